@@ -1,0 +1,58 @@
+# Everything a developer or the build needs; `make` alone lists it.
+
+GO          ?= go
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME    ?= 10s
+TESTFLAGS   ?= -timeout 8m
+BENCHFLAGS  ?=
+
+# The folders that are Go modules of their own, the root first.
+MODULES := . $(patsubst %/go.mod,%,$(wildcard interop/go.mod))
+
+# each runs a command in every module and stops at the first that fails.
+each = for dir in $(MODULES); do (cd $$dir && $(1)) || exit 1; done
+
+.DEFAULT_GOAL := help
+.PHONY: help run build test fmt fmt-check vet lint fuzz bench tidy-check clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: build ## build and start the gateway on its embedded store
+	./bin/gateway serve
+
+build: ## build bin/gateway
+	$(GO) build -o bin/gateway ./cmd/gateway
+
+test: ## all tests with the race detector (installs PostgreSQL where it may)
+	@scripts/setup-test.sh
+	@$(call each,$(GO) test -race $(TESTFLAGS) ./...)
+
+fmt: ## format the code
+	gofmt -w .
+
+fmt-check: ## fail on code that is not formatted
+	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not formatted:"; echo "$$files"; exit 1; }
+
+vet: ## go vet
+	@$(call each,$(GO) vet ./...)
+
+lint: ## staticcheck, pinned
+	@$(call each,$(GO) run $(STATICCHECK) ./...)
+
+fuzz: ## run each fuzz target for FUZZTIME (10s)
+	@$(GO) test -list '^Fuzz' ./... | \
+	awk '/^Fuzz/ { name[++n] = $$1 } /^ok/ { for (i = 1; i <= n; i++) print $$2, name[i]; n = 0 }' | \
+	while read -r pkg name; do \
+		echo "== $$pkg $$name"; \
+		$(GO) test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null || exit 1; \
+	done
+
+bench: ## measure the gateway beside its reference servers (BENCHFLAGS)
+	$(GO) run ./scripts/loadtest bench $(BENCHFLAGS)
+
+tidy-check: ## fail when go.mod or go.sum is not tidy
+	@$(call each,$(GO) mod tidy -diff)
+
+clean: ## remove what the build made
+	rm -rf bin

@@ -1,0 +1,92 @@
+// Package backpressure decides who is let in and what becomes of a client that
+// reads too slowly.
+//
+// It promises decisions that are pure or a few atomic operations: no I/O, no
+// goroutine, no clock (the time is passed in), no other package of ours. What it
+// does not do: it never carries a decision out. A Gate counts places and holds
+// nothing; a Level says "pause", and the queue that asked pauses.
+//
+// Whoever takes places gives them back, exactly once.
+package backpressure
+
+import (
+	"fmt"
+	"sync/atomic"
+)
+
+// Gate is a bounded number of places, taken without waiting. Safe for
+// concurrent use.
+type Gate struct {
+	capacity int64
+	used     atomic.Int64
+}
+
+// NewGate returns a gate of capacity places. A capacity below one is a mistake
+// of the programmer and panics; settings are validated before they get here.
+func NewGate(capacity int) *Gate {
+	if capacity < 1 {
+		panic(fmt.Sprintf("backpressure: a gate of %d places", capacity))
+	}
+	return &Gate{capacity: int64(capacity)}
+}
+
+// TryTake takes n places, all or nothing, when both the gate and the holder's
+// share have them. A nil share bounds nothing.
+func (g *Gate) TryTake(s *Share, n int) bool {
+	if s != nil && !take(&s.used, s.limit, int64(n)) {
+		return false
+	}
+	if take(&g.used, g.capacity, int64(n)) {
+		return true
+	}
+	if s != nil {
+		s.used.Add(-int64(n))
+	}
+	return false
+}
+
+// Give returns n places that were taken with the same share.
+func (g *Gate) Give(s *Share, n int) {
+	if s != nil {
+		s.used.Add(-int64(n))
+	}
+	g.used.Add(-int64(n))
+}
+
+// Capacity is the number of places there are.
+func (g *Gate) Capacity() int { return int(g.capacity) }
+
+// Used is the number of places that are taken.
+func (g *Gate) Used() int { return int(g.used.Load()) }
+
+// Share is the part of a gate that one holder may have, so that a single shard
+// or connection cannot take all of a stage. Safe for concurrent use.
+type Share struct {
+	limit int64
+	used  atomic.Int64
+}
+
+// NewShare returns a share of at most limit places. Below one it panics.
+func NewShare(limit int) *Share {
+	if limit < 1 {
+		panic(fmt.Sprintf("backpressure: a share of %d places", limit))
+	}
+	return &Share{limit: int64(limit)}
+}
+
+// Used is the number of places the holder has.
+func (s *Share) Used() int { return int(s.used.Load()) }
+
+// take adds n to used unless that exceeds limit. Compare-and-swap, not add and
+// undo: an addition that is taken back would refuse others for no reason.
+func take(used *atomic.Int64, limit, n int64) bool {
+	for {
+		u := used.Load()
+		if u+n > limit {
+			return false
+		}
+		if used.CompareAndSwap(u, u+n) {
+			return true
+		}
+	}
+}

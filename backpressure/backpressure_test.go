@@ -1,0 +1,79 @@
+package backpressure
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+func TestTakeIsAllOrNothing(t *testing.T) {
+	g := NewGate(4)
+	if !g.TryTake(nil, 3) {
+		t.Fatal("3 of 4 places refused")
+	}
+	if g.TryTake(nil, 2) {
+		t.Fatal("2 places granted where one was left")
+	}
+	if got := g.Used(); got != 3 {
+		t.Fatalf("used %d after a refusal, want 3", got)
+	}
+	g.Give(nil, 3)
+	if !g.TryTake(nil, 4) {
+		t.Fatal("an empty gate refused its capacity")
+	}
+}
+
+func TestShareBoundsOneHolderOnly(t *testing.T) {
+	g, greedy, other := NewGate(10), NewShare(6), NewShare(6)
+	if !g.TryTake(greedy, 6) || g.TryTake(greedy, 1) {
+		t.Fatal("a share of 6 must grant exactly 6")
+	}
+	if !g.TryTake(other, 4) {
+		t.Fatal("places outside the greedy holder's share refused")
+	}
+	if g.TryTake(other, 1) {
+		t.Fatal("granted beyond the capacity")
+	}
+	if got := other.Used(); got != 4 {
+		t.Fatalf("a refusal of the gate left %d in the share, want 4", got)
+	}
+	g.Give(greedy, 6)
+	g.Give(other, 4)
+	if g.Used() != 0 || greedy.Used() != 0 || other.Used() != 0 {
+		t.Fatalf("left over: %d, %d, %d", g.Used(), greedy.Used(), other.Used())
+	}
+}
+
+func TestGateNeverExceedsItsCapacity(t *testing.T) {
+	const capacity = 7
+	g := NewGate(capacity)
+	var inside atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			s, n := NewShare(5), 1+i%3
+			for range 5000 {
+				if !g.TryTake(s, n) {
+					continue
+				}
+				if got := inside.Add(int64(n)); got > capacity {
+					t.Errorf("%d places taken of %d", got, capacity)
+				}
+				inside.Add(-int64(n))
+				g.Give(s, n)
+			}
+		})
+	}
+	wg.Wait()
+	if g.Used() != 0 {
+		t.Fatalf("%d places lost", g.Used())
+	}
+}
+
+func BenchmarkGate(b *testing.B) {
+	g, s := NewGate(1000), NewShare(10)
+	for b.Loop() {
+		g.TryTake(s, 1)
+		g.Give(s, 1)
+	}
+}

@@ -1,0 +1,192 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"noncegate/wire"
+)
+
+// repeat says what may be done with a call whose answer was lost.
+type repeat uint8
+
+const (
+	repeatNever repeat = iota // a write that might happen twice
+	repeatSafe                // a write that is answered the same when repeated
+	repeatRead                // changes nothing: its outcome is never unknown
+)
+
+// op is one call, of as many tries as it takes.
+type op struct {
+	method    string
+	params    any
+	requestID string // only to be named in errors
+	signer    string // for the route to its owner, "" when not known
+	repeat    repeat
+	patient   bool                // not bounded by MaxElapsed
+	live      func(*conn, answer) // called by the reader before it reads on
+
+	owner    string // where not_owner sent this call
+	followed bool   // it was sent there at once, which happens once a call
+}
+
+// do makes tries until one is answered, or none is allowed any more.
+func (c *Client) do(ctx context.Context, o *op) (answer, error) {
+	if c.cfg.MaxElapsed > 0 && !o.patient {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, c.cfg.MaxElapsed, errElapsed)
+		defer cancel()
+	}
+	h := history{op: o}
+	pace := c.cfg.pace()
+	for {
+		a, via, err := c.try(ctx, o)
+		if err == nil {
+			return a, nil
+		}
+		if !h.add(err) {
+			return answer{}, h.end(nil)
+		}
+		wait := c.react(o, via, err)
+		if wait >= 0 {
+			wait = max(wait, pace.NextBackOff())
+		}
+		if err := c.pause(ctx, wait); err != nil {
+			return answer{}, h.end(err)
+		}
+	}
+}
+
+// try sends the call once, over the connection it returns.
+func (c *Client) try(ctx context.Context, o *op) (answer, *conn, error) {
+	via, err := c.pick(ctx, o)
+	if err != nil {
+		return answer{}, nil, &NotSentError{Err: err}
+	}
+	a, err := via.roundTrip(ctx, o)
+	return a, via, err
+}
+
+// pick returns the connection to the owner of the call's signer where one is
+// known and reached, else the main one, waiting for it to be up.
+func (c *Client) pick(ctx context.Context, o *op) (*conn, error) {
+	if url := c.owners.route(o); url != "" {
+		if via := c.owners.reach(ctx, url); via != nil {
+			return via, nil
+		}
+		c.owners.forget(o)
+	}
+	return c.main.acquire(ctx)
+}
+
+// atOnce is the pause before a try that needs none.
+const atOnce = -1
+
+// react does what an error asks for, beyond another try, and returns how long
+// that one must wait at least.
+func (c *Client) react(o *op, via *conn, err error) time.Duration {
+	r, ok := errors.AsType[*refusal](err)
+	if !ok {
+		return 0
+	}
+	switch r.wire.Code {
+	case wire.CodeDraining:
+		via.leave()
+		c.owners.forget(o)
+	case wire.CodeNotOwner:
+		if c.owners.learn(o, r.wire.Data) && !o.followed {
+			o.followed = true
+			return atOnce
+		}
+	}
+	after := r.retryAfter()
+	return after + rand.N(after/4+1) // all who were refused together shall not come back together
+}
+
+// pause waits for d, when there is that much time.
+func (c *Client) pause(ctx context.Context, d time.Duration) error {
+	if ctx.Err() != nil {
+		return ctxError(ctx)
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
+		return errNoTime
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctxError(ctx)
+	case <-c.ctx.Done():
+		return ErrClosed
+	}
+}
+
+var (
+	errElapsed = fmt.Errorf("Config.MaxElapsed is over: %w", context.DeadlineExceeded)
+	errNoTime  = fmt.Errorf("no time for another try: %w", context.DeadlineExceeded)
+)
+
+// history is what the tries of one call have shown. It keeps the three outcomes
+// apart: once a try is unknown, only an answer or a conflict settles it.
+type history struct {
+	op      *op
+	unknown error // the first try whose outcome nobody knows
+	last    error // the last try
+}
+
+// add takes in the error of a try, and reports whether another one is allowed.
+func (h *history) add(err error) bool {
+	h.last = err
+	if n, ok := errors.AsType[*NotSentError](err); ok {
+		return n.again || h.unknown != nil && errors.Is(err, ErrQueueFull)
+	}
+	r, ok := errors.AsType[*refusal](err)
+	if ok && !r.outcomeUnknown() {
+		return h.passes(r.wire.Code)
+	}
+	if h.op.repeat != repeatRead && h.unknown == nil {
+		h.unknown = err
+	}
+	return h.op.repeat != repeatNever
+}
+
+// passes reports whether a refusal, by which nothing happened, may be another
+// answer the next time.
+func (h *history) passes(code int) bool {
+	switch code {
+	case wire.CodeServerBusy, wire.CodeFenced, wire.CodeNotOwner, wire.CodeUnavailable, wire.CodeDraining:
+		return true
+	case wire.CodeDuplicateSubmit:
+		return h.unknown != nil // it may be the lost try of this call that runs
+	}
+	return false
+}
+
+// end is the error of the call. stopped is why no further try was made although
+// one was allowed, else nil.
+func (h *history) end(stopped error) error {
+	if h.unknown == nil || errors.Is(h.last, ErrConflict) {
+		return fmt.Errorf("%s: %w", h.op.method, gaveUp(h.last, stopped))
+	}
+	u := &UnknownOutcomeError{Method: h.op.method, RequestID: h.op.requestID}
+	if n, ok := errors.AsType[*NotSentError](h.last); ok {
+		stopped = n.Err // NotSentError itself would say that nothing happened
+	} else if h.last != h.unknown {
+		u.Last = h.last
+	}
+	u.Err = gaveUp(h.unknown, stopped)
+	return u
+}
+
+// gaveUp is err, and why there was no further try unless err says so.
+func gaveUp(err, stopped error) error {
+	if stopped == nil || errors.Is(err, stopped) {
+		return err
+	}
+	return fmt.Errorf("%w; gave up: %w", err, stopped)
+}

@@ -1,0 +1,184 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+// Config holds the settings of a Client. The zero value of each field means its
+// default.
+type Config struct {
+	// URLs are further addresses of the same gateway or cluster. When a
+	// connection is lost or refused, the next one is tried in turn.
+	URLs []string
+	// Header is sent with each upgrade, for authorization. It goes to owners
+	// that not_owner names too (see OwnerConnections).
+	Header http.Header
+	// TLS is for wss addresses.
+	TLS *tls.Config
+	// NetDial opens the connections beneath, in place of a net.Dialer.
+	NetDial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Logger is told of connections lost and opened. Default: silent.
+	Logger *slog.Logger
+
+	// DialTimeout bounds one attempt to connect, upgrade included. Default 10 s.
+	DialTimeout time.Duration
+	// ReadTimeout is how long a connection may be silent before it counts as
+	// dead. It must exceed the gateway's ping interval (30 s) with room for a
+	// lost one. Default 75 s; negative: for ever.
+	ReadTimeout time.Duration
+	// WriteTimeout bounds one write to the network. Default 10 s.
+	WriteTimeout time.Duration
+
+	// MaxInflight is how many calls of a connection may wait for an answer.
+	// Default 256, which is what the gateway allows; more are refused there
+	// with server_busy.
+	MaxInflight int
+	// QueueLimit is how many calls beyond MaxInflight may wait for their turn.
+	// The next one is ErrQueueFull. Default 1024.
+	QueueLimit int
+	// MaxMessageBytes bounds a request. Default 64 KiB, which is the gateway's:
+	// a larger one would cost all calls their connection.
+	MaxMessageBytes int
+
+	// MaxElapsed bounds a call with all its tries and pauses, beside its
+	// context. Default 30 s; negative: only the context does.
+	MaxElapsed time.Duration
+	// BackoffMin and BackoffMax bound the pause between two tries of a call and
+	// between two attempts to connect. It doubles each time and is spread by
+	// half of itself to both sides. Defaults 100 ms and 10 s.
+	BackoffMin, BackoffMax time.Duration
+
+	// MarkTimeout bounds the mark with which WithNonce ends. It does not depend
+	// on the caller's context. Default 10 s.
+	MarkTimeout time.Duration
+	// NoRequestIDs leaves an allocation without request id when the caller gave
+	// none: one write less in the store, but an allocation whose connection is
+	// lost is unknown and is not repeated.
+	NoRequestIDs bool
+	// OwnerConnections is how many gateways beyond the one dialled may be
+	// connected to because not_owner named them. A wss client follows to wss
+	// only. Default 8; negative: never.
+	OwnerConnections int
+	// EventBuffer is how many events a subscription keeps for a consumer that
+	// lags behind. More are dropped and counted in Event.Missed. Default 256.
+	EventBuffer int
+}
+
+// complete fills in the defaults and checks what is left.
+func (cfg Config) complete(first string) (Config, error) {
+	cfg.URLs = append([]string{first}, cfg.URLs...)
+	for i, raw := range cfg.URLs {
+		u, err := normalURL(raw)
+		if err != nil {
+			return cfg, err
+		}
+		cfg.URLs[i] = u
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.NetDial == nil {
+		cfg.NetDial = new(net.Dialer).DialContext
+	}
+	orDefault(&cfg.DialTimeout, 10*time.Second)
+	orDefault(&cfg.ReadTimeout, 75*time.Second)
+	orDefault(&cfg.WriteTimeout, 10*time.Second)
+	orDefault(&cfg.MaxInflight, 256)
+	orDefault(&cfg.QueueLimit, 1024)
+	orDefault(&cfg.MaxMessageBytes, 64<<10)
+	orDefault(&cfg.MaxElapsed, 30*time.Second)
+	orDefault(&cfg.BackoffMin, 100*time.Millisecond)
+	orDefault(&cfg.BackoffMax, 10*time.Second)
+	orDefault(&cfg.MarkTimeout, 10*time.Second)
+	orDefault(&cfg.OwnerConnections, 8)
+	orDefault(&cfg.EventBuffer, 256)
+	return cfg, cfg.validate()
+}
+
+func (cfg *Config) validate() error {
+	positive := []struct {
+		name  string
+		value int64
+	}{
+		{"DialTimeout", int64(cfg.DialTimeout)},
+		{"WriteTimeout", int64(cfg.WriteTimeout)},
+		{"MaxInflight", int64(cfg.MaxInflight)},
+		{"QueueLimit", int64(cfg.QueueLimit)},
+		{"MaxMessageBytes", int64(cfg.MaxMessageBytes)},
+		{"BackoffMin", int64(cfg.BackoffMin)},
+		{"MarkTimeout", int64(cfg.MarkTimeout)},
+		{"EventBuffer", int64(cfg.EventBuffer)},
+	}
+	for _, f := range positive {
+		if f.value <= 0 {
+			return fmt.Errorf("client: Config.%s must be positive", f.name)
+		}
+	}
+	if cfg.BackoffMax < cfg.BackoffMin {
+		return fmt.Errorf("client: Config.BackoffMax (%v) is below BackoffMin (%v)", cfg.BackoffMax, cfg.BackoffMin)
+	}
+	return nil
+}
+
+func orDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// pace is a fresh sequence of pauses.
+func (cfg *Config) pace() *backoff.ExponentialBackOff {
+	return &backoff.ExponentialBackOff{
+		InitialInterval:     cfg.BackoffMin,
+		RandomizationFactor: 0.5,
+		Multiplier:          2,
+		MaxInterval:         cfg.BackoffMax,
+	}
+}
+
+// secure reports whether an address was given that encrypts. What Header holds
+// must then not travel in the clear.
+func (cfg *Config) secure() bool {
+	for _, u := range cfg.URLs {
+		if strings.HasPrefix(u, "wss:") {
+			return true
+		}
+	}
+	return false
+}
+
+// normalURL makes a WebSocket address of what a person or a gateway wrote: http
+// stands for ws, https for wss, and no path for /ws.
+func normalURL(raw string) (string, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "", fmt.Errorf("client: %w", err)
+	}
+	switch u.Scheme {
+	case "http", "ws":
+		u.Scheme = "ws"
+	case "https", "wss":
+		u.Scheme = "wss"
+	default:
+		return "", fmt.Errorf("client: URL %q: the scheme must be ws, wss, http or https", u.Redacted())
+	}
+	if u.Host == "" || u.User != nil {
+		return "", fmt.Errorf("client: URL %q: a host is needed, and no user (use Config.Header)", u.Redacted())
+	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = "/ws"
+	}
+	u.Fragment = ""
+	return u.String(), nil
+}

@@ -1,0 +1,420 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"noncegate/wire"
+)
+
+const (
+	maxReplyBytes = 16 << 20 // a page of 1,000 allocations is below 1 MiB
+	strayRoom     = 64       // queue places for requests that wait for no answer
+	byeTimeout    = 100 * time.Millisecond
+)
+
+// conn is one life of one WebSocket connection. One goroutine reads and one
+// writes; both end when it is dead. Any goroutine may call.
+type conn struct {
+	url  string
+	born time.Time
+	cfg  *Config
+	ws   *websocket.Conn
+	cork *corkedConn // beneath ws: what joins frames into one write
+
+	places  chan struct{} // one for each call under way
+	waiting atomic.Int64  // calls that wait for a place
+	queue   chan *trip    // to the writer
+	pongs   chan []byte   // to the writer; holds the latest only
+	lastID  atomic.Uint64
+	broken  atomic.Bool   // the writer gave up; see breakOff
+	dead    chan struct{} // closed by fail
+	leaving chan struct{} // closed by leave
+
+	mu       sync.Mutex               // guards what follows; no I/O beneath it
+	err      error                    // why it is dead
+	writeErr error                    // why the writer gave up
+	retired  bool                     // takes no new calls, ends with the last one
+	left     bool                     // leaving is closed
+	pending  map[uint64]*trip         // by id; nil when dead
+	subs     map[string]*Subscription // live here, by subscription id; nil when dead
+}
+
+func newConn(url string, ws *websocket.Conn, cork *corkedConn, cfg *Config) *conn {
+	c := &conn{
+		url: url, born: time.Now(), cfg: cfg, ws: ws, cork: cork,
+		places:  make(chan struct{}, cfg.MaxInflight),
+		queue:   make(chan *trip, cfg.MaxInflight+strayRoom),
+		pongs:   make(chan []byte, 1),
+		dead:    make(chan struct{}),
+		leaving: make(chan struct{}),
+		pending: make(map[uint64]*trip),
+		subs:    make(map[string]*Subscription),
+	}
+	ws.SetReadLimit(maxReplyBytes)
+	ws.SetPingHandler(c.ping)
+	ws.SetCloseHandler(func(code int, _ string) error {
+		c.goodbye(code)
+		return nil
+	})
+	return c
+}
+
+// trip is one request on its way over one connection.
+type trip struct {
+	frame  []byte
+	state  atomic.Int32 // tripQueued, then tripSent or tripWithdrawn
+	sentAt time.Time    // set by the writer before tripSent
+	done   chan arrival // receives exactly once, unless the trip was removed from pending
+	live   func(*conn, answer)
+}
+
+const (
+	tripQueued    = iota
+	tripSent      // handed to the network, or about to be
+	tripWithdrawn // never sent
+)
+
+// answer is the result of a call that was answered.
+type answer struct {
+	result wire.Raw
+	sentAt time.Time // of the try that was answered
+}
+
+type arrival struct {
+	answer answer
+	err    error // *refusal, *lostError or *NotSentError
+}
+
+// roundTrip sends o and waits for its answer. The error is a *refusal, a
+// *lostError or a *NotSentError.
+func (c *conn) roundTrip(ctx context.Context, o *op) (answer, error) {
+	if err := c.enter(ctx); err != nil {
+		return answer{}, err
+	}
+	defer func() { <-c.places }()
+	id, t, err := c.enqueue(o)
+	if err != nil {
+		return answer{}, err
+	}
+	select {
+	case a := <-t.done:
+		return a.answer, a.err
+	case <-ctx.Done():
+		return c.abandon(ctx, id, t)
+	}
+}
+
+// enter takes a place among the calls under way, waiting for one behind at most
+// QueueLimit others.
+func (c *conn) enter(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return &NotSentError{Err: ctxError(ctx)}
+	}
+	select {
+	case c.places <- struct{}{}:
+		return nil
+	default:
+	}
+	defer c.waiting.Add(-1)
+	if c.waiting.Add(1) > int64(c.cfg.QueueLimit) {
+		return &NotSentError{Err: ErrQueueFull}
+	}
+	select {
+	case c.places <- struct{}{}:
+		return nil
+	case <-c.dead:
+		return &NotSentError{Err: c.cause(), again: true}
+	case <-ctx.Done():
+		return &NotSentError{Err: ctxError(ctx)}
+	}
+}
+
+func (c *conn) enqueue(o *op) (uint64, *trip, error) {
+	id := c.lastID.Add(1)
+	data, err := encode(id, o.method, o.params)
+	if err == nil && len(data) > c.cfg.MaxMessageBytes {
+		err = ErrTooLarge
+	}
+	if err != nil {
+		return 0, nil, &NotSentError{Err: err}
+	}
+	t := &trip{frame: data, done: make(chan arrival, 1), live: o.live}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.err != nil:
+		return 0, nil, &NotSentError{Err: c.err, again: true}
+	case c.retired:
+		return 0, nil, &NotSentError{Err: errRetired, again: true}
+	}
+	select {
+	case c.queue <- t:
+	default: // full of withdrawn requests, behind a peer that does not read
+		return 0, nil, &NotSentError{Err: ErrQueueFull}
+	}
+	c.pending[id] = t
+	return id, t, nil
+}
+
+// abandon ends the wait for t, whose context is over.
+func (c *conn) abandon(ctx context.Context, id uint64, t *trip) (answer, error) {
+	if t.state.CompareAndSwap(tripQueued, tripWithdrawn) {
+		c.remove(id)
+		return answer{}, &NotSentError{Err: ctxError(ctx)}
+	}
+	if t.live != nil { // its answer is still wanted, to end the subscription
+		return answer{}, &lostError{ctxError(ctx)}
+	}
+	if c.remove(id) == nil { // it is being delivered at this very moment
+		a := <-t.done
+		return a.answer, a.err
+	}
+	return answer{}, &lostError{ctxError(ctx)}
+}
+
+// remove takes the trip out of pending, and ends a retired connection with the
+// last one. It returns nil when somebody else removed it.
+func (c *conn) remove(id uint64) *trip {
+	c.mu.Lock()
+	t := c.pending[id]
+	delete(c.pending, id)
+	idle := c.retired && len(c.pending) == 0
+	c.mu.Unlock()
+	if idle {
+		c.bye(errRetired)
+	}
+	return t
+}
+
+// subscribe makes s the receiver of the events of the subscription id. It
+// returns false when the connection is dead.
+func (c *conn) subscribe(id string, s *Subscription) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil || c.retired {
+		return false
+	}
+	c.subs[id] = s
+	return true
+}
+
+// unsubscribe stops the events of id and tells the gateway, by a request that is
+// answered by nothing. When there is no room for it, the next event brings the
+// next attempt.
+func (c *conn) unsubscribe(id string) {
+	c.mu.Lock()
+	delete(c.subs, id)
+	c.mu.Unlock()
+	data, err := encode(0, wire.MethodUnsubscribe, []string{id})
+	if err != nil {
+		return // a string always has a JSON form
+	}
+	select {
+	case c.queue <- &trip{frame: data}:
+	default:
+	}
+}
+
+// leave asks whoever keeps this connection up to replace it.
+func (c *conn) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.left {
+		c.left = true
+		close(c.leaving)
+	}
+}
+
+// retire lets the calls under way end and takes no new ones. Subscriptions move
+// to the next connection.
+func (c *conn) retire() {
+	c.mu.Lock()
+	c.retired = true
+	subs, idle := c.subs, len(c.pending) == 0
+	if c.err == nil {
+		c.subs = make(map[string]*Subscription)
+	}
+	c.mu.Unlock()
+	for _, s := range subs {
+		s.detach(c)
+	}
+	if idle {
+		c.bye(errRetired)
+	}
+}
+
+// idle reports whether no call is under way.
+func (c *conn) idle() bool { return len(c.places) == 0 && c.waiting.Load() == 0 }
+
+func (c *conn) alive() bool {
+	select {
+	case <-c.dead:
+		return false
+	default:
+		return true
+	}
+}
+
+// cause is why the connection is dead.
+func (c *conn) cause() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// fail ends the connection, at the first call, and tells everybody who waits:
+// what was not sent yet, will not be.
+func (c *conn) fail(err error) {
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return
+	}
+	c.err = err
+	pending, subs := c.pending, c.subs
+	c.pending, c.subs = nil, nil
+	c.mu.Unlock()
+	close(c.dead)
+	c.ws.Close()
+	for _, t := range pending {
+		if t.state.CompareAndSwap(tripQueued, tripWithdrawn) {
+			t.done <- arrival{err: &NotSentError{Err: err, again: true}}
+		} else {
+			t.done <- arrival{err: &lostError{err}}
+		}
+	}
+	for _, s := range subs {
+		s.detach(c)
+	}
+}
+
+// bye ends the connection as fail does, and tells the gateway before.
+func (c *conn) bye(err error) {
+	c.goodbye(websocket.CloseNormalClosure)
+	c.fail(err)
+}
+
+// goodbye sends a close frame, if that can be done at once.
+func (c *conn) goodbye(code int) {
+	c.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, ""), time.Now().Add(byeTimeout))
+}
+
+// readLoop is the connection's reader.
+func (c *conn) readLoop() {
+	for {
+		c.extend()
+		_, data, err := c.ws.ReadMessage()
+		if err == nil {
+			err = c.receive(data)
+		}
+		if err != nil {
+			c.fail(c.endOf(err))
+			return
+		}
+	}
+}
+
+// extend moves the read deadline. When the writer gave up it is left alone: what
+// has arrived is still read, the close frame with its code above all.
+func (c *conn) extend() {
+	if c.cfg.ReadTimeout <= 0 || c.broken.Load() {
+		return
+	}
+	c.ws.SetReadDeadline(time.Now().Add(c.cfg.ReadTimeout))
+	if c.broken.Load() { // it gave up between the two
+		c.ws.SetReadDeadline(time.Now().Add(lastWords))
+	}
+}
+
+// endOf is the error of a connection whose reader met err.
+func (c *conn) endOf(err error) error {
+	if ce, ok := errors.AsType[*websocket.CloseError](err); ok && ce.Code != websocket.CloseAbnormalClosure {
+		return &CloseError{Code: ce.Code, Reason: ce.Text}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.writeErr != nil {
+		err = c.writeErr
+	}
+	return fmt.Errorf("%w: %w", ErrConnectionLost, err)
+}
+
+// frame is anything the gateway sends.
+type frame struct {
+	ID     *uint64     `json:"id"`
+	Method string      `json:"method"`
+	Params wire.Raw    `json:"params"`
+	Result wire.Raw    `json:"result"`
+	Error  *wire.Error `json:"error"`
+}
+
+// receive handles one message. An error ends the connection: what cannot be
+// understood might be somebody's answer.
+func (c *conn) receive(data []byte) error {
+	var f frame
+	if err := wire.Unmarshal(data, &f); err != nil {
+		return fmt.Errorf("message of the gateway: %w", err)
+	}
+	switch {
+	case f.ID != nil:
+		return c.deliver(*f.ID, &f)
+	case f.Method == wire.MethodSubscription:
+		return c.event(f.Params)
+	case f.Error != nil:
+		return fmt.Errorf("the gateway could not read a request: %v", f.Error) // %v: it refuses no call we know
+	}
+	return nil
+}
+
+func (c *conn) deliver(id uint64, f *frame) error {
+	c.mu.Lock()
+	t := c.pending[id]
+	c.mu.Unlock()
+	switch {
+	case t == nil:
+		return nil // its caller has gone
+	case t.state.Load() != tripSent:
+		return fmt.Errorf("answer to request %d, which was not sent", id)
+	case c.remove(id) == nil:
+		return nil // its caller goes at this very moment
+	}
+	if f.Error != nil {
+		t.done <- arrival{err: refused(f.Error)}
+		return nil
+	}
+	a := answer{result: f.Result, sentAt: t.sentAt}
+	if t.live != nil {
+		t.live(c, a)
+	}
+	t.done <- arrival{answer: a}
+	return nil
+}
+
+// notification is what an event comes in.
+type notification struct {
+	Subscription string     `json:"subscription"`
+	Result       wire.Event `json:"result"`
+}
+
+func (c *conn) event(params []byte) error {
+	var n notification
+	if err := wire.Unmarshal(params, &n); err != nil {
+		return fmt.Errorf("event of the gateway: %w", err)
+	}
+	c.mu.Lock()
+	s := c.subs[n.Subscription]
+	c.mu.Unlock()
+	if s == nil { // an unsubscribe that found no room, or is under way
+		c.unsubscribe(n.Subscription)
+		return nil
+	}
+	s.offer(Event{Event: n.Result})
+	return nil
+}

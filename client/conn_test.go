@@ -1,0 +1,272 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"noncegate/wire"
+)
+
+func TestConcurrentCallsAreToldApartByID(t *testing.T) {
+	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
+		const calls = 50
+		var waits []func() (Allocation, error)
+		for range calls {
+			waits = append(waits, allocate(t, c, AllocateRequest{}))
+		}
+		byRequest := make(map[string]int64)
+		var got []received
+		for i := range calls {
+			r := p.next(wire.MethodAllocate)
+			byRequest[r.requestID(t)] = int64(i)
+			got = append(got, r)
+		}
+		for i := calls - 1; i >= 0; i-- { // answered in another order
+			p.answer(got[i], held(int64(i)))
+		}
+		for _, wait := range waits {
+			if a, err := wait(); err != nil || a.Nonce != byRequest[a.RequestID] {
+				t.Errorf("got nonce %d, %v, want %d", a.Nonce, err, byRequest[a.RequestID])
+			}
+		}
+	})
+}
+
+func TestACallCancelledBeforeItWasSentSaysSo(t *testing.T) {
+	story(t, Config{MaxInflight: 1}, func(t *testing.T, _ *network, c *Client, p *peer) {
+		allocate(t, c, AllocateRequest{})
+		p.next(wire.MethodAllocate) // has the only place
+		ctx, cancel := context.WithCancelCause(t.Context())
+		wait := later(func() (Allocation, error) { return c.Allocate(ctx, AllocateRequest{Signer: "s"}) })
+		synctest.Wait()
+		boredom := errors.New("boredom")
+		cancel(boredom)
+		_, err := wait()
+		wantNotSent(t, err, context.Canceled)
+		wantNotSent(t, err, boredom)
+		_, err = c.Allocate(ctx, AllocateRequest{Signer: "s"})
+		wantNotSent(t, err, context.Canceled)
+	})
+}
+
+func TestACallCancelledAfterItWasSentIsUnknown(t *testing.T) {
+	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
+		ctx, cancel := context.WithCancel(t.Context())
+		wait := later(func() (Allocation, error) { return c.Allocate(ctx, AllocateRequest{Signer: "s"}) })
+		r := p.next(wire.MethodAllocate)
+		cancel()
+		_, err := wait()
+		if u := wantUnknown(t, err); u.RequestID != r.requestID(t) || !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want request id %q and a cancelled context", err, r.requestID(t))
+		}
+		p.answer(r, held(1)) // too late: it harms nobody
+		wait = allocate(t, c, AllocateRequest{})
+		p.answer(p.next(wire.MethodAllocate), held(2))
+		if a, err := wait(); err != nil || a.Nonce != 2 {
+			t.Errorf("got %v, %v", a, err)
+		}
+	})
+}
+
+func TestCallsBeyondTheQueueAreRefusedByName(t *testing.T) {
+	story(t, Config{MaxInflight: 2, QueueLimit: 3}, func(t *testing.T, _ *network, c *Client, p *peer) {
+		var waits []func() (Allocation, error)
+		for range 5 {
+			waits = append(waits, allocate(t, c, AllocateRequest{}))
+			synctest.Wait()
+		}
+		_, err := c.Allocate(t.Context(), AllocateRequest{Signer: "s"})
+		wantNotSent(t, err, ErrQueueFull)
+		if len(p.requests) != 2 {
+			t.Errorf("%d calls are under way, want 2", len(p.requests))
+		}
+		for range 5 {
+			p.answer(p.next(wire.MethodAllocate), held(1))
+		}
+		for _, wait := range waits {
+			if _, err := wait(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestARequestTooLargeIsNotSent(t *testing.T) {
+	story(t, Config{MaxMessageBytes: 1000}, func(t *testing.T, _ *network, c *Client, p *peer) {
+		_, err := c.Status(t.Context(), strings.Repeat("s", 1000))
+		wantNotSent(t, err, ErrTooLarge)
+	})
+}
+
+// stalling is a network connection whose writes count and can be held up.
+type stalling struct {
+	net.Conn
+	writes  *atomic.Int64
+	stalled chan struct{} // when it can be received from, or is closed, a write goes on
+}
+
+func (s stalling) Write(p []byte) (int, error) {
+	s.writes.Add(1)
+	<-s.stalled
+	return s.Conn.Write(p)
+}
+
+func TestRequestsQueuedBehindAWriteLeaveTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t, "a")
+		var writes atomic.Int64
+		stalled := make(chan struct{}, 1)
+		stalled <- struct{}{} // the upgrade
+		c, err := Dial(t.Context(), "ws://a", Config{NetDial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			raw, err := n.dial(ctx, network, addr)
+			return stalling{raw, &writes, stalled}, err
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		p := <-n.hosts["a"].peers
+		var waits []func() (Allocation, error)
+		for range 100 {
+			waits = append(waits, allocate(t, c, AllocateRequest{}))
+			synctest.Wait() // the first one is being written, the others queue up
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		withdrawn := later(func() (Allocation, error) { return c.Allocate(ctx, AllocateRequest{Signer: "s"}) })
+		synctest.Wait()
+		cancel()
+		_, err = withdrawn()
+		wantNotSent(t, err, context.Canceled)
+		close(stalled)
+		for range 100 {
+			p.answer(p.next(wire.MethodAllocate), held(1))
+		}
+		for _, wait := range waits {
+			if _, err := wait(); err != nil {
+				t.Error(err)
+			}
+		}
+		if got := writes.Load(); got != 3 {
+			t.Errorf("%d writes, want 3: the upgrade, the first request, the others", got)
+		}
+	})
+}
+
+func TestAPingIsAnsweredAndKeepsTheConnection(t *testing.T) {
+	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
+		for range 10 {
+			time.Sleep(30 * time.Second)
+			p.ws.WriteControl(websocket.PingMessage, []byte("hello"), time.Now().Add(time.Second))
+			if got := <-p.pongs; got != "hello" {
+				t.Errorf("got pong %q", got)
+			}
+		}
+		if got := len(n.dials()); got != 1 {
+			t.Errorf("%d connections, want 1", got)
+		}
+	})
+}
+
+func TestASilentPeerIsDead(t *testing.T) {
+	story(t, Config{ReadTimeout: 40 * time.Second}, func(t *testing.T, n *network, c *Client, p *peer) {
+		began := time.Now()
+		<-n.hosts["a"].peers // the next connection
+		if took := time.Since(began); took < 40*time.Second || took > 41*time.Second {
+			t.Errorf("came back after %v, want 40 s of silence", took)
+		}
+	})
+}
+
+func TestAPeerThatDoesNotReadIsDead(t *testing.T) {
+	story(t, Config{WriteTimeout: 5 * time.Second}, func(t *testing.T, n *network, c *Client, p *peer) {
+		synctest.Wait()
+		deaf := p.deaf
+		deaf <- struct{}{}
+		defer func() { <-deaf }()
+		began := time.Now()
+		first := allocate(t, c, AllocateRequest{})
+		p.next(wire.MethodAllocate) // the last it reads
+		second := allocate(t, c, AllocateRequest{})
+		p = <-n.hosts["a"].peers
+		if took := time.Since(began); took < 5*time.Second || took > 5*time.Second+lastWords+time.Second {
+			t.Errorf("came back after %v", took)
+		}
+		p.answer(p.next(wire.MethodAllocate), held(1))
+		p.answer(p.next(wire.MethodAllocate), held(1))
+		for _, wait := range []func() (Allocation, error){first, second} {
+			if _, err := wait(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestNonsenseEndsTheConnection(t *testing.T) {
+	for _, nonsense := range []string{
+		`{`, `[]`, `{"id":"x"}`, `{"jsonrpc":"2.0","id":7,"result":1}{}`,
+		`{"jsonrpc":"2.0","id":null,"error":{"code":-32005,"message":"server_busy: no"}}`,
+		`{"jsonrpc":"2.0","method":"nonce_subscription","params":{"subscription":1}}`,
+	} {
+		story(t, Config{NoRequestIDs: true}, func(t *testing.T, n *network, c *Client, p *peer) {
+			wait := allocate(t, c, AllocateRequest{})
+			p.next(wire.MethodAllocate)
+			p.send("%s", nonsense)
+			_, err := wait()
+			if wantUnknown(t, err); errors.Is(err, ErrServerBusy) {
+				t.Errorf("%s: %v is a refusal", nonsense, err)
+			}
+			<-n.hosts["a"].peers
+		})
+	}
+}
+
+func TestAnAnswerBeforeTheRequestEndsTheConnection(t *testing.T) {
+	c := &conn{pending: map[uint64]*trip{1: {}}}
+	if err := c.deliver(1, &frame{}); err == nil || c.pending[1] == nil {
+		t.Errorf("got error %v", err)
+	}
+}
+
+func TestCloseEndsCallsInFlightAndSaysWhichWereSent(t *testing.T) {
+	story(t, Config{MaxInflight: 1}, func(t *testing.T, _ *network, c *Client, p *peer) {
+		sent := allocate(t, c, AllocateRequest{})
+		p.next(wire.MethodAllocate)
+		waiting := allocate(t, c, AllocateRequest{})
+		synctest.Wait()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		_, err := sent()
+		if wantUnknown(t, err); !errors.Is(err, ErrClosed) {
+			t.Errorf("got error %v", err)
+		}
+		_, err = waiting()
+		wantNotSent(t, err, ErrClosed)
+		_, err = c.Allocate(t.Context(), AllocateRequest{Signer: "s"})
+		wantNotSent(t, err, ErrClosed)
+		if ended := <-p.ended; !websocket.IsCloseError(ended, websocket.CloseNormalClosure) {
+			t.Errorf("the gateway saw %v, want a goodbye", ended)
+		}
+		c.Close()
+	})
+}
+
+func TestCloseEndsAPause(t *testing.T) {
+	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
+		wait := allocate(t, c, AllocateRequest{})
+		p.busy(p.next(wire.MethodAllocate), 20_000)
+		synctest.Wait()
+		c.Close()
+		if _, err := wait(); !errors.Is(err, ErrServerBusy) || !errors.Is(err, ErrClosed) {
+			t.Errorf("got error %v", err)
+		}
+	})
+}

@@ -1,0 +1,93 @@
+package client
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// dial opens one connection and starts its goroutines. The error is a
+// *DialError, or ErrClosed.
+func (c *Client) dial(ctx context.Context, url string) (*conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.DialTimeout, errDialTimeout)
+	defer cancel()
+	var cork *corkedConn
+	unwatch := func() bool { return true }
+	dialer := websocket.Dialer{
+		Proxy:           http.ProxyFromEnvironment,
+		TLSClientConfig: c.cfg.TLS,
+		ReadBufferSize:  4 << 10,
+		WriteBufferSize: 4 << 10,
+		NetDialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			raw, err := c.cfg.NetDial(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			cork = &corkedConn{Conn: raw}
+			// gorilla looks at the context only while it dials.
+			unwatch = context.AfterFunc(ctx, func() { raw.Close() })
+			return cork, nil
+		},
+	}
+	ws, resp, err := dialer.DialContext(ctx, url, c.cfg.Header)
+	if !unwatch() && err == nil {
+		ws.Close()
+		err = ctxError(ctx)
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			err = ctxError(ctx)
+		}
+		return nil, dialError(url, resp, err)
+	}
+	conn := newConn(url, ws, cork, &c.cfg)
+	if !c.run(conn) {
+		return nil, ErrClosed
+	}
+	return conn, nil
+}
+
+func dialError(url string, resp *http.Response, err error) *DialError {
+	e := &DialError{URL: url, Err: err}
+	if resp != nil {
+		e.Status = resp.StatusCode
+		if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {
+			e.RetryAfter = time.Duration(s) * time.Second
+		}
+	}
+	return e
+}
+
+// targets are the addresses of a gateway, taken in turn.
+type targets struct {
+	list []target
+	next int
+}
+
+type target struct {
+	url       string
+	notBefore time.Time // the gateway asked to stay away until then
+}
+
+// pick returns the target whose turn it is, skipping those to stay away from,
+// and how long to wait for it when all are.
+func (t *targets) pick(now time.Time) (*target, time.Duration) {
+	best := &t.list[t.next%len(t.list)]
+	for i := range t.list {
+		cand := &t.list[(t.next+i)%len(t.list)]
+		if !cand.notBefore.After(now) {
+			best = cand
+			t.next += i
+			break
+		}
+		if cand.notBefore.Before(best.notBefore) {
+			best = cand
+		}
+	}
+	t.next = (t.next + 1) % len(t.list)
+	return best, max(0, best.notBefore.Sub(now))
+}

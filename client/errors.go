@@ -1,0 +1,209 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"noncegate/wire"
+)
+
+// Refusals of the gateway, by the stable word of data.reason. Match them with
+// errors.Is; errors.As with a *wire.Error reaches code, message and data.
+var (
+	ErrParse           = errors.New("parse_error")
+	ErrInvalidRequest  = errors.New("invalid_request")
+	ErrMethodNotFound  = errors.New("method_not_found")
+	ErrInvalidParams   = errors.New("invalid_params")
+	ErrInternal        = errors.New("internal")
+	ErrServerBusy      = errors.New("server_busy")
+	ErrNotOwner        = errors.New("not_owner")
+	ErrFenced          = errors.New("fenced")
+	ErrUnavailable     = errors.New("unavailable")
+	ErrConflict        = errors.New("conflict")
+	ErrNotFound        = errors.New("not_found")
+	ErrHoldLimit       = errors.New("hold_limit")
+	ErrDuplicateSubmit = errors.New("duplicate_submit")
+	ErrUnauthorized    = errors.New("unauthorized")
+	ErrForbidden       = errors.New("forbidden")
+	ErrDraining        = errors.New("draining")
+)
+
+// Conditions of the client itself.
+var (
+	// ErrClosed: Close was called.
+	ErrClosed = errors.New("client closed")
+	// ErrConnectionLost: the connection ended. A *CloseError matches it too.
+	ErrConnectionLost = errors.New("connection lost")
+	// ErrQueueFull: Config.MaxInflight calls are under way and
+	// Config.QueueLimit wait for their place.
+	ErrQueueFull = errors.New("client queue full")
+	// ErrTooLarge: the request exceeds Config.MaxMessageBytes.
+	ErrTooLarge = errors.New("request too large")
+	// ErrHoldEnded is the cause of the context of WithNonce's function at the
+	// hold's deadline.
+	ErrHoldEnded = errors.New("the hold has ended")
+	// ErrMaybeSent marks an error of WithNonce's function after which the
+	// transaction may have been sent. The hold is left as it is:
+	//
+	//	return "", fmt.Errorf("%w: %w", client.ErrMaybeSent, err)
+	ErrMaybeSent = errors.New("transaction may have been sent")
+)
+
+// errRetired is what a call meets that comes to a connection just replaced.
+var errRetired = fmt.Errorf("%w: replaced by another", ErrConnectionLost)
+
+// reasons ties the codes of the protocol to the sentinels.
+var reasons = map[int]error{
+	wire.CodeParseError:      ErrParse,
+	wire.CodeInvalidRequest:  ErrInvalidRequest,
+	wire.CodeMethodNotFound:  ErrMethodNotFound,
+	wire.CodeInvalidParams:   ErrInvalidParams,
+	wire.CodeInternal:        ErrInternal,
+	wire.CodeServerBusy:      ErrServerBusy,
+	wire.CodeNotOwner:        ErrNotOwner,
+	wire.CodeFenced:          ErrFenced,
+	wire.CodeUnavailable:     ErrUnavailable,
+	wire.CodeConflict:        ErrConflict,
+	wire.CodeNotFound:        ErrNotFound,
+	wire.CodeHoldLimit:       ErrHoldLimit,
+	wire.CodeDuplicateSubmit: ErrDuplicateSubmit,
+	wire.CodeUnauthorized:    ErrUnauthorized,
+	wire.CodeForbidden:       ErrForbidden,
+	wire.CodeDraining:        ErrDraining,
+}
+
+// UnknownOutcomeError says that a write was sent and nobody knows what became
+// of it. It is not a refusal: the write may have happened or may happen yet.
+type UnknownOutcomeError struct {
+	// Method is the method that was called.
+	Method string
+	// RequestID settles the outcome: the same call with this id is answered as
+	// the first was, or as a conflict. Empty when there was none; marks and
+	// floors need none, repeating them is enough.
+	RequestID string
+	// Err is what made the outcome unknown: a lost connection, the end of the
+	// context, or unavailable with outcome unknown.
+	Err error
+	// Last is what the last try was told, nil when there was no later one. It
+	// settles nothing, and is therefore not unwrapped.
+	Last error
+}
+
+// Error implements error.
+func (e *UnknownOutcomeError) Error() string {
+	s := e.Method + ": outcome unknown"
+	if e.RequestID != "" {
+		s += " (request id " + e.RequestID + ")"
+	}
+	s += ": " + e.Err.Error()
+	if e.Last != nil {
+		s += "; last try: " + e.Last.Error()
+	}
+	return s
+}
+
+// Unwrap returns what made the outcome unknown.
+func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
+
+// NotSentError says that the call was never sent, so that nothing happened. Err
+// says why: ErrQueueFull, ErrClosed, ErrTooLarge, a *CloseError, a *DialError,
+// an error of the context.
+type NotSentError struct {
+	Err error
+
+	again bool // another try may be more lucky
+}
+
+// Error implements error.
+func (e *NotSentError) Error() string { return "not sent: " + e.Err.Error() }
+
+// Unwrap returns why it was not sent.
+func (e *NotSentError) Unwrap() error { return e.Err }
+
+// CloseError says with which code and words the gateway closed the connection.
+// It matches ErrConnectionLost.
+type CloseError struct {
+	Code   int
+	Reason string
+}
+
+// Error implements error.
+func (e *CloseError) Error() string {
+	return fmt.Sprintf("closed by the gateway: %d %s", e.Code, e.Reason)
+}
+
+// Is reports whether target is ErrConnectionLost.
+func (e *CloseError) Is(target error) bool { return target == ErrConnectionLost }
+
+// Final reports whether the gateway forbids to come back. The client obeys: all
+// calls of it fail from then on.
+func (e *CloseError) Final() bool { return e.Code >= 4500 }
+
+// DialError says why a connection could not be opened.
+type DialError struct {
+	URL string
+	// Status is the HTTP status that came in place of an upgrade, 0 for none.
+	Status int
+	// RetryAfter is how long the gateway asked to stay away, 0 when it did not.
+	RetryAfter time.Duration
+	Err        error
+}
+
+// Error implements error.
+func (e *DialError) Error() string {
+	if e.Status != 0 {
+		return fmt.Sprintf("dial %s: HTTP status %d: %v", e.URL, e.Status, e.Err)
+	}
+	return fmt.Sprintf("dial %s: %v", e.URL, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *DialError) Unwrap() error { return e.Err }
+
+// refusal is an error of the gateway together with the sentinel of its code.
+type refusal struct {
+	wire   *wire.Error
+	reason error // nil for a code that is not in the table
+}
+
+func refused(e *wire.Error) *refusal { return &refusal{wire: e, reason: reasons[e.Code]} }
+
+func (r *refusal) Error() string { return r.wire.Error() }
+
+func (r *refusal) Unwrap() []error {
+	if r.reason == nil {
+		return []error{r.wire}
+	}
+	return []error{r.wire, r.reason}
+}
+
+// outcomeUnknown reports whether the gateway itself does not know. Unavailable
+// means that nothing happened only where it says so.
+func (r *refusal) outcomeUnknown() bool {
+	return r.wire.Code == wire.CodeUnavailable &&
+		(r.wire.Data == nil || r.wire.Data.Outcome != wire.OutcomeNone)
+}
+
+func (r *refusal) retryAfter() time.Duration {
+	if r.wire.Data == nil {
+		return 0
+	}
+	return time.Duration(r.wire.Data.RetryAfterMs) * time.Millisecond
+}
+
+// lostError: the call was sent, or may have been, and no answer came.
+type lostError struct{ err error }
+
+func (e *lostError) Error() string { return "no answer: " + e.err.Error() }
+func (e *lostError) Unwrap() error { return e.err }
+
+// ctxError is why ctx ended: its cause, which matches ctx.Err in any case.
+func ctxError(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, ctx.Err()) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", ctx.Err(), cause)
+}

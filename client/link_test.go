@@ -1,0 +1,228 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"noncegate/wire"
+)
+
+func TestTheClientComesBackAfterCloseCodesThatAllowIt(t *testing.T) {
+	for _, code := range []int{1000, 1001, 1011, 1012, 4001, 4499, 0} {
+		story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
+			closed := time.Now()
+			if code == 0 {
+				p.cut()
+			} else {
+				p.closeWith(code)
+			}
+			p = <-n.hosts["a"].peers
+			if pause := time.Since(closed); pause < 50*time.Millisecond || pause > 200*time.Millisecond {
+				t.Errorf("%d: came back after %v, want 100 ms give or take a half", code, pause)
+			}
+			wait := allocate(t, c, AllocateRequest{})
+			p.answer(p.next(wire.MethodAllocate), held(1))
+			if _, err := wait(); err != nil {
+				t.Errorf("%d: %v", code, err)
+			}
+		})
+	}
+}
+
+func TestTheClientStaysAwayWhenTold(t *testing.T) {
+	story(t, Config{MaxInflight: 1}, func(t *testing.T, n *network, c *Client, p *peer) {
+		sent := allocate(t, c, AllocateRequest{})
+		p.next(wire.MethodAllocate)
+		waiting := allocate(t, c, AllocateRequest{})
+		synctest.Wait()
+		p.closeWith(4500)
+		_, err := sent()
+		wantUnknown(t, err)
+		if e, ok := errors.AsType[*CloseError](err); !ok || e.Code != 4500 || e.Reason != "as the test says" {
+			t.Errorf("got error %v, want the close code", err)
+		}
+		_, err = waiting()
+		wantNotSent(t, err, ErrConnectionLost)
+		_, err = c.Status(t.Context(), "s")
+		wantNotSent(t, err, ErrConnectionLost)
+		if e, ok := errors.AsType[*CloseError](err); !ok || !e.Final() {
+			t.Errorf("got error %v, want the close code", err)
+		}
+		time.Sleep(time.Hour)
+		if got := len(n.dials()); got != 1 {
+			t.Errorf("dialled %d times, want once", got)
+		}
+	})
+}
+
+func TestTheWriterLeavesTheLastWordToTheCloseFrame(t *testing.T) {
+	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
+		c.main.current().breakOff(errors.New("broken pipe")) // as after a write
+		p.closeWith(4600)
+		_, err := c.Status(t.Context(), "s")
+		if e, ok := errors.AsType[*CloseError](err); !ok || e.Code != 4600 {
+			t.Errorf("got error %v, want the close code", err)
+		}
+	})
+}
+
+func TestAddressesAreTriedInTurn(t *testing.T) {
+	story(t, Config{URLs: []string{"ws://nowhere", "ws://b"}}, func(t *testing.T, n *network, c *Client, p *peer) {
+		p.cut()
+		p = <-n.hosts["b"].peers
+		p.cut()
+		<-n.hosts["a"].peers
+		if got, want := n.dials(), []string{"a", "nowhere", "b", "a"}; !slices.Equal(got, want) {
+			t.Errorf("dialled %v, want %v", got, want)
+		}
+	})
+}
+
+func TestDialTriesEachAddressOnceAndJoinsTheErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t, "a")
+		n.hosts["a"].closed.Store(&closed{503, "7"})
+		_, err := Dial(t.Context(), "ws://nowhere", Config{URLs: []string{"ws://a"}, NetDial: n.dial})
+		e, ok := errors.AsType[*DialError](err)
+		if !ok || e.URL != "ws://nowhere/ws" {
+			t.Fatalf("got error %v", err)
+		}
+		if got, want := n.dials(), []string{"nowhere", "a"}; !slices.Equal(got, want) {
+			t.Errorf("dialled %v, want %v", got, want)
+		}
+		_, err = Dial(t.Context(), "ws://a", Config{NetDial: n.dial})
+		if e, _ = errors.AsType[*DialError](err); e == nil || e.Status != 503 || e.RetryAfter != 7*time.Second {
+			t.Errorf("got error %v", err)
+		}
+	})
+}
+
+func TestRetryAfterOfARefusedUpgradeIsObeyed(t *testing.T) {
+	story(t, Config{MaxElapsed: -1}, func(t *testing.T, n *network, c *Client, p *peer) {
+		g := n.hosts["a"]
+		g.closed.Store(&closed{503, "20"})
+		p.cut()
+		for len(n.dials()) < 2 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		refused := time.Now()
+		synctest.Wait()
+		g.closed.Store(nil)
+		<-g.peers
+		if pause := time.Since(refused); pause < 19*time.Second || pause > 21*time.Second {
+			t.Errorf("came back after %v, asked was 20 s", pause)
+		}
+	})
+}
+
+func TestACallWithoutConnectionWaitsAndSaysWhyThereWasNone(t *testing.T) {
+	story(t, Config{MaxElapsed: 5 * time.Second}, func(t *testing.T, n *network, c *Client, p *peer) {
+		n.hosts["a"].closed.Store(&closed{status: 401})
+		p.cut()
+		synctest.Wait()
+		_, err := c.Allocate(t.Context(), AllocateRequest{Signer: "s"})
+		wantNotSent(t, err, context.DeadlineExceeded)
+		if e, ok := errors.AsType[*DialError](err); !ok || e.Status != 401 {
+			t.Errorf("got error %v, want the refusal of the upgrade", err)
+		}
+	})
+}
+
+func TestPausesBetweenConnectionsGrowUntilOneLasts(t *testing.T) {
+	story(t, Config{BackoffMax: time.Second}, func(t *testing.T, n *network, c *Client, p *peer) {
+		for _, base := range []time.Duration{100, 200, 400, 800, 1000} {
+			base *= time.Millisecond
+			p.cut()
+			lost := time.Now()
+			p = <-n.hosts["a"].peers
+			if pause := time.Since(lost); pause < base/2 || pause > base*3/2+1 {
+				t.Errorf("pause %v, want %v give or take a half", pause, base)
+			}
+		}
+		time.Sleep(time.Second)
+		p.cut()
+		lost := time.Now()
+		<-n.hosts["a"].peers
+		if pause := time.Since(lost); pause > 150*time.Millisecond {
+			t.Errorf("pause %v after a connection that lasted", pause)
+		}
+	})
+}
+
+func TestDrainingMovesToAnotherGatewayBeforeTheOldOneIsLeft(t *testing.T) {
+	story(t, Config{URLs: []string{"ws://b"}}, func(t *testing.T, n *network, c *Client, p *peer) {
+		old := later(func() (wire.StatusResult, error) { return c.Status(t.Context(), "served") })
+		served := p.next(wire.MethodStatus)
+		wait := allocate(t, c, AllocateRequest{})
+		first := p.next(wire.MethodAllocate)
+		p.refuse(first, wire.CodeDraining, "draining", wire.ErrorData{})
+		q := <-n.hosts["b"].peers
+		var second received
+		select {
+		case second = <-q.requests:
+		case second = <-p.requests: // it was faster than the new connection
+			p.refuse(second, wire.CodeDraining, "draining", wire.ErrorData{})
+			second = q.next(wire.MethodAllocate)
+		}
+		if second.requestID(t) != first.requestID(t) {
+			t.Error("repeated with another request id")
+		}
+		q.answer(second, held(1))
+		if _, err := wait(); err != nil {
+			t.Error(err)
+		}
+		p.answer(served, wire.StatusResult{Next: 5}) // what is under way there may end
+		if s, err := old(); err != nil || s.Next != 5 {
+			t.Errorf("got %v, %v", s, err)
+		}
+		if ended := <-p.ended; !websocket.IsCloseError(ended, websocket.CloseNormalClosure) {
+			t.Errorf("the old gateway saw %v, want a goodbye", ended)
+		}
+	})
+}
+
+func TestTargetsToStayAwayFromAreSkipped(t *testing.T) {
+	now := time.Now()
+	ts := targets{list: []target{{url: "a", notBefore: now.Add(5 * time.Second)}, {url: "b"}, {url: "c", notBefore: now.Add(time.Second)}}}
+	for _, want := range []string{"b", "b"} {
+		if got, wait := ts.pick(now); got.url != want || wait != 0 {
+			t.Errorf("got %s after %v, want %s", got.url, wait, want)
+		}
+	}
+	ts.list[1].notBefore = now.Add(3 * time.Second)
+	if got, wait := ts.pick(now); got.url != "c" || wait != time.Second {
+		t.Errorf("got %s after %v, want c after 1s", got.url, wait)
+	}
+}
+
+func TestSettingsThatContradictAreNamed(t *testing.T) {
+	for want, cfg := range map[string]Config{
+		"client: Config.BackoffMax (1ms) is below BackoffMin (100ms)": {BackoffMax: time.Millisecond},
+		"client: Config.QueueLimit must be positive":                  {QueueLimit: -1},
+	} {
+		if _, err := Dial(t.Context(), "ws://a", cfg); err == nil || err.Error() != want {
+			t.Errorf("got error %v, want %s", err, want)
+		}
+	}
+}
+
+func TestAddressesAreNormalised(t *testing.T) {
+	for raw, want := range map[string]string{
+		"ws://h:1":         "ws://h:1/ws",
+		"http://h":         "ws://h/ws",
+		"https://h/":       "wss://h/ws",
+		"wss://h/other?x=": "wss://h/other?x=",
+		"h:1":              "", "ws:///ws": "", "ws://u:p@h": "", "ws://%zz": "",
+	} {
+		got, err := normalURL(raw)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: got %q, %v, want %q", raw, got, err, want)
+		}
+	}
+}

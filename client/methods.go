@@ -1,0 +1,223 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"noncegate/wire"
+)
+
+// Guard names a submission, so that the gateway refuses a second one with the
+// same key while the first runs (ErrDuplicateSubmit).
+type Guard struct {
+	Key      string
+	Interval time.Duration // in whole milliseconds; 0: the gateway's default, 10 s
+	Keep     bool          // the key stays taken for the interval after the call, too
+}
+
+// AllocateRequest asks for nonces of a signer.
+type AllocateRequest struct {
+	Signer string
+	// Count is how many, 0 for one.
+	Count int
+	// RequestID makes the call idempotent: with the same one it is answered the
+	// same. When it is empty one is made, unless Config.NoRequestIDs is set.
+	RequestID string
+	// Hold is how long to hold them, in whole milliseconds; 0 for the gateway's
+	// default.
+	Hold time.Duration
+	// Guard is nil for none.
+	Guard *Guard
+}
+
+// Allocation is what Allocate got: nonces held for the caller, and no one else.
+type Allocation struct {
+	wire.AllocateResult
+	// RequestID is the one it was made with, "" when there was none.
+	RequestID string
+	// Deadline is when the hold ends, at the earliest, by the local monotonic
+	// clock: HoldMs after the try that was answered was sent.
+	Deadline time.Time
+}
+
+// Hold names one nonce in one generation, which is what marks are about.
+type Hold struct {
+	Signer  string
+	Nonce   int64
+	Attempt int64 // from 1; 0 stands for 1
+}
+
+// Hold returns the hold of the lowest nonce.
+func (a *Allocation) Hold() Hold { return Hold{a.Signer, a.Nonce, a.Attempt} }
+
+// Holds returns the holds of all nonces, in ascending order.
+func (a *Allocation) Holds() []Hold {
+	if len(a.Nonces) == 0 {
+		return []Hold{a.Hold()}
+	}
+	holds := make([]Hold, len(a.Nonces))
+	for i, n := range a.Nonces {
+		holds[i] = Hold{a.Signer, n.Nonce, n.Attempt}
+	}
+	return holds
+}
+
+// ListRequest asks for a page of a signer's allocations, in order of nonce.
+type ListRequest struct {
+	Signer string `json:"signer"`
+	Status string `json:"status,omitempty"` // such as wire.StatusHeld; "" for all
+	From   int64  `json:"from,omitempty"`   // the nonce to begin at
+	Limit  int    `json:"limit,omitempty"`  // 0 for the gateway's default, 100
+}
+
+type guardParams struct {
+	Key        string `json:"key"`
+	IntervalMs int64  `json:"intervalMs,omitempty"`
+	Keep       bool   `json:"keep,omitempty"`
+}
+
+type allocateParams struct {
+	Signer    string       `json:"signer"`
+	Count     int          `json:"count,omitempty"`
+	RequestID string       `json:"requestId,omitempty"`
+	HoldMs    int64        `json:"holdMs,omitempty"`
+	Guard     *guardParams `json:"guard,omitempty"`
+}
+
+type markParams struct {
+	Signer  string `json:"signer"`
+	Nonce   int64  `json:"nonce"`
+	TxHash  string `json:"txHash,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Attempt int64  `json:"attempt,omitempty"`
+}
+
+type signerParams struct {
+	Signer string `json:"signer"`
+}
+
+type floorParams struct {
+	Signer string `json:"signer"`
+	Floor  int64  `json:"floor"`
+}
+
+// Allocate takes the lowest free nonces of a signer. After an
+// UnknownOutcomeError, call it again with the RequestID of the error.
+func (c *Client) Allocate(ctx context.Context, r AllocateRequest) (Allocation, error) {
+	if r.RequestID == "" && !c.cfg.NoRequestIDs {
+		r.RequestID = rand.Text()
+	}
+	params := allocateParams{
+		Signer: r.Signer, Count: r.Count, RequestID: r.RequestID, HoldMs: r.Hold.Milliseconds(),
+	}
+	if g := r.Guard; g != nil {
+		params.Guard = &guardParams{Key: g.Key, IntervalMs: g.Interval.Milliseconds(), Keep: g.Keep}
+	}
+	o := op{method: wire.MethodAllocate, params: &params, signer: r.Signer, requestID: r.RequestID}
+	if r.RequestID != "" {
+		o.repeat = repeatSafe
+	}
+	result, answer, err := ask[wire.AllocateResult](ctx, c, &o)
+	if err != nil {
+		return Allocation{}, err
+	}
+	left := time.Duration(result.HoldMs) * time.Millisecond
+	return Allocation{AllocateResult: result, RequestID: r.RequestID, Deadline: answer.sentAt.Add(left)}, nil
+}
+
+// MarkUsed says that a transaction with this nonce was sent. A conflict after a
+// lost try tells the state the nonce is in now, whoever brought it there.
+func (c *Client) MarkUsed(ctx context.Context, h Hold, txHash string) (wire.MarkResult, error) {
+	params := markParams{Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: txHash}
+	return write[wire.MarkResult](ctx, c, wire.MethodMarkUsed, h.Signer, &params)
+}
+
+// MarkRecyclable gives a nonce back, to be handed out again; reason is for
+// people and may be empty. A conflict after a lost try tells the state the nonce
+// is in now, whoever brought it there.
+func (c *Client) MarkRecyclable(ctx context.Context, h Hold, reason string) (wire.MarkResult, error) {
+	params := markParams{Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, Reason: reason}
+	return write[wire.MarkResult](ctx, c, wire.MethodMarkRecyclable, h.Signer, &params)
+}
+
+// SetFloor raises the lowest nonce of a signer that may be handed out; it never
+// lowers it. The result holds the floor in force.
+func (c *Client) SetFloor(ctx context.Context, signer string, floor int64) (wire.FloorResult, error) {
+	return write[wire.FloorResult](ctx, c, wire.MethodSetFloor, signer, &floorParams{signer, floor})
+}
+
+// Status returns a signer's state in figures.
+func (c *Client) Status(ctx context.Context, signer string) (wire.StatusResult, error) {
+	return read[wire.StatusResult](ctx, c, wire.MethodStatus, signer, &signerParams{signer})
+}
+
+// List returns one page of a signer's allocations. The next one begins at
+// NextFrom, which is nil on the last page.
+func (c *Client) List(ctx context.Context, r ListRequest) (wire.ListResult, error) {
+	return read[wire.ListResult](ctx, c, wire.MethodList, r.Signer, &r)
+}
+
+// Info says who the gateway is and what its limits are.
+func (c *Client) Info(ctx context.Context) (wire.InfoResult, error) {
+	return read[wire.InfoResult](ctx, c, wire.MethodInfo, "", nil)
+}
+
+// Stats returns the gateway's figures of the last interval.
+func (c *Client) Stats(ctx context.Context) (wire.StatsResult, error) {
+	return read[wire.StatsResult](ctx, c, wire.MethodStats, "", nil)
+}
+
+// Call calls any method but the subscribing ones. Params is what
+// encoding/json would take, by name or positional, nil for none; result is a
+// pointer to decode into, nil when it does not matter. Reads, marks and floors
+// are repeated as their methods above are; anything else, allocations included,
+// only while it is certain that nothing happened.
+func (c *Client) Call(ctx context.Context, method string, params, result any) error {
+	o := op{method: method, params: params}
+	switch method {
+	case wire.MethodStatus, wire.MethodList, wire.MethodInfo, wire.MethodStats:
+		o.repeat = repeatRead
+	case wire.MethodMarkUsed, wire.MethodMarkRecyclable, wire.MethodSetFloor:
+		o.repeat = repeatSafe
+	case wire.MethodSubscribe, wire.MethodEthSubscribe:
+		return fmt.Errorf("%s: use Subscribe", method)
+	}
+	a, err := c.do(ctx, &o)
+	if err != nil || result == nil {
+		return err
+	}
+	return o.decode(a, result)
+}
+
+func write[T any](ctx context.Context, c *Client, method, signer string, params any) (T, error) {
+	result, _, err := ask[T](ctx, c, &op{method: method, params: params, signer: signer, repeat: repeatSafe})
+	return result, err
+}
+
+func read[T any](ctx context.Context, c *Client, method, signer string, params any) (T, error) {
+	result, _, err := ask[T](ctx, c, &op{method: method, params: params, signer: signer, repeat: repeatRead})
+	return result, err
+}
+
+func ask[T any](ctx context.Context, c *Client, o *op) (result T, a answer, err error) {
+	if a, err = c.do(ctx, o); err == nil {
+		err = o.decode(a, &result)
+	}
+	return result, a, err
+}
+
+// decode reads the result of a call that was answered. A write whose result
+// cannot be read has happened, and nobody can say how.
+func (o *op) decode(a answer, result any) error {
+	err := wire.Unmarshal(a.result, result)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("result: %w", err)
+	if o.repeat == repeatRead {
+		return fmt.Errorf("%s: %w", o.method, err)
+	}
+	return &UnknownOutcomeError{Method: o.method, RequestID: o.requestID, Err: err}
+}

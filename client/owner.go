@@ -1,0 +1,171 @@
+package client
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"noncegate/wire"
+)
+
+// maxRoutes bounds what is remembered of who owns which signer. A route that
+// was forgotten costs one not_owner.
+const maxRoutes = 4096
+
+// owners are the gateways beyond the main connection's that not_owner led to.
+// Their connections are opened when a call needs them and are not kept up: when
+// one is lost, the next call opens it again or goes to the main connection.
+type owners struct {
+	c      *Client
+	secure bool
+
+	mu     sync.Mutex        // guards what follows
+	routes map[string]string // signer to URL, at most maxRoutes
+	lines  map[string]*line  // by URL, at most Config.OwnerConnections
+}
+
+// line is one owner's connection, from the first dial to its end.
+type line struct {
+	ready chan struct{} // closed when the dial has ended
+	conn  *conn         // set before ready is closed; nil when the dial failed
+}
+
+func newOwners(c *Client) *owners {
+	return &owners{
+		c: c, secure: c.cfg.secure(),
+		routes: make(map[string]string),
+		lines:  make(map[string]*line),
+	}
+}
+
+// learn takes in what not_owner said, and reports whether it can be followed.
+func (w *owners) learn(o *op, said *wire.ErrorData) bool {
+	if said == nil || said.OwnerURL == "" || w.c.cfg.OwnerConnections < 0 {
+		w.forget(o)
+		return false
+	}
+	url, err := normalURL(said.OwnerURL)
+	if err != nil || w.secure && !strings.HasPrefix(url, "wss:") {
+		w.forget(o)
+		return false
+	}
+	o.owner = url
+	if o.signer == "" {
+		return true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, known := w.routes[o.signer]; !known && len(w.routes) >= maxRoutes {
+		for signer := range w.routes { // whichever comes
+			delete(w.routes, signer)
+			break
+		}
+	}
+	w.routes[o.signer] = url
+	return true
+}
+
+// route returns the URL of the gateway to ask, "" for the main connection.
+func (w *owners) route(o *op) string {
+	if o.owner != "" || o.signer == "" {
+		return o.owner
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.routes[o.signer]
+}
+
+// forget sends the call and later ones for its signer to the main connection.
+func (w *owners) forget(o *op) {
+	o.owner = ""
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.routes, o.signer)
+}
+
+// reach returns a live connection to url, dialling when there is none, or nil
+// when it cannot be had.
+func (w *owners) reach(ctx context.Context, url string) *conn {
+	if main := w.c.main.current(); main.url == url && main.alive() {
+		return main
+	}
+	l := w.line(url)
+	if l == nil {
+		return nil
+	}
+	select {
+	case <-l.ready:
+	case <-ctx.Done():
+		return nil
+	}
+	if l.conn == nil || !l.conn.alive() {
+		return nil
+	}
+	return l.conn
+}
+
+// line returns the line to url, a new one when there is none and room for it.
+func (w *owners) line(url string) *line {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if l := w.lines[url]; l != nil {
+		return l
+	}
+	if len(w.lines) >= w.c.cfg.OwnerConnections && !w.evictLocked() {
+		return nil
+	}
+	l := &line{ready: make(chan struct{})}
+	if !w.c.spawn(func() { w.serve(url, l) }) {
+		return nil
+	}
+	w.lines[url] = l
+	return l
+}
+
+// evictLocked ends a line that no call uses.
+func (w *owners) evictLocked() bool {
+	for url, l := range w.lines {
+		select {
+		case <-l.ready:
+			if l.conn != nil && l.conn.alive() && l.conn.idle() {
+				delete(w.lines, url)
+				l.conn.leave()
+				return true
+			}
+		default: // being dialled for somebody
+		}
+	}
+	return false
+}
+
+// serve is a line's goroutine: it dials, and clears up when the connection has
+// ended or is to be left. A line that was told not to come back stays, dead, so
+// that nobody does.
+func (w *owners) serve(url string, l *line) {
+	conn, err := w.c.dial(w.c.ctx, url)
+	if err != nil {
+		w.c.cfg.Logger.Info("owner not reached", "url", url, "error", err)
+		close(l.ready)
+		w.drop(url, l)
+		return
+	}
+	l.conn = conn
+	close(l.ready)
+	select {
+	case <-conn.dead:
+		if finalCause(conn) != nil {
+			return
+		}
+	case <-conn.leaving:
+	}
+	w.drop(url, l)
+	conn.retire()
+}
+
+func (w *owners) drop(url string, l *line) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.lines[url] == l {
+		delete(w.lines, url)
+	}
+}

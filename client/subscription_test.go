@@ -1,0 +1,193 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"noncegate/wire"
+)
+
+func (p *peer) event(subscription string, version, missed int64) {
+	p.t.Helper()
+	p.send(`{"jsonrpc":"2.0","method":"nonce_subscription","params":{"subscription":%q,"result":{"type":"allocated",`+
+		`"signer":"s","nonce":1,"attempt":1,"version":%d,"at":"2026-11-20T18:33:56.123Z","missed":%d}}}`, subscription, version, missed)
+}
+
+// subscribed opens a subscription that p names "1".
+func subscribed(t *testing.T, c *Client, p *peer, signers ...string) *Subscription {
+	t.Helper()
+	wait := later(func() (*Subscription, error) { return c.Subscribe(t.Context(), signers...) })
+	p.answer(p.next(wire.MethodSubscribe), "1")
+	s, err := wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// wantEvent asserts what the next event is.
+func wantEvent(t *testing.T, s *Subscription, version, missed int64, gap bool) {
+	t.Helper()
+	e, ok := <-s.Events()
+	if !ok || e.Version != version || e.Missed != missed || e.Gap != gap {
+		t.Errorf("got version %d, missed %d, gap %v (open %v), want %d, %d, %v",
+			e.Version, e.Missed, e.Gap, ok, version, missed, gap)
+	}
+}
+
+func TestEventsComeInOrder(t *testing.T) {
+	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
+		wait := later(func() (*Subscription, error) { return c.Subscribe(t.Context(), "s", "u") })
+		r := p.next(wire.MethodSubscribe)
+		if got, want := string(r.Params), `["events",{"signers":["s","u"]}]`; got != want {
+			t.Errorf("got params %s, want %s", got, want)
+		}
+		p.answer(r, "1")
+		p.event("1", 1, 0) // at once behind the answer
+		p.event("1", 2, 0)
+		s, err := wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantEvent(t, s, 1, 0, false)
+		wantEvent(t, s, 2, 0, false)
+		s.Close()
+		if got, want := string(p.next(wire.MethodUnsubscribe).Params), `["1"]`; got != want {
+			t.Errorf("unsubscribed %s, want %s", got, want)
+		}
+		if _, ok := <-s.Events(); ok || s.Err() != nil {
+			t.Errorf("open %v, error %v", ok, s.Err())
+		}
+		s.Close()
+	})
+}
+
+func TestMissedEventsOfBothSidesAreCounted(t *testing.T) {
+	story(t, Config{EventBuffer: 2}, func(t *testing.T, _ *network, c *Client, p *peer) {
+		s := subscribed(t, c, p)
+		p.event("1", 1, 0)
+		p.event("1", 2, 5) // dropped by the gateway: 5
+		p.event("1", 3, 0) // dropped here
+		p.event("1", 6, 2) // dropped here, and two before
+		synctest.Wait()
+		wantEvent(t, s, 1, 0, false)
+		wantEvent(t, s, 2, 5, false)
+		p.event("1", 7, 1)
+		wantEvent(t, s, 7, 5, false) // 3, two, 6, and one
+		p.event("1", 8, 0)
+		wantEvent(t, s, 8, 0, false)
+	})
+}
+
+func TestAReconnectIsAGapThatIsToldAtOnce(t *testing.T) {
+	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
+		s := subscribed(t, c, p)
+		p.event("1", 1, 0)
+		wantEvent(t, s, 1, 0, false)
+		p.cut()
+		p = <-n.hosts["a"].peers
+		p.busy(p.next(wire.MethodSubscribe), 0)
+		p.answer(p.next(wire.MethodSubscribe), "other")
+		if e := <-s.Events(); !e.Gap || e.Type != "" {
+			t.Errorf("got %+v, want a gap alone", e)
+		}
+		p.event("other", 9, 0)
+		wantEvent(t, s, 9, 0, false)
+	})
+}
+
+func TestAGapThatFindsNoRoomComesWithTheNextEvent(t *testing.T) {
+	story(t, Config{EventBuffer: 1}, func(t *testing.T, n *network, c *Client, p *peer) {
+		s := subscribed(t, c, p)
+		p.event("1", 1, 0)
+		p.event("1", 2, 0) // missed
+		p.cut()
+		p = <-n.hosts["a"].peers
+		p.answer(p.next(wire.MethodSubscribe), "1")
+		synctest.Wait()
+		wantEvent(t, s, 1, 0, false)
+		p.event("1", 9, 0)
+		wantEvent(t, s, 9, 1, true)
+	})
+}
+
+func TestDrainingMovesSubscriptions(t *testing.T) {
+	story(t, Config{URLs: []string{"ws://b"}}, func(t *testing.T, n *network, c *Client, p *peer) {
+		s := subscribed(t, c, p)
+		c.main.current().leave()
+		q := <-n.hosts["b"].peers
+		q.answer(q.next(wire.MethodSubscribe), "2")
+		wantEvent(t, s, 0, 0, true)
+		<-p.ended
+		q.event("2", 5, 0)
+		wantEvent(t, s, 5, 0, false)
+	})
+}
+
+func TestASubscriptionEndsWithTheClientOrARefusal(t *testing.T) {
+	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
+		s := subscribed(t, c, p)
+		p.cut()
+		p = <-n.hosts["a"].peers
+		p.refuse(p.next(wire.MethodSubscribe), wire.CodeForbidden, "forbidden", wire.ErrorData{})
+		if _, ok := <-s.Events(); ok || !errors.Is(s.Err(), ErrForbidden) {
+			t.Errorf("open %v, error %v", ok, s.Err())
+		}
+		s = subscribed(t, c, p)
+		c.Close()
+		if _, ok := <-s.Events(); ok || !errors.Is(s.Err(), ErrClosed) {
+			t.Errorf("open %v, error %v", ok, s.Err())
+		}
+		if _, err := c.Subscribe(t.Context()); !errors.Is(err, ErrClosed) {
+			t.Errorf("got error %v", err)
+		}
+	})
+}
+
+func TestASubscriptionIsRenewedHoweverLongItTakes(t *testing.T) {
+	story(t, Config{MaxElapsed: time.Second}, func(t *testing.T, n *network, c *Client, p *peer) {
+		s := subscribed(t, c, p)
+		n.hosts["a"].closed.Store(&closed{status: 500})
+		p.cut()
+		time.Sleep(time.Hour)
+		n.hosts["a"].closed.Store(nil)
+		p = <-n.hosts["a"].peers
+		p.answer(p.next(wire.MethodSubscribe), "1")
+		wantEvent(t, s, 0, 0, true)
+	})
+}
+
+func TestASubscriptionNobodyWaitsForAnyMoreIsEnded(t *testing.T) {
+	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
+		ctx, cancel := context.WithCancel(t.Context())
+		wait := later(func() (*Subscription, error) { return c.Subscribe(ctx) })
+		r := p.next(wire.MethodSubscribe)
+		cancel()
+		if _, err := wait(); !errors.Is(err, context.Canceled) {
+			t.Errorf("got error %v", err)
+		}
+		p.answer(r, "1")
+		p.next(wire.MethodUnsubscribe)
+		p.event("1", 1, 0) // it was not heard: asked again
+		p.next(wire.MethodUnsubscribe)
+	})
+}
+
+func TestASubscriptionIDThatIsNoneEndsTheConnection(t *testing.T) {
+	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
+		wait := later(func() (*Subscription, error) { return c.Subscribe(t.Context()) })
+		p.answer(p.next(wire.MethodSubscribe), 5)
+		p = <-n.hosts["a"].peers
+		p.answer(p.next(wire.MethodSubscribe), "1")
+		s, err := wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		wantEvent(t, s, 0, 0, true)
+	})
+}

@@ -1,0 +1,320 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"noncegate/backpressure"
+	"noncegate/encodepool"
+	"noncegate/hub"
+	"noncegate/lease"
+	"noncegate/nonce"
+	"noncegate/perf"
+	"noncegate/postdb"
+	"noncegate/wire"
+	"noncegate/writer"
+	"noncegate/ws"
+)
+
+// app is a running gateway. Every step of its start that acquires something
+// registers how to let go of it; stop runs those in reverse.
+type app struct {
+	cfg      *Config
+	log      *slog.Logger
+	fatal    chan error // the process must end; capacity 1
+	draining atomic.Bool
+	cleanups []cleanup
+
+	listener, admin net.Listener
+	node, url       string
+	store           nonce.Store
+	figures         *perf.Set
+	registry        *prometheus.Registry
+	encode          *encodepool.Pool
+	postdb          *postdb.Pool
+	hub             *hub.Hub
+	member          *lease.Membership
+	service         atomic.Pointer[nonce.Service]
+	server          *ws.Server
+}
+
+type cleanup struct {
+	name string
+	run  func(context.Context) error
+}
+
+// start brings a gateway up. When a step fails, those before it are undone.
+func start(ctx context.Context, cfg *Config, log *slog.Logger) (*app, error) {
+	a := &app{cfg: cfg, log: log, fatal: make(chan error, 1), registry: prometheus.NewRegistry()}
+	for _, step := range []func(context.Context) error{
+		a.openCodec, a.listen, a.openStore, a.openFigures, a.openPools, a.join, a.openService, a.openServer, a.openGauges, a.accept,
+	} {
+		if err := step(ctx); err != nil {
+			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
+			defer cancel()
+			return nil, errors.Join(err, a.stop(undo))
+		}
+	}
+	log.Info("serving", "node", a.node, "incarnation", a.member.Holder().Incarnation, "url", a.url,
+		"engine", a.store.Name(), "mode", cfg.Mode, "version", buildVersion())
+	return a, nil
+}
+
+func (a *app) onStop(name string, run func(context.Context) error) {
+	a.cleanups = append(a.cleanups, cleanup{name, run})
+}
+
+// stop undoes the start in reverse order. A step that fails or runs out of time
+// does not keep the next from being tried.
+func (a *app) stop(ctx context.Context) error {
+	a.draining.Store(true)
+	var errs []error
+	for len(a.cleanups) > 0 {
+		last := a.cleanups[len(a.cleanups)-1]
+		a.cleanups = a.cleanups[:len(a.cleanups)-1]
+		if err := last.run(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", last.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (a *app) die(err error) {
+	select {
+	case a.fatal <- err:
+	default: // it is dying already
+	}
+}
+
+func (a *app) openCodec(context.Context) error { return wire.WarmUp() }
+
+// listen binds both addresses first: one that is taken stops the start before
+// anything is written, and the node's identity comes from them.
+func (a *app) listen(ctx context.Context) (err error) {
+	var lc net.ListenConfig
+	if a.listener, err = lc.Listen(ctx, "tcp", a.cfg.Listen); err != nil {
+		return settingErrorf("listen", "cannot be used: %v", err)
+	}
+	a.onStop("listener", closeListener(a.listener))
+	if a.admin, err = lc.Listen(ctx, "tcp", a.cfg.AdminListen); err != nil {
+		return settingErrorf("admin-listen", "cannot be used: %v", err)
+	}
+	a.onStop("admin listener", closeListener(a.admin))
+	a.node, a.url, err = a.cfg.Identity(a.listener.Addr())
+	return err
+}
+
+// closeListener closes a listener that the server it was given to may have
+// closed already.
+func closeListener(l net.Listener) func(context.Context) error {
+	return func(context.Context) error {
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	}
+}
+
+// conns is how many database connections the service uses at a time.
+func (a *app) conns() int {
+	if a.cfg.Mode == string(nonce.Basic) {
+		return 32
+	}
+	return a.cfg.Workers + 6 // reads, sweeps, heartbeats
+}
+
+func (a *app) openStore(ctx context.Context) (err error) {
+	a.store, err = openStoreFor(ctx, &a.cfg.StoreConfig, a.log, a.conns(), a.die)
+	if err == nil {
+		a.onStop("store", func(context.Context) error { return a.store.Close() })
+	}
+	return err
+}
+
+func (a *app) openFigures(ctx context.Context) error {
+	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	a.figures = perf.New(a.registry)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.figures.Run(ctx, a.cfg.PerfInterval, a.log)
+	}()
+	a.onStop("figures", func(context.Context) error {
+		cancel()
+		<-done
+		return nil
+	})
+	return nil
+}
+
+func (a *app) openPools(context.Context) (err error) {
+	if a.encode, err = encodepool.New(encodepool.Config{Workers: a.cfg.EncodeWorkers, Queue: a.cfg.EncodeQueue}, a.log); err != nil {
+		return err
+	}
+	a.onStop("encode pool", a.encode.Stop)
+	a.postdb, err = postdb.New(postdb.Config{
+		Workers: a.cfg.PostDBWorkers, Queue: a.cfg.PostDBQueue, Lanes: a.cfg.Workers,
+		LaneShare: laneShare(a.cfg.PostDBQueue, a.cfg.Workers), Queued: a.figures.PostDBQueue.Observe,
+	}, a.log)
+	if err != nil {
+		return err
+	}
+	a.onStop("post-DB pool", a.postdb.Stop)
+	a.hub = hub.New(a.postdb, func(events int) { a.figures.Dropped(perf.DropPostDBFull, events) })
+	return nil
+}
+
+// laneShare is the most places of the post-DB pool one lane may hold: half, so
+// that one stuck lane leaves room, or all of them where there is no other lane.
+func laneShare(queue, lanes int) int {
+	if lanes == 1 {
+		return queue
+	}
+	return max(1, queue/2)
+}
+
+// heartbeats a lease's length: a second process of the same node id, and a store
+// that went back, are noticed within one.
+const heartbeats = 3
+
+func (a *app) join(ctx context.Context) (err error) {
+	interval := a.cfg.LeaseTTL / heartbeats
+	a.member, err = lease.Join(ctx, a.store, a.node, a.url, lease.MembershipConfig{Interval: interval, Timeout: interval * 9 / 10}, a.log,
+		func(err error) {
+			if s := a.service.Load(); s != nil {
+				s.Halt(err)
+			} else {
+				a.die(err)
+			}
+		})
+	if err == nil {
+		a.onStop("registry", a.member.Stop)
+	}
+	return err
+}
+
+func (a *app) openService(context.Context) error {
+	c := a.cfg
+	s, err := nonce.New(a.store, a.member.Holder(), nonceFigures{a.figures}, a.hub, a.log, a.die, nonce.Config{
+		Mode: nonce.Mode(c.Mode), Workers: c.Workers, QueueCapacity: c.WorkerQueueCapacity, Reject: nonce.Reject(c.WorkerRejectPolicy),
+		LeaseTTL: c.LeaseTTL, MaxSigners: c.MaxSigners,
+		Rules:   nonce.Rules{DefaultHold: c.HoldTTL, MaxHolds: c.MaxHolds},
+		MaxHold: c.MaxHold, SweepInterval: c.SweepInterval, RequestRetention: c.RequestRetention,
+	})
+	if err != nil {
+		return err
+	}
+	a.service.Store(s)
+	a.onStop("service", func(context.Context) error { s.Stop(); return nil })
+	return nil
+}
+
+// messageFactor is how many messages a connection may have queued for each
+// request it may have in flight: room for notifications beside the replies.
+const messageFactor = 4
+
+func (a *app) openServer(context.Context) (err error) {
+	c := a.cfg
+	pause, drop, kick := c.SlowActions()
+	a.server, err = ws.New(a.service.Load(), a.hub, a.encode, a.figures, a.log, ws.Config{
+		MaxConnections: c.MaxConnections, MaxInflight: c.MaxInflight, MaxInflightTotal: c.MaxInflightTotal,
+		MaxMessageBytes: c.MaxMessageBytes, MaxBatch: c.MaxBatch, MaxSubscriptions: maxSubscriptions,
+		MinHold: minHold, MaxHold: c.MaxHold, PingInterval: c.PingInterval, CloseSpread: c.DrainTimeout / 20,
+		Info: a.info,
+		Writer: writer.Config{
+			Marks: backpressure.Marks{
+				High: c.WriteHighBytes, Low: c.WriteLowBytes, Max: c.WriteMaxBytes, MaxAge: c.SlowAfter + c.WriteTimeout, SlowAfter: c.SlowAfter,
+				Pause: pause, Drop: drop, Kick: kick, Off: c.Backpressure == "off",
+			},
+			MaxMessages: messageFactor * c.MaxInflight, Share: min(messageFactor*c.MaxInflight, c.EncodeQueue),
+			WriteTimeout: c.WriteTimeout, CloseTimeout: closeTimeout, KickCode: wire.CloseSlowConsumer, KickText: "slow_consumer",
+			EncodeQueue: a.figures.EncodeQueue.Observe, Encode: a.figures.Encode.Observe, WriteQueue: a.figures.WriteQueue.Observe,
+			OnDrop: func(r backpressure.DropReason) { a.figures.Dropped(r, 1) }, OnKick: a.figures.Kicked,
+		},
+	})
+	if err == nil {
+		a.onStop("connections", a.server.Stop)
+		a.onStop("drain", a.server.Drain)
+	}
+	return err
+}
+
+const (
+	// maxSubscriptions bounds the subscriptions of one connection.
+	maxSubscriptions = 64
+	// minHold is the shortest hold a client may ask for.
+	minHold = time.Second
+	// closeTimeout bounds the farewell of one connection.
+	closeTimeout = 2 * time.Second
+	// headerTimeout bounds the HTTP request before the upgrade.
+	headerTimeout = 5 * time.Second
+)
+
+func (a *app) info() wire.InfoResult {
+	c := a.cfg
+	return wire.InfoResult{
+		Node: a.node, Incarnation: a.member.Holder().Incarnation, Version: buildVersion(), Engine: a.store.Name(), Mode: c.Mode,
+		Limits: wire.Limits{
+			MaxCount: nonce.MaxCount, MaxBatch: int64(c.MaxBatch), MaxMessageBytes: c.MaxMessageBytes, MaxInflight: int64(c.MaxInflight),
+			MaxHolds: int64(c.MaxHolds), MinHoldMs: minHold.Milliseconds(), MaxHoldMs: c.MaxHold.Milliseconds(),
+			DefaultHoldMs: c.HoldTTL.Milliseconds(), MaxListLimit: wire.MaxListLimit,
+		},
+	}
+}
+
+// accept starts both HTTP servers. They are stopped first: a draining gateway
+// takes no new connection.
+func (a *app) accept(context.Context) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /ws", a.server)
+	a.serveHTTP("admin", a.admin, adminHandler(a.registry, a.ready))
+	a.serveHTTP("http", a.listener, mux)
+	return nil
+}
+
+func (a *app) serveHTTP(name string, l net.Listener, h http.Handler) {
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, ErrorLog: slog.NewLogLogger(a.log.With("component", name).Handler(), slog.LevelDebug)}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			a.die(fmt.Errorf("%s: %w", name, err))
+		}
+	}()
+	a.onStop(name, func(ctx context.Context) error {
+		err := srv.Shutdown(ctx) // upgraded connections are not its own
+		<-done
+		return err
+	})
+}
+
+// readyTimeout bounds one look at the store.
+const readyTimeout = time.Second
+
+func (a *app) ready() error {
+	if a.draining.Load() {
+		return nonce.ErrDraining
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
+	defer cancel()
+	return a.service.Load().Ready(ctx)
+}
+
+// greeting is what a person who starts the gateway needs next.
+func (a *app) greeting() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Noncegate listens on ws://%s/ws  (metrics: http://%s/metrics)\n", a.listener.Addr(), a.admin.Addr())
+	fmt.Fprintf(&b, "Get a nonce from another terminal:\n\n  ./bin/gateway call --url ws://%s/ws nonce_allocate '{\"signer\":\"eip155:1:0x52908400098527886e0f7030069857d2e4169ee7\"}'\n\n", a.listener.Addr())
+	return b.String()
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"noncegate/client"
+	"noncegate/wire"
+)
+
+// GatewayURL is which gateway call and watch talk to.
+type GatewayURL struct {
+	URL string `name:"url" default:"ws://127.0.0.1:8080/ws" help:"WebSocket URL of the gateway."`
+}
+
+func (g *GatewayURL) check() error { return webSocketURL("url", g.URL) }
+
+type callCmd struct {
+	Method string `arg:"" help:"A method, such as nonce_allocate."`
+	Params string `arg:"" optional:"" help:"Its params, as a JSON object or array."`
+	GatewayURL
+	Timeout time.Duration `default:"10s" help:"Longest wait for the answer, with connecting and trying again where the gateway is busy."`
+}
+
+// Validate reports the first argument that cannot be used.
+func (c *callCmd) Validate() error {
+	return cmp.Or(c.GatewayURL.check(), atLeast("timeout", c.Timeout, time.Millisecond), c.checkParams())
+}
+
+func (c *callCmd) checkParams() error {
+	if c.Params == "" {
+		return nil
+	}
+	var params any
+	if err := wire.Unmarshal([]byte(c.Params), &params); err != nil {
+		return fmt.Errorf("PARAMS is not JSON: %w", err)
+	}
+	switch params.(type) {
+	case map[string]any, []any:
+		return nil
+	}
+	return errors.New("PARAMS must be a JSON object or array")
+}
+
+// Run implements the command. A refusal of the gateway is its error.
+func (c *callCmd) Run(ctx context.Context, p *program) error {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	gateway, err := client.Dial(ctx, c.URL, client.Config{MaxElapsed: c.Timeout})
+	if err != nil {
+		return err
+	}
+	defer gateway.Close()
+	var params any
+	if c.Params != "" {
+		params = wire.Raw(c.Params)
+	}
+	var result wire.Raw
+	if err := gateway.Call(ctx, c.Method, params, &result); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(p.stdout, "%s\n", result)
+	return err
+}

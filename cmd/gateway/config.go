@@ -1,0 +1,154 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"time"
+)
+
+// Defaults of the numbers of workers, in one place because they are tuned
+// together.
+const (
+	defaultWorkers       = "2"
+	defaultEncodeWorkers = "2"
+	defaultPostDBWorkers = "4"
+)
+
+// Config is every setting of the serve command. Each field is a flag, an
+// environment variable and a key of the configuration file at once; its help
+// tag is its documentation, its unit and its trade-off included. A Config that
+// Validate accepts is complete but for NodeID and AdvertiseURL, which may be
+// empty until Identity is asked.
+type Config struct {
+	File string `name:"config" placeholder:"FILE" help:"YAML file with settings. Its keys are the names of these flags. A flag wins over the environment, and that over the file."`
+
+	Listen           string        `group:"net" default:"127.0.0.1:8080" help:"Address for WebSocket clients, on /ws."`
+	AdminListen      string        `group:"net" default:"127.0.0.1:8081" help:"Address for /metrics, /healthz, /readyz and /debug/pprof/. Keep it private."`
+	MaxConnections   int           `group:"net" default:"10000" help:"Most open connections. Beyond it a client is answered HTTP 503."`
+	MaxMessageBytes  int64         `group:"net" default:"65536" help:"Longest frame a client may send, in bytes. A longer one closes its connection with 1009."`
+	MaxBatch         int           `group:"net" default:"100" help:"Most requests in one JSON array."`
+	MaxInflight      int           `group:"net" default:"256" help:"Most requests of one connection at a time. Beyond it: server_busy, stage connection."`
+	MaxInflightTotal int           `group:"net" default:"16384" help:"Most requests of all connections at a time. Beyond it: server_busy, stage inflight."`
+	PingInterval     time.Duration `group:"net" default:"30s" help:"How often a connection is pinged. One that is silent for 2.5 times as long is closed."`
+	DrainTimeout     time.Duration `group:"net" default:"20s" help:"Longest orderly shutdown after SIGTERM or SIGINT. A second signal ends at once."`
+
+	StoreConfig
+	RequestRetention time.Duration `group:"store" default:"24h" help:"How long a request id is remembered. 0 keeps all."`
+
+	NodeID       string `name:"node-id" group:"node" placeholder:"ID" help:"Name of this node among those that share the store, the same at each start. Default: the host name and the port of --listen."`
+	AdvertiseURL string `name:"advertise-url" group:"node" placeholder:"URL" help:"URL under which clients and other nodes reach this one. Default: made from --listen."`
+
+	Mode                string        `group:"work" default:"worker-queue" help:"worker-queue: requests of a signer share commits. basic: each request is its own transaction."`
+	Workers             int           `group:"work" default:"${workers}" help:"Shards, each with one worker. A signer belongs to one of them."`
+	WorkerQueueCapacity int           `group:"work" default:"4096" help:"Most requests waiting at one shard."`
+	WorkerRejectPolicy  string        `group:"work" default:"fail-fast" help:"When a shard is full. fail-fast: server_busy, stage worker. caller-runs: the connection waits for its turn and reads nothing meanwhile."`
+	LeaseTTL            time.Duration `name:"lease-ttl" group:"work" default:"10s" help:"How long a node owns a signer after its last write. Shorter frees the signers of a dead node sooner, at least 1s."`
+	HoldTTL             time.Duration `name:"hold-ttl" group:"work" default:"60s" help:"How long a nonce is held for a client that does not say."`
+	MaxHold             time.Duration `group:"work" default:"10m" help:"Longest hold a client may ask for."`
+	MaxHolds            int           `group:"work" default:"1024" help:"Most open holds of one signer. 0: no limit."`
+	MaxSigners          int           `group:"work" default:"200000" help:"Most signers whose state is remembered between requests. Those asked for least recently are forgotten and read again."`
+	SweepInterval       time.Duration `group:"work" default:"1s" help:"How often holds past their deadline are looked for."`
+
+	WriteHighBytes int64         `group:"slow" default:"65536" help:"Bytes queued to one client above which --slow-policy applies."`
+	WriteLowBytes  int64         `group:"slow" default:"16384" help:"Bytes queued below which it ends."`
+	WriteMaxBytes  int64         `group:"slow" default:"1048576" help:"Most bytes queued to one client. Beyond it the connection is closed with 4001."`
+	SlowAfter      time.Duration `group:"slow" default:"10s" help:"How long a client may stay above --write-high-bytes before kick closes it."`
+	SlowPolicy     string        `group:"slow" default:"pause,drop,kick" help:"What is done with a slow client: pause its reads, drop its notifications, kick it after --slow-after."`
+	Backpressure   string        `group:"slow" default:"on" help:"on or off. off leaves only --write-max-bytes."`
+	WriteTimeout   time.Duration `group:"slow" default:"10s" help:"Longest single write to a client. Beyond it the connection is closed."`
+
+	EncodeWorkers int `group:"pools" default:"${encode_workers}" help:"Workers that encode replies and events."`
+	EncodeQueue   int `group:"pools" default:"16384" help:"Most messages waiting to be encoded. Beyond it: server_busy, stage encode."`
+	PostDBWorkers int `name:"postdb-workers" group:"pools" default:"${postdb_workers}" help:"Workers that publish events after a commit."`
+	PostDBQueue   int `name:"postdb-queue" group:"pools" default:"16384" help:"Most events waiting for them. Beyond it: server_busy, stage postdb, for requests somebody watches."`
+
+	PerfInterval time.Duration `group:"log" default:"10s" help:"How often the ws_perf line is logged. gateway_stats shows the last one."`
+	LogConfig
+}
+
+// StoreConfig is where the nonces are kept; serve and migrate share it.
+type StoreConfig struct {
+	Store     string        `group:"store" default:"sqlite:noncegate.db" help:"sqlite:FILE for one process, or postgres://USER@HOST/DATABASE for many nodes."`
+	StoreWait time.Duration `group:"store" default:"30s" help:"How long a Postgres that is away at the start is waited for."`
+}
+
+// LogConfig is how the log is written; it goes to standard error.
+type LogConfig struct {
+	LogFormat string `group:"log" default:"json" help:"text or json."`
+	LogLevel  string `group:"log" default:"info" help:"debug, info, warn or error."`
+}
+
+// groups are the headings of the flags in --help.
+var groups = map[string]string{
+	"net":   "Connections:",
+	"store": "Store:",
+	"node":  "Node:",
+	"work":  "Nonces:",
+	"slow":  "Slow clients:",
+	"pools": "Pools:",
+	"log":   "Log and figures:",
+}
+
+// SlowActions tells which actions --slow-policy names.
+func (c *Config) SlowActions() (pause, drop, kick bool) {
+	for action := range strings.SplitSeq(c.SlowPolicy, ",") {
+		switch action {
+		case "pause":
+			pause = true
+		case "drop":
+			drop = true
+		case "kick":
+			kick = true
+		}
+	}
+	return pause, drop, kick
+}
+
+// SQLitePath returns the file of a sqlite store, and whether it is one. What is
+// not is a Postgres URL.
+func (c *StoreConfig) SQLitePath() (path string, ok bool) {
+	return strings.CutPrefix(c.Store, "sqlite:")
+}
+
+// Identity returns the node's id and URL: those that were set, else made from
+// the address the WebSocket listener is bound to. A listener on every interface
+// goes by the host name.
+func (c *Config) Identity(bound net.Addr) (node, url string, err error) {
+	node, url = c.NodeID, c.AdvertiseURL
+	if node != "" && url != "" {
+		return node, url, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", "", err
+	}
+	ip, port, err := net.SplitHostPort(bound.String())
+	if err != nil {
+		return "", "", err
+	}
+	if node == "" {
+		node = net.JoinHostPort(host, port)
+	}
+	if url == "" {
+		if !net.ParseIP(ip).IsUnspecified() {
+			host = ip
+		}
+		url = "ws://" + net.JoinHostPort(host, port) + "/ws"
+	}
+	return node, url, nil
+}
+
+// Logger makes the log that the settings describe, which must be valid.
+func (c *LogConfig) Logger(w io.Writer) *slog.Logger {
+	var level slog.Level
+	// It cannot fail: Validate admits only words that slog knows.
+	_ = level.UnmarshalText([]byte(c.LogLevel))
+	opts := &slog.HandlerOptions{Level: level}
+	if c.LogFormat == "text" {
+		return slog.New(slog.NewTextHandler(w, opts))
+	}
+	return slog.New(slog.NewJSONHandler(w, opts))
+}

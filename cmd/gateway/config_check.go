@@ -1,0 +1,194 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// settingError is a setting that cannot be used. The process ends with exit
+// code 2 and its sentence, followed by where the setting came from.
+type settingError struct {
+	flag string // without the dashes
+	rule string
+}
+
+// Error returns one sentence that names the flag.
+func (e *settingError) Error() string { return "--" + e.flag + " " + e.rule }
+
+func settingErrorf(flag, format string, args ...any) error {
+	return &settingError{flag: flag, rule: fmt.Sprintf(format, args...)}
+}
+
+// Validate reports the first setting that is out of range or contradicts
+// another, as one sentence.
+func (c *Config) Validate() error {
+	return cmp.Or(
+		c.checkConnections(),
+		c.StoreConfig.check(),
+		notNegative("request-retention", c.RequestRetention),
+		c.checkNode(),
+		c.checkNonces(),
+		c.checkSlowClients(),
+		c.checkPools(),
+		atLeast("perf-interval", c.PerfInterval, 100*time.Millisecond),
+		c.LogConfig.check(),
+	)
+}
+
+func (c *Config) checkConnections() error {
+	return cmp.Or(
+		address("listen", c.Listen),
+		address("admin-listen", c.AdminListen),
+		apart(c.Listen, c.AdminListen),
+		atLeast("max-connections", c.MaxConnections, 1),
+		atLeast("max-message-bytes", c.MaxMessageBytes, 1024),
+		atLeast("max-batch", c.MaxBatch, 1),
+		atLeast("max-inflight", c.MaxInflight, 1),
+		notAbove("max-batch", c.MaxBatch, "max-inflight", c.MaxInflight),
+		notAbove("max-inflight", c.MaxInflight, "max-inflight-total", c.MaxInflightTotal),
+		atLeast("ping-interval", c.PingInterval, time.Second),
+		notNegative("drain-timeout", c.DrainTimeout),
+	)
+}
+
+func (c *Config) checkNode() error {
+	if len(c.NodeID) > 128 || strings.ContainsFunc(c.NodeID, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return settingErrorf("node-id", "must be 1 to 128 visible ASCII characters")
+	}
+	if c.AdvertiseURL == "" {
+		return nil
+	}
+	return webSocketURL("advertise-url", c.AdvertiseURL)
+}
+
+func (c *Config) checkNonces() error {
+	return cmp.Or(
+		oneOf("mode", c.Mode, "worker-queue", "basic"),
+		atLeast("workers", c.Workers, 1),
+		atLeast("worker-queue-capacity", c.WorkerQueueCapacity, 1),
+		oneOf("worker-reject-policy", c.WorkerRejectPolicy, "fail-fast", "caller-runs"),
+		atLeast("lease-ttl", c.LeaseTTL, time.Second),
+		atLeast("hold-ttl", c.HoldTTL, time.Second),
+		notAbove("hold-ttl", c.HoldTTL, "max-hold", c.MaxHold),
+		notNegative("max-holds", c.MaxHolds),
+		atLeast("max-signers", c.MaxSigners, 1),
+		atLeast("sweep-interval", c.SweepInterval, 10*time.Millisecond),
+	)
+}
+
+func (c *Config) checkSlowClients() error {
+	return cmp.Or(
+		notNegative("write-low-bytes", c.WriteLowBytes),
+		below("write-low-bytes", c.WriteLowBytes, "write-high-bytes", c.WriteHighBytes),
+		below("write-high-bytes", c.WriteHighBytes, "write-max-bytes", c.WriteMaxBytes),
+		atLeast("slow-after", c.SlowAfter, time.Millisecond),
+		slowPolicy(c.SlowPolicy),
+		oneOf("backpressure", c.Backpressure, "on", "off"),
+		atLeast("write-timeout", c.WriteTimeout, time.Millisecond),
+	)
+}
+
+func (c *Config) checkPools() error {
+	return cmp.Or(
+		atLeast("encode-workers", c.EncodeWorkers, 1),
+		atLeast("encode-queue", c.EncodeQueue, 1),
+		notAbove("max-inflight", c.MaxInflight, "encode-queue", c.EncodeQueue),
+		atLeast("postdb-workers", c.PostDBWorkers, 1),
+		atLeast("postdb-queue", c.PostDBQueue, 1),
+	)
+}
+
+// check never shows the URL, which may hold a password.
+func (c *StoreConfig) check() error {
+	if path, ok := c.SQLitePath(); ok {
+		if path == "" {
+			return settingErrorf("store", "sqlite: needs the name of a file, such as sqlite:noncegate.db")
+		}
+	} else if u, err := url.Parse(c.Store); err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
+		return settingErrorf("store", "must be sqlite:FILE or a URL that starts with postgres:// or postgresql://")
+	}
+	return notNegative("store-wait", c.StoreWait)
+}
+
+func (c *LogConfig) check() error {
+	return cmp.Or(
+		oneOf("log-format", c.LogFormat, "text", "json"),
+		oneOf("log-level", c.LogLevel, "debug", "info", "warn", "error"),
+	)
+}
+
+func address(flag, value string) error {
+	_, port, err := net.SplitHostPort(value)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return settingErrorf(flag, "%q must be HOST:PORT with a number as the port", value)
+	}
+	return nil
+}
+
+func apart(listen, admin string) error {
+	if listen == admin && !strings.HasSuffix(listen, ":0") {
+		return settingErrorf("admin-listen", "%q must differ from --listen", admin)
+	}
+	return nil
+}
+
+func webSocketURL(flag, value string) error {
+	u, err := url.Parse(value)
+	if err != nil || u.Host == "" || !slices.Contains([]string{"ws", "wss", "http", "https"}, u.Scheme) {
+		return settingErrorf(flag, "%q must be a URL that starts with ws://, wss://, http:// or https://", value)
+	}
+	return nil
+}
+
+func oneOf(flag, value string, words ...string) error {
+	if slices.Contains(words, value) {
+		return nil
+	}
+	return settingErrorf(flag, "%q must be %s", value, strings.Join(words, " or "))
+}
+
+func slowPolicy(value string) error {
+	for action := range strings.SplitSeq(value, ",") {
+		if !slices.Contains([]string{"pause", "drop", "kick"}, action) {
+			return settingErrorf("slow-policy", "%q must be some of pause,drop,kick; for none of them there is --backpressure=off", value)
+		}
+	}
+	return nil
+}
+
+func atLeast[T cmp.Ordered](flag string, value, least T) error {
+	if value < least {
+		return settingErrorf(flag, "%v must be at least %v", value, least)
+	}
+	return nil
+}
+
+func notNegative[T int | int64 | time.Duration](flag string, value T) error {
+	if value < 0 {
+		return settingErrorf(flag, "%v must not be negative", value)
+	}
+	return nil
+}
+
+func below[T cmp.Ordered](flag string, value T, other string, bound T) error {
+	if value >= bound {
+		return settingErrorf(flag, "%v must be below --%s %v", value, other, bound)
+	}
+	return nil
+}
+
+func notAbove[T cmp.Ordered](flag string, value T, other string, bound T) error {
+	if value > bound {
+		return settingErrorf(flag, "%v must not be above --%s %v", value, other, bound)
+	}
+	return nil
+}

@@ -1,0 +1,291 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"net"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+func TestDefaultsAreThePromisedOnes(t *testing.T) {
+	got := runArgs(t).cfg
+	want := &Config{
+		Listen: "127.0.0.1:8080", AdminListen: "127.0.0.1:8081",
+		MaxConnections: 10_000, MaxMessageBytes: 65_536, MaxBatch: 100, MaxInflight: 256, MaxInflightTotal: 16_384,
+		PingInterval: 30 * time.Second, DrainTimeout: 20 * time.Second,
+		StoreConfig:      StoreConfig{Store: "sqlite:noncegate.db", StoreWait: 30 * time.Second},
+		RequestRetention: 24 * time.Hour,
+		Mode:             "worker-queue", Workers: got.Workers, WorkerQueueCapacity: 4096, WorkerRejectPolicy: "fail-fast",
+		LeaseTTL: 10 * time.Second, HoldTTL: time.Minute, MaxHold: 10 * time.Minute, MaxHolds: 1024,
+		MaxSigners: 200_000, SweepInterval: time.Second,
+		WriteHighBytes: 65_536, WriteLowBytes: 16_384, WriteMaxBytes: 1_048_576,
+		SlowAfter: 10 * time.Second, SlowPolicy: "pause,drop,kick", Backpressure: "on", WriteTimeout: 10 * time.Second,
+		EncodeWorkers: got.EncodeWorkers, EncodeQueue: 16_384, PostDBWorkers: got.PostDBWorkers, PostDBQueue: 16_384,
+		PerfInterval: 10 * time.Second,
+		LogConfig:    LogConfig{LogFormat: "json", LogLevel: "info"},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("defaults %+v\nwant %+v", got, want)
+	}
+}
+
+func TestAFlagWinsOverTheEnvironmentAndThatOverTheFile(t *testing.T) {
+	path := settings(t, "hold-ttl: 5s\nmax-holds: 5\nworkers: 5\n")
+	t.Setenv("NONCEGATE_CONFIG", path)
+	t.Setenv("NONCEGATE_HOLD_TTL", "6s")
+	t.Setenv("NONCEGATE_MAX_HOLDS", "6")
+	o := runArgs(t, "--hold-ttl=7s")
+	if o.code != exitOK {
+		t.Fatalf("exit %d: %s", o.code, o.stderr)
+	}
+	if o.cfg.HoldTTL != 7*time.Second || o.cfg.MaxHolds != 6 || o.cfg.Workers != 5 || o.cfg.MaxBatch != 100 {
+		t.Errorf("hold-ttl %v, max-holds %d, workers %d, max-batch %d; want 7s of the flag, 6 of the environment, 5 of the file, 100 by default",
+			o.cfg.HoldTTL, o.cfg.MaxHolds, o.cfg.Workers, o.cfg.MaxBatch)
+	}
+}
+
+func TestTheFileTakesValuesAsTheyAreWritten(t *testing.T) {
+	path := settings(t, `
+# a comment
+backpressure: off
+slow-policy: [drop, kick]
+write-max-bytes: 2097152
+node-id: "007"
+`)
+	o := runArgs(t, "--config", path)
+	if o.code != exitOK {
+		t.Fatalf("exit %d: %s", o.code, o.stderr)
+	}
+	if c := o.cfg; c.Backpressure != "off" || c.SlowPolicy != "drop,kick" || c.WriteMaxBytes != 2_097_152 || c.NodeID != "007" {
+		t.Errorf("backpressure %q, slow-policy %q, write-max-bytes %d, node-id %q", c.Backpressure, c.SlowPolicy, c.WriteMaxBytes, c.NodeID)
+	}
+	if o := runArgs(t, "--config", settings(t, "# nothing\n")); o.code != exitOK {
+		t.Errorf("an empty file: exit %d: %s", o.code, o.stderr)
+	}
+}
+
+func TestAWrongSettingOnTheCommandLineIsOneSentence(t *testing.T) {
+	for args, want := range map[string]string{
+		"--hold-ttl=10":            `--hold-ttl: "10" is not a duration such as 10s or 1m30s`,
+		"--hold-ttl":               `--hold-ttl: needs a value`,
+		"--hold-ttl --mode=basic":  `--hold-ttl: needs a value`,
+		"--workers=two":            `--workers: "two" is not a whole number`,
+		"--max-message-bytes=64Ki": `--max-message-bytes: "64Ki" is not a whole number`,
+		"--hold-tll=5s":            `unknown flag --hold-tll, did you mean "--hold-ttl"?`,
+		"serv":                     `unexpected argument serv`,
+		"--hold-ttl=5s migrate":    `flag --hold-ttl applies to the default command "serve", not "migrate"`,
+
+		"--listen=8080":                         `--listen "8080" must be HOST:PORT with a number as the port`,
+		"--listen=localhost:http":               `--listen "localhost:http" must be HOST:PORT with a number as the port`,
+		"--admin-listen=:65536":                 `--admin-listen ":65536" must be HOST:PORT with a number as the port`,
+		"--admin-listen=127.0.0.1:8080":         `--admin-listen "127.0.0.1:8080" must differ from --listen`,
+		"--max-connections=0":                   `--max-connections 0 must be at least 1`,
+		"--max-message-bytes=1023":              `--max-message-bytes 1023 must be at least 1024`,
+		"--max-batch=0":                         `--max-batch 0 must be at least 1`,
+		"--max-batch=257":                       `--max-batch 257 must not be above --max-inflight 256`,
+		"--max-inflight=0":                      `--max-inflight 0 must be at least 1`,
+		"--max-inflight-total=255":              `--max-inflight 256 must not be above --max-inflight-total 255`,
+		"--ping-interval=999ms":                 `--ping-interval 999ms must be at least 1s`,
+		"--drain-timeout=-1s":                   `--drain-timeout -1s must not be negative`,
+		"--store=mysql://db":                    `--store must be sqlite:FILE or a URL that starts with postgres:// or postgresql://`,
+		"--store=postgres://u:secret%zz@db":     `--store must be sqlite:FILE or a URL that starts with postgres:// or postgresql://`,
+		"--store=sqlite:":                       `--store sqlite: needs the name of a file, such as sqlite:noncegate.db`,
+		"--store-wait=-1s":                      `--store-wait -1s must not be negative`,
+		"--request-retention=-1h":               `--request-retention -1h0m0s must not be negative`,
+		"--node-id=a/é":                         `--node-id must be 1 to 128 visible ASCII characters`,
+		"--node-id=" + strings.Repeat("n", 129): `--node-id must be 1 to 128 visible ASCII characters`,
+		"--advertise-url=gw:8080":               `--advertise-url "gw:8080" must be a URL that starts with ws://, wss://, http:// or https://`,
+		"--advertise-url=ws:///ws":              `--advertise-url "ws:///ws" must be a URL that starts with ws://, wss://, http:// or https://`,
+		"--mode=fast":                           `--mode "fast" must be worker-queue or basic`,
+		"--workers=0":                           `--workers 0 must be at least 1`,
+		"--worker-queue-capacity=0":             `--worker-queue-capacity 0 must be at least 1`,
+		"--worker-reject-policy=drop":           `--worker-reject-policy "drop" must be fail-fast or caller-runs`,
+		"--lease-ttl=999ms":                     `--lease-ttl 999ms must be at least 1s`,
+		"--hold-ttl=999ms":                      `--hold-ttl 999ms must be at least 1s`,
+		"--hold-ttl=11m":                        `--hold-ttl 11m0s must not be above --max-hold 10m0s`,
+		"--max-holds=-1":                        `--max-holds -1 must not be negative`,
+		"--max-signers=0":                       `--max-signers 0 must be at least 1`,
+		"--sweep-interval=9ms":                  `--sweep-interval 9ms must be at least 10ms`,
+		"--write-low-bytes=-1":                  `--write-low-bytes -1 must not be negative`,
+		"--write-low-bytes=65536":               `--write-low-bytes 65536 must be below --write-high-bytes 65536`,
+		"--write-high-bytes=1048576":            `--write-high-bytes 1048576 must be below --write-max-bytes 1048576`,
+		"--slow-after=0s":                       `--slow-after 0s must be at least 1ms`,
+		"--slow-policy=pause,ban":               `--slow-policy "pause,ban" must be some of pause,drop,kick; for none of them there is --backpressure=off`,
+		"--slow-policy=":                        `--slow-policy "" must be some of pause,drop,kick; for none of them there is --backpressure=off`,
+		"--backpressure=true":                   `--backpressure "true" must be on or off`,
+		"--write-timeout=0s":                    `--write-timeout 0s must be at least 1ms`,
+		"--encode-workers=0":                    `--encode-workers 0 must be at least 1`,
+		"--encode-queue=255":                    `--max-inflight 256 must not be above --encode-queue 255`,
+		"--postdb-workers=0":                    `--postdb-workers 0 must be at least 1`,
+		"--postdb-queue=0":                      `--postdb-queue 0 must be at least 1`,
+		"--perf-interval=0s":                    `--perf-interval 0s must be at least 100ms`,
+		"--log-format=xml":                      `--log-format "xml" must be text or json`,
+		"--log-level=trace":                     `--log-level "trace" must be debug or info or warn or error`,
+		"migrate --store=mysql://db":            `--store must be sqlite:FILE or a URL that starts with postgres:// or postgresql://`,
+		"--config=/nowhere/gateway.yaml":        `--config /nowhere/gateway.yaml: no such file or directory`,
+	} {
+		o := runArgs(t, strings.Fields(args)...)
+		if got := o.stderr; o.code != exitUsage || got != "gateway: "+want+"\n" || o.stdout != "" {
+			t.Errorf("%s: exit %d, stdout %q\n got %swant gateway: %s", args, o.code, o.stdout, got, want)
+		}
+		if o.cfg != nil {
+			t.Errorf("%s: served", args)
+		}
+	}
+}
+
+func TestAWrongSettingOfTheEnvironmentNamesItsVariable(t *testing.T) {
+	for env, want := range map[string]string{
+		"NONCEGATE_HOLD_TTL=soon":       `--hold-ttl: "soon" is not a duration such as 10s or 1m30s (from envar NONCEGATE_HOLD_TTL="soon")`,
+		"NONCEGATE_LEASE_TTL=1ms":       `--lease-ttl 1ms must be at least 1s (from NONCEGATE_LEASE_TTL)`,
+		"NONCEGATE_STORE=postgres://:x": `--store must be sqlite:FILE or a URL that starts with postgres:// or postgresql:// (from NONCEGATE_STORE)`,
+	} {
+		t.Run(env, func(t *testing.T) {
+			name, value, _ := strings.Cut(env, "=")
+			t.Setenv(name, value)
+			if o := runArgs(t); o.code != exitUsage || o.stderr != "gateway: "+want+"\n" {
+				t.Errorf("exit %d\n got %swant gateway: %s", o.code, o.stderr, want)
+			}
+		})
+	}
+}
+
+func TestAWrongFileIsOneSentenceWithItsLine(t *testing.T) {
+	for text, want := range map[string]string{
+		"hold-ttl: 5s\nhold-tll: 5s\n":         `--config FILE: line 2: "hold-tll" is not a setting`,
+		"config: other.yaml\n":                 `--config FILE: line 1: "config" is not a setting`,
+		"holdTtl: 5s\n":                        `--config FILE: line 1: "holdTtl" is not a setting`,
+		"url: ws://gw\n":                       `--config FILE: line 1: "url" is not a setting`,
+		"\nhold-ttl: 10\n":                     `--hold-ttl: "10" is not a duration such as 10s or 1m30s (from FILE, line 2)`,
+		"workers: 2.5\n":                       `--workers: "2.5" is not a whole number (from FILE, line 1)`,
+		"max-batch: 5\nworkers: 0\n":           `--workers 0 must be at least 1 (from FILE, line 2)`,
+		"hold-ttl:\n":                          `--config FILE: line 1: hold-ttl needs a value or a list of values`,
+		"hold-ttl: {seconds: 5}\n":             `--config FILE: line 1: hold-ttl needs a value or a list of values`,
+		"slow-policy: [[drop]]\n":              `--config FILE: line 1: slow-policy needs a value or a list of values`,
+		"workers: 2\nworkers: 3\n":             `--config FILE: line 2: workers is set already in line 1`,
+		"- workers\n":                          `--config FILE: line 1: must be lines of SETTING: VALUE`,
+		"workers: 2\n---\nworkers: 3\n":        `--config FILE: must hold one YAML document`,
+		"workers: 2\n  max-batch: 3\n":         `--config FILE: line 2: mapping values are not allowed in this context`,
+		"write-low-bytes: 9\nworkers: [1, 2]":  `--workers: "1,2" is not a whole number (from FILE, line 2)`,
+		"hold-ttl: 1h\n# a note\nmax-hold: 5m": `--hold-ttl 1h0m0s must not be above --max-hold 5m0s (from FILE, line 1)`,
+	} {
+		path := settings(t, text)
+		o := runArgs(t, "--config="+path)
+		want = "gateway: " + strings.ReplaceAll(want, "FILE", path) + "\n"
+		if o.code != exitUsage || o.stderr != want {
+			t.Errorf("%q: exit %d\n got %swant %s", text, o.code, o.stderr, want)
+		}
+	}
+}
+
+func TestTheCommandLineMendsAWrongFile(t *testing.T) {
+	path := settings(t, "workers: none\nlease-ttl: 1ms\n")
+	if o := runArgs(t, "--config", path, "--workers=1", "--lease-ttl=2s"); o.code != exitOK || o.cfg.Workers != 1 {
+		t.Errorf("exit %d: %s", o.code, o.stderr)
+	}
+}
+
+func TestHelpListsEverySettingWithDefaultAndVariable(t *testing.T) {
+	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"serve", "--workers=0", "-h"}} {
+		o := runArgs(t, args...)
+		if o.code != exitOK || o.stderr != "" || o.cfg != nil {
+			t.Fatalf("%q: exit %d, stderr %q, served %t", args, o.code, o.stderr, o.cfg != nil)
+		}
+		text := strings.Join(strings.Fields(o.stdout), " ")
+		for _, flag := range serveFlags(t) {
+			entry := regexp.MustCompile(`--` + flag.Name + `=` + regexp.QuoteMeta(flag.FormatPlaceHolder()) + ` [^$]+ \(\$(NONCEGATE_[A-Z_]+)\)\.`).FindStringSubmatch(text)
+			want := "NONCEGATE_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
+			if entry == nil || entry[1] != want {
+				t.Errorf("%q: --%s is not listed with its default %q and %s", args, flag.Name, flag.Default, want)
+			}
+			if strings.HasSuffix(flag.Name, "-bytes") && !regexp.MustCompile(`^\d+$`).MatchString(flag.Default) {
+				t.Errorf("--%s: default %q is not a number", flag.Name, flag.Default)
+			}
+		}
+	}
+}
+
+// serveFlags are the flags of serve but --help, from the model itself.
+func serveFlags(t *testing.T) []*kong.Flag {
+	t.Helper()
+	parser, err := kong.New(new(commands), kong.Vars{
+		"workers": defaultWorkers, "encode_workers": defaultEncodeWorkers, "postdb_workers": defaultPostDBWorkers,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := parser.Model.DefaultCmd.Flags
+	if len(flags) < 40 {
+		t.Fatalf("serve has %d flags, want all of them", len(flags))
+	}
+	return flags
+}
+
+func TestEveryCommandHasHelp(t *testing.T) {
+	for _, command := range []string{"serve", "call", "watch", "migrate", "version"} {
+		if o := runArgs(t, command, "--help"); o.code != exitOK || !strings.HasPrefix(o.stdout, "Usage: gateway "+command) {
+			t.Errorf("%s --help: exit %d, stdout %q", command, o.code, o.stdout)
+		}
+		if o := runArgs(t, "--help"); !strings.Contains(o.stdout, "\n  "+command+" ") {
+			t.Errorf("gateway --help does not list %s", command)
+		}
+	}
+}
+
+func TestSlowActionsAreThoseNamed(t *testing.T) {
+	for policy, want := range map[string][3]bool{
+		"pause,drop,kick": {true, true, true},
+		"drop":            {false, true, false},
+		"kick,pause":      {true, false, true},
+	} {
+		pause, drop, kick := (&Config{SlowPolicy: policy}).SlowActions()
+		if got := [3]bool{pause, drop, kick}; got != want {
+			t.Errorf("%s: pause, drop, kick = %v, want %v", policy, got, want)
+		}
+	}
+}
+
+func TestIdentityComesFromTheSettingsElseFromTheListener(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ id, url, bound, wantID, wantURL string }{
+		{"", "", "127.0.0.1:8080", host + ":8080", "ws://127.0.0.1:8080/ws"},
+		{"", "", "0.0.0.0:9000", host + ":9000", "ws://" + host + ":9000/ws"},
+		{"", "", "[::]:9000", host + ":9000", "ws://" + host + ":9000/ws"},
+		{"", "", "[::1]:9000", host + ":9000", "ws://[::1]:9000/ws"},
+		{"n1", "", "10.0.0.7:8080", "n1", "ws://10.0.0.7:8080/ws"},
+		{"", "wss://gw/ws", "10.0.0.7:8080", host + ":8080", "wss://gw/ws"},
+		{"n1", "wss://gw/ws", "10.0.0.7:8080", "n1", "wss://gw/ws"},
+	} {
+		bound, err := net.ResolveTCPAddr("tcp", tt.bound)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, url, err := (&Config{NodeID: tt.id, AdvertiseURL: tt.url}).Identity(bound)
+		if id != tt.wantID || url != tt.wantURL || err != nil {
+			t.Errorf("%+v: %q, %q, %v", tt, id, url, err)
+		}
+	}
+}
+
+func TestTheLogIsOfTheChosenFormatAndLevel(t *testing.T) {
+	var text, jsonOut bytes.Buffer
+	(&LogConfig{LogFormat: "text", LogLevel: "warn"}).Logger(&text).Info("quiet")
+	(&LogConfig{LogFormat: "text", LogLevel: "warn"}).Logger(&text).Warn("heard")
+	if got := text.String(); strings.Contains(got, "quiet") || !strings.Contains(got, "level=WARN msg=heard") {
+		t.Errorf("text log %q", got)
+	}
+	(&LogConfig{LogFormat: "json", LogLevel: "debug"}).Logger(&jsonOut).Debug("heard")
+	if !json.Valid(jsonOut.Bytes()) || jsonOut.Len() == 0 {
+		t.Errorf("json log %q", jsonOut.String())
+	}
+}

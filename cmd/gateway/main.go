@@ -1,0 +1,170 @@
+// Command gateway is a Noncegate gateway and the small tools that go with it.
+//
+//	gateway [serve]              run a gateway
+//	gateway call METHOD [PARAMS] send one request, print its result
+//	gateway watch [SIGNER...]    print events, one JSON line each
+//	gateway migrate              bring the store's schema up to date
+//	gateway version              print the version
+//
+// Settings are flags, environment variables or lines of a YAML file, in this
+// order of precedence; --help lists them. A wrong setting ends the program with
+// one sentence and exit code 2, any other failure with one sentence and exit
+// code 1. SIGINT and SIGTERM end a command in an orderly way, a second signal at
+// once.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"noncegate/client"
+	"noncegate/wire"
+)
+
+// Exit codes.
+const (
+	exitOK      = 0
+	exitFailure = 1 // something went wrong while running
+	exitUsage   = 2 // a wrong command, argument or setting
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // from then on a signal ends the process
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the program but for signals and the process itself.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	p := &program{stdout: stdout, stderr: stderr, serve: serve, migrate: migrate}
+	return p.run(ctx, args)
+}
+
+// program is what the commands share. Its functions are fields so that tests
+// can run everything around them.
+type program struct {
+	stdout, stderr io.Writer
+
+	serve   func(ctx context.Context, cfg *Config, log *slog.Logger, stdout io.Writer) error
+	migrate func(ctx context.Context, cfg *StoreConfig, log *slog.Logger) error
+}
+
+// commands is the command line.
+type commands struct {
+	Serve   serveCmd   `cmd:"" default:"withargs" help:"Run a gateway. It is what gateway does without a command."`
+	Call    callCmd    `cmd:"" help:"Send one request to a gateway and print its result as JSON."`
+	Watch   watchCmd   `cmd:"" help:"Print the events of signers, one JSON line each, until interrupted."`
+	Migrate migrateCmd `cmd:"" help:"Bring the schema of the store up to date. serve does it by itself."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+type serveCmd struct {
+	Config Config `embed:""`
+}
+
+// Run implements the command.
+func (c *serveCmd) Run(ctx context.Context, p *program) error {
+	return p.serve(ctx, &c.Config, c.Config.Logger(p.stderr), p.stdout)
+}
+
+// run parses args, runs the command they name and returns the exit code.
+func (p *program) run(ctx context.Context, args []string) int {
+	var helped bool
+	file := new(settingsFile)
+	parser, err := kong.New(new(commands), append(file.mappers(),
+		kong.Name("gateway"),
+		kong.Description("A WebSocket gateway that hands out blockchain nonces."),
+		kong.Writers(p.stdout, p.stderr),
+		kong.Exit(func(int) { helped = true }), // only --help exits
+		kong.Help(help),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+		kong.Groups(groups),
+		kong.Vars{"workers": defaultWorkers, "encode_workers": defaultEncodeWorkers, "postdb_workers": defaultPostDBWorkers},
+		kong.DefaultEnvars("NONCEGATE"),
+		kong.Resolvers(file),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.Bind(p),
+	)...)
+	if err != nil {
+		return p.fail(err, exitFailure)
+	}
+	kctx, err := parser.Parse(args)
+	switch {
+	case helped:
+		return exitOK
+	case err != nil:
+		return p.fail(sentence(err, file), exitUsage)
+	}
+	err = kctx.Run()
+	if wrong, ok := errors.AsType[*settingError](err); ok {
+		return p.fail(located(wrong, file, kctx), exitUsage)
+	}
+	if err != nil {
+		return p.fail(err, exitFailure)
+	}
+	return exitOK
+}
+
+// fail says the error on stderr: a refusal of a gateway as its JSON, everything
+// else as a sentence.
+func (p *program) fail(err error, code int) int {
+	if refusal, ok := refusedWith(err); ok {
+		fmt.Fprintf(p.stderr, "%s\n", refusal)
+	} else {
+		fmt.Fprintln(p.stderr, "gateway:", err)
+	}
+	return code
+}
+
+// refusedWith returns the JSON of a gateway's refusal. It is none while the
+// outcome is unknown: a later refusal does not settle it.
+func refusedWith(err error) (text []byte, ok bool) {
+	if _, unknown := errors.AsType[*client.UnknownOutcomeError](err); unknown {
+		return nil, false
+	}
+	refusal, ok := errors.AsType[*wire.Error](err)
+	if !ok {
+		return nil, false
+	}
+	text, err = wire.Marshal(refusal)
+	return text, err == nil
+}
+
+// sentence is an error of parsing without the path of the command that kong
+// puts before it, and with where the setting came from.
+func sentence(err error, file *settingsFile) error {
+	wrong, ok := errors.AsType[*settingError](err)
+	parse, parsed := errors.AsType[*kong.ParseError](err)
+	if ok && parsed {
+		return located(wrong, file, parse.Context)
+	}
+	return err
+}
+
+func located(wrong *settingError, file *settingsFile, kctx *kong.Context) error {
+	return errors.New(wrong.Error() + file.origin(kctx, wrong.flag))
+}
+
+// help prints the help of a command; without one, the list of commands and the
+// reference of serve, whose flags need no command.
+func help(options kong.HelpOptions, kctx *kong.Context) error {
+	if kctx.Selected() != nil {
+		return kong.DefaultHelpPrinter(options, kctx)
+	}
+	if err := kong.DefaultHelpPrinter(options, kctx); err != nil {
+		return err
+	}
+	fmt.Fprintln(kctx.Stdout)
+	serve := kctx.Model.DefaultCmd
+	withServe := *kctx
+	withServe.Path = append(kctx.Path[:len(kctx.Path):len(kctx.Path)], &kong.Path{Parent: kctx.Model.Node, Command: serve, Flags: serve.Flags})
+	return kong.DefaultHelpPrinter(options, &withServe)
+}

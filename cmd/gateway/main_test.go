@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// outcome is what one run of the program showed.
+type outcome struct {
+	code           int
+	stdout, stderr string
+	cfg            *Config // what serve was given, nil when it was not called
+	migrated       *StoreConfig
+}
+
+// runWith runs the program around a serve and a migrate that end with err.
+func runWith(t *testing.T, err error, args ...string) outcome {
+	t.Helper()
+	var (
+		o           outcome
+		out, errOut bytes.Buffer
+	)
+	p := &program{
+		stdout: &out, stderr: &errOut,
+		serve: func(_ context.Context, cfg *Config, _ *slog.Logger, _ io.Writer) error {
+			o.cfg = cfg
+			return err
+		},
+		migrate: func(_ context.Context, cfg *StoreConfig, _ *slog.Logger) error {
+			o.migrated = cfg
+			return err
+		},
+	}
+	o.code = p.run(t.Context(), args)
+	o.stdout, o.stderr = out.String(), errOut.String()
+	return o
+}
+
+func runArgs(t *testing.T, args ...string) outcome { return runWith(t, nil, args...) }
+
+// settings writes a configuration file and returns its path.
+func settings(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "gateway.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestGatewayAloneServes(t *testing.T) {
+	for _, args := range [][]string{nil, {"serve"}, {"--workers=3"}, {"serve", "--workers=3"}} {
+		o := runArgs(t, args...)
+		if o.code != exitOK || o.cfg == nil || o.stderr != "" {
+			t.Errorf("%q: exit %d, served %t, stderr %q", args, o.code, o.cfg != nil, o.stderr)
+		}
+	}
+}
+
+func TestAFailureWhileServingExitsWithOne(t *testing.T) {
+	o := runWith(t, errors.New("the store is away"))
+	if o.code != exitFailure || o.stderr != "gateway: the store is away\n" {
+		t.Errorf("exit %d, stderr %q", o.code, o.stderr)
+	}
+}
+
+func TestAWrongSettingFoundWhileServingExitsWithTwo(t *testing.T) {
+	t.Setenv("NONCEGATE_NODE_ID", "n1")
+	o := runWith(t, settingErrorf("node-id", "%q is taken", "n1"))
+	if want := "gateway: --node-id \"n1\" is taken (from NONCEGATE_NODE_ID)\n"; o.code != exitUsage || o.stderr != want {
+		t.Errorf("exit %d, stderr %q, want %q", o.code, o.stderr, want)
+	}
+}
+
+func TestMigrateTakesTheFileOfServe(t *testing.T) {
+	path := settings(t, "store: postgres://db/nonces\nhold-ttl: 5s\n")
+	o := runArgs(t, "migrate", "--config", path)
+	if o.code != exitOK || o.migrated == nil || o.migrated.Store != "postgres://db/nonces" {
+		t.Errorf("exit %d, migrated %+v, stderr %q", o.code, o.migrated, o.stderr)
+	}
+}
+
+func TestVersionPrintsOneLine(t *testing.T) {
+	o := runArgs(t, "version")
+	if o.code != exitOK || !strings.HasPrefix(o.stdout, "gateway ") || strings.Count(o.stdout, "\n") != 1 {
+		t.Errorf("exit %d, stdout %q", o.code, o.stdout)
+	}
+}

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+)
+
+// migrateCmd takes the settings of serve that concern the store, so that both
+// can be given the same file.
+type migrateCmd struct {
+	File string `name:"config" placeholder:"FILE" help:"YAML file with settings, the same as for serve. Others than these are left alone."`
+	StoreConfig
+	LogConfig
+}
+
+// Validate reports the first setting that cannot be used.
+func (c *migrateCmd) Validate() error {
+	return cmp.Or(c.StoreConfig.check(), c.LogConfig.check())
+}
+
+// Run implements the command.
+func (c *migrateCmd) Run(ctx context.Context, p *program) error {
+	return p.migrate(ctx, &c.StoreConfig, c.Logger(p.stderr))
+}
+
+// migrate brings the schema up to date, which is what opening a store does, and
+// leaves.
+func migrate(ctx context.Context, cfg *StoreConfig, log *slog.Logger) error {
+	store, err := openStore(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	log.Info("the schema is up to date", "engine", store.Name())
+	return store.Close()
+}

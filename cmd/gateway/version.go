@@ -1,0 +1,30 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+)
+
+// version is set at release with -ldflags "-X main.version=1.2.3".
+var version string
+
+// buildVersion names the program: the version set at release, else what the Go
+// toolchain recorded.
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
+
+type versionCmd struct{}
+
+// Run implements the command.
+func (versionCmd) Run(p *program) error {
+	_, err := fmt.Fprintf(p.stdout, "gateway %s %s %s/%s\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
+}

@@ -1,0 +1,46 @@
+// Package encodepool turns messages into WebSocket frames, off the workers that
+// made them and off the connections they go to.
+//
+// A place of the pool is an item that waits to be encoded. A task is "encode what
+// this connection has queued" and may encode many items, so there are never more
+// tasks than places. A full pool is noticed when a place is asked for, before the
+// work whose reply it would have been: server_busy, stage encode. A Share bounds
+// the part of one connection.
+//
+// It promises what taskpool promises, and the framing of RFC 6455 for a server:
+// unmasked, unfragmented. What it does not: it keeps no order (the queue of the
+// connection does) and no task of it may touch a socket, because a slow client
+// would then hold up everybody's encoding.
+//
+// The pool owns its workers; Stop ends them.
+package encodepool
+
+import (
+	"log/slog"
+
+	"noncegate/taskpool"
+)
+
+// Config is the size of the pool.
+type Config struct {
+	// Workers encode at the same time. Encoding is pure computation: more than
+	// the processors gains nothing.
+	Workers int
+	// Queue is the number of items that may wait, or be promised a place, over
+	// all connections. More allows larger bursts, at the price of memory and of
+	// waiting that the clients do not see as busy.
+	Queue int
+}
+
+// Pool is the bounded pool of encoders. See taskpool.Pool for TryReserve,
+// Unreserve, Submit, Stop and the gauges.
+type Pool struct{ *taskpool.Pool }
+
+// New starts the pool. An error names the setting that is wrong.
+func New(cfg Config, log *slog.Logger) (*Pool, error) {
+	tasks, err := taskpool.New(taskpool.Config{Name: "encode", Workers: cfg.Workers, Capacity: cfg.Queue}, log)
+	if err != nil {
+		return nil, err
+	}
+	return &Pool{tasks}, nil
+}

@@ -1,0 +1,144 @@
+// Package hub hands committed events to those who subscribed to them.
+//
+// It promises that what a subscriber is offered of one signer comes in commit
+// order; that an event is encoded once, however many want it; that an event a
+// subscriber did not get is counted, and that the next one it does get says how
+// many were missed; that nothing is offered after Close returned. It costs a
+// commit one atomic load while nobody subscribes.
+//
+// It does not promise that every event arrives: a subscriber that refuses one,
+// and events that find the post-DB pool full, lose them. Who needs every change
+// reads the signer's state again when something was missed.
+//
+// The hub starts no goroutine. Events are handed out by tasks of the post-DB
+// pool, one lane per shard of the service; the pool's owner stops it, and with it
+// the last delivery. A subscriber that hangs holds up its lane and nothing else.
+package hub
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"noncegate/nonce"
+	"noncegate/postdb"
+	"noncegate/wire"
+)
+
+// MaxSigners bounds the signers of one subscription. Who wants more subscribes
+// to all.
+const MaxSigners = 1024
+
+// ErrTooManySigners refuses a subscription to more than MaxSigners signers.
+var ErrTooManySigners = errors.New("a subscription may name at most 1024 signers")
+
+// Subscriber receives events.
+type Subscriber interface {
+	// Offer hands over one encoded event, which is shared and must not be
+	// changed, and the number of events missed before it. false: not taken. It
+	// is called from tasks of the post-DB pool, for one subscription by one at a
+	// time, and must not block nor close its subscription.
+	Offer(event []byte, missed int64) bool
+}
+
+// Hub is a nonce.EventSink. Its methods may be called from any goroutine.
+type Hub struct {
+	pool *postdb.Pool
+	drop func(events int)
+
+	open atomic.Int64 // subscriptions that are open, so that none costs one load
+
+	mu       sync.RWMutex // guards both maps; nobody is called under it
+	all      map[*Subscription]struct{}
+	bySigner map[string]map[*Subscription]struct{}
+}
+
+var _ nonce.EventSink = (*Hub)(nil)
+
+// New makes a hub that delivers on the lanes of pool. dropped is told how many
+// events found the pool full; it must not block.
+func New(pool *postdb.Pool, dropped func(events int)) *Hub {
+	return &Hub{
+		pool: pool, drop: dropped,
+		all:      make(map[*Subscription]struct{}),
+		bySigner: make(map[string]map[*Subscription]struct{}),
+	}
+}
+
+// Watched reports whether anybody subscribed to the signer.
+func (h *Hub) Watched(signer string) bool {
+	if h.open.Load() == 0 {
+		return false
+	}
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return len(h.all) > 0 || len(h.bySigner[signer]) > 0
+}
+
+// Reserve takes a post-DB place for the events of one op, at its admission.
+// false: the lane has its share, or the pool is full.
+func (h *Hub) Reserve(lane int) bool { return h.pool.Lane(lane).TryReserve() }
+
+// Unreserve gives a place back that was not handed to Publish.
+func (h *Hub) Unreserve(lane int) { h.pool.Lane(lane).Unreserve() }
+
+// Publish implements nonce.EventSink. It keeps events.
+func (h *Hub) Publish(lane int, placed bool, events []nonce.Event) {
+	l := h.pool.Lane(lane)
+	switch {
+	case len(events) == 0 || !h.Watched(events[0].Signer):
+		if placed {
+			l.Unreserve()
+		}
+	case !placed && !l.TryReserve():
+		h.miss(events)
+	default:
+		l.Submit(func() { h.deliver(events) }, time.Now())
+	}
+}
+
+// deliver is the task of one op's events.
+func (h *Hub) deliver(events []nonce.Event) {
+	subs := h.matching(events[0].Signer)
+	for i := range events {
+		body, err := encode(&events[i])
+		for _, s := range subs {
+			if err != nil {
+				s.missed.Add(1)
+				continue
+			}
+			s.offer(body)
+		}
+	}
+}
+
+// miss drops events for want of a place.
+func (h *Hub) miss(events []nonce.Event) {
+	h.drop(len(events))
+	for _, s := range h.matching(events[0].Signer) {
+		s.missed.Add(int64(len(events)))
+	}
+}
+
+// matching is who wants events of the signer just now.
+func (h *Hub) matching(signer string) []*Subscription {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	some := h.bySigner[signer]
+	subs := make([]*Subscription, 0, len(h.all)+len(some))
+	for s := range h.all {
+		subs = append(subs, s)
+	}
+	for s := range some {
+		subs = append(subs, s)
+	}
+	return subs
+}
+
+func encode(e *nonce.Event) ([]byte, error) {
+	return wire.AppendEvent(nil, &wire.Event{
+		Type: e.Type.String(), Signer: e.Signer, Nonce: e.Nonce, Attempt: e.Attempt,
+		TxHash: e.TxHash.String(), Reason: e.Reason, Version: e.Version, At: wire.Time(e.At),
+	})
+}

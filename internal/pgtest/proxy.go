@@ -1,0 +1,305 @@
+//go:build unix
+
+package pgtest
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/url"
+	"sync"
+	"time"
+)
+
+// idleReply is how the server ends its answer to a transaction: the message
+// ReadyForQuery, outside of any transaction.
+var idleReply = []byte{'Z', 0, 0, 0, 5, 'I'}
+
+// dialTimeout bounds the wait for the server; Close may take that long.
+const dialTimeout = 5 * time.Second
+
+// Proxy is a TCP proxy in front of a server. It starts by forwarding; what a
+// method changes holds for open connections and for new ones.
+type Proxy struct {
+	target string
+	ln     net.Listener
+	wg     sync.WaitGroup // the accept loop and everything it starts
+
+	mu       sync.Mutex // guards what follows; no I/O is done under it
+	refusing bool
+	closed   bool
+	flowing  chan struct{} // closed while bytes pass; a new one in a black hole
+	links    map[*link]struct{}
+	cut      *cut // armed and not yet met by a connection; nil: none
+}
+
+// link is one client's connection and its twin to the server.
+type link struct {
+	client, server net.Conn
+	done           chan struct{} // closed by the first end
+	end            func()
+
+	mu  sync.Mutex // guards cut
+	cut *cut       // replies are withheld
+}
+
+// cut is one order of CutReplies.
+type cut struct {
+	match    []byte
+	answered chan struct{}
+}
+
+// NewProxy listens on a free port of the loopback address and forwards to
+// target, host:port. The caller must Close it.
+func NewProxy(target string) (*Proxy, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("proxy: %w", err)
+	}
+	p := &Proxy{target: target, ln: ln, flowing: make(chan struct{}), links: make(map[*link]struct{})}
+	close(p.flowing)
+	p.wg.Go(p.accept)
+	return p, nil
+}
+
+// Addr is where the proxy listens, host:port.
+func (p *Proxy) Addr() string { return p.ln.Addr().String() }
+
+// URL is rawURL with the proxy's address in place of the server's.
+func (p *Proxy) URL(rawURL string) (string, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return "", err
+	}
+	u.Host = p.Addr()
+	return u.String(), nil
+}
+
+// Forward ends Refuse and BlackHole: connections are taken, bytes pass, those
+// first that a black hole held back.
+func (p *Proxy) Forward() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refusing = false
+	select {
+	case <-p.flowing:
+	default:
+		close(p.flowing)
+	}
+}
+
+// Refuse ends every connection and, until Forward, every new one at once: a
+// network that says so.
+func (p *Proxy) Refuse() {
+	p.mu.Lock()
+	p.refusing = true
+	links := p.linksLocked()
+	p.mu.Unlock()
+	endAll(links)
+}
+
+// BlackHole lets connections stand and be made and, until Forward, passes no
+// byte in either direction: a network that says nothing.
+func (p *Proxy) BlackHole() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.flowing:
+		p.flowing = make(chan struct{})
+	default:
+	}
+}
+
+// CutReplies waits for a connection whose client sends match (such as "commit";
+// empty for anything) and loses the reply: that and what follows is forwarded to
+// the server, what the server answers is thrown away. When the server has ended
+// its answer, so that the transaction is decided, both sides are closed, and
+// then the channel; it stays open if the server goes away without an answer.
+// Other connections and later ones are not touched; a new call replaces one that
+// has met no connection yet.
+//
+// No earlier request of that connection may be under way: its answer would be
+// taken for the one to lose.
+func (p *Proxy) CutReplies(match string) <-chan struct{} {
+	c := &cut{match: []byte(match), answered: make(chan struct{})}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = c
+	return c.answered
+}
+
+// Close ends all connections and waits for the goroutines. It may be called
+// twice.
+func (p *Proxy) Close() error {
+	p.mu.Lock()
+	wasClosed := p.closed
+	p.closed, p.refusing = true, true
+	links := p.linksLocked()
+	p.mu.Unlock()
+	var err error
+	if !wasClosed {
+		err = p.ln.Close()
+	}
+	endAll(links)
+	p.wg.Wait()
+	return err
+}
+
+func (p *Proxy) linksLocked() []*link {
+	links := make([]*link, 0, len(p.links))
+	for l := range p.links {
+		links = append(links, l)
+	}
+	return links
+}
+
+func endAll(links []*link) {
+	for _, l := range links {
+		l.end()
+	}
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.ln.Accept()
+		if err != nil {
+			return // closed
+		}
+		p.wg.Go(func() { p.serve(client) })
+	}
+}
+
+// serve dials the server and copies both ways until either side ends.
+func (p *Proxy) serve(client net.Conn) {
+	defer client.Close()
+	server, err := net.DialTimeout("tcp", p.target, dialTimeout)
+	if err != nil {
+		return // the client sees its connection end, as it would without us
+	}
+	l := newLink(client, server)
+	defer l.end()
+	if !p.add(l) {
+		return
+	}
+	defer p.remove(l)
+	p.wg.Go(func() {
+		defer l.end()
+		p.copyRequests(l)
+	})
+	p.copyReplies(l)
+}
+
+func newLink(client, server net.Conn) *link {
+	l := &link{client: client, server: server, done: make(chan struct{})}
+	l.end = sync.OnceFunc(func() {
+		close(l.done)
+		client.Close()
+		server.Close()
+	})
+	return l
+}
+
+func (p *Proxy) add(l *link) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.refusing {
+		return false
+	}
+	p.links[l] = struct{}{}
+	return true
+}
+
+func (p *Proxy) remove(l *link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.links, l)
+}
+
+// wait returns once bytes may pass, or false when the link has ended.
+func (p *Proxy) wait(l *link) bool {
+	p.mu.Lock()
+	flowing := p.flowing
+	p.mu.Unlock()
+	select {
+	case <-flowing:
+		return true
+	case <-l.done:
+		return false
+	}
+}
+
+func (p *Proxy) copyRequests(l *link) {
+	var tail []byte // end of what was read before, where a match may begin
+	copyFrom(l.client, func(data []byte) bool {
+		if !p.wait(l) {
+			return false
+		}
+		tail = p.armed(l, append(tail, data...))
+		_, err := l.server.Write(data)
+		return err == nil
+	})
+}
+
+// armed hands the pending cut to the link whose client sent what it waits for.
+// It returns the end of sent that the next bytes may complete to a match.
+func (p *Proxy) armed(l *link, sent []byte) []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cut == nil {
+		return nil
+	}
+	if !bytes.Contains(sent, p.cut.match) {
+		keep := min(len(sent), len(p.cut.match)-1)
+		return append(sent[:0], sent[len(sent)-keep:]...)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cut, p.cut = p.cut, nil
+	return nil
+}
+
+func (p *Proxy) copyReplies(l *link) {
+	var withheld []byte // end of what was thrown away
+	copyFrom(l.server, func(data []byte) bool {
+		if !p.wait(l) {
+			return false
+		}
+		c := l.withholding()
+		if c == nil {
+			_, err := l.client.Write(data)
+			return err == nil
+		}
+		withheld = lastBytes(append(withheld, data...), len(idleReply))
+		if !bytes.Equal(withheld, idleReply) {
+			return true
+		}
+		l.end()
+		close(c.answered)
+		return false
+	})
+}
+
+// copyFrom hands what it reads to pass until that returns false or from ends.
+func copyFrom(from net.Conn, pass func(data []byte) bool) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 && !pass(buf[:n]) || err != nil {
+			return
+		}
+	}
+}
+
+func (l *link) withholding() *cut {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cut
+}
+
+// lastBytes moves the last n bytes of b to its front and returns them.
+func lastBytes(b []byte, n int) []byte {
+	if len(b) <= n {
+		return b
+	}
+	return append(b[:0], b[len(b)-n:]...)
+}

@@ -1,0 +1,135 @@
+//go:build unix
+
+package pgtest
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+func newProxy(t *testing.T) *Proxy {
+	t.Helper()
+	p, err := NewProxy(server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := p.Close(); err != nil {
+			t.Errorf("second close: %v", err)
+		}
+	})
+	return p
+}
+
+// proxied makes a database with an empty table rows, and returns its URL and the
+// one through the proxy.
+func proxied(t *testing.T, p *Proxy) (direct, through string) {
+	t.Helper()
+	direct = server.NewDatabase(t)
+	through, err := p.URL(direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, connect(t, direct), "CREATE TABLE rows (n int)")
+	return direct, through
+}
+
+func countRows(t *testing.T, url string) string {
+	t.Helper()
+	return queryString(t, connect(t, url), "SELECT count(*)::text FROM rows")
+}
+
+func TestCutRepliesLosesTheReplyOfTheCommitOnly(t *testing.T) {
+	p := newProxy(t)
+	direct, through := proxied(t, p)
+	bystander := connect(t, through)
+	tx, err := connect(t, through).Begin(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := p.CutReplies("commit")
+	if _, err := tx.Exec(testContext(t), "INSERT INTO rows VALUES (1)"); err != nil {
+		t.Fatalf("before the commit: %v", err)
+	}
+	if err := tx.Commit(testContext(t)); err == nil {
+		t.Error("the commit was answered")
+	}
+	<-answered
+	if got := countRows(t, direct); got != "1" {
+		t.Errorf("%s rows, want the one whose commit got no reply", got)
+	}
+	mustExec(t, bystander, "INSERT INTO rows VALUES (2)")
+	if got := countRows(t, through); got != "2" {
+		t.Errorf("%s rows over a later connection, want 2", got)
+	}
+}
+
+func TestCutRepliesWithoutMatchCutsTheNextRequest(t *testing.T) {
+	p := newProxy(t)
+	direct, through := proxied(t, p)
+	conn := connect(t, through)
+	answered := p.CutReplies("")
+	if _, err := conn.Exec(testContext(t), "INSERT INTO rows VALUES (1)"); err == nil {
+		t.Error("the request was answered")
+	}
+	<-answered
+	if got := countRows(t, direct); got != "1" {
+		t.Errorf("%s rows, want 1", got)
+	}
+}
+
+func TestRefuseCutsAndForwardHeals(t *testing.T) {
+	p := newProxy(t)
+	_, through := proxied(t, p)
+	conn := connect(t, through)
+	p.Refuse()
+	if err := conn.Ping(testContext(t)); err == nil {
+		t.Error("a connection outlived the partition")
+	}
+	if c, err := pgx.Connect(testContext(t), through); err == nil {
+		c.Close(t.Context())
+		t.Error("connected during the partition")
+	}
+	p.Forward()
+	connect(t, through)
+}
+
+func TestBlackHoleHoldsBytesBackUntilForward(t *testing.T) {
+	p := newProxy(t)
+	direct, through := proxied(t, p)
+	conn := connect(t, through)
+	p.BlackHole()
+	answer := make(chan error, 1)
+	go func() {
+		_, err := conn.Exec(testContext(t), "INSERT INTO rows VALUES (1)")
+		answer <- err
+	}()
+	if got := countRows(t, direct); got != "0" {
+		t.Errorf("%s rows during the black hole, want 0", got)
+	}
+	p.Forward()
+	if err := <-answer; err != nil {
+		t.Errorf("after it: %v", err)
+	}
+	if got := countRows(t, direct); got != "1" {
+		t.Errorf("%s rows after it, want 1", got)
+	}
+}
+
+func TestMatchIsFoundAcrossReads(t *testing.T) {
+	p := &Proxy{}
+	answered := p.CutReplies("commit")
+	l := &link{}
+	tail := p.armed(l, []byte("Q insert; com"))
+	if l.cut != nil || string(tail) != "; com" {
+		t.Fatalf("after half of it: cut %v, kept %q; want none, %q", l.cut, tail, "; com")
+	}
+	p.armed(l, append(tail, "mit\x00"...))
+	if l.cut == nil || (<-chan struct{})(l.cut.answered) != answered {
+		t.Error("the second half did not cut the link")
+	}
+}

@@ -1,0 +1,106 @@
+// Package lease says who may allocate for a signer, and for how long a node may
+// believe it.
+//
+// A lease is a row of the store: an owner, an expiry by the store's clock, and a
+// fencing token. The token grows at every acquire, also by the same node, and at
+// release; a renewal leaves it. Safety rests on the token (and the version of the
+// signer's row) alone: every write names both, and the store refuses a write
+// whose token is old. Times decide only who may try to take over, and when a node
+// had better stop trusting its memory; nothing is correct because of a time.
+//
+// What this package promises: term arithmetic that touches nothing but its
+// arguments, and a Membership that keeps a node registered and notices when it
+// was superseded or when the store went back. What it does not: it never decides
+// whether a write is allowed. The store does, in the statement that writes.
+package lease
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Holder identifies one run of one node. The incarnation is a number the store
+// gives a node id at each start; a higher one takes over the leases of its node
+// id at once.
+type Holder struct {
+	Node        string
+	Incarnation int64
+}
+
+// Grant is what a store says of a lease: who holds it, under which token, until
+// when by the store's clock.
+type Grant struct {
+	Holder    Holder
+	URL       string // advertised URL of the holder, empty when it is not registered
+	Token     int64
+	ExpiresAt time.Time
+}
+
+// Held reports whether somebody held the lease at now, a time of the store's
+// clock.
+func (g Grant) Held(now time.Time) bool {
+	return g.Holder.Node != "" && g.ExpiresAt.After(now)
+}
+
+// Term is a node's own view of a lease it acquired. The zero Term is trusted
+// never. Times are of the node's monotonic clock.
+type Term struct {
+	Token        int64
+	trustedUntil time.Time
+}
+
+// NewTerm begins a term whose acquiring attempt started at started. Trust counts
+// from the start of the attempt, so a slow store can only shorten it, and ends
+// margin before the lease does.
+func NewTerm(token int64, started time.Time, ttl, margin time.Duration) Term {
+	return Term{Token: token, trustedUntil: started.Add(ttl - margin)}
+}
+
+// Renewed is the term after a write whose attempt started at started. Trust is
+// never shortened by it.
+func (t Term) Renewed(started time.Time, ttl, margin time.Duration) Term {
+	if until := started.Add(ttl - margin); until.After(t.trustedUntil) {
+		t.trustedUntil = until
+	}
+	return t
+}
+
+// Trusted reports whether at now nobody else can have taken the lease over,
+// provided that clocks run at the same rate.
+func (t Term) Trusted(now time.Time) bool { return now.Before(t.trustedUntil) }
+
+// Margin is the part of a lease's ttl that a node does not trust: a tenth, at
+// least 100 ms, for a clock that drifts and a process that is scheduled late.
+func Margin(ttl time.Duration) time.Duration { return max(ttl/10, 100*time.Millisecond) }
+
+// Heartbeat is a node's row in the registry after a beat.
+type Heartbeat struct {
+	Incarnation int64     // the highest incarnation of this node id
+	Counter     int64     // beats of this incarnation so far
+	Now         time.Time // the store's clock
+}
+
+// Registry is the part of a store that remembers nodes.
+type Registry interface {
+	// Register starts a new incarnation of the node id, with counter 0.
+	Register(ctx context.Context, node, url string) (Holder, error)
+	// Beat raises the counter of the holder's row by one when the row still
+	// carries the holder's incarnation, and reads the row in any case.
+	// A row that is missing is ErrWentBack.
+	Beat(ctx context.Context, h Holder) (Heartbeat, error)
+	// Leave removes the holder's row from the live ones; its incarnation stays.
+	Leave(ctx context.Context, h Holder) error
+}
+
+// Errors of ownership.
+var (
+	// ErrLost: the lease is somebody else's, or was acquired anew.
+	ErrLost = errors.New("lease lost")
+	// ErrSuperseded: a later start of the same node id exists. The process must
+	// stop.
+	ErrSuperseded = errors.New("superseded by a later start of the same node id")
+	// ErrWentBack: the store shows less than was seen before. It failed over to
+	// a copy that lacks commits, or was restored.
+	ErrWentBack = errors.New("the store went back")
+)

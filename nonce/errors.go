@@ -1,0 +1,82 @@
+package nonce
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Errors an Op ends with. Except where said otherwise they mean that nothing
+// happened.
+var (
+	// ErrBusy: the queue of the signer's worker is full.
+	ErrBusy = errors.New("the signer's worker queue is full")
+	// ErrFenced: ownership of the signer was lost before the commit.
+	ErrFenced = errors.New("ownership of the signer was lost before the commit")
+	// ErrNotFound: the nonce was never handed out.
+	ErrNotFound = errors.New("this nonce was never handed out")
+	// ErrDraining: the service is going away and takes nothing new.
+	ErrDraining = errors.New("the gateway is going away")
+	// ErrGone: the caller had gone before the work began.
+	ErrGone = errors.New("the caller is gone")
+	// ErrInternal: this program is wrong. Nothing was committed.
+	ErrInternal = errors.New("internal error")
+)
+
+// NotOwnerError says that another node owns the signer.
+type NotOwnerError struct {
+	Node string // node id of the owner
+	URL  string // its advertised URL, "" when it registered none
+}
+
+// Error implements error.
+func (e *NotOwnerError) Error() string { return fmt.Sprintf("node %s owns the signer", e.Node) }
+
+// UnavailableError says that the store did not do it, or did not say whether it
+// did. Only Outcome Unknown leaves that open.
+type UnavailableError struct {
+	Outcome Outcome
+	Err     error
+}
+
+// Error implements error.
+func (e *UnavailableError) Error() string {
+	if e.Outcome == Unknown {
+		return "the store did not confirm the write; ask again with the same request id"
+	}
+	return "the store is out of reach"
+}
+
+// Unwrap returns the store's error.
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// HoldState is the present state of one nonce of a repeated request.
+type HoldState struct {
+	Nonce, Attempt int64
+	Status         Status
+}
+
+// ConflictError says that the present state, which it carries, does not allow
+// the call. When a request id is the reason, Nonce is -1 and Holds has the state
+// of what that request was given; it then does not mean that nothing ever
+// happened.
+type ConflictError struct {
+	Sentence  string
+	Nonce     int64
+	Status    Status
+	Attempt   int64
+	TxHash    TxHash
+	HeldUntil time.Time
+	Holds     []HoldState
+}
+
+// Error implements error.
+func (e *ConflictError) Error() string { return e.Sentence }
+
+// HoldLimitError says that the signer has as many open holds as it may have.
+type HoldLimitError struct{ Limit int }
+
+// Error implements error.
+func (e *HoldLimitError) Error() string {
+	return fmt.Sprintf("the signer may have %d open holds; mark some, or wait for them to end", e.Limit)
+}

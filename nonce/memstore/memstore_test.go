@@ -1,0 +1,162 @@
+package memstore_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+	"noncegate/nonce/memstore"
+	"noncegate/nonce/storetest"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// clock is a clock that tests move.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+func TestStoreKeepsTheRulesOnAClockThatTestsMove(t *testing.T) {
+	storetest.Run(t, func(*testing.T) storetest.Database {
+		c := &clock{now: time.Unix(1_800_000_000, 0)}
+		s := memstore.New(c.Now)
+		return storetest.Database{Open: func(*testing.T) nonce.Store { return s }, Advance: c.Advance}
+	})
+}
+
+func TestStoreKeepsTheRulesOnTheRealClock(t *testing.T) {
+	storetest.Run(t, func(*testing.T) storetest.Database {
+		s := memstore.New(time.Now)
+		return storetest.Database{Open: func(*testing.T) nonce.Store { return s }}
+	})
+}
+
+var holder = lease.Holder{Node: "n", Incarnation: 1}
+
+// acquired returns a store and the snapshot of a signer that holder owns.
+func acquired(t *testing.T) (*memstore.Store, nonce.Snapshot) {
+	t.Helper()
+	s := memstore.New(time.Now)
+	snaps, err := s.Acquire(t.Context(), holder, time.Hour, []nonce.Need{{Signer: "s"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, snaps[0]
+}
+
+func insert(snap nonce.Snapshot) nonce.Change {
+	return nonce.Change{
+		ID: snap.ID, Signer: snap.Signer, Token: snap.Lease.Token, Version: snap.Version, Next: snap.Next + 1, Held: snap.Held + 1,
+		Rows: []nonce.RowChange{{Nonce: snap.Next, Fresh: true, Status: nonce.Held, Attempt: 1, Hold: time.Hour}},
+	}
+}
+
+func next(t *testing.T, s *memstore.Store) int64 {
+	t.Helper()
+	snaps, err := s.Load(context.Background(), []nonce.Need{{Signer: "s"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return snaps[0].Next
+}
+
+func TestHooksMakeACommitFailBeforeOrAfterItHappened(t *testing.T) {
+	lost := &nonce.StoreError{Outcome: nonce.Unknown, Err: errors.New("lost")}
+	fail := func(c memstore.Call) error {
+		if c.Op == memstore.OpCommit && len(c.Changes) == 1 && c.Holder == holder {
+			return lost
+		}
+		return nil
+	}
+	for name, test := range map[string]struct {
+		hooks memstore.Hooks
+		next  int64
+	}{"before": {memstore.Hooks{Before: fail}, 0}, "after": {memstore.Hooks{After: fail}, 1}} {
+		s, snap := acquired(t)
+		s.SetHooks(test.hooks)
+		if _, err := s.Commit(t.Context(), holder, time.Hour, []nonce.Change{insert(snap)}); !errors.Is(err, lost) {
+			t.Errorf("%s: got %v, want %v", name, err, lost)
+		}
+		if got := next(t, s); got != test.next {
+			t.Errorf("%s: got next %d, want %d", name, got, test.next)
+		}
+	}
+}
+
+func TestAHookHoldsACallWhileOthersGoOn(t *testing.T) {
+	s, snap := acquired(t)
+	began, goOn := make(chan struct{}), make(chan struct{})
+	s.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
+		if c.Op == memstore.OpCommit {
+			close(began)
+			<-goOn
+		}
+		return nil
+	}})
+	done := make(chan error)
+	go func() {
+		_, err := s.Commit(context.Background(), holder, time.Hour, []nonce.Change{insert(snap)})
+		done <- err
+	}()
+	<-began
+	if got := next(t, s); got != 0 {
+		t.Errorf("while the commit is held: got next %d, want 0", got)
+	}
+	close(goOn)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if got := next(t, s); got != 1 {
+		t.Errorf("after the commit: got next %d, want 1", got)
+	}
+}
+
+func TestARowLockedBySomebodyElseIsSkipped(t *testing.T) {
+	s, snap := acquired(t)
+	s.SetHooks(memstore.Hooks{RowLocked: func(signer string) bool { return signer == "s" }})
+	res, err := s.Commit(t.Context(), holder, time.Hour, []nonce.Change{insert(snap)})
+	if err != nil || !slices.Equal(res.Applied, []bool{false}) {
+		t.Errorf("got %v, %v", res.Applied, err)
+	}
+}
+
+func TestARestoredCopyIsTheStoreOfThen(t *testing.T) {
+	s, snap := acquired(t)
+	then := s.Copy()
+	for range 2 {
+		if _, err := s.Commit(t.Context(), holder, time.Hour, []nonce.Change{insert(snap)}); err != nil {
+			t.Fatal(err)
+		}
+		if got := next(t, s); got != 1 {
+			t.Errorf("after the commit: got next %d, want 1", got)
+		}
+		s.SetEpoch(s.Epoch() + 1)
+		s.Restore(then)
+		if got := next(t, s); got != 0 {
+			t.Errorf("after the restore: got next %d, want 0", got)
+		}
+	}
+	if s.Epoch() != 2 {
+		t.Errorf("got epoch %d, want 2", s.Epoch())
+	}
+}

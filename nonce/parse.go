@@ -1,0 +1,132 @@
+package nonce
+
+import (
+	"encoding/hex"
+	"errors"
+	"strings"
+	"unicode/utf8"
+)
+
+// MaxKeyBytes bounds signers and request ids.
+const MaxKeyBytes = 128
+
+// MaxReasonBytes bounds the reason of a release.
+const MaxReasonBytes = 256
+
+var (
+	errKeyEmpty  = errors.New("must not be empty")
+	errKeyLong   = errors.New("must be at most 128 characters")
+	errKeyChars  = errors.New("must be visible ASCII characters only, no spaces")
+	errTxHash    = errors.New("must be 0x and 64 hexadecimal digits")
+	errReason    = errors.New("must be at most 256 bytes of UTF-8 without control characters")
+	errZeroHash  = errors.New("must not be all zeros")
+	addressBytes = len("0x") + 40
+)
+
+// ParseSigner checks a signer, 1 to 128 visible ASCII characters, and returns it
+// with every 20-byte 0x address in it lower-cased: two spellings of one account
+// must not become two sequences. An address is 0x and exactly 40 hexadecimal
+// digits with no letter or digit on either side.
+func ParseSigner(s string) (string, error) {
+	if err := checkKey(s); err != nil {
+		return "", err
+	}
+	for i := 0; i+addressBytes <= len(s); {
+		if !isAddressAt(s, i) {
+			i++
+			continue
+		}
+		if lower := strings.ToLower(s[i : i+addressBytes]); lower != s[i:i+addressBytes] {
+			s = s[:i] + lower + s[i+addressBytes:]
+		}
+		i += addressBytes
+	}
+	return s, nil
+}
+
+func isAddressAt(s string, i int) bool {
+	if s[i] != '0' || (s[i+1] != 'x' && s[i+1] != 'X') {
+		return false
+	}
+	if i > 0 && isAlphanumeric(s[i-1]) {
+		return false
+	}
+	end := i + addressBytes
+	if end < len(s) && isAlphanumeric(s[end]) {
+		return false
+	}
+	for _, c := range []byte(s[i+2 : end]) {
+		if !isHex(c) {
+			return false
+		}
+	}
+	return true
+}
+
+func isHex(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
+}
+
+func isAlphanumeric(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
+
+// ParseRequestID checks a request id: 1 to 128 visible ASCII characters.
+func ParseRequestID(s string) (string, error) { return s, checkKey(s) }
+
+func checkKey(s string) error {
+	switch {
+	case s == "":
+		return errKeyEmpty
+	case len(s) > MaxKeyBytes:
+		return errKeyLong
+	}
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] > '~' {
+			return errKeyChars
+		}
+	}
+	return nil
+}
+
+// ParseReason checks the reason of a release: at most 256 bytes of UTF-8 without
+// control characters.
+func ParseReason(s string) (string, error) {
+	if len(s) > MaxReasonBytes || !utf8.ValidString(s) {
+		return "", errReason
+	}
+	for _, r := range s {
+		if r < ' ' || r >= 0x7f && r < 0xa0 {
+			return "", errReason
+		}
+	}
+	return s, nil
+}
+
+// ParseTxHash reads a transaction hash, 0x and 64 hexadecimal digits in either
+// case. The hash of all zeros, which no transaction has, is refused: it stands
+// for none.
+func ParseTxHash(s string) (TxHash, error) {
+	var h TxHash
+	if len(s) != 66 || s[0] != '0' || (s[1] != 'x' && s[1] != 'X') {
+		return TxHash{}, errTxHash
+	}
+	if _, err := hex.Decode(h[:], []byte(s[2:])); err != nil {
+		return TxHash{}, errTxHash
+	}
+	if h == (TxHash{}) {
+		return TxHash{}, errZeroHash
+	}
+	return h, nil
+}
+
+// String returns 0x and 64 lower-case digits, or "" for the zero hash.
+func (h TxHash) String() string {
+	if h == (TxHash{}) {
+		return ""
+	}
+	var b [66]byte
+	b[0], b[1] = '0', 'x'
+	hex.Encode(b[2:], h[:])
+	return string(b[:])
+}

@@ -1,0 +1,70 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"noncegate/nonce"
+)
+
+const (
+	codeDivisionByZero  = "22012" // the assertion of a commit statement
+	codeUniqueViolation = "23505"
+	codeReadOnly        = "25006" // a demoted server that kept our connection
+)
+
+// storeError wraps an error of a statement that was sent or may have been.
+// Severity ERROR means that the server refused and rolled back; a FATAL one may
+// come after the commit, when the server is being stopped.
+func storeError(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("%s: %w", doing, err)
+	if pgconn.SafeToRetry(err) {
+		return &nonce.StoreError{Outcome: nonce.NotSent, Err: err}
+	}
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case !ok || pgErr.Severity == "FATAL" || pgErr.Severity == "PANIC":
+		return &nonce.StoreError{Outcome: nonce.Unknown, Err: err}
+	case pgErr.Code == codeReadOnly:
+		return &nonce.StoreError{Outcome: nonce.NotSent, Err: err}
+	case pgErr.Code == codeDivisionByZero || pgErr.Code == codeUniqueViolation:
+		return &nonce.StoreError{Outcome: nonce.Aborted, Err: fmt.Errorf("%w: %w", nonce.ErrInvariant, err)}
+	}
+	return &nonce.StoreError{Outcome: nonce.Aborted, Err: err}
+}
+
+// notSent wraps an error from before anything was sent.
+func notSent(doing string, err error) error {
+	return &nonce.StoreError{Outcome: nonce.NotSent, Err: fmt.Errorf("%s: %w", doing, err)}
+}
+
+// errSyncRep: the wait for the synchronous replica was cancelled. The commit is
+// on this server's disk, and perhaps nowhere else.
+var errSyncRep = &nonce.StoreError{
+	Outcome: nonce.Unknown,
+	Err:     errors.New("commit: the wait for the synchronous replica was cancelled"),
+}
+
+// aborted reports an error that leaves the connection usable.
+func usable(err error) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pgErr.Severity == "ERROR" && pgErr.Code != codeReadOnly && !errors.Is(err, context.Canceled)
+}
+
+// Away reports whether err means that there was no server to talk to, or one
+// that is starting or stopping: it may be there in a moment. A wrong password or
+// database name does not go away by waiting.
+func Away(err error) bool {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return strings.HasPrefix(pgErr.Code, "57P")
+	}
+	_, ok := errors.AsType[*pgconn.ConnectError](err)
+	return ok
+}

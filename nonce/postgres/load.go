@@ -1,0 +1,334 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+)
+
+// Load implements nonce.Ledger. The statements run in one round trip, each with
+// its own snapshot, the signers' rows first: what the later ones see is at least
+// as new, so a commit that finds the version unchanged proves that all was true
+// together.
+func (s *Store) Load(ctx context.Context, needs []nonce.Need) ([]nonce.Snapshot, error) {
+	conn, err := s.conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release()
+	snaps := blank(needs)
+	b := &pgx.Batch{}
+	queueLoad(b, needs, snaps)
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
+		return nil, storeError("load", err)
+	}
+	return snaps, nil
+}
+
+// Acquire implements nonce.Ledger: one implicit transaction in one round trip.
+// The load must be statements of its own: a single one would keep the snapshot
+// from before it waited for the old owner's commit, and miss its allocations.
+func (s *Store) Acquire(ctx context.Context, h lease.Holder, ttl time.Duration, needs []nonce.Need) ([]nonce.Snapshot, error) {
+	conn, err := s.conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release()
+	signers := make([]string, len(needs))
+	for i := range needs {
+		signers[i] = needs[i].Signer
+	}
+	snaps := blank(needs)
+	b := &pgx.Batch{}
+	b.Queue(createSigners, signers)
+	b.Queue(acquireSigners, signers, h.Node, h.Incarnation, ttl.Microseconds()).Query(func(rows pgx.Rows) error {
+		return scanAcquired(rows, snaps)
+	})
+	queueLoad(b, needs, snaps)
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
+		return nil, storeError("acquire", err)
+	}
+	if syncRepCancelled(conn.Conn().PgConn()) {
+		return nil, errSyncRep
+	}
+	return snaps, nil
+}
+
+// createSigners inserts in order of name, so that two of them cannot deadlock.
+// Looking first keeps the identity sequence from being used up.
+const createSigners = `
+INSERT INTO signer_nonce_state (signer, updated_at)
+SELECT w.signer, clock_timestamp() FROM unnest($1::text[]) w(signer)
+WHERE NOT EXISTS (SELECT 1 FROM signer_nonce_state s WHERE s.signer = w.signer)
+ORDER BY w.signer
+ON CONFLICT (signer) DO NOTHING`
+
+// acquireSigners takes leases that are free, expired, or of this node. The rows
+// are locked in order of id and judged again under the lock. The token always
+// grows, the version stays.
+const acquireSigners = `
+WITH w AS MATERIALIZED (SELECT signer, ord FROM unnest($1::text[]) WITH ORDINALITY w(signer, ord)),
+l AS MATERIALIZED (
+  SELECT w.ord, s.signer_id, s.owner_node AS was
+  FROM w, signer_nonce_state s
+  WHERE s.signer = w.signer
+    AND (s.owner_node IS NULL OR s.expires_at <= clock_timestamp() OR s.owner_node = $2 AND s.owner_incarnation <= $3)
+  ORDER BY s.signer_id FOR NO KEY UPDATE OF s),
+c AS MATERIALIZED (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM l) locked)
+UPDATE signer_nonce_state s
+SET fencing_token = s.fencing_token + 1, owner_node = $2, owner_incarnation = $3,
+    acquired_at = c.now, expires_at = c.now + $4::bigint * interval '1 microsecond', updated_at = c.now
+FROM l, c
+WHERE s.signer_id = l.signer_id
+RETURNING l.ord, CASE WHEN l.was <> $2 THEN l.was ELSE '' END`
+
+func scanAcquired(rows pgx.Rows, snaps []nonce.Snapshot) error {
+	var ord int64
+	var was *string
+	_, err := pgx.ForEachRow(rows, []any{&ord, &was}, func() error {
+		s := &snaps[ord-1]
+		s.Acquired = true
+		if was != nil {
+			s.TookOverFrom = *was
+		}
+		return nil
+	})
+	return err
+}
+
+func blank(needs []nonce.Need) []nonce.Snapshot {
+	snaps := make([]nonce.Snapshot, len(needs))
+	for i := range needs {
+		snaps[i].Signer = needs[i].Signer
+	}
+	return snaps
+}
+
+// queueLoad adds the statements that fill snaps. The signers' rows come first.
+func queueLoad(b *pgx.Batch, needs []nonce.Need, snaps []nonce.Snapshot) {
+	l := newLoading(needs, snaps)
+	b.Queue(loadSigners, l.signers).Query(l.scanSigners)
+	if len(l.freeOrds) > 0 {
+		b.Queue(loadReleased, l.freeOrds, l.freeSigners, l.freeLimits).Query(l.scanReleased)
+	}
+	if len(l.dueOrds) > 0 {
+		b.Queue(loadDue, l.dueOrds, l.dueSigners, l.dueLimits).Query(l.scanDue)
+	}
+	if len(l.ids) > 0 {
+		b.Queue(loadRequests, l.idOrds, l.idSigners, l.ids).Query(l.scanRequests)
+		b.Queue(loadRequestRows, l.idOrds, l.idSigners, l.ids).Query(l.scanRows)
+	}
+	if len(l.nonces) > 0 {
+		b.Queue(loadRows, l.nonceOrds, l.nonceSigners, l.nonces).Query(l.scanRows)
+	}
+}
+
+// loading spreads needs over the parameters of the statements, and gathers rows.
+type loading struct {
+	snaps   []nonce.Snapshot
+	needs   []nonce.Need
+	seen    []map[int64]struct{} // nonces already in snaps[i].Rows
+	signers []string
+
+	freeOrds, dueOrds, idOrds, nonceOrds             []int64
+	freeSigners, dueSigners, idSigners, nonceSigners []string
+	freeLimits, dueLimits                            []int64
+	ids                                              []string
+	nonces                                           []int64
+}
+
+func newLoading(needs []nonce.Need, snaps []nonce.Snapshot) *loading {
+	l := &loading{snaps: snaps, needs: needs, seen: make([]map[int64]struct{}, len(needs))}
+	for i := range needs {
+		n, ord := &needs[i], int64(i)
+		l.signers = append(l.signers, n.Signer)
+		if n.Released > 0 {
+			l.freeOrds, l.freeSigners = append(l.freeOrds, ord), append(l.freeSigners, n.Signer)
+			l.freeLimits = append(l.freeLimits, int64(n.Released)+1)
+		}
+		if n.Due > 0 {
+			l.dueOrds, l.dueSigners = append(l.dueOrds, ord), append(l.dueSigners, n.Signer)
+			l.dueLimits = append(l.dueLimits, int64(n.Due))
+		}
+		for _, id := range n.RequestIDs {
+			l.idOrds, l.idSigners, l.ids = append(l.idOrds, ord), append(l.idSigners, n.Signer), append(l.ids, id)
+		}
+		for _, k := range n.Nonces {
+			l.nonceOrds, l.nonceSigners, l.nonces = append(l.nonceOrds, ord), append(l.nonceSigners, n.Signer), append(l.nonces, k)
+		}
+	}
+	return l
+}
+
+const loadSigners = `
+SELECT w.ord, coalesce(s.signer_id, 0), coalesce(s.next_nonce, 0), coalesce(s.floor, 0), coalesce(s.version, 0), coalesce(s.held, 0),
+       coalesce(s.fencing_token, 0), coalesce(s.owner_node, ''), coalesce(s.owner_incarnation, 0), s.expires_at, coalesce(g.url, ''), clock_timestamp()
+FROM unnest($1::text[]) WITH ORDINALITY w(signer, ord)
+LEFT JOIN signer_nonce_state s ON s.signer = w.signer
+LEFT JOIN gateway_node g ON g.node_id = s.owner_node`
+
+func (l *loading) scanSigners(rows pgx.Rows) error {
+	var ord int64
+	var t nonce.Snapshot
+	var expires *time.Time
+	_, err := pgx.ForEachRow(rows, []any{
+		&ord, &t.ID, &t.Next, &t.Floor, &t.Version, &t.Held,
+		&t.Lease.Token, &t.Lease.Holder.Node, &t.Lease.Holder.Incarnation, &expires, &t.Lease.URL, &t.Now,
+	}, func() error {
+		s := &l.snaps[ord-1]
+		t.Signer, t.Acquired, t.TookOverFrom = s.Signer, s.Acquired, s.TookOverFrom
+		t.Exists, t.Lease.ExpiresAt = t.ID != 0, time.Time{}
+		if expires != nil {
+			t.Lease.ExpiresAt = *expires
+		}
+		*s = t
+		return nil
+	})
+	return err
+}
+
+const rowColumns = `a.nonce, a.status, a.attempt, a.fencing_token, a.tx_hash, coalesce(a.reason, ''), a.held_until, a.updated_at`
+
+// loadReleased walks the partial index of RELEASED rows from the floor upwards.
+const loadReleased = `
+SELECT w.ord, ` + rowColumns + `
+FROM unnest($1::bigint[], $2::text[], $3::bigint[]) w(ord, signer, most), signer_nonce_state s,
+LATERAL (SELECT * FROM signer_nonce_allocation x
+         WHERE x.signer_id = s.signer_id AND x.status = 2 AND x.nonce >= s.floor ORDER BY x.nonce LIMIT w.most) a
+WHERE s.signer = w.signer ORDER BY w.ord, a.nonce`
+
+// loadDue walks the index of one signer's open holds. The clock is read once, in
+// a subquery, so that it can be an index condition.
+const loadDue = `
+SELECT w.ord, ` + rowColumns + `
+FROM unnest($1::bigint[], $2::text[], $3::bigint[]) w(ord, signer, most), signer_nonce_state s,
+LATERAL (SELECT * FROM signer_nonce_allocation x
+         WHERE x.signer_id = s.signer_id AND x.status = 1 AND x.held_until <= (SELECT clock_timestamp())
+         ORDER BY x.signer_id, x.held_until LIMIT w.most) a
+WHERE s.signer = w.signer ORDER BY w.ord, a.held_until`
+
+const loadRequests = `
+SELECT w.ord, q.request_id, q.request_hash, q.nonces, q.attempts
+FROM unnest($1::bigint[], $2::text[], $3::text[]) w(ord, signer, id), signer_nonce_state s, signer_nonce_request q
+WHERE s.signer = w.signer AND q.signer_id = s.signer_id AND q.request_id = w.id`
+
+const loadRequestRows = `
+SELECT w.ord, ` + rowColumns + `
+FROM unnest($1::bigint[], $2::text[], $3::text[]) w(ord, signer, id), signer_nonce_state s, signer_nonce_request q,
+     unnest(q.nonces) n(nonce), signer_nonce_allocation a
+WHERE s.signer = w.signer AND q.signer_id = s.signer_id AND q.request_id = w.id
+  AND a.signer_id = s.signer_id AND a.nonce = n.nonce`
+
+const loadRows = `
+SELECT w.ord, ` + rowColumns + `
+FROM unnest($1::bigint[], $2::text[], $3::bigint[]) w(ord, signer, nonce), signer_nonce_state s, signer_nonce_allocation a
+WHERE s.signer = w.signer AND a.signer_id = s.signer_id AND a.nonce = w.nonce`
+
+func (l *loading) scanReleased(rows pgx.Rows) error {
+	return scanRows(rows, func(ord int64, row nonce.Row) {
+		s := &l.snaps[ord]
+		if len(s.Released) == l.needs[ord].Released {
+			s.ReleasedMore = true
+			return
+		}
+		s.Released = append(s.Released, row.Nonce)
+		l.addRow(ord, row)
+	})
+}
+
+func (l *loading) scanDue(rows pgx.Rows) error {
+	return scanRows(rows, func(ord int64, row nonce.Row) {
+		row.UpdatedAt = time.Time{} // for lists
+		l.snaps[ord].Due = append(l.snaps[ord].Due, row)
+		l.addRow(ord, row)
+	})
+}
+
+func (l *loading) scanRows(rows pgx.Rows) error { return scanRows(rows, l.addRow) }
+
+func (l *loading) scanRequests(rows pgx.Rows) error {
+	var ord int64
+	var req nonce.Request
+	var hash []byte
+	seen := make(map[string]struct{}, len(l.ids))
+	_, err := pgx.ForEachRow(rows, []any{&ord, &req.ID, &hash, &req.Nonces, &req.Attempts}, func() error {
+		if _, twice := seen[l.signers[ord]+" "+req.ID]; twice {
+			return nil
+		}
+		seen[l.signers[ord]+" "+req.ID] = struct{}{}
+		copy(req.Hash[:], hash)
+		l.snaps[ord].Requests = append(l.snaps[ord].Requests, req)
+		req.Nonces, req.Attempts = nil, nil
+		return nil
+	})
+	return err
+}
+
+// addRow keeps each nonce once, however many statements found it.
+func (l *loading) addRow(ord int64, row nonce.Row) {
+	if l.seen[ord] == nil {
+		l.seen[ord] = make(map[int64]struct{})
+	}
+	if _, twice := l.seen[ord][row.Nonce]; twice {
+		return
+	}
+	row.UpdatedAt = time.Time{} // for lists
+	l.seen[ord][row.Nonce] = struct{}{}
+	l.snaps[ord].Rows = append(l.snaps[ord].Rows, row)
+}
+
+func scanRows(rows pgx.Rows, each func(ord int64, row nonce.Row)) error {
+	var ord int64
+	var status int16
+	var row nonce.Row
+	var hash []byte
+	var until *time.Time
+	_, err := pgx.ForEachRow(rows, []any{
+		&ord, &row.Nonce, &status, &row.Attempt, &row.Token, &hash, &row.Reason, &until, &row.UpdatedAt,
+	}, func() error {
+		row.Status, row.TxHash, row.HeldUntil = nonce.Status(status), nonce.TxHash{}, time.Time{}
+		copy(row.TxHash[:], hash)
+		if until != nil {
+			row.HeldUntil = *until
+		}
+		each(ord, row)
+		return nil
+	})
+	return err
+}
+
+// Release implements nonce.Ledger. Rows that others have locked are skipped:
+// whoever locks one is taking it over.
+func (s *Store) Release(ctx context.Context, h lease.Holder, terms []nonce.ReleaseTerm) error {
+	ids, tokens := make([]int64, len(terms)), make([]int64, len(terms))
+	for i, t := range terms {
+		ids[i], tokens[i] = t.ID, t.Token
+	}
+	conn, err := s.conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	_, err = conn.Exec(ctx, releaseSigners, ids, tokens, h.Node, h.Incarnation)
+	return storeError("release", err)
+}
+
+const releaseSigners = `
+WITH l AS MATERIALIZED (
+  SELECT s.signer_id, w.token
+  FROM unnest($1::bigint[], $2::bigint[]) w(id, token), signer_nonce_state s
+  WHERE s.signer_id = w.id AND s.fencing_token = w.token AND s.owner_node = $3 AND s.owner_incarnation = $4
+  ORDER BY s.signer_id FOR NO KEY UPDATE OF s SKIP LOCKED)
+UPDATE signer_nonce_state s
+SET fencing_token = s.fencing_token + 1, owner_node = NULL, owner_incarnation = NULL, expires_at = clock_timestamp(), updated_at = clock_timestamp()
+FROM l WHERE s.signer_id = l.signer_id AND s.fencing_token = l.token`
+
+// send runs a batch on a connection that is inside a transaction.
+func send(ctx context.Context, conn *pgxpool.Conn, b *pgx.Batch) error {
+	return conn.SendBatch(ctx, b).Close()
+}

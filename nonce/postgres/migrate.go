@@ -1,0 +1,65 @@
+package postgres
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// SchemaLevel is the breaking level this program understands. Migrations that
+// only add leave a database's level alone; one that breaks older programs raises
+// it, and those refuse the database.
+const SchemaLevel = 1
+
+// Migrate brings the schema up to date, under an advisory lock so that nodes that
+// start together do it once, and returns how many migrations it ran.
+func (s *Store) Migrate(ctx context.Context) (int, error) {
+	cc := s.pool.Config().ConnConfig.Copy()
+	for k := range runtimeParams() {
+		delete(cc.RuntimeParams, k) // a migration may scan, wait and take its time
+	}
+	db := stdlib.OpenDB(*cc)
+	defer db.Close()
+	locker, err := lock.NewPostgresSessionLocker()
+	if err != nil {
+		return 0, err
+	}
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return 0, err
+	}
+	p, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithSessionLocker(locker),
+		goose.WithTableName("noncegate_migration"))
+	if err != nil {
+		return 0, err
+	}
+	done, err := p.Up(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("migrate: %w", err)
+	}
+	return len(done), s.checkLevel(ctx)
+}
+
+func (s *Store) checkLevel(ctx context.Context) error {
+	var level int
+	err := s.pool.QueryRow(ctx, `SELECT breaking_level FROM noncegate_schema`).Scan(&level)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return errors.New("the table noncegate_schema is empty; restore it from a backup")
+	case err != nil:
+		return fmt.Errorf("read the schema level: %w", err)
+	case level > SchemaLevel:
+		return fmt.Errorf("the database's schema is at breaking level %d and this program knows %d; upgrade the program", level, SchemaLevel)
+	}
+	return nil
+}

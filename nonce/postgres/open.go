@@ -1,0 +1,183 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"noncegate/nonce"
+)
+
+var _ nonce.Store = (*Store)(nil)
+
+// Config are the settings of a Store.
+type Config struct {
+	// MaxConns bounds the pool. Mode worker-queue uses one for each worker that
+	// commits and a few for reads; mode basic one for each request under way.
+	// 0: 16. pool_max_conns in the URL wins.
+	MaxConns int
+	Log      *slog.Logger // nil: discarded
+}
+
+// Store is a PostgreSQL database. Its methods may be called from many goroutines.
+type Store struct {
+	pool *pgxpool.Pool
+	log  *slog.Logger
+
+	epoch    atomic.Uint64
+	mu       sync.Mutex // guards identity
+	identity string     // system identifier and timeline of the last new connection
+}
+
+// runtimeParams are set on every connection, whatever the server's defaults.
+//
+// The planner settings fix the plan of each statement: nested loops into primary
+// keys. A generic plan made while the tables are empty would else keep a
+// sequential scan when they have grown.
+func runtimeParams() map[string]string {
+	return map[string]string{
+		"application_name":                    "noncegate",
+		"default_transaction_isolation":       "read committed",
+		"synchronous_commit":                  "on",
+		"lock_timeout":                        "1000",
+		"idle_in_transaction_session_timeout": "10000",
+		"statement_timeout":                   "30000",
+		"plan_cache_mode":                     "force_generic_plan",
+		"enable_seqscan":                      "off",
+		"enable_hashjoin":                     "off",
+		"enable_mergejoin":                    "off",
+		"jit":                                 "off",
+	}
+}
+
+// Open connects to the database of url and checks that it is one to be trusted
+// with a commit: a server with fsync=off is refused. It does not migrate. The
+// error names what is wrong in a sentence.
+func Open(ctx context.Context, url string, cfg Config) (*Store, error) {
+	pc, err := poolConfig(url, cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{log: cfg.Log}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	pc.AfterConnect = s.inspect
+	pc.ConnConfig.OnNotice = noteSyncRep
+	if s.pool, err = pgxpool.NewWithConfig(ctx, pc); err != nil {
+		return nil, err
+	}
+	if err := s.Ping(ctx); err != nil {
+		s.pool.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func poolConfig(url string, cfg Config) (*pgxpool.Config, error) {
+	pc, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	params := pc.ConnConfig.RuntimeParams
+	if v := params["synchronous_commit"]; v == "off" || v == "local" {
+		return nil, fmt.Errorf("synchronous_commit=%s in the URL would answer before the commit is safe; leave it out, or use on or remote_apply", v)
+	}
+	for k, v := range runtimeParams() {
+		if _, set := params[k]; !set || k != "synchronous_commit" && k != "application_name" {
+			params[k] = v
+		}
+	}
+	if pc.ConnConfig.ValidateConnect == nil {
+		pc.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	if pc.ConnConfig.ConnectTimeout == 0 || pc.ConnConfig.ConnectTimeout > 5*time.Second {
+		pc.ConnConfig.ConnectTimeout = 5 * time.Second
+	}
+	if pc.MaxConns == 4 || int(pc.MaxConns) < cfg.MaxConns {
+		pc.MaxConns = int32(max(cfg.MaxConns, 1))
+	}
+	return pc, nil
+}
+
+// ErrFsyncOff refuses a server that acknowledges commits it may lose.
+var ErrFsyncOff = errors.New("this PostgreSQL runs with fsync=off and may lose commits it has acknowledged; set fsync=on")
+
+// inspect looks at every new connection: the server may have become another one.
+func (s *Store) inspect(ctx context.Context, conn *pgx.Conn) error {
+	var fsync, identity string
+	err := conn.QueryRow(ctx, `
+		SELECT current_setting('fsync'),
+		       (SELECT system_identifier::text FROM pg_control_system()) || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8)`).
+		Scan(&fsync, &identity)
+	if err != nil {
+		return fmt.Errorf("read the server's identity: %w", err)
+	}
+	if fsync != "on" {
+		return ErrFsyncOff
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.identity != "" && s.identity != identity {
+		s.epoch.Add(1)
+		s.log.Error("the database is another one, or on another timeline; every remembered signer is compared", "was", s.identity, "is", identity)
+	}
+	s.identity = identity
+	return nil
+}
+
+// Epoch implements nonce.Store.
+func (s *Store) Epoch() uint64 { return s.epoch.Load() }
+
+// Name implements nonce.Store.
+func (s *Store) Name() string { return "postgres" }
+
+// Ping implements nonce.Reader.
+func (s *Store) Ping(ctx context.Context) error {
+	conn, err := s.conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	return storeError("ping", conn.Ping(ctx))
+}
+
+// Close implements nonce.Store.
+func (s *Store) Close() error {
+	s.pool.Close()
+	return nil
+}
+
+// conn takes a connection. Its error means that nothing was sent.
+func (s *Store) conn(ctx context.Context) (*pgxpool.Conn, error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, notSent("connect to PostgreSQL", err)
+	}
+	return conn, nil
+}
+
+const syncRepKey = "noncegate.syncrep"
+
+// noteSyncRep remembers the warning with which a commit succeeds although its
+// wait for the synchronous replica was cancelled.
+func noteSyncRep(conn *pgconn.PgConn, n *pgconn.Notice) {
+	if n.Code == "01000" && n.SeverityUnlocalized == "WARNING" && n.Routine == "SyncRepWaitForLSN" {
+		conn.CustomData()[syncRepKey] = true
+	}
+}
+
+// syncRepCancelled reports and clears that warning.
+func syncRepCancelled(conn *pgconn.PgConn) bool {
+	_, was := conn.CustomData()[syncRepKey]
+	delete(conn.CustomData(), syncRepKey)
+	return was
+}

@@ -1,0 +1,289 @@
+package postgres
+
+import (
+	"encoding/binary"
+	"strings"
+	"time"
+
+	"noncegate/nonce"
+)
+
+// parts are the pieces a commit statement may have. Each combination is prepared
+// once a connection.
+type parts uint8
+
+const (
+	partWrite   parts = 1 << iota // signers are written to
+	partLocked                    // under Locker: the version is the condition, and no lease is touched
+	partInsert                    // fresh rows
+	partUpdate                    // rows that exist
+	partFloor                     // RELEASED rows below a new floor are consumed
+	partRequest                   // request ids are remembered
+	partCheck                     // signers are only compared
+)
+
+// commitText builds the one statement of a commit. It is one statement so that
+// it is one round trip and one transaction, and so that everything in it takes
+// effect only through the rows that the update of the signers returned (u).
+//
+// Plans are fixed on purpose (see runtimeParams): every join is a nested loop
+// into a primary key, driven by the arrays. What belongs to a signer lies
+// together in the arrays, from lo to hi, so that no join compares all with all;
+// and everything of variable length is a slice of one byte string ($4), because
+// the n-th element of an array of texts costs n steps.
+//
+// Parameters: $1 owner, $2 incarnation, $3 ttl, $4 bytes, $5 signers as 13
+// numbers each, $6 rows as 9 numbers each, $7 requests as 6 numbers each,
+// $8 nonces and attempts of the requests, $9 checks as 4 numbers each.
+func commitText(p parts) string {
+	var b strings.Builder
+	b.WriteString("WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, $1::text AS owner, $2::bigint AS incarnation, $3::bigint AS ttl, length($4::bytea) AS blob)")
+	if p&partWrite != 0 {
+		b.WriteString(lockText(p))
+		b.WriteString(signerText(p))
+	}
+	if p&partInsert != 0 {
+		b.WriteString(insertText)
+	}
+	if p&partUpdate != 0 {
+		b.WriteString(updateText)
+	}
+	if p&partFloor != 0 {
+		b.WriteString(floorText)
+	}
+	if p&partRequest != 0 {
+		b.WriteString(requestText)
+	}
+	if p&partCheck != 0 {
+		b.WriteString(checkText)
+	}
+	b.WriteString("\nSELECT c.now")
+	b.WriteString(choose(p&partWrite != 0, ", (SELECT array_agg(u.ord) FROM u)", ", NULL::bigint[]"))
+	b.WriteString(choose(p&partCheck != 0, ", (SELECT array_agg(k.ord) FROM k)", ", NULL::bigint[]"))
+	// A row that was not as the rules left it aborts everything: the number of
+	// updated rows must be the number that the applied signers asked for.
+	b.WriteString(choose(p&partUpdate != 0,
+		", 1 / (CASE WHEN (SELECT count(*) FROM r) = (SELECT coalesce(sum(u.row_hi - u.row_mid), 0) FROM u) THEN 1 ELSE 0 END)", ", 1"))
+	b.WriteString("\nFROM c")
+	return b.String()
+}
+
+func choose(is bool, yes, no string) string {
+	if is {
+		return yes
+	}
+	return no
+}
+
+// Widths of the records in $5, $6 and $7.
+const (
+	signerWidth  = 13
+	rowWidth     = 9
+	requestWidth = 6
+)
+
+// lockText locks the signers' rows in order of id, skipping those that others
+// have locked, which are not applied and tried again apart. A signer with a
+// request id that is remembered already is left out: the snapshot is good enough
+// for that, because ids are only written together with a new version.
+func lockText(p parts) string {
+	return `
+, w AS MATERIALIZED (
+  SELECT ($5::bigint[])[o+1] AS ord, ($5::bigint[])[o+2] AS id, ($5::bigint[])[o+3] AS token, ($5::bigint[])[o+4] AS version,
+         ($5::bigint[])[o+5] AS next, ($5::bigint[])[o+6] AS floor, ($5::bigint[])[o+7] AS held,
+         ($5::bigint[])[o+8] AS row_lo, ($5::bigint[])[o+9] AS row_mid, ($5::bigint[])[o+10] AS row_hi,
+         ($5::bigint[])[o+11] AS req_lo, ($5::bigint[])[o+12] AS req_hi, ($5::bigint[])[o+13] AS below
+  FROM generate_series(0, cardinality($5::bigint[]) - 1, 13) o)
+, l AS MATERIALIZED (
+  SELECT w.* FROM w, c, signer_nonce_state s
+  WHERE s.signer_id = w.id AND s.version = w.version` + choose(p&partLocked == 0, ownerText, "") +
+		choose(p&partRequest != 0, `
+    AND NOT EXISTS (
+      SELECT 1 FROM generate_series(w.req_lo, w.req_hi - 1) q, signer_nonce_request known
+      WHERE known.signer_id = w.id
+        AND known.request_id = convert_from(substring($4::bytea FROM ($7::bigint[])[q*6+1]::int FOR ($7::bigint[])[q*6+2]::int), 'UTF8'))`, "") + `
+  ORDER BY w.id FOR NO KEY UPDATE OF s ` + choose(p&partLocked == 0, "SKIP LOCKED", "") + `)`
+}
+
+const ownerText = ` AND s.fencing_token = w.token AND s.owner_node = c.owner AND s.owner_incarnation = c.incarnation`
+
+// signerText is the fence: the update of the signers on the condition of owner,
+// token and version.
+func signerText(p parts) string {
+	return `
+, u AS (
+  UPDATE signer_nonce_state s
+  SET version = s.version + 1, next_nonce = l.next, floor = l.floor, held = l.held, updated_at = c.now` +
+		choose(p&partLocked == 0, `, expires_at = c.now + c.ttl * interval '1 microsecond'`, "") + `
+  FROM l, c
+  WHERE s.signer_id = l.id AND s.version = l.version` + choose(p&partLocked == 0, strings.ReplaceAll(ownerText, "w.", "l."), "") + `
+  RETURNING s.signer_id, l.ord, l.token, c.now, s.floor, l.row_lo, l.row_mid, l.row_hi, l.req_lo, l.req_hi, l.below)`
+}
+
+const insertText = `
+, i AS (
+  INSERT INTO signer_nonce_allocation (signer_id, nonce, status, attempt, fencing_token, held_until, created_at, updated_at, tx_hash, reason)
+  SELECT u.signer_id, ($6::bigint[])[n*9+1], ($6::bigint[])[n*9+2], ($6::bigint[])[n*9+3], u.token,
+         CASE WHEN ($6::bigint[])[n*9+2] = 1 THEN u.now + ($6::bigint[])[n*9+4] * interval '1 microsecond' END, u.now, u.now,
+         CASE WHEN ($6::bigint[])[n*9+7] > 0 THEN substring($4::bytea FROM ($6::bigint[])[n*9+7]::int FOR 32) END,
+         CASE WHEN ($6::bigint[])[n*9+9] > 0 THEN convert_from(substring($4::bytea FROM ($6::bigint[])[n*9+8]::int FOR ($6::bigint[])[n*9+9]::int), 'UTF8') END
+  FROM u, generate_series(u.row_lo, u.row_mid - 1) n)`
+
+// updateText changes rows that must be as the draft found them. It never
+// overwrites a HELD row with a hold.
+const updateText = `
+, r AS (
+  UPDATE signer_nonce_allocation a
+  SET status = x.status, attempt = x.attempt, fencing_token = x.token, held_until = x.held_until, updated_at = x.now, tx_hash = x.tx_hash, reason = x.reason
+  FROM (
+    SELECT u.signer_id, u.token, u.now, ($6::bigint[])[n*9+1] AS nonce, ($6::bigint[])[n*9+2]::smallint AS status, ($6::bigint[])[n*9+3] AS attempt,
+           CASE WHEN ($6::bigint[])[n*9+2] = 1 THEN u.now + ($6::bigint[])[n*9+4] * interval '1 microsecond' END AS held_until,
+           ($6::bigint[])[n*9+5]::smallint AS was_status, ($6::bigint[])[n*9+6] AS was_attempt,
+           CASE WHEN ($6::bigint[])[n*9+7] > 0 THEN substring($4::bytea FROM ($6::bigint[])[n*9+7]::int FOR 32) END AS tx_hash,
+           CASE WHEN ($6::bigint[])[n*9+9] > 0 THEN convert_from(substring($4::bytea FROM ($6::bigint[])[n*9+8]::int FOR ($6::bigint[])[n*9+9]::int), 'UTF8') END AS reason
+    FROM u, generate_series(u.row_mid, u.row_hi - 1) n) x
+  WHERE a.signer_id = x.signer_id AND a.nonce = x.nonce AND a.status = x.was_status AND a.attempt = x.was_attempt
+    AND NOT (x.status = 1 AND a.status = 1)
+  RETURNING 1)`
+
+const floorText = `
+, f AS (
+  UPDATE signer_nonce_allocation a
+  SET status = 3, fencing_token = u.token, updated_at = u.now, reason = 'below_floor'
+  FROM u
+  WHERE u.below = 1 AND a.signer_id = u.signer_id AND a.status = 2 AND a.nonce < u.floor
+    AND NOT EXISTS (SELECT 1 FROM generate_series(u.row_mid, u.row_hi - 1) n WHERE ($6::bigint[])[n*9+1] = a.nonce))`
+
+const requestText = `
+, q AS (
+  INSERT INTO signer_nonce_request (signer_id, request_id, request_hash, nonces, attempts, created_at)
+  SELECT u.signer_id, convert_from(substring($4::bytea FROM ($7::bigint[])[q*6+1]::int FOR ($7::bigint[])[q*6+2]::int), 'UTF8'),
+         substring($4::bytea FROM ($7::bigint[])[q*6+3]::int FOR 16),
+         ($8::bigint[])[($7::bigint[])[q*6+4]:($7::bigint[])[q*6+5]],
+         ($8::bigint[])[($7::bigint[])[q*6+5]+1:($7::bigint[])[q*6+6]], u.now
+  FROM u, generate_series(u.req_lo, u.req_hi - 1) q)`
+
+const checkText = `
+, k AS (
+  SELECT ($9::bigint[])[o+1] AS ord
+  FROM c, generate_series(0, cardinality($9::bigint[]) - 1, 4) o, signer_nonce_state s
+  WHERE s.signer_id = ($9::bigint[])[o+2] AND s.fencing_token = ($9::bigint[])[o+3] AND s.version = ($9::bigint[])[o+4]
+    AND s.owner_node = c.owner AND s.owner_incarnation = c.incarnation)`
+
+// encoded are the parameters of a commit statement.
+type encoded struct {
+	parts    parts
+	blob     []byte
+	signers  []int64
+	rows     []int64
+	requests []int64
+	numbers  []int64
+	checks   []int64
+}
+
+func encode(changes []nonce.Change) *encoded {
+	rows := 0
+	for i := range changes {
+		rows += len(changes[i].Rows)
+	}
+	e := &encoded{
+		signers: make([]int64, 0, len(changes)*signerWidth),
+		rows:    make([]int64, 0, rows*rowWidth),
+		blob:    []byte{0},
+	}
+	for i := range changes {
+		e.add(int64(i), &changes[i])
+	}
+	return e
+}
+
+func (e *encoded) add(ord int64, c *nonce.Change) {
+	if c.Check {
+		e.parts |= partCheck
+		e.checks = append(e.checks, ord, c.ID, c.Token, c.Version)
+		return
+	}
+	e.parts |= partWrite
+	lo := int64(len(e.rows) / rowWidth)
+	for i := range c.Rows {
+		if c.Rows[i].Fresh {
+			e.parts |= partInsert
+			e.addRow(belowFloor(c, c.Rows[i]))
+		}
+	}
+	mid := int64(len(e.rows) / rowWidth)
+	for i := range c.Rows {
+		if !c.Rows[i].Fresh {
+			e.parts |= partUpdate
+			e.addRow(belowFloor(c, c.Rows[i]))
+		}
+	}
+	hi := int64(len(e.rows) / rowWidth)
+	reqLo := int64(len(e.requests) / requestWidth)
+	for i := range c.Requests {
+		e.parts |= partRequest
+		e.addRequest(&c.Requests[i])
+	}
+	below := int64(0)
+	if c.BelowFloor {
+		e.parts |= partFloor
+		below = 1
+	}
+	e.signers = append(e.signers, ord, c.ID, c.Token, c.Version, c.Next, c.Floor, c.Held,
+		lo, mid, hi, reqLo, int64(len(e.requests)/requestWidth), below)
+}
+
+// belowFloor applies the new floor to a row of the same change: a statement
+// cannot change one row twice.
+func belowFloor(c *nonce.Change, r nonce.RowChange) nonce.RowChange {
+	if c.BelowFloor && r.Status == nonce.Released && r.Nonce < c.Floor {
+		r.Status, r.Reason = nonce.Consumed, nonce.ReasonBelowFloor
+	}
+	return r
+}
+
+func (e *encoded) addRow(r nonce.RowChange) {
+	var hashAt, reasonAt int64
+	if r.TxHash != (nonce.TxHash{}) {
+		hashAt = e.put(r.TxHash[:])
+	}
+	if r.Reason != "" {
+		reasonAt = e.put([]byte(r.Reason))
+	}
+	e.rows = append(e.rows, r.Nonce, int64(r.Status), r.Attempt, int64(r.Hold/time.Microsecond),
+		int64(r.FromStatus), r.FromAttempt, hashAt, reasonAt, int64(len(r.Reason)))
+}
+
+func (e *encoded) addRequest(r *nonce.Request) {
+	idAt, hashAt := e.put([]byte(r.ID)), e.put(r.Hash[:])
+	lo := int64(len(e.numbers)) + 1
+	e.numbers = append(e.numbers, r.Nonces...)
+	mid := int64(len(e.numbers))
+	e.numbers = append(e.numbers, r.Attempts...)
+	e.requests = append(e.requests, idAt, int64(len(r.ID)), hashAt, lo, mid, int64(len(e.numbers)))
+}
+
+// put appends b to the byte string and returns its 1-based position in it.
+func (e *encoded) put(b []byte) int64 {
+	at := int64(len(e.blob)) + 1
+	e.blob = append(e.blob, b...)
+	return at
+}
+
+// int8s is a bigint[] in PostgreSQL's binary form, written without reflection.
+type int8s []int64
+
+const int8OID = 20
+
+func (a int8s) encode(dst []byte) []byte {
+	dst = binary.BigEndian.AppendUint32(dst, 1) // dimensions
+	dst = binary.BigEndian.AppendUint32(dst, 0) // no nulls
+	dst = binary.BigEndian.AppendUint32(dst, int8OID)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(a)))
+	dst = binary.BigEndian.AppendUint32(dst, 1) // lower bound
+	for _, v := range a {
+		dst = binary.BigEndian.AppendUint32(dst, 8)
+		dst = binary.BigEndian.AppendUint64(dst, uint64(v))
+	}
+	return dst
+}

@@ -1,0 +1,518 @@
+package nonce
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"noncegate/lease"
+)
+
+// maxRounds bounds how often a group is planned again because its version moved
+// under it or its acquire lost a race. Beyond it the ops are told busy: nothing
+// happened.
+const maxRounds = 64
+
+// group is one signer's part of a batch: its ops in order of arrival. A round
+// acquires what is not owned, reads what is not remembered, plans, commits, and
+// ends the ops the commit covered; what depends on them waits for the next.
+type group struct {
+	st    *state
+	ops   []*Op
+	draft *draft
+	count int // the first count ops are in the draft
+	tries int
+
+	byID              bool // request ids are to be read before planning
+	loaded            bool // what the plan needs was read
+	retryAt, giveUpAt time.Time
+}
+
+// fail ends all ops of the group that change something with err. Reads stay;
+// they need no ownership.
+func (g *group) fail(sh *shard, err error) {
+	reads := g.ops[:0]
+	for _, op := range g.ops {
+		if op.Kind.reads() {
+			reads = append(reads, op)
+			continue
+		}
+		op.Err = err
+		sh.finish(op)
+	}
+	g.ops = reads
+	for _, op := range reads {
+		sh.read(op)
+	}
+	g.ops = nil
+}
+
+// pop ends the first n ops.
+func (g *group) pop(sh *shard, n int) {
+	for _, op := range g.ops[:n] {
+		sh.finish(op)
+	}
+	g.ops = g.ops[n:]
+}
+
+// round takes every group one step further and returns those that go on.
+func (sh *shard) round(groups []*group) []*group {
+	groups = sh.front(groups)
+	groups = sh.acquire(groups)
+	groups = sh.load(groups)
+	changes := make([]Change, 0, len(groups))
+	planned := make([]*group, 0, len(groups))
+	var next []*group
+	for _, g := range groups {
+		if !sh.plan(g) {
+			next = append(next, g) // more must be read first
+			continue
+		}
+		planned = append(planned, g)
+		changes = append(changes, g.draft.finish())
+	}
+	return append(next, sh.commit(planned, changes)...)
+}
+
+// front deals with what needs no plan at the head of each group: callers that
+// are gone, reads, and signers that were stopped. It returns the groups that are
+// left, each with a sweep before it where a remembered hold is overdue.
+func (sh *shard) front(groups []*group) []*group {
+	left := groups[:0]
+	for _, g := range groups {
+		for len(g.ops) > 0 && sh.frontOp(g) {
+			g.ops = g.ops[1:]
+		}
+		if len(g.ops) == 0 {
+			continue
+		}
+		if g.tries++; g.tries > maxRounds {
+			g.fail(sh, ErrBusy)
+			continue
+		}
+		if sh.dueNow(g.st) && g.ops[0].Kind != kindSweep {
+			g.ops = append([]*Op{{Kind: kindSweep, Signer: g.st.signer}}, g.ops...)
+		}
+		left = append(left, g)
+	}
+	return left
+}
+
+// frontOp ends the group's first op if it needs no plan.
+func (sh *shard) frontOp(g *group) bool {
+	op := g.ops[0]
+	switch {
+	case op.Completion != nil && op.Completion.Gone():
+		op.Err = ErrGone
+	case op.Kind.reads():
+		sh.read(op)
+		return true
+	case sh.svc.haltedBy() != nil:
+		op.Err = &UnavailableError{Outcome: NotSent, Err: sh.svc.haltedBy()}
+	case g.st.halted && op.Kind != KindSetFloor:
+		op.Err = &UnavailableError{Outcome: NotSent, Err: errSignerHalted}
+	default:
+		return false
+	}
+	sh.finish(op)
+	return true
+}
+
+func (sh *shard) dueNow(st *state) bool {
+	if !st.owned || st.dueAt.IsZero() {
+		return false
+	}
+	now, ok := sh.svc.clock.estimate(time.Now())
+	return ok && now.After(st.dueAt) && !sh.svc.clock.paused()
+}
+
+// read answers a read from the store.
+func (sh *shard) read(op *Op) {
+	sh.svc.read(op)
+	sh.finish(op)
+}
+
+// need says what must be read of the group's signer before its ops are planned.
+// all: nothing is remembered yet.
+func (sh *shard) need(g *group, all bool) (Need, bool) {
+	n := Need{Signer: g.st.signer}
+	takes := 0
+	for _, op := range g.ops {
+		switch op.Kind {
+		case KindAllocate:
+			takes += op.Count
+			if op.RequestID != "" && (all || g.byID) {
+				n.RequestIDs = append(n.RequestIDs, op.RequestID)
+			}
+		case KindMarkUsed, KindMarkRecyclable:
+			if all || !g.st.knows(op.Nonce) {
+				n.Nonces = append(n.Nonces, op.Nonce)
+			}
+		case kindSweep:
+			n.Due = loadDue
+		}
+	}
+	if all {
+		n.Released, n.Due = max(loadReleased, takes), loadDue
+	} else if takes > len(g.st.released) && g.st.releasedMore {
+		n.Released = max(loadReleased, takes)
+	}
+	if sh.svc.clock.paused() {
+		n.Due = 0
+	}
+	return n, all || n.Released > 0 || n.Due > 0 || len(n.Nonces) > 0 || len(n.RequestIDs) > 0
+}
+
+// acquire takes the leases that are missing. Groups whose signer cannot be had
+// are ended.
+func (sh *shard) acquire(groups []*group) []*group {
+	var missing []*group
+	var needs []Need
+	for _, g := range groups {
+		if !g.st.owned {
+			n, _ := sh.need(g, true)
+			missing, needs = append(missing, g), append(needs, n)
+		}
+	}
+	if len(missing) == 0 {
+		return groups
+	}
+	sh.acquireAll(missing, needs)
+	left := groups[:0]
+	for _, g := range groups {
+		if len(g.ops) > 0 && g.st.owned {
+			left = append(left, g)
+		}
+	}
+	return left
+}
+
+// acquireAll leaves each group either owned, or parked, or without ops.
+func (sh *shard) acquireAll(groups []*group, needs []Need) {
+	snaps, started, err := sh.tryAcquire(needs)
+	if err != nil && OutcomeOf(err) == Aborted && len(groups) > 1 {
+		for i, g := range groups {
+			sh.acquireAll([]*group{g}, needs[i:i+1])
+		}
+		return
+	}
+	for i, g := range groups {
+		switch {
+		case err == nil:
+			sh.acquired(g, &snaps[i], started)
+		case OutcomeOf(err) == Aborted:
+			sh.park(g, err)
+		default:
+			// The acquire may have happened, the ops did not.
+			sh.svc.fig.LeaseAcquire(AcquireError)
+			g.fail(sh, &UnavailableError{Outcome: NotSent, Err: err})
+		}
+	}
+}
+
+func (sh *shard) tryAcquire(needs []Need) ([]Snapshot, time.Time, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), sh.svc.cfg.StoreTimeout)
+	defer cancel()
+	started := time.Now()
+	snaps, err := sh.svc.store.Acquire(ctx, sh.svc.holder, sh.svc.cfg.LeaseTTL, needs)
+	if err == nil && len(snaps) > 0 {
+		sh.svc.clock.observe(started, time.Now(), snaps[0].Now)
+	}
+	return snaps, started, err
+}
+
+// acquired follows one result of an acquire.
+func (sh *shard) acquired(g *group, s *Snapshot, started time.Time) {
+	st := g.st
+	if !s.Acquired {
+		sh.svc.fig.LeaseAcquire(AcquireHeld)
+		g.fail(sh, sh.svc.notOwner(s.Lease))
+		return
+	}
+	if g.ops[0].Kind == KindSetFloor && st.halted {
+		sh.svc.log.Warn("a new floor lets a stopped signer serve again", "signer", st.signer)
+		st.halted = false
+	} else if st.wentBack(s, st.term.Token+1) {
+		sh.halt(g, s)
+		return
+	}
+	st.fill(s)
+	g.loaded = true
+	st.term = lease.NewTerm(s.Lease.Token, started, sh.svc.cfg.LeaseTTL, lease.Margin(sh.svc.cfg.LeaseTTL))
+	st.owned = true
+	if s.TookOverFrom != "" {
+		sh.svc.fig.LeaseAcquire(AcquireTakeover)
+		sh.svc.log.Info("took over an expired lease", "signer", st.signer, "owner_node", s.TookOverFrom,
+			"fencing_token", s.Lease.Token, "expires_at", s.Lease.ExpiresAt)
+		return
+	}
+	sh.svc.fig.LeaseAcquire(AcquireNew)
+}
+
+// halt stops a signer whose row shows less than was seen. Handing out from it
+// could give a nonce two holders.
+func (sh *shard) halt(g *group, s *Snapshot) {
+	g.st.halted, g.st.owned = true, false
+	sh.svc.fig.WentBack()
+	sh.svc.log.Error("the store went back: this signer is stopped until nonce_setFloor gives it a safe floor",
+		"signer", g.st.signer, "seen_version", g.st.version, "version", s.Version, "seen_next", g.st.next, "next", s.Next,
+		"seen_token", g.st.term.Token, "token", s.Lease.Token)
+	g.fail(sh, &UnavailableError{Outcome: NotSent, Err: errSignerHalted})
+}
+
+var errSignerHalted = errors.New("the store went back and lost acknowledged writes of this signer; raise its floor above every nonce that was handed out")
+
+// load reads what the plan needs and does not remember.
+func (sh *shard) load(groups []*group) []*group {
+	var wanting []*group
+	var needs []Need
+	for _, g := range groups {
+		if g.loaded {
+			continue
+		}
+		if n, wanted := sh.need(g, false); wanted {
+			wanting, needs = append(wanting, g), append(needs, n)
+		}
+	}
+	if len(wanting) == 0 {
+		return groups
+	}
+	sh.inspect(wanting, needs)
+	left := groups[:0]
+	for _, g := range groups {
+		if len(g.ops) > 0 && g.st.owned {
+			left = append(left, g)
+		}
+	}
+	return left
+}
+
+// inspect reads the groups' signers and compares each with what is remembered:
+// a higher token means that ownership is lost, another version that the memory
+// is stale and is replaced, less than was seen that the store went back.
+func (sh *shard) inspect(groups []*group, needs []Need) {
+	snaps, err := sh.svc.load(needs)
+	for i, g := range groups {
+		if err != nil {
+			g.fail(sh, &UnavailableError{Outcome: NotSent, Err: err})
+			continue
+		}
+		sh.compare(g, &snaps[i], needs[i])
+	}
+}
+
+func (sh *shard) compare(g *group, s *Snapshot, n Need) {
+	st := g.st
+	switch {
+	case st.wentBack(s, st.term.Token):
+		sh.halt(g, s)
+		return
+	case s.Lease.Token > st.term.Token:
+		sh.lost(g, s)
+		return
+	case s.Version > st.version:
+		st.fill(s)
+		g.loaded = n.Released > 0
+		if !g.loaded {
+			st.releasedMore = true // none were asked for
+		}
+		return
+	}
+	st.loaded(s)
+	if n.Released > 0 {
+		st.setFree(s)
+	}
+	g.loaded = true
+}
+
+// lost ends a group whose signer another node, or another shard's term, took.
+func (sh *shard) lost(g *group, s *Snapshot) {
+	provided := g.st.term.Token
+	g.st.owned, g.st.term.Token, g.st.version, g.st.next = false, s.Lease.Token, s.Version, s.Next
+	for _, op := range g.ops {
+		if !op.Kind.reads() {
+			sh.svc.fig.FenceReject(op.Kind)
+			sh.svc.log.Warn("fenced", "signer", op.Signer, "op", op.Kind.String(), "provided_token", provided,
+				"token", s.Lease.Token, "owner_node", s.Lease.Holder.Node, "node", sh.svc.holder.Node)
+		}
+	}
+	g.fail(sh, ErrFenced)
+}
+
+// plan runs the rules over as many of the group's ops as one commit can take,
+// and reports whether there is one. Where not even the first op could be
+// planned, because more must be read, the next round reads it.
+func (sh *shard) plan(g *group) bool {
+	g.draft, g.count = newDraft(g.st, &sh.svc.cfg.Rules), 0
+	for _, op := range g.ops {
+		if op.Kind.reads() || g.draft.apply(op) != nil {
+			break
+		}
+		g.count++
+	}
+	return g.count > 0
+}
+
+// commit writes one round and returns the groups that go on.
+func (sh *shard) commit(groups []*group, changes []Change) []*group {
+	if len(groups) == 0 {
+		return nil
+	}
+	res, started, err := sh.tryCommit(groups, changes)
+	for _, g := range groups {
+		g.st.dropLoaded()
+		g.loaded = false
+	}
+	if err != nil {
+		return sh.commitFailed(groups, err)
+	}
+	var refused []*group
+	next := groups[:0]
+	for i, g := range groups {
+		if !res.Applied[i] {
+			refused = append(refused, g)
+			continue
+		}
+		sh.applied(g, res.Now, started)
+		if len(g.ops) > 0 {
+			next = append(next, g)
+		}
+	}
+	return append(next, sh.refused(refused)...)
+}
+
+func (sh *shard) tryCommit(groups []*group, changes []Change) (CommitResult, time.Time, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), sh.svc.cfg.StoreTimeout)
+	defer cancel()
+	started := time.Now()
+	res, err := sh.svc.store.Commit(ctx, sh.svc.holder, sh.svc.cfg.LeaseTTL, changes)
+	ended := time.Now()
+	if err == nil {
+		ops := 0
+		for _, g := range groups {
+			ops += g.count
+		}
+		sh.svc.fig.Commit(ended.Sub(started), ops)
+		sh.svc.clock.observe(started, ended, res.Now)
+	}
+	return res, started, err
+}
+
+// applied follows a commit: memory, lease, results, events, in this order.
+func (sh *shard) applied(g *group, now, started time.Time) {
+	st := g.st
+	st.committed(g.draft, now)
+	if !g.draft.change.Check {
+		if st.term.Trusted(started) {
+			sh.svc.fig.LeaseRenew(RenewInTime)
+		} else {
+			sh.svc.fig.LeaseRenew(RenewLate)
+		}
+		ttl := sh.svc.cfg.LeaseTTL
+		st.term = st.term.Renewed(started, ttl, lease.Margin(ttl))
+	}
+	for _, op := range g.ops[:g.count] {
+		if op.Kind == kindSweep {
+			st.swept(now)
+		}
+		op.settleAt(now)
+		sh.svc.publish(sh.index, op, st.version, now)
+	}
+	g.tries = 0
+	g.giveUpAt = time.Time{}
+	g.pop(sh, g.count)
+}
+
+// refused deals with groups whose change the store did not apply: it reads them
+// and lets them go on, parks those that were only locked, ends those that are
+// lost.
+func (sh *shard) refused(groups []*group) []*group {
+	if len(groups) == 0 {
+		return nil
+	}
+	needs := make([]Need, len(groups))
+	versions := make([]int64, len(groups))
+	for i, g := range groups {
+		g.byID = true
+		needs[i], _ = sh.need(g, true)
+		versions[i] = g.st.version
+	}
+	sh.inspect(groups, needs)
+	next := groups[:0]
+	for i, g := range groups {
+		switch {
+		case len(g.ops) == 0:
+		case g.st.version == versions[i] && len(g.st.requests) == 0:
+			g.st.dropLoaded()
+			g.loaded = false
+			sh.park(g, errRowLocked)
+		default:
+			next = append(next, g)
+		}
+	}
+	return next
+}
+
+var errRowLocked = errors.New("the signer's row stayed locked by another session")
+
+// commitFailed deals with a commit that ended in an error.
+func (sh *shard) commitFailed(groups []*group, err error) []*group {
+	switch OutcomeOf(err) {
+	case NotSent:
+		for _, g := range groups {
+			g.fail(sh, &UnavailableError{Outcome: NotSent, Err: err})
+		}
+		return nil
+	case Aborted:
+		return sh.again(groups, err)
+	}
+	sh.svc.log.Warn("a commit's outcome is unknown; its signers are acquired anew", "signers", len(groups), "error", err)
+	return sh.settle(groups, err)
+}
+
+// again runs what was aborted as a whole in smaller pieces, so that only the one
+// at fault is refused: signer by signer, then request by request.
+func (sh *shard) again(groups []*group, cause error) []*group {
+	if errors.Is(cause, ErrInvariant) {
+		sh.svc.fig.Invariant()
+	}
+	var next []*group
+	for _, g := range groups {
+		sh.svc.log.Error("a commit was aborted", "signer", g.st.signer, "signers", len(groups), "ops", g.count, "error", cause)
+		switch {
+		case len(groups) > 1:
+			next = append(next, sh.round([]*group{g})...)
+		case len(g.ops) > 1:
+			sh.oneByOne(g)
+		default:
+			g.refuse(sh, cause)
+		}
+	}
+	return next
+}
+
+// refuse ends the one op that was aborted all alone.
+func (g *group) refuse(sh *shard, cause error) {
+	g.st.owned = false // what is remembered has proved wrong, or may have
+	g.ops[0].Err = &UnavailableError{Outcome: Aborted, Err: cause}
+	if errors.Is(cause, ErrInvariant) {
+		g.ops[0].Err = ErrInternal
+	}
+	g.pop(sh, 1)
+}
+
+// oneByOne runs a group's ops in commits of their own, in order.
+func (sh *shard) oneByOne(g *group) {
+	all := g.ops
+	for i := range all {
+		g.ops = all[i : i+1 : i+1]
+		for left := []*group{g}; len(left) > 0; {
+			left = sh.round(left)
+		}
+		if sh.parked[g.st.signer] == g {
+			g.ops = append(g.ops, all[i+1:]...)
+			return
+		}
+	}
+	g.ops = nil
+}

@@ -1,0 +1,420 @@
+package nonce
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"math"
+	"slices"
+	"time"
+)
+
+// errDefer is returned by the rules for an op that depends on what the draft
+// itself changes (the same nonce, the same request id, a RELEASED row that is
+// not loaded). The op and all later ones of its signer wait for the next round,
+// so every nonce changes at most once per commit and no hand-out ever overwrites
+// a HELD row.
+var errDefer = errors.New("depends on this round; wait for the next")
+
+// draft is the plan of one commit for one signer: what the ops of this round
+// change relative to the state, which is not touched before the commit's result.
+type draft struct {
+	st       *state
+	rules    *Rules
+	change   Change
+	released []freeNonce // what is left to hand out; aliases st.released until changed
+	owned    bool        // released is the draft's own copy
+	touched  map[int64]struct{}
+	ids      map[string]struct{} // request ids this draft remembers
+	wrote    bool
+}
+
+// Rules are the bounds the state machine is run with.
+type Rules struct {
+	DefaultHold time.Duration
+	MaxHolds    int // open holds of one signer; 0: no limit
+}
+
+func newDraft(st *state, r *Rules) *draft {
+	return &draft{
+		st: st, rules: r, released: st.released,
+		change: Change{
+			ID: st.id, Signer: st.signer, Token: st.term.Token, Version: st.version,
+			Next: st.next, Floor: st.floor, Held: st.held,
+		},
+	}
+}
+
+// apply runs one op against the draft and leaves its tentative result in the op.
+// It returns errDefer, or nil: a refusal is a result like another.
+func (d *draft) apply(op *Op) error {
+	op.reset()
+	switch op.Kind {
+	case KindAllocate:
+		return d.allocate(op)
+	case KindMarkUsed:
+		return d.markUsed(op)
+	case KindMarkRecyclable:
+		return d.markRecyclable(op)
+	case KindSetFloor:
+		return d.setFloor(op)
+	case kindSweep:
+		d.expire(op)
+		return nil
+	}
+	op.Err = ErrInternal
+	return nil
+}
+
+// finish returns the change to commit: a comparison when nothing is written, for
+// an answer that writes nothing must have compared the row in the store.
+func (d *draft) finish() Change {
+	d.change.Check = !d.wrote
+	return d.change
+}
+
+func (d *draft) allocate(op *Op) error {
+	if op.RequestID != "" {
+		if _, ok := d.ids[op.RequestID]; ok {
+			return errDefer
+		}
+		if req, ok := d.st.requests[op.RequestID]; ok {
+			d.repeat(op, req)
+			return nil
+		}
+	}
+	count := int64(op.Count)
+	if limit := int64(d.rules.MaxHolds); limit > 0 && d.change.Held+count > limit {
+		op.Err = &HoldLimitError{Limit: d.rules.MaxHolds}
+		return nil
+	}
+	fromFree := min(count, int64(len(d.released)))
+	if fromFree < count && d.st.releasedMore {
+		return errDefer
+	}
+	if d.change.Next > math.MaxInt64-(count-fromFree) {
+		op.Err = &ConflictError{Sentence: "the nonces of this signer are used up", Nonce: -1}
+		return nil
+	}
+	for _, f := range d.released[:fromFree] {
+		if d.changed(f.nonce) {
+			return errDefer
+		}
+	}
+	d.handOut(op, int(fromFree))
+	return nil
+}
+
+// handOut takes the lowest fromFree released nonces and the rest from the cursor.
+func (d *draft) handOut(op *Op, fromFree int) {
+	hold := op.Hold
+	if hold == 0 {
+		hold = d.rules.DefaultHold
+	}
+	op.makeNonces()
+	for _, f := range d.released[:fromFree] {
+		op.give(f.nonce, f.attempt+1)
+		d.put(RowChange{
+			Nonce: f.nonce, FromStatus: Released, FromAttempt: f.attempt,
+			Status: Held, Attempt: f.attempt + 1, Hold: hold,
+		})
+	}
+	d.released = d.released[fromFree:]
+	for len(op.Nonces) < op.Count {
+		n := d.change.Next
+		d.change.Next++
+		op.give(n, 1)
+		d.put(RowChange{Nonce: n, Fresh: true, Status: Held, Attempt: 1, Hold: hold})
+	}
+	d.change.Held += int64(op.Count)
+	op.Token, op.HoldLeft = d.change.Token, hold
+	op.wrote = true
+	if op.RequestID != "" {
+		d.remember(op)
+	}
+}
+
+func (d *draft) remember(op *Op) {
+	if d.ids == nil {
+		d.ids = make(map[string]struct{})
+	}
+	d.ids[op.RequestID] = struct{}{}
+	d.change.Requests = append(d.change.Requests, Request{
+		ID: op.RequestID, Hash: op.requestHash(), Nonces: op.Nonces, Attempts: op.Attempts,
+	})
+}
+
+// repeat answers a request id that is already remembered.
+func (d *draft) repeat(op *Op, req Request) {
+	if req.Hash != op.requestHash() {
+		op.Err = &ConflictError{
+			Sentence: "this requestId was used with other parameters", Nonce: -1, Holds: d.holdStates(req),
+		}
+		return
+	}
+	op.makeNonces()
+	for i, n := range req.Nonces {
+		row, ok := d.st.details[n]
+		if !ok || row.Status != Held || row.Attempt != req.Attempts[i] || !row.HeldUntil.After(d.st.detailsAt) {
+			op.reset()
+			op.Err = &ConflictError{
+				Sentence: "the hold of this requestId has ended", Nonce: -1, Holds: d.holdStates(req),
+			}
+			return
+		}
+		op.give(n, req.Attempts[i])
+		op.Token, op.HeldUntil = row.Token, row.HeldUntil
+		op.HoldLeft = row.HeldUntil.Sub(d.st.detailsAt)
+	}
+}
+
+// holdStates tells what became of the nonces of a request. A row that is gone
+// was pruned, so it is consumed; an overdue hold counts as released.
+func (d *draft) holdStates(req Request) []HoldState {
+	out := make([]HoldState, len(req.Nonces))
+	for i, n := range req.Nonces {
+		out[i] = HoldState{Nonce: n, Attempt: req.Attempts[i], Status: Consumed}
+		if row, ok := d.st.details[n]; ok {
+			out[i].Attempt, out[i].Status = row.Attempt, row.Status
+			if row.Status == Held && !row.HeldUntil.After(d.st.detailsAt) {
+				out[i].Status = Released
+			}
+		}
+	}
+	return out
+}
+
+func (d *draft) markUsed(op *Op) error {
+	row, err := d.markable(op)
+	if err != nil || op.Err != nil {
+		return err
+	}
+	op.Status = Consumed
+	if row.Status == Consumed {
+		switch {
+		case row.TxHash == op.TxHash:
+		case row.Reason == ReasonBelowFloor && row.TxHash == TxHash{}:
+			// It was given up by the floor and has turned out to be on the
+			// chain: consumed either way, and now with its hash.
+			d.mark(op, row, RowChange{Status: Consumed, TxHash: op.TxHash, Reason: row.Reason})
+		default:
+			op.conflict(row, "the nonce is consumed by another transaction")
+		}
+		return nil
+	}
+	d.mark(op, row, RowChange{Status: Consumed, TxHash: op.TxHash})
+	return nil
+}
+
+func (d *draft) markRecyclable(op *Op) error {
+	row, err := d.markable(op)
+	if err != nil || op.Err != nil {
+		return err
+	}
+	op.Status = Released
+	switch {
+	case row.Status == Released:
+	case row.Status == Consumed && row.Reason == ReasonBelowFloor:
+		op.Status = Consumed
+	case row.Status == Consumed:
+		op.conflict(row, "the nonce is consumed, which is final")
+	case op.Nonce < d.change.Floor:
+		op.Status = Consumed
+		d.mark(op, row, RowChange{Status: Consumed, Reason: ReasonBelowFloor})
+	default:
+		d.mark(op, row, RowChange{Status: Released, Reason: op.Reason})
+	}
+	return nil
+}
+
+// markable finds the row a mark is about and checks the attempt. A nil error
+// with op.Err set is a refusal.
+func (d *draft) markable(op *Op) (Row, error) {
+	if d.changed(op.Nonce) {
+		return Row{}, errDefer
+	}
+	row, ok := d.st.row(op.Nonce)
+	switch {
+	case !ok:
+		op.Err = ErrNotFound
+	case row.Attempt != op.Attempt:
+		op.conflict(row, "the attempt is not the nonce's current one")
+	}
+	return row, nil
+}
+
+// mark records the end of a hold, or of a RELEASED row that proved to be used.
+func (d *draft) mark(op *Op, row Row, to RowChange) {
+	to.Nonce, to.Attempt = op.Nonce, row.Attempt
+	to.FromStatus, to.FromAttempt = row.Status, row.Attempt
+	d.end(row, to)
+	op.wrote = true
+}
+
+// end moves a row out of HELD or RELEASED and keeps the figures right.
+func (d *draft) end(row Row, to RowChange) {
+	switch row.Status {
+	case Held:
+		d.change.Held--
+	case Released:
+		d.removeFree(row.Nonce)
+	}
+	if to.Status == Released {
+		d.addFree(freeNonce{row.Nonce, row.Attempt})
+	}
+	d.put(to)
+}
+
+func (d *draft) setFloor(op *Op) error {
+	if len(d.touched) > 0 {
+		return errDefer // what is released in this round may lie below the new floor
+	}
+	if op.askedFloor > d.change.Floor {
+		d.change.Floor = op.askedFloor
+		d.change.Next = max(d.change.Next, op.askedFloor)
+		d.change.BelowFloor = true
+		d.dropFreeBelow(op.askedFloor)
+		op.wrote, d.wrote = true, true
+	}
+	op.Floor, op.Next = d.change.Floor, d.change.Next
+	return nil
+}
+
+// expire releases the overdue holds that were loaded for this round, or consumes
+// those below the floor.
+func (d *draft) expire(op *Op) {
+	op.Nonces, op.Attempts = op.Nonces[:0], op.Attempts[:0]
+	for _, row := range d.st.due {
+		if d.changed(row.Nonce) {
+			continue
+		}
+		to := RowChange{
+			Nonce: row.Nonce, FromStatus: Held, FromAttempt: row.Attempt,
+			Status: Released, Attempt: row.Attempt, Reason: ReasonExpired,
+		}
+		if row.Nonce < d.change.Floor {
+			to.Status, to.Reason = Consumed, ReasonBelowFloor
+		}
+		d.end(row, to)
+		op.give(row.Nonce, row.Attempt)
+		op.wrote = true
+	}
+}
+
+func (d *draft) put(rc RowChange) {
+	d.change.Rows = append(d.change.Rows, rc)
+	if d.touched == nil && !rc.Fresh {
+		d.touched = make(map[int64]struct{})
+	}
+	if !rc.Fresh {
+		d.touched[rc.Nonce] = struct{}{}
+	}
+	d.wrote = true
+}
+
+// changed reports whether the draft changes this nonce. Fresh ones are those
+// between the state's cursor and the draft's.
+func (d *draft) changed(n int64) bool {
+	if n >= d.st.next && n < d.change.Next {
+		return true
+	}
+	_, ok := d.touched[n]
+	return ok
+}
+
+func compareFree(a, b freeNonce) int {
+	switch {
+	case a.nonce < b.nonce:
+		return -1
+	case a.nonce > b.nonce:
+		return 1
+	}
+	return 0
+}
+
+func (d *draft) ownFree() {
+	if !d.owned {
+		d.released, d.owned = append(make([]freeNonce, 0, len(d.released)+8), d.released...), true
+	}
+}
+
+func (d *draft) removeFree(n int64) {
+	if i, ok := slices.BinarySearchFunc(d.released, freeNonce{nonce: n}, compareFree); ok {
+		d.ownFree()
+		d.released = slices.Delete(d.released, i, i+1)
+	}
+}
+
+// addFree keeps the list sorted. When more are in the store than in the list,
+// the list ends where its knowledge ends: a higher one is left to the store.
+func (d *draft) addFree(f freeNonce) {
+	i, _ := slices.BinarySearchFunc(d.released, f, compareFree)
+	if i == len(d.released) && d.st.releasedMore {
+		return
+	}
+	d.ownFree()
+	d.released = slices.Insert(d.released, i, f)
+}
+
+func (d *draft) dropFreeBelow(floor int64) {
+	i, _ := slices.BinarySearchFunc(d.released, freeNonce{nonce: floor}, compareFree)
+	d.released = d.released[i:]
+}
+
+// reset clears the result part before a round plans the op (again).
+func (op *Op) reset() {
+	op.Err, op.wrote = nil, false
+	op.Nonces, op.Attempts = nil, nil
+	op.Token, op.HeldUntil, op.HoldLeft = 0, time.Time{}, 0
+	op.Status, op.Next = 0, 0
+}
+
+// refused leaves only the error of the result. An op that is known to have
+// happened, and whose answer could not be read, is unknown to its caller and not
+// refused; only a conflict tells the truth about it.
+func (op *Op) refused() {
+	err := op.Err
+	op.reset()
+	op.Err = err
+	if _, conflict := errors.AsType[*ConflictError](err); op.recovered && !conflict {
+		op.Err = &UnavailableError{Outcome: Unknown, Err: err}
+	}
+}
+
+// settleAt completes the result once the store's clock of the commit is known.
+func (op *Op) settleAt(now time.Time) {
+	if op.Kind == KindAllocate && op.wrote {
+		op.HeldUntil = now.Add(op.HoldLeft)
+	}
+}
+
+// makeNonces gives the result its room; one nonce needs no allocation.
+func (op *Op) makeNonces() {
+	if op.Count == 1 {
+		op.Nonces, op.Attempts = op.one[0:0:1], op.one[1:1:2]
+		return
+	}
+	op.Nonces, op.Attempts = make([]int64, 0, op.Count), make([]int64, 0, op.Count)
+}
+
+func (op *Op) give(n, attempt int64) {
+	op.Nonces, op.Attempts = append(op.Nonces, n), append(op.Attempts, attempt)
+}
+
+func (op *Op) conflict(row Row, sentence string) {
+	op.Status = 0
+	op.Err = &ConflictError{
+		Sentence: sentence, Nonce: row.Nonce, Status: row.Status, Attempt: row.Attempt,
+		TxHash: row.TxHash, HeldUntil: row.HeldUntil,
+	}
+}
+
+// requestHash stands for the parameters of an allocate besides signer and id.
+func (op *Op) requestHash() (h [16]byte) {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], uint64(op.Count))
+	binary.BigEndian.PutUint64(b[8:], uint64(op.Hold))
+	sum := sha256.Sum256(b[:])
+	copy(h[:], sum[:])
+	return h
+}

@@ -1,0 +1,390 @@
+// Package nonce holds the rules of handing out nonces, and the service that runs
+// them: in mode worker-queue on shards of signers this node owns, in mode basic
+// in a transaction per request. It knows no socket and no SQL.
+//
+// The rules (rules.go) are a state machine without I/O: a draft plans one commit
+// against what is remembered of a signer. The service tries the plan in the
+// store, on the condition of fencing token and version, and follows it in memory
+// only when the store says that it happened. Whatever memory gets wrong costs a
+// round trip, never a nonce.
+//
+// A write happened, did not happen, or is unknown; see StoreError and settle.go
+// for how the third is turned into one of the others.
+//
+// Goroutines: New starts one per worker and one for sweeps; Stop ends them and
+// waits. In mode basic there is only the one for sweeps.
+package nonce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"noncegate/lease"
+)
+
+// Mode says how requests are run.
+type Mode string
+
+// The two modes.
+const (
+	WorkerQueue Mode = "worker-queue"
+	Basic       Mode = "basic"
+)
+
+// Reject says what a full worker queue means.
+type Reject string
+
+// The two policies: refuse at once, or let the caller's goroutine take its turn
+// at the shard.
+const (
+	FailFast   Reject = "fail-fast"
+	CallerRuns Reject = "caller-runs"
+)
+
+// Config are the settings of a Service. All are required unless said otherwise.
+type Config struct {
+	Mode          Mode
+	Workers       int    // shards; in mode basic only lanes for events
+	QueueCapacity int    // places of one shard's queue, in ops
+	Reject        Reject // what a full queue means
+	MaxBatch      int    // ops of one batch; 0: 1024. Larger commits less often and answers later
+
+	LeaseTTL     time.Duration // at least a second
+	StoreTimeout time.Duration // one call of the store; 0: 5s. Past it a commit is unknown
+	LockWait     time.Duration // how long a row locked by others is retried; 0: 2s
+	LockRetry    time.Duration // between two tries; 0: 5ms
+	MaxSigners   int           // remembered signers, of all shards together; 0: 200,000
+	IdleAfter    time.Duration // a signer unused for longer is forgotten; 0: 5m
+
+	Rules
+	MaxHold          time.Duration // the longest hold anybody may ask for
+	SweepInterval    time.Duration
+	RequestRetention time.Duration // 0 keeps request ids for ever
+}
+
+func (c *Config) defaults() {
+	setDefault(&c.MaxBatch, 1024)
+	setDefault(&c.StoreTimeout, 5*time.Second)
+	setDefault(&c.LockWait, 2*time.Second)
+	setDefault(&c.LockRetry, 5*time.Millisecond)
+	setDefault(&c.MaxSigners, 200_000)
+	setDefault(&c.IdleAfter, 5*time.Minute)
+}
+
+func setDefault[T comparable](v *T, to T) {
+	var zero T
+	if *v == zero {
+		*v = to
+	}
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.Mode != WorkerQueue && c.Mode != Basic:
+		return fmt.Errorf("mode %q is neither %q nor %q", c.Mode, WorkerQueue, Basic)
+	case c.Reject != FailFast && c.Reject != CallerRuns:
+		return fmt.Errorf("reject policy %q is neither %q nor %q", c.Reject, FailFast, CallerRuns)
+	case c.Workers < 1:
+		return errors.New("workers must be at least 1")
+	case c.QueueCapacity < 1:
+		return errors.New("the worker queue's capacity must be at least 1")
+	case c.LeaseTTL < time.Second:
+		return errors.New("the lease ttl must be at least 1s")
+	case c.DefaultHold <= 0 || c.DefaultHold > c.MaxHold:
+		return errors.New("the default hold must be above 0 and not above the longest hold")
+	case c.SweepInterval <= 0:
+		return errors.New("the sweep interval must be above 0")
+	}
+	return nil
+}
+
+// Figures receives what is measured. Its calls come from the hot path.
+type Figures interface {
+	WorkerQueue(d time.Duration)       // queued to taken by a worker
+	Commit(d time.Duration, ops int)   // one round trip, and the ops it carried
+	LeaseAcquire(result AcquireResult) // one signer
+	LeaseRenew(result RenewResult)     // one signer, by writing to it
+	FenceReject(op Kind)               // one op told fenced
+	WentBack()                         // a signer stopped because the store went back
+	Invariant()                        // a commit aborted by ErrInvariant: an alarm
+	Swept(expired int)                 // overdue holds ended
+	SweepsPaused(paused bool)          // by a jump of the store's clock
+}
+
+// AcquireResult is the label of a lease acquisition.
+type AcquireResult string
+
+// The results of an acquire.
+const (
+	AcquireNew      AcquireResult = "acquired"
+	AcquireTakeover AcquireResult = "takeover" // of another node's expired lease
+	AcquireHeld     AcquireResult = "held"     // by another node
+	AcquireError    AcquireResult = "error"
+)
+
+// RenewResult is the label of a renewal.
+type RenewResult string
+
+// The results of a renewal. Late: the write renewed a lease this node could no
+// longer trust, which nobody had taken meanwhile.
+const (
+	RenewInTime RenewResult = "renewed"
+	RenewLate   RenewResult = "late"
+)
+
+// Service runs ops. Its methods may be called from many goroutines.
+type Service struct {
+	store  Store
+	holder lease.Holder
+	cfg    Config
+	fig    Figures
+	sink   EventSink // nil: nobody wants events
+	log    *slog.Logger
+
+	seed            maphash.Seed
+	shards          []*shard
+	basic           *basic
+	signersPerShard int
+	clock           *storeClock
+	halt            atomic.Pointer[error]
+	fatal           func(error)
+
+	submits sync.WaitGroup // callers inside Submit
+	closed  atomic.Bool
+	stop    chan struct{}
+	workers sync.WaitGroup
+}
+
+// New starts a service of one node. fatal is called, once at most and from any
+// goroutine, when the process must end because a later start of the same node id
+// exists. sink may be nil.
+func New(store Store, h lease.Holder, fig Figures, sink EventSink, log *slog.Logger, fatal func(error), cfg Config) (*Service, error) {
+	cfg.defaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &Service{
+		store: store, holder: h, cfg: cfg, fig: fig, sink: sink, log: log.With("component", "nonce"), fatal: fatal,
+		seed: maphash.MakeSeed(), stop: make(chan struct{}),
+		signersPerShard: max(1, cfg.MaxSigners/cfg.Workers),
+	}
+	s.clock = &storeClock{longestHold: cfg.MaxHold, jumped: s.clockJumped}
+	if cfg.Mode == Basic {
+		s.basic = &basic{svc: s}
+	} else {
+		for i := range cfg.Workers {
+			s.shards = append(s.shards, newShard(s, i))
+		}
+	}
+	for _, sh := range s.shards {
+		s.workers.Go(func() { sh.loop(s.stop) })
+	}
+	s.workers.Go(s.sweep)
+	return s, nil
+}
+
+func (s *Service) clockJumped(by time.Duration) {
+	s.fig.SweepsPaused(true)
+	s.log.Warn("the store's clock jumped; sweeps pause for the longest hold", "by", by, "pause", s.cfg.MaxHold)
+}
+
+// Halt refuses everything from now on: the node was superseded or the store went
+// back as a whole. Only a new start of the process helps.
+func (s *Service) Halt(reason error) {
+	if !s.halt.CompareAndSwap(nil, &reason) {
+		return
+	}
+	s.log.Error("this node stopped serving", "error", reason)
+	if errors.Is(reason, lease.ErrSuperseded) && s.fatal != nil {
+		s.fatal(reason)
+	}
+}
+
+func (s *Service) haltedBy() error {
+	if p := s.halt.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Ready reports why the service cannot serve, or nil.
+func (s *Service) Ready(ctx context.Context) error {
+	switch err := s.haltedBy(); {
+	case s.closed.Load():
+		return ErrDraining
+	case err != nil:
+		return err
+	}
+	return s.store.Ping(ctx)
+}
+
+func (s *Service) hash(signer string) uint64 { return maphash.String(s.seed, signer) }
+
+// Lane is the shard of a signer, from 0 to Lanes()-1.
+func (s *Service) Lane(signer string) int { return int(s.hash(signer) % uint64(s.cfg.Workers)) }
+
+// Lanes is the number of shards.
+func (s *Service) Lanes() int { return s.cfg.Workers }
+
+// Queued is the number of places taken in all worker queues, and their capacity.
+func (s *Service) Queued() (used, capacity int) {
+	for _, sh := range s.shards {
+		used += int(sh.places.Load())
+	}
+	return used, len(s.shards) * s.cfg.QueueCapacity
+}
+
+// Place is a place in the stage that runs a signer's requests. It is used once,
+// by Submit or Cancel.
+type Place struct {
+	shard *shard // nil: mode basic
+	held  bool   // false: caller-runs beyond the queue's capacity
+}
+
+// Reserve takes a place for one request of signer, without blocking. False means
+// that the queue is full: ErrBusy. With caller-runs, and in mode basic, it always
+// succeeds.
+func (s *Service) Reserve(signer string) (Place, bool) {
+	if s.basic != nil {
+		return Place{}, true
+	}
+	sh := s.shards[s.Lane(signer)]
+	if sh.reserve() {
+		return Place{shard: sh, held: true}, true
+	}
+	return Place{shard: sh}, s.cfg.Reject == CallerRuns
+}
+
+// Cancel gives an unused place back.
+func (p Place) Cancel() {
+	if p.held {
+		p.shard.places.Add(-1)
+	}
+}
+
+// Submit runs op in its place and tells op.Completion when it has ended. Ops of
+// one caller for one signer run in the order in which it submits them. It may do
+// work in the caller's goroutine: all of it in mode basic, and with caller-runs
+// when the queue was full.
+func (s *Service) Submit(p Place, op *Op) {
+	s.submits.Add(1)
+	defer s.submits.Done()
+	op.queuedAt, op.askedFloor = time.Now(), op.Floor
+	op.inShard, op.recovered = p.held, false
+	switch {
+	case s.closed.Load():
+		s.refuse(p, op, ErrDraining)
+	case s.basic != nil && s.haltedBy() != nil:
+		s.refuse(p, op, &UnavailableError{Outcome: NotSent, Err: s.haltedBy()})
+	case s.basic != nil:
+		s.basic.run(op)
+	case p.held:
+		p.shard.push(op)
+	default:
+		p.shard.takeTurn(op)
+	}
+}
+
+func (s *Service) refuse(p Place, op *Op, err error) {
+	p.Cancel()
+	op.reset()
+	op.Err = err
+	if op.Completion != nil {
+		if w := op.Completion.Done(op); w != nil {
+			w.Wake()
+		}
+	}
+}
+
+// Stop takes no more ops, finishes those queued, gives the leases back and
+// returns when all is quiet. It may be called twice.
+func (s *Service) Stop() {
+	if s.closed.Swap(true) {
+		s.workers.Wait()
+		return
+	}
+	s.submits.Wait()
+	close(s.stop)
+	s.workers.Wait()
+	for _, sh := range s.shards {
+		sh.releaseAll()
+	}
+}
+
+// load reads signers with the service's timeout.
+func (s *Service) load(needs []Need) ([]Snapshot, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StoreTimeout)
+	defer cancel()
+	started := time.Now()
+	snaps, err := s.store.Load(ctx, needs)
+	if err == nil && len(snaps) > 0 {
+		s.clock.observe(started, time.Now(), snaps[0].Now)
+	}
+	return snaps, err
+}
+
+// read answers status and list.
+func (s *Service) read(op *Op) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StoreTimeout)
+	defer cancel()
+	var err error
+	if op.Kind == KindStatus {
+		op.Summary, err = s.store.Summary(ctx, op.Signer)
+	} else {
+		op.List.Signer = op.Signer
+		op.Page, err = s.store.List(ctx, op.List)
+	}
+	if op.Err = nil; err != nil {
+		op.Err = &UnavailableError{Outcome: NotSent, Err: err}
+	}
+}
+
+// publish hands the events of a committed op to the sink.
+func (s *Service) publish(lane int, op *Op, version int64, now time.Time) {
+	if op.Kind == kindSweep && len(op.Nonces) > 0 {
+		s.fig.Swept(len(op.Nonces))
+	}
+	if s.sink == nil || op.Err != nil || !(op.wrote || op.recovered) {
+		return
+	}
+	if !op.EventPlace && !s.sink.Watched(op.Signer) {
+		return
+	}
+	s.sink.Publish(lane, op.EventPlace, op.events(version, now))
+	op.EventPlace = false
+}
+
+// events describes what the op changed.
+func (op *Op) events(version int64, at time.Time) []Event {
+	e := Event{Signer: op.Signer, Version: version, At: at, Nonce: op.Nonce, Attempt: op.Attempt}
+	switch op.Kind {
+	case KindMarkUsed:
+		e.Type, e.TxHash = EventUsed, op.TxHash
+	case KindMarkRecyclable:
+		e.Type, e.Reason = EventReleased, op.Reason
+	case KindSetFloor:
+		e.Type, e.Nonce, e.Attempt = EventFloor, op.Floor, 0
+	case KindAllocate:
+		e.Type = EventAllocated
+		return op.eachNonce(e)
+	case kindSweep:
+		e.Type = EventExpired
+		return op.eachNonce(e)
+	}
+	return []Event{e}
+}
+
+func (op *Op) eachNonce(e Event) []Event {
+	events := make([]Event, len(op.Nonces))
+	for i := range op.Nonces {
+		e.Nonce, e.Attempt = op.Nonces[i], op.Attempts[i]
+		events[i] = e
+	}
+	return events
+}

@@ -1,0 +1,184 @@
+package nonce
+
+import "noncegate/lease"
+
+// settle deals with commits whose outcome is unknown. Every signer is acquired
+// anew, with a higher token, before anything about it is read or answered: from
+// then on the late commit is either visible or refused, and only then does
+// reading settle it. Ops that did not happen go on; those that did are answered;
+// where the rows do not tell, the answer is unknown.
+func (sh *shard) settle(groups []*group, cause error) []*group {
+	needs := make([]Need, len(groups))
+	for i, g := range groups {
+		g.st.owned, g.byID = false, true
+		needs[i], _ = sh.need(g, true)
+		for _, op := range g.ops[:g.count] {
+			if op.Kind == KindAllocate {
+				needs[i].Nonces = append(needs[i].Nonces, op.Nonces...)
+			}
+		}
+	}
+	snaps, started, err := sh.tryAcquire(needs)
+	if err != nil && OutcomeOf(err) == Aborted && len(groups) > 1 {
+		var next []*group
+		for _, g := range groups {
+			next = append(next, sh.settle([]*group{g}, cause)...)
+		}
+		return next
+	}
+	next := groups[:0]
+	for i, g := range groups {
+		if err != nil {
+			g.leaveUnknown(sh, cause)
+			continue
+		}
+		if sh.settled(g, &snaps[i], cause); len(g.ops) == 0 {
+			continue
+		}
+		if sh.acquired(g, &snaps[i], started); len(g.ops) > 0 {
+			next = append(next, g)
+		}
+	}
+	return next
+}
+
+// leaveUnknown answers a group whose commit could not be settled. What wrote
+// nothing, or was not part of the commit, did not happen.
+func (g *group) leaveUnknown(sh *shard, cause error) {
+	for i, op := range g.ops {
+		if i < g.count && op.wrote {
+			op.Err = &UnavailableError{Outcome: Unknown, Err: cause}
+			sh.finish(op)
+			g.ops[i] = nil
+		}
+	}
+	g.compact()
+	g.fail(sh, &UnavailableError{Outcome: NotSent, Err: cause})
+}
+
+// compact removes the ops that have ended.
+func (g *group) compact() {
+	left := g.ops[:0]
+	for _, op := range g.ops {
+		if op != nil {
+			left = append(left, op)
+		}
+	}
+	g.ops, g.count = left, 0
+}
+
+// settled judges each op of the unknown commit by a snapshot taken under a
+// higher token.
+func (sh *shard) settled(g *group, s *Snapshot, cause error) {
+	st := g.st
+	if st.wentBack(s, st.term.Token) {
+		g.leaveUnknown(sh, cause)
+		st.halted = true
+		sh.svc.fig.WentBack()
+		return
+	}
+	if s.Version == st.version {
+		g.count = 0 // no write to this signer since: nothing of it happened
+		return
+	}
+	rows := make(map[int64]Row, len(s.Rows))
+	for _, row := range s.Rows {
+		rows[row.Nonce] = row
+	}
+	for i, op := range g.ops[:g.count] {
+		if !op.wrote {
+			continue
+		}
+		v := op.verdict(s, rows, g.draft.change.Token)
+		if v == runAgain && op.recovered && !s.Acquired {
+			v = cannotTell // it happened, but its answer is another node's to give
+		}
+		switch v {
+		case didHappen:
+			sh.svc.publish(sh.index, op, st.version+1, s.Now)
+			sh.finish(op)
+			g.ops[i] = nil
+		case cannotTell:
+			op.Err = &UnavailableError{Outcome: Unknown, Err: cause}
+			sh.finish(op)
+			g.ops[i] = nil
+		case runAgain:
+		}
+	}
+	g.compact()
+}
+
+// verdict is what the rows say of an op whose commit was unknown.
+type verdict uint8
+
+const (
+	runAgain   verdict = iota // it did not happen, or repeating it answers it
+	didHappen                 // the op's result is complete
+	cannotTell                // unknown stays unknown
+)
+
+// verdict judges one op. token is the one it was tried under.
+func (op *Op) verdict(s *Snapshot, rows map[int64]Row, token int64) verdict {
+	switch op.Kind {
+	case KindAllocate:
+		if op.RequestID == "" {
+			return op.allocateVerdict(s, rows, token)
+		}
+		for _, req := range s.Requests {
+			if req.ID == op.RequestID {
+				op.recovered = true
+			}
+		}
+	case KindMarkUsed, KindMarkRecyclable:
+		return op.markVerdict(rows)
+	case KindSetFloor:
+		op.recovered = s.Floor >= op.askedFloor
+	}
+	return runAgain
+}
+
+// allocateVerdict: an allocate without request id did not happen if a row is
+// below the attempt that was tried, happened if the row carries the token of
+// then, and is unknown otherwise. All its rows were in one transaction, so the
+// first tells.
+func (op *Op) allocateVerdict(s *Snapshot, rows map[int64]Row, token int64) verdict {
+	row, ok := rows[op.Nonces[0]]
+	switch {
+	case !ok || row.Attempt < op.Attempts[0]:
+		return runAgain
+	case row.Attempt == op.Attempts[0] && row.Token == token && row.Status == Held:
+		op.HeldUntil = row.HeldUntil
+		op.HoldLeft = max(0, row.HeldUntil.Sub(s.Now))
+		return didHappen
+	}
+	return cannotTell
+}
+
+// markVerdict: repeating a mark is answered the same way, so a row that shows it
+// done or not done may be asked again; any other row cannot tell.
+func (op *Op) markVerdict(rows map[int64]Row) verdict {
+	row, ok := rows[op.Nonce]
+	if !ok || row.Attempt != op.Attempt {
+		return cannotTell
+	}
+	switch row.Status {
+	case Consumed:
+		op.recovered = op.Kind == KindMarkUsed && row.TxHash == op.TxHash ||
+			op.Kind == KindMarkRecyclable && row.Reason == ReasonBelowFloor
+		if !op.recovered {
+			return cannotTell
+		}
+	case Released:
+		op.recovered = op.Kind == KindMarkRecyclable
+	}
+	return runAgain
+}
+
+// notOwner turns a lease that could not be had into the error of its ops.
+func (s *Service) notOwner(g lease.Grant) error {
+	if g.Holder.Node == s.holder.Node && g.Holder.Incarnation > s.holder.Incarnation {
+		s.Halt(lease.ErrSuperseded)
+		return ErrFenced
+	}
+	return &NotOwnerError{Node: g.Holder.Node, URL: g.URL}
+}

@@ -1,0 +1,324 @@
+package nonce
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// shard is one worker's share of the signers. Its turn is a lock: whoever holds
+// it, the worker or with caller-runs a connection's read goroutine, runs one
+// batch, so the operations of a signer never interleave inside a node. While a
+// commit is under way the next batch gathers in the queue by itself.
+type shard struct {
+	svc    *Service
+	index  int
+	places atomic.Int64  // reserved, queued, running or parked ops
+	wake   chan struct{} // capacity 1: the queue is not empty, or a parked group is due
+
+	mu    sync.Mutex // guards queue; no I/O under it
+	queue []*Op
+
+	turn   sync.Mutex // guards all below; held for a whole batch
+	spare  []*Op      // the queue's other buffer
+	states map[string]*state
+	recent *list.List // of *state, most recently used first
+	parked map[string]*group
+	epoch  uint64
+	wakers []Waker
+	marked time.Time // when the batch under way was taken
+}
+
+func newShard(s *Service, index int) *shard {
+	return &shard{
+		svc: s, index: index, wake: make(chan struct{}, 1), epoch: s.store.Epoch(),
+		states: make(map[string]*state), recent: list.New(), parked: make(map[string]*group),
+	}
+}
+
+// reserve takes a place of the queue, or reports that it is full.
+func (sh *shard) reserve() bool {
+	if sh.places.Add(1) > int64(sh.svc.cfg.QueueCapacity) {
+		sh.places.Add(-1)
+		return false
+	}
+	return true
+}
+
+// push queues an op that holds a place.
+func (sh *shard) push(op *Op) {
+	sh.mu.Lock()
+	sh.queue = append(sh.queue, op)
+	first := len(sh.queue) == 1
+	sh.mu.Unlock()
+	if first {
+		sh.signal()
+	}
+}
+
+func (sh *shard) signal() {
+	select {
+	case sh.wake <- struct{}{}:
+	default:
+	}
+}
+
+// loop is the worker. It ends when stop is closed and the queue is empty.
+func (sh *shard) loop(stop <-chan struct{}) {
+	for {
+		select {
+		case <-sh.wake:
+			sh.takeTurn(nil)
+		case <-stop:
+			sh.takeTurn(nil)
+			sh.failParked()
+			return
+		}
+	}
+}
+
+// takeTurn runs everything that is queued, and then own, which may be nil. The
+// caller may be the worker or, with caller-runs, the goroutine that brings own.
+func (sh *shard) takeTurn(own *Op) {
+	sh.turn.Lock()
+	defer sh.turn.Unlock()
+	for {
+		batch := sh.take()
+		if len(batch) == 0 && own == nil && !sh.parkedDue() {
+			return
+		}
+		if own != nil && len(batch) < sh.svc.cfg.MaxBatch {
+			batch, own = append(batch, own), nil
+		}
+		sh.run(batch)
+	}
+}
+
+// take swaps the queue for the spare buffer, at most one batch of it.
+func (sh *shard) take() []*Op {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	batch, most := sh.queue, sh.svc.cfg.MaxBatch
+	if len(batch) <= most {
+		sh.queue, sh.spare = sh.spare[:0], batch
+		return batch
+	}
+	rest := append(sh.spare[:0], batch[most:]...)
+	clear(batch[most:])
+	sh.queue, sh.spare = rest, batch
+	return batch[:most]
+}
+
+// run executes one batch to its end.
+func (sh *shard) run(batch []*Op) {
+	sh.marked = time.Now()
+	for _, op := range batch {
+		sh.svc.fig.WorkerQueue(sh.marked.Sub(op.queuedAt))
+	}
+	if e := sh.svc.store.Epoch(); e != sh.epoch {
+		sh.epoch = e
+		sh.disown()
+	}
+	groups := sh.group(batch)
+	clear(batch)
+	for len(groups) > 0 {
+		groups = sh.round(groups)
+		sh.wakeAll()
+	}
+	sh.wakeAll()
+	sh.evict()
+}
+
+// disown makes every signer be acquired, and thereby compared with what was
+// seen, before its next use: the store may have become another one.
+func (sh *shard) disown() {
+	for _, st := range sh.states {
+		st.owned = false
+	}
+}
+
+// group sorts ops by signer, in order of arrival, behind those parked.
+func (sh *shard) group(batch []*Op) []*group {
+	groups := make([]*group, 0, min(len(batch), 256)+len(sh.parked))
+	for signer, g := range sh.parked {
+		if g.retryAt.After(sh.marked) {
+			continue
+		}
+		delete(sh.parked, signer)
+		g.st.active = g
+		groups = append(groups, g)
+	}
+	for _, op := range batch {
+		if g, ok := sh.parked[op.Signer]; ok {
+			g.ops = append(g.ops, op)
+			continue
+		}
+		st := sh.state(op.Signer)
+		if st.active == nil {
+			st.active = &group{st: st}
+			groups = append(groups, st.active)
+		}
+		st.active.ops = append(st.active.ops, op)
+	}
+	for _, g := range groups {
+		g.st.active = nil
+	}
+	return groups
+}
+
+// state finds or begins what is remembered of a signer.
+func (sh *shard) state(signer string) *state {
+	st, ok := sh.states[signer]
+	if !ok {
+		st = &state{signer: signer}
+		st.place = sh.recent.PushFront(st)
+		sh.states[signer] = st
+	} else {
+		sh.recent.MoveToFront(st.place)
+	}
+	st.lastUsed = sh.marked
+	return st
+}
+
+// finish ends an op. Its place is free before the caller hears of it.
+func (sh *shard) finish(op *Op) {
+	if op.inShard {
+		sh.places.Add(-1)
+	}
+	if op.Err != nil {
+		op.refused()
+	}
+	if op.Completion == nil {
+		return
+	}
+	if w := op.Completion.Done(op); w != nil && (len(sh.wakers) == 0 || sh.wakers[len(sh.wakers)-1] != w) {
+		sh.wakers = append(sh.wakers, w)
+	}
+}
+
+func (sh *shard) wakeAll() {
+	for _, w := range sh.wakers {
+		w.Wake()
+	}
+	clear(sh.wakers)
+	sh.wakers = sh.wakers[:0]
+}
+
+// park sets a group aside whose row somebody else has locked, so that the shard
+// does not wait for an outsider. After LockWait it is refused: nothing happened.
+func (sh *shard) park(g *group, cause error) {
+	now := time.Now()
+	if g.giveUpAt.IsZero() {
+		g.giveUpAt = now.Add(sh.svc.cfg.LockWait)
+	}
+	if now.After(g.giveUpAt) {
+		g.fail(sh, &UnavailableError{Outcome: Aborted, Err: cause})
+		return
+	}
+	g.retryAt = now.Add(sh.svc.cfg.LockRetry)
+	sh.parked[g.st.signer] = g
+	time.AfterFunc(sh.svc.cfg.LockRetry, sh.signal)
+}
+
+func (sh *shard) parkedDue() bool {
+	now := time.Now()
+	for _, g := range sh.parked {
+		if !g.retryAt.After(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// failParked refuses what is still parked when the service stops.
+func (sh *shard) failParked() {
+	sh.turn.Lock()
+	defer sh.turn.Unlock()
+	for signer, g := range sh.parked {
+		delete(sh.parked, signer)
+		g.fail(sh, ErrDraining)
+	}
+	sh.wakeAll()
+}
+
+// evict forgets the least recently used signers beyond the bound and gives back
+// the leases among them that still run.
+func (sh *shard) evict() {
+	if sh.recent.Len() <= sh.svc.signersPerShard {
+		return
+	}
+	var terms []ReleaseTerm
+	for over := sh.recent.Len() - sh.svc.signersPerShard; over > 0; over-- {
+		st := sh.recent.Back().Value.(*state)
+		if _, parked := sh.parked[st.signer]; st.halted || parked {
+			sh.recent.MoveToFront(st.place)
+			continue
+		}
+		terms = sh.forget(st, terms)
+	}
+	sh.release(terms)
+}
+
+// forgetIdle forgets signers that were not used since before. It does not wait
+// for the turn: a shard at work evicts by itself.
+func (sh *shard) forgetIdle(before time.Time) {
+	if !sh.turn.TryLock() {
+		return
+	}
+	defer sh.turn.Unlock()
+	var terms []ReleaseTerm
+	for e := sh.recent.Back(); e != nil; {
+		st, prev := e.Value.(*state), e.Prev()
+		if st.lastUsed.After(before) {
+			break
+		}
+		if _, parked := sh.parked[st.signer]; !st.halted && !parked {
+			terms = sh.forget(st, terms)
+		}
+		e = prev
+	}
+	sh.release(terms)
+}
+
+// forget drops a state and adds its lease to those to give back, when it still
+// runs; one that ended by itself costs no write.
+func (sh *shard) forget(st *state, terms []ReleaseTerm) []ReleaseTerm {
+	if st.owned && st.term.Trusted(time.Now()) {
+		terms = append(terms, ReleaseTerm{ID: st.id, Token: st.term.Token})
+	}
+	st.owned = false
+	sh.recent.Remove(st.place)
+	delete(sh.states, st.signer)
+	return terms
+}
+
+// releaseAll gives back every lease: the shard's last write for each signer.
+func (sh *shard) releaseAll() {
+	sh.turn.Lock()
+	defer sh.turn.Unlock()
+	var terms []ReleaseTerm
+	for _, st := range sh.states {
+		terms = sh.forget(st, terms)
+	}
+	sh.release(terms)
+}
+
+// maxRelease bounds the leases given back by one statement.
+const maxRelease = 1000
+
+// release is best effort: a lease that is not given back ends by itself.
+func (sh *shard) release(terms []ReleaseTerm) {
+	for len(terms) > 0 {
+		n := min(len(terms), maxRelease)
+		ctx, cancel := context.WithTimeout(context.Background(), sh.svc.cfg.StoreTimeout)
+		err := sh.svc.store.Release(ctx, sh.svc.holder, terms[:n])
+		cancel()
+		if err != nil {
+			sh.svc.log.Warn("leases were not given back; they end by themselves", "signers", len(terms), "error", err)
+			return
+		}
+		terms = terms[n:]
+	}
+}

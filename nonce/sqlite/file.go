@@ -1,0 +1,131 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/gofrs/flock"
+	"github.com/pressly/goose/v3"
+)
+
+// claim locks the file for this process and makes sure that it exists and can be
+// written. It returns the path with links resolved, so that one file has one
+// lock.
+func claim(path string) (string, *flock.Flock, error) {
+	real, err := resolve(path)
+	if err != nil {
+		return "", nil, fmt.Errorf("sqlite store %q cannot be opened: %w", path, plain(err))
+	}
+	lock := flock.New(real+".lock", flock.SetPermissions(0o600))
+	switch locked, err := lock.TryLock(); {
+	case err != nil:
+		return "", nil, fmt.Errorf("sqlite store %q: its lock %q cannot be taken: %w", path, lock.Path(), plain(err))
+	case !locked:
+		return "", nil, fmt.Errorf("sqlite store %q is in use by another process; one process at a time may have it (lock %q)", path, lock.Path())
+	}
+	// After the lock: closing a descriptor drops the locks that the same process
+	// has on the file through another.
+	f, err := os.OpenFile(real, os.O_RDWR|os.O_CREATE, 0o600)
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		return "", nil, errors.Join(fmt.Errorf("sqlite store %q cannot be opened for writing: %w", path, plain(err)), lock.Close())
+	}
+	return real, lock, nil
+}
+
+// resolve makes the path absolute and follows links; the file itself need not
+// exist.
+func resolve(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return filepath.EvalSymlinks(path)
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return "", fmt.Errorf("its directory: %w", plain(err))
+	}
+	return filepath.Join(dir, filepath.Base(path)), nil
+}
+
+// plain drops the operation and path of an error of package os; the sentence
+// names the file already.
+func plain(err error) error {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		return pe.Err
+	}
+	return err
+}
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// Migrate brings the schema of the file at path up to date, as Open does by
+// itself. It fails while a process has the file.
+func Migrate(ctx context.Context, path string) error {
+	path, lock, err := claim(path)
+	if err != nil {
+		return err
+	}
+	db, err := sql.Open("sqlite", dsn(path))
+	if err != nil {
+		return errors.Join(fmt.Errorf("sqlite store %q: %w", path, err), lock.Close())
+	}
+	return errors.Join(migrate(ctx, db, path), db.Close(), lock.Close())
+}
+
+// migrate runs the migrations that are missing. Those of a later version stay
+// as they are; only one that is marked as breaking is an error.
+func migrate(ctx context.Context, db *sql.DB, path string) error {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return err
+	}
+	provider, err := goose.NewProvider(goose.DialectSQLite3, db, files,
+		goose.WithLogger(goose.NopLogger()), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return fmt.Errorf("sqlite store %q: read migrations: %w", path, err)
+	}
+	sources := provider.ListSources()
+	if err := checkSchema(ctx, db, path, sources[len(sources)-1].Version); err != nil {
+		return err
+	}
+	if _, err := provider.Up(ctx); err != nil {
+		return fmt.Errorf("sqlite store %q: migrate: %w", path, err)
+	}
+	return nil
+}
+
+// checkSchema refuses a schema that a later version marked as breaking. known is
+// the last version that this program knows.
+func checkSchema(ctx context.Context, db *sql.DB, path string, known int64) error {
+	var tables int
+	err := db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema WHERE name = 'schema_breaking'").Scan(&tables)
+	if err != nil {
+		return fmt.Errorf("sqlite store %q: read schema: %w", path, err)
+	}
+	if tables == 0 {
+		return nil
+	}
+	var version int64
+	var reason string
+	switch err := db.QueryRowContext(ctx,
+		"SELECT version, reason FROM schema_breaking WHERE version > ? ORDER BY version DESC LIMIT 1", known).Scan(&version, &reason); {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	case err != nil:
+		return fmt.Errorf("sqlite store %q: read schema: %w", path, err)
+	}
+	return fmt.Errorf("sqlite store %q has schema %d and this program knows %d, which no longer works: %s; use a later version",
+		path, version, known, reason)
+}

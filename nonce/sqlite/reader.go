@@ -1,0 +1,113 @@
+package sqlite
+
+import (
+	"context"
+	"time"
+
+	"noncegate/nonce"
+)
+
+// sqlSummary looks at all holds once, those of other signers too, because they
+// are indexed by deadline: their number is what is open, not what is stored.
+const sqlSummary = `
+WITH held AS (
+    SELECT count(*) FILTER (WHERE a.held_until > ?2) AS live, min(a.nonce) FILTER (WHERE a.held_until > ?2) AS lowest,
+        count(*) FILTER (WHERE a.held_until <= ?2 AND a.nonce >= s.floor) AS overdue
+    FROM signer_nonce_state s
+    JOIN signer_nonce_allocation a INDEXED BY signer_nonce_allocation_held ON a.status = 1 AND a.signer_id = s.signer_id
+    WHERE s.signer = ?1
+)
+SELECT s.next_nonce, s.floor, s.version, held.live, coalesce(held.lowest, -1),
+    held.overdue + (SELECT count(*) FROM signer_nonce_allocation r INDEXED BY signer_nonce_allocation_released
+        WHERE r.signer_id = s.signer_id AND r.status = 2 AND r.nonce >= s.floor), ` + leaseColumns + `
+FROM ` + stateAndNode + `, held WHERE s.signer = ?1`
+
+// Summary implements nonce.Reader.
+func (s *Store) Summary(ctx context.Context, signer string) (nonce.Summary, error) {
+	sum := nonce.Summary{LowestHeld: -1}
+	err := s.read(ctx, func(ctx context.Context, c *session) (err error) {
+		sum.Now = s.now()
+		var l leaseRow
+		dest := append([]any{&sum.Next, &sum.Floor, &sum.Version, &sum.Held, &sum.LowestHeld, &sum.Released}, l.dest()...)
+		if sum.Exists, err = c.one(ctx, dest, sqlSummary, signer, sum.Now.UnixMicro()); sum.Exists {
+			sum.Lease = l.grant()
+			sum.Consumed = sum.Next - sum.Held - sum.Released
+		}
+		return err
+	})
+	return sum, err
+}
+
+// List implements nonce.Reader.
+func (s *Store) List(ctx context.Context, q nonce.ListQuery) (nonce.ListPage, error) {
+	page := nonce.ListPage{NextFrom: -1}
+	err := s.read(ctx, func(ctx context.Context, c *session) error {
+		snap := nonce.Snapshot{Signer: q.Signer}
+		if err := c.state(ctx, &snap); err != nil || !snap.Exists {
+			return err
+		}
+		args := []any{snap.ID, q.From, q.Limit + 1}
+		query := sqlList
+		switch q.Status {
+		case 0:
+		case nonce.Released:
+			query = sqlListReleased
+		default:
+			query, args = sqlListStatus, append(args, int64(q.Status))
+		}
+		return c.each(ctx, func(scan func(...any) error) (bool, error) {
+			var r rowScan
+			if err := scan(r.listDest()...); err != nil {
+				return false, err
+			}
+			if len(page.Rows) == q.Limit {
+				page.NextFrom = r.row.Nonce
+				return false, nil
+			}
+			page.Rows = append(page.Rows, r.result())
+			return true, nil
+		}, query, args...)
+	})
+	return page, err
+}
+
+// Due implements nonce.Reader.
+func (s *Store) Due(ctx context.Context, limit int) ([]nonce.DueSigner, time.Time, error) {
+	var due []nonce.DueSigner
+	var now time.Time
+	err := s.read(ctx, func(ctx context.Context, c *session) error {
+		now = s.now()
+		ids, err := c.dueSigners(ctx, now, limit)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			var d nonce.DueSigner
+			var l leaseRow
+			if _, err := c.one(ctx, append([]any{&d.Signer}, l.dest()...), sqlLease, id); err != nil {
+				return err
+			}
+			d.Lease = l.grant()
+			due = append(due, d)
+		}
+		return nil
+	})
+	return due, now, err
+}
+
+// dueSigners finds up to limit keys of signers with an overdue hold.
+func (c *session) dueSigners(ctx context.Context, now time.Time, limit int) (ids []int64, err error) {
+	seen := map[int64]bool{}
+	err = c.each(ctx, func(scan func(...any) error) (bool, error) {
+		var id int64
+		if err := scan(&id); err != nil {
+			return false, err
+		}
+		if !seen[id] && len(ids) < limit {
+			seen[id] = true
+			ids = append(ids, id)
+		}
+		return len(ids) < limit, nil
+	}, sqlDue, now.UnixMicro())
+	return ids, err
+}

@@ -1,0 +1,211 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"noncegate/nonce"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// session is one connection with the statements it has prepared so far. One
+// goroutine uses it at a time.
+type session struct {
+	conn     *sql.Conn
+	prepared map[string]*sql.Stmt
+}
+
+func newSession(ctx context.Context, db *sql.DB) (*session, error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &session{conn: conn, prepared: map[string]*sql.Stmt{}}, nil
+}
+
+func (c *session) close() error {
+	var errs []error
+	for _, stmt := range c.prepared {
+		errs = append(errs, stmt.Close())
+	}
+	return errors.Join(append(errs, c.conn.Close())...)
+}
+
+// stmt prepares a statement once. The texts are constants of this package, so
+// there are few.
+func (c *session) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
+	if stmt, ok := c.prepared[query]; ok {
+		return stmt, nil
+	}
+	stmt, err := c.conn.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	c.prepared[query] = stmt
+	return stmt, nil
+}
+
+// exec runs a statement and returns how many rows it changed.
+func (c *session) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	stmt, err := c.stmt(ctx, query)
+	if err != nil {
+		return 0, err
+	}
+	res, err := stmt.ExecContext(ctx, args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+// each runs a query and calls fn for each row. fn returns false to end early.
+func (c *session) each(ctx context.Context, fn func(scan func(...any) error) (bool, error), query string, args ...any) error {
+	stmt, err := c.stmt(ctx, query)
+	if err != nil {
+		return err
+	}
+	rows, err := stmt.QueryContext(ctx, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if more, err := fn(rows.Scan); err != nil || !more {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// one scans the first row into dest and reports whether there was one.
+func (c *session) one(ctx context.Context, dest []any, query string, args ...any) (bool, error) {
+	stmt, err := c.stmt(ctx, query)
+	if err != nil {
+		return false, err
+	}
+	err = stmt.QueryRowContext(ctx, args...).Scan(dest...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// count scans one number.
+func (c *session) count(ctx context.Context, query string, args ...any) (n int64, err error) {
+	_, err = c.one(ctx, []any{&n}, query, args...)
+	return n, err
+}
+
+// read runs fn in one read transaction: everything it reads is of one moment.
+func (s *Store) read(ctx context.Context, fn func(context.Context, *session) error) error {
+	var c *session
+	select {
+	case c = <-s.reader:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { s.reader <- c }()
+	if _, err := c.exec(ctx, "BEGIN"); err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer c.rollback(ctx)
+	return fn(ctx, c)
+}
+
+// rollback ends a transaction. Its error says nothing: SQLite has often rolled
+// back by itself, and a transaction that stayed open fails the next BEGIN.
+func (c *session) rollback(ctx context.Context) {
+	_, _ = c.exec(context.WithoutCancel(ctx), "ROLLBACK")
+}
+
+// errPlan wraps an error that write hands through as it is.
+type errPlan struct{ error }
+
+// errNothing makes write roll back without being an error.
+var errNothing = errors.New("nothing to write")
+
+// write runs fn in one write transaction and commits it. Errors are
+// *nonce.StoreError, but for errPlan. The transaction is not bound to the
+// context once it has begun: it is short, and a commit that was interrupted
+// would have an unknown outcome.
+func (s *Store) write(ctx context.Context, fn func(context.Context, *session) error) error {
+	c, err := s.takeWriter(ctx)
+	if err != nil {
+		return &nonce.StoreError{Outcome: nonce.NotSent, Err: err}
+	}
+	defer func() { s.writer <- c }()
+	ctx = context.WithoutCancel(ctx)
+	if _, err := c.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return &nonce.StoreError{Outcome: nonce.Aborted, Err: fmt.Errorf("begin: %w", err)}
+	}
+	open := true
+	defer func() { // also when fn panics
+		if open {
+			c.rollback(ctx)
+		}
+	}()
+	if err := fn(ctx, c); err != nil {
+		return refusal(err)
+	}
+	switch _, err := c.exec(ctx, "COMMIT"); {
+	case err == nil:
+		open = false
+		return nil
+	case primaryCode(err) == sqlite3.SQLITE_BUSY:
+		return &nonce.StoreError{Outcome: nonce.Aborted, Err: fmt.Errorf("commit: %w", err)}
+	default:
+		err = fmt.Errorf("commit: %w", err)
+		s.fail(err)
+		return &nonce.StoreError{Outcome: nonce.Unknown, Err: err}
+	}
+}
+
+// takeWriter waits for the writing session.
+func (s *Store) takeWriter(ctx context.Context) (*session, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	select {
+	case c := <-s.writer:
+		if err := s.broken.Load(); err != nil {
+			s.writer <- c
+			return nil, fmt.Errorf("writes are refused since an earlier error: %w", *err)
+		}
+		return c, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// fail refuses all later writes and calls for the end of the process.
+func (s *Store) fail(err error) {
+	if s.broken.CompareAndSwap(nil, &err) && s.cfg.Fatal != nil {
+		s.cfg.Fatal(err)
+	}
+}
+
+// refusal is what write returns for an error before COMMIT: nothing happened.
+func refusal(err error) error {
+	if err == errNothing {
+		return nil
+	}
+	if plan, ok := err.(errPlan); ok {
+		return plan.error
+	}
+	if primaryCode(err) == sqlite3.SQLITE_CONSTRAINT {
+		err = fmt.Errorf("%w: %w", nonce.ErrInvariant, err)
+	}
+	return &nonce.StoreError{Outcome: nonce.Aborted, Err: err}
+}
+
+// primaryCode is SQLite's result code of an error, 0 when it is not SQLite's.
+func primaryCode(err error) int {
+	if se, ok := errors.AsType[*sqlite.Error](err); ok {
+		return se.Code() & 0xff
+	}
+	return 0
+}

@@ -1,0 +1,157 @@
+// Package sqlite is the embedded store: one file, one process, no server.
+//
+// It promises what nonce.Store asks for, with every commit on disk before it is
+// answered (write-ahead log, synchronous=FULL). Writes go through one connection,
+// one transaction at a time; readers have connections of their own and see one
+// consistent state a call. The store's clock is the process's wall clock, read
+// once a transaction: with one process to a file there is no other to agree with.
+//
+// It does not promise to survive an I/O error. When a COMMIT fails so that nobody
+// can know whether it will be there after a restart, the caller is told Unknown,
+// every later write is refused, and Config.Fatal is called so that the process
+// can end. It starts no goroutine.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"noncegate/nonce"
+
+	"github.com/gofrs/flock"
+	_ "modernc.org/sqlite" // the driver "sqlite"
+)
+
+var _ nonce.Store = (*Store)(nil)
+
+// Config is what Open takes beside the path. The zero value is good for tests.
+type Config struct {
+	// Now is the store's clock; nil is time.Now.
+	Now func() time.Time
+	// Fatal is called once, in the goroutine of the write that met it, when an
+	// error of COMMIT left unknown what is on disk. The process should end. It
+	// may be nil: writes are refused from then on in any case.
+	Fatal func(error)
+}
+
+const (
+	// readers is how many connections read at the same time. More would only
+	// compete for the processors.
+	readers = 4
+	// busyTimeout bounds the wait for a program that has the file open in spite
+	// of the lock, such as the sqlite3 shell.
+	busyTimeout = 2 * time.Second
+	// checkpointPages is how long the log grows before its pages are written
+	// back, in pages of 4 KiB. A page that many commits changed is written once,
+	// so a long log saves writes; it costs disk space and a slower start.
+	checkpointPages = 16384
+)
+
+// Store is an open database. Its methods are safe for concurrent use.
+type Store struct {
+	cfg    Config
+	lock   *flock.Flock
+	db     *sql.DB
+	writer chan *session // the one writing session, when free
+	reader chan *session // the reading sessions that are free
+	broken atomic.Pointer[error]
+}
+
+// Open opens the database at path, creates it when it is missing and migrates it.
+// The directory must exist. An error is a sentence that names the file: it cannot
+// be written, another process has it, or its schema is too new.
+func Open(ctx context.Context, path string, cfg Config) (*Store, error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	path, lock, err := claim(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{cfg: cfg, lock: lock, writer: make(chan *session, 1), reader: make(chan *session, readers)}
+	if err := s.connect(ctx, path); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// connect migrates the file and opens all sessions.
+func (s *Store) connect(ctx context.Context, path string) (err error) {
+	if s.db, err = sql.Open("sqlite", dsn(path)); err != nil {
+		return fmt.Errorf("sqlite store %q: %w", path, err)
+	}
+	s.db.SetMaxOpenConns(1 + readers)
+	if err := migrate(ctx, s.db, path); err != nil {
+		return err
+	}
+	for range readers {
+		c, err := newSession(ctx, s.db)
+		if err != nil {
+			return fmt.Errorf("sqlite store %q: %w", path, err)
+		}
+		s.reader <- c
+	}
+	c, err := newSession(ctx, s.db)
+	if err != nil {
+		return fmt.Errorf("sqlite store %q: %w", path, err)
+	}
+	s.writer <- c
+	return nil
+}
+
+// dsn is the data source name of a file. It carries the settings of every
+// connection.
+func dsn(path string) string {
+	settings := url.Values{"_pragma": {
+		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()),
+		"journal_mode(WAL)",
+		"synchronous(FULL)",
+		"fullfsync(1)", // on macOS, fsync alone leaves data in the drive
+		"checkpoint_fullfsync(1)",
+		fmt.Sprintf("wal_autocheckpoint(%d)", checkpointPages),
+		"cache_size(-65536)",
+		"temp_store(MEMORY)",
+	}}
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + settings.Encode()
+}
+
+// Name is "sqlite".
+func (s *Store) Name() string { return "sqlite" }
+
+// Epoch is always the same: a file that this process has locked does not become
+// another one.
+func (s *Store) Epoch() uint64 { return 1 }
+
+// Ping reports whether the file can be read and writes are not refused.
+func (s *Store) Ping(ctx context.Context) error {
+	if err := s.broken.Load(); err != nil {
+		return *err
+	}
+	return s.read(ctx, func(ctx context.Context, c *session) error {
+		_, err := c.count(ctx, "SELECT count(*) FROM schema_breaking")
+		return err
+	})
+}
+
+// Close closes the file and gives its lock back.
+func (s *Store) Close() error {
+	var errs []error
+	for range len(s.reader) {
+		errs = append(errs, (<-s.reader).close())
+	}
+	for range len(s.writer) {
+		errs = append(errs, (<-s.writer).close())
+	}
+	if s.db != nil {
+		errs = append(errs, s.db.Close())
+	}
+	return errors.Join(append(errs, s.lock.Close())...)
+}
+
+// now is the store's clock.
+func (s *Store) now() time.Time { return s.cfg.Now().Truncate(time.Microsecond) }

@@ -1,0 +1,189 @@
+package nonce
+
+import (
+	"container/list"
+	"slices"
+	"time"
+
+	"noncegate/lease"
+)
+
+const (
+	// maxHeldRows bounds the HELD rows remembered of one signer. A mark of one
+	// that is not remembered costs a read.
+	maxHeldRows = 2048
+	// loadReleased is how many RELEASED rows are read ahead.
+	loadReleased = 128
+	// loadDue bounds the overdue holds ended by one commit.
+	loadDue = 512
+)
+
+// freeNonce is a RELEASED row: what allocate needs of it.
+type freeNonce struct{ nonce, attempt int64 }
+
+// heldRow is a remembered HELD row. No pointers: there may be a million.
+type heldRow struct{ attempt, deadlineMicros int64 }
+
+// state is what a worker remembers of one signer. While owned, it is what the
+// store has at (term.Token, version), as far as it goes: memory chooses what to
+// try, the store's condition on token and version says whether it was right.
+// Guarded by the shard's turn.
+type state struct {
+	signer string
+	id     int64
+	owned  bool // false: acquire before use; token, version and next are what was last seen
+	halted bool // the store showed less than was seen; only a new floor helps
+
+	term     lease.Term
+	version  int64
+	next     int64
+	floor    int64
+	heldRows map[int64]heldRow // some of the HELD rows
+	held     int64             // how many HELD rows there are
+
+	released     []freeNonce // the lowest RELEASED rows at or above the floor, ascending
+	releasedMore bool        // there are more than those
+	dueAt        time.Time   // store clock; no remembered hold ends before it; zero: none remembered
+
+	// Loaded for the round under way, and dropped after it.
+	details   map[int64]Row
+	requests  map[string]Request
+	due       []Row
+	detailsAt time.Time // store clock of the load
+
+	active   *group        // while a batch is being sorted
+	lastUsed time.Time     // monotonic
+	place    *list.Element // in the shard's list, most recently used first
+}
+
+// row finds an existing allocation: loaded for this round, or remembered.
+func (st *state) row(n int64) (Row, bool) {
+	if row, ok := st.details[n]; ok {
+		return row, true
+	}
+	if h, ok := st.heldRows[n]; ok {
+		return Row{Nonce: n, Status: Held, Attempt: h.attempt, HeldUntil: time.UnixMicro(h.deadlineMicros)}, true
+	}
+	if f, ok := st.free(n); ok {
+		return Row{Nonce: n, Status: Released, Attempt: f.attempt}, true
+	}
+	return Row{}, false
+}
+
+func (st *state) free(n int64) (freeNonce, bool) {
+	i, ok := slices.BinarySearchFunc(st.released, freeNonce{nonce: n}, compareFree)
+	if !ok {
+		return freeNonce{}, false
+	}
+	return st.released[i], true
+}
+
+// knows reports whether a mark of n can be judged without reading: it is
+// remembered, or was never handed out.
+func (st *state) knows(n int64) bool {
+	if n >= st.next {
+		return true
+	}
+	_, ok := st.row(n)
+	return ok
+}
+
+// fill replaces what is remembered with a snapshot.
+func (st *state) fill(s *Snapshot) {
+	st.id, st.version, st.next, st.floor, st.held = s.ID, s.Version, s.Next, s.Floor, s.Held
+	st.heldRows, st.dueAt = nil, time.Time{}
+	st.loaded(s)
+	st.setFree(s)
+	for i := range s.Rows {
+		if row := &s.Rows[i]; row.Status == Held {
+			st.hold(row.Nonce, row.Attempt, row.HeldUntil)
+		}
+	}
+}
+
+// setFree replaces the RELEASED rows that are remembered.
+func (st *state) setFree(s *Snapshot) {
+	st.released, st.releasedMore = make([]freeNonce, 0, len(s.Released)), s.ReleasedMore
+	for _, n := range s.Released {
+		st.released = append(st.released, freeNonce{n, st.details[n].Attempt})
+	}
+}
+
+// loaded keeps what a round asked for, until drop.
+func (st *state) loaded(s *Snapshot) {
+	st.detailsAt, st.due = s.Now, s.Due
+	for _, row := range s.Rows {
+		if st.details == nil {
+			st.details = make(map[int64]Row, len(s.Rows))
+		}
+		st.details[row.Nonce] = row
+	}
+	for _, req := range s.Requests {
+		if st.requests == nil {
+			st.requests = make(map[string]Request, len(s.Requests))
+		}
+		st.requests[req.ID] = req
+	}
+}
+
+func (st *state) dropLoaded() {
+	st.details, st.requests, st.due = nil, nil, nil
+}
+
+// hold remembers a HELD row. When the bound is reached all are forgotten rather
+// than one searched for: each costs one read if it is marked after all.
+func (st *state) hold(n, attempt int64, until time.Time) {
+	if st.heldRows == nil || len(st.heldRows) >= maxHeldRows {
+		st.heldRows = make(map[int64]heldRow)
+	}
+	st.heldRows[n] = heldRow{attempt, until.UnixMicro()}
+	if st.dueAt.IsZero() || until.Before(st.dueAt) {
+		st.dueAt = until
+	}
+}
+
+// committed follows a draft whose commit succeeded at now.
+func (st *state) committed(d *draft, now time.Time) {
+	c := &d.change
+	st.next, st.floor, st.held = c.Next, c.Floor, c.Held
+	if !c.Check {
+		st.version++
+	}
+	st.released = d.released
+	for i := range c.Rows {
+		rc := &c.Rows[i]
+		if rc.Status == Held {
+			st.hold(rc.Nonce, rc.Attempt, now.Add(rc.Hold))
+		} else {
+			delete(st.heldRows, rc.Nonce)
+		}
+	}
+}
+
+// swept finds the earliest deadline of the remembered holds after a sweep at
+// now. A store that says a hold is not due yet is asked again a little later.
+func (st *state) swept(now time.Time) {
+	st.dueAt = time.Time{}
+	first := int64(0)
+	for _, h := range st.heldRows {
+		if first == 0 || h.deadlineMicros < first {
+			first = h.deadlineMicros
+		}
+	}
+	if first != 0 {
+		st.dueAt = latest(time.UnixMicro(first), now.Add(5*time.Millisecond))
+	}
+}
+
+// wentBack reports whether a snapshot shows less than was seen: commits that
+// were acknowledged are gone. token is the least the row must carry.
+func (st *state) wentBack(s *Snapshot, token int64) bool {
+	return st.id != 0 && (!s.Exists || s.Version < st.version || s.Next < st.next || s.Lease.Token < token)
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

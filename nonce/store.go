@@ -1,0 +1,294 @@
+package nonce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"noncegate/lease"
+)
+
+// Status is the state of an allocation. The numbers are what stores write.
+type Status uint8
+
+// The three states. CONSUMED is final.
+const (
+	Held     Status = 1
+	Released Status = 2
+	Consumed Status = 3
+)
+
+// String returns the word of the wire protocol.
+func (s Status) String() string {
+	switch s {
+	case Held:
+		return "HELD"
+	case Released:
+		return "RELEASED"
+	case Consumed:
+		return "CONSUMED"
+	}
+	return fmt.Sprintf("Status(%d)", uint8(s))
+}
+
+// TxHash is a transaction hash; the zero value means none.
+type TxHash [32]byte
+
+// Reasons the gateway itself writes on an allocation.
+const (
+	ReasonExpired    = "expired"     // a hold whose deadline passed
+	ReasonBelowFloor = "below_floor" // consumed by raising the floor
+)
+
+// Row is one allocation as a store keeps it.
+type Row struct {
+	Nonce     int64
+	Status    Status
+	Attempt   int64
+	Token     int64 // fencing token it was last written under; 0 from mode basic
+	TxHash    TxHash
+	Reason    string
+	HeldUntil time.Time // store clock; only while HELD
+	RequestID string    // only filled by Reader.List
+	UpdatedAt time.Time // only filled by Reader.List
+}
+
+// Request is one remembered request id: what it asked for and what it got.
+type Request struct {
+	ID       string
+	Hash     [16]byte // of the parameters; equal means the same call
+	Nonces   []int64
+	Attempts []int64 // Attempts[i] is the generation of Nonces[i]
+}
+
+// Need says what to read of one signer, beyond its row.
+type Need struct {
+	Signer     string
+	Released   int      // how many RELEASED rows at or above the floor, lowest first
+	Due        int      // how many overdue HELD rows, earliest deadline first
+	Nonces     []int64  // rows wanted by number
+	RequestIDs []string // remembered requests wanted, with the rows of their nonces
+}
+
+// Snapshot is what a store says of one signer. The signer's row was read first
+// and the allocations after it, never the reverse: when a later write finds the
+// row's Version unchanged, everything here was true together.
+type Snapshot struct {
+	Signer  string
+	Exists  bool  // false: no row for this signer; all else is zero
+	ID      int64 // the store's key of the signer
+	Next    int64
+	Floor   int64
+	Version int64
+	Held    int64 // HELD rows, overdue ones included
+	Lease   lease.Grant
+	Now     time.Time // store clock
+
+	// Acquired is set by Acquire when the lease is the caller's now, under
+	// Lease.Token. When it is not, nothing was changed.
+	Acquired bool
+	// TookOverFrom is the other node whose expired lease was taken, "" when the
+	// lease was free or this node's.
+	TookOverFrom string
+
+	Released     []int64 // lowest first, at most Need.Released
+	ReleasedMore bool    // there are more than that
+	Due          []Row   // at most Need.Due
+	Rows         []Row   // those of Need.Nonces that exist, the RELEASED and HELD rows above, and the rows of Requests; each once, in any order
+	Requests     []Request
+}
+
+// RowChange is the new state of one allocation. A Fresh one is a plain insert:
+// a key violation there aborts the whole commit and is an alarm. Others must
+// find the row as From says, or the whole commit aborts.
+type RowChange struct {
+	Nonce       int64
+	Fresh       bool
+	FromStatus  Status
+	FromAttempt int64
+	Status      Status
+	Attempt     int64
+	Hold        time.Duration // HELD only: the deadline is the store's now plus this
+	TxHash      TxHash
+	Reason      string
+}
+
+// Change is one write to one signer, on the condition that owner, token and
+// version are what the caller believes. It raises the version by one and, in the
+// worker-queue mode, renews the lease. A Change with Check set writes nothing
+// and only compares.
+type Change struct {
+	ID      int64
+	Signer  string
+	Token   int64 // believed; 0 under Locker
+	Version int64 // believed
+	Check   bool
+
+	Next, Floor, Held int64 // the new values
+	// BelowFloor consumes every RELEASED row below Floor with
+	// ReasonBelowFloor, after Rows were applied.
+	BelowFloor bool
+	Rows       []RowChange // each nonce at most once
+	Requests   []Request   // new ones; see Commit for those already known
+}
+
+// CommitResult tells which changes took effect.
+type CommitResult struct {
+	Applied []bool    // Applied[i] is about changes[i]
+	Now     time.Time // store clock of the commit; deadlines are Now plus Hold
+}
+
+// Ledger is the fenced side of a store: what a node does with signers it owns.
+//
+// Errors of Acquire, Commit and Release are *StoreError, whose Outcome says
+// whether anything happened.
+type Ledger interface {
+	// Acquire takes the lease of each needed signer for h for ttl and loads it,
+	// in one transaction, acquire before load. It creates signers that do not
+	// exist. It takes a lease that is free, expired, or of the same node id and
+	// an equal or lower incarnation, raises the token always and leaves the
+	// version. Rows locked by others are waited for, within a short bound.
+	// The result has one Snapshot a need, in order.
+	Acquire(ctx context.Context, h lease.Holder, ttl time.Duration, needs []Need) ([]Snapshot, error)
+
+	// Commit applies the changes in one transaction and one round trip. A change
+	// whose condition does not hold, whose row is locked by somebody else, or
+	// which carries a request id that is already remembered, is not applied and
+	// leaves no trace; the others are. Rows are locked in order of ID. A row
+	// that is not as its RowChange says, or a violated key, aborts everything.
+	Commit(ctx context.Context, h lease.Holder, ttl time.Duration, changes []Change) (CommitResult, error)
+
+	// Load reads without changing anything. The result has one Snapshot a need.
+	Load(ctx context.Context, needs []Need) ([]Snapshot, error)
+
+	// Release gives back leases that are still the holder's under the tokens
+	// given: token + 1, no owner, expiry now. The rows stay. Others are skipped.
+	Release(ctx context.Context, h lease.Holder, terms []ReleaseTerm) error
+}
+
+// ReleaseTerm names a lease to be given back.
+type ReleaseTerm struct {
+	ID    int64
+	Token int64
+}
+
+// Locker is what mode basic uses: one transaction that locks one signer's row,
+// loads under the lock, lets plan decide, writes and commits.
+type Locker interface {
+	// Locked creates the signer when it does not exist. need is filled by the
+	// caller before; plan sees a Snapshot and returns the change to write, with
+	// Token 0 for its rows; a Change with Check set commits nothing. It returns
+	// the store's clock of the write. The lease is neither taken nor renewed
+	// nor looked at: the version, which it raises, tells the owner.
+	// An error of plan rolls back and is returned as it is.
+	Locked(ctx context.Context, need Need, plan func(Snapshot) (Change, error)) (time.Time, error)
+}
+
+// Reader answers the questions that change nothing.
+type Reader interface {
+	// Summary reads one signer in one statement. Overdue holds count as
+	// released (or consumed, below the floor).
+	Summary(ctx context.Context, signer string) (Summary, error)
+	// List reads allocations in order of nonce.
+	List(ctx context.Context, q ListQuery) (ListPage, error)
+	// Due finds signers that have an overdue hold, at most limit, earliest
+	// deadline first, with the lease of each.
+	Due(ctx context.Context, limit int) ([]DueSigner, time.Time, error)
+	// PruneRequests deletes remembered requests older than age, at most limit,
+	// and returns how many it deleted.
+	PruneRequests(ctx context.Context, age time.Duration, limit int) (int, error)
+	// Ping reports whether the store answers.
+	Ping(ctx context.Context) error
+}
+
+// Summary is the state of one signer in figures. Consumed is Next less Held
+// less Released: what lies below the floor counts as consumed.
+type Summary struct {
+	Exists                   bool
+	Next, Floor, Version     int64
+	Held, Released, Consumed int64
+	LowestHeld               int64 // -1: none
+	Lease                    lease.Grant
+	Now                      time.Time
+}
+
+// ListQuery asks for a page of a signer's allocations.
+type ListQuery struct {
+	Signer string
+	Status Status // 0: all. An overdue hold is listed as it stands, HELD
+	From   int64
+	Limit  int
+}
+
+// ListPage is one page. NextFrom is -1 on the last one.
+type ListPage struct {
+	Rows     []Row
+	NextFrom int64
+}
+
+// DueSigner is a signer with an overdue hold.
+type DueSigner struct {
+	Signer string
+	Lease  lease.Grant
+}
+
+// Store is everything a service needs. The stores below this package implement
+// it, and nonce/storetest holds them to it.
+type Store interface {
+	Ledger
+	Locker
+	Reader
+	lease.Registry
+	// Name is the engine as gateway_info shows it, such as "postgres".
+	Name() string
+	// Epoch changes when the store may have become another one (a new system
+	// identifier or timeline). Who remembers signers compares them then.
+	Epoch() uint64
+	// Close ends all connections. No call may be under way.
+	Close() error
+}
+
+// Outcome says whether a write happened.
+type Outcome uint8
+
+// The outcomes of a write that ended in an error. They are never merged.
+const (
+	// NotSent: the store was out of reach before anything was sent. Nothing
+	// happened.
+	NotSent Outcome = iota
+	// Aborted: the store refused the transaction as a whole (a violated key, a
+	// deadlock, a lock timeout). Nothing happened; smaller pieces may succeed.
+	Aborted
+	// Unknown: the connection broke, or time ran out, while the store may have
+	// been committing.
+	Unknown
+)
+
+// String names the outcome for logs.
+func (o Outcome) String() string { return [...]string{"not sent", "aborted", "unknown"}[o] }
+
+// StoreError is an error of a store with its outcome.
+type StoreError struct {
+	Outcome Outcome
+	Err     error
+}
+
+// Error implements error.
+func (e *StoreError) Error() string { return "store (" + e.Outcome.String() + "): " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *StoreError) Unwrap() error { return e.Err }
+
+// OutcomeOf returns the outcome of a store's error. An error that does not say
+// is Unknown: nobody may take it for a refusal.
+func OutcomeOf(err error) Outcome {
+	if se, ok := errors.AsType[*StoreError](err); ok {
+		return se.Outcome
+	}
+	return Unknown
+}
+
+// ErrInvariant is the cause of an Aborted StoreError when a row was not as the
+// rules left it. It is an alarm: somebody else wrote, or this program is wrong.
+var ErrInvariant = errors.New("a row is not as the rules left it")

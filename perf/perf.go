@@ -1,0 +1,124 @@
+// Package perf keeps the figures of a gateway: how long each stage took, what
+// was refused, dropped and kicked, and what became of leases and fences.
+//
+// Every duration is counted twice at one call. Prometheus sees a histogram in
+// seconds since the start of the process; the ws_perf log line and
+// gateway_stats see the last complete interval in milliseconds, with
+// percentiles exact to one per cent and an exact maximum. Counters are one
+// number read by both.
+//
+// What it promises: observing takes no allocation, waits for no I/O, and stays
+// well below 100 ns; memory is fixed at New; label values are closed sets of
+// constants, each present from the start, so that what never happened shows as
+// 0. What it does not: it judges nothing, and never
+// carries a signer, a connection or a request.
+//
+// The package starts no goroutine. Whoever calls Run owns the goroutine it runs
+// in, and there is one at a time. All other methods are safe for concurrent use.
+package perf
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"noncegate/backpressure"
+	"noncegate/wire"
+)
+
+const namespace = "noncegate"
+
+// Set is all figures of one gateway. Make it with New.
+type Set struct {
+	// The stages of a request's life. Each observation is the time one item
+	// spent there.
+	EncodeQueue *Stage // queued for encoding until encoding starts
+	Encode      *Stage // encoding one message
+	PostDBQueue *Stage // queued after a commit until the task runs
+	WriteQueue  *Stage // encoded until its write starts
+	WorkerQueue *Stage // queued at its shard until its batch is taken
+	Commit      *Stage // one transaction of the store, commit included
+	BatchSize   *Sizes // requests in one commit
+
+	Connections  *Level // open WebSocket connections
+	SweepsPaused *Level // 1 while a jump of the store's clock pauses sweeps
+
+	StoreWentBack   *Count // times the store showed less than was seen before
+	InvariantAlarms *Count // rows found not as the rules left them
+	HoldsExpired    *Count // holds ended by a sweep
+
+	rejected     family[RejectStage]
+	dropped      family[backpressure.DropReason]
+	kicked       family[backpressure.KickReason]
+	leaseAcquire family[AcquireResult]
+	leaseRenew   family[RenewResult]
+	fenceRejects family[FenceOp]
+
+	reg prometheus.Registerer
+
+	began     time.Time // of the running interval; Run's alone
+	seen      tally     // the counters at began; Run's alone
+	published atomic.Pointer[wire.StatsResult]
+}
+
+// New makes the figures and registers them with reg. The first interval begins
+// now. It panics when reg already has figures of these names: one registry
+// serves one gateway.
+func New(reg prometheus.Registerer) *Set {
+	undeclared := newCount(reg, "undeclared_labels_total", "Events counted nowhere else because nobody declared their label value; any is a mistake of the program.")
+	s := &Set{
+		EncodeQueue: newStage(reg, "encode_queue_seconds", "Time a message waited until its encoding started (encodeQueueMs in ws_perf)."),
+		Encode:      newStage(reg, "encode_seconds", "Time to encode one message (encodeMs in ws_perf)."),
+		PostDBQueue: newStage(reg, "postdb_queue_seconds", "Time a task waited after its commit until it ran (postDbQueueMs in ws_perf)."),
+		WriteQueue:  newStage(reg, "write_queue_seconds", "Time an encoded frame waited until its write started (writeQueueMs in ws_perf)."),
+		WorkerQueue: newStage(reg, "worker_queue_seconds", "Time a request waited at its shard until its batch was taken (workerQueueMs in ws_perf)."),
+		Commit:      newStage(reg, "commit_seconds", "Time of one transaction of the store, commit included (commitMs in ws_perf)."),
+		BatchSize:   newSizes(reg, "commit_batch_size", "Requests in one commit (commitBatchSize in ws_perf)."),
+
+		Connections:  newLevel(reg, "connections", "Open WebSocket connections."),
+		SweepsPaused: newLevel(reg, "sweeps_paused", "1 while sweeps of due holds are paused because the store's clock jumped."),
+
+		StoreWentBack:   newCount(reg, "store_went_back_total", "Times the store showed less than was seen before."),
+		InvariantAlarms: newCount(reg, "invariant_alarms_total", "Rows found not as the rules left them; any is an alarm."),
+		HoldsExpired:    newCount(reg, "holds_expired_total", "Holds ended by a sweep because their deadline had passed."),
+
+		rejected:     newFamily(reg, undeclared, "rejected_total", "stage", "Requests refused as server_busy (busy_reject in ws_perf).", rejectStages),
+		dropped:      newFamily(reg, undeclared, "dropped_total", "reason", "Notifications not delivered (slow, reserved and messages together are drop_unwritable in ws_perf).", dropReasons),
+		kicked:       newFamily(reg, undeclared, "kicked_total", "reason", "Connections the gateway closed (all but idle are kick_slow in ws_perf).", kickReasons),
+		leaseAcquire: newFamily(reg, undeclared, "lease_acquire_total", "result", "Attempts to take the lease of a signer.", acquireResults),
+		leaseRenew:   newFamily(reg, undeclared, "lease_renew_total", "result", "Leases renewed by a write.", renewResults),
+		fenceRejects: newFamily(reg, undeclared, "fence_rejects_total", "op", "Operations refused because ownership was lost.", fenceOps),
+
+		reg:   reg,
+		began: time.Now(),
+	}
+	s.published.Store(&wire.StatsResult{})
+	return s
+}
+
+// Rejected counts n requests refused at a bounded stage.
+func (s *Set) Rejected(stage RejectStage, n int) { s.rejected.add(stage, n) }
+
+// Dropped counts n notifications that will not be delivered.
+func (s *Set) Dropped(reason backpressure.DropReason, n int) { s.dropped.add(reason, n) }
+
+// Kicked counts a connection closed for the reason.
+func (s *Set) Kicked(reason backpressure.KickReason) { s.kicked.add(reason, 1) }
+
+// LeaseAcquire counts n signers whose lease was asked for.
+func (s *Set) LeaseAcquire(result AcquireResult, n int) { s.leaseAcquire.add(result, n) }
+
+// LeaseRenew counts n signers whose lease a write renewed.
+func (s *Set) LeaseRenew(result RenewResult, n int) { s.leaseRenew.add(result, n) }
+
+// FenceRejects counts n operations refused because ownership was lost.
+func (s *Set) FenceRejects(op FenceOp, n int) { s.fenceRejects.add(op, n) }
+
+// Gauge registers a figure that is read when Prometheus asks: the depth or the
+// capacity of a queue. name is without the prefix noncegate_, in base units. f
+// may be called at any time and from any goroutine. A name used twice panics.
+func (s *Set) Gauge(name, help string, f func() float64) {
+	s.reg.MustRegister(prometheus.NewGaugeFunc(
+		prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, f))
+}

@@ -1,0 +1,162 @@
+package postdb
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// Ants starts a default pool when it is imported; what runs before the tests is
+// not ours.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
+
+func newPool(t testing.TB, cfg Config) *Pool {
+	t.Helper()
+	p, err := New(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, p) })
+	return p
+}
+
+func stop(t testing.TB, p *Pool) {
+	t.Helper()
+	if err := p.Stop(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if p.Reserved() != 0 {
+		t.Errorf("%d places are still taken", p.Reserved())
+	}
+}
+
+func submit(t testing.TB, l *Lane, fn func()) {
+	t.Helper()
+	if !l.TryReserve() {
+		t.Fatal("no place")
+	}
+	l.Submit(fn, time.Now())
+}
+
+func TestALaneKeepsItsOrderBesideOthers(t *testing.T) {
+	const lanes, each = 6, 2000
+	p := newPool(t, Config{Workers: 4, Queue: lanes * each, Lanes: lanes, LaneShare: each})
+	var ran [lanes]int // of each lane: how many ran. Unguarded: the race detector sees two at a time
+	var wg sync.WaitGroup
+	for i := range lanes {
+		wg.Go(func() {
+			for n := range each {
+				submit(t, p.Lane(i), func() {
+					if ran[i] != n {
+						t.Errorf("lane %d: work %d ran as number %d", i, n, ran[i])
+					}
+					ran[i]++
+				})
+			}
+		})
+	}
+	wg.Wait()
+	stop(t, p)
+	for i := range lanes {
+		if ran[i] != each {
+			t.Errorf("lane %d ran %d of %d", i, ran[i], each)
+		}
+	}
+}
+
+func TestAHangingLaneLeavesTheOthersRunningAndIsRefusedWhenFull(t *testing.T) {
+	p := newPool(t, Config{Workers: 2, Queue: 10, Lanes: 3, LaneShare: 4})
+	hang := make(chan struct{})
+	stuck := p.Lane(0)
+	for range 4 {
+		submit(t, stuck, func() { <-hang })
+	}
+	if stuck.TryReserve() {
+		t.Error("a full lane granted a place")
+	}
+	for n := range 100 {
+		ran := make(chan struct{})
+		submit(t, p.Lane(1+n%2), func() { close(ran) })
+		<-ran
+	}
+	close(hang)
+}
+
+func TestAPanicKeepsTheLaneGoing(t *testing.T) {
+	p := newPool(t, Config{Workers: 1, Queue: 40, Lanes: 1, LaneShare: 40})
+	ran := 0
+	for n := range 40 {
+		submit(t, p.Lane(0), func() {
+			ran++
+			if n%3 == 0 {
+				panic("boom")
+			}
+		})
+	}
+	stop(t, p)
+	if ran != 40 || p.Panics() != 14 {
+		t.Errorf("%d ran and %d panicked, want 40 and 14", ran, p.Panics())
+	}
+}
+
+func TestTheWaitIsObserved(t *testing.T) {
+	var observed atomic.Int64
+	p := newPool(t, Config{Workers: 1, Queue: 2, Lanes: 1, LaneShare: 2, Queued: func(d time.Duration) { observed.Store(int64(d)) }})
+	l := p.Lane(0)
+	if !l.TryReserve() {
+		t.Fatal("no place")
+	}
+	l.Submit(func() {}, time.Now().Add(-time.Hour))
+	stop(t, p)
+	if d := time.Duration(observed.Load()); d < time.Hour || d > 2*time.Hour {
+		t.Errorf("observed %v, want an hour", d)
+	}
+}
+
+func TestUnusedPlacesGoBack(t *testing.T) {
+	p := newPool(t, Config{Workers: 1, Queue: 1, Lanes: 2, LaneShare: 1})
+	if !p.Lane(0).TryReserve() || p.Lane(1).TryReserve() {
+		t.Fatal("one place must be granted once")
+	}
+	p.Lane(0).Unreserve()
+	if !p.Lane(1).TryReserve() {
+		t.Fatal("the place did not come back")
+	}
+	p.Lane(1).Unreserve()
+}
+
+func TestWrongSizesAreNamed(t *testing.T) {
+	for _, c := range []struct {
+		cfg  Config
+		want string
+	}{
+		{Config{Workers: 1, Queue: 1, LaneShare: 1}, "lanes"},
+		{Config{Workers: 1, Queue: 1, Lanes: 1, LaneShare: 2}, "share"},
+		{Config{Workers: 1, Queue: 1, Lanes: 1}, "share"},
+		{Config{Queue: 1, Lanes: 1, LaneShare: 1}, "workers"},
+	} {
+		if _, err := New(c.cfg, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: got %v, want %q", c.cfg, err, c.want)
+		}
+	}
+}
+
+func BenchmarkLane(b *testing.B) {
+	p := newPool(b, Config{Workers: 2, Queue: 1024, Lanes: 4, LaneShare: 256})
+	b.ReportAllocs()
+	for b.Loop() {
+		for l := p.Lane(rand.IntN(4)); ; l = p.Lane(rand.IntN(4)) {
+			if l.TryReserve() {
+				l.Submit(func() {}, time.Now())
+				break
+			}
+		}
+	}
+}

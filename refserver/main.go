@@ -1,0 +1,89 @@
+// Command refserver is what the gateway is measured against: servers of the
+// same protocol and the same codec that do less, or do it plainly.
+//
+//	refserver echo           answers without doing anything: one read, one decode,
+//	                         one write a frame, buffers of 1 KiB
+//	refserver echo-coalesce  the same, and frames that were read together are
+//	                         answered by one write
+//	refserver naive          nonce_allocate as one Postgres transaction with a row
+//	                         lock a request
+//
+// They know nonce_allocate only, keep no promise of the gateway, and listen on
+// the loopback address unless told otherwise. echo is a plain gorilla server as
+// its users write it; naive is what a competent programmer writes first.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"noncegate/wire"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "refserver:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the settings of all kinds; naive alone uses a database.
+type options struct {
+	listen   string
+	database string
+	pool     int
+}
+
+// run serves until ctx ends.
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return errors.New("usage: refserver echo|echo-coalesce|naive [flags]")
+	}
+	kind := args[0]
+	var o options
+	flags := flag.NewFlagSet("refserver "+kind, flag.ContinueOnError)
+	flags.StringVar(&o.listen, "listen", "127.0.0.1:8090", "`address` to serve /ws on")
+	flags.StringVar(&o.database, "database", "", "naive: postgres:// `URL`; the tables are made")
+	flags.IntVar(&o.pool, "pool", defaultPool, "naive: database `connections`")
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	s, err := newServer(ctx, kind, o)
+	if err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", o.listen)
+	if err != nil {
+		s.close()
+		return err
+	}
+	fmt.Printf("refserver %s on ws://%s/ws\n", kind, ln.Addr())
+	return s.serveOn(ctx, ln)
+}
+
+func newServer(ctx context.Context, kind string, o options) (*server, error) {
+	if err := wire.WarmUp(); err != nil {
+		return nil, err
+	}
+	switch kind {
+	case "echo":
+		return &server{allocate: echo, readBuffer: bufferBytes}, nil
+	case "echo-coalesce":
+		return &server{allocate: echo, readBuffer: coalesceBytes, coalesce: true}, nil
+	case "naive":
+		n, err := newNaive(ctx, o.database, o.pool)
+		if err != nil {
+			return nil, fmt.Errorf("naive: %w", err)
+		}
+		return &server{allocate: n.allocate, release: n.pool.Close, readBuffer: bufferBytes}, nil
+	}
+	return nil, fmt.Errorf("unknown kind %q: want echo, echo-coalesce or naive", kind)
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"noncegate/wire"
+)
+
+// defaultPool is how many database connections naive uses: enough that commits
+// share their fsync, where more did not help.
+const defaultPool = 32
+
+const naiveSchema = `
+CREATE TABLE IF NOT EXISTS naive_signer (
+	id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	signer     text   NOT NULL UNIQUE,
+	next_nonce bigint NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS naive_allocation (
+	signer_id  bigint      NOT NULL,
+	nonce      bigint      NOT NULL,
+	status     smallint    NOT NULL,
+	attempt    bigint      NOT NULL,
+	held_until timestamptz NOT NULL,
+	PRIMARY KEY (signer_id, nonce)
+);`
+
+// The statements of one allocation, in order; naiveAdd only for a new signer.
+const (
+	naiveLock = `SELECT id, next_nonce FROM naive_signer WHERE signer = $1 FOR UPDATE`
+	naiveAdd  = `INSERT INTO naive_signer (signer) VALUES ($1) ON CONFLICT DO NOTHING`
+	naiveHold = `INSERT INTO naive_allocation (signer_id, nonce, status, attempt, held_until)
+		VALUES ($1, $2, 1, 1, clock_timestamp() + $3) RETURNING held_until`
+	naiveNext = `UPDATE naive_signer SET next_nonce = $2 WHERE id = $1`
+)
+
+// naive allocates by one transaction a request that locks the signer's row.
+type naive struct{ pool *pgxpool.Pool }
+
+func newNaive(ctx context.Context, url string, connections int) (*naive, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	cfg.MaxConns, cfg.MinConns = int32(connections), int32(connections)
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := pool.Exec(ctx, naiveSchema); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return &naive{pool: pool}, nil
+}
+
+func (n *naive) allocate(ctx context.Context, p wire.AllocateParams) (wire.AllocateResult, *wire.Error) {
+	result := wire.AllocateResult{Signer: p.Signer, Attempt: 1, HoldMs: holdFor.Milliseconds()}
+	err := pgx.BeginFunc(ctx, n.pool, func(tx pgx.Tx) error {
+		id, next, err := lockSigner(ctx, tx, p.Signer)
+		if err != nil {
+			return err
+		}
+		var heldUntil time.Time
+		if err := tx.QueryRow(ctx, naiveHold, id, next, holdFor).Scan(&heldUntil); err != nil {
+			return err
+		}
+		result.Nonce, result.HeldUntil = next, wire.Time(heldUntil)
+		_, err = tx.Exec(ctx, naiveNext, id, next+1)
+		return err
+	})
+	if err != nil {
+		return result, wire.Errorf(wire.CodeUnavailable, "unavailable", "%v", err)
+	}
+	return result, nil
+}
+
+// lockSigner locks the signer's row, made first where it is missing.
+func lockSigner(ctx context.Context, tx pgx.Tx, signer string) (id, next int64, err error) {
+	err = tx.QueryRow(ctx, naiveLock, signer).Scan(&id, &next)
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return id, next, err
+	}
+	if _, err := tx.Exec(ctx, naiveAdd, signer); err != nil {
+		return 0, 0, err
+	}
+	err = tx.QueryRow(ctx, naiveLock, signer).Scan(&id, &next)
+	return id, next, err
+}

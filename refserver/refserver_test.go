@@ -1,0 +1,213 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"noncegate/internal/pgtest"
+	"noncegate/wire"
+)
+
+var postgres *pgtest.Server
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m, &postgres)) }
+
+// readTimeout is a safety net; nothing waits for it when things work.
+const readTimeout = 30 * time.Second
+
+// start serves one kind on a free port, as run does, and returns its URL. The
+// server has ended, with every goroutine, when the test has.
+func start(t *testing.T, kind string) string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	s, err := newServer(ctx, kind, options{database: databaseFor(t, kind), pool: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.serveOn(ctx, ln) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return "ws://" + ln.Addr().String() + "/ws"
+}
+
+func databaseFor(t *testing.T, kind string) string {
+	if kind != "naive" {
+		return ""
+	}
+	return postgres.NewDatabase(t)
+}
+
+func dial(t *testing.T, url string) *websocket.Conn {
+	t.Helper()
+	conn, _, err := websocket.DefaultDialer.DialContext(t.Context(), url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	conn.SetReadDeadline(time.Now().Add(readTimeout))
+	return conn
+}
+
+type reply struct {
+	ID     int                  `json:"id"`
+	Result *wire.AllocateResult `json:"result"`
+	Error  *wire.Error          `json:"error"`
+}
+
+func send(t *testing.T, conn *websocket.Conn, text string) {
+	t.Helper()
+	if err := conn.WriteMessage(websocket.TextMessage, []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func receive(t *testing.T, conn *websocket.Conn) reply {
+	t.Helper()
+	_, data, err := conn.ReadMessage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r reply
+	if err := wire.Unmarshal(data, &r); err != nil {
+		t.Fatalf("%s: %v", data, err)
+	}
+	return r
+}
+
+func request(id int, signer string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"nonce_allocate","params":{"signer":%q}}`, id, signer)
+}
+
+func TestEveryKindAnswersPipelinedRequestsInOrder(t *testing.T) {
+	for _, kind := range []string{"echo", "echo-coalesce", "naive"} {
+		t.Run(kind, func(t *testing.T) {
+			conn := dial(t, start(t, kind))
+			const n = 100 // more than one buffer holds
+			for id := range n {
+				send(t, conn, request(id, "signer"))
+			}
+			for id := range n {
+				r := receive(t, conn)
+				if r.ID != id || r.Result == nil || r.Result.Signer != "signer" || r.Result.Attempt != 1 {
+					t.Fatalf("reply %d is %+v", id, r)
+				}
+				if left := time.Until(time.Time(r.Result.HeldUntil)); left <= 0 || left > holdFor {
+					t.Fatalf("held for another %v, want up to %v", left, holdFor)
+				}
+			}
+		})
+	}
+}
+
+func TestNaiveHandsOutEachNonceOnce(t *testing.T) {
+	url := start(t, "naive")
+	const connections, each = 4, 25
+	var (
+		mu     sync.Mutex
+		nonces []int64
+		wg     sync.WaitGroup
+	)
+	for range connections {
+		conn := dial(t, url)
+		for id := range each {
+			send(t, conn, request(id, "shared"))
+		}
+		wg.Go(func() {
+			for range each {
+				if r := receive(t, conn); r.Result != nil {
+					mu.Lock()
+					nonces = append(nonces, r.Result.Nonce)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	slices.Sort(nonces)
+	for i, nonce := range nonces {
+		if nonce != int64(i) {
+			t.Fatalf("nonces handed out are %v, want 0 … %d", nonces, connections*each-1)
+		}
+	}
+	if len(nonces) != connections*each {
+		t.Errorf("%d nonces, want %d", len(nonces), connections*each)
+	}
+}
+
+func TestWhatAReferenceDoesNotKnowIsRefused(t *testing.T) {
+	conn := dial(t, start(t, "echo"))
+	for text, want := range map[string]int{
+		`{`: wire.CodeParseError,
+		`[{"jsonrpc":"2.0","id":1,"method":"nonce_allocate","params":{"signer":"s"}}]`:         wire.CodeInvalidRequest,
+		`{"jsonrpc":"2.0","id":1,"method":"nonce_status","params":{"signer":"s"}}`:             wire.CodeMethodNotFound,
+		`{"jsonrpc":"2.0","id":1,"method":"nonce_allocate","params":{"signer":"s","count":2}}`: wire.CodeInvalidParams,
+	} {
+		send(t, conn, text)
+		if r := receive(t, conn); r.Error == nil || r.Error.Code != want {
+			t.Errorf("%s: %+v, want code %d", text, r.Error, want)
+		}
+	}
+}
+
+func TestUnknownKindIsNamed(t *testing.T) {
+	err := run(t.Context(), []string{"fast"})
+	if err == nil || !strings.Contains(err.Error(), `"fast"`) {
+		t.Errorf("run: %v, want an error that names the kind", err)
+	}
+}
+
+func TestCoalescingConnWritesOnceBeforeItReads(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	c := &coalescingConn{Conn: near}
+	for _, part := range []string{"one ", "two ", "three"} {
+		if _, err := c.Write([]byte(part)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	go c.Read(make([]byte, 1))
+	buf := make([]byte, 64)
+	n, err := far.Read(buf) // a pipe hands over one write at a time
+	if got := string(buf[:n]); got != "one two three" || err != nil {
+		t.Errorf("first write is %q, %v; want all three parts", got, err)
+	}
+	c.Close()
+	if _, err := far.Read(buf); err != io.EOF {
+		t.Errorf("after close: %v, want EOF", err)
+	}
+}
+
+func TestPlainHTTPIsAnsweredThroughTheCoalescingListener(t *testing.T) {
+	url := start(t, "echo-coalesce")
+	resp, err := http.Get("http" + strings.TrimPrefix(url, "ws"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("status %d, want %d", resp.StatusCode, http.StatusBadRequest)
+	}
+}

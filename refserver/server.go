@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"noncegate/wire"
+)
+
+const (
+	bufferBytes   = 1 << 10 // of gorilla's reader and writer, a connection
+	coalesceBytes = 4 << 10 // of the coalescing reader: what it can answer at once
+	holdFor       = time.Minute
+)
+
+// allocator answers nonce_allocate.
+type allocator func(ctx context.Context, p wire.AllocateParams) (wire.AllocateResult, *wire.Error)
+
+// server answers frames one after the other, in the goroutine of their
+// connection.
+type server struct {
+	allocate   allocator
+	release    func() // nil: nothing to release
+	readBuffer int
+	coalesce   bool // answer what was read together by one write
+
+	mu     sync.Mutex // guards what follows
+	closed bool
+	conns  map[*websocket.Conn]struct{}
+	wg     sync.WaitGroup // those that serve conns
+}
+
+// serveOn serves /ws on ln until ctx ends; then nothing of the server is left.
+func (s *server) serveOn(ctx context.Context, ln net.Listener) error {
+	defer s.close()
+	if s.coalesce {
+		ln = coalescingListener{ln}
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /ws", s)
+	srv := &http.Server{Handler: mux}
+	defer context.AfterFunc(ctx, func() { srv.Close() })()
+	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// ServeHTTP is one connection, from upgrade to end.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	up := websocket.Upgrader{ReadBufferSize: s.readBuffer, WriteBufferSize: bufferBytes}
+	conn, err := up.Upgrade(w, r, nil)
+	if err != nil {
+		return // Upgrade has answered
+	}
+	defer conn.Close()
+	if s.add(conn) {
+		defer s.remove(conn)
+		s.serve(conn)
+	}
+}
+
+// add reports whether the connection may be served: the server is not closed.
+func (s *server) add(conn *websocket.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	if s.conns == nil {
+		s.conns = make(map[*websocket.Conn]struct{})
+	}
+	s.conns[conn] = struct{}{}
+	s.wg.Add(1)
+	return true
+}
+
+func (s *server) remove(conn *websocket.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, conn)
+	s.wg.Done()
+}
+
+// close ends all connections, waits for them, and releases what the allocator
+// holds.
+func (s *server) close() {
+	s.mu.Lock()
+	s.closed = true
+	for conn := range s.conns {
+		conn.Close()
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+	if s.release != nil {
+		s.release()
+	}
+}
+
+// serve reads, answers and writes until the connection ends, which is the only
+// way it ends.
+func (s *server) serve(conn *websocket.Conn) {
+	var (
+		in    bytes.Buffer
+		frame wire.Frame
+		out   []byte
+	)
+	for {
+		_, r, err := conn.NextReader()
+		if err != nil {
+			return
+		}
+		in.Reset()
+		if _, err := in.ReadFrom(r); err != nil {
+			return
+		}
+		out = s.answer(context.Background(), &frame, in.Bytes(), out[:0])
+		if len(out) == 0 {
+			continue
+		}
+		if err := conn.WriteMessage(websocket.TextMessage, out); err != nil {
+			return
+		}
+	}
+}
+
+// answer appends the reply to one frame; nothing for a notification.
+func (s *server) answer(ctx context.Context, f *wire.Frame, data, out []byte) []byte {
+	if e := f.Decode(data); e != nil {
+		return wire.AppendError(out, nil, e)
+	}
+	if f.Batch {
+		return wire.AppendError(out, nil, wire.Errorf(wire.CodeInvalidRequest, "invalid_request", "a reference server takes no batches"))
+	}
+	call := f.Calls[0]
+	result, e := s.call(ctx, call)
+	if call.ID == nil {
+		return out
+	}
+	if e == nil {
+		replied, err := wire.AppendResult(out, call.ID, &result)
+		if err == nil {
+			return replied
+		}
+		e = wire.Errorf(wire.CodeInternal, "internal", "%v", err)
+	}
+	return wire.AppendError(out, call.ID, e)
+}
+
+func (s *server) call(ctx context.Context, call wire.Call) (wire.AllocateResult, *wire.Error) {
+	if call.Err != nil {
+		return wire.AllocateResult{}, call.Err
+	}
+	if call.Method != wire.MethodAllocate {
+		return wire.AllocateResult{}, wire.Errorf(wire.CodeMethodNotFound, "method_not_found", "a reference server knows %s only", wire.MethodAllocate)
+	}
+	p, e := wire.DecodeAllocate(call.Params)
+	if e != nil {
+		return wire.AllocateResult{}, e
+	}
+	if p.Count > 1 {
+		return wire.AllocateResult{}, wire.Errorf(wire.CodeInvalidParams, "invalid_params", "count: a reference server hands out one at a time")
+	}
+	return s.allocate(ctx, p)
+}
+
+// echo answers with what a gateway would send, made up.
+func echo(_ context.Context, p wire.AllocateParams) (wire.AllocateResult, *wire.Error) {
+	return wire.AllocateResult{
+		Signer:       p.Signer,
+		Nonce:        123456,
+		Attempt:      1,
+		FencingToken: 1,
+		HeldUntil:    wire.Time(time.Now().Add(holdFor)),
+		HoldMs:       holdFor.Milliseconds(),
+	}, nil
+}

@@ -1,0 +1,130 @@
+// Package wire is the protocol as bytes: JSON-RPC 2.0 requests in, replies and
+// notifications out, and the types of both.
+//
+// It promises strictness on the way in: names are matched by their exact case,
+// unknown parameters, names given twice, trailing data, invalid UTF-8 and
+// numbers outside their range are refused, each with a sentence that names the
+// field and the rule. On the way out it appends to the caller's buffer and
+// writes every time with exactly three digits of milliseconds.
+//
+// It does not know the rules behind the parameters: signers, transaction hashes
+// and request ids are strings here, and bounds that an operator can set are
+// checked by who knows them. It has no goroutine and no state but pools of
+// scratch memory; everything except a Frame may be used by many goroutines.
+//
+// It is the only package that imports goccy/go-json. That library is fast
+// because it is unsafe, so a differential fuzz test holds it against
+// encoding/json for every type here.
+package wire
+
+import (
+	"io"
+	"sync"
+
+	jsonv1 "github.com/goccy/go-json"
+	"github.com/goccy/go-json/jsontext"
+	"github.com/goccy/go-json/v2"
+)
+
+// encoding is how values are written: as encoding/json does, without the escapes
+// meant for HTML. It refuses invalid UTF-8, which mending replaces by U+FFFD, at
+// twice the cost for every string.
+var (
+	encoding = jsonv1.OmitEmptyWithLegacySemantics(true)
+	mending  = json.JoinOptions(encoding, jsontext.AllowInvalidUTF8(true))
+)
+
+// sink is an io.Writer that appends.
+type sink struct{ buf []byte }
+
+func (s *sink) Write(p []byte) (int, error) {
+	s.buf = append(s.buf, p...)
+	return len(p), nil
+}
+
+var sinks = sync.Pool{New: func() any { return new(sink) }}
+
+// appendValue appends v as JSON. On an error dst comes back as it was.
+func appendValue(dst []byte, v any) ([]byte, error) {
+	s := sinks.Get().(*sink)
+	s.buf = dst
+	err := json.MarshalWrite(s, v, encoding) // writes all or nothing
+	if err != nil {
+		err = json.MarshalWrite(s, v, mending)
+	}
+	grown := s.buf
+	s.buf = nil
+	sinks.Put(s)
+	if err != nil {
+		return dst, err
+	}
+	return grown, nil
+}
+
+// Marshal returns v as JSON, written as replies are. Invalid UTF-8 becomes
+// U+FFFD; what JSON cannot say, such as a NaN, is an error.
+func Marshal(v any) ([]byte, error) { return appendValue(nil, v) }
+
+// Unmarshal reads one JSON value into v, a non-nil pointer. Names are matched
+// by their exact case and unknown ones are ignored, so that an older client
+// understands a newer gateway; names given twice, trailing data and invalid
+// UTF-8 are errors.
+func Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
+
+// Raw is a JSON value as it was written. Decoding copies it, into the memory
+// that is there if that is large enough.
+type Raw []byte
+
+// MarshalJSON returns r, or null when it is empty.
+func (r Raw) MarshalJSON() ([]byte, error) {
+	if len(r) == 0 {
+		return null, nil
+	}
+	return r, nil
+}
+
+// UnmarshalJSON keeps a copy of data.
+func (r *Raw) UnmarshalJSON(data []byte) error {
+	*r = append((*r)[:0], data...)
+	return nil
+}
+
+var null = []byte("null")
+
+// messages returns one empty value of each type of the protocol.
+func messages() []any {
+	return []any{
+		new(NonceAttempt), new(AllocateResult), new(MarkResult), new(StatusResult), new(Allocation),
+		new(ListResult), new(FloorResult), new(Event), new(InfoResult), new(Limits), new(Figure),
+		new(StatsResult), new(Error), new(ErrorData), new(HoldState),
+		new(AllocateParams), new(MarkUsedParams), new(MarkRecyclableParams), new(StatusParams),
+		new(ListParams), new(SetFloorParams), new(SubscribeParams), new(Guard),
+	}
+}
+
+// WarmUp compiles the codec of every type of the protocol. Call it once before
+// serving: otherwise each goroutine that is among the first to meet a type
+// compiles it for itself.
+func WarmUp() error {
+	for _, m := range messages() {
+		if err := json.MarshalWrite(io.Discard, m, encoding); err != nil {
+			return err
+		}
+		if err := json.Unmarshal([]byte("{}"), m); err != nil {
+			return err
+		}
+	}
+	new(Frame).Decode([]byte("{}"))
+	// Without params most of these refuse, after they compiled their type.
+	DecodeAllocate(nil)
+	DecodeMarkUsed(nil)
+	DecodeMarkRecyclable(nil)
+	DecodeStatus(nil)
+	DecodeList(nil)
+	DecodeSetFloor(nil)
+	DecodeSubscribe([]byte(`["events"]`))
+	DecodeSubscribe([]byte("{}"))
+	DecodeUnsubscribe(nil)
+	_ = DecodeNone(nil)
+	return nil
+}

@@ -1,0 +1,108 @@
+package wire
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestWarmUpKnowsEveryType(t *testing.T) {
+	if err := WarmUp(); err != nil {
+		t.Fatal(err)
+	}
+	var known []string
+	for _, m := range messages() {
+		known = append(known, reflect.TypeOf(m).Elem().Name())
+	}
+	notOnTheWire := []string{"Frame", "Call"}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok || !spec.Name.IsExported() {
+				return true
+			}
+			if _, ok := spec.Type.(*ast.StructType); ok && !slices.Contains(known, spec.Name.Name) && !slices.Contains(notOnTheWire, spec.Name.Name) {
+				t.Errorf("%s: messages() does not list %s", file, spec.Name.Name)
+			}
+			return true
+		})
+	}
+}
+
+func TestNothingElseImportsTheCodecLibrary(t *testing.T) {
+	here := 0
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && path != ".." && strings.HasPrefix(d.Name(), ".") {
+			return fs.SkipDir
+		}
+		if d.IsDir() || filepath.Ext(path) != ".go" {
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, spec := range parsed.Imports {
+			name, err := strconv.Unquote(spec.Path.Value)
+			switch {
+			case err != nil:
+				return err
+			case !strings.HasPrefix(name, "github.com/goccy/go-json"):
+			case filepath.Dir(path) == filepath.Join("..", "wire"):
+				here++
+			default:
+				t.Errorf("%s imports %s", path, name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if here == 0 {
+		t.Error("not even this package imports it: the walk saw nothing")
+	}
+}
+
+func TestPositionsAndNamesAreTheSame(t *testing.T) {
+	// Each of the decoders is asked by name for what it accepts by position.
+	tests := []struct{ method, byPosition, byName string }{
+		{MethodAllocate, `["a",2,"r",3,{"key":"k"}]`, `{"signer":"a","count":2,"requestId":"r","holdMs":3,"guard":{"key":"k"}}`},
+		{MethodMarkUsed, `["a",1,"h",2,{"key":"k"}]`, `{"signer":"a","nonce":1,"txHash":"h","attempt":2,"guard":{"key":"k"}}`},
+		{MethodMarkRecyclable, `["a",1,"r",2,{"key":"k"}]`, `{"signer":"a","nonce":1,"reason":"r","attempt":2,"guard":{"key":"k"}}`},
+		{MethodStatus, `["a"]`, `{"signer":"a"}`},
+		{MethodList, `["a","HELD",1,2]`, `{"signer":"a","status":"HELD","from":1,"limit":2}`},
+		{MethodSetFloor, `["a",1]`, `{"signer":"a","floor":1}`},
+		{MethodSubscribe, `["events",{"signers":["a"]}]`, `{"signers":["a"]}`},
+		{MethodUnsubscribe, `["0x1"]`, `{"id":"0x1"}`},
+	}
+	for _, test := range tests {
+		positional, err := decoders[test.method]([]byte(test.byPosition))
+		if err != nil {
+			t.Errorf("%s: %v", test.byPosition, err)
+		}
+		for _, form := range []string{test.byName, "[" + test.byName + "]"} {
+			if named, err := decoders[test.method]([]byte(form)); err != nil || !reflect.DeepEqual(named, positional) {
+				t.Errorf("%s: got %+v, %v; by position %+v", form, named, err, positional)
+			}
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package wire
+
+import "math"
+
+// AllocateParams are the params of nonce_allocate.
+type AllocateParams struct {
+	Signer    string `json:"signer"`
+	Count     int64  `json:"count,omitempty"`     // from 1; 1 when absent
+	RequestID string `json:"requestId,omitempty"` // empty: none
+	HoldMs    int64  `json:"holdMs,omitempty"`    // from 1; 0: the gateway's default
+	Guard     *Guard `json:"guard,omitempty"`
+}
+
+// MarkUsedParams are the params of nonce_markUsed.
+type MarkUsedParams struct {
+	Signer  string `json:"signer"`
+	Nonce   int64  `json:"nonce"`
+	TxHash  string `json:"txHash"`
+	Attempt int64  `json:"attempt,omitempty"` // from 1; 1 when absent
+	Guard   *Guard `json:"guard,omitempty"`
+}
+
+// MarkRecyclableParams are the params of nonce_markRecyclable.
+type MarkRecyclableParams struct {
+	Signer  string `json:"signer"`
+	Nonce   int64  `json:"nonce"`
+	Reason  string `json:"reason,omitempty"`
+	Attempt int64  `json:"attempt,omitempty"` // from 1; 1 when absent
+	Guard   *Guard `json:"guard,omitempty"`
+}
+
+// StatusParams are the params of nonce_status.
+type StatusParams struct {
+	Signer string `json:"signer"`
+}
+
+// ListParams are the params of nonce_list.
+type ListParams struct {
+	Signer string `json:"signer"`
+	Status string `json:"status,omitempty"` // one of the three states; empty: all
+	From   int64  `json:"from,omitempty"`   // the lowest nonce wanted
+	Limit  int64  `json:"limit,omitempty"`  // 1 to MaxListLimit; 100 when absent
+}
+
+// SetFloorParams are the params of nonce_setFloor.
+type SetFloorParams struct {
+	Signer string `json:"signer"`
+	Floor  int64  `json:"floor"`
+}
+
+// SubscribeParams are the params of nonce_subscribe. By name there are only the
+// signers, because there is only one topic.
+type SubscribeParams struct {
+	Topic   string   `json:"-"`                 // TopicEvents
+	Signers []string `json:"signers,omitempty"` // nil: all
+}
+
+// TopicEvents is what can be subscribed to.
+const TopicEvents = "events"
+
+// Guard names a submission, so that the same one is not made twice at a time.
+type Guard struct {
+	Key        string `json:"key"`
+	IntervalMs int64  `json:"intervalMs,omitempty"` // 100 to 600000; 10000 when absent
+	Keep       bool   `json:"keep,omitempty"`       // guard for the interval, not only until answered
+}
+
+// The bounds of parameters that nothing can configure, and what stands for one
+// that is not given.
+const (
+	DefaultListLimit = 100
+	MaxListLimit     = 1000
+
+	DefaultGuardMs = 10_000
+	MinGuardMs     = 100
+	MaxGuardMs     = 600_000
+)
+
+// DecodeAllocate decodes the params of nonce_allocate. Like that of all the
+// decoders here, its error is invalid_params and names the field and the rule;
+// with an error the value means nothing. Absent parameters have their defaults.
+func DecodeAllocate(params []byte) (AllocateParams, *Error) {
+	var given struct {
+		Signer    text        `json:"signer"`
+		Count     number      `json:"count"`
+		RequestID text        `json:"requestId"`
+		HoldMs    number      `json:"holdMs"`
+		Guard     *guardGiven `json:"guard"`
+	}
+	c := checker{bind(params, &given, "signer", "count", "requestId", "holdMs", "guard")}
+	p := AllocateParams{
+		Signer:    c.needText("signer", given.Signer),
+		Count:     c.between("count", given.Count, 1, 1, math.MaxInt64),
+		RequestID: c.notEmpty("requestId", given.RequestID),
+		HoldMs:    c.between("holdMs", given.HoldMs, 0, 1, math.MaxInt64),
+		Guard:     c.guard(given.Guard),
+	}
+	return p, c.err
+}
+
+// DecodeMarkUsed decodes the params of nonce_markUsed.
+func DecodeMarkUsed(params []byte) (MarkUsedParams, *Error) {
+	var given struct {
+		Signer  text        `json:"signer"`
+		Nonce   number      `json:"nonce"`
+		TxHash  text        `json:"txHash"`
+		Attempt number      `json:"attempt"`
+		Guard   *guardGiven `json:"guard"`
+	}
+	c := checker{bind(params, &given, "signer", "nonce", "txHash", "attempt", "guard")}
+	p := MarkUsedParams{
+		Signer:  c.needText("signer", given.Signer),
+		Nonce:   c.needNumber("nonce", given.Nonce),
+		TxHash:  c.needText("txHash", given.TxHash),
+		Attempt: c.between("attempt", given.Attempt, 1, 1, math.MaxInt64),
+		Guard:   c.guard(given.Guard),
+	}
+	return p, c.err
+}
+
+// DecodeMarkRecyclable decodes the params of nonce_markRecyclable.
+func DecodeMarkRecyclable(params []byte) (MarkRecyclableParams, *Error) {
+	var given struct {
+		Signer  text        `json:"signer"`
+		Nonce   number      `json:"nonce"`
+		Reason  text        `json:"reason"`
+		Attempt number      `json:"attempt"`
+		Guard   *guardGiven `json:"guard"`
+	}
+	c := checker{bind(params, &given, "signer", "nonce", "reason", "attempt", "guard")}
+	p := MarkRecyclableParams{
+		Signer:  c.needText("signer", given.Signer),
+		Nonce:   c.needNumber("nonce", given.Nonce),
+		Reason:  given.Reason.value,
+		Attempt: c.between("attempt", given.Attempt, 1, 1, math.MaxInt64),
+		Guard:   c.guard(given.Guard),
+	}
+	return p, c.err
+}
+
+// DecodeStatus decodes the params of nonce_status.
+func DecodeStatus(params []byte) (StatusParams, *Error) {
+	var given struct {
+		Signer text `json:"signer"`
+	}
+	c := checker{bind(params, &given, "signer")}
+	p := StatusParams{Signer: c.needText("signer", given.Signer)}
+	return p, c.err
+}
+
+// DecodeList decodes the params of nonce_list.
+func DecodeList(params []byte) (ListParams, *Error) {
+	var given struct {
+		Signer text   `json:"signer"`
+		Status text   `json:"status"`
+		From   number `json:"from"`
+		Limit  number `json:"limit"`
+	}
+	c := checker{bind(params, &given, "signer", "status", "from", "limit")}
+	p := ListParams{
+		Signer: c.needText("signer", given.Signer),
+		Status: c.oneOf("status", given.Status, StatusHeld, StatusReleased, StatusConsumed),
+		From:   given.From.value,
+		Limit:  c.between("limit", given.Limit, DefaultListLimit, 1, MaxListLimit),
+	}
+	return p, c.err
+}
+
+// DecodeSetFloor decodes the params of nonce_setFloor.
+func DecodeSetFloor(params []byte) (SetFloorParams, *Error) {
+	var given struct {
+		Signer text   `json:"signer"`
+		Floor  number `json:"floor"`
+	}
+	c := checker{bind(params, &given, "signer", "floor")}
+	p := SetFloorParams{
+		Signer: c.needText("signer", given.Signer),
+		Floor:  c.needNumber("floor", given.Floor),
+	}
+	return p, c.err
+}
+
+// DecodeSubscribe decodes the params of nonce_subscribe: ["events"],
+// ["events", {signers}], or {signers}.
+func DecodeSubscribe(params []byte) (SubscribeParams, *Error) {
+	var c checker
+	filter, named := single(params)
+	if !named || len(params) == 0 {
+		var given struct {
+			Topic  text `json:"topic"`
+			Filter Raw  `json:"filter"`
+		}
+		c.err = bind(params, &given, "topic", "filter")
+		c.needText("topic", given.Topic)
+		c.oneOf("topic", given.Topic, TopicEvents)
+		filter = c.object("filter", given.Filter)
+	}
+	var given struct {
+		Signers []text `json:"signers"`
+	}
+	if c.err == nil {
+		c.err = bindObject(filter, &given)
+	}
+	return SubscribeParams{Topic: TopicEvents, Signers: c.texts("signers", given.Signers)}, c.err
+}
+
+// DecodeUnsubscribe decodes the params of nonce_unsubscribe, the id of the
+// subscription.
+func DecodeUnsubscribe(params []byte) (string, *Error) {
+	var given struct {
+		ID text `json:"id"`
+	}
+	c := checker{bind(params, &given, "id")}
+	id := c.needText("id", given.ID)
+	return id, c.err
+}
+
+// DecodeNone refuses params for a method that takes none.
+func DecodeNone(params []byte) *Error {
+	var given struct{}
+	return bind(params, &given)
+}
+
+// guardGiven is a Guard as a client gave it.
+type guardGiven struct {
+	Key        text   `json:"key"`
+	IntervalMs number `json:"intervalMs"`
+	Keep       bool   `json:"keep"`
+}

@@ -1,0 +1,200 @@
+package wire
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+const signer = "eip155:1:0xab16a96d359ec26a11e2c2b3d8f8b8942d5bfcdb"
+
+// decoders is every decoder of params, by its method.
+var decoders = map[string]func([]byte) (any, *Error){
+	MethodAllocate:       erase(DecodeAllocate),
+	MethodMarkUsed:       erase(DecodeMarkUsed),
+	MethodMarkRecyclable: erase(DecodeMarkRecyclable),
+	MethodStatus:         erase(DecodeStatus),
+	MethodList:           erase(DecodeList),
+	MethodSetFloor:       erase(DecodeSetFloor),
+	MethodSubscribe:      erase(DecodeSubscribe),
+	MethodUnsubscribe:    erase(DecodeUnsubscribe),
+	MethodInfo:           func(p []byte) (any, *Error) { return nil, DecodeNone(p) },
+}
+
+func erase[T any](decode func([]byte) (T, *Error)) func([]byte) (any, *Error) {
+	return func(params []byte) (any, *Error) { return decode(params) }
+}
+
+func TestAcceptedParams(t *testing.T) {
+	const max = 1<<63 - 1
+	tests := []struct {
+		method, params string
+		want           any
+	}{
+		{MethodAllocate, `{"signer":"a"}`, AllocateParams{Signer: "a", Count: 1}},
+		{MethodAllocate, ` [ {"signer":"a"} ] `, AllocateParams{Signer: "a", Count: 1}},
+		{MethodAllocate, `["a"]`, AllocateParams{Signer: "a", Count: 1}},
+		{MethodAllocate, `["a",null,null,null,null]`, AllocateParams{Signer: "a", Count: 1}},
+		{MethodAllocate, `{"signer":"a","count":null,"requestId":null,"holdMs":null,"guard":null}`, AllocateParams{Signer: "a", Count: 1}},
+		{MethodAllocate, `["a",3,"r",5000,{"key":"k"}]`,
+			AllocateParams{Signer: "a", Count: 3, RequestID: "r", HoldMs: 5000, Guard: &Guard{Key: "k", IntervalMs: 10000}}},
+		{MethodAllocate, `{"guard":{"keep":true,"intervalMs":600000,"key":"k"},"holdMs":"0x1","requestId":"r","count":"0xFf","signer":"a"}`,
+			AllocateParams{Signer: "a", Count: 255, RequestID: "r", HoldMs: 1, Guard: &Guard{Key: "k", IntervalMs: 600000, Keep: true}}},
+		{MethodAllocate, `{"signer":"\u0061\n","count":"\u0030x1"}`, AllocateParams{Signer: "a\n", Count: 1}},
+		{MethodAllocate, `{"signer":""}`, AllocateParams{Count: 1}},
+		{MethodMarkUsed, `{"signer":"a","nonce":0,"txHash":"0x1"}`, MarkUsedParams{Signer: "a", TxHash: "0x1", Attempt: 1}},
+		{MethodMarkUsed, `["a","0x7fffffffffffffff","0x1",2]`, MarkUsedParams{Signer: "a", Nonce: max, TxHash: "0x1", Attempt: 2}},
+		{MethodMarkUsed, `["a",9223372036854775807,"0x1",null,{"key":"k","intervalMs":100}]`,
+			MarkUsedParams{Signer: "a", Nonce: max, TxHash: "0x1", Attempt: 1, Guard: &Guard{Key: "k", IntervalMs: 100}}},
+		{MethodMarkRecyclable, `["a","0x0"]`, MarkRecyclableParams{Signer: "a", Attempt: 1}},
+		{MethodMarkRecyclable, `{"signer":"a","nonce":1,"reason":"dropped","attempt":2}`,
+			MarkRecyclableParams{Signer: "a", Nonce: 1, Reason: "dropped", Attempt: 2}},
+		{MethodStatus, `["a"]`, StatusParams{Signer: "a"}},
+		{MethodList, `["a"]`, ListParams{Signer: "a", Limit: 100}},
+		{MethodList, `{"signer":"a","status":"HELD","from":5,"limit":1000}`, ListParams{Signer: "a", Status: "HELD", From: 5, Limit: 1000}},
+		{MethodSetFloor, `["a",7]`, SetFloorParams{Signer: "a", Floor: 7}},
+		{MethodSubscribe, `["events"]`, SubscribeParams{Topic: "events"}},
+		{MethodSubscribe, `["events",null]`, SubscribeParams{Topic: "events"}},
+		{MethodSubscribe, `["events",{}]`, SubscribeParams{Topic: "events"}},
+		{MethodSubscribe, `["events",{"signers":["a","b"]}]`, SubscribeParams{Topic: "events", Signers: []string{"a", "b"}}},
+		{MethodSubscribe, `{}`, SubscribeParams{Topic: "events"}},
+		{MethodSubscribe, `[{"signers":["a"]}]`, SubscribeParams{Topic: "events", Signers: []string{"a"}}},
+		{MethodUnsubscribe, `["0x1"]`, "0x1"},
+		{MethodUnsubscribe, `{"id":"0x1"}`, "0x1"},
+		{MethodInfo, ``, nil},
+		{MethodInfo, `[]`, nil},
+		{MethodInfo, `{}`, nil},
+		{MethodInfo, `[{}]`, nil},
+	}
+	for _, test := range tests {
+		got, err := decoders[test.method]([]byte(test.params))
+		if err != nil {
+			t.Errorf("%s %s: %v", test.method, test.params, err)
+		} else if !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s %s: got %+v, want %+v", test.method, test.params, got, test.want)
+		}
+	}
+}
+
+func TestRefusedParamsNameFieldAndRule(t *testing.T) {
+	tests := []struct{ method, params, want string }{
+		// the form
+		{MethodAllocate, ``, "signer: is required"},
+		{MethodAllocate, `[]`, "signer: is required"},
+		{MethodAllocate, `null`, "params: must be an object or an array"},
+		{MethodAllocate, `"a"`, "params: must be an object or an array"},
+		{MethodAllocate, `7`, "params: must be an object or an array"},
+		{MethodAllocate, `{"signer":"a"`, "params: must be valid JSON"},
+		{MethodAllocate, `{"signer":"a"} 1`, "params: must be valid JSON"},
+		{MethodAllocate, `["a"`, "params: must be valid JSON"},
+		{MethodAllocate, `[`, "params: must be valid JSON"},
+		{MethodAllocate, `["a"]["b"]`, "params: must be valid JSON"},
+		{MethodAllocate, "[{\"signer\":\"a\"}]\u00a0", "params: must be valid JSON"},
+		{MethodAllocate, `[{"signer":"a"}x`, "params: must be valid JSON"},
+		{MethodAllocate, "{\"signer\":\"\xff\"}", "params: must be valid JSON"},
+		{MethodAllocate, `[{"signer":"a"},{"signer":"b"}]`, "signer: must be a string"},
+		{MethodAllocate, `["a",1,"r",5,null,null]`, "params: 6 given by position, at most 5 allowed"},
+		{MethodStatus, `["a","b","c"]`, "params: 3 given by position, at most 1 allowed"},
+		{MethodInfo, `[null]`, "params: 1 given by position, at most 0 allowed"},
+		{MethodInfo, `{"a":1}`, "a: unknown name"},
+
+		// names
+		{MethodAllocate, `{"signer":"a","cuont":1}`, "cuont: unknown name"},
+		{MethodAllocate, `{"Signer":"a"}`, "Signer: unknown name"},
+		{MethodAllocate, `{"signer":"a","":1}`, ": unknown name"},
+		{MethodAllocate, `{"signer":"a","a/b~c":1}`, "a/b~c: unknown name"},
+		{MethodAllocate, `{"` + strings.Repeat("é", 40) + `":1}`, strings.Repeat("é", 32) + "…: unknown name"},
+		{MethodAllocate, `{"signer":"a","signer":"b"}`, "signer: given twice"},
+		{MethodAllocate, `{"signer":"a","s\u0069gner":"b"}`, "signer: given twice"},
+		{MethodAllocate, `[{"signer":"a","signer":"b"}]`, "signer: given twice"},
+		{MethodAllocate, `{"signer":"a","guard":{"key":"k","key":"k"}}`, "guard.key: given twice"},
+		{MethodAllocate, `{"signer":"a","guard":{"kay":"k"}}`, "guard.kay: unknown name"},
+
+		// strings
+		{MethodAllocate, `{"count":1}`, "signer: is required"},
+		{MethodAllocate, `{"signer":null}`, "signer: is required"},
+		{MethodAllocate, `[null,1]`, "signer: is required"},
+		{MethodAllocate, `{"signer":1}`, "signer: must be a string"},
+		{MethodAllocate, `{"signer":["a"]}`, "signer: must be a string"},
+		{MethodAllocate, `{"signer":"a","requestId":7}`, "requestId: must be a string"},
+		{MethodAllocate, `{"signer":"a","requestId":""}`, "requestId: must not be empty"},
+		{MethodMarkUsed, `["a",1]`, "txHash: is required"},
+		{MethodMarkUsed, `["a",1,true]`, "txHash: must be a string"},
+		{MethodMarkRecyclable, `["a",1,{}]`, "reason: must be a string"},
+		{MethodList, `["a","held"]`, "status: must be HELD or RELEASED or CONSUMED"},
+		{MethodList, `["a",""]`, "status: must be HELD or RELEASED or CONSUMED"},
+		{MethodUnsubscribe, `[]`, "id: is required"},
+		{MethodUnsubscribe, `[7]`, "id: must be a string"},
+
+		// numbers
+		{MethodMarkUsed, `{"signer":"a","txHash":"0x1"}`, "nonce: is required"},
+		{MethodMarkUsed, `["a",null,"0x1"]`, "nonce: is required"},
+		{MethodMarkUsed, `["a",true,"0x1"]`, `nonce: must be a number or a "0x" quantity`},
+		{MethodMarkUsed, `["a",[],"0x1"]`, `nonce: must be a number or a "0x" quantity`},
+		{MethodMarkUsed, `["a","7","0x1"]`, `nonce: must be a number or a "0x" quantity`},
+		{MethodMarkUsed, `["a","","0x1"]`, `nonce: must be a number or a "0x" quantity`},
+		{MethodMarkUsed, `["a","0X7","0x1"]`, `nonce: must be a number or a "0x" quantity`},
+		{MethodMarkUsed, `["a","-0x7","0x1"]`, `nonce: must be a number or a "0x" quantity`},
+		{MethodMarkUsed, `["a",1.5,"0x1"]`, "nonce: must be a whole number without fraction or exponent"},
+		{MethodMarkUsed, `["a",1.0,"0x1"]`, "nonce: must be a whole number without fraction or exponent"},
+		{MethodMarkUsed, `["a",1e3,"0x1"]`, "nonce: must be a whole number without fraction or exponent"},
+		{MethodMarkUsed, `["a",-1,"0x1"]`, "nonce: must not be negative"},
+		{MethodMarkUsed, `["a",-0.5,"0x1"]`, "nonce: must not be negative"},
+		{MethodMarkUsed, `["a",9223372036854775808,"0x1"]`, "nonce: must be at most 9223372036854775807"},
+		{MethodMarkUsed, `["a",99999999999999999999999999999999999999999,"0x1"]`, "nonce: must be at most 9223372036854775807"},
+		{MethodMarkUsed, `["a","0x8000000000000000","0x1"]`, "nonce: must be at most 9223372036854775807"},
+		{MethodMarkUsed, `["a","0x","0x1"]`, `nonce: must have a digit after "0x"`},
+		{MethodMarkUsed, `["a","0x00","0x1"]`, `nonce: must not have leading zeros after "0x"`},
+		{MethodMarkUsed, `["a","0x07","0x1"]`, `nonce: must not have leading zeros after "0x"`},
+		{MethodMarkUsed, `["a","0x1g","0x1"]`, `nonce: must have only hexadecimal digits after "0x"`},
+		{MethodMarkUsed, `["a","0x1_0","0x1"]`, `nonce: must have only hexadecimal digits after "0x"`},
+		{MethodMarkUsed, `["a","0x+1","0x1"]`, `nonce: must have only hexadecimal digits after "0x"`},
+		{MethodMarkUsed, `["a","0x1 ","0x1"]`, `nonce: must have only hexadecimal digits after "0x"`},
+		{MethodSetFloor, `["a",-1]`, "floor: must not be negative"},
+		{MethodSetFloor, `["a"]`, "floor: is required"},
+		{MethodMarkUsed, `["a",1,"0x1",0]`, "attempt: must be at least 1"},
+		{MethodMarkRecyclable, `["a",1,null,"0x0"]`, "attempt: must be at least 1"},
+		{MethodAllocate, `{"signer":"a","count":0}`, "count: must be at least 1"},
+		{MethodAllocate, `{"signer":"a","count":-9223372036854775808}`, "count: must not be negative"},
+		{MethodAllocate, `{"signer":"a","holdMs":0}`, "holdMs: must be at least 1"},
+		{MethodList, `{"signer":"a","limit":0}`, "limit: must be at least 1"},
+		{MethodList, `{"signer":"a","limit":1001}`, "limit: must be at most 1000"},
+		{MethodList, `{"signer":"a","from":-1}`, "from: must not be negative"},
+
+		// guard
+		{MethodAllocate, `{"signer":"a","guard":"k"}`, "guard: must be an object"},
+		{MethodAllocate, `{"signer":"a","guard":{}}`, "guard.key: is required"},
+		{MethodAllocate, `{"signer":"a","guard":{"key":""}}`, "guard.key: must not be empty"},
+		{MethodAllocate, `{"signer":"a","guard":{"key":"k","intervalMs":99}}`, "guard.intervalMs: must be at least 100"},
+		{MethodMarkUsed, `["a",1,"0x1",1,{"key":"k","intervalMs":600001}]`, "guard.intervalMs: must be at most 600000"},
+		{MethodMarkRecyclable, `["a",1,"r",1,{"key":"k","keep":1}]`, "guard.keep: must be true or false"},
+
+		// subscriptions
+		{MethodSubscribe, ``, "topic: is required"},
+		{MethodSubscribe, `[]`, "topic: is required"},
+		{MethodSubscribe, `[null]`, "topic: is required"},
+		{MethodSubscribe, `["newHeads"]`, "topic: must be events"},
+		{MethodSubscribe, `[7]`, "topic: must be a string"},
+		{MethodSubscribe, `["events",["a"]]`, "filter: must be an object"},
+		{MethodSubscribe, `["events",{"signer":"a"}]`, "signer: unknown name"},
+		{MethodSubscribe, `["events",{"signers":"a"}]`, "signers: must be an array of strings"},
+		{MethodSubscribe, `["events",{"signers":[]}]`, "signers: must not be empty"},
+		{MethodSubscribe, `["events",{"signers":["a",7]}]`, "signers.1: must be a string"},
+		{MethodSubscribe, `["events",{"signers":["a",null]}]`, "signers: must be an array of strings"},
+		{MethodSubscribe, `["events",{},{}]`, "params: 3 given by position, at most 2 allowed"},
+		{MethodSubscribe, `{"topic":"events"}`, "topic: unknown name"},
+	}
+	for _, test := range tests {
+		_, err := decoders[test.method]([]byte(test.params))
+		if err == nil {
+			t.Errorf("%s %s: accepted, want %q", test.method, test.params, test.want)
+			continue
+		}
+		if err.Code != CodeInvalidParams || err.Data.Reason != "invalid_params" || err.Message != "invalid_params: "+test.want {
+			t.Errorf("%s %s:\n got %d %s %q\nwant %q", test.method, test.params, err.Code, err.Data.Reason, err.Message, test.want)
+		}
+		if want, _, _ := strings.Cut(test.want, ": "); err.Data.Field != want {
+			t.Errorf("%s %s: got field %q, want %q", test.method, test.params, err.Data.Field, want)
+		}
+	}
+}

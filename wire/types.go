@@ -1,0 +1,258 @@
+package wire
+
+import "strconv"
+
+// The methods of the protocol. eth_subscribe and eth_unsubscribe are aliases of
+// the two subscription methods, for clients that can say nothing else.
+const (
+	MethodAllocate       = "nonce_allocate"
+	MethodMarkUsed       = "nonce_markUsed"
+	MethodMarkRecyclable = "nonce_markRecyclable"
+	MethodStatus         = "nonce_status"
+	MethodList           = "nonce_list"
+	MethodSetFloor       = "nonce_setFloor"
+	MethodSubscribe      = "nonce_subscribe"
+	MethodUnsubscribe    = "nonce_unsubscribe"
+	MethodSubscription   = "nonce_subscription"
+	MethodEthSubscribe   = "eth_subscribe"
+	MethodEthUnsubscribe = "eth_unsubscribe"
+	MethodEthSub         = "eth_subscription"
+	MethodInfo           = "gateway_info"
+	MethodStats          = "gateway_stats"
+)
+
+// The states of an allocation, as they are written on the wire.
+const (
+	StatusHeld     = "HELD"
+	StatusReleased = "RELEASED"
+	StatusConsumed = "CONSUMED"
+)
+
+// The types of an event.
+const (
+	EventAllocated = "allocated"
+	EventUsed      = "used"
+	EventReleased  = "released"
+	EventExpired   = "expired"
+	EventFloor     = "floor"
+)
+
+// NonceAttempt is one nonce of an allocation and its generation, from 1.
+type NonceAttempt struct {
+	Nonce   int64 `json:"nonce"`
+	Attempt int64 `json:"attempt"`
+}
+
+// AllocateResult answers nonce_allocate. Nonce is the lowest; Nonces is present
+// when more than one was asked for. HoldMs is what was left of the hold at the
+// commit; a client counts it from the moment it sent the request, which can
+// only make it stop sooner.
+type AllocateResult struct {
+	Signer       string         `json:"signer"`
+	Nonce        int64          `json:"nonce"`
+	Attempt      int64          `json:"attempt"`
+	FencingToken int64          `json:"fencingToken"`
+	HeldUntil    Time           `json:"heldUntil"`
+	HoldMs       int64          `json:"holdMs"`
+	Nonces       []NonceAttempt `json:"nonces,omitempty"`
+}
+
+// MarkResult answers nonce_markUsed and nonce_markRecyclable.
+type MarkResult struct {
+	Signer  string `json:"signer"`
+	Nonce   int64  `json:"nonce"`
+	Attempt int64  `json:"attempt"`
+	Status  string `json:"status"`
+	TxHash  string `json:"txHash,omitempty"`
+}
+
+// StatusResult answers nonce_status. An overdue hold counts as released.
+type StatusResult struct {
+	Signer       string `json:"signer"`
+	Next         int64  `json:"next"`
+	Floor        int64  `json:"floor"`
+	Held         int64  `json:"held"`
+	Released     int64  `json:"released"`
+	Consumed     int64  `json:"consumed"`
+	LowestHeld   *int64 `json:"lowestHeld,omitempty"`
+	Owner        string `json:"owner,omitempty"`
+	FencingToken int64  `json:"fencingToken"`
+	Version      int64  `json:"version"`
+	LeaseUntil   *Time  `json:"leaseUntil,omitempty"`
+}
+
+// Allocation is one row of nonce_list.
+type Allocation struct {
+	Nonce     int64  `json:"nonce"`
+	Status    string `json:"status"`
+	Attempt   int64  `json:"attempt"`
+	TxHash    string `json:"txHash,omitempty"`
+	Reason    string `json:"reason,omitempty"`
+	HeldUntil *Time  `json:"heldUntil,omitempty"`
+	RequestID string `json:"requestId,omitempty"`
+	UpdatedAt Time   `json:"updatedAt"`
+}
+
+// ListResult answers nonce_list. NextFrom is where the next page begins, absent
+// on the last page.
+type ListResult struct {
+	Allocations []Allocation `json:"allocations"`
+	NextFrom    *int64       `json:"nextFrom,omitempty"`
+}
+
+// FloorResult answers nonce_setFloor.
+type FloorResult struct {
+	Signer string `json:"signer"`
+	Floor  int64  `json:"floor"`
+	Next   int64  `json:"next"`
+}
+
+// Event is what a subscriber receives. Missed is the number of events that were
+// dropped on this subscription before this one, because its client read slowly.
+type Event struct {
+	Type    string `json:"type"`
+	Signer  string `json:"signer"`
+	Nonce   int64  `json:"nonce"`
+	Attempt int64  `json:"attempt"`
+	TxHash  string `json:"txHash,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Version int64  `json:"version"`
+	At      Time   `json:"at"`
+	Missed  int64  `json:"missed,omitempty"`
+}
+
+// InfoResult answers gateway_info.
+type InfoResult struct {
+	Node        string `json:"node"`
+	Incarnation int64  `json:"incarnation"`
+	Version     string `json:"version"`
+	Engine      string `json:"engine"`
+	Mode        string `json:"mode"`
+	Limits      Limits `json:"limits"`
+}
+
+// Limits are the bounds a client meets, so that it need not find them by error.
+type Limits struct {
+	MaxCount        int64 `json:"maxCount"`
+	MaxBatch        int64 `json:"maxBatch"`
+	MaxMessageBytes int64 `json:"maxMessageBytes"`
+	MaxInflight     int64 `json:"maxInflight"`
+	MaxHolds        int64 `json:"maxHolds"`
+	MinHoldMs       int64 `json:"minHoldMs"`
+	MaxHoldMs       int64 `json:"maxHoldMs"`
+	DefaultHoldMs   int64 `json:"defaultHoldMs"`
+	MaxListLimit    int64 `json:"maxListLimit"`
+}
+
+// Figure is one distribution of the ws_perf log line, in milliseconds.
+type Figure struct {
+	Count int64   `json:"count"`
+	P50   float64 `json:"p50"`
+	P95   float64 `json:"p95"`
+	P99   float64 `json:"p99"`
+	Max   float64 `json:"max"`
+}
+
+// StatsResult answers gateway_stats and is the body of the ws_perf log line:
+// the figures of the last complete interval.
+type StatsResult struct {
+	IntervalMs      int64  `json:"intervalMs"`
+	Connections     int64  `json:"connections"`
+	EncodeQueueMs   Figure `json:"encodeQueueMs"`
+	EncodeMs        Figure `json:"encodeMs"`
+	PostDBQueueMs   Figure `json:"postDbQueueMs"`
+	WriteQueueMs    Figure `json:"writeQueueMs"`
+	WorkerQueueMs   Figure `json:"workerQueueMs"`
+	CommitMs        Figure `json:"commitMs"`
+	BusyReject      int64  `json:"busy_reject"`
+	DropUnwritable  int64  `json:"drop_unwritable"`
+	KickSlow        int64  `json:"kick_slow"`
+	CommitBatchSize Figure `json:"commitBatchSize"`
+}
+
+// The codes of the protocol's errors.
+const (
+	CodeParseError      = -32700
+	CodeInvalidRequest  = -32600
+	CodeMethodNotFound  = -32601
+	CodeInvalidParams   = -32602
+	CodeInternal        = -32603
+	CodeServerBusy      = -32005
+	CodeNotOwner        = -32010
+	CodeFenced          = -32011
+	CodeUnavailable     = -32012
+	CodeConflict        = -32013
+	CodeNotFound        = -32014
+	CodeHoldLimit       = -32015
+	CodeDuplicateSubmit = -32016
+	CodeUnauthorized    = -32017
+	CodeForbidden       = -32018
+	CodeDraining        = -32019
+)
+
+// Error is the error object of a JSON-RPC reply. Data.Reason is the stable word
+// programs branch on; Message is "reason: sentence".
+type Error struct {
+	Code    int        `json:"code"`
+	Message string     `json:"message"`
+	Data    *ErrorData `json:"data,omitempty"`
+}
+
+// Error implements error with the code and the message.
+func (e *Error) Error() string { return e.Message + " (" + strconv.Itoa(e.Code) + ")" }
+
+// ErrorData says more about an error, each field where it applies.
+type ErrorData struct {
+	Reason       string      `json:"reason"`
+	Field        string      `json:"field,omitempty"`
+	Stage        string      `json:"stage,omitempty"`
+	Outcome      string      `json:"outcome,omitempty"`
+	RetryAfterMs int64       `json:"retryAfterMs,omitempty"`
+	OwnerNode    string      `json:"ownerNode,omitempty"`
+	OwnerURL     string      `json:"ownerUrl,omitempty"`
+	Signer       string      `json:"signer,omitempty"`
+	Nonce        *int64      `json:"nonce,omitempty"`
+	Status       string      `json:"status,omitempty"`
+	Attempt      int64       `json:"attempt,omitempty"`
+	TxHash       string      `json:"txHash,omitempty"`
+	HeldUntil    *Time       `json:"heldUntil,omitempty"`
+	Nonces       []HoldState `json:"nonces,omitempty"`
+	Limit        int64       `json:"limit,omitempty"`
+}
+
+// HoldState is the present state of one nonce of a repeated request whose hold
+// has ended.
+type HoldState struct {
+	Nonce   int64  `json:"nonce"`
+	Attempt int64  `json:"attempt"`
+	Status  string `json:"status"`
+}
+
+// The values of ErrorData.Outcome with unavailable.
+const (
+	OutcomeNone    = "none"
+	OutcomeUnknown = "unknown"
+)
+
+// The values of ErrorData.Stage with server_busy.
+const (
+	StageConnection = "connection"
+	StageInflight   = "inflight"
+	StageWorker     = "worker"
+	StageEncode     = "encode"
+	StagePostDB     = "postdb"
+	StageForward    = "forward"
+)
+
+// Close codes of the gateway beyond RFC 6455's. 4500 and above mean: do not
+// reconnect.
+const (
+	CloseGoingAway      = 1001
+	CloseProtocolError  = 1002
+	CloseUnsupported    = 1003
+	ClosePolicy         = 1008
+	CloseTooLarge       = 1009
+	CloseInternal       = 1011
+	CloseServiceRestart = 1012
+	CloseSlowConsumer   = 4001
+)

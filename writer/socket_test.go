@@ -1,0 +1,118 @@
+package writer
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"noncegate/backpressure"
+)
+
+// dial upgrades a connection over loopback and gives its server side to a queue.
+// The server's socket buffer is small, so that a client that does not read is
+// noticed after kilobytes.
+func dial(t *testing.T, cfg *Config) (q *Queue, server, client *websocket.Conn) {
+	t.Helper()
+	pool := newEncodePool(t)
+	conns := make(chan *websocket.Conn, 1)
+	up := websocket.Upgrader{ReadBufferSize: 1024, WriteBufferSize: 1024}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, err := up.Upgrade(w, r, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		conns <- c
+	}))
+	t.Cleanup(s.Close)
+	client, resp, err := websocket.DefaultDialer.DialContext(context.Background(), "ws"+strings.TrimPrefix(s.URL, "http"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	t.Cleanup(func() { client.Close() })
+	server = <-conns
+	raw := server.NetConn()
+	if err := raw.(*net.TCPConn).SetWriteBuffer(4096); err != nil {
+		t.Fatal(err)
+	}
+	q = New(raw, pool, cfg)
+	t.Cleanup(func() { end(t, q) })
+	return q, server, client
+}
+
+func TestAnEstablishedClientUnderstandsReplyAndClose(t *testing.T) {
+	cfg := testConfig()
+	cfg.Marks = backpressure.Marks{Off: true, High: 1, Max: 1 << 20}
+	q, server, client := dial(t, cfg)
+	readEnded := make(chan struct{})
+	go func() { // the read loop of a connection, as far as closing goes
+		defer close(readEnded)
+		server.SetCloseHandler(func(int, string) error { return nil })
+		_, _, err := server.ReadMessage()
+		if !websocket.IsCloseError(err, 1012) {
+			t.Errorf("the peer answered %v", err)
+		}
+		q.PeerClosed()
+	}()
+	sizes := []int{0, 125, 126, 65535, 65536}
+	for _, n := range sizes {
+		push(t, q, sized(n))
+	}
+	q.Wake()
+	q.CloseAfterFlush(1012, "restart")
+	for _, n := range sizes {
+		kind, got, err := client.ReadMessage()
+		if err != nil || kind != websocket.TextMessage || len(got) != n {
+			t.Fatalf("got kind %d, %d bytes, %v, want %d bytes", kind, len(got), err, n)
+		}
+	}
+	_, _, err := client.ReadMessage()
+	if e, ok := errors.AsType[*websocket.CloseError](err); !ok || e.Code != 1012 || e.Text != "restart" {
+		t.Errorf("closed with %v", err)
+	}
+	<-q.Done()
+	<-readEnded
+	if !errors.Is(q.Cause(), ErrClosed) {
+		t.Errorf("cause %v", q.Cause())
+	}
+}
+
+func TestAClientThatNeverReadsCostsNoMoreThanItsCap(t *testing.T) {
+	cfg := testConfig()
+	cfg.Marks = backpressure.Marks{High: 64 << 10, Low: 16 << 10, Max: 256 << 10, SlowAfter: 50 * time.Millisecond, Pause: true, Drop: true, Kick: true}
+	dropped := make(chan struct{}, 1)
+	cfg.OnDrop = func(backpressure.DropReason) {
+		select {
+		case dropped <- struct{}{}:
+		default:
+		}
+	}
+	kicked := make(chan backpressure.KickReason, 1)
+	cfg.OnKick = func(r backpressure.KickReason) { kicked <- r }
+	q, _, _ := dial(t, cfg)
+	for q.Cause() == nil {
+		q.Notify(sized(1000), 1000)
+		q.mu.Lock()
+		if held := q.queued + q.unwritten; held > cfg.Marks.Max {
+			t.Errorf("%d bytes held of %d", held, cfg.Marks.Max)
+		}
+		q.mu.Unlock()
+	}
+	<-q.Done()
+	if reason := <-kicked; reason != backpressure.KickSlow {
+		t.Errorf("kicked with %q", reason)
+	}
+	select {
+	case <-dropped:
+	default:
+		t.Error("nothing was dropped before the kick")
+	}
+	checkEmpty(t, q)
+}

@@ -1,0 +1,147 @@
+package writer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"noncegate/backpressure"
+	"noncegate/encodepool"
+)
+
+// farewellTimeout bounds the write of a kicked client's close frame.
+const farewellTimeout = 100 * time.Millisecond
+
+// longGone is a deadline that ends a running write.
+var longGone = time.Unix(1, 0)
+
+// startWriteLocked reports whether the write goroutine must be started: there is
+// something to write and nobody writes.
+func (q *Queue) startWriteLocked() bool {
+	if q.writing || !q.writableLocked() {
+		return false
+	}
+	q.writing = true
+	return true
+}
+
+// writableLocked reports whether there is anything to write.
+func (q *Queue) writableLocked() bool {
+	return !q.closed && (q.ready != nil || len(q.ping) > 0 || len(q.pong) > 0 || q.closeDueLocked())
+}
+
+// closeDueLocked reports whether the close frame's turn has come: everything
+// before it was encoded.
+func (q *Queue) closeDueLocked() bool {
+	return q.sealed && !q.closed && !q.closeSent && !q.encoding && q.pending == nil
+}
+
+// writeLoop is the write goroutine. It writes until nothing is ready, and closes
+// the socket when the queue is closed.
+func (q *Queue) writeLoop() {
+	var b *batch
+	var err error
+	for {
+		if b = q.next(b, err); b == nil {
+			return
+		}
+		_, err = q.sock.Write(b.buf)
+	}
+}
+
+// next accounts for the batch that was written, nil at first, with the outcome of
+// its write, and takes the next one. Whether the client is too slow is asked
+// again here, just before the write. No batch: the goroutine must end.
+func (q *Queue) next(written *batch, err error) *batch {
+	now := clock()
+	q.mu.Lock()
+	if written != nil {
+		q.forgetLocked(written)
+		q.oldest = now // if an encode task has the next ones in hand, it corrects this
+		if q.ready != nil {
+			q.oldest = q.ready.encoded[0]
+		}
+	}
+	var t todo
+	switch {
+	case err != nil:
+		t = q.endLocked(writeFailure(err))
+	case q.closeSent && q.peerClosed:
+		t = q.endLocked(ErrClosed)
+	default:
+		t = q.judgeLocked(now)
+	}
+	b := q.takeLocked(now)
+	closed, cause := q.closed, q.cause
+	if b == nil && !closed {
+		q.writing = false
+	}
+	q.mu.Unlock()
+
+	q.do(t)
+	switch {
+	case b != nil:
+		for _, at := range b.encoded {
+			call(q.cfg.WriteQueue, now-at)
+		}
+	case closed:
+		q.hangUp(cause, err != nil)
+	}
+	return b
+}
+
+// takeLocked takes all that can be written and sets the deadline of the write.
+// The deadline is set under the lock so that endLocked, which moves it to the
+// past, cannot be overtaken. Control frames go behind the ready ones and share
+// their write.
+func (q *Queue) takeLocked(now time.Duration) *batch {
+	if !q.writableLocked() {
+		return nil
+	}
+	b := q.ready
+	q.ready = nil
+	if b == nil {
+		b = batches.Get().(*batch)
+	}
+	b.buf = append(append(b.buf, q.ping...), q.pong...)
+	q.ping, q.pong = nil, nil
+	if q.closeDueLocked() {
+		b.buf = append(b.buf, q.closeFrame...)
+		q.closeFrame, q.closeSent = nil, true
+	}
+	// This fails only on a broken socket, and then the write says so.
+	_ = q.sock.SetWriteDeadline(deadline(now, q.cfg.WriteTimeout))
+	return b
+}
+
+// forgetLocked stops counting a batch, which was written or is thrown away.
+func (q *Queue) forgetLocked(b *batch) {
+	q.unwritten -= b.bytes
+	q.msgs -= b.messages
+	putBatch(b)
+}
+
+// hangUp ends the write goroutine of a closed queue and closes the socket. A
+// kicked client is told so if no frame was cut in the middle and its connection
+// takes the few bytes at once. Behind a full one the attempt is pointless, and
+// the client sees the connection end.
+func (q *Queue) hangUp(cause error, midFrame bool) {
+	if _, kicked := errors.AsType[*KickError](cause); kicked && !midFrame {
+		_ = q.sock.SetWriteDeadline(deadline(clock(), farewellTimeout))
+		_, _ = q.sock.Write(encodepool.AppendClose(nil, q.cfg.KickCode, q.cfg.KickText))
+	}
+	_ = q.sock.Close() // whatever it says, the socket is not used again
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.writing = false
+	q.finishLocked()
+}
+
+// writeFailure turns the error of a write into the cause of the end.
+func writeFailure(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return &KickError{backpressure.KickWriteTimeout}
+	}
+	return fmt.Errorf("write: %w", err)
+}

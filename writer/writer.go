@@ -1,0 +1,154 @@
+// Package writer is the way out of a connection: one ordered queue that encodes
+// and then writes.
+//
+// It promises: messages leave in the order they were queued, whatever order the
+// pool runs its tasks in, because at most one task of a queue encodes and at most
+// one goroutine writes. A reply whose room was reserved is never refused while
+// the connection lives. Every message is released exactly once and every place
+// given back. What a queue holds is bounded in bytes, in messages and in age,
+// however slowly the client reads. What it does not promise: that what was
+// written arrives.
+//
+// A message goes through these stages:
+//
+//	Reserve → Push → Wake     the order is fixed at Push (or Notify)
+//	encode task               turns all that is queued into frames; never touches the socket
+//	write goroutine           writes all ready frames with one call, a deadline before each
+//
+// An idle queue has no goroutine, no timer and no buffer; both come on demand and
+// go when there is nothing left. The queue owns them: Kill or CloseAfterFlush
+// ends them, and Done tells when they are gone. The socket is written and closed
+// by the write goroutine only, so nobody else can be held up by it.
+package writer
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"noncegate/backpressure"
+	"noncegate/encodepool"
+	"noncegate/taskpool"
+)
+
+// Message is something to be sent as one text frame.
+type Message interface {
+	// Append appends the payload to dst and returns the result. It is called at
+	// most once, by a worker of the encode pool.
+	Append(dst []byte) ([]byte, error)
+	// Release is called exactly once, when the message was encoded or thrown
+	// away. It must not block nor call the queue.
+	Release()
+}
+
+// Socket is the part of a net.Conn that a queue uses.
+type Socket interface {
+	Write(p []byte) (int, error)
+	SetWriteDeadline(t time.Time) error // must not block, and must end a running Write when t is past
+	Close() error
+}
+
+// Pool runs encode tasks. Submit must not block as long as there are no more
+// tasks than reserved places, and must run every task once, in any order.
+type Pool interface {
+	TryReserve(share *backpressure.Share, n int) bool
+	Unreserve(share *backpressure.Share, n int)
+	Submit(t taskpool.Task)
+}
+
+var _ Pool = (*encodepool.Pool)(nil)
+
+// Config holds what the queues of all connections have in common. The functions
+// are called from the queue's goroutines and callers, outside its lock, and must
+// not block; each may be nil except OnEncodeError.
+type Config struct {
+	Marks backpressure.Marks
+	// MaxMessages bounds the messages one connection may have reserved, queued
+	// and unwritten together. At least its requests in flight, or it refuses
+	// before they do.
+	MaxMessages int
+	// Share is the most places of the encode pool one connection may hold.
+	Share int
+	// WriteTimeout bounds one write; a client whose connection takes nothing for
+	// so long is kicked.
+	WriteTimeout time.Duration
+	// CloseTimeout bounds an orderly close from CloseAfterFlush on: flushing,
+	// the close frame, and the peer's answer to it.
+	CloseTimeout time.Duration
+	// KickCode and KickText are the close frame of a kicked client.
+	KickCode int
+	KickText string
+
+	EncodeQueue func(time.Duration) // each message: queued → its encoding starts
+	Encode      func(time.Duration) // each message: its encoding
+	WriteQueue  func(time.Duration) // each message: encoded → its write starts
+
+	OnDrop func(backpressure.DropReason) // a notification was not queued
+	OnKick func(backpressure.KickReason) // the client was disconnected for being slow
+
+	// OnEncodeError learns that Append failed or panicked and returns what to
+	// send in its place; nothing is sent for nil.
+	OnEncodeError func(m Message, err error) []byte
+}
+
+// Validate names the setting that is wrong or contradicts another.
+func (c *Config) Validate() error {
+	switch {
+	case c.MaxMessages < 1:
+		return fmt.Errorf("writer: %d messages a connection, at least 1 is needed", c.MaxMessages)
+	case c.Share < 1:
+		return fmt.Errorf("writer: a share of %d encode places a connection, at least 1 is needed", c.Share)
+	case c.WriteTimeout <= 0 || c.CloseTimeout <= 0:
+		return fmt.Errorf("writer: write timeout %v and close timeout %v must be positive", c.WriteTimeout, c.CloseTimeout)
+	case c.OnEncodeError == nil:
+		return errors.New("writer: nobody to ask what to send when an encoding fails")
+	}
+	if err := c.Marks.Validate(); err != nil {
+		return fmt.Errorf("writer: %w", err)
+	}
+	return nil
+}
+
+// MaxReply is the most bytes that Reserve can ever grant: what is longer does not
+// fit an empty connection.
+func (c *Config) MaxReply() int64 { return c.Marks.Max - encodepool.MaxHeader }
+
+// Refusal says which stage had no room for a reply. The values are the stages of
+// server_busy.
+type Refusal string
+
+// The outcomes of Reserve.
+const (
+	Granted           Refusal = ""
+	RefusedConnection Refusal = "connection" // the connection's bytes or messages, or it is closing
+	RefusedEncode     Refusal = "encode"     // no place in the encode pool, or in the connection's share of it
+)
+
+// ErrClosed is the cause of a queue that ended in the orderly way.
+var ErrClosed = errors.New("closed in order")
+
+// ErrCloseTimeout is the cause of a queue whose orderly close took too long.
+var ErrCloseTimeout = errors.New("the close was not finished in time")
+
+// KickError is the cause of a queue that ended because its client was too slow.
+type KickError struct{ Reason backpressure.KickReason }
+
+// Error implements error.
+func (e *KickError) Error() string { return "kicked: " + string(e.Reason) }
+
+// call calls f if there is one.
+func call[T any](f func(T), v T) {
+	if f != nil {
+		f(v)
+	}
+}
+
+// epoch is where this package counts time from: a reading of the monotonic clock
+// alone costs half of time.Now, and there are three for each message.
+var epoch = time.Now()
+
+// clock is the time since epoch.
+func clock() time.Duration { return time.Since(epoch) }
+
+// deadline is the wall clock at now of clock, plus d.
+func deadline(now, d time.Duration) time.Time { return epoch.Add(now + d) }

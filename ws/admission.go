@@ -1,0 +1,109 @@
+package ws
+
+import (
+	"noncegate/wire"
+	"noncegate/writer"
+)
+
+// admit takes, without waiting, every place the requests of one frame will need:
+// in flight in the gateway and of the connection, room and an encoding for the
+// answer, the queue of each signer's shard, and post-DB places for what somebody
+// watches. All or nothing: with an error, which is server_busy with the stage or
+// draining, everything is given back and nothing happened.
+func (c *conn) admit(requests []*request, answerBytes int64) *wire.Error {
+	if err := c.enterInflight(len(requests)); err != nil {
+		return err
+	}
+	if err := c.reserveAnswer(answerBytes); err != nil {
+		c.leaveInflight(len(requests))
+		return err
+	}
+	for i, r := range requests {
+		if err := c.admitOne(r); err != nil {
+			for _, admitted := range requests[:i] {
+				c.cancel(admitted)
+			}
+			c.unreserveAnswer(answerBytes)
+			c.leaveInflight(len(requests))
+			return err
+		}
+	}
+	return nil
+}
+
+// enterInflight counts n requests as in flight. Draining is looked at after the
+// count was raised and before anything else: Drain looks at the count after it
+// said draining, so one of the two sees the other.
+func (c *conn) enterInflight(n int) *wire.Error {
+	switch {
+	case !c.srv.inflight.TryTake(c.share, n):
+		return busy(c.fullInflight(n))
+	case c.srv.draining.Load():
+		c.leaveInflight(n)
+		return errDraining()
+	}
+	return nil
+}
+
+// fullInflight says which bound refused n more requests in flight.
+func (c *conn) fullInflight(n int) string {
+	if c.share.Used()+n > c.srv.cfg.MaxInflight {
+		return wire.StageConnection
+	}
+	return wire.StageInflight
+}
+
+// leaveInflight gives back what enterInflight took.
+func (c *conn) leaveInflight(n int) { c.srv.inflight.Give(c.share, n) }
+
+// reserveAnswer takes room in the connection's queue for one answer; a frame of
+// notifications needs none.
+func (c *conn) reserveAnswer(bytes int64) *wire.Error {
+	if bytes == 0 {
+		return nil
+	}
+	if stage := c.out.Reserve(bytes); stage != writer.Granted {
+		return busy(string(stage))
+	}
+	return nil
+}
+
+func (c *conn) unreserveAnswer(bytes int64) {
+	if bytes > 0 {
+		c.out.Unreserve(bytes)
+	}
+}
+
+// admitOne takes what one request needs of the service and of the hub.
+func (c *conn) admitOne(r *request) *wire.Error {
+	if r.err != nil || r.op.Kind == 0 {
+		return nil
+	}
+	place, ok := c.srv.service.Reserve(r.op.Signer)
+	if !ok {
+		return busy(wire.StageWorker)
+	}
+	r.place = place
+	if !r.writes() || !c.srv.hub.Watched(r.op.Signer) {
+		return nil
+	}
+	r.lane = c.srv.service.Lane(r.op.Signer)
+	if !c.srv.hub.Reserve(r.lane) {
+		place.Cancel()
+		return busy(wire.StagePostDB)
+	}
+	r.op.EventPlace = true
+	return nil
+}
+
+// cancel gives back what admitOne took.
+func (c *conn) cancel(r *request) {
+	if r.err != nil || r.op.Kind == 0 {
+		return
+	}
+	r.place.Cancel()
+	if r.op.EventPlace {
+		r.op.EventPlace = false
+		c.srv.hub.Unreserve(r.lane)
+	}
+}

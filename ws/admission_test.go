@@ -1,0 +1,186 @@
+package ws
+
+import (
+	"fmt"
+	"testing"
+
+	"noncegate/nonce"
+	"noncegate/wire"
+)
+
+// rejections makes the gateway tell of every request it refuses as busy. Call it
+// before the first connection.
+func (g *gateway) rejections() <-chan string {
+	stages := make(chan string, 1000)
+	g.srv.rejected = func(stage string, n int) {
+		for range n {
+			stages <- stage
+		}
+	}
+	return stages
+}
+
+// hanging is a subscriber whose Offer never returns until it is let go.
+type hanging chan struct{}
+
+func (h hanging) Offer([]byte, int64) bool { <-h; return true }
+
+// hangPostDB makes the events of a signer hang and returns what lets them go.
+func (g *gateway) hangPostDB(signer string) {
+	g.Helper()
+	h := make(hanging)
+	s, err := g.hub.Subscribe(h, []string{signer})
+	must(g.T, err)
+	g.Cleanup(func() { close(h); s.Close() })
+}
+
+// Each case fills one stage with requests of client a for signer "held", whose
+// commit waits, or with what it says itself. One more request, for signer
+// "refused", must be told the stage, at once or when there is room to say so.
+func TestAFullStageIsNamedAndNothingHappens(t *testing.T) {
+	for _, c := range []struct {
+		stage   string
+		name    string
+		fill    int // requests in flight
+		change  func(*setup)
+		prepare func(*gateway)
+		other   bool // the refused request comes from another connection
+	}{
+		{stage: wire.StageConnection, name: "in-flight places", fill: 2,
+			change: func(s *setup) { s.ws.MaxInflight, s.ws.MaxBatch = 2, 2 }},
+		{stage: wire.StageConnection, name: "bytes", fill: 5,
+			change: func(s *setup) { m := &s.ws.Writer.Marks; m.Low, m.High, m.Max = 10, 20, 6000 }},
+		{stage: wire.StageConnection, name: "messages", fill: 2,
+			change: func(s *setup) { s.ws.Writer.MaxMessages = 2 }},
+		{stage: wire.StageInflight, name: "places", fill: 2, other: true,
+			change: func(s *setup) { s.ws.MaxInflight, s.ws.MaxBatch, s.ws.MaxInflightTotal = 2, 2, 2 }},
+		{stage: wire.StageWorker, name: "queue", fill: 3, other: true,
+			change: func(s *setup) { s.nonce.Workers, s.nonce.QueueCapacity = 1, 3 }},
+		{stage: wire.StageEncode, name: "share", fill: 2,
+			change: func(s *setup) { s.ws.Writer.Share = 2 }},
+		{stage: wire.StageEncode, name: "pool", fill: 2, other: true,
+			change: func(s *setup) { s.encode.Queue = 2 }},
+		{stage: wire.StagePostDB, name: "lane", fill: 1,
+			change:  func(s *setup) { s.postdb.LaneShare, s.nonce.Workers = 1, 1 },
+			prepare: func(g *gateway) { g.hangPostDB("held"); g.hangPostDB("refused") }},
+	} {
+		t.Run(c.stage+" "+c.name, func(t *testing.T) {
+			t.Parallel()
+			g := startGateway(t, c.change)
+			rejected := g.rejections()
+			if c.prepare != nil {
+				c.prepare(g)
+			}
+			waiting, release := g.holdCommits()
+			a := g.dial()
+			for i := range c.fill {
+				a.request(fmt.Sprint(i), "nonce_allocate", `["held"]`)
+			}
+			await(t, waiting, "the first commit")
+			b := a
+			if c.other {
+				for used := 0; used < c.fill; { // the last was admitted
+					used, _ = g.srv.Inflight()
+				}
+				b = g.dial()
+			}
+			b.request("more", "nonce_allocate", `["refused"]`)
+			if stage := await(t, rejected, "the refusal"); stage != c.stage {
+				t.Fatalf("refused at %s, want %s", stage, c.stage)
+			}
+			release()
+			var data map[string]any
+			for answers := 0; answers < c.fill+1; answers++ {
+				from := a
+				if c.other && answers == c.fill {
+					from = b
+				}
+				if r := from.reply(); r["error"] != nil {
+					data = wantError(t, r, "more", "server_busy")
+				}
+			}
+			if data["stage"] != c.stage || fmt.Sprint(data["retryAfterMs"]) != "50" {
+				t.Errorf("got %v, want stage %s and a time to retry", data, c.stage)
+			}
+			if n := g.next("refused"); n != 0 {
+				t.Errorf("the refused request took %d nonces", n)
+			}
+		})
+	}
+}
+
+func TestAnArrayIsAdmittedAsAWhole(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.nonce.Workers, s.nonce.QueueCapacity = 1, 3 })
+	rejected := g.rejections()
+	waiting, release := g.holdCommits()
+	c := g.dial()
+	c.request("held", "nonce_allocate", `["held"]`)
+	await(t, waiting, "the commit")
+	const three = `[{"jsonrpc":"2.0","id":"1","method":"nonce_allocate","params":["a"]},
+		{"jsonrpc":"2.0","id":"2","method":"nonce_allocate","params":["b"]},
+		{"jsonrpc":"2.0","method":"nonce_allocate","params":["c"]},
+		{"jsonrpc":"2.0","id":"3","method":"nonce_nope"}]`
+	c.send(three)
+	for range 4 {
+		await(t, rejected, "each element's refusal")
+	}
+	refused := c.batch()
+	for i, r := range refused {
+		data := wantError(t, r.(map[string]any), fmt.Sprint(i+1), "server_busy")
+		if data["stage"] != wire.StageWorker {
+			t.Errorf("element %d: stage %v", i, data["stage"])
+		}
+	}
+	release()
+	c.wantResult("held")
+	if len(refused) != 3 || g.next("a")+g.next("b")+g.next("c") != 0 {
+		t.Fatalf("got %v, and %d nonces were taken", refused, g.next("a")+g.next("b")+g.next("c"))
+	}
+	c.send(three) // all places are free again
+	if r := c.batch(); len(r) != 3 || r[0].(map[string]any)["error"] != nil {
+		t.Errorf("after the queue was empty: %v", r)
+	}
+}
+
+func TestRequestsOfAConnectionForOneSignerKeepTheirOrder(t *testing.T) {
+	for _, mode := range []nonce.Mode{nonce.WorkerQueue, nonce.Basic} {
+		for _, reject := range []nonce.Reject{nonce.FailFast, nonce.CallerRuns} {
+			t.Run(string(mode)+" "+string(reject), func(t *testing.T) {
+				t.Parallel()
+				g := startGateway(t, func(s *setup) {
+					s.nonce.Mode, s.nonce.Reject = mode, reject
+					if reject == nonce.CallerRuns {
+						s.nonce.QueueCapacity = 3
+					}
+				})
+				c := g.dial()
+				const n = 200
+				for i := range n {
+					c.request(fmt.Sprint(i), "nonce_allocate", `["a"]`)
+				}
+				for range n {
+					r := c.reply()
+					result, _ := r["result"].(map[string]any)
+					if fmt.Sprint(r["id"]) != fmt.Sprint(result["nonce"]) {
+						t.Fatalf("request %v was given %v", r["id"], r)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestAReplyThatCouldNeverFitIsRefusedByItsParameter(t *testing.T) {
+	g := startGateway(t, func(s *setup) { m := &s.ws.Writer.Marks; m.Low, m.High, m.Max = 10, 20, 8000 })
+	c := g.dial()
+	c.request("1", "nonce_list", `{"signer":"a","limit":50}`)
+	if data := c.wantError("1", "invalid_params"); data["field"] != "limit" {
+		t.Errorf("got %v", data)
+	}
+	c.request("2", "nonce_allocate", `{"signer":"a","count":256}`)
+	if data := c.wantError("2", "invalid_params"); data["field"] != "count" {
+		t.Errorf("got %v", data)
+	}
+	c.request("3", "nonce_list", `{"signer":"a","limit":5}`)
+	c.wantResult("3")
+}

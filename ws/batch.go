@@ -1,0 +1,117 @@
+package ws
+
+import (
+	"bytes"
+	"iter"
+	"slices"
+	"sync/atomic"
+
+	"noncegate/nonce"
+	"noncegate/writer"
+)
+
+// batch is the answer to a JSON-RPC array: one frame, queued when the last
+// element is done. Elements of different signers run concurrently.
+type batch struct {
+	conn     *conn
+	requests []*request // in the order of the array, notifications too
+	answers  int        // how many of them are answered
+	reserved int64      // for the frame
+	open     atomic.Int32
+}
+
+var _ writer.Message = (*batch)(nil)
+
+func newBatch(c *conn, requests []*request) *batch {
+	b := &batch{conn: c, requests: append([]*request(nil), requests...)}
+	b.open.Store(int32(len(requests)))
+	for _, r := range b.requests {
+		r.batch = b
+		if len(r.id) > 0 {
+			b.answers++
+		}
+	}
+	b.reserved = b.answerBytes()
+	return b
+}
+
+// answerBytes is the worst case of the frame, 0 if all are notifications.
+func (b *batch) answerBytes() int64 {
+	if b.answers == 0 {
+		return 0
+	}
+	bytes := int64(len("[]"))
+	for _, r := range b.answered() {
+		bytes += r.bytes + int64(len(","))
+	}
+	return bytes
+}
+
+// finish is called by each element that is done.
+func (b *batch) finish() nonce.Waker {
+	if b.open.Add(-1) > 0 {
+		return nil
+	}
+	c := b.conn
+	var live []*subscription
+	for _, r := range b.requests {
+		if r.subscription != nil {
+			live = append(live, r.subscription)
+		}
+	}
+	if b.answers > 0 {
+		c.out.Push(b, b.reserved)
+	} else {
+		b.Release()
+	}
+	for _, s := range live {
+		c.goLive(s)
+	}
+	return c.out
+}
+
+// Append implements writer.Message: it encodes the array.
+func (b *batch) Append(dst []byte) ([]byte, error) {
+	var err error
+	dst = append(dst, '[')
+	for i, r := range b.answered() {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		if dst, err = r.Append(dst); err != nil {
+			return dst, err
+		}
+	}
+	return append(dst, ']'), nil
+}
+
+// apology implements apologizer.
+func (b *batch) apology() []byte {
+	parts := make([][]byte, 0, b.answers)
+	for _, r := range b.answered() {
+		parts = append(parts, r.apology())
+	}
+	return slices.Concat([]byte("["), bytes.Join(parts, []byte(",")), []byte("]"))
+}
+
+// answered numbers the elements that are not notifications.
+func (b *batch) answered() iter.Seq2[int, *request] {
+	return func(yield func(int, *request) bool) {
+		i := 0
+		for _, r := range b.requests {
+			if len(r.id) > 0 {
+				if !yield(i, r) {
+					return
+				}
+				i++
+			}
+		}
+	}
+}
+
+// Release implements writer.Message.
+func (b *batch) Release() {
+	for _, r := range b.requests {
+		r.Release()
+	}
+}

@@ -1,0 +1,69 @@
+package ws
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"noncegate/wire"
+	"noncegate/writer"
+)
+
+// Config are the settings of a Server. All are required.
+type Config struct {
+	// MaxConnections bounds the open connections; more are told 503.
+	MaxConnections int
+	// MaxInflight bounds the requests of one connection that are not answered
+	// yet. It is the connection's share of MaxInflightTotal.
+	MaxInflight int
+	// MaxInflightTotal bounds them over all connections. More keeps more memory
+	// in use under overload; fewer refuses bursts that would have been served.
+	MaxInflightTotal int
+	// MaxMessageBytes bounds one frame's payload; a larger one closes the
+	// connection with 1009.
+	MaxMessageBytes int64
+	// MaxBatch bounds the elements of a JSON-RPC array.
+	MaxBatch int
+	// MaxSubscriptions bounds the subscriptions of one connection.
+	MaxSubscriptions int
+
+	// MinHold and MaxHold bound holdMs.
+	MinHold, MaxHold time.Duration
+
+	// PingInterval is the time between two pings; a peer silent for 2.5 of them
+	// is dropped. Shorter notices dead peers sooner and costs each live one a
+	// wake-up.
+	PingInterval time.Duration
+	// CloseSpread is the time over which Drain closes connections, so that their
+	// clients do not all reconnect at once.
+	CloseSpread time.Duration
+
+	// Info describes the gateway, for gateway_info. It must not block.
+	Info func() wire.InfoResult
+
+	// Writer configures the queues to the clients. New sets its OnEncodeError.
+	Writer writer.Config
+}
+
+// validate names the settings that are wrong or contradict each other.
+func (c *Config) validate() error {
+	switch {
+	case c.MaxConnections < 1, c.MaxBatch < 1, c.MaxSubscriptions < 1, c.MaxInflight < 1:
+		return errors.New("max connections, in-flight requests, batch and subscriptions must be at least 1")
+	case c.MaxInflightTotal < c.MaxInflight:
+		return fmt.Errorf("%d requests in flight in all are fewer than the %d of one connection", c.MaxInflightTotal, c.MaxInflight)
+	case c.MaxBatch > c.MaxInflight:
+		return fmt.Errorf("a batch of %d could never be admitted with %d requests in flight on a connection", c.MaxBatch, c.MaxInflight)
+	case c.MaxMessageBytes < 1024:
+		return fmt.Errorf("max message bytes of %d are too few for a request, at least 1024 are needed", c.MaxMessageBytes)
+	case c.MinHold <= 0 || c.MaxHold < c.MinHold:
+		return fmt.Errorf("the longest hold of %v must not be below the shortest of %v", c.MaxHold, c.MinHold)
+	case c.PingInterval <= 0 || c.CloseSpread < 0:
+		return errors.New("the ping interval must be above 0, and the close spread not below")
+	case c.Writer.Marks.Max < statsBytes+maxIDBytes:
+		return fmt.Errorf("a cap of %d bytes for a connection is below %d, what a single reply may need", c.Writer.Marks.Max, statsBytes+maxIDBytes)
+	case c.Info == nil:
+		return errors.New("nobody to ask for gateway_info")
+	}
+	return c.Writer.Validate()
+}

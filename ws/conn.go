@@ -1,0 +1,241 @@
+package ws
+
+import (
+	"bytes"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"noncegate/backpressure"
+	"noncegate/wire"
+	"noncegate/writer"
+)
+
+// maxBadFrames is how many frames in a row may hold no valid request before the
+// connection is closed: whoever sends them is not speaking this protocol.
+const maxBadFrames = 1000
+
+// conn is one connection. Its read goroutine runs read, decodes frames, admits
+// and starts requests, and at the end waits for the writer's queue and closes the
+// socket; it is the only one to do any of these. An idle connection holds this
+// struct, gorilla's read buffer and the goroutine's stack, nothing else.
+type conn struct {
+	srv       *Server
+	ws        *websocket.Conn
+	transport *transport
+	out       *writer.Queue
+	share     *backpressure.Share // its requests in flight
+
+	badFrames  int  // in a row; the read goroutine's
+	peerClosed bool // its close frame came; the read goroutine's
+
+	closing atomic.Bool // an orderly close was begun
+	gone    atomic.Bool // nobody reads answers any more
+
+	mu   sync.Mutex // guards subs
+	subs map[string]*subscription
+
+	heardAt, pingAt time.Time // the pinger's
+}
+
+// scratch is the memory one frame needs while it is decoded and started. It is
+// lent for a frame, so that idle connections have none.
+type scratch struct {
+	payload  bytes.Buffer
+	frame    wire.Frame
+	requests []*request
+}
+
+// keepPayload bounds the buffer that goes back to the pool.
+const keepPayload = 64 << 10
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+func (s *scratch) release() {
+	clear(s.requests)
+	s.requests = s.requests[:0]
+	if s.payload.Cap() <= keepPayload {
+		s.payload.Reset()
+		scratches.Put(s)
+	}
+}
+
+// read is the connection's goroutine, from the upgrade to the end.
+func (c *conn) read() {
+	defer c.srv.left(c)
+	defer c.end()
+	defer c.recovered()
+	for c.out.WaitReadable() && c.next() {
+	}
+}
+
+// next reads one frame and starts what it asks for. false: that was the last.
+// Once a close was begun frames are read only to find the peer's own.
+func (c *conn) next() bool {
+	kind, payload, err := c.ws.NextReader()
+	switch {
+	case err != nil:
+		return false
+	case c.closing.Load():
+		return true
+	case kind != websocket.TextMessage:
+		c.close(wire.CloseUnsupported, "text frames only")
+		return true
+	}
+	s := scratches.Get().(*scratch)
+	defer s.release()
+	if _, err := s.payload.ReadFrom(payload); err != nil {
+		return false
+	}
+	if c.handle(s) {
+		c.badFrames = 0
+	} else if c.badFrames++; c.badFrames == maxBadFrames {
+		c.close(wire.ClosePolicy, "too many frames in a row that are no requests")
+	}
+	return true
+}
+
+// handle decodes a frame and starts what it asks for, or answers why not. false:
+// there was no valid request in it.
+func (c *conn) handle(s *scratch) bool {
+	s.frame.MaxBatch = c.srv.cfg.MaxBatch
+	if err := s.frame.Decode(s.payload.Bytes()); err != nil {
+		c.answer(err)
+		return false
+	}
+	good := false
+	for i := range s.frame.Calls {
+		r := c.newRequest(&s.frame.Calls[i])
+		good = good || r.err == nil
+		s.requests = append(s.requests, r)
+	}
+	if s.frame.Batch {
+		c.startBatch(s.requests)
+	} else {
+		c.startOne(s.requests[0])
+	}
+	return good
+}
+
+// answer answers a frame as a whole.
+func (c *conn) answer(err *wire.Error) {
+	c.startOne(c.newRequest(&wire.Call{ID: []byte("null"), Err: err}))
+}
+
+// startOne admits and starts a request that came alone.
+func (c *conn) startOne(r *request) {
+	if err := c.admit([]*request{r}, r.answerBytes()); err != nil {
+		c.refuse(r, err, r)
+		return
+	}
+	r.start()
+}
+
+// startBatch admits and starts an array as a whole.
+func (c *conn) startBatch(requests []*request) {
+	b := newBatch(c, requests)
+	if b.answerBytes() > c.srv.cfg.Writer.Marks.Max {
+		b.Release()
+		c.answer(wire.Errorf(wire.CodeInvalidRequest, "invalid_request",
+			"the answers to this batch could be larger than what may wait for a connection; send it in parts"))
+		return
+	}
+	if err := c.admit(requests, b.answerBytes()); err != nil {
+		c.refuse(b, err, requests...)
+		return
+	}
+	for _, r := range requests {
+		r.start()
+	}
+}
+
+// reply is a request or a batch.
+type reply interface {
+	writer.Message
+	answerBytes() int64 // worst case of the answer; 0: there is none
+}
+
+// refuse answers requests that were not admitted. The refusal needs room too:
+// while there is none this connection is not read, so that who is refused for
+// ever cannot make its queue grow.
+func (c *conn) refuse(m reply, err *wire.Error, requests ...*request) {
+	if err.Data.Stage != "" {
+		c.srv.rejected(err.Data.Stage, len(requests))
+	}
+	for _, r := range requests {
+		r.refuse(err)
+	}
+	bytes := m.answerBytes()
+	if bytes == 0 || !c.awaitRoom(bytes) {
+		m.Release()
+		return
+	}
+	c.out.Push(m, bytes)
+	c.out.Wake()
+}
+
+// awaitRoom reserves room for an answer, waiting for it if it must. false: the
+// connection is closing.
+func (c *conn) awaitRoom(bytes int64) bool {
+	const longest = 50 * time.Millisecond
+	for wait := time.Millisecond; c.out.Reserve(bytes) != writer.Granted; wait = min(2*wait, longest) {
+		if c.closing.Load() {
+			return false
+		}
+		select {
+		case <-c.out.Done():
+			return false
+		case <-time.After(wait):
+		}
+	}
+	return true
+}
+
+// close begins the orderly end: what is queued is sent, then a close frame.
+func (c *conn) close(code int, reason string) {
+	c.closing.Store(true)
+	c.out.CloseAfterFlush(code, reason)
+}
+
+// recovered keeps a mistake of ours from ending the process.
+func (c *conn) recovered() {
+	if v := recover(); v != nil {
+		c.srv.panics.Add(1)
+		c.srv.log.Error("a connection's read loop panicked", "remote", c.ws.RemoteAddr().String(), "panic", v, "stack", string(debug.Stack()))
+		c.close(wire.CloseInternal, "internal error")
+	}
+}
+
+// end waits until the queue has said its last, and closes the socket.
+func (c *conn) end() {
+	c.gone.Store(true)
+	c.closeSubscriptions()
+	if !c.closing.Load() {
+		c.out.Kill(errPeerGone)
+	} else if !c.peerClosed {
+		c.transport.discard() // gorilla reads no further after an error
+	}
+	c.out.PeerClosed()
+	<-c.out.Done()
+	c.transport.discard()
+	_ = c.ws.Close()
+}
+
+// onPing answers a ping of the peer's.
+func (c *conn) onPing(payload string) error {
+	c.out.Pong([]byte(payload))
+	return nil
+}
+
+// onClose answers the peer's close frame.
+func (c *conn) onClose(code int, _ string) error {
+	if code == websocket.CloseNoStatusReceived {
+		code = websocket.CloseNormalClosure
+	}
+	c.peerClosed = true
+	c.close(code, "")
+	return nil
+}

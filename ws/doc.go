@@ -1,0 +1,20 @@
+// Package ws serves the protocol: JSON-RPC 2.0 in text frames on a WebSocket.
+//
+// It promises: a request is admitted before any work, with every place it will
+// need taken at once, or refused as server_busy with nothing done; an array is
+// admitted as a whole. What a connection is sent leaves in the order it was
+// queued. Two requests of one connection for one signer reach the service in the
+// order they came. A subscription's first event comes after the reply that names
+// it. A frame that is no request is answered in words and harms nobody else.
+//
+// What it does not: it knows no rules of nonces (package nonce), writes to no
+// socket after the upgrade and encodes no reply in a read goroutine or a
+// worker's (package writer and its pool), and decides no policy for slow clients
+// (package backpressure). Origin is checked as browsers need it, which
+// authenticates no program.
+//
+// The Server owns all goroutines of the package: one reads each connection, from
+// the upgrade until its socket is closed, and one pings all of them. Drain ends
+// the connections politely; Stop ends everything and waits. The HTTP handler
+// itself returns after the upgrade, so that net/http's memory goes with it.
+package ws

@@ -1,0 +1,110 @@
+package ws
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"noncegate/nonce"
+	"noncegate/wire"
+)
+
+// How long a client had better wait before it asks again, where waiting helps.
+// They are hints: an answer may come sooner or later.
+const (
+	retryBusy        = 50 * time.Millisecond  // a queue drains in a few commits
+	retryFenced      = 50 * time.Millisecond  // the signer only has to be acquired anew
+	retryUnavailable = 500 * time.Millisecond // a store that reconnects
+	retryHoldLimit   = time.Second            // somebody has to mark, or a hold to end
+	retryDraining    = time.Second            // time to find another node
+)
+
+// maxErrorText bounds the texts of others in an error: node ids, URLs and
+// sentences. Together with maxHoldStates it bounds every error reply.
+const maxErrorText = 256
+
+// errorOf turns an error of the service into one of the wire. It is the one
+// table of them. signer and count are the request's: a conflict shows at most
+// count holds, which are all when the parameters were those of the first time.
+func errorOf(err error, signer string, count int) *wire.Error {
+	if e, ok := errors.AsType[*nonce.NotOwnerError](err); ok {
+		return with(wire.Errorf(wire.CodeNotOwner, "not_owner", "%s", clip(e.Error())),
+			wire.ErrorData{OwnerNode: clip(e.Node), OwnerURL: clip(e.URL)})
+	}
+	if e, ok := errors.AsType[*nonce.UnavailableError](err); ok {
+		outcome := wire.OutcomeNone
+		if e.Outcome == nonce.Unknown {
+			outcome = wire.OutcomeUnknown
+		}
+		return with(wire.Errorf(wire.CodeUnavailable, "unavailable", "%s", clip(e.Error())),
+			wire.ErrorData{Outcome: outcome, RetryAfterMs: retryUnavailable.Milliseconds()})
+	}
+	if e, ok := errors.AsType[*nonce.ConflictError](err); ok {
+		return with(wire.Errorf(wire.CodeConflict, "conflict", "%s", clip(e.Error())), conflictData(e, signer, count))
+	}
+	if e, ok := errors.AsType[*nonce.HoldLimitError](err); ok {
+		return with(wire.Errorf(wire.CodeHoldLimit, "hold_limit", "%s", e.Error()),
+			wire.ErrorData{Signer: signer, Limit: int64(e.Limit), RetryAfterMs: retryHoldLimit.Milliseconds()})
+	}
+	switch {
+	case errors.Is(err, nonce.ErrBusy):
+		return busy(wire.StageWorker)
+	case errors.Is(err, nonce.ErrFenced):
+		return with(wire.Errorf(wire.CodeFenced, "fenced", "%s", nonce.ErrFenced.Error()),
+			wire.ErrorData{RetryAfterMs: retryFenced.Milliseconds()})
+	case errors.Is(err, nonce.ErrNotFound):
+		return with(wire.Errorf(wire.CodeNotFound, "not_found", "%s", nonce.ErrNotFound.Error()),
+			wire.ErrorData{Signer: signer})
+	case errors.Is(err, nonce.ErrDraining), errors.Is(err, nonce.ErrGone):
+		return errDraining()
+	}
+	return wire.Errorf(wire.CodeInternal, "internal", "the gateway met an error of its own; nothing was committed")
+}
+
+// conflictData is the present state a conflict is about.
+func conflictData(e *nonce.ConflictError, signer string, count int) wire.ErrorData {
+	data := wire.ErrorData{Signer: signer, TxHash: e.TxHash.String(), Attempt: e.Attempt}
+	if e.Nonce >= 0 {
+		data.Nonce, data.Status = &e.Nonce, e.Status.String()
+	}
+	if !e.HeldUntil.IsZero() {
+		until := wire.Time(e.HeldUntil)
+		data.HeldUntil = &until
+	}
+	for _, h := range e.Holds[:min(len(e.Holds), max(count, 1))] {
+		data.Nonces = append(data.Nonces, wire.HoldState{Nonce: h.Nonce, Attempt: h.Attempt, Status: h.Status.String()})
+	}
+	return data
+}
+
+// busy says that a bounded stage is full and that nothing happened.
+func busy(stage string) *wire.Error {
+	return with(wire.Errorf(wire.CodeServerBusy, "server_busy", "stage %s is full, nothing happened; ask again", stage),
+		wire.ErrorData{Stage: stage, RetryAfterMs: retryBusy.Milliseconds()})
+}
+
+// errDraining says that this node takes nothing new.
+func errDraining() *wire.Error {
+	return with(wire.Errorf(wire.CodeDraining, "draining", "this node is going away; reconnect"),
+		wire.ErrorData{RetryAfterMs: retryDraining.Milliseconds()})
+}
+
+// invalidParams names the field and the rule it breaks.
+func invalidParams(field, rule string) *wire.Error {
+	return with(wire.Errorf(wire.CodeInvalidParams, "invalid_params", "%s: %s", field, rule), wire.ErrorData{Field: field})
+}
+
+// with sets the data of an error; its reason stays.
+func with(e *wire.Error, data wire.ErrorData) *wire.Error {
+	data.Reason = e.Data.Reason
+	e.Data = &data
+	return e
+}
+
+// clip bounds a text of somebody else's.
+func clip(s string) string {
+	if len(s) <= maxErrorText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxErrorText], "")
+}

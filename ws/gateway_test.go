@@ -1,0 +1,335 @@
+package ws
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"noncegate/backpressure"
+	"noncegate/encodepool"
+	"noncegate/hub"
+	"noncegate/lease"
+	"noncegate/nonce"
+	"noncegate/nonce/memstore"
+	"noncegate/perf"
+	"noncegate/postdb"
+	"noncegate/wire"
+	"noncegate/writer"
+)
+
+// Ants starts a default pool when it is imported; what runs before the tests is
+// not ours.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
+
+// patience is the safety net of every wait for something that must happen.
+const patience = 20 * time.Second
+
+// setup is what a test may change before the gateway starts.
+type setup struct {
+	ws         Config
+	nonce      nonce.Config
+	encode     encodepool.Config
+	postdb     postdb.Config
+	sendBuffer int // of the accepted sockets, bytes; 0: the system's
+}
+
+func defaults() setup {
+	return setup{
+		ws: Config{
+			MaxConnections: 1000, MaxInflight: 256, MaxInflightTotal: 10_000,
+			MaxMessageBytes: 64 << 10, MaxBatch: 100, MaxSubscriptions: 4,
+			MinHold: time.Second, MaxHold: 10 * time.Minute,
+			PingInterval: time.Minute,
+			Info: func() wire.InfoResult {
+				return wire.InfoResult{Node: "n1", Incarnation: 1, Version: "test", Engine: "memory", Mode: "worker-queue",
+					Limits: wire.Limits{MaxCount: nonce.MaxCount, MaxBatch: 100}}
+			},
+			Writer: writer.Config{
+				Marks:       backpressure.Marks{High: 64 << 10, Low: 16 << 10, Max: 1 << 20, SlowAfter: time.Minute, Pause: true, Drop: true, Kick: true},
+				MaxMessages: 1024, Share: 512, WriteTimeout: patience, CloseTimeout: patience,
+				KickCode: wire.CloseSlowConsumer, KickText: "slow_consumer",
+			},
+		},
+		nonce: nonce.Config{
+			Mode: nonce.WorkerQueue, Workers: 4, QueueCapacity: 4096, Reject: nonce.FailFast,
+			LeaseTTL: 10 * time.Second, Rules: nonce.Rules{DefaultHold: time.Minute, MaxHolds: 1024},
+			MaxHold: 10 * time.Minute, SweepInterval: time.Hour,
+		},
+		encode: encodepool.Config{Workers: 2, Queue: 10_000},
+		postdb: postdb.Config{Workers: 2, Queue: 10_000, LaneShare: 5_000},
+	}
+}
+
+// gateway is a server on a real socket with the real service on a store in
+// memory.
+type gateway struct {
+	*testing.T
+	srv     *Server
+	hub     *hub.Hub
+	service *nonce.Service
+	encode  *encodepool.Pool
+	store   *memstore.Store
+	holder  lease.Holder
+	address string
+}
+
+func startGateway(t *testing.T, changes ...func(*setup)) *gateway {
+	t.Helper()
+	s := defaults()
+	for _, change := range changes {
+		change(&s)
+	}
+	s.postdb.Lanes = s.nonce.Workers
+	log := slog.New(slog.DiscardHandler)
+	events, err := postdb.New(s.postdb, log)
+	must(t, err)
+	encode, err := encodepool.New(s.encode, log)
+	must(t, err)
+	g := &gateway{T: t, store: memstore.New(time.Now), hub: hub.New(events, func(int) {}), encode: encode}
+	g.holder, err = g.store.Register(t.Context(), "n1", "")
+	must(t, err)
+	g.service, err = nonce.New(g.store, g.holder, unmeasured{}, g.hub, log, nil, s.nonce)
+	must(t, err)
+	g.srv, err = New(g.service, g.hub, encode, perf.New(prometheus.NewRegistry()), log, s.ws)
+	must(t, err)
+	stopHTTP := g.serve(s.sendBuffer)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		g.store.SetHooks(memstore.Hooks{})
+		check(t, g.srv.Stop(ctx))
+		g.service.Stop()
+		check(t, events.Stop(ctx))
+		check(t, encode.Stop(ctx))
+		stopHTTP()
+		if used, _ := g.srv.Inflight(); used != 0 || events.Reserved() != 0 || encode.Reserved() != 0 {
+			t.Errorf("left behind: %d in flight, %d post-DB and %d encode places", used, events.Reserved(), encode.Reserved())
+		}
+	})
+	return g
+}
+
+// serve listens and returns what stops listening.
+func (g *gateway) serve(sendBuffer int) (stop func()) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(g.T, err)
+	g.address = l.Addr().String()
+	if sendBuffer > 0 {
+		l = tightListener{l, sendBuffer}
+	}
+	web := &http.Server{Handler: g.srv}
+	var served sync.WaitGroup
+	served.Go(func() {
+		if err := web.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			g.Error(err)
+		}
+	})
+	return func() { check(g.T, web.Close()); served.Wait() }
+}
+
+// tightListener accepts sockets with a small send buffer, so that a client that
+// does not read is noticed after kilobytes.
+type tightListener struct {
+	net.Listener
+	bytes int
+}
+
+func (l tightListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		err = c.(*net.TCPConn).SetWriteBuffer(l.bytes)
+	}
+	return c, err
+}
+
+type unmeasured struct{}
+
+func (unmeasured) WorkerQueue(time.Duration)        {}
+func (unmeasured) Commit(time.Duration, int)        {}
+func (unmeasured) LeaseAcquire(nonce.AcquireResult) {}
+func (unmeasured) LeaseRenew(nonce.RenewResult)     {}
+func (unmeasured) FenceReject(nonce.Kind)           {}
+func (unmeasured) WentBack()                        {}
+func (unmeasured) Invariant()                       {}
+func (unmeasured) Swept(int)                        {}
+func (unmeasured) SweepsPaused(bool)                {}
+
+// next is the signer's cursor in the store: what was written.
+func (g *gateway) next(signer string) int64 {
+	g.Helper()
+	s, err := g.store.Summary(g.Context(), signer)
+	must(g.T, err)
+	return s.Next
+}
+
+// hold makes the store's commits wait and returns a channel with one entry for
+// each that does, and what lets all of them go on.
+func (g *gateway) holdCommits() (waiting chan struct{}, release func()) {
+	waiting, let := make(chan struct{}, 1000), make(chan struct{})
+	g.store.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
+		if c.Op == memstore.OpCommit {
+			waiting <- struct{}{}
+			<-let
+		}
+		return nil
+	}})
+	release = sync.OnceFunc(func() { close(let) })
+	g.Cleanup(release)
+	return waiting, release
+}
+
+// client is one connection as a client sees it. Replies and notifications are
+// read in order within their kind.
+type client struct {
+	*testing.T
+	conn          *websocket.Conn
+	replies       []map[string]any
+	batches       [][]any
+	notifications []map[string]any
+}
+
+func (g *gateway) dial() *client {
+	g.Helper()
+	conn, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", nil)
+	must(g.T, err)
+	must(g.T, response.Body.Close())
+	g.Cleanup(func() { _ = conn.Close() })
+	return &client{T: g.T, conn: conn}
+}
+
+func (c *client) send(text string) {
+	c.Helper()
+	must(c.T, c.conn.WriteMessage(websocket.TextMessage, []byte(text)))
+}
+
+// request sends a request with positional params that are all given as JSON.
+func (c *client) request(id, method, params string) {
+	c.Helper()
+	c.send(`{"jsonrpc":"2.0","id":"` + id + `","method":"` + method + `","params":` + params + `}`)
+}
+
+// read reads one frame into its kind.
+func (c *client) read() error {
+	_ = c.conn.SetReadDeadline(time.Now().Add(patience))
+	_, frame, err := c.conn.ReadMessage()
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(strings.NewReader(string(frame)))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return err
+	}
+	switch v := v.(type) {
+	case []any:
+		c.batches = append(c.batches, v)
+	case map[string]any:
+		if _, ok := v["method"]; ok {
+			c.notifications = append(c.notifications, v)
+		} else {
+			c.replies = append(c.replies, v)
+		}
+	}
+	return nil
+}
+
+func take[T any](c *client, from *[]T) T {
+	c.Helper()
+	for len(*from) == 0 {
+		must(c.T, c.read())
+	}
+	first := (*from)[0]
+	*from = (*from)[1:]
+	return first
+}
+
+// reply returns the next reply.
+func (c *client) reply() map[string]any { c.Helper(); return take(c, &c.replies) }
+
+// batch returns the next reply to an array.
+func (c *client) batch() []any { c.Helper(); return take(c, &c.batches) }
+
+// notification returns the next notification.
+func (c *client) notification() map[string]any { c.Helper(); return take(c, &c.notifications) }
+
+// closed reads until the connection ends and returns its close code, 0 for none.
+func (c *client) closed() int {
+	c.Helper()
+	for {
+		err := c.read()
+		if ce, ok := errors.AsType[*websocket.CloseError](err); ok {
+			return ce.Code
+		}
+		if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() {
+			c.Fatal("the connection did not end")
+		}
+		if err != nil {
+			return 0
+		}
+	}
+}
+
+// wantResult fails unless the reply has the id and a result.
+func (c *client) wantResult(id string) map[string]any {
+	c.Helper()
+	r := c.reply()
+	if r["id"] != id || r["error"] != nil {
+		c.Fatalf("got %v, want a result for %s", r, id)
+	}
+	result, _ := r["result"].(map[string]any)
+	return result
+}
+
+// wantError fails unless the reply has the id and the reason; it returns data.
+func (c *client) wantError(id, reason string) map[string]any {
+	c.Helper()
+	return wantError(c.T, c.reply(), id, reason)
+}
+
+func wantError(t *testing.T, r map[string]any, id, reason string) map[string]any {
+	t.Helper()
+	e, _ := r["error"].(map[string]any)
+	data, _ := e["data"].(map[string]any)
+	if r["id"] != id || data["reason"] != reason {
+		t.Fatalf("got %v, want %s for %s", r, reason, id)
+	}
+	return data
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// await waits for a signal that must come.
+func await[T any](t *testing.T, c <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		t.Fatal("waited in vain: " + what)
+		panic("unreachable")
+	}
+}

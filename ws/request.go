@@ -1,0 +1,185 @@
+package ws
+
+import (
+	"sync"
+
+	"noncegate/nonce"
+	"noncegate/wire"
+	"noncegate/writer"
+)
+
+// request is one call on its way: from the read goroutine that decodes it,
+// through the service as a nonce.Completion, to the encode pool as a
+// writer.Message. It has one owner at a time, in this order, and is used again
+// after Release.
+type request struct {
+	op   nonce.Op
+	conn *conn
+
+	id    []byte // raw JSON to be echoed; empty: a notification, answered by nothing
+	batch *batch // the array it came in; nil: it came alone
+	bytes int64  // worst case of its reply
+
+	err    *wire.Error // the answer, when it is known without the service
+	act    func() (any, *wire.Error)
+	result any // of act
+
+	// What admission took for it.
+	place nonce.Place
+	lane  int
+
+	// subscription goes live once the reply is queued.
+	subscription *subscription
+}
+
+var (
+	_ nonce.Completion = (*request)(nil)
+	_ writer.Message   = (*request)(nil)
+)
+
+var requests = sync.Pool{New: func() any { return new(request) }}
+
+// newRequest takes over a decoded call; nothing of it is referred to afterwards.
+func (c *conn) newRequest(call *wire.Call) *request {
+	r := requests.Get().(*request)
+	r.conn = c
+	r.id = append(r.id[:0], call.ID...)
+	r.bytes = fixedBytes
+	r.err = c.parse(r, call)
+	if r.op.Kind != 0 {
+		r.bytes = opBytes(&r.op)
+	}
+	r.bytes += int64(len(r.id))
+	if r.err == nil && r.bytes > c.srv.cfg.Writer.Marks.Max {
+		r.err = tooLarge(&r.op)
+	}
+	if r.err != nil {
+		r.refuse(r.err)
+	}
+	return r
+}
+
+// parse makes of a call what r is to do.
+func (c *conn) parse(r *request, call *wire.Call) *wire.Error {
+	if len(call.ID) > maxIDBytes {
+		r.id = append(r.id[:0], "null"...)
+		return with(wire.Errorf(wire.CodeInvalidRequest, "invalid_request", "id: must be at most %d bytes", maxIDBytes),
+			wire.ErrorData{Field: "id"})
+	}
+	if call.Err != nil {
+		return call.Err
+	}
+	m, ok := methods[call.Method]
+	if !ok {
+		return wire.Errorf(wire.CodeMethodNotFound, "method_not_found", "there is no method %q", clip(call.Method))
+	}
+	return m(c, r, call.Params)
+}
+
+// tooLarge refuses what could never be admitted.
+func tooLarge(op *nonce.Op) *wire.Error {
+	field := "id"
+	switch op.Kind {
+	case nonce.KindList:
+		field = "limit"
+	case nonce.KindAllocate:
+		field = "count"
+	}
+	return invalidParams(field, "the reply could be larger than what may wait for a connection; ask for less")
+}
+
+// answerBytes is the worst case of the answer, 0 for a notification.
+func (r *request) answerBytes() int64 {
+	if len(r.id) == 0 {
+		return 0
+	}
+	return r.bytes
+}
+
+// refuse makes err the answer to a request that was not admitted.
+func (r *request) refuse(err *wire.Error) {
+	r.err = err
+	r.bytes = fixedBytes + int64(len(r.id))
+}
+
+// writes reports whether the request may change something, and so cause events.
+func (r *request) writes() bool {
+	switch r.op.Kind {
+	case 0, nonce.KindStatus, nonce.KindList:
+		return false
+	}
+	return true
+}
+
+// start does an admitted request. The caller does not touch it afterwards.
+func (r *request) start() {
+	if r.err == nil && r.act == nil {
+		r.op.Completion = r
+		r.conn.srv.service.Submit(r.place, &r.op)
+		return
+	}
+	if r.err == nil {
+		r.result, r.err = r.act()
+	}
+	if w := r.finish(); w != nil {
+		w.Wake()
+	}
+}
+
+// Done implements nonce.Completion.
+func (r *request) Done(op *nonce.Op) nonce.Waker {
+	if op.EventPlace {
+		op.EventPlace = false
+		r.conn.srv.hub.Unreserve(r.lane)
+	}
+	return r.finish()
+}
+
+// Gone implements nonce.Completion.
+func (r *request) Gone() bool { return r.conn.gone.Load() }
+
+// finish queues the answer and gives the in-flight place back, in this order, so
+// that a connection without requests in flight has all answers in its queue.
+func (r *request) finish() nonce.Waker {
+	c := r.conn
+	defer c.leaveInflight(1)
+	if r.batch != nil {
+		return r.batch.finish()
+	}
+	s := r.subscription
+	if len(r.id) > 0 {
+		c.out.Push(r, r.bytes)
+	} else {
+		r.Release()
+	}
+	c.goLive(s)
+	return c.out
+}
+
+// Append implements writer.Message: it encodes the reply.
+func (r *request) Append(dst []byte) ([]byte, error) {
+	if r.err != nil {
+		return wire.AppendError(dst, r.id, r.err), nil
+	}
+	if r.op.Err != nil {
+		return wire.AppendError(dst, r.id, errorOf(r.op.Err, r.op.Signer, r.op.Count)), nil
+	}
+	if r.act != nil {
+		return wire.AppendResult(dst, r.id, r.result)
+	}
+	return wire.AppendResult(dst, r.id, resultOf(&r.op))
+}
+
+// apology implements apologizer. The work may well have happened, so the answer is
+// that its outcome is unknown, never internal.
+func (r *request) apology() []byte {
+	return wire.AppendError(nil, r.id, with(
+		wire.Errorf(wire.CodeUnavailable, "unavailable", "the answer could not be encoded; ask again with the same request id"),
+		wire.ErrorData{Outcome: wire.OutcomeUnknown}))
+}
+
+// Release implements writer.Message: the request is done with.
+func (r *request) Release() {
+	*r = request{id: r.id[:0]}
+	requests.Put(r)
+}

@@ -1,0 +1,232 @@
+package ws
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"noncegate/nonce"
+)
+
+func (g *gateway) wantUnavailable() {
+	g.Helper()
+	_, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", nil)
+	if err == nil || response == nil || response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" {
+		g.Errorf("got %v and %v, want 503 with Retry-After", response, err)
+	}
+}
+
+func TestAFullGatewayAnswers503BeforeTheUpgrade(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.ws.MaxConnections = 1 })
+	c := g.dial()
+	g.wantUnavailable()
+	must(t, c.conn.Close())
+	await(t, g.srv.conns.whenEmpty(), "the place of the connection that ended")
+	g.dial()
+}
+
+func TestAnOriginOfAnotherHostIsRefused(t *testing.T) {
+	g := startGateway(t)
+	_, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", http.Header{"Origin": {"https://evil.example"}})
+	if err == nil || response.StatusCode != http.StatusForbidden {
+		t.Errorf("got %v and %v, want 403", response, err)
+	}
+	if g.srv.Connections() != 0 {
+		t.Error("the failed upgrade is counted")
+	}
+}
+
+func TestAThousandBadFramesInARowEndTheConnectionAndNobodyElses(t *testing.T) {
+	g := startGateway(t)
+	bad, good := g.dial(), g.dial()
+	for _, run := range []int{maxBadFrames - 1, maxBadFrames} {
+		for i := range run {
+			bad.send([]string{`{`, `[]`, `{"jsonrpc":"2.0","id":1,"method":"no"}`, `{"jsonrpc":"2.0","id":1,"method":"nonce_status"}`}[i%4])
+			bad.reply()
+		}
+		good.request("1", "nonce_allocate", `["a"]`)
+		good.wantResult("1")
+		if run < maxBadFrames {
+			bad.request("good", "nonce_status", `["a"]`) // the row starts anew
+			bad.wantResult("good")
+		}
+	}
+	if code := bad.closed(); code != websocket.ClosePolicyViolation {
+		t.Errorf("closed with %d", code)
+	}
+	good.request("2", "nonce_allocate", `["a"]`)
+	good.wantResult("2")
+}
+
+func TestDrainAnswersWhatIsInFlightAndClosesInOrder(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.ws.CloseSpread = 20 * time.Millisecond })
+	waiting, release := g.holdCommits()
+	busy, idle := g.dial(), []*client{g.dial(), g.dial(), g.dial()}
+	busy.request("1", "nonce_allocate", `["a"]`)
+	await(t, waiting, "the commit")
+	drained := make(chan error, 1)
+	go func() { drained <- g.srv.Drain(t.Context()) }()
+	for _, c := range idle {
+		if code := c.closed(); code != websocket.CloseServiceRestart {
+			t.Errorf("an idle connection was closed with %d", code)
+		}
+	}
+	g.wantUnavailable()
+	busy.request("2", "nonce_allocate", `["a"]`)
+	busy.wantError("2", "draining")
+	select {
+	case err := <-drained:
+		t.Fatalf("Drain returned (%v) with a request in flight", err)
+	default:
+	}
+	release()
+	busy.wantResult("1")
+	if code := busy.closed(); code != websocket.CloseServiceRestart {
+		t.Errorf("the busy connection was closed with %d", code)
+	}
+	must(t, await(t, drained, "Drain"))
+	if g.next("a") != 1 {
+		t.Errorf("%d nonces were taken, want 1", g.next("a"))
+	}
+}
+
+func TestDrainSaysWhatIsLeftWhenItsTimeIsUp(t *testing.T) {
+	g := startGateway(t)
+	waiting, _ := g.holdCommits()
+	c := g.dial()
+	c.request("1", "nonce_allocate", `["a"]`)
+	await(t, waiting, "the commit")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := g.srv.Drain(ctx); err == nil || !strings.Contains(err.Error(), "1 connections are left, 1 requests in flight") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWorkOfAConnectionThatEndedIsSkipped(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.nonce.Workers, s.nonce.MaxBatch = 1, 1 })
+	waiting, release := g.holdCommits()
+	c := g.dial()
+	c.request("1", "nonce_allocate", `["a"]`)
+	c.request("2", "nonce_allocate", `["b"]`)
+	await(t, waiting, "the first commit")
+	for used := 0; used < 2; {
+		used, _ = g.srv.Inflight()
+	}
+	must(t, c.conn.Close())
+	await(t, g.srv.conns.whenEmpty(), "the end of the connection")
+	release()
+	other := g.dial()
+	other.request("3", "nonce_allocate", `["c"]`) // behind both in the only queue
+	other.wantResult("3")
+	if g.next("a") != 1 || g.next("b") != 0 {
+		t.Errorf("took %d and %d nonces, want 1 of the commit under way and none", g.next("a"), g.next("b"))
+	}
+}
+
+// panicking is a service with a mistake in it.
+type panicking struct{ Service }
+
+func (panicking) Reserve(string) (nonce.Place, bool) { panic("a mistake") }
+
+func TestAMistakeEndsItsConnectionOnly(t *testing.T) {
+	g := startGateway(t)
+	g.leaky = true
+	sound := g.dial()
+	sound.request("1", "nonce_status", `["a"]`)
+	sound.wantResult("1")
+	g.srv.service = panicking{g.service}
+	c := g.dial()
+	c.request("1", "nonce_status", `["a"]`)
+	if code := c.closed(); code != websocket.CloseInternalServerErr {
+		t.Errorf("closed with %d", code)
+	}
+	if g.srv.Panics() != 1 {
+		t.Errorf("%d panics counted", g.srv.Panics())
+	}
+	sound.request("2", "gateway_info", `[]`)
+	sound.wantResult("2")
+}
+
+func TestASilentPeerIsDropped(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.ws.PingInterval = 20 * time.Millisecond })
+	g.dial() // never reads, so it never answers a ping
+	await(t, g.srv.conns.whenEmpty(), "the end of the silent connection")
+}
+
+func TestAPeerThatAnswersPingsStays(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.ws.PingInterval = 20 * time.Millisecond })
+	c := g.dial()
+	pings := make(chan struct{}, 100)
+	answer := c.conn.PingHandler()
+	c.conn.SetPingHandler(func(data string) error { pings <- struct{}{}; return answer(data) })
+	var reading sync.WaitGroup
+	reading.Go(func() { _ = c.read() })
+	for range 10 {
+		await(t, pings, "a ping")
+	}
+	must(t, c.conn.WriteControl(websocket.PingMessage, []byte("and you?"), time.Now().Add(patience)))
+	if n := g.srv.Connections(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+	must(t, c.conn.Close())
+	reading.Wait()
+}
+
+func TestPingsAndSilenceByTheClock(t *testing.T) {
+	const interval = 10 * time.Second
+	start := time.Now()
+	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
+	g := startGateway(t)
+	pipe, peer := net.Pipe()
+	defer peer.Close()
+	c := g.srv.newConn(websocketOver(t, pipe), &transport{Conn: pipe})
+	defer func() { c.out.Kill(errStopped); <-c.out.Done() }()
+	c.heardAt, c.pingAt = start, start.Add(interval)
+	r := newRegistry(1)
+	r.reserve()
+	r.enter(c)
+	pings := make(chan string, 100)
+	go func() {
+		frame := make([]byte, 16)
+		for {
+			n, err := peer.Read(frame)
+			if err != nil {
+				return
+			}
+			pings <- fmt.Sprintf("%x", frame[:n])
+		}
+	}()
+	dropped := false
+	look := func(seconds int) { r.look(at(seconds), interval, func(*conn) { dropped = true }) }
+
+	look(9) // not being read: neither pinged nor blamed
+	look(60)
+	c.transport.reading.Store(true)
+	look(61)
+	if got := await(t, pings, "the first ping"); got != "8900" {
+		t.Fatalf("got % s, want an empty ping", got)
+	}
+	look(70)
+	look(85)
+	if dropped || len(pings) > 2 {
+		t.Fatalf("dropped %v after 25 s of silence, with %d more pings", dropped, len(pings))
+	}
+	c.transport.heard.Store(true)
+	look(86)
+	look(111)
+	if dropped {
+		t.Fatal("dropped 25 s after it was heard")
+	}
+	look(112)
+	if !dropped {
+		t.Error("26 s of silence are accepted")
+	}
+}

@@ -1,0 +1,110 @@
+package ws
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// lingerTime is how long a connection we closed is still read, and what comes
+// thrown away. Closing a socket with unread bytes in it resets the connection,
+// and the peer may then never see the close frame.
+const lingerTime = time.Second
+
+// transport is the net.Conn gorilla reads from. After the upgrade it lets nobody
+// write: what gorilla itself would write, the close frames of protocol errors
+// and of the read limit, becomes a close of the writer's queue instead.
+type transport struct {
+	net.Conn
+
+	// closeFrame takes over what gorilla writes; nil until the upgrade is done.
+	// Set and called in the read goroutine.
+	closeFrame func(code int, reason string)
+
+	reading atomic.Bool // a read of the socket is under way: the peer could speak
+	heard   atomic.Bool // bytes came since the registry last looked
+}
+
+var errNotAClose = errors.New("ws: only close frames are written here")
+
+// Read notes that the peer lives.
+func (t *transport) Read(p []byte) (int, error) {
+	t.reading.Store(true)
+	n, err := t.Conn.Read(p)
+	t.reading.Store(false)
+	if n > 0 && !t.heard.Load() {
+		t.heard.Store(true)
+	}
+	return n, err
+}
+
+// Write writes the answer to the upgrade, and afterwards queues close frames.
+func (t *transport) Write(p []byte) (int, error) {
+	if t.closeFrame == nil {
+		return t.Conn.Write(p)
+	}
+	const opClose = 0x88
+	if len(p) < 4 || p[0] != opClose {
+		return 0, errNotAClose
+	}
+	t.closeFrame(int(binary.BigEndian.Uint16(p[2:])), string(p[4:]))
+	return len(p), nil
+}
+
+// SetWriteDeadline is the writer's business after the upgrade.
+func (t *transport) SetWriteDeadline(at time.Time) error {
+	if t.closeFrame == nil {
+		return t.Conn.SetWriteDeadline(at)
+	}
+	return nil
+}
+
+// silent reports whether nothing was heard since the last call although the
+// socket was being read. While reads are paused nothing can be heard, and that
+// is not the peer's fault.
+func (t *transport) silent() bool { return !t.heard.Swap(false) && t.reading.Load() }
+
+// discard reads the rest of what the peer sends, until it closes or the read
+// deadline of socket.Close passes.
+func (t *transport) discard() { _, _ = io.Copy(io.Discard, t.Conn) }
+
+// socket is the writer's side of a transport. Its Close ends the sending side and
+// gives the peer lingerTime to read; the read goroutine closes for good.
+type socket struct{ *transport }
+
+// Write writes frames to the wire.
+func (s socket) Write(p []byte) (int, error) { return s.Conn.Write(p) }
+
+// SetWriteDeadline bounds the writes that follow.
+func (s socket) SetWriteDeadline(at time.Time) error { return s.Conn.SetWriteDeadline(at) }
+
+// Close ends the sending side, also a write that is under way.
+func (s socket) Close() error {
+	half, ok := s.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return s.Conn.Close()
+	}
+	now := time.Now()
+	return errors.Join(half.CloseWrite(), s.Conn.SetWriteDeadline(now), s.Conn.SetReadDeadline(now.Add(lingerTime)))
+}
+
+// hijacker gives gorilla our transport in place of net/http's connection.
+type hijacker struct {
+	http.ResponseWriter
+	transport *transport
+}
+
+// Hijack implements http.Hijacker.
+func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	h.transport = &transport{Conn: conn}
+	return h.transport, rw, nil
+}
