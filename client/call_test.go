@@ -14,7 +14,7 @@ import (
 func TestAllocateIsAnsweredWithItsDeadlineCountedFromSending(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		sent := time.Now()
-		wait := allocate(t, c, AllocateRequest{Count: 2, Hold: 5 * time.Second, Guard: &Guard{Key: "k", Keep: true}})
+		wait := allocate(t, c, AllocateRequest{Count: 2, Hold: 5 * time.Second, Guard: &wire.Guard{Key: "k", Keep: true}})
 		r := p.next(wire.MethodAllocate)
 		var params map[string]any
 		json.Unmarshal(r.Params, &params)
@@ -229,7 +229,7 @@ func TestConflictSettlesALostAnswer(t *testing.T) {
 
 func TestDuplicateSubmitOfTheLostTryIsWaitedFor(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
-		wait := allocate(t, c, AllocateRequest{Guard: &Guard{Key: "k"}})
+		wait := allocate(t, c, AllocateRequest{Guard: &wire.Guard{Key: "k"}})
 		p.next(wire.MethodAllocate)
 		p.cut()
 		p = <-n.hosts["a"].peers
@@ -290,11 +290,11 @@ func TestMarksFloorsAndReadsAreRepeated(t *testing.T) {
 		wire.MethodSetFloor: func(ctx context.Context, c *Client) error { _, err := c.SetFloor(ctx, "s", 9); return err },
 		wire.MethodStatus:   func(ctx context.Context, c *Client) error { _, err := c.Status(ctx, "s"); return err },
 		wire.MethodList: func(ctx context.Context, c *Client) error {
-			_, err := c.List(ctx, ListRequest{Signer: "s"})
+			_, err := c.List(ctx, wire.ListParams{Signer: "s"})
 			return err
 		},
 		wire.MethodInfo:  func(ctx context.Context, c *Client) error { _, err := c.Info(ctx); return err },
-		wire.MethodStats: func(ctx context.Context, c *Client) error { return c.Call(ctx, wire.MethodStats, nil, nil) },
+		wire.MethodStats: func(ctx context.Context, c *Client) error { _, err := c.Stats(ctx); return err },
 	}
 	for method, call := range calls {
 		story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {

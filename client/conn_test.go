@@ -2,9 +2,14 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -119,21 +124,29 @@ func (s stalling) Write(p []byte) (int, error) {
 	return s.Conn.Write(p)
 }
 
-func TestRequestsQueuedBehindAWriteLeaveTogether(t *testing.T) {
+// stallingStory is a story whose client's writes, after the upgrade, wait until
+// stalled is closed. writes counts them all.
+func stallingStory(t *testing.T, cfg Config, tell func(t *testing.T, c *Client, p *peer, stalled chan struct{}, writes *atomic.Int64)) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t, "a")
 		var writes atomic.Int64
 		stalled := make(chan struct{}, 1)
 		stalled <- struct{}{} // the upgrade
-		c, err := Dial(t.Context(), "ws://a", Config{NetDial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		cfg.NetDial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			raw, err := n.dial(ctx, network, addr)
 			return stalling{raw, &writes, stalled}, err
-		}})
+		}
+		c, err := Dial(t.Context(), "ws://a", cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		p := <-n.hosts["a"].peers
+		tell(t, c, <-n.hosts["a"].peers, stalled, &writes)
+	})
+}
+
+func TestRequestsQueuedBehindAWriteLeaveTogether(t *testing.T) {
+	stallingStory(t, Config{}, func(t *testing.T, c *Client, p *peer, stalled chan struct{}, writes *atomic.Int64) {
 		var waits []func() (Allocation, error)
 		for range 100 {
 			waits = append(waits, allocate(t, c, AllocateRequest{}))
@@ -143,7 +156,7 @@ func TestRequestsQueuedBehindAWriteLeaveTogether(t *testing.T) {
 		withdrawn := later(func() (Allocation, error) { return c.Allocate(ctx, AllocateRequest{Signer: "s"}) })
 		synctest.Wait()
 		cancel()
-		_, err = withdrawn()
+		_, err := withdrawn()
 		wantNotSent(t, err, context.Canceled)
 		close(stalled)
 		for range 100 {
@@ -156,6 +169,24 @@ func TestRequestsQueuedBehindAWriteLeaveTogether(t *testing.T) {
 		}
 		if got := writes.Load(); got != 3 {
 			t.Errorf("%d writes, want 3: the upgrade, the first request, the others", got)
+		}
+	})
+}
+
+func TestWithdrawnRequestsDoNotPileUp(t *testing.T) {
+	stallingStory(t, Config{MaxInflight: 1}, func(t *testing.T, c *Client, p *peer, stalled chan struct{}, _ *atomic.Int64) {
+		defer close(stalled)
+		sent, err := 0, error(nil)
+		for ; !errors.Is(err, ErrQueueFull) && sent < 1000; sent++ {
+			ctx, cancel := context.WithCancel(t.Context())
+			wait := later(func() (Allocation, error) { return c.Allocate(ctx, AllocateRequest{Signer: "s"}) })
+			synctest.Wait()
+			cancel()
+			_, err = wait()
+		}
+		wantNotSent(t, err, ErrQueueFull)
+		if most := strayRoom + 3; sent > most {
+			t.Errorf("%d requests were queued behind a stuck write, want at most %d", sent, most)
 		}
 	})
 }
@@ -269,4 +300,39 @@ func TestCloseEndsAPause(t *testing.T) {
 			t.Errorf("got error %v", err)
 		}
 	})
+}
+
+func TestManyCallsOverTLS(t *testing.T) {
+	upgrader := websocket.Upgrader{}
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ws, err := upgrader.Upgrade(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer ws.Close()
+		for {
+			var req received
+			if ws.ReadJSON(&req) != nil {
+				return
+			}
+			ws.WriteJSON(map[string]any{"jsonrpc": "2.0", "id": req.ID, "result": held(1)})
+		}
+	}))
+	defer srv.Close()
+	pool := x509.NewCertPool()
+	pool.AddCert(srv.Certificate())
+	c, err := Dial(t.Context(), srv.URL, Config{TLS: &tls.Config{RootCAs: pool}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var calls sync.WaitGroup
+	for range 1000 {
+		calls.Go(func() {
+			if _, err := c.Allocate(t.Context(), AllocateRequest{Signer: "s"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	calls.Wait()
 }

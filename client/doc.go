@@ -40,5 +40,5 @@
 //
 // Each connection has one that reads and one that writes. One more keeps the
 // connection up, one watches each owner's connection that not_owner led to, and
-// one each subscription. All belong to the Client; Close ends them and waits.
+// one renews each subscription. All belong to the Client; Close ends them and waits.
 package client

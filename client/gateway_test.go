@@ -251,11 +251,7 @@ func held(nonce int64) wire.AllocateResult {
 // requestID is the one of a request to allocate.
 func (r received) requestID(t *testing.T) string {
 	t.Helper()
-	var p allocateParams
-	if err := json.Unmarshal(r.Params, &p); err != nil {
-		t.Fatal(err)
-	}
-	return p.RequestID
+	return decode[wire.AllocateParams](t, r).RequestID
 }
 
 // wantUnknown asserts that err says the outcome is unknown, and nothing else.

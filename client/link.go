@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/cenkalti/backoff/v5"
 )
 
 var errDialTimeout = fmt.Errorf("Config.DialTimeout is over: %w", context.DeadlineExceeded)
@@ -100,7 +102,7 @@ func (l *link) keep(cur *conn) {
 }
 
 // replace dials, target after target, until one answers. The error is final.
-func (l *link) replace(cur *conn, pace interface{ NextBackOff() time.Duration }) (*conn, error) {
+func (l *link) replace(cur *conn, pace backoff.BackOff) (*conn, error) {
 	for {
 		if err := finalCause(cur); err != nil {
 			return nil, err

@@ -9,14 +9,6 @@ import (
 	"noncegate/wire"
 )
 
-// Guard names a submission, so that the gateway refuses a second one with the
-// same key while the first runs (ErrDuplicateSubmit).
-type Guard struct {
-	Key      string
-	Interval time.Duration // in whole milliseconds; 0: the gateway's default, 10 s
-	Keep     bool          // the key stays taken for the interval after the call, too
-}
-
 // AllocateRequest asks for nonces of a signer.
 type AllocateRequest struct {
 	Signer string
@@ -28,8 +20,9 @@ type AllocateRequest struct {
 	// Hold is how long to hold them, in whole milliseconds; 0 for the gateway's
 	// default.
 	Hold time.Duration
-	// Guard is nil for none.
-	Guard *Guard
+	// Guard names the submission, so that the gateway refuses another with the
+	// same key while this one runs (ErrDuplicateSubmit); nil for none.
+	Guard *wire.Guard
 }
 
 // Allocation is what Allocate got: nonces held for the caller, and no one else.
@@ -64,56 +57,15 @@ func (a *Allocation) Holds() []Hold {
 	return holds
 }
 
-// ListRequest asks for a page of a signer's allocations, in order of nonce.
-type ListRequest struct {
-	Signer string `json:"signer"`
-	Status string `json:"status,omitempty"` // such as wire.StatusHeld; "" for all
-	From   int64  `json:"from,omitempty"`   // the nonce to begin at
-	Limit  int    `json:"limit,omitempty"`  // 0 for the gateway's default, 100
-}
-
-type guardParams struct {
-	Key        string `json:"key"`
-	IntervalMs int64  `json:"intervalMs,omitempty"`
-	Keep       bool   `json:"keep,omitempty"`
-}
-
-type allocateParams struct {
-	Signer    string       `json:"signer"`
-	Count     int          `json:"count,omitempty"`
-	RequestID string       `json:"requestId,omitempty"`
-	HoldMs    int64        `json:"holdMs,omitempty"`
-	Guard     *guardParams `json:"guard,omitempty"`
-}
-
-type markParams struct {
-	Signer  string `json:"signer"`
-	Nonce   int64  `json:"nonce"`
-	TxHash  string `json:"txHash,omitempty"`
-	Reason  string `json:"reason,omitempty"`
-	Attempt int64  `json:"attempt,omitempty"`
-}
-
-type signerParams struct {
-	Signer string `json:"signer"`
-}
-
-type floorParams struct {
-	Signer string `json:"signer"`
-	Floor  int64  `json:"floor"`
-}
-
 // Allocate takes the lowest free nonces of a signer. After an
 // UnknownOutcomeError, call it again with the RequestID of the error.
 func (c *Client) Allocate(ctx context.Context, r AllocateRequest) (Allocation, error) {
 	if r.RequestID == "" && !c.cfg.NoRequestIDs {
 		r.RequestID = rand.Text()
 	}
-	params := allocateParams{
-		Signer: r.Signer, Count: r.Count, RequestID: r.RequestID, HoldMs: r.Hold.Milliseconds(),
-	}
-	if g := r.Guard; g != nil {
-		params.Guard = &guardParams{Key: g.Key, IntervalMs: g.Interval.Milliseconds(), Keep: g.Keep}
+	params := wire.AllocateParams{
+		Signer: r.Signer, Count: int64(r.Count), RequestID: r.RequestID,
+		HoldMs: r.Hold.Milliseconds(), Guard: r.Guard,
 	}
 	o := op{method: wire.MethodAllocate, params: &params, signer: r.Signer, requestID: r.RequestID}
 	if r.RequestID != "" {
@@ -127,10 +79,11 @@ func (c *Client) Allocate(ctx context.Context, r AllocateRequest) (Allocation, e
 	return Allocation{AllocateResult: result, RequestID: r.RequestID, Deadline: answer.sentAt.Add(left)}, nil
 }
 
-// MarkUsed says that a transaction with this nonce was sent. A conflict after a
-// lost try tells the state the nonce is in now, whoever brought it there.
+// MarkUsed says that a transaction with this nonce was sent. txHash is "0x" and
+// 64 hex digits. A conflict after a lost try tells the state the nonce is in now,
+// whoever brought it there.
 func (c *Client) MarkUsed(ctx context.Context, h Hold, txHash string) (wire.MarkResult, error) {
-	params := markParams{Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: txHash}
+	params := wire.MarkUsedParams{Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: txHash}
 	return write[wire.MarkResult](ctx, c, wire.MethodMarkUsed, h.Signer, &params)
 }
 
@@ -138,25 +91,25 @@ func (c *Client) MarkUsed(ctx context.Context, h Hold, txHash string) (wire.Mark
 // people and may be empty. A conflict after a lost try tells the state the nonce
 // is in now, whoever brought it there.
 func (c *Client) MarkRecyclable(ctx context.Context, h Hold, reason string) (wire.MarkResult, error) {
-	params := markParams{Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, Reason: reason}
+	params := wire.MarkRecyclableParams{Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, Reason: reason}
 	return write[wire.MarkResult](ctx, c, wire.MethodMarkRecyclable, h.Signer, &params)
 }
 
 // SetFloor raises the lowest nonce of a signer that may be handed out; it never
 // lowers it. The result holds the floor in force.
 func (c *Client) SetFloor(ctx context.Context, signer string, floor int64) (wire.FloorResult, error) {
-	return write[wire.FloorResult](ctx, c, wire.MethodSetFloor, signer, &floorParams{signer, floor})
+	return write[wire.FloorResult](ctx, c, wire.MethodSetFloor, signer, &wire.SetFloorParams{Signer: signer, Floor: floor})
 }
 
 // Status returns a signer's state in figures.
 func (c *Client) Status(ctx context.Context, signer string) (wire.StatusResult, error) {
-	return read[wire.StatusResult](ctx, c, wire.MethodStatus, signer, &signerParams{signer})
+	return read[wire.StatusResult](ctx, c, wire.MethodStatus, signer, &wire.StatusParams{Signer: signer})
 }
 
-// List returns one page of a signer's allocations. The next one begins at
-// NextFrom, which is nil on the last page.
-func (c *Client) List(ctx context.Context, r ListRequest) (wire.ListResult, error) {
-	return read[wire.ListResult](ctx, c, wire.MethodList, r.Signer, &r)
+// List returns one page of a signer's allocations, in order of nonce. The next
+// one begins at NextFrom, which is nil on the last page.
+func (c *Client) List(ctx context.Context, p wire.ListParams) (wire.ListResult, error) {
+	return read[wire.ListResult](ctx, c, wire.MethodList, p.Signer, &p)
 }
 
 // Info says who the gateway is and what its limits are.

@@ -22,12 +22,13 @@ func withNonce(ctx context.Context, t *testing.T, c *Client, p *peer, fn func(co
 	return wait
 }
 
-func (r received) mark(t *testing.T) (m markParams) {
+// decode reads the params of a request.
+func decode[T any](t *testing.T, r received) (params T) {
 	t.Helper()
-	if err := json.Unmarshal(r.Params, &m); err != nil {
+	if err := json.Unmarshal(r.Params, &params); err != nil {
 		t.Fatal(err)
 	}
-	return m
+	return params
 }
 
 // wantUnmarked asserts that the gateway is told nothing.
@@ -50,7 +51,7 @@ func TestWithNonceMarksUsedWithTheAttempt(t *testing.T) {
 			return "0xabc", nil
 		})
 		r := p.next(wire.MethodMarkUsed)
-		if got, want := r.mark(t), (markParams{Signer: "s", Nonce: 4, Attempt: 2, TxHash: "0xabc"}); got != want {
+		if got, want := decode[wire.MarkUsedParams](t, r), (wire.MarkUsedParams{Signer: "s", Nonce: 4, Attempt: 2, TxHash: "0xabc"}); got != want {
 			t.Errorf("got mark %+v, want %+v", got, want)
 		}
 		p.answer(r, wire.MarkResult{})
@@ -65,7 +66,7 @@ func TestWithNonceGivesTheNonceBackOnError(t *testing.T) {
 		fail := func(context.Context, Allocation) (string, error) { return "", errBoom }
 		wait := withNonce(t.Context(), t, c, p, fail)
 		r := p.next(wire.MethodMarkRecyclable)
-		if got, want := r.mark(t), (markParams{Signer: "s", Nonce: 4, Attempt: 2, Reason: "handler_error"}); got != want {
+		if got, want := decode[wire.MarkRecyclableParams](t, r), (wire.MarkRecyclableParams{Signer: "s", Nonce: 4, Attempt: 2, Reason: "handler_error"}); got != want {
 			t.Errorf("got mark %+v, want %+v", got, want)
 		}
 		p.answer(r, wire.MarkResult{})

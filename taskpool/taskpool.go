@@ -163,9 +163,10 @@ func (p *Pool) run(t Task) {
 	t.Run()
 }
 
-// settleLocked notices the end of a pool that is being stopped.
+// settleLocked notices the end of a pool that is being stopped. While a task
+// waits some worker runs, so the workers are all there is to look at.
 func (p *Pool) settleLocked() {
-	if p.stopping && !p.stopped && p.running == 0 && p.queue.n == 0 {
+	if p.stopping && !p.stopped && p.running == 0 {
 		p.stopped = true
 		close(p.quiet)
 	}

@@ -20,13 +20,15 @@ func pipeQueue(cfg *Config) (*Queue, net.Conn) {
 	return New(server, newGoPool(1000), cfg), client
 }
 
-// fill pushes replies of 100 bytes until the client is above its high mark.
+// fill pushes replies of 100 bytes until the client is above its high mark. The
+// first is being written, and stuck, while the others are encoded.
 func fill(t testing.TB, q *Queue) {
 	t.Helper()
 	for range 12 {
 		push(t, q, sized(100))
+		q.Wake()
+		synctest.Wait()
 	}
-	q.Wake()
 }
 
 func TestAClientThatStopsReadingIsPausedDroppedAndKicked(t *testing.T) {
@@ -35,14 +37,23 @@ func TestAClientThatStopsReadingIsPausedDroppedAndKicked(t *testing.T) {
 		var drops []string
 		kicks := make(chan backpressure.KickReason, 10)
 		cfg.OnDrop = func(r backpressure.DropReason) { drops = append(drops, string(r)) }
-		cfg.OnKick = func(r backpressure.KickReason) { kicks <- r }
-		q, client := pipeQueue(cfg)
+		var q *Queue
+		cfg.OnKick = func(r backpressure.KickReason) {
+			time.Sleep(time.Second) // the bubble's clock: all else comes to rest meanwhile
+			select {
+			case <-q.Done():
+				t.Error("done before the kick was told")
+			default:
+			}
+			kicks <- r
+		}
+		server, client := net.Pipe()
+		q = New(server, newGoPool(1000), cfg)
 		defer client.Close()
 		if !q.WaitReadable() || q.Paused() {
 			t.Fatal("paused before anything was sent")
 		}
 		fill(t, q)
-		synctest.Wait()
 		if !q.Paused() {
 			t.Fatal("reads go on above the high mark")
 		}
@@ -81,7 +92,6 @@ func TestReadsResumeBelowTheLowMarkAndTheAlarmIsGone(t *testing.T) {
 		q, client := pipeQueue(testConfig())
 		defer client.Close()
 		fill(t, q)
-		synctest.Wait()
 		readable := make(chan bool)
 		go func() { readable <- q.WaitReadable() }()
 		synctest.Wait()
@@ -167,6 +177,37 @@ func TestAnOldMessageKicksJustBeforeTheNextWrite(t *testing.T) {
 	})
 }
 
+func TestAgeIsThatOfTheOldestUnwrittenMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := testConfig()
+		cfg.Marks.MaxAge = time.Second
+		q, client := pipeQueue(cfg)
+		defer client.Close()
+		send := func(s string) {
+			push(t, q, text("%s", s))
+			q.Wake()
+			synctest.Wait()
+		}
+		send("read at once")
+		if _, err := readFrame(client); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // idle time is nobody's age
+		send("stuck")
+		time.Sleep(600 * time.Millisecond)
+		send("behind it")
+		if err := q.Cause(); err != nil {
+			t.Fatalf("ended too early: %v", err)
+		}
+		time.Sleep(600 * time.Millisecond)
+		send("finds the first too old")
+		<-q.Done()
+		if kick, ok := errors.AsType[*KickError](q.Cause()); !ok || kick.Reason != backpressure.KickTooOld {
+			t.Errorf("cause %v", q.Cause())
+		}
+	})
+}
+
 func TestAWriteThatTakesNothingIsAKick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := testConfig()
@@ -249,7 +290,6 @@ func TestAnOrderlyCloseIsBounded(t *testing.T) {
 			q, client := pipeQueue(cfg)
 			defer client.Close()
 			fill(t, q) // above the high mark: the slow alarm is set, too
-			synctest.Wait()
 			start := time.Now()
 			q.CloseAfterFlush(1001, "going away")
 			for reads {

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -42,6 +43,7 @@ type message struct {
 	payload  []byte
 	err      error
 	panics   bool
+	yields   int // lets others run while it is being encoded
 	released atomic.Int32
 }
 
@@ -54,6 +56,9 @@ func sized(n int) *message { return &message{payload: bytes.Repeat([]byte("x"), 
 func (m *message) Append(dst []byte) ([]byte, error) {
 	if m.panics {
 		panic("boom")
+	}
+	for range m.yields {
+		runtime.Gosched()
 	}
 	return append(dst, m.payload...), m.err
 }

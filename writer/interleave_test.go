@@ -25,6 +25,7 @@ func FuzzScript(f *testing.F) {
 	f.Add([]byte{0, 1, 3, 5, 0, 0, 1, 1, 3, 5, 8})
 	f.Add([]byte{2, 2, 2, 5, 6, 7, 2, 3, 5, 10})
 	f.Add([]byte{0, 0, 0, 4, 1, 9, 1, 2, 5, 8})
+	f.Add([]byte{0, 0, 1, 1})
 	f.Add([]byte{0, 1, 3, 7, 8, 5, 10, 1, 3})
 	f.Add(bytes.Repeat([]byte{0, 1, 2, 2, 2, 3}, 50))
 	f.Add(bytes.Repeat([]byte{2, 5}, 100))
@@ -124,6 +125,11 @@ func (s *script) finish() {
 	s.q.Kill(net.ErrClosed)
 	s.pool.runAll()
 	<-s.q.Done()
+	select {
+	case <-s.sock.closed:
+	default:
+		s.t.Error("done before the socket was closed")
+	}
 	checkEmpty(s.t, s.q)
 	if n := s.pool.gate.Used(); n != 0 {
 		s.t.Errorf("%d places of the pool lost", n)

@@ -83,7 +83,9 @@ func TestOrderIsKeptUnderAPoolThatReordersTasks(t *testing.T) {
 		}()
 	}
 	for i := range n {
-		push(t, q, text("%d", i))
+		m := text("%d", i)
+		m.yields = i % 7
+		push(t, q, m)
 		q.Wake()
 		runtime.Gosched()
 	}

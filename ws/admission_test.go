@@ -30,7 +30,7 @@ func (g *gateway) hangPostDB(signer string) {
 	g.Helper()
 	h := make(hanging)
 	s, err := g.hub.Subscribe(h, []string{signer})
-	must(g.T, err)
+	must(g.TB, err)
 	g.Cleanup(func() { close(h); s.Close() })
 }
 
@@ -79,9 +79,7 @@ func TestAFullStageIsNamedAndNothingHappens(t *testing.T) {
 			await(t, waiting, "the first commit")
 			b := a
 			if c.other {
-				for used := 0; used < c.fill; { // the last was admitted
-					used, _ = g.srv.Inflight()
-				}
+				g.awaitInflight(c.fill)
 				b = g.dial()
 			}
 			b.request("more", "nonce_allocate", `["refused"]`)

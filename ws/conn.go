@@ -209,18 +209,22 @@ func (c *conn) recovered() {
 	}
 }
 
-// end waits until the queue has said its last, and closes the socket.
+// end waits until the queue has said its last, and closes the socket. A peer that
+// has not closed yet is still listened to, so that it can read the close frame.
 func (c *conn) end() {
 	c.gone.Store(true)
 	c.closeSubscriptions()
-	if !c.closing.Load() {
+	switch {
+	case !c.closing.Load():
 		c.out.Kill(errPeerGone)
-	} else if !c.peerClosed {
-		c.transport.discard() // gorilla reads no further after an error
+	case !c.peerClosed:
+		c.transport.discard()
 	}
 	c.out.PeerClosed()
 	<-c.out.Done()
-	c.transport.discard()
+	if !c.peerClosed {
+		c.transport.discard()
+	}
 	_ = c.ws.Close()
 }
 

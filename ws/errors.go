@@ -2,8 +2,8 @@ package ws
 
 import (
 	"errors"
-	"strings"
 	"time"
+	"unicode/utf8"
 
 	"noncegate/nonce"
 	"noncegate/wire"
@@ -19,9 +19,9 @@ const (
 	retryDraining    = time.Second            // time to find another node
 )
 
-// maxErrorText bounds the texts of others in an error: node ids, URLs and
-// sentences. Together with maxHoldStates it bounds every error reply.
-const maxErrorText = 256
+// maxErrorText bounds each text of somebody else's in an error, such as a node
+// id, so that every error has a bound.
+const maxErrorText = 192
 
 // errorOf turns an error of the service into one of the wire. It is the one
 // table of them. signer and count are the request's: a conflict shows at most
@@ -57,8 +57,16 @@ func errorOf(err error, signer string, count int) *wire.Error {
 			wire.ErrorData{Signer: signer})
 	case errors.Is(err, nonce.ErrDraining), errors.Is(err, nonce.ErrGone):
 		return errDraining()
+	case errors.Is(err, nonce.ErrInternal):
+		return wire.Errorf(wire.CodeInternal, "internal", "the gateway met an error of its own; nothing was committed")
 	}
-	return wire.Errorf(wire.CodeInternal, "internal", "the gateway met an error of its own; nothing was committed")
+	return errUnknown("the gateway met an error it does not know")
+}
+
+// errUnknown says that the work may have happened.
+func errUnknown(why string) *wire.Error {
+	return with(wire.Errorf(wire.CodeUnavailable, "unavailable", "%s; ask again with the same request id", why),
+		wire.ErrorData{Outcome: wire.OutcomeUnknown, RetryAfterMs: retryUnavailable.Milliseconds()})
 }
 
 // conflictData is the present state a conflict is about.
@@ -101,10 +109,21 @@ func with(e *wire.Error, data wire.ErrorData) *wire.Error {
 	return e
 }
 
-// clip bounds a text of somebody else's.
+// clip bounds a text of somebody else's by the bytes it has in JSON.
 func clip(s string) string {
-	if len(s) <= maxErrorText {
-		return s
+	written := 0
+	for i, r := range s {
+		switch {
+		case r < ' ' || r == utf8.RuneError:
+			written += 6 // \u and four digits
+		case r == '"' || r == '\\':
+			written += 2
+		default:
+			written += utf8.RuneLen(r)
+		}
+		if written > maxErrorText {
+			return s[:i]
+		}
 	}
-	return strings.ToValidUTF8(s[:maxErrorText], "")
+	return s
 }

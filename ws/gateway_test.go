@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -74,7 +75,7 @@ func defaults() setup {
 // gateway is a server on a real socket with the real service on a store in
 // memory.
 type gateway struct {
-	*testing.T
+	testing.TB
 	srv     *Server
 	hub     *hub.Hub
 	service *nonce.Service
@@ -82,9 +83,10 @@ type gateway struct {
 	store   *memstore.Store
 	holder  lease.Holder
 	address string
+	leaky   bool // the test makes places leak
 }
 
-func startGateway(t *testing.T, changes ...func(*setup)) *gateway {
+func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	t.Helper()
 	s := defaults()
 	for _, change := range changes {
@@ -96,7 +98,7 @@ func startGateway(t *testing.T, changes ...func(*setup)) *gateway {
 	must(t, err)
 	encode, err := encodepool.New(s.encode, log)
 	must(t, err)
-	g := &gateway{T: t, store: memstore.New(time.Now), hub: hub.New(events, func(int) {}), encode: encode}
+	g := &gateway{TB: t, store: memstore.New(time.Now), hub: hub.New(events, func(int) {}), encode: encode}
 	g.holder, err = g.store.Register(t.Context(), "n1", "")
 	must(t, err)
 	g.service, err = nonce.New(g.store, g.holder, unmeasured{}, g.hub, log, nil, s.nonce)
@@ -113,7 +115,7 @@ func startGateway(t *testing.T, changes ...func(*setup)) *gateway {
 		check(t, events.Stop(ctx))
 		check(t, encode.Stop(ctx))
 		stopHTTP()
-		if used, _ := g.srv.Inflight(); used != 0 || events.Reserved() != 0 || encode.Reserved() != 0 {
+		if used, _ := g.srv.Inflight(); !g.leaky && (used != 0 || events.Reserved() != 0 || encode.Reserved() != 0) {
 			t.Errorf("left behind: %d in flight, %d post-DB and %d encode places", used, events.Reserved(), encode.Reserved())
 		}
 	})
@@ -123,7 +125,7 @@ func startGateway(t *testing.T, changes ...func(*setup)) *gateway {
 // serve listens and returns what stops listening.
 func (g *gateway) serve(sendBuffer int) (stop func()) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(g.T, err)
+	must(g.TB, err)
 	g.address = l.Addr().String()
 	if sendBuffer > 0 {
 		l = tightListener{l, sendBuffer}
@@ -135,7 +137,7 @@ func (g *gateway) serve(sendBuffer int) (stop func()) {
 			g.Error(err)
 		}
 	})
-	return func() { check(g.T, web.Close()); served.Wait() }
+	return func() { check(g.TB, web.Close()); served.Wait() }
 }
 
 // tightListener accepts sockets with a small send buffer, so that a client that
@@ -169,11 +171,24 @@ func (unmeasured) SweepsPaused(bool)                {}
 func (g *gateway) next(signer string) int64 {
 	g.Helper()
 	s, err := g.store.Summary(g.Context(), signer)
-	must(g.T, err)
+	must(g.TB, err)
 	return s.Next
 }
 
-// hold makes the store's commits wait and returns a channel with one entry for
+// awaitInflight returns when n requests are admitted.
+func (g *gateway) awaitInflight(n int) {
+	g.Helper()
+	for began := time.Now(); ; runtime.Gosched() {
+		if used, _ := g.srv.Inflight(); used == n {
+			return
+		}
+		if time.Since(began) > patience {
+			g.Fatalf("never %d requests in flight", n)
+		}
+	}
+}
+
+// holdCommits makes the store's commits wait and returns a channel with one entry for
 // each that does, and what lets all of them go on.
 func (g *gateway) holdCommits() (waiting chan struct{}, release func()) {
 	waiting, let := make(chan struct{}, 1000), make(chan struct{})
@@ -192,7 +207,7 @@ func (g *gateway) holdCommits() (waiting chan struct{}, release func()) {
 // client is one connection as a client sees it. Replies and notifications are
 // read in order within their kind.
 type client struct {
-	*testing.T
+	testing.TB
 	conn          *websocket.Conn
 	replies       []map[string]any
 	batches       [][]any
@@ -202,15 +217,15 @@ type client struct {
 func (g *gateway) dial() *client {
 	g.Helper()
 	conn, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", nil)
-	must(g.T, err)
-	must(g.T, response.Body.Close())
+	must(g.TB, err)
+	must(g.TB, response.Body.Close())
 	g.Cleanup(func() { _ = conn.Close() })
-	return &client{T: g.T, conn: conn}
+	return &client{TB: g.TB, conn: conn}
 }
 
 func (c *client) send(text string) {
 	c.Helper()
-	must(c.T, c.conn.WriteMessage(websocket.TextMessage, []byte(text)))
+	must(c.TB, c.conn.WriteMessage(websocket.TextMessage, []byte(text)))
 }
 
 // request sends a request with positional params that are all given as JSON.
@@ -248,7 +263,7 @@ func (c *client) read() error {
 func take[T any](c *client, from *[]T) T {
 	c.Helper()
 	for len(*from) == 0 {
-		must(c.T, c.read())
+		must(c.TB, c.read())
 	}
 	first := (*from)[0]
 	*from = (*from)[1:]
@@ -295,10 +310,10 @@ func (c *client) wantResult(id string) map[string]any {
 // wantError fails unless the reply has the id and the reason; it returns data.
 func (c *client) wantError(id, reason string) map[string]any {
 	c.Helper()
-	return wantError(c.T, c.reply(), id, reason)
+	return wantError(c.TB, c.reply(), id, reason)
 }
 
-func wantError(t *testing.T, r map[string]any, id, reason string) map[string]any {
+func wantError(t testing.TB, r map[string]any, id, reason string) map[string]any {
 	t.Helper()
 	e, _ := r["error"].(map[string]any)
 	data, _ := e["data"].(map[string]any)
@@ -308,14 +323,14 @@ func wantError(t *testing.T, r map[string]any, id, reason string) map[string]any
 	return data
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-func check(t *testing.T, err error) {
+func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Error(err)
@@ -323,7 +338,7 @@ func check(t *testing.T, err error) {
 }
 
 // await waits for a signal that must come.
-func await[T any](t *testing.T, c <-chan T, what string) T {
+func await[T any](t testing.TB, c <-chan T, what string) T {
 	t.Helper()
 	select {
 	case v := <-c:

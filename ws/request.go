@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"strconv"
 	"sync"
 
 	"noncegate/nonce"
@@ -71,7 +72,7 @@ func (c *conn) parse(r *request, call *wire.Call) *wire.Error {
 	}
 	m, ok := methods[call.Method]
 	if !ok {
-		return wire.Errorf(wire.CodeMethodNotFound, "method_not_found", "there is no method %q", clip(call.Method))
+		return wire.Errorf(wire.CodeMethodNotFound, "method_not_found", "there is no method %s", clip(strconv.Quote(call.Method)))
 	}
 	return m(c, r, call.Params)
 }
@@ -173,9 +174,7 @@ func (r *request) Append(dst []byte) ([]byte, error) {
 // apology implements apologizer. The work may well have happened, so the answer is
 // that its outcome is unknown, never internal.
 func (r *request) apology() []byte {
-	return wire.AppendError(nil, r.id, with(
-		wire.Errorf(wire.CodeUnavailable, "unavailable", "the answer could not be encoded; ask again with the same request id"),
-		wire.ErrorData{Outcome: wire.OutcomeUnknown}))
+	return wire.AppendError(nil, r.id, errUnknown("the answer could not be encoded"))
 }
 
 // Release implements writer.Message: the request is done with.

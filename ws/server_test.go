@@ -81,6 +81,7 @@ func TestDrainAnswersWhatIsInFlightAndClosesInOrder(t *testing.T) {
 	g.wantUnavailable()
 	busy.request("2", "nonce_allocate", `["a"]`)
 	busy.wantError("2", "draining")
+	g.srv.closeSome(0) // every connection's turn has come
 	select {
 	case err := <-drained:
 		t.Fatalf("Drain returned (%v) with a request in flight", err)
@@ -117,9 +118,7 @@ func TestWorkOfAConnectionThatEndedIsSkipped(t *testing.T) {
 	c.request("1", "nonce_allocate", `["a"]`)
 	c.request("2", "nonce_allocate", `["b"]`)
 	await(t, waiting, "the first commit")
-	for used := 0; used < 2; {
-		used, _ = g.srv.Inflight()
-	}
+	g.awaitInflight(2)
 	must(t, c.conn.Close())
 	await(t, g.srv.conns.whenEmpty(), "the end of the connection")
 	release()
@@ -128,6 +127,37 @@ func TestWorkOfAConnectionThatEndedIsSkipped(t *testing.T) {
 	other.wantResult("3")
 	if g.next("a") != 1 || g.next("b") != 0 {
 		t.Errorf("took %d and %d nonces, want 1 of the commit under way and none", g.next("a"), g.next("b"))
+	}
+}
+
+func TestAConnectionThatEndsLeavesNoSubscription(t *testing.T) {
+	g := startGateway(t)
+	c := g.dial()
+	c.request("1", "nonce_subscribe", `["events",{"signers":["a"]}]`)
+	c.reply()
+	c.request("2", "gateway_info", `[]`) // the subscription is live before this is read
+	c.wantResult("2")
+	if !g.hub.Watched("a") {
+		t.Error("the subscription is not live")
+	}
+	must(t, c.conn.Close())
+	await(t, g.srv.conns.whenEmpty(), "the end of the connection")
+	if g.hub.Watched("a") {
+		t.Error("the subscription outlives its connection")
+	}
+}
+
+func TestNothingIsDoneForFramesAfterTheClose(t *testing.T) {
+	g := startGateway(t)
+	c := g.dial()
+	must(t, c.conn.WriteMessage(websocket.BinaryMessage, nil))
+	c.send(`{"jsonrpc":"2.0","method":"nonce_allocate","params":["a"]}`)
+	if code := c.closed(); code != websocket.CloseUnsupportedData {
+		t.Errorf("closed with %d", code)
+	}
+	await(t, g.srv.conns.whenEmpty(), "the end of the connection")
+	if n := g.next("a"); n != 0 {
+		t.Errorf("%d nonces were taken", n)
 	}
 }
 
@@ -187,7 +217,7 @@ func TestPingsAndSilenceByTheClock(t *testing.T) {
 	g := startGateway(t)
 	pipe, peer := net.Pipe()
 	defer peer.Close()
-	c := g.srv.newConn(websocketOver(t, pipe), &transport{Conn: pipe})
+	c := g.srv.newConn(new(websocket.Conn), &transport{Conn: pipe})
 	defer func() { c.out.Kill(errStopped); <-c.out.Done() }()
 	c.heardAt, c.pingAt = start, start.Add(interval)
 	r := newRegistry(1)
@@ -209,6 +239,9 @@ func TestPingsAndSilenceByTheClock(t *testing.T) {
 
 	look(9) // not being read: neither pinged nor blamed
 	look(60)
+	if !c.pingAt.Equal(start.Add(interval)) {
+		t.Fatal("pinged while nobody would read the answer")
+	}
 	c.transport.reading.Store(true)
 	look(61)
 	if got := await(t, pings, "the first ping"); got != "8900" {

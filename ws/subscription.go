@@ -86,11 +86,7 @@ func (c *conn) closeSubscriptions() {
 func (s *subscription) Offer(event []byte, missed int64) bool {
 	n := notifications.Get().(*notification)
 	*n = notification{subscription: s, event: event, missed: missed}
-	if !s.conn.out.Notify(n, n.size()) {
-		return false
-	}
-	s.conn.out.Wake()
-	return true
+	return s.conn.out.Notify(n, n.size())
 }
 
 // notification is one event on its way to one subscriber.

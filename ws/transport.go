@@ -22,8 +22,8 @@ const lingerTime = time.Second
 type transport struct {
 	net.Conn
 
-	// closeFrame takes over what gorilla writes; nil until the upgrade is done.
-	// Set and called in the read goroutine.
+	// closeFrame takes over what gorilla writes; nil until the upgrade is done,
+	// then called in the read goroutine only.
 	closeFrame func(code int, reason string)
 
 	reading atomic.Bool // a read of the socket is under way: the peer could speak

@@ -15,9 +15,12 @@ func (s *Store) Acquire(ctx context.Context, h lease.Holder, ttl time.Duration, 
 	err := s.call(ctx, Call{Op: OpAcquire, Holder: h, Needs: needs}, func(now time.Time) error {
 		for _, need := range needs {
 			sg := s.db.create(need.Signer)
+			was := sg.owner.Node
 			acquired := sg.acquire(h, ttl, now)
 			snap := s.db.load(need, now)
-			snap.Acquired = acquired
+			if snap.Acquired = acquired; acquired && was != h.Node {
+				snap.TookOverFrom = was
+			}
 			out = append(out, snap)
 		}
 		return nil

@@ -14,7 +14,10 @@ import (
 	"noncegate/nonce"
 )
 
-// Commit implements nonce.Ledger: one statement, one round trip.
+// Commit implements nonce.Ledger: one statement, one round trip. Only where a row
+// turns out to be locked by somebody else, so that the statement was aborted after
+// lock_timeout, is there a second one, which leaves such rows out: looking for
+// them first would cost every commit as much as the update itself.
 func (s *Store) Commit(ctx context.Context, h lease.Holder, ttl time.Duration, changes []nonce.Change) (nonce.CommitResult, error) {
 	conn, err := s.conn(ctx)
 	if err != nil {
@@ -23,6 +26,10 @@ func (s *Store) Commit(ctx context.Context, h lease.Holder, ttl time.Duration, c
 	defer conn.Release()
 	e := encode(changes)
 	res, err := e.execute(ctx, conn.Conn().PgConn(), h, ttl, len(changes))
+	if lockedByOthers(err) {
+		e.parts |= partSkip
+		res, err = e.execute(ctx, conn.Conn().PgConn(), h, ttl, len(changes))
+	}
 	if err != nil {
 		return nonce.CommitResult{}, storeError("commit", err)
 	}

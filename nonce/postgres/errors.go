@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,6 +13,8 @@ import (
 const (
 	codeDivisionByZero  = "22012" // the assertion of a commit statement
 	codeUniqueViolation = "23505"
+	codeDeadlock        = "40P01"
+	codeLockTimeout     = "55P03"
 	codeReadOnly        = "25006" // a demoted server that kept our connection
 )
 
@@ -52,10 +53,11 @@ var errSyncRep = &nonce.StoreError{
 	Err:     errors.New("commit: the wait for the synchronous replica was cancelled"),
 }
 
-// aborted reports an error that leaves the connection usable.
-func usable(err error) bool {
+// lockedByOthers reports that a statement was rolled back because it waited for
+// somebody's lock for too long, or in a circle.
+func lockedByOthers(err error) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pgErr.Severity == "ERROR" && pgErr.Code != codeReadOnly && !errors.Is(err, context.Canceled)
+	return ok && pgErr.Severity == "ERROR" && (pgErr.Code == codeLockTimeout || pgErr.Code == codeDeadlock)
 }
 
 // Away reports whether err means that there was no server to talk to, or one

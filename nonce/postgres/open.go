@@ -40,20 +40,23 @@ type Store struct {
 // runtimeParams are set on every connection, whatever the server's defaults.
 //
 // The planner settings fix the plan of each statement: nested loops into primary
-// keys. A generic plan made while the tables are empty would else keep a
-// sequential scan when they have grown.
+// keys. A generic plan made while the tables are empty would else keep a full scan
+// when they have grown. A high cost of each row read makes it never worth while to
+// read a table from end to end, be it by an index.
 func runtimeParams() map[string]string {
 	return map[string]string{
 		"application_name":                    "noncegate",
 		"default_transaction_isolation":       "read committed",
 		"synchronous_commit":                  "on",
-		"lock_timeout":                        "1000",
+		"lock_timeout":                        "100",
 		"idle_in_transaction_session_timeout": "10000",
 		"statement_timeout":                   "30000",
 		"plan_cache_mode":                     "force_generic_plan",
 		"enable_seqscan":                      "off",
 		"enable_hashjoin":                     "off",
 		"enable_mergejoin":                    "off",
+		"cpu_tuple_cost":                      "1",
+		"random_page_cost":                    "0.1",
 		"jit":                                 "off",
 	}
 }

@@ -14,7 +14,7 @@ var server *pgtest.Server
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m, &server)) }
 
-func open(t *testing.T, url string) *postgres.Store {
+func openStore(t testing.TB, url string) *postgres.Store {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), url, postgres.Config{MaxConns: 16})
 	if err != nil {
@@ -24,10 +24,10 @@ func open(t *testing.T, url string) *postgres.Store {
 	return s
 }
 
-func migrated(t *testing.T) string {
+func migrated(t testing.TB) string {
 	t.Helper()
 	url := server.NewDatabase(t)
-	if _, err := open(t, url).Migrate(t.Context()); err != nil {
+	if _, err := openStore(t, url).Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return url
@@ -36,6 +36,6 @@ func migrated(t *testing.T) string {
 func TestStoreKeepsTheRules(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Database {
 		url := migrated(t)
-		return storetest.Database{Open: func(t *testing.T) nonce.Store { return open(t, url) }}
+		return storetest.Database{Open: func(t *testing.T) nonce.Store { return openStore(t, url) }}
 	})
 }

@@ -1,7 +1,9 @@
 package postgres
 
 import (
+	"cmp"
 	"encoding/binary"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,11 +12,12 @@ import (
 
 // parts are the pieces a commit statement may have. Each combination is prepared
 // once a connection.
-type parts uint8
+type parts uint16
 
 const (
 	partWrite   parts = 1 << iota // signers are written to
 	partLocked                    // under Locker: the version is the condition, and no lease is touched
+	partSkip                      // rows that others have locked are left out
 	partInsert                    // fresh rows
 	partUpdate                    // rows that exist
 	partFloor                     // RELEASED rows below a new floor are consumed
@@ -26,8 +29,10 @@ const (
 // it is one round trip and one transaction, and so that everything in it takes
 // effect only through the rows that the update of the signers returned (u).
 //
-// Plans are fixed on purpose (see runtimeParams): every join is a nested loop
-// into a primary key, driven by the arrays. What belongs to a signer lies
+// Plans are fixed on purpose: every join is a nested loop into a primary key,
+// driven by the arrays, whatever the tables' sizes were when the statement was
+// prepared (see runtimeParams). The conditions o + 0 = o tell the planner, which
+// takes any series for a thousand rows, to expect few. What belongs to a signer lies
 // together in the arrays, from lo to hi, so that no join compares all with all;
 // and everything of variable length is a slice of one byte string ($4), because
 // the n-th element of an array of texts costs n steps.
@@ -39,7 +44,8 @@ func commitText(p parts) string {
 	var b strings.Builder
 	b.WriteString("WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, $1::text AS owner, $2::bigint AS incarnation, $3::bigint AS ttl, length($4::bytea) AS blob)")
 	if p&partWrite != 0 {
-		b.WriteString(lockText(p))
+		b.WriteString(wantedText)
+		b.WriteString(choose(p&partSkip != 0, skipText, ""))
 		b.WriteString(signerText(p))
 	}
 	if p&partInsert != 0 {
@@ -82,42 +88,43 @@ const (
 	requestWidth = 6
 )
 
-// lockText locks the signers' rows in order of id, skipping those that others
-// have locked, which are not applied and tried again apart. A signer with a
-// request id that is remembered already is left out: the snapshot is good enough
-// for that, because ids are only written together with a new version.
-func lockText(p parts) string {
-	return `
+// wantedText is the array of the signers as rows, in order of id.
+const wantedText = `
 , w AS MATERIALIZED (
   SELECT ($5::bigint[])[o+1] AS ord, ($5::bigint[])[o+2] AS id, ($5::bigint[])[o+3] AS token, ($5::bigint[])[o+4] AS version,
          ($5::bigint[])[o+5] AS next, ($5::bigint[])[o+6] AS floor, ($5::bigint[])[o+7] AS held,
          ($5::bigint[])[o+8] AS row_lo, ($5::bigint[])[o+9] AS row_mid, ($5::bigint[])[o+10] AS row_hi,
          ($5::bigint[])[o+11] AS req_lo, ($5::bigint[])[o+12] AS req_hi, ($5::bigint[])[o+13] AS below
-  FROM generate_series(0, cardinality($5::bigint[]) - 1, 13) o)
-, l AS MATERIALIZED (
-  SELECT w.* FROM w, c, signer_nonce_state s
-  WHERE s.signer_id = w.id AND s.version = w.version` + choose(p&partLocked == 0, ownerText, "") +
-		choose(p&partRequest != 0, `
-    AND NOT EXISTS (
-      SELECT 1 FROM generate_series(w.req_lo, w.req_hi - 1) q, signer_nonce_request known
-      WHERE known.signer_id = w.id
-        AND known.request_id = convert_from(substring($4::bytea FROM ($7::bigint[])[q*6+1]::int FOR ($7::bigint[])[q*6+2]::int), 'UTF8'))`, "") + `
-  ORDER BY w.id FOR NO KEY UPDATE OF s ` + choose(p&partLocked == 0, "SKIP LOCKED", "") + `)`
-}
+  FROM generate_series(0, cardinality($5::bigint[]) - 1, 13) o WHERE o + 0 = o)`
 
+// skipText leaves out the signers whose row somebody else has locked. It locks
+// the others one by one in the order of the array.
+const skipText = `
+, l AS MATERIALIZED (
+  SELECT w.* FROM w, LATERAL (SELECT 1 FROM signer_nonce_state s WHERE s.signer_id = w.id FOR NO KEY UPDATE SKIP LOCKED) free)`
+
+// ownerText is the condition of a lease; a version alone is that of a lock.
 const ownerText = ` AND s.fencing_token = w.token AND s.owner_node = c.owner AND s.owner_incarnation = c.incarnation`
 
+// newText leaves out a signer with a request id that is remembered already. The
+// statement's snapshot is good enough for that: ids are only written together with
+// a new version, and the version is compared with the row as it is.
+const newText = ` AND NOT EXISTS (
+    SELECT 1 FROM generate_series(w.req_lo, w.req_hi - 1) q, signer_nonce_request known
+    WHERE q + 0 = q AND known.signer_id = w.id
+      AND known.request_id = convert_from(substring($4::bytea FROM ($7::bigint[])[q*6+1]::int FOR ($7::bigint[])[q*6+2]::int), 'UTF8'))`
+
 // signerText is the fence: the update of the signers on the condition of owner,
-// token and version.
+// token and version. It locks rows in the order of the array.
 func signerText(p parts) string {
 	return `
 , u AS (
   UPDATE signer_nonce_state s
-  SET version = s.version + 1, next_nonce = l.next, floor = l.floor, held = l.held, updated_at = c.now` +
+  SET version = s.version + 1, next_nonce = w.next, floor = w.floor, held = w.held, updated_at = c.now` +
 		choose(p&partLocked == 0, `, expires_at = c.now + c.ttl * interval '1 microsecond'`, "") + `
-  FROM l, c
-  WHERE s.signer_id = l.id AND s.version = l.version` + choose(p&partLocked == 0, strings.ReplaceAll(ownerText, "w.", "l."), "") + `
-  RETURNING s.signer_id, l.ord, l.token, c.now, s.floor, l.row_lo, l.row_mid, l.row_hi, l.req_lo, l.req_hi, l.below)`
+  FROM c, ` + choose(p&partSkip != 0, "l", "w") + ` w
+  WHERE s.signer_id = w.id AND s.version = w.version` + choose(p&partLocked == 0, ownerText, "") + choose(p&partRequest != 0, newText, "") + `
+  RETURNING s.signer_id, w.ord, w.token, c.now, s.floor, w.row_lo, w.row_mid, w.row_hi, w.req_lo, w.req_hi, w.below)`
 }
 
 const insertText = `
@@ -127,7 +134,7 @@ const insertText = `
          CASE WHEN ($6::bigint[])[n*9+2] = 1 THEN u.now + ($6::bigint[])[n*9+4] * interval '1 microsecond' END, u.now, u.now,
          CASE WHEN ($6::bigint[])[n*9+7] > 0 THEN substring($4::bytea FROM ($6::bigint[])[n*9+7]::int FOR 32) END,
          CASE WHEN ($6::bigint[])[n*9+9] > 0 THEN convert_from(substring($4::bytea FROM ($6::bigint[])[n*9+8]::int FOR ($6::bigint[])[n*9+9]::int), 'UTF8') END
-  FROM u, generate_series(u.row_lo, u.row_mid - 1) n)`
+  FROM u, generate_series(u.row_lo, u.row_mid - 1) n WHERE n + 0 = n)`
 
 // updateText changes rows that must be as the draft found them. It never
 // overwrites a HELD row with a hold.
@@ -141,7 +148,7 @@ const updateText = `
            ($6::bigint[])[n*9+5]::smallint AS was_status, ($6::bigint[])[n*9+6] AS was_attempt,
            CASE WHEN ($6::bigint[])[n*9+7] > 0 THEN substring($4::bytea FROM ($6::bigint[])[n*9+7]::int FOR 32) END AS tx_hash,
            CASE WHEN ($6::bigint[])[n*9+9] > 0 THEN convert_from(substring($4::bytea FROM ($6::bigint[])[n*9+8]::int FOR ($6::bigint[])[n*9+9]::int), 'UTF8') END AS reason
-    FROM u, generate_series(u.row_mid, u.row_hi - 1) n) x
+    FROM u, generate_series(u.row_mid, u.row_hi - 1) n WHERE n + 0 = n) x
   WHERE a.signer_id = x.signer_id AND a.nonce = x.nonce AND a.status = x.was_status AND a.attempt = x.was_attempt
     AND NOT (x.status = 1 AND a.status = 1)
   RETURNING 1)`
@@ -161,13 +168,13 @@ const requestText = `
          substring($4::bytea FROM ($7::bigint[])[q*6+3]::int FOR 16),
          ($8::bigint[])[($7::bigint[])[q*6+4]:($7::bigint[])[q*6+5]],
          ($8::bigint[])[($7::bigint[])[q*6+5]+1:($7::bigint[])[q*6+6]], u.now
-  FROM u, generate_series(u.req_lo, u.req_hi - 1) q)`
+  FROM u, generate_series(u.req_lo, u.req_hi - 1) q WHERE q + 0 = q)`
 
 const checkText = `
 , k AS (
   SELECT ($9::bigint[])[o+1] AS ord
   FROM c, generate_series(0, cardinality($9::bigint[]) - 1, 4) o, signer_nonce_state s
-  WHERE s.signer_id = ($9::bigint[])[o+2] AND s.fencing_token = ($9::bigint[])[o+3] AND s.version = ($9::bigint[])[o+4]
+  WHERE o + 0 = o AND s.signer_id = ($9::bigint[])[o+2] AND s.fencing_token = ($9::bigint[])[o+3] AND s.version = ($9::bigint[])[o+4]
     AND s.owner_node = c.owner AND s.owner_incarnation = c.incarnation)`
 
 // encoded are the parameters of a commit statement.
@@ -191,7 +198,12 @@ func encode(changes []nonce.Change) *encoded {
 		rows:    make([]int64, 0, rows*rowWidth),
 		blob:    []byte{0},
 	}
-	for i := range changes {
+	order := make([]int, len(changes))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(changes[a].ID, changes[b].ID) })
+	for _, i := range order {
 		e.add(int64(i), &changes[i])
 	}
 	return e

@@ -1,0 +1,168 @@
+package ws
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+	"noncegate/wire"
+)
+
+var (
+	widestTime   = time.Date(2026, 12, 31, 23, 59, 59, 999e6, time.UTC)
+	widestKey    = strings.Repeat(`"`, nonce.MaxKeyBytes)
+	widestReason = strings.Repeat(`"`, nonce.MaxReasonBytes)
+	widestHash   = nonce.TxHash{1}
+	hostile      = strings.Repeat("\x01\"\xff", 1000) // somebody else's text
+)
+
+const widest = math.MaxInt64
+
+// widestOps are ops whose results have every field as wide as it can be.
+func widestOps() []*nonce.Op {
+	mark := nonce.Op{Signer: widestKey, Nonce: widest, Attempt: widest, TxHash: widestHash, Status: nonce.Consumed}
+	used, recyclable := mark, mark
+	used.Kind, recyclable.Kind = nonce.KindMarkUsed, nonce.KindMarkRecyclable
+	list := &nonce.Op{Kind: nonce.KindList, Signer: widestKey, List: nonce.ListQuery{Limit: wire.MaxListLimit}}
+	for range list.List.Limit {
+		list.Page.Rows = append(list.Page.Rows, nonce.Row{
+			Nonce: widest, Status: nonce.Held, Attempt: widest, TxHash: widestHash, Reason: widestReason,
+			HeldUntil: widestTime, RequestID: widestKey, UpdatedAt: widestTime,
+		})
+	}
+	list.Page.NextFrom = widest
+	ops := []*nonce.Op{
+		&used, &recyclable, list,
+		{Kind: nonce.KindSetFloor, Signer: widestKey, Floor: widest, Next: widest},
+		{Kind: nonce.KindStatus, Signer: widestKey, Summary: nonce.Summary{
+			Exists: true, Next: widest, Floor: widest, Version: widest, Held: widest, Released: widest, Consumed: widest, LowestHeld: widest,
+			Lease: lease.Grant{Holder: lease.Holder{Node: hostile}, Token: widest, ExpiresAt: widestTime}, Now: time.Unix(0, 0),
+		}},
+	}
+	for _, count := range []int{1, 2, nonce.MaxCount} {
+		op := &nonce.Op{
+			Kind: nonce.KindAllocate, Signer: widestKey, Count: count, Token: widest,
+			HeldUntil: widestTime, HoldLeft: widest,
+		}
+		for range count {
+			op.Nonces, op.Attempts = append(op.Nonces, widest), append(op.Attempts, widest)
+		}
+		ops = append(ops, op)
+	}
+	return ops
+}
+
+func widestErrors() []error {
+	conflict := &nonce.ConflictError{Sentence: hostile, Nonce: widest, Status: nonce.Consumed, Attempt: widest, TxHash: widestHash, HeldUntil: widestTime}
+	for range nonce.MaxCount {
+		conflict.Holds = append(conflict.Holds, nonce.HoldState{Nonce: widest, Attempt: widest, Status: nonce.Consumed})
+	}
+	return []error{
+		conflict, &nonce.NotOwnerError{Node: hostile, URL: hostile},
+		&nonce.UnavailableError{Outcome: nonce.Unknown, Err: errors.New(hostile)}, &nonce.HoldLimitError{Limit: widest},
+		nonce.ErrBusy, nonce.ErrFenced, nonce.ErrNotFound, nonce.ErrDraining, nonce.ErrInternal, errors.New(hostile),
+	}
+}
+
+func wantWithin(t *testing.T, what string, reply []byte, reserved int64) {
+	t.Helper()
+	if int64(len(reply)) > reserved {
+		t.Errorf("%s: %d bytes, %d were reserved: %.300s", what, len(reply), reserved, reply)
+	}
+}
+
+func TestNoReplyExceedsItsReservation(t *testing.T) {
+	id := []byte(`"` + strings.Repeat("i", maxIDBytes-2) + `"`)
+	for _, op := range widestOps() {
+		r := &request{op: *op, id: id}
+		reserved := opBytes(op) + int64(len(id))
+		reply, err := r.Append(nil)
+		must(t, err)
+		wantWithin(t, op.Kind.String(), reply, reserved)
+		wantWithin(t, "an apology", r.apology(), reserved)
+		for _, err := range widestErrors() {
+			r.op.Err = err
+			reply, _ := r.Append(nil)
+			wantWithin(t, op.Kind.String()+": "+err.Error()[:4], reply, reserved)
+		}
+	}
+}
+
+func TestEveryRequestFitsTheDefaultCap(t *testing.T) {
+	most := defaults().ws.Writer.Marks.Max
+	for _, op := range widestOps() {
+		if reserved := opBytes(op) + maxIDBytes; reserved > most {
+			t.Errorf("%s reserves %d bytes of %d", op.Kind, reserved, most)
+		}
+	}
+}
+
+func TestNoRefusalExceedsItsReservation(t *testing.T) {
+	g := startGateway(t)
+	c := g.dial()
+	g.srv.conns.mu.Lock()
+	conn := anyOf(g.srv.conns.conns)
+	g.srv.conns.mu.Unlock()
+	name := strings.Repeat(`\u0001`, 500)
+	for _, frame := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"` + name + `"}`,
+		`{"jsonrpc":"2.0","id":1,"method":"nonce_status","params":{"` + name + `":1}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"nonce_subscribe","params":{"signers":["` + name + `"]}}`,
+		`{"jsonrpc":"2.0","id":1,"` + name + `":1,"` + name + `":2}`,
+		`{"jsonrpc":"2.0","id":"` + strings.Repeat("x", 5000) + `","method":"gateway_info"}`,
+	} {
+		var f wire.Frame
+		if err := f.Decode([]byte(frame)); err != nil {
+			t.Fatal(err)
+		}
+		r := conn.newRequest(&f.Calls[0])
+		reply, err := r.Append(nil)
+		must(t, err)
+		if r.err == nil {
+			t.Errorf("%.60s was not refused", frame)
+		}
+		wantWithin(t, frame[:60], reply, r.bytes)
+	}
+	must(t, c.conn.Close())
+}
+
+func anyOf[K comparable](m map[K]struct{}) K {
+	for k := range m {
+		return k
+	}
+	panic("empty")
+}
+
+func TestFiguresAndDescriptionFitTheirReservation(t *testing.T) {
+	wide := wire.Figure{Count: widest, P50: math.MaxFloat64, P95: math.MaxFloat64, P99: math.MaxFloat64, Max: -math.MaxFloat64}
+	stats := wire.StatsResult{
+		IntervalMs: widest, Connections: widest, EncodeQueueMs: wide, EncodeMs: wide, PostDBQueueMs: wide, WriteQueueMs: wide,
+		WorkerQueueMs: wide, CommitMs: wide, CommitBatchSize: wide, BusyReject: widest, DropUnwritable: widest, KickSlow: widest,
+	}
+	reply, err := wire.AppendResult(nil, nil, &stats)
+	must(t, err)
+	wantWithin(t, "stats", reply, statsBytes)
+	host := strings.Repeat("h", 253) + ":65535"
+	info := wire.InfoResult{Node: host, Incarnation: widest, Version: strings.Repeat("v", 200), Engine: "performance", Mode: "worker-queue",
+		Limits: wire.Limits{MaxCount: widest, MaxBatch: widest, MaxMessageBytes: widest, MaxInflight: widest, MaxHolds: widest,
+			MinHoldMs: widest, MaxHoldMs: widest, DefaultHoldMs: widest, MaxListLimit: widest}}
+	reply, err = wire.AppendResult(nil, nil, &info)
+	must(t, err)
+	wantWithin(t, "info", reply, infoBytes)
+}
+
+func TestNoNotificationExceedsItsSize(t *testing.T) {
+	event, err := wire.AppendEvent(nil, &wire.Event{Type: wire.EventAllocated, Signer: widestKey, Reason: widestReason, At: wire.Time(widestTime)})
+	must(t, err)
+	n := &notification{
+		subscription: &subscription{id: "0x" + strings.Repeat("f", 32), method: wire.MethodSubscription},
+		event:        event, missed: widest,
+	}
+	got, err := n.Append(nil)
+	must(t, err)
+	wantWithin(t, "notification", got, n.size())
+}

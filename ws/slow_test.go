@@ -1,0 +1,108 @@
+package ws
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/gorilla/websocket"
+
+	"noncegate/wire"
+)
+
+// dialTight connects with a small receive buffer, so that not reading shows soon.
+func (g *gateway) dialTight() *client {
+	g.Helper()
+	d := websocket.Dialer{NetDial: func(network, address string) (net.Conn, error) {
+		c, err := net.Dial(network, address)
+		if err == nil {
+			err = c.(*net.TCPConn).SetReadBuffer(4096)
+		}
+		return c, err
+	}}
+	conn, response, err := d.Dial("ws://"+g.address+"/ws", nil)
+	must(g.TB, err)
+	must(g.TB, response.Body.Close())
+	g.Cleanup(func() { _ = conn.Close() })
+	return &client{TB: g.TB, conn: conn}
+}
+
+func TestAClientThatStopsReadingHarmsNobodyAndMissesEventsOnly(t *testing.T) {
+	g := startGateway(t, func(s *setup) {
+		s.sendBuffer = 4096
+		s.ws.Writer.Marks.High, s.ws.Writer.Marks.Low = 2048, 1024
+	})
+	slow := g.dialTight()
+	slow.request("sub", "nonce_subscribe", `["events"]`)
+	slow.reply()
+
+	const clients, each = 100, 20
+	var others sync.WaitGroup
+	for i := range clients {
+		c := g.dial()
+		others.Go(func() {
+			for n := range each {
+				c.request(fmt.Sprint(n), "nonce_allocate", fmt.Sprintf(`["signer-%d"]`, i))
+				if r := c.reply(); r["error"] != nil {
+					t.Errorf("client %d: %v", i, r)
+				}
+			}
+		})
+	}
+	others.Wait()
+
+	c, got, missed := g.dial(), 0, 0
+	for tick := 1; got+missed < clients*each; tick++ {
+		// Reading makes room again; each event that comes shows what was missed.
+		c.request("1", "nonce_setFloor", fmt.Sprintf(`["tick",%d]`, tick))
+		c.reply()
+		event := slow.notification()["params"].(map[string]any)["result"].(map[string]any)
+		if event["type"] != wire.EventFloor {
+			got++
+		}
+		if n, ok := event["missed"].(json.Number); ok {
+			m, _ := n.Int64()
+			missed += int(m)
+		}
+	}
+	if missed == 0 {
+		t.Error("nothing was missed: the client was not slow")
+	}
+}
+
+func TestAHangingPostDBTaskDoesNotTouchReplies(t *testing.T) {
+	g := startGateway(t)
+	g.hangPostDB("a")
+	c := g.dial()
+	for i := range 300 {
+		c.request(fmt.Sprint(i), "nonce_setFloor", fmt.Sprintf(`["a",%d]`, i))
+		c.wantResult(fmt.Sprint(i))
+	}
+}
+
+func TestEventsOfASignerComeInCommitOrderToEverySubscriber(t *testing.T) {
+	g := startGateway(t)
+	subscribers := []*client{g.dial(), g.dial(), g.dial()}
+	for _, s := range subscribers {
+		s.request("sub", "nonce_subscribe", `["events",{"signers":["a"]}]`)
+		s.reply()
+	}
+	const n = 200
+	c := g.dial()
+	for i := range n {
+		c.request(fmt.Sprint(i), "nonce_allocate", `["a"]`)
+	}
+	for range n {
+		c.reply()
+	}
+	for _, s := range subscribers {
+		for i := range n {
+			event := s.notification()["params"].(map[string]any)["result"].(map[string]any)
+			if fmt.Sprint(event["nonce"]) != fmt.Sprint(i) {
+				t.Fatalf("event %d is %v", i, event)
+			}
+		}
+	}
+}
