@@ -57,7 +57,7 @@ type cleanup struct {
 func start(ctx context.Context, cfg *Config, log *slog.Logger) (*app, error) {
 	a := &app{cfg: cfg, log: log, fatal: make(chan error, 1), registry: prometheus.NewRegistry()}
 	for _, step := range []func(context.Context) error{
-		a.openCodec, a.listen, a.openStore, a.openFigures, a.openPools, a.join, a.openService, a.openServer, a.openGauges, a.accept,
+		a.openCodec, a.listen, a.openStore, a.openFigures, a.openPools, a.join, a.openService, a.openAdmin, a.openServer, a.openGauges, a.accept,
 	} {
 		if err := step(ctx); err != nil {
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
@@ -273,12 +273,18 @@ func (a *app) info() wire.InfoResult {
 	}
 }
 
-// accept starts both HTTP servers. They are stopped first: a draining gateway
-// takes no new connection.
+// openAdmin comes before the connections, so that while they drain /readyz says
+// so and the figures can still be read.
+func (a *app) openAdmin(context.Context) error {
+	a.serveHTTP("admin", a.admin, adminHandler(a.registry, a.ready))
+	return nil
+}
+
+// accept comes last, so its end comes first: a draining gateway takes no new
+// connection.
 func (a *app) accept(context.Context) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /ws", a.server)
-	a.serveHTTP("admin", a.admin, adminHandler(a.registry, a.ready))
 	a.serveHTTP("http", a.listener, mux)
 	return nil
 }

@@ -14,15 +14,15 @@ func (s *Store) Acquire(ctx context.Context, h lease.Holder, ttl time.Duration, 
 	var snaps []nonce.Snapshot
 	err := s.write(ctx, func(ctx context.Context, c *session) (err error) {
 		now := s.now()
-		acquired := make([]bool, len(needs))
+		acquired, from := make([]bool, len(needs)), make([]string, len(needs))
 		for i := range needs {
-			if acquired[i], err = c.take(ctx, h, ttl, needs[i].Signer, now); err != nil {
+			if acquired[i], from[i], err = c.take(ctx, h, ttl, needs[i].Signer, now); err != nil {
 				return fmt.Errorf("acquire signer %q: %w", needs[i].Signer, err)
 			}
 		}
 		snaps, err = c.load(ctx, needs, now)
 		for i := range snaps {
-			snaps[i].Acquired = acquired[i]
+			snaps[i].Acquired, snaps[i].TookOverFrom = acquired[i], from[i]
 		}
 		return err
 	})
@@ -93,8 +93,11 @@ func (s *Store) Locked(ctx context.Context, need nonce.Need, plan func(nonce.Sna
 			return errNothing
 		}
 		n, err := c.exec(ctx, sqlFenceLocked, ch.Next, ch.Floor, ch.Held, now.UnixMicro(), ch.ID, ch.Version)
-		if err != nil || n != 1 {
-			return fmt.Errorf("%w: the plan for signer %q is not about its version %d: %w", nonce.ErrInvariant, need.Signer, ch.Version, err)
+		if err == nil && n != 1 {
+			err = fmt.Errorf("%w: the plan is not about version %d", nonce.ErrInvariant, ch.Version)
+		}
+		if err != nil {
+			return fmt.Errorf("write signer %q: %w", need.Signer, err)
 		}
 		return c.writeRows(ctx, &ch, 0, now)
 	})

@@ -109,7 +109,7 @@ func (s *Store) read(ctx context.Context, fn func(context.Context, *session) err
 		return ctx.Err()
 	}
 	defer func() { s.reader <- c }()
-	if _, err := c.exec(ctx, "BEGIN"); err != nil {
+	if _, err := c.exec(context.WithoutCancel(ctx), "BEGIN"); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
 	defer c.rollback(ctx)

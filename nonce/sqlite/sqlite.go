@@ -42,14 +42,16 @@ type Config struct {
 const (
 	// readers is how many connections read at the same time. More would only
 	// compete for the processors.
-	readers = 4
+	readers        = 4
+	readerCacheKiB = 4 << 10
+	writerCacheKiB = 64 << 10
 	// busyTimeout bounds the wait for a program that has the file open in spite
 	// of the lock, such as the sqlite3 shell.
 	busyTimeout = 2 * time.Second
 	// checkpointPages is how long the log grows before its pages are written
 	// back, in pages of 4 KiB. A page that many commits changed is written once,
 	// so a long log saves writes; it costs disk space and a slower start.
-	checkpointPages = 16384
+	checkpointPages = 8192
 )
 
 // Store is an open database. Its methods are safe for concurrent use.
@@ -100,6 +102,9 @@ func (s *Store) connect(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return fmt.Errorf("sqlite store %q: %w", path, err)
 	}
+	if _, err := c.exec(ctx, fmt.Sprintf("PRAGMA cache_size = -%d", writerCacheKiB)); err != nil {
+		return fmt.Errorf("sqlite store %q: %w", path, err)
+	}
 	s.writer <- c
 	return nil
 }
@@ -114,7 +119,7 @@ func dsn(path string) string {
 		"fullfsync(1)", // on macOS, fsync alone leaves data in the drive
 		"checkpoint_fullfsync(1)",
 		fmt.Sprintf("wal_autocheckpoint(%d)", checkpointPages),
-		"cache_size(-65536)",
+		fmt.Sprintf("cache_size(-%d)", readerCacheKiB),
 		"temp_store(MEMORY)",
 	}}
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + settings.Encode()

@@ -18,6 +18,8 @@ WHERE signer = ?5 AND (owner_node IS NULL OR expires_at <= ?3 OR owner_node = ?1
 INSERT INTO signer_nonce_state (signer, owner_node, owner_incarnation, fencing_token, acquired_at, expires_at, updated_at)
 VALUES (?5, ?1, ?2, 1, ?3, ?4, ?3) ON CONFLICT (signer) DO NOTHING`
 
+	sqlOwner = `SELECT coalesce(owner_node, '') FROM signer_nonce_state WHERE signer = ?`
+
 	sqlCreate = `INSERT INTO signer_nonce_state (signer, updated_at) VALUES (?, ?) ON CONFLICT (signer) DO NOTHING`
 
 	// The fence. The rows of a change are written only when this changed one row.
@@ -47,16 +49,22 @@ SELECT s.signer_id, s.next_nonce, s.floor, s.version, s.held, ` + leaseColumns +
 	sqlLease = `SELECT s.signer, ` + leaseColumns + ` FROM ` + stateAndNode + ` WHERE s.signer_id = ?`
 )
 
-// take takes the signer's lease, or creates the signer with it, and reports
-// whether it did.
-func (c *session) take(ctx context.Context, h lease.Holder, ttl time.Duration, signer string, now time.Time) (bool, error) {
+// take takes the signer's lease, or creates the signer with it. It reports
+// whether it did, and from which other node.
+func (c *session) take(ctx context.Context, h lease.Holder, ttl time.Duration, signer string, now time.Time) (ok bool, from string, err error) {
+	if _, err := c.one(ctx, []any{&from}, sqlOwner, signer); err != nil {
+		return false, "", err
+	}
+	if from == h.Node {
+		from = ""
+	}
 	args := []any{h.Node, h.Incarnation, now.UnixMicro(), now.Add(ttl).UnixMicro(), signer}
 	for _, query := range []string{sqlTake, sqlCreateTaken} {
 		if n, err := c.exec(ctx, query, args...); err != nil || n > 0 {
-			return n > 0, err
+			return n > 0, from, err
 		}
 	}
-	return false, nil
+	return false, "", nil
 }
 
 // fence changes the signer's row on the condition of the change, and reports

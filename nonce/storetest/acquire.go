@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"noncegate/lease"
 	"noncegate/nonce"
 )
 
@@ -49,6 +50,28 @@ var acquireRules = []rule{
 		f.passes(first.Lease.ExpiresAt)
 		if second := f.take(bob, signer); second.Lease.Token <= first.Lease.Token || second.Lease.Holder != bob {
 			f.Fatalf("first %+v, second %+v", first.Lease, second.Lease)
+		}
+	}},
+	{"acquire says from which other node it took an expired lease, and only then", func(f *fixture) {
+		from := func(h lease.Holder) string {
+			f.Helper()
+			snap := f.try(h, short, nonce.Need{Signer: signer})
+			if !snap.Acquired {
+				f.Fatalf("%v did not get the lease: %+v", h, snap.Lease)
+			}
+			f.passes(snap.Lease.ExpiresAt)
+			return snap.TookOverFrom
+		}
+		got := []string{from(alice), from(alice), from(alice2), from(bob), from(bob)}
+		snap := f.load(nonce.Need{Signer: signer})
+		f.ok(f.Store.Release(f.Context(), bob, []nonce.ReleaseTerm{{ID: snap.ID, Token: snap.Lease.Token}}))
+		got = append(got, from(alice))
+		f.take(bob, signer)
+		if refused := f.try(alice, short, nonce.Need{Signer: signer}); refused.TookOverFrom != "" {
+			f.Errorf("a lease that was not taken: from %q", refused.TookOverFrom)
+		}
+		if want := []string{"", "", "", "alice", "", ""}; !slices.Equal(got, want) {
+			f.Errorf("new, own, own incarnation, expired, own, released: got %q, want %q", got, want)
 		}
 	}},
 	{"a higher incarnation of the same node takes the lease at once", func(f *fixture) {

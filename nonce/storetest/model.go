@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"noncegate/lease"
@@ -59,7 +60,7 @@ func (s *script) run(steps int) {
 			s.compare(name)
 		}
 		if s.Failed() {
-			s.Fatalf("seed's script so far: %q", s.log)
+			s.Fatalf("the last steps were:\n%s", strings.Join(s.log[max(0, len(s.log)-4):], "\n"))
 		}
 	}
 }

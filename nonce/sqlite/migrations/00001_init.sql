@@ -1,5 +1,6 @@
 -- Times are microseconds since 1970 UTC. Migrations only add. One that older
--- programs cannot live with inserts its number into schema_breaking.
+-- programs cannot live with inserts its number into schema_breaking. There is no
+-- way down.
 
 -- +goose Up
 CREATE TABLE schema_breaking (
@@ -83,12 +84,3 @@ SELECT s.signer, a.nonce,
     strftime('%Y-%m-%dT%H:%M:%fZ', a.created_at / 1e6, 'unixepoch') AS created_at,
     strftime('%Y-%m-%dT%H:%M:%fZ', a.updated_at / 1e6, 'unixepoch') AS updated_at
 FROM signer_nonce_allocation a JOIN signer_nonce_state s USING (signer_id);
-
--- +goose Down
-DROP VIEW signer_allocation;
-DROP VIEW signer_lease;
-DROP TABLE gateway_node;
-DROP TABLE signer_nonce_request;
-DROP TABLE signer_nonce_allocation;
-DROP TABLE signer_nonce_state;
-DROP TABLE schema_breaking;
