@@ -14,10 +14,15 @@ import (
 	"noncegate/nonce"
 )
 
+// leaveLocked is how long after a row turned out to be locked commits leave
+// locked rows out at once. Every batch would else wait for the same outsider.
+const leaveLocked = time.Second
+
 // Commit implements nonce.Ledger: one statement, one round trip. Only where a row
 // turns out to be locked by somebody else, so that the statement was aborted after
 // lock_timeout, is there a second one, which leaves such rows out: looking for
-// them first would cost every commit as much as the update itself.
+// them first, as the commits of the next second do, costs as much as the update
+// itself.
 func (s *Store) Commit(ctx context.Context, h lease.Holder, ttl time.Duration, changes []nonce.Change) (nonce.CommitResult, error) {
 	conn, err := s.conn(ctx)
 	if err != nil {
@@ -25,8 +30,12 @@ func (s *Store) Commit(ctx context.Context, h lease.Holder, ttl time.Duration, c
 	}
 	defer conn.Release()
 	e := encode(changes)
+	if e.parts&partWrite != 0 && time.Now().UnixNano() < s.locksUntil.Load() {
+		e.parts |= partSkip
+	}
 	res, err := e.execute(ctx, conn.Conn().PgConn(), h, ttl, len(changes))
-	if lockedByOthers(err) {
+	if e.parts&partSkip == 0 && lockedByOthers(err) {
+		s.locksUntil.Store(time.Now().Add(leaveLocked).UnixNano())
 		e.parts |= partSkip
 		res, err = e.execute(ctx, conn.Conn().PgConn(), h, ttl, len(changes))
 	}

@@ -20,13 +20,15 @@ const (
 
 // storeError wraps an error of a statement that was sent or may have been.
 // Severity ERROR means that the server refused and rolled back; a FATAL one may
-// come after the commit, when the server is being stopped.
+// come after the commit, when the server is being stopped. The driver calls a
+// closed connection safe to retry also when it broke while the reply to a simple
+// query was read, so its word does not count there.
 func storeError(doing string, err error) error {
 	if err == nil {
 		return nil
 	}
 	err = fmt.Errorf("%s: %w", doing, err)
-	if pgconn.SafeToRetry(err) {
+	if pgconn.SafeToRetry(err) && !errors.Is(err, pgconn.ErrConnClosed) {
 		return &nonce.StoreError{Outcome: nonce.NotSent, Err: err}
 	}
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)

@@ -117,7 +117,7 @@ func queueLoad(b *pgx.Batch, needs []nonce.Need, snaps []nonce.Snapshot) {
 		b.Queue(loadReleased, l.freeOrds, l.freeSigners, l.freeLimits).Query(l.scanReleased)
 	}
 	if len(l.dueOrds) > 0 {
-		b.Queue(loadDue, l.dueOrds, l.dueSigners, l.dueLimits).Query(l.scanDue)
+		b.Queue(loadDue, l.dueOrds, l.dueSigners, l.dueLimit).Query(l.scanDue)
 	}
 	if len(l.ids) > 0 {
 		b.Queue(loadRequests, l.idOrds, l.idSigners, l.ids).Query(l.scanRequests)
@@ -137,7 +137,8 @@ type loading struct {
 
 	freeOrds, dueOrds, idOrds, nonceOrds             []int64
 	freeSigners, dueSigners, idSigners, nonceSigners []string
-	freeLimits, dueLimits                            []int64
+	freeLimits                                       []int64
+	dueLimit                                         int64 // of all signers together; each has its own as well
 	ids                                              []string
 	nonces                                           []int64
 }
@@ -153,7 +154,7 @@ func newLoading(needs []nonce.Need, snaps []nonce.Snapshot) *loading {
 		}
 		if n.Due > 0 {
 			l.dueOrds, l.dueSigners = append(l.dueOrds, ord), append(l.dueSigners, n.Signer)
-			l.dueLimits = append(l.dueLimits, int64(n.Due))
+			l.dueLimit += int64(n.Due)
 		}
 		for _, id := range n.RequestIDs {
 			l.idOrds, l.idSigners, l.ids = append(l.idOrds, ord), append(l.idSigners, n.Signer), append(l.ids, id)
@@ -202,15 +203,18 @@ LATERAL (SELECT * FROM signer_nonce_allocation x
          WHERE x.signer_id = s.signer_id AND x.status = 2 AND x.nonce >= s.floor ORDER BY x.nonce LIMIT w.most) a
 WHERE s.signer = w.signer ORDER BY w.ord, a.nonce`
 
-// loadDue walks the index of one signer's open holds. The clock is read once, in
-// a subquery, so that it can be an index condition.
+// loadDue walks the index of deadlines over what is overdue, of any signer: little
+// while sweeps keep up. The clock is read once, in a subquery, so that it can be an
+// index condition; + 0 keeps the primary key, and with it all rows of the signers,
+// out of the plan.
 const loadDue = `
-SELECT w.ord, ` + rowColumns + `
-FROM unnest($1::bigint[], $2::text[], $3::bigint[]) w(ord, signer, most), signer_nonce_state s,
-LATERAL (SELECT * FROM signer_nonce_allocation x
-         WHERE x.signer_id = s.signer_id AND x.status = 1 AND x.held_until <= (SELECT clock_timestamp())
-         ORDER BY x.signer_id, x.held_until LIMIT w.most) a
-WHERE s.signer = w.signer ORDER BY w.ord, a.held_until`
+SELECT d.ord, ` + rowColumns + `
+FROM (SELECT array_agg(s.signer_id) AS ids, array_agg(w.ord) AS ords
+      FROM unnest($1::bigint[], $2::text[]) w(ord, signer), signer_nonce_state s WHERE s.signer = w.signer) k,
+LATERAL (SELECT x.*, k.ords[array_position(k.ids, x.signer_id)] AS ord FROM signer_nonce_allocation x
+         WHERE x.status = 1 AND x.held_until <= (SELECT clock_timestamp()) AND x.signer_id + 0 = ANY (k.ids)
+         ORDER BY x.held_until LIMIT $3) d,
+LATERAL (SELECT d.*) a`
 
 const loadRequests = `
 SELECT w.ord, q.request_id, q.request_hash, q.nonces, q.attempts
@@ -243,6 +247,9 @@ func (l *loading) scanReleased(rows pgx.Rows) error {
 
 func (l *loading) scanDue(rows pgx.Rows) error {
 	return scanRows(rows, func(ord int64, row nonce.Row) {
+		if len(l.snaps[ord].Due) == l.needs[ord].Due {
+			return
+		}
 		row.UpdatedAt = time.Time{} // for lists
 		l.snaps[ord].Due = append(l.snaps[ord].Due, row)
 		l.addRow(ord, row)

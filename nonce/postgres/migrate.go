@@ -21,6 +21,9 @@ var migrations embed.FS
 // it, and those refuse the database.
 const SchemaLevel = 1
 
+// migrateWait is how many seconds another node's migration is waited for.
+const migrateWait = 300
+
 // Migrate brings the schema up to date, under an advisory lock so that nodes that
 // start together do it once, and returns how many migrations it ran.
 func (s *Store) Migrate(ctx context.Context) (int, error) {
@@ -30,7 +33,7 @@ func (s *Store) Migrate(ctx context.Context) (int, error) {
 	}
 	db := stdlib.OpenDB(*cc)
 	defer db.Close()
-	locker, err := lock.NewPostgresSessionLocker()
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, migrateWait))
 	if err != nil {
 		return 0, err
 	}

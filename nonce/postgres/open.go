@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,8 @@ type Config struct {
 type Store struct {
 	pool *pgxpool.Pool
 	log  *slog.Logger
+
+	locksUntil atomic.Int64 // unix nanoseconds; until then commits leave locked rows out
 
 	epoch    atomic.Uint64
 	mu       sync.Mutex // guards identity
@@ -85,10 +88,19 @@ func Open(ctx context.Context, url string, cfg Config) (*Store, error) {
 	return s, nil
 }
 
+const defaultMaxConns = 16
+
 func poolConfig(url string, cfg Config) (*pgxpool.Config, error) {
 	pc, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
+	}
+	given, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	if _, set := given.RuntimeParams["pool_max_conns"]; !set {
+		pc.MaxConns = int32(cmp.Or(cfg.MaxConns, defaultMaxConns))
 	}
 	params := pc.ConnConfig.RuntimeParams
 	if v := params["synchronous_commit"]; v == "off" || v == "local" {
@@ -104,9 +116,6 @@ func poolConfig(url string, cfg Config) (*pgxpool.Config, error) {
 	}
 	if pc.ConnConfig.ConnectTimeout == 0 || pc.ConnConfig.ConnectTimeout > 5*time.Second {
 		pc.ConnConfig.ConnectTimeout = 5 * time.Second
-	}
-	if pc.MaxConns == 4 || int(pc.MaxConns) < cfg.MaxConns {
-		pc.MaxConns = int32(max(cfg.MaxConns, 1))
 	}
 	return pc, nil
 }
@@ -131,6 +140,7 @@ func (s *Store) inspect(ctx context.Context, conn *pgx.Conn) error {
 	defer s.mu.Unlock()
 	if s.identity != "" && s.identity != identity {
 		s.epoch.Add(1)
+		s.pool.Reset() // connections to the old one must not be written to any more
 		s.log.Error("the database is another one, or on another timeline; every remembered signer is compared", "was", s.identity, "is", identity)
 	}
 	s.identity = identity

@@ -10,12 +10,18 @@ import (
 	"noncegate/nonce"
 )
 
+// openHolds finds the HELD rows of signer s. They lie at the top of the primary
+// key, and the walk down it ends with the last one.
+const openHolds = `
+    SELECT x.nonce, x.held_until FROM signer_nonce_allocation x
+    WHERE x.signer_id = s.signer_id AND x.status = 1 ORDER BY x.signer_id DESC, x.nonce DESC LIMIT s.held`
+
 // summaryText reads one signer in one statement, so in one snapshot.
 const summaryText = `
 WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 s AS MATERIALIZED (SELECT * FROM signer_nonce_state WHERE signer = $1),
 h AS MATERIALIZED (
-  SELECT a.nonce, a.held_until > c.now AS open FROM c, s, signer_nonce_allocation a WHERE a.signer_id = s.signer_id AND a.status = 1)
+  SELECT a.nonce, a.held_until > c.now AS open FROM c, s, LATERAL (` + openHolds + `) a)
 SELECT c.now, s.next_nonce, s.floor, s.version, s.fencing_token, coalesce(s.owner_node, ''), coalesce(s.owner_incarnation, 0),
        s.expires_at, coalesce(g.url, ''),
        (SELECT count(*) FROM h WHERE open),
@@ -52,15 +58,17 @@ func (st *Store) Summary(ctx context.Context, signer string) (nonce.Summary, err
 	return s, nil
 }
 
-// A page of all rows walks the primary key; one of a single state walks that
-// state's partial index where there is one.
+// A page walks the primary key, one of RELEASED rows their partial index; one of
+// HELD rows begins at the lowest.
 const (
 	listColumns = `SELECT s.signer_id, ` + rowColumns
 	listAll     = listColumns + ` FROM signer_nonce_state s, LATERAL (
   SELECT * FROM signer_nonce_allocation x WHERE x.signer_id = s.signer_id AND x.nonce >= $2 ORDER BY x.signer_id, x.nonce LIMIT $3) a
 WHERE s.signer = $1 ORDER BY a.nonce`
 	listHeld = listColumns + ` FROM signer_nonce_state s, LATERAL (
-  SELECT * FROM signer_nonce_allocation x WHERE x.signer_id = s.signer_id AND x.status = 1 AND x.nonce >= $2 ORDER BY x.nonce LIMIT $3) a
+  SELECT * FROM signer_nonce_allocation x
+  WHERE x.signer_id = s.signer_id AND x.status = 1 AND x.nonce >= $2 AND x.nonce >= (SELECT min(h.nonce) FROM (` + openHolds + `) h)
+  ORDER BY x.signer_id, x.nonce LIMIT $3) a
 WHERE s.signer = $1 ORDER BY a.nonce`
 	listReleased = listColumns + ` FROM signer_nonce_state s, LATERAL (
   SELECT * FROM signer_nonce_allocation x WHERE x.signer_id = s.signer_id AND x.status = 2 AND x.nonce >= $2 ORDER BY x.signer_id, x.nonce LIMIT $3) a

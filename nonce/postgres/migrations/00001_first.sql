@@ -50,10 +50,11 @@ CREATE TABLE signer_nonce_allocation (
 
 -- Lowest RELEASED first.
 CREATE INDEX signer_nonce_allocation_released ON signer_nonce_allocation (signer_id, nonce) WHERE status = 2;
--- The open holds of one signer.
-CREATE INDEX signer_nonce_allocation_held ON signer_nonce_allocation (signer_id, held_until) WHERE status = 1;
--- Overdue holds of any signer.
-CREATE INDEX signer_nonce_allocation_due ON signer_nonce_allocation (held_until) WHERE status = 1;
+-- Overdue holds of any signer. Each index here is paid for by every hand-out; the
+-- open holds of one signer are found by its primary key, from the top down, as
+-- many as signer_nonce_state.held says. Without deduplication, because all holds
+-- of one commit have one deadline and most entries are deleted soon.
+CREATE INDEX signer_nonce_allocation_due ON signer_nonce_allocation (held_until) WITH (deduplicate_items = off) WHERE status = 1;
 
 CREATE TABLE signer_nonce_request (
     signer_id    bigint NOT NULL,
