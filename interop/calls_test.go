@@ -1,0 +1,266 @@
+package interop
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/rpc"
+)
+
+const (
+	signer = "eip155:1:0x52908400098527886e0f7030069857d2e4169ee7"
+	txHash = "0x1111111111111111111111111111111111111111111111111111111111111111"
+)
+
+// object is a JSON object as a client writes it down.
+type object = map[string]any
+
+// hold is what a program would keep of an answer to nonce_allocate.
+type hold struct {
+	Nonce   uint64 `json:"nonce"`
+	Attempt uint64 `json:"attempt"`
+}
+
+// status is what a program would keep of an answer to nonce_status.
+type status struct {
+	Next     uint64 `json:"next"`
+	Held     uint64 `json:"held"`
+	Released uint64 `json:"released"`
+	Consumed uint64 `json:"consumed"`
+}
+
+// call calls a method that must succeed.
+func call[T any](t *testing.T, client *rpc.Client, method string, args ...any) (result T) {
+	t.Helper()
+	if err := client.CallContext(t.Context(), &result, method, args...); err != nil {
+		t.Fatalf("%s: %v", method, err)
+	}
+	return result
+}
+
+// step is one call in two spellings, and its result with what differs from run
+// to run masked.
+type step struct {
+	method     string
+	byPosition []any
+	byName     object
+	want       string
+}
+
+// steps is a life of one signer that uses each method and each parameter.
+var steps = []step{
+	{"nonce_setFloor", []any{signer, "0x7"}, object{"signer": signer, "floor": 7},
+		`{"signer":"SIGNER","floor":7,"next":7}`},
+	{"nonce_allocate", []any{signer}, object{"signer": signer},
+		`{"signer":"SIGNER","nonce":7,"attempt":1,"fencingToken":"NUMBER","heldUntil":"TIME","holdMs":60000}`},
+	{"nonce_allocate", []any{signer, 2, "order-1", 30_000}, object{"signer": signer, "count": 2, "requestId": "order-1", "holdMs": 30_000},
+		`{"signer":"SIGNER","nonce":8,"attempt":1,"fencingToken":"NUMBER","heldUntil":"TIME","holdMs":30000,"nonces":[{"nonce":8,"attempt":1},{"nonce":9,"attempt":1}]}`},
+	{"nonce_markUsed", []any{signer, 7, txHash}, object{"signer": signer, "nonce": 7, "txHash": txHash},
+		`{"signer":"SIGNER","nonce":7,"attempt":1,"status":"CONSUMED","txHash":"` + txHash + `"}`},
+	{"nonce_markRecyclable", []any{signer, 8, "gas too low"}, object{"signer": signer, "nonce": 8, "reason": "gas too low"},
+		`{"signer":"SIGNER","nonce":8,"attempt":1,"status":"RELEASED"}`},
+	{"nonce_list", []any{signer, "RELEASED"}, object{"signer": signer, "status": "RELEASED"},
+		`{"allocations":[{"nonce":8,"status":"RELEASED","attempt":1,"reason":"gas too low","requestId":"order-1","updatedAt":"TIME"}]}`},
+	{"nonce_allocate", []any{signer, nil, nil, 2_000}, object{"signer": signer, "holdMs": 2_000},
+		`{"signer":"SIGNER","nonce":8,"attempt":2,"fencingToken":"NUMBER","heldUntil":"TIME","holdMs":2000}`},
+	{"nonce_markUsed", []any{signer, "0x8", txHash, 2}, object{"signer": signer, "nonce": "0x8", "txHash": txHash, "attempt": 2},
+		`{"signer":"SIGNER","nonce":8,"attempt":2,"status":"CONSUMED","txHash":"` + txHash + `"}`},
+	{"nonce_list", []any{signer, nil, 8, 1}, object{"signer": signer, "from": 8, "limit": 1},
+		`{"allocations":[{"nonce":8,"status":"CONSUMED","attempt":2,"txHash":"` + txHash + `","updatedAt":"TIME"}],"nextFrom":9}`},
+	{"nonce_status", []any{signer}, object{"signer": signer},
+		`{"signer":"SIGNER","next":10,"floor":7,"held":1,"released":0,"consumed":9,"lowestHeld":9,"owner":"NODE","fencingToken":"NUMBER","version":"NUMBER","leaseUntil":"TIME"}`},
+}
+
+func TestEveryMethodTakesParamsByPosition(t *testing.T) {
+	play(t, func(s step) []any { return s.byPosition })
+}
+
+func TestEveryMethodTakesParamsAsOneObject(t *testing.T) {
+	play(t, func(s step) []any { return []any{s.byName} })
+}
+
+// play runs the steps on a gateway of their own, and the methods without params.
+func play(t *testing.T, args func(step) []any) {
+	client := start(t).dial()
+	for _, s := range steps {
+		got := mask(t, "", call[any](t, client, s.method, args(s)...))
+		var want any
+		if err := json.Unmarshal([]byte(s.want), &want); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\n got %v\nwant %v", s.method, got, want)
+		}
+	}
+	info := call[object](t, client, "gateway_info")
+	if info["engine"] != "sqlite" || info["mode"] != "worker-queue" || info["incarnation"] != 1.0 {
+		t.Errorf("gateway_info: got %v", info)
+	}
+	if stats := call[object](t, client, "gateway_stats"); stats["commitMs"] == nil {
+		t.Errorf("gateway_stats: got %v", stats)
+	}
+}
+
+// mask replaces what differs from run to run by a word for it, once it is seen
+// to be of the right kind.
+func mask(t *testing.T, key string, value any) any {
+	t.Helper()
+	switch v := value.(type) {
+	case object:
+		for k := range v {
+			v[k] = mask(t, k, v[k])
+		}
+	case []any:
+		for i := range v {
+			v[i] = mask(t, "", v[i])
+		}
+	case float64:
+		if v > 0 && (key == "fencingToken" || key == "version") {
+			return "NUMBER"
+		}
+	case string:
+		switch key {
+		case "signer":
+			return strings.Replace(v, signer, "SIGNER", 1)
+		case "owner":
+			return "NODE"
+		case "heldUntil", "updatedAt", "leaseUntil":
+			if _, err := time.Parse("2006-01-02T15:04:05.000Z", v); err != nil {
+				t.Error(err)
+			}
+			return "TIME"
+		}
+	}
+	return value
+}
+
+func TestABatchIsAnsweredElementByElement(t *testing.T) {
+	client := start(t).dial()
+	var first, second hold
+	var after status
+	batch := []rpc.BatchElem{
+		{Method: "nonce_allocate", Args: []any{signer}, Result: &first},
+		{Method: "nonce_markUsed", Args: []any{signer, 99, txHash}, Result: new(any)},
+		{Method: "nonce_allocate", Args: []any{object{"signer": signer}}, Result: &second},
+		{Method: "eth_chainId", Result: new(any)},
+		{Method: "nonce_status", Args: []any{signer}, Result: &after},
+	}
+	if err := client.BatchCallContext(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+	for i, reason := range []string{"", "not_found", "", "method_not_found", ""} {
+		if got := reasonOf(batch[i].Error); got != reason {
+			t.Errorf("element %d: got reason %q (%v), want %q", i, got, batch[i].Error, reason)
+		}
+	}
+	if first != (hold{0, 1}) || second != (hold{1, 1}) || after != (status{Next: 2, Held: 2}) {
+		t.Errorf("got %+v, %+v, %+v", first, second, after)
+	}
+}
+
+func TestANotificationIsExecutedInItsTurn(t *testing.T) {
+	client := start(t).dial()
+	if err := client.Notify(t.Context(), "nonce_allocate", signer); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := call[hold](t, client, "nonce_allocate", signer), (hold{1, 1}); got != want {
+		t.Errorf("the call after the notification got %+v, want %+v", got, want)
+	}
+}
+
+// reasonOf is data.reason of a refusal, "" when err is none.
+func reasonOf(err error) string {
+	refusal, ok := errors.AsType[rpc.DataError](err)
+	if !ok {
+		return ""
+	}
+	data, _ := refusal.ErrorData().(object)
+	reason, _ := data["reason"].(string)
+	return reason
+}
+
+func TestARefusalHasCodeReasonSentenceAndData(t *testing.T) {
+	client := start(t, "--max-holds=5").dial()
+	call[hold](t, client, "nonce_allocate", signer)
+	call[any](t, client, "nonce_markUsed", signer, 0, txHash)
+	for _, tt := range []struct {
+		method string
+		args   []any
+		code   int
+		reason string
+		data   object // among other members
+	}{
+		{"eth_chainId", nil, -32601, "method_not_found", nil},
+		{"nonce_allocate", nil, -32602, "invalid_params", object{"field": "signer"}},
+		{"nonce_allocate", []any{signer, 0}, -32602, "invalid_params", object{"field": "count"}},
+		{"nonce_allocate", []any{object{"signer": signer, "holdTime": 1}}, -32602, "invalid_params", object{"field": "holdTime"}},
+		{"nonce_markRecyclable", []any{signer, 0}, -32013, "conflict", object{"status": "CONSUMED", "nonce": 0.0, "txHash": txHash}},
+		{"nonce_markUsed", []any{signer, 5, txHash}, -32014, "not_found", object{"signer": signer}},
+		{"nonce_unsubscribe", []any{"0x1"}, -32014, "not_found", nil},
+	} {
+		err := client.CallContext(t.Context(), nil, tt.method, tt.args...)
+		wantRefusal(t, tt.method, err, tt.code, tt.reason, tt.data)
+	}
+	call[any](t, client, "nonce_allocate", signer, 5)
+	err := client.CallContext(t.Context(), nil, "nonce_allocate", signer)
+	wantRefusal(t, "beyond --max-holds", err, -32015, "hold_limit", object{"limit": 5.0, "retryAfterMs": 1000.0})
+}
+
+func wantRefusal(t *testing.T, what string, err error, code int, reason string, members object) {
+	t.Helper()
+	refusal, ok := errors.AsType[rpc.Error](err)
+	if !ok || refusal.ErrorCode() != code || reasonOf(err) != reason {
+		t.Errorf("%s: got %v with reason %q, want code %d and reason %s", what, err, reasonOf(err), code, reason)
+		return
+	}
+	if sentence, ok := strings.CutPrefix(err.Error(), reason+": "); !ok || sentence == "" {
+		t.Errorf("%s: got message %q, want %s and a sentence", what, err, reason)
+	}
+	data := refusal.(rpc.DataError).ErrorData().(object)
+	for name, want := range members {
+		if data[name] != want {
+			t.Errorf("%s: data.%s is %v, want %v", what, name, data[name], want)
+		}
+	}
+}
+
+func TestCallsInFlightTogetherGetDifferentNonces(t *testing.T) {
+	const clients, callers, calls = 2, 8, 25
+	g := start(t)
+	nonces := make(chan hold, clients*callers*calls)
+	var wg sync.WaitGroup
+	for range clients {
+		client := g.dial()
+		for range callers {
+			wg.Go(func() {
+				for range calls {
+					var h hold
+					if err := client.CallContext(t.Context(), &h, "nonce_allocate", signer); err != nil {
+						t.Error(err)
+						return
+					}
+					nonces <- h
+				}
+			})
+		}
+	}
+	wg.Wait()
+	close(nonces)
+	holders := make(map[uint64]int)
+	for h := range nonces {
+		holders[h.Nonce]++
+		if h.Attempt != 1 || holders[h.Nonce] != 1 {
+			t.Errorf("%+v has %d holders", h, holders[h.Nonce])
+		}
+	}
+	for n := range uint64(clients * callers * calls) {
+		if holders[n] != 1 {
+			t.Errorf("nonce %d has %d holders", n, holders[n])
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package interop
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/rpc"
+)
+
+// event is what a program would keep of an event.
+type event struct {
+	Type    string    `json:"type"`
+	Signer  string    `json:"signer"`
+	Nonce   uint64    `json:"nonce"`
+	Attempt uint64    `json:"attempt"`
+	TxHash  string    `json:"txHash"`
+	Reason  string    `json:"reason"`
+	Version uint64    `json:"version"`
+	At      time.Time `json:"at"`
+}
+
+// subscribe subscribes under the namespace to the events of signer.
+func subscribe(t *testing.T, client *rpc.Client, namespace string, events chan<- event) *rpc.ClientSubscription {
+	t.Helper()
+	sub, err := client.Subscribe(t.Context(), namespace, events, "events", object{"signers": []string{signer}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sub.Unsubscribe)
+	return sub
+}
+
+// next is the next event of a subscription, checked for its time and stripped of
+// it.
+func next(t *testing.T, sub *rpc.ClientSubscription, events <-chan event) event {
+	t.Helper()
+	select {
+	case e := <-events:
+		if e.At.IsZero() {
+			t.Errorf("%+v has no time", e)
+		}
+		e.At = time.Time{}
+		return e
+	case err := <-sub.Err():
+		t.Fatalf("the subscription ended: %v", err)
+	case <-t.Context().Done():
+	}
+	return event{}
+}
+
+func TestASubscriberSeesWhatAnotherClientDoes(t *testing.T) {
+	for _, namespace := range []string{"nonce", "eth"} {
+		t.Run(namespace, func(t *testing.T) {
+			g := start(t)
+			events := make(chan event)
+			sub := subscribe(t, g.dial(), namespace, events)
+
+			client := g.dial()
+			call[any](t, client, "nonce_allocate", "somebody-else")
+			call[any](t, client, "nonce_allocate", signer)
+			call[any](t, client, "nonce_markRecyclable", signer, 0, "gas too low")
+			call[any](t, client, "nonce_allocate", signer)
+			call[any](t, client, "nonce_markUsed", signer, 0, txHash, 2)
+			call[any](t, client, "nonce_setFloor", signer, 9)
+			for _, want := range []event{
+				{Type: "allocated", Signer: signer, Attempt: 1, Version: 1},
+				{Type: "released", Signer: signer, Attempt: 1, Version: 2, Reason: "gas too low"},
+				{Type: "allocated", Signer: signer, Attempt: 2, Version: 3},
+				{Type: "used", Signer: signer, Attempt: 2, Version: 4, TxHash: txHash},
+				{Type: "floor", Signer: signer, Nonce: 9, Version: 5},
+			} {
+				if got := next(t, sub, events); got != want {
+					t.Errorf("got %+v, want %+v", got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestEthSubscribeWithoutSignersSeesAll(t *testing.T) {
+	client := start(t).dial()
+	events := make(chan event)
+	sub, err := client.EthSubscribe(t.Context(), events, "events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Unsubscribe()
+	for _, s := range []string{"a", "b"} {
+		call[any](t, client, "nonce_allocate", s)
+		if got, want := next(t, sub, events), (event{Type: "allocated", Signer: s, Attempt: 1, Version: 1}); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+}
+
+func TestAnExpiredHoldIsAnEvent(t *testing.T) {
+	client := start(t).dial()
+	events := make(chan event)
+	sub := subscribe(t, client, "nonce", events)
+	call[any](t, client, "nonce_allocate", object{"signer": signer, "holdMs": 1000})
+	for _, want := range []string{"allocated", "expired"} {
+		if got := next(t, sub, events); got.Type != want {
+			t.Errorf("got %+v, want %s", got, want)
+		}
+	}
+}
+
+// The gateway bounds the subscriptions of a connection. Only if Unsubscribe
+// really ends them can there be more than that one after the other.
+func TestUnsubscribeEndsTheSubscriptionAtTheGateway(t *testing.T) {
+	client := start(t).dial()
+	events := make(chan event)
+	for range 100 {
+		subscribe(t, client, "nonce", events).Unsubscribe()
+	}
+	var err error
+	open := 0
+	for ; err == nil && open < 100; open++ {
+		_, err = client.Subscribe(t.Context(), "nonce", events, "events")
+	}
+	if reasonOf(err) != "invalid_request" {
+		t.Errorf("after %d subscriptions: %v", open, err)
+	}
+}
+
+func TestARefusedSubscriptionIsAnError(t *testing.T) {
+	client := start(t).dial()
+	_, err := client.Subscribe(t.Context(), "nonce", make(chan event), "newHeads")
+	wantRefusal(t, "another topic", err, -32602, "invalid_params", object{"field": "topic"})
+}
