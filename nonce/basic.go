@@ -2,6 +2,7 @@ package nonce
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -24,9 +25,12 @@ type basic struct {
 
 // run executes op to its end.
 func (b *basic) run(op *Op) {
-	if op.Kind.reads() {
+	switch {
+	case op.Completion != nil && op.Completion.Gone():
+		op.Err = ErrGone
+	case op.Kind.reads():
 		b.svc.read(op)
-	} else {
+	default:
 		b.write(op)
 	}
 	if op.Err != nil {
@@ -47,14 +51,19 @@ func (b *basic) write(op *Op) {
 	giveUp := time.Now().Add(b.svc.cfg.LockWait)
 	for {
 		again, err := b.step(op)
-		if err != nil && OutcomeOf(err) == Aborted && time.Now().Before(giveUp) {
-			continue // the store bounds how long it waits for the lock
-		}
-		if err != nil {
-			op.Err = &UnavailableError{Outcome: OutcomeOf(err), Err: err}
-		}
-		if err != nil || !again {
+		switch {
+		case err == nil && again:
+		case err == nil:
 			return
+		case errors.Is(err, ErrInvariant):
+			b.svc.fig.Invariant()
+			b.svc.log.Error("a commit was aborted", "signer", op.Signer, "op", op.Kind.String(), "error", err)
+			op.Err = ErrInternal
+			return
+		case OutcomeOf(err) != Aborted || time.Now().After(giveUp):
+			op.Err = &UnavailableError{Outcome: OutcomeOf(err), Err: err}
+			return
+		default: // the store bounds how long it waits for the lock
 		}
 	}
 }
@@ -66,27 +75,33 @@ func (b *basic) step(op *Op) (again bool, err error) {
 	defer cancel()
 	sweep := Op{Kind: kindSweep, Signer: op.Signer}
 	ran, version := op, int64(0)
+	op.wrote = false
 	started := time.Now()
 	now, err := b.svc.store.Locked(ctx, b.need(op), func(s Snapshot) (Change, error) {
+		if b.svc.clock.observe(started, time.Now(), s.Now); b.svc.clock.paused() {
+			s.Due = nil
+		}
 		st := &state{signer: op.Signer}
 		st.fill(&s)
 		version = s.Version + 1
 		d := newDraft(st, &b.svc.cfg.Rules)
+		d.idsRead = true
 		ran = op
 		if len(s.Due) > 0 {
 			ran = &sweep
 		}
 		if d.apply(ran) != nil {
-			return Change{}, &StoreError{Outcome: Aborted, Err: ErrInternal}
+			return Change{}, &StoreError{Outcome: Aborted, Err: ErrInvariant}
 		}
 		return d.finish(), nil
 	})
+	if err != nil && OutcomeOf(err) == Unknown && (ran != op || !op.wrote) {
+		err = &StoreError{Outcome: NotSent, Err: err} // nothing of the op was in it
+	}
 	if err != nil {
 		return false, err
 	}
-	ended := time.Now()
-	b.svc.fig.Commit(ended.Sub(started), 1)
-	b.svc.clock.observe(started, ended, now)
+	b.svc.fig.Commit(time.Since(started), 1)
 	ran.settleAt(now)
 	b.svc.publish(b.svc.Lane(op.Signer), ran, version, now)
 	return ran == &sweep && op.Kind != kindSweep, nil

@@ -34,6 +34,11 @@ func (s *Service) Do(ctx context.Context, op *Op) error {
 	case <-w.done:
 		return op.Err
 	case <-ctx.Done():
+	}
+	select {
+	case <-w.done: // both: what is known is said
+		return op.Err
+	default:
 		return &UnavailableError{Outcome: Unknown, Err: context.Cause(ctx)}
 	}
 }

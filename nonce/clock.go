@@ -15,7 +15,7 @@ const clockTolerance = time.Second
 // after it cannot be compared, so nothing is swept for the longest hold.
 type storeClock struct {
 	mu          sync.Mutex // guards all below
-	at          time.Time  // monotonic time of the last look
+	from, at    time.Time  // monotonic times between which the last look was
 	store       time.Time  // the store's clock then
 	pausedUntil time.Time
 	longestHold time.Duration
@@ -30,7 +30,7 @@ func (c *storeClock) observe(started, ended, store time.Time) {
 	c.mu.Lock()
 	var by time.Duration
 	if !c.store.IsZero() {
-		early, late := c.store.Add(started.Sub(c.at)), c.store.Add(ended.Sub(c.at))
+		early, late := c.store.Add(started.Sub(c.at)), c.store.Add(ended.Sub(c.from))
 		switch {
 		case store.Before(early.Add(-clockTolerance)):
 			by = store.Sub(early)
@@ -41,7 +41,7 @@ func (c *storeClock) observe(started, ended, store time.Time) {
 	if by != 0 {
 		c.pausedUntil = ended.Add(c.longestHold)
 	}
-	c.at, c.store = ended, store
+	c.from, c.at, c.store = started, ended, store
 	c.mu.Unlock()
 	if by != 0 {
 		c.jumped(by)

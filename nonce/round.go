@@ -24,7 +24,9 @@ type group struct {
 	tries int
 
 	byID              bool // request ids are to be read before planning
+	idsRead           bool // they were read for this plan
 	loaded            bool // what the plan needs was read
+	noSweep           bool // a sweep of this signer was aborted all alone
 	retryAt, giveUpAt time.Time
 }
 
@@ -45,6 +47,13 @@ func (g *group) fail(sh *shard, err error) {
 		sh.read(op)
 	}
 	g.ops = nil
+}
+
+// sweepFirst puts a sweep before the group's ops.
+func (g *group) sweepFirst() {
+	if g.ops[0].Kind != kindSweep && !g.noSweep && !g.st.halted {
+		g.ops = append([]*Op{{Kind: kindSweep, Signer: g.st.signer}}, g.ops...)
+	}
 }
 
 // pop ends the first n ops.
@@ -80,6 +89,7 @@ func (sh *shard) round(groups []*group) []*group {
 func (sh *shard) front(groups []*group) []*group {
 	left := groups[:0]
 	for _, g := range groups {
+		sh.dropGone(g)
 		for len(g.ops) > 0 && sh.frontOp(g) {
 			g.ops = g.ops[1:]
 		}
@@ -90,26 +100,38 @@ func (sh *shard) front(groups []*group) []*group {
 			g.fail(sh, ErrBusy)
 			continue
 		}
-		if sh.dueNow(g.st) && g.ops[0].Kind != kindSweep {
-			g.ops = append([]*Op{{Kind: kindSweep, Signer: g.st.signer}}, g.ops...)
+		if sh.dueNow(g.st) {
+			g.sweepFirst()
 		}
 		left = append(left, g)
 	}
 	return left
 }
 
+// dropGone ends the ops whose caller is gone: nothing of them is committed yet.
+func (sh *shard) dropGone(g *group) {
+	left := g.ops[:0]
+	for _, op := range g.ops {
+		if op.Completion == nil || !op.Completion.Gone() {
+			left = append(left, op)
+			continue
+		}
+		op.Err = ErrGone
+		sh.finish(op)
+	}
+	g.ops = left
+}
+
 // frontOp ends the group's first op if it needs no plan.
 func (sh *shard) frontOp(g *group) bool {
 	op := g.ops[0]
 	switch {
-	case op.Completion != nil && op.Completion.Gone():
-		op.Err = ErrGone
 	case op.Kind.reads():
 		sh.read(op)
 		return true
 	case sh.svc.haltedBy() != nil:
 		op.Err = &UnavailableError{Outcome: NotSent, Err: sh.svc.haltedBy()}
-	case g.st.halted && op.Kind != KindSetFloor:
+	case g.st.halted && (op.Kind != KindSetFloor || op.askedFloor < g.st.safeFloor):
 		op.Err = &UnavailableError{Outcome: NotSent, Err: errSignerHalted}
 	default:
 		return false
@@ -224,20 +246,20 @@ func (sh *shard) tryAcquire(needs []Need) ([]Snapshot, time.Time, error) {
 // acquired follows one result of an acquire.
 func (sh *shard) acquired(g *group, s *Snapshot, started time.Time) {
 	st := g.st
-	if !s.Acquired {
+	switch {
+	case !s.Acquired && !s.Lease.Held(s.Now):
+		sh.park(g, errLeaseMoved)
+		return
+	case !s.Acquired:
 		sh.svc.fig.LeaseAcquire(AcquireHeld)
 		g.fail(sh, sh.svc.notOwner(s.Lease))
 		return
-	}
-	if g.ops[0].Kind == KindSetFloor && st.halted {
-		sh.svc.log.Warn("a new floor lets a stopped signer serve again", "signer", st.signer)
-		st.halted = false
-	} else if st.wentBack(s, st.term.Token+1) {
+	case !st.halted && st.wentBack(s, st.term.Token+1):
 		sh.halt(g, s)
 		return
 	}
 	st.fill(s)
-	g.loaded = true
+	g.loaded, g.idsRead = true, true
 	st.term = lease.NewTerm(s.Lease.Token, started, sh.svc.cfg.LeaseTTL, lease.Margin(sh.svc.cfg.LeaseTTL))
 	st.owned = true
 	if s.TookOverFrom != "" {
@@ -249,10 +271,15 @@ func (sh *shard) acquired(g *group, s *Snapshot, started time.Time) {
 	sh.svc.fig.LeaseAcquire(AcquireNew)
 }
 
+// errLeaseMoved: the lease was given back between the try to take it and the
+// read after it.
+var errLeaseMoved = errors.New("the signer's lease changed hands; try again")
+
 // halt stops a signer whose row shows less than was seen. Handing out from it
-// could give a nonce two holders.
+// could give a nonce two holders. A floor at or above all that was seen, once
+// committed, lets it serve again.
 func (sh *shard) halt(g *group, s *Snapshot) {
-	g.st.halted, g.st.owned = true, false
+	g.st.halted, g.st.owned, g.st.safeFloor = true, false, max(g.st.safeFloor, g.st.next)
 	sh.svc.fig.WentBack()
 	sh.svc.log.Error("the store went back: this signer is stopped until nonce_setFloor gives it a safe floor",
 		"signer", g.st.signer, "seen_version", g.st.version, "version", s.Version, "seen_next", g.st.next, "next", s.Next,
@@ -277,7 +304,7 @@ func (sh *shard) load(groups []*group) []*group {
 	if len(wanting) == 0 {
 		return groups
 	}
-	sh.inspect(wanting, needs)
+	sh.inspect(wanting, needs, false)
 	left := groups[:0]
 	for _, g := range groups {
 		if len(g.ops) > 0 && g.st.owned {
@@ -289,46 +316,57 @@ func (sh *shard) load(groups []*group) []*group {
 
 // inspect reads the groups' signers and compares each with what is remembered:
 // a higher token means that ownership is lost, another version that the memory
-// is stale and is replaced, less than was seen that the store went back.
-func (sh *shard) inspect(groups []*group, needs []Need) {
+// is stale and is replaced, less than was seen that the store went back. full
+// says that the needs leave nothing to memory; where they do and memory proves
+// stale, the group is read again in full.
+func (sh *shard) inspect(groups []*group, needs []Need, full bool) {
 	snaps, err := sh.svc.load(needs)
+	var stale []*group
+	var all []Need
 	for i, g := range groups {
 		if err != nil {
 			g.fail(sh, &UnavailableError{Outcome: NotSent, Err: err})
 			continue
 		}
-		sh.compare(g, &snaps[i], needs[i])
+		if !sh.compare(g, &snaps[i], needs[i], full) {
+			n, _ := sh.need(g, true)
+			stale, all = append(stale, g), append(all, n)
+		}
+	}
+	if len(stale) > 0 {
+		sh.inspect(stale, all, true)
 	}
 }
 
-func (sh *shard) compare(g *group, s *Snapshot, n Need) {
+// compare follows one read, and reports whether it was enough.
+func (sh *shard) compare(g *group, s *Snapshot, n Need, full bool) bool {
 	st := g.st
 	switch {
 	case st.wentBack(s, st.term.Token):
 		sh.halt(g, s)
-		return
+		return true
 	case s.Lease.Token > st.term.Token:
 		sh.lost(g, s)
-		return
-	case s.Version > st.version:
-		st.fill(s)
-		g.loaded = n.Released > 0
-		if !g.loaded {
-			st.releasedMore = true // none were asked for
+		return true
+	case s.Version == st.version:
+		st.loaded(s)
+		if n.Released > 0 {
+			st.setFree(s)
 		}
-		return
+	case full:
+		st.fill(s)
+	default:
+		return false
 	}
-	st.loaded(s)
-	if n.Released > 0 {
-		st.setFree(s)
-	}
-	g.loaded = true
+	g.loaded, g.idsRead = true, full || g.byID
+	return true
 }
 
 // lost ends a group whose signer another node, or another shard's term, took.
 func (sh *shard) lost(g *group, s *Snapshot) {
 	provided := g.st.term.Token
 	g.st.owned, g.st.term.Token, g.st.version, g.st.next = false, s.Lease.Token, s.Version, s.Next
+	sh.svc.meet(s.Lease)
 	for _, op := range g.ops {
 		if !op.Kind.reads() {
 			sh.svc.fig.FenceReject(op.Kind)
@@ -343,176 +381,21 @@ func (sh *shard) lost(g *group, s *Snapshot) {
 // and reports whether there is one. Where not even the first op could be
 // planned, because more must be read, the next round reads it.
 func (sh *shard) plan(g *group) bool {
+	if sh.svc.clock.paused() {
+		g.st.due = nil // the read that found them may have noticed the jump
+	}
+	if len(g.st.due) > 0 {
+		g.sweepFirst()
+	}
 	g.draft, g.count = newDraft(g.st, &sh.svc.cfg.Rules), 0
+	g.draft.idsRead = g.idsRead
 	for _, op := range g.ops {
 		if op.Kind.reads() || g.draft.apply(op) != nil {
 			break
 		}
 		g.count++
 	}
+	g.byID = g.byID || g.draft.wantIDs
+	g.loaded = g.loaded && g.count > 0
 	return g.count > 0
-}
-
-// commit writes one round and returns the groups that go on.
-func (sh *shard) commit(groups []*group, changes []Change) []*group {
-	if len(groups) == 0 {
-		return nil
-	}
-	res, started, err := sh.tryCommit(groups, changes)
-	for _, g := range groups {
-		g.st.dropLoaded()
-		g.loaded = false
-	}
-	if err != nil {
-		return sh.commitFailed(groups, err)
-	}
-	var refused []*group
-	next := groups[:0]
-	for i, g := range groups {
-		if !res.Applied[i] {
-			refused = append(refused, g)
-			continue
-		}
-		sh.applied(g, res.Now, started)
-		if len(g.ops) > 0 {
-			next = append(next, g)
-		}
-	}
-	return append(next, sh.refused(refused)...)
-}
-
-func (sh *shard) tryCommit(groups []*group, changes []Change) (CommitResult, time.Time, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), sh.svc.cfg.StoreTimeout)
-	defer cancel()
-	started := time.Now()
-	res, err := sh.svc.store.Commit(ctx, sh.svc.holder, sh.svc.cfg.LeaseTTL, changes)
-	ended := time.Now()
-	if err == nil {
-		ops := 0
-		for _, g := range groups {
-			ops += g.count
-		}
-		sh.svc.fig.Commit(ended.Sub(started), ops)
-		sh.svc.clock.observe(started, ended, res.Now)
-	}
-	return res, started, err
-}
-
-// applied follows a commit: memory, lease, results, events, in this order.
-func (sh *shard) applied(g *group, now, started time.Time) {
-	st := g.st
-	st.committed(g.draft, now)
-	if !g.draft.change.Check {
-		if st.term.Trusted(started) {
-			sh.svc.fig.LeaseRenew(RenewInTime)
-		} else {
-			sh.svc.fig.LeaseRenew(RenewLate)
-		}
-		ttl := sh.svc.cfg.LeaseTTL
-		st.term = st.term.Renewed(started, ttl, lease.Margin(ttl))
-	}
-	for _, op := range g.ops[:g.count] {
-		if op.Kind == kindSweep {
-			st.swept(now)
-		}
-		op.settleAt(now)
-		sh.svc.publish(sh.index, op, st.version, now)
-	}
-	g.tries = 0
-	g.giveUpAt = time.Time{}
-	g.pop(sh, g.count)
-}
-
-// refused deals with groups whose change the store did not apply: it reads them
-// and lets them go on, parks those that were only locked, ends those that are
-// lost.
-func (sh *shard) refused(groups []*group) []*group {
-	if len(groups) == 0 {
-		return nil
-	}
-	needs := make([]Need, len(groups))
-	versions := make([]int64, len(groups))
-	for i, g := range groups {
-		g.byID = true
-		needs[i], _ = sh.need(g, true)
-		versions[i] = g.st.version
-	}
-	sh.inspect(groups, needs)
-	next := groups[:0]
-	for i, g := range groups {
-		switch {
-		case len(g.ops) == 0:
-		case g.st.version == versions[i] && len(g.st.requests) == 0:
-			g.st.dropLoaded()
-			g.loaded = false
-			sh.park(g, errRowLocked)
-		default:
-			next = append(next, g)
-		}
-	}
-	return next
-}
-
-var errRowLocked = errors.New("the signer's row stayed locked by another session")
-
-// commitFailed deals with a commit that ended in an error.
-func (sh *shard) commitFailed(groups []*group, err error) []*group {
-	switch OutcomeOf(err) {
-	case NotSent:
-		for _, g := range groups {
-			g.fail(sh, &UnavailableError{Outcome: NotSent, Err: err})
-		}
-		return nil
-	case Aborted:
-		return sh.again(groups, err)
-	}
-	sh.svc.log.Warn("a commit's outcome is unknown; its signers are acquired anew", "signers", len(groups), "error", err)
-	return sh.settle(groups, err)
-}
-
-// again runs what was aborted as a whole in smaller pieces, so that only the one
-// at fault is refused: signer by signer, then request by request.
-func (sh *shard) again(groups []*group, cause error) []*group {
-	if errors.Is(cause, ErrInvariant) {
-		sh.svc.fig.Invariant()
-	}
-	var next []*group
-	for _, g := range groups {
-		sh.svc.log.Error("a commit was aborted", "signer", g.st.signer, "signers", len(groups), "ops", g.count, "error", cause)
-		switch {
-		case len(groups) > 1:
-			next = append(next, sh.round([]*group{g})...)
-		case len(g.ops) > 1:
-			sh.oneByOne(g)
-		default:
-			g.refuse(sh, cause)
-		}
-	}
-	return next
-}
-
-// refuse ends the one op that was aborted all alone.
-func (g *group) refuse(sh *shard, cause error) {
-	g.st.owned = false // what is remembered has proved wrong, or may have
-	g.ops[0].Err = &UnavailableError{Outcome: Aborted, Err: cause}
-	if errors.Is(cause, ErrInvariant) {
-		g.ops[0].Err = ErrInternal
-	}
-	g.pop(sh, 1)
-}
-
-// oneByOne runs a group's ops in commits of their own, in order.
-func (sh *shard) oneByOne(g *group) {
-	all := g.ops
-	for i := range all {
-		g.ops = all[i : i+1 : i+1]
-		for left := []*group{g}; len(left) > 0; {
-			left = sh.round(left)
-		}
-		if sh.parked[g.st.signer] == g {
-			g.ops = append(g.ops, all[i+1:]...)
-			return
-		}
-	}
-	g.ops = nil
 }

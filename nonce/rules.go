@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -26,6 +27,8 @@ type draft struct {
 	owned    bool        // released is the draft's own copy
 	touched  map[int64]struct{}
 	ids      map[string]struct{} // request ids this draft remembers
+	idsRead  bool                // st.requests has all known ids of the ops
+	wantIDs  bool                // an op was deferred because it has not
 	wrote    bool
 }
 
@@ -79,22 +82,23 @@ func (d *draft) allocate(op *Op) error {
 			return errDefer
 		}
 		if req, ok := d.st.requests[op.RequestID]; ok {
+			if slices.ContainsFunc(req.Nonces, d.changed) {
+				return errDefer
+			}
 			d.repeat(op, req)
 			return nil
 		}
 	}
 	count := int64(op.Count)
 	if limit := int64(d.rules.MaxHolds); limit > 0 && d.change.Held+count > limit {
-		op.Err = &HoldLimitError{Limit: d.rules.MaxHolds}
-		return nil
+		return d.refuse(op, &HoldLimitError{Limit: d.rules.MaxHolds})
 	}
 	fromFree := min(count, int64(len(d.released)))
 	if fromFree < count && d.st.releasedMore {
 		return errDefer
 	}
 	if d.change.Next > math.MaxInt64-(count-fromFree) {
-		op.Err = &ConflictError{Sentence: "the nonces of this signer are used up", Nonce: -1}
-		return nil
+		return d.refuse(op, &ConflictError{Sentence: "the nonces of this signer are used up", Nonce: -1})
 	}
 	for _, f := range d.released[:fromFree] {
 		if d.changed(f.nonce) {
@@ -102,6 +106,17 @@ func (d *draft) allocate(op *Op) error {
 		}
 	}
 	d.handOut(op, int(fromFree))
+	return nil
+}
+
+// refuse ends an allocate that there is no room for, unless it may be a repeat:
+// whether its request id is known must have been read first.
+func (d *draft) refuse(op *Op, err error) error {
+	if op.RequestID != "" && !d.idsRead {
+		d.wantIDs = true
+		return errDefer
+	}
+	op.Err = err
 	return nil
 }
 
@@ -141,6 +156,15 @@ func (d *draft) remember(op *Op) {
 	d.ids[op.RequestID] = struct{}{}
 	d.change.Requests = append(d.change.Requests, Request{
 		ID: op.RequestID, Hash: op.requestHash(), Nonces: op.Nonces, Attempts: op.Attempts,
+	})
+}
+
+// repeats reports whether a request id that the draft would remember has proved
+// to be known.
+func (d *draft) repeats() bool {
+	return slices.ContainsFunc(d.change.Requests, func(r Request) bool {
+		_, known := d.st.requests[r.ID]
+		return known
 	})
 }
 
@@ -214,7 +238,7 @@ func (d *draft) markRecyclable(op *Op) error {
 	op.Status = Released
 	switch {
 	case row.Status == Released:
-	case row.Status == Consumed && row.Reason == ReasonBelowFloor:
+	case row.Status == Consumed && row.Reason == ReasonBelowFloor && row.TxHash == TxHash{}:
 		op.Status = Consumed
 	case row.Status == Consumed:
 		op.conflict(row, "the nonce is consumed, which is final")
@@ -312,10 +336,10 @@ func (d *draft) put(rc RowChange) {
 	d.wrote = true
 }
 
-// changed reports whether the draft changes this nonce. Fresh ones are those
-// between the state's cursor and the draft's.
+// changed reports whether the draft may change this nonce. Fresh ones are those
+// between the state's cursor and the draft's; a new floor changes what is below.
 func (d *draft) changed(n int64) bool {
-	if n >= d.st.next && n < d.change.Next {
+	if n >= d.st.next && n < d.change.Next || d.change.BelowFloor && n < d.change.Floor {
 		return true
 	}
 	_, ok := d.touched[n]
@@ -371,13 +395,14 @@ func (op *Op) reset() {
 
 // refused leaves only the error of the result. An op that is known to have
 // happened, and whose answer could not be read, is unknown to its caller and not
-// refused; only a conflict tells the truth about it.
+// refused, nor to be matched as the refusal; only a conflict tells the truth
+// about it.
 func (op *Op) refused() {
 	err := op.Err
 	op.reset()
 	op.Err = err
 	if _, conflict := errors.AsType[*ConflictError](err); op.recovered && !conflict {
-		op.Err = &UnavailableError{Outcome: Unknown, Err: err}
+		op.Err = &UnavailableError{Outcome: Unknown, Err: fmt.Errorf("it happened, but the answer was not had: %v", err)}
 	}
 }
 

@@ -155,10 +155,12 @@ type Service struct {
 	halt            atomic.Pointer[error]
 	fatal           func(error)
 
-	submits sync.WaitGroup // callers inside Submit
-	closed  atomic.Bool
+	gate    sync.RWMutex // guards closed; nobody enters once Stop has set it
+	closed  bool
+	inside  sync.WaitGroup // callers that entered
 	stop    chan struct{}
 	workers sync.WaitGroup
+	quiet   sync.Once // Stop
 }
 
 // New starts a service of one node. fatal is called, once at most and from any
@@ -215,13 +217,27 @@ func (s *Service) haltedBy() error {
 
 // Ready reports why the service cannot serve, or nil.
 func (s *Service) Ready(ctx context.Context) error {
-	switch err := s.haltedBy(); {
-	case s.closed.Load():
-		return ErrDraining
-	case err != nil:
+	if err := s.haltedBy(); err != nil {
 		return err
 	}
+	s.gate.RLock()
+	closed := s.closed
+	s.gate.RUnlock()
+	if closed {
+		return ErrDraining
+	}
 	return s.store.Ping(ctx)
+}
+
+// enter lets a caller in, whom Stop then waits for, unless the service is closed.
+func (s *Service) enter() bool {
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	if s.closed {
+		return false
+	}
+	s.inside.Add(1)
+	return true
 }
 
 func (s *Service) hash(signer string) uint64 { return maphash.String(s.seed, signer) }
@@ -273,13 +289,14 @@ func (p Place) Cancel() {
 // work in the caller's goroutine: all of it in mode basic, and with caller-runs
 // when the queue was full.
 func (s *Service) Submit(p Place, op *Op) {
-	s.submits.Add(1)
-	defer s.submits.Done()
-	op.queuedAt, op.askedFloor = time.Now(), op.Floor
-	op.inShard, op.recovered = p.held, false
-	switch {
-	case s.closed.Load():
+	if !s.enter() {
 		s.refuse(p, op, ErrDraining)
+		return
+	}
+	defer s.inside.Done()
+	op.queuedAt, op.askedFloor = time.Now(), op.Floor
+	op.inShard, op.wrote, op.recovered = p.held, false, false
+	switch {
 	case s.basic != nil && s.haltedBy() != nil:
 		s.refuse(p, op, &UnavailableError{Outcome: NotSent, Err: s.haltedBy()})
 	case s.basic != nil:
@@ -287,7 +304,7 @@ func (s *Service) Submit(p Place, op *Op) {
 	case p.held:
 		p.shard.push(op)
 	default:
-		p.shard.takeTurn(op)
+		p.shard.callerRuns(op)
 	}
 }
 
@@ -305,16 +322,17 @@ func (s *Service) refuse(p Place, op *Op, err error) {
 // Stop takes no more ops, finishes those queued, gives the leases back and
 // returns when all is quiet. It may be called twice.
 func (s *Service) Stop() {
-	if s.closed.Swap(true) {
+	s.quiet.Do(func() {
+		s.gate.Lock()
+		s.closed = true
+		s.gate.Unlock()
+		s.inside.Wait()
+		close(s.stop)
 		s.workers.Wait()
-		return
-	}
-	s.submits.Wait()
-	close(s.stop)
-	s.workers.Wait()
-	for _, sh := range s.shards {
-		sh.releaseAll()
-	}
+		for _, sh := range s.shards {
+			sh.releaseAll()
+		}
+	})
 }
 
 // load reads signers with the service's timeout.

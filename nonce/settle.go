@@ -35,7 +35,7 @@ func (sh *shard) settle(groups []*group, cause error) []*group {
 		if sh.settled(g, &snaps[i], cause); len(g.ops) == 0 {
 			continue
 		}
-		if sh.acquired(g, &snaps[i], started); len(g.ops) > 0 {
+		if sh.acquired(g, &snaps[i], started); g.st.owned && len(g.ops) > 0 {
 			next = append(next, g)
 		}
 	}
@@ -73,8 +73,7 @@ func (sh *shard) settled(g *group, s *Snapshot, cause error) {
 	st := g.st
 	if st.wentBack(s, st.term.Token) {
 		g.leaveUnknown(sh, cause)
-		st.halted = true
-		sh.svc.fig.WentBack()
+		sh.halt(g, s)
 		return
 	}
 	if s.Version == st.version {
@@ -154,31 +153,39 @@ func (op *Op) allocateVerdict(s *Snapshot, rows map[int64]Row, token int64) verd
 	return cannotTell
 }
 
-// markVerdict: repeating a mark is answered the same way, so a row that shows it
-// done or not done may be asked again; any other row cannot tell.
+// markVerdict: a row that shows the mark done answers it here and now, since
+// later it may show the next holder; one that shows it undone lets it run again;
+// any other cannot tell.
 func (op *Op) markVerdict(rows map[int64]Row) verdict {
 	row, ok := rows[op.Nonce]
 	if !ok || row.Attempt != op.Attempt {
 		return cannotTell
 	}
-	switch row.Status {
-	case Consumed:
-		op.recovered = op.Kind == KindMarkUsed && row.TxHash == op.TxHash ||
-			op.Kind == KindMarkRecyclable && row.Reason == ReasonBelowFloor
-		if !op.recovered {
-			return cannotTell
-		}
-	case Released:
-		op.recovered = op.Kind == KindMarkRecyclable
+	used := op.Kind == KindMarkUsed
+	switch {
+	case row.Status == Held, row.Status == Released && used:
+		return runAgain
+	case row.Status == Consumed && used && row.TxHash != op.TxHash,
+		row.Status == Consumed && !used && (row.Reason != ReasonBelowFloor || row.TxHash != TxHash{}):
+		return cannotTell
 	}
-	return runAgain
+	op.Status = row.Status
+	return didHappen
 }
 
 // notOwner turns a lease that could not be had into the error of its ops.
 func (s *Service) notOwner(g lease.Grant) error {
-	if g.Holder.Node == s.holder.Node && g.Holder.Incarnation > s.holder.Incarnation {
-		s.Halt(lease.ErrSuperseded)
+	if s.meet(g) {
 		return ErrFenced
 	}
 	return &NotOwnerError{Node: g.Holder.Node, URL: g.URL}
+}
+
+// meet stops the service when a lease shows a later start of its node id.
+func (s *Service) meet(g lease.Grant) bool {
+	if g.Holder.Node != s.holder.Node || g.Holder.Incarnation <= s.holder.Incarnation {
+		return false
+	}
+	s.Halt(lease.ErrSuperseded)
+	return true
 }

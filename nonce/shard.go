@@ -18,10 +18,12 @@ type shard struct {
 	places atomic.Int64  // reserved, queued, running or parked ops
 	wake   chan struct{} // capacity 1: the queue is not empty, or a parked group is due
 
-	mu    sync.Mutex // guards queue; no I/O under it
-	queue []*Op
+	mu     sync.Mutex // guards queue and pushed; no I/O under it
+	queue  []*Op
+	pushed uint64 // ops queued so far
 
 	turn   sync.Mutex // guards all below; held for a whole batch
+	taken  uint64     // ops taken from the queue so far
 	spare  []*Op      // the queue's other buffer
 	states map[string]*state
 	recent *list.List // of *state, most recently used first
@@ -47,15 +49,17 @@ func (sh *shard) reserve() bool {
 	return true
 }
 
-// push queues an op that holds a place.
-func (sh *shard) push(op *Op) {
+// push queues an op and returns how many were queued so far.
+func (sh *shard) push(op *Op) uint64 {
 	sh.mu.Lock()
 	sh.queue = append(sh.queue, op)
-	first := len(sh.queue) == 1
+	sh.pushed++
+	last, first := sh.pushed, len(sh.queue) == 1
 	sh.mu.Unlock()
 	if first {
 		sh.signal()
 	}
+	return last
 }
 
 func (sh *shard) signal() {
@@ -70,29 +74,42 @@ func (sh *shard) loop(stop <-chan struct{}) {
 	for {
 		select {
 		case <-sh.wake:
-			sh.takeTurn(nil)
+			sh.workerRuns()
 		case <-stop:
-			sh.takeTurn(nil)
+			sh.workerRuns()
 			sh.failParked()
 			return
 		}
 	}
 }
 
-// takeTurn runs everything that is queued, and then own, which may be nil. The
-// caller may be the worker or, with caller-runs, the goroutine that brings own.
-func (sh *shard) takeTurn(own *Op) {
+// workerRuns runs everything that is queued. It gives up the turn between two
+// batches, so that callers who wait for it get it.
+func (sh *shard) workerRuns() {
+	for sh.runNext() {
+	}
+}
+
+func (sh *shard) runNext() bool {
 	sh.turn.Lock()
 	defer sh.turn.Unlock()
-	for {
-		batch := sh.take()
-		if len(batch) == 0 && own == nil && !sh.parkedDue() {
-			return
-		}
-		if own != nil && len(batch) < sh.svc.cfg.MaxBatch {
-			batch, own = append(batch, own), nil
-		}
-		sh.run(batch)
+	batch := sh.take()
+	if len(batch) == 0 && !sh.parkedDue() {
+		return false
+	}
+	sh.run(batch)
+	return true
+}
+
+// callerRuns queues op beyond the queue's capacity and runs what is queued before
+// it and itself in the goroutine that brings it, as far as the worker has not.
+// What came later is left to the worker.
+func (sh *shard) callerRuns(op *Op) {
+	last := sh.push(op)
+	sh.turn.Lock()
+	defer sh.turn.Unlock()
+	for sh.taken < last {
+		sh.run(sh.take())
 	}
 }
 
@@ -101,6 +118,7 @@ func (sh *shard) take() []*Op {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	batch, most := sh.queue, sh.svc.cfg.MaxBatch
+	sh.taken += uint64(min(len(batch), most))
 	if len(batch) <= most {
 		sh.queue, sh.spare = sh.spare[:0], batch
 		return batch
@@ -217,6 +235,7 @@ func (sh *shard) park(g *group, cause error) {
 		g.fail(sh, &UnavailableError{Outcome: Aborted, Err: cause})
 		return
 	}
+	g.tries = 0 // giveUpAt bounds these
 	g.retryAt = now.Add(sh.svc.cfg.LockRetry)
 	sh.parked[g.st.signer] = g
 	time.AfterFunc(sh.svc.cfg.LockRetry, sh.signal)

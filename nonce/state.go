@@ -12,6 +12,9 @@ const (
 	// maxHeldRows bounds the HELD rows remembered of one signer. A mark of one
 	// that is not remembered costs a read.
 	maxHeldRows = 2048
+	// maxReleased bounds the RELEASED rows remembered of one signer, the lowest
+	// ones. More are read when those are used up.
+	maxReleased = 2048
 	// loadReleased is how many RELEASED rows are read ahead.
 	loadReleased = 128
 	// loadDue bounds the overdue holds ended by one commit.
@@ -33,6 +36,8 @@ type state struct {
 	id     int64
 	owned  bool // false: acquire before use; token, version and next are what was last seen
 	halted bool // the store showed less than was seen; only a new floor helps
+
+	safeFloor int64 // while halted: the least floor that helps, the cursor last seen
 
 	term     lease.Term
 	version  int64
@@ -90,6 +95,7 @@ func (st *state) knows(n int64) bool {
 
 // fill replaces what is remembered with a snapshot.
 func (st *state) fill(s *Snapshot) {
+	st.dropLoaded()
 	st.id, st.version, st.next, st.floor, st.held = s.ID, s.Version, s.Next, s.Floor, s.Held
 	st.heldRows, st.dueAt = nil, time.Time{}
 	st.loaded(s)
@@ -150,6 +156,9 @@ func (st *state) committed(d *draft, now time.Time) {
 		st.version++
 	}
 	st.released = d.released
+	if len(st.released) > maxReleased {
+		st.released, st.releasedMore = slices.Clone(st.released[:maxReleased]), true
+	}
 	for i := range c.Rows {
 		rc := &c.Rows[i]
 		if rc.Status == Held {
@@ -162,8 +171,13 @@ func (st *state) committed(d *draft, now time.Time) {
 
 // swept finds the earliest deadline of the remembered holds after a sweep at
 // now. A store that says a hold is not due yet is asked again a little later.
-func (st *state) swept(now time.Time) {
+// more says that there may be overdue holds beyond those the sweep could take.
+func (st *state) swept(now time.Time, more bool) {
 	st.dueAt = time.Time{}
+	if more {
+		st.dueAt = now.Add(-time.Second)
+		return
+	}
 	first := int64(0)
 	for _, h := range st.heldRows {
 		if first == 0 || h.deadlineMicros < first {

@@ -47,9 +47,13 @@ func (s *Service) forgetIdle() {
 func (s *Service) sweepDue() {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StoreTimeout)
 	defer cancel()
+	started := time.Now()
 	due, now, err := s.store.Due(ctx, sweepSigners)
 	if err != nil {
 		s.log.Debug("looking for overdue holds", "error", err)
+		return
+	}
+	if s.clock.observe(started, time.Now(), now); s.clock.paused() {
 		return
 	}
 	for _, d := range due {
@@ -64,6 +68,10 @@ func (s *Service) sweepDue() {
 
 // submitSweep queues a sweep of one signer in a place nobody reserved.
 func (s *Service) submitSweep(signer string) bool {
+	if !s.enter() {
+		return false
+	}
+	defer s.inside.Done()
 	op := &Op{Kind: kindSweep, Signer: signer}
 	if s.basic != nil {
 		op.queuedAt = time.Now()

@@ -84,7 +84,7 @@ func New(reg prometheus.Registerer) *Set {
 		HoldsExpired:    newCount(reg, "holds_expired_total", "Holds ended by a sweep because their deadline had passed."),
 
 		rejected:     newFamily(reg, undeclared, "rejected_total", "stage", "Requests refused as server_busy (busy_reject in ws_perf).", rejectStages),
-		dropped:      newFamily(reg, undeclared, "dropped_total", "reason", "Notifications not delivered (slow, reserved and messages together are drop_unwritable in ws_perf).", dropReasons),
+		dropped:      newFamily(reg, undeclared, "dropped_total", "reason", "Notifications not delivered (slow, no_room and messages together are drop_unwritable in ws_perf).", dropReasons),
 		kicked:       newFamily(reg, undeclared, "kicked_total", "reason", "Connections the gateway closed (all but idle are kick_slow in ws_perf).", kickReasons),
 		leaseAcquire: newFamily(reg, undeclared, "lease_acquire_total", "result", "Attempts to take the lease of a signer.", acquireResults),
 		leaseRenew:   newFamily(reg, undeclared, "lease_renew_total", "result", "Leases renewed by a write.", renewResults),

@@ -57,13 +57,13 @@ type Config struct {
 	WriteMaxBytes  int64         `group:"slow" default:"1048576" help:"Most bytes queued to one client. Beyond it the connection is closed with 4001."`
 	SlowAfter      time.Duration `group:"slow" default:"10s" help:"How long a client may stay above --write-high-bytes before kick closes it."`
 	SlowPolicy     string        `group:"slow" default:"pause,drop,kick" help:"What is done with a slow client: pause its reads, drop its notifications, kick it after --slow-after."`
-	Backpressure   string        `group:"slow" default:"on" help:"on or off. off leaves only --write-max-bytes."`
+	Backpressure   string        `group:"slow" default:"on" help:"on or off. off leaves only the hard bounds: --write-max-bytes, --write-timeout, and the age and number of queued messages."`
 	WriteTimeout   time.Duration `group:"slow" default:"10s" help:"Longest single write to a client. Beyond it the connection is closed."`
 
 	EncodeWorkers int `group:"pools" default:"${encode_workers}" help:"Workers that encode replies and events."`
 	EncodeQueue   int `group:"pools" default:"16384" help:"Most messages waiting to be encoded. Beyond it: server_busy, stage encode."`
 	PostDBWorkers int `name:"postdb-workers" group:"pools" default:"${postdb_workers}" help:"Workers that publish events after a commit."`
-	PostDBQueue   int `name:"postdb-queue" group:"pools" default:"16384" help:"Most events waiting for them. Beyond it: server_busy, stage postdb, for requests somebody watches."`
+	PostDBQueue   int `name:"postdb-queue" group:"pools" default:"16384" help:"Most requests whose events wait for them. Beyond it: server_busy, stage postdb, for requests somebody watches."`
 
 	PerfInterval time.Duration `group:"log" default:"10s" help:"How often the ws_perf line is logged. gateway_stats shows the last one."`
 	LogConfig

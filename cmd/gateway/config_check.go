@@ -53,7 +53,7 @@ func (c *Config) checkConnections() error {
 		notAbove("max-batch", c.MaxBatch, "max-inflight", c.MaxInflight),
 		notAbove("max-inflight", c.MaxInflight, "max-inflight-total", c.MaxInflightTotal),
 		atLeast("ping-interval", c.PingInterval, time.Second),
-		notNegative("drain-timeout", c.DrainTimeout),
+		atLeast("drain-timeout", c.DrainTimeout, time.Second),
 	)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -24,7 +25,7 @@ func serve(ctx context.Context, cfg *Config, log *slog.Logger, stdout io.Writer)
 	fmt.Fprint(stdout, a.greeting())
 	select {
 	case <-ctx.Done():
-		log.Info("draining", "timeout", cfg.DrainTimeout)
+		log.Info("draining", "timeout", cfg.DrainTimeout.String())
 	case err = <-a.fatal:
 		log.Error("stopping", "error", err)
 	}
@@ -55,17 +56,23 @@ func openStoreFor(ctx context.Context, cfg *StoreConfig, log *slog.Logger, conns
 			return nil, backoff.Permanent(err)
 		case !waiting:
 			waiting = true
-			log.Warn("PostgreSQL is away; waiting for it", "for", cfg.StoreWait, "error", err)
+			log.Warn("PostgreSQL is away; waiting for it", "for", cfg.StoreWait.String(), "error", err)
 		}
 		return nil, err
 	}, backoff.WithMaxElapsedTime(max(cfg.StoreWait, time.Millisecond)), backoff.WithBackOff(&backoff.ExponentialBackOff{
 		InitialInterval: 100 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 1.5, MaxInterval: 2 * time.Second,
 	}))
-	if err != nil {
-		return nil, settingErrorf("store", "cannot be used: %v", err)
+	switch {
+	case err != nil && postgres.Away(err):
+		return nil, fmt.Errorf("PostgreSQL is away: %s", sentenceOf(err))
+	case err != nil:
+		return nil, settingErrorf("store", "cannot be used: %s", sentenceOf(err))
 	}
 	if _, err := s.Migrate(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
+
+// sentenceOf is an error on one line; the driver spreads some over several.
+func sentenceOf(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

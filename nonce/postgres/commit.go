@@ -30,7 +30,7 @@ func (s *Store) Commit(ctx context.Context, h lease.Holder, ttl time.Duration, c
 	}
 	defer conn.Release()
 	e := encode(changes)
-	if e.parts&partWrite != 0 && time.Now().UnixNano() < s.locksUntil.Load() {
+	if e.parts&(partWrite|partRun) != 0 && time.Now().UnixNano() < s.locksUntil.Load() {
 		e.parts |= partSkip
 	}
 	res, err := e.execute(ctx, conn.Conn().PgConn(), h, ttl, len(changes))

@@ -14,7 +14,7 @@ import (
 // key, and the walk down it ends with the last one.
 const openHolds = `
     SELECT x.nonce, x.held_until FROM signer_nonce_allocation x
-    WHERE x.signer_id = s.signer_id AND x.status = 1 ORDER BY x.signer_id DESC, x.nonce DESC LIMIT s.held`
+    WHERE x.signer_id = s.signer_id AND x.status + 0 = 1 ORDER BY x.signer_id DESC, x.nonce DESC LIMIT s.held`
 
 // summaryText reads one signer in one statement, so in one snapshot.
 const summaryText = `
@@ -67,7 +67,7 @@ const (
 WHERE s.signer = $1 ORDER BY a.nonce`
 	listHeld = listColumns + ` FROM signer_nonce_state s, LATERAL (
   SELECT * FROM signer_nonce_allocation x
-  WHERE x.signer_id = s.signer_id AND x.status = 1 AND x.nonce >= $2 AND x.nonce >= (SELECT min(h.nonce) FROM (` + openHolds + `) h)
+  WHERE x.signer_id = s.signer_id AND x.status + 0 = 1 AND x.nonce >= $2 AND x.nonce >= (SELECT min(h.nonce) FROM (` + openHolds + `) h)
   ORDER BY x.signer_id, x.nonce LIMIT $3) a
 WHERE s.signer = $1 ORDER BY a.nonce`
 	listReleased = listColumns + ` FROM signer_nonce_state s, LATERAL (

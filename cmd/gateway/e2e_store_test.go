@@ -1,0 +1,147 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"noncegate/wire"
+)
+
+func TestADatabaseThatWentBackStopsASignerUntilItHasASafeFloor(t *testing.T) {
+	db := database(t)
+	p := launch(t, "--store="+db, "--lease-ttl=10m")
+	c := p.connect()
+	for range 3 {
+		c.allocate(account, "")
+		c.allocate("bystander", "")
+	}
+	// The last two commits of one signer are lost, as by a failover.
+	execute(t, db,
+		`UPDATE signer_nonce_state SET version = version - 2, next_nonce = next_nonce - 2, held = held - 2 WHERE signer = '`+account+`'`,
+		`DELETE FROM signer_nonce_allocation WHERE nonce > 0 AND signer_id = (SELECT signer_id FROM signer_nonce_state WHERE signer = '`+account+`')`)
+	floor := func(n int64) string { return fmt.Sprintf(`{"signer":%q,"floor":%d}`, account, n) }
+	for range 2 {
+		c.want("unavailable none", wire.MethodAllocate, allocation(account, ""))
+		c.want("unavailable none", wire.MethodMarkUsed, fmt.Sprintf(`{"signer":%q,"nonce":2,"txHash":%q}`, account, hash))
+		c.want("unavailable none", wire.MethodSetFloor, floor(2)) // below what was handed out
+	}
+	if got := decode[wire.StatusResult](t, c.want("ok", wire.MethodStatus, `[`+fmt.Sprintf("%q", account)+`]`)); got.Next != 1 {
+		t.Errorf("the status hides what the store has: %+v", got)
+	}
+	if got := c.allocate("bystander", ""); got.Nonce != 3 {
+		t.Errorf("another signer: %+v", got)
+	}
+	if !p.metric("noncegate_store_went_back_total 1") || !strings.Contains(p.log.String(), `"level":"ERROR","msg":"the store went back`) {
+		t.Error("there was no alarm")
+	}
+
+	c.want("ok", wire.MethodSetFloor, floor(3))
+	if got := c.allocate(account, ""); got.Nonce != 3 || got.Attempt != 1 {
+		t.Errorf("with a safe floor: %+v, want nonce 3", got)
+	}
+	consistent(t, db)
+}
+
+func TestAHeartbeatThatWentBackStopsTheNode(t *testing.T) {
+	for name, loss := range map[string]string{
+		"the heartbeat was lost": `UPDATE gateway_node SET counter = 0`,
+		"everything is gone":     `TRUNCATE gateway_node, signer_nonce_state, signer_nonce_allocation, signer_nonce_request`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := database(t)
+			p := launch(t, "--store="+db, "--lease-ttl=1s")
+			c := p.connect()
+			c.allocate(account, "")
+			p.await("two heartbeats", func() bool { return rows(t, db, `SELECT 1 FROM gateway_node WHERE counter > 1`) != "" })
+			execute(t, db, loss)
+			p.await("/readyz to fail", func() bool { code, _ := p.get("/readyz"); return code == 503 })
+			if _, body := p.get("/readyz"); !strings.Contains(body, "the store went back") {
+				t.Errorf("/readyz: %s", body)
+			}
+			before := everything(t, db)
+			c.want("unavailable none", wire.MethodAllocate, allocation(account, ""))
+			c.want("unavailable none", wire.MethodAllocate, allocation("another", ""))
+			c.want("unavailable none", wire.MethodSetFloor, fmt.Sprintf(`{"signer":%q,"floor":9}`, account))
+			if after := everything(t, db); after != before {
+				t.Errorf("it wrote after that\nbefore\n%s\nafter\n%s", before, after)
+			}
+		})
+	}
+}
+
+func TestARowLockedByAnOutsiderHoldsUpItsOwnSignerOnly(t *testing.T) {
+	for _, mode := range []string{"worker-queue", "basic"} {
+		t.Run(mode, func(t *testing.T) {
+			db := database(t)
+			p := launch(t, "--store="+db, "--mode="+mode, "--workers=1", "--max-holds=0")
+			c, other := p.connect(), p.connect()
+			c.allocate(account, "")
+			other.allocate("other", "")
+
+			outsider := dial(t, db)
+			lock := func() func() {
+				tx, err := outsider.Begin(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := tx.Exec(t.Context(), `SELECT 1 FROM signer_nonce_state WHERE signer = $1 FOR UPDATE`, account); err != nil {
+					t.Fatal(err)
+				}
+				return func() {
+					if err := tx.Rollback(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+
+			unlock := lock()
+			id := c.send(wire.MethodAllocate, allocation(account, ""))
+			for range 20 {
+				other.allocate("other", "")
+			}
+			unlock()
+			if r := c.answer(id); r.Error != nil {
+				t.Errorf("when the lock is gone: %v", r.Error)
+			}
+
+			unlock = lock()
+			asked := time.Now()
+			id = c.send(wire.MethodAllocate, allocation(account, ""))
+			done := make(chan *reply)
+			go func() { // c is this goroutine's meanwhile
+				defer close(done)
+				if r, err := c.read(); err == nil {
+					done <- r
+				}
+			}()
+			served := 0
+			for waiting := true; waiting; {
+				select {
+				case r := <-done:
+					waiting = false
+					if r == nil || r.ID != id || r.reason() != "unavailable none" {
+						t.Errorf("while it is locked: %+v", r)
+					}
+				default:
+					other.allocate("other", "")
+					served++
+				}
+			}
+			if took := time.Since(asked); took < time.Second || took > 10*time.Second {
+				t.Errorf("it was refused after %v", took)
+			}
+			if served < 200 {
+				t.Errorf("only %d requests of another signer were served meanwhile", served)
+			}
+			unlock()
+			if got := c.allocate(account, ""); got.Nonce != 2 {
+				t.Errorf("afterwards %+v, want nonce 2", got)
+			}
+			consistent(t, db)
+		})
+	}
+}

@@ -1,0 +1,511 @@
+package nonce_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+	"noncegate/nonce/memstore"
+)
+
+// signer is the signer of tests that need only one.
+const signer = "eip155:1:0xab16a96d359ec26a11e2c2b3d8f8b8942d5bfcdb"
+
+var errCut = &nonce.StoreError{Outcome: nonce.Unknown, Err: errors.New("the connection broke")}
+
+// disk is the database of a test, with the hooks in use on it. Hooks that are
+// set here see the calls of every node.
+type disk struct {
+	*memstore.Store
+	ahead         atomic.Int64 // nanoseconds that its clock is ahead of time.Now
+	mu            sync.Mutex   // guards all below
+	before, after func(memstore.Call) error
+	locked        func(signer string) bool
+}
+
+func newDisk() *disk {
+	d := &disk{}
+	d.Store = memstore.New(func() time.Time { return time.Now().Add(time.Duration(d.ahead.Load())) })
+	d.SetHooks(memstore.Hooks{
+		Before: func(c memstore.Call) error { return d.hook(&d.before, c) },
+		After:  func(c memstore.Call) error { return d.hook(&d.after, c) },
+		RowLocked: func(signer string) bool {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			return d.locked != nil && d.locked(signer)
+		},
+	})
+	return d
+}
+
+func (d *disk) hook(hook *func(memstore.Call) error, c memstore.Call) error {
+	d.mu.Lock()
+	h := *hook
+	d.mu.Unlock()
+	if h == nil {
+		return nil
+	}
+	return h(c)
+}
+
+func (d *disk) onBefore(h func(memstore.Call) error) { d.set(func() { d.before = h }) }
+func (d *disk) onAfter(h func(memstore.Call) error)  { d.set(func() { d.after = h }) }
+func (d *disk) onLock(h func(string) bool)           { d.set(func() { d.locked = h }) }
+
+func (d *disk) set(change func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change()
+}
+
+// touches reports whether the call is an op about name.
+func touches(c memstore.Call, op memstore.Op, name string) bool {
+	if c.Op != op {
+		return false
+	}
+	for _, ch := range c.Changes {
+		if ch.Signer == name {
+			return true
+		}
+	}
+	for _, n := range c.Needs {
+		if n.Signer == name {
+			return true
+		}
+	}
+	return false
+}
+
+// once makes a hook that acts on the first op about name only.
+func once(op memstore.Op, name string, act func(memstore.Call) error) func(memstore.Call) error {
+	var done atomic.Bool
+	return func(c memstore.Call) error {
+		if !touches(c, op, name) || !done.CompareAndSwap(false, true) {
+			return nil
+		}
+		return act(c)
+	}
+}
+
+func cut(memstore.Call) error { return errCut }
+
+// holdCommit makes the next commit about name wait. began is closed when it
+// does, and open lets it go on.
+func (d *disk) holdCommit(name string) (began <-chan struct{}, open func()) {
+	b, o := make(chan struct{}), make(chan struct{})
+	old := d.before
+	d.onBefore(func() func(memstore.Call) error {
+		hold := once(memstore.OpCommit, name, func(memstore.Call) error { close(b); <-o; return nil })
+		return func(c memstore.Call) error {
+			if err := hold(c); err != nil || old == nil {
+				return err
+			}
+			return old(c)
+		}
+	}())
+	return b, sync.OnceFunc(func() { close(o) })
+}
+
+// figures counts what a service measures.
+type figures struct {
+	mu                                  sync.Mutex // guards all below
+	commits                             []int      // ops of each
+	acquired, takeovers, notHad, failed int
+	inTime, late                        int
+	fenced, wentBack, invariant, swept  int
+	paused                              bool
+}
+
+func (f *figures) count(fn func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fn()
+}
+
+func (f *figures) WorkerQueue(time.Duration) {}
+func (f *figures) Commit(_ time.Duration, ops int) {
+	f.count(func() { f.commits = append(f.commits, ops) })
+}
+func (f *figures) LeaseAcquire(r nonce.AcquireResult) {
+	f.count(func() {
+		*map[nonce.AcquireResult]*int{
+			nonce.AcquireNew: &f.acquired, nonce.AcquireTakeover: &f.takeovers,
+			nonce.AcquireHeld: &f.notHad, nonce.AcquireError: &f.failed,
+		}[r]++
+	})
+}
+func (f *figures) LeaseRenew(r nonce.RenewResult) {
+	f.count(func() {
+		*map[nonce.RenewResult]*int{nonce.RenewInTime: &f.inTime, nonce.RenewLate: &f.late}[r]++
+	})
+}
+func (f *figures) FenceReject(nonce.Kind) { f.count(func() { f.fenced++ }) }
+func (f *figures) WentBack()              { f.count(func() { f.wentBack++ }) }
+func (f *figures) Invariant()             { f.count(func() { f.invariant++ }) }
+func (f *figures) Swept(n int)            { f.count(func() { f.swept += n }) }
+func (f *figures) SweepsPaused(p bool)    { f.count(func() { f.paused = p }) }
+func (f *figures) get(n *int) (out int)   { f.count(func() { out = *n }); return out }
+func (f *figures) lastCommit() (ops int) {
+	f.count(func() { ops = f.commits[len(f.commits)-1] })
+	return ops
+}
+func (f *figures) numCommits() (n int)    { f.count(func() { n = len(f.commits) }); return n }
+func (f *figures) sweepsPaused() (p bool) { f.count(func() { p = f.paused }); return p }
+
+// events is a sink that keeps what was published.
+type events struct {
+	mu   sync.Mutex // guards all
+	all  []nonce.Event
+	lane []int
+}
+
+func (e *events) Watched(string) bool { return true }
+func (e *events) Publish(lane int, _ bool, events []nonce.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for range events {
+		e.lane = append(e.lane, lane)
+	}
+	e.all = append(e.all, events...)
+}
+
+func (e *events) String() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var b strings.Builder
+	for _, ev := range e.all {
+		fmt.Fprintf(&b, "%v %d#%d, ", ev.Type, ev.Nonce, ev.Attempt)
+	}
+	return strings.TrimSuffix(b.String(), ", ")
+}
+
+// node is one service under test.
+type node struct {
+	*nonce.Service
+	t      *testing.T
+	disk   *disk
+	cfg    nonce.Config
+	fig    *figures
+	events *events
+	fatal  chan error
+}
+
+// settings of a service with one worker, whose sweeps only come when a test
+// waits an hour for them.
+func settings() nonce.Config {
+	return nonce.Config{
+		Mode: nonce.WorkerQueue, Workers: 1, QueueCapacity: 64, Reject: nonce.FailFast,
+		LeaseTTL: 10 * time.Second, LockWait: time.Second, LockRetry: time.Millisecond,
+		Rules: nonce.Rules{DefaultHold: time.Minute}, MaxHold: 10 * time.Minute, SweepInterval: time.Hour,
+	}
+}
+
+func basicMode(c *nonce.Config)          { c.Mode = nonce.Basic }
+func callerRuns(c *nonce.Config)         { c.Reject = nonce.CallerRuns }
+func places(n int) func(*nonce.Config)   { return func(c *nonce.Config) { c.QueueCapacity = n } }
+func workers(n int) func(*nonce.Config)  { return func(c *nonce.Config) { c.Workers = n } }
+func maxBatch(n int) func(*nonce.Config) { return func(c *nonce.Config) { c.MaxBatch = n } }
+func maxHolds(n int) func(*nonce.Config) { return func(c *nonce.Config) { c.MaxHolds = n } }
+func sweepEvery(d time.Duration) func(*nonce.Config) {
+	return func(c *nonce.Config) { c.SweepInterval = d }
+}
+
+// start starts a service of node name, which ends with the test: quiet, and with
+// every place given back.
+func start(t *testing.T, d *disk, name string, change ...func(*nonce.Config)) *node {
+	t.Helper()
+	h, err := d.Register(t.Context(), name, "ws://"+name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startAs(t, d, d, h, change...)
+}
+
+func startAs(t *testing.T, d *disk, store nonce.Store, h lease.Holder, change ...func(*nonce.Config)) *node {
+	t.Helper()
+	n := &node{t: t, disk: d, cfg: settings(), fig: &figures{}, events: &events{}, fatal: make(chan error, 1)}
+	for _, c := range change {
+		c(&n.cfg)
+	}
+	var err error
+	n.Service, err = nonce.New(store, h, n.fig, n.events, slog.New(slog.DiscardHandler), func(err error) { n.fatal <- err }, n.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		n.Stop()
+		if used, _ := n.Queued(); used != 0 {
+			t.Errorf("%s: %d places are lost", h.Node, used)
+		}
+	})
+	return n
+}
+
+// pending is an op under way. A second Done panics.
+type pending struct {
+	op   *nonce.Op
+	done chan struct{}
+	gone atomic.Bool
+	then func()
+}
+
+func (p *pending) Gone() bool { return p.gone.Load() }
+func (p *pending) Done(*nonce.Op) nonce.Waker {
+	if p.then != nil {
+		p.then()
+	}
+	close(p.done)
+	return nil
+}
+
+// wait returns the result of the op in words.
+func (p *pending) wait() string {
+	<-p.done
+	return result(p.op)
+}
+
+func newPending(op *nonce.Op) *pending {
+	p := &pending{op: op, done: make(chan struct{})}
+	op.Completion = p
+	return p
+}
+
+// send submits ops in order.
+func (n *node) send(ops ...*nonce.Op) []*pending {
+	n.t.Helper()
+	ps := make([]*pending, len(ops))
+	for i, op := range ops {
+		place, ok := n.Reserve(op.Signer)
+		if !ok {
+			n.t.Fatalf("no place for op %d", i)
+		}
+		ps[i] = newPending(op)
+		n.Submit(place, op)
+	}
+	return ps
+}
+
+// batch queues ops while a commit of another signer of the one worker is held,
+// so that they are taken as one batch, and returns their results.
+func (n *node) batch(ops ...*nonce.Op) []string {
+	n.t.Helper()
+	began, open := n.disk.holdCommit("plug")
+	plug := n.send(&nonce.Op{Kind: nonce.KindAllocate, Signer: "plug", Count: 1})
+	<-began
+	ps := n.send(ops...)
+	open()
+	<-plug[0].done
+	return results(ps)
+}
+
+func results(ps []*pending) []string {
+	out := make([]string, len(ps))
+	for i, p := range ps {
+		out[i] = p.wait()
+	}
+	return out
+}
+
+// do runs one op and returns its result.
+func (n *node) do(op *nonce.Op) string {
+	if err := n.Do(context.Background(), op); err != nil {
+		return refusal(err)
+	}
+	return result(op)
+}
+
+// run is do for a line of a script, see parse.
+func (n *node) run(line string) string {
+	n.t.Helper()
+	return n.do(parse(n.t, line))
+}
+
+// want runs lines "op -> result", one after another.
+func (n *node) want(lines ...string) {
+	n.t.Helper()
+	for _, line := range lines {
+		op, want := split(n.t, line)
+		if got := n.run(op); got != want {
+			n.t.Errorf("%s: got %q, want %q", op, got, want)
+		}
+	}
+}
+
+func split(t *testing.T, line string) (op, want string) {
+	t.Helper()
+	op, want, ok := strings.Cut(line, " -> ")
+	if !ok {
+		t.Fatalf("no -> in %q", line)
+	}
+	return strings.TrimSpace(op), strings.TrimSpace(want)
+}
+
+// parse makes the op of a line such as
+//
+//	allocate count=2 id=a hold=5s signer=x
+//	used 3#1 hash=7
+//	release 3#1 reason=why
+//	floor 10
+//	status
+//	list
+func parse(t *testing.T, line string) *nonce.Op {
+	t.Helper()
+	words := strings.Fields(line)
+	op := &nonce.Op{Signer: signer}
+	scan := func(s, format string, args ...any) {
+		if _, err := fmt.Sscanf(s, format, args...); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+	}
+	switch words[0] {
+	case "allocate":
+		op.Kind, op.Count = nonce.KindAllocate, 1
+	case "used":
+		op.Kind, op.TxHash[31] = nonce.KindMarkUsed, 1
+		scan(words[1], "%d#%d", &op.Nonce, &op.Attempt)
+	case "release":
+		op.Kind = nonce.KindMarkRecyclable
+		scan(words[1], "%d#%d", &op.Nonce, &op.Attempt)
+	case "floor":
+		op.Kind = nonce.KindSetFloor
+		scan(words[1], "%d", &op.Floor)
+	case "status":
+		op.Kind = nonce.KindStatus
+	case "list":
+		op.Kind, op.List.Limit = nonce.KindList, 1000
+	default:
+		t.Fatalf("what is %q?", line)
+	}
+	for _, w := range words[1:] {
+		switch key, value, _ := strings.Cut(w, "="); key {
+		case "count":
+			scan(value, "%d", &op.Count)
+		case "id":
+			op.RequestID = value
+		case "hold":
+			op.Hold, _ = time.ParseDuration(value)
+		case "hash":
+			scan(value, "%d", &op.TxHash[31])
+		case "reason":
+			op.Reason = value
+		case "signer":
+			op.Signer = value
+		}
+	}
+	return op
+}
+
+// result is what became of an op, in words.
+func result(op *nonce.Op) string {
+	if op.Err != nil {
+		return refusal(op.Err)
+	}
+	var words []string
+	switch op.Kind {
+	case nonce.KindAllocate:
+		for i, n := range op.Nonces {
+			words = append(words, fmt.Sprintf("%d#%d", n, op.Attempts[i]))
+		}
+	case nonce.KindSetFloor:
+		return fmt.Sprintf("floor %d next %d", op.Floor, op.Next)
+	case nonce.KindStatus:
+		s := op.Summary
+		return fmt.Sprintf("next %d floor %d held %d released %d consumed %d", s.Next, s.Floor, s.Held, s.Released, s.Consumed)
+	case nonce.KindList:
+		for _, r := range op.Page.Rows {
+			words = append(words, row(r))
+		}
+	default:
+		return op.Status.String()
+	}
+	return strings.Join(words, " ")
+}
+
+// row is an allocation in words, such as 3#2=CONSUMED/7.
+func row(r nonce.Row) string {
+	s := fmt.Sprintf("%d#%d=%v", r.Nonce, r.Attempt, r.Status)
+	if r.TxHash != (nonce.TxHash{}) {
+		s += fmt.Sprintf("/%d", r.TxHash[31])
+	}
+	if r.Reason != "" {
+		s += "/" + r.Reason
+	}
+	return s
+}
+
+func refusal(err error) string {
+	for word, sentinel := range map[string]error{
+		"busy": nonce.ErrBusy, "fenced": nonce.ErrFenced, "not_found": nonce.ErrNotFound,
+		"draining": nonce.ErrDraining, "gone": nonce.ErrGone, "internal": nonce.ErrInternal,
+	} {
+		if errors.Is(err, sentinel) {
+			return word
+		}
+	}
+	if e, ok := errors.AsType[*nonce.UnavailableError](err); ok {
+		if e.Outcome == nonce.Unknown {
+			return "unknown"
+		}
+		return "none"
+	}
+	if e, ok := errors.AsType[*nonce.NotOwnerError](err); ok {
+		return "not_owner " + e.Node + " " + e.URL
+	}
+	if e, ok := errors.AsType[*nonce.HoldLimitError](err); ok {
+		return fmt.Sprintf("hold_limit %d", e.Limit)
+	}
+	e, ok := errors.AsType[*nonce.ConflictError](err)
+	if !ok {
+		return err.Error()
+	}
+	if e.Nonce >= 0 {
+		return "conflict " + row(nonce.Row{Nonce: e.Nonce, Attempt: e.Attempt, Status: e.Status, TxHash: e.TxHash})
+	}
+	words := []string{"conflict"}
+	for _, h := range e.Holds {
+		words = append(words, fmt.Sprintf("%d#%d=%v", h.Nonce, h.Attempt, h.Status))
+	}
+	return strings.Join(words, " ")
+}
+
+// rows lists the allocations of a signer in the store.
+func (d *disk) rows(t *testing.T, name string) string {
+	t.Helper()
+	page, err := d.List(t.Context(), nonce.ListQuery{Signer: name, Limit: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result(&nonce.Op{Kind: nonce.KindList, Page: page})
+}
+
+func (d *disk) summary(t *testing.T, name string) nonce.Summary {
+	t.Helper()
+	s, err := d.Summary(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// endLease makes the lease of a signer end, as time would, by letting a node of
+// the same id but a later start take it and give it back.
+func (d *disk) endLease(t *testing.T, name string) {
+	t.Helper()
+	h := d.summary(t, name).Lease.Holder
+	h.Incarnation = 1 << 40
+	snaps, err := d.Store.Acquire(t.Context(), h, time.Minute, []nonce.Need{{Signer: name}})
+	if err != nil || !snaps[0].Acquired {
+		t.Fatalf("ending the lease of %s: %v", name, err)
+	}
+	if err := d.Store.Release(t.Context(), h, []nonce.ReleaseTerm{{ID: snaps[0].ID, Token: snaps[0].Lease.Token}}); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,323 @@
+package nonce_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+	"noncegate/nonce/memstore"
+)
+
+func TestAnotherNodeIsToldWhoOwnsASigner(t *testing.T) {
+	d := newDisk()
+	a, b := start(t, d, "a"), start(t, d, "b")
+	a.want("allocate -> 0#1")
+	b.want("allocate -> not_owner a ws://a", "floor 3 -> not_owner a ws://a", "used 0#1 -> not_owner a ws://a",
+		"status -> next 1 floor 0 held 1 released 0 consumed 0", "list -> 0#1=HELD")
+	if got := b.batch(allocate(signer), parse(t, "status"), allocate("free")); !slices.Equal(got,
+		[]string{"not_owner a ws://a", "next 1 floor 0 held 1 released 0 consumed 0", "0#1"}) {
+		t.Errorf("got %q", got)
+	}
+	if got := b.fig.get(&b.fig.notHad); got != 4 {
+		t.Errorf("counted %d leases held by another, want 4", got)
+	}
+}
+
+func TestAfterStopAnotherNodeServesAtOnceAndKnowsTheRequestIds(t *testing.T) {
+	d := newDisk()
+	a, b := start(t, d, "a"), start(t, d, "b")
+	a.want("allocate id=x -> 0#1", "allocate -> 1#1", "release 1#1 -> RELEASED")
+	a.Stop()
+	b.want("allocate id=x -> 0#1", "allocate id=x count=2 -> conflict 0#1=HELD", "allocate -> 1#2")
+	if got := b.fig.get(&b.fig.takeovers); got != 0 {
+		t.Errorf("counted %d take-overs of a lease that was given back", got)
+	}
+}
+
+func TestARestartedNodeServesItsSignersAtOnceAndKnowsTheRequestIds(t *testing.T) {
+	d := newDisk()
+	start(t, d, "a").want("allocate id=x -> 0#1", "allocate -> 1#1") // killed: its lease still runs
+	start(t, d, "a").want("allocate id=x -> 0#1", "used 1#1 -> CONSUMED", "allocate -> 2#1")
+}
+
+// afterExpiry runs test in fake time with two nodes, the first of which owns signer
+// and whose lease then ended.
+func afterExpiry(t *testing.T, test func(t *testing.T, d *disk, old, next *node)) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		old, next := start(t, d, "old"), start(t, d, "next")
+		old.want("allocate -> 0#1", "allocate -> 1#1", "release 0#1 -> RELEASED")
+		next.want("allocate -> not_owner old ws://old")
+		time.Sleep(old.cfg.LeaseTTL + time.Millisecond)
+		test(t, d, old, next)
+	})
+}
+
+func TestAnOwnerWhoseLeaseWasTakenOverIsFencedWhateverItTries(t *testing.T) {
+	for _, op := range []string{"allocate", "allocate id=x", "used 1#1", "release 1#1", "floor 9",
+		"used 1#7", "used 0#1", "used 5#1", "floor 0"} { // these would write nothing
+		t.Run(op, func(t *testing.T) {
+			afterExpiry(t, func(t *testing.T, d *disk, old, next *node) {
+				next.want("allocate -> 0#2")
+				rows := d.rows(t, signer)
+				old.want(op+" -> fenced", op+" -> not_owner next ws://next")
+				if got := d.rows(t, signer); got != rows {
+					t.Errorf("got rows %s, want %s", got, rows)
+				}
+				if old.fig.get(&old.fig.fenced) != 1 || next.fig.get(&next.fig.takeovers) != 1 {
+					t.Errorf("counted %d fenced and %d take-overs, want 1 and 1", old.fig.fenced, next.fig.takeovers)
+				}
+			})
+		})
+	}
+}
+
+func TestAllOpsOfABatchAreFencedAndItsReadsAnswered(t *testing.T) {
+	afterExpiry(t, func(t *testing.T, d *disk, old, next *node) {
+		next.want("allocate -> 0#2")
+		got := old.batch(allocate(signer), parse(t, "status"), parse(t, "used 1#1"), allocate("mine"))
+		want := []string{"fenced", "next 2 floor 0 held 2 released 0 consumed 0", "fenced", "0#1"}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+func TestAnExpiredLeaseThatNobodyTookIsRenewedByTheNextWrite(t *testing.T) {
+	afterExpiry(t, func(t *testing.T, d *disk, old, next *node) {
+		old.want("allocate -> 0#2")
+		if old.fig.get(&old.fig.late) != 1 {
+			t.Errorf("counted %d late renewals, want 1", old.fig.late)
+		}
+		next.want("allocate -> not_owner old ws://old")
+		time.Sleep(old.cfg.LeaseTTL / 2)
+		old.want("allocate -> 2#1")
+		time.Sleep(old.cfg.LeaseTTL / 2)
+		next.want("allocate -> not_owner old ws://old")
+		if got := d.summary(t, signer).Lease.Token; got != 1 {
+			t.Errorf("got token %d: a renewal leaves it", got)
+		}
+	})
+}
+
+func TestWhoTakesOverEndsTheOverdueHoldsBeforeItsFirstAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		start(t, d, "gone", maxHolds(3)).want("allocate count=3 hold=5s -> 0#1 1#1 2#1")
+		time.Sleep(time.Minute)
+		start(t, d, "a", maxHolds(3)).want("allocate count=2 -> 0#2 1#2")
+	})
+}
+
+func TestAPausedOwnerWhoseCommitComesAfterTheTakeOverChangesNothing(t *testing.T) {
+	afterExpiry(t, func(t *testing.T, d *disk, old, next *node) {
+		d.onBefore(once(memstore.OpCommit, signer, func(memstore.Call) error {
+			next.want("allocate -> 0#2", "allocate -> 2#1")
+			return nil
+		}))
+		old.want("allocate count=2 -> fenced")
+		if got, want := d.rows(t, signer), "0#2=HELD 1#1=HELD 2#1=HELD"; got != want {
+			t.Errorf("got rows %s, want %s", got, want)
+		}
+	})
+}
+
+func TestATakeOverThatReturnsAtOnceFencesToo(t *testing.T) {
+	afterExpiry(t, func(t *testing.T, d *disk, old, next *node) {
+		next.want("allocate -> 0#2")
+		next.Stop()
+		old.want("allocate -> fenced", "allocate -> 2#1")
+	})
+}
+
+func TestALaterStartOfTheSameNodeEndsTheEarlierOne(t *testing.T) {
+	for name, meet := range map[string]string{"byOwning": "owned", "byAsking": "asked"} {
+		t.Run(name, func(t *testing.T) {
+			d := newDisk()
+			old := start(t, d, "a")
+			if meet == "owned" {
+				old.want("allocate -> 0#1")
+			}
+			later := start(t, d, "a")
+			if got := later.run("allocate"); got != "0#1" && got != "1#1" {
+				t.Fatalf("got %q", got)
+			}
+			old.want("allocate -> fenced", "allocate -> none", "used 0#1 -> none")
+			if err := <-old.fatal; !errors.Is(err, lease.ErrSuperseded) {
+				t.Errorf("got %v", err)
+			}
+			if err := old.Ready(t.Context()); !errors.Is(err, lease.ErrSuperseded) {
+				t.Errorf("got %v", err)
+			}
+			if got := old.run("status"); got == "none" {
+				t.Error("a read needs no ownership")
+			}
+		})
+	}
+}
+
+// moved is a store whose first acquire finds a lease that is given back before
+// it is read.
+type moved struct {
+	*disk
+	once atomic.Bool
+}
+
+func (m *moved) Acquire(ctx context.Context, h lease.Holder, ttl time.Duration, needs []nonce.Need) ([]nonce.Snapshot, error) {
+	if m.once.CompareAndSwap(false, true) {
+		return []nonce.Snapshot{{Signer: needs[0].Signer, Exists: true, ID: 1, Now: time.Now()}}, nil
+	}
+	return m.disk.Acquire(ctx, h, ttl, needs)
+}
+
+func TestALeaseThatIsGivenBackWhileItIsAskedForIsAskedForAgain(t *testing.T) {
+	d := newDisk()
+	n := startAs(t, d, &moved{disk: d}, lease.Holder{Node: "a", Incarnation: 1})
+	n.want("allocate -> 0#1")
+}
+
+func TestASignerOfWhichTheStoreShowsLessThanWasSeenStopsUntilItsFloorIsSafe(t *testing.T) {
+	for _, how := range []string{"known", "acquiredAnew", "whileACommitWasUnknown"} {
+		t.Run(how, func(t *testing.T) {
+			d := newDisk()
+			n := start(t, d, "a")
+			n.want("allocate -> 0#1", "release 0#1 -> RELEASED")
+			then := d.Copy()
+			n.want("allocate -> 0#2", "allocate count=4 -> 1#1 2#1 3#1 4#1")
+			want := "none"
+			switch how {
+			case "known":
+				d.Restore(then)
+			case "acquiredAnew":
+				d.Restore(then)
+				d.SetEpoch(1)
+			case "whileACommitWasUnknown":
+				d.onAfter(once(memstore.OpCommit, signer, func(memstore.Call) error { d.Restore(then); return errCut }))
+				want = "unknown"
+			}
+			n.want("allocate -> "+want, "allocate -> none", "used 0#1 -> none", "floor 4 -> none",
+				"status -> next 1 floor 0 held 0 released 1 consumed 0")
+			if n.fig.get(&n.fig.wentBack) != 1 {
+				t.Errorf("counted %d alarms, want 1", n.fig.wentBack)
+			}
+			n.do(allocate("another signer")) // goes on
+			n.want("floor 5 -> floor 5 next 5", "allocate -> 5#1", "used 0#1 -> CONSUMED")
+		})
+	}
+}
+
+func TestAStoppedSignerStaysStoppedWhenItsNewFloorIsNotCommitted(t *testing.T) {
+	for name, outcome := range map[string]nonce.Outcome{"none": nonce.NotSent, "unknown": nonce.Unknown} {
+		t.Run(name, func(t *testing.T) {
+			d := newDisk()
+			n := start(t, d, "a")
+			then := func() *memstore.Copy { n.want("allocate -> 0#1"); return d.Copy() }()
+			n.want("allocate count=4 -> 1#1 2#1 3#1 4#1")
+			d.Restore(then)
+			n.want("allocate -> none")
+			d.onBefore(once(memstore.OpCommit, signer, func(memstore.Call) error {
+				d.onBefore(once(memstore.OpAcquire, signer, func(memstore.Call) error {
+					return &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut}
+				}))
+				return &nonce.StoreError{Outcome: outcome, Err: errCut}
+			}))
+			n.want("floor 5 -> " + name)
+			d.onBefore(nil)
+			n.want("allocate -> none", "floor 4 -> none", "floor 5 -> floor 5 next 5", "allocate -> 5#1")
+		})
+	}
+}
+
+func TestAStoppedSignerIsNotForgotten(t *testing.T) {
+	d := newDisk()
+	n := start(t, d, "a", func(c *nonce.Config) { c.MaxSigners = 2 })
+	n.want("allocate -> 0#1")
+	then := d.Copy()
+	n.want("allocate -> 1#1")
+	d.Restore(then)
+	n.want("allocate -> none")
+	for i := range 9 {
+		n.do(allocate(fmt.Sprintf("s%d", i)))
+	}
+	n.want("allocate -> none")
+}
+
+func TestWhenTheStoreMayBeAnotherEverySignerIsComparedBeforeItsNextUse(t *testing.T) {
+	d := newDisk()
+	n := start(t, d, "a")
+	n.want("allocate -> 0#1", "allocate signer=other -> 0#1")
+	d.SetEpoch(1)
+	n.want("allocate -> 1#1", "allocate -> 2#1", "allocate signer=other -> 1#1")
+	for _, name := range []string{signer, "other"} {
+		if got := d.summary(t, name).Lease.Token; got != 2 {
+			t.Errorf("%s: got token %d, want 2: acquired anew once", name, got)
+		}
+	}
+}
+
+func TestAHaltedServiceRefusesAllButReads(t *testing.T) {
+	for name, mode := range map[string]func(*nonce.Config){"worker": func(*nonce.Config) {}, "basic": basicMode} {
+		t.Run(name, func(t *testing.T) {
+			n := start(t, newDisk(), "a", mode)
+			n.want("allocate -> 0#1")
+			n.Halt(lease.ErrWentBack)
+			n.want("allocate -> none", "used 0#1 -> none", "floor 4 -> none")
+			if err := n.Ready(t.Context()); !errors.Is(err, lease.ErrWentBack) {
+				t.Errorf("got %v", err)
+			}
+			select {
+			case <-n.fatal:
+				t.Error("went back is not fatal: the operator decides")
+			default:
+			}
+		})
+	}
+}
+
+// TestMemoryThatIsStaleIsReadAnewInFull: the mark of 0 is known from memory, and
+// only the row of 1 is asked for, when a basic node's write proves memory stale.
+func TestMemoryThatIsStaleIsReadAnewInFull(t *testing.T) {
+	d := newDisk()
+	n, basic := start(t, d, "a"), start(t, d, "b", basicMode)
+	n.want("allocate count=3 -> 0#1 1#1 2#1", "used 1#1 hash=7 -> CONSUMED")
+	basic.want("used 2#1 hash=8 -> CONSUMED")
+	got := n.batch(parse(t, "used 0#1 hash=7"), parse(t, "used 1#1 hash=7"), parse(t, "release 2#1"))
+	if want := []string{"CONSUMED", "CONSUMED", "conflict 2#1=CONSUMED/8"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestWhatABasicNodeDoesIsSeenByTheOwnersNextAnswer(t *testing.T) {
+	d := newDisk()
+	n, basic := start(t, d, "a"), start(t, d, "b", basicMode)
+	n.want("allocate count=2 -> 0#1 1#1")
+	basic.want("release 0#1 -> RELEASED", "allocate -> 0#2")
+	n.want("used 0#1 -> conflict 0#2=HELD", "allocate -> 2#1")
+	basic.want("allocate id=x -> 3#1")
+	n.want("allocate id=x -> 3#1")
+	basic.want("floor 9 -> floor 9 next 9")
+	n.want("floor 3 -> floor 9 next 9", "allocate -> 9#1")
+	basic.want("used 9#1 -> CONSUMED")
+	n.want("used 10#1 -> not_found", "allocate -> 10#1")
+}
+
+func TestTheSameRequestIdOnTwoNodesAtOnceIsAnsweredOnce(t *testing.T) {
+	d := newDisk()
+	n, basic := start(t, d, "a"), start(t, d, "b", basicMode)
+	n.want("allocate -> 0#1")
+	d.onBefore(once(memstore.OpCommit, signer, func(memstore.Call) error {
+		basic.want("allocate id=x -> 1#1")
+		return nil
+	}))
+	n.want("allocate id=x -> 1#1")
+	if got, want := d.rows(t, signer), "0#1=HELD 1#1=HELD"; got != want {
+		t.Errorf("got rows %s, want %s", got, want)
+	}
+}

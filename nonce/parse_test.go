@@ -1,0 +1,136 @@
+package nonce_test
+
+import (
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"noncegate/nonce"
+)
+
+const (
+	mixedCase = "0xAB16a96D359eC26a11e2C2b3d8f8B8942d5Bfcdb"
+	lowerCase = "0xab16a96d359ec26a11e2c2b3d8f8b8942d5bfcdb"
+)
+
+func TestTwoSpellingsOfOneAddressAreOneSigner(t *testing.T) {
+	for in, want := range map[string]string{
+		mixedCase:                              lowerCase,
+		"0X" + mixedCase[2:]:                   lowerCase,
+		"eip155:1:" + mixedCase:                "eip155:1:" + lowerCase,
+		"a/" + mixedCase + "/" + mixedCase:     "a/" + lowerCase + "/" + lowerCase,
+		"Treasury-7":                           "Treasury-7",
+		"X" + mixedCase:                        "X" + mixedCase, // not an address: a letter before it
+		mixedCase + "F":                        mixedCase + "F",
+		mixedCase[:41]:                         mixedCase[:41],
+		mixedCase[:41] + "G":                   mixedCase[:41] + "G",
+		"solana:5eykt4UsFv8P8NJdTREpY1vzqKqZK": "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZK",
+		"~":                                    "~",
+		strings.Repeat("S", 128):               strings.Repeat("S", 128),
+	} {
+		if got, err := nonce.ParseSigner(in); err != nil || got != want {
+			t.Errorf("%s: got %q, %v, want %q", in, got, err, want)
+		}
+	}
+}
+
+func TestASignerOrRequestIdIsVisibleASCII(t *testing.T) {
+	for _, in := range []string{"", " ", "a b", "a\n", "a\x7f", "é", "a\x00", strings.Repeat("S", 129), "\xff"} {
+		if got, err := nonce.ParseSigner(in); err == nil {
+			t.Errorf("signer %q: got %q", in, got)
+		}
+		if _, err := nonce.ParseRequestID(in); err == nil {
+			t.Errorf("request id %q was taken", in)
+		}
+	}
+	if got, err := nonce.ParseRequestID(mixedCase); err != nil || got != mixedCase {
+		t.Errorf("a request id is not normalised: got %q, %v", got, err)
+	}
+}
+
+func TestATxHashIs64HexadecimalDigits(t *testing.T) {
+	digits := strings.Repeat("0aF9", 16)
+	for _, in := range []string{"0x" + digits, "0X" + digits} {
+		if h, err := nonce.ParseTxHash(in); err != nil || h.String() != "0x"+strings.ToLower(digits) {
+			t.Errorf("%s: got %v, %v", in, h, err)
+		}
+	}
+	for _, in := range []string{"", "0x", digits, "0x" + digits[1:], "0x" + digits + "0", "1x" + digits,
+		"0x" + digits[:63] + "g", "0x" + strings.Repeat("0", 64)} {
+		if h, err := nonce.ParseTxHash(in); err == nil || h != (nonce.TxHash{}) {
+			t.Errorf("%s: got %v, %v", in, h, err)
+		}
+	}
+	if got := (nonce.TxHash{}).String(); got != "" {
+		t.Errorf("the zero hash: got %q", got)
+	}
+}
+
+func TestAReasonIsShortTextWithoutControlCharacters(t *testing.T) {
+	for _, in := range []string{"", "gas price too low", "zu spät: 日本", strings.Repeat("r", 256)} {
+		if got, err := nonce.ParseReason(in); err != nil || got != in {
+			t.Errorf("%q: got %q, %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"a\nb", "\x00", "\x7f", "\u0085", "\xff", strings.Repeat("r", 257)} {
+		if got, err := nonce.ParseReason(in); err == nil || got != "" {
+			t.Errorf("%q: got %q, %v", in, got, err)
+		}
+	}
+}
+
+func FuzzParseSigner(f *testing.F) {
+	for _, s := range []string{"eip155:1:" + mixedCase, mixedCase + mixedCase, "0x0x" + mixedCase, "a b", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		got, err := nonce.ParseSigner(in)
+		if _, idErr := nonce.ParseRequestID(in); (err == nil) != (idErr == nil) {
+			t.Fatalf("signer: %v, request id: %v", err, idErr)
+		}
+		if err != nil {
+			if got != "" {
+				t.Fatalf("got %q with %v", got, err)
+			}
+			return
+		}
+		if !strings.EqualFold(got, in) || len(got) != len(in) {
+			t.Fatalf("%q became %q", in, got)
+		}
+		if again, err := nonce.ParseSigner(got); err != nil || again != got {
+			t.Fatalf("%q became %q, %v when parsed again", got, again, err)
+		}
+		if other, _ := nonce.ParseSigner(strings.ReplaceAll(in, "0x", "0X")); !strings.EqualFold(other, got) {
+			t.Fatalf("%q and %q", other, got)
+		}
+	})
+}
+
+func FuzzParseTxHash(f *testing.F) {
+	for _, s := range []string{"0x" + strings.Repeat("aF", 32), "0X" + strings.Repeat("0", 64), "0x", "0x" + strings.Repeat("z", 64)} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		h, err := nonce.ParseTxHash(in)
+		if (err != nil) != (h == nonce.TxHash{}) {
+			t.Fatalf("got %v, %v", h, err)
+		}
+		if err == nil && h.String() != strings.ToLower(in) {
+			t.Fatalf("%q became %v", in, h)
+		}
+	})
+}
+
+func FuzzParseReason(f *testing.F) {
+	for _, s := range []string{"", "nonce too low", "zu spät", "a\nb", "\xff"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		got, err := nonce.ParseReason(in)
+		good := len(in) <= nonce.MaxReasonBytes && utf8.ValidString(in) && !strings.ContainsFunc(in, unicode.IsControl)
+		if good != (err == nil) || good && got != in {
+			t.Fatalf("%q became %q, %v", in, got, err)
+		}
+	})
+}

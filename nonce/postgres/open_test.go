@@ -1,0 +1,131 @@
+package postgres_test
+
+import (
+	"errors"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"noncegate/internal/pgtest"
+	"noncegate/nonce"
+	"noncegate/nonce/postgres"
+)
+
+func TestThePoolIsAsLargeAsTheURLSaysOrElseTheSettings(t *testing.T) {
+	for _, tt := range []struct {
+		query string
+		conns int
+		want  int32
+	}{
+		{"", 0, 16}, {"", 3, 3}, {"", 40, 40},
+		{"pool_max_conns=2", 0, 2}, {"pool_max_conns=2", 40, 2}, {"pool_max_conns=4", 40, 4}, {"pool_max_conns=90", 3, 90},
+	} {
+		got, err := postgres.MaxConns("postgres://u@h/db?"+tt.query, postgres.Config{MaxConns: tt.conns})
+		if err != nil || got != tt.want {
+			t.Errorf("%q with %d: got %d %v, want %d", tt.query, tt.conns, got, err, tt.want)
+		}
+	}
+}
+
+func TestAServerThatMayLoseCommitsIsRefused(t *testing.T) {
+	unsafe, err := pgtest.Start("fsync = off")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unsafe.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := postgres.Open(t.Context(), unsafe.URL("postgres"), postgres.Config{}); !errors.Is(err, postgres.ErrFsyncOff) || postgres.Away(err) {
+		t.Errorf("fsync=off: got %v", err)
+	}
+	raw := server.NewDatabase(t)
+	for _, word := range []string{"off", "local"} {
+		_, err := postgres.Open(t.Context(), raw+"&synchronous_commit="+word, postgres.Config{})
+		if err == nil || !strings.Contains(err.Error(), "synchronous_commit="+word) || postgres.Away(err) {
+			t.Errorf("%s: got %v", word, err)
+		}
+	}
+}
+
+// TestEverySessionHasTheSettingsTheProofNeeds: whatever the database's defaults
+// are. A trigger sees the session from inside.
+func TestEverySessionHasTheSettingsTheProofNeeds(t *testing.T) {
+	raw := migrated(t)
+	admin := dial(t, raw)
+	for _, setting := range []string{"synchronous_commit TO off", "default_transaction_isolation TO serializable", "lock_timeout TO 0", "enable_seqscan TO on"} {
+		execute(t, admin, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET `+setting+`', current_database()); END $$`)
+	}
+	execute(t, admin, `CREATE TABLE seen (name text, setting text)`)
+	execute(t, admin, `CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS
+		$$ BEGIN INSERT INTO seen SELECT name, setting FROM pg_settings; RETURN NEW; END $$`)
+	execute(t, admin, `CREATE TRIGGER look BEFORE INSERT ON signer_nonce_state FOR EACH ROW EXECUTE FUNCTION look()`)
+	acquire(t, openStore(t, raw), alice, long, nonce.Need{Signer: signer})
+	for name, want := range postgres.RuntimeParams() {
+		var got string
+		if err := admin.QueryRow(t.Context(), `SELECT setting FROM seen WHERE name = $1`, name).Scan(&got); err != nil || got != want {
+			t.Errorf("%s is %q %v, want %q", name, got, err, want)
+		}
+	}
+}
+
+func TestWhatIsAwayAndWhatIsWrong(t *testing.T) {
+	raw := server.NewDatabase(t)
+	u, err := url.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(change func(*url.URL)) string {
+		other := *u
+		change(&other)
+		return other.String()
+	}
+	for name, tt := range map[string]struct {
+		url  string
+		away bool
+	}{
+		"nobody listens":     {with(func(u *url.URL) { u.Host = "127.0.0.1:1" }), true},
+		"the wrong password": {with(func(u *url.URL) { u.User = url.UserPassword("postgres", "secret") }), false},
+		"no such user":       {with(func(u *url.URL) { u.User = url.UserPassword("nobody", "secret") }), false},
+		"no such database":   {with(func(u *url.URL) { u.Path = "/none" }), false},
+		"not a URL":          {"postgres://h:port/db", false},
+	} {
+		_, err := postgres.Open(t.Context(), tt.url, postgres.Config{})
+		if err == nil || postgres.Away(err) != tt.away || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: away %t, want %t: %v", name, postgres.Away(err), tt.away, err)
+		}
+	}
+}
+
+func TestNodesThatStartTogetherMigrateOnce(t *testing.T) {
+	url := server.NewDatabase(t)
+	ran := make([]int, 3)
+	var all sync.WaitGroup
+	for i := range ran {
+		s := openStore(t, url)
+		all.Go(func() {
+			var err error
+			if ran[i], err = s.Migrate(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if sum := ran[0] + ran[1] + ran[2]; sum != max(ran[0], ran[1], ran[2]) || sum == 0 {
+		t.Errorf("they ran %v migrations", ran)
+	}
+}
+
+func TestASchemaThatBreaksOlderProgramsIsRefused(t *testing.T) {
+	url := migrated(t)
+	execute(t, dial(t, url), `UPDATE noncegate_schema SET breaking_level = breaking_level + 1`)
+	if _, err := openStore(t, url).Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "upgrade the program") {
+		t.Errorf("got %v", err)
+	}
+	execute(t, dial(t, url), `DELETE FROM noncegate_schema`)
+	if _, err := openStore(t, url).Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "empty") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,352 @@
+package nonce_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"noncegate/nonce"
+	"noncegate/nonce/memstore"
+)
+
+// late is a commit whose connection broke before the store saw it.
+type late struct {
+	holder  memstore.Call
+	changes []nonce.Change
+}
+
+// breakLate makes the next commit about signer end as unknown and keeps it, to
+// arrive later. It is copied, since the service plans its ops anew.
+func (d *disk) breakLate() *late {
+	l := &late{}
+	d.onBefore(once(memstore.OpCommit, signer, func(c memstore.Call) error {
+		l.holder = c
+		for _, ch := range c.Changes {
+			ch.Rows = slices.Clone(ch.Rows)
+			ch.Requests = slices.Clone(ch.Requests)
+			for i := range ch.Requests {
+				ch.Requests[i].Nonces = slices.Clone(ch.Requests[i].Nonces)
+				ch.Requests[i].Attempts = slices.Clone(ch.Requests[i].Attempts)
+			}
+			l.changes = append(l.changes, ch)
+		}
+		return errCut
+	}))
+	return l
+}
+
+// arrive runs the late commit and reports whether the store took it.
+func (l *late) arrive(t *testing.T, d *disk) bool {
+	t.Helper()
+	res, err := d.Commit(t.Context(), l.holder.Holder, settings().LeaseTTL, l.changes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Contains(res.Applied, true)
+}
+
+// unknowns are ops whose commit breaks, after some that went well.
+var unknowns = []struct {
+	name, before, op, want string
+	// rows, and event, are what there is once it happened.
+	rows, event string
+}{
+	{"AllocateWithoutId", "", "allocate", "0#1", "0#1=HELD", "allocated 0#1"},
+	{"AllocateOfAReleasedOne", "allocate -> 0#1\nrelease 0#1 -> RELEASED", "allocate count=2", "0#2 1#1",
+		"0#2=HELD 1#1=HELD", "allocated 0#2, allocated 1#1"},
+	{"AllocateWithId", "", "allocate id=a count=2", "0#1 1#1", "0#1=HELD 1#1=HELD", "allocated 0#1, allocated 1#1"},
+	{"MarkUsed", "allocate -> 0#1", "used 0#1 hash=7", "CONSUMED", "0#1=CONSUMED/7", "used 0#1"},
+	{"MarkUsedOfAReleasedOne", "allocate -> 0#1\nrelease 0#1 -> RELEASED", "used 0#1 hash=7", "CONSUMED",
+		"0#1=CONSUMED/7", "used 0#1"},
+	{"MarkRecyclable", "allocate -> 0#1", "release 0#1", "RELEASED", "0#1=RELEASED", "released 0#1"},
+	{"MarkRecyclableBelowTheFloor", "allocate -> 0#1\nfloor 1 -> floor 1 next 1", "release 0#1", "CONSUMED",
+		"0#1=CONSUMED/below_floor", "released 0#1"},
+	{"SetFloor", "allocate -> 0#1\nrelease 0#1 -> RELEASED", "floor 4", "floor 4 next 4", "0#1=CONSUMED/below_floor", "floor 4#0"},
+}
+
+// eachUnknown runs test for each of them, with the ops before it done.
+func eachUnknown(t *testing.T, test func(t *testing.T, n *node, i int), change ...func(*nonce.Config)) {
+	for i, u := range unknowns {
+		t.Run(u.name, func(t *testing.T) {
+			n := start(t, newDisk(), "a", change...)
+			ops, want := lines(u.before)
+			if got := serially(n, ops, func() {}); !slices.Equal(got, want) {
+				t.Fatalf("got %q, want %q", got, want)
+			}
+			n.events.all = nil
+			test(t, n, i)
+		})
+	}
+}
+
+func TestACommitWhoseReplyWasLostIsAnsweredAsWhatItDid(t *testing.T) {
+	eachUnknown(t, func(t *testing.T, n *node, i int) {
+		n.disk.onAfter(once(memstore.OpCommit, signer, cut))
+		before := n.disk.summary(t, signer)
+		if got := n.run(unknowns[i].op); got != unknowns[i].want {
+			t.Errorf("got %q, want %q", got, unknowns[i].want)
+		}
+		after := n.disk.summary(t, signer)
+		if after.Version != before.Version+1 {
+			t.Errorf("got version %d, want %d: it was done twice", after.Version, before.Version+1)
+		}
+		if after.Lease.Token <= before.Lease.Token {
+			t.Errorf("got token %d, want one above %d", after.Lease.Token, before.Lease.Token)
+		}
+		if got := n.events.String(); got != unknowns[i].event {
+			t.Errorf("got events %q, want %q", got, unknowns[i].event)
+		}
+		if got := n.disk.rows(t, signer); got != unknowns[i].rows {
+			t.Errorf("got rows %s, want %s", got, unknowns[i].rows)
+		}
+	})
+}
+
+func TestACommitThatWasLostIsRunAgainAndRefusedWhenItArrivesAfterAll(t *testing.T) {
+	eachUnknown(t, func(t *testing.T, n *node, i int) {
+		l := n.disk.breakLate()
+		if got := n.run(unknowns[i].op); got != unknowns[i].want {
+			t.Errorf("got %q, want %q", got, unknowns[i].want)
+		}
+		if l.arrive(t, n.disk) {
+			t.Error("the store took the late commit")
+		}
+		if got := n.events.String(); got != unknowns[i].event {
+			t.Errorf("got events %q, want %q", got, unknowns[i].event)
+		}
+		if got := n.disk.rows(t, signer); got != unknowns[i].rows {
+			t.Errorf("got rows %s, want %s", got, unknowns[i].rows)
+		}
+	})
+}
+
+// storeAway makes the next commit about signer break, at when, and all that
+// follows fail as not sent, until back is called.
+func (d *disk) storeAway(when func(func(memstore.Call) error)) (back func()) {
+	notSent := &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut}
+	when(once(memstore.OpCommit, signer, func(memstore.Call) error {
+		d.onBefore(func(memstore.Call) error { return notSent })
+		return errCut
+	}))
+	return func() { d.onBefore(nil) }
+}
+
+func TestWhileNobodyCanTellTheOutcomeIsUnknownAndARepeatSettlesIt(t *testing.T) {
+	for _, happened := range []bool{true, false} {
+		eachUnknown(t, func(t *testing.T, n *node, i int) {
+			u := unknowns[i]
+			when := n.disk.onBefore
+			if happened {
+				when = n.disk.onAfter
+			}
+			back := n.disk.storeAway(when)
+			got := n.batch(parse(t, u.op), parse(t, "used 9#9"), parse(t, "status"))
+			if want := []string{"unknown", "none", "none"}; !slices.Equal(got, want) {
+				t.Fatalf("got %q, want %q", got, want)
+			}
+			back()
+			if u.name == "AllocateWithoutId" || u.name == "AllocateOfAReleasedOne" {
+				return // nothing can find that answer again
+			}
+			if got := n.run(u.op); got != u.want {
+				t.Errorf("asked again: got %q, want %q", got, u.want)
+			}
+			if got := n.disk.rows(t, signer); got != u.rows {
+				t.Errorf("got rows %s, want %s", got, u.rows)
+			}
+		})
+	}
+}
+
+func TestASignerIsAcquiredAnewAfterAnUnknownCommitThatCouldNotBeSettled(t *testing.T) {
+	n := start(t, newDisk(), "a")
+	n.want("allocate -> 0#1")
+	l := n.disk.breakLate()
+	n.disk.onAfter(once(memstore.OpAcquire, signer, cut))
+	n.want("allocate -> unknown")
+	if l.arrive(t, n.disk) {
+		t.Fatal("the acquire that broke had taken effect: it must have fenced the late commit")
+	}
+	n.want("allocate -> 1#1")
+
+	l = n.disk.breakLate()
+	breakCommit := n.disk.before
+	n.disk.onBefore(func(c memstore.Call) error {
+		if c.Op == memstore.OpAcquire {
+			n.disk.onBefore(nil)
+			return errCut
+		}
+		return breakCommit(c)
+	})
+	n.want("allocate id=x -> unknown")
+	if !l.arrive(t, n.disk) {
+		t.Fatal("nothing has fenced the late commit, it must succeed")
+	}
+	n.want("allocate id=x -> 2#1", "allocate -> 3#1")
+}
+
+// TestWhatIsKnownToHaveHappenedIsNeverReportedAsNone: the commit took effect and
+// its reply was lost; then the store goes away, or the row stays locked, before
+// the answer is read.
+func TestWhatIsKnownToHaveHappenedIsNeverReportedAsNone(t *testing.T) {
+	notSent := &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut}
+	for _, op := range []string{"allocate id=a", "floor 3"} {
+		for name, then := range map[string]func(*disk, *node){
+			"away": func(d *disk, _ *node) {
+				d.onBefore(once(memstore.OpCommit, signer, func(memstore.Call) error { return notSent }))
+			},
+			"aborted": func(d *disk, _ *node) {
+				d.onBefore(once(memstore.OpCommit, signer, func(memstore.Call) error { return errLocked }))
+			},
+			"locked":   func(d *disk, _ *node) { d.onLock(func(string) bool { return true }) },
+			"halted":   func(_ *disk, n *node) { n.Halt(errCut) },
+			"stopping": func(d *disk, n *node) { d.onLock(func(string) bool { go n.Stop(); return true }) },
+		} {
+			t.Run(op+"/"+name, func(t *testing.T) {
+				d := newDisk()
+				n := start(t, d, "a", func(c *nonce.Config) { c.LockWait = 20 * time.Millisecond })
+				d.onAfter(once(memstore.OpCommit, signer, func(memstore.Call) error { then(d, n); return errCut }))
+				n.want(op + " -> unknown")
+			})
+		}
+	}
+}
+
+// TestAnAnswerThatTheRowsCannotTellIsUnknown: basic nodes change the rows after
+// the broken commit took effect, or before it would have.
+func TestAnAnswerThatTheRowsCannotTellIsUnknown(t *testing.T) {
+	for _, test := range []struct {
+		name, before, op string
+		happened         bool
+		meanwhile, want  string
+		rows             string
+	}{
+		{"AnAllocateWhoseNonceWasMarkedMeanwhile", "", "allocate", true,
+			"release 0#1 -> RELEASED", "unknown", "0#1=RELEASED"},
+		{"AnAllocateWhoseNonceAnotherTookFirst", "", "allocate", false,
+			"allocate -> 0#1", "unknown", "0#1=HELD"},
+		{"AnAllocateThatDidNotHappenWhileOthersDid", "allocate -> 0#1\nallocate -> 1#1\nrelease 0#1 -> RELEASED", "allocate", false,
+			"used 1#1 hash=7 -> CONSUMED", "0#2", "0#2=HELD 1#1=CONSUMED/7"},
+		{"AnAllocateWithIdThatHappenedAndEnded", "", "allocate id=a", true,
+			"used 0#1 hash=7 -> CONSUMED", "conflict 0#1=CONSUMED", "0#1=CONSUMED/7"},
+		{"AnAllocateWithIdThatABasicNodeAnswered", "", "allocate id=a", false,
+			"allocate id=a -> 0#1", "0#1", "0#1=HELD"},
+		{"AReleaseAfterWhichTheNonceWasHandedOut", "allocate -> 0#1", "release 0#1", true,
+			"allocate -> 0#2", "unknown", "0#2=HELD"},
+		{"AMarkUsedThatAnotherHashForestalled", "allocate -> 0#1", "used 0#1 hash=7", false,
+			"used 0#1 hash=8 -> CONSUMED", "unknown", "0#1=CONSUMED/8"},
+		{"AMarkUsedThatAReleaseForestalled", "allocate -> 0#1", "used 0#1 hash=7", false,
+			"release 0#1 -> RELEASED", "CONSUMED", "0#1=CONSUMED/7"},
+		{"AReleaseThatAMarkUsedForestalled", "allocate -> 0#1", "release 0#1", false,
+			"used 0#1 hash=8 -> CONSUMED", "unknown", "0#1=CONSUMED/8"},
+		{"AFloorThatWasRaisedHigherMeanwhile", "allocate -> 0#1", "floor 3", true,
+			"floor 5 -> floor 5 next 5", "floor 5 next 5", "0#1=HELD"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d := newDisk()
+			n, basic := start(t, d, "a"), start(t, d, "b", basicMode)
+			ops, want := lines(test.before)
+			if got := serially(n, ops, func() {}); !slices.Equal(got, want) {
+				t.Fatalf("got %q, want %q", got, want)
+			}
+			when := d.onBefore
+			if test.happened {
+				when = d.onAfter
+			}
+			when(once(memstore.OpCommit, signer, func(memstore.Call) error {
+				basic.want(test.meanwhile)
+				return errCut
+			}))
+			n.want(test.op + " -> " + test.want)
+			if got := d.rows(t, signer); got != test.rows {
+				t.Errorf("got rows %s, want %s", got, test.rows)
+			}
+		})
+	}
+}
+
+// TestAMarkThatHappenedIsNotRefusedForWhatCameAfterIt: the read that settles it
+// answers it; asking again would meet the next holder.
+func TestAMarkThatHappenedIsNotRefusedForWhatCameAfterIt(t *testing.T) {
+	d := newDisk()
+	n, basic := start(t, d, "a"), start(t, d, "b", basicMode)
+	n.want("allocate -> 0#1")
+	d.onAfter(once(memstore.OpCommit, signer, func(memstore.Call) error {
+		d.onAfter(once(memstore.OpAcquire, signer, func(memstore.Call) error {
+			basic.want("allocate -> 0#2")
+			return nil
+		}))
+		return errCut
+	}))
+	n.want("release 0#1 -> RELEASED", "allocate -> 1#1")
+}
+
+func TestAnotherNodeTookOverAfterAnUnknownCommit(t *testing.T) {
+	for _, happened := range []bool{true, false} {
+		eachUnknown(t, func(t *testing.T, n *node, i int) {
+			u := unknowns[i]
+			other := start(t, n.disk, "b")
+			takeOver := func(memstore.Call) error {
+				n.disk.endLease(t, signer)
+				other.want("used 9#9 -> not_found") // acquires, and changes nothing
+				return errCut
+			}
+			l := (*late)(nil)
+			if happened {
+				n.disk.onAfter(once(memstore.OpCommit, signer, takeOver))
+			} else {
+				l = n.disk.breakLate()
+				broken := n.disk.before
+				n.disk.onBefore(func(c memstore.Call) error {
+					err := broken(c)
+					if err != nil {
+						n.disk.onBefore(nil)
+						takeOver(c)
+					}
+					return err
+				})
+			}
+			want := u.want
+			switch {
+			case !happened:
+				want = "not_owner b ws://b"
+			case u.name == "AllocateWithId", u.name == "SetFloor":
+				want = "unknown" // it happened, and the answer is the other node's to give
+			}
+			if got := n.run(u.op); got != want {
+				t.Errorf("happened %v: got %q, want %q", happened, got, want)
+			}
+			if l != nil && l.arrive(t, n.disk) {
+				t.Error("the store took the late commit")
+			}
+			if got := n.disk.rows(t, signer); happened && got != u.rows {
+				t.Errorf("got rows %s, want %s", got, u.rows)
+			}
+			if got := other.run(u.op); u.name == "AllocateWithId" && got != u.want {
+				t.Errorf("the other node: got %q, want %q", got, u.want)
+			}
+		})
+	}
+}
+
+func TestInModeBasicAnUnknownOutcomeStaysUnknownUntilItIsAskedAgain(t *testing.T) {
+	for _, happened := range []bool{true, false} {
+		eachUnknown(t, func(t *testing.T, n *node, i int) {
+			u := unknowns[i]
+			when, want := n.disk.onBefore, "none"
+			if happened {
+				when, want = n.disk.onAfter, "unknown"
+			}
+			when(once(memstore.OpLocked, signer, cut))
+			if got := n.run(u.op); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			if u.name == "AllocateWithoutId" || u.name == "AllocateOfAReleasedOne" {
+				return
+			}
+			if got := n.run(u.op); got != u.want {
+				t.Errorf("asked again: got %q, want %q", got, u.want)
+			}
+		}, basicMode)
+	}
+}
