@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"noncegate/lease"
 )
 
 // Errors an Op ends with. Except where said otherwise they mean that nothing
@@ -43,6 +45,9 @@ type UnavailableError struct {
 func (e *UnavailableError) Error() string {
 	if e.Outcome == Unknown {
 		return "the store did not confirm the write; ask again with the same request id"
+	}
+	if errors.Is(e.Err, errSignerHalted) || errors.Is(e.Err, lease.ErrWentBack) || errors.Is(e.Err, lease.ErrSuperseded) {
+		return e.Err.Error() // the store is there, and waiting does not help
 	}
 	return "the store is out of reach"
 }

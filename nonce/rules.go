@@ -307,7 +307,7 @@ func (d *draft) setFloor(op *Op) error {
 // expire releases the overdue holds that were loaded for this round, or consumes
 // those below the floor.
 func (d *draft) expire(op *Op) {
-	op.Nonces, op.Attempts = op.Nonces[:0], op.Attempts[:0]
+	op.Nonces, op.Attempts, op.Floor = op.Nonces[:0], op.Attempts[:0], d.change.Floor
 	for _, row := range d.st.due {
 		if d.changed(row.Nonce) {
 			continue

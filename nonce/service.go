@@ -111,7 +111,7 @@ type Figures interface {
 	LeaseAcquire(result AcquireResult) // one signer
 	LeaseRenew(result RenewResult)     // one signer, by writing to it
 	FenceReject(op Kind)               // one op told fenced
-	WentBack()                         // a signer stopped because the store went back
+	WentBack()                         // a signer, or the node, stopped because the store went back
 	Invariant()                        // a commit aborted by ErrInvariant: an alarm
 	Swept(expired int)                 // overdue holds ended
 	SweepsPaused(paused bool)          // by a jump of the store's clock
@@ -203,6 +203,9 @@ func (s *Service) Halt(reason error) {
 		return
 	}
 	s.log.Error("this node stopped serving", "error", reason)
+	if errors.Is(reason, lease.ErrWentBack) {
+		s.fig.WentBack()
+	}
 	if errors.Is(reason, lease.ErrSuperseded) && s.fatal != nil {
 		s.fatal(reason)
 	}
@@ -385,7 +388,9 @@ func (op *Op) events(version int64, at time.Time) []Event {
 	case KindMarkUsed:
 		e.Type, e.TxHash = EventUsed, op.TxHash
 	case KindMarkRecyclable:
-		e.Type, e.Reason = EventReleased, op.Reason
+		if e.Type, e.Reason = EventReleased, op.Reason; op.Status == Consumed {
+			e.Reason = ReasonBelowFloor
+		}
 	case KindSetFloor:
 		e.Type, e.Nonce, e.Attempt = EventFloor, op.Floor, 0
 	case KindAllocate:
@@ -402,6 +407,9 @@ func (op *Op) eachNonce(e Event) []Event {
 	events := make([]Event, len(op.Nonces))
 	for i := range op.Nonces {
 		e.Nonce, e.Attempt = op.Nonces[i], op.Attempts[i]
+		if e.Reason = ""; e.Type == EventExpired && e.Nonce < op.Floor {
+			e.Reason = ReasonBelowFloor
+		}
 		events[i] = e
 	}
 	return events

@@ -124,3 +124,23 @@ func TestWordsOfKindsStatesAndEvents(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatEndsBelowTheFloorSaysSoInItsEvent(t *testing.T) {
+	st := &state{signer: "s", next: 6, floor: 3, held: 2, due: []Row{
+		{Nonce: 2, Status: Held, Attempt: 1}, {Nonce: 4, Status: Held, Attempt: 1},
+	}}
+	sweep := &Op{Kind: kindSweep}
+	newDraft(st, &Rules{}).expire(sweep)
+	st.due, st.details = nil, map[int64]Row{2: {Nonce: 2, Status: Held, Attempt: 1}}
+	release := &Op{Kind: KindMarkRecyclable, Nonce: 2, Attempt: 1, Reason: "mine"}
+	if err := newDraft(st, &Rules{}).apply(release); err != nil || release.Err != nil {
+		t.Fatal(err, release.Err)
+	}
+	var got []string
+	for _, e := range append(sweep.events(7, time.Time{}), release.events(8, time.Time{})...) {
+		got = append(got, fmt.Sprint(e.Type, " ", e.Nonce, " ", e.Reason))
+	}
+	if want := "[expired 2 below_floor expired 4  released 2 below_floor]"; fmt.Sprint(got) != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+}

@@ -2,12 +2,13 @@ package nonce
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
 const (
-	// sweepSigners bounds the signers one sweep looks at; the next goes on.
-	sweepSigners = 512
+	// sweepSigners bounds the signers of a page of a sweep.
+	sweepSigners = 64
 	// pruneBatch bounds one delete of old request ids.
 	pruneBatch = 2000
 )
@@ -44,37 +45,73 @@ func (s *Service) forgetIdle() {
 	}
 }
 
+// sweepDue sweeps page after page, each when the one before has ended, so that
+// many holds that end together do not crowd out requests.
 func (s *Service) sweepDue() {
-	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StoreTimeout)
-	defer cancel()
-	started := time.Now()
-	due, now, err := s.store.Due(ctx, sweepSigners)
-	if err != nil {
-		s.log.Debug("looking for overdue holds", "error", err)
-		return
-	}
-	if s.clock.observe(started, time.Now(), now); s.clock.paused() {
-		return
-	}
-	for _, d := range due {
-		if d.Lease.Held(now) && d.Lease.Holder != s.holder {
-			continue
-		}
-		if !s.submitSweep(d.Signer) {
-			return // the queue has better things to do; the next sweep goes on
+	for s.sweepPage() {
+		select {
+		case <-s.stop:
+			return
+		default:
 		}
 	}
 }
 
+// sweepPage ends overdue holds of some signers and reports whether there may be
+// more to do now.
+func (s *Service) sweepPage() bool {
+	due, now, err := s.due()
+	if err != nil {
+		s.log.Debug("looking for overdue holds", "error", err)
+		return false
+	}
+	if s.clock.paused() {
+		return false
+	}
+	var page sync.WaitGroup
+	defer page.Wait()
+	submitted := 0
+	for _, d := range due {
+		if d.Lease.Held(now) && d.Lease.Holder != s.holder {
+			continue
+		}
+		if !s.submitSweep(d.Signer, &page) {
+			return false // the queue has better things to do; the next sweep goes on
+		}
+		submitted++
+	}
+	return len(due) == sweepSigners && submitted > 0
+}
+
+func (s *Service) due() ([]DueSigner, time.Time, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StoreTimeout)
+	defer cancel()
+	started := time.Now()
+	due, now, err := s.store.Due(ctx, sweepSigners)
+	if err == nil {
+		s.clock.observe(started, time.Now(), now)
+	}
+	return due, now, err
+}
+
+// sweeping is the Completion of a sweep: a place in its page.
+type sweeping struct{ page *sync.WaitGroup }
+
+// Done implements Completion.
+func (w sweeping) Done(*Op) Waker { w.page.Done(); return nil }
+
+// Gone implements Completion.
+func (sweeping) Gone() bool { return false }
+
 // submitSweep queues a sweep of one signer in a place nobody reserved.
-func (s *Service) submitSweep(signer string) bool {
+func (s *Service) submitSweep(signer string, page *sync.WaitGroup) bool {
 	if !s.enter() {
 		return false
 	}
 	defer s.inside.Done()
-	op := &Op{Kind: kindSweep, Signer: signer}
+	op := &Op{Kind: kindSweep, Signer: signer, Completion: sweeping{page}, queuedAt: time.Now()}
 	if s.basic != nil {
-		op.queuedAt = time.Now()
+		page.Add(1)
 		s.basic.run(op)
 		return s.haltedBy() == nil
 	}
@@ -82,7 +119,8 @@ func (s *Service) submitSweep(signer string) bool {
 	if !sh.reserve() {
 		return false
 	}
-	op.queuedAt, op.inShard = time.Now(), true
+	op.inShard = true
+	page.Add(1)
 	sh.push(op)
 	return true
 }

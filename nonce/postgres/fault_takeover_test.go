@@ -100,6 +100,7 @@ func TestATakeOverThatWaitedForTheOldOwnersCommitSeesItsAllocations(t *testing.T
 func TestACommitThatWaitedForSomebodyElsesIsRefused(t *testing.T) {
 	for name, statement := range map[string]string{
 		"a take-over":              `UPDATE signer_nonce_state SET fencing_token = fencing_token + 1, owner_node = 'bob', owner_incarnation = 1 WHERE signer = $1`,
+		"a later term of its own":  `UPDATE signer_nonce_state SET fencing_token = fencing_token + 1 WHERE signer = $1`,
 		"a start of the same node": `UPDATE signer_nonce_state SET fencing_token = fencing_token + 1, owner_incarnation = 2 WHERE signer = $1`,
 		"a release":                `UPDATE signer_nonce_state SET fencing_token = fencing_token + 1, owner_node = NULL, owner_incarnation = NULL WHERE signer = $1`,
 		"a write of mode basic":    `UPDATE signer_nonce_state SET version = version + 1, next_nonce = next_nonce + 1 WHERE signer = $1`,
