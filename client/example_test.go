@@ -128,13 +128,11 @@ func ExampleClient_Subscribe() {
 		log.Fatal(err)
 	}
 	defer events.Close()
-	for e := range events.Events() {
-		if e.Gap || e.Missed > 0 {
-			fmt.Println("missed", e.Missed, "gap", e.Gap)
-		}
-		fmt.Println(e.Type, e.Nonce)
-		break
+	e := <-events.Events()
+	if e.Gap || e.Missed > 0 {
+		fmt.Println("missed", e.Missed, "gap", e.Gap)
 	}
+	fmt.Println(e.Type, e.Nonce)
 	// Output:
 	// missed 2 gap false
 	// used 42

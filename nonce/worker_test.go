@@ -243,8 +243,9 @@ func TestTheWorkOfACallerThatIsGoneIsSkipped(t *testing.T) {
 	for name, mode := range map[string]func(*nonce.Config){"worker": func(*nonce.Config) {}, "basic": basicMode} {
 		t.Run(name, func(t *testing.T) {
 			n := start(t, newDisk(), "a", mode)
-			began, open := make(<-chan struct{}), func() {}
+			open := func() {}
 			if name == "worker" {
+				var began <-chan struct{}
 				began, open = n.disk.holdCommit("plug")
 				n.send(allocate("plug"))
 				<-began

@@ -163,8 +163,9 @@ var readerRules = []rule{
 	}},
 	{"a store has a name and answers a ping", func(f *fixture) {
 		f.ok(f.Store.Ping(f.Context()))
-		if f.Store.Name() == "" || f.Store.Epoch() != f.Store.Epoch() {
-			f.Errorf("name %q, epoch %d", f.Store.Name(), f.Store.Epoch())
+		first := f.Store.Epoch()
+		if again := f.Store.Epoch(); f.Store.Name() == "" || again != first {
+			f.Errorf("name %q, epoch %d, then %d", f.Store.Name(), first, again)
 		}
 	}},
 }
