@@ -54,7 +54,7 @@ bench: ## measure the gateway beside its reference servers (BENCHFLAGS)
 	$(GO) run ./scripts/loadtest bench $(BENCHFLAGS)
 
 tidy-check: ## fail when go.mod or go.sum is not tidy
-	@$(call each,$(GO) mod tidy -diff)
+	@$(call each,$(GO) mod tidy -e -diff)
 
 clean: ## remove what the build made
 	rm -rf bin
