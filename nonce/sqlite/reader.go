@@ -7,15 +7,19 @@ import (
 	"noncegate/nonce"
 )
 
-// sqlSummary looks at all holds once, those of other signers too, because they
-// are indexed by deadline: their number is what is open, not what is stored.
+// sqlSummary finds the signer's open holds at the top of its rows, and the walk
+// down ends with the last of them; +status keeps the indexes of all signers' holds
+// out of it.
 const sqlSummary = `
-WITH held AS (
+WITH open AS (
+    SELECT a.nonce, a.held_until FROM signer_nonce_allocation a
+    WHERE a.signer_id = (SELECT signer_id FROM signer_nonce_state WHERE signer = ?1) AND +a.status = 1
+    ORDER BY a.nonce DESC LIMIT (SELECT held FROM signer_nonce_state WHERE signer = ?1)
+),
+held AS (
     SELECT count(*) FILTER (WHERE a.held_until > ?2) AS live, min(a.nonce) FILTER (WHERE a.held_until > ?2) AS lowest,
         count(*) FILTER (WHERE a.held_until <= ?2 AND a.nonce >= s.floor) AS overdue
-    FROM signer_nonce_state s
-    JOIN signer_nonce_allocation a INDEXED BY signer_nonce_allocation_held ON a.status = 1 AND a.signer_id = s.signer_id
-    WHERE s.signer = ?1
+    FROM signer_nonce_state s LEFT JOIN open a WHERE s.signer = ?1
 )
 SELECT s.next_nonce, s.floor, s.version, held.live, coalesce(held.lowest, -1),
     held.overdue + (SELECT count(*) FROM signer_nonce_allocation r INDEXED BY signer_nonce_allocation_released
