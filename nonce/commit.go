@@ -104,7 +104,7 @@ func (sh *shard) refused(groups []*group) []*group {
 		case g.st.version == versions[i] && !g.draft.repeats():
 			g.st.dropLoaded()
 			g.loaded, g.idsRead = false, false
-			sh.park(g, errRowLocked)
+			sh.park(g, sh.svc.cfg.LockRetry, errRowLocked)
 		default:
 			next = append(next, g)
 		}

@@ -8,6 +8,11 @@ import (
 	"noncegate/lease"
 )
 
+// acquireRetry is how much longer than after a commit it takes until a locked row
+// is tried again after an acquire: an acquire has waited for the lock, and the whole
+// shard with it.
+const acquireRetry = 50
+
 // maxRounds bounds how often a group is planned again because its version moved
 // under it or its acquire lost a race. Beyond it the ops are told busy: nothing
 // happened.
@@ -223,7 +228,7 @@ func (sh *shard) acquireAll(groups []*group, needs []Need) {
 		case err == nil:
 			sh.acquired(g, &snaps[i], started)
 		case OutcomeOf(err) == Aborted:
-			sh.park(g, err)
+			sh.park(g, acquireRetry*sh.svc.cfg.LockRetry, err)
 		default:
 			// The acquire may have happened, the ops did not.
 			sh.svc.fig.LeaseAcquire(AcquireError)
@@ -248,7 +253,7 @@ func (sh *shard) acquired(g *group, s *Snapshot, started time.Time) {
 	st := g.st
 	switch {
 	case !s.Acquired && !s.Lease.Held(s.Now):
-		sh.park(g, errLeaseMoved)
+		sh.park(g, sh.svc.cfg.LockRetry, errLeaseMoved)
 		return
 	case !s.Acquired:
 		sh.svc.fig.LeaseAcquire(AcquireHeld)

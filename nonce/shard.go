@@ -225,8 +225,9 @@ func (sh *shard) wakeAll() {
 }
 
 // park sets a group aside whose row somebody else has locked, so that the shard
-// does not wait for an outsider. After LockWait it is refused: nothing happened.
-func (sh *shard) park(g *group, cause error) {
+// does not wait for an outsider, and comes back to it after a while. After LockWait
+// it is refused: nothing happened.
+func (sh *shard) park(g *group, after time.Duration, cause error) {
 	now := time.Now()
 	if g.giveUpAt.IsZero() {
 		g.giveUpAt = now.Add(sh.svc.cfg.LockWait)
@@ -236,9 +237,9 @@ func (sh *shard) park(g *group, cause error) {
 		return
 	}
 	g.tries = 0 // giveUpAt bounds these
-	g.retryAt = now.Add(sh.svc.cfg.LockRetry)
+	g.retryAt = now.Add(after)
 	sh.parked[g.st.signer] = g
-	time.AfterFunc(sh.svc.cfg.LockRetry, sh.signal)
+	time.AfterFunc(after, sh.signal)
 }
 
 func (sh *shard) parkedDue() bool {

@@ -9,8 +9,10 @@ import (
 const (
 	// sweepSigners bounds the signers of a page of a sweep.
 	sweepSigners = 64
-	// pruneBatch bounds one delete of old request ids.
+	// pruneBatch bounds one delete of old request ids, and pruneEvery is the time
+	// between two while a delete finds fewer.
 	pruneBatch = 2000
+	pruneEvery = time.Minute
 )
 
 // sweep is the goroutine that finds overdue holds in the store, whoever made
@@ -19,17 +21,21 @@ const (
 func (s *Service) sweep() {
 	tick := time.NewTicker(s.cfg.SweepInterval)
 	defer tick.Stop()
+	pruneAt := time.Time{}
 	for {
+		var now time.Time
 		select {
 		case <-s.stop:
 			return
-		case <-tick.C:
+		case now = <-tick.C:
 		}
 		if s.haltedBy() != nil {
 			continue
 		}
 		s.forgetIdle()
-		s.prune()
+		if !now.Before(pruneAt) && !s.prune() {
+			pruneAt = now.Add(pruneEvery)
+		}
 		if s.clock.paused() {
 			continue
 		}
@@ -125,14 +131,17 @@ func (s *Service) submitSweep(signer string, page *sync.WaitGroup) bool {
 	return true
 }
 
-// prune deletes request ids older than the retention, a piece at each tick.
-func (s *Service) prune() {
+// prune deletes a piece of the request ids older than the retention, and reports
+// whether there may be more.
+func (s *Service) prune() bool {
 	if s.cfg.RequestRetention == 0 {
-		return
+		return false
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StoreTimeout)
 	defer cancel()
-	if _, err := s.store.PruneRequests(ctx, s.cfg.RequestRetention, pruneBatch); err != nil {
+	n, err := s.store.PruneRequests(ctx, s.cfg.RequestRetention, pruneBatch)
+	if err != nil {
 		s.log.Debug("pruning request ids", "error", err)
 	}
+	return n == pruneBatch
 }

@@ -203,16 +203,22 @@ LATERAL (SELECT * FROM signer_nonce_allocation x
          WHERE x.signer_id = s.signer_id AND x.status = 2 AND x.nonce >= s.floor ORDER BY x.nonce LIMIT w.most) a
 WHERE s.signer = w.signer ORDER BY w.ord, a.nonce`
 
-// loadDue walks the index of deadlines over what is overdue, of any signer: little
-// while sweeps keep up. The clock is read once, in a subquery, so that it can be an
-// index condition; + 0 keeps the primary key, and with it all rows of the signers,
-// out of the plan.
+// dueWindow bounds the overdue holds, of any signer, that one look walks over. While
+// sweeps keep up there are few. When very many ended together, those beyond the
+// window are found once sweeps, which go by deadline too, have ended the earlier.
+const dueWindow = "16384"
+
+// loadDue walks the index of deadlines from its earliest entry. The clock is read
+// once, in a subquery, so that it can be an index condition.
 const loadDue = `
 SELECT d.ord, ` + rowColumns + `
 FROM (SELECT array_agg(s.signer_id) AS ids, array_agg(w.ord) AS ords
       FROM unnest($1::bigint[], $2::text[]) w(ord, signer), signer_nonce_state s WHERE s.signer = w.signer) k,
-LATERAL (SELECT x.*, k.ords[array_position(k.ids, x.signer_id)] AS ord FROM signer_nonce_allocation x
-         WHERE x.status = 1 AND x.held_until <= (SELECT clock_timestamp()) AND x.signer_id + 0 = ANY (k.ids)
+LATERAL (SELECT x.*, k.ords[array_position(k.ids, x.signer_id)] AS ord
+         FROM (SELECT * FROM signer_nonce_allocation
+               WHERE status = 1 AND held_until <= (SELECT clock_timestamp())
+               ORDER BY held_until LIMIT ` + dueWindow + `) x
+         WHERE x.signer_id = ANY (k.ids)
          ORDER BY x.held_until LIMIT $3) d,
 LATERAL (SELECT d.*) a`
 

@@ -136,22 +136,22 @@ func (st *Store) nameRequests(ctx context.Context, conn *pgx.Conn, signer string
 const dueText = `
 WITH d AS MATERIALIZED (
   SELECT a.signer_id, a.held_until FROM signer_nonce_allocation a
-  WHERE a.status = 1 AND a.held_until <= (SELECT clock_timestamp()) ORDER BY a.held_until LIMIT $1)
+  WHERE a.status = 1 AND a.held_until <= (SELECT clock_timestamp()) ORDER BY a.held_until LIMIT ` + dueWindow + `)
 SELECT coalesce(s.signer, ''), coalesce(s.owner_node, ''), coalesce(s.owner_incarnation, 0), coalesce(s.fencing_token, 0), s.expires_at, c.now
 FROM (SELECT clock_timestamp() AS now) c
 LEFT JOIN (SELECT signer_id, min(held_until) AS first FROM d GROUP BY signer_id) d ON true
 LEFT JOIN signer_nonce_state s ON s.signer_id = d.signer_id
-ORDER BY d.first LIMIT $2`
+ORDER BY d.first LIMIT $1`
 
-// Due implements nonce.Reader. It looks at no more than 16 overdue holds a
-// signer wanted, so one signer with very many does not make it slow.
+// Due implements nonce.Reader. It looks at the earliest of the overdue holds only
+// (dueWindow), so many that nobody sweeps could hide later ones of other signers.
 func (st *Store) Due(ctx context.Context, limit int) ([]nonce.DueSigner, time.Time, error) {
 	conn, err := st.conn(ctx)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
 	defer conn.Release()
-	rows, err := conn.Query(ctx, dueText, limit*16, limit)
+	rows, err := conn.Query(ctx, dueText, limit)
 	if err != nil {
 		return nil, time.Time{}, storeError("find overdue holds", err)
 	}
