@@ -505,7 +505,7 @@ func (d *disk) endLease(t *testing.T, name string) {
 	if err != nil || !snaps[0].Acquired {
 		t.Fatalf("ending the lease of %s: %v", name, err)
 	}
-	if err := d.Store.Release(t.Context(), h, []nonce.ReleaseTerm{{ID: snaps[0].ID, Token: snaps[0].Lease.Token}}); err != nil {
+	if _, err := d.Store.Release(t.Context(), h, []nonce.ReleaseTerm{{ID: snaps[0].ID, Token: snaps[0].Lease.Token}}); err != nil {
 		t.Fatal(err)
 	}
 }

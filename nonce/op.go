@@ -13,7 +13,8 @@ const (
 	KindSetFloor
 	KindStatus
 	KindList
-	kindSweep // of the service's own: release overdue holds
+	kindSweep   // of the service's own: end overdue holds
+	kindRelease // of the service's own: give leases back; only a label
 )
 
 // String returns the op label of metrics and logs.
@@ -33,6 +34,8 @@ func (k Kind) String() string {
 		return "list"
 	case kindSweep:
 		return "sweep"
+	case kindRelease:
+		return "release"
 	}
 	return "unknown"
 }

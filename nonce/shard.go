@@ -333,11 +333,14 @@ func (sh *shard) release(terms []ReleaseTerm) {
 	for len(terms) > 0 {
 		n := min(len(terms), maxRelease)
 		ctx, cancel := context.WithTimeout(context.Background(), sh.svc.cfg.StoreTimeout)
-		err := sh.svc.store.Release(ctx, sh.svc.holder, terms[:n])
+		released, err := sh.svc.store.Release(ctx, sh.svc.holder, terms[:n])
 		cancel()
 		if err != nil {
 			sh.svc.log.Warn("leases were not given back; they end by themselves", "signers", len(terms), "error", err)
 			return
+		}
+		for range n - released { // somebody took them over
+			sh.svc.fig.FenceReject(kindRelease)
 		}
 		terms = terms[n:]
 	}

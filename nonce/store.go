@@ -163,8 +163,9 @@ type Ledger interface {
 	Load(ctx context.Context, needs []Need) ([]Snapshot, error)
 
 	// Release gives back leases that are still the holder's under the tokens
-	// given: token + 1, no owner, expiry now. The rows stay. Others are skipped.
-	Release(ctx context.Context, h lease.Holder, terms []ReleaseTerm) error
+	// given: token + 1, no owner, expiry now. The rows stay. Others are skipped;
+	// the number of those given back tells of them.
+	Release(ctx context.Context, h lease.Holder, terms []ReleaseTerm) (int, error)
 }
 
 // ReleaseTerm names a lease to be given back.

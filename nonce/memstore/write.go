@@ -168,14 +168,17 @@ func requestOf(requests []nonce.Request, rc nonce.RowChange) string {
 }
 
 // Release implements nonce.Ledger.
-func (s *Store) Release(ctx context.Context, h lease.Holder, terms []nonce.ReleaseTerm) error {
-	return s.call(ctx, Call{Op: OpRelease, Holder: h, Terms: terms}, func(now time.Time) error {
+func (s *Store) Release(ctx context.Context, h lease.Holder, terms []nonce.ReleaseTerm) (int, error) {
+	released := 0
+	err := s.call(ctx, Call{Op: OpRelease, Holder: h, Terms: terms}, func(now time.Time) error {
 		for _, t := range terms {
 			if sg := s.db.byID[t.ID]; sg != nil && sg.owner == h && sg.token == t.Token {
 				sg.owner, sg.expiresAt = lease.Holder{}, now
 				sg.token++
+				released++
 			}
 		}
 		return nil
 	})
+	return released, err
 }

@@ -36,7 +36,8 @@ func TestAReplyThatIsLostLeavesTheOutcomeUnknown(t *testing.T) {
 			return err
 		}, nonce.Unknown, "(1,3)"},
 		"release": {"stmtcache", func(s nonce.Store, at nonce.Snapshot) error {
-			return s.Release(ctx, alice, []nonce.ReleaseTerm{{ID: at.ID, Token: at.Lease.Token}})
+			_, err := s.Release(ctx, alice, []nonce.ReleaseTerm{{ID: at.ID, Token: at.Lease.Token}})
+			return err
 		}, nonce.Unknown, "(1,3)"},
 		"the end of a locked transaction": {"COMMIT", func(s nonce.Store, _ nonce.Snapshot) error {
 			_, err := s.Locked(ctx, nonce.Need{Signer: signer}, plan)
@@ -59,7 +60,7 @@ func TestAReplyThatIsLostLeavesTheOutcomeUnknown(t *testing.T) {
 			direct, s, p := proxied(t)
 			proxy = p
 			first := acquire(t, s, alice, long, nonce.Need{Signer: signer})
-			if err := s.Release(t.Context(), alice, nil); err != nil { // prepares it
+			if _, err := s.Release(t.Context(), alice, nil); err != nil { // prepares it
 				t.Fatal(err)
 			}
 			if !commit(t, s, alice, handOut(first, 1)) {
@@ -226,7 +227,7 @@ func TestStatementsOverManySignersDoNotDeadlock(t *testing.T) {
 				} else {
 					committed.Store(i, true)
 				}
-				if err := s.Release(t.Context(), h, terms); err != nil {
+				if _, err := s.Release(t.Context(), h, terms); err != nil {
 					aborted(t, err)
 				}
 			}

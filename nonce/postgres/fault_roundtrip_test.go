@@ -54,7 +54,8 @@ func TestABatchIsOneRoundTripWhateverTheNumberOfSigners(t *testing.T) {
 			{"load", 1, read},
 			{"all kinds", 1, write(func(i int, s nonce.Snapshot) nonce.Change { return kindOf(i, s, fmt.Sprint("r", round)) })},
 			{"release", 1, func() error {
-				return s.Release(t.Context(), alice, []nonce.ReleaseTerm{{ID: snaps[0].ID, Token: 1}, {ID: snaps[1].ID, Token: 1}})
+				_, err := s.Release(t.Context(), alice, []nonce.ReleaseTerm{{ID: snaps[0].ID, Token: 1}, {ID: snaps[1].ID, Token: 1}})
+				return err
 			}},
 			{"locked: load, write, commit", 3, func() error {
 				_, err := s.Locked(t.Context(), needs[0], func(s nonce.Snapshot) (nonce.Change, error) { return handOut(s, 1), nil })

@@ -317,18 +317,18 @@ func scanRows(rows pgx.Rows, each func(ord int64, row nonce.Row)) error {
 
 // Release implements nonce.Ledger. Rows that others have locked are skipped:
 // whoever locks one is taking it over.
-func (s *Store) Release(ctx context.Context, h lease.Holder, terms []nonce.ReleaseTerm) error {
+func (s *Store) Release(ctx context.Context, h lease.Holder, terms []nonce.ReleaseTerm) (int, error) {
 	ids, tokens := make([]int64, len(terms)), make([]int64, len(terms))
 	for i, t := range terms {
 		ids[i], tokens[i] = t.ID, t.Token
 	}
 	conn, err := s.conn(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer conn.Release()
-	_, err = conn.Exec(ctx, releaseSigners, ids, tokens, h.Node, h.Incarnation)
-	return storeError("release", err)
+	tag, err := conn.Exec(ctx, releaseSigners, ids, tokens, h.Node, h.Incarnation)
+	return int(tag.RowsAffected()), storeError("release", err)
 }
 
 const releaseSigners = `

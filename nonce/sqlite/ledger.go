@@ -60,16 +60,20 @@ func (s *Store) Commit(ctx context.Context, h lease.Holder, ttl time.Duration, c
 }
 
 // Release implements nonce.Ledger.
-func (s *Store) Release(ctx context.Context, h lease.Holder, terms []nonce.ReleaseTerm) error {
-	return s.write(ctx, func(ctx context.Context, c *session) error {
+func (s *Store) Release(ctx context.Context, h lease.Holder, terms []nonce.ReleaseTerm) (int, error) {
+	released := 0
+	err := s.write(ctx, func(ctx context.Context, c *session) error {
 		now := s.now().UnixMicro()
 		for _, t := range terms {
-			if _, err := c.exec(ctx, sqlRelease, now, t.ID, h.Node, h.Incarnation, t.Token); err != nil {
+			n, err := c.exec(ctx, sqlRelease, now, t.ID, h.Node, h.Incarnation, t.Token)
+			if err != nil {
 				return fmt.Errorf("release signer %d: %w", t.ID, err)
 			}
+			released += int(n)
 		}
 		return nil
 	})
+	return released, err
 }
 
 // Locked implements nonce.Locker. It holds the one writing connection while plan

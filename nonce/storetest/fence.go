@@ -33,7 +33,7 @@ var fenceRules = []rule{
 	}},
 	{"a commit of a signer that nobody owns is refused", func(f *fixture) {
 		snap := f.filled(signer, 2)
-		f.ok(f.Store.Release(f.Context(), alice, []nonce.ReleaseTerm{{ID: snap.ID, Token: snap.Lease.Token}}))
+		f.release(alice, []nonce.ReleaseTerm{{ID: snap.ID, Token: snap.Lease.Token}})
 		f.refused(alice, on(f.all(signer)).hold(1, long))
 	}},
 	{"an expired lease that nobody took still commits, because times decide nothing", func(f *fixture) {
@@ -162,7 +162,7 @@ var requestRules = []rule{
 var releaseRules = []rule{
 	{"a release keeps the rows, raises the token by one and leaves no owner", func(f *fixture) {
 		snap := f.filled(signer, 3, 1)
-		f.ok(f.Store.Release(f.Context(), alice, []nonce.ReleaseTerm{{ID: snap.ID, Token: snap.Lease.Token}}))
+		f.release(alice, []nonce.ReleaseTerm{{ID: snap.ID, Token: snap.Lease.Token}})
 		got := f.all(signer)
 		if got.Lease.Token != snap.Lease.Token+1 || got.Lease.Holder != (lease.Holder{}) || got.Lease.Held(got.Now) || got.Lease.ExpiresAt.After(got.Now) {
 			f.Fatalf("before %+v, after %+v", snap.Lease, got.Lease)
@@ -176,11 +176,15 @@ var releaseRules = []rule{
 	{"a release skips what is not the holder's under the token given", func(f *fixture) {
 		old, bobs, mine := f.take(alice, signer), f.take(bob, "bobs"), f.take(alice, other)
 		f.take(alice, signer)
-		f.ok(f.Store.Release(f.Context(), alice, []nonce.ReleaseTerm{
+		if n := f.release(alice, []nonce.ReleaseTerm{
 			{ID: old.ID, Token: old.Lease.Token}, {ID: bobs.ID, Token: bobs.Lease.Token}, {ID: 1 << 40, Token: 1},
 			{ID: mine.ID, Token: mine.Lease.Token},
-		}))
-		f.ok(f.Store.Release(f.Context(), alice2, []nonce.ReleaseTerm{{ID: old.ID, Token: old.Lease.Token + 1}}))
+		}); n != 1 {
+			f.Errorf("%d of 4 were given back, want 1", n)
+		}
+		if n := f.release(alice2, []nonce.ReleaseTerm{{ID: old.ID, Token: old.Lease.Token + 1}}); n != 0 {
+			f.Errorf("%d were given back by another incarnation, want 0", n)
+		}
 		for name, want := range map[string]lease.Holder{signer: alice, "bobs": bob, other: {}} {
 			if got := f.all(name).Lease.Holder; got != want {
 				f.Errorf("%s: got %v, want %v", name, got, want)
@@ -189,10 +193,10 @@ var releaseRules = []rule{
 	}},
 	{"a commit after the release is refused", func(f *fixture) {
 		snap := f.filled(signer, 1)
-		f.ok(f.Store.Release(f.Context(), alice, []nonce.ReleaseTerm{{ID: snap.ID, Token: snap.Lease.Token}}))
+		f.release(alice, []nonce.ReleaseTerm{{ID: snap.ID, Token: snap.Lease.Token}})
 		f.refused(alice, on(snap).hold(1, long))
 	}},
 	{"a release of nothing is no error", func(f *fixture) {
-		f.ok(f.Store.Release(f.Context(), alice, nil))
+		f.release(alice, nil)
 	}},
 }

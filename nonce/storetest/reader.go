@@ -114,7 +114,7 @@ var readerRules = []rule{
 		f.passes(last)
 		f.take(alice2, "s0")
 		early := f.all("s2")
-		f.ok(f.Store.Release(f.Context(), alice, []nonce.ReleaseTerm{{ID: early.ID, Token: early.Lease.Token}}))
+		f.release(alice, []nonce.ReleaseTerm{{ID: early.ID, Token: early.Lease.Token}})
 
 		due, now, err := f.Store.Due(f.Context(), 10)
 		f.ok(err)

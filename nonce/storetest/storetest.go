@@ -170,6 +170,14 @@ func (f *fixture) now() time.Time {
 	return now
 }
 
+// release gives leases back and returns how many.
+func (f *fixture) release(h lease.Holder, terms []nonce.ReleaseTerm) int {
+	f.Helper()
+	n, err := f.Store.Release(f.Context(), h, terms)
+	f.ok(err)
+	return n
+}
+
 // passes returns when the store's clock is past until.
 func (f *fixture) passes(until time.Time) {
 	f.Helper()
