@@ -64,6 +64,7 @@ func (b *basic) write(op *Op) {
 			op.Err = &UnavailableError{Outcome: OutcomeOf(err), Err: err}
 			return
 		default: // the store bounds how long it waits for the lock
+			time.Sleep(b.svc.cfg.LockRetry)
 		}
 	}
 }
@@ -93,7 +94,7 @@ func (b *basic) step(op *Op) (again bool, err error) {
 		if d.apply(ran) != nil {
 			return Change{}, &StoreError{Outcome: Aborted, Err: ErrInvariant}
 		}
-		return d.finish(), nil
+		return d.finish(0), nil
 	})
 	if err != nil && OutcomeOf(err) == Unknown && (ran != op || !op.wrote) {
 		err = &StoreError{Outcome: NotSent, Err: err} // nothing of the op was in it

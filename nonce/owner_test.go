@@ -321,3 +321,24 @@ func TestTheSameRequestIdOnTwoNodesAtOnceIsAnsweredOnce(t *testing.T) {
 		t.Errorf("got rows %s, want %s", got, want)
 	}
 }
+
+// The commit itself may be what opens the first connection to a new primary that
+// lacks a commit of ours, and on which mode basic has made as many since.
+func TestAStoreThatBecomesAnotherOneUnderABatchRefusesIt(t *testing.T) {
+	d := newDisk()
+	n, b := start(t, d, "a"), start(t, d, "b", basicMode)
+	n.want("allocate -> 0#1", "allocate -> 1#1")
+	replica := d.Copy()
+	n.want("allocate -> 2#1") // lost at the failover
+	primary := d.Copy()
+	d.Restore(replica)
+	b.want("floor 100 -> floor 100 next 100") // the same version again
+	failedOver := d.Copy()
+	d.Restore(primary)
+	d.onBefore(once(memstore.OpCommit, signer, func(memstore.Call) error {
+		d.Restore(failedOver)
+		d.SetEpoch(2)
+		return nil
+	}))
+	n.want("allocate -> none", "allocate -> 100#1")
+}

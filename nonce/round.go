@@ -83,7 +83,7 @@ func (sh *shard) round(groups []*group) []*group {
 			continue
 		}
 		planned = append(planned, g)
-		changes = append(changes, g.draft.finish())
+		changes = append(changes, g.draft.finish(sh.epoch))
 	}
 	return append(next, sh.commit(planned, changes)...)
 }

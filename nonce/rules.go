@@ -71,8 +71,8 @@ func (d *draft) apply(op *Op) error {
 
 // finish returns the change to commit: a comparison when nothing is written, for
 // an answer that writes nothing must have compared the row in the store.
-func (d *draft) finish() Change {
-	d.change.Check = !d.wrote
+func (d *draft) finish(epoch uint64) Change {
+	d.change.Check, d.change.Epoch = !d.wrote, epoch
 	return d.change
 }
 

@@ -3,6 +3,8 @@ package nonce
 import (
 	"container/list"
 	"context"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -108,8 +110,20 @@ func (sh *shard) callerRuns(op *Op) {
 	last := sh.push(op)
 	sh.turn.Lock()
 	defer sh.turn.Unlock()
+	defer endProcess()
 	for sh.taken < last {
 		sh.run(sh.take())
+	}
+}
+
+// endProcess makes a panic of a turn in a caller's goroutine what it is in a
+// worker's: the end of the process. Who brought the op may recover, but the batch
+// has ops of others, and nobody knows what became of them.
+func endProcess() {
+	if r := recover(); r != nil {
+		stack := debug.Stack()
+		go panic(fmt.Sprintf("%v\n\n%s", r, stack))
+		select {}
 	}
 }
 

@@ -1,9 +1,12 @@
 package nonce
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
+
+	"noncegate/lease"
 )
 
 func TestWhatIsRememberedOfASignerIsBounded(t *testing.T) {
@@ -22,7 +25,7 @@ func TestWhatIsRememberedOfASignerIsBounded(t *testing.T) {
 				d.end(Row{Nonce: i, Status: Held, Attempt: 1}, RowChange{Nonce: i, Attempt: 1, Status: Released})
 			}
 		}
-		d.finish()
+		d.finish(0)
 		st.committed(d, now)
 	}
 	if len(st.heldRows) > maxHeldRows {
@@ -142,5 +145,42 @@ func TestWhatEndsBelowTheFloorSaysSoInItsEvent(t *testing.T) {
 	}
 	if want := "[expired 2 below_floor expired 4  released 2 below_floor]"; fmt.Sprint(got) != want {
 		t.Errorf("got %v, want %s", got, want)
+	}
+}
+
+func TestAStoreWentBackWhenAnyOfVersionNextAndTokenIsLess(t *testing.T) {
+	seen := &state{id: 1, version: 5, next: 7}
+	now := Snapshot{Exists: true, Version: 5, Next: 7, Lease: lease.Grant{Token: 3}}
+	if seen.wentBack(&now, 3) {
+		t.Error("a store that shows what was seen went back")
+	}
+	for name, less := range map[string]func(*Snapshot){
+		"row":     func(s *Snapshot) { s.Exists = false },
+		"version": func(s *Snapshot) { s.Version-- },
+		"next":    func(s *Snapshot) { s.Next-- },
+		"token":   func(s *Snapshot) { s.Lease.Token-- },
+	} {
+		s := now
+		if less(&s); !seen.wentBack(&s, 3) {
+			t.Errorf("less of %s went unnoticed", name)
+		}
+	}
+}
+
+func TestARepeatOfAnOverdueHoldIsAConflictAlsoWhileSweepsArePaused(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	op := &Op{Kind: KindAllocate, Count: 1, RequestID: "a"}
+	req := Request{ID: "a", Hash: op.requestHash(), Nonces: []int64{0}, Attempts: []int64{1}}
+	for until, ended := range map[time.Time]bool{now: true, now.Add(time.Second): false} {
+		st := &state{
+			signer: "s", next: 1, held: 1, detailsAt: now, requests: map[string]Request{"a": req},
+			details: map[int64]Row{0: {Nonce: 0, Status: Held, Attempt: 1, HeldUntil: until}},
+		}
+		if err := newDraft(st, &Rules{DefaultHold: time.Minute}).apply(op); err != nil {
+			t.Fatal(err)
+		}
+		if _, conflict := errors.AsType[*ConflictError](op.Err); conflict != ended {
+			t.Errorf("deadline %v after now: got %v", until.Sub(now), op.Err)
+		}
 	}
 }

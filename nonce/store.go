@@ -124,6 +124,10 @@ type Change struct {
 	Token   int64 // believed; 0 under Locker
 	Version int64 // believed
 	Check   bool
+	// Epoch is the store's Epoch the belief is of. A store that has become
+	// another one refuses the whole commit: NotSent. 0 under Locker, which
+	// believes nothing.
+	Epoch uint64
 
 	Next, Floor, Held int64 // the new values
 	// BelowFloor consumes every RELEASED row below Floor with

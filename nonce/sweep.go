@@ -3,12 +3,15 @@ package nonce
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 const (
-	// sweepSigners bounds the signers of a page of a sweep.
+	// sweepSigners bounds the signers of a page of a sweep. More are looked for,
+	// because those of other live owners are left to them.
 	sweepSigners = 64
+	sweepLook    = 16 * sweepSigners
 	// pruneBatch bounds one delete of old request ids, and pruneEvery is the time
 	// between two while a delete finds fewer.
 	pruneBatch = 2000
@@ -33,8 +36,8 @@ func (s *Service) sweep() {
 			continue
 		}
 		s.forgetIdle()
-		if !now.Before(pruneAt) && !s.prune() {
-			pruneAt = now.Add(pruneEvery)
+		if !now.Before(pruneAt) {
+			pruneAt = s.pruneSome(now)
 		}
 		if s.clock.paused() {
 			continue
@@ -64,7 +67,7 @@ func (s *Service) sweepDue() {
 }
 
 // sweepPage ends overdue holds of some signers and reports whether there may be
-// more to do now.
+// more to do now: it was a whole page, and something of it came to an end.
 func (s *Service) sweepPage() bool {
 	due, now, err := s.due()
 	if err != nil {
@@ -74,43 +77,53 @@ func (s *Service) sweepPage() bool {
 	if s.clock.paused() {
 		return false
 	}
-	var page sync.WaitGroup
-	defer page.Wait()
+	var page page
 	submitted := 0
 	for _, d := range due {
 		if d.Lease.Held(now) && d.Lease.Holder != s.holder {
 			continue
 		}
-		if !s.submitSweep(d.Signer, &page) {
-			return false // the queue has better things to do; the next sweep goes on
+		if submitted == sweepSigners || !s.submitSweep(d.Signer, &page) {
+			break // a full queue has better things to do; the next sweep goes on
 		}
 		submitted++
 	}
-	return len(due) == sweepSigners && submitted > 0
+	page.Wait()
+	return submitted == sweepSigners && page.ended.Load() > 0
 }
 
 func (s *Service) due() ([]DueSigner, time.Time, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StoreTimeout)
 	defer cancel()
 	started := time.Now()
-	due, now, err := s.store.Due(ctx, sweepSigners)
+	due, now, err := s.store.Due(ctx, sweepLook)
 	if err == nil {
 		s.clock.observe(started, time.Now(), now)
 	}
 	return due, now, err
 }
 
+// page counts the sweeps of a page under way, and the holds they ended.
+type page struct {
+	sync.WaitGroup
+	ended atomic.Int64
+}
+
 // sweeping is the Completion of a sweep: a place in its page.
-type sweeping struct{ page *sync.WaitGroup }
+type sweeping struct{ page *page }
 
 // Done implements Completion.
-func (w sweeping) Done(*Op) Waker { w.page.Done(); return nil }
+func (w sweeping) Done(op *Op) Waker {
+	w.page.ended.Add(int64(len(op.Nonces)))
+	w.page.Done()
+	return nil
+}
 
 // Gone implements Completion.
 func (sweeping) Gone() bool { return false }
 
 // submitSweep queues a sweep of one signer in a place nobody reserved.
-func (s *Service) submitSweep(signer string, page *sync.WaitGroup) bool {
+func (s *Service) submitSweep(signer string, page *page) bool {
 	if !s.enter() {
 		return false
 	}
@@ -129,6 +142,19 @@ func (s *Service) submitSweep(signer string, page *sync.WaitGroup) bool {
 	page.Add(1)
 	sh.push(op)
 	return true
+}
+
+// prunePieces bounds the deletes of one tick.
+const prunePieces = 20
+
+// pruneSome prunes and returns when to do so again.
+func (s *Service) pruneSome(now time.Time) time.Time {
+	for range prunePieces {
+		if !s.prune() {
+			return now.Add(pruneEvery)
+		}
+	}
+	return now
 }
 
 // prune deletes a piece of the request ids older than the retention, and reports

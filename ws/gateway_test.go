@@ -115,6 +115,9 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 		check(t, events.Stop(ctx))
 		check(t, encode.Stop(ctx))
 		stopHTTP()
+		if queued, _ := g.service.Queued(); queued != 0 {
+			t.Errorf("left behind: %d places of the worker queues", queued)
+		}
 		if used, _ := g.srv.Inflight(); !g.leaky && (used != 0 || events.Reserved() != 0 || encode.Reserved() != 0) {
 			t.Errorf("left behind: %d in flight, %d post-DB and %d encode places", used, events.Reserved(), encode.Reserved())
 		}

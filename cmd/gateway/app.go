@@ -82,11 +82,25 @@ func (a *app) stop(ctx context.Context) error {
 	for len(a.cleanups) > 0 {
 		last := a.cleanups[len(a.cleanups)-1]
 		a.cleanups = a.cleanups[:len(a.cleanups)-1]
-		if err := last.run(ctx); err != nil {
+		step, cancel := atLeastFor(ctx, cleanupTime)
+		if err := last.run(step); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", last.name, err))
 		}
+		cancel()
 	}
 	return errors.Join(errs...)
+}
+
+// cleanupTime is what each step of a stop may take when the time for all of them
+// is used up: a drain that was not finished must not keep a node in the registry.
+const cleanupTime = 2 * time.Second
+
+// atLeastFor is ctx, or where that ends sooner a context for d.
+func atLeastFor(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if end, ok := ctx.Deadline(); !ok || time.Until(end) >= d {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), d)
 }
 
 func (a *app) die(err error) {

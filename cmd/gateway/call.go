@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"noncegate/client"
@@ -31,6 +32,9 @@ func (c *callCmd) Validate() error {
 }
 
 func (c *callCmd) checkParams() error {
+	if strings.HasSuffix(c.Method, "subscribe") {
+		return errors.New("call asks once and leaves; to see events use gateway watch")
+	}
 	if c.Params == "" {
 		return nil
 	}

@@ -52,6 +52,7 @@ func (c *Config) checkConnections() error {
 		atLeast("max-inflight", c.MaxInflight, 1),
 		notAbove("max-batch", c.MaxBatch, "max-inflight", c.MaxInflight),
 		notAbove("max-inflight", c.MaxInflight, "max-inflight-total", c.MaxInflightTotal),
+		notAbove("max-inflight-total", c.MaxInflightTotal, "encode-queue", c.EncodeQueue),
 		atLeast("ping-interval", c.PingInterval, time.Second),
 		atLeast("drain-timeout", c.DrainTimeout, time.Second),
 	)

@@ -122,7 +122,7 @@ func TestAWrongSettingOnTheCommandLineIsOneSentence(t *testing.T) {
 		"--backpressure=true":                   `--backpressure "true" must be on or off`,
 		"--write-timeout=0s":                    `--write-timeout 0s must be at least 1ms`,
 		"--encode-workers=0":                    `--encode-workers 0 must be at least 1`,
-		"--encode-queue=255":                    `--max-inflight 256 must not be above --encode-queue 255`,
+		"--encode-queue=255":                    `--max-inflight-total 16384 must not be above --encode-queue 255`,
 		"--postdb-workers=0":                    `--postdb-workers 0 must be at least 1`,
 		"--postdb-queue=0":                      `--postdb-queue 0 must be at least 1`,
 		"--perf-interval=0s":                    `--perf-interval 0s must be at least 100ms`,

@@ -160,7 +160,12 @@ func (p *process) pause() {
 	p.Helper()
 	p.signal(syscall.SIGSTOP)
 	p.await("the process to stop", func() bool {
-		out, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(p.cmd.Process.Pid)).Output()
+		pid := fmt.Sprint(p.cmd.Process.Pid)
+		if stat, err := os.ReadFile("/proc/" + pid + "/stat"); err == nil {
+			_, state, _ := strings.Cut(string(stat), ") ")
+			return strings.HasPrefix(state, "T")
+		}
+		out, err := exec.Command("ps", "-o", "stat=", "-p", pid).Output() // not Linux
 		if err != nil {
 			p.Fatal(err)
 		}

@@ -31,7 +31,9 @@ func serve(ctx context.Context, cfg *Config, log *slog.Logger, stdout io.Writer)
 	}
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
 	defer cancel()
-	return errors.Join(err, a.stop(drain))
+	err = errors.Join(err, a.stop(drain))
+	log.Info("stopped", "error", err)
+	return err
 }
 
 // openStore opens the store that cfg names and migrates its schema. A Postgres
@@ -63,12 +65,15 @@ func openStoreFor(ctx context.Context, cfg *StoreConfig, log *slog.Logger, conns
 		InitialInterval: 100 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 1.5, MaxInterval: 2 * time.Second,
 	}))
 	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, fmt.Errorf("stopped while waiting for PostgreSQL: %w", context.Cause(ctx))
 	case err != nil && postgres.Away(err):
 		return nil, fmt.Errorf("PostgreSQL is away: %s", sentenceOf(err))
 	case err != nil:
 		return nil, settingErrorf("store", "cannot be used: %s", sentenceOf(err))
 	}
 	if _, err := s.Migrate(ctx); err != nil {
+		err = fmt.Errorf("%s (a role that may not create tables needs gateway migrate to be run by one that may)", sentenceOf(err))
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil

@@ -144,7 +144,9 @@ func TestARestoredCopyIsTheStoreOfThen(t *testing.T) {
 	s, snap := acquired(t)
 	then := s.Copy()
 	for range 2 {
-		if _, err := s.Commit(t.Context(), holder, time.Hour, []nonce.Change{insert(snap)}); err != nil {
+		change := insert(snap)
+		change.Epoch = s.Epoch()
+		if _, err := s.Commit(t.Context(), holder, time.Hour, []nonce.Change{change}); err != nil {
 			t.Fatal(err)
 		}
 		if got := next(t, s); got != 1 {

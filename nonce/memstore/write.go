@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -47,6 +48,9 @@ func (sg *signer) acquire(h lease.Holder, ttl time.Duration, now time.Time) bool
 func (s *Store) Commit(ctx context.Context, h lease.Holder, ttl time.Duration, changes []nonce.Change) (nonce.CommitResult, error) {
 	var res nonce.CommitResult
 	err := s.call(ctx, Call{Op: OpCommit, Holder: h, Changes: changes}, func(now time.Time) error {
+		if len(changes) > 0 && changes[0].Epoch != s.epoch {
+			return &nonce.StoreError{Outcome: nonce.NotSent, Err: errors.New("the store has become another one")}
+		}
 		res = nonce.CommitResult{Applied: make([]bool, len(changes)), Now: now}
 		for i, c := range changes {
 			sg := s.db.byID[c.ID]

@@ -29,6 +29,9 @@ func (s *Store) Commit(ctx context.Context, h lease.Holder, ttl time.Duration, c
 		return nonce.CommitResult{}, err
 	}
 	defer conn.Release()
+	if len(changes) > 0 && conn.Conn().PgConn().CustomData()[epochKey] != changes[0].Epoch {
+		return nonce.CommitResult{}, notSent("commit", errEpoch)
+	}
 	e := encode(changes)
 	if e.parts&(partWrite|partRun) != 0 && time.Now().UnixNano() < s.locksUntil.Load() {
 		e.parts |= partSkip
@@ -87,6 +90,9 @@ func (e *encoded) execute(ctx context.Context, conn *pgconn.PgConn, h lease.Hold
 	}
 	r := conn.ExecPrepared(ctx, name, e.params(h, ttl), binaryFormat, binaryFormat).Read()
 	if r.Err != nil {
+		if forgotten(r.Err) {
+			delete(conn.CustomData(), name)
+		}
 		return nonce.CommitResult{}, r.Err
 	}
 	return commitResult(r.Rows, n)

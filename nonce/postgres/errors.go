@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -33,7 +34,7 @@ func storeError(doing string, err error) error {
 	}
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	switch {
-	case !ok || pgErr.Severity == "FATAL" || pgErr.Severity == "PANIC":
+	case !ok || severity(pgErr) != "ERROR":
 		return &nonce.StoreError{Outcome: nonce.Unknown, Err: err}
 	case pgErr.Code == codeReadOnly:
 		return &nonce.StoreError{Outcome: nonce.NotSent, Err: err}
@@ -55,11 +56,18 @@ var errSyncRep = &nonce.StoreError{
 	Err:     errors.New("commit: the wait for the synchronous replica was cancelled"),
 }
 
+// errEpoch: this connection may be to another database than the one the changes
+// were planned against. They are compared with it first.
+var errEpoch = errors.New("the database may have become another one")
+
+// severity is the word that no server translates; very old ones do not send it.
+func severity(err *pgconn.PgError) string { return cmp.Or(err.SeverityUnlocalized, err.Severity) }
+
 // lockedByOthers reports that a statement was rolled back because it waited for
 // somebody's lock for too long, or in a circle.
 func lockedByOthers(err error) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pgErr.Severity == "ERROR" && (pgErr.Code == codeLockTimeout || pgErr.Code == codeDeadlock)
+	return ok && severity(pgErr) == "ERROR" && (pgErr.Code == codeLockTimeout || pgErr.Code == codeDeadlock)
 }
 
 // Away reports whether err means that there was no server to talk to, or one
@@ -71,4 +79,11 @@ func Away(err error) bool {
 	}
 	_, ok := errors.AsType[*pgconn.ConnectError](err)
 	return ok
+}
+
+// forgotten reports that the server does not have the prepared statement any more,
+// or cannot use it since the schema changed.
+func forgotten(err error) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pgErr.Code == "26000" || pgErr.Code == "0A000")
 }

@@ -80,7 +80,14 @@ func TestAnotherServerBehindTheSameAddressChangesTheEpoch(t *testing.T) {
 			t.Fatal("a connection to the first server is still in use")
 		}
 	}
-	if commit(t, s, alice, handOut(snap, 1)) {
+	stale := handOut(snap, 1)
+	stale.Epoch = was
+	if _, err := s.Commit(t.Context(), alice, long, []nonce.Change{stale}); err == nil || nonce.OutcomeOf(err) != nonce.NotSent {
+		t.Errorf("a commit planned against the first server: got %v, want not sent", err)
+	}
+	compared := handOut(snap, 1)
+	compared.Epoch = s.Epoch()
+	if commit(t, s, alice, compared) {
 		t.Error("a signer that is not there was committed to")
 	}
 }

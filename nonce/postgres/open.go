@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,6 +79,9 @@ func Open(ctx context.Context, url string, cfg Config) (*Store, error) {
 	}
 	pc.AfterConnect = s.inspect
 	pc.ConnConfig.OnNotice = noteSyncRep
+	pc.ConnConfig.OnPgError = func(_ *pgconn.PgConn, err *pgconn.PgError) bool {
+		return severity(err) != "FATAL" && err.Code != codeReadOnly // a demoted server keeps its connections
+	}
 	if s.pool, err = pgxpool.NewWithConfig(ctx, pc); err != nil {
 		return nil, err
 	}
@@ -103,8 +107,8 @@ func poolConfig(url string, cfg Config) (*pgxpool.Config, error) {
 		pc.MaxConns = int32(cmp.Or(cfg.MaxConns, defaultMaxConns))
 	}
 	params := pc.ConnConfig.RuntimeParams
-	if v := params["synchronous_commit"]; v == "off" || v == "local" {
-		return nil, fmt.Errorf("synchronous_commit=%s in the URL would answer before the commit is safe; leave it out, or use on or remote_apply", v)
+	if v, set := params["synchronous_commit"]; set && !slices.Contains([]string{"on", "remote_write", "remote_apply"}, v) {
+		return nil, fmt.Errorf("synchronous_commit=%s in the URL would answer before the commit is safe; leave it out, or use on, remote_write or remote_apply", v)
 	}
 	for k, v := range runtimeParams() {
 		if _, set := params[k]; !set || k != "synchronous_commit" && k != "application_name" {
@@ -125,16 +129,19 @@ var ErrFsyncOff = errors.New("this PostgreSQL runs with fsync=off and may lose c
 
 // inspect looks at every new connection: the server may have become another one.
 func (s *Store) inspect(ctx context.Context, conn *pgx.Conn) error {
-	var fsync, identity string
+	var fsync, syncCommit, identity string
 	err := conn.QueryRow(ctx, `
-		SELECT current_setting('fsync'),
+		SELECT current_setting('fsync'), current_setting('synchronous_commit'),
 		       (SELECT system_identifier::text FROM pg_control_system()) || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8)`).
-		Scan(&fsync, &identity)
+		Scan(&fsync, &syncCommit, &identity)
 	if err != nil {
 		return fmt.Errorf("read the server's identity: %w", err)
 	}
 	if fsync != "on" {
 		return ErrFsyncOff
+	}
+	if syncCommit == "off" || syncCommit == "local" {
+		return fmt.Errorf("synchronous_commit is %s on a new connection, although on was asked for", syncCommit)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,6 +151,7 @@ func (s *Store) inspect(ctx context.Context, conn *pgx.Conn) error {
 		s.log.Error("the database is another one, or on another timeline; every remembered signer is compared", "was", s.identity, "is", identity)
 	}
 	s.identity = identity
+	conn.PgConn().CustomData()[epochKey] = s.epoch.Load()
 	return nil
 }
 
@@ -177,6 +185,9 @@ func (s *Store) conn(ctx context.Context) (*pgxpool.Conn, error) {
 	}
 	return conn, nil
 }
+
+// epochKey is where a connection says of which epoch it is.
+const epochKey = "noncegate.epoch"
 
 const syncRepKey = "noncegate.syncrep"
 

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"errors"
+	"maps"
 	"net/url"
 	"strings"
 	"sync"
@@ -63,7 +64,10 @@ func TestEverySessionHasTheSettingsTheProofNeeds(t *testing.T) {
 		$$ BEGIN INSERT INTO seen SELECT name, setting FROM pg_settings; RETURN NEW; END $$`)
 	execute(t, admin, `CREATE TRIGGER look BEFORE INSERT ON signer_nonce_state FOR EACH ROW EXECUTE FUNCTION look()`)
 	acquire(t, openStore(t, raw), alice, long, nonce.Need{Signer: signer})
-	for name, want := range postgres.RuntimeParams() {
+	want := postgres.RuntimeParams()
+	// What the guarantees rest on stands here in words of the test's own.
+	maps.Copy(want, map[string]string{"synchronous_commit": "on", "default_transaction_isolation": "read committed", "lock_timeout": "100", "fsync": "on"})
+	for name, want := range want {
 		var got string
 		if err := admin.QueryRow(t.Context(), `SELECT setting FROM seen WHERE name = $1`, name).Scan(&got); err != nil || got != want {
 			t.Errorf("%s is %q %v, want %q", name, got, err, want)
@@ -127,5 +131,22 @@ func TestASchemaThatBreaksOlderProgramsIsRefused(t *testing.T) {
 	execute(t, dial(t, url), `DELETE FROM noncegate_schema`)
 	if _, err := openStore(t, url).Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "empty") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestAURLThatAsksForLessThanADurableCommitIsRefused(t *testing.T) {
+	raw := server.NewDatabase(t)
+	for _, spelling := range []string{"off", "OFF", "false", "no", "0", "local", "Local"} {
+		u, err := url.Parse(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := u.Query()
+		q.Set("synchronous_commit", spelling)
+		u.RawQuery = q.Encode()
+		if s, err := postgres.Open(t.Context(), u.String(), postgres.Config{}); err == nil {
+			t.Errorf("synchronous_commit=%s was taken", spelling)
+			_ = s.Close()
+		}
 	}
 }
