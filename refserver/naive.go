@@ -11,10 +11,6 @@ import (
 	"noncegate/wire"
 )
 
-// defaultPool is how many database connections naive uses: enough that commits
-// share their fsync, where more did not help.
-const defaultPool = 32
-
 const naiveSchema = `
 CREATE TABLE IF NOT EXISTS naive_signer (
 	id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

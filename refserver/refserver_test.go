@@ -18,6 +18,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"noncegate/internal/pgtest"
+	"noncegate/internal/redistest"
 	"noncegate/wire"
 )
 
@@ -33,7 +34,7 @@ const readTimeout = 30 * time.Second
 func start(t *testing.T, kind string) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	s, err := newServer(ctx, kind, options{database: databaseFor(t, kind), pool: 8})
+	s, err := newServer(ctx, kind, storeFor(t, kind))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,11 +53,30 @@ func start(t *testing.T, kind string) string {
 	return "ws://" + ln.Addr().String() + "/ws"
 }
 
-func databaseFor(t *testing.T, kind string) string {
-	if kind != "naive" {
-		return ""
+// storeFor is an empty store for the kinds that have one.
+func storeFor(t *testing.T, kind string) options {
+	o := options{pool: 8}
+	switch kind {
+	case "naive":
+		o.database = postgres.NewDatabase(t)
+	case "redis-incr":
+		o.redis = startRedis(t).URL()
 	}
-	return postgres.NewDatabase(t)
+	return o
+}
+
+func startRedis(t *testing.T) *redistest.Server {
+	t.Helper()
+	s, err := redistest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
 }
 
 func dial(t *testing.T, url string) *websocket.Conn {
@@ -101,7 +121,7 @@ func request(id int, signer string) string {
 }
 
 func TestEveryKindAnswersPipelinedRequestsInOrder(t *testing.T) {
-	for _, kind := range []string{"echo", "echo-coalesce", "naive"} {
+	for _, kind := range []string{"echo", "echo-coalesce", "naive", "redis-incr"} {
 		t.Run(kind, func(t *testing.T) {
 			conn := dial(t, start(t, kind))
 			const n = 100 // more than one buffer holds
@@ -121,8 +141,13 @@ func TestEveryKindAnswersPipelinedRequestsInOrder(t *testing.T) {
 	}
 }
 
-func TestNaiveHandsOutEachNonceOnce(t *testing.T) {
-	url := start(t, "naive")
+func TestReferencesWithAStoreHandOutEachNonceOnce(t *testing.T) {
+	for _, kind := range []string{"naive", "redis-incr"} {
+		t.Run(kind, func(t *testing.T) { handsOutEachNonceOnce(t, start(t, kind)) })
+	}
+}
+
+func handsOutEachNonceOnce(t *testing.T, url string) {
 	const connections, each = 4, 25
 	var (
 		mu     sync.Mutex
@@ -175,6 +200,34 @@ func TestUnknownKindIsNamed(t *testing.T) {
 	err := run(t.Context(), []string{"fast"})
 	if err == nil || !strings.Contains(err.Error(), `"fast"`) {
 		t.Errorf("run: %v, want an error that names the kind", err)
+	}
+}
+
+func TestRedisThatEndsIsToldAsUnavailableAndOneThatIsAwayEndsTheServer(t *testing.T) {
+	redis := startRedis(t)
+	o := options{redis: redis.URL(), pool: 8} // of one, go-redis would go on dialling for a second
+	r, err := newRedisIncr(t.Context(), o.redis, o.pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	if err := redis.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if _, e := r.allocate(t.Context(), wire.AllocateParams{Signer: "signer"}); e == nil || e.Data.Reason != "unavailable" {
+		t.Errorf("allocate without Redis: %+v, want unavailable", e)
+	}
+	if _, err := newServer(t.Context(), "redis-incr", o); err == nil || !strings.Contains(err.Error(), "redis-incr:") {
+		t.Errorf("newServer without Redis: %v, want an error", err)
+	}
+	if _, err := newServer(t.Context(), "redis-incr", options{pool: 1}); err == nil || !strings.Contains(err.Error(), "-redis") {
+		t.Errorf("newServer without a URL: %v, want the flag's name", err)
+	}
+}
+
+func TestAPoolOfNothingIsRefused(t *testing.T) {
+	if err := run(t.Context(), []string{"naive", "-pool", "0"}); err == nil || !strings.Contains(err.Error(), "-pool") {
+		t.Errorf("run: %v, want the flag's name", err)
 	}
 }
 

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"noncegate/wire"
+)
+
+// redisKey is before the signer in the name of its counter.
+const redisKey = "nonce:"
+
+// redisIncr allocates by one INCR a request. Nothing is kept but the counter:
+// there are no holds to expire, to give back or to find again.
+type redisIncr struct{ client *redis.Client }
+
+// newRedisIncr connects to the server at url with a pool of that many connections,
+// opened as they are needed. A command whose answer is lost may have run, so
+// nothing is sent twice.
+func newRedisIncr(ctx context.Context, url string, connections int) (*redisIncr, error) {
+	if url == "" {
+		return nil, errors.New("-redis says where Redis is, such as redis://127.0.0.1:6379/0")
+	}
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	options.PoolSize, options.MaxRetries = connections, -1
+	client := redis.NewClient(options)
+	if err := client.Ping(ctx).Err(); err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	return &redisIncr{client: client}, nil
+}
+
+func (r *redisIncr) allocate(ctx context.Context, p wire.AllocateParams) (wire.AllocateResult, *wire.Error) {
+	next, err := r.client.Incr(ctx, redisKey+p.Signer).Result()
+	if err != nil {
+		return wire.AllocateResult{}, wire.Errorf(wire.CodeUnavailable, "unavailable", "%v", err)
+	}
+	return wire.AllocateResult{
+		Signer:    p.Signer,
+		Nonce:     next - 1,
+		Attempt:   1,
+		HeldUntil: wire.Time(time.Now().Add(holdFor)),
+		HoldMs:    holdFor.Milliseconds(),
+	}, nil
+}
+
+func (r *redisIncr) close() { r.client.Close() } // nothing is under way any more
