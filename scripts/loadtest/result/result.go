@@ -24,6 +24,10 @@ type Run struct {
 	Acknowledged int64            `json:"acknowledged"`
 	Refused      map[string]int64 `json:"refused,omitempty"` // by reason
 	Failed       int64            `json:"failed,omitempty"`
+	// Unsent are requests of an open loop that became due in the measured time
+	// and never left, because their connection had too many unanswered already.
+	// They are in none of the three, and as bad as failed.
+	Unsent int64 `json:"unsent,omitempty"`
 
 	PerSecond float64           `json:"perSecond"` // acknowledged
 	LatencyMs Latency           `json:"latencyMs"` // of the acknowledged
@@ -81,8 +85,12 @@ type Method struct {
 
 // Events is what the subscribers got.
 type Events struct {
-	Received  int64   `json:"received"`
-	Missed    int64   `json:"missed"` // notifications the gateway says it dropped
+	Received int64 `json:"received"`
+	Missed   int64 `json:"missed"` // notifications the gateway says it dropped
+	// Unmatched are the received ones whose request was not found: somebody
+	// else's, one whose answer was lost, or one that came too late to be looked
+	// for. They are not in LatencyMs.
+	Unmatched int64   `json:"unmatched,omitempty"`
 	LatencyMs Latency `json:"latencyMs"`
 }
 
@@ -98,6 +106,7 @@ type Slow struct {
 // Second is one second of the measured time; At counts from its begin.
 type Second struct {
 	At           float64 `json:"at"`
+	Seconds      float64 `json:"seconds"` // how long it was; less than 1 only for the last one
 	Acknowledged int64   `json:"acknowledged"`
 	Refused      int64   `json:"refused"`
 	Failed       int64   `json:"failed"`
@@ -109,9 +118,12 @@ type Second struct {
 
 // Node is what one gateway said of itself at its /metrics over the measured time.
 type Node struct {
-	Metrics string  `json:"metrics"`           // URL
-	Missing string  `json:"missing,omitempty"` // why there are no figures, or not for all of the time
-	Stages  []Stage `json:"stages,omitempty"`
+	Metrics string `json:"metrics"`           // URL
+	Missing string `json:"missing,omitempty"` // why there are no figures, or not for all of the time
+	// Restarts is how often its process was another than before. What a process
+	// counted between its last reading and its end is not in these figures.
+	Restarts int     `json:"restarts,omitempty"`
+	Stages   []Stage `json:"stages,omitempty"`
 	// Counters are the increases of the counters that moved, by name and labels
 	// as Prometheus writes them, such as noncegate_rejected_total{stage="worker"}.
 	Counters map[string]float64 `json:"counters,omitempty"`
@@ -145,7 +157,9 @@ type Growth struct {
 	FirstThird     float64 `json:"firstThird"`     // median, ms
 	LastThird      float64 `json:"lastThird"`
 	Grows          bool    `json:"grows"`
-	Why            string  `json:"why"` // the statistic in a sentence
+	// Unknown says that there is too little to tell, which is not "grows".
+	Unknown bool   `json:"unknown,omitempty"`
+	Why     string `json:"why"` // the statistic in a sentence
 }
 
 // Verify is the outcome of checking every answer against the rules.
@@ -167,6 +181,9 @@ type Verdict struct {
 	Want   string `json:"want"`
 	Got    string `json:"got"`
 	Passed bool   `json:"passed"`
+	// Unknown says that there was nothing to judge on. It counts as passed, and
+	// is shown as what it is.
+	Unknown bool `json:"unknown,omitempty"`
 }
 
 // Passed reports whether no verdict failed. A run without verdicts has not

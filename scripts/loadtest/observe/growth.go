@@ -1,0 +1,141 @@
+package observe
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"noncegate/scripts/loadtest/result"
+)
+
+// A stage grows when both its slope over the whole run and its last third
+// against its first exceed the largest of these margins. They are wide on
+// purpose: a verdict fails a run, so noise must not reach it, while a queue that
+// really grows without end crosses them within the run.
+const (
+	// fewest points that can tell a direction: three thirds of four.
+	fewestPoints = 12
+	// most points that the slope is taken over; more are averaged in groups, for
+	// it looks at every pair.
+	mostPoints = 600
+	// what no one notices, in milliseconds.
+	absoluteMargin = 1
+	// as a share of the first third.
+	relativeMargin = 0.5
+)
+
+// GrowthOf tells whether a series in milliseconds grows steadily over a time of
+// length elapsed.
+//
+// Two figures must agree. The Theil–Sen slope, the median of the slopes of all
+// pairs of points, times the time the series spans: a spike, or a start that is
+// slower or faster than the rest, moves few pairs and so hardly moves it. And the
+// median of the last third less the median of the first: a saw-tooth has the
+// same in each. Both must exceed the margin, which is the largest of one
+// millisecond, half of the first third, and the width of the bucket that the
+// first third lies in (bounds, in milliseconds), because within one bucket a
+// percentile is only interpolated.
+//
+// A series of fewer than twelve points, or one that begins at the largest
+// bucket, cannot tell, which is not "grows".
+func GrowthOf(series []result.Point, bounds []float64, elapsed time.Duration) result.Growth {
+	if len(series) == 0 {
+		return result.Growth{Unknown: true, Why: "nothing passed, so there is nothing to tell"}
+	}
+	if len(series) < fewestPoints {
+		return result.Growth{Unknown: true, Why: fmt.Sprintf("too short to tell: %d points in %.0f s, %d are needed",
+			len(series), elapsed.Seconds(), fewestPoints)}
+	}
+	points := thin(series, mostPoints)
+	third := len(points) / 3
+	g := result.Growth{
+		SlopePerMinute: 60 * slope(points),
+		FirstThird:     medianOf(points[:third]),
+		LastThird:      medianOf(points[len(points)-third:]),
+	}
+	rise := g.SlopePerMinute / 60 * (points[len(points)-1].At - points[0].At)
+	change := g.LastThird - g.FirstThird
+	bucket, last := bucketWidth(bounds, g.FirstThird)
+	if last {
+		g.Unknown = true
+		g.Why = fmt.Sprintf("cannot tell: the first third is at the largest bucket, %s", ms(g.FirstThird))
+		return g
+	}
+	margin := max(absoluteMargin, relativeMargin*g.FirstThird, bucket)
+	g.Grows = rise > margin && change > margin
+	g.Why = fmt.Sprintf("Theil–Sen slope %+.3g ms over the run, median of the last third %+.3g ms on the first's; margin of both %s",
+		rise, change, ms(margin))
+	return g
+}
+
+// bucketWidth is the width of the bucket that v lies in, and whether v is at or
+// beyond the largest finite bound, where every larger value looks the same.
+func bucketWidth(bounds []float64, v float64) (width float64, last bool) {
+	lower := 0.0
+	for _, bound := range bounds {
+		if math.IsInf(bound, 1) {
+			break
+		}
+		if v < bound {
+			return bound - lower, false
+		}
+		lower = bound
+	}
+	return 0, len(bounds) > 0
+}
+
+// thin averages neighbours until there are at most most points.
+func thin(points []result.Point, most int) []result.Point {
+	group := (len(points) + most - 1) / most
+	if group <= 1 {
+		return points
+	}
+	var out []result.Point
+	for part := range slices.Chunk(points, group) {
+		var sum result.Point
+		for _, p := range part {
+			sum.At += p.At
+			sum.Value += p.Value
+		}
+		n := float64(len(part))
+		out = append(out, result.Point{At: sum.At / n, Value: sum.Value / n})
+	}
+	return out
+}
+
+// slope is the Theil–Sen slope, in units of value a second.
+func slope(points []result.Point) float64 {
+	slopes := make([]float64, 0, len(points)*(len(points)-1)/2)
+	for i, p := range points {
+		for _, q := range points[i+1:] {
+			if q.At > p.At {
+				slopes = append(slopes, (q.Value-p.Value)/(q.At-p.At))
+			}
+		}
+	}
+	return median(slopes)
+}
+
+func medianOf(points []result.Point) float64 {
+	values := make([]float64, len(points))
+	for i, p := range points {
+		values[i] = p.Value
+	}
+	return median(values)
+}
+
+// median sorts its argument. Of nothing it is 0.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	slices.Sort(values)
+	mid := len(values) / 2
+	if len(values)%2 == 1 {
+		return values[mid]
+	}
+	return (values[mid-1] + values[mid]) / 2
+}
+
+func ms(v float64) string { return fmt.Sprintf("%.3g ms", v) }

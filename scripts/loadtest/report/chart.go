@@ -1,0 +1,198 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/wcharczuk/go-chart/v2"
+
+	"noncegate/scripts/loadtest/result"
+)
+
+// The drawing's own units. The page scales it to the width there is; twice the
+// usual size, because the library rounds positions to whole units.
+const (
+	chartWidth  = 960
+	chartHeight = 440
+	// Labels are given the room of this size, which is what a phone shows them
+	// at; elsewhere they are smaller.
+	chartText = 30
+	// More points than this a line cannot show.
+	mostPoints = 400
+	// Lines beyond this look like an earlier one.
+	lineStyles = 8
+)
+
+// line is one series of a plot.
+type line struct {
+	Name   string
+	points []result.Point
+}
+
+// Style is the number of the line's style in the page's style sheet.
+func (plotView) Style(i int) int { return i % lineStyles }
+
+// plot is what one drawing shows.
+type plot struct {
+	title, note string
+	lines       []line
+	log         bool     // logarithmic upwards, for what spans decades
+	labels      []string // names of x = 0, 1, …; nil: x is seconds
+	worst       bool     // of points that share a place the largest is shown, else their mean
+}
+
+// plotView is a plot as the page shows it.
+type plotView struct {
+	Title, Note string
+	Lines       []line
+	SVG         template.HTML
+}
+
+// draw makes the drawing; a plot without points has none. Only figures and words
+// of ours are in it, since the library does not escape text; names are the
+// page's to write.
+func (p plot) draw() (*plotView, error) {
+	p.lines = slices.DeleteFunc(slices.Clone(p.lines), func(l line) bool { return len(l.points) == 0 })
+	if len(p.lines) == 0 {
+		return nil, nil
+	}
+	folded := 1
+	for i, l := range p.lines {
+		var group int
+		p.lines[i].points, group = fold(l.points, mostPoints, p.worst)
+		folded = max(folded, group)
+	}
+	var svg bytes.Buffer
+	c := p.chart()
+	if err := c.Render(chart.SVG, &svg); err != nil {
+		return nil, fmt.Errorf("draw %s: %w", p.title, err)
+	}
+	v := &plotView{Title: p.title, Note: p.note, Lines: p.lines, SVG: template.HTML(svg.Bytes())}
+	if folded > 1 {
+		how := "mean"
+		if p.worst {
+			how = "largest"
+		}
+		v.Note += fmt.Sprintf(" Each point is the %s of %d.", how, folded)
+	}
+	return v, nil
+}
+
+// chart lays the plot out. Everything has a class and no colour, so that the page's
+// style sheet can colour it for light and dark. The axis on the left is what
+// the library calls the secondary one; it takes its range from the ticks of the
+// primary, which is hidden.
+func (p plot) chart() chart.Chart {
+	x, y := p.axes()
+	text := chart.Style{ClassName: "axis", FontSize: chartText, StrokeWidth: 1}
+	none := chart.Hidden()
+	c := chart.Chart{
+		Width: chartWidth, Height: chartHeight, DPI: 72, // one point is one unit
+		Background: chart.Style{ClassName: "background", Padding: chart.Box{Top: 20, Left: 10, Right: 30, Bottom: 10}},
+		Canvas:     chart.Style{ClassName: "canvas"},
+		XAxis:      chart.XAxis{Style: text, Ticks: x, GridMajorStyle: none, GridMinorStyle: none},
+		YAxis:      chart.YAxis{Style: none, Ticks: y},
+		YAxisSecondary: chart.YAxis{
+			Style: text, Ticks: y, GridMajorStyle: none, GridMinorStyle: none, Zero: chart.GridLine{Style: none},
+		},
+		Series: gridLines(x, y),
+	}
+	floor := y[0].Value
+	for i, l := range p.lines {
+		for _, piece := range pieces(l.points, p.labels != nil) {
+			var xs, ys []float64
+			for _, point := range piece {
+				xs = append(xs, point.At)
+				ys = append(ys, max(floor, p.height(point.Value)))
+			}
+			c.Series = append(c.Series, series("line l"+strconv.Itoa(i%lineStyles), xs, ys))
+		}
+	}
+	return c
+}
+
+// gridLines are at every tick above the axis. They are series like the data,
+// because the library gives its own grid lines no class.
+func gridLines(x, y []chart.Tick) []chart.Series {
+	var out []chart.Series
+	for _, t := range y[1:] {
+		out = append(out, series("grid", []float64{x[0].Value, x[len(x)-1].Value}, []float64{t.Value, t.Value}))
+	}
+	return out
+}
+
+// series is a line on the left axis.
+func series(class string, xs, ys []float64) chart.Series {
+	return chart.ContinuousSeries{
+		YAxis: chart.YAxisSecondary, XValues: xs, YValues: ys,
+		// The style sheet says how it looks; without colour and width the
+		// library would draw nothing.
+		Style: chart.Style{ClassName: class, StrokeWidth: 1, StrokeColor: chart.ColorBlack},
+	}
+}
+
+// height is where a value is drawn.
+func (p plot) height(v float64) float64 {
+	if p.log {
+		return math.Log10(v) // -Inf for 0, which the caller lifts to the floor
+	}
+	return v
+}
+
+// pieces cuts a line where points are missing, so that no line is drawn through
+// a time that nobody measured. A single point becomes a short line, which can be
+// seen.
+func pieces(points []result.Point, categories bool) [][]result.Point {
+	var usual []float64
+	for i := 1; i < len(points); i++ {
+		usual = append(usual, points[i].At-points[i-1].At)
+	}
+	gap := math.Inf(1)
+	if len(usual) > 0 && !categories {
+		slices.Sort(usual)
+		gap = max(2.5, 2.5*usual[len(usual)/2])
+	}
+	var out [][]result.Point
+	begin := 0
+	for i := 1; i <= len(points); i++ {
+		if i == len(points) || points[i].At-points[i-1].At > gap {
+			out = append(out, points[begin:i])
+			begin = i
+		}
+	}
+	for i, piece := range out {
+		if len(piece) == 1 {
+			wider := piece[0]
+			wider.At += 0.3
+			out[i] = []result.Point{piece[0], wider}
+		}
+	}
+	return out
+}
+
+// fold joins neighbours until there are at most most, and says how many it
+// joined to one.
+func fold(points []result.Point, most int, worst bool) ([]result.Point, int) {
+	group := (len(points) + most - 1) / most
+	if group <= 1 {
+		return points, 1
+	}
+	var out []result.Point
+	for part := range slices.Chunk(points, group) {
+		joined := result.Point{At: part[0].At, Value: part[0].Value}
+		var sum float64
+		for _, p := range part {
+			sum += p.Value
+			joined.Value = max(joined.Value, p.Value)
+		}
+		if !worst {
+			joined.Value = sum / float64(len(part))
+		}
+		out = append(out, joined)
+	}
+	return out, group
+}

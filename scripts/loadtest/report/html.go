@@ -1,0 +1,97 @@
+package report
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+
+	"noncegate/scripts/loadtest/result"
+)
+
+//go:embed page.html.tmpl
+var pageSource string
+
+// pageTemplate never changes, and may be executed by many at a time.
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+	"count": count, "number": number, "milli": milli, "percent": percent, "mebibytes": mebibytes,
+	"direction": direction, "mark": verdictClass, "sign": verdictSign,
+}).Parse(pageSource))
+
+// pageView is what the page shows.
+type pageView struct {
+	Title    string
+	Compared *comparisonView // nil for one run
+	Runs     []runView
+}
+
+// HTML writes the run as one page that stands alone: no network, no script,
+// legible in light and dark and on a phone.
+func HTML(w io.Writer, run *result.Run) error {
+	v, err := viewRun(finite(run))
+	if err != nil {
+		return fmt.Errorf("write HTML report: %w", err)
+	}
+	return writePage(w, pageView{Title: "Noncegate load test", Runs: []runView{v}})
+}
+
+// Comparison writes several runs of the same kind as one page like that of HTML:
+// side by side first, with the others as multiples of the first, and then each
+// by itself. Without runs it is an error.
+func Comparison(w io.Writer, title string, runs []*result.Run) error {
+	if len(runs) == 0 {
+		return fmt.Errorf("write HTML report: no run to compare")
+	}
+	clean := make([]*result.Run, len(runs))
+	page := pageView{Title: title}
+	for i, run := range runs {
+		clean[i] = finite(run)
+		v, err := viewRun(clean[i])
+		if err != nil {
+			return fmt.Errorf("write HTML report: %w", err)
+		}
+		page.Runs = append(page.Runs, v)
+	}
+	compared, err := compare(clean)
+	if err != nil {
+		return fmt.Errorf("write HTML report: %w", err)
+	}
+	page.Compared = compared
+	return writePage(w, page)
+}
+
+// writePage writes nothing where the page cannot be made.
+func writePage(w io.Writer, page pageView) error {
+	var out bytes.Buffer
+	if err := pageTemplate.Execute(&out, page); err != nil {
+		return fmt.Errorf("write HTML report: %w", err)
+	}
+	if _, err := w.Write(out.Bytes()); err != nil {
+		return fmt.Errorf("write HTML report: %w", err)
+	}
+	return nil
+}
+
+// verdictClass is the style of a verdict.
+func verdictClass(v result.Verdict) string {
+	switch {
+	case !v.Passed:
+		return "fail"
+	case v.Unknown:
+		return "unknown"
+	}
+	return "pass"
+}
+
+// verdictSign says by sign and word how a verdict ended, for those who do not
+// see colours.
+func verdictSign(v result.Verdict) string {
+	switch {
+	case !v.Passed:
+		return "✗ FAIL"
+	case v.Unknown:
+		return "? unknown"
+	}
+	return "✓ pass"
+}

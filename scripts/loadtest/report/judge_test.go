@@ -1,0 +1,142 @@
+package report
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"noncegate/scripts/loadtest/result"
+)
+
+// good is a run that meets everything.
+func good() *result.Run {
+	return &result.Run{
+		Acknowledged: 1000, PerSecond: 100, Seconds: 10, Opened: 10,
+		LatencyMs: result.Latency{Count: 1000, P99: 5},
+		Verify:    &result.Verify{Allocations: 1000},
+		Nodes:     []result.Node{{Metrics: "a", Stages: []result.Stage{{Name: "commitMs"}, {Name: "writeQueueMs"}}}},
+	}
+}
+
+var strict = Criteria{MinAcknowledged: 1000, MaxE2EP99: 5 * time.Millisecond, Growth: true}
+
+func verdict(t *testing.T, run *result.Run, name string) result.Verdict {
+	t.Helper()
+	for _, v := range run.Verdicts {
+		if strings.HasPrefix(v.Name, name) {
+			return v
+		}
+	}
+	t.Fatalf("no verdict %q among %+v", name, run.Verdicts)
+	return result.Verdict{}
+}
+
+func TestARunThatMeetsEveryCriterionPasses(t *testing.T) {
+	run := good()
+	Judge(run, strict)
+	var names []string
+	for _, v := range run.Verdicts {
+		names = append(names, v.Name)
+		if !v.Passed || v.Unknown || v.Want == "" || v.Got == "" {
+			t.Errorf("%+v, want that it passed, with what was wanted and got", v)
+		}
+	}
+	want := "acknowledged requests; refused and failed together; E2E p99 (request due to its reply); connections lost; " +
+		"answers against the rules; growth of commitMs; growth of writeQueueMs"
+	if got := strings.Join(names, "; "); got != want || !run.Passed() {
+		t.Errorf("verdicts %q, want %q", got, want)
+	}
+	Judge(run, strict)
+	if len(run.Verdicts) != len(names) {
+		t.Errorf("judged twice: %d verdicts, want %d", len(run.Verdicts), len(names))
+	}
+}
+
+func TestEachCriterionFailsTheRunThatDoesNotMeetIt(t *testing.T) {
+	for _, c := range []struct {
+		name, verdict, got string
+		spoil              func(*result.Run)
+	}{
+		{"one too few", "acknowledged", "999", func(r *result.Run) { r.Acknowledged = 999 }},
+		{"one refused", "refused", "0.1 % (1 of 1,001)", func(r *result.Run) { r.Refused = map[string]int64{"server_busy": 1} }},
+		{"one failed", "refused", "0.1 % (1 of 1,001)", func(r *result.Run) { r.Failed = 1 }},
+		{"one never sent", "refused", "0.1 % (1 of 1,001)", func(r *result.Run) { r.Unsent = 1 }},
+		{"a p99 above", "E2E p99", "5.10 ms", func(r *result.Run) { r.LatencyMs.P99 = 5.1 }},
+		{"a p99 of nothing", "E2E p99", "nothing was acknowledged", func(r *result.Run) { r.LatencyMs = result.Latency{} }},
+		{"a p99 that is no number", "E2E p99", "– ms", func(r *result.Run) { r.LatencyMs.P99 = math.NaN() }},
+		{"a late event", "E2E p99", "6.00 ms", func(r *result.Run) {
+			r.Events = &result.Events{LatencyMs: result.Latency{Count: 1, P99: 6}}
+		}},
+		{"no event for the subscribers", "E2E p99", "no event reached a subscriber", func(r *result.Run) { r.Load.Subscribers = 3 }},
+		{"a lost connection", "connections lost", "1 of 10", func(r *result.Run) { r.Lost = map[string]int64{"reset": 1} }},
+		{"a violation", "answers", "1 in 1,000 hand-outs", func(r *result.Run) { r.Verify.ViolationCount = 1 }},
+		{"a queue that grows", "growth of writeQueueMs", "grows: and how", func(r *result.Run) {
+			r.Nodes[0].Stages[1].Growth = result.Growth{Grows: true, Why: "and how"}
+		}},
+		{"a queue that grows at one of two", "growth of commitMs", "grows: b: and how", func(r *result.Run) {
+			r.Nodes = append(r.Nodes, result.Node{Metrics: "b", Stages: []result.Stage{
+				{Name: "commitMs", Growth: result.Growth{Grows: true, Why: "and how"}}}})
+		}},
+	} {
+		run := good()
+		c.spoil(run)
+		Judge(run, strict)
+		if v := verdict(t, run, c.verdict); v.Passed || v.Got != c.got {
+			t.Errorf("%s: passed %v, got %q; want false, %q", c.name, v.Passed, v.Got, c.got)
+		}
+		if failed := failed(run); len(failed) != 1 || run.Passed() {
+			t.Errorf("%s: failed are %q, want this alone", c.name, failed)
+		}
+	}
+}
+
+func TestAnEmptyRunIsNeverASuccess(t *testing.T) {
+	for name, c := range map[string]Criteria{
+		"strict": {}, "as lax as can be": {MinAcknowledged: -5, MaxFailedShare: -1, MaxLost: -1}, "any share": {MaxFailedShare: 1},
+	} {
+		run := &result.Run{}
+		Judge(run, c)
+		if run.Passed() {
+			t.Errorf("%s: an empty run passed: %+v", name, run.Verdicts)
+		}
+	}
+	if !strings.Contains(outcome(&result.Run{}), "not judged") {
+		t.Error("a run nobody judged is not said to be that")
+	}
+}
+
+func TestWhatIsToleratedIsTolerated(t *testing.T) {
+	run := good()
+	run.Refused, run.Failed, run.Lost = map[string]int64{"server_busy": 40}, 10, map[string]int64{"reset": 2}
+	Judge(run, Criteria{MaxFailedShare: 0.05, MaxLost: 2})
+	if !run.Passed() {
+		t.Errorf("just at the limits: %+v, want that it passed", run.Verdicts)
+	}
+	Judge(run, Criteria{MaxFailedShare: -1, MaxLost: -1})
+	if len(run.Verdicts) != 2 { // acknowledged and verify
+		t.Errorf("%+v, want no verdict on what is not judged", run.Verdicts)
+	}
+}
+
+func TestWhatCannotBeKnownOfGrowthIsSaidAndDoesNotFail(t *testing.T) {
+	for _, c := range []struct {
+		name, verdict, got string
+		nodes              []result.Node
+	}{
+		{"nobody asked", "growth of the queues", "not known: no /metrics was asked", nil},
+		{"no answer", "growth of the queues", "not known: a could not be read", []result.Node{{Metrics: "a", Missing: "could not be read"}}},
+		{"one of two is silent", "growth of the queues", "not known: b could not be read", []result.Node{
+			{Metrics: "a", Stages: []result.Stage{{Name: "commitMs"}}}, {Metrics: "b", Missing: "could not be read"}}},
+		{"another program", "growth of the queues", "not known: a says nothing of its stages", []result.Node{{Metrics: "a"}}},
+		{"a short run", "growth of commitMs", "too short", []result.Node{{Metrics: "a", Stages: []result.Stage{
+			{Name: "commitMs", Growth: result.Growth{Unknown: true, Why: "too short"}}}}}},
+	} {
+		run := good()
+		run.Nodes = c.nodes
+		Judge(run, strict)
+		if v := verdict(t, run, c.verdict); !v.Passed || !v.Unknown || v.Got != c.got {
+			t.Errorf("%s: %+v, want unknown because %q", c.name, v, c.got)
+		}
+	}
+}
