@@ -76,6 +76,9 @@ func (h *Hub) Watched(signer string) bool {
 	return len(h.all) > 0 || len(h.bySigner[signer]) > 0
 }
 
+// Subscriptions is how many are open.
+func (h *Hub) Subscriptions() int { return int(h.open.Load()) }
+
 // Reserve takes a post-DB place for the events of one op, at its admission.
 // false: the lane has its share, or the pool is full.
 func (h *Hub) Reserve(lane int) bool { return h.pool.Lane(lane).TryReserve() }

@@ -100,6 +100,9 @@ func (b *basic) step(op *Op) (again bool, err error) {
 		err = &StoreError{Outcome: NotSent, Err: err} // nothing of the op was in it
 	}
 	if err != nil {
+		if OutcomeOf(err) == Unknown {
+			b.svc.tally.unknown.Add(1)
+		}
 		return false, err
 	}
 	b.svc.fig.Commit(time.Since(started), 1)

@@ -75,7 +75,7 @@ func (sh *shard) applied(g *group, now, started time.Time) {
 	}
 	if st.halted && st.floor >= st.safeFloor {
 		sh.svc.log.Warn("a new floor lets a stopped signer serve again", "signer", st.signer, "floor", st.floor)
-		st.halted = false
+		sh.svc.tally.resume(st)
 	}
 	g.tries = 0
 	g.giveUpAt = time.Time{}
@@ -125,6 +125,7 @@ func (sh *shard) commitFailed(groups []*group, err error) []*group {
 	case Aborted:
 		return sh.again(groups, err)
 	}
+	sh.svc.tally.unknown.Add(1)
 	sh.svc.log.Warn("a commit's outcome is unknown; its signers are acquired anew", "signers", len(groups), "error", err)
 	return sh.settle(groups, err)
 }

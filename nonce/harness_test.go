@@ -81,6 +81,11 @@ func touches(c memstore.Call, op memstore.Op, name string) bool {
 			return true
 		}
 	}
+	for _, p := range c.Pieces {
+		if p.Signer == name {
+			return true
+		}
+	}
 	return false
 }
 

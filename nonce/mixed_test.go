@@ -1,10 +1,13 @@
 package nonce_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,8 +26,10 @@ type handOut struct {
 type history struct {
 	mu    sync.Mutex         // guards all below
 	given map[handOut]string // to which request
-	kept  map[handOut]string // what its holder knows: "held", "used"; absent when it gave it back or cannot tell
+	kept  map[handOut]string // what its holder knows: "held", "used", "held or used"; absent when it gave it back or cannot tell
 	acked int
+
+	lowest bool // clients end their lowest hold first, and surely, so that there is something to prune
 }
 
 // faults makes calls break now and then, before or after they took effect.
@@ -63,19 +68,26 @@ func (h *history) client(id int, seed uint64, nodes []*node) {
 	r := rand.New(rand.NewPCG(seed, uint64(id)))
 	var mine []handOut
 	for i := range 150 {
+		if h.lowest {
+			time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond) // of a bubble's time, for the pruners
+		}
 		n := nodes[r.IntN(len(nodes))]
-		if len(mine) == 0 || r.IntN(2) == 0 {
+		if len(mine) == 0 || r.IntN(2) == 0 && !(h.lowest && len(mine) > 4) {
 			mine = append(mine, h.allocate(n, r, fmt.Sprintf("%d-%d", id, i))...)
 			continue
 		}
 		at := r.IntN(len(mine))
-		h.mark(n, r, mine[at])
-		if r.IntN(3) > 0 {
+		if h.lowest {
+			at = slices.IndexFunc(mine, func(g handOut) bool { return g.nonce == slices.MinFunc(mine, byNonce).nonce })
+		}
+		if ended := h.mark(n, r, mine[at]); (ended || !h.lowest) && r.IntN(3) > 0 {
 			mine[at] = mine[len(mine)-1]
 			mine = mine[:len(mine)-1]
 		}
 	}
 }
+
+func byNonce(a, b handOut) int { return cmp.Compare(a.nonce, b.nonce) }
 
 // allocate asks until it is told ok or gives up; with a request id it asks again
 // on whatever node, and must be given the same.
@@ -113,7 +125,8 @@ func (h *history) allocate(n *node, r *rand.Rand, id string) []handOut {
 	return out
 }
 
-func (h *history) mark(n *node, r *rand.Rand, g handOut) {
+// mark reports whether the hold has ended for sure.
+func (h *history) mark(n *node, r *rand.Rand, g handOut) bool {
 	op := &nonce.Op{Signer: g.signer, Nonce: g.nonce, Attempt: g.attempt, Kind: nonce.KindMarkRecyclable}
 	if r.IntN(3) == 0 {
 		op.Kind, op.TxHash = nonce.KindMarkUsed, nonce.TxHash{1}
@@ -130,11 +143,15 @@ func (h *history) mark(n *node, r *rand.Rand, g handOut) {
 	switch {
 	case err == nil && op.Kind == nonce.KindMarkUsed:
 		h.kept[g] = "used"
+	case op.Kind == nonce.KindMarkUsed && was == "held":
+		h.kept[g] = "held or used"
 	case err != nil && was == "used" && op.Kind == nonce.KindMarkRecyclable:
 		h.kept[g] = "used"
 	case err == nil && was == "used":
 		n.t.Errorf("%v was used and then given back", g)
 	}
+	_, conflict := errors.AsType[*nonce.ConflictError](err)
+	return err == nil || conflict
 }
 
 // check compares the history with what the store ended with.
@@ -159,12 +176,12 @@ func (h *history) check(t *testing.T, d *disk) {
 }
 
 func (h *history) checkSigner(t *testing.T, s nonce.Snapshot, rows []nonce.Row) {
-	if int64(len(rows)) != s.Next {
-		t.Errorf("%s: got %d rows, want one for each of %d nonces", s.Signer, len(rows), s.Next)
+	if int64(len(rows)) != s.Next-s.Pruned {
+		t.Errorf("%s: got %d rows, want one for each nonce from %d to %d", s.Signer, len(rows), s.Pruned, s.Next)
 	}
 	held := int64(0)
 	for i, r := range rows {
-		if r.Nonce != int64(i) {
+		if r.Nonce != s.Pruned+int64(i) {
 			t.Fatalf("%s: nonce %d is lost", s.Signer, i)
 		}
 		if r.Status == nonce.Held {
@@ -172,13 +189,19 @@ func (h *history) checkSigner(t *testing.T, s nonce.Snapshot, rows []nonce.Row) 
 		}
 		for a := range r.Attempt {
 			how := h.kept[handOut{s.Signer, r.Nonce, a + 1}]
-			if how == "used" && (r.Status != nonce.Consumed || r.Attempt != a+1) || how == "held" && a+1 != r.Attempt {
+			if how == "used" && (r.Status != nonce.Consumed || r.Attempt != a+1) || strings.HasPrefix(how, "held") && a+1 != r.Attempt {
 				t.Errorf("%s: its holder knows %d#%d as %s, the row is %s", s.Signer, r.Nonce, a+1, how, row(r))
 			}
 		}
 	}
 	for g := range h.given {
-		if g.signer == s.Signer && (g.nonce >= s.Next || rows[g.nonce].Attempt < g.attempt) {
+		switch {
+		case g.signer != s.Signer:
+		case g.nonce < s.Pruned:
+			if h.kept[g] == "held" {
+				t.Errorf("%v is held and was pruned", g)
+			}
+		case g.nonce >= s.Next || rows[g.nonce-s.Pruned].Attempt < g.attempt:
 			t.Errorf("%v was handed out, the store does not know it", g)
 		}
 	}

@@ -15,6 +15,7 @@ const (
 	KindList
 	kindSweep   // of the service's own: end overdue holds
 	kindRelease // of the service's own: give leases back; only a label
+	kindPrune   // of the service's own: delete old CONSUMED rows, at most Count
 )
 
 // String returns the op label of metrics and logs.
@@ -36,6 +37,8 @@ func (k Kind) String() string {
 		return "sweep"
 	case kindRelease:
 		return "release"
+	case kindPrune:
+		return "prune"
 	}
 	return "unknown"
 }

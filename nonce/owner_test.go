@@ -207,8 +207,20 @@ func TestASignerOfWhichTheStoreShowsLessThanWasSeenStopsUntilItsFloorIsSafe(t *t
 			if n.fig.get(&n.fig.wentBack) != 1 {
 				t.Errorf("counted %d alarms, want 1", n.fig.wentBack)
 			}
+			if got := n.StoppedSigners(); got != 1 {
+				t.Errorf("%d signers are stopped, want 1", got)
+			}
 			n.do(allocate("another signer")) // goes on
 			n.want("floor 5 -> floor 5 next 5", "allocate -> 5#1", "used 0#1 -> CONSUMED")
+			if got := n.StoppedSigners(); got != 0 {
+				t.Errorf("%d signers are stopped behind a safe floor, want none", got)
+			}
+			if got, _ := n.Remembered(); got != 2 {
+				t.Errorf("%d signers are remembered, want 2", got)
+			}
+			if got := n.UnknownCommits(); (got == 1) != (want == "unknown") {
+				t.Errorf("%d commits were unknown", got)
+			}
 		})
 	}
 }

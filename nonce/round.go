@@ -32,6 +32,8 @@ type group struct {
 	idsRead           bool // they were read for this plan
 	loaded            bool // what the plan needs was read
 	noSweep           bool // a sweep of this signer was aborted all alone
+	borrowed          bool // the lease was last acquired for prunings alone, see prune
+	stranger          bool // and nothing was remembered of the signer before
 	retryAt, giveUpAt time.Time
 }
 
@@ -74,6 +76,7 @@ func (sh *shard) round(groups []*group) []*group {
 	groups = sh.front(groups)
 	groups = sh.acquire(groups)
 	groups = sh.load(groups)
+	groups, pruned := sh.prune(groups)
 	changes := make([]Change, 0, len(groups))
 	planned := make([]*group, 0, len(groups))
 	var next []*group
@@ -85,7 +88,7 @@ func (sh *shard) round(groups []*group) []*group {
 		planned = append(planned, g)
 		changes = append(changes, g.draft.finish(sh.epoch))
 	}
-	return append(next, sh.commit(planned, changes)...)
+	return append(append(next, pruned...), sh.commit(planned, changes)...)
 }
 
 // front deals with what needs no plan at the head of each group: callers that
@@ -197,6 +200,7 @@ func (sh *shard) acquire(groups []*group) []*group {
 	var needs []Need
 	for _, g := range groups {
 		if !g.st.owned {
+			g.borrowed, g.stranger = g.prunesOnly(), g.st.id == 0
 			n, _ := sh.need(g, true)
 			missing, needs = append(missing, g), append(needs, n)
 		}
@@ -267,7 +271,7 @@ func (sh *shard) acquired(g *group, s *Snapshot, started time.Time) {
 	g.loaded, g.idsRead = true, true
 	st.term = lease.NewTerm(s.Lease.Token, started, sh.svc.cfg.LeaseTTL, lease.Margin(sh.svc.cfg.LeaseTTL))
 	st.owned = true
-	if s.TookOverFrom != "" {
+	if s.TookOverFrom != "" && !g.borrowed {
 		sh.svc.fig.LeaseAcquire(AcquireTakeover)
 		sh.svc.log.Info("took over an expired lease", "signer", st.signer, "owner_node", s.TookOverFrom,
 			"fencing_token", s.Lease.Token, "expires_at", s.Lease.ExpiresAt)
@@ -284,7 +288,8 @@ var errLeaseMoved = errors.New("the signer's lease changed hands; try again")
 // could give a nonce two holders. A floor at or above all that was seen, once
 // committed, lets it serve again.
 func (sh *shard) halt(g *group, s *Snapshot) {
-	g.st.halted, g.st.owned, g.st.safeFloor = true, false, max(g.st.safeFloor, g.st.next)
+	sh.svc.tally.halt(g.st)
+	g.st.owned, g.st.safeFloor = false, max(g.st.safeFloor, g.st.next)
 	sh.svc.fig.WentBack()
 	sh.svc.log.Error("the store went back: this signer is stopped until nonce_setFloor gives it a safe floor",
 		"signer", g.st.signer, "seen_version", g.st.version, "version", s.Version, "seen_next", g.st.next, "next", s.Next,

@@ -64,6 +64,8 @@ func (d *draft) apply(op *Op) error {
 	case kindSweep:
 		d.expire(op)
 		return nil
+	case kindPrune:
+		return errDefer // it is a commit of its own, see shard.prune
 	}
 	op.Err = ErrInternal
 	return nil
@@ -259,6 +261,8 @@ func (d *draft) markable(op *Op) (Row, error) {
 	}
 	row, ok := d.st.row(op.Nonce)
 	switch {
+	case !ok && op.Nonce < d.st.pruned:
+		op.conflict(Row{Nonce: op.Nonce, Status: Consumed}, "the nonce is consumed, so long ago that nothing else is known of it")
 	case !ok:
 		op.Err = ErrNotFound
 	case row.Attempt != op.Attempt:

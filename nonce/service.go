@@ -11,8 +11,9 @@
 // A write happened, did not happen, or is unknown; see StoreError and settle.go
 // for how the third is turned into one of the others.
 //
-// Goroutines: New starts one per worker and one for sweeps; Stop ends them and
-// waits. In mode basic there is only the one for sweeps.
+// Goroutines: New starts one per worker, one for sweeps and, where consumed
+// allocations are not kept for ever, one that prunes them; Stop ends them and
+// waits. In mode basic there are no workers.
 package nonce
 
 import (
@@ -66,6 +67,12 @@ type Config struct {
 	MaxHold          time.Duration // the longest hold anybody may ask for
 	SweepInterval    time.Duration
 	RequestRetention time.Duration // 0 keeps request ids for ever
+
+	// ConsumedRetention is how long a CONSUMED allocation is kept, counted from
+	// its last change. 0 keeps them for ever.
+	ConsumedRetention time.Duration
+	PrunePause        time.Duration // at least, between two prunings; 0: 20ms
+	PruneRest         time.Duration // after a walk over all signers that found nothing to prune; 0: a 64th of ConsumedRetention, 1s to 10m
 }
 
 func (c *Config) defaults() {
@@ -75,6 +82,8 @@ func (c *Config) defaults() {
 	setDefault(&c.LockRetry, 5*time.Millisecond)
 	setDefault(&c.MaxSigners, 200_000)
 	setDefault(&c.IdleAfter, 5*time.Minute)
+	setDefault(&c.PrunePause, 20*time.Millisecond)
+	setDefault(&c.PruneRest, min(max(c.ConsumedRetention/64, time.Second), 10*time.Minute))
 }
 
 func setDefault[T comparable](v *T, to T) {
@@ -100,6 +109,8 @@ func (c *Config) validate() error {
 		return errors.New("the default hold must be above 0 and not above the longest hold")
 	case c.SweepInterval <= 0:
 		return errors.New("the sweep interval must be above 0")
+	case c.ConsumedRetention < 0:
+		return errors.New("the retention of consumed allocations must not be below 0")
 	}
 	return nil
 }
@@ -153,6 +164,7 @@ type Service struct {
 	signersPerShard int
 	clock           *storeClock
 	halt            atomic.Pointer[error]
+	tally           tally
 	fatal           func(error)
 
 	gate    sync.RWMutex // guards closed; nobody enters once Stop has set it
@@ -188,6 +200,9 @@ func New(store Store, h lease.Holder, fig Figures, sink EventSink, log *slog.Log
 		s.workers.Go(func() { sh.loop(s.stop) })
 	}
 	s.workers.Go(s.sweep)
+	if cfg.ConsumedRetention > 0 {
+		s.workers.Go(s.pruneConsumed)
+	}
 	return s, nil
 }
 

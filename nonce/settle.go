@@ -138,11 +138,13 @@ func (op *Op) verdict(s *Snapshot, rows map[int64]Row, token int64) verdict {
 
 // allocateVerdict: an allocate without request id did not happen if a row is
 // below the attempt that was tried, happened if the row carries the token of
-// then, and is unknown otherwise. All its rows were in one transaction, so the
-// first tells.
+// then, and is unknown otherwise, also when the row was pruned. All its rows were
+// in one transaction, so the first tells.
 func (op *Op) allocateVerdict(s *Snapshot, rows map[int64]Row, token int64) verdict {
 	row, ok := rows[op.Nonces[0]]
 	switch {
+	case !ok && op.Nonces[0] < s.Pruned:
+		return cannotTell
 	case !ok || row.Attempt < op.Attempts[0]:
 		return runAgain
 	case row.Attempt == op.Attempts[0] && row.Token == token && row.Status == Held:

@@ -20,6 +20,8 @@ type shard struct {
 	places atomic.Int64  // reserved, queued, running or parked ops
 	wake   chan struct{} // capacity 1: the queue is not empty, or a parked group is due
 
+	remembered atomic.Int64 // len(states), for whoever does not hold the turn
+
 	mu     sync.Mutex // guards queue and pushed; no I/O under it
 	queue  []*Op
 	pushed uint64 // ops queued so far
@@ -161,6 +163,7 @@ func (sh *shard) run(batch []*Op) {
 	}
 	sh.wakeAll()
 	sh.evict()
+	sh.remembered.Store(int64(len(sh.states)))
 }
 
 // disown makes every signer be acquired, and thereby compared with what was
@@ -313,6 +316,7 @@ func (sh *shard) forgetIdle(before time.Time) {
 		}
 		e = prev
 	}
+	sh.remembered.Store(int64(len(sh.states)))
 	sh.release(terms)
 }
 

@@ -43,6 +43,7 @@ type state struct {
 	version  int64
 	next     int64
 	floor    int64
+	pruned   int64             // nonces below it have no row any more and are CONSUMED
 	heldRows map[int64]heldRow // some of the HELD rows
 	held     int64             // how many HELD rows there are
 
@@ -84,9 +85,9 @@ func (st *state) free(n int64) (freeNonce, bool) {
 }
 
 // knows reports whether a mark of n can be judged without reading: it is
-// remembered, or was never handed out.
+// remembered, was never handed out, or was pruned.
 func (st *state) knows(n int64) bool {
-	if n >= st.next {
+	if n >= st.next || n < st.pruned {
 		return true
 	}
 	_, ok := st.row(n)
@@ -96,7 +97,7 @@ func (st *state) knows(n int64) bool {
 // fill replaces what is remembered with a snapshot.
 func (st *state) fill(s *Snapshot) {
 	st.dropLoaded()
-	st.id, st.version, st.next, st.floor, st.held = s.ID, s.Version, s.Next, s.Floor, s.Held
+	st.id, st.version, st.next, st.floor, st.held, st.pruned = s.ID, s.Version, s.Next, s.Floor, s.Held, s.Pruned
 	st.heldRows, st.dueAt = nil, time.Time{}
 	st.loaded(s)
 	st.setFree(s)

@@ -82,6 +82,7 @@ type Snapshot struct {
 	Floor   int64
 	Version int64
 	Held    int64 // HELD rows, overdue ones included
+	Pruned  int64 // nonces below it have no row any more and are CONSUMED; see Pruner
 	Lease   lease.Grant
 	Now     time.Time // store clock
 
@@ -244,6 +245,7 @@ type Store interface {
 	Ledger
 	Locker
 	Reader
+	Pruner
 	lease.Registry
 	// Name is the engine as gateway_info shows it, such as "postgres".
 	Name() string

@@ -64,11 +64,15 @@ func newFamily[L ~string](reg prometheus.Registerer, undeclared *Count, name, la
 // add never makes a time series: a value that nobody declared is a mistake of
 // the program, to be seen, but none to end the process for.
 func (f *family[L]) add(value L, n int) {
-	c, ok := f.each[value]
-	if !ok {
-		c = f.undeclared
+	f.of(value).Add(n)
+}
+
+// of is the counter of a value, or that of what nobody declared.
+func (f *family[L]) of(value L) *Count {
+	if c, ok := f.each[value]; ok {
+		return c
 	}
-	c.Add(n)
+	return f.undeclared
 }
 
 func (f *family[L]) sum(values []L) int64 {

@@ -71,6 +71,7 @@ const (
 	FenceSweep          FenceOp = "sweep"
 	FenceFloor          FenceOp = "floor"
 	FenceRelease        FenceOp = "release"
+	FencePrune          FenceOp = "prune"
 )
 
-var fenceOps = []FenceOp{FenceAllocate, FenceMarkUsed, FenceMarkRecyclable, FenceSweep, FenceFloor, FenceRelease}
+var fenceOps = []FenceOp{FenceAllocate, FenceMarkUsed, FenceMarkRecyclable, FenceSweep, FenceFloor, FenceRelease, FencePrune}

@@ -43,10 +43,14 @@ type Set struct {
 
 	Connections  *Level // open WebSocket connections
 	SweepsPaused *Level // 1 while a jump of the store's clock pauses sweeps
+	StoreAway    *Level // 1 while the last heartbeat was not answered; Heartbeat sets it
+	Halted       *Level // 1 once the node has stopped serving until its process ends
 
-	StoreWentBack   *Count // times the store showed less than was seen before
-	InvariantAlarms *Count // rows found not as the rules left them
-	HoldsExpired    *Count // holds ended by a sweep
+	ConnectionsOpened *Count // WebSocket connections that were accepted
+	UnknownOutcomes   *Count // replies that leave open whether the work happened
+	StoreWentBack     *Count // times the store showed less than was seen before
+	InvariantAlarms   *Count // rows found not as the rules left them
+	HoldsExpired      *Count // holds ended by a sweep
 
 	rejected     family[RejectStage]
 	dropped      family[backpressure.DropReason]
@@ -54,6 +58,12 @@ type Set struct {
 	leaseAcquire family[AcquireResult]
 	leaseRenew   family[RenewResult]
 	fenceRejects family[FenceOp]
+
+	requests       family[Method]
+	refused        family[RefuseReason]
+	upgradeRefused family[UpgradeReason]
+	closed         family[CloseReason]
+	heartbeats     family[BeatResult]
 
 	reg prometheus.Registerer
 
@@ -78,10 +88,14 @@ func New(reg prometheus.Registerer) *Set {
 
 		Connections:  newLevel(reg, "connections", "Open WebSocket connections."),
 		SweepsPaused: newLevel(reg, "sweeps_paused", "1 while sweeps of due holds are paused because the store's clock jumped."),
+		StoreAway:    newLevel(reg, "store_away", "1 while the last heartbeat was not answered by the store."),
+		Halted:       newLevel(reg, "halted", "1 once the node has stopped serving: the store went back as a whole, or a later start of its node id exists."),
 
-		StoreWentBack:   newCount(reg, "store_went_back_total", "Times the store showed less than was seen before."),
-		InvariantAlarms: newCount(reg, "invariant_alarms_total", "Rows found not as the rules left them; any is an alarm."),
-		HoldsExpired:    newCount(reg, "holds_expired_total", "Holds ended by a sweep because their deadline had passed."),
+		ConnectionsOpened: newCount(reg, "connections_opened_total", "WebSocket connections that were accepted."),
+		UnknownOutcomes:   newCount(reg, "unknown_outcomes_total", "Replies unavailable with outcome unknown: the work may or may not have happened, and only the same request id asks."),
+		StoreWentBack:     newCount(reg, "store_went_back_total", "Times the store showed less than was seen before."),
+		InvariantAlarms:   newCount(reg, "invariant_alarms_total", "Rows found not as the rules left them; any is an alarm."),
+		HoldsExpired:      newCount(reg, "holds_expired_total", "Holds ended by a sweep because their deadline had passed."),
 
 		rejected:     newFamily(reg, undeclared, "rejected_total", "stage", "Requests refused as server_busy (busy_reject in ws_perf).", rejectStages),
 		dropped:      newFamily(reg, undeclared, "dropped_total", "reason", "Notifications not delivered (slow, no_room and messages together are drop_unwritable in ws_perf).", dropReasons),
@@ -89,6 +103,12 @@ func New(reg prometheus.Registerer) *Set {
 		leaseAcquire: newFamily(reg, undeclared, "lease_acquire_total", "result", "Attempts to take the lease of a signer.", acquireResults),
 		leaseRenew:   newFamily(reg, undeclared, "lease_renew_total", "result", "Leases renewed by a write.", renewResults),
 		fenceRejects: newFamily(reg, undeclared, "fence_rejects_total", "op", "Operations refused because ownership was lost.", fenceOps),
+
+		requests:       newFamily(reg, undeclared, "requests_total", "method", "Requests read, refused ones included; unknown is what is no method, or no request.", requestMethods),
+		refused:        newFamily(reg, undeclared, "refused_total", "reason", "Error replies, by data.reason.", refuseReasons),
+		upgradeRefused: newFamily(reg, undeclared, "upgrade_refused_total", "reason", "Clients not let in, before or at the WebSocket handshake.", upgradeReasons),
+		closed:         newFamily(reg, undeclared, "connections_closed_total", "reason", "Connections that ended, by what ended them first.", closeReasons),
+		heartbeats:     newFamily(reg, undeclared, "heartbeats_total", "result", "Heartbeats of this node to the store.", beatResults),
 
 		reg:   reg,
 		began: time.Now(),
@@ -114,11 +134,3 @@ func (s *Set) LeaseRenew(result RenewResult, n int) { s.leaseRenew.add(result, n
 
 // FenceRejects counts n operations refused because ownership was lost.
 func (s *Set) FenceRejects(op FenceOp, n int) { s.fenceRejects.add(op, n) }
-
-// Gauge registers a figure that is read when Prometheus asks: the depth or the
-// capacity of a queue. name is without the prefix noncegate_, in base units. f
-// may be called at any time and from any goroutine. A name used twice panics.
-func (s *Set) Gauge(name, help string, f func() float64) {
-	s.reg.MustRegister(prometheus.NewGaugeFunc(
-		prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, f))
-}

@@ -42,6 +42,8 @@ func TestTheExpositionIsCleanByPromlint(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	s := New(reg)
 	s.Gauge("worker_queue_depth", "Requests queued at all shards.", func() float64 { return 1 })
+	s.Counter("panics_total", "Mistakes.", func() float64 { return 1 })
+	s.Gauges([]Named{{"outbound_bytes", "Bytes."}, {"outbound_messages", "Messages."}}, func() []float64 { return []float64{1, 2} })
 	exercise(s)
 	problems, err := testutil.GatherAndLint(reg)
 	if err != nil {
@@ -69,6 +71,7 @@ noncegate_fence_rejects_total{op="allocate"} 0
 noncegate_fence_rejects_total{op="floor"} 0
 noncegate_fence_rejects_total{op="mark_recyclable"} 0
 noncegate_fence_rejects_total{op="mark_used"} 0
+noncegate_fence_rejects_total{op="prune"} 0
 noncegate_fence_rejects_total{op="release"} 0
 noncegate_fence_rejects_total{op="sweep"} 0
 `

@@ -32,8 +32,9 @@ type conn struct {
 	badFrames  int  // in a row; the read goroutine's
 	peerClosed bool // its close frame came; the read goroutine's
 
-	closing atomic.Bool // an orderly close was begun
-	gone    atomic.Bool // nobody reads answers any more
+	closing atomic.Bool  // an orderly close was begun
+	began   atomic.Int32 // the code it was begun with, or clientsClose; 0: none was
+	gone    atomic.Bool  // nobody reads answers any more
 
 	mu   sync.Mutex // guards subs
 	subs map[string]*subscription
@@ -196,6 +197,7 @@ func (c *conn) awaitRoom(bytes int64) bool {
 
 // close begins the orderly end: what is queued is sent, then a close frame.
 func (c *conn) close(code int, reason string) {
+	c.began.CompareAndSwap(0, int32(code))
 	c.closing.Store(true)
 	c.out.CloseAfterFlush(code, reason)
 }
@@ -240,6 +242,7 @@ func (c *conn) onClose(code int, _ string) error {
 		code = websocket.CloseNormalClosure
 	}
 	c.peerClosed = true
+	c.began.CompareAndSwap(0, clientsClose)
 	c.close(code, "")
 	return nil
 }

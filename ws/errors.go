@@ -69,6 +69,9 @@ func errUnknown(why string) *wire.Error {
 		wire.ErrorData{Outcome: wire.OutcomeUnknown, RetryAfterMs: retryUnavailable.Milliseconds()})
 }
 
+// errNotEncoded stands in the place of an answer that could not be encoded.
+func errNotEncoded() *wire.Error { return errUnknown("the answer could not be encoded") }
+
 // conflictData is the present state a conflict is about.
 func conflictData(e *nonce.ConflictError, signer string, count int) wire.ErrorData {
 	data := wire.ErrorData{Signer: signer, TxHash: e.TxHash.String(), Attempt: e.Attempt}

@@ -82,6 +82,7 @@ type gateway struct {
 	encode  *encodepool.Pool
 	store   *memstore.Store
 	holder  lease.Holder
+	figures *prometheus.Registry
 	address string
 	leaky   bool // the test makes places leak
 }
@@ -98,12 +99,12 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	must(t, err)
 	encode, err := encodepool.New(s.encode, log)
 	must(t, err)
-	g := &gateway{TB: t, store: memstore.New(time.Now), hub: hub.New(events, func(int) {}), encode: encode}
+	g := &gateway{TB: t, store: memstore.New(time.Now), hub: hub.New(events, func(int) {}), encode: encode, figures: prometheus.NewRegistry()}
 	g.holder, err = g.store.Register(t.Context(), "n1", "")
 	must(t, err)
 	g.service, err = nonce.New(g.store, g.holder, unmeasured{}, g.hub, log, nil, s.nonce)
 	must(t, err)
-	g.srv, err = New(g.service, g.hub, encode, perf.New(prometheus.NewRegistry()), log, s.ws)
+	g.srv, err = New(g.service, g.hub, encode, perf.New(g.figures), log, s.ws)
 	must(t, err)
 	stopHTTP := g.serve(s.sendBuffer)
 	t.Cleanup(func() {
@@ -115,6 +116,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 		check(t, events.Stop(ctx))
 		check(t, encode.Stop(ctx))
 		stopHTTP()
+		g.wantFigures(map[string]float64{"undeclared_labels_total": 0})
 		if queued, _ := g.service.Queued(); queued != 0 {
 			t.Errorf("left behind: %d places of the worker queues", queued)
 		}

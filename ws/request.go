@@ -62,6 +62,11 @@ func (c *conn) newRequest(call *wire.Call) *request {
 
 // parse makes of a call what r is to do.
 func (c *conn) parse(r *request, call *wire.Call) *wire.Error {
+	m, known := c.srv.endpoints[call.Method]
+	if !known {
+		m = c.srv.nowhere
+	}
+	m.asked.Inc()
 	if len(call.ID) > maxIDBytes {
 		r.id = append(r.id[:0], "null"...)
 		return with(wire.Errorf(wire.CodeInvalidRequest, "invalid_request", "id: must be at most %d bytes", maxIDBytes),
@@ -70,11 +75,10 @@ func (c *conn) parse(r *request, call *wire.Call) *wire.Error {
 	if call.Err != nil {
 		return call.Err
 	}
-	m, ok := methods[call.Method]
-	if !ok {
+	if !known {
 		return wire.Errorf(wire.CodeMethodNotFound, "method_not_found", "there is no method %s", clip(strconv.Quote(call.Method)))
 	}
-	return m(c, r, call.Params)
+	return m.run(c, r, call.Params)
 }
 
 // tooLarge refuses what could never be admitted.
@@ -160,10 +164,10 @@ func (r *request) finish() nonce.Waker {
 // Append implements writer.Message: it encodes the reply.
 func (r *request) Append(dst []byte) ([]byte, error) {
 	if r.err != nil {
-		return wire.AppendError(dst, r.id, r.err), nil
+		return r.appendError(dst, r.err), nil
 	}
 	if r.op.Err != nil {
-		return wire.AppendError(dst, r.id, errorOf(r.op.Err, r.op.Signer, r.op.Count)), nil
+		return r.appendError(dst, errorOf(r.op.Err, r.op.Signer, r.op.Count)), nil
 	}
 	if r.act != nil {
 		return wire.AppendResult(dst, r.id, r.result)
@@ -171,10 +175,16 @@ func (r *request) Append(dst []byte) ([]byte, error) {
 	return wire.AppendResult(dst, r.id, resultOf(&r.op))
 }
 
+// appendError encodes an error reply and counts it: here it is said, and once.
+func (r *request) appendError(dst []byte, err *wire.Error) []byte {
+	r.conn.srv.countRefusal(err.Data)
+	return wire.AppendError(dst, r.id, err)
+}
+
 // apology implements apologizer. The work may well have happened, so the answer is
 // that its outcome is unknown, never internal.
 func (r *request) apology() []byte {
-	return wire.AppendError(nil, r.id, errUnknown("the answer could not be encoded"))
+	return wire.AppendError(nil, r.id, errNotEncoded())
 }
 
 // Release implements writer.Message: the request is done with.

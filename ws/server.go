@@ -41,12 +41,14 @@ type Server struct {
 	log     *slog.Logger
 	cfg     Config
 
-	upgrader websocket.Upgrader
-	conns    *registry
-	inflight *backpressure.Gate
-	panics   atomic.Int64
-	rejected func(stage string, n int) // counts requests refused as server_busy
-	draining atomic.Bool
+	upgrader  websocket.Upgrader
+	endpoints map[string]endpoint // by method; never written after New
+	nowhere   endpoint            // of all other methods; nothing to run
+	conns     *registry
+	inflight  *backpressure.Gate
+	panics    atomic.Int64
+	rejected  func(stage string, n int) // counts requests refused as server_busy
+	draining  atomic.Bool
 
 	stopPings context.CancelFunc
 	pinger    sync.WaitGroup
@@ -68,6 +70,8 @@ func New(service Service, events *hub.Hub, pool *encodepool.Pool, figures *perf.
 		conns:    newRegistry(cfg.MaxConnections),
 		rejected: func(stage string, n int) { figures.Rejected(perf.RejectStage(stage), n) },
 	}
+	s.endpoints, s.nowhere = endpointsOf(figures)
+	s.upgrader.Error = s.refuseUpgrade
 	s.cfg.Writer.OnEncodeError = s.encodeFailed
 	if err := s.cfg.validate(); err != nil {
 		return nil, err
@@ -93,23 +97,29 @@ func (s *Server) Panics() int64 { return s.panics.Load() }
 // Retry-After, before the upgrade.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.draining.Load() {
+		s.figures.UpgradeRefused(perf.UpgradeDraining)
 		unavailable(w, retryDraining, "this node is going away")
 		return
 	}
 	if !s.conns.reserve() {
+		s.figures.UpgradeRefused(perf.UpgradeFull)
 		unavailable(w, retryFull, "this node has as many connections as it may have")
 		return
 	}
 	h := &hijacker{ResponseWriter: w}
 	conn, err := s.upgrader.Upgrade(h, r, nil)
 	if err != nil {
-		s.conns.cancel() // gorilla has answered
+		s.conns.cancel() // refuseUpgrade has answered, or nobody can any more
+		if _, answered := errors.AsType[websocket.HandshakeError](err); !answered {
+			s.figures.UpgradeRefused(perf.UpgradeBroken)
+		}
 		s.log.Debug("upgrade refused", "remote", r.RemoteAddr, "error", err)
 		return
 	}
 	c := s.newConn(conn, h.transport)
 	s.conns.enter(c)
 	s.figures.Connections.Add(1)
+	s.figures.ConnectionsOpened.Inc()
 	go c.read()
 }
 
@@ -163,6 +173,7 @@ func (s *Server) dropSilent(c *conn) {
 // left is the end of a connection.
 func (s *Server) left(c *conn) {
 	s.figures.Connections.Add(-1)
+	s.figures.Closed(c.ending())
 	s.conns.leave(c)
 }
 
@@ -178,6 +189,7 @@ func (s *Server) encodeFailed(m writer.Message, err error) []byte {
 	s.panics.Add(1)
 	s.log.Error("a message could not be encoded", "error", err)
 	if a, ok := m.(apologizer); ok {
+		s.countRefusal(errNotEncoded().Data) // once, for a batch too: the panic counts more
 		return a.apology()
 	}
 	return nil

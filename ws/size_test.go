@@ -8,8 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/perf"
 	"noncegate/wire"
 )
 
@@ -78,8 +81,9 @@ func wantWithin(t *testing.T, what string, reply []byte, reserved int64) {
 
 func TestNoReplyExceedsItsReservation(t *testing.T) {
 	id := []byte(`"` + strings.Repeat("i", maxIDBytes-2) + `"`)
+	c := &conn{srv: &Server{figures: perf.New(prometheus.NewRegistry())}} // which counts the refusals
 	for _, op := range widestOps() {
-		r := &request{op: *op, id: id}
+		r := &request{op: *op, id: id, conn: c}
 		reserved := opBytes(op) + int64(len(id))
 		reply, err := r.Append(nil)
 		must(t, err)

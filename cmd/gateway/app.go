@@ -204,8 +204,9 @@ const heartbeats = 3
 
 func (a *app) join(ctx context.Context) (err error) {
 	interval := a.cfg.LeaseTTL / heartbeats
-	a.member, err = lease.Join(ctx, a.store, a.node, a.url, lease.MembershipConfig{Interval: interval, Timeout: interval * 9 / 10}, a.log,
+	a.member, err = lease.Join(ctx, countedBeats{a.store, a.figures}, a.node, a.url, lease.MembershipConfig{Interval: interval, Timeout: interval * 9 / 10}, a.log,
 		func(err error) {
+			a.figures.Halted.Set(1)
 			if s := a.service.Load(); s != nil {
 				s.Halt(err)
 			} else {
@@ -224,7 +225,7 @@ func (a *app) openService(context.Context) error {
 		Mode: nonce.Mode(c.Mode), Workers: c.Workers, QueueCapacity: c.WorkerQueueCapacity, Reject: nonce.Reject(c.WorkerRejectPolicy),
 		LeaseTTL: c.LeaseTTL, MaxSigners: c.MaxSigners,
 		Rules:   nonce.Rules{DefaultHold: c.HoldTTL, MaxHolds: c.MaxHolds},
-		MaxHold: c.MaxHold, SweepInterval: c.SweepInterval, RequestRetention: c.RequestRetention,
+		MaxHold: c.MaxHold, SweepInterval: c.SweepInterval, RequestRetention: c.RequestRetention, ConsumedRetention: c.ConsumedRetention,
 	})
 	if err != nil {
 		return err

@@ -32,6 +32,7 @@ func (c *Config) Validate() error {
 		c.checkConnections(),
 		c.StoreConfig.check(),
 		notNegative("request-retention", c.RequestRetention),
+		zeroOrAtLeast("consumed-retention", c.ConsumedRetention, minConsumedRetention),
 		c.checkNode(),
 		c.checkNonces(),
 		c.checkSlowClients(),
@@ -40,6 +41,10 @@ func (c *Config) Validate() error {
 		c.LogConfig.check(),
 	)
 }
+
+// minConsumedRetention is longer than anybody should repeat a mark, and than it
+// takes to settle a commit whose outcome is unknown: both look at the allocation.
+const minConsumedRetention = time.Minute
 
 func (c *Config) checkConnections() error {
 	return cmp.Or(
@@ -169,6 +174,13 @@ func slowPolicy(value string) error {
 func atLeast[T cmp.Ordered](flag string, value, least T) error {
 	if value < least {
 		return settingErrorf(flag, "%v must be at least %v", value, least)
+	}
+	return nil
+}
+
+func zeroOrAtLeast[T int | int64 | time.Duration](flag string, value, least T) error {
+	if value != 0 && value < least {
+		return settingErrorf(flag, "%v must be 0 or at least %v", value, least)
 	}
 	return nil
 }

@@ -405,16 +405,16 @@ func everything(t testing.TB, url string) string {
 		rows(t, url, `SELECT * FROM signer_nonce_request ORDER BY signer_id, request_id`)
 }
 
-// consistent fails the test unless each signer's rows are as its cursor and its
-// count of holds say: no hole and nothing beyond.
+// consistent fails the test unless each signer's rows are as its cursor, its
+// count of holds and its end of what was pruned say: no hole and nothing beyond.
 func consistent(t testing.TB, url string) {
 	t.Helper()
 	wrong := rows(t, url, `
 		SELECT s.signer, s.next_nonce, s.held, count(a), count(a) FILTER (WHERE a.status = 1) AS holds, max(a.nonce)
 		FROM signer_nonce_state s LEFT JOIN signer_nonce_allocation a USING (signer_id)
 		GROUP BY s.signer_id
-		HAVING s.next_nonce - s.floor <> count(a) FILTER (WHERE a.nonce >= s.floor)
-		    OR s.held <> count(a) FILTER (WHERE a.status = 1) OR max(a.nonce) >= s.next_nonce`)
+		HAVING s.next_nonce - greatest(s.floor, s.pruned) <> count(a) FILTER (WHERE a.nonce >= greatest(s.floor, s.pruned))
+		    OR s.held <> count(a) FILTER (WHERE a.status = 1) OR max(a.nonce) >= s.next_nonce OR min(a.nonce) < s.pruned`)
 	if wrong != "" {
 		t.Errorf("signer, next, held, rows, holds, highest:\n%s", wrong)
 	}

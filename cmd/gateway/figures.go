@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/perf"
+	"noncegate/ws"
 )
 
 // nonceFigures carries what the service measures to the figures.
@@ -65,8 +68,48 @@ func (a *app) openGauges(context.Context) error {
 	a.figures.Gauge("encode_running", "Encoders at work.", func() float64 { return float64(a.encode.Running()) })
 	a.figures.Gauge("postdb_running", "Post-DB workers at work.", func() float64 { return float64(a.postdb.Running()) })
 	a.figures.Gauge("connections_max", "Most open WebSocket connections.", func() float64 { return float64(a.cfg.MaxConnections) })
-	a.figures.Gauge("panics", "Mistakes of this program that were caught: panics of connections, encoders and post-DB work.", func() float64 {
+	a.figures.Gauge("signers_remembered", "Signers whose state is kept between requests: those this node served lately.", func() float64 { n, _ := service.Remembered(); return float64(n) })
+	a.figures.Gauge("signers_remembered_max", "Most signers whose state is kept between requests. 0 in mode basic.", func() float64 { _, most := service.Remembered(); return float64(most) })
+	a.figures.Gauge("signers_stopped", "Signers stopped because the store showed less of them than was seen; a safe floor ends it.", func() float64 { return float64(service.StoppedSigners()) })
+	a.figures.Counter("unknown_commits_total", "Commits that ended without an answer of the store. Most are settled by reading.", func() float64 { return float64(service.UnknownCommits()) })
+	a.figures.Counter("pruned_total", "Consumed allocations deleted because they were older than --consumed-retention.", func() float64 { return float64(service.Pruned()) })
+	a.figures.Gauge("subscriptions", "Open subscriptions to events.", func() float64 { return float64(a.hub.Subscriptions()) })
+	a.figures.Gauges(outboundGauges, func() []float64 { return outboundValues(server.Outbound()) })
+	a.figures.Counter("panics_total", "Mistakes of this program that were caught: panics of connections, encoders and post-DB work.", func() float64 {
 		return float64(server.Panics()) + float64(a.encode.Panics()) + float64(a.postdb.Panics())
 	})
 	return nil
+}
+
+// outboundGauges are what waits for clients to read, in the order of
+// outboundValues.
+var outboundGauges = []perf.Named{
+	{Name: "outbound_bytes", Help: "Bytes that wait for clients to read: queued, encoded or being written, over all connections."},
+	{Name: "outbound_promised_bytes", Help: "Bytes of --write-max-bytes that are promised to answers whose work is under way, over all connections."},
+	{Name: "outbound_messages", Help: "Messages that wait for clients to read, and answers under way, over all connections."},
+	{Name: "outbound_largest_bytes", Help: "Bytes that wait for the client that has most."},
+	{Name: "connections_paused", Help: "Connections that are not read now because their clients do not read."},
+}
+
+func outboundValues(o ws.Outbound) []float64 {
+	return []float64{float64(o.Bytes), float64(o.Promised), float64(o.Messages), float64(o.Largest), float64(o.Paused)}
+}
+
+// countedBeats is a registry of nodes whose heartbeats are counted. That a
+// heartbeat has bad news is an answer too.
+type countedBeats struct {
+	lease.Registry
+	figures *perf.Set
+}
+
+// Beat implements lease.Registry.
+func (c countedBeats) Beat(ctx context.Context, h lease.Holder) (lease.Heartbeat, error) {
+	b, err := c.Registry.Beat(ctx, h)
+	switch {
+	case err == nil, errors.Is(err, lease.ErrWentBack), errors.Is(err, lease.ErrSuperseded):
+		c.figures.Heartbeat(perf.BeatAnswered)
+	case !errors.Is(ctx.Err(), context.Canceled): // which is this node's own end
+		c.figures.Heartbeat(perf.BeatFailed)
+	}
+	return b, err
 }

@@ -20,6 +20,8 @@ const (
 	OpDue      Op = "due"
 	OpPrune    Op = "prune"
 	OpPing     Op = "ping"
+	OpPrunable Op = "prunable"
+	OpConsumed Op = "prune_consumed"
 	OpRegister Op = "register"
 	OpBeat     Op = "beat"
 	OpLeave    Op = "leave"
@@ -32,6 +34,7 @@ type Call struct {
 	Needs   []nonce.Need
 	Changes []nonce.Change
 	Terms   []nonce.ReleaseTerm
+	Pieces  []nonce.PrunePiece
 }
 
 // Hooks make a store fail or wait. They run in the caller's goroutine, without
@@ -45,7 +48,7 @@ type Hooks struct {
 	// a *nonce.StoreError of Unknown it is a reply that was lost.
 	After func(Call) error
 	// RowLocked reports that somebody else has the signer's row locked, so that
-	// Commit skips it. It runs under the store's lock and must not use the store.
+	// Commit and Prune skip it. It runs under the store's lock and must not use the store.
 	RowLocked func(signer string) bool
 }
 

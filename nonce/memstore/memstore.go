@@ -42,6 +42,7 @@ type signer struct {
 	id                         int64
 	name                       string
 	next, floor, version, held int64
+	pruned                     int64
 	owner                      lease.Holder
 	token                      int64
 	expiresAt                  time.Time

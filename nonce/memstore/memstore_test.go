@@ -162,3 +162,12 @@ func TestARestoredCopyIsTheStoreOfThen(t *testing.T) {
 		t.Errorf("got epoch %d, want 2", s.Epoch())
 	}
 }
+
+func TestAPruningForAnotherEpochIsNotSent(t *testing.T) {
+	s, snap := acquired(t)
+	s.SetEpoch(7)
+	_, err := s.Prune(t.Context(), holder, nonce.Pruning{Epoch: 6, Pieces: []nonce.PrunePiece{{ID: snap.ID, Token: snap.Lease.Token}}})
+	if nonce.OutcomeOf(err) != nonce.NotSent {
+		t.Errorf("got %v", err)
+	}
+}

@@ -31,7 +31,7 @@ func (db *database) load(need nonce.Need, now time.Time) nonce.Snapshot {
 	}
 	snap := nonce.Snapshot{
 		Signer: sg.name, Exists: true, ID: sg.id, Next: sg.next, Floor: sg.floor, Version: sg.version, Held: sg.held,
-		Lease: db.grant(sg), Now: now,
+		Pruned: sg.pruned, Lease: db.grant(sg), Now: now,
 	}
 	wanted := slices.Clone(need.Nonces)
 	for _, row := range sg.sorted() {

@@ -25,6 +25,7 @@ func Statements() []string {
 		createSigners, acquireSigners, releaseSigners,
 		loadSigners, loadReleased, loadDue, loadRequests, loadRequestRows, loadRows,
 		summaryText, listAll, listHeld, listReleased, listConsumed, listRequests, dueText, pruneText,
+		prunableText, consumedOwned, consumedLocked,
 	}
 }
 

@@ -167,7 +167,7 @@ func newLoading(needs []nonce.Need, snaps []nonce.Snapshot) *loading {
 }
 
 const loadSigners = `
-SELECT w.ord, coalesce(s.signer_id, 0), coalesce(s.next_nonce, 0), coalesce(s.floor, 0), coalesce(s.version, 0), coalesce(s.held, 0),
+SELECT w.ord, coalesce(s.signer_id, 0), coalesce(s.next_nonce, 0), coalesce(s.floor, 0), coalesce(s.version, 0), coalesce(s.held, 0), coalesce(s.pruned, 0),
        coalesce(s.fencing_token, 0), coalesce(s.owner_node, ''), coalesce(s.owner_incarnation, 0), s.expires_at, coalesce(g.url, ''), clock_timestamp()
 FROM unnest($1::text[]) WITH ORDINALITY w(signer, ord)
 LEFT JOIN signer_nonce_state s ON s.signer = w.signer
@@ -178,7 +178,7 @@ func (l *loading) scanSigners(rows pgx.Rows) error {
 	var t nonce.Snapshot
 	var expires *time.Time
 	_, err := pgx.ForEachRow(rows, []any{
-		&ord, &t.ID, &t.Next, &t.Floor, &t.Version, &t.Held,
+		&ord, &t.ID, &t.Next, &t.Floor, &t.Version, &t.Held, &t.Pruned,
 		&t.Lease.Token, &t.Lease.Holder.Node, &t.Lease.Holder.Incarnation, &expires, &t.Lease.URL, &t.Now,
 	}, func() error {
 		s := &l.snaps[ord-1]

@@ -214,4 +214,11 @@ func work(t *testing.T, s nonce.Store, prefix string, signers int) {
 	}
 	_, err := s.PruneRequests(ctx, time.Hour, 10)
 	ok(err)
+	_, err = s.Prunable(ctx, nonce.PruneQuery{Signers: signers, Found: 10, Rows: 10})
+	ok(err)
+	for i := range min(signers, 10) {
+		snap := all(t, s, needs[i].Signer, "")
+		_, err = s.Prune(ctx, lease.Holder{}, nonce.Pruning{Pieces: []nonce.PrunePiece{{ID: snap.ID, Version: snap.Version, Rows: 10}}})
+		ok(err)
+	}
 }

@@ -58,12 +58,12 @@ func (st *Store) Summary(ctx context.Context, signer string) (nonce.Summary, err
 	return s, nil
 }
 
-// A page walks the primary key, one of RELEASED rows their partial index; one of
-// HELD rows begins at the lowest.
+// A page walks the primary key from where prunings ended, one of RELEASED rows
+// their partial index; one of HELD rows begins at the lowest.
 const (
 	listColumns = `SELECT s.signer_id, ` + rowColumns
 	listAll     = listColumns + ` FROM signer_nonce_state s, LATERAL (
-  SELECT * FROM signer_nonce_allocation x WHERE x.signer_id = s.signer_id AND x.nonce >= $2 ORDER BY x.signer_id, x.nonce LIMIT $3) a
+  SELECT * FROM signer_nonce_allocation x WHERE x.signer_id = s.signer_id AND x.nonce >= greatest($2, s.pruned) ORDER BY x.signer_id, x.nonce LIMIT $3) a
 WHERE s.signer = $1 ORDER BY a.nonce`
 	listHeld = listColumns + ` FROM signer_nonce_state s, LATERAL (
   SELECT * FROM signer_nonce_allocation x
@@ -74,7 +74,7 @@ WHERE s.signer = $1 ORDER BY a.nonce`
   SELECT * FROM signer_nonce_allocation x WHERE x.signer_id = s.signer_id AND x.status = 2 AND x.nonce >= $2 ORDER BY x.signer_id, x.nonce LIMIT $3) a
 WHERE s.signer = $1 ORDER BY a.nonce`
 	listConsumed = listColumns + ` FROM signer_nonce_state s, LATERAL (
-  SELECT * FROM signer_nonce_allocation x WHERE x.signer_id = s.signer_id AND x.nonce >= $2 AND x.status = 3 ORDER BY x.signer_id, x.nonce LIMIT $3) a
+  SELECT * FROM signer_nonce_allocation x WHERE x.signer_id = s.signer_id AND x.nonce >= greatest($2, s.pruned) AND x.status = 3 ORDER BY x.signer_id, x.nonce LIMIT $3) a
 WHERE s.signer = $1 ORDER BY a.nonce`
 	// listRequests finds the ids behind a page of rows.
 	listRequests = `

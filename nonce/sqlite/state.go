@@ -44,7 +44,7 @@ WHERE signer_id = ? AND owner_node = ? AND owner_incarnation = ? AND fencing_tok
 	stateAndNode = `signer_nonce_state s LEFT JOIN gateway_node n ON n.node = s.owner_node`
 
 	sqlState = `
-SELECT s.signer_id, s.next_nonce, s.floor, s.version, s.held, ` + leaseColumns + ` FROM ` + stateAndNode + ` WHERE s.signer = ?`
+SELECT s.signer_id, s.next_nonce, s.floor, s.version, s.held, s.pruned, ` + leaseColumns + ` FROM ` + stateAndNode + ` WHERE s.signer = ?`
 
 	sqlLease = `SELECT s.signer, ` + leaseColumns + ` FROM ` + stateAndNode + ` WHERE s.signer_id = ?`
 )
@@ -82,7 +82,7 @@ func (c *session) fence(ctx context.Context, h lease.Holder, ttl time.Duration, 
 // state reads the signer's row into snap.
 func (c *session) state(ctx context.Context, snap *nonce.Snapshot) (err error) {
 	var l leaseRow
-	dest := append([]any{&snap.ID, &snap.Next, &snap.Floor, &snap.Version, &snap.Held}, l.dest()...)
+	dest := append([]any{&snap.ID, &snap.Next, &snap.Floor, &snap.Version, &snap.Held, &snap.Pruned}, l.dest()...)
 	if snap.Exists, err = c.one(ctx, dest, sqlState, snap.Signer); snap.Exists {
 		snap.Lease = l.grant()
 	}

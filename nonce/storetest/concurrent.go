@@ -11,12 +11,21 @@ import (
 
 var concurrentRules = []rule{
 	{"owners that keep taking over from each other never hand out the same twice", func(f *fixture) {
-		c := &crowd{fixture: f, given: map[handOut]int{}}
+		c := newCrowd(f, shift)
 		c.run(c.owner, c.owner, c.owner)
 	}},
 	{"owners and locked transactions side by side never hand out the same twice", func(f *fixture) {
-		c := &crowd{fixture: f, given: map[handOut]int{}}
+		c := newCrowd(f, shift)
 		c.run(c.owner, c.basic, c.owner)
+	}},
+	{"a pruner beside owners and locked transactions takes only what is consumed", func(f *fixture) {
+		c := newCrowd(f, spend)
+		for range 20 { // until the lowest nonces happened to be consumed
+			if c.run(c.owner, c.pruner, c.basic); c.all("s0").Pruned+c.all("s1").Pruned > 10 {
+				return
+			}
+		}
+		f.Error("hardly anything was pruned")
 	}},
 }
 
@@ -29,8 +38,15 @@ type handOut struct {
 // crowd is several nodes at work on the same few signers.
 type crowd struct {
 	*fixture
-	mu    sync.Mutex // guards given
-	given map[handOut]int
+	change func(nonce.Snapshot) *edit
+
+	mu       sync.Mutex // guards all below
+	given    map[handOut]int
+	consumed map[handOut]bool // at whatever attempt; attempt is 0 here
+}
+
+func newCrowd(f *fixture, change func(nonce.Snapshot) *edit) *crowd {
+	return &crowd{fixture: f, change: change, given: map[handOut]int{}, consumed: map[handOut]bool{}}
 }
 
 // run lets two goroutines of each node work, each node with a handle of its own,
@@ -78,8 +94,13 @@ func (c *crowd) judge(names []string, tried int) {
 				c.Errorf("%s nonce %d attempt %d is in the store, but nobody got it", name, row.Nonce, row.Attempt)
 			}
 		}
-		if int64(len(snap.Rows)) != snap.Next || held != snap.Held {
-			c.Errorf("%s: %d rows up to %d, %d held, the row says %d", name, len(snap.Rows), snap.Next, held, snap.Held)
+		if int64(len(snap.Rows)) != snap.Next-snap.Pruned || held != snap.Held {
+			c.Errorf("%s: %d rows from %d to %d, %d held, the row says %d", name, len(snap.Rows), snap.Pruned, snap.Next, held, snap.Held)
+		}
+		for n := range snap.Pruned {
+			if !c.consumed[handOut{name, n, 0}] {
+				c.Errorf("%s nonce %d was pruned, but nobody consumed it", name, n)
+			}
 		}
 	}
 }
@@ -90,7 +111,7 @@ func (c *crowd) owner(store nonce.Store, h lease.Holder, name string, rng *rand.
 	if err != nil || !snaps[0].Acquired {
 		return err
 	}
-	e := shift(snaps[0])
+	e := c.change(snaps[0])
 	res, err := store.Commit(c.Context(), h, time.Microsecond, []nonce.Change{e.Change})
 	if err == nil && res.Applied[0] {
 		c.record(name, e)
@@ -102,7 +123,7 @@ func (c *crowd) owner(store nonce.Store, h lease.Holder, name string, rng *rand.
 func (c *crowd) basic(store nonce.Store, _ lease.Holder, name string, rng *rand.Rand) error {
 	var e *edit
 	_, err := store.Locked(c.Context(), some(name, rng), func(s nonce.Snapshot) (nonce.Change, error) {
-		e = shift(s)
+		e = c.change(s)
 		return e.Change, nil
 	})
 	if err == nil {
@@ -134,12 +155,43 @@ func shift(s nonce.Snapshot) *edit {
 	return e
 }
 
+// spend is shift, but every third nonce that it finds held is given back, and the
+// others are consumed.
+func spend(s nonce.Snapshot) *edit {
+	e := shift(s)
+	for i, rc := range e.Rows {
+		if rc.Status == nonce.Released && (rc.Nonce+rc.Attempt)%3 > 0 {
+			e.Rows[i].Status, e.Rows[i].Reason = nonce.Consumed, ""
+		}
+	}
+	return e
+}
+
+// pruner prunes as an owner or without a lease. Everything is old to it.
+func (c *crowd) pruner(store nonce.Store, h lease.Holder, name string, rng *rand.Rand) error {
+	need := nonce.Need{Signer: name}
+	snaps, err := store.Load(c.Context(), []nonce.Need{need})
+	if rng.IntN(2) == 0 {
+		snaps, err = store.Acquire(c.Context(), h, time.Microsecond, []nonce.Need{need})
+	} else {
+		h = lease.Holder{}
+	}
+	if err != nil || !snaps[0].Exists {
+		return err
+	}
+	_, err = store.Prune(c.Context(), h, nonce.Pruning{Age: -long, Epoch: store.Epoch(), Pieces: []nonce.PrunePiece{pieceOf(snaps[0], 1+rng.IntN(4))}})
+	return err
+}
+
 func (c *crowd) record(name string, e *edit) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, rc := range e.Rows {
-		if rc.Status == nonce.Held {
+		switch rc.Status {
+		case nonce.Held:
 			c.given[handOut{name, rc.Nonce, rc.Attempt}]++
+		case nonce.Consumed:
+			c.consumed[handOut{name, rc.Nonce, 0}] = true
 		}
 	}
 }

@@ -46,13 +46,15 @@ func (s *script) run(steps int) {
 	for range steps {
 		name := s.names[s.rng.IntN(len(s.names))]
 		h := []lease.Holder{alice, alice2, bob}[s.rng.IntN(3)]
-		switch s.rng.IntN(10) {
+		switch s.rng.IntN(11) {
 		case 0, 1:
 			s.acquire(h, name)
 		case 2:
 			s.locked(name)
 		case 3:
 			s.release(h)
+		case 4:
+			s.prune()
 		default:
 			s.commit(name)
 		}
@@ -136,6 +138,22 @@ func (s *script) release(h lease.Holder) {
 			terms = append(terms, nonce.ReleaseTerm{ID: snap.ID, Token: snap.Lease.Token})
 		}
 		return fmt.Sprint(f.Store.Release(f.Context(), h, terms))
+	})
+}
+
+// prune prunes a few rows of both signers, mostly as their owner.
+func (s *script) prune() {
+	h := s.model.all(s.names[0]).Lease.Holder
+	age := []time.Duration{short, short, long}[s.rng.IntN(3)]
+	rows, version := 1+s.rng.IntN(4), s.rng.Int64N(8)/7
+	s.both(fmt.Sprintf("prune %d rows older than %v by %v, version less %d", rows, age, h, version), func(f *fixture) string {
+		var pieces []nonce.PrunePiece
+		for _, name := range s.names {
+			p := pieceOf(f.load(nonce.Need{Signer: name}), rows)
+			p.Version -= version
+			pieces = append(pieces, p)
+		}
+		return fmt.Sprintf("%+v", f.pruning(h, age, pieces...))
 	})
 }
 

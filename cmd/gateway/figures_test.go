@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"noncegate/lease"
+	"noncegate/perf"
+)
+
+// beats is a registry that answers each heartbeat with the next of its errors.
+type beats struct {
+	lease.Registry
+	errs []error
+}
+
+func (b *beats) Beat(context.Context, lease.Holder) (lease.Heartbeat, error) {
+	err := b.errs[0]
+	b.errs = b.errs[1:]
+	return lease.Heartbeat{}, err
+}
+
+func TestAHeartbeatThatIsNotAnsweredSaysThatTheStoreIsAway(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := countedBeats{&beats{errs: []error{nil, errors.New("cut"), lease.ErrWentBack, context.Canceled}}, perf.New(reg)}
+	for i, step := range []struct {
+		ctx          context.Context
+		away, failed float64
+	}{
+		{t.Context(), 0, 0},
+		{t.Context(), 1, 1},
+		{t.Context(), 0, 1}, // bad news is an answer
+		{ended, 0, 1},       // and the end of this node none of the store's doing
+	} {
+		_, _ = r.Beat(step.ctx, lease.Holder{})
+		if got := figure(t, reg, "noncegate_store_away", ""); got != step.away {
+			t.Errorf("beat %d: store_away is %v, want %v", i, got, step.away)
+		}
+		if got := figure(t, reg, "noncegate_heartbeats_total", string(perf.BeatFailed)); got != step.failed {
+			t.Errorf("beat %d: %v failed, want %v", i, got, step.failed)
+		}
+	}
+}
+
+func TestTheFiguresOfAGatewayAreThereFromTheStartAndCleanByPromlint(t *testing.T) {
+	cfg := runArgs(t, "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=sqlite:"+filepath.Join(t.TempDir(), "nonces.db")).cfg
+	a, err := start(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := a.stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	problems, err := testutil.GatherAndLint(a.registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	for _, name := range []string{"noncegate_panics_total", "noncegate_unknown_commits_total", "noncegate_signers_stopped", "noncegate_signers_remembered",
+		"noncegate_subscriptions", "noncegate_outbound_bytes", "noncegate_connections_paused"} {
+		if got := figure(t, a.registry, name, ""); got != 0 {
+			t.Errorf("%s is %v at the start", name, got)
+		}
+	}
+}
+
+// figure is the value of a counter or gauge, the one with the label value where
+// it has a label.
+func figure(t *testing.T, reg prometheus.Gatherer, name, label string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name && (len(m.GetLabel()) == 0 || m.GetLabel()[0].GetValue() == label) {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	t.Fatalf("there is no %s{%s}", name, label)
+	return 0
+}

@@ -1,0 +1,97 @@
+package perf
+
+import (
+	"noncegate/wire"
+)
+
+// Method is a method of the protocol, or MethodUnknown.
+type Method string
+
+// MethodUnknown stands for what is no method of the protocol, and for what is no
+// request at all: a client may say anything, and a label may not.
+const MethodUnknown Method = "unknown"
+
+var requestMethods = []Method{
+	wire.MethodAllocate, wire.MethodMarkUsed, wire.MethodMarkRecyclable, wire.MethodStatus, wire.MethodList, wire.MethodSetFloor,
+	wire.MethodSubscribe, wire.MethodUnsubscribe, wire.MethodEthSubscribe, wire.MethodEthUnsubscribe,
+	wire.MethodInfo, wire.MethodStats, MethodUnknown,
+}
+
+// RefuseReason is the stable word of an error reply: data.reason.
+type RefuseReason string
+
+var refuseReasons = []RefuseReason{
+	"parse_error", "invalid_request", "method_not_found", "invalid_params", "internal", "server_busy", "not_owner", "fenced",
+	"unavailable", "conflict", "not_found", "hold_limit", "draining",
+}
+
+// UpgradeReason is why a client was not let in.
+type UpgradeReason string
+
+// The reasons for refusing an upgrade. All but UpgradeBroken are answered in HTTP.
+const (
+	UpgradeFull       UpgradeReason = "full"        // as many connections as there may be
+	UpgradeDraining   UpgradeReason = "draining"    // the node is going away
+	UpgradeOrigin     UpgradeReason = "origin"      // a browser's page of another host
+	UpgradeBadRequest UpgradeReason = "bad_request" // not a WebSocket handshake
+	UpgradeBroken     UpgradeReason = "broken"      // the client went or spoke before it was answered
+)
+
+var upgradeReasons = []UpgradeReason{UpgradeFull, UpgradeDraining, UpgradeOrigin, UpgradeBadRequest, UpgradeBroken}
+
+// CloseReason is how a connection ended: what came first, where several did.
+type CloseReason string
+
+// The ends of a connection.
+const (
+	CloseClient      CloseReason = "client"      // the client closed it, in order
+	CloseLost        CloseReason = "lost"        // it broke, or the client went without a word
+	CloseSlow        CloseReason = "slow"        // kicked, see noncegate_kicked_total
+	CloseIdle        CloseReason = "idle"        // nothing was heard from the client
+	CloseRestart     CloseReason = "restart"     // a draining node sent it away
+	CloseStopped     CloseReason = "stopped"     // it was left when the drain ran out of time
+	CloseUnsupported CloseReason = "unsupported" // a binary frame
+	CloseProtocol    CloseReason = "protocol"    // frames against RFC 6455
+	ClosePolicy      CloseReason = "policy"      // frame after frame without a request in it
+	CloseTooLarge    CloseReason = "too_large"   // a frame that is too long
+	CloseInternal    CloseReason = "internal"    // a mistake of this program
+)
+
+var closeReasons = []CloseReason{
+	CloseClient, CloseLost, CloseSlow, CloseIdle, CloseRestart, CloseStopped,
+	CloseUnsupported, CloseProtocol, ClosePolicy, CloseTooLarge, CloseInternal,
+}
+
+// BeatResult is what became of a heartbeat.
+type BeatResult string
+
+// The results of a heartbeat.
+const (
+	BeatAnswered BeatResult = "answered"
+	BeatFailed   BeatResult = "failed" // the store did not answer, or not in time
+)
+
+var beatResults = []BeatResult{BeatAnswered, BeatFailed}
+
+// Requests returns the counter of a method, to be looked up once and not with
+// each request. One that is not declared counts as such.
+func (s *Set) Requests(method Method) *Count { return s.requests.of(method) }
+
+// Refused counts a reply that is an error.
+func (s *Set) Refused(reason RefuseReason) { s.refused.add(reason, 1) }
+
+// UpgradeRefused counts a client that was not let in.
+func (s *Set) UpgradeRefused(reason UpgradeReason) { s.upgradeRefused.add(reason, 1) }
+
+// Closed counts a connection that has ended.
+func (s *Set) Closed(reason CloseReason) { s.closed.add(reason, 1) }
+
+// Heartbeat counts a heartbeat, and notes whether the store is there.
+func (s *Set) Heartbeat(result BeatResult) {
+	s.heartbeats.add(result, 1)
+	away := int64(0)
+	if result == BeatFailed {
+		away = 1
+	}
+	s.StoreAway.Set(away)
+}

@@ -1,0 +1,202 @@
+package ws
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"noncegate/backpressure"
+	"noncegate/nonce/memstore"
+	"noncegate/wire"
+	"noncegate/writer"
+)
+
+// figure is the value of a counter or gauge; series is without the prefix and
+// written as name{label value}.
+func (g *gateway) figure(series string) float64 {
+	g.Helper()
+	families, err := g.figures.Gather()
+	must(g.TB, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := strings.TrimPrefix(f.GetName(), "noncegate_")
+			for _, l := range m.GetLabel() {
+				name += "{" + l.GetValue() + "}"
+			}
+			if name == series {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	g.Fatalf("there is no series %s", series)
+	return 0
+}
+
+func (g *gateway) wantFigures(want map[string]float64) {
+	g.Helper()
+	for series, want := range want {
+		if got := g.figure(series); got != want {
+			g.Errorf("%s is %v, want %v", series, got, want)
+		}
+	}
+}
+
+func TestEachRequestIsCountedByItsMethodAndEachErrorReplyByItsReason(t *testing.T) {
+	g := startGateway(t)
+	c := g.dial()
+	c.request("1", "nonce_allocate", `["a"]`)
+	c.wantResult("1")
+	c.request("2", "nonce_allocate", `[""]`)
+	c.wantError("2", "invalid_params")
+	c.request("3", "nonce_markUsed", `["a",7,"0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060"]`)
+	c.wantError("3", "not_found")
+	c.request("4", "eth_chainId", `[]`)
+	c.wantError("4", "method_not_found")
+	c.send(`{`)
+	c.reply()
+	c.send(`[{"jsonrpc":"2.0","id":5,"method":"nonce_status","params":["a"]},{"jsonrpc":"2.0","id":6,"method":"nonce_status","params":[]},{"jsonrpc":"2.0","method":"nonce_status","params":[]}]`)
+	c.batch()
+	g.wantFigures(map[string]float64{
+		"requests_total{nonce_allocate}": 2, "requests_total{nonce_markUsed}": 1, "requests_total{nonce_status}": 3, "requests_total{unknown}": 2,
+		"requests_total{nonce_list}":      0,
+		"refused_total{invalid_params}":   2, // not the notification, which nobody was told about
+		"refused_total{not_found}":        1,
+		"refused_total{method_not_found}": 1, "refused_total{parse_error}": 1, "refused_total{server_busy}": 0,
+		"unknown_outcomes_total": 0,
+	})
+}
+
+func TestARepliedUnknownOutcomeIsCounted(t *testing.T) {
+	g := startGateway(t)
+	c := g.dial()
+	cut := func(memstore.Call) error { return errors.New("the connection broke") }
+	g.store.SetHooks(memstore.Hooks{Before: cut})
+	c.request("1", "nonce_allocate", `["a"]`)
+	c.wantError("1", "unavailable") // the acquire: nothing was tried
+	g.wantFigures(map[string]float64{"refused_total{unavailable}": 1, "unknown_outcomes_total": 0})
+	g.store.SetHooks(memstore.Hooks{})
+	c.request("2", "nonce_allocate", `["a"]`)
+	c.wantResult("2")
+	g.store.SetHooks(memstore.Hooks{Before: cut})
+	c.request("3", "nonce_allocate", `["a"]`)
+	c.wantError("3", "unavailable")
+	g.wantFigures(map[string]float64{"refused_total{unavailable}": 2, "unknown_outcomes_total": 1})
+}
+
+func TestARefusedUpgradeIsCountedByItsReason(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.ws.MaxConnections = 1 })
+	dial := func(h http.Header) {
+		if c, _, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", h); err == nil {
+			_ = c.Close()
+			t.Error("let in")
+		}
+	}
+	dial(http.Header{"Origin": {"https://evil.example"}})
+	response, err := http.Get("http://" + g.address + "/ws")
+	must(t, err)
+	must(t, response.Body.Close())
+	http.DefaultClient.CloseIdleConnections()
+	if response.StatusCode != http.StatusBadRequest || response.Header.Get("Sec-Websocket-Version") != "13" {
+		t.Errorf("no handshake: %v, %v", response.Status, response.Header)
+	}
+	g.dial()
+	dial(nil)
+	g.srv.draining.Store(true)
+	dial(nil)
+	g.wantFigures(map[string]float64{
+		"upgrade_refused_total{origin}": 1, "upgrade_refused_total{bad_request}": 1,
+		"upgrade_refused_total{full}": 1, "upgrade_refused_total{draining}": 1, "upgrade_refused_total{broken}": 0,
+		"connections_opened_total": 1, "connections": 1,
+	})
+}
+
+func TestAClientThatSpeaksBeforeItsUpgradeIsAnsweredIsCounted(t *testing.T) {
+	g := startGateway(t)
+	c, err := net.Dial("tcp", g.address)
+	must(t, err)
+	defer c.Close()
+	_, err = fmt.Fprintf(c, "GET /ws HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"+
+		"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\nand more", g.address)
+	must(t, err)
+	must(t, c.SetReadDeadline(time.Now().Add(patience)))
+	if n, err := c.Read(make([]byte, 1)); err == nil {
+		t.Errorf("%d bytes were answered", n)
+	}
+	await(t, g.srv.conns.whenEmpty(), "the place of the failed upgrade")
+	g.wantFigures(map[string]float64{"upgrade_refused_total{broken}": 1, "connections_opened_total": 0})
+}
+
+func TestAConnectionThatEndedIsCountedByWhatEndedItFirst(t *testing.T) {
+	farewell := func(code int) func(*gateway, *client) {
+		return func(_ *gateway, c *client) {
+			must(t, c.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, ""), time.Now().Add(patience)))
+			c.closed()
+		}
+	}
+	for reason, end := range map[string]func(g *gateway, c *client){
+		"client": farewell(wire.CloseServiceRestart), // a client may say any code
+		"lost":   func(_ *gateway, c *client) { must(t, c.conn.Close()) },
+		"unsupported": func(_ *gateway, c *client) {
+			must(t, c.conn.WriteMessage(websocket.BinaryMessage, nil))
+			c.closed()
+		},
+		"too_large": func(_ *gateway, c *client) {
+			c.send(strings.Repeat(" ", 65<<10))
+			c.closed()
+		},
+		"protocol": func(_ *gateway, c *client) {
+			_, err := c.conn.NetConn().Write([]byte{0x81, 0x00}) // not masked
+			must(t, err)
+			c.closed()
+		},
+		"restart": func(g *gateway, c *client) { must(t, g.srv.Drain(t.Context())); c.closed() },
+		"stopped": func(g *gateway, _ *client) { must(t, g.srv.Stop(t.Context())) },
+		"idle":    func(g *gateway, _ *client) { g.srv.dropSilent(g.srv.conns.all()[0]) },
+		"slow": func(g *gateway, _ *client) {
+			g.srv.conns.all()[0].out.Kill(&writer.KickError{Reason: backpressure.KickSlow})
+		},
+		"policy": func(g *gateway, c *client) {
+			g.srv.conns.all()[0].close(wire.ClosePolicy, "")
+			c.closed()
+		},
+		"internal": func(g *gateway, c *client) {
+			g.leaky = true
+			g.srv.service = panicking{g.service}
+			c.request("1", "nonce_status", `["a"]`)
+			c.closed()
+		},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			g := startGateway(t)
+			c := g.dial()
+			end(g, c)
+			_ = c.conn.Close() // a client that is still there is waited for
+			await(t, g.srv.conns.whenEmpty(), "the end of the connection")
+			g.wantFigures(map[string]float64{
+				"connections_closed_total{" + reason + "}": 1, "connections_opened_total": 1, "connections": 0,
+			})
+		})
+	}
+}
+
+func TestWhatWaitsForClientsIsSummedOverTheConnections(t *testing.T) {
+	g := startGateway(t)
+	waiting, release := g.holdCommits()
+	c, other := g.dial(), g.dial()
+	c.request("1", "nonce_allocate", `["a"]`)
+	await(t, waiting, "the commit")
+	other.request("2", "nonce_allocate", `["b"]`)
+	g.awaitInflight(2)
+	if got := g.srv.Outbound(); got.Messages != 2 || got.Promised == 0 || got.Bytes != 0 || got.Paused != 0 {
+		t.Errorf("two requests under way: %+v", got)
+	}
+	release()
+	c.wantResult("1")
+	other.wantResult("2")
+}
