@@ -1,0 +1,142 @@
+package boards
+
+// overview is what a person on call opens first. Its rows go from symptom to
+// cause.
+func overview() Board {
+	return Board{
+		File: "overview.json", UID: "noncegate-overview", Title: "Noncegate: overview",
+		Description: "What a person on call opens first: are we serving, how fast, which stage queues, who is refused and why. docs/operations.md says what to do. The links at the top lead to connections and to the store.",
+		Rows:        []Row{areWeServing(), howFast(), whichStageQueues(), whoIsRefused(), whatBecomesOfNonces(), howIsTheNode()},
+	}
+}
+
+// wrong is what should never happen, counted since the start of each node.
+func wrong() string {
+	return sum(of("store_went_back_total")) + " + " + sum(of("invariant_alarms_total")) + " + " +
+		sum(of("panics_total")) + " + " + sum(of("undeclared_labels_total"))
+}
+
+func areWeServing() Row {
+	return Row{"Are we serving?", []Panel{
+		stat("Nodes up: fewer than you run = down", "short", 0, 0, "count("+of("connections_max")+")",
+			"Nodes whose last scrape succeeded. One that cannot serve still counts here; it is in the next panel."),
+		stat("Nodes not serving: not 0 = runbook", "short", 0, 1,
+			sum("clamp_max("+of("halted")+" + "+of("store_away")+", 1)"),
+			"Nodes that stopped serving because the store went back or a later start of their node id exists, and nodes whose last heartbeat the store did not answer. docs/operations.md, \"When something breaks\"."),
+		stat("Requests: 0 = nobody gets in", "reqps", 0, 0, sum(each(of("requests_total"))),
+			"Requests read by all chosen nodes, refused ones included."),
+		stat("server_busy: 5 % and clients feel it", "percentunit", 0.01, 0.05,
+			share(sum(each(of("rejected_total"))), sum(each(of("requests_total")))),
+			"Requests refused because a bounded stage was full, of all requests. Nothing happened to them. Which stage: see \"Who is refused, and why?\"."),
+		stat("Connections: near 100 % = 503 next", "percentunit", 0.8, 0.95,
+			highest(of("connections")+" / "+of("connections_max")),
+			"Open connections of the fullest node, of --max-connections."),
+		stat("Alarms: not 0 = open the runbook", "short", 0, 1, wrong(),
+			"Since the start of the nodes: the store showed less than was seen, rows not as the rules left them, caught panics, undeclared labels. They go back to 0 with a restart only; do not restart a node because of them before you have read docs/operations.md, \"The database went back\"."),
+		graph("One method falls alone = look at its clients", "reqps",
+			"Requests by method, refused ones included. unknown: what is no method of the protocol, or no request at all.",
+			byLabel("requests_total", "method")...),
+		graph("Commits stop while requests go on = no store, or a halted node", "ops",
+			"Requests, and the transactions that answer them. Several requests share a commit; reads and refusals by the rules need none.",
+			Query{sum(each(of("requests_total"))), "requests"}, Query{sum(each(of("commit_seconds_count"))), "commits"},
+			Query{sum(each(of("refused_total"))), "error replies"}),
+		graph("Connections fall on one node = clients went elsewhere", "short",
+			"Open WebSocket connections of each node. The bound is --max-connections.", byInstance(of("connections"))...),
+	}}
+}
+
+func howFast() Row {
+	return Row{"How fast?", []Panel{
+		graph("p99 of every stage: the tallest line is where to look", "s",
+			"99th percentile of the time spent at each stage of a request, all chosen nodes together. Percentiles do not add up to a request's own. Estimated from buckets, which end at 10 s.",
+			Query{quantile(0.99, "worker_queue_seconds"), "worker queue"}, Query{quantile(0.99, "commit_seconds"), "commit"},
+			Query{quantile(0.99, "encode_queue_seconds"), "encode queue"}, Query{quantile(0.99, "encode_seconds"), "encode"},
+			Query{quantile(0.99, "write_queue_seconds"), "write queue"}, Query{quantile(0.99, "postdb_queue_seconds"), "post-DB queue"}),
+		graph("Worker wait: with commit = store; alone = busy worker", "s",
+			"A request's wait for its worker; in mode basic, for its signer's turn.", percentiles("worker_queue_seconds")...),
+		graph("Commit slow = the disk, or the way to the database", "s",
+			"One transaction of the store with its commit. Compare with the time of an fsync.", percentiles("commit_seconds")...),
+	}}
+}
+
+func whichStageQueues() Row {
+	var used, growth []Query
+	for _, stage := range []string{"inflight", "worker", "encode", "postdb"} {
+		taken := of(stage + "_places_used")
+		used = append(used, Query{highest(taken + " / " + of(stage+"_places")), stage})
+		growth = append(growth, Query{highest("deriv(" + taken + "[$__rate_interval])"), stage})
+	}
+	return Row{"Which stage queues?", []Panel{
+		graph("Places used: at 100 % this stage refuses next", "percentunit",
+			"Places taken, of those there are, on the fullest node. The bounds are --max-inflight-total, --worker-queue-capacity × workers, --encode-queue and --postdb-queue.", used...),
+		graph("Above 0 for minutes = this queue grows: less load, or more of it", "short",
+			"How many places a second a stage fills up by, on the node where it does most. It is about 0 at any steady load.", growth...),
+		graph("Batch of 1 under load = basic mode, or single signers", "short",
+			"Requests in one commit. It grows with the load: what arrives during a commit shares the next one.",
+			Query{share(sum(each(of("commit_batch_size_sum"))), sum(each(of("commit_batch_size_count")))), "mean"},
+			Query{quantile(0.95, "commit_batch_size"), "p95"}),
+	}}
+}
+
+func whoIsRefused() Row {
+	return Row{"Who is refused, and why?", []Panel{
+		graph("Error replies: unavailable = store; not_owner = wrong node", "reqps",
+			"Replies that are errors, by data.reason; docs/protocol.md has the list. invalid_params and method_not_found are a client's mistakes; conflict and not_found mean that client and gateway disagree about a nonce.",
+			byLabel("refused_total", "reason")...),
+		graph("server_busy: the stage that is full", "reqps",
+			"Requests told server_busy. connection: one client has too much under way. inflight: all together have. worker, encode, postdb: that stage is too slow for the load. A burst is what the bounds are for.",
+			byLabel("rejected_total", "stage")...),
+		graph("Unknown outcomes: clients must ask again with their request id", "ops",
+			"replies: requests told unavailable with outcome unknown. commits: transactions that ended without an answer of the store; most are settled by reading, and nobody is told.",
+			Query{sum(each(of("unknown_outcomes_total"))), "replies"}, Query{sum(each(of("unknown_commits_total"))), "commits"}),
+		graph("Not let in: full = more nodes or --max-connections", "ops",
+			"Clients refused at the WebSocket handshake. origin: pages of other hosts. bad_request: no WebSocket client. broken: gone before the answer.",
+			byLabel("upgrade_refused_total", "reason")...),
+		graph("Dropped events: subscribers do not keep up", "ops",
+			"Events not delivered, each for one subscriber; postdb_full: for all of them. The next event says how many were missed. Answers are never dropped.",
+			byLabel("dropped_total", "reason")...),
+		graph("Kicked: clients that did not read; idle: that went silent", "ops",
+			"Connections the gateway closed. See the dashboard of connections.", byLabel("kicked_total", "reason")...),
+	}}
+}
+
+func whatBecomesOfNonces() Row {
+	return Row{"Who owns the signers, and what becomes of nonces?", []Panel{
+		graph("held = clients at the wrong node; takeover = node away", "ops",
+			"Attempts to take a signer's lease. held is told not_owner. Takeovers with all nodes up: --lease-ttl is too short, or nodes were paused. error: the store did not say. More in the dashboard of the store.",
+			byLabel("lease_acquire_total", "result")...),
+		graph("Steady fence rejects = two nodes fight over signers", "ops",
+			"Operations refused because ownership was lost. Nothing happened to them. A few at a take-over are as it should be.",
+			byLabel("fence_rejects_total", "op")...),
+		graph("Expired holds = clients forget to mark, or need longer", "ops",
+			"Holds ended by their deadline. Each is handed out again, and may be a transaction that is still on its way.",
+			Query{sum(each(of("holds_expired_total"))), "expired"}),
+	}}
+}
+
+func howIsTheNode() Row {
+	return Row{"How is the node?", []Panel{
+		processor(), memory(), descriptors(),
+		graph("Uptime falls to 0 = the node was restarted", "s",
+			"Time since the start of each node. All counters begin at 0 there.",
+			Query{"time() - " + of("process_start_time_seconds"), "{{instance}}"}),
+	}}
+}
+
+func processor() Panel {
+	return graph("Processor at 100 % = add nodes or processors", "percentunit",
+		"Processor time of each node, of the processors the Go runtime uses.",
+		Query{each(of("process_cpu_seconds_total")) + " / " + of("go_sched_gomaxprocs_threads"), "{{instance}}"})
+}
+
+func memory() Panel {
+	return graph("Memory grows without connections = report it", "bytes",
+		"Resident memory of each node. Its bound when every client is slow is --max-connections × --write-max-bytes.",
+		byInstance(of("process_resident_memory_bytes"))...)
+}
+
+func descriptors() Panel {
+	return graph("File descriptors at 100 % = no new connection", "percentunit",
+		"Open file descriptors of each node, of the most it may have. One for each connection.",
+		Query{of("process_open_fds") + " / " + of("process_max_fds"), "{{instance}}"})
+}

@@ -1,0 +1,12 @@
+//go:build unix
+
+// Package rig puts a gateway under a small load and lets a Prometheus scrape it,
+// for the tests of the dashboards and for their pictures.
+//
+// It promises that nothing it started outlives the guarded.Room it was started
+// in, and that what has an end in order ends in order by Stop. It does not
+// promise figures worth a comparison: the load is there to make each figure move,
+// on a machine that does other things.
+//
+// A Load owns its goroutines until its Stop; the rest has none.
+package rig

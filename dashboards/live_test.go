@@ -1,0 +1,136 @@
+//go:build unix
+
+package dashboards
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"noncegate/dashboards/internal/boards"
+	"noncegate/dashboards/internal/rig"
+	"noncegate/internal/guarded"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	patience = 60 * time.Second       // a net; the test waits for scrapes
+	every    = 500 * time.Millisecond // between two scrapes
+	window   = 4 * time.Second        // of the rates: what $__rate_interval stands for
+	scrapes  = 10                     // more than a window has
+)
+
+// watched is a gateway under a small load that a Prometheus with our rules has
+// scraped often enough. All of it ends with the test.
+func watched(t *testing.T, ctx context.Context) *rig.Prometheus {
+	t.Helper()
+	room, err := guarded.Open("dashboards-", nil)
+	must(t, err)
+	t.Cleanup(func() { must(t, room.Close()) })
+	// The compiler is a process of its own. Only what the test opens itself makes
+	// a cached result out of date: the folders that name the metrics.
+	for _, source := range []string{"../cmd/gateway", "../perf", "../ws"} {
+		_, err := os.ReadDir(source)
+		must(t, err)
+	}
+	program, err := rig.Build(ctx, "..", room.Dir())
+	must(t, err)
+	gateway, err := rig.StartGateway(ctx, room, program)
+	must(t, err)
+	t.Cleanup(func() { must(t, gateway.Stop()) })
+	rules, err := filepath.Abs("rules.yml")
+	must(t, err)
+	prometheus, err := rig.StartPrometheus(ctx, room, rig.PrometheusConfig{Target: gateway.Admin, Rules: rules, Every: every})
+	must(t, err)
+	t.Cleanup(func() { must(t, prometheus.Stop()) })
+	load := rig.StartLoad(gateway.WS, rig.LoadConfig{Clients: 4, Signers: 10, Pause: 10 * time.Millisecond})
+	t.Cleanup(func() { must(t, load.Stop()) })
+	must(t, prometheus.AwaitScrapes(ctx, scrapes))
+	return prometheus
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEveryQueryHasAnAnswerOfARealGateway(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	prometheus := watched(t, ctx)
+	ask := func(where, expr string) {
+		t.Helper()
+		switch got, err := prometheus.Query(ctx, expr); {
+		case err != nil:
+			t.Errorf("%s: %v", where, err)
+		case !anyNumber(got):
+			t.Errorf("%s: no answer to\n%s", where, expr)
+		}
+	}
+	for _, b := range boards.All() {
+		for _, row := range b.Rows {
+			for _, p := range row.Panels {
+				for _, q := range p.Queries {
+					ask(b.File+", "+p.Title, q.Ask(window))
+				}
+			}
+		}
+	}
+	for _, r := range rules(t) {
+		ask(r.name(), unconditional(r.Expr))
+		if r.Record != "" {
+			ask("recorded "+r.Record, r.Record)
+		}
+	}
+	states, err := prometheus.Rules(ctx)
+	must(t, err)
+	if len(states) != len(rules(t)) {
+		t.Errorf("Prometheus knows %d rules, want %d", len(states), len(rules(t)))
+	}
+	for _, r := range states {
+		if r.Health != "ok" || r.State == "firing" {
+			t.Errorf("%s is %s %s at rest: %s", r.Name, r.Health, r.State, r.LastError)
+		}
+	}
+}
+
+func anyNumber(all []rig.Series) bool {
+	for _, s := range all {
+		if s.Number() {
+			return true
+		}
+	}
+	return false
+}
+
+// comparison is a limit of an alert, or the guard of a division by 0.
+var comparison = regexp.MustCompile(`\s(?:==|!=|>=|<=|>|<)\s+[0-9.e-]+`)
+
+// unconditional makes of the expression of an alert what it looks at: without
+// the limits, which nothing should pass at rest, and with what is there in the
+// place of what is absent. Matchers within braces have no spaces, and stay.
+func unconditional(expr string) string {
+	return strings.ReplaceAll(comparison.ReplaceAllString(expr, ""), "absent(", "(")
+}
+
+func TestOnlyLimitsAreTakenFromAnAlert(t *testing.T) {
+	for expr, want := range map[string]string{
+		`up{job="noncegate"} == 0 or absent(up{job="noncegate"})`: `up{job="noncegate"} or (up{job="noncegate"})`,
+		`sum by (job) (rate(x_total{reason!="idle"}[5m])) > 0`:    `sum by (job) (rate(x_total{reason!="idle"}[5m]))`,
+		"a\n/ (b > 0)": "a\n/ (b)",
+		`predict_linear(a[10m], 900) > 1 and b > 0.2`: `predict_linear(a[10m], 900) and b`,
+	} {
+		if got := unconditional(expr); got != want {
+			t.Errorf("%s became %s, want %s", expr, got, want)
+		}
+	}
+}
