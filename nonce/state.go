@@ -24,9 +24,6 @@ const (
 // freeNonce is a RELEASED row: what allocate needs of it.
 type freeNonce struct{ nonce, attempt int64 }
 
-// heldRow is a remembered HELD row. No pointers: there may be a million.
-type heldRow struct{ attempt, deadlineMicros int64 }
-
 // state is what a worker remembers of one signer. While owned, it is what the
 // store has at (term.Token, version), as far as it goes: memory chooses what to
 // try, the store's condition on token and version says whether it was right.
@@ -43,9 +40,9 @@ type state struct {
 	version  int64
 	next     int64
 	floor    int64
-	pruned   int64             // nonces below it have no row any more and are CONSUMED
-	heldRows map[int64]heldRow // some of the HELD rows
-	held     int64             // how many HELD rows there are
+	pruned   int64 // nonces below it have no row any more and are CONSUMED
+	heldRows holds // some of the HELD rows
+	held     int64 // how many HELD rows there are
 
 	released     []freeNonce // the lowest RELEASED rows at or above the floor, ascending
 	releasedMore bool        // there are more than those
@@ -67,8 +64,8 @@ func (st *state) row(n int64) (Row, bool) {
 	if row, ok := st.details[n]; ok {
 		return row, true
 	}
-	if h, ok := st.heldRows[n]; ok {
-		return Row{Nonce: n, Status: Held, Attempt: h.attempt, HeldUntil: time.UnixMicro(h.deadlineMicros)}, true
+	if row, ok := st.heldRows.row(n); ok {
+		return row, true
 	}
 	if f, ok := st.free(n); ok {
 		return Row{Nonce: n, Status: Released, Attempt: f.attempt}, true
@@ -140,10 +137,10 @@ func (st *state) dropLoaded() {
 // hold remembers a HELD row. When the bound is reached all are forgotten rather
 // than one searched for: each costs one read if it is marked after all.
 func (st *state) hold(n, attempt int64, until time.Time) {
-	if st.heldRows == nil || len(st.heldRows) >= maxHeldRows {
-		st.heldRows = make(map[int64]heldRow)
+	if len(st.heldRows) >= maxHeldRows {
+		st.heldRows = st.heldRows[:0]
 	}
-	st.heldRows[n] = heldRow{attempt, until.UnixMicro()}
+	st.heldRows.put(heldRow{n, attempt, until.UnixMicro()})
 	if st.dueAt.IsZero() || until.Before(st.dueAt) {
 		st.dueAt = until
 	}
@@ -165,7 +162,7 @@ func (st *state) committed(d *draft, now time.Time) {
 		if rc.Status == Held {
 			st.hold(rc.Nonce, rc.Attempt, now.Add(rc.Hold))
 		} else {
-			delete(st.heldRows, rc.Nonce)
+			st.heldRows.drop(rc.Nonce)
 		}
 	}
 }
@@ -179,12 +176,7 @@ func (st *state) swept(now time.Time, more bool) {
 		st.dueAt = now.Add(-time.Second)
 		return
 	}
-	first := int64(0)
-	for _, h := range st.heldRows {
-		if first == 0 || h.deadlineMicros < first {
-			first = h.deadlineMicros
-		}
-	}
+	first := st.heldRows.first()
 	if first != 0 {
 		st.dueAt = latest(time.UnixMicro(first), now.Add(5*time.Millisecond))
 	}

@@ -59,7 +59,7 @@ func TestAReleasedNonceBeyondWhatIsRememberedIsLeftToTheStore(t *testing.T) {
 func TestMemoryFollowsOnlyAfterTheCommit(t *testing.T) {
 	st := &state{
 		next: 10, held: 2, released: []freeNonce{{1, 1}, {2, 1}, {3, 1}},
-		heldRows: map[int64]heldRow{5: {1, 0}, 6: {1, 0}},
+		heldRows: holds{{5, 1, 0}, {6, 1, 0}},
 	}
 	before := fmt.Sprintf("%+v", *st)
 	d := newDraft(st, &Rules{DefaultHold: time.Minute})
