@@ -95,12 +95,12 @@ func (e *encoded) execute(ctx context.Context, conn *pgconn.PgConn, h lease.Hold
 		}
 		return nonce.CommitResult{}, r.Err
 	}
-	return commitResult(r.Rows, n)
+	return commitResult(r.Rows, e.runs, n)
 }
 
 // commitResult reads the one row: now, the ordinals of the changes that were
-// applied, and of those that compared equal.
-func commitResult(rows [][][]byte, n int) (nonce.CommitResult, error) {
+// applied, and of those that compared equal. Those of runs count in their order.
+func commitResult(rows [][][]byte, runs []int, n int) (nonce.CommitResult, error) {
 	if len(rows) != 1 || len(rows[0]) != 4 {
 		return nonce.CommitResult{}, errors.New("the commit statement returned no row")
 	}
@@ -109,6 +109,9 @@ func commitResult(rows [][][]byte, n int) (nonce.CommitResult, error) {
 		for _, ord := range ordinals(array) {
 			if ord < 0 || ord >= int64(n) {
 				return nonce.CommitResult{}, fmt.Errorf("the commit statement returned ordinal %d of %d", ord, n)
+			}
+			if runs != nil {
+				ord = int64(runs[ord])
 			}
 			res.Applied[ord] = true
 		}

@@ -6,7 +6,7 @@ import "maps"
 func CommitVariants() []string {
 	texts := []string{commitText(partCheck)}
 	for _, how := range []parts{0, partSkip, partLocked} {
-		texts = append(texts, commitText(partRun|how))
+		texts = append(texts, commitText(partRun|how), commitText(partRun|partOne|how))
 		for rest := range partRun {
 			if rest&(partWrite|partLocked|partSkip) == 0 {
 				texts = append(texts, commitText(partWrite|how|rest))

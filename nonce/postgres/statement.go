@@ -24,6 +24,7 @@ const (
 	partRequest                   // request ids are remembered
 	partCheck                     // signers are only compared
 	partRun                       // every change is a run, and nothing else is in the commit
+	partOne                       // every run is of one nonce
 )
 
 // commitText builds the one statement of a commit. It is one statement so that
@@ -39,19 +40,20 @@ const (
 // the n-th element of an array of texts costs n steps.
 //
 // Most commits are runs only (see notRun); they have a form of their own with a
-// quarter of the numbers.
+// quarter of the numbers, which are read from the array where they are used: a
+// row made of them first costs a microsecond a signer, and so does a series for
+// the nonces of a run where there is only one.
 //
 // Parameters: $1 owner, $2 incarnation, $3 ttl, $4 bytes, $5 signers as 13
-// numbers each (runs: 7), $6 rows as 9 numbers each, $7 requests as 6 numbers each,
+// numbers each (runs: 6), $6 rows as 9 numbers each, $7 requests as 6 numbers each,
 // $8 nonces and attempts of the requests, $9 checks as 4 numbers each.
 func commitText(p parts) string {
 	var b strings.Builder
-	b.WriteString("WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, $1::text AS owner, $2::bigint AS incarnation, $3::bigint AS ttl, length($4::bytea) AS blob)")
+	b.WriteString("WITH c AS MATERIALIZED (SELECT now, now + $3::bigint * interval '1 microsecond' AS expires, $1::text AS owner, $2::bigint AS incarnation, length($4::bytea) AS blob FROM clock_timestamp() now)")
 	if p&partRun != 0 {
-		b.WriteString(runText)
-		b.WriteString(choose(p&partSkip != 0, skipText, ""))
-		b.WriteString(signerText(p))
-		b.WriteString(runInsertText)
+		b.WriteString(choose(p&partSkip != 0, runSkipText, ""))
+		b.WriteString(runText(p))
+		b.WriteString(choose(p&partOne != 0, oneInsertText, runInsertText))
 	} else if p&partWrite != 0 {
 		b.WriteString(wantedText)
 		b.WriteString(choose(p&partSkip != 0, skipText, ""))
@@ -106,18 +108,37 @@ const wantedText = `
          ($5::bigint[])[o+11] AS req_lo, ($5::bigint[])[o+12] AS req_hi, ($5::bigint[])[o+13] AS below
   FROM generate_series(0, cardinality($5::bigint[]) - 1, 13) o WHERE o + 0 = o)`
 
-// runText is the array of the signers when every change is a run.
-const runText = `
-, w AS MATERIALIZED (
-  SELECT ($5::bigint[])[o+1] AS ord, ($5::bigint[])[o+2] AS id, ($5::bigint[])[o+3] AS token, ($5::bigint[])[o+4] AS version,
-         ($5::bigint[])[o+5] AS first, ($5::bigint[])[o+6] AS count, ($5::bigint[])[o+7] AS hold
-  FROM generate_series(0, cardinality($5::bigint[]) - 1, 7) o WHERE o + 0 = o)`
+// runSkipText is skipText for runs; a run is known by where it begins in $5.
+const runSkipText = `
+, l AS MATERIALIZED (
+  SELECT o FROM generate_series(0, cardinality($5::bigint[]) - 1, 6) o, LATERAL (
+    SELECT 1 FROM signer_nonce_state s WHERE o + 0 = o AND s.signer_id = ($5::bigint[])[o+1] FOR NO KEY UPDATE SKIP LOCKED) free)`
+
+// runText is signerText for runs.
+func runText(p parts) string {
+	return `
+, u AS (
+  UPDATE signer_nonce_state s
+  SET version = s.version + 1, updated_at = c.now, next_nonce = ($5::bigint[])[o+4] + ($5::bigint[])[o+5], held = s.held + ($5::bigint[])[o+5]` +
+		choose(p&partLocked == 0, `, expires_at = c.expires`, "") + `
+  FROM c, ` + choose(p&partSkip != 0, "l", "generate_series(0, cardinality($5::bigint[]) - 1, 6) o") + `
+  WHERE o + 0 = o AND s.signer_id = ($5::bigint[])[o+1] AND s.version = ($5::bigint[])[o+3]` +
+		choose(p&partLocked == 0, ` AND s.fencing_token = ($5::bigint[])[o+2] AND s.owner_node = c.owner AND s.owner_incarnation = c.incarnation`, "") + `
+  RETURNING s.signer_id, (o / 6)::bigint AS ord, ($5::bigint[])[o+2] AS token, c.now, ($5::bigint[])[o+4] AS first, ($5::bigint[])[o+5] AS count,
+            c.now + ($5::bigint[])[o+6] * interval '1 microsecond' AS held_until)`
+}
 
 const runInsertText = `
 , i AS (
   INSERT INTO signer_nonce_allocation (signer_id, nonce, status, attempt, fencing_token, held_until, created_at, updated_at)
   SELECT u.signer_id, n, 1, 1, u.token, u.held_until, u.now, u.now
   FROM u, generate_series(u.first, u.first + u.count - 1) n)`
+
+const oneInsertText = `
+, i AS (
+  INSERT INTO signer_nonce_allocation (signer_id, nonce, status, attempt, fencing_token, held_until, created_at, updated_at)
+  SELECT u.signer_id, u.first, 1, 1, u.token, u.held_until, u.now, u.now
+  FROM u)`
 
 // skipText leaves out the signers whose row somebody else has locked. It locks
 // the others one by one in the order of the array.
@@ -139,19 +160,15 @@ const newText = ` AND NOT EXISTS (
 // signerText is the fence: the update of the signers on the condition of owner,
 // token and version. It locks rows in the order of the array.
 func signerText(p parts) string {
-	run := p&partRun != 0
 	return `
 , u AS (
   UPDATE signer_nonce_state s
-  SET version = s.version + 1, updated_at = c.now` +
-		choose(run, `, next_nonce = w.first + w.count, held = s.held + w.count`, `, next_nonce = w.next, floor = w.floor, held = w.held`) +
-		choose(p&partLocked == 0, `, expires_at = c.now + c.ttl * interval '1 microsecond'`, "") + `
+  SET version = s.version + 1, updated_at = c.now, next_nonce = w.next, floor = w.floor, held = w.held` +
+		choose(p&partLocked == 0, `, expires_at = c.expires`, "") + `
   FROM c, ` + choose(p&partSkip != 0, "l", "w") + ` w
   WHERE s.signer_id = w.id AND s.version = w.version` + choose(p&partLocked == 0, ownerText, "") +
 		choose(p&partRequest != 0, newText, "") + `
-  RETURNING s.signer_id, w.ord, w.token, c.now` +
-		choose(run, `, w.first, w.count, c.now + w.hold * interval '1 microsecond' AS held_until`,
-			`, s.floor, w.row_lo, w.row_mid, w.row_hi, w.req_lo, w.req_hi, w.below`) + `)`
+  RETURNING s.signer_id, w.ord, w.token, c.now, s.floor, w.row_lo, w.row_mid, w.row_hi, w.req_lo, w.req_hi, w.below)`
 }
 
 const insertText = `
@@ -207,6 +224,7 @@ const checkText = `
 // encoded are the parameters of a commit statement.
 type encoded struct {
 	parts    parts
+	runs     []int // the changes in the order of their runs; nil: not runs only
 	blob     []byte
 	signers  []int64
 	rows     []int64
@@ -231,9 +249,9 @@ func encode(changes []nonce.Change) *encoded {
 	}
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(changes[a].ID, changes[b].ID) })
 	if !slices.ContainsFunc(changes, notRun) {
-		e.parts = partRun
+		e.parts, e.runs = partRun|partOne, order
 		for _, i := range order {
-			e.addRun(int64(i), &changes[i])
+			e.addRun(&changes[i])
 		}
 		return e
 	}
@@ -259,8 +277,11 @@ func notRun(c nonce.Change) bool {
 	return false
 }
 
-func (e *encoded) addRun(ord int64, c *nonce.Change) {
-	e.signers = append(e.signers, ord, c.ID, c.Token, c.Version, c.Rows[0].Nonce, int64(len(c.Rows)), int64(c.Rows[0].Hold/time.Microsecond))
+func (e *encoded) addRun(c *nonce.Change) {
+	if len(c.Rows) > 1 {
+		e.parts &^= partOne
+	}
+	e.signers = append(e.signers, c.ID, c.Token, c.Version, c.Rows[0].Nonce, int64(len(c.Rows)), int64(c.Rows[0].Hold/time.Microsecond))
 }
 
 func (e *encoded) add(ord int64, c *nonce.Change) {
