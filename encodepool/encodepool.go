@@ -9,7 +9,7 @@
 //
 // It promises what taskpool promises, and the framing of RFC 6455 for a server:
 // unmasked, unfragmented. What it does not: it keeps no order (the queue of the
-// connection does) and no task of it may touch a socket, because a slow client
+// connection does) and no task of it may wait for a socket, because a slow client
 // would then hold up everybody's encoding.
 //
 // The pool owns its workers; Stop ends them.

@@ -24,8 +24,14 @@ func (t *encodeTask) Run() {
 		now = q.encodeList(b, l, now)
 	}
 	q.pool.Unreserve(q.share, len(l.items))
-	q.do(q.deposit(l, b, now))
+	todo := q.deposit(l, b, now)
 	putList(l)
+	write := todo.write && q.eager != nil
+	todo.write = todo.write && !write
+	q.do(todo)
+	if write {
+		q.tryWrite()
+	}
 }
 
 // scheduleLocked reports whether an encode task must be submitted. The flag is

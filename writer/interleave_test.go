@@ -30,12 +30,14 @@ func FuzzScript(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{0, 1, 2, 2, 2, 3}, 50))
 	f.Add(bytes.Repeat([]byte{2, 5}, 100))
 	f.Fuzz(func(t *testing.T, script []byte) {
-		s := newScript(t)
-		for _, b := range script {
-			s.step(b)
-			s.checkBounds()
+		for _, socket := range []Socket{newMemorySocket(), &eagerMemory{memorySocket: newMemorySocket(), takes: script}} {
+			s := newScript(t, socket)
+			for _, b := range script {
+				s.step(b)
+				s.checkBounds()
+			}
+			s.finish()
 		}
-		s.finish()
 	})
 }
 
@@ -49,11 +51,17 @@ type script struct {
 	all      []*message
 }
 
-func newScript(t *testing.T) *script {
-	s := &script{t: t, sock: newMemorySocket(), pool: newManualPool(30)}
+func newScript(t *testing.T, socket Socket) *script {
+	s := &script{t: t, pool: newManualPool(30)}
+	switch socket := socket.(type) {
+	case *memorySocket:
+		s.sock = socket
+	case *eagerMemory:
+		s.sock = socket.memorySocket
+	}
 	cfg := testConfig()
 	cfg.MaxMessages, cfg.Share = 40, 25
-	s.q = New(s.sock, s.pool, cfg)
+	s.q = New(socket, s.pool, cfg)
 	return s
 }
 

@@ -13,6 +13,7 @@ import (
 // concurrent use, and none blocks but WaitReadable.
 type Queue struct {
 	sock  Socket
+	eager EagerSocket // sock, if it is one
 	pool  Pool
 	cfg   *Config
 	share *backpressure.Share // of the places of the encode pool
@@ -60,7 +61,8 @@ type Queue struct {
 // New returns the queue of a connection. cfg is shared and was validated. From
 // now on nobody but the queue may write to sock or close it.
 func New(sock Socket, pool Pool, cfg *Config) *Queue {
-	return &Queue{sock: sock, pool: pool, cfg: cfg, share: backpressure.NewShare(cfg.Share), done: make(chan struct{})}
+	eager, _ := sock.(EagerSocket)
+	return &Queue{sock: sock, eager: eager, pool: pool, cfg: cfg, share: backpressure.NewShare(cfg.Share), done: make(chan struct{})}
 }
 
 // Reserve promises room for one reply of at most bytes (its payload; the frame's

@@ -39,21 +39,57 @@ func (q *Queue) closeDueLocked() bool {
 
 // writeLoop is the write goroutine. It writes until nothing is ready, and closes
 // the socket when the queue is closed.
-func (q *Queue) writeLoop() {
-	var b *batch
-	var err error
+func (q *Queue) writeLoop() { q.writeOn(nil, nil) }
+
+// writeOn goes on behind a batch that was written with the outcome err.
+func (q *Queue) writeOn(written *batch, err error) {
 	for {
-		if b = q.next(b, err); b == nil {
+		b, cause := q.next(written, err, true)
+		if b == nil {
+			if cause != nil {
+				q.hangUp(cause, err != nil)
+			}
 			return
 		}
 		_, err = q.sock.Write(b.buf)
+		written = b
 	}
+}
+
+// tryWrite writes what the socket takes at once, in the caller's goroutine, which
+// never waits for it: a client that keeps up costs no goroutine and no timer. For
+// the rest the write goroutine is started. The caller was told by
+// startWriteLocked that nobody else writes.
+func (q *Queue) tryWrite() {
+	b, cause := q.next(nil, nil, false)
+	for b != nil {
+		if n := q.eager.TryWrite(b.buf); n < len(b.buf) {
+			go q.writeRest(b, n)
+			return
+		}
+		b, cause = q.next(b, nil, false)
+	}
+	if cause != nil {
+		go q.hangUp(cause, false)
+	}
+}
+
+// writeRest is the write goroutine of a batch whose first n bytes are written.
+func (q *Queue) writeRest(b *batch, n int) {
+	q.mu.Lock()
+	if !q.closed { // else the deadline is past, and stays so
+		q.deadlineLocked(clock())
+	}
+	q.mu.Unlock()
+	_, err := q.sock.Write(b.buf[n:])
+	q.writeOn(b, err)
 }
 
 // next accounts for the batch that was written, nil at first, with the outcome of
 // its write, and takes the next one. Whether the client is too slow is asked
-// again here, just before the write. No batch: the goroutine must end.
-func (q *Queue) next(written *batch, err error) *batch {
+// again here, just before the write. No batch: whoever writes must end, and with
+// a cause hang up first.
+func (q *Queue) next(written *batch, err error, waits bool) (*batch, error) {
 	now := clock()
 	q.mu.Lock()
 	if written != nil {
@@ -72,30 +108,37 @@ func (q *Queue) next(written *batch, err error) *batch {
 	default:
 		t = q.judgeLocked(now)
 	}
-	b := q.takeLocked(now)
-	closed, cause := q.closed, q.cause
-	if b == nil && !closed {
+	b := q.takeLocked()
+	if b != nil && waits {
+		q.deadlineLocked(now)
+	}
+	var cause error
+	if q.closed {
+		cause = q.cause
+	} else if b == nil {
 		q.writing = false
 	}
 	q.mu.Unlock()
 
 	q.do(t)
-	switch {
-	case b != nil:
+	if b != nil {
 		for _, at := range b.encoded {
 			call(q.cfg.WriteQueue, now-at)
 		}
-	case closed:
-		q.hangUp(cause, err != nil)
 	}
-	return b
+	return b, cause
 }
 
-// takeLocked takes all that can be written and sets the deadline of the write.
-// The deadline is set under the lock so that endLocked, which moves it to the
-// past, cannot be overtaken. Control frames go behind the ready ones and share
-// their write.
-func (q *Queue) takeLocked(now time.Duration) *batch {
+// deadlineLocked sets the deadline of a write that may wait. It is set under the
+// lock so that endLocked, which moves it to the past, cannot be overtaken.
+func (q *Queue) deadlineLocked(now time.Duration) {
+	// This fails only on a broken socket, and then the write says so.
+	_ = q.sock.SetWriteDeadline(deadline(now, q.cfg.WriteTimeout))
+}
+
+// takeLocked takes all that can be written. Control frames go behind the ready
+// ones and share their write.
+func (q *Queue) takeLocked() *batch {
 	if !q.writableLocked() {
 		return nil
 	}
@@ -110,8 +153,6 @@ func (q *Queue) takeLocked(now time.Duration) *batch {
 		b.buf = append(b.buf, q.closeFrame...)
 		q.closeFrame, q.closeSent = nil, true
 	}
-	// This fails only on a broken socket, and then the write says so.
-	_ = q.sock.SetWriteDeadline(deadline(now, q.cfg.WriteTimeout))
 	return b
 }
 

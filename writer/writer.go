@@ -12,13 +12,15 @@
 // A message goes through these stages:
 //
 //	Reserve → Push → Wake     the order is fixed at Push (or Notify)
-//	encode task               turns all that is queued into frames; never touches the socket
+//	encode task               turns all that is queued into frames, and writes what an eager
+//	                          socket takes at once; never waits for the socket
 //	write goroutine           writes all ready frames with one call, a deadline before each
 //
 // An idle queue has no goroutine, no timer and no buffer; both come on demand and
 // go when there is nothing left. The queue owns them: Kill or CloseAfterFlush
-// ends them, and Done tells when they are gone. The socket is written and closed
-// by the write goroutine only, so nobody else can be held up by it.
+// ends them, and Done tells when they are gone. The socket is closed, and written
+// when that may wait, by the write goroutine only, so nobody else can be held up
+// by it.
 package writer
 
 import (
@@ -46,6 +48,14 @@ type Socket interface {
 	Write(p []byte) (int, error)
 	SetWriteDeadline(t time.Time) error // must not block, and must end a running Write when t is past
 	Close() error
+}
+
+// EagerSocket is a Socket that can write what it takes at once.
+type EagerSocket interface {
+	Socket
+	// TryWrite writes as much of p as it can without waiting and returns how
+	// much that was. Whatever kept it from more, the Write of the rest says.
+	TryWrite(p []byte) int
 }
 
 // Pool runs encode tasks. Submit must not block as long as there are no more

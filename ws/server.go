@@ -60,13 +60,18 @@ var (
 	errStopped  = errors.New("the gateway stops")
 )
 
+// readBufferBytes is gorilla's read buffer, which a connection keeps while it is
+// idle: enough for a frame's header and most requests. What is read of a socket at
+// once goes to a buffer that is lent for as long as it takes (see eager).
+const readBufferBytes = 128
+
 // New makes a server and starts its pinger. The encode pool and the hub's pool
 // must live until Stop has returned; so must the service, to answer what is in
 // flight. An error names the setting that is wrong.
 func New(service Service, events *hub.Hub, pool *encodepool.Pool, figures *perf.Set, log *slog.Logger, cfg Config) (*Server, error) {
 	s := &Server{
 		service: service, hub: events, pool: pool, figures: figures, log: log.With("component", "ws"), cfg: cfg,
-		upgrader: websocket.Upgrader{ReadBufferSize: 1024, WriteBufferPool: new(sync.Pool)},
+		upgrader: websocket.Upgrader{ReadBufferSize: readBufferBytes, WriteBufferPool: new(sync.Pool)},
 		conns:    newRegistry(cfg.MaxConnections),
 		rejected: func(stage string, n int) { figures.Rejected(perf.RejectStage(stage), n) },
 	}
@@ -138,7 +143,7 @@ func (s *Server) newConn(ws *websocket.Conn, t *transport) *conn {
 		share:   backpressure.NewShare(s.cfg.MaxInflight),
 		heardAt: now, pingAt: now.Add(s.cfg.PingInterval),
 	}
-	c.out = writer.New(socket{t}, s.pool, &s.cfg.Writer)
+	c.out = writer.New(t.out(), s.pool, &s.cfg.Writer)
 	t.closeFrame = c.close
 	ws.SetReadLimit(s.cfg.MaxMessageBytes)
 	ws.SetPingHandler(c.onPing)

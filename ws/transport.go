@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"noncegate/writer"
 )
 
 // lingerTime is how long a connection we closed is still read, and what comes
@@ -21,6 +23,7 @@ const lingerTime = time.Second
 // and of the read limit, becomes a close of the writer's queue instead.
 type transport struct {
 	net.Conn
+	eager *eager // nil: Conn is no plain socket
 
 	// closeFrame takes over what gorilla writes; nil until the upgrade is done,
 	// then called in the read goroutine only.
@@ -34,13 +37,23 @@ var errNotAClose = errors.New("ws: only close frames are written here")
 
 // Read notes that the peer lives.
 func (t *transport) Read(p []byte) (int, error) {
+	if t.eager != nil && t.eager.buffered() {
+		return t.eager.Read(t.Conn, p)
+	}
 	t.reading.Store(true)
-	n, err := t.Conn.Read(p)
+	n, err := t.receive(p)
 	t.reading.Store(false)
 	if n > 0 && !t.heard.Load() {
 		t.heard.Store(true)
 	}
 	return n, err
+}
+
+func (t *transport) receive(p []byte) (int, error) {
+	if t.eager != nil {
+		return t.eager.Read(t.Conn, p)
+	}
+	return t.Conn.Read(p)
 }
 
 // Write writes the answer to the upgrade, and afterwards queues close frames.
@@ -80,6 +93,22 @@ type socket struct{ *transport }
 // Write writes frames to the wire.
 func (s socket) Write(p []byte) (int, error) { return s.Conn.Write(p) }
 
+// eagerSocket is that of a transport with a plain socket.
+type eagerSocket struct{ socket }
+
+var _ writer.EagerSocket = eagerSocket{}
+
+// TryWrite implements writer.EagerSocket.
+func (s eagerSocket) TryWrite(p []byte) int { return s.eager.TryWrite(p) }
+
+// out is the writer's side of t.
+func (t *transport) out() writer.Socket {
+	if t.eager != nil {
+		return eagerSocket{socket{t}}
+	}
+	return socket{t}
+}
+
 // SetWriteDeadline bounds the writes that follow.
 func (s socket) SetWriteDeadline(at time.Time) error { return s.Conn.SetWriteDeadline(at) }
 
@@ -105,6 +134,6 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	h.transport = &transport{Conn: conn}
+	h.transport = &transport{Conn: conn, eager: newEager(conn)}
 	return h.transport, rw, nil
 }

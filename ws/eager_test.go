@@ -1,0 +1,87 @@
+//go:build unix
+
+package ws
+
+import (
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// pair is both ends of a TCP connection; the first is wrapped.
+func pair(t *testing.T) (*transport, net.Conn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer ln.Close()
+	peer, err := net.Dial("tcp", ln.Addr().String())
+	must(t, err)
+	conn, err := ln.Accept()
+	must(t, err)
+	t.Cleanup(func() { conn.Close(); peer.Close() })
+	return &transport{Conn: conn, eager: newEager(conn)}, peer
+}
+
+func TestWhatIsReadAtOnceIsHandedOutInSmallPiecesAndNothingIsKept(t *testing.T) {
+	tr, peer := pair(t)
+	sent := strings.Repeat("0123456789abcdef", readBytes/16+100)
+	go func() {
+		_, _ = io.WriteString(peer, sent)
+		peer.Close()
+	}()
+	var got []byte
+	p := make([]byte, 100)
+	for {
+		n, err := tr.Read(p)
+		got = append(got, p[:n]...)
+		if err == io.EOF {
+			break
+		}
+		must(t, err)
+	}
+	if string(got) != sent {
+		t.Errorf("got %d bytes, want the %d that were sent", len(got), len(sent))
+	}
+	if tr.eager.buffered() {
+		t.Error("a buffer is kept although everything was read")
+	}
+}
+
+func TestAReadThatWaitsHoldsNoBufferAndEndsAtItsDeadline(t *testing.T) {
+	tr, _ := pair(t)
+	must(t, tr.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
+	_, err := tr.Read(make([]byte, 100))
+	if ne, ok := err.(net.Error); !ok || !ne.Timeout() {
+		t.Errorf("got %v, want a timeout", err)
+	}
+	if tr.eager.buf != nil {
+		t.Error("a buffer is held")
+	}
+}
+
+func TestAWriteThatWouldWaitTakesWhatThereIsRoomFor(t *testing.T) {
+	tr, peer := pair(t)
+	big := make([]byte, 1<<20)
+	var taken int
+	for {
+		n := tr.eager.TryWrite(big) // returns although the peer does not read
+		taken += n
+		if n < len(big) {
+			break
+		}
+	}
+	got := make(chan int64)
+	go func() {
+		n, _ := io.Copy(io.Discard, peer)
+		got <- n
+	}()
+	must(t, tr.Conn.Close())
+	if n := <-got; n != int64(taken) {
+		t.Errorf("the peer got %d bytes, want the %d that were taken", n, taken)
+	}
+	if n := tr.eager.TryWrite(big); n != 0 {
+		t.Errorf("a closed socket took %d bytes", n)
+	}
+}
