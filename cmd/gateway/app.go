@@ -57,7 +57,7 @@ type cleanup struct {
 func start(ctx context.Context, cfg *Config, log *slog.Logger) (*app, error) {
 	a := &app{cfg: cfg, log: log, fatal: make(chan error, 1), registry: prometheus.NewRegistry()}
 	for _, step := range []func(context.Context) error{
-		a.openCodec, a.listen, a.openStore, a.openFigures, a.openPools, a.join, a.openService, a.openAdmin, a.openServer, a.openGauges, a.accept,
+		a.openMemory, a.openCodec, a.listen, a.openStore, a.openFigures, a.openPools, a.join, a.openService, a.openAdmin, a.openServer, a.openGauges, a.accept,
 	} {
 		if err := step(ctx); err != nil {
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
