@@ -13,7 +13,7 @@ MODULES := . $(patsubst %/go.mod,%,$(wildcard interop/go.mod))
 each = for dir in $(MODULES); do (cd $$dir && $(1)) || exit 1; done
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test fmt fmt-check vet lint fuzz bench tidy-check clean
+.PHONY: help run build test fmt fmt-check vet lint fuzz bench scale tidy-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,7 +24,7 @@ run: build ## build and start the gateway on its embedded store
 build: ## build bin/gateway
 	$(GO) build -o bin/gateway ./cmd/gateway
 
-test: ## all tests with the race detector (installs PostgreSQL where it may)
+test: ## all tests with the race detector (installs what they need where it may)
 	@scripts/setup-test.sh
 	$(GO) test -race $(TESTFLAGS) ./...
 	@# The gateway is built by a process of the tests' own, which Go's test cache does not see.
@@ -50,8 +50,17 @@ fuzz: ## run each fuzz target for FUZZTIME (10s)
 		$(GO) test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null || exit 1; \
 	done
 
-bench: ## measure the gateway beside its reference servers (BENCHFLAGS)
-	$(GO) run ./scripts/loadtest bench $(BENCHFLAGS)
+bench: bin/loadtest ## measure the gateway beside its reference servers (BENCHFLAGS)
+	@scripts/setup-test.sh
+	./bin/loadtest bench $(BENCHFLAGS)
+
+scale: bin/loadtest ## measure how the cost grows with connections and stored rows (BENCHFLAGS)
+	@scripts/setup-test.sh
+	./bin/loadtest scale $(BENCHFLAGS)
+
+.PHONY: bin/loadtest
+bin/loadtest:
+	$(GO) build -o $@ ./scripts/loadtest
 
 tidy-check: ## fail when go.mod or go.sum is not tidy
 	@$(call each,$(GO) mod tidy -e -diff)

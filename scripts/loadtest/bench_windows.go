@@ -1,13 +1,17 @@
 package main
 
-import (
-	"context"
-	"errors"
-	"io"
-)
+import "errors"
 
-// benchCommand starts a PostgreSQL under a Unix account, which this system has
-// not.
-func benchCommand(context.Context, []string, io.Writer) error {
-	return errors.New("bench needs a Unix system; run works here against servers started by hand")
-}
+var errUnixOnly = errors.New("this needs a Unix system, for the servers it starts; run works here against servers started by hand")
+
+// benchCmd starts a PostgreSQL under a Unix account, which this system has not.
+type benchCmd struct{}
+
+// Run implements the command.
+func (*benchCmd) Run() error { return errUnixOnly }
+
+// scaleCmd is as benchCmd.
+type scaleCmd struct{}
+
+// Run implements the command.
+func (*scaleCmd) Run() error { return errUnixOnly }

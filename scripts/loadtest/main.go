@@ -1,79 +1,126 @@
-// Command loadtest makes load for a gateway and measures it.
+// Command loadtest makes load for gateways and measures them.
 //
-//	loadtest run    loads one server and reports what it acknowledged
-//	loadtest bench  starts a database, the gateway and its reference servers, and
-//	                measures them side by side
+//	loadtest run      loads gateways and reports what they acknowledged
+//	loadtest verify   reads signers and checks that every nonce is accounted for
+//	loadtest slow     shows what clients that do not read do to the others
+//	loadtest churn    lets clients come and go
+//	loadtest restart  restarts gateways one after the other under load
+//	loadtest compare  measures two builds or two settings in alternation
+//	loadtest bench    measures the gateway beside its reference servers
+//	loadtest scale    measures how cost grows
 //
-// The generator shares the processors with what it measures, so it is built to
-// cost little: a burst of requests is one prepared buffer and one system call,
-// replies are counted without being decoded, and no request allocates.
+// loadtest --help lists all of them, loadtest COMMAND --help every flag with its
+// default. It exits with 0 when every criterion was met, 1 when one was not or
+// something went wrong, 2 on a wrong command line, and 130 when it was
+// interrupted, after it has reported what it had until then. SIGINT and SIGTERM
+// end a command in an orderly way, a second signal at once.
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/alecthomas/kong"
+	"github.com/mattn/go-isatty"
 )
 
-const usage = "usage: loadtest run|bench [flags]; -h after either lists them"
+// Exit codes.
+const (
+	exitOK          = 0
+	exitFailure     = 1 // a criterion was not met, or something went wrong while running
+	exitUsage       = 2 // a wrong command, argument or flag
+	exitInterrupted = 130
+)
+
+// The ways in which a command ends besides an error that is told to people.
+var (
+	errFailed      = errors.New("a criterion was not met")        // the report has said so
+	errInterrupted = errors.New("interrupted before it was over") // what there was is reported
+)
+
+// usageError is a wrong command line, told by the flag and the rule it breaks.
+type usageError struct{ err error }
+
+// Error implements error.
+func (e *usageError) Error() string { return e.err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *usageError) Unwrap() error { return e.err }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := command(ctx, os.Args[1:], os.Stdout)
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "loadtest:", err)
-		os.Exit(1)
-	}
+	context.AfterFunc(ctx, stop) // from then on a signal ends the process
+	p := &program{stdout: os.Stdout, stderr: os.Stderr, terminal: isatty.IsTerminal(os.Stderr.Fd())}
+	os.Exit(p.run(ctx, os.Args[1:]))
 }
 
-func command(ctx context.Context, args []string, out io.Writer) error {
-	if len(args) == 0 {
-		return errors.New(usage)
-	}
-	switch args[0] {
-	case "run":
-		return runCommand(ctx, args[1:], out)
-	case "bench":
-		return benchCommand(ctx, args[1:], out)
-	}
-	return fmt.Errorf("unknown command %q; %s", args[0], usage)
+// program is what the commands share.
+type program struct {
+	stdout, stderr io.Writer
+	terminal       bool // somebody looks at stderr
 }
 
-// runCommand loads one server. A run in which nothing was acknowledged is an
-// error.
-func runCommand(ctx context.Context, args []string, out io.Writer) error {
-	l := defaultLoad
-	flags := flag.NewFlagSet("loadtest run", flag.ContinueOnError)
-	flags.StringVar(&l.url, "url", "ws://127.0.0.1:8080/ws", "`address` of the server")
-	asJSON := flags.Bool("json", false, "report as JSON")
-	l.register(flags)
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	r, err := l.run(ctx)
+// commands is the command line.
+type commands struct {
+	Run     runCmd     `cmd:"" help:"Load gateways, and report what they acknowledged, how fast, and what they refused."`
+	Verify  verifyCmd  `cmd:"" help:"Read signers, and check that every nonce is accounted for."`
+	Slow    slowCmd    `cmd:"" help:"Measure healthy clients without and with clients that misbehave."`
+	Churn   churnCmd   `cmd:"" help:"Let clients come and go, and look at what they leave behind."`
+	Restart restartCmd `cmd:"" help:"Restart gateways one after the other under load."`
+	Compare compareCmd `cmd:"" help:"Measure two builds or two settings of the gateway in alternation."`
+	Bench   benchCmd   `cmd:"" help:"Measure the gateway beside its reference servers."`
+	Scale   scaleCmd   `cmd:"" help:"Measure how throughput, latency and memory grow with connections and with what is stored."`
+}
+
+// run parses args, runs the command they name and returns the exit code.
+func (p *program) run(ctx context.Context, args []string) int {
+	var helped bool
+	parser, err := kong.New(new(commands),
+		kong.Name("loadtest"),
+		kong.Description("Makes load for gateways and measures them."),
+		kong.Writers(p.stdout, p.stderr),
+		kong.Exit(func(int) { helped = true }), // only --help exits
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+		kong.Groups(groups),
+		kong.Vars{"command_rule": commandRule},
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.Bind(p),
+	)
 	if err != nil {
-		return err
+		return p.fail(err, exitFailure)
 	}
-	if *asJSON {
-		err = writeJSON(out, r)
-	} else {
-		_, err = io.WriteString(out, r.String())
+	kctx, err := parser.Parse(args)
+	switch {
+	case helped:
+		return exitOK
+	case err != nil:
+		return p.fail(err, exitUsage)
 	}
-	if err == nil && r.Acknowledged == 0 {
-		err = errors.New("nothing was acknowledged")
-	}
-	return err
+	return p.exit(kctx.Run())
 }
 
-func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
+// exit says how a command ended, and returns the exit code for it.
+func (p *program) exit(err error) int {
+	_, usage := errors.AsType[*usageError](err)
+	switch {
+	case err == nil:
+		return exitOK
+	case usage:
+		return p.fail(err, exitUsage)
+	case errors.Is(err, errInterrupted):
+		return p.fail(err, exitInterrupted)
+	case errors.Is(err, errFailed):
+		return exitFailure
+	}
+	return p.fail(err, exitFailure)
+}
+
+func (p *program) fail(err error, code int) int {
+	fmt.Fprintln(p.stderr, "loadtest:", err)
+	return code
 }

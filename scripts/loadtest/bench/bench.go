@@ -1,0 +1,170 @@
+//go:build unix
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// Config says what to measure and how long.
+type Config struct {
+	// Only names the rows (of Run) or the scenes (of Scale) to measure; empty
+	// means the default ones. See RowNames and SceneNames.
+	Only []string
+	// Rounds is how often each side is measured, at least 1.
+	Rounds int
+	// Warmup passes after the last connection is open and before measuring.
+	Warmup time.Duration
+	// Duration is the measured time of one side, above 0. A scene may take a
+	// multiple of it, and says so.
+	Duration time.Duration
+	// Idle is how long connections are left alone before their memory is read.
+	Idle time.Duration
+	// Progress gets a line for each measurement; nil: nobody is told.
+	Progress io.Writer
+}
+
+// The most that a measurement costs beside its load, and that the rest does.
+const (
+	sideTimeout  = time.Minute
+	fillTimeout  = 20 * time.Minute
+	setUpTimeout = 10 * time.Minute
+	// maxMeasured keeps a hold, of 60 s, from expiring during a measurement.
+	maxMeasured = 50 * time.Second
+	// maxIdle keeps the gateway from closing connections that answer no ping,
+	// which it does after 75 s.
+	maxIdle = time.Minute
+)
+
+// ConfigError says which flag breaks which rule.
+type ConfigError struct{ Flag, Rule string }
+
+// Error implements error.
+func (e *ConfigError) Error() string { return e.Flag + " " + e.Rule }
+
+var errTooLong = errors.New("the bench took longer than it may")
+
+// validate returns a *ConfigError for the first flag that breaks its rule.
+func (c *Config) validate(scenes []scene) error {
+	longest := 1
+	for _, s := range scenes {
+		longest = max(longest, s.times())
+	}
+	switch {
+	case c.Rounds < 1 || c.Rounds > 1000:
+		return &ConfigError{"--rounds", "must be 1 to 1000"}
+	case c.Warmup < 0 || c.Idle < 0:
+		return &ConfigError{"--warmup and --idle", "must not be negative"}
+	case c.Idle > maxIdle:
+		return &ConfigError{"--idle", fmt.Sprintf("must be at most %v: nobody answers pings meanwhile", maxIdle)}
+	case c.Duration <= 0:
+		return &ConfigError{"--duration", "must be above 0"}
+	case c.Warmup+time.Duration(longest)*c.Duration > maxMeasured:
+		rule := fmt.Sprintf("and %d times --duration must be at most %v together, so that no hold expires", longest, maxMeasured)
+		return &ConfigError{"--warmup", rule}
+	}
+	return nil
+}
+
+// Run measures the rows of the design's table and compares them. A measurement
+// that is void makes its rows so and is no error; neither is the end of ctx, after
+// which the report is what was measured until then, Interrupted.
+func Run(ctx context.Context, c Config) (*Report, error) {
+	chosen, err := chooseRows(c.Only)
+	if err != nil {
+		return nil, err
+	}
+	return run(ctx, c, scenesOf(chosen, scenes(c)), chosen)
+}
+
+// Scale measures how throughput, latency and memory grow with the number of
+// connections and with what is stored. It is Run without rows.
+func Scale(ctx context.Context, c Config) (*Report, error) {
+	chosen, err := chooseScenes(c.Only, scaleScenes())
+	if err != nil {
+		return nil, err
+	}
+	return run(ctx, c, chosen, nil)
+}
+
+// run sets everything up, measures, and leaves nothing behind.
+func run(ctx context.Context, c Config, scenes []scene, rows []row) (r *Report, err error) {
+	if err := c.validate(scenes); err != nil {
+		return nil, err
+	}
+	if c.Progress == nil {
+		c.Progress = io.Discard
+	}
+	begin := time.Now()
+	limited, cancel := context.WithTimeoutCause(ctx, c.limit(scenes), errTooLong)
+	defer cancel()
+	a, err := openArena(limited, c.Progress, scenes)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, a.close()) }()
+	host, err := describeHost(limited, a)
+	if err != nil {
+		return nil, fmt.Errorf("describe the machine: %w", err)
+	}
+	r = &Report{Host: host, Settings: c.settings(a)}
+	for _, s := range scenes {
+		r.Scenes = append(r.Scenes, a.measureScene(limited, c, s))
+		if limited.Err() != nil {
+			break
+		}
+	}
+	if errors.Is(context.Cause(limited), errTooLong) {
+		return nil, fmt.Errorf("%w: %v", errTooLong, c.limit(scenes))
+	}
+	r.Interrupted = ctx.Err() != nil
+	r.Seconds = time.Since(begin).Seconds()
+	r.Rows = judge(rows, r.Scenes)
+	return r, nil
+}
+
+// limit bounds the whole run.
+func (c *Config) limit(scenes []scene) time.Duration {
+	total := setUpTimeout
+	for _, s := range scenes {
+		one := sideTimeout + c.Warmup + time.Duration(s.times())*c.Duration + c.Idle
+		total += time.Duration(c.Rounds*len(s.sides)) * one
+		for _, side := range s.sides {
+			if side.stored != (stored{}) {
+				total += fillTimeout
+			}
+		}
+	}
+	return total
+}
+
+// measureScene measures every side once a round. What is void is noted, and the
+// other sides go on: the rows they belong to may be of use.
+func (a *arena) measureScene(ctx context.Context, c Config, s scene) Scene {
+	out := Scene{Name: s.name, About: s.about}
+	for _, side := range s.sides {
+		out.Sides = append(out.Sides, Side{Name: side.name})
+	}
+	order := make([]int, len(s.sides))
+	for i := range order {
+		order[i] = i
+	}
+	for round := range c.Rounds {
+		for _, i := range order {
+			sample := a.measure(ctx, c, s, s.sides[i])
+			if ctx.Err() != nil {
+				return out
+			}
+			out.Sides[i].Samples = append(out.Sides[i].Samples, sample)
+			fmt.Fprintf(c.Progress, "%s, round %d/%d, %s: %s\n", s.name, round+1, c.Rounds, s.sides[i].name, sample)
+		}
+		slices.Reverse(order)
+	}
+	a.forgetFilled(ctx)
+	return out
+}

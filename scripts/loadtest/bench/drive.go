@@ -1,0 +1,91 @@
+//go:build unix
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"noncegate/scripts/loadtest/result"
+	"noncegate/scripts/loadtest/traffic"
+)
+
+// drive loads a running server and tells what it found. A sample comes with a
+// reason when it is void; an error says that there is none.
+type drive func(ctx context.Context, srv *server, l traffic.Load) (Sample, error)
+
+// allocate is the plain drive: the load as it is, of which nothing may be refused.
+func allocate(ctx context.Context, srv *server, l traffic.Load) (Sample, error) {
+	return load(ctx, srv, l, 0)
+}
+
+// overload is a load that may be more than the gateway admits: what it refuses is
+// noted, and is an answer.
+func overload(ctx context.Context, srv *server, l traffic.Load) (Sample, error) {
+	return load(ctx, srv, l, 1)
+}
+
+// load makes a load of which a share may be refused.
+func load(ctx context.Context, srv *server, l traffic.Load, refusable float64) (Sample, error) {
+	r, err := l.Run(ctx)
+	if err != nil {
+		return Sample{}, err
+	}
+	s := sampleOf(r, refusable)
+	s.Resident = residentBytes(srv.proc.PID())
+	return s, nil
+}
+
+// sampleOf is what the bench needs of a run. Of a run in which more than the
+// refusable share was refused, or anything was lost, no figure counts: it answered
+// less than it was asked. What was refused below that share is noted.
+func sampleOf(r *result.Run, refusable float64) Sample {
+	s := Sample{Acknowledged: r.Acknowledged, PerSecond: r.PerSecond, P50Ms: r.LatencyMs.P50, P99Ms: r.LatencyMs.P99}
+	var reasons []string
+	if n := r.Refusals(); n > 0 {
+		s.Notes = map[string]float64{"refused": float64(n)}
+		if float64(n) > refusable*float64(r.Acknowledged+n) {
+			for reason, n := range r.Refused {
+				reasons = append(reasons, fmt.Sprintf("%d refused: %s", n, reason))
+			}
+		}
+	}
+	for reason, n := range r.Lost {
+		reasons = append(reasons, fmt.Sprintf("%d connections lost: %s", n, reason))
+	}
+	if r.Failed > 0 {
+		reasons = append(reasons, fmt.Sprintf("%d requests unanswered", r.Failed))
+	}
+	if r.Unsent > 0 {
+		reasons = append(reasons, fmt.Sprintf("%d requests never sent", r.Unsent))
+	}
+	if r.Acknowledged == 0 {
+		reasons = append(reasons, "nothing was acknowledged")
+	}
+	slices.Sort(reasons)
+	s.Void = strings.Join(reasons, ", ")
+	return s
+}
+
+// residentBytes is the resident memory of a process, 0 where /proc does not tell.
+func residentBytes(pid int) float64 {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(status), "\nVmRSS:")
+	line, _, _ := strings.Cut(rest, "\n")
+	kib, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(line), "kB")), 64)
+	if err != nil {
+		return 0
+	}
+	return kib * 1024
+}
+
+// errNoProc is why memory cannot be measured.
+var errNoProc = errors.New("resident memory is read from /proc, which only Linux has")

@@ -1,0 +1,192 @@
+//go:build unix
+
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/dustin/go-humanize"
+)
+
+// table is a heading and lines of cells, for both forms.
+type table struct {
+	head  []string
+	lines [][]string
+}
+
+// WriteJSON writes the report for machines.
+func (r *Report) WriteJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(r)
+}
+
+// WriteText writes the report for a terminal.
+func (r *Report) WriteText(w io.Writer) error {
+	return r.write(w, "", func(w io.Writer, t table) error {
+		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		for _, line := range append([][]string{t.head}, t.lines...) {
+			fmt.Fprintln(tw, strings.Join(line, "\t"))
+		}
+		return tw.Flush()
+	})
+}
+
+// WriteMarkdown writes the report for a README.
+func (r *Report) WriteMarkdown(w io.Writer) error {
+	return r.write(w, "### ", func(w io.Writer, t table) error {
+		lines := [][]string{t.head, slices.Repeat([]string{"---"}, len(t.head))}
+		for _, line := range append(lines, t.lines...) {
+			if _, err := fmt.Fprintf(w, "| %s |\n", strings.Join(line, " | ")); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// write writes all parts, each table by put.
+func (r *Report) write(w io.Writer, heading string, put func(io.Writer, table) error) error {
+	text := new(strings.Builder)
+	var settings []string
+	for _, key := range slices.Sorted(maps.Keys(r.Settings)) {
+		settings = append(settings, key+" "+r.Settings[key])
+	}
+	fmt.Fprintf(text, "%s. Settings: %s.\n", r.Host, strings.Join(settings, "; "))
+	if r.Interrupted {
+		fmt.Fprintln(text, "\nInterrupted: this is what was measured until then.")
+	}
+	if len(r.Rows) > 0 {
+		fmt.Fprintln(text)
+		if err := put(text, r.rowTable()); err != nil {
+			return err
+		}
+	}
+	for _, scene := range r.Scenes {
+		fmt.Fprintf(text, "\n%s%s: %s\n\n", heading, scene.Name, scene.About)
+		if err := put(text, scene.table()); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+// rowTable is the table of ratios.
+func (r *Report) rowTable() table {
+	t := table{head: []string{"what", "target", "median", "of the rounds", "verdict", "figures"}}
+	for _, row := range r.Rows {
+		verdict := row.Verdict
+		if row.Why != "" {
+			verdict += ": " + oneLine(row.Why)
+		}
+		t.lines = append(t.lines, []string{
+			row.What, row.Target.text(row.Unit), cell(row.Median, row.amount), row.span(), verdict, r.figures(row),
+		})
+	}
+	return t
+}
+
+func (t *Target) text(unit string) string {
+	switch {
+	case t == nil:
+		return "–"
+	case t.AtMost > 0:
+		return "≤ " + Row{Unit: unit}.amount(t.AtMost)
+	}
+	return "≥ " + Row{Unit: unit}.amount(t.AtLeast)
+}
+
+// amount is a value of the row: a ratio, or memory.
+func (r Row) amount(v float64) string {
+	if r.Unit == "bytes" {
+		return kibibytes(v)
+	}
+	if v >= 10 {
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 2, 64)
+}
+
+// span is the least and the most of the rounds.
+func (r Row) span() string {
+	if len(r.Values) == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%s … %s (%d)", r.amount(slices.Min(r.Values)), r.amount(slices.Max(r.Values)), len(r.Values))
+}
+
+// figures are the medians that a ratio is made of, in their units.
+func (r *Report) figures(row Row) string {
+	i := slices.IndexFunc(r.Scenes, func(s Scene) bool { return s.Name == row.Scene })
+	if i < 0 || row.Under == "" {
+		return "–"
+	}
+	f, write := perSecond, func(v float64) string { return whole(v) + "/s" }
+	if row.Figure == p99.name {
+		f, write = p99, func(v float64) string { return milli(v) + " ms" }
+	}
+	scene := &r.Scenes[i]
+	return cell(scene.side(row.Over).medianOf(f), write) + " ÷ " + cell(scene.side(row.Under).medianOf(f), write)
+}
+
+// table is the medians of a scene's sides.
+func (s *Scene) table() table {
+	t := table{head: []string{"median of the rounds", "acknowledged/s", "p50 ms", "p99 ms", "resident MiB", "notes"}}
+	for _, side := range s.Sides {
+		line := []string{
+			side.Name, cell(side.medianOf(perSecond), whole), cell(side.medianOf(p50), milli),
+			cell(side.medianOf(p99), milli), cell(side.medianOf(resident), mebibytes), side.notes(),
+		}
+		t.lines = append(t.lines, line)
+	}
+	return t
+}
+
+// notes are the medians of what was noted beside the figures.
+func (s *Side) notes() string {
+	var parts []string
+	if why := s.void(); why != "" {
+		parts = append(parts, "void: "+oneLine(why))
+	}
+	if v := s.medianOf(perConnection); v != 0 {
+		parts = append(parts, kibibytes(v)+" a connection")
+	}
+	names := make(map[string]float64)
+	for _, sample := range s.Samples {
+		if sample.Void == "" {
+			maps.Copy(names, sample.Notes)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		note := figure{of: func(s Sample) float64 { return s.Notes[name] }}
+		parts = append(parts, name+" "+whole(s.medianOf(note)))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// oneLine is the first line of a text, safe in a cell.
+func oneLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return strings.ReplaceAll(line, "|", "/")
+}
+
+// cell is a figure, or a dash when it was not measured.
+func cell(v float64, write func(float64) string) string {
+	if v == 0 {
+		return "–"
+	}
+	return write(v)
+}
+
+func whole(v float64) string     { return humanize.Comma(int64(v + 0.5)) }
+func milli(v float64) string     { return strconv.FormatFloat(v, 'f', 2, 64) }
+func mebibytes(v float64) string { return strconv.FormatFloat(v/(1<<20), 'f', 1, 64) }
+func kibibytes(v float64) string { return strconv.FormatFloat(v/(1<<10), 'f', 1, 64) + " KiB" }

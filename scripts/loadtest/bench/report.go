@@ -1,0 +1,221 @@
+//go:build unix
+
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Report is everything a bench found out. Its JSON form is what machines read, so
+// a field keeps its name.
+type Report struct {
+	Host     Host              `json:"host"`
+	Settings map[string]string `json:"settings"` // of the bench and of the stores
+	Seconds  float64           `json:"seconds"`
+	// Interrupted says that the bench was ended from outside: rows have fewer
+	// rounds than asked for, or none.
+	Interrupted bool    `json:"interrupted,omitempty"`
+	Rows        []Row   `json:"rows,omitempty"`
+	Scenes      []Scene `json:"scenes"`
+}
+
+// Row is one line of the table.
+type Row struct {
+	Name   string    `json:"name"`
+	What   string    `json:"what"`
+	Scene  string    `json:"scene"`
+	Over   string    `json:"over"`            // side
+	Under  string    `json:"under,omitempty"` // side it is divided by; empty: the figure alone
+	Figure string    `json:"figure"`          // field of Sample
+	Unit   string    `json:"unit,omitempty"`  // of a figure alone
+	Target *Target   `json:"target,omitempty"`
+	Values []float64 `json:"values"` // one a round
+	Median float64   `json:"median"`
+	// Verdict is met, missed, void, or empty without a target.
+	Verdict string `json:"verdict,omitempty"`
+	Why     string `json:"why,omitempty"` // it is void
+}
+
+// The verdicts of a Row.
+const (
+	Met    = "met"
+	Missed = "missed"
+	Void   = "void"
+)
+
+// Target is what the median should be.
+type Target struct {
+	AtLeast float64 `json:"atLeast,omitempty"`
+	AtMost  float64 `json:"atMost,omitempty"`
+}
+
+// met reports whether a median is on the right side; a target names one bound.
+func (t Target) met(median float64) bool {
+	if t.AtMost > 0 {
+		return median <= t.AtMost
+	}
+	return median >= t.AtLeast
+}
+
+// Scene is what was measured in alternation.
+type Scene struct {
+	Name  string `json:"name"`
+	About string `json:"about"`
+	Sides []Side `json:"sides"`
+}
+
+// Side is one server under one load.
+type Side struct {
+	Name    string   `json:"name"`
+	Samples []Sample `json:"samples"` // one a round
+}
+
+// Sample is what one measurement found. A figure that was not measured is 0.
+type Sample struct {
+	Acknowledged int64   `json:"acknowledged"`
+	PerSecond    float64 `json:"perSecond"` // acknowledged
+	P50Ms        float64 `json:"p50Ms"`
+	P99Ms        float64 `json:"p99Ms"`
+	// Resident is the server's resident memory right after the load, in bytes;
+	// 0 where there is no /proc.
+	Resident float64 `json:"residentBytes,omitempty"`
+	// PerConnection is the resident memory an idle connection adds, in bytes.
+	PerConnection float64 `json:"bytesPerConnection,omitempty"`
+	// Notes are figures beside the point, such as how many slow clients were
+	// kicked.
+	Notes map[string]float64 `json:"notes,omitempty"`
+	// Void says why the figures count for nothing, empty when they do.
+	Void string `json:"void,omitempty"`
+}
+
+// String is the sample in a line.
+func (s Sample) String() string {
+	if s.Void != "" {
+		return "VOID: " + s.Void
+	}
+	if s.PerConnection != 0 {
+		return kibibytes(s.PerConnection) + " a connection"
+	}
+	return fmt.Sprintf("%s/s, p50 %s ms, p99 %s ms", whole(s.PerSecond), milli(s.P50Ms), milli(s.P99Ms))
+}
+
+// IsVoid reports whether a row or a measurement counts for nothing, and why the
+// first one does.
+func (r *Report) IsVoid() (why string, void bool) {
+	for _, row := range r.Rows {
+		if row.Verdict == Void {
+			return row.Name + ": " + row.Why, true
+		}
+	}
+	for _, scene := range r.Scenes {
+		for _, side := range scene.Sides {
+			if why := side.void(); why != "" {
+				return scene.Name + ", " + side.Name + ": " + why, true
+			}
+		}
+	}
+	return "", false
+}
+
+func (s *Side) void() string {
+	for _, sample := range s.Samples {
+		if sample.Void != "" {
+			return sample.Void
+		}
+	}
+	return ""
+}
+
+// judge fills in the rows from what was measured. A row that was not reached is
+// void.
+func judge(rows []row, scenes []Scene) []Row {
+	var out []Row
+	for _, row := range rows {
+		r := Row{
+			Name: row.name, What: row.what, Scene: row.scene, Over: row.over, Under: row.under,
+			Figure: row.figure.name, Target: row.target,
+		}
+		if row.under == "" {
+			r.Unit = row.figure.unit
+		}
+		i := slices.IndexFunc(scenes, func(s Scene) bool { return s.Name == row.scene })
+		if i < 0 {
+			r.Verdict, r.Why = Void, "not measured"
+		} else {
+			r.judge(row, scenes[i])
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// judge computes values, median and verdict. A round in which a side was void
+// gives no value.
+func (r *Row) judge(row row, s Scene) {
+	over, under := s.side(row.over), s.side(row.under)
+	for i, sample := range over.Samples {
+		value, err := row.figure.of(sample), sample.Void
+		if row.under != "" {
+			if i == len(under.Samples) {
+				break // interrupted amid a round
+			}
+			divisor := row.figure.of(under.Samples[i])
+			err = cmp.Or(err, under.Samples[i].Void)
+			if divisor == 0 {
+				err = cmp.Or(err, "nothing to divide by")
+			} else {
+				value /= divisor
+			}
+		}
+		if err != "" {
+			r.Why = cmp.Or(r.Why, err)
+			continue
+		}
+		r.Values = append(r.Values, value)
+	}
+	r.Median = median(r.Values)
+	switch {
+	case r.Why != "":
+		r.Verdict = Void
+	case len(r.Values) == 0:
+		r.Verdict, r.Why = Void, "not measured"
+	case r.Target == nil:
+	case r.Target.met(r.Median):
+		r.Verdict = Met
+	default:
+		r.Verdict = Missed
+	}
+}
+
+// side finds a side, one without samples when it is not there.
+func (s *Scene) side(name string) *Side {
+	for i := range s.Sides {
+		if s.Sides[i].Name == name {
+			return &s.Sides[i]
+		}
+	}
+	return &Side{Name: name}
+}
+
+// median of values, 0 of none. Half the values or more are on each side of it.
+func median(values []float64) float64 {
+	n := len(values)
+	if n == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+// medianOf is the median of one figure over the samples that count.
+func (s *Side) medianOf(f figure) float64 {
+	var values []float64
+	for _, sample := range s.Samples {
+		if sample.Void == "" {
+			values = append(values, f.of(sample))
+		}
+	}
+	return median(values)
+}

@@ -1,0 +1,132 @@
+//go:build unix
+
+package bench
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// usual is a configuration that passes.
+var usual = Config{Rounds: 5, Warmup: time.Second, Duration: 4 * time.Second, Idle: 15 * time.Second}
+
+func TestEveryRowIsAboutSidesThatAreMeasured(t *testing.T) {
+	all := scenes(usual)
+	for _, r := range rows {
+		i := slices.IndexFunc(all, func(s scene) bool { return s.name == r.scene })
+		if i < 0 {
+			t.Errorf("%s: there is no scene %q", r.name, r.scene)
+			continue
+		}
+		for _, name := range []string{r.over, r.under} {
+			if name != "" && !slices.ContainsFunc(all[i].sides, func(s side) bool { return s.name == name }) {
+				t.Errorf("%s: scene %s has no side %q", r.name, r.scene, name)
+			}
+		}
+	}
+	for _, s := range append(all, scaleScenes()...) {
+		for _, side := range s.sides {
+			l := side.loadFor(usual, s.times(), "ws://127.0.0.1:1/ws")
+			if err := l.Validate(); err != nil {
+				t.Errorf("%s, %s: %v", s.name, side.name, err)
+			}
+		}
+	}
+}
+
+func TestTheDesignsTargetsAreInTheTable(t *testing.T) {
+	want := map[string]Target{
+		"echo": {AtLeast: 1}, "echo-1000": {AtLeast: 0.7}, "echo-5000": {AtLeast: 0.7}, "naive": {AtLeast: 15},
+		"naive-hot": {AtLeast: 40}, "hot": {AtLeast: 0.95}, "open": {AtMost: 3}, "idle": {AtMost: 8 << 10},
+		"slow": {AtMost: 1.2}, "filled": {AtLeast: 0.8}, "sqlite": {AtLeast: 0.5},
+	}
+	got := make(map[string]Target)
+	for _, r := range rows {
+		if r.target != nil {
+			got[r.name] = *r.target
+		}
+	}
+	for name, target := range want {
+		if got[name] != target {
+			t.Errorf("target of %s is %+v, want %+v", name, got[name], target)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d rows have a target, want %d", len(got), len(want))
+	}
+}
+
+func TestLongRowsAreMeasuredOnlyWhenAskedFor(t *testing.T) {
+	names := func(only ...string) (got []string) {
+		chosen, err := chooseRows(only)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range chosen {
+			got = append(got, r.name)
+		}
+		return got
+	}
+	if got := names(); slices.Contains(got, "filled") || !slices.Contains(got, "echo") {
+		t.Errorf("without a choice: %v", got)
+	}
+	if got := names("all"); len(got) != len(rows) {
+		t.Errorf("all: %v, want %d rows", got, len(rows))
+	}
+	if got := names("sqlite", "filled", "echo"); !slices.Equal(got, []string{"echo", "filled", "sqlite"}) {
+		t.Errorf("three by name: %v, want those in the table's order", got)
+	}
+}
+
+func TestOnlyWhatARowNeedsIsMeasured(t *testing.T) {
+	chosen, err := chooseRows([]string{"naive", "echo"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	needed := scenesOf(chosen, scenes(usual))
+	if len(needed) != 1 {
+		t.Fatalf("scenes are %+v, want one", needed)
+	}
+	var got []string
+	for _, s := range needed[0].sides {
+		got = append(got, s.name)
+	}
+	if want := []string{echo, gatewayPostgres, naive}; !slices.Equal(got, want) {
+		t.Errorf("sides are %v, want %v: the gateway once for both", got, want)
+	}
+}
+
+func TestWrongSettingsNameTheFlag(t *testing.T) {
+	change := func(f func(*Config)) Config {
+		c := usual
+		f(&c)
+		return c
+	}
+	for flag, c := range map[string]Config{
+		"--rounds":   change(func(c *Config) { c.Rounds = 0 }),
+		"--warmup":   change(func(c *Config) { c.Warmup = -1 }),
+		"--idle":     change(func(c *Config) { c.Idle = time.Hour }),
+		"--duration": change(func(c *Config) { c.Duration = 0 }),
+		"no hold":    change(func(c *Config) { c.Duration = 10 * time.Second }), // the slow row takes five times that
+		"--rows":     change(func(c *Config) { c.Only = []string{"fast"} }),
+	} {
+		if _, err := Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), flag) {
+			t.Errorf("%+v: %v, want an error about %s", c, err, flag)
+		}
+	}
+	if _, err := Scale(t.Context(), change(func(c *Config) { c.Only = []string{"speed"} })); err == nil || !strings.Contains(err.Error(), "--only") {
+		t.Errorf("Scale: %v, want an error about --only", err)
+	}
+}
+
+func TestTheTimeOfABenchIsBounded(t *testing.T) {
+	chosen, err := chooseRows(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := usual.limit(scenesOf(chosen, scenes(usual))); got < 30*time.Minute || got > 4*time.Hour {
+		t.Errorf("the usual bench may take %v", got)
+	}
+}

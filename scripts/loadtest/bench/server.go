@@ -1,0 +1,178 @@
+//go:build unix
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"noncegate/internal/guarded"
+	"noncegate/internal/redistest"
+	"noncegate/scripts/loadtest/process"
+)
+
+// The kinds of servers.
+const (
+	gatewayPostgres = "gateway-postgres"
+	gatewaySQLite   = "gateway-sqlite"
+	echo            = "echo"
+	echoCoalesce    = "echo-coalesce"
+	naive           = "naive"
+	redisIncr       = "redis-incr"
+)
+
+// gatewayFlags are the gateway's settings beside its addresses and its store. All
+// others have their defaults: variables of the environment do not reach it.
+var gatewayFlags = []string{"--max-holds", "0"}
+
+// redisSettings are what the private Redis has beside the defaults of redistest:
+// the usual durability, which is to lose up to a second.
+var redisSettings = []string{"appendonly yes", "appendfsync everysec"}
+
+const (
+	readyTimeout = 30 * time.Second
+	readyPoll    = 20 * time.Millisecond
+	stopTimeout  = 30 * time.Second // longer than the gateway's drain timeout
+	logBytes     = 2000             // of a server's output in an error
+)
+
+// store is what one server is started on.
+type store struct {
+	url     string
+	release func() error // ends and deletes it
+}
+
+// openStore makes an empty store of the kind that the side's server has, or finds
+// the filled one that it asks for.
+func (a *arena) openStore(ctx context.Context, s side) (store, error) {
+	switch {
+	case s.stored != stored{}:
+		name, err := a.filledDatabase(ctx, s.stored)
+		return store{url: a.pg.URL(name), release: nothing}, err
+	case s.server == gatewayPostgres, s.server == naive:
+		return a.emptyDatabase(ctx)
+	case s.server == gatewaySQLite:
+		dir := filepath.Join(a.room.Dir(), fmt.Sprintf("sqlite%d", a.runs))
+		err := os.Mkdir(dir, 0o700)
+		return store{url: "sqlite:" + filepath.Join(dir, "db"), release: func() error { return os.RemoveAll(dir) }}, err
+	case s.server == redisIncr:
+		redis, err := redistest.Start(redisSettings...)
+		if err != nil {
+			return store{}, err
+		}
+		return store{url: redis.URL(), release: redis.Close}, nil
+	}
+	return store{release: nothing}, nil
+}
+
+func nothing() error { return nil }
+
+func (a *arena) emptyDatabase(ctx context.Context) (store, error) {
+	name, err := a.pg.CreateDatabase(ctx)
+	if err != nil {
+		return store{}, err
+	}
+	drop := func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
+		defer cancel()
+		return a.pg.DropDatabase(ctx, name)
+	}
+	return store{url: a.pg.URL(name), release: drop}, nil
+}
+
+// server is one that runs.
+type server struct {
+	url  string // of its WebSocket
+	proc *guarded.Process
+	// atStart is its resident memory before any connection, in bytes; 0 where
+	// there is no /proc.
+	atStart float64
+}
+
+// startServer starts a server and waits until it is ready. The caller must stop
+// it.
+func (a *arena) startServer(ctx context.Context, kind, store string) (*server, error) {
+	addr, err := freeAddr()
+	if err != nil {
+		return nil, err
+	}
+	admin, err := freeAddr()
+	if err != nil {
+		return nil, err
+	}
+	args, ready := a.command(kind, addr, admin, store)
+	proc, err := a.room.Start(fmt.Sprintf("%d.log", a.runs), cleanEnvironment(), args...)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{url: "ws://" + addr + "/ws", proc: proc}
+	if err := waitReady(ctx, proc, ready); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w\n%s", kind, err, proc.LogTail(logBytes)), s.stop())
+	}
+	s.atStart = residentBytes(proc.PID())
+	return s, nil
+}
+
+// command is how a server is started, and how one sees that it is ready.
+func (a *arena) command(kind, addr, admin, store string) (args []string, ready func(context.Context) error) {
+	gateway, ref := filepath.Join(a.room.Dir(), "gateway"), filepath.Join(a.room.Dir(), "refserver")
+	switch kind {
+	case gatewayPostgres, gatewaySQLite:
+		args = []string{gateway, "serve", "--store", store, "--listen", addr, "--admin-listen", admin}
+		return append(args, gatewayFlags...), process.AnswersOK("http://" + admin + "/readyz")
+	case naive:
+		return []string{ref, naive, "-listen", addr, "-database", store}, process.Listens(addr)
+	case redisIncr:
+		return []string{ref, redisIncr, "-listen", addr, "-redis", store}, process.Listens(addr)
+	}
+	return []string{ref, kind, "-listen", addr}, process.Listens(addr)
+}
+
+// cleanEnvironment is ours without settings of a gateway.
+func cleanEnvironment() (env []string) {
+	for _, setting := range os.Environ() {
+		if !strings.HasPrefix(setting, "NONCEGATE_") {
+			env = append(env, setting)
+		}
+	}
+	return env
+}
+
+func waitReady(ctx context.Context, p *guarded.Process, ready func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	tick := time.NewTicker(readyPoll)
+	defer tick.Stop()
+	for {
+		err := ready(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.Exited():
+			return fmt.Errorf("ended before it was ready: %v", p.Err())
+		case <-ctx.Done():
+			return fmt.Errorf("not ready: %w: %w", ctx.Err(), err)
+		case <-tick.C:
+		}
+	}
+}
+
+// stop ends the server, asking first, and waits.
+func (s *server) stop() error { return s.proc.End(syscall.SIGTERM, stopTimeout) }
+
+// freeAddr is a loopback address nobody listens on at the moment.
+func freeAddr() (string, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("find a free port: %w", err)
+	}
+	return ln.Addr().String(), ln.Close()
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+
+	"noncegate/scripts/loadtest/report"
+	"noncegate/scripts/loadtest/result"
+	"noncegate/scripts/loadtest/traffic"
+)
+
+// churnCmd lets clients come and go, and looks at what they leave behind.
+type churnCmd struct {
+	targetFlags
+	Rate     float64 `group:"load" default:"100" help:"Connections a second that are opened, latency counted from when each was due."`
+	Requests int     `group:"load" default:"5" help:"Allocations each makes, one after the other, before it leaves."`
+	Abrupt   float64 `group:"load" default:"0.3" help:"Share, 0 to 1, that leaves by a reset in place of a close."`
+	MaxOpen  int     `group:"load" default:"1000" help:"Most connections at a time; a client that is due while there are as many is counted as never sent."`
+	signerFlags
+	Duration time.Duration `group:"time" default:"30s" help:"Time over which clients come."`
+	Settle   time.Duration `group:"time" default:"15s" help:"How long the gateway may take, once the last has left, to have no more connections and goroutines than before."`
+	reportFlags
+	drillFlags
+}
+
+// The margins within which a gateway counts as what it was before. Goroutines of
+// its pools come and go; memory is compared with that of halfway, when every pool
+// has been filled, since a process does not give back what it may need again.
+const (
+	goroutineMargin      = 20
+	goroutineMarginShare = 0.1
+	memoryMargin         = 16 << 20
+	memoryMarginShare    = 0.1
+)
+
+// gauges are what a gateway says of itself at a moment.
+type gauges struct{ connections, goroutines, memory float64 }
+
+// Run implements the command.
+func (c *churnCmd) Run(ctx context.Context, p *program) error {
+	criteria, err := c.criteria()
+	if err := errors.Join(err, c.reportFlags.validate()); err != nil {
+		return err
+	}
+	churn, err := c.churn()
+	if err != nil {
+		return err
+	}
+	out, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer out.close()
+	metrics := c.metrics(c.URL)
+	before := readAll(ctx, metrics)
+	run, err := p.observed(ctx, metrics, func(h hooks) (*result.Run, error) {
+		churn.BeginMeasure, churn.EndMeasure, churn.Progress = h.begin, h.end, h.second
+		return churn.Run(ctx)
+	})
+	if run == nil {
+		if ctx.Err() != nil {
+			return errInterrupted
+		}
+		return err
+	}
+	report.Judge(run, criteria)
+	for i, url := range metrics {
+		run.Verdicts = append(run.Verdicts, c.judge(ctx, url, before[i], run.Nodes)...)
+	}
+	if written := out.write(run); written != nil {
+		return errors.Join(err, written)
+	}
+	return outcome(run, err)
+}
+
+// churn is the load the flags ask for. An error is a *usageError.
+func (c *churnCmd) churn() (traffic.Churn, error) {
+	churn := traffic.Churn{
+		URLs: c.URL, Rate: c.Rate, Requests: c.Requests, Abrupt: c.Abrupt, MaxOpen: c.MaxOpen,
+		Signers: traffic.Signers{Base: c.SignerBase, Count: c.Signers}, Duration: c.Duration,
+	}
+	if c.Settle < 0 {
+		return churn, &usageError{errors.New("--settle must not be negative")}
+	}
+	return churn, asUsage(churn.Validate())
+}
+
+// reading is what was read of a gateway, or why nothing was.
+type reading struct {
+	gauges
+	err error
+}
+
+func readAll(ctx context.Context, urls []string) []reading {
+	all := make([]reading, len(urls))
+	for i, url := range urls {
+		all[i].gauges, all[i].err = readGauges(ctx, url)
+	}
+	return all
+}
+
+// judge waits until a gateway is what it was before, or is not in time.
+func (c *churnCmd) judge(ctx context.Context, url string, before reading, nodes []result.Node) []result.Verdict {
+	after, err := before.gauges, before.err
+	if err == nil {
+		after, err = c.settle(ctx, url, before.gauges)
+	}
+	if err != nil {
+		return []result.Verdict{{
+			Name: "what the clients left behind", Want: "nothing", Got: "not known: " + err.Error(), Passed: true, Unknown: true,
+		}}
+	}
+	verdicts := []result.Verdict{
+		cameBack("connections", before.connections, after.connections, 0),
+		cameBack("goroutines", before.goroutines, after.goroutines, max(goroutineMargin, goroutineMarginShare*before.goroutines)),
+	}
+	for _, n := range nodes {
+		if half := halfway(n.Memory); n.Metrics == url && half > 0 {
+			verdicts = append(verdicts, judgeMemory(half, after.memory))
+		}
+	}
+	if len(nodes) > 1 {
+		for i := range verdicts {
+			verdicts[i].Name += " at " + url
+		}
+	}
+	return verdicts
+}
+
+// settle reads a gateway until it has no more than before, or time is over.
+func (c *churnCmd) settle(ctx context.Context, url string, before gauges) (gauges, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Settle)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		now, err := readGauges(context.WithoutCancel(ctx), url)
+		margin := max(goroutineMargin, goroutineMarginShare*before.goroutines)
+		if err != nil || now.connections <= before.connections && now.goroutines <= before.goroutines+margin {
+			return now, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return now, nil
+		}
+	}
+}
+
+func cameBack(what string, before, after, margin float64) result.Verdict {
+	return result.Verdict{
+		Name: what + " of the gateway afterwards", Want: fmt.Sprintf("at most %.0f, as before", before+margin),
+		Got: fmt.Sprintf("%.0f", after), Passed: after <= before+margin,
+	}
+}
+
+func judgeMemory(half, after float64) result.Verdict {
+	limit := half + max(memoryMargin, memoryMarginShare*half)
+	return result.Verdict{
+		Name: "memory of the gateway afterwards", Want: fmt.Sprintf("at most %.1f MiB, for it was %.1f halfway", limit/(1<<20), half/(1<<20)),
+		Got: fmt.Sprintf("%.1f MiB", after/(1<<20)), Passed: after <= limit,
+	}
+}
+
+// halfway is the value in the middle of the measured time, 0 when there is none.
+func halfway(points []result.Point) float64 {
+	if len(points) == 0 {
+		return 0
+	}
+	return points[len(points)/2].Value
+}
+
+// gaugeTimeout bounds reading a gateway's /metrics once.
+const gaugeTimeout = 5 * time.Second
+
+func readGauges(ctx context.Context, url string) (g gauges, err error) {
+	ctx, cancel := context.WithTimeout(ctx, gaugeTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return g, err
+	}
+	req.Close = true // a kept connection would be one more goroutine there
+	req.Header.Set("Accept", string(expfmt.NewFormat(expfmt.TypeTextPlain)))
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return g, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return g, fmt.Errorf("%s answered %s", url, resp.Status)
+	}
+	wanted := map[string]*float64{
+		"noncegate_connections": &g.connections, "go_goroutines": &g.goroutines, "process_resident_memory_bytes": &g.memory,
+	}
+	decoder := expfmt.NewDecoder(resp.Body, expfmt.ResponseFormat(resp.Header))
+	for len(wanted) > 0 {
+		var family dto.MetricFamily
+		if err := decoder.Decode(&family); err != nil {
+			return g, fmt.Errorf("%s does not say all of its connections, goroutines and memory: %w", url, err)
+		}
+		if value := wanted[family.GetName()]; value != nil && len(family.GetMetric()) == 1 {
+			*value = family.GetMetric()[0].GetGauge().GetValue()
+			delete(wanted, family.GetName())
+		}
+	}
+	return g, nil
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"noncegate/scripts/loadtest/process"
+	"noncegate/scripts/loadtest/result"
+	"noncegate/scripts/loadtest/traffic"
+)
+
+// commandRule is how a command of a gateway is written.
+const commandRule = `Its words are separated by spaces; what stands between two ' or two " is taken as it is. No shell runs it, so it must be the gateway itself.`
+
+// compareCmd measures two gateways, one after the other, in alternation.
+type compareCmd struct {
+	A string `name:"a" group:"target" required:"" placeholder:"COMMAND" help:"Command of the first gateway. ${command_rule}"`
+	B string `name:"b" group:"target" required:"" placeholder:"COMMAND" help:"Command of the second gateway, which serves the same addresses."`
+	loadFlags
+	Rounds int `group:"time" default:"5" help:"How often both are measured, each time on signers that nobody had before. Every second round begins with B."`
+	processFlags
+	reportFlags
+	drillFlags
+	MinRatio    float64 `group:"criteria" default:"0" help:"Smallest ratio of acknowledged requests a second, B over A, the median of the rounds. 0: not judged."`
+	MaxP99Ratio float64 `name:"max-p99-ratio" group:"criteria" default:"0" help:"Largest ratio of the p99 latencies, B over A, the median of the rounds. 0: not judged."`
+}
+
+// processFlags say how gateways that a command starts are treated.
+type processFlags struct {
+	StartTimeout time.Duration `group:"time" default:"60s" help:"How long a gateway may take until it is ready."`
+	StopTimeout  time.Duration `group:"time" default:"30s" help:"How long a gateway may take to end once it is asked to; then it is killed."`
+	LogDir       string        `group:"report" type:"path" placeholder:"DIR" help:"Where the output of the gateways is kept. Default: it is thrown away, but for the end of it when something goes wrong."`
+}
+
+func (f *processFlags) validate() error {
+	if f.StartTimeout <= 0 || f.StopTimeout <= 0 {
+		return &usageError{errors.New("--start-timeout and --stop-timeout must be above 0")}
+	}
+	return nil
+}
+
+// logs is the folder for the output of gateways, and what to call at the end.
+func (f *processFlags) logs() (dir string, done func(), err error) {
+	if f.LogDir != "" {
+		if err := os.MkdirAll(f.LogDir, 0o755); err != nil {
+			return "", nil, &usageError{fmt.Errorf("--log-dir: %w", err)}
+		}
+		return f.LogDir, func() {}, nil
+	}
+	dir, err = os.MkdirTemp("", "loadtest")
+	return dir, func() { os.RemoveAll(dir) }, err
+}
+
+// side is one of the two that are compared.
+type side struct {
+	name    string
+	command []string
+}
+
+func (c *compareCmd) sides() ([2]side, error) {
+	var sides [2]side
+	for i, flag := range [2]struct{ name, command string }{{"A", c.A}, {"B", c.B}} {
+		words, err := process.Split(flag.command)
+		if err != nil {
+			return sides, &usageError{fmt.Errorf("--%c: %w", 'a'+i, err)}
+		}
+		sides[i] = side{flag.name, words}
+	}
+	return sides, nil
+}
+
+// Run implements the command.
+func (c *compareCmd) Run(ctx context.Context, p *program) error {
+	load, err := c.load()
+	if err != nil {
+		return err
+	}
+	sides, err := c.sides()
+	if err != nil {
+		return err
+	}
+	criteria, err := c.criteria()
+	if err := errors.Join(err, c.reportFlags.validate(), c.processFlags.validate(), c.validate()); err != nil {
+		return err
+	}
+	out, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer out.close()
+	logs, done, err := c.logs()
+	if err != nil {
+		return err
+	}
+	defer done()
+	cmp := comparison{Title: "A: " + c.A + "; B: " + c.B}
+	for round := range c.Rounds {
+		order := sides[:]
+		if round%2 == 1 {
+			order = []side{sides[1], sides[0]}
+		}
+		for _, s := range order {
+			load.Signers.Base = c.SignerBase + int64(len(cmp.Runs))*int64(c.Signers)
+			run, err := c.measure(ctx, p, s, load, filepath.Join(logs, s.name+".log"))
+			if done := cmp.add(run, err, fmt.Sprintf("%s, round %d", s.name, round+1), s.name, criteria); done {
+				return p.compared(ctx, &cmp, out, err, c.judge)
+			}
+		}
+	}
+	return p.compared(ctx, &cmp, out, nil, c.judge)
+}
+
+func (c *compareCmd) validate() error {
+	switch {
+	case c.Rounds < 1 || c.Rounds > 1000:
+		return &usageError{errors.New("--rounds must be 1 to 1000")}
+	case c.MinRatio < 0:
+		return &usageError{errors.New("--min-ratio must not be negative")}
+	case c.MaxP99Ratio < 0:
+		return &usageError{errors.New("--max-p99-ratio must not be negative")}
+	}
+	return nil
+}
+
+// measure starts one side, loads it, and ends it.
+func (c *compareCmd) measure(ctx context.Context, p *program, s side, load traffic.Load, log string) (run *result.Run, err error) {
+	gateway, err := process.Start(s.command, log)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.name, err)
+	}
+	defer func() {
+		if stopped := gateway.Stop(c.StopTimeout); stopped != nil && ctx.Err() == nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", s.name, stopped))
+		}
+	}()
+	p.say("%s runs as process %d", s.name, gateway.Pid())
+	ready, cancel := context.WithTimeout(ctx, c.StartTimeout)
+	defer cancel()
+	for _, url := range load.URLs {
+		if err := gateway.WaitReady(ready, process.Handshakes(url)); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return p.observed(ctx, c.metrics(load.URLs), func(h hooks) (*result.Run, error) {
+		load.BeginMeasure, load.EndMeasure, load.Progress = h.begin, h.end, h.second
+		return load.Run(ctx)
+	})
+}
+
+// judge has the ratios of B over A.
+func (c *compareCmd) judge(cmp *comparison) {
+	throughput := cmp.ratio("acknowledged a second, B over A", "B", "A", func(r *result.Run) float64 { return r.PerSecond })
+	p99 := cmp.ratio("p99, B over A", "B", "A", p99Of)
+	if c.MinRatio > 0 {
+		cmp.judge(throughput, "at least", c.MinRatio)
+	}
+	if c.MaxP99Ratio > 0 {
+		cmp.judge(p99, "at most", c.MaxP99Ratio)
+	}
+}
+
+func p99Of(r *result.Run) float64 { return r.LatencyMs.P99 }
+
+// say tells somebody who looks what happens next.
+func (p *program) say(format string, args ...any) {
+	if p.terminal {
+		fmt.Fprintf(p.stderr, format+"\n", args...)
+	}
+}

@@ -1,0 +1,130 @@
+#Requires -Version 5.1
+<#
+.SYNOPSIS
+Compares two builds or two settings of the gateway under the same load, in alternation.
+
+.DESCRIPTION
+Builds the load generator (or takes -Program), calls "loadtest compare" and
+passes on its exit status: 0 every criterion was met, 1 one was not, 2 wrong
+arguments, 130 interrupted. Each round starts A, loads and ends it, and then the
+same with B; every second round goes the other way round. Each round has fresh
+signers, so that none sees another's data where both use one store.
+
+.PARAMETER A
+Command of the first gateway, such as 'bin/gateway-old serve --store sqlite:a.db'.
+It is not run by a shell: words are separated by spaces, and what holds spaces
+stands between single quotes (Windows PowerShell loses double ones, so they are
+refused here).
+
+.PARAMETER B
+Command of the second gateway.
+
+.PARAMETER Url
+WebSocket address that both serve, one after the other.
+
+.PARAMETER Metrics
+Address of their /metrics; without it the load generator's own default.
+
+.PARAMETER Rounds
+How often both are measured.
+
+.PARAMETER Connections
+Clients.
+
+.PARAMETER Inflight
+Requests a client sends in one burst.
+
+.PARAMETER Rate
+Requests a second over all clients, latency counted from when each was due.
+0: as fast as answers come.
+
+.PARAMETER Signers
+Signers that take turns; 1 is one hot signer.
+
+.PARAMETER SignerBase
+Number of the first signer of the first round; each round has fresh ones.
+Without it one that no earlier run has used.
+
+.PARAMETER Warmup
+Time before measuring, in each run.
+
+.PARAMETER Duration
+Time measured, in each run.
+
+.PARAMETER MinRatio
+Criterion: acknowledged requests a second of B over those of A, the median of
+the rounds. 0: none.
+
+.PARAMETER MaxP99Ratio
+Criterion: 99th percentile of B over that of A, the median of the rounds.
+0: none.
+
+.PARAMETER Report
+Where to write the HTML report. Without it a new file among the temporary ones.
+
+.PARAMETER Json
+Where to write the report for machines; none without it.
+
+.PARAMETER Open
+Open the HTML report at the end.
+
+.PARAMETER Program
+A load generator that is built already.
+
+.PARAMETER Extra
+Further arguments for "loadtest compare", as they are.
+
+.EXAMPLE
+./compare.ps1 -A 'bin/gateway serve --store sqlite:a.db --mode basic' -B 'bin/gateway serve --store sqlite:b.db' -Rounds 5
+#>
+[CmdletBinding(PositionalBinding = $false)]
+param(
+    [Parameter(Mandatory = $true)][ValidatePattern('^[^"]+$')][string]$A,
+    [Parameter(Mandatory = $true)][ValidatePattern('^[^"]+$')][string]$B,
+    [ValidatePattern('^wss?://')][string]$Url = 'ws://127.0.0.1:8080/ws',
+    [ValidatePattern('^https?://')][string[]]$Metrics = @(),
+    [ValidateRange(1, 1000)][int]$Rounds = 5,
+    [ValidateRange(1, 1000000)][int]$Connections = 5000,
+    [ValidateRange(1, 10000)][int]$Inflight = 1,
+    [ValidateRange(0.0, 10000000.0)][double]$Rate = 0,
+    [ValidateRange(1, 100000000)][int]$Signers = 1000,
+    [ValidateRange(-1, 9000000000000000)][long]$SignerBase = -1,
+    [ValidatePattern('^[0-9.]+(ms|s|m|h)$')][string]$Warmup = '2s',
+    [ValidatePattern('^[0-9.]+(ms|s|m|h)$')][string]$Duration = '10s',
+    [ValidateRange(0.0, 1000.0)][double]$MinRatio = 0,
+    [ValidateRange(0.0, 1000.0)][double]$MaxP99Ratio = 0,
+    [string]$Report = '',
+    [string]$Json = '',
+    [switch]$Open,
+    [string]$Program = '',
+    [string[]]$Extra = @()
+)
+$ErrorActionPreference = 'Stop'
+. (Join-Path $PSScriptRoot 'common.ps1')
+
+if ($SignerBase -lt 0) { $SignerBase = Get-FreshSignerBase }
+if (-not $Report) { $Report = Get-ReportPath -Name 'compare' }
+
+$arguments = @(
+    'compare',
+    "--a=$A",
+    "--b=$B",
+    "--url=$Url",
+    "--rounds=$Rounds",
+    "--connections=$Connections",
+    "--inflight=$Inflight",
+    "--rate=$Rate",
+    "--signers=$Signers",
+    "--signer-base=$SignerBase",
+    "--warmup=$Warmup",
+    "--duration=$Duration",
+    "--min-ratio=$MinRatio",
+    "--max-p99-ratio=$MaxP99Ratio",
+    "--html=$Report"
+)
+foreach ($m in $Metrics) { $arguments += "--metrics=$m" }
+if ($Json) { $arguments += "--json=$Json" }
+$arguments += $Extra
+
+Invoke-LoadTest -Program $Program -Arguments $arguments -Report $Report -Open:$Open
+exit $LASTEXITCODE

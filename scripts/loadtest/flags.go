@@ -1,0 +1,152 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"noncegate/scripts/loadtest/report"
+	"noncegate/scripts/loadtest/traffic"
+)
+
+// groups are the headings of the flags in --help.
+var groups = map[string]string{
+	"target":   "Target:",
+	"load":     "Load:",
+	"time":     "Time:",
+	"report":   "Report:",
+	"criteria": "Criteria (a run that misses one exits with 1):",
+}
+
+// targetFlags say who is loaded.
+type targetFlags struct {
+	URL []string `name:"url" group:"target" sep:"none" default:"ws://127.0.0.1:8080/ws" help:"Address of a gateway; repeat it for several, which take connections in turn."`
+}
+
+// signerFlags say which accounts requests are about.
+type signerFlags struct {
+	Signers    int   `group:"load" default:"1000" help:"Number of signers; 1 is one hot signer."`
+	SignerBase int64 `group:"load" default:"0" help:"Number of the first signer's account."`
+}
+
+// loadFlags are a load; its time has defaults of its own for each command.
+type loadFlags struct {
+	targetFlags
+	Connections int         `group:"load" default:"64" help:"Connections that send."`
+	Inflight    int         `group:"load" default:"16" help:"Requests of a burst. Closed loop: a connection sends the next burst when all of the last were answered."`
+	Rate        float64     `group:"load" default:"0" help:"Requests a second over all connections, latency counted from when each was due (open loop). 0: as fast as answers come (closed loop)."`
+	Mix         traffic.Mix `group:"load" default:"allocate=1" help:"Shares of the methods, such as allocate=6,markUsed=3,markRecyclable=1,status=1."`
+	signerFlags
+	Zipf        float64 `group:"load" default:"0" help:"Exponent, above 1, by which some signers are chosen more often than others. 0: all the same."`
+	Subscribers int     `group:"load" default:"0" help:"Further connections that receive the events of all signers. With them the end-to-end latency is that of the events."`
+
+	RampUp   time.Duration `group:"time" default:"0s" help:"Time over which the connections are opened."`
+	Warmup   time.Duration `group:"time" default:"1s" help:"Time before measuring, once all are open."`
+	Duration time.Duration `group:"time" default:"5s" help:"Time measured."`
+}
+
+// load is the load the flags ask for. An error is a *usageError.
+func (f *loadFlags) load() (traffic.Load, error) {
+	l := traffic.Load{
+		URLs: f.URL, Connections: f.Connections, Inflight: f.Inflight, Rate: f.Rate, Mix: f.Mix,
+		Signers:     traffic.Signers{Base: f.SignerBase, Count: f.Signers, Zipf: f.Zipf},
+		Subscribers: f.Subscribers, RampUp: f.RampUp, Warmup: f.Warmup, Duration: f.Duration,
+	}
+	return l, asUsage(l.Validate())
+}
+
+// asUsage makes an error about a field one about its flag.
+func asUsage(err error) error {
+	if field, ok := errors.AsType[*traffic.FieldError](err); ok {
+		return &usageError{fmt.Errorf("%s %s", flagOf(field.Field), field.Rule)}
+	}
+	return err
+}
+
+// flagOf is the flag that sets a field: --ramp-up for RampUp.
+func flagOf(field string) string {
+	if field == "URLs" {
+		return "--url"
+	}
+	var flag strings.Builder
+	for i, r := range field {
+		if unicode.IsUpper(r) && i > 0 {
+			flag.WriteByte('-')
+		}
+		flag.WriteRune(unicode.ToLower(r))
+	}
+	return "--" + flag.String()
+}
+
+// reportFlags say where results go.
+type reportFlags struct {
+	Metrics []string `group:"report" sep:"none" placeholder:"URL" help:"Address of a gateway's /metrics, read while the load runs; repeat it for several. Default: http://127.0.0.1:8081/metrics for a gateway at port 8080 of this machine, else none."`
+	JSON    string   `name:"json" group:"report" placeholder:"FILE" help:"Write the result as JSON to this file; - for standard output in place of the text."`
+	HTML    string   `name:"html" group:"report" placeholder:"FILE" help:"Write the report as one HTML file, which needs no network to be looked at."`
+}
+
+// metrics are the addresses to read: those given, or what is likely.
+func (f *reportFlags) metrics(targets []string) []string {
+	if len(f.Metrics) > 0 {
+		return f.Metrics
+	}
+	for _, target := range targets {
+		u, err := url.Parse(target)
+		if err == nil && u.Port() == "8080" && loopback(u.Hostname()) {
+			return []string{"http://" + net.JoinHostPort(u.Hostname(), "8081") + "/metrics"}
+		}
+	}
+	return nil
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// validate says which flag is wrong.
+func (f *reportFlags) validate() error {
+	i := slices.IndexFunc(f.Metrics, func(text string) bool {
+		u, err := url.Parse(text)
+		return err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == ""
+	})
+	if i >= 0 {
+		return &usageError{fmt.Errorf("--metrics must be like http://127.0.0.1:8081/metrics, and %q is not", f.Metrics[i])}
+	}
+	if f.HTML == "-" {
+		return &usageError{errors.New("--html must be a file")}
+	}
+	return nil
+}
+
+// criteriaFlags are what a run must meet.
+type criteriaFlags struct {
+	MaxE2EP99       time.Duration `name:"max-e2e-p99" group:"criteria" default:"0s" help:"Most time for 99 % of the requests, from when each was due to its answer, or with --subscribers to its event. 0s: not judged."`
+	MaxFailedShare  float64       `group:"criteria" default:"0.05" help:"Largest share, 0 to 1, of requests that were refused, failed or never sent."`
+	MinAcknowledged int64         `group:"criteria" default:"1000" help:"Fewest acknowledged requests with which a run says anything."`
+	MaxLost         int64         `group:"criteria" default:"0" help:"Most connections that may end by themselves. -1: not judged."`
+	GrowthCheck     bool          `group:"criteria" default:"true" negatable:"" help:"No stage of a gateway may grow steadily over the run."`
+}
+
+func (f *criteriaFlags) criteria() (report.Criteria, error) {
+	c := report.Criteria{
+		MaxE2EP99: f.MaxE2EP99, MaxFailedShare: f.MaxFailedShare, MinAcknowledged: f.MinAcknowledged,
+		MaxLost: f.MaxLost, Growth: f.GrowthCheck,
+	}
+	switch {
+	case f.MaxE2EP99 < 0:
+		return c, &usageError{errors.New("--max-e2e-p99 must not be negative")}
+	case !(f.MaxFailedShare >= 0 && f.MaxFailedShare <= 1):
+		return c, &usageError{errors.New("--max-failed-share must be 0 to 1")}
+	case f.MinAcknowledged < 1:
+		return c, &usageError{errors.New("--min-acknowledged must be at least 1")}
+	case f.MaxLost < -1:
+		return c, &usageError{errors.New("--max-lost must be -1 or more")}
+	}
+	return c, nil
+}

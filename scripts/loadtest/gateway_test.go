@@ -1,0 +1,70 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"noncegate/scripts/loadtest/process"
+)
+
+// gatewayAt is where a gateway of a test is, and how it is started.
+type gatewayAt struct {
+	url, ready, metrics, command string
+}
+
+// newGateway builds a gateway and chooses its addresses. store may be empty.
+func newGateway(t *testing.T, store string, flags ...string) gatewayAt {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "gateway")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "noncegate/cmd/gateway").CombinedOutput(); err != nil {
+		t.Fatalf("build the gateway: %v\n%s", err, out)
+	}
+	if store == "" {
+		store = "sqlite:" + filepath.Join(t.TempDir(), "nonces.db")
+	}
+	listen, admin := freeAddress(t), freeAddress(t)
+	words := append([]string{program, "serve", "--listen=" + listen, "--admin-listen=" + admin, "--store='" + store + "'", "--max-holds=0"}, flags...)
+	return gatewayAt{
+		url: "ws://" + listen + "/ws", ready: "http://" + admin + "/readyz", metrics: "http://" + admin + "/metrics",
+		command: strings.Join(words, " "),
+	}
+}
+
+// start runs the gateway until the test ends.
+func (g gatewayAt) start(t *testing.T) {
+	t.Helper()
+	words, err := process.Split(g.command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := process.Start(words, filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Stop(drillTimeout); err != nil {
+			t.Error(err)
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), drillTimeout)
+	defer cancel()
+	if err := p.WaitReady(ctx, process.AnswersOK(g.ready)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}

@@ -1,0 +1,263 @@
+// Package powershell holds only a test: the PowerShell scripts of this
+// repository are parsed with a grammar, and held against the program they call.
+// They are not run.
+//
+// The grammar comes from npm, in the versions of package-lock.json, into a folder
+// of the user's cache.
+package powershell
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// script is what parse.mjs says of a file.
+type script struct {
+	File       string    `json:"file"`
+	Problems   []problem `json:"problems"`
+	Help       string    `json:"help"`
+	Parameters []string  `json:"parameters"`
+	Strings    []string  `json:"strings"`
+}
+
+type problem struct {
+	Line   int    `json:"line"`
+	Column int    `json:"column"`
+	What   string `json:"what"`
+}
+
+const root = "../../.."
+
+func TestEveryScriptIsSyntacticallyRight(t *testing.T) {
+	files := scripts(t)
+	for _, s := range parse(t, files...) {
+		for _, p := range s.Problems {
+			t.Errorf("%s:%d:%d: %s", s.File, p.Line, p.Column, p.What)
+		}
+	}
+	for _, file := range files {
+		text := read(t, file)
+		if i := strings.IndexFunc(text, func(r rune) bool { return r > 126 }); i >= 0 {
+			t.Errorf("%s: line %d has a character that Windows PowerShell 5.1 would read in another encoding",
+				file, 1+strings.Count(text[:i], "\n"))
+		}
+	}
+}
+
+func TestPlantedMistakesAreFoundWhereTheyAre(t *testing.T) {
+	const head = "param([int]$A = 1)\n$x = $A\n"
+	for name, planted := range map[string]string{
+		"an open brace":         "if ($A) { 1\n",
+		"a brace too many":      "foreach ($y in 1..3) { $y }}\n",
+		"an open string":        "$b = \"abc\n",
+		"an open array":         "$b = @(1, 2\n",
+		"an assignment to air":  "$b = \n",
+		"a comma at the end":    "function f { param($A, ) }\n",
+		"a ternary":             "$b = $A ? 1 : 2\n",
+		"a chain of two":        "go build && go vet\n",
+		"a null-coalescing sum": "$b = $A ?? 2\n",
+	} {
+		file := filepath.Join(t.TempDir(), "planted.ps1")
+		if err := os.WriteFile(file, []byte(head+planted), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got := parse(t, file)[0].Problems
+		if len(got) == 0 || got[0].Line != 3 || got[0].Column < 1 || got[0].What == "" {
+			t.Errorf("%s: %+v, want where it is, in line 3, and what", name, got)
+		}
+	}
+}
+
+func TestEveryParameterIsInTheHelpAndNothingElse(t *testing.T) {
+	heading := regexp.MustCompile(`(?m)^\.PARAMETER (\w+)\n+\S`)
+	for _, s := range parse(t, scripts(t)...) {
+		if !strings.Contains(s.Help, "\n.SYNOPSIS\n") {
+			t.Errorf("%s has no synopsis", s.File)
+		}
+		var documented []string
+		for _, m := range heading.FindAllStringSubmatch(s.Help, -1) {
+			documented = append(documented, m[1])
+		}
+		if !slices.Equal(documented, s.Parameters) {
+			t.Errorf("%s documents %v, want %v in this order", s.File, documented, s.Parameters)
+		}
+		if len(s.Parameters) > 0 && !strings.Contains(s.Help, "\n.EXAMPLE\n") {
+			t.Errorf("%s has no example", s.File)
+		}
+	}
+}
+
+func TestEveryFlagThatIsPassedIsOneOfTheProgram(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "loadtest")
+	sources, err := filepath.Glob("../*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range sources {
+		read(t, source) // so that Go's cache of test results knows that they count
+	}
+	run(t, "go", "build", "-o", program, "noncegate/scripts/loadtest")
+	command := regexp.MustCompile(`\$arguments = @\(\s*'(\w+)'`)
+	flag := regexp.MustCompile(`^--[a-z0-9-]+`)
+	checked := 0
+	for _, s := range parse(t, scripts(t)...) {
+		m := command.FindStringSubmatch(read(t, s.File))
+		if m == nil {
+			continue // only what others share
+		}
+		checked++
+		help := run(t, program, m[1], "--help")
+		passed := 0
+		for _, text := range s.Strings {
+			name := flag.FindString(text)
+			if name == "" {
+				continue
+			}
+			passed++
+			if !regexp.MustCompile(regexp.QuoteMeta(name) + `(=|,|\s|\])`).MatchString(help) {
+				t.Errorf("%s passes %s, which loadtest %s does not have:\n%s", s.File, name, m[1], help)
+			}
+		}
+		if passed < 5 {
+			t.Errorf("%s: %d flags were found; this test looks in the wrong place", s.File, passed)
+		}
+	}
+	if checked < 4 {
+		t.Errorf("%d scripts that call the program, want 4 at least", checked)
+	}
+}
+
+func TestEveryScriptPassesTheExitStatusOn(t *testing.T) {
+	for _, file := range scripts(t) {
+		text := read(t, file)
+		if strings.Contains(text, "$arguments = @(") && !strings.HasSuffix(text, "\nexit $LASTEXITCODE\n") {
+			t.Errorf("%s does not end with exit $LASTEXITCODE", file)
+		}
+	}
+}
+
+func TestTheLockFileNamesNoRegistryButThePublicOne(t *testing.T) {
+	var lock struct {
+		Packages map[string]struct {
+			Resolved  string `json:"resolved"`
+			Integrity string `json:"integrity"`
+		} `json:"packages"`
+	}
+	if err := json.Unmarshal([]byte(read(t, "package-lock.json")), &lock); err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range lock.Packages {
+		if p.Resolved != "" && !strings.HasPrefix(p.Resolved, "https://registry.npmjs.org/") {
+			t.Errorf("%s comes from %s", name, p.Resolved)
+		}
+		if name != "" && p.Integrity == "" {
+			t.Errorf("%s has no checksum", name)
+		}
+	}
+	if len(lock.Packages) < 3 {
+		t.Errorf("%d packages, want the two and the root", len(lock.Packages))
+	}
+}
+
+// scripts lists every PowerShell script of the repository.
+func scripts(t *testing.T) []string {
+	t.Helper()
+	var files []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && (d.Name() == ".git" || d.Name() == "node_modules") {
+			return filepath.SkipDir
+		}
+		if err == nil && filepath.Ext(path) == ".ps1" {
+			files = append(files, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 5 {
+		t.Fatalf("scripts %v; this test looks in the wrong place", files)
+	}
+	return files
+}
+
+func parse(t *testing.T, files ...string) []script {
+	t.Helper()
+	read(t, "parse.mjs") // so that Go's cache of test results knows that it counts
+	out := run(t, "node", append([]string{"parse.mjs", grammar(t)}, files...)...)
+	var found []script
+	if err := json.Unmarshal([]byte(out), &found); err != nil {
+		t.Fatalf("parse.mjs: %v\n%s", err, out)
+	}
+	return found
+}
+
+// grammar is a folder with what package-lock.json names, filled the first time.
+func grammar(t *testing.T) string {
+	t.Helper()
+	for _, program := range []string{"node", "npm"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Fatalf("%v: install Node.js and npm (Debian, Ubuntu: apt-get install nodejs npm; else see https://nodejs.org)", err)
+		}
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = t.TempDir()
+	}
+	key := sha256.Sum256([]byte(read(t, "package-lock.json") + read(t, "package.json")))
+	dir := filepath.Join(cache, "noncegate", fmt.Sprintf("powershell-%x", key[:8]))
+	if _, err := os.Stat(dir); err == nil {
+		return dir
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// Made aside and then named, so that nobody ever sees half of it.
+	fresh, err := os.MkdirTemp(filepath.Dir(dir), "fresh-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(fresh)
+	for _, name := range []string{"package.json", "package-lock.json", ".npmrc"} {
+		if err := os.WriteFile(filepath.Join(fresh, name), []byte(read(t, name)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, "npm", "ci", "--prefix", fresh)
+	if err := os.Rename(fresh, dir); err != nil {
+		if _, gone := os.Stat(dir); gone != nil { // nobody else was faster
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func run(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	var stderr strings.Builder
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, out, stderr.String())
+	}
+	return string(out)
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -1,0 +1,193 @@
+//go:build unix
+
+package process
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for what must happen.
+const patience = 10 * time.Second
+
+// said is ready once the process has written text.
+func said(p **Process, text string) func(context.Context) error {
+	return func(context.Context) error {
+		if strings.Contains((*p).Output(), text) {
+			return nil
+		}
+		return errors.New("it has not said " + text)
+	}
+}
+
+// start runs a shell script and waits until it has said "up".
+func start(t *testing.T, script string) *Process {
+	t.Helper()
+	p, err := Start([]string{"/bin/sh", "-c", script}, filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Stop(0) })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := p.WaitReady(ctx, said(&p, "up")); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestAProcessThatEndsWhenAskedIsNotKilled(t *testing.T) {
+	p := start(t, `trap 'echo drained; exit 0' TERM; echo up; while :; do sleep 0.01; done`)
+	if err := p.Stop(patience); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	if !strings.Contains(p.Output(), "drained") {
+		t.Errorf("output %q, want that it drained", p.Output())
+	}
+	if err := p.Stop(patience); err != nil {
+		t.Errorf("second stop: %v", err)
+	}
+}
+
+func TestAProcessThatDoesNotEndIsKilledWithItsGroup(t *testing.T) {
+	p := start(t, `trap '' TERM; sleep 1000 & echo "child $!"; echo up; wait; while :; do sleep 1; done`)
+	err := p.Stop(50 * time.Millisecond)
+	if err == nil || !strings.Contains(err.Error(), "was killed") {
+		t.Errorf("stop: %v, want that it was killed", err)
+	}
+	deadline := time.Now().Add(patience)
+	for !errors.Is(syscall.Kill(-p.Pid(), 0), syscall.ESRCH) {
+		if time.Now().After(deadline) {
+			t.Fatal("something of its group is left")
+		}
+	}
+}
+
+func TestAStatusOtherThanZeroIsSaidWithTheOutput(t *testing.T) {
+	p := start(t, `trap 'echo no luck; exit 3' TERM; echo up; while :; do sleep 0.01; done`)
+	err := p.Stop(patience)
+	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "no luck") {
+		t.Errorf("stop: %v, want its status and its words", err)
+	}
+}
+
+func TestAProcessThatEndsBeforeItIsReadySaysWhy(t *testing.T) {
+	p, err := Start([]string{"/bin/sh", "-c", "echo wrong flag; exit 2"}, filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = p.WaitReady(t.Context(), func(context.Context) error { return errors.New("not yet") })
+	if err == nil || !strings.Contains(err.Error(), "exit status 2") || !strings.Contains(err.Error(), "wrong flag") {
+		t.Errorf("ready: %v, want its status and its words", err)
+	}
+}
+
+func TestWaitingForReadyEndsWithTheContext(t *testing.T) {
+	p := start(t, `echo up; exec sleep 1000`)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	looks := 0
+	err := p.WaitReady(ctx, func(context.Context) error {
+		if looks++; looks == 3 {
+			cancel(errors.New("no patience"))
+		}
+		return errors.New("not yet")
+	})
+	if err == nil || !strings.Contains(err.Error(), "no patience") || !strings.Contains(err.Error(), "not yet") {
+		t.Errorf("ready: %v, want the context's cause and the last complaint", err)
+	}
+}
+
+func TestTheOutputOfASuccessorIsAppended(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	for range 2 {
+		p, err := Start([]string{"/bin/sh", "-c", "echo one"}, log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-p.Exited()
+	}
+	if got, err := os.ReadFile(log); err != nil || string(got) != "one\none\n" {
+		t.Errorf("log %q, %v; want both", got, err)
+	}
+}
+
+func TestACommandThatIsNotThereIsNamed(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	if _, err := Start([]string{"/nonexistent/gateway"}, log); err == nil || !strings.Contains(err.Error(), "/nonexistent/gateway") {
+		t.Errorf("start: %v, want the command's name", err)
+	}
+	if _, err := Start(nil, log); err == nil {
+		t.Error("no command was started")
+	}
+}
+
+func TestReadyMeansAHandshakeOrOK(t *testing.T) {
+	var up atomic.Bool
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !up.Load() {
+			http.Error(w, "draining", http.StatusServiceUnavailable)
+			return
+		}
+		if !websocket.IsWebSocketUpgrade(r) {
+			return
+		}
+		upgrader := websocket.Upgrader{}
+		if ws, err := upgrader.Upgrade(w, r, nil); err == nil {
+			ws.Close()
+		}
+	}))
+	defer srv.Close()
+	address := strings.TrimPrefix(srv.URL, "http")
+	checks := map[string]func(context.Context) error{
+		"handshake": Handshakes("ws" + address), "GET": AnswersOK(srv.URL),
+	}
+	for name, ready := range checks {
+		if err := ready(t.Context()); err == nil {
+			t.Errorf("%s: ready while it answers 503", name)
+		}
+	}
+	up.Store(true)
+	checks["listens"] = Listens(srv.Listener.Addr().String())
+	for name, ready := range checks {
+		if err := ready(t.Context()); err != nil {
+			t.Errorf("%s: %v, want ready", name, err)
+		}
+	}
+}
+
+func TestSplitKnowsQuotesAndNothingElse(t *testing.T) {
+	for line, want := range map[string][]string{
+		`gateway serve --listen :1`:         {"gateway", "serve", "--listen", ":1"},
+		"  a\t b ":                          {"a", "b"},
+		`'C:\Program Files\gateway.exe' -x`: {`C:\Program Files\gateway.exe`, "-x"},
+		`a "it's" 'say "x"'`:                {"a", "it's", `say "x"`},
+		`--store='sqlite:my file.db'`:       {"--store=sqlite:my file.db"},
+		`a '' b`:                            {"a", "", "b"},
+		`$HOME && *`:                        {"$HOME", "&&", "*"},
+	} {
+		got, err := Split(line)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v; want %q", line, got, err, want)
+		}
+	}
+	for _, line := range []string{"", "  ", `a 'b`, `a "b'`} {
+		if got, err := Split(line); err == nil {
+			t.Errorf("%s: %q, want an error", line, got)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"noncegate/scripts/loadtest/process"
+	"noncegate/scripts/loadtest/report"
+	"noncegate/scripts/loadtest/result"
+	"noncegate/scripts/loadtest/traffic"
+	"noncegate/scripts/loadtest/verify"
+)
+
+// restartCmd restarts gateways one after the other under a load of clients that
+// reconnect and retry by request id.
+type restartCmd struct {
+	Gateway     []string `group:"target" required:"" sep:"none" placeholder:"URL=COMMAND" help:"Address of a gateway and the command that serves it; repeat it for several. ${command_rule}"`
+	Ready       []string `group:"target" sep:"none" placeholder:"URL" help:"Address that answers 200 once a gateway is ready, such as http://127.0.0.1:8081/readyz; one for each --gateway, in the same order. Default: a gateway is ready when a WebSocket handshake succeeds."`
+	Connections int      `group:"load" default:"100" help:"Clients."`
+	Rate        float64  `group:"load" default:"200" help:"Submissions a second over all clients, each an allocation and its mark, latency counted from when each was due."`
+	signerFlags
+	Before time.Duration `group:"time" default:"10s" help:"Time under load before the first restart, to compare with."`
+	After  time.Duration `group:"time" default:"10s" help:"Time under load after each restart."`
+	Rounds int           `group:"time" default:"1" help:"How often each gateway is restarted."`
+	processFlags
+	reportFlags
+	failedFlags
+}
+
+// maxWaiting is how many submissions wait for gateways that are away. Each costs
+// a goroutine; what is due beyond them is counted as never sent.
+const maxWaiting = 50_000
+
+// morePatience is how much longer a client tries than a restart may take.
+const morePatience = 30 * time.Second
+
+// Run implements the command.
+func (c *restartCmd) Run(ctx context.Context, p *program) error {
+	criteria, err := (&drillFlags{failedFlags: c.failedFlags, MaxLost: -1}).criteria()
+	if err := errors.Join(err, c.validate(), c.reportFlags.validate(), c.processFlags.validate()); err != nil {
+		return err
+	}
+	drill := &restartDrill{cmd: c, say: p.say}
+	if err := drill.parse(); err != nil {
+		return err
+	}
+	steady := c.steady(drill.urls(), verify.NewRecorder())
+	if err := asUsage(steady.Validate()); err != nil {
+		return err
+	}
+	out, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer out.close()
+	logs, done, err := c.logs()
+	if err != nil {
+		return err
+	}
+	defer done()
+	run, err := drill.run(ctx, p, steady, logs)
+	if run == nil {
+		if ctx.Err() != nil {
+			return errInterrupted
+		}
+		return err
+	}
+	report.Judge(run, criteria)
+	run.Verdicts = append(run.Verdicts, drill.verdicts(run)...)
+	if written := drill.write(out, run); written != nil {
+		return errors.Join(err, written)
+	}
+	return outcome(run, err)
+}
+
+func (c *restartCmd) validate() error {
+	switch {
+	case c.Before <= 0 || c.After <= 0:
+		return &usageError{errors.New("--before and --after must be above 0")}
+	case c.Rounds < 1 || c.Rounds > 1000:
+		return &usageError{errors.New("--rounds must be 1 to 1000")}
+	case len(c.Ready) != 0 && len(c.Ready) != len(c.Gateway):
+		return &usageError{errors.New("--ready must be given once for each --gateway, or not at all")}
+	}
+	return nil
+}
+
+func (c *restartCmd) steady(urls []string, recorder *verify.Recorder) traffic.Steady {
+	return traffic.Steady{
+		URLs: urls, Clients: c.Connections, Rate: c.Rate, Patience: c.StopTimeout + c.StartTimeout + morePatience,
+		MaxWaiting: maxWaiting, Signers: traffic.Signers{Base: c.SignerBase, Count: c.Signers}, Verify: recorder,
+	}
+}
+
+// write writes the run in all forms that were asked for, and with it what it has
+// not: the restarts themselves.
+func (d *restartDrill) write(out *outputs, run *result.Run) error {
+	var errs []error
+	if out.text {
+		errs = append(errs, d.text(out.stdout), report.Text(out.stdout, run))
+	}
+	if out.jsonOut != nil {
+		errs = append(errs, d.json(out.jsonOut, run))
+	}
+	if out.html != nil {
+		errs = append(errs, report.HTML(out.html, run))
+	}
+	if err := errors.Join(append(errs, out.close())...); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
+}
+
+func (d *restartDrill) text(w io.Writer) error {
+	var text strings.Builder
+	for _, r := range d.restarts {
+		fmt.Fprintf(&text, "at %6.1f s  %s: ended after %.2f s, ready again %.2f s later", r.At, r.Gateway, r.EndSeconds, r.StartSeconds)
+		if r.Wrong != "" {
+			fmt.Fprintf(&text, " (%s)", strings.TrimSpace(r.Wrong))
+		}
+		text.WriteByte('\n')
+	}
+	n := d.noticed
+	fmt.Fprintf(&text, "clients     %d connections lost, %d told to leave by a draining gateway, %d opened again, %d attempts failed\n",
+		n.Lost, n.Drained, n.Opened, n.Failures)
+	fmt.Fprintf(&text, "unknown     %d settled by asking again at the end\n\n", n.Settled)
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+// json is the run's JSON with the restarts added.
+func (d *restartDrill) json(w io.Writer, run *result.Run) error {
+	var text bytes.Buffer
+	if err := report.JSON(&text, run); err != nil {
+		return err
+	}
+	var form map[string]any
+	if err := json.Unmarshal(text.Bytes(), &form); err != nil {
+		return err
+	}
+	form["restarts"], form["noticed"] = d.restarts, d.noticed
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(form)
+}
+
+// splitGateway reads a URL=COMMAND.
+func splitGateway(text string) (url string, command []string, err error) {
+	url, line, ok := strings.Cut(text, "=")
+	if !ok {
+		return "", nil, fmt.Errorf("%q is not like ws://127.0.0.1:8080/ws=COMMAND", text)
+	}
+	command, err = process.Split(line)
+	return url, command, err
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"noncegate/scripts/loadtest/result"
+	"noncegate/scripts/loadtest/traffic"
+)
+
+// slowCmd shows what slow clients do to the others.
+type slowCmd struct {
+	targetFlags
+	Connections int               `group:"load" default:"1000" help:"Clients, the slow ones among them."`
+	SlowShare   float64           `group:"load" default:"0.2" help:"Share of the clients that misbehaves, above 0 and below 1."`
+	Behaviour   traffic.Behaviour `group:"load" default:"stop" help:"What they do once the measured time begins, subscribed to all events and sending: stop (they read nothing any more), trickle (a few bytes a second) or vanish (they disconnect without a close, by a reset or in silence, and come back)."`
+	Rate        float64           `group:"load" default:"1000" help:"Requests a second over all clients, latency counted from when each was due. The share of the slow ones is sent only when they misbehave."`
+	Subscribers int               `group:"load" default:"0" help:"Further healthy connections that receive the events of all signers, and must not miss any for the slow ones."`
+	signerFlags
+	Rounds   int           `group:"time" default:"3" help:"How often both are measured, first without slow clients and then with them, each time on signers that nobody had before."`
+	Warmup   time.Duration `group:"time" default:"2s" help:"Time before measuring, in each run."`
+	Duration time.Duration `group:"time" default:"30s" help:"Time measured, in each run."`
+	reportFlags
+	drillFlags
+	MaxP99Ratio float64 `name:"max-p99-ratio" group:"criteria" default:"1.2" help:"Largest ratio of the healthy clients' p99 with slow ones over that without, the median of the rounds."`
+}
+
+// The two sides of a slow drill. In both the slow clients are connected, so that
+// the gateway has the same connections; without, they keep still.
+const (
+	without = "without"
+	with    = "with"
+)
+
+// Run implements the command.
+func (c *slowCmd) Run(ctx context.Context, p *program) error {
+	load, slow, err := c.loads()
+	if err != nil {
+		return err
+	}
+	criteria, err := c.criteria()
+	if err := errors.Join(err, c.reportFlags.validate()); err != nil {
+		return err
+	}
+	out, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer out.close()
+	cmp := comparison{
+		Title:  fmt.Sprintf("%d healthy clients without and with %d slow ones (%s)", load.Connections, slow.Clients, c.Behaviour),
+		Missed: map[string]int64{},
+	}
+	for round := range c.Rounds {
+		for _, side := range []string{without, with} {
+			base := c.SignerBase + int64(len(cmp.Runs))*int64(c.Signers)
+			load.Signers.Base, slow.Signers.Base = base, base
+			name := fmt.Sprintf("%s slow clients, round %d", side, round+1)
+			run, missed, err := c.measure(ctx, p, load, slow, side == with)
+			if run != nil && run.Slow != nil {
+				cmp.Missed[name] = missed
+			}
+			if done := cmp.add(run, err, name, side, criteria); done {
+				return p.compared(ctx, &cmp, out, err, c.judge)
+			}
+		}
+	}
+	return p.compared(ctx, &cmp, out, nil, c.judge)
+}
+
+// loads are the healthy clients and the slow ones. An error is a *usageError.
+func (c *slowCmd) loads() (traffic.Load, traffic.Slow, error) {
+	clients := int(math.Round(c.SlowShare * float64(c.Connections)))
+	share := float64(clients) / float64(max(c.Connections, 1))
+	signers := traffic.Signers{Base: c.SignerBase, Count: c.Signers}
+	load := traffic.Load{
+		URLs: c.URL, Connections: c.Connections - clients, Inflight: 1, Rate: c.Rate * (1 - share), Signers: signers,
+		Subscribers: c.Subscribers, Warmup: c.Warmup, Duration: c.Duration,
+	}
+	slow := traffic.Slow{URLs: c.URL, Clients: clients, Behaviour: c.Behaviour, Rate: c.Rate * share, Signers: signers}
+	switch {
+	case !(c.SlowShare > 0 && c.SlowShare < 1):
+		return load, slow, &usageError{errors.New("--slow-share must be above 0 and below 1")}
+	case clients < 1 || load.Connections < 1:
+		return load, slow, &usageError{errors.New("--connections must be enough for a slow client and a healthy one at this --slow-share")}
+	case !(c.Rate > 0):
+		return load, slow, &usageError{errors.New("--rate must be above 0, for a closed loop hides what slow clients cause")}
+	case c.Rounds < 1 || c.Rounds > 1000:
+		return load, slow, &usageError{errors.New("--rounds must be 1 to 1000")}
+	case c.MaxP99Ratio <= 0:
+		return load, slow, &usageError{errors.New("--max-p99-ratio must be above 0")}
+	}
+	return load, slow, errors.Join(asUsage(load.Validate()), asUsage(slow.Validate()))
+}
+
+// measure makes the healthy load beside slow clients, which misbehave from the
+// begin of the measured time or keep still.
+func (c *slowCmd) measure(ctx context.Context, p *program, load traffic.Load, slow traffic.Slow, misbehave bool) (*result.Run, int64, error) {
+	group, err := slow.Start(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer group.Stop()
+	run, err := p.observed(ctx, c.metrics(c.URL), func(h hooks) (*result.Run, error) {
+		load.BeginMeasure, load.EndMeasure, load.Progress = h.begin, h.end, h.second
+		if misbehave {
+			load.BeginMeasure = func() { h.begin(); group.Misbehave() }
+		}
+		return load.Run(ctx)
+	})
+	counts := group.Stop()
+	if run == nil {
+		return nil, 0, err
+	}
+	run.Command = "slow"
+	if misbehave {
+		run.Slow = &counts
+	}
+	return run, group.Missed(), err
+}
+
+// judge has the ratios with slow clients over without.
+func (c *slowCmd) judge(cmp *comparison) {
+	cmp.ratio("healthy p50, with slow clients over without", with, without, func(r *result.Run) float64 { return r.LatencyMs.P50 })
+	p99 := cmp.ratio("healthy p99, with slow clients over without", with, without, p99Of)
+	cmp.judge(p99, "at most", c.MaxP99Ratio)
+}

@@ -1,0 +1,33 @@
+package traffic
+
+import (
+	"context"
+	"time"
+)
+
+// pace calls next for each of the events that come at a rate a second, with its
+// number from 0 and the time of the clock when it is due, and second after each
+// second. It returns at the time end, or when ctx ends. An event that it comes
+// too late for is called at once, with the time when it was due.
+func (c clock) pace(ctx context.Context, rate float64, end time.Duration, second func(), next func(k int, due time.Duration)) {
+	seconds := time.NewTicker(time.Second)
+	defer seconds.Stop()
+	wake := time.NewTimer(0)
+	defer wake.Stop()
+	for k := 0; ; {
+		due := time.Duration(float64(k) / rate * float64(time.Second))
+		wake.Reset(max(0, min(due, end)-c.now()))
+		select {
+		case <-ctx.Done():
+			return
+		case <-seconds.C:
+			second()
+		case <-wake.C:
+			if due >= end {
+				return
+			}
+			next(k, due)
+			k++
+		}
+	}
+}

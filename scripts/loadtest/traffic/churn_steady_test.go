@@ -1,0 +1,204 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"noncegate/scripts/loadtest/target"
+	"noncegate/scripts/loadtest/verify"
+	"noncegate/wire"
+)
+
+// steady is a load that a test ends.
+func steady(urls ...string) Steady {
+	return Steady{
+		URLs: urls, Clients: 3, Rate: 100, Patience: patience, MaxWaiting: 1000,
+		Signers: Signers{Count: 5}, Verify: verify.NewRecorder(),
+	}
+}
+
+func startSteady(t *testing.T, s Steady) *SteadyLoad {
+	t.Helper()
+	l, err := s.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// handOut answers an allocate with a nonce, and a mark.
+func handOut(t testing.TB, message []byte, nonce int64) string {
+	signer, _, _ := strings.Cut(strings.SplitAfter(string(message), `"signer":"`)[1], `"`)
+	if strings.Contains(string(message), wire.MethodMarkUsed) {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"signer":%q,"nonce":%d,"attempt":1,"status":"CONSUMED"}}`, id(t, message), signer, nonce)
+	}
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"signer":%q,"nonce":%d,"attempt":1,"holdMs":60000}}`, id(t, message), signer, nonce)
+}
+
+func isAllocate(message []byte) bool { return strings.Contains(string(message), wire.MethodAllocate) }
+
+func TestASteadyLoadOnAGatewayIsAnsweredAndKeepsToTheRules(t *testing.T) {
+	g := target.StartGateway(t)
+	s := steady(g.URL)
+	l := startSteady(t, s)
+	until(t, "it has a nonce", func() bool { return s.Verify.Result().Allocations > 0 })
+	l.Enter(During)
+	at := s.Verify.Result().Allocations
+	until(t, "some more", func() bool { return s.Verify.Result().Allocations > at+leaveHeld })
+	l.Enter(After)
+	r := l.Stop(t.Context())
+	if r.Acknowledged == 0 || r.Refusals() != 0 || r.Failed != 0 || r.Unsent != 0 || l.Noticed() != (Noticed{}) {
+		t.Errorf("%+v, %+v; want acknowledged requests and nothing else", r, l.Noticed())
+	}
+	for _, name := range []string{"allocate", "markUsed", Before.String(), During.String()} {
+		if r.Methods[name].LatencyMs.Count == 0 {
+			t.Errorf("no latency of %s", name)
+		}
+	}
+	v, err := s.Verify.Check(t.Context(), s.URLs, nil)
+	if err != nil || v.ViolationCount != 0 || v.Repeats == 0 {
+		t.Errorf("%+v, %v; want no violation, and request ids asked again", v, err)
+	}
+}
+
+func TestASteadyLoadNoticesAGatewayThatGoesAway(t *testing.T) {
+	g := target.StartGateway(t)
+	s := steady(g.URL)
+	s.Patience = 300 * time.Millisecond
+	l := startSteady(t, s)
+	until(t, "it has a nonce", func() bool { return s.Verify.Result().Allocations > 0 })
+	g.Kill()
+	until(t, "the clients have noticed", func() bool { return l.noticed.lost.Load() == 3 && l.noticed.failures.Load() > 3 })
+	r := l.Stop(t.Context())
+	if r.Refused["not sent: no gateway in time"] == 0 {
+		t.Errorf("%+v; want requests that found no gateway", r)
+	}
+}
+
+func TestWhatIsUnknownIsSettledByAskingAgain(t *testing.T) {
+	for _, method := range []Method{Allocate, MarkUsed} {
+		t.Run(method.String(), func(t *testing.T) {
+			var silent atomic.Int64
+			var answering atomic.Bool
+			var nonces atomic.Int64
+			url := target.Serve(t, func(c *target.Conn, _ int, message []byte) error {
+				if isAllocate(message) == (method == Allocate) && !answering.Load() {
+					silent.Add(1)
+					return nil
+				}
+				return c.Reply(handOut(t, message, nonces.Add(1)))
+			})
+			s := steady(url)
+			s.Patience = 100 * time.Millisecond
+			l := startSteady(t, s)
+			until(t, "one is unknown", func() bool {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return len(l.unknown) > 0
+			})
+			answering.Store(true)
+			r := l.Stop(t.Context())
+			if settled := l.Noticed().Settled; settled == 0 || r.Failed != 0 || r.Methods[method.String()].Acknowledged < settled {
+				t.Errorf("%d settled, %+v; want all unknown ones settled and acknowledged", settled, r)
+			}
+		})
+	}
+}
+
+func TestWhatStaysUnknownIsFailed(t *testing.T) {
+	url := target.Serve(t, func(c *target.Conn, _ int, message []byte) error { return nil })
+	s := steady(url)
+	s.Rate, s.Patience = 20, 100*time.Millisecond
+	l := startSteady(t, s)
+	until(t, "one is unknown", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.unknown) > 0
+	})
+	r := l.Stop(t.Context())
+	if r.Failed == 0 || r.Acknowledged != 0 || l.Noticed().Settled != 0 || s.Verify.Result().Unanswered != r.Failed {
+		t.Errorf("%+v; want failed requests, and the recorder told", r)
+	}
+}
+
+func TestASteadyLoadThatIsCutShortWaitsForNobody(t *testing.T) {
+	asked := make(chan struct{}, 1000)
+	url := target.Serve(t, func(c *target.Conn, _ int, message []byte) error {
+		asked <- struct{}{}
+		return nil
+	})
+	l := startSteady(t, steady(url))
+	<-asked
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	begun := time.Now()
+	r := l.Stop(ctx)
+	if r.Failed == 0 || time.Since(begun) > patience/2 {
+		t.Errorf("%+v after %v; want failed requests at once", r, time.Since(begun))
+	}
+}
+
+func TestWhatIsDueWhileTooManyWaitIsUnsent(t *testing.T) {
+	var waiting atomic.Int64
+	url := target.Serve(t, func(c *target.Conn, _ int, message []byte) error {
+		waiting.Add(1)
+		return nil
+	})
+	s := steady(url)
+	s.MaxWaiting = 2
+	l := startSteady(t, s)
+	until(t, "one had no place", func() bool {
+		var unsent int64
+		for i := range l.meter.shards {
+			shard := &l.meter.shards[i]
+			shard.mu.Lock()
+			unsent += shard.unsent
+			shard.mu.Unlock()
+		}
+		return unsent > 0 && waiting.Load() == 2
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if r := l.Stop(ctx); r.Failed != 2 || r.Unsent == 0 {
+		t.Errorf("%+v; want two that waited and the others unsent", r)
+	}
+}
+
+func TestAGatewayThatHandsANonceOutTwiceIsFoundOut(t *testing.T) {
+	url := target.Serve(t, func(c *target.Conn, _ int, message []byte) error { return c.Reply(handOut(t, message, 7)) })
+	s := steady(url)
+	s.Signers.Count = 1
+	l := startSteady(t, s)
+	until(t, "it was handed out twice", func() bool { return s.Verify.Result().Allocations > 1 })
+	l.Stop(t.Context())
+	if v := s.Verify.Result(); v.ViolationCount == 0 {
+		t.Errorf("%+v; want a violation", v)
+	}
+}
+
+func TestWrongSteadyLoadsAreRefusedByTheirField(t *testing.T) {
+	for field, change := range map[string]func(*Steady){
+		"URLs":        func(s *Steady) { s.URLs = nil },
+		"Connections": func(s *Steady) { s.Clients = 0 },
+		"Rate":        func(s *Steady) { s.Rate = 0 },
+		"Patience":    func(s *Steady) { s.Patience = 0 },
+		"MaxWaiting":  func(s *Steady) { s.MaxWaiting = 0 },
+		"Signers":     func(s *Steady) { s.Signers.Count = 0 },
+	} {
+		s := steady("ws://127.0.0.1:1/ws")
+		change(&s)
+		_, err := s.Start(t.Context())
+		wrong, ok := errors.AsType[*FieldError](err)
+		if !ok || wrong.Field != field {
+			t.Errorf("%s: %v, want an error that names it", field, err)
+		}
+	}
+	if _, err := steady("ws://127.0.0.1:1/ws").Start(t.Context()); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
+		t.Errorf("unreachable: %v, want an error that names the address", err)
+	}
+}

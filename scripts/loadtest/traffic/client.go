@@ -1,0 +1,277 @@
+package traffic
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// Bursts of one connection that may be unanswered in an open loop: as many
+	// as have windowRequests together, at least two. It stays below what a
+	// gateway allows a connection, so that the load does not cause refusals by
+	// itself after a stall.
+	windowRequests = 128
+	// maxBacklog is how many bursts of one connection wait beyond those, as
+	// times when they were due; more are counted as unsent at once.
+	maxBacklog = 1 << 14
+	// maxHolds is how many nonces a connection remembers to be marked; older
+	// ones are left to expire.
+	maxHolds = 256
+	// Of the allocations of a load that is verified, one in sampleEvery carries
+	// a request id, and one in repeatEvery is a repeat of such a one.
+	sampleEvery, repeatEvery = 16, 64
+	// lastWords is how long a connection that cannot be written to is still
+	// read, for the close frame that says why.
+	lastWords = time.Second
+)
+
+// client is one connection that sends. Its reader goroutine runs loop; in an
+// open loop a scheduler calls offer.
+type client struct {
+	*socket
+	number   int64
+	load     *Load
+	shard    *shard
+	clock    clock
+	rng      *rand.Rand
+	accounts chooser
+	causes   *causes // nil without subscribers
+	plain    bool    // it only allocates, and nobody wants to know what an answer says
+
+	abandoned atomic.Pointer[error] // why it was closed before it had ended
+
+	mu       sync.Mutex // guards what follows, and is held to write
+	out      []byte     // the last burst that was sent
+	outPlace int        // of it
+	requests []request  // by id less firstID; those of a burst are neighbours
+	bursts   []burst
+	free     []int // bursts with nothing unanswered
+	sent     int   // bursts with something unanswered
+	backlog  backlog
+	holds    holds
+	stopping bool  // no burst leaves any more
+	ended    bool  // the connection is closed, or about to be
+	lost     error // why it ended before it was told to
+}
+
+// burst is Inflight requests that left together.
+type burst struct {
+	due  time.Duration
+	left int // unanswered
+}
+
+func newClient(r *runner, s *socket, i int) *client {
+	rng := rand.New(rand.NewPCG(uint64(r.load.Signers.Base), uint64(i)))
+	return &client{
+		socket: s, number: int64(i), load: &r.load, shard: r.meter.shard(i), clock: r.clock, rng: rng,
+		accounts: newChooser(r.load.Signers, rng), causes: r.causes,
+		plain: r.load.Verify == nil && r.causes == nil && r.load.Mix.allocatesOnly(),
+	}
+}
+
+// window is how many bursts of a connection may be unanswered.
+func (l *Load) window() int {
+	if l.Rate == 0 {
+		return 1
+	}
+	return max(2, windowRequests/l.Inflight)
+}
+
+// burstBytes is an upper bound of what the unanswered requests of a connection
+// are on the wire.
+func (l *Load) burstBytes() int { return l.window() * l.Inflight * maxRequestBytes }
+
+// loop sends, in a closed loop, and reads until the connection ends; then
+// nothing of it is left.
+func (c *client) loop() {
+	defer c.conn.Close()
+	c.first()
+	var err error
+	for err == nil {
+		if err = c.read(); err == nil {
+			err = c.receive()
+		}
+	}
+	c.end(err)
+}
+
+// first begins a closed loop.
+func (c *client) first() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.load.Rate == 0 && !c.stopping {
+		c.send(c.clock.now())
+	}
+}
+
+// offer sends a burst that is due, or lets it wait for its turn. It reports
+// false, and does nothing, when the connection has ended.
+func (c *client) offer(due time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.ended || c.stopping:
+		return false
+	case c.sent < c.load.window() && c.backlog.empty():
+		c.send(due)
+	case !c.backlog.push(due):
+		c.shard.leave(due, c.load.Inflight)
+	}
+	return true
+}
+
+// send composes a burst and writes it. The caller holds mu, and there is a place
+// for it. A connection that cannot be written to sends no more, and has ended
+// once its reader has seen why.
+func (c *client) send(due time.Duration) {
+	at := c.place()
+	n := c.load.Inflight
+	if c.plain && len(c.out) > 0 && at == c.outPlace {
+		c.renew(c.requests[at*n : (at+1)*n])
+	} else {
+		c.write(at*n, n)
+	}
+	c.outPlace = at
+	c.bursts[at] = burst{due: due, left: n}
+	c.sent++
+	if _, err := c.conn.Write(c.out); err != nil {
+		c.ended, c.lost = true, err
+		c.conn.SetReadDeadline(time.Now().Add(lastWords))
+	}
+}
+
+// write composes n requests, the first of which is at a place. The caller holds
+// mu.
+func (c *client) write(first, n int) {
+	now := c.clock.now()
+	c.out = c.out[:0]
+	for i := first; i < first+n; i++ {
+		c.compose(&c.requests[i], now)
+		c.out = appendRequest(c.out, firstID+i, &c.requests[i], c.number)
+	}
+}
+
+// renew makes the last burst, which was at the same place, one of other accounts:
+// while it only allocates, nothing else differs. The caller holds mu.
+func (c *client) renew(requests []request) {
+	size := len(c.out) / len(requests)
+	for i := range requests {
+		r := &requests[i]
+		r.open, r.account = true, c.accounts.next()
+		putHex(c.out[i*size+accountAt:], r.account)
+	}
+}
+
+// place takes a free burst. The caller holds mu.
+func (c *client) place() int {
+	if n := len(c.free); n > 0 {
+		at := c.free[n-1]
+		c.free = c.free[:n-1]
+		return at
+	}
+	c.bursts = append(c.bursts, burst{})
+	c.requests = append(c.requests, make([]request, c.load.Inflight)...)
+	return len(c.bursts) - 1
+}
+
+// compose decides what a request asks. The caller holds mu.
+func (c *client) compose(r *request, now time.Duration) {
+	*r = request{open: true}
+	if !c.load.Mix.allocatesOnly() {
+		r.method = c.load.Mix.pick(c.rng)
+	}
+	if r.method == MarkUsed || r.method == MarkRecyclable {
+		if h, ok := c.holds.pop(now); ok {
+			r.account, r.nonce, r.attempt, r.sample = h.account, h.nonce, h.attempt, h.sample
+			if r.sample != nil {
+				r.sample.Ending()
+			}
+			return
+		}
+		r.method = Allocate
+	}
+	r.account = c.accounts.next()
+	if c.load.Verify != nil && r.method == Allocate {
+		c.sample(r)
+	}
+}
+
+// sample gives some of the allocations a request id, or makes them ask again for
+// one. The caller holds mu.
+func (c *client) sample(r *request) {
+	switch n := c.rng.IntN(repeatEvery); {
+	case n == 0:
+		if s := c.load.Verify.Pick(c.rng); s != nil {
+			r.account, r.sample, r.repeat, r.ended = s.Account, s, true, s.HasEnded()
+		}
+	case n%sampleEvery == 1:
+		r.sample = c.load.Verify.NewSample(r.account)
+	}
+}
+
+// stop lets nothing more leave, and ends the connection once everything was
+// answered. What waits for its turn is unsent.
+func (c *client) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopping = true
+	c.forget()
+	if c.sent == 0 && !c.ended {
+		c.close()
+	}
+}
+
+// forget counts what waits for its turn as unsent. The caller holds mu.
+func (c *client) forget() {
+	for due, ok := c.backlog.pop(); ok; due, ok = c.backlog.pop() {
+		c.shard.leave(due, c.load.Inflight)
+	}
+}
+
+// close ends the connection in an orderly way. The caller holds mu.
+func (c *client) close() {
+	c.ended = true
+	c.goodbye()
+	c.conn.Close()
+}
+
+// abandon ends the connection whatever is unanswered.
+func (c *client) abandon(why error) {
+	c.abandoned.CompareAndSwap(nil, &why)
+	c.conn.Close() // not under mu, which a write that hangs holds until then
+}
+
+// end accounts for what was not answered. err is what the reader met.
+func (c *client) end(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if why := c.abandoned.Load(); why != nil && !c.ended {
+		err = *why
+	}
+	_, said := errors.AsType[*closedError](err)
+	if !c.ended || said && c.lost != nil {
+		c.lost = err
+	}
+	c.ended = true
+	c.forget()
+	for _, b := range c.bursts {
+		if b.left == 0 {
+			continue
+		}
+		c.shard.fail(b.due, b.left)
+		if c.load.Verify != nil {
+			c.load.Verify.Unanswered(b.left)
+		}
+	}
+	c.requests, c.bursts = nil, nil
+}
+
+// lostFor says why the connection ended before it was told to; nil: it did not.
+func (c *client) lostFor() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lost
+}

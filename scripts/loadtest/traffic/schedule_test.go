@@ -1,0 +1,109 @@
+package traffic
+
+import (
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// idleClients are connections that nobody answers.
+func idleClients(l *Load, n int, m *meter) []atomic.Pointer[client] {
+	clients := make([]atomic.Pointer[client], n)
+	for i := range clients {
+		r := &runner{load: *l, clock: clock{time.Now()}, meter: m}
+		clients[i].Store(newClient(r, &socket{conn: &sink{}}, i))
+	}
+	return clients
+}
+
+// dues are the times of the bursts a client has sent or keeps waiting.
+func dues(c *client) (all []time.Duration) {
+	for _, b := range c.bursts {
+		all = append(all, b.due)
+	}
+	return append(all, c.backlog.due[c.backlog.head:]...)
+}
+
+// schedule runs a scheduler of two connections for a time, on a clock that jumps.
+func schedule(t *testing.T, interval, length time.Duration, change func(*scheduler)) (clients []atomic.Pointer[client], m *meter) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l := &Load{Inflight: 1, Rate: 1, Signers: Signers{Count: 1}}
+		m = newMeter()
+		m.begin.Store(0)
+		clients = idleClients(l, 2, m)
+		quit, ended := make(chan struct{}), new(atomic.Int64)
+		s := &scheduler{
+			clients: clients, step: 1, inflight: 1, shard: m.shard(0), interval: float64(interval),
+			clock: clock{time.Now()}, quit: quit, ended: ended, pause: time.Sleep,
+		}
+		change(s)
+		time.AfterFunc(length, func() {
+			ended.Store(int64(s.clock.now()))
+			close(quit)
+		})
+		s.loop()
+	})
+	return clients, m
+}
+
+func TestBurstsAreDueAtEvenTimesOnTheConnectionsInTurn(t *testing.T) {
+	clients, _ := schedule(t, 10*time.Millisecond, 45*time.Millisecond, func(*scheduler) {})
+	for i, want := range [][]time.Duration{{0, 20 * time.Millisecond, 40 * time.Millisecond}, {10 * time.Millisecond, 30 * time.Millisecond}} {
+		if got := dues(clients[i].Load()); !slices.Equal(got, want) {
+			t.Errorf("connection %d: due at %v, want %v", i, got, want)
+		}
+	}
+}
+
+func TestTheShareOfAnEndedConnectionIsTakenOverAndThatOfOneNotOpenIsNot(t *testing.T) {
+	clients, _ := schedule(t, 10*time.Millisecond, 45*time.Millisecond, func(s *scheduler) { s.clients[0].Load().ended = true })
+	if got := len(dues(clients[1].Load())); got != 5 {
+		t.Errorf("%d bursts beside an ended connection, want all 5", got)
+	}
+	clients, m := schedule(t, 10*time.Millisecond, 45*time.Millisecond, func(s *scheduler) { s.clients[0].Store(nil) })
+	if got := len(dues(clients[1].Load())); got != 2 || unsent(m) != 0 {
+		t.Errorf("%d bursts beside a connection that is not open, and %d unsent; want 2 and 0", got, unsent(m))
+	}
+}
+
+func TestWhatIsDueWhenNobodyIsLeftIsUnsent(t *testing.T) {
+	_, m := schedule(t, 10*time.Millisecond, 45*time.Millisecond, func(s *scheduler) {
+		for i := range s.clients {
+			s.clients[i].Load().ended = true
+		}
+	})
+	if got := unsent(m); got != 5 {
+		t.Errorf("%d unsent, want 5", got)
+	}
+}
+
+func TestASchedulerThatIsLateAtTheEndSendsWhatWasDueOrCountsItAsUnsent(t *testing.T) {
+	for _, wakes := range []time.Duration{50 * time.Millisecond, 45*time.Millisecond + 2*catchUp} {
+		clients, m := schedule(t, 10*time.Millisecond, 45*time.Millisecond, func(s *scheduler) {
+			s.pause = func(time.Duration) { time.Sleep(wakes) } // when it should wake at 5 ms
+			s.first = 5 * time.Millisecond
+		})
+		sent := int64(len(dues(clients[0].Load())) + len(dues(clients[1].Load())))
+		if late := wakes > 50*time.Millisecond; late != (unsent(m) == 4) || sent+unsent(m) != 4 {
+			t.Errorf("waking after %v: %d sent and %d unsent, want 4 of one kind", wakes, sent, unsent(m))
+		}
+	}
+}
+
+func TestASchedulerThatDozesHearsTheEnd(t *testing.T) {
+	began := time.Now()
+	schedule(t, time.Hour, 10*time.Millisecond, func(s *scheduler) { s.first = time.Hour })
+	if time.Since(began) > time.Minute {
+		t.Error("slept through the end")
+	}
+}
+
+func unsent(m *meter) (n int64) {
+	for i := range m.shards {
+		n += m.shards[i].unsent
+	}
+	return n
+}

@@ -1,0 +1,196 @@
+package traffic
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"noncegate/scripts/loadtest/result"
+)
+
+// Behaviour is how clients misbehave.
+type Behaviour string
+
+// The ways to misbehave.
+const (
+	// StopReading reads nothing any more, neither events nor replies.
+	StopReading Behaviour = "stop"
+	// Trickle reads a few bytes a second.
+	Trickle Behaviour = "trickle"
+	// Vanish reads, and after a second or so disconnects without a close: half of
+	// the times by a reset, half by falling silent; then it comes back.
+	Vanish Behaviour = "vanish"
+)
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (b *Behaviour) UnmarshalText(text []byte) error {
+	*b = Behaviour(text)
+	if !b.valid() {
+		return fmt.Errorf("%q is none of stop, trickle, vanish", text)
+	}
+	return nil
+}
+
+func (b Behaviour) valid() bool { return b == StopReading || b == Trickle || b == Vanish }
+
+// Slow are clients that misbehave on purpose beside a Load: subscribed to the
+// events of all signers, and sending. What they send and receive is counted
+// nowhere else.
+type Slow struct {
+	// URLs are the targets, as in Load.
+	URLs []string
+	// Clients is how many there are.
+	Clients int
+	// Behaviour is what they do once they are told to.
+	Behaviour Behaviour
+	// Rate is how many allocations a second they send together, above 0. One
+	// that the gateway does not read from sends less.
+	Rate float64
+	// Signers are the accounts they allocate of.
+	Signers Signers
+}
+
+// Validate returns a *FieldError for the first field that breaks its rule.
+func (s *Slow) Validate() error {
+	switch {
+	case outside(s.Clients, 1, maxConnections):
+		return &FieldError{"Clients", "must be 1 to 1000000"}
+	case !s.Behaviour.valid():
+		return &FieldError{"Behaviour", "must be stop, trickle or vanish"}
+	case !(s.Rate > 0 && s.Rate <= 1e9):
+		return &FieldError{"Rate", "must be above 0 and at most 1000000000 requests a second"}
+	case outside(s.Signers.Count, 1, maxSigners):
+		return &FieldError{"Signers", "must be 1 to 1000000000"}
+	}
+	l := Load{URLs: s.URLs}
+	if len(s.URLs) == 0 {
+		return &FieldError{"URLs", "must have at least one address"}
+	}
+	return l.validateURLs()
+}
+
+// SlowClients are the clients of a Slow. Each has a goroutine, and a second one
+// that reads; Stop ends them.
+type SlowClients struct {
+	slow   Slow
+	begun  chan struct{} // closed: they misbehave
+	ctx    context.Context
+	cancel context.CancelFunc
+	once   sync.Once
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex // guards what follows
+	counts result.Slow
+	missed int64
+}
+
+// Start opens the connections and leaves them idle until Misbehave. The caller
+// must call Stop. ctx bounds only the opening.
+func (s Slow) Start(ctx context.Context) (*SlowClients, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	g := &SlowClients{slow: s, begun: make(chan struct{})}
+	g.counts = result.Slow{Clients: s.Clients, Behaviour: string(s.Behaviour), Ended: make(map[string]int64)}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	sockets := make([]*socket, s.Clients)
+	opening, openCtx := errgroup.WithContext(ctx)
+	opening.SetLimit(dialers)
+	for i := range sockets {
+		opening.Go(func() (err error) {
+			sockets[i], err = g.open(openCtx, i)
+			return err
+		})
+	}
+	err := opening.Wait()
+	if err == nil {
+		err = ctx.Err()
+	}
+	for i, first := range sockets {
+		if first == nil {
+			continue
+		}
+		if err != nil {
+			first.conn.Close()
+			continue
+		}
+		c := &slowClient{group: g, number: i, rng: rand.New(rand.NewPCG(uint64(s.Signers.Base), uint64(i)))}
+		g.wg.Go(func() { c.live(first) })
+	}
+	if err != nil {
+		g.cancel()
+		return nil, fmt.Errorf("open the slow clients: %w", err)
+	}
+	return g, nil
+}
+
+// Misbehave lets them subscribe, send, and misbehave from now on. It may be
+// called more than once, and does not wait.
+func (g *SlowClients) Misbehave() { g.once.Do(func() { close(g.begun) }) }
+
+// Stop ends all clients, waits for them, and says what became of them. Those
+// that read nothing read what there is first, for a moment, which tells whether
+// the gateway had closed them. It may be called again, with the same answer.
+func (g *SlowClients) Stop() result.Slow {
+	g.cancel()
+	g.wg.Wait()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.counts
+}
+
+// Missed is how many events the gateway told them they had missed. It is
+// complete after Stop.
+func (g *SlowClients) Missed() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.missed
+}
+
+// stopped reports whether Stop was called.
+func (g *SlowClients) stopped() bool { return g.ctx.Err() != nil }
+
+// ended counts a connection that the other side ended, by why.
+func (g *SlowClients) ended(why error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.counts.Ended[reason(why)]++
+	if kicked(why) {
+		g.counts.Kicked++
+	}
+}
+
+// refused counts an attempt to come back that failed.
+func (g *SlowClients) refused(why error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.counts.Ended["not let in again: "+reason(why)]++
+}
+
+func (g *SlowClients) reconnected() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.counts.Reconnects++
+}
+
+func (g *SlowClients) miss(n int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.missed += n
+}
+
+// pause waits, and returns false once Stop was called.
+func (g *SlowClients) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-g.ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,218 @@
+package traffic
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"noncegate/scripts/loadtest/target"
+)
+
+// patience is the safety net of a wait.
+const patience = 30 * time.Second
+
+// slow starts clients that misbehave and lets them.
+func slow(t *testing.T, s Slow) *SlowClients {
+	t.Helper()
+	g, err := s.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { g.Stop() })
+	g.Misbehave()
+	return g
+}
+
+// until waits for something that the test cannot be told of.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); !ok(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+func isSubscribe(message []byte) bool { return strings.Contains(string(message), "nonce_subscribe") }
+
+func subscribed(t testing.TB, message []byte) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":"0x1"}`, id(t, message))
+}
+
+func TestSlowClientsSubscribeAndSendOnceTheyAreToldTo(t *testing.T) {
+	var first atomic.Pointer[string]
+	requests := make(chan string, 1000)
+	url := target.Serve(t, func(c *target.Conn, n int, message []byte) error {
+		text := string(message)
+		first.CompareAndSwap(nil, &text)
+		if isSubscribe(message) {
+			return c.Reply(subscribed(t, message))
+		}
+		select {
+		case requests <- text:
+		default:
+		}
+		return nil
+	})
+	g, err := Slow{URLs: []string{url}, Clients: 3, Behaviour: StopReading, Rate: 300, Signers: Signers{Base: 7, Count: 1}}.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Stop()
+	if text := first.Load(); text != nil {
+		t.Errorf("%s was sent before", *text)
+	}
+	g.Misbehave()
+	got := <-requests
+	if !strings.Contains(got, `"nonce_allocate"`) || !strings.Contains(got, Signers{Base: 7}.Name(0)) {
+		t.Errorf("request %s, want an allocate of the signer", got)
+	}
+	if text := first.Load(); !isSubscribe([]byte(*text)) {
+		t.Errorf("the first message is %s, want a subscription", *text)
+	}
+	if got := g.Stop(); got.Clients != 3 || got.Kicked != 0 || len(got.Ended) != 0 || got.Reconnects != 0 {
+		t.Errorf("%+v; want three clients and nothing else", got)
+	}
+}
+
+func TestAClientThatIsKickedIsCountedAndComesBack(t *testing.T) {
+	for _, behaviour := range []Behaviour{StopReading, Trickle} {
+		t.Run(string(behaviour), func(t *testing.T) {
+			back := make(chan struct{}, 100)
+			url := target.Serve(t, func(c *target.Conn, n int, message []byte) error {
+				if isSubscribe(message) {
+					if c.Number > 0 {
+						back <- struct{}{}
+					}
+					return c.Reply(subscribed(t, message))
+				}
+				if c.Number > 0 {
+					return nil
+				}
+				if err := c.Reply(`{"jsonrpc":"2.0","method":"nonce_subscription","params":{"subscription":"0x1","result":` +
+					`{"type":"allocated","signer":"s","nonce":1,"attempt":1,"version":1,"at":"x","missed":41}}}`); err != nil {
+					return err
+				}
+				c.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(4001, "slow_consumer"), time.Now().Add(patience))
+				return errors.New("kicked")
+			})
+			g := slow(t, Slow{URLs: []string{url}, Clients: 1, Behaviour: behaviour, Rate: 100, Signers: Signers{Count: 1}})
+			<-back
+			got := g.Stop()
+			if got.Kicked != 1 || got.Reconnects != 1 || got.Ended["closed by the server: 4001 slow_consumer"] != 1 {
+				t.Errorf("%+v; want one that was kicked and came back", got)
+			}
+			if g.Missed() != 41 {
+				t.Errorf("%d missed, want the 41 it was told of", g.Missed())
+			}
+		})
+	}
+}
+
+func TestOnlyAClientThatReadsAnswersAPing(t *testing.T) {
+	for behaviour, want := range map[Behaviour]int64{StopReading: 0, Vanish: 1} {
+		t.Run(string(behaviour), func(t *testing.T) {
+			var pongs atomic.Int64
+			over := make(chan struct{})
+			url := target.Serve(t, func(c *target.Conn, n int, message []byte) error {
+				switch {
+				case isSubscribe(message):
+					return c.Reply(subscribed(t, message))
+				case n == 1 && c.Number == 0:
+					c.SetPongHandler(func(string) error { pongs.Add(1); return nil })
+					return c.WriteMessage(websocket.PingMessage, nil)
+				case n == 20 && c.Number == 0:
+					close(over)
+				}
+				return nil
+			})
+			slow(t, Slow{URLs: []string{url}, Clients: 1, Behaviour: behaviour, Rate: 100, Signers: Signers{Count: 1}})
+			<-over
+			if got := pongs.Load(); got != want {
+				t.Errorf("%d pongs, want %d", got, want)
+			}
+		})
+	}
+}
+
+func TestClientsThatVanishSendNoCloseAndComeBack(t *testing.T) {
+	var closes, connections atomic.Int64
+	url := target.Serve(t, func(c *target.Conn, n int, message []byte) error {
+		if n == 0 {
+			connections.Add(1)
+			c.SetCloseHandler(func(int, string) error { closes.Add(1); return nil })
+			return c.Reply(subscribed(t, message))
+		}
+		return c.Reply(okay(t, message))
+	})
+	g := slow(t, Slow{URLs: []string{url}, Clients: 4, Behaviour: Vanish, Rate: 100, Signers: Signers{Count: 1}})
+	until(t, "each has come back", func() bool { return connections.Load() >= 12 })
+	got := g.Stop()
+	if got.Reconnects < 8 || len(got.Ended) != 0 || closes.Load() != 0 {
+		t.Errorf("%+v and %d closes; want that they came back and never said goodbye", got, closes.Load())
+	}
+}
+
+func TestAClientThatIsNotLetInAgainKeepsTrying(t *testing.T) {
+	g := target.StartGateway(t)
+	s := slow(t, Slow{URLs: []string{g.URL}, Clients: 1, Behaviour: Trickle, Rate: 10, Signers: Signers{Count: 1}})
+	g.Kill()
+	until(t, "it has tried", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for why := range s.counts.Ended {
+			if strings.HasPrefix(why, "not let in again: ") {
+				return true
+			}
+		}
+		return false
+	})
+	if got := s.Stop(); got.Reconnects != 0 {
+		t.Errorf("%+v, want no reconnect", got)
+	}
+}
+
+func TestSlowClientsHarmNobody(t *testing.T) {
+	g := target.StartGateway(t, "--max-holds=0")
+	for _, behaviour := range []Behaviour{StopReading, Trickle, Vanish} {
+		t.Run(string(behaviour), func(t *testing.T) {
+			s := slow(t, Slow{URLs: []string{g.URL}, Clients: 5, Behaviour: behaviour, Rate: 200, Signers: Signers{Count: 5}})
+			r := run(t, short(g.URL))
+			if r.Acknowledged == 0 || r.Refusals() != 0 || r.Failed != 0 || len(r.Lost) != 0 {
+				t.Errorf("%+v; want acknowledged requests and nothing else", r)
+			}
+			if got := s.Stop(); got.Clients != 5 || got.Behaviour != string(behaviour) {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+func TestWrongSlowClientsAreRefusedByTheirField(t *testing.T) {
+	right := Slow{URLs: []string{"ws://127.0.0.1:1/ws"}, Clients: 1, Behaviour: Trickle, Rate: 1, Signers: Signers{Count: 1}}
+	for field, change := range map[string]func(*Slow){
+		"URLs":      func(s *Slow) { s.URLs = nil },
+		"Clients":   func(s *Slow) { s.Clients = 0 },
+		"Behaviour": func(s *Slow) { s.Behaviour = "sulk" },
+		"Rate":      func(s *Slow) { s.Rate = 0 },
+		"Signers":   func(s *Slow) { s.Signers.Count = 0 },
+	} {
+		s := right
+		change(&s)
+		_, err := s.Start(t.Context())
+		wrong, ok := errors.AsType[*FieldError](err)
+		if !ok || wrong.Field != field {
+			t.Errorf("%s: %v, want an error that names it", field, err)
+		}
+	}
+	if _, err := right.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
+		t.Errorf("unreachable: %v, want an error that names the address", err)
+	}
+}

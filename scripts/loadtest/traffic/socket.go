@@ -1,0 +1,129 @@
+package traffic
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+const (
+	dialTimeout   = 10 * time.Second
+	readBytes     = 1 << 10 // to begin with
+	maxReadBytes  = 1 << 20 // a longer frame is not an answer to what we send
+	maxCloseBytes = 125     // of a control frame's payload
+)
+
+// socket is a WebSocket connection without masks, buffers for writing, and
+// fragments. read and next belong to one goroutine; Close of conn may come from
+// elsewhere; writes are for the owner to order.
+type socket struct {
+	conn      net.Conn
+	in        []byte // what was read
+	used, end int    // in[used:end] was not looked at yet
+}
+
+// dial opens a connection whose send buffer takes burst bytes at once. gorilla
+// makes the handshake; after it the bare connection is ours. Its error names the
+// URL.
+func dial(ctx context.Context, url string, burst int) (*socket, error) {
+	d := websocket.Dialer{HandshakeTimeout: dialTimeout, ReadBufferSize: 1024, WriteBufferSize: 1024}
+	ws, resp, err := d.DialContext(ctx, url, nil)
+	if err != nil {
+		if resp != nil {
+			err = fmt.Errorf("%w: %s", err, resp.Status)
+		}
+		return nil, fmt.Errorf("connect to %s: %w", url, err)
+	}
+	conn := ws.NetConn()
+	if tcp, ok := conn.(*net.TCPConn); ok && burst > defaultSendBuffer {
+		if err := tcp.SetWriteBuffer(2 * burst); err != nil {
+			conn.Close()
+			return nil, fmt.Errorf("send buffer of %s: %w", url, err)
+		}
+	}
+	return &socket{conn: conn, in: make([]byte, readBytes)}, nil
+}
+
+// defaultSendBuffer is what every system takes without being asked.
+const defaultSendBuffer = 16 << 10
+
+// read makes one read call. What next returned before is gone.
+func (s *socket) read() error {
+	s.end = copy(s.in, s.in[s.used:s.end])
+	s.used = 0
+	if s.end == len(s.in) {
+		if len(s.in) >= maxReadBytes {
+			return fmt.Errorf("a frame of more than %d bytes", maxReadBytes)
+		}
+		s.in = append(s.in, make([]byte, len(s.in))...)
+	}
+	n, err := s.conn.Read(s.in[s.end:])
+	s.end += n
+	if n > 0 {
+		return nil
+	}
+	return err
+}
+
+// next returns the next frame that was read as a whole. It is valid until read.
+func (s *socket) next() (op byte, payload []byte, ok bool) {
+	op, payload, size := serverFrame(s.in[s.used:s.end])
+	s.used += size
+	return op, payload, size > 0
+}
+
+// goodbye sends the frame of a normal closure; the other side may be gone.
+func (s *socket) goodbye() {
+	s.conn.Write(appendFrame(nil, finClose, binary.BigEndian.AppendUint16(nil, websocket.CloseNormalClosure)))
+}
+
+// control handles a frame that is no text: it answers a ping. A close frame, or
+// anything a gateway does not send, is an error.
+func (s *socket) control(op byte, payload []byte) error {
+	switch op {
+	case finPing:
+		_, err := s.conn.Write(appendFrame(nil, finPong, payload[:min(len(payload), maxCloseBytes)]))
+		return err
+	case finPong:
+		return nil
+	case finClose:
+		if len(payload) < 2 {
+			return &closedError{}
+		}
+		return &closedError{code: int(binary.BigEndian.Uint16(payload)), text: string(payload[2:])}
+	}
+	return fmt.Errorf("a frame of type %#x, which no gateway sends", op)
+}
+
+// closedError is a close frame of the other side.
+type closedError struct {
+	code int // 0: it had none
+	text string
+}
+
+// Error implements error.
+func (e *closedError) Error() string {
+	if e.code == 0 {
+		return "closed by the server without a code"
+	}
+	return strings.TrimSpace(fmt.Sprintf("closed by the server: %d %s", e.code, e.text))
+}
+
+// reason is why a connection ended, without the addresses, so that equal reasons
+// can be counted together.
+func reason(err error) string {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Op + ": " + strings.TrimPrefix(op.Err.Error(), op.Op+": ")
+	}
+	if errors.Is(err, io.EOF) {
+		return "closed by the server without a close frame"
+	}
+	return err.Error()
+}
