@@ -32,11 +32,13 @@ func NewGate(capacity int) *Gate {
 
 // TryTake takes n places, all or nothing, when both the gate and the holder's
 // share have them. A nil share bounds nothing.
-func (g *Gate) TryTake(s *Share, n int) bool {
+func (g *Gate) TryTake(s *Share, n int) bool { return g.tryTake(s, n, g.capacity) }
+
+func (g *Gate) tryTake(s *Share, n int, limit int64) bool {
 	if s != nil && !take(&s.used, s.limit, int64(n)) {
 		return false
 	}
-	if take(&g.used, g.capacity, int64(n)) {
+	if take(&g.used, limit, int64(n)) {
 		return true
 	}
 	if s != nil {
@@ -44,6 +46,10 @@ func (g *Gate) TryTake(s *Share, n int) bool {
 	}
 	return false
 }
+
+// TryTakeSpare takes n places like TryTake, but only from the first half of the
+// gate: for what can be left out, so that it never takes the place of what cannot.
+func (g *Gate) TryTakeSpare(s *Share, n int) bool { return g.tryTake(s, n, (g.capacity+1)/2) }
 
 // Give returns n places that were taken with the same share.
 func (g *Gate) Give(s *Share, n int) {

@@ -77,3 +77,23 @@ func BenchmarkGate(b *testing.B) {
 		g.Give(s, 1)
 	}
 }
+
+func TestSparePlacesLeaveHalfOfAGateToOthers(t *testing.T) {
+	for capacity, spare := range map[int]int{1: 1, 2: 1, 5: 3, 100: 50} {
+		g := NewGate(capacity)
+		for i := range spare {
+			if !g.TryTakeSpare(nil, 1) {
+				t.Fatalf("capacity %d: spare place %d refused", capacity, i)
+			}
+		}
+		if g.TryTakeSpare(nil, 1) {
+			t.Errorf("capacity %d: more than %d spare places", capacity, spare)
+		}
+		if !g.TryTake(nil, capacity-spare) {
+			t.Errorf("capacity %d: the other %d places are not there", capacity, capacity-spare)
+		}
+	}
+	if g, s := NewGate(10), NewShare(1); !g.TryTakeSpare(s, 1) || g.TryTakeSpare(s, 1) {
+		t.Error("a spare place beyond the holder's share")
+	}
+}

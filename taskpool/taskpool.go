@@ -98,6 +98,12 @@ func (p *Pool) TryReserve(share *backpressure.Share, n int) bool {
 	return !p.closed.Load() && p.gate.TryTake(share, n)
 }
 
+// TryReserveSpare is TryReserve for what can be left out: it leaves half of the
+// pool to others.
+func (p *Pool) TryReserveSpare(share *backpressure.Share, n int) bool {
+	return !p.closed.Load() && p.gate.TryTakeSpare(share, n)
+}
+
 // Unreserve gives back n places that were reserved with the same share.
 func (p *Pool) Unreserve(share *backpressure.Share, n int) { p.gate.Give(share, n) }
 

@@ -77,7 +77,10 @@ func newManualPool(capacity int) *manualPool {
 }
 
 func (p *manualPool) TryReserve(s *backpressure.Share, n int) bool { return p.gate.TryTake(s, n) }
-func (p *manualPool) Unreserve(s *backpressure.Share, n int)       { p.gate.Give(s, n) }
+func (p *manualPool) TryReserveSpare(s *backpressure.Share, n int) bool {
+	return p.gate.TryTakeSpare(s, n)
+}
+func (p *manualPool) Unreserve(s *backpressure.Share, n int) { p.gate.Give(s, n) }
 func (p *manualPool) Submit(t taskpool.Task) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -158,7 +158,7 @@ func (q *Queue) admitLocked(bytes int64) (backpressure.DropReason, todo) {
 		return drop, todo{}
 	case q.msgs >= q.cfg.MaxMessages:
 		return backpressure.DropMessages, todo{}
-	case !q.pool.TryReserve(q.share, 1):
+	case !q.pool.TryReserveSpare(q.share, 1):
 		return backpressure.DropEncode, todo{}
 	}
 	return backpressure.DropNone, todo{}

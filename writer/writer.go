@@ -61,7 +61,8 @@ type EagerSocket interface {
 // Pool runs encode tasks. Submit must not block as long as there are no more
 // tasks than reserved places, and must run every task once, in any order.
 type Pool interface {
-	TryReserve(share *backpressure.Share, n int) bool
+	TryReserve(share *backpressure.Share, n int) bool      // for replies
+	TryReserveSpare(share *backpressure.Share, n int) bool // for notifications, which leave room for replies
 	Unreserve(share *backpressure.Share, n int)
 	Submit(t taskpool.Task)
 }

@@ -9,7 +9,7 @@ import (
 	"noncegate/writer"
 )
 
-// Config are the settings of a Server. All are required.
+// Config are the settings of a Server. All but SendBuffer are required.
 type Config struct {
 	// MaxConnections bounds the open connections; more are told 503.
 	MaxConnections int
@@ -28,6 +28,12 @@ type Config struct {
 	MaxBatch int
 	// MaxSubscriptions bounds the subscriptions of one connection.
 	MaxSubscriptions int
+
+	// SendBuffer bounds what the kernel holds for a client that does not read, in
+	// bytes (Linux takes twice as much); 0: as much as the kernel likes. Less
+	// notices slow clients sooner and slows down fast ones that are far away: at
+	// most one buffer a round trip.
+	SendBuffer int
 
 	// MinHold and MaxHold bound holdMs.
 	MinHold, MaxHold time.Duration

@@ -38,11 +38,10 @@ const patience = 20 * time.Second
 
 // setup is what a test may change before the gateway starts.
 type setup struct {
-	ws         Config
-	nonce      nonce.Config
-	encode     encodepool.Config
-	postdb     postdb.Config
-	sendBuffer int // of the accepted sockets, bytes; 0: the system's
+	ws     Config
+	nonce  nonce.Config
+	encode encodepool.Config
+	postdb postdb.Config
 }
 
 func defaults() setup {
@@ -106,7 +105,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	must(t, err)
 	g.srv, err = New(g.service, g.hub, encode, perf.New(g.figures), log, s.ws)
 	must(t, err)
-	stopHTTP := g.serve(s.sendBuffer)
+	stopHTTP := g.serve()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
@@ -128,13 +127,10 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 }
 
 // serve listens and returns what stops listening.
-func (g *gateway) serve(sendBuffer int) (stop func()) {
+func (g *gateway) serve() (stop func()) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(g.TB, err)
 	g.address = l.Addr().String()
-	if sendBuffer > 0 {
-		l = tightListener{l, sendBuffer}
-	}
 	web := &http.Server{Handler: g.srv}
 	var served sync.WaitGroup
 	served.Go(func() {
@@ -143,21 +139,6 @@ func (g *gateway) serve(sendBuffer int) (stop func()) {
 		}
 	})
 	return func() { check(g.TB, web.Close()); served.Wait() }
-}
-
-// tightListener accepts sockets with a small send buffer, so that a client that
-// does not read is noticed after kilobytes.
-type tightListener struct {
-	net.Listener
-	bytes int
-}
-
-func (l tightListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err == nil {
-		err = c.(*net.TCPConn).SetWriteBuffer(l.bytes)
-	}
-	return c, err
 }
 
 type unmeasured struct{}

@@ -121,6 +121,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.log.Debug("upgrade refused", "remote", r.RemoteAddr, "error", err)
 		return
 	}
+	h.transport.boundSendBuffer(s.cfg.SendBuffer)
 	c := s.newConn(conn, h.transport)
 	s.conns.enter(c)
 	s.figures.Connections.Add(1)

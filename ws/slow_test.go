@@ -31,7 +31,7 @@ func (g *gateway) dialTight() *client {
 
 func TestAClientThatStopsReadingHarmsNobodyAndMissesEventsOnly(t *testing.T) {
 	g := startGateway(t, func(s *setup) {
-		s.sendBuffer = 4096
+		s.ws.SendBuffer = 4096
 		s.ws.Writer.Marks.High, s.ws.Writer.Marks.Low = 2048, 1024
 	})
 	slow := g.dialTight()

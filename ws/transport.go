@@ -56,6 +56,15 @@ func (t *transport) receive(p []byte) (int, error) {
 	return t.Conn.Read(p)
 }
 
+// boundSendBuffer keeps the kernel from holding more than about so many bytes for
+// a client that does not read, 0: as many as it likes. Left to itself it grows to
+// megabytes a connection, and the client is noticed only behind them.
+func (t *transport) boundSendBuffer(bytes int) {
+	if s, ok := t.Conn.(interface{ SetWriteBuffer(int) error }); ok && bytes > 0 {
+		_ = s.SetWriteBuffer(bytes) // the kernel's own bound stays
+	}
+}
+
 // Write writes the answer to the upgrade, and afterwards queues close frames.
 func (t *transport) Write(p []byte) (int, error) {
 	if t.closeFrame == nil {

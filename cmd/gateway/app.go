@@ -244,7 +244,7 @@ func (a *app) openServer(context.Context) (err error) {
 	pause, drop, kick := c.SlowActions()
 	a.server, err = ws.New(a.service.Load(), a.hub, a.encode, a.figures, a.log, ws.Config{
 		MaxConnections: c.MaxConnections, MaxInflight: c.MaxInflight, MaxInflightTotal: c.MaxInflightTotal,
-		MaxMessageBytes: c.MaxMessageBytes, MaxBatch: c.MaxBatch, MaxSubscriptions: maxSubscriptions,
+		SendBuffer: int(c.WriteHighBytes), MaxMessageBytes: c.MaxMessageBytes, MaxBatch: c.MaxBatch, MaxSubscriptions: maxSubscriptions,
 		MinHold: minHold, MaxHold: c.MaxHold, PingInterval: c.PingInterval, CloseSpread: c.DrainTimeout / 20,
 		Info: a.info,
 		Writer: writer.Config{

@@ -53,7 +53,7 @@ type Config struct {
 	MaxSigners          int           `group:"work" default:"200000" help:"Most signers whose state is remembered between requests. Those asked for least recently are forgotten and read again."`
 	SweepInterval       time.Duration `group:"work" default:"1s" help:"How often holds past their deadline are looked for."`
 
-	WriteHighBytes int64         `group:"slow" default:"65536" help:"Bytes queued to one client above which --slow-policy applies."`
+	WriteHighBytes int64         `group:"slow" default:"65536" help:"Bytes queued to one client above which --slow-policy applies. Also the send buffer asked of the kernel for each connection (Linux takes twice as much), so that a client that does not read is noticed, and costs no more than that."`
 	WriteLowBytes  int64         `group:"slow" default:"16384" help:"Bytes queued below which it ends."`
 	WriteMaxBytes  int64         `group:"slow" default:"1048576" help:"Most bytes queued to one client. Beyond it the connection is closed with 4001."`
 	SlowAfter      time.Duration `group:"slow" default:"10s" help:"How long a client may stay above --write-high-bytes before kick closes it."`

@@ -4,5 +4,5 @@ package traffic
 
 import "time"
 
-// pause sleeps as exactly as this system's timers are.
-func pause(d time.Duration) { time.Sleep(d) }
+// newPauser sleeps as exactly as this system's timers are.
+func newPauser() *pauser { return &pauser{sleep: time.Sleep, close: func() {}} }

@@ -33,7 +33,14 @@ type scheduler struct {
 	clock    clock
 	quit     <-chan struct{} // closed: the load has ended
 	ended    *atomic.Int64   // when, by the clock; set before
-	pause    func(time.Duration)
+	pause    func(time.Duration) // loop's own if nil
+}
+
+// pauser sleeps for short times, exactly. It belongs to one goroutine, which
+// closes it.
+type pauser struct {
+	sleep func(time.Duration)
+	close func()
 }
 
 // schedulers divides the load among one for each processor, whose first burst is
@@ -46,7 +53,7 @@ func (r *runner) schedulers(begin time.Duration) []*scheduler {
 		all[i] = &scheduler{
 			clients: r.clients, from: i, step: n, inflight: r.load.Inflight, shard: r.meter.shard(i),
 			first: begin, interval: interval,
-			clock: r.clock, quit: r.quit, ended: &r.endedAt, pause: pause,
+			clock: r.clock, quit: r.quit, ended: &r.endedAt,
 		}
 	}
 	return all
@@ -54,6 +61,11 @@ func (r *runner) schedulers(begin time.Duration) []*scheduler {
 
 // loop sends until quit is closed.
 func (s *scheduler) loop() {
+	if s.pause == nil {
+		p := newPauser()
+		defer p.close()
+		s.pause = p.sleep
+	}
 	for j := s.from; ; j += s.step {
 		due := s.due(j)
 		if !s.sleepUntil(due) {
