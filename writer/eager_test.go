@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -70,6 +71,29 @@ func TestTheRestOfWhatASocketDidNotTakeWaitsInAGoroutineOfItsOwn(t *testing.T) {
 	if q.Cause() != errPeer {
 		t.Errorf("the queue ended by %v, want %v", q.Cause(), errPeer)
 	}
+}
+
+func TestNoDeadlineIsLeftBehindAWriteThatMayHaveWaited(t *testing.T) {
+	sock := &eagerMemory{memorySocket: newMemorySocket()}
+	q := New(sock, newManualPool(10), testConfig())
+	q.Ping(nil) // by the write goroutine
+	<-sock.wrote
+	for { // until it has ended
+		q.mu.Lock()
+		writing := q.writing
+		q.mu.Unlock()
+		if !writing {
+			break
+		}
+		runtime.Gosched()
+	}
+	sock.mu.Lock()
+	if !sock.deadline.IsZero() {
+		t.Errorf("the deadline %v is left", sock.deadline)
+	}
+	sock.mu.Unlock()
+	q.Kill(errPeer)
+	<-q.Done()
 }
 
 var errPeer = errors.New("the peer is gone")

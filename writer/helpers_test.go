@@ -134,6 +134,7 @@ type memorySocket struct {
 	mu        sync.Mutex
 	writes    [][]byte
 	deadlines int
+	deadline  time.Time // the last one
 	closed    chan struct{}
 	wrote     chan struct{} // one signal for each write
 }
@@ -150,10 +151,11 @@ func (s *memorySocket) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (s *memorySocket) SetWriteDeadline(time.Time) error {
+func (s *memorySocket) SetWriteDeadline(at time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.deadlines++
+	s.deadline = at
 	return nil
 }
 

@@ -117,6 +117,10 @@ func (q *Queue) next(written *batch, err error, waits bool) (*batch, error) {
 		cause = q.cause
 	} else if b == nil {
 		q.writing = false
+		if waits {
+			// One that is left would pass, and keep a later write from being tried.
+			_ = q.sock.SetWriteDeadline(time.Time{})
+		}
 	}
 	q.mu.Unlock()
 

@@ -3,6 +3,9 @@
 package ws
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -46,6 +49,72 @@ func TestWhatIsReadAtOnceIsHandedOutInSmallPiecesAndNothingIsKept(t *testing.T) 
 	}
 	if tr.eager.buffered() {
 		t.Error("a buffer is kept although everything was read")
+	}
+}
+
+func TestALargeReadBehindASmallOneGetsWhatTheSmallOneLeft(t *testing.T) {
+	tr, peer := pair(t)
+	sent := make([]byte, 5*readBytes)
+	for i := range sent {
+		sent[i] = byte(i / 7)
+	}
+	go func() {
+		_, _ = peer.Write(sent)
+		peer.Close()
+	}()
+	var got []byte
+	for size := 100; ; size = readBytes + 100 - size%readBytes { // small and large in turn
+		p := make([]byte, size)
+		n, err := tr.Read(p)
+		got = append(got, p[:n]...)
+		if err == io.EOF {
+			break
+		}
+		must(t, err)
+	}
+	if !bytes.Equal(got, sent) {
+		t.Errorf("got %d bytes in another order than the %d that were sent", len(got), len(sent))
+	}
+}
+
+func TestLargeMessagesInOneFrameEachAreReadInOrder(t *testing.T) {
+	g := startGateway(t)
+	c := g.dial()
+	const calls = 80
+	for round := range 3 { // the second finds a large buffer in the pool
+		var b strings.Builder
+		for i := range calls {
+			fmt.Fprintf(&b, `,{"jsonrpc":"2.0","id":%d,"method":"nonce_allocate","params":{"signer":"s%03d-%s"}}`, i, i, strings.Repeat("x", 120))
+		}
+		batch := "[" + b.String()[1:] + "]"
+		if len(batch) < readBytes+readBytes/2 {
+			t.Fatalf("only %d bytes", len(batch))
+		}
+		// As foreign clients send it: one frame, and the next right behind it.
+		frame := func(text string) []byte {
+			out := []byte{0x81, 0x80 | 126, byte(len(text) >> 8), byte(len(text)), 0, 0, 0, 0}
+			return append(out, text...)
+		}
+		_, err := c.conn.NetConn().Write(append(frame(batch), frame(batch)...))
+		must(t, err)
+		for range 2 {
+			var replies []struct {
+				ID     int
+				Result struct{ Nonce int64 }
+				Error  any
+			}
+			_, text, err := c.conn.ReadMessage()
+			must(t, err)
+			must(t, json.Unmarshal(text, &replies))
+			if len(replies) != calls {
+				t.Fatalf("round %d: %d replies, want %d: %.200s", round, len(replies), calls, text)
+			}
+			for _, r := range replies {
+				if r.Error != nil {
+					t.Fatalf("round %d: id %d: %v", round, r.ID, r.Error)
+				}
+			}
+		}
 	}
 }
 

@@ -53,10 +53,10 @@ func newEager(conn net.Conn) *eager {
 
 // Read is io.Reader's, with the errors of conn.
 func (e *eager) Read(conn net.Conn, p []byte) (int, error) {
-	if len(p) >= readBytes {
-		return conn.Read(p)
-	}
 	if e.buf == nil {
+		if len(p) >= readBytes {
+			return conn.Read(p)
+		}
 		if err := e.raw.Read(e.tryRead); err != nil {
 			return 0, err
 		}
