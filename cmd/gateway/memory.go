@@ -12,7 +12,7 @@ import (
 // what is alive. A gateway at work allocates much that is garbage at once, and a
 // collection marks the stacks of all connections, so fewer collections are worth
 // the memory they take meanwhile. GOGC overrules it.
-const gcPercent = 300
+const gcPercent = 200
 
 // What the returner of memory goes by.
 const (
