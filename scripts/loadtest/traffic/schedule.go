@@ -31,8 +31,8 @@ type scheduler struct {
 	first    time.Duration // when the first burst of the load is due
 	interval float64       // nanoseconds between two bursts of the load
 	clock    clock
-	quit     <-chan struct{} // closed: the load has ended
-	ended    *atomic.Int64   // when, by the clock; set before
+	quit     <-chan struct{}     // closed: the load has ended
+	ended    *atomic.Int64       // when, by the clock; set before
 	pause    func(time.Duration) // loop's own if nil
 }
 
