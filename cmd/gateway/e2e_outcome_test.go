@@ -252,8 +252,9 @@ func endBackends(t *testing.T, mode string) {
 	stop()
 	c.all.Wait()
 	c.only("ok", "unavailable none", "unavailable unknown")
-	if len(c.said) == 1 {
-		t.Error("nobody noticed")
+	// A worker may settle every commit that was cut, and then all clients are told ok.
+	if len(c.said) == 1 && p.metric("noncegate_unknown_commits_total 0") {
+		t.Error("no commit was cut, so nothing was tested")
 	}
 	c.stored(db)
 }
