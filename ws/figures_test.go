@@ -105,7 +105,7 @@ func TestARefusedUpgradeIsCountedByItsReason(t *testing.T) {
 	if response.StatusCode != http.StatusBadRequest || response.Header.Get("Sec-Websocket-Version") != "13" {
 		t.Errorf("no handshake: %v, %v", response.Status, response.Header)
 	}
-	g.dial()
+	g.dial().settle()
 	dial(nil)
 	g.srv.draining.Store(true)
 	dial(nil)
@@ -175,6 +175,7 @@ func TestAConnectionThatEndedIsCountedByWhatEndedItFirst(t *testing.T) {
 		t.Run(reason, func(t *testing.T) {
 			g := startGateway(t)
 			c := g.dial()
+			c.settle()
 			end(g, c)
 			_ = c.conn.Close() // a client that is still there is waited for
 			await(t, g.srv.conns.whenEmpty(), "the end of the connection")

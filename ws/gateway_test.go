@@ -209,6 +209,14 @@ func (g *gateway) dial() *client {
 	return &client{TB: g.TB, conn: conn}
 }
 
+// settle waits until the gateway has made this a connection of its own: the answer
+// to the upgrade leaves before it is registered and counted, its first reply after.
+func (c *client) settle() {
+	c.Helper()
+	c.request("settle", "gateway_info", `[]`)
+	c.wantResult("settle")
+}
+
 func (c *client) send(text string) {
 	c.Helper()
 	must(c.TB, c.conn.WriteMessage(websocket.TextMessage, []byte(text)))
