@@ -101,6 +101,7 @@ func (sh *shard) refused(groups []*group) []*group {
 	for i, g := range groups {
 		switch {
 		case len(g.ops) == 0:
+		case !g.st.owned: // it is routed again
 		case g.st.version == versions[i] && !g.draft.repeats():
 			g.st.dropLoaded()
 			g.loaded, g.idsRead = false, false
@@ -153,7 +154,7 @@ func (sh *shard) again(groups []*group, cause error) []*group {
 
 // refuse ends the one op that was aborted all alone.
 func (g *group) refuse(sh *shard, cause error) {
-	g.st.owned = false // what is remembered has proved wrong, or may have
+	g.st.setOwned(sh, false) // what is remembered has proved wrong, or may have
 	g.noSweep = g.noSweep || g.ops[0].Kind == kindSweep
 	g.ops[0].Err = &UnavailableError{Outcome: Aborted, Err: cause}
 	if errors.Is(cause, ErrInvariant) {
@@ -170,8 +171,14 @@ func (sh *shard) oneByOne(g *group) {
 		for left := []*group{g}; len(left) > 0; {
 			left = sh.round(left)
 		}
-		if sh.parked[g.st.signer] == g {
+		switch g {
+		case sh.parked[g.st.signer]:
 			g.ops = append(g.ops, all[i+1:]...)
+			return
+		case sh.waiting[g.st.signer]:
+			for _, op := range all[i+1:] {
+				sh.joinWaiting(g, op)
+			}
 			return
 		}
 	}

@@ -70,6 +70,8 @@ type Op struct {
 	// again once the place was handed to the EventSink; when it is still true at
 	// Done, the place is the caller's to give back.
 	EventPlace bool
+	// Path is set on what came from another node and changes something; see Path.
+	Path *Path
 	// Completion is told when the op has ended.
 	Completion Completion
 
@@ -90,6 +92,11 @@ type Op struct {
 	wrote      bool // the plan changes something for this op
 	recovered  bool // an unknown commit proved to have done this op
 	inShard    bool // holds a place of its shard's queue
+
+	trail *trail // while the op is under way at another node
+	order int    // among the ops of its trail
+	trips int    // how often it was sent to another node, or had to be routed again
+	doubt bool   // another node may have done it
 	// one keeps the single nonce of the common case inside the Op.
 	one [2]int64
 }

@@ -295,7 +295,7 @@ func (sh *shard) giveBack(heads []*group) {
 			terms = sh.forget(g.st, terms)
 		case g.st.owned:
 			terms = append(terms, ReleaseTerm{ID: g.st.id, Token: g.st.term.Token})
-			g.st.owned = false
+			g.st.setOwned(sh, false)
 		}
 	}
 	sh.release(terms)
@@ -316,7 +316,7 @@ func (sh *shard) pruneHeads(heads []*group) {
 	for i, g := range heads {
 		switch {
 		case err != nil:
-			g.st.owned = g.st.owned && OutcomeOf(err) != Unknown
+			g.st.setOwned(sh, g.st.owned && OutcomeOf(err) != Unknown)
 		case results[i].Applied:
 			g.st.version++
 			g.st.pruned = results[i].Below

@@ -88,7 +88,10 @@ func (sh *shard) round(groups []*group) []*group {
 		planned = append(planned, g)
 		changes = append(changes, g.draft.finish(sh.epoch))
 	}
-	return append(append(next, pruned...), sh.commit(planned, changes)...)
+	next = append(append(next, pruned...), sh.commit(planned, changes)...)
+	next = append(next, sh.anew...)
+	sh.anew = nil
+	return next
 }
 
 // front deals with what needs no plan at the head of each group: callers that
@@ -98,10 +101,7 @@ func (sh *shard) front(groups []*group) []*group {
 	left := groups[:0]
 	for _, g := range groups {
 		sh.dropGone(g)
-		for len(g.ops) > 0 && sh.frontOp(g) {
-			g.ops = g.ops[1:]
-		}
-		if len(g.ops) == 0 {
+		if !sh.leadIn(g) || len(g.ops) == 0 {
 			continue
 		}
 		if g.tries++; g.tries > maxRounds {
@@ -114,6 +114,20 @@ func (sh *shard) front(groups []*group) []*group {
 		left = append(left, g)
 	}
 	return left
+}
+
+// leadIn ends or hands on what is at the head of the group and needs no plan. It
+// returns false when the rest of the group waits for another node.
+func (sh *shard) leadIn(g *group) bool {
+	for {
+		if sh.svc.cfg.Router != nil && !sh.depart(g) {
+			return false
+		}
+		if len(g.ops) == 0 || !sh.frontOp(g) {
+			return true
+		}
+		g.ops = g.ops[1:]
+	}
 }
 
 // dropGone ends the ops whose caller is gone: nothing of them is committed yet.
@@ -205,10 +219,16 @@ func (sh *shard) acquire(groups []*group) []*group {
 			missing, needs = append(missing, g), append(needs, n)
 		}
 	}
-	if len(missing) == 0 {
+	switch {
+	case len(missing) == 0:
 		return groups
+	case sh.svc.retired.Load():
+		for _, g := range missing {
+			g.fail(sh, ErrDraining)
+		}
+	default:
+		sh.acquireAll(missing, needs)
 	}
-	sh.acquireAll(missing, needs)
 	left := groups[:0]
 	for _, g := range groups {
 		if len(g.ops) > 0 && g.st.owned {
@@ -261,7 +281,7 @@ func (sh *shard) acquired(g *group, s *Snapshot, started time.Time) {
 		return
 	case !s.Acquired:
 		sh.svc.fig.LeaseAcquire(AcquireHeld)
-		g.fail(sh, sh.svc.notOwner(s.Lease))
+		sh.elsewhere(g, s.Lease, s.Now, sh.svc.notOwner(s.Lease))
 		return
 	case !st.halted && st.wentBack(s, st.term.Token+1):
 		sh.halt(g, s)
@@ -270,7 +290,8 @@ func (sh *shard) acquired(g *group, s *Snapshot, started time.Time) {
 	st.fill(s)
 	g.loaded, g.idsRead = true, true
 	st.term = lease.NewTerm(s.Lease.Token, started, sh.svc.cfg.LeaseTTL, lease.Margin(sh.svc.cfg.LeaseTTL))
-	st.owned = true
+	st.setOwned(sh, true)
+	st.owner = ""
 	if s.TookOverFrom != "" && !g.borrowed {
 		sh.svc.fig.LeaseAcquire(AcquireTakeover)
 		sh.svc.log.Info("took over an expired lease", "signer", st.signer, "owner_node", s.TookOverFrom,
@@ -289,7 +310,8 @@ var errLeaseMoved = errors.New("the signer's lease changed hands; try again")
 // committed, lets it serve again.
 func (sh *shard) halt(g *group, s *Snapshot) {
 	sh.svc.tally.halt(g.st)
-	g.st.owned, g.st.safeFloor = false, max(g.st.safeFloor, g.st.next)
+	g.st.setOwned(sh, false)
+	g.st.safeFloor = max(g.st.safeFloor, g.st.next)
 	sh.svc.fig.WentBack()
 	sh.svc.log.Error("the store went back: this signer is stopped until nonce_setFloor gives it a safe floor",
 		"signer", g.st.signer, "seen_version", g.st.version, "version", s.Version, "seen_next", g.st.next, "next", s.Next,
@@ -375,7 +397,8 @@ func (sh *shard) compare(g *group, s *Snapshot, n Need, full bool) bool {
 // lost ends a group whose signer another node, or another shard's term, took.
 func (sh *shard) lost(g *group, s *Snapshot) {
 	provided := g.st.term.Token
-	g.st.owned, g.st.term.Token, g.st.version, g.st.next = false, s.Lease.Token, s.Version, s.Next
+	g.st.setOwned(sh, false)
+	g.st.term.Token, g.st.version, g.st.next = s.Lease.Token, s.Version, s.Next
 	sh.svc.meet(s.Lease)
 	for _, op := range g.ops {
 		if !op.Kind.reads() {
@@ -384,7 +407,7 @@ func (sh *shard) lost(g *group, s *Snapshot) {
 				"token", s.Lease.Token, "owner_node", s.Lease.Holder.Node, "node", sh.svc.holder.Node)
 		}
 	}
-	g.fail(sh, ErrFenced)
+	sh.elsewhere(g, s.Lease, s.Now, ErrFenced)
 }
 
 // plan runs the rules over as many of the group's ops as one commit can take,

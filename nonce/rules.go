@@ -398,15 +398,16 @@ func (op *Op) reset() {
 }
 
 // refused leaves only the error of the result. An op that is known to have
-// happened, and whose answer could not be read, is unknown to its caller and not
-// refused, nor to be matched as the refusal; only a conflict tells the truth
-// about it.
+// happened, or that another node may have done, and whose answer could not be had,
+// is unknown to its caller and not refused, nor to be matched as the refusal. Only
+// the conflict of an allocate tells the truth about it: a mark that is repeated
+// meets what it did itself, and what came after.
 func (op *Op) refused() {
 	err := op.Err
 	op.reset()
 	op.Err = err
-	if _, conflict := errors.AsType[*ConflictError](err); op.recovered && !conflict {
-		op.Err = &UnavailableError{Outcome: Unknown, Err: fmt.Errorf("it happened, but the answer was not had: %v", err)}
+	if _, conflict := errors.AsType[*ConflictError](err); (op.recovered || op.doubt) && !(conflict && op.Kind == KindAllocate) {
+		op.Err = &UnavailableError{Outcome: Unknown, Err: fmt.Errorf("it may have happened, and the answer was not had: %v", err)}
 	}
 }
 

@@ -68,6 +68,10 @@ type Config struct {
 	SweepInterval    time.Duration
 	RequestRetention time.Duration // 0 keeps request ids for ever
 
+	// Router carries ops to the nodes that own their signers. nil: what another
+	// node owns is refused with NotOwnerError. Mode basic does not ask it.
+	Router Router
+
 	// ConsumedRetention is how long a CONSUMED allocation is kept, counted from
 	// its last change. 0 keeps them for ever.
 	ConsumedRetention time.Duration
@@ -164,6 +168,8 @@ type Service struct {
 	signersPerShard int
 	clock           *storeClock
 	halt            atomic.Pointer[error]
+	retired         atomic.Bool // no signer is acquired any more
+	trails          atomic.Uint64
 	tally           tally
 	fatal           func(error)
 
@@ -314,6 +320,7 @@ func (s *Service) Submit(p Place, op *Op) {
 	defer s.inside.Done()
 	op.queuedAt, op.askedFloor = time.Now(), op.Floor
 	op.inShard, op.wrote, op.recovered = p.held, false, false
+	op.trail, op.trips, op.doubt = nil, 0, false
 	switch {
 	case s.basic != nil && s.haltedBy() != nil:
 		s.refuse(p, op, &UnavailableError{Outcome: NotSent, Err: s.haltedBy()})

@@ -10,7 +10,8 @@ import "noncegate/lease"
 func (sh *shard) settle(groups []*group, cause error) []*group {
 	needs := make([]Need, len(groups))
 	for i, g := range groups {
-		g.st.owned, g.byID = false, true
+		g.st.setOwned(sh, false)
+		g.byID = true
 		needs[i], _ = sh.need(g, true)
 		for _, op := range g.ops[:g.count] {
 			if op.Kind == KindAllocate {

@@ -21,10 +21,12 @@ type shard struct {
 	wake   chan struct{} // capacity 1: the queue is not empty, or a parked group is due
 
 	remembered atomic.Int64 // len(states), for whoever does not hold the turn
+	owned      atomic.Int64 // how many of them are owned
 
-	mu     sync.Mutex // guards queue and pushed; no I/O under it
+	mu     sync.Mutex // guards queue, pushed and home; no I/O under it
 	queue  []*Op
-	pushed uint64 // ops queued so far
+	pushed uint64   // ops queued so far
+	home   []*state // signers whose ops have all come back from another node
 
 	turn   sync.Mutex // guards all below; held for a whole batch
 	taken  uint64     // ops taken from the queue so far
@@ -32,15 +34,21 @@ type shard struct {
 	states map[string]*state
 	recent *list.List // of *state, most recently used first
 	parked map[string]*group
-	epoch  uint64
-	wakers []Waker
-	marked time.Time // when the batch under way was taken
+	// waiting are the groups that go on when what is under way at another node has
+	// come back. They have no bound of their own: each op has a place of the queue,
+	// or had one of the router's.
+	waiting map[string]*group
+	anew    []*group // to be routed anew in the next round
+	epoch   uint64
+	wakers  []Waker
+	marked  time.Time // when the batch under way was taken
 }
 
 func newShard(s *Service, index int) *shard {
 	return &shard{
 		svc: s, index: index, wake: make(chan struct{}, 1), epoch: s.store.Epoch(),
-		states: make(map[string]*state), recent: list.New(), parked: make(map[string]*group),
+		states: make(map[string]*state), recent: list.New(),
+		parked: make(map[string]*group), waiting: make(map[string]*group),
 	}
 }
 
@@ -97,11 +105,11 @@ func (sh *shard) workerRuns() {
 func (sh *shard) runNext() bool {
 	sh.turn.Lock()
 	defer sh.turn.Unlock()
-	batch := sh.take()
-	if len(batch) == 0 && !sh.parkedDue() {
+	batch, home := sh.take()
+	if len(batch) == 0 && len(home) == 0 && !sh.parkedDue() {
 		return false
 	}
-	sh.run(batch)
+	sh.run(batch, home)
 	return true
 }
 
@@ -114,7 +122,8 @@ func (sh *shard) callerRuns(op *Op) {
 	defer sh.turn.Unlock()
 	defer endProcess()
 	for sh.taken < last {
-		sh.run(sh.take())
+		batch, home := sh.take()
+		sh.run(batch, home)
 	}
 }
 
@@ -129,24 +138,26 @@ func endProcess() {
 	}
 }
 
-// take swaps the queue for the spare buffer, at most one batch of it.
-func (sh *shard) take() []*Op {
+// take swaps the queue for the spare buffer, at most one batch of it, and takes
+// the signers whose ops have come back.
+func (sh *shard) take() (batch []*Op, home []*state) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	home, sh.home = sh.home, nil
 	batch, most := sh.queue, sh.svc.cfg.MaxBatch
 	sh.taken += uint64(min(len(batch), most))
 	if len(batch) <= most {
 		sh.queue, sh.spare = sh.spare[:0], batch
-		return batch
+		return batch, home
 	}
 	rest := append(sh.spare[:0], batch[most:]...)
 	clear(batch[most:])
 	sh.queue, sh.spare = rest, batch
-	return batch[:most]
+	return batch[:most], home
 }
 
 // run executes one batch to its end.
-func (sh *shard) run(batch []*Op) {
+func (sh *shard) run(batch []*Op, home []*state) {
 	sh.marked = time.Now()
 	for _, op := range batch {
 		sh.svc.fig.WorkerQueue(sh.marked.Sub(op.queuedAt))
@@ -155,13 +166,16 @@ func (sh *shard) run(batch []*Op) {
 		sh.epoch = e
 		sh.disown()
 	}
-	groups := sh.group(batch)
+	groups := sh.group(batch, home)
 	clear(batch)
 	for len(groups) > 0 {
 		groups = sh.round(groups)
 		sh.wakeAll()
 	}
 	sh.wakeAll()
+	if sh.svc.retired.Load() {
+		sh.giveUp()
+	}
 	sh.evict()
 	sh.remembered.Store(int64(len(sh.states)))
 }
@@ -170,13 +184,26 @@ func (sh *shard) run(batch []*Op) {
 // seen, before its next use: the store may have become another one.
 func (sh *shard) disown() {
 	for _, st := range sh.states {
-		st.owned = false
+		st.setOwned(sh, false)
 	}
 }
 
-// group sorts ops by signer, in order of arrival, behind those parked.
-func (sh *shard) group(batch []*Op) []*group {
-	groups := make([]*group, 0, min(len(batch), 256)+len(sh.parked))
+// group sorts ops by signer, in order of arrival, behind those parked and those
+// that waited for what has come home now.
+func (sh *shard) group(batch []*Op, home []*state) []*group {
+	groups := make([]*group, 0, min(len(batch), 256)+len(sh.parked)+len(home))
+	for _, st := range home {
+		if st.active != nil || sh.parked[st.signer] != nil {
+			continue // it is looked at anyway
+		}
+		g := sh.waiting[st.signer]
+		if g == nil {
+			g = &group{st: st}
+		}
+		delete(sh.waiting, st.signer)
+		st.active = g
+		groups = append(groups, g)
+	}
 	for signer, g := range sh.parked {
 		if g.retryAt.After(sh.marked) {
 			continue
@@ -188,6 +215,10 @@ func (sh *shard) group(batch []*Op) []*group {
 	for _, op := range batch {
 		if g, ok := sh.parked[op.Signer]; ok {
 			g.ops = append(g.ops, op)
+			continue
+		}
+		if g, ok := sh.waiting[op.Signer]; ok {
+			sh.joinWaiting(g, op)
 			continue
 		}
 		st := sh.state(op.Signer)
@@ -225,10 +256,10 @@ func (sh *shard) finish(op *Op) {
 	if op.Err != nil {
 		op.refused()
 	}
-	if op.Completion == nil {
-		return
+	if op.Path != nil && sentBack(op.Err) {
+		op.Path.sendBack(op.Err)
 	}
-	if w := op.Completion.Done(op); w != nil && (len(sh.wakers) == 0 || sh.wakers[len(sh.wakers)-1] != w) {
+	if w := op.tell(); w != nil && (len(sh.wakers) == 0 || sh.wakers[len(sh.wakers)-1] != w) {
 		sh.wakers = append(sh.wakers, w)
 	}
 }
@@ -269,13 +300,16 @@ func (sh *shard) parkedDue() bool {
 	return false
 }
 
-// failParked refuses what is still parked when the service stops.
+// failParked refuses what is still parked, or waits for another node, when the
+// service stops.
 func (sh *shard) failParked() {
 	sh.turn.Lock()
 	defer sh.turn.Unlock()
-	for signer, g := range sh.parked {
-		delete(sh.parked, signer)
-		g.fail(sh, ErrDraining)
+	for _, groups := range []map[string]*group{sh.parked, sh.waiting} {
+		for signer, g := range groups {
+			delete(groups, signer)
+			g.fail(sh, ErrDraining)
+		}
 	}
 	sh.wakeAll()
 }
@@ -289,7 +323,7 @@ func (sh *shard) evict() {
 	var terms []ReleaseTerm
 	for over := sh.recent.Len() - sh.svc.signersPerShard; over > 0; over-- {
 		st := sh.recent.Back().Value.(*state)
-		if _, parked := sh.parked[st.signer]; st.halted || parked {
+		if sh.keeps(st) {
 			sh.recent.MoveToFront(st.place)
 			continue
 		}
@@ -311,7 +345,7 @@ func (sh *shard) forgetIdle(before time.Time) {
 		if st.lastUsed.After(before) {
 			break
 		}
-		if _, parked := sh.parked[st.signer]; !st.halted && !parked {
+		if !sh.keeps(st) {
 			terms = sh.forget(st, terms)
 		}
 		e = prev
@@ -320,15 +354,26 @@ func (sh *shard) forgetIdle(before time.Time) {
 	sh.release(terms)
 }
 
+// keeps reports whether a state must not be forgotten now.
+func (sh *shard) keeps(st *state) bool {
+	return st.halted || st.away != nil && !st.away.idle() || sh.parked[st.signer] != nil
+}
+
 // forget drops a state and adds its lease to those to give back, when it still
 // runs; one that ended by itself costs no write.
 func (sh *shard) forget(st *state, terms []ReleaseTerm) []ReleaseTerm {
+	terms = sh.letGo(st, terms)
+	sh.recent.Remove(st.place)
+	delete(sh.states, st.signer)
+	return terms
+}
+
+// letGo ends the ownership of a signer and adds its lease to those to give back.
+func (sh *shard) letGo(st *state, terms []ReleaseTerm) []ReleaseTerm {
 	if st.owned && st.term.Trusted(time.Now()) {
 		terms = append(terms, ReleaseTerm{ID: st.id, Token: st.term.Token})
 	}
-	st.owned = false
-	sh.recent.Remove(st.place)
-	delete(sh.states, st.signer)
+	st.setOwned(sh, false)
 	return terms
 }
 

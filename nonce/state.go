@@ -54,6 +54,11 @@ type state struct {
 	due       []Row
 	detailsAt time.Time // store clock of the load
 
+	owner      string    // the node that was last seen to own the signer; "": not known
+	ownerURL   string    // what the store says is its URL, "" when not known
+	ownerUntil time.Time // monotonic; when to stop believing that
+	away       *trail    // its ops that are under way at another node, nil: none
+
 	active   *group        // while a batch is being sorted
 	lastUsed time.Time     // monotonic
 	place    *list.Element // in the shard's list, most recently used first
