@@ -1,10 +1,13 @@
-// Package hub hands committed events to those who subscribed to them.
+// Package hub hands committed events to those who subscribed to them: the clients
+// of this node, and the other nodes, which hand them on to clients of theirs.
 //
-// It promises that what a subscriber is offered of one signer comes in commit
-// order; that an event is encoded once, however many want it; that an event a
-// subscriber did not get is counted, and that the next one it does get says how
-// many were missed; that nothing is offered after Close returned. It costs a
-// commit one atomic load while nobody subscribes.
+// It promises that what a subscriber is offered of one signer comes in the order
+// in which it came here, which for what one node committed is commit order; that
+// an event is encoded once, however many want it; that an event a subscriber did
+// not get is counted, and that the next one it does get says how many were missed;
+// that nothing is offered before Start was called nor after Close returned; that
+// what came from another node is offered to clients only, so that no event goes in
+// circles. It costs a commit one atomic load while nobody subscribes.
 //
 // It does not promise that every event arrives: a subscriber that refuses one,
 // and events that find the post-DB pool full, lose them. Who needs every change
@@ -47,11 +50,14 @@ type Hub struct {
 	pool *postdb.Pool
 	drop func(events int)
 
-	open atomic.Int64 // subscriptions that are open, so that none costs one load
+	lane    func(signer string) int // see LaneBy; nil: lane 0
+	changed func()                  // see OnInterest; nil: nobody asks
 
-	mu       sync.RWMutex // guards both maps; nobody is called under it
-	all      map[*Subscription]struct{}
-	bySigner map[string]map[*Subscription]struct{}
+	open    atomic.Int64 // subscriptions that are open, so that none costs one load
+	clients atomic.Int64 // those of clients
+
+	mu    sync.RWMutex // guards what follows; nobody is called under it
+	wants [2]wishes    // by Scope
 }
 
 var _ nonce.EventSink = (*Hub)(nil)
@@ -59,24 +65,26 @@ var _ nonce.EventSink = (*Hub)(nil)
 // New makes a hub that delivers on the lanes of pool. dropped is told how many
 // events found the pool full; it must not block.
 func New(pool *postdb.Pool, dropped func(events int)) *Hub {
-	return &Hub{
-		pool: pool, drop: dropped,
-		all:      make(map[*Subscription]struct{}),
-		bySigner: make(map[string]map[*Subscription]struct{}),
-	}
+	return &Hub{pool: pool, drop: dropped, wants: [2]wishes{newWishes(), newWishes()}}
 }
 
-// Watched reports whether anybody subscribed to the signer.
+// LaneBy says on which lane the events of a signer travel that come from other
+// nodes: best that of its own commits, so that they keep their order when the
+// signer moves here. Without it they all take lane 0. It is called once, before
+// the first Remote; lane must not block.
+func (h *Hub) LaneBy(lane func(signer string) int) { h.lane = lane }
+
+// Watched reports whether anybody subscribed to the signer, another node included.
 func (h *Hub) Watched(signer string) bool {
 	if h.open.Load() == 0 {
 		return false
 	}
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	return len(h.all) > 0 || len(h.bySigner[signer]) > 0
+	return h.wants[Everywhere].any(signer) || h.wants[Here].any(signer)
 }
 
-// Subscriptions is how many are open.
+// Subscriptions is how many are open, those of other nodes included.
 func (h *Hub) Subscriptions() int { return int(h.open.Load()) }
 
 // Reserve takes a post-DB place for the events of one op, at its admission.
@@ -103,7 +111,7 @@ func (h *Hub) Publish(lane int, placed bool, events []nonce.Event) {
 
 // deliver is the task of one op's events.
 func (h *Hub) deliver(events []nonce.Event) {
-	subs := h.matching(events[0].Signer)
+	subs := h.matching(events[0].Signer, Everywhere, Here)
 	for i := range events {
 		body, err := encode(&events[i])
 		for _, s := range subs {
@@ -119,22 +127,22 @@ func (h *Hub) deliver(events []nonce.Event) {
 // miss drops events for want of a place.
 func (h *Hub) miss(events []nonce.Event) {
 	h.drop(len(events))
-	for _, s := range h.matching(events[0].Signer) {
+	for _, s := range h.matching(events[0].Signer, Everywhere, Here) {
 		s.missed.Add(int64(len(events)))
 	}
 }
 
-// matching is who wants events of the signer just now.
-func (h *Hub) matching(signer string) []*Subscription {
+// matching is who of the scopes wants events of the signer just now.
+func (h *Hub) matching(signer string, scopes ...Scope) []*Subscription {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	some := h.bySigner[signer]
-	subs := make([]*Subscription, 0, len(h.all)+len(some))
-	for s := range h.all {
-		subs = append(subs, s)
+	n := 0
+	for _, scope := range scopes {
+		n += h.wants[scope].count(signer)
 	}
-	for s := range some {
-		subs = append(subs, s)
+	subs := make([]*Subscription, 0, n)
+	for _, scope := range scopes {
+		subs = h.wants[scope].appendFor(subs, signer)
 	}
 	return subs
 }

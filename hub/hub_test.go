@@ -54,12 +54,19 @@ func (f *fixture) stop(t *testing.T) func() {
 	}
 }
 
+// subscribe makes a client's subscription that delivers.
 func (f *fixture) subscribe(t *testing.T, to Subscriber, signers ...string) *Subscription {
 	t.Helper()
-	s, err := f.Subscribe(to, signers)
+	return f.subscribeTo(t, Everywhere, to, signers...)
+}
+
+func (f *fixture) subscribeTo(t *testing.T, scope Scope, to Subscriber, signers ...string) *Subscription {
+	t.Helper()
+	s, err := f.Subscribe(to, scope, signers)
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.Start()
 	return s
 }
 
@@ -197,7 +204,7 @@ func TestWatchedFollowsSubscriptions(t *testing.T) {
 		t.Error("one still wants all")
 	}
 	all.Close()
-	if h.Watched("a") || h.open.Load() != 0 || len(h.bySigner) != 0 {
+	if h.Watched("a") || h.open.Load() != 0 || len(h.wants[Everywhere].bySigner) != 0 {
 		t.Error("something is left of closed subscriptions")
 	}
 }
@@ -223,7 +230,7 @@ func TestNothingIsOfferedAfterClose(t *testing.T) {
 
 func TestASubscriptionNamesABoundedNumberOfSigners(t *testing.T) {
 	h := newHub(t, 1)
-	if _, err := h.Subscribe(new(recorder), make([]string, MaxSigners+1)); !errors.Is(err, ErrTooManySigners) {
+	if _, err := h.Subscribe(new(recorder), Everywhere, make([]string, MaxSigners+1)); !errors.Is(err, ErrTooManySigners) {
 		t.Errorf("got %v", err)
 	}
 }

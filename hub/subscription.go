@@ -9,41 +9,36 @@ import (
 type Subscription struct {
 	hub     *Hub
 	to      Subscriber
+	scope   Scope
 	signers []string // nil: all; each once
 
 	missed atomic.Int64 // apart from mu: Publish counts here and must not wait for an Offer
 
-	mu     sync.Mutex // guards closed; Offer is called under it, so that none comes after Close
+	mu     sync.Mutex // guards what follows; Offer is called under it, so that none comes after Close
+	live   bool
 	closed bool
 }
 
-// Subscribe makes to receive the events of the signers from now on, or of every
-// signer when none is named. More than MaxSigners is ErrTooManySigners. Signers
-// are as nonce.ParseSigner returned them; naming one twice is naming it once.
-// The caller closes the subscription.
-func (h *Hub) Subscribe(to Subscriber, signers []string) (*Subscription, error) {
+// Subscribe notes that to is to receive the events of the signers, or of every
+// signer when none is named, from Start on. More than MaxSigners is
+// ErrTooManySigners. Signers are as nonce.ParseSigner returned them; naming one
+// twice is naming it once. The caller closes the subscription.
+func (h *Hub) Subscribe(to Subscriber, scope Scope, signers []string) (*Subscription, error) {
 	if len(signers) > MaxSigners {
 		return nil, ErrTooManySigners
 	}
-	s := &Subscription{hub: h, to: to}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(signers) == 0 {
-		h.all[s] = struct{}{}
-	}
-	for _, signer := range signers {
-		wanting := h.bySigner[signer]
-		if wanting == nil {
-			wanting = make(map[*Subscription]struct{})
-			h.bySigner[signer] = wanting
-		}
-		if _, twice := wanting[s]; !twice {
-			wanting[s] = struct{}{}
-			s.signers = append(s.signers, signer)
-		}
-	}
-	h.open.Add(1)
+	s := &Subscription{hub: h, to: to, scope: scope}
+	h.change(s, 1, func(w *wishes) { w.add(s, signers) })
 	return s, nil
+}
+
+// Start begins the delivery. Of what came before, nothing is delivered; but what
+// was dropped or lost since Subscribe counts as missed, because the answer that
+// the subscriber got may promise it. After Close it does nothing.
+func (s *Subscription) Start() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.live = true
 }
 
 // Close ends the subscription: nothing is offered after it returned. It waits for
@@ -54,28 +49,33 @@ func (s *Subscription) Close() {
 	s.closed = true
 	s.mu.Unlock()
 	if !closed {
-		s.hub.forget(s)
+		s.hub.change(s, -1, func(w *wishes) { w.remove(s) })
 	}
 }
 
-func (h *Hub) forget(s *Subscription) {
+// change adds a subscription or takes it away, and tells when what the clients
+// want is another thing afterwards.
+func (h *Hub) change(s *Subscription, by int64, edit func(*wishes)) {
+	clients := &h.wants[Everywhere]
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.all, s)
-	for _, signer := range s.signers {
-		delete(h.bySigner[signer], s)
-		if len(h.bySigner[signer]) == 0 {
-			delete(h.bySigner, signer)
-		}
+	allBefore, before := clients.sum()
+	edit(&h.wants[s.scope])
+	allNow, now := clients.sum()
+	if s.scope == Everywhere {
+		h.clients.Add(by)
 	}
-	h.open.Add(-1)
+	h.open.Add(by)
+	h.mu.Unlock()
+	if h.changed != nil && (allNow != allBefore || now != before) {
+		h.changed()
+	}
 }
 
 // offer hands one event over, or counts it as missed.
 func (s *Subscription) offer(event []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.closed || !s.live {
 		return
 	}
 	missed := s.missed.Swap(0)

@@ -73,7 +73,7 @@ var steps = []step{
 	{"nonce_list", []any{signer, nil, 8, 1}, object{"signer": signer, "from": 8, "limit": 1},
 		`{"allocations":[{"nonce":8,"status":"CONSUMED","attempt":2,"txHash":"` + txHash + `","updatedAt":"TIME"}],"nextFrom":9}`},
 	{"nonce_status", []any{signer}, object{"signer": signer},
-		`{"signer":"SIGNER","next":10,"floor":7,"held":1,"released":0,"consumed":9,"lowestHeld":9,"owner":"NODE","fencingToken":"NUMBER","version":"NUMBER","leaseUntil":"TIME"}`},
+		`{"signer":"SIGNER","next":10,"floor":7,"pruned":0,"held":1,"released":0,"consumed":9,"lowestHeld":9,"owner":"NODE","ownerUrl":"URL","fencingToken":"NUMBER","version":"NUMBER","leaseUntil":"TIME"}`},
 }
 
 func TestEveryMethodTakesParamsByPosition(t *testing.T) {
@@ -129,6 +129,11 @@ func mask(t *testing.T, key string, value any) any {
 			return strings.Replace(v, signer, "SIGNER", 1)
 		case "owner":
 			return "NODE"
+		case "ownerUrl":
+			if !strings.HasPrefix(v, "ws://") {
+				t.Errorf("the owner's URL is %q", v)
+			}
+			return "URL"
 		case "heldUntil", "updatedAt", "leaseUntil":
 			if _, err := time.Parse("2006-01-02T15:04:05.000Z", v); err != nil {
 				t.Error(err)

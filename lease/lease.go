@@ -9,13 +9,15 @@
 // had better stop trusting its memory; nothing is correct because of a time.
 //
 // What this package promises: term arithmetic that touches nothing but its
-// arguments, and a Membership that keeps a node registered and notices when it
-// was superseded or when the store went back. What it does not: it never decides
-// whether a write is allowed. The store does, in the statement that writes.
+// arguments, a Membership that keeps a node registered and notices when it was
+// superseded or when the store went back, and a Watch that knows the nodes there
+// are. What it does not: it never decides whether a write is allowed. The store
+// does, in the statement that writes. And the list of nodes is news, not truth: who
+// acts on it must be right also when it is wrong. A Membership and a Watch have one
+// goroutine each, which their Stop ends and waits for.
 package lease
 
 import (
-	"context"
 	"errors"
 	"time"
 )
@@ -73,25 +75,6 @@ func (t Term) Trusted(now time.Time) bool { return now.Before(t.trustedUntil) }
 // Margin is the part of a lease's ttl that a node does not trust: a tenth, at
 // least 100 ms, for a clock that drifts and a process that is scheduled late.
 func Margin(ttl time.Duration) time.Duration { return max(ttl/10, 100*time.Millisecond) }
-
-// Heartbeat is a node's row in the registry after a beat.
-type Heartbeat struct {
-	Incarnation int64     // the highest incarnation of this node id
-	Counter     int64     // beats of this incarnation so far
-	Now         time.Time // the store's clock
-}
-
-// Registry is the part of a store that remembers nodes.
-type Registry interface {
-	// Register starts a new incarnation of the node id, with counter 0.
-	Register(ctx context.Context, node, url string) (Holder, error)
-	// Beat raises the counter of the holder's row by one when the row still
-	// carries the holder's incarnation, and reads the row in any case.
-	// A row that is missing is ErrWentBack.
-	Beat(ctx context.Context, h Holder) (Heartbeat, error)
-	// Leave removes the holder's row from the live ones; its incarnation stays.
-	Leave(ctx context.Context, h Holder) error
-}
 
 // Errors of ownership.
 var (

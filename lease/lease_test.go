@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -93,20 +94,43 @@ func TestAHeartbeatIsJudgedByIncarnationAndCounter(t *testing.T) {
 
 // registry is a Registry whose answers a test scripts.
 type registry struct {
-	mu    sync.Mutex
-	beats []func() (Heartbeat, error)
-	seen  int
-	left  []Holder
+	mu      sync.Mutex
+	present Presence
+	beats   []func() (Heartbeat, error)
+	signers []int64 // as they were written by beats
+	seen    int
+	left    []Holder
+	nodes   []func() ([]Node, error)
+	looks   int
 }
 
-func (r *registry) Register(context.Context, string, string) (Holder, error) {
+func (r *registry) Register(_ context.Context, p Presence) (Holder, error) {
+	r.present = p
 	return Holder{Node: "a", Incarnation: 5}, nil
 }
 
-func (r *registry) Beat(context.Context, Holder) (Heartbeat, error) {
+func (r *registry) Nodes(ctx context.Context) ([]Node, time.Time, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.looks++
+	if len(r.nodes) == 0 {
+		return nil, time.Time{}, nil
+	}
+	next := r.nodes[0]
+	r.nodes = r.nodes[1:]
+	list, err := next()
+	if err == nil && list == nil { // a look that hangs
+		<-ctx.Done()
+		err = ctx.Err()
+	}
+	return list, time.Time{}, err
+}
+
+func (r *registry) Beat(_ context.Context, _ Holder, signers int64) (Heartbeat, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seen++
+	r.signers = append(r.signers, signers)
 	if len(r.beats) == 0 {
 		return Heartbeat{Incarnation: 5, Counter: int64(r.seen)}, nil
 	}
@@ -162,8 +186,63 @@ func TestAMemberThatCannotReachTheStoreGoesOnAndOneThatIsSupersededEnds(t *testi
 }
 
 func TestSettingsOfAMembershipMustAgree(t *testing.T) {
-	_, err := Join(t.Context(), &registry{}, "a", "", MembershipConfig{Interval: time.Second, Timeout: time.Second}, slog.New(slog.DiscardHandler), nil)
-	if err == nil {
-		t.Error("a timeout as long as the interval was taken")
+	for what, cfg := range map[string]MembershipConfig{
+		"a timeout as long as the interval":        {Interval: time.Second, Timeout: time.Second},
+		"a patience that one late beat wears out":  {Interval: time.Second, Timeout: time.Second / 2, Patience: 3 * time.Second / 2},
+		"a patience below what has passed already": {Interval: time.Second, Timeout: time.Second / 2, Patience: -1},
+	} {
+		if _, err := Join(t.Context(), &registry{}, "a", "", cfg, slog.New(slog.DiscardHandler), nil); err == nil {
+			t.Errorf("%s was taken", what)
+		}
 	}
+}
+
+func TestAMemberSaysHowItServesHowPatientOneIsWithItAndHowMuchItOwns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &registry{}
+		owned := int64(0)
+		cfg := everySecond
+		cfg.Mode, cfg.Signers = "basic", func() int64 { owned++; return owned }
+		m, err := Join(t.Context(), r, "a", "ws://a", cfg, slog.New(slog.DiscardHandler), func(err error) { t.Error(err) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3*time.Second + time.Millisecond)
+		if err := m.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		// Two beats lost, and the third as late as it can be.
+		if want := (Presence{Node: "a", URL: "ws://a", Mode: "basic", Patience: 3500 * time.Millisecond}); r.present != want {
+			t.Errorf("registered as %+v, want %+v", r.present, want)
+		}
+		if !slices.Equal(r.signers, []int64{1, 2, 3}) {
+			t.Errorf("beats said %v signers, want 1 2 3", r.signers)
+		}
+	})
+}
+
+func TestAMemberThatLeftGoesOnBeatingAndStillEndsWhenItIsSuperseded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := func(incarnation, counter int64) func() (Heartbeat, error) {
+			return func() (Heartbeat, error) { return Heartbeat{Incarnation: incarnation, Counter: counter}, nil }
+		}
+		r := &registry{beats: []func() (Heartbeat, error){answer(5, 1), answer(5, 2), answer(6, 0)}}
+		ended := make(chan error, 1)
+		m, err := Join(t.Context(), r, "a", "ws://a", everySecond, slog.New(slog.DiscardHandler), func(err error) { ended <- err })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-ended; !errors.Is(got, ErrSuperseded) || r.seen != 3 {
+			t.Errorf("got %v after %d beats, want %v after 3", got, r.seen, ErrSuperseded)
+		}
+		if err := m.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if len(r.left) != 2 || r.left[0] != m.Holder() {
+			t.Errorf("left %v, want %v when told and when stopped", r.left, m.Holder())
+		}
+	})
 }

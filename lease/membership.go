@@ -16,13 +16,37 @@ type MembershipConfig struct {
 	Interval time.Duration
 	// Timeout of one heartbeat. It must be below Interval.
 	Timeout time.Duration
+	// Mode is how the node serves, for others to read.
+	Mode string
+	// Patience is how long after a beat others take the node for live. 0 stands
+	// for three intervals and a timeout: two beats may be lost and the third come
+	// as late as a beat can, and nobody thinks the node gone. Shorter notices a
+	// dead node sooner and takes a slow store for one.
+	Patience time.Duration
+	// Signers is how many signers the node owns, asked before each beat from the
+	// heartbeat's goroutine, which it must not block. nil stands for none.
+	Signers func() int64
 }
 
 func (c MembershipConfig) validate() error {
-	if c.Timeout <= 0 || c.Interval <= c.Timeout {
+	switch {
+	case c.Timeout <= 0 || c.Interval <= c.Timeout:
 		return fmt.Errorf("heartbeat interval %v must be above its timeout %v, which must be above 0", c.Interval, c.Timeout)
+	case c.Patience != 0 && c.Patience <= c.Interval+c.Timeout:
+		return fmt.Errorf("patience of %v with a node must be above its heartbeat interval and timeout, %v in all", c.Patience, c.Interval+c.Timeout)
 	}
 	return nil
+}
+
+// withDefaults fills what was left out.
+func (c MembershipConfig) withDefaults() MembershipConfig {
+	if c.Patience == 0 {
+		c.Patience = 3*c.Interval + c.Timeout
+	}
+	if c.Signers == nil {
+		c.Signers = func() int64 { return 0 }
+	}
+	return c
 }
 
 // Membership is one run of one node in the registry. It beats in a goroutine of
@@ -45,7 +69,8 @@ func Join(ctx context.Context, r Registry, node, url string, cfg MembershipConfi
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	h, err := r.Register(ctx, node, url)
+	cfg = cfg.withDefaults()
+	h, err := r.Register(ctx, Presence{Node: node, URL: url, Mode: cfg.Mode, Patience: cfg.Patience})
 	if err != nil {
 		return nil, err
 	}
@@ -58,12 +83,18 @@ func Join(ctx context.Context, r Registry, node, url string, cfg MembershipConfi
 // Holder identifies this run.
 func (m *Membership) Holder() Holder { return m.holder }
 
+// Leave tells others that this node goes away: to them it is no longer live. Its
+// beats go on, so that it still notices a later start of its node id and a store
+// that went back, but they do not make it live again. It may be called again after
+// an error; Stop leaves in any case.
+func (m *Membership) Leave(ctx context.Context) error { return m.registry.Leave(ctx, m.holder) }
+
 // Stop ends the heartbeat, waits for it, and leaves the registry. The lease of a
 // signer is not touched by it. It may be called twice.
 func (m *Membership) Stop(ctx context.Context) error {
 	m.cancel()
 	m.done.Wait()
-	return m.registry.Leave(ctx, m.holder)
+	return m.Leave(ctx)
 }
 
 func (m *Membership) beat(ctx context.Context) {
@@ -95,7 +126,7 @@ func (m *Membership) beat(ctx context.Context) {
 func (m *Membership) once(ctx context.Context) (Heartbeat, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
-	return m.registry.Beat(ctx, m.holder)
+	return m.registry.Beat(ctx, m.holder, m.cfg.Signers())
 }
 
 // judge compares a beat with the last acknowledged one. A beat whose answer was

@@ -227,7 +227,7 @@ func sweepEvery(d time.Duration) func(*nonce.Config) {
 // every place given back.
 func start(t *testing.T, d *disk, name string, change ...func(*nonce.Config)) *node {
 	t.Helper()
-	h, err := d.Register(t.Context(), name, "ws://"+name)
+	h, err := d.Register(t.Context(), lease.Presence{Node: name, URL: "ws://" + name})
 	if err != nil {
 		t.Fatal(err)
 	}

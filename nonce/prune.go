@@ -108,7 +108,7 @@ func (p *pruner) look() error {
 	s.clock.observe(started, time.Now(), page.Now)
 	p.after = page.After
 	for _, f := range page.Found {
-		if s.prunes(f.Lease, page.Now) {
+		if s.prunes(f.Lease, page.Now) && (f.Lease.Holder.Node == s.holder.Node || s.settlesHere(f.Signer)) {
 			p.found, p.any = append(p.found, f), true
 		}
 	}

@@ -120,7 +120,9 @@ func (sh *shard) front(groups []*group) []*group {
 // returns false when the rest of the group waits for another node.
 func (sh *shard) leadIn(g *group) bool {
 	for {
-		if sh.svc.cfg.Router != nil && !sh.depart(g) {
+		if sh.svc.cfg.Router == nil {
+			sh.dropBroken(g)
+		} else if !sh.depart(g) {
 			return false
 		}
 		if len(g.ops) == 0 || !sh.frontOp(g) {

@@ -63,13 +63,19 @@ type Path struct {
 // Broken reports whether an op was sent back.
 func (p *Path) Broken() bool { return p.back.Load() != nil }
 
-// sendBack remembers why an op was sent back.
-func (p *Path) sendBack(why error) { p.back.CompareAndSwap(nil, &why) }
+// Break says that an op of the path was sent back, and why. The service does so for
+// its own refusals. The first reason stays.
+func (p *Path) Break(why error) { p.back.CompareAndSwap(nil, &why) }
 
 // PathID is the number of the path that an op takes which Router.Forward was given:
 // unique in this process, and the same for ops of one signer that must not overtake
 // one another.
-func (op *Op) PathID() uint64 { return op.trail.id }
+func (op *Op) PathID() uint64 {
+	if op.trail == nil { // the router is used without a service
+		return 0
+	}
+	return op.trail.id
+}
 
 // sentBack reports whether an op of another node ended in an error with which that
 // node routes it again.

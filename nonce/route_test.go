@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"noncegate/lease"
 	"noncegate/nonce"
 )
 
@@ -32,6 +33,10 @@ type cluster struct {
 
 // newCluster starts nodes that all prefer the first.
 func newCluster(t *testing.T, names ...string) *cluster {
+	return newClusterOf(t, func(*nonce.Config) {}, names...)
+}
+
+func newClusterOf(t *testing.T, change func(*nonce.Config), names ...string) *cluster {
 	c := &cluster{t: t, disk: newDisk(), nodes: map[string]*node{}, away: map[string]bool{}}
 	c.prefer = func(string) string { return names[0] }
 	for _, name := range names {
@@ -41,7 +46,7 @@ func newCluster(t *testing.T, names ...string) *cluster {
 				r.to[other] = make(chan *nonce.Op, 1024)
 			}
 		}
-		c.nodes[name] = start(t, c.disk, name, func(cfg *nonce.Config) { cfg.Router = r })
+		c.nodes[name] = start(t, c.disk, name, change, func(cfg *nonce.Config) { cfg.Router = r })
 		for other, queue := range r.to {
 			c.wire.Go(func() { r.carry(other, queue) })
 		}
@@ -249,6 +254,34 @@ func TestWhatComesBehindAnOpThatWasSentBackIsSentBackToo(t *testing.T) {
 	})
 }
 
+func TestAnOverdueHoldOfNobodyIsEndedWhereItsSignerSettlesAndElsewhereLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, sweepEvery(time.Second), "a", "b")
+		ghost, err := c.disk.Register(t.Context(), lease.Presence{Node: "ghost", Patience: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone := startAs(t, c.disk, c.disk, ghost)
+		expired := func(name string) int { n := c.nodes[name]; return n.fig.get(&n.fig.swept) }
+
+		gone.want("allocate hold=20s -> 0#1")
+		time.Sleep(22 * time.Second)
+		if a, b := expired("a"), expired("b"); a != 1 || b != 0 {
+			t.Errorf("a ended %d holds and b %d, want 1 and 0", a, b)
+		}
+		c.set(func() { c.prefer = func(string) string { return "nowhere" } })
+		gone.want("allocate signer=other hold=20s -> 0#1")
+		time.Sleep(22 * time.Second)
+		if a, b := expired("a"), expired("b"); a != 1 || b != 0 {
+			t.Errorf("ended at once by one at which the signer does not settle: %d and %d", a-1, b)
+		}
+		time.Sleep(5 * time.Second)
+		if a, b := expired("a"), expired("b"); a+b != 2 {
+			t.Errorf("not ended by anybody: %d and %d", a-1, b)
+		}
+	})
+}
+
 func TestAFencedRequestIsRoutedAgainBeforeItIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, "a", "b")
@@ -367,13 +400,13 @@ func TestWhileARequestIsUnderWayTheNextTakesTheSamePathOrWaits(t *testing.T) {
 	b := c.nodes["b"]
 	first := b.send(allocate(signer))
 	<-underWay
-	c.set(func() { c.before, c.prefer = nil, func(string) string { return "c" } })
-	second := b.send(allocate(signer))
 	third := parse(t, "allocate")
 	third.Path = new(nonce.Path)
 	if got := b.do(third); got != "not_owner a " {
 		t.Errorf("another node's request was answered %q", got)
 	}
+	c.set(func() { c.before, c.prefer = nil, func(string) string { return "c" } })
+	second := b.send(allocate(signer))
 	b.want("allocate signer=other -> 0#1") // the worker has seen the second
 	c.set(func() {
 		if !slices.Equal(c.sent, []string{"b>a allocate", "b>c allocate"}) {

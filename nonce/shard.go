@@ -257,7 +257,7 @@ func (sh *shard) finish(op *Op) {
 		op.refused()
 	}
 	if op.Path != nil && sentBack(op.Err) {
-		op.Path.sendBack(op.Err)
+		op.Path.Break(op.Err)
 	}
 	if w := op.tell(); w != nil && (len(sh.wakers) == 0 || sh.wakers[len(sh.wakers)-1] != w) {
 		sh.wakers = append(sh.wakers, w)

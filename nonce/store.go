@@ -209,10 +209,12 @@ type Reader interface {
 }
 
 // Summary is the state of one signer in figures. Consumed is Next less Held
-// less Released: what lies below the floor counts as consumed.
+// less Released: what lies below the floor counts as consumed, and what lies below
+// Pruned too, of which there are no rows any more.
 type Summary struct {
 	Exists                   bool
 	Next, Floor, Version     int64
+	Pruned                   int64
 	Held, Released, Consumed int64
 	LowestHeld               int64 // -1: none
 	Lease                    lease.Grant
@@ -237,6 +239,9 @@ type ListPage struct {
 type DueSigner struct {
 	Signer string
 	Lease  lease.Grant
+	// Overdue is how long ago, by the store's clock, the first of its overdue holds
+	// ended. It is not below 0.
+	Overdue time.Duration
 }
 
 // Store is everything a service needs. The stores below this package implement

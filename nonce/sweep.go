@@ -80,7 +80,7 @@ func (s *Service) sweepPage() bool {
 	var page page
 	submitted := 0
 	for _, d := range due {
-		if d.Lease.Held(now) && d.Lease.Holder != s.holder {
+		if s.leaves(&d, now) {
 			continue
 		}
 		if submitted == sweepSigners || !s.submitSweep(d.Signer, &page) {
@@ -90,6 +90,28 @@ func (s *Service) sweepPage() bool {
 	}
 	page.Wait()
 	return submitted == sweepSigners && page.ended.Load() > 0
+}
+
+// strangersSweep is how many sweep intervals a hold of a signer that nobody owns may
+// be overdue before a node ends it at which the signer should not settle.
+const strangersSweep = 3
+
+// leaves reports whether a signer with an overdue hold is left to another node: to
+// its owner, or, where nobody owns it, for a while to the node at which it should
+// settle, so that not all nodes want it at once.
+func (s *Service) leaves(d *DueSigner, now time.Time) bool {
+	switch {
+	case d.Lease.Holder == s.holder:
+		return false
+	case d.Lease.Held(now):
+		return true
+	}
+	return d.Overdue < strangersSweep*s.cfg.SweepInterval && !s.settlesHere(d.Signer)
+}
+
+// settlesHere reports whether no other node is a better place for the signer.
+func (s *Service) settlesHere(signer string) bool {
+	return s.cfg.Router == nil || s.cfg.Router.Prefer(signer) == ""
 }
 
 func (s *Service) due() ([]DueSigner, time.Time, error) {

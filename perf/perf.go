@@ -52,6 +52,9 @@ type Set struct {
 	InvariantAlarms   *Count // rows found not as the rules left them
 	HoldsExpired      *Count // holds ended by a sweep
 
+	Forward *Stage // from the shard that sends a request to another node to its answer
+
+	forwarded    family[ForwardResult]
 	rejected     family[RejectStage]
 	dropped      family[backpressure.DropReason]
 	kicked       family[backpressure.KickReason]
@@ -97,6 +100,9 @@ func New(reg prometheus.Registerer) *Set {
 		InvariantAlarms:   newCount(reg, "invariant_alarms_total", "Rows found not as the rules left them; any is an alarm."),
 		HoldsExpired:      newCount(reg, "holds_expired_total", "Holds ended by a sweep because their deadline had passed."),
 
+		Forward: newStage(reg, "forward_seconds", "Time from sending a request to the node that owns its signer to the answer."),
+
+		forwarded:    newFamily(reg, undeclared, "forwarded_total", "result", "Requests sent to the node that owns their signer: answered there; bounced, to be routed again; doubtful, sent and not answered, asked again; expired, told unknown; busy, refused for want of a place; away, that node does not answer.", forwardResults),
 		rejected:     newFamily(reg, undeclared, "rejected_total", "stage", "Requests refused as server_busy (busy_reject in ws_perf).", rejectStages),
 		dropped:      newFamily(reg, undeclared, "dropped_total", "reason", "Notifications not delivered (slow, no_room and messages together are drop_unwritable in ws_perf).", dropReasons),
 		kicked:       newFamily(reg, undeclared, "kicked_total", "reason", "Connections the gateway closed (all but idle are kick_slow in ws_perf).", kickReasons),
@@ -119,6 +125,9 @@ func New(reg prometheus.Registerer) *Set {
 
 // Rejected counts n requests refused at a bounded stage.
 func (s *Set) Rejected(stage RejectStage, n int) { s.rejected.add(stage, n) }
+
+// Forwarded counts a request that was to go to another node.
+func (s *Set) Forwarded(result ForwardResult) { s.forwarded.add(result, 1) }
 
 // Dropped counts n notifications that will not be delivered.
 func (s *Set) Dropped(reason backpressure.DropReason, n int) { s.dropped.add(reason, n) }

@@ -35,9 +35,14 @@ const (
 	UpgradeOrigin     UpgradeReason = "origin"      // a browser's page of another host
 	UpgradeBadRequest UpgradeReason = "bad_request" // not a WebSocket handshake
 	UpgradeBroken     UpgradeReason = "broken"      // the client went or spoke before it was answered
+
+	UpgradeNodeSecret  UpgradeReason = "node_secret" // another node without the secret, or from another host where there is none
+	UpgradeMisdirected UpgradeReason = "misdirected" // a node that meant another one
 )
 
-var upgradeReasons = []UpgradeReason{UpgradeFull, UpgradeDraining, UpgradeOrigin, UpgradeBadRequest, UpgradeBroken}
+var upgradeReasons = []UpgradeReason{
+	UpgradeFull, UpgradeDraining, UpgradeOrigin, UpgradeBadRequest, UpgradeBroken, UpgradeNodeSecret, UpgradeMisdirected,
+}
 
 // CloseReason is how a connection ended: what came first, where several did.
 type CloseReason string

@@ -95,7 +95,7 @@ var null = []byte("null")
 func messages() []any {
 	return []any{
 		new(NonceAttempt), new(AllocateResult), new(MarkResult), new(StatusResult), new(Allocation),
-		new(ListResult), new(FloorResult), new(Event), new(InfoResult), new(Limits), new(Figure),
+		new(ListResult), new(FloorResult), new(Event), new(InfoResult), new(NodeInfo), new(Limits), new(Figure),
 		new(StatsResult), new(Error), new(ErrorData), new(HoldState),
 		new(AllocateParams), new(MarkUsedParams), new(MarkRecyclableParams), new(StatusParams),
 		new(ListParams), new(SetFloorParams), new(SubscribeParams), new(Guard),

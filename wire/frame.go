@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"errors"
+	"strconv"
 	"unicode/utf8"
 
 	"github.com/goccy/go-json/jsontext"
@@ -14,6 +15,7 @@ type Call struct {
 	ID     []byte // raw JSON, to be echoed; nil: a notification, answered by nothing
 	Method string
 	Params []byte // raw JSON, an object or an array; nil: none
+	Path   uint64 // between nodes: what must not be overtaken; 0: none, or no number
 	Err    *Error // this request is invalid; ID is then what can be echoed, null where nothing can
 }
 
@@ -126,10 +128,11 @@ type request struct {
 	ID      Raw `json:"id"`
 	Method  Raw `json:"method"`
 	Params  Raw `json:"params"`
+	Path    Raw `json:"path"`
 }
 
 func (r *request) reset() {
-	for _, member := range []*Raw{&r.Version, &r.ID, &r.Method, &r.Params} {
+	for _, member := range []*Raw{&r.Version, &r.ID, &r.Method, &r.Params, &r.Path} {
 		if cap(*member) > keptBytes {
 			*member = nil
 		}
@@ -156,6 +159,9 @@ func (r *request) call() Call {
 		return refused(c.ID, invalidRequest("method", "must be a string"))
 	}
 	c.Method = methodName(r.Method)
+	if len(r.Path) > 0 {
+		c.Path, _ = strconv.ParseUint(string(r.Path), 10, 64) // of no use to clients, and ignored
+	}
 	switch jsontext.Value(r.Params).Kind() {
 	case jsontext.KindBeginObject, jsontext.KindBeginArray:
 		c.Params = r.Params

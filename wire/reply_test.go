@@ -21,7 +21,7 @@ func TestReplies(t *testing.T) {
 			`{"signer":"","nonce":0,"attempt":0,"fencingToken":0,"heldUntil":"2026-11-20T18:33:56.123Z","holdMs":0,"nonces":[{"nonce":7,"attempt":1},{"nonce":8,"attempt":2}]}`},
 		{"mark", MarkResult{Signer: "a", Nonce: 1, Attempt: 2, Status: StatusReleased}, `{"signer":"a","nonce":1,"attempt":2,"status":"RELEASED"}`},
 		{"status", &StatusResult{Signer: "a", LowestHeld: &zero, LeaseUntil: &moment},
-			`{"signer":"a","next":0,"floor":0,"held":0,"released":0,"consumed":0,"lowestHeld":0,"fencingToken":0,"version":0,"leaseUntil":"2026-11-20T18:33:56.123Z"}`},
+			`{"signer":"a","next":0,"floor":0,"pruned":0,"held":0,"released":0,"consumed":0,"lowestHeld":0,"fencingToken":0,"version":0,"leaseUntil":"2026-11-20T18:33:56.123Z"}`},
 		{"empty list", &ListResult{}, `{"allocations":[]}`},
 		{"true", true, "true"},
 		{"string", "0x1", `"0x1"`},

@@ -66,16 +66,20 @@ type MarkResult struct {
 	TxHash  string `json:"txHash,omitempty"`
 }
 
-// StatusResult answers nonce_status. An overdue hold counts as released.
+// StatusResult answers nonce_status. An overdue hold counts as released. Nonces
+// below Pruned are CONSUMED, and nothing more is known of them. Owner, OwnerURL and
+// LeaseUntil are there only while a lease runs.
 type StatusResult struct {
 	Signer       string `json:"signer"`
 	Next         int64  `json:"next"`
 	Floor        int64  `json:"floor"`
+	Pruned       int64  `json:"pruned"`
 	Held         int64  `json:"held"`
 	Released     int64  `json:"released"`
 	Consumed     int64  `json:"consumed"`
 	LowestHeld   *int64 `json:"lowestHeld,omitempty"`
 	Owner        string `json:"owner,omitempty"`
+	OwnerURL     string `json:"ownerUrl,omitempty"`
 	FencingToken int64  `json:"fencingToken"`
 	Version      int64  `json:"version"`
 	LeaseUntil   *Time  `json:"leaseUntil,omitempty"`
@@ -121,14 +125,41 @@ type Event struct {
 	Missed  int64  `json:"missed,omitempty"`
 }
 
-// InfoResult answers gateway_info.
+// InfoResult answers gateway_info. Nodes are the nodes of the same store, this one
+// included, in order of their ids, as this node last saw them in the registry; of
+// more than MaxNodes some are left out, and NodeCount tells how many there are.
 type InfoResult struct {
+	Node        string     `json:"node"`
+	Incarnation int64      `json:"incarnation"`
+	Version     string     `json:"version"`
+	Engine      string     `json:"engine"`
+	Mode        string     `json:"mode"`
+	Limits      Limits     `json:"limits"`
+	NodeCount   int64      `json:"nodeCount,omitempty"`
+	Nodes       []NodeInfo `json:"nodes,omitempty"`
+}
+
+// MaxNodes is the most nodes that gateway_info shows.
+const MaxNodes = 64
+
+// The states of a node in gateway_info.
+const (
+	NodeLive   = "live"   // it beats
+	NodeLeft   = "left"   // it went away in an orderly way, or is about to
+	NodeSilent = "silent" // it has not left, and was not heard of for too long
+)
+
+// NodeInfo is one node of the registry. Signers is how many it owned at its last
+// beat, by its own memory. Times are of the store's clock.
+type NodeInfo struct {
 	Node        string `json:"node"`
+	URL         string `json:"url"`
+	Mode        string `json:"mode,omitempty"`
+	State       string `json:"state"`
 	Incarnation int64  `json:"incarnation"`
-	Version     string `json:"version"`
-	Engine      string `json:"engine"`
-	Mode        string `json:"mode"`
-	Limits      Limits `json:"limits"`
+	Signers     int64  `json:"signers"`
+	StartedAt   Time   `json:"startedAt"`
+	SeenAt      Time   `json:"seenAt"`
 }
 
 // Limits are the bounds a client meets, so that it need not find them by error.

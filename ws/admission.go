@@ -31,31 +31,6 @@ func (c *conn) admit(requests []*request, answerBytes int64) *wire.Error {
 	return nil
 }
 
-// enterInflight counts n requests as in flight. Draining is looked at after the
-// count was raised and before anything else: Drain looks at the count after it
-// said draining, so one of the two sees the other.
-func (c *conn) enterInflight(n int) *wire.Error {
-	switch {
-	case !c.srv.inflight.TryTake(c.share, n):
-		return busy(c.fullInflight(n))
-	case c.srv.draining.Load():
-		c.leaveInflight(n)
-		return errDraining()
-	}
-	return nil
-}
-
-// fullInflight says which bound refused n more requests in flight.
-func (c *conn) fullInflight(n int) string {
-	if c.share.Used()+n > c.srv.cfg.MaxInflight {
-		return wire.StageConnection
-	}
-	return wire.StageInflight
-}
-
-// leaveInflight gives back what enterInflight took.
-func (c *conn) leaveInflight(n int) { c.srv.inflight.Give(c.share, n) }
-
 // reserveAnswer takes room in the connection's queue for one answer; a frame of
 // notifications needs none.
 func (c *conn) reserveAnswer(bytes int64) *wire.Error {

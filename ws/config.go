@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -9,7 +10,8 @@ import (
 	"noncegate/writer"
 )
 
-// Config are the settings of a Server. All but SendBuffer are required.
+// Config are the settings of a Server. All but SendBuffer, Nodes and
+// AwaitInterest are required.
 type Config struct {
 	// MaxConnections bounds the open connections; more are told 503.
 	MaxConnections int
@@ -43,14 +45,22 @@ type Config struct {
 	// wake-up.
 	PingInterval time.Duration
 	// CloseSpread is the time over which Drain closes connections, so that their
-	// clients do not all reconnect at once.
+	// clients do not all reconnect at once. Requests are served meanwhile.
 	CloseSpread time.Duration
 
 	// Info describes the gateway, for gateway_info. It must not block.
 	Info func() wire.InfoResult
 
-	// Writer configures the queues to the clients. New sets its OnEncodeError.
+	// Writer configures the queues to the clients, and where Nodes does not say
+	// otherwise those to other nodes. New sets its OnEncodeError.
 	Writer writer.Config
+
+	// Nodes is how other nodes of the same store connect to this one.
+	Nodes NodeConfig
+	// AwaitInterest returns when the other nodes have taken what the hub's
+	// Interest is, or when ctx ends. It is called in a connection's read
+	// goroutine before a subscription is answered. nil: there is nobody to ask.
+	AwaitInterest func(ctx context.Context)
 }
 
 // validate names the settings that are wrong or contradict each other.
@@ -72,6 +82,10 @@ func (c *Config) validate() error {
 		return fmt.Errorf("a cap of %d bytes for a connection is below %d, what a single reply may need", c.Writer.Marks.Max, statsBytes+maxIDBytes)
 	case c.Info == nil:
 		return errors.New("nobody to ask for gateway_info")
+	case c.Nodes.ID != "" && c.Nodes.MaxInflight < 1:
+		return fmt.Errorf("%d requests in flight of another node, at least 1 is needed", c.Nodes.MaxInflight)
+	case c.Nodes.ID == "" && c.Nodes.Secret != "":
+		return errors.New("a node secret, but no node id")
 	}
 	return c.Writer.Validate()
 }

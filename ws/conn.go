@@ -24,13 +24,17 @@ const maxBadFrames = 1000
 // struct, gorilla's read buffer and the goroutine's stack, nothing else.
 type conn struct {
 	srv       *Server
+	class     *class
+	peer      *peer // the node it is of; nil: a client's
 	ws        *websocket.Conn
 	transport *transport
 	out       *writer.Queue
 	share     *backpressure.Share // its requests in flight
 
-	badFrames  int  // in a row; the read goroutine's
-	peerClosed bool // its close frame came; the read goroutine's
+	// The read goroutine's.
+	badFrames  int       // in a row
+	peerClosed bool      // its close frame came
+	awaitBy    time.Time // see awaitNodes; zero: this frame has not begun to wait
 
 	closing atomic.Bool  // an orderly close was begun
 	began   atomic.Int32 // the code it was begun with, or clientsClose; 0: none was
@@ -103,6 +107,7 @@ func (c *conn) next() bool {
 // there was no valid request in it.
 func (c *conn) handle(s *scratch) bool {
 	s.frame.MaxBatch = c.srv.cfg.MaxBatch
+	c.awaitBy = time.Time{}
 	if err := s.frame.Decode(s.payload.Bytes()); err != nil {
 		c.answer(err)
 		return false
@@ -138,7 +143,7 @@ func (c *conn) startOne(r *request) {
 // startBatch admits and starts an array as a whole.
 func (c *conn) startBatch(requests []*request) {
 	b := newBatch(c, requests)
-	if b.answerBytes() > c.srv.cfg.Writer.Marks.Max {
+	if b.answerBytes() > c.class.writer.Marks.Max {
 		b.Release()
 		c.answer(wire.Errorf(wire.CodeInvalidRequest, "invalid_request",
 			"the answers to this batch could be larger than what may wait for a connection; send it in parts"))

@@ -5,7 +5,15 @@
 // admitted as a whole. What a connection is sent leaves in the order it was
 // queued. Two requests of one connection for one signer reach the service in the
 // order they came. A subscription's first event comes after the reply that names
-// it. A frame that is no request is answered in words and harms nobody else.
+// it. A frame that is no request is answered in words and harms nobody else. While
+// a node drains, a request is either served and answered or refused; none is done
+// whose answer has no way out.
+//
+// Other nodes connect like clients, with headers that say who they are and whom
+// they mean (see NodeConfig), and speak the same protocol. What they bring has
+// places of its own; what changes something carries a nonce.Path, one for each
+// signer they have something under way for; their subscriptions hear of what was
+// committed here and of nothing else.
 //
 // What it does not: it knows no rules of nonces (package nonce), writes to no
 // socket after the upgrade and encodes no reply in a read goroutine or a
@@ -15,6 +23,7 @@
 //
 // The Server owns all goroutines of the package: one reads each connection, from
 // the upgrade until its socket is closed, and one pings all of them. Drain ends
-// the connections politely; Stop ends everything and waits. The HTTP handler
-// itself returns after the upgrade, so that net/http's memory goes with it.
+// the connections politely and serves on meanwhile; Stop ends everything and
+// waits. The HTTP handler itself returns after the upgrade, so that net/http's
+// memory goes with it.
 package ws

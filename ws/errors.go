@@ -27,6 +27,12 @@ const maxErrorText = 192
 // table of them. signer and count are the request's: a conflict shows at most
 // count holds, which are all when the parameters were those of the first time.
 func errorOf(err error, signer string, count int) *wire.Error {
+	if e, ok := errors.AsType[*wire.Error](err); ok {
+		return relayed(e)
+	}
+	if errors.Is(err, nonce.ErrPeerAway) {
+		return errPeerAway(err)
+	}
 	if e, ok := errors.AsType[*nonce.NotOwnerError](err); ok {
 		return with(wire.Errorf(wire.CodeNotOwner, "not_owner", "%s", clip(e.Error())),
 			wire.ErrorData{OwnerNode: clip(e.Node), OwnerURL: clip(e.URL)})
@@ -49,6 +55,8 @@ func errorOf(err error, signer string, count int) *wire.Error {
 	switch {
 	case errors.Is(err, nonce.ErrBusy):
 		return busy(wire.StageWorker)
+	case errors.Is(err, nonce.ErrForwardBusy):
+		return busy(wire.StageForward)
 	case errors.Is(err, nonce.ErrFenced):
 		return with(wire.Errorf(wire.CodeFenced, "fenced", "%s", nonce.ErrFenced.Error()),
 			wire.ErrorData{RetryAfterMs: retryFenced.Milliseconds()})
@@ -61,6 +69,34 @@ func errorOf(err error, signer string, count int) *wire.Error {
 		return wire.Errorf(wire.CodeInternal, "internal", "the gateway met an error of its own; nothing was committed")
 	}
 	return errUnknown("the gateway met an error it does not know")
+}
+
+// relayed is what another node answered, as far as it fits what is reserved for an
+// error. Which node says it makes no difference to the client. Without data it is
+// no answer of this protocol, and says nothing about what happened.
+func relayed(e *wire.Error) *wire.Error {
+	if e.Data == nil {
+		return errUnknown("the node that owns the signer gave an answer that is not understood")
+	}
+	word := func(s string) string { return clipTo(s, 32) }
+	d := e.Data
+	return &wire.Error{Code: e.Code, Message: clip(e.Message), Data: &wire.ErrorData{
+		Reason: word(d.Reason), Field: word(d.Field), Stage: word(d.Stage), Outcome: word(d.Outcome),
+		RetryAfterMs: d.RetryAfterMs, Limit: d.Limit,
+	}}
+}
+
+// errPeerAway says that the node which owns the signer was not reached, in the
+// words of who tried, which name it.
+func errPeerAway(err error) *wire.Error {
+	why := err.Error()
+	if e, ok := errors.AsType[*nonce.UnavailableError](err); ok {
+		if why = e.Err.Error(); e.Outcome == nonce.Unknown {
+			return errUnknown(clip(why))
+		}
+	}
+	return with(wire.Errorf(wire.CodeUnavailable, "unavailable", "%s; nothing happened", clip(why)),
+		wire.ErrorData{Outcome: wire.OutcomeNone, RetryAfterMs: retryUnavailable.Milliseconds()})
 }
 
 // errUnknown says that the work may have happened.
@@ -113,7 +149,9 @@ func with(e *wire.Error, data wire.ErrorData) *wire.Error {
 }
 
 // clip bounds a text of somebody else's by the bytes it has in JSON.
-func clip(s string) string {
+func clip(s string) string { return clipTo(s, maxErrorText) }
+
+func clipTo(s string, most int) string {
 	written := 0
 	for i, r := range s {
 		switch {
@@ -124,7 +162,7 @@ func clip(s string) string {
 		default:
 			written += utf8.RuneLen(r)
 		}
-		if written > maxErrorText {
+		if written > most {
 			return s[:i]
 		}
 	}

@@ -30,6 +30,12 @@ func TestErrorsOfTheServiceOnTheWire(t *testing.T) {
 		{err: &nonce.HoldLimitError{Limit: 3}, code: -32015, reason: "hold_limit", retryMs: 1000},
 		{err: nonce.ErrDraining, code: -32019, reason: "draining", retryMs: 1000},
 		{err: nonce.ErrInternal, code: -32603, reason: "internal"},
+		{err: nonce.ErrForwardBusy, code: -32005, reason: "server_busy", stage: "forward", retryMs: 50},
+		{err: nonce.ErrPeerAway, code: -32012, reason: "unavailable", outcome: "none", retryMs: 500},
+		{err: &nonce.UnavailableError{Outcome: nonce.NotSent, Err: nonce.ErrPeerAway}, code: -32012, reason: "unavailable", outcome: "none", retryMs: 500},
+		{err: &nonce.UnavailableError{Outcome: nonce.Unknown, Err: nonce.ErrPeerAway}, code: -32012, reason: "unavailable", outcome: "unknown", retryMs: 500},
+		{err: busy(wire.StageInflight), code: -32005, reason: "server_busy", stage: "inflight", retryMs: 50}, // another node's
+		{err: &wire.Error{Code: -32603, Message: "internal"}, code: -32012, reason: "unavailable", outcome: "unknown", retryMs: 500},
 		{err: errors.New("of nobody we know"), code: -32012, reason: "unavailable", outcome: "unknown", retryMs: 500},
 	} {
 		for _, err := range []error{c.err, fmt.Errorf("wrapped: %w", c.err)} {
@@ -67,5 +73,21 @@ func TestTextsOfOthersAreCutByWhatTheyAreInJSON(t *testing.T) {
 		if got := clip(c.text); got != c.want {
 			t.Errorf("%.3q: %d bytes are left, want %d", c.text, len(got), len(c.want))
 		}
+	}
+}
+
+func TestANodeThatWasNotReachedIsNamed(t *testing.T) {
+	got := errorOf(&nonce.UnavailableError{Outcome: nonce.NotSent, Err: fmt.Errorf("node n2: %w", nonce.ErrPeerAway)}, "a", 1)
+	if want := "unavailable: node n2: " + nonce.ErrPeerAway.Error() + "; nothing happened"; got.Message != want {
+		t.Errorf("got %q, want %q", got.Message, want)
+	}
+}
+
+func TestWhatAnotherNodeAnswersIsSaidInItsWords(t *testing.T) {
+	e := wire.Errorf(wire.CodeInternal, "internal", "the gateway met an error of its own; nothing was committed")
+	e.Data.RetryAfterMs = 7
+	got := errorOf(fmt.Errorf("wrapped: %w", e), "a", 1)
+	if got.Code != e.Code || got.Message != e.Message || got.Data.Reason != "internal" || got.Data.RetryAfterMs != 7 {
+		t.Errorf("got %+v with %+v, want %+v", got, got.Data, e)
 	}
 }

@@ -107,7 +107,7 @@ func TestARefusedUpgradeIsCountedByItsReason(t *testing.T) {
 	}
 	g.dial().settle()
 	dial(nil)
-	g.srv.draining.Store(true)
+	g.srv.leaving.Store(true)
 	dial(nil)
 	g.wantFigures(map[string]float64{
 		"upgrade_refused_total{origin}": 1, "upgrade_refused_total{bad_request}": 1,
@@ -155,7 +155,12 @@ func TestAConnectionThatEndedIsCountedByWhatEndedItFirst(t *testing.T) {
 			must(t, err)
 			c.closed()
 		},
-		"restart": func(g *gateway, c *client) { must(t, g.srv.Drain(t.Context())); c.closed() },
+		"restart": func(g *gateway, c *client) {
+			drained := make(chan error, 1)
+			go func() { drained <- g.srv.Drain(t.Context()) }()
+			c.closed() // it answers the close frame meanwhile
+			must(t, <-drained)
+		},
 		"stopped": func(g *gateway, _ *client) { must(t, g.srv.Stop(t.Context())) },
 		"idle":    func(g *gateway, _ *client) { g.srv.dropSilent(g.srv.conns.all()[0]) },
 		"slow": func(g *gateway, _ *client) {

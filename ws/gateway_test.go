@@ -42,15 +42,18 @@ type setup struct {
 	nonce  nonce.Config
 	encode encodepool.Config
 	postdb postdb.Config
+	log    slog.Handler
 }
 
 func defaults() setup {
 	return setup{
+		log: slog.DiscardHandler,
 		ws: Config{
 			MaxConnections: 1000, MaxInflight: 256, MaxInflightTotal: 10_000,
 			MaxMessageBytes: 64 << 10, MaxBatch: 100, MaxSubscriptions: 4,
 			MinHold: time.Second, MaxHold: 10 * time.Minute,
 			PingInterval: time.Minute,
+			Nodes:        NodeConfig{ID: "n1", MaxInflight: 4096},
 			Info: func() wire.InfoResult {
 				return wire.InfoResult{Node: "n1", Incarnation: 1, Version: "test", Engine: "memory", Mode: "worker-queue",
 					Limits: wire.Limits{MaxCount: nonce.MaxCount, MaxBatch: 100}}
@@ -93,13 +96,13 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 		change(&s)
 	}
 	s.postdb.Lanes = s.nonce.Workers
-	log := slog.New(slog.DiscardHandler)
+	log := slog.New(s.log)
 	events, err := postdb.New(s.postdb, log)
 	must(t, err)
 	encode, err := encodepool.New(s.encode, log)
 	must(t, err)
 	g := &gateway{TB: t, store: memstore.New(time.Now), hub: hub.New(events, func(int) {}), encode: encode, figures: prometheus.NewRegistry()}
-	g.holder, err = g.store.Register(t.Context(), "n1", "")
+	g.holder, err = g.store.Register(t.Context(), lease.Presence{Node: "n1", Mode: "worker-queue", Patience: time.Minute})
 	must(t, err)
 	g.service, err = nonce.New(g.store, g.holder, unmeasured{}, g.hub, log, nil, s.nonce)
 	must(t, err)
@@ -119,7 +122,9 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 		if queued, _ := g.service.Queued(); queued != 0 {
 			t.Errorf("left behind: %d places of the worker queues", queued)
 		}
-		if used, _ := g.srv.Inflight(); !g.leaky && (used != 0 || events.Reserved() != 0 || encode.Reserved() != 0) {
+		used, _ := g.srv.Inflight()
+		ofNodes, _ := g.srv.NodeInflight()
+		if used += ofNodes; !g.leaky && (used != 0 || events.Reserved() != 0 || encode.Reserved() != 0) {
 			t.Errorf("left behind: %d in flight, %d post-DB and %d encode places", used, events.Reserved(), encode.Reserved())
 		}
 	})
@@ -202,7 +207,13 @@ type client struct {
 
 func (g *gateway) dial() *client {
 	g.Helper()
-	conn, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", nil)
+	return g.dialWith(nil)
+}
+
+// dialWith is dial with headers.
+func (g *gateway) dialWith(h http.Header) *client {
+	g.Helper()
+	conn, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", h)
 	must(g.TB, err)
 	must(g.TB, response.Body.Close())
 	g.Cleanup(func() { _ = conn.Close() })

@@ -140,6 +140,7 @@ func subscribeAs(notifications string) method {
 				return nil, err
 			}
 			r.subscription = s
+			c.awaitNodes()
 			return s.id, nil
 		}
 		return nil
@@ -161,8 +162,9 @@ func (c *conn) unsubscribe(r *request, params []byte) *wire.Error {
 }
 
 func (c *conn) info(r *request, params []byte) *wire.Error {
-	r.bytes = infoBytes
-	r.act = func() (any, *wire.Error) { info := c.srv.cfg.Info(); return &info, nil }
+	info := infoResult(c.srv.cfg.Info()) // now, because room is reserved for the nodes there are
+	r.bytes = infoBytes + int64(len(info.Nodes)*nodeBytes)
+	r.act = func() (any, *wire.Error) { return info, nil }
 	return wire.DecodeNone(params)
 }
 

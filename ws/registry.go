@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// registry knows the open connections, bounds their number, and can wait until
-// the last one has ended.
+// registry knows the open connections, bounds the number of either kind, and can
+// wait until the last one has ended.
 type registry struct {
-	most int
+	most int // of clients; of other nodes it is maxNodeConnections
 
 	mu     sync.Mutex // guards what follows; no I/O under it
-	places int        // connections, and upgrades under way
+	places int        // connections of clients, and upgrades under way
+	nodes  int        // the same of other nodes
 	conns  map[*conn]struct{}
-	empty  chan struct{} // closed while places is 0
+	empty  chan struct{} // closed while there is none of either
 }
 
 func newRegistry(most int) *registry {
@@ -22,28 +23,37 @@ func newRegistry(most int) *registry {
 	return &registry{most: most, conns: make(map[*conn]struct{}), empty: empty}
 }
 
-// reserve takes a place for an upgrade, unless all are taken.
-func (g *registry) reserve() bool {
+// reserve takes a place for an upgrade, unless all of its kind are taken.
+func (g *registry) reserve(node bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.places == g.most {
+	places, most := g.placesLocked(node)
+	if *places == most {
 		return false
 	}
-	if g.places++; g.places == 1 {
+	if *places++; g.places+g.nodes == 1 {
 		g.empty = make(chan struct{})
 	}
 	return true
 }
 
-// cancel gives the place of a failed upgrade back.
-func (g *registry) cancel() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.releaseLocked()
+func (g *registry) placesLocked(node bool) (places *int, most int) {
+	if node {
+		return &g.nodes, maxNodeConnections
+	}
+	return &g.places, g.most
 }
 
-func (g *registry) releaseLocked() {
-	if g.places--; g.places == 0 {
+// cancel gives the place of a failed upgrade back.
+func (g *registry) cancel(node bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.releaseLocked(node)
+}
+
+func (g *registry) releaseLocked(node bool) {
+	places, _ := g.placesLocked(node)
+	if *places--; g.places+g.nodes == 0 {
 		close(g.empty)
 	}
 }
@@ -60,7 +70,7 @@ func (g *registry) leave(c *conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.conns, c)
-	g.releaseLocked()
+	g.releaseLocked(c.peer != nil)
 }
 
 // whenEmpty is closed once no connection and no upgrade is left.

@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"errors"
 	"strconv"
 	"sync"
 
@@ -29,6 +30,9 @@ type request struct {
 	place nonce.Place
 	lane  int
 
+	path uint64 // its number on a connection of another node; 0: none
+	way  *way   // of a request of another node that writes, while it is under way
+
 	// subscription goes live once the reply is queued.
 	subscription *subscription
 }
@@ -45,13 +49,14 @@ func (c *conn) newRequest(call *wire.Call) *request {
 	r := requests.Get().(*request)
 	r.conn = c
 	r.id = append(r.id[:0], call.ID...)
+	r.path = call.Path
 	r.bytes = fixedBytes
 	r.err = c.parse(r, call)
 	if r.op.Kind != 0 {
 		r.bytes = opBytes(&r.op)
 	}
 	r.bytes += int64(len(r.id))
-	if r.err == nil && r.bytes > c.srv.cfg.Writer.Marks.Max {
+	if r.err == nil && r.bytes > c.class.writer.Marks.Max {
 		r.err = tooLarge(&r.op)
 	}
 	if r.err != nil {
@@ -120,6 +125,10 @@ func (r *request) writes() bool {
 func (r *request) start() {
 	if r.err == nil && r.act == nil {
 		r.op.Completion = r
+		if r.conn.peer != nil && r.writes() {
+			r.way = r.conn.peer.enter(r.path)
+			r.op.Path = &r.way.path
+		}
 		r.conn.srv.service.Submit(r.place, &r.op)
 		return
 	}
@@ -136,6 +145,9 @@ func (r *request) Done(op *nonce.Op) nonce.Waker {
 	if op.EventPlace {
 		op.EventPlace = false
 		r.conn.srv.hub.Unreserve(r.lane)
+	}
+	if r.way != nil {
+		r.conn.peer.leave(r.way)
 	}
 	return r.finish()
 }
@@ -167,6 +179,9 @@ func (r *request) Append(dst []byte) ([]byte, error) {
 		return r.appendError(dst, r.err), nil
 	}
 	if r.op.Err != nil {
+		if errors.Is(r.op.Err, nonce.ErrForwardBusy) {
+			r.conn.srv.rejected(wire.StageForward, 1)
+		}
 		return r.appendError(dst, errorOf(r.op.Err, r.op.Signer, r.op.Count)), nil
 	}
 	if r.act != nil {

@@ -41,7 +41,7 @@ func allocateResult(op *nonce.Op) *wire.AllocateResult {
 func statusResult(op *nonce.Op) *wire.StatusResult {
 	s := &op.Summary
 	r := &wire.StatusResult{
-		Signer: op.Signer, Next: s.Next, Floor: s.Floor,
+		Signer: op.Signer, Next: s.Next, Floor: s.Floor, Pruned: s.Pruned,
 		Held: s.Held, Released: s.Released, Consumed: s.Consumed,
 		FencingToken: s.Lease.Token, Version: s.Version,
 	}
@@ -50,9 +50,21 @@ func statusResult(op *nonce.Op) *wire.StatusResult {
 	}
 	if s.Lease.Held(s.Now) {
 		until := wire.Time(s.Lease.ExpiresAt)
-		r.Owner, r.LeaseUntil = clip(s.Lease.Holder.Node), &until
+		r.Owner, r.OwnerURL, r.LeaseUntil = clip(s.Lease.Holder.Node), clip(s.Lease.URL), &until
 	}
 	return r
+}
+
+// infoResult is what a gateway says of itself and of other nodes, cut to the bounds
+// of its reservation.
+func infoResult(info wire.InfoResult) *wire.InfoResult {
+	shown := info.Nodes[:min(len(info.Nodes), wire.MaxNodes)]
+	info.Nodes = make([]wire.NodeInfo, len(shown))
+	for i, n := range shown {
+		n.Node, n.URL, n.Mode, n.State = clip(n.Node), clip(n.URL), clipTo(n.Mode, maxWord), clipTo(n.State, maxWord)
+		info.Nodes[i] = n
+	}
+	return &info
 }
 
 func listResult(page nonce.ListPage) *wire.ListResult {

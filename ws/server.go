@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"strconv"
 	"sync"
@@ -18,7 +19,6 @@ import (
 	"noncegate/hub"
 	"noncegate/nonce"
 	"noncegate/perf"
-	"noncegate/wire"
 	"noncegate/writer"
 )
 
@@ -45,12 +45,19 @@ type Server struct {
 	endpoints map[string]endpoint // by method; never written after New
 	nowhere   endpoint            // of all other methods; nothing to run
 	conns     *registry
-	inflight  *backpressure.Gate
+	clients   class
+	nodes     class
 	panics    atomic.Int64
 	rejected  func(stage string, n int) // counts requests refused as server_busy
-	draining  atomic.Bool
 
-	stopPings context.CancelFunc
+	leaving  atomic.Bool        // nobody is let in any more
+	draining atomic.Bool        // and no request
+	retired  *backpressure.Gate // takes the shares of connections that are being closed while idle
+
+	saidForbidden, saidMisdirected seldom // nodes refused, in the log
+
+	life      context.Context // ends with Stop
+	endOfLife context.CancelFunc
 	pinger    sync.WaitGroup
 }
 
@@ -72,7 +79,7 @@ func New(service Service, events *hub.Hub, pool *encodepool.Pool, figures *perf.
 	s := &Server{
 		service: service, hub: events, pool: pool, figures: figures, log: log.With("component", "ws"), cfg: cfg,
 		upgrader: websocket.Upgrader{ReadBufferSize: readBufferBytes, WriteBufferPool: new(sync.Pool)},
-		conns:    newRegistry(cfg.MaxConnections),
+		conns:    newRegistry(cfg.MaxConnections), retired: backpressure.NewGate(math.MaxInt),
 		rejected: func(stage string, n int) { figures.Rejected(perf.RejectStage(stage), n) },
 	}
 	s.endpoints, s.nowhere = endpointsOf(figures)
@@ -81,51 +88,72 @@ func New(service Service, events *hub.Hub, pool *encodepool.Pool, figures *perf.
 	if err := s.cfg.validate(); err != nil {
 		return nil, err
 	}
-	s.inflight = backpressure.NewGate(cfg.MaxInflightTotal)
-	ctx, cancel := context.WithCancel(context.Background())
-	s.stopPings = cancel
-	s.pinger.Go(func() { s.ping(ctx) })
+	s.clients, s.nodes = s.clientClass(), s.nodeClass(pool)
+	if err := s.nodes.writer.Validate(); err != nil {
+		return nil, fmt.Errorf("connections of other nodes: %w", err)
+	}
+	s.life, s.endOfLife = context.WithCancel(context.Background())
+	s.pinger.Go(func() { s.ping(s.life) })
 	return s, nil
 }
 
-// Connections is the number of open connections.
+// Connections is the number of open connections, those of other nodes included.
 func (s *Server) Connections() int { return s.conns.len() }
 
-// Inflight is the number of requests not answered yet, and their bound.
-func (s *Server) Inflight() (used, capacity int) { return s.inflight.Used(), s.inflight.Capacity() }
+// Inflight is the number of requests of clients not answered yet, and their bound.
+func (s *Server) Inflight() (used, capacity int) {
+	return s.clients.inflight.Used(), s.clients.inflight.Capacity()
+}
+
+// NodeInflight is the same of the requests that other nodes brought.
+func (s *Server) NodeInflight() (used, capacity int) {
+	return s.nodes.inflight.Used(), s.nodes.inflight.Capacity()
+}
 
 // Panics is the number of connections that ended in a mistake of this program.
 func (s *Server) Panics() int64 { return s.panics.Load() }
 
 // ServeHTTP upgrades a request to a connection and returns; the connection's own
 // goroutine reads on. A gateway that is full or draining answers 503 with
-// Retry-After, before the upgrade.
+// Retry-After, before the upgrade; a node that is not to come in is answered 403
+// or 421.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if s.draining.Load() {
+	if s.leaving.Load() {
 		s.figures.UpgradeRefused(perf.UpgradeDraining)
 		unavailable(w, retryDraining, "this node is going away")
 		return
 	}
-	if !s.conns.reserve() {
+	node, ok := s.admitNode(w, r)
+	if !ok {
+		return
+	}
+	if !s.conns.reserve(node != "") {
 		s.figures.UpgradeRefused(perf.UpgradeFull)
 		unavailable(w, retryFull, "this node has as many connections as it may have")
 		return
 	}
+	s.upgrade(w, r, node)
+}
+
+// upgrade makes a connection of a request whose place is reserved.
+func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string) {
 	h := &hijacker{ResponseWriter: w}
-	conn, err := s.upgrader.Upgrade(h, r, nil)
+	ws, err := s.upgrader.Upgrade(h, r, nil)
 	if err != nil {
-		s.conns.cancel() // refuseUpgrade has answered, or nobody can any more
+		s.conns.cancel(node != "") // refuseUpgrade has answered, or nobody can any more
 		if _, answered := errors.AsType[websocket.HandshakeError](err); !answered {
 			s.figures.UpgradeRefused(perf.UpgradeBroken)
 		}
 		s.log.Debug("upgrade refused", "remote", r.RemoteAddr, "error", err)
 		return
 	}
-	h.transport.boundSendBuffer(s.cfg.SendBuffer)
-	c := s.newConn(conn, h.transport)
+	c := s.newConn(ws, h.transport, node)
 	s.conns.enter(c)
 	s.figures.Connections.Add(1)
 	s.figures.ConnectionsOpened.Inc()
+	if node != "" {
+		s.log.Info("another node has connected", "node", clip(node), "remote", r.RemoteAddr)
+	}
 	go c.read()
 }
 
@@ -137,16 +165,21 @@ func unavailable(w http.ResponseWriter, after time.Duration, why string) {
 	http.Error(w, why, http.StatusServiceUnavailable)
 }
 
-func (s *Server) newConn(ws *websocket.Conn, t *transport) *conn {
+// newConn makes a connection of a client, or with its id of another node.
+func (s *Server) newConn(ws *websocket.Conn, t *transport, node string) *conn {
 	now := time.Now()
 	c := &conn{
-		srv: s, ws: ws, transport: t,
-		share:   backpressure.NewShare(s.cfg.MaxInflight),
+		srv: s, class: &s.clients, ws: ws, transport: t,
 		heardAt: now, pingAt: now.Add(s.cfg.PingInterval),
 	}
-	c.out = writer.New(t.out(), s.pool, &s.cfg.Writer)
+	if node != "" {
+		c.class, c.peer = &s.nodes, newPeer(node)
+	}
+	c.share = backpressure.NewShare(c.class.maxInflight)
+	t.boundSendBuffer(c.class.sendBuffer)
+	c.out = writer.New(t.out(), s.pool, &c.class.writer)
 	t.closeFrame = c.close
-	ws.SetReadLimit(s.cfg.MaxMessageBytes)
+	ws.SetReadLimit(c.class.maxMessageBytes)
 	ws.SetPingHandler(c.onPing)
 	ws.SetCloseHandler(c.onClose)
 	return c
@@ -180,6 +213,9 @@ func (s *Server) dropSilent(c *conn) {
 func (s *Server) left(c *conn) {
 	s.figures.Connections.Add(-1)
 	s.figures.Closed(c.ending())
+	if c.peer != nil {
+		s.log.Info("the connection of another node has ended", "node", clip(c.peer.id), "ending", string(c.ending()))
+	}
 	s.conns.leave(c)
 }
 
@@ -199,66 +235,4 @@ func (s *Server) encodeFailed(m writer.Message, err error) []byte {
 		return a.apology()
 	}
 	return nil
-}
-
-// drainStep is how often Drain looks for connections that can be closed.
-const drainStep = 10 * time.Millisecond
-
-// Drain takes nothing new: further connections are told 503, further requests
-// draining. Connections whose requests in flight are answered are closed with
-// 1012, spread over CloseSpread. It returns when all are gone, or with an error
-// that says how many are not when ctx ends.
-func (s *Server) Drain(ctx context.Context) error {
-	s.draining.Store(true)
-	began, total := time.Now(), s.conns.len()
-	tick := time.NewTicker(drainStep)
-	defer tick.Stop()
-	for {
-		left := max(s.cfg.CloseSpread-time.Since(began), 0)
-		s.closeSome(int(float64(total) * float64(left) / float64(max(s.cfg.CloseSpread, 1))))
-		select {
-		case <-s.conns.whenEmpty():
-			return nil
-		case <-ctx.Done():
-			return fmt.Errorf("drain: %d connections are left, %d requests in flight: %w",
-				s.conns.len(), s.inflight.Used(), context.Cause(ctx))
-		case <-tick.C:
-		}
-	}
-}
-
-// closeSome closes connections that have nothing in flight until no more than
-// keep are left that could be closed later.
-func (s *Server) closeSome(keep int) {
-	for _, c := range s.conns.all() {
-		if c.closing.Load() {
-			continue
-		}
-		if keep > 0 {
-			keep--
-		} else if c.share.Used() == 0 {
-			c.close(wire.CloseServiceRestart, "restart")
-		}
-	}
-}
-
-// Stop ends every connection at once and the pinger, and returns when all
-// goroutines are gone, or with an error when ctx ends first. After a Drain that
-// succeeded there is nothing left to end. It may be called again.
-func (s *Server) Stop(ctx context.Context) error {
-	s.draining.Store(true)
-	s.stopPings()
-	s.pinger.Wait()
-	for {
-		for _, c := range s.conns.all() {
-			c.out.Kill(errStopped)
-		}
-		select {
-		case <-s.conns.whenEmpty():
-			return nil
-		case <-ctx.Done():
-			return fmt.Errorf("stop: %d connections are left: %w", s.conns.len(), context.Cause(ctx))
-		case <-time.After(drainStep):
-		}
-	}
 }

@@ -65,39 +65,6 @@ func TestAThousandBadFramesInARowEndTheConnectionAndNobodyElses(t *testing.T) {
 	good.wantResult("2")
 }
 
-func TestDrainAnswersWhatIsInFlightAndClosesInOrder(t *testing.T) {
-	g := startGateway(t, func(s *setup) { s.ws.CloseSpread = 20 * time.Millisecond })
-	waiting, release := g.holdCommits()
-	busy, idle := g.dial(), []*client{g.dial(), g.dial(), g.dial()}
-	busy.request("1", "nonce_allocate", `["a"]`)
-	await(t, waiting, "the commit")
-	drained := make(chan error, 1)
-	go func() { drained <- g.srv.Drain(t.Context()) }()
-	for _, c := range idle {
-		if code := c.closed(); code != websocket.CloseServiceRestart {
-			t.Errorf("an idle connection was closed with %d", code)
-		}
-	}
-	g.wantUnavailable()
-	busy.request("2", "nonce_allocate", `["a"]`)
-	busy.wantError("2", "draining")
-	g.srv.closeSome(0) // every connection's turn has come
-	select {
-	case err := <-drained:
-		t.Fatalf("Drain returned (%v) with a request in flight", err)
-	default:
-	}
-	release()
-	busy.wantResult("1")
-	if code := busy.closed(); code != websocket.CloseServiceRestart {
-		t.Errorf("the busy connection was closed with %d", code)
-	}
-	must(t, await(t, drained, "Drain"))
-	if g.next("a") != 1 {
-		t.Errorf("%d nonces were taken, want 1", g.next("a"))
-	}
-}
-
 func TestDrainSaysWhatIsLeftWhenItsTimeIsUp(t *testing.T) {
 	g := startGateway(t)
 	waiting, _ := g.holdCommits()
@@ -217,11 +184,11 @@ func TestPingsAndSilenceByTheClock(t *testing.T) {
 	g := startGateway(t)
 	pipe, peer := net.Pipe()
 	defer peer.Close()
-	c := g.srv.newConn(new(websocket.Conn), &transport{Conn: pipe})
+	c := g.srv.newConn(new(websocket.Conn), &transport{Conn: pipe}, "")
 	defer func() { c.out.Kill(errStopped); <-c.out.Done() }()
 	c.heardAt, c.pingAt = start, start.Add(interval)
 	r := newRegistry(1)
-	r.reserve()
+	r.reserve(false)
 	r.enter(c)
 	pings := make(chan string, 100)
 	go func() {

@@ -18,9 +18,14 @@ const (
 	widestRow = `{"nonce":9223372036854775807,"status":"CONSUMED","attempt":9223372036854775807,"txHash":"","reason":"",` +
 		`"heldUntil":"2026-11-20T18:33:56.123Z","requestId":"","updatedAt":"2026-11-20T18:33:56.123Z"},`
 	// statsBytes and infoBytes hold the figures and the description of the
-	// gateway.
+	// gateway, nodeBytes each node in it.
 	statsBytes = 4096
 	infoBytes  = 2048
+	nodeBytes  = len(widestNode) + 2*maxErrorText + 2*maxWord
+	widestNode = `{"node":"","url":"","mode":"","state":"","incarnation":9223372036854775807,"signers":9223372036854775807,` +
+		`"startedAt":"2026-11-20T18:33:56.123Z","seenAt":"2026-11-20T18:33:56.123Z"},`
+	// maxWord bounds a word that another node wrote into the registry.
+	maxWord = 32
 
 	// maxIDBytes bounds the id of a request, which is echoed.
 	maxIDBytes = 512

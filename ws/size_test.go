@@ -2,6 +2,7 @@ package ws
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"runtime"
 	"strings"
@@ -43,8 +44,8 @@ func widestOps() []*nonce.Op {
 		&used, &recyclable, list,
 		{Kind: nonce.KindSetFloor, Signer: widestKey, Floor: widest, Next: widest},
 		{Kind: nonce.KindStatus, Signer: widestKey, Summary: nonce.Summary{
-			Exists: true, Next: widest, Floor: widest, Version: widest, Held: widest, Released: widest, Consumed: widest, LowestHeld: widest,
-			Lease: lease.Grant{Holder: lease.Holder{Node: hostile}, Token: widest, ExpiresAt: widestTime}, Now: time.Unix(0, 0),
+			Exists: true, Next: widest, Floor: widest, Version: widest, Pruned: widest, Held: widest, Released: widest, Consumed: widest, LowestHeld: widest,
+			Lease: lease.Grant{Holder: lease.Holder{Node: hostile}, URL: hostile, Token: widest, ExpiresAt: widestTime}, Now: time.Unix(0, 0),
 		}},
 	}
 	for _, count := range []int{1, 2, nonce.MaxCount} {
@@ -65,7 +66,11 @@ func widestErrors() []error {
 	for range nonce.MaxCount {
 		conflict.Holds = append(conflict.Holds, nonce.HoldState{Nonce: widest, Attempt: widest, Status: nonce.Consumed})
 	}
+	of := wire.ErrorData{Reason: hostile, Field: hostile, Stage: hostile, Outcome: hostile, OwnerNode: hostile, OwnerURL: hostile,
+		Signer: hostile, Status: hostile, TxHash: hostile, RetryAfterMs: widest, Limit: widest, Nonces: make([]wire.HoldState, 1000)}
 	return []error{
+		&wire.Error{Code: math.MinInt32, Message: hostile, Data: &of}, &wire.Error{Message: hostile},
+		fmt.Errorf("%s %w", hostile, nonce.ErrPeerAway), &nonce.UnavailableError{Err: fmt.Errorf("%s %w", hostile, nonce.ErrPeerAway)}, nonce.ErrForwardBusy,
 		conflict, &nonce.NotOwnerError{Node: hostile, URL: hostile},
 		&nonce.UnavailableError{Outcome: nonce.Unknown, Err: errors.New(hostile)}, &nonce.HoldLimitError{Limit: widest},
 		nonce.ErrBusy, nonce.ErrFenced, nonce.ErrNotFound, nonce.ErrDraining, nonce.ErrInternal, errors.New(hostile),
@@ -81,7 +86,7 @@ func wantWithin(t *testing.T, what string, reply []byte, reserved int64) {
 
 func TestNoReplyExceedsItsReservation(t *testing.T) {
 	id := []byte(`"` + strings.Repeat("i", maxIDBytes-2) + `"`)
-	c := &conn{srv: &Server{figures: perf.New(prometheus.NewRegistry())}} // which counts the refusals
+	c := &conn{srv: &Server{figures: perf.New(prometheus.NewRegistry()), rejected: func(string, int) {}}} // which counts the refusals
 	for _, op := range widestOps() {
 		r := &request{op: *op, id: id, conn: c}
 		reserved := opBytes(op) + int64(len(id))
@@ -162,6 +167,31 @@ func TestFiguresAndDescriptionFitTheirReservation(t *testing.T) {
 	reply, err = wire.AppendResult(nil, nil, &info)
 	must(t, err)
 	wantWithin(t, "info", reply, infoBytes)
+
+	for range 2 * wire.MaxNodes {
+		info.Nodes = append(info.Nodes, wire.NodeInfo{Node: hostile, URL: widestKey + hostile, Mode: hostile, State: hostile,
+			Incarnation: widest, Signers: widest, StartedAt: wire.Time(widestTime), SeenAt: wire.Time(widestTime)})
+	}
+	info.NodeCount = widest
+	for _, nodes := range []int{1, wire.MaxNodes, 2 * wire.MaxNodes} {
+		some := info
+		some.Nodes = info.Nodes[:nodes]
+		c := &conn{srv: &Server{cfg: Config{Info: func() wire.InfoResult { return some }}}}
+		var r request
+		if refusal := c.info(&r, nil); refusal != nil {
+			t.Fatal(refusal)
+		}
+		answer, refusal := r.act()
+		if refusal != nil {
+			t.Fatal(refusal)
+		}
+		reply, err := wire.AppendResult(nil, nil, answer)
+		must(t, err)
+		wantWithin(t, "info with nodes", reply, r.bytes)
+		if most := defaults().ws.Writer.Marks.High; r.bytes > most {
+			t.Errorf("%d nodes reserve %d bytes, above the mark of slow clients, %d", nodes, r.bytes, most)
+		}
+	}
 }
 
 func TestNoNotificationExceedsItsSize(t *testing.T) {

@@ -1,9 +1,11 @@
 package ws
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"sync"
+	"time"
 
 	"noncegate/hub"
 	"noncegate/wire"
@@ -12,25 +14,34 @@ import (
 
 // subscription is one subscription of a connection.
 type subscription struct {
-	id      string // "0x" and 32 hexadecimal digits, random
-	conn    *conn
-	method  string // of its notifications
-	signers []string
-	events  *hub.Subscription // nil until it is live; guarded by conn.mu
+	id     string // "0x" and 32 hexadecimal digits, random
+	conn   *conn
+	method string            // of its notifications
+	events *hub.Subscription // noted in the hub; delivers once it is live
 }
 
 var _ hub.Subscriber = (*subscription)(nil)
 
-// addSubscription makes a subscription that is not live yet.
+// addSubscription makes a subscription that is not live yet. The hub knows of it,
+// so that other nodes can be asked for what it wants.
 func (c *conn) addSubscription(method string, signers []string) (*subscription, *wire.Error) {
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // never fails
-	s := &subscription{id: "0x" + hex.EncodeToString(random[:]), conn: c, method: method, signers: signers}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if most := c.srv.cfg.MaxSubscriptions; len(c.subs) >= most {
+	s := &subscription{id: "0x" + hex.EncodeToString(random[:]), conn: c, method: method}
+	if most := c.srv.cfg.MaxSubscriptions; c.subscriptions() >= most {
 		return nil, wire.Errorf(wire.CodeInvalidRequest, "invalid_request", "a connection may have at most %d subscriptions", most)
 	}
+	scope := hub.Everywhere
+	if c.peer != nil {
+		scope = hub.Here
+	}
+	events, err := c.srv.hub.Subscribe(s, scope, signers)
+	if err != nil { // more signers than parsing let through: cannot be
+		return nil, invalidParams("signers", err.Error())
+	}
+	s.events = events
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.subs == nil {
 		c.subs = make(map[string]*subscription)
 	}
@@ -38,23 +49,40 @@ func (c *conn) addSubscription(method string, signers []string) (*subscription, 
 	return s, nil
 }
 
-// goLive makes a subscription receive events. Its reply is queued, so that no
-// event can overtake the id. nil: nothing to do.
-func (c *conn) goLive(s *subscription) {
-	if s == nil {
-		return
-	}
+// subscriptions is how many the connection has. Only its read goroutine adds any.
+func (c *conn) subscriptions() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.subs[s.id] != s {
-		return // the connection ended, or unsubscribed within the same batch
-	}
-	events, err := c.srv.hub.Subscribe(s, s.signers)
-	if err != nil {
-		delete(c.subs, s.id) // more signers than parsing let through: cannot be
+	return len(c.subs)
+}
+
+// awaitTime bounds how long one frame's subscriptions wait for the other nodes to
+// take them. One that does not answer for so long is away, and what it commits
+// would be missed anyhow.
+const awaitTime = time.Second
+
+// awaitNodes waits until the other nodes have taken what the clients of this one
+// want, so that what happens after the answer to a subscription is delivered,
+// whichever node it happens at. The time is one frame's, not one subscription's.
+func (c *conn) awaitNodes() {
+	if c.srv.cfg.AwaitInterest == nil || c.peer != nil {
 		return
 	}
-	s.events = events
+	if c.awaitBy.IsZero() {
+		c.awaitBy = time.Now().Add(awaitTime)
+	}
+	ctx, cancel := context.WithDeadline(c.srv.life, c.awaitBy)
+	defer cancel()
+	c.srv.cfg.AwaitInterest(ctx)
+}
+
+// goLive makes a subscription deliver events. Its reply is queued, so that no
+// event can overtake the id. nil: nothing to do; one that ended meanwhile stays
+// silent.
+func (c *conn) goLive(s *subscription) {
+	if s != nil {
+		s.events.Start()
+	}
 }
 
 // removeSubscription ends a subscription; false: there is none of this id.
@@ -63,7 +91,7 @@ func (c *conn) removeSubscription(id string) bool {
 	s, ok := c.subs[id]
 	delete(c.subs, id)
 	c.mu.Unlock()
-	if ok && s.events != nil {
+	if ok {
 		s.events.Close()
 	}
 	return ok
@@ -76,9 +104,7 @@ func (c *conn) closeSubscriptions() {
 	c.subs = nil
 	c.mu.Unlock()
 	for _, s := range subs {
-		if s.events != nil {
-			s.events.Close()
-		}
+		s.events.Close()
 	}
 }
 

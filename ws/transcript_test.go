@@ -212,7 +212,7 @@ func (p *transcript) do(words []string) error {
 // takeOver lets a node take the lease of a signer. A later start of our own node
 // id does so at once, another node when nobody holds it.
 func (p *transcript) takeOver(signer, node string) error {
-	by, err := p.g.store.Register(context.Background(), node, "ws://"+node+".example/ws")
+	by, err := p.g.store.Register(context.Background(), lease.Presence{Node: node, URL: "ws://" + node + ".example/ws", Patience: time.Minute})
 	if err != nil {
 		return err
 	}

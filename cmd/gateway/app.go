@@ -21,6 +21,7 @@ import (
 	"noncegate/nonce"
 	"noncegate/perf"
 	"noncegate/postdb"
+	"noncegate/route"
 	"noncegate/wire"
 	"noncegate/writer"
 	"noncegate/ws"
@@ -44,6 +45,8 @@ type app struct {
 	postdb          *postdb.Pool
 	hub             *hub.Hub
 	member          *lease.Membership
+	router          *route.Router                // nil: there are no other nodes
+	known           atomic.Pointer[[]lease.Node] // see nodes
 	service         atomic.Pointer[nonce.Service]
 	server          *ws.Server
 }
@@ -57,7 +60,8 @@ type cleanup struct {
 func start(ctx context.Context, cfg *Config, log *slog.Logger) (*app, error) {
 	a := &app{cfg: cfg, log: log, fatal: make(chan error, 1), registry: prometheus.NewRegistry()}
 	for _, step := range []func(context.Context) error{
-		a.openMemory, a.openCodec, a.listen, a.openStore, a.openFigures, a.openPools, a.join, a.openService, a.openAdmin, a.openServer, a.openGauges, a.accept,
+		a.openMemory, a.openCodec, a.listen, a.openStore, a.openFigures, a.openPools, a.openRouter,
+		a.join, a.watchNodes, a.openService, a.openLinks, a.openAdmin, a.openServer, a.openGauges, a.accept,
 	} {
 		if err := step(ctx); err != nil {
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
@@ -173,7 +177,7 @@ func (a *app) openFigures(ctx context.Context) error {
 }
 
 func (a *app) openPools(context.Context) (err error) {
-	if a.encode, err = encodepool.New(encodepool.Config{Workers: a.cfg.EncodeWorkers, Queue: a.cfg.EncodeQueue}, a.log); err != nil {
+	if a.encode, err = encodepool.New(encodepool.Config{Workers: a.cfg.EncodeWorkers, Queue: a.encodePlaces()}, a.log); err != nil {
 		return err
 	}
 	a.onStop("encode pool", a.encode.Stop)
@@ -198,33 +202,13 @@ func laneShare(queue, lanes int) int {
 	return max(1, queue/2)
 }
 
-// heartbeats a lease's length: a second process of the same node id, and a store
-// that went back, are noticed within one.
-const heartbeats = 3
-
-func (a *app) join(ctx context.Context) (err error) {
-	interval := a.cfg.LeaseTTL / heartbeats
-	a.member, err = lease.Join(ctx, countedBeats{a.store, a.figures}, a.node, a.url, lease.MembershipConfig{Interval: interval, Timeout: interval * 9 / 10}, a.log,
-		func(err error) {
-			a.figures.Halted.Set(1)
-			if s := a.service.Load(); s != nil {
-				s.Halt(err)
-			} else {
-				a.die(err)
-			}
-		})
-	if err == nil {
-		a.onStop("registry", a.member.Stop)
-	}
-	return err
-}
-
 func (a *app) openService(context.Context) error {
 	c := a.cfg
 	s, err := nonce.New(a.store, a.member.Holder(), nonceFigures{a.figures}, a.hub, a.log, a.die, nonce.Config{
 		Mode: nonce.Mode(c.Mode), Workers: c.Workers, QueueCapacity: c.WorkerQueueCapacity, Reject: nonce.Reject(c.WorkerRejectPolicy),
 		LeaseTTL: c.LeaseTTL, MaxSigners: c.MaxSigners,
 		Rules:   nonce.Rules{DefaultHold: c.HoldTTL, MaxHolds: c.MaxHolds},
+		Router:  a.routerOfService(),
 		MaxHold: c.MaxHold, SweepInterval: c.SweepInterval, RequestRetention: c.RequestRetention, ConsumedRetention: c.ConsumedRetention,
 	})
 	if err != nil {
@@ -246,7 +230,7 @@ func (a *app) openServer(context.Context) (err error) {
 		MaxConnections: c.MaxConnections, MaxInflight: c.MaxInflight, MaxInflightTotal: c.MaxInflightTotal,
 		SendBuffer: int(c.WriteHighBytes), MaxMessageBytes: c.MaxMessageBytes, MaxBatch: c.MaxBatch, MaxSubscriptions: maxSubscriptions,
 		MinHold: minHold, MaxHold: c.MaxHold, PingInterval: c.PingInterval, CloseSpread: c.DrainTimeout / 20,
-		Info: a.info,
+		Info: a.info, Nodes: a.nodeConfig(), AwaitInterest: a.awaitInterest(),
 		Writer: writer.Config{
 			Marks: backpressure.Marks{
 				High: c.WriteHighBytes, Low: c.WriteLowBytes, Max: c.WriteMaxBytes, MaxAge: c.SlowAfter + c.WriteTimeout, SlowAfter: c.SlowAfter,
@@ -278,7 +262,9 @@ const (
 
 func (a *app) info() wire.InfoResult {
 	c := a.cfg
+	nodes := a.nodes()
 	return wire.InfoResult{
+		NodeCount: int64(len(nodes)), Nodes: nodeInfos(nodes),
 		Node: a.node, Incarnation: a.member.Holder().Incarnation, Version: buildVersion(), Engine: a.store.Name(), Mode: c.Mode,
 		Limits: wire.Limits{
 			MaxCount: nonce.MaxCount, MaxBatch: int64(c.MaxBatch), MaxMessageBytes: c.MaxMessageBytes, MaxInflight: int64(c.MaxInflight),
@@ -301,6 +287,7 @@ func (a *app) accept(context.Context) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /ws", a.server)
 	a.serveHTTP("http", a.listener, mux)
+	a.onStop("leave", a.leave)
 	return nil
 }
 

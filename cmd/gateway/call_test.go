@@ -116,7 +116,7 @@ func TestAGatewayThatIsAwayIsOneSentence(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	url := "ws" + strings.TrimPrefix(server.URL, "http")
 	server.Close()
-	for _, command := range [][]string{{"call", "gateway_info"}, {"watch"}} {
+	for _, command := range [][]string{{"call", "gateway_info"}, {"watch"}, {"nodes"}, {"signer", "show", "s"}} {
 		o := runArgs(t, append(command, "--url", url)...)
 		if o.code != exitFailure || !strings.HasPrefix(o.stderr, "gateway: dial "+url) || strings.Count(o.stderr, "\n") != 1 {
 			t.Errorf("%s: exit %d, stderr %q", command, o.code, o.stderr)
@@ -134,6 +134,10 @@ func TestWrongArgumentsOfTheToolsAreOneSentence(t *testing.T) {
 		{[]string{"call", "m", "7"}, `call: PARAMS must be a JSON object or array`},
 		{[]string{"call", "m", "--timeout=0s"}, `--timeout 0s must be at least 1ms`},
 		{[]string{"call", "m", "--url=gw"}, `--url "gw" must be a URL that starts with ws://, wss://, http:// or https://`},
+		{[]string{"nodes", "--url=gw"}, `--url "gw" must be a URL that starts with ws://, wss://, http:// or https://`},
+		{[]string{"nodes", "--timeout=0s"}, `--timeout 0s must be at least 1ms`},
+		{[]string{"signer", "show"}, `expected "<signer>"`},
+		{[]string{"signer", "show", "s", "--limit=1001"}, `--limit 1001 must be 1 to 1000`},
 		{[]string{"watch", "--url=gw"}, `--url "gw" must be a URL that starts with ws://, wss://, http:// or https://`},
 	} {
 		o := runArgs(t, tt.args...)

@@ -67,11 +67,25 @@ func (c *Config) checkNode() error {
 	if len(c.NodeID) > 128 || strings.ContainsFunc(c.NodeID, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return settingErrorf("node-id", "must be 1 to 128 visible ASCII characters")
 	}
-	if c.AdvertiseURL == "" {
-		return nil
+	if n := len(c.NodeSecret); n > 0 && (n < minNodeSecret || n > maxNodeSecret || strings.ContainsFunc(c.NodeSecret, func(r rune) bool { return r <= ' ' || r > '~' })) {
+		return settingErrorf("node-secret", "must be %d to %d visible ASCII characters", minNodeSecret, maxNodeSecret)
 	}
-	return webSocketURL("advertise-url", c.AdvertiseURL)
+	if c.AdvertiseURL != "" {
+		if err := webSocketURL("advertise-url", c.AdvertiseURL); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(
+		oneOf("forward", c.Forward, "on", "off"),
+		atLeast("forward-queue", c.ForwardQueue, 1),
+		notAbove("forward-queue", c.ForwardQueue, "max-inflight-total", c.MaxInflightTotal),
+		atLeast("forward-timeout", c.ForwardTimeout, 100*time.Millisecond),
+	)
 }
+
+// A secret is guessed offline by nobody, so 16 characters are enough; the header it
+// travels in bounds it above.
+const minNodeSecret, maxNodeSecret = 16, 512
 
 func (c *Config) checkNonces() error {
 	return cmp.Or(

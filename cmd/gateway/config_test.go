@@ -22,6 +22,7 @@ func TestDefaultsAreThePromisedOnes(t *testing.T) {
 		PingInterval: 30 * time.Second, DrainTimeout: 20 * time.Second,
 		StoreConfig:      StoreConfig{Store: "sqlite:noncegate.db", StoreWait: 30 * time.Second},
 		RequestRetention: 24 * time.Hour, ConsumedRetention: 168 * time.Hour,
+		Forward: "on", ForwardQueue: 4096, ForwardTimeout: 5 * time.Second,
 		Mode: "worker-queue", Workers: got.Workers, WorkerQueueCapacity: 4096, WorkerRejectPolicy: "fail-fast",
 		LeaseTTL: 10 * time.Second, HoldTTL: time.Minute, MaxHold: 10 * time.Minute, MaxHolds: 1024,
 		MaxSigners: 200_000, SweepInterval: time.Second,
@@ -115,6 +116,11 @@ func TestAWrongSettingOnTheCommandLineIsOneSentence(t *testing.T) {
 		"--max-holds=-1":                        `--max-holds -1 must not be negative`,
 		"--max-signers=0":                       `--max-signers 0 must be at least 1`,
 		"--sweep-interval=9ms":                  `--sweep-interval 9ms must be at least 10ms`,
+		"--node-secret=short":                   `--node-secret must be 16 to 512 visible ASCII characters`,
+		"--forward=maybe":                       `--forward "maybe" must be on or off`,
+		"--forward-queue=0":                     `--forward-queue 0 must be at least 1`,
+		"--forward-queue=16385":                 `--forward-queue 16385 must not be above --max-inflight-total 16384`,
+		"--forward-timeout=99ms":                `--forward-timeout 99ms must be at least 100ms`,
 		"--write-low-bytes=-1":                  `--write-low-bytes -1 must not be negative`,
 		"--write-low-bytes=65536":               `--write-low-bytes 65536 must be below --write-high-bytes 65536`,
 		"--write-high-bytes=1048576":            `--write-high-bytes 1048576 must be below --write-max-bytes 1048576`,
@@ -231,8 +237,8 @@ func serveFlags(t *testing.T) []*kong.Flag {
 }
 
 func TestEveryCommandHasHelp(t *testing.T) {
-	for _, command := range []string{"serve", "call", "watch", "migrate", "version"} {
-		if o := runArgs(t, command, "--help"); o.code != exitOK || !strings.HasPrefix(o.stdout, "Usage: gateway "+command) {
+	for _, command := range []string{"serve", "call", "watch", "nodes", "signer show", "migrate", "version"} {
+		if o := runArgs(t, append(strings.Fields(command), "--help")...); o.code != exitOK || !strings.HasPrefix(o.stdout, "Usage: gateway "+command) {
 			t.Errorf("%s --help: exit %d, stdout %q", command, o.code, o.stdout)
 		}
 		if o := runArgs(t, "--help"); !strings.Contains(o.stdout, "\n  "+command+" ") {

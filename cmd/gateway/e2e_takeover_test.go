@@ -15,8 +15,9 @@ const account = "eip155:1:0xab16a96d359ec26a11e2c2b3d8f8b8942d5bfcdb"
 
 func TestAPausedOwnerThatWakesAfterTheTakeOverIsFenced(t *testing.T) {
 	db := database(t)
-	a := launch(t, "--store="+db, "--node-id=a", "--lease-ttl=1s")
-	b := launch(t, "--store="+db, "--node-id=b", "--lease-ttl=1s")
+	// What is fenced is told so, and not routed to the new owner.
+	a := launch(t, "--store="+db, "--node-id=a", "--lease-ttl=1s", "--forward=off")
+	b := launch(t, "--store="+db, "--node-id=b", "--lease-ttl=1s", "--forward=off")
 	toA, toB := a.connect(), b.connect()
 	held := toA.allocate(account, "")
 

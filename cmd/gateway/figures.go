@@ -62,6 +62,7 @@ func (a *app) openGauges(context.Context) error {
 		a.figures.Gauge(name+"_places", what+": places there are.", func() float64 { _, capacity := f(); return float64(capacity) })
 	}
 	pair("inflight", "Requests not answered yet", server.Inflight)
+	pair("node_inflight", "Requests of other nodes not answered yet", server.NodeInflight)
 	pair("worker", "Worker queues, all shards", service.Queued)
 	pair("encode", "Encode pool", func() (int, int) { return a.encode.Reserved(), a.encode.Capacity() })
 	pair("postdb", "Post-DB pool", func() (int, int) { return a.postdb.Reserved(), a.postdb.Capacity() })
@@ -70,6 +71,8 @@ func (a *app) openGauges(context.Context) error {
 	a.figures.Gauge("connections_max", "Most open WebSocket connections.", func() float64 { return float64(a.cfg.MaxConnections) })
 	a.figures.Gauge("signers_remembered", "Signers whose state is kept between requests: those this node served lately.", func() float64 { n, _ := service.Remembered(); return float64(n) })
 	a.figures.Gauge("signers_remembered_max", "Most signers whose state is kept between requests. 0 in mode basic.", func() float64 { _, most := service.Remembered(); return float64(most) })
+	a.figures.Gauge("signers_owned", "Signers that this node remembers as its own. The leases of some may have ended since.", func() float64 { return float64(service.Owned()) })
+	a.figures.Gauges(peerGauges, a.peerValues)
 	a.figures.Gauge("signers_stopped", "Signers stopped because the store showed less of them than was seen; a safe floor ends it.", func() float64 { return float64(service.StoppedSigners()) })
 	a.figures.Counter("unknown_commits_total", "Commits that ended without an answer of the store. Most are settled by reading.", func() float64 { return float64(service.UnknownCommits()) })
 	a.figures.Counter("pruned_total", "Consumed allocations deleted because they were older than --consumed-retention.", func() float64 { return float64(service.Pruned()) })
@@ -103,8 +106,8 @@ type countedBeats struct {
 }
 
 // Beat implements lease.Registry.
-func (c countedBeats) Beat(ctx context.Context, h lease.Holder) (lease.Heartbeat, error) {
-	b, err := c.Registry.Beat(ctx, h)
+func (c countedBeats) Beat(ctx context.Context, h lease.Holder, signers int64) (lease.Heartbeat, error) {
+	b, err := c.Registry.Beat(ctx, h, signers)
 	switch {
 	case err == nil, errors.Is(err, lease.ErrWentBack), errors.Is(err, lease.ErrSuperseded):
 		c.figures.Heartbeat(perf.BeatAnswered)

@@ -20,7 +20,7 @@ type beats struct {
 	errs []error
 }
 
-func (b *beats) Beat(context.Context, lease.Holder) (lease.Heartbeat, error) {
+func (b *beats) Beat(context.Context, lease.Holder, int64) (lease.Heartbeat, error) {
 	err := b.errs[0]
 	b.errs = b.errs[1:]
 	return lease.Heartbeat{}, err
@@ -40,7 +40,7 @@ func TestAHeartbeatThatIsNotAnsweredSaysThatTheStoreIsAway(t *testing.T) {
 		{t.Context(), 0, 1}, // bad news is an answer
 		{ended, 0, 1},       // and the end of this node none of the store's doing
 	} {
-		_, _ = r.Beat(step.ctx, lease.Holder{})
+		_, _ = r.Beat(step.ctx, lease.Holder{}, 0)
 		if got := figure(t, reg, "noncegate_store_away", ""); got != step.away {
 			t.Errorf("beat %d: store_away is %v, want %v", i, got, step.away)
 		}

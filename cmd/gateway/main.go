@@ -3,6 +3,8 @@
 //	gateway [serve]              run a gateway
 //	gateway call METHOD [PARAMS] send one request, print its result
 //	gateway watch [SIGNER...]    print events, one JSON line each
+//	gateway nodes                show the nodes of a store
+//	gateway signer show SIGNER   show a signer: cursor, owner, holds
 //	gateway migrate              bring the store's schema up to date
 //	gateway version              print the version
 //
@@ -62,6 +64,8 @@ type commands struct {
 	Serve   serveCmd   `cmd:"" default:"withargs" help:"Run a gateway. It is what gateway does without a command."`
 	Call    callCmd    `cmd:"" help:"Send one request to a gateway and print its result as JSON."`
 	Watch   watchCmd   `cmd:"" help:"Print the events of signers, one JSON line each, until interrupted."`
+	Nodes   nodesCmd   `cmd:"" help:"Show the nodes that share a store: state, signers owned, last seen."`
+	Signer  signerCmd  `cmd:"" help:"Look at a signer."`
 	Migrate migrateCmd `cmd:"" help:"Bring the schema of the store up to date. serve does it by itself."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }

@@ -25,6 +25,7 @@ const (
 	OpRegister Op = "register"
 	OpBeat     Op = "beat"
 	OpLeave    Op = "leave"
+	OpNodes    Op = "nodes"
 )
 
 // Call is what a hook sees of a call: the arguments of the method that Op names.

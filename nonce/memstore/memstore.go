@@ -56,8 +56,12 @@ type request struct {
 }
 
 type node struct {
-	url                  string
+	url, mode            string
 	incarnation, counter int64
+	signers              int64
+	left                 bool
+	patience             time.Duration
+	startedAt, seenAt    time.Time
 }
 
 // New makes an empty store whose clock is now, read once a call and cut to

@@ -171,3 +171,23 @@ func TestAPruningForAnotherEpochIsNotSent(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestANodeThatWasNotSeenForADayIsShownNoMoreUnlessItsPatienceIsLongerStill(t *testing.T) {
+	c := &clock{now: time.Unix(1_800_000_000, 0)}
+	s := memstore.New(c.Now)
+	for id, patience := range map[string]time.Duration{"silent": time.Hour, "stubborn": 3 * lease.Remembered} {
+		if _, err := s.Register(t.Context(), lease.Presence{Node: id, Patience: patience}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []int{2, 1} {
+		c.Advance(lease.Remembered - time.Minute)
+		list, _, err := s.Nodes(t.Context())
+		if err != nil || len(list) != want || !list[want-1].Live || list[want-1].Node != "stubborn" {
+			t.Errorf("got %+v, %v, want %d nodes", list, err, want)
+		}
+	}
+	if h, err := s.Register(t.Context(), lease.Presence{Node: "silent"}); err != nil || h.Incarnation != 2 {
+		t.Errorf("it was forgotten: got %v, %v", h, err)
+	}
+}

@@ -106,7 +106,7 @@ func (db *database) summary(name string, now time.Time) nonce.Summary {
 	if sg == nil {
 		return sum
 	}
-	sum.Exists, sum.Next, sum.Floor, sum.Version, sum.Lease = true, sg.next, sg.floor, sg.version, db.grant(sg)
+	sum.Exists, sum.Next, sum.Floor, sum.Version, sum.Pruned, sum.Lease = true, sg.next, sg.floor, sg.version, sg.pruned, db.grant(sg)
 	for _, row := range sg.sorted() {
 		switch {
 		case row.Status == nonce.Held && !overdue(row, now):
@@ -151,15 +151,13 @@ func (s *Store) Due(ctx context.Context, limit int) ([]nonce.DueSigner, time.Tim
 	var at time.Time
 	err := s.call(ctx, Call{Op: OpDue}, func(now time.Time) error {
 		at = now
-		earliest := map[string]time.Time{}
 		for _, sg := range s.db.signers {
 			if due := sg.due(now, 1); len(due) > 0 {
-				earliest[sg.name] = due[0].HeldUntil
-				out = append(out, nonce.DueSigner{Signer: sg.name, Lease: s.db.grant(sg)})
+				out = append(out, nonce.DueSigner{Signer: sg.name, Lease: s.db.grant(sg), Overdue: now.Sub(due[0].HeldUntil)})
 			}
 		}
 		slices.SortFunc(out, func(a, b nonce.DueSigner) int {
-			return cmp.Or(earliest[a.Signer].Compare(earliest[b.Signer]), cmp.Compare(a.Signer, b.Signer))
+			return cmp.Or(cmp.Compare(b.Overdue, a.Overdue), cmp.Compare(a.Signer, b.Signer))
 		})
 		out = out[:min(limit, len(out))]
 		return nil

@@ -193,6 +193,7 @@ func TestTheMigrationOfABigTableRewritesNothing(t *testing.T) {
 	}
 	conn := dial(t, url)
 	execute(t, conn, `ALTER TABLE signer_nonce_state DROP COLUMN pruned`)
+	execute(t, conn, `ALTER TABLE gateway_node DROP COLUMN mode, DROP COLUMN patience, DROP COLUMN signers`)
 	execute(t, conn, `DELETE FROM noncegate_migration WHERE version_id > 1`)
 	fill(t, conn)
 	file := func() (f int) {

@@ -22,7 +22,7 @@ WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 s AS MATERIALIZED (SELECT * FROM signer_nonce_state WHERE signer = $1),
 h AS MATERIALIZED (
   SELECT a.nonce, a.held_until > c.now AS open FROM c, s, LATERAL (` + openHolds + `) a)
-SELECT c.now, s.next_nonce, s.floor, s.version, s.fencing_token, coalesce(s.owner_node, ''), coalesce(s.owner_incarnation, 0),
+SELECT c.now, s.next_nonce, s.floor, s.version, s.pruned, s.fencing_token, coalesce(s.owner_node, ''), coalesce(s.owner_incarnation, 0),
        s.expires_at, coalesce(g.url, ''),
        (SELECT count(*) FROM h WHERE open),
        (SELECT count(*) FROM signer_nonce_allocation a WHERE a.signer_id = s.signer_id AND a.status = 2 AND a.nonce >= s.floor)
@@ -37,11 +37,11 @@ func (st *Store) Summary(ctx context.Context, signer string) (nonce.Summary, err
 		return nonce.Summary{}, err
 	}
 	defer conn.Release()
-	var next, floor, version, token, incarnation *int64
+	var next, floor, version, pruned, token, incarnation *int64
 	var expires *time.Time
 	var s nonce.Summary
 	var node, url string
-	err = conn.QueryRow(ctx, summaryText, signer).Scan(&s.Now, &next, &floor, &version, &token, &node, &incarnation,
+	err = conn.QueryRow(ctx, summaryText, signer).Scan(&s.Now, &next, &floor, &version, &pruned, &token, &node, &incarnation,
 		&expires, &url, &s.Held, &s.Released, &s.LowestHeld)
 	if err != nil {
 		return nonce.Summary{}, storeError("read the signer", err)
@@ -49,7 +49,7 @@ func (st *Store) Summary(ctx context.Context, signer string) (nonce.Summary, err
 	if next == nil {
 		return nonce.Summary{Now: s.Now, LowestHeld: -1}, nil
 	}
-	s.Exists, s.Next, s.Floor, s.Version = true, *next, *floor, *version
+	s.Exists, s.Next, s.Floor, s.Version, s.Pruned = true, *next, *floor, *version, *pruned
 	s.Consumed = s.Next - s.Held - s.Released
 	s.Lease = lease.Grant{Holder: lease.Holder{Node: node, Incarnation: *incarnation}, URL: url, Token: *token}
 	if expires != nil {
@@ -132,13 +132,16 @@ func (st *Store) nameRequests(ctx context.Context, conn *pgx.Conn, signer string
 	return storeError("list request ids", err)
 }
 
-// dueText walks the index on deadlines from its earliest entry.
+// dueText walks the index on deadlines from its earliest entry. The clock is read
+// once, before, so that it can be an index condition and nothing that is found is
+// overdue by less than nothing.
 const dueText = `
-WITH d AS MATERIALIZED (
+WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+d AS MATERIALIZED (
   SELECT a.signer_id, a.held_until FROM signer_nonce_allocation a
-  WHERE a.status = 1 AND a.held_until <= (SELECT clock_timestamp()) ORDER BY a.held_until LIMIT ` + dueWindow + `)
-SELECT coalesce(s.signer, ''), coalesce(s.owner_node, ''), coalesce(s.owner_incarnation, 0), coalesce(s.fencing_token, 0), s.expires_at, c.now
-FROM (SELECT clock_timestamp() AS now) c
+  WHERE a.status = 1 AND a.held_until <= (SELECT now FROM c) ORDER BY a.held_until LIMIT ` + dueWindow + `)
+SELECT coalesce(s.signer, ''), coalesce(s.owner_node, ''), coalesce(s.owner_incarnation, 0), coalesce(s.fencing_token, 0), s.expires_at, d.first, c.now
+FROM c
 LEFT JOIN (SELECT signer_id, min(held_until) AS first FROM d GROUP BY signer_id) d ON true
 LEFT JOIN signer_nonce_state s ON s.signer_id = d.signer_id
 ORDER BY d.first LIMIT $1`
@@ -157,12 +160,13 @@ func (st *Store) Due(ctx context.Context, limit int) ([]nonce.DueSigner, time.Ti
 	}
 	var due []nonce.DueSigner
 	var d nonce.DueSigner
-	var expires *time.Time
+	var expires, first *time.Time
 	var now time.Time
-	_, err = pgx.ForEachRow(rows, []any{&d.Signer, &d.Lease.Holder.Node, &d.Lease.Holder.Incarnation, &d.Lease.Token, &expires, &now}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&d.Signer, &d.Lease.Holder.Node, &d.Lease.Holder.Incarnation, &d.Lease.Token, &expires, &first, &now}, func() error {
 		if d.Signer == "" {
 			return nil // none is due; the row carries the clock
 		}
+		d.Overdue = now.Sub(*first)
 		d.Lease.ExpiresAt = time.Time{}
 		if expires != nil {
 			d.Lease.ExpiresAt = *expires

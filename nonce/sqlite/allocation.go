@@ -43,7 +43,7 @@ SELECT signer_id, nonce FROM signer_nonce_allocation INDEXED BY signer_nonce_all
 WHERE status = 1 AND held_until <= ?1 AND signer_id IN (SELECT value FROM json_each(?2)) ORDER BY held_until, nonce`
 
 	sqlDue = `
-SELECT signer_id FROM signer_nonce_allocation INDEXED BY signer_nonce_allocation_held
+SELECT signer_id, held_until FROM signer_nonce_allocation INDEXED BY signer_nonce_allocation_held
 WHERE status = 1 AND held_until <= ? ORDER BY held_until`
 
 	sqlList = `

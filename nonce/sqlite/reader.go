@@ -21,7 +21,7 @@ held AS (
         count(*) FILTER (WHERE a.held_until <= ?2 AND a.nonce >= s.floor) AS overdue
     FROM signer_nonce_state s LEFT JOIN open a WHERE s.signer = ?1
 )
-SELECT s.next_nonce, s.floor, s.version, held.live, coalesce(held.lowest, -1),
+SELECT s.next_nonce, s.floor, s.version, s.pruned, held.live, coalesce(held.lowest, -1),
     held.overdue + (SELECT count(*) FROM signer_nonce_allocation r INDEXED BY signer_nonce_allocation_released
         WHERE r.signer_id = s.signer_id AND r.status = 2 AND r.nonce >= s.floor), ` + leaseColumns + `
 FROM ` + stateAndNode + `, held WHERE s.signer = ?1`
@@ -32,7 +32,7 @@ func (s *Store) Summary(ctx context.Context, signer string) (nonce.Summary, erro
 	err := s.read(ctx, func(ctx context.Context, c *session) (err error) {
 		sum.Now = s.now()
 		var l leaseRow
-		dest := append([]any{&sum.Next, &sum.Floor, &sum.Version, &sum.Held, &sum.LowestHeld, &sum.Released}, l.dest()...)
+		dest := append([]any{&sum.Next, &sum.Floor, &sum.Version, &sum.Pruned, &sum.Held, &sum.LowestHeld, &sum.Released}, l.dest()...)
 		if sum.Exists, err = c.one(ctx, dest, sqlSummary, signer, sum.Now.UnixMicro()); sum.Exists {
 			sum.Lease = l.grant()
 			sum.Consumed = sum.Next - sum.Held - sum.Released
@@ -81,14 +81,15 @@ func (s *Store) Due(ctx context.Context, limit int) ([]nonce.DueSigner, time.Tim
 	var now time.Time
 	err := s.read(ctx, func(ctx context.Context, c *session) error {
 		now = s.now()
-		ids, err := c.dueSigners(ctx, now, limit)
+		found, err := c.dueSigners(ctx, now, limit)
 		if err != nil {
 			return err
 		}
-		for _, id := range ids {
-			var d nonce.DueSigner
+		due = nil
+		for _, f := range found {
+			d := nonce.DueSigner{Overdue: now.Sub(timeOf(f.first))}
 			var l leaseRow
-			if _, err := c.one(ctx, append([]any{&d.Signer}, l.dest()...), sqlLease, id); err != nil {
+			if _, err := c.one(ctx, append([]any{&d.Signer}, l.dest()...), sqlLease, f.id); err != nil {
 				return err
 			}
 			d.Lease = l.grant()
@@ -99,19 +100,22 @@ func (s *Store) Due(ctx context.Context, limit int) ([]nonce.DueSigner, time.Tim
 	return due, now, err
 }
 
-// dueSigners finds up to limit keys of signers with an overdue hold.
-func (c *session) dueSigners(ctx context.Context, now time.Time, limit int) (ids []int64, err error) {
+// overdue is the key of a signer and the first deadline of its overdue holds.
+type overdue struct{ id, first int64 }
+
+// dueSigners finds up to limit signers with an overdue hold, earliest first.
+func (c *session) dueSigners(ctx context.Context, now time.Time, limit int) (found []overdue, err error) {
 	seen := map[int64]bool{}
 	err = c.each(ctx, func(scan func(...any) error) (bool, error) {
-		var id int64
-		if err := scan(&id); err != nil {
+		var o overdue
+		if err := scan(&o.id, &o.first); err != nil {
 			return false, err
 		}
-		if !seen[id] && len(ids) < limit {
-			seen[id] = true
-			ids = append(ids, id)
+		if !seen[o.id] && len(found) < limit {
+			seen[o.id] = true
+			found = append(found, o)
 		}
-		return len(ids) < limit, nil
+		return len(found) < limit, nil
 	}, sqlDue, now.UnixMicro())
-	return ids, err
+	return found, err
 }

@@ -110,8 +110,7 @@ var acquireRules = []rule{
 		}
 	}},
 	{"the lease shows the url its holder registered with, also after the holder left", func(f *fixture) {
-		h, err := f.Store.Register(f.Context(), "carol", "ws://carol:8080/ws")
-		f.ok(err)
+		h := f.register(lease.Presence{Node: "carol", URL: "ws://carol:8080/ws"})
 		if got := f.take(h, signer); got.Lease.URL != "ws://carol:8080/ws" {
 			f.Errorf("acquire: got %+v", got.Lease)
 		}

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -122,7 +121,11 @@ var readerRules = []rule{
 		var deadlines []time.Time
 		for _, d := range due {
 			got[d.Signer] = d.Lease.Holder
-			deadlines = append(deadlines, f.all(d.Signer).Due[0].HeldUntil)
+			first := f.all(d.Signer).Due[0].HeldUntil
+			deadlines = append(deadlines, first)
+			if want := exact(now).Sub(exact(first)); d.Overdue < want-time.Microsecond || d.Overdue > want+time.Microsecond {
+				f.Errorf("%s is overdue by %v, want %v", d.Signer, d.Overdue, want)
+			}
 		}
 		want := map[string]lease.Holder{"s0": alice2, "s2": {}, "s3": alice}
 		f.same("holders", got, want)
@@ -133,6 +136,15 @@ var readerRules = []rule{
 		f.ok(err)
 		if len(first) != 1 || first[0].Signer != due[0].Signer {
 			f.Errorf("at most 1: got %+v, want %+v", first, due[0])
+		}
+	}},
+	{"a signer is overdue by its first hold, whichever nonce that has", func(f *fixture) {
+		late := f.applied(alice, on(f.take(alice, signer)).hold(1, 20*short).hold(1, short).hold(1, long)).Now.Add(20 * short)
+		f.passes(late)
+		due, now, err := f.Store.Due(f.Context(), 10)
+		f.ok(err)
+		if least := now.Sub(late) + 19*short; len(due) != 1 || due[0].Overdue < least-time.Microsecond {
+			f.Errorf("got %+v, want one overdue by %v", due, least)
 		}
 	}},
 	{"a hold that ended is not due", func(f *fixture) {
@@ -199,69 +211,4 @@ func (f *fixture) prune(age time.Duration, limit int) int {
 	n, err := f.Store.PruneRequests(f.Context(), age, limit)
 	f.ok(err)
 	return n
-}
-
-var registryRules = []rule{
-	{"each start of a node is a higher incarnation with counter 0", func(f *fixture) {
-		another := f.another()
-		first, err := f.Store.Register(f.Context(), "n", "ws://one")
-		f.ok(err)
-		second, err := another.Store.Register(f.Context(), "n", "ws://two")
-		f.ok(err)
-		if first.Node != "n" || first.Incarnation < 1 || second.Incarnation <= first.Incarnation {
-			f.Fatalf("got %v, then %v", first, second)
-		}
-		for want := range int64(3) {
-			if got := f.beat(second); got.Counter != want+1 || got.Incarnation != second.Incarnation || got.Now.IsZero() {
-				f.Errorf("beat %d: got %+v", want+1, got)
-			}
-		}
-	}},
-	{"a lower incarnation sees the higher one and does not count", func(f *fixture) {
-		first, err := f.Store.Register(f.Context(), "n", "")
-		f.ok(err)
-		f.beat(first)
-		second, err := f.Store.Register(f.Context(), "n", "")
-		f.ok(err)
-		f.beat(second)
-		if got := f.beat(first); got.Incarnation != second.Incarnation || got.Counter != 1 {
-			f.Fatalf("got %+v", got)
-		}
-	}},
-	{"nodes do not touch each other", func(f *fixture) {
-		a, err := f.Store.Register(f.Context(), "a", "")
-		f.ok(err)
-		b, err := f.Store.Register(f.Context(), "b", "")
-		f.ok(err)
-		f.beat(a)
-		if got := f.beat(b); got.Counter != 1 {
-			f.Fatalf("got %+v", got)
-		}
-	}},
-	{"a beat of a node that is not there says that the store went back", func(f *fixture) {
-		if _, err := f.Store.Beat(f.Context(), alice); !errors.Is(err, lease.ErrWentBack) {
-			f.Fatalf("got %v, want %v", err, lease.ErrWentBack)
-		}
-	}},
-	{"a node that left keeps its incarnation", func(f *fixture) {
-		first, err := f.Store.Register(f.Context(), "n", "")
-		f.ok(err)
-		f.ok(f.Store.Leave(f.Context(), first))
-		if got := f.beat(first); got.Incarnation != first.Incarnation {
-			f.Errorf("got %+v", got)
-		}
-		second, err := f.Store.Register(f.Context(), "n", "")
-		f.ok(err)
-		if second.Incarnation <= first.Incarnation {
-			f.Errorf("got %v, then %v", first, second)
-		}
-		f.ok(f.Store.Leave(f.Context(), first)) // of an earlier start: changes nothing
-	}},
-}
-
-func (f *fixture) beat(h lease.Holder) lease.Heartbeat {
-	f.Helper()
-	beat, err := f.Store.Beat(f.Context(), h)
-	f.ok(err)
-	return beat
 }

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"noncegate/nonce"
+	"noncegate/perf"
+	"noncegate/route"
+	"noncegate/ws"
+)
+
+// openRouter makes what knows the other nodes. A SQLite store has one process, and
+// so no others.
+func (a *app) openRouter(context.Context) (err error) {
+	if _, embedded := a.cfg.SQLitePath(); embedded {
+		return nil
+	}
+	a.router, err = route.New(route.Config{
+		Forward: a.forwards(), Secret: a.cfg.NodeSecret, Queue: a.cfg.ForwardQueue, Timeout: a.cfg.ForwardTimeout,
+	}, a.node, a.log, routeFigures{a.figures})
+	if err == nil {
+		a.onStop("router", a.router.Stop) // in case the start ends before openLinks
+	}
+	return err
+}
+
+// forwards reports whether requests go to the nodes that own their signers. In mode
+// basic every node serves every signer.
+func (a *app) forwards() bool {
+	return a.cfg.Forward == "on" && a.cfg.Mode == string(nonce.WorkerQueue)
+}
+
+// routerOfService is nil where nothing is forwarded.
+func (a *app) routerOfService() nonce.Router {
+	if a.router == nil || !a.forwards() {
+		return nil
+	}
+	return a.router
+}
+
+// openLinks lets requests and events travel between the nodes. The links end before
+// the service does, which takes back what is under way on them.
+func (a *app) openLinks(context.Context) error {
+	service := a.service.Load()
+	a.hub.LaneBy(service.Lane)
+	if a.router == nil {
+		return nil
+	}
+	a.router.Serve(service, a.hub)
+	a.hub.OnInterest(func() {
+		a.router.InterestChanged(func() (bool, []string) { w := a.hub.Interest(); return w.All, w.Signers })
+	})
+	a.onStop("links", a.router.Stop)
+	return nil
+}
+
+// nodeConfig is how other nodes are let in.
+func (a *app) nodeConfig() ws.NodeConfig {
+	if a.router == nil {
+		return ws.NodeConfig{}
+	}
+	return ws.NodeConfig{ID: a.node, Secret: a.cfg.NodeSecret, MaxInflight: a.cfg.ForwardQueue}
+}
+
+// awaitInterest is what ws waits for before it answers a subscription; nil: nothing.
+func (a *app) awaitInterest() func(context.Context) {
+	if a.router == nil {
+		return nil
+	}
+	return a.router.Await
+}
+
+// encodePlaces is the bound of the encode pool: what clients may have there, and as
+// much again for other nodes where there can be any, so that neither takes the
+// places of the other's answers.
+func (a *app) encodePlaces() int {
+	if _, embedded := a.cfg.SQLitePath(); embedded {
+		return a.cfg.EncodeQueue
+	}
+	return a.cfg.EncodeQueue + a.cfg.MaxInflightTotal
+}
+
+// hasHeirs reports whether another node could serve this one's signers.
+func (a *app) hasHeirs() bool {
+	for _, n := range a.nodes() {
+		if n.Live && n.Node != a.node && n.Mode == string(nonce.WorkerQueue) {
+			return true
+		}
+	}
+	return false
+}
+
+// leave is the first step of a drain. The others are told that this node goes away,
+// and where there are any, its signers are given to them; what clients still ask
+// for is sent there. A node that is alone serves its clients to the end.
+func (a *app) leave(ctx context.Context) error {
+	a.draining.Store(true)
+	err := a.member.Leave(ctx)
+	if a.hasHeirs() {
+		if a.router != nil {
+			a.router.Retire()
+		}
+		a.service.Load().Retire()
+	}
+	return err
+}
+
+// routeFigures carries what the router measures to the figures.
+type routeFigures struct{ set *perf.Set }
+
+var _ route.Figures = routeFigures{}
+
+// Forwarded implements route.Figures.
+func (f routeFigures) Forwarded(result route.Result, took time.Duration) {
+	f.set.Forwarded(perf.ForwardResult(result))
+	if result == route.Answered {
+		f.set.Forward.Observe(took)
+	}
+}
+
+// peerGauges are what a node knows of the others, in the order of peerValues.
+var peerGauges = []perf.Named{
+	{Name: "nodes_live", Help: "Nodes that are live by the registry, this one included."},
+	{Name: "peers_linked", Help: "Other nodes to which a link is open."},
+	{Name: "peers_unreachable", Help: "Other nodes, live by the registry, that this one tried to reach and cannot."},
+	{Name: "forward_under_way", Help: "Requests sent, or about to be, to the nodes that own their signers."},
+}
+
+func (a *app) peerValues() []float64 {
+	live, linked, unreachable, underWay := 0, 0, 0, 0
+	registered := map[string]bool{}
+	for _, n := range a.nodes() {
+		if registered[n.Node] = n.Live; n.Live {
+			live++
+		}
+	}
+	if a.router != nil {
+		for _, p := range a.router.Peers() {
+			underWay += p.UnderWay
+			switch {
+			case p.State == route.Up:
+				linked++
+			case p.State == route.Suspect && registered[p.Node]:
+				unreachable++
+			}
+		}
+	}
+	return []float64{float64(live), float64(linked), float64(unreachable), float64(underWay)}
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"noncegate/client"
+	"noncegate/wire"
+)
+
+type signerCmd struct {
+	Show signerShowCmd `cmd:"" help:"Show a signer: cursor, floor, owner, open holds, last nonces."`
+}
+
+type signerShowCmd struct {
+	Signer string `arg:"" help:"The signer, as in nonce_allocate."`
+	Limit  int64  `default:"20" help:"Most holds, and most of the last nonces, to show."`
+	lookCmd
+}
+
+// Validate reports the first argument that cannot be used.
+func (c *signerShowCmd) Validate() error {
+	if c.Limit < 1 || c.Limit > wire.MaxListLimit {
+		return settingErrorf("limit", "%d must be 1 to %d", c.Limit, wire.MaxListLimit)
+	}
+	return c.check()
+}
+
+// signerView is what the command prints. Its parts were read one after the other,
+// so what happens meanwhile may be in one and not in another.
+type signerView struct {
+	Status wire.StatusResult `json:"status"`
+	Holds  []wire.Allocation `json:"holds"` // from the lowest that still runs
+	Last   []wire.Allocation `json:"last"`  // the highest nonces, the highest first
+}
+
+// Run implements the command.
+func (c *signerShowCmd) Run(ctx context.Context, p *program) error {
+	return look(ctx, &c.lookCmd, p.stdout, c.ask, printSigner)
+}
+
+// ask reads the figures of the signer, and then of its allocations only what they
+// say there is.
+func (c *signerShowCmd) ask(ctx context.Context, gateway *client.Client) (v signerView, err error) {
+	v.Holds, v.Last = []wire.Allocation{}, []wire.Allocation{}
+	if v.Status, err = gateway.Status(ctx, c.Signer); err != nil {
+		return v, err
+	}
+	if lowest := v.Status.LowestHeld; lowest != nil {
+		page, err := gateway.List(ctx, wire.ListParams{Signer: c.Signer, Status: wire.StatusHeld, From: *lowest, Limit: c.Limit})
+		if err != nil {
+			return v, err
+		}
+		v.Holds = page.Allocations
+	}
+	if v.Status.Next == 0 {
+		return v, nil
+	}
+	page, err := gateway.List(ctx, wire.ListParams{Signer: c.Signer, From: max(v.Status.Next-c.Limit, 0), Limit: c.Limit})
+	if err != nil {
+		return v, err
+	}
+	v.Last = page.Allocations
+	slices.Reverse(v.Last)
+	return v, nil
+}
+
+func printSigner(w io.Writer, v signerView) error {
+	s := &v.Status
+	t := columns(w)
+	fmt.Fprintf(t, "signer\t%s\n", s.Signer)
+	fmt.Fprintf(t, "next\t%d\tfloor\t%d\tpruned\t%d\tversion\t%d\n", s.Next, s.Floor, s.Pruned, s.Version)
+	fmt.Fprintf(t, "held\t%d\treleased\t%d\tconsumed\t%d\n", s.Held, s.Released, s.Consumed)
+	if s.Owner != "" && s.LeaseUntil != nil {
+		fmt.Fprintf(t, "owner\t%s\ttoken\t%d\tuntil\t%s\t%s\n", s.Owner, s.FencingToken, *s.LeaseUntil, s.OwnerURL)
+	} else {
+		fmt.Fprintf(t, "owner\tnobody\ttoken\t%d\n", s.FencingToken)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if err := printHolds(w, v); err != nil {
+		return err
+	}
+	return printLast(w, v.Last)
+}
+
+func printHolds(w io.Writer, v signerView) error {
+	if len(v.Holds) == 0 {
+		_, err := fmt.Fprintln(w, "\nno open holds")
+		return err
+	}
+	fmt.Fprintln(w, "\nopen holds")
+	t := columns(w)
+	fmt.Fprintln(t, "NONCE\tATTEMPT\tUNTIL\tREQUEST")
+	for _, a := range v.Holds {
+		fmt.Fprintf(t, "%d\t%d\t%s\t%s\n", a.Nonce, a.Attempt, orDash(a.HeldUntil), cmp.Or(a.RequestID, "-"))
+	}
+	if more := v.Status.Held - int64(len(v.Holds)); more > 0 {
+		fmt.Fprintf(t, "and %d more\n", more)
+	}
+	return t.Flush()
+}
+
+func printLast(w io.Writer, last []wire.Allocation) error {
+	if len(last) == 0 {
+		_, err := fmt.Fprintln(w, "\nno nonce was handed out lately")
+		return err
+	}
+	fmt.Fprintln(w, "\nlast nonces")
+	t := columns(w)
+	fmt.Fprintln(t, "NONCE\tSTATUS\tATTEMPT\tCHANGED\tREQUEST\tHASH OR REASON")
+	for _, a := range last {
+		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%s\n", a.Nonce, a.Status, a.Attempt, a.UpdatedAt, cmp.Or(a.RequestID, "-"), cmp.Or(a.TxHash, a.Reason, "-"))
+	}
+	return t.Flush()
+}
+
+func orDash(t *wire.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return t.String()
+}

@@ -1,0 +1,61 @@
+package lease
+
+import (
+	"context"
+	"time"
+)
+
+// Presence is what a node says of itself when it starts.
+type Presence struct {
+	Node string // its id, the same at each start
+	URL  string // under which clients and other nodes reach it
+	Mode string // how it serves; the registry only repeats it
+	// Patience is how long after its last beat others are to take the node for
+	// live. It is above 0.
+	Patience time.Duration
+}
+
+// Heartbeat is a node's row in the registry after a beat.
+type Heartbeat struct {
+	Incarnation int64     // the highest incarnation of this node id
+	Counter     int64     // beats of this incarnation so far
+	Now         time.Time // the store's clock
+}
+
+// Node is a node as the registry shows it. Times are of the store's clock.
+type Node struct {
+	Holder
+	URL  string
+	Mode string // "" from a version that did not say
+	// Signers is how many signers it owned, by its own memory at its last beat.
+	Signers int64
+	// Live: it has not left, and its last beat is younger than its own patience,
+	// by the store's clock in the statement that read the row.
+	Live      bool
+	Left      bool      // it went away in an orderly way, or is about to
+	StartedAt time.Time // when it registered
+	SeenAt    time.Time // when it last registered, beat or left
+}
+
+// Remembered is how long the registry shows a node after it was last seen. Its row
+// stays for ever, because it carries the incarnation.
+const Remembered = 24 * time.Hour
+
+// Registry is the part of a store that remembers nodes.
+type Registry interface {
+	// Register starts a new incarnation of the node id, with counter 0, that owns
+	// nothing and has not left.
+	Register(ctx context.Context, p Presence) (Holder, error)
+	// Beat raises the counter of the holder's row by one and writes how many
+	// signers the node owns, when the row still carries the holder's incarnation,
+	// and reads the row in any case. A row that is missing is ErrWentBack. A node
+	// that has left stays so.
+	Beat(ctx context.Context, h Holder, signers int64) (Heartbeat, error)
+	// Leave marks the holder's row as left, when it still carries the holder's
+	// incarnation. It may be called again.
+	Leave(ctx context.Context, h Holder) error
+	// Nodes returns the nodes that are live or were seen within Remembered, in
+	// order of the bytes of their ids, and the store's clock by which that was
+	// judged.
+	Nodes(ctx context.Context) ([]Node, time.Time, error)
+}

@@ -1,0 +1,94 @@
+package ws
+
+import (
+	"noncegate/backpressure"
+	"noncegate/encodepool"
+	"noncegate/hub"
+	"noncegate/nonce"
+	"noncegate/wire"
+	"noncegate/writer"
+)
+
+// class is what the connections of one kind have in common: those of clients, or
+// those of other nodes.
+type class struct {
+	inflight        *backpressure.Gate // the requests of all of them
+	maxInflight     int                // of one: its share of inflight
+	maxMessageBytes int64
+	sendBuffer      int
+	writer          writer.Config
+}
+
+func (s *Server) clientClass() class {
+	return class{
+		inflight: backpressure.NewGate(s.cfg.MaxInflightTotal), maxInflight: s.cfg.MaxInflight,
+		maxMessageBytes: s.cfg.MaxMessageBytes, sendBuffer: s.cfg.SendBuffer, writer: s.cfg.Writer,
+	}
+}
+
+const (
+	// nodeAnswerBytes is what a node connection may have queued for each request
+	// in flight: four times the answer to nearly every one, so that all of them
+	// and some large ones have room beside the events.
+	nodeAnswerBytes = 4 * fixedBytes
+	// nodeMessages is how many messages it may have queued for each: as many
+	// events as answers, and as many again that wait to be written.
+	nodeMessages = 4
+	// nodeMessageBytes holds the longest request there is between nodes: a
+	// subscription to MaxSigners signers, each of quotes only, which double.
+	nodeMessageBytes = hub.MaxSigners * (2*nonce.MaxKeyBytes + len(`"",`)) * 5 / 4
+)
+
+// nodeClass is that of other nodes. Their requests have places of their own, as
+// many as those of all clients: were they the same, two nodes full of requests for
+// each other's signers would refuse each other everything, each waiting for the
+// other. One node may have a quarter, so that two that send more than this one can
+// do leave places to others.
+//
+// A node is not a slow client: its connection is never paused, nor ended for being
+// slow, since the clients of a whole node hang on it; only the hard bounds end it.
+// Events are left out when it does not keep up, before they take the room of
+// answers.
+func (s *Server) nodeClass(pool *encodepool.Pool) class {
+	c := s.clientClass()
+	c.maxInflight = max(1, min(s.cfg.Nodes.MaxInflight, s.cfg.MaxInflightTotal/4))
+	c.maxMessageBytes = max(c.maxMessageBytes, int64(nodeMessageBytes))
+	c.sendBuffer = 0 // as much as the kernel likes
+	most := max(s.cfg.Writer.Marks.Max, int64(c.maxInflight)*nodeAnswerBytes)
+	c.writer.Marks = backpressure.Marks{High: most / 4, Low: most / 16, Max: most, MaxAge: s.cfg.Writer.Marks.MaxAge, Drop: true}
+	c.writer.MaxMessages = max(c.writer.MaxMessages, nodeMessages*c.maxInflight)
+	c.writer.Share = max(c.writer.Share, min(nodeMessages*c.maxInflight, pool.Capacity()))
+	return c
+}
+
+// enterInflight counts n requests as in flight. Draining is looked at after the
+// count was raised and before anything else: Drain looks at the count after it
+// said draining, so one of the two sees the other.
+func (c *conn) enterInflight(n int) *wire.Error {
+	switch {
+	case !c.class.inflight.TryTake(c.share, n):
+		if c.closing.Load() { // its places are taken by takeAll
+			return errDraining()
+		}
+		return busy(c.fullInflight(n))
+	case c.srv.draining.Load():
+		c.leaveInflight(n)
+		return errDraining()
+	}
+	return nil
+}
+
+// fullInflight says which bound refused n more requests in flight.
+func (c *conn) fullInflight(n int) string {
+	if c.share.Used()+n > c.class.maxInflight {
+		return wire.StageConnection
+	}
+	return wire.StageInflight
+}
+
+// leaveInflight gives back what enterInflight took.
+func (c *conn) leaveInflight(n int) { c.class.inflight.Give(c.share, n) }
+
+// takeAll takes all places in flight of a connection that has nothing in flight,
+// for good: no request gets in any more. false: it has something.
+func (c *conn) takeAll() bool { return c.srv.retired.TryTake(c.share, c.class.maxInflight) }

@@ -1,0 +1,165 @@
+package ws
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// asNode are the headers of a node that means this gateway.
+func asNode(id string) http.Header { return http.Header{HeaderNode: {id}, HeaderNodeTo: {"n1"}} }
+
+// drain starts a Drain and returns what it will come to.
+func (g *gateway) drain(ctx context.Context) <-chan error {
+	drained := make(chan error, 1)
+	go func() { drained <- g.srv.Drain(ctx) }()
+	return drained
+}
+
+// awaitState returns when the condition holds.
+func (g *gateway) awaitState(what string, reached func() bool) {
+	g.Helper()
+	for began := time.Now(); !reached(); time.Sleep(time.Millisecond) {
+		if time.Since(began) > patience {
+			g.Fatal("waited in vain: " + what)
+		}
+	}
+}
+
+func TestDrainAnswersWhatIsInFlightAndClosesInOrder(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.ws.CloseSpread = 20 * time.Millisecond })
+	waiting, release := g.holdCommits()
+	busy, idle := g.dial(), []*client{g.dial(), g.dial(), g.dial()}
+	busy.request("1", "nonce_allocate", `["a"]`)
+	await(t, waiting, "the commit")
+	drained := g.drain(t.Context())
+	for _, c := range idle {
+		if code := c.closed(); code != websocket.CloseServiceRestart {
+			t.Errorf("an idle connection was closed with %d", code)
+		}
+	}
+	g.wantUnavailable()
+	g.awaitState("the end of the spread", g.srv.draining.Load)
+	busy.request("2", "nonce_allocate", `["a"]`)
+	busy.wantError("2", "draining")
+	g.srv.closeSome(0) // every connection's turn has come
+	select {
+	case err := <-drained:
+		t.Fatalf("Drain returned (%v) with a request in flight", err)
+	default:
+	}
+	release()
+	busy.wantResult("1")
+	if code := busy.closed(); code != websocket.CloseServiceRestart {
+		t.Errorf("the busy connection was closed with %d", code)
+	}
+	must(t, await(t, drained, "Drain"))
+	if g.next("a") != 1 {
+		t.Errorf("%d nonces were taken, want 1", g.next("a"))
+	}
+}
+
+func TestRequestsAreServedWhileConnectionsAreBeingClosed(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.ws.CloseSpread = time.Hour })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c := g.dial()
+	c.settle()
+	drained := g.drain(ctx)
+	g.awaitState("the beginning of the drain", g.srv.leaving.Load)
+	g.wantUnavailable()
+	for i := range 5 {
+		c.request(fmt.Sprint(i), "nonce_allocate", `["a"]`)
+		c.wantResult(fmt.Sprint(i))
+	}
+	cancel()
+	if err := await(t, drained, "Drain"); err == nil {
+		t.Error("an hour has passed")
+	}
+}
+
+// Clients ask on while their connections are closed. What was done was answered:
+// a request is not taken when its answer would have no way out.
+func TestNothingIsDoneForARequestThatCrossesTheClose(t *testing.T) {
+	const clients = 40
+	g := startGateway(t, func(s *setup) { s.ws.CloseSpread = 300 * time.Millisecond })
+	answered, asking := make([]int64, clients), sync.WaitGroup{}
+	for i := range clients {
+		c := g.dial()
+		c.settle()
+		asking.Go(func() {
+			ask := fmt.Sprintf(`{"jsonrpc":"2.0","id":"1","method":"nonce_setFloor","params":["signer-%d",%%d]}`, i)
+			for n := int64(1); ; n++ {
+				if c.conn.WriteMessage(websocket.TextMessage, fmt.Appendf(nil, ask, n)) != nil || c.read() != nil {
+					return
+				}
+				if last := c.replies[len(c.replies)-1]; last["error"] == nil {
+					answered[i] = n
+				}
+			}
+		})
+	}
+	must(t, await(t, g.drain(t.Context()), "Drain"))
+	asking.Wait()
+	for i, n := range answered {
+		if got := g.next(fmt.Sprintf("signer-%d", i)); got != n || n == 0 {
+			t.Errorf("client %d: the floor is %d, the last answer was %d", i, got, n)
+		}
+	}
+}
+
+func TestARequestGetsInOrItsConnectionIsClosedNeverBoth(t *testing.T) {
+	g := startGateway(t)
+	for range 5000 {
+		pipe, peer := net.Pipe()
+		c := g.srv.newConn(new(websocket.Conn), &transport{Conn: pipe}, "")
+		admitted, start := make(chan bool), make(chan struct{})
+		go func() { <-start; admitted <- c.enterInflight(1) == nil }()
+		close(start)
+		c.closeIdle()
+		switch got := <-admitted; {
+		case got && c.closing.Load():
+			t.Fatal("both")
+		case got:
+			c.leaveInflight(1)
+		case !c.closing.Load():
+			t.Fatal("neither")
+		}
+		c.out.Kill(errStopped)
+		<-c.out.Done()
+		_ = peer.Close()
+	}
+}
+
+func TestConnectionsOfOtherNodesAreClosedLast(t *testing.T) {
+	g := startGateway(t)
+	waiting, release := g.holdCommits()
+	node, last := g.dialWith(asNode("n2")), g.dial()
+	node.settle()
+	last.request("1", "nonce_allocate", `["a"]`)
+	await(t, waiting, "the commit")
+	drained := g.drain(t.Context())
+	g.awaitState("the end of the spread", g.srv.draining.Load)
+	g.srv.closeSome(0)
+	for _, c := range g.srv.conns.all() {
+		if c.closing.Load() {
+			t.Errorf("the connection of node %v is being closed before the last client", c.peer)
+		}
+	}
+	node.request("2", "nonce_allocate", `["b"]`)
+	node.wantError("2", "draining")
+	release()
+	last.wantResult("1")
+	for _, c := range []*client{last, node} {
+		if code := c.closed(); code != websocket.CloseServiceRestart {
+			t.Errorf("closed with %d", code)
+		}
+	}
+	must(t, await(t, drained, "Drain"))
+}

@@ -1,0 +1,192 @@
+package ws
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"noncegate/nonce"
+	"noncegate/perf"
+)
+
+// The headers with which a node opens a connection to another. All three are the
+// sender's; the first makes the connection one of a node.
+const (
+	HeaderNode       = "Noncegate-Node"        // the sender's node id
+	HeaderNodeTo     = "Noncegate-Node-To"     // the node id it means to reach
+	HeaderNodeSecret = "Noncegate-Node-Secret" // what --node-secret says, if it says anything
+)
+
+// NodeConfig says how connections of other nodes are let in and bounded. The zero
+// NodeConfig lets none in.
+type NodeConfig struct {
+	// ID is the node id of this node; "": no other node is let in.
+	ID string
+	// Secret is what every node must show. "": nodes are let in over loopback
+	// only, by the address that their connection comes from.
+	Secret string
+	// MaxInflight bounds the requests of one node that are not answered yet:
+	// best what the sender lets be under way (--forward-queue). More than a
+	// quarter of MaxInflightTotal counts as that.
+	MaxInflight int
+}
+
+// maxNodeConnections bounds the connections of other nodes, which do not count
+// against MaxConnections: a gateway that is full of clients must still serve what
+// other nodes bring, or their clients would wait for a place here. Each node keeps
+// one, and for a moment a second one where the first broke.
+const maxNodeConnections = 256
+
+// peer is the other node of a node connection: who it is, and the paths of what it
+// has under way here.
+type peer struct {
+	id string
+
+	mu     sync.Mutex // guards what follows
+	ways   map[uint64]*way
+	broken []*way // on which something was sent back and nothing is under way, oldest first
+}
+
+// way is one of the sender's paths here, as long as requests of it are under way,
+// or may still come although one was sent back.
+type way struct {
+	number  uint64 // 0: the sender gave none; then it is the way of one request
+	path    nonce.Path
+	n       int       // requests under way
+	emptyAt time.Time // when the last one ended; broken ways only
+}
+
+const (
+	// brokenFor is how long a broken way is remembered. The sender begins a new
+	// one when it has all answers, so it is enough if no request is on its way
+	// for longer than this: it has given those up since.
+	brokenFor = 30 * time.Second
+	// maxBroken bounds the broken ways remembered for one connection. Each cost
+	// the sender a request that moved, so more come in half a minute only if
+	// signers move by the ten thousand; then the oldest are forgotten sooner.
+	maxBroken = 1 << 16
+)
+
+func newPeer(id string) *peer { return &peer{id: id, ways: make(map[uint64]*way)} }
+
+// enter counts a request as under way on the sender's path of that number.
+func (p *peer) enter(number uint64) *way {
+	if number == 0 {
+		return &way{n: 1}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.ways[number]
+	if w == nil {
+		w = &way{number: number}
+		p.ways[number] = w
+	}
+	w.n++
+	return w
+}
+
+// leave counts it as done. It comes before the answer can leave: a path on which
+// nothing was sent back may be forgotten and begun again, a broken one may not,
+// because the sender may have sent more before it knew.
+func (p *peer) leave(w *way) {
+	if w.number == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.n--
+	switch {
+	case w.n > 0:
+	case w.path.Broken():
+		w.emptyAt = time.Now()
+		p.broken = append(p.broken, w)
+		p.forgetLocked(w.emptyAt)
+	default:
+		delete(p.ways, w.number)
+	}
+}
+
+// forgetLocked drops the broken ways that are old, and the oldest of too many. A
+// way that was entered again stands in the list once more, later.
+func (p *peer) forgetLocked(now time.Time) {
+	for len(p.broken) > 0 {
+		w := p.broken[0]
+		if now.Sub(w.emptyAt) < brokenFor && len(p.broken) <= maxBroken {
+			return
+		}
+		p.broken = p.broken[1:]
+		if w.n == 0 && now.Sub(w.emptyAt) >= brokenFor || len(p.broken) >= maxBroken {
+			delete(p.ways, w.number)
+		}
+	}
+}
+
+// admitNode looks whether an upgrade is another node's, and if it may come in.
+// node is its id, "" for a client. Not ok: it was answered.
+func (s *Server) admitNode(w http.ResponseWriter, r *http.Request) (node string, ok bool) {
+	from, isNode := r.Header[HeaderNode]
+	if !isNode {
+		return "", true
+	}
+	node = from[0]
+	switch refused := s.cfg.Nodes.refusal(r); {
+	case refused != "":
+		s.refuseNode(w, r, http.StatusForbidden, perf.UpgradeNodeSecret, refused)
+	case node == "" || s.cfg.Nodes.ID == "" || node == s.cfg.Nodes.ID || r.Header.Get(HeaderNodeTo) != s.cfg.Nodes.ID:
+		s.refuseNode(w, r, http.StatusMisdirectedRequest, perf.UpgradeMisdirected,
+			"this is not the node that was meant: its --advertise-url leads to another one, or its id has changed")
+	default:
+		return node, true
+	}
+	return "", false
+}
+
+// refusal says why whoever sent r is not believed to be a node; "": it is. How
+// long the comparison takes says nothing about the secret.
+func (n *NodeConfig) refusal(r *http.Request) string {
+	if n.Secret == "" {
+		if loopback(r.RemoteAddr) {
+			return ""
+		}
+		return "without --node-secret nodes talk over loopback only"
+	}
+	given, want := sha256.Sum256([]byte(r.Header.Get(HeaderNodeSecret))), sha256.Sum256([]byte(n.Secret))
+	if subtle.ConstantTimeCompare(given[:], want[:]) == 1 {
+		return ""
+	}
+	return "the node secret is missing or not the one of this node"
+}
+
+// loopback reports whether the address of a connection's peer is on this host.
+func loopback(address string) bool {
+	a, err := netip.ParseAddrPort(address)
+	return err == nil && a.Addr().Unmap().IsLoopback()
+}
+
+// refuseNode answers a node that may not come in, with a sentence for whoever runs
+// it. A node tries again and again, and anybody may say that he is one: the log
+// says it once a second at most for each reason, the counter counts all.
+func (s *Server) refuseNode(w http.ResponseWriter, r *http.Request, status int, reason perf.UpgradeReason, why string) {
+	s.figures.UpgradeRefused(reason)
+	said := &s.saidMisdirected
+	if status == http.StatusForbidden {
+		said = &s.saidForbidden
+	}
+	if said.due(time.Now()) {
+		s.log.Warn("refused a node's connection", "reason", why, "remote", r.RemoteAddr,
+			"from", clip(r.Header.Get(HeaderNode)), "to", clip(r.Header.Get(HeaderNodeTo)))
+	}
+	http.Error(w, why, status)
+}
+
+// seldom is true once a second at most.
+type seldom struct{ at atomic.Int64 } // of the last time, Unix nanoseconds
+
+func (s *seldom) due(now time.Time) bool {
+	last := s.at.Load()
+	return now.UnixNano()-last >= int64(time.Second) && s.at.CompareAndSwap(last, now.UnixNano())
+}

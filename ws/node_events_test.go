@@ -1,0 +1,132 @@
+package ws
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"noncegate/wire"
+)
+
+func TestANodeSubscribesToWhatIsCommittedHere(t *testing.T) {
+	asked := make(chan struct{}, 10)
+	g := startGateway(t, func(s *setup) { s.ws.AwaitInterest = func(context.Context) { asked <- struct{}{} } })
+	node, own := g.dialWith(asNode("n2")), g.dial()
+	// The longest subscription there is: longer than a client's frame may be.
+	signers := make([]string, 1024)
+	for i := range signers {
+		signers[i] = fmt.Sprintf(`"%0128d"`, i)
+	}
+	node.request("1", "nonce_subscribe", `["events",{"signers":[`+strings.Join(signers, ",")+`]}]`)
+	node.reply()
+	if len(asked) != 0 {
+		t.Error("other nodes were asked for what another node wants")
+	}
+	if interest := g.hub.Interest(); interest.All || len(interest.Signers) != 0 {
+		t.Errorf("%d signers interest a client of this node", len(interest.Signers))
+	}
+	signer := strings.Trim(signers[7], `"`)
+	own.request("1", "nonce_subscribe", `["events"]`)
+	own.reply()
+	await(t, asked, "the other nodes to be asked")
+	body, err := wire.AppendEvent(nil, &wire.Event{Type: wire.EventUsed, Signer: signer, Nonce: 70})
+	must(t, err)
+	g.hub.Remote(signer, body, 0)
+	own.request("2", "nonce_setFloor", `["`+signer+`",80]`)
+	own.wantResult("2")
+	for _, want := range []struct {
+		c     *client
+		nonce string
+	}{{own, "70"}, {own, "80"}, {node, "80"}} {
+		event := want.c.notification()["params"].(map[string]any)["result"].(map[string]any)
+		if fmt.Sprint(event["nonce"]) != want.nonce {
+			t.Errorf("got %v, want nonce %s", event, want.nonce)
+		}
+	}
+}
+
+func TestASubscriptionIsAnsweredWhenTheOtherNodesHaveTakenIt(t *testing.T) {
+	asked, taken := make(chan struct{}), make(chan struct{})
+	g := startGateway(t, func(s *setup) {
+		s.ws.AwaitInterest = func(context.Context) { asked <- struct{}{}; <-taken }
+	})
+	c, other := g.dial(), g.dial()
+	c.request("sub", "nonce_subscribe", `["events",{"signers":["a"]}]`)
+	await(t, asked, "the other nodes to be asked")
+	if got := g.hub.Interest().Signers; len(got) != 1 || got[0] != "a" {
+		t.Errorf("the other nodes are asked for %v", got)
+	}
+	other.request("1", "nonce_setFloor", `["a",1]`) // before the answer: not delivered
+	other.wantResult("1")
+	g.hub.Lost()
+	close(taken)
+	frame := c.frame()
+	if frame["id"] != "sub" {
+		t.Fatalf("%v came before the answer", frame)
+	}
+	other.request("2", "nonce_setFloor", `["a",2]`)
+	other.wantResult("2")
+	event := c.notification()["params"].(map[string]any)["result"].(map[string]any)
+	if fmt.Sprint(event["nonce"]) != "2" || fmt.Sprint(event["missed"]) != "1" {
+		t.Errorf("got %v, want the second event, and that one was lost", event)
+	}
+}
+
+// frame reads one frame that is no batch.
+func (c *client) frame() map[string]any {
+	c.Helper()
+	must(c.TB, c.read())
+	if len(c.replies) > 0 {
+		return take(c, &c.replies)
+	}
+	return take(c, &c.notifications)
+}
+
+func TestTheSubscriptionsOfAFrameShareTheTimeOtherNodesHave(t *testing.T) {
+	var mu sync.Mutex
+	var until []time.Time
+	g := startGateway(t, func(s *setup) {
+		s.ws.AwaitInterest = func(ctx context.Context) {
+			mu.Lock()
+			defer mu.Unlock()
+			end, _ := ctx.Deadline()
+			until = append(until, end)
+		}
+	})
+	c := g.dial()
+	sub := `{"jsonrpc":"2.0","id":1,"method":"nonce_subscribe","params":["events"]}`
+	before := time.Now()
+	c.send("[" + sub + "," + sub + "]")
+	c.batch()
+	after := time.Now()
+	c.send(sub)
+	c.reply()
+	mu.Lock()
+	defer mu.Unlock()
+	switch {
+	case len(until) != 3 || until[0] != until[1]:
+		t.Errorf("the deadlines are %v, want the first two to be one", until)
+	case until[0].Before(before.Add(awaitTime)) || until[0].After(after.Add(awaitTime)):
+		t.Errorf("the deadline is %v after the frame, want %v", until[0].Sub(before), awaitTime)
+	case !until[2].After(until[1]):
+		t.Error("another frame has the time of the first")
+	}
+}
+
+func TestTheEndOfTheGatewayEndsTheWaitForOtherNodes(t *testing.T) {
+	asked := make(chan struct{})
+	var why error
+	g := startGateway(t, func(s *setup) {
+		s.ws.AwaitInterest = func(ctx context.Context) { close(asked); <-ctx.Done(); why = ctx.Err() }
+	})
+	c := g.dial()
+	c.request("sub", "nonce_subscribe", `["events"]`)
+	await(t, asked, "the other nodes to be asked")
+	must(t, g.srv.Stop(t.Context()))
+	if why != context.Canceled {
+		t.Errorf("it ended with %v", why)
+	}
+}

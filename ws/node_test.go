@@ -1,0 +1,319 @@
+package ws
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"noncegate/backpressure"
+	"noncegate/lease"
+	"noncegate/nonce"
+	"noncegate/wire"
+)
+
+func TestANodeComesInWithTheSecretWhenItMeansThisNode(t *testing.T) {
+	var log bytes.Buffer
+	g := startGateway(t, func(s *setup) {
+		s.ws.Nodes.Secret = "open sesame"
+		s.log = slog.NewJSONHandler(&log, nil)
+	})
+	for _, c := range []struct {
+		name     string
+		from, to string
+		secret   []string
+		status   int
+		reason   string
+	}{
+		{"right", "n2", "n1", []string{"open sesame"}, http.StatusSwitchingProtocols, ""},
+		{"wrong secret", "n2", "n1", []string{"open sesam"}, http.StatusForbidden, "node_secret"},
+		{"no secret, though from loopback", "n2", "n1", nil, http.StatusForbidden, "node_secret"},
+		{"an empty secret", "n2", "n1", []string{""}, http.StatusForbidden, "node_secret"},
+		{"no secret and another node", "n2", "n3", nil, http.StatusForbidden, "node_secret"}, // strangers learn nothing
+		{"another node", "n2", "n3", []string{"open sesame"}, http.StatusMisdirectedRequest, "misdirected"},
+		{"no node", "n2", "", []string{"open sesame"}, http.StatusMisdirectedRequest, "misdirected"},
+		{"itself", "n1", "n1", []string{"open sesame"}, http.StatusMisdirectedRequest, "misdirected"},
+		{"nobody", "", "n1", []string{"open sesame"}, http.StatusMisdirectedRequest, "misdirected"},
+	} {
+		h := http.Header{HeaderNode: {c.from}, HeaderNodeTo: {c.to}, HeaderNodeSecret: c.secret}
+		before := 0.0
+		if c.reason != "" {
+			before = g.figure("upgrade_refused_total{" + c.reason + "}")
+		}
+		conn, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", h)
+		if response == nil || response.StatusCode != c.status {
+			t.Fatalf("%s: got %v and %v, want %d", c.name, response, err, c.status)
+		}
+		if err == nil {
+			must(t, conn.Close())
+			continue
+		}
+		if got := g.figure("upgrade_refused_total{" + c.reason + "}"); got != before+1 {
+			t.Errorf("%s: %v are counted as %s, want %v", c.name, got, c.reason, before+1)
+		}
+	}
+	await(t, g.srv.conns.whenEmpty(), "the end of the one that came in")
+	said := log.String()
+	for _, want := range []string{"another node has connected", "the node secret is missing", "not the node that was meant"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("the log does not say %q: %s", want, said)
+		}
+	}
+	if strings.Contains(said, "sesam") {
+		t.Errorf("a secret is in the log: %s", said)
+	}
+}
+
+func TestWithoutASecretNodesComeInOverLoopbackOnly(t *testing.T) {
+	for address, in := range map[string]bool{
+		"127.0.0.1:7": true, "127.8.9.1:7": true, "[::1]:7": true, "[::ffff:127.0.0.1]:7": true,
+		"10.0.0.1:7": false, "[fe80::1%eth0]:7": false, "[2001:db8::1]:7": false, "0.0.0.0:7": false, "localhost:7": false, "": false,
+	} {
+		// Headers say what their sender likes.
+		r := &http.Request{RemoteAddr: address, Header: http.Header{"X-Forwarded-For": {"127.0.0.1"}, "Forwarded": {"for=127.0.0.1"}}}
+		if why := (&NodeConfig{ID: "n1"}).refusal(r); (why == "") != in {
+			t.Errorf("from %q: %q", address, why)
+		}
+		if why := (&NodeConfig{ID: "n1", Secret: "s"}).refusal(r); why == "" {
+			t.Errorf("from %q without the secret that there is", address)
+		}
+	}
+}
+
+func TestAGatewayWithoutANodeIDLetsNoNodeIn(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.ws.Nodes = NodeConfig{} })
+	for _, to := range []string{"", "n1"} {
+		_, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", http.Header{HeaderNode: {"n2"}, HeaderNodeTo: {to}})
+		if response == nil || response.StatusCode != http.StatusMisdirectedRequest {
+			t.Errorf("to %q: got %v and %v, want 421", to, response, err)
+		}
+	}
+	g.dial().settle()
+}
+
+func TestRefusedNodesAreLoggedOnceASecondAtMost(t *testing.T) {
+	var s seldom
+	start := time.Unix(1e9, 0)
+	said := 0
+	for ms := range 3500 {
+		if s.due(start.Add(time.Duration(ms) * time.Millisecond)) {
+			said++
+		}
+	}
+	if said != 4 {
+		t.Errorf("said %d times in 3.5 seconds, want 4", said)
+	}
+}
+
+// inspected is a service whose ops are shown before they run.
+type inspected struct {
+	Service
+	show func(*nonce.Op)
+}
+
+func (i inspected) Submit(p nonce.Place, op *nonce.Op) { i.show(op); i.Service.Submit(p, op) }
+
+// paths makes the gateway tell the path of each op.
+func (g *gateway) paths() <-chan *nonce.Path {
+	paths := make(chan *nonce.Path, 10_000)
+	g.srv.service = inspected{g.service, func(op *nonce.Op) { paths <- op.Path }}
+	return paths
+}
+
+// onPath sends a request with the number of a path.
+func (c *client) onPath(path int, id, method, params string) {
+	c.Helper()
+	c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"method":%q,"params":%s,"path":%d}`, id, method, params, path))
+}
+
+func TestWhatOneNodeHasUnderWayUnderOneNumberIsOnOnePath(t *testing.T) {
+	g := startGateway(t)
+	paths := g.paths()
+	waiting, release := g.holdCommits()
+	node, other, own := g.dialWith(asNode("n2")), g.dialWith(asNode("n2")), g.dial()
+	ask := func(c *client, path int, method, signer string) *nonce.Path {
+		t.Helper()
+		c.onPath(path, "1", method, `["`+signer+`"]`)
+		return await(t, paths, "the op")
+	}
+	first := ask(node, 7, "nonce_allocate", "a")
+	await(t, waiting, "the first commit")
+	second, read := ask(node, 7, "nonce_allocate", "a"), ask(node, 7, "nonce_status", "a")
+	next, others, clients := ask(node, 8, "nonce_allocate", "a"), ask(other, 7, "nonce_allocate", "a"), ask(own, 7, "nonce_allocate", "a")
+	none, noneAgain := ask(node, 0, "nonce_allocate", "a"), ask(node, 0, "nonce_allocate", "a")
+	switch {
+	case first == nil || first != second:
+		t.Error("two writes under one number are on two paths")
+	case read != nil || clients != nil:
+		t.Error("a read, or a client's op, has a path")
+	case next == nil || next == first:
+		t.Error("two numbers are on one path")
+	case others == nil || others == first:
+		t.Error("two connections are on one path")
+	case none == nil || none == first || none == noneAgain:
+		t.Error("ops without a number are on one path")
+	}
+	release()
+	for range 6 {
+		node.reply()
+	}
+	other.reply()
+	own.reply()
+	for _, c := range g.srv.conns.all() {
+		if c.peer != nil && len(c.peer.ways) != 0 {
+			t.Errorf("%d ways are left", len(c.peer.ways))
+		}
+	}
+}
+
+func TestAPathOnWhichSomethingWasSentBackStaysClosed(t *testing.T) {
+	g := startGateway(t)
+	elsewhere := lease.Holder{Node: "elsewhere", Incarnation: 1}
+	snaps, err := g.store.Acquire(t.Context(), elsewhere, time.Minute, []nonce.Need{{Signer: "a"}})
+	must(t, err)
+	node := g.dialWith(asNode("n2"))
+	node.onPath(7, "1", "nonce_allocate", `["a"]`)
+	node.wantError("1", "not_owner")
+	_, err = g.store.Release(t.Context(), elsewhere, []nonce.ReleaseTerm{{ID: snaps[0].ID, Token: snaps[0].Lease.Token}})
+	must(t, err)
+	node.onPath(7, "2", "nonce_allocate", `["a"]`) // it was sent before the answer to the first was read
+	node.wantError("2", "not_owner")
+	node.onPath(8, "3", "nonce_allocate", `["a"]`)
+	node.wantResult("3")
+}
+
+func TestBrokenPathsAreForgottenAfterAWhileAndBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeer("n2")
+		for i := range uint64(3) {
+			w := p.enter(i + 1)
+			w.path.Break(nonce.ErrFenced)
+			p.leave(w)
+		}
+		time.Sleep(brokenFor)
+		p.forgetLocked(time.Now())
+		if len(p.ways) != 0 || len(p.broken) != 0 {
+			t.Errorf("%d ways and %d broken ones are left", len(p.ways), len(p.broken))
+		}
+		for i := range uint64(maxBroken + 10) {
+			w := p.enter(i + 1)
+			w.path.Break(nonce.ErrFenced)
+			p.leave(w)
+		}
+		if len(p.ways) != maxBroken || len(p.broken) != maxBroken {
+			t.Errorf("%d ways and %d broken ones, want %d", len(p.ways), len(p.broken), maxBroken)
+		}
+	})
+}
+
+// intercepting is a service that does something else with its ops.
+type intercepting struct {
+	Service
+	instead func(*nonce.Op)
+}
+
+func (i intercepting) Submit(p nonce.Place, op *nonce.Op) { p.Cancel(); i.instead(op) }
+
+func TestWhatNodesBringHasPlacesOfItsOwn(t *testing.T) {
+	g := startGateway(t, func(s *setup) {
+		s.ws.MaxInflight, s.ws.MaxBatch, s.ws.MaxInflightTotal, s.ws.MaxConnections = 8, 8, 8, 1
+	})
+	rejected := g.rejections()
+	waiting, release := g.holdCommits()
+	own, node, second := g.dial(), g.dialWith(asNode("n2")), g.dialWith(asNode("n3")) // beyond MaxConnections
+	for i := range 8 {
+		own.request(fmt.Sprint(i), "nonce_allocate", `["a"]`)
+	}
+	await(t, waiting, "the commit")
+	g.awaitInflight(8)
+	for i := range 2 { // a quarter
+		node.request(fmt.Sprint(i), "nonce_allocate", `["a"]`)
+	}
+	g.awaitState("the node's requests in flight", func() bool { used, _ := g.srv.NodeInflight(); return used == 2 })
+	node.request("more", "nonce_allocate", `["a"]`)
+	if stage := await(t, rejected, "the refusal"); stage != wire.StageConnection {
+		t.Errorf("a node's share is full, and the stage is %s", stage)
+	}
+	second.request("1", "nonce_allocate", `["a"]`)
+	release()
+	second.wantResult("1")
+	if data := node.wantError("more", "server_busy"); data["stage"] != wire.StageConnection {
+		t.Errorf("got %v", data)
+	}
+	for i := range 8 {
+		own.wantResult(fmt.Sprint(i))
+	}
+	g.wantUnavailable() // a client more
+}
+
+func TestTheConnectionsOfNodesAreBounded(t *testing.T) {
+	g := startGateway(t)
+	for range maxNodeConnections {
+		g.dialWith(asNode("n2"))
+	}
+	_, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", asNode("n2"))
+	if response == nil || response.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("got %v and %v, want 503", response, err)
+	}
+	g.dial().settle() // which takes no client's place
+}
+
+func TestANodeMayHaveThousandsOfRequestsInFlight(t *testing.T) {
+	const n = 4096
+	g := startGateway(t, func(s *setup) { s.ws.MaxInflightTotal, s.encode.Queue = 4*n, 4*n })
+	waiting, release := g.holdCommits()
+	c := g.dialWith(asNode("n2"))
+	for i := range n {
+		c.request(fmt.Sprint(i), "nonce_allocate", fmt.Sprintf(`["signer-%d"]`, i%64))
+	}
+	await(t, waiting, "a commit")
+	g.awaitState("all of them in flight", func() bool { used, _ := g.srv.NodeInflight(); return used == n })
+	release()
+	for range n {
+		if r := c.reply(); r["error"] != nil {
+			t.Fatalf("got %v", r)
+		}
+	}
+}
+
+func TestANodeIsNeverASlowClient(t *testing.T) {
+	g := startGateway(t)
+	marks := g.srv.nodes.writer.Marks
+	must(t, marks.Validate())
+	if answers := int64(g.srv.nodes.maxInflight) * (fixedBytes + maxIDBytes); marks.Max < answers {
+		t.Errorf("%d bytes at most, the answers in flight may need %d", marks.Max, answers)
+	}
+	var level backpressure.Level
+	if d := level.Update(&marks, marks.Max, 0, time.Hour); d.Pause || d.Kick != "" || d.CheckIn != 0 || !d.Drop {
+		t.Errorf("full to the cap: %+v, want only events left out", d)
+	}
+	if d := level.Update(&marks, marks.Max, 0, 2*time.Hour); d.Pause || d.Kick != "" {
+		t.Errorf("an hour later: %+v", d)
+	}
+	if d := level.Update(&marks, marks.Max+1, 0, 2*time.Hour); d.Kick == "" {
+		t.Error("there is no cap")
+	}
+}
+
+func TestARefusalForWantOfAPlaceAtAnotherNodeIsCounted(t *testing.T) {
+	g := startGateway(t)
+	rejected := g.rejections()
+	g.srv.service = intercepting{g.service, func(op *nonce.Op) {
+		op.Err = nonce.ErrForwardBusy
+		op.Completion.Done(op).Wake()
+	}}
+	c := g.dial()
+	c.request("1", "nonce_allocate", `["a"]`)
+	if data := c.wantError("1", "server_busy"); data["stage"] != wire.StageForward {
+		t.Errorf("got %v", data)
+	}
+	if stage := await(t, rejected, "the count"); stage != wire.StageForward {
+		t.Errorf("counted at %s", stage)
+	}
+}
