@@ -6,6 +6,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -38,7 +39,42 @@ func claim(path string) (string, *flock.Flock, error) {
 	if err != nil {
 		return "", nil, errors.Join(fmt.Errorf("sqlite store %q cannot be opened for writing: %w", path, plain(err)), lock.Close())
 	}
+	if err := writeAgain(real + "-wal"); err != nil {
+		return "", nil, errors.Join(fmt.Errorf("sqlite store %q: its log cannot be written again: %w", path, plain(err)), lock.Close())
+	}
 	return real, lock, nil
+}
+
+// writeAgain writes the log at path once more, as it is, and syncs it, before
+// anything reads it. The process before may have ended because a sync failed. An
+// operating system then counts what it could not write as written and does not try
+// again, but still shows it; a commit behind such a gap would go with the power.
+func writeAgain(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(rewrite(f), f.Close())
+}
+
+func rewrite(f *os.File) error {
+	buf := make([]byte, 1<<20)
+	for at := int64(0); ; {
+		n, err := f.ReadAt(buf, at)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if n == 0 {
+			return f.Sync()
+		}
+		if _, err := f.WriteAt(buf[:n], at); err != nil {
+			return err
+		}
+		at += int64(n)
+	}
 }
 
 // resolve makes the path absolute and follows links; the file itself need not
