@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -24,7 +25,7 @@ type churnCmd struct {
 	MaxOpen  int     `group:"load" default:"1000" help:"Most connections at a time; a client that is due while there are as many is counted as never sent."`
 	signerFlags
 	Duration time.Duration `group:"time" default:"30s" help:"Time over which clients come."`
-	Settle   time.Duration `group:"time" default:"15s" help:"How long the gateway may take, once the last has left, to have no more connections and goroutines than before."`
+	Settle   time.Duration `group:"time" default:"15s" help:"How long the gateway may take, once the last has left, to have no more connections and goroutines than before; and how long at most is waited before the first for it to have become quiet."`
 	reportFlags
 	drillFlags
 }
@@ -58,7 +59,7 @@ func (c *churnCmd) Run(ctx context.Context, p *program) error {
 	}
 	defer out.close()
 	metrics := c.metrics(c.URL)
-	before := readAll(ctx, metrics)
+	before := c.quiet(ctx, metrics)
 	run, err := p.observed(ctx, metrics, func(h hooks) (*result.Run, error) {
 		churn.BeginMeasure, churn.EndMeasure, churn.Progress = h.begin, h.end, h.second
 		return churn.Run(ctx)
@@ -67,7 +68,7 @@ func (c *churnCmd) Run(ctx context.Context, p *program) error {
 		if ctx.Err() != nil {
 			return errInterrupted
 		}
-		return err
+		return advised(err)
 	}
 	report.Judge(run, criteria)
 	for i, url := range metrics {
@@ -97,12 +98,47 @@ type reading struct {
 	err error
 }
 
-func readAll(ctx context.Context, urls []string) []reading {
+// quiet reads what each gateway is before the drill, once what an earlier load
+// has left behind is gone: else that would be what it may have afterwards.
+func (c *churnCmd) quiet(ctx context.Context, urls []string) []reading {
 	all := make([]reading, len(urls))
+	var reading sync.WaitGroup
 	for i, url := range urls {
-		all[i].gauges, all[i].err = readGauges(ctx, url)
+		reading.Go(func() { all[i].gauges, all[i].err = quietest(ctx, url, c.Settle) })
 	}
+	reading.Wait()
 	return all
+}
+
+// quietFor is how long a gateway must not have become any smaller to be quiet.
+const quietFor = time.Second
+
+// quietest is the least that a gateway has until it becomes no smaller, or most
+// has passed.
+func quietest(ctx context.Context, url string, most time.Duration) (gauges, error) {
+	least, err := readGauges(ctx, url)
+	if err != nil {
+		return least, err
+	}
+	began := time.Now()
+	tick := time.NewTicker(gaugePoll)
+	defer tick.Stop()
+	for since := began; time.Since(since) < quietFor && time.Since(began) < most; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return least, nil
+		}
+		now, err := readGauges(ctx, url)
+		if err != nil {
+			return now, err
+		}
+		if now.connections < least.connections || now.goroutines < least.goroutines {
+			since = time.Now()
+		}
+		least = gauges{min(least.connections, now.connections), min(least.goroutines, now.goroutines), now.memory}
+	}
+	return least, nil
 }
 
 // judge waits until a gateway is what it was before, or is not in time.
@@ -137,7 +173,7 @@ func (c *churnCmd) judge(ctx context.Context, url string, before reading, nodes 
 func (c *churnCmd) settle(ctx context.Context, url string, before gauges) (gauges, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Settle)
 	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
+	tick := time.NewTicker(gaugePoll)
 	defer tick.Stop()
 	for {
 		now, err := readGauges(context.WithoutCancel(ctx), url)
@@ -175,6 +211,9 @@ func halfway(points []result.Point) float64 {
 	}
 	return points[len(points)/2].Value
 }
+
+// gaugePoll is how often a gateway is read while something of it is waited for.
+const gaugePoll = 100 * time.Millisecond
 
 // gaugeTimeout bounds reading a gateway's /metrics once.
 const gaugeTimeout = 5 * time.Second

@@ -56,6 +56,31 @@ func TestAGatewayThatKeepsSomethingFailsTheChurn(t *testing.T) {
 	}
 }
 
+func TestWhatAnEarlierDrillLeftBehindIsNotWhatThereWasBefore(t *testing.T) {
+	var visited atomic.Bool
+	url := target.Serve(t, func(c *target.Conn, _ int, message []byte) error {
+		visited.CompareAndSwap(false, true)
+		return c.Reply(`{"jsonrpc":"2.0","id":1,"result":{"nonce":1,"attempt":1,"holdMs":60000}}`)
+	})
+	var reads atomic.Int64
+	metrics := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		goroutines := 100
+		switch n := reads.Add(1); {
+		case visited.Load():
+			goroutines = 500 // it keeps something, though less than it has still had at first
+		case n < 3:
+			goroutines = 1000
+		}
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+		fmt.Fprintf(w, "# TYPE noncegate_connections gauge\nnoncegate_connections 0\n# TYPE go_goroutines gauge\ngo_goroutines %d\n"+
+			"# TYPE process_resident_memory_bytes gauge\nprocess_resident_memory_bytes 1\n", goroutines)
+	}))
+	defer metrics.Close()
+	drill(t, t.Context(), []string{
+		"churn", "--url=" + url, "--metrics=" + metrics.URL, "--rate=100", "--requests=1", "--duration=500ms", "--min-acknowledged=1", "--settle=1500ms",
+	}, exitFailure, "FAIL    goroutines of the gateway afterwards: 500 (want: at most 120, as before)", "at most 1,000 at a time (--max-open)")
+}
+
 func TestAGatewayWithoutMetricsIsSaidToBeSo(t *testing.T) {
 	g := target.StartGateway(t, "--max-holds=0")
 	drill(t, t.Context(), quickChurn(g), exitOK, "PASS")

@@ -19,7 +19,7 @@ const commandRule = `Its words are separated by spaces; what stands between two 
 // compareCmd measures two gateways, one after the other, in alternation.
 type compareCmd struct {
 	A string `name:"a" group:"target" required:"" placeholder:"COMMAND" help:"Command of the first gateway. ${command_rule}"`
-	B string `name:"b" group:"target" required:"" placeholder:"COMMAND" help:"Command of the second gateway, which serves the same addresses."`
+	B string `name:"b" group:"target" required:"" placeholder:"COMMAND" help:"Command of the second gateway. Both must serve what --url names."`
 	loadFlags
 	Rounds int `group:"time" default:"5" help:"How often both are measured, each time on signers that nobody had before. Every second round begins with B."`
 	processFlags
@@ -126,8 +126,12 @@ func (c *compareCmd) validate() error {
 	return nil
 }
 
-// measure starts one side, loads it, and ends it.
+// measure starts one side, loads it, and ends it. Where somebody else serves its
+// address the error is process.ErrTaken.
 func (c *compareCmd) measure(ctx context.Context, p *program, s side, load traffic.Load, log string) (run *result.Run, err error) {
+	if err := process.Vacant(ctx, load.URLs...); err != nil {
+		return nil, fmt.Errorf("--url: %w", err)
+	}
 	gateway, err := process.Start(s.command, log)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name, err)

@@ -47,5 +47,32 @@ func TestARatioBelowItsLimitFailsTheComparison(t *testing.T) {
 
 func TestASideThatDoesNotStartSaysWhy(t *testing.T) {
 	g := newGateway(t, "")
-	drill(t, t.Context(), quickCompare(g, g.command+" --mode=sideways", "--rounds=1"), exitFailure, "A, round 1", "B: ", "sideways")
+	drill(t, t.Context(), quickCompare(g, g.command+" --mode=sideways", "--rounds=1"), exitFailure, "A, round 1", "B: ", "sideways",
+		"FAIL     B, round 1: B: ", "\nfailed\n")
+}
+
+func TestWithoutACriterionAComparisonIsNotJudged(t *testing.T) {
+	g := newGateway(t, "")
+	d := drill(t, t.Context(), quickCompare(g, g.command, "--rounds=1"), exitOK, "\nnot judged: ")
+	if strings.Contains(d.stdout, "passed") {
+		t.Errorf("it says that something has passed:\n%s", d.stdout)
+	}
+}
+
+func TestAGatewayThatIsThereAlreadyIsNotTakenForTheOneToStart(t *testing.T) {
+	g := newGateway(t, "")
+	g.start(t)
+	d := drill(t, t.Context(), quickCompare(g, g.command, "--rounds=1"), exitUsage, "--url", "the address is taken", "end it first")
+	if d.stdout != "" {
+		t.Errorf("it has measured something:\n%s", d.stdout)
+	}
+	for _, ready := range []string{"", g.ready} {
+		args := quickRestart("--gateway=" + g.url + "=" + g.command)
+		if ready != "" { // the address of another one is free, that of its readiness is not
+			args = quickRestart("--gateway=ws://"+freeAddress(t)+"/ws="+g.command, "--ready="+ready)
+		}
+		if d := drill(t, t.Context(), args, exitUsage, "--gateway", "the address is taken"); d.stdout != "" {
+			t.Errorf("it has measured something:\n%s", d.stdout)
+		}
+	}
 }

@@ -1,16 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/report"
@@ -47,10 +42,9 @@ type hooks struct {
 func (p *program) observed(ctx context.Context, metrics []string, measure func(hooks) (*result.Run, error)) (*result.Run, error) {
 	observer := observe.Start(ctx, metrics)
 	line := p.progress()
-	var nodes []result.Node
-	run, err := measure(hooks{begin: observer.Begin, end: func() { nodes = observer.End() }, second: line.second})
+	run, err := measure(hooks{begin: observer.Begin, end: func() { observer.End() }, second: line.second})
 	line.end()
-	observer.End() // a load that was not measured has not ended it
+	nodes := observer.End() // the same once more; of a load that was not measured, why there is nothing
 	if run != nil {
 		run.Nodes = nodes
 	}
@@ -65,7 +59,10 @@ type comparison struct {
 	Ratios []ratio          // once judged
 	Missed map[string]int64 // events that slow clients were told they missed, by name of the run
 
-	Verdicts []result.Verdict // of the ratios; each run has its own besides
+	Verdicts []result.Verdict // of the ratios, and of what cut it short; each run has its own besides
+
+	cut         string // name of the run that an error cut short; empty: none
+	interrupted bool
 }
 
 // ratio is a figure of one side over that of the other.
@@ -78,6 +75,9 @@ type ratio struct {
 // add takes in what came of a run, judged by itself, and reports whether it was
 // the last one, for it was cut short.
 func (c *comparison) add(run *result.Run, err error, name, side string, criteria report.Criteria) bool {
+	if err != nil {
+		c.cut = name
+	}
 	if run == nil {
 		return true
 	}
@@ -118,12 +118,16 @@ func median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// judge adds the verdict on a ratio, of which there must be at least one round.
+// judge adds the verdict on a ratio, of which there must be at least one round;
+// of a comparison that somebody ended before there was one it is not known.
 func (c *comparison) judge(r ratio, want string, limit float64) {
 	v := result.Verdict{
 		Name: r.Name + ", median of the rounds", Want: fmt.Sprintf("%s %.2f", want, limit), Got: "there is no round to tell by",
 	}
-	if len(r.Rounds) > 0 {
+	switch {
+	case len(r.Rounds) == 0 && c.interrupted:
+		v.Passed, v.Unknown = true, true
+	case len(r.Rounds) > 0:
 		v.Got = r.String()
 		v.Passed = want == "at most" && r.Median <= limit || want == "at least" && r.Median >= limit
 	}
@@ -141,18 +145,41 @@ func (r ratio) String() string {
 	return fmt.Sprintf("%.2f (%.2f … %.2f)", r.Median, slices.Min(r.Rounds), slices.Max(r.Rounds))
 }
 
-func (c *comparison) passed() bool {
+// failed reports whether a criterion was missed, by a run or by a ratio, or a run
+// could not be made.
+func (c *comparison) failed() bool {
 	for _, v := range c.Verdicts {
 		if !v.Passed {
-			return false
+			return true
 		}
 	}
 	for _, run := range c.Runs {
 		if !run.Passed() {
-			return false
+			return true
 		}
 	}
-	return len(c.Runs) > 0
+	return len(c.Runs) == 0
+}
+
+// judged reports whether there was a criterion for the two sides together that
+// could be looked at.
+func (c *comparison) judged() bool {
+	return slices.ContainsFunc(c.Verdicts, func(v result.Verdict) bool { return !v.Unknown })
+}
+
+// outcome is how the comparison ended, in a word or a few.
+func (c *comparison) outcome() string {
+	switch {
+	case c.failed():
+		return "failed"
+	case c.interrupted && !c.judged():
+		return "not judged: interrupted"
+	case !c.judged():
+		return "not judged: no criterion on the ratios was given"
+	case c.interrupted:
+		return "passed (interrupted: judged on the rounds until then)"
+	}
+	return "passed"
 }
 
 // compared judges a comparison, reports it, and says how it ends the program. err
@@ -164,6 +191,11 @@ func (p *program) compared(ctx context.Context, c *comparison, out *outputs, err
 		}
 		return err
 	}
+	c.interrupted = ctx.Err() != nil
+	if err != nil && !c.interrupted {
+		what, _, _ := strings.Cut(err.Error(), "\n")
+		c.Verdicts = append(c.Verdicts, result.Verdict{Name: c.cut, Want: "no error", Got: what})
+	}
 	judge(c)
 	if written := out.writeComparison(c); written != nil {
 		return errors.Join(err, written)
@@ -173,166 +205,8 @@ func (p *program) compared(ctx context.Context, c *comparison, out *outputs, err
 		return errInterrupted
 	case err != nil:
 		return err
-	case !c.passed():
+	case c.failed():
 		return errFailed
 	}
 	return nil
-}
-
-// writeComparison writes a comparison in all forms that were asked for.
-func (o *outputs) writeComparison(c *comparison) error {
-	var errs []error
-	if o.text {
-		errs = append(errs, c.text(o.stdout))
-	}
-	if o.jsonOut != nil {
-		errs = append(errs, c.json(o.jsonOut))
-	}
-	if o.html != nil {
-		errs = append(errs, report.Comparison(o.html, c.Title, c.pages()))
-	}
-	if err := errors.Join(append(errs, o.close())...); err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	return nil
-}
-
-// pages are the runs as they are shown, the verdicts on the ratios with those of
-// the last.
-func (c *comparison) pages() []*result.Run {
-	last := *c.Runs[len(c.Runs)-1]
-	last.Verdicts = slices.Concat(last.Verdicts, c.Verdicts)
-	return append(slices.Clone(c.Runs[:len(c.Runs)-1]), &last)
-}
-
-func (c *comparison) json(w io.Writer) error {
-	form := struct {
-		Title    string            `json:"title"`
-		Runs     []json.RawMessage `json:"runs"`
-		Ratios   []ratio           `json:"ratios"`
-		Missed   map[string]int64  `json:"missedBySlowClients,omitempty"`
-		Verdicts []result.Verdict  `json:"verdicts"`
-		Passed   bool              `json:"passed"`
-	}{c.Title, []json.RawMessage{}, c.Ratios, c.Missed, c.Verdicts, c.passed()}
-	for _, run := range c.Runs {
-		var text bytes.Buffer
-		if err := report.JSON(&text, run); err != nil {
-			return err
-		}
-		form.Runs = append(form.Runs, text.Bytes())
-	}
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(form)
-}
-
-func (c *comparison) text(w io.Writer) error {
-	var out bytes.Buffer
-	fmt.Fprintln(&out, c.Title)
-	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "\tacknowledged/s\tp50 ms\tp95 ms\tp99 ms\tp99.9 ms\trefused\tfailed\tunsent\tlost\tmemory MiB\t")
-	for _, r := range c.Runs {
-		fmt.Fprintf(table, "%s\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%d\t%d\t%d\t%.0f\t\n", r.Name, r.PerSecond,
-			r.LatencyMs.P50, r.LatencyMs.P95, r.LatencyMs.P99, r.LatencyMs.P999,
-			r.Refusals(), r.Failed, r.Unsent, count(r.Lost), mostMemory(r)/(1<<20))
-	}
-	table.Flush() // to a buffer
-	for _, r := range c.Runs {
-		c.aside(&out, r)
-	}
-	for _, r := range c.Ratios {
-		fmt.Fprintf(&out, "ratio    %s: %s\n", r.Name, r)
-	}
-	for _, r := range c.Runs {
-		for _, v := range r.Verdicts {
-			if !v.Passed {
-				fmt.Fprintf(&out, "FAIL     %s: %s: %s (want: %s)\n", r.Name, v.Name, v.Got, v.Want)
-			}
-		}
-	}
-	for _, v := range c.Verdicts {
-		mark := "FAIL"
-		if v.Passed {
-			mark = "pass"
-		}
-		fmt.Fprintf(&out, "%s     %s: %s (want: %s)\n", mark, v.Name, v.Got, v.Want)
-	}
-	word := "failed"
-	if c.passed() {
-		word = "passed"
-	}
-	fmt.Fprintln(&out, word)
-	_, err := w.Write(out.Bytes())
-	return err
-}
-
-// aside writes what is not in the table: reasons, and what became of slow
-// clients.
-func (c *comparison) aside(w io.Writer, r *result.Run) {
-	line := func(what string, counts map[string]int64) {
-		if len(counts) > 0 {
-			fmt.Fprintf(w, "  %s: %s: %s\n", r.Name, what, tally(counts))
-		}
-	}
-	line("refused", r.Refused)
-	line("lost", r.Lost)
-	if e := r.Events; e != nil {
-		fmt.Fprintf(w, "  %s: events: %d received, %d missed, p99 %.2f ms\n", r.Name, e.Received, e.Missed, e.LatencyMs.P99)
-	}
-	if s := r.Slow; s != nil {
-		fmt.Fprintf(w, "  %s: %d slow clients (%s): %d saw close 4001, %d reconnects, %d events missed\n",
-			r.Name, s.Clients, s.Behaviour, s.Kicked, s.Reconnects, c.Missed[r.Name])
-		line("their connections ended", s.Ended)
-	}
-	for _, n := range r.Nodes {
-		if n.Missing != "" {
-			fmt.Fprintf(w, "  %s: %s: %s\n", r.Name, n.Metrics, n.Missing)
-		}
-		line("gateway "+n.Metrics, harm(n))
-		if len(n.Memory) > 0 {
-			fmt.Fprintf(w, "  %s: memory %.0f MiB at first, %.0f at last\n",
-				r.Name, n.Memory[0].Value/(1<<20), n.Memory[len(n.Memory)-1].Value/(1<<20))
-		}
-	}
-}
-
-// harm is what a gateway did to slow clients, and refused.
-func harm(n result.Node) map[string]int64 {
-	counts := map[string]int64{}
-	for name, by := range n.Counters {
-		short, ok := strings.CutPrefix(name, "noncegate_")
-		for _, family := range []string{"kicked_total", "dropped_total", "rejected_total"} {
-			if ok && strings.HasPrefix(short, family) {
-				counts[short] = int64(by)
-			}
-		}
-	}
-	return counts
-}
-
-func mostMemory(r *result.Run) (sum float64) {
-	for _, n := range r.Nodes {
-		var most float64
-		for _, point := range n.Memory {
-			most = max(most, point.Value)
-		}
-		sum += most
-	}
-	return sum
-}
-
-func count(by map[string]int64) (sum int64) {
-	for _, n := range by {
-		sum += n
-	}
-	return sum
-}
-
-// tally lists counts by name.
-func tally(counts map[string]int64) string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		parts = append(parts, fmt.Sprintf("%s %d", name, counts[name]))
-	}
-	return strings.Join(parts, ", ")
 }

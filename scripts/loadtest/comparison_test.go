@@ -1,6 +1,9 @@
 package main
 
 import (
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -63,21 +66,70 @@ func TestARatioIsJudgedByItsMedian(t *testing.T) {
 	} {
 		c := compareRuns(t, sampleRun(1, 1))
 		c.judge(ratio{Name: "x", Rounds: test.rounds, Median: median(test.rounds)}, test.want, test.limit)
-		if got := c.Verdicts[0].Passed; got != test.passed || c.passed() != test.passed {
+		if got := c.Verdicts[0].Passed; got != test.passed || c.failed() == test.passed {
 			t.Errorf("%v %s %v: %v, want %v", test.rounds, test.want, test.limit, got, test.passed)
 		}
 	}
 }
 
 func TestAComparisonPassesOnlyWhenEachRunDoes(t *testing.T) {
-	if (&comparison{}).passed() {
-		t.Error("one without runs has passed")
+	if got := (&comparison{}).outcome(); got != "failed" {
+		t.Errorf("one without runs has %s", got)
 	}
-	if c := compareRuns(t, sampleRun(1, 1), sampleRun(1, 1)); !c.passed() {
-		t.Errorf("%+v has failed", c.Runs[0].Verdicts)
+	of := func(runs ...*result.Run) string {
+		c := compareRuns(t, runs...)
+		c.Verdicts = []result.Verdict{{Passed: true}}
+		return c.outcome()
 	}
-	if c := compareRuns(t, sampleRun(1, 1), &result.Run{}); c.passed() {
-		t.Error("one with an empty run has passed")
+	if got := of(sampleRun(1, 1), sampleRun(1, 1)); got != "passed" {
+		t.Errorf("two runs that passed have %s", got)
+	}
+	if got := of(sampleRun(1, 1), &result.Run{}); got != "failed" {
+		t.Errorf("one with an empty run has %s", got)
+	}
+}
+
+func TestAComparisonWithoutACriterionIsNotJudged(t *testing.T) {
+	c := compareRuns(t, sampleRun(1, 1), sampleRun(1, 1))
+	if got := c.outcome(); got != "not judged: no criterion on the ratios was given" || c.failed() {
+		t.Errorf("%s, failed %v", got, c.failed())
+	}
+	c.interrupted = true
+	c.judge(ratio{Name: "x"}, "at most", 1)
+	if got := c.outcome(); got != "not judged: interrupted" || c.failed() {
+		t.Errorf("interrupted before there was a round: %s, failed %v", got, c.failed())
+	}
+}
+
+func TestThePageOfAComparisonBeginsWithWhatCameOfIt(t *testing.T) {
+	without, with := sampleRun(10, 2), sampleRun(10, 3)
+	with.Slow = &result.Slow{Clients: 7, Behaviour: "stop", Kicked: 2, Reconnects: 5}
+	with.Nodes = []result.Node{{Metrics: "http://m", Stages: []result.Stage{{Name: "commitMs"}}, Counters: map[string]float64{
+		`noncegate_kicked_total{reason="slow"}`: 4, `noncegate_kicked_total{reason="write_timeout"}`: 9, `noncegate_dropped_total{reason="slow"}`: 8013,
+	}}}
+	c := compareRuns(t, without, with)
+	c.Missed = map[string]int64{"B": 41}
+	c.judge(c.ratio("healthy p99", "B", "A", p99Of), "at most", 1.2)
+	page := filepath.Join(t.TempDir(), "slow.html")
+	out, err := (&reportFlags{HTML: page}).open(&program{stdout: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := out.writeComparison(c); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	top, _, _ := strings.Cut(string(text), "The runs side by side")
+	for _, want := range []string{
+		`<p class="outcome fail">failed`, "healthy p99, median of the rounds", "at most 1.20", "<td>1.50</td>",
+		"<td>7 (stop)</td><td>2</td><td>13</td><td>5</td><td>8013</td><td>41</td>",
+	} {
+		if !strings.Contains(top, want) {
+			t.Errorf("the top does not have %s", want)
+		}
 	}
 }
 
@@ -86,7 +138,7 @@ func TestTheTextOfAComparisonSaysWhatWasDoneToWhom(t *testing.T) {
 	run.Refused = map[string]int64{"server_busy": 3}
 	run.Slow = &result.Slow{Clients: 7, Behaviour: "stop", Kicked: 2, Ended: map[string]int64{"reset": 5}}
 	run.Nodes = []result.Node{{
-		Metrics: "http://m", Counters: map[string]float64{`noncegate_kicked_total{reason="slow"}`: 4, "go_gc_total": 9},
+		Metrics: "http://m", Counters: map[string]float64{`noncegate_kicked_total{reason="slow"}`: 4, "go_gc_total": 9, "noncegate_holds_expired_total": 50},
 		Memory: []result.Point{{At: 0, Value: 10 << 20}, {At: 1, Value: 30 << 20}},
 	}}
 	c := compareRuns(t, run)
@@ -98,6 +150,7 @@ func TestTheTextOfAComparisonSaysWhatWasDoneToWhom(t *testing.T) {
 	for _, want := range []string{
 		"server_busy 3", "7 slow clients (stop): 2 saw close 4001", "41 events missed", "reset 5",
 		`kicked_total{reason="slow"} 4`, "10 MiB at first, 30 at last", "FAIL     A: refused and failed together",
+		"A: note: 50 holds expired meanwhile",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("it does not say %q:\n%s", want, text.String())

@@ -100,6 +100,6 @@ func TestWrongDrillsAreRefusedByTheirFlag(t *testing.T) {
 
 func TestADrillOnNobodyNamesTheAddress(t *testing.T) {
 	for _, command := range []string{"slow", "churn"} {
-		drill(t, t.Context(), []string{command, "--url=ws://127.0.0.1:1/ws"}, exitFailure, "ws://127.0.0.1:1/ws")
+		drill(t, t.Context(), []string{command, "--url=ws://127.0.0.1:1/ws"}, exitFailure, "ws://127.0.0.1:1/ws", "is the gateway running? (make run)")
 	}
 }

@@ -27,13 +27,15 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/mattn/go-isatty"
+
+	"noncegate/scripts/loadtest/process"
 )
 
 // Exit codes.
 const (
 	exitOK          = 0
 	exitFailure     = 1 // a criterion was not met, or something went wrong while running
-	exitUsage       = 2 // a wrong command, argument or flag
+	exitUsage       = 2 // a wrong command, argument or flag, such as an address that is not free
 	exitInterrupted = 130
 )
 
@@ -94,7 +96,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	if err != nil {
 		return p.fail(err, exitFailure)
 	}
-	kctx, err := parser.Parse(args)
+	kctx, err := parser.Parse(joinNegative(args))
 	switch {
 	case helped:
 		return exitOK
@@ -110,7 +112,7 @@ func (p *program) exit(err error) int {
 	switch {
 	case err == nil:
 		return exitOK
-	case usage:
+	case usage, errors.Is(err, process.ErrTaken):
 		return p.fail(err, exitUsage)
 	case errors.Is(err, errInterrupted):
 		return p.fail(err, exitInterrupted)

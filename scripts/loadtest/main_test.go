@@ -101,8 +101,11 @@ func TestAGatewayWithoutMetricsIsSaidToBeOneAndTheRunGoesOn(t *testing.T) {
 func TestAnUnreachableTargetIsNamedAndExitsWithOne(t *testing.T) {
 	for _, args := range [][]string{quick("ws://127.0.0.1:1/ws"), {"verify", "--url=ws://127.0.0.1:1/ws", "--signers=1"}} {
 		o := runProgram(t.Context(), args...)
-		if o.code != exitFailure || !strings.Contains(o.stderr, "ws://127.0.0.1:1/ws") {
+		if o.code != exitFailure || !strings.Contains(o.stderr, "ws://127.0.0.1:1/ws") || !strings.Contains(o.stderr, "is the gateway running? (make run)") {
 			t.Errorf("%s: exit %d, stderr %q", args[0], o.code, o.stderr)
+		}
+		if o.stdout != "" {
+			t.Errorf("%s: it says %q, though nothing was found out", args[0], o.stdout)
 		}
 	}
 }
@@ -129,6 +132,10 @@ func TestAWrongCommandLineNamesItsFlagAndExitsWithTwo(t *testing.T) {
 		"--html must be a file":      {"run", "--html=-"},
 		"unexpected argument":        {"run", "fast"},
 		"expected one of":            {},
+		"--inflight must be 1":       {"run", "--inflight", "-3"},
+		"--rate must be 0":           {"run", "--rate", "-.5"},
+		"--warmup must not":          {"run", "--warmup", "-1s"},
+		"--max-lost must be -1":      {"churn", "--max-lost", "-2"},
 	} {
 		o := runProgram(t.Context(), args...)
 		if o.code != exitUsage || !strings.Contains(o.stderr, want) {
@@ -157,6 +164,16 @@ func TestAnInterruptedRunPrintsWhatItHasAndExitsWith130(t *testing.T) {
 	code := p.run(ctx, quick(g.URL, "--duration=1h", "--verify"))
 	if text := p.stdout.(*bytes.Buffer).String(); code != exitInterrupted || !strings.Contains(text, "acknowledged") || !strings.Contains(text, "verify") {
 		t.Errorf("exit %d, stdout %s", code, text)
+	}
+}
+
+func TestARunThatIsInterruptedWhileItWarmsUpSaysWhoWasNotRead(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	url := target.Serve(t, func(*target.Conn, int, []byte) error { cancel(); return nil })
+	o := runProgram(ctx, quick(url, "--warmup=1h", "--metrics=http://127.0.0.1:1/metrics")...)
+	if o.code != exitInterrupted || !strings.Contains(o.stdout, "http://127.0.0.1:1/metrics was not read within the measured time") {
+		t.Errorf("exit %d, stderr %q, stdout %s", o.code, o.stderr, o.stdout)
 	}
 }
 

@@ -127,7 +127,7 @@ func (d *restartDrill) text(w io.Writer) error {
 		text.WriteByte('\n')
 	}
 	n := d.noticed
-	fmt.Fprintf(&text, "clients     %d connections lost, %d told to leave by a draining gateway, %d opened again, %d attempts failed\n",
+	fmt.Fprintf(&text, "clients     %d connections lost, %d left when their gateway said that it drains; %d opened again, after %d attempts that failed\n",
 		n.Lost, n.Drained, n.Opened, n.Failures)
 	fmt.Fprintf(&text, "unknown     %d settled by asking again at the end\n\n", n.Settled)
 	_, err := io.WriteString(w, text.String())
@@ -157,5 +157,5 @@ func splitGateway(text string) (url string, command []string, err error) {
 		return "", nil, fmt.Errorf("%q is not like ws://127.0.0.1:8080/ws=COMMAND", text)
 	}
 	command, err = process.Split(line)
-	return url, command, err
+	return withPath(url), command, err
 }

@@ -31,6 +31,7 @@ type restartNode struct {
 	url     string
 	command []string
 	ready   func(context.Context) error
+	served  []string // URLs that nobody may answer at before it is started
 	log     string
 	running *process.Process // nil: it does not run
 }
@@ -53,11 +54,12 @@ func (d *restartDrill) parse() error {
 		if err != nil {
 			return &usageError{fmt.Errorf("--gateway: %w", err)}
 		}
-		ready := process.Handshakes(url)
+		n := &restartNode{url: url, command: command, ready: process.Handshakes(url), served: []string{url}}
 		if len(d.cmd.Ready) > 0 {
-			ready = process.AnswersOK(d.cmd.Ready[i])
+			n.ready = process.AnswersOK(d.cmd.Ready[i])
+			n.served = append(n.served, d.cmd.Ready[i])
 		}
-		d.nodes = append(d.nodes, &restartNode{url: url, command: command, ready: ready})
+		d.nodes = append(d.nodes, n)
 	}
 	return nil
 }
@@ -75,6 +77,11 @@ func (d *restartDrill) run(ctx context.Context, p *program, steady traffic.Stead
 	defer func() { err = errors.Join(err, d.end(ctx)) }()
 	for i, n := range d.nodes {
 		n.log = filepath.Join(logs, fmt.Sprintf("gateway-%d.log", i+1))
+		// Only the first time: what one that was killed has left of itself may still
+		// be going when its successor starts.
+		if err := process.Vacant(ctx, n.served...); err != nil {
+			return nil, fmt.Errorf("--gateway: %w", err)
+		}
 		if err := d.start(ctx, n); err != nil {
 			return nil, err
 		}

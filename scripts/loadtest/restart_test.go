@@ -42,10 +42,21 @@ func TestOneGatewayIsRestartedAndNothingIsLost(t *testing.T) {
 	if got.Noticed.Lost == 0 || got.Noticed.Opened == 0 {
 		t.Errorf("%+v, want that connections were lost and opened again", got.Noticed)
 	}
-	for _, phase := range []traffic.Phase{traffic.Before, traffic.After} {
-		if got.Methods[phase.String()].LatencyMs.Count == 0 {
-			t.Errorf("no latency %s", phase)
+	var lost int64
+	for _, n := range got.Lost {
+		lost += n
+	}
+	if lost != got.Noticed.Lost || got.Opened != 5+got.Noticed.Opened {
+		t.Errorf("%d lost (%v) and %d opened, and the clients noticed %+v; want one truth", lost, got.Lost, got.Opened, got.Noticed)
+	}
+	var phases []string
+	for _, p := range got.Phases {
+		if p.LatencyMs.Count > 0 {
+			phases = append(phases, p.Name)
 		}
+	}
+	if order := strings.Join(phases, ", "); order != "before, while one is away, after" {
+		t.Errorf("latencies %s", order)
 	}
 	if page, err := os.ReadFile(html); err != nil || !strings.Contains(string(page), "came back") {
 		t.Errorf("page of %d bytes, %v; want the verdicts", len(page), err)

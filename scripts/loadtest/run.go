@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/result"
-	"noncegate/scripts/loadtest/traffic"
 	"noncegate/scripts/loadtest/verify"
 )
 
@@ -41,9 +39,12 @@ func (c *runCmd) Run(ctx context.Context, p *program) error {
 	if c.Verify {
 		load.Verify = verify.NewRecorder()
 	}
-	run, err := p.load(ctx, load, c.metrics(c.URL))
+	run, err := p.observed(ctx, c.metrics(c.URL), func(h hooks) (*result.Run, error) {
+		load.BeginMeasure, load.EndMeasure, load.Progress = h.begin, h.end, h.second
+		return load.Run(ctx)
+	})
 	if run == nil {
-		return err
+		return advised(err)
 	}
 	if c.Verify && err == nil {
 		run.Verify, err = p.check(ctx, load.Verify, run, c.URL)
@@ -68,24 +69,6 @@ func outcome(run *result.Run, err error) error {
 	return nil
 }
 
-// load runs a load while the gateways at metrics are observed, with a line of
-// progress where somebody looks. A result may come with an error.
-func (p *program) load(ctx context.Context, load traffic.Load, metrics []string) (*result.Run, error) {
-	observer := observe.Start(ctx, metrics)
-	line := p.progress()
-	load.BeginMeasure = observer.Begin
-	var nodes []result.Node
-	load.EndMeasure = func() { nodes = observer.End() }
-	load.Progress = line.second
-	run, err := load.Run(ctx)
-	line.end()
-	observer.End() // a load that was not measured has not ended it
-	if run != nil {
-		run.Nodes = nodes
-	}
-	return run, err
-}
-
 // check finishes the verification of a run that is over. A run that was
 // interrupted is judged by its answers alone.
 func (p *program) check(ctx context.Context, recorder *verify.Recorder, run *result.Run, urls []string) (*result.Verify, error) {
@@ -99,6 +82,7 @@ func (p *program) check(ctx context.Context, recorder *verify.Recorder, run *res
 		run.Interrupted, err = true, nil
 	}
 	if err != nil {
+		v.Incomplete = err.Error()
 		err = fmt.Errorf("the run is over, but could not be verified: %w", err)
 	}
 	return v, err

@@ -101,7 +101,7 @@ func (c *slowCmd) loads() (traffic.Load, traffic.Slow, error) {
 func (c *slowCmd) measure(ctx context.Context, p *program, load traffic.Load, slow traffic.Slow, misbehave bool) (*result.Run, int64, error) {
 	group, err := slow.Start(ctx)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, advised(err)
 	}
 	defer group.Stop()
 	run, err := p.observed(ctx, c.metrics(c.URL), func(h hooks) (*result.Run, error) {
@@ -113,7 +113,7 @@ func (c *slowCmd) measure(ctx context.Context, p *program, load traffic.Load, sl
 	})
 	counts := group.Stop()
 	if run == nil {
-		return nil, 0, err
+		return nil, 0, advised(err)
 	}
 	run.Command = "slow"
 	if misbehave {

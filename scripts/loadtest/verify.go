@@ -37,6 +37,9 @@ func (c *verifyCmd) Run(ctx context.Context, p *program) error {
 	line := p.progress()
 	v, err := verify.Accounting(ctx, c.URL, c.SignerBase, c.Signers, line.signers)
 	line.end()
+	if v.Signers == 0 && v.ViolationCount == 0 && err != nil && ctx.Err() == nil {
+		return advised(err) // there is nothing else to say
+	}
 	if printed := c.print(out, v); printed != nil {
 		return fmt.Errorf("write the result: %w", printed)
 	}

@@ -66,16 +66,17 @@ func (p *Process) Pid() int { return p.cmd.Process.Pid }
 // Exited is closed once the child has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// WaitReady returns once ready does not complain. It fails when the child ends
-// first, and when ctx does: with what ready said last, and the end of the
-// child's output.
+// WaitReady returns once ready does not complain and the child lives. It fails
+// when the child ends first, and when ctx does: with what ready said last, and
+// the end of the child's output. The error is ErrTaken when ready does not
+// complain though the child has ended: it was satisfied by somebody else.
 func (p *Process) WaitReady(ctx context.Context, ready func(context.Context) error) error {
 	tick := time.NewTicker(readyPoll)
 	defer tick.Stop()
 	for {
 		err := ready(ctx)
 		if err == nil {
-			return nil
+			return p.lives()
 		}
 		select {
 		case <-p.exited:
@@ -84,6 +85,17 @@ func (p *Process) WaitReady(ctx context.Context, ready func(context.Context) err
 			return fmt.Errorf("%s is not ready: %w: %w\n%s", p.cmd.Args[0], context.Cause(ctx), err, p.Output())
 		case <-tick.C:
 		}
+	}
+}
+
+// lives is nil while the child has not ended.
+func (p *Process) lives() error {
+	select {
+	case <-p.exited:
+		return fmt.Errorf("%s has ended (%s), and something else serves there: %w\n%s",
+			p.cmd.Args[0], p.cmd.ProcessState, ErrTaken, p.Output())
+	default:
+		return nil
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -167,6 +168,46 @@ func TestReadyMeansAHandshakeOrOK(t *testing.T) {
 		if err := ready(t.Context()); err != nil {
 			t.Errorf("%s: %v, want ready", name, err)
 		}
+	}
+}
+
+func TestAnAddressIsVacantWhileNobodyListensThere(t *testing.T) {
+	srv := httptest.NewServer(http.NotFoundHandler())
+	address := srv.Listener.Addr().String()
+	for _, url := range []string{"ws://" + address + "/ws", "http://" + address + "/readyz"} {
+		if err := Vacant(t.Context(), "ws://127.0.0.1:1/ws", url); !errors.Is(err, ErrTaken) || !strings.Contains(err.Error(), address) {
+			t.Errorf("%s: %v, want that it is taken", url, err)
+		}
+	}
+	srv.Close()
+	if err := Vacant(t.Context(), "ws://"+address+"/ws"); err != nil {
+		t.Errorf("%v, want that it is free", err)
+	}
+}
+
+func TestTheAddressOfAURLWithoutAPortIsThatOfItsScheme(t *testing.T) {
+	for text, want := range map[string]string{
+		"ws://a/ws": "a:80", "https://a": "a:443", "wss://a": "a:443", "http://[::1]:9/x": "[::1]:9",
+	} {
+		u, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := address(u); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
+func TestWhatIsReadyAlthoughTheProcessHasEndedIsSomebodyElse(t *testing.T) {
+	p, err := Start([]string{"/bin/sh", "-c", "echo address already in use; exit 1"}, filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.Exited()
+	err = p.WaitReady(t.Context(), func(context.Context) error { return nil })
+	if !errors.Is(err, ErrTaken) || !strings.Contains(err.Error(), "exit status 1") || !strings.Contains(err.Error(), "already in use") {
+		t.Errorf("ready: %v, want that somebody else is, its status and its words", err)
 	}
 }
 

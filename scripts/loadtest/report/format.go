@@ -158,9 +158,13 @@ func settings(run *result.Run) []setting {
 	if l.Rate > 0 {
 		pace = "open loop, " + number(l.Rate) + " requests/s"
 	}
+	connections := fmt.Sprintf("%s, %s in flight each", count(int64(l.Connections)), count(int64(l.Inflight)))
+	if l.MaxOpen > 0 {
+		connections = fmt.Sprintf("come and go, at most %s at a time (--max-open)", count(int64(l.MaxOpen)))
+	}
 	out := []setting{
 		{"targets", strings.Join(run.Targets, ", ")},
-		{"connections", fmt.Sprintf("%s, %s in flight each", count(int64(l.Connections)), count(int64(l.Inflight)))},
+		{"connections", connections},
 		{"pace", pace},
 		{"signers", fmt.Sprintf("%s from base %d", count(int64(l.Signers)), l.SignerBase)},
 	}
@@ -219,11 +223,15 @@ type spread struct {
 	result.Latency
 }
 
-// latencies lists the distributions of a run, the whole first.
+// latencies lists the distributions of a run, the whole first, and the phases in
+// their order.
 func latencies(run *result.Run) []spread {
 	out := []spread{{"all replies", run.LatencyMs}}
 	for _, name := range slices.Sorted(maps.Keys(run.Methods)) {
 		out = append(out, spread{name, run.Methods[name].LatencyMs})
+	}
+	for _, p := range run.Phases {
+		out = append(out, spread{p.Name, p.LatencyMs})
 	}
 	if run.Events != nil {
 		out = append(out, spread{"events at subscribers", run.Events.LatencyMs})
@@ -240,6 +248,15 @@ func memory(n result.Node) (first, last, largest float64) {
 		largest = max(largest, p.Value)
 	}
 	return n.Memory[0].Value, n.Memory[len(n.Memory)-1].Value, largest
+}
+
+// ofGrowth writes one of the figures of a growth, a dash where there was nothing
+// to take it from.
+func ofGrowth(g result.Growth, v float64) string {
+	if g.Unknown && v == 0 {
+		return "–"
+	}
+	return milli(v)
 }
 
 // direction is a growth in a word.

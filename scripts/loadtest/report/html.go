@@ -16,12 +16,13 @@ var pageSource string
 // pageTemplate never changes, and may be executed by many at a time.
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"count": count, "number": number, "milli": milli, "percent": percent, "mebibytes": mebibytes,
-	"direction": direction, "mark": verdictClass, "sign": verdictSign,
+	"direction": direction, "ofGrowth": ofGrowth, "mark": verdictClass, "sign": verdictSign,
 }).Parse(pageSource))
 
 // pageView is what the page shows.
 type pageView struct {
 	Title    string
+	Summary  *Summary        // nil for one run
 	Compared *comparisonView // nil for one run
 	Runs     []runView
 }
@@ -36,15 +37,31 @@ func HTML(w io.Writer, run *result.Run) error {
 	return writePage(w, pageView{Title: "Noncegate load test", Runs: []runView{v}})
 }
 
+// Summary is what came of several runs together.
+type Summary struct {
+	Outcome  string // in a word or a few
+	Judged   bool   // there was a criterion for all of them together
+	Failed   bool   // a criterion was missed, or a run could not be made
+	Verdicts []result.Verdict
+	Tables   []Table
+}
+
+// Table is figures that are written already. Each row has a cell for each head.
+type Table struct {
+	Title string
+	Head  []string
+	Rows  [][]string
+}
+
 // Comparison writes several runs of the same kind as one page like that of HTML:
-// side by side first, with the others as multiples of the first, and then each
-// by itself. Without runs it is an error.
-func Comparison(w io.Writer, title string, runs []*result.Run) error {
+// the summary first, then side by side, with the others as multiples of the
+// first, and then each by itself. Without runs it is an error.
+func Comparison(w io.Writer, title string, summary Summary, runs []*result.Run) error {
 	if len(runs) == 0 {
 		return fmt.Errorf("write HTML report: no run to compare")
 	}
 	clean := make([]*result.Run, len(runs))
-	page := pageView{Title: title}
+	page := pageView{Title: title, Summary: &summary}
 	for i, run := range runs {
 		clean[i] = finite(run)
 		v, err := viewRun(clean[i])

@@ -59,7 +59,7 @@ func pageOf(t *testing.T, run *result.Run) []byte {
 func comparisonOf(t *testing.T, title string, runs ...*result.Run) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	if err := Comparison(&out, title, runs); err != nil {
+	if err := Comparison(&out, title, Summary{}, runs); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()

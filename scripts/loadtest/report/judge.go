@@ -29,9 +29,10 @@ type Criteria struct {
 	Growth bool
 }
 
-// Judge sets run.Verdicts, one for each criterion; a caller with further ones
-// appends them afterwards. Verify is judged wherever the run has it.
+// Judge sets run.Verdicts, one for each criterion, and run.Notes; a caller with
+// further ones appends them afterwards. Verify is judged wherever the run has it.
 func Judge(run *result.Run, c Criteria) {
+	run.Notes = notes(run)
 	run.Verdicts = []result.Verdict{judgeAcknowledged(run, c.MinAcknowledged)}
 	add := func(v result.Verdict) { run.Verdicts = append(run.Verdicts, v) }
 	if c.MaxFailedShare >= 0 {
@@ -106,11 +107,15 @@ func judgeLost(run *result.Run, most int64) result.Verdict {
 }
 
 func judgeVerify(v *result.Verify) result.Verdict {
-	return result.Verdict{
+	found := result.Verdict{
 		Name: "answers against the rules", Want: "no violation",
 		Got:    fmt.Sprintf("%s in %s hand-outs", count(v.ViolationCount), count(v.Allocations)),
-		Passed: v.ViolationCount == 0 && len(v.Violations) == 0,
+		Passed: v.ViolationCount == 0 && len(v.Violations) == 0 && v.Incomplete == "",
 	}
+	if v.Incomplete != "" {
+		found.Got += "; not everything could be read: " + v.Incomplete
+	}
+	return found
 }
 
 // judgeGrowth has one verdict for each stage over all gateways. Where nothing is

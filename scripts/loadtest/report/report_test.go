@@ -97,7 +97,7 @@ func TestNoReportFailsOnARunThatIsEmptyOrHoldsWhatIsNoNumber(t *testing.T) {
 		}
 		for kind, err := range map[string]error{
 			"text": Text(new(bytes.Buffer), run), "JSON": JSON(new(bytes.Buffer), run), "HTML": HTML(new(bytes.Buffer), run),
-			"comparison": Comparison(new(bytes.Buffer), "t", []*result.Run{run, run}),
+			"comparison": Comparison(new(bytes.Buffer), "t", Summary{}, []*result.Run{run, run}),
 		} {
 			if err != nil {
 				t.Errorf("%s as %s: %v", name, kind, err)
@@ -169,8 +169,8 @@ func TestAReportThatCannotBeWrittenIsAnError(t *testing.T) {
 	run := judged()
 	for kind, err := range map[string]error{
 		"text": Text(&full{10}, run), "JSON": JSON(&full{10}, run), "HTML": HTML(&full{10}, run),
-		"comparison":           Comparison(&full{10}, "t", []*result.Run{run}),
-		"a comparison of none": Comparison(new(bytes.Buffer), "t", nil),
+		"comparison":           Comparison(&full{10}, "t", Summary{}, []*result.Run{run}),
+		"a comparison of none": Comparison(new(bytes.Buffer), "t", Summary{}, nil),
 	} {
 		if err == nil {
 			t.Errorf("%s: no error", kind)

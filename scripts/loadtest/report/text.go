@@ -113,7 +113,8 @@ func (p *page) node(n result.Node) {
 		rows := [][]string{{"stage", "count", "p50", "p95", "p99", "first third", "last third", "slope/min", "grows"}}
 		for _, s := range n.Stages {
 			rows = append(rows, []string{s.Name, count(s.Count), milli(s.P50), milli(s.P95), milli(s.P99),
-				milli(s.Growth.FirstThird), milli(s.Growth.LastThird), milli(s.Growth.SlopePerMinute), direction(s.Growth)})
+				ofGrowth(s.Growth, s.Growth.FirstThird), ofGrowth(s.Growth, s.Growth.LastThird),
+				ofGrowth(s.Growth, s.Growth.SlopePerMinute), direction(s.Growth)})
 		}
 		p.table(rows)
 	}
@@ -148,6 +149,9 @@ func (p *page) verify(v *result.Verify) {
 
 func (p *page) verdicts(run *result.Run) {
 	p.line("")
+	for _, note := range run.Notes {
+		p.line("%-7s %s", "note", note)
+	}
 	for _, v := range run.Verdicts {
 		p.line("%-7s %s: %s (want: %s)", verdictMark(v), v.Name, v.Got, v.Want)
 	}

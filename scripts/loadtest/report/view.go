@@ -102,8 +102,8 @@ func plots(run *result.Run) []plot {
 		percentilePlot(latencies(run)),
 		{title: "Throughput, requests a second", lines: []line{
 			timeline("acknowledged", run.Timeline, acknowledged),
-			moved(timeline("refused", run.Timeline, func(s result.Second) float64 { return perSecond(s.Refused, s) })),
-			moved(timeline("failed", run.Timeline, func(s result.Second) float64 { return perSecond(s.Failed, s) })),
+			unlessZero(timeline("refused", run.Timeline, func(s result.Second) float64 { return perSecond(s.Refused, s) })),
+			unlessZero(timeline("failed", run.Timeline, func(s result.Second) float64 { return perSecond(s.Failed, s) })),
 		}},
 		latencyPlot(run.Timeline),
 	}
@@ -185,8 +185,8 @@ func timeline(name string, seconds []result.Second, value func(result.Second) fl
 	return l
 }
 
-// moved is the line, or nothing where it is 0 throughout.
-func moved(l line) line {
+// unlessZero is the line, or nothing where it is 0 throughout.
+func unlessZero(l line) line {
 	if !slices.ContainsFunc(l.points, func(p result.Point) bool { return p.Value != 0 }) {
 		l.points = nil
 	}

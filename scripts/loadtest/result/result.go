@@ -33,6 +33,9 @@ type Run struct {
 	LatencyMs Latency           `json:"latencyMs"` // of the acknowledged
 	Methods   map[string]Method `json:"methods,omitempty"`
 
+	// Phases are the parts of the time of a drill that has some, in their order.
+	Phases []Phase `json:"phases,omitempty"`
+
 	// Events is the time from when the request that caused an event was due to
 	// the event's arrival at a subscriber; nil without subscribers.
 	Events *Events `json:"events,omitempty"`
@@ -47,11 +50,14 @@ type Run struct {
 	Verify   *Verify  `json:"verify,omitempty"`
 
 	Verdicts []Verdict `json:"verdicts,omitempty"`
+	// Notes are what to know before the figures are believed; they fail nothing.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Load repeats what was asked for.
 type Load struct {
 	Connections  int                `json:"connections"`
+	MaxOpen      int                `json:"maxOpen,omitempty"` // of clients that come and go, for which Connections is 0
 	Inflight     int                `json:"inflight"`
 	Rate         float64            `json:"rate,omitempty"` // requests a second, 0: closed loop
 	Mix          map[string]float64 `json:"mix,omitempty"`  // share of each method
@@ -81,6 +87,12 @@ type Method struct {
 	Acknowledged int64            `json:"acknowledged"`
 	Refused      map[string]int64 `json:"refused,omitempty"`
 	LatencyMs    Latency          `json:"latencyMs"`
+}
+
+// Phase is what was acknowledged of that which became due in a part of the time.
+type Phase struct {
+	Name      string  `json:"name"`
+	LatencyMs Latency `json:"latencyMs"`
 }
 
 // Events is what the subscribers got.
@@ -173,6 +185,8 @@ type Verify struct {
 	// Unanswered are requests whose outcome stayed unknown and that were left
 	// out of account.
 	Unanswered int64 `json:"unanswered,omitempty"`
+	// Incomplete says why not everything could be read; empty: it was.
+	Incomplete string `json:"incomplete,omitempty"`
 }
 
 // Verdict is one criterion and how the run met it.

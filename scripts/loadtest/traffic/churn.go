@@ -243,7 +243,7 @@ func (r *churner) result(started time.Time, measured time.Duration) *result.Run 
 	res := &result.Run{
 		Command: "churn", Started: started.UTC(), Targets: r.URLs,
 		Load: result.Load{
-			Connections: r.MaxOpen, Inflight: 1, Rate: r.Rate * float64(r.Requests),
+			MaxOpen: r.MaxOpen, Inflight: 1, Rate: r.Rate * float64(r.Requests),
 			Signers: r.Signers.Count, SignerBase: r.Signers.Base, Distribution: r.Signers.String(),
 			Duration: r.Duration.Seconds(),
 		},

@@ -192,11 +192,13 @@ func (l *SteadyLoad) Stop(ctx context.Context) *result.Run {
 	l.settle()
 	l.giveUp()
 	l.summary = l.noticed.sum()
+	lost := l.noticed.reasons() // before the clients are closed, as the summary
 	l.summary.Settled = l.settled
 	l.close()
 	l.endSecond()
 	res := &result.Run{
-		Started: l.started.UTC(), Targets: l.steady.URLs, Seconds: measured.Seconds(), Opened: int64(len(l.clients)),
+		Started: l.started.UTC(), Targets: l.steady.URLs, Seconds: measured.Seconds(),
+		Opened: int64(len(l.clients)) + l.summary.Opened, Lost: lost,
 		Load: result.Load{
 			Connections: l.steady.Clients, Inflight: 1, Rate: l.steady.Rate, Signers: l.steady.Signers.Count,
 			SignerBase: l.steady.Signers.Base, Distribution: l.steady.Signers.String(), Duration: measured.Seconds(),
@@ -205,7 +207,7 @@ func (l *SteadyLoad) Stop(ctx context.Context) *result.Run {
 	l.meter.report(res)
 	for phase, f := range l.phases {
 		if latency := summary(f.latency); latency.Count > 0 {
-			res.Methods[Phase(phase).String()] = result.Method{Acknowledged: latency.Count, LatencyMs: latency}
+			res.Phases = append(res.Phases, result.Phase{Name: Phase(phase).String(), LatencyMs: latency})
 		}
 	}
 	return res

@@ -55,10 +55,13 @@ func TestASteadyLoadOnAGatewayIsAnsweredAndKeepsToTheRules(t *testing.T) {
 	if r.Acknowledged == 0 || r.Refusals() != 0 || r.Failed != 0 || r.Unsent != 0 || l.Noticed() != (Noticed{}) {
 		t.Errorf("%+v, %+v; want acknowledged requests and nothing else", r, l.Noticed())
 	}
-	for _, name := range []string{"allocate", "markUsed", Before.String(), During.String()} {
+	for _, name := range []string{"allocate", "markUsed"} {
 		if r.Methods[name].LatencyMs.Count == 0 {
 			t.Errorf("no latency of %s", name)
 		}
+	}
+	if len(r.Phases) < 2 || r.Phases[0].Name != Before.String() || r.Phases[1].Name != During.String() || r.Phases[1].LatencyMs.Count == 0 {
+		t.Errorf("phases %+v, want the latency of each, in order", r.Phases)
 	}
 	v, err := s.Verify.Check(t.Context(), s.URLs, nil)
 	if err != nil || v.ViolationCount != 0 || v.Repeats == 0 {
@@ -73,10 +76,17 @@ func TestASteadyLoadNoticesAGatewayThatGoesAway(t *testing.T) {
 	l := startSteady(t, s)
 	until(t, "it has a nonce", func() bool { return s.Verify.Result().Allocations > 0 })
 	g.Kill()
-	until(t, "the clients have noticed", func() bool { return l.noticed.lost.Load() == 3 && l.noticed.failures.Load() > 3 })
+	until(t, "the clients have noticed", func() bool { return l.noticed.sum().Lost == 3 && l.noticed.failures.Load() > 3 })
 	r := l.Stop(t.Context())
 	if r.Refused["not sent: no gateway in time"] == 0 {
 		t.Errorf("%+v; want requests that found no gateway", r)
+	}
+	var lost int64
+	for _, n := range r.Lost {
+		lost += n
+	}
+	if lost != 3 || r.Lost["not known"] != 0 || r.Opened != 3 || l.Noticed().Lost != 3 {
+		t.Errorf("%d opened, lost %v, %+v; want the three that were opened lost, and why", r.Opened, r.Lost, l.Noticed())
 	}
 }
 

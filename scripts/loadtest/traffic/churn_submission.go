@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -149,11 +151,44 @@ func (l *SteadyLoad) Noticed() Noticed { return l.summary }
 
 // sum is the present state of the counters.
 func (n *noticed) sum() Noticed {
-	return Noticed{Lost: n.lost.Load(), Drained: n.drained.Load(), Opened: n.opened.Load(), Failures: n.failures.Load()}
+	var lost int64
+	for _, count := range n.reasons() {
+		lost += count
+	}
+	return Noticed{Lost: lost, Drained: n.drained.Load(), Opened: n.opened.Load(), Failures: n.failures.Load()}
 }
 
 // noticed counts what clients log.
-type noticed struct{ lost, drained, opened, failures atomic.Int64 }
+type noticed struct {
+	drained, opened, failures atomic.Int64
+
+	mu   sync.Mutex       // guards what follows
+	lost map[string]int64 // by reason
+}
+
+// reasons is why connections were lost.
+func (n *noticed) reasons() map[string]int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return maps.Clone(n.lost)
+}
+
+// lose counts a connection that was lost.
+func (n *noticed) lose(r *slog.Record) {
+	why := "not known"
+	r.Attrs(func(a slog.Attr) bool {
+		if err, ok := a.Value.Any().(error); ok {
+			why = reason(err)
+		}
+		return true
+	})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.lost == nil {
+		n.lost = map[string]int64{}
+	}
+	n.lost[why]++
+}
 
 func (n *noticed) logger() *slog.Logger { return slog.New(counter{n}) }
 
@@ -173,7 +208,7 @@ func (c counter) WithGroup(string) slog.Handler { return c }
 func (c counter) Handle(_ context.Context, r slog.Record) error {
 	switch r.Message {
 	case "connection lost":
-		c.lost.Add(1)
+		c.lose(&r)
 	case "gateway is draining":
 		c.drained.Add(1)
 	case "connected":

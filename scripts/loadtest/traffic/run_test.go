@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -171,8 +172,10 @@ func TestAnOpenLoopKeepsItsRateAndCountsLatencyFromWhenRequestsWereDue(t *testin
 	l := short(url)
 	l.Connections, l.Inflight, l.Rate, l.Duration = 1, 1, 200, 300*time.Millisecond
 	r := run(t, l)
-	if all := r.Acknowledged; all < 57 || all > 63 {
-		t.Errorf("%d requests, want those of 200/s in 0.3 s", all)
+	// On a busy machine the end of the measured time comes late, and is then what
+	// the result says.
+	if want := l.Rate * r.Seconds; math.Abs(float64(r.Acknowledged)-want) > 3 || r.Seconds < l.Duration.Seconds() {
+		t.Errorf("%d requests in %v s, want %.0f", r.Acknowledged, r.Seconds, want)
 	}
 	// The requests that came during the stall waited for the rest of it.
 	if ms := float64(stall.Milliseconds()); r.LatencyMs.Max < ms*0.9 || r.LatencyMs.P90 < ms/2 || r.LatencyMs.P50 > ms*0.9 {

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"noncegate/scripts/loadtest/report"
+	"noncegate/scripts/loadtest/result"
+)
+
+// writeComparison writes a comparison in all forms that were asked for.
+func (o *outputs) writeComparison(c *comparison) error {
+	var errs []error
+	if o.text {
+		errs = append(errs, c.text(o.stdout))
+	}
+	if o.jsonOut != nil {
+		errs = append(errs, c.json(o.jsonOut))
+	}
+	if o.html != nil {
+		errs = append(errs, report.Comparison(o.html, c.Title, c.summary(), c.Runs))
+	}
+	if err := errors.Join(append(errs, o.close())...); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
+}
+
+// summary is what the HTML report begins with.
+func (c *comparison) summary() report.Summary {
+	s := report.Summary{
+		Outcome: c.outcome(), Judged: c.judged(), Failed: c.failed(), Verdicts: c.Verdicts, Tables: []report.Table{c.ratioTable()},
+	}
+	if table := c.slowTable(); len(table.Rows) > 0 {
+		s.Tables = append(s.Tables, table)
+	}
+	return s
+}
+
+// ratioTable has the ratios, round by round.
+func (c *comparison) ratioTable() report.Table {
+	t := report.Table{Title: "The ratios", Head: []string{"", "median", "least … most", "rounds"}}
+	for _, r := range c.Ratios {
+		row := []string{r.Name, "unknown", "–", "–"}
+		if len(r.Rounds) > 0 {
+			var rounds []string
+			for _, v := range r.Rounds {
+				rounds = append(rounds, fmt.Sprintf("%.2f", v))
+			}
+			row = []string{r.Name, fmt.Sprintf("%.2f", r.Median),
+				fmt.Sprintf("%.2f … %.2f", slices.Min(r.Rounds), slices.Max(r.Rounds)), strings.Join(rounds, ", ")}
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// slowTable is what became of the slow clients, run by run.
+func (c *comparison) slowTable() report.Table {
+	t := report.Table{Title: "Closings and drops: what the slow clients saw, and what the gateway counted (…_total)", Head: []string{
+		"", "slow clients", "saw close 4001", "kicked_total", "came back", "dropped_total", "told they missed",
+	}}
+	for _, r := range c.Runs {
+		if r.Slow == nil {
+			continue
+		}
+		// Without its figures nobody knows what the gateway did.
+		kicked, dropped := "–", "–"
+		if slices.ContainsFunc(r.Nodes, func(n result.Node) bool { return len(n.Stages) > 0 }) {
+			kicked, dropped = fmt.Sprint(harmed(r, "kicked_total")), fmt.Sprint(harmed(r, "dropped_total"))
+		}
+		t.Rows = append(t.Rows, []string{
+			r.Name, fmt.Sprintf("%d (%s)", r.Slow.Clients, r.Slow.Behaviour), fmt.Sprint(r.Slow.Kicked), kicked,
+			fmt.Sprint(r.Slow.Reconnects), dropped, fmt.Sprint(c.Missed[r.Name]),
+		})
+	}
+	return t
+}
+
+// harmed adds up the counters of harm of a family.
+func harmed(r *result.Run, family string) (sum int64) {
+	for _, n := range r.Nodes {
+		for name, by := range harm(n) {
+			if strings.HasPrefix(name, family) {
+				sum += by
+			}
+		}
+	}
+	return sum
+}
+
+func (c *comparison) json(w io.Writer) error {
+	form := struct {
+		Title    string            `json:"title"`
+		Runs     []json.RawMessage `json:"runs"`
+		Ratios   []ratio           `json:"ratios"`
+		Missed   map[string]int64  `json:"missedBySlowClients,omitempty"`
+		Verdicts []result.Verdict  `json:"verdicts"`
+		Outcome  string            `json:"outcome"`
+		Passed   bool              `json:"passed"` // judged, and nothing was missed
+	}{c.Title, []json.RawMessage{}, c.Ratios, c.Missed, c.Verdicts, c.outcome(), c.judged() && !c.failed()}
+	for _, run := range c.Runs {
+		var text bytes.Buffer
+		if err := report.JSON(&text, run); err != nil {
+			return err
+		}
+		form.Runs = append(form.Runs, text.Bytes())
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(form)
+}
+
+func (c *comparison) text(w io.Writer) error {
+	var out bytes.Buffer
+	fmt.Fprintln(&out, c.Title)
+	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "\tacknowledged/s\tp50 ms\tp95 ms\tp99 ms\tp99.9 ms\trefused\tfailed\tunsent\tlost\tmemory MiB\t")
+	for _, r := range c.Runs {
+		fmt.Fprintf(table, "%s\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%d\t%d\t%d\t%.0f\t\n", r.Name, r.PerSecond,
+			r.LatencyMs.P50, r.LatencyMs.P95, r.LatencyMs.P99, r.LatencyMs.P999,
+			r.Refusals(), r.Failed, r.Unsent, count(r.Lost), mostMemory(r)/(1<<20))
+	}
+	table.Flush() // to a buffer
+	for _, r := range c.Runs {
+		c.aside(&out, r)
+	}
+	for _, r := range c.Ratios {
+		fmt.Fprintf(&out, "ratio    %s: %s\n", r.Name, r)
+	}
+	for _, r := range c.Runs {
+		for _, v := range r.Verdicts {
+			if !v.Passed {
+				fmt.Fprintf(&out, "FAIL     %s: %s: %s (want: %s)\n", r.Name, v.Name, v.Got, v.Want)
+			}
+		}
+	}
+	for _, v := range c.Verdicts {
+		mark := "FAIL"
+		switch {
+		case v.Unknown:
+			mark = "unknown"
+		case v.Passed:
+			mark = "pass"
+		}
+		fmt.Fprintf(&out, "%-8s %s: %s (want: %s)\n", mark, v.Name, v.Got, v.Want)
+	}
+	fmt.Fprintln(&out, c.outcome())
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// aside writes what is not in the table: reasons, and what became of slow
+// clients.
+func (c *comparison) aside(w io.Writer, r *result.Run) {
+	line := func(what string, counts map[string]int64) {
+		if len(counts) > 0 {
+			fmt.Fprintf(w, "  %s: %s: %s\n", r.Name, what, tally(counts))
+		}
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(w, "  %s: note: %s\n", r.Name, note)
+	}
+	line("refused", r.Refused)
+	line("lost", r.Lost)
+	if e := r.Events; e != nil {
+		fmt.Fprintf(w, "  %s: events: %d received, %d missed, p99 %.2f ms\n", r.Name, e.Received, e.Missed, e.LatencyMs.P99)
+	}
+	if s := r.Slow; s != nil {
+		fmt.Fprintf(w, "  %s: %d slow clients (%s): %d saw close 4001, %d reconnects, %d events missed\n",
+			r.Name, s.Clients, s.Behaviour, s.Kicked, s.Reconnects, c.Missed[r.Name])
+		line("their connections ended", s.Ended)
+	}
+	for _, n := range r.Nodes {
+		if n.Missing != "" {
+			fmt.Fprintf(w, "  %s: %s: %s\n", r.Name, n.Metrics, n.Missing)
+		}
+		line("gateway "+n.Metrics, harm(n))
+		if len(n.Memory) > 0 {
+			fmt.Fprintf(w, "  %s: memory %.0f MiB at first, %.0f at last\n",
+				r.Name, n.Memory[0].Value/(1<<20), n.Memory[len(n.Memory)-1].Value/(1<<20))
+		}
+	}
+}
+
+// harm is what a gateway did to slow clients, and refused.
+func harm(n result.Node) map[string]int64 {
+	counts := map[string]int64{}
+	for name, by := range n.Counters {
+		short, ok := strings.CutPrefix(name, "noncegate_")
+		for _, family := range []string{"kicked_total", "dropped_total", "rejected_total"} {
+			if ok && strings.HasPrefix(short, family) {
+				counts[short] = int64(by)
+			}
+		}
+	}
+	return counts
+}
+
+func mostMemory(r *result.Run) (sum float64) {
+	for _, n := range r.Nodes {
+		var most float64
+		for _, point := range n.Memory {
+			most = max(most, point.Value)
+		}
+		sum += most
+	}
+	return sum
+}
+
+func count(by map[string]int64) (sum int64) {
+	for _, n := range by {
+		sum += n
+	}
+	return sum
+}
+
+// tally lists counts by name.
+func tally(counts map[string]int64) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%s %d", name, counts[name]))
+	}
+	return strings.Join(parts, ", ")
+}
