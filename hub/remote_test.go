@@ -39,6 +39,32 @@ func TestWhatAnotherNodeCommittedGoesToClientsOnly(t *testing.T) {
 	}
 }
 
+func TestWhatComesBetweenTheAnswerAndTheStartCountsAsMissed(t *testing.T) {
+	h := newHub(t, 100)
+	r := new(recorder)
+	s, err := h.Subscribe(r, Everywhere, []string{"a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Publish(0, false, event("a", 1))
+	h.stop(t)()
+	if missed := s.Close(); missed != 0 {
+		t.Errorf("before the answer %d count as missed", missed)
+	}
+
+	h = newHub(t, 100)
+	if s, err = h.Subscribe(r, Everywhere, []string{"a"}); err != nil {
+		t.Fatal(err)
+	}
+	s.Announce()
+	h.Publish(0, false, event("a", 1))
+	h.stop(t)()
+	s.Miss(2)
+	if missed := s.Close(); missed != 3 || len(r.events) != 0 {
+		t.Errorf("%d count as missed, want 1 and the 2 that were added; delivered %v", missed, r.events)
+	}
+}
+
 func versions(r *recorder) (versions []int64) {
 	for _, e := range r.events {
 		versions = append(versions, e.Version)

@@ -14,9 +14,10 @@ type Subscription struct {
 
 	missed atomic.Int64 // apart from mu: Publish counts here and must not wait for an Offer
 
-	mu     sync.Mutex // guards what follows; Offer is called under it, so that none comes after Close
-	live   bool
-	closed bool
+	mu        sync.Mutex // guards what follows; Offer is called under it, so that none comes after Close
+	announced bool
+	live      bool
+	closed    bool
 }
 
 // Subscribe notes that to is to receive the events of the signers, or of every
@@ -32,6 +33,17 @@ func (h *Hub) Subscribe(to Subscriber, scope Scope, signers []string) (*Subscrip
 	return s, nil
 }
 
+// Announce says that the subscriber may hear of its subscription from now on: what
+// cannot be delivered before Start counts as missed.
+func (s *Subscription) Announce() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.announced = true
+}
+
+// Miss counts n events as missed that the subscriber would have got in another way.
+func (s *Subscription) Miss(n int64) { s.missed.Add(n) }
+
 // Start begins the delivery. Of what came before, nothing is delivered; but what
 // was dropped or lost since Subscribe counts as missed, because the answer that
 // the subscriber got may promise it. After Close it does nothing.
@@ -42,8 +54,9 @@ func (s *Subscription) Start() {
 }
 
 // Close ends the subscription: nothing is offered after it returned. It waits for
-// an Offer under way and may be called twice.
-func (s *Subscription) Close() {
+// an Offer under way and may be called twice. missed is how many events were missed
+// of which the subscriber was not told.
+func (s *Subscription) Close() (missed int64) {
 	s.mu.Lock()
 	closed := s.closed
 	s.closed = true
@@ -51,6 +64,7 @@ func (s *Subscription) Close() {
 	if !closed {
 		s.hub.change(s, -1, func(w *wishes) { w.remove(s) })
 	}
+	return s.missed.Swap(0)
 }
 
 // change adds a subscription or takes it away, and tells when what the clients
@@ -76,6 +90,9 @@ func (s *Subscription) offer(event []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || !s.live {
+		if s.announced && !s.live {
+			s.missed.Add(1)
+		}
 		return
 	}
 	missed := s.missed.Swap(0)

@@ -99,6 +99,9 @@ func (sh *shard) refused(groups []*group) []*group {
 	sh.inspect(groups, needs, true)
 	next := groups[:0]
 	for i, g := range groups {
+		if g.st.owned && g.st.version != versions[i] {
+			sh.svc.tally.moved.Add(1)
+		}
 		switch {
 		case len(g.ops) == 0:
 		case !g.st.owned: // it is routed again

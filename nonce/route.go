@@ -1,7 +1,9 @@
 package nonce
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -96,7 +98,7 @@ type trail struct {
 	sent   int        // ops sent so far
 	far    int        // the order of the latest op that was answered, or may have been done
 	out    int        // ops under way
-	back   []*Op      // ops to be routed again, in the order in which they were sent
+	back   []*Op      // ops to be routed again, as they came
 	wanted bool       // a group waits for the last
 }
 
@@ -165,8 +167,9 @@ func (s *Service) Return(op *Op, v Verdict) Waker {
 	var back *Op
 	switch {
 	case v == Answered && op.Err == nil:
+		atomic.StoreInt64(&t.st.servedAt, int64(time.Since(s.began))) // what it wrote renewed the lease
 		w = op.tell()
-	case v == Answered:
+	case v == Answered, v == Bounced && op.Err == ErrGone:
 		op.refused()
 		w = op.tell()
 	case v == Expired:
@@ -267,7 +270,7 @@ func (sh *shard) target(st *state) string {
 	switch {
 	case st.halted, st.owned && st.term.Trusted(now), sh.svc.haltedBy() != nil:
 		return ""
-	case st.owner != "" && now.Before(st.ownerUntil):
+	case st.owner != "" && (now.Before(st.ownerUntil) || now.Sub(sh.svc.began)-time.Duration(atomic.LoadInt64(&st.servedAt)) < sh.svc.cfg.LeaseTTL):
 		if st.owner == sh.svc.holder.Node {
 			return ""
 		}
@@ -306,7 +309,6 @@ func (sh *shard) send(g *group, node string) bool {
 			sh.places.Add(-1)
 		}
 		g.ops = g.ops[1:]
-		st.ownerUntil = time.Now().Add(sh.svc.cfg.LeaseTTL) // what it writes renews the lease
 		return true
 	}
 	op.trail, op.inShard = nil, inShard
@@ -314,12 +316,28 @@ func (sh *shard) send(g *group, node string) bool {
 	switch {
 	case errors.Is(err, ErrForwardBusy):
 		op.Err = err
-	case op.trips < maxTrips && st.owner != node:
+	case op.trips < maxTrips && (st.owner != node || sh.disbelieve(st)):
 		return false // the router prefers another one now
 	default:
 		op.Err = &UnavailableError{Outcome: NotSent, Err: err}
 	}
 	g.pop(sh, 1)
+	return true
+}
+
+// lookAgain is how often it is looked whether a node that cannot be reached still
+// owns a signer. More often costs the store more reads while a node is away.
+const lookAgain = 250 * time.Millisecond
+
+// disbelieve forgets who owns the signer, unless that was done just now, and returns
+// whether it did. The next op then goes where the signer would settle, and the store
+// says whose it is: a node that cannot be reached may have given it back before it
+// went, and if it did not, whoever named it did not say for how long it owns it.
+func (sh *shard) disbelieve(st *state) bool {
+	if sh.marked.Sub(st.disbelievedAt) < lookAgain {
+		return false
+	}
+	st.owner, st.disbelievedAt = "", sh.marked
 	return true
 }
 
@@ -331,7 +349,7 @@ func (sh *shard) wait(g *group) bool {
 		return false
 	}
 	ops := g.ops
-	g.ops = make([]*Op, 0, len(ops))
+	g.ops, g.giveUpAt = make([]*Op, 0, len(ops)), time.Time{}
 	sh.waiting[g.st.signer] = g
 	for _, op := range ops {
 		sh.joinWaiting(g, op)
@@ -360,6 +378,9 @@ func (sh *shard) collect(g *group) {
 		return
 	}
 	st.away = nil
+	// A refusal of the other node's reader may come before one of its worker that
+	// came first.
+	slices.SortFunc(back, func(a, b *Op) int { return cmp.Compare(a.order, b.order) })
 	left := make([]*Op, 0, len(back)+len(g.ops))
 	for _, op := range back {
 		why := op.Err
@@ -408,7 +429,10 @@ func (sh *shard) elsewhere(g *group, l lease.Grant, now time.Time, why error) {
 			left = append(left, op)
 			continue
 		}
-		op.Err = why
+		if op.Err = why; op.own() && why != ErrFenced {
+			// Whose it is does not help the client: that node was tried for it.
+			op.Err = &UnavailableError{Outcome: NotSent, Err: errRouted}
+		}
 		sh.finish(op)
 	}
 	g.ops, g.count = left, 0

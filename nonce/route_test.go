@@ -310,6 +310,35 @@ func TestAnOwnerThatDoesNotAnswerIsWaitedForUntilItsLeaseEnds(t *testing.T) {
 	})
 }
 
+// TestWhoHearsLateOfADeadOwnerDoesNotWaitAWholeLease: c says whose the signer is, and
+// not for how long.
+func TestWhoHearsLateOfADeadOwnerDoesNotWaitAWholeLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, "a", "b", "c")
+		c.nodes["a"].want("allocate -> 0#1")
+		c.set(func() { c.away["a"], c.prefer = true, func(string) string { return "c" } })
+		b := c.nodes["b"]
+		time.Sleep(b.cfg.LeaseTTL * 3 / 4)
+		b.want("allocate -> none", "allocate -> none")
+		if n := len(c.sent); n > 2 {
+			t.Errorf("c was asked %d times at once", n)
+		}
+		time.Sleep(b.cfg.LeaseTTL/4 + time.Millisecond)
+		b.want("allocate -> 1#1")
+	})
+}
+
+func TestASignerThatItsOwnerGaveBackBeforeItWentIsServedAtOnce(t *testing.T) {
+	c := newCluster(t, "a", "b", "c")
+	a, b := c.nodes["a"], c.nodes["b"]
+	a.want("allocate -> 0#1")
+	c.set(func() { c.prefer = func(string) string { return "c" } })
+	b.want("allocate -> 1#1") // b knows that a owns it
+	a.Retire()
+	c.set(func() { c.away["a"] = true })
+	b.want("allocate -> 2#1")
+}
+
 func TestARetiringNodeGivesItsSignersToTheOthersAndServesOn(t *testing.T) {
 	c := newCluster(t, "a", "b")
 	a, b := c.nodes["a"], c.nodes["b"]

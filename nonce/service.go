@@ -170,6 +170,7 @@ type Service struct {
 	halt            atomic.Pointer[error]
 	retired         atomic.Bool // no signer is acquired any more
 	trails          atomic.Uint64
+	began           time.Time
 	tally           tally
 	fatal           func(error)
 
@@ -191,7 +192,7 @@ func New(store Store, h lease.Holder, fig Figures, sink EventSink, log *slog.Log
 	}
 	s := &Service{
 		store: store, holder: h, cfg: cfg, fig: fig, sink: sink, log: log.With("component", "nonce"), fatal: fatal,
-		seed: maphash.MakeSeed(), stop: make(chan struct{}),
+		began: time.Now(), seed: maphash.MakeSeed(), stop: make(chan struct{}),
 		signersPerShard: max(1, cfg.MaxSigners/cfg.Workers),
 	}
 	s.clock = &storeClock{longestHold: cfg.MaxHold, jumped: s.clockJumped}

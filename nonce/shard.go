@@ -356,7 +356,8 @@ func (sh *shard) forgetIdle(before time.Time) {
 
 // keeps reports whether a state must not be forgotten now.
 func (sh *shard) keeps(st *state) bool {
-	return st.halted || st.away != nil && !st.away.idle() || sh.parked[st.signer] != nil
+	return st.halted || st.away != nil && !st.away.idle() ||
+		sh.parked[st.signer] != nil || sh.waiting[st.signer] != nil
 }
 
 // forget drops a state and adds its lease to those to give back, when it still

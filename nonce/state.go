@@ -58,6 +58,9 @@ type state struct {
 	ownerURL   string    // what the store says is its URL, "" when not known
 	ownerUntil time.Time // monotonic; when to stop believing that
 	away       *trail    // its ops that are under way at another node, nil: none
+	servedAt   int64     // atomic; when another node last answered ok, since the start of the service in nanoseconds
+
+	disbelievedAt time.Time // monotonic; when the owner was last forgotten because it cannot be reached
 
 	active   *group        // while a batch is being sorted
 	lastUsed time.Time     // monotonic

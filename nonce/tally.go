@@ -6,6 +6,7 @@ import "sync/atomic"
 type tally struct {
 	halted  atomic.Int64 // signers stopped because the store went back
 	unknown atomic.Int64 // commits whose outcome was unknown
+	moved   atomic.Int64 // changes refused because somebody else had written
 	pruned  atomic.Int64 // allocations pruned
 }
 
@@ -30,6 +31,12 @@ func (s *Service) StoppedSigners() int { return int(s.tally.halted.Load()) }
 // UnknownCommits is how many commits ended without an answer. Most are settled
 // by reading, and nobody is told.
 func (s *Service) UnknownCommits() int64 { return s.tally.unknown.Load() }
+
+// VersionConflicts is how many changes of one signer the store refused because its
+// version had moved on under the same token: a node in mode basic had written
+// meanwhile. Nothing of them happened, and they were read and planned anew. A node
+// in mode basic has none itself: it decides under the lock of the row.
+func (s *Service) VersionConflicts() int64 { return s.tally.moved.Load() }
 
 // Remembered is the number of signers whose state is kept between requests, as of
 // the end of the last batch of each shard, and their bound. In mode basic both

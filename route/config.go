@@ -24,6 +24,10 @@ type Config struct {
 	// nodes are reached, and accepted, over loopback only. Over ws:// it travels
 	// in the clear.
 	Secret string
+	// Store tells the store from others, as it is now. Each node is told, so that
+	// one of another store, whatever its id, does not serve what is forwarded here.
+	// nil: it is not told.
+	Store func() string
 	// Queue is how many ops may be under way at one other node, those included
 	// that wait for their link. More means more memory and longer waits before a
 	// client is told that a node is overloaded. Default 4096.

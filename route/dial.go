@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 const (
 	HeaderNode   = "Noncegate-Node"        // id of the node that dials
 	HeaderTo     = "Noncegate-Node-To"     // id of the node it means to reach
+	HeaderStore  = "Noncegate-Node-Store"  // which store this node works on, when that is known
 	HeaderSecret = "Noncegate-Node-Secret" // what --node-secret says, when it is set
 )
 
@@ -96,6 +98,9 @@ func (p *peer) open(raw string) (*link, error) {
 
 func (p *peer) header() http.Header {
 	h := http.Header{HeaderNode: {p.r.self}, HeaderTo: {p.id}}
+	if p.r.cfg.Store != nil {
+		h.Set(HeaderStore, p.r.cfg.Store())
+	}
 	if p.r.cfg.Secret != "" {
 		h.Set(HeaderSecret, p.r.cfg.Secret)
 	}
@@ -108,8 +113,11 @@ func dialError(ctx context.Context, resp *http.Response, err error) error {
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, enough)) // gorilla has read it
 		return &refusal{status: resp.StatusCode, sentence: strings.Join(strings.Fields(string(body)), " ")}
 	}
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case errors.Is(err, os.ErrDeadlineExceeded): // gorilla's, a moment before the context's
+		return errDialTimeout
 	}
 	return err
 }

@@ -173,7 +173,7 @@ type subscribed struct {
 
 	old    string             // subscription that had its place before
 	ending uint64             // id of the unsubscribe under way; 0: none
-	seen   map[event]struct{} // while there is an old one: what either has brought
+	seen   map[event]struct{} // while one is to take another's place: what either has brought
 }
 
 // event is what tells an event from all others.
@@ -193,6 +193,9 @@ func (s *subscribed) due(want *interest, now time.Time, to []control) []control 
 			s.old, s.id = s.id, ""
 		} else {
 			s.asking, s.asked = s.nextID(), want
+			if s.id != "" { // its answer may come between the two copies of one event
+				s.seen = make(map[event]struct{})
+			}
 			to = append(to, control{id: s.asking, method: wire.MethodSubscribe, params: want.params()})
 		}
 	}
@@ -212,9 +215,9 @@ func (s *subscribed) nextID() uint64 {
 // events may be lost from now on. clean: the node closed it after it had sent
 // everything. wanted: somebody wants events, and the node may commit some.
 func (s *subscribed) lostLink(clean, wanted bool) (missed bool) {
-	blind := s.blind || s.id != "" && !clean
-	missed = blind && wanted && !s.told
-	*s = subscribed{blind: blind, told: s.told || missed, lastID: s.lastID}
+	missed = (s.blind || s.id != "" && !clean) && wanted && !s.told
+	// Also a node that left cleanly may start again and commit before it is heard.
+	*s = subscribed{blind: s.blind || s.id != "", told: s.told || missed, lastID: s.lastID}
 	return missed
 }
 
@@ -252,7 +255,7 @@ func (l *link) controlAnswered(id uint64, f *frame) error {
 func (s *subscribed) taken(f *frame) (lost bool, refusal, err error) {
 	s.asking = 0
 	if f.Error != nil {
-		s.notBefore, s.blind = time.Now().Add(subscribeAgain), true
+		s.notBefore, s.blind, s.seen = time.Now().Add(subscribeAgain), true, nil
 		return false, f.Error, nil
 	}
 	var id string
@@ -260,9 +263,7 @@ func (s *subscribed) taken(f *frame) (lost bool, refusal, err error) {
 		return false, nil, nonsense("a subscription with the id %.140q", f.Result)
 	}
 	lost, s.blind, s.told = s.blind, false, false
-	if s.old, s.id = s.id, id; s.old != "" {
-		s.seen = make(map[event]struct{})
-	}
+	s.old, s.id = s.id, id
 	s.have = s.asked.seq
 	return lost, nil, nil
 }
@@ -300,6 +301,9 @@ func (l *link) event(params []byte) error {
 		p.r.events.Lost()
 	}
 	if !wanted {
+		if e.Missed > 0 { // of the subscription that the event came by; the other does not know
+			p.r.events.Lost()
+		}
 		return nil
 	}
 	body := []byte(n.Result)

@@ -110,7 +110,15 @@ func (f *far) refuse(r received, code int, reason string, data wire.ErrorData) {
 func (f *far) cut() { f.raw.Close() }
 
 func (f *far) closeWith(code int) {
-	f.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, "as the test says"), time.Now().Add(time.Second))
+	why := "as the test says"
+	if code == wire.CloseServiceRestart {
+		why = wire.CloseTextRestart
+	}
+	f.closeSaying(code, why)
+}
+
+func (f *far) closeSaying(code int, why string) {
+	f.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, why), time.Now().Add(time.Second))
 	f.raw.Close()
 }
 

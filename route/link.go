@@ -140,10 +140,11 @@ func closeCode(err error) int {
 	return wire.CloseGoingAway
 }
 
-// isRestart reports whether the node closed because it drains.
+// isRestart reports whether the node closed because it drains. A proxy between may
+// close with that code too, but does not say why in the same word.
 func isRestart(err error) bool {
 	ce, ok := errors.AsType[*websocket.CloseError](err)
-	return ok && ce.Code == wire.CloseServiceRestart
+	return ok && ce.Code == wire.CloseServiceRestart && ce.Text == wire.CloseTextRestart
 }
 
 // ping hands the answer to the writer. It runs in the reader.

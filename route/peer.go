@@ -190,8 +190,9 @@ func (p *peer) lost(wasUp bool, err error) {
 	}
 	leaving := p.leaving
 	missed := p.subs.lostLink(restart, p.node.Live && !p.r.interests.now().empty())
-	back := p.drainLocked(err)
+	back := p.drainLocked(err, restart)
 	p.mu.Unlock()
+	p.r.rebuild() // first: from here on nobody prefers the node
 	switch {
 	case p.ctx.Err() != nil: // asked for
 	case wasUp && leaving:
@@ -199,7 +200,6 @@ func (p *peer) lost(wasUp bool, err error) {
 	case wasUp:
 		p.r.log.Warn("link to node lost", "node", p.id, "under_way", len(back), "error", err)
 	}
-	p.r.rebuild()
 	p.r.interests.progress()
 	if missed {
 		p.r.events.Lost()
@@ -207,12 +207,14 @@ func (p *peer) lost(wasUp bool, err error) {
 	p.r.giveAllBack(back)
 }
 
-// drainLocked takes out everything under way, in the order of Forward.
-func (p *peer) drainLocked(err error) []returned {
+// drainLocked takes out everything under way, in the order of Forward. restart: the
+// node closed the link in an orderly way, which it does when it has answered all it
+// took; what is not answered then was not taken.
+func (p *peer) drainLocked(err error, restart bool) []returned {
 	back := make([]returned, 0, p.way.n)
 	for s := p.way.first(); s != nil; s = p.way.first() {
 		b := returned{op: s.op, at: s.at, verdict: nonce.Bounced}
-		if b.op.Err = nonce.ErrPeerAway; s.stage == sent {
+		if b.op.Err = nonce.ErrPeerAway; s.stage == sent && !restart {
 			b.verdict, b.op.Err = nonce.Doubtful, err
 		}
 		back = append(back, b)
@@ -225,7 +227,7 @@ func (p *peer) drainLocked(err error) []returned {
 func (p *peer) end() {
 	p.mu.Lock()
 	p.closed, p.up = true, false
-	back := p.drainLocked(errStopped)
+	back := p.drainLocked(errStopped, false)
 	p.mu.Unlock()
 	p.r.giveAllBack(back)
 }

@@ -318,10 +318,13 @@ func TestALinkFollowsTheNodesAddress(t *testing.T) {
 	})
 }
 
-func TestAnUpgradeSaysWhoDialsWhomAndTheSecret(t *testing.T) {
-	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
+func TestAnUpgradeSaysWhoDialsWhomTheStoreAndTheSecret(t *testing.T) {
+	linked(t, Config{Store: func() string { return "here" }}, func(t *testing.T, w *world, f *far) {
 		if from, to, secret := f.header.Get("Noncegate-Node"), f.header.Get("Noncegate-Node-To"), f.header.Get("Noncegate-Node-Secret"); from != "self" || to != "a" || secret != "sesame" {
 			t.Errorf("from %q to %q with %q", from, to, secret)
+		}
+		if store := f.header.Get("Noncegate-Node-Store"); store != "here" {
+			t.Errorf("of the store %q", store)
 		}
 	})
 }

@@ -275,6 +275,10 @@ const (
 	StageForward    = "forward"
 )
 
+// CloseTextRestart is the reason that goes with CloseServiceRestart. To another node
+// it says: all that was taken is answered.
+const CloseTextRestart = "restart"
+
 // Close codes of the gateway beyond RFC 6455's. 4500 and above mean: do not
 // reconnect.
 const (

@@ -56,6 +56,7 @@ func (b *batch) finish() nonce.Waker {
 	var live []*subscription
 	for _, r := range b.requests {
 		if r.subscription != nil {
+			r.subscription.announce()
 			live = append(live, r.subscription)
 		}
 	}

@@ -72,7 +72,7 @@ func (s *Server) closeSome(keep int) {
 // taken: never is one done whose answer has no way out.
 func (c *conn) closeIdle() {
 	if !c.closing.Load() && c.takeAll() {
-		c.close(wire.CloseServiceRestart, "restart")
+		c.close(wire.CloseServiceRestart, wire.CloseTextRestart)
 	}
 }
 

@@ -13,11 +13,12 @@ import (
 	"noncegate/perf"
 )
 
-// The headers with which a node opens a connection to another. All three are the
+// The headers with which a node opens a connection to another. All are the
 // sender's; the first makes the connection one of a node.
 const (
 	HeaderNode       = "Noncegate-Node"        // the sender's node id
 	HeaderNodeTo     = "Noncegate-Node-To"     // the node id it means to reach
+	HeaderNodeStore  = "Noncegate-Node-Store"  // which store the sender's nonces are in
 	HeaderNodeSecret = "Noncegate-Node-Secret" // what --node-secret says, if it says anything
 )
 
@@ -29,6 +30,9 @@ type NodeConfig struct {
 	// Secret is what every node must show. "": nodes are let in over loopback
 	// only, by the address that their connection comes from.
 	Secret string
+	// Store tells the store from others, as it is now: a node of another store is
+	// not let in, even one that means a node of this id. nil: it is not compared.
+	Store func() string
 	// MaxInflight bounds the requests of one node that are not answered yet:
 	// best what the sender lets be under way (--forward-queue). More than a
 	// quarter of MaxInflightTotal counts as that.
@@ -136,6 +140,9 @@ func (s *Server) admitNode(w http.ResponseWriter, r *http.Request) (node string,
 	switch refused := s.cfg.Nodes.refusal(r); {
 	case refused != "":
 		s.refuseNode(w, r, http.StatusForbidden, perf.UpgradeNodeSecret, refused)
+	case s.cfg.Nodes.strange(r):
+		s.refuseNode(w, r, http.StatusMisdirectedRequest, perf.UpgradeMisdirected,
+			"this gateway keeps its nonces in another database: the --advertise-url of the node that was meant leads out of its cluster")
 	case node == "" || s.cfg.Nodes.ID == "" || node == s.cfg.Nodes.ID || r.Header.Get(HeaderNodeTo) != s.cfg.Nodes.ID:
 		s.refuseNode(w, r, http.StatusMisdirectedRequest, perf.UpgradeMisdirected,
 			"this is not the node that was meant: its --advertise-url leads to another one, or its id has changed")
@@ -149,16 +156,31 @@ func (s *Server) admitNode(w http.ResponseWriter, r *http.Request) (node string,
 // long the comparison takes says nothing about the secret.
 func (n *NodeConfig) refusal(r *http.Request) string {
 	if n.Secret == "" {
-		if loopback(r.RemoteAddr) {
-			return ""
+		switch {
+		case !loopback(r.RemoteAddr):
+			return "without --node-secret nodes talk over loopback only"
+		case proxied(r.Header):
+			return "it came through a proxy, and without --node-secret nodes talk directly"
 		}
-		return "without --node-secret nodes talk over loopback only"
+		return ""
 	}
 	given, want := sha256.Sum256([]byte(r.Header.Get(HeaderNodeSecret))), sha256.Sum256([]byte(n.Secret))
 	if subtle.ConstantTimeCompare(given[:], want[:]) == 1 {
 		return ""
 	}
 	return "the node secret is missing or not the one of this node"
+}
+
+// proxied reports whether a proxy says that it brought the request: then loopback
+// says nothing about who sent it.
+func proxied(h http.Header) bool {
+	return h.Get("X-Forwarded-For") != "" || h.Get("Forwarded") != "" || h.Get("Via") != ""
+}
+
+// strange reports whether whoever sent r works on another store. Served here, its
+// clients would be given nonces that have nothing to do with theirs.
+func (n *NodeConfig) strange(r *http.Request) bool {
+	return n.Store != nil && r.Header.Get(HeaderNodeStore) != n.Store()
 }
 
 // loopback reports whether the address of a connection's peer is on this host.

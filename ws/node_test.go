@@ -22,26 +22,30 @@ func TestANodeComesInWithTheSecretWhenItMeansThisNode(t *testing.T) {
 	var log bytes.Buffer
 	g := startGateway(t, func(s *setup) {
 		s.ws.Nodes.Secret = "open sesame"
+		s.ws.Nodes.Store = func() string { return "here" }
 		s.log = slog.NewJSONHandler(&log, nil)
 	})
 	for _, c := range []struct {
 		name     string
 		from, to string
+		store    string
 		secret   []string
 		status   int
 		reason   string
 	}{
-		{"right", "n2", "n1", []string{"open sesame"}, http.StatusSwitchingProtocols, ""},
-		{"wrong secret", "n2", "n1", []string{"open sesam"}, http.StatusForbidden, "node_secret"},
-		{"no secret, though from loopback", "n2", "n1", nil, http.StatusForbidden, "node_secret"},
-		{"an empty secret", "n2", "n1", []string{""}, http.StatusForbidden, "node_secret"},
-		{"no secret and another node", "n2", "n3", nil, http.StatusForbidden, "node_secret"}, // strangers learn nothing
-		{"another node", "n2", "n3", []string{"open sesame"}, http.StatusMisdirectedRequest, "misdirected"},
-		{"no node", "n2", "", []string{"open sesame"}, http.StatusMisdirectedRequest, "misdirected"},
-		{"itself", "n1", "n1", []string{"open sesame"}, http.StatusMisdirectedRequest, "misdirected"},
-		{"nobody", "", "n1", []string{"open sesame"}, http.StatusMisdirectedRequest, "misdirected"},
+		{"right", "n2", "n1", "here", []string{"open sesame"}, http.StatusSwitchingProtocols, ""},
+		{"wrong secret", "n2", "n1", "here", []string{"open sesam"}, http.StatusForbidden, "node_secret"},
+		{"no secret, though from loopback", "n2", "n1", "here", nil, http.StatusForbidden, "node_secret"},
+		{"an empty secret", "n2", "n1", "here", []string{""}, http.StatusForbidden, "node_secret"},
+		{"no secret and another node", "n2", "n3", "here", nil, http.StatusForbidden, "node_secret"}, // strangers learn nothing
+		{"another node", "n2", "n3", "here", []string{"open sesame"}, http.StatusMisdirectedRequest, "misdirected"},
+		{"no node", "n2", "", "here", []string{"open sesame"}, http.StatusMisdirectedRequest, "misdirected"},
+		{"itself", "n1", "n1", "here", []string{"open sesame"}, http.StatusMisdirectedRequest, "misdirected"},
+		{"another store", "n2", "n1", "there", []string{"open sesame"}, http.StatusMisdirectedRequest, "misdirected"},
+		{"any store", "n2", "n1", "", []string{"open sesame"}, http.StatusMisdirectedRequest, "misdirected"},
+		{"nobody", "", "n1", "here", []string{"open sesame"}, http.StatusMisdirectedRequest, "misdirected"},
 	} {
-		h := http.Header{HeaderNode: {c.from}, HeaderNodeTo: {c.to}, HeaderNodeSecret: c.secret}
+		h := http.Header{HeaderNode: {c.from}, HeaderNodeTo: {c.to}, HeaderNodeStore: {c.store}, HeaderNodeSecret: c.secret}
 		before := 0.0
 		if c.reason != "" {
 			before = g.figure("upgrade_refused_total{" + c.reason + "}")
@@ -75,13 +79,24 @@ func TestWithoutASecretNodesComeInOverLoopbackOnly(t *testing.T) {
 		"127.0.0.1:7": true, "127.8.9.1:7": true, "[::1]:7": true, "[::ffff:127.0.0.1]:7": true,
 		"10.0.0.1:7": false, "[fe80::1%eth0]:7": false, "[2001:db8::1]:7": false, "0.0.0.0:7": false, "localhost:7": false, "": false,
 	} {
-		// Headers say what their sender likes.
-		r := &http.Request{RemoteAddr: address, Header: http.Header{"X-Forwarded-For": {"127.0.0.1"}, "Forwarded": {"for=127.0.0.1"}}}
+		r := &http.Request{RemoteAddr: address, Header: http.Header{}}
 		if why := (&NodeConfig{ID: "n1"}).refusal(r); (why == "") != in {
 			t.Errorf("from %q: %q", address, why)
 		}
 		if why := (&NodeConfig{ID: "n1", Secret: "s"}).refusal(r); why == "" {
 			t.Errorf("from %q without the secret that there is", address)
+		}
+	}
+}
+
+func TestWithoutASecretNobodyComesInAsANodeThroughAProxy(t *testing.T) {
+	for _, header := range []string{"X-Forwarded-For", "Forwarded", "Via"} {
+		r := &http.Request{RemoteAddr: "127.0.0.1:7", Header: http.Header{header: {"127.0.0.1"}, HeaderNodeSecret: {"s"}}}
+		if why := (&NodeConfig{ID: "n1"}).refusal(r); why == "" {
+			t.Errorf("let in with %s", header)
+		}
+		if why := (&NodeConfig{ID: "n1", Secret: "s"}).refusal(r); why != "" {
+			t.Errorf("with the secret and %s: %s", header, why)
 		}
 	}
 }

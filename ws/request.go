@@ -164,6 +164,7 @@ func (r *request) finish() nonce.Waker {
 		return r.batch.finish()
 	}
 	s := r.subscription
+	s.announce()
 	if len(r.id) > 0 {
 		c.out.Push(r, r.bytes)
 	} else {

@@ -76,6 +76,14 @@ func (c *conn) awaitNodes() {
 	c.srv.cfg.AwaitInterest(ctx)
 }
 
+// announce comes before the reply is queued: the client may have it before goLive.
+// nil: nothing to do.
+func (s *subscription) announce() {
+	if s != nil {
+		s.events.Announce()
+	}
+}
+
 // goLive makes a subscription deliver events. Its reply is queued, so that no
 // event can overtake the id. nil: nothing to do; one that ended meanwhile stays
 // silent.
@@ -90,11 +98,20 @@ func (c *conn) removeSubscription(id string) bool {
 	c.mu.Lock()
 	s, ok := c.subs[id]
 	delete(c.subs, id)
-	c.mu.Unlock()
-	if ok {
-		s.events.Close()
+	var heir *subscription
+	for _, heir = range c.subs {
+		break
 	}
-	return ok
+	c.mu.Unlock()
+	if !ok {
+		return false
+	}
+	// A node replaces its one subscription by another: what it was not told of the
+	// old one it must hear by the new one.
+	if missed := s.events.Close(); missed > 0 && c.peer != nil && heir != nil {
+		heir.events.Miss(missed)
+	}
+	return true
 }
 
 // closeSubscriptions ends all of them; none goes live afterwards.

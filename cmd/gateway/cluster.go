@@ -17,12 +17,26 @@ func (a *app) openRouter(context.Context) (err error) {
 		return nil
 	}
 	a.router, err = route.New(route.Config{
-		Forward: a.forwards(), Secret: a.cfg.NodeSecret, Queue: a.cfg.ForwardQueue, Timeout: a.cfg.ForwardTimeout,
+		Forward: a.forwards(), Secret: a.cfg.NodeSecret, Queue: a.forwardQueue(), Timeout: a.cfg.ForwardTimeout, Store: a.place(),
 	}, a.node, a.log, routeFigures{a.figures})
 	if err == nil {
 		a.onStop("router", a.router.Stop) // in case the start ends before openLinks
 	}
 	return err
+}
+
+// forwardQueue is how much may be under way between two nodes: a node lets one other
+// node have no more than a quarter of its places.
+func (a *app) forwardQueue() int {
+	return max(1, min(a.cfg.ForwardQueue, a.cfg.MaxInflightTotal/4))
+}
+
+// place is what tells the store from others; nil where it cannot be told.
+func (a *app) place() func() string {
+	if s, ok := a.store.(interface{ Place() string }); ok {
+		return s.Place
+	}
+	return nil
 }
 
 // forwards reports whether requests go to the nodes that own their signers. In mode
@@ -60,7 +74,7 @@ func (a *app) nodeConfig() ws.NodeConfig {
 	if a.router == nil {
 		return ws.NodeConfig{}
 	}
-	return ws.NodeConfig{ID: a.node, Secret: a.cfg.NodeSecret, MaxInflight: a.cfg.ForwardQueue}
+	return ws.NodeConfig{ID: a.node, Secret: a.cfg.NodeSecret, Store: a.place(), MaxInflight: a.forwardQueue()}
 }
 
 // awaitInterest is what ws waits for before it answers a subscription; nil: nothing.

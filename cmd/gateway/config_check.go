@@ -78,10 +78,14 @@ func (c *Config) checkNode() error {
 	return cmp.Or(
 		oneOf("forward", c.Forward, "on", "off"),
 		atLeast("forward-queue", c.ForwardQueue, 1),
-		notAbove("forward-queue", c.ForwardQueue, "max-inflight-total", c.MaxInflightTotal),
 		atLeast("forward-timeout", c.ForwardTimeout, 100*time.Millisecond),
+		atMost("forward-timeout", c.ForwardTimeout, maxForwardTimeout),
 	)
 }
+
+// maxForwardTimeout is below the time for which a node remembers that it sent a
+// request back (ws.NodeConfig), so that none behind it can come later.
+const maxForwardTimeout = 20 * time.Second
 
 // A secret is guessed offline by nobody, so 16 characters are enough; the header it
 // travels in bounds it above.
@@ -209,6 +213,13 @@ func notNegative[T int | int64 | time.Duration](flag string, value T) error {
 func below[T cmp.Ordered](flag string, value T, other string, bound T) error {
 	if value >= bound {
 		return settingErrorf(flag, "%v must be below --%s %v", value, other, bound)
+	}
+	return nil
+}
+
+func atMost[T cmp.Ordered](flag string, value, most T) error {
+	if value > most {
+		return settingErrorf(flag, "%v must be at most %v", value, most)
 	}
 	return nil
 }

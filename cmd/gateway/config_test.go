@@ -119,7 +119,7 @@ func TestAWrongSettingOnTheCommandLineIsOneSentence(t *testing.T) {
 		"--node-secret=short":                   `--node-secret must be 16 to 512 visible ASCII characters`,
 		"--forward=maybe":                       `--forward "maybe" must be on or off`,
 		"--forward-queue=0":                     `--forward-queue 0 must be at least 1`,
-		"--forward-queue=16385":                 `--forward-queue 16385 must not be above --max-inflight-total 16384`,
+		"--forward-timeout=21s":                 `--forward-timeout 21s must be at most 20s`,
 		"--forward-timeout=99ms":                `--forward-timeout 99ms must be at least 100ms`,
 		"--write-low-bytes=-1":                  `--write-low-bytes -1 must not be negative`,
 		"--write-low-bytes=65536":               `--write-low-bytes 65536 must be below --write-high-bytes 65536`,

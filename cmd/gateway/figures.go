@@ -75,6 +75,7 @@ func (a *app) openGauges(context.Context) error {
 	a.figures.Gauges(peerGauges, a.peerValues)
 	a.figures.Gauge("signers_stopped", "Signers stopped because the store showed less of them than was seen; a safe floor ends it.", func() float64 { return float64(service.StoppedSigners()) })
 	a.figures.Counter("unknown_commits_total", "Commits that ended without an answer of the store. Most are settled by reading.", func() float64 { return float64(service.UnknownCommits()) })
+	a.figures.Counter("version_conflicts_total", "Commits of one signer's requests that the store refused because a node in mode basic had written meanwhile; they were read and planned anew.", func() float64 { return float64(service.VersionConflicts()) })
 	a.figures.Counter("pruned_total", "Consumed allocations deleted because they were older than --consumed-retention.", func() float64 { return float64(service.Pruned()) })
 	a.figures.Gauge("subscriptions", "Open subscriptions to events.", func() float64 { return float64(a.hub.Subscriptions()) })
 	a.figures.Gauges(outboundGauges, func() []float64 { return outboundValues(server.Outbound()) })

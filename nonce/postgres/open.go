@@ -3,6 +3,8 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -37,8 +39,9 @@ type Store struct {
 	locksUntil atomic.Int64 // unix nanoseconds; until then commits leave locked rows out
 
 	epoch    atomic.Uint64
-	mu       sync.Mutex // guards identity
+	mu       sync.Mutex // guards what follows
 	identity string     // system identifier and timeline of the last new connection
+	place    string     // see Place
 }
 
 // runtimeParams are set on every connection, whatever the server's defaults.
@@ -129,11 +132,13 @@ var ErrFsyncOff = errors.New("this PostgreSQL runs with fsync=off and may lose c
 
 // inspect looks at every new connection: the server may have become another one.
 func (s *Store) inspect(ctx context.Context, conn *pgx.Conn) error {
-	var fsync, syncCommit, identity string
+	var fsync, syncCommit, identity, place string
 	err := conn.QueryRow(ctx, `
 		SELECT current_setting('fsync'), current_setting('synchronous_commit'),
-		       (SELECT system_identifier::text FROM pg_control_system()) || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8)`).
-		Scan(&fsync, &syncCommit, &identity)
+		       (SELECT system_identifier::text FROM pg_control_system()) || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8),
+		       (SELECT system_identifier::text FROM pg_control_system()) || '/' ||
+		       (SELECT oid::text FROM pg_database WHERE datname = current_database()) || '/' || coalesce(current_schema(), '')`).
+		Scan(&fsync, &syncCommit, &identity, &place)
 	if err != nil {
 		return fmt.Errorf("read the server's identity: %w", err)
 	}
@@ -150,13 +155,24 @@ func (s *Store) inspect(ctx context.Context, conn *pgx.Conn) error {
 		s.pool.Reset() // connections to the old one must not be written to any more
 		s.log.Error("the database is another one, or on another timeline; every remembered signer is compared", "was", s.identity, "is", identity)
 	}
-	s.identity = identity
+	s.identity, s.place = identity, place
 	conn.PgConn().CustomData()[epochKey] = s.epoch.Load()
 	return nil
 }
 
 // Epoch implements nonce.Store.
 func (s *Store) Epoch() uint64 { return s.epoch.Load() }
+
+// Place tells this database from others: two gateways whose stores say the same
+// share their nonces. A standby that was promoted says the same as the server whose
+// copy it is; so does any other copy of all its files, until it is dumped and
+// restored. It is a word of ASCII that tells nothing else.
+func (s *Store) Place() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum := sha256.Sum256([]byte(s.place))
+	return hex.EncodeToString(sum[:16])
+}
 
 // Name implements nonce.Store.
 func (s *Store) Name() string { return "postgres" }

@@ -77,6 +77,7 @@ type commands struct {
 	Compare compareCmd `cmd:"" help:"Measure two builds or two settings of the gateway in alternation."`
 	Bench   benchCmd   `cmd:"" help:"Measure the gateway beside its reference servers."`
 	Scale   scaleCmd   `cmd:"" help:"Measure how throughput, latency and memory grow with connections and with what is stored."`
+	Nodes   nodesCmd   `cmd:"" help:"Measure many nodes over one PostgreSQL: throughput, idle signers, and how often they get into one another's way."`
 }
 
 // run parses args, runs the command they name and returns the exit code.

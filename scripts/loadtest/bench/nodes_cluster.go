@@ -1,0 +1,232 @@
+//go:build unix
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+
+	"noncegate/internal/guarded"
+	"noncegate/scripts/loadtest/process"
+)
+
+// cluster is a number of gateways over one database. It belongs to one goroutine.
+type cluster struct {
+	arena    *arena
+	database string // URL
+	nodes    []*clusterNode
+}
+
+// clusterNode is one gateway of it.
+type clusterNode struct {
+	kind    nodeKind
+	id      string
+	url     string // of its WebSocket
+	metrics string // URL
+	ready   string // URL
+	proc    *guarded.Process
+}
+
+// startCluster starts gateways and waits until they know and reach one another.
+// The caller must stop it.
+func (a *arena) startCluster(ctx context.Context, database string, kinds []nodeKind) (*cluster, error) {
+	cl := &cluster{arena: a, database: database}
+	err := cl.start(ctx, kinds)
+	if err == nil {
+		err = cl.awaitFormed(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start %d nodes: %w\n%s", len(kinds), err, cl.logTails()), cl.stop())
+	}
+	return cl, nil
+}
+
+func (cl *cluster) start(ctx context.Context, kinds []nodeKind) error {
+	for i, kind := range kinds {
+		addr, err := freeAddr()
+		if err != nil {
+			return err
+		}
+		admin, err := freeAddr()
+		if err != nil {
+			return err
+		}
+		n := &clusterNode{
+			kind: kind, id: fmt.Sprintf("node-%d", i+1), url: "ws://" + addr + "/ws",
+			metrics: "http://" + admin + "/metrics", ready: "http://" + admin + "/readyz",
+		}
+		args := []string{filepath.Join(cl.arena.room.Dir(), "gateway"), "serve", "--store", cl.database,
+			"--node-id", n.id, "--listen", addr, "--admin-listen", admin}
+		args = append(append(args, gatewayFlags...), kind.flags()...)
+		n.proc, err = cl.arena.room.Start(fmt.Sprintf("%d-%s.log", cl.arena.runs, n.id), cleanEnvironment(), args...)
+		if err != nil {
+			return err
+		}
+		cl.nodes = append(cl.nodes, n)
+	}
+	return nil
+}
+
+// awaitFormed waits until every node serves and knows all others, and those that
+// forward have links to all to which they may.
+func (cl *cluster) awaitFormed(ctx context.Context) error {
+	for _, n := range cl.nodes {
+		if err := waitReady(ctx, n.proc, process.AnswersOK(n.ready)); err != nil {
+			return err
+		}
+		links := 0
+		for _, other := range cl.nodes {
+			if n.kind.forwards() && other != n && !other.kind.basic {
+				links++
+			}
+		}
+		formed := func(ctx context.Context) error {
+			is, err := readFigures(ctx, n.metrics)
+			if err != nil {
+				return err
+			}
+			if live, linked := is["noncegate_nodes_live"], is["noncegate_peers_linked"]; live < float64(len(cl.nodes)) || linked < float64(links) {
+				return fmt.Errorf("%s knows %.0f of %d nodes and has %.0f of %d links", n.id, live, len(cl.nodes), linked, links)
+			}
+			return nil
+		}
+		if err := waitReady(ctx, n.proc, formed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stop ends all nodes together, as nobody is left to take their signers.
+func (cl *cluster) stop() error {
+	errs := make([]error, len(cl.nodes))
+	var stopping sync.WaitGroup
+	for i, n := range cl.nodes {
+		stopping.Go(func() { errs[i] = (&server{proc: n.proc}).stop() })
+	}
+	stopping.Wait()
+	return errors.Join(errs...)
+}
+
+// urls are the nodes' addresses.
+func (cl *cluster) urls() (urls []string) {
+	for _, n := range cl.nodes {
+		urls = append(urls, n.url)
+	}
+	return urls
+}
+
+// logTails are the last words of the nodes.
+func (cl *cluster) logTails() string {
+	var text strings.Builder
+	for _, n := range cl.nodes {
+		fmt.Fprintf(&text, "%s:\n%s\n", n.id, n.proc.LogTail(logBytes))
+	}
+	return text.String()
+}
+
+// figures sums up what all nodes say of themselves.
+func (cl *cluster) figures(ctx context.Context) (figures, error) {
+	sum := make(figures)
+	for _, n := range cl.nodes {
+		is, err := readFigures(ctx, n.metrics)
+		if err != nil {
+			return nil, fmt.Errorf("figures of %s: %w", n.id, err)
+		}
+		for name, v := range is {
+			sum[name] += v
+		}
+	}
+	return sum, nil
+}
+
+// figures are counters and gauges, those with a label under name{value}, and how
+// many a histogram has counted under its name.
+type figures map[string]float64
+
+// since is how much each has grown.
+func (f figures) since(earlier figures) figures {
+	grown := make(figures, len(f))
+	for name, v := range f {
+		grown[name] = v - earlier[name]
+	}
+	return grown
+}
+
+// all is the sum over all values of a name's label.
+func (f figures) all(name string) (sum float64) {
+	for key, v := range f {
+		if strings.HasPrefix(key, name+"{") {
+			sum += v
+		}
+	}
+	return sum
+}
+
+// figuresTimeout is for one reading of a node's figures.
+const figuresTimeout = 5 * time.Second
+
+// readFigures reads a gateway's figures once.
+func readFigures(ctx context.Context, url string) (figures, error) {
+	ctx, cancel := context.WithTimeout(ctx, figuresTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Close = true
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s answers %s", url, res.Status)
+	}
+	is := make(figures)
+	decoder := expfmt.NewDecoder(res.Body, expfmt.ResponseFormat(res.Header))
+	for {
+		var f dto.MetricFamily
+		if err := decoder.Decode(&f); errors.Is(err, io.EOF) {
+			return is, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("read %s: %w", url, err)
+		}
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			if len(m.GetLabel()) > 0 {
+				name += "{" + m.GetLabel()[0].GetValue() + "}"
+			}
+			is[name] += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+}
+
+// dealOut makes each signer's lease that of the node of the same place in owners,
+// before anybody has asked for it. From the first request on it is as any other.
+func (cl *cluster) dealOut(ctx context.Context, signers, owners []string) error {
+	conn, err := pgx.Connect(ctx, cl.database)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	_, err = conn.Exec(ctx, `
+INSERT INTO signer_nonce_state (signer, owner_node, owner_incarnation, fencing_token, acquired_at, expires_at, updated_at)
+SELECT w.signer, g.node_id, g.incarnation, 1, clock_timestamp(), clock_timestamp() + interval '1 minute', clock_timestamp()
+FROM unnest($1::text[], $2::text[]) w(signer, node) JOIN gateway_node g ON g.node_id = w.node`, signers, owners)
+	if err != nil {
+		return fmt.Errorf("deal out signers: %w", err)
+	}
+	return nil
+}
