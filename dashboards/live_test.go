@@ -21,14 +21,15 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	patience = 60 * time.Second       // a net; the test waits for scrapes
+	patience = 90 * time.Second       // a net; the test waits for scrapes
 	every    = 500 * time.Millisecond // between two scrapes
 	window   = 4 * time.Second        // of the rates: what $__rate_interval stands for
 	scrapes  = 10                     // more than a window has
 )
 
-// watched is a gateway under a small load that a Prometheus with our rules has
-// scraped often enough. All of it ends with the test.
+// watched are two gateways over one store, of which one has a small load and
+// forwards a part of it to the other, that a Prometheus with our rules has scraped
+// often enough. All of it ends with the test.
 func watched(t *testing.T, ctx context.Context) *rig.Prometheus {
 	t.Helper()
 	room, err := guarded.Open("dashboards-", nil)
@@ -36,21 +37,19 @@ func watched(t *testing.T, ctx context.Context) *rig.Prometheus {
 	t.Cleanup(func() { must(t, room.Close()) })
 	// The compiler is a process of its own. Only what the test opens itself makes
 	// a cached result out of date: the folders that name the metrics.
-	for _, source := range []string{"../cmd/gateway", "../perf", "../ws"} {
+	for _, source := range []string{"../cmd/gateway", "../perf", "../route", "../ws"} {
 		_, err := os.ReadDir(source)
 		must(t, err)
 	}
-	program, err := rig.Build(ctx, "..", room.Dir())
+	gateways, err := rig.StartCluster(ctx, room, "..", 2)
 	must(t, err)
-	gateway, err := rig.StartGateway(ctx, room, program)
-	must(t, err)
-	t.Cleanup(func() { must(t, gateway.Stop()) })
+	t.Cleanup(func() { must(t, gateways.Stop()) })
 	rules, err := filepath.Abs("rules.yml")
 	must(t, err)
-	prometheus, err := rig.StartPrometheus(ctx, room, rig.PrometheusConfig{Target: gateway.Admin, Rules: rules, Every: every})
+	prometheus, err := rig.StartPrometheus(ctx, room, rig.PrometheusConfig{Targets: gateways.Admins(), Rules: rules, Every: every})
 	must(t, err)
 	t.Cleanup(func() { must(t, prometheus.Stop()) })
-	load := rig.StartLoad(gateway.WS, rig.LoadConfig{Clients: 4, Signers: 10, Pause: 10 * time.Millisecond})
+	load := rig.StartLoad(gateways.Nodes[0].WS, rig.LoadConfig{Clients: 4, Signers: 10, Pause: 10 * time.Millisecond})
 	t.Cleanup(func() { must(t, load.Stop()) })
 	must(t, prometheus.AwaitScrapes(ctx, scrapes))
 	return prometheus
@@ -63,7 +62,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func TestEveryQueryHasAnAnswerOfARealGateway(t *testing.T) {
+func TestEveryQueryHasAnAnswerOfRealGateways(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	prometheus := watched(t, ctx)

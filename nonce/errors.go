@@ -43,6 +43,12 @@ type UnavailableError struct {
 
 // Error implements error.
 func (e *UnavailableError) Error() string {
+	if errors.Is(e.Err, errDoubt) {
+		return errDoubt.Error() + "; ask again with the same request id"
+	}
+	if errors.Is(e.Err, ErrPeerAway) || errors.Is(e.Err, errRouted) {
+		return e.Err.Error()
+	}
 	if e.Outcome == Unknown {
 		return "the store did not confirm the write; ask again with the same request id"
 	}

@@ -173,7 +173,7 @@ func (s *Service) Return(op *Op, v Verdict) Waker {
 		op.refused()
 		w = op.tell()
 	case v == Expired:
-		op.doubt, op.Err = true, &UnavailableError{Outcome: Unknown, Err: op.Err}
+		op.doubt, op.Err = true, &UnavailableError{Outcome: Unknown, Err: errDoubt}
 		op.refused()
 		w = op.tell()
 	case v == Doubtful:
@@ -276,6 +276,7 @@ func (sh *shard) target(st *state) string {
 		}
 		return st.owner
 	}
+	st.owner = "" // what another node answers now says nothing about that one
 	node := sh.svc.cfg.Router.Prefer(st.signer)
 	if node != "" {
 		st.setOwned(sh, false)
@@ -400,7 +401,7 @@ func (sh *shard) collect(g *group) {
 	g.ops = append(left, g.ops...)
 }
 
-var errDoubt = errors.New("the node that owns the signer was asked and did not answer")
+var errDoubt = errors.New("the node that owns the signer was asked and has not answered")
 
 var errRouted = errors.New("the signer moved between nodes again and again, or its node cannot be reached; ask again")
 

@@ -328,6 +328,23 @@ func TestWhoHearsLateOfADeadOwnerDoesNotWaitAWholeLease(t *testing.T) {
 	})
 }
 
+func TestAnAnswerOfOneNodeSaysNothingOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, "a", "b", "c")
+		a, b := c.nodes["a"], c.nodes["b"]
+		a.want("allocate -> 0#1")
+		c.set(func() { c.prefer = func(string) string { return "c" } })
+		b.want("allocate -> 1#1") // b knows that a owns it
+		time.Sleep(2 * a.cfg.LeaseTTL)
+		b.want("allocate -> 2#1", "allocate -> 3#1")
+		c.set(func() {
+			if got := c.sent[len(c.sent)-2:]; !slices.Equal(got, []string{"b>c allocate", "b>c allocate"}) {
+				t.Errorf("sent %q, want both to the one that answered", got)
+			}
+		})
+	})
+}
+
 func TestASignerThatItsOwnerGaveBackBeforeItWentIsServedAtOnce(t *testing.T) {
 	c := newCluster(t, "a", "b", "c")
 	a, b := c.nodes["a"], c.nodes["b"]
@@ -470,14 +487,14 @@ func TestTwoNodesThatPreferEachOtherServeBothTheirClients(t *testing.T) {
 	})
 }
 
-// takeAway ends the lease of a signer as endLease does, unless somebody is faster.
+// takeAway ends the lease of a signer beneath its owner, unless somebody is faster. It
+// does so in the owner's name: a later incarnation, if seen, would end the node.
 func (d *disk) takeAway(name string) {
 	s, err := d.Summary(context.Background(), name)
-	if err != nil {
+	if err != nil || s.Lease.Holder.Node == "" {
 		return
 	}
 	h := s.Lease.Holder
-	h.Incarnation = 1 << 40
 	snaps, err := d.Store.Acquire(context.Background(), h, time.Minute, []nonce.Need{{Signer: name}})
 	if err == nil && snaps[0].Acquired {
 		_, _ = d.Store.Release(context.Background(), h, []nonce.ReleaseTerm{{ID: snaps[0].ID, Token: snaps[0].Lease.Token}})

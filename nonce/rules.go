@@ -407,7 +407,11 @@ func (op *Op) refused() {
 	op.reset()
 	op.Err = err
 	if _, conflict := errors.AsType[*ConflictError](err); (op.recovered || op.doubt) && !(conflict && op.Kind == KindAllocate) {
-		op.Err = &UnavailableError{Outcome: Unknown, Err: fmt.Errorf("it may have happened, and the answer was not had: %v", err)}
+		why := fmt.Errorf("it may have happened, and the answer was not had: %v", err)
+		if op.doubt {
+			why = fmt.Errorf("%w, and then: %v", errDoubt, err)
+		}
+		op.Err = &UnavailableError{Outcome: Unknown, Err: why}
 	}
 }
 

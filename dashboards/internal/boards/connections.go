@@ -30,7 +30,7 @@ func whoIsConnected() Row {
 			"client: closed in order by the client. lost: broken. slow: kicked. idle: silent. restart, stopped: this node's end. unsupported, protocol, policy, too_large: a client that speaks wrongly. internal: a mistake of ours, report it.",
 			byLabel("connections_closed_total", "reason")...),
 		graph("Not let in: full = more nodes or --max-connections", "ops",
-			"Clients refused at the WebSocket handshake. draining: the node is going away. origin: pages of other hosts. bad_request: no WebSocket client. broken: gone before the answer.",
+			"Clients refused at the WebSocket handshake. draining: the node is going away. origin: pages of other hosts. bad_request: no WebSocket client. broken: gone before the answer. node_secret, misdirected: other nodes that show another secret, or meant another node.",
 			byLabel("upgrade_refused_total", "reason")...),
 	}}
 }

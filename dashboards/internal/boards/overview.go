@@ -31,6 +31,7 @@ func areWeServing() Row {
 		stat("Connections: near 100 % = 503 next", "percentunit", 0.8, 0.95,
 			highest(of("connections")+" / "+of("connections_max")),
 			"Open connections of the fullest node, of --max-connections."),
+		linksDown(),
 		stat("Alarms: not 0 = open the runbook", "short", 0, 1, wrong(),
 			"Since the start of the nodes: the store showed less than was seen, rows not as the rules left them, caught panics, undeclared labels. They go back to 0 with a restart only; do not restart a node because of them before you have read docs/operations.md, \"The database went back\"."),
 		graph("One method falls alone = look at its clients", "reqps",
@@ -61,14 +62,14 @@ func howFast() Row {
 
 func whichStageQueues() Row {
 	var used, growth []Query
-	for _, stage := range []string{"inflight", "worker", "encode", "postdb"} {
+	for _, stage := range []string{"inflight", "node_inflight", "worker", "encode", "postdb"} {
 		taken := of(stage + "_places_used")
 		used = append(used, Query{highest(taken + " / " + of(stage+"_places")), stage})
 		growth = append(growth, Query{highest("deriv(" + taken + "[$__rate_interval])"), stage})
 	}
 	return Row{"Which stage queues?", []Panel{
 		graph("Places used: at 100 % this stage refuses next", "percentunit",
-			"Places taken, of those there are, on the fullest node. The bounds are --max-inflight-total, --worker-queue-capacity × workers, --encode-queue and --postdb-queue.", used...),
+			"Places taken, of those there are, on the fullest node. The bounds are --max-inflight-total (once for clients, once for other nodes: node_inflight), --worker-queue-capacity × workers, --encode-queue and --postdb-queue.", used...),
 		graph("Above 0 for minutes = this queue grows: less load, or more of it", "short",
 			"How many places a second a stage fills up by, on the node where it does most. It is about 0 at any steady load.", growth...),
 		graph("Batch of 1 under load = basic mode, or single signers", "short",
@@ -80,17 +81,17 @@ func whichStageQueues() Row {
 
 func whoIsRefused() Row {
 	return Row{"Who is refused, and why?", []Panel{
-		graph("Error replies: unavailable = store; not_owner = wrong node", "reqps",
+		graph("Error replies: unavailable = store, or a node that is away", "reqps",
 			"Replies that are errors, by data.reason; docs/protocol.md has the list. invalid_params and method_not_found are a client's mistakes; conflict and not_found mean that client and gateway disagree about a nonce.",
 			byLabel("refused_total", "reason")...),
 		graph("server_busy: the stage that is full", "reqps",
-			"Requests told server_busy. connection: one client has too much under way. inflight: all together have. worker, encode, postdb: that stage is too slow for the load. A burst is what the bounds are for.",
+			"Requests told server_busy. connection: one client has too much under way. inflight: all together have. worker, encode, postdb: that stage is too slow for the load. forward: another node is. A burst is what the bounds are for.",
 			byLabel("rejected_total", "stage")...),
 		graph("Unknown outcomes: clients must ask again with their request id", "ops",
 			"replies: requests told unavailable with outcome unknown. commits: transactions that ended without an answer of the store; most are settled by reading, and nobody is told.",
 			Query{sum(each(of("unknown_outcomes_total"))), "replies"}, Query{sum(each(of("unknown_commits_total"))), "commits"}),
 		graph("Not let in: full = more nodes or --max-connections", "ops",
-			"Clients refused at the WebSocket handshake. origin: pages of other hosts. bad_request: no WebSocket client. broken: gone before the answer.",
+			"Clients refused at the WebSocket handshake. origin: pages of other hosts. bad_request: no WebSocket client. broken: gone before the answer. node_secret, misdirected: other nodes that show another secret, or meant another node.",
 			byLabel("upgrade_refused_total", "reason")...),
 		graph("Dropped events: subscribers do not keep up", "ops",
 			"Events not delivered, each for one subscriber; postdb_full: for all of them. The next event says how many were missed. Answers are never dropped.",
@@ -102,8 +103,9 @@ func whoIsRefused() Row {
 
 func whatBecomesOfNonces() Row {
 	return Row{"Who owns the signers, and what becomes of nonces?", []Panel{
-		graph("held = clients at the wrong node; takeover = node away", "ops",
-			"Attempts to take a signer's lease. held is told not_owner. Takeovers with all nodes up: --lease-ttl is too short, or nodes were paused. error: the store did not say. More in the dashboard of the store.",
+		forwarding(),
+		graph("takeover = node away; acquired high = signers move", "ops",
+			"Attempts to take a signer's lease. held: another node has it; the request is forwarded there, or told not_owner. Takeovers with all nodes up: --lease-ttl is too short, or nodes were paused. error: the store did not say. More in the dashboard of the store.",
 			byLabel("lease_acquire_total", "result")...),
 		graph("Steady fence rejects = two nodes fight over signers", "ops",
 			"Operations refused because ownership was lost. Nothing happened to them. A few at a take-over are as it should be.",

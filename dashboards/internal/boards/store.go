@@ -4,8 +4,8 @@ package boards
 func store() Board {
 	return Board{
 		File: "store.json", UID: "noncegate-store", Title: "Noncegate: ownership and the store",
-		Description: "Is the store there, is it fast, was anything left open, who owns the signers, and did the store go back. docs/operations.md, \"When something breaks\" and \"The database went back\", says what to do.",
-		Rows:        []Row{isTheStoreThere(), isItFast(), wasAnythingLeftOpen(), whoOwnsTheSigners(), doRowsComeAndGo(), didItGoBack()},
+		Description: "Is the store there, is it fast, was anything left open, who owns the signers, do the nodes reach each other, and did the store go back. docs/operations.md, \"When something breaks\" and \"The database went back\", says what to do.",
+		Rows:        []Row{isTheStoreThere(), isItFast(), wasAnythingLeftOpen(), whoOwnsTheSigners(), doTheNodesReachEachOther(), doRowsComeAndGo(), didItGoBack()},
 	}
 }
 
@@ -60,15 +60,21 @@ func wasAnythingLeftOpen() Row {
 
 func whoOwnsTheSigners() Row {
 	return Row{"Who owns the signers?", []Panel{
-		graph("held = clients at the wrong node; takeover = node away", "ops",
-			"Attempts to take a signer's lease. held is told not_owner. Takeovers with all nodes up: --lease-ttl is too short, or nodes were paused. error: the store did not say.",
+		graph("takeover = node away; acquired high = signers move", "ops",
+			"Attempts to take a signer's lease. held: another node has it; the request is forwarded there, or told not_owner. Takeovers with all nodes up: --lease-ttl is too short, or nodes were paused. error: the store did not say.",
 			byLabel("lease_acquire_total", "result")...),
+		graph("Owned: uneven for long = links down, or few busy signers", "short",
+			"Signers that each node remembers as its own, the leases of which may have ended since. Nodes that all reach each other share them about evenly.",
+			byInstance(of("signers_owned"))...),
 		graph("Late renewals everywhere = --lease-ttl is too short", "ops",
 			"Writes that renewed the lease of their signer. late: it had ended by the node's own reckoning, and nobody had taken it. Usual for signers that are used seldom.",
 			byLabel("lease_renew_total", "result")...),
 		graph("Steady fence rejects = two nodes fight over signers", "ops",
 			"Operations refused because ownership was lost. Nothing happened to them. A few at a take-over are as it should be.",
 			byLabel("fence_rejects_total", "op")...),
+		graph("Version conflicts = nodes in mode basic write to busy signers", "ops",
+			"Commits of one signer's requests that the store refused because a node in mode basic had written meanwhile. They are read and planned anew: wasted work, no harm.",
+			byInstance(each(of("version_conflicts_total")))...),
 		graph("Remembered at the bound = --max-signers is too small", "short",
 			"Signers whose state each node keeps between requests, those it served in the last minutes, and the bound. 0 in mode basic.",
 			Query{sum(of("signers_remembered"), instanceVariable), "{{instance}}"},

@@ -1,8 +1,8 @@
 //go:build unix
 
-// Command picture draws the dashboards as they look over a gateway under load, so
-// that a reader knows what to expect. It starts a gateway, a Prometheus and a load
-// of its own, asks every query of every panel as Grafana would, and lets headless
+// Command picture draws the dashboards as they look over two gateways under load, so
+// that a reader knows what to expect. It starts the gateways, a PostgreSQL, a
+// Prometheus and a load of its own, asks every query of every panel as Grafana would, and lets headless
 // Chromium make pictures of the answers. They are no screenshots of Grafana.
 //
 // Run it in the folder dashboards: go run ./internal/picture
@@ -50,11 +50,17 @@ func run(ctx context.Context, root, out string, length time.Duration) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, room.Close()) }()
-	gateway, prometheus, err := startBoth(ctx, room, root)
+	// They soon find a client slow.
+	gateways, err := rig.StartCluster(ctx, room, root, 2, "--slow-after=3s", "--max-inflight=100")
 	if err != nil {
 		return err
 	}
-	load := rig.StartLoad(gateway.WS, rig.LoadConfig{
+	defer func() { err = errors.Join(err, gateways.Stop()) }()
+	prometheus, err := rig.StartPrometheus(ctx, room, rig.PrometheusConfig{Targets: gateways.Admins(), Every: every})
+	if err != nil {
+		return err
+	}
+	load := rig.StartLoad(gateways.Nodes[0].WS, rig.LoadConfig{
 		Clients: 12, Signers: 40, Pause: 6 * time.Millisecond, Wave: length / 2, Lazy: true, Flood: 150,
 	})
 	err = prometheus.AwaitScrapes(ctx, warmUp+int(length/every))
@@ -62,21 +68,7 @@ func run(ctx context.Context, root, out string, length time.Duration) (err error
 	if err == nil {
 		err = drawAll(ctx, prometheus, room.Dir(), out, now.Add(-length), now)
 	}
-	return errors.Join(err, load.Stop(), gateway.Stop(), prometheus.Stop())
-}
-
-// startBoth starts a gateway that soon finds a client slow, and its Prometheus.
-func startBoth(ctx context.Context, room *guarded.Room, root string) (*rig.Gateway, *rig.Prometheus, error) {
-	program, err := rig.Build(ctx, root, room.Dir())
-	if err != nil {
-		return nil, nil, err
-	}
-	gateway, err := rig.StartGateway(ctx, room, program, "--slow-after=3s", "--max-inflight=100")
-	if err != nil {
-		return nil, nil, err
-	}
-	prometheus, err := rig.StartPrometheus(ctx, room, rig.PrometheusConfig{Target: gateway.Admin, Every: every})
-	return gateway, prometheus, err
+	return errors.Join(err, load.Stop(), prometheus.Stop())
 }
 
 func drawAll(ctx context.Context, p *rig.Prometheus, dir, out string, from, to time.Time) error {

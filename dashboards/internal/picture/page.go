@@ -122,16 +122,9 @@ func ask(ctx context.Context, p *rig.Prometheus, panel boards.Panel, from, to ti
 
 var label = regexp.MustCompile(`\{\{(\w+)\}\}`)
 
-// fill puts the values of labels into a legend. The gateway of a picture has an
-// address that says nothing.
+// fill puts the values of labels into a legend.
 func fill(text string, labels map[string]string) string {
-	return label.ReplaceAllStringFunc(text, func(found string) string {
-		name := strings.Trim(found, "{}")
-		if name == "instance" {
-			return "10.0.0.1:8081"
-		}
-		return labels[name]
-	})
+	return label.ReplaceAllStringFunc(text, func(found string) string { return labels[strings.Trim(found, "{}")] })
 }
 
 // stat is the last number of a panel, and the colour of its threshold.

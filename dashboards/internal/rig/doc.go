@@ -1,10 +1,10 @@
 //go:build unix
 
-// Package rig puts a gateway under a small load and lets a Prometheus scrape it,
+// Package rig puts gateways under a small load and lets a Prometheus scrape them,
 // for the tests of the dashboards and for their pictures.
 //
 // It promises that nothing it started outlives the guarded.Room it was started
-// in, and that what has an end in order ends in order by Stop. It does not
+// in, or for PostgreSQL this process, and that what has an end in order ends in order by Stop. It does not
 // promise figures worth a comparison: the load is there to make each figure move,
 // on a machine that does other things.
 //

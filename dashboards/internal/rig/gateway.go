@@ -16,7 +16,7 @@ import (
 	"noncegate/internal/guarded"
 )
 
-// Gateway is a gateway on a SQLite file of its own.
+// Gateway is a gateway under watch.
 type Gateway struct {
 	WS      string // URL for clients
 	Admin   string // host:port of /metrics
@@ -36,13 +36,12 @@ func Build(ctx context.Context, root, dir string) (string, error) {
 
 var greeting = regexp.MustCompile(`listens on (ws://\S+)\s+\(metrics: http://(\S+)/metrics\)`)
 
-// StartGateway starts the program in the room, with the flags given beside those
-// for its addresses and its store, and returns once it serves. Stop ends it; so
-// does the end of the room.
-func StartGateway(ctx context.Context, room *guarded.Room, program string, flags ...string) (*Gateway, error) {
-	const log = "gateway.log"
-	args := append([]string{program, "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0",
-		"--store=sqlite:" + filepath.Join(room.Dir(), "nonces.db")}, flags...)
+// StartGateway starts the program as the node of that name in the room, on the store
+// that the URL names, with the flags given beside those for its addresses, and
+// returns once it serves. Stop ends it; so does the end of the room.
+func StartGateway(ctx context.Context, room *guarded.Room, program, node, store string, flags ...string) (*Gateway, error) {
+	log := node + ".log"
+	args := append([]string{program, "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--node-id=" + node, "--store=" + store}, flags...)
 	p, err := room.Start(log, []string{}, args...) // no settings of whoever runs this
 	if err != nil {
 		return nil, err
@@ -58,7 +57,7 @@ func StartGateway(ctx context.Context, room *guarded.Room, program string, flags
 		return true, nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("start the gateway: %w\n%s", err, p.LogTail(2000))
+		return nil, fmt.Errorf("start %s: %w\n%s", node, err, p.LogTail(2000))
 	}
 	return g, nil
 }

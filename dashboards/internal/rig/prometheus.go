@@ -14,15 +14,18 @@ import (
 	"net/url"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"noncegate/internal/guarded"
 )
 
-// Prometheus is a server that scrapes one gateway, as the job noncegate.
+// Prometheus is a server that scrapes gateways, as the job noncegate.
 type Prometheus struct {
 	URL     string
+	targets int
 	process *guarded.Process
 	http    *http.Client
 }
@@ -39,9 +42,9 @@ func Find(program string) (string, error) {
 
 // PrometheusConfig is what a server is to do.
 type PrometheusConfig struct {
-	Target string        // host:port of the gateway's /metrics
-	Rules  string        // path of a file of rules; "": none
-	Every  time.Duration // between two scrapes, and two evaluations of the rules
+	Targets []string      // host:port of each gateway's /metrics: the instances node-1, node-2 and so on
+	Rules   string        // path of a file of rules; "": none
+	Every   time.Duration // between two scrapes, and two evaluations of the rules
 }
 
 const config = `
@@ -49,7 +52,7 @@ global: {scrape_interval: %[1]s, scrape_timeout: %[1]s, evaluation_interval: %[1
 rule_files: [%[2]s]
 scrape_configs:
   - job_name: noncegate
-    static_configs: [{targets: [%[3]q]}]
+    static_configs: [%[3]s]
 `
 
 // StartPrometheus starts a server on a free port of 127.0.0.1, with its data in
@@ -64,7 +67,12 @@ func StartPrometheus(ctx context.Context, room *guarded.Room, c PrometheusConfig
 		rules = strconv.Quote(c.Rules)
 	}
 	every := fmt.Sprintf("%dms", c.Every.Milliseconds())
-	if err := room.WriteFile("prometheus.yml", fmt.Sprintf(config, every, rules, c.Target)); err != nil {
+	// The ports are others each time; the names are not.
+	targets := make([]string, len(c.Targets))
+	for i, t := range c.Targets {
+		targets[i] = fmt.Sprintf("{targets: [%q], labels: {instance: node-%d}}", t, i+1)
+	}
+	if err := room.WriteFile("prometheus.yml", fmt.Sprintf(config, every, rules, strings.Join(targets, ", "))); err != nil {
 		return nil, err
 	}
 	address, err := freeAddress()
@@ -77,7 +85,7 @@ func StartPrometheus(ctx context.Context, room *guarded.Room, c PrometheusConfig
 		return nil, err
 	}
 	// A connection for each question: none is left open at the end.
-	s := &Prometheus{URL: "http://" + address, process: p, http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	s := &Prometheus{URL: "http://" + address, targets: len(c.Targets), process: p, http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	err = poll(ctx, p, func() (bool, error) {
 		body, err := s.get(ctx, "/-/ready", nil)
 		return err == nil && len(body) > 0, nil
@@ -135,13 +143,14 @@ func (s *Prometheus) QueryRange(ctx context.Context, expr string, from, to time.
 	})
 }
 
-// AwaitScrapes waits until n scrapes of the gateway are stored. The rules are
+// AwaitScrapes waits until n scrapes of each gateway are stored. The rules are
 // evaluated as often.
 func (s *Prometheus) AwaitScrapes(ctx context.Context, n int) error {
 	const scraped = `count_over_time(noncegate_connections_max[1h])`
 	return poll(ctx, s.process, func() (bool, error) {
 		got, err := s.Query(ctx, scraped)
-		return err == nil && len(got) == 1 && got[0].Samples[0].Value >= float64(n), err
+		few := func(s Series) bool { return s.Samples[0].Value < float64(n) }
+		return err == nil && len(got) == s.targets && !slices.ContainsFunc(got, few), err
 	})
 }
 
