@@ -5,6 +5,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME    ?= 10s
 TESTFLAGS   ?= -timeout 8m
 BENCHFLAGS  ?=
+TORTURE     ?= torture-out
 
 # The folders that are Go modules of their own, the root first.
 MODULES := . $(patsubst %/go.mod,%,$(wildcard interop/go.mod))
@@ -13,7 +14,7 @@ MODULES := . $(patsubst %/go.mod,%,$(wildcard interop/go.mod))
 each = for dir in $(MODULES); do (cd $$dir && $(1)) || exit 1; done
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test fmt fmt-check vet lint fuzz bench scale tidy-check clean
+.PHONY: help run build test fmt fmt-check vet lint fuzz bench scale nodes torture tidy-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +58,15 @@ bench: bin/loadtest ## measure the gateway beside its reference servers (BENCHFL
 scale: bin/loadtest ## measure how the cost grows with connections and stored rows (BENCHFLAGS)
 	@scripts/setup-test.sh
 	./bin/loadtest scale $(BENCHFLAGS)
+
+nodes: bin/loadtest ## measure three nodes over one PostgreSQL beside one (BENCHFLAGS)
+	@scripts/setup-test.sh
+	./bin/loadtest nodes $(BENCHFLAGS)
+
+torture: ## break things around real gateways for an hour, and judge; goes on where it was stopped
+	@scripts/setup-test.sh
+	$(GO) run ./torture/cmd campaign --runs 234 --forward both --limit 50m --dir $(TORTURE)/postgres
+	$(GO) run ./torture/cmd sqlite --dir $(TORTURE)/sqlite
 
 .PHONY: bin/loadtest
 bin/loadtest:

@@ -43,9 +43,10 @@ type link struct {
 	cut *cut       // replies are withheld
 }
 
-// cut is one order of CutReplies.
+// cut is one order of CutReplies or DelayRequest.
 type cut struct {
 	match    []byte
+	late     time.Duration // DelayRequest: how long the request is held back
 	answered chan struct{}
 }
 
@@ -120,8 +121,18 @@ func (p *Proxy) BlackHole() {
 //
 // No earlier request of that connection may be under way: its answer would be
 // taken for the one to lose.
-func (p *Proxy) CutReplies(match string) <-chan struct{} {
-	c := &cut{match: []byte(match), answered: make(chan struct{})}
+func (p *Proxy) CutReplies(match string) <-chan struct{} { return p.order(match, 0) }
+
+// DelayRequest is CutReplies with a request that arrives late: the client's side is
+// closed at once, when what it sent has not reached the server, and the server gets
+// it after late, which must be above 0, when the client may have been busy elsewhere
+// for long. The channel is closed when the server has ended its answer.
+func (p *Proxy) DelayRequest(match string, late time.Duration) <-chan struct{} {
+	return p.order(match, late)
+}
+
+func (p *Proxy) order(match string, late time.Duration) <-chan struct{} {
+	c := &cut{match: []byte(match), late: late, answered: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut = c
@@ -235,9 +246,30 @@ func (p *Proxy) copyRequests(l *link) {
 			return false
 		}
 		tail = p.armed(l, append(tail, data...))
+		if c := l.withholding(); c != nil && c.late > 0 {
+			l.deliverLate(c, data)
+			return false
+		}
 		_, err := l.server.Write(data)
 		return err == nil
 	})
+}
+
+// deliverLate closes the client's side, gives the server what it sent after a while,
+// and returns once the server has answered or the link has ended.
+func (l *link) deliverLate(c *cut, data []byte) {
+	l.client.Close()
+	timer := time.NewTimer(c.late)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-l.done:
+		return
+	}
+	if _, err := l.server.Write(data); err != nil {
+		return
+	}
+	<-l.done // closed with the end of the answer, or by the end of the server
 }
 
 // armed hands the pending cut to the link whose client sent what it waits for.

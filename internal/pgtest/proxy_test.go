@@ -4,6 +4,7 @@ package pgtest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -79,6 +80,25 @@ func TestCutRepliesWithoutMatchCutsTheNextRequest(t *testing.T) {
 	<-answered
 	if got := countRows(t, direct); got != "1" {
 		t.Errorf("%s rows, want 1", got)
+	}
+}
+
+func TestADelayedRequestArrivesAfterItsClientWasCut(t *testing.T) {
+	p := newProxy(t)
+	direct, through := proxied(t, p)
+	conn := connect(t, through)
+	const late = 100 * time.Millisecond
+	began := time.Now()
+	arrived := p.DelayRequest("INSERT", late)
+	if _, err := conn.Exec(testContext(t), "INSERT INTO rows VALUES (1)"); err == nil {
+		t.Error("the request was answered")
+	}
+	<-arrived
+	if took := time.Since(began); took < late {
+		t.Errorf("the server had it after %v, want at least %v", took, late)
+	}
+	if got := countRows(t, direct); got != "1" {
+		t.Errorf("%s rows, want the one that came late", got)
 	}
 }
 

@@ -1,0 +1,150 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"noncegate/internal/guarded"
+	"noncegate/internal/pgtest"
+	"noncegate/nonce/postgres"
+)
+
+// The times of the gateways of a run, as short as they may be, so that leases end,
+// holds expire and nonces come round again within seconds.
+const (
+	leaseTTL      = time.Second
+	holdTTL       = time.Second
+	maxHold       = 2 * time.Second
+	sweepInterval = 100 * time.Millisecond
+)
+
+// startTimeout bounds the start of a cluster, and of a node.
+const startTimeout = 40 * time.Second
+
+// StartPostgres starts the PostgreSQL of many runs, with a database that theirs are
+// copied from.
+func StartPostgres(ctx context.Context) (*pgtest.Server, error) {
+	pg, err := pgtest.Start()
+	if err != nil {
+		return nil, err
+	}
+	err = pg.SetTemplate(ctx, func(ctx context.Context, url string) error {
+		s, err := postgres.Open(ctx, url, postgres.Config{})
+		if err != nil {
+			return err
+		}
+		_, err = s.Migrate(ctx)
+		return errors.Join(err, s.Close())
+	})
+	if err != nil {
+		return nil, errors.Join(err, pg.Close())
+	}
+	return pg, nil
+}
+
+// Options are what the clusters of many runs share.
+type Options struct {
+	Postgres *pgtest.Server
+	Gateway  string // the program, made by Build
+	Clock    bool   // it was built with WrongClock
+	// Offsets are by how much the wall clock of each node is wrong; nil: not at all.
+	Offsets []time.Duration
+	// Forward is given to --forward, of gateways that have it; "" leaves the default.
+	Forward string
+}
+
+// modes are the nodes of every cluster.
+var modes = []struct{ id, mode string }{{"w1", "worker-queue"}, {"w2", "worker-queue"}, {"b1", "basic"}}
+
+// Cluster is three gateways over one database.
+type Cluster struct {
+	pg       *pgtest.Server
+	database string // name
+	url      string // past all proxies
+	room     *guarded.Room
+	nodes    []*Node
+}
+
+// startCluster makes a database and starts the nodes. The caller must close.
+func startCluster(ctx context.Context, o Options) (c *Cluster, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("the cluster did not start in time"))
+	defer cancel()
+	c = &Cluster{pg: o.Postgres}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.close())
+		}
+	}()
+	if c.database, err = c.pg.CreateDatabase(ctx); err != nil {
+		return nil, err
+	}
+	c.url = c.pg.URL(c.database)
+	if c.room, err = guarded.Open("torture", nil); err != nil {
+		return nil, err
+	}
+	more, err := moreArgs(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	for i, m := range modes {
+		n, err := newNode(c.room, o.Gateway, m.id, m.mode, c.url, c.pg.Addr())
+		if err != nil {
+			return nil, err
+		}
+		n.args = append(n.args, more...)
+		if i < len(o.Offsets) && o.Offsets[i] != 0 {
+			n.env = append(n.env, fmt.Sprintf("%s=%d", clockEnv, o.Offsets[i].Nanoseconds()))
+		}
+		c.nodes = append(c.nodes, n)
+	}
+	var all errgroup.Group
+	for _, n := range c.nodes {
+		all.Go(func() error { return n.Start(ctx) })
+	}
+	return c, all.Wait()
+}
+
+// moreArgs are the settings between nodes.
+func moreArgs(ctx context.Context, o Options) ([]string, error) {
+	help, err := exec.CommandContext(ctx, o.Gateway, "serve", "--help").Output()
+	if err != nil {
+		return nil, fmt.Errorf("ask the gateway for its flags: %w", err)
+	}
+	var args []string
+	if strings.Contains(string(help), "--node-secret") {
+		args = append(args, "--node-secret=known-to-the-torture-tests")
+	}
+	if o.Forward != "" && strings.Contains(string(help), "--forward") {
+		args = append(args, "--forward="+o.Forward)
+	}
+	return args, nil
+}
+
+// connect opens a session of the run's own to the database.
+func (c *Cluster) connect(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, c.url) }
+
+// close ends what is left and drops the database.
+func (c *Cluster) close() error {
+	var err error
+	for _, n := range c.nodes {
+		err = errors.Join(err, n.close())
+	}
+	if c.room != nil {
+		err = errors.Join(err, c.room.Close())
+	}
+	if c.database != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+		defer cancel()
+		err = errors.Join(err, c.pg.DropDatabase(ctx, c.database))
+	}
+	return err
+}

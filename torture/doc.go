@@ -1,0 +1,25 @@
+//go:build unix
+
+// Package torture runs gateways as real processes on a real PostgreSQL, breaks
+// things while clients work, and lets package history judge what the clients saw.
+//
+// A run ([Run]) is a cluster of three nodes over one database, two in mode
+// worker-queue and one in mode basic, each behind a proxy of its own towards the
+// database and another towards its clients and the other nodes; a few clients that
+// write down every call; and one or two faults ([Fault]). Everything that is chosen
+// at random comes from the run's seed: which faults, when, on which node, for how
+// long, and what the clients ask for. What the scheduler and the disk do does not,
+// so a seed repeats the schedule and not the interleaving.
+//
+// A campaign ([Campaign]) is many runs, resumable, and keeps what a failed one left.
+// [Planted] builds gateways that are known to be wrong and counts how many runs
+// notice; a checker that finds nothing in those says nothing about the others.
+// [Failover] measures how long it takes until signers serve again.
+//
+// Nothing here is part of the gateway: its faults come from outside, and what is
+// planted, or is wrong about its clock, is compiled in by go build -overlay from
+// copies of the sources with checked replacements ([Patch]).
+//
+// Everything started here ends with the process that started it (packages guarded
+// and pgtest), and a run waits for all of its goroutines.
+package torture

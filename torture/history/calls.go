@@ -1,0 +1,180 @@
+package history
+
+import (
+	"cmp"
+	"slices"
+)
+
+// checkCalls judges what clients were told, by itself.
+func (s *signer) checkCalls(r *Report, limits Limits) {
+	for n, of := range s.nonces {
+		s.checkHandOuts(r, n, of, limits)
+		s.checkMarks(r, n, of)
+	}
+	for id, calls := range s.requests {
+		s.checkRequest(r, id, calls)
+	}
+	s.checkTokens(r)
+	s.checkReads(r)
+}
+
+// checkHandOuts judges the hand-outs of one nonce: one request an attempt, and a
+// higher attempt only after the hold before it has ended.
+func (s *signer) checkHandOuts(r *Report, n int64, of *nonce, limits Limits) {
+	byAttempt := slices.Clone(of.given)
+	slices.SortStableFunc(byAttempt, func(a, b handOut) int { return cmp.Compare(a.attempt, b.attempt) })
+	for i := 1; i < len(byAttempt); i++ {
+		was, is := byAttempt[i-1], byAttempt[i]
+		if was.attempt == is.attempt {
+			if was.call.RequestID == "" || was.call.RequestID != is.call.RequestID {
+				r.add(OneHolder, s.name, "nonce %d attempt %d was given to client %d (%s, %v) and to client %d (%s, %v)", n, is.attempt,
+					was.call.Client, was.call.Node, was.call.End, is.call.Client, is.call.Node, is.call.End)
+			}
+			continue
+		}
+		early := was.call.HeldUntil - is.call.committedAt() - limits.ClockSlack.Milliseconds()
+		if early > 0 && !of.releasedBefore(was.attempt, is.attempt, is.call) {
+			r.add(LiveHold, s.name, "nonce %d attempt %d was given out %d ms before the hold of attempt %d ended", n, is.attempt, early, was.attempt)
+		}
+	}
+	given := make([]reading, 0, len(of.given))
+	for _, g := range of.given {
+		given = append(given, reading{g.call, g.attempt})
+	}
+	went(given, func(was, is reading) {
+		r.add(AttemptBack, s.name, "nonce %d: attempt %d was given after attempt %d", n, is.value, was.value)
+	})
+}
+
+// releasedBefore reports whether somebody may have given back one of the attempts
+// from first on, before the one given in next.
+func (of *nonce) releasedBefore(first, end int64, next *Call) bool {
+	return slices.ContainsFunc(of.freed, func(c *Call) bool {
+		return c.Attempt >= first && c.Attempt < end && c.Start <= next.End
+	})
+}
+
+// checkMarks judges the marks of one nonce that happened.
+func (s *signer) checkMarks(r *Report, n int64, of *nonce) {
+	var used *Call // the first that happened
+	for _, c := range of.used {
+		if c.Outcome != Happened {
+			continue
+		}
+		if used != nil && used.TxHash != c.TxHash {
+			r.add(ConsumedStays, s.name, "nonce %d was consumed by %s and by %s", n, used.TxHash, c.TxHash)
+		}
+		if used == nil {
+			used = c
+		}
+	}
+	for _, c := range of.freed {
+		if used != nil && c.Outcome == Happened && c.State == Released && before(used, c) {
+			r.add(ConsumedStays, s.name, "nonce %d was consumed (%v) and then released (%v)", n, used.End, c.Start)
+		}
+	}
+	for _, g := range of.given {
+		if used != nil && (g.attempt > used.Attempt || before(used, g.call)) {
+			r.add(ConsumedStays, s.name, "nonce %d was consumed as attempt %d (%v) and given out as attempt %d (%v)", n, used.Attempt, used.End, g.attempt, g.call.End)
+		}
+	}
+	for _, c := range slices.Concat(of.used, of.freed) {
+		for _, g := range of.given {
+			if c.Outcome == Happened && g.attempt > c.Attempt && before(g.call, c) {
+				r.add(AttemptBack, s.name, "nonce %d: %s of attempt %d (%v) was accepted after attempt %d was given out (%v)", n, c.Kind, c.Attempt, c.Start, g.attempt, g.call.End)
+			}
+		}
+	}
+}
+
+// checkRequest judges the calls of one request id.
+func (s *signer) checkRequest(r *Report, id string, calls []*Call) {
+	var first *Call // that happened
+	for _, c := range calls {
+		if c.Outcome != Happened {
+			continue
+		}
+		if first == nil {
+			first = c
+			continue
+		}
+		r.Repeats++
+		if !slices.Equal(first.Nonces, c.Nonces) || first.Count != c.Count || first.HoldMs != c.HoldMs {
+			r.add(OneAnswer, s.name, "request %s was answered %v by %s and %v by %s", id, first.Nonces, first.Node, c.Nonces, c.Node)
+		}
+	}
+	for _, c := range calls {
+		if c.Reason != "conflict" {
+			continue
+		}
+		// A conflict shows no more of them than were asked for.
+		if first != nil && !sameNonces(first.Nonces[:min(len(first.Nonces), max(c.Count, 1))], c.Holds) {
+			r.add(OneAnswer, s.name, "request %s was answered %v by %s and is said by %s to have got %v", id, first.Nonces, first.Node, c.Node, c.Holds)
+		}
+		if !slices.ContainsFunc(calls, func(o *Call) bool { return o != c && o.Outcome != Refused && o.Start <= c.End }) {
+			r.add(RefusedDone, s.name, "request %s is said by %s to be known, and was refused whenever it was asked", id, c.Node)
+		}
+	}
+}
+
+func sameNonces(a, b []Given) bool {
+	return slices.EqualFunc(a, b, func(x, y Given) bool { return x.Nonce == y.Nonce })
+}
+
+// checkTokens: the fencing tokens of hand-outs never go back. Those of mode basic
+// are 0, and a repeat carries the token of the row.
+func (s *signer) checkTokens(r *Report) {
+	var tokens []reading
+	for _, c := range s.calls {
+		if c.Kind == Allocate && c.Outcome == Happened && c.Token > 0 && (c.RequestID == "" || len(s.requests[c.RequestID]) == 1) {
+			tokens = append(tokens, reading{c, c.Token})
+		}
+	}
+	went(tokens, func(was, is reading) {
+		r.add(TokenBack, s.name, "token %d (%s, %v) after token %d (%s, %v)", is.value, is.call.Node, is.call.Start, was.value, was.call.Node, was.call.End)
+	})
+}
+
+// checkReads: what nonce_status shows never goes back.
+func (s *signer) checkReads(r *Report) {
+	for what, value := range map[string]func(*Call) int64{
+		"token": func(c *Call) int64 { return c.Token }, "version": func(c *Call) int64 { return c.Version },
+		"next": func(c *Call) int64 { return c.Next }, "floor": func(c *Call) int64 { return c.FloorNow },
+	} {
+		var read []reading
+		for _, c := range s.calls {
+			if c.Kind == Status && c.Outcome == Happened {
+				read = append(read, reading{c, value(c)})
+			}
+		}
+		went(read, func(was, is reading) {
+			r.add(TokenBack, s.name, "nonce_status showed %s %d after %d", what, is.value, was.value)
+		})
+	}
+}
+
+// reading is a value that a call was told.
+type reading struct {
+	call  *Call
+	value int64
+}
+
+// went reports each reading that is lower than one whose call had ended before it
+// began.
+func went(back []reading, report func(was, is reading)) {
+	byEnd := slices.Clone(back)
+	slices.SortStableFunc(byEnd, func(a, b reading) int { return cmp.Compare(a.call.End, b.call.End) })
+	slices.SortStableFunc(back, func(a, b reading) int { return cmp.Compare(a.call.Start, b.call.Start) })
+	highest := reading{value: -1}
+	for _, is := range back {
+		for len(byEnd) > 0 && before(byEnd[0].call, is.call) {
+			if byEnd[0].value > highest.value {
+				highest = byEnd[0]
+			}
+			byEnd = byEnd[1:]
+		}
+		if is.value < highest.value {
+			report(highest, is)
+		}
+	}
+}

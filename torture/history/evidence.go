@@ -1,0 +1,140 @@
+package history
+
+import (
+	"math"
+	"time"
+)
+
+// A call of unknown outcome could take effect at any time. What other calls were
+// told narrows that down, and porcupine is spared most of the orders that cannot be.
+// The bounds here only follow from what the model demands anyway.
+
+// fact is what a call shows of a nonce: its state at some moment of the call.
+type fact struct {
+	begun, end time.Duration
+	attempt    int64  // 0: it was never handed out
+	status     string // "": not shown
+	tx         string
+	given      bool // the call handed it out, or was told so again
+}
+
+// evidence are all facts of a signer.
+type evidence struct {
+	of map[int64][]fact
+	// By nonce: when the last call began that handed out a lower one for the first
+	// time, and when the first ended that shows a higher one. Within the cursor.
+	after, before []time.Duration
+}
+
+const never = time.Duration(math.MaxInt64)
+
+// gather collects the facts.
+func (s *signer) gather() *evidence {
+	e := &evidence{of: make(map[int64][]fact)}
+	top := int64(0)
+	add := func(n int64, f fact) {
+		e.of[n] = append(e.of[n], f)
+		if n < maxNonce {
+			top = max(top, n+1)
+		}
+	}
+	for _, c := range s.calls {
+		switch {
+		case c.Kind == Allocate && c.Outcome == Happened:
+			for _, g := range c.Nonces {
+				add(g.Nonce, fact{begun: s.mayHaveBegun(c), end: c.End, attempt: g.Attempt, status: Held, given: true})
+			}
+		case c.Kind == MarkUsed && c.Outcome == Happened:
+			add(c.Nonce, fact{begun: c.Start, end: c.End, attempt: c.Attempt, status: Consumed, tx: c.TxHash})
+		case c.Kind == MarkRecyclable && c.Outcome == Happened:
+			add(c.Nonce, fact{begun: c.Start, end: c.End, attempt: c.Attempt, status: c.State})
+		case c.Outcome == Refused && c.Seen != nil && tellsOfNonce(c):
+			add(c.Nonce, fact{begun: c.Start, end: c.End, attempt: c.Seen.Attempt, status: c.Seen.Status, tx: c.Seen.TxHash})
+		case c.Outcome == Refused && tellsOfNonce(c):
+			e.of[c.Nonce] = append(e.of[c.Nonce], fact{begun: c.Start, end: c.End})
+		}
+	}
+	e.cursor(top)
+	return e
+}
+
+// cursor fills after and before.
+func (e *evidence) cursor(top int64) {
+	e.after, e.before = make([]time.Duration, top), make([]time.Duration, top)
+	last := time.Duration(0)
+	for n := range top {
+		e.after[n] = last
+		for _, f := range e.of[n] {
+			if f.given && f.attempt == 1 {
+				last = max(last, f.begun)
+			}
+		}
+	}
+	first := never
+	for n := top - 1; n >= 0; n-- {
+		e.before[n] = first
+		for _, f := range e.of[n] {
+			if f.attempt > 0 {
+				first = min(first, f.end)
+			}
+		}
+	}
+}
+
+// handedOut bounds when an attempt of a nonce was handed out, as told to nobody or
+// to some other call than the one that did it.
+func (e *evidence) handedOut(g Given) (from, to time.Duration) {
+	to = never
+	if g.Attempt == 1 && g.Nonce < int64(len(e.after)) {
+		from, to = e.after[g.Nonce], e.before[g.Nonce]
+	}
+	for _, f := range e.of[g.Nonce] {
+		switch {
+		case f.attempt < g.Attempt:
+			from = max(from, f.begun)
+		default:
+			to = min(to, f.end)
+		}
+	}
+	return from, to
+}
+
+// used bounds when a nonce was consumed by a transaction.
+func (e *evidence) used(c *Call) (from, to time.Duration) {
+	to = never
+	for _, f := range e.of[c.Nonce] {
+		switch {
+		case f.status == Consumed && f.tx == c.TxHash:
+			to = min(to, f.end)
+		case f.status != Consumed || f.tx != c.TxHash:
+			from = max(from, f.begun)
+		}
+	}
+	return from, to
+}
+
+// freed bounds when a release may have taken effect that matters to anybody. That
+// it did harms no other call: a nonce that counts as released can do all that a held
+// one can, but be seen as held.
+func (e *evidence) freed(c *Call) (from, to time.Duration) {
+	to = never
+	for _, f := range e.of[c.Nonce] {
+		switch {
+		case f.attempt > c.Attempt:
+			to = min(to, f.end)
+		case f.status == Held:
+			from = max(from, f.begun)
+		}
+	}
+	return from, to
+}
+
+// within narrows an interval down by a bound. Evidence that contradicts itself is
+// left for porcupine to find.
+func within(start, from, to time.Duration) (int64, int64) {
+	from = max(start, from)
+	if to < from {
+		return int64(start), int64(max(start, to))
+	}
+	return int64(from), min(int64(to), finalCall-1)
+}

@@ -1,0 +1,163 @@
+package history
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Rule names an invariant.
+type Rule string
+
+// The rules.
+const (
+	// OneHolder: one attempt of one nonce was told to two requests.
+	OneHolder Rule = "one holder"
+	// LiveHold: a nonce was handed out again before its hold ended and without
+	// anybody giving it back.
+	LiveHold Rule = "two live holds"
+	// AttemptBack: an attempt went back, or a mark was accepted for an attempt that
+	// was not the current one.
+	AttemptBack Rule = "attempt went back"
+	// TokenBack: a fencing token, version, cursor or floor went back, or a lease was
+	// acquired without a higher token.
+	TokenBack Rule = "token went back"
+	// HoldLost: what was acknowledged is not in the store.
+	HoldLost Rule = "acknowledged but not stored"
+	// ConsumedStays: a consumed nonce was handed out, released or consumed by
+	// another transaction.
+	ConsumedStays Rule = "consumed stays"
+	// OneAnswer: one request id was answered in two ways.
+	OneAnswer Rule = "one id, one answer"
+	// Hole: a nonce below the cursor is nowhere, or a hold is long overdue and was
+	// not ended.
+	Hole Rule = "hole"
+	// RefusedDone: something is stored that nobody was told of and no unknown call
+	// explains: a refusal that happened, or one call that happened twice.
+	RefusedDone Rule = "refused or done twice"
+	// Disorder: two calls of one connection for one signer took effect in another
+	// order than they were sent in.
+	Disorder Rule = "disorder"
+	// Stuck: a signer is not served although everything is healed.
+	Stuck Rule = "does not serve again"
+	// Alarm: a gateway said internal, or ended by itself.
+	Alarm Rule = "alarm"
+	// NotLinear: there is no order of a signer's calls in which the answers are right.
+	NotLinear Rule = "not linearizable"
+	// Undecided: porcupine ran out of time; that counts as a failure.
+	Undecided Rule = "porcupine undecided"
+	// Void: too few calls were acknowledged for the history to say anything.
+	Void Rule = "void"
+)
+
+// Violation is one breach of a rule.
+type Violation struct {
+	Rule   Rule   `json:"rule"`
+	Signer string `json:"signer,omitempty"`
+	Text   string `json:"text"`
+}
+
+// String is a line for people.
+func (v Violation) String() string { return fmt.Sprintf("%s: %s: %s", v.Rule, v.Signer, v.Text) }
+
+// Limits are what Check is told about the run.
+type Limits struct {
+	// MinAcknowledged is the least number of calls that must have happened.
+	MinAcknowledged int
+	// MaxOverdue is how long a hold may be overdue in Final.
+	MaxOverdue time.Duration
+	// ClockSlack is how far two readings of the store's clock may be apart from
+	// their order. 0: 5 ms.
+	ClockSlack time.Duration
+	// ModelTimeout bounds porcupine for each signer. 0: 30 s.
+	ModelTimeout time.Duration
+	// NoModel leaves porcupine out.
+	NoModel bool
+}
+
+func (l *Limits) defaults() {
+	if l.ClockSlack == 0 {
+		l.ClockSlack = 5 * time.Millisecond
+	}
+	if l.ModelTimeout == 0 {
+		l.ModelTimeout = 30 * time.Second
+	}
+}
+
+// Report is the judgement of one history.
+type Report struct {
+	Acknowledged, Refused, Unknown int
+	Reasons                        map[string]int // of refused and unknown calls
+	Signers                        int
+	Repeats                        int // calls that were told what their request id had got before
+	Violations                     []Violation
+
+	pictures []picture
+}
+
+// OK reports whether there is no violation.
+func (r *Report) OK() bool { return len(r.Violations) == 0 }
+
+// Rules lists the rules that were broken, each once.
+func (r *Report) Rules() []Rule {
+	var rules []Rule
+	for _, v := range r.Violations {
+		if !slices.Contains(rules, v.Rule) {
+			rules = append(rules, v.Rule)
+		}
+	}
+	return rules
+}
+
+// maxPerRule bounds how many violations of one rule are listed.
+const maxPerRule = 10
+
+func (r *Report) add(rule Rule, signer, format string, args ...any) {
+	n := 0
+	for _, v := range r.Violations {
+		if v.Rule == rule {
+			n++
+		}
+	}
+	if n < maxPerRule {
+		r.Violations = append(r.Violations, Violation{rule, signer, fmt.Sprintf(format, args...)})
+	}
+}
+
+// Print writes the report for people.
+func (r *Report) Print(w io.Writer) {
+	var reasons []string
+	for reason, n := range r.Reasons {
+		reasons = append(reasons, fmt.Sprintf("%s %d", reason, n))
+	}
+	slices.Sort(reasons)
+	fmt.Fprintf(w, "%d acknowledged, %d refused, %d unknown; %s\n", r.Acknowledged, r.Refused, r.Unknown, strings.Join(reasons, ", "))
+	for _, v := range r.Violations {
+		fmt.Fprintln(w, "  VIOLATION", v)
+	}
+}
+
+// Check judges a history.
+func Check(h *History, limits Limits) *Report {
+	limits.defaults()
+	r := &Report{Reasons: make(map[string]int)}
+	signers := index(h, r)
+	r.Signers = len(signers)
+	if r.Acknowledged < limits.MinAcknowledged {
+		r.add(Void, "", "%d calls were acknowledged, at least %d are needed", r.Acknowledged, limits.MinAcknowledged)
+	}
+	for _, s := range signers {
+		s.checkCalls(r, limits)
+		s.checkOrder(r)
+		s.checkSamples(r)
+		if h.Final != nil {
+			s.checkStored(r, h.Final.Now, limits)
+		}
+		if !limits.NoModel {
+			s.checkModel(r, limits)
+		}
+	}
+	return r
+}

@@ -1,0 +1,162 @@
+package history
+
+import (
+	"slices"
+	"time"
+)
+
+// checkStored compares what clients were told with what is stored.
+func (s *signer) checkStored(r *Report, now int64, limits Limits) {
+	if s.stored == nil {
+		if slices.ContainsFunc(s.calls, func(c *Call) bool { return c.Outcome == Happened && c.Kind != Status }) {
+			r.add(HoldLost, s.name, "the signer is not in the store")
+		}
+		return
+	}
+	rows := make(map[int64]*Row, len(s.stored.Rows))
+	for i := range s.stored.Rows {
+		rows[s.stored.Rows[i].Nonce] = &s.stored.Rows[i]
+	}
+	s.checkWhole(r, rows)
+	for n, of := range s.nonces {
+		if n < s.stored.Pruned {
+			continue // it had a row, and counts as consumed
+		}
+		s.checkRow(r, n, of, rows[n])
+	}
+	for _, row := range s.stored.Rows {
+		s.checkExplained(r, &row)
+		if late := now - row.HeldUntil; row.Status == Held && late > limits.MaxOverdue.Milliseconds() {
+			r.add(Hole, s.name, "the hold of nonce %d is overdue by %v", row.Nonce, time.Duration(late)*time.Millisecond)
+		}
+	}
+	s.checkNobodys(r)
+}
+
+// checkWhole: every nonce below the cursor has a row or lies below the floor or
+// below what was pruned, there is none beyond, and the row's own count is right.
+func (s *signer) checkWhole(r *Report, rows map[int64]*Row) {
+	st := s.stored
+	held := int64(0)
+	for _, row := range st.Rows {
+		if row.Status == Held {
+			held++
+		}
+		if row.Nonce >= st.Next {
+			r.add(Hole, s.name, "nonce %d is stored, and the cursor is at %d", row.Nonce, st.Next)
+		}
+	}
+	if held != st.Held {
+		r.add(Hole, s.name, "the row counts %d holds, there are %d", st.Held, held)
+	}
+	for n := max(st.Floor, st.Pruned); n < st.Next; n++ {
+		if rows[n] == nil {
+			r.add(Hole, s.name, "nonce %d lies between floor %d and cursor %d and is nowhere", n, st.Floor, st.Next)
+		}
+	}
+	for _, c := range s.calls {
+		if c.Outcome == Happened && (c.Token > st.Token || c.Version > st.Version || c.Next > st.Next || c.FloorNow > st.Floor) {
+			r.add(TokenBack, s.name, "%s was told token %d, version %d, cursor %d, floor %d, and %d, %d, %d, %d are stored", c.Kind,
+				c.Token, c.Version, c.Next, c.FloorNow, st.Token, st.Version, st.Next, st.Floor)
+		}
+	}
+}
+
+// checkRow judges the row of a nonce that clients were told about.
+func (s *signer) checkRow(r *Report, n int64, of *nonce, row *Row) {
+	var last handOut
+	for _, g := range of.given {
+		if g.attempt > last.attempt {
+			last = g
+		}
+	}
+	if row == nil {
+		if last.call != nil {
+			r.add(HoldLost, s.name, "nonce %d attempt %d was given to client %d and is not stored", n, last.attempt, last.call.Client)
+		}
+		return
+	}
+	if row.Attempt < last.attempt {
+		r.add(HoldLost, s.name, "nonce %d attempt %d was given to client %d, and attempt %d is stored", n, last.attempt, last.call.Client, row.Attempt)
+	}
+	if last.call != nil && row.Attempt == last.attempt && row.Status == Held && row.HeldUntil != last.call.HeldUntil {
+		r.add(HoldLost, s.name, "nonce %d attempt %d is held until %d by what client %d was told, and until %d in the store", n, last.attempt, last.call.HeldUntil, last.call.Client, row.HeldUntil)
+	}
+	for _, c := range of.used {
+		if c.Outcome == Happened && (row.Status != Consumed || row.TxHash != c.TxHash) {
+			r.add(ConsumedStays, s.name, "nonce %d was consumed by %s, and %s %s is stored", n, c.TxHash, row.Status, row.TxHash)
+		}
+	}
+	for _, c := range of.freed {
+		if c.Outcome == Happened && row.Attempt == c.Attempt && row.Status == Held {
+			r.add(HoldLost, s.name, "nonce %d attempt %d was released, and is stored as held", n, c.Attempt)
+		}
+	}
+}
+
+// checkExplained: a state that only a client's mark brings about needs a mark that
+// was not refused.
+func (s *signer) checkExplained(r *Report, row *Row) {
+	of := s.nonces[row.Nonce]
+	if of == nil {
+		of = new(nonce)
+	}
+	switch {
+	case row.Status == Consumed && row.TxHash != "":
+		if !slices.ContainsFunc(of.used, func(c *Call) bool { return c.TxHash == row.TxHash && c.Attempt == row.Attempt }) {
+			r.add(RefusedDone, s.name, "nonce %d is consumed as attempt %d by %s, and every call that says so was refused", row.Nonce, row.Attempt, row.TxHash)
+		}
+	case row.Status == Consumed && row.Reason != BelowFloor:
+		r.add(RefusedDone, s.name, "nonce %d is consumed for no reason", row.Nonce)
+	case row.Status == Released && row.Reason != Expired:
+		if !slices.ContainsFunc(of.freed, func(c *Call) bool { return c.Why == row.Reason && c.Attempt == row.Attempt }) {
+			r.add(RefusedDone, s.name, "nonce %d is released as attempt %d because of %q, and every call that says so was refused", row.Nonce, row.Attempt, row.Reason)
+		}
+	}
+}
+
+// checkNobodys: hand-outs that are stored and that no client was told of are at
+// most as many as the allocates of unknown outcome asked for.
+func (s *signer) checkNobodys(r *Report) {
+	orphans := s.orphans()
+	may := 0
+	counted := make(map[string]bool)
+	for _, c := range s.calls {
+		if c.Kind != Allocate || c.Outcome != Unknown || counted[c.RequestID] || s.answered(c.RequestID) {
+			continue
+		}
+		counted[c.RequestID] = c.RequestID != ""
+		may += c.Count
+	}
+	if len(orphans) > may {
+		r.add(RefusedDone, s.name, "%d hand-outs are stored that nobody was told of, such as nonce %d attempt %d, and calls of unknown outcome explain %d",
+			len(orphans), orphans[0].Nonce, orphans[0].Attempt, may)
+	}
+}
+
+func (s *signer) answered(id string) bool {
+	return id != "" && slices.ContainsFunc(s.requests[id], func(c *Call) bool { return c.Outcome == Happened })
+}
+
+// orphans are the hand-outs that are stored and that nobody was told of, in order.
+// An attempt grows by one with each hand-out.
+func (s *signer) orphans() []Given {
+	if s.stored == nil {
+		return nil
+	}
+	var out []Given
+	for _, row := range s.stored.Rows {
+		told := make(map[int64]bool)
+		if of := s.nonces[row.Nonce]; of != nil {
+			for _, g := range of.given {
+				told[g.attempt] = true
+			}
+		}
+		for a := int64(1); a <= row.Attempt; a++ {
+			if !told[a] {
+				out = append(out, Given{row.Nonce, a})
+			}
+		}
+	}
+	return out
+}

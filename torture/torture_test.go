@@ -1,0 +1,224 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"noncegate/internal/pgtest"
+	"noncegate/torture/history"
+)
+
+// What the tests share.
+var (
+	pg      *pgtest.Server
+	folder  string // of the gateways that were built
+	gateway string
+)
+
+func TestMain(m *testing.M) {
+	code, err := runAll(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func runAll(m *testing.M) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	if folder, err = os.MkdirTemp("", "torture"); err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(folder)
+	if gateway, err = Build(ctx, folder, "gateway"); err != nil {
+		return 1, err
+	}
+	if pg, err = StartPostgres(ctx); err != nil {
+		return 1, err
+	}
+	code = m.Run()
+	err = pg.Close()
+	cancel()
+	if code == 0 && err == nil {
+		err = goleak.Find(goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"), goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"))
+	}
+	return code, err
+}
+
+// lookAtSources opens every folder of the module, so that go test, which takes note
+// of what is opened while tests run, does not show an old result when the gateway
+// has changed.
+func lookAtSources(t *testing.T) {
+	t.Helper()
+	module, _, err := roots(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(module, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && (d.Name() == ".git" || d.Name() == "bin") {
+			return filepath.SkipDir
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// artefacts is where a test that fails leaves what it has.
+func artefacts(t *testing.T) string {
+	dir := filepath.Join(os.TempDir(), "noncegate-torture")
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("see %s", dir)
+		}
+	})
+	return dir
+}
+
+// short is the campaign of make test: every fault but the wrong clock, which needs a
+// gateway of its own, in pairs.
+var short = []struct {
+	seed    uint64
+	forward string
+	faults  []string
+}{
+	{1, "on", []string{"kill", "late-commit"}},
+	{2, "on", []string{"pause", "cut-reply"}},
+	{3, "off", []string{"partition", "cut-websocket"}},
+	{4, "on", []string{"silent-node", "drain"}},
+	// Alone, because all clusters share the server.
+	{5, "on", []string{"postgres-crash", "row-lock"}},
+	{6, "on", []string{"backend"}},
+}
+
+func TestHistoriesUnderFaultsKeepEveryRule(t *testing.T) {
+	lookAtSources(t)
+	together, alone := short[:4], short[4:]
+	t.Run("together", func(t *testing.T) {
+		for _, tt := range together {
+			t.Run(strings.Join(tt.faults, "+"), func(t *testing.T) {
+				t.Parallel()
+				survives(t, tt.seed, tt.forward, tt.faults)
+			})
+		}
+	})
+	for _, tt := range alone {
+		t.Run(strings.Join(tt.faults, "+"), func(t *testing.T) { survives(t, tt.seed, tt.forward, tt.faults) })
+	}
+}
+
+func survives(t *testing.T, seed uint64, forward string, names []string) {
+	faults, err := FaultsNamed(names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := Run(t.Context(), Plan{Seed: seed, Faults: faults, Load: 5 * time.Second, Dir: artefacts(t), Options: Options{Postgres: pg, Gateway: gateway, Forward: forward}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range res.Report.Violations {
+		t.Error(v)
+	}
+	t.Logf("%d acknowledged, %d refused, %d unknown", res.Report.Acknowledged, res.Report.Refused, res.Report.Unknown)
+}
+
+func TestAGatewayThatIsWrongIsCaught(t *testing.T) {
+	lookAtSources(t)
+	// Those that show at once; the others take a campaign.
+	for name, rule := range map[string]history.Rule{
+		"attempt ignored in marks":            history.AttemptBack,
+		"request id trusted from memory":      history.OneAnswer,
+		"blind retry after an unknown commit": history.RefusedDone,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := slices.IndexFunc(Plants, func(p Plant) bool { return p.Name == name })
+			if i < 0 {
+				t.Fatal("there is no such plant")
+			}
+			c, err := TryPlant(t.Context(), PlantConfig{
+				Options: Options{Postgres: pg}, Dir: t.TempDir(), Runs: 4, UntilCaught: true, Load: 3 * time.Second,
+			}, Plants[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.Rules[string(rule)] == 0 {
+				t.Errorf("found %v in %d runs, want %q", c.Rules, c.Runs, rule)
+			}
+		})
+	}
+}
+
+func TestEveryPlantFitsTheSources(t *testing.T) {
+	lookAtSources(t)
+	for _, p := range append(slices.Clone(Plants), Plant{Name: "wrong clock", Patches: WrongClock()}) {
+		if len(p.Patches) == 0 {
+			t.Errorf("%s changes nothing", p.Name)
+		}
+		if _, err := FaultsNamed(p.Faults...); err != nil {
+			t.Errorf("%s: %v", p.Name, err)
+		}
+		if _, err := overlayFor(t.Context(), t.TempDir(), p.Patches); err != nil {
+			t.Errorf("%s: %v", p.Name, err)
+		}
+	}
+}
+
+func TestAPatchMustFitOnce(t *testing.T) {
+	for old, want := range map[string]string{"no such text": "occurs 0 times", "row.Status": "times, want once"} {
+		_, err := overlayFor(t.Context(), t.TempDir(), []Patch{{"nonce/rules.go", old, ""}})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("patch of %q: %v, want an error that says %q", old, err, want)
+		}
+	}
+	_, err := overlayFor(t.Context(), t.TempDir(), []Patch{{"nonce/no such file.go", "x", ""}})
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("patch of a file that is not there: %v", err)
+	}
+}
+
+func TestEverySeedBreaksSomethingAndAllPairsComeUp(t *testing.T) {
+	seen := make(map[string]bool)
+	for seed := range uint64(combinations()) {
+		var names []string
+		for _, f := range ForSeed(seed) {
+			names = append(names, f.Name)
+		}
+		seen[strings.Join(names, "+")] = true
+	}
+	if want := len(Faults) * (len(Faults) + 1) / 2; len(seen) != want || seen[""] {
+		t.Errorf("%d combinations, want %d", len(seen), want)
+	}
+}
+
+func TestACampaignGoesOnWhereItWasStopped(t *testing.T) {
+	dir := t.TempDir()
+	state := `{"seed":0,"faults":["kill"],"acknowledged":3000}` + "\n" + `{"seed":1,"faults":["pause"],"acknowledged":2000,"rules":["hole"],"violations":["x"]}` + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "state.jsonl"), []byte(state), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	failed, err := Campaign(t.Context(), CampaignConfig{Runs: 2, Dir: dir, Out: &said}) // without a gateway: there is nothing left to do
+	if err != nil || failed != 1 {
+		t.Fatalf("%d failed, %v, want 1", failed, err)
+	}
+	for _, want := range []string{"2 histories, 5000 acknowledged", "kill 1, pause 1", "FAILED seed 1 (pause): x"} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("it does not say %q:\n%s", want, &said)
+		}
+	}
+}
