@@ -88,7 +88,7 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 		return nil, fmt.Errorf("start a cluster: %w", err)
 	}
 	defer c.close()
-	h := &history.History{Seed: p.Seed, Name: strings.Join(res.Faults, "+"), Notes: make(map[string]string)}
+	h := &history.History{AskedAgain: p.Forward != "off", Seed: p.Seed, Name: strings.Join(res.Faults, "+"), Notes: make(map[string]string)}
 	stuck, err := c.load(ctx, p, h)
 	if err != nil {
 		return nil, err

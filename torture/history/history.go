@@ -151,13 +151,15 @@ type Final struct {
 
 // History is one run.
 type History struct {
-	Seed    uint64            `json:"seed"`
-	Name    string            `json:"name"`             // of the campaign or test
-	Faults  []string          `json:"faults,omitempty"` // what was done, in words, in order
-	Notes   map[string]string `json:"notes,omitempty"`  // anything else that helps to read it
-	Calls   []Call            `json:"calls"`
-	Samples []Sample          `json:"samples,omitempty"`
-	Final   *Final            `json:"final,omitempty"`
+	// AskedAgain says that nodes may have asked each other a call more than once.
+	AskedAgain bool              `json:"askedAgain,omitempty"`
+	Seed       uint64            `json:"seed"`
+	Name       string            `json:"name"`             // of the campaign or test
+	Faults     []string          `json:"faults,omitempty"` // what was done, in words, in order
+	Notes      map[string]string `json:"notes,omitempty"`  // anything else that helps to read it
+	Calls      []Call            `json:"calls"`
+	Samples    []Sample          `json:"samples,omitempty"`
+	Final      *Final            `json:"final,omitempty"`
 }
 
 // Save writes the history as JSON.

@@ -322,6 +322,20 @@ func TestEveryRuleFindsWhatItForbids(t *testing.T) {
 	}
 }
 
+func TestWhereNodesAskAgainACallMayBeToldThatItsOwnHoldHasEnded(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		w := newWorld()
+		w.allocate("r")
+		h := w.end()
+		h.AskedAgain = again
+		c := &h.Calls[0]
+		c.Outcome, c.Reason, c.Detail, c.Holds, c.Nonces = Refused, "conflict", "conflict: the hold of this requestId has ended", c.Nonces, nil
+		if r := check(h); r.OK() != again {
+			t.Errorf("where nodes ask again: %v; found %v", again, r.Violations)
+		}
+	}
+}
+
 func TestTooFewAcknowledgedCallsMakeAHistoryVoid(t *testing.T) {
 	w := newWorld()
 	w.allocate("")

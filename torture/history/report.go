@@ -143,6 +143,7 @@ func (r *Report) Print(w io.Writer) {
 func Check(h *History, limits Limits) *Report {
 	limits.defaults()
 	r := &Report{Reasons: make(map[string]int)}
+	h = h.withAgain()
 	signers := index(h, r)
 	r.Signers = len(signers)
 	if r.Acknowledged < limits.MinAcknowledged {
