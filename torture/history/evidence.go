@@ -22,7 +22,8 @@ type fact struct {
 type evidence struct {
 	of map[int64][]fact
 	// By nonce: when the last call began that handed out a lower one for the first
-	// time, and when the first ended that shows a higher one. Within the cursor.
+	// time (one that was only told so again says nothing), and when the first ended
+	// that shows a higher one. Within the cursor.
 	after, before []time.Duration
 }
 
@@ -64,10 +65,15 @@ func (e *evidence) cursor(top int64) {
 	last := time.Duration(0)
 	for n := range top {
 		e.after[n] = last
+		// Of the calls that were told so, the others may have repeated the earliest.
+		given := never
 		for _, f := range e.of[n] {
 			if f.given && f.attempt == 1 {
-				last = max(last, f.begun)
+				given = min(given, f.begun)
 			}
+		}
+		if given < never {
+			last = max(last, given)
 		}
 	}
 	first := never

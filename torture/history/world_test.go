@@ -16,11 +16,11 @@ type world struct {
 	h      History
 	now    int64
 	stored StoredSigner
-	ids    map[string]int // request id → index of the call that was told
+	ids    map[string]Call // what an allocate with a request id got
 }
 
 func newWorld() *world {
-	return &world{now: 1_000_000, stored: StoredSigner{Signer: "s"}, ids: make(map[string]int)}
+	return &world{now: 1_000_000, stored: StoredSigner{Signer: "s"}, ids: make(map[string]Call)}
 }
 
 // call writes a call down. Each takes 2 ms and none overlap.
@@ -32,14 +32,44 @@ func (w *world) call(c Call) *Call {
 	return &w.h.Calls[len(w.h.Calls)-1]
 }
 
-// allocate hands out the lowest nonce that is free.
+// allocate hands out the lowest nonce that is free, or tells what the id got.
 func (w *world) allocate(id string) *Call {
+	if got, ok := w.ids[id]; ok {
+		return w.again(got)
+	}
 	w.stored.Version++
 	c := w.call(Call{Kind: Allocate, Count: 1, HoldMs: hold, RequestID: id, Outcome: Happened, Token: 1})
 	row := w.free()
 	row.Status, row.Attempt, row.Reason, row.HeldUntil = Held, row.Attempt+1, "", w.now+hold
 	c.Nonces, c.HeldUntil = []Given{{row.Nonce, row.Attempt}}, row.HeldUntil
+	if id != "" {
+		w.ids[id] = *c
+	}
 	return c
+}
+
+// again answers a request id that is known: what it got while that is held, and a
+// conflict from then on.
+func (w *world) again(got Call) *Call {
+	c := w.call(got)
+	row := w.row(got.Nonces[0].Nonce)
+	if row.Attempt != got.Nonces[0].Attempt || row.Status != Held || row.HeldUntil < w.now {
+		c.Outcome, c.Reason, c.Holds = Refused, "conflict", c.Nonces
+		c.Nonces, c.HeldUntil, c.Token = nil, 0, 0
+	}
+	return c
+}
+
+// status shows the cursor and the floor.
+func (w *world) status() *Call {
+	return w.call(Call{Kind: Status, Outcome: Happened, Next: w.stored.Next, FloorNow: w.stored.Floor, Token: 1, Version: w.stored.Version})
+}
+
+// forget loses the answer of a call.
+func (w *world) forget(c *Call) {
+	*c = Call{Client: c.Client, Node: c.Node, Kind: c.Kind, Signer: c.Signer, Count: c.Count, RequestID: c.RequestID, HoldMs: c.HoldMs,
+		Nonce: c.Nonce, Attempt: c.Attempt, TxHash: c.TxHash, Why: c.Why, Floor: c.Floor,
+		Start: c.Start, End: c.End, Outcome: Unknown, Reason: "closed"}
 }
 
 func (w *world) free() *Row {
@@ -62,9 +92,13 @@ func (w *world) row(n int64) *Row {
 	return &w.stored.Rows[i]
 }
 
-// mark marks as the rules say.
+// mark marks for a reason, or with a transaction, that no other call has.
 func (w *world) mark(kind Kind, n, attempt int64) *Call {
-	tx := fmt.Sprintf("0x%d.%d", n, len(w.h.Calls))
+	return w.markBy(kind, n, attempt, fmt.Sprintf("0x%d.%d", n, len(w.h.Calls)))
+}
+
+// markBy marks as the rules say.
+func (w *world) markBy(kind Kind, n, attempt int64, tx string) *Call {
 	c := w.call(Call{Kind: kind, Nonce: n, Attempt: attempt, Outcome: Refused, Reason: "conflict"})
 	if kind == MarkUsed {
 		c.TxHash = tx
@@ -75,6 +109,8 @@ func (w *world) mark(kind Kind, n, attempt int64) *Call {
 	switch {
 	case row == nil:
 		c.Reason = "not_found"
+	case row.Attempt == attempt && kind == MarkUsed && row.TxHash == tx:
+		c.Outcome, c.Reason, c.State = Happened, "", Consumed
 	case row.Attempt != attempt, row.Status == Consumed && (row.TxHash != "" || kind == MarkRecyclable && n >= w.stored.Floor):
 		c.Seen = &Seen{row.Status, row.Attempt, row.TxHash}
 	case kind == MarkRecyclable && n < w.stored.Floor:
@@ -130,33 +166,56 @@ func check(h *History) *Report {
 	return Check(h, Limits{MaxOverdue: time.Second})
 }
 
-// random is a history of a world in which many calls lose their answer.
+// random is a history of a world in which many calls overlap, are asked again and
+// lose their answer; what those do may come about after their client gave up.
 func random(seed uint64) *History {
 	w := newWorld()
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	forget := func(c *Call) {
-		if rnd.IntN(5) == 0 {
-			c.Outcome, c.Reason, c.Nonces, c.HeldUntil, c.State, c.Token = Unknown, "closed", nil, 0, "", 0
-		}
-	}
 	for range 300 {
-		n := w.stored.Next - 1 - int64(rnd.IntN(6))
-		switch k := rnd.IntN(20); {
-		case k < 9:
-			id := ""
-			if k < 4 {
-				id = fmt.Sprintf("r%d", len(w.h.Calls))
-			}
-			forget(w.allocate(id))
-		case k < 13 && n >= 0:
-			forget(w.mark(MarkUsed, n, int64(1+rnd.IntN(2))))
-		case k < 17 && n >= 0:
-			forget(w.mark(MarkRecyclable, n, int64(1+rnd.IntN(2))))
-		case k == 17:
-			w.now += hold // holds end
-		case k == 18 && rnd.IntN(4) == 0:
-			forget(w.floor(w.stored.Next - 2 + int64(rnd.IntN(4))))
+		if c := w.randomCall(rnd); c != nil && rnd.IntN(5) == 0 {
+			w.forget(c)
 		}
 	}
-	return w.end()
+	h := w.end()
+	for i := range h.Calls {
+		c := &h.Calls[i]
+		c.Start -= time.Duration(rnd.IntN(30)) * time.Millisecond
+		if c.Outcome == Unknown {
+			c.End = c.Start + time.Millisecond
+		} else {
+			c.End += time.Duration(rnd.IntN(30)) * time.Millisecond
+		}
+	}
+	return h
+}
+
+// randomCall makes a call, or passes time and returns nil.
+func (w *world) randomCall(rnd *rand.Rand) *Call {
+	n := w.stored.Next - 1 - int64(rnd.IntN(6))
+	switch k := rnd.IntN(26); {
+	case k < 4:
+		return w.allocate(fmt.Sprintf("r%d", len(w.h.Calls)))
+	case k < 9:
+		return w.allocate("")
+	case k < 13 && n >= 0:
+		return w.mark(MarkUsed, n, int64(1+rnd.IntN(2)))
+	case k < 17 && n >= 0:
+		return w.mark(MarkRecyclable, n, int64(1+rnd.IntN(2)))
+	case k == 17:
+		w.now += hold // holds end
+		return nil
+	case k == 18 && rnd.IntN(4) == 0:
+		return w.floor(w.stored.Next - 2 + int64(rnd.IntN(4)))
+	case k < 21 || len(w.h.Calls) == 0:
+		return w.status()
+	}
+	// Somebody asks again, most of all for what was asked a moment ago.
+	switch c := w.h.Calls[max(0, len(w.h.Calls)-1-rnd.IntN(20))]; c.Kind {
+	case Allocate:
+		return w.allocate(c.RequestID)
+	case MarkUsed, MarkRecyclable:
+		return w.markBy(c.Kind, c.Nonce, c.Attempt, c.TxHash+c.Why)
+	default:
+		return w.status()
+	}
 }
