@@ -7,7 +7,7 @@
 // password, a Unix socket in that directory and a TCP port on the loopback
 // address. As root it runs under the account postgres or, where there is none,
 // nobody, because Postgres refuses to be root. A [Proxy] stands in front of a
-// server and cuts, refuses or withholds traffic at a moment a test chooses.
+// server and cuts, refuses, delays or withholds traffic at a moment a test chooses.
 //
 // Promises: when the binaries are missing, Start says which package to install;
 // nothing skips. No process and no directory outlives the process that called
@@ -25,6 +25,6 @@
 // a stopped server can neither reach itself nor take the port.
 //
 // A Server owns one goroutine, which waits for the postmaster and ends with it.
-// A Proxy owns its accept loop and two goroutines a connection; Close waits for
+// A Proxy owns its accept loop and two or three goroutines a connection; Close waits for
 // them.
 package pgtest

@@ -21,16 +21,17 @@ const dialTimeout = 5 * time.Second
 // Proxy is a TCP proxy in front of a server. It starts by forwarding; what a
 // method changes holds for open connections and for new ones.
 type Proxy struct {
-	target string
-	ln     net.Listener
-	wg     sync.WaitGroup // the accept loop and everything it starts
+	ln net.Listener
+	wg sync.WaitGroup // the accept loop and everything it starts
 
 	mu       sync.Mutex // guards what follows; no I/O is done under it
+	target   string
 	refusing bool
 	closed   bool
 	flowing  chan struct{} // closed while bytes pass; a new one in a black hole
 	links    map[*link]struct{}
 	cut      *cut // armed and not yet met by a connection; nil: none
+	lateBy   time.Duration
 }
 
 // link is one client's connection and its twin to the server.
@@ -38,6 +39,7 @@ type link struct {
 	client, server net.Conn
 	done           chan struct{} // closed by the first end
 	end            func()
+	late           *lateLine // nil: replies pass at once
 
 	mu  sync.Mutex // guards cut
 	cut *cut       // replies are withheld
@@ -47,6 +49,7 @@ type link struct {
 type cut struct {
 	match    []byte
 	late     time.Duration // DelayRequest: how long the request is held back
+	anyReply bool          // the first bytes of the answer end it
 	answered chan struct{}
 }
 
@@ -121,18 +124,40 @@ func (p *Proxy) BlackHole() {
 //
 // No earlier request of that connection may be under way: its answer would be
 // taken for the one to lose.
-func (p *Proxy) CutReplies(match string) <-chan struct{} { return p.order(match, 0) }
+func (p *Proxy) CutReplies(match string) <-chan struct{} { return p.order(&cut{match: []byte(match)}) }
+
+// CutAnyReply is CutReplies, or with late above 0 DelayRequest, for servers that do
+// not speak PostgreSQL's protocol: the first bytes of the answer are the end of it. Of
+// requests sent in one go, all have reached the server by then.
+func (p *Proxy) CutAnyReply(match string, late time.Duration) <-chan struct{} {
+	return p.order(&cut{match: []byte(match), late: late, anyReply: true})
+}
 
 // DelayRequest is CutReplies with a request that arrives late: the client's side is
 // closed at once, when what it sent has not reached the server, and the server gets
 // it after late, which must be above 0, when the client may have been busy elsewhere
 // for long. The channel is closed when the server has ended its answer.
 func (p *Proxy) DelayRequest(match string, late time.Duration) <-chan struct{} {
-	return p.order(match, late)
+	return p.order(&cut{match: []byte(match), late: late})
 }
 
-func (p *Proxy) order(match string, late time.Duration) <-chan struct{} {
-	c := &cut{match: []byte(match), late: late, answered: make(chan struct{})}
+// Retarget forwards new connections to another server; open ones stay where they are.
+func (p *Proxy) Retarget(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+}
+
+// Drop ends every connection; new ones are taken.
+func (p *Proxy) Drop() {
+	p.mu.Lock()
+	links := p.linksLocked()
+	p.mu.Unlock()
+	endAll(links)
+}
+
+func (p *Proxy) order(c *cut) <-chan struct{} {
+	c.answered = make(chan struct{})
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut = c
@@ -183,7 +208,10 @@ func (p *Proxy) accept() {
 // serve dials the server and copies both ways until either side ends.
 func (p *Proxy) serve(client net.Conn) {
 	defer client.Close()
-	server, err := net.DialTimeout("tcp", p.target, dialTimeout)
+	p.mu.Lock()
+	target := p.target
+	p.mu.Unlock()
+	server, err := net.DialTimeout("tcp", target, dialTimeout)
 	if err != nil {
 		return // the client sees its connection end, as it would without us
 	}
@@ -193,6 +221,12 @@ func (p *Proxy) serve(client net.Conn) {
 		return
 	}
 	defer p.remove(l)
+	if l.late = p.newLateLine(); l.late != nil {
+		p.wg.Go(func() {
+			defer l.end()
+			l.late.run(l.client, l.done)
+		})
+	}
 	p.wg.Go(func() {
 		defer l.end()
 		p.copyRequests(l)
@@ -297,12 +331,15 @@ func (p *Proxy) copyReplies(l *link) {
 			return false
 		}
 		c := l.withholding()
+		if c == nil && l.late != nil {
+			return l.late.put(data, l.done)
+		}
 		if c == nil {
 			_, err := l.client.Write(data)
 			return err == nil
 		}
 		withheld = lastBytes(append(withheld, data...), len(idleReply))
-		if !bytes.Equal(withheld, idleReply) {
+		if !c.anyReply && !bytes.Equal(withheld, idleReply) {
 			return true
 		}
 		l.end()

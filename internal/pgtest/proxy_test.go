@@ -153,3 +153,38 @@ func TestMatchIsFoundAcrossReads(t *testing.T) {
 		t.Error("the second half did not cut the link")
 	}
 }
+
+// TestDelayedRepliesArriveLateAndDoNotWaitForOneAnother: the replies of a pipeline
+// are late once, not one after the other.
+func TestDelayedRepliesArriveLateAndDoNotWaitForOneAnother(t *testing.T) {
+	p := newProxy(t)
+	_, through := proxied(t, p)
+	early := connect(t, through)
+	const late = 50 * time.Millisecond
+	p.DelayReplies(late)
+	conn := connect(t, through)
+	began := time.Now()
+	mustExec(t, conn, "SELECT 1")
+	if took := time.Since(began); took < late {
+		t.Errorf("a reply came after %v, want %v at least", took, late)
+	}
+	began = time.Now()
+	pipe := conn.PgConn().StartPipeline(testContext(t))
+	for range 20 {
+		pipe.SendQueryParams("SELECT pg_sleep(0.005)", nil, nil, nil, nil)
+		if err := pipe.Sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := pipe.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took < late || took > 10*late {
+		t.Errorf("20 replies that left 5 ms apart came after %v, want %v and little more", took, late)
+	}
+	began = time.Now()
+	mustExec(t, early, "SELECT 1")
+	if took := time.Since(began); took >= late {
+		t.Errorf("a connection from before was answered after %v", took)
+	}
+}

@@ -7,6 +7,7 @@
 // socket in that directory and a TCP port on the loopback address. As root it runs
 // under the account redis or, where there is none, nobody. It can be stopped,
 // killed, paused and started again at the same address, with what it had written.
+// A [Cluster] is several of them as one Redis Cluster.
 //
 // Promises: when the binary is missing, Start says which package to install;
 // nothing skips. No process and no directory outlives the process that called

@@ -11,8 +11,10 @@ import (
 	randv2 "math/rand/v2"
 	"net"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,6 +44,7 @@ type Server struct {
 	binary   string
 	room     *guarded.Room
 	port     int
+	bus      int // of its cluster; 0: it is in none
 	password string
 
 	mu     sync.Mutex       // guards what follows; held while starting and stopping
@@ -52,7 +55,46 @@ type Server struct {
 // Start starts a new, empty server. Each setting is a line of redis.conf, such as
 // "appendonly no", that overrides the defaults for tests: an append-only file
 // synced every second, no snapshots, no eviction. The caller must Close.
-func Start(settings ...string) (*Server, error) {
+func Start(settings ...string) (*Server, error) { return start(rand.Text(), settings) }
+
+// Another starts one more server, with the same password, as a client of s meets it
+// that is led to another place. The caller must Close both.
+func (s *Server) Another(settings ...string) (*Server, error) { return start(s.password, settings) }
+
+// Master is what a replica needs to know of the server.
+func (s *Server) Master() (host, port, password string) {
+	return "127.0.0.1", strconv.Itoa(s.port), s.password
+}
+
+// SetBack ends the server hard, takes the last of what it wrote off the end of its
+// append-only file, at most n bytes, and starts it again: a server that went back.
+// It fails on one that writes no such file.
+func (s *Server) SetBack(n int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.endLocked(syscall.SIGKILL, killTimeout); err != nil {
+		return fmt.Errorf("set Redis back: %w", err)
+	}
+	files, err := filepath.Glob(filepath.Join(s.room.Dir(), "appendonlydir", "*.incr.aof"))
+	if err != nil || len(files) == 0 {
+		return errors.Join(errors.New("set Redis back: it writes no append-only file"), err)
+	}
+	slices.Sort(files)
+	last := files[len(files)-1]
+	info, err := os.Stat(last)
+	if err == nil {
+		err = os.Truncate(last, max(0, info.Size()-n))
+	}
+	if err != nil {
+		return fmt.Errorf("set Redis back: %w", err)
+	}
+	if err := s.startLocked(); err != nil {
+		return fmt.Errorf("set Redis back: %w", err)
+	}
+	return nil
+}
+
+func start(password string, settings []string) (*Server, error) {
 	binary, err := exec.LookPath("redis-server")
 	if err != nil {
 		return nil, errMissing
@@ -65,7 +107,7 @@ func Start(settings ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{binary: binary, room: room, password: rand.Text()}
+	s := &Server{binary: binary, room: room, password: password}
 	if err := s.setUp(settings); err != nil {
 		return nil, errors.Join(fmt.Errorf("start Redis: %w", err), s.Close())
 	}
