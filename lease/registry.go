@@ -27,7 +27,8 @@ type Node struct {
 	Holder
 	URL  string
 	Mode string // "" from a version that did not say
-	// Signers is how many signers it owned, by its own memory at its last beat.
+	// Signers is how many signers it owned, by its own memory at its last beat; the
+	// leases of some may have ended since. 0 when it has left.
 	Signers int64
 	// Live: it has not left, and its last beat is younger than its own patience,
 	// by the store's clock in the statement that read the row.
@@ -51,8 +52,9 @@ type Registry interface {
 	// and reads the row in any case. A row that is missing is ErrWentBack. A node
 	// that has left stays so.
 	Beat(ctx context.Context, h Holder, signers int64) (Heartbeat, error)
-	// Leave marks the holder's row as left, when it still carries the holder's
-	// incarnation. It may be called again.
+	// Leave marks the holder's row as left and owning nothing, when it still carries
+	// the holder's incarnation. A beat that follows says again what it owns. It may
+	// be called again.
 	Leave(ctx context.Context, h Holder) error
 	// Nodes returns the nodes that are live or were seen within Remembered, in
 	// order of the bytes of their ids, and the store's clock by which that was

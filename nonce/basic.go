@@ -31,7 +31,9 @@ func (b *basic) run(op *Op) {
 	case op.Kind.reads():
 		b.svc.read(op)
 	default:
-		b.write(op)
+		if b.write(op) {
+			return // it is answered later
+		}
 	}
 	if op.Err != nil {
 		op.refused()
@@ -43,26 +45,27 @@ func (b *basic) run(op *Op) {
 	}
 }
 
-func (b *basic) write(op *Op) {
+// write executes an op that changes something. later: its answer is held back.
+func (b *basic) write(op *Op) (later bool) {
 	mu := &b.stripes[b.svc.hash(op.Signer)%basicStripes]
 	mu.Lock()
 	defer mu.Unlock()
 	b.svc.fig.WorkerQueue(time.Since(op.queuedAt))
 	giveUp := time.Now().Add(b.svc.cfg.LockWait)
 	for {
-		again, err := b.step(op)
+		again, later, err := b.step(op)
 		switch {
 		case err == nil && again:
 		case err == nil:
-			return
+			return later
 		case errors.Is(err, ErrInvariant):
 			b.svc.fig.Invariant()
 			b.svc.log.Error("a commit was aborted", "signer", op.Signer, "op", op.Kind.String(), "error", err)
 			op.Err = ErrInternal
-			return
-		case OutcomeOf(err) != Aborted || time.Now().After(giveUp):
+			return false
+		case OutcomeOf(err) != Aborted || errors.Is(err, ErrOtherEngine) || time.Now().After(giveUp):
 			op.Err = &UnavailableError{Outcome: OutcomeOf(err), Err: err}
-			return
+			return false
 		default: // the store bounds how long it waits for the lock
 			time.Sleep(b.svc.cfg.LockRetry)
 		}
@@ -71,20 +74,18 @@ func (b *basic) write(op *Op) {
 
 // step runs one transaction: the overdue holds of the signer when there are any,
 // and then the op is to be run again; else the op.
-func (b *basic) step(op *Op) (again bool, err error) {
+func (b *basic) step(op *Op) (again, later bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), b.svc.cfg.StoreTimeout)
 	defer cancel()
 	sweep := Op{Kind: kindSweep, Signer: op.Signer}
-	ran, version := op, int64(0)
+	ran, st := op, &state{signer: op.Signer}
 	op.wrote = false
 	started := time.Now()
 	now, err := b.svc.store.Locked(ctx, b.need(op), func(s Snapshot) (Change, error) {
 		if b.svc.clock.observe(started, time.Now(), s.Now); b.svc.clock.paused() {
 			s.Due = nil
 		}
-		st := &state{signer: op.Signer}
 		st.fill(&s)
-		version = s.Version + 1
 		d := newDraft(st, &b.svc.cfg.Rules)
 		d.idsRead = true
 		ran = op
@@ -103,19 +104,24 @@ func (b *basic) step(op *Op) (again bool, err error) {
 		if OutcomeOf(err) == Unknown {
 			b.svc.tally.unknown.Add(1)
 		}
-		return false, err
+		return false, false, err
 	}
 	b.svc.fig.Commit(time.Since(started), 1)
 	ran.settleAt(now)
-	b.svc.publish(b.svc.Lane(op.Signer), ran, version, now)
-	return ran == &sweep && op.Kind != kindSweep, nil
+	b.svc.publish(b.svc.Lane(op.Signer), ran, st.version+1, now)
+	if ran == &sweep && op.Kind != kindSweep {
+		return true, false, nil
+	}
+	a, waits := b.svc.doubted(&st.standing, op, now)
+	a.op = op
+	return false, waits && b.svc.answers.hold(st.id, a), nil
 }
 
 func (b *basic) need(op *Op) Need {
 	n := Need{Signer: op.Signer, Due: loadDue}
 	switch op.Kind {
 	case KindAllocate:
-		n.Released = op.Count
+		n.Released = op.takes()
 		if op.RequestID != "" {
 			n.RequestIDs = []string{op.RequestID}
 		}

@@ -9,6 +9,10 @@ import (
 // between two looks before sweeps pause.
 const clockTolerance = time.Second
 
+// clockDrift: two clocks part by less than one in so many. A look that took long is
+// worth less than an older one that did not.
+const clockDrift = 1000
+
 // storeClock follows the store's clock from the times its answers carry. It only
 // chooses when to ask the store for overdue holds, which the store judges by its
 // own clock, and notices jumps: after one, deadlines that were written before and
@@ -41,7 +45,9 @@ func (c *storeClock) observe(started, ended, store time.Time) {
 	if by != 0 {
 		c.pausedUntil = ended.Add(c.longestHold)
 	}
-	c.from, c.at, c.store = started, ended, store
+	if by != 0 || c.store.IsZero() || ended.Sub(started) <= c.at.Sub(c.from)+ended.Sub(c.at)/clockDrift {
+		c.from, c.at, c.store = started, ended, store
+	}
 	c.mu.Unlock()
 	if by != 0 {
 		c.jumped(by)
@@ -53,6 +59,14 @@ func (c *storeClock) estimate(now time.Time) (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.store.Add(now.Sub(c.at)), !c.store.IsZero()
+}
+
+// ahead is the store's clock at now, a little ahead of it rather than behind. Redis
+// counts holds from it: nobody may take one for ended before its holder does.
+func (c *storeClock) ahead(now time.Time) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.store.Add(now.Sub(c.from))
 }
 
 // paused reports whether sweeps wait.

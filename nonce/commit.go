@@ -56,8 +56,11 @@ func (sh *shard) tryCommit(groups []*group, changes []Change) (CommitResult, tim
 // applied follows a commit: memory, lease, results, events, in this order.
 func (sh *shard) applied(g *group, now, started time.Time) {
 	st := g.st
+	sh.mirrored(g, now)
 	st.committed(g.draft, now)
-	if !g.draft.change.Check {
+	if st.fast() {
+		sh.keepGrant(g, now)
+	} else if !g.draft.change.Check {
 		if st.term.Trusted(started) {
 			sh.svc.fig.LeaseRenew(RenewInTime)
 		} else {
@@ -79,7 +82,7 @@ func (sh *shard) applied(g *group, now, started time.Time) {
 	}
 	g.tries = 0
 	g.giveUpAt = time.Time{}
-	g.pop(sh, g.count)
+	sh.popApplied(g, now)
 }
 
 // refused deals with groups whose change the store did not apply: it reads them

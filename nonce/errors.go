@@ -15,7 +15,8 @@ var (
 	ErrBusy = errors.New("the signer's worker queue is full")
 	// ErrFenced: ownership of the signer was lost before the commit.
 	ErrFenced = errors.New("ownership of the signer was lost before the commit")
-	// ErrNotFound: the nonce was never handed out.
+	// ErrNotFound: the nonce was never handed out. Of an allocate that is OnlyKnown:
+	// its request id is not known.
 	ErrNotFound = errors.New("this nonce was never handed out")
 	// ErrDraining: the service is going away and takes nothing new.
 	ErrDraining = errors.New("the gateway is going away")
@@ -34,6 +35,21 @@ type NotOwnerError struct {
 // Error implements error.
 func (e *NotOwnerError) Error() string { return fmt.Sprintf("node %s owns the signer", e.Node) }
 
+// PeerAwayError says that this node does not reach the one that owns the signer.
+// It is an ErrPeerAway: nothing was sent.
+type PeerAwayError struct {
+	Node string // node id of the owner
+	URL  string // its advertised URL, "" when it registered none
+}
+
+// Error implements error.
+func (e *PeerAwayError) Error() string {
+	return fmt.Sprintf("node %s, which owns the signer, is not reached from here", e.Node)
+}
+
+// Is reports whether target is ErrPeerAway.
+func (e *PeerAwayError) Is(target error) bool { return target == ErrPeerAway }
+
 // UnavailableError says that the store did not do it, or did not say whether it
 // did. Only Outcome Unknown leaves that open.
 type UnavailableError struct {
@@ -49,6 +65,11 @@ func (e *UnavailableError) Error() string {
 	if errors.Is(e.Err, ErrPeerAway) || errors.Is(e.Err, errRouted) {
 		return e.Err.Error()
 	}
+	for _, why := range enginesSay {
+		if errors.Is(e.Err, why) {
+			return why.Error()
+		}
+	}
 	if e.Outcome == Unknown {
 		return "the store did not confirm the write; ask again with the same request id"
 	}
@@ -57,6 +78,9 @@ func (e *UnavailableError) Error() string {
 	}
 	return "the store is out of reach"
 }
+
+// enginesSay are causes that callers are told in their own words.
+var enginesSay = []error{errNoRedis, ErrOtherEngine, errLeaving, errNotFlushed, errGrantOver, errRedisLost}
 
 // Unwrap returns the store's error.
 func (e *UnavailableError) Unwrap() error { return e.Err }

@@ -241,7 +241,7 @@ func startAs(t *testing.T, d *disk, store nonce.Store, h lease.Holder, change ..
 		c(&n.cfg)
 	}
 	var err error
-	n.Service, err = nonce.New(store, h, n.fig, n.events, slog.New(slog.DiscardHandler), func(err error) { n.fatal <- err }, n.cfg)
+	n.Service, err = nonce.New(store, h, n.fig, n.events, quiet(t), func(err error) { n.fatal <- err }, n.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,6 +252,11 @@ func startAs(t *testing.T, d *disk, store nonce.Store, h lease.Holder, change ..
 		}
 	})
 	return n
+}
+
+// quiet logs what is worth a look to the test, which shows it when it fails.
+func quiet(t *testing.T) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
 }
 
 // pending is an op under way. A second Done panics.
@@ -356,6 +361,7 @@ func split(t *testing.T, line string) (op, want string) {
 // parse makes the op of a line such as
 //
 //	allocate count=2 id=a hold=5s signer=x
+//	allocate known id=a
 //	used 3#1 hash=7
 //	release 3#1 reason=why
 //	floor 10
@@ -399,6 +405,8 @@ func parse(t *testing.T, line string) *nonce.Op {
 			op.Hold, _ = time.ParseDuration(value)
 		case "hash":
 			scan(value, "%d", &op.TxHash[31])
+		case "known":
+			op.OnlyKnown = true
 		case "reason":
 			op.Reason = value
 		case "signer":

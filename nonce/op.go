@@ -58,6 +58,7 @@ type Op struct {
 	Signer    string        // as ParseSigner returned it
 	Count     int           // allocate: 1 to MaxCount
 	RequestID string        // allocate: "" for none
+	OnlyKnown bool          // allocate, with a RequestID: hand nothing out; ErrNotFound if the id is not known
 	Hold      time.Duration // allocate: 0 for the default; part of what a request id stands for
 	Nonce     int64         // marks
 	Attempt   int64         // marks: from 1
@@ -90,15 +91,25 @@ type Op struct {
 	askedFloor int64 // setFloor: Floor as the caller filled it
 	queuedAt   time.Time
 	wrote      bool // the plan changes something for this op
-	recovered  bool // an unknown commit proved to have done this op
+	recovered  bool // an unknown commit proved to have done this op, or another with its request id
+	made       bool // and it was this one
 	inShard    bool // holds a place of its shard's queue
 
 	trail *trail // while the op is under way at another node
 	order int    // among the ops of its trail
 	trips int    // how often it was sent to another node, or had to be routed again
 	doubt bool   // another node may have done it
+	late  bool   // Redis answered a hand-out after the end of the grant
 	// one keeps the single nonce of the common case inside the Op.
 	one [2]int64
+}
+
+// takes is how many nonces the op wants.
+func (op *Op) takes() int {
+	if op.Kind != KindAllocate || op.OnlyKnown {
+		return 0
+	}
+	return op.Count
 }
 
 // Completion is told of the end of an op.

@@ -189,7 +189,7 @@ func TestASignerOfWhichTheStoreShowsLessThanWasSeenStopsUntilItsFloorIsSafe(t *t
 			d := newDisk()
 			n := start(t, d, "a")
 			n.want("allocate -> 0#1", "release 0#1 -> RELEASED")
-			then := d.Copy()
+			then := d.Backup()
 			n.want("allocate -> 0#2", "allocate count=4 -> 1#1 2#1 3#1 4#1")
 			want := "none"
 			switch how {
@@ -230,7 +230,7 @@ func TestAStoppedSignerStaysStoppedWhenItsNewFloorIsNotCommitted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDisk()
 			n := start(t, d, "a")
-			then := func() *memstore.Copy { n.want("allocate -> 0#1"); return d.Copy() }()
+			then := func() *memstore.Backup { n.want("allocate -> 0#1"); return d.Backup() }()
 			n.want("allocate count=4 -> 1#1 2#1 3#1 4#1")
 			d.Restore(then)
 			n.want("allocate -> none")
@@ -251,7 +251,7 @@ func TestAStoppedSignerIsNotForgotten(t *testing.T) {
 	d := newDisk()
 	n := start(t, d, "a", func(c *nonce.Config) { c.MaxSigners = 2 })
 	n.want("allocate -> 0#1")
-	then := d.Copy()
+	then := d.Backup()
 	n.want("allocate -> 1#1")
 	d.Restore(then)
 	n.want("allocate -> none")
@@ -340,12 +340,12 @@ func TestAStoreThatBecomesAnotherOneUnderABatchRefusesIt(t *testing.T) {
 	d := newDisk()
 	n, b := start(t, d, "a"), start(t, d, "b", basicMode)
 	n.want("allocate -> 0#1", "allocate -> 1#1")
-	replica := d.Copy()
+	replica := d.Backup()
 	n.want("allocate -> 2#1") // lost at the failover
-	primary := d.Copy()
+	primary := d.Backup()
 	d.Restore(replica)
 	b.want("floor 100 -> floor 100 next 100") // the same version again
-	failedOver := d.Copy()
+	failedOver := d.Backup()
 	d.Restore(primary)
 	d.onBefore(once(memstore.OpCommit, signer, func(memstore.Call) error {
 		d.Restore(failedOver)

@@ -318,6 +318,7 @@ func (sh *shard) pruneHeads(heads []*group) {
 		case err != nil:
 			g.st.setOwned(sh, g.st.owned && OutcomeOf(err) != Unknown)
 		case results[i].Applied:
+			sh.mirrored(&group{st: g.st, draft: newDraft(g.st, &sh.svc.cfg.Rules)}, time.Time{})
 			g.st.version++
 			g.st.pruned = results[i].Below
 			g.ops[0].Completion.(*pruning).result = results[i]

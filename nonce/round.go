@@ -75,20 +75,23 @@ func (g *group) pop(sh *shard, n int) {
 func (sh *shard) round(groups []*group) []*group {
 	groups = sh.front(groups)
 	groups = sh.acquire(groups)
+	groups = sh.engines(groups)
 	groups = sh.load(groups)
-	groups, pruned := sh.prune(groups)
-	changes := make([]Change, 0, len(groups))
-	planned := make([]*group, 0, len(groups))
-	var next []*group
+	groups, next := sh.prune(groups)
+	slow, fast := make([]*group, 0, len(groups)), []*group(nil)
+	changes, fastChanges := make([]Change, 0, len(groups)), []Change(nil)
 	for _, g := range groups {
-		if !sh.plan(g) {
+		switch {
+		case !sh.plan(g):
 			next = append(next, g) // more must be read first
-			continue
+		case g.st.fast():
+			fast, fastChanges = append(fast, g), append(fastChanges, g.draft.finish(0))
+		default:
+			slow, changes = append(slow, g), append(changes, g.draft.finish(sh.epoch))
 		}
-		planned = append(planned, g)
-		changes = append(changes, g.draft.finish(sh.epoch))
 	}
-	next = append(append(next, pruned...), sh.commit(planned, changes)...)
+	next = append(next, sh.commit(slow, changes)...)
+	next = append(next, sh.commitFast(fast, fastChanges)...)
 	next = append(next, sh.anew...)
 	sh.anew = nil
 	return next
@@ -186,7 +189,7 @@ func (sh *shard) need(g *group, all bool) (Need, bool) {
 	for _, op := range g.ops {
 		switch op.Kind {
 		case KindAllocate:
-			takes += op.Count
+			takes += op.takes()
 			if op.RequestID != "" && (all || g.byID) {
 				n.RequestIDs = append(n.RequestIDs, op.RequestID)
 			}
@@ -215,6 +218,7 @@ func (sh *shard) acquire(groups []*group) []*group {
 	var missing []*group
 	var needs []Need
 	for _, g := range groups {
+		sh.endDoubt(g.st)
 		if !g.st.owned {
 			g.borrowed, g.stranger = g.prunesOnly(), g.st.id == 0
 			n, _ := sh.need(g, true)
@@ -226,7 +230,7 @@ func (sh *shard) acquire(groups []*group) []*group {
 		return groups
 	case sh.svc.retired.Load():
 		for _, g := range missing {
-			g.fail(sh, ErrDraining)
+			sh.giveAway(g)
 		}
 	default:
 		sh.acquireAll(missing, needs)
@@ -242,7 +246,7 @@ func (sh *shard) acquire(groups []*group) []*group {
 
 // acquireAll leaves each group either owned, or parked, or without ops.
 func (sh *shard) acquireAll(groups []*group, needs []Need) {
-	snaps, started, err := sh.tryAcquire(needs)
+	snaps, started, err := sh.tryAcquire(groups, needs)
 	if err != nil && OutcomeOf(err) == Aborted && len(groups) > 1 {
 		for i, g := range groups {
 			sh.acquireAll([]*group{g}, needs[i:i+1])
@@ -251,8 +255,10 @@ func (sh *shard) acquireAll(groups []*group, needs []Need) {
 	}
 	for i, g := range groups {
 		switch {
+		case err == nil && snaps[i].verdict != FastDone:
+			sh.notTaken(g, &snaps[i])
 		case err == nil:
-			sh.acquired(g, &snaps[i], started)
+			sh.acquired(g, &snaps[i].Snapshot, started)
 		case OutcomeOf(err) == Aborted:
 			sh.park(g, acquireRetry*sh.svc.cfg.LockRetry, err)
 		default:
@@ -263,15 +269,18 @@ func (sh *shard) acquireAll(groups []*group, needs []Need) {
 	}
 }
 
-func (sh *shard) tryAcquire(needs []Need) ([]Snapshot, time.Time, error) {
+func (sh *shard) tryAcquire(groups []*group, needs []Need) ([]taken, time.Time, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), sh.svc.cfg.StoreTimeout)
 	defer cancel()
 	started := time.Now()
 	snaps, err := sh.svc.store.Acquire(ctx, sh.svc.holder, sh.svc.cfg.LeaseTTL, needs)
-	if err == nil && len(snaps) > 0 {
+	if err != nil {
+		return nil, started, err
+	}
+	if len(snaps) > 0 {
 		sh.svc.clock.observe(started, time.Now(), snaps[0].Now)
 	}
-	return snaps, started, err
+	return sh.takeOver(groups, snaps, needs), started, nil
 }
 
 // acquired follows one result of an acquire.
@@ -293,10 +302,13 @@ func (sh *shard) acquired(g *group, s *Snapshot, started time.Time) {
 	g.loaded, g.idsRead = true, true
 	st.term = lease.NewTerm(s.Lease.Token, started, sh.svc.cfg.LeaseTTL, lease.Margin(sh.svc.cfg.LeaseTTL))
 	st.setOwned(sh, true)
-	st.owner = ""
+	st.owner, st.grantTrusted, st.mirror = "", time.Time{}, nil
+	if n, _ := sh.need(g, false); st.fast() && len(n.Nonces) > 0 {
+		g.loaded = false // Redis does not have them any more, or they never were
+	}
 	if s.TookOverFrom != "" && !g.borrowed {
 		sh.svc.fig.LeaseAcquire(AcquireTakeover)
-		sh.svc.log.Info("took over an expired lease", "signer", st.signer, "owner_node", s.TookOverFrom,
+		sh.svc.log.Info("took over an expired lease", "signer", st.signer, "from_node", s.TookOverFrom, "owner_node", sh.svc.holder.Node,
 			"fencing_token", s.Lease.Token, "expires_at", s.Lease.ExpiresAt)
 		return
 	}
@@ -325,20 +337,30 @@ var errSignerHalted = errors.New("the store went back and lost acknowledged writ
 
 // load reads what the plan needs and does not remember.
 func (sh *shard) load(groups []*group) []*group {
-	var wanting []*group
-	var needs []Need
+	var wanting, fast []*group
+	var needs, fastNeeds []Need
 	for _, g := range groups {
 		if g.loaded {
 			continue
 		}
-		if n, wanted := sh.need(g, false); wanted {
+		n, wanted := sh.need(g, false)
+		switch {
+		case !wanted:
+		case g.st.fast():
+			fast, fastNeeds = append(fast, g), append(fastNeeds, n)
+		default:
 			wanting, needs = append(wanting, g), append(needs, n)
 		}
 	}
-	if len(wanting) == 0 {
+	if len(wanting) == 0 && len(fast) == 0 {
 		return groups
 	}
-	sh.inspect(wanting, needs, false)
+	if len(wanting) > 0 {
+		sh.inspect(wanting, needs, false)
+	}
+	if len(fast) > 0 {
+		sh.loadFast(fast, fastNeeds)
+	}
 	left := groups[:0]
 	for _, g := range groups {
 		if len(g.ops) > 0 && g.st.owned {

@@ -47,7 +47,7 @@ const (
 // Errors of forwarding. Both mean that nothing was sent.
 var (
 	// ErrPeerAway: the other node cannot be reached.
-	ErrPeerAway = errors.New("the node that owns the signer does not answer")
+	ErrPeerAway = errors.New("the node that serves the signer is not reached from here")
 	// ErrForwardBusy: as many requests wait for the other node as may.
 	ErrForwardBusy = errors.New("too many requests wait for the node that owns the signer")
 )
@@ -240,7 +240,7 @@ func (sh *shard) depart(g *group) (here bool) {
 		}
 		node := sh.target(st)
 		if node == "" && st.away == nil {
-			return true
+			return !sh.namedAfterwards(g)
 		}
 		if (st.away != nil && st.away.node != node || !sh.send(g, node)) && sh.wait(g) {
 			return false
@@ -268,7 +268,7 @@ func (sh *shard) dropBroken(g *group) {
 func (sh *shard) target(st *state) string {
 	now := sh.marked
 	switch {
-	case st.halted, st.owned && st.term.Trusted(now), sh.svc.haltedBy() != nil:
+	case st.halted, st.owned && (st.term.Trusted(now) || st.fast() && st.granted(now)), sh.svc.haltedBy() != nil:
 		return ""
 	case st.owner != "" && (now.Before(st.ownerUntil) || now.Sub(sh.svc.began)-time.Duration(atomic.LoadInt64(&st.servedAt)) < sh.svc.cfg.LeaseTTL):
 		if st.owner == sh.svc.holder.Node {
@@ -282,6 +282,29 @@ func (sh *shard) target(st *state) string {
 		st.setOwned(sh, false)
 	}
 	return node
+}
+
+// namedAfterwards reports whether another node has named this one as the owner
+// although it is retired, and then sets the group aside for a moment, each time a
+// longer one. That node does so for as long as requests of its own are under way
+// here, which are being sent back; then it serves the signer.
+func (sh *shard) namedAfterwards(g *group) bool {
+	if !sh.svc.retired.Load() || g.st.owner != sh.svc.holder.Node {
+		return false
+	}
+	g.st.owner = ""
+	sh.park(g, sh.svc.cfg.LockRetry<<g.ops[0].trips, errRouted)
+	return true
+}
+
+// giveAway deals with a group whose signer this node would have to acquire, although
+// it is retired: what its clients asked for goes to another node, if there is one.
+func (sh *shard) giveAway(g *group) {
+	if r := sh.svc.cfg.Router; r == nil || r.Prefer(g.st.signer) == "" {
+		g.fail(sh, ErrDraining)
+		return
+	}
+	sh.elsewhere(g, lease.Grant{}, time.Time{}, ErrDraining)
 }
 
 // send hands the first op of the group to the router. Where nothing was sent the
@@ -300,7 +323,7 @@ func (sh *shard) send(g *group, node string) bool {
 	if st.owner == node {
 		url = st.ownerURL
 	}
-	op.doubt, op.recovered = op.doubt || op.recovered, false
+	op.doubt, op.recovered, op.made = op.doubt || op.recovered, false, false
 	op.trips++
 	inShard := op.inShard
 	op.inShard = false
@@ -319,6 +342,8 @@ func (sh *shard) send(g *group, node string) bool {
 		op.Err = err
 	case op.trips < maxTrips && (st.owner != node || sh.disbelieve(st)):
 		return false // the router prefers another one now
+	case st.owner == node:
+		op.Err = &UnavailableError{Outcome: NotSent, Err: &PeerAwayError{Node: node, URL: st.ownerURL}}
 	default:
 		op.Err = &UnavailableError{Outcome: NotSent, Err: err}
 	}
@@ -454,14 +479,15 @@ func (s *Service) Retire() {
 	}
 }
 
-// giveUp gives back the leases of all signers.
+// giveUp gives back the leases of all signers, also those that this node does not
+// trust any more because they end soon: until then nobody else can have the signer.
 func (sh *shard) giveUp() {
 	if sh.owned.Load() == 0 {
 		return
 	}
 	var terms []ReleaseTerm
 	for _, st := range sh.states {
-		terms = sh.letGo(st, terms)
+		terms = sh.letGo(st, 2*lease.Margin(sh.svc.cfg.LeaseTTL), terms)
 	}
 	sh.release(terms)
 }

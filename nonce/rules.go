@@ -80,7 +80,7 @@ func (d *draft) finish(epoch uint64) Change {
 
 func (d *draft) allocate(op *Op) error {
 	if op.RequestID != "" {
-		if _, ok := d.ids[op.RequestID]; ok {
+		if d.remembers(op.RequestID) {
 			return errDefer
 		}
 		if req, ok := d.st.requests[op.RequestID]; ok {
@@ -90,6 +90,9 @@ func (d *draft) allocate(op *Op) error {
 			d.repeat(op, req)
 			return nil
 		}
+	}
+	if op.OnlyKnown {
+		return d.refuse(op, ErrNotFound)
 	}
 	count := int64(op.Count)
 	if limit := int64(d.rules.MaxHolds); limit > 0 && d.change.Held+count > limit {
@@ -128,20 +131,22 @@ func (d *draft) handOut(op *Op, fromFree int) {
 	if hold == 0 {
 		hold = d.rules.DefaultHold
 	}
+	first := FirstAttempt(d.change.Version)
 	op.makeNonces()
 	for _, f := range d.released[:fromFree] {
-		op.give(f.nonce, f.attempt+1)
+		attempt := max(f.attempt+1, first)
+		op.give(f.nonce, attempt)
 		d.put(RowChange{
 			Nonce: f.nonce, FromStatus: Released, FromAttempt: f.attempt,
-			Status: Held, Attempt: f.attempt + 1, Hold: hold,
+			Status: Held, Attempt: attempt, Hold: hold,
 		})
 	}
 	d.released = d.released[fromFree:]
 	for len(op.Nonces) < op.Count {
 		n := d.change.Next
 		d.change.Next++
-		op.give(n, 1)
-		d.put(RowChange{Nonce: n, Fresh: true, Status: Held, Attempt: 1, Hold: hold})
+		op.give(n, first)
+		d.put(RowChange{Nonce: n, Fresh: true, Status: Held, Attempt: first, Hold: hold})
 	}
 	d.change.Held += int64(op.Count)
 	op.Token, op.HoldLeft = d.change.Token, hold
@@ -152,13 +157,28 @@ func (d *draft) handOut(op *Op, fromFree int) {
 }
 
 func (d *draft) remember(op *Op) {
-	if d.ids == nil {
-		d.ids = make(map[string]struct{})
-	}
-	d.ids[op.RequestID] = struct{}{}
 	d.change.Requests = append(d.change.Requests, Request{
 		ID: op.RequestID, Hash: op.requestHash(), Nonces: op.Nonces, Attempts: op.Attempts,
 	})
+}
+
+// fewIDs is how many request ids of a draft are compared one by one. Most drafts have
+// one, which is not worth a map.
+const fewIDs = 8
+
+// remembers reports whether the draft remembers this request id.
+func (d *draft) remembers(id string) bool {
+	if len(d.change.Requests) <= fewIDs {
+		return slices.ContainsFunc(d.change.Requests, func(r Request) bool { return r.ID == id })
+	}
+	if d.ids == nil {
+		d.ids = make(map[string]struct{}, 4*fewIDs)
+	}
+	for _, r := range d.change.Requests[len(d.ids):] {
+		d.ids[r.ID] = struct{}{}
+	}
+	_, ok := d.ids[id]
+	return ok
 }
 
 // repeats reports whether a request id that the draft would remember has proved
@@ -175,6 +195,14 @@ func (d *draft) repeat(op *Op, req Request) {
 	if req.Hash != op.requestHash() {
 		op.Err = &ConflictError{
 			Sentence: "this requestId was used with other parameters", Nonce: -1, Holds: d.holdStates(req),
+		}
+		return
+	}
+	if d.st.doubting && !op.made && slices.ContainsFunc(req.Nonces, func(n int64) bool { return n < d.st.standing.DoubtBelow }) {
+		// Redis may have had it released and handed out again before it was lost, unless
+		// this very op made it, so that nobody knows of it yet.
+		op.Err = &ConflictError{
+			Sentence: "the hold of this requestId is in doubt after a loss of Redis", Nonce: -1, Holds: d.holdStates(req),
 		}
 		return
 	}
@@ -239,6 +267,8 @@ func (d *draft) markRecyclable(op *Op) error {
 	}
 	op.Status = Released
 	switch {
+	case d.st.doubting && op.Nonce < d.st.standing.DoubtBelow && row.Status != Consumed:
+		op.conflict(row, "the nonce is in doubt after a loss of Redis; it comes back by itself")
 	case row.Status == Released:
 	case row.Status == Consumed && row.Reason == ReasonBelowFloor && row.TxHash == TxHash{}:
 		op.Status = Consumed
@@ -265,15 +295,25 @@ func (d *draft) markable(op *Op) (Row, error) {
 		op.conflict(Row{Nonce: op.Nonce, Status: Consumed}, "the nonce is consumed, so long ago that nothing else is known of it")
 	case !ok:
 		op.Err = ErrNotFound
+	case d.lostHold(row, op):
 	case row.Attempt != op.Attempt:
 		op.conflict(row, "the attempt is not the nonce's current one")
 	}
 	return row, nil
 }
 
+// lostHold reports whether a mark of use is of a hold that Redis handed out and lost
+// before the store knew of it: the row was last written under an epoch before, and
+// the attempt may have been given under one too. Such a nonce counts as free, but is
+// on the chain.
+func (d *draft) lostHold(row Row, op *Op) bool {
+	return op.Kind == KindMarkUsed && row.Status != Consumed &&
+		op.Attempt > row.Attempt && op.Attempt < FirstAttempt(d.change.Version)
+}
+
 // mark records the end of a hold, or of a RELEASED row that proved to be used.
 func (d *draft) mark(op *Op, row Row, to RowChange) {
-	to.Nonce, to.Attempt = op.Nonce, row.Attempt
+	to.Nonce, to.Attempt = op.Nonce, op.Attempt
 	to.FromStatus, to.FromAttempt = row.Status, row.Attempt
 	d.end(row, to)
 	op.wrote = true
@@ -401,12 +441,13 @@ func (op *Op) reset() {
 // happened, or that another node may have done, and whose answer could not be had,
 // is unknown to its caller and not refused, nor to be matched as the refusal. Only
 // the conflict of an allocate tells the truth about it: a mark that is repeated
-// meets what it did itself, and what came after.
+// meets what it did itself, and what came after. What is OnlyKnown does nothing
+// anywhere.
 func (op *Op) refused() {
 	err := op.Err
 	op.reset()
 	op.Err = err
-	if _, conflict := errors.AsType[*ConflictError](err); (op.recovered || op.doubt) && !(conflict && op.Kind == KindAllocate) {
+	if _, conflict := errors.AsType[*ConflictError](err); (op.recovered || op.doubt) && !op.OnlyKnown && !(conflict && op.Kind == KindAllocate) {
 		why := fmt.Errorf("it may have happened, and the answer was not had: %v", err)
 		if op.doubt {
 			why = fmt.Errorf("%w, and then: %v", errDoubt, err)

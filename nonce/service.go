@@ -68,6 +68,9 @@ type Config struct {
 	SweepInterval    time.Duration
 	RequestRetention time.Duration // 0 keeps request ids for ever
 
+	// Fast is the performance engine; nil: there is none. Mode basic has none.
+	Fast *FastConfig
+
 	// Router carries ops to the nodes that own their signers. nil: what another
 	// node owns is refused with NotOwnerError. Mode basic does not ask it.
 	Router Router
@@ -115,6 +118,10 @@ func (c *Config) validate() error {
 		return errors.New("the sweep interval must be above 0")
 	case c.ConsumedRetention < 0:
 		return errors.New("the retention of consumed allocations must not be below 0")
+	case c.Fast != nil && c.Mode == Basic:
+		return errors.New("mode basic has no performance engine")
+	case c.Fast != nil:
+		return c.Fast.validate()
 	}
 	return nil
 }
@@ -170,6 +177,8 @@ type Service struct {
 	halt            atomic.Pointer[error]
 	retired         atomic.Bool // no signer is acquired any more
 	trails          atomic.Uint64
+	answers         *answers
+	ahead           ahead
 	began           time.Time
 	tally           tally
 	fatal           func(error)
@@ -179,6 +188,8 @@ type Service struct {
 	inside  sync.WaitGroup // callers that entered
 	stop    chan struct{}
 	workers sync.WaitGroup
+	said    chan struct{} // closed when everything is answered
+	talkers sync.WaitGroup
 	quiet   sync.Once // Stop
 }
 
@@ -192,9 +203,10 @@ func New(store Store, h lease.Holder, fig Figures, sink EventSink, log *slog.Log
 	}
 	s := &Service{
 		store: store, holder: h, cfg: cfg, fig: fig, sink: sink, log: log.With("component", "nonce"), fatal: fatal,
-		began: time.Now(), seed: maphash.MakeSeed(), stop: make(chan struct{}),
+		began: time.Now(), seed: maphash.MakeSeed(), stop: make(chan struct{}), said: make(chan struct{}),
 		signersPerShard: max(1, cfg.MaxSigners/cfg.Workers),
 	}
+	s.answers, s.ahead.wake = newAnswers(s), make(chan struct{}, 1)
 	s.clock = &storeClock{longestHold: cfg.MaxHold, jumped: s.clockJumped}
 	if cfg.Mode == Basic {
 		s.basic = &basic{svc: s}
@@ -207,6 +219,13 @@ func New(store Store, h lease.Holder, fig Figures, sink EventSink, log *slog.Log
 		s.workers.Go(func() { sh.loop(s.stop) })
 	}
 	s.workers.Go(s.sweep)
+	s.talkers.Go(func() { s.answers.run(s.said) })
+	if cfg.Fast != nil {
+		s.workers.Go(s.refill)
+		for _, sh := range s.shards {
+			s.workers.Go(sh.mirrorLoop)
+		}
+	}
 	if cfg.ConsumedRetention > 0 {
 		s.workers.Go(s.pruneConsumed)
 	}
@@ -320,8 +339,8 @@ func (s *Service) Submit(p Place, op *Op) {
 	}
 	defer s.inside.Done()
 	op.queuedAt, op.askedFloor = time.Now(), op.Floor
-	op.inShard, op.wrote, op.recovered = p.held, false, false
-	op.trail, op.trips, op.doubt = nil, 0, false
+	op.inShard, op.wrote, op.recovered, op.made = p.held, false, false, false
+	op.trail, op.trips, op.doubt, op.late = nil, 0, false, false
 	switch {
 	case s.basic != nil && s.haltedBy() != nil:
 		s.refuse(p, op, &UnavailableError{Outcome: NotSent, Err: s.haltedBy()})
@@ -355,38 +374,13 @@ func (s *Service) Stop() {
 		s.inside.Wait()
 		close(s.stop)
 		s.workers.Wait()
+		s.answers.close()
+		close(s.said)
+		s.talkers.Wait()
 		for _, sh := range s.shards {
 			sh.releaseAll()
 		}
 	})
-}
-
-// load reads signers with the service's timeout.
-func (s *Service) load(needs []Need) ([]Snapshot, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StoreTimeout)
-	defer cancel()
-	started := time.Now()
-	snaps, err := s.store.Load(ctx, needs)
-	if err == nil && len(snaps) > 0 {
-		s.clock.observe(started, time.Now(), snaps[0].Now)
-	}
-	return snaps, err
-}
-
-// read answers status and list.
-func (s *Service) read(op *Op) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StoreTimeout)
-	defer cancel()
-	var err error
-	if op.Kind == KindStatus {
-		op.Summary, err = s.store.Summary(ctx, op.Signer)
-	} else {
-		op.List.Signer = op.Signer
-		op.Page, err = s.store.List(ctx, op.List)
-	}
-	if op.Err = nil; err != nil {
-		op.Err = &UnavailableError{Outcome: NotSent, Err: err}
-	}
 }
 
 // publish hands the events of a committed op to the sink.

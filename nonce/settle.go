@@ -1,6 +1,11 @@
 package nonce
 
-import "noncegate/lease"
+import (
+	"slices"
+	"time"
+
+	"noncegate/lease"
+)
 
 // settle deals with commits whose outcome is unknown. Every signer is acquired
 // anew, with a higher token, before anything about it is read or answered: from
@@ -19,7 +24,7 @@ func (sh *shard) settle(groups []*group, cause error) []*group {
 			}
 		}
 	}
-	snaps, started, err := sh.tryAcquire(needs)
+	snaps, started, err := sh.tryAcquire(groups, needs)
 	if err != nil && OutcomeOf(err) == Aborted && len(groups) > 1 {
 		var next []*group
 		for _, g := range groups {
@@ -33,10 +38,15 @@ func (sh *shard) settle(groups []*group, cause error) []*group {
 			g.leaveUnknown(sh, cause)
 			continue
 		}
-		if sh.settled(g, &snaps[i], cause); len(g.ops) == 0 {
+		if snaps[i].verdict != FastDone {
+			g.leaveUnknown(sh, cause)
+			sh.notTaken(g, &snaps[i])
 			continue
 		}
-		if sh.acquired(g, &snaps[i], started); g.st.owned && len(g.ops) > 0 {
+		if sh.settled(g, &snaps[i].Snapshot, cause); len(g.ops) == 0 {
+			continue
+		}
+		if sh.acquired(g, &snaps[i].Snapshot, started); g.st.owned && len(g.ops) > 0 {
 			next = append(next, g)
 		}
 	}
@@ -72,6 +82,10 @@ func (g *group) compact() {
 // higher token.
 func (sh *shard) settled(g *group, s *Snapshot, cause error) {
 	st := g.st
+	if st.fast() && s.Engine == Performance && !s.Acquired {
+		g.leaveUnknown(sh, cause) // the row is behind Redis, which another node has now
+		return
+	}
 	if st.wentBack(s, st.term.Token) {
 		g.leaveUnknown(sh, cause)
 		sh.halt(g, s)
@@ -93,10 +107,13 @@ func (sh *shard) settled(g *group, s *Snapshot, cause error) {
 		if v == runAgain && op.recovered && !s.Acquired {
 			v = cannotTell // it happened, but its answer is another node's to give
 		}
+		if v == runAgain && op.Kind == KindMarkRecyclable && EpochOf(s.Version) != EpochOf(st.version) {
+			v = cannotTell // Redis may have handed it out again before it was lost
+		}
 		switch v {
 		case didHappen:
 			sh.svc.publish(sh.index, op, st.version+1, s.Now)
-			sh.finish(op)
+			sh.happened(g, op, s)
 			g.ops[i] = nil
 		case cannotTell:
 			op.Err = &UnavailableError{Outcome: Unknown, Err: cause}
@@ -106,6 +123,23 @@ func (sh *shard) settled(g *group, s *Snapshot, cause error) {
 		}
 	}
 	g.compact()
+}
+
+// happened ends an op that an unknown commit has done, as if its answer had come now.
+func (sh *shard) happened(g *group, op *Op, s *Snapshot) {
+	var a answer
+	waits := false
+	switch {
+	case !g.st.fast() || s.Engine != Performance:
+		a, waits = sh.svc.doubted(&s.Standing, op, s.Now)
+	case op.Kind == KindAllocate && !g.st.granted(time.Now()):
+		op.Err = &UnavailableError{Outcome: Unknown, Err: errGrantOver}
+	default:
+		a, waits = sh.flushes(op, g.st.version+1)
+	}
+	if a.op = op; !waits || !sh.svc.answers.hold(g.st.id, a) {
+		sh.finish(op)
+	}
 }
 
 // verdict is what the rows say of an op whose commit was unknown.
@@ -127,6 +161,7 @@ func (op *Op) verdict(s *Snapshot, rows map[int64]Row, token int64) verdict {
 		for _, req := range s.Requests {
 			if req.ID == op.RequestID {
 				op.recovered = true
+				op.made = slices.Equal(req.Nonces, op.Nonces) && slices.Equal(req.Attempts, op.Attempts)
 			}
 		}
 	case KindMarkUsed, KindMarkRecyclable:

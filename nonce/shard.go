@@ -20,13 +20,16 @@ type shard struct {
 	places atomic.Int64  // reserved, queued, running or parked ops
 	wake   chan struct{} // capacity 1: the queue is not empty, or a parked group is due
 
+	mirrors chan mirrorTask // to the mirror goroutine; nil without a performance engine
+
 	remembered atomic.Int64 // len(states), for whoever does not hold the turn
 	owned      atomic.Int64 // how many of them are owned
 
-	mu     sync.Mutex // guards queue, pushed and home; no I/O under it
+	mu     sync.Mutex // guards queue, pushed, home and blocks; no I/O under it
 	queue  []*Op
 	pushed uint64   // ops queued so far
 	home   []*state // signers whose ops have all come back from another node
+	blocks []refill // given ahead; each signer is in it once at most
 
 	turn   sync.Mutex // guards all below; held for a whole batch
 	taken  uint64     // ops taken from the queue so far
@@ -45,8 +48,13 @@ type shard struct {
 }
 
 func newShard(s *Service, index int) *shard {
+	var mirrors chan mirrorTask
+	if s.cfg.Fast != nil {
+		mirrors = make(chan mirrorTask, s.cfg.Fast.MirrorQueue)
+	}
 	return &shard{
-		svc: s, index: index, wake: make(chan struct{}, 1), epoch: s.store.Epoch(),
+		mirrors: mirrors,
+		svc:     s, index: index, wake: make(chan struct{}, 1), epoch: s.store.Epoch(),
 		states: make(map[string]*state), recent: list.New(),
 		parked: make(map[string]*group), waiting: make(map[string]*group),
 	}
@@ -105,6 +113,7 @@ func (sh *shard) workerRuns() {
 func (sh *shard) runNext() bool {
 	sh.turn.Lock()
 	defer sh.turn.Unlock()
+	sh.takeBlocks()
 	batch, home := sh.take()
 	if len(batch) == 0 && len(home) == 0 && !sh.parkedDue() {
 		return false
@@ -122,6 +131,7 @@ func (sh *shard) callerRuns(op *Op) {
 	defer sh.turn.Unlock()
 	defer endProcess()
 	for sh.taken < last {
+		sh.takeBlocks()
 		batch, home := sh.take()
 		sh.run(batch, home)
 	}
@@ -363,15 +373,16 @@ func (sh *shard) keeps(st *state) bool {
 // forget drops a state and adds its lease to those to give back, when it still
 // runs; one that ended by itself costs no write.
 func (sh *shard) forget(st *state, terms []ReleaseTerm) []ReleaseTerm {
-	terms = sh.letGo(st, terms)
+	terms = sh.letGo(st, 0, terms)
 	sh.recent.Remove(st.place)
 	delete(sh.states, st.signer)
 	return terms
 }
 
-// letGo ends the ownership of a signer and adds its lease to those to give back.
-func (sh *shard) letGo(st *state, terms []ReleaseTerm) []ReleaseTerm {
-	if st.owned && st.term.Trusted(time.Now()) {
+// letGo ends the ownership of a signer and adds its lease to those to give back,
+// unless it was last trusted longer ago than that.
+func (sh *shard) letGo(st *state, ago time.Duration, terms []ReleaseTerm) []ReleaseTerm {
+	if st.owned && st.term.Trusted(time.Now().Add(-ago)) {
 		terms = append(terms, ReleaseTerm{ID: st.id, Token: st.term.Token})
 	}
 	st.setOwned(sh, false)

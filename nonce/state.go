@@ -37,6 +37,8 @@ type state struct {
 	safeFloor int64 // while halted: the least floor that helps, the cursor last seen
 
 	term     lease.Term
+	standing Standing
+	doubting bool // when it was loaded, nonces below standing.DoubtBelow were in doubt
 	version  int64
 	next     int64
 	floor    int64
@@ -59,6 +61,14 @@ type state struct {
 	ownerUntil time.Time // monotonic; when to stop believing that
 	away       *trail    // its ops that are under way at another node, nil: none
 	servedAt   int64     // atomic; when another node last answered ok, since the start of the service in nanoseconds
+
+	grantTrusted time.Time // monotonic; until then this node may hand out from Redis
+	handed       int64     // nonces handed out since the last block was asked for
+	handedFrom   time.Time // monotonic; when that was
+	reserving    bool      // a block is being asked for
+	mirror       *mirror   // nil: Redis is not kept equal
+	mirrorAfter  time.Time // monotonic; not before then is a copy begun, or a move tried
+	parkAfter    time.Time // monotonic; not before then is it set aside for its copy
 
 	disbelievedAt time.Time // monotonic; when the owner was last forgotten because it cannot be reached
 
@@ -103,7 +113,8 @@ func (st *state) knows(n int64) bool {
 func (st *state) fill(s *Snapshot) {
 	st.dropLoaded()
 	st.id, st.version, st.next, st.floor, st.held, st.pruned = s.ID, s.Version, s.Next, s.Floor, s.Held, s.Pruned
-	st.heldRows, st.dueAt = nil, time.Time{}
+	st.standing, st.doubting = s.Standing, s.Now.Before(s.DoubtUntil)
+	st.heldRows, st.dueAt, st.mirror = nil, time.Time{}, nil
 	st.loaded(s)
 	st.setFree(s)
 	for i := range s.Rows {
@@ -145,6 +156,9 @@ func (st *state) dropLoaded() {
 // hold remembers a HELD row. When the bound is reached all are forgotten rather
 // than one searched for: each costs one read if it is marked after all.
 func (st *state) hold(n, attempt int64, until time.Time) {
+	if st.doubting && n < st.standing.DoubtBelow {
+		return // it is not swept now
+	}
 	if len(st.heldRows) >= maxHeldRows {
 		st.heldRows = st.heldRows[:0]
 	}
@@ -191,9 +205,15 @@ func (st *state) swept(now time.Time, more bool) {
 }
 
 // wentBack reports whether a snapshot shows less than was seen: commits that
-// were acknowledged are gone. token is the least the row must carry.
+// were acknowledged are gone. token is the least the row must carry. After a loss of
+// Redis the cursor is above all that was handed out, and a floor that only Redis had
+// may be above that.
 func (st *state) wentBack(s *Snapshot, token int64) bool {
-	return st.id != 0 && (!s.Exists || s.Version < st.version || s.Next < st.next || s.Lease.Token < token)
+	if st.id == 0 {
+		return false
+	}
+	sameEpoch := EpochOf(s.Version) == EpochOf(st.version)
+	return !s.Exists || s.Version < st.version || sameEpoch && s.Next < st.next || s.Lease.Token < token
 }
 
 func latest(a, b time.Time) time.Time {

@@ -84,7 +84,8 @@ type Snapshot struct {
 	Held    int64 // HELD rows, overdue ones included
 	Pruned  int64 // nonces below it have no row any more and are CONSUMED; see Pruner
 	Lease   lease.Grant
-	Now     time.Time // store clock
+	Standing
+	Now time.Time // store clock
 
 	// Acquired is set by Acquire when the lease is the caller's now, under
 	// Lease.Token. When it is not, nothing was changed.
@@ -187,7 +188,8 @@ type Locker interface {
 	// Token 0 for its rows; a Change with Check set commits nothing. It returns
 	// the store's clock of the write. The lease is neither taken nor renewed
 	// nor looked at: the version, which it raises, tells the owner.
-	// An error of plan rolls back and is returned as it is.
+	// An error of plan rolls back and is returned as it is. A signer that the
+	// performance engine serves is not shown to plan: ErrOtherEngine.
 	Locked(ctx context.Context, need Need, plan func(Snapshot) (Change, error)) (time.Time, error)
 }
 
@@ -218,7 +220,8 @@ type Summary struct {
 	Held, Released, Consumed int64
 	LowestHeld               int64 // -1: none
 	Lease                    lease.Grant
-	Now                      time.Time
+	Standing
+	Now time.Time
 }
 
 // ListQuery asks for a page of a signer's allocations.
@@ -304,3 +307,8 @@ func OutcomeOf(err error) Outcome {
 // ErrInvariant is the cause of an Aborted StoreError when a row was not as the
 // rules left it. It is an alarm: somebody else wrote, or this program is wrong.
 var ErrInvariant = errors.New("a row is not as the rules left it")
+
+// ErrOtherEngine is the cause of an Aborted StoreError of Locker when the
+// performance engine serves the signer. Nothing happened, and trying again at once
+// will not help.
+var ErrOtherEngine = errors.New("the performance engine serves the signer")

@@ -26,6 +26,19 @@ const (
 	OpBeat     Op = "beat"
 	OpLeave    Op = "leave"
 	OpNodes    Op = "nodes"
+	OpReserve  Op = "reserve"
+	OpEnter    Op = "enter"
+	OpReturn   Op = "return"
+	OpLose     Op = "lose"
+	OpApply    Op = "apply"
+	OpVersions Op = "versions"
+	OpCopy     Op = "copy"
+	OpEntered  Op = "entered"
+	OpState    Op = "engine_state"
+	OpSwitch   Op = "switch_engine"
+	OpAccept   Op = "accept_identities"
+	OpShards   Op = "flush_shards"
+	OpCounts   Op = "engine_counts"
 )
 
 // Call is what a hook sees of a call: the arguments of the method that Op names.
@@ -36,6 +49,9 @@ type Call struct {
 	Changes []nonce.Change
 	Terms   []nonce.ReleaseTerm
 	Pieces  []nonce.PrunePiece
+	Blocks  []nonce.ReserveTerm
+	Moves   []nonce.MoveTerm
+	Events  []nonce.FlushEvent
 }
 
 // Hooks make a store fail or wait. They run in the caller's goroutine, without
@@ -49,7 +65,7 @@ type Hooks struct {
 	// a *nonce.StoreError of Unknown it is a reply that was lost.
 	After func(Call) error
 	// RowLocked reports that somebody else has the signer's row locked, so that
-	// Commit and Prune skip it. It runs under the store's lock and must not use the store.
+	// Commit, Prune and Apply skip it. It runs under the store's lock and must not use the store.
 	RowLocked func(signer string) bool
 }
 
@@ -67,19 +83,19 @@ func (s *Store) SetEpoch(epoch uint64) {
 	s.epoch = epoch
 }
 
-// Copy is the content of a store at one moment.
-type Copy struct{ db *database }
+// Backup is the content of a store at one moment.
+type Backup struct{ db *database }
 
-// Copy takes a copy of the content.
-func (s *Store) Copy() *Copy {
+// Backup takes a copy of the content.
+func (s *Store) Backup() *Backup {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &Copy{s.db.clone()}
+	return &Backup{s.db.clone()}
 }
 
-// Restore puts a copy back: the database went back. The copy can be used again.
-func (s *Store) Restore(c *Copy) {
+// Restore puts a backup back: the database went back. It can be used again.
+func (s *Store) Restore(b *Backup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.db = c.db.clone()
+	s.db = b.db.clone()
 }

@@ -2,7 +2,7 @@
 // interface written down as plainly as possible, for tests of the service and as
 // the yardstick that storetest holds real stores against.
 //
-// It promises to be obviously right and to fail on demand (see Hooks, Copy). It
+// It promises to be obviously right and to fail on demand (see Hooks, Backup). It
 // promises neither durability nor speed: reads of a signer look at all its rows.
 // It starts no goroutine.
 package memstore
@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,7 +19,11 @@ import (
 	"noncegate/nonce"
 )
 
-var _ nonce.Store = (*Store)(nil)
+var (
+	_ nonce.Store         = (*Store)(nil)
+	_ nonce.EngineLedger  = (*Store)(nil)
+	_ nonce.EngineCatalog = (*Store)(nil)
+)
 
 // Store is one database. Several nodes of a test share one Store. Its methods
 // are safe for concurrent use.
@@ -28,14 +33,16 @@ type Store struct {
 	mu    sync.Mutex // guards all below
 	hooks Hooks
 	epoch uint64
+	locks map[int]*FlushLock // of flush shards
 	db    *database
 }
 
-// database is what a copy copies.
+// database is what a backup copies.
 type database struct {
 	signers map[string]*signer
 	byID    map[int64]*signer
 	nodes   map[string]*node
+	cluster nonce.EngineCluster // Now is left empty
 }
 
 type signer struct {
@@ -46,6 +53,7 @@ type signer struct {
 	owner                      lease.Holder
 	token                      int64
 	expiresAt                  time.Time
+	standing                   nonce.Standing
 	rows                       map[int64]nonce.Row
 	requests                   map[string]request
 }
@@ -67,8 +75,9 @@ type node struct {
 // New makes an empty store whose clock is now, read once a call and cut to
 // microseconds as databases do.
 func New(now func() time.Time) *Store {
-	return &Store{now: now, db: &database{
+	return &Store{now: now, locks: map[int]*FlushLock{}, db: &database{
 		signers: map[string]*signer{}, byID: map[int64]*signer{}, nodes: map[string]*node{},
+		cluster: nonce.EngineCluster{State: nonce.StateReliable, Goal: nonce.StateReliable},
 	}}
 }
 
@@ -137,7 +146,10 @@ func (db *database) grant(sg *signer) lease.Grant {
 }
 
 func (db *database) clone() *database {
-	c := &database{signers: map[string]*signer{}, byID: map[int64]*signer{}, nodes: map[string]*node{}}
+	c := &database{
+		signers: map[string]*signer{}, byID: map[int64]*signer{}, nodes: map[string]*node{}, cluster: db.cluster,
+	}
+	c.cluster.Accepted = slices.Clone(db.cluster.Accepted)
 	for name, sg := range db.signers {
 		copied := *sg
 		copied.rows, copied.requests = maps.Clone(sg.rows), maps.Clone(sg.requests)

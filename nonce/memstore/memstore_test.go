@@ -51,6 +51,14 @@ func TestStoreKeepsTheRulesOnTheRealClock(t *testing.T) {
 	})
 }
 
+func TestStoreKeepsTheRulesOfTwoEngines(t *testing.T) {
+	storetest.RunEngine(t, func(*testing.T) storetest.Database {
+		c := &clock{now: time.Unix(1_800_000_000, 0)}
+		s := memstore.New(c.Now)
+		return storetest.Database{Open: func(*testing.T) nonce.Store { return s }, Advance: c.Advance}
+	})
+}
+
 var holder = lease.Holder{Node: "n", Incarnation: 1}
 
 // acquired returns a store and the snapshot of a signer that holder owns.
@@ -142,7 +150,7 @@ func TestARowLockedBySomebodyElseIsSkipped(t *testing.T) {
 
 func TestARestoredCopyIsTheStoreOfThen(t *testing.T) {
 	s, snap := acquired(t)
-	then := s.Copy()
+	then := s.Backup()
 	for range 2 {
 		change := insert(snap)
 		change.Epoch = s.Epoch()

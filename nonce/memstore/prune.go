@@ -26,6 +26,9 @@ func (s *Store) Prunable(ctx context.Context, q nonce.PruneQuery) (nonce.PrunePa
 			}
 			walked++
 			page.After = sg.id
+			if sg.standing.Engine != nonce.Reliable {
+				continue
+			}
 			if old := sg.old(q.Rows, now.Add(-q.Age)); len(old) > 0 {
 				page.Found = append(page.Found, nonce.Prunable{
 					ID: sg.id, Signer: sg.name, Version: sg.version, Lease: s.db.grant(sg), Rows: len(old),
@@ -70,7 +73,7 @@ func (s *Store) Prune(ctx context.Context, h lease.Holder, p nonce.Pruning) ([]n
 		results = make([]nonce.Pruned, len(p.Pieces))
 		for i, piece := range p.Pieces {
 			sg := s.db.byID[piece.ID]
-			if sg == nil || sg.version != piece.Version || s.rowLocked(sg) {
+			if sg == nil || sg.standing.Engine != nonce.Reliable || sg.version != piece.Version || s.rowLocked(sg) {
 				continue
 			}
 			if !locker && (sg.owner != h || sg.token != piece.Token) {

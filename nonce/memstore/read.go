@@ -31,11 +31,11 @@ func (db *database) load(need nonce.Need, now time.Time) nonce.Snapshot {
 	}
 	snap := nonce.Snapshot{
 		Signer: sg.name, Exists: true, ID: sg.id, Next: sg.next, Floor: sg.floor, Version: sg.version, Held: sg.held,
-		Pruned: sg.pruned, Lease: db.grant(sg), Now: now,
+		Pruned: sg.pruned, Lease: db.grant(sg), Standing: sg.standing, Now: now,
 	}
 	wanted := slices.Clone(need.Nonces)
 	for _, row := range sg.sorted() {
-		if row.Status != nonce.Released || row.Nonce < sg.floor {
+		if row.Status != nonce.Released || row.Nonce < sg.floor || sg.standing.Doubtful(row.Nonce, now) {
 			continue
 		}
 		if snap.ReleasedMore = len(snap.Released) == need.Released; snap.ReleasedMore {
@@ -81,13 +81,14 @@ func (sg *signer) sorted() []nonce.Row {
 
 // due returns up to limit overdue holds, earliest deadline first.
 func (sg *signer) due(now time.Time, limit int) []nonce.Row {
-	rows := slices.DeleteFunc(sg.sorted(), func(r nonce.Row) bool { return !overdue(r, now) })
+	rows := slices.DeleteFunc(sg.sorted(), func(r nonce.Row) bool { return !sg.overdue(r, now) })
 	slices.SortStableFunc(rows, func(a, b nonce.Row) int { return a.HeldUntil.Compare(b.HeldUntil) })
 	return rows[:min(limit, len(rows))]
 }
 
-func overdue(r nonce.Row, now time.Time) bool {
-	return r.Status == nonce.Held && !r.HeldUntil.After(now)
+// overdue reports whether a hold has ended. One in doubt lasts until the doubt ends.
+func (sg *signer) overdue(r nonce.Row, now time.Time) bool {
+	return r.Status == nonce.Held && !r.HeldUntil.After(now) && !sg.standing.Doubtful(r.Nonce, now)
 }
 
 // Summary implements nonce.Reader.
@@ -107,9 +108,10 @@ func (db *database) summary(name string, now time.Time) nonce.Summary {
 		return sum
 	}
 	sum.Exists, sum.Next, sum.Floor, sum.Version, sum.Pruned, sum.Lease = true, sg.next, sg.floor, sg.version, sg.pruned, db.grant(sg)
+	sum.Standing = sg.standing
 	for _, row := range sg.sorted() {
 		switch {
-		case row.Status == nonce.Held && !overdue(row, now):
+		case row.Status == nonce.Held && !sg.overdue(row, now):
 			if sum.Held == 0 {
 				sum.LowestHeld = row.Nonce
 			}

@@ -48,7 +48,7 @@ func (s *Store) Beat(ctx context.Context, h lease.Holder, signers int64) (lease.
 func (s *Store) Leave(ctx context.Context, h lease.Holder) error {
 	return s.call(ctx, Call{Op: OpLeave, Holder: h}, func(now time.Time) error {
 		if n := s.db.nodes[h.Node]; n != nil && n.incarnation == h.Incarnation {
-			n.left, n.seenAt = true, now
+			n.left, n.signers, n.seenAt = true, 0, now
 		}
 		return nil
 	})

@@ -55,7 +55,7 @@ func (s *Store) Commit(ctx context.Context, h lease.Holder, ttl time.Duration, c
 		for i, c := range changes {
 			sg := s.db.byID[c.ID]
 			res.Applied[i] = sg != nil && h.Node != "" && sg.owner == h && sg.token == c.Token && sg.version == c.Version &&
-				!sg.knows(c.Requests) && !s.rowLocked(sg)
+				sg.standing.Engine == nonce.Reliable && !sg.knows(c.Requests) && !s.rowLocked(sg)
 			if !res.Applied[i] || c.Check {
 				continue
 			}
@@ -89,6 +89,9 @@ func (s *Store) Locked(ctx context.Context, need nonce.Need, plan func(nonce.Sna
 	err := s.call(ctx, Call{Op: OpLocked, Needs: []nonce.Need{need}}, func(now time.Time) error {
 		at = now
 		sg := s.db.create(need.Signer)
+		if sg.standing.Engine != nonce.Reliable {
+			return &nonce.StoreError{Outcome: nonce.Aborted, Err: nonce.ErrOtherEngine}
+		}
 		c, err := plan(s.db.load(need, now))
 		if err != nil || c.Check {
 			return err

@@ -11,7 +11,13 @@ import (
 
 // BenchmarkCommit commits one new nonce for each of 500 signers at a time: what
 // a worker does under load. The unit that matters is ns/nonce.
-func BenchmarkCommit(b *testing.B) {
+func BenchmarkCommit(b *testing.B) { benchmarkCommit(b, false) }
+
+// BenchmarkCommitWithRequestIDs does so for clients that give request ids, as each
+// request has that another node forwards.
+func BenchmarkCommitWithRequestIDs(b *testing.B) { benchmarkCommit(b, true) }
+
+func benchmarkCommit(b *testing.B, withID bool) {
 	url := server.NewDatabase(b)
 	s := openStore(b, url)
 	if _, err := s.Migrate(b.Context()); err != nil {
@@ -27,13 +33,16 @@ func BenchmarkCommit(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	changes := make([]nonce.Change, signers)
+	changes, ids := make([]nonce.Change, signers), 0
 	for b.Loop() {
 		for i := range changes {
 			t := &snaps[i]
 			changes[i] = nonce.Change{
 				ID: t.ID, Signer: t.Signer, Token: t.Lease.Token, Version: t.Version, Next: t.Next + 1, Held: t.Held + 1,
 				Rows: []nonce.RowChange{{Nonce: t.Next, Fresh: true, Status: nonce.Held, Attempt: 1, Hold: time.Minute}},
+			}
+			if ids++; withID {
+				changes[i].Requests = []nonce.Request{{ID: fmt.Sprintf("fwd-0123456789abcdef-%d", ids), Nonces: []int64{t.Next}, Attempts: []int64{1}}}
 			}
 			t.Version, t.Next, t.Held = t.Version+1, t.Next+1, t.Held+1
 		}

@@ -14,15 +14,20 @@ import (
 	"noncegate/nonce"
 )
 
-// leaveLocked is how long after a row turned out to be locked commits leave
-// locked rows out at once. Every batch would else wait for the same outsider.
-const leaveLocked = time.Second
+// How long after a commit that had to be done twice the next ones are careful at
+// once. Every batch would else be done twice because of one outsider, or one client
+// that repeats its request ids.
+const (
+	leaveLocked = time.Second
+	lookForIDs  = time.Second
+)
 
-// Commit implements nonce.Ledger: one statement, one round trip. Only where a row
-// turns out to be locked by somebody else, so that the statement was aborted after
-// lock_timeout, is there a second one, which leaves such rows out: looking for
-// them first, as the commits of the next second do, costs as much as the update
-// itself.
+// Commit implements nonce.Ledger: one statement, one round trip. In two cases it was
+// rolled back and there is a second one, which leaves out the signers at fault: a row
+// turned out to be locked by somebody else, for longer than lock_timeout; or a request
+// id was known already. To look for them first, as the commits of the next second
+// do, costs half as much again as the update of a locked row, and as much again as
+// the insert of an id.
 func (s *Store) Commit(ctx context.Context, h lease.Holder, ttl time.Duration, changes []nonce.Change) (nonce.CommitResult, error) {
 	conn, err := s.conn(ctx)
 	if err != nil {
@@ -33,13 +38,24 @@ func (s *Store) Commit(ctx context.Context, h lease.Holder, ttl time.Duration, c
 		return nonce.CommitResult{}, notSent("commit", errEpoch)
 	}
 	e := encode(changes)
-	if e.parts&(partWrite|partRun) != 0 && time.Now().UnixNano() < s.locksUntil.Load() {
-		e.parts |= partSkip
+	now := time.Now().UnixNano()
+	if now < s.locksUntil.Load() {
+		e.skipLocked()
+	}
+	if now < s.idsUntil.Load() {
+		e.lookForIDs()
 	}
 	res, err := e.execute(ctx, conn.Conn().PgConn(), h, ttl, len(changes))
-	if e.parts&partSkip == 0 && lockedByOthers(err) {
-		s.locksUntil.Store(time.Now().Add(leaveLocked).UnixNano())
-		e.parts |= partSkip
+	for again := true; err != nil && again; {
+		switch {
+		case lockedByOthers(err) && e.skipLocked():
+			s.locksUntil.Store(time.Now().Add(leaveLocked).UnixNano())
+		case violated(err) && e.lookForIDs(): // which of the two it was, that one tells
+			s.idsUntil.Store(time.Now().Add(lookForIDs).UnixNano())
+		default:
+			again = false
+			continue
+		}
 		res, err = e.execute(ctx, conn.Conn().PgConn(), h, ttl, len(changes))
 	}
 	if err != nil {
@@ -51,13 +67,30 @@ func (s *Store) Commit(ctx context.Context, h lease.Holder, ttl time.Duration, c
 	return res, nil
 }
 
+// skipLocked makes the statement leave out the rows that others have locked, and
+// reports whether that is news.
+func (e *encoded) skipLocked() bool { return e.enlarge(partWrite|partRun, partSkip) }
+
+// lookForIDs makes it leave out the signers with request ids that are known.
+func (e *encoded) lookForIDs() bool { return e.enlarge(partRequest, partKnown) }
+
+// enlarge adds a part to a statement that has one of those it is about, unless it is
+// there.
+func (e *encoded) enlarge(about, part parts) bool {
+	if e.parts&about == 0 || e.parts&part != 0 {
+		return false
+	}
+	e.parts |= part
+	return true
+}
+
 // params are the parameters of the statement, in binary.
 func (e *encoded) params(h lease.Holder, ttl time.Duration) [][]byte {
 	return [][]byte{
 		[]byte(h.Node), binary.BigEndian.AppendUint64(nil, uint64(h.Incarnation)),
 		binary.BigEndian.AppendUint64(nil, uint64(ttl/time.Microsecond)), e.blob,
-		int8s(e.signers).encode(nil), int8s(e.rows).encode(nil), int8s(e.requests).encode(nil),
-		int8s(e.numbers).encode(nil), int8s(e.checks).encode(nil),
+		int8s(e.signers).encode(), int8s(e.rows).encode(), int8s(e.requests).encode(),
+		int8s(e.numbers).encode(), int8s(e.checks).encode(),
 	}
 }
 
@@ -129,9 +162,11 @@ func timestamp(b []byte) time.Time {
 	return postgresEpoch.Add(time.Duration(int64(binary.BigEndian.Uint64(b))) * time.Microsecond)
 }
 
+// A binary array: what comes before its elements, and each of those with its length.
+const header, element = 20, 12
+
 // ordinals reads a binary bigint[] without nulls; nil is none.
 func ordinals(b []byte) []int64 {
-	const header, element = 20, 12
 	if len(b) < header {
 		return nil
 	}

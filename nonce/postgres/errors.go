@@ -38,7 +38,7 @@ func storeError(doing string, err error) error {
 		return &nonce.StoreError{Outcome: nonce.Unknown, Err: err}
 	case pgErr.Code == codeReadOnly:
 		return &nonce.StoreError{Outcome: nonce.NotSent, Err: err}
-	case pgErr.Code == codeDivisionByZero || pgErr.Code == codeUniqueViolation:
+	case violated(pgErr):
 		return &nonce.StoreError{Outcome: nonce.Aborted, Err: fmt.Errorf("%w: %w", nonce.ErrInvariant, err)}
 	}
 	return &nonce.StoreError{Outcome: nonce.Aborted, Err: err}
@@ -68,6 +68,14 @@ func severity(err *pgconn.PgError) string { return cmp.Or(err.SeverityUnlocalize
 func lockedByOthers(err error) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && severity(pgErr) == "ERROR" && (pgErr.Code == codeLockTimeout || pgErr.Code == codeDeadlock)
+}
+
+// violated reports that a statement was rolled back because something is not as the
+// changes suppose: a request id that is known already, or else a row that is not as
+// the rules left it.
+func violated(err error) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && severity(pgErr) == "ERROR" && (pgErr.Code == codeUniqueViolation || pgErr.Code == codeDivisionByZero)
 }
 
 // Away reports whether err means that there was no server to talk to, or one

@@ -6,9 +6,11 @@ import "maps"
 func CommitVariants() []string {
 	texts := []string{commitText(partCheck)}
 	for _, how := range []parts{0, partSkip, partLocked} {
-		texts = append(texts, commitText(partRun|how), commitText(partRun|partOne|how))
+		for _, runs := range []parts{partRun, partRun | partOne} {
+			texts = append(texts, commitText(runs|how), commitText(runs|how|partRequest), commitText(runs|how|partRequest|partKnown))
+		}
 		for rest := range partRun {
-			if rest&(partWrite|partLocked|partSkip) == 0 {
+			if rest&(partWrite|partLocked|partSkip) == 0 && (rest&partKnown == 0 || rest&partRequest != 0) {
 				texts = append(texts, commitText(partWrite|how|rest))
 			}
 		}
@@ -16,18 +18,37 @@ func CommitVariants() []string {
 	return texts
 }
 
+// FlushVariants are the texts of all flush statements there can be.
+func FlushVariants() []string {
+	var texts []string
+	for rest := range partRun {
+		if rest&(partWrite|partLocked|partCheck) == partWrite {
+			texts = append(texts, flushText(rest))
+		}
+	}
+	return texts
+}
+
+// FlushOIDs are the types of the parameters of each.
+var FlushOIDs = flushOIDs
+
 // CommitOIDs are the types of the parameters of each.
 var CommitOIDs = commitOIDs
 
-// Statements are the texts of all others that take parameters.
+// Statements are the texts of all others.
 func Statements() []string {
 	return []string{
 		createSigners, acquireSigners, releaseSigners,
 		loadSigners, loadReleased, loadDue, loadRequests, loadRequestRows, loadRows,
 		summaryText, listAll, listHeld, listReleased, listConsumed, listRequests, dueText, pruneText,
 		prunableText, consumedOwned, consumedLocked,
+		reserveText, enterText, returnText, loseLocks, loseText, versionsText, copySigner, copyRows, copyRequests, enteredText, signersText,
+		clusterText, clusterLock, switchText, acceptText, countsText,
 	}
 }
+
+// ListRequests is the one among them that looks for request ids by their nonces.
+const ListRequests = listRequests
 
 // RuntimeParams are the settings of every connection.
 func RuntimeParams() map[string]string { return maps.Clone(runtimeParams()) }

@@ -2,7 +2,9 @@ package postgres_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"noncegate/nonce"
 )
@@ -94,4 +96,40 @@ func kindOf(i int, s nonce.Snapshot, requestID string) nonce.Change {
 		}
 	}
 	return c
+}
+
+// TestAKnownRequestIDCostsOneMoreRoundTrip: ids are taken for new ones, until one
+// proves to be known. For a second they are then looked for first.
+func TestAKnownRequestIDCostsOneMoreRoundTrip(t *testing.T) {
+	raw := migrated(t)
+	relay := newRelay(t, server.Addr())
+	s := openStore(t, relay.url(t, raw)+"&pool_max_conns=1")
+	try := func(ids ...string) (applied []bool, trips int64) {
+		t.Helper()
+		changes := make([]nonce.Change, len(ids))
+		for i, id := range ids {
+			changes[i] = asked(handOut(acquire(t, s, alice, long, nonce.Need{Signer: fmt.Sprint("s", i)}), 1), id)
+		}
+		before := relay.trips.Load()
+		res, err := s.Commit(t.Context(), alice, long, changes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Applied, relay.trips.Load() - before
+	}
+	expect := func(what string, want []bool, most int64, ids ...string) {
+		t.Helper()
+		if got, trips := try(ids...); !slices.Equal(got, want) || trips > most {
+			t.Errorf("%s: applied %v with %d round trips, want %v and at most %d", what, got, trips, want, most)
+		}
+	}
+	const prepare = 1 // the first use of a statement
+	expect("new ids", []bool{true, true, true}, 1+prepare, "a", "b", "c")
+	expect("new ids", []bool{true, true, true}, 1, "d", "e", "f")
+	began := time.Now()
+	expect("one known", []bool{true, false, true}, 2+prepare, "g", "b", "h")
+	got, trips := try("g", "i", "h")
+	if !slices.Equal(got, []bool{false, true, false}) || time.Since(began) < time.Second && trips != 1 {
+		t.Errorf("known ids within a second: applied %v with %d round trips, want the second and one", got, trips)
+	}
 }

@@ -167,40 +167,34 @@ func newLoading(needs []nonce.Need, snaps []nonce.Snapshot) *loading {
 }
 
 const loadSigners = `
-SELECT w.ord, coalesce(s.signer_id, 0), coalesce(s.next_nonce, 0), coalesce(s.floor, 0), coalesce(s.version, 0), coalesce(s.held, 0), coalesce(s.pruned, 0),
-       coalesce(s.fencing_token, 0), coalesce(s.owner_node, ''), coalesce(s.owner_incarnation, 0), s.expires_at, coalesce(g.url, ''), clock_timestamp()
+SELECT w.ord, ` + signerColumns + `
 FROM unnest($1::text[]) WITH ORDINALITY w(signer, ord)
-LEFT JOIN signer_nonce_state s ON s.signer = w.signer
-LEFT JOIN gateway_node g ON g.node_id = s.owner_node`
+LEFT JOIN signer_nonce_state s ON s.signer = w.signer` + signerJoins
 
 func (l *loading) scanSigners(rows pgx.Rows) error {
 	var ord int64
 	var t nonce.Snapshot
-	var expires *time.Time
-	_, err := pgx.ForEachRow(rows, []any{
-		&ord, &t.ID, &t.Next, &t.Floor, &t.Version, &t.Held, &t.Pruned,
-		&t.Lease.Token, &t.Lease.Holder.Node, &t.Lease.Holder.Incarnation, &expires, &t.Lease.URL, &t.Now,
-	}, func() error {
+	var columns signerRow
+	_, err := pgx.ForEachRow(rows, append([]any{&ord}, columns.into(&t)...), func() error {
 		s := &l.snaps[ord-1]
+		columns.finish(&t)
 		t.Signer, t.Acquired, t.TookOverFrom = s.Signer, s.Acquired, s.TookOverFrom
-		t.Exists, t.Lease.ExpiresAt = t.ID != 0, time.Time{}
-		if expires != nil {
-			t.Lease.ExpiresAt = *expires
-		}
 		*s = t
 		return nil
 	})
 	return err
 }
 
-const rowColumns = `a.nonce, a.status, a.attempt, a.fencing_token, a.tx_hash, coalesce(a.reason, ''), a.held_until, a.updated_at`
+const rowColumns = `a.nonce, a.status, a.attempt, a.fencing_token, a.tx_hash, coalesce(a.reason, ''), coalesce(a.promised_until, a.held_until), a.updated_at`
 
-// loadReleased walks the partial index of RELEASED rows from the floor upwards.
+// loadReleased walks the partial index of RELEASED rows from the floor upwards, or
+// from where no doubt is left.
 const loadReleased = `
 SELECT w.ord, ` + rowColumns + `
-FROM unnest($1::bigint[], $2::text[], $3::bigint[]) w(ord, signer, most), signer_nonce_state s,
+FROM unnest($1::bigint[], $2::text[], $3::bigint[]) w(ord, signer, most),
+signer_nonce_state s ` + engineJoin + `,
 LATERAL (SELECT * FROM signer_nonce_allocation x
-         WHERE x.signer_id = s.signer_id AND x.status = 2 AND x.nonce >= s.floor ORDER BY x.nonce LIMIT w.most) a
+         WHERE x.signer_id = s.signer_id AND x.status = 2 AND x.nonce >= greatest(s.floor, ` + doubtText + `) ORDER BY x.nonce LIMIT w.most) a
 WHERE s.signer = w.signer ORDER BY w.ord, a.nonce`
 
 // dueWindow bounds the overdue holds, of any signer, that one look walks over. While

@@ -39,6 +39,9 @@ func (s *Store) locked(ctx context.Context, conn *pgxpool.Conn, need nonce.Need,
 	if err := send(ctx, conn, b); err != nil {
 		return time.Time{}, nothingCommitted("lock", err)
 	}
+	if snaps[0].Engine != nonce.Reliable {
+		return time.Time{}, &nonce.StoreError{Outcome: nonce.Aborted, Err: nonce.ErrOtherEngine}
+	}
 	change, err := plan(snaps[0])
 	if err != nil {
 		return time.Time{}, err
@@ -50,6 +53,7 @@ func (s *Store) locked(ctx context.Context, conn *pgxpool.Conn, need nonce.Need,
 	change.Token = 0 // what is written under a lock belongs to no lease
 	e := encode([]nonce.Change{change})
 	e.parts |= partLocked
+	e.lookForIDs() // an error would end the transaction, and with it the answer
 	res, err := e.execute(ctx, conn.Conn().PgConn(), lease.Holder{}, 0, 1)
 	if err != nil {
 		return time.Time{}, nothingCommitted("write", err)

@@ -18,8 +18,9 @@ var migrations embed.FS
 
 // SchemaLevel is the breaking level this program understands. Migrations that
 // only add leave a database's level alone; one that breaks older programs raises
-// it, and those refuse the database.
-const SchemaLevel = 1
+// it, and those refuse the database. Level 2 is that of a database whose signers may
+// be of the performance engine; it goes back to 1 when they have returned.
+const SchemaLevel = 2
 
 // migrateWait is how many seconds another node's migration is waited for.
 const migrateWait = 300

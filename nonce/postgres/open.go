@@ -37,6 +37,7 @@ type Store struct {
 	log  *slog.Logger
 
 	locksUntil atomic.Int64 // unix nanoseconds; until then commits leave locked rows out
+	idsUntil   atomic.Int64 // and until then they look whether request ids are known
 
 	epoch    atomic.Uint64
 	mu       sync.Mutex // guards what follows

@@ -124,7 +124,7 @@ func TestNodesThatStartTogetherMigrateOnce(t *testing.T) {
 
 func TestASchemaThatBreaksOlderProgramsIsRefused(t *testing.T) {
 	url := migrated(t)
-	execute(t, dial(t, url), `UPDATE noncegate_schema SET breaking_level = breaking_level + 1`)
+	execute(t, dial(t, url), `UPDATE noncegate_schema SET breaking_level = $1`, postgres.SchemaLevel+1)
 	if _, err := openStore(t, url).Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "upgrade the program") {
 		t.Errorf("got %v", err)
 	}

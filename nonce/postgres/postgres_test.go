@@ -39,3 +39,10 @@ func TestStoreKeepsTheRules(t *testing.T) {
 		return storetest.Database{Open: func(t *testing.T) nonce.Store { return openStore(t, url) }}
 	})
 }
+
+func TestStoreKeepsTheRulesOfTwoEngines(t *testing.T) {
+	storetest.RunEngine(t, func(t *testing.T) storetest.Database {
+		url := migrated(t)
+		return storetest.Database{Open: func(t *testing.T) nonce.Store { return openStore(t, url) }}
+	})
+}

@@ -23,7 +23,8 @@ func oldPrefix(signerID, from, most, before string) string {
 }
 
 // prunableText walks signers by primary key and looks at the lowest row of each.
-// Only where that one is old are more counted. It ends with the last signer it
+// Only where that one is old are more counted; those of the performance engine are
+// left alone. It ends with the last signer it
 // was to find, so what it reads is bounded by both.
 //
 // Parameters: $1 after, $2 age in microseconds, $3 signers, $4 found, $5 rows.
@@ -41,7 +42,7 @@ LEFT JOIN (
     SELECT a.status, a.updated_at FROM signer_nonce_allocation a
     WHERE a.signer_id = s.signer_id AND a.nonce >= s.pruned ORDER BY a.signer_id, a.nonce LIMIT 1) lowest,
   LATERAL (` + oldPrefix("s.signer_id", "s.pruned", "$5::bigint", beforeText) + `) p
-  WHERE lowest.status = 3 AND lowest.updated_at < ` + beforeText + `
+  WHERE s.engine = 0 AND lowest.status = 3 AND lowest.updated_at < ` + beforeText + `
   ORDER BY s.signer_id LIMIT $4::bigint) f ON true`
 
 // beforeText is when a row must have been written last. The clock is read once a
@@ -113,7 +114,7 @@ l AS MATERIALIZED (
 u AS (
   UPDATE signer_nonce_state s SET pruned = w.below, version = s.version + 1, updated_at = c.now
   FROM c, l w
-  WHERE s.signer_id = w.id AND s.version = w.version` + choose(locked, "", ownerText) + `
+  WHERE s.signer_id = w.id AND s.version = w.version` + reliableText + choose(locked, "", ownerText) + `
   RETURNING s.signer_id, w.ord, w.was, w.rows, s.pruned),
 d AS (
   DELETE FROM signer_nonce_allocation a USING c, u

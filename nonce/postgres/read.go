@@ -23,12 +23,12 @@ s AS MATERIALIZED (SELECT * FROM signer_nonce_state WHERE signer = $1),
 h AS MATERIALIZED (
   SELECT a.nonce, a.held_until > c.now AS open FROM c, s, LATERAL (` + openHolds + `) a)
 SELECT c.now, s.next_nonce, s.floor, s.version, s.pruned, s.fencing_token, coalesce(s.owner_node, ''), coalesce(s.owner_incarnation, 0),
-       s.expires_at, coalesce(g.url, ''),
+       s.expires_at, coalesce(g.url, ''), ` + standingColumns + `,
        (SELECT count(*) FROM h WHERE open),
        (SELECT count(*) FROM signer_nonce_allocation a WHERE a.signer_id = s.signer_id AND a.status = 2 AND a.nonce >= s.floor)
          + (SELECT count(*) FROM h WHERE NOT open AND h.nonce >= s.floor),
        (SELECT coalesce(min(nonce), -1) FROM h WHERE open)
-FROM c LEFT JOIN s ON true LEFT JOIN gateway_node g ON g.node_id = s.owner_node`
+FROM c LEFT JOIN s ON true` + signerJoins
 
 // Summary implements nonce.Reader.
 func (st *Store) Summary(ctx context.Context, signer string) (nonce.Summary, error) {
@@ -41,8 +41,9 @@ func (st *Store) Summary(ctx context.Context, signer string) (nonce.Summary, err
 	var expires *time.Time
 	var s nonce.Summary
 	var node, url string
-	err = conn.QueryRow(ctx, summaryText, signer).Scan(&s.Now, &next, &floor, &version, &pruned, &token, &node, &incarnation,
-		&expires, &url, &s.Held, &s.Released, &s.LowestHeld)
+	var standing standingRow
+	columns := append([]any{&s.Now, &next, &floor, &version, &pruned, &token, &node, &incarnation, &expires, &url}, standing.into(&s.Standing)...)
+	err = conn.QueryRow(ctx, summaryText, signer).Scan(append(columns, &s.Held, &s.Released, &s.LowestHeld)...)
 	if err != nil {
 		return nonce.Summary{}, storeError("read the signer", err)
 	}
@@ -52,9 +53,8 @@ func (st *Store) Summary(ctx context.Context, signer string) (nonce.Summary, err
 	s.Exists, s.Next, s.Floor, s.Version, s.Pruned = true, *next, *floor, *version, *pruned
 	s.Consumed = s.Next - s.Held - s.Released
 	s.Lease = lease.Grant{Holder: lease.Holder{Node: node, Incarnation: *incarnation}, URL: url, Token: *token}
-	if expires != nil {
-		s.Lease.ExpiresAt = *expires
-	}
+	s.Lease.ExpiresAt = orZero(expires)
+	standing.finish(&s.Standing)
 	return s, nil
 }
 

@@ -15,10 +15,10 @@ import (
 func (s *Store) Register(ctx context.Context, p lease.Presence) (lease.Holder, error) {
 	h := lease.Holder{Node: p.Node}
 	err := s.pool.QueryRow(ctx, `
-		INSERT INTO gateway_node AS g (node_id, url, mode, patience, incarnation, counter, live, started_at, seen_at)
-		VALUES ($1, $2, $3, $4::bigint * interval '1 microsecond', 1, 0, true, clock_timestamp(), clock_timestamp())
+		INSERT INTO gateway_node AS g (node_id, url, mode, patience, engines, incarnation, counter, live, started_at, seen_at)
+		VALUES ($1, $2, $3, $4::bigint * interval '1 microsecond', 2, 1, 0, true, clock_timestamp(), clock_timestamp())
 		ON CONFLICT (node_id) DO UPDATE
-		SET url = EXCLUDED.url, mode = EXCLUDED.mode, patience = EXCLUDED.patience, incarnation = g.incarnation + 1,
+		SET url = EXCLUDED.url, mode = EXCLUDED.mode, patience = EXCLUDED.patience, engines = EXCLUDED.engines, incarnation = g.incarnation + 1,
 		    counter = 0, signers = 0, live = true, started_at = clock_timestamp(), seen_at = clock_timestamp()
 		RETURNING incarnation`, p.Node, p.URL, p.Mode, p.Patience.Microseconds()).Scan(&h.Incarnation)
 	return h, storeError("register the node", err)
@@ -44,7 +44,7 @@ func (s *Store) Beat(ctx context.Context, h lease.Holder, signers int64) (lease.
 
 // Leave implements lease.Registry.
 func (s *Store) Leave(ctx context.Context, h lease.Holder) error {
-	_, err := s.pool.Exec(ctx, `UPDATE gateway_node SET live = false, seen_at = clock_timestamp() WHERE node_id = $1 AND incarnation = $2`, h.Node, h.Incarnation)
+	_, err := s.pool.Exec(ctx, `UPDATE gateway_node SET live = false, signers = 0, seen_at = clock_timestamp() WHERE node_id = $1 AND incarnation = $2`, h.Node, h.Incarnation)
 	return storeError("leave the registry", err)
 }
 

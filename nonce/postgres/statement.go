@@ -22,8 +22,9 @@ const (
 	partUpdate                    // rows that exist
 	partFloor                     // RELEASED rows below a new floor are consumed
 	partRequest                   // request ids are remembered
+	partKnown                     // a signer with a request id that is known is left out
 	partCheck                     // signers are only compared
-	partRun                       // every change is a run, and nothing else is in the commit
+	partRun                       // every change is a run, with or without request ids, and nothing else is in the commit
 	partOne                       // every run is of one nonce
 )
 
@@ -45,13 +46,14 @@ const (
 // the nonces of a run where there is only one.
 //
 // Parameters: $1 owner, $2 incarnation, $3 ttl, $4 bytes, $5 signers as 13
-// numbers each (runs: 6), $6 rows as 9 numbers each, $7 requests as 6 numbers each,
-// $8 nonces and attempts of the requests, $9 checks as 4 numbers each.
+// numbers each (runs: 6, and 8 where there are request ids), $6 rows as 9 numbers
+// each, $7 requests as 6 numbers each, $8 nonces and attempts of the requests, $9
+// checks as 4 numbers each.
 func commitText(p parts) string {
 	var b strings.Builder
 	b.WriteString("WITH c AS MATERIALIZED (SELECT now, now + $3::bigint * interval '1 microsecond' AS expires, $1::text AS owner, $2::bigint AS incarnation, length($4::bytea) AS blob FROM clock_timestamp() now)")
 	if p&partRun != 0 {
-		b.WriteString(choose(p&partSkip != 0, runSkipText, ""))
+		b.WriteString(choose(p&partSkip != 0, runSkipText(p), ""))
 		b.WriteString(runText(p))
 		b.WriteString(choose(p&partOne != 0, oneInsertText, runInsertText))
 	} else if p&partWrite != 0 {
@@ -97,6 +99,7 @@ const (
 	signerWidth  = 13
 	rowWidth     = 9
 	requestWidth = 6
+	requestBytes = 48 // of one in $4: its hash, and room for an id as most are
 )
 
 // wantedText is the array of the signers as rows, in order of id.
@@ -108,54 +111,35 @@ const wantedText = `
          ($5::bigint[])[o+11] AS req_lo, ($5::bigint[])[o+12] AS req_hi, ($5::bigint[])[o+13] AS below
   FROM generate_series(0, cardinality($5::bigint[]) - 1, 13) o WHERE o + 0 = o)`
 
-// runSkipText is skipText for runs; a run is known by where it begins in $5.
-const runSkipText = `
-, l AS MATERIALIZED (
-  SELECT o FROM generate_series(0, cardinality($5::bigint[]) - 1, 6) o, LATERAL (
-    SELECT 1 FROM signer_nonce_state s WHERE o + 0 = o AND s.signer_id = ($5::bigint[])[o+1] FOR NO KEY UPDATE SKIP LOCKED) free)`
-
-// runText is signerText for runs.
-func runText(p parts) string {
-	return `
-, u AS (
-  UPDATE signer_nonce_state s
-  SET version = s.version + 1, updated_at = c.now, next_nonce = ($5::bigint[])[o+4] + ($5::bigint[])[o+5], held = s.held + ($5::bigint[])[o+5]` +
-		choose(p&partLocked == 0, `, expires_at = c.expires`, "") + `
-  FROM c, ` + choose(p&partSkip != 0, "l", "generate_series(0, cardinality($5::bigint[]) - 1, 6) o") + `
-  WHERE o + 0 = o AND s.signer_id = ($5::bigint[])[o+1] AND s.version = ($5::bigint[])[o+3]` +
-		choose(p&partLocked == 0, ` AND s.fencing_token = ($5::bigint[])[o+2] AND s.owner_node = c.owner AND s.owner_incarnation = c.incarnation`, "") + `
-  RETURNING s.signer_id, (o / 6)::bigint AS ord, ($5::bigint[])[o+2] AS token, c.now, ($5::bigint[])[o+4] AS first, ($5::bigint[])[o+5] AS count,
-            c.now + ($5::bigint[])[o+6] * interval '1 microsecond' AS held_until)`
-}
-
-const runInsertText = `
-, i AS (
-  INSERT INTO signer_nonce_allocation (signer_id, nonce, status, attempt, fencing_token, held_until, created_at, updated_at)
-  SELECT u.signer_id, n, 1, 1, u.token, u.held_until, u.now, u.now
-  FROM u, generate_series(u.first, u.first + u.count - 1) n)`
-
-const oneInsertText = `
-, i AS (
-  INSERT INTO signer_nonce_allocation (signer_id, nonce, status, attempt, fencing_token, held_until, created_at, updated_at)
-  SELECT u.signer_id, u.first, 1, 1, u.token, u.held_until, u.now, u.now
-  FROM u)`
-
 // skipText leaves out the signers whose row somebody else has locked. It locks
 // the others one by one in the order of the array.
 const skipText = `
 , l AS MATERIALIZED (
   SELECT w.* FROM w, LATERAL (SELECT 1 FROM signer_nonce_state s WHERE s.signer_id = w.id FOR NO KEY UPDATE SKIP LOCKED) free)`
 
+// reliableText is the condition that the reliable engine serves the signer.
+const reliableText = ` AND s.engine = 0`
+
 // ownerText is the condition of a lease; a version alone is that of a lock.
 const ownerText = ` AND s.fencing_token = w.token AND s.owner_node = c.owner AND s.owner_incarnation = c.incarnation`
 
 // newText leaves out a signer with a request id that is remembered already. The
 // statement's snapshot is good enough for that: ids are only written together with
-// a new version, and the version is compared with the row as it is.
-const newText = ` AND NOT EXISTS (
-    SELECT 1 FROM generate_series(w.req_lo, w.req_hi - 1) q, signer_nonce_request known
-    WHERE q + 0 = q AND known.signer_id = w.id
-      AND known.request_id = convert_from(substring($4::bytea FROM ($7::bigint[])[q*6+1]::int FOR ($7::bigint[])[q*6+2]::int), 'UTF8'))`
+// a new version, and the version is compared with the row as it is. Without it such
+// an id violates the primary key, and everything is rolled back.
+//
+// Each id is looked up by the whole of that key. Two things would make it a walk
+// over all ids of the signer: a join that the planner may turn round, hence the
+// LIMIT; and the collation of the comparison, which convert_from takes from its second
+// argument (C), and which must be that of the index.
+func newText(signer, lo, hi string) string {
+	return ` AND NOT EXISTS (
+    SELECT 1 FROM (SELECT generate_series(` + lo + `, ` + hi + ` - 1) AS q) q, LATERAL (
+      SELECT 1 FROM signer_nonce_request known
+      WHERE known.signer_id = ` + signer + `
+        AND known.request_id = convert_from(substring($4::bytea FROM ($7::bigint[])[q*6+1]::int FOR ($7::bigint[])[q*6+2]::int), 'UTF8') COLLATE "default"
+      LIMIT 1) known)`
+}
 
 // signerText is the fence: the update of the signers on the condition of owner,
 // token and version. It locks rows in the order of the array.
@@ -166,8 +150,8 @@ func signerText(p parts) string {
   SET version = s.version + 1, updated_at = c.now, next_nonce = w.next, floor = w.floor, held = w.held` +
 		choose(p&partLocked == 0, `, expires_at = c.expires`, "") + `
   FROM c, ` + choose(p&partSkip != 0, "l", "w") + ` w
-  WHERE s.signer_id = w.id AND s.version = w.version` + choose(p&partLocked == 0, ownerText, "") +
-		choose(p&partRequest != 0, newText, "") + `
+  WHERE s.signer_id = w.id AND s.version = w.version` + reliableText + choose(p&partLocked == 0, ownerText, "") +
+		choose(p&partKnown != 0, newText("w.id", "w.req_lo", "w.req_hi"), "") + `
   RETURNING s.signer_id, w.ord, w.token, c.now, s.floor, w.row_lo, w.row_mid, w.row_hi, w.req_lo, w.req_hi, w.below)`
 }
 
@@ -185,7 +169,7 @@ const insertText = `
 const updateText = `
 , r AS (
   UPDATE signer_nonce_allocation a
-  SET status = x.status, attempt = x.attempt, fencing_token = x.token, held_until = x.held_until, updated_at = x.now, tx_hash = x.tx_hash, reason = x.reason
+  SET status = x.status, attempt = x.attempt, fencing_token = x.token, held_until = x.held_until, promised_until = NULL, updated_at = x.now, tx_hash = x.tx_hash, reason = x.reason
   FROM (
     SELECT u.signer_id, u.token, u.now, ($6::bigint[])[n*9+1] AS nonce, ($6::bigint[])[n*9+2]::smallint AS status, ($6::bigint[])[n*9+3] AS attempt,
            CASE WHEN ($6::bigint[])[n*9+2] = 1 THEN u.now + ($6::bigint[])[n*9+4] * interval '1 microsecond' END AS held_until,
@@ -208,18 +192,18 @@ const floorText = `
 const requestText = `
 , q AS (
   INSERT INTO signer_nonce_request (signer_id, request_id, request_hash, nonces, attempts, created_at)
-  SELECT u.signer_id, convert_from(substring($4::bytea FROM ($7::bigint[])[q*6+1]::int FOR ($7::bigint[])[q*6+2]::int), 'UTF8'),
+  SELECT signer_id, convert_from(substring($4::bytea FROM ($7::bigint[])[q*6+1]::int FOR ($7::bigint[])[q*6+2]::int), 'UTF8'),
          substring($4::bytea FROM ($7::bigint[])[q*6+3]::int FOR 16),
          ($8::bigint[])[($7::bigint[])[q*6+4]:($7::bigint[])[q*6+5]],
-         ($8::bigint[])[($7::bigint[])[q*6+5]+1:($7::bigint[])[q*6+6]], u.now
-  FROM u, generate_series(u.req_lo, u.req_hi - 1) q WHERE q + 0 = q)`
+         ($8::bigint[])[($7::bigint[])[q*6+5]+1:($7::bigint[])[q*6+6]], now
+  FROM (SELECT u.signer_id, u.now, generate_series(u.req_lo, u.req_hi - 1) AS q FROM u) r)`
 
 const checkText = `
 , k AS (
   SELECT ($9::bigint[])[o+1] AS ord
   FROM c, generate_series(0, cardinality($9::bigint[]) - 1, 4) o, signer_nonce_state s
   WHERE o + 0 = o AND s.signer_id = ($9::bigint[])[o+2] AND s.fencing_token = ($9::bigint[])[o+3] AND s.version = ($9::bigint[])[o+4]
-    AND s.owner_node = c.owner AND s.owner_incarnation = c.incarnation)`
+    AND s.owner_node = c.owner AND s.owner_incarnation = c.incarnation` + reliableText + `)`
 
 // encoded are the parameters of a commit statement.
 type encoded struct {
@@ -234,14 +218,16 @@ type encoded struct {
 }
 
 func encode(changes []nonce.Change) *encoded {
-	rows := 0
+	rows, requests := 0, 0
 	for i := range changes {
-		rows += len(changes[i].Rows)
+		rows, requests = rows+len(changes[i].Rows), requests+len(changes[i].Requests)
 	}
 	e := &encoded{
-		signers: make([]int64, 0, len(changes)*signerWidth),
-		rows:    make([]int64, 0, rows*rowWidth),
-		blob:    []byte{0},
+		signers:  make([]int64, 0, len(changes)*signerWidth),
+		rows:     make([]int64, 0, rows*rowWidth),
+		requests: make([]int64, 0, requests*requestWidth),
+		numbers:  make([]int64, 0, requests*2),
+		blob:     make([]byte, 1, 1+requests*requestBytes),
 	}
 	order := make([]int, len(changes))
 	for i := range order {
@@ -250,6 +236,9 @@ func encode(changes []nonce.Change) *encoded {
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(changes[a].ID, changes[b].ID) })
 	if !slices.ContainsFunc(changes, notRun) {
 		e.parts, e.runs = partRun|partOne, order
+		if requests > 0 {
+			e.parts |= partRequest
+		}
 		for _, i := range order {
 			e.addRun(&changes[i])
 		}
@@ -265,7 +254,7 @@ func encode(changes []nonce.Change) *encoded {
 // on, held equally long, and nothing else. What the statement then adds to the
 // open holds is their number.
 func notRun(c nonce.Change) bool {
-	if c.Check || c.BelowFloor || len(c.Requests) > 0 || len(c.Rows) == 0 || c.Next != c.Rows[0].Nonce+int64(len(c.Rows)) {
+	if c.Check || c.BelowFloor || len(c.Rows) == 0 || c.Next != c.Rows[0].Nonce+int64(len(c.Rows)) {
 		return true
 	}
 	for i := range c.Rows {
@@ -282,6 +271,10 @@ func (e *encoded) addRun(c *nonce.Change) {
 		e.parts &^= partOne
 	}
 	e.signers = append(e.signers, c.ID, c.Token, c.Version, c.Rows[0].Nonce, int64(len(c.Rows)), int64(c.Rows[0].Hold/time.Microsecond))
+	if e.parts&partRequest != 0 {
+		lo, hi := e.addRequests(c)
+		e.signers = append(e.signers, lo, hi)
+	}
 }
 
 func (e *encoded) add(ord int64, c *nonce.Change) {
@@ -306,18 +299,17 @@ func (e *encoded) add(ord int64, c *nonce.Change) {
 		}
 	}
 	hi := int64(len(e.rows) / rowWidth)
-	reqLo := int64(len(e.requests) / requestWidth)
-	for i := range c.Requests {
+	if len(c.Requests) > 0 {
 		e.parts |= partRequest
-		e.addRequest(&c.Requests[i])
 	}
+	reqLo, reqHi := e.addRequests(c)
 	below := int64(0)
 	if c.BelowFloor {
 		e.parts |= partFloor
 		below = 1
 	}
 	e.signers = append(e.signers, ord, c.ID, c.Token, c.Version, c.Next, c.Floor, c.Held,
-		lo, mid, hi, reqLo, int64(len(e.requests)/requestWidth), below)
+		lo, mid, hi, reqLo, reqHi, below)
 }
 
 // belowFloor applies the new floor to a row of the same change: a statement
@@ -341,6 +333,15 @@ func (e *encoded) addRow(r nonce.RowChange) {
 		int64(r.FromStatus), r.FromAttempt, hashAt, reasonAt, int64(len(r.Reason)))
 }
 
+// addRequests adds what a change remembers and returns where it begins and ends.
+func (e *encoded) addRequests(c *nonce.Change) (lo, hi int64) {
+	lo = int64(len(e.requests) / requestWidth)
+	for i := range c.Requests {
+		e.addRequest(&c.Requests[i])
+	}
+	return lo, int64(len(e.requests) / requestWidth)
+}
+
 func (e *encoded) addRequest(r *nonce.Request) {
 	idAt, hashAt := e.put([]byte(r.ID)), e.put(r.Hash[:])
 	lo := int64(len(e.numbers)) + 1
@@ -362,7 +363,8 @@ type int8s []int64
 
 const int8OID = 20
 
-func (a int8s) encode(dst []byte) []byte {
+func (a int8s) encode() []byte {
+	dst := make([]byte, 0, header+element*len(a))
 	dst = binary.BigEndian.AppendUint32(dst, 1) // dimensions
 	dst = binary.BigEndian.AppendUint32(dst, 0) // no nulls
 	dst = binary.BigEndian.AppendUint32(dst, int8OID)

@@ -20,7 +20,7 @@ ON CONFLICT (node) DO UPDATE SET url = ?2, mode = ?3, patience = ?4, incarnation
 
 	sqlBeat = `UPDATE gateway_node SET counter = counter + 1, signers = ?, beat_at = ? WHERE node = ? AND incarnation = ?`
 
-	sqlLeave = `UPDATE gateway_node SET live = 0, beat_at = ? WHERE node = ? AND incarnation = ?`
+	sqlLeave = `UPDATE gateway_node SET live = 0, signers = 0, beat_at = ? WHERE node = ? AND incarnation = ?`
 
 	sqlNodes = `
 SELECT node, incarnation, url, mode, signers, live AND beat_at + patience > ?1, NOT live, registered_at, beat_at FROM gateway_node

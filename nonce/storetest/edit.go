@@ -91,8 +91,12 @@ func printed(v any) string {
 	case nonce.Snapshot:
 		v.Now, v.Acquired = time.Time{}, false
 		v.Lease.ExpiresAt = exact(v.Lease.ExpiresAt)
+		v.GrantUntil, v.DoubtUntil = exact(v.GrantUntil), exact(v.DoubtUntil)
 		v.Rows, v.Due = inOrder(v.Rows), exactly(v.Due)
 		slices.SortFunc(v.Requests, func(a, b nonce.Request) int { return cmp.Compare(a.ID, b.ID) })
+		return fmt.Sprintf("%+v", v)
+	case nonce.Standing:
+		v.GrantUntil, v.DoubtUntil = exact(v.GrantUntil), exact(v.DoubtUntil)
 		return fmt.Sprintf("%+v", v)
 	case []nonce.Row:
 		return fmt.Sprintf("%+v", exactly(v))

@@ -127,6 +127,16 @@ var requestRules = []rule{
 			f.Fatalf("got %+v", got.Requests)
 		}
 	}},
+	{"a known request id is not applied, also when a row is not as its change supposes", func(f *fixture) {
+		f.applied(alice, on(f.take(alice, signer)).hold(1, long).asked("r"))
+		before := f.all(signer)
+		e := on(before).hold(1, long).asked("r")
+		e.row(nonce.RowChange{Nonce: 77, FromStatus: nonce.Released, FromAttempt: 1, Status: nonce.Consumed, Attempt: 1})
+		if res := f.another().commit(alice, e); res.Applied[0] {
+			f.Fatal("it was applied")
+		}
+		f.unchanged(before)
+	}},
 	{"the same request id of another signer is another request", func(f *fixture) {
 		f.applied(alice, on(f.take(alice, signer)).hold(1, long).asked("r"))
 		f.applied(alice, on(f.take(alice, other)).hold(1, long).asked("r"))

@@ -82,6 +82,7 @@ func (s *script) acquire(h lease.Holder, name string) {
 		snap := f.try(h, ttl, nonce.Need{Signer: name, Released: 3, Due: 100})
 		if ttl == short && snap.Acquired {
 			f.passes(snap.Lease.ExpiresAt)
+			snap.Now = snap.Lease.ExpiresAt // it may have ended before it was read, or not
 		}
 		return fmt.Sprint(snap.Acquired, timeless(snap))
 	})

@@ -102,7 +102,7 @@ var registryRules = []rule{
 		h := f.start("n")
 		f.beat(h, 3)
 		f.ok(f.Store.Leave(f.Context(), h))
-		if n := f.node("n"); n.Live || !n.Left || n.Incarnation != h.Incarnation {
+		if n := f.node("n"); n.Live || !n.Left || n.Signers != 0 || n.Incarnation != h.Incarnation {
 			f.Errorf("got %+v", n)
 		}
 		left := f.node("n").SeenAt
@@ -114,7 +114,7 @@ var registryRules = []rule{
 			f.Errorf("after a beat: got %+v", n)
 		}
 		f.ok(f.Store.Leave(f.Context(), h))
-		if n := f.node("n"); n.Live || !n.Left {
+		if n := f.node("n"); n.Live || !n.Left || n.Signers != 0 {
 			f.Errorf("after another leave: got %+v", n)
 		}
 	}},

@@ -1,0 +1,112 @@
+package nonce
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// read answers status and list from the store, and, where Redis serves the signer,
+// from Redis as far as the store has not followed.
+func (s *Service) read(op *Op) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StoreTimeout)
+	defer cancel()
+	var err error
+	if op.Kind == KindStatus {
+		op.Summary, err = s.summary(ctx, op.Signer)
+	} else {
+		op.List.Signer = op.Signer
+		op.Page, err = s.list(ctx, op.List)
+	}
+	if op.Err = nil; err != nil {
+		op.Err = &UnavailableError{Outcome: NotSent, Err: err}
+	}
+}
+
+func (s *Service) summary(ctx context.Context, signer string) (Summary, error) {
+	sum, err := s.store.Summary(ctx, signer)
+	if err != nil || sum.Engine != Performance {
+		return sum, err
+	}
+	if s.cfg.Fast == nil {
+		return sum, errNoRedis
+	}
+	fast, r := s.cfg.Fast.Redis.Summary(ctx, signer, sum.Identity, sum.Now)
+	if s.trouble(r.Verdict, r.Err); r.Verdict != FastDone {
+		return sum, r.Err
+	}
+	sum.Next, sum.Floor, sum.Version, sum.LowestHeld = fast.Next, fast.Floor, fast.Version, fast.LowestHeld
+	sum.Held, sum.Released, sum.Consumed = fast.Held, fast.Released, fast.Next-fast.Held-fast.Released
+	return sum, nil
+}
+
+// list reads a page. Where Redis serves the signer it is asked first: what it does
+// not have then is CONSUMED and in the store for good. A page of such a signer may
+// show some rows later than others.
+func (s *Service) list(ctx context.Context, q ListQuery) (ListPage, error) {
+	snaps, err := s.load([]Need{{Signer: q.Signer}})
+	switch {
+	case err != nil:
+		return ListPage{}, err
+	case snaps[0].Engine != Performance:
+		return s.store.List(ctx, q)
+	case s.cfg.Fast == nil:
+		return ListPage{}, errNoRedis
+	}
+	rows, r := s.cfg.Fast.Redis.Rows(ctx, q.Signer, snaps[0].Identity, q.From, q.Limit)
+	if s.trouble(r.Verdict, r.Err); r.Verdict != FastDone {
+		return ListPage{}, r.Err
+	}
+	all := q
+	all.Status = 0
+	page, err := s.store.List(ctx, all)
+	if err != nil {
+		return ListPage{}, err
+	}
+	return overlay(page, rows, q), nil
+}
+
+// overlay puts the rows of Redis over a page of the store, as far as both reach.
+func overlay(page ListPage, redis []Row, q ListQuery) ListPage {
+	end := page.NextFrom
+	if len(redis) == q.Limit && q.Limit > 0 {
+		if last := redis[len(redis)-1].Nonce + 1; end < 0 || last < end {
+			end = last
+		}
+	}
+	rows := make(map[int64]Row, len(page.Rows)+len(redis))
+	for _, row := range page.Rows {
+		rows[row.Nonce] = row
+	}
+	for _, row := range redis {
+		if old, ok := rows[row.Nonce]; ok && row.RequestID == "" {
+			row.RequestID = old.RequestID
+		}
+		rows[row.Nonce] = row
+	}
+	out := ListPage{NextFrom: end}
+	for n, row := range rows {
+		if end < 0 || n < end {
+			out.Rows = append(out.Rows, row)
+		}
+	}
+	slices.SortFunc(out.Rows, func(a, b Row) int { return compareFree(freeNonce{nonce: a.Nonce}, freeNonce{nonce: b.Nonce}) })
+	if len(out.Rows) > q.Limit {
+		out.NextFrom = out.Rows[q.Limit].Nonce
+		out.Rows = out.Rows[:q.Limit]
+	}
+	out.Rows = slices.DeleteFunc(out.Rows, func(r Row) bool { return q.Status != 0 && r.Status != q.Status })
+	return out
+}
+
+// load reads signers with the service's timeout.
+func (s *Service) load(needs []Need) ([]Snapshot, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StoreTimeout)
+	defer cancel()
+	started := time.Now()
+	snaps, err := s.store.Load(ctx, needs)
+	if err == nil && len(snaps) > 0 {
+		s.clock.observe(started, time.Now(), snaps[0].Now)
+	}
+	return snaps, err
+}
