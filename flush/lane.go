@@ -1,0 +1,240 @@
+package flush
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"noncegate/nonce"
+	"noncegate/nonce/redisstore"
+)
+
+// lane flushes some of the shards, one round after the other. Only the goroutine
+// that runs it touches it, but for wake.
+type lane struct {
+	w       *Worker
+	wake    chan struct{}
+	shards  map[int]*shardState
+	broken  map[int64]*grief // signers whose events the store does not take
+	applied int              // transactions that the store took
+	logged  time.Time        // when it was last said that a shard waits
+}
+
+// shardState is when a shard may be tried again.
+type shardState struct {
+	wait  backoff.ExponentialBackOff
+	until time.Time
+}
+
+// logEvery is how often it is logged that shards of a lane go on failing.
+const logEvery = 30 * time.Second
+
+// grief is what is known of a signer whose events the store does not take.
+type grief struct {
+	since   time.Time
+	tries   int
+	applied int // lane.applied at the beginning
+}
+
+func (w *Worker) newLane() *lane {
+	return &lane{w: w, wake: make(chan struct{}, 1), shards: make(map[int]*shardState), broken: make(map[int64]*grief)}
+}
+
+// run flushes each shard whose number modulo the number of lanes is first.
+func (l *lane) run(ctx context.Context, first int) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	pause, wake := time.Duration(0), l.wake
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+		case <-timer.C:
+		}
+		switch found := l.round(ctx, first); {
+		case found.full:
+			pause, wake = 0, nil
+		case found.awaited: // what comes next shares a transaction
+			pause, wake = l.w.cfg.Gather, nil
+		case found.events:
+			pause, wake = l.w.cfg.Share, l.wake
+		default:
+			pause, wake = min(max(2*pause, time.Millisecond), l.w.cfg.Poll), l.wake
+		}
+		timer.Reset(pause)
+	}
+}
+
+// found is what a round came across.
+type found struct {
+	events  bool // at least one
+	full    bool // of some shard there is more than was read
+	awaited bool // somebody waits for some of it to be flushed
+}
+
+// round reads every shard that may be tried, applies what was read in as few
+// transactions as its bounds allow, and acknowledges.
+func (l *lane) round(ctx context.Context, first int) (is found) {
+	work := l.readAll(ctx, first)
+	for _, s := range work {
+		is.events = true
+		is.full = is.full || len(s.read) >= l.w.cfg.Batch
+		is.awaited = is.awaited || s.awaited()
+	}
+	l.applyAll(ctx, work)
+	l.finishAll(ctx, work)
+	return is
+}
+
+// readAll reads the shards that may be tried, all at a time: Redis may be far away,
+// or busy.
+func (l *lane) readAll(ctx context.Context, first int) (work []*shardWork) {
+	var shards []int
+	for shard := first; shard < l.w.cfg.Shards; shard += len(l.w.lanes) {
+		if l.w.held[shard].Load() && !time.Now().Before(l.state(shard).until) {
+			shards = append(shards, shard)
+		}
+	}
+	read, errs := make([]*shardWork, len(shards)), make([]error, len(shards))
+	var reading sync.WaitGroup
+	for i, shard := range shards {
+		reading.Go(func() { read[i], errs[i] = l.read(ctx, shard) })
+	}
+	reading.Wait()
+	for i, shard := range shards {
+		if errs[i] != nil {
+			l.later(shard, readReason(errs[i]), errs[i])
+		} else if read[i] != nil {
+			work = append(work, read[i])
+		}
+	}
+	return work
+}
+
+// awaited reports whether somebody may wait for the flush: whoever ended a hold does,
+// whoever was handed out nonces has them.
+func (s *shardWork) awaited() bool {
+	for i := range s.read {
+		rows := s.read[i].Rows
+		if len(rows) == 0 || slices.ContainsFunc(rows, func(r nonce.FlushRow) bool { return r.Status != nonce.Held }) {
+			return true
+		}
+	}
+	return false
+}
+
+// shardWork is what one round does for one shard.
+type shardWork struct {
+	shard  int
+	read   []Entry            // the head of the stream, without what is buried
+	groups map[int64][]*group // what is left to do, by signer
+	done   map[string]bool    // what the store has, by Entry
+	retry  RetryReason        // why some of it is left; "": none is
+	err    error              // with retry
+	left   int                // entries that are
+}
+
+// read returns nil where there is nothing to do. It touches nothing of the lane.
+func (l *lane) read(ctx context.Context, shard int) (*shardWork, error) {
+	accepted := l.w.hooks.Accepted()
+	if len(accepted) == 0 {
+		return nil, nil
+	}
+	call, cancel := context.WithTimeout(ctx, l.w.cfg.Timeout)
+	defer cancel()
+	entries, _, err := l.w.queue.Events(call, shard, l.w.cfg.Batch, 0, accepted)
+	if err != nil || len(entries) == 0 {
+		return nil, err
+	}
+	s := &shardWork{shard: shard, done: make(map[string]bool)}
+	for _, e := range entries {
+		if e.Err == nil {
+			s.read = append(s.read, e)
+		} else if err := l.buryEntries(ctx, shard, "", []Entry{e}, e.Err); err != nil {
+			return nil, err
+		}
+	}
+	s.groups = merge(shard, s.read)
+	return s, nil
+}
+
+func readReason(err error) RetryReason {
+	if errors.Is(err, redisstore.ErrIdentity) {
+		return RetryLost
+	}
+	return RetryRedis
+}
+
+// settled are the first entries of the stream that the store has: those that can be
+// removed from it. What is behind one that has to wait is read again, and is then
+// there already.
+func (s *shardWork) settled() []Entry {
+	n := 0
+	for n < len(s.read) && s.done[s.read[n].Entry] {
+		n++
+	}
+	return s.read[:n]
+}
+
+// finishAll acknowledges what is done, and puts off what is not.
+func (l *lane) finishAll(ctx context.Context, work []*shardWork) {
+	errs := make([]error, len(work))
+	var acking sync.WaitGroup
+	for i, s := range work {
+		acking.Go(func() { errs[i] = l.ack(ctx, s) })
+	}
+	acking.Wait()
+	for i, s := range work {
+		switch {
+		case errs[i] != nil:
+			l.later(s.shard, readReason(errs[i]), errs[i])
+		case s.retry != "":
+			l.later(s.shard, s.retry, s.err)
+		default:
+			l.state(s.shard).wait.Reset()
+		}
+	}
+}
+
+// ack touches nothing of the lane.
+func (l *lane) ack(ctx context.Context, s *shardWork) error {
+	settled := s.settled()
+	if len(settled) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.w.cfg.Timeout)
+	defer cancel()
+	return l.w.queue.Ack(ctx, s.shard, settled)
+}
+
+func (l *lane) state(shard int) *shardState {
+	s := l.shards[shard]
+	if s == nil {
+		s = &shardState{wait: backoff.ExponentialBackOff{
+			InitialInterval: 5 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: l.w.cfg.RetryMax,
+		}}
+		s.wait.Reset()
+		l.shards[shard] = s
+	}
+	return s
+}
+
+// later puts a shard off.
+func (l *lane) later(shard int, reason RetryReason, err error) {
+	if errors.Is(err, context.Canceled) {
+		return // the worker is being stopped
+	}
+	s := l.state(shard)
+	wait := s.wait.NextBackOff()
+	s.until = time.Now().Add(wait)
+	l.w.hooks.Figures.Retry(reason)
+	if wait >= l.w.cfg.RetryMax/2 && time.Since(l.logged) >= logEvery { // a short one is nobody's business
+		l.logged = time.Now()
+		l.w.log.Warn("the flush is put off and tried again", "shard", shard, "reason", string(reason), "error", err)
+	}
+}

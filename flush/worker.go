@@ -1,0 +1,204 @@
+package flush
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"noncegate/nonce"
+)
+
+// Ledger is what the worker needs of the store.
+type Ledger interface {
+	Apply(ctx context.Context, ttl time.Duration, events []nonce.FlushEvent) ([]nonce.FlushVerdict, error)
+	Versions(ctx context.Context, ids []int64) ([]nonce.RowVersion, error)
+}
+
+// Hooks are told of what the worker did. None may be nil. All but OpenLock and
+// Conflict, which may take as long as a call of the store, must not block.
+type Hooks struct {
+	// OpenLock opens the connection for the locks.
+	OpenLock func(ctx context.Context) (nonce.FlushLock, error)
+	// Accepted are the servers whose events count. While there is none nothing is
+	// read.
+	Accepted func() []nonce.Identity
+	// Nodes is how many nodes share the work, this one included.
+	Nodes func() int
+	// Flushed is told that the store has a signer up to version.
+	Flushed func(signer string, version int64)
+	// Conflict is told of a signer whose events the store cannot take. Its owner
+	// has to look at it: Redis does not fit what the store has.
+	Conflict func(signer string, err error)
+	Figures  Figures
+}
+
+// RetryReason says why something is tried again, as a label.
+type RetryReason string
+
+// The reasons.
+const (
+	RetryRedis   RetryReason = "redis"   // the stream could not be read or acknowledged
+	RetryLost    RetryReason = "lost"    // the server is none that was accepted
+	RetryAway    RetryReason = "away"    // the store was out of reach, nothing was sent
+	RetryUnknown RetryReason = "unknown" // the store did not confirm; asking again settles it
+	RetryRefused RetryReason = "refused" // the store refused, and may take it later
+	RetryLocked  RetryReason = "locked"  // somebody had the signer's row locked
+	RetryGap     RetryReason = "gap"     // events before it are missing
+)
+
+// RetryReasons are all of them.
+var RetryReasons = []RetryReason{RetryRedis, RetryLost, RetryAway, RetryUnknown, RetryRefused, RetryLocked, RetryGap}
+
+// Figures is where the worker counts. Its methods must not block.
+type Figures interface {
+	// Applied: one transaction was committed, with so many rows and events.
+	Applied(took time.Duration, rows, events int)
+	// Settled: the store has, or will never want, so many events.
+	Settled(v nonce.FlushVerdict, events int)
+	// Retry: a shard waits, and is then tried again.
+	Retry(r RetryReason)
+	// Buried: events became dead letters.
+	Buried(events int)
+}
+
+// Config are the settings of a Worker. Zero values stand for the defaults.
+type Config struct {
+	Shards       int           // flush shards of the cluster; required
+	LeaseTTL     time.Duration // for the leases that a flush renews; required
+	Lanes        int           // one for two processors, 1 to 4; shards are dealt out to them, each lane commits on its own
+	Batch        int           // 1024; entries read of one shard at a time
+	MaxRows      int           // 8192; rows of one transaction
+	Gather       time.Duration // 2ms; wait after a transaction that somebody awaited, for what shares the next one
+	Share        time.Duration // 20ms; the same after one of hand-outs, for which nobody waits
+	Poll         time.Duration // 10ms; longest wait before an empty stream is read again
+	Elect        time.Duration // 500ms; how often free shards are looked for
+	Timeout      time.Duration // 5s; one call of the store or of Redis
+	RetryMax     time.Duration // 2s; longest wait between two tries
+	GapPatience  time.Duration // 2s; a gap that stays for longer cannot be closed
+	RefusedLimit int           // 10; tries of an event that the store refuses while it takes others
+}
+
+func (c *Config) defaults() {
+	setDefault(&c.Lanes, min(max(runtime.GOMAXPROCS(0)/2, 1), 4))
+	setDefault(&c.Batch, 1024)
+	setDefault(&c.MaxRows, 2*maxGroupRows)
+	setDefault(&c.Gather, 2*time.Millisecond)
+	setDefault(&c.Share, 20*time.Millisecond)
+	setDefault(&c.Poll, 10*time.Millisecond)
+	setDefault(&c.Elect, 500*time.Millisecond)
+	setDefault(&c.Timeout, 5*time.Second)
+	setDefault(&c.RetryMax, 2*time.Second)
+	setDefault(&c.GapPatience, 2*time.Second)
+	setDefault(&c.RefusedLimit, 10)
+	c.Lanes = min(c.Lanes, c.Shards)
+}
+
+func setDefault[T comparable](v *T, to T) {
+	var zero T
+	if *v == zero {
+		*v = to
+	}
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.Shards < 1:
+		return errors.New("flush: there must be at least 1 shard")
+	case c.LeaseTTL <= 0:
+		return errors.New("flush: the lease ttl must be above 0")
+	case c.Lanes < 1, c.Batch < 1, c.MaxRows < 1:
+		return errors.New("flush: lanes, batch and rows must be at least 1")
+	case min(c.Gather, c.Share, c.Poll, c.Elect, c.Timeout, c.RetryMax, c.GapPatience) <= 0:
+		return errors.New("flush: times must be above 0")
+	}
+	return nil
+}
+
+// Worker flushes the shards it was elected for.
+type Worker struct {
+	queue  Queue
+	ledger Ledger
+	hooks  Hooks
+	log    *slog.Logger
+	cfg    Config
+
+	held  []atomic.Bool // by shard: this node has its lock
+	lanes []*lane
+	stop  context.CancelFunc
+	done  sync.WaitGroup
+}
+
+// Start begins to flush. The caller must Stop.
+func Start(ctx context.Context, q Queue, l Ledger, hooks Hooks, log *slog.Logger, cfg Config) (*Worker, error) {
+	cfg.defaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	w := &Worker{queue: q, ledger: l, hooks: hooks, log: log.With("component", "flush"), cfg: cfg, held: make([]atomic.Bool, cfg.Shards)}
+	ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
+	for range cfg.Lanes {
+		w.lanes = append(w.lanes, w.newLane())
+	}
+	for i, l := range w.lanes {
+		w.done.Go(func() { l.run(ctx, i) })
+	}
+	w.done.Go(func() { w.elect(ctx) })
+	return w, nil
+}
+
+// Stop ends the work, after the transaction that is under way, and gives back the
+// shards. It may be called twice.
+func (w *Worker) Stop() {
+	w.stop()
+	w.done.Wait()
+}
+
+// Held is how many shards this node flushes.
+func (w *Worker) Held() int {
+	n := 0
+	for i := range w.held {
+		if w.held[i].Load() {
+			n++
+		}
+	}
+	return n
+}
+
+// Holds reports whether this node flushes a shard.
+func (w *Worker) Holds(shard int) bool { return w.held[shard].Load() }
+
+// Wake says that a shard has something to flush for which somebody waits, so that it
+// is read at once where this node flushes it. It never blocks; without it the stream
+// is found by polling, with more to share its transaction.
+func (w *Worker) Wake(shard int) {
+	if shard >= 0 && shard < len(w.held) && w.held[shard].Load() {
+		select {
+		case w.lanes[shard%len(w.lanes)].wake <- struct{}{}:
+		default: // it is awake
+		}
+	}
+}
+
+// Drain reads and applies everything there is, of all shards and whoever flushes
+// them, dead letters first, until nothing is left or nothing more can be done. A
+// shard that fails does not keep it from the others.
+func (w *Worker) Drain(ctx context.Context) (DrainReport, error) {
+	var total DrainReport
+	var errs []error
+	l := w.newLane()
+	for shard := range w.cfg.Shards {
+		err := l.drainDead(ctx, shard, &total)
+		if err == nil {
+			err = l.drain(ctx, shard, &total)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("replay flush shard %d: %w", shard, err))
+		}
+	}
+	return total, errors.Join(errs...)
+}
