@@ -1,0 +1,243 @@
+package guard
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Config are the settings of a Guard. All are required.
+type Config struct {
+	// Places bounds the calls that are guarded at a time, from Reserve until the
+	// lock was given back. It bounds every queue of the Guard: a call waits in one
+	// of them at most. More let more calls wait for a Redis that hangs.
+	Places int
+	// Lanes is how many goroutines talk to the Locks, each with as many steps at a
+	// time as have gathered. A key belongs to one of them.
+	Lanes int
+	// Timeout bounds how long a step waits until it is asked, and again the asking.
+	// Shorter refuses more calls when Redis is slow, longer keeps them waiting.
+	Timeout time.Duration
+}
+
+func (c *Config) validate() error {
+	if c.Places < 1 || c.Lanes < 1 || c.Timeout < time.Millisecond {
+		return fmt.Errorf("%d places, %d lanes and a timeout of %v: at least 1, 1 and 1ms are needed", c.Places, c.Lanes, c.Timeout)
+	}
+	return nil
+}
+
+// Figures is told what becomes of locks. Its methods must not block. held is how
+// long the call had the lock.
+type Figures interface {
+	Acquired()
+	Refused()    // somebody else has it
+	Unanswered() // the Locks did not say, and the call was refused
+	Released(held time.Duration)
+	Kept(held time.Duration) // left until it ends, as was asked for
+	ReleaseFailed(why Failure, held time.Duration)
+}
+
+// Failure is why a lock was not given back.
+type Failure string
+
+// The failures.
+const (
+	// ValueMismatch: it is not the caller's any more. It lasted shorter than the
+	// call.
+	ValueMismatch Failure = "value_mismatch"
+	// Away: the Locks did not answer. The lock ends by itself.
+	Away Failure = "away"
+)
+
+// Verdict says what became of a Take.
+type Verdict uint8
+
+// The verdicts. Only with Granted there is a lock, and End must be called.
+const (
+	Granted Verdict = iota + 1
+	// Taken: somebody else has the lock, for Lock.Left at most.
+	Taken
+	// Unanswered: nobody knows whether it was taken, see Lock.Err. If it was, it is
+	// given back.
+	Unanswered
+	// Full: as many locks are kept as may be.
+	Full
+	// Gone: the caller was, before the lock was asked for.
+	Gone
+)
+
+// Caller is told what becomes of its lock, from a goroutine of the Guard. Its
+// methods must not block.
+type Caller interface {
+	// Decided is called once for each Take. The Verdict and what goes with it are
+	// in the lock now.
+	Decided(l *Lock)
+	// Ended is called once for each End that has said so.
+	Ended(l *Lock)
+	// Gone reports that nobody waits for the call any more.
+	Gone() bool
+}
+
+// Lock is one call's. The caller fills the first part, and touches nothing of it
+// between Take and Decided, nor between End and Ended.
+type Lock struct {
+	Key      string
+	Interval time.Duration // after which it ends by itself
+	Keep     bool          // it is left until then when the call has ended
+	Caller   Caller
+
+	Verdict Verdict
+	Left    time.Duration // with Taken
+	Err     error         // with Unanswered
+
+	value   string
+	at      time.Time // since when it waits
+	since   time.Time // when it was granted
+	release bool      // it waits to be given back
+	cleanup bool      // it may have been taken, and nobody is to be told
+}
+
+// Guard is a stage that calls pass before they begin, and after they have ended.
+// Its methods may be called from any goroutine.
+type Guard struct {
+	cfg     Config
+	locks   Locks
+	figures Figures
+	log     *slog.Logger
+	seed    maphash.Seed
+	lanes   []*lane
+	said    atomic.Int64 // when the log last said that the Locks do not answer
+
+	mu     sync.Mutex // guards what follows
+	used   int
+	closed bool
+	idle   chan struct{} // closed when closed and used is 0
+
+	stop    chan struct{} // closed by Stop
+	once    sync.Once
+	running sync.WaitGroup
+}
+
+// New makes a guard and starts its lanes.
+func New(locks Locks, figures Figures, log *slog.Logger, cfg Config) (*Guard, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("guard: %w", err)
+	}
+	g := &Guard{
+		cfg: cfg, locks: locks, figures: figures, log: log.With("component", "guard"), seed: maphash.MakeSeed(),
+		idle: make(chan struct{}), stop: make(chan struct{}),
+	}
+	for range cfg.Lanes {
+		ln := &lane{g: g, wake: make(chan struct{}, 1)}
+		g.lanes = append(g.lanes, ln)
+		g.running.Go(ln.loop)
+	}
+	return g, nil
+}
+
+// Reserve takes the place of one call, without blocking. False: all are taken, or
+// Stop was called. The place is used by Take, or given back by Cancel.
+func (g *Guard) Reserve() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed || g.used == g.cfg.Places {
+		return false
+	}
+	g.used++
+	return true
+}
+
+// Cancel gives an unused place back.
+func (g *Guard) Cancel() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.used--
+	g.closeIdleLocked()
+}
+
+func (g *Guard) closeIdleLocked() {
+	if g.closed && g.used == 0 {
+		close(g.idle)
+	}
+}
+
+// Places is the number of places taken, and of those there are.
+func (g *Guard) Places() (used, capacity int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.used, g.cfg.Places
+}
+
+// Take asks for the lock of a call that has a place.
+func (g *Guard) Take(l *Lock) {
+	l.value = rand.Text() // of this call alone, so that nobody else can give the lock back
+	if !g.lane(l.Key).push(l) {
+		l.Verdict, l.Err = Unanswered, errStopped
+		g.decide(l)
+	}
+}
+
+// End says that the call of a granted lock has ended. later: Ended will be called
+// when the lock was given back, or could not be; else there is nothing to wait for.
+// keep leaves the lock until it ends by itself, if it was to be kept.
+func (g *Guard) End(l *Lock, keep bool) (later bool) {
+	if keep && l.Keep {
+		g.figures.Kept(time.Since(l.since))
+		g.Cancel()
+		return false
+	}
+	l.release = true
+	if !g.lane(l.Key).push(l) {
+		g.Cancel()
+		return false
+	}
+	return true
+}
+
+func (g *Guard) lane(key string) *lane {
+	return g.lanes[maphash.String(g.seed, key)%uint64(len(g.lanes))]
+}
+
+var errStopped = errors.New("the guard has stopped")
+
+// Stop lets nobody in, waits until every lock was given back, and ends the lanes.
+// When ctx ends first it says so; locks that are left end by themselves. It may be
+// called twice.
+func (g *Guard) Stop(ctx context.Context) (err error) {
+	g.mu.Lock()
+	if !g.closed {
+		g.closed = true
+		g.closeIdleLocked()
+	}
+	g.mu.Unlock()
+	select {
+	case <-g.idle:
+	case <-ctx.Done():
+		used, _ := g.Places()
+		err = fmt.Errorf("guard: %d calls have not ended: %w", used, context.Cause(ctx))
+	}
+	g.once.Do(func() { close(g.stop) })
+	g.running.Wait()
+	return err
+}
+
+// decide tells a caller what became of its take. Without a lock its place is free.
+func (g *Guard) decide(l *Lock) {
+	if l.Verdict != Granted {
+		g.Cancel()
+	}
+	l.Caller.Decided(l)
+}
+
+// seldom is true once a second at most.
+func (g *Guard) seldom() bool {
+	now, last := time.Now().UnixNano(), g.said.Load()
+	return now-last >= int64(time.Second) && g.said.CompareAndSwap(last, now)
+}

@@ -1,0 +1,30 @@
+package guard
+
+import (
+	"encoding/hex"
+	"strconv"
+	"time"
+)
+
+// Bounds and default of the interval of a lock.
+const (
+	MinInterval     = 100 * time.Millisecond
+	DefaultInterval = 10 * time.Second
+	MaxInterval     = 10 * time.Minute
+)
+
+// NamedKey is the key of a lock that a caller has named, whatever the method.
+func NamedKey(principal, name string) string {
+	return "k:" + quoted(principal) + name
+}
+
+// CallKey is the key of a call that nobody has named: of the same method with the
+// same parameters.
+func CallKey(principal, method string, params [32]byte) string {
+	return "c:" + quoted(principal) + method + ":" + hex.EncodeToString(params[:])
+}
+
+// quoted says where the principal ends, so that no two keys are written alike.
+func quoted(principal string) string {
+	return strconv.Itoa(len(principal)) + ":" + principal + ":"
+}
