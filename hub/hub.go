@@ -3,7 +3,7 @@
 //
 // It promises that what a subscriber is offered of one signer comes in the order
 // in which it came here, which for what one node committed is commit order; that
-// an event is encoded once, however many want it; that an event a subscriber did
+// an event is encoded once, however many want it, on other nodes too; that an event a subscriber did
 // not get is counted, and that the next one it does get says how many were missed;
 // that nothing is offered before Start was called nor after Close returned; that
 // what came from another node is offered to clients only, so that no event goes in
@@ -51,6 +51,7 @@ type Hub struct {
 	drop func(events int)
 
 	lane    func(signer string) int // see LaneBy; nil: lane 0
+	relay   Relay                   // see RelayTo; nil: nobody
 	changed func()                  // see OnInterest; nil: nobody asks
 
 	open    atomic.Int64 // subscriptions that are open, so that none costs one load
@@ -76,6 +77,10 @@ func (h *Hub) LaneBy(lane func(signer string) int) { h.lane = lane }
 
 // Watched reports whether anybody subscribed to the signer, another node included.
 func (h *Hub) Watched(signer string) bool {
+	return h.watchedHere(signer) || h.relayed(signer)
+}
+
+func (h *Hub) watchedHere(signer string) bool {
 	if h.open.Load() == 0 {
 		return false
 	}
@@ -112,8 +117,12 @@ func (h *Hub) Publish(lane int, placed bool, events []nonce.Event) {
 // deliver is the task of one op's events.
 func (h *Hub) deliver(events []nonce.Event) {
 	subs := h.matching(events[0].Signer, Everywhere, Here)
+	relayed := h.relayed(events[0].Signer)
 	for i := range events {
 		body, err := encode(&events[i])
+		if relayed {
+			h.passOn(events[i].Signer, body, err)
+		}
 		for _, s := range subs {
 			if err != nil {
 				s.missed.Add(1)
@@ -127,6 +136,9 @@ func (h *Hub) deliver(events []nonce.Event) {
 // miss drops events for want of a place.
 func (h *Hub) miss(events []nonce.Event) {
 	h.drop(len(events))
+	if h.relayed(events[0].Signer) {
+		h.relay.Missed(events[0].Signer, len(events))
+	}
 	for _, s := range h.matching(events[0].Signer, Everywhere, Here) {
 		s.missed.Add(int64(len(events)))
 	}
