@@ -9,6 +9,9 @@ type AllocateParams struct {
 	RequestID string `json:"requestId,omitempty"` // empty: none
 	HoldMs    int64  `json:"holdMs,omitempty"`    // from 1; 0: the gateway's default
 	Guard     *Guard `json:"guard,omitempty"`
+	// OnlyKnown is said between nodes: answer what RequestID was given before, and
+	// hand nothing out.
+	OnlyKnown bool `json:"onlyKnown,omitempty"`
 }
 
 // MarkUsedParams are the params of nonce_markUsed.
@@ -86,6 +89,7 @@ func DecodeAllocate(params []byte) (AllocateParams, *Error) {
 		RequestID text        `json:"requestId"`
 		HoldMs    number      `json:"holdMs"`
 		Guard     *guardGiven `json:"guard"`
+		OnlyKnown bool        `json:"onlyKnown"` // by name only
 	}
 	c := checker{bind(params, &given, "signer", "count", "requestId", "holdMs", "guard")}
 	p := AllocateParams{
@@ -94,6 +98,7 @@ func DecodeAllocate(params []byte) (AllocateParams, *Error) {
 		RequestID: c.notEmpty("requestId", given.RequestID),
 		HoldMs:    c.between("holdMs", given.HoldMs, 0, 1, math.MaxInt64),
 		Guard:     c.guard(given.Guard),
+		OnlyKnown: given.OnlyKnown,
 	}
 	return p, c.err
 }

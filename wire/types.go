@@ -134,6 +134,8 @@ type InfoResult struct {
 	Version     string     `json:"version"`
 	Engine      string     `json:"engine"`
 	Mode        string     `json:"mode"`
+	Redis       string     `json:"redis,omitempty"`       // server or cluster; "": none
+	EngineState string     `json:"engineState,omitempty"` // of the cluster between its engines; "": there is one engine only
 	Limits      Limits     `json:"limits"`
 	NodeCount   int64      `json:"nodeCount,omitempty"`
 	Nodes       []NodeInfo `json:"nodes,omitempty"`
@@ -273,6 +275,7 @@ const (
 	StageEncode     = "encode"
 	StagePostDB     = "postdb"
 	StageForward    = "forward"
+	StageGuard      = "guard"
 )
 
 // CloseTextRestart is the reason that goes with CloseServiceRestart. To another node

@@ -7,8 +7,8 @@ import (
 
 // admit takes, without waiting, every place the requests of one frame will need:
 // in flight in the gateway and of the connection, room and an encoding for the
-// answer, the queue of each signer's shard, and post-DB places for what somebody
-// watches. All or nothing: with an error, which is server_busy with the stage or
+// answer, the queue of each signer's shard, a place of the guard for each lock, and
+// post-DB places for what somebody watches. All or nothing: with an error, which is server_busy with the stage or
 // draining, everything is given back and nothing happened.
 func (c *conn) admit(requests []*request, answerBytes int64) *wire.Error {
 	if err := c.enterInflight(len(requests)); err != nil {
@@ -49,7 +49,7 @@ func (c *conn) unreserveAnswer(bytes int64) {
 	}
 }
 
-// admitOne takes what one request needs of the service and of the hub.
+// admitOne takes what one request needs of the service, the guard and the hub.
 func (c *conn) admitOne(r *request) *wire.Error {
 	if r.err != nil || r.op.Kind == 0 {
 		return nil
@@ -59,12 +59,16 @@ func (c *conn) admitOne(r *request) *wire.Error {
 		return busy(wire.StageWorker)
 	}
 	r.place = place
+	if r.lock != nil && !c.srv.cfg.Guard.Reserve() {
+		place.Cancel()
+		return busy(wire.StageGuard)
+	}
 	if !r.writes() || !c.srv.hub.Watched(r.op.Signer) {
 		return nil
 	}
 	r.lane = c.srv.service.Lane(r.op.Signer)
 	if !c.srv.hub.Reserve(r.lane) {
-		place.Cancel()
+		c.cancel(r)
 		return busy(wire.StagePostDB)
 	}
 	r.op.EventPlace = true
@@ -77,6 +81,9 @@ func (c *conn) cancel(r *request) {
 		return
 	}
 	r.place.Cancel()
+	if r.lock != nil {
+		c.srv.cfg.Guard.Cancel()
+	}
 	if r.op.EventPlace {
 		r.op.EventPlace = false
 		c.srv.hub.Unreserve(r.lane)

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"time"
 
+	"noncegate/guard"
 	"noncegate/wire"
 	"noncegate/writer"
 )
 
-// Config are the settings of a Server. All but SendBuffer, Nodes and
-// AwaitInterest are required.
+// Config are the settings of a Server. All but SendBuffer, Nodes,
+// Guard, GuardCalls and AwaitInterest are required.
 type Config struct {
 	// MaxConnections bounds the open connections; more are told 503.
 	MaxConnections int
@@ -57,6 +58,13 @@ type Config struct {
 
 	// Nodes is how other nodes of the same store connect to this one.
 	Nodes NodeConfig
+	// Guard has the locks of calls that are guarded against being made twice at a
+	// time. It must live until the service has stopped. nil: a call with a guard is
+	// refused.
+	Guard *guard.Guard
+	// GuardCalls guards the calls of clients that name no guard, by what they ask
+	// for, and bounds how long; 0: they are not guarded.
+	GuardCalls time.Duration
 	// AwaitInterest returns when the other nodes have taken what the hub's
 	// Interest is, or when ctx ends. It is called in a connection's read
 	// goroutine before a subscription is answered. nil: there is nobody to ask.
@@ -84,6 +92,8 @@ func (c *Config) validate() error {
 		return errors.New("nobody to ask for gateway_info")
 	case c.Nodes.ID != "" && c.Nodes.MaxInflight < 1:
 		return fmt.Errorf("%d requests in flight of another node, at least 1 is needed", c.Nodes.MaxInflight)
+	case c.GuardCalls != 0 && (c.Guard == nil || c.GuardCalls < guard.MinInterval || c.GuardCalls > guard.MaxInterval):
+		return fmt.Errorf("calls guarded for %v: a guard is needed, and %v to %v", c.GuardCalls, guard.MinInterval, guard.MaxInterval)
 	case c.Nodes.ID == "" && c.Nodes.Secret != "":
 		return errors.New("a node secret, but no node id")
 	}

@@ -40,6 +40,8 @@ type conn struct {
 	began   atomic.Int32 // the code it was begun with, or clientsClose; 0: none was
 	gone    atomic.Bool  // nobody reads answers any more
 
+	lines *lines // made by the read goroutine with the first request that needs a lock
+
 	mu   sync.Mutex // guards subs
 	subs map[string]*subscription
 

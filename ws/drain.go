@@ -90,7 +90,7 @@ func (s *Server) Stop(ctx context.Context) error {
 		}
 		select {
 		case <-s.conns.whenEmpty():
-			return nil
+			return s.awaitLines(ctx)
 		case <-ctx.Done():
 			return fmt.Errorf("stop: %d connections are left: %w", s.conns.len(), context.Cause(ctx))
 		case <-time.After(drainStep):

@@ -95,8 +95,11 @@ func errPeerAway(err error) *wire.Error {
 			return errUnknown(clip(why))
 		}
 	}
-	return with(wire.Errorf(wire.CodeUnavailable, "unavailable", "%s; nothing happened", clip(why)),
-		wire.ErrorData{Outcome: wire.OutcomeNone, RetryAfterMs: retryUnavailable.Milliseconds()})
+	data := wire.ErrorData{Outcome: wire.OutcomeNone, RetryAfterMs: retryUnavailable.Milliseconds()}
+	if e, ok := errors.AsType[*nonce.PeerAwayError](err); ok {
+		data.OwnerNode, data.OwnerURL = clip(e.Node), clip(e.URL)
+	}
+	return with(wire.Errorf(wire.CodeUnavailable, "unavailable", "%s; nothing happened", clip(why)), data)
 }
 
 // errUnknown says that the work may have happened.

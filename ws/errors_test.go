@@ -77,9 +77,12 @@ func TestTextsOfOthersAreCutByWhatTheyAreInJSON(t *testing.T) {
 }
 
 func TestANodeThatWasNotReachedIsNamed(t *testing.T) {
-	got := errorOf(&nonce.UnavailableError{Outcome: nonce.NotSent, Err: fmt.Errorf("node n2: %w", nonce.ErrPeerAway)}, "a", 1)
-	if want := "unavailable: node n2: " + nonce.ErrPeerAway.Error() + "; nothing happened"; got.Message != want {
+	got := errorOf(&nonce.UnavailableError{Outcome: nonce.NotSent, Err: &nonce.PeerAwayError{Node: "n2", URL: "ws://n2/ws"}}, "a", 1)
+	if want := "unavailable: node n2, which owns the signer, is not reached from here; nothing happened"; got.Message != want {
 		t.Errorf("got %q, want %q", got.Message, want)
+	}
+	if d := got.Data; d.OwnerNode != "n2" || d.OwnerURL != "ws://n2/ws" || d.Outcome != "none" {
+		t.Errorf("got %+v, want the owner in it", d)
 	}
 }
 

@@ -25,8 +25,13 @@ func endpointsOf(figures *perf.Set) (known map[string]endpoint, nowhere endpoint
 	return known, endpoint{asked: figures.Requests(perf.MethodUnknown)}
 }
 
-// countRefusal counts an error reply.
-func (s *Server) countRefusal(said *wire.ErrorData) {
+// countRefusal counts an error reply. What another node is told is no client's to
+// see: that node routes the request again, or tells its client and counts it there.
+func (s *Server) countRefusal(said *wire.ErrorData, toNode bool) {
+	if toNode {
+		s.figures.NodeRefused(perf.RefuseReason(said.Reason))
+		return
+	}
 	s.figures.Refused(perf.RefuseReason(said.Reason))
 	if said.Outcome == wire.OutcomeUnknown {
 		s.figures.UnknownOutcomes.Inc()

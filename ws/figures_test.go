@@ -89,6 +89,15 @@ func TestARepliedUnknownOutcomeIsCounted(t *testing.T) {
 	g.wantFigures(map[string]float64{"refused_total{unavailable}": 2, "unknown_outcomes_total": 1})
 }
 
+func TestWhatAnotherNodeIsToldIsCountedApart(t *testing.T) {
+	g := startGateway(t)
+	c := g.dialWith(asNode("n2"))
+	g.store.SetHooks(memstore.Hooks{Before: func(memstore.Call) error { return errors.New("the connection broke") }})
+	c.request("1", "nonce_allocate", `["a"]`)
+	c.wantError("1", "unavailable")
+	g.wantFigures(map[string]float64{"node_refused_total{unavailable}": 1, "refused_total{unavailable}": 0})
+}
+
 func TestARefusedUpgradeIsCountedByItsReason(t *testing.T) {
 	g := startGateway(t, func(s *setup) { s.ws.MaxConnections = 1 })
 	dial := func(h http.Header) {

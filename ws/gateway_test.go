@@ -19,6 +19,7 @@ import (
 
 	"noncegate/backpressure"
 	"noncegate/encodepool"
+	"noncegate/guard"
 	"noncegate/hub"
 	"noncegate/lease"
 	"noncegate/nonce"
@@ -43,6 +44,11 @@ type setup struct {
 	encode encodepool.Config
 	postdb postdb.Config
 	log    slog.Handler
+
+	node  string          // its id
+	store *memstore.Store // nil: one of its own
+	locks guard.Locks     // nil: there is no guard
+	guard guard.Config
 }
 
 func defaults() setup {
@@ -71,6 +77,8 @@ func defaults() setup {
 		},
 		encode: encodepool.Config{Workers: 2, Queue: 10_000},
 		postdb: postdb.Config{Workers: 2, Queue: 10_000, LaneShare: 5_000},
+		node:   "n1",
+		guard:  guard.Config{Places: 1000, Lanes: 2, Timeout: patience},
 	}
 }
 
@@ -85,6 +93,7 @@ type gateway struct {
 	store   *memstore.Store
 	holder  lease.Holder
 	figures *prometheus.Registry
+	guard   *guard.Guard // nil: there is none
 	address string
 	leaky   bool // the test makes places leak
 }
@@ -101,12 +110,21 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	must(t, err)
 	encode, err := encodepool.New(s.encode, log)
 	must(t, err)
-	g := &gateway{TB: t, store: memstore.New(time.Now), hub: hub.New(events, func(int) {}), encode: encode, figures: prometheus.NewRegistry()}
-	g.holder, err = g.store.Register(t.Context(), lease.Presence{Node: "n1", Mode: "worker-queue", Patience: time.Minute})
+	if s.store == nil {
+		s.store = memstore.New(time.Now)
+	}
+	g := &gateway{TB: t, store: s.store, hub: hub.New(events, func(int) {}), encode: encode, figures: prometheus.NewRegistry()}
+	g.holder, err = g.store.Register(t.Context(), lease.Presence{Node: s.node, Mode: "worker-queue", Patience: time.Minute})
 	must(t, err)
 	g.service, err = nonce.New(g.store, g.holder, unmeasured{}, g.hub, log, nil, s.nonce)
 	must(t, err)
-	g.srv, err = New(g.service, g.hub, encode, perf.New(g.figures), log, s.ws)
+	figures := perf.New(g.figures)
+	if s.locks != nil {
+		g.guard, err = guard.New(s.locks, guardFigures{figures}, log, s.guard)
+		must(t, err)
+		s.ws.Guard = g.guard
+	}
+	g.srv, err = New(g.service, g.hub, encode, figures, log, s.ws)
 	must(t, err)
 	stopHTTP := g.serve()
 	t.Cleanup(func() {
@@ -115,6 +133,9 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 		g.store.SetHooks(memstore.Hooks{})
 		check(t, g.srv.Stop(ctx))
 		g.service.Stop()
+		if g.guard != nil {
+			check(t, g.guard.Stop(ctx))
+		}
 		check(t, events.Stop(ctx))
 		check(t, encode.Stop(ctx))
 		stopHTTP()

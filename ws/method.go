@@ -33,7 +33,7 @@ var methods = map[string]method{
 func (c *conn) allocate(r *request, params []byte) *wire.Error {
 	p, err := wire.DecodeAllocate(params)
 	if err == nil {
-		err = firstOf(noGuard(p.Guard), setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs))
+		err = firstOf(setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs))
 	}
 	if err != nil {
 		return err
@@ -41,22 +41,24 @@ func (c *conn) allocate(r *request, params []byte) *wire.Error {
 	if p.Count > nonce.MaxCount {
 		return invalidParams("count", fmt.Sprintf("must be at most %d", nonce.MaxCount))
 	}
-	r.op.Kind, r.op.Count = nonce.KindAllocate, int(p.Count)
-	if p.RequestID == "" {
-		return nil
+	if p.OnlyKnown && (c.peer == nil || p.RequestID == "") {
+		return invalidParams("onlyKnown", "is for other nodes, with a requestId")
 	}
-	id, bad := nonce.ParseRequestID(p.RequestID)
-	if bad != nil {
-		return invalidParams("requestId", bad.Error())
+	r.op.Kind, r.op.Count, r.op.OnlyKnown = nonce.KindAllocate, int(p.Count), p.OnlyKnown
+	if p.RequestID != "" {
+		id, bad := nonce.ParseRequestID(p.RequestID)
+		if bad != nil {
+			return invalidParams("requestId", bad.Error())
+		}
+		r.op.RequestID = id
 	}
-	r.op.RequestID = id
-	return nil
+	return c.setGuard(r, p.Guard)
 }
 
 func (c *conn) markUsed(r *request, params []byte) *wire.Error {
 	p, err := wire.DecodeMarkUsed(params)
 	if err == nil {
-		err = firstOf(noGuard(p.Guard), setSigner(&r.op, p.Signer))
+		err = setSigner(&r.op, p.Signer)
 	}
 	if err != nil {
 		return err
@@ -66,13 +68,13 @@ func (c *conn) markUsed(r *request, params []byte) *wire.Error {
 		return invalidParams("txHash", bad.Error())
 	}
 	r.op.Kind, r.op.Nonce, r.op.Attempt, r.op.TxHash = nonce.KindMarkUsed, p.Nonce, p.Attempt, hash
-	return nil
+	return c.setGuard(r, p.Guard)
 }
 
 func (c *conn) markRecyclable(r *request, params []byte) *wire.Error {
 	p, err := wire.DecodeMarkRecyclable(params)
 	if err == nil {
-		err = firstOf(noGuard(p.Guard), setSigner(&r.op, p.Signer))
+		err = setSigner(&r.op, p.Signer)
 	}
 	if err != nil {
 		return err
@@ -82,7 +84,7 @@ func (c *conn) markRecyclable(r *request, params []byte) *wire.Error {
 		return invalidParams("reason", bad.Error())
 	}
 	r.op.Kind, r.op.Nonce, r.op.Attempt, r.op.Reason = nonce.KindMarkRecyclable, p.Nonce, p.Attempt, reason
-	return nil
+	return c.setGuard(r, p.Guard)
 }
 
 func (c *conn) status(r *request, params []byte) *wire.Error {
@@ -181,13 +183,6 @@ func firstOf(errs ...*wire.Error) *wire.Error {
 		}
 	}
 	return nil
-}
-
-func noGuard(g *wire.Guard) *wire.Error {
-	if g == nil {
-		return nil
-	}
-	return invalidParams("guard", "needs a gateway with the duplicate-submit guard, which this one does not have")
 }
 
 func setSigner(op *nonce.Op, given string) *wire.Error {

@@ -54,6 +54,12 @@ func TestASubscriptionIsAnsweredWhenTheOtherNodesHaveTakenIt(t *testing.T) {
 		s.ws.AwaitInterest = func(context.Context) { asked <- struct{}{}; <-taken }
 	})
 	c, other := g.dial(), g.dial()
+	other.request("sub", "nonce_subscribe", `["events",{"signers":["a"]}]`)
+	await(t, asked, "the other nodes to be asked")
+	taken <- struct{}{}
+	if frame := other.frame(); frame["id"] != "sub" {
+		t.Fatalf("%v came before the answer", frame)
+	}
 	c.request("sub", "nonce_subscribe", `["events",{"signers":["a"]}]`)
 	await(t, asked, "the other nodes to be asked")
 	if got := g.hub.Interest().Signers; len(got) != 1 || got[0] != "a" {
@@ -61,6 +67,7 @@ func TestASubscriptionIsAnsweredWhenTheOtherNodesHaveTakenIt(t *testing.T) {
 	}
 	other.request("1", "nonce_setFloor", `["a",1]`) // before the answer: not delivered
 	other.wantResult("1")
+	other.notification() // it has been delivered to whom it is for
 	g.hub.Lost()
 	close(taken)
 	frame := c.frame()

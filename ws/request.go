@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"sync"
 
+	"noncegate/guard"
 	"noncegate/nonce"
 	"noncegate/wire"
 	"noncegate/writer"
@@ -25,6 +26,10 @@ type request struct {
 	err    *wire.Error // the answer, when it is known without the service
 	act    func() (any, *wire.Error)
 	result any // of act
+
+	lock      *guard.Lock // it is to take before it begins, or has; nil: none
+	undecided bool        // whether it gets it; guarded by lines.mu
+	unless    *wire.Error // the answer unless its request id is known, once the lock was refused
 
 	// What admission took for it.
 	place nonce.Place
@@ -125,11 +130,9 @@ func (r *request) writes() bool {
 func (r *request) start() {
 	if r.err == nil && r.act == nil {
 		r.op.Completion = r
-		if r.conn.peer != nil && r.writes() {
-			r.way = r.conn.peer.enter(r.path)
-			r.op.Path = &r.way.path
+		if !r.conn.lineUp(r) {
+			r.submit()
 		}
-		r.conn.srv.service.Submit(r.place, &r.op)
 		return
 	}
 	if r.err == nil {
@@ -140,6 +143,15 @@ func (r *request) start() {
 	}
 }
 
+// submit hands an admitted request to the service.
+func (r *request) submit() {
+	if r.conn.peer != nil && r.writes() {
+		r.way = r.conn.peer.enter(r.path)
+		r.op.Path = &r.way.path
+	}
+	r.conn.srv.service.Submit(r.place, &r.op)
+}
+
 // Done implements nonce.Completion.
 func (r *request) Done(op *nonce.Op) nonce.Waker {
 	if op.EventPlace {
@@ -148,6 +160,12 @@ func (r *request) Done(op *nonce.Op) nonce.Waker {
 	}
 	if r.way != nil {
 		r.conn.peer.leave(r.way)
+	}
+	if r.unless != nil && op.Err == nonce.ErrNotFound {
+		r.fail(r.unless)
+	}
+	if r.lock != nil && r.conn.srv.cfg.Guard.End(r.lock, keepsLock(op.Err)) {
+		return nil // it is answered when the lock is free
 	}
 	return r.finish()
 }
@@ -193,7 +211,7 @@ func (r *request) Append(dst []byte) ([]byte, error) {
 
 // appendError encodes an error reply and counts it: here it is said, and once.
 func (r *request) appendError(dst []byte, err *wire.Error) []byte {
-	r.conn.srv.countRefusal(err.Data)
+	r.conn.srv.countRefusal(err.Data, r.conn.peer != nil)
 	return wire.AppendError(dst, r.id, err)
 }
 

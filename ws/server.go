@@ -59,6 +59,7 @@ type Server struct {
 	life      context.Context // ends with Stop
 	endOfLife context.CancelFunc
 	pinger    sync.WaitGroup
+	lined     sync.WaitGroup // the lines of all connections
 }
 
 var (
@@ -231,7 +232,7 @@ func (s *Server) encodeFailed(m writer.Message, err error) []byte {
 	s.panics.Add(1)
 	s.log.Error("a message could not be encoded", "error", err)
 	if a, ok := m.(apologizer); ok {
-		s.countRefusal(errNotEncoded().Data) // once, for a batch too: the panic counts more
+		s.countRefusal(errNotEncoded().Data, false) // once, for a batch too: the panic counts more
 		return a.apology()
 	}
 	return nil

@@ -1,0 +1,126 @@
+package ws
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"noncegate/guard"
+)
+
+// lines are the requests of one connection that wait for a lock, and those for the
+// same signers that came after them and must not overtake them.
+type lines struct {
+	mu       sync.Mutex // guards what follows
+	bySigner map[string]*line
+}
+
+// line is that of one signer. It is there as long as somebody waits in it or is
+// being submitted. Its length is bounded by the requests in flight.
+type line struct {
+	signer  string
+	waiting []*request // in the order in which they came
+	moving  bool       // a goroutine submits from it
+}
+
+// lineUp puts an admitted request into the line of its signer: one that is to take
+// a lock, and whatever comes behind it. Then it is submitted from there. false: it
+// need not wait.
+func (c *conn) lineUp(r *request) bool {
+	lock := r.lock // once r is in line and has none, it may be done and gone at any time
+	if c.lines == nil {
+		if lock == nil {
+			return false
+		}
+		c.lines = &lines{bySigner: make(map[string]*line)}
+	}
+	if !c.lines.join(r, &c.srv.lined) {
+		return false
+	}
+	if lock != nil {
+		c.srv.cfg.Guard.Take(lock)
+	}
+	return true
+}
+
+func (ls *lines) join(r *request, alive *sync.WaitGroup) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l := ls.bySigner[r.op.Signer]
+	if l == nil {
+		if r.lock == nil {
+			return false
+		}
+		l = &line{signer: r.op.Signer}
+		ls.bySigner[l.signer] = l
+		alive.Add(1)
+	}
+	r.undecided = r.lock != nil
+	l.waiting = append(l.waiting, r)
+	return true
+}
+
+// Decided implements guard.Caller. Who is first in line now is submitted by a
+// goroutine, because in some modes that is the work itself.
+func (r *request) Decided(*guard.Lock) {
+	ls := r.conn.lines
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	r.undecided = false
+	if l := ls.bySigner[r.op.Signer]; !l.moving && l.waiting[0] == r {
+		l.moving = true
+		go r.conn.move(l)
+	}
+}
+
+// move submits those at the head of a line that need not wait any more.
+func (c *conn) move(l *line) {
+	over := true // after a panic too: nobody moves the line any more
+	defer func() {
+		if over {
+			c.srv.lined.Done()
+		}
+	}()
+	defer c.recovered()
+	for {
+		r, empty := c.lines.next(l)
+		if r == nil {
+			over = empty
+			return
+		}
+		r.proceed()
+	}
+}
+
+// next takes out the first of a line unless it has to wait. empty: there was nobody,
+// and the line has ended.
+func (ls *lines) next(l *line) (first *request, empty bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	switch {
+	case len(l.waiting) == 0:
+		delete(ls.bySigner, l.signer)
+		return nil, true
+	case l.waiting[0].undecided:
+		l.moving = false
+		return nil, false
+	}
+	first, l.waiting = l.waiting[0], l.waiting[1:]
+	return first, false
+}
+
+// awaitLines returns when nobody waits in a line any more. No connection is left,
+// so none is begun.
+func (s *Server) awaitLines(ctx context.Context) error {
+	gone := make(chan struct{})
+	go func() {
+		s.lined.Wait()
+		close(gone)
+	}()
+	select {
+	case <-gone:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("stop: requests still wait for locks: %w", context.Cause(ctx))
+	}
+}
