@@ -30,6 +30,7 @@ type op struct {
 	live      func(*conn, answer) // called by the reader before it reads on
 
 	owner    string // where not_owner sent this call
+	hint     string // where unavailable says the owner is; see owners.try
 	followed bool   // it was sent there at once, which happens once a call
 }
 
@@ -41,7 +42,7 @@ func (c *Client) do(ctx context.Context, o *op) (answer, error) {
 		defer cancel()
 	}
 	h := history{op: o}
-	pace := c.cfg.pace()
+	pace := c.cfg.pace(c.cfg.RetryMax)
 	for {
 		a, via, err := c.try(ctx, o)
 		if err == nil {
@@ -57,6 +58,7 @@ func (c *Client) do(ctx context.Context, o *op) (answer, error) {
 		if err := c.pause(ctx, wait); err != nil {
 			return answer{}, h.end(err)
 		}
+		c.cfg.Logger.Debug("trying again", "method", o.method, "reason", reasonOf(err), "error", err)
 	}
 }
 
@@ -73,6 +75,7 @@ func (c *Client) try(ctx context.Context, o *op) (answer, *conn, error) {
 // pick returns the connection to the owner of the call's signer where one is
 // known and reached, else the main one, waiting for it to be up.
 func (c *Client) pick(ctx context.Context, o *op) (*conn, error) {
+	c.owners.take(o)
 	if url := c.owners.route(o); url != "" {
 		if via := c.owners.reach(ctx, url); via != nil {
 			return via, nil
@@ -96,6 +99,10 @@ func (c *Client) react(o *op, via *conn, err error) time.Duration {
 	case wire.CodeDraining:
 		via.leave()
 		c.owners.forget(o)
+	case wire.CodeUnavailable:
+		if !r.outcomeUnknown() {
+			c.owners.try(o, r.wire.Data)
+		}
 	case wire.CodeNotOwner:
 		if c.owners.learn(o, r.wire.Data) && !o.followed {
 			o.followed = true

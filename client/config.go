@@ -27,7 +27,8 @@ type Config struct {
 	TLS *tls.Config
 	// NetDial opens the connections beneath, in place of a net.Dialer.
 	NetDial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Logger is told of connections lost and opened. Default: silent.
+	// Logger is told of connections lost and opened, and on level debug of each
+	// try that is not the last. Default: silent.
 	Logger *slog.Logger
 
 	// DialTimeout bounds one attempt to connect, upgrade included. Default 10 s.
@@ -53,10 +54,15 @@ type Config struct {
 	// MaxElapsed bounds a call with all its tries and pauses, beside its
 	// context. Default 30 s; negative: only the context does.
 	MaxElapsed time.Duration
-	// BackoffMin and BackoffMax bound the pause between two tries of a call and
-	// between two attempts to connect. It doubles each time and is spread by
-	// half of itself to both sides. Defaults 100 ms and 10 s.
+	// BackoffMin and BackoffMax bound the pause between two attempts to connect.
+	// It doubles each time and is spread by half of itself to both sides.
+	// Defaults 100 ms and 10 s.
 	BackoffMin, BackoffMax time.Duration
+	// RetryMax is the longest pause between two tries of a call, which begins
+	// with BackoffMin and grows likewise. A shorter one finds sooner that a
+	// signer whose node died is served again, and costs more refusals till then.
+	// Default 1 s, or the nearest that is not outside BackoffMin and BackoffMax.
+	RetryMax time.Duration
 
 	// MarkTimeout bounds the mark with which WithNonce ends. It does not depend
 	// on the caller's context. Default 10 s.
@@ -66,7 +72,7 @@ type Config struct {
 	// lost is unknown and is not repeated.
 	NoRequestIDs bool
 	// OwnerConnections is how many gateways beyond the one dialled may be
-	// connected to because not_owner named them. A wss client follows to wss
+	// connected to because not_owner, or unavailable, named them. A wss client follows to wss
 	// only. Default 8; negative: never.
 	OwnerConnections int
 	// EventBuffer is how many events a subscription keeps for a consumer that
@@ -99,6 +105,7 @@ func (cfg Config) complete(first string) (Config, error) {
 	orDefault(&cfg.MaxElapsed, 30*time.Second)
 	orDefault(&cfg.BackoffMin, 100*time.Millisecond)
 	orDefault(&cfg.BackoffMax, 10*time.Second)
+	orDefault(&cfg.RetryMax, min(max(time.Second, cfg.BackoffMin), cfg.BackoffMax))
 	orDefault(&cfg.MarkTimeout, 10*time.Second)
 	orDefault(&cfg.OwnerConnections, 8)
 	orDefault(&cfg.EventBuffer, 256)
@@ -127,6 +134,9 @@ func (cfg *Config) validate() error {
 	if cfg.BackoffMax < cfg.BackoffMin {
 		return fmt.Errorf("client: Config.BackoffMax (%v) is below BackoffMin (%v)", cfg.BackoffMax, cfg.BackoffMin)
 	}
+	if cfg.RetryMax < cfg.BackoffMin {
+		return fmt.Errorf("client: Config.RetryMax (%v) is below BackoffMin (%v)", cfg.RetryMax, cfg.BackoffMin)
+	}
 	return nil
 }
 
@@ -137,13 +147,14 @@ func orDefault[T comparable](field *T, value T) {
 	}
 }
 
-// pace is a fresh sequence of pauses.
-func (cfg *Config) pace() *backoff.ExponentialBackOff {
+// pace is a fresh sequence of pauses, of which none is above most but for its
+// spread.
+func (cfg *Config) pace(most time.Duration) *backoff.ExponentialBackOff {
 	return &backoff.ExponentialBackOff{
 		InitialInterval:     cfg.BackoffMin,
 		RandomizationFactor: 0.5,
 		Multiplier:          2,
-		MaxInterval:         cfg.BackoffMax,
+		MaxInterval:         most,
 	}
 }
 

@@ -39,6 +39,6 @@
 // # Goroutines
 //
 // Each connection has one that reads and one that writes. One more keeps the
-// connection up, one watches each owner's connection that not_owner led to, and
+// connection up, one watches each owner's connection that a refusal led to, and
 // one renews each subscription. All belong to the Client; Close ends them and waits.
 package client

@@ -193,6 +193,24 @@ func (r *refusal) retryAfter() time.Duration {
 	return time.Duration(r.wire.Data.RetryAfterMs) * time.Millisecond
 }
 
+// reasonOf is the error of a try in a word or two: the gateway's reason of a refusal,
+// whose outcome follows when it is unknown, "no answer", or "not sent".
+func reasonOf(err error) string {
+	if r, ok := errors.AsType[*refusal](err); ok {
+		switch {
+		case r.outcomeUnknown():
+			return ErrUnavailable.Error() + " " + wire.OutcomeUnknown
+		case r.reason != nil:
+			return r.reason.Error()
+		}
+		return "unknown code"
+	}
+	if _, ok := errors.AsType[*NotSentError](err); ok {
+		return "not sent"
+	}
+	return "no answer"
+}
+
 // lostError: the call was sent, or may have been, and no answer came.
 type lostError struct{ err error }
 

@@ -78,11 +78,13 @@ func (l *link) publish(conn *conn) { l.set(func() { l.cur, l.dialErr = conn, nil
 // client is closed or a close code forbids it. A connection that leaves serves
 // until its successor is there.
 func (l *link) keep(cur *conn) {
-	pace := l.c.cfg.pace()
+	pace := l.c.cfg.pace(l.c.cfg.BackoffMax)
 	for {
 		select {
 		case <-cur.dead:
-			l.c.cfg.Logger.Info("connection lost", "url", cur.url, "error", cur.cause())
+			if err := cur.cause(); !errors.Is(err, ErrClosed) { // which nobody lost
+				l.c.cfg.Logger.Info("connection lost", "url", cur.url, "error", err)
+			}
 		case <-cur.leaving:
 			l.c.cfg.Logger.Info("gateway is draining", "url", cur.url)
 		}

@@ -3,7 +3,9 @@ package client
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -204,6 +206,7 @@ func TestTargetsToStayAwayFromAreSkipped(t *testing.T) {
 func TestSettingsThatContradictAreNamed(t *testing.T) {
 	for want, cfg := range map[string]Config{
 		"client: Config.BackoffMax (1ms) is below BackoffMin (100ms)": {BackoffMax: time.Millisecond},
+		"client: Config.RetryMax (1ms) is below BackoffMin (100ms)":   {RetryMax: time.Millisecond},
 		"client: Config.QueueLimit must be positive":                  {QueueLimit: -1},
 	} {
 		if _, err := Dial(t.Context(), "ws://a", cfg); err == nil || err.Error() != want {
@@ -224,5 +227,15 @@ func TestAddressesAreNormalised(t *testing.T) {
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: got %q, %v, want %q", raw, got, err, want)
 		}
+	}
+}
+
+func TestAClientThatIsClosedHasLostNothing(t *testing.T) {
+	var log strings.Builder
+	story(t, Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, n *network, c *Client, p *peer) {
+		c.Close()
+	})
+	if log.String() != "" {
+		t.Errorf("it said %q", log.String())
 	}
 }

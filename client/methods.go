@@ -21,7 +21,9 @@ type AllocateRequest struct {
 	// default.
 	Hold time.Duration
 	// Guard names the submission, so that the gateway refuses another with the
-	// same key while this one runs (ErrDuplicateSubmit); nil for none.
+	// same key while this one runs, or with Keep for the whole interval
+	// (ErrDuplicateSubmit); nil for none. A RequestID that is known is answered
+	// nevertheless.
 	Guard *wire.Guard
 }
 
@@ -79,19 +81,35 @@ func (c *Client) Allocate(ctx context.Context, r AllocateRequest) (Allocation, e
 	return Allocation{AllocateResult: result, RequestID: r.RequestID, Deadline: answer.sentAt.Add(left)}, nil
 }
 
+// MarkOption changes one mark.
+type MarkOption func(*markOptions)
+
+type markOptions struct{ guard *wire.Guard }
+
+// WithGuard names the submission, as AllocateRequest.Guard does for an allocation.
+func WithGuard(g wire.Guard) MarkOption { return func(o *markOptions) { o.guard = &g } }
+
+func guardOf(options []MarkOption) *wire.Guard {
+	var o markOptions
+	for _, set := range options {
+		set(&o)
+	}
+	return o.guard
+}
+
 // MarkUsed says that a transaction with this nonce was sent. txHash is "0x" and
 // 64 hex digits. A conflict after a lost try tells the state the nonce is in now,
 // whoever brought it there.
-func (c *Client) MarkUsed(ctx context.Context, h Hold, txHash string) (wire.MarkResult, error) {
-	params := wire.MarkUsedParams{Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: txHash}
+func (c *Client) MarkUsed(ctx context.Context, h Hold, txHash string, options ...MarkOption) (wire.MarkResult, error) {
+	params := wire.MarkUsedParams{Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: txHash, Guard: guardOf(options)}
 	return write[wire.MarkResult](ctx, c, wire.MethodMarkUsed, h.Signer, &params)
 }
 
 // MarkRecyclable gives a nonce back, to be handed out again; reason is for
 // people and may be empty. A conflict after a lost try tells the state the nonce
 // is in now, whoever brought it there.
-func (c *Client) MarkRecyclable(ctx context.Context, h Hold, reason string) (wire.MarkResult, error) {
-	params := wire.MarkRecyclableParams{Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, Reason: reason}
+func (c *Client) MarkRecyclable(ctx context.Context, h Hold, reason string, options ...MarkOption) (wire.MarkResult, error) {
+	params := wire.MarkRecyclableParams{Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, Reason: reason, Guard: guardOf(options)}
 	return write[wire.MarkResult](ctx, c, wire.MethodMarkRecyclable, h.Signer, &params)
 }
 

@@ -12,7 +12,8 @@ import (
 // was forgotten costs one not_owner.
 const maxRoutes = 4096
 
-// owners are the gateways beyond the main connection's that not_owner led to.
+// owners are the gateways beyond the main connection's that not_owner led to, or
+// unavailable where the gateway does not reach the owner.
 // Their connections are opened when a call needs them and are not kept up: when
 // one is lost, the next call opens it again or goes to the main connection.
 type owners struct {
@@ -40,18 +41,65 @@ func newOwners(c *Client) *owners {
 
 // learn takes in what not_owner said, and reports whether it can be followed.
 func (w *owners) learn(o *op, said *wire.ErrorData) bool {
-	if said == nil || said.OwnerURL == "" || w.c.cfg.OwnerConnections < 0 {
+	url := w.named(said)
+	if url == "" {
 		w.forget(o)
 		return false
+	}
+	w.remember(o, url)
+	return true
+}
+
+// named is the owner's URL in a refusal, "" where there is none that may be followed.
+func (w *owners) named(said *wire.ErrorData) string {
+	if said == nil || said.OwnerURL == "" || w.c.cfg.OwnerConnections < 0 {
+		return ""
 	}
 	url, err := normalURL(said.OwnerURL)
 	if err != nil || w.secure && !strings.HasPrefix(url, "wss:") {
-		w.forget(o)
+		return ""
+	}
+	return url
+}
+
+// try opens a connection to the owner that an unavailable names, whom the gateway
+// does not reach, beside the call: the owner is likely dead, and the call must not
+// wait for that. When the connection is there, the next try goes to it.
+func (w *owners) try(o *op, said *wire.ErrorData) {
+	if o.hint = w.named(said); o.hint != "" {
+		w.line(o.hint)
+	}
+}
+
+// take makes the way that was tried the call's, if it is open.
+func (w *owners) take(o *op) {
+	if o.hint == "" {
+		return
+	}
+	w.mu.Lock()
+	l := w.lines[o.hint]
+	w.mu.Unlock()
+	if l != nil && l.open() {
+		w.remember(o, o.hint)
+	}
+	o.hint = ""
+}
+
+// open reports whether the connection is there, without waiting for it.
+func (l *line) open() bool {
+	select {
+	case <-l.ready:
+		return l.conn != nil && l.conn.alive()
+	default:
 		return false
 	}
+}
+
+// remember sends the call, and later ones for its signer, to url.
+func (w *owners) remember(o *op, url string) {
 	o.owner = url
 	if o.signer == "" {
-		return true
+		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -62,7 +110,6 @@ func (w *owners) learn(o *op, said *wire.ErrorData) bool {
 		}
 	}
 	w.routes[o.signer] = url
-	return true
 }
 
 // route returns the URL of the gateway to ask, "" for the main connection.

@@ -204,3 +204,48 @@ func TestCloseEndsADialToAnOwner(t *testing.T) {
 		}
 	})
 }
+
+// away is what a gateway says that does not reach the owner.
+func (p *peer) away(r received, url string) {
+	p.t.Helper()
+	p.refuse(r, wire.CodeUnavailable, "unavailable", wire.ErrorData{Outcome: wire.OutcomeNone, RetryAfterMs: 500, OwnerNode: "b", OwnerURL: url})
+}
+
+func TestAnOwnerThatTheGatewayDoesNotReachIsAskedByTheClient(t *testing.T) {
+	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
+		wait := allocate(t, c, AllocateRequest{})
+		first := p.next(wire.MethodAllocate)
+		p.away(first, "ws://b")
+		q := <-n.hosts["b"].peers
+		second := q.next(wire.MethodAllocate)
+		q.answer(second, held(1))
+		if _, err := wait(); err != nil || first.requestID(t) != second.requestID(t) {
+			t.Fatalf("error %v, request ids %q and %q", err, first.requestID(t), second.requestID(t))
+		}
+		wait = allocate(t, c, AllocateRequest{})
+		q.answer(q.next(wire.MethodAllocate), held(2)) // remembered
+		if _, err := wait(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAnOwnerThatNobodyReachesKeepsNoCallWaiting(t *testing.T) {
+	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
+		n.mu.Lock()
+		n.hosts["silent"] = &gateway{conns: make(chan net.Conn, 1)} // nobody serves it
+		n.mu.Unlock()
+		began := time.Now()
+		wait := allocate(t, c, AllocateRequest{})
+		for range 3 {
+			p.away(p.next(wire.MethodAllocate), "ws://silent")
+		}
+		p.answer(p.next(wire.MethodAllocate), held(1))
+		if _, err := wait(); err != nil || time.Since(began) > 3*time.Second {
+			t.Errorf("error %v after %v", err, time.Since(began))
+		}
+		if got, want := n.dials(), []string{"a", "silent"}; !slices.Equal(got, want) {
+			t.Errorf("dialled %v, want %v", got, want)
+		}
+	})
+}
