@@ -16,9 +16,10 @@ const (
 	RejectEncode     RejectStage = wire.StageEncode
 	RejectPostDB     RejectStage = wire.StagePostDB
 	RejectForward    RejectStage = wire.StageForward
+	RejectGuard      RejectStage = wire.StageGuard
 )
 
-var rejectStages = []RejectStage{RejectConnection, RejectInflight, RejectWorker, RejectEncode, RejectPostDB, RejectForward}
+var rejectStages = []RejectStage{RejectConnection, RejectInflight, RejectWorker, RejectEncode, RejectPostDB, RejectForward, RejectGuard}
 
 // Reasons beside those of package backpressure.
 const (
@@ -76,6 +77,17 @@ const (
 )
 
 var fenceOps = []FenceOp{FenceAllocate, FenceMarkUsed, FenceMarkRecyclable, FenceSweep, FenceFloor, FenceRelease, FencePrune}
+
+// GuardFailure is why the lock of a guarded call was not given back.
+type GuardFailure string
+
+// The failures of giving back.
+const (
+	GuardMismatch GuardFailure = "value_mismatch" // it had ended, or is somebody else's
+	GuardAway     GuardFailure = "away"           // nobody answered; it ends by itself
+)
+
+var guardFailures = []GuardFailure{GuardMismatch, GuardAway}
 
 // ForwardResult is what became of a request that was to go to another node.
 type ForwardResult string

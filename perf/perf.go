@@ -54,6 +54,17 @@ type Set struct {
 
 	Forward *Stage // from the shard that sends a request to another node to its answer
 
+	// The locks of the duplicate-submit guard.
+	GuardAcquired   *Count // taken
+	GuardRefused    *Count // somebody else had it
+	GuardUnanswered *Count // nobody said, and the call was refused
+	GuardReleased   *Count // given back
+	GuardKept       *Count // left until they end, as was asked for
+	GuardHold       *Stage // from taken until given back, or the end of the call
+
+	guardFailed family[GuardFailure]
+	Engine      *Engine // the performance engine
+
 	forwarded    family[ForwardResult]
 	rejected     family[RejectStage]
 	dropped      family[backpressure.DropReason]
@@ -64,6 +75,7 @@ type Set struct {
 
 	requests       family[Method]
 	refused        family[RefuseReason]
+	nodeRefused    family[RefuseReason]
 	upgradeRefused family[UpgradeReason]
 	closed         family[CloseReason]
 	heartbeats     family[BeatResult]
@@ -95,13 +107,21 @@ func New(reg prometheus.Registerer) *Set {
 		Halted:       newLevel(reg, "halted", "1 once the node has stopped serving: the store went back as a whole, or a later start of its node id exists."),
 
 		ConnectionsOpened: newCount(reg, "connections_opened_total", "WebSocket connections that were accepted."),
-		UnknownOutcomes:   newCount(reg, "unknown_outcomes_total", "Replies unavailable with outcome unknown: the work may or may not have happened, and only the same request id asks."),
+		UnknownOutcomes:   newCount(reg, "unknown_outcomes_total", "Replies to clients: unavailable with outcome unknown: the work may or may not have happened, and only the same request id asks."),
 		StoreWentBack:     newCount(reg, "store_went_back_total", "Times the store showed less than was seen before."),
 		InvariantAlarms:   newCount(reg, "invariant_alarms_total", "Rows found not as the rules left them; any is an alarm."),
 		HoldsExpired:      newCount(reg, "holds_expired_total", "Holds ended by a sweep because their deadline had passed."),
 
 		Forward: newStage(reg, "forward_seconds", "Time from sending a request to the node that owns its signer to the answer."),
 
+		GuardAcquired:   newCount(reg, "guard_acquired_total", "Locks taken for guarded calls."),
+		GuardRefused:    newCount(reg, "guard_refused_total", "Locks of guarded calls that somebody else had. The call is duplicate_submit, unless its request id is known."),
+		GuardUnanswered: newCount(reg, "guard_unanswered_total", "Locks of guarded calls of which nobody knows whether they were taken. The call is unavailable, unless its request id is known."),
+		GuardReleased:   newCount(reg, "guard_released_total", "Locks given back at the end of their call."),
+		GuardKept:       newCount(reg, "guard_kept_total", "Locks left until they end by themselves, because the call asked for it."),
+		GuardHold:       newStage(reg, "guard_hold_seconds", "Time from taking the lock of a guarded call until it was given back, or could not be. Those that are kept are not in it."),
+
+		guardFailed:  newFamily(reg, undeclared, "guard_release_failed_total", "reason", "Locks not given back at the end of their call: value_mismatch, it had ended before or is somebody else's; away, nobody answered, and it ends by itself.", guardFailures),
 		forwarded:    newFamily(reg, undeclared, "forwarded_total", "result", "Requests sent to the node that owns their signer: answered there; bounced, to be routed again; doubtful, sent and not answered, asked again; expired, told unknown; busy, refused for want of a place; away, that node does not answer.", forwardResults),
 		rejected:     newFamily(reg, undeclared, "rejected_total", "stage", "Requests refused as server_busy (busy_reject in ws_perf).", rejectStages),
 		dropped:      newFamily(reg, undeclared, "dropped_total", "reason", "Notifications not delivered (slow, no_room and messages together are drop_unwritable in ws_perf).", dropReasons),
@@ -111,10 +131,13 @@ func New(reg prometheus.Registerer) *Set {
 		fenceRejects: newFamily(reg, undeclared, "fence_rejects_total", "op", "Operations refused because ownership was lost.", fenceOps),
 
 		requests:       newFamily(reg, undeclared, "requests_total", "method", "Requests read, refused ones included; unknown is what is no method, or no request.", requestMethods),
-		refused:        newFamily(reg, undeclared, "refused_total", "reason", "Error replies, by data.reason.", refuseReasons),
+		refused:        newFamily(reg, undeclared, "refused_total", "reason", "Error replies to clients, by data.reason.", refuseReasons),
+		nodeRefused:    newFamily(reg, undeclared, "node_refused_total", "reason", "Error replies to other nodes, which route the request again or pass the answer on, by data.reason.", refuseReasons),
 		upgradeRefused: newFamily(reg, undeclared, "upgrade_refused_total", "reason", "Clients not let in, before or at the WebSocket handshake.", upgradeReasons),
 		closed:         newFamily(reg, undeclared, "connections_closed_total", "reason", "Connections that ended, by what ended them first.", closeReasons),
 		heartbeats:     newFamily(reg, undeclared, "heartbeats_total", "result", "Heartbeats of this node to the store.", beatResults),
+
+		Engine: newEngine(reg, undeclared),
 
 		reg:   reg,
 		began: time.Now(),
@@ -125,6 +148,9 @@ func New(reg prometheus.Registerer) *Set {
 
 // Rejected counts n requests refused at a bounded stage.
 func (s *Set) Rejected(stage RejectStage, n int) { s.rejected.add(stage, n) }
+
+// GuardReleaseFailed counts the lock of a guarded call that was not given back.
+func (s *Set) GuardReleaseFailed(why GuardFailure) { s.guardFailed.add(why, 1) }
 
 // Forwarded counts a request that was to go to another node.
 func (s *Set) Forwarded(result ForwardResult) { s.forwarded.add(result, 1) }

@@ -63,6 +63,7 @@ func TestEveryLabelValueShowsZeroFromTheStart(t *testing.T) {
 noncegate_rejected_total{stage="connection"} 0
 noncegate_rejected_total{stage="encode"} 0
 noncegate_rejected_total{stage="forward"} 0
+noncegate_rejected_total{stage="guard"} 0
 noncegate_rejected_total{stage="inflight"} 0
 noncegate_rejected_total{stage="postdb"} 0
 noncegate_rejected_total{stage="worker"} 0

@@ -22,7 +22,7 @@ type RefuseReason string
 
 var refuseReasons = []RefuseReason{
 	"parse_error", "invalid_request", "method_not_found", "invalid_params", "internal", "server_busy", "not_owner", "fenced",
-	"unavailable", "conflict", "not_found", "hold_limit", "draining",
+	"unavailable", "conflict", "not_found", "hold_limit", "duplicate_submit", "draining",
 }
 
 // UpgradeReason is why a client was not let in.
@@ -82,8 +82,11 @@ var beatResults = []BeatResult{BeatAnswered, BeatFailed}
 // each request. One that is not declared counts as such.
 func (s *Set) Requests(method Method) *Count { return s.requests.of(method) }
 
-// Refused counts a reply that is an error.
+// Refused counts a reply to a client that is an error.
 func (s *Set) Refused(reason RefuseReason) { s.refused.add(reason, 1) }
+
+// NodeRefused counts a reply to another node that is an error.
+func (s *Set) NodeRefused(reason RefuseReason) { s.nodeRefused.add(reason, 1) }
 
 // UpgradeRefused counts a client that was not let in.
 func (s *Set) UpgradeRefused(reason UpgradeReason) { s.upgradeRefused.add(reason, 1) }

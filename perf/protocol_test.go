@@ -14,6 +14,7 @@ func TestRequestsAndRefusalsCountUnderTheirOwnLabel(t *testing.T) {
 	s.Requests(wire.MethodStatus).Add(3)
 	s.Requests(MethodUnknown).Inc()
 	s.Refused("conflict")
+	s.NodeRefused("not_owner")
 	s.UnknownOutcomes.Inc()
 	s.UpgradeRefused(UpgradeFull)
 	s.ConnectionsOpened.Inc()
@@ -25,6 +26,8 @@ func TestRequestsAndRefusalsCountUnderTheirOwnLabel(t *testing.T) {
 		`noncegate_requests_total{method="nonce_allocate"}`:      0,
 		`noncegate_refused_total{reason="conflict"}`:             1,
 		`noncegate_refused_total{reason="server_busy"}`:          0,
+		`noncegate_refused_total{reason="not_owner"}`:            0,
+		`noncegate_node_refused_total{reason="not_owner"}`:       1,
 		`noncegate_unknown_outcomes_total`:                       1,
 		`noncegate_upgrade_refused_total{reason="full"}`:         1,
 		`noncegate_upgrade_refused_total{reason="origin"}`:       0,
