@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,11 +15,14 @@ import (
 
 	"noncegate/backpressure"
 	"noncegate/encodepool"
+	"noncegate/guard"
 	"noncegate/hub"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/perf"
 	"noncegate/postdb"
+	"noncegate/redisdb"
+	"noncegate/redisevents"
 	"noncegate/route"
 	"noncegate/wire"
 	"noncegate/writer"
@@ -39,6 +41,9 @@ type app struct {
 	listener, admin net.Listener
 	node, url       string
 	store           nonce.Store
+	redis           *redisdb.DB            // nil: without
+	publisher       *redisevents.Publisher // nil: events do not go by Redis
+	remote          *redisevents.Listener  // nil: nor do they come by it
 	figures         *perf.Set
 	registry        *prometheus.Registry
 	encode          *encodepool.Pool
@@ -47,6 +52,8 @@ type app struct {
 	member          *lease.Membership
 	router          *route.Router                // nil: there are no other nodes
 	known           atomic.Pointer[[]lease.Node] // see nodes
+	guard           *guard.Guard
+	engine          *fastEngine // nil: there is no performance engine
 	service         atomic.Pointer[nonce.Service]
 	server          *ws.Server
 }
@@ -60,14 +67,17 @@ type cleanup struct {
 func start(ctx context.Context, cfg *Config, log *slog.Logger) (*app, error) {
 	a := &app{cfg: cfg, log: log, fatal: make(chan error, 1), registry: prometheus.NewRegistry()}
 	for _, step := range []func(context.Context) error{
-		a.openMemory, a.openCodec, a.listen, a.openStore, a.openFigures, a.openPools, a.openRouter,
-		a.join, a.watchNodes, a.openService, a.openLinks, a.openAdmin, a.openServer, a.openGauges, a.accept,
+		a.openMemory, a.openCodec, a.listen, a.openStore, a.openFigures, a.openRedis, a.openPublisher, a.openPools, a.openRouter,
+		a.join, a.watchNodes, a.openGuard, a.openEngine, a.openService, a.startEngine, a.openLinks, a.openAdmin, a.openServer, a.openGauges, a.accept,
 	} {
 		if err := step(ctx); err != nil {
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
 			defer cancel()
 			return nil, errors.Join(err, a.stop(undo))
 		}
+	}
+	for _, w := range exposures(a.listener.Addr(), a.url, a.router != nil, cfg.NodeSecret != "") {
+		log.Warn(w, "listen", a.listener.Addr().String(), "url", a.url)
 	}
 	log.Info("serving", "node", a.node, "incarnation", a.member.Holder().Incarnation, "url", a.url,
 		"engine", a.store.Name(), "mode", cfg.Mode, "version", buildVersion())
@@ -148,7 +158,11 @@ func (a *app) conns() int {
 	if a.cfg.Mode == string(nonce.Basic) {
 		return 32
 	}
-	return a.cfg.Workers + 6 // reads, sweeps, heartbeats
+	n := a.cfg.Workers + 6 // reads, sweeps, heartbeats
+	if a.cfg.Redis != "" {
+		n += 6 // the lanes of the flush, blocks, what waits for a flush, the manager
+	}
+	return n
 }
 
 func (a *app) openStore(ctx context.Context) (err error) {
@@ -190,6 +204,9 @@ func (a *app) openPools(context.Context) (err error) {
 	}
 	a.onStop("post-DB pool", a.postdb.Stop)
 	a.hub = hub.New(a.postdb, func(events int) { a.figures.Dropped(perf.DropPostDBFull, events) })
+	if a.publisher != nil {
+		a.hub.RelayTo(a.publisher)
+	}
 	return nil
 }
 
@@ -209,6 +226,7 @@ func (a *app) openService(context.Context) error {
 		LeaseTTL: c.LeaseTTL, MaxSigners: c.MaxSigners,
 		Rules:   nonce.Rules{DefaultHold: c.HoldTTL, MaxHolds: c.MaxHolds},
 		Router:  a.routerOfService(),
+		Fast:    a.fastConfig(),
 		MaxHold: c.MaxHold, SweepInterval: c.SweepInterval, RequestRetention: c.RequestRetention, ConsumedRetention: c.ConsumedRetention,
 	})
 	if err != nil {
@@ -231,6 +249,7 @@ func (a *app) openServer(context.Context) (err error) {
 		SendBuffer: int(c.WriteHighBytes), MaxMessageBytes: c.MaxMessageBytes, MaxBatch: c.MaxBatch, MaxSubscriptions: maxSubscriptions,
 		MinHold: minHold, MaxHold: c.MaxHold, PingInterval: c.PingInterval, CloseSpread: c.DrainTimeout / 20,
 		Info: a.info, Nodes: a.nodeConfig(), AwaitInterest: a.awaitInterest(),
+		Guard: a.guard, GuardCalls: c.SubmitGuardInterval,
 		Writer: writer.Config{
 			Marks: backpressure.Marks{
 				High: c.WriteHighBytes, Low: c.WriteLowBytes, Max: c.WriteMaxBytes, MaxAge: c.SlowAfter + c.WriteTimeout, SlowAfter: c.SlowAfter,
@@ -265,7 +284,7 @@ func (a *app) info() wire.InfoResult {
 	nodes := a.nodes()
 	return wire.InfoResult{
 		NodeCount: int64(len(nodes)), Nodes: nodeInfos(nodes),
-		Node: a.node, Incarnation: a.member.Holder().Incarnation, Version: buildVersion(), Engine: a.store.Name(), Mode: c.Mode,
+		Node: a.node, Incarnation: a.member.Holder().Incarnation, Version: buildVersion(), Engine: a.store.Name(), Mode: c.Mode, EngineState: a.engineState(), Redis: a.redisKind(),
 		Limits: wire.Limits{
 			MaxCount: nonce.MaxCount, MaxBatch: int64(c.MaxBatch), MaxMessageBytes: c.MaxMessageBytes, MaxInflight: int64(c.MaxInflight),
 			MaxHolds: int64(c.MaxHolds), MinHoldMs: minHold.Milliseconds(), MaxHoldMs: c.MaxHold.Milliseconds(),
@@ -277,16 +296,14 @@ func (a *app) info() wire.InfoResult {
 // openAdmin comes before the connections, so that while they drain /readyz says
 // so and the figures can still be read.
 func (a *app) openAdmin(context.Context) error {
-	a.serveHTTP("admin", a.admin, adminHandler(a.registry, a.ready))
+	a.serveHTTP("admin", a.admin, adminHandler(a.registry, a.ready, a.engineHandlers))
 	return nil
 }
 
 // accept comes last, so its end comes first: a draining gateway takes no new
 // connection.
 func (a *app) accept(context.Context) error {
-	mux := http.NewServeMux()
-	mux.Handle("GET /ws", a.server)
-	a.serveHTTP("http", a.listener, mux)
+	a.serveHTTP("http", a.listener, clientHandler(a.server))
 	a.onStop("leave", a.leave)
 	return nil
 }
@@ -317,12 +334,4 @@ func (a *app) ready() error {
 	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
 	defer cancel()
 	return a.service.Load().Ready(ctx)
-}
-
-// greeting is what a person who starts the gateway needs next.
-func (a *app) greeting() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "Noncegate listens on ws://%s/ws  (metrics: http://%s/metrics)\n", a.listener.Addr(), a.admin.Addr())
-	fmt.Fprintf(&b, "Get a nonce from another terminal:\n\n  ./bin/gateway call --url ws://%s/ws nonce_allocate '{\"signer\":\"eip155:1:0x52908400098527886e0f7030069857d2e4169ee7\"}'\n\n", a.listener.Addr())
-	return b.String()
 }

@@ -53,8 +53,9 @@ func (a *app) routerOfService() nonce.Router {
 	return a.router
 }
 
-// openLinks lets requests and events travel between the nodes. The links end before
-// the service does, which takes back what is under way on them.
+// openLinks lets requests travel between the nodes, and events where they do not go
+// by Redis. The links end before the service does, which takes back what is under
+// way on them.
 func (a *app) openLinks(context.Context) error {
 	service := a.service.Load()
 	a.hub.LaneBy(service.Lane)
@@ -62,11 +63,19 @@ func (a *app) openLinks(context.Context) error {
 		return nil
 	}
 	a.router.Serve(service, a.hub)
-	a.hub.OnInterest(func() {
-		a.router.InterestChanged(func() (bool, []string) { w := a.hub.Interest(); return w.All, w.Signers })
-	})
+	if a.publisher != nil {
+		a.openListener()
+	} else {
+		a.hub.OnInterest(func() { a.router.InterestChanged(a.interest) })
+	}
 	a.onStop("links", a.router.Stop)
 	return nil
+}
+
+// interest is what clients of this node want to hear of.
+func (a *app) interest() (everything bool, signers []string) {
+	w := a.hub.Interest()
+	return w.All, w.Signers
 }
 
 // nodeConfig is how other nodes are let in.
@@ -79,10 +88,13 @@ func (a *app) nodeConfig() ws.NodeConfig {
 
 // awaitInterest is what ws waits for before it answers a subscription; nil: nothing.
 func (a *app) awaitInterest() func(context.Context) {
-	if a.router == nil {
-		return nil
+	switch {
+	case a.remote != nil:
+		return a.remote.Await
+	case a.router != nil:
+		return a.router.Await
 	}
-	return a.router.Await
+	return nil
 }
 
 // encodePlaces is the bound of the encode pool: what clients may have there, and as

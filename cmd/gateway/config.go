@@ -36,13 +36,14 @@ type Config struct {
 	DrainTimeout     time.Duration `group:"net" default:"20s" help:"Longest orderly shutdown after SIGTERM or SIGINT. A second signal ends at once."`
 
 	StoreConfig
+	Redis             string        `group:"store" placeholder:"URL" help:"Redis 7 or later, for the performance engine of a Postgres store (gateway engine), and for events between its nodes: redis://HOST:PORT, rediss:// with TLS, unix://PATH, redis+cluster://HOST:PORT,HOST:PORT. All nodes of a store use the same one, or none. Best given by the environment where it holds a password. Default: none."`
 	RequestRetention  time.Duration `group:"store" default:"24h" help:"How long a request id is remembered. 0 keeps all."`
 	ConsumedRetention time.Duration `group:"store" default:"168h" help:"How long a CONSUMED allocation is kept after its last change, at least 1m. Then only that it is consumed is known. 0 keeps all."`
 
 	NodeID       string `name:"node-id" group:"node" placeholder:"ID" help:"Name of this node among those that share the store, the same at each start. Default: the host name and the port of --listen."`
 	AdvertiseURL string `name:"advertise-url" group:"node" placeholder:"URL" help:"URL under which clients and other nodes reach this one. Default: made from --listen."`
 
-	NodeSecret     string        `group:"node" placeholder:"SECRET" help:"What the nodes of one cluster show each other, at least 16 characters. Without it nodes talk to each other over loopback only. Best given by the environment."`
+	NodeSecret     string        `group:"node" placeholder:"SECRET" help:"What the nodes of one cluster show each other, at least 16 characters. Without it nodes talk to each other over loopback only. Give it by the environment or the file: a command line is seen by every user of the host."`
 	Forward        string        `group:"node" default:"on" help:"on: a request for a signer that another node owns is sent there. off: it is refused as not_owner with that node's URL."`
 	ForwardQueue   int           `group:"node" default:"4096" help:"Most requests under way at one other node; above a quarter of --max-inflight-total it counts as that. Beyond it: server_busy, stage forward."`
 	ForwardTimeout time.Duration `group:"node" default:"5s" help:"Longest wait for another node's answer, at most 20s. Beyond it: unavailable, outcome unknown. A node that says nothing for three quarters of it counts as lost."`
@@ -57,6 +58,9 @@ type Config struct {
 	MaxHolds            int           `group:"work" default:"1024" help:"Most open holds of one signer. 0: no limit."`
 	MaxSigners          int           `group:"work" default:"200000" help:"Most signers whose state is remembered between requests. Those asked for least recently are forgotten and read again."`
 	SweepInterval       time.Duration `group:"work" default:"1s" help:"How often holds past their deadline are looked for."`
+	SubmitGuardInterval time.Duration `group:"work" default:"0s" help:"Longest guard, 100ms to 10m, of a call that names none: while it runs, the same call with the same parameters is refused as duplicate_submit. 0: only calls that ask for it are guarded."`
+
+	EngineConfig
 
 	WriteHighBytes int64         `group:"slow" default:"65536" help:"Bytes queued to one client above which --slow-policy applies. Also the send buffer asked of the kernel for each connection (Linux takes twice as much), so that a client that does not read is noticed, and costs no more than that."`
 	WriteLowBytes  int64         `group:"slow" default:"16384" help:"Bytes queued below which it ends."`
@@ -93,6 +97,7 @@ var groups = map[string]string{
 	"store": "Store:",
 	"node":  "Node:",
 	"work":  "Nonces:",
+	"fast":  "Performance engine, with --redis:",
 	"slow":  "Slow clients:",
 	"pools": "Pools:",
 	"log":   "Log and figures:",

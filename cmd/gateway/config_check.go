@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"noncegate/guard"
+	"noncegate/redisdb"
 )
 
 // settingError is a setting that cannot be used. The process ends with exit
@@ -31,10 +34,12 @@ func (c *Config) Validate() error {
 	return cmp.Or(
 		c.checkConnections(),
 		c.StoreConfig.check(),
+		c.checkRedis(),
 		notNegative("request-retention", c.RequestRetention),
 		zeroOrAtLeast("consumed-retention", c.ConsumedRetention, minConsumedRetention),
 		c.checkNode(),
 		c.checkNonces(),
+		c.EngineConfig.check(),
 		c.checkSlowClients(),
 		c.checkPools(),
 		atLeast("perf-interval", c.PerfInterval, 100*time.Millisecond),
@@ -103,6 +108,8 @@ func (c *Config) checkNonces() error {
 		notNegative("max-holds", c.MaxHolds),
 		atLeast("max-signers", c.MaxSigners, 1),
 		atLeast("sweep-interval", c.SweepInterval, 10*time.Millisecond),
+		zeroOrAtLeast("submit-guard-interval", c.SubmitGuardInterval, guard.MinInterval),
+		atMost("submit-guard-interval", c.SubmitGuardInterval, guard.MaxInterval),
 	)
 }
 
@@ -138,6 +145,17 @@ func (c *StoreConfig) check() error {
 		return settingErrorf("store", "must be sqlite:FILE or a URL that starts with postgres:// or postgresql://")
 	}
 	return notNegative("store-wait", c.StoreWait)
+}
+
+// checkRedis never shows the URL, which may hold a password.
+func (c *Config) checkRedis() error {
+	if c.Redis == "" {
+		return nil
+	}
+	if err := redisdb.CheckURL(c.Redis); err != nil {
+		return settingErrorf("redis", "%v", err)
+	}
+	return nil
 }
 
 func (c *LogConfig) check() error {

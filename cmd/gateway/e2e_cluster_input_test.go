@@ -8,12 +8,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/gorilla/websocket"
 
+	"noncegate/client"
 	"noncegate/nonce/postgres"
 	"noncegate/wire"
 	"noncegate/ws"
@@ -193,7 +195,8 @@ func storePlace(t testing.TB, url string) string {
 }
 
 // TestNodesWithoutTheSameSecretDoNotTalk: a and b have different secrets and c none.
-// Who has none takes whoever comes over loopback, so a and b reach c.
+// Who has none takes whoever comes over loopback, so a and b reach c. The Go client of
+// a goes to b by itself for a signer in use there.
 func TestNodesWithoutTheSameSecretDoNotTalk(t *testing.T) {
 	t.Parallel()
 	secrets := map[string]string{"a": "first-secret-of-the-cluster", "b": "other-secret-of-the-cluster"}
@@ -222,12 +225,42 @@ func TestNodesWithoutTheSameSecretDoNotTalk(t *testing.T) {
 		}
 	}
 	f.mingle(40, "unavailable none")
+	f.followed("a", "b")
 	for name, p := range f.nodes {
 		for _, secret := range secrets {
 			if strings.Contains(p.log.String(), secret) {
 				t.Errorf("the log of %s has a secret", name)
 			}
 		}
+	}
+}
+
+// followed fails the test unless a Go client of from is given a nonce of a signer that
+// others keep in use at owner all the time.
+func (f *fleet) followed(from, owner string) {
+	f.Helper()
+	toOwner := f.nodes[owner].connect()
+	signer := of(owners(toOwner, named("in-use", 30)), owner)[0]
+	var all sync.WaitGroup
+	defer all.Wait()
+	done := make(chan struct{})
+	defer close(done)
+	all.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				toOwner.allocate(signer, "")
+			}
+		}
+	})
+	r := f.nodes[from].connect().call(wire.MethodAllocate, allocation(signer, ""))
+	if d := r.Error; d == nil || d.Data.OwnerNode != owner || d.Data.OwnerURL != f.nodes[owner].url || !strings.Contains(d.Message, "is not reached from here") {
+		f.Errorf("%s says of a signer in use at %s: %v", from, owner, r.Error)
+	}
+	if _, err := f.dial(from, false).Allocate(f.Context(), client.AllocateRequest{Signer: signer}); err != nil {
+		f.Errorf("a Go client of %s for a signer in use at %s: %v", from, owner, err)
 	}
 }
 
@@ -267,6 +300,7 @@ func TestTheOthersFollowANodeThatIsStartedTwice(t *testing.T) {
 	took, _ := serveAgain(toA, far, began, "unavailable none")
 	t.Logf("%v until a followed the node to its new address", took)
 	for _, s := range far {
+		toA.allocate(s, "") // an owner is shown while the lease runs
 		if st := statusOf(toA, s); st.Owner != "b" || st.OwnerURL != second.url {
 			t.Errorf("%s is at %s %s", s, st.Owner, st.OwnerURL)
 		}

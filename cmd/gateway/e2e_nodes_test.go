@@ -66,7 +66,7 @@ func TestEachNodeShowsAllNodesAndWhatBecomesOfThem(t *testing.T) {
 	if code := c.exit(); code != exitOK {
 		t.Errorf("c ended with %d", code)
 	}
-	b.await("c to have left", func() bool { return b.shown()["c"].State == "left" })
+	b.await("c to have left", func() bool { n := b.shown()["c"]; return n.State == "left" && n.Signers == 0 })
 	again := launch(t, "--store="+db, "--node-id=a", "--lease-ttl=1s")
 	b.await("a to be back", func() bool {
 		n := b.shown()["a"]

@@ -53,7 +53,7 @@ func TestAStoreThatCannotBeUsedStopsTheStartWithASentence(t *testing.T) {
 	}{
 		"fsync is off":          {unsafe.URL("postgres"), exitUsage, []string{"--store", "fsync=off"}},
 		"the password is wrong": {wrong.String(), exitUsage, []string{"--store", "password"}},
-		"no such database":      {pg.URL("nowhere"), exitUsage, []string{"--store", "nowhere"}},
+		"no such database":      {strings.Replace(pg.URL("nowhere"), "sslmode=disable", "sslmode=prefer", 1), exitUsage, []string{`--store cannot be used: FATAL: database "nowhere" does not exist`}},
 		"commits not awaited":   {db + "&synchronous_commit=off", exitUsage, []string{"--store", "synchronous_commit=off"}},
 		"a newer schema":        {newer, exitFailure, []string{"99", "upgrade the program"}},
 		"no such directory":     {"sqlite:" + filepath.Join(t.TempDir(), "none", "n.db"), exitFailure, []string{filepath.Join("none", "n.db")}},

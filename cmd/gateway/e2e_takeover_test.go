@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,7 +57,7 @@ func TestAPausedOwnerThatWakesAfterTheTakeOverIsFenced(t *testing.T) {
 	if after := everything(t, db); after != before {
 		t.Errorf("the paused owner changed something\nbefore\n%s\nafter\n%s", before, after)
 	}
-	if log := b.log.String(); !strings.Contains(log, `"owner_node":"a"`) || !strings.Contains(log, "took over") {
+	if !b.logged("took over", `"from_node":"a"`, `"owner_node":"b"`, fmt.Sprintf(`"fencing_token":%d`, taken.FencingToken), `"expires_at"`) {
 		t.Error("b did not log the take-over")
 	}
 	if !strings.Contains(a.log.String(), `"provided_token":1`) || !a.metric(`noncegate_fence_rejects_total{op="allocate"} 1`) {

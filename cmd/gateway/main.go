@@ -5,6 +5,7 @@
 //	gateway watch [SIGNER...]    print events, one JSON line each
 //	gateway nodes                show the nodes of a store
 //	gateway signer show SIGNER   show a signer: cursor, owner, holds
+//	gateway engine status        show the engine's state; also switch, reconcile, replay, rebuild
 //	gateway migrate              bring the store's schema up to date
 //	gateway version              print the version
 //
@@ -64,8 +65,9 @@ type commands struct {
 	Serve   serveCmd   `cmd:"" default:"withargs" help:"Run a gateway. It is what gateway does without a command."`
 	Call    callCmd    `cmd:"" help:"Send one request to a gateway and print its result as JSON."`
 	Watch   watchCmd   `cmd:"" help:"Print the events of signers, one JSON line each, until interrupted."`
-	Nodes   nodesCmd   `cmd:"" help:"Show the nodes that share a store: state, signers owned, last seen."`
+	Nodes   nodesCmd   `cmd:"" help:"Show the nodes that share a store: state, signers each remembers as its own (idle ones, whose leases have ended, among them), last seen."`
 	Signer  signerCmd  `cmd:"" help:"Look at a signer."`
+	Engine  engineCmd  `cmd:"" help:"Look at the performance engine, and switch it."`
 	Migrate migrateCmd `cmd:"" help:"Bring the schema of the store up to date. serve does it by itself."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }

@@ -17,7 +17,7 @@ import (
 type lookCmd struct {
 	GatewayURL
 	JSON    bool          `name:"json" help:"Print JSON, in one line."`
-	Timeout time.Duration `default:"10s" help:"Longest wait for the answers, with connecting and trying again where the gateway is busy."`
+	Timeout time.Duration `default:"10s" help:"Longest wait for the answers, with connecting and repeating what is refused for a moment."`
 }
 
 func (c *lookCmd) check() error {

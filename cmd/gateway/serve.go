@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"noncegate/nonce"
 	"noncegate/nonce/postgres"
@@ -48,17 +50,17 @@ func openStoreFor(ctx context.Context, cfg *StoreConfig, log *slog.Logger, conns
 	if path, ok := cfg.SQLitePath(); ok {
 		return sqlite.Open(ctx, path, sqlite.Config{Fatal: fatal})
 	}
-	waiting := false
+	waiting, began := false, time.Now()
 	s, err := backoff.Retry(ctx, func() (*postgres.Store, error) {
 		s, err := postgres.Open(ctx, cfg.Store, postgres.Config{MaxConns: conns, Log: log.With("component", "postgres")})
 		switch {
 		case err == nil:
 			return s, nil
-		case !postgres.Away(err):
+		case !postgres.Away(err), noSuchHost(err) && time.Since(began) > lookupPatience:
 			return nil, backoff.Permanent(err)
 		case !waiting:
 			waiting = true
-			log.Warn("PostgreSQL is away; waiting for it", "for", cfg.StoreWait.String(), "error", err)
+			log.Warn("PostgreSQL is away; waiting for it", "for", cfg.StoreWait.String(), "error", connectSentence(err))
 		}
 		return nil, err
 	}, backoff.WithMaxElapsedTime(max(cfg.StoreWait, time.Millisecond)), backoff.WithBackOff(&backoff.ExponentialBackOff{
@@ -67,16 +69,43 @@ func openStoreFor(ctx context.Context, cfg *StoreConfig, log *slog.Logger, conns
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("stopped while waiting for PostgreSQL: %w", context.Cause(ctx))
-	case err != nil && postgres.Away(err):
-		return nil, fmt.Errorf("PostgreSQL is away: %s", sentenceOf(err))
+	case err != nil && postgres.Away(err) && !noSuchHost(err):
+		return nil, fmt.Errorf("PostgreSQL is away: %s", connectSentence(err))
 	case err != nil:
-		return nil, settingErrorf("store", "cannot be used: %s", sentenceOf(err))
+		return nil, settingErrorf("store", "cannot be used: %s", connectSentence(err))
 	}
 	if _, err := s.Migrate(ctx); err != nil {
 		err = fmt.Errorf("%s (a role that may not create tables needs gateway migrate to be run by one that may)", sentenceOf(err))
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// lookupPatience is how long a host that does not exist is waited for: its name may
+// still be on its way to the name servers, but most likely it is wrong.
+const lookupPatience = 3 * time.Second
+
+// noSuchHost reports whether no host of the URL exists.
+func noSuchHost(err error) bool {
+	missing, ok := errors.AsType[*net.DNSError](err)
+	_, tried := errors.AsType[*net.OpError](err) // another one does
+	return ok && missing.IsNotFound && !tried
+}
+
+// connectSentence is why PostgreSQL cannot be used, in its own words if it had any.
+// The driver lists each attempt, with TLS and without, to each address, and the last
+// is the one that counts.
+func connectSentence(err error) string {
+	attempts, ok := errors.AsType[*pgconn.ConnectError](err)
+	if !ok {
+		return sentenceOf(err)
+	}
+	_, why, _ := strings.Cut(strings.TrimSpace(attempts.Error()), "`:")
+	why = why[strings.LastIndex(why, "\n")+1:]
+	if said, ok := errors.AsType[*pgconn.PgError](err); ok {
+		why = said.Error()
+	}
+	return fmt.Sprintf("%s (as user %q of database %q)", sentenceOf(errors.New(why)), attempts.Config.User, attempts.Config.Database)
 }
 
 // sentenceOf is an error on one line; the driver spreads some over several.

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"noncegate/engine"
+	"noncegate/nonce"
+)
+
+// engineStatus is the answer to GET /engine.
+type engineStatus struct {
+	Node      string            `json:"node"`
+	Available bool              `json:"available"`
+	Why       string            `json:"why,omitempty"` // it is not
+	State     nonce.EngineState `json:"state"`
+	Goal      nonce.EngineState `json:"goal"`
+	Number    int64             `json:"generation"`
+	Reason    string            `json:"reason"`
+	By        string            `json:"by"`
+	ChangedAt time.Time         `json:"changedAt,omitzero"`
+	// ObserveUntil is when somebody may go up again after a trouble.
+	ObserveUntil time.Time `json:"observeUntil,omitzero"`
+	Shards       int       `json:"flushShards"`
+	Held         int       `json:"flushShardsHere"`
+	Signers      int       `json:"signers"` // that the performance engine serves
+	Unowned      int       `json:"unowned"`
+	Doubtful     int       `json:"inDoubt"`
+	DoubtUntil   time.Time `json:"doubtUntil,omitzero"`
+	Waiting      int64     `json:"unflushed"`
+	Oldest       string    `json:"unflushedOldest,omitempty"`
+	Dead         int64     `json:"deadLetters"`
+	Redis        string    `json:"redis"` // ok, or what is wrong
+}
+
+// switchQuestion is the body of POST /engine/switch.
+type switchQuestion struct {
+	To     string `json:"to"` // dual-write, performance, drain or reliable
+	Force  bool   `json:"force"`
+	DryRun bool   `json:"dryRun"`
+}
+
+// engineRefusal is the body of an answer that is no 200.
+type engineRefusal struct {
+	Error string            `json:"error"`
+	State nonce.EngineState `json:"state,omitempty"`
+	// Checks are what was looked at, where that is why.
+	Checks []engine.CheckResult `json:"checks,omitempty"`
+}
+
+// switchTargets are the words of the command line.
+var switchTargets = map[string]nonce.EngineState{
+	"dual-write": nonce.StateDualWrite, "performance": nonce.StatePerformance, "drain": nonce.StateDrain, "reliable": nonce.StateReliable,
+}
+
+// maxQuestion bounds the body of a request, in bytes.
+const maxQuestion = 4096
+
+// engineHandlers adds the performance engine to the private side.
+func (a *app) engineHandlers(mux *http.ServeMux) {
+	mux.HandleFunc("GET /engine", func(w http.ResponseWriter, r *http.Request) {
+		answerJSON(w, http.StatusOK, a.engineStatus(r.Context()))
+	})
+	a.enginePost(mux, "/engine/switch", func(ctx context.Context, r *http.Request) (any, error) {
+		var q switchQuestion
+		if err := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxQuestion)).Decode(&q); err != nil {
+			return nil, &badQuestion{err.Error()}
+		}
+		to, ok := switchTargets[q.To]
+		if !ok {
+			return nil, &badQuestion{fmt.Sprintf("%q is none of dual-write, performance, drain and reliable", q.To)}
+		}
+		return a.engine.manager.Switch(ctx, engine.SwitchRequest{To: to, Force: q.Force, DryRun: q.DryRun, By: "an operator at " + a.node})
+	})
+	a.enginePost(mux, "/engine/reconcile", func(ctx context.Context, _ *http.Request) (any, error) { return a.engine.manager.Reconcile(ctx) })
+	a.enginePost(mux, "/engine/replay", func(ctx context.Context, _ *http.Request) (any, error) { return a.engine.manager.Replay(ctx) })
+	a.enginePost(mux, "/engine/rebuild", func(ctx context.Context, _ *http.Request) (any, error) { return a.engine.manager.Rebuild(ctx) })
+}
+
+// badQuestion is a request that cannot be understood.
+type badQuestion struct{ why string }
+
+// Error implements error.
+func (e *badQuestion) Error() string { return e.why }
+
+// enginePost serves one command. A browser is refused: whoever visits some page must
+// not switch an engine that their machine can reach.
+func (a *app) enginePost(mux *http.ServeMux, path string, run func(context.Context, *http.Request) (any, error)) {
+	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Origin") != "" {
+			answerJSON(w, http.StatusForbidden, engineRefusal{Error: "this is not for browsers"})
+			return
+		}
+		if err := a.errNoEngine(); err != nil {
+			answerJSON(w, http.StatusConflict, engineRefusal{Error: "refused in state RELIABLE: " + err.Error(), State: nonce.StateReliable})
+			return
+		}
+		got, err := run(r.Context(), r)
+		if err == nil {
+			answerJSON(w, http.StatusOK, got)
+			return
+		}
+		code, said := http.StatusServiceUnavailable, engineRefusal{Error: sentenceOf(err)}
+		if refused, ok := errors.AsType[*engine.RefusedError](err); ok {
+			code, said.State = http.StatusConflict, refused.State
+		} else if _, ok := errors.AsType[*badQuestion](err); ok {
+			code = http.StatusBadRequest
+		}
+		if r, ok := got.(engine.SwitchReport); ok {
+			said.Checks = r.Checks
+		}
+		answerJSON(w, code, said)
+	})
+}
+
+func answerJSON(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	json.NewEncoder(w).Encode(v) // a client that has gone is told nothing
+}
+
+// engineStatus reads what there is to say now.
+func (a *app) engineStatus(ctx context.Context) engineStatus {
+	s := engineStatus{Node: a.node, State: nonce.StateReliable, Goal: nonce.StateReliable}
+	if err := a.errNoEngine(); err != nil {
+		s.Why = err.Error()
+		return s
+	}
+	v := a.engine.manager.Look(ctx)
+	s.Available, s.State, s.Goal, s.Number, s.Reason, s.By = true, v.State, v.Goal, v.Generation, v.Reason, v.By
+	s.ChangedAt, s.ObserveUntil, s.Shards, s.Held = v.ChangedAt, v.ObserveUntil, v.FlushShards, a.engine.worker.Held()
+	s.Signers, s.Unowned, s.Doubtful, s.DoubtUntil = v.Counts.Entered, v.Counts.Unowned, v.Counts.Doubtful, v.Counts.DoubtUntil
+	s.Waiting, s.Dead, s.Redis = v.Waiting, v.Dead, "ok"
+	if v.Oldest > 0 {
+		s.Oldest = v.Oldest.Round(time.Millisecond).String()
+	}
+	if v.RedisErr != nil {
+		s.Redis = sentenceOf(v.RedisErr)
+	}
+	if v.StoreErr != nil {
+		s.Why = "PostgreSQL does not answer; this is what was known last: " + sentenceOf(v.StoreErr)
+	}
+	return s
+}

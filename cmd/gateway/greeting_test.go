@@ -1,0 +1,55 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func TestWhoIsExposedOrNotReachedIsWarned(t *testing.T) {
+	const beyond, unreached = "listening beyond loopback", "other nodes cannot reach this one"
+	for _, c := range []struct {
+		listen, url    string
+		shared, secret bool
+		want           []string
+	}{
+		{listen: "127.0.0.1:8080", url: "ws://127.0.0.1:8080/ws", shared: true},
+		{listen: "[::1]:8080", url: "ws://localhost:8080/ws", shared: true},
+		{listen: "0.0.0.0:8080", url: "ws://db1:8080/ws", want: []string{beyond}},
+		{listen: "[::]:8080", url: "ws://db1:8080/ws", shared: true, want: []string{beyond, unreached}},
+		{listen: "10.0.0.7:8080", url: "ws://10.0.0.7:8080/ws", shared: true, secret: true, want: []string{beyond}},
+		{listen: "127.0.0.1:8080", url: "wss://proxy.internal/ws", shared: true, want: []string{unreached}},
+	} {
+		got := exposures(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.listen)), c.url, c.shared, c.secret)
+		for i := range max(len(got), len(c.want)) {
+			if i >= len(got) || i >= len(c.want) || !strings.HasPrefix(got[i], c.want[i]) {
+				t.Errorf("%+v: got %q", c, got)
+				break
+			}
+		}
+	}
+}
+
+func TestWhatIsNotTheGatewaysPathSaysWhereItIs(t *testing.T) {
+	h := clientHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	for _, c := range []struct {
+		method, path string
+		status       int
+		says         string
+	}{
+		{"GET", "/ws", http.StatusTeapot, ""},
+		{"POST", "/ws", http.StatusMethodNotAllowed, "GET"},
+		{"GET", "/", http.StatusNotFound, "the gateway is on /ws"},
+		{"GET", "/ws/more", http.StatusNotFound, "the gateway is on /ws"},
+		{"POST", "/rpc", http.StatusNotFound, "the gateway is on /ws"},
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(c.method, c.path, nil))
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.says) {
+			t.Errorf("%s %s: %d %q, want %d %q", c.method, c.path, w.Code, w.Body, c.status, c.says)
+		}
+	}
+}

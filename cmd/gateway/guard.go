@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"noncegate/guard"
+	"noncegate/perf"
+)
+
+const (
+	// guardPlaces bounds the guarded calls under way: half of one worker's queue
+	// with the default, so that a Redis which hangs leaves room for others.
+	guardPlaces = 2048
+	// guardLanes talk to Redis, each with all that has gathered: more use more of
+	// its connections and share fewer round trips.
+	guardLanes = 4
+	// guardTimeout is long for a Redis that is there, and short for a client that
+	// waits for one that is not.
+	guardTimeout = 500 * time.Millisecond
+	// guardMemory bounds the locks of a node without Redis, a few hundred bytes
+	// each: 333 kept ones a second of the longest interval.
+	guardMemory = 200_000
+)
+
+// openGuard makes the guard against calls that are made twice at a time. It ends
+// after the service, whose last answers give locks back.
+func (a *app) openGuard(context.Context) (err error) {
+	var locks guard.Locks = guard.NewMemory(guardMemory) // of this node alone
+	if a.redis != nil {
+		locks = guard.NewRedis(a.redis.Client(), a.clusterName())
+	}
+	a.guard, err = guard.New(locks, guardFigures{a.figures}, a.log, guard.Config{Places: guardPlaces, Lanes: guardLanes, Timeout: guardTimeout})
+	if err == nil {
+		a.onStop("guard", a.guard.Stop)
+	}
+	return err
+}
+
+// guardFigures carries what the guard measures to the figures.
+type guardFigures struct{ set *perf.Set }
+
+var _ guard.Figures = guardFigures{}
+
+// Acquired implements guard.Figures.
+func (f guardFigures) Acquired() { f.set.GuardAcquired.Inc() }
+
+// Refused implements guard.Figures.
+func (f guardFigures) Refused() { f.set.GuardRefused.Inc() }
+
+// Unanswered implements guard.Figures.
+func (f guardFigures) Unanswered() { f.set.GuardUnanswered.Inc() }
+
+// Released implements guard.Figures.
+func (f guardFigures) Released(held time.Duration) {
+	f.set.GuardReleased.Inc()
+	f.set.GuardHold.Observe(held)
+}
+
+// Kept implements guard.Figures.
+func (f guardFigures) Kept(time.Duration) { f.set.GuardKept.Inc() }
+
+// ReleaseFailed implements guard.Figures.
+func (f guardFigures) ReleaseFailed(why guard.Failure, held time.Duration) {
+	f.set.GuardReleaseFailed(perf.GuardFailure(why))
+	f.set.GuardHold.Observe(held)
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"noncegate/perf"
+	"noncegate/redisdb"
+	"noncegate/redisevents"
+)
+
+// redisOpenTime bounds the look at Redis at the start.
+const redisOpenTime = 5 * time.Second
+
+// openRedis connects to the Redis that was configured, if any was. One that is away
+// stops the start, as one that may not be used does: a gateway that somebody starts
+// with it is expected to use it, and what is written down as up must be up.
+func (a *app) openRedis(ctx context.Context) (err error) {
+	if a.cfg.Redis == "" {
+		return nil
+	}
+	log := a.log.With("component", "redis")
+	redis.SetLogger(redisLog{log})
+	ctx, cancel := context.WithTimeout(ctx, redisOpenTime)
+	defer cancel()
+	if a.redis, err = redisdb.Open(ctx, a.cfg.Redis, log); err != nil {
+		return settingErrorf("redis", "cannot be used: %s", sentenceOf(err))
+	}
+	a.onStop("Redis", func(context.Context) error { return a.redis.Close() })
+	return nil
+}
+
+// clusterName tells the nodes over one store from others that use the same Redis. A
+// file has one node.
+func (a *app) clusterName() string {
+	if place := a.place(); place != nil {
+		return place()
+	}
+	return a.node
+}
+
+// redisLog takes what go-redis logs by itself. We learn of it by errors as well.
+type redisLog struct{ log *slog.Logger }
+
+// Printf implements go-redis' interface.
+func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
+	l.log.DebugContext(ctx, fmt.Sprintf(format, v...))
+}
+
+// openPublisher begins to publish events by Redis. It comes before the pools, so
+// that what the post-DB pool runs last is still sent. A SQLite store has no other
+// nodes.
+func (a *app) openPublisher(context.Context) error {
+	if _, embedded := a.cfg.SQLitePath(); embedded || a.redis == nil {
+		return nil
+	}
+	a.publisher = redisevents.NewPublisher(a.redis.Client(), redisevents.Config{Place: a.place()(), Node: a.node}, a.log)
+	a.onStop("publisher of events", a.publisher.Stop)
+	return nil
+}
+
+// openListener makes events of other nodes come by Redis in place of the links.
+func (a *app) openListener() {
+	l := redisevents.Listen(a.redis, a.publisher, a.hub, a.log)
+	a.remote = l
+	a.hub.OnInterest(func() { l.InterestChanged(a.interest) })
+	a.onStop("events of other nodes", l.Stop)
+}
+
+// redisCounters are what publisher and listener count; 0 where there is none.
+var redisCounters = []struct {
+	perf.Named
+	of func(redisevents.PublisherFigures, redisevents.ListenerFigures) uint64
+}{
+	{perf.Named{Name: "redis_events_published_total", Help: "Events that Redis took for other nodes."},
+		func(p redisevents.PublisherFigures, _ redisevents.ListenerFigures) uint64 { return p.Published }},
+	{perf.Named{Name: "redis_events_failed_total", Help: "Events that Redis did not take, or did not say that it took. Subscribers of other nodes are told that they missed them."},
+		func(p redisevents.PublisherFigures, _ redisevents.ListenerFigures) uint64 { return p.Failed }},
+	{perf.Named{Name: "redis_events_dropped_total", Help: "Events for other nodes that found no room while they waited for Redis or in the post-DB pool. Their subscribers are told that they missed them."},
+		func(p redisevents.PublisherFigures, _ redisevents.ListenerFigures) uint64 { return p.Dropped }},
+	{perf.Named{Name: "redis_events_received_total", Help: "Events of other nodes that came by Redis."},
+		func(_ redisevents.PublisherFigures, l redisevents.ListenerFigures) uint64 { return l.Received }},
+	{perf.Named{Name: "redis_events_missed_total", Help: "Events of other nodes that did not come by Redis, and one for each loss of unknown size. The subscribers concerned are told."},
+		func(_ redisevents.PublisherFigures, l redisevents.ListenerFigures) uint64 { return l.Missed }},
+	{perf.Named{Name: "redis_messages_garbled_total", Help: "Messages on the channels of this program that it did not write, and ignores."},
+		func(_ redisevents.PublisherFigures, l redisevents.ListenerFigures) uint64 { return l.Garbled }},
+}
+
+// redisGauges are how Redis is, in the order of redisValues.
+var redisGauges = []perf.Named{
+	{Name: "redis_configured", Help: "1 with --redis."},
+	{Name: "redis_down", Help: "1 while Redis does not take events of this node, or does not bring those of others."},
+	{Name: "redis_queued_events", Help: "Events that wait for Redis."},
+	{Name: "redis_queued_events_max", Help: "Most events that may wait for Redis."},
+	{Name: "redis_nodes_silent", Help: "Nodes, live by the registry, that are not heard by Redis although somebody here subscribes: they use another Redis, or none."},
+}
+
+func (a *app) redisFigures() (p redisevents.PublisherFigures, l redisevents.ListenerFigures) {
+	p.Well, l.Well = true, true
+	if a.publisher != nil {
+		p = a.publisher.Figures()
+	}
+	if a.remote != nil {
+		l = a.remote.Figures()
+	}
+	return p, l
+}
+
+func (a *app) redisValues() []float64 {
+	configured, down := 0.0, 0.0
+	p, l := a.redisFigures()
+	if a.redis != nil {
+		configured = 1
+	}
+	if !p.Well || !l.Well {
+		down = 1
+	}
+	return []float64{configured, down, float64(p.Queued), float64(p.Capacity), float64(a.silentNodes())}
+}
+
+// silentNodes is how many live nodes Redis brings nothing of.
+func (a *app) silentNodes() int {
+	if a.remote == nil {
+		return 0
+	}
+	var live []string
+	for _, n := range a.nodes() {
+		if n.Live && n.Node != a.node {
+			live = append(live, n.Node)
+		}
+	}
+	return a.remote.Silent(live)
+}
+
+// openRedisFigures registers them; they are there without Redis too, so that a
+// dashboard shows 0 and not nothing.
+func (a *app) openRedisFigures() {
+	for _, c := range redisCounters {
+		a.figures.Counter(c.Name, c.Help, func() float64 { return float64(c.of(a.redisFigures())) })
+	}
+	a.figures.Gauges(redisGauges, a.redisValues)
+}
+
+// redisKind is what gateway_info says of Redis.
+func (a *app) redisKind() string {
+	switch {
+	case a.redis == nil:
+		return ""
+	case a.redis.Facts().Cluster:
+		return "cluster"
+	}
+	return "server"
+}
