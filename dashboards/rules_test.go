@@ -123,10 +123,7 @@ func TestEachAlertFiresOnceAndStaysSilentOnce(t *testing.T) {
 }
 
 func TestEachAlertSaysWhatIsWrongAndWhereToRead(t *testing.T) {
-	manual, err := os.ReadFile("../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	manual := page(t, "operations")
 	seen := make(map[string]bool)
 	for _, r := range rules(t) {
 		if (r.Record == "") == (r.Alert == "") || seen[r.name()] {
@@ -143,10 +140,10 @@ func TestEachAlertSaysWhatIsWrongAndWhereToRead(t *testing.T) {
 				t.Errorf("%s: %s %q: %v", r.Alert, a, r.Annotations[a], err)
 			}
 		}
-		if !leads(r.Annotations["runbook"], string(manual)) {
+		if !leads(t, r.Annotations["runbook"]) {
 			t.Errorf("%s: the runbook line leads nowhere: %q", r.Alert, r.Annotations["runbook"])
 		}
-		if !strings.Contains(string(manual), "\n| `"+r.Alert+"` | "+r.Labels["severity"]+" | ") {
+		if !strings.Contains(manual, "\n| `"+r.Alert+"` | "+r.Labels["severity"]+" | ") {
 			t.Errorf("%s (%s) has no line in the table of alerts of docs/operations.md", r.Alert, r.Labels["severity"])
 		}
 	}
@@ -156,30 +153,42 @@ func TestEachAlertSaysWhatIsWrongAndWhereToRead(t *testing.T) {
 func parseAnnotation(text string) error {
 	format := func(any) string { return "" }
 	_, err := template.New("").
-		Funcs(template.FuncMap{"humanizePercentage": format, "humanizeDuration": format}).
+		Funcs(template.FuncMap{"humanize": format, "humanizePercentage": format, "humanizeDuration": format}).
 		Parse(`{{$labels := .Labels}}{{$value := .Value}}` + text)
 	return err
 }
 
 var (
-	runbook = regexp.MustCompile(`^docs/operations\.md#([a-z-]+)(?: \((.+)\))?$`)
+	runbook = regexp.MustCompile(`^docs/(operations|engine)\.md#([a-z-]+)(?: \((.+)\))?$`)
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
 )
 
-// leads reports whether a runbook line names a section of the manual and, in
-// brackets, how a paragraph of it begins.
-func leads(line, manual string) bool {
+// page is a page of the documentation.
+func page(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/" + name + ".md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// leads reports whether a runbook line names a section of a page and, in brackets,
+// how a paragraph of it begins.
+func leads(t *testing.T, line string) bool {
+	t.Helper()
 	to := runbook.FindStringSubmatch(line)
 	if to == nil {
 		return false
 	}
+	manual := page(t, to[1])
 	for _, at := range heading.FindAllStringSubmatchIndex(manual, -1) {
 		title := manual[at[2]:at[3]]
-		if strings.ReplaceAll(strings.ToLower(title), " ", "-") != to[1] {
+		if strings.ReplaceAll(strings.ToLower(title), " ", "-") != to[2] {
 			continue
 		}
 		section, _, _ := strings.Cut(manual[at[1]:], "\n## ")
-		return to[2] == "" || strings.Contains(section, "\n**"+to[2])
+		return to[3] == "" || strings.Contains(section, "\n**"+to[3])
 	}
 	return false
 }

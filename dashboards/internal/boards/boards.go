@@ -57,7 +57,7 @@ type Query struct {
 }
 
 // All are the dashboards, in the order in which a person opens them.
-func All() []Board { return []Board{overview(), connections(), store()} }
+func All() []Board { return []Board{overview(), connections(), store(), engine()} }
 
 // Ask is a query's expression as Prometheus takes it: of all instances, and with
 // rates taken over interval.

@@ -6,7 +6,7 @@ func overview() Board {
 	return Board{
 		File: "overview.json", UID: "noncegate-overview", Title: "Noncegate: overview",
 		Description: "What a person on call opens first: are we serving, how fast, which stage queues, who is refused and why. docs/operations.md says what to do. The links at the top lead to connections and to the store.",
-		Rows:        []Row{areWeServing(), howFast(), whichStageQueues(), whoIsRefused(), whatBecomesOfNonces(), howIsTheNode()},
+		Rows:        []Row{areWeServing(), howFast(), whichStageQueues(), whoIsRefused(), whatBecomesOfNonces(), whatDoesTheGuardRefuse(), howIsTheNode()},
 	}
 }
 
@@ -62,14 +62,14 @@ func howFast() Row {
 
 func whichStageQueues() Row {
 	var used, growth []Query
-	for _, stage := range []string{"inflight", "node_inflight", "worker", "encode", "postdb"} {
+	for _, stage := range []string{"inflight", "node_inflight", "worker", "encode", "postdb", "guard"} {
 		taken := of(stage + "_places_used")
 		used = append(used, Query{highest(taken + " / " + of(stage+"_places")), stage})
 		growth = append(growth, Query{highest("deriv(" + taken + "[$__rate_interval])"), stage})
 	}
 	return Row{"Which stage queues?", []Panel{
 		graph("Places used: at 100 % this stage refuses next", "percentunit",
-			"Places taken, of those there are, on the fullest node. The bounds are --max-inflight-total (once for clients, once for other nodes: node_inflight), --worker-queue-capacity × workers, --encode-queue and --postdb-queue.", used...),
+			"Places taken, of those there are, on the fullest node. The bounds are --max-inflight-total (once for clients, once for other nodes: node_inflight), --worker-queue-capacity × workers, --encode-queue and --postdb-queue; of the guard 2048.", used...),
 		graph("Above 0 for minutes = this queue grows: less load, or more of it", "short",
 			"How many places a second a stage fills up by, on the node where it does most. It is about 0 at any steady load.", growth...),
 		graph("Batch of 1 under load = basic mode, or single signers", "short",
@@ -85,7 +85,7 @@ func whoIsRefused() Row {
 			"Replies that are errors, by data.reason; docs/protocol.md has the list. invalid_params and method_not_found are a client's mistakes; conflict and not_found mean that client and gateway disagree about a nonce.",
 			byLabel("refused_total", "reason")...),
 		graph("server_busy: the stage that is full", "reqps",
-			"Requests told server_busy. connection: one client has too much under way. inflight: all together have. worker, encode, postdb: that stage is too slow for the load. forward: another node is. A burst is what the bounds are for.",
+			"Requests told server_busy. connection: one client has too much under way. inflight: all together have. worker, encode, postdb, guard: that stage is too slow for the load. forward: another node is. A burst is what the bounds are for.",
 			byLabel("rejected_total", "stage")...),
 		graph("Unknown outcomes: clients must ask again with their request id", "ops",
 			"replies: requests told unavailable with outcome unknown. commits: transactions that ended without an answer of the store; most are settled by reading, and nobody is told.",

@@ -5,7 +5,7 @@ func store() Board {
 	return Board{
 		File: "store.json", UID: "noncegate-store", Title: "Noncegate: ownership and the store",
 		Description: "Is the store there, is it fast, was anything left open, who owns the signers, do the nodes reach each other, and did the store go back. docs/operations.md, \"When something breaks\" and \"The database went back\", says what to do.",
-		Rows:        []Row{isTheStoreThere(), isItFast(), wasAnythingLeftOpen(), whoOwnsTheSigners(), doTheNodesReachEachOther(), doRowsComeAndGo(), didItGoBack()},
+		Rows:        []Row{isTheStoreThere(), isItFast(), wasAnythingLeftOpen(), whoOwnsTheSigners(), doTheNodesReachEachOther(), doEventsComeByRedis(), doRowsComeAndGo(), didItGoBack()},
 	}
 }
 

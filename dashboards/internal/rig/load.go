@@ -169,6 +169,8 @@ func (l *Load) mistakes(ctx context.Context) error {
 		`{"jsonrpc":"2.0","id":2,"method":"eth_chainId"}`,
 		`{"jsonrpc":"2.0","id":3,"method":"` + wire.MethodStatus + `","params":[]}`,
 		`{"jsonrpc":"2.0","id":4,"method":"` + wire.MethodStatus + `","params":["signer-0"]}`,
+		`{"jsonrpc":"2.0","id":7,"method":"` + wire.MethodMarkUsed + `","params":["nobody",7,"` + txHash + `",1,{"key":"twice"}]}`,
+		`{"jsonrpc":"2.0","id":8,"method":"` + wire.MethodMarkUsed + `","params":["nobody",7,"` + txHash + `",1,{"key":"twice"}]}`,
 		`{"jsonrpc":"2.0","id":5,"method":"` + wire.MethodList + `","params":["signer-0",null,0,50]}`,
 	}
 	if err := exchange(c, requests); err != nil {
