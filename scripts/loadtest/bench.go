@@ -16,11 +16,15 @@ import (
 
 // benchCmd measures the table of the README.
 type benchCmd struct {
-	Rows []string `placeholder:"NAME,…" help:"Rows to measure, or all. Default: all but those that fill a database first. docs/bench.md lists them."`
+	Rows []string `placeholder:"NAME,…" help:"Rows to measure, or all. engine are those of the performance engine. Default: all but those that fill a database first, and the soak. docs/bench.md lists them."`
 	benchFlags
-	JSON     string `name:"json" default:"bin/bench.json" type:"path" help:"File for everything that was measured, for machines."`
-	Markdown string `default:"bin/bench.md" type:"path" help:"File for the tables in Markdown."`
+	Soak     time.Duration `default:"5m" help:"How long the soak of the performance engine lasts, which is the rows engine-lag and engine-memory."`
+	JSON     string        `name:"json" default:"bin/bench.json" type:"path" help:"File for everything that was measured, for machines."`
+	Markdown string        `default:"bin/bench.md" type:"path" help:"File for the tables in Markdown."`
 }
+
+// quickSoak is how long a quick soak lasts.
+const quickSoak = 15 * time.Second
 
 // scaleCmd measures how the cost grows.
 type scaleCmd struct {
@@ -49,7 +53,11 @@ func (f *benchFlags) config(only []string, progress io.Writer) bench.Config {
 
 // Run implements the command.
 func (c *benchCmd) Run(ctx context.Context, p *program) error {
-	r, err := bench.Run(ctx, c.config(c.Rows, p.stderr))
+	cfg := c.config(c.Rows, p.stderr)
+	if cfg.Soak = c.Soak; c.Quick {
+		cfg.Soak = quickSoak
+	}
+	r, err := bench.Run(ctx, cfg)
 	return p.benched(ctx, r, err, c.JSON, c.Markdown)
 }
 

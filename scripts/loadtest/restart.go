@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -127,11 +129,26 @@ func (d *restartDrill) text(w io.Writer) error {
 		text.WriteByte('\n')
 	}
 	n := d.noticed
-	fmt.Fprintf(&text, "clients     %d connections lost, %d left when their gateway said that it drains; %d opened again, after %d attempts that failed\n",
-		n.Lost, n.Drained, n.Opened, n.Failures)
+	fmt.Fprintf(&text, "clients     %d connections closed in order (1012), %d lost; %d left because their gateway said that it drains; %d opened again, after %d attempts that failed\n",
+		n.Closed, n.Lost-n.Closed, n.Drained, n.Opened, n.Failures)
+	fmt.Fprintf(&text, "repeated    %s\n", d.repeats())
 	fmt.Fprintf(&text, "unknown     %d settled by asking again at the end\n\n", n.Settled)
 	_, err := io.WriteString(w, text.String())
 	return err
+}
+
+// repeats is how many tries the clients repeated, and why.
+func (d *restartDrill) repeats() string {
+	var sum int64
+	var parts []string
+	for _, why := range slices.Sorted(maps.Keys(d.repeated)) {
+		sum += d.repeated[why]
+		parts = append(parts, fmt.Sprintf("%s %d", why, d.repeated[why]))
+	}
+	if sum == 0 {
+		return "no try: each request was answered the first time"
+	}
+	return fmt.Sprintf("%d tries by request id, which the figures below do not show: %s", sum, strings.Join(parts, ", "))
 }
 
 // json is the run's JSON with the restarts added.
@@ -144,7 +161,7 @@ func (d *restartDrill) json(w io.Writer, run *result.Run) error {
 	if err := json.Unmarshal(text.Bytes(), &form); err != nil {
 		return err
 	}
-	form["restarts"], form["noticed"] = d.restarts, d.noticed
+	form["restarts"], form["noticed"], form["repeated"] = d.restarts, d.noticed, d.repeated
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(form)

@@ -24,6 +24,7 @@ type restartDrill struct {
 
 	restarts []restarted
 	noticed  traffic.Noticed
+	repeated map[string]int64
 }
 
 // restartNode is one of the gateways.
@@ -103,7 +104,7 @@ func (d *restartDrill) run(ctx context.Context, p *program, steady traffic.Stead
 		}
 		run := load.Stop(patience)
 		h.end()
-		d.noticed = load.Noticed()
+		d.noticed, d.repeated = load.Noticed(), load.Repeated()
 		run.Command, run.Interrupted = "restart", ctx.Err() != nil
 		return run, err
 	})

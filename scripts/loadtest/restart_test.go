@@ -20,6 +20,7 @@ type restartForm struct {
 	result.Run
 	Restarts []restarted
 	Noticed  traffic.Noticed
+	Repeated map[string]int64
 }
 
 func quickRestart(more ...string) []string {
@@ -39,8 +40,11 @@ func TestOneGatewayIsRestartedAndNothingIsLost(t *testing.T) {
 	if len(got.Restarts) != 2 || got.Restarts[0].Gateway != g.url || got.Restarts[0].At < 0.3 || got.Restarts[0].Wrong != "" {
 		t.Errorf("restarts %+v, want two", got.Restarts)
 	}
-	if got.Noticed.Lost == 0 || got.Noticed.Opened == 0 {
-		t.Errorf("%+v, want that connections were lost and opened again", got.Noticed)
+	if got.Noticed.Lost == 0 || got.Noticed.Closed != got.Noticed.Lost || got.Noticed.Opened == 0 {
+		t.Errorf("%+v, want that connections were closed in order and opened again", got.Noticed)
+	}
+	if got.Repeated["not sent"] == 0 && got.Repeated["no answer"] == 0 && got.Repeated["draining"] == 0 {
+		t.Errorf("repeated %v, want tries that the restart has cost", got.Repeated)
 	}
 	var lost int64
 	for _, n := range got.Lost {

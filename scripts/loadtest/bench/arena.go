@@ -69,6 +69,11 @@ func (a *arena) setUp(ctx context.Context) error {
 // uses reports whether a kind of server takes part.
 func (a *arena) uses(server string) bool { return a.servers[server] }
 
+// usesRedis reports whether a server takes part that uses Redis.
+func (a *arena) usesRedis() bool {
+	return a.uses(redisIncr) || a.uses(gatewayEngine) || a.uses(engineFar)
+}
+
 // close ends everything and deletes it.
 func (a *arena) close() error {
 	var err error
@@ -112,7 +117,7 @@ func (a *arena) measureOn(ctx context.Context, c Config, s scene, side side) (sa
 	if err := a.settle(ctx); err != nil {
 		return Sample{}, err
 	}
-	srv, err := a.startServer(ctx, side.server, st.url)
+	srv, err := a.startServer(ctx, side.server, st)
 	if err != nil {
 		return Sample{}, err
 	}
@@ -120,6 +125,9 @@ func (a *arena) measureOn(ctx context.Context, c Config, s scene, side side) (sa
 	drive := side.drive
 	if drive == nil {
 		drive = allocate
+	}
+	if onRedis(side.server) {
+		drive = throughRedis(drive)
 	}
 	sample, err = drive(ctx, srv, side.loadFor(c, s.times(), srv.url))
 	if err != nil {

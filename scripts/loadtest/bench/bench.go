@@ -25,6 +25,8 @@ type Config struct {
 	Duration time.Duration
 	// Idle is how long connections are left alone before their memory is read.
 	Idle time.Duration
+	// Soak is how long the soak of the performance engine lasts.
+	Soak time.Duration
 	// Progress gets a line for each measurement; nil: nobody is told.
 	Progress io.Writer
 }
@@ -39,6 +41,7 @@ const (
 	// maxIdle keeps the gateway from closing connections that answer no ping,
 	// which it does after 75 s.
 	maxIdle = time.Minute
+	maxSoak = time.Hour
 )
 
 // ConfigError says which flag breaks which rule.
@@ -62,6 +65,8 @@ func (c *Config) validate(scenes []scene) error {
 		return &ConfigError{"--warmup and --idle", "must not be negative"}
 	case c.Idle > maxIdle:
 		return &ConfigError{"--idle", fmt.Sprintf("must be at most %v: nobody answers pings meanwhile", maxIdle)}
+	case c.Soak < 0 || c.Soak > maxSoak:
+		return &ConfigError{"--soak", fmt.Sprintf("must not be negative, and at most %v", maxSoak)}
 	case c.Duration <= 0:
 		return &ConfigError{"--duration", "must be above 0"}
 	case c.Warmup+time.Duration(longest)*c.Duration > maxMeasured:
@@ -133,8 +138,14 @@ func (c *Config) limit(scenes []scene) time.Duration {
 	total := setUpTimeout
 	for _, s := range scenes {
 		one := sideTimeout + c.Warmup + time.Duration(s.times())*c.Duration + c.Idle
-		total += time.Duration(c.Rounds*len(s.sides)) * one
+		total += time.Duration(s.rounds(*c)*len(s.sides)) * one
+		if s.once {
+			total += c.Soak
+		}
 		for _, side := range s.sides {
+			if onRedis(side.server) {
+				total += time.Duration(s.rounds(*c)) * (2*enterTimeout + flushTimeout)
+			}
 			if side.stored != (stored{}) {
 				total += fillTimeout
 			}
@@ -154,14 +165,15 @@ func (a *arena) measureScene(ctx context.Context, c Config, s scene) Scene {
 	for i := range order {
 		order[i] = i
 	}
-	for round := range c.Rounds {
+	rounds := s.rounds(c)
+	for round := range rounds {
 		for _, i := range order {
 			sample := a.measure(ctx, c, s, s.sides[i])
 			if ctx.Err() != nil {
 				return out
 			}
 			out.Sides[i].Samples = append(out.Sides[i].Samples, sample)
-			fmt.Fprintf(c.Progress, "%s, round %d/%d, %s: %s\n", s.name, round+1, c.Rounds, s.sides[i].name, sample)
+			fmt.Fprintf(c.Progress, "%s, round %d/%d, %s: %s\n", s.name, round+1, rounds, s.sides[i].name, sample)
 		}
 		slices.Reverse(order)
 	}

@@ -218,7 +218,7 @@ func TestServersAreStartedAsTheReportSays(t *testing.T) {
 		redisIncr:       "/refserver redis-incr -listen L -redis S",
 		echo:            "/refserver echo -listen L",
 	} {
-		args, _ := a.command(kind, "L", "A", "S")
+		args, _ := a.command(kind, "L", "A", store{url: "S"})
 		if got := strings.Join(args, " "); got != dir+want {
 			t.Errorf("%s: %s, want %s", kind, got, want)
 		}

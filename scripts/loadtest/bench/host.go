@@ -40,7 +40,7 @@ func describeHost(ctx context.Context, a *arena) (Host, error) {
 	if err := a.admin.QueryRow(ctx, "SHOW server_version").Scan(&h.PostgreSQL); err != nil {
 		return Host{}, err
 	}
-	if a.uses(redisIncr) {
+	if a.usesRedis() {
 		h.Redis = redisVersion(ctx)
 	}
 	fsync, err := fsyncLatency(a.pg.Dir())

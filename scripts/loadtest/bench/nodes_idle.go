@@ -18,8 +18,13 @@ import (
 // gateway allows, so that none falls due while they are idle.
 const idleHold = 10 * time.Minute
 
-// noteTransactions is how many transactions PostgreSQL ended, one way or the other.
-const noteTransactions = "transactions"
+// noteTransactions is how many transactions PostgreSQL ended, one way or the other, and
+// noteWritten how many rows they wrote. The walk that looks for what can be pruned
+// reads each signer once in ten minutes or so, so only the second is about leases.
+const (
+	noteTransactions = "transactions"
+	noteWritten      = "rows written"
+)
 
 // idleNotes are what is noted of the idle time, in the order of the table.
 var idleNotes = []struct {
@@ -28,7 +33,7 @@ var idleNotes = []struct {
 }{
 	{"signers owned", nil}, // counted at the end
 	{noteTransactions, nil},
-	{"rows written", nil},
+	{noteWritten, nil},
 	{"rows read", nil},
 	{"heartbeats", func(f figures) float64 { return f.all("noncegate_heartbeats_total") }},
 	{"leases acquired", func(f figures) float64 { return f.all("noncegate_lease_acquire_total") }},
@@ -64,7 +69,7 @@ func idleSigners(signers int, before time.Duration) func(context.Context, *clust
 		s.Notes = map[string]float64{
 			"signers owned":  after["noncegate_signers_owned"],
 			noteTransactions: storedAfter.transactions - stored.transactions,
-			"rows written":   storedAfter.written - stored.written,
+			noteWritten:      storedAfter.written - stored.written,
 			"rows read":      storedAfter.read - stored.read,
 		}
 		for _, note := range idleNotes {

@@ -109,6 +109,9 @@ func (r Row) amount(v float64) string {
 	if r.Unit == "bytes" {
 		return kibibytes(v)
 	}
+	if r.Unit == "ms" {
+		return whole(v) + " ms"
+	}
 	if v >= 10 {
 		return strconv.FormatFloat(v, 'f', 1, 64)
 	}
@@ -130,8 +133,11 @@ func (r *Report) figures(row Row) string {
 		return "–"
 	}
 	f, write := perSecond, func(v float64) string { return whole(v) + "/s" }
-	if row.Figure == p99.name {
+	if row.Figure == p50.name || row.Figure == p99.name {
 		f, write = p99, func(v float64) string { return milli(v) + " ms" }
+	}
+	if row.Figure == p50.name {
+		f = p50
 	}
 	scene := &r.Scenes[i]
 	return cell(scene.side(row.Over).medianOf(f), write) + " ÷ " + cell(scene.side(row.Under).medianOf(f), write)
@@ -167,7 +173,7 @@ func (s *Side) notes() string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		note := figure{of: func(s Sample) float64 { return s.Notes[name] }}
-		parts = append(parts, name+" "+whole(s.medianOf(note)))
+		parts = append(parts, name+" "+rate(s.medianOf(note)))
 	}
 	return strings.Join(parts, "; ")
 }

@@ -19,6 +19,15 @@ type scene struct {
 	// factor times the bench's duration is measured; 0 is 1. More where what is
 	// measured takes time to show.
 	factor int
+	once   bool // one round is enough
+}
+
+// rounds is how often its sides are measured.
+func (s *scene) rounds(c Config) int {
+	if s.once {
+		return 1
+	}
+	return c.Rounds
 }
 
 func (s *scene) times() int { return max(s.factor, 1) }
@@ -53,11 +62,15 @@ type row struct {
 	over, under string // names of sides
 	figure      figure
 	target      *Target
-	long        bool // measured only when it is asked for
+	long        bool   // measured only when it is asked for
+	group       string // a name by which it is asked for with others
 }
 
 func atLeast(v float64) *Target { return &Target{AtLeast: v} }
 func atMost(v float64) *Target  { return &Target{AtMost: v} }
+
+// engineRows is the group of the rows about the performance engine.
+const engineRows = "engine"
 
 // rows is the table of the design, and a few lines without a target.
 var rows = []row{
@@ -76,6 +89,27 @@ var rows = []row{
 	{name: "filled", what: "throughput with 1 M signers and 20 M allocations stored ÷ empty, load on 1,000 of them", scene: "filled", over: "filled", under: "empty", figure: perSecond, target: atLeast(0.8), long: true},
 	{name: "filled-all", what: "the same, load on all 1 M", scene: "filled", over: "filled, all signers", under: "empty, all signers", figure: perSecond, long: true},
 	{name: "sqlite", what: "SQLite ÷ PostgreSQL, 64 × 16", scene: "64x16", over: gatewaySQLite, under: gatewayPostgres, figure: perSecond, target: atLeast(0.5)},
+
+	{name: "engine-peak", what: "performance engine ÷ reliable, 64 × 16", scene: "64x16", over: gatewayEngine, under: gatewayPostgres, figure: perSecond, target: atLeast(0.5), group: engineRows},
+	{name: "engine-incr", what: "performance engine ÷ one INCR a request, 64 × 16", scene: "64x16", over: gatewayEngine, under: redisIncr, figure: perSecond, target: atLeast(1), group: engineRows},
+	{name: "engine-p50", what: "p50 of the performance engine ÷ reliable's, open loop, 10,000/s", scene: "open 5000", over: gatewayEngine, under: gatewayPostgres, figure: p50, group: engineRows},
+	{name: "engine-p99", what: "p99, the same load", scene: "open 5000", over: gatewayEngine, under: gatewayPostgres, figure: p99, group: engineRows},
+	{name: "engine-far-peak", what: "with PostgreSQL 5 ms away: performance engine ÷ reliable, 64 × 16", scene: "far 64x16", over: engineFar, under: gatewayFar, figure: perSecond, target: atLeast(1), group: engineRows},
+	{name: "engine-far-p50", what: "with PostgreSQL 5 ms away: p50 of the performance engine ÷ reliable's, open loop, 10,000/s", scene: "far open 5000", over: engineFar, under: gatewayFar, figure: p50, group: engineRows},
+	{name: "engine-far-p99", what: "with PostgreSQL 5 ms away: p99, the same load", scene: "far open 5000", over: engineFar, under: gatewayFar, figure: p99, target: atMost(0.4), group: engineRows},
+	{name: "engine-lag", what: "how far PostgreSQL was behind at most, at peak", scene: "soak", over: gatewayEngine, figure: notedIn(noteLagMost, "ms"), target: atMost(soakLag), long: true, group: engineRows},
+	{name: "engine-memory", what: "memory of Redis, median of the last third ÷ of the first, at peak", scene: "soak", over: gatewayEngine, figure: noted(noteGrown), target: atMost(1.1), long: true, group: engineRows},
+}
+
+// soakLag bounds the lag of a soak, in milliseconds: hand-outs wait for the flush from
+// the gateway's --flush-sla on, of 1 s, which is looked at twice a second.
+const soakLag = 2500
+
+// notedIn is a figure among the notes that stands alone, with a unit.
+func notedIn(name, unit string) figure {
+	f := noted(name)
+	f.unit = unit
+	return f
 }
 
 // RowNames lists the rows that Run knows; long ones are measured only when they
@@ -91,18 +125,20 @@ func RowNames() (usual, long []string) {
 	return usual, long
 }
 
-// chooseRows finds rows by name, in the table's order. "all" names every one.
+// chooseRows finds rows by name, in the table's order. "all" names every one, the name
+// of a group those of it that are not long.
 func chooseRows(names []string) ([]row, error) {
 	usual, long := RowNames()
 	for _, name := range names {
-		if name != "all" && !slices.Contains(usual, name) && !slices.Contains(long, name) {
-			rule := fmt.Sprintf("knows no %q, only %s, and all", name, strings.Join(append(usual, long...), ", "))
+		if name != "all" && name != engineRows && !slices.Contains(usual, name) && !slices.Contains(long, name) {
+			rule := fmt.Sprintf("knows no %q, only %s, and %s and all", name, strings.Join(append(usual, long...), ", "), engineRows)
 			return nil, &ConfigError{"--rows", rule}
 		}
 	}
 	var chosen []row
 	for _, r := range rows {
-		if slices.Contains(names, r.name) || slices.Contains(names, "all") || len(names) == 0 && !r.long {
+		grouped := r.group != "" && slices.Contains(names, r.group)
+		if slices.Contains(names, r.name) || slices.Contains(names, "all") || (len(names) == 0 || grouped) && !r.long {
 			chosen = append(chosen, r)
 		}
 	}
@@ -159,7 +195,7 @@ func scenes(c Config) []scene {
 	}
 	return []scene{
 		{name: "64x16", about: "64 connections, bursts of 16, 1,000 signers",
-			sides: sides(closed(64, 16, 1000), echoCoalesce, echo, gatewayPostgres, naive, redisIncr, gatewaySQLite)},
+			sides: sides(closed(64, 16, 1000), echoCoalesce, echo, gatewayPostgres, naive, redisIncr, gatewayEngine, gatewaySQLite)},
 		{name: "1000x1", about: "1,000 connections, 1 in flight, 1,000 signers", sides: sides(closed(1000, 1, 1000), echo, gatewayPostgres)},
 		{name: "5000x1", about: "5,000 connections, 1 in flight, 1,000 signers", sides: sides(closed(5000, 1, 1000), echo, gatewayPostgres)},
 		{name: "hot 64x16", about: "64 connections, bursts of 16, one hot signer", sides: sides(closed(64, 16, 1), gatewayPostgres, naive)},
@@ -167,7 +203,7 @@ func scenes(c Config) []scene {
 			gateway("1,000 signers", closed(256, 4, 1000), stored{}, nil),
 			gateway("one hot signer", closed(256, 4, 1), stored{}, nil)}},
 		{name: "open 5000", about: "open loop, 5,000 connections, 10,000 requests/s, 1,000 signers", factor: 2,
-			sides: sides(open(5000, 10_000), echo, gatewayPostgres)},
+			sides: sides(open(5000, 10_000), echo, gatewayPostgres, gatewayEngine)},
 		{name: "idle", about: "8,000 connections, one request each, memory " + c.Idle.String() + " later less the start's",
 			sides: []side{gateway(gatewayPostgres, closed(8000, 1, 1000), stored{}, idle(c.Idle))}},
 		{name: "slow", about: "open loop, 1,000 clients, 2,000 requests/s, 1,000 signers; 20 % subscribed to all, sending, and not reading from the begin on, or idle", factor: 5,
@@ -179,7 +215,21 @@ func scenes(c Config) []scene {
 			gateway("filled", closed(64, 16, 1000), fullStore, nil),
 			gateway("empty, all signers", closed(64, 16, fullStore.signers), stored{}, nil),
 			gateway("filled, all signers", closed(64, 16, fullStore.signers), fullStore, nil)}},
+		{name: "far 64x16", about: "64 connections, bursts of 16, 1,000 signers; " + farAbout, sides: sides(closed(64, 16, 1000), gatewayFar, engineFar)},
+		{name: "far open 5000", about: "open loop, 5,000 connections, 10,000 requests/s, 1,000 signers; " + farAbout, factor: 2,
+			sides: sides(open(5000, 10_000), gatewayFar, engineFar)},
+		{name: "soak", about: "64 connections, bursts of 16, 1,000 signers, half allocate and half markUsed, for " + c.Soak.String(), once: true,
+			sides: []side{{name: gatewayEngine, server: gatewayEngine, load: halfMarks(), drive: soak(c.Soak)}}},
 	}
+}
+
+var farAbout = "every reply of PostgreSQL " + farAway.String() + " later"
+
+// halfMarks is the load of a soak: what is handed out is used.
+func halfMarks() traffic.Load {
+	l := closed(64, 16, 1000)
+	l.Mix = traffic.Mix{Allocate: 1, MarkUsed: 1}
+	return l
 }
 
 // scaleScenes are those of Scale.
@@ -224,8 +274,9 @@ func (c *Config) settings(a *arena) map[string]string {
 		"gateway":    strings.Join(gatewayFlags, " "),
 		"PostgreSQL": strings.Join(postgresSettings, ", ") + ", fsync = on, synchronous_commit = on",
 	}
-	if a.uses(redisIncr) {
+	if a.usesRedis() {
 		out["redis"] = strings.Join(redisSettings, ", ")
+		out["gateway with Redis"] = strings.Join(engineFlags, " ")
 	}
 	return out
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // usual is a configuration that passes.
-var usual = Config{Rounds: 5, Warmup: time.Second, Duration: 4 * time.Second, Idle: 15 * time.Second}
+var usual = Config{Rounds: 5, Warmup: time.Second, Duration: 4 * time.Second, Idle: 15 * time.Second, Soak: 5 * time.Minute}
 
 func TestEveryRowIsAboutSidesThatAreMeasured(t *testing.T) {
 	all := scenes(usual)
@@ -41,6 +41,8 @@ func TestTheDesignsTargetsAreInTheTable(t *testing.T) {
 		"echo": {AtLeast: 1}, "echo-1000": {AtLeast: 0.7}, "echo-5000": {AtLeast: 0.7}, "naive": {AtLeast: 15},
 		"naive-hot": {AtLeast: 40}, "hot": {AtLeast: 0.95}, "open": {AtMost: 3}, "idle": {AtMost: 8 << 10},
 		"slow": {AtMost: 1.2}, "filled": {AtLeast: 0.8}, "sqlite": {AtLeast: 0.5},
+		"engine-peak": {AtLeast: 0.5}, "engine-incr": {AtLeast: 1}, "engine-far-peak": {AtLeast: 1}, "engine-far-p99": {AtMost: 0.4},
+		"engine-lag": {AtMost: 2500}, "engine-memory": {AtMost: 1.1},
 	}
 	got := make(map[string]Target)
 	for _, r := range rows {
@@ -108,6 +110,7 @@ func TestWrongSettingsNameTheFlag(t *testing.T) {
 		"--rounds":   change(func(c *Config) { c.Rounds = 0 }),
 		"--warmup":   change(func(c *Config) { c.Warmup = -1 }),
 		"--idle":     change(func(c *Config) { c.Idle = time.Hour }),
+		"--soak":     change(func(c *Config) { c.Soak = 2 * time.Hour }),
 		"--duration": change(func(c *Config) { c.Duration = 0 }),
 		"no hold":    change(func(c *Config) { c.Duration = 10 * time.Second }), // the slow row takes five times that
 		"--rows":     change(func(c *Config) { c.Only = []string{"fast"} }),

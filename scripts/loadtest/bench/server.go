@@ -46,6 +46,7 @@ const (
 // store is what one server is started on.
 type store struct {
 	url     string
+	redis   string       // URL of the Redis beside it; "": none
 	release func() error // ends and deletes it
 }
 
@@ -58,6 +59,12 @@ func (a *arena) openStore(ctx context.Context, s side) (store, error) {
 		return store{url: a.pg.URL(name), release: nothing}, err
 	case s.server == gatewayPostgres, s.server == naive:
 		return a.emptyDatabase(ctx)
+	case onRedis(s.server), isFar(s.server):
+		st, err := a.emptyDatabase(ctx)
+		if err != nil {
+			return store{}, err
+		}
+		return engineStore(st, a.pg.Addr(), s.server)
 	case s.server == gatewaySQLite:
 		dir := filepath.Join(a.room.Dir(), fmt.Sprintf("sqlite%d", a.runs))
 		err := os.Mkdir(dir, 0o700)
@@ -89,8 +96,10 @@ func (a *arena) emptyDatabase(ctx context.Context) (store, error) {
 
 // server is one that runs.
 type server struct {
-	url  string // of its WebSocket
-	proc *guarded.Process
+	url   string // of its WebSocket
+	admin string // URL of its private side, where it has one
+	redis string // URL of the Redis it uses beside its store; "": none
+	proc  *guarded.Process
 	// atStart is its resident memory before any connection, in bytes; 0 where
 	// there is no /proc.
 	atStart float64
@@ -98,7 +107,7 @@ type server struct {
 
 // startServer starts a server and waits until it is ready. The caller must stop
 // it.
-func (a *arena) startServer(ctx context.Context, kind, store string) (*server, error) {
+func (a *arena) startServer(ctx context.Context, kind string, st store) (*server, error) {
 	addr, err := freeAddr()
 	if err != nil {
 		return nil, err
@@ -107,12 +116,12 @@ func (a *arena) startServer(ctx context.Context, kind, store string) (*server, e
 	if err != nil {
 		return nil, err
 	}
-	args, ready := a.command(kind, addr, admin, store)
+	args, ready := a.command(kind, addr, admin, st)
 	proc, err := a.room.Start(fmt.Sprintf("%d.log", a.runs), cleanEnvironment(), args...)
 	if err != nil {
 		return nil, err
 	}
-	s := &server{url: "ws://" + addr + "/ws", proc: proc}
+	s := &server{url: "ws://" + addr + "/ws", admin: "http://" + admin, redis: st.redis, proc: proc}
 	if err := waitReady(ctx, proc, ready); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w\n%s", kind, err, proc.LogTail(logBytes)), s.stop())
 	}
@@ -121,16 +130,19 @@ func (a *arena) startServer(ctx context.Context, kind, store string) (*server, e
 }
 
 // command is how a server is started, and how one sees that it is ready.
-func (a *arena) command(kind, addr, admin, store string) (args []string, ready func(context.Context) error) {
+func (a *arena) command(kind, addr, admin string, st store) (args []string, ready func(context.Context) error) {
 	gateway, ref := filepath.Join(a.room.Dir(), "gateway"), filepath.Join(a.room.Dir(), "refserver")
 	switch kind {
-	case gatewayPostgres, gatewaySQLite:
-		args = []string{gateway, "serve", "--store", store, "--listen", addr, "--admin-listen", admin}
+	case gatewayPostgres, gatewaySQLite, gatewayFar, gatewayEngine, engineFar:
+		args = []string{gateway, "serve", "--store", st.url, "--listen", addr, "--admin-listen", admin}
+		if st.redis != "" {
+			args = append(append(args, "--redis", st.redis), engineFlags...)
+		}
 		return append(args, gatewayFlags...), process.AnswersOK("http://" + admin + "/readyz")
 	case naive:
-		return []string{ref, naive, "-listen", addr, "-database", store}, process.Listens(addr)
+		return []string{ref, naive, "-listen", addr, "-database", st.url}, process.Listens(addr)
 	case redisIncr:
-		return []string{ref, redisIncr, "-listen", addr, "-redis", store}, process.Listens(addr)
+		return []string{ref, redisIncr, "-listen", addr, "-redis", st.url}, process.Listens(addr)
 	}
 	return []string{ref, kind, "-listen", addr}, process.Listens(addr)
 }

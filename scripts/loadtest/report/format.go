@@ -157,6 +157,9 @@ func settings(run *result.Run) []setting {
 	pace := "closed loop"
 	if l.Rate > 0 {
 		pace = "open loop, " + number(l.Rate) + " requests/s"
+		if run.Command == "restart" {
+			pace = "open loop, " + number(l.Rate) + " submissions/s, most of them two requests: an allocation and its mark"
+		}
 	}
 	connections := fmt.Sprintf("%s, %s in flight each", count(int64(l.Connections)), count(int64(l.Inflight)))
 	if l.MaxOpen > 0 {

@@ -12,6 +12,7 @@ import (
 
 	goclient "noncegate/client"
 	"noncegate/scripts/loadtest/verify"
+	"noncegate/wire"
 )
 
 const (
@@ -141,6 +142,7 @@ func (l *SteadyLoad) settle() {
 type Noticed struct {
 	Settled  int64 `json:"settled"`  // calls whose outcome was unknown until they were asked again at the end
 	Lost     int64 `json:"lost"`     // connections that broke or were closed
+	Closed   int64 `json:"closed"`   // of these, closed in order because their gateway went away (1012)
 	Drained  int64 `json:"drained"`  // connections whose gateway answered that it is draining
 	Opened   int64 `json:"opened"`   // connections opened to come back
 	Failures int64 `json:"failures"` // attempts to come back that failed
@@ -149,21 +151,27 @@ type Noticed struct {
 // Noticed is what the clients noticed until Stop closed them.
 func (l *SteadyLoad) Noticed() Noticed { return l.summary }
 
+// Repeated is how many tries were not the last of their call, by why: a gateway's
+// reason, "no answer", or "not sent". The calls are counted by their end, so these
+// are in no other figure.
+func (l *SteadyLoad) Repeated() map[string]int64 { return l.noticed.repeats() }
+
 // sum is the present state of the counters.
 func (n *noticed) sum() Noticed {
 	var lost int64
 	for _, count := range n.reasons() {
 		lost += count
 	}
-	return Noticed{Lost: lost, Drained: n.drained.Load(), Opened: n.opened.Load(), Failures: n.failures.Load()}
+	return Noticed{Lost: lost, Closed: n.closed.Load(), Drained: n.drained.Load(), Opened: n.opened.Load(), Failures: n.failures.Load()}
 }
 
 // noticed counts what clients log.
 type noticed struct {
-	drained, opened, failures atomic.Int64
+	closed, drained, opened, failures atomic.Int64
 
-	mu   sync.Mutex       // guards what follows
-	lost map[string]int64 // by reason
+	mu       sync.Mutex       // guards what follows
+	lost     map[string]int64 // by reason
+	repeated map[string]int64 // by reason
 }
 
 // reasons is why connections were lost.
@@ -173,12 +181,39 @@ func (n *noticed) reasons() map[string]int64 {
 	return maps.Clone(n.lost)
 }
 
+// repeats is why calls were tried again.
+func (n *noticed) repeats() map[string]int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return maps.Clone(n.repeated)
+}
+
+// repeat counts a try that was not the last.
+func (n *noticed) repeat(r *slog.Record) {
+	why := "not known"
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "reason" {
+			why = a.Value.String()
+		}
+		return true
+	})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.repeated == nil {
+		n.repeated = map[string]int64{}
+	}
+	n.repeated[why]++
+}
+
 // lose counts a connection that was lost.
 func (n *noticed) lose(r *slog.Record) {
 	why := "not known"
 	r.Attrs(func(a slog.Attr) bool {
 		if err, ok := a.Value.Any().(error); ok {
 			why = reason(err)
+			if closed, ok := errors.AsType[*goclient.CloseError](err); ok && closed.Code == wire.CloseServiceRestart {
+				n.closed.Add(1)
+			}
 		}
 		return true
 	})
@@ -215,6 +250,8 @@ func (c counter) Handle(_ context.Context, r slog.Record) error {
 		c.opened.Add(1)
 	case "not connected":
 		c.failures.Add(1)
+	case "trying again":
+		c.repeat(&r)
 	}
 	return nil
 }

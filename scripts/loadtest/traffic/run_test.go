@@ -87,7 +87,7 @@ func TestAMixOnAGatewayIsAcknowledgedVerifiedAndSeenByItsSubscribers(t *testing.
 	g := target.StartGateway(t, "--max-holds=0")
 	l := short(g.URL)
 	l.Mix = Mix{Allocate: 6, MarkUsed: 3, MarkRecyclable: 1, Status: 1}
-	l.Verify, l.Subscribers, l.Duration = verify.NewRecorder(), 2, 500*time.Millisecond
+	l.Verify, l.Subscribers, l.Duration = verify.NewRecorder(), 2, 2*time.Second
 	r := run(t, l)
 	if r.Refusals() != 0 || r.Failed != 0 || len(r.Lost) != 0 {
 		t.Errorf("%+v; want acknowledged requests and nothing else", r)

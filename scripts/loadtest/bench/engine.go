@@ -1,0 +1,219 @@
+//go:build unix
+
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"noncegate/internal/pgtest"
+	"noncegate/internal/redistest"
+	"noncegate/scripts/loadtest/traffic"
+)
+
+// The kinds of gateways of the performance engine's rows. A far one has a PostgreSQL
+// whose every reply, and so every commit, takes farAway longer.
+const (
+	gatewayEngine = "gateway-engine"
+	gatewayFar    = "gateway-postgres-far"
+	engineFar     = "gateway-engine-far"
+)
+
+const farAway = 5 * time.Millisecond
+
+// engineFlags are the settings of gateways that use Redis, beside those of all: a
+// machine that is busy with the load is no reason to leave the engine that is measured.
+var engineFlags = []string{"--engine-script-limit", "1s"}
+
+// onRedis reports whether a kind is a gateway that the performance engine serves.
+func onRedis(kind string) bool { return kind == gatewayEngine || kind == engineFar }
+
+// isFar reports whether a kind has its PostgreSQL far away.
+func isFar(kind string) bool { return kind == gatewayFar || kind == engineFar }
+
+// engineStore adds to a database of the PostgreSQL at an address what the kind needs
+// beside it. When there is an error, nothing is left of either.
+func engineStore(st store, postgres, kind string) (store, error) {
+	if isFar(kind) {
+		proxy, err := pgtest.NewProxy(postgres)
+		if err != nil {
+			return store{}, errors.Join(err, st.release())
+		}
+		proxy.DelayReplies(farAway)
+		st = st.and(proxy.Close)
+		if st.url, err = proxy.URL(st.url); err != nil {
+			return store{}, errors.Join(err, st.release())
+		}
+	}
+	if onRedis(kind) {
+		redis, err := redistest.Start(redisSettings...)
+		if err != nil {
+			return store{}, errors.Join(err, st.release())
+		}
+		st = st.and(redis.Close)
+		st.redis = redis.URL()
+	}
+	return st, nil
+}
+
+// and is a store that ends something else before itself.
+func (st store) and(end func() error) store {
+	release := st.release
+	st.release = func() error { return errors.Join(end(), release()) }
+	return st
+}
+
+// What is waited for, beside the load, of a gateway that is to use Redis.
+const (
+	enterTimeout = 30 * time.Second // until the engine serves, and again until it serves all signers
+	flushTimeout = 30 * time.Second // until PostgreSQL has all that Redis has, after the load
+	enterPoll    = 100 * time.Millisecond
+	enterLoad    = 300 * time.Millisecond
+)
+
+// engineState is what the admin side says of the engine.
+type engineState struct {
+	State   string `json:"state"`
+	Reason  string `json:"reason"`
+	Signers int    `json:"signers"`
+	Waiting int64  `json:"unflushed"`
+}
+
+const performance = "PERFORMANCE"
+
+// throughRedis is a drive of a gateway whose signers all are in the performance
+// engine when it begins, and still are when it ends.
+func throughRedis(d drive) drive {
+	return func(ctx context.Context, srv *server, l traffic.Load) (Sample, error) {
+		if err := srv.enter(ctx, l); err != nil {
+			return Sample{}, err
+		}
+		sample, err := d(ctx, srv, l)
+		if err != nil || sample.Void != "" {
+			return sample, err
+		}
+		return srv.flushed(ctx, sample)
+	}
+}
+
+// errLeft says that the gateway does what it was not to be measured at.
+func errLeft(e engineState) error { return fmt.Errorf("the engine is %s: %s", e.State, e.Reason) }
+
+// enter has the gateway go up, and uses the signers until Redis serves each: a signer
+// is copied when it is used, and moved when it is used again.
+func (s *server) enter(ctx context.Context, l traffic.Load) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*enterTimeout)
+	defer cancel()
+	if err := s.askAdmin(ctx, http.MethodPost, "/engine/switch", map[string]string{"to": "performance"}, nil); err != nil {
+		return fmt.Errorf("switch to the performance engine: %w", err)
+	}
+	if _, err := s.awaitEngine(ctx, func(e engineState) bool { return e.State == performance }); err != nil {
+		return err
+	}
+	touch := closed(16, 4, l.Signers.Count)
+	touch.URLs, touch.Signers, touch.Duration = l.URLs, l.Signers, enterLoad
+	for entered := 0; entered < l.Signers.Count; {
+		r, err := touch.Run(ctx)
+		if err == nil && r.Interrupted {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("use the signers until all have entered, which %d have: %w", entered, err)
+		}
+		if why := sampleOf(r, 0).Void; why != "" {
+			return fmt.Errorf("use the signers until all have entered: %s", why)
+		}
+		var e engineState
+		if err := s.askAdmin(ctx, http.MethodGet, "/engine", nil, &e); err != nil {
+			return err
+		}
+		if entered = e.Signers; e.State != performance {
+			return errLeft(e)
+		}
+	}
+	return nil
+}
+
+// The notes of a load that Redis answered.
+const (
+	noteBehind  = "events behind at the end"
+	noteCatchUp = "ms until all were flushed"
+)
+
+// flushed waits until PostgreSQL has everything, and notes how long that took. A
+// gateway that has left the engine meanwhile was not what was to be measured.
+func (s *server) flushed(ctx context.Context, sample Sample) (Sample, error) {
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	began := time.Now()
+	var first engineState
+	if err := s.askAdmin(ctx, http.MethodGet, "/engine", nil, &first); err != nil {
+		return sample, err
+	}
+	e, err := s.awaitEngine(ctx, func(e engineState) bool { return e.Waiting == 0 })
+	if err != nil {
+		return sample, err
+	}
+	if e.State != performance {
+		sample.Void = errLeft(e).Error()
+	}
+	sample.note(noteBehind, float64(first.Waiting))
+	sample.note(noteCatchUp, float64(time.Since(began).Milliseconds()))
+	return sample, nil
+}
+
+func (s *Sample) note(name string, v float64) {
+	if s.Notes == nil {
+		s.Notes = make(map[string]float64)
+	}
+	s.Notes[name] = v
+}
+
+// awaitEngine waits until the gateway says what is waited for.
+func (s *server) awaitEngine(ctx context.Context, is func(engineState) bool) (e engineState, err error) {
+	for {
+		if err := s.askAdmin(ctx, http.MethodGet, "/engine", nil, &e); err != nil {
+			return e, err
+		}
+		if is(e) {
+			return e, nil
+		}
+		if err := rest(ctx, enterPoll); err != nil {
+			return e, fmt.Errorf("the engine stays %s (%s), with %d signers and %d events that wait: %w", e.State, e.Reason, e.Signers, e.Waiting, err)
+		}
+	}
+}
+
+// askAdmin asks the gateway's private side. An answer that is not 200 is an error.
+func (s *server) askAdmin(ctx context.Context, method, path string, question, answer any) error {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, s.admin+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Close = true
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		var said struct {
+			Error string `json:"error"`
+		}
+		_ = json.NewDecoder(res.Body).Decode(&said) // the status says enough
+		return fmt.Errorf("%s answers %s: %s", path, res.Status, said.Error)
+	}
+	if answer == nil {
+		return nil
+	}
+	return json.NewDecoder(res.Body).Decode(answer)
+}
