@@ -50,14 +50,25 @@ type done struct {
 
 // ForSeed is what is broken in the run of a seed: each fault alone, then each pair,
 // and again from the beginning with other numbers.
-func ForSeed(seed uint64) []Fault {
-	var all [][]Fault
-	for i := range Faults {
-		all = append(all, Faults[i:i+1])
+// With engine they are those of the performance engine, alone, in pairs, and each
+// beside each of the others.
+func ForSeed(seed uint64, engine bool) []Fault {
+	faults := Faults
+	if engine {
+		faults = EngineFaults
 	}
-	for i := range Faults {
-		for j := i + 1; j < len(Faults); j++ {
-			all = append(all, []Fault{Faults[i], Faults[j]})
+	var all [][]Fault
+	for i := range faults {
+		all = append(all, faults[i:i+1])
+	}
+	for i := range faults {
+		for j := i + 1; j < len(faults); j++ {
+			all = append(all, []Fault{faults[i], faults[j]})
+		}
+	}
+	for i := 0; engine && i < len(faults); i++ {
+		for j := range Faults {
+			all = append(all, []Fault{faults[i], Faults[j]})
 		}
 	}
 	return all[seed%uint64(len(all))]
@@ -109,11 +120,15 @@ func (cfg *CampaignConfig) one(ctx context.Context, seed uint64) (done, error) {
 	if o.Forward == "both" {
 		// Every third pass over the faults is without forwarding.
 		o.Forward = "on"
-		if seed/uint64(combinations())%3 == 2 {
+		if seed/uint64(combinations(o.Engine))%3 == 2 {
 			o.Forward = "off"
 		}
 	}
-	res, err := Run(ctx, Plan{Seed: seed, Faults: ForSeed(seed), Options: o, Dir: cfg.Dir})
+	faults := ForSeed(seed, o.Engine)
+	if !o.Clock {
+		faults = slices.DeleteFunc(slices.Clone(faults), func(f Fault) bool { return f.Offsets })
+	}
+	res, err := Run(ctx, Plan{Seed: seed, Faults: faults, Options: o, Dir: cfg.Dir})
 	if err != nil {
 		return done{}, err
 	}
@@ -135,7 +150,12 @@ func (cfg *CampaignConfig) one(ctx context.Context, seed uint64) (done, error) {
 }
 
 // combinations is how many seeds it takes to see every fault and every pair.
-func combinations() int { return len(Faults) * (len(Faults) + 1) / 2 }
+func combinations(engine bool) int {
+	if n := len(EngineFaults); engine {
+		return n*(n+1)/2 + n*len(Faults)
+	}
+	return len(Faults) * (len(Faults) + 1) / 2
+}
 
 func readState(path string) ([]done, error) {
 	f, err := os.Open(path)

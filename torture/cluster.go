@@ -60,6 +60,11 @@ type Options struct {
 	Offsets []time.Duration
 	// Forward is given to --forward, of gateways that have it; "" leaves the default.
 	Forward string
+	// Engine gives the nodes of mode worker-queue a Redis, and the performance engine
+	// serves.
+	Engine bool
+
+	persistence int // of Redis
 }
 
 // modes are the nodes of every cluster.
@@ -72,6 +77,7 @@ type Cluster struct {
 	url      string // past all proxies
 	room     *guarded.Room
 	nodes    []*Node
+	fast     *fastSide // nil: there is no Redis
 }
 
 // startCluster makes a database and starts the nodes. The caller must close.
@@ -91,6 +97,11 @@ func startCluster(ctx context.Context, o Options) (c *Cluster, err error) {
 	if c.room, err = guarded.Open("torture", nil); err != nil {
 		return nil, err
 	}
+	if o.Engine {
+		if err := c.startFast(ctx, o); err != nil {
+			return nil, err
+		}
+	}
 	more, err := moreArgs(ctx, o)
 	if err != nil {
 		return nil, err
@@ -101,10 +112,15 @@ func startCluster(ctx context.Context, o Options) (c *Cluster, err error) {
 			return nil, err
 		}
 		n.args = append(n.args, more...)
+		c.nodes = append(c.nodes, n)
+		if o.Engine && n.Mode != "basic" {
+			if err := c.withFast(n); err != nil {
+				return nil, err
+			}
+		}
 		if i < len(o.Offsets) && o.Offsets[i] != 0 {
 			n.env = append(n.env, fmt.Sprintf("%s=%d", clockEnv, o.Offsets[i].Nanoseconds()))
 		}
-		c.nodes = append(c.nodes, n)
 	}
 	var all errgroup.Group
 	for _, n := range c.nodes {
@@ -140,6 +156,9 @@ func (c *Cluster) close() error {
 	}
 	if c.room != nil {
 		err = errors.Join(err, c.room.Close())
+	}
+	if c.fast != nil {
+		err = errors.Join(err, c.fast.close())
 	}
 	if c.database != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -18,6 +19,10 @@ type Fault struct {
 	Name string
 	// Offsets says that the nodes' wall clocks are wrong for the whole run.
 	Offsets bool
+	// Engine says that it takes the performance engine.
+	Engine bool
+	// Loses says that signers may be lost with Redis because of it.
+	Loses bool
 	// do breaks something and heals it; nil for what is wrong from the start.
 	do func(ctx context.Context, b *breaker) error
 }
@@ -43,7 +48,7 @@ func FaultsNamed(names ...string) ([]Fault, error) {
 	var found []Fault
 	for _, name := range names {
 		n := len(found)
-		for _, f := range Faults {
+		for _, f := range slices.Concat(Faults, EngineFaults) {
 			if f.Name == name {
 				found = append(found, f)
 			}

@@ -35,6 +35,7 @@ type Node struct {
 	listen, admin string        // host:port
 	db            *pgtest.Proxy // between it and PostgreSQL
 	net           *pgtest.Proxy // between its clients, the other nodes and it
+	redis         *pgtest.Proxy // between it and Redis; nil: it has none
 
 	away sync.Mutex // held by a fault from the node's end to its next start
 
@@ -142,7 +143,13 @@ func harmless(line string) bool {
 }
 
 // close frees what the node holds but its room.
-func (n *Node) close() error { return errors.Join(n.db.Close(), n.net.Close()) }
+func (n *Node) close() error {
+	err := errors.Join(n.db.Close(), n.net.Close())
+	if n.redis != nil {
+		err = errors.Join(err, n.redis.Close())
+	}
+	return err
+}
 
 // newNode makes a node that is not started yet.
 func newNode(room *guarded.Room, exe, id, mode, database, target string) (*Node, error) {

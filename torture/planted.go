@@ -45,7 +45,7 @@ func TryPlant(ctx context.Context, cfg PlantConfig, plant Plant) (*Caught, error
 	if err != nil {
 		return nil, err
 	}
-	cfg.Gateway = exe
+	cfg.Gateway, cfg.Engine = exe, plant.Engine
 	c := &Caught{Plant: plant, Rules: make(map[string]int)}
 	for seed := range uint64(cfg.Runs) {
 		p := Plan{Seed: seed, Faults: faults, Load: cfg.Load, Enough: 1, Options: cfg.Options, KeepAll: true}
@@ -84,7 +84,7 @@ func (c *Caught) count(res *Result) {
 // table. It returns how many were never caught.
 func Planted(ctx context.Context, cfg PlantConfig, only string, w io.Writer) (missed int, err error) {
 	fmt.Fprintf(w, "| what is wrong | beside | caught | by (runs) |\n|---|---|---|---|\n")
-	for _, p := range Plants {
+	for _, p := range slices.Concat(Plants, EnginePlants) {
 		if !strings.Contains(p.Name, only) {
 			continue
 		}

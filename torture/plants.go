@@ -8,11 +8,13 @@ type Plant struct {
 	Patches []Patch
 	Faults  []string // what brings it to light
 	Crowd   bool     // it takes many clients at few signers
+	Engine  bool     // it is of the performance engine
 }
 
 // The files that plants are in.
 const (
 	statementFile = "nonce/postgres/statement.go"
+	runFile       = "nonce/postgres/statement_run.go"
 	commitFile    = "nonce/postgres/commit.go"
 	loadFile      = "nonce/postgres/load.go"
 	lockedFile    = "nonce/postgres/locked.go"
@@ -41,8 +43,8 @@ var Plants = []Plant{
 	{
 		Name: "token compared on the allocation's row only",
 		Patches: []Patch{
-			{statementFile, versionOfRuns, ``},
-			{statementFile, ownerOfRuns, ``},
+			{runFile, versionOfRuns, ``},
+			{runFile, ownerOfRuns, ``},
 			{statementFile, ownerOfSigners, "const ownerText = ``"},
 			{statementFile, versionOfSigners, `WHERE s.signer_id = w.id`},
 			{statementFile, `AND NOT (x.status = 1 AND a.status = 1)`, `AND a.fencing_token <= x.token`},
@@ -52,7 +54,7 @@ var Plants = []Plant{
 	{
 		Name: "version not compared",
 		Patches: []Patch{
-			{statementFile, versionOfRuns, ``},
+			{runFile, versionOfRuns, ``},
 			{statementFile, versionOfSigners, `WHERE s.signer_id = w.id`},
 		},
 		Faults: []string{"row-lock"},
@@ -99,8 +101,7 @@ var Plants = []Plant{
 	{
 		Name: "plain read after an unknown commit",
 		Patches: []Patch{
-			{settleFile, "	snaps, started, err := sh.tryAcquire(needs)\n", "	started := time.Now()\n	snaps, err := sh.svc.load(needs)\n	for i := range snaps {\n		snaps[i].Acquired = true\n	}\n"},
-			{settleFile, "import \"noncegate/lease\"\n", "import (\n	\"time\"\n\n	\"noncegate/lease\"\n)\n"},
+			{settleFile, "	snaps, started, err := sh.tryAcquire(groups, needs)\n", "	started := time.Now()\n	read, err := sh.svc.load(needs)\n	snaps := make([]taken, len(read))\n	for i := range read {\n		read[i].Acquired = true\n		snaps[i].Snapshot = read[i]\n	}\n"},
 			{roundFile, "st.wentBack(s, st.term.Token+1)", "st.wentBack(s, st.term.Token)"},
 		},
 		Faults: []string{"late-commit", "late-commit", "late-commit"},
@@ -109,7 +110,8 @@ var Plants = []Plant{
 	{
 		Name: "later statements not bound to the row the update returned",
 		Patches: []Patch{
-			{statementFile, "  SELECT u.signer_id, u.first, 1, 1, u.token, u.held_until, u.now, u.now\n  FROM u)`", "  SELECT ($5::bigint[])[o+1], ($5::bigint[])[o+4], 1, 1, ($5::bigint[])[o+2], c.now + ($5::bigint[])[o+6] * interval '1 microsecond', c.now, c.now\n  FROM c, generate_series(0, cardinality($5::bigint[]) - 1, 6) o WHERE o + 0 = o)`"},
+			{runFile, "  SELECT u.signer_id, u.first, 1, 1, u.token, u.held_until, u.now, u.now\n  FROM u)`", "  SELECT ($5::bigint[])[o+1], ($5::bigint[])[o+4], 1, 1, ($5::bigint[])[o+2], c.now + ($5::bigint[])[o+6] * interval '1 microsecond', c.now, c.now\n  FROM c, generate_series(0, cardinality($5::bigint[]) - 1, WIDTH) o WHERE o + 0 = o)`"},
+			{statementFile, "oneInsertText, runInsertText))", "strings.ReplaceAll(oneInsertText, \"WIDTH\", runWidth(p)), runInsertText))"},
 		},
 		Faults: []string{"pause"},
 	},
@@ -135,8 +137,7 @@ var Plants = []Plant{
 	{
 		Name: "request id trusted from memory",
 		Patches: []Patch{
-			{statementFile, "		choose(p&partRequest != 0, newText, \"\") + `\n", "		`\n"},
-			{statementFile, "FROM u, generate_series(u.req_lo, u.req_hi - 1) q WHERE q + 0 = q)`", "FROM u, generate_series(u.req_lo, u.req_hi - 1) q WHERE q + 0 = q ON CONFLICT DO NOTHING)`"},
+			{statementFile, "generate_series(u.req_lo, u.req_hi - 1) AS q FROM u) r)`", "generate_series(u.req_lo, u.req_hi - 1) AS q FROM u) r ON CONFLICT DO NOTHING)`"},
 		},
 	},
 	{

@@ -76,6 +76,9 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 	res := &Result{Seed: p.Seed}
 	for _, f := range p.Faults {
 		res.Faults = append(res.Faults, f.Name)
+		if f.Engine && !p.Engine {
+			return nil, fmt.Errorf("fault %s takes the performance engine", f.Name)
+		}
 		if f.Offsets && !p.Clock {
 			return nil, fmt.Errorf("fault %s needs a gateway that was built for it", f.Name)
 		}
@@ -83,23 +86,34 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 			p.Offsets = []time.Duration{2 * leaseTTL, -2 * leaseTTL, 0}
 		}
 	}
+	p.persistence = int(p.Seed)
 	c, err := startCluster(ctx, p.Options)
 	if err != nil {
 		return nil, fmt.Errorf("start a cluster: %w", err)
 	}
 	defer c.close()
 	h := &history.History{AskedAgain: p.Forward != "off", Seed: p.Seed, Name: strings.Join(res.Faults, "+"), Notes: make(map[string]string)}
+	if c.fast != nil {
+		if err := c.up(ctx); err != nil {
+			return nil, fmt.Errorf("switch up: %w", err)
+		}
+	}
 	stuck, err := c.load(ctx, p, h)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.finish(ctx, res, h); err != nil {
+	found, err := c.finish(ctx, res, h)
+	if err != nil {
 		return nil, err
 	}
 	for _, n := range c.nodes {
 		n.end(syscall.SIGKILL)
 	}
 	res.Report = history.Check(h, history.Limits{MinAcknowledged: MinAcknowledged, MaxOverdue: maxOverdue})
+	if !slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Loses }) && len(h.Losses) > 0 {
+		found = append(found, history.Violation{Rule: history.Alarm, Signer: h.Losses[0].Signer, Text: fmt.Sprintf("%d signers were lost for no reason", len(h.Losses))})
+	}
+	res.Report.Violations = append(res.Report.Violations, found...)
 	c.judge(res, stuck)
 	res.Took = time.Since(started)
 	if p.Dir != "" && (p.KeepAll || !res.OK()) {
@@ -131,6 +145,7 @@ func (c *Cluster) judge(res *Result, stuck []string) {
 // more. It returns those that nobody serves.
 func (c *Cluster) load(ctx context.Context, p Plan, h *history.History) (stuck []string, err error) {
 	began := time.Now()
+	h.BeganAt = began.UnixMilli()
 	load := &workload{hotOnly: p.HotOnly}
 	workers := make([]*worker, p.Clients)
 	stop := make(chan struct{})
@@ -143,6 +158,9 @@ func (c *Cluster) load(ctx context.Context, p Plan, h *history.History) (stuck [
 	looking, look := context.WithCancel(ctx)
 	var looker sync.WaitGroup
 	looker.Go(func() { h.Samples = c.sample(looking, began) })
+	if c.fast != nil {
+		looker.Go(func() { c.keepUp(looking) })
+	}
 	err = c.breakThings(ctx, p, began, load, h)
 	if err == nil {
 		p.goOn(ctx, began, load)
@@ -227,17 +245,22 @@ func (c *Cluster) breakThings(ctx context.Context, p Plan, began time.Time, load
 }
 
 // finish waits for the last hold to end and reads what is stored.
-func (c *Cluster) finish(ctx context.Context, res *Result, h *history.History) (err error) {
+func (c *Cluster) finish(ctx context.Context, res *Result, h *history.History) (found []history.Violation, err error) {
 	if res.Quiet, res.Overdue, err = c.quiet(ctx, patience); err != nil {
-		return err
+		return nil, err
+	}
+	if c.fast != nil {
+		if found, err = c.settleEngine(ctx, h); err != nil {
+			return nil, err
+		}
 	}
 	conn, err := c.connect(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer conn.Close(ctx)
 	h.Final, err = ReadFinal(ctx, conn)
-	return err
+	return found, err
 }
 
 // keep saves what helps to understand a run.

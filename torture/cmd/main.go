@@ -38,12 +38,15 @@ func main() {
 }
 
 // rig is what runs need: a PostgreSQL and a gateway with a clock that may be wrong.
-func rig(ctx context.Context, forward string, patches ...torture.Patch) (torture.Options, func(), error) {
+func rig(ctx context.Context, forward string, engine bool, exe string) (torture.Options, func(), error) {
 	dir, err := os.MkdirTemp("", "torture")
 	if err != nil {
 		return torture.Options{}, nil, err
 	}
-	exe, err := torture.Build(ctx, dir, "gateway", append(torture.WrongClock(), patches...)...)
+	clock := exe == ""
+	if clock {
+		exe, err = torture.Build(ctx, dir, "gateway", torture.WrongClock()...)
+	}
 	if err != nil {
 		os.RemoveAll(dir)
 		return torture.Options{}, nil, err
@@ -53,7 +56,7 @@ func rig(ctx context.Context, forward string, patches ...torture.Patch) (torture
 		os.RemoveAll(dir)
 		return torture.Options{}, nil, err
 	}
-	return torture.Options{Postgres: pg, Gateway: exe, Clock: true, Forward: forward}, func() {
+	return torture.Options{Postgres: pg, Gateway: exe, Clock: clock, Forward: forward, Engine: engine}, func() {
 		if err := pg.Close(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
@@ -66,11 +69,13 @@ type campaignCmd struct {
 	First   uint64        `default:"0" help:"Seed of the first."`
 	Dir     string        `default:"torture-out" help:"Where the state is kept, and what failed runs leave."`
 	Limit   time.Duration `default:"0" help:"Stop after this time; 0: never."`
+	Engine  bool          `help:"With a Redis, and the performance engine, and its faults too."`
+	Gateway string        `help:"A gateway that was built already, in place of a new one; its clock is never wrong."`
 	Forward string        `default:"" help:"Given to the gateways' --forward; both: two passes of three with on, one with off."`
 }
 
 func (c *campaignCmd) Run(ctx context.Context) error {
-	o, end, err := rig(ctx, c.Forward)
+	o, end, err := rig(ctx, c.Forward, c.Engine, c.Gateway)
 	if err != nil {
 		return err
 	}
@@ -86,20 +91,22 @@ func (c *campaignCmd) Run(ctx context.Context) error {
 
 type runCmd struct {
 	Seed    uint64   `arg:"" help:"Seed; without --faults it also says which."`
+	Engine  bool     `help:"With a Redis, and the performance engine."`
+	Gateway string   `help:"A gateway that was built already, in place of a new one."`
 	Faults  []string `help:"Names of the faults."`
 	Dir     string   `default:"torture-out" help:"Where everything of the run is kept."`
 	Forward string   `default:"" help:"Given to the gateways' --forward."`
 }
 
 func (c *runCmd) Run(ctx context.Context) error {
-	faults := torture.ForSeed(c.Seed)
+	faults := torture.ForSeed(c.Seed, c.Engine)
 	if len(c.Faults) > 0 {
 		var err error
 		if faults, err = torture.FaultsNamed(c.Faults...); err != nil {
 			return err
 		}
 	}
-	o, end, err := rig(ctx, c.Forward)
+	o, end, err := rig(ctx, c.Forward, c.Engine, c.Gateway)
 	if err != nil {
 		return err
 	}

@@ -152,14 +152,19 @@ type Final struct {
 // History is one run.
 type History struct {
 	// AskedAgain says that nodes may have asked each other a call more than once.
-	AskedAgain bool              `json:"askedAgain,omitempty"`
-	Seed       uint64            `json:"seed"`
-	Name       string            `json:"name"`             // of the campaign or test
-	Faults     []string          `json:"faults,omitempty"` // what was done, in words, in order
-	Notes      map[string]string `json:"notes,omitempty"`  // anything else that helps to read it
-	Calls      []Call            `json:"calls"`
-	Samples    []Sample          `json:"samples,omitempty"`
-	Final      *Final            `json:"final,omitempty"`
+	AskedAgain bool `json:"askedAgain,omitempty"`
+	// BeganAt is the beginning of the history by the store's clock, in Unix
+	// milliseconds; 0: not known.
+	BeganAt int64             `json:"beganAt,omitempty"`
+	Seed    uint64            `json:"seed"`
+	Name    string            `json:"name"`             // of the campaign or test
+	Faults  []string          `json:"faults,omitempty"` // what was done, in words, in order
+	Notes   map[string]string `json:"notes,omitempty"`  // anything else that helps to read it
+	Calls   []Call            `json:"calls"`
+	Samples []Sample          `json:"samples,omitempty"`
+	Final   *Final            `json:"final,omitempty"`
+	// Losses of signers with Redis that were declared, by signer in their order.
+	Losses []Loss `json:"losses,omitempty"`
 }
 
 // Save writes the history as JSON.

@@ -15,6 +15,8 @@ type signer struct {
 	nonces   map[int64]*nonce
 	requests map[string][]*Call // allocates by request id
 	final    bool               // there is a Final
+	began    int64              // BeganAt
+	losses   []Loss             // in order of epoch
 }
 
 // nonce is what a history says about one nonce of a signer, in order of Start.
@@ -36,7 +38,7 @@ func index(h *History, r *Report) []*signer {
 	get := func(name string) *signer {
 		s, ok := byName[name]
 		if !ok {
-			s = &signer{name: name, nonces: make(map[int64]*nonce), requests: make(map[string][]*Call), final: h.Final != nil}
+			s = &signer{name: name, nonces: make(map[int64]*nonce), requests: make(map[string][]*Call), final: h.Final != nil, began: h.BeganAt}
 			byName[name] = s
 		}
 		return s
@@ -50,6 +52,10 @@ func index(h *History, r *Report) []*signer {
 	for _, sample := range h.Samples {
 		s := get(sample.Signer)
 		s.samples = append(s.samples, sample)
+	}
+	for _, l := range h.Losses {
+		s := get(l.Signer)
+		s.losses = append(s.losses, l)
 	}
 	if h.Final != nil {
 		for i := range h.Final.Signers {

@@ -44,6 +44,8 @@ const (
 	Stuck Rule = "does not serve again"
 	// Alarm: a gateway said internal, or ended by itself.
 	Alarm Rule = "alarm"
+	// Different: Redis and the store are not equal once everything is flushed.
+	Different Rule = "Redis and store differ"
 	// NotLinear: there is no order of a signer's calls in which the answers are right.
 	NotLinear Rule = "not linearizable"
 	// Undecided: porcupine ran out of time; that counts as a failure.
@@ -91,6 +93,7 @@ type Report struct {
 	Acknowledged, Refused, Unknown int
 	Reasons                        map[string]int // of refused and unknown calls
 	Signers                        int
+	Losses                         int // of signers with Redis
 	Repeats                        int // calls that were told what their request id had got before
 	Violations                     []Violation
 
@@ -133,7 +136,7 @@ func (r *Report) Print(w io.Writer) {
 		reasons = append(reasons, fmt.Sprintf("%s %d", reason, n))
 	}
 	slices.Sort(reasons)
-	fmt.Fprintf(w, "%d acknowledged, %d refused, %d unknown; %s\n", r.Acknowledged, r.Refused, r.Unknown, strings.Join(reasons, ", "))
+	fmt.Fprintf(w, "%d acknowledged, %d refused, %d unknown, %d losses; %s\n", r.Acknowledged, r.Refused, r.Unknown, r.Losses, strings.Join(reasons, ", "))
 	for _, v := range r.Violations {
 		fmt.Fprintln(w, "  VIOLATION", v)
 	}
@@ -145,6 +148,7 @@ func Check(h *History, limits Limits) *Report {
 	r := &Report{Reasons: make(map[string]int)}
 	h = h.withAgain()
 	signers := index(h, r)
+	r.Losses = len(h.Losses)
 	r.Signers = len(signers)
 	if r.Acknowledged < limits.MinAcknowledged {
 		r.add(Void, "", "%d calls were acknowledged, at least %d are needed", r.Acknowledged, limits.MinAcknowledged)
@@ -156,6 +160,7 @@ func Check(h *History, limits Limits) *Report {
 		if h.Final != nil {
 			s.checkStored(r, h.Final.Now, limits)
 		}
+		s.checkLosses(r, limits)
 		if !limits.NoModel {
 			s.checkModel(r, limits)
 		}

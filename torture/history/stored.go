@@ -55,6 +55,9 @@ func (s *signer) checkWhole(r *Report, rows map[int64]*Row) {
 		}
 	}
 	for _, c := range s.calls {
+		if c.Kind == Status && len(s.losses) > 0 {
+			continue // what it saw may have been lost
+		}
 		if c.Outcome == Happened && (c.Token > st.Token || c.Version > st.Version || c.Next > st.Next || c.FloorNow > st.Floor) {
 			r.add(TokenBack, s.name, "%s was told token %d, version %d, cursor %d, floor %d, and %d, %d, %d, %d are stored", c.Kind,
 				c.Token, c.Version, c.Next, c.FloorNow, st.Token, st.Version, st.Next, st.Floor)
@@ -76,7 +79,7 @@ func (s *signer) checkRow(r *Report, n int64, of *nonce, row *Row) {
 		}
 		return
 	}
-	if row.Attempt < last.attempt {
+	if row.Attempt < last.attempt && !s.forgiven(n, &last) {
 		r.add(HoldLost, s.name, "nonce %d attempt %d was given to client %d, and attempt %d is stored", n, last.attempt, last.call.Client, row.Attempt)
 	}
 	if last.call != nil && row.Attempt == last.attempt && row.Status == Held && row.HeldUntil != last.call.HeldUntil {
@@ -108,7 +111,7 @@ func (s *signer) checkExplained(r *Report, row *Row) {
 		}
 	case row.Status == Consumed && row.Reason != BelowFloor:
 		r.add(RefusedDone, s.name, "nonce %d is consumed for no reason", row.Nonce)
-	case row.Status == Released && row.Reason != Expired:
+	case row.Status == Released && row.Reason != Expired && !(row.Reason == InDoubt && len(s.losses) > 0):
 		if !slices.ContainsFunc(of.freed, func(c *Call) bool { return c.Why == row.Reason && c.Attempt == row.Attempt }) {
 			r.add(RefusedDone, s.name, "nonce %d is released as attempt %d because of %q, and every call that says so was refused", row.Nonce, row.Attempt, row.Reason)
 		}
@@ -118,7 +121,7 @@ func (s *signer) checkExplained(r *Report, row *Row) {
 // checkNobodys: hand-outs that are stored and that no client was told of are at
 // most as many as the allocates of unknown outcome asked for.
 func (s *signer) checkNobodys(r *Report) {
-	orphans := s.orphans()
+	orphans := slices.DeleteFunc(s.orphans(), s.ofLost)
 	may := 0
 	counted := make(map[string]bool)
 	for _, c := range s.calls {
@@ -152,7 +155,7 @@ func (s *signer) orphans() []Given {
 				told[g.attempt] = true
 			}
 		}
-		for a := int64(1); a <= row.Attempt; a++ {
+		for a := firstAttempt(row.Attempt >> attemptShift); a <= row.Attempt; a++ {
 			if !told[a] {
 				out = append(out, Given{row.Nonce, a})
 			}

@@ -1,0 +1,93 @@
+package history
+
+import "slices"
+
+// Loss is a signer that was declared lost with Redis: what Redis had handed out and
+// the store had not followed may be forgotten. Times are of the store's clock, in Unix
+// milliseconds.
+type Loss struct {
+	Signer     string `json:"signer"`
+	Epoch      int64  `json:"epoch"`   // that began with it; the first is 1
+	Ceiling    int64  `json:"ceiling"` // new nonces begin here; all others are in doubt
+	At         int64  `json:"at"`
+	GrantUntil int64  `json:"grantUntil"` // until then the old epoch may be handed out from
+	DoubtUntil int64  `json:"doubtUntil"` // until then nothing below Ceiling is, of the new one
+}
+
+// InDoubt is the reason of a row that a loss made.
+const InDoubt = "in_doubt"
+
+// attemptShift: attempts under an epoch begin at epoch<<attemptShift.
+const attemptShift = 20
+
+func firstAttempt(epoch int64) int64 { return max(1, epoch<<attemptShift) }
+
+// What of the rules a loss changes:
+//
+//   - A hand-out of an epoch before it may be missing in the store, if it began before
+//     the old grant's end. It keeps its hold all the same.
+//   - A request id may get one more answer, of the new epoch.
+//   - Until the old grant's end hand-outs of the old epoch go on beside the new one's,
+//     with their token; and the status may show either.
+//   - The status may have shown a floor that nobody acknowledged, and that is forgotten.
+//   - A hand-out of the old epoch may be stored that nobody was told of.
+//   - Such a signer is not given to porcupine.
+//
+// Marks and floors are acknowledged when the store has them, so a loss changes nothing
+// about them. No two live holds, and no attempt given twice, hold across losses; and
+// checkLosses adds what holds of them.
+
+// epochOf is the epoch under which a call was handed its nonces.
+func (s *signer) epochOf(c *Call) int64 {
+	if len(s.losses) == 0 || len(c.Nonces) == 0 {
+		return 0
+	}
+	return c.Nonces[0].Attempt >> attemptShift
+}
+
+// startedAt and endedAt are by the store's clock, where that is the history's.
+func (s *signer) startedAt(c *Call) int64 { return s.began + c.Start.Milliseconds() }
+func (s *signer) endedAt(c *Call) int64   { return s.began + c.End.Milliseconds() }
+
+// forgiven reports whether a loss may have made the store forget a hand-out.
+func (s *signer) forgiven(n int64, g *handOut) bool {
+	return slices.ContainsFunc(s.losses, func(l Loss) bool {
+		return g.attempt < firstAttempt(l.Epoch) && n < l.Ceiling && s.startedAt(g.call) <= l.GrantUntil
+	})
+}
+
+// ofLost reports whether a hand-out is of an epoch that was lost. Who notices a loss by
+// the answer to a hand-out tells nobody of it, and tries again with the store.
+func (s *signer) ofLost(g Given) bool {
+	return slices.ContainsFunc(s.losses, func(l Loss) bool { return g.Attempt < firstAttempt(l.Epoch) })
+}
+
+// ofOldGrant reports whether a call may have been answered by somebody who did not know
+// of a loss.
+func (s *signer) ofOldGrant(c *Call) bool {
+	return slices.ContainsFunc(s.losses, func(l Loss) bool {
+		return s.endedAt(c) >= l.At && s.startedAt(c) <= l.GrantUntil && (c.Kind != Allocate || s.epochOf(c) < l.Epoch)
+	})
+}
+
+// checkLosses judges what a loss promises: everything that the old epoch handed out is
+// below the ceiling, and handed out before the old grant's end; and until the doubt ends
+// the new epoch hands out nothing below the ceiling.
+func (s *signer) checkLosses(r *Report, limits Limits) {
+	slack := limits.ClockSlack.Milliseconds()
+	for _, l := range s.losses {
+		for n, of := range s.nonces {
+			for _, g := range of.given {
+				old := g.attempt < firstAttempt(l.Epoch)
+				switch {
+				case old && n >= l.Ceiling:
+					r.add(LiveHold, s.name, "nonce %d attempt %d of an epoch before %d is not below the ceiling %d of its loss", n, g.attempt, l.Epoch, l.Ceiling)
+				case old && s.startedAt(g.call) > l.GrantUntil+slack && g.call.committedAt() > l.GrantUntil+slack:
+					r.add(LiveHold, s.name, "nonce %d attempt %d of an epoch before %d was given out %d ms after its grant had ended", n, g.attempt, l.Epoch, g.call.committedAt()-l.GrantUntil)
+				case !old && n < l.Ceiling && g.attempt>>attemptShift == l.Epoch && s.endedAt(g.call)+slack < l.DoubtUntil:
+					r.add(LiveHold, s.name, "nonce %d attempt %d was given out %d ms before its doubt ended", n, g.attempt, l.DoubtUntil-s.endedAt(g.call))
+				}
+			}
+		}
+	}
+}
