@@ -487,7 +487,7 @@ func (sh *shard) giveUp() {
 	}
 	var terms []ReleaseTerm
 	for _, st := range sh.states {
-		terms = sh.letGo(st, 2*lease.Margin(sh.svc.cfg.LeaseTTL), terms)
+		terms = sh.letGo(st, sh.svc.cfg.LeaseTTL, terms)
 	}
 	sh.release(terms)
 }

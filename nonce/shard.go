@@ -389,12 +389,15 @@ func (sh *shard) letGo(st *state, ago time.Duration, terms []ReleaseTerm) []Rele
 	return terms
 }
 
-// releaseAll gives back every lease: the shard's last write for each signer.
+// releaseAll gives back every lease: the shard's last write for each signer. Leases
+// that this node stopped to trust are among them, because in the store they may still
+// run: for the margin, and for as long as their renewal was on its way.
 func (sh *shard) releaseAll() {
 	sh.turn.Lock()
 	defer sh.turn.Unlock()
 	var terms []ReleaseTerm
 	for _, st := range sh.states {
+		terms = sh.letGo(st, sh.svc.cfg.LeaseTTL, terms)
 		terms = sh.forget(st, terms)
 	}
 	sh.release(terms)

@@ -190,6 +190,36 @@ func TestACommitLeavesOutRowsThatOthersHaveLocked(t *testing.T) {
 	}
 }
 
+func TestAReleaseWaitsForARowThatAnotherHasLocked(t *testing.T) {
+	url := migrated(t)
+	s := openStore(t, url)
+	snaps, err := s.Acquire(t.Context(), alice, long, []nonce.Need{{Signer: "a"}, {Signer: "b"}, {Signer: "c"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	terms := make([]nonce.ReleaseTerm, len(snaps))
+	for i := range terms {
+		terms[i] = nonce.ReleaseTerm{ID: snaps[i].ID, Token: snaps[i].Lease.Token}
+	}
+	tx, err := dial(t, url).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `SELECT 1 FROM signer_nonce_state WHERE signer = 'b' FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	n, err := s.Release(t.Context(), alice, terms)
+	if n != 2 || err == nil || nonce.OutcomeOf(err) != nonce.Aborted {
+		t.Errorf("got %d, %v while one row is locked, want 2 and an error that says so", n, err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.Release(t.Context(), alice, terms); n != 1 || err != nil {
+		t.Errorf("got %d, %v when the lock was gone, want 1", n, err)
+	}
+}
+
 // TestStatementsOverManySignersDoNotDeadlock runs those that lock many rows, in
 // any order of names, against each other.
 func TestStatementsOverManySignersDoNotDeadlock(t *testing.T) {

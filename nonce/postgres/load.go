@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -309,8 +310,9 @@ func scanRows(rows pgx.Rows, each func(ord int64, row nonce.Row)) error {
 	return err
 }
 
-// Release implements nonce.Ledger. Rows that others have locked are skipped:
-// whoever locks one is taking it over.
+// Release implements nonce.Ledger. A row that somebody else has locked is waited for
+// after the others, for lock_timeout: it may be a flush, which leaves the lease alone,
+// as well as a node that takes the signer over.
 func (s *Store) Release(ctx context.Context, h lease.Holder, terms []nonce.ReleaseTerm) (int, error) {
 	ids, tokens := make([]int64, len(terms)), make([]int64, len(terms))
 	for i, t := range terms {
@@ -321,19 +323,47 @@ func (s *Store) Release(ctx context.Context, h lease.Holder, terms []nonce.Relea
 		return 0, err
 	}
 	defer conn.Release()
-	tag, err := conn.Exec(ctx, releaseSigners, ids, tokens, h.Node, h.Incarnation)
-	return int(tag.RowsAffected()), storeError("release", err)
+	var released int
+	var locked []int64
+	if err := conn.QueryRow(ctx, releaseSigners, ids, tokens, h.Node, h.Incarnation).Scan(&released, &locked); err != nil {
+		return 0, storeError("release", err)
+	}
+	for _, t := range terms {
+		if !slices.Contains(locked, t.ID) {
+			continue
+		}
+		tag, err := conn.Exec(ctx, releaseSigner, t.ID, t.Token, h.Node, h.Incarnation)
+		if err != nil {
+			return released, storeError("release", err)
+		}
+		released += int(tag.RowsAffected())
+	}
+	return released, nil
 }
 
+// releaseSigners leaves out rows that somebody else has locked just now, such as a
+// flush or a sweep of another node, and returns their ids.
 const releaseSigners = `
-WITH l AS MATERIALIZED (
+WITH w AS MATERIALIZED (
   SELECT s.signer_id, w.token
   FROM unnest($1::bigint[], $2::bigint[]) w(id, token), signer_nonce_state s
-  WHERE s.signer_id = w.id AND s.fencing_token = w.token AND s.owner_node = $3 AND s.owner_incarnation = $4
-  ORDER BY s.signer_id FOR NO KEY UPDATE OF s SKIP LOCKED)
-UPDATE signer_nonce_state s
-SET fencing_token = s.fencing_token + 1, owner_node = NULL, owner_incarnation = NULL, expires_at = clock_timestamp(), updated_at = clock_timestamp()
-FROM l WHERE s.signer_id = l.signer_id AND s.fencing_token = l.token`
+  WHERE s.signer_id = w.id AND s.fencing_token = w.token AND s.owner_node = $3 AND s.owner_incarnation = $4),
+l AS MATERIALIZED (
+  SELECT s.signer_id, w.token
+  FROM w, signer_nonce_state s
+  WHERE s.signer_id = w.signer_id AND s.fencing_token = w.token AND s.owner_node = $3 AND s.owner_incarnation = $4
+  ORDER BY s.signer_id FOR NO KEY UPDATE OF s SKIP LOCKED),
+u AS (
+  UPDATE signer_nonce_state s ` + releaseSet + `
+  FROM l WHERE s.signer_id = l.signer_id AND s.fencing_token = l.token RETURNING 1)
+SELECT (SELECT count(*) FROM u), ARRAY(SELECT signer_id FROM w EXCEPT SELECT signer_id FROM l)`
+
+// releaseSigner waits for the row, for lock_timeout at most. It is run for one signer
+// at a time: who holds no other lock while it waits cannot be part of a deadlock.
+const releaseSigner = `UPDATE signer_nonce_state s ` + releaseSet + `
+WHERE s.signer_id = $1 AND s.fencing_token = $2 AND s.owner_node = $3 AND s.owner_incarnation = $4`
+
+const releaseSet = `SET fencing_token = s.fencing_token + 1, owner_node = NULL, owner_incarnation = NULL, expires_at = clock_timestamp(), updated_at = clock_timestamp()`
 
 // send runs a batch on a connection that is inside a transaction.
 func send(ctx context.Context, conn *pgxpool.Conn, b *pgx.Batch) error {
