@@ -1,6 +1,10 @@
 package nonce
 
-import "time"
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"time"
+)
 
 // Kind says what an Op asks for.
 type Kind uint8
@@ -66,6 +70,10 @@ type Op struct {
 	Reason    string        // markRecyclable
 	Floor     int64         // setFloor; with the result, the floor now in force
 	List      ListQuery     // list
+	// Principal is who asks; a hold belongs to who asked for it. MarkAny lets a mark
+	// end holds of others too.
+	Principal Principal
+	MarkAny   bool
 
 	// EventPlace says that a post-DB place was reserved for this op. It is false
 	// again once the place was handed to the EventSink; when it is still true at
@@ -102,6 +110,20 @@ type Op struct {
 	late  bool   // Redis answered a hand-out after the end of the grant
 	// one keeps the single nonce of the common case inside the Op.
 	one [2]int64
+}
+
+// Principal is who a client is, in eight bytes. The zero Principal is everybody,
+// where nobody is told apart.
+type Principal uint64
+
+// PrincipalOf returns the Principal of a name: the first eight bytes of its SHA-256.
+// That of the empty name is zero.
+func PrincipalOf(name string) Principal {
+	if name == "" {
+		return 0
+	}
+	sum := sha256.Sum256([]byte(name))
+	return max(1, Principal(binary.BigEndian.Uint64(sum[:])))
 }
 
 // takes is how many nonces the op wants.

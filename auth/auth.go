@@ -1,0 +1,74 @@
+// Package auth says who a client is and what it may touch.
+package auth
+
+import (
+	"errors"
+	"net/http"
+	"time"
+)
+
+// Right is something a principal may do with a signer. Rights are bits.
+type Right uint8
+
+// The rights. A principal has none but those that it was given.
+const (
+	RightAllocate  Right = 1 << iota // nonce_allocate
+	RightMark                        // nonce_markUsed and nonce_markRecyclable of what it holds itself
+	RightMarkAny                     // the same of what others hold
+	RightRead                        // nonce_status, nonce_list
+	RightSubscribe                   // nonce_subscribe
+	RightAdmin                       // nonce_setFloor
+)
+
+// Session is what one connection was let in as. Its methods may be called by any
+// goroutine at any time, and do not block. A nil *Session is that of a gateway
+// without authentication: it may everything and never ends.
+type Session struct {
+	// Principal is the name under which rights and quotas are given.
+	Principal string
+	// Credential tells this credential from others of the principal, without its
+	// secret: the id of an API key, of a token or of a certificate. It is for logs.
+	Credential string
+	// Expires is when the credential ends by itself; zero: never.
+	Expires time.Time
+
+	may   func(right Right, signer string) bool
+	ended func(now time.Time) error
+}
+
+// NewSession makes a Session of what an Authenticator knows. may is asked at each
+// call and must be quick; ended returns nil, ErrExpired or ErrRevoked.
+func NewSession(principal, credential string, expires time.Time, may func(Right, string) bool, ended func(time.Time) error) *Session {
+	return &Session{Principal: principal, Credential: credential, Expires: expires, may: may, ended: ended}
+}
+
+// May reports whether the principal has a right on a signer, by the rights that are
+// in force now.
+func (s *Session) May(right Right, signer string) bool { return s == nil || s.may(right, signer) }
+
+// Ended returns why the credential is not good any more at now: nil while it is,
+// else ErrExpired or ErrRevoked.
+func (s *Session) Ended(now time.Time) error {
+	if s == nil {
+		return nil
+	}
+	return s.ended(now)
+}
+
+// Errors of a credential. What a client is told names no more than these.
+var (
+	ErrMissing = errors.New("no credential was given")
+	ErrInvalid = errors.New("the credential is not valid")
+	ErrExpired = errors.New("the credential has expired")
+	ErrRevoked = errors.New("the credential was revoked")
+	// ErrUnavailable: it cannot be said now whether the credential is good.
+	ErrUnavailable = errors.New("the credential cannot be checked now")
+)
+
+// Authenticator lets clients in.
+type Authenticator interface {
+	// Authenticate says who sent an HTTP request. It may ask a store, and ends with
+	// the request's context. Its errors wrap one of those above; the rest of their
+	// text is for the log, and holds no secret.
+	Authenticate(r *http.Request) (*Session, error)
+}
