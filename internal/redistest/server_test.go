@@ -90,6 +90,10 @@ func TestAClientLeavesAnEmptyServer(t *testing.T) {
 func TestWhatWasWrittenSurvivesStopAndKill(t *testing.T) {
 	client := server.Client(t)
 	for name, end := range map[string]func() error{"stop": server.Stop, "kill": server.Kill} {
+		// With everysec the server puts off its writes while it syncs.
+		if err := client.ConfigSet(testContext(t), "appendfsync", "always").Err(); err != nil {
+			t.Fatal(err)
+		}
 		if err := client.Set(testContext(t), name, "kept", 0).Err(); err != nil {
 			t.Fatal(err)
 		}
