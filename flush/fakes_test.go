@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -250,6 +251,7 @@ type desk struct {
 	buried    int
 	locks     *locks
 	nodes     int
+	hurry     atomic.Bool
 }
 
 func newDesk() *desk {
@@ -261,6 +263,7 @@ func (d *desk) hooks() Hooks {
 		OpenLock: d.locks.open,
 		Accepted: func() []nonce.Identity { return []nonce.Identity{{RunID: "a"}} },
 		Nodes:    func() int { d.mu.Lock(); defer d.mu.Unlock(); return d.nodes },
+		Hurry:    func() bool { return d.hurry.Load() },
 		Flushed:  func(signer string, v int64) { d.mu.Lock(); defer d.mu.Unlock(); d.flushed[signer] = v },
 		Conflict: func(signer string, _ error) {
 			d.mu.Lock()

@@ -3,6 +3,7 @@ package flush
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -24,10 +25,20 @@ type lane struct {
 	logged  time.Time        // when it was last said that a shard waits
 }
 
-// shardState is when a shard may be tried again.
+// shardState is when a shard may be tried again, and when it is to be read.
 type shardState struct {
 	wait  backoff.ExponentialBackOff
-	until time.Time
+	until time.Time     // it failed: not before, even if somebody asks
+	due   time.Time     // not before, unless somebody asks
+	idle  time.Duration // the last rest of a shard that had nothing
+}
+
+// from is when the shard is read next if nobody asks.
+func (s *shardState) from() time.Time {
+	if s.due.After(s.until) {
+		return s.due
+	}
+	return s.until
 }
 
 // logEvery is how often it is logged that shards of a lane go on failing.
@@ -48,7 +59,7 @@ func (w *Worker) newLane() *lane {
 func (l *lane) run(ctx context.Context, first int) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	pause, wake := time.Duration(0), l.wake
+	wake := l.wake
 	for {
 		select {
 		case <-ctx.Done():
@@ -56,47 +67,67 @@ func (l *lane) run(ctx context.Context, first int) {
 		case <-wake:
 		case <-timer.C:
 		}
-		switch found := l.round(ctx, first); {
-		case found.full:
-			pause, wake = 0, nil
-		case found.awaited: // what comes next shares a transaction
+		pause := time.Duration(0)
+		if l.round(ctx, first) { // what comes next shares a transaction
 			pause, wake = l.w.cfg.Gather, nil
-		case found.events:
-			pause, wake = l.w.cfg.Share, l.wake
-		default:
-			pause, wake = min(max(2*pause, time.Millisecond), l.w.cfg.Poll), l.wake
+		} else {
+			pause, wake = l.untilDue(first), l.wake
 		}
 		timer.Reset(pause)
 	}
 }
 
-// found is what a round came across.
-type found struct {
-	events  bool // at least one
-	full    bool // of some shard there is more than was read
-	awaited bool // somebody waits for some of it to be flushed
+// untilDue is how long the lane may rest if nobody wakes it.
+func (l *lane) untilDue(first int) time.Duration {
+	rest := l.w.cfg.Poll
+	now := time.Now()
+	for shard := first; shard < l.w.cfg.Shards; shard += len(l.w.lanes) {
+		if l.w.held[shard].Load() {
+			rest = min(rest, l.state(shard).from().Sub(now))
+		}
+	}
+	return max(rest, 0)
 }
 
-// round reads every shard that may be tried, applies what was read in as few
-// transactions as its bounds allow, and acknowledges.
-func (l *lane) round(ctx context.Context, first int) (is found) {
+// round reads every shard that is due, applies what was read in as few transactions
+// as its bounds allow, and acknowledges. It reports whether somebody waited for some
+// of it.
+func (l *lane) round(ctx context.Context, first int) (awaited bool) {
 	work := l.readAll(ctx, first)
-	for _, s := range work {
-		is.events = true
-		is.full = is.full || len(s.read) >= l.w.cfg.Batch
-		is.awaited = is.awaited || s.awaited()
-	}
 	l.applyAll(ctx, work)
 	l.finishAll(ctx, work)
-	return is
+	for _, s := range work {
+		l.plan(s)
+		awaited = awaited || s.awaited()
+	}
+	return awaited
 }
 
-// readAll reads the shards that may be tried, all at a time: Redis may be far away,
-// or busy.
+// plan says when a shard in which there were events is read again. Hand-outs, for
+// which nobody waits, gather for a while, so that those of one signer are one change;
+// each shard's time is another one, so that the work is spread evenly.
+func (l *lane) plan(s *shardWork) {
+	state := l.state(s.shard)
+	state.idle = 0
+	switch {
+	case len(s.read) >= l.w.cfg.Batch:
+		state.due = time.Time{}
+	case s.awaited():
+		state.due = time.Now().Add(l.w.cfg.Gather)
+	default:
+		share := l.w.share()
+		state.due = time.Now().Add(share/2 + rand.N(share))
+	}
+}
+
+// readAll reads the shards that are due, or somebody has asked for, all at a time:
+// Redis may be far away, or busy.
 func (l *lane) readAll(ctx context.Context, first int) (work []*shardWork) {
 	var shards []int
+	now := time.Now()
 	for shard := first; shard < l.w.cfg.Shards; shard += len(l.w.lanes) {
-		if l.w.held[shard].Load() && !time.Now().Before(l.state(shard).until) {
+		state := l.state(shard)
+		if l.w.held[shard].Load() && !now.Before(state.until) && (l.w.asked[shard].Swap(false) || !now.Before(state.due)) {
 			shards = append(shards, shard)
 		}
 	}
@@ -111,6 +142,10 @@ func (l *lane) readAll(ctx context.Context, first int) (work []*shardWork) {
 			l.later(shard, readReason(errs[i]), errs[i])
 		} else if read[i] != nil {
 			work = append(work, read[i])
+		} else {
+			state := l.state(shard)
+			state.idle = min(max(2*state.idle, time.Millisecond), l.w.cfg.Poll)
+			state.due = now.Add(state.idle)
 		}
 	}
 	return work

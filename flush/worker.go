@@ -29,6 +29,9 @@ type Hooks struct {
 	Accepted func() []nonce.Identity
 	// Nodes is how many nodes share the work, this one included.
 	Nodes func() int
+	// Hurry reports whether somebody waits for hand-outs too, to be flushed soon: of
+	// the marks that other nodes commit nobody wakes this one.
+	Hurry func() bool
 	// Flushed is told that the store has a signer up to version.
 	Flushed func(signer string, version int64)
 	// Conflict is told of a signer whose events the store cannot take. Its owner
@@ -74,7 +77,8 @@ type Config struct {
 	Batch        int           // 1024; entries read of one shard at a time
 	MaxRows      int           // 8192; rows of one transaction
 	Gather       time.Duration // 2ms; wait after a transaction that somebody awaited, for what shares the next one
-	Share        time.Duration // 20ms; the same after one of hand-outs, for which nobody waits
+	Share        time.Duration // 250ms; how long, by a half more or less, the hand-outs of a shard gather, for which nobody waits
+	HurriedShare time.Duration // 20ms; the same while Hooks.Hurry says so; not above Share
 	Poll         time.Duration // 10ms; longest wait before an empty stream is read again
 	Elect        time.Duration // 500ms; how often free shards are looked for
 	Timeout      time.Duration // 5s; one call of the store or of Redis
@@ -88,7 +92,8 @@ func (c *Config) defaults() {
 	setDefault(&c.Batch, 1024)
 	setDefault(&c.MaxRows, 2*maxGroupRows)
 	setDefault(&c.Gather, 2*time.Millisecond)
-	setDefault(&c.Share, 20*time.Millisecond)
+	setDefault(&c.Share, 250*time.Millisecond)
+	setDefault(&c.HurriedShare, min(c.Share, 20*time.Millisecond))
 	setDefault(&c.Poll, 10*time.Millisecond)
 	setDefault(&c.Elect, 500*time.Millisecond)
 	setDefault(&c.Timeout, 5*time.Second)
@@ -113,7 +118,7 @@ func (c *Config) validate() error {
 		return errors.New("flush: the lease ttl must be above 0")
 	case c.Lanes < 1, c.Batch < 1, c.MaxRows < 1:
 		return errors.New("flush: lanes, batch and rows must be at least 1")
-	case min(c.Gather, c.Share, c.Poll, c.Elect, c.Timeout, c.RetryMax, c.GapPatience) <= 0:
+	case min(c.Gather, c.Share, c.HurriedShare, c.Poll, c.Elect, c.Timeout, c.RetryMax, c.GapPatience) <= 0:
 		return errors.New("flush: times must be above 0")
 	}
 	return nil
@@ -128,6 +133,7 @@ type Worker struct {
 	cfg    Config
 
 	held  []atomic.Bool // by shard: this node has its lock
+	asked []atomic.Bool // by shard: Wake was called since it was read last
 	lanes []*lane
 	stop  context.CancelFunc
 	done  sync.WaitGroup
@@ -139,7 +145,7 @@ func Start(ctx context.Context, q Queue, l Ledger, hooks Hooks, log *slog.Logger
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	w := &Worker{queue: q, ledger: l, hooks: hooks, log: log.With("component", "flush"), cfg: cfg, held: make([]atomic.Bool, cfg.Shards)}
+	w := &Worker{queue: q, ledger: l, hooks: hooks, log: log.With("component", "flush"), cfg: cfg, held: make([]atomic.Bool, cfg.Shards), asked: make([]atomic.Bool, cfg.Shards)}
 	ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
 	for range cfg.Lanes {
 		w.lanes = append(w.lanes, w.newLane())
@@ -177,11 +183,20 @@ func (w *Worker) Holds(shard int) bool { return w.held[shard].Load() }
 // is found by polling, with more to share its transaction.
 func (w *Worker) Wake(shard int) {
 	if shard >= 0 && shard < len(w.held) && w.held[shard].Load() {
+		w.asked[shard].Store(true)
 		select {
 		case w.lanes[shard%len(w.lanes)].wake <- struct{}{}:
 		default: // it is awake
 		}
 	}
+}
+
+// share is how long hand-outs gather now.
+func (w *Worker) share() time.Duration {
+	if w.hooks.Hurry() {
+		return w.cfg.HurriedShare
+	}
+	return w.cfg.Share
 }
 
 // Drain reads and applies everything there is, of all shards and whoever flushes

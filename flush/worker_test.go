@@ -225,30 +225,60 @@ func TestAWakenedShardIsReadAtOnce(t *testing.T) {
 	})
 }
 
-// TestHandOutsGatherUnlessSomebodyWaits: the transactions of a second in which
+// TestHandOutsGatherUnlessSomebodyWaits: the transactions of two seconds in which
 // something new is there each millisecond.
 func TestHandOutsGatherUnlessSomebodyWaits(t *testing.T) {
 	for _, c := range []struct {
-		ends        bool
+		hurry, ends bool
 		least, most int
-	}{{ends: false, least: 40, most: 55}, {ends: true, least: 300, most: 550}} {
+	}{
+		{least: 6, most: 14},
+		{hurry: true, least: 70, most: 130},
+		{ends: true, least: 600, most: 1100},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			q, l, d := newStreams(), newRows(1), newDesk()
-			start(t, q, l, d, Config{Shards: 1, Gather: 2 * time.Millisecond, Share: 20 * time.Millisecond})
+			d.hurry.Store(c.hurry)
+			w := start(t, q, l, d, Config{Shards: 1})
 			v := int64(0)
-			for n := range int64(1000) {
+			for n := range int64(2000) {
 				q.push(0, event(1, v, fresh(n)))
 				if v++; c.ends {
 					q.push(0, event(1, v, used(n)))
 					v++
+					w.Wake(0)
 				}
 				time.Sleep(time.Millisecond)
 			}
 			if n := l.transactions(); n < c.least || n > c.most {
-				t.Errorf("marks among them: %v: %d transactions, want %d to %d", c.ends, n, c.least, c.most)
+				t.Errorf("hurry %v, marks among them %v: %d transactions, want %d to %d", c.hurry, c.ends, n, c.least, c.most)
 			}
 		})
 	}
+}
+
+// TestShardsAreFlushedApart: the hand-outs of several shards, which all begin at the
+// same time, do not go on being flushed at the same times.
+func TestShardsAreFlushedApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const shards = 16
+		ids := make([]int64, shards)
+		for i := range ids {
+			ids[i] = int64(i + 1)
+		}
+		q, l, d := newStreams(), newRows(ids...), newDesk()
+		start(t, q, l, d, Config{Shards: shards, Lanes: 1})
+		for v := range int64(3000) {
+			for s := range int64(shards) {
+				q.push(int(s), event(s+1, v, fresh(v)))
+			}
+			time.Sleep(time.Millisecond)
+		}
+		// One round for all shards would be 12 transactions.
+		if n := l.transactions(); n < 60 {
+			t.Errorf("%d transactions in 3 s, want the shards to be flushed one by one", n)
+		}
+	})
 }
 
 func TestWhatWasAppliedInPartIsFinished(t *testing.T) {

@@ -171,7 +171,7 @@ func (w *world) node(name string, flushes bool) *node {
 	}
 	worker, err := flush.Start(w.t.Context(), n.fast, n.store, flush.Hooks{
 		OpenLock: n.store.FlushLock,
-		Accepted: w.accept(n.store, n.fast), Nodes: func() int { return 1 }, Flushed: n.Flushed,
+		Accepted: w.accept(n.store, n.fast), Nodes: func() int { return 1 }, Hurry: func() bool { return true }, Flushed: n.Flushed,
 		Conflict: func(signer string, err error) { w.t.Errorf("conflict of %s: %v", signer, err) }, Figures: quiet{},
 	}, log, flush.Config{Shards: w.shards, LeaseTTL: time.Second})
 	if err != nil {
