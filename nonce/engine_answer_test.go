@@ -145,6 +145,7 @@ func TestARetiredNodeGivesItsSignersToOthersWithWhatOnlyRedisHas(t *testing.T) {
 		a := p.entered("a", "allocate -> 0#1")
 		a.want("allocate id=x -> 1#1")
 		mark := a.lineOf("used 0#1")
+		time.Sleep(10 * time.Millisecond) // it is in Redis
 		synctest.Wait()
 		a.Retire()
 		synctest.Wait()

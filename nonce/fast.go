@@ -223,6 +223,7 @@ func (sh *shard) commitFast(groups []*group, changes []Change) []*group {
 	if len(groups) == 0 {
 		return nil
 	}
+	sh.pace()
 	results, now, started := sh.tryFast(groups, changes)
 	ended := time.Now()
 	for _, g := range groups {

@@ -24,6 +24,7 @@ type shard struct {
 
 	remembered atomic.Int64 // len(states), for whoever does not hold the turn
 	owned      atomic.Int64 // how many of them are owned
+	restUntil  atomic.Int64 // nanoseconds after the service's begin: before it the worker takes no batch; see pace
 
 	mu     sync.Mutex // guards queue, pushed, home and blocks; no I/O under it
 	queue  []*Op
@@ -94,6 +95,7 @@ func (sh *shard) loop(stop <-chan struct{}) {
 	for {
 		select {
 		case <-sh.wake:
+			time.Sleep(time.Duration(sh.restUntil.Load()) - time.Since(sh.svc.began))
 			sh.workerRuns()
 		case <-stop:
 			sh.workerRuns()
@@ -101,6 +103,18 @@ func (sh *shard) loop(stop <-chan struct{}) {
 			return
 		}
 	}
+}
+
+// fastPace is how far apart the batches of a shard begin that go to Redis. Redis answers
+// in a fraction of it, and a batch of its own for every other request costs everybody on
+// the machine more than the wait: 10,000 requests a second on two cores took 165 % of a
+// core without it and 140 % with it.
+const fastPace = time.Millisecond
+
+// pace says that a batch goes to Redis now. The worker waits before the next one; a
+// shard that was at rest for as long does not.
+func (sh *shard) pace() {
+	sh.restUntil.Store(int64(time.Since(sh.svc.began) + fastPace))
 }
 
 // workerRuns runs everything that is queued. It gives up the turn between two
