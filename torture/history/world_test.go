@@ -40,7 +40,8 @@ func (w *world) allocate(id string) *Call {
 	w.stored.Version++
 	c := w.call(Call{Kind: Allocate, Count: 1, HoldMs: hold, RequestID: id, Outcome: Happened, Token: 1})
 	row := w.free()
-	row.Status, row.Attempt, row.Reason, row.HeldUntil = Held, row.Attempt+1, "", w.now+hold
+	attempt := max(row.Attempt+1, firstAttempt(w.stored.Version>>32))
+	row.Status, row.Attempt, row.Reason, row.HeldUntil = Held, attempt, "", w.now+hold
 	c.Nonces, c.HeldUntil = []Given{{row.Nonce, row.Attempt}}, row.HeldUntil
 	if id != "" {
 		w.ids[id] = *c
@@ -73,9 +74,15 @@ func (w *world) forget(c *Call) {
 }
 
 func (w *world) free() *Row {
+	least := w.stored.Floor
+	for _, l := range w.h.Losses {
+		if w.now < l.DoubtUntil {
+			least = max(least, l.Ceiling)
+		}
+	}
 	for i := range w.stored.Rows {
 		r := &w.stored.Rows[i]
-		if r.Nonce >= w.stored.Floor && (r.Status == Released || r.Status == Held && r.HeldUntil < w.now) {
+		if r.Nonce >= least && (r.Status == Released || r.Status == Held && r.HeldUntil < w.now) {
 			return r
 		}
 	}
@@ -142,7 +149,7 @@ func (w *world) floor(n int64) *Call {
 
 // end completes the history.
 func (w *world) end() *History {
-	w.stored.Token = 1
+	w.stored.Token = max(w.stored.Token, 1)
 	for i := range w.stored.Rows {
 		r := &w.stored.Rows[i]
 		if r.Status == Held && r.HeldUntil < w.now {
