@@ -78,13 +78,13 @@ func (s *signer) checkMarks(r *Report, n int64, of *nonce) {
 		}
 	}
 	for _, g := range of.given {
-		if used != nil && (g.attempt > used.Attempt || before(used, g.call)) {
+		if used != nil && (g.attempt > used.Attempt && !s.forgotten(n, &g, used) || before(used, g.call)) {
 			r.add(ConsumedStays, s.name, "nonce %d was consumed as attempt %d (%v) and given out as attempt %d (%v)", n, used.Attempt, used.End, g.attempt, g.call.End)
 		}
 	}
 	for _, c := range slices.Concat(of.used, of.freed) {
 		for _, g := range of.given {
-			if c.Outcome == Happened && g.attempt > c.Attempt && before(g.call, c) {
+			if c.Outcome == Happened && g.attempt > c.Attempt && before(g.call, c) && !s.forgotten(n, &g, c) {
 				r.add(AttemptBack, s.name, "nonce %d: %s of attempt %d (%v) was accepted after attempt %d was given out (%v)", n, c.Kind, c.Attempt, c.Start, g.attempt, g.call.End)
 			}
 		}

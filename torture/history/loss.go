@@ -31,6 +31,8 @@ func firstAttempt(epoch int64) int64 { return max(1, epoch<<attemptShift) }
 //     with their token; and the status may show either.
 //   - The status may have shown a floor that nobody acknowledged, and that is forgotten.
 //   - A hand-out of the old epoch may be stored that nobody was told of.
+//   - Where a hand-out was forgotten, a mark of the attempt before it is accepted again,
+//     as if it had not been; its own mark is then a conflict.
 //   - Such a signer is not given to porcupine.
 //
 // Marks and floors are acknowledged when the store has them, so a loss changes nothing
@@ -51,8 +53,26 @@ func (s *signer) endedAt(c *Call) int64   { return s.began + c.End.Milliseconds(
 
 // forgiven reports whether a loss may have made the store forget a hand-out.
 func (s *signer) forgiven(n int64, g *handOut) bool {
+	return slices.ContainsFunc(s.losses, func(l Loss) bool { return s.forgives(&l, n, g) })
+}
+
+func (s *signer) forgives(l *Loss, n int64, g *handOut) bool {
+	return g.attempt < firstAttempt(l.Epoch) && n < l.Ceiling && s.startedAt(g.call) <= l.GrantUntil
+}
+
+// forgotten reports whether a loss made the store forget a hand-out before a mark was
+// answered.
+func (s *signer) forgotten(n int64, g *handOut, mark *Call) bool {
 	return slices.ContainsFunc(s.losses, func(l Loss) bool {
-		return g.attempt < firstAttempt(l.Epoch) && n < l.Ceiling && s.startedAt(g.call) <= l.GrantUntil
+		return s.forgives(&l, n, g) && s.endedAt(mark) >= l.At && !s.has(n, g.attempt, l.Epoch)
+	})
+}
+
+// has reports whether the store knows of an attempt. Where the nonce was handed out
+// again in a newer epoch nobody can tell.
+func (s *signer) has(n, attempt, before int64) bool {
+	return s.stored != nil && slices.ContainsFunc(s.stored.Rows, func(r Row) bool {
+		return r.Nonce == n && r.Attempt >= attempt && r.Attempt < firstAttempt(before)
 	})
 }
 

@@ -30,6 +30,15 @@ func (w *world) lose(forgotten ...int64) {
 // loss is the last one.
 func (w *world) loss() *Loss { return &w.h.Losses[len(w.h.Losses)-1] }
 
+// forgetSecond hands a nonce out twice, and the second time is forgotten.
+func (w *world) forgetSecond() {
+	w.allocate("")
+	w.now += 2 * hold
+	w.allocate("")
+	w.lose()
+	*w.row(0) = Row{Nonce: 0, Status: Released, Attempt: 1, Reason: Expired}
+}
+
 // undoubted is the time when the last doubt has ended.
 func (w *world) undoubted() { w.now = w.loss().DoubtUntil }
 
@@ -76,6 +85,10 @@ func TestWhatALossAllowsIsNotCalledWrong(t *testing.T) {
 		"a mark of use is recorded in doubt": func(w *world) {
 			w.allocate("")
 			w.lose()
+			w.mark(MarkUsed, 0, 1)
+		},
+		"the holder before a hand-out that was forgotten marks late": func(w *world) {
+			w.forgetSecond()
 			w.mark(MarkUsed, 0, 1)
 		},
 		"what only the old owner handed out is stored": func(w *world) {
@@ -169,6 +182,23 @@ var badLosses = []bad{
 		name: "a nonce is handed out after its use was acknowledged in doubt", rule: ConsumedStays,
 		make:  func(w *world) { w.allocate(""); w.lose(); w.mark(MarkUsed, 0, 1); w.old(0).Nonces[0].Attempt = 2 },
 		spoil: func(h *History) {},
+	},
+	{
+		name: "a late mark is accepted after a hand-out that was not forgotten", rule: AttemptBack,
+		make:  func(w *world) { w.forgetSecond(); w.mark(MarkUsed, 0, 1) },
+		spoil: func(h *History) { h.Final.Signers[0].Rows[0].Attempt = 2 },
+	},
+	{
+		name: "a late mark is accepted before the hand-out was forgotten", rule: AttemptBack,
+		make: func(w *world) { w.forgetSecond(); w.mark(MarkUsed, 0, 1) },
+		spoil: func(h *History) {
+			h.Losses[0].At, h.Losses[0].GrantUntil = last(h, MarkUsed).End.Milliseconds()+1, last(h, MarkUsed).End.Milliseconds()+lossGrant
+		},
+	},
+	{
+		name: "a nonce that was used late is handed out by the old owner", rule: ConsumedStays,
+		make:  func(w *world) { w.forgetSecond(); w.mark(MarkUsed, 0, 1); w.old(0).Nonces[0].Attempt = 2 },
+		spoil: func(h *History) { h.Calls = append(h.Calls[:1], h.Calls[2:]...) },
 	},
 	{
 		name: "a request id gets two answers of one epoch", rule: OneAnswer,
