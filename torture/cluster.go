@@ -63,6 +63,8 @@ type Options struct {
 	// Engine gives the nodes of mode worker-queue a Redis, and the performance engine
 	// serves.
 	Engine bool
+	// EngineArgs are more flags of the nodes that have a Redis, over the run's own.
+	EngineArgs []string
 
 	persistence int // of Redis
 }
@@ -114,7 +116,7 @@ func startCluster(ctx context.Context, o Options) (c *Cluster, err error) {
 		n.args = append(n.args, more...)
 		c.nodes = append(c.nodes, n)
 		if o.Engine && n.Mode != "basic" {
-			if err := c.withFast(n); err != nil {
+			if err := c.withFast(n, o.EngineArgs); err != nil {
 				return nil, err
 			}
 		}

@@ -72,7 +72,7 @@ const lossTrigger = `
 	WHEN (NEW.version >> 32 > OLD.version >> 32) EXECUTE FUNCTION torture_lost();`
 
 // withFast gives a node its way to Redis.
-func (c *Cluster) withFast(n *Node) error {
+func (c *Cluster) withFast(n *Node, more []string) error {
 	proxy, err := pgtest.NewProxy(c.fast.server.Addr())
 	if err != nil {
 		return err
@@ -85,6 +85,7 @@ func (c *Cluster) withFast(n *Node) error {
 	n.args = append(n.args, "--redis="+url, "--engine-grant="+engineGrant.String(), "--engine-redis-limit=1s",
 		"--engine-redis-lost-after="+engineRedisLost.String(), "--engine-observe=0s", "--engine-block-min=16", "--engine-block-max=64",
 		"--flush-sla=300ms", "--flush-shards=4", "--engine-timeout=500ms", "--engine-script-limit=2s", "--engine-retry-limit=100000")
+	n.args = append(n.args, more...)
 	return nil
 }
 

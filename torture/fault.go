@@ -48,7 +48,7 @@ func FaultsNamed(names ...string) ([]Fault, error) {
 	var found []Fault
 	for _, name := range names {
 		n := len(found)
-		for _, f := range slices.Concat(Faults, EngineFaults) {
+		for _, f := range slices.Concat(Faults, EngineFaults, directedFaults) {
 			if f.Name == name {
 				found = append(found, f)
 			}

@@ -2,13 +2,17 @@
 
 package torture
 
-// Plant is a gateway that is known to be wrong.
+// Plant is a gateway that is known to be wrong. Runs with it are to notice; or, where
+// what is wrong takes a moment that no run can arrange, a test of a package.
 type Plant struct {
 	Name    string
 	Patches []Patch
 	Faults  []string // what brings it to light
 	Crowd   bool     // it takes many clients at few signers
 	Engine  bool     // it is of the performance engine
+	Args    []string // with Engine: more flags of the nodes that have a Redis
+	Test    string   // "": runs are to notice; or the test of package In that is
+	In      string
 }
 
 // The files that plants are in.

@@ -121,19 +121,51 @@ func TestHistoriesUnderFaultsKeepEveryRule(t *testing.T) {
 	}
 }
 
+// shortEngine is its part with Redis: a loss beside a database that is away, and
+// moves between the engines beside a node that dies.
+var shortEngine = []struct {
+	seed   uint64
+	lost   bool // signers must have been lost
+	faults []string
+}{
+	{1, true, []string{"redis-empty", "postgres-away"}},
+	{2, false, []string{"redis-kill", "switch"}},
+}
+
+func TestHistoriesOfThePerformanceEngineKeepEveryRule(t *testing.T) {
+	lookAtSources(t)
+	for _, tt := range shortEngine {
+		t.Run(strings.Join(tt.faults, "+"), func(t *testing.T) {
+			t.Parallel()
+			report := judged(t, Plan{Seed: tt.seed, Options: Options{Engine: true, Forward: "on"}}, tt.faults)
+			if tt.lost && report.Losses == 0 {
+				t.Error("no signer was lost")
+			}
+		})
+	}
+}
+
 func survives(t *testing.T, seed uint64, forward string, names []string) {
+	judged(t, Plan{Seed: seed, Options: Options{Forward: forward}}, names)
+}
+
+// judged does a run with the tests' own gateway and fails for what the checker finds.
+func judged(t *testing.T, p Plan, names []string) *history.Report {
+	t.Helper()
 	faults, err := FaultsNamed(names...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := Run(t.Context(), Plan{Seed: seed, Faults: faults, Load: 5 * time.Second, Dir: artefacts(t), Options: Options{Postgres: pg, Gateway: gateway, Forward: forward}})
+	p.Faults, p.Load, p.Dir, p.Postgres, p.Gateway = faults, 5*time.Second, artefacts(t), pg, gateway
+	res, err := Run(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, v := range res.Report.Violations {
 		t.Error(v)
 	}
-	t.Logf("%d acknowledged, %d refused, %d unknown", res.Report.Acknowledged, res.Report.Refused, res.Report.Unknown)
+	t.Logf("%d acknowledged, %d refused, %d unknown, %d losses", res.Report.Acknowledged, res.Report.Refused, res.Report.Unknown, res.Report.Losses)
+	return res.Report
 }
 
 func TestAGatewayThatIsWrongIsCaught(t *testing.T) {

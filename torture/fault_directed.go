@@ -1,0 +1,115 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+)
+
+// directedFaults are two things in an order that chance brings about too rarely, for
+// the planted gateways that show by nothing else. No campaign draws them: each is of
+// faults that campaigns do beside one another.
+var directedFaults = []Fault{
+	{Name: "redis-empty-while-postgres-is-away", Engine: true, Loses: true, do: emptyWhileAway},
+	{Name: "drain-while-rows-are-locked", Engine: true, do: drainWhileLocked},
+	{Name: "kill-while-rows-are-locked", Engine: true, do: killWhileLocked},
+	{Name: "redis-late-scripts", Engine: true, do: lateScripts},
+}
+
+// emptyWhileAway empties Redis when PostgreSQL has been away for nearly a grant, and
+// before PostgreSQL is back: what was handed out meanwhile is in no place but its
+// holders' hands.
+func emptyWhileAway(ctx context.Context, b *breaker) error {
+	b.note("all are refused by PostgreSQL")
+	for _, n := range b.nodes {
+		n.db.Refuse()
+	}
+	lasts(ctx, b.between(engineGrant/3, engineGrant*3/4))
+	err := emptyRedis(ctx, b)
+	lasts(ctx, b.between(0, 300*time.Millisecond))
+	for _, n := range b.nodes {
+		n.db.Forward()
+	}
+	b.note("PostgreSQL is back")
+	return err
+}
+
+// hotLocked locks the rows of the hot signers, does what is to be done meanwhile, and
+// frees them.
+func (b *breaker) hotLocked(ctx context.Context, do func() error) error {
+	conn, err := b.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { conn.Close(context.WithoutCancel(ctx)) }()
+	names := make([]string, hotSigners)
+	for i := range names {
+		names[i] = fmt.Sprintf("signer-%02d", i)
+	}
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT 1 FROM signer_nonce_state WHERE signer = ANY ($1) ORDER BY signer_id FOR UPDATE`, names); err != nil {
+			return err
+		}
+		b.note("somebody locks the rows of the hot signers")
+		return do()
+	})
+	b.note("the rows are free: %v", err)
+	return err
+}
+
+// drainWhileLocked lets signers return while PostgreSQL cannot follow them.
+func drainWhileLocked(ctx context.Context, b *breaker) error {
+	defer b.fast.hold()()
+	err := b.hotLocked(ctx, func() error {
+		lasts(ctx, b.between(50*time.Millisecond, 300*time.Millisecond))
+		b.note("drain: %v", b.switchTo(ctx, "drain"))
+		lasts(ctx, b.between(600*time.Millisecond, 1200*time.Millisecond)) // every node knows it by then, and wants to
+		return nil
+	})
+	lasts(ctx, b.between(500*time.Millisecond, time.Second))
+	return err
+}
+
+// killWhileLocked ends both nodes that have Redis and starts them again while
+// PostgreSQL cannot follow: what they had not flushed is left to those that come.
+func killWhileLocked(ctx context.Context, b *breaker) error {
+	return b.hotLocked(ctx, func() error {
+		lasts(ctx, b.between(50*time.Millisecond, 300*time.Millisecond))
+		var all errgroup.Group
+		for _, n := range b.nodes[:2] {
+			all.Go(func() error {
+				n.away.Lock()
+				defer n.away.Unlock()
+				b.note("kill -9 %s", n.ID)
+				n.end(syscall.SIGKILL)
+				return b.restart(ctx, n)
+			})
+		}
+		return all.Wait()
+	})
+}
+
+// lateScripts cuts connections to Redis when a script was sent, which arrives a moment
+// later: while the node, under a new token, looks what became of it, or has just looked.
+func lateScripts(ctx context.Context, b *breaker) error {
+	until, times := time.Now().Add(6*time.Second), 0
+	b.note("scripts arrive a moment late")
+	for time.Now().Before(until) && ctx.Err() == nil {
+		timer := time.NewTimer(200 * time.Millisecond)
+		select {
+		case <-b.fastNode().redis.CutAnyReply("evalsha", b.between(200*time.Microsecond, 8*time.Millisecond)):
+			times++
+		case <-timer.C:
+		}
+		timer.Stop()
+		lasts(ctx, b.between(0, 10*time.Millisecond))
+	}
+	b.note("%d did", times)
+	return nil
+}
