@@ -117,7 +117,7 @@ func (b *breaker) another(ctx context.Context, replica bool) error {
 	settings := []string{"appendonly no"}
 	if replica {
 		host, port, pass := b.fast.server.Master()
-		settings = append(settings, "replicaof "+host+" "+port, "masterauth "+pass, "repl-diskless-sync-delay 0", "replica-serve-stale-data yes")
+		settings = append(settings, "replicaof "+host+" "+port, "masterauth "+pass, "replica-serve-stale-data yes")
 	}
 	other, err := b.fast.server.Another(settings...)
 	if err != nil {

@@ -147,6 +147,7 @@ func (s *Server) conf(settings []string) string {
 		"appendonly yes",
 		"appendfsync everysec",
 		"maxmemory-policy noeviction",
+		"repl-diskless-sync-delay 0", // a replica is there at once
 	}, settings...)
 	return strings.Join(lines, "\n") + "\n"
 }

@@ -165,3 +165,85 @@ func TestMissingServerSaysWhatToInstall(t *testing.T) {
 		t.Errorf("Start: %v, want what to install", err)
 	}
 }
+
+func TestASetBackServerHasForgottenItsLastWrites(t *testing.T) {
+	s, err := Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	client, ctx := connect(t, s.URL()), testContext(t)
+	runID := func() string {
+		t.Helper()
+		info, err := client.InfoMap(ctx, "server").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info["Server"]["run_id"]
+	}
+	for _, key := range []string{"first", "last"} {
+		if err := client.Set(ctx, key, "x", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	was := runID()
+	// The last write is "*3 SET last x", which has more than 8 bytes.
+	do(t, "set back", func() error { return s.SetBack(8) })
+	got, err := client.MGet(ctx, "first", "last").Result()
+	if err != nil || got[0] != "x" || got[1] != nil {
+		t.Errorf("after it the first and the last write are %v, %v; want the first alone", got, err)
+	}
+	if now := runID(); now == was || now == "" {
+		t.Errorf("its run id is %q, and was %q: it has not been started again", now, was)
+	}
+	do(t, "set back to nothing", func() error { return s.SetBack(1 << 30) })
+	if n, err := client.DBSize(ctx).Result(); n != 0 || err != nil {
+		t.Errorf("%d keys, %v; want none", n, err)
+	}
+}
+
+func TestAServerThatWritesNothingCannotBeSetBack(t *testing.T) {
+	s, err := Start("appendonly no")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.SetBack(1); err == nil || !strings.Contains(err.Error(), "no append-only file") {
+		t.Errorf("SetBack: %v, want that there is no file", err)
+	}
+	do(t, "restart", s.Restart)
+	if err := connect(t, s.URL()).Ping(testContext(t)).Err(); err != nil {
+		t.Errorf("after it: %v", err)
+	}
+}
+
+func TestAnotherServerTakesThePasswordAndMayFollowTheFirst(t *testing.T) {
+	host, port, password := server.Master()
+	other, err := server.Another("replicaof "+host+" "+port, "masterauth "+password)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if other.Addr() == server.Addr() {
+		t.Fatal("it is at the address of the first")
+	}
+	// A client of the first is led to it by nothing but the address.
+	url := strings.Replace(server.URL(), server.Addr(), other.Addr(), 1)
+	client, ctx := connect(t, url), testContext(t)
+	if err := server.Client(t).Set(ctx, "key", "value", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	tick := time.NewTicker(readyPoll)
+	defer tick.Stop()
+	for {
+		got, err := client.Get(ctx, "key").Result()
+		if got == "value" {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("the replica has %q, %v; want what the first was written", got, err)
+		case <-tick.C:
+		}
+	}
+}
