@@ -4,6 +4,7 @@ package torture
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"syscall"
 	"time"
@@ -16,28 +17,42 @@ import (
 // the planted gateways that show by nothing else. No campaign draws them: each is of
 // faults that campaigns do beside one another.
 var directedFaults = []Fault{
-	{Name: "redis-empty-while-postgres-is-away", Engine: true, Loses: true, do: emptyWhileAway},
+	{Name: "all-lost-while-postgres-is-away", Engine: true, Loses: true, do: loseAllWhileAway},
 	{Name: "drain-while-rows-are-locked", Engine: true, do: drainWhileLocked},
 	{Name: "kill-while-rows-are-locked", Engine: true, do: killWhileLocked},
 	{Name: "redis-late-scripts", Engine: true, do: lateScripts},
 }
 
-// emptyWhileAway empties Redis when PostgreSQL has been away for nearly a grant, and
-// before PostgreSQL is back: what was handed out meanwhile is in no place but its
-// holders' hands.
-func emptyWhileAway(ctx context.Context, b *breaker) error {
+// loseAllWhileAway empties Redis and kills the nodes that had it when PostgreSQL has
+// been away for nearly a grant: what was handed out meanwhile is in no place but its
+// holders' hands, and what they were told must hold.
+func loseAllWhileAway(ctx context.Context, b *breaker) error {
 	b.note("all are refused by PostgreSQL")
 	for _, n := range b.nodes {
 		n.db.Refuse()
 	}
 	lasts(ctx, b.between(engineGrant/3, engineGrant*3/4))
+	for _, n := range b.nodes[:2] {
+		n.away.Lock()
+		defer n.away.Unlock()
+		b.note("kill -9 %s", n.ID)
+		n.end(syscall.SIGKILL)
+	}
 	err := emptyRedis(ctx, b)
-	lasts(ctx, b.between(0, 300*time.Millisecond))
 	for _, n := range b.nodes {
 		n.db.Forward()
 	}
 	b.note("PostgreSQL is back")
-	return err
+	return errors.Join(err, b.restartAll(ctx, b.nodes[:2]))
+}
+
+// restartAll starts nodes again, at the same time.
+func (b *breaker) restartAll(ctx context.Context, nodes []*Node) error {
+	var all errgroup.Group
+	for _, n := range nodes {
+		all.Go(func() error { return b.restart(ctx, n) })
+	}
+	return all.Wait()
 }
 
 // hotLocked locks the rows of the hot signers, does what is to be done meanwhile, and
@@ -81,17 +96,13 @@ func drainWhileLocked(ctx context.Context, b *breaker) error {
 func killWhileLocked(ctx context.Context, b *breaker) error {
 	return b.hotLocked(ctx, func() error {
 		lasts(ctx, b.between(50*time.Millisecond, 300*time.Millisecond))
-		var all errgroup.Group
 		for _, n := range b.nodes[:2] {
-			all.Go(func() error {
-				n.away.Lock()
-				defer n.away.Unlock()
-				b.note("kill -9 %s", n.ID)
-				n.end(syscall.SIGKILL)
-				return b.restart(ctx, n)
-			})
+			n.away.Lock()
+			defer n.away.Unlock()
+			b.note("kill -9 %s", n.ID)
+			n.end(syscall.SIGKILL)
 		}
-		return all.Wait()
+		return b.restartAll(ctx, b.nodes[:2])
 	})
 }
 

@@ -7,7 +7,7 @@ var EnginePlants = []Plant{
 	{
 		Name:    "ceiling not reserved first",
 		Patches: []Patch{{"nonce/moves.go", "return n == 0 || g.st.next+n <= g.st.standing.Ceiling && g.st.granted(now)", "return n == 0 || g.st.granted(now)"}},
-		Faults:  []string{"redis-empty-while-postgres-is-away"},
+		Faults:  []string{"all-lost-while-postgres-is-away"},
 		Crowd:   true, Engine: true,
 		Args: []string{"--engine-block-min=2", "--engine-block-max=4"},
 	},
@@ -21,7 +21,7 @@ var EnginePlants = []Plant{
 	{
 		Name:    "version not checked in the script",
 		Patches: []Patch{{"nonce/redisstore/lua/commit.lua", "if not s or string.sub(s, 1, #want) ~= want then", "if not s or string.match(s, '^%d+ %d+ ') ~= string.match(want, '^%d+ %d+ ') then"}},
-		Faults:  []string{"redis-rewind"}, Engine: true,
+		Faults:  []string{"redis-rewind"}, Crowd: true, Engine: true,
 	},
 	{
 		Name:    "identity not checked",
@@ -43,7 +43,7 @@ var EnginePlants = []Plant{
 	{
 		Name:    "mark answered before its flush",
 		Patches: []Patch{{"nonce/answers.go", "	if op.Kind == KindAllocate && (op.Err != nil || ", "	if op.Kind != KindAllocate || (op.Err != nil || "}},
-		Faults:  []string{"redis-empty-while-postgres-is-away"}, Engine: true,
+		Faults:  []string{"all-lost-while-postgres-is-away"}, Engine: true,
 	},
 	{
 		Name:    "flush acknowledged before its commit",
