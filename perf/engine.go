@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"noncegate/wire"
 )
 
 // EngineState is a state of the cluster between its engines.
@@ -89,7 +91,8 @@ func newSpan(reg prometheus.Registerer, name, help string) *Span {
 	return s
 }
 
-// Engine is the figures of the performance engine. They are 0 without Redis.
+// Engine is the figures of the performance engine. They are 0 without Redis, and
+// gateway_stats then says nothing of it.
 type Engine struct {
 	Script *Stage // one batch of Redis' scripts, the way there and back included
 	Mirror *Stage // from a commit until Redis has it too, in DUAL_WRITE
@@ -115,6 +118,8 @@ type Engine struct {
 	retries       family[FlushRetry]
 	moves         family[MoveTo]
 	grant, blocks prometheus.Histogram
+
+	told atomic.Pointer[EngineState] // the last State; nil: there was none, and is no such engine
 }
 
 func newEngine(reg prometheus.Registerer, undeclared *Count) *Engine {
@@ -157,12 +162,29 @@ func newEngine(reg prometheus.Registerer, undeclared *Count) *Engine {
 		}, func() float64 { return float64(l.n.Load()) }))
 		e.state[s] = l
 	}
-	e.State(EngineReliable)
+	e.show(EngineReliable)
 	return e
 }
 
 // State makes s the one state that shows 1.
 func (e *Engine) State(s EngineState) {
+	e.told.Store(&s)
+	e.show(s)
+}
+
+// stats is what gateway_stats says; nil: nobody told of a state.
+func (e *Engine) stats() *wire.EngineStats {
+	state := e.told.Load()
+	if state == nil {
+		return nil
+	}
+	return &wire.EngineStats{
+		State: string(*state), Generation: e.Generation.n.Load(), Signers: e.Entered.n.Load(), InDoubt: e.Doubtful.n.Load(),
+		Unflushed: e.FlushWaiting.n.Load(), OldestMs: time.Duration(e.FlushOldest.n.Load()).Milliseconds(),
+	}
+}
+
+func (e *Engine) show(s EngineState) {
 	for each, l := range e.state {
 		if each == s {
 			l.Set(1)

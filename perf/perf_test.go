@@ -36,6 +36,12 @@ func exercise(s *Set) {
 	s.Dropped(DropPostDBFull, 4)
 	s.Kicked(backpressure.KickSlow)
 	s.Kicked(KickIdle)
+	s.Engine.State(EngineDegraded)
+	s.Engine.Generation.Set(4)
+	s.Engine.Entered.Set(3)
+	s.Engine.Doubtful.Set(2)
+	s.Engine.FlushWaiting.Set(17)
+	s.Engine.FlushOldest.Set(1500 * time.Millisecond)
 }
 
 func TestTheExpositionIsCleanByPromlint(t *testing.T) {
@@ -233,8 +239,14 @@ func TestRunReportsEachIntervalApartAndStopsWithItsContext(t *testing.T) {
 
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if got, want := s.Stats(), (wire.StatsResult{IntervalMs: 10_000, Connections: 5}); got != want {
-			t.Errorf("a quiet interval: %+v, want %+v", got, want)
+		quiet := s.Stats()
+		engine := wire.EngineStats{State: "DEGRADED", Generation: 4, Signers: 3, InDoubt: 2, Unflushed: 17, OldestMs: 1500}
+		if got := quiet.Engine; got == nil || *got != engine {
+			t.Errorf("the engine in it: %+v, want %+v", got, engine)
+		}
+		quiet.Engine = nil
+		if want := (wire.StatsResult{IntervalMs: 10_000, Connections: 5}); quiet != want {
+			t.Errorf("a quiet interval: %+v, want %+v", quiet, want)
 		}
 
 		cancel()
@@ -264,6 +276,19 @@ func TestTheLogLineIsStatsResultAsJSON(t *testing.T) {
 	}
 	if want := keysOf(t, stats); !reflect.DeepEqual(line, want) {
 		t.Errorf("line %v\nwant %v", line, want)
+	}
+}
+
+func TestWithoutAnEngineTheFiguresSayNothingOfIt(t *testing.T) {
+	stats := New(prometheus.NewRegistry()).roll()
+	if stats.Engine != nil {
+		t.Errorf("they say %+v", stats.Engine)
+	}
+	if _, ok := keysOf(t, stats)["engine"]; ok {
+		t.Error("there is a key for it")
+	}
+	if line := attrs(stats); line[len(line)-1].Key == "engine" {
+		t.Errorf("the log line ends with %v", line[len(line)-1])
 	}
 }
 

@@ -62,6 +62,7 @@ func (s *Set) roll() *wire.StatsResult {
 		DropUnwritable:  counts.dropUnwritable - s.seen.dropUnwritable,
 		KickSlow:        counts.kickSlow - s.seen.kickSlow,
 		CommitBatchSize: s.BatchSize.cut(1),
+		Engine:          s.Engine.stats(),
 	}
 	s.began, s.seen = now, counts
 	s.published.Store(stats)
@@ -70,7 +71,7 @@ func (s *Set) roll() *wire.StatsResult {
 
 // attrs is the ws_perf line: the keys of wire.StatsResult, in its order.
 func attrs(r *wire.StatsResult) []slog.Attr {
-	return []slog.Attr{
+	line := []slog.Attr{
 		slog.Int64("intervalMs", r.IntervalMs),
 		slog.Int64("connections", r.Connections),
 		figure("encodeQueueMs", r.EncodeQueueMs),
@@ -84,6 +85,17 @@ func attrs(r *wire.StatsResult) []slog.Attr {
 		slog.Int64("kick_slow", r.KickSlow),
 		figure("commitBatchSize", r.CommitBatchSize),
 	}
+	if e := r.Engine; e != nil {
+		line = append(line, slog.GroupAttrs("engine",
+			slog.String("state", e.State),
+			slog.Int64("generation", e.Generation),
+			slog.Int64("signers", e.Signers),
+			slog.Int64("inDoubt", e.InDoubt),
+			slog.Int64("unflushed", e.Unflushed),
+			slog.Int64("oldestMs", e.OldestMs),
+		))
+	}
+	return line
 }
 
 func figure(key string, f wire.Figure) slog.Attr {

@@ -96,7 +96,7 @@ func messages() []any {
 	return []any{
 		new(NonceAttempt), new(AllocateResult), new(MarkResult), new(StatusResult), new(Allocation),
 		new(ListResult), new(FloorResult), new(Event), new(InfoResult), new(NodeInfo), new(Limits), new(Figure),
-		new(StatsResult), new(Error), new(ErrorData), new(HoldState),
+		new(StatsResult), new(EngineStats), new(Error), new(ErrorData), new(HoldState),
 		new(AllocateParams), new(MarkUsedParams), new(MarkRecyclableParams), new(StatusParams),
 		new(ListParams), new(SetFloorParams), new(SubscribeParams), new(Guard),
 	}

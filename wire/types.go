@@ -134,8 +134,9 @@ type InfoResult struct {
 	Version     string     `json:"version"`
 	Engine      string     `json:"engine"`
 	Mode        string     `json:"mode"`
-	Redis       string     `json:"redis,omitempty"`       // server or cluster; "": none
-	EngineState string     `json:"engineState,omitempty"` // of the cluster between its engines; "": there is one engine only
+	Redis       string     `json:"redis,omitempty"`            // server or cluster; "": none
+	EngineState string     `json:"engineState,omitempty"`      // of the cluster between its engines; "": there is one engine only
+	Generation  int64      `json:"engineGeneration,omitempty"` // of that state: it rises with each change
 	Limits      Limits     `json:"limits"`
 	NodeCount   int64      `json:"nodeCount,omitempty"`
 	Nodes       []NodeInfo `json:"nodes,omitempty"`
@@ -201,6 +202,19 @@ type StatsResult struct {
 	DropUnwritable  int64  `json:"drop_unwritable"`
 	KickSlow        int64  `json:"kick_slow"`
 	CommitBatchSize Figure `json:"commitBatchSize"`
+
+	Engine *EngineStats `json:"engine,omitempty"` // nil: there is one engine only
+}
+
+// EngineStats are the performance engine at the end of the interval, of the whole
+// cluster as this node saw it last.
+type EngineStats struct {
+	State      string `json:"state"`      // as in InfoResult
+	Generation int64  `json:"generation"` // of the state: it rises with each change
+	Signers    int64  `json:"signers"`    // that Redis serves
+	InDoubt    int64  `json:"inDoubt"`    // signers with nonces in doubt after a loss of Redis
+	Unflushed  int64  `json:"unflushed"`  // changes of Redis that the store has not followed yet
+	OldestMs   int64  `json:"oldestMs"`   // age of the oldest of them
 }
 
 // The codes of the protocol's errors.

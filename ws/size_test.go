@@ -156,12 +156,14 @@ func TestFiguresAndDescriptionFitTheirReservation(t *testing.T) {
 	stats := wire.StatsResult{
 		IntervalMs: widest, Connections: widest, EncodeQueueMs: wide, EncodeMs: wide, PostDBQueueMs: wide, WriteQueueMs: wide,
 		WorkerQueueMs: wide, CommitMs: wide, CommitBatchSize: wide, BusyReject: widest, DropUnwritable: widest, KickSlow: widest,
+		Engine: &wire.EngineStats{State: "DRAIN_AND_SYNC", Generation: widest, Signers: widest, InDoubt: widest, Unflushed: widest, OldestMs: widest},
 	}
 	reply, err := wire.AppendResult(nil, nil, &stats)
 	must(t, err)
 	wantWithin(t, "stats", reply, statsBytes)
 	host := strings.Repeat("h", 253) + ":65535"
 	info := wire.InfoResult{Node: host, Incarnation: widest, Version: strings.Repeat("v", 200), Engine: "performance", Mode: "worker-queue",
+		Redis: "cluster", EngineState: "DRAIN_AND_SYNC", Generation: widest,
 		Limits: wire.Limits{MaxCount: widest, MaxBatch: widest, MaxMessageBytes: widest, MaxInflight: widest, MaxHolds: widest,
 			MinHoldMs: widest, MaxHoldMs: widest, DefaultHoldMs: widest, MaxListLimit: widest}}
 	reply, err = wire.AppendResult(nil, nil, &info)

@@ -282,9 +282,10 @@ const (
 func (a *app) info() wire.InfoResult {
 	c := a.cfg
 	nodes := a.nodes()
+	state, generation := a.engineState()
 	return wire.InfoResult{
 		NodeCount: int64(len(nodes)), Nodes: nodeInfos(nodes),
-		Node: a.node, Incarnation: a.member.Holder().Incarnation, Version: buildVersion(), Engine: a.store.Name(), Mode: c.Mode, EngineState: a.engineState(), Redis: a.redisKind(),
+		Node: a.node, Incarnation: a.member.Holder().Incarnation, Version: buildVersion(), Engine: a.store.Name(), Mode: c.Mode, EngineState: state, Generation: generation, Redis: a.redisKind(),
 		Limits: wire.Limits{
 			MaxCount: nonce.MaxCount, MaxBatch: int64(c.MaxBatch), MaxMessageBytes: c.MaxMessageBytes, MaxInflight: int64(c.MaxInflight),
 			MaxHolds: int64(c.MaxHolds), MinHoldMs: minHold.Milliseconds(), MaxHoldMs: c.MaxHold.Milliseconds(),

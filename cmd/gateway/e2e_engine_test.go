@@ -106,7 +106,7 @@ func TestThePerformanceEngineIsEnteredServesAndIsLeft(t *testing.T) {
 }
 
 func entersServesAndLeaves(t *testing.T, redis string) {
-	f := serveEach(t, "a b", "--redis="+redis)
+	f := serveEach(t, "a b", "--redis="+redis, "--perf-interval=200ms")
 	a := f.nodes["a"]
 	if s := a.engine(); !s.Available || s.State != nonce.StateReliable || s.Signers != 0 || s.Redis != "ok" {
 		t.Errorf("at the start the status is %+v", s)
@@ -142,9 +142,13 @@ func entersServesAndLeaves(t *testing.T, redis string) {
 	if code, _, errs := a.command("engine", "switch", "performance"); code != exitFailure || !strings.Contains(errs, "refused in state PERFORMANCE: that is the state already") {
 		t.Errorf("to switch up twice ended with %d: %s", code, errs)
 	}
-	if info := decode[wire.InfoResult](t, conns["a"].want("ok", wire.MethodInfo, "{}")); info.EngineState != "PERFORMANCE" {
-		t.Errorf("gateway_info says %q of the engine", info.EngineState)
+	if info := decode[wire.InfoResult](t, conns["a"].want("ok", wire.MethodInfo, "{}")); info.EngineState != "PERFORMANCE" || info.Generation == 0 {
+		t.Errorf("gateway_info says %q, %d, of the engine", info.EngineState, info.Generation)
 	}
+	await(t, "gateway_stats tells of the engine", func() bool {
+		e := decode[wire.StatsResult](t, conns["b"].want("ok", wire.MethodStats, "{}")).Engine
+		return e != nil && *e == wire.EngineStats{State: "PERFORMANCE", Generation: a.engine().Number, Signers: int64(len(signers))}
+	})
 	f.nodes["b"].mustRun("engine", "switch", "drain")
 	f.returned(nonce.StateReliable)
 	for _, s := range signers {

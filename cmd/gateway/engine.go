@@ -204,11 +204,12 @@ func (a *app) shardsHeld() float64 {
 }
 
 // engineState is what gateway_info says of the engines; "": there is only one.
-func (a *app) engineState() string {
+func (a *app) engineState() (state string, generation int64) {
 	if a.engine == nil {
-		return ""
+		return "", 0
 	}
-	return string(a.engine.manager.State().State)
+	c := a.engine.manager.State()
+	return string(c.State), c.Generation
 }
 
 // checkRedis looks at Redis before the performance engine is entered.
