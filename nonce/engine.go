@@ -188,6 +188,7 @@ type FlushRow struct {
 	Status    Status
 	Attempt   int64
 	Token     int64
+	Holder    Principal
 	TxHash    TxHash
 	Reason    string
 	HeldUntil time.Time

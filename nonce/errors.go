@@ -18,6 +18,9 @@ var (
 	// ErrNotFound: the nonce was never handed out. Of an allocate that is OnlyKnown:
 	// its request id is not known.
 	ErrNotFound = errors.New("this nonce was never handed out")
+	// ErrNotHolder: somebody else took the hold, and only who did, or one with the
+	// right to mark any, may mark it.
+	ErrNotHolder = errors.New("the hold is another principal's")
 	// ErrDraining: the service is going away and takes nothing new.
 	ErrDraining = errors.New("the gateway is going away")
 	// ErrGone: the caller had gone before the work began.

@@ -362,7 +362,9 @@ func split(t *testing.T, line string) (op, want string) {
 //
 //	allocate count=2 id=a hold=5s signer=x
 //	allocate known id=a
+//	allocate by=7
 //	used 3#1 hash=7
+//	used 3#1 hash=7 by=8 any
 //	release 3#1 reason=why
 //	floor 10
 //	status
@@ -407,6 +409,10 @@ func parse(t *testing.T, line string) *nonce.Op {
 			scan(value, "%d", &op.TxHash[31])
 		case "known":
 			op.OnlyKnown = true
+		case "by":
+			scan(value, "%d", &op.Principal)
+		case "any":
+			op.MarkAny = true
 		case "reason":
 			op.Reason = value
 		case "signer":
@@ -457,7 +463,7 @@ func row(r nonce.Row) string {
 func refusal(err error) string {
 	for word, sentinel := range map[string]error{
 		"busy": nonce.ErrBusy, "fenced": nonce.ErrFenced, "not_found": nonce.ErrNotFound,
-		"draining": nonce.ErrDraining, "gone": nonce.ErrGone, "internal": nonce.ErrInternal,
+		"draining": nonce.ErrDraining, "gone": nonce.ErrGone, "not_holder": nonce.ErrNotHolder, "internal": nonce.ErrInternal,
 	} {
 		if errors.Is(err, sentinel) {
 			return word

@@ -7,7 +7,10 @@ import (
 )
 
 // heldRow is a remembered HELD row. No pointers: there may be a million.
-type heldRow struct{ nonce, attempt, deadlineMicros int64 }
+type heldRow struct {
+	nonce, attempt, deadlineMicros int64
+	holder                         Principal
+}
 
 // holds are some of a signer's HELD rows, in order of nonce. New nonces come at
 // the end, so that to remember one is to append.
@@ -26,7 +29,7 @@ func (h holds) row(n int64) (Row, bool) {
 	if !ok {
 		return Row{}, false
 	}
-	return Row{Nonce: n, Status: Held, Attempt: h[i].attempt, HeldUntil: time.UnixMicro(h[i].deadlineMicros)}, true
+	return Row{Nonce: n, Status: Held, Attempt: h[i].attempt, HeldUntil: time.UnixMicro(h[i].deadlineMicros), Holder: h[i].holder}, true
 }
 
 // put remembers a row, in the place of an older one.

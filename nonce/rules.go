@@ -138,7 +138,7 @@ func (d *draft) handOut(op *Op, fromFree int) {
 		op.give(f.nonce, attempt)
 		d.put(RowChange{
 			Nonce: f.nonce, FromStatus: Released, FromAttempt: f.attempt,
-			Status: Held, Attempt: attempt, Hold: hold,
+			Status: Held, Attempt: attempt, Hold: hold, Holder: op.Principal,
 		})
 	}
 	d.released = d.released[fromFree:]
@@ -146,7 +146,7 @@ func (d *draft) handOut(op *Op, fromFree int) {
 		n := d.change.Next
 		d.change.Next++
 		op.give(n, first)
-		d.put(RowChange{Nonce: n, Fresh: true, Status: Held, Attempt: first, Hold: hold})
+		d.put(RowChange{Nonce: n, Fresh: true, Status: Held, Attempt: first, Hold: hold, Holder: op.Principal})
 	}
 	d.change.Held += int64(op.Count)
 	op.Token, op.HoldLeft = d.change.Token, hold
@@ -192,7 +192,11 @@ func (d *draft) repeats() bool {
 
 // repeat answers a request id that is already remembered.
 func (d *draft) repeat(op *Op, req Request) {
-	if req.Hash != op.requestHash() {
+	switch op.compareRequest(req.Hash) {
+	case foreignRequest:
+		op.Err = &ConflictError{Sentence: "this requestId was used by somebody else, or with other parameters", Nonce: -1}
+		return
+	case otherRequest:
 		op.Err = &ConflictError{
 			Sentence: "this requestId was used with other parameters", Nonce: -1, Holds: d.holdStates(req),
 		}
@@ -283,8 +287,9 @@ func (d *draft) markRecyclable(op *Op) error {
 	return nil
 }
 
-// markable finds the row a mark is about and checks the attempt. A nil error
-// with op.Err set is a refusal.
+// markable finds the row a mark is about and checks attempt and holder. A nil error
+// with op.Err set is a refusal. Who is late, so that somebody else has the nonce now,
+// is told so, and nothing of the other's hold.
 func (d *draft) markable(op *Op) (Row, error) {
 	if d.changed(op.Nonce) {
 		return Row{}, errDefer
@@ -296,16 +301,28 @@ func (d *draft) markable(op *Op) (Row, error) {
 	case !ok:
 		op.Err = ErrNotFound
 	case d.lostHold(row, op):
+	case row.Attempt != op.Attempt && !op.mayMark(row):
+		op.conflict(Row{Nonce: -1}, attemptOver)
 	case row.Attempt != op.Attempt:
-		op.conflict(row, "the attempt is not the nonce's current one")
+		op.conflict(row, attemptOver)
+	case !op.mayMark(row):
+		op.Err = ErrNotHolder
 	}
 	return row, nil
+}
+
+const attemptOver = "the attempt is not the nonce's current one"
+
+// mayMark reports whether the hold is the caller's to end, now or after it has ended:
+// its own, nobody's in particular, or anybody's. The zero Principal is everybody.
+func (op *Op) mayMark(row Row) bool {
+	return op.MarkAny || op.Principal == 0 || row.Holder == 0 || row.Holder == op.Principal
 }
 
 // lostHold reports whether a mark of use is of a hold that Redis handed out and lost
 // before the store knew of it: the row was last written under an epoch before, and
 // the attempt may have been given under one too. Such a nonce counts as free, but is
-// on the chain.
+// on the chain. Nobody knows who had it.
 func (d *draft) lostHold(row Row, op *Op) bool {
 	return op.Kind == KindMarkUsed && row.Status != Consumed &&
 		op.Attempt > row.Attempt && op.Attempt < FirstAttempt(d.change.Version)
@@ -315,6 +332,9 @@ func (d *draft) lostHold(row Row, op *Op) bool {
 func (d *draft) mark(op *Op, row Row, to RowChange) {
 	to.Nonce, to.Attempt = op.Nonce, op.Attempt
 	to.FromStatus, to.FromAttempt = row.Status, row.Attempt
+	if to.Holder = row.Holder; op.Attempt != row.Attempt {
+		to.Holder = op.Principal // a hold that Redis lost
+	}
 	d.end(row, to)
 	op.wrote = true
 }
@@ -328,7 +348,7 @@ func (d *draft) end(row Row, to RowChange) {
 		d.removeFree(row.Nonce)
 	}
 	if to.Status == Released {
-		d.addFree(freeNonce{row.Nonce, row.Attempt})
+		d.addFree(freeNonce{row.Nonce, row.Attempt, row.Holder})
 	}
 	d.put(to)
 }
@@ -358,7 +378,7 @@ func (d *draft) expire(op *Op) {
 		}
 		to := RowChange{
 			Nonce: row.Nonce, FromStatus: Held, FromAttempt: row.Attempt,
-			Status: Released, Attempt: row.Attempt, Reason: ReasonExpired,
+			Status: Released, Attempt: row.Attempt, Holder: row.Holder, Reason: ReasonExpired,
 		}
 		if row.Nonce < d.change.Floor {
 			to.Status, to.Reason = Consumed, ReasonBelowFloor
@@ -484,12 +504,43 @@ func (op *Op) conflict(row Row, sentence string) {
 	}
 }
 
-// requestHash stands for the parameters of an allocate besides signer and id.
-func (op *Op) requestHash() (h [16]byte) {
+// requestHash stands for the parameters of an allocate besides signer and id, and for
+// whose the id is: the second half is the principal, where there is one.
+func (op *Op) requestHash() [16]byte {
+	h := op.paramsHash()
+	if op.Principal != 0 {
+		binary.BigEndian.PutUint64(h[8:], uint64(op.Principal))
+	}
+	return h
+}
+
+func (op *Op) paramsHash() [16]byte {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:8], uint64(op.Count))
 	binary.BigEndian.PutUint64(b[8:], uint64(op.Hold))
 	sum := sha256.Sum256(b[:])
-	copy(h[:], sum[:])
-	return h
+	return [16]byte(sum[:])
+}
+
+// likeness is what a request that is remembered has to do with the op of its id.
+type likeness uint8
+
+const (
+	sameRequest    likeness = iota // the op repeats it
+	otherRequest                   // other parameters
+	foreignRequest                 // another principal's, as far as can be seen
+)
+
+// compareRequest compares the op with the hash of the request that has its id. An id
+// that was given when nobody was told apart is everybody's.
+func (op *Op) compareRequest(hash [16]byte) likeness {
+	params := op.paramsHash()
+	mine := op.Principal == 0 || op.Principal == Principal(binary.BigEndian.Uint64(hash[8:]))
+	switch {
+	case hash == params, mine && [8]byte(hash[:]) == [8]byte(params[:]):
+		return sameRequest
+	case mine:
+		return otherRequest
+	}
+	return foreignRequest
 }

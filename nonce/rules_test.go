@@ -61,6 +61,74 @@ var rules = []struct{ name, script string }{
 		used 0#1 hash=7 -> CONSUMED
 		used 0#1 hash=8 -> conflict 0#1=CONSUMED/7
 		release 0#1     -> conflict 0#1=CONSUMED/7`},
+	{"OnlyTheHolderMarksItsHold", `
+		allocate by=7        -> 0#1
+		used 0#1 hash=7 by=8 -> not_holder
+		release 0#1 by=8     -> not_holder
+		list                 -> 0#1=HELD
+		used 0#1 hash=7 by=7 -> CONSUMED
+		used 0#1 hash=7 by=7 -> CONSUMED
+		used 0#1 hash=7 by=8 -> not_holder
+		release 0#1 by=8     -> not_holder`},
+	{"WhoMayMarkAnyMarksTheHoldsOfOthers", `
+		allocate count=2 by=7    -> 0#1 1#1
+		release 0#1 by=8 any     -> RELEASED
+		release 0#1 by=8 any     -> RELEASED
+		used 1#1 hash=7 by=8 any -> CONSUMED
+		used 1#1 hash=7 by=7     -> CONSUMED
+		used 1#1 hash=7 by=8     -> not_holder`},
+	{"AHoldOfNobodyIsMarkedByAnybody", `
+		allocate count=2     -> 0#1 1#1
+		used 0#1 hash=7 by=8 -> CONSUMED
+		used 0#1 hash=7 by=7 -> CONSUMED
+		release 1#1 by=8     -> RELEASED
+		used 1#1 hash=7 by=7 -> CONSUMED`},
+	{"WhereNobodyIsToldApartEverybodyMarks", `
+		allocate count=2 by=7 -> 0#1 1#1
+		used 0#1 hash=7       -> CONSUMED
+		release 1#1           -> RELEASED`},
+	{"TheHolderOfTheLastAttemptMaySayLateThatItIsUsed", `
+		allocate by=7        -> 0#1
+		release 0#1 by=7     -> RELEASED
+		used 0#1 hash=7 by=8 -> not_holder
+		release 0#1 by=8     -> not_holder
+		used 0#1 hash=7 by=7 -> CONSUMED
+		used 0#1 hash=7 by=8 -> not_holder`},
+	{"WhatTheFloorConsumedIsStillItsHolders", `
+		allocate count=2 by=7 -> 0#1 1#1
+		release 0#1 by=7      -> RELEASED
+		floor 2               -> floor 2 next 2
+		used 0#1 hash=7 by=8  -> not_holder
+		release 1#1 by=8      -> not_holder
+		release 1#1 by=7      -> CONSUMED
+		used 0#1 hash=7 by=7  -> CONSUMED
+		used 1#1 hash=8 by=7  -> CONSUMED`},
+	{"AHoldIsWhoseItIsNowAndWhoIsLateIsToldNothingOfIt", `
+		allocate by=7        -> 0#1
+		release 0#1 by=7     -> RELEASED
+		allocate by=8        -> 0#2
+		used 0#2 hash=7 by=7 -> not_holder
+		used 0#1 hash=7 by=7 -> conflict
+		release 0#1 by=7     -> conflict
+		used 0#1 hash=7 by=8 -> conflict 0#2=HELD
+		release 0#2 by=8     -> RELEASED
+		allocate             -> 0#3
+		used 0#3 hash=7 by=7 -> CONSUMED`},
+	{"ARequestIdIsAnsweredToWhoGaveItOnly", `
+		allocate id=a by=7         -> 0#1
+		allocate id=a by=8         -> conflict
+		allocate known id=a by=8   -> conflict
+		allocate id=a count=2 by=8 -> conflict
+		allocate id=a by=7         -> 0#1
+		allocate known id=a by=7   -> 0#1
+		allocate id=a count=2 by=7 -> conflict 0#1=HELD
+		allocate id=a              -> 0#1
+		allocate                   -> 1#1`},
+	{"ARequestIdThatNobodyGaveIsEverybodys", `
+		allocate id=a              -> 0#1
+		allocate id=a by=7         -> 0#1
+		allocate id=a count=2 by=7 -> conflict
+		allocate id=a count=2      -> conflict 0#1=HELD`},
 	{"TheFloorIsRaisedAndNeverLowered", `
 		floor 7  -> floor 7 next 7
 		floor 3  -> floor 7 next 7
@@ -298,6 +366,15 @@ func TestMarkUsedIsAcceptedAfterTheHoldExpiredUntilItIsHandedOutAgain(t *testing
 		n.want("allocate hold=5s -> 0#1", "allocate hold=5s -> 1#1")
 		time.Sleep(6 * time.Second)
 		n.want("used 0#1 hash=7 -> CONSUMED", "release 1#1 -> RELEASED", "allocate -> 1#2", "used 1#1 -> conflict 1#2=HELD")
+	})
+}
+
+func TestAHoldThatExpiredIsStillItsHolders(t *testing.T) {
+	inBothModes(t, func(t *testing.T, n *node) {
+		n.want("allocate hold=5s count=2 by=7 -> 0#1 1#1")
+		time.Sleep(6 * time.Second)
+		n.want("used 0#1 hash=7 by=8 -> not_holder", "used 0#1 hash=7 by=7 -> CONSUMED")
+		n.want("allocate by=8 -> 1#2", "used 1#1 by=7 -> conflict", "used 1#2 by=7 -> not_holder")
 	})
 }
 

@@ -22,7 +22,10 @@ const (
 )
 
 // freeNonce is a RELEASED row: what allocate needs of it.
-type freeNonce struct{ nonce, attempt int64 }
+type freeNonce struct {
+	nonce, attempt int64
+	holder         Principal // of that attempt, who may still mark it used
+}
 
 // state is what a worker remembers of one signer. While owned, it is what the
 // store has at (term.Token, version), as far as it goes: memory chooses what to
@@ -86,7 +89,7 @@ func (st *state) row(n int64) (Row, bool) {
 		return row, true
 	}
 	if f, ok := st.free(n); ok {
-		return Row{Nonce: n, Status: Released, Attempt: f.attempt}, true
+		return Row{Nonce: n, Status: Released, Attempt: f.attempt, Holder: f.holder}, true
 	}
 	return Row{}, false
 }
@@ -119,7 +122,7 @@ func (st *state) fill(s *Snapshot) {
 	st.setFree(s)
 	for i := range s.Rows {
 		if row := &s.Rows[i]; row.Status == Held {
-			st.hold(row.Nonce, row.Attempt, row.HeldUntil)
+			st.hold(row.Nonce, row.Attempt, row.Holder, row.HeldUntil)
 		}
 	}
 }
@@ -128,7 +131,8 @@ func (st *state) fill(s *Snapshot) {
 func (st *state) setFree(s *Snapshot) {
 	st.released, st.releasedMore = make([]freeNonce, 0, len(s.Released)), s.ReleasedMore
 	for _, n := range s.Released {
-		st.released = append(st.released, freeNonce{n, st.details[n].Attempt})
+		row := st.details[n]
+		st.released = append(st.released, freeNonce{n, row.Attempt, row.Holder})
 	}
 }
 
@@ -155,14 +159,14 @@ func (st *state) dropLoaded() {
 
 // hold remembers a HELD row. When the bound is reached all are forgotten rather
 // than one searched for: each costs one read if it is marked after all.
-func (st *state) hold(n, attempt int64, until time.Time) {
+func (st *state) hold(n, attempt int64, holder Principal, until time.Time) {
 	if st.doubting && n < st.standing.DoubtBelow {
 		return // it is not swept now
 	}
 	if len(st.heldRows) >= maxHeldRows {
 		st.heldRows = st.heldRows[:0]
 	}
-	st.heldRows.put(heldRow{n, attempt, until.UnixMicro()})
+	st.heldRows.put(heldRow{n, attempt, until.UnixMicro(), holder})
 	if st.dueAt.IsZero() || until.Before(st.dueAt) {
 		st.dueAt = until
 	}
@@ -182,7 +186,7 @@ func (st *state) committed(d *draft, now time.Time) {
 	for i := range c.Rows {
 		rc := &c.Rows[i]
 		if rc.Status == Held {
-			st.hold(rc.Nonce, rc.Attempt, now.Add(rc.Hold))
+			st.hold(rc.Nonce, rc.Attempt, rc.Holder, now.Add(rc.Hold))
 		} else {
 			st.heldRows.drop(rc.Nonce)
 		}

@@ -40,15 +40,15 @@ func TestWhatIsRememberedOfASignerIsBounded(t *testing.T) {
 }
 
 func TestAReleasedNonceBeyondWhatIsRememberedIsLeftToTheStore(t *testing.T) {
-	st := &state{next: 100, released: []freeNonce{{3, 1}, {7, 1}}, releasedMore: true}
+	st := &state{next: 100, released: []freeNonce{{nonce: 3, attempt: 1}, {nonce: 7, attempt: 1}}, releasedMore: true}
 	d := newDraft(st, &Rules{DefaultHold: time.Minute})
 	for _, n := range []int64{9, 5} {
 		d.end(Row{Nonce: n, Status: Held, Attempt: 1}, RowChange{Nonce: n, Attempt: 1, Status: Released})
 	}
-	if got, want := fmt.Sprint(d.released), "[{3 1} {5 1} {7 1}]"; got != want {
+	if got, want := fmt.Sprint(d.released), "[{3 1 0} {5 1 0} {7 1 0}]"; got != want {
 		t.Errorf("got %s, want %s: 8 may be released in the store, so 9 is not known to be next", got, want)
 	}
-	if got, want := fmt.Sprint(st.released), "[{3 1} {7 1}]"; got != want {
+	if got, want := fmt.Sprint(st.released), "[{3 1 0} {7 1 0}]"; got != want {
 		t.Errorf("before the commit memory became %s", got)
 	}
 	if err := d.apply(&Op{Kind: KindAllocate, Count: 4}); err != errDefer {
@@ -58,8 +58,8 @@ func TestAReleasedNonceBeyondWhatIsRememberedIsLeftToTheStore(t *testing.T) {
 
 func TestMemoryFollowsOnlyAfterTheCommit(t *testing.T) {
 	st := &state{
-		next: 10, held: 2, released: []freeNonce{{1, 1}, {2, 1}, {3, 1}},
-		heldRows: holds{{5, 1, 0}, {6, 1, 0}},
+		next: 10, held: 2, released: []freeNonce{{nonce: 1, attempt: 1}, {nonce: 2, attempt: 1}, {nonce: 3, attempt: 1}},
+		heldRows: holds{{nonce: 5, attempt: 1}, {nonce: 6, attempt: 1}},
 	}
 	before := fmt.Sprintf("%+v", *st)
 	d := newDraft(st, &Rules{DefaultHold: time.Minute})

@@ -50,6 +50,7 @@ type Row struct {
 	TxHash    TxHash
 	Reason    string
 	HeldUntil time.Time // store clock; only while HELD
+	Holder    Principal // who has, or had, its last attempt; 0: nobody in particular
 	RequestID string    // only filled by Reader.List
 	UpdatedAt time.Time // only filled by Reader.List
 }
@@ -112,6 +113,7 @@ type RowChange struct {
 	Status      Status
 	Attempt     int64
 	Hold        time.Duration // HELD only: the deadline is the store's now plus this
+	Holder      Principal     // who has it now, or had it last: written whatever it was
 	TxHash      TxHash
 	Reason      string
 }

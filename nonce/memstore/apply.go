@@ -104,8 +104,8 @@ func (sg *signer) follow(e *nonce.FlushEvent, renewed time.Time) {
 func (sg *signer) followRow(e *nonce.FlushEvent, r *nonce.FlushRow) {
 	old := sg.rows[r.Nonce]
 	row := nonce.Row{
-		Nonce: r.Nonce, Status: r.Status, Attempt: r.Attempt, Token: r.Token, TxHash: r.TxHash, Reason: r.Reason,
-		UpdatedAt: e.At,
+		Nonce: r.Nonce, Status: r.Status, Attempt: r.Attempt, Token: r.Token, Holder: r.Holder, TxHash: r.TxHash,
+		Reason: r.Reason, UpdatedAt: e.At,
 	}
 	for _, q := range e.Requests {
 		if i := slices.Index(q.Nonces, r.Nonce); i >= 0 && q.Attempts[i] == r.Attempt {
@@ -119,6 +119,7 @@ func (sg *signer) followRow(e *nonce.FlushEvent, r *nonce.FlushRow) {
 		row.HeldUntil = r.HeldUntil
 	}
 	if old.Status == nonce.Consumed {
+		row.Holder = old.Holder
 		if row.Reason = old.Reason; old.TxHash == row.TxHash {
 			row.Token, row.UpdatedAt = old.Token, old.UpdatedAt
 		}

@@ -142,7 +142,7 @@ func (sg *signer) apply(c nonce.Change, now time.Time) {
 	for _, rc := range c.Rows {
 		row := nonce.Row{
 			Nonce: rc.Nonce, Status: rc.Status, Attempt: rc.Attempt, Token: c.Token,
-			TxHash: rc.TxHash, Reason: rc.Reason, UpdatedAt: now, RequestID: requestOf(c.Requests, rc),
+			Holder: rc.Holder, TxHash: rc.TxHash, Reason: rc.Reason, UpdatedAt: now, RequestID: requestOf(c.Requests, rc),
 		}
 		if old := sg.rows[rc.Nonce]; row.RequestID == "" && old.Attempt == rc.Attempt {
 			row.RequestID = old.RequestID

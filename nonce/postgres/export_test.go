@@ -6,7 +6,7 @@ import "maps"
 func CommitVariants() []string {
 	texts := []string{commitText(partCheck)}
 	for _, how := range []parts{0, partSkip, partLocked} {
-		for _, runs := range []parts{partRun, partRun | partOne} {
+		for _, runs := range []parts{partRun, partRun | partOne, partRun | partHolder, partRun | partOne | partHolder} {
 			texts = append(texts, commitText(runs|how), commitText(runs|how|partRequest), commitText(runs|how|partRequest|partKnown))
 		}
 		for rest := range partRun {

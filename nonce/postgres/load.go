@@ -186,7 +186,7 @@ func (l *loading) scanSigners(rows pgx.Rows) error {
 	return err
 }
 
-const rowColumns = `a.nonce, a.status, a.attempt, a.fencing_token, a.tx_hash, coalesce(a.reason, ''), coalesce(a.promised_until, a.held_until), a.updated_at`
+const rowColumns = `a.nonce, a.status, a.attempt, a.fencing_token, a.tx_hash, coalesce(a.reason, ''), coalesce(a.promised_until, a.held_until), coalesce(a.holder, 0), a.updated_at`
 
 // loadReleased walks the partial index of RELEASED rows from the floor upwards, or
 // from where no doubt is left.
@@ -295,11 +295,13 @@ func scanRows(rows pgx.Rows, each func(ord int64, row nonce.Row)) error {
 	var status int16
 	var row nonce.Row
 	var hash []byte
+	var holder int64
 	var until *time.Time
 	_, err := pgx.ForEachRow(rows, []any{
-		&ord, &row.Nonce, &status, &row.Attempt, &row.Token, &hash, &row.Reason, &until, &row.UpdatedAt,
+		&ord, &row.Nonce, &status, &row.Attempt, &row.Token, &hash, &row.Reason, &until, &holder, &row.UpdatedAt,
 	}, func() error {
 		row.Status, row.TxHash, row.HeldUntil = nonce.Status(status), nonce.TxHash{}, time.Time{}
+		row.Holder = nonce.Principal(holder)
 		copy(row.TxHash[:], hash)
 		if until != nil {
 			row.HeldUntil = *until

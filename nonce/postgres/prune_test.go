@@ -194,7 +194,7 @@ func TestTheMigrationOfABigTableRewritesNothing(t *testing.T) {
 	conn := dial(t, url)
 	execute(t, conn, `DROP VIEW signer_engine`)
 	execute(t, conn, `DROP TABLE engine_redis, engine_cluster, signer_nonce_engine`)
-	execute(t, conn, `ALTER TABLE signer_nonce_allocation DROP COLUMN promised_until`)
+	execute(t, conn, `ALTER TABLE signer_nonce_allocation DROP COLUMN promised_until, DROP COLUMN holder`)
 	execute(t, conn, `ALTER TABLE signer_nonce_state DROP COLUMN pruned, DROP COLUMN engine`)
 	execute(t, conn, `ALTER TABLE gateway_node DROP COLUMN mode, DROP COLUMN patience, DROP COLUMN signers, DROP COLUMN engines`)
 	execute(t, conn, `DELETE FROM noncegate_migration WHERE version_id > 1`)

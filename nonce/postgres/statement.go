@@ -26,6 +26,7 @@ const (
 	partCheck                     // signers are only compared
 	partRun                       // every change is a run, with or without request ids, and nothing else is in the commit
 	partOne                       // every run is of one nonce
+	partHolder                    // holds of runs are somebody's
 )
 
 // commitText builds the one statement of a commit. It is one statement so that
@@ -46,16 +47,15 @@ const (
 // the nonces of a run where there is only one.
 //
 // Parameters: $1 owner, $2 incarnation, $3 ttl, $4 bytes, $5 signers as 13
-// numbers each (runs: 6, and 8 where there are request ids), $6 rows as 9 numbers
-// each, $7 requests as 6 numbers each, $8 nonces and attempts of the requests, $9
-// checks as 4 numbers each.
+// numbers each (runs: see runWidth), $6 rows as 10 numbers each, $7 requests as 6
+// numbers each, $8 nonces and attempts of the requests, $9 checks as 4 numbers each.
 func commitText(p parts) string {
 	var b strings.Builder
 	b.WriteString("WITH c AS MATERIALIZED (SELECT now, now + $3::bigint * interval '1 microsecond' AS expires, $1::text AS owner, $2::bigint AS incarnation, length($4::bytea) AS blob FROM clock_timestamp() now)")
 	if p&partRun != 0 {
 		b.WriteString(choose(p&partSkip != 0, runSkipText(p), ""))
 		b.WriteString(runText(p))
-		b.WriteString(choose(p&partOne != 0, oneInsertText, runInsertText))
+		b.WriteString(runInsertText(p))
 	} else if p&partWrite != 0 {
 		b.WriteString(wantedText)
 		b.WriteString(choose(p&partSkip != 0, skipText, ""))
@@ -97,7 +97,7 @@ func choose(is bool, yes, no string) string {
 // Widths of the records in $5, $6 and $7.
 const (
 	signerWidth  = 13
-	rowWidth     = 9
+	rowWidth     = 10
 	requestWidth = 6
 	requestBytes = 48 // of one in $4: its hash, and room for an id as most are
 )
@@ -157,11 +157,11 @@ func signerText(p parts) string {
 
 const insertText = `
 , i AS (
-  INSERT INTO signer_nonce_allocation (signer_id, nonce, status, attempt, fencing_token, held_until, created_at, updated_at, tx_hash, reason)
-  SELECT u.signer_id, ($6::bigint[])[n*9+1], ($6::bigint[])[n*9+2], ($6::bigint[])[n*9+3], u.token,
-         CASE WHEN ($6::bigint[])[n*9+2] = 1 THEN u.now + ($6::bigint[])[n*9+4] * interval '1 microsecond' END, u.now, u.now,
-         CASE WHEN ($6::bigint[])[n*9+7] > 0 THEN substring($4::bytea FROM ($6::bigint[])[n*9+7]::int FOR 32) END,
-         CASE WHEN ($6::bigint[])[n*9+9] > 0 THEN convert_from(substring($4::bytea FROM ($6::bigint[])[n*9+8]::int FOR ($6::bigint[])[n*9+9]::int), 'UTF8') END
+  INSERT INTO signer_nonce_allocation (signer_id, nonce, status, attempt, fencing_token, held_until, created_at, updated_at, tx_hash, reason, holder)
+  SELECT u.signer_id, ($6::bigint[])[n*10+1], ($6::bigint[])[n*10+2], ($6::bigint[])[n*10+3], u.token,
+         CASE WHEN ($6::bigint[])[n*10+2] = 1 THEN u.now + ($6::bigint[])[n*10+4] * interval '1 microsecond' END, u.now, u.now,
+         CASE WHEN ($6::bigint[])[n*10+7] > 0 THEN substring($4::bytea FROM ($6::bigint[])[n*10+7]::int FOR 32) END,
+         CASE WHEN ($6::bigint[])[n*10+9] > 0 THEN convert_from(substring($4::bytea FROM ($6::bigint[])[n*10+8]::int FOR ($6::bigint[])[n*10+9]::int), 'UTF8') END, nullif(($6::bigint[])[n*10+10], 0)
   FROM u, generate_series(u.row_lo, u.row_mid - 1) n WHERE n + 0 = n)`
 
 // updateText changes rows that must be as the draft found them. It never
@@ -169,13 +169,14 @@ const insertText = `
 const updateText = `
 , r AS (
   UPDATE signer_nonce_allocation a
-  SET status = x.status, attempt = x.attempt, fencing_token = x.token, held_until = x.held_until, promised_until = NULL, updated_at = x.now, tx_hash = x.tx_hash, reason = x.reason
+  SET status = x.status, attempt = x.attempt, fencing_token = x.token, held_until = x.held_until, promised_until = NULL, updated_at = x.now, tx_hash = x.tx_hash, reason = x.reason, holder = x.holder
   FROM (
-    SELECT u.signer_id, u.token, u.now, ($6::bigint[])[n*9+1] AS nonce, ($6::bigint[])[n*9+2]::smallint AS status, ($6::bigint[])[n*9+3] AS attempt,
-           CASE WHEN ($6::bigint[])[n*9+2] = 1 THEN u.now + ($6::bigint[])[n*9+4] * interval '1 microsecond' END AS held_until,
-           ($6::bigint[])[n*9+5]::smallint AS was_status, ($6::bigint[])[n*9+6] AS was_attempt,
-           CASE WHEN ($6::bigint[])[n*9+7] > 0 THEN substring($4::bytea FROM ($6::bigint[])[n*9+7]::int FOR 32) END AS tx_hash,
-           CASE WHEN ($6::bigint[])[n*9+9] > 0 THEN convert_from(substring($4::bytea FROM ($6::bigint[])[n*9+8]::int FOR ($6::bigint[])[n*9+9]::int), 'UTF8') END AS reason
+    SELECT u.signer_id, u.token, u.now, ($6::bigint[])[n*10+1] AS nonce, ($6::bigint[])[n*10+2]::smallint AS status, ($6::bigint[])[n*10+3] AS attempt,
+           CASE WHEN ($6::bigint[])[n*10+2] = 1 THEN u.now + ($6::bigint[])[n*10+4] * interval '1 microsecond' END AS held_until,
+           ($6::bigint[])[n*10+5]::smallint AS was_status, ($6::bigint[])[n*10+6] AS was_attempt,
+           CASE WHEN ($6::bigint[])[n*10+7] > 0 THEN substring($4::bytea FROM ($6::bigint[])[n*10+7]::int FOR 32) END AS tx_hash,
+           CASE WHEN ($6::bigint[])[n*10+9] > 0 THEN convert_from(substring($4::bytea FROM ($6::bigint[])[n*10+8]::int FOR ($6::bigint[])[n*10+9]::int), 'UTF8') END AS reason,
+           nullif(($6::bigint[])[n*10+10], 0) AS holder
     FROM u, generate_series(u.row_mid, u.row_hi - 1) n WHERE n + 0 = n) x
   WHERE a.signer_id = x.signer_id AND a.nonce = x.nonce AND a.status = x.was_status AND a.attempt = x.was_attempt
     AND NOT (x.status = 1 AND a.status = 1)
@@ -187,7 +188,7 @@ const floorText = `
   SET status = 3, fencing_token = u.token, updated_at = u.now, reason = 'below_floor'
   FROM u
   WHERE u.below = 1 AND a.signer_id = u.signer_id AND a.status = 2 AND a.nonce < u.floor
-    AND NOT EXISTS (SELECT 1 FROM generate_series(u.row_mid, u.row_hi - 1) n WHERE ($6::bigint[])[n*9+1] = a.nonce))`
+    AND NOT EXISTS (SELECT 1 FROM generate_series(u.row_mid, u.row_hi - 1) n WHERE ($6::bigint[])[n*10+1] = a.nonce))`
 
 const requestText = `
 , q AS (
@@ -239,6 +240,9 @@ func encode(changes []nonce.Change) *encoded {
 		if requests > 0 {
 			e.parts |= partRequest
 		}
+		if slices.ContainsFunc(changes, func(c nonce.Change) bool { return c.Rows[0].Holder != 0 }) {
+			e.parts |= partHolder
+		}
 		for _, i := range order {
 			e.addRun(&changes[i])
 		}
@@ -251,7 +255,7 @@ func encode(changes []nonce.Change) *encoded {
 }
 
 // notRun reports whether a change is more than a run: new nonces from the cursor
-// on, held equally long, and nothing else. What the statement then adds to the
+// on, held equally long by the same, and nothing else. What the statement then adds to the
 // open holds is their number.
 func notRun(c nonce.Change) bool {
 	if c.Check || c.BelowFloor || len(c.Rows) == 0 || c.Next != c.Rows[0].Nonce+int64(len(c.Rows)) {
@@ -259,7 +263,7 @@ func notRun(c nonce.Change) bool {
 	}
 	for i := range c.Rows {
 		r := &c.Rows[i]
-		if !r.Fresh || r.Status != nonce.Held || r.Attempt != 1 || r.Hold != c.Rows[0].Hold || r.Nonce != c.Rows[0].Nonce+int64(i) {
+		if !r.Fresh || r.Status != nonce.Held || r.Attempt != 1 || r.Hold != c.Rows[0].Hold || r.Holder != c.Rows[0].Holder || r.Nonce != c.Rows[0].Nonce+int64(i) {
 			return true
 		}
 	}
@@ -271,6 +275,9 @@ func (e *encoded) addRun(c *nonce.Change) {
 		e.parts &^= partOne
 	}
 	e.signers = append(e.signers, c.ID, c.Token, c.Version, c.Rows[0].Nonce, int64(len(c.Rows)), int64(c.Rows[0].Hold/time.Microsecond))
+	if e.parts&partHolder != 0 {
+		e.signers = append(e.signers, int64(c.Rows[0].Holder))
+	}
 	if e.parts&partRequest != 0 {
 		lo, hi := e.addRequests(c)
 		e.signers = append(e.signers, lo, hi)
@@ -330,7 +337,7 @@ func (e *encoded) addRow(r nonce.RowChange) {
 		reasonAt = e.put([]byte(r.Reason))
 	}
 	e.rows = append(e.rows, r.Nonce, int64(r.Status), r.Attempt, int64(r.Hold/time.Microsecond),
-		int64(r.FromStatus), r.FromAttempt, hashAt, reasonAt, int64(len(r.Reason)))
+		int64(r.FromStatus), r.FromAttempt, hashAt, reasonAt, int64(len(r.Reason)), int64(r.Holder))
 }
 
 // addRequests adds what a change remembers and returns where it begins and ends.

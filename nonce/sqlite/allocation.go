@@ -15,20 +15,20 @@ import (
 const (
 	sqlInsertRow = `
 INSERT INTO signer_nonce_allocation
-    (signer_id, nonce, status, attempt, tx_hash, reason, held_until, fencing_token, request_id, created_at, updated_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10)`
+    (signer_id, nonce, status, attempt, tx_hash, reason, held_until, fencing_token, request_id, created_at, updated_at, holder)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, ?11)`
 
 	// A row keeps its request id as long as its attempt.
 	sqlUpdateRow = `
 UPDATE signer_nonce_allocation SET status = ?3, attempt = ?4, tx_hash = ?5, reason = ?6, held_until = ?7, fencing_token = ?8,
-    request_id = CASE WHEN ?9 IS NULL AND attempt = ?4 THEN request_id ELSE ?9 END, updated_at = ?10
-WHERE signer_id = ?1 AND nonce = ?2 AND status = ?11 AND attempt = ?12`
+    request_id = CASE WHEN ?9 IS NULL AND attempt = ?4 THEN request_id ELSE ?9 END, updated_at = ?10, holder = ?11
+WHERE signer_id = ?1 AND nonce = ?2 AND status = ?12 AND attempt = ?13`
 
 	sqlBelowFloor = `
 UPDATE signer_nonce_allocation SET status = 3, reason = '` + nonce.ReasonBelowFloor + `', fencing_token = ?, updated_at = ?
 WHERE signer_id = ? AND status = 2 AND nonce < ?`
 
-	rowColumns = `nonce, status, attempt, fencing_token, tx_hash, coalesce(reason, ''), coalesce(held_until, 0)`
+	rowColumns = `nonce, status, attempt, fencing_token, tx_hash, coalesce(reason, ''), coalesce(held_until, 0), coalesce(holder, 0)`
 
 	sqlRow = `SELECT ` + rowColumns + ` FROM signer_nonce_allocation WHERE signer_id = ? AND nonce = ?`
 
@@ -81,7 +81,7 @@ func (c *session) writeRows(ctx context.Context, ch *nonce.Change, token int64, 
 }
 
 func (c *session) writeRow(ctx context.Context, ch *nonce.Change, rc *nonce.RowChange, request any, token int64, now time.Time) error {
-	var hash, reason, heldUntil any
+	var hash, reason, heldUntil, holder any
 	if rc.TxHash != (nonce.TxHash{}) {
 		hash = rc.TxHash[:]
 	}
@@ -91,11 +91,14 @@ func (c *session) writeRow(ctx context.Context, ch *nonce.Change, rc *nonce.RowC
 	if rc.Status == nonce.Held {
 		heldUntil = now.Add(rc.Hold).UnixMicro()
 	}
-	args := [12]any{ch.ID, rc.Nonce, int64(rc.Status), rc.Attempt, hash, reason, heldUntil, token, request, now.UnixMicro(),
+	if rc.Holder != 0 {
+		holder = int64(rc.Holder)
+	}
+	args := [13]any{ch.ID, rc.Nonce, int64(rc.Status), rc.Attempt, hash, reason, heldUntil, token, request, now.UnixMicro(), holder,
 		int64(rc.FromStatus), rc.FromAttempt}
 	query, used := sqlUpdateRow, args[:]
 	if rc.Fresh {
-		query, used = sqlInsertRow, args[:10]
+		query, used = sqlInsertRow, args[:11]
 	}
 	n, err := c.exec(ctx, query, used...)
 	if err == nil && n != 1 {
@@ -113,17 +116,19 @@ type rowScan struct {
 	status    int64
 	hash      []byte
 	heldUntil int64
+	holder    int64
 	updatedAt int64
 }
 
 func (r *rowScan) dest() []any {
-	return []any{&r.row.Nonce, &r.status, &r.row.Attempt, &r.row.Token, &r.hash, &r.row.Reason, &r.heldUntil}
+	return []any{&r.row.Nonce, &r.status, &r.row.Attempt, &r.row.Token, &r.hash, &r.row.Reason, &r.heldUntil, &r.holder}
 }
 
 func (r *rowScan) listDest() []any { return append(r.dest(), &r.row.RequestID, &r.updatedAt) }
 
 func (r *rowScan) result() nonce.Row {
 	r.row.Status, r.row.HeldUntil, r.row.UpdatedAt = nonce.Status(r.status), timeOf(r.heldUntil), timeOf(r.updatedAt)
+	r.row.Holder = nonce.Principal(r.holder)
 	copy(r.row.TxHash[:], r.hash)
 	return r.row
 }

@@ -178,12 +178,12 @@ func (s *script) anything(snap nonce.Snapshot) *edit {
 			s.move(e, row)
 		case 1:
 			if row.Status == nonce.Released && row.Nonce >= snap.Floor {
-				e.again(row.Nonce, row.Attempt, s.hold())
+				e.again(row.Nonce, row.Attempt, s.hold()).of(s.holder())
 			}
 		}
 	}
 	for range s.rng.IntN(3) {
-		e.hold(1, s.hold())
+		e.hold(1, s.hold()).of(s.holder())
 	}
 	if s.rng.IntN(3) == 0 {
 		e.asked(fmt.Sprint("r", s.rng.IntN(12)))
@@ -201,14 +201,16 @@ func (s *script) anything(snap nonce.Snapshot) *edit {
 func (s *script) move(e *edit, row nonce.Row) {
 	switch {
 	case row.Status == nonce.Held:
-		e.end(row.Nonce, row.Attempt, []nonce.Status{nonce.Released, nonce.Consumed}[s.rng.IntN(2)])
+		e.end(row.Nonce, row.Attempt, []nonce.Status{nonce.Released, nonce.Consumed}[s.rng.IntN(2)]).of(row.Holder)
 	case row.Status == nonce.Released && s.rng.IntN(3) == 0:
 		e.row(nonce.RowChange{
 			Nonce: row.Nonce, FromStatus: row.Status, FromAttempt: row.Attempt,
-			Status: nonce.Consumed, Attempt: row.Attempt, TxHash: nonce.TxHash{0: 1},
+			Status: nonce.Consumed, Attempt: row.Attempt, TxHash: nonce.TxHash{0: 1}, Holder: row.Holder,
 		})
 	}
 }
+
+func (s *script) holder() nonce.Principal { return []nonce.Principal{0, 0, ann, ben}[s.rng.IntN(4)] }
 
 func (s *script) hold() time.Duration { return []time.Duration{long, short}[s.rng.IntN(2)] }
 
