@@ -252,15 +252,15 @@ func (c *copied) differs(what, redis, store string) *Difference {
 }
 
 func equalRows(a, b *nonce.Row) bool {
-	return a.Status == b.Status && a.Attempt == b.Attempt &&
+	return a.Status == b.Status && a.Attempt == b.Attempt && a.Holder == b.Holder &&
 		(a.Status != nonce.Held || a.HeldUntil.Sub(b.HeldUntil).Abs() <= timeSlack)
 }
 
 func rowText(r *nonce.Row) string {
 	if r.Status == nonce.Held {
-		return fmt.Sprintf("%v, attempt %d, until %s", r.Status, r.Attempt, r.HeldUntil.UTC().Format(time.RFC3339Nano))
+		return fmt.Sprintf("%v, attempt %d of %x, until %s", r.Status, r.Attempt, uint64(r.Holder), r.HeldUntil.UTC().Format(time.RFC3339Nano))
 	}
-	return fmt.Sprintf("%v, attempt %d", r.Status, r.Attempt)
+	return fmt.Sprintf("%v, attempt %d of %x", r.Status, r.Attempt, uint64(r.Holder))
 }
 
 // missingIDs looks for request ids that the store remembers and Redis does not: it

@@ -34,6 +34,7 @@ func TestADifferenceIsFoundWhereverItIs(t *testing.T) {
 		"nonce 3":      func(p *pair) { p.redis = p.redis[2:] },
 		"nonce 4":      func(p *pair) { p.redis[0].Status = nonce.Released },
 		"nonce 5":      func(p *pair) { p.rows = append([]nonce.Row{}, p.rows[0], p.rows[1]); p.rows[1].Attempt++ },
+		"nonce 5 ":     func(p *pair) { p.rows = append([]nonce.Row{}, p.rows[0], p.rows[1]); p.rows[1].Holder++ },
 		"request id q": func(p *pair) { p.ids = nil },
 		"signer":       func(p *pair) { p.verdict = nonce.FastLost; p.snap.Engine = nonce.Performance },
 	} {
@@ -49,7 +50,7 @@ func TestADifferenceIsFoundWhereverItIs(t *testing.T) {
 			if r.Equal != 2 || r.Different+r.Behind+r.Busy != 0 {
 				t.Errorf("of equal copies it says %+v", r)
 			}
-		case r.Different != 1 || r.Equal != 1 || len(r.Differences) != 1 || r.Differences[0].Signer != "s" || r.Differences[0].What != what:
+		case r.Different != 1 || r.Equal != 1 || len(r.Differences) != 1 || r.Differences[0].Signer != "s" || r.Differences[0].What != strings.TrimSpace(what):
 			t.Errorf("%s: it says %+v", what, r)
 		}
 	}

@@ -71,7 +71,7 @@ func (w *world) tally() string {
 		}
 		said[word]++
 	}
-	out := fmt.Sprint(said)
+	out := fmt.Sprintf("%v, %d of %d meddlers were told that it is not theirs", said, w.refused.Load(), w.meddled.Load())
 	for _, m := range w.nodes {
 		out += fmt.Sprintf("\n%s: entered %d, left %d, lost %d, mirrored %d, scripts %d", m.name,
 			m.fast.entered.Load(), m.fast.left.Load(), m.fast.lost.Load(), m.fast.mirrored.Load(), m.fast.scripts.Load())

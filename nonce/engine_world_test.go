@@ -2,6 +2,7 @@ package nonce_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -114,8 +115,11 @@ type world struct {
 	calm  atomic.Bool
 	// caused is set where something happened that may make a signer be lost.
 	caused atomic.Bool
-	judge  judge
-	late   sync.WaitGroup // what lands when nobody waits for it any more
+	// meddled counts tries to mark holds of others, and refused those that were refused
+	// for that.
+	meddled, refused atomic.Int64
+	judge            judge
+	late             sync.WaitGroup // what lands when nobody waits for it any more
 
 	mu     sync.Mutex // guards all below
 	rng    *rand.Rand
@@ -259,7 +263,8 @@ func (w *world) redisReply(m *member) (lost bool) {
 // client is one of the world's: it runs ops as long as ctx lives.
 func (w *world) client(ctx context.Context, signers []string) {
 	var holds []held
-	late := w.chance(4) // it marks when its holds have ended
+	who := nonce.Principal(w.intn(6)) // 0: everybody
+	late := w.chance(4)               // it marks when its holds have ended
 	at := w.nodes[w.intn(len(w.nodes))]
 	for ctx.Err() == nil {
 		if w.chance(8) {
@@ -271,13 +276,16 @@ func (w *world) client(ctx context.Context, signers []string) {
 			if late {
 				time.Sleep(time.Until(holds[i].until))
 			}
+			if w.chance(8) {
+				w.meddle(at, holds[i])
+			}
 			if at, ok := w.end(at, holds[i]); ok {
 				holds = append(holds[:i], holds[i+1:]...)
 			} else if at != nil {
 				w.end(at, holds[i])
 			}
 		case k < 92:
-			got, next := w.allocate(at, signers[w.intn(len(signers))])
+			got, next := w.allocate(at, signers[w.intn(len(signers))], who)
 			holds, at = append(holds, got...), next
 		case k < 93:
 			w.run(at, &nonce.Op{Kind: nonce.KindSetFloor, Signer: signers[0], Floor: int64(w.intn(200))})
@@ -293,6 +301,7 @@ func (w *world) client(ctx context.Context, signers []string) {
 // held is a nonce that a client was given.
 type held struct {
 	handOut
+	who   nonce.Principal
 	hash  nonce.TxHash
 	until time.Time
 }
@@ -320,8 +329,8 @@ func (w *world) other(m *member, s said) *member {
 }
 
 // allocate asks until it is told, at most a few times, and with the same id.
-func (w *world) allocate(m *member, signer string) (holds []held, at *member) {
-	op := nonce.Op{Kind: nonce.KindAllocate, Signer: signer, Count: 1 + w.intn(3), Hold: w.between(time.Second, testHold)}
+func (w *world) allocate(m *member, signer string, who nonce.Principal) (holds []held, at *member) {
+	op := nonce.Op{Kind: nonce.KindAllocate, Signer: signer, Count: 1 + w.intn(3), Hold: w.between(time.Second, testHold), Principal: who}
 	if w.chance(2) {
 		op.RequestID = w.name("r")
 	}
@@ -331,7 +340,7 @@ func (w *world) allocate(m *member, signer string) (holds []held, at *member) {
 		m = w.other(m, s)
 		if o.Err == nil {
 			for i, n := range o.Nonces {
-				h := held{handOut: handOut{signer, n, o.Attempts[i]}, until: s.sent.Add(o.HoldLeft)}
+				h := held{handOut: handOut{signer, n, o.Attempts[i]}, who: who, until: s.sent.Add(o.HoldLeft)}
 				copy(h.hash[:], w.name("hash"))
 				holds = append(holds, h)
 			}
@@ -350,13 +359,35 @@ func (w *world) allocate(m *member, signer string) (holds []held, at *member) {
 // end marks a hold, or leaves it to its deadline. ok is false where it is to be
 // marked again, at another node.
 func (w *world) end(m *member, h held) (at *member, ok bool) {
-	op := &nonce.Op{Kind: nonce.KindMarkUsed, Signer: h.signer, Nonce: h.nonce, Attempt: h.attempt, TxHash: h.hash}
+	op := &nonce.Op{Kind: nonce.KindMarkUsed, Signer: h.signer, Nonce: h.nonce, Attempt: h.attempt, TxHash: h.hash, Principal: h.who}
 	switch k := w.intn(10); {
 	case k < 3:
-		op = &nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: h.signer, Nonce: h.nonce, Attempt: h.attempt}
+		op = &nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: h.signer, Nonce: h.nonce, Attempt: h.attempt, Principal: h.who}
 	case k < 4:
 		return m, true
 	}
 	s := w.run(m, op)
+	if s.result == "not_holder" && !w.caused.Load() {
+		w.t.Errorf("the holder, %d, is told that it is not: %v", h.who, s)
+	}
 	return w.other(m, s), op.Err == nil || op.Kind == nonce.KindMarkRecyclable
+}
+
+// meddle marks a hold of somebody else. Where Redis was lost it may be one of which
+// nobody knows any more whose it was.
+func (w *world) meddle(m *member, h held) {
+	op := &nonce.Op{Kind: nonce.KindMarkUsed, Signer: h.signer, Nonce: h.nonce, Attempt: h.attempt, TxHash: h.hash, Principal: h.who + 100}
+	if w.chance(2) {
+		op = &nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: h.signer, Nonce: h.nonce, Attempt: h.attempt, Principal: h.who + 100}
+	}
+	if h.who == 0 || w.caused.Load() {
+		return
+	}
+	if got := m.do(op); op.Err == nil && !w.caused.Load() {
+		w.t.Errorf("%d marked nonce %d#%d of %s, a hold of %d, and was told %s", op.Principal, h.nonce, h.attempt, h.signer, h.who, got)
+	}
+	w.meddled.Add(1)
+	if errors.Is(op.Err, nonce.ErrNotHolder) {
+		w.refused.Add(1)
+	}
 }

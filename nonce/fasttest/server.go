@@ -239,13 +239,13 @@ func (e *entry) apply(now time.Time, c *nonce.FastChange) nonce.FlushEvent {
 	e.next, e.floor, e.held = c.Next, c.Floor, c.Held
 	for i := range c.Rows {
 		rc := &c.Rows[i]
-		r := nonce.Row{Nonce: rc.Nonce, Status: rc.Status, Attempt: rc.Attempt, Token: c.Token, TxHash: rc.TxHash, Reason: rc.Reason}
+		r := nonce.Row{Nonce: rc.Nonce, Status: rc.Status, Attempt: rc.Attempt, Token: c.Token, Holder: rc.Holder, TxHash: rc.TxHash, Reason: rc.Reason}
 		if rc.Status == nonce.Held {
 			r.HeldUntil = now.Add(rc.Hold)
 		}
 		e.rows[rc.Nonce] = row{r, e.version}
 		ev.Rows = append(ev.Rows, nonce.FlushRow{
-			Nonce: rc.Nonce, Fresh: rc.Fresh, Status: r.Status, Attempt: r.Attempt, Token: r.Token, TxHash: r.TxHash,
+			Nonce: rc.Nonce, Fresh: rc.Fresh, Status: r.Status, Attempt: r.Attempt, Token: r.Token, Holder: r.Holder, TxHash: r.TxHash,
 			Reason: r.Reason, HeldUntil: r.HeldUntil,
 		})
 	}

@@ -90,7 +90,7 @@ func (s *Store) commit(now time.Time, c *nonce.Change, event bool) call {
 	args = append(args,
 		belief(c.ID, c.Token, c.Version), belief(c.ID, c.Token, p.version),
 		num(p.wasHeld), num(c.Held), " "+num(c.Next)+" "+num(c.Floor), num(p.moreFree),
-		text, s.retention, floor, consumedRow(c.Token, p.version, nonce.TxHash{}, nonce.ReasonBelowFloor),
+		text, s.retention, floor, consumedRow(c.Token, p.version, 0, nonce.TxHash{}, nonce.ReasonBelowFloor),
 		fresh, strconv.Itoa(len(p.nonces)))
 	args = append(append(args, p.nonces...), p.as...)
 	for _, group := range [][]any{p.sets, p.dels, p.hold, p.unhold, p.free, p.unfree} {
@@ -118,16 +118,16 @@ func (p *plan) row(r *nonce.RowChange) {
 	switch status {
 	case nonce.Held:
 		until := p.now.Add(r.Hold)
-		p.sets = append(p.sets, n, heldRow(r.Attempt, p.token, until))
+		p.sets = append(p.sets, n, heldRow(r.Attempt, p.token, r.Holder, until))
 		p.hold = append(p.hold, num(until.UnixMicro()), n)
 		p.wasHeld--
 	case nonce.Released:
-		p.sets = append(p.sets, n, releasedRow(r.Attempt, p.token, reason))
+		p.sets = append(p.sets, n, releasedRow(r.Attempt, p.token, r.Holder, reason))
 		p.free = append(p.free, "0", padded(r.Nonce))
 		p.moreFree++
 	default:
 		if p.keep {
-			p.sets = append(p.sets, n, "C"+num(r.Attempt)+consumedRow(p.token, p.version, r.TxHash, reason))
+			p.sets = append(p.sets, n, "C"+num(r.Attempt)+consumedRow(p.token, p.version, r.Holder, r.TxHash, reason))
 		} else {
 			p.dels = append(p.dels, n)
 		}

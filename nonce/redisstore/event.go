@@ -14,7 +14,8 @@ import (
 // before, time in microseconds, cursor, floor, holds, signer; the rows; the request
 // ids. Numbers are unsigned varints in their shortest form, texts have their length
 // before them. A row is a byte of what it has, nonce, attempt, and, where it says so,
-// its deadline in microseconds after the event, its hash, its reason. An event says
+// its holder in eight bytes, its deadline in microseconds after the event, its hash, its
+// reason. An event says
 // all there is to say: one that is longer, shorter or otherwise is refused.
 
 const (
@@ -26,7 +27,8 @@ const (
 	rowFresh  = 1 << 2
 	rowHash   = 1 << 3
 	rowReason = 1 << 4
-	rowBits   = 1<<5 - 1
+	rowHolder = 1 << 5
+	rowBits   = 1<<6 - 1
 
 	minRowBytes     = 3
 	minRequestBytes = 1 + 1 + 16 + 1
@@ -74,7 +76,13 @@ func encodeRow(b []byte, now time.Time, r *nonce.RowChange) []byte {
 	if r.Reason != "" {
 		head |= rowReason
 	}
+	if r.Holder != 0 {
+		head |= rowHolder
+	}
 	b = number(number(append(b, head), r.Nonce), r.Attempt)
+	if head&rowHolder != 0 {
+		b = binary.BigEndian.AppendUint64(b, uint64(r.Holder))
+	}
 	if r.Status == nonce.Held {
 		b = number(b, now.Add(r.Hold).UnixMicro()-now.UnixMicro())
 	}
@@ -185,6 +193,12 @@ func (r *reader) row(token, at int64) nonce.FlushRow {
 	head := r.byte()
 	row := nonce.FlushRow{Fresh: head&rowFresh != 0, Status: nonce.Status(head & rowStatus), Token: token}
 	row.Nonce, row.Attempt = r.number(), r.number()
+	if head&rowHolder != 0 {
+		for _, c := range []byte(r.take(8)) {
+			row.Holder = row.Holder<<8 | nonce.Principal(c)
+		}
+		r.bad = r.bad || row.Holder == 0
+	}
 	if row.Status == nonce.Held {
 		after := r.number()
 		r.bad = r.bad || after > math.MaxInt64/1000 || after > math.MaxInt64-at // a time.Duration

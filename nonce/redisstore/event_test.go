@@ -18,8 +18,8 @@ func fullChange() nonce.Change {
 	return nonce.Change{
 		ID: 7, Signer: "eip155:1:0xab", Token: 1 << 40, Version: 3<<32 + 17, Next: math.MaxInt64, Floor: 12, Held: 2, BelowFloor: true,
 		Rows: []nonce.RowChange{
-			{Nonce: 0, Fresh: true, Status: nonce.Held, Attempt: 3 << 20, Hold: 90 * time.Second},
-			{Nonce: 1 << 60, FromStatus: nonce.Held, Status: nonce.Consumed, Attempt: 1, TxHash: nonce.TxHash{1, 2, 3}},
+			{Nonce: 0, Fresh: true, Status: nonce.Held, Attempt: 3 << 20, Hold: 90 * time.Second, Holder: 1<<63 | 5},
+			{Nonce: 1 << 60, FromStatus: nonce.Held, Status: nonce.Consumed, Attempt: 1, Holder: 7, TxHash: nonce.TxHash{1, 2, 3}},
 			{Nonce: 5, Status: nonce.Consumed, Attempt: 2, TxHash: nonce.TxHash{4}, Reason: nonce.ReasonBelowFloor},
 			{Nonce: 6, Status: nonce.Released, Attempt: 2, Reason: "nonce too low, Ü"},
 			{Nonce: 7, Status: nonce.Released, Attempt: 2},
@@ -42,7 +42,7 @@ func TestAnEventSaysWhatWasCommitted(t *testing.T) {
 		Next: c.Next, Floor: c.Floor, Held: c.Held, BelowFloor: true,
 	}
 	for _, r := range c.Rows {
-		row := nonce.FlushRow{Nonce: r.Nonce, Fresh: r.Fresh, Status: r.Status, Attempt: r.Attempt, Token: c.Token, TxHash: r.TxHash, Reason: r.Reason}
+		row := nonce.FlushRow{Nonce: r.Nonce, Fresh: r.Fresh, Status: r.Status, Attempt: r.Attempt, Token: c.Token, Holder: r.Holder, TxHash: r.TxHash, Reason: r.Reason}
 		if r.Status == nonce.Held {
 			row.HeldUntil = eventAt.Add(r.Hold)
 		}
@@ -68,6 +68,7 @@ func TestEveryBrokenEventIsRefused(t *testing.T) {
 		"one more byte":     whole + "\x00",
 		"another form":      "\x02" + whole[1:],
 		"unknown flags":     "\x01\x02" + whole[2:],
+		"a row of nobody":   strings.Replace(whole, "\x80\x00\x00\x00\x00\x00\x00\x05", "\x00\x00\x00\x00\x00\x00\x00\x00", 1),
 		"a longer number":   strings.Replace(whole, "\x01\x01\x07", "\x01\x01\x87\x00", 1),
 		"a number too long": "\x01\x00" + strings.Repeat("\xff", 9) + "\x01" + whole[3:],
 	} {
@@ -92,7 +93,7 @@ func FuzzDecodeEvent(f *testing.F) {
 			ID: e.ID, Signer: e.Signer, Token: e.Token, Version: e.From, Next: e.Next, Floor: e.Floor, Held: e.Held, BelowFloor: e.BelowFloor,
 		}
 		for _, r := range e.Rows {
-			change := nonce.RowChange{Nonce: r.Nonce, Fresh: r.Fresh, Status: r.Status, Attempt: r.Attempt, TxHash: r.TxHash, Reason: r.Reason}
+			change := nonce.RowChange{Nonce: r.Nonce, Fresh: r.Fresh, Status: r.Status, Attempt: r.Attempt, Holder: r.Holder, TxHash: r.TxHash, Reason: r.Reason}
 			if r.Status == nonce.Held {
 				change.Hold = time.Duration(r.HeldUntil.UnixMicro()-e.At.UnixMicro()) * time.Microsecond
 			}

@@ -71,7 +71,7 @@ func (m *model) random() {
 	m.commit(c)
 	m.events = append(m.events, m.belief.Version)
 	for _, r := range c.Rows {
-		row := nonce.Row{Nonce: r.Nonce, Status: r.Status, Attempt: r.Attempt, Token: c.Token, TxHash: r.TxHash, Reason: r.Reason}
+		row := nonce.Row{Nonce: r.Nonce, Status: r.Status, Attempt: r.Attempt, Token: c.Token, Holder: r.Holder, TxHash: r.TxHash, Reason: r.Reason}
 		if r.Status == nonce.Held {
 			row.HeldUntil = m.now.Add(r.Hold)
 		}
@@ -82,7 +82,7 @@ func (m *model) random() {
 	}
 	for n, row := range m.rows {
 		if c.BelowFloor && n < c.Floor && row.Status == nonce.Released {
-			m.rows[n] = nonce.Row{Nonce: n, Status: nonce.Consumed, Attempt: row.Attempt, Token: c.Token, Reason: nonce.ReasonBelowFloor}
+			m.rows[n] = nonce.Row{Nonce: n, Status: nonce.Consumed, Attempt: row.Attempt, Token: c.Token, Holder: row.Holder, Reason: nonce.ReasonBelowFloor}
 			m.consumed[n] = m.belief.Version
 		}
 	}
@@ -97,7 +97,7 @@ func (m *model) plan() nonce.FastChange {
 		if m.rng.IntN(4) != 0 || len(c.Rows) > 6 {
 			continue
 		}
-		r := nonce.RowChange{Nonce: n, FromStatus: row.Status, FromAttempt: row.Attempt, Attempt: row.Attempt}
+		r := nonce.RowChange{Nonce: n, FromStatus: row.Status, FromAttempt: row.Attempt, Attempt: row.Attempt, Holder: row.Holder}
 		switch {
 		case row.Status == nonce.Held && m.rng.IntN(2) == 0, row.Status == nonce.Released && m.rng.IntN(3) == 0:
 			r.Status, r.TxHash = nonce.Consumed, nonce.TxHash{byte(n), 1}
@@ -106,7 +106,7 @@ func (m *model) plan() nonce.FastChange {
 		case row.Status == nonce.Held:
 			r.Status, r.Reason = nonce.Released, []string{"", "a reason", nonce.ReasonExpired}[m.rng.IntN(3)]
 		case row.Status == nonce.Released:
-			r.Status, r.Attempt, r.Hold = nonce.Held, row.Attempt+1, m.hold()
+			r.Status, r.Attempt, r.Hold, r.Holder = nonce.Held, row.Attempt+1, m.hold(), m.holder()
 		case row.Reason == nonce.ReasonBelowFloor && row.TxHash == nonce.TxHash{}:
 			r.Status, r.TxHash, r.Reason = nonce.Consumed, nonce.TxHash{2, byte(n)}, row.Reason
 		default:
@@ -121,7 +121,7 @@ func (m *model) plan() nonce.FastChange {
 		c.Rows = append(c.Rows, r)
 	}
 	for range m.rng.IntN(3) {
-		c.Rows = append(c.Rows, nonce.RowChange{Nonce: c.Next, Fresh: true, Status: nonce.Held, Attempt: nonce.FirstAttempt(c.Version), Hold: m.hold()})
+		c.Rows = append(c.Rows, nonce.RowChange{Nonce: c.Next, Fresh: true, Status: nonce.Held, Attempt: nonce.FirstAttempt(c.Version), Hold: m.hold(), Holder: m.holder()})
 		c.Next++
 		c.Held++
 	}
@@ -138,6 +138,8 @@ func (m *model) plan() nonce.FastChange {
 	}
 	return c
 }
+
+func (m *model) holder() nonce.Principal { return []nonce.Principal{0, 1, 1<<63 | 0xab}[m.rng.IntN(3)] }
 
 func (m *model) hold() time.Duration { return time.Duration(1+m.rng.IntN(20_000)) * time.Millisecond }
 

@@ -17,6 +17,9 @@ import (
 //	C<attempt> <token> <version that consumed it> h<hash, 32 bytes><reason>
 //	C<attempt> <token> <version that consumed it> -<reason>
 //
+// Where the row is somebody's, @ and the principal in hexadecimal stand behind the
+// token: H3 17@5f12… …
+//
 // The value of a request id is its hash, 16 bytes, and "nonce attempt nonce attempt…".
 
 const letters = "?HRC" // by nonce.Status
@@ -28,18 +31,27 @@ func prefix(s nonce.Status, attempt int64) string {
 	return letters[s:s+1] + num(attempt) + " "
 }
 
-func heldRow(attempt, token int64, until time.Time) string {
-	return "H" + num(attempt) + " " + num(token) + " " + num(until.UnixMicro())
+func heldRow(attempt, token int64, holder nonce.Principal, until time.Time) string {
+	return "H" + num(attempt) + " " + num(token) + of(holder) + " " + num(until.UnixMicro())
 }
 
-func releasedRow(attempt, token int64, reason string) string {
-	return "R" + num(attempt) + " " + num(token) + " " + reason
+func releasedRow(attempt, token int64, holder nonce.Principal, reason string) string {
+	return "R" + num(attempt) + " " + num(token) + of(holder) + " " + reason
+}
+
+// of is what stands behind the token.
+func of(holder nonce.Principal) string {
+	if holder == 0 {
+		return ""
+	}
+	return "@" + strconv.FormatUint(uint64(holder), 16)
 }
 
 // consumedRow is the row without its attempt.
-func consumedRow(token, version int64, hash nonce.TxHash, reason string) string {
+func consumedRow(token, version int64, holder nonce.Principal, hash nonce.TxHash, reason string) string {
 	b := make([]byte, 0, 80+len(reason))
 	b = strconv.AppendInt(append(b, ' '), token, 10)
+	b = append(b, of(holder)...)
 	b = strconv.AppendInt(append(b, ' '), version, 10)
 	if hash == (nonce.TxHash{}) {
 		b = append(b, " -"...)
@@ -65,12 +77,25 @@ func parseRow(number, text string) (nonce.Row, error) {
 	token, rest, whole := strings.Cut(rest, " ")
 	row.Attempt, ok = parseNum(attempt)
 	if whole && ok {
-		row.Token, ok = parseNum(token)
+		row.Token, row.Holder, ok = parseToken(token)
 	}
 	if !whole || !ok || !parseEnd(&row, rest) {
 		return row, fmt.Errorf("row %q %q: %w", number, text, errForm)
 	}
 	return row, nil
+}
+
+// parseToken reads the token, and whose the row is.
+func parseToken(s string) (token int64, holder nonce.Principal, ok bool) {
+	s, hex, somebodys := strings.Cut(s, "@")
+	if somebodys {
+		n, err := strconv.ParseUint(hex, 16, 64)
+		if holder = nonce.Principal(n); err != nil || of(holder) != "@"+hex {
+			return 0, 0, false
+		}
+	}
+	token, ok = parseNum(s)
+	return token, holder, ok
 }
 
 // parseEnd reads what follows the token.

@@ -13,7 +13,7 @@
 --       7 event; "": none, as the store has followed already, and CONSUMED rows go
 --       8 milliseconds a request id is kept, 0: for good
 --       9 "": or the new floor, 19 digits: released nonces below it become CONSUMED
---      10 how such a row goes on after its attempt
+--      10 how such a row goes on after its attempt, if it is nobody's
 --      11 the lowest new nonce; "": none
 --      12 n, then n nonces, then n times how the row must begin (see below)
 --       then groups, each with its length before it: HSET, HDEL, ZADD held,
@@ -60,10 +60,10 @@ if ARGV[9] ~= '' then
     if not taken[member] then
       local nonce = string.match(member, '^0*(%d+)$')
       local row = call('HGET', KEYS[1], nonce)
-      local attempt = row and string.match(row, '^R(%d+) ')
+      local attempt, holder = string.match(row or '', '^R(%d+) %d+(@?[%da-f]*) ')
       if not attempt then return {3, 'the row of released nonce ' .. nonce .. ' is missing'} end
       below[#below + 1] = nonce
-      fallen[#fallen + 1] = 'C' .. attempt .. ARGV[10]
+      fallen[#fallen + 1] = 'C' .. attempt .. string.gsub(ARGV[10], '^ %d+', '%0' .. holder, 1)
     end
   end
   released = released - #below

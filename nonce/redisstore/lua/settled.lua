@@ -9,7 +9,7 @@ for i = 2, #ARGV, slice do
   local to = math.min(i + slice - 1, #ARGV)
   local rows = call('HMGET', KEYS[1], unpack(ARGV, i, to))
   for j = i, to do
-    local version = string.match(rows[j - i + 1] or '', '^C%d+ %d+ (%d+) ')
+    local version = string.match(rows[j - i + 1] or '', '^C%d+ [%d@a-f]+ (%d+) ')
     if version and not less(ARGV[1], version) then gone[#gone + 1] = ARGV[j] end
   end
 end
