@@ -3,6 +3,7 @@ package nonce
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"time"
 )
 
@@ -124,6 +125,13 @@ func PrincipalOf(name string) Principal {
 	}
 	sum := sha256.Sum256([]byte(name))
 	return max(1, Principal(binary.BigEndian.Uint64(sum[:])))
+}
+
+// String returns the sixteen hexadecimal digits that ParsePrincipal reads.
+func (p Principal) String() string {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], uint64(p))
+	return hex.EncodeToString(b[:])
 }
 
 // takes is how many nonces the op wants.

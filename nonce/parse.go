@@ -3,6 +3,7 @@ package nonce
 import (
 	"encoding/hex"
 	"errors"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -18,6 +19,7 @@ var (
 	errKeyLong   = errors.New("must be at most 128 characters")
 	errKeyChars  = errors.New("must be visible ASCII characters only, no spaces")
 	errTxHash    = errors.New("must be 0x and 64 hexadecimal digits")
+	errPrincipal = errors.New("must be 16 lower-case hexadecimal digits, not all of them 0")
 	errReason    = errors.New("must be at most 256 bytes of UTF-8 without control characters")
 	errZeroHash  = errors.New("must not be all zeros")
 	addressBytes = len("0x") + 40
@@ -118,6 +120,16 @@ func ParseTxHash(s string) (TxHash, error) {
 		return TxHash{}, errZeroHash
 	}
 	return h, nil
+}
+
+// ParsePrincipal reads a Principal as its String method writes it: sixteen lower-case
+// hexadecimal digits. The zero Principal, which is nobody's, is refused.
+func ParsePrincipal(s string) (Principal, error) {
+	n, err := strconv.ParseUint(s, 16, 64)
+	if p := Principal(n); err == nil && p != 0 && p.String() == s {
+		return p, nil
+	}
+	return 0, errPrincipal
 }
 
 // String returns 0x and 64 lower-case digits, or "" for the zero hash.

@@ -1,6 +1,7 @@
 package nonce_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"unicode"
@@ -133,4 +134,27 @@ func FuzzParseReason(f *testing.F) {
 			t.Fatalf("%q became %q, %v", in, got, err)
 		}
 	})
+}
+
+func FuzzParsePrincipal(f *testing.F) {
+	for _, s := range []string{"", "0000000000000000", "00000000000000aB", "00000000000000ab", "8000000000000000", "+00000000000000a", "0x0000000000000a", "10000000000000000"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		p, err := nonce.ParsePrincipal(in)
+		if (err != nil) != (p == 0) || err == nil && p.String() != in {
+			t.Fatalf("%q became %v, %v", in, p, err)
+		}
+	})
+}
+
+func TestAPrincipalIsReadAsItIsWritten(t *testing.T) {
+	for _, p := range []nonce.Principal{1, 1 << 63, math.MaxUint64, nonce.PrincipalOf("relayer-1")} {
+		if got, err := nonce.ParsePrincipal(p.String()); err != nil || got != p {
+			t.Errorf("%d is written %s and read %d, %v", uint64(p), p, got, err)
+		}
+	}
+	if a, b := nonce.PrincipalOf("a"), nonce.PrincipalOf("b"); a == b || nonce.PrincipalOf("") != 0 {
+		t.Errorf("principals %v, %v and %v", a, b, nonce.PrincipalOf(""))
+	}
 }

@@ -151,6 +151,8 @@ func refused(q asked, e *wire.Error) (answer, error) {
 		return bounced(nonce.ErrFenced)
 	case wire.CodeDraining:
 		return bounced(nonce.ErrDraining)
+	case wire.CodeForbidden: // a node is forbidden nothing but this
+		return answer{err: nonce.ErrNotHolder}, nil
 	case wire.CodeNotFound:
 		return answer{err: nonce.ErrNotFound}, nil
 	case wire.CodeHoldLimit:

@@ -63,6 +63,7 @@ func TestARefusalSaysWhatTheOtherNodeSaid(t *testing.T) {
 		{wire.CodeFenced, "fenced", wire.ErrorData{}, nonce.Bounced, nonce.ErrFenced},
 		{wire.CodeDraining, "draining", wire.ErrorData{}, nonce.Bounced, nonce.ErrDraining},
 		{wire.CodeNotFound, "not_found", wire.ErrorData{}, nonce.Answered, nonce.ErrNotFound},
+		{wire.CodeForbidden, "forbidden", wire.ErrorData{}, nonce.Answered, nonce.ErrNotHolder},
 		{wire.CodeHoldLimit, "hold_limit", wire.ErrorData{Limit: 5}, nonce.Answered, &nonce.HoldLimitError{Limit: 5}},
 		{wire.CodeServerBusy, "server_busy", *busy.Data, nonce.Answered, busy},
 		{wire.CodeConflict, "conflict", wire.ErrorData{Nonce: &n, Status: "CONSUMED", Attempt: 2, TxHash: hash.String(), HeldUntil: &at}, nonce.Answered,

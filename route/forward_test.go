@@ -29,6 +29,13 @@ func TestOpsGoOutAsTheClientSaidThem(t *testing.T) {
 			{&nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 0, Attempt: 1, Reason: "r"},
 				`nonce_markRecyclable {"signer":"s","nonce":0,"reason":"r","attempt":1}`},
 			{&nonce.Op{Kind: nonce.KindSetFloor, Signer: "s", Floor: 0}, `nonce_setFloor {"signer":"s","floor":0}`},
+			{&nonce.Op{Kind: nonce.KindAllocate, Signer: "s", Count: 1, RequestID: "r", Principal: 0xab},
+				`nonce_allocate {"signer":"s","count":1,"requestId":"r","principal":"00000000000000ab"}`},
+			{&nonce.Op{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 2, TxHash: hash, Principal: 1 << 63, MarkAny: true},
+				`nonce_markUsed {"signer":"s","nonce":4,"txHash":"` + hash.String() + `","attempt":2,"principal":"8000000000000000","markAny":true}`},
+			{&nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 0, Attempt: 1, Principal: 7},
+				`nonce_markRecyclable {"signer":"s","nonce":0,"attempt":1,"principal":"0000000000000007"}`},
+			{&nonce.Op{Kind: nonce.KindSetFloor, Signer: "s", Floor: 1, Principal: 7}, `nonce_setFloor {"signer":"s","floor":1,"principal":"0000000000000007"}`},
 		} {
 			w.forward("a", c.op)
 			r := <-f.requests

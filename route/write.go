@@ -179,17 +179,31 @@ func (r *Router) paramsOf(op *nonce.Op, o *output) (method string, params any) {
 		o.allocate = wire.AllocateParams{
 			Signer: op.Signer, Count: int64(op.Count), RequestID: op.RequestID,
 			HoldMs:    op.Hold.Milliseconds(), // 0 is absent: the other node's own default
-			OnlyKnown: op.OnlyKnown,
+			OnlyKnown: op.OnlyKnown, Principal: principalOf(op),
 		}
 		return wire.MethodAllocate, &o.allocate
 	case nonce.KindMarkUsed:
-		o.used = wire.MarkUsedParams{Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Attempt, TxHash: op.TxHash.String()}
+		o.used = wire.MarkUsedParams{
+			Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Attempt, TxHash: op.TxHash.String(),
+			Principal: principalOf(op), MarkAny: op.MarkAny,
+		}
 		return wire.MethodMarkUsed, &o.used
 	case nonce.KindMarkRecyclable:
-		o.recyclable = wire.MarkRecyclableParams{Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Attempt, Reason: op.Reason}
+		o.recyclable = wire.MarkRecyclableParams{
+			Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Attempt, Reason: op.Reason,
+			Principal: principalOf(op), MarkAny: op.MarkAny,
+		}
 		return wire.MethodMarkRecyclable, &o.recyclable
 	default: // reads are never forwarded
-		o.floor = wire.SetFloorParams{Signer: op.Signer, Floor: op.Floor}
+		o.floor = wire.SetFloorParams{Signer: op.Signer, Floor: op.Floor, Principal: principalOf(op)}
 		return wire.MethodSetFloor, &o.floor
 	}
+}
+
+// principalOf is who asks, as the other node is told; "": nobody in particular.
+func principalOf(op *nonce.Op) string {
+	if op.Principal == 0 {
+		return ""
+	}
+	return op.Principal.String()
 }

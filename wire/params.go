@@ -12,6 +12,9 @@ type AllocateParams struct {
 	// OnlyKnown is said between nodes: answer what RequestID was given before, and
 	// hand nothing out.
 	OnlyKnown bool `json:"onlyKnown,omitempty"`
+	// Principal is said between nodes: who asks, in sixteen hexadecimal digits; empty:
+	// nobody in particular.
+	Principal string `json:"principal,omitempty"`
 }
 
 // MarkUsedParams are the params of nonce_markUsed.
@@ -21,6 +24,10 @@ type MarkUsedParams struct {
 	TxHash  string `json:"txHash"`
 	Attempt int64  `json:"attempt,omitempty"` // from 1; 1 when absent
 	Guard   *Guard `json:"guard,omitempty"`
+	// Principal is that of AllocateParams, and MarkAny is said between nodes, too: who
+	// asks may mark holds of others.
+	Principal string `json:"principal,omitempty"`
+	MarkAny   bool   `json:"markAny,omitempty"`
 }
 
 // MarkRecyclableParams are the params of nonce_markRecyclable.
@@ -30,6 +37,9 @@ type MarkRecyclableParams struct {
 	Reason  string `json:"reason,omitempty"`
 	Attempt int64  `json:"attempt,omitempty"` // from 1; 1 when absent
 	Guard   *Guard `json:"guard,omitempty"`
+	// As in MarkUsedParams.
+	Principal string `json:"principal,omitempty"`
+	MarkAny   bool   `json:"markAny,omitempty"`
 }
 
 // StatusParams are the params of nonce_status.
@@ -49,6 +59,8 @@ type ListParams struct {
 type SetFloorParams struct {
 	Signer string `json:"signer"`
 	Floor  int64  `json:"floor"`
+	// As in AllocateParams.
+	Principal string `json:"principal,omitempty"`
 }
 
 // SubscribeParams are the params of nonce_subscribe. By name there are only the
@@ -89,7 +101,8 @@ func DecodeAllocate(params []byte) (AllocateParams, *Error) {
 		RequestID text        `json:"requestId"`
 		HoldMs    number      `json:"holdMs"`
 		Guard     *guardGiven `json:"guard"`
-		OnlyKnown bool        `json:"onlyKnown"` // by name only
+		OnlyKnown bool        `json:"onlyKnown"` // by name only, as what follows
+		Principal text        `json:"principal"`
 	}
 	c := checker{bind(params, &given, "signer", "count", "requestId", "holdMs", "guard")}
 	p := AllocateParams{
@@ -99,6 +112,7 @@ func DecodeAllocate(params []byte) (AllocateParams, *Error) {
 		HoldMs:    c.between("holdMs", given.HoldMs, 0, 1, math.MaxInt64),
 		Guard:     c.guard(given.Guard),
 		OnlyKnown: given.OnlyKnown,
+		Principal: c.notEmpty("principal", given.Principal),
 	}
 	return p, c.err
 }
@@ -111,6 +125,9 @@ func DecodeMarkUsed(params []byte) (MarkUsedParams, *Error) {
 		TxHash  text        `json:"txHash"`
 		Attempt number      `json:"attempt"`
 		Guard   *guardGiven `json:"guard"`
+		// By name only.
+		Principal text `json:"principal"`
+		MarkAny   bool `json:"markAny"`
 	}
 	c := checker{bind(params, &given, "signer", "nonce", "txHash", "attempt", "guard")}
 	p := MarkUsedParams{
@@ -119,6 +136,8 @@ func DecodeMarkUsed(params []byte) (MarkUsedParams, *Error) {
 		TxHash:  c.needText("txHash", given.TxHash),
 		Attempt: c.between("attempt", given.Attempt, 1, 1, math.MaxInt64),
 		Guard:   c.guard(given.Guard),
+
+		Principal: c.notEmpty("principal", given.Principal), MarkAny: given.MarkAny,
 	}
 	return p, c.err
 }
@@ -131,6 +150,9 @@ func DecodeMarkRecyclable(params []byte) (MarkRecyclableParams, *Error) {
 		Reason  text        `json:"reason"`
 		Attempt number      `json:"attempt"`
 		Guard   *guardGiven `json:"guard"`
+		// By name only.
+		Principal text `json:"principal"`
+		MarkAny   bool `json:"markAny"`
 	}
 	c := checker{bind(params, &given, "signer", "nonce", "reason", "attempt", "guard")}
 	p := MarkRecyclableParams{
@@ -139,6 +161,8 @@ func DecodeMarkRecyclable(params []byte) (MarkRecyclableParams, *Error) {
 		Reason:  given.Reason.value,
 		Attempt: c.between("attempt", given.Attempt, 1, 1, math.MaxInt64),
 		Guard:   c.guard(given.Guard),
+
+		Principal: c.notEmpty("principal", given.Principal), MarkAny: given.MarkAny,
 	}
 	return p, c.err
 }
@@ -174,13 +198,16 @@ func DecodeList(params []byte) (ListParams, *Error) {
 // DecodeSetFloor decodes the params of nonce_setFloor.
 func DecodeSetFloor(params []byte) (SetFloorParams, *Error) {
 	var given struct {
-		Signer text   `json:"signer"`
-		Floor  number `json:"floor"`
+		Signer    text   `json:"signer"`
+		Floor     number `json:"floor"`
+		Principal text   `json:"principal"` // by name only
 	}
 	c := checker{bind(params, &given, "signer", "floor")}
 	p := SetFloorParams{
 		Signer: c.needText("signer", given.Signer),
 		Floor:  c.needNumber("floor", given.Floor),
+
+		Principal: c.notEmpty("principal", given.Principal),
 	}
 	return p, c.err
 }

@@ -52,7 +52,7 @@ func (c *conn) allocate(r *request, params []byte) *wire.Error {
 		}
 		r.op.RequestID = id
 	}
-	return c.setGuard(r, p.Guard)
+	return firstOf(c.setPrincipal(r, p.Principal, false), c.setGuard(r, p.Guard))
 }
 
 func (c *conn) markUsed(r *request, params []byte) *wire.Error {
@@ -68,7 +68,7 @@ func (c *conn) markUsed(r *request, params []byte) *wire.Error {
 		return invalidParams("txHash", bad.Error())
 	}
 	r.op.Kind, r.op.Nonce, r.op.Attempt, r.op.TxHash = nonce.KindMarkUsed, p.Nonce, p.Attempt, hash
-	return c.setGuard(r, p.Guard)
+	return firstOf(c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
 }
 
 func (c *conn) markRecyclable(r *request, params []byte) *wire.Error {
@@ -84,7 +84,7 @@ func (c *conn) markRecyclable(r *request, params []byte) *wire.Error {
 		return invalidParams("reason", bad.Error())
 	}
 	r.op.Kind, r.op.Nonce, r.op.Attempt, r.op.Reason = nonce.KindMarkRecyclable, p.Nonce, p.Attempt, reason
-	return c.setGuard(r, p.Guard)
+	return firstOf(c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
 }
 
 func (c *conn) status(r *request, params []byte) *wire.Error {
@@ -115,7 +115,7 @@ func (c *conn) setFloor(r *request, params []byte) *wire.Error {
 		return err
 	}
 	r.op.Kind, r.op.Floor = nonce.KindSetFloor, p.Floor
-	return setSigner(&r.op, p.Signer)
+	return firstOf(setSigner(&r.op, p.Signer), c.setPrincipal(r, p.Principal, false))
 }
 
 // subscribeAs makes the two names of subscribing, which differ in the method of

@@ -11,6 +11,7 @@ import (
 
 	"noncegate/nonce"
 	"noncegate/perf"
+	"noncegate/wire"
 )
 
 // The headers with which a node opens a connection to another. All are the
@@ -150,6 +151,26 @@ func (s *Server) admitNode(w http.ResponseWriter, r *http.Request) (node string,
 		return node, true
 	}
 	return "", false
+}
+
+// setPrincipal makes the op of another node that of the principal who asked there. A
+// client does not say who it is.
+func (c *conn) setPrincipal(r *request, principal string, markAny bool) *wire.Error {
+	switch {
+	case c.peer != nil && principal != "":
+		p, err := nonce.ParsePrincipal(principal)
+		if err != nil {
+			return invalidParams("principal", err.Error())
+		}
+		r.op.Principal, r.op.MarkAny = p, markAny
+	case c.peer != nil:
+		r.op.MarkAny = markAny
+	case principal != "":
+		return invalidParams("principal", "unknown name")
+	case markAny:
+		return invalidParams("markAny", "unknown name")
+	}
+	return nil
 }
 
 // refusal says why whoever sent r is not believed to be a node; "": it is. How

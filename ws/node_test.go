@@ -332,3 +332,40 @@ func TestARefusalForWantOfAPlaceAtAnotherNodeIsCounted(t *testing.T) {
 		t.Errorf("counted at %s", stage)
 	}
 }
+
+func TestWhoAsksIsSaidByNodesOnly(t *testing.T) {
+	g := startGateway(t)
+	ops := make(chan nonce.Op, 10)
+	g.srv.service = inspected{g.service, func(op *nonce.Op) { ops <- nonce.Op{Kind: op.Kind, Principal: op.Principal, MarkAny: op.MarkAny} }}
+	node, own := g.dialWith(asNode("n2")), g.dial()
+	const hash = "0x00000000000000000000000000000000000000000000000000000000000000ff"
+	for i, c := range []struct {
+		method, params string
+		want           nonce.Op
+	}{
+		{"nonce_allocate", `{"signer":"a","principal":"00000000000000ab"}`, nonce.Op{Kind: nonce.KindAllocate, Principal: 0xab}},
+		{"nonce_allocate", `{"signer":"a"}`, nonce.Op{Kind: nonce.KindAllocate}},
+		{"nonce_markUsed", `{"signer":"a","nonce":0,"txHash":"` + hash + `","principal":"8000000000000000","markAny":true}`, nonce.Op{Kind: nonce.KindMarkUsed, Principal: 1 << 63, MarkAny: true}},
+		{"nonce_markRecyclable", `{"signer":"a","nonce":1,"markAny":true}`, nonce.Op{Kind: nonce.KindMarkRecyclable, MarkAny: true}},
+		{"nonce_setFloor", `{"signer":"a","floor":1,"principal":"00000000000000ab"}`, nonce.Op{Kind: nonce.KindSetFloor, Principal: 0xab}},
+	} {
+		id := fmt.Sprint(i)
+		node.request(id, c.method, c.params)
+		node.wantResult(id)
+		if got := await(t, ops, "the op"); got.Kind != c.want.Kind || got.Principal != c.want.Principal || got.MarkAny != c.want.MarkAny {
+			t.Errorf("%s %s: the op is %v's and may mark any: %t", c.method, c.params, got.Principal, got.MarkAny)
+		}
+		if c.want.Principal == 0 && !c.want.MarkAny {
+			continue
+		}
+		own.request(id, c.method, c.params)
+		data := own.wantError(id, "invalid_params")
+		if field := data["field"]; field != "principal" && field != "markAny" {
+			t.Errorf("a client's %s: refused for %v", c.params, field)
+		}
+	}
+	node.request("bad", "nonce_allocate", `{"signer":"a","principal":"AB"}`)
+	if data := node.wantError("bad", "invalid_params"); data["field"] != "principal" {
+		t.Errorf("got %v", data)
+	}
+}
