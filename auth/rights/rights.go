@@ -1,0 +1,157 @@
+// Package rights says what a principal may do, by a file that is read again when it
+// changes.
+//
+// The file is YAML. Whoever is not named in it is not let in, and nobody has a right
+// that is not written there:
+//
+//	principals:
+//	  relayer-1:
+//	    - rights: [allocate, mark, read]
+//	      signers: ["eip155:1:*", "treasury"]
+//	    - rights: [subscribe]
+//	      signers: ["*"]
+//	  auditor:
+//	    - {rights: [read], signers: ["*"]}
+//	quotas:
+//	  relayer-1: {requestsPerSecond: 500, burst: 1000, connections: 20}
+//	defaultQuota: {requestsPerSecond: 50, connections: 5, subscriptions: 100, openHolds: 1000}
+//
+// A pattern is a signer, or the beginning of signers followed by *. An address in it is
+// lower-cased, as it is in signers. Unknown keys, unknown rights, a quota of nobody and
+// whatever else is wrong make the whole file unusable, with a sentence that has the
+// line.
+package rights
+
+import (
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// Right is something a principal may do with a signer. Rights are bits.
+type Right uint8
+
+// The rights.
+const (
+	Allocate Right = 1 << iota
+	Mark
+	MarkAny
+	Read
+	Subscribe
+	Admin
+)
+
+// names are the rights as they are written, in the order of their bits.
+var names = [...]string{"allocate", "mark", "mark-any", "read", "subscribe", "admin"}
+
+// String returns the right as it is written in the file; several with commas between.
+func (r Right) String() string {
+	if bits.OnesCount8(uint8(r)) == 1 && int(r) < 1<<len(names) {
+		return names[bits.TrailingZeros8(uint8(r))]
+	}
+	var said []string
+	for i, name := range names {
+		if r&(1<<i) != 0 {
+			said = append(said, name)
+		}
+	}
+	return strings.Join(said, ", ")
+}
+
+// Quota is how much a principal may have. 0 is no limit.
+type Quota struct {
+	RequestsPerSecond float64 // on average
+	Burst             int     // requests at once; at least 1 where RequestsPerSecond is
+	Connections       int     // to one node
+	Subscriptions     int     // to one node
+	OpenHolds         int     // of one node
+}
+
+// Rights is a file that was read. It does not change.
+type Rights struct {
+	hash       string
+	patterns   int
+	principals map[string]*grants
+}
+
+// Hash returns the SHA-256 of the file in hexadecimal.
+func (r *Rights) Hash() string { return r.hash }
+
+// Size returns how many principals and patterns the file has.
+func (r *Rights) Size() (principals, patterns int) { return len(r.principals), r.patterns }
+
+// Knows reports whether a principal is in the file.
+func (r *Rights) Knows(principal string) bool { return r.principals[principal] != nil }
+
+// May reports whether a principal has all of the rights on a signer, which is spelled
+// as nonce.ParseSigner returns it. It takes no lock and no allocation.
+func (r *Rights) May(principal string, want Right, signer string) bool {
+	g := r.principals[principal]
+	return g != nil && g.on(signer)&want == want
+}
+
+// Quota returns the quota of a principal. That of one the file does not name lets
+// nothing in by having no meaning: ask Knows first.
+func (r *Rights) Quota(principal string) Quota {
+	if g := r.principals[principal]; g != nil {
+		return g.quota
+	}
+	return Quota{}
+}
+
+// grants is what one principal has.
+type grants struct {
+	quota    Quota
+	exact    map[string]Right
+	prefixes []prefix // sorted by text, each once
+}
+
+// prefix is a pattern that ended in *.
+type prefix struct {
+	text   string
+	rights Right // those of shorter prefixes of text included
+	parent int   // the longest other prefix that text begins with; -1: none
+}
+
+// on returns the rights on a signer: those of all patterns that fit.
+//
+// Every prefix of signer sorts before it or is it, and whatever sorts between such a
+// prefix and signer begins with it. So the last prefix that is not beyond signer fits
+// or has the longest that fits among its parents.
+func (g *grants) on(signer string) Right {
+	has := g.exact[signer]
+	lo, hi := 0, len(g.prefixes)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if g.prefixes[mid].text <= signer {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	for i := lo - 1; i >= 0; i = g.prefixes[i].parent {
+		if p := &g.prefixes[i]; strings.HasPrefix(signer, p.text) {
+			return has | p.rights
+		}
+	}
+	return has
+}
+
+// build makes grants of patterns and their rights.
+func build(exact, prefixes map[string]Right) *grants {
+	g := &grants{exact: exact, prefixes: make([]prefix, 0, len(prefixes))}
+	for text, r := range prefixes {
+		g.prefixes = append(g.prefixes, prefix{text: text, rights: r, parent: -1})
+	}
+	slices.SortFunc(g.prefixes, func(a, b prefix) int { return strings.Compare(a.text, b.text) })
+	for i := range g.prefixes {
+		p := &g.prefixes[i]
+		for up := i - 1; up >= 0; up = g.prefixes[up].parent {
+			if strings.HasPrefix(p.text, g.prefixes[up].text) {
+				p.parent, p.rights = up, p.rights|g.prefixes[up].rights
+				break
+			}
+		}
+	}
+	return g
+}
