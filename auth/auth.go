@@ -5,20 +5,26 @@ import (
 	"errors"
 	"net/http"
 	"time"
+
+	"noncegate/auth/rights"
 )
 
-// Right is something a principal may do with a signer. Rights are bits.
-type Right uint8
+// Right is something a principal may do with a signer. Rights are bits; String names
+// them as the rights file does.
+type Right = rights.Right
 
 // The rights. A principal has none but those that it was given.
 const (
-	RightAllocate  Right = 1 << iota // nonce_allocate
-	RightMark                        // nonce_markUsed and nonce_markRecyclable of what it holds itself
-	RightMarkAny                     // the same of what others hold
-	RightRead                        // nonce_status, nonce_list
-	RightSubscribe                   // nonce_subscribe
-	RightAdmin                       // nonce_setFloor
+	RightAllocate  = rights.Allocate  // nonce_allocate
+	RightMark      = rights.Mark      // nonce_markUsed and nonce_markRecyclable of what it holds itself
+	RightMarkAny   = rights.MarkAny   // the same of what others hold
+	RightRead      = rights.Read      // nonce_status, nonce_list
+	RightSubscribe = rights.Subscribe // nonce_subscribe
+	RightAdmin     = rights.Admin     // nonce_setFloor
 )
+
+// Quota is how much a principal may have. 0 is no limit.
+type Quota = rights.Quota
 
 // Session is what one connection was let in as. Its methods may be called by any
 // goroutine at any time, and do not block. A nil *Session is that of a gateway
@@ -27,13 +33,15 @@ type Session struct {
 	// Principal is the name under which rights and quotas are given.
 	Principal string
 	// Credential tells this credential from others of the principal, without its
-	// secret: the id of an API key, of a token or of a certificate. It is for logs.
+	// secret: key: and the id of an API key, token: and that of a token, certificate:
+	// and its serial number. It is for logs.
 	Credential string
 	// Expires is when the credential ends by itself; zero: never.
 	Expires time.Time
 
 	may   func(right Right, signer string) bool
 	ended func(now time.Time) error
+	quota func() Quota // nil: no limits
 }
 
 // NewSession makes a Session of what an Authenticator knows. may is asked at each
@@ -55,12 +63,23 @@ func (s *Session) Ended(now time.Time) error {
 	return s.ended(now)
 }
 
+// Quota returns what the principal may have, by the quotas that are in force now.
+func (s *Session) Quota() Quota {
+	if s == nil || s.quota == nil {
+		return Quota{}
+	}
+	return s.quota()
+}
+
 // Errors of a credential. What a client is told names no more than these.
 var (
 	ErrMissing = errors.New("no credential was given")
 	ErrInvalid = errors.New("the credential is not valid")
 	ErrExpired = errors.New("the credential has expired")
 	ErrRevoked = errors.New("the credential was revoked")
+	// ErrThrottled: so many credentials from this address were wrong that this one was
+	// not looked at.
+	ErrThrottled = errors.New("too many credentials from this address were wrong; try again in a minute")
 	// ErrUnavailable: it cannot be said now whether the credential is good.
 	ErrUnavailable = errors.New("the credential cannot be checked now")
 )

@@ -79,6 +79,8 @@ type Set struct {
 	upgradeRefused family[UpgradeReason]
 	closed         family[CloseReason]
 	heartbeats     family[BeatResult]
+	loggedIn       family[Login]
+	loginRefused   family[LoginRefusal]
 
 	reg prometheus.Registerer
 
@@ -136,6 +138,8 @@ func New(reg prometheus.Registerer) *Set {
 		upgradeRefused: newFamily(reg, undeclared, "upgrade_refused_total", "reason", "Clients not let in, before or at the WebSocket handshake.", upgradeReasons),
 		closed:         newFamily(reg, undeclared, "connections_closed_total", "reason", "Connections that ended, by what ended them first.", closeReasons),
 		heartbeats:     newFamily(reg, undeclared, "heartbeats_total", "result", "Heartbeats of this node to the store.", beatResults),
+		loggedIn:       newFamily(reg, undeclared, "logins_total", "credential", "Credentials accepted, at the upgrade or for a ticket.", logins),
+		loginRefused:   newFamily(reg, undeclared, "logins_refused_total", "reason", "Credentials not accepted, at the upgrade or for a ticket, by why.", loginRefusals),
 
 		Engine: newEngine(reg, undeclared),
 

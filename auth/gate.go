@@ -1,0 +1,233 @@
+package auth
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"noncegate/auth/apikey"
+	"noncegate/auth/rights"
+	"noncegate/perf"
+)
+
+// maxCredential bounds the Authorization header, in bytes. A token with a few dozen
+// groups in it has some 2,000.
+const maxCredential = 8 << 10
+
+// What Session.Credential begins with.
+const keyCredential = "key:"
+
+// Config are the settings of a Gate. Rights is required.
+type Config struct {
+	// Rights is the path of the rights file.
+	Rights string
+	// RightsEvery is how often it is looked at, and so how soon a change counts. 0: 2s.
+	RightsEvery time.Duration
+	// Keys are the settings of API keys.
+	Keys apikey.Config
+	// Figures counts who is let in and who is not. nil: nobody does.
+	Figures *perf.Set
+	// Log is told of rights that come into force, and of what cannot be read. nil:
+	// nobody.
+	Log *slog.Logger
+}
+
+// Store keeps credentials; every store of nonces but the one for tests is one.
+type Store interface {
+	apikey.Store
+}
+
+// Gate is the Authenticator of a gateway. Its methods may be called by any goroutine.
+type Gate struct {
+	cfg      Config
+	rights   *rights.File
+	keys     *apikey.Cache
+	failures *failures
+	stops    []func() // in the order in which they were started
+}
+
+var _ Authenticator = (*Gate)(nil)
+
+// New reads the rights and the keys and starts what keeps them up to date. The error
+// is a sentence that names what cannot be used. Stop ends what New started.
+func New(ctx context.Context, store Store, cfg Config) (*Gate, error) {
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	g := &Gate{cfg: cfg, failures: newFailures()}
+	for _, step := range []func(context.Context, Store) error{g.openRights, g.openKeys} {
+		if err := step(ctx, store); err != nil {
+			g.Stop()
+			return nil, err
+		}
+	}
+	if cfg.Figures != nil {
+		g.register(cfg.Figures)
+	}
+	return g, nil
+}
+
+// Stop ends the goroutines of the Gate and waits for them. Sessions go on by what is
+// known. It may be called more than once.
+func (g *Gate) Stop() {
+	for i := len(g.stops) - 1; i >= 0; i-- {
+		g.stops[i]()
+	}
+}
+
+func (g *Gate) openRights(ctx context.Context, _ Store) (err error) {
+	g.rights, err = rights.Open(ctx, g.cfg.Rights, rights.Config{Every: g.cfg.RightsEvery, Log: g.cfg.Log})
+	if err == nil {
+		g.stops = append(g.stops, g.rights.Stop)
+	}
+	return err
+}
+
+func (g *Gate) openKeys(ctx context.Context, store Store) (err error) {
+	keys := g.cfg.Keys
+	keys.Log = cmp.Or(keys.Log, g.cfg.Log)
+	g.keys, err = apikey.Open(ctx, store, keys)
+	if err == nil {
+		g.stops = append(g.stops, g.keys.Stop)
+	}
+	return err
+}
+
+func (g *Gate) register(figures *perf.Set) {
+	figures.Gauge("rights_reload_failed", "1 while the rights file cannot be used and an earlier one is in force.", func() float64 {
+		if _, err := g.rights.State(); err != nil {
+			return 1
+		}
+		return 0
+	})
+	figures.Gauge("rights_age_seconds", "Time since the rights in force were last found to be those of the rights file.", func() float64 {
+		good, _ := g.rights.State()
+		return time.Since(good).Seconds()
+	})
+}
+
+// Authenticate implements Authenticator. What is looked at, in this order; the first
+// that is there decides alone, so that a wrong one is not made good by another:
+//
+//  1. the Authorization header: Bearer with an API key.
+//
+// A credential of an address from which too many were wrong is not looked at at all.
+// The error is a *Refusal.
+func (g *Gate) Authenticate(r *http.Request) (*Session, error) {
+	s, by, refused := g.authenticate(r)
+	if refused != nil {
+		g.refused(refused)
+		return nil, refused
+	}
+	if g.cfg.Figures != nil {
+		g.cfg.Figures.LoggedIn(by)
+	}
+	return s, nil
+}
+
+func (g *Gate) refused(why *Refusal) {
+	if g.cfg.Figures != nil {
+		g.cfg.Figures.LoginRefused(why.Reason)
+	}
+}
+
+// authenticate counts a credential against its address until it is known not to be
+// wrong.
+func (g *Gate) authenticate(r *http.Request) (*Session, perf.Login, *Refusal) {
+	check := g.credential(r)
+	if check == nil {
+		return nil, "", refuse(perf.LoginMissing, ErrMissing, nil)
+	}
+	addr := remote(r)
+	if !g.failures.take(addr, time.Now()) {
+		return nil, "", refuse(perf.LoginThrottled, ErrThrottled, nil)
+	}
+	s, by, refused := check(r)
+	if refused == nil && !g.rights.Rights().Knows(s.Principal) {
+		refused = refuse(perf.LoginPrincipal, ErrInvalid, fmt.Sprintf("principal %q is not in the rights file", s.Principal))
+	}
+	if refused == nil || refused.Reason == perf.LoginUnavailable {
+		g.failures.giveBack(addr)
+	}
+	return s, by, refused
+}
+
+// check looks at one kind of credential of a request.
+type check func(*http.Request) (*Session, perf.Login, *Refusal)
+
+// credential returns the check of the first kind of credential that a request has.
+func (g *Gate) credential(r *http.Request) check {
+	if len(r.Header.Values("Authorization")) > 0 {
+		return g.byHeader
+	}
+	return nil
+}
+
+func (g *Gate) byHeader(r *http.Request) (*Session, perf.Login, *Refusal) {
+	values := r.Header.Values("Authorization")
+	if len(values) > 1 {
+		return nil, "", refuse(perf.LoginMalformed, ErrInvalid, "there is more than one Authorization header")
+	}
+	text, err := bearer(values[0])
+	if err != nil {
+		return nil, "", refuse(perf.LoginMalformed, ErrInvalid, err)
+	}
+	return g.byKey(r.Context(), text)
+}
+
+// bearer returns what follows Bearer in an Authorization header.
+func bearer(header string) (string, error) {
+	if len(header) > maxCredential {
+		return "", fmt.Errorf("the Authorization header is longer than %d bytes", maxCredential)
+	}
+	scheme, text, ok := strings.Cut(header, " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") {
+		return "", fmt.Errorf("the Authorization header is not Bearer with a credential")
+	}
+	text = strings.Trim(text, " ")
+	if text == "" || strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return "", fmt.Errorf("the credential of the Authorization header is not one word of visible ASCII")
+	}
+	return text, nil
+}
+
+func (g *Gate) byKey(ctx context.Context, text string) (*Session, perf.Login, *Refusal) {
+	k, err := g.keys.Check(ctx, text)
+	if err != nil {
+		return nil, "", refusalOf(err)
+	}
+	return g.keySession(k), perf.LoginKey, nil
+}
+
+func (g *Gate) keySession(k apikey.Key) *Session {
+	return g.session(k.Principal, keyCredential+k.ID, k.Expires, func(now time.Time) error {
+		switch err := g.keys.Ended(k.ID, now); err {
+		case apikey.ErrExpired:
+			return ErrExpired
+		case nil:
+			return nil
+		default:
+			return ErrRevoked
+		}
+	})
+}
+
+// session makes a Session whose rights and quota are those in force at each call. It
+// ends with its credential, or when the principal is taken out of the rights file.
+func (g *Gate) session(principal, credential string, expires time.Time, ended func(time.Time) error) *Session {
+	s := NewSession(principal, credential, expires,
+		func(want Right, signer string) bool { return g.rights.Rights().May(principal, want, signer) },
+		func(now time.Time) error {
+			if err := ended(now); err != nil {
+				return err
+			}
+			if !g.rights.Rights().Knows(principal) {
+				return ErrRevoked
+			}
+			return nil
+		})
+	s.quota = func() Quota { return g.rights.Rights().Quota(principal) }
+	return s
+}

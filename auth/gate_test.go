@@ -1,0 +1,256 @@
+package auth_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"noncegate/auth"
+	"noncegate/auth/apikey"
+	"noncegate/nonce/sqlite"
+	"noncegate/perf"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const rightsFile = `
+principals:
+  alice: [{rights: [allocate], signers: ["a*"]}]
+  bob: []
+quotas:
+  alice: {connections: 3}
+`
+
+// world is a Gate with its store and its rights file.
+type world struct {
+	*auth.Gate
+	store *sqlite.Store
+	file  string
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newWorld(t *testing.T, change func(*auth.Config)) *world {
+	t.Helper()
+	dir := t.TempDir()
+	store, err := sqlite.Open(t.Context(), filepath.Join(dir, "store.db"), sqlite.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	w := &world{store: store, file: filepath.Join(dir, "rights.yaml")}
+	write(t, w.file, rightsFile)
+	cfg := auth.Config{Rights: w.file, RightsEvery: 5 * time.Millisecond, Keys: apikey.Config{Refresh: 5 * time.Millisecond}}
+	if change != nil {
+		change(&cfg)
+	}
+	if w.Gate, err = auth.New(t.Context(), store, cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Stop)
+	return w
+}
+
+func (w *world) key(t *testing.T, principal string, lifetime time.Duration) (text string, k apikey.Key) {
+	t.Helper()
+	text, r := apikey.Generate(principal, lifetime)
+	k, err := w.store.CreateKey(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the key is known", func() bool {
+		_, err := w.Authenticate(request("Bearer " + text))
+		refused, _ := errors.AsType[*auth.Refusal](err)
+		return err == nil || refused.Reason != perf.LoginUnknown
+	})
+	return text, k
+}
+
+// nextAddress makes the address of each request another one, so that the failures of
+// one do not count against the next.
+var nextAddress atomic.Uint32
+
+func request(header ...string) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "/ws", nil)
+	n := nextAddress.Add(1)
+	r.RemoteAddr = fmt.Sprintf("10.%d.%d.%d:1", n>>16&255, n>>8&255, n&255)
+	for _, h := range header {
+		r.Header.Add("Authorization", h)
+	}
+	return r
+}
+
+// eventually waits until a condition that a goroutine of the Gate brings about.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(10 * time.Second); !is(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatal("it did not happen: " + what)
+		}
+	}
+}
+
+func wantRefused(t *testing.T, err error, reason perf.LoginRefusal, kind error) {
+	t.Helper()
+	refused, ok := errors.AsType[*auth.Refusal](err)
+	if !ok || refused.Reason != reason || !errors.Is(err, kind) {
+		t.Errorf("got %v, want a refusal %q that is %q", err, reason, kind)
+	}
+}
+
+func TestAKeyLetsItsPrincipalIn(t *testing.T) {
+	w := newWorld(t, nil)
+	text, k := w.key(t, "alice", time.Hour)
+	s, err := w.Authenticate(request("bearer  " + text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Principal != "alice" || s.Credential != "key:"+k.ID || s.Expires.Sub(k.Expires).Abs() > time.Second || s.Ended(time.Now()) != nil {
+		t.Errorf("got %+v", s)
+	}
+	if !s.May(auth.RightAllocate, "a1") || s.May(auth.RightAllocate, "b1") || s.May(auth.RightRead, "a1") || s.Quota().Connections != 3 {
+		t.Error("the rights and the quota are not those of the file")
+	}
+	if err := s.Ended(time.Now().Add(time.Hour)); !errors.Is(err, auth.ErrExpired) {
+		t.Errorf("an hour later: got %v", err)
+	}
+}
+
+func TestASessionEndsWithItsKey(t *testing.T) {
+	w := newWorld(t, nil)
+	text, k := w.key(t, "alice", 0)
+	s, err := w.Authenticate(request("Bearer " + text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.store.RevokeKey(t.Context(), k.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the session ends", func() bool { return errors.Is(s.Ended(time.Now()), auth.ErrRevoked) })
+	_, err = w.Authenticate(request("Bearer " + text))
+	wantRefused(t, err, perf.LoginRevoked, auth.ErrRevoked)
+}
+
+func TestASessionEndsWithItsPrincipal(t *testing.T) {
+	w := newWorld(t, nil)
+	text, _ := w.key(t, "alice", 0)
+	s, err := w.Authenticate(request("Bearer " + text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, w.file, "principals: {alice: [{rights: [read], signers: ['*']}]}")
+	eventually(t, "the rights change", func() bool { return s.May(auth.RightRead, "b") && !s.May(auth.RightAllocate, "a") })
+	write(t, w.file, "principals: {bob: []}")
+	eventually(t, "the session ends", func() bool { return errors.Is(s.Ended(time.Now()), auth.ErrRevoked) })
+	if s.May(auth.RightRead, "b") {
+		t.Error("a principal that is gone has a right")
+	}
+	_, err = w.Authenticate(request("Bearer " + text))
+	wantRefused(t, err, perf.LoginPrincipal, auth.ErrInvalid)
+}
+
+func TestAHeaderThatIsNoneOrWrongIsRefused(t *testing.T) {
+	w := newWorld(t, nil)
+	text, k := w.key(t, "alice", 0)
+	stranger, _ := w.key(t, "stranger", 0)
+	expired, _ := w.key(t, "bob", time.Microsecond)
+	other, _ := apikey.Generate("alice", 0)
+	wrongSecret := apikey.Prefix + k.ID + other[len(apikey.Prefix)+len(k.ID):]
+	for _, c := range []struct {
+		name   string
+		header []string
+		reason perf.LoginRefusal
+		kind   error
+	}{
+		{"none", nil, perf.LoginMissing, auth.ErrMissing},
+		{"empty", []string{""}, perf.LoginMalformed, auth.ErrInvalid},
+		{"two", []string{"Bearer " + text, "Bearer " + text}, perf.LoginMalformed, auth.ErrInvalid},
+		{"another scheme", []string{"Basic YTpi"}, perf.LoginMalformed, auth.ErrInvalid},
+		{"no word", []string{"Bearer "}, perf.LoginMalformed, auth.ErrInvalid},
+		{"two words", []string{"Bearer " + text + " x"}, perf.LoginMalformed, auth.ErrInvalid},
+		{"control character", []string{"Bearer " + text + "\x7f"}, perf.LoginMalformed, auth.ErrInvalid},
+		{"too long", []string{"Bearer " + string(make([]byte, 9<<10))}, perf.LoginMalformed, auth.ErrInvalid},
+		{"cut short", []string{"Bearer " + text[:len(text)-1]}, perf.LoginMalformed, auth.ErrInvalid},
+		{"unknown", []string{"Bearer " + other}, perf.LoginUnknown, auth.ErrInvalid},
+		{"wrong secret", []string{"Bearer " + wrongSecret}, perf.LoginSecret, auth.ErrInvalid},
+		{"expired", []string{"Bearer " + expired}, perf.LoginExpired, auth.ErrExpired},
+		{"deleted principal", []string{"Bearer " + stranger}, perf.LoginPrincipal, auth.ErrInvalid},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := w.Authenticate(request(c.header...))
+			wantRefused(t, err, c.reason, c.kind)
+		})
+	}
+	if _, err := w.Authenticate(request("Bearer " + text)); err != nil {
+		t.Errorf("and the right one: %v", err)
+	}
+}
+
+func TestAnAddressThatIsWrongTooOftenIsNotLookedAt(t *testing.T) {
+	w := newWorld(t, nil)
+	text, _ := w.key(t, "alice", 0)
+	from := func(addr, header string) error {
+		r := request(header)
+		r.RemoteAddr = addr
+		_, err := w.Authenticate(r)
+		return err
+	}
+	for range 100 { // what is right costs nothing
+		if err := from("192.0.2.1:1", "Bearer "+text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 20 {
+		wantRefused(t, from("192.0.2.1:1", "Bearer x"), perf.LoginMalformed, auth.ErrInvalid)
+	}
+	wantRefused(t, from("192.0.2.1:2", "Bearer "+text), perf.LoginThrottled, auth.ErrThrottled)
+	if err := from("192.0.2.2:1", "Bearer "+text); err != nil {
+		t.Errorf("another address: %v", err)
+	}
+	for range 20 {
+		_ = from("[2001:db8::1]:1", "Bearer x")
+	}
+	wantRefused(t, from("[2001:db8::ffff:1]:1", "Bearer "+text), perf.LoginThrottled, auth.ErrThrottled)
+	if err := from("[2001:db8:0:1::1]:1", "Bearer "+text); err != nil {
+		t.Errorf("another network: %v", err)
+	}
+}
+
+func TestAWrongRightsFileStopsTheStart(t *testing.T) {
+	dir := t.TempDir()
+	bad := filepath.Join(dir, "bad.yaml")
+	write(t, bad, "principals: {a: [{rights: [write], signers: [x]}]}")
+	for path, want := range map[string]string{
+		bad:                          `rights file "` + bad + `": line 1: there is no right "write"`,
+		filepath.Join(dir, "absent"): `rights file "` + filepath.Join(dir, "absent") + `": no such file or directory`,
+		dir:                          `rights file "` + dir + `": is a directory`,
+	} {
+		_, err := auth.New(context.Background(), nil, auth.Config{Rights: path})
+		if err == nil || len(err.Error()) < len(want) || err.Error()[:len(want)] != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+func TestWithoutAuthenticationEverybodyMayEverything(t *testing.T) {
+	var s *auth.Session
+	if !s.May(auth.RightAdmin, "x") || s.Ended(time.Now()) != nil || s.Quota() != (auth.Quota{}) {
+		t.Error("a nil session is limited")
+	}
+}

@@ -1,0 +1,88 @@
+package auth
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"noncegate/auth/apikey"
+	"noncegate/perf"
+)
+
+// Refusal is the error of a Gate. Its text is for the log; what the client may be told
+// is in Answer.
+type Refusal struct {
+	// Reason is the word for logs and figures.
+	Reason perf.LoginRefusal
+	err    error // wraps one of the errors of a credential
+}
+
+// Error implements error.
+func (e *Refusal) Error() string { return e.err.Error() }
+
+// Unwrap returns the error that wraps one of the errors of a credential.
+func (e *Refusal) Unwrap() error { return e.err }
+
+func refuse(reason perf.LoginRefusal, kind error, detail any) *Refusal {
+	if detail == nil {
+		return &Refusal{reason, kind}
+	}
+	return &Refusal{reason, fmt.Errorf("%w: %v", kind, detail)}
+}
+
+// refusals is what the errors of the packages below are called here. The first that
+// fits counts.
+var refusals = []struct {
+	err    error
+	reason perf.LoginRefusal
+	kind   error
+}{
+	{apikey.ErrFormat, perf.LoginMalformed, ErrInvalid},
+	{apikey.ErrUnknown, perf.LoginUnknown, ErrInvalid},
+	{apikey.ErrSecret, perf.LoginSecret, ErrInvalid},
+	{apikey.ErrExpired, perf.LoginExpired, ErrExpired},
+	{apikey.ErrRevoked, perf.LoginRevoked, ErrRevoked},
+	{apikey.ErrUnavailable, perf.LoginUnavailable, ErrUnavailable},
+}
+
+// refusalOf translates an error of a package below. One that is not in the table says
+// nothing about the credential.
+func refusalOf(err error) *Refusal {
+	for _, known := range refusals {
+		if errors.Is(err, known.err) {
+			return refuse(known.reason, known.kind, err)
+		}
+	}
+	return refuse(perf.LoginUnavailable, ErrUnavailable, err)
+}
+
+// Answer tells a client in HTTP that it is not let in: the status, the headers that go
+// with it, and the sentence, which names no more than the errors of a credential do.
+func Answer(w http.ResponseWriter, err error) (status int, said string) {
+	for _, public := range []struct {
+		err    error
+		status int
+		retry  int // seconds; 0: trying again does not help
+	}{
+		{ErrUnavailable, http.StatusServiceUnavailable, 1},
+		{ErrThrottled, http.StatusTooManyRequests, 60},
+		{ErrMissing, http.StatusUnauthorized, 0},
+		{ErrExpired, http.StatusUnauthorized, 0},
+		{ErrRevoked, http.StatusUnauthorized, 0},
+		{ErrInvalid, http.StatusUnauthorized, 0},
+	} {
+		if !errors.Is(err, public.err) {
+			continue
+		}
+		if public.status == http.StatusUnauthorized {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+		}
+		if public.retry > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(public.retry))
+		}
+		return public.status, public.err.Error()
+	}
+	w.Header().Set("Retry-After", "1")
+	return http.StatusServiceUnavailable, ErrUnavailable.Error()
+}
