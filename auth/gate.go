@@ -3,6 +3,7 @@ package auth
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 
 	"noncegate/auth/apikey"
 	"noncegate/auth/rights"
+	"noncegate/auth/ticket"
 	"noncegate/perf"
 )
 
@@ -29,6 +31,11 @@ type Config struct {
 	RightsEvery time.Duration
 	// Keys are the settings of API keys.
 	Keys apikey.Config
+	// Tickets are the settings of tickets.
+	Tickets ticket.Config
+	// AllowOrigin reports whether a page of a request's Origin, which is not empty, may
+	// ask for tickets. nil: none may; a program, which sends no Origin, may.
+	AllowOrigin func(*http.Request) bool
 	// Figures counts who is let in and who is not. nil: nobody does.
 	Figures *perf.Set
 	// Log is told of rights that come into force, and of what cannot be read. nil:
@@ -39,6 +46,7 @@ type Config struct {
 // Store keeps credentials; every store of nonces but the one for tests is one.
 type Store interface {
 	apikey.Store
+	ticket.Store
 }
 
 // Gate is the Authenticator of a gateway. Its methods may be called by any goroutine.
@@ -46,6 +54,7 @@ type Gate struct {
 	cfg      Config
 	rights   *rights.File
 	keys     *apikey.Cache
+	tickets  *ticket.Office
 	failures *failures
 	stops    []func() // in the order in which they were started
 }
@@ -57,7 +66,7 @@ var _ Authenticator = (*Gate)(nil)
 func New(ctx context.Context, store Store, cfg Config) (*Gate, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	g := &Gate{cfg: cfg, failures: newFailures()}
-	for _, step := range []func(context.Context, Store) error{g.openRights, g.openKeys} {
+	for _, step := range []func(context.Context, Store) error{g.openRights, g.openKeys, g.openTickets} {
 		if err := step(ctx, store); err != nil {
 			g.Stop()
 			return nil, err
@@ -95,6 +104,16 @@ func (g *Gate) openKeys(ctx context.Context, store Store) (err error) {
 	return err
 }
 
+func (g *Gate) openTickets(ctx context.Context, store Store) (err error) {
+	tickets := g.cfg.Tickets
+	tickets.Log = cmp.Or(tickets.Log, g.cfg.Log)
+	g.tickets, err = ticket.Open(ctx, store, tickets)
+	if err == nil {
+		g.stops = append(g.stops, g.tickets.Stop)
+	}
+	return err
+}
+
 func (g *Gate) register(figures *perf.Set) {
 	figures.Gauge("rights_reload_failed", "1 while the rights file cannot be used and an earlier one is in force.", func() float64 {
 		if _, err := g.rights.State(); err != nil {
@@ -111,32 +130,34 @@ func (g *Gate) register(figures *perf.Set) {
 // Authenticate implements Authenticator. What is looked at, in this order; the first
 // that is there decides alone, so that a wrong one is not made good by another:
 //
-//  1. the Authorization header: Bearer with an API key.
+//  1. the Authorization header: Bearer with an API key;
+//  2. the parameter ticket of the URL.
 //
 // A credential of an address from which too many were wrong is not looked at at all.
 // The error is a *Refusal.
 func (g *Gate) Authenticate(r *http.Request) (*Session, error) {
-	s, by, refused := g.authenticate(r)
+	s, refused := g.authenticate(r, g.credential(r))
 	if refused != nil {
-		g.refused(refused)
 		return nil, refused
-	}
-	if g.cfg.Figures != nil {
-		g.cfg.Figures.LoggedIn(by)
 	}
 	return s, nil
 }
 
-func (g *Gate) refused(why *Refusal) {
-	if g.cfg.Figures != nil {
-		g.cfg.Figures.LoginRefused(why.Reason)
+// authenticate checks a credential and counts how that went.
+func (g *Gate) authenticate(r *http.Request, check check) (*Session, *Refusal) {
+	s, by, refused := g.admit(r, check)
+	switch {
+	case g.cfg.Figures == nil:
+	case refused != nil:
+		g.cfg.Figures.LoginRefused(refused.Reason)
+	default:
+		g.cfg.Figures.LoggedIn(by)
 	}
+	return s, refused
 }
 
-// authenticate counts a credential against its address until it is known not to be
-// wrong.
-func (g *Gate) authenticate(r *http.Request) (*Session, perf.Login, *Refusal) {
-	check := g.credential(r)
+// admit counts a credential against its address until it is known not to be wrong.
+func (g *Gate) admit(r *http.Request, check check) (*Session, perf.Login, *Refusal) {
 	if check == nil {
 		return nil, "", refuse(perf.LoginMissing, ErrMissing, nil)
 	}
@@ -159,8 +180,11 @@ type check func(*http.Request) (*Session, perf.Login, *Refusal)
 
 // credential returns the check of the first kind of credential that a request has.
 func (g *Gate) credential(r *http.Request) check {
-	if len(r.Header.Values("Authorization")) > 0 {
+	switch {
+	case len(r.Header.Values("Authorization")) > 0:
 		return g.byHeader
+	case strings.Contains(r.URL.RawQuery, ticketParameter) && r.URL.Query().Has(ticketParameter):
+		return g.byTicket
 	}
 	return nil
 }
@@ -203,14 +227,13 @@ func (g *Gate) byKey(ctx context.Context, text string) (*Session, perf.Login, *R
 
 func (g *Gate) keySession(k apikey.Key) *Session {
 	return g.session(k.Principal, keyCredential+k.ID, k.Expires, func(now time.Time) error {
-		switch err := g.keys.Ended(k.ID, now); err {
-		case apikey.ErrExpired:
+		switch err := g.keys.Ended(k.ID, now); {
+		case errors.Is(err, apikey.ErrExpired):
 			return ErrExpired
-		case nil:
-			return nil
-		default:
+		case err != nil:
 			return ErrRevoked
 		}
+		return nil
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"noncegate/auth/apikey"
+	"noncegate/auth/ticket"
 	"noncegate/perf"
 )
 
@@ -44,6 +45,9 @@ var refusals = []struct {
 	{apikey.ErrExpired, perf.LoginExpired, ErrExpired},
 	{apikey.ErrRevoked, perf.LoginRevoked, ErrRevoked},
 	{apikey.ErrUnavailable, perf.LoginUnavailable, ErrUnavailable},
+	{ticket.ErrFormat, perf.LoginMalformed, ErrInvalid},
+	{ticket.ErrUnknown, perf.LoginUnknown, ErrInvalid},
+	{ticket.ErrUnavailable, perf.LoginUnavailable, ErrUnavailable},
 }
 
 // refusalOf translates an error of a package below. One that is not in the table says

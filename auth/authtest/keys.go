@@ -24,6 +24,9 @@ func Run(t *testing.T, open func(t *testing.T) auth.Store) {
 		{"an expired key makes room for another", expiredKeyMakesRoom},
 		{"the first time of a revocation stays", revokedOnce},
 		{"keys that are known are not listed", knownKeysAreNotListed},
+		{"a ticket is taken once, also by many at the same time", ticketIsTakenOnce},
+		{"a ticket whose time is over is none", lateTicketIsNone},
+		{"the unused tickets of a principal are bounded", ticketsAreBounded},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, open(t)) })
 	}

@@ -1,0 +1,194 @@
+// Package ticket lets browsers in, which cannot set a header when they open a
+// WebSocket: whoever has a credential gets a ticket for it, and puts that into the URL.
+//
+// A ticket is 256 random bits, good once and for half a minute, so that one that is
+// found in a log or a history is worth nothing. It is kept in the store, as a SHA-256,
+// and so can be redeemed at any node, by the store's clock. It is for whoever asked for
+// it, and what it opens ends when the credential ends that asked.
+//
+// An Office owns one goroutine, which deletes what nobody redeemed. Stop ends it and
+// waits for it.
+package ticket
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// Prefix begins every ticket.
+const Prefix = "nct_"
+
+const (
+	secretBytes = 32
+	textLen     = len(Prefix) + 2*secretBytes
+	// storeTime bounds how long the store is waited for.
+	storeTime = 5 * time.Second
+)
+
+// Errors of a ticket, and of issuing one.
+var (
+	ErrFormat = errors.New("this is not a ticket")
+	// ErrUnknown: it was redeemed, its time is over, or it never was.
+	ErrUnknown     = errors.New("there is no such ticket, or no more")
+	ErrUnavailable = errors.New("tickets cannot be issued or redeemed now")
+	// ErrTooMany refuses a ticket to a principal that has left many unused.
+	ErrTooMany = errors.New("the principal has too many unused tickets")
+)
+
+// Hash is the SHA-256 of a ticket's text.
+type Hash [sha256.Size]byte
+
+// Grant is what a ticket stands for.
+type Grant struct {
+	Principal  string
+	Credential string    // that asked for it
+	Ends       time.Time // when that credential ends by itself; zero: never
+}
+
+// Store keeps tickets. Its implementations are the stores of nonces.
+type Store interface {
+	// PutTicket keeps a ticket for ttl, and returns until when that is. It fails with
+	// ErrTooMany when the principal has most already. Some more may be there when
+	// several are put at the same time.
+	PutTicket(ctx context.Context, h Hash, g Grant, ttl time.Duration, most int) (time.Time, error)
+	// TakeTicket deletes a ticket and returns what it stood for, to one caller only.
+	// It fails with ErrUnknown.
+	TakeTicket(ctx context.Context, h Hash) (Grant, error)
+	// PruneTickets deletes tickets whose time is over.
+	PruneTickets(ctx context.Context) error
+}
+
+// Config are the settings of an Office.
+type Config struct {
+	// TTL is how long a ticket is good. 0: 30s.
+	TTL time.Duration
+	// PerPrincipal is how many unused tickets a principal may have. 0: 100.
+	PerPrincipal int
+	// Asking is how many tickets a node looks for at a time, each with a write of the
+	// store. Beyond it they are refused as ErrUnavailable: whoever tries made-up ones
+	// cannot take the store's connections from those who work. 0: 8.
+	Asking int
+	// Log is told when tickets cannot be deleted. nil: nobody.
+	Log *slog.Logger
+}
+
+// Office issues and redeems tickets. Its methods may be called by any goroutine.
+type Office struct {
+	store  Store
+	cfg    Config
+	asking chan struct{}
+	stop   context.CancelFunc
+	done   chan struct{} // closed when the goroutine has ended
+}
+
+// Open starts an Office. It outlives ctx: Stop ends it.
+func Open(ctx context.Context, store Store, cfg Config) (*Office, error) {
+	cfg.TTL, cfg.PerPrincipal, cfg.Asking = cmp.Or(cfg.TTL, 30*time.Second), cmp.Or(cfg.PerPrincipal, 100), cmp.Or(cfg.Asking, 8)
+	if cfg.TTL < time.Second || cfg.TTL > 10*time.Minute || cfg.PerPrincipal < 1 || cfg.Asking < 1 {
+		return nil, fmt.Errorf("tickets for %v, %d to a principal, %d looked for at a time: 1s to 10m, and at least 1 and 1 are needed",
+			cfg.TTL, cfg.PerPrincipal, cfg.Asking)
+	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	o := &Office{store: store, cfg: cfg, asking: make(chan struct{}, cfg.Asking), done: make(chan struct{})}
+	ctx, o.stop = context.WithCancel(context.WithoutCancel(ctx))
+	go o.prune(ctx)
+	return o, nil
+}
+
+// Stop ends the goroutine of the Office and waits for it. It may be called more than
+// once.
+func (o *Office) Stop() {
+	o.stop()
+	<-o.done
+}
+
+// Issue makes a ticket. expires is by the store's clock.
+func (o *Office) Issue(ctx context.Context, g Grant) (text string, expires time.Time, err error) {
+	var b [secretBytes]byte
+	_, _ = rand.Read(b[:]) // it ends the process rather than to fail
+	text = Prefix + hex.EncodeToString(b[:])
+	err = o.ask(ctx, func(ctx context.Context) (err error) {
+		expires, err = o.store.PutTicket(ctx, sha256.Sum256([]byte(text)), g, o.cfg.TTL, o.cfg.PerPrincipal)
+		return err
+	})
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	return text, expires, nil
+}
+
+// Redeem returns what a ticket stands for, once. After ErrUnavailable the ticket may
+// have been used up; another is needed then.
+func (o *Office) Redeem(ctx context.Context, text string) (g Grant, err error) {
+	h, err := Parse(text)
+	if err != nil {
+		return Grant{}, err
+	}
+	err = o.ask(ctx, func(ctx context.Context) (err error) {
+		g, err = o.store.TakeTicket(ctx, h)
+		return err
+	})
+	return g, err
+}
+
+// Parse returns the hash of a ticket. It fails with ErrFormat, whatever is wrong.
+func Parse(text string) (Hash, error) {
+	if len(text) != textLen || !strings.HasPrefix(text, Prefix) || strings.Trim(text[len(Prefix):], "0123456789abcdef") != "" {
+		return Hash{}, ErrFormat
+	}
+	return sha256.Sum256([]byte(text)), nil
+}
+
+// ask asks the store something, where there is a place for it. What is not an error of
+// this package is ErrUnavailable.
+func (o *Office) ask(ctx context.Context, fn func(context.Context) error) error {
+	select {
+	case o.asking <- struct{}{}:
+		defer func() { <-o.asking }()
+	default:
+		return fmt.Errorf("%w: %d others are being asked for", ErrUnavailable, cap(o.asking))
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	err := fn(ctx)
+	if err == nil || errors.Is(err, ErrUnknown) || errors.Is(err, ErrTooMany) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+// prune deletes tickets nobody redeemed, every while that tickets are good for.
+func (o *Office) prune(ctx context.Context) {
+	defer close(o.done)
+	tick := time.NewTicker(o.cfg.TTL)
+	defer tick.Stop()
+	for failing := false; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		err := o.pruneOnce(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && !failing {
+			o.cfg.Log.Warn("tickets that nobody redeemed cannot be deleted", "error", err)
+		}
+		failing = err != nil
+	}
+}
+
+func (o *Office) pruneOnce(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	return o.store.PruneTickets(ctx)
+}

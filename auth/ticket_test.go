@@ -1,0 +1,152 @@
+package auth_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"noncegate/auth"
+	"noncegate/auth/ticket"
+	"noncegate/perf"
+)
+
+func fromExample(r *http.Request) bool { return r.Header.Get("Origin") == "https://app.example" }
+
+// post asks the TicketHandler.
+func (w *world) post(t *testing.T, method, authorization, origin string) (*httptest.ResponseRecorder, map[string]string) {
+	t.Helper()
+	r := request()
+	r.Method = method
+	if authorization != "" {
+		r.Header.Set("Authorization", authorization)
+	}
+	if origin != "" {
+		r.Header.Set("Origin", origin)
+	}
+	rec := httptest.NewRecorder()
+	w.TicketHandler().ServeHTTP(rec, r)
+	body := map[string]string{}
+	if rec.Body.Len() > 0 {
+		if err := json.Unmarshal(rec.Body.Bytes(), &body); err != nil {
+			t.Fatalf("%q: %v", rec.Body, err)
+		}
+	}
+	return rec, body
+}
+
+func withTicket(ticket string) *http.Request {
+	r := request()
+	r.URL.RawQuery = "x=1&ticket=" + ticket
+	return r
+}
+
+func TestATicketOpensOneSessionOfItsKey(t *testing.T) {
+	w := newWorld(t, func(c *auth.Config) { c.AllowOrigin = fromExample })
+	text, k := w.key(t, "alice", 0)
+	rec, body := w.post(t, http.MethodPost, "Bearer "+text, "https://app.example")
+	expires, err := time.Parse(time.RFC3339, body["expiresAt"])
+	if rec.Code != http.StatusOK || err != nil || time.Until(expires) > 30*time.Second || time.Until(expires) < 20*time.Second {
+		t.Fatalf("got %d, %v", rec.Code, body)
+	}
+	if h := rec.Header(); h.Get("Cache-Control") != "no-store" || h.Get("Access-Control-Allow-Origin") != "https://app.example" || h.Get("Vary") != "Origin" {
+		t.Errorf("got headers %v", h)
+	}
+	s, err := w.Authenticate(withTicket(body["ticket"]))
+	if err != nil || s.Principal != "alice" || s.Credential != "key:"+k.ID || !s.May(auth.RightAllocate, "a") {
+		t.Fatalf("got %+v, %v", s, err)
+	}
+	_, err = w.Authenticate(withTicket(body["ticket"]))
+	wantRefused(t, err, perf.LoginUnknown, auth.ErrInvalid)
+
+	_, unused := w.post(t, http.MethodPost, "Bearer "+text, "")
+	if _, err := w.store.RevokeKey(t.Context(), k.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the session ends with the key", func() bool { return errors.Is(s.Ended(time.Now()), auth.ErrRevoked) })
+	_, err = w.Authenticate(withTicket(unused["ticket"]))
+	wantRefused(t, err, perf.LoginRevoked, auth.ErrRevoked)
+}
+
+func TestWhatIsNoTicketIsRefused(t *testing.T) {
+	w := newWorld(t, nil)
+	for query, reason := range map[string]perf.LoginRefusal{
+		"ticket=":                             perf.LoginMalformed,
+		"ticket=x":                            perf.LoginMalformed,
+		"ticket=" + strings.Repeat("0", 9000): perf.LoginMalformed,
+		"ticket=nct_" + strings.Repeat("0", 64) + "&ticket=nct_" + strings.Repeat("0", 64): perf.LoginMalformed,
+		"ticket=nct_" + strings.Repeat("0", 64) + "&%":                                     perf.LoginMalformed,
+		"ticket=nct_" + strings.Repeat("F", 64):                                            perf.LoginMalformed,
+		"ticket=nct_" + strings.Repeat("0", 64):                                            perf.LoginUnknown,
+		"%74icket=nct_" + strings.Repeat("0", 64):                                          perf.LoginMissing,
+		"tickets=1": perf.LoginMissing,
+	} {
+		r := request()
+		r.URL.RawQuery = query
+		_, err := w.Authenticate(r)
+		kind := auth.ErrInvalid
+		if reason == perf.LoginMissing {
+			kind = auth.ErrMissing
+		}
+		wantRefused(t, err, reason, kind)
+	}
+}
+
+func TestTheTicketHandlerRefuses(t *testing.T) {
+	w := newWorld(t, func(c *auth.Config) {
+		c.AllowOrigin = fromExample
+		c.Tickets = ticket.Config{PerPrincipal: 1}
+	})
+	text, _ := w.key(t, "alice", 0)
+	used, _ := w.key(t, "bob", 0)
+	if rec, body := w.post(t, http.MethodPost, "Bearer "+used, ""); rec.Code != http.StatusOK {
+		t.Fatal(rec.Code, body)
+	}
+	for _, c := range []struct {
+		name, method, authorization, origin string
+		status                              int
+		header, value, said                 string
+	}{
+		{"no credential", http.MethodPost, "", "", 401, "WWW-Authenticate", "Bearer", "no credential was given"},
+		{"wrong credential", http.MethodPost, "Bearer nck_x", "", 401, "WWW-Authenticate", "Bearer", "the credential is not valid"},
+		{"another origin", http.MethodPost, "Bearer " + text, "https://evil.example", 403, "Access-Control-Allow-Origin", "", "pages of this origin"},
+		{"asked first by another origin", http.MethodOptions, "", "https://evil.example", 403, "Access-Control-Allow-Origin", "", "pages of this origin"},
+		{"asked first", http.MethodOptions, "", "https://app.example", 204, "Access-Control-Allow-Headers", "Authorization", ""},
+		{"read", http.MethodGet, "Bearer " + text, "", 405, "Allow", "POST, OPTIONS", "POST asks for a ticket"},
+		{"too many", http.MethodPost, "Bearer " + used, "", 429, "Retry-After", "30", "too many unused tickets"},
+	} {
+		rec, body := w.post(t, c.method, c.authorization, c.origin)
+		if rec.Code != c.status || rec.Header().Get(c.header) != c.value || !strings.Contains(body["error"], c.said) || body["ticket"] != "" {
+			t.Errorf("%s: got %d %v %v", c.name, rec.Code, rec.Header(), body)
+		}
+	}
+}
+
+func TestATicketDoesNotGetAnother(t *testing.T) {
+	w := newWorld(t, nil)
+	text, _ := w.key(t, "alice", 0)
+	_, body := w.post(t, http.MethodPost, "Bearer "+text, "")
+	r := withTicket(body["ticket"])
+	r.Method = http.MethodPost
+	rec := httptest.NewRecorder()
+	w.TicketHandler().ServeHTTP(rec, r)
+	if rec.Code != http.StatusUnauthorized {
+		t.Errorf("got %d, %s", rec.Code, rec.Body)
+	}
+}
+
+func TestWhatAClientIsToldNamesNoMore(t *testing.T) {
+	w := newWorld(t, nil)
+	stranger, _ := w.key(t, "stranger", 0)
+	_, err := w.Authenticate(request("Bearer " + stranger))
+	rec := httptest.NewRecorder()
+	if status, said := auth.Answer(rec, err); status != http.StatusUnauthorized || said != "the credential is not valid" {
+		t.Errorf("got %d, %q of %v", status, said, err)
+	}
+	if status, said := auth.Answer(rec, errors.New("dial tcp 10.0.0.1")); status != http.StatusServiceUnavailable || said != auth.ErrUnavailable.Error() {
+		t.Errorf("got %d, %q of an error that is not ours", status, said)
+	}
+}
