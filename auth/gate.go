@@ -3,6 +3,7 @@ package auth
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"noncegate/auth/apikey"
+	"noncegate/auth/jwt"
 	"noncegate/auth/rights"
 	"noncegate/auth/ticket"
 	"noncegate/perf"
@@ -21,7 +23,11 @@ import (
 const maxCredential = 8 << 10
 
 // What Session.Credential begins with.
-const keyCredential = "key:"
+const (
+	keyCredential         = "key:"
+	tokenCredential       = "token:"
+	certificateCredential = "certificate:"
+)
 
 // Config are the settings of a Gate. Rights is required.
 type Config struct {
@@ -31,6 +37,11 @@ type Config struct {
 	RightsEvery time.Duration
 	// Keys are the settings of API keys.
 	Keys apikey.Config
+	// Tokens are the settings of JSON Web Tokens. nil: none is accepted.
+	Tokens *jwt.Config
+	// Certificates accepts client certificates, which the TLS listener has to ask for and
+	// to verify.
+	Certificates bool
 	// Tickets are the settings of tickets.
 	Tickets ticket.Config
 	// AllowOrigin reports whether a page of a request's Origin, which is not empty, may
@@ -54,6 +65,7 @@ type Gate struct {
 	cfg      Config
 	rights   *rights.File
 	keys     *apikey.Cache
+	tokens   *jwt.Verifier // nil: tokens are not accepted
 	tickets  *ticket.Office
 	failures *failures
 	stops    []func() // in the order in which they were started
@@ -66,7 +78,7 @@ var _ Authenticator = (*Gate)(nil)
 func New(ctx context.Context, store Store, cfg Config) (*Gate, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	g := &Gate{cfg: cfg, failures: newFailures()}
-	for _, step := range []func(context.Context, Store) error{g.openRights, g.openKeys, g.openTickets} {
+	for _, step := range []func(context.Context, Store) error{g.openRights, g.openKeys, g.openTokens, g.openTickets} {
 		if err := step(ctx, store); err != nil {
 			g.Stop()
 			return nil, err
@@ -104,6 +116,19 @@ func (g *Gate) openKeys(ctx context.Context, store Store) (err error) {
 	return err
 }
 
+func (g *Gate) openTokens(ctx context.Context, _ Store) (err error) {
+	if g.cfg.Tokens == nil {
+		return nil
+	}
+	tokens := *g.cfg.Tokens
+	tokens.Log = cmp.Or(tokens.Log, g.cfg.Log)
+	g.tokens, err = jwt.Open(ctx, tokens)
+	if err == nil {
+		g.stops = append(g.stops, g.tokens.Stop)
+	}
+	return err
+}
+
 func (g *Gate) openTickets(ctx context.Context, store Store) (err error) {
 	tickets := g.cfg.Tickets
 	tickets.Log = cmp.Or(tickets.Log, g.cfg.Log)
@@ -130,8 +155,10 @@ func (g *Gate) register(figures *perf.Set) {
 // Authenticate implements Authenticator. What is looked at, in this order; the first
 // that is there decides alone, so that a wrong one is not made good by another:
 //
-//  1. the Authorization header: Bearer with an API key;
-//  2. the parameter ticket of the URL.
+//  1. the Authorization header: Bearer with an API key, or with a token where tokens are
+//     accepted;
+//  2. the parameter ticket of the URL;
+//  3. where certificates are accepted, a client certificate that TLS has verified.
 //
 // A credential of an address from which too many were wrong is not looked at at all.
 // The error is a *Refusal.
@@ -185,6 +212,8 @@ func (g *Gate) credential(r *http.Request) check {
 		return g.byHeader
 	case strings.Contains(r.URL.RawQuery, ticketParameter) && r.URL.Query().Has(ticketParameter):
 		return g.byTicket
+	case g.cfg.Certificates && r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
+		return g.byCertificate
 	}
 	return nil
 }
@@ -198,7 +227,13 @@ func (g *Gate) byHeader(r *http.Request) (*Session, perf.Login, *Refusal) {
 	if err != nil {
 		return nil, "", refuse(perf.LoginMalformed, ErrInvalid, err)
 	}
-	return g.byKey(r.Context(), text)
+	switch {
+	case apikey.Is(text):
+		return g.byKey(r.Context(), text)
+	case g.tokens != nil:
+		return g.byToken(r.Context(), text)
+	}
+	return nil, "", refuse(perf.LoginMalformed, ErrInvalid, apikey.ErrFormat)
 }
 
 // bearer returns what follows Bearer in an Authorization header.
@@ -223,6 +258,47 @@ func (g *Gate) byKey(ctx context.Context, text string) (*Session, perf.Login, *R
 		return nil, "", refusalOf(err)
 	}
 	return g.keySession(k), perf.LoginKey, nil
+}
+
+func (g *Gate) byToken(ctx context.Context, text string) (*Session, perf.Login, *Refusal) {
+	id, err := g.tokens.Check(ctx, text)
+	if err != nil {
+		return nil, "", refusalOf(err)
+	}
+	return g.timedSession(id.Principal, tokenCredential+id.ID, id.Expires), perf.LoginToken, nil
+}
+
+// byCertificate lets in whom a client certificate names. It ends with the certificate;
+// TLS has checked that it has begun.
+func (g *Gate) byCertificate(r *http.Request) (*Session, perf.Login, *Refusal) {
+	leaf := r.TLS.VerifiedChains[0][0]
+	principal, err := certificatePrincipal(leaf)
+	if err != nil {
+		return nil, "", refuse(perf.LoginCertificateName, ErrInvalid, err)
+	}
+	if ended(leaf.NotAfter, time.Now()) != nil { // a TLS connection may be older than the request
+		return nil, "", refuse(perf.LoginExpired, ErrExpired, "the client certificate")
+	}
+	return g.timedSession(principal, certificateCredential+leaf.SerialNumber.Text(16), leaf.NotAfter), perf.LoginCertificate, nil
+}
+
+// certificatePrincipal returns the one URI among the certificate's subject alternative
+// names, as SPIFFE has it, and where there is none the common name.
+func certificatePrincipal(leaf *x509.Certificate) (string, error) {
+	switch len(leaf.URIs) {
+	case 0:
+		if err := rights.CheckPrincipal(leaf.Subject.CommonName); err != nil {
+			return "", fmt.Errorf("the common name %q of the client certificate %w", leaf.Subject.CommonName, err)
+		}
+		return leaf.Subject.CommonName, nil
+	case 1:
+		principal := leaf.URIs[0].String()
+		if err := rights.CheckPrincipal(principal); err != nil {
+			return "", fmt.Errorf("the URI %q of the client certificate %w", principal, err)
+		}
+		return principal, nil
+	}
+	return "", fmt.Errorf("the client certificate has %d URIs, and so does not say who it is", len(leaf.URIs))
 }
 
 func (g *Gate) keySession(k apikey.Key) *Session {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"noncegate/auth/apikey"
+	"noncegate/auth/jwt"
 	"noncegate/auth/ticket"
 	"noncegate/perf"
 )
@@ -45,6 +46,15 @@ var refusals = []struct {
 	{apikey.ErrExpired, perf.LoginExpired, ErrExpired},
 	{apikey.ErrRevoked, perf.LoginRevoked, ErrRevoked},
 	{apikey.ErrUnavailable, perf.LoginUnavailable, ErrUnavailable},
+	{jwt.ErrMalformed, perf.LoginMalformed, ErrInvalid},
+	{jwt.ErrAlgorithm, perf.LoginAlgorithm, ErrInvalid},
+	{jwt.ErrSignature, perf.LoginSignature, ErrInvalid},
+	{jwt.ErrIssuer, perf.LoginIssuer, ErrInvalid},
+	{jwt.ErrAudience, perf.LoginAudience, ErrInvalid},
+	{jwt.ErrExpired, perf.LoginExpired, ErrExpired},
+	{jwt.ErrNotYetValid, perf.LoginNotYetValid, ErrInvalid},
+	{jwt.ErrClaims, perf.LoginClaims, ErrInvalid},
+	{jwt.ErrUnavailable, perf.LoginUnavailable, ErrUnavailable},
 	{ticket.ErrFormat, perf.LoginMalformed, ErrInvalid},
 	{ticket.ErrUnknown, perf.LoginUnknown, ErrInvalid},
 	{ticket.ErrUnavailable, perf.LoginUnavailable, ErrUnavailable},
