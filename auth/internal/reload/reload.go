@@ -54,8 +54,8 @@ type Value[T any] struct {
 	ended  time.Time     // when the last reading ended
 	good   time.Time     // when the last reading began that succeeded
 	err    error         // of the last reading; nil: it succeeded
-	next   chan struct{} // closed at the end of the next reading that begins
 	active bool          // a reading is under way
+	next   chan struct{} // closed at its end, or at that of the next one
 }
 
 // Open reads for the first time and starts the goroutine. An error of that reading is
@@ -104,9 +104,9 @@ func (v *Value[T]) State() (good time.Time, err error) {
 	return v.good, v.err
 }
 
-// Again waits for a reading that began after the call, and returns its error. When
-// one ended less than Config.Gap ago, that one has to do and its error is returned at
-// once, so that any number of callers cost one reading a Gap.
+// Again waits for the reading that is under way, or else for a new one, and returns its
+// error. When one ended less than Config.Gap ago, that one has to do and its error is
+// returned at once. So any number of callers cost one reading a Gap.
 func (v *Value[T]) Again(ctx context.Context) error {
 	v.mu.Lock()
 	if !v.active && time.Since(v.ended) < v.cfg.Gap {
@@ -114,11 +114,13 @@ func (v *Value[T]) Again(ctx context.Context) error {
 		return v.err
 	}
 	next := v.next
-	v.mu.Unlock()
-	select {
-	case v.asks <- struct{}{}:
-	default: // somebody else's is still there
+	if !v.active {
+		select {
+		case v.asks <- struct{}{}:
+		default: // somebody else's is still there
+		}
 	}
+	v.mu.Unlock()
 	select {
 	case <-next:
 		_, err := v.State()
@@ -164,8 +166,11 @@ func (v *Value[T]) run(ctx context.Context) {
 // read does one reading and keeps what it found.
 func (v *Value[T]) read(ctx context.Context) error {
 	v.mu.Lock()
-	next := v.next
-	v.next, v.active = make(chan struct{}), true
+	v.active = true
+	select {
+	case <-v.asks: // this is the reading that was asked for
+	default:
+	}
 	v.mu.Unlock()
 
 	began := time.Now()
@@ -180,7 +185,8 @@ func (v *Value[T]) read(ctx context.Context) error {
 		v.good = began
 		v.now.Store(read)
 	}
-	close(next)
+	close(v.next)
+	v.next = make(chan struct{})
 	return err
 }
 
