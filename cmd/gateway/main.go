@@ -6,6 +6,7 @@
 //	gateway nodes                show the nodes of a store
 //	gateway signer show SIGNER   show a signer: cursor, owner, holds
 //	gateway engine status        show the engine's state; also switch, reconcile, replay, rebuild
+//	gateway key create PRINCIPAL make an API key; also list, revoke KEYID
 //	gateway migrate              bring the store's schema up to date
 //	gateway version              print the version
 //
@@ -68,6 +69,7 @@ type commands struct {
 	Nodes   nodesCmd   `cmd:"" help:"Show the nodes that share a store: state, signers each remembers as its own (idle ones, whose leases have ended, among them), last seen."`
 	Signer  signerCmd  `cmd:"" help:"Look at a signer."`
 	Engine  engineCmd  `cmd:"" help:"Look at the performance engine, and switch it."`
+	Key     keyCmd     `cmd:"" help:"Make, list and revoke API keys."`
 	Migrate migrateCmd `cmd:"" help:"Bring the schema of the store up to date. serve does it by itself."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }

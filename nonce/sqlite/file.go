@@ -15,6 +15,9 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
+// ErrInUse refuses a file that another process has.
+var ErrInUse = errors.New("is in use by another process")
+
 // claim locks the file for this process and makes sure that it exists and can be
 // written. It returns the path with links resolved, so that one file has one
 // lock.
@@ -28,7 +31,7 @@ func claim(path string) (string, *flock.Flock, error) {
 	case err != nil:
 		return "", nil, fmt.Errorf("sqlite store %q: its lock %q cannot be taken: %w", path, lock.Path(), plain(err))
 	case !locked:
-		return "", nil, fmt.Errorf("sqlite store %q is in use by another process; one process at a time may have it (lock %q)", path, lock.Path())
+		return "", nil, fmt.Errorf("sqlite store %q %w; one process at a time may have it (lock %q)", path, ErrInUse, lock.Path())
 	}
 	// After the lock: closing a descriptor drops the locks that the same process
 	// has on the file through another.

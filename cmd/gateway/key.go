@@ -1,0 +1,234 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"time"
+
+	"noncegate/auth/apikey"
+	"noncegate/auth/rights"
+	"noncegate/nonce"
+	"noncegate/nonce/sqlite"
+	"noncegate/wire"
+)
+
+type keyCmd struct {
+	Create keyCreateCmd `cmd:"" help:"Make an API key for a principal and print it: the only time that it is shown."`
+	List   keyListCmd   `cmd:"" help:"List the API keys: id, principal, and whether they are live."`
+	Revoke keyRevokeCmd `cmd:"" help:"End an API key, and within a few seconds the connections it let in."`
+}
+
+// keyStoreCmd is what the commands share. They take the settings of serve that concern
+// the store, so that all can be given the same file.
+type keyStoreCmd struct {
+	File string `name:"config" placeholder:"FILE" help:"YAML file with settings, the same as for serve. Others than these are left alone."`
+	StoreConfig
+	LogConfig
+	JSON bool `name:"json" help:"Print JSON, in one line."`
+}
+
+func (c *keyStoreCmd) check() error {
+	return cmp.Or(c.StoreConfig.check(), c.LogConfig.check())
+}
+
+// keyStore is what a command needs of a store.
+type keyStore interface {
+	apikey.Store
+	Close() error
+}
+
+// open opens the store. A SQLite file that a gateway has is opened beside it. Only a
+// command that makes something makes the file.
+func (c *keyStoreCmd) open(ctx context.Context, log *slog.Logger, makes bool) (keyStore, error) {
+	path, embedded := c.SQLitePath()
+	if embedded && !makes {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return nil, settingErrorf("store", "sqlite file %q does not exist", path)
+		}
+	}
+	s, err := openStore(ctx, &c.StoreConfig, log)
+	if embedded && errors.Is(err, sqlite.ErrInUse) {
+		return sqlite.OpenBeside(ctx, path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	keys, ok := s.(keyStore)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("the store %s keeps no API keys", s.Name()), s.Close())
+	}
+	return keys, nil
+}
+
+// with runs fn on the store.
+func (c *keyStoreCmd) with(ctx context.Context, p *program, makes bool, fn func(keyStore) error) error {
+	s, err := c.open(ctx, c.Logger(p.stderr), makes)
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(s), s.Close())
+}
+
+// unknown says so where nobody knows whether a change was made.
+func unknownKey(err error, what, id string) error {
+	if se, ok := errors.AsType[*nonce.StoreError](err); ok && se.Outcome == nonce.Unknown {
+		return fmt.Errorf("nobody knows whether the API key %s was %s; gateway key list tells: %w", id, what, err)
+	}
+	return err
+}
+
+// keyView is a key as it is printed, without the secret.
+type keyView struct {
+	ID        string     `json:"id"`
+	Principal string     `json:"principal"`
+	State     string     `json:"state"` // live, expired or revoked
+	CreatedAt wire.Time  `json:"createdAt"`
+	ExpiresAt *wire.Time `json:"expiresAt,omitempty"`
+	RevokedAt *wire.Time `json:"revokedAt,omitempty"`
+	Key       string     `json:"key,omitempty"` // once, where it was made
+}
+
+func viewKey(k apikey.Key, now time.Time) keyView {
+	v := keyView{ID: k.ID, Principal: k.Principal, State: "live", CreatedAt: wire.Time(k.Created)}
+	switch err := k.Ended(now); {
+	case errors.Is(err, apikey.ErrRevoked):
+		v.State = "revoked"
+	case err != nil:
+		v.State = "expired"
+	}
+	if !k.Expires.IsZero() {
+		v.ExpiresAt = new(wire.Time(k.Expires))
+	}
+	if !k.Revoked.IsZero() {
+		v.RevokedAt = new(wire.Time(k.Revoked))
+	}
+	return v
+}
+
+func printJSON[T any](w io.Writer, v T) error {
+	line, err := wire.Marshal(&v)
+	if err == nil {
+		_, err = fmt.Fprintf(w, "%s\n", line)
+	}
+	return err
+}
+
+type keyCreateCmd struct {
+	Principal string        `arg:"" help:"Who the key is for, by the name in the rights file. There may be two live keys of each: the one in use, and the next."`
+	Expires   time.Duration `default:"0s" help:"How long the key is good, such as 2160h. 0: until it is revoked."`
+	keyStoreCmd
+}
+
+// Validate reports the first argument that cannot be used.
+func (c *keyCreateCmd) Validate() error {
+	if err := rights.CheckPrincipal(c.Principal); err != nil {
+		return fmt.Errorf("principal %q %w", c.Principal, err)
+	}
+	if c.Expires != 0 && c.Expires < time.Minute || c.Expires > maxKeyLifetime {
+		return settingErrorf("expires", "%v must be 1m to %v, or 0", c.Expires, maxKeyLifetime)
+	}
+	return c.check()
+}
+
+const maxKeyLifetime = 100 * 365 * 24 * time.Hour
+
+// Run implements the command. The key alone goes to standard output, so that a script
+// can take it from there.
+func (c *keyCreateCmd) Run(ctx context.Context, p *program) error {
+	text, request := apikey.Generate(c.Principal, c.Expires)
+	var made apikey.Key
+	err := c.with(ctx, p, true, func(s keyStore) (err error) {
+		made, err = s.CreateKey(ctx, request)
+		return unknownKey(err, "made", request.ID)
+	})
+	if err != nil {
+		return err
+	}
+	v := viewKey(made, made.Created)
+	if c.JSON {
+		v.Key = text
+		return printJSON(p.stdout, v)
+	}
+	fmt.Fprintf(p.stderr, "API key %s of %s, %s. It is shown this once; the store has its SHA-256 only.\n", v.ID, v.Principal, until(v.ExpiresAt))
+	_, err = fmt.Fprintln(p.stdout, text)
+	return err
+}
+
+func until(t *wire.Time) string {
+	if t == nil {
+		return "until it is revoked"
+	}
+	return "until " + t.String()
+}
+
+type keyListCmd struct {
+	keyStoreCmd
+}
+
+// Validate reports the first argument that cannot be used.
+func (c *keyListCmd) Validate() error { return c.check() }
+
+// Run implements the command.
+func (c *keyListCmd) Run(ctx context.Context, p *program) error {
+	var list apikey.Listing
+	err := c.with(ctx, p, false, func(s keyStore) (err error) {
+		list, err = s.Keys(ctx, 0)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	views := make([]keyView, 0, len(list.Keys))
+	for _, k := range list.Keys {
+		views = append(views, viewKey(k, list.Now))
+	}
+	if c.JSON {
+		return printJSON(p.stdout, views)
+	}
+	t := columns(p.stdout)
+	fmt.Fprintln(t, "ID\tPRINCIPAL\tSTATE\tCREATED\tEXPIRES\tREVOKED")
+	for _, v := range views {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", v.ID, v.Principal, v.State, v.CreatedAt, orDash(v.ExpiresAt), orDash(v.RevokedAt))
+	}
+	return t.Flush()
+}
+
+type keyRevokeCmd struct {
+	KeyID string `arg:"" name:"keyid" help:"The id of the key, as key list shows it: not the key."`
+	keyStoreCmd
+}
+
+// Validate reports the first argument that cannot be used.
+func (c *keyRevokeCmd) Validate() error {
+	if !apikey.IsID(c.KeyID) { // it may be the key, which is not to be repeated
+		return errors.New("that is not the id of an API key; gateway key list shows them, of 16 characters each")
+	}
+	return c.check()
+}
+
+// Run implements the command.
+func (c *keyRevokeCmd) Run(ctx context.Context, p *program) error {
+	var revoked apikey.Key
+	err := c.with(ctx, p, false, func(s keyStore) (err error) {
+		revoked, err = s.RevokeKey(ctx, c.KeyID)
+		return unknownKey(err, "revoked", c.KeyID)
+	})
+	if errors.Is(err, apikey.ErrUnknown) {
+		return fmt.Errorf("%w: %s", apikey.ErrUnknown, c.KeyID)
+	}
+	if err != nil {
+		return err
+	}
+	v := viewKey(revoked, revoked.Revoked)
+	if c.JSON {
+		return printJSON(p.stdout, v)
+	}
+	_, err = fmt.Fprintf(p.stdout, "API key %s of %s was revoked at %s\n", v.ID, v.Principal, orDash(v.RevokedAt))
+	return err
+}

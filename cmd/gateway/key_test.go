@@ -1,0 +1,106 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"noncegate/auth/apikey"
+	"noncegate/nonce/sqlite"
+)
+
+// listKeys runs key list and returns what it printed as JSON.
+func listKeys(t *testing.T, store string) (views []keyView) {
+	t.Helper()
+	o := runArgs(t, "key", "list", "--json", "--store", store)
+	if o.code != exitOK {
+		t.Fatal(o)
+	}
+	if err := json.Unmarshal([]byte(o.stdout), &views); err != nil {
+		t.Fatalf("%q: %v", o.stdout, err)
+	}
+	return views
+}
+
+// keysAreMadeListedAndRevoked runs the commands on an empty store.
+func keysAreMadeListedAndRevoked(t *testing.T, store string) {
+	made := runArgs(t, "key", "create", "alice", "--store", store)
+	text := strings.TrimSuffix(made.stdout, "\n")
+	id, _, err := apikey.Parse(text)
+	if err != nil || made.code != exitOK || !strings.Contains(made.stderr, "API key "+id+" of alice, until it is revoked.") {
+		t.Fatalf("%+v: %v", made, err)
+	}
+	second := runArgs(t, "key", "create", "alice", "--expires", "720h", "--json", "--store", store)
+	var v keyView
+	if err := json.Unmarshal([]byte(second.stdout), &v); err != nil || !strings.HasPrefix(v.Key, "nck_"+v.ID+"_") || v.ExpiresAt == nil || v.State != "live" {
+		t.Fatalf("%+v: %v", second, err)
+	}
+	third := runArgs(t, "key", "create", "alice", "--store", store)
+	if third.code != exitFailure || third.stdout != "" || third.stderr != "gateway: "+apikey.ErrTooManyLive.Error()+"\n" {
+		t.Errorf("a third key: %+v", third)
+	}
+	if o := runArgs(t, "key", "revoke", id, "--store", store); o.code != exitOK || !strings.HasPrefix(o.stdout, "API key "+id+" of alice was revoked at 2") {
+		t.Errorf("%+v", o)
+	}
+	if o := runArgs(t, "key", "revoke", "0123456789abcdef", "--store", store); o.code != exitFailure ||
+		o.stderr != "gateway: there is no API key of this id: 0123456789abcdef\n" {
+		t.Errorf("%+v", o)
+	}
+	views := listKeys(t, store)
+	if len(views) != 2 || views[0].ID != id || views[0].State != "revoked" || views[0].RevokedAt == nil || views[1].ID != v.ID || views[1].State != "live" {
+		t.Errorf("got %+v", views)
+	}
+	table := runArgs(t, "key", "list", "--store", store)
+	if lines := strings.Split(table.stdout, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[0], "ID ") || !strings.Contains(lines[1], "revoked") ||
+		strings.Contains(table.stdout, text) {
+		t.Errorf("got\n%s", table.stdout)
+	}
+}
+
+func TestKeysAreMadeListedAndRevokedOnSQLite(t *testing.T) {
+	keysAreMadeListedAndRevoked(t, "sqlite:"+filepath.Join(t.TempDir(), "store.db"))
+}
+
+func TestKeysAreMadeListedAndRevokedOnPostgres(t *testing.T) {
+	keysAreMadeListedAndRevoked(t, pg.NewDatabase(t))
+}
+
+func TestKeysOfAFileThatAGatewayHas(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	s, err := sqlite.Open(t.Context(), path, sqlite.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keysAreMadeListedAndRevoked(t, "sqlite:"+path)
+	list, err := s.Keys(t.Context(), 0)
+	if err != nil || len(list.Keys) != 2 || list.Keys[0].Revoked.IsZero() {
+		t.Errorf("the gateway sees %+v, %v", list, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAWrongArgumentOfAKeyCommandIsNamed(t *testing.T) {
+	absent := filepath.Join(t.TempDir(), "absent.db")
+	key, _ := apikey.Generate("alice", 0)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"create"}, `principal "" must be`},
+		{[]string{"create", "a b"}, `principal "a b" must be 1 to 128 visible ASCII characters, no spaces`},
+		{[]string{"create", "a", "--expires", "1s"}, "--expires 1s must be 1m to 876000h0m0s, or 0"},
+		{[]string{"create", "a", "--expires=-1h"}, "--expires -1h0m0s must be"},
+		{[]string{"create", "a", "--store", "mysql:x"}, "--store"},
+		{[]string{"revoke", key}, "that is not the id of an API key"},
+		{[]string{"revoke", "0123456789abcdef", "--store", "sqlite:" + absent}, "does not exist"},
+		{[]string{"list", "--store", "sqlite:" + absent}, "--store sqlite file"},
+	} {
+		o := runArgs(t, append([]string{"key"}, c.args...)...)
+		if o.code != exitUsage || !strings.Contains(o.stderr, c.want) || strings.Count(o.stderr, "\n") != 1 || strings.Contains(o.stderr, key) {
+			t.Errorf("%q: exit %d, stderr %q, want %q", c.args, o.code, o.stderr, c.want)
+		}
+	}
+}
