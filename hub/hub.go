@@ -20,6 +20,7 @@ package hub
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,6 +45,11 @@ type Subscriber interface {
 	// time, and must not block nor close its subscription.
 	Offer(event []byte, missed int64) bool
 }
+
+// Selective is a Subscriber that may not have every event it asked for. May is asked
+// of each event just before it is offered, or counted as missed, and must not
+// block. What it may not have was never meant for it: it is not missed.
+type Selective interface{ May(signer string) bool }
 
 // Hub is a nonce.EventSink. Its methods may be called from any goroutine.
 type Hub struct {
@@ -144,8 +150,13 @@ func (h *Hub) miss(events []nonce.Event) {
 	}
 }
 
-// matching is who of the scopes wants events of the signer just now.
+// matching is who of the scopes wants events of the signer just now, and may have
+// them.
 func (h *Hub) matching(signer string, scopes ...Scope) []*Subscription {
+	return slices.DeleteFunc(h.wanting(signer, scopes), func(s *Subscription) bool { return s.may != nil && !s.may(signer) })
+}
+
+func (h *Hub) wanting(signer string, scopes []Scope) []*Subscription {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	n := 0

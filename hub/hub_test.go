@@ -250,3 +250,59 @@ func BenchmarkPublishWhenNobodyWatches(b *testing.B) {
 		h.Publish(0, false, e)
 	}
 }
+
+// selective is a recorder that may have events of one signer only.
+type selective struct {
+	recorder
+	may atomic.Pointer[string]
+}
+
+func (s *selective) May(signer string) bool { return signer == *s.may.Load() }
+
+func TestEventsThatASubscriberMayNotHaveAreNeitherOfferedNorMissed(t *testing.T) {
+	a, b := "a", "b"
+	for name, publish := range map[string]func(*fixture, string, int64){
+		"of this node": func(f *fixture, signer string, version int64) { f.Publish(0, false, event(signer, version)) },
+		"of another": func(f *fixture, signer string, version int64) {
+			body, err := encode(&event(signer, version)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Remote(signer, body, 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newHub(t, 100)
+			r := new(selective)
+			r.may.Store(&a)
+			f.subscribe(t, r)
+			version := int64(0)
+			told := func(want ...string) {
+				t.Helper()
+				for _, signer := range []string{a, b} {
+					version++
+					publish(f, signer, version)
+				}
+				for f.pool.Reserved() != 0 { // its tasks have run
+				}
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				got := make([]string, 0, len(want))
+				for _, e := range r.events {
+					got = append(got, e.Signer)
+				}
+				for _, n := range r.missed {
+					if n != 0 {
+						t.Errorf("%d events count as missed", n)
+					}
+				}
+				if fmt.Sprint(got) != fmt.Sprint(want) {
+					t.Errorf("told of %q, want %q", got, want)
+				}
+			}
+			told(a)
+			r.may.Store(&b)
+			told(a, b)
+		})
+	}
+}

@@ -10,7 +10,8 @@ type Subscription struct {
 	hub     *Hub
 	to      Subscriber
 	scope   Scope
-	signers []string // nil: all; each once
+	may     func(signer string) bool // nil: every signer; see Selective
+	signers []string                 // nil: all; each once
 
 	missed atomic.Int64 // apart from mu: Publish counts here and must not wait for an Offer
 
@@ -29,6 +30,9 @@ func (h *Hub) Subscribe(to Subscriber, scope Scope, signers []string) (*Subscrip
 		return nil, ErrTooManySigners
 	}
 	s := &Subscription{hub: h, to: to, scope: scope}
+	if some, ok := to.(Selective); ok {
+		s.may = some.May
+	}
 	h.change(s, 1, func(w *wishes) { w.add(s, signers) })
 	return s, nil
 }
