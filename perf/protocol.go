@@ -22,7 +22,7 @@ type RefuseReason string
 
 var refuseReasons = []RefuseReason{
 	"parse_error", "invalid_request", "method_not_found", "invalid_params", "internal", "server_busy", "not_owner", "fenced",
-	"unavailable", "conflict", "not_found", "hold_limit", "duplicate_submit", "draining",
+	"unavailable", "conflict", "not_found", "hold_limit", "duplicate_submit", "unauthorized", "forbidden", "draining",
 }
 
 // UpgradeReason is why a client was not let in.
@@ -36,12 +36,16 @@ const (
 	UpgradeBadRequest UpgradeReason = "bad_request" // not a WebSocket handshake
 	UpgradeBroken     UpgradeReason = "broken"      // the client went or spoke before it was answered
 
+	UpgradeUnauthorized UpgradeReason = "unauthorized" // without a credential that is good
+	UpgradeUnchecked    UpgradeReason = "unchecked"    // it could not be said whether the credential is good
+
 	UpgradeNodeSecret  UpgradeReason = "node_secret" // another node without the secret, or from another host where there is none
 	UpgradeMisdirected UpgradeReason = "misdirected" // a node that meant another one
 )
 
 var upgradeReasons = []UpgradeReason{
-	UpgradeFull, UpgradeDraining, UpgradeOrigin, UpgradeBadRequest, UpgradeBroken, UpgradeNodeSecret, UpgradeMisdirected,
+	UpgradeFull, UpgradeDraining, UpgradeOrigin, UpgradeBadRequest, UpgradeBroken,
+	UpgradeUnauthorized, UpgradeUnchecked, UpgradeNodeSecret, UpgradeMisdirected,
 }
 
 // CloseReason is how a connection ended: what came first, where several did.
@@ -55,6 +59,8 @@ const (
 	CloseIdle        CloseReason = "idle"        // nothing was heard from the client
 	CloseRestart     CloseReason = "restart"     // a draining node sent it away
 	CloseStopped     CloseReason = "stopped"     // it was left when the drain ran out of time
+	CloseExpired     CloseReason = "expired"     // its credential has expired
+	CloseRevoked     CloseReason = "revoked"     // its credential was revoked
 	CloseUnsupported CloseReason = "unsupported" // a binary frame
 	CloseProtocol    CloseReason = "protocol"    // frames against RFC 6455
 	ClosePolicy      CloseReason = "policy"      // frame after frame without a request in it
@@ -63,7 +69,7 @@ const (
 )
 
 var closeReasons = []CloseReason{
-	CloseClient, CloseLost, CloseSlow, CloseIdle, CloseRestart, CloseStopped,
+	CloseClient, CloseLost, CloseSlow, CloseIdle, CloseRestart, CloseStopped, CloseExpired, CloseRevoked,
 	CloseUnsupported, CloseProtocol, ClosePolicy, CloseTooLarge, CloseInternal,
 }
 

@@ -265,6 +265,7 @@ type ErrorData struct {
 	HeldUntil    *Time       `json:"heldUntil,omitempty"`
 	Nonces       []HoldState `json:"nonces,omitempty"`
 	Limit        int64       `json:"limit,omitempty"`
+	Right        string      `json:"right,omitempty"` // that is missing, with forbidden
 }
 
 // HoldState is the present state of one nonce of a repeated request whose hold
@@ -307,4 +308,6 @@ const (
 	CloseInternal       = 1011
 	CloseServiceRestart = 1012
 	CloseSlowConsumer   = 4001
+	CloseExpired        = 4501 // the credential has expired
+	CloseRevoked        = 4502 // the credential was revoked
 )

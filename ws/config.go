@@ -6,14 +6,19 @@ import (
 	"fmt"
 	"time"
 
+	"noncegate/auth"
 	"noncegate/guard"
 	"noncegate/wire"
 	"noncegate/writer"
 )
 
-// Config are the settings of a Server. All but SendBuffer, Nodes,
+// Config are the settings of a Server. All but Auth, SendBuffer, Nodes,
 // Guard, GuardCalls and AwaitInterest are required.
 type Config struct {
+	// Auth lets clients in. It must live until Stop has returned. nil: everybody is
+	// let in, and may everything.
+	Auth auth.Authenticator
+
 	// MaxConnections bounds the open connections; more are told 503.
 	MaxConnections int
 	// MaxInflight bounds the requests of one connection that are not answered

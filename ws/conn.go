@@ -9,7 +9,9 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"noncegate/auth"
 	"noncegate/backpressure"
+	"noncegate/nonce"
 	"noncegate/wire"
 	"noncegate/writer"
 )
@@ -31,6 +33,9 @@ type conn struct {
 	out       *writer.Queue
 	share     *backpressure.Share // its requests in flight
 
+	session *auth.Session   // whom it was let in as; nil: nobody asked, or a node's
+	asker   nonce.Principal // the same, as holds know it; 0: without a session
+
 	// The read goroutine's.
 	badFrames  int       // in a row
 	peerClosed bool      // its close frame came
@@ -39,13 +44,16 @@ type conn struct {
 	closing atomic.Bool  // an orderly close was begun
 	began   atomic.Int32 // the code it was begun with, or clientsClose; 0: none was
 	gone    atomic.Bool  // nobody reads answers any more
+	lapsed  atomic.Int32 // the close code of its session's end; 0: it has not ended
 
 	lines *lines // made by the read goroutine with the first request that needs a lock
 
 	mu   sync.Mutex // guards subs
 	subs map[string]*subscription
 
-	heardAt, pingAt time.Time // the pinger's
+	// The pinger's.
+	heardAt, pingAt time.Time
+	lapsedAt        time.Time
 }
 
 // scratch is the memory one frame needs while it is decoded and started. It is

@@ -81,7 +81,7 @@ func relayed(e *wire.Error) *wire.Error {
 	word := func(s string) string { return clipTo(s, 32) }
 	d := e.Data
 	return &wire.Error{Code: e.Code, Message: clip(e.Message), Data: &wire.ErrorData{
-		Reason: word(d.Reason), Field: word(d.Field), Stage: word(d.Stage), Outcome: word(d.Outcome),
+		Reason: word(d.Reason), Field: word(d.Field), Stage: word(d.Stage), Outcome: word(d.Outcome), Right: word(d.Right),
 		RetryAfterMs: d.RetryAfterMs, Limit: d.Limit,
 	}}
 }

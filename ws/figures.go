@@ -63,6 +63,10 @@ func (c *conn) ending() perf.CloseReason {
 		return perf.CloseClient
 	case wire.CloseServiceRestart:
 		return perf.CloseRestart
+	case wire.CloseExpired:
+		return perf.CloseExpired
+	case wire.CloseRevoked:
+		return perf.CloseRevoked
 	case wire.CloseUnsupported:
 		return perf.CloseUnsupported
 	case wire.ClosePolicy:

@@ -12,9 +12,6 @@ import (
 
 var _ guard.Caller = (*request)(nil)
 
-// principal is who a client is: all are one, as long as nobody says who he is.
-func (c *conn) principal() string { return "" }
-
 // setGuard gives a call the lock that it is to take first: the one its client names,
 // else one of what it asks for, where the gateway is told to. What another node
 // brings has it, if it needs one, at that node.

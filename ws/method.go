@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"noncegate/auth"
 	"noncegate/hub"
 	"noncegate/nonce"
 	"noncegate/wire"
@@ -135,6 +136,14 @@ func subscribeAs(notifications string) method {
 				return invalidParams("signers", fmt.Sprintf("number %d: %v", i+1, bad))
 			}
 			p.Signers[i] = signer
+			if err := c.may(auth.RightSubscribe, signer); err != nil {
+				return err
+			}
+		}
+		if len(p.Signers) == 0 {
+			if err := c.may(auth.RightSubscribe, everySigner); err != nil {
+				return err
+			}
 		}
 		r.act = func() (any, *wire.Error) {
 			s, err := c.addSubscription(notifications, p.Signers)

@@ -103,8 +103,9 @@ func (g *registry) len() int {
 const idleFactor = 2.5
 
 // look pings the connections whose time has come and ends those whose peer was
-// silent for too long. Nobody is blamed for silence while not being read.
-func (g *registry) look(now time.Time, interval time.Duration, silent func(*conn)) {
+// silent for too long. Nobody is blamed for silence while not being read. The
+// others are then looked at by oversee.
+func (g *registry) look(now time.Time, interval time.Duration, silent, oversee func(*conn)) {
 	limit := time.Duration(idleFactor * float64(interval))
 	for _, c := range g.all() {
 		switch {
@@ -118,5 +119,6 @@ func (g *registry) look(now time.Time, interval time.Duration, silent func(*conn
 			c.out.Ping(nil)
 			c.pingAt = now.Add(interval)
 		}
+		oversee(c)
 	}
 }

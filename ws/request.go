@@ -88,7 +88,10 @@ func (c *conn) parse(r *request, call *wire.Call) *wire.Error {
 	if !known {
 		return wire.Errorf(wire.CodeMethodNotFound, "method_not_found", "there is no method %s", clip(strconv.Quote(call.Method)))
 	}
-	return m.run(c, r, call.Params)
+	if err := m.run(c, r, call.Params); err != nil {
+		return err
+	}
+	return c.authorize(r)
 }
 
 // tooLarge refuses what could never be admitted.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"noncegate/auth"
 	"noncegate/backpressure"
 	"noncegate/encodepool"
 	"noncegate/hub"
@@ -116,8 +117,8 @@ func (s *Server) Panics() int64 { return s.panics.Load() }
 
 // ServeHTTP upgrades a request to a connection and returns; the connection's own
 // goroutine reads on. A gateway that is full or draining answers 503 with
-// Retry-After, before the upgrade; a node that is not to come in is answered 403
-// or 421.
+// Retry-After, before the upgrade; a client without a good credential is answered
+// 401, or 503 where that cannot be said; a node that is not to come in 403 or 421.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.leaving.Load() {
 		s.figures.UpgradeRefused(perf.UpgradeDraining)
@@ -128,16 +129,22 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	var session *auth.Session
+	if node == "" {
+		if session, ok = s.admitClient(w, r); !ok {
+			return
+		}
+	}
 	if !s.conns.reserve(node != "") {
 		s.figures.UpgradeRefused(perf.UpgradeFull)
 		unavailable(w, retryFull, "this node has as many connections as it may have")
 		return
 	}
-	s.upgrade(w, r, node)
+	s.upgrade(w, r, node, session)
 }
 
 // upgrade makes a connection of a request whose place is reserved.
-func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string) {
+func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, session *auth.Session) {
 	h := &hijacker{ResponseWriter: w}
 	ws, err := s.upgrader.Upgrade(h, r, nil)
 	if err != nil {
@@ -148,7 +155,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string) {
 		s.log.Debug("upgrade refused", "remote", r.RemoteAddr, "error", err)
 		return
 	}
-	c := s.newConn(ws, h.transport, node)
+	c := s.newConn(ws, h.transport, node, session)
 	s.conns.enter(c)
 	s.figures.Connections.Add(1)
 	s.figures.ConnectionsOpened.Inc()
@@ -167,15 +174,16 @@ func unavailable(w http.ResponseWriter, after time.Duration, why string) {
 }
 
 // newConn makes a connection of a client, or with its id of another node.
-func (s *Server) newConn(ws *websocket.Conn, t *transport, node string) *conn {
+func (s *Server) newConn(ws *websocket.Conn, t *transport, node string, session *auth.Session) *conn {
 	now := time.Now()
 	c := &conn{
-		srv: s, class: &s.clients, ws: ws, transport: t,
+		srv: s, class: &s.clients, ws: ws, transport: t, session: session,
 		heardAt: now, pingAt: now.Add(s.cfg.PingInterval),
 	}
 	if node != "" {
 		c.class, c.peer = &s.nodes, newPeer(node)
 	}
+	c.asker = nonce.PrincipalOf(c.principal())
 	c.share = backpressure.NewShare(c.class.maxInflight)
 	t.boundSendBuffer(c.class.sendBuffer)
 	c.out = writer.New(t.out(), s.pool, &c.class.writer)
@@ -192,14 +200,18 @@ const pingLooks = 16
 
 // ping is the pinger's goroutine.
 func (s *Server) ping(ctx context.Context) {
-	tick := time.NewTicker(max(s.cfg.PingInterval/pingLooks, time.Millisecond))
+	every := s.cfg.PingInterval / pingLooks
+	if s.cfg.Auth != nil {
+		every = min(every, sessionLook)
+	}
+	tick := time.NewTicker(max(every, time.Millisecond))
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			s.conns.look(now, s.cfg.PingInterval, s.dropSilent)
+			s.conns.look(now, s.cfg.PingInterval, s.dropSilent, func(c *conn) { c.oversee(now) })
 		}
 	}
 }

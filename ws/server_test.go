@@ -184,7 +184,7 @@ func TestPingsAndSilenceByTheClock(t *testing.T) {
 	g := startGateway(t)
 	pipe, peer := net.Pipe()
 	defer peer.Close()
-	c := g.srv.newConn(new(websocket.Conn), &transport{Conn: pipe}, "")
+	c := g.srv.newConn(new(websocket.Conn), &transport{Conn: pipe}, "", nil)
 	defer func() { c.out.Kill(errStopped); <-c.out.Done() }()
 	c.heardAt, c.pingAt = start, start.Add(interval)
 	r := newRegistry(1)
@@ -202,7 +202,7 @@ func TestPingsAndSilenceByTheClock(t *testing.T) {
 		}
 	}()
 	dropped := false
-	look := func(seconds int) { r.look(at(seconds), interval, func(*conn) { dropped = true }) }
+	look := func(seconds int) { r.look(at(seconds), interval, func(*conn) { dropped = true }, func(*conn) {}) }
 
 	look(9) // not being read: neither pinged nor blamed
 	look(60)

@@ -66,7 +66,7 @@ func widestErrors() []error {
 	for range nonce.MaxCount {
 		conflict.Holds = append(conflict.Holds, nonce.HoldState{Nonce: widest, Attempt: widest, Status: nonce.Consumed})
 	}
-	of := wire.ErrorData{Reason: hostile, Field: hostile, Stage: hostile, Outcome: hostile, OwnerNode: hostile, OwnerURL: hostile,
+	of := wire.ErrorData{Reason: hostile, Field: hostile, Stage: hostile, Outcome: hostile, OwnerNode: hostile, OwnerURL: hostile, Right: hostile,
 		Signer: hostile, Status: hostile, TxHash: hostile, RetryAfterMs: widest, Limit: widest, Nonces: make([]wire.HoldState, 1000)}
 	return []error{
 		&wire.Error{Code: math.MinInt32, Message: hostile, Data: &of}, &wire.Error{Message: hostile},

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"noncegate/auth"
 	"noncegate/hub"
 	"noncegate/wire"
 	"noncegate/writer"
@@ -20,7 +21,10 @@ type subscription struct {
 	events *hub.Subscription // noted in the hub; delivers once it is live
 }
 
-var _ hub.Subscriber = (*subscription)(nil)
+var (
+	_ hub.Subscriber = (*subscription)(nil)
+	_ hub.Selective  = (*subscription)(nil)
+)
 
 // addSubscription makes a subscription that is not live yet. The hub knows of it,
 // so that other nodes can be asked for what it wants.
@@ -123,6 +127,11 @@ func (c *conn) closeSubscriptions() {
 	for _, s := range subs {
 		s.events.Close()
 	}
+}
+
+// May implements hub.Selective, by the rights that are in force now.
+func (s *subscription) May(signer string) bool {
+	return s.conn.session.May(auth.RightSubscribe, signer)
 }
 
 // Offer implements hub.Subscriber.

@@ -1,0 +1,54 @@
+package ws
+
+import (
+	"noncegate/auth"
+	"noncegate/nonce"
+	"noncegate/wire"
+)
+
+// everySigner is the pattern that a subscription to all signers needs a right on. No
+// narrower pattern covers it.
+const everySigner = "*"
+
+// The words of the rights, as the rights file has them.
+var rightWords = map[auth.Right]string{
+	auth.RightAllocate: "allocate", auth.RightMark: "mark", auth.RightMarkAny: "mark-any",
+	auth.RightRead: "read", auth.RightSubscribe: "subscribe", auth.RightAdmin: "admin",
+}
+
+// authorize looks whether the client may do what it asks of a signer, and signs the
+// op with who it is. What another node brings was looked at there.
+func (c *conn) authorize(r *request) *wire.Error {
+	if c.peer != nil || r.op.Kind == 0 {
+		return nil
+	}
+	r.op.Principal = c.asker
+	switch signer := r.op.Signer; r.op.Kind {
+	case nonce.KindAllocate:
+		return c.may(auth.RightAllocate, signer)
+	case nonce.KindMarkUsed, nonce.KindMarkRecyclable:
+		if r.op.MarkAny = c.session.May(auth.RightMarkAny, signer); r.op.MarkAny {
+			return nil
+		}
+		return c.may(auth.RightMark, signer)
+	case nonce.KindStatus, nonce.KindList:
+		return c.may(auth.RightRead, signer)
+	default:
+		return c.may(auth.RightAdmin, signer)
+	}
+}
+
+// may refuses who has not the right on the signer. The answer is the same whether
+// there is such a signer or not.
+func (c *conn) may(right auth.Right, signer string) *wire.Error {
+	if c.session.May(right, signer) {
+		return nil
+	}
+	return forbidden(right)
+}
+
+func forbidden(right auth.Right) *wire.Error {
+	word := rightWords[right]
+	return with(wire.Errorf(wire.CodeForbidden, "forbidden", "the right %s on this signer is missing; nothing happened", word),
+		wire.ErrorData{Right: word})
+}

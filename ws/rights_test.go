@@ -1,0 +1,200 @@
+package ws
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"noncegate/auth"
+	"noncegate/nonce"
+)
+
+// calls are one call of each kind that touches a signer, with what may do it.
+var calls = []struct {
+	method, params string
+	needs          []auth.Right // one of these
+	missing        string       // what the refusal names
+}{
+	{"nonce_allocate", `["s"]`, []auth.Right{auth.RightAllocate}, "allocate"},
+	{"nonce_markUsed", `["s",0,"0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060"]`, []auth.Right{auth.RightMark, auth.RightMarkAny}, "mark"},
+	{"nonce_markRecyclable", `["s",0]`, []auth.Right{auth.RightMark, auth.RightMarkAny}, "mark"},
+	{"nonce_status", `["s"]`, []auth.Right{auth.RightRead}, "read"},
+	{"nonce_list", `["s"]`, []auth.Right{auth.RightRead}, "read"},
+	{"nonce_setFloor", `["s",1]`, []auth.Right{auth.RightAdmin}, "admin"},
+	{"nonce_subscribe", `["events",{"signers":["s"]}]`, []auth.Right{auth.RightSubscribe}, "subscribe"},
+	{"eth_subscribe", `["events",{"signers":["s"]}]`, []auth.Right{auth.RightSubscribe}, "subscribe"},
+}
+
+func TestEachCallNeedsItsRightAndNoOther(t *testing.T) {
+	p := newPeople()
+	p.grant("ada", "other", everyRight)
+	g := guardedGateway(t, p, func(s *setup) { s.ws.MaxSubscriptions = 100 })
+	ada := g.as("ada")
+	for _, call := range calls {
+		for right, word := range rightWords {
+			p.grant("ada", "s", right)
+			id := call.method + " with " + word
+			ada.request(id, call.method, call.params)
+			r := ada.reply()
+			allowed := false
+			for _, need := range call.needs {
+				allowed = allowed || need == right
+			}
+			e, _ := r["error"].(map[string]any)
+			data, _ := e["data"].(map[string]any)
+			switch {
+			case allowed && data["reason"] == "forbidden":
+				t.Errorf("%s is refused: %v", id, r)
+			case !allowed && (data["reason"] != "forbidden" || data["right"] != call.missing || fmt.Sprint(e["code"]) != "-32018"):
+				t.Errorf("%s: got %v, want forbidden for want of %s", id, r, call.missing)
+			}
+		}
+	}
+	for _, free := range []string{"gateway_info", "gateway_stats"} {
+		p.grant("ada", "other", 0)
+		ada.request(free, free, `[]`)
+		ada.wantResult(free)
+	}
+}
+
+// Who has no right learns nothing: not whether there is such a signer, nor its state.
+func TestARefusalSaysNothingOfWhatExists(t *testing.T) {
+	p := newPeople()
+	p.grant("ada", "known", everyRight)
+	p.grant("eve", "hers", everyRight)
+	g := guardedGateway(t, p)
+	ada, eve := g.as("ada"), g.as("eve")
+	ada.request("1", "nonce_allocate", `{"signer":"known","requestId":"id"}`)
+	ada.wantResult("1")
+	for _, params := range []string{`{"signer":"%s"}`, `{"signer":"%s","requestId":"id"}`} {
+		var said []string
+		for _, signer := range []string{"known", "nosuch"} {
+			eve.request("x", "nonce_allocate", fmt.Sprintf(params, signer))
+			said = append(said, strings.ReplaceAll(fmt.Sprint(eve.reply()), signer, "-"))
+		}
+		if said[0] != said[1] {
+			t.Errorf("a signer that exists: %s\none that does not: %s", said[0], said[1])
+		}
+	}
+	if g.next("known") != 1 || g.next("nosuch") != 0 {
+		t.Error("something was handed out")
+	}
+}
+
+// A refusal of rights is decided before anything is taken: with every place full it
+// is still the answer.
+func TestARightIsAskedForBeforeAdmission(t *testing.T) {
+	p := newPeople()
+	p.grant("ada", "mine", everyRight)
+	g := guardedGateway(t, p)
+	g.leaky = true
+	g.srv.service = panicking{g.service} // whoever reserves a place fails the test
+	ada := g.as("ada")
+	ada.request("1", "nonce_allocate", `["yours"]`)
+	ada.wantError("1", "forbidden")
+	ada.send(`[{"jsonrpc":"2.0","id":"2","method":"nonce_status","params":["yours"]}]`)
+	wantError(t, ada.batch()[0].(map[string]any), "2", "forbidden")
+	if g.srv.Panics() != 0 {
+		t.Error("the service was asked for a place")
+	}
+}
+
+// signatures is a service that notes who signed the ops.
+type signatures struct {
+	Service
+	ops chan nonce.Op
+}
+
+func (s signatures) Submit(p nonce.Place, op *nonce.Op) {
+	s.ops <- *op
+	s.Service.Submit(p, op)
+}
+
+func TestOpsAreSignedWithWhoAsks(t *testing.T) {
+	p := newPeople()
+	p.grant("ada", "*", everyRight&^auth.RightMarkAny)
+	p.grant("bob", "*", everyRight)
+	g := guardedGateway(t, p)
+	ops := signatures{g.service, make(chan nonce.Op, 1)}
+	g.srv.service = ops
+	for name, any := range map[string]bool{"ada": false, "bob": true} {
+		c := g.as(name)
+		for _, call := range calls[:6] {
+			c.request("1", call.method, call.params)
+			op := await(t, ops.ops, "the op")
+			c.reply()
+			if want := nonce.PrincipalOf(name); op.Principal != want || want == 0 {
+				t.Errorf("%s of %s is signed %x, want %x", call.method, name, op.Principal, want)
+			}
+			mark := op.Kind == nonce.KindMarkUsed || op.Kind == nonce.KindMarkRecyclable
+			if op.MarkAny != (mark && any) {
+				t.Errorf("%s of %s: mark any %v", call.method, name, op.MarkAny)
+			}
+		}
+	}
+}
+
+func TestWithoutAuthenticationOpsAreEverybodys(t *testing.T) {
+	g := startGateway(t)
+	ops := signatures{g.service, make(chan nonce.Op, 1)}
+	g.srv.service = ops
+	c := g.dial()
+	c.request("1", "nonce_allocate", `["a"]`)
+	if op := await(t, ops.ops, "the op"); op.Principal != 0 {
+		t.Errorf("signed %x", op.Principal)
+	}
+	c.wantResult("1")
+}
+
+func TestASubscriptionNeedsTheRightOnEverySignerItNames(t *testing.T) {
+	p := newPeople()
+	p.grant("ada", "a", auth.RightSubscribe)
+	g := guardedGateway(t, p)
+	ada := g.as("ada")
+	for _, params := range []string{`["events",{"signers":["a","b"]}]`, `["events"]`} {
+		ada.request("1", "nonce_subscribe", params)
+		if data := ada.wantError("1", "forbidden"); data["right"] != "subscribe" {
+			t.Errorf("%s: got %v", params, data)
+		}
+	}
+	p.grant("ada", "*", auth.RightSubscribe)
+	ada.request("2", "nonce_subscribe", `["events"]`)
+	if r := ada.reply(); r["error"] != nil {
+		t.Errorf("got %v", r)
+	}
+}
+
+func TestEventsFollowTheRightsThatAreInForce(t *testing.T) {
+	p := newPeople()
+	p.grant("ada", "*", auth.RightSubscribe)
+	p.grant("bob", "*", everyRight)
+	g := guardedGateway(t, p, func(s *setup) { s.nonce.Workers = 1 })
+	ada, bob := g.as("ada"), g.as("bob")
+	ada.request("1", "nonce_subscribe", `["events"]`)
+	ada.reply()
+	ada.settle()
+	allocate := func(signers ...string) {
+		for _, s := range signers {
+			bob.request(s, "nonce_allocate", `["`+s+`"]`)
+			bob.wantResult(s)
+		}
+	}
+	allocate("a", "b")
+	ada.notification()
+	ada.notification()
+	p.grant("ada", "*", 0)
+	p.grant("ada", "b", auth.RightSubscribe)
+	allocate("a", "b", "a", "b")
+	var got []map[string]any
+	for range 2 {
+		got = append(got, ada.notification())
+	}
+	if signers := signersOf(got); len(signers) != 1 || signers[0] != "b" {
+		t.Errorf("events of %q, want those of b", signers)
+	}
+	for _, n := range got {
+		if missed := n["params"].(map[string]any)["result"].(map[string]any)["missed"]; missed != nil {
+			t.Errorf("%v events count as missed that were not hers", missed)
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package ws
+
+import (
+	"net/http"
+	"runtime"
+	"testing"
+	"time"
+
+	"noncegate/auth"
+	"noncegate/wire"
+)
+
+func TestWithoutAGoodCredentialThereIsNoUpgrade(t *testing.T) {
+	p := newPeople()
+	p.grant("ada", "*", everyRight)
+	g := guardedGateway(t, p)
+	for name, c := range map[string]struct {
+		refuse error
+		header http.Header
+		status int
+		says   string
+	}{
+		"none":        {nil, nil, 401, "no credential was given"},
+		"unknown":     {nil, http.Header{"Authorization": {"Bearer eve"}}, 401, "the credential is not valid"},
+		"expired":     {auth.ErrExpired, nil, 401, "the credential has expired"},
+		"revoked":     {auth.ErrRevoked, nil, 401, "the credential was revoked"},
+		"unavailable": {auth.ErrUnavailable, nil, 503, "the credential cannot be checked now"},
+		"nobody's":    {http.ErrBodyNotAllowed, nil, 503, "the credential cannot be checked now"},
+	} {
+		p.mu.Lock()
+		p.refuse = c.refuse
+		p.mu.Unlock()
+		response, says := g.wantRefused(c.header, c.status)
+		if says != c.says {
+			t.Errorf("%s: it says %q, want %q", name, says, c.says)
+		}
+		if c.status == http.StatusServiceUnavailable && response.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: no Retry-After", name)
+		}
+		if c.status == http.StatusUnauthorized && response.Header.Get("WWW-Authenticate") == "" {
+			t.Errorf("%s: nothing says how to authenticate", name)
+		}
+		if !response.Close {
+			t.Errorf("%s: its connection may go on", name)
+		}
+	}
+	g.wantFigures(map[string]float64{
+		"upgrade_refused_total{unauthorized}": 4, "upgrade_refused_total{unchecked}": 2, "connections_opened_total": 0,
+	})
+	if g.srv.Connections() != 0 {
+		t.Error("a refused client has a connection")
+	}
+}
+
+func TestASessionThatEndsClosesItsConnectionAndNoOther(t *testing.T) {
+	for _, c := range []struct {
+		ended  error
+		code   int
+		says   string
+		reason string
+	}{
+		{auth.ErrExpired, wire.CloseExpired, "the credential has expired", "expired"},
+		{auth.ErrRevoked, wire.CloseRevoked, "the credential was revoked", "revoked"},
+	} {
+		p := newPeople()
+		p.grant("ada", "*", everyRight)
+		p.grant("bob", "*", everyRight)
+		g := guardedGateway(t, p)
+		ada, bob := g.as("ada"), g.as("bob")
+		bob.settle()
+		p.end("ada", c.ended)
+		began := time.Now()
+		if code, text := ada.closedWith(); code != c.code || text != c.says {
+			t.Errorf("closed with %d %q, want %d %q", code, text, c.code, c.says)
+		}
+		if took := time.Since(began); took > sessionLook+patience/4 {
+			t.Errorf("it took %v", took)
+		}
+		bob.request("1", "nonce_allocate", `["a"]`)
+		bob.wantResult("1")
+		for g.srv.Connections() != 1 {
+			runtime.Gosched()
+		}
+		g.wantFigures(map[string]float64{"connections_closed_total{" + c.reason + "}": 1})
+	}
+}
+
+func TestASessionThatEndsAnswersWhatItHasInFlightAndTakesNothingNew(t *testing.T) {
+	p := newPeople()
+	p.grant("ada", "*", everyRight)
+	g := guardedGateway(t, p)
+	waiting, release := g.holdCommits()
+	ada := g.as("ada")
+	ada.request("before", "nonce_allocate", `["a"]`)
+	await(t, waiting, "the commit")
+	p.end("ada", auth.ErrRevoked)
+	for lapsed := false; !lapsed; runtime.Gosched() {
+		lapsed = g.srv.conns.all()[0].lapsed.Load() != 0
+	}
+	ada.request("after", "nonce_allocate", `["b"]`)
+	ada.wantError("after", "unauthorized")
+	release()
+	ada.wantResult("before")
+	if code := ada.closed(); code != wire.CloseRevoked {
+		t.Errorf("closed with %d", code)
+	}
+	if n := g.next("b"); n != 0 {
+		t.Errorf("%d nonces were taken after the end", n)
+	}
+}
+
+// By the clock: what does not come to an end does not keep the connection.
+func TestAnAnswerThatDoesNotComeDoesNotKeepASessionOpen(t *testing.T) {
+	p := newPeople()
+	p.grant("ada", "*", everyRight)
+	g := guardedGateway(t, p, func(s *setup) { s.ws.PingInterval = time.Hour })
+	waiting, _ := g.holdCommits()
+	ada := g.as("ada")
+	ada.request("1", "nonce_allocate", `["a"]`)
+	await(t, waiting, "the commit")
+	c := g.srv.conns.all()[0]
+	now := time.Now()
+	c.lapse(now, auth.ErrExpired)
+	c.lapse(now.Add(lapseTime-time.Second), auth.ErrExpired)
+	if c.closing.Load() {
+		t.Fatal("closed before its time was over")
+	}
+	c.lapse(now.Add(lapseTime), auth.ErrRevoked)
+	if code := ada.closed(); code != wire.CloseExpired { // the first end counts
+		t.Errorf("closed with %d", code)
+	}
+}
