@@ -1,0 +1,138 @@
+package quota
+
+import (
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+)
+
+// AddressConfig bounds what may come from one address before and after a client is
+// let in. 0 is no limit in each.
+type AddressConfig struct {
+	// Sockets is how many new ones a second.
+	Sockets Rate
+	// Waiting bounds the sockets whose client was not let in yet, of all addresses;
+	// WaitingEach those of one.
+	Waiting, WaitingEach int
+	// Connections bounds those of one address that were let in.
+	Connections int
+}
+
+// Refusal is why a socket or a connection is not wanted.
+type Refusal uint8
+
+// The refusals.
+const (
+	Granted     Refusal = iota
+	TooFast             // new sockets come too fast
+	TooMany             // this address has too many that were not let in yet
+	Crowded             // all addresses together have
+	Connections         // this address has as many connections as it may
+)
+
+// Addresses counts sockets by the address they come from. An IPv6 address stands for
+// the 64 bits that one subscriber is given.
+type Addresses struct {
+	cfg     AddressConfig
+	waiting atomic.Int64
+	hosts   *table[netip.Prefix, host]
+}
+
+type host struct {
+	sockets              bucket
+	waiting, connections int // guarded by the table's lock
+}
+
+// NewAddresses makes an empty table.
+func NewAddresses(cfg AddressConfig) *Addresses {
+	return &Addresses{cfg: cfg, hosts: newTable[netip.Prefix](maxIdle, func(h *host, now time.Time) bool { return h.sockets.full(now) })}
+}
+
+// Place is what one socket counts for.
+type Place struct {
+	of      *Addresses
+	entry   *entry[netip.Prefix, host]
+	entered bool // as a connection, else as a socket that waits
+}
+
+// Arrive counts a socket that was accepted as waiting. Its place is left whatever
+// became of it.
+func (a *Addresses) Arrive(from net.Addr, now time.Time) (*Place, Refusal) {
+	why := Granted
+	e, ok := a.hosts.use(prefixOf(from), now, func(h *host, _ int) bool {
+		switch _, inTime := h.sockets.take(a.cfg.Sockets, 1, now); {
+		case !inTime:
+			why = TooFast
+		case a.cfg.WaitingEach > 0 && h.waiting >= a.cfg.WaitingEach:
+			why = TooMany
+		case a.cfg.Waiting > 0 && a.waiting.Load() >= int64(a.cfg.Waiting):
+			why = Crowded
+		default:
+			h.waiting++
+			a.waiting.Add(1)
+		}
+		return why == Granted
+	})
+	if !ok {
+		return nil, why
+	}
+	return &Place{of: a, entry: e}, Granted
+}
+
+// Enter counts a connection of a client that was let in. The socket's own place is
+// left as it is.
+func (a *Addresses) Enter(from net.Addr, now time.Time) (*Place, Refusal) {
+	e, ok := a.hosts.use(prefixOf(from), now, func(h *host, _ int) bool {
+		if a.cfg.Connections > 0 && h.connections >= a.cfg.Connections {
+			return false
+		}
+		h.connections++
+		return true
+	})
+	if !ok {
+		return nil, Connections
+	}
+	return &Place{of: a, entry: e, entered: true}, Granted
+}
+
+// Leave gives a place back. It is called once.
+func (p *Place) Leave(now time.Time) {
+	t := p.of.hosts
+	t.mu.Lock()
+	if p.entered {
+		p.entry.E.connections--
+	} else {
+		p.entry.E.waiting--
+		p.of.waiting.Add(-1)
+	}
+	t.mu.Unlock()
+	t.leave(p.entry, now)
+}
+
+// Waiting is how many sockets wait to be let in.
+func (a *Addresses) Waiting() int { return int(a.waiting.Load()) }
+
+// Len is how many addresses are remembered.
+func (a *Addresses) Len() int { return a.hosts.len() }
+
+// prefixOf is the zero Prefix for what has no address, such as a Unix socket.
+func prefixOf(from net.Addr) netip.Prefix {
+	if from == nil {
+		return netip.Prefix{}
+	}
+	at, err := netip.ParseAddrPort(from.String())
+	if err != nil {
+		return netip.Prefix{}
+	}
+	ip := at.Addr().Unmap().WithZone("")
+	bits := 32
+	if ip.Is6() {
+		bits = 64
+	}
+	p, err := ip.Prefix(bits)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return p
+}

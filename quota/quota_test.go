@@ -1,0 +1,309 @@
+package quota
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+var start = time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
+
+func at(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
+
+func TestABucketLetsABurstThroughAndThenItsRate(t *testing.T) {
+	var b bucket
+	r := Rate{PerSecond: 10, Burst: 5}
+	for i := range 5 {
+		if _, ok := b.take(r, 1, at(0)); !ok {
+			t.Fatalf("number %d of the burst is refused", i+1)
+		}
+	}
+	for range 3 { // being refused costs nothing
+		if wait, ok := b.take(r, 1, at(0)); ok || wait != 100*time.Millisecond {
+			t.Errorf("got %v after %v, want a refusal for 100ms", ok, wait)
+		}
+	}
+	if wait, ok := b.take(r, 3, at(0.1)); ok || wait != 200*time.Millisecond {
+		t.Errorf("three at once: got %v after %v, want a refusal for 200ms", ok, wait)
+	}
+	if _, ok := b.take(r, 1, at(0.1)); !ok {
+		t.Error("refused after the wait it was told")
+	}
+	if _, ok := b.take(r, 6, at(1000)); ok {
+		t.Error("more than a burst at once")
+	}
+	if _, ok := b.take(r, 5, at(1000)); !ok {
+		t.Error("a full burst is refused after a long pause")
+	}
+}
+
+func TestABucketFollowsARateThatChanges(t *testing.T) {
+	var b bucket
+	b.take(Rate{PerSecond: 1, Burst: 1}, 1, at(0))
+	if _, ok := b.take(Rate{}, 1000, at(0)); !ok {
+		t.Error("refused although there is no limit")
+	}
+	if wait, ok := b.take(Rate{PerSecond: 100, Burst: 1}, 1, at(0)); ok || wait != 10*time.Millisecond {
+		t.Errorf("got %v after %v, want a refusal for 10ms by the new rate", ok, wait)
+	}
+	wider := Rate{PerSecond: 100, Burst: 10}
+	if wait, ok := b.take(wider, 10, at(1)); ok || wait != 90*time.Millisecond {
+		t.Errorf("got %v after %v, want a refusal for 90ms: the wider bucket has to fill", ok, wait)
+	}
+	if _, ok := b.take(wider, 10, at(1.1)); !ok {
+		t.Error("the new burst is refused")
+	}
+}
+
+// Whatever is asked for, no more is granted than the rate and one burst allow, and
+// who never asks for more than his rate is never refused.
+func TestNoMoreIsGrantedThanRateAndBurst(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 100 {
+		r := Rate{PerSecond: 1 + 99*random.Float64(), Burst: 1 + random.IntN(50)}
+		var greedy, modest bucket
+		now, granted, next := 0.0, 0, 0.0
+		for now < 20 {
+			now += random.Float64() / 50
+			n := 1 + random.IntN(r.Burst)
+			if _, ok := greedy.take(r, n, at(now)); ok {
+				granted += n
+			}
+			for ; next <= now; next += 1.0001 / r.PerSecond {
+				if _, ok := modest.take(r, 1, at(next)); !ok {
+					t.Fatalf("%+v: who keeps to his rate is refused at %v", r, next)
+				}
+			}
+		}
+		if most := r.PerSecond*now + float64(r.Burst) + 1e-6; float64(granted) > most {
+			t.Errorf("%+v: %d granted in %v s, at most %v are allowed", r, granted, now, most)
+		}
+	}
+}
+
+func TestAPrincipalHasSoManyConnectionsAndNoMore(t *testing.T) {
+	p := NewPrincipals()
+	first, ok := p.Enter("ada", 2, at(0))
+	if !ok {
+		t.Fatal("the first is refused")
+	}
+	if _, ok := p.Enter("ada", 2, at(0)); !ok {
+		t.Fatal("the second is refused")
+	}
+	if _, ok := p.Enter("ada", 2, at(0)); ok {
+		t.Error("a third one gets in")
+	}
+	if _, ok := p.Enter("bob", 2, at(0)); !ok {
+		t.Error("the connections of one keep another out")
+	}
+	first.Leave(at(1))
+	if _, ok := p.Enter("ada", 2, at(1)); !ok {
+		t.Error("the place of one that left is not free")
+	}
+	if _, ok := p.Enter("ada", 0, at(1)); !ok {
+		t.Error("refused without a limit")
+	}
+}
+
+func TestConnectionsOfAPrincipalShareItsQuota(t *testing.T) {
+	p := NewPrincipals()
+	one, _ := p.Enter("ada", 0, at(0))
+	two, _ := p.Enter("ada", 0, at(0))
+	r := Rate{PerSecond: 1, Burst: 2}
+	for _, a := range []*Account{one, two} {
+		if _, ok := a.Request(r, 1, at(0)); !ok {
+			t.Fatal("refused within the burst")
+		}
+	}
+	if _, ok := one.Request(r, 1, at(0)); ok {
+		t.Error("each connection has a quota of its own")
+	}
+	for i, want := range []bool{true, true, false} {
+		if got := []*Account{one, two, one}[i].Subscribe(2); got != want {
+			t.Errorf("subscription %d: got %v", i+1, got)
+		}
+	}
+	two.Unsubscribe(1)
+	if !one.Subscribe(2) {
+		t.Error("the place of a subscription that ended is not free")
+	}
+}
+
+func TestComingBackDoesNotFillABucket(t *testing.T) {
+	p := NewPrincipals()
+	r := Rate{PerSecond: 1, Burst: 10}
+	a, _ := p.Enter("ada", 0, at(0))
+	a.Request(r, 10, at(0))
+	a.Leave(at(0))
+	a, _ = p.Enter("ada", 0, at(1))
+	if _, ok := a.Request(r, 2, at(1)); ok {
+		t.Error("a new connection has a full bucket")
+	}
+	a.Leave(at(1))
+	if p.Len() != 1 {
+		t.Error("forgotten too soon")
+	}
+	b, _ := p.Enter("bob", 0, at(60)) // whoever comes pays for the tidying
+	if p.Len() != 1 {
+		t.Errorf("%d principals are remembered, one of them for nothing", p.Len())
+	}
+	b.Leave(at(60))
+	if p.Len() != 0 {
+		t.Error("who asked for nothing is remembered")
+	}
+}
+
+func TestWhoHasLeftIsRememberedUpToABound(t *testing.T) {
+	p := NewPrincipals()
+	r := Rate{PerSecond: 1e-3, Burst: 10}
+	for i := range 2 * maxIdle {
+		a, _ := p.Enter(fmt.Sprint(i), 0, at(0))
+		a.Request(r, 10, at(0))
+		a.Leave(at(0))
+	}
+	if p.Len() != maxIdle {
+		t.Errorf("%d are remembered, want %d", p.Len(), maxIdle)
+	}
+}
+
+func TestSignersHaveAQuotaEachUpToABound(t *testing.T) {
+	if NewSigners(SignerConfig{}) != nil {
+		t.Error("a table without a limit")
+	}
+	s := NewSigners(SignerConfig{Rate: Rate{PerSecond: 1, Burst: 1}, Most: 160})
+	for _, name := range []string{"a", "b"} {
+		if _, ok := s.Request(name, at(0)); !ok {
+			t.Errorf("%s: refused the first", name)
+		}
+		if wait, ok := s.Request(name, at(0)); ok || wait != time.Second {
+			t.Errorf("%s: got %v after %v", name, ok, wait)
+		}
+	}
+	for i := range 10_000 {
+		s.Request(fmt.Sprint(i), at(0))
+	}
+	if s.Len() > 160 {
+		t.Errorf("%d signers are remembered, at most 160 may be", s.Len())
+	}
+}
+
+func tcp(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 1234} }
+
+func TestSocketsThatWaitToBeLetInAreBounded(t *testing.T) {
+	a := NewAddresses(AddressConfig{Waiting: 3, WaitingEach: 2})
+	var places []*Place
+	for i, c := range []struct {
+		from string
+		want Refusal
+	}{
+		{"192.0.2.1", Granted}, {"192.0.2.1", Granted}, {"192.0.2.1", TooMany},
+		{"::ffff:192.0.2.1", TooMany}, // the same address
+		{"2001:db8::1", Granted},
+		{"2001:db8::2", Crowded}, {"198.51.100.1", Crowded},
+	} {
+		p, why := a.Arrive(tcp(c.from), at(0))
+		if why != c.want {
+			t.Errorf("socket %d, of %s: got %d, want %d", i+1, c.from, why, c.want)
+		}
+		if p != nil {
+			places = append(places, p)
+		}
+	}
+	if a.Waiting() != 3 {
+		t.Errorf("%d wait", a.Waiting())
+	}
+	for _, p := range places {
+		p.Leave(at(0))
+	}
+	if a.Waiting() != 0 || a.Len() != 0 {
+		t.Errorf("%d wait, %d addresses are remembered", a.Waiting(), a.Len())
+	}
+}
+
+func TestNewSocketsOfAnAddressHaveARate(t *testing.T) {
+	a := NewAddresses(AddressConfig{Sockets: Rate{PerSecond: 1, Burst: 2}})
+	for i, want := range []Refusal{Granted, Granted, TooFast} {
+		p, why := a.Arrive(tcp("2001:db8:0:1::"+fmt.Sprint(i)), at(0)) // of one subscriber
+		if why != want {
+			t.Errorf("socket %d: got %d, want %d", i+1, why, want)
+		}
+		if p != nil {
+			p.Leave(at(0))
+		}
+	}
+	if _, why := a.Arrive(tcp("2001:db8:0:2::1"), at(0)); why != Granted {
+		t.Error("one subscriber's sockets keep another's out")
+	}
+	if _, why := a.Arrive(tcp("2001:db8:0:1::1"), at(1)); why != Granted {
+		t.Error("refused after a second")
+	}
+}
+
+func TestConnectionsOfAnAddressAreBounded(t *testing.T) {
+	a := NewAddresses(AddressConfig{Connections: 1})
+	p, _ := a.Enter(tcp("192.0.2.1"), at(0))
+	if _, why := a.Enter(tcp("192.0.2.1"), at(0)); why != Connections {
+		t.Errorf("got %d", why)
+	}
+	if _, why := a.Enter(&net.UnixAddr{Name: "socket"}, at(0)); why != Granted {
+		t.Error("a socket without an address is refused")
+	}
+	p.Leave(at(0))
+	if _, why := a.Enter(tcp("192.0.2.1"), at(0)); why != Granted {
+		t.Error("the place of one that left is not free")
+	}
+}
+
+func TestCountsComeOutEvenWhenManyComeAndGo(t *testing.T) {
+	p, a := NewPrincipals(), NewAddresses(AddressConfig{Waiting: 5, WaitingEach: 3, Connections: 2})
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			from := tcp(fmt.Sprintf("192.0.2.%d", i%3))
+			for range 1000 {
+				socket, _ := a.Arrive(from, at(0))
+				if socket == nil {
+					continue
+				}
+				if connection, _ := a.Enter(from, at(0)); connection != nil {
+					if account, ok := p.Enter("ada", 3, at(0)); ok {
+						if account.Subscribe(1) {
+							account.Unsubscribe(1)
+						}
+						account.Leave(at(0))
+					}
+					connection.Leave(at(0))
+				}
+				socket.Leave(at(0))
+			}
+		})
+	}
+	all.Wait()
+	if a.Waiting() != 0 || a.Len() != 0 || p.Len() != 0 {
+		t.Errorf("left behind: %d waiting, %d addresses, %d principals", a.Waiting(), a.Len(), p.Len())
+	}
+}
+
+func BenchmarkRequestOfAPrincipal(b *testing.B) {
+	a, _ := NewPrincipals().Enter("ada", 0, start)
+	r := Rate{PerSecond: 1e9, Burst: 1e9}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, ok := a.Request(r, 1, time.Now()); !ok {
+			b.Fatal("refused")
+		}
+	}
+}
+
+func BenchmarkRequestOfASigner(b *testing.B) {
+	s := NewSigners(SignerConfig{Rate: Rate{PerSecond: 1e9, Burst: 1e9}})
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, ok := s.Request("eip155:1:0x52908400098527886e0f7030069857d2e4169ee7", time.Now()); !ok {
+			b.Fatal("refused")
+		}
+	}
+}
