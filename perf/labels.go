@@ -17,9 +17,10 @@ const (
 	RejectPostDB     RejectStage = wire.StagePostDB
 	RejectForward    RejectStage = wire.StageForward
 	RejectGuard      RejectStage = wire.StageGuard
+	RejectQuota      RejectStage = wire.StageQuota
 )
 
-var rejectStages = []RejectStage{RejectConnection, RejectInflight, RejectWorker, RejectEncode, RejectPostDB, RejectForward, RejectGuard}
+var rejectStages = []RejectStage{RejectConnection, RejectInflight, RejectWorker, RejectEncode, RejectPostDB, RejectForward, RejectGuard, RejectQuota}
 
 // Reasons beside those of package backpressure.
 const (

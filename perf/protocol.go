@@ -36,8 +36,16 @@ const (
 	UpgradeBadRequest UpgradeReason = "bad_request" // not a WebSocket handshake
 	UpgradeBroken     UpgradeReason = "broken"      // the client went or spoke before it was answered
 
-	UpgradeUnauthorized UpgradeReason = "unauthorized" // without a credential that is good
-	UpgradeUnchecked    UpgradeReason = "unchecked"    // it could not be said whether the credential is good
+	UpgradeUnauthorized UpgradeReason = "unauthorized"   // without a credential that is good
+	UpgradeThrottled    UpgradeReason = "throttled"      // too many bad credentials came from its address
+	UpgradeUnchecked    UpgradeReason = "unchecked"      // it could not be said whether the credential is good
+	UpgradePrincipal    UpgradeReason = "principal_full" // its principal has as many connections as it may
+	UpgradeAddress      UpgradeReason = "address_full"   // its address has
+
+	// Sockets that were closed before anything was read of them.
+	UpgradeAddressFast    UpgradeReason = "address_fast"    // its address opens too many a second
+	UpgradeAddressWaiting UpgradeReason = "address_waiting" // its address has too many that were not let in yet
+	UpgradeWaiting        UpgradeReason = "waiting_full"    // all addresses together have
 
 	UpgradeNodeSecret  UpgradeReason = "node_secret" // another node without the secret, or from another host where there is none
 	UpgradeMisdirected UpgradeReason = "misdirected" // a node that meant another one
@@ -45,7 +53,9 @@ const (
 
 var upgradeReasons = []UpgradeReason{
 	UpgradeFull, UpgradeDraining, UpgradeOrigin, UpgradeBadRequest, UpgradeBroken,
-	UpgradeUnauthorized, UpgradeUnchecked, UpgradeNodeSecret, UpgradeMisdirected,
+	UpgradeUnauthorized, UpgradeThrottled, UpgradeUnchecked, UpgradePrincipal, UpgradeAddress,
+	UpgradeAddressFast, UpgradeAddressWaiting, UpgradeWaiting,
+	UpgradeNodeSecret, UpgradeMisdirected,
 }
 
 // CloseReason is how a connection ended: what came first, where several did.
@@ -63,14 +73,15 @@ const (
 	CloseRevoked     CloseReason = "revoked"     // its credential was revoked
 	CloseUnsupported CloseReason = "unsupported" // a binary frame
 	CloseProtocol    CloseReason = "protocol"    // frames against RFC 6455
-	ClosePolicy      CloseReason = "policy"      // frame after frame without a request in it
+	ClosePolicy      CloseReason = "policy"      // frames without a request, or control frames, without end; a first or a whole message that did not come
+	CloseUnused      CloseReason = "unused"      // it had asked for nothing for too long
 	CloseTooLarge    CloseReason = "too_large"   // a frame that is too long
 	CloseInternal    CloseReason = "internal"    // a mistake of this program
 )
 
 var closeReasons = []CloseReason{
 	CloseClient, CloseLost, CloseSlow, CloseIdle, CloseRestart, CloseStopped, CloseExpired, CloseRevoked,
-	CloseUnsupported, CloseProtocol, ClosePolicy, CloseTooLarge, CloseInternal,
+	CloseUnsupported, CloseProtocol, ClosePolicy, CloseUnused, CloseTooLarge, CloseInternal,
 }
 
 // BeatResult is what became of a heartbeat.

@@ -1,7 +1,6 @@
 package quota
 
 import (
-	"net"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -31,8 +30,8 @@ const (
 	Connections         // this address has as many connections as it may
 )
 
-// Addresses counts sockets by the address they come from. An IPv6 address stands for
-// the 64 bits that one subscriber is given.
+// Addresses counts sockets by the address they come from, which is given with its
+// port. An IPv6 address stands for the 64 bits that one subscriber is given.
 type Addresses struct {
 	cfg     AddressConfig
 	waiting atomic.Int64
@@ -58,7 +57,7 @@ type Place struct {
 
 // Arrive counts a socket that was accepted as waiting. Its place is left whatever
 // became of it.
-func (a *Addresses) Arrive(from net.Addr, now time.Time) (*Place, Refusal) {
+func (a *Addresses) Arrive(from string, now time.Time) (*Place, Refusal) {
 	why := Granted
 	e, ok := a.hosts.use(prefixOf(from), now, func(h *host, _ int) bool {
 		switch _, inTime := h.sockets.take(a.cfg.Sockets, 1, now); {
@@ -82,7 +81,7 @@ func (a *Addresses) Arrive(from net.Addr, now time.Time) (*Place, Refusal) {
 
 // Enter counts a connection of a client that was let in. The socket's own place is
 // left as it is.
-func (a *Addresses) Enter(from net.Addr, now time.Time) (*Place, Refusal) {
+func (a *Addresses) Enter(from string, now time.Time) (*Place, Refusal) {
 	e, ok := a.hosts.use(prefixOf(from), now, func(h *host, _ int) bool {
 		if a.cfg.Connections > 0 && h.connections >= a.cfg.Connections {
 			return false
@@ -116,12 +115,9 @@ func (a *Addresses) Waiting() int { return int(a.waiting.Load()) }
 // Len is how many addresses are remembered.
 func (a *Addresses) Len() int { return a.hosts.len() }
 
-// prefixOf is the zero Prefix for what has no address, such as a Unix socket.
-func prefixOf(from net.Addr) netip.Prefix {
-	if from == nil {
-		return netip.Prefix{}
-	}
-	at, err := netip.ParseAddrPort(from.String())
+// prefixOf is the zero Prefix for what is no address and port, such as a Unix socket.
+func prefixOf(from string) netip.Prefix {
+	at, err := netip.ParseAddrPort(from)
 	if err != nil {
 		return netip.Prefix{}
 	}

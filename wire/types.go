@@ -291,6 +291,7 @@ const (
 	StagePostDB     = "postdb"
 	StageForward    = "forward"
 	StageGuard      = "guard"
+	StageQuota      = "quota"
 )
 
 // CloseTextRestart is the reason that goes with CloseServiceRestart. To another node

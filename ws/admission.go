@@ -14,6 +14,9 @@ func (c *conn) admit(requests []*request, answerBytes int64) *wire.Error {
 	if code := c.lapsed.Load(); code != 0 {
 		return errLapsed(int(code))
 	}
+	if err := c.charge(requests); err != nil {
+		return err
+	}
 	if err := c.enterInflight(len(requests)); err != nil {
 		return err
 	}

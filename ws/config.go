@@ -6,18 +6,28 @@ import (
 	"fmt"
 	"time"
 
+	"noncegate/audit"
 	"noncegate/auth"
 	"noncegate/guard"
+	"noncegate/quota"
 	"noncegate/wire"
 	"noncegate/writer"
 )
 
-// Config are the settings of a Server. All but Auth, SendBuffer, Nodes,
-// Guard, GuardCalls and AwaitInterest are required.
+// Config are the settings of a Server. All but the first group, SendBuffer, the
+// timeouts, Nodes, Guard, GuardCalls and AwaitInterest are required.
 type Config struct {
 	// Auth lets clients in. It must live until Stop has returned. nil: everybody is
 	// let in, and may everything.
 	Auth auth.Authenticator
+	// Origins says which pages of browsers may connect.
+	Origins Origins
+	// Addresses bounds what comes from one address. It applies only with Auth.
+	Addresses quota.AddressConfig
+	// Signers bounds what is asked of one signer by the clients of this node.
+	Signers quota.SignerConfig
+	// Audit is told who did what. nil: nobody is.
+	Audit *audit.Log
 
 	// MaxConnections bounds the open connections; more are told 503.
 	MaxConnections int
@@ -50,6 +60,15 @@ type Config struct {
 	// is dropped. Shorter notices dead peers sooner and costs each live one a
 	// wake-up.
 	PingInterval time.Duration
+	// FirstTimeout is how long the first bytes after the upgrade may take; those of
+	// a pong will do, and there is a ping after half of it. 0: no limit.
+	FirstTimeout time.Duration
+	// MessageTimeout is how long a frame, or a message in several, may take from its
+	// first byte to its last. Shorter cuts off clients on slow links; 0: no limit.
+	MessageTimeout time.Duration
+	// IdleTimeout is how long a connection may go without a request. One that waits
+	// for answers or subscribes is not idle. 0: no limit.
+	IdleTimeout time.Duration
 	// CloseSpread is the time over which Drain closes connections, so that their
 	// clients do not all reconnect at once. Requests are served meanwhile.
 	CloseSpread time.Duration
@@ -93,6 +112,8 @@ func (c *Config) validate() error {
 		return errors.New("the ping interval must be above 0, and the close spread not below")
 	case c.Writer.Marks.Max < statsBytes+maxIDBytes:
 		return fmt.Errorf("a cap of %d bytes for a connection is below %d, what a single reply may need", c.Writer.Marks.Max, statsBytes+maxIDBytes)
+	case c.FirstTimeout < 0 || c.MessageTimeout < 0 || c.IdleTimeout < 0:
+		return errors.New("the timeouts of a first message, of a message and of an idle connection must not be below 0")
 	case c.Info == nil:
 		return errors.New("nobody to ask for gateway_info")
 	case c.Nodes.ID != "" && c.Nodes.MaxInflight < 1:

@@ -9,7 +9,6 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"noncegate/auth"
 	"noncegate/backpressure"
 	"noncegate/nonce"
 	"noncegate/wire"
@@ -33,18 +32,22 @@ type conn struct {
 	out       *writer.Queue
 	share     *backpressure.Share // its requests in flight
 
-	session *auth.Session   // whom it was let in as; nil: nobody asked, or a node's
-	asker   nonce.Principal // the same, as holds know it; 0: without a session
+	guest                 // whom it was let in as; the zero guest is a node's
+	asker nonce.Principal // the same, as holds know it; 0: without a session
 
 	// The read goroutine's.
-	badFrames  int       // in a row
-	peerClosed bool      // its close frame came
-	awaitBy    time.Time // see awaitNodes; zero: this frame has not begun to wait
+	badFrames  int           // in a row
+	peerClosed bool          // its close frame came
+	awaitBy    time.Time     // see awaitNodes; zero: this frame has not begun to wait
+	inMessage  bool          // a data frame was begun and is not finished
+	rest       time.Duration // how long nothing is read, because a quota is used up
+	controls   controls
 
-	closing atomic.Bool  // an orderly close was begun
-	began   atomic.Int32 // the code it was begun with, or clientsClose; 0: none was
-	gone    atomic.Bool  // nobody reads answers any more
-	lapsed  atomic.Int32 // the close code of its session's end; 0: it has not ended
+	closing atomic.Bool   // an orderly close was begun
+	began   atomic.Int32  // the code it was begun with, or clientsClose; 0: none was
+	gone    atomic.Bool   // nobody reads answers any more
+	lapsed  atomic.Int32  // the close code of its session's end; 0: it has not ended
+	frames  atomic.Uint32 // data frames that were read
 
 	lines *lines // made by the read goroutine with the first request that needs a lock
 
@@ -54,6 +57,7 @@ type conn struct {
 	// The pinger's.
 	heardAt, pingAt time.Time
 	lapsedAt        time.Time
+	watch           watch
 }
 
 // scratch is the memory one frame needs while it is decoded and started. It is
@@ -84,6 +88,7 @@ func (c *conn) read() {
 	defer c.end()
 	defer c.recovered()
 	for c.out.WaitReadable() && c.next() {
+		c.pause()
 	}
 }
 
@@ -102,9 +107,13 @@ func (c *conn) next() bool {
 	}
 	s := scratches.Get().(*scratch)
 	defer s.release()
+	c.inMessage = true
 	if _, err := s.payload.ReadFrom(payload); err != nil {
 		return false
 	}
+	c.inMessage = false
+	c.transport.finished()
+	c.frames.Add(1)
 	if c.handle(s) {
 		c.badFrames = 0
 	} else if c.badFrames++; c.badFrames == maxBadFrames {
@@ -183,6 +192,7 @@ func (c *conn) refuse(m reply, err *wire.Error, requests ...*request) {
 	}
 	for _, r := range requests {
 		r.refuse(err)
+		r.audit()
 	}
 	bytes := m.answerBytes()
 	if bytes == 0 || !c.awaitRoom(bytes) {
@@ -247,7 +257,14 @@ func (c *conn) end() {
 
 // onPing answers a ping of the peer's.
 func (c *conn) onPing(payload string) error {
+	c.control()
 	c.out.Pong([]byte(payload))
+	return nil
+}
+
+// onPong takes a pong: that something was heard is noted already.
+func (c *conn) onPong(string) error {
+	c.control()
 	return nil
 }
 

@@ -118,7 +118,7 @@ func TestARequestGetsInOrItsConnectionIsClosedNeverBoth(t *testing.T) {
 	g := startGateway(t)
 	for range 5000 {
 		pipe, peer := net.Pipe()
-		c := g.srv.newConn(new(websocket.Conn), &transport{Conn: pipe}, "", nil)
+		c := g.srv.newConn(new(websocket.Conn), &transport{Conn: pipe}, "", guest{})
 		admitted, start := make(chan bool), make(chan struct{})
 		go func() { <-start; admitted <- c.enterInflight(1) == nil }()
 		close(start)

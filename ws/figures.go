@@ -12,6 +12,7 @@ import (
 // endpoint is a method with the counter of its requests, which is looked up here
 // once so that a request costs it one addition.
 type endpoint struct {
+	name  string // "": of none
 	run   method
 	asked *perf.Count
 }
@@ -20,7 +21,7 @@ type endpoint struct {
 func endpointsOf(figures *perf.Set) (known map[string]endpoint, nowhere endpoint) {
 	known = make(map[string]endpoint, len(methods))
 	for name, run := range methods {
-		known[name] = endpoint{run, figures.Requests(perf.Method(name))}
+		known[name] = endpoint{name, run, figures.Requests(perf.Method(name))}
 	}
 	return known, endpoint{asked: figures.Requests(perf.MethodUnknown)}
 }
@@ -71,6 +72,8 @@ func (c *conn) ending() perf.CloseReason {
 		return perf.CloseUnsupported
 	case wire.ClosePolicy:
 		return perf.ClosePolicy
+	case wire.CloseGoingAway:
+		return perf.CloseUnused
 	case wire.CloseTooLarge:
 		return perf.CloseTooLarge
 	case wire.CloseInternal:

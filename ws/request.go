@@ -19,6 +19,8 @@ type request struct {
 	op   nonce.Op
 	conn *conn
 
+	method string // as the protocol has it; "": none of its methods
+
 	id    []byte // raw JSON to be echoed; empty: a notification, answered by nothing
 	batch *batch // the array it came in; nil: it came alone
 	bytes int64  // worst case of its reply
@@ -77,6 +79,7 @@ func (c *conn) parse(r *request, call *wire.Call) *wire.Error {
 		m = c.srv.nowhere
 	}
 	m.asked.Inc()
+	r.method = m.name
 	if len(call.ID) > maxIDBytes {
 		r.id = append(r.id[:0], "null"...)
 		return with(wire.Errorf(wire.CodeInvalidRequest, "invalid_request", "id: must be at most %d bytes", maxIDBytes),
@@ -181,6 +184,7 @@ func (r *request) Gone() bool { return r.conn.gone.Load() }
 func (r *request) finish() nonce.Waker {
 	c := r.conn
 	defer c.leaveInflight(1)
+	r.audit()
 	if r.batch != nil {
 		return r.batch.finish()
 	}

@@ -10,12 +10,6 @@ import (
 // narrower pattern covers it.
 const everySigner = "*"
 
-// The words of the rights, as the rights file has them.
-var rightWords = map[auth.Right]string{
-	auth.RightAllocate: "allocate", auth.RightMark: "mark", auth.RightMarkAny: "mark-any",
-	auth.RightRead: "read", auth.RightSubscribe: "subscribe", auth.RightAdmin: "admin",
-}
-
 // authorize looks whether the client may do what it asks of a signer, and signs the
 // op with who it is. What another node brings was looked at there.
 func (c *conn) authorize(r *request) *wire.Error {
@@ -48,7 +42,6 @@ func (c *conn) may(right auth.Right, signer string) *wire.Error {
 }
 
 func forbidden(right auth.Right) *wire.Error {
-	word := rightWords[right]
-	return with(wire.Errorf(wire.CodeForbidden, "forbidden", "the right %s on this signer is missing; nothing happened", word),
-		wire.ErrorData{Right: word})
+	return with(wire.Errorf(wire.CodeForbidden, "forbidden", "the right %s on this signer is missing; nothing happened", right),
+		wire.ErrorData{Right: right.String()})
 }

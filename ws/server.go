@@ -14,12 +14,12 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"noncegate/auth"
 	"noncegate/backpressure"
 	"noncegate/encodepool"
 	"noncegate/hub"
 	"noncegate/nonce"
 	"noncegate/perf"
+	"noncegate/quota"
 	"noncegate/writer"
 )
 
@@ -55,6 +55,10 @@ type Server struct {
 	draining atomic.Bool        // and no request
 	retired  *backpressure.Gate // takes the shares of connections that are being closed while idle
 
+	principals *quota.Principals
+	signers    *quota.Signers // nil: no limit for one signer
+	door       *door          // nil: without authentication, what comes from an address is not bounded
+
 	saidForbidden, saidMisdirected seldom // nodes refused, in the log
 
 	life      context.Context // ends with Stop
@@ -80,11 +84,19 @@ const readBufferBytes = 128
 func New(service Service, events *hub.Hub, pool *encodepool.Pool, figures *perf.Set, log *slog.Logger, cfg Config) (*Server, error) {
 	s := &Server{
 		service: service, hub: events, pool: pool, figures: figures, log: log.With("component", "ws"), cfg: cfg,
-		upgrader: websocket.Upgrader{ReadBufferSize: readBufferBytes, WriteBufferPool: new(sync.Pool)},
-		conns:    newRegistry(cfg.MaxConnections), retired: backpressure.NewGate(math.MaxInt),
+		// EnableCompression stays false: an extension that a client offers is not taken.
+		upgrader: websocket.Upgrader{
+			ReadBufferSize: readBufferBytes, WriteBufferPool: new(sync.Pool), HandshakeTimeout: handshakeTime,
+			CheckOrigin: func(*http.Request) bool { return true }, // admitClient has looked
+		},
+		principals: quota.NewPrincipals(), signers: quota.NewSigners(cfg.Signers),
+		conns: newRegistry(cfg.MaxConnections), retired: backpressure.NewGate(math.MaxInt),
 		rejected: func(stage string, n int) { figures.Rejected(perf.RejectStage(stage), n) },
 	}
 	s.endpoints, s.nowhere = endpointsOf(figures)
+	if cfg.Auth != nil {
+		s.door = newDoor(cfg.Addresses)
+	}
 	s.upgrader.Error = s.refuseUpgrade
 	s.cfg.Writer.OnEncodeError = s.encodeFailed
 	if err := s.cfg.validate(); err != nil {
@@ -118,7 +130,9 @@ func (s *Server) Panics() int64 { return s.panics.Load() }
 // ServeHTTP upgrades a request to a connection and returns; the connection's own
 // goroutine reads on. A gateway that is full or draining answers 503 with
 // Retry-After, before the upgrade; a client without a good credential is answered
-// 401, or 503 where that cannot be said; a node that is not to come in 403 or 421.
+// 401, or 503 where that cannot be said; one of a page that may not connect 403; one
+// whose principal or address has its connections 429; a node that is not to come in
+// 403 or 421.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.leaving.Load() {
 		s.figures.UpgradeRefused(perf.UpgradeDraining)
@@ -129,25 +143,27 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	var session *auth.Session
+	var g guest
 	if node == "" {
-		if session, ok = s.admitClient(w, r); !ok {
+		if g, ok = s.admitClient(w, r); !ok {
 			return
 		}
 	}
 	if !s.conns.reserve(node != "") {
+		g.leave()
 		s.figures.UpgradeRefused(perf.UpgradeFull)
 		unavailable(w, retryFull, "this node has as many connections as it may have")
 		return
 	}
-	s.upgrade(w, r, node, session)
+	s.upgrade(w, r, node, g)
 }
 
 // upgrade makes a connection of a request whose place is reserved.
-func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, session *auth.Session) {
+func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g guest) {
 	h := &hijacker{ResponseWriter: w}
 	ws, err := s.upgrader.Upgrade(h, r, nil)
 	if err != nil {
+		g.leave()
 		s.conns.cancel(node != "") // refuseUpgrade has answered, or nobody can any more
 		if _, answered := errors.AsType[websocket.HandshakeError](err); !answered {
 			s.figures.UpgradeRefused(perf.UpgradeBroken)
@@ -155,34 +171,41 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, se
 		s.log.Debug("upgrade refused", "remote", r.RemoteAddr, "error", err)
 		return
 	}
-	c := s.newConn(ws, h.transport, node, session)
+	c := s.newConn(ws, h.transport, node, g)
 	s.conns.enter(c)
 	s.figures.Connections.Add(1)
 	s.figures.ConnectionsOpened.Inc()
 	if node != "" {
 		s.log.Info("another node has connected", "node", clip(node), "remote", r.RemoteAddr)
 	}
+	s.auditLogin(c)
 	go c.read()
 }
+
+// handshakeTime bounds the write of the answer to an upgrade.
+const handshakeTime = 5 * time.Second
 
 // retryFull is the Retry-After of a gateway that has no place for a connection.
 const retryFull = 5 * time.Second
 
 func unavailable(w http.ResponseWriter, after time.Duration, why string) {
-	w.Header().Set("Retry-After", strconv.Itoa(int(after.Seconds())))
+	w.Header().Set("Retry-After", seconds(after))
 	http.Error(w, why, http.StatusServiceUnavailable)
 }
 
+func seconds(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }
+
 // newConn makes a connection of a client, or with its id of another node.
-func (s *Server) newConn(ws *websocket.Conn, t *transport, node string, session *auth.Session) *conn {
+func (s *Server) newConn(ws *websocket.Conn, t *transport, node string, g guest) *conn {
 	now := time.Now()
 	c := &conn{
-		srv: s, class: &s.clients, ws: ws, transport: t, session: session,
-		heardAt: now, pingAt: now.Add(s.cfg.PingInterval),
+		srv: s, class: &s.clients, ws: ws, transport: t, guest: g,
+		heardAt: now, pingAt: now.Add(s.firstPing()),
 	}
 	if node != "" {
 		c.class, c.peer = &s.nodes, newPeer(node)
 	}
+	c.watch = newWatch(now)
 	c.asker = nonce.PrincipalOf(c.principal())
 	c.share = backpressure.NewShare(c.class.maxInflight)
 	t.boundSendBuffer(c.class.sendBuffer)
@@ -190,6 +213,7 @@ func (s *Server) newConn(ws *websocket.Conn, t *transport, node string, session 
 	t.closeFrame = c.close
 	ws.SetReadLimit(c.class.maxMessageBytes)
 	ws.SetPingHandler(c.onPing)
+	ws.SetPongHandler(c.onPong)
 	ws.SetCloseHandler(c.onClose)
 	return c
 }
@@ -200,11 +224,7 @@ const pingLooks = 16
 
 // ping is the pinger's goroutine.
 func (s *Server) ping(ctx context.Context) {
-	every := s.cfg.PingInterval / pingLooks
-	if s.cfg.Auth != nil {
-		every = min(every, sessionLook)
-	}
-	tick := time.NewTicker(max(every, time.Millisecond))
+	tick := time.NewTicker(s.lookEvery())
 	defer tick.Stop()
 	for {
 		select {
@@ -229,6 +249,8 @@ func (s *Server) left(c *conn) {
 	if c.peer != nil {
 		s.log.Info("the connection of another node has ended", "node", clip(c.peer.id), "ending", string(c.ending()))
 	}
+	s.auditLogout(c)
+	c.guest.leave()
 	s.conns.leave(c)
 }
 

@@ -184,7 +184,7 @@ func TestPingsAndSilenceByTheClock(t *testing.T) {
 	g := startGateway(t)
 	pipe, peer := net.Pipe()
 	defer peer.Close()
-	c := g.srv.newConn(new(websocket.Conn), &transport{Conn: pipe}, "", nil)
+	c := g.srv.newConn(new(websocket.Conn), &transport{Conn: pipe}, "", guest{})
 	defer func() { c.out.Kill(errStopped); <-c.out.Done() }()
 	c.heardAt, c.pingAt = start, start.Add(interval)
 	r := newRegistry(1)

@@ -35,12 +35,16 @@ func (c *conn) addSubscription(method string, signers []string) (*subscription, 
 	if most := c.srv.cfg.MaxSubscriptions; c.subscriptions() >= most {
 		return nil, wire.Errorf(wire.CodeInvalidRequest, "invalid_request", "a connection may have at most %d subscriptions", most)
 	}
+	if err := c.takeSubscription(); err != nil {
+		return nil, err
+	}
 	scope := hub.Everywhere
 	if c.peer != nil {
 		scope = hub.Here
 	}
 	events, err := c.srv.hub.Subscribe(s, scope, signers)
 	if err != nil { // more signers than parsing let through: cannot be
+		c.giveSubscriptions(1)
 		return nil, invalidParams("signers", err.Error())
 	}
 	s.events = events
@@ -110,6 +114,7 @@ func (c *conn) removeSubscription(id string) bool {
 	if !ok {
 		return false
 	}
+	c.giveSubscriptions(1)
 	// A node replaces its one subscription by another: what it was not told of the
 	// old one it must hear by the new one.
 	if missed := s.events.Close(); missed > 0 && c.peer != nil && heir != nil {
@@ -124,6 +129,7 @@ func (c *conn) closeSubscriptions() {
 	subs := c.subs
 	c.subs = nil
 	c.mu.Unlock()
+	c.giveSubscriptions(len(subs))
 	for _, s := range subs {
 		s.events.Close()
 	}

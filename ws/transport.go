@@ -31,6 +31,11 @@ type transport struct {
 
 	reading atomic.Bool // a read of the socket is under way: the peer could speak
 	heard   atomic.Bool // bytes came since the registry last looked
+
+	// part is odd while bytes came of something that is not finished, and another
+	// number whenever something was finished; 0 until the first bytes. The read
+	// goroutine writes it.
+	part atomic.Uint32
 }
 
 var errNotAClose = errors.New("ws: only close frames are written here")
@@ -43,10 +48,30 @@ func (t *transport) Read(p []byte) (int, error) {
 	t.reading.Store(true)
 	n, err := t.receive(p)
 	t.reading.Store(false)
-	if n > 0 && !t.heard.Load() {
-		t.heard.Store(true)
+	if n > 0 {
+		t.began()
 	}
 	return n, err
+}
+
+// began notes that bytes came. They may be the whole of something, or finish what
+// came before: then finished follows before the next read.
+func (t *transport) began() {
+	if !t.heard.Load() {
+		t.heard.Store(true)
+	}
+	if t.part.Load()%2 == 0 {
+		t.part.Add(1)
+	}
+}
+
+// finished notes that a message, or a control frame between two, is complete. What
+// was read of the next one already is not known here: its time counts from the next
+// byte on.
+func (t *transport) finished() {
+	if t.part.Load()%2 == 1 && t.part.Add(1) == 0 {
+		t.part.Store(2) // 0 is for those from whom nothing ever came
+	}
 }
 
 func (t *transport) receive(p []byte) (int, error) {

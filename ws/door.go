@@ -1,0 +1,181 @@
+package ws
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"noncegate/audit"
+	"noncegate/auth"
+	"noncegate/perf"
+	"noncegate/quota"
+)
+
+const (
+	// authTime bounds the question who a client is; beyond it, it cannot be said.
+	authTime = 5 * time.Second
+	// retryCrowded is the Retry-After of a client that has its connections.
+	retryCrowded = 5 * time.Second
+)
+
+// door knows the sockets whose clients were not let in yet.
+type door struct {
+	addresses *quota.Addresses
+
+	mu     sync.Mutex // guards places
+	places map[net.Conn]*quota.Place
+}
+
+func newDoor(cfg quota.AddressConfig) *door {
+	return &door{addresses: quota.NewAddresses(cfg), places: make(map[net.Conn]*quota.Place)}
+}
+
+// ConnState is for the http.Server that serves this handler: with authentication,
+// sockets are counted from when they are accepted until they were upgraded or closed,
+// and what is too many is closed before a byte of it is read.
+func (s *Server) ConnState(c net.Conn, state http.ConnState) {
+	if s.door == nil {
+		return
+	}
+	switch state {
+	case http.StateNew:
+		if reason := s.door.arrive(c); reason != "" {
+			s.figures.UpgradeRefused(reason)
+			_ = c.Close() // whoever it is learns no more
+		}
+	case http.StateHijacked, http.StateClosed:
+		s.door.depart(c)
+	}
+}
+
+func (d *door) arrive(c net.Conn) (refused perf.UpgradeReason) {
+	place, why := d.addresses.Arrive(c.RemoteAddr().String(), time.Now())
+	switch why {
+	case quota.TooFast:
+		return perf.UpgradeAddressFast
+	case quota.TooMany:
+		return perf.UpgradeAddressWaiting
+	case quota.Crowded:
+		return perf.UpgradeWaiting
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.places[c] = place
+	return ""
+}
+
+// depart does nothing for a socket that was refused.
+func (d *door) depart(c net.Conn) {
+	d.mu.Lock()
+	place := d.places[c]
+	delete(d.places, c)
+	d.mu.Unlock()
+	if place != nil {
+		place.Leave(time.Now())
+	}
+}
+
+// Waiting is how many sockets are open whose clients were not let in yet; always 0
+// without authentication.
+func (s *Server) Waiting() int {
+	if s.door == nil {
+		return 0
+	}
+	return s.door.addresses.Waiting()
+}
+
+// guest is whom a client was let in as, and what its connection counts for.
+type guest struct {
+	session *auth.Session // nil: nobody asked
+	account *quota.Account
+	place   *quota.Place
+}
+
+// leave gives back what the connection counts for. It is called once.
+func (g *guest) leave() {
+	now := time.Now()
+	if g.account != nil {
+		g.account.Leave(now)
+	}
+	if g.place != nil {
+		g.place.Leave(now)
+	}
+}
+
+// admitClient looks where a client comes from, asks who it is and counts it. Not ok:
+// it was answered. What costs least is asked first.
+func (s *Server) admitClient(w http.ResponseWriter, r *http.Request) (g guest, ok bool) {
+	if !s.cfg.Origins.Allow(r) {
+		s.refuseClient(w, http.StatusForbidden, perf.UpgradeOrigin, "pages of this origin may not connect")
+		return guest{}, false
+	}
+	if s.cfg.Auth == nil {
+		return guest{}, true
+	}
+	if g.session = s.authenticate(w, r); g.session == nil {
+		return guest{}, false
+	}
+	if reason := s.count(&g, r); reason != "" {
+		g.leave()
+		w.Header().Set("Retry-After", seconds(retryCrowded))
+		s.refuseClient(w, http.StatusTooManyRequests, reason, "there are as many connections as may be from here, or of this principal")
+		s.auditRefused(r, g.session, string(reason))
+		return guest{}, false
+	}
+	return g, true
+}
+
+// authenticate returns nil for a client that was answered.
+func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) *auth.Session {
+	ctx, cancel := context.WithTimeout(r.Context(), authTime)
+	defer cancel()
+	session, err := s.cfg.Auth.Authenticate(r.WithContext(ctx))
+	if err == nil {
+		return session
+	}
+	status, sentence := auth.Answer(w, err)
+	reason := perf.UpgradeUnchecked
+	switch status {
+	case http.StatusUnauthorized:
+		reason = perf.UpgradeUnauthorized
+	case http.StatusTooManyRequests:
+		reason = perf.UpgradeThrottled
+	}
+	s.refuseClient(w, status, reason, sentence)
+	s.auditRefused(r, nil, err.Error())
+	return nil
+}
+
+// count counts a connection of a principal and of an address. refused is why not.
+func (s *Server) count(g *guest, r *http.Request) (refused perf.UpgradeReason) {
+	now, ok := time.Now(), false
+	if g.place, _ = s.door.addresses.Enter(r.RemoteAddr, now); g.place == nil {
+		return perf.UpgradeAddress
+	}
+	if g.account, ok = s.principals.Enter(g.session.Principal, g.session.Quota().Connections, now); !ok {
+		return perf.UpgradePrincipal
+	}
+	return ""
+}
+
+// refuseClient answers a client that is not let in. Its socket is closed, so that who
+// was refused holds nothing here.
+func (s *Server) refuseClient(w http.ResponseWriter, status int, reason perf.UpgradeReason, why string) {
+	s.figures.UpgradeRefused(reason)
+	w.Header().Set("Connection", "close")
+	http.Error(w, why, status)
+}
+
+// auditRefused says who was not let in, as far as that is known.
+func (s *Server) auditRefused(r *http.Request, session *auth.Session, why string) {
+	if !s.cfg.Audit.Wants(audit.Refusals) {
+		return
+	}
+	e := audit.Entry{At: time.Now(), Event: audit.LoginRefused, Address: r.RemoteAddr, Why: clip(why)}
+	if session != nil {
+		e.Principal, e.Credential = session.Principal, session.Credential
+	}
+	s.cfg.Audit.Refused(e)
+}

@@ -1,0 +1,108 @@
+package ws
+
+import (
+	"fmt"
+	"time"
+
+	"noncegate/quota"
+	"noncegate/wire"
+)
+
+// How long a connection is not read once a request of it was over a quota: what the
+// bucket says, within these bounds. Whoever goes on asking at full speed is so
+// refused ten to a hundred times a second and not a hundred thousand times, and what
+// it has sent waits in its own window.
+const minRest, maxRest = 10 * time.Millisecond, 100 * time.Millisecond
+
+// retrySubscription is how long a principal with too many subscriptions had better
+// wait: until one ends.
+const retrySubscription = time.Second
+
+// charge counts the requests of one frame against the quotas of their client and of
+// their signers, all or none of the client's. What another node brings was counted
+// there.
+func (c *conn) charge(requests []*request) *wire.Error {
+	if c.account == nil && c.srv.signers == nil || c.peer != nil {
+		return nil
+	}
+	now := time.Now()
+	if c.account != nil {
+		if err := c.chargePrincipal(len(requests), now); err != nil {
+			return err
+		}
+	}
+	if c.srv.signers != nil {
+		return c.chargeSigners(requests, now)
+	}
+	return nil
+}
+
+func (c *conn) chargePrincipal(n int, now time.Time) *wire.Error {
+	q := c.session.Quota()
+	if q.RequestsPerSecond > 0 && n > q.Burst {
+		return wire.Errorf(wire.CodeInvalidRequest, "invalid_request",
+			"the batch has %d requests, and the quota of this principal never lets through more than %d at once", n, q.Burst)
+	}
+	wait, ok := c.account.Request(quota.Rate{PerSecond: q.RequestsPerSecond, Burst: q.Burst}, n, now)
+	if ok {
+		return nil
+	}
+	return c.overQuota("the requests a second of this principal are used up", wait)
+}
+
+// chargeSigners does not give back what it took when a later one of a batch is
+// refused: a refusal that costs a little keeps the batch from being tried for ever at
+// the cost of everybody else.
+func (c *conn) chargeSigners(requests []*request, now time.Time) *wire.Error {
+	for _, r := range requests {
+		if r.err != nil || r.op.Kind == 0 {
+			continue
+		}
+		if wait, ok := c.srv.signers.Request(r.op.Signer, now); !ok {
+			return c.overQuota(fmt.Sprintf("the requests a second of signer %s are used up", clip(r.op.Signer)), wait)
+		}
+	}
+	return nil
+}
+
+// overQuota refuses a request and lets its connection rest.
+func (c *conn) overQuota(why string, wait time.Duration) *wire.Error {
+	c.rest = min(max(wait, minRest), maxRest)
+	return busyQuota(why, wait)
+}
+
+func busyQuota(why string, wait time.Duration) *wire.Error {
+	ms := max((wait + time.Millisecond - 1).Milliseconds(), 1)
+	return with(wire.Errorf(wire.CodeServerBusy, "server_busy", "%s, nothing happened; ask again", why),
+		wire.ErrorData{Stage: wire.StageQuota, RetryAfterMs: ms})
+}
+
+// pause reads nothing for as long as the connection is to rest.
+func (c *conn) pause() {
+	if c.rest == 0 {
+		return
+	}
+	wake := time.NewTimer(c.rest)
+	defer wake.Stop()
+	c.rest = 0
+	select {
+	case <-wake.C:
+	case <-c.out.Done():
+	}
+}
+
+// takeSubscription counts a subscription of the client's principal.
+func (c *conn) takeSubscription() *wire.Error {
+	if c.account == nil || c.account.Subscribe(c.session.Quota().Subscriptions) {
+		return nil
+	}
+	err := busyQuota("this principal has as many subscriptions as it may have", retrySubscription)
+	c.srv.rejected(err.Data.Stage, 1)
+	return err
+}
+
+func (c *conn) giveSubscriptions(n int) {
+	if c.account != nil {
+		c.account.Unsubscribe(n)
+	}
+}

@@ -1,0 +1,112 @@
+package ws
+
+import (
+	"time"
+
+	"noncegate/wire"
+)
+
+// pings of a flood: a peer that sends so many control frames within floodTime asks
+// for nothing but work.
+const (
+	floodFrames = 100
+	floodTime   = 10 * time.Second
+)
+
+// controls counts the control frames that came, floodFrames at a time. It is the read
+// goroutine's.
+type controls struct {
+	n     int
+	since time.Time // of the first of them
+}
+
+// control notes that a control frame came.
+func (c *conn) control() {
+	if !c.inMessage {
+		c.transport.finished()
+	}
+	now := time.Now()
+	if c.controls.n == 0 {
+		c.controls.since = now
+	}
+	if c.controls.n++; c.controls.n < floodFrames {
+		return
+	}
+	c.controls.n = 0
+	if now.Sub(c.controls.since) < floodTime && !c.closing.Load() {
+		c.close(wire.ClosePolicy, "too many control frames")
+	}
+}
+
+// watch is what the pinger remembers of a connection between two looks.
+type watch struct {
+	bornAt time.Time
+	part   uint32    // transport.part
+	partAt time.Time // since when it is that
+	frames uint32    // conn.frames
+	usedAt time.Time // when it changed last, or the connection was in use
+}
+
+func newWatch(now time.Time) watch { return watch{bornAt: now, partAt: now, usedAt: now} }
+
+// lookEvery is how often all connections are looked at: often enough for what has the
+// shortest time.
+func (s *Server) lookEvery() time.Duration {
+	const looks = 8 // in the time of a timeout, so that it is late by an eighth at most
+	every := s.cfg.PingInterval / pingLooks
+	for _, timeout := range []time.Duration{s.cfg.FirstTimeout, s.cfg.MessageTimeout, s.cfg.IdleTimeout} {
+		if timeout > 0 {
+			every = min(every, timeout/looks)
+		}
+	}
+	if s.cfg.Auth != nil {
+		every = min(every, sessionLook)
+	}
+	return max(every, time.Millisecond)
+}
+
+// firstPing is how long after the upgrade a connection is pinged.
+func (s *Server) firstPing() time.Duration {
+	if s.cfg.FirstTimeout > 0 {
+		return min(s.cfg.PingInterval, s.cfg.FirstTimeout/2)
+	}
+	return s.cfg.PingInterval
+}
+
+// oversee is the pinger's look at a connection beside pings and silence.
+func (c *conn) oversee(now time.Time) {
+	if c.closing.Load() {
+		return
+	}
+	if ended := c.session.Ended(now); ended != nil {
+		c.lapse(now, ended)
+		return
+	}
+	cfg, w := &c.srv.cfg, &c.watch
+	part := c.transport.part.Load()
+	if part != w.part {
+		w.part, w.partAt = part, now
+	}
+	switch {
+	case part == 0 && cfg.FirstTimeout > 0 && now.Sub(w.bornAt) >= cfg.FirstTimeout:
+		c.close(wire.ClosePolicy, "the first message did not come in time")
+	case part%2 == 1 && cfg.MessageTimeout > 0 && now.Sub(w.partAt) >= cfg.MessageTimeout:
+		c.close(wire.ClosePolicy, "a message was not finished in time")
+	case cfg.IdleTimeout > 0 && c.peer == nil:
+		c.closeUnused(now)
+	}
+}
+
+// closeUnused closes a connection that asked for nothing for IdleTimeout, unless it
+// waits for an answer or for events.
+func (c *conn) closeUnused(now time.Time) {
+	w := &c.watch
+	frames := c.frames.Load()
+	if frames != w.frames || c.share.Used() > 0 || c.subscriptions() > 0 {
+		w.frames, w.usedAt = frames, now
+		return
+	}
+	if now.Sub(w.usedAt) >= c.srv.cfg.IdleTimeout && c.takeAll() {
+		c.close(wire.CloseGoingAway, "idle")
+	}
+}
