@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"noncegate/audit"
+	"noncegate/auth"
 	"noncegate/backpressure"
 	"noncegate/encodepool"
 	"noncegate/guard"
@@ -54,6 +56,8 @@ type app struct {
 	known           atomic.Pointer[[]lease.Node] // see nodes
 	guard           *guard.Guard
 	engine          *fastEngine // nil: there is no performance engine
+	audit           *audit.Log  // nil: off
+	gate            *auth.Gate  // nil: clients need not say who they are
 	service         atomic.Pointer[nonce.Service]
 	server          *ws.Server
 }
@@ -67,7 +71,7 @@ type cleanup struct {
 func start(ctx context.Context, cfg *Config, log *slog.Logger) (*app, error) {
 	a := &app{cfg: cfg, log: log, fatal: make(chan error, 1), registry: prometheus.NewRegistry()}
 	for _, step := range []func(context.Context) error{
-		a.openMemory, a.openCodec, a.listen, a.openStore, a.openFigures, a.openRedis, a.openPublisher, a.openPools, a.openRouter,
+		a.openMemory, a.openCodec, a.listen, a.openStore, a.openFigures, a.openAudit, a.openGate, a.openRedis, a.openPublisher, a.openPools, a.openRouter,
 		a.join, a.watchNodes, a.openGuard, a.openEngine, a.openService, a.startEngine, a.openLinks, a.openAdmin, a.openServer, a.openGauges, a.accept,
 	} {
 		if err := step(ctx); err != nil {
@@ -248,6 +252,8 @@ func (a *app) openServer(context.Context) (err error) {
 		MaxConnections: c.MaxConnections, MaxInflight: c.MaxInflight, MaxInflightTotal: c.MaxInflightTotal,
 		SendBuffer: int(c.WriteHighBytes), MaxMessageBytes: c.MaxMessageBytes, MaxBatch: c.MaxBatch, MaxSubscriptions: maxSubscriptions,
 		MinHold: minHold, MaxHold: c.MaxHold, PingInterval: c.PingInterval, CloseSpread: c.DrainTimeout / 20,
+		Auth: a.authenticator(), Origins: c.pages(), Addresses: c.addresses(), Signers: c.signers(), Audit: a.audit,
+		FirstTimeout: c.FirstMessageTimeout, MessageTimeout: c.MessageTimeout, IdleTimeout: c.IdleTimeout,
 		Info: a.info, Nodes: a.nodeConfig(), AwaitInterest: a.awaitInterest(),
 		Guard: a.guard, GuardCalls: c.SubmitGuardInterval,
 		Writer: writer.Config{
@@ -304,13 +310,16 @@ func (a *app) openAdmin(context.Context) error {
 // accept comes last, so its end comes first: a draining gateway takes no new
 // connection.
 func (a *app) accept(context.Context) error {
-	a.serveHTTP("http", a.listener, clientHandler(a.server))
+	a.serveHTTP("http", a.listener, a.public(), a.harden)
 	a.onStop("leave", a.leave)
 	return nil
 }
 
-func (a *app) serveHTTP(name string, l net.Listener, h http.Handler) {
+func (a *app) serveHTTP(name string, l net.Listener, h http.Handler, more ...func(*http.Server)) {
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, ErrorLog: slog.NewLogLogger(a.log.With("component", name).Handler(), slog.LevelDebug)}
+	for _, set := range more {
+		set(srv)
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -35,6 +35,8 @@ type Config struct {
 	PingInterval     time.Duration `group:"net" default:"30s" help:"How often a connection is pinged. One that is silent for 2.5 times as long is closed."`
 	DrainTimeout     time.Duration `group:"net" default:"20s" help:"Longest orderly shutdown after SIGTERM or SIGINT. A second signal ends at once."`
 
+	AccessConfig
+
 	StoreConfig
 	Redis             string        `group:"store" placeholder:"URL" help:"Redis 7 or later, for the performance engine of a Postgres store (gateway engine), and for events between its nodes: redis://HOST:PORT, rediss:// with TLS, unix://PATH, redis+cluster://HOST:PORT,HOST:PORT. All nodes of a store use the same one, or none. Best given by the environment where it holds a password. Default: none."`
 	RequestRetention  time.Duration `group:"store" default:"24h" help:"How long a request id is remembered. 0 keeps all."`
@@ -93,14 +95,15 @@ type LogConfig struct {
 
 // groups are the headings of the flags in --help.
 var groups = map[string]string{
-	"net":   "Connections:",
-	"store": "Store:",
-	"node":  "Node:",
-	"work":  "Nonces:",
-	"fast":  "Performance engine, with --redis:",
-	"slow":  "Slow clients:",
-	"pools": "Pools:",
-	"log":   "Log and figures:",
+	"net":    "Connections:",
+	"access": "Who may connect, and how much:",
+	"store":  "Store:",
+	"node":   "Node:",
+	"work":   "Nonces:",
+	"fast":   "Performance engine, with --redis:",
+	"slow":   "Slow clients:",
+	"pools":  "Pools:",
+	"log":    "Log and figures:",
 }
 
 // SlowActions tells which actions --slow-policy names.

@@ -33,6 +33,7 @@ func settingErrorf(flag, format string, args ...any) error {
 func (c *Config) Validate() error {
 	return cmp.Or(
 		c.checkConnections(),
+		c.AccessConfig.check(),
 		c.StoreConfig.check(),
 		c.checkRedis(),
 		notNegative("request-retention", c.RequestRetention),

@@ -70,6 +70,8 @@ func (a *app) openGauges(context.Context) error {
 	a.figures.Gauge("encode_running", "Encoders at work.", func() float64 { return float64(a.encode.Running()) })
 	a.figures.Gauge("postdb_running", "Post-DB workers at work.", func() float64 { return float64(a.postdb.Running()) })
 	a.figures.Gauge("connections_max", "Most open WebSocket connections.", func() float64 { return float64(a.cfg.MaxConnections) })
+	a.figures.Gauge("sockets_waiting", "Open sockets whose clients were not let in yet. 0 without --rights.", func() float64 { return float64(server.Waiting()) })
+	a.figures.Gauge("sockets_waiting_max", "Most of them.", func() float64 { return float64(a.cfg.MaxUnauthenticated) })
 	a.figures.Gauge("signers_remembered", "Signers whose state is kept between requests: those this node served lately.", func() float64 { n, _ := service.Remembered(); return float64(n) })
 	a.figures.Gauge("signers_remembered_max", "Most signers whose state is kept between requests. 0 in mode basic.", func() float64 { _, most := service.Remembered(); return float64(most) })
 	a.figures.Gauge("signers_owned", "Signers that this node remembers as its own. The leases of some may have ended since.", func() float64 { return float64(service.Owned()) })

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"noncegate/audit"
+	"noncegate/auth"
+	"noncegate/auth/rights"
+)
+
+// openAudit comes early, so that its end comes late: what the connections say last is
+// still written.
+func (a *app) openAudit(context.Context) (err error) {
+	a.audit, err = audit.New(a.log.Handler(), audit.Config{
+		Level: a.cfg.auditLevel(), Queue: auditQueue, LoginsRefused: auditedLogins, CallsRefused: auditedRefusals,
+	})
+	if err != nil || a.audit == nil {
+		return err
+	}
+	a.onStop("audit", a.audit.Stop)
+	a.figures.Counter("audit_lines_total", "Lines of the audit that were written.", func() float64 { return float64(a.audit.Written()) })
+	a.figures.Counter("audit_dropped_total", "Lines of the audit that were left out: the log did not keep up, or more was refused in a second than is written.",
+		func() float64 { return float64(a.audit.Dropped()) })
+	return nil
+}
+
+// openGate opens what lets clients in, where they must say who they are.
+func (a *app) openGate(ctx context.Context) (err error) {
+	if !a.cfg.Authenticated() {
+		return nil
+	}
+	store, ok := a.store.(auth.Store)
+	if !ok {
+		return fmt.Errorf("the store %s keeps no credentials", a.store.Name())
+	}
+	if err := rightsUsable(ctx, a.cfg.Rights); err != nil {
+		return err
+	}
+	cfg := a.cfg.gate()
+	cfg.Figures, cfg.Log = a.figures, a.log.With("component", "auth")
+	if a.gate, err = auth.New(ctx, store, cfg); err != nil {
+		return fmt.Errorf("authentication: %w", err)
+	}
+	a.onStop("authentication", func(context.Context) error { a.gate.Stop(); return nil })
+	return nil
+}
+
+// rightsUsable says of a rights file that is wrong which setting names it.
+func rightsUsable(ctx context.Context, path string) error {
+	f, err := rights.Open(ctx, path, rights.Config{})
+	if err != nil {
+		return settingErrorf("rights", "cannot be used: %s", sentenceOf(err))
+	}
+	f.Stop()
+	return nil
+}
+
+// authenticator is nil where nobody is asked who he is.
+func (a *app) authenticator() auth.Authenticator {
+	if a.gate == nil {
+		return nil
+	}
+	return a.gate
+}
+
+// public serves the clients' side: gateway, and with authentication tickets on
+// /ticket.
+func (a *app) public() http.Handler {
+	gateway := clientHandler(a.server)
+	if a.gate == nil {
+		return gateway
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/ticket", http.MaxBytesHandler(a.gate.TicketHandler(), maxTicketBody))
+	mux.Handle("/", gateway)
+	return mux
+}
+
+// maxTicketBody bounds what may come with a request for a ticket, which needs nothing.
+const maxTicketBody = 1024
+
+// requestTimeout bounds the reading of an HTTP request, and the writing of its answer.
+// Connections that were upgraded are not under it.
+const requestTimeout = 10 * time.Second
+
+// harden bounds what a socket may cost before its client is let in.
+func (a *app) harden(srv *http.Server) {
+	srv.ConnState = a.server.ConnState
+	srv.MaxHeaderBytes = a.cfg.MaxHeaderBytes
+	srv.ReadTimeout, srv.WriteTimeout, srv.IdleTimeout = requestTimeout, requestTimeout, headerTimeout
+}
