@@ -39,6 +39,7 @@ type world struct {
 	leads    bool
 	notes    map[string]int // what was counted
 	report   ReconcileReport
+	lag      lagged
 }
 
 // pair is one signer as the store and Redis have it.
@@ -249,7 +250,16 @@ func (w *world) Reconciled(r ReconcileReport) { w.with(func() { w.report = r }) 
 
 type lagFigure struct{ *world }
 
-func (w lagFigure) Lag(int64, time.Duration, int64) {}
+func (w lagFigure) Lag(events int64, oldest time.Duration, dead int64) {
+	w.with(func() { w.lag = lagged{events, oldest, dead} })
+}
+
+// lagged is what a manager said of the flush.
+type lagged struct {
+	events int64
+	oldest time.Duration
+	dead   int64
+}
 
 func (w *world) hooks() Hooks {
 	return Hooks{

@@ -144,17 +144,12 @@ func (m *Manager) noteRedis(err error) {
 // noteLag judges how far the flush is behind. Nothing is late because of a store that
 // is away: hand-outs go on meanwhile as long as their grants last.
 func (m *Manager) noteLag(lags []redisstore.Lag, known, store bool) {
-	now := m.state.Load().now()
-	var events, dead int64
-	var oldest time.Duration
+	s := m.state.Load()
+	now := s.now()
 	for i, l := range lags {
-		age := time.Duration(0)
-		if !l.Oldest.IsZero() {
-			age = max(0, now.Sub(l.Oldest))
-		}
-		events, dead, oldest = events+l.Events, dead+l.Dead, max(oldest, age)
-		m.late[i].Store(store && age > m.cfg.FlushSLA)
+		m.late[i].Store(store && !l.Oldest.IsZero() && now.Sub(l.Oldest) > m.cfg.FlushSLA)
 	}
+	events, oldest, dead := s.behind(lags)
 	if known {
 		m.figures.Lag(events, oldest, dead)
 	}

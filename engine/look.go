@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"noncegate/nonce"
+	"noncegate/nonce/redisstore"
 )
 
 // View is everything there is to say of the engines now. Where the store or Redis did
@@ -30,11 +31,22 @@ func (m *Manager) Look(ctx context.Context) View {
 	v.EngineCluster = s.EngineCluster
 	lags, err := m.lag(ctx)
 	v.RedisErr = err
+	v.Waiting, v.Oldest, v.Dead = s.behind(lags)
+	return v
+}
+
+// behind is how far the store is behind Redis. In RELIABLE no signer is entered, and
+// what is in the queue counts no more: a replica that was promoted has there what its
+// master had when they parted, until somebody goes up again and it is accepted.
+func (s *seen) behind(lags []redisstore.Lag) (events int64, oldest time.Duration, dead int64) {
 	for _, l := range lags {
-		v.Waiting, v.Dead = v.Waiting+l.Events, v.Dead+l.Dead
+		events, dead = events+l.Events, dead+l.Dead
 		if !l.Oldest.IsZero() {
-			v.Oldest = max(v.Oldest, s.now().Sub(l.Oldest))
+			oldest = max(oldest, s.now().Sub(l.Oldest))
 		}
 	}
-	return v
+	if s.State == nonce.StateReliable {
+		return 0, 0, dead
+	}
+	return events, oldest, dead
 }

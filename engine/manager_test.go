@@ -341,3 +341,26 @@ func TestARebuildLeavesAloneWhatRedisServesAndWhatOthersOwn(t *testing.T) {
 		t.Errorf("in RELIABLE: %v", err)
 	}
 }
+
+func TestWhatAPromotedReplicaHasInItsQueueIsNoLagOnceNoSignerIsEntered(t *testing.T) {
+	for state, want := range map[nonce.EngineState]lagged{
+		nonce.StatePerformance: {events: 7, oldest: time.Minute, dead: 2},
+		nonce.StateDegraded:    {events: 7, oldest: time.Minute, dead: 2},
+		nonce.StateReliable:    {dead: 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := at(state, nonce.StateReliable)
+			w.lags[0].Events, w.lags[1].Events, w.lags[1].Dead = 3, 4, 2
+			w.lags[1].Oldest = time.Now().Add(-time.Minute)
+			m := manage(t, w)
+			v := m.Look(t.Context())
+			if got := (lagged{v.Waiting, v.Oldest, v.Dead}); got != want {
+				t.Errorf("in %s a look finds %+v, want %+v", state, got, want)
+			}
+			m.watch(t.Context())
+			if w.lag != want {
+				t.Errorf("in %s the figures say %+v, want %+v", state, w.lag, want)
+			}
+		})
+	}
+}
