@@ -37,14 +37,14 @@ type world struct {
 	file  string
 }
 
-func write(t *testing.T, path, text string) {
+func write(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func newWorld(t *testing.T, change func(*auth.Config)) *world {
+func newWorld(t testing.TB, change func(*auth.Config)) *world {
 	t.Helper()
 	dir := t.TempDir()
 	store, err := sqlite.Open(t.Context(), filepath.Join(dir, "store.db"), sqlite.Config{})
@@ -65,7 +65,7 @@ func newWorld(t *testing.T, change func(*auth.Config)) *world {
 	return w
 }
 
-func (w *world) key(t *testing.T, principal string, lifetime time.Duration) (text string, k apikey.Key) {
+func (w *world) key(t testing.TB, principal string, lifetime time.Duration) (text string, k apikey.Key) {
 	t.Helper()
 	text, r := apikey.Generate(principal, lifetime)
 	k, err := w.store.CreateKey(t.Context(), r)
@@ -95,7 +95,7 @@ func request(header ...string) *http.Request {
 }
 
 // eventually waits until a condition that a goroutine of the Gate brings about.
-func eventually(t *testing.T, what string, is func() bool) {
+func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

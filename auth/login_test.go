@@ -28,7 +28,7 @@ import (
 	"noncegate/perf"
 )
 
-func newKey(t *testing.T) *ecdsa.PrivateKey {
+func newKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -38,7 +38,7 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 }
 
 // withTokens makes a Gate accept tokens that are signed by a key.
-func withTokens(t *testing.T, key *ecdsa.PrivateKey) func(*auth.Config) {
+func withTokens(t testing.TB, key *ecdsa.PrivateKey) func(*auth.Config) {
 	t.Helper()
 	text, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "1"}}})
 	if err != nil {
@@ -51,7 +51,7 @@ func withTokens(t *testing.T, key *ecdsa.PrivateKey) func(*auth.Config) {
 	}
 }
 
-func token(t *testing.T, key *ecdsa.PrivateKey, subject string, expires time.Time) string {
+func token(t testing.TB, key *ecdsa.PrivateKey, subject string, expires time.Time) string {
 	t.Helper()
 	text, err := gojwt.NewWithClaims(gojwt.SigningMethodES256, gojwt.MapClaims{
 		"iss": "i", "aud": "a", "sub": subject, "jti": "t1", "exp": expires.Unix(),
@@ -280,5 +280,39 @@ func TestWhoIsLetInAndWhoIsNotIsCounted(t *testing.T) {
 	eventually(t, "the failure ends", func() bool { return value("noncegate_rights_reload_failed", "") == 0 })
 	if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) > 0 {
 		t.Errorf("got %v, %v", problems, err)
+	}
+}
+
+// BenchmarkAuthenticate is what a login costs, but for the network.
+func BenchmarkAuthenticate(b *testing.B) {
+	key := newKey(b)
+	w := newWorld(b, withTokens(b, key))
+	apiKey, _ := w.key(b, "alice", 0)
+	for name, credential := range map[string]string{"api_key": apiKey, "token_ES256": token(b, key, "alice", time.Now().Add(time.Hour))} {
+		b.Run(name, func(b *testing.B) {
+			r := request("Bearer " + credential)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := w.Authenticate(r); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkMay is what a right costs at each call.
+func BenchmarkMay(b *testing.B) {
+	w := newWorld(b, nil)
+	apiKey, _ := w.key(b, "alice", 0)
+	s, err := w.Authenticate(request("Bearer " + apiKey))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if !s.May(auth.RightAllocate, "a-signer") {
+			b.Fatal("refused")
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package jwt_test
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -12,6 +13,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -382,11 +384,18 @@ func TestTokensOfUnknownKeysDoNotAskTheURLEach(t *testing.T) {
 }
 
 func TestARedirectDoesNotLeaveTheWayThatIsSafe(t *testing.T) {
-	server := httptest.NewServer(http.RedirectHandler("http://id.example/keys", http.StatusFound))
+	server := httptest.NewServer(http.RedirectHandler("http://192.0.2.1/keys", http.StatusFound))
 	t.Cleanup(server.Close)
-	v := open(t, config(server.URL))
+	var log bytes.Buffer
+	cfg := config(server.URL)
+	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	v := open(t, cfg)
 	if _, err := v.Check(t.Context(), good(t)); !errors.Is(err, jwt.ErrUnavailable) {
 		t.Errorf("got %v", err)
+	}
+	v.Stop()
+	if !strings.Contains(log.String(), "must be https, or http on this host") {
+		t.Errorf("the log has %s", log.String())
 	}
 }
 
