@@ -4,6 +4,7 @@ package dashboards
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -41,7 +42,7 @@ func watched(t *testing.T, ctx context.Context) *rig.Prometheus {
 		_, err := os.ReadDir(source)
 		must(t, err)
 	}
-	gateways, err := rig.StartCluster(ctx, room, "..", 2)
+	gateways, err := rig.StartCluster(ctx, room, "..", rig.ClusterConfig{Nodes: 2})
 	must(t, err)
 	t.Cleanup(func() { must(t, gateways.Stop()) })
 	rules, err := filepath.Abs("rules.yml")
@@ -84,6 +85,7 @@ func TestEveryQueryHasAnAnswerOfRealGateways(t *testing.T) {
 			}
 		}
 	}
+	everyMetricIsShown(t, ctx, prometheus)
 	for _, r := range rules(t) {
 		ask(r.name(), unconditional(r.Expr))
 		if r.Record != "" {
@@ -101,6 +103,49 @@ func TestEveryQueryHasAnAnswerOfRealGateways(t *testing.T) {
 		}
 	}
 }
+
+// unshown are the metrics on no dashboard, and why.
+var unshown = map[string]string{
+	"noncegate_engine_generation":            "a number to compare nodes by; the state itself is shown",
+	"noncegate_engine_reconciliations_total": "how often somebody compared; what came of it is shown",
+	"noncegate_redis_configured":             "a setting, which gateway_info says too",
+	"noncegate_redis_queued_events_max":      "8192, which the panel of the events that wait says",
+}
+
+// everyMetricIsShown: what nobody looks at need not be counted.
+func everyMetricIsShown(t *testing.T, ctx context.Context, prometheus *rig.Prometheus) {
+	t.Helper()
+	var queries strings.Builder
+	for _, b := range boards.All() {
+		for _, row := range b.Rows {
+			for _, p := range row.Panels {
+				for _, q := range p.Queries {
+					queries.WriteString(q.Expr + "\n")
+				}
+			}
+		}
+	}
+	exported, err := prometheus.Query(ctx, `count by (__name__) ({__name__=~"noncegate_.+", job="noncegate"})`)
+	must(t, err)
+	if len(exported) < 100 {
+		t.Errorf("only %d metrics are exported", len(exported))
+	}
+	left := maps.Clone(unshown)
+	for _, s := range exported {
+		name := histogramOf.ReplaceAllString(s.Labels["__name__"], "")
+		shown := regexp.MustCompile(`\b` + name + `(_bucket|_sum|_count)?\b`).MatchString(queries.String())
+		_, excused := unshown[name]
+		if delete(left, name); shown == excused {
+			t.Errorf("%s: on a dashboard %v, and in the list of those that need not be %v", name, shown, excused)
+		}
+	}
+	for name := range left {
+		t.Errorf("%s is in the list of those that need not be shown, and no gateway exports it", name)
+	}
+}
+
+// histogramOf is how the series of a histogram end.
+var histogramOf = regexp.MustCompile(`_(bucket|sum|count)$`)
 
 func anyNumber(all []rig.Series) bool {
 	for _, s := range all {

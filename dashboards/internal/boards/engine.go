@@ -80,8 +80,9 @@ func isRedisFast() Row {
 			"redis: errors of Redis. loss: a signer was not there. different: a reconciliation. lag, slow and retries are judged by limits.",
 			byLabel("engine_troubles_total", "reason")...),
 		graph("Differences not 0 = copies are wrong", "short",
-			"Signers of the last reconciliation whose copy in Redis was not what PostgreSQL had.",
-			byInstance(of("engine_reconcile_differences"))...),
+			"Signers of the last reconciliation of each node, and those whose copy in Redis was not what PostgreSQL had.",
+			Query{sum(of("engine_reconcile_differences"), instanceVariable), "differ {{instance}}"},
+			Query{sum(of("engine_reconcile_signers"), instanceVariable), "compared {{instance}}"}),
 	}}
 }
 

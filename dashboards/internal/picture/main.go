@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -43,15 +44,20 @@ func main() {
 	}
 }
 
-// run draws all dashboards. What it started has ended when it returns.
+// The gateways soon find a client slow, and the doubt after a loss of Redis soon ends.
+var settings = []string{
+	"--slow-after=3s", "--max-inflight=100", "--hold-ttl=5s", "--max-hold=10s", "--engine-grant=5s", "--engine-observe=10s", "--engine-script-limit=1s",
+}
+
+// run draws all dashboards: that of the performance engine while Redis serves and is
+// lost, the others before. What it started has ended when it returns.
 func run(ctx context.Context, root, out string, length time.Duration) (err error) {
 	room, err := guarded.Open("picture-", nil)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, room.Close()) }()
-	// They soon find a client slow.
-	gateways, err := rig.StartCluster(ctx, room, root, 2, "--slow-after=3s", "--max-inflight=100")
+	gateways, err := rig.StartCluster(ctx, room, root, rig.ClusterConfig{Nodes: 2, Redis: true, Flags: settings})
 	if err != nil {
 		return err
 	}
@@ -63,26 +69,71 @@ func run(ctx context.Context, root, out string, length time.Duration) (err error
 	load := rig.StartLoad(gateways.Nodes[0].WS, rig.LoadConfig{
 		Clients: 12, Signers: 40, Pause: 6 * time.Millisecond, Wave: length / 2, Lazy: true, Flood: 150,
 	})
-	err = prometheus.AwaitScrapes(ctx, warmUp+int(length/every))
-	now := time.Now()
+	p := photographer{prometheus: prometheus, dir: room.Dir(), out: out, length: length}
+	isEngine := func(b boards.Board) bool { return b.UID == engineUID }
+	err = prometheus.AwaitScrapes(ctx, warmUp+p.scrapes(1))
 	if err == nil {
-		err = drawAll(ctx, prometheus, room.Dir(), out, now.Add(-length), now)
+		err = p.drawAll(ctx, slices.DeleteFunc(boards.All(), isEngine))
+	}
+	if err == nil {
+		err = p.engineLives(ctx, gateways)
+	}
+	if err == nil {
+		all := boards.All()
+		err = p.drawAll(ctx, all[slices.IndexFunc(all, isEngine):][:1])
 	}
 	return errors.Join(err, load.Stop(), prometheus.Stop())
 }
 
-func drawAll(ctx context.Context, p *rig.Prometheus, dir, out string, from, to time.Time) error {
-	for _, b := range boards.All() {
-		page, height, err := pageOf(ctx, p, b, from, to)
+const engineUID = "noncegate-engine"
+
+// photographer draws dashboards with the last of what a Prometheus has.
+type photographer struct {
+	prometheus *rig.Prometheus
+	dir, out   string
+	length     time.Duration // of what they show
+}
+
+// scrapes is how many there are in a part of the picture.
+func (p *photographer) scrapes(part float64) int { return int(part * float64(p.length/every)) }
+
+// engineLives lets the cluster go up to the performance engine, lose Redis, and wait
+// until the doubt has ended, in the time of a picture.
+func (p *photographer) engineLives(ctx context.Context, gateways *rig.Cluster) error {
+	begun, err := p.prometheus.Scrapes(ctx)
+	if err != nil {
+		return err
+	}
+	await := func(part float64) error { return p.prometheus.AwaitScrapes(ctx, begun+p.scrapes(part)) }
+	if err := await(0.1); err != nil {
+		return err
+	}
+	if err := gateways.Switch(ctx, "performance"); err != nil {
+		return err
+	}
+	if err := await(0.6); err != nil {
+		return err
+	}
+	if err := gateways.LoseRedis(); err != nil {
+		return err
+	}
+	return await(1)
+}
+
+func (p *photographer) drawAll(ctx context.Context, some []boards.Board) error {
+	to := time.Now()
+	from := to.Add(-p.length)
+	for _, b := range some {
+		page, height, err := pageOf(ctx, p.prometheus, b, from, to)
 		if err != nil {
 			return fmt.Errorf("draw %s: %w", b.File, err)
 		}
 		name := b.File[:len(b.File)-len(filepath.Ext(b.File))]
-		path := filepath.Join(dir, name+".html")
+		path := filepath.Join(p.dir, name+".html")
 		if err := os.WriteFile(path, page, 0o644); err != nil {
 			return err
 		}
-		if err := photograph(ctx, dir, path, filepath.Join(out, name+".png"), height); err != nil {
+		if err := photograph(ctx, p.dir, path, filepath.Join(p.out, name+".png"), height); err != nil {
 			return fmt.Errorf("picture of %s: %w", b.File, err)
 		}
 	}

@@ -9,25 +9,36 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"noncegate/internal/guarded"
 	"noncegate/internal/pgtest"
+	"noncegate/internal/redistest"
 )
 
-// Cluster is gateways over one private PostgreSQL. Clients that know the first
-// alone make it forward to the others.
+// Cluster is gateways over one private PostgreSQL, and a Redis where they have one.
+// Clients that know the first alone make it forward to the others.
 type Cluster struct {
 	Nodes []*Gateway
 	pg    *pgtest.Server
+	redis *redistest.Server // nil: there is none
+}
+
+// ClusterConfig is what a cluster has.
+type ClusterConfig struct {
+	Nodes int
+	Redis bool
+	Flags []string // of each node
 }
 
 // clusterTime bounds the start of a cluster.
 const clusterTime = 60 * time.Second
 
-// StartCluster starts n nodes from the sources below root, each with the flags
-// given, and returns once all of them serve and reach each other. Stop ends them.
-func StartCluster(ctx context.Context, room *guarded.Room, root string, n int, flags ...string) (c *Cluster, err error) {
+// StartCluster starts nodes from the sources below root and returns once all of them
+// serve and reach each other. Stop ends them.
+func StartCluster(ctx context.Context, room *guarded.Room, root string, cfg ClusterConfig) (c *Cluster, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clusterTime)
 	defer cancel()
 	program, err := Build(ctx, root, room.Dir())
@@ -47,7 +58,14 @@ func StartCluster(ctx context.Context, room *guarded.Room, root string, n int, f
 	if err != nil {
 		return c, err
 	}
-	for i := range n {
+	flags := cfg.Flags
+	if cfg.Redis {
+		if c.redis, err = redistest.Start(); err != nil {
+			return c, err
+		}
+		flags = append(slices.Clone(flags), "--redis="+c.redis.URL())
+	}
+	for i := range cfg.Nodes {
 		g, err := StartGateway(ctx, room, program, fmt.Sprintf("node-%d", i+1), c.pg.URL(database), flags...)
 		if err != nil {
 			return c, err
@@ -55,7 +73,7 @@ func StartCluster(ctx context.Context, room *guarded.Room, root string, n int, f
 		c.Nodes = append(c.Nodes, g)
 	}
 	for _, g := range c.Nodes {
-		if err := g.awaitLinks(ctx, n-1); err != nil {
+		if err := g.awaitLinks(ctx, cfg.Nodes-1); err != nil {
 			return c, err
 		}
 	}
@@ -94,8 +112,36 @@ func (c *Cluster) Stop() error {
 		errs = append(errs, c.pg.Close())
 		c.pg = nil
 	}
+	if c.redis != nil {
+		errs = append(errs, c.redis.Close())
+		c.redis = nil
+	}
 	return errors.Join(errs...)
 }
+
+// Switch asks for a state of the engines: performance, drain and so on.
+func (c *Cluster) Switch(ctx context.Context, to string) error {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	body := strings.NewReader(fmt.Sprintf(`{"to":%q}`, to))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+c.Nodes[0].Admin+"/engine/switch", body)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	said, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("switch to %s: %s: %s", to, response.Status, said)
+	}
+	return err
+}
+
+// LoseRedis ends Redis hard and starts it again, with what it had written: another
+// life of it, which counts as lost.
+func (c *Cluster) LoseRedis() error { return errors.Join(c.redis.Kill(), c.redis.Restart()) }
 
 // Admins are the addresses of the figures of all nodes.
 func (c *Cluster) Admins() []string {

@@ -3,6 +3,7 @@
 package rig
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -146,12 +147,20 @@ func (s *Prometheus) QueryRange(ctx context.Context, expr string, from, to time.
 // AwaitScrapes waits until n scrapes of each gateway are stored. The rules are
 // evaluated as often.
 func (s *Prometheus) AwaitScrapes(ctx context.Context, n int) error {
-	const scraped = `count_over_time(noncegate_connections_max[1h])`
 	return poll(ctx, s.process, func() (bool, error) {
-		got, err := s.Query(ctx, scraped)
-		few := func(s Series) bool { return s.Samples[0].Value < float64(n) }
-		return err == nil && len(got) == s.targets && !slices.ContainsFunc(got, few), err
+		stored, err := s.Scrapes(ctx)
+		return stored >= n, err
 	})
+}
+
+// Scrapes is how many scrapes are stored of the gateway that has fewest.
+func (s *Prometheus) Scrapes(ctx context.Context) (int, error) {
+	got, err := s.Query(ctx, `count_over_time(noncegate_connections_max[1h])`)
+	if err != nil || len(got) < s.targets {
+		return 0, err
+	}
+	fewest := slices.MinFunc(got, func(a, b Series) int { return cmp.Compare(a.Samples[0].Value, b.Samples[0].Value) })
+	return int(fewest.Samples[0].Value), nil
 }
 
 // Rule is how a rule fares.
