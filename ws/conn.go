@@ -2,6 +2,7 @@ package ws
 
 import (
 	"bytes"
+	"errors"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -98,7 +99,7 @@ func (c *conn) next() bool {
 	kind, payload, err := c.ws.NextReader()
 	switch {
 	case err != nil:
-		return false
+		return c.broken(err)
 	case c.closing.Load():
 		return true
 	case kind != websocket.TextMessage:
@@ -109,7 +110,7 @@ func (c *conn) next() bool {
 	defer s.release()
 	c.inMessage = true
 	if _, err := s.payload.ReadFrom(payload); err != nil {
-		return false
+		return c.broken(err)
 	}
 	c.inMessage = false
 	c.transport.finished()
@@ -120,6 +121,15 @@ func (c *conn) next() bool {
 		c.close(wire.ClosePolicy, "too many frames in a row that are no requests")
 	}
 	return true
+}
+
+// broken is the end of what can be read. A length that no message may have, such as a
+// negative one, is not answered by gorilla.
+func (c *conn) broken(err error) bool {
+	if errors.Is(err, websocket.ErrReadLimit) && !c.closing.Load() {
+		c.close(wire.CloseTooLarge, "")
+	}
+	return false
 }
 
 // handle decodes a frame and starts what it asks for, or answers why not. false:
