@@ -2,10 +2,14 @@ package client
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/gorilla/websocket"
 )
@@ -54,13 +58,31 @@ func (c *Client) dial(ctx context.Context, url string) (*conn, error) {
 func dialError(url string, resp *http.Response, err error) *DialError {
 	e := &DialError{URL: url, Err: err}
 	if resp != nil {
-		e.Status = resp.StatusCode
+		e.Status, e.Reason = resp.StatusCode, sentenceOf(resp)
 		if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {
 			e.RetryAfter = time.Duration(s) * time.Second
 		}
 	}
 	return e
 }
+
+// sentenceOf is the first line of a refusal, of which gorilla has read some.
+func sentenceOf(resp *http.Response) string {
+	if resp.Body == nil || resp.StatusCode == http.StatusSwitchingProtocols {
+		return ""
+	}
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxSentence)) // of a reader in memory
+	line, _, _ := strings.Cut(string(text), "\n")
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, line)
+}
+
+// maxSentence bounds what is shown of a refusal.
+const maxSentence = 256
 
 // targets are the addresses of a gateway, taken in turn.
 type targets struct {

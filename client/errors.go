@@ -146,6 +146,9 @@ type DialError struct {
 	URL string
 	// Status is the HTTP status that came in place of an upgrade, 0 for none.
 	Status int
+	// Reason is the sentence that came with the status, such as why the credential was
+	// not taken.
+	Reason string
 	// RetryAfter is how long the gateway asked to stay away, 0 when it did not.
 	RetryAfter time.Duration
 	Err        error
@@ -153,6 +156,9 @@ type DialError struct {
 
 // Error implements error.
 func (e *DialError) Error() string {
+	if e.Reason != "" {
+		return fmt.Sprintf("dial %s: HTTP status %d: %s", e.URL, e.Status, e.Reason)
+	}
 	if e.Status != 0 {
 		return fmt.Sprintf("dial %s: HTTP status %d: %v", e.URL, e.Status, e.Err)
 	}

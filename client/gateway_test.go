@@ -48,6 +48,7 @@ type gateway struct {
 type closed struct {
 	status     int
 	retryAfter string
+	says       string
 }
 
 // peer is the gateway's side of one connection.
@@ -115,6 +116,7 @@ func (g *gateway) upgrade(t *testing.T, w http.ResponseWriter, r *http.Request) 
 	if no := g.closed.Load(); no != nil {
 		w.Header().Set("Retry-After", no.retryAfter)
 		w.WriteHeader(no.status)
+		fmt.Fprint(w, no.says)
 		return
 	}
 	ws, err := new(websocket.Upgrader).Upgrade(w, r, nil)

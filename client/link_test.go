@@ -89,7 +89,7 @@ func TestAddressesAreTriedInTurn(t *testing.T) {
 func TestDialTriesEachAddressOnceAndJoinsTheErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t, "a")
-		n.hosts["a"].closed.Store(&closed{503, "7"})
+		n.hosts["a"].closed.Store(&closed{503, "7", "full \x1b[31mhouse\xff\nand more"})
 		_, err := Dial(t.Context(), "ws://nowhere", Config{URLs: []string{"ws://a"}, NetDial: n.dial})
 		e, ok := errors.AsType[*DialError](err)
 		if !ok || e.URL != "ws://nowhere/ws" {
@@ -99,7 +99,7 @@ func TestDialTriesEachAddressOnceAndJoinsTheErrors(t *testing.T) {
 			t.Errorf("dialled %v, want %v", got, want)
 		}
 		_, err = Dial(t.Context(), "ws://a", Config{NetDial: n.dial})
-		if e, _ = errors.AsType[*DialError](err); e == nil || e.Status != 503 || e.RetryAfter != 7*time.Second {
+		if e, _ = errors.AsType[*DialError](err); e == nil || e.Status != 503 || e.RetryAfter != 7*time.Second || e.Reason != "full [31mhouse" {
 			t.Errorf("got error %v", err)
 		}
 	})
@@ -108,7 +108,7 @@ func TestDialTriesEachAddressOnceAndJoinsTheErrors(t *testing.T) {
 func TestRetryAfterOfARefusedUpgradeIsObeyed(t *testing.T) {
 	story(t, Config{MaxElapsed: -1}, func(t *testing.T, n *network, c *Client, p *peer) {
 		g := n.hosts["a"]
-		g.closed.Store(&closed{503, "20"})
+		g.closed.Store(&closed{status: 503, retryAfter: "20"})
 		p.cut()
 		for len(n.dials()) < 2 {
 			time.Sleep(10 * time.Millisecond)
@@ -125,12 +125,12 @@ func TestRetryAfterOfARefusedUpgradeIsObeyed(t *testing.T) {
 
 func TestACallWithoutConnectionWaitsAndSaysWhyThereWasNone(t *testing.T) {
 	story(t, Config{MaxElapsed: 5 * time.Second}, func(t *testing.T, n *network, c *Client, p *peer) {
-		n.hosts["a"].closed.Store(&closed{status: 401})
+		n.hosts["a"].closed.Store(&closed{status: 401, says: "the credential was revoked"})
 		p.cut()
 		synctest.Wait()
 		_, err := c.Allocate(t.Context(), AllocateRequest{Signer: "s"})
 		wantNotSent(t, err, context.DeadlineExceeded)
-		if e, ok := errors.AsType[*DialError](err); !ok || e.Status != 401 {
+		if e, ok := errors.AsType[*DialError](err); !ok || e.Status != 401 || !strings.Contains(err.Error(), "HTTP status 401: the credential was revoked") {
 			t.Errorf("got error %v, want the refusal of the upgrade", err)
 		}
 	})
