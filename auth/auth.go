@@ -50,6 +50,13 @@ func NewSession(principal, credential string, expires time.Time, may func(Right,
 	return &Session{Principal: principal, Credential: credential, Expires: expires, may: may, ended: ended}
 }
 
+// WithQuota gives the Session a quota, which is asked at each call and must be quick,
+// before the Session is used. It returns s.
+func (s *Session) WithQuota(quota func() Quota) *Session {
+	s.quota = quota
+	return s
+}
+
 // May reports whether the principal has a right on a signer, by the rights that are
 // in force now.
 func (s *Session) May(right Right, signer string) bool { return s == nil || s.may(right, signer) }

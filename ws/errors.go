@@ -5,6 +5,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"noncegate/auth"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -60,6 +61,9 @@ func errorOf(err error, signer string, count int) *wire.Error {
 	case errors.Is(err, nonce.ErrFenced):
 		return with(wire.Errorf(wire.CodeFenced, "fenced", "%s", nonce.ErrFenced.Error()),
 			wire.ErrorData{RetryAfterMs: retryFenced.Milliseconds()})
+	case errors.Is(err, nonce.ErrNotHolder):
+		return with(wire.Errorf(wire.CodeForbidden, "forbidden", "%s, and the right %s on this signer is missing; nothing happened", nonce.ErrNotHolder, auth.RightMarkAny),
+			wire.ErrorData{Right: auth.RightMarkAny.String()})
 	case errors.Is(err, nonce.ErrNotFound):
 		return with(wire.Errorf(wire.CodeNotFound, "not_found", "%s", nonce.ErrNotFound.Error()),
 			wire.ErrorData{Signer: signer})

@@ -26,6 +26,7 @@ func TestErrorsOfTheServiceOnTheWire(t *testing.T) {
 		{err: &nonce.UnavailableError{Outcome: nonce.Aborted}, code: -32012, reason: "unavailable", outcome: "none", retryMs: 500},
 		{err: &nonce.UnavailableError{Outcome: nonce.Unknown}, code: -32012, reason: "unavailable", outcome: "unknown", retryMs: 500},
 		{err: &nonce.ConflictError{Nonce: -1}, code: -32013, reason: "conflict"},
+		{err: nonce.ErrNotHolder, code: -32018, reason: "forbidden"},
 		{err: nonce.ErrNotFound, code: -32014, reason: "not_found"},
 		{err: &nonce.HoldLimitError{Limit: 3}, code: -32015, reason: "hold_limit", retryMs: 1000},
 		{err: nonce.ErrDraining, code: -32019, reason: "draining", retryMs: 1000},

@@ -45,6 +45,8 @@ type setup struct {
 	postdb postdb.Config
 	log    slog.Handler
 
+	headers time.Duration // how long those of a request may take, of startRaw
+
 	node  string          // its id
 	store *memstore.Store // nil: one of its own
 	locks guard.Locks     // nil: there is no guard

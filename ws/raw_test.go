@@ -217,13 +217,17 @@ type rawGateway struct {
 
 func startRaw(t *testing.T, changes ...func(*setup)) *rawGateway {
 	t.Helper()
-	g := startGateway(t, append([]func(*setup){func(s *setup) {
+	var headers time.Duration
+	first := func(s *setup) {
 		s.ws.PingInterval = time.Hour
 		s.ws.Writer.CloseTimeout = 200 * time.Millisecond
-	}}, changes...)...)
+		s.headers = 200 * time.Millisecond
+	}
+	last := func(s *setup) { headers = s.headers }
+	g := startGateway(t, slices.Concat([]func(*setup){first}, changes, []func(*setup){last})...)
 	h := &rawGateway{gateway: g, web: &http.Server{
 		Handler: g.srv, ConnState: g.srv.ConnState,
-		ReadHeaderTimeout: 200 * time.Millisecond, ReadTimeout: time.Second, IdleTimeout: 200 * time.Millisecond, MaxHeaderBytes: 4096,
+		ReadHeaderTimeout: headers, ReadTimeout: max(headers, time.Second), IdleTimeout: headers, MaxHeaderBytes: 4096,
 	}}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)

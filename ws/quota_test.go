@@ -1,0 +1,452 @@
+package ws
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"noncegate/audit"
+	"noncegate/auth"
+	"noncegate/nonce"
+	"noncegate/nonce/memstore"
+	"noncegate/quota"
+)
+
+// limited lets everybody in whom people knows, with a quota.
+type limited struct {
+	*people
+	quota map[string]auth.Quota
+}
+
+func (l limited) Authenticate(r *http.Request) (*auth.Session, error) {
+	s, err := l.people.Authenticate(r)
+	if err != nil {
+		return nil, err
+	}
+	return s.WithQuota(func() auth.Quota { return l.quota[s.Principal] }), nil
+}
+
+func newLimited(quotas map[string]auth.Quota) limited {
+	p := newPeople()
+	for name := range quotas {
+		p.grant(name, "*", everyRight)
+	}
+	return limited{p, quotas}
+}
+
+func limitedGateway(t testing.TB, quotas map[string]auth.Quota, changes ...func(*setup)) *gateway {
+	t.Helper()
+	return startGateway(t, append([]func(*setup){func(s *setup) { s.ws.Auth = newLimited(quotas) }}, changes...)...)
+}
+
+func TestRequestsBeyondAQuotaAreRefusedWithTheTimeToWait(t *testing.T) {
+	g := limitedGateway(t, map[string]auth.Quota{"ada": {RequestsPerSecond: 0.01, Burst: 3}, "bob": {}})
+	ada, again, bob := g.as("ada"), g.as("ada"), g.as("bob")
+	for i, c := range []*client{ada, again, ada} {
+		c.request(fmt.Sprint(i), "nonce_allocate", `["a"]`)
+		c.wantResult(fmt.Sprint(i))
+	}
+	for _, c := range []*client{ada, again} { // the quota is the principal's
+		c.request("more", "nonce_allocate", `["a"]`)
+		data := c.wantError("more", "server_busy")
+		wait, _ := data["retryAfterMs"].(json.Number).Int64()
+		if data["stage"] != "quota" || wait < 90_000 || wait > 100_000 {
+			t.Errorf("got %v, want stage quota and nearly 100 s to wait", data)
+		}
+	}
+	ada.send(`{"not a request`)
+	ada.reply() // what is no request counts, too
+	bob.request("1", "nonce_allocate", `["a"]`)
+	bob.wantResult("1")
+	if n := g.next("a"); n != 4 {
+		t.Errorf("%d nonces were taken, want 4", n)
+	}
+	g.wantFigures(map[string]float64{"rejected_total{quota}": 3})
+}
+
+func TestABatchCountsAsManyAndOneThatIsTooLongSaysSo(t *testing.T) {
+	g := limitedGateway(t, map[string]auth.Quota{"ada": {RequestsPerSecond: 0.01, Burst: 3}})
+	ada := g.as("ada")
+	batch := func(n int) map[string]any {
+		one := `{"jsonrpc":"2.0","id":"x","method":"nonce_allocate","params":["a"]}`
+		ada.send("[" + strings.Repeat(one+",", n-1) + one + "]")
+		return ada.batch()[0].(map[string]any)
+	}
+	if e := batch(4)["error"].(map[string]any); !strings.Contains(e["message"].(string), "never lets through more than 3") {
+		t.Errorf("got %v", e)
+	}
+	if r := batch(2); r["error"] != nil {
+		t.Errorf("got %v", r)
+	}
+	wantError(t, batch(2), "x", "server_busy")
+	ada.request("last", "nonce_allocate", `["a"]`)
+	ada.wantResult("last") // the batch that was refused took nothing
+}
+
+func TestASignerHasAQuotaWhoeverAsks(t *testing.T) {
+	g := startGateway(t, func(s *setup) {
+		s.ws.Signers = quota.SignerConfig{Rate: quota.Rate{PerSecond: 0.01, Burst: 2}}
+	})
+	one, two := g.dial(), g.dial()
+	for _, c := range []*client{one, two} {
+		c.request("1", "nonce_allocate", `["hot"]`)
+		c.wantResult("1")
+	}
+	two.request("2", "nonce_status", `["hot"]`)
+	if data := two.wantError("2", "server_busy"); data["stage"] != "quota" {
+		t.Errorf("got %v", data)
+	}
+	two.request("3", "nonce_allocate", `["cold"]`)
+	two.wantResult("3")
+}
+
+func TestAPrincipalHasSoManyConnectionsAndSubscriptions(t *testing.T) {
+	g := limitedGateway(t, map[string]auth.Quota{"ada": {Connections: 2, Subscriptions: 2}})
+	one, two := g.as("ada"), g.as("ada")
+	ada := http.Header{"Authorization": {"Bearer ada"}}
+	if response, says := g.wantRefused(ada, http.StatusTooManyRequests); response.Header.Get("Retry-After") == "" || says == "" {
+		t.Errorf("got %v, %q", response, says)
+	}
+	subscribe := func(c *client) map[string]any {
+		c.request("s", "nonce_subscribe", `["events"]`)
+		return c.reply()
+	}
+	first := subscribe(one)
+	subscribe(two)
+	if data := wantError(t, subscribe(two), "s", "server_busy"); data["stage"] != "quota" {
+		t.Errorf("got %v", data)
+	}
+	one.request("u", "nonce_unsubscribe", `["`+first["result"].(string)+`"]`)
+	one.reply()
+	if r := subscribe(two); r["error"] != nil {
+		t.Errorf("the place of a subscription that ended is not free: %v", r)
+	}
+	must(t, two.conn.Close())
+	for began := time.Now(); ; {
+		conn, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", ada)
+		if err == nil {
+			c := &client{TB: t, conn: conn}
+			defer conn.Close()
+			if r := subscribe(c); r["error"] != nil {
+				t.Errorf("the subscriptions of a connection that ended count: %v", r)
+			}
+			return
+		}
+		if response.StatusCode != http.StatusTooManyRequests || time.Since(began) > patience {
+			t.Fatalf("the place of a connection that ended is not free: %v", err)
+		}
+	}
+}
+
+func TestAnAddressHasSoManyConnections(t *testing.T) {
+	g := limitedGateway(t, map[string]auth.Quota{"ada": {}}, func(s *setup) { s.ws.Addresses.Connections = 1 })
+	g.as("ada").settle()
+	g.wantRefused(http.Header{"Authorization": {"Bearer ada"}}, http.StatusTooManyRequests)
+	g.wantFigures(map[string]float64{"upgrade_refused_total{address_full}": 1})
+}
+
+// Sockets that do not authenticate have a bound of their own, and what is beyond is
+// closed unread. Nodes and clients that are in are not touched.
+func TestSocketsThatDoNotAuthenticateAreBounded(t *testing.T) {
+	p := newLimited(map[string]auth.Quota{"ada": {}})
+	h := startRaw(t, func(s *setup) {
+		s.ws.Auth = p
+		s.ws.Addresses = quota.AddressConfig{Waiting: 3, WaitingEach: 2}
+		s.headers = patience
+	})
+	in := h.as("ada")
+	in.settle()
+	var open []*raw
+	for range 2 {
+		r := h.connect(t)
+		defer r.Close()
+		r.write([]byte("GET"))
+		open = append(open, r)
+	}
+	for began := time.Now(); h.srv.Waiting() != 2; time.Sleep(time.Millisecond) {
+		if time.Since(began) > patience {
+			t.Fatalf("%d sockets wait, want 2", h.srv.Waiting())
+		}
+	}
+	third := h.connect(t)
+	defer third.Close()
+	if _, err := third.in.ReadByte(); err == nil || errors.Is(err, io.ErrNoProgress) {
+		t.Errorf("the third is read: %v", err)
+	}
+	h.wantFigures(map[string]float64{"upgrade_refused_total{address_waiting}": 1})
+	must(t, open[0].Close())
+	for began := time.Now(); h.srv.Waiting() != 1; time.Sleep(time.Millisecond) {
+		if time.Since(began) > patience {
+			t.Fatalf("%d sockets wait, want 1", h.srv.Waiting())
+		}
+	}
+	h.as("ada").settle()
+	in.settle()
+}
+
+func TestAnAddressThatConnectsTooFastIsClosedUnread(t *testing.T) {
+	h := startRaw(t, func(s *setup) {
+		s.ws.Auth = newLimited(map[string]auth.Quota{"ada": {}})
+		s.ws.Addresses.Sockets = quota.Rate{PerSecond: 0.001, Burst: 2} // the warm-up took one
+	})
+	h.as("ada").settle()
+	r := h.connect(t)
+	defer r.Close()
+	if _, err := r.in.ReadByte(); err == nil {
+		t.Error("a third one is answered")
+	}
+	h.wantFigures(map[string]float64{"upgrade_refused_total{address_fast}": 1})
+}
+
+func TestOrigins(t *testing.T) {
+	for _, c := range []struct {
+		origins Origins
+		header  []string
+		want    bool
+	}{
+		{Origins{}, nil, true},
+		{Origins{}, []string{"http://gateway:80"}, true}, // of the host that was asked
+		{Origins{}, []string{"https://GATEWAY:80"}, true},
+		{Origins{}, []string{"http://other"}, false},
+		{Origins{}, []string{"null"}, false},
+		{Origins{}, []string{""}, false},
+		{Origins{}, []string{"http://gateway:80", "http://gateway:80"}, false},
+		{Origins{RefuseMissing: true}, nil, false},
+		{Origins{RefuseMissing: true}, []string{"http://gateway:80"}, true},
+		{Origins{Allowed: []string{"https://app.example"}}, []string{"https://app.example"}, true},
+		{Origins{Allowed: []string{"https://app.example"}}, nil, true},
+		{Origins{Allowed: []string{"https://app.example"}}, []string{"http://gateway:80"}, false},
+		{Origins{Allowed: []string{"https://app.example"}}, []string{"http://app.example"}, false},
+		{Origins{Allowed: []string{"https://app.example"}}, []string{"https://app.example:8443"}, false},
+		{Origins{Allowed: []string{"https://app.example"}}, []string{"https://app.example.evil"}, false},
+		{Origins{Allowed: []string{"https://app.example"}}, []string{"https://evil.app.example"}, false},
+		{Origins{Allowed: []string{"https://app.example"}}, []string{"https://app.example/"}, false},
+	} {
+		r := &http.Request{Host: "gateway:80", Header: http.Header{}}
+		if c.header != nil {
+			r.Header["Origin"] = c.header
+		}
+		if got := c.origins.Allow(r); got != c.want {
+			t.Errorf("%+v: %q allowed: %v", c.origins, c.header, got)
+		}
+	}
+}
+
+func TestAPageThatMayNotConnectIsRefusedBeforeItsCredentialIsLookedAt(t *testing.T) {
+	p := newPeople()
+	p.refuse = errors.New("must not be asked")
+	g := guardedGateway(t, p, func(s *setup) { s.ws.Origins.Allowed = []string{"https://app.example"} })
+	g.wantRefused(http.Header{"Origin": {"https://evil.example"}, "Authorization": {"Bearer ada"}}, http.StatusForbidden)
+	g.wantFigures(map[string]float64{"upgrade_refused_total{origin}": 1})
+}
+
+// A principal that asks as fast as it can is held to its quota, and costs the others
+// neither an answer nor their turn.
+func TestAGreedyPrincipalDoesNotSlowAModestOne(t *testing.T) {
+	const rate, burst, asks = 50, 100, 200
+	g := limitedGateway(t, map[string]auth.Quota{"greedy": {RequestsPerSecond: rate, Burst: burst}, "modest": {}})
+	began := time.Now()
+	stop := make(chan struct{})
+	var granted, refused atomic.Int64
+	var greedy sync.WaitGroup
+	for range 4 {
+		c := g.as("greedy")
+		greedy.Go(func() { // writes as fast as it is read
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					_ = c.conn.Close()
+					return
+				default:
+				}
+				_ = c.conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+				if c.conn.WriteMessage(websocket.TextMessage, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"nonce_allocate","params":["g"]}`, i)) != nil {
+					<-stop
+					_ = c.conn.Close()
+					return
+				}
+			}
+		})
+		greedy.Go(func() {
+			for {
+				_, frame, err := c.conn.ReadMessage()
+				switch {
+				case err != nil:
+					return
+				case bytes.Contains(frame, []byte("result")):
+					granted.Add(1)
+				default:
+					refused.Add(1)
+				}
+			}
+		})
+	}
+	modest := g.as("modest")
+	for i := range asks {
+		modest.request(fmt.Sprint(i), "nonce_allocate", `["m"]`)
+		modest.wantResult(fmt.Sprint(i))
+	}
+	took := time.Since(began)
+	close(stop)
+	greedy.Wait()
+	took = max(took, time.Since(began))
+	most := float64(burst) + rate*took.Seconds() + 1
+	if n := g.next("g"); float64(n) > most || n == 0 {
+		t.Errorf("the greedy one took %d nonces in %v, at most %.0f are its quota", n, took, most)
+	}
+	// Each of its 4 connections is refused a hundred times a second at most.
+	if n := float64(refused.Load()); n > 4*(1+took.Seconds()/minRest.Seconds()) {
+		t.Errorf("the greedy one was refused %.0f times in %v", n, took)
+	}
+	t.Logf("in %v: modest %d of %d, greedy %d granted and %d refused", took, asks, asks, granted.Load(), refused.Load())
+}
+
+// auditLines is a log that keeps the lines of the audit.
+type auditLines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *auditLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func auditedGateway(t *testing.T, level audit.Level, p *people) (*gateway, func() []map[string]any) {
+	t.Helper()
+	out := new(auditLines)
+	log, err := audit.New(slog.NewJSONHandler(out, nil), audit.Config{Level: level, Queue: 100, LoginsRefused: 100, CallsRefused: 100})
+	must(t, err)
+	g := guardedGateway(t, p, func(s *setup) { s.ws.Audit = log })
+	read := sync.OnceValue(func() []map[string]any {
+		must(t, log.Stop(t.Context()))
+		var all []map[string]any
+		for line := range strings.Lines(out.buf.String()) {
+			var one map[string]any
+			must(t, json.Unmarshal([]byte(line), &one))
+			all = append(all, one)
+		}
+		return all
+	})
+	return g, read
+}
+
+func TestTheAuditSaysWhoDidWhatToWhichSigner(t *testing.T) {
+	for level, want := range map[audit.Level][]string{
+		audit.Refusals: {
+			"login_refused why=" + auth.ErrInvalid.Error(), "login principal=ada credential=key-of-ada",
+			"call principal=ada credential=key-of-ada method=nonce_allocate signer=s outcome=forbidden right=allocate",
+			"call principal=ada credential=key-of-ada method=nonce_setFloor signer=mine nonce=5 outcome=ok",
+			"logout principal=ada credential=key-of-ada outcome=client",
+		},
+		audit.Changes: {
+			"login_refused why=" + auth.ErrInvalid.Error(), "login principal=ada credential=key-of-ada",
+			"call principal=ada credential=key-of-ada method=nonce_allocate signer=s outcome=forbidden right=allocate",
+			"call principal=ada credential=key-of-ada method=nonce_allocate signer=mine nonce=0 count=3 outcome=ok",
+			"call principal=ada credential=key-of-ada method=nonce_markRecyclable signer=mine nonce=1 outcome=ok",
+			"call principal=ada credential=key-of-ada method=nonce_markRecyclable signer=mine nonce=77 outcome=not_found",
+			"call principal=ada credential=key-of-ada method=nonce_setFloor signer=mine nonce=5 outcome=ok",
+			"logout principal=ada credential=key-of-ada outcome=client",
+		},
+		audit.All: {
+			"login_refused why=" + auth.ErrInvalid.Error(), "login principal=ada credential=key-of-ada",
+			"call principal=ada credential=key-of-ada method=nonce_allocate signer=s outcome=forbidden right=allocate",
+			"call principal=ada credential=key-of-ada method=nonce_allocate signer=mine nonce=0 count=3 outcome=ok",
+			"call principal=ada credential=key-of-ada method=nonce_markRecyclable signer=mine nonce=1 outcome=ok",
+			"call principal=ada credential=key-of-ada method=nonce_markRecyclable signer=mine nonce=77 outcome=not_found",
+			"call principal=ada credential=key-of-ada method=nonce_status signer=mine outcome=ok",
+			"call principal=ada credential=key-of-ada method=nonce_setFloor signer=mine nonce=5 outcome=ok",
+			"call principal=ada credential=key-of-ada method=gateway_info outcome=ok",
+			"logout principal=ada credential=key-of-ada outcome=client",
+		},
+		audit.Off: nil,
+	} {
+		t.Run(level.String(), func(t *testing.T) {
+			p := newPeople()
+			p.grant("ada", "mine", everyRight)
+			g, read := auditedGateway(t, level, p)
+			g.wantRefused(http.Header{"Authorization": {"Bearer sesame"}}, http.StatusUnauthorized)
+			ada := g.as("ada")
+			for _, call := range [][2]string{
+				{"nonce_allocate", `["s"]`}, {"nonce_allocate", `["mine",3]`}, {"nonce_markRecyclable", `["mine",1]`},
+				{"nonce_markRecyclable", `["mine",77]`}, {"nonce_status", `["mine"]`}, {"nonce_setFloor", `["mine",5]`}, {"gateway_info", `[]`},
+			} {
+				ada.request("x", call[0], call[1])
+				ada.reply()
+			}
+			must(t, ada.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(1000, ""), time.Now().Add(patience)))
+			ada.closed()
+			await(t, g.srv.conns.whenEmpty(), "the end of the connection")
+			var got []string
+			for _, line := range read() {
+				if host, _, err := net.SplitHostPort(fmt.Sprint(line["remote"])); err != nil || host != "127.0.0.1" {
+					t.Errorf("no address in %v", line)
+				}
+				said := fmt.Sprint(line["msg"])
+				for _, key := range []string{"principal", "credential", "method", "signer", "nonce", "count", "outcome", "right", "why"} {
+					if line[key] != nil {
+						said += fmt.Sprintf(" %s=%v", key, line[key])
+					}
+				}
+				got = append(got, said)
+			}
+			if strings.Join(got, "\n") != strings.Join(want, "\n") {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		})
+	}
+}
+
+func TestAnUnknownOutcomeIsAuditedAsSuch(t *testing.T) {
+	p := newPeople()
+	p.grant("ada", "*", everyRight)
+	g, read := auditedGateway(t, audit.Changes, p)
+	ada := g.as("ada")
+	ada.request("1", "nonce_allocate", `["a"]`)
+	ada.wantResult("1")
+	g.store.SetHooks(memstore.Hooks{Before: func(memstore.Call) error { return errors.New("the connection broke") }})
+	ada.request("2", "nonce_allocate", `["a"]`)
+	ada.wantError("2", "unavailable")
+	g.store.SetHooks(memstore.Hooks{})
+	got := read()
+	if last := got[len(got)-1]; last["outcome"] != "unknown" {
+		t.Errorf("got %v", last)
+	}
+}
+
+// Only who holds a nonce, or who may mark any, ends its hold.
+func TestAHoldIsItsPrincipals(t *testing.T) {
+	for _, mode := range []nonce.Mode{nonce.WorkerQueue, nonce.Basic} {
+		p := newPeople()
+		p.grant("ada", "*", everyRight&^auth.RightMarkAny)
+		p.grant("eve", "*", everyRight&^auth.RightMarkAny)
+		p.grant("ops", "*", auth.RightMarkAny)
+		g := guardedGateway(t, p, func(s *setup) { s.nonce.Mode = mode })
+		ada, eve, ops := g.as("ada"), g.as("eve"), g.as("ops")
+		ada.request("1", "nonce_allocate", `["a",2]`)
+		ada.wantResult("1")
+		for _, call := range calls[1:3] {
+			eve.request("2", call.method, strings.Replace(call.params, `"s"`, `"a"`, 1))
+			if data := eve.wantError("2", "forbidden"); data["right"] != "mark-any" || len(data) != 2 {
+				t.Errorf("%s %s: got %v, want the right that is missing and nothing else", mode, call.method, data)
+			}
+		}
+		ops.request("3", "nonce_markRecyclable", `["a",0]`)
+		ops.wantResult("3")
+		ada.request("4", "nonce_markRecyclable", `["a",1]`)
+		ada.wantResult("4")
+	}
+}
