@@ -2,6 +2,7 @@ package route
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -20,6 +21,9 @@ type Config struct {
 	// Forward says whether ops are forwarded at all. Without it Prefer names no
 	// node, Forward refuses, and links are opened for events only.
 	Forward bool
+	// TLS is how nodes are reached whose URL is wss, and asked for at each attempt.
+	// nil: with the authorities of the system.
+	TLS func() *tls.Config
 	// Secret is what the nodes of one cluster prove each other by. Without one
 	// nodes are reached, and accepted, over loopback only. Over ws:// it travels
 	// in the clear.
@@ -45,6 +49,9 @@ type Config struct {
 
 // complete fills in the defaults and checks what is left.
 func (c Config) complete() (Config, error) {
+	if c.TLS == nil {
+		c.TLS = func() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12} }
+	}
 	if c.NetDial == nil {
 		c.NetDial = new(net.Dialer).DialContext
 	}

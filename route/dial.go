@@ -71,6 +71,7 @@ func (p *peer) open(raw string) (*link, error) {
 	l := &link{peer: p, url: raw}
 	unwatch := func() bool { return true }
 	dialer := websocket.Dialer{ // without a proxy: nodes talk to each other directly
+		TLSClientConfig: cfg.TLS(),
 		ReadBufferSize:  16 << 10,
 		WriteBufferSize: 4 << 10,
 		NetDialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -35,7 +35,8 @@ type Server struct {
 type material struct {
 	pair     tls.Certificate
 	notAfter time.Time
-	config   *tls.Config
+	config   *tls.Config // with what clients are asked for
+	plain    *tls.Config // without
 }
 
 // Open reads the files. An error names the file and what is wrong with it.
@@ -60,6 +61,7 @@ func (cfg *Config) parse(contents [][]byte) (*material, error) {
 	m := &material{pair: pair, notAfter: pair.Leaf.NotAfter}
 	m.config = serverConfig()
 	m.config.Certificates = []tls.Certificate{pair}
+	m.plain = m.config.Clone()
 	if cfg.ClientCA == "" {
 		return m, nil
 	}
@@ -142,6 +144,13 @@ func authorities(name string, data []byte) (*x509.CertPool, error) {
 func (s *Server) TLS() *tls.Config {
 	c := serverConfig()
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.current.Load().config, nil }
+	return c
+}
+
+// Plain is TLS for a listener that asks nobody for a certificate.
+func (s *Server) Plain() *tls.Config {
+	c := serverConfig()
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.current.Load().plain, nil }
 	return c
 }
 

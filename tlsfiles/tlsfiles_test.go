@@ -216,6 +216,9 @@ func TestClientsShowACertificateOfTheAuthorityWhereOneIsRequired(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen, err := greet(t, s.TLS(), c.client)
+		if asked, err := greet(t, s.Plain(), ca.Client(leaf)); err != nil || len(asked.PeerCertificates) > 0 {
+			t.Errorf("%s: where nobody is asked: %d certificates, %v", c.name, len(asked.PeerCertificates), err)
+		}
 		s.Stop()
 		if (err == nil) != c.let {
 			t.Errorf("%s: %v", c.name, err)

@@ -2,6 +2,7 @@ package ws
 
 import (
 	"bufio"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -85,7 +86,7 @@ func (t *transport) receive(p []byte) (int, error) {
 // a client that does not read, 0: as many as it likes. Left to itself it grows to
 // megabytes a connection, and the client is noticed only behind them.
 func (t *transport) boundSendBuffer(bytes int) {
-	if s, ok := t.Conn.(interface{ SetWriteBuffer(int) error }); ok && bytes > 0 {
+	if s, ok := beneathTLS(t.Conn).(interface{ SetWriteBuffer(int) error }); ok && bytes > 0 {
 		_ = s.SetWriteBuffer(bytes) // the kernel's own bound stays
 	}
 }
@@ -148,12 +149,34 @@ func (s socket) SetWriteDeadline(at time.Time) error { return s.Conn.SetWriteDea
 
 // Close ends the sending side, also a write that is under way.
 func (s socket) Close() error {
-	half, ok := s.Conn.(interface{ CloseWrite() error })
+	half, ok := beneathTLS(s.Conn).(interface{ CloseWrite() error })
 	if !ok {
 		return s.Conn.Close()
 	}
+	if encrypted, ok := s.Conn.(*tls.Conn); ok {
+		lastWords(encrypted)
+	}
 	now := time.Now()
 	return errors.Join(half.CloseWrite(), s.Conn.SetWriteDeadline(now), s.Conn.SetReadDeadline(now.Add(lingerTime)))
+}
+
+// beneathTLS is the connection that TLS is spoken on, conn itself without.
+func beneathTLS(conn net.Conn) net.Conn {
+	if t, ok := conn.(*tls.Conn); ok {
+		return t.NetConn()
+	}
+	return conn
+}
+
+// lastWordsTime bounds the last record of TLS to a peer whose socket may be full.
+const lastWordsTime = 100 * time.Millisecond
+
+// lastWords tells the peer that nothing was cut off behind what it has read. crypto/tls
+// would try it for five seconds.
+func lastWords(conn *tls.Conn) {
+	enough := time.AfterFunc(lastWordsTime, func() { _ = conn.NetConn().SetWriteDeadline(time.Unix(1, 0)) })
+	_ = conn.CloseWrite() // a peer that cannot be told sees the connection end
+	enough.Stop()
 }
 
 // hijacker gives gorilla our transport in place of net/http's connection.

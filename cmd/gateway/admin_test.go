@@ -16,7 +16,7 @@ func TestTheAdminSideAnswers(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	perf.New(reg)
 	var sentence error
-	h := adminHandler(reg, func() error { return sentence })
+	h := adminHandler(reg, func() error { return sentence }, true)
 	for _, tt := range []struct {
 		path string
 		err  error

@@ -41,6 +41,7 @@ type app struct {
 	cleanups []cleanup
 
 	listener, admin net.Listener
+	tls             encryption
 	node, url       string
 	store           nonce.Store
 	redis           *redisdb.DB            // nil: without
@@ -71,7 +72,7 @@ type cleanup struct {
 func start(ctx context.Context, cfg *Config, log *slog.Logger) (*app, error) {
 	a := &app{cfg: cfg, log: log, fatal: make(chan error, 1), registry: prometheus.NewRegistry()}
 	for _, step := range []func(context.Context) error{
-		a.openMemory, a.openCodec, a.listen, a.openStore, a.openFigures, a.openAudit, a.openGate, a.openRedis, a.openPublisher, a.openPools, a.openRouter,
+		a.openMemory, a.openCodec, a.openTLS, a.listen, a.openStore, a.openFigures, a.openAudit, a.openGate, a.openRedis, a.openPublisher, a.openPools, a.openRouter,
 		a.join, a.watchNodes, a.openGuard, a.openEngine, a.openService, a.startEngine, a.openLinks, a.openAdmin, a.openServer, a.openGauges, a.accept,
 	} {
 		if err := step(ctx); err != nil {
@@ -80,7 +81,7 @@ func start(ctx context.Context, cfg *Config, log *slog.Logger) (*app, error) {
 			return nil, errors.Join(err, a.stop(undo))
 		}
 	}
-	for _, w := range exposures(a.listener.Addr(), a.url, a.router != nil, cfg.NodeSecret != "") {
+	for _, w := range exposures(cfg, boundAddr{a.listener.Addr()}, a.url, a.router != nil) {
 		log.Warn(w, "listen", a.listener.Addr().String(), "url", a.url)
 	}
 	log.Info("serving", "node", a.node, "incarnation", a.member.Holder().Incarnation, "url", a.url,
@@ -142,6 +143,9 @@ func (a *app) listen(ctx context.Context) (err error) {
 		return settingErrorf("admin-listen", "cannot be used: %v", err)
 	}
 	a.onStop("admin listener", closeListener(a.admin))
+	if err := a.protect(); err != nil {
+		return err
+	}
 	a.node, a.url, err = a.cfg.Identity(a.listener.Addr())
 	return err
 }
@@ -303,7 +307,8 @@ func (a *app) info() wire.InfoResult {
 // openAdmin comes before the connections, so that while they drain /readyz says
 // so and the figures can still be read.
 func (a *app) openAdmin(context.Context) error {
-	a.serveHTTP("admin", a.admin, adminHandler(a.registry, a.ready, a.engineHandlers))
+	private := adminHandler(a.registry, a.ready, a.cfg.Pprof == "on", a.engineHandlers)
+	a.serveHTTP("admin", a.admin, withKey(a.cfg.AdminKey, &a.tls.refused, a.log.With("component", "admin"), private))
 	return nil
 }
 

@@ -12,13 +12,6 @@ import (
 	"noncegate/wire"
 )
 
-// GatewayURL is which gateway call and watch talk to.
-type GatewayURL struct {
-	URL string `name:"url" default:"ws://127.0.0.1:8080/ws" help:"WebSocket URL of the gateway."`
-}
-
-func (g *GatewayURL) check() error { return webSocketURL("url", g.URL) }
-
 type callCmd struct {
 	Method string `arg:"" help:"A method, such as nonce_allocate."`
 	Params string `arg:"" optional:"" help:"Its params, as a JSON object or array."`
@@ -53,7 +46,7 @@ func (c *callCmd) checkParams() error {
 func (c *callCmd) Run(ctx context.Context, p *program) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	gateway, err := client.Dial(ctx, c.URL, client.Config{MaxElapsed: c.Timeout})
+	gateway, err := c.dial(ctx, client.Config{MaxElapsed: c.Timeout})
 	if err != nil {
 		return err
 	}

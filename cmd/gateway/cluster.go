@@ -17,7 +17,7 @@ func (a *app) openRouter(context.Context) (err error) {
 		return nil
 	}
 	a.router, err = route.New(route.Config{
-		Forward: a.forwards(), Secret: a.cfg.NodeSecret, Queue: a.forwardQueue(), Timeout: a.cfg.ForwardTimeout, Store: a.place(),
+		Forward: a.forwards(), Secret: a.cfg.NodeSecret, TLS: a.nodeTLS, Queue: a.forwardQueue(), Timeout: a.cfg.ForwardTimeout, Store: a.place(),
 	}, a.node, a.log, routeFigures{a.figures})
 	if err == nil {
 		a.onStop("router", a.router.Stop) // in case the start ends before openLinks

@@ -26,7 +26,7 @@ type Config struct {
 	File string `name:"config" placeholder:"FILE" help:"YAML file with settings. Its keys are the names of these flags. A flag wins over the environment, and that over the file."`
 
 	Listen           string        `group:"net" default:"127.0.0.1:8080" help:"Address for WebSocket clients, on /ws."`
-	AdminListen      string        `group:"net" default:"127.0.0.1:8081" help:"Address for /metrics, /healthz, /readyz and /debug/pprof/. Keep it private."`
+	AdminListen      string        `group:"net" default:"127.0.0.1:8081" help:"Private address, for /metrics, /healthz, /readyz, /engine and with --pprof /debug/pprof/. Beyond loopback it needs --admin-key."`
 	MaxConnections   int           `group:"net" default:"10000" help:"Most open connections. Beyond it a client is answered HTTP 503."`
 	MaxMessageBytes  int64         `group:"net" default:"65536" help:"Longest frame a client may send, in bytes. A longer one closes its connection with 1009."`
 	MaxBatch         int           `group:"net" default:"100" help:"Most requests in one JSON array."`
@@ -41,6 +41,8 @@ type Config struct {
 	Redis             string        `group:"store" placeholder:"URL" help:"Redis 7 or later, for the performance engine of a Postgres store (gateway engine), and for events between its nodes: redis://HOST:PORT, rediss:// with TLS, unix://PATH, redis+cluster://HOST:PORT,HOST:PORT. All nodes of a store use the same one, or none. Best given by the environment where it holds a password. Default: none."`
 	RequestRetention  time.Duration `group:"store" default:"24h" help:"How long a request id is remembered. 0 keeps all."`
 	ConsumedRetention time.Duration `group:"store" default:"168h" help:"How long a CONSUMED allocation is kept after its last change, at least 1m. Then only that it is consumed is known. 0 keeps all."`
+
+	TLSConfig
 
 	NodeID       string `name:"node-id" group:"node" placeholder:"ID" help:"Name of this node among those that share the store, the same at each start. Default: the host name and the port of --listen."`
 	AdvertiseURL string `name:"advertise-url" group:"node" placeholder:"URL" help:"URL under which clients and other nodes reach this one. Default: made from --listen."`
@@ -96,6 +98,7 @@ type LogConfig struct {
 // groups are the headings of the flags in --help.
 var groups = map[string]string{
 	"net":    "Connections:",
+	"tls":    "TLS and the private side:",
 	"access": "Who may connect, and how much:",
 	"store":  "Store:",
 	"node":   "Node:",
@@ -150,7 +153,11 @@ func (c *Config) Identity(bound net.Addr) (node, url string, err error) {
 		if !net.ParseIP(ip).IsUnspecified() {
 			host = ip
 		}
-		url = "ws://" + net.JoinHostPort(host, port) + "/ws"
+		scheme := "ws://"
+		if c.TLSCert != "" {
+			scheme = "wss://"
+		}
+		url = scheme + net.JoinHostPort(host, port) + "/ws"
 	}
 	return node, url, nil
 }

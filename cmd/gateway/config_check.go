@@ -34,6 +34,7 @@ func (c *Config) Validate() error {
 	return cmp.Or(
 		c.checkConnections(),
 		c.AccessConfig.check(),
+		c.TLSConfig.check(),
 		c.StoreConfig.check(),
 		c.checkRedis(),
 		notNegative("request-retention", c.RequestRetention),
@@ -73,8 +74,8 @@ func (c *Config) checkNode() error {
 	if len(c.NodeID) > 128 || strings.ContainsFunc(c.NodeID, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return settingErrorf("node-id", "must be 1 to 128 visible ASCII characters")
 	}
-	if n := len(c.NodeSecret); n > 0 && (n < minNodeSecret || n > maxNodeSecret || strings.ContainsFunc(c.NodeSecret, func(r rune) bool { return r <= ' ' || r > '~' })) {
-		return settingErrorf("node-secret", "must be %d to %d visible ASCII characters", minNodeSecret, maxNodeSecret)
+	if err := secret("node-secret", c.NodeSecret); err != nil {
+		return err
 	}
 	if c.AdvertiseURL != "" {
 		if err := webSocketURL("advertise-url", c.AdvertiseURL); err != nil {
@@ -95,7 +96,15 @@ const maxForwardTimeout = 20 * time.Second
 
 // A secret is guessed offline by nobody, so 16 characters are enough; the header it
 // travels in bounds it above.
-const minNodeSecret, maxNodeSecret = 16, 512
+const minSecret, maxSecret = 16, 512
+
+// secret checks what two parties show each other; none is allowed. It is not shown.
+func secret(flag, value string) error {
+	if n := len(value); n > 0 && (n < minSecret || n > maxSecret || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' })) {
+		return settingErrorf(flag, "must be %d to %d visible ASCII characters", minSecret, maxSecret)
+	}
+	return nil
+}
 
 func (c *Config) checkNonces() error {
 	return cmp.Or(

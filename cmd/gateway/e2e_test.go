@@ -77,7 +77,7 @@ type process struct {
 	exited     chan struct{}
 }
 
-var greeted = regexp.MustCompile(`listens on (ws://\S+)\s+\(metrics: (http://\S+)/metrics\)`)
+var greeted = regexp.MustCompile(`listens on (wss?://\S+)\s+\(metrics: (https?://\S+)/metrics\)`)
 
 // launch starts a gateway on free ports and returns once it serves.
 func launch(t testing.TB, args ...string) *process {

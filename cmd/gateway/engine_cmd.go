@@ -28,7 +28,9 @@ type engineCmd struct {
 
 // adminCmd is what the commands share that ask a gateway's private side.
 type adminCmd struct {
-	Admin   string        `name:"admin" default:"http://127.0.0.1:8081" help:"URL of the private side of a gateway (--admin-listen)."`
+	Admin string `name:"admin" default:"http://127.0.0.1:8081" help:"URL of the private side of a gateway (--admin-listen)."`
+	Key   string `name:"admin-key" placeholder:"KEY" help:"What it asks for (--admin-key of the gateway). Best given by the environment."`
+	Trust
 	JSON    bool          `name:"json" help:"Print JSON, in one line."`
 	Timeout time.Duration `default:"5m" help:"Longest wait for the answer."`
 }
@@ -55,7 +57,15 @@ func (c *adminCmd) ask(ctx context.Context, method, path string, question, v any
 	if err != nil {
 		return err
 	}
-	answer, err := http.DefaultClient.Do(r)
+	if c.Key != "" {
+		r.Header.Set("Authorization", "Bearer "+c.Key)
+	}
+	encryption, err := c.Trust.config("", "")
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: encryption, DisableKeepAlives: true}
+	answer, err := (&http.Client{Transport: transport}).Do(r)
 	if err != nil {
 		return fmt.Errorf("ask the gateway at %s: %w", c.Admin, err)
 	}

@@ -78,6 +78,7 @@ func (a *app) openGauges(context.Context) error {
 	a.figures.Gauge("flush_shards_held", "Flush shards that this node flushes.", a.shardsHeld)
 	a.figures.Gauges(peerGauges, a.peerValues)
 	a.openRedisFigures()
+	a.openTLSFigures()
 	a.figures.Gauge("signers_stopped", "Signers stopped because the store showed less of them than was seen; a safe floor ends it.", func() float64 { return float64(service.StoppedSigners()) })
 	a.figures.Counter("unknown_commits_total", "Commits that ended without an answer of the store. Most are settled by reading.", func() float64 { return float64(service.UnknownCommits()) })
 	a.figures.Counter("version_conflicts_total", "Commits of one signer's requests that the store refused because a node in mode basic had written meanwhile; they were read and planned anew.", func() float64 { return float64(service.VersionConflicts()) })

@@ -4,31 +4,47 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 )
 
 // greeting is what a person who starts the gateway needs next.
 func (a *app) greeting() string {
+	client, admin := a.webSchemes()
+	trust := ""
+	if client == "wss" {
+		trust = " --ca FILE"
+	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "Noncegate listens on ws://%s/ws  (metrics: http://%s/metrics)\n", a.listener.Addr(), a.admin.Addr())
+	fmt.Fprintf(&b, "Noncegate listens on %s://%s/ws  (metrics: %s://%s/metrics)\n", client, a.listener.Addr(), admin, a.admin.Addr())
 	if a.router != nil {
 		fmt.Fprintf(&b, "Other nodes reach it at %s  (--advertise-url)\n", a.url)
 	}
-	fmt.Fprintf(&b, "Get a nonce from another terminal:\n\n  ./bin/gateway call --url ws://%s/ws nonce_allocate '{\"signer\":\"eip155:1:0x52908400098527886e0f7030069857d2e4169ee7\"}'\n\n", a.listener.Addr())
+	fmt.Fprintf(&b, "Get a nonce from another terminal:\n\n  ./bin/gateway call --url %s://%s/ws%s nonce_allocate '{\"signer\":\"eip155:1:0x52908400098527886e0f7030069857d2e4169ee7\"}'\n\n",
+		client, a.listener.Addr(), trust)
 	return b.String()
 }
 
-// exposures are what to warn of at the start: the gateway is open to more than this
-// host, or closed to the nodes that its URL is meant for. shared: there may be other
-// nodes.
-func exposures(listen net.Addr, advertised string, shared, secret bool) (warnings []string) {
-	if at, err := netip.ParseAddrPort(listen.String()); err == nil && !at.Addr().Unmap().IsLoopback() {
-		warnings = append(warnings, "listening beyond loopback without authentication: whoever reaches this address may take every nonce")
+// exposures are what to warn of at the start: what --insecure-listen does without,
+// a secret that travels in the clear, or a gateway that is closed to the nodes that
+// its URL is meant for. shared: there may be other nodes.
+func exposures(c *Config, listen boundAddr, advertised string, shared bool) (warnings []string) {
+	warn := func(text string) { warnings = append(warnings, text) }
+	if !listen.loopback() {
+		if !c.Authenticated() {
+			warn("listening beyond loopback without authentication: whoever reaches this address may take every nonce")
+		}
+		if c.TLSCert == "" {
+			warn("listening beyond loopback without TLS: whoever is on the way may read and change what is said")
+		}
 	}
-	if u, err := url.Parse(advertised); shared && !secret && err == nil && !onThisHost(u.Hostname()) {
-		warnings = append(warnings, "other nodes cannot reach this one at its advertised URL without --node-secret, which nodes need beyond loopback")
+	u, err := url.Parse(advertised)
+	switch {
+	case !shared || err != nil || onThisHost(u.Hostname()):
+	case c.NodeSecret == "":
+		warn("other nodes cannot reach this one at its advertised URL without --node-secret, which nodes need beyond loopback")
+	case u.Scheme == "ws" || u.Scheme == "http":
+		warn("other nodes reach this one without TLS: the node secret travels in the clear")
 	}
 	return warnings
 }

@@ -10,20 +10,26 @@ import (
 )
 
 func TestWhoIsExposedOrNotReachedIsWarned(t *testing.T) {
-	const beyond, unreached = "listening beyond loopback", "other nodes cannot reach this one"
+	const beyond, plain = "listening beyond loopback without authentication", "listening beyond loopback without TLS"
+	const unreached, clear = "other nodes cannot reach this one", "other nodes reach this one without TLS"
 	for _, c := range []struct {
-		listen, url    string
-		shared, secret bool
-		want           []string
+		listen, url  string
+		shared       bool
+		secret, cert string
+		want         []string
 	}{
 		{listen: "127.0.0.1:8080", url: "ws://127.0.0.1:8080/ws", shared: true},
 		{listen: "[::1]:8080", url: "ws://localhost:8080/ws", shared: true},
-		{listen: "0.0.0.0:8080", url: "ws://db1:8080/ws", want: []string{beyond}},
-		{listen: "[::]:8080", url: "ws://db1:8080/ws", shared: true, want: []string{beyond, unreached}},
-		{listen: "10.0.0.7:8080", url: "ws://10.0.0.7:8080/ws", shared: true, secret: true, want: []string{beyond}},
+		{listen: "0.0.0.0:8080", url: "ws://db1:8080/ws", want: []string{beyond, plain}},
+		{listen: "0.0.0.0:8080", url: "wss://db1:8080/ws", cert: "c", want: []string{beyond}},
+		{listen: "[::]:8080", url: "ws://db1:8080/ws", shared: true, want: []string{beyond, plain, unreached}},
+		{listen: "10.0.0.7:8080", url: "ws://10.0.0.7:8080/ws", shared: true, secret: "s", want: []string{beyond, plain, clear}},
+		{listen: "10.0.0.7:8080", url: "wss://10.0.0.7:8080/ws", shared: true, secret: "s", cert: "c", want: []string{beyond}},
 		{listen: "127.0.0.1:8080", url: "wss://proxy.internal/ws", shared: true, want: []string{unreached}},
+		{listen: "127.0.0.1:8080", url: "http://proxy.internal/ws", shared: true, secret: "s", want: []string{clear}},
 	} {
-		got := exposures(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.listen)), c.url, c.shared, c.secret)
+		cfg := &Config{NodeSecret: c.secret, TLSConfig: TLSConfig{TLSCert: c.cert}}
+		got := exposures(cfg, boundAddr{net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.listen))}, c.url, c.shared)
 		for i := range max(len(got), len(c.want)) {
 			if i >= len(got) || i >= len(c.want) || !strings.HasPrefix(got[i], c.want[i]) {
 				t.Errorf("%+v: got %q", c, got)

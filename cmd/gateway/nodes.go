@@ -28,7 +28,7 @@ func (c *lookCmd) check() error {
 func look[T any](ctx context.Context, c *lookCmd, w io.Writer, ask func(context.Context, *client.Client) (T, error), table func(io.Writer, T) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	gateway, err := client.Dial(ctx, c.URL, client.Config{MaxElapsed: c.Timeout})
+	gateway, err := c.dial(ctx, client.Config{MaxElapsed: c.Timeout})
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func (c *watchCmd) Validate() error { return c.GatewayURL.check() }
 // comes back by itself when the connection is lost.
 func (c *watchCmd) Run(ctx context.Context, p *program) error {
 	log := slog.New(slog.NewTextHandler(p.stderr, nil))
-	gateway, err := client.Dial(ctx, c.URL, client.Config{Logger: log, EventBuffer: watchBuffer})
+	gateway, err := c.dial(ctx, client.Config{Logger: log, EventBuffer: watchBuffer})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// refusedAdmins counts who asked the private side without its key.
+type refusedAdmins struct {
+	total atomic.Int64
+	said  atomic.Int64 // when the log last told, in Unix nanoseconds
+}
+
+func (r *refusedAdmins) count() float64 { return float64(r.total.Load()) }
+
+// sayAdminRefused is how often the log tells of it at most: whoever guesses must not
+// fill it.
+const sayAdminRefused = 10 * time.Second
+
+func (r *refusedAdmins) add(log *slog.Logger, remote, path string) {
+	r.total.Add(1)
+	now, said := time.Now().UnixNano(), r.said.Load()
+	if now-said >= int64(sayAdminRefused) && r.said.CompareAndSwap(said, now) {
+		log.Warn("refused at the admin address: the key is missing or wrong", "remote", remote, "path", path, "refused", r.total.Load())
+	}
+}
+
+// withKey lets in who shows the key. What tells a load balancer or a supervisor
+// whether the process is well is open to all, without the reason, which may name
+// hosts and users.
+func withKey(key string, refused *refusedAdmins, log *slog.Logger, private http.Handler) http.Handler {
+	if key == "" {
+		return private
+	}
+	want := sha256.Sum256([]byte(key))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		shown, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		got := sha256.Sum256([]byte(shown))
+		switch {
+		case bearer && subtle.ConstantTimeCompare(got[:], want[:]) == 1:
+			private.ServeHTTP(w, r)
+		case r.URL.Path == "/healthz" || r.URL.Path == "/readyz":
+			private.ServeHTTP(&wordless{ResponseWriter: w}, r)
+		default:
+			refused.add(log, r.RemoteAddr, r.URL.Path)
+			w.Header().Set("WWW-Authenticate", `Bearer realm="noncegate admin"`)
+			http.Error(w, "the admin key is needed", http.StatusUnauthorized)
+		}
+	})
+}
+
+// wordless passes the status of an answer on, and a word for it in place of its
+// body.
+type wordless struct {
+	http.ResponseWriter
+	said bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *wordless) WriteHeader(status int) {
+	if w.said {
+		return
+	}
+	w.said = true
+	word := "ok\n"
+	if status != http.StatusOK {
+		word = "not ready\n"
+	}
+	w.ResponseWriter.Header().Del("Content-Length")
+	w.ResponseWriter.WriteHeader(status)
+	_, _ = w.ResponseWriter.Write([]byte(word)) // who has gone is told nothing
+}
+
+// Write implements http.ResponseWriter.
+func (w *wordless) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	return len(p), nil
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+func TestThePrivateSideAsksForItsKey(t *testing.T) {
+	const key = "0123456789abcdef"
+	var log bytes.Buffer
+	var refused refusedAdmins
+	unwell := errors.New(`PostgreSQL is away: dial 10.0.0.7 as user "noncegate"`)
+	var sentence error
+	h := withKey(key, &refused, slog.New(slog.NewTextHandler(&log, nil)), adminHandler(prometheus.NewRegistry(), func() error { return sentence }, true,
+		func(mux *http.ServeMux) { mux.HandleFunc("POST /engine/switch", func(http.ResponseWriter, *http.Request) {}) }))
+	for _, c := range []struct {
+		method, path, authorization string
+		err                         error
+		status                      int
+		body                        string
+	}{
+		{"GET", "/metrics", "", nil, 401, "the admin key is needed\n"},
+		{"GET", "/metrics", "Bearer 0123456789abcdeX", nil, 401, "the admin key is needed\n"},
+		{"GET", "/metrics", key, nil, 401, "the admin key is needed\n"},
+		{"GET", "/metrics", "Basic " + key, nil, 401, "the admin key is needed\n"},
+		{"GET", "/metrics", "Bearer ", nil, 401, "the admin key is needed\n"},
+		{"GET", "/metrics", "Bearer " + key, nil, 200, ""},
+		{"GET", "/debug/pprof/cmdline", "", nil, 401, "the admin key is needed\n"},
+		{"GET", "/debug/pprof/cmdline", "Bearer " + key, nil, 200, ""},
+		{"POST", "/engine/switch", "", nil, 401, "the admin key is needed\n"},
+		{"POST", "/engine/switch", "Bearer " + key, nil, 200, ""},
+		{"GET", "//healthz", "", nil, 401, "the admin key is needed\n"},
+		{"GET", "/nothing", "", nil, 401, "the admin key is needed\n"},
+		{"GET", "/healthz", "", nil, 200, "ok\n"},
+		{"GET", "/readyz", "", nil, 200, "ok\n"},
+		{"GET", "/readyz", "", unwell, 503, "not ready\n"},
+		{"GET", "/readyz", "Bearer " + key, unwell, 503, unwell.Error() + "\n"},
+	} {
+		sentence = c.err
+		r := httptest.NewRequest(c.method, c.path, nil)
+		if c.authorization != "" {
+			r.Header.Set("Authorization", c.authorization)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != c.status || c.body != "" && w.Body.String() != c.body {
+			t.Errorf("%s %s with %q: %d %q, want %d %q", c.method, c.path, c.authorization, w.Code, w.Body, c.status, c.body)
+		}
+	}
+	if refused.count() != 9 || strings.Count(log.String(), "refused at the admin address") != 1 || strings.Contains(log.String(), "0123456789") {
+		t.Errorf("%v were refused, the log says %s", refused.count(), log.String())
+	}
+}
+
+func TestWithoutProfilesThereAreNone(t *testing.T) {
+	h := adminHandler(prometheus.NewRegistry(), func() error { return nil }, false)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("GET", "/debug/pprof/", nil))
+	if w.Code != http.StatusNotFound {
+		t.Errorf("status %d", w.Code)
+	}
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"net/http"
+
+	"noncegate/client"
+	"noncegate/tlsfiles"
+)
+
+// GatewayURL is which gateway the commands talk to, and as whom.
+type GatewayURL struct {
+	URL   string `name:"url" default:"ws://127.0.0.1:8080/ws" help:"WebSocket URL of the gateway."`
+	Token string `placeholder:"TOKEN" help:"API key or JWT, sent as Authorization: Bearer. Best given by the environment: a command line is seen by every user of the host."`
+	Trust
+	Cert    string `placeholder:"FILE" help:"Client certificate in PEM, for a gateway that asks for one."`
+	CertKey string `placeholder:"FILE" help:"Private key of --cert."`
+}
+
+// Trust is by whom a gateway is trusted.
+type Trust struct {
+	CA string `name:"ca" placeholder:"FILE" help:"Authorities, in PEM, that the gateway is trusted by. Default: those of the system."`
+}
+
+func (g *GatewayURL) check() error {
+	if (g.Cert == "") != (g.CertKey == "") {
+		return settingErrorf("cert", "and --cert-key belong together")
+	}
+	return webSocketURL("url", g.URL)
+}
+
+// dial connects with the settings of cfg and those of the command line.
+func (g *GatewayURL) dial(ctx context.Context, cfg client.Config) (*client.Client, error) {
+	var err error
+	if cfg.TLS, err = g.config(g.Cert, g.CertKey); err != nil {
+		return nil, err
+	}
+	if g.Token != "" {
+		cfg.Header = http.Header{"Authorization": {"Bearer " + g.Token}}
+	}
+	return client.Dial(ctx, g.URL, cfg)
+}
+
+// config is the client's side of TLS. The error is about the file that is wrong.
+func (t *Trust) config(cert, key string) (*tls.Config, error) {
+	c, err := tlsfiles.Client(t.CA, "", "")
+	if err != nil {
+		return nil, settingErrorf("ca", "cannot be used: %v", err)
+	}
+	if cert == "" {
+		return c, nil
+	}
+	with, err := tlsfiles.Client("", cert, key)
+	if err != nil {
+		return nil, settingErrorf("cert", "cannot be used: %v", err)
+	}
+	c.Certificates = with.Certificates
+	return c, nil
+}

@@ -1,0 +1,151 @@
+package ws
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"noncegate/internal/tlstest"
+	"noncegate/tlsfiles"
+	"noncegate/wire"
+)
+
+// counted is a listener that counts the writes of its connections.
+type counted struct {
+	net.Listener
+	writes *atomic.Int64
+}
+
+func (l counted) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return countedConn{c, l.writes}, err
+}
+
+type countedConn struct {
+	net.Conn
+	writes *atomic.Int64
+}
+
+func (c countedConn) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(p)
+}
+
+// CloseWrite and SetWriteBuffer are what the gateway asks of a TCP connection.
+func (c countedConn) CloseWrite() error { return c.Conn.(*net.TCPConn).CloseWrite() }
+func (c countedConn) SetWriteBuffer(bytes int) error {
+	return c.Conn.(*net.TCPConn).SetWriteBuffer(bytes)
+}
+
+// encrypt serves the gateway over TLS as well, and returns a client's dialer, the
+// address, and what counts the writes beneath.
+func (g *gateway) encrypt() (dialer *websocket.Dialer, address string, writes *atomic.Int64) {
+	g.Helper()
+	ca := tlstest.New(g.TB, "ca")
+	cert, key := ca.Write(tlstest.Leaf{})
+	files, err := tlsfiles.Open(tlsfiles.Config{Cert: cert, Key: key}, slog.New(slog.DiscardHandler))
+	must(g.TB, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(g.TB, err)
+	writes = new(atomic.Int64)
+	web := &http.Server{Handler: g.srv}
+	var served sync.WaitGroup
+	served.Go(func() {
+		if err := web.Serve(tls.NewListener(counted{l, writes}, files.TLS())); !errors.Is(err, http.ErrServerClosed) {
+			g.Error(err)
+		}
+	})
+	g.Cleanup(func() { check(g.TB, web.Close()); served.Wait(); files.Stop() })
+	return &websocket.Dialer{TLSClientConfig: ca.Client()}, "wss://" + l.Addr().String() + "/ws", writes
+}
+
+func TestRepliesThatAreReadyTogetherLeaveInOneWriteUnderTLSToo(t *testing.T) {
+	g := startGateway(t)
+	dialer, address, writes := g.encrypt()
+	conn, _, err := dialer.DialContext(t.Context(), address, nil)
+	must(t, err)
+	c := &client{TB: t, conn: conn}
+	defer conn.Close()
+	c.settle()
+	waiting, release := g.holdCommits()
+	const n = 200
+	before := writes.Load()
+	for i := range n {
+		c.request(fmt.Sprint(i), wire.MethodAllocate, `["a"]`)
+	}
+	<-waiting
+	g.awaitInflight(n)
+	release()
+	for range n {
+		if r := c.reply(); r["error"] != nil {
+			t.Fatal(r)
+		}
+	}
+	// The first request was a batch of its own, the others are one. Together they
+	// are a few full records.
+	if got := writes.Load() - before; got > 5 {
+		t.Errorf("%d replies took %d writes", n, got)
+	}
+}
+
+func TestTheEndOfAConnectionIsSaidUnderTLSToo(t *testing.T) {
+	g := startGateway(t)
+	dialer, address, _ := g.encrypt()
+	conn, _, err := dialer.DialContext(t.Context(), address, nil)
+	must(t, err)
+	c := &client{TB: t, conn: conn}
+	defer conn.Close()
+	c.settle()
+	must(t, conn.WriteMessage(websocket.BinaryMessage, []byte("x")))
+	if code := c.closed(); code != websocket.CloseUnsupportedData {
+		t.Errorf("close code %d", code)
+	}
+	// gorilla has answered the close frame; what follows is the end of TLS, not of
+	// TCP alone, which would be io.ErrUnexpectedEOF.
+	if n, err := conn.NetConn().Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("behind the close frame: %d bytes, %v", n, err)
+	}
+}
+
+// stuffed is a connection that takes nothing unless the peer reads it at once, as a
+// socket whose buffer is full.
+type stuffed struct{ net.Conn }
+
+func (stuffed) CloseWrite() error { return nil }
+
+func TestTheEndIsNotWaitedForWhereAClientDoesNotReadUnderTLS(t *testing.T) {
+	ca := tlstest.New(t, "ca")
+	cert, key := ca.Write(tlstest.Leaf{})
+	files, err := tlsfiles.Open(tlsfiles.Config{Cert: cert, Key: key}, slog.New(slog.DiscardHandler))
+	must(t, err)
+	defer files.Stop()
+	mine, peer := net.Pipe()
+	defer mine.Close()
+	defer peer.Close()
+	conn := tls.Server(stuffed{mine}, files.TLS())
+	read := make(chan error, 1)
+	go func() {
+		config := ca.Client()
+		config.ServerName = "localhost"
+		_, err := tls.Client(peer, config).Read(make([]byte, 1))
+		read <- err
+	}()
+	_, err = conn.Write([]byte("x"))
+	must(t, errors.Join(err, <-read)) // and nobody reads any more
+
+	began := time.Now()
+	_ = socket{&transport{Conn: conn}}.Close()
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("Close took %v", took)
+	}
+}
