@@ -72,10 +72,14 @@ type Config struct {
 	TTL time.Duration
 	// PerPrincipal is how many unused tickets a principal may have. 0: 100.
 	PerPrincipal int
-	// Asking is how many tickets a node looks for at a time, each with a write of the
-	// store. Beyond it they are refused as ErrUnavailable: whoever tries made-up ones
-	// cannot take the store's connections from those who work. 0: 8.
+	// Asking is how many tickets a node issues or redeems at a time, each with a write of
+	// the store: whoever tries made-up ones cannot take all of the store's connections
+	// from those who work. 0: 8.
 	Asking int
+	// Waiting is how many more wait for that, as when all pages come back after a
+	// restart. Beyond it they are refused as ErrUnavailable, and so is who waits for five
+	// seconds. 0: 1000.
+	Waiting int
 	// Log is told when tickets cannot be deleted. nil: nobody.
 	Log *slog.Logger
 }
@@ -84,7 +88,8 @@ type Config struct {
 type Office struct {
 	store  Store
 	cfg    Config
-	asking chan struct{}
+	places chan struct{} // taken by who asks or waits for it
+	asking chan struct{} // taken by who asks
 	stop   context.CancelFunc
 	done   chan struct{} // closed when the goroutine has ended
 }
@@ -92,12 +97,16 @@ type Office struct {
 // Open starts an Office. It outlives ctx: Stop ends it.
 func Open(ctx context.Context, store Store, cfg Config) (*Office, error) {
 	cfg.TTL, cfg.PerPrincipal, cfg.Asking = cmp.Or(cfg.TTL, 30*time.Second), cmp.Or(cfg.PerPrincipal, 100), cmp.Or(cfg.Asking, 8)
-	if cfg.TTL < time.Second || cfg.TTL > 10*time.Minute || cfg.PerPrincipal < 1 || cfg.Asking < 1 {
-		return nil, fmt.Errorf("tickets for %v, %d to a principal, %d looked for at a time: 1s to 10m, and at least 1 and 1 are needed",
-			cfg.TTL, cfg.PerPrincipal, cfg.Asking)
+	cfg.Waiting = cmp.Or(cfg.Waiting, 1000)
+	if cfg.TTL < time.Second || cfg.TTL > 10*time.Minute || cfg.PerPrincipal < 1 || cfg.Asking < 1 || cfg.Waiting < 1 {
+		return nil, fmt.Errorf("tickets for %v, %d to a principal, %d at a time, %d waiting: 1s to 10m, and at least 1, 1 and 1 are needed",
+			cfg.TTL, cfg.PerPrincipal, cfg.Asking, cfg.Waiting)
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	o := &Office{store: store, cfg: cfg, asking: make(chan struct{}, cfg.Asking), done: make(chan struct{})}
+	o := &Office{
+		store: store, cfg: cfg, done: make(chan struct{}),
+		places: make(chan struct{}, cfg.Asking+cfg.Waiting), asking: make(chan struct{}, cfg.Asking),
+	}
 	ctx, o.stop = context.WithCancel(context.WithoutCancel(ctx))
 	go o.prune(ctx)
 	return o, nil
@@ -147,17 +156,23 @@ func Parse(text string) (Hash, error) {
 	return sha256.Sum256([]byte(text)), nil
 }
 
-// ask asks the store something, where there is a place for it. What is not an error of
+// ask asks the store something, when there is a place for it. What is not an error of
 // this package is ErrUnavailable.
 func (o *Office) ask(ctx context.Context, fn func(context.Context) error) error {
 	select {
-	case o.asking <- struct{}{}:
-		defer func() { <-o.asking }()
+	case o.places <- struct{}{}:
+		defer func() { <-o.places }()
 	default:
-		return fmt.Errorf("%w: %d others are being asked for", ErrUnavailable, cap(o.asking))
+		return fmt.Errorf("%w: %d others are being asked for", ErrUnavailable, cap(o.places))
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
+	select {
+	case o.asking <- struct{}{}:
+		defer func() { <-o.asking }()
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
+	}
 	err := fn(ctx)
 	if err == nil || errors.Is(err, ErrUnknown) || errors.Is(err, ErrTooMany) {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,8 @@ type store struct {
 	pruned int
 	err    error
 	block  bool // until the context ends
+	takes  time.Duration
+	asked  atomic.Int32
 }
 
 func (s *store) PutTicket(_ context.Context, h ticket.Hash, g ticket.Grant, ttl time.Duration, _ int) (time.Time, error) {
@@ -32,6 +35,8 @@ func (s *store) PutTicket(_ context.Context, h ticket.Hash, g ticket.Grant, ttl 
 }
 
 func (s *store) TakeTicket(ctx context.Context, h ticket.Hash) (ticket.Grant, error) {
+	s.asked.Add(1)
+	time.Sleep(s.takes) // of a clock that is the test's
 	if s.block {
 		<-ctx.Done()
 		return ticket.Grant{}, context.Cause(ctx)
@@ -95,14 +100,14 @@ func TestWhatNobodyRedeemedIsDeleted(t *testing.T) {
 	})
 }
 
-func TestOnlySoManyAreLookedForAtATime(t *testing.T) {
+func TestOnlySoManyAskAtATimeAndOnlySoManyWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{block: true}
-		o := open(t, s, ticket.Config{Asking: 3})
+		o := open(t, s, ticket.Config{Asking: 3, Waiting: 2})
 		defer o.Stop()
 		text := ticket.Prefix + strings.Repeat("0", 64)
 		var all sync.WaitGroup
-		for range 3 {
+		for range 5 { // three are asked for, two wait; each has five seconds
 			all.Go(func() {
 				began := time.Now()
 				if _, err := o.Redeem(t.Context(), text); !errors.Is(err, ticket.ErrUnavailable) || time.Since(began) != 5*time.Second {
@@ -111,9 +116,36 @@ func TestOnlySoManyAreLookedForAtATime(t *testing.T) {
 			})
 		}
 		synctest.Wait()
+		if n := s.asked.Load(); n != 3 {
+			t.Errorf("%d were asked for at a time, want 3", n)
+		}
 		began := time.Now()
 		if _, err := o.Redeem(t.Context(), text); !errors.Is(err, ticket.ErrUnavailable) || time.Since(began) != 0 {
-			t.Errorf("the fourth: got %v after %v", err, time.Since(began))
+			t.Errorf("the sixth: got %v after %v", err, time.Since(began))
+		}
+		all.Wait()
+	})
+}
+
+func TestManyTicketsAtOnceAreAllRedeemed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, &store{takes: 5 * time.Millisecond}, ticket.Config{})
+		defer o.Stop()
+		var texts []string
+		for range 500 {
+			text, _, err := o.Issue(t.Context(), alice)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts = append(texts, text)
+		}
+		var all sync.WaitGroup
+		for _, text := range texts {
+			all.Go(func() {
+				if _, err := o.Redeem(t.Context(), text); err != nil {
+					t.Error(err)
+				}
+			})
 		}
 		all.Wait()
 	})
@@ -137,7 +169,7 @@ func TestAStoreThatIsAwayIsUnavailable(t *testing.T) {
 }
 
 func TestSettingsThatAreWrongStopTheStart(t *testing.T) {
-	for _, cfg := range []ticket.Config{{TTL: time.Hour}, {TTL: time.Millisecond}, {PerPrincipal: -1}, {Asking: -1}} {
+	for _, cfg := range []ticket.Config{{TTL: time.Hour}, {TTL: time.Millisecond}, {PerPrincipal: -1}, {Asking: -1}, {Waiting: -1}} {
 		if o, err := ticket.Open(t.Context(), &store{}, cfg); err == nil {
 			o.Stop()
 			t.Errorf("%+v was taken", cfg)
