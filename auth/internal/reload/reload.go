@@ -194,8 +194,8 @@ func (v *Value[T]) read(ctx context.Context) error {
 func (v *Value[T]) report(before, err error) {
 	switch {
 	case err != nil && (before == nil || before.Error() != err.Error()):
-		v.cfg.Log.Error(v.cfg.Name+" cannot be read; what was read before stays in force", "error", err)
+		v.cfg.Log.Error(v.cfg.Name+" cannot be used; what was read before stays in force", "error", err)
 	case err == nil && before != nil:
-		v.cfg.Log.Info(v.cfg.Name + " can be read again")
+		v.cfg.Log.Info(v.cfg.Name + " can be used again")
 	}
 }

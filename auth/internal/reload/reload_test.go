@@ -77,7 +77,7 @@ func TestAValueIsReadAgainAndAnErrorLeavesItInForce(t *testing.T) {
 		if _, err := v.State(); err != nil || *v.Get() <= 3 {
 			t.Errorf("after it was mended: %v", err)
 		}
-		for text, want := range map[string]int{"error=broken\n": 1, "otherwise": 1, "can be read again": 1, "level=ERROR": 2} {
+		for text, want := range map[string]int{"error=broken\n": 1, "otherwise": 1, "can be used again": 1, "level=ERROR": 2} {
 			if got := strings.Count(log.String(), text); got != want {
 				t.Errorf("the log says %q %d times, want %d:\n%s", text, got, want, log.String())
 			}
