@@ -19,7 +19,7 @@ type EngineConfig struct {
 	EngineTimeout     time.Duration `group:"fast" default:"1s" help:"Longest wait for one batch of Redis. Beyond it its outcome is unknown, and the signers are read anew."`
 	EngineRedisLimit  time.Duration `group:"fast" default:"3s" help:"Longest run of errors of Redis before the performance engine is left."`
 	EngineLostAfter   time.Duration `name:"engine-redis-lost-after" group:"fast" default:"30s" help:"Redis that is out of reach for longer counts as lost, with all that PostgreSQL does not have."`
-	EngineScriptLimit time.Duration `group:"fast" default:"100ms" help:"The performance engine is left when more than one in a hundred batches of Redis takes longer, over ten seconds."`
+	EngineScriptLimit time.Duration `group:"fast" default:"500ms" help:"The performance engine is left when more than one in a hundred batches of Redis takes longer, over ten seconds."`
 	EngineLagLimit    time.Duration `group:"fast" default:"10s" help:"The performance engine is left when PostgreSQL, while it answers, stays further behind Redis than this, for as long."`
 	EngineRetryLimit  int           `group:"fast" default:"200" help:"The performance engine is left when what follows Redis is repeated more often in a minute."`
 	EngineObserve     time.Duration `group:"fast" default:"5m" help:"How long after such a trouble nobody goes up again without --force."`

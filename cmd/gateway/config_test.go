@@ -36,7 +36,7 @@ func TestDefaultsAreThePromisedOnes(t *testing.T) {
 		MaxSigners: 200_000, SweepInterval: time.Second,
 		EngineConfig: EngineConfig{
 			FlushSLA: time.Second, FlushShards: 16, EngineGrant: 45 * time.Second, EngineBlockMin: 64, EngineBlockMax: 65_536, EngineTimeout: time.Second,
-			EngineRedisLimit: 3 * time.Second, EngineLostAfter: 30 * time.Second, EngineScriptLimit: 100 * time.Millisecond, EngineLagLimit: 10 * time.Second,
+			EngineRedisLimit: 3 * time.Second, EngineLostAfter: 30 * time.Second, EngineScriptLimit: 500 * time.Millisecond, EngineLagLimit: 10 * time.Second,
 			EngineRetryLimit: 200, EngineObserve: 5 * time.Minute, EngineAutoUp: "off",
 		},
 		WriteHighBytes: 65_536, WriteLowBytes: 16_384, WriteMaxBytes: 1_048_576,
