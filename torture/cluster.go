@@ -66,7 +66,8 @@ type Options struct {
 	// EngineArgs are more flags of the nodes that have a Redis, over the run's own.
 	EngineArgs []string
 
-	persistence int // of Redis
+	persistence int  // of Redis
+	replica     bool // of Redis, from the start
 }
 
 // modes are the nodes of every cluster.

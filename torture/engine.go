@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
 
 	"noncegate/internal/pgtest"
 	"noncegate/internal/redistest"
@@ -36,7 +37,8 @@ var persistences = [][]string{
 
 // fastSide is the Redis of a run. Nodes reach it through proxies of their own.
 type fastSide struct {
-	server *redistest.Server
+	server  *redistest.Server
+	replica *redistest.Server // nil: there is none
 
 	mu     sync.Mutex          // guards what follows
 	others []*redistest.Server // that took its place
@@ -50,6 +52,11 @@ func (c *Cluster) startFast(ctx context.Context, o Options) error {
 		return err
 	}
 	c.fast = &fastSide{server: server}
+	if o.replica {
+		if err := c.fast.startReplica(ctx); err != nil {
+			return err
+		}
+	}
 	conn, err := c.connect(ctx)
 	if err != nil {
 		return err
@@ -57,6 +64,31 @@ func (c *Cluster) startFast(ctx context.Context, o Options) error {
 	defer conn.Close(ctx)
 	_, err = conn.Exec(ctx, lossTrigger)
 	return err
+}
+
+// startReplica starts a replica and returns once it has what its master has.
+func (f *fastSide) startReplica(ctx context.Context) error {
+	host, port, pass := f.server.Master()
+	var err error
+	if f.replica, err = f.server.Another("appendonly no", "replicaof "+host+" "+port, "masterauth "+pass); err != nil {
+		return err
+	}
+	options, err := redis.ParseURL(f.replica.URL())
+	if err != nil {
+		return err
+	}
+	client := redis.NewClient(options)
+	defer client.Close()
+	for {
+		said, err := client.Info(ctx, "replication").Result()
+		if err == nil && strings.Contains(said, "master_link_status:up") {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("the replica did not synchronize: %w", errors.Join(err, context.Cause(ctx)))
+		}
+		lasts(ctx, poll)
+	}
 }
 
 // lossTrigger writes down every loss as it is declared.
@@ -92,6 +124,9 @@ func (c *Cluster) withFast(n *Node, more []string) error {
 // close ends the servers.
 func (f *fastSide) close() error {
 	err := f.server.Close()
+	if f.replica != nil {
+		err = errors.Join(err, f.replica.Close())
+	}
 	for _, s := range f.others {
 		err = errors.Join(err, s.Close())
 	}

@@ -23,6 +23,9 @@ type Fault struct {
 	Engine bool
 	// Loses says that signers may be lost with Redis because of it.
 	Loses bool
+	// Replica says that Redis has one from the start: the first that is attached later
+	// makes Redis begin another history, which is a loss by itself.
+	Replica bool
 	// do breaks something and heals it; nil for what is wrong from the start.
 	do func(ctx context.Context, b *breaker) error
 }

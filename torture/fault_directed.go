@@ -21,6 +21,7 @@ var directedFaults = []Fault{
 	{Name: "drain-while-rows-are-locked", Engine: true, do: drainWhileLocked},
 	{Name: "kill-while-rows-are-locked", Engine: true, do: killWhileLocked},
 	{Name: "redis-late-scripts", Engine: true, do: lateScripts},
+	{Name: "redis-failover-and-back", Engine: true, Loses: true, Replica: true, do: failOverAndBack},
 }
 
 // loseAllWhileAway empties Redis and kills the nodes that had it when PostgreSQL has
@@ -123,4 +124,32 @@ func lateScripts(ctx context.Context, b *breaker) error {
 	}
 	b.note("%d did", times)
 	return nil
+}
+
+// failOverAndBack leads the nodes to a replica that was promoted, kills them when they
+// have worked there, and starts them again at the first server, which knows nothing of
+// that, and neither does anybody's memory.
+func failOverAndBack(ctx context.Context, b *breaker) error {
+	other, err := b.otherRedis(ctx, true)
+	if err != nil {
+		return err
+	}
+	lead := func(addr string) {
+		for _, n := range b.nodes[:2] {
+			n.redis.Retarget(addr)
+			n.redis.Drop()
+		}
+	}
+	b.note("the nodes are led to a replica")
+	lead(other.Addr())
+	lasts(ctx, b.between(300*time.Millisecond, 900*time.Millisecond))
+	for _, n := range b.nodes[:2] {
+		n.away.Lock()
+		defer n.away.Unlock()
+		b.note("kill -9 %s", n.ID)
+		n.end(syscall.SIGKILL)
+	}
+	b.note("and back to the first Redis")
+	lead(b.fast.server.Addr())
+	return b.restartAll(ctx, b.nodes[:2])
 }

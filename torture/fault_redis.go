@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"noncegate/internal/pgtest"
+	"noncegate/internal/redistest"
 )
 
 // EngineFaults are those of the performance engine, in the order in which campaigns
@@ -18,7 +19,7 @@ var EngineFaults = []Fault{
 	{Name: "redis-empty", Engine: true, Loses: true, do: emptyRedis},
 	{Name: "redis-back", Engine: true, Loses: true, do: setRedisBack},
 	{Name: "redis-other", Engine: true, Loses: true, do: replaceRedis},
-	{Name: "redis-failover", Engine: true, Loses: true, do: failRedisOver},
+	{Name: "redis-failover", Engine: true, Loses: true, Replica: true, do: failRedisOver},
 	{Name: "redis-pause", Engine: true, Loses: true, do: pauseRedis},
 	{Name: "redis-cut-reply", Engine: true, do: cutRedisReplies},
 	{Name: "redis-partition", Engine: true, Loses: true, do: partitionRedis},
@@ -114,29 +115,9 @@ func replaceRedis(ctx context.Context, b *breaker) error { return b.another(ctx,
 func failRedisOver(ctx context.Context, b *breaker) error { return b.another(ctx, true) }
 
 func (b *breaker) another(ctx context.Context, replica bool) error {
-	settings := []string{"appendonly no"}
-	if replica {
-		host, port, pass := b.fast.server.Master()
-		settings = append(settings, "replicaof "+host+" "+port, "masterauth "+pass, "replica-serve-stale-data yes")
-	}
-	other, err := b.fast.server.Another(settings...)
+	other, err := b.otherRedis(ctx, replica)
 	if err != nil {
 		return err
-	}
-	b.fast.mu.Lock()
-	b.fast.others = append(b.fast.others, other)
-	b.fast.mu.Unlock()
-	if replica {
-		lasts(ctx, b.between(300*time.Millisecond, 1500*time.Millisecond))
-		options, err := redis.ParseURL(other.URL())
-		if err != nil {
-			return err
-		}
-		client := redis.NewClient(options)
-		defer client.Close()
-		if err := client.ReplicaOf(ctx, "NO", "ONE").Err(); err != nil {
-			b.note("the replica was not promoted: %v", err)
-		}
 	}
 	first := b.rnd.IntN(2)
 	b.note("%s is led to another Redis, replica: %v", b.nodes[first].ID, replica)
@@ -151,6 +132,29 @@ func (b *breaker) another(ctx context.Context, replica bool) error {
 		b.leadTo(b.nodes[1-first], b.fast.server.Addr())
 	}
 	return nil
+}
+
+// otherRedis is one more server, empty, or the replica, which is promoted.
+func (b *breaker) otherRedis(ctx context.Context, replica bool) (*redistest.Server, error) {
+	if !replica {
+		other, err := b.fast.server.Another("appendonly no")
+		if err == nil {
+			b.fast.mu.Lock()
+			b.fast.others = append(b.fast.others, other)
+			b.fast.mu.Unlock()
+		}
+		return other, err
+	}
+	options, err := redis.ParseURL(b.fast.replica.URL())
+	if err != nil {
+		return nil, err
+	}
+	client := redis.NewClient(options)
+	defer client.Close()
+	if err := client.ReplicaOf(ctx, "NO", "ONE").Err(); err != nil {
+		b.note("the replica was not promoted: %v", err)
+	}
+	return b.fast.replica, nil
 }
 
 // leadTo leads a node to another server, at once or with its next connection.

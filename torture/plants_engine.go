@@ -26,7 +26,7 @@ var EnginePlants = []Plant{
 	{
 		Name:    "identity not checked",
 		Patches: []Patch{{"nonce/redisstore/batch.go", "a.server != (nonce.Identity{}) && believed != (nonce.Identity{}) && a.server != believed:", "a.server != (nonce.Identity{}) && believed != (nonce.Identity{}) && a.server != believed && false:"}},
-		Faults:  []string{"redis-failover", "kill"}, Engine: true,
+		Faults:  []string{"redis-failover-and-back"}, Engine: true,
 	},
 	{
 		Name:    "grant not checked again on the reply",

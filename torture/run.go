@@ -87,6 +87,7 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 		}
 	}
 	p.persistence = int(p.Seed)
+	p.replica = slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Replica })
 	c, err := startCluster(ctx, p.Options)
 	if err != nil {
 		return nil, fmt.Errorf("start a cluster: %w", err)
