@@ -40,6 +40,7 @@ func (a *app) openGate(ctx context.Context) (err error) {
 		return err
 	}
 	cfg := a.cfg.gate()
+	cfg.Certificates = a.cfg.TLSClientCA != ""
 	cfg.Figures, cfg.Log = a.figures, a.log.With("component", "auth")
 	if a.gate, err = auth.New(ctx, store, cfg); err != nil {
 		return fmt.Errorf("authentication: %w", err)

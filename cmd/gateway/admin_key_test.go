@@ -19,7 +19,9 @@ func TestThePrivateSideAsksForItsKey(t *testing.T) {
 	unwell := errors.New(`PostgreSQL is away: dial 10.0.0.7 as user "noncegate"`)
 	var sentence error
 	h := withKey(key, &refused, slog.New(slog.NewTextHandler(&log, nil)), adminHandler(prometheus.NewRegistry(), func() error { return sentence }, true,
-		func(mux *http.ServeMux) { mux.HandleFunc("POST /engine/switch", func(http.ResponseWriter, *http.Request) {}) }))
+		func(mux *http.ServeMux) {
+			mux.HandleFunc("POST /engine/switch", func(http.ResponseWriter, *http.Request) {})
+		}))
 	for _, c := range []struct {
 		method, path, authorization string
 		err                         error

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -111,6 +112,50 @@ func TestAGatewayBeyondLoopbackServesBothAddressesOverTLS(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	if code := p.exit(); code != exitOK {
 		t.Errorf("exit %d", code)
+	}
+}
+
+// TestClientsComeInByKeyOrCertificateOverTLS is the way a gateway is meant to be open
+// to others: with TLS and authentication, and without --insecure-listen.
+func TestClientsComeInByKeyOrCertificateOverTLS(t *testing.T) {
+	ca, dir := tlstest.New(t, "ca"), t.TempDir()
+	cert, key := ca.Write(tlstest.Leaf{})
+	caFile, rights, store := ca.WriteCA(), filepath.Join(dir, "rights.yaml"), "--store=sqlite:"+filepath.Join(dir, "n.db")
+	err := os.WriteFile(rights, []byte("principals:\n  wallet:\n    - {rights: [allocate, read], signers: [\"eip155:1:*\"]}\n"), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := runArgs(t, "key", "create", "wallet", store)
+	if made.code != exitOK {
+		t.Fatalf("key create: %s", made.stderr)
+	}
+	token := regexp.MustCompile(`nck_\S+`).FindString(made.stdout)
+	p := begin(t, store, "--listen=0.0.0.0:0", "--tls-cert="+cert, "--tls-key="+key, "--tls-client-ca="+caFile, "--rights="+rights)
+	p.serves()
+	url := strings.Replace(p.url, "[::]", "127.0.0.1", 1)
+
+	ask := func(signer string, more ...string) outcome {
+		return runArgs(t, append([]string{"call", "--url", url, "--ca", caFile, "--timeout=5s", "nonce_allocate", `{"signer":"` + signer + `"}`}, more...)...)
+	}
+	if o := ask("eip155:1:a", "--token", token); o.code != exitOK || !strings.Contains(o.stdout, `"nonce":0`) {
+		t.Errorf("with a key: exit %d, %s %s", o.code, o.stdout, o.stderr)
+	}
+	if o := ask("eip155:2:a", "--token", token); o.code != exitFailure || !strings.Contains(o.stderr, "forbidden") {
+		t.Errorf("for a signer without rights: exit %d, %s %s", o.code, o.stdout, o.stderr)
+	}
+	if o := ask("eip155:1:a"); o.code != exitFailure || !strings.Contains(o.stderr, "401") {
+		t.Errorf("without a key: exit %d, %s %s", o.code, o.stdout, o.stderr)
+	}
+	mine, myKey := ca.Write(tlstest.Leaf{Name: "wallet", Client: true})
+	if o := ask("eip155:1:a", "--cert", mine, "--cert-key", myKey); o.code != exitOK || !strings.Contains(o.stdout, `"nonce":1`) {
+		t.Errorf("with a certificate: exit %d, %s %s", o.code, o.stdout, o.stderr)
+	}
+	stranger, strangersKey := ca.Write(tlstest.Leaf{Name: "somebody", Client: true})
+	if o := ask("eip155:1:a", "--cert", stranger, "--cert-key", strangersKey); o.code != exitFailure || strings.Contains(o.stdout, `"nonce"`) {
+		t.Errorf("with a certificate of somebody without rights: exit %d, %s %s", o.code, o.stdout, o.stderr)
+	}
+	if o := ask("eip155:1:a", "--cert", mine); o.code != exitUsage || o.stderr != "gateway: --cert and --cert-key belong together\n" {
+		t.Errorf("without its key: exit %d, %s", o.code, o.stderr)
 	}
 }
 
