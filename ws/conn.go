@@ -144,7 +144,7 @@ func (c *conn) handle(s *scratch) bool {
 	good := false
 	for i := range s.frame.Calls {
 		r := c.newRequest(&s.frame.Calls[i])
-		good = good || r.err == nil
+		good = good || r.err == nil || r.err.Code == wire.CodeForbidden // which is said to a request only
 		s.requests = append(s.requests, r)
 	}
 	if s.frame.Batch {

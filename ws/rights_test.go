@@ -57,6 +57,19 @@ func TestEachCallNeedsItsRightAndNoOther(t *testing.T) {
 	}
 }
 
+func TestForbiddenRequestsAreRequests(t *testing.T) {
+	p := newPeople()
+	p.grant("ada", "mine", everyRight)
+	g := guardedGateway(t, p)
+	ada := g.as("ada")
+	for range maxBadFrames + 1 {
+		ada.request("1", "nonce_allocate", `["yours"]`)
+		ada.wantError("1", "forbidden")
+	}
+	ada.request("2", "nonce_allocate", `["mine"]`)
+	ada.wantResult("2")
+}
+
 // Who has no right learns nothing: not whether there is such a signer, nor its state.
 func TestARefusalSaysNothingOfWhatExists(t *testing.T) {
 	p := newPeople()

@@ -1,0 +1,195 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"noncegate/client"
+)
+
+const accessRights = `
+principals:
+  ada:
+    - {rights: [allocate, mark, read], signers: ["mine:*"]}
+  bob:
+    - {rights: [read], signers: ["*"]}
+quotas:
+  bob: {requestsPerSecond: 0.01, burst: 2, connections: 1}
+`
+
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	// Replaced as a whole, so that nobody reads half of it.
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newKey makes an API key by the command.
+func newKey(t testing.TB, store, principal string) string {
+	t.Helper()
+	var out, said bytes.Buffer
+	if code := run(t.Context(), []string{"key", "create", principal, "--store=" + store}, &out, &said); code != exitOK {
+		t.Fatalf("key create: %s", said.String())
+	}
+	return strings.TrimSpace(out.String())
+}
+
+func bearing(key string) client.Config {
+	return client.Config{Header: http.Header{"Authorization": {"Bearer " + key}}, BackoffMin: 10 * time.Millisecond, MaxElapsed: 5 * time.Second}
+}
+
+func wantDialRefused(t testing.TB, err error, status int, reason string) {
+	t.Helper()
+	if e, ok := errors.AsType[*client.DialError](err); !ok || e.Status != status || e.Reason != reason {
+		t.Errorf("got %v, want HTTP status %d: %s", err, status, reason)
+	}
+}
+
+func TestAGatewayWithRightsLetsInWhomItKnows(t *testing.T) {
+	dir := t.TempDir()
+	store, file := "sqlite:"+filepath.Join(dir, "n.db"), filepath.Join(dir, "rights.yaml")
+	write(t, file, accessRights)
+	keys := map[string]string{"ada": newKey(t, store, "ada"), "bob": newKey(t, store, "bob"), "eve": newKey(t, store, "eve")}
+	p := launch(t, "--store="+store, "--rights="+file, "--audit=changes")
+	dial := func(cfg client.Config) (*client.Client, error) {
+		c, err := client.Dial(t.Context(), p.url, cfg)
+		if err == nil {
+			t.Cleanup(func() { c.Close() })
+		}
+		return c, err
+	}
+
+	_, err := dial(client.Config{})
+	wantDialRefused(t, err, http.StatusUnauthorized, "no credential was given")
+	_, err = dial(bearing(keys["ada"] + "x"))
+	wantDialRefused(t, err, http.StatusUnauthorized, "the credential is not valid")
+	_, err = dial(bearing(keys["eve"])) // a key, and no rights
+	wantDialRefused(t, err, http.StatusUnauthorized, "the credential is not valid")
+
+	ada, err := dial(bearing(keys["ada"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := ada.Allocate(t.Context(), client.AllocateRequest{Signer: "mine:1"})
+	if err != nil || held.Nonce != 0 {
+		t.Fatalf("got %+v, %v", held, err)
+	}
+	if _, err := ada.Allocate(t.Context(), client.AllocateRequest{Signer: "yours:1"}); !errors.Is(err, client.ErrForbidden) || !strings.Contains(err.Error(), "the right allocate") {
+		t.Errorf("got %v", err)
+	}
+
+	bob, err := dial(bearing(keys["bob"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = dial(bearing(keys["bob"]))
+	wantDialRefused(t, err, http.StatusTooManyRequests, "there are as many connections as may be from here, or of this principal")
+	for range 2 {
+		if s, err := bob.Status(t.Context(), "mine:1"); err != nil || s.Held != 1 {
+			t.Fatalf("got %+v, %v", s, err)
+		}
+	}
+	if _, err := bob.Status(t.Context(), "mine:1"); !errors.Is(err, client.ErrServerBusy) {
+		t.Errorf("got %v, want a quota", err)
+	}
+
+	t.Run("a ticket is good once", func(t *testing.T) {
+		ticket := ticketOf(t, p.url, keys["ada"])
+		c, err := client.Dial(t.Context(), p.url+"?ticket="+ticket, client.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Status(t.Context(), "mine:1"); err != nil {
+			t.Error(err)
+		}
+		_, err = client.Dial(t.Context(), p.url+"?ticket="+ticket, client.Config{})
+		wantDialRefused(t, err, http.StatusUnauthorized, "the credential is not valid")
+	})
+
+	// A principal that is taken out of the rights is out, and the client does not come
+	// back: it says why.
+	write(t, file, strings.ReplaceAll(accessRights, "ada:", "someone-else:"))
+	began := time.Now()
+	for {
+		_, err := ada.Status(t.Context(), "mine:1")
+		if e, ok := errors.AsType[*client.CloseError](err); ok {
+			if e.Code != 4502 || !strings.Contains(err.Error(), "the credential was revoked") {
+				t.Errorf("got %v", err)
+			}
+			break
+		}
+		if time.Since(began) > 15*time.Second {
+			t.Fatalf("still let in: %v", err)
+		}
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(); code != exitOK {
+		t.Errorf("exit %d: %s", code, p.log.String())
+	}
+	for _, want := range []string{
+		`"msg":"login_refused"`, `"msg":"login","component":"audit","principal":"ada"`, `"method":"nonce_allocate","signer":"mine:1","nonce":0,"outcome":"ok"`,
+		`"method":"nonce_allocate","signer":"yours:1","outcome":"forbidden","right":"allocate"`, `"outcome":"revoked"`,
+	} {
+		if !strings.Contains(p.log.String(), want) {
+			t.Errorf("no line of the log has %s", want)
+		}
+	}
+	for _, key := range keys {
+		if strings.Contains(p.log.String(), key[len(key)-20:]) {
+			t.Error("a secret is in the log")
+		}
+	}
+}
+
+func ticketOf(t *testing.T, url, key string) string {
+	t.Helper()
+	url = strings.TrimSuffix(strings.Replace(url, "ws://", "http://", 1), "/ws") + "/ticket"
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+key)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var answer struct{ Ticket string }
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil || answer.Ticket == "" {
+		t.Fatalf("HTTP %d, %v", response.StatusCode, err)
+	}
+	return answer.Ticket
+}
+
+func TestARightsFileThatIsWrongStopsTheStart(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "rights.yaml")
+	for text, want := range map[string]string{
+		"": "--rights cannot be used: rights file",
+		"principals:\n  ada:\n    - {rights: [everything], signers: [\"*\"]}\n": "everything",
+	} {
+		if text != "" {
+			write(t, file, text)
+		}
+		p := begin(t, "--store=sqlite:"+filepath.Join(dir, "n.db"), "--rights="+file)
+		<-p.exited
+		if code := p.cmd.ProcessState.ExitCode(); code != exitUsage || !strings.Contains(p.log.String(), want) || !strings.Contains(p.log.String(), "gateway: --rights cannot be used") {
+			t.Errorf("exit %d: %s", code, p.log.String())
+		}
+	}
+}
