@@ -6,7 +6,7 @@ func connections() Board {
 	return Board{
 		File: "connections.json", UID: "noncegate-connections", Title: "Noncegate: connections and backpressure",
 		Description: "Who is connected, do they read, what happened to those who do not, and what it costs. Slow clients harm themselves only: the rows below say whether that holds.",
-		Rows:        []Row{whoIsConnected(), doTheyRead(), whatOfTheSlow(), isTheWayOutWide(), whatDoesItCost()},
+		Rows:        []Row{whoIsConnected(), whoIsLetIn(), doTheyRead(), whatOfTheSlow(), isTheWayOutWide(), whatDoesItCost()},
 	}
 }
 
