@@ -21,7 +21,9 @@ var EnginePlants = []Plant{
 	{
 		Name:    "version not checked in the script",
 		Patches: []Patch{{"nonce/redisstore/lua/commit.lua", "if not s or string.sub(s, 1, #want) ~= want then", "if not s or string.match(s, '^%d+ %d+ ') ~= string.match(want, '^%d+ %d+ ') then"}},
-		Faults:  []string{"redis-rewind"}, Crowd: true, Engine: true,
+		// The counts and rows that a script compares beside it notice nearly all of what was
+		// set back, so that a run seldom shows this one.
+		Test: "TestARefusedCommitWritesNothing", In: "./nonce/redisstore",
 	},
 	{
 		Name:    "identity not checked",
