@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,14 +83,15 @@ func (c *churnCmd) Run(ctx context.Context, p *program) error {
 
 // churn is the load the flags ask for. An error is a *usageError.
 func (c *churnCmd) churn() (traffic.Churn, error) {
+	in, err := c.access()
 	churn := traffic.Churn{
-		URLs: c.URL, Rate: c.Rate, Requests: c.Requests, Abrupt: c.Abrupt, MaxOpen: c.MaxOpen,
+		URLs: c.URL, Access: in, Rate: c.Rate, Requests: c.Requests, Abrupt: c.Abrupt, MaxOpen: c.MaxOpen,
 		Signers: traffic.Signers{Base: c.SignerBase, Count: c.Signers}, Duration: c.Duration,
 	}
 	if c.Settle < 0 {
 		return churn, &usageError{errors.New("--settle must not be negative")}
 	}
-	return churn, asUsage(churn.Validate())
+	return churn, cmp.Or(err, asUsage(churn.Validate()))
 }
 
 // reading is what was read of a gateway, or why nothing was.

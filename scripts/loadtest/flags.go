@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"time"
 	"unicode"
 
+	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/traffic"
 )
@@ -26,6 +28,22 @@ var groups = map[string]string{
 // targetFlags say who is loaded.
 type targetFlags struct {
 	URL []string `name:"url" group:"target" sep:"none" default:"ws://127.0.0.1:8080/ws" help:"Address of a gateway; repeat it for several, which take connections in turn."`
+	accessFlags
+}
+
+// accessFlags say how connections are let in.
+type accessFlags struct {
+	Token string `group:"target" env:"NONCEGATE_TOKEN" placeholder:"KEY" help:"API key, or another Bearer token, that connections show. Best given by the environment ($NONCEGATE_TOKEN): a command line is seen by every user of the host."`
+	CA    string `name:"ca" group:"target" placeholder:"FILE" help:"Certificates of the authorities that are trusted with wss addresses, in PEM. Default: those of the system."`
+}
+
+// access is how connections are let in. An error is a *usageError.
+func (f *accessFlags) access() (access.Access, error) {
+	a, err := access.New(f.Token, f.CA)
+	if err != nil {
+		return a, &usageError{fmt.Errorf("--ca: %w", err)}
+	}
+	return a, nil
 }
 
 // signerFlags say which accounts requests are about.
@@ -52,12 +70,13 @@ type loadFlags struct {
 
 // load is the load the flags ask for. An error is a *usageError.
 func (f *loadFlags) load() (traffic.Load, error) {
+	in, err := f.access()
 	l := traffic.Load{
-		URLs: f.URL, Connections: f.Connections, Inflight: f.Inflight, Rate: f.Rate, Mix: f.Mix,
+		URLs: f.URL, Access: in, Connections: f.Connections, Inflight: f.Inflight, Rate: f.Rate, Mix: f.Mix,
 		Signers:     traffic.Signers{Base: f.SignerBase, Count: f.Signers, Zipf: f.Zipf},
 		Subscribers: f.Subscribers, RampUp: f.RampUp, Warmup: f.Warmup, Duration: f.Duration,
 	}
-	return l, asUsage(l.Validate())
+	return l, cmp.Or(err, asUsage(l.Validate()))
 }
 
 // asUsage makes an error about a field one about its flag.

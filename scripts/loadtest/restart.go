@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/process"
 	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/result"
@@ -22,10 +23,11 @@ import (
 // restartCmd restarts gateways one after the other under a load of clients that
 // reconnect and retry by request id.
 type restartCmd struct {
-	Gateway     []string `group:"target" required:"" sep:"none" placeholder:"URL=COMMAND" help:"Address of a gateway and the command that serves it; repeat it for several. ${command_rule}"`
-	Ready       []string `group:"target" sep:"none" placeholder:"URL" help:"Address that answers 200 once a gateway is ready, such as http://127.0.0.1:8081/readyz; one for each --gateway, in the same order. Default: a gateway is ready when a WebSocket handshake succeeds."`
-	Connections int      `group:"load" default:"100" help:"Clients."`
-	Rate        float64  `group:"load" default:"200" help:"Submissions a second over all clients, each an allocation and its mark, latency counted from when each was due."`
+	Gateway []string `group:"target" required:"" sep:"none" placeholder:"URL=COMMAND" help:"Address of a gateway and the command that serves it; repeat it for several. ${command_rule}"`
+	Ready   []string `group:"target" sep:"none" placeholder:"URL" help:"Address that answers 200 once a gateway is ready, such as http://127.0.0.1:8081/readyz; one for each --gateway, in the same order. Default: a gateway is ready when a WebSocket handshake succeeds."`
+	accessFlags
+	Connections int     `group:"load" default:"100" help:"Clients."`
+	Rate        float64 `group:"load" default:"200" help:"Submissions a second over all clients, each an allocation and its mark, latency counted from when each was due."`
 	signerFlags
 	Before time.Duration `group:"time" default:"10s" help:"Time under load before the first restart, to compare with."`
 	After  time.Duration `group:"time" default:"10s" help:"Time under load after each restart."`
@@ -52,7 +54,11 @@ func (c *restartCmd) Run(ctx context.Context, p *program) error {
 	if err := drill.parse(); err != nil {
 		return err
 	}
-	steady := c.steady(drill.urls(), verify.NewRecorder())
+	in, err := c.access()
+	if err != nil {
+		return err
+	}
+	steady := c.steady(drill.urls(), in, verify.NewRecorder())
 	if err := asUsage(steady.Validate()); err != nil {
 		return err
 	}
@@ -93,9 +99,9 @@ func (c *restartCmd) validate() error {
 	return nil
 }
 
-func (c *restartCmd) steady(urls []string, recorder *verify.Recorder) traffic.Steady {
+func (c *restartCmd) steady(urls []string, in access.Access, recorder *verify.Recorder) traffic.Steady {
 	return traffic.Steady{
-		URLs: urls, Clients: c.Connections, Rate: c.Rate, Patience: c.StopTimeout + c.StartTimeout + morePatience,
+		URLs: urls, Access: in, Clients: c.Connections, Rate: c.Rate, Patience: c.StopTimeout + c.StartTimeout + morePatience,
 		MaxWaiting: maxWaiting, Signers: traffic.Signers{Base: c.SignerBase, Count: c.Signers}, Verify: recorder,
 	}
 }

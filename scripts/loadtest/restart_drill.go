@@ -111,7 +111,7 @@ func (d *restartDrill) run(ctx context.Context, p *program, steady traffic.Stead
 	if run == nil || err != nil || run.Interrupted {
 		return run, err
 	}
-	run.Verify, err = p.check(ctx, steady.Verify, run, steady.URLs)
+	run.Verify, err = p.check(ctx, steady.Verify, run, steady.URLs, steady.Access)
 	return run, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/verify"
@@ -47,7 +48,7 @@ func (c *runCmd) Run(ctx context.Context, p *program) error {
 		return advised(err)
 	}
 	if c.Verify && err == nil {
-		run.Verify, err = p.check(ctx, load.Verify, run, c.URL)
+		run.Verify, err = p.check(ctx, load.Verify, run, c.URL, load.Access)
 	}
 	report.Judge(run, criteria)
 	if written := out.write(run); written != nil {
@@ -71,13 +72,13 @@ func outcome(run *result.Run, err error) error {
 
 // check finishes the verification of a run that is over. A run that was
 // interrupted is judged by its answers alone.
-func (p *program) check(ctx context.Context, recorder *verify.Recorder, run *result.Run, urls []string) (*result.Verify, error) {
+func (p *program) check(ctx context.Context, recorder *verify.Recorder, run *result.Run, urls []string, in access.Access) (*result.Verify, error) {
 	if run.Interrupted {
 		return recorder.Result(), nil
 	}
 	line := p.progress()
 	defer line.end()
-	v, err := recorder.Check(ctx, urls, line.signers)
+	v, err := recorder.Check(ctx, urls, in, line.signers)
 	if ctx.Err() != nil {
 		run.Interrupted, err = true, nil
 	}

@@ -76,12 +76,15 @@ func (c *slowCmd) loads() (traffic.Load, traffic.Slow, error) {
 	clients := int(math.Round(c.SlowShare * float64(c.Connections)))
 	share := float64(clients) / float64(max(c.Connections, 1))
 	signers := traffic.Signers{Base: c.SignerBase, Count: c.Signers}
+	in, err := c.access()
 	load := traffic.Load{
-		URLs: c.URL, Connections: c.Connections - clients, Inflight: 1, Rate: c.Rate * (1 - share), Signers: signers,
+		URLs: c.URL, Access: in, Connections: c.Connections - clients, Inflight: 1, Rate: c.Rate * (1 - share), Signers: signers,
 		Subscribers: c.Subscribers, Warmup: c.Warmup, Duration: c.Duration,
 	}
-	slow := traffic.Slow{URLs: c.URL, Clients: clients, Behaviour: c.Behaviour, Rate: c.Rate * share, Signers: signers}
+	slow := traffic.Slow{URLs: c.URL, Access: in, Clients: clients, Behaviour: c.Behaviour, Rate: c.Rate * share, Signers: signers}
 	switch {
+	case err != nil:
+		return load, slow, err
 	case !(c.SlowShare > 0 && c.SlowShare < 1):
 		return load, slow, &usageError{errors.New("--slow-share must be above 0 and below 1")}
 	case clients < 1 || load.Connections < 1:

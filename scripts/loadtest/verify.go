@@ -29,13 +29,17 @@ func (c *verifyCmd) Run(ctx context.Context, p *program) error {
 	if err := asUsage(like.Validate()); err != nil {
 		return err
 	}
+	in, err := c.access()
+	if err != nil {
+		return err
+	}
 	out, err := (&reportFlags{JSON: c.JSON}).open(p)
 	if err != nil {
 		return err
 	}
 	defer out.close()
 	line := p.progress()
-	v, err := verify.Accounting(ctx, c.URL, c.SignerBase, c.Signers, line.signers)
+	v, err := verify.Accounting(ctx, c.URL, in, c.SignerBase, c.Signers, line.signers)
 	line.end()
 	if v.Signers == 0 && v.ViolationCount == 0 && err != nil && ctx.Err() == nil {
 		return advised(err) // there is nothing else to say

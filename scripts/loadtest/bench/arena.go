@@ -129,7 +129,9 @@ func (a *arena) measureOn(ctx context.Context, c Config, s scene, side side) (sa
 	if onRedis(side.server) {
 		drive = throughRedis(drive)
 	}
-	sample, err = drive(ctx, srv, side.loadFor(c, s.times(), srv.url))
+	load := side.loadFor(c, s.times(), srv.url)
+	load.Access = srv.access
+	sample, err = drive(ctx, srv, load)
 	if err != nil {
 		return sample, fmt.Errorf("%w\n%s", err, srv.proc.LogTail(logBytes))
 	}

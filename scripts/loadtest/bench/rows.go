@@ -90,6 +90,8 @@ var rows = []row{
 	{name: "filled-all", what: "the same, load on all 1 M", scene: "filled", over: "filled, all signers", under: "empty, all signers", figure: perSecond, long: true},
 	{name: "sqlite", what: "SQLite ÷ PostgreSQL, 64 × 16", scene: "64x16", over: gatewaySQLite, under: gatewayPostgres, figure: perSecond, target: atLeast(0.5)},
 
+	{name: "keys", what: "clients with API keys, rights and who holds what ÷ without, 64 × 16", scene: "64x16", over: gatewayKeys, under: gatewayPostgres, figure: perSecond, target: atLeast(0.97)},
+
 	{name: "engine-peak", what: "performance engine ÷ reliable, 64 × 16", scene: "64x16", over: gatewayEngine, under: gatewayPostgres, figure: perSecond, target: atLeast(0.5), group: engineRows},
 	{name: "engine-incr", what: "performance engine ÷ one INCR a request, 64 × 16", scene: "64x16", over: gatewayEngine, under: redisIncr, figure: perSecond, target: atLeast(1), group: engineRows},
 	{name: "engine-p50", what: "p50 of the performance engine ÷ reliable's, open loop, 10,000/s", scene: "open 5000", over: gatewayEngine, under: gatewayPostgres, figure: p50, group: engineRows},
@@ -195,7 +197,7 @@ func scenes(c Config) []scene {
 	}
 	return []scene{
 		{name: "64x16", about: "64 connections, bursts of 16, 1,000 signers",
-			sides: sides(closed(64, 16, 1000), echoCoalesce, echo, gatewayPostgres, naive, redisIncr, gatewayEngine, gatewaySQLite)},
+			sides: sides(closed(64, 16, 1000), echoCoalesce, echo, gatewayPostgres, gatewayKeys, naive, redisIncr, gatewayEngine, gatewaySQLite)},
 		{name: "1000x1", about: "1,000 connections, 1 in flight, 1,000 signers", sides: sides(closed(1000, 1, 1000), echo, gatewayPostgres)},
 		{name: "5000x1", about: "5,000 connections, 1 in flight, 1,000 signers", sides: sides(closed(5000, 1, 1000), echo, gatewayPostgres)},
 		{name: "hot 64x16", about: "64 connections, bursts of 16, one hot signer", sides: sides(closed(64, 16, 1), gatewayPostgres, naive)},

@@ -3,11 +3,13 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -15,12 +17,14 @@ import (
 
 	"noncegate/internal/guarded"
 	"noncegate/internal/redistest"
+	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/process"
 )
 
 // The kinds of servers.
 const (
 	gatewayPostgres = "gateway-postgres"
+	gatewayKeys     = "gateway-keys"
 	gatewaySQLite   = "gateway-sqlite"
 	echo            = "echo"
 	echoCoalesce    = "echo-coalesce"
@@ -57,7 +61,7 @@ func (a *arena) openStore(ctx context.Context, s side) (store, error) {
 	case s.stored != stored{}:
 		name, err := a.filledDatabase(ctx, s.stored)
 		return store{url: a.pg.URL(name), release: nothing}, err
-	case s.server == gatewayPostgres, s.server == naive:
+	case s.server == gatewayPostgres, s.server == gatewayKeys, s.server == naive:
 		return a.emptyDatabase(ctx)
 	case onRedis(s.server), isFar(s.server):
 		st, err := a.emptyDatabase(ctx)
@@ -96,10 +100,11 @@ func (a *arena) emptyDatabase(ctx context.Context) (store, error) {
 
 // server is one that runs.
 type server struct {
-	url   string // of its WebSocket
-	admin string // URL of its private side, where it has one
-	redis string // URL of the Redis it uses beside its store; "": none
-	proc  *guarded.Process
+	url    string        // of its WebSocket
+	admin  string        // URL of its private side, where it has one
+	redis  string        // URL of the Redis it uses beside its store; "": none
+	access access.Access // how its clients are let in
+	proc   *guarded.Process
 	// atStart is its resident memory before any connection, in bytes; 0 where
 	// there is no /proc.
 	atStart float64
@@ -117,11 +122,22 @@ func (a *arena) startServer(ctx context.Context, kind string, st store) (*server
 		return nil, err
 	}
 	args, ready := a.command(kind, addr, admin, st)
+	var in access.Access
+	if kind == gatewayKeys {
+		rights, key, err := a.letIn(ctx, st)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "--rights", rights)
+		if in, err = access.New(key, ""); err != nil {
+			return nil, err
+		}
+	}
 	proc, err := a.room.Start(fmt.Sprintf("%d.log", a.runs), cleanEnvironment(), args...)
 	if err != nil {
 		return nil, err
 	}
-	s := &server{url: "ws://" + addr + "/ws", admin: "http://" + admin, redis: st.redis, proc: proc}
+	s := &server{url: "ws://" + addr + "/ws", admin: "http://" + admin, redis: st.redis, access: in, proc: proc}
 	if err := waitReady(ctx, proc, ready); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w\n%s", kind, err, proc.LogTail(logBytes)), s.stop())
 	}
@@ -133,7 +149,7 @@ func (a *arena) startServer(ctx context.Context, kind string, st store) (*server
 func (a *arena) command(kind, addr, admin string, st store) (args []string, ready func(context.Context) error) {
 	gateway, ref := filepath.Join(a.room.Dir(), "gateway"), filepath.Join(a.room.Dir(), "refserver")
 	switch kind {
-	case gatewayPostgres, gatewaySQLite, gatewayFar, gatewayEngine, engineFar:
+	case gatewayPostgres, gatewayKeys, gatewaySQLite, gatewayFar, gatewayEngine, engineFar:
 		args = []string{gateway, "serve", "--store", st.url, "--listen", addr, "--admin-listen", admin}
 		if st.redis != "" {
 			args = append(append(args, "--redis", st.redis), engineFlags...)
@@ -145,6 +161,23 @@ func (a *arena) command(kind, addr, admin string, st store) (args []string, read
 		return []string{ref, redisIncr, "-listen", addr, "-redis", st.url}, process.Listens(addr)
 	}
 	return []string{ref, kind, "-listen", addr}, process.Listens(addr)
+}
+
+// letIn makes an API key, and a file with its principal's rights: one rule, to allocate
+// and mark whatever signer.
+func (a *arena) letIn(ctx context.Context, st store) (rights, key string, err error) {
+	const who = "load"
+	cmd := exec.CommandContext(ctx, filepath.Join(a.room.Dir(), "gateway"), "key", "create", who, "--store", st.url)
+	cmd.Env = cleanEnvironment()
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return "", "", fmt.Errorf("make an API key: %w\n%s", err, said.Bytes())
+	}
+	rights = filepath.Join(a.room.Dir(), fmt.Sprintf("rights%d.yaml", a.runs))
+	text := "principals:\n  " + who + ":\n    - rights: [allocate, mark]\n      signers: [\"*\"]\n"
+	return rights, strings.TrimSpace(string(out)), os.WriteFile(rights, []byte(text), 0o644)
 }
 
 // cleanEnvironment is ours without settings of a gateway.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/result"
 )
 
@@ -25,6 +26,8 @@ const Connect = "connect"
 type Churn struct {
 	// URLs are the targets, as in Load.
 	URLs []string
+	// Access is how connections are let in.
+	Access access.Access
 	// Rate is how many visitors come a second, above 0.
 	Rate float64
 	// Requests is how many each makes, 1 to 1,000.
@@ -89,7 +92,7 @@ func (c Churn) Run(ctx context.Context) (*result.Run, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	first, err := dial(ctx, c.URLs[0], 0)
+	first, err := dial(ctx, c.URLs[0], c.Access, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +158,7 @@ func (r *churner) letIn(ctx context.Context, k int, due time.Duration) {
 // visit is one visitor, who should have come at due. The error is how its
 // connection ended before it left.
 func (r *churner) visit(ctx context.Context, k int, due time.Duration) error {
-	s, err := dial(ctx, r.URLs[k%len(r.URLs)], 0)
+	s, err := dial(ctx, r.URLs[k%len(r.URLs)], r.Access, 0)
 	r.connected(due, err)
 	if err != nil {
 		r.meter.shard(k).fail(due, r.Requests) // nobody will answer them

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	goclient "noncegate/client"
+	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/verify"
 )
@@ -24,6 +25,8 @@ type Steady struct {
 	// URLs are the gateways. Each client begins with another one, and goes to the
 	// next when it loses one.
 	URLs []string
+	// Access is how the clients are let in.
+	Access access.Access
 	// Clients is how many there are, 1 to 1,000,000, each with a connection.
 	Clients int
 	// Rate is how many submissions a second begin, above 0.
@@ -136,9 +139,9 @@ func (l *SteadyLoad) dial(ctx context.Context) error {
 		dialing.Go(func() error {
 			at := i % len(l.steady.URLs)
 			others := slices.Concat(l.steady.URLs[at+1:], l.steady.URLs[:at])
-			c, err := goclient.Dial(ctx, l.steady.URLs[at], goclient.Config{
+			c, err := goclient.Dial(ctx, l.steady.URLs[at], l.steady.Access.Client(goclient.Config{
 				URLs: others, Logger: l.noticed.logger(), MaxElapsed: l.steady.Patience, BackoffMax: comeBackMost,
-			})
+			}))
 			if err != nil {
 				return fmt.Errorf("connect: %w", err)
 			}

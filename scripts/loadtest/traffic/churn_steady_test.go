@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/target"
 	"noncegate/scripts/loadtest/verify"
 	"noncegate/wire"
@@ -63,7 +64,7 @@ func TestASteadyLoadOnAGatewayIsAnsweredAndKeepsToTheRules(t *testing.T) {
 	if len(r.Phases) < 2 || r.Phases[0].Name != Before.String() || r.Phases[1].Name != During.String() || r.Phases[1].LatencyMs.Count == 0 {
 		t.Errorf("phases %+v, want the latency of each, in order", r.Phases)
 	}
-	v, err := s.Verify.Check(t.Context(), s.URLs, nil)
+	v, err := s.Verify.Check(t.Context(), s.URLs, access.Access{}, nil)
 	if err != nil || v.ViolationCount != 0 || v.Repeats == 0 {
 		t.Errorf("%+v, %v; want no violation, and request ids asked again", v, err)
 	}

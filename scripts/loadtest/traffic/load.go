@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"time"
 
+	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/verify"
 )
@@ -18,6 +19,8 @@ type Load struct {
 	// URLs are the targets, such as "ws://127.0.0.1:8080/ws". Connections take
 	// them in turn.
 	URLs []string
+	// Access is how connections are let in.
+	Access access.Access
 	// Connections is how many connections send, 1 to 1,000,000.
 	Connections int
 	// Inflight is how many requests a burst has, 1 to 1,000.

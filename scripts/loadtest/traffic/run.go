@@ -162,7 +162,7 @@ func (r *runner) open(ctx context.Context) error {
 }
 
 func (r *runner) openOne(ctx context.Context, i int) error {
-	s, err := dial(ctx, r.url(i), r.load.burstBytes())
+	s, err := dial(ctx, r.url(i), r.load.Access, r.load.burstBytes())
 	if err != nil {
 		return err
 	}

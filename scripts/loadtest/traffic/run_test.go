@@ -14,6 +14,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/target"
 	"noncegate/scripts/loadtest/verify"
@@ -105,7 +106,7 @@ func TestAMixOnAGatewayIsAcknowledgedVerifiedAndSeenByItsSubscribers(t *testing.
 	if e := r.Events; e == nil || e.Missed != 0 || e.Unmatched != 0 || e.LatencyMs.P50 <= 0 || e.Received != 2*changes {
 		t.Errorf("events %+v; want two for each of %d changes", r.Events, changes)
 	}
-	v, err := l.Verify.Check(t.Context(), l.URLs, nil)
+	v, err := l.Verify.Check(t.Context(), l.URLs, access.Access{}, nil)
 	if err != nil || v.ViolationCount != 0 || v.Repeats == 0 || v.Allocations < r.Methods["allocate"].Acknowledged {
 		t.Errorf("verified as %+v, %v; want repeats, every allocation, and no violation", v, err)
 	}

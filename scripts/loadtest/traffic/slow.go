@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/result"
 )
 
@@ -43,6 +44,8 @@ func (b Behaviour) valid() bool { return b == StopReading || b == Trickle || b =
 type Slow struct {
 	// URLs are the targets, as in Load.
 	URLs []string
+	// Access is how connections are let in.
+	Access access.Access
 	// Clients is how many there are.
 	Clients int
 	// Behaviour is what they do once they are told to.

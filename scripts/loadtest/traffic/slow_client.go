@@ -51,7 +51,7 @@ type slowClient struct {
 // that will not read.
 func (g *SlowClients) open(ctx context.Context, i int) (*socket, error) {
 	url := g.slow.URLs[i%len(g.slow.URLs)]
-	s, err := dial(ctx, url, 0)
+	s, err := dial(ctx, url, g.slow.Access, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"noncegate/scripts/loadtest/access"
 )
 
 const (
@@ -32,9 +34,9 @@ type socket struct {
 // dial opens a connection whose send buffer takes burst bytes at once. gorilla
 // makes the handshake; after it the bare connection is ours. Its error names the
 // URL.
-func dial(ctx context.Context, url string, burst int) (*socket, error) {
-	d := websocket.Dialer{HandshakeTimeout: dialTimeout, ReadBufferSize: 1024, WriteBufferSize: 1024}
-	ws, resp, err := d.DialContext(ctx, url, nil)
+func dial(ctx context.Context, url string, in access.Access, burst int) (*socket, error) {
+	d := websocket.Dialer{HandshakeTimeout: dialTimeout, ReadBufferSize: 1024, WriteBufferSize: 1024, TLSClientConfig: in.TLS}
+	ws, resp, err := d.DialContext(ctx, url, in.Header)
 	if err != nil {
 		if resp != nil {
 			err = fmt.Errorf("%w: %s", err, resp.Status)

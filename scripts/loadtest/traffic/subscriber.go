@@ -23,7 +23,7 @@ type subscriber struct {
 
 // subscribe opens a connection and subscribes to all events.
 func subscribe(ctx context.Context, r *runner, url string, i int) (*subscriber, error) {
-	s, err := dial(ctx, url, 0)
+	s, err := dial(ctx, url, r.load.Access, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/target"
 	"noncegate/scripts/loadtest/verify"
 	"noncegate/wire"
@@ -49,7 +50,7 @@ func asServerReads(t *testing.T, frame []byte) string {
 		got <- string(message)
 		return errEnd
 	})
-	s, err := dial(t.Context(), url, 0)
+	s, err := dial(t.Context(), url, access.Access{}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +123,7 @@ func serverBytes(t *testing.T, payload []byte) []byte {
 		conn.WriteMessage(websocket.TextMessage, payload)
 	}))
 	defer srv.Close()
-	s, err := dial(t.Context(), "ws"+strings.TrimPrefix(srv.URL, "http"), 0)
+	s, err := dial(t.Context(), "ws"+strings.TrimPrefix(srv.URL, "http"), access.Access{}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

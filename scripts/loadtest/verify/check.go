@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"noncegate/client"
+	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/wire"
 )
@@ -36,8 +37,8 @@ func (r *Recorder) Result() *result.Verify {
 // urls, asks the request ids that were kept again, and judges all of it. The
 // load must be over. The result comes with an error when not all could be read:
 // it is then what was found until then. progress may be nil.
-func (r *Recorder) Check(ctx context.Context, urls []string, progress Progress) (*result.Verify, error) {
-	c := &checker{rec: r, accounts: r.accounts(), progress: progress}
+func (r *Recorder) Check(ctx context.Context, urls []string, in access.Access, progress Progress) (*result.Verify, error) {
+	c := &checker{rec: r, in: in, accounts: r.accounts(), progress: progress}
 	err := c.run(ctx, urls)
 	v := r.Result()
 	v.Signers = c.read.Load()
@@ -47,8 +48,8 @@ func (r *Recorder) Check(ctx context.Context, urls []string, progress Progress) 
 // Accounting reads count signers from base on, as Check does, and judges what
 // can be judged without knowing what a load was answered. Allocations of its
 // result is the number of rows that were read.
-func Accounting(ctx context.Context, urls []string, base int64, count int, progress Progress) (*result.Verify, error) {
-	c := &checker{rec: NewRecorder(), progress: progress}
+func Accounting(ctx context.Context, urls []string, in access.Access, base int64, count int, progress Progress) (*result.Verify, error) {
+	c := &checker{rec: NewRecorder(), in: in, progress: progress}
 	for i := range count {
 		c.accounts = append(c.accounts, base+int64(i))
 	}
@@ -61,6 +62,7 @@ func Accounting(ctx context.Context, urls []string, base int64, count int, progr
 // checker reads and judges accounts.
 type checker struct {
 	rec        *Recorder
+	in         access.Access
 	accounts   []int64
 	progress   Progress
 	read, rows atomic.Int64
@@ -75,7 +77,7 @@ func (c *checker) run(ctx context.Context, urls []string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for reader := range min(readers, max(work, 1)) {
 		group.Go(func() error {
-			conn, err := client.Dial(ctx, urls[reader%len(urls)], client.Config{})
+			conn, err := client.Dial(ctx, urls[reader%len(urls)], c.in.Client(client.Config{}))
 			if err != nil {
 				return fmt.Errorf("verify: %w", err)
 			}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/target"
 	"noncegate/scripts/loadtest/traffic"
@@ -29,7 +30,7 @@ func verified(t *testing.T, url string, change func(*traffic.Load)) *result.Veri
 	if r, err := l.Run(t.Context()); err != nil && !errors.Is(err, traffic.ErrAllLost) {
 		t.Fatalf("run: %v, %+v", err, r)
 	}
-	v, err := l.Verify.Check(t.Context(), l.URLs, nil)
+	v, err := l.Verify.Check(t.Context(), l.URLs, access.Access{}, nil)
 	if err != nil {
 		t.Fatalf("check: %v", err)
 	}
@@ -76,7 +77,7 @@ func TestWhatWasNeverAnsweredIsNoViolation(t *testing.T) {
 	if _, err := l.Run(ctx); !errors.Is(err, traffic.ErrAllLost) {
 		t.Fatalf("run: %v, want that all were cut off", err)
 	}
-	v, err := l.Verify.Check(t.Context(), []string{g.URL}, nil)
+	v, err := l.Verify.Check(t.Context(), []string{g.URL}, access.Access{}, nil)
 	if err != nil || v.ViolationCount != 0 || v.Unanswered == 0 || v.Allocations == 0 {
 		t.Errorf("%+v, %v; want unanswered requests and no violation", v, err)
 	}
@@ -127,7 +128,7 @@ func TestAccountingFindsALostNonceWithoutHavingSeenTheLoad(t *testing.T) {
 	for _, f := range []fault{none, losesARow, skipsANonce, sumsWrong} {
 		_, url := startFake(t, f)
 		verified(t, url, nil)
-		v, err := verify.Accounting(t.Context(), []string{url}, 100, 5, nil)
+		v, err := verify.Accounting(t.Context(), []string{url}, access.Access{}, 100, 5, nil)
 		if err != nil || (v.ViolationCount > 0) != (f != none) || v.Signers != 5 || v.Allocations == 0 {
 			t.Errorf("%s: %+v, %v", f, v, err)
 		}
@@ -137,14 +138,14 @@ func TestAccountingFindsALostNonceWithoutHavingSeenTheLoad(t *testing.T) {
 func TestASignerThatWasNeverSeenIsAccountedFor(t *testing.T) {
 	g := target.StartGateway(t)
 	var told int
-	v, err := verify.Accounting(t.Context(), []string{g.URL}, 9, 1, func(done, all int) { told = done * all })
+	v, err := verify.Accounting(t.Context(), []string{g.URL}, access.Access{}, 9, 1, func(done, all int) { told = done * all })
 	if err != nil || v.ViolationCount != 0 || v.Signers != 1 || v.Allocations != 0 || told != 1 {
 		t.Errorf("%+v, %v, told %d; want nothing wrong", v, err, told)
 	}
 }
 
 func TestAGatewayThatIsAwayIsAnErrorAndNoViolation(t *testing.T) {
-	v, err := verify.Accounting(t.Context(), []string{"ws://127.0.0.1:1/ws"}, 0, 1, nil)
+	v, err := verify.Accounting(t.Context(), []string{"ws://127.0.0.1:1/ws"}, access.Access{}, 0, 1, nil)
 	if err == nil || v == nil || v.ViolationCount != 0 || v.Signers != 0 {
 		t.Errorf("%+v, %v; want an error", v, err)
 	}
