@@ -236,7 +236,7 @@ func TestAConnectionIsWokenOnceForAllItsAnswersOfACommit(t *testing.T) {
 	w := &waking{}
 	w.done.Add(3)
 	for _, name := range []string{"x", "y", "x"} {
-		place, _ := n.Reserve(name)
+		place, _ := n.Reserve(name, 0)
 		op := allocate(name)
 		op.Completion = w
 		n.Submit(place, op)

@@ -187,7 +187,7 @@ func (s *Service) answer(ready []answer) {
 	for i := range ready {
 		op := ready[i].op
 		if op.inShard {
-			s.shards[s.Lane(op.Signer)].places.Add(-1)
+			s.shards[s.Lane(op.Signer)].shares.leave(op.Principal)
 		}
 		if op.Err != nil {
 			op.refused()

@@ -23,7 +23,7 @@ func (w *waiter) Gone() bool { return w.ctx.Err() != nil }
 // that embed the service. When ctx ends first the error is an UnavailableError
 // with outcome Unknown, and op must not be touched again.
 func (s *Service) Do(ctx context.Context, op *Op) error {
-	place, ok := s.Reserve(op.Signer)
+	place, ok := s.Reserve(op.Signer, op.Principal)
 	if !ok {
 		return ErrBusy
 	}

@@ -131,7 +131,7 @@ func TestInDoubtAMarkOfUseIsRecordedAtOnceAndAnsweredAfterTheGrant(t *testing.T)
 						node = start(t, p.disk, "basic", basicMode)
 					}
 					mark := newPending(parse(t, line))
-					place, _ := node.Reserve(signer)
+					place, _ := node.Reserve(signer, 0)
 					node.Submit(place, mark.op)
 					time.Sleep(time.Until(until) - 10*time.Millisecond)
 					if mark.answered() {

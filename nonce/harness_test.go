@@ -293,7 +293,7 @@ func (n *node) send(ops ...*nonce.Op) []*pending {
 	n.t.Helper()
 	ps := make([]*pending, len(ops))
 	for i, op := range ops {
-		place, ok := n.Reserve(op.Signer)
+		place, ok := n.Reserve(op.Signer, op.Principal)
 		if !ok {
 			n.t.Fatalf("no place for op %d", i)
 		}

@@ -104,6 +104,8 @@ type Op struct {
 	made       bool // and it was this one
 	inShard    bool // holds a place of its shard's queue
 
+	taken *bool // with caller-runs: set once it was taken from the queue, in the turn of its shard
+
 	trail *trail // while the op is under way at another node
 	order int    // among the ops of its trail
 	trips int    // how often it was sent to another node, or had to be routed again

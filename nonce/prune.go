@@ -224,7 +224,7 @@ func (s *Service) submitPrunes(found []Prunable, parts []*pruning) {
 	ops := make([][]*Op, len(s.shards))
 	for i, f := range found {
 		lane := s.Lane(f.Signer)
-		if s.shards[lane].reserve() {
+		if s.shards[lane].shares.reserve(0) {
 			parts[i].all.Add(1)
 			ops[lane] = append(ops[lane], &Op{
 				Kind: kindPrune, Signer: f.Signer, Count: f.Rows, Completion: parts[i], queuedAt: time.Now(), inShard: true,
@@ -239,8 +239,9 @@ func (s *Service) submitPrunes(found []Prunable, parts []*pruning) {
 // pushAll queues ops so that one batch takes them.
 func (sh *shard) pushAll(ops []*Op) {
 	sh.mu.Lock()
-	sh.queue = append(sh.queue, ops...)
-	sh.pushed += uint64(len(ops))
+	for _, op := range ops {
+		sh.queue.push(op)
+	}
 	sh.mu.Unlock()
 	sh.signal()
 }

@@ -250,7 +250,7 @@ func TestAPruningTakesAPlaceAndIsLeftOutWhenThereIsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, newDisk(), "a", retention(time.Minute), places(1))
 		n.want("allocate -> 0#1", "used 0#1 -> CONSUMED")
-		place, _ := n.Reserve(signer)
+		place, _ := n.Reserve(signer, 0)
 		aged()
 		if got, want := n.disk.rows(t, signer), "0#1=CONSUMED/1"; got != want {
 			t.Errorf("while the queue is full: got rows %s, want %s", got, want)

@@ -330,7 +330,7 @@ func (sh *shard) send(g *group, node string) bool {
 	err := sh.svc.cfg.Router.Forward(node, url, op)
 	if err == nil {
 		if inShard {
-			sh.places.Add(-1)
+			sh.shares.leave(op.Principal)
 		}
 		g.ops = g.ops[1:]
 		return true

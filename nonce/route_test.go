@@ -137,7 +137,7 @@ func (r *links) carry(to string, queue <-chan *nonce.Op) {
 			defer answers.Done()
 			r.back(op, there, lose != nil && lose(op))
 		}
-		place, ok := r.nodes[to].Reserve(op.Signer)
+		place, ok := r.nodes[to].Reserve(op.Signer, op.Principal)
 		if !ok {
 			there.Err = nonce.ErrBusy
 			p.Done(there)

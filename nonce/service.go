@@ -50,9 +50,14 @@ const (
 
 // Config are the settings of a Service. All are required unless said otherwise.
 type Config struct {
-	Mode          Mode
-	Workers       int    // shards; in mode basic only lanes for events
-	QueueCapacity int    // places of one shard's queue, in ops
+	Mode    Mode
+	Workers int // shards; in mode basic only lanes for events
+	// QueueCapacity is the places of one shard's queue, in ops. While several
+	// principals have places there, none has more than an equal share: the capacity
+	// divided by how many they are. So that who comes to a queue that others have filled
+	// finds a place at once, an eighth of the capacity is kept beside it for those below
+	// their share. A batch takes an op of each principal in turn.
+	QueueCapacity int
 	Reject        Reject // what a full queue means
 	MaxBatch      int    // ops of one batch; 0: 1024. Larger commits less often and answers later
 
@@ -292,10 +297,11 @@ func (s *Service) Lane(signer string) int { return int(s.hash(signer) % uint64(s
 // Lanes is the number of shards.
 func (s *Service) Lanes() int { return s.cfg.Workers }
 
-// Queued is the number of places taken in all worker queues, and their capacity.
+// Queued is the number of places taken in all worker queues, and their capacity. It
+// may be exceeded by an eighth; see Config.QueueCapacity.
 func (s *Service) Queued() (used, capacity int) {
 	for _, sh := range s.shards {
-		used += int(sh.places.Load())
+		used += int(sh.shares.places.Load())
 	}
 	return used, len(s.shards) * s.cfg.QueueCapacity
 }
@@ -304,19 +310,20 @@ func (s *Service) Queued() (used, capacity int) {
 // by Submit or Cancel.
 type Place struct {
 	shard *shard // nil: mode basic
-	held  bool   // false: caller-runs beyond the queue's capacity
+	of    Principal
+	held  bool // false: caller-runs beyond the queue's capacity
 }
 
-// Reserve takes a place for one request of signer, without blocking. False means
-// that the queue is full: ErrBusy. With caller-runs, and in mode basic, it always
-// succeeds.
-func (s *Service) Reserve(signer string) (Place, bool) {
+// Reserve takes a place for one request of signer and principal, which must be the
+// op's, without blocking. False means that the queue is full, or the principal's share
+// of it: ErrBusy. With caller-runs, and in mode basic, it always succeeds.
+func (s *Service) Reserve(signer string, p Principal) (Place, bool) {
 	if s.basic != nil {
 		return Place{}, true
 	}
 	sh := s.shards[s.Lane(signer)]
-	if sh.reserve() {
-		return Place{shard: sh, held: true}, true
+	if sh.shares.reserve(p) {
+		return Place{shard: sh, of: p, held: true}, true
 	}
 	return Place{shard: sh}, s.cfg.Reject == CallerRuns
 }
@@ -324,7 +331,7 @@ func (s *Service) Reserve(signer string) (Place, bool) {
 // Cancel gives an unused place back.
 func (p Place) Cancel() {
 	if p.held {
-		p.shard.places.Add(-1)
+		p.shard.shares.leave(p.of)
 	}
 }
 

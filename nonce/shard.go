@@ -17,7 +17,7 @@ import (
 type shard struct {
 	svc    *Service
 	index  int
-	places atomic.Int64  // reserved, queued, running or parked ops
+	shares shares        // of the places of the queue
 	wake   chan struct{} // capacity 1: the queue is not empty, or a parked group is due
 
 	mirrors chan mirrorTask // to the mirror goroutine; nil without a performance engine
@@ -26,15 +26,12 @@ type shard struct {
 	owned      atomic.Int64 // how many of them are owned
 	restUntil  atomic.Int64 // nanoseconds after the service's begin: before it the worker takes no batch; see pace
 
-	mu     sync.Mutex // guards queue, pushed, home and blocks; no I/O under it
-	queue  []*Op
-	pushed uint64   // ops queued so far
+	mu     sync.Mutex // guards queue, home and blocks; no I/O under it
+	queue  turns
 	home   []*state // signers whose ops have all come back from another node
 	blocks []refill // given ahead; each signer is in it once at most
 
 	turn   sync.Mutex // guards all below; held for a whole batch
-	taken  uint64     // ops taken from the queue so far
-	spare  []*Op      // the queue's other buffer
 	states map[string]*state
 	recent *list.List // of *state, most recently used first
 	parked map[string]*group
@@ -54,33 +51,22 @@ func newShard(s *Service, index int) *shard {
 		mirrors = make(chan mirrorTask, s.cfg.Fast.MirrorQueue)
 	}
 	return &shard{
-		mirrors: mirrors,
-		svc:     s, index: index, wake: make(chan struct{}, 1), epoch: s.store.Epoch(),
+		mirrors: mirrors, shares: shares{most: int64(s.cfg.QueueCapacity)},
+		svc: s, index: index, wake: make(chan struct{}, 1), epoch: s.store.Epoch(),
 		states: make(map[string]*state), recent: list.New(),
 		parked: make(map[string]*group), waiting: make(map[string]*group),
 	}
 }
 
-// reserve takes a place of the queue, or reports that it is full.
-func (sh *shard) reserve() bool {
-	if sh.places.Add(1) > int64(sh.svc.cfg.QueueCapacity) {
-		sh.places.Add(-1)
-		return false
-	}
-	return true
-}
-
-// push queues an op and returns how many were queued so far.
-func (sh *shard) push(op *Op) uint64 {
+// push queues an op.
+func (sh *shard) push(op *Op) {
 	sh.mu.Lock()
-	sh.queue = append(sh.queue, op)
-	sh.pushed++
-	last, first := sh.pushed, len(sh.queue) == 1
+	sh.queue.push(op)
+	first := len(sh.queue.ops) == 1
 	sh.mu.Unlock()
 	if first {
 		sh.signal()
 	}
-	return last
 }
 
 func (sh *shard) signal() {
@@ -136,15 +122,17 @@ func (sh *shard) runNext() bool {
 	return true
 }
 
-// callerRuns queues op beyond the queue's capacity and runs what is queued before
-// it and itself in the goroutine that brings it, as far as the worker has not.
-// What came later is left to the worker.
+// callerRuns queues op beyond the queue's capacity, or its principal's share of it,
+// and runs what has its turn before it and itself in the goroutine that brings it, as
+// far as the worker has not. What comes after it is left to the worker.
 func (sh *shard) callerRuns(op *Op) {
-	last := sh.push(op)
+	taken := false // by whoever has the turn
+	op.taken = &taken
+	sh.push(op)
 	sh.turn.Lock()
 	defer sh.turn.Unlock()
 	defer endProcess()
-	for sh.taken < last {
+	for !taken {
 		sh.takeBlocks()
 		batch, home := sh.take()
 		sh.run(batch, home)
@@ -162,22 +150,12 @@ func endProcess() {
 	}
 }
 
-// take swaps the queue for the spare buffer, at most one batch of it, and takes
-// the signers whose ops have come back.
+// take takes a batch from the queue, and the signers whose ops have come back.
 func (sh *shard) take() (batch []*Op, home []*state) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	home, sh.home = sh.home, nil
-	batch, most := sh.queue, sh.svc.cfg.MaxBatch
-	sh.taken += uint64(min(len(batch), most))
-	if len(batch) <= most {
-		sh.queue, sh.spare = sh.spare[:0], batch
-		return batch, home
-	}
-	rest := append(sh.spare[:0], batch[most:]...)
-	clear(batch[most:])
-	sh.queue, sh.spare = rest, batch
-	return batch[:most], home
+	return sh.queue.take(sh.svc.cfg.MaxBatch), home
 }
 
 // run executes one batch to its end.
@@ -185,6 +163,9 @@ func (sh *shard) run(batch []*Op, home []*state) {
 	sh.marked = time.Now()
 	for _, op := range batch {
 		sh.svc.fig.WorkerQueue(sh.marked.Sub(op.queuedAt))
+		if op.taken != nil {
+			*op.taken, op.taken = true, nil
+		}
 	}
 	if e := sh.svc.store.Epoch(); e != sh.epoch {
 		sh.epoch = e
@@ -275,7 +256,7 @@ func (sh *shard) state(signer string) *state {
 // finish ends an op. Its place is free before the caller hears of it.
 func (sh *shard) finish(op *Op) {
 	if op.inShard {
-		sh.places.Add(-1)
+		sh.shares.leave(op.Principal)
 	}
 	if op.Err != nil {
 		op.refused()

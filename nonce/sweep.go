@@ -157,7 +157,7 @@ func (s *Service) submitSweep(signer string, page *page) bool {
 		return s.haltedBy() == nil
 	}
 	sh := s.shards[s.Lane(signer)]
-	if !sh.reserve() {
+	if !sh.shares.reserve(0) {
 		return false
 	}
 	op.inShard = true

@@ -64,7 +64,7 @@ func TestASweepTakesAPlaceAndWaitsForOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, newDisk(), "a", sweepEvery(time.Second), places(1))
 		n.want("allocate hold=5s -> 0#1")
-		place, _ := n.Reserve(signer)
+		place, _ := n.Reserve(signer, 0)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if got, want := n.disk.rows(t, signer), "0#1=HELD"; got != want {

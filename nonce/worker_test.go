@@ -118,7 +118,7 @@ func TestAFullQueueRefusesAndNothingIsWritten(t *testing.T) {
 	ps := n.send(allocate(signer))
 	<-began
 	ps = append(ps, n.send(allocate(signer))...)
-	if _, ok := n.Reserve(signer); ok {
+	if _, ok := n.Reserve(signer, 0); ok {
 		t.Error("a third place of two")
 	}
 	if got := n.do(allocate(signer)); got != "busy" {
@@ -143,7 +143,7 @@ func TestAPlaceIsFreeBeforeItsCallerHearsOfTheEnd(t *testing.T) {
 
 func TestACancelledPlaceIsGivenBack(t *testing.T) {
 	n := start(t, newDisk(), "a", places(1))
-	place, _ := n.Reserve(signer)
+	place, _ := n.Reserve(signer, 0)
 	place.Cancel()
 	if used, capacity := n.Queued(); used != 0 || capacity != 1 {
 		t.Errorf("got %d places of %d taken", used, capacity)
@@ -160,7 +160,7 @@ func TestWithCallerRunsAFullQueueIsRunByItsCallerInOrder(t *testing.T) {
 	var ps []*pending
 	submitted := make(chan struct{})
 	own := []*nonce.Op{parse(t, "release 0#1"), allocate(signer), parse(t, "used 0#2")}
-	place, ok := n.Reserve(signer)
+	place, ok := n.Reserve(signer, 0)
 	if !ok {
 		t.Fatal("caller-runs refused a place")
 	}
@@ -168,7 +168,7 @@ func TestWithCallerRunsAFullQueueIsRunByItsCallerInOrder(t *testing.T) {
 		defer close(submitted)
 		for i, op := range own {
 			if i > 0 {
-				place, _ = n.Reserve(op.Signer)
+				place, _ = n.Reserve(op.Signer, 0)
 			}
 			p := newPending(op)
 			ps = append(ps, p)
@@ -214,7 +214,7 @@ func (a *again) Done(op *nonce.Op) nonce.Waker {
 }
 
 func (a *again) submit(name string) {
-	place, _ := a.n.Reserve(name)
+	place, _ := a.n.Reserve(name, 0)
 	op := allocate(name)
 	op.Completion = a
 	a.n.Submit(place, op)
@@ -228,7 +228,7 @@ func TestWithCallerRunsACallerReturnsThoughTheQueueIsNeverEmpty(t *testing.T) {
 	busy.submit("one")
 	<-began
 	busy.submit("two")
-	place, _ := n.Reserve(signer)
+	place, _ := n.Reserve(signer, 0)
 	open()
 	p := newPending(allocate(signer))
 	n.Submit(place, p.op)
@@ -252,7 +252,7 @@ func TestTheWorkOfACallerThatIsGoneIsSkipped(t *testing.T) {
 			}
 			var ps []*pending
 			for i := range 3 {
-				place, _ := n.Reserve(signer)
+				place, _ := n.Reserve(signer, 0)
 				p := newPending(allocate(signer))
 				p.gone.Store(i == 1)
 				ps = append(ps, p)

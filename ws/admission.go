@@ -60,7 +60,7 @@ func (c *conn) admitOne(r *request) *wire.Error {
 	if r.err != nil || r.op.Kind == 0 {
 		return nil
 	}
-	place, ok := c.srv.service.Reserve(r.op.Signer)
+	place, ok := c.srv.service.Reserve(r.op.Signer, r.op.Principal)
 	if !ok {
 		return busy(wire.StageWorker)
 	}

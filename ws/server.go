@@ -25,7 +25,7 @@ import (
 
 // Service is the part of nonce.Service that runs requests.
 type Service interface {
-	Reserve(signer string) (nonce.Place, bool)
+	Reserve(signer string, p nonce.Principal) (nonce.Place, bool)
 	Submit(p nonce.Place, op *nonce.Op)
 	Lane(signer string) int
 }

@@ -131,7 +131,7 @@ func TestNothingIsDoneForFramesAfterTheClose(t *testing.T) {
 // panicking is a service with a mistake in it.
 type panicking struct{ Service }
 
-func (panicking) Reserve(string) (nonce.Place, bool) { panic("a mistake") }
+func (panicking) Reserve(string, nonce.Principal) (nonce.Place, bool) { panic("a mistake") }
 
 func TestAMistakeEndsItsConnectionOnly(t *testing.T) {
 	g := startGateway(t)

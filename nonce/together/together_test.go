@@ -188,7 +188,7 @@ func (d done) Done(*nonce.Op) nonce.Waker { close(d); return nil }
 func (d done) Gone() bool                 { return false }
 
 func (n *node) do(op nonce.Op) *nonce.Op {
-	p, ok := n.Reserve(op.Signer)
+	p, ok := n.Reserve(op.Signer, op.Principal)
 	if !ok {
 		op.Err = nonce.ErrBusy
 		return &op
