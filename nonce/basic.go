@@ -101,6 +101,7 @@ func (b *basic) step(op *Op) (again, later bool, err error) {
 		err = &StoreError{Outcome: NotSent, Err: err} // nothing of the op was in it
 	}
 	if err != nil {
+		b.svc.cfg.open.unclaim(op)
 		if OutcomeOf(err) == Unknown {
 			b.svc.tally.unknown.Add(1)
 		}
@@ -108,6 +109,7 @@ func (b *basic) step(op *Op) (again, later bool, err error) {
 	}
 	b.svc.fig.Commit(time.Since(started), 1)
 	ran.settleAt(now)
+	b.svc.cfg.open.settle(ran)
 	b.svc.publish(b.svc.Lane(op.Signer), ran, st.version+1, now)
 	if ran == &sweep && op.Kind != kindSweep {
 		return true, false, nil

@@ -19,12 +19,16 @@ func (sh *shard) commit(groups []*group, changes []Change) []*group {
 		g.loaded, g.idsRead = false, false
 	}
 	if err != nil {
+		for _, g := range groups {
+			sh.unclaim(g)
+		}
 		return sh.commitFailed(groups, err)
 	}
 	var refused []*group
 	next := groups[:0]
 	for i, g := range groups {
 		if !res.Applied[i] {
+			sh.unclaim(g)
 			refused = append(refused, g)
 			continue
 		}
@@ -74,6 +78,7 @@ func (sh *shard) applied(g *group, now, started time.Time) {
 			st.swept(now, len(op.Nonces) >= loadDue)
 		}
 		op.settleAt(now)
+		sh.svc.cfg.open.settle(op)
 		sh.svc.publish(sh.index, op, st.version, now)
 	}
 	if st.halted && st.floor >= st.safeFloor {
@@ -83,6 +88,13 @@ func (sh *shard) applied(g *group, now, started time.Time) {
 	g.tries = 0
 	g.giveUpAt = time.Time{}
 	sh.popApplied(g, now)
+}
+
+// unclaim gives back what the group's ops claimed of their principals' open holds.
+func (sh *shard) unclaim(g *group) {
+	for _, op := range g.ops[:g.count] {
+		sh.svc.cfg.open.unclaim(op)
+	}
 }
 
 // refused deals with groups whose change the store did not apply: it reads them

@@ -111,10 +111,17 @@ type ConflictError struct {
 // Error implements error.
 func (e *ConflictError) Error() string { return e.Sentence }
 
-// HoldLimitError says that the signer has as many open holds as it may have.
-type HoldLimitError struct{ Limit int }
+// HoldLimitError says that the signer, or the principal, has as many open holds as it
+// may have.
+type HoldLimitError struct {
+	Limit       int
+	OfPrincipal bool // at the node that owns the signer
+}
 
 // Error implements error.
 func (e *HoldLimitError) Error() string {
+	if e.OfPrincipal {
+		return fmt.Sprintf("the principal may have %d open holds of this node; mark some, or wait for them to end", e.Limit)
+	}
 	return fmt.Sprintf("the signer may have %d open holds; mark some, or wait for them to end", e.Limit)
 }

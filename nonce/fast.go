@@ -236,6 +236,9 @@ func (sh *shard) commitFast(groups []*group, changes []Change) []*group {
 	for i, g := range groups {
 		r := results[i]
 		sh.svc.trouble(r.Verdict, r.Err)
+		if r.Verdict != FastDone {
+			sh.unclaim(g)
+		}
 		switch {
 		case r.Verdict == FastDone:
 			sh.withhold(g, ended)

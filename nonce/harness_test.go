@@ -479,6 +479,9 @@ func refusal(err error) string {
 		return "not_owner " + e.Node + " " + e.URL
 	}
 	if e, ok := errors.AsType[*nonce.HoldLimitError](err); ok {
+		if e.OfPrincipal {
+			return fmt.Sprintf("hold_limit %d of principal", e.Limit)
+		}
 		return fmt.Sprintf("hold_limit %d", e.Limit)
 	}
 	e, ok := errors.AsType[*nonce.ConflictError](err)

@@ -104,6 +104,10 @@ type Op struct {
 	made       bool // and it was this one
 	inShard    bool // holds a place of its shard's queue
 
+	claimed int       // allocate: room it has among its principal's open holds, while it is committed
+	endsOf  Principal // marks: whose hold it ends, 0: none's
+	endsAt  time.Time // and when that would have been due
+
 	taken *bool // with caller-runs: set once it was taken from the queue, in the turn of its shard
 
 	trail *trail // while the op is under way at another node

@@ -36,6 +36,8 @@ type draft struct {
 type Rules struct {
 	DefaultHold time.Duration
 	MaxHolds    int // open holds of one signer; 0: no limit
+
+	open *openHolds // of each principal; nil: no limit
 }
 
 func newDraft(st *state, r *Rules) *draft {
@@ -51,6 +53,7 @@ func newDraft(st *state, r *Rules) *draft {
 // apply runs one op against the draft and leaves its tentative result in the op.
 // It returns errDefer, or nil: a refusal is a result like another.
 func (d *draft) apply(op *Op) error {
+	d.rules.open.unclaim(op)
 	op.reset()
 	switch op.Kind {
 	case KindAllocate:
@@ -109,6 +112,9 @@ func (d *draft) allocate(op *Op) error {
 		if d.changed(f.nonce) {
 			return errDefer
 		}
+	}
+	if !d.rules.open.claim(op) {
+		return d.refuse(op, &HoldLimitError{Limit: d.rules.open.most, OfPrincipal: true})
 	}
 	d.handOut(op, int(fromFree))
 	return nil
@@ -335,6 +341,9 @@ func (d *draft) mark(op *Op, row Row, to RowChange) {
 	if to.Holder = row.Holder; op.Attempt != row.Attempt {
 		to.Holder = op.Principal // a hold that Redis lost
 	}
+	if row.Status == Held {
+		op.endsOf, op.endsAt = row.Holder, row.HeldUntil
+	}
 	d.end(row, to)
 	op.wrote = true
 }
@@ -455,6 +464,7 @@ func (op *Op) reset() {
 	op.Nonces, op.Attempts = nil, nil
 	op.Token, op.HeldUntil, op.HoldLeft = 0, time.Time{}, 0
 	op.Status, op.Next = 0, 0
+	op.endsOf = 0
 }
 
 // refused leaves only the error of the result. An op that is known to have

@@ -127,6 +127,7 @@ func (sh *shard) settled(g *group, s *Snapshot, cause error) {
 
 // happened ends an op that an unknown commit has done, as if its answer had come now.
 func (sh *shard) happened(g *group, op *Op, s *Snapshot) {
+	sh.svc.cfg.open.settle(op)
 	var a answer
 	waits := false
 	switch {

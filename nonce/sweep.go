@@ -36,6 +36,7 @@ func (s *Service) sweep() {
 			continue
 		}
 		s.forgetIdle()
+		s.cfg.open.sweep()
 		if !now.Before(pruneAt) {
 			pruneAt = s.pruneSome(now)
 		}

@@ -156,7 +156,7 @@ func refused(q asked, e *wire.Error) (answer, error) {
 	case wire.CodeNotFound:
 		return answer{err: nonce.ErrNotFound}, nil
 	case wire.CodeHoldLimit:
-		return answer{err: &nonce.HoldLimitError{Limit: int(e.Data.Limit)}}, nil
+		return answer{err: &nonce.HoldLimitError{Limit: int(e.Data.Limit), OfPrincipal: e.Data.Signer == ""}}, nil
 	case wire.CodeUnavailable:
 		return answer{err: unavailable(e)}, nil
 	case wire.CodeConflict:

@@ -50,6 +50,9 @@ func errorOf(err error, signer string, count int) *wire.Error {
 		return with(wire.Errorf(wire.CodeConflict, "conflict", "%s", clip(e.Error())), conflictData(e, signer, count))
 	}
 	if e, ok := errors.AsType[*nonce.HoldLimitError](err); ok {
+		if e.OfPrincipal {
+			signer = "" // other signers have it too
+		}
 		return with(wire.Errorf(wire.CodeHoldLimit, "hold_limit", "%s", e.Error()),
 			wire.ErrorData{Signer: signer, Limit: int64(e.Limit), RetryAfterMs: retryHoldLimit.Milliseconds()})
 	}

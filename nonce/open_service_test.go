@@ -1,0 +1,107 @@
+package nonce_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"noncegate/nonce"
+	"noncegate/nonce/memstore"
+)
+
+func holdsOfPrincipal(n int) func(*nonce.Config) {
+	return func(c *nonce.Config) { c.MaxHoldsPerPrincipal = n }
+}
+
+func TestAPrincipalHasNoMoreOpenHoldsThanItMay(t *testing.T) {
+	inBothModes(t, func(t *testing.T, n *node) {
+		n.want("allocate count=2 by=7 id=a -> 0#1 1#1", "allocate count=2 by=7 -> hold_limit 3 of principal",
+			"allocate signer=other by=7 -> 0#1", "allocate by=7 -> hold_limit 3 of principal",
+			"allocate count=2 by=7 id=a -> 0#1 1#1", "allocate count=3 by=8 -> 2#1 3#1 4#1", "allocate count=4 -> 5#1 6#1 7#1 8#1")
+		n.want("used 0#1 hash=7 by=7 -> CONSUMED", "used 0#1 hash=7 by=7 -> CONSUMED", "allocate signer=other by=7 -> 1#1",
+			"allocate by=7 -> hold_limit 3 of principal", "release 1#1 by=9 any -> RELEASED", "allocate by=7 -> 1#2",
+			"allocate by=7 -> hold_limit 3 of principal")
+	}, holdsOfPrincipal(3))
+}
+
+func TestAHoldThatIsDueCountsNoMore(t *testing.T) {
+	inBothModes(t, func(t *testing.T, n *node) {
+		n.want("allocate count=2 hold=5s by=7 -> 0#1 1#1", "allocate hold=20s signer=other by=7 -> 0#1", "allocate by=7 -> hold_limit 3 of principal")
+		time.Sleep(6 * time.Second)
+		n.want("allocate count=3 by=7 -> hold_limit 3 of principal", "allocate count=2 by=7 -> 0#2 1#2", "allocate by=7 -> hold_limit 3 of principal")
+		n.want("used 0#1 hash=7 by=7 -> conflict 0#2=HELD", "allocate by=7 -> hold_limit 3 of principal")
+	}, holdsOfPrincipal(3))
+}
+
+// TestWhatWasNotCommittedIsNotCounted: a commit that was refused, cut off or aborted
+// leaves the room of its hand-outs as it was; one that turned out to have happened
+// takes it.
+func TestWhatWasNotCommittedIsNotCounted(t *testing.T) {
+	for _, outcome := range []nonce.Outcome{nonce.NotSent, nonce.Aborted, nonce.Unknown} {
+		inBothModes(t, func(t *testing.T, n *node) {
+			n.want("allocate signer=other -> 0#1")
+			n.disk.onBefore(func(c memstore.Call) error {
+				if c.Op != memstore.OpCommit && c.Op != memstore.OpLocked {
+					return nil
+				}
+				return &nonce.StoreError{Outcome: outcome, Err: errCut}
+			})
+			for range 3 {
+				if got := n.run("allocate by=7"); got != "none" && got != "unknown" && got != "busy" {
+					t.Errorf("%v: got %q", outcome, got)
+				}
+			}
+			n.disk.onBefore(nil)
+			n.want("allocate by=7 -> 0#1", "allocate by=7 -> hold_limit 1 of principal")
+		}, holdsOfPrincipal(1))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, newDisk(), "a", holdsOfPrincipal(2))
+		for i, line := range []string{"allocate by=7 -> 0#1", "allocate id=x by=7 -> 1#1"} {
+			var once sync.Once
+			n.disk.onAfter(func(c memstore.Call) (err error) {
+				if c.Op == memstore.OpCommit {
+					once.Do(func() { err = &nonce.StoreError{Outcome: nonce.Unknown, Err: errCut} })
+				}
+				return err
+			})
+			n.want(line)
+			n.disk.onAfter(nil)
+			if i == 0 {
+				n.want("allocate count=2 by=7 -> hold_limit 2 of principal")
+			}
+		}
+		n.want("allocate by=7 -> hold_limit 2 of principal")
+	})
+}
+
+func TestHandOutsOfSeveralWorkersAtOnceDoNotPassThePrincipalsLimit(t *testing.T) {
+	n := start(t, newDisk(), "a", workers(4), places(1000), holdsOfPrincipal(5))
+	var got atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			if n.do(asked(7, fmt.Sprint("s", i))) == "0#1" {
+				got.Add(1)
+			}
+		})
+	}
+	if wg.Wait(); got.Load() != 5 {
+		t.Errorf("%d were handed out, want 5", got.Load())
+	}
+}
+
+func TestTheLimitOfAPrincipalHoldsInThePerformanceEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		n := p.start("a", holdsOfPrincipal(2))
+		n.want("allocate -> 0#1")
+		n.enter()
+		n.flushing()
+		n.want("allocate by=7 -> 1#1", "allocate by=7 -> 2#1", "allocate by=7 -> hold_limit 2 of principal", "used 1#1 hash=1 by=7 -> CONSUMED", "allocate by=7 -> 3#1")
+		n.want("allocate by=7 -> hold_limit 2 of principal")
+	})
+}
