@@ -2,18 +2,22 @@
 
 GO          ?= go
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOSEC       := github.com/securego/gosec/v2/cmd/gosec@v2.22.11
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 FUZZTIME    ?= 10s
 TESTFLAGS   ?= -timeout 8m
 BENCHFLAGS  ?=
 TORTURE     ?= torture-out
+TORTUREFUZZ ?= 1m
 
 # The folders that are Go modules of their own, the root first.
-MODULES := . $(patsubst %/go.mod,%,$(wildcard interop/go.mod))
+MODULES := . $(patsubst %/go.mod,%,$(wildcard interop/go.mod deploy/check/go.mod))
 
 # each runs a command in every module and stops at the first that fails.
 each = for dir in $(MODULES); do (cd $$dir && $(1)) || exit 1; done
 
 .DEFAULT_GOAL := help
+.PHONY: release release-check deploy-check gosec vulncheck
 .PHONY: help run build test fmt fmt-check vet lint fuzz bench scale nodes torture tidy-check clean
 
 help: ## list the targets
@@ -68,13 +72,30 @@ torture: ## break things around real gateways for two hours, and judge; goes on 
 	$(GO) run ./torture/cmd campaign --runs 234 --forward both --limit 50m --dir $(TORTURE)/postgres
 	$(GO) run ./torture/cmd campaign --engine --runs 198 --forward both --limit 60m --dir $(TORTURE)/engine
 	$(GO) run ./torture/cmd sqlite --dir $(TORTURE)/sqlite
+	@$(MAKE) --no-print-directory fuzz FUZZTIME=$(TORTUREFUZZ)
 
 .PHONY: bin/loadtest
 bin/loadtest:
 	$(GO) build -o $@ ./scripts/loadtest
 
+gosec: ## look for what is often unsafe; what is not carries its reason
+	$(GO) run $(GOSEC) -quiet -exclude-dir=interop -exclude-dir=deploy ./...
+
+vulncheck: ## look for known vulnerabilities in what is linked (asks vuln.go.dev)
+	$(GO) run $(GOVULNCHECK) ./...
+
+release: ## build dist/: static programs for five platforms, checksums, bill of materials
+	@scripts/release.sh
+
+release-check: ## build the last commit twice, elsewhere, and compare every byte
+	@scripts/release-check.sh
+
+deploy-check: ## hold deploy/ against the Kubernetes API, Compose and systemd
+	@systemd-analyze --version >/dev/null 2>&1 || echo "no systemd-analyze here: the unit is not looked at"
+	cd deploy/check && $(GO) test -count=1 .
+
 tidy-check: ## fail when go.mod or go.sum is not tidy
 	@$(call each,$(GO) mod tidy -e -diff)
 
 clean: ## remove what the build made
-	rm -rf bin
+	rm -rf bin dist
