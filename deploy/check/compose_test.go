@@ -1,0 +1,44 @@
+package check
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+)
+
+func TestTheComposeFileLoadsAndNamesFilesThatAreThere(t *testing.T) {
+	file, err := filepath.Abs("../compose/compose.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts, err := cli.NewProjectOptions([]string{file}, cli.WithWorkingDirectory(filepath.Dir(file)), cli.WithEnvFiles(filepath.Join(filepath.Dir(file), "example.env")), cli.WithDotEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := opts.LoadProject(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	gateways := 0
+	for name, s := range p.Services {
+		for _, v := range s.Volumes {
+			if v.Type != "bind" {
+				continue
+			}
+			if _, err := os.Stat(v.Source); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if s.Build != nil {
+			gateways++
+			if _, err := os.Stat(filepath.Join(s.Build.Context, s.Build.Dockerfile)); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	if gateways != 3 {
+		t.Errorf("%d gateways", gateways)
+	}
+}

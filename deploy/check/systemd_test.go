@@ -1,0 +1,42 @@
+package check
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const unit = "../systemd/noncegate.service"
+
+// mostExposed is the most of systemd's score, 0 to 10, that the unit may have.
+const mostExposed = 1.5
+
+func TestTheUnitIsUnderstoodAndHardened(t *testing.T) {
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip("no systemd-analyze here")
+	}
+	// verify asks whether the program is there.
+	text, err := os.ReadFile(unit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := filepath.Join(t.TempDir(), "noncegate.service")
+	if err := os.WriteFile(here, []byte(strings.Replace(string(text), "/usr/local/bin/gateway", "/bin/true", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("systemd-analyze", "verify", here).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("verify: %v\n%s", err, out)
+	}
+	out, err := exec.Command("systemd-analyze", "security", "--offline=true", here).CombinedOutput()
+	found := regexp.MustCompile(`Overall exposure level for \S+: ([0-9.]+)`).FindSubmatch(out)
+	if found == nil {
+		t.Skipf("this systemd-analyze does not judge units that are not loaded: %v\n%s", err, out)
+	}
+	if score, err := strconv.ParseFloat(string(found[1]), 64); err != nil || score > mostExposed {
+		t.Errorf("exposure %s, want at most %v\n%s", found[1], mostExposed, out)
+	}
+}
