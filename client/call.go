@@ -110,7 +110,8 @@ func (c *Client) react(o *op, via *conn, err error) time.Duration {
 		}
 	}
 	after := r.retryAfter()
-	return after + rand.N(after/4+1) // all who were refused together shall not come back together
+	// All who were refused together shall not come back together.
+	return after + rand.N(after/4+1) // #nosec G404 -- spreads what comes together; nobody gains by guessing it
 }
 
 // pause waits for d, when there is that much time.

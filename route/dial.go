@@ -21,7 +21,7 @@ const (
 	HeaderNode   = "Noncegate-Node"        // id of the node that dials
 	HeaderTo     = "Noncegate-Node-To"     // id of the node it means to reach
 	HeaderStore  = "Noncegate-Node-Store"  // which store this node works on, when that is known
-	HeaderSecret = "Noncegate-Node-Secret" // what --node-secret says, when it is set
+	HeaderSecret = "Noncegate-Node-Secret" // #nosec G101 -- the name of a header: what --node-secret says, when it is set
 )
 
 var (

@@ -20,7 +20,7 @@ const (
 	HeaderNode       = "Noncegate-Node"        // the sender's node id
 	HeaderNodeTo     = "Noncegate-Node-To"     // the node id it means to reach
 	HeaderNodeStore  = "Noncegate-Node-Store"  // which store the sender's nonces are in
-	HeaderNodeSecret = "Noncegate-Node-Secret" // what --node-secret says, if it says anything
+	HeaderNodeSecret = "Noncegate-Node-Secret" // #nosec G101 -- the name of a header: what --node-secret says, if it says anything
 )
 
 // NodeConfig says how connections of other nodes are let in and bounded. The zero
