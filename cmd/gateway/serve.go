@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -56,7 +57,7 @@ func openStoreFor(ctx context.Context, cfg *StoreConfig, log *slog.Logger, conns
 		switch {
 		case err == nil:
 			return s, nil
-		case !postgres.Away(err), noSuchHost(err) && time.Since(began) > lookupPatience:
+		case !postgres.Away(err), untrusted(err), noSuchHost(err) && time.Since(began) > lookupPatience:
 			return nil, backoff.Permanent(err)
 		case !waiting:
 			waiting = true
@@ -69,7 +70,7 @@ func openStoreFor(ctx context.Context, cfg *StoreConfig, log *slog.Logger, conns
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("stopped while waiting for PostgreSQL: %w", context.Cause(ctx))
-	case err != nil && postgres.Away(err) && !noSuchHost(err):
+	case err != nil && postgres.Away(err) && !noSuchHost(err) && !untrusted(err):
 		return nil, fmt.Errorf("PostgreSQL is away: %s", connectSentence(err))
 	case err != nil:
 		return nil, settingErrorf("store", "cannot be used: %s", connectSentence(err))
@@ -90,6 +91,13 @@ func noSuchHost(err error) bool {
 	missing, ok := errors.AsType[*net.DNSError](err)
 	_, tried := errors.AsType[*net.OpError](err) // another one does
 	return ok && missing.IsNotFound && !tried
+}
+
+// untrusted reports whether the server showed a certificate that is not trusted, which
+// does not pass by waiting.
+func untrusted(err error) bool {
+	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
+	return ok
 }
 
 // connectSentence is why PostgreSQL cannot be used, in its own words if it had any.
