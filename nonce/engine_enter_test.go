@@ -208,3 +208,25 @@ func TestAnUnknownMoveIsSettledByTheRow(t *testing.T) {
 		}
 	}
 }
+
+func TestASignerThatIsWrittenToAllTheTimeEnters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		n := p.start("a", func(c *nonce.Config) { c.MaxHolds = 0 })
+		next := 0
+		for range 10 { // more rows than one page has
+			n.want(fmt.Sprintf("allocate count=256 -> %s", span(next, 256)))
+			next += 256
+		}
+		pieces := 0
+		n.onRedis(fasttest.OpSeed, func(fasttest.Call) fasttest.Fault {
+			if pieces++; pieces <= 40 { // somebody writes between any two pieces
+				n.want(fmt.Sprintf("allocate -> %d#1", next))
+				next++
+			}
+			return fasttest.Fault{}
+		})
+		n.enter()
+		n.want(fmt.Sprintf("allocate -> %d#1", next))
+	})
+}

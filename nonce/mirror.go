@@ -10,8 +10,17 @@ import (
 )
 
 const (
-	copyPage  = 1000
-	copyTries = 5
+	// copyPage bounds the rows and the request ids that are sent to Redis at a time,
+	// and to begin with those that are read of the store. Pages that are read apart are
+	// one copy only if nobody writes to the signer between, so each further try reads
+	// copyGrowth times as much, up to copyMost.
+	copyPage   = 1000
+	copyTries  = 5
+	copyGrowth = 4
+	copyMost   = copyPage * copyGrowth * copyGrowth * copyGrowth
+	// maxCopying bounds the copies of a shard that are begun and not done. Changes of
+	// these wait behind them, and those of all others go on.
+	maxCopying = 4
 	// mirrorBatch bounds the changes of one batch of Redis.
 	mirrorBatch = 256
 )
@@ -46,12 +55,14 @@ func (sh *shard) keepMirror(st *state, goal Goal) bool {
 		return false
 	case st.mirror != nil:
 		return true
-	case st.doubting || sh.marked.Before(st.mirrorAfter):
+	case st.doubting || sh.marked.Before(st.mirrorAfter) || sh.copying.Load() >= maxCopying:
 		return false
 	}
 	m := &mirror{belief: st.belief()}
 	m.version.Store(-1)
+	sh.copying.Add(1)
 	if st.mirror = m; !sh.pushMirror(mirrorTask{m: m, copy: true}) {
+		sh.copying.Add(-1)
 		st.mirror, st.mirrorAfter = nil, sh.marked.Add(moveRetry)
 		return false
 	}
@@ -107,6 +118,7 @@ func (sh *shard) mirrorSome(t mirrorTask) {
 			sh.mirrorBatch(batch)
 			batch = batch[:0]
 			sh.svc.copySigner(t.m)
+			sh.copying.Add(-1)
 		} else if len(batch) > 0 && (!batch[0].at.Equal(t.at) || slices.ContainsFunc(batch, func(b mirrorTask) bool { return b.m == t.m })) {
 			sh.mirrorBatch(batch)
 			batch = append(batch[:0], t)
@@ -165,8 +177,8 @@ func (s *Service) mirrorFailed(r FastResult) {
 // copySigner copies a signer from the store to Redis. Changes that are committed
 // meanwhile are queued behind it.
 func (s *Service) copySigner(m *mirror) {
-	for range copyTries {
-		r, moved := s.copyOnce(m)
+	for try, page := 0, copyPage; try < copyTries; try, page = try+1, min(copyGrowth*page, copyMost) {
+		r, moved := s.copyOnce(m, page)
 		switch {
 		case moved:
 			continue
@@ -177,13 +189,15 @@ func (s *Service) copySigner(m *mirror) {
 		return
 	}
 	m.broken.Store(true)
+	s.log.Warn("a signer is written to faster than it can be copied to Redis; it is tried again", "signer", m.belief.Signer)
 }
 
-// copyOnce copies page by page. moved: the signer was written to meanwhile.
-func (s *Service) copyOnce(m *mirror) (r FastResult, moved bool) {
+// copyOnce copies page by page, of at most limit rows and ids. moved: the signer was
+// written to between two pages.
+func (s *Service) copyOnce(m *mirror, limit int) (r FastResult, moved bool) {
 	piece := SeedPiece{First: true, FastBelief: m.belief}
 	for row, id := int64(0), ""; ; {
-		page, err := s.copyPage(m.belief.ID, row, id)
+		page, err := s.copyPage(m.belief.ID, row, id, limit)
 		switch {
 		case err != nil:
 			return FastResult{FastNotSent, err}, false
@@ -193,27 +207,42 @@ func (s *Service) copyOnce(m *mirror) (r FastResult, moved bool) {
 			return FastResult{}, true
 		}
 		piece.Version, piece.Next, piece.Floor, piece.Held = page.Version, page.Next, page.Floor, page.Held
-		piece.Rows, piece.Requests, piece.Last, piece.Now = page.Rows, page.Requests, !page.More, page.Now
-		var identity Identity
-		if identity, r = s.sendPiece(piece); r.Verdict != FastDone {
+		piece.Now = page.Now
+		if r = s.sendPage(m, &piece, &page); r.Verdict != FastDone {
 			return r, false
 		}
-		if !piece.First && identity != m.identity {
-			return FastResult{FastLost, fmt.Errorf("%w: the server changed under a copy", ErrLost)}, false
-		}
-		m.identity = identity
 		if piece.Last {
 			m.version.Store(piece.Version)
 			return r, false
 		}
-		piece.First, row, id = false, page.NextRow, page.NextID
+		row, id = page.NextRow, page.NextID
 	}
 }
 
-func (s *Service) copyPage(id, row int64, request string) (SignerCopy, error) {
+// sendPage sends a page in pieces of copyPage rows and ids.
+func (s *Service) sendPage(m *mirror, piece *SeedPiece, page *SignerCopy) (r FastResult) {
+	for rows, ids, last := page.Rows, page.Requests, false; !last; {
+		r, q := min(len(rows), copyPage), min(len(ids), copyPage)
+		piece.Rows, piece.Requests = rows[:r], ids[:q]
+		rows, ids = rows[r:], ids[q:]
+		last = len(rows) == 0 && len(ids) == 0
+		piece.Last = last && !page.More
+		identity, result := s.sendPiece(*piece)
+		if result.Verdict != FastDone {
+			return result
+		}
+		if !piece.First && identity != m.identity {
+			return FastResult{FastLost, fmt.Errorf("%w: the server changed under a copy", ErrLost)}
+		}
+		m.identity, piece.First = identity, false
+	}
+	return FastResult{Verdict: FastDone}
+}
+
+func (s *Service) copyPage(id, row int64, request string, limit int) (SignerCopy, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StoreTimeout)
 	defer cancel()
-	page, err := s.cfg.Fast.Ledger.Copy(ctx, id, row, request, copyPage)
+	page, err := s.cfg.Fast.Ledger.Copy(ctx, id, row, request, limit)
 	if err == nil && !page.Exists {
 		err = errors.New("the signer has no row")
 	}

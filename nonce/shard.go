@@ -21,6 +21,7 @@ type shard struct {
 	wake   chan struct{} // capacity 1: the queue is not empty, or a parked group is due
 
 	mirrors chan mirrorTask // to the mirror goroutine; nil without a performance engine
+	copying atomic.Int32    // copies among them, the one under way included
 
 	remembered atomic.Int64 // len(states), for whoever does not hold the turn
 	owned      atomic.Int64 // how many of them are owned
