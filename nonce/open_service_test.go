@@ -78,6 +78,30 @@ func TestWhatWasNotCommittedIsNotCounted(t *testing.T) {
 	})
 }
 
+func TestInModeBasicWhatIsUnknownIsNotCounted(t *testing.T) {
+	n := start(t, newDisk(), "a", basicMode, holdsOfPrincipal(1))
+	n.disk.onAfter(once(memstore.OpLocked, signer, func(memstore.Call) error {
+		return &nonce.StoreError{Outcome: nonce.Unknown, Err: errCut}
+	}))
+	n.want("allocate by=7 -> unknown", "allocate by=7 -> 1#1", "allocate by=7 -> hold_limit 1 of principal")
+}
+
+func TestWhatIsBeingCommittedCountsAtOtherWorkers(t *testing.T) {
+	n := start(t, newDisk(), "a", workers(2), holdsOfPrincipal(1))
+	one, another := n.signerOf(0, true), n.signerOf(0, false)
+	began, open := n.disk.holdCommit(one)
+	defer open()
+	first := n.send(asked(7, one))
+	<-began
+	if got := n.do(asked(7, another)); got != "hold_limit 1 of principal" {
+		t.Errorf("while the first is being committed: got %q", got)
+	}
+	open()
+	if got := results(first); got[0] != "0#1" {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestHandOutsOfSeveralWorkersAtOnceDoNotPassThePrincipalsLimit(t *testing.T) {
 	n := start(t, newDisk(), "a", workers(4), places(1000), holdsOfPrincipal(5))
 	var got atomic.Int64
