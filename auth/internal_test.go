@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -114,7 +113,7 @@ func FuzzCredential(f *testing.F) {
 			r.Header.Set("Authorization", header)
 		}
 		if check := g.credential(r); header != "" && check == nil {
-			t.Error(fmt.Sprintf("the header %q was passed over", header))
+			t.Errorf("the header %q was passed over", header)
 		}
 	})
 }

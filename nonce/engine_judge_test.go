@@ -111,7 +111,11 @@ func twoHolders(a, b given, marks map[handOut][]said) []string {
 		return []string{fmt.Sprintf("one attempt given twice, %d#%d:\n  %v\n  %v", a.nonce, a.attempt, a.said, b.said)}
 	}
 	if a.live(b, marks) {
-		return []string{fmt.Sprintf("two holders, %d#%d until %v and #%d until %v:\n  %v\n  %v", a.nonce, a.attempt, clockTime(a.until), b.attempt, clockTime(b.until), a.said, b.said)}
+		text := fmt.Sprintf("two holders, %d#%d until %v and #%d until %v:\n  %v\n  %v", a.nonce, a.attempt, clockTime(a.until), b.attempt, clockTime(b.until), a.said, b.said)
+		for _, m := range marks[a.handOut] {
+			text += fmt.Sprintf("\n  %v", m)
+		}
+		return []string{text}
 	}
 	return nil
 }

@@ -383,7 +383,9 @@ func (w *world) meddle(m *member, h held) {
 	if h.who == 0 || w.caused.Load() {
 		return
 	}
-	if got := m.do(op); op.Err == nil && !w.caused.Load() {
+	got := m.do(op)
+	w.t.Logf("meddler %v %d#%d of %s at %s by %d: %s", op.Kind, h.nonce, h.attempt, h.signer, clockTime(time.Now()), op.Principal, got)
+	if op.Err == nil && !w.caused.Load() {
 		w.t.Errorf("%d marked nonce %d#%d of %s, a hold of %d, and was told %s", op.Principal, h.nonce, h.attempt, h.signer, h.who, got)
 	}
 	w.meddled.Add(1)

@@ -413,6 +413,8 @@ func parse(t *testing.T, line string) *nonce.Op {
 			scan(value, "%d", &op.Principal)
 		case "any":
 			op.MarkAny = true
+		case "most":
+			scan(value, "%d", &op.MaxOpen)
 		case "reason":
 			op.Reason = value
 		case "signer":

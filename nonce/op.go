@@ -75,6 +75,10 @@ type Op struct {
 	// end holds of others too.
 	Principal Principal
 	MarkAny   bool
+	// MaxOpen bounds, for an allocate, the holds of the Principal that the node which
+	// hands out has handed out to it, of all signers, and that are neither marked there
+	// nor due. Each node counts its own, from the first op on that has a bound. 0: none.
+	MaxOpen int
 
 	// EventPlace says that a post-DB place was reserved for this op. It is false
 	// again once the place was handed to the EventSink; when it is still true at

@@ -13,8 +13,7 @@ import (
 //
 // A nil openHolds counts nothing.
 type openHolds struct {
-	most int
-	now  func() time.Time // the store's clock; zero: not known yet
+	now func() time.Time // the store's clock; zero: not known yet
 
 	mu sync.Mutex // guards of
 	of map[Principal]*account
@@ -33,21 +32,21 @@ type deadline struct {
 	holds  int
 }
 
-func newOpenHolds(most int, now func() time.Time) *openHolds {
-	return &openHolds{most: most, now: now, of: make(map[Principal]*account)}
+func newOpenHolds(now func() time.Time) *openHolds {
+	return &openHolds{now: now, of: make(map[Principal]*account)}
 }
 
 // claim takes room for what the op is about to be handed out, until settle or unclaim,
 // or reports that there is none.
 func (o *openHolds) claim(op *Op) bool {
-	if o == nil || op.Principal == 0 {
+	if o == nil || !op.counted() {
 		return true
 	}
 	now := o.now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	a := o.account(op.Principal)
-	if a.end(now); a.open+a.claimed+op.Count > o.most {
+	if a.end(now); a.open+a.claimed+op.Count > op.MaxOpen {
 		o.forget(op.Principal, a)
 		return false
 	}
@@ -55,6 +54,9 @@ func (o *openHolds) claim(op *Op) bool {
 	op.claimed = op.Count
 	return true
 }
+
+// counted reports whether what the op is handed out counts for its principal.
+func (op *Op) counted() bool { return op.Kind == KindAllocate && op.Principal != 0 && op.MaxOpen > 0 }
 
 // unclaim gives the room back: the op was not committed.
 func (o *openHolds) unclaim(op *Op) {
@@ -73,7 +75,7 @@ func (o *openHolds) unclaim(op *Op) {
 func (o *openHolds) settle(op *Op) {
 	switch {
 	case o == nil || op.Err != nil:
-	case op.Kind == KindAllocate && op.Principal != 0 && (op.wrote || op.made):
+	case op.counted() && (op.wrote || op.made):
 		o.given(op.Principal, len(op.Nonces), op.HeldUntil)
 	case op.endsOf != 0:
 		o.marked(op.endsOf, op.endsAt)

@@ -12,28 +12,31 @@ import (
 	"noncegate/nonce/memstore"
 )
 
-func holdsOfPrincipal(n int) func(*nonce.Config) {
-	return func(c *nonce.Config) { c.MaxHoldsPerPrincipal = n }
+// askedOf is an allocate of principal 7, who may have so many open holds.
+func askedOf(most int, signer string) *nonce.Op {
+	op := asked(7, signer)
+	op.MaxOpen = most
+	return op
 }
 
 func TestAPrincipalHasNoMoreOpenHoldsThanItMay(t *testing.T) {
 	inBothModes(t, func(t *testing.T, n *node) {
-		n.want("allocate count=2 by=7 id=a -> 0#1 1#1", "allocate count=2 by=7 -> hold_limit 3 of principal",
-			"allocate signer=other by=7 -> 0#1", "allocate by=7 -> hold_limit 3 of principal",
-			"allocate count=2 by=7 id=a -> 0#1 1#1", "allocate count=3 by=8 -> 2#1 3#1 4#1", "allocate count=4 -> 5#1 6#1 7#1 8#1")
-		n.want("used 0#1 hash=7 by=7 -> CONSUMED", "used 0#1 hash=7 by=7 -> CONSUMED", "allocate signer=other by=7 -> 1#1",
-			"allocate by=7 -> hold_limit 3 of principal", "release 1#1 by=9 any -> RELEASED", "allocate by=7 -> 1#2",
-			"allocate by=7 -> hold_limit 3 of principal")
-	}, holdsOfPrincipal(3))
+		n.want("allocate count=2 by=7 most=3 id=a -> 0#1 1#1", "allocate count=2 by=7 most=3 -> hold_limit 3 of principal",
+			"allocate signer=other by=7 most=3 -> 0#1", "allocate by=7 most=3 -> hold_limit 3 of principal",
+			"allocate count=2 by=7 most=3 id=a -> 0#1 1#1", "allocate count=3 by=8 most=3 -> 2#1 3#1 4#1", "allocate count=4 -> 5#1 6#1 7#1 8#1")
+		n.want("used 0#1 hash=7 by=7 -> CONSUMED", "used 0#1 hash=7 by=7 -> CONSUMED", "allocate signer=other by=7 most=3 -> 1#1",
+			"allocate by=7 most=3 -> hold_limit 3 of principal", "release 1#1 by=9 any -> RELEASED", "allocate by=7 most=3 -> 1#2",
+			"allocate by=7 most=3 -> hold_limit 3 of principal")
+	})
 }
 
 func TestAHoldThatIsDueCountsNoMore(t *testing.T) {
 	inBothModes(t, func(t *testing.T, n *node) {
-		n.want("allocate count=2 hold=5s by=7 -> 0#1 1#1", "allocate hold=20s signer=other by=7 -> 0#1", "allocate by=7 -> hold_limit 3 of principal")
+		n.want("allocate count=2 hold=5s by=7 most=3 -> 0#1 1#1", "allocate hold=20s signer=other by=7 most=3 -> 0#1", "allocate by=7 most=3 -> hold_limit 3 of principal")
 		time.Sleep(6 * time.Second)
-		n.want("allocate count=3 by=7 -> hold_limit 3 of principal", "allocate count=2 by=7 -> 0#2 1#2", "allocate by=7 -> hold_limit 3 of principal")
-		n.want("used 0#1 hash=7 by=7 -> conflict 0#2=HELD", "allocate by=7 -> hold_limit 3 of principal")
-	}, holdsOfPrincipal(3))
+		n.want("allocate count=3 by=7 most=3 -> hold_limit 3 of principal", "allocate count=2 by=7 most=3 -> 0#2 1#2", "allocate by=7 most=3 -> hold_limit 3 of principal")
+		n.want("used 0#1 hash=7 by=7 -> conflict 0#2=HELD", "allocate by=7 most=3 -> hold_limit 3 of principal")
+	})
 }
 
 // TestWhatWasNotCommittedIsNotCounted: a commit that was refused, cut off or aborted
@@ -50,17 +53,17 @@ func TestWhatWasNotCommittedIsNotCounted(t *testing.T) {
 				return &nonce.StoreError{Outcome: outcome, Err: errCut}
 			})
 			for range 3 {
-				if got := n.run("allocate by=7"); got != "none" && got != "unknown" && got != "busy" {
+				if got := n.run("allocate by=7 most=1"); got != "none" && got != "unknown" && got != "busy" {
 					t.Errorf("%v: got %q", outcome, got)
 				}
 			}
 			n.disk.onBefore(nil)
-			n.want("allocate by=7 -> 0#1", "allocate by=7 -> hold_limit 1 of principal")
-		}, holdsOfPrincipal(1))
+			n.want("allocate by=7 most=1 -> 0#1", "allocate by=7 most=1 -> hold_limit 1 of principal")
+		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		n := start(t, newDisk(), "a", holdsOfPrincipal(2))
-		for i, line := range []string{"allocate by=7 -> 0#1", "allocate id=x by=7 -> 1#1"} {
+		n := start(t, newDisk(), "a")
+		for i, line := range []string{"allocate by=7 most=2 -> 0#1", "allocate id=x by=7 most=2 -> 1#1"} {
 			var once sync.Once
 			n.disk.onAfter(func(c memstore.Call) (err error) {
 				if c.Op == memstore.OpCommit {
@@ -71,29 +74,29 @@ func TestWhatWasNotCommittedIsNotCounted(t *testing.T) {
 			n.want(line)
 			n.disk.onAfter(nil)
 			if i == 0 {
-				n.want("allocate count=2 by=7 -> hold_limit 2 of principal")
+				n.want("allocate count=2 by=7 most=2 -> hold_limit 2 of principal")
 			}
 		}
-		n.want("allocate by=7 -> hold_limit 2 of principal")
+		n.want("allocate by=7 most=2 -> hold_limit 2 of principal")
 	})
 }
 
 func TestInModeBasicWhatIsUnknownIsNotCounted(t *testing.T) {
-	n := start(t, newDisk(), "a", basicMode, holdsOfPrincipal(1))
+	n := start(t, newDisk(), "a", basicMode)
 	n.disk.onAfter(once(memstore.OpLocked, signer, func(memstore.Call) error {
 		return &nonce.StoreError{Outcome: nonce.Unknown, Err: errCut}
 	}))
-	n.want("allocate by=7 -> unknown", "allocate by=7 -> 1#1", "allocate by=7 -> hold_limit 1 of principal")
+	n.want("allocate by=7 most=1 -> unknown", "allocate by=7 most=1 -> 1#1", "allocate by=7 most=1 -> hold_limit 1 of principal")
 }
 
 func TestWhatIsBeingCommittedCountsAtOtherWorkers(t *testing.T) {
-	n := start(t, newDisk(), "a", workers(2), holdsOfPrincipal(1))
+	n := start(t, newDisk(), "a", workers(2))
 	one, another := n.signerOf(0, true), n.signerOf(0, false)
 	began, open := n.disk.holdCommit(one)
 	defer open()
-	first := n.send(asked(7, one))
+	first := n.send(askedOf(1, one))
 	<-began
-	if got := n.do(asked(7, another)); got != "hold_limit 1 of principal" {
+	if got := n.do(askedOf(1, another)); got != "hold_limit 1 of principal" {
 		t.Errorf("while the first is being committed: got %q", got)
 	}
 	open()
@@ -103,12 +106,12 @@ func TestWhatIsBeingCommittedCountsAtOtherWorkers(t *testing.T) {
 }
 
 func TestHandOutsOfSeveralWorkersAtOnceDoNotPassThePrincipalsLimit(t *testing.T) {
-	n := start(t, newDisk(), "a", workers(4), places(1000), holdsOfPrincipal(5))
+	n := start(t, newDisk(), "a", workers(4), places(1000))
 	var got atomic.Int64
 	var wg sync.WaitGroup
 	for i := range 40 {
 		wg.Go(func() {
-			if n.do(asked(7, fmt.Sprint("s", i))) == "0#1" {
+			if n.do(askedOf(5, fmt.Sprint("s", i))) == "0#1" {
 				got.Add(1)
 			}
 		})
@@ -121,11 +124,11 @@ func TestHandOutsOfSeveralWorkersAtOnceDoNotPassThePrincipalsLimit(t *testing.T)
 func TestTheLimitOfAPrincipalHoldsInThePerformanceEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
-		n := p.start("a", holdsOfPrincipal(2))
+		n := p.start("a")
 		n.want("allocate -> 0#1")
 		n.enter()
 		n.flushing()
-		n.want("allocate by=7 -> 1#1", "allocate by=7 -> 2#1", "allocate by=7 -> hold_limit 2 of principal", "used 1#1 hash=1 by=7 -> CONSUMED", "allocate by=7 -> 3#1")
-		n.want("allocate by=7 -> hold_limit 2 of principal")
+		n.want("allocate by=7 most=2 -> 1#1", "allocate by=7 most=2 -> 2#1", "allocate by=7 most=2 -> hold_limit 2 of principal", "used 1#1 hash=1 by=7 -> CONSUMED", "allocate by=7 most=2 -> 3#1")
+		n.want("allocate by=7 most=2 -> hold_limit 2 of principal")
 	})
 }

@@ -12,7 +12,7 @@ func TestOpenHoldsAreThoseNeitherMarkedNorDue(t *testing.T) {
 	const most = 20
 	rng := rand.New(rand.NewPCG(3, 3))
 	now := time.UnixMicro(1_000_000_000)
-	o := newOpenHolds(most, func() time.Time { return now })
+	o := newOpenHolds(func() time.Time { return now })
 	open := make(map[Principal][]time.Time)
 	refused := 0
 	for range 5000 {
@@ -20,7 +20,7 @@ func TestOpenHoldsAreThoseNeitherMarkedNorDue(t *testing.T) {
 		open[p] = slices.DeleteFunc(open[p], func(d time.Time) bool { return !d.After(now) })
 		switch rng.IntN(4) {
 		case 0, 1:
-			op := &Op{Kind: KindAllocate, Principal: p, Count: 1 + rng.IntN(4)}
+			op := &Op{Kind: KindAllocate, Principal: p, Count: 1 + rng.IntN(4), MaxOpen: most}
 			if got, want := o.claim(op), len(open[p])+op.Count <= most; got != want {
 				t.Fatalf("%d more for who has %d of %d: %v", op.Count, len(open[p]), most, got)
 			} else if !got {

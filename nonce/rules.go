@@ -114,7 +114,7 @@ func (d *draft) allocate(op *Op) error {
 		}
 	}
 	if !d.rules.open.claim(op) {
-		return d.refuse(op, &HoldLimitError{Limit: d.rules.open.most, OfPrincipal: true})
+		return d.refuse(op, &HoldLimitError{Limit: op.MaxOpen, OfPrincipal: true})
 	}
 	d.handOut(op, int(fromFree))
 	return nil

@@ -69,11 +69,6 @@ type Config struct {
 	IdleAfter    time.Duration // a signer unused for longer is forgotten; 0: 5m
 
 	Rules
-	// MaxHoldsPerPrincipal bounds the holds that this node handed out to one principal,
-	// of all signers, and that are neither marked here nor due. Each node counts its own:
-	// a principal may have as many of each. 0: no limit.
-	MaxHoldsPerPrincipal int
-
 	MaxHold          time.Duration // the longest hold anybody may ask for
 	SweepInterval    time.Duration
 	RequestRetention time.Duration // 0 keeps request ids for ever
@@ -124,8 +119,6 @@ func (c *Config) validate() error {
 		return errors.New("the lease ttl must be at least 1s")
 	case c.DefaultHold <= 0 || c.DefaultHold > c.MaxHold:
 		return errors.New("the default hold must be above 0 and not above the longest hold")
-	case c.MaxHoldsPerPrincipal < 0:
-		return errors.New("the open holds of one principal must not be below 0")
 	case c.SweepInterval <= 0:
 		return errors.New("the sweep interval must be above 0")
 	case c.ConsumedRetention < 0:
@@ -220,15 +213,13 @@ func New(store Store, h lease.Holder, fig Figures, sink EventSink, log *slog.Log
 	}
 	s.answers, s.ahead.wake = newAnswers(s), make(chan struct{}, 1)
 	s.clock = &storeClock{longestHold: cfg.MaxHold, jumped: s.clockJumped}
-	if cfg.MaxHoldsPerPrincipal > 0 {
-		s.cfg.open = newOpenHolds(cfg.MaxHoldsPerPrincipal, func() time.Time {
-			now, known := s.clock.estimate(time.Now())
-			if !known {
-				return time.Time{}
-			}
-			return now
-		})
-	}
+	s.cfg.open = newOpenHolds(func() time.Time {
+		now, known := s.clock.estimate(time.Now())
+		if !known {
+			return time.Time{}
+		}
+		return now
+	})
 	if cfg.Mode == Basic {
 		s.basic = &basic{svc: s}
 	} else {

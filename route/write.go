@@ -179,7 +179,7 @@ func (r *Router) paramsOf(op *nonce.Op, o *output) (method string, params any) {
 		o.allocate = wire.AllocateParams{
 			Signer: op.Signer, Count: int64(op.Count), RequestID: op.RequestID,
 			HoldMs:    op.Hold.Milliseconds(), // 0 is absent: the other node's own default
-			OnlyKnown: op.OnlyKnown, Principal: principalOf(op),
+			OnlyKnown: op.OnlyKnown, Principal: principalOf(op), MaxOpen: int64(op.MaxOpen),
 		}
 		return wire.MethodAllocate, &o.allocate
 	case nonce.KindMarkUsed:

@@ -15,6 +15,8 @@ type AllocateParams struct {
 	// Principal is said between nodes: who asks, in sixteen hexadecimal digits; empty:
 	// nobody in particular.
 	Principal string `json:"principal,omitempty"`
+	// MaxOpen is said with it: how many holds the principal may have; 0: any number.
+	MaxOpen int64 `json:"maxOpen,omitempty"`
 }
 
 // MarkUsedParams are the params of nonce_markUsed.
@@ -103,6 +105,7 @@ func DecodeAllocate(params []byte) (AllocateParams, *Error) {
 		Guard     *guardGiven `json:"guard"`
 		OnlyKnown bool        `json:"onlyKnown"` // by name only, as what follows
 		Principal text        `json:"principal"`
+		MaxOpen   number      `json:"maxOpen"`
 	}
 	c := checker{bind(params, &given, "signer", "count", "requestId", "holdMs", "guard")}
 	p := AllocateParams{
@@ -113,6 +116,7 @@ func DecodeAllocate(params []byte) (AllocateParams, *Error) {
 		Guard:     c.guard(given.Guard),
 		OnlyKnown: given.OnlyKnown,
 		Principal: c.notEmpty("principal", given.Principal),
+		MaxOpen:   c.between("maxOpen", given.MaxOpen, 0, 1, math.MaxInt32),
 	}
 	return p, c.err
 }

@@ -53,6 +53,10 @@ func (c *conn) allocate(r *request, params []byte) *wire.Error {
 		}
 		r.op.RequestID = id
 	}
+	if c.peer == nil && p.MaxOpen != 0 {
+		return invalidParams("maxOpen", "unknown name")
+	}
+	r.op.MaxOpen = int(p.MaxOpen)
 	return firstOf(c.setPrincipal(r, p.Principal, false), c.setGuard(r, p.Guard))
 }
 

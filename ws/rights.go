@@ -19,6 +19,7 @@ func (c *conn) authorize(r *request) *wire.Error {
 	r.op.Principal = c.asker
 	switch signer := r.op.Signer; r.op.Kind {
 	case nonce.KindAllocate:
+		r.op.MaxOpen = c.session.Quota().OpenHolds
 		return c.may(auth.RightAllocate, signer)
 	case nonce.KindMarkUsed, nonce.KindMarkRecyclable:
 		if r.op.MarkAny = c.session.May(auth.RightMarkAny, signer); r.op.MarkAny {
