@@ -187,11 +187,6 @@ func (w *world) check(signers []string) {
 	for _, wrong := range w.judge.verdict() {
 		w.t.Error(wrong)
 	}
-	for _, s := range w.all {
-		for _, wrong := range s.Wrong() {
-			w.t.Error("in Redis: ", wrong)
-		}
-	}
 	for _, m := range w.nodes {
 		m.stand()
 		if n := m.fig.get(&m.fig.invariant) + m.fig.get(&m.fig.wentBack); n != 0 {

@@ -72,6 +72,7 @@ noncegate_rejected_total{stage="forward"} 0
 noncegate_rejected_total{stage="guard"} 0
 noncegate_rejected_total{stage="inflight"} 0
 noncegate_rejected_total{stage="postdb"} 0
+noncegate_rejected_total{stage="quota"} 0
 noncegate_rejected_total{stage="worker"} 0
 # HELP noncegate_fence_rejects_total Operations refused because ownership was lost.
 # TYPE noncegate_fence_rejects_total counter

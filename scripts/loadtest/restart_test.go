@@ -32,7 +32,7 @@ func quickRestart(more ...string) []string {
 func TestOneGatewayIsRestartedAndNothingIsLost(t *testing.T) {
 	g := newGateway(t, "")
 	html := filepath.Join(t.TempDir(), "restart.html")
-	d := drill(t, t.Context(), quickRestart("--gateway="+g.url+"="+g.command, "--ready="+g.ready, "--rounds=2", "--json=-", "--html="+html), exitOK)
+	d := drill(t, t.Context(), quickRestart("--gateway="+g.url+"="+g.command, "--ready="+g.ready, "--rounds=2", "--rate=1000", "--json=-", "--html="+html), exitOK)
 	got := decode[restartForm](t, d)
 	if got.Command != "restart" || got.Failed != 0 || got.Refusals() != 0 || got.Verify == nil || got.Verify.ViolationCount != 0 || got.Verify.Allocations == 0 {
 		t.Errorf("%+v, verify %+v; want everything answered, and verified", got.Run, got.Verify)
