@@ -325,12 +325,12 @@ func (sh *shard) send(g *group, node string) bool {
 	}
 	op.doubt, op.recovered, op.made = op.doubt || op.recovered, false, false
 	op.trips++
-	inShard := op.inShard
+	inShard, principal := op.inShard, op.Principal // the op is the router's, once it takes it
 	op.inShard = false
 	err := sh.svc.cfg.Router.Forward(node, url, op)
 	if err == nil {
 		if inShard {
-			sh.shares.leave(op.Principal)
+			sh.shares.leave(principal)
 		}
 		g.ops = g.ops[1:]
 		return true

@@ -114,8 +114,11 @@ var Plants = []Plant{
 	{
 		Name: "later statements not bound to the row the update returned",
 		Patches: []Patch{
-			{runFile, "  SELECT u.signer_id, u.first, 1, 1, u.token, u.held_until, u.now, u.now\n  FROM u)`", "  SELECT ($5::bigint[])[o+1], ($5::bigint[])[o+4], 1, 1, ($5::bigint[])[o+2], c.now + ($5::bigint[])[o+6] * interval '1 microsecond', c.now, c.now\n  FROM c, generate_series(0, cardinality($5::bigint[]) - 1, WIDTH) o WHERE o + 0 = o)`"},
-			{statementFile, "oneInsertText, runInsertText))", "strings.ReplaceAll(oneInsertText, \"WIDTH\", runWidth(p)), runInsertText))"},
+			{
+				runFile,
+				"  SELECT u.signer_id, ` + choose(p&partOne != 0, \"u.first\", \"n\") + `, 1, 1, u.token, u.held_until, u.now, u.now` + column + `\n  FROM u` + choose(p&partOne != 0, \"\", \", generate_series(u.first, u.first + u.count - 1) n\") + `)`",
+				"  SELECT ($5::bigint[])[o+1], n, 1, 1, ($5::bigint[])[o+2], c.now + ($5::bigint[])[o+6] * interval '1 microsecond', c.now, c.now` + column[:0] + choose(p&partHolder != 0, \", NULL::bigint\", \"\") + `\n  FROM c, generate_series(0, cardinality($5::bigint[]) - 1, ` + runWidth(p) + `) o, LATERAL generate_series(($5::bigint[])[o+4], ($5::bigint[])[o+4] + ($5::bigint[])[o+5] - 1) n WHERE o + 0 = o)`",
+			},
 		},
 		Faults: []string{"pause"},
 	},
