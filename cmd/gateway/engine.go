@@ -83,8 +83,8 @@ func (a *app) openEngine(ctx context.Context) error {
 }
 
 // handOutsGather is how long hand-outs wait for one another before they are flushed.
-// With 20 ms the p99 of 10,000 requests a second was nearly twice as long, on two cores
-// that did everything (docs/measured.md).
+// Longer makes fewer and larger changes of what one signer was handed out, and costs
+// more with a loss (docs/measured.md has a few noisy runs).
 const handOutsGather = 250 * time.Millisecond
 
 // engineOpenTime bounds what the start asks PostgreSQL about the engines.
