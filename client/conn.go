@@ -39,6 +39,7 @@ type conn struct {
 
 	mu       sync.Mutex               // guards what follows; no I/O beneath it
 	err      error                    // why it is dead
+	parting  error                    // why it is about to be: a goodbye is on its way
 	writeErr error                    // why the writer gave up
 	retired  bool                     // takes no new calls, ends with the last one
 	left     bool                     // leaving is closed
@@ -277,6 +278,9 @@ func (c *conn) fail(err error) {
 		c.mu.Unlock()
 		return
 	}
+	if c.parting != nil {
+		err = c.parting // the gateway closes upon the goodbye, and the reader may see that first
+	}
 	c.err = err
 	pending, subs := c.pending, c.subs
 	c.pending, c.subs = nil, nil
@@ -297,6 +301,9 @@ func (c *conn) fail(err error) {
 
 // bye ends the connection as fail does, and tells the gateway before.
 func (c *conn) bye(err error) {
+	c.mu.Lock()
+	c.parting = err
+	c.mu.Unlock()
 	c.goodbye(websocket.CloseNormalClosure)
 	c.fail(err)
 }
