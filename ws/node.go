@@ -29,7 +29,8 @@ type NodeConfig struct {
 	// ID is the node id of this node; "": no other node is let in.
 	ID string
 	// Secret is what every node must show. "": nodes are let in over loopback
-	// only, by the address that their connection comes from.
+	// only, by the address that their connection comes from, and where clients must
+	// say who they are not at all.
 	Secret string
 	// Store tells the store from others, as it is now: a node of another store is
 	// not let in, even one that means a node of this id. nil: it is not compared.
@@ -38,6 +39,10 @@ type NodeConfig struct {
 	// best what the sender lets be under way (--forward-queue). More than a
 	// quarter of MaxInflightTotal counts as that.
 	MaxInflight int
+
+	// known: clients must say who they are. What is on this host is no node for that:
+	// as one it would be asked for no credential, and might everything.
+	known bool
 }
 
 // maxNodeConnections bounds the connections of other nodes, which do not count
@@ -178,6 +183,8 @@ func (c *conn) setPrincipal(r *request, principal string, markAny bool) *wire.Er
 func (n *NodeConfig) refusal(r *http.Request) string {
 	if n.Secret == "" {
 		switch {
+		case n.known:
+			return "where clients must say who they are, nodes need --node-secret"
 		case !loopback(r.RemoteAddr):
 			return "without --node-secret nodes talk over loopback only"
 		case proxied(r.Header):
@@ -223,6 +230,7 @@ func (s *Server) refuseNode(w http.ResponseWriter, r *http.Request, status int, 
 		s.log.Warn("refused a node's connection", "reason", why, "remote", r.RemoteAddr,
 			"from", clip(r.Header.Get(HeaderNode)), "to", clip(r.Header.Get(HeaderNodeTo)))
 	}
+	w.Header().Set("Connection", "close") // who guesses secrets needs a socket for each
 	http.Error(w, why, status)
 }
 

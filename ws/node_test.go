@@ -89,6 +89,24 @@ func TestWithoutASecretNodesComeInOverLoopbackOnly(t *testing.T) {
 	}
 }
 
+// A program on the same host has no credential for being there.
+func TestWhereClientsMustSayWhoTheyAreNoNodeComesInWithoutASecret(t *testing.T) {
+	p := newPeople()
+	g := guardedGateway(t, p)
+	response, says := g.wantRefused(asNode("n2"), http.StatusForbidden)
+	if !strings.Contains(says, "--node-secret") || !response.Close {
+		t.Errorf("it says %q, and its socket is closed: %v", says, response.Close)
+	}
+	g.wantFigures(map[string]float64{"upgrade_refused_total{node_secret}": 1, "connections_opened_total": 0})
+
+	known := guardedGateway(t, p, func(s *setup) { s.ws.Nodes.Secret = "open sesame" })
+	h := asNode("n2")
+	h.Set(HeaderNodeSecret, "open sesame")
+	node := known.dialWith(h)
+	node.request("1", "nonce_allocate", `["a"]`)
+	node.wantResult("1")
+}
+
 func TestWithoutASecretNobodyComesInAsANodeThroughAProxy(t *testing.T) {
 	for _, header := range []string{"X-Forwarded-For", "Forwarded", "Via"} {
 		r := &http.Request{RemoteAddr: "127.0.0.1:7", Header: http.Header{header: {"127.0.0.1"}, HeaderNodeSecret: {"s"}}}

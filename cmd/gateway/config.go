@@ -47,7 +47,7 @@ type Config struct {
 	NodeID       string `name:"node-id" group:"node" placeholder:"ID" help:"Name of this node among those that share the store, the same at each start. Default: the host name and the port of --listen."`
 	AdvertiseURL string `name:"advertise-url" group:"node" placeholder:"URL" help:"URL under which clients and other nodes reach this one. Default: made from --listen."`
 
-	NodeSecret     string        `group:"node" placeholder:"SECRET" help:"What the nodes of one cluster show each other, at least 16 characters. Without it nodes talk to each other over loopback only. Give it by the environment or the file: a command line is seen by every user of the host."`
+	NodeSecret     string        `group:"node" placeholder:"SECRET" help:"What the nodes of one cluster show each other, at least 16 characters. Without it nodes talk to each other over loopback only, and with --rights not at all. Give it by the environment or the file: a command line is seen by every user of the host."`
 	Forward        string        `group:"node" default:"on" help:"on: a request for a signer that another node owns is sent there. off: it is refused as not_owner with that node's URL."`
 	ForwardQueue   int           `group:"node" default:"4096" help:"Most requests under way at one other node; above a quarter of --max-inflight-total it counts as that. Beyond it: server_busy, stage forward."`
 	ForwardTimeout time.Duration `group:"node" default:"5s" help:"Longest wait for another node's answer, at most 20s. Beyond it: unavailable, outcome unknown. A node that says nothing for three quarters of it counts as lost."`

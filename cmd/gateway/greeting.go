@@ -40,6 +40,8 @@ func exposures(c *Config, listen boundAddr, advertised string, shared bool) (war
 	}
 	u, err := url.Parse(advertised)
 	switch {
+	case shared && c.NodeSecret == "" && c.Authenticated():
+		warn("without --node-secret no other node is let in, because clients must say who they are: run one node only, or give all of them the same")
 	case !shared || err != nil || onThisHost(u.Hostname()):
 	case c.NodeSecret == "":
 		warn("other nodes cannot reach this one at its advertised URL without --node-secret, which nodes need beyond loopback")

@@ -17,7 +17,11 @@ func TestWhoIsExposedOrNotReachedIsWarned(t *testing.T) {
 		shared       bool
 		secret, cert string
 		want         []string
+		rights       string
 	}{
+		{listen: "127.0.0.1:8080", url: "ws://127.0.0.1:8080/ws", rights: "r"},
+		{listen: "127.0.0.1:8080", url: "ws://127.0.0.1:8080/ws", shared: true, rights: "r", secret: "s"},
+		{listen: "127.0.0.1:8080", url: "ws://127.0.0.1:8080/ws", shared: true, rights: "r", want: []string{"without --node-secret no other node is let in"}},
 		{listen: "127.0.0.1:8080", url: "ws://127.0.0.1:8080/ws", shared: true},
 		{listen: "[::1]:8080", url: "ws://localhost:8080/ws", shared: true},
 		{listen: "0.0.0.0:8080", url: "ws://db1:8080/ws", want: []string{beyond, plain}},
@@ -28,7 +32,7 @@ func TestWhoIsExposedOrNotReachedIsWarned(t *testing.T) {
 		{listen: "127.0.0.1:8080", url: "wss://proxy.internal/ws", shared: true, want: []string{unreached}},
 		{listen: "127.0.0.1:8080", url: "http://proxy.internal/ws", shared: true, secret: "s", want: []string{clear}},
 	} {
-		cfg := &Config{NodeSecret: c.secret, TLSConfig: TLSConfig{TLSCert: c.cert}}
+		cfg := &Config{NodeSecret: c.secret, TLSConfig: TLSConfig{TLSCert: c.cert}, AccessConfig: AccessConfig{Rights: c.rights}}
 		got := exposures(cfg, boundAddr{net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.listen))}, c.url, c.shared)
 		for i := range max(len(got), len(c.want)) {
 			if i >= len(got) || i >= len(c.want) || !strings.HasPrefix(got[i], c.want[i]) {
