@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,6 +16,11 @@ type Origins struct {
 	// https://app.example: scheme, host and a port that is not the scheme's own, in
 	// lower case. None: those of the host that is asked.
 	Allowed []string
+	// Addresses are asked for of a page that is not Allowed by name, over plain HTTP:
+	// the host it asks must be an address or localhost. Whoever has a domain can have
+	// its name lead to the visitor's own host, and its pages then are of the host that
+	// they ask. It is for gateways at which nobody has to say who they are.
+	Addresses bool
 	// RefuseMissing refuses upgrades without an Origin too.
 	RefuseMissing bool
 }
@@ -31,5 +37,14 @@ func (o *Origins) Allow(r *http.Request) bool {
 		return slices.Contains(o.Allowed, given[0])
 	}
 	page, err := url.Parse(given[0])
-	return err == nil && strings.EqualFold(page.Host, r.Host)
+	if err != nil || !strings.EqualFold(page.Host, r.Host) {
+		return false
+	}
+	return !o.Addresses || r.TLS != nil || fixedHost(page.Hostname())
+}
+
+// fixedHost reports whether nobody can have the host lead elsewhere.
+func fixedHost(host string) bool {
+	host = strings.ToLower(host)
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || net.ParseIP(host) != nil
 }

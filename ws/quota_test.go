@@ -223,6 +223,8 @@ func TestOrigins(t *testing.T) {
 		{Origins{}, []string{"null"}, false},
 		{Origins{}, []string{""}, false},
 		{Origins{}, []string{"http://gateway:80", "http://gateway:80"}, false},
+		{Origins{Addresses: true}, []string{"http://gateway:80"}, false},
+		{Origins{Addresses: true}, nil, true},
 		{Origins{RefuseMissing: true}, nil, false},
 		{Origins{RefuseMissing: true}, []string{"http://gateway:80"}, true},
 		{Origins{Allowed: []string{"https://app.example"}}, []string{"https://app.example"}, true},

@@ -94,6 +94,7 @@ func New(service Service, events *hub.Hub, pool *encodepool.Pool, figures *perf.
 		rejected: func(stage string, n int) { figures.Rejected(perf.RejectStage(stage), n) },
 	}
 	s.endpoints, s.nowhere = endpointsOf(figures)
+	s.cfg.Origins.Addresses = cfg.Auth == nil
 	if s.cfg.Nodes.known = cfg.Auth != nil; s.cfg.Nodes.known {
 		s.door = newDoor(cfg.Addresses)
 	}

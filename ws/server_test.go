@@ -43,6 +43,39 @@ func TestAnOriginOfAnotherHostIsRefused(t *testing.T) {
 	}
 }
 
+// A page of evil.example whose name has come to lead to this host is of the host that
+// it asks, and knows the way to a gateway that asks nobody who he is.
+func TestAPageWhoseNameWasMadeToLeadHereIsRefusedWhereEverybodyMayEverything(t *testing.T) {
+	p := newPeople()
+	p.grant("ada", "*", everyRight)
+	open, asks := startGateway(t), guardedGateway(t, p)
+	listed := startGateway(t, func(s *setup) { s.ws.Origins.Allowed = []string{"http://evil.example:8080"} })
+	for _, c := range []struct {
+		g      *gateway
+		origin string
+		status int
+	}{
+		{open, "http://evil.example:8080", http.StatusForbidden},
+		{open, "http://localhost.evil.example:8080", http.StatusForbidden},
+		{open, "http://127.0.0.1.evil.example:8080", http.StatusForbidden},
+		{open, "http://127.0.0.1:8080", http.StatusSwitchingProtocols},
+		{open, "http://[::1]:8080", http.StatusSwitchingProtocols},
+		{open, "http://LOCALHOST:8080", http.StatusSwitchingProtocols},
+		{open, "http://app.localhost:8080", http.StatusSwitchingProtocols},
+		{asks, "http://evil.example:8080", http.StatusSwitchingProtocols}, // it has no credential to bring
+		{listed, "http://evil.example:8080", http.StatusSwitchingProtocols},
+	} {
+		h := http.Header{"Origin": {c.origin}, "Host": {strings.TrimPrefix(c.origin, "http://")}, "Authorization": {"Bearer ada"}}
+		conn, response, err := websocket.DefaultDialer.Dial("ws://"+c.g.address+"/ws", h)
+		if response == nil || response.StatusCode != c.status {
+			t.Fatalf("%s: got %v and %v, want %d", c.origin, response, err, c.status)
+		}
+		if err == nil {
+			must(t, conn.Close())
+		}
+	}
+}
+
 func TestAThousandBadFramesInARowEndTheConnectionAndNobodyElses(t *testing.T) {
 	g := startGateway(t)
 	bad, good := g.dial(), g.dial()

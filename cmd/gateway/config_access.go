@@ -26,7 +26,7 @@ type AccessConfig struct {
 	JWTPrefix   string        `name:"jwt-prefix" group:"access" placeholder:"TEXT" help:"What is put before it, so that whoever issues tokens cannot make one for the principal of an API key."`
 	JWTLeeway   time.Duration `name:"jwt-leeway" group:"access" default:"1m" help:"How far the clock of who issues tokens may differ."`
 
-	Origins       string `group:"access" placeholder:"ORIGINS" help:"Origins of pages whose browsers may connect, such as https://app.example,https://ops.example:8443. Default: that of the host they ask."`
+	Origins       string `group:"access" placeholder:"ORIGINS" help:"Origins of pages whose browsers may connect, such as https://app.example,https://ops.example:8443. Default: that of the host they ask; without --rights over plain HTTP only where that is an address or localhost, since anybody can have a name lead here."`
 	MissingOrigin string `group:"access" default:"allow" help:"allow or refuse clients that name no origin, as programs do."`
 	Audit         string `group:"access" default:"refusals" help:"Which lines say who did what. off; refusals: logins, what was refused for want of a right, raised floors; changes: every call that changes something, too; all: every call."`
 
