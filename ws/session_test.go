@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"noncegate/auth"
+	"noncegate/nonce"
 	"noncegate/wire"
 )
 
@@ -106,6 +107,62 @@ func TestASessionThatEndsAnswersWhatItHasInFlightAndTakesNothingNew(t *testing.T
 	}
 	if n := g.next("b"); n != 0 {
 		t.Errorf("%d nonces were taken after the end", n)
+	}
+}
+
+// delaying is a service that does not take the ops of one signer before it is let.
+type delaying struct {
+	Service
+	signer string
+	let    chan struct{}
+}
+
+func (d delaying) Submit(p nonce.Place, op *nonce.Op) {
+	if op.Signer != d.signer {
+		d.Service.Submit(p, op)
+		return
+	}
+	go func() {
+		<-d.let
+		d.Service.Submit(p, op)
+	}()
+}
+
+// Whoever has something in flight keeps its connection for a while, but is told
+// nothing more of what others do.
+func TestASessionThatHasEndedGetsNoEvents(t *testing.T) {
+	p := newPeople()
+	p.grant("ada", "*", everyRight)
+	p.grant("bob", "*", everyRight)
+	g := guardedGateway(t, p, func(s *setup) { s.nonce.Workers, s.postdb.LaneShare = 1, s.postdb.Queue })
+	let := make(chan struct{})
+	g.srv.service = delaying{g.service, "slow", let}
+	ada, bob := g.as("ada"), g.as("bob")
+	for _, c := range []*client{ada, bob} {
+		c.request("sub", "nonce_subscribe", `["events"]`)
+		c.reply()
+	}
+	ada.request("slow", "nonce_allocate", `["slow"]`)
+	bob.request("1", "nonce_allocate", `["seen"]`)
+	ada.notification()
+	bob.notification()
+	p.end("ada", auth.ErrRevoked)
+	for lapsed := false; !lapsed; runtime.Gosched() {
+		for _, c := range g.srv.conns.all() {
+			lapsed = lapsed || c.lapsed.Load() != 0
+		}
+	}
+	for range 2 { // with the second event the first has been offered to everybody
+		bob.request("2", "nonce_allocate", `["unseen"]`)
+		bob.notification()
+	}
+	close(let)
+	ada.wantResult("slow")
+	if code := ada.closed(); code != wire.CloseRevoked {
+		t.Errorf("closed with %d", code)
+	}
+	if signers := signersOf(ada.notifications); len(signers) > 0 {
+		t.Errorf("it was sent events of %q", signers)
 	}
 }
 

@@ -135,9 +135,10 @@ func (c *conn) closeSubscriptions() {
 	}
 }
 
-// May implements hub.Selective, by the rights that are in force now.
+// May implements hub.Selective, by the rights that are in force now. Whose session has
+// ended is owed answers and no events.
 func (s *subscription) May(signer string) bool {
-	return s.conn.session.May(auth.RightSubscribe, signer)
+	return s.conn.lapsed.Load() == 0 && s.conn.session.May(auth.RightSubscribe, signer)
 }
 
 // Offer implements hub.Subscriber.
