@@ -160,7 +160,8 @@ func (g *Gate) register(figures *perf.Set) {
 //  2. the parameter ticket of the URL;
 //  3. where certificates are accepted, a client certificate that TLS has verified.
 //
-// A credential of an address from which too many were wrong is not looked at at all.
+// Of an address from which too many were wrong, nothing but API keys that are known
+// here is looked at.
 // The error is a *Refusal.
 func (g *Gate) Authenticate(r *http.Request) (*Session, error) {
 	s, refused := g.authenticate(r, g.credential(r))
@@ -183,23 +184,47 @@ func (g *Gate) authenticate(r *http.Request, check check) (*Session, *Refusal) {
 	return s, refused
 }
 
-// admit counts a credential against its address until it is known not to be wrong.
+// admit counts a credential against its address when it is wrong. Of an address from
+// which too many were, API keys that are known here are let in all the same: they cost
+// next to nothing to check and cannot be guessed, and many clients may have one address.
 func (g *Gate) admit(r *http.Request, check check) (*Session, perf.Login, *Refusal) {
 	if check == nil {
 		return nil, "", refuse(perf.LoginMissing, ErrMissing, nil)
 	}
 	addr := remote(r)
-	if !g.failures.take(addr, time.Now()) {
+	switch g.failures.take(addr, time.Now()) {
+	case tooBusy:
+		return nil, "", refuse(perf.LoginUnavailable, ErrUnavailable, "many credentials of this address are being looked at")
+	case tooWrong:
+		if s := g.byKnownKey(r); s != nil && g.rights.Rights().Knows(s.Principal) {
+			return s, perf.LoginKey, nil
+		}
 		return nil, "", refuse(perf.LoginThrottled, ErrThrottled, nil)
 	}
 	s, by, refused := check(r)
 	if refused == nil && !g.rights.Rights().Knows(s.Principal) {
 		refused = refuse(perf.LoginPrincipal, ErrInvalid, fmt.Sprintf("principal %q is not in the rights file", s.Principal))
 	}
-	if refused == nil || refused.Reason == perf.LoginUnavailable {
-		g.failures.giveBack(addr)
-	}
+	g.failures.done(addr, refused != nil && refused.Reason != perf.LoginUnavailable)
 	return s, by, refused
+}
+
+// byKnownKey makes the session of a good API key that is known without asking the
+// store; nil: there is none.
+func (g *Gate) byKnownKey(r *http.Request) *Session {
+	values := r.Header.Values("Authorization")
+	if len(values) != 1 {
+		return nil
+	}
+	text, err := bearer(values[0])
+	if err != nil {
+		return nil
+	}
+	k, err := g.keys.CheckKnown(text)
+	if err != nil {
+		return nil
+	}
+	return g.keySession(k)
 }
 
 // check looks at one kind of credential of a request.

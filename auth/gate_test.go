@@ -219,16 +219,47 @@ func TestAnAddressThatIsWrongTooOftenIsNotLookedAt(t *testing.T) {
 	for range 20 {
 		wantRefused(t, from("192.0.2.1:1", "Bearer x"), perf.LoginMalformed, auth.ErrInvalid)
 	}
-	wantRefused(t, from("192.0.2.1:2", "Bearer "+text), perf.LoginThrottled, auth.ErrThrottled)
-	if err := from("192.0.2.2:1", "Bearer "+text); err != nil {
-		t.Errorf("another address: %v", err)
-	}
+	wantRefused(t, from("192.0.2.1:2", "Bearer x"), perf.LoginThrottled, auth.ErrThrottled)
+	wantRefused(t, from("192.0.2.2:1", "Bearer x"), perf.LoginMalformed, auth.ErrInvalid)
 	for range 20 {
 		_ = from("[2001:db8::1]:1", "Bearer x")
 	}
-	wantRefused(t, from("[2001:db8::ffff:1]:1", "Bearer "+text), perf.LoginThrottled, auth.ErrThrottled)
-	if err := from("[2001:db8:0:1::1]:1", "Bearer "+text); err != nil {
-		t.Errorf("another network: %v", err)
+	wantRefused(t, from("[2001:db8::ffff:1]:1", "Bearer x"), perf.LoginThrottled, auth.ErrThrottled)
+	wantRefused(t, from("[2001:db8:0:1::1]:1", "Bearer x"), perf.LoginMalformed, auth.ErrInvalid)
+}
+
+// Behind a proxy all clients have one address: a stranger there must not be able to
+// lock out those who have good keys.
+func TestAGoodKeyIsLetInFromAnAddressOfWhichOthersAreWrong(t *testing.T) {
+	w := newWorld(t, nil)
+	text, k := w.key(t, "alice", 0)
+	stranger, _ := w.key(t, "stranger", 0)
+	revoked, old := w.key(t, "bob", 0)
+	if _, err := w.store.RevokeKey(t.Context(), old.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the key is revoked", func() bool {
+		_, err := w.Authenticate(request("Bearer " + revoked))
+		return errors.Is(err, auth.ErrRevoked)
+	})
+	other, _ := apikey.Generate("alice", 0)
+	from := func(header ...string) error {
+		r := request(header...)
+		r.RemoteAddr = "192.0.2.1:1"
+		_, err := w.Authenticate(r)
+		return err
+	}
+	for range 20 {
+		_ = from("Bearer x")
+	}
+	if err := from("Bearer " + text); err != nil {
+		t.Error(err)
+	}
+	for name, header := range map[string][]string{
+		"an unknown key": {"Bearer " + other}, "another secret": {"Bearer " + apikey.Prefix + k.ID + other[len(apikey.Prefix)+len(k.ID):]},
+		"of nobody": {"Bearer " + stranger}, "revoked": {"Bearer " + revoked}, "twice": {"Bearer " + text, "Bearer " + text}, "no key": {"Bearer x"},
+	} {
+		t.Run(name, func(t *testing.T) { wantRefused(t, from(header...), perf.LoginThrottled, auth.ErrThrottled) })
 	}
 }
 

@@ -17,11 +17,12 @@ func TestTheTableOfAddressesIsBounded(t *testing.T) {
 	}
 	for range failureBurst {
 		f.take(addr(0), now)
+		f.done(addr(0), true)
 	}
 	for n := range failureAddresses - 1 {
 		f.take(addr(n+1), now)
 	}
-	if f.take(addr(0), now) {
+	if f.take(addr(0), now) != tooWrong {
 		t.Error("a full table forgot who is wrong")
 	}
 	for n := range 10 { // those that were seen least recently go
@@ -36,7 +37,8 @@ func TestAnAddressMayBeWrongAgainAfterAWhile(t *testing.T) {
 	f := newFailures()
 	now, addr := time.Unix(0, 0), netip.Prefix{}
 	times := func() (n int) {
-		for f.take(addr, now) {
+		for f.take(addr, now) == lookAt {
+			f.done(addr, true)
 			n++
 		}
 		return n
@@ -50,11 +52,41 @@ func TestAnAddressMayBeWrongAgainAfterAWhile(t *testing.T) {
 			t.Errorf("%v later it may be wrong %d times, want %d", c.after, got, c.want)
 		}
 	}
-	f.giveBack(addr)
-	if got := times(); got != 1 {
-		t.Errorf("what was given back is %d, want 1", got)
+	f.done(netip.MustParsePrefix("192.0.2.1/32"), true) // nobody took it
+}
+
+// What is right costs an address nothing, however much of it comes at the same time;
+// and of what is wrong no more is looked at at the same time than counts afterwards.
+func TestCredentialsThatAreLookedAtAtTheSameTimeAreBounded(t *testing.T) {
+	f := newFailures()
+	now, addr := time.Unix(0, 0), netip.Prefix{}
+	take := func() {
+		t.Helper()
+		for n := range lookedAt {
+			if got := f.take(addr, now); got != lookAt {
+				t.Fatalf("number %d at the same time: %v", n+1, got)
+			}
+		}
+		if got := f.take(addr, now); got != tooBusy {
+			t.Fatalf("one more: %v", got)
+		}
 	}
-	f.giveBack(netip.MustParsePrefix("192.0.2.1/32")) // nobody took it
+	done := func(wrong bool) {
+		for range lookedAt {
+			f.done(addr, wrong)
+		}
+	}
+	take()
+	done(false)
+	take()
+	done(true)
+	now = now.Add((lookedAt - failureBurst + 1) * failureRefill)
+	if got := f.take(addr, now.Add(-1)); got != tooWrong {
+		t.Errorf("before all that was wrong is paid for: %v", got)
+	}
+	if got := f.take(addr, now); got != lookAt {
+		t.Errorf("afterwards: %v", got)
+	}
 }
 
 func TestWhereARequestComesFrom(t *testing.T) {

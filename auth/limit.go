@@ -15,6 +15,10 @@ const (
 	// processes is let in a minute after mending it.
 	failureBurst  = 20
 	failureRefill = 3 * time.Second
+	// lookedAt bounds the credentials of an address that are looked at, at a time. It
+	// is above what a proxy's clients have under way when all come back, and all that
+	// may be wrong at once beyond failureBurst: each counts in the end.
+	lookedAt = 128
 	// failureAddresses bounds the table, at about 200 bytes each. When it is full,
 	// the address that was seen least recently is forgotten.
 	failureAddresses = 16_384
@@ -29,36 +33,53 @@ type failures struct {
 
 // suspect is an address with a count of what it may still get wrong.
 type suspect struct {
-	addr netip.Prefix
-	left float64
-	at   time.Time // when left was right
+	addr    netip.Prefix
+	left    float64   // below zero when more were wrong at the same time
+	at      time.Time // when left was right
+	pending int       // credentials that are looked at
 }
 
 func newFailures() *failures { return &failures{byAddr: map[netip.Prefix]*list.Element{}} }
 
-// take counts a credential of an address as wrong before it is looked at, and reports
-// whether it may be. What looked right is given back: so many that come at the same
-// time are not more than may come one after the other.
-func (f *failures) take(addr netip.Prefix, now time.Time) bool {
+// admission is whether a credential of an address is looked at.
+type admission uint8
+
+const (
+	lookAt  admission = iota
+	tooBusy           // lookedAt others are
+	tooWrong
+)
+
+// take counts a credential of an address as being looked at, unless it must not be.
+// What is taken is given to done.
+func (f *failures) take(addr netip.Prefix, now time.Time) admission {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.suspectLocked(addr, now)
 	s.left = min(failureBurst, s.left+float64(now.Sub(s.at))/float64(failureRefill))
 	s.at = now
-	if s.left < 1 {
-		return false
+	switch {
+	case s.left < 1:
+		return tooWrong
+	case s.pending >= lookedAt:
+		return tooBusy
 	}
-	s.left--
-	return true
+	s.pending++
+	return lookAt
 }
 
-// giveBack undoes a take.
-func (f *failures) giveBack(addr netip.Prefix) {
+// done says what became of a credential that was taken.
+func (f *failures) done(addr netip.Prefix, wrong bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if e, ok := f.byAddr[addr]; ok {
-		s := e.Value.(*suspect)
-		s.left = min(failureBurst, s.left+1)
+	e, ok := f.byAddr[addr]
+	if !ok {
+		return // forgotten meanwhile
+	}
+	s := e.Value.(*suspect)
+	s.pending = max(0, s.pending-1)
+	if wrong {
+		s.left--
 	}
 }
 

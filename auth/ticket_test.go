@@ -1,6 +1,7 @@
 package auth_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -148,5 +149,52 @@ func TestWhatAClientIsToldNamesNoMore(t *testing.T) {
 	}
 	if status, said := auth.Answer(rec, errors.New("dial tcp 10.0.0.1")); status != http.StatusServiceUnavailable || said != auth.ErrUnavailable.Error() {
 		t.Errorf("got %d, %q of an error that is not ours", status, said)
+	}
+}
+
+// slowTickets is a store that redeems nothing before it is let.
+type slowTickets struct {
+	auth.Store
+	asked chan struct{}
+	let   chan struct{}
+}
+
+func (s slowTickets) TakeTicket(ctx context.Context, h ticket.Hash) (ticket.Grant, error) {
+	s.asked <- struct{}{}
+	<-s.let
+	return s.Store.TakeTicket(ctx, h)
+}
+
+// All pages come back at once after a restart, and behind a proxy they have one address.
+func TestManyTicketsOfOneAddressAreRedeemedAtTheSameTime(t *testing.T) {
+	const pages = 60
+	w := newWorld(t, nil)
+	text, _ := w.key(t, "alice", 0)
+	slow := slowTickets{w.store, make(chan struct{}, pages), make(chan struct{})}
+	g, err := auth.New(t.Context(), slow, auth.Config{Rights: w.file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Stop()
+	answers, began := make(chan error, pages), make(chan struct{}, pages)
+	for range pages {
+		_, body := w.post(t, http.MethodPost, "Bearer "+text, "")
+		r := withTicket(body["ticket"])
+		r.RemoteAddr = "192.0.2.1:1"
+		go func() {
+			began <- struct{}{}
+			_, err := g.Authenticate(r)
+			answers <- err
+		}()
+	}
+	for range pages {
+		<-began
+	}
+	<-slow.asked
+	close(slow.let)
+	for range pages {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
 	}
 }
