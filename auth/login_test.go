@@ -47,7 +47,7 @@ func withTokens(t testing.TB, key *ecdsa.PrivateKey) func(*auth.Config) {
 	path := filepath.Join(t.TempDir(), "keys.json")
 	write(t, path, string(text))
 	return func(c *auth.Config) {
-		c.Tokens = &jwt.Config{Methods: []string{"ES256"}, Issuer: "i", Audience: "a", Keys: path}
+		c.Tokens = &jwt.Config{Methods: []string{"ES256"}, Issuer: "i", Audience: "a", Keys: path, Leeway: time.Minute}
 	}
 }
 

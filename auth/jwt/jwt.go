@@ -65,7 +65,7 @@ type Config struct {
 	// principal of an API key. "": none.
 	Prefix string
 	// Leeway is how far the clocks may differ. Longer lets expired tokens in for longer.
-	// 0: 1m.
+	// 0: not at all.
 	Leeway time.Duration
 	// Refresh is how often the key set is read. 0: 2s of a file, 5m of a URL.
 	Refresh time.Duration
@@ -124,17 +124,25 @@ func Open(ctx context.Context, cfg Config) (*Verifier, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	cfg.Claim, cfg.Leeway, cfg.Trust = cmp.Or(cfg.Claim, "sub"), cmp.Or(cfg.Leeway, time.Minute), cmp.Or(cfg.Trust, 24*time.Hour)
+	cfg.Claim, cfg.Trust = cmp.Or(cfg.Claim, "sub"), cmp.Or(cfg.Trust, 24*time.Hour)
 	v := &Verifier{cfg: cfg, parser: gojwt.NewParser(
 		gojwt.WithValidMethods(cfg.Methods), gojwt.WithIssuer(cfg.Issuer), gojwt.WithAudience(cfg.Audience),
 		gojwt.WithExpirationRequired(), gojwt.WithIssuedAt(), gojwt.WithLeeway(cfg.Leeway), gojwt.WithStrictDecoding())}
 	var err error
-	v.keys, err = openKeys(ctx, &cfg)
-	if err != nil {
-		return nil, err
+	if v.keys, err = openKeys(ctx, &cfg); err != nil {
+		return nil, &KeysError{err}
 	}
 	return v, nil
 }
+
+// KeysError is why what Config.Keys names cannot be used.
+type KeysError struct{ Err error }
+
+// Error implements error.
+func (e *KeysError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *KeysError) Unwrap() error { return e.Err }
 
 // Stop ends the reading of the key set. Checks go on with what was read until
 // Config.Trust is over.

@@ -74,7 +74,7 @@ func write(t testing.TB, path string, text []byte) {
 }
 
 func config(keys string) jwt.Config {
-	return jwt.Config{Methods: []string{"RS256", "ES256", "EdDSA"}, Issuer: "https://id.example", Audience: "noncegate", Keys: keys}
+	return jwt.Config{Methods: []string{"RS256", "ES256", "EdDSA"}, Issuer: "https://id.example", Audience: "noncegate", Keys: keys, Leeway: time.Minute}
 }
 
 func open(t testing.TB, cfg jwt.Config) *jwt.Verifier {
@@ -128,6 +128,26 @@ func good(t testing.TB, change ...any) string {
 }
 
 func in(d time.Duration) int64 { return time.Now().Add(d).Unix() }
+
+func TestWithoutLeewayATokenIsGoodUntilItsExpiryAndNoLonger(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys.json")
+	write(t, path, set(t, "p256"))
+	cfg := config(path)
+	cfg.Leeway = 0
+	v := open(t, cfg)
+	exp := in(time.Hour)
+	if got, err := v.Check(t.Context(), good(t, "exp", exp)); err != nil || !got.Expires.Equal(time.Unix(exp, 0)) {
+		t.Errorf("got %+v, %v, want it to end at %v", got, err, time.Unix(exp, 0))
+	}
+	for want, text := range map[error]string{
+		jwt.ErrExpired:     good(t, "exp", in(-2*time.Second)),
+		jwt.ErrNotYetValid: good(t, "nbf", in(10*time.Second)),
+	} {
+		if _, err := v.Check(t.Context(), text); !errors.Is(err, want) {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
+}
 
 func TestATokenSaysWhoItIsForAndUntilWhen(t *testing.T) {
 	v := verifier(t)
@@ -279,7 +299,9 @@ func TestASettingThatIsWrongStopsTheStart(t *testing.T) {
 		{func(c *jwt.Config) { c.Keys = dir + "/absent" }, "no such file"},
 		{func(c *jwt.Config) { c.Keys = "http://id.example/keys" }, "must be https, or http on this host"},
 		{func(c *jwt.Config) { c.Keys = "ftp://id.example/keys" }, "must be https"},
-		{func(c *jwt.Config) { c.Keys = "https://" }, "is not a path or a URL"},
+		{func(c *jwt.Config) { c.Keys = "https://" }, "must be a path, or a URL without a password"},
+		{func(c *jwt.Config) { c.Keys = "https://me:secret@id.example" }, "must be a path, or a URL without a password"},
+		{func(c *jwt.Config) { c.Keys = "https://me:secret%zz@id.example" }, "must be a path, or a URL without a password"},
 		{func(c *jwt.Config) { c.Leeway = time.Hour }, "token leeway 1h0m0s must be at most 10m"},
 		{func(c *jwt.Config) { c.Refresh = -1 }, "neither may be below zero"},
 		{func(c *jwt.Config) { c.Keys = file("x") }, "it is not a JSON Web Key Set"},
@@ -297,6 +319,8 @@ func TestASettingThatIsWrongStopsTheStart(t *testing.T) {
 			t.Errorf("it was taken, want %q", c.want)
 		} else if !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %q, want it to have %q", err, c.want)
+		} else if strings.Contains(err.Error(), "secret@") || strings.Contains(err.Error(), "secret%") {
+			t.Errorf("it shows a password: %v", err)
 		}
 	}
 }

@@ -178,8 +178,8 @@ func readKeySet(from string, r io.Reader) (*keySet, error) {
 // checkURL admits what nobody on the way can change.
 func checkURL(text string) error {
 	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.User != nil {
-		return fmt.Errorf("token keys %q is not a path or a URL without a password", text)
+	if err != nil || u.Host == "" || u.User != nil { // it is not shown: it may have a password
+		return errors.New("token keys must be a path, or a URL without a password")
 	}
 	if u.Scheme == "https" || u.Scheme == "http" && isLoopback(u.Hostname()) {
 		return nil

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
 	"noncegate/audit"
 	"noncegate/auth"
+	"noncegate/auth/jwt"
 	"noncegate/auth/rights"
 )
 
@@ -42,7 +44,11 @@ func (a *app) openGate(ctx context.Context) (err error) {
 	cfg := a.cfg.gate()
 	cfg.Certificates = a.cfg.TLSClientCA != ""
 	cfg.Figures, cfg.Log = a.figures, a.log.With("component", "auth")
-	if a.gate, err = auth.New(ctx, store, cfg); err != nil {
+	a.gate, err = auth.New(ctx, store, cfg)
+	if wrong, ok := errors.AsType[*jwt.KeysError](err); ok {
+		return settingErrorf("jwt-keys", "cannot be used: %s", sentenceOf(wrong))
+	}
+	if err != nil {
 		return fmt.Errorf("authentication: %w", err)
 	}
 	a.onStop("authentication", func(context.Context) error { a.gate.Stop(); return nil })

@@ -193,3 +193,21 @@ func TestARightsFileThatIsWrongStopsTheStart(t *testing.T) {
 		}
 	}
 }
+
+func TestAKeySetThatIsWrongStopsTheStartAsAWrongSetting(t *testing.T) {
+	dir := t.TempDir()
+	file, keys := filepath.Join(dir, "rights.yaml"), filepath.Join(dir, "keys.json")
+	write(t, file, accessRights)
+	write(t, keys, "{}")
+	for path, want := range map[string]string{
+		keys:                       "none of its 0 keys can sign a token",
+		filepath.Join(dir, "none"): "no such file or directory",
+		"http://id.example/keys":   "must be https",
+	} {
+		said := refused(t, exitUsage, "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=sqlite:"+filepath.Join(dir, "n.db"),
+			"--rights="+file, "--jwt-keys="+path, "--jwt-issuer=i", "--jwt-audience=a")
+		if !strings.HasPrefix(said, "gateway: --jwt-keys cannot be used: token keys ") || !strings.Contains(said, want) {
+			t.Errorf("%s: said %s", path, said)
+		}
+	}
+}
