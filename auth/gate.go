@@ -98,6 +98,17 @@ func (g *Gate) Stop() {
 	}
 }
 
+// Reload has the rights, the API keys and the keys of tokens read now, and not when
+// their time comes. It does not wait for that; what cannot be used is logged, and what
+// was read before stays in force.
+func (g *Gate) Reload() {
+	g.rights.Soon()
+	g.keys.Soon()
+	if g.tokens != nil {
+		g.tokens.Soon()
+	}
+}
+
 func (g *Gate) openRights(ctx context.Context, _ Store) (err error) {
 	g.rights, err = rights.Open(ctx, g.cfg.Rights, rights.Config{Every: g.cfg.RightsEvery, Log: g.cfg.Log})
 	if err == nil {

@@ -16,6 +16,7 @@ import (
 
 	"noncegate/auth"
 	"noncegate/auth/apikey"
+	"noncegate/auth/jwt"
 	"noncegate/nonce/sqlite"
 	"noncegate/perf"
 )
@@ -163,6 +164,42 @@ func TestASessionEndsWithItsPrincipal(t *testing.T) {
 	}
 	_, err = w.Authenticate(request("Bearer " + text))
 	wantRefused(t, err, perf.LoginPrincipal, auth.ErrInvalid)
+}
+
+func TestAReloadDoesNotWaitForTheTimeOfTheNextReading(t *testing.T) {
+	w := newWorld(t, nil)
+	text, k := w.key(t, "alice", 0)
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	mine, next := newKey(t), newKey(t)
+	write(t, keys, keySetOf(t, mine))
+	g, err := auth.New(t.Context(), w.store, auth.Config{
+		Rights: w.file, RightsEvery: time.Hour, Keys: apikey.Config{Refresh: time.Hour, Trust: time.Hour},
+		Tokens: &jwt.Config{Methods: []string{"ES256"}, Issuer: "i", Audience: "a", Keys: keys, Refresh: time.Hour},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Stop()
+	s, err := g.Authenticate(request("Bearer " + text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, w.file, "principals: {alice: [{rights: [read], signers: ['*']}]}")
+	write(t, keys, keySetOf(t, next))
+	if _, err := w.store.RevokeKey(t.Context(), k.ID); err != nil {
+		t.Fatal(err)
+	}
+	old := token(t, mine, "alice", time.Now().Add(time.Hour))
+	if _, err := g.Authenticate(request("Bearer " + old)); err != nil {
+		t.Errorf("before: %v", err)
+	}
+	g.Reload()
+	eventually(t, "the rights change", func() bool { return s.May(auth.RightRead, "b") })
+	eventually(t, "the session ends", func() bool { return errors.Is(s.Ended(time.Now()), auth.ErrRevoked) })
+	eventually(t, "the old key of tokens is gone", func() bool {
+		_, err := g.Authenticate(request("Bearer " + old))
+		return errors.Is(err, auth.ErrInvalid)
+	})
 }
 
 func TestAHeaderThatIsNoneOrWrongIsRefused(t *testing.T) {

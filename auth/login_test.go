@@ -37,15 +37,21 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// withTokens makes a Gate accept tokens that are signed by a key.
-func withTokens(t testing.TB, key *ecdsa.PrivateKey) func(*auth.Config) {
+// keySetOf is the JSON Web Key Set of a key.
+func keySetOf(t testing.TB, key *ecdsa.PrivateKey) string {
 	t.Helper()
 	text, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "1"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return string(text)
+}
+
+// withTokens makes a Gate accept tokens that are signed by a key.
+func withTokens(t testing.TB, key *ecdsa.PrivateKey) func(*auth.Config) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys.json")
-	write(t, path, string(text))
+	write(t, path, keySetOf(t, key))
 	return func(c *auth.Config) {
 		c.Tokens = &jwt.Config{Methods: []string{"ES256"}, Issuer: "i", Audience: "a", Keys: path, Leeway: time.Minute}
 	}

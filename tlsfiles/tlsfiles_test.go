@@ -185,6 +185,25 @@ func TestTheFilesOfAMountedSecretAreReadAgainWhenItsLinkIsMoved(t *testing.T) {
 	})
 }
 
+func TestFilesAreLookedAtAtOnceWhenSomebodyAsks(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	put(t, file, tlstest.New(t, "first").PEM)
+	second := tlstest.New(t, "second").PEM
+	synctest.Test(t, func(t *testing.T) {
+		a, err := OpenAuthorities(file, time.Hour, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Stop()
+		put(t, file, second)
+		a.Soon()
+		synctest.Wait()
+		if a.Reloads() != 1 {
+			t.Errorf("%d reloads", a.Reloads())
+		}
+	})
+}
+
 func TestClientsShowACertificateOfTheAuthorityWhereOneIsRequired(t *testing.T) {
 	ca, foreign := tlstest.New(t, "ca"), tlstest.New(t, "foreign")
 	cert, key := ca.Write(tlstest.Leaf{Client: true})

@@ -33,6 +33,7 @@ type source[T any] struct {
 	// be read. Only open and then the goroutine of run use it.
 	seen string
 
+	asked   chan struct{} // somebody wants a look now; capacity 1
 	stop    chan struct{}
 	stopped sync.Once
 	running sync.WaitGroup
@@ -40,7 +41,7 @@ type source[T any] struct {
 
 // open reads the files and begins to look after them.
 func open[T any](files []string, every time.Duration, log *slog.Logger, parse func([][]byte) (*T, error)) (*source[T], error) {
-	s := &source[T]{files: files, parse: parse, log: log, stop: make(chan struct{})}
+	s := &source[T]{files: files, parse: parse, log: log, asked: make(chan struct{}, 1), stop: make(chan struct{})}
 	v, seen, err := s.read()
 	if err != nil {
 		return nil, err
@@ -62,8 +63,17 @@ func (s *source[T]) run(every time.Duration) {
 		case <-s.stop:
 			return
 		case <-tick.C:
-			s.look()
+		case <-s.asked:
 		}
+		s.look()
+	}
+}
+
+// Soon has the files looked at now. It does not wait for that.
+func (s *source[T]) Soon() {
+	select {
+	case s.asked <- struct{}{}:
+	default: // somebody has asked already
 	}
 }
 

@@ -59,6 +59,9 @@ func Open(ctx context.Context, store Store, cfg Config) (*Cache, error) {
 // Stop ends the reading. Checks go on with what was read until Config.Trust is over.
 func (c *Cache) Stop() { c.all.Stop() }
 
+// Soon has the keys read now. It does not wait for that.
+func (c *Cache) Soon() { c.all.Soon() }
+
 func (c *Cache) read(ctx context.Context, old *known) (*known, error) {
 	var generation int64
 	if old != nil {

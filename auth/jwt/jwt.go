@@ -148,6 +148,9 @@ func (e *KeysError) Unwrap() error { return e.Err }
 // Config.Trust is over.
 func (v *Verifier) Stop() { v.keys.Stop() }
 
+// Soon has the key set read now. It does not wait for that.
+func (v *Verifier) Soon() { v.keys.Soon() }
+
 // Check returns who a token is for. Its errors are those of this package.
 func (v *Verifier) Check(ctx context.Context, text string) (Identity, error) {
 	if len(text) > MaxBytes {

@@ -51,6 +51,9 @@ func Open(ctx context.Context, path string, cfg Config) (*File, error) {
 // Stop ends the reading. What was read stays in force.
 func (f *File) Stop() { f.v.Stop() }
 
+// Soon has the file read now. It does not wait for that.
+func (f *File) Soon() { f.v.Soon() }
+
 // Rights returns what is in force.
 func (f *File) Rights() *Rights { return f.v.Get() }
 

@@ -211,3 +211,32 @@ func TestAKeySetThatIsWrongStopsTheStartAsAWrongSetting(t *testing.T) {
 		}
 	}
 }
+
+func TestSIGHUPHasFilesReadAgainAndEndsNothing(t *testing.T) {
+	dir := t.TempDir()
+	store, file := "sqlite:"+filepath.Join(dir, "n.db"), filepath.Join(dir, "rights.yaml")
+	write(t, file, accessRights)
+	key := newKey(t, store, "ada")
+	p := launch(t, "--store="+store, "--rights="+file)
+	ada, err := client.Dial(t.Context(), p.url, bearing(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ada.Close()
+	if _, err := ada.Status(t.Context(), "yours:1"); !errors.Is(err, client.ErrForbidden) {
+		t.Fatalf("got %v", err)
+	}
+	write(t, file, strings.ReplaceAll(accessRights, `"mine:*"`, `"yours:*"`))
+	p.signal(syscall.SIGHUP)
+	p.await("the rights to be in force", func() bool {
+		_, err := ada.Status(t.Context(), "yours:1")
+		return err == nil
+	})
+	if !strings.Contains(p.log.String(), "reading rights, keys and TLS files again") {
+		t.Error("the log does not say so")
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(); code != exitOK {
+		t.Errorf("exit %d", code)
+	}
+}

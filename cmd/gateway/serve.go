@@ -8,7 +8,10 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -19,24 +22,39 @@ import (
 	"noncegate/nonce/sqlite"
 )
 
-// serve runs a gateway until ctx ends, and then drains it.
+// serve runs a gateway until ctx ends, and then drains it. SIGHUP has files read again
+// and ends nothing, also while it starts and drains.
 func serve(ctx context.Context, cfg *Config, log *slog.Logger, stdout io.Writer) error {
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, syscall.SIGHUP)
+	defer signal.Stop(again)
 	a, err := start(ctx, cfg, log)
 	if err != nil {
 		return err
 	}
 	fmt.Fprint(stdout, a.greeting())
-	select {
-	case <-ctx.Done():
-		log.Info("draining", "timeout", cfg.DrainTimeout.String())
-	case err = <-a.fatal:
-		log.Error("stopping", "error", err)
-	}
+	err = a.untilTheEnd(ctx, again)
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
 	defer cancel()
 	err = errors.Join(err, a.stop(drain))
 	log.Info("stopped", "error", err)
 	return err
+}
+
+// untilTheEnd waits until ctx ends, or something after which the process must end.
+func (a *app) untilTheEnd(ctx context.Context, again <-chan os.Signal) error {
+	for {
+		select {
+		case <-again:
+			a.reload()
+		case <-ctx.Done():
+			a.log.Info("draining", "timeout", a.cfg.DrainTimeout.String())
+			return nil
+		case err := <-a.fatal:
+			a.log.Error("stopping", "error", err)
+			return err
+		}
+	}
 }
 
 // openStore opens the store that cfg names and migrates its schema. A Postgres

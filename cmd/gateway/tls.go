@@ -38,6 +38,17 @@ func (a *app) openTLS(context.Context) (err error) {
 	return nil
 }
 
+// reload has everything that is read again by the clock read now.
+func (a *app) reload() {
+	a.log.Info("reading rights, keys and TLS files again")
+	if a.gate != nil {
+		a.gate.Reload()
+	}
+	for _, f := range a.tls.files() {
+		f.Soon()
+	}
+}
+
 // protect puts TLS before the addresses that were bound. The private side has it
 // beyond loopback only, where tools of this host would have to know its authority
 // for nothing, and asks nobody for a certificate: it has a key.
@@ -90,6 +101,7 @@ func (a *app) webSchemes() (client, admin string) {
 
 // watched is what the files of TLS have in common.
 type watched interface {
+	Soon()
 	Stale() bool
 	Reloads() int64
 	Failures() int64

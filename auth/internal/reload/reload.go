@@ -132,6 +132,14 @@ func (v *Value[T]) Again(ctx context.Context) error {
 	}
 }
 
+// Soon has a reading begin now, however long ago the last was. It does not wait for it.
+func (v *Value[T]) Soon() {
+	select {
+	case v.asks <- struct{}{}:
+	default: // somebody has asked already
+	}
+}
+
 // Stop ends the goroutine and waits for it. It may be called more than once.
 func (v *Value[T]) Stop() {
 	v.stop(ErrStopped)

@@ -85,6 +85,21 @@ func TestAValueIsReadAgainAndAnErrorLeavesItInForce(t *testing.T) {
 	})
 }
 
+func TestSoonIsAtOnceHoweverLongAgoTheLastWas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{}
+		v := open(t, s, reload.Config{Name: "the thing", Every: time.Hour})
+		defer v.Stop()
+		for want := 2; want < 5; want++ {
+			v.Soon()
+			synctest.Wait()
+			if got := *v.Get(); got != want {
+				t.Errorf("it was read %d times, want %d", got, want)
+			}
+		}
+	})
+}
+
 func TestManyWhoAskAgainCostOneReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{}
