@@ -93,6 +93,18 @@ const maxTicketBody = 1024
 // Connections that were upgraded are not under it.
 const requestTimeout = 10 * time.Second
 
+// hardenAdmin bounds what a socket of the private side may cost whoever has no key: all
+// of it but the answers, because a profile takes as long as it was asked to. Without it
+// sockets that say nothing more after /healthz would be kept for ever.
+func (a *app) hardenAdmin(srv *http.Server) {
+	srv.MaxHeaderBytes = a.cfg.MaxHeaderBytes
+	srv.ReadTimeout, srv.IdleTimeout = requestTimeout, adminIdle
+}
+
+// adminIdle is longer than the usual time between two readings of the figures, so that
+// they need no new socket each.
+const adminIdle = time.Minute
+
 // harden bounds what a socket may cost before its client is let in.
 func (a *app) harden(srv *http.Server) {
 	srv.ConnState = a.server.ConnState

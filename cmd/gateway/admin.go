@@ -4,10 +4,35 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/pprof"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
+
+// readyFor is how long an answer of /readyz is good.
+const readyFor = 250 * time.Millisecond
+
+// readiness asks look once for all who want to know within readyFor: /readyz needs no
+// key, and however often it is asked must not take the store's connections from those
+// who work.
+type readiness struct {
+	look func() error
+
+	mu  sync.Mutex // guards what follows, and is held while it is looked
+	at  time.Time  // when that ended
+	err error
+}
+
+func (r *readiness) get() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.at.IsZero() || time.Since(r.at) >= readyFor {
+		r.err, r.at = r.look(), time.Now()
+	}
+	return r.err
+}
 
 // adminHandler serves the private side: /metrics from figures, /healthz, which
 // says only that the process answers, /readyz, which is 503 with the sentence of

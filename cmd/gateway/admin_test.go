@@ -2,10 +2,14 @@ package main
 
 import (
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -39,5 +43,37 @@ func TestTheAdminSideAnswers(t *testing.T) {
 		if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.body) {
 			t.Errorf("%s with %v: %d %q, want %d with %q", tt.path, tt.err, w.Code, w.Body.String(), tt.code, tt.body)
 		}
+	}
+}
+
+// Whoever reaches the private side may ask whether the gateway is ready, as often as he
+// likes. That must cost the store no more than a load balancer does.
+func TestAnyNumberOfQuestionsWhetherItIsReadyAreOneToTheStore(t *testing.T) {
+	const clients, asks = 20, 25
+	var looks atomic.Int64
+	ready := readiness{look: func() error { looks.Add(1); return nil }}
+	server := httptest.NewServer(withKey("0123456789abcdef", new(refusedAdmins), slog.New(slog.DiscardHandler),
+		adminHandler(prometheus.NewRegistry(), ready.get, false)))
+	defer server.Close()
+	began := time.Now()
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			for range asks {
+				answer, err := http.Get(server.URL + "/readyz")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = answer.Body.Close()
+				if answer.StatusCode != http.StatusOK {
+					t.Errorf("status %d", answer.StatusCode)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n, most := looks.Load(), 1+int64(time.Since(began)/readyFor); n > most {
+		t.Errorf("%d questions were %d looks in %v, want %d at most", clients*asks, n, time.Since(began), most)
 	}
 }

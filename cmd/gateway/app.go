@@ -307,8 +307,15 @@ func (a *app) info() wire.InfoResult {
 // openAdmin comes before the connections, so that while they drain /readyz says
 // so and the figures can still be read.
 func (a *app) openAdmin(context.Context) error {
-	private := adminHandler(a.registry, a.ready, a.cfg.Pprof == "on", a.engineHandlers)
-	a.serveHTTP("admin", a.admin, withKey(a.cfg.AdminKey, &a.tls.refused, a.log.With("component", "admin"), private))
+	store := readiness{look: a.ready}
+	ready := func() error {
+		if a.draining.Load() {
+			return nonce.ErrDraining
+		}
+		return store.get()
+	}
+	private := adminHandler(a.registry, ready, a.cfg.Pprof == "on", a.engineHandlers)
+	a.serveHTTP("admin", a.admin, withKey(a.cfg.AdminKey, &a.tls.refused, a.log.With("component", "admin"), private), a.hardenAdmin)
 	return nil
 }
 
@@ -343,9 +350,6 @@ func (a *app) serveHTTP(name string, l net.Listener, h http.Handler, more ...fun
 const readyTimeout = time.Second
 
 func (a *app) ready() error {
-	if a.draining.Load() {
-		return nonce.ErrDraining
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
 	defer cancel()
 	return a.service.Load().Ready(ctx)

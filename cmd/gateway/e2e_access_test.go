@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -238,5 +240,25 @@ func TestSIGHUPHasFilesReadAgainAndEndsNothing(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	if code := p.exit(); code != exitOK {
 		t.Errorf("exit %d", code)
+	}
+}
+
+// Whoever reaches the private side without its key must not be able to take the
+// process's descriptors for nothing.
+func TestASocketOfThePrivateSideThatSaysNothingMoreIsClosed(t *testing.T) {
+	p := launch(t, "--store=sqlite:"+filepath.Join(t.TempDir(), "n.db"))
+	conn, err := net.Dial("tcp", strings.TrimPrefix(p.admin, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	began := time.Now()
+	// A body that does not come: what is not read of it is waited for with the answer.
+	if _, err := conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetReadDeadline(began.Add(3 * requestTimeout))
+	if _, err := io.Copy(io.Discard, conn); err != nil {
+		t.Errorf("after %v: %v", time.Since(began), err)
 	}
 }
