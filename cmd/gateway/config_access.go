@@ -75,7 +75,7 @@ func (c *AccessConfig) check() error {
 // checkTokens leaves it to package jwt to read the keys.
 func (c *AccessConfig) checkTokens() error {
 	if c.JWTKeys == "" {
-		return cmp.Or(needs("jwt-issuer", c.JWTIssuer, "jwt-keys"), needs("jwt-audience", c.JWTAudience, "jwt-keys"))
+		return cmp.Or(needs("jwt-issuer", c.JWTIssuer, "jwt-keys"), needs("jwt-audience", c.JWTAudience, "jwt-keys"), needs("jwt-prefix", c.JWTPrefix, "jwt-keys"))
 	}
 	if c.Rights == "" {
 		return settingErrorf("jwt-keys", "needs --rights beside it, which says what the principals of tokens may do")

@@ -35,6 +35,7 @@ func (c *Config) Validate() error {
 		c.checkConnections(),
 		c.AccessConfig.check(),
 		c.TLSConfig.check(),
+		c.checkProtection(),
 		c.StoreConfig.check(),
 		c.checkRedis(),
 		notNegative("request-retention", c.RequestRetention),

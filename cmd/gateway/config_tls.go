@@ -44,6 +44,20 @@ func (c *TLSConfig) check() error {
 	)
 }
 
+// checkProtection refuses what says two things about who may come in. An exception that
+// is not needed would hold, unsaid, on the day when what it does without is taken away.
+func (c *Config) checkProtection() error {
+	switch {
+	case c.TLSCert != "" && c.doesWithout(withoutTLS):
+		return settingErrorf("insecure-listen", "does without TLS (no-tls), and --tls-cert is given: take one of them away")
+	case c.Authenticated() && c.doesWithout(withoutAuth):
+		return settingErrorf("insecure-listen", "does without authentication (no-auth), and --rights is given: take one of them away")
+	case c.TLSClientCA != "" && c.TLSClientAuth == "request" && !c.Authenticated():
+		return settingErrorf("tls-client-ca", "means nothing without --rights, as nobody needs a certificate: --tls-client-auth=require refuses who has none")
+	}
+	return nil
+}
+
 func insecureWords(value string) error {
 	if value == "" {
 		return nil

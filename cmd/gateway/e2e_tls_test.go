@@ -45,7 +45,7 @@ func TestAStartBeyondLoopbackNeedsWhatProtectsIt(t *testing.T) {
 			"--admin-listen 0.0.0.0:0 is beyond loopback and needs TLS (--tls-cert and --tls-key), or --insecure-listen=no-tls to do without"},
 		{[]string{"--tls-cert=" + cert, "--tls-key=" + other}, "--tls-cert cannot be used: " + cert + " and " + other + ": private key does not match public key"},
 		{[]string{"--tls-cert=nowhere.pem", "--tls-key=" + other}, "--tls-cert cannot be used: nowhere.pem: no such file or directory"},
-		{append(pair, "--tls-client-ca="+key), "--tls-cert cannot be used: " + key + ": has no CERTIFICATE in PEM"},
+		{append(pair, "--tls-client-ca="+key, "--tls-client-auth=require"), "--tls-cert cannot be used: " + key + ": has no CERTIFICATE in PEM"},
 		{[]string{"--node-ca=" + key}, "--node-ca cannot be used: " + key + ": has no CERTIFICATE in PEM"},
 	} {
 		if said := refused(t, exitUsage, append(c.args, store)...); !strings.HasPrefix(said, "gateway: "+c.want) {
