@@ -150,8 +150,19 @@ func (g *Gate) openTickets(ctx context.Context, store Store) (err error) {
 	return err
 }
 
+// WithoutRights registers the figure that an alert looks at where there is no rights
+// file: with nothing to read, nothing fails.
+func WithoutRights(figures *perf.Set) {
+	figures.Gauge(reloadFailed, reloadFailedHelp, func() float64 { return 0 })
+}
+
+const (
+	reloadFailed     = "rights_reload_failed"
+	reloadFailedHelp = "1 while the rights file cannot be used and an earlier one is in force. 0 without --rights."
+)
+
 func (g *Gate) register(figures *perf.Set) {
-	figures.Gauge("rights_reload_failed", "1 while the rights file cannot be used and an earlier one is in force.", func() float64 {
+	figures.Gauge(reloadFailed, reloadFailedHelp, func() float64 {
 		if _, err := g.rights.State(); err != nil {
 			return 1
 		}
