@@ -127,6 +127,51 @@ func (c counting) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
+// One principal must not take every place at a node from the others: what it has under
+// way there may wait for long.
+func TestAGreedyPrincipalLeavesOthersAPlaceAtAnotherNode(t *testing.T) {
+	const places = 16
+	linked(t, Config{Queue: places}, func(t *testing.T, w *world, f *far) {
+		try := func(p nonce.Principal) (op *nonce.Op, err error) {
+			op = allocation("s")
+			op.Principal = p
+			return op, w.Forward("a", "", op)
+		}
+		has := map[nonce.Principal]int{}
+		var first *nonce.Op
+		fill := func(p nonce.Principal, want int) {
+			t.Helper()
+			for {
+				op, err := try(p)
+				if err != nil && err != nonce.ErrForwardBusy {
+					t.Fatal(err)
+				}
+				if err != nil {
+					break
+				}
+				if first == nil {
+					first = op
+				}
+				has[p]++
+			}
+			if has[p] != want {
+				t.Errorf("principal %d has %d places, want %d", p, has[p], want)
+			}
+		}
+		fill(1, places-places/spareRoom) // alone
+		fill(2, places/spareRoom)        // what was left to it
+		if _, err := try(0); err != nonce.ErrForwardBusy {
+			t.Errorf("beyond the places: %v", err)
+		}
+		f.grant(f.next(wire.MethodAllocate), 1)
+		w.wantBack(first, nonce.Answered, nil)
+		if _, err := try(1); err != nonce.ErrForwardBusy {
+			t.Errorf("who has more than an equal part: %v", err)
+		}
+		fill(3, 1)
+	})
+}
+
 func TestAQueueThatIsFullRefusesAtOnce(t *testing.T) {
 	linked(t, Config{Queue: 3}, func(t *testing.T, w *world, f *far) {
 		ops := []*nonce.Op{allocation("1"), allocation("2"), allocation("3")}

@@ -97,7 +97,7 @@ func (p *peer) send(op *nonce.Op) error {
 		p.mu.Unlock()
 		p.nudge()
 		return nonce.ErrPeerAway
-	case p.way.n >= p.r.cfg.Queue:
+	case !p.way.room(op.Principal, p.r.cfg.Queue):
 		p.mu.Unlock()
 		return nonce.ErrForwardBusy
 	}

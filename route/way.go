@@ -22,6 +22,7 @@ type slot struct {
 	at         time.Time // of Forward
 	id         uint64    // in the protocol: what tells uses of the slot apart, and its index
 	stage      stage
+	of         nonce.Principal
 	prev, next int32
 }
 
@@ -39,9 +40,33 @@ type way struct {
 	free  int32
 	next  int32 // the first queued one; 0: none. All behind it are queued, too
 	n     int
+	of    map[nonce.Principal]int // those of each principal; nobody's are not counted
 }
 
-// add puts op at the end. The caller has looked that there is room.
+// spareRoom is the part of the places that a principal who is alone leaves to those
+// who come.
+const spareRoom = 8
+
+// room reports whether one more op of a principal has a place among so many. While
+// several principals have any, each may have an equal part. What is nobody's has a
+// place as long as there is one.
+func (w *way) room(p nonce.Principal, places int) bool {
+	has, all := w.of[p], len(w.of)
+	switch {
+	case w.n >= places:
+		return false
+	case p == 0:
+		return true
+	case has == 0:
+		all++
+	}
+	if all == 1 {
+		return has < places-places/spareRoom
+	}
+	return has < max(1, places/all)
+}
+
+// add puts op at the end. The caller has looked that there is room for it.
 func (w *way) add(op *nonce.Op, at time.Time) {
 	if len(w.slots) == 0 {
 		w.slots = make([]slot, 1, 16)
@@ -54,13 +79,20 @@ func (w *way) add(op *nonce.Op, at time.Time) {
 		w.free = w.slots[i].next
 	}
 	s, last := &w.slots[i], w.slots[0].prev
-	s.op, s.at, s.stage, s.id = op, at, queued, s.id+1<<slotBits
+	s.op, s.at, s.stage, s.of, s.id = op, at, queued, op.Principal, s.id+1<<slotBits
 	s.prev, s.next = last, 0
 	w.slots[last].next, w.slots[0].prev = i, i
 	if w.next == 0 {
 		w.next = i
 	}
 	w.n++
+	if s.of == 0 {
+		return
+	}
+	if w.of == nil {
+		w.of = make(map[nonce.Principal]int)
+	}
+	w.of[s.of]++
 }
 
 // find returns the slot of id, nil when its op has ended.
@@ -100,4 +132,10 @@ func (w *way) remove(s *slot) {
 	s.op, s.stage = nil, free
 	s.next, w.free = w.free, i
 	w.n--
+	if s.of == 0 {
+		return
+	}
+	if w.of[s.of]--; w.of[s.of] == 0 {
+		delete(w.of, s.of)
+	}
 }

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -20,10 +21,18 @@ func TestAWayKeepsTheOrderAndTellsIdsApart(t *testing.T) {
 	var w way
 	var model []item
 	var ended []uint64
+	defer func() {
+		for w.n > 0 {
+			w.remove(w.first())
+		}
+		if len(w.of) > 0 {
+			t.Errorf("principals that have nothing under way are counted: %v", w.of)
+		}
+	}()
 	for range 20_000 {
 		switch n := rng.IntN(4); {
 		case n <= 1 && len(model) < 50:
-			op := new(nonce.Op)
+			op := &nonce.Op{Principal: nonce.Principal(rng.IntN(3))}
 			w.add(op, time.Time{})
 			model = append(model, item{op: op, id: w.slots[w.slots[0].prev].id, stage: queued})
 		case n == 2:
@@ -44,6 +53,15 @@ func TestAWayKeepsTheOrderAndTellsIdsApart(t *testing.T) {
 			w.remove(s)
 			ended = append(ended, model[i].id)
 			model = slices.Delete(model, i, i+1)
+		}
+		of := map[nonce.Principal]int{}
+		for _, m := range model {
+			if m.op.Principal != 0 {
+				of[m.op.Principal]++
+			}
+		}
+		if len(of)+len(w.of) > 0 && !maps.Equal(of, w.of) {
+			t.Fatalf("principals have %v, want %v", w.of, of)
 		}
 		if w.n != len(model) || len(w.slots) > 51 {
 			t.Fatalf("%d ops in %d slots, want %d", w.n, len(w.slots), len(model))
