@@ -22,6 +22,7 @@ type Account struct {
 type account struct {
 	requests      bucket
 	subscriptions atomic.Int64
+	names         atomic.Int64
 }
 
 // NewPrincipals makes an empty table.
@@ -52,10 +53,19 @@ func (a *Account) Request(r Rate, n int, now time.Time) (wait time.Duration, ok 
 
 // Subscribe counts a subscription, of which there may be so many; 0: any number.
 // false: it has them.
-func (a *Account) Subscribe(most int) bool {
-	n := a.entry.E.subscriptions.Add(1)
-	if most > 0 && n > int64(most) {
-		a.entry.E.subscriptions.Add(-1)
+func (a *Account) Subscribe(most int) bool { return within(&a.entry.E.subscriptions, 1, most) }
+
+// Name counts n signers that a subscription names, of which there may be so many in
+// all. false: with them there would be more.
+func (a *Account) Name(n, most int) bool { return within(&a.entry.E.names, n, most) }
+
+// Unname gives n of them back.
+func (a *Account) Unname(n int) { a.entry.E.names.Add(int64(-n)) }
+
+// within adds n to what is counted, unless that makes it more than most; 0: any number.
+func within(count *atomic.Int64, n, most int) bool {
+	if now := count.Add(int64(n)); most > 0 && now > int64(most) {
+		count.Add(int64(-n))
 		return false
 	}
 	return true

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"noncegate/hub"
 	"noncegate/quota"
 	"noncegate/wire"
 )
@@ -91,18 +92,45 @@ func (c *conn) pause() {
 	}
 }
 
-// takeSubscription counts a subscription of the client's principal.
-func (c *conn) takeSubscription() *wire.Error {
-	if c.account == nil || c.account.Subscribe(c.session.Quota().Subscriptions) {
+// The signers that subscriptions name are kept in memory, at some 300 bytes each: those
+// of one connection, of one principal and of all clients of this node are bounded. A
+// client that is to hear of more may be given the right on all.
+const (
+	connectionNames = 16 * hub.MaxSigners
+	nodeNames       = 1 << 18
+	principalNames  = nodeNames / 2
+)
+
+// takeSubscription counts a subscription that names so many signers.
+func (c *conn) takeSubscription(names int) *wire.Error {
+	full := ""
+	switch {
+	case c.peer != nil:
+		return nil
+	case c.account != nil && !c.account.Subscribe(c.session.Quota().Subscriptions):
+		full = "this principal has as many subscriptions as it may have"
+	case c.account != nil && !c.account.Name(names, principalNames):
+		c.account.Unsubscribe(1)
+		full = "the subscriptions of this principal name as many signers as they may"
+	case c.srv.names.Add(int64(names)) > nodeNames:
+		c.giveSubscription(names)
+		full = "the subscriptions of all clients name as many signers as they may"
+	default:
 		return nil
 	}
-	err := busyQuota("this principal has as many subscriptions as it may have", retrySubscription)
+	err := busyQuota(full, retrySubscription)
 	c.srv.rejected(err.Data.Stage, 1)
 	return err
 }
 
-func (c *conn) giveSubscriptions(n int) {
+// giveSubscription undoes a takeSubscription.
+func (c *conn) giveSubscription(names int) {
+	if c.peer != nil {
+		return
+	}
+	c.srv.names.Add(int64(-names))
 	if c.account != nil {
-		c.account.Unsubscribe(n)
+		c.account.Unsubscribe(1)
+		c.account.Unname(names)
 	}
 }

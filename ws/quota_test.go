@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 
 	"noncegate/audit"
 	"noncegate/auth"
+	"noncegate/hub"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
 	"noncegate/quota"
@@ -146,6 +148,62 @@ func TestAPrincipalHasSoManyConnectionsAndSubscriptions(t *testing.T) {
 		}
 		if response.StatusCode != http.StatusTooManyRequests || time.Since(began) > patience {
 			t.Fatalf("the place of a connection that ended is not free: %v", err)
+		}
+	}
+}
+
+// Each signer that a subscription names is kept: without a bound one client with the
+// right to subscribe takes all memory there is.
+func TestTheSignersThatSubscriptionsNameAreBounded(t *testing.T) {
+	g := limitedGateway(t, map[string]auth.Quota{"ada": {}, "bob": {}, "eve": {}}, func(s *setup) { s.ws.MaxSubscriptions = 64 })
+	next := 0
+	subscribe := func(c *client, names int) map[string]any {
+		t.Helper()
+		signers := make([]string, names)
+		for i := range signers {
+			signers[i] = fmt.Sprintf(`"%d"`, next)
+			next++
+		}
+		c.request("s", "nonce_subscribe", `["events",{"signers":[`+strings.Join(signers, ",")+`]}]`)
+		return c.reply()
+	}
+	full := func(name string) (c *client, id string) {
+		t.Helper()
+		c = g.as(name)
+		for range connectionNames / hub.MaxSigners {
+			r := subscribe(c, hub.MaxSigners)
+			if r["error"] != nil {
+				t.Fatalf("%s: %v", name, r)
+			}
+			id = r["result"].(string)
+		}
+		return c, id
+	}
+	last, id := full("ada")
+	wantError(t, subscribe(last, 1), "s", "invalid_request")
+	for range principalNames/connectionNames - 1 {
+		full("ada")
+	}
+	more := g.as("ada")
+	if data := wantError(t, subscribe(more, 1), "s", "server_busy"); data["stage"] != "quota" {
+		t.Errorf("got %v", data)
+	}
+	for range principalNames / connectionNames {
+		full("bob")
+	}
+	eve := g.as("eve")
+	if data := wantError(t, subscribe(eve, 1), "s", "server_busy"); data["stage"] != "quota" {
+		t.Errorf("got %v", data)
+	}
+	last.request("u", "nonce_unsubscribe", `["`+id+`"]`)
+	last.reply()
+	if r := subscribe(eve, hub.MaxSigners); r["error"] != nil {
+		t.Errorf("the room of a subscription that ended is not free: %v", r)
+	}
+	must(t, eve.conn.Close())
+	for began := time.Now(); g.srv.names.Load() != nodeNames-hub.MaxSigners; runtime.Gosched() {
+		if time.Since(began) > patience {
+			t.Fatalf("the signers of a connection that ended count: %d", g.srv.names.Load())
 		}
 	}
 }

@@ -57,6 +57,7 @@ type Server struct {
 
 	principals *quota.Principals
 	signers    *quota.Signers // nil: no limit for one signer
+	names      atomic.Int64   // signers that subscriptions of clients name
 	door       *door          // nil: without authentication, what comes from an address is not bounded
 
 	saidForbidden, saidMisdirected seldom // nodes refused, in the log

@@ -18,6 +18,7 @@ type subscription struct {
 	id     string // "0x" and 32 hexadecimal digits, random
 	conn   *conn
 	method string            // of its notifications
+	names  int               // how many signers it names
 	events *hub.Subscription // noted in the hub; delivers once it is live
 }
 
@@ -31,11 +32,15 @@ var (
 func (c *conn) addSubscription(method string, signers []string) (*subscription, *wire.Error) {
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // never fails
-	s := &subscription{id: "0x" + hex.EncodeToString(random[:]), conn: c, method: method}
-	if most := c.srv.cfg.MaxSubscriptions; c.subscriptions() >= most {
+	s := &subscription{id: "0x" + hex.EncodeToString(random[:]), conn: c, method: method, names: len(signers)}
+	subscriptions, names := c.subscribed()
+	if most := c.srv.cfg.MaxSubscriptions; subscriptions >= most {
 		return nil, wire.Errorf(wire.CodeInvalidRequest, "invalid_request", "a connection may have at most %d subscriptions", most)
 	}
-	if err := c.takeSubscription(); err != nil {
+	if names+s.names > connectionNames {
+		return nil, wire.Errorf(wire.CodeInvalidRequest, "invalid_request", "the subscriptions of a connection may name at most %d signers", connectionNames)
+	}
+	if err := c.takeSubscription(s.names); err != nil {
 		return nil, err
 	}
 	scope := hub.Everywhere
@@ -44,7 +49,7 @@ func (c *conn) addSubscription(method string, signers []string) (*subscription, 
 	}
 	events, err := c.srv.hub.Subscribe(s, scope, signers)
 	if err != nil { // more signers than parsing let through: cannot be
-		c.giveSubscriptions(1)
+		c.giveSubscription(s.names)
 		return nil, invalidParams("signers", err.Error())
 	}
 	s.events = events
@@ -57,11 +62,15 @@ func (c *conn) addSubscription(method string, signers []string) (*subscription, 
 	return s, nil
 }
 
-// subscriptions is how many the connection has. Only its read goroutine adds any.
-func (c *conn) subscriptions() int {
+// subscribed is how many subscriptions the connection has, and how many signers they
+// name. Only its read goroutine adds any.
+func (c *conn) subscribed() (subscriptions, names int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.subs)
+	for _, s := range c.subs {
+		names += s.names
+	}
+	return len(c.subs), names
 }
 
 // awaitTime bounds how long one frame's subscriptions wait for the other nodes to
@@ -114,7 +123,7 @@ func (c *conn) removeSubscription(id string) bool {
 	if !ok {
 		return false
 	}
-	c.giveSubscriptions(1)
+	c.giveSubscription(s.names)
 	// A node replaces its one subscription by another: what it was not told of the
 	// old one it must hear by the new one.
 	if missed := s.events.Close(); missed > 0 && c.peer != nil && heir != nil {
@@ -129,8 +138,8 @@ func (c *conn) closeSubscriptions() {
 	subs := c.subs
 	c.subs = nil
 	c.mu.Unlock()
-	c.giveSubscriptions(len(subs))
 	for _, s := range subs {
+		c.giveSubscription(s.names)
 		s.events.Close()
 	}
 }

@@ -102,7 +102,7 @@ func (c *conn) oversee(now time.Time) {
 func (c *conn) closeUnused(now time.Time) {
 	w := &c.watch
 	frames := c.frames.Load()
-	if frames != w.frames || c.share.Used() > 0 || c.subscriptions() > 0 {
+	if subscriptions, _ := c.subscribed(); frames != w.frames || c.share.Used() > 0 || subscriptions > 0 {
 		w.frames, w.usedAt = frames, now
 		return
 	}
