@@ -84,10 +84,33 @@ func start(ctx context.Context, cfg *Config, log *slog.Logger) (*app, error) {
 	for _, w := range exposures(cfg, boundAddr{a.listener.Addr()}, a.url, a.router != nil) {
 		log.Warn(w, "listen", a.listener.Addr().String(), "url", a.url)
 	}
+	if limit, known := descriptorLimit(); known && limit < a.descriptors() {
+		log.Warn("fewer file descriptors than this gateway may need: with all in use it reaches neither its store nor other nodes; raise the limit (ulimit -n, LimitNOFILE) or lower --max-connections",
+			"limit", limit, "need", a.descriptors())
+	}
 	log.Info("serving", "node", a.node, "incarnation", a.member.Holder().Incarnation, "url", a.url,
 		"engine", a.store.Name(), "mode", cfg.Mode, "version", buildVersion())
 	return a, nil
 }
+
+// otherDescriptors are for what is not counted: logs, files that are read, the private
+// side, Redis.
+const otherDescriptors = 128
+
+// descriptors is how many files and sockets may be open at a time.
+func (a *app) descriptors() uint64 {
+	n := a.cfg.MaxConnections + a.conns() + otherDescriptors
+	if a.gate != nil {
+		n += a.cfg.MaxUnauthenticated
+	}
+	if a.router != nil {
+		n += maxNodes
+	}
+	return uint64(max(n, 0)) // #nosec G115 -- not below zero
+}
+
+// maxNodes are the connections of other nodes that are let in (package ws).
+const maxNodes = 256
 
 func (a *app) onStop(name string, run func(context.Context) error) {
 	a.cleanups = append(a.cleanups, cleanup{name, run})

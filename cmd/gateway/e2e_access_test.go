@@ -262,3 +262,16 @@ func TestASocketOfThePrivateSideThatSaysNothingMoreIsClosed(t *testing.T) {
 		t.Errorf("after %v: %v", time.Since(began), err)
 	}
 }
+
+// With every descriptor taken by clients a gateway does not reach its store any more,
+// which is worse than to turn clients away.
+func TestTooFewDescriptorsAreWarnedOf(t *testing.T) {
+	const said = "fewer file descriptors than this gateway may need"
+	for most, warned := range map[string]bool{"100": false, "2000000000": true} {
+		p := launch(t, "--store=sqlite:"+filepath.Join(t.TempDir(), "n.db"), "--max-connections="+most)
+		p.signal(syscall.SIGTERM)
+		if p.exit(); strings.Contains(p.log.String(), said) != warned {
+			t.Errorf("with %s connections: %s", most, p.log.String())
+		}
+	}
+}
