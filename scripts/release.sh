@@ -38,9 +38,8 @@ for platform in $platforms; do
 	GOOS=$os GOARCH=$arch "$go" build -mod=readonly -trimpath -buildvcs=false \
 		-ldflags "-s -w -buildid= -X main.version=$version" -o "$out/$file" ./cmd/gateway
 done
-# The bill of materials is read from a program; all have the same modules but for
-# what only Windows needs.
-first=$(ls "$out" | head -n 1)
-"$go" run ./scripts/sbom -name gateway -version "$version" "$out/$first" >"$out/gateway-$version.cdx.json"
+# The bill of materials is read from the programs.
+"$go" run ./scripts/sbom -name gateway -version "$version" "$out"/gateway-* >"$out/.bom"
+mv "$out/.bom" "$out/gateway-$version.cdx.json"
 cd "$out"
-sha256sum gateway-* >SHA256SUMS
+if command -v sha256sum >/dev/null; then sha256sum gateway-*; else shasum -a 256 gateway-*; fi >SHA256SUMS

@@ -1,11 +1,12 @@
 // Command sbom writes the bill of materials of a Go program, in CycloneDX 1.6, to
 // standard output:
 //
-//	sbom -name gateway -version 1.2.3 PROGRAM
+//	sbom -name gateway -version 1.2.3 PROGRAM...
 //
 // It lists what the linker wrote down in the program: the modules that are really in
-// it, with their checksums, and the Go that built it. There is no time and no serial
-// number in it, so that the same program has the same bill.
+// it, with their checksums, and the Go that built it. Of a program that was built for
+// several platforms it lists what is in any of them. There is no time and no serial
+// number in it, so that the same programs have the same bill.
 package main
 
 import (
@@ -16,8 +17,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 )
 
@@ -59,16 +62,20 @@ func main() {
 }
 
 func run(w io.Writer, args []string, name, version string) error {
-	if len(args) != 1 || name == "" || version == "" {
-		return fmt.Errorf("usage: sbom -name NAME -version VERSION PROGRAM")
+	if len(args) == 0 || name == "" || version == "" {
+		return fmt.Errorf("usage: sbom -name NAME -version VERSION PROGRAM...")
 	}
-	info, err := buildinfo.ReadFile(args[0])
+	var infos []*debug.BuildInfo
+	for _, program := range args {
+		info, err := buildinfo.ReadFile(program)
+		if err != nil {
+			return err
+		}
+		infos = append(infos, info)
+	}
+	b, err := billOf(infos, name, version)
 	if err != nil {
 		return err
-	}
-	b, err := billOf(info, name, version)
-	if err != nil {
-		return fmt.Errorf("%s: %w", args[0], err)
 	}
 	out := json.NewEncoder(w)
 	out.SetIndent("", "  ")
@@ -76,21 +83,26 @@ func run(w io.Writer, args []string, name, version string) error {
 	return out.Encode(b)
 }
 
-func billOf(info *debug.BuildInfo, name, version string) (*bill, error) {
+func billOf(infos []*debug.BuildInfo, name, version string) (*bill, error) {
 	b := &bill{Format: "CycloneDX", Spec: "1.6", Version: 1}
 	b.Metadata.Component = component{Type: "application", Ref: name + "@" + version, Name: name, Version: version}
-	goVersion := strings.TrimPrefix(info.GoVersion, "go")
-	b.Components = append(b.Components, component{Type: "library", Ref: "std@" + goVersion, Name: "std", Version: goVersion, PURL: "pkg:golang/std@" + goVersion})
-	for _, m := range info.Deps {
-		if m.Replace != nil {
-			m = m.Replace
+	listed := make(map[string]component)
+	for _, info := range infos {
+		goVersion := strings.TrimPrefix(info.GoVersion, "go")
+		std := component{Type: "library", Ref: "std@" + goVersion, Name: "std", Version: goVersion, PURL: "pkg:golang/std@" + goVersion}
+		listed[std.Ref] = std
+		for _, m := range info.Deps {
+			if m.Replace != nil {
+				m = m.Replace
+			}
+			c, err := componentOf(m)
+			if err != nil {
+				return nil, err
+			}
+			listed[c.Ref] = c
 		}
-		c, err := componentOf(m)
-		if err != nil {
-			return nil, err
-		}
-		b.Components = append(b.Components, c)
 	}
+	b.Components = slices.SortedFunc(maps.Values(listed), func(x, y component) int { return strings.Compare(x.Ref, y.Ref) })
 	return b, nil
 }
 
