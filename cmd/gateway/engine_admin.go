@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
@@ -66,19 +67,27 @@ func (a *app) engineHandlers(mux *http.ServeMux) {
 		answerJSON(w, http.StatusOK, a.engineStatus(r.Context()))
 	})
 	a.enginePost(mux, "/engine/switch", func(ctx context.Context, r *http.Request) (any, error) {
-		var q switchQuestion
-		if err := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxQuestion)).Decode(&q); err != nil {
-			return nil, &badQuestion{err.Error()}
-		}
-		to, ok := switchTargets[q.To]
-		if !ok {
-			return nil, &badQuestion{fmt.Sprintf("%q is none of dual-write, performance, drain and reliable", q.To)}
+		q, to, err := readQuestion(r.Body)
+		if err != nil {
+			return nil, err
 		}
 		return a.engine.manager.Switch(ctx, engine.SwitchRequest{To: to, Force: q.Force, DryRun: q.DryRun, By: "an operator at " + a.node})
 	})
 	a.enginePost(mux, "/engine/reconcile", func(ctx context.Context, _ *http.Request) (any, error) { return a.engine.manager.Reconcile(ctx) })
 	a.enginePost(mux, "/engine/replay", func(ctx context.Context, _ *http.Request) (any, error) { return a.engine.manager.Replay(ctx) })
 	a.enginePost(mux, "/engine/rebuild", func(ctx context.Context, _ *http.Request) (any, error) { return a.engine.manager.Rebuild(ctx) })
+}
+
+// readQuestion reads the body of POST /engine/switch. Its error is a badQuestion.
+func readQuestion(body io.Reader) (q switchQuestion, to nonce.EngineState, err error) {
+	if err := json.NewDecoder(http.MaxBytesReader(nil, io.NopCloser(body), maxQuestion)).Decode(&q); err != nil {
+		return q, "", &badQuestion{err.Error()}
+	}
+	to, ok := switchTargets[q.To]
+	if !ok {
+		return q, "", &badQuestion{fmt.Sprintf("%q is none of dual-write, performance, drain and reliable", q.To)}
+	}
+	return q, to, nil
 }
 
 // badQuestion is a request that cannot be understood.

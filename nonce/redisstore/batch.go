@@ -263,10 +263,10 @@ func (a *answer) said(signer string) (nonce.FastVerdict, error) {
 	if many && len(parts) > 0 {
 		code, ok = parts[0].(int64)
 	}
-	verdict := nonce.FastVerdict(code)
-	if !ok || code < 0 || verdict > nonce.FastLost {
+	if !ok || code < 0 || code > int64(nonce.FastLost) {
 		return nonce.FastUnknown, fmt.Errorf("signer %s: the script answered %v", signer, a.reply)
 	}
+	verdict := nonce.FastVerdict(code)
 	if verdict == nonce.FastDone {
 		return verdict, nil
 	}

@@ -1,0 +1,76 @@
+package client
+
+import (
+	"strings"
+	"testing"
+
+	"noncegate/wire"
+)
+
+// FuzzReceive: whatever a gateway sends, three messages of it, is understood or ends
+// the connection, and no call is answered twice.
+func FuzzReceive(f *testing.F) {
+	hold := `{"jsonrpc":"2.0","id":1,"result":{"signer":"s","nonce":7,"attempt":3,"fencingToken":9,"heldUntil":"2026-11-20T18:33:56.123Z","holdMs":1500}}`
+	refusal := `{"jsonrpc":"2.0","id":1,"error":{"code":-32005,"message":"server_busy: full","data":{"reason":"server_busy","stage":"worker","retryAfterMs":50}}}`
+	event := `{"jsonrpc":"2.0","method":"nonce_subscription","params":{"subscription":"0x1","result":{"type":"used","signer":"s","nonce":4,"version":3,"at":"2026-11-20T18:33:56.123Z","missed":2}}}`
+	f.Add([]byte(hold), []byte(event), []byte(`{"jsonrpc":"2.0","id":2,"result":"0x2"}`))
+	f.Add([]byte(refusal), []byte(`{"id":3,"result":true}`), []byte(`{"method":"later"}`))
+	f.Add([]byte(strings.Replace(event, "0x1", "0x9", 1)), []byte(`{"id":null,"error":{"code":-32700,"message":"parse_error: x"}}`), []byte(`{"id":1,"error":{"code":-32012,"data":{"outcome":"none"}}}`))
+	f.Add([]byte(`{"id":1,"error":{"code":-32010,"message":"not_owner: b","data":{"reason":"not_owner","ownerUrl":"ws://b/ws","ownerNode":"b"}}}`), []byte(`{"id":1}`), []byte(`[]`))
+	f.Fuzz(func(t *testing.T, first, second, third []byte) {
+		c := &conn{
+			cfg: &Config{}, queue: make(chan *trip, 4), dead: make(chan struct{}), leaving: make(chan struct{}),
+			pending: make(map[uint64]*trip), subs: make(map[string]*Subscription),
+		}
+		s := &Subscription{events: make(chan Event, 1), lost: make(chan struct{}, 1)}
+		c.subs["0x1"] = s
+		trips := make([]*trip, 3)
+		for i := range trips {
+			trips[i] = &trip{done: make(chan arrival, 1)}
+			trips[i].state.Store(tripSent)
+			c.pending[uint64(i+1)] = trips[i]
+		}
+		trips[1].live = func(_ *conn, a answer) {
+			var id string
+			if wire.Unmarshal(a.result, &id) == nil {
+				c.subscribe(id, s)
+			}
+		}
+		trips[2].state.Store(tripQueued)
+		for _, data := range [][]byte{first, second, third} {
+			if c.receive(data) != nil {
+				break
+			}
+		}
+		for i, want := range []any{new(wire.AllocateResult), new(string), nil} {
+			select {
+			case a := <-trips[i].done:
+				if want == nil {
+					t.Error("a call that was not sent was answered")
+				} else if a.err == nil {
+					_ = (&op{method: wire.MethodAllocate}).decode(a.answer, want)
+				} else if a.err.Error() == "" {
+					t.Error("a refusal says nothing")
+				}
+			default:
+			}
+		}
+	})
+}
+
+// FuzzNormalURL: what a gateway names as the owner's URL is made into an address that
+// is the same when it is read again, and an error does not show a password.
+func FuzzNormalURL(f *testing.F) {
+	for _, raw := range []string{"ws://gateway-1.internal:8080/ws", "http://127.0.0.1:8080", "https://[::1]/", "wss://user:hidden-word@host/ws", "ftp://user:hidden-word@host", "ws://", "%", "ws://localhost:1/a?b#c"} {
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		got, err := normalURL(raw)
+		if err != nil {
+			return
+		}
+		if again, err := normalURL(got); err != nil || again != got || !strings.HasPrefix(got, "ws") {
+			t.Errorf("%q became %q, and that %q, %v", raw, got, again, err)
+		}
+	})
+}
