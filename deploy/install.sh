@@ -31,10 +31,15 @@ put() {
 }
 
 if [ -z "$root" ] && ! getent passwd noncegate >/dev/null; then
+	command -v useradd >/dev/null || { echo "install.sh: no useradd here; make a user and a group noncegate first" >&2; exit 1; }
 	useradd --system --user-group --no-create-home --home-dir /var/lib/noncegate --shell /usr/sbin/nologin noncegate
 fi
 install -d -m 0750 "$root/etc/noncegate" "$root/etc/noncegate/tls"
-[ -n "$root" ] || chown root:noncegate /etc/noncegate /etc/noncegate/tls
+install -d -m 0700 "$root/var/lib/noncegate"
+if [ -z "$root" ]; then
+	chown root:noncegate /etc/noncegate /etc/noncegate/tls
+	chown noncegate:noncegate /var/lib/noncegate
+fi
 
 # A running program cannot be written, but replaced.
 put 0755 "$program" /usr/local/bin/gateway.new
@@ -44,7 +49,13 @@ for file in noncegate.yaml rights.yaml; do
 	[ -e "$root/etc/noncegate/$file" ] || put 0640 "$here/systemd/$file" "/etc/noncegate/$file" noncegate
 done
 [ -e "$root/etc/noncegate/noncegate.env" ] || put 0600 "$here/systemd/noncegate.env" /etc/noncegate/noncegate.env
-[ -n "$root" ] || [ ! -d /run/systemd/system ] || systemctl daemon-reload
 
 echo "installed $("$root/usr/local/bin/gateway" version)"
-[ -n "$root" ] || echo "settings: /etc/noncegate; then: systemctl enable noncegate, and start or restart it"
+[ -z "$root" ] || exit 0
+if [ -d /run/systemd/system ]; then
+	systemctl daemon-reload
+	echo "settings: /etc/noncegate; then: systemctl enable noncegate, and start or restart it"
+else
+	echo "settings: /etc/noncegate. No systemd runs here: start it as the user noncegate, with"
+	echo "  /usr/local/bin/gateway serve --config /etc/noncegate/noncegate.yaml"
+fi

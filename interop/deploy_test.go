@@ -66,7 +66,7 @@ func (h *installed) unitLine(key string) string {
 // below the root.
 func (h *installed) command(args ...string) *exec.Cmd {
 	h.t.Helper()
-	below := strings.NewReplacer("/etc/noncegate", h.at("/etc/noncegate"))
+	below := strings.NewReplacer("/etc/noncegate", h.at("/etc/noncegate"), "/var/lib/noncegate", h.at("/var/lib/noncegate"))
 	words := strings.Fields(h.unitLine("ExecStart"))
 	if len(args) > 0 {
 		words = append(words[:1], args...)
@@ -88,9 +88,6 @@ func (h *installed) command(args ...string) *exec.Cmd {
 func TestAGatewayInstalledOnAHostIsUsedOverTLS(t *testing.T) {
 	h := &installed{t: t, root: t.TempDir()}
 	h.install()
-	if err := os.MkdirAll(h.at(h.unitLine("WorkingDirectory")), 0o700); err != nil { // StateDirectory of the unit
-		t.Fatal(err)
-	}
 	ca := tlstest.New(t, "self-signed authority")
 	cert, key := ca.Issue(tlstest.Leaf{})
 	h.write("/etc/noncegate/tls/cert.pem", string(cert))
@@ -98,7 +95,7 @@ func TestAGatewayInstalledOnAHostIsUsedOverTLS(t *testing.T) {
 	h.write("/etc/noncegate/rights.yaml", "principals:\n  payouts:\n    - {rights: [allocate, mark, read], signers: [\"*\"]}\n")
 	settings := strings.NewReplacer(
 		"# tls-cert: /etc/noncegate", "tls-cert: "+h.at("/etc/noncegate"), "# tls-key: /etc/noncegate", "tls-key: "+h.at("/etc/noncegate"),
-		"# rights: /etc/noncegate", "rights: "+h.at("/etc/noncegate"),
+		"# rights: /etc/noncegate", "rights: "+h.at("/etc/noncegate"), "sqlite:/var/lib/noncegate", "sqlite:"+h.at("/var/lib/noncegate"),
 		"listen: 127.0.0.1:8080", "listen: 0.0.0.0:0", "admin-listen: 127.0.0.1:8081", "admin-listen: 127.0.0.1:0",
 	).Replace(h.read("/etc/noncegate/noncegate.yaml"))
 	h.write("/etc/noncegate/noncegate.yaml", settings)
@@ -110,10 +107,10 @@ func TestAGatewayInstalledOnAHostIsUsedOverTLS(t *testing.T) {
 		t.Errorf("the settings after an upgrade:\n%s", got)
 	}
 
-	made, err := h.command("key", "create", "payouts", "--config", "/etc/noncegate/noncegate.yaml").Output()
-	if err != nil {
-		made, err = h.command("key", "create", "payouts", "--store", "sqlite:noncegate.db").Output()
-	}
+	// By hand, from wherever the operator is, and without the unit's environment.
+	byHand := h.command("key", "create", "payouts", "--config", "/etc/noncegate/noncegate.yaml")
+	byHand.Dir, byHand.Env = t.TempDir(), nil
+	made, err := byHand.Output()
 	token := regexp.MustCompile(`nck_\S+`).FindString(string(made))
 	if err != nil || token == "" {
 		t.Fatalf("key create: %s, %v", made, err)

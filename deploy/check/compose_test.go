@@ -21,12 +21,13 @@ func TestTheComposeFileLoadsAndNamesFilesThatAreThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gateways := 0
+	gateways, mounted := 0, map[string]bool{}
 	for name, s := range p.Services {
 		for _, v := range s.Volumes {
 			if v.Type != "bind" {
 				continue
 			}
+			mounted[v.Source] = true
 			if _, err := os.Stat(v.Source); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -40,5 +41,14 @@ func TestTheComposeFileLoadsAndNamesFilesThatAreThere(t *testing.T) {
 	}
 	if gateways != 3 {
 		t.Errorf("%d gateways", gateways)
+	}
+	boards, err := filepath.Glob("../../dashboards/*.json")
+	if err != nil || len(boards) == 0 {
+		t.Fatalf("no dashboards: %v", err)
+	}
+	for _, board := range boards {
+		if path, err := filepath.Abs(board); err != nil || !mounted[path] {
+			t.Errorf("Grafana is not given %s: %v", board, err)
+		}
 	}
 }

@@ -96,8 +96,17 @@ func statefulSet(t *testing.T, s *appsv1.StatefulSet) {
 		}
 	}
 	c := pod.Containers[0]
-	if pod.TerminationGracePeriodSeconds == nil || *pod.TerminationGracePeriodSeconds < 30 {
+	// --drain-timeout is 20 s, and steps of the stop have 2 s each where it is used up.
+	if g := pod.TerminationGracePeriodSeconds; g == nil || c.Lifecycle != nil && c.Lifecycle.PreStop != nil && c.Lifecycle.PreStop.Sleep != nil && *g < c.Lifecycle.PreStop.Sleep.Seconds+30 {
 		t.Error("a pod is killed before its drain can end")
+	}
+	// A service noncegate would else set NONCEGATE_PORT and others.
+	if pod.EnableServiceLinks == nil || *pod.EnableServiceLinks {
+		t.Error("variables for services get among the settings")
+	}
+	// Nodes wait for 5 minutes for the one that migrates, and answer no probe meanwhile.
+	if p := c.StartupProbe; p != nil && p.PeriodSeconds*p.FailureThreshold <= 300 {
+		t.Errorf("a pod that waits for a migration is killed after %d s", p.PeriodSeconds*p.FailureThreshold)
 	}
 	if c.ReadinessProbe == nil || c.LivenessProbe == nil || c.StartupProbe == nil || c.Lifecycle == nil || c.Lifecycle.PreStop == nil {
 		t.Error("probes or preStop are missing")
