@@ -31,6 +31,8 @@ func TestOpsGoOutAsTheClientSaidThem(t *testing.T) {
 			{&nonce.Op{Kind: nonce.KindSetFloor, Signer: "s", Floor: 0}, `nonce_setFloor {"signer":"s","floor":0}`},
 			{&nonce.Op{Kind: nonce.KindAllocate, Signer: "s", Count: 1, RequestID: "r", Principal: 0xab},
 				`nonce_allocate {"signer":"s","count":1,"requestId":"r","principal":"00000000000000ab"}`},
+			{&nonce.Op{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 2, TxHash: hash, MarkAny: true}, // nobody is told apart
+				`nonce_markUsed {"signer":"s","nonce":4,"txHash":"` + hash.String() + `","attempt":2}`},
 			{&nonce.Op{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 2, TxHash: hash, Principal: 1 << 63, MarkAny: true},
 				`nonce_markUsed {"signer":"s","nonce":4,"txHash":"` + hash.String() + `","attempt":2,"principal":"8000000000000000","markAny":true}`},
 			{&nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 0, Attempt: 1, Principal: 7},

@@ -185,13 +185,13 @@ func (r *Router) paramsOf(op *nonce.Op, o *output) (method string, params any) {
 	case nonce.KindMarkUsed:
 		o.used = wire.MarkUsedParams{
 			Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Attempt, TxHash: op.TxHash.String(),
-			Principal: principalOf(op), MarkAny: op.MarkAny,
+			Principal: principalOf(op), MarkAny: markAny(op),
 		}
 		return wire.MethodMarkUsed, &o.used
 	case nonce.KindMarkRecyclable:
 		o.recyclable = wire.MarkRecyclableParams{
 			Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Attempt, Reason: op.Reason,
-			Principal: principalOf(op), MarkAny: op.MarkAny,
+			Principal: principalOf(op), MarkAny: markAny(op),
 		}
 		return wire.MethodMarkRecyclable, &o.recyclable
 	default: // reads are never forwarded
@@ -207,3 +207,8 @@ func principalOf(op *nonce.Op) string {
 	}
 	return op.Principal.String()
 }
+
+// markAny is whether who asks may mark what others hold, as the other node is told.
+// Nobody in particular may, unsaid: a node of a version before principals refuses what
+// it does not know.
+func markAny(op *nonce.Op) bool { return op.MarkAny && op.Principal != 0 }

@@ -94,10 +94,20 @@ func openStoreFor(ctx context.Context, cfg *StoreConfig, log *slog.Logger, conns
 		return nil, settingErrorf("store", "cannot be used: %s", connectSentence(err))
 	}
 	if _, err := s.Migrate(ctx); err != nil {
-		err = fmt.Errorf("%s (a role that may not create tables needs gateway migrate to be run by one that may)", sentenceOf(err))
-		return nil, errors.Join(err, s.Close())
+		return nil, errors.Join(migrateError(err), s.Close())
 	}
 	return s, nil
+}
+
+// mayNotMigrate is PostgreSQL's code where the role lacks a right.
+const mayNotMigrate = "42501"
+
+// migrateError is why the schema is not up to date, in one line.
+func migrateError(err error) error {
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == mayNotMigrate {
+		return fmt.Errorf("%s (this role may not change the schema: run gateway migrate as one that may)", sentenceOf(err))
+	}
+	return errors.New(sentenceOf(err))
 }
 
 // lookupPatience is how long a host that does not exist is waited for: its name may
