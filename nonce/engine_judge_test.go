@@ -73,6 +73,9 @@ func (j *judge) marks() map[handOut][]said {
 	return out
 }
 
+// storeTick is what the store's clock is cut to.
+const storeTick = time.Microsecond
+
 // verdict lists what must not have been said.
 func (j *judge) verdict() (wrong []string) {
 	j.mu.Lock()
@@ -80,6 +83,9 @@ func (j *judge) verdict() (wrong []string) {
 	slices.SortStableFunc(j.all, func(a, b said) int { return a.heard.Compare(b.heard) })
 	marks, consumed := j.marks(), map[handOut]said{}
 	for _, s := range j.all {
+		if over := s.sent.Add(s.op.HoldLeft).Sub(s.op.HeldUntil); s.op.Err == nil && over > storeTick && s.op.Kind == nonce.KindAllocate {
+			wrong = append(wrong, fmt.Sprintf("more was said to be left of a hold, %v, than until its deadline, %v:\n  %v", s.op.HoldLeft, clockTime(s.op.HeldUntil), s))
+		}
 		if s.op.Kind == nonce.KindMarkUsed && s.op.Err == nil {
 			key := handOut{s.op.Signer, s.op.Nonce, 0}
 			if was, ok := consumed[key]; ok && was.op.TxHash != s.op.TxHash {

@@ -370,6 +370,9 @@ func (w *world) end(m *member, h held) (at *member, ok bool) {
 	if s.result == "not_holder" && !w.caused.Load() {
 		w.t.Errorf("the holder, %d, is told that it is not: %v", h.who, s)
 	}
+	if s.result == "not_found" && !w.caused.Load() {
+		w.t.Errorf("the holder, %d, is told that there is no such nonce: %v", h.who, s)
+	}
 	return w.other(m, s), op.Err == nil || op.Kind == nonce.KindMarkRecyclable
 }
 

@@ -304,7 +304,7 @@ func (sh *shard) acquired(g *group, s *Snapshot, started time.Time) {
 	st.setOwned(sh, true)
 	st.owner, st.grantTrusted, st.mirror = "", time.Time{}, nil
 	if n, _ := sh.need(g, false); st.fast() && len(n.Nonces) > 0 {
-		g.loaded = false // Redis does not have them any more, or they never were
+		g.loaded, g.byID = false, true // Redis does not have them any more, or they never were
 	}
 	if s.TookOverFrom != "" && !g.borrowed {
 		sh.svc.fig.LeaseAcquire(AcquireTakeover)
@@ -343,6 +343,7 @@ func (sh *shard) load(groups []*group) []*group {
 		if g.loaded {
 			continue
 		}
+		g.st.dropLoaded() // what was read for a group that was refused then is of that time
 		n, wanted := sh.need(g, false)
 		switch {
 		case !wanted:

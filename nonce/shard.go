@@ -291,6 +291,10 @@ func (sh *shard) park(g *group, after time.Duration, cause error) {
 		return
 	}
 	g.tries = 0 // giveUpAt bounds these
+	// What was read for the group is not what those need that join it meanwhile, and
+	// what it says of the time is over.
+	g.st.dropLoaded()
+	g.loaded, g.idsRead = false, false
 	g.retryAt = now.Add(after)
 	sh.parked[g.st.signer] = g
 	time.AfterFunc(after, sh.signal)
