@@ -96,6 +96,28 @@ func TestABlockIsAskedForAheadAndAtItsEndBeforeTheHandOut(t *testing.T) {
 	})
 }
 
+func TestAFloorLiftsNoHandOutOfItsBatchOverTheCeiling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		n := p.entered("a", "allocate -> 0#1")
+		floor := p.ceiling() + 2
+		n.onRedis(fasttest.OpCommit, func(c fasttest.Call) fasttest.Fault {
+			for _, ch := range c.Changes {
+				for _, r := range ch.Rows {
+					if ceiling := p.summary(t, signer).Ceiling; ch.Signer == signer && r.Nonce >= ceiling {
+						t.Errorf("%d is handed out at the ceiling %d", r.Nonce, ceiling)
+					}
+				}
+			}
+			return fasttest.Fault{}
+		})
+		got := n.batch(parse(t, fmt.Sprintf("floor %d", floor)), parse(t, "allocate hold=3s"), parse(t, "allocate hold=3s"))
+		if want := fmt.Sprintf("%d#1 %d#1", floor, floor+1); got[1]+" "+got[2] != want {
+			t.Errorf("got %q, want %s", got[1:], want)
+		}
+	})
+}
+
 func TestATakeOverPutsItsTokenIntoRedisBeforeItServes(t *testing.T) {
 	for _, line := range []string{"allocate", "allocate id=z", "used 0#1", "release 1#1", "floor 9"} {
 		t.Run(line, func(t *testing.T) {
