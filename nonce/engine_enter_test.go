@@ -132,6 +132,35 @@ func TestASignerDoesNotEnterAServerThatWasNotAccepted(t *testing.T) {
 	})
 }
 
+func TestASignerWhoseCopyIsGoneIsCopiedAnewAndNotLost(t *testing.T) {
+	for name, gone := range map[string]func(*pair){
+		"removed":   func(p *pair) { p.server.Forget(signer) },
+		"emptied":   func(p *pair) { p.server.Flush() },
+		"restarted": func(p *pair) { p.server.Restart(2); p.server.Flush(); p.Accept(p.server.Identity()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPair(t)
+				n := p.start("a")
+				n.goal.Store(int32(nonce.GoalMirror))
+				n.want("allocate id=x -> 0#1")
+				synctest.Wait()
+				if _, _, ok := p.server.Has(signer); !ok {
+					t.Fatal("there is no copy")
+				}
+				gone(p)
+				n.goal.Store(int32(nonce.GoalPerformance))
+				n.want("allocate -> 1#1")
+				n.enter()
+				n.want("allocate id=x -> 0#1", "allocate -> 2#1")
+				if lost, told := n.fast.lost.Load(), n.trouble(nonce.TroubleLoss); lost+int64(told) != 0 {
+					t.Errorf("%d signers were lost, and the manager was told %d times", lost, told)
+				}
+			})
+		})
+	}
+}
+
 func TestASignerLeavesWhenTheStoreHasFollowedAndNotBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)

@@ -189,9 +189,37 @@ func (sh *shard) mayEnter(g *group, enter []*group) []*group {
 	return enter
 }
 
+// present returns those groups whose copies are in Redis now. A copy is equal by what
+// was written to it: since then it may have been removed, or lost with Redis, and a
+// signer that entered without it would be lost at once. Such a copy is begun anew.
+func (sh *shard) present(groups []*group) []*group {
+	if len(groups) == 0 {
+		return nil
+	}
+	reads := make([]FastRead, len(groups))
+	for i, g := range groups {
+		reads[i] = FastRead{FastBelief: g.st.belief()}
+		reads[i].Identity = g.st.mirror.identity
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), sh.svc.cfg.Fast.Timeout)
+	defer cancel()
+	now, _ := sh.svc.clock.estimate(time.Now())
+	left := groups[:0]
+	for i, f := range sh.svc.cfg.Fast.Redis.Read(ctx, now, reads) {
+		g := groups[i]
+		if f.Verdict != FastDone {
+			g.st.mirror.broken.Store(true)
+			sh.svc.mirrorFailed(FastResult{f.Verdict, f.Err})
+			continue
+		}
+		left = append(left, g)
+	}
+	return left
+}
+
 // enter gives signers to the performance engine.
 func (sh *shard) enter(groups []*group) {
-	if len(groups) == 0 {
+	if groups = sh.present(groups); len(groups) == 0 {
 		return
 	}
 	fast := sh.svc.cfg.Fast
