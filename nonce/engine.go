@@ -145,9 +145,9 @@ type Fast interface {
 	Mirror(ctx context.Context, now time.Time, changes []FastChange) []FastResult
 
 	// Seed replaces what Redis has of one signer. It is called with the pieces of
-	// one copy: the first has First set, the last Last, and only then is there
-	// something that Read, Commit and Mirror find. A higher token in Redis refuses
-	// it: FastFenced. It returns the identity of the server that has it.
+	// one copy, in order: the last has Last set, and only then is there something that
+	// Read, Commit and Mirror find. A higher token in Redis refuses it: FastFenced. It
+	// returns the identity of the server that has it.
 	Seed(ctx context.Context, piece SeedPiece) (Identity, FastResult)
 
 	// Forget removes what Redis has of signers that the reliable engine serves and
@@ -165,7 +165,8 @@ type Fast interface {
 
 // SeedPiece is a part of the copy of one signer.
 type SeedPiece struct {
-	First, Last       bool
+	Nth               int // from 0 on: which piece of its copy it is
+	Last              bool
 	FastBelief              // Version is what the copy is of; Identity is not looked at
 	Next, Floor, Held int64 // with Last
 	Rows              []Row // HELD and RELEASED ones

@@ -195,7 +195,7 @@ func (s *Service) copySigner(m *mirror) {
 // copyOnce copies page by page, of at most limit rows and ids. moved: the signer was
 // written to between two pages.
 func (s *Service) copyOnce(m *mirror, limit int) (r FastResult, moved bool) {
-	piece := SeedPiece{First: true, FastBelief: m.belief}
+	piece := SeedPiece{FastBelief: m.belief}
 	for row, id := int64(0), ""; ; {
 		page, err := s.copyPage(m.belief.ID, row, id, limit)
 		switch {
@@ -203,7 +203,7 @@ func (s *Service) copyOnce(m *mirror, limit int) (r FastResult, moved bool) {
 			return FastResult{FastNotSent, err}, false
 		case page.Lease.Token != m.belief.Token || page.Engine != Reliable:
 			return FastResult{FastFenced, errLeaseMoved}, false
-		case !piece.First && page.Version != piece.Version:
+		case piece.Nth > 0 && page.Version != piece.Version:
 			return FastResult{}, true
 		}
 		piece.Version, piece.Next, piece.Floor, piece.Held = page.Version, page.Next, page.Floor, page.Held
@@ -231,10 +231,11 @@ func (s *Service) sendPage(m *mirror, piece *SeedPiece, page *SignerCopy) (r Fas
 		if result.Verdict != FastDone {
 			return result
 		}
-		if !piece.First && identity != m.identity {
+		if piece.Nth > 0 && identity != m.identity {
 			return FastResult{FastLost, fmt.Errorf("%w: the server changed under a copy", ErrLost)}
 		}
-		m.identity, piece.First = identity, false
+		m.identity = identity
+		piece.Nth++
 	}
 	return FastResult{Verdict: FastDone}
 }

@@ -69,14 +69,15 @@ func (s *Server) seed(p *nonce.SeedPiece) nonce.FastResult {
 	switch {
 	case e != nil && e.token > p.Token, e != nil && e.token == p.Token && e.whole && e.version > p.Version:
 		return nonce.FastResult{Verdict: nonce.FastFenced, Err: nonce.ErrLost}
-	case p.First:
+	case p.Nth == 0:
 		e = &entry{
 			id: p.ID, token: p.Token, copyOf: p.Version, rows: map[int64]row{}, requests: map[string]nonce.Remembered{},
 		}
 		s.data.signers[p.Signer] = e
-	case e == nil || e.whole || e.token != p.Token || e.copyOf != p.Version:
+	case e == nil || e.whole || e.token != p.Token || e.copyOf != p.Version || e.pieces != p.Nth:
 		return lost("no copy of %q, version %d, is under way", p.Signer, p.Version)
 	}
+	e.pieces++
 	for _, r := range p.Rows {
 		e.rows[r.Nonce] = row{r, p.Version}
 	}

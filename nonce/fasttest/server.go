@@ -39,6 +39,7 @@ type entry struct {
 	token, version int64
 	whole          bool // the last piece of a copy has come
 	copyOf         int64
+	pieces         int // of the copy that have come
 	next           int64
 	floor, held    int64
 	rows           map[int64]row

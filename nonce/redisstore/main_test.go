@@ -77,7 +77,7 @@ func (b *bench) seed(rows []nonce.Row, requests []nonce.Remembered) {
 		}
 	}
 	id, res := b.store.Seed(testContext(b.t), nonce.SeedPiece{
-		First: true, Last: true, FastBelief: b.belief, Next: b.next, Floor: b.floor, Held: b.held, Rows: rows, Requests: requests, Now: b.now,
+		Last: true, FastBelief: b.belief, Next: b.next, Floor: b.floor, Held: b.held, Rows: rows, Requests: requests, Now: b.now,
 	})
 	b.belief.Identity = id
 	b.is(res, nonce.FastDone)

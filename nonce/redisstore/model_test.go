@@ -234,8 +234,8 @@ func (m *model) copyAgain() {
 	rows := slices.Collect(maps.Values(m.rows))
 	half := len(rows) / 2
 	ctx := testContext(m.t)
-	first := nonce.SeedPiece{First: true, FastBelief: m.belief, Rows: rows[:half]}
-	last := nonce.SeedPiece{Last: true, FastBelief: m.belief, Rows: rows[half:], Requests: ids, Next: m.next, Floor: m.floor, Held: m.held}
+	first := nonce.SeedPiece{FastBelief: m.belief, Rows: rows[:half]}
+	last := nonce.SeedPiece{Nth: 1, Last: true, FastBelief: m.belief, Rows: rows[half:], Requests: ids, Next: m.next, Floor: m.floor, Held: m.held}
 	for _, p := range []nonce.SeedPiece{first, last} {
 		_, res := m.store.Seed(ctx, p)
 		m.is(res, nonce.FastDone)

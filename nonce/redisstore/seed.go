@@ -11,8 +11,8 @@ import (
 )
 
 // Seed implements nonce.Fast. A piece that is not done means to begin the copy anew
-// with its first piece; whatever of the old copy still arrives is refused, or is of
-// the same version and changes nothing.
+// with its first piece. What still arrives of the old copy is refused; but its first
+// piece, where both are of one version, undoes the new one, whose next is refused then.
 func (s *Store) Seed(ctx context.Context, piece nonce.SeedPiece) (nonce.Identity, nonce.FastResult) {
 	answers := s.run(ctx, "seed", []call{s.seed(&piece)})
 	var r nonce.FastResult
@@ -37,7 +37,7 @@ func (s *Store) seed(p *nonce.SeedPiece) call {
 	}
 	keys := []string{k.rows, k.held, k.released}
 	args := []any{
-		belief(p.ID, p.Token, p.Version), flag(p.First), flag(p.Last),
+		belief(p.ID, p.Token, p.Version), strconv.Itoa(p.Nth), flag(p.Last),
 		num(p.Held), " " + num(p.Next) + " " + num(p.Floor),
 	}
 	for _, group := range [][]any{sets, hold, free} {

@@ -21,9 +21,9 @@ func pieces(b *bench) []nonce.SeedPiece {
 	}
 	id := []nonce.Remembered{{Request: nonce.Request{ID: "id", Hash: [16]byte{1}, Nonces: []int64{1}, Attempts: []int64{2}}, At: epoch}}
 	return []nonce.SeedPiece{
-		{First: true, FastBelief: b.belief, Rows: []nonce.Row{row(0, nonce.Released), row(1, nonce.Held)}},
-		{FastBelief: b.belief, Rows: []nonce.Row{row(2, nonce.Held), row(3, nonce.Consumed)}, Requests: id},
-		{Last: true, FastBelief: b.belief, Rows: []nonce.Row{row(8, nonce.Released)}, Next: 9, Floor: 0, Held: 2},
+		{FastBelief: b.belief, Rows: []nonce.Row{row(0, nonce.Released), row(1, nonce.Held)}},
+		{Nth: 1, FastBelief: b.belief, Rows: []nonce.Row{row(2, nonce.Held), row(3, nonce.Consumed)}, Requests: id},
+		{Nth: 2, Last: true, FastBelief: b.belief, Rows: []nonce.Row{row(8, nonce.Released)}, Next: 9, Floor: 0, Held: 2},
 	}
 }
 
@@ -70,6 +70,22 @@ func TestPiecesOfTwoCopiesDoNotMix(t *testing.T) {
 	if s := b.read(nonce.Need{}); s.Verdict != nonce.FastDone || s.Held != 2 {
 		t.Errorf("it reads %+v", s)
 	}
+}
+
+func TestABeginningThatComesLateEndsTheCopyOfItsVersionThatIsUnderWay(t *testing.T) {
+	b := seeded(t, server.Client(t))
+	b.belief.Version++
+	p := pieces(b)
+	p[0].Rows, p[1].Rows, p[2].Rows = p[0].Rows[:1], p[2].Rows, append(p[0].Rows[1:], p[1].Rows[0]) // all holds come last
+	b.piece(p[0], nonce.FastDone)
+	b.piece(p[1], nonce.FastDone)
+	b.piece(p[0], nonce.FastDone) // of a try that was given up: what came before it is gone
+	b.piece(p[2], nonce.FastLost)
+	if s := b.read(nonce.Need{}); s.Verdict != nonce.FastLost {
+		t.Errorf("it reads %+v", s)
+	}
+	b.piece(p[1], nonce.FastDone)
+	b.piece(p[2], nonce.FastDone)
 }
 
 func TestACopyMeetsAHigherToken(t *testing.T) {

@@ -2,12 +2,13 @@
 -- field seed in place of the state, which no other script finds.
 -- Checks: no higher token is there, neither of a state nor of a copy under way; the
 --   first piece does not meet a later version of its own token (it would be late);
---   the others find the copy that the first one began.
+--   each other one finds the copy as the piece before it left it, so that one that
+--   was begun anew meanwhile, by a first piece that came late, is not taken for it.
 -- Writes: rows, holds, released nonces, request ids; with the last piece, if then as
 --   many holds are there as it says, the state.
 --
 -- KEYS: rows, held, released, a request id each
--- ARGV: 1 "id token version "       2 1: first     3 1: last
+-- ARGV: 1 "id token version "       2 the piece's number, 0: first     3 1: last
 --       4 held                      5 " next floor"
 --       then groups, each with its length before it: HSET, ZADD held, ZADD released;
 --       then for each request id a value and the milliseconds it is kept, 0: for good
@@ -21,12 +22,12 @@ for i = 1, 2 do
     return {3, 'version ' .. version .. ' is there, the copy is of ' .. wversion}
   end
 end
-if ARGV[2] ~= '1' and there[2] ~= want then return {3, 'this copy is not under way'} end
-
-if ARGV[2] == '1' then
+if ARGV[2] == '0' then
   call('UNLINK', KEYS[1], KEYS[2], KEYS[3])
-  call('HSET', KEYS[1], 'seed', want)
+elseif there[2] ~= want .. ARGV[2] then
+  return {3, 'this copy is not under way'}
 end
+call('HSET', KEYS[1], 'seed', want .. (ARGV[2] + 1))
 local at = 6
 local function group(command, key)
   local count = tonumber(ARGV[at])
