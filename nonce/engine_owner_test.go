@@ -118,6 +118,36 @@ func TestAFloorLiftsNoHandOutOfItsBatchOverTheCeiling(t *testing.T) {
 	})
 }
 
+func TestABlockFarAboveIsAskedForWhenTheStoreKnowsOfTheFloor(t *testing.T) {
+	for name, lost := range map[string]bool{"flushed": false, "lost": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPair(t)
+				n := p.entered("a", "allocate -> 0#1")
+				ceiling := p.ceiling()
+				floor := ceiling + 1_000_000
+				first, next := n.lineOf(fmt.Sprintf("floor %d", floor)), n.lineOf("allocate")
+				time.Sleep(100 * time.Millisecond)
+				if got := p.ceiling(); got != ceiling || next.answered() {
+					t.Fatalf("the ceiling is %d, was %d; answered: %v", got, ceiling, next.answered())
+				}
+				if lost {
+					p.server.Flush()
+					got, want := first.wait()+", "+next.wait(), fmt.Sprintf("unknown, %d#%d", ceiling, 1<<20)
+					if sum := p.summary(t, signer); got != want || sum.DoubtBelow != ceiling {
+						t.Errorf("got %q, want %q, in doubt below %d", got, want, sum.DoubtBelow)
+					}
+					return
+				}
+				p.flushAs(n)
+				if got, want := first.wait()+", "+next.wait(), fmt.Sprintf("floor %d next %d, %d#1", floor, floor, floor); got != want {
+					t.Errorf("got %q, want %q", got, want)
+				}
+			})
+		})
+	}
+}
+
 func TestATakeOverPutsItsTokenIntoRedisBeforeItServes(t *testing.T) {
 	for _, line := range []string{"allocate", "allocate id=z", "used 0#1", "release 1#1", "floor 9"} {
 		t.Run(line, func(t *testing.T) {

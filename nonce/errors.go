@@ -83,7 +83,7 @@ func (e *UnavailableError) Error() string {
 }
 
 // enginesSay are causes that callers are told in their own words.
-var enginesSay = []error{errNoRedis, ErrOtherEngine, errLeaving, errNotFlushed, errGrantOver, errRedisLost}
+var enginesSay = []error{errNoRedis, ErrOtherEngine, errLeaving, errFloorBehind, errNotFlushed, errGrantOver, errRedisLost}
 
 // Unwrap returns the store's error.
 func (e *UnavailableError) Unwrap() error { return e.Err }

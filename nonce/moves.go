@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 )
@@ -22,7 +23,10 @@ const (
 	reserveRest = 100 * time.Millisecond
 )
 
-var errLeaving = errors.New("the signer is on its way back to the reliable engine")
+var (
+	errLeaving     = errors.New("the signer is on its way back to the reliable engine")
+	errFloorBehind = errors.New("the store has not followed Redis to the signer's new floor yet")
+)
 
 // engines lets each signer of the groups go where the cluster wants it, and asks for
 // blocks where the rest of one does not suffice.
@@ -140,12 +144,12 @@ func (sh *shard) notLeft(groups []*group) {
 			behind = append(behind, g)
 		}
 	}
-	sh.awaitFlush(behind)
+	sh.awaitFlush(behind, errLeaving)
 }
 
-// awaitFlush sets groups aside whose signers leave when the store has followed. What
-// it is to follow must still be in Redis.
-func (sh *shard) awaitFlush(groups []*group) {
+// awaitFlush sets groups aside that go on when the store has followed. What it is to
+// follow must still be in Redis.
+func (sh *shard) awaitFlush(groups []*group, why error) {
 	reads := make([]FastRead, len(groups))
 	for i, g := range groups {
 		reads[i] = FastRead{FastBelief: g.st.belief()}
@@ -156,7 +160,7 @@ func (sh *shard) awaitFlush(groups []*group) {
 			sh.lose([]*group{g}, []ReserveTerm{{ID: g.st.id, Token: g.st.term.Token}}, f.Err)
 			continue
 		}
-		sh.park(g, sh.svc.cfg.LockRetry, errLeaving)
+		sh.park(g, sh.svc.cfg.LockRetry, why)
 	}
 }
 
@@ -228,7 +232,7 @@ func (sh *shard) enter(groups []*group) {
 		st := g.st
 		terms[i] = MoveTerm{
 			ID: st.id, Token: st.term.Token, Version: st.version, Identity: st.mirror.identity,
-			Ceiling: st.next + g.takes() + fast.block(st, sh.marked),
+			Ceiling: above(st.next, g.takes()+fast.block(st, sh.marked)),
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), sh.svc.cfg.StoreTimeout)
@@ -254,14 +258,52 @@ func (sh *shard) enter(groups []*group) {
 	fast.Figures.Moved(Performance, moved)
 }
 
+// farAhead reports whether a floor has moved the cursor far beyond the block. A block
+// there is not asked for before the store knows of the floor: were Redis lost between,
+// every nonce below the block would count as one that may have been handed out, and
+// get a row.
+func (c *FastConfig) farAhead(st *state) bool { return st.next-st.standing.Ceiling > c.BlockMax }
+
+// near returns the groups that need not wait for the flush of a floor, or have, and
+// sets the others aside.
+func (sh *shard) near(groups []*group) []*group {
+	var far []*group
+	var needs []Need
+	left := groups[:0]
+	for _, g := range groups {
+		if sh.svc.cfg.Fast.farAhead(g.st) {
+			far, needs = append(far, g), append(needs, Need{Signer: g.st.signer})
+		} else {
+			left = append(left, g)
+		}
+	}
+	if len(far) == 0 {
+		return left
+	}
+	snaps, err := sh.svc.load(needs)
+	var behind []*group
+	for i, g := range far {
+		switch {
+		case err != nil:
+			g.fail(sh, &UnavailableError{Outcome: NotSent, Err: err})
+		case snaps[i].Engine == Performance && snaps[i].Version < g.st.version:
+			behind = append(behind, g)
+		default:
+			left = append(left, g)
+		}
+	}
+	sh.awaitFlush(behind, errFloorBehind)
+	return left
+}
+
 // reserveBlocks asks for blocks and waits for them.
 func (sh *shard) reserveBlocks(groups []*group) {
-	if len(groups) == 0 {
+	if groups = sh.near(groups); len(groups) == 0 {
 		return
 	}
 	terms := make([]ReserveTerm, len(groups))
 	for i, g := range groups {
-		terms[i] = ReserveTerm{ID: g.st.id, Token: g.st.term.Token, Ceiling: g.st.next + g.takes() + sh.svc.cfg.Fast.block(g.st, sh.marked)}
+		terms[i] = ReserveTerm{ID: g.st.id, Token: g.st.term.Token, Ceiling: above(g.st.next, g.takes()+sh.svc.cfg.Fast.block(g.st, sh.marked))}
 	}
 	res, started, err := sh.svc.askBlocks(terms)
 	for i, g := range groups {
@@ -297,6 +339,9 @@ func (sh *shard) reserved(st *state, r Reserved, started time.Time) {
 	st.handed, st.handedFrom = 0, time.Now()
 }
 
+// above is more than next by that much, as far as there are nonces.
+func above(next, more int64) int64 { return next + min(more, math.MaxInt64-next) }
+
 // block is how many nonces are reserved ahead for a signer: half as many again as its
 // rate needs for a whole grant.
 func (c *FastConfig) block(st *state, now time.Time) int64 {
@@ -321,11 +366,11 @@ func (sh *shard) keepGrant(g *group, now time.Time) {
 	left := st.standing.Ceiling - st.next
 	fast.Figures.GrantLeft(left, max(0, st.grantTrusted.Sub(at)))
 	block := fast.block(st, at)
-	if st.reserving || left > block/2 && st.granted(at.Add(fast.Grant*2/3)) && st.term.Trusted(at.Add(sh.svc.cfg.LeaseTTL*2/3)) {
+	if st.reserving || fast.farAhead(st) || left > block/2 && st.granted(at.Add(fast.Grant*2/3)) && st.term.Trusted(at.Add(sh.svc.cfg.LeaseTTL*2/3)) {
 		return
 	}
 	st.reserving = true
-	sh.svc.ahead.ask(refill{sh: sh, st: st, term: ReserveTerm{ID: st.id, Token: st.term.Token, Ceiling: st.next + block}})
+	sh.svc.ahead.ask(refill{sh: sh, st: st, term: ReserveTerm{ID: st.id, Token: st.term.Token, Ceiling: above(st.next, block)}})
 }
 
 // refill is a block that is asked for ahead, and what came of it.
