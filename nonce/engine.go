@@ -100,7 +100,11 @@ type FastRead struct {
 	// the same, is there. Version is then the least that must be there, of the same
 	// epoch: what the store's row shows. Otherwise Token and Version must be there.
 	TakeOver bool
-	Need     Need
+	// Serve, without TakeOver, says that the signer is about to enter: its copy is marked
+	// as what serves, and only that can be taken over. A piece of a copy that comes when
+	// what served is lost makes a copy again, of a version before.
+	Serve bool
+	Need  Need
 }
 
 // FastSnapshot is the answer to a FastRead. Of the Snapshot, Lease and Pruned are

@@ -64,6 +64,32 @@ func TestALossOfRedisIsNoticedWhateverItsCauseAndNothingIsHandedOutTwice(t *test
 	}
 }
 
+func TestACopyThatComesWhenWhatServedIsLostIsNotTakenOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		a := p.start("a")
+		var late func()
+		a.onRedis(fasttest.OpSeed, func(c fasttest.Call) (f fasttest.Fault) {
+			if late == nil {
+				late, f = func() { c.Run(0) }, fasttest.Dropped
+			}
+			return f
+		})
+		a.want("allocate hold=3s -> 0#1")
+		a.enter()
+		a.want("allocate hold=3s -> 1#1") // nobody has it but Redis
+		ceiling := p.ceiling()
+		p.server.Flush()
+		late()
+		if _, _, ok := p.server.Has(signer); !ok {
+			t.Fatal("the copy did not come")
+		}
+		p.leaseEnds()
+		b := p.start("b")
+		b.want(fmt.Sprintf("allocate -> %d#%d", ceiling, 1<<20))
+	})
+}
+
 func TestADifferentServerIsNoticedByWhoTakesOver(t *testing.T) {
 	for name, lose := range losses {
 		if name == "a version before" {

@@ -193,16 +193,17 @@ func (sh *shard) mayEnter(g *group, enter []*group) []*group {
 	return enter
 }
 
-// present returns those groups whose copies are in Redis now. A copy is equal by what
-// was written to it: since then it may have been removed, or lost with Redis, and a
-// signer that entered without it would be lost at once. Such a copy is begun anew.
+// present returns those groups whose copies are in Redis now, and are marked there as
+// what serves. A copy is equal by what was written to it: since then it may have been
+// removed, or lost with Redis, and a signer that entered without it would be lost at
+// once. Such a copy is begun anew.
 func (sh *shard) present(groups []*group) []*group {
 	if len(groups) == 0 {
 		return nil
 	}
 	reads := make([]FastRead, len(groups))
 	for i, g := range groups {
-		reads[i] = FastRead{FastBelief: g.st.belief()}
+		reads[i] = FastRead{FastBelief: g.st.belief(), Serve: true}
 		reads[i].Identity = g.st.mirror.identity
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), sh.svc.cfg.Fast.Timeout)

@@ -15,6 +15,7 @@ func (s *Server) read(now time.Time, r *nonce.FastRead) nonce.FastSnapshot {
 	if res.Verdict != nonce.FastDone {
 		return nonce.FastSnapshot{Verdict: res.Verdict, Err: res.Err}
 	}
+	e.serves = e.serves || r.Serve
 	snap := nonce.Snapshot{
 		Signer: r.Signer, Exists: true, ID: e.id, Next: e.next, Floor: e.floor, Version: e.version, Held: e.held, Now: now,
 	}

@@ -40,6 +40,7 @@ type entry struct {
 	whole          bool // the last piece of a copy has come
 	copyOf         int64
 	pieces         int // of the copy that have come
+	serves         bool
 	next           int64
 	floor, held    int64
 	rows           map[int64]row
@@ -158,6 +159,9 @@ func (s *Server) check(b *nonce.FastBelief, takeOver bool) (*entry, nonce.FastRe
 		return nil, lost("the keys of %q are missing", b.Signer)
 	case e.token > b.Token && !s.planted.AnyToken:
 		return nil, nonce.FastResult{Verdict: nonce.FastFenced, Err: fmt.Errorf("token %d is there", e.token)}
+	}
+	if takeOver && !e.serves {
+		return nil, lost("what is there of %q is a copy that never served", b.Signer)
 	}
 	if takeOver && !s.planted.KeepToken {
 		e.token = max(e.token, b.Token)

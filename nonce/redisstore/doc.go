@@ -7,8 +7,9 @@
 // so that all keys of a signer and the stream of its shard are on one server of a
 // cluster. Behind the tag there is, per signer:
 //
-//	n:<signer>        hash: the state in the field s, and a field for each row that is
-//	                  HELD, RELEASED, or CONSUMED and not flushed yet
+//	n:<signer>        hash: the state in the field s, whether it serves or is a copy in
+//	                  the field serves, and a field for each row that is HELD, RELEASED,
+//	                  or CONSUMED and not flushed yet
 //	h:<signer>        sorted set: the HELD nonces by deadline, in microseconds
 //	r:<signer>        sorted set: the RELEASED nonces, 19 digits, all of one score
 //	q:<signer> <epoch> <id>

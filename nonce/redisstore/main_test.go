@@ -81,6 +81,8 @@ func (b *bench) seed(rows []nonce.Row, requests []nonce.Remembered) {
 	})
 	b.belief.Identity = id
 	b.is(res, nonce.FastDone)
+	s := b.store.Read(testContext(b.t), b.now, []nonce.FastRead{{FastBelief: b.belief, Serve: true}})[0]
+	b.is(nonce.FastResult{Verdict: s.Verdict, Err: s.Err}, nonce.FastDone)
 }
 
 func (b *bench) is(got nonce.FastResult, want nonce.FastVerdict) {

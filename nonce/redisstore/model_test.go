@@ -240,6 +240,8 @@ func (m *model) copyAgain() {
 		_, res := m.store.Seed(ctx, p)
 		m.is(res, nonce.FastDone)
 	}
+	s := m.store.Read(ctx, m.now, []nonce.FastRead{{FastBelief: m.belief, Serve: true}})[0]
+	m.is(nonce.FastResult{Verdict: s.Verdict, Err: s.Err}, nonce.FastDone)
 }
 
 // compare reads everything.

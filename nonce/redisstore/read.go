@@ -50,8 +50,11 @@ func (s *Store) read(now time.Time, r *nonce.FastRead) call {
 		args = append(args, num(n))
 	}
 	script := readScript
-	if r.TakeOver {
+	switch {
+	case r.TakeOver:
 		script = takeOverScript
+	case r.Serve:
+		script = serveScript
 	}
 	return call{script: script, keys: keys, args: args}
 }

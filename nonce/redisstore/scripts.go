@@ -16,6 +16,8 @@ var (
 	checkLua string
 	//go:embed lua/believe.lua
 	believeLua string
+	//go:embed lua/serve.lua
+	serveLua string
 	//go:embed lua/takeover.lua
 	takeOverLua string
 	//go:embed lua/read.lua
@@ -64,6 +66,7 @@ var (
 	commitScript   = newScript(writes, commitLua)
 	checkScript    = newScript(readsOnly, checkLua)
 	readScript     = newScript(readsOnly, believeLua, readLua)
+	serveScript    = newScript(writes, believeLua, serveLua, readLua)
 	takeOverScript = newScript(writes, takeOverLua, readLua)
 	seedScript     = newScript(writes, seedLua)
 	forgetScript   = newScript(frees, forgetLua)

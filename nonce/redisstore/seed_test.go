@@ -88,6 +88,31 @@ func TestABeginningThatComesLateEndsTheCopyOfItsVersionThatIsUnderWay(t *testing
 	b.piece(p[2], nonce.FastDone)
 }
 
+func TestACopyIsTakenOverOnlyOnceItServes(t *testing.T) {
+	b := seeded(t, server.Client(t))
+	b.belief.Version++
+	for _, p := range pieces(b) {
+		b.piece(p, nonce.FastDone)
+	}
+	next := b.belief
+	next.Token++
+	if s := b.takeOver(next.Token, nonce.Need{}); s.Verdict != nonce.FastLost {
+		t.Errorf("what never served is taken over: %+v", s)
+	}
+	if s := b.store.Read(testContext(t), b.now, []nonce.FastRead{{FastBelief: next, Serve: true}})[0]; s.Verdict != nonce.FastLost {
+		t.Errorf("another token makes it serve: %+v", s)
+	}
+	s := b.store.Read(testContext(t), b.now, []nonce.FastRead{{FastBelief: b.belief, Serve: true}})[0]
+	b.is(nonce.FastResult{Verdict: s.Verdict, Err: s.Err}, nonce.FastDone)
+	if s := b.takeOver(next.Token, nonce.Need{}); s.Verdict != nonce.FastDone || s.Held != 2 {
+		t.Errorf("it is taken over: %+v", s)
+	}
+	rows, res := b.store.Rows(testContext(t), signer, b.belief.Identity, 0, 10)
+	if b.is(res, nonce.FastDone); len(rows) != 4 {
+		t.Errorf("got rows %+v", rows)
+	}
+}
+
 func TestACopyMeetsAHigherToken(t *testing.T) {
 	b := seeded(t, server.Client(t))
 	mine := pieces(b)

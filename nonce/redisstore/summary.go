@@ -79,7 +79,7 @@ func (s *Store) Rows(ctx context.Context, signer string, identity nonce.Identity
 				continue
 			}
 			row, err := parseRow(page[i], page[i+1])
-			if err != nil && page[i] != "seed" {
+			if err != nil && page[i] != "seed" && page[i] != "serves" {
 				return nil, lost(signer, err)
 			}
 			if err == nil && row.Nonce >= from {
