@@ -8,7 +8,7 @@ FUZZTIME    ?= 10s
 TESTFLAGS   ?= -timeout 8m
 BENCHFLAGS  ?=
 TORTURE     ?= torture-out
-TORTUREFUZZ ?= 1m
+TORTUREFUZZ ?= 30s
 
 # The folders that are Go modules of their own, the root first.
 MODULES := . $(patsubst %/go.mod,%,$(wildcard interop/go.mod deploy/check/go.mod))
@@ -48,12 +48,7 @@ lint: ## staticcheck, pinned
 	@$(call each,$(GO) run $(STATICCHECK) ./...)
 
 fuzz: ## run each fuzz target for FUZZTIME (10s)
-	@$(GO) test -list '^Fuzz' ./... | \
-	awk '/^Fuzz/ { name[++n] = $$1 } /^ok/ { for (i = 1; i <= n; i++) print $$2, name[i]; n = 0 }' | \
-	while read -r pkg name; do \
-		echo "== $$pkg $$name"; \
-		$(GO) test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null || exit 1; \
-	done
+	@scripts/fuzz.sh $(FUZZTIME)
 
 bench: bin/loadtest ## measure the gateway beside its reference servers (BENCHFLAGS)
 	@scripts/setup-test.sh
