@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"strconv"
@@ -55,12 +56,15 @@ func (c *Client) dial(ctx context.Context, url string) (*conn, error) {
 	return conn, nil
 }
 
+// longestAway bounds what a gateway, or a proxy before it, may ask for.
+const longestAway = time.Minute
+
 func dialError(url string, resp *http.Response, err error) *DialError {
 	e := &DialError{URL: url, Err: err}
 	if resp != nil {
 		e.Status, e.Reason = resp.StatusCode, sentenceOf(resp)
 		if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {
-			e.RetryAfter = time.Duration(s) * time.Second
+			e.RetryAfter = min(time.Duration(min(s, math.MaxInt32))*time.Second, longestAway)
 		}
 	}
 	return e

@@ -1,8 +1,13 @@
 package client
 
 import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
+	"unicode"
 
 	"noncegate/wire"
 )
@@ -71,6 +76,22 @@ func FuzzNormalURL(f *testing.F) {
 		}
 		if again, err := normalURL(got); err != nil || again != got || !strings.HasPrefix(got, "ws") {
 			t.Errorf("%q became %q, and that %q, %v", raw, got, again, err)
+		}
+	})
+}
+
+// FuzzDialError: whatever a refusal of the upgrade says, it is shown in one line, and
+// keeps nobody away for longer than it may.
+func FuzzDialError(f *testing.F) {
+	f.Add("5", []byte("full: too many connections\nmore"))
+	f.Add("9223372036854775807", []byte("\x1b[2J\xff"))
+	f.Add("-1", []byte{})
+	f.Add("Fri, 01 Jan 2100 00:00:00 GMT", []byte(strings.Repeat("é", 300)))
+	f.Fuzz(func(t *testing.T, after string, body []byte) {
+		resp := &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {after}}, Body: io.NopCloser(bytes.NewReader(body))}
+		e := dialError("ws://gateway/ws", resp, errors.New("bad handshake"))
+		if e.RetryAfter < 0 || e.RetryAfter > longestAway || len(e.Reason) > maxSentence || strings.ContainsFunc(e.Reason, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			t.Errorf("%q is read as %v, %q", after, e.RetryAfter, e.Reason)
 		}
 	})
 }
