@@ -1,0 +1,116 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+
+	"noncegate/internal/pgtest"
+	"noncegate/nonce/postgres"
+	"noncegate/wire"
+)
+
+// replicated starts a primary with a replica that follows it asynchronously, and
+// returns them with the URL that names both.
+func replicated(t *testing.T) (primary, replica *pgtest.Server, both string) {
+	t.Helper()
+	primary, err := pgtest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = primary.Close() })
+	s, err := postgres.Open(t.Context(), primary.URL("postgres"), postgres.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if replica, err = primary.Standby(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = replica.Close() })
+	u, err := url.Parse(primary.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host += "," + replica.Addr()
+	return primary, replica, u.String()
+}
+
+// TestAFailoverThatLostWritesIsNoticedAndComeBackFrom is the runbook "The database went
+// back" of docs/operations.md, with a real standby that is promoted.
+func TestAFailoverThatLostWritesIsNoticedAndComeBackFrom(t *testing.T) {
+	primary, replica, both := replicated(t)
+	// One node, which remembers all signers: what another one takes over is not compared.
+	a := launch(t, "--store="+both, "--node-id=a", "--lease-ttl=2s")
+	toA := a.connect()
+	for range 3 {
+		toA.allocate(account, "")
+		toA.allocate("bystander", "")
+	}
+	if err := replica.Follows(t.Context(), primary); err != nil {
+		t.Fatal(err)
+	}
+	if err := replica.Unfollow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lost := toA.allocate(account, "lost") // and acknowledged
+	unseen := toA.allocate("unseen", "")  // of a signer that the replica has never heard of
+	if err := primary.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := replica.Promote(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	// Whoever asks for what was lost is refused until somebody says what is safe: with
+	// the signer alone, or the whole node.
+	a.await("the node to find the new primary", func() bool {
+		code, body := a.get("/readyz")
+		return code == 200 || strings.Contains(body, "the store went back")
+	})
+	for _, signer := range []string{account, "unseen", account} {
+		if r := toA.call(wire.MethodAllocate, allocation(signer, "")); r.Error == nil {
+			t.Fatalf("it handed out %s after it was lost", r.Result)
+		} else if r.reason() != "unavailable none" && r.reason() != "unavailable unknown" {
+			t.Fatal(r.Error)
+		}
+	}
+	if !strings.Contains(a.log.String(), `"level":"ERROR","msg":"the store went back`) && !strings.Contains(a.log.String(), "this node stopped serving") {
+		t.Error("there was no alarm")
+	}
+
+	// 1: stop all. 3: one node where no client is, and floors above all that was given.
+	a.signal(syscall.SIGTERM)
+	a.exit()
+	alone := launch(t, "--store="+both, "--node-id=floors")
+	c := alone.connect()
+	for signer, floor := range map[string]int64{account: lost.Nonce + 1, "bystander": 3, "unseen": unseen.Nonce + 1} {
+		alone.await("the floor of "+signer, func() bool { // where a lease of a still runs
+			return c.call(wire.MethodSetFloor, fmt.Sprintf(`{"signer":%q,"floor":%d}`, signer, floor)).Error == nil
+		})
+	}
+	alone.signal(syscall.SIGTERM)
+	if code := alone.exit(); code != 0 {
+		t.Errorf("the node for floors ended with %d", code)
+	}
+	// 4: the nodes as usual.
+	again := launch(t, "--store="+both, "--node-id=a").connect()
+	for signer, floor := range map[string]int64{account: lost.Nonce + 1, "bystander": 3, "unseen": unseen.Nonce + 1} {
+		if got := again.allocate(signer, ""); got.Nonce != floor {
+			t.Errorf("%s is given %d, want %d", signer, got.Nonce, floor)
+		}
+	}
+	if got := again.allocate(account, "lost"); got.Nonce <= lost.Nonce {
+		t.Errorf("the request id that was lost is given %d, which somebody may hold", got.Nonce)
+	}
+	consistent(t, replica.URL("postgres"))
+}
