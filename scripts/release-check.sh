@@ -6,12 +6,14 @@ set -eu
 cd "$(dirname "$0")/.."
 
 export PLATFORMS="${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64}"
+commit=$(git rev-parse HEAD)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 for place in one two/deeper/down; do
 	mkdir -p "$work/$place"
 	git clone -q . "$work/$place/tree"
+	git -C "$work/$place/tree" checkout -q --detach "$commit"
 	echo "build in $place"
 	GOCACHE=$work/$place/cache "$work/$place/tree/scripts/release.sh" "$work/$place/dist" >/dev/null
 done

@@ -63,7 +63,7 @@ func main() {
 
 func run(w io.Writer, args []string, name, version string) error {
 	if len(args) == 0 || name == "" || version == "" {
-		return fmt.Errorf("usage: sbom -name NAME -version VERSION PROGRAM...")
+		return fmt.Errorf("usage: sbom -name NAME -version VERSION PROGRAM [MORE]")
 	}
 	var infos []*debug.BuildInfo
 	for _, program := range args {
