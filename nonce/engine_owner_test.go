@@ -96,6 +96,26 @@ func TestABlockIsAskedForAheadAndAtItsEndBeforeTheHandOut(t *testing.T) {
 	})
 }
 
+func TestAFewHandOutsAtOnceAreNoRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		n := p.entered("a", "allocate -> 0#1")
+		n.want("allocate -> 1#1")
+		time.Sleep(time.Millisecond)
+		n.want("allocate -> 2#1", "allocate -> 3#1")
+		if got := p.ceiling(); got > 4+2*4 { // two blocks of the least size
+			t.Errorf("4 nonces were handed out, and %d are reserved", got)
+		}
+		for at := 4; at < 104; at += 4 {
+			time.Sleep(50 * time.Millisecond)
+			n.want(fmt.Sprintf("allocate count=4 -> %s", span(at, 4)))
+		}
+		if got := p.ceiling(); got < 104+16 { // 80 a second, and a block has at most 32
+			t.Errorf("at 80 a second %d are reserved, of which 104 are handed out", got)
+		}
+	})
+}
+
 func TestAFloorLiftsNoHandOutOfItsBatchOverTheCeiling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)

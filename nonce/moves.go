@@ -17,6 +17,8 @@ const (
 	// equal, at most once every movePause.
 	moveWait  = 2 * time.Millisecond
 	movePause = 100 * time.Millisecond
+	// rateOver is the least time over which a signer's rate is taken.
+	rateOver = time.Second
 	// reserveBatch bounds the signers of one statement.
 	reserveBatch = 1000
 	// reserveRest is how long no block is asked for ahead after an error.
@@ -344,12 +346,13 @@ func (sh *shard) reserved(st *state, r Reserved, started time.Time) {
 func above(next, more int64) int64 { return next + min(more, math.MaxInt64-next) }
 
 // block is how many nonces are reserved ahead for a signer: half as many again as its
-// rate needs for a whole grant.
+// rate needs for a whole grant. What it took in less than rateOver counts as that of so
+// long: a few at once are no rate, and what is reserved in vain is in doubt after a loss.
 func (c *FastConfig) block(st *state, now time.Time) int64 {
-	elapsed := now.Sub(st.handedFrom)
-	if st.handedFrom.IsZero() || elapsed <= 0 {
+	if st.handedFrom.IsZero() {
 		return c.BlockMin
 	}
+	elapsed := max(now.Sub(st.handedFrom), rateOver)
 	want := float64(st.handed) / elapsed.Seconds() * c.Grant.Seconds() * 1.5
 	return min(max(int64(want), c.BlockMin), c.BlockMax)
 }
