@@ -221,12 +221,17 @@ func TestACallWhoseClientIsGoneBeforeItBeginsIsNotMade(t *testing.T) {
 }
 
 func TestInOneArrayTheFirstOfTheSameSubmissionsPasses(t *testing.T) {
-	g := startGateway(t, withLocks(newLocksmith()))
+	locks := newLocksmith()
+	g := startGateway(t, withLocks(locks))
 	waiting, release := g.holdWrites()
 	c := g.dial()
 	call := `{"jsonrpc":"2.0","id":%d,"method":"nonce_allocate","params":` + guarded("a", `{"key":"k"}`) + `}`
 	c.send(`[` + fmt.Sprintf(call, 1) + `,` + fmt.Sprintf(call, 2) + `,{"jsonrpc":"2.0","id":3,"method":"nonce_status","params":["a"]}]`)
 	await(t, waiting, "a write")
+	g.awaitState("both submissions asked for the lock", func() (both bool) {
+		locks.set(func() { both = locks.steps >= 2 })
+		return both
+	})
 	release()
 	answers := c.batch()
 	first, second := answers[0].(map[string]any), answers[1].(map[string]any)
