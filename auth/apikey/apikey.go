@@ -4,8 +4,8 @@
 // A [Cache] checks them without asking the store for each. It holds every key there
 // is, at most MaxKeys, and reads them again when the store says that they changed,
 // which it asks every Config.Refresh. A key that it does not know makes it ask at
-// once, but not more often than once a second, however many are tried. So a new key
-// is good at all nodes after a second at most, and one that was revoked is good for
+// once, but not more often than ten times a second, however many are tried. So a new
+// key is good at all nodes after a tenth of a second, and one that was revoked is good for
 // Refresh and the time of one reading at most; while the store is away, known keys
 // stay good for Config.Trust. Expiry is judged by the store's clock.
 package apikey

@@ -11,6 +11,11 @@ import (
 	"noncegate/auth/internal/reload"
 )
 
+// gap is the least time between two readings for keys that are not known: short, for a
+// key that was made a moment ago is to be let in, and each is one small read of the
+// store, however many ask.
+const gap = 100 * time.Millisecond
+
 // Config are the settings of a Cache.
 type Config struct {
 	// Refresh is how often the store is asked whether keys changed. Shorter ends
@@ -49,7 +54,7 @@ func Open(ctx context.Context, store Store, cfg Config) (*Cache, error) {
 		return nil, fmt.Errorf("keys are read every %v and trusted for %v: the second must not be the shorter", refresh, c.trust)
 	}
 	var err error
-	c.all, err = reload.Open(ctx, reload.Config{Name: "the table of API keys", Every: refresh, Gap: min(time.Second, refresh), Log: cfg.Log}, c.read)
+	c.all, err = reload.Open(ctx, reload.Config{Name: "the table of API keys", Every: refresh, Gap: min(gap, refresh), Log: cfg.Log}, c.read)
 	if err != nil {
 		return nil, fmt.Errorf("read the API keys: %w", err)
 	}
