@@ -187,6 +187,33 @@ func TestStatusAndListShowWhatOnlyRedisHas(t *testing.T) {
 	})
 }
 
+// Redis keeps neither request ids by nonce nor when a row was written. What the store
+// says of that is of the attempt that it knows.
+func TestAListSaysWhenAndForWhomWhereTheStoreKnows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		n := p.entered("a", "allocate id=x -> 0#1", "allocate id=y -> 1#1")
+		list := func() []nonce.Row {
+			op := &nonce.Op{Kind: nonce.KindList, Signer: signer, List: nonce.ListQuery{Limit: 100}}
+			n.do(op)
+			return op.Page.Rows
+		}
+		for i, r := range list() {
+			if want := string("xy"[i]); r.UpdatedAt.IsZero() || r.RequestID != want {
+				t.Errorf("%s changed at %v for %q, want %q", row(r), r.UpdatedAt, r.RequestID, want)
+			}
+		}
+		n.want("release 0#1 -> unknown", "allocate -> 0#2")
+		if r := list()[0]; r.Attempt != 2 || r.RequestID != "" || !r.UpdatedAt.IsZero() {
+			t.Errorf("%s is said to be of %v, for %q", row(r), r.UpdatedAt, r.RequestID)
+		}
+		p.flushAs(n)
+		if r := list()[0]; r.Attempt != 2 || r.RequestID != "" || r.UpdatedAt.IsZero() {
+			t.Errorf("%s is said to be of %v, for %q", row(r), r.UpdatedAt, r.RequestID)
+		}
+	})
+}
+
 func TestANodeWithoutRedisLeavesPerformanceSignersAlone(t *testing.T) {
 	for name, change := range map[string]func(*nonce.Config){"worker-queue": func(*nonce.Config) {}, "basic": basicMode} {
 		t.Run(name, func(t *testing.T) {

@@ -79,8 +79,12 @@ func overlay(page ListPage, redis []Row, q ListQuery) ListPage {
 		rows[row.Nonce] = row
 	}
 	for _, row := range redis {
-		if old, ok := rows[row.Nonce]; ok && row.RequestID == "" {
+		// Redis says neither who asked nor when. The store does, once it has followed.
+		if old, ok := rows[row.Nonce]; ok && old.Attempt == row.Attempt {
 			row.RequestID = old.RequestID
+			if old.Status == row.Status {
+				row.UpdatedAt = old.UpdatedAt
+			}
 		}
 		rows[row.Nonce] = row
 	}

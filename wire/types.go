@@ -94,7 +94,7 @@ type Allocation struct {
 	Reason    string `json:"reason,omitempty"`
 	HeldUntil *Time  `json:"heldUntil,omitempty"`
 	RequestID string `json:"requestId,omitempty"`
-	UpdatedAt Time   `json:"updatedAt"`
+	UpdatedAt *Time  `json:"updatedAt,omitempty"` // nil: Redis made it so, and the store does not know yet
 }
 
 // ListResult answers nonce_list. NextFrom is where the next page begins, absent

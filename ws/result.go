@@ -74,7 +74,10 @@ func listResult(page nonce.ListPage) *wire.ListResult {
 		a := wire.Allocation{
 			Nonce: row.Nonce, Status: row.Status.String(), Attempt: row.Attempt,
 			TxHash: row.TxHash.String(), Reason: row.Reason, RequestID: row.RequestID,
-			UpdatedAt: wire.Time(row.UpdatedAt),
+		}
+		if !row.UpdatedAt.IsZero() {
+			at := wire.Time(row.UpdatedAt)
+			a.UpdatedAt = &at
 		}
 		if row.Status == nonce.Held {
 			until := wire.Time(row.HeldUntil)

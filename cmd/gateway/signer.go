@@ -114,7 +114,7 @@ func printLast(w io.Writer, last []wire.Allocation) error {
 	t := columns(w)
 	fmt.Fprintln(t, "NONCE\tSTATUS\tATTEMPT\tCHANGED\tREQUEST\tHASH OR REASON")
 	for _, a := range last {
-		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%s\n", a.Nonce, a.Status, a.Attempt, a.UpdatedAt, cmp.Or(a.RequestID, "-"), cmp.Or(a.TxHash, a.Reason, "-"))
+		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%s\n", a.Nonce, a.Status, a.Attempt, orDash(a.UpdatedAt), cmp.Or(a.RequestID, "-"), cmp.Or(a.TxHash, a.Reason, "-"))
 	}
 	return t.Flush()
 }
