@@ -251,13 +251,14 @@ func TestAConnectionIsWokenOnceForAllItsAnswersOfACommit(t *testing.T) {
 
 func TestErrorsSayWhatToDo(t *testing.T) {
 	for err, want := range map[error]string{
-		&nonce.NotOwnerError{Node: "b"}:                                         "node b owns the signer",
-		&nonce.UnavailableError{Outcome: nonce.Unknown, Err: errCut}:            "ask again with the same request id",
-		&nonce.UnavailableError{Outcome: nonce.NotSent, Err: errCut}:            "out of reach",
-		&nonce.UnavailableError{Outcome: nonce.NotSent, Err: lease.ErrWentBack}: "the store went back",
-		&nonce.ConflictError{Sentence: "the nonce is consumed"}:                 "the nonce is consumed",
-		&nonce.HoldLimitError{Limit: 7}:                                         "7 open holds",
-		errCut:                                                                  "store (unknown): the connection broke",
+		&nonce.NotOwnerError{Node: "b"}:                                                                              "node b owns the signer",
+		&nonce.UnavailableError{Outcome: nonce.Unknown, Err: errCut}:                                                 "ask again with the same request id",
+		&nonce.UnavailableError{Outcome: nonce.NotSent, Err: errCut}:                                                 "the store is out of reach",
+		&nonce.UnavailableError{Outcome: nonce.NotSent, Err: &nonce.StoreError{Outcome: nonce.Aborted, Err: errCut}}: "the store refused it",
+		&nonce.UnavailableError{Outcome: nonce.NotSent, Err: lease.ErrWentBack}:                                      "the store went back",
+		&nonce.ConflictError{Sentence: "the nonce is consumed"}:                                                      "the nonce is consumed",
+		&nonce.HoldLimitError{Limit: 7}:                                                                              "7 open holds",
+		errCut:                                                                                                       "store (unknown): the connection broke",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("got %q, want it to say %q", err, want)

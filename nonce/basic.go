@@ -65,6 +65,7 @@ func (b *basic) write(op *Op) (later bool) {
 			return false
 		case OutcomeOf(err) != Aborted || errors.Is(err, ErrOtherEngine) || time.Now().After(giveUp):
 			op.Err = &UnavailableError{Outcome: OutcomeOf(err), Err: err}
+			b.svc.sayWhy(op)
 			return false
 		default: // the store bounds how long it waits for the lock
 			time.Sleep(b.svc.cfg.LockRetry)

@@ -62,28 +62,47 @@ type UnavailableError struct {
 
 // Error implements error.
 func (e *UnavailableError) Error() string {
+	text, _ := e.words()
+	return text
+}
+
+// words is the sentence for the caller. general: it is one for many causes, which
+// only the log can tell apart.
+func (e *UnavailableError) words() (text string, general bool) {
 	if errors.Is(e.Err, errDoubt) {
-		return errDoubt.Error() + "; ask again with the same request id"
+		return errDoubt.Error() + "; ask again with the same request id", false
 	}
 	if errors.Is(e.Err, ErrPeerAway) || errors.Is(e.Err, errRouted) {
-		return e.Err.Error()
+		return e.Err.Error(), false
 	}
-	for _, why := range enginesSay {
+	for _, why := range ownWords {
 		if errors.Is(e.Err, why) {
-			return why.Error()
+			return why.Error(), false
 		}
 	}
 	if e.Outcome == Unknown {
-		return "the store did not confirm the write; ask again with the same request id"
+		return "the store did not confirm the write; ask again with the same request id", true
 	}
 	if errors.Is(e.Err, errSignerHalted) || errors.Is(e.Err, lease.ErrWentBack) || errors.Is(e.Err, lease.ErrSuperseded) {
-		return e.Err.Error() // the store is there, and waiting does not help
+		return e.Err.Error(), false // the store is there, and waiting does not help
 	}
-	return "the store is out of reach"
+	if errors.Is(e.Err, ErrLost) {
+		return ErrLost.Error(), false
+	}
+	if errors.Is(e.Err, errRedisAway) {
+		return errRedisAway.Error(), false
+	}
+	if se, ok := errors.AsType[*StoreError](e.Err); ok && se.Outcome == Aborted {
+		return "the store refused it", true
+	}
+	return "the store is out of reach", true
 }
 
-// enginesSay are causes that callers are told in their own words.
-var enginesSay = []error{errNoRedis, ErrOtherEngine, errLeaving, errFloorBehind, errNotFlushed, errGrantOver, errRedisLost}
+// ownWords are causes that callers are told in their own words.
+var ownWords = []error{
+	errNoRedis, ErrOtherEngine, errLeaving, errFloorBehind, errNotFlushed, errGrantOver, errRedisLost,
+	errRowLocked, errLeaseMoved,
+}
 
 // Unwrap returns the store's error.
 func (e *UnavailableError) Unwrap() error { return e.Err }

@@ -62,7 +62,13 @@ func (st *state) belief() FastBelief {
 var (
 	errNoRedis   = errors.New("the signer is served by the performance engine, and this node has no Redis")
 	errRedisLost = errors.New("it was lost with Redis before the store followed; ask again")
+	errRedisAway = errors.New("the Redis that serves the signer is out of reach")
 )
+
+// redisAway refuses what Redis did not do, and was not asked for in vain.
+func redisAway(err error) error {
+	return &UnavailableError{Outcome: NotSent, Err: fmt.Errorf("%w: %w", errRedisAway, err)}
+}
 
 // taken is one result of taking a lease. Where Redis serves the signer, the snapshot
 // is what Redis has, and verdict says whether it could be had.
@@ -159,7 +165,7 @@ func (sh *shard) notTaken(g *group, t *taken) {
 	case t.verdict == FastFenced:
 		sh.park(g, sh.svc.cfg.LockRetry, errLeaseMoved)
 	default:
-		g.fail(sh, &UnavailableError{Outcome: NotSent, Err: t.err})
+		g.fail(sh, redisAway(t.err))
 	}
 }
 
@@ -257,7 +263,7 @@ func (sh *shard) commitFast(groups []*group, changes []Change) []*group {
 			lost, cause = append(lost, g), r.Err
 			terms = append(terms, ReserveTerm{ID: g.st.id, Token: g.st.term.Token})
 		default:
-			g.fail(sh, &UnavailableError{Outcome: NotSent, Err: r.Err})
+			g.fail(sh, redisAway(r.Err))
 		}
 	}
 	next = append(next, sh.loseWritten(lost, terms, cause)...)
@@ -359,7 +365,7 @@ func (sh *shard) loadFast(groups []*group, needs []Need) {
 			lost, cause = append(lost, g), f.Err
 			terms = append(terms, ReserveTerm{ID: g.st.id, Token: g.st.term.Token})
 		default:
-			g.fail(sh, &UnavailableError{Outcome: NotSent, Err: f.Err})
+			g.fail(sh, redisAway(f.Err))
 		}
 	}
 	if len(lost) > 0 {

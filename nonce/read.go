@@ -2,6 +2,7 @@ package nonce
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -20,6 +21,7 @@ func (s *Service) read(op *Op) {
 	}
 	if op.Err = nil; err != nil {
 		op.Err = &UnavailableError{Outcome: NotSent, Err: err}
+		s.sayWhy(op)
 	}
 }
 
@@ -33,7 +35,7 @@ func (s *Service) summary(ctx context.Context, signer string) (Summary, error) {
 	}
 	fast, r := s.cfg.Fast.Redis.Summary(ctx, signer, sum.Identity, sum.Now)
 	if s.trouble(r.Verdict, r.Err); r.Verdict != FastDone {
-		return sum, r.Err
+		return sum, fmt.Errorf("%w: %w", errRedisAway, r.Err)
 	}
 	sum.Next, sum.Floor, sum.Version, sum.LowestHeld = fast.Next, fast.Floor, fast.Version, fast.LowestHeld
 	sum.Held, sum.Released, sum.Consumed = fast.Held, fast.Released, fast.Next-fast.Held-fast.Released
@@ -55,7 +57,7 @@ func (s *Service) list(ctx context.Context, q ListQuery) (ListPage, error) {
 	}
 	rows, r := s.cfg.Fast.Redis.Rows(ctx, q.Signer, snaps[0].Identity, q.From, q.Limit)
 	if s.trouble(r.Verdict, r.Err); r.Verdict != FastDone {
-		return ListPage{}, r.Err
+		return ListPage{}, fmt.Errorf("%w: %w", errRedisAway, r.Err)
 	}
 	all := q
 	all.Status = 0

@@ -187,6 +187,7 @@ type Service struct {
 	began           time.Time
 	tally           tally
 	fatal           func(error)
+	saidWhy         atomic.Int64 // when sayWhy said something last, Unix nanoseconds
 
 	gate    sync.RWMutex // guards closed; nobody enters once Stop has set it
 	closed  bool
@@ -364,6 +365,25 @@ func (s *Service) Submit(p Place, op *Op) {
 		p.shard.push(op)
 	default:
 		p.shard.callerRuns(op)
+	}
+}
+
+// sayEvery is how often the log tells why the store does not do what it is asked.
+const sayEvery = 10 * time.Second
+
+// sayWhy logs why an op was refused where its caller is not told: a store that
+// answers, and refuses, looks well from everywhere else.
+func (s *Service) sayWhy(op *Op) {
+	e, ok := errors.AsType[*UnavailableError](op.Err)
+	if !ok || e.Outcome == Unknown {
+		return
+	}
+	if _, general := e.words(); !general {
+		return
+	}
+	last, now := s.saidWhy.Load(), time.Now().UnixNano()
+	if (last == 0 || now-last >= int64(sayEvery)) && s.saidWhy.CompareAndSwap(last, now) {
+		s.log.Warn("the store does not do what requests need; they are told unavailable", "op", op.Kind.String(), "signer", op.Signer, "error", e.Err)
 	}
 }
 

@@ -261,6 +261,7 @@ func (sh *shard) finish(op *Op) {
 	}
 	if op.Err != nil {
 		op.refused()
+		sh.svc.sayWhy(op)
 	}
 	if op.Path != nil && sentBack(op.Err) {
 		op.Path.Break(op.Err)

@@ -123,7 +123,7 @@ func TestARowLockedByAnOutsiderHoldsUpItsOwnSignerOnly(t *testing.T) {
 				select {
 				case r := <-done:
 					waiting = false
-					if r == nil || r.ID != id || r.reason() != "unavailable none" {
+					if r == nil || r.ID != id || r.reason() != "unavailable none" || mode == "worker-queue" && !strings.Contains(r.Error.Message, "locked by another session") {
 						t.Errorf("while it is locked: %+v", r)
 					}
 				default:
@@ -142,6 +142,30 @@ func TestARowLockedByAnOutsiderHoldsUpItsOwnSignerOnly(t *testing.T) {
 				t.Errorf("afterwards %+v, want nonce 2", got)
 			}
 			consistent(t, db)
+		})
+	}
+}
+
+// A store that answers, and refuses, looks well to /readyz and to the heartbeat.
+func TestWhatTheStoreRefusesIsInTheLog(t *testing.T) {
+	for _, mode := range []string{"worker-queue", "basic"} {
+		t.Run(mode, func(t *testing.T) {
+			db := database(t)
+			p := launch(t, "--store="+db, "--mode="+mode)
+			c := p.connect()
+			execute(t, db, `ALTER TABLE signer_nonce_allocation RENAME TO hidden`)
+			for _, r := range []*reply{
+				c.want("unavailable none", wire.MethodAllocate, allocation(account, "")),
+				c.want("unavailable none", wire.MethodStatus, fmt.Sprintf("[%q]", account)),
+			} {
+				if !strings.Contains(r.Error.Message, "the store refused it") {
+					t.Errorf("clients are told %q", r.Error.Message)
+				}
+			}
+			log := p.log.String()
+			if n := strings.Count(log, "the store does not do what requests need"); n != 1 || !strings.Contains(log, `relation \"signer_nonce_allocation\" does not exist`) {
+				t.Errorf("the log says why %d times:\n%s", n, log)
+			}
 		})
 	}
 }
