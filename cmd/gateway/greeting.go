@@ -11,17 +11,31 @@ import (
 // greeting is what a person who starts the gateway needs next.
 func (a *app) greeting() string {
 	client, admin := a.webSchemes()
-	trust := ""
-	if client == "wss" {
-		trust = " --ca FILE"
-	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "Noncegate listens on %s://%s/ws  (metrics: %s://%s/metrics)\n", client, a.listener.Addr(), admin, a.admin.Addr())
 	if a.router != nil {
 		fmt.Fprintf(&b, "Other nodes reach it at %s  (--advertise-url)\n", a.url)
 	}
-	fmt.Fprintf(&b, "Get a nonce from another terminal:\n\n  ./bin/gateway call --url %s://%s/ws%s nonce_allocate '{\"signer\":\"eip155:1:0x52908400098527886e0f7030069857d2e4169ee7\"}'\n\n",
-		client, a.listener.Addr(), trust)
+	fmt.Fprintf(&b, "Get a nonce from another terminal:\n\n  %s\n\n", firstCall(client, a.listener.Addr().String(), a.cfg.Authenticated()))
+	return b.String()
+}
+
+// firstCall is a command that can be pasted, but for the words in capitals.
+func firstCall(scheme, listen string, authenticated bool) string {
+	var b strings.Builder
+	if authenticated {
+		b.WriteString("NONCEGATE_TOKEN=KEY ")
+	}
+	if host, port, err := net.SplitHostPort(listen); err == nil {
+		if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+			listen = net.JoinHostPort("HOST", port) // what a certificate names
+		}
+	}
+	fmt.Fprintf(&b, "./bin/gateway call --url %s://%s/ws", scheme, listen)
+	if scheme == "wss" {
+		b.WriteString(" --ca FILE")
+	}
+	b.WriteString(` nonce_allocate '{"signer":"eip155:1:0x52908400098527886e0f7030069857d2e4169ee7"}'`)
 	return b.String()
 }
 

@@ -63,3 +63,21 @@ func TestWhatIsNotTheGatewaysPathSaysWhereItIs(t *testing.T) {
 		}
 	}
 }
+
+func TestTheFirstCallCanBePasted(t *testing.T) {
+	const params = ` nonce_allocate '{"signer":"eip155:1:0x52908400098527886e0f7030069857d2e4169ee7"}'`
+	for _, c := range []struct {
+		scheme, listen string
+		authenticated  bool
+		want           string
+	}{
+		{"ws", "127.0.0.1:8080", false, "./bin/gateway call --url ws://127.0.0.1:8080/ws"},
+		{"ws", "[::1]:8080", false, "./bin/gateway call --url ws://[::1]:8080/ws"},
+		{"wss", "[::]:8443", true, "NONCEGATE_TOKEN=KEY ./bin/gateway call --url wss://HOST:8443/ws --ca FILE"},
+		{"ws", "0.0.0.0:80", true, "NONCEGATE_TOKEN=KEY ./bin/gateway call --url ws://HOST:80/ws"},
+	} {
+		if got := firstCall(c.scheme, c.listen, c.authenticated); got != c.want+params {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}
