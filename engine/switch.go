@@ -171,7 +171,11 @@ func (m *Manager) checks(ctx context.Context, s *seen, q SwitchRequest, up bool)
 	if !up {
 		return c.list, nil
 	}
-	c.should("doubt", counts.Doubtful == 0, "%d signers have nonces in doubt, until %s", counts.Doubtful, stamp(counts.DoubtUntil))
+	if counts.Doubtful == 0 {
+		c.should("doubt", true, "no signer has nonces in doubt")
+	} else {
+		c.should("doubt", false, "%d signers have nonces in doubt, until %s", counts.Doubtful, stamp(counts.DoubtUntil))
+	}
 	notes, err := m.check(ctx)
 	if err != nil {
 		c.must("redis", false, "%v", err)
