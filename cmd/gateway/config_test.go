@@ -286,6 +286,26 @@ func TestHelpListsEverySettingWithDefaultAndVariable(t *testing.T) {
 	}
 }
 
+func TestTheTableOfSettingsIsTheHelp(t *testing.T) {
+	guide, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flag := range serveFlags(t) {
+		entry := regexp.MustCompile("(?m)^\\| `--" + flag.Name + "` \\| (\\S+) \\| (.+) \\|$").FindStringSubmatch(string(guide))
+		if entry == nil {
+			t.Errorf("docs/operations.md has no row of --%s", flag.Name)
+			continue
+		}
+		if got, want := strings.Trim(entry[1], "`–"), flag.Default; got != want {
+			t.Errorf("docs/operations.md: the default of --%s is %q, not %q", flag.Name, got, want)
+		}
+		if got, want := entry[2], strings.TrimSuffix(flag.Help, " Default: none."); got != want {
+			t.Errorf("docs/operations.md: --%s is\n%s\nnot\n%s", flag.Name, got, want)
+		}
+	}
+}
+
 // serveFlags are the flags of serve but --help, from the model itself.
 func serveFlags(t *testing.T) []*kong.Flag {
 	t.Helper()
