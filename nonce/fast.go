@@ -161,7 +161,7 @@ func (sh *shard) notTaken(g *group, t *taken) {
 		sh.release([]ReleaseTerm{{ID: t.ID, Token: t.Lease.Token}})
 		g.fail(sh, &UnavailableError{Outcome: NotSent, Err: errNoRedis})
 	case sh.svc.gone(t.verdict):
-		sh.lose([]*group{g}, []ReserveTerm{{ID: t.ID, Token: t.Lease.Token}}, t.err)
+		sh.lose([]*group{g}, []ReserveTerm{{ID: t.ID, Token: t.Lease.Token}}, []error{t.err})
 	case t.verdict == FastFenced:
 		sh.park(g, sh.svc.cfg.LockRetry, errLeaseMoved)
 	default:
@@ -172,8 +172,8 @@ func (sh *shard) notTaken(g *group, t *taken) {
 // lose declares signers lost with Redis. Their ops, of which nothing happened, are
 // tried again with what the store has; if that cannot be said now, they are refused,
 // and the next op finds the signer lost again.
-func (sh *shard) lose(groups []*group, terms []ReserveTerm, cause error) {
-	if err := sh.declareLost(groups, terms, cause); err != nil {
+func (sh *shard) lose(groups []*group, terms []ReserveTerm, causes []error) {
+	if err := sh.declareLost(groups, terms, causes); err != nil {
 		for _, g := range groups {
 			g.fail(sh, &UnavailableError{Outcome: NotSent, Err: err})
 		}
@@ -182,7 +182,8 @@ func (sh *shard) lose(groups []*group, terms []ReserveTerm, cause error) {
 	sh.anew = append(sh.anew, groups...)
 }
 
-func (sh *shard) declareLost(groups []*group, terms []ReserveTerm, cause error) error {
+// declareLost logs each signer with its own cause.
+func (sh *shard) declareLost(groups []*group, terms []ReserveTerm, causes []error) error {
 	svc := sh.svc
 	for _, g := range groups {
 		g.st.setOwned(sh, false)
@@ -201,7 +202,7 @@ func (sh *shard) declareLost(groups []*group, terms []ReserveTerm, cause error) 
 		}
 		n++
 		svc.log.Error("Redis lost a signer: what it handed out and the store does not show is in doubt",
-			"signer", g.st.signer, "fencing_token", terms[i].Token, "error", cause)
+			"signer", g.st.signer, "fencing_token", terms[i].Token, "error", causes[i])
 	}
 	svc.cfg.Fast.Figures.Lost(n)
 	return nil
@@ -211,17 +212,17 @@ func (sh *shard) declareLost(groups []*group, terms []ReserveTerm, cause error) 
 // happened on a server that is not the one of their rows, and a flush may have found
 // it there. Once the signers are lost nothing more of it can come, and their rows
 // tell.
-func (sh *shard) loseWritten(groups []*group, terms []ReserveTerm, cause error) []*group {
+func (sh *shard) loseWritten(groups []*group, terms []ReserveTerm, causes []error) []*group {
 	if len(groups) == 0 {
 		return nil
 	}
-	if err := sh.declareLost(groups, terms, cause); err != nil {
+	if err := sh.declareLost(groups, terms, causes); err != nil {
 		for _, g := range groups {
 			g.leaveUnknown(sh, err)
 		}
 		return nil
 	}
-	return sh.settle(groups, cause)
+	return sh.settle(groups, errRedisLost)
 }
 
 // commitFast writes one round to Redis and returns the groups that go on.
@@ -238,6 +239,7 @@ func (sh *shard) commitFast(groups []*group, changes []Change) []*group {
 	}
 	var next, fenced, unknown, lost []*group
 	var terms []ReserveTerm
+	var causes []error
 	var cause error
 	for i, g := range groups {
 		r := results[i]
@@ -260,13 +262,13 @@ func (sh *shard) commitFast(groups []*group, changes []Change) []*group {
 		case r.Verdict == FastUnknown:
 			unknown, cause = append(unknown, g), r.Err
 		case sh.svc.gone(r.Verdict):
-			lost, cause = append(lost, g), r.Err
+			lost, causes = append(lost, g), append(causes, r.Err)
 			terms = append(terms, ReserveTerm{ID: g.st.id, Token: g.st.term.Token})
 		default:
 			g.fail(sh, redisAway(r.Err))
 		}
 	}
-	next = append(next, sh.loseWritten(lost, terms, cause)...)
+	next = append(next, sh.loseWritten(lost, terms, causes)...)
 	if len(unknown) > 0 {
 		sh.svc.tally.unknown.Add(1)
 		sh.svc.log.Warn("the outcome of a write to Redis is unknown; its signers are acquired anew", "signers", len(unknown), "error", cause)
@@ -343,7 +345,7 @@ func (sh *shard) loadFast(groups []*group, needs []Need) {
 	}
 	var lost, fenced []*group
 	var terms []ReserveTerm
-	var cause error
+	var causes []error
 	var missing []*group
 	var rows []Need
 	for i, f := range sh.svc.fastRead(reads) {
@@ -362,14 +364,14 @@ func (sh *shard) loadFast(groups []*group, needs []Need) {
 		case f.Verdict == FastFenced:
 			fenced = append(fenced, g)
 		case sh.svc.gone(f.Verdict):
-			lost, cause = append(lost, g), f.Err
+			lost, causes = append(lost, g), append(causes, f.Err)
 			terms = append(terms, ReserveTerm{ID: g.st.id, Token: g.st.term.Token})
 		default:
 			g.fail(sh, redisAway(f.Err))
 		}
 	}
 	if len(lost) > 0 {
-		sh.lose(lost, terms, cause)
+		sh.lose(lost, terms, causes)
 	}
 	sh.fencedFast(fenced)
 	sh.loadFlushed(missing, rows)

@@ -69,11 +69,12 @@ func (sh *shard) loseGone(groups []*group) {
 	if len(groups) == 0 {
 		return
 	}
-	terms := make([]ReserveTerm, len(groups))
+	terms, causes := make([]ReserveTerm, len(groups)), make([]error, len(groups))
 	for i, g := range groups {
 		terms[i] = ReserveTerm{ID: g.st.id, Token: g.st.term.Token}
+		causes[i] = fmt.Errorf("%w: it is out of reach for too long", ErrLost)
 	}
-	sh.lose(groups, terms, fmt.Errorf("%w: it is out of reach for too long", ErrLost))
+	sh.lose(groups, terms, causes)
 }
 
 // takes is how many nonces the group's ops want.
@@ -159,7 +160,7 @@ func (sh *shard) awaitFlush(groups []*group, why error) {
 	for i, f := range sh.svc.fastRead(reads) {
 		g := groups[i]
 		if sh.svc.gone(f.Verdict) {
-			sh.lose([]*group{g}, []ReserveTerm{{ID: g.st.id, Token: g.st.term.Token}}, f.Err)
+			sh.lose([]*group{g}, []ReserveTerm{{ID: g.st.id, Token: g.st.term.Token}}, []error{f.Err})
 			continue
 		}
 		sh.park(g, sh.svc.cfg.LockRetry, why)
