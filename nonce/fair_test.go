@@ -2,6 +2,7 @@ package nonce
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -36,6 +37,22 @@ func TestTheModestOnesOpIsInTheNextBatchWhateverTheGreedyOneQueued(t *testing.T)
 		}
 		if last := batch[15]; last.Principal != 2 {
 			t.Errorf("the order of arrival is lost: the last is of %d", last.Principal)
+		}
+	}
+}
+
+func TestABatchIsShortWhileSeveralWaitAndAsLongAsItMayBeForOneAlone(t *testing.T) {
+	for _, c := range []struct {
+		who  []Principal
+		want map[Principal]int
+	}{
+		{append(many(1, 1000), 2), map[Principal]int{1: 255, 2: 1}},
+		{append(many(1, 200), 2), map[Principal]int{1: 200, 2: 1}},
+		{many(1, 1000), map[Principal]int{1: 1000}},
+		{many(0, 1500), map[Principal]int{0: 1024}},
+	} {
+		if got := counted(queued(c.who...).take(1024)); !maps.Equal(got, c.want) {
+			t.Errorf("of %d ops the batch has %v, want %v", len(c.who), got, c.want)
 		}
 	}
 }

@@ -59,7 +59,7 @@ type Config struct {
 	// their share. A batch takes an op of each principal in turn.
 	QueueCapacity int
 	Reject        Reject // what a full queue means
-	MaxBatch      int    // ops of one batch; 0: 1024. Larger commits less often and answers later
+	MaxBatch      int    // ops of one batch; 0: 1024. Larger commits less often and answers later. While several principals wait it is 256 at most
 
 	LeaseTTL     time.Duration // at least a second
 	StoreTimeout time.Duration // one call of the store; 0: 5s. Past it a commit is unknown
