@@ -253,6 +253,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	for err, want := range map[error]string{
 		&nonce.NotOwnerError{Node: "b"}:                                                                              "node b owns the signer",
 		&nonce.UnavailableError{Outcome: nonce.Unknown, Err: errCut}:                                                 "ask again with the same request id",
+		&nonce.UnavailableError{Outcome: nonce.Unknown, Err: nonce.ErrLost}:                                          "did not confirm the write",
 		&nonce.UnavailableError{Outcome: nonce.NotSent, Err: errCut}:                                                 "the store is out of reach",
 		&nonce.UnavailableError{Outcome: nonce.NotSent, Err: &nonce.StoreError{Outcome: nonce.Aborted, Err: errCut}}: "the store refused it",
 		&nonce.UnavailableError{Outcome: nonce.NotSent, Err: lease.ErrWentBack}:                                      "the store went back",

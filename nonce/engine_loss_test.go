@@ -2,6 +2,7 @@ package nonce_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,6 +63,18 @@ func TestALossOfRedisIsNoticedWhateverItsCauseAndNothingIsHandedOutTwice(t *test
 			})
 		})
 	}
+}
+
+func TestAMarkThatMayHaveHappenedBeforeALossIsNotSaidToBeLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		n := p.entered("a", "allocate hold=3s -> 0#1")
+		n.onReply(fasttest.OpCommit, func() { p.server.Restart(2) })
+		op := parse(t, "release 0#1")
+		if got := n.do(op); got != "unknown" || !strings.Contains(op.Err.Error(), "did not confirm") {
+			t.Errorf("got %s: %v", got, op.Err)
+		}
+	})
 }
 
 func TestACopyThatComesWhenWhatServedIsLostIsNotTakenOver(t *testing.T) {

@@ -222,7 +222,7 @@ func (sh *shard) loseWritten(groups []*group, terms []ReserveTerm, causes []erro
 		}
 		return nil
 	}
-	return sh.settle(groups, errRedisLost)
+	return sh.settle(groups, ErrLost)
 }
 
 // commitFast writes one round to Redis and returns the groups that go on.
