@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -257,12 +258,13 @@ func (h *rawGateway) settle(t testing.TB) {
 	await(t, h.srv.conns.whenEmpty(), "the end of the connection")
 }
 
-// descriptors counts the open files of this process.
+// descriptors counts the open files of this process, where the system lists them:
+// elsewhere the goroutines alone are compared.
 func descriptors(t testing.TB) int {
 	t.Helper()
 	open, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Skip("this system does not list open files")
+	if err != nil && runtime.GOOS == "linux" {
+		t.Fatal(err)
 	}
 	return len(open)
 }
