@@ -1,10 +1,31 @@
 package flush
 
 import (
+	"context"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"noncegate/nonce"
+	"noncegate/nonce/redisstore"
 )
+
+// view is the streams as one node sees them.
+type view struct {
+	*streams
+	blind atomic.Bool
+	asked atomic.Int64
+}
+
+func (v *view) Events(ctx context.Context, shard, most int, block time.Duration, accepted []nonce.Identity) ([]Entry, nonce.Identity, error) {
+	v.asked.Add(1)
+	if v.blind.Load() {
+		return nil, nonce.Identity{}, redisstore.ErrIdentity
+	}
+	return v.streams.Events(ctx, shard, most, block, accepted)
+}
 
 func TestAShardIsFlushedByWhoHasItsLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -42,6 +63,111 @@ func TestLostLocksAreTakenAnew(t *testing.T) {
 		synctest.Wait()
 		if w.Held() != 1 || w.held[0].Load() {
 			t.Errorf("%d shards are held, want the one that nobody took", w.Held())
+		}
+	})
+}
+
+// A node whose Redis is another one than its peers', or out of its reach, must not keep
+// anything from being flushed.
+func TestAShardGoesToANodeThatCanReadIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, l, d := newStreams(), newRows(0, 1, 2, 3, 4, 5, 6, 7), newDesk()
+		d.nodes = 2
+		seeing, blind := &view{streams: q}, &view{streams: q}
+		first := start(t, blind, l, d, Config{Shards: 8})
+		second := start(t, seeing, l, d, Config{Shards: 8})
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if first.Held() != 4 || second.Held() != 4 {
+			t.Fatalf("they hold %d and %d shards, want 4 each", first.Held(), second.Held())
+		}
+		blind.blind.Store(true)
+		for shard := range 8 {
+			q.push(shard, event(int64(shard), 0, fresh(0)))
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		left, _ := q.left()
+		if first.Held() != 0 || first.Unreadable() != 8 || second.Held() < 7 || left != 0 {
+			t.Errorf("the blind node holds %d shards and counts %d as unreadable, the other holds %d, %d events are left; want 0, 8, at least 7, and none",
+				first.Held(), first.Unreadable(), second.Held(), left)
+		}
+		blind.blind.Store(false)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if first.Held() != 4 || second.Held() != 4 || first.Unreadable() != 0 {
+			t.Errorf("when it sees again they hold %d and %d shards, %d unreadable; want 4 each and none", first.Held(), second.Held(), first.Unreadable())
+		}
+	})
+}
+
+func TestWhatNobodyCouldReadIsFlushedSoonAfterwards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, l, d := newStreams(), newRows(1), newDesk()
+		v := &view{streams: q}
+		w := start(t, v, l, d, Config{Shards: 4})
+		time.Sleep(time.Second)
+		v.blind.Store(true)
+		q.push(0, event(1, 0, fresh(0)))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if w.Held() != 0 || !w.Leads() {
+			t.Errorf("%d shards are held, leads: %t; want no shard, and the lead", w.Held(), w.Leads())
+		}
+		if asked := v.asked.Load(); asked > 1000+4*130 {
+			t.Errorf("Redis was asked %d times in a minute", asked)
+		}
+		v.blind.Store(false)
+		time.Sleep(600 * time.Millisecond)
+		synctest.Wait()
+		if w.Held() != 4 || l.at(1) != 1 {
+			t.Errorf("%d shards are held, version %d; want all, flushed", w.Held(), l.at(1))
+		}
+	})
+}
+
+func TestOneNodeLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, l, d := newStreams(), newRows(1), newDesk()
+		d.nodes = 2
+		workers := []*Worker{start(t, q, l, d, Config{Shards: 1}), start(t, q, l, d, Config{Shards: 1})}
+		leader := func() int {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if workers[0].Leads() == workers[1].Leads() {
+				t.Fatalf("both lead, or none: %t", workers[0].Leads())
+			}
+			return slices.IndexFunc(workers, (*Worker).Leads)
+		}
+		first := leader()
+		workers[first].Stop()
+		if leader() == first {
+			t.Error("who has ended leads")
+		}
+	})
+}
+
+// What a node gives back for others, and they do not take, is not given back again and
+// again: each time nobody flushes it for a moment.
+func TestANodeThatTakesNothingCostsLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, l, d := newStreams(), newRows(1), newDesk()
+		d.nodes = 2
+		w := start(t, q, l, d, Config{Shards: 8, Poll: time.Second})
+		time.Sleep(10 * time.Second)
+		idle := 0
+		for range 3000 {
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			if w.Held() < 8 {
+				idle++
+			}
+		}
+		if idle > 100 { // each time for less than a second, at most once a minute after a while
+			t.Errorf("in 300 s a shard lay idle for %d tenths of a second", idle)
+		}
+		if idle == 0 {
+			t.Error("nothing was given back")
 		}
 	})
 }

@@ -31,6 +31,7 @@ type shardState struct {
 	until time.Time     // it failed: not before, even if somebody asks
 	due   time.Time     // not before, unless somebody asks
 	idle  time.Duration // the last rest of a shard that had nothing
+	blind time.Time     // since then it could not be read; zero: it could
 }
 
 // from is when the shard is read next if nobody asks.
@@ -82,7 +83,7 @@ func (l *lane) untilDue(first int) time.Duration {
 	rest := l.w.cfg.Poll
 	now := time.Now()
 	for shard := first; shard < l.w.cfg.Shards; shard += len(l.w.lanes) {
-		if l.w.held[shard].Load() {
+		if l.w.flushes(shard) {
 			rest = min(rest, l.state(shard).from().Sub(now))
 		}
 	}
@@ -127,7 +128,10 @@ func (l *lane) readAll(ctx context.Context, first int) (work []*shardWork) {
 	now := time.Now()
 	for shard := first; shard < l.w.cfg.Shards; shard += len(l.w.lanes) {
 		state := l.state(shard)
-		if l.w.held[shard].Load() && !now.Before(state.until) && (l.w.asked[shard].Swap(false) || !now.Before(state.due)) {
+		switch {
+		case !l.w.flushes(shard):
+			state.blind = time.Time{}
+		case !now.Before(state.until) && (l.w.asked[shard].Swap(false) || !now.Before(state.due)):
 			shards = append(shards, shard)
 		}
 	}
@@ -138,17 +142,39 @@ func (l *lane) readAll(ctx context.Context, first int) (work []*shardWork) {
 	}
 	reading.Wait()
 	for i, shard := range shards {
+		state := l.state(shard)
 		if errs[i] != nil {
 			l.later(shard, readReason(errs[i]), errs[i])
-		} else if read[i] != nil {
+			l.seesNot(shard, errs[i])
+			continue
+		}
+		state.blind = time.Time{}
+		if read[i] != nil {
 			work = append(work, read[i])
 		} else {
-			state := l.state(shard)
 			state.idle = min(max(2*state.idle, time.Millisecond), l.w.cfg.Poll)
 			state.due = now.Add(state.idle)
 		}
 	}
 	return work
+}
+
+// seesNot notes that a shard could not be read. When it has been so for long it is not
+// tried here any more, and the election finds another node for it.
+func (l *lane) seesNot(shard int, err error) {
+	state := l.state(shard)
+	if state.blind.IsZero() {
+		state.blind = time.Now()
+	}
+	at := state.blind.Add(l.w.cfg.HandOver)
+	if state.until.After(at) {
+		state.until = at
+	}
+	if !time.Now().Before(at) {
+		delete(l.shards, shard) // it begins anew where it is taken again
+		l.w.blind[shard].Store(true)
+		l.complain(shard, readReason(err), err)
+	}
 }
 
 // awaited reports whether somebody may wait for the flush: whoever ended a hold does,
@@ -268,7 +294,14 @@ func (l *lane) later(shard int, reason RetryReason, err error) {
 	wait := s.wait.NextBackOff()
 	s.until = time.Now().Add(wait)
 	l.w.hooks.Figures.Retry(reason)
-	if wait >= l.w.cfg.RetryMax/2 && time.Since(l.logged) >= logEvery { // a short one is nobody's business
+	if wait >= l.w.cfg.RetryMax/2 { // a short one is nobody's business
+		l.complain(shard, reason, err)
+	}
+}
+
+// complain logs that shards fail, one of them for all.
+func (l *lane) complain(shard int, reason RetryReason, err error) {
+	if time.Since(l.logged) >= logEvery {
 		l.logged = time.Now()
 		l.w.log.Warn("the flush is put off and tried again", "shard", shard, "reason", string(reason), "error", err)
 	}

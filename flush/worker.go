@@ -83,6 +83,7 @@ type Config struct {
 	Elect        time.Duration // 500ms; how often free shards are looked for
 	Timeout      time.Duration // 5s; one call of the store or of Redis
 	RetryMax     time.Duration // 2s; longest wait between two tries
+	HandOver     time.Duration // 2s; a shard that cannot be read for so long is left to other nodes
 	GapPatience  time.Duration // 2s; a gap that stays for longer cannot be closed
 	RefusedLimit int           // 10; tries of an event that the store refuses while it takes others
 }
@@ -98,6 +99,7 @@ func (c *Config) defaults() {
 	setDefault(&c.Elect, 500*time.Millisecond)
 	setDefault(&c.Timeout, 5*time.Second)
 	setDefault(&c.RetryMax, 2*time.Second)
+	setDefault(&c.HandOver, 2*time.Second)
 	setDefault(&c.GapPatience, 2*time.Second)
 	setDefault(&c.RefusedLimit, 10)
 	c.Lanes = min(c.Lanes, c.Shards)
@@ -118,7 +120,7 @@ func (c *Config) validate() error {
 		return errors.New("flush: the lease ttl must be above 0")
 	case c.Lanes < 1, c.Batch < 1, c.MaxRows < 1:
 		return errors.New("flush: lanes, batch and rows must be at least 1")
-	case min(c.Gather, c.Share, c.HurriedShare, c.Poll, c.Elect, c.Timeout, c.RetryMax, c.GapPatience) <= 0:
+	case min(c.Gather, c.Share, c.HurriedShare, c.Poll, c.Elect, c.Timeout, c.RetryMax, c.HandOver, c.GapPatience) <= 0:
 		return errors.New("flush: times must be above 0")
 	}
 	return nil
@@ -133,7 +135,9 @@ type Worker struct {
 	cfg    Config
 
 	held  []atomic.Bool // by shard: this node has its lock
+	blind []atomic.Bool // by shard: this node cannot read it
 	asked []atomic.Bool // by shard: Wake was called since it was read last
+	leads atomic.Bool
 	lanes []*lane
 	stop  context.CancelFunc
 	done  sync.WaitGroup
@@ -145,7 +149,8 @@ func Start(ctx context.Context, q Queue, l Ledger, hooks Hooks, log *slog.Logger
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	w := &Worker{queue: q, ledger: l, hooks: hooks, log: log.With("component", "flush"), cfg: cfg, held: make([]atomic.Bool, cfg.Shards), asked: make([]atomic.Bool, cfg.Shards)}
+	w := &Worker{queue: q, ledger: l, hooks: hooks, log: log.With("component", "flush"), cfg: cfg,
+		held: make([]atomic.Bool, cfg.Shards), blind: make([]atomic.Bool, cfg.Shards), asked: make([]atomic.Bool, cfg.Shards)}
 	ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
 	for range cfg.Lanes {
 		w.lanes = append(w.lanes, w.newLane())
@@ -165,18 +170,27 @@ func (w *Worker) Stop() {
 }
 
 // Held is how many shards this node flushes.
-func (w *Worker) Held() int {
-	n := 0
-	for i := range w.held {
-		if w.held[i].Load() {
+func (w *Worker) Held() int { return count(w.held) }
+
+func count(of []atomic.Bool) (n int) {
+	for i := range of {
+		if of[i].Load() {
 			n++
 		}
 	}
 	return n
 }
 
-// Holds reports whether this node flushes a shard.
-func (w *Worker) Holds(shard int) bool { return w.held[shard].Load() }
+// Leads reports whether this node, of all that flush, is the one that acts for the
+// cluster. For a moment there may be two, or none.
+func (w *Worker) Leads() bool { return w.leads.Load() }
+
+// Unreadable is how many shards this node leaves to others because it could not read
+// them.
+func (w *Worker) Unreadable() int { return count(w.blind) }
+
+// flushes reports whether this node flushes the shard, as far as its lane is concerned.
+func (w *Worker) flushes(shard int) bool { return w.held[shard].Load() && !w.blind[shard].Load() }
 
 // Wake says that a shard has something to flush for which somebody waits, so that it
 // is read at once where this node flushes it. It never blocks; without it the stream

@@ -188,7 +188,7 @@ func (a *app) startEngine(ctx context.Context) error {
 	e.manager.Start(ctx, engine.Hooks{
 		Settle:  a.service.Load().Settle,
 		Prefers: func(signer string) bool { return a.routerOfService() == nil || a.router.Prefer(signer) == "" },
-		Leads:   func() bool { return e.worker.Holds(0) },
+		Leads:   e.worker.Leads,
 		Replay:  e.worker.Drain,
 	})
 	a.onStop("engine manager", func(context.Context) error { e.manager.Stop(); return nil })
@@ -201,6 +201,14 @@ func (a *app) shardsHeld() float64 {
 		return 0
 	}
 	return float64(a.engine.worker.Held())
+}
+
+// shardsUnreadable is how many flush shards this node leaves to others.
+func (a *app) shardsUnreadable() float64 {
+	if a.engine == nil {
+		return 0
+	}
+	return float64(a.engine.worker.Unreadable())
 }
 
 // engineState is what gateway_info says of the engines; "": there is only one.

@@ -76,6 +76,7 @@ func (a *app) openGauges(context.Context) error {
 	a.figures.Gauge("signers_remembered_max", "Most signers whose state is kept between requests. 0 in mode basic.", func() float64 { _, most := service.Remembered(); return float64(most) })
 	a.figures.Gauge("signers_owned", "Signers that this node remembers as its own. The leases of some may have ended since.", func() float64 { return float64(service.Owned()) })
 	a.figures.Gauge("flush_shards_held", "Flush shards that this node flushes.", a.shardsHeld)
+	a.figures.Gauge("flush_shards_unreadable", "Flush shards that this node cannot read in Redis, and leaves to others.", a.shardsUnreadable)
 	a.figures.Gauges(peerGauges, a.peerValues)
 	a.openRedisFigures()
 	a.openTLSFigures()

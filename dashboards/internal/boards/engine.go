@@ -64,8 +64,8 @@ func doesTheStoreFollow() Row {
 			"Answers that are said once PostgreSQL has followed: marks, and beyond --flush-sla hand-outs too.",
 			byInstance(of("engine_answers_waiting"))...),
 		graph("Shards per node differ much = a node has just come", "short",
-			"Flush shards of each node. All of them together are those of the cluster.",
-			byInstance(of("flush_shards_held"))...),
+			"Flush shards of each node. All of them together are those of the cluster. unreadable: what a node leaves to others since Redis does not give it to it.",
+			append(byInstance(of("flush_shards_held")), Query{sum(of("flush_shards_unreadable")), "unreadable"})...),
 	}}
 }
 
