@@ -19,7 +19,7 @@ func TestAMarkIsAnsweredAfterItsFlush(t *testing.T) {
 					n := p.entered("a", "allocate -> 0#1")
 					n.want("allocate -> 1#1") // something that is not flushed yet
 					mark := n.lineOf(line)
-					time.Sleep(100 * time.Millisecond)
+					time.Sleep(105 * time.Millisecond) // between two looks of the service at the store
 					if mark.answered() {
 						t.Fatalf("answered %q before its flush", mark.wait())
 					}
