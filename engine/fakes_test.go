@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -52,6 +53,7 @@ type pair struct {
 	redis    []nonce.Row
 	ids      []nonce.Request
 	verdict  nonce.FastVerdict
+	err      error // with verdict
 	looked   int
 	onLook   func(p *pair)
 }
@@ -191,7 +193,7 @@ func (w *world) Summary(_ context.Context, signer string, _ nonce.Identity, _ ti
 	if p.looked++; p.onLook != nil {
 		p.onLook(p)
 	}
-	return nonce.Summary{Exists: true, Version: p.version, Next: p.next, Floor: p.snap.Floor}, nonce.FastResult{Verdict: p.verdict, Err: errAway}
+	return nonce.Summary{Exists: true, Version: p.version, Next: p.next, Floor: p.snap.Floor}, nonce.FastResult{Verdict: p.verdict, Err: cmp.Or(p.err, errAway)}
 }
 
 func (w *world) Rows(_ context.Context, signer string, _ nonce.Identity, _ int64, _ int) ([]nonce.Row, nonce.FastResult) {

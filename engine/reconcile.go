@@ -2,12 +2,14 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"time"
 
 	"noncegate/nonce"
+	"noncegate/nonce/redisstore"
 )
 
 // Difference is a signer whose copy in Redis is not what the store has, at the same
@@ -72,13 +74,17 @@ type copied struct {
 // compare looks at one signer until both sides show the same version, or it has been
 // tried often enough.
 func (m *Manager) compare(ctx context.Context, signer string, r *ReconcileReport) error {
-	behind := false
+	behind, elsewhere := false, error(nil)
 	for try := range compareTries {
 		if try > 0 && !sleep(ctx, compareRest) {
 			return ctx.Err()
 		}
 		c, state, err := m.readBoth(ctx, signer)
+		elsewhere = nil
 		switch {
+		case errors.Is(err, redisstore.ErrIdentity):
+			elsewhere = err // the signer may be on its way to that server
+			continue
 		case err != nil:
 			return fmt.Errorf("compare %s: %w", signer, err)
 		case state == gone:
@@ -104,9 +110,12 @@ func (m *Manager) compare(ctx context.Context, signer string, r *ReconcileReport
 		}
 		return nil
 	}
-	if behind {
+	switch {
+	case elsewhere != nil:
+		return fmt.Errorf("compare %s, which another Redis serves than the one that answers here: %w", signer, elsewhere)
+	case behind:
 		r.Behind++
-	} else {
+	default:
 		r.Busy++
 	}
 	return nil
@@ -169,10 +178,13 @@ func absent(res nonce.FastResult, fast bool) bothState {
 	return gone
 }
 
-// unanswered is the error where Redis did not say.
+// unanswered is the error where Redis did not say, or another one did.
 func unanswered(res nonce.FastResult) error {
-	if res.Verdict == nonce.FastNotSent || res.Verdict == nonce.FastUnknown {
+	switch {
+	case res.Verdict == nonce.FastNotSent || res.Verdict == nonce.FastUnknown:
 		return fmt.Errorf("Redis did not answer: %w", res.Err)
+	case errors.Is(res.Err, redisstore.ErrIdentity):
+		return res.Err
 	}
 	return nil
 }

@@ -1,12 +1,15 @@
 package engine
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"noncegate/nonce"
+	"noncegate/nonce/redisstore"
 )
 
 // equalPair is a signer of which both sides have the same.
@@ -54,6 +57,22 @@ func TestADifferenceIsFoundWhereverItIs(t *testing.T) {
 			t.Errorf("%s: it says %+v", what, r)
 		}
 	}
+}
+
+// A node that is led to another Redis can say nothing of a signer, and must not say that
+// it is missing.
+func TestWhatAnotherRedisServesIsNoDifference(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := at(nonce.StatePerformance, nonce.StatePerformance)
+		p := equalPair(1, "s")
+		p.snap.Engine = nonce.Performance
+		p.verdict, p.err = nonce.FastLost, fmt.Errorf("%w: %w", nonce.ErrLost, redisstore.ErrIdentity)
+		w.copies["s"] = p
+		r, err := manage(t, w).Reconcile(t.Context())
+		if !errors.Is(err, redisstore.ErrIdentity) || r.Different != 0 {
+			t.Errorf("it says %+v and %v", r, err)
+		}
+	})
 }
 
 func TestADeadlineMayBeRounded(t *testing.T) {

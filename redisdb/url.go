@@ -125,6 +125,9 @@ func bound(o *redis.Options) error {
 	o.PipelinePoolSize = -1         // pipelines are of the same pool
 	o.PoolTimeout = defaultTimeout  // for a connection, where all are taken
 	o.ConnMaxIdleTime = time.Minute // below the usual times of what lies between
+	// Where a name or an address leads to another server from some day on, connections
+	// must not go on leading to both.
+	o.ConnMaxLifetime, o.ConnMaxLifetimeJitter = time.Minute, 10*time.Second
 	if o.TLSConfig != nil {
 		o.TLSConfig.MinVersion = tls.VersionTLS12
 	}
@@ -140,6 +143,7 @@ func clusterOptions(o *redis.Options, others []string) *redis.ClusterOptions {
 		MaxRetries: o.MaxRetries, DialerRetries: o.DialerRetries, ContextTimeoutEnabled: o.ContextTimeoutEnabled, Protocol: o.Protocol,
 		PoolSize: o.PoolSize, MaxActiveConns: o.MaxActiveConns, PipelinePoolSize: o.PipelinePoolSize,
 		PoolTimeout: o.PoolTimeout, ConnMaxIdleTime: o.ConnMaxIdleTime,
+		ConnMaxLifetime: o.ConnMaxLifetime, ConnMaxLifetimeJitter: o.ConnMaxLifetimeJitter,
 		MaxRedirects:               -1,   // go-redis would repeat after a timeout, too
 		DisableRoutingPolicies:     true, // our commands name their keys
 		ClusterStateReloadInterval: mapAge,

@@ -240,8 +240,8 @@ func (a *answer) verdict(believed nonce.Identity, signer string) (nonce.FastVerd
 	case a.fate == notSent || a.fate == astray:
 		return nonce.FastNotSent, a.wrap(signer)
 	case a.server != (nonce.Identity{}) && believed != (nonce.Identity{}) && a.server != believed:
-		return nonce.FastLost, fmt.Errorf("signer %s: %w: it was at server %s with history %s and %s with %s answers",
-			signer, nonce.ErrLost, believed.RunID, believed.ReplID, a.server.RunID, a.server.ReplID)
+		return nonce.FastLost, fmt.Errorf("signer %s: %w: %w: it was at server %s with history %s and %s with %s answers",
+			signer, nonce.ErrLost, ErrIdentity, believed.RunID, believed.ReplID, a.server.RunID, a.server.ReplID)
 	case a.fate == refused && redis.HasErrorPrefix(a.err, wrongType):
 		return nonce.FastLost, fmt.Errorf("signer %s: %w: %w", signer, nonce.ErrLost, a.err)
 	case a.fate == refused:

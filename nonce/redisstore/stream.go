@@ -28,8 +28,8 @@ type Event struct {
 	raw string
 }
 
-// ErrIdentity is the cause where a server answers that is not one of those accepted.
-var ErrIdentity = errors.New("another Redis server answers than those that were accepted")
+// ErrIdentity is the cause where a server answers that is not the one that was meant.
+var ErrIdentity = errors.New("another Redis server answers than the one that was accepted")
 
 // Events reads the events of a shard that have not been acknowledged, at most most,
 // from the oldest on. Where there are none it waits for one for as long as block, by
