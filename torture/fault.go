@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -111,11 +112,20 @@ func lasts(ctx context.Context, d time.Duration) {
 	}
 }
 
-// restart starts a node again, also when the run is being given up.
+// noRedis is what a gateway says that does not start because of Redis.
+const noRedis = "--redis cannot be used"
+
+// restart starts a node again, also when the run is being given up; again and again, as
+// a supervisor does, while another fault keeps it from Redis.
 func (b *breaker) restart(ctx context.Context, n *Node) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 	defer cancel()
 	err := n.Start(ctx)
+	for err != nil && strings.Contains(err.Error(), noRedis) && ctx.Err() == nil {
+		b.note("%s does not start without Redis", n.ID)
+		lasts(ctx, 20*poll)
+		err = n.Start(ctx)
+	}
 	b.note("%s is up again", n.ID)
 	return err
 }
