@@ -29,7 +29,7 @@ func (b *basic) run(op *Op) {
 	case op.Completion != nil && op.Completion.Gone():
 		op.Err = ErrGone
 	case op.Kind.reads():
-		b.svc.read(op)
+		b.svc.read(op, 0)
 	default:
 		if b.write(op) {
 			return // it is answered later

@@ -65,6 +65,31 @@ func TestALossOfRedisIsNoticedWhateverItsCauseAndNothingIsHandedOutTwice(t *test
 	}
 }
 
+// What was set back below what its owner, or the store, has seen is not shown to anybody.
+func TestReadsNoticeThatRedisWasSetBack(t *testing.T) {
+	for _, read := range []string{"status", "list"} {
+		synctest.Test(t, func(t *testing.T) {
+			owner, older := beforeLoss(t)
+			owner.pair.server.Restore(older)
+			owner.want(read + " -> none")
+			if owner.trouble(nonce.TroubleLoss) == 0 {
+				t.Error("the owner's manager was not told")
+			}
+		})
+		synctest.Test(t, func(t *testing.T) {
+			owner, older := beforeLoss(t)
+			other := owner.pair.start("b")
+			owner.pair.flush()
+			other.want(read + " -> " + owner.do(parse(t, read)))
+			owner.pair.server.Restore(older)
+			other.want(read + " -> none")
+			if other.trouble(nonce.TroubleLoss) == 0 {
+				t.Error("the other's manager was not told")
+			}
+		})
+	}
+}
+
 func TestAMarkThatMayHaveHappenedBeforeALossIsNotSaidToBeLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)

@@ -8,16 +8,17 @@ import (
 )
 
 // read answers status and list from the store, and, where Redis serves the signer,
-// from Redis as far as the store has not followed.
-func (s *Service) read(op *Op) {
+// from Redis as far as the store has not followed. seen is a version of the signer that
+// is known to have been there.
+func (s *Service) read(op *Op, seen int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StoreTimeout)
 	defer cancel()
 	var err error
 	if op.Kind == KindStatus {
-		op.Summary, err = s.summary(ctx, op.Signer)
+		op.Summary, err = s.summary(ctx, op.Signer, seen)
 	} else {
 		op.List.Signer = op.Signer
-		op.Page, err = s.list(ctx, op.List)
+		op.Page, err = s.list(ctx, op.List, seen)
 	}
 	if op.Err = nil; err != nil {
 		op.Err = &UnavailableError{Outcome: NotSent, Err: err}
@@ -25,7 +26,7 @@ func (s *Service) read(op *Op) {
 	}
 }
 
-func (s *Service) summary(ctx context.Context, signer string) (Summary, error) {
+func (s *Service) summary(ctx context.Context, signer string, seen int64) (Summary, error) {
 	sum, err := s.store.Summary(ctx, signer)
 	if err != nil || sum.Engine != Performance {
 		return sum, err
@@ -33,19 +34,32 @@ func (s *Service) summary(ctx context.Context, signer string) (Summary, error) {
 	if s.cfg.Fast == nil {
 		return sum, errNoRedis
 	}
-	fast, r := s.cfg.Fast.Redis.Summary(ctx, signer, sum.Identity, sum.Now)
-	if s.trouble(r.Verdict, r.Err); r.Verdict != FastDone {
-		return sum, fmt.Errorf("%w: %w", errRedisAway, r.Err)
+	fast, err := s.fastSummary(ctx, signer, &sum.Standing, max(seen, sum.Version), sum.Now)
+	if err != nil {
+		return sum, err
 	}
 	sum.Next, sum.Floor, sum.Version, sum.LowestHeld = fast.Next, fast.Floor, fast.Version, fast.LowestHeld
 	sum.Held, sum.Released, sum.Consumed = fast.Held, fast.Released, fast.Next-fast.Held-fast.Released
 	return sum, nil
 }
 
+// fastSummary is Redis' summary of a signer that it serves. One of a version below least,
+// which was there, is a loss: Redis was set back.
+func (s *Service) fastSummary(ctx context.Context, signer string, of *Standing, least int64, now time.Time) (Summary, error) {
+	fast, r := s.cfg.Fast.Redis.Summary(ctx, signer, of.Identity, now)
+	if r.Verdict == FastDone && fast.Version < least {
+		r = FastResult{Verdict: FastLost, Err: fmt.Errorf("signer %s: %w: version %d is there, and %d was", signer, ErrLost, fast.Version, least)}
+	}
+	if s.trouble(r.Verdict, r.Err); r.Verdict != FastDone {
+		return fast, fmt.Errorf("%w: %w", errRedisAway, r.Err)
+	}
+	return fast, nil
+}
+
 // list reads a page. Where Redis serves the signer it is asked first: what it does
 // not have then is CONSUMED and in the store for good. A page of such a signer may
 // show some rows later than others.
-func (s *Service) list(ctx context.Context, q ListQuery) (ListPage, error) {
+func (s *Service) list(ctx context.Context, q ListQuery, seen int64) (ListPage, error) {
 	snaps, err := s.load([]Need{{Signer: q.Signer}})
 	switch {
 	case err != nil:
@@ -54,6 +68,9 @@ func (s *Service) list(ctx context.Context, q ListQuery) (ListPage, error) {
 		return s.store.List(ctx, q)
 	case s.cfg.Fast == nil:
 		return ListPage{}, errNoRedis
+	}
+	if _, err := s.fastSummary(ctx, q.Signer, &snaps[0].Standing, max(seen, snaps[0].Version), snaps[0].Now); err != nil {
+		return ListPage{}, err
 	}
 	rows, r := s.cfg.Fast.Redis.Rows(ctx, q.Signer, snaps[0].Identity, q.From, q.Limit)
 	if s.trouble(r.Verdict, r.Err); r.Verdict != FastDone {

@@ -177,7 +177,11 @@ func (sh *shard) dueNow(st *state) bool {
 
 // read answers a read from the store.
 func (sh *shard) read(op *Op) {
-	sh.svc.read(op)
+	seen := int64(0)
+	if st := sh.states[op.Signer]; st != nil {
+		seen = st.version
+	}
+	sh.svc.read(op, seen)
 	sh.finish(op)
 }
 

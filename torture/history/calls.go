@@ -152,7 +152,7 @@ func (s *signer) checkReads(r *Report) {
 	} {
 		var read []reading
 		for _, c := range s.calls {
-			if c.Kind == Status && c.Outcome == Happened && (len(s.losses) == 0 || what != "floor" && !s.ofOldGrant(c)) {
+			if c.Kind == Status && c.Outcome == Happened && (len(s.losses) == 0 || what != "floor" && !s.ofOldGrant(c) && (what == "token" || !s.setBack(c))) {
 				read = append(read, reading{c, value(c)})
 			}
 		}

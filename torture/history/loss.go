@@ -30,6 +30,8 @@ func firstAttempt(epoch int64) int64 { return max(1, epoch<<attemptShift) }
 //   - Until the old grant's end hand-outs of the old epoch go on beside the new one's,
 //     with their token; and the status may show either.
 //   - The status may have shown a floor that nobody acknowledged, and that is forgotten.
+//   - Until a loss is noticed the status of a node that does not own the signer may show
+//     what Redis was set back to, where the store has not followed what came after it.
 //   - A hand-out of the old epoch may be stored that nobody was told of.
 //   - Where a hand-out was forgotten, a mark of the attempt before it is accepted again,
 //     as if it had not been; its own mark is then a conflict.
@@ -89,6 +91,21 @@ func (s *signer) ofOldGrant(c *Call) bool {
 		return s.endedAt(c) >= l.At && s.startedAt(c) <= l.GrantUntil && (c.Kind != Allocate || s.epochOf(c) < l.Epoch)
 	})
 }
+
+// unnoticedFor is how long before it is declared a loss may have happened: the signers
+// of a history never rest for long.
+const unnoticedFor = 2000 // ms
+
+// setBack reports whether a status may show what Redis was set back to, before somebody
+// noticed.
+func (s *signer) setBack(c *Call) bool {
+	return slices.ContainsFunc(s.losses, func(l Loss) bool {
+		return epochOfVersion(c.Version) < l.Epoch && s.startedAt(c) <= l.At && s.endedAt(c) >= l.At-unnoticedFor
+	})
+}
+
+// epochOfVersion: a loss raises the upper half of the version.
+func epochOfVersion(v int64) int64 { return v >> 32 }
 
 // checkLosses judges what a loss promises: everything that the old epoch handed out is
 // below the ceiling, and handed out before the old grant's end; and until the doubt ends

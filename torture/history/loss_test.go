@@ -97,6 +97,12 @@ func TestWhatALossAllowsIsNotCalledWrong(t *testing.T) {
 			w.h.Calls = w.h.Calls[:1]
 			w.lose()
 		},
+		"the status shows what Redis was set back to, before its owner notices": func(w *world) {
+			w.allocate("")
+			w.status().Version++
+			w.status()
+			w.lose()
+		},
 		"a floor that nobody acknowledged is forgotten": func(w *world) {
 			w.allocate("")
 			w.status().FloorNow = 1
@@ -237,6 +243,16 @@ var badLosses = []bad{
 		name: "a floor that was acknowledged is lost", rule: TokenBack,
 		make:  func(w *world) { w.allocate(""); w.floor(1); w.lose() },
 		spoil: func(h *History) { h.Final.Signers[0].Floor = 0 },
+	},
+	{
+		name: "the status shows an older version long before a loss", rule: TokenBack,
+		make: func(w *world) {
+			w.status().Version++
+			w.status()
+			w.now += 2 * unnoticedFor
+			w.lose()
+		},
+		spoil: func(h *History) {},
 	},
 	{
 		name: "the status shows an older cursor once the old grant has ended", rule: TokenBack,
