@@ -6,13 +6,14 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
+
+	"noncegate/internal/guarded"
 )
 
 // dropTimeout bounds the dropping of a test's database.
@@ -28,24 +29,7 @@ const dropTimeout = 30 * time.Second
 // It fails the run when the server cannot be started, or when the tests leave
 // goroutines behind beyond those that options ignore.
 func Main(m *testing.M, server **Server, options ...goleak.Option) int {
-	s, err := Start()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	*server = s
-	code := m.Run()
-	if err := s.Close(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	if code == 0 {
-		if err := goleak.Find(options...); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	return code
+	return guarded.Main(m, server, func() (*Server, error) { return Start() }, options...)
 }
 
 // SetTemplate makes a database, lets prepare fill it (with a schema, say), and

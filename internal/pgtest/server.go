@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	randv2 "math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -19,6 +18,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"noncegate/internal/guarded"
 )
 
 const (
@@ -84,7 +85,7 @@ func (s *Server) setUp(settings []string) error {
 		return err
 	}
 	for range 3 {
-		if s.port, err = freePort(); err != nil {
+		if s.port, err = guarded.FreePort(); err != nil {
 			return err
 		}
 		if err = s.writeOwned(filepath.Join(s.dataDir(), "postgresql.conf"), s.conf(settings)); err != nil {
@@ -124,20 +125,6 @@ func (s *Server) writeOwned(path, text string) error {
 		return nil
 	}
 	return os.Chown(path, int(s.cred.Uid), int(s.cred.Gid))
-}
-
-// freePort finds a port nobody listens on, below the range that the usual
-// systems take ports of outgoing connections from.
-func freePort() (int, error) {
-	var err error
-	for range 50 {
-		port := 15000 + randv2.IntN(17000)
-		var ln net.Listener
-		if ln, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
-			return port, ln.Close()
-		}
-	}
-	return 0, fmt.Errorf("no free port: %w", err)
 }
 
 func (s *Server) dataDir() string { return filepath.Join(s.dir, "data") }

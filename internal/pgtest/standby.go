@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"noncegate/internal/guarded"
 )
 
 // Standby makes a physical replica of the server, as pg_basebackup does, and starts it:
@@ -46,7 +48,7 @@ func (s *Server) follow(primary *Server) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.port, err = freePort(); err != nil {
+	if s.port, err = guarded.FreePort(); err != nil {
 		return err
 	}
 	if err := s.writeOwned(filepath.Join(s.dataDir(), "postgresql.conf"), s.conf(nil)); err != nil {

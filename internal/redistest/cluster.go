@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"noncegate/internal/guarded"
 )
 
 // Cluster is several servers that are a Redis Cluster of masters without replicas,
@@ -32,7 +34,7 @@ func StartCluster(n int, settings ...string) (*Cluster, error) {
 	c := new(Cluster)
 	password := rand.Text() // the same for all, as a client of the cluster has only one
 	for range n {
-		bus, err := freePort() // by itself it would be in the range of outgoing connections
+		bus, err := guarded.FreePort() // by itself it would be in the range of outgoing connections
 		if err != nil {
 			return nil, errors.Join(err, c.Close())
 		}

@@ -4,13 +4,13 @@ package redistest
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
+
+	"noncegate/internal/guarded"
 )
 
 // flushTimeout bounds the emptying of a server after a test.
@@ -26,24 +26,7 @@ const flushTimeout = 30 * time.Second
 // It fails the run when the server cannot be started, or when the tests leave
 // goroutines behind beyond those that options ignore.
 func Main(m *testing.M, server **Server, options ...goleak.Option) int {
-	s, err := Start()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	*server = s
-	code := m.Run()
-	if err := s.Close(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	if code == 0 {
-		if err := goleak.Find(options...); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	return code
+	return guarded.Main(m, server, func() (*Server, error) { return Start() }, options...)
 }
 
 // Client connects to the server for one test, without retries, because a command

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	randv2 "math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -121,7 +120,7 @@ func (s *Server) setUp(settings []string) error {
 	defer s.mu.Unlock()
 	var err error
 	for range 3 {
-		if s.port, err = freePort(); err != nil {
+		if s.port, err = guarded.FreePort(); err != nil {
 			return err
 		}
 		if err = s.room.WriteFile("redis.conf", s.conf(settings)); err != nil {
@@ -150,21 +149,6 @@ func (s *Server) conf(settings []string) string {
 		"repl-diskless-sync-delay 0", // a replica is there at once
 	}, settings...)
 	return strings.Join(lines, "\n") + "\n"
-}
-
-// freePort finds a port nobody listens on, below the range that the usual systems
-// take ports of outgoing connections from: a client that dials a stopped server
-// can neither reach itself nor take the port.
-func freePort() (int, error) {
-	var err error
-	for range 50 {
-		port := 15000 + randv2.IntN(17000)
-		var ln net.Listener
-		if ln, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
-			return port, ln.Close()
-		}
-	}
-	return 0, fmt.Errorf("no free port: %w", err)
 }
 
 func (s *Server) socket() string { return filepath.Join(s.room.Dir(), "socket") }
