@@ -12,7 +12,7 @@ import (
 // nodes have come, or where this one cannot read them, until ctx ends. The locks of a
 // node that dies are free at once.
 func (w *Worker) elect(ctx context.Context) {
-	e := &election{w: w, free: make(map[int]bool), gave: -1}
+	e := &election{w: w, left: make(map[int]bool), free: make(map[int]bool), gave: -1}
 	defer e.close()
 	tick := time.NewTicker(w.cfg.Elect)
 	defer tick.Stop()
@@ -33,6 +33,7 @@ func (w *Worker) elect(ctx context.Context) {
 type election struct {
 	w    *Worker
 	lock nonce.FlushLock // nil: no session
+	left map[int]bool    // shards that this node could not read
 	free map[int]bool    // shards beyond this node's part that were free the last time
 
 	gave     int           // the shard that was given back last, for others; -1: none
@@ -98,6 +99,7 @@ func (e *election) leave(ctx context.Context) error {
 	for shard := range e.w.held {
 		if e.w.held[shard].Load() && e.w.blind[shard].Load() {
 			left = append(left, shard)
+			e.left[shard] = true
 			e.drop(shard)
 		}
 	}
@@ -127,15 +129,13 @@ func (e *election) drop(shard int) {
 	}
 }
 
-// lookAgain tries to read the shards that this node could not read. Until it can, it
-// does not take them.
+// lookAgain tries to read the shards that this node could not read, or does not know
+// whether it can. Until it can, it does not take them.
 func (e *election) lookAgain(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, e.w.cfg.Elect)
+	ctx, cancel := context.WithTimeout(ctx, e.w.cfg.HandOver)
 	defer cancel()
 	accepted := e.w.hooks.Accepted()
-	var again []int
 	var looking sync.WaitGroup
-	var mu sync.Mutex
 	for shard := range e.w.held {
 		if e.w.held[shard].Load() || !e.w.blind[shard].Load() {
 			continue
@@ -143,13 +143,17 @@ func (e *election) lookAgain(ctx context.Context) {
 		looking.Go(func() {
 			if _, _, err := e.w.queue.Events(ctx, shard, 1, 0, accepted); err == nil || len(accepted) == 0 {
 				e.w.blind[shard].Store(false)
-				mu.Lock()
-				defer mu.Unlock()
-				again = append(again, shard)
 			}
 		})
 	}
 	looking.Wait()
+	var again []int
+	for shard := range e.w.blind {
+		if e.left[shard] && !e.w.blind[shard].Load() {
+			delete(e.left, shard)
+			again = append(again, shard)
+		}
+	}
 	if again != nil {
 		e.w.log.Info("flush shards can be read again", "shards", again)
 	}

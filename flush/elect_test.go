@@ -2,6 +2,7 @@ package flush
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -15,12 +16,30 @@ import (
 // view is the streams as one node sees them.
 type view struct {
 	*streams
-	blind atomic.Bool
-	asked atomic.Int64
+	blind  atomic.Bool
+	takes  atomic.Int64 // nanoseconds a read takes
+	noBury atomic.Bool
+	asked  atomic.Int64
+}
+
+func (v *view) Bury(ctx context.Context, shard int, e Entry, why string) (bool, error) {
+	if v.noBury.Load() {
+		return false, errors.New("READONLY")
+	}
+	return v.streams.Bury(ctx, shard, e, why)
 }
 
 func (v *view) Events(ctx context.Context, shard, most int, block time.Duration, accepted []nonce.Identity) ([]Entry, nonce.Identity, error) {
 	v.asked.Add(1)
+	if d := time.Duration(v.takes.Load()); d > 0 { // timers of 0 crash the race detector: go.dev/issue/78156
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+			return nil, nonce.Identity{}, ctx.Err()
+		case <-timer.C:
+		}
+	}
 	if v.blind.Load() {
 		return nil, nonce.Identity{}, redisstore.ErrIdentity
 	}
@@ -122,6 +141,65 @@ func TestWhatNobodyCouldReadIsFlushedSoonAfterwards(t *testing.T) {
 		synctest.Wait()
 		if w.Held() != 4 || l.at(1) != 1 {
 			t.Errorf("%d shards are held, version %d; want all, flushed", w.Held(), l.at(1))
+		}
+	})
+}
+
+// Where Redis does not answer at all, each read takes its whole timeout.
+func TestAShardOfWhichNothingIsHeardIsGivenBackAsSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, l, d := newStreams(), newRows(1), newDesk()
+		v := &view{streams: q}
+		w := start(t, v, l, d, Config{Shards: 4, Timeout: time.Second})
+		time.Sleep(2 * time.Second)
+		v.takes.Store(int64(time.Hour))
+		time.Sleep(4 * time.Second) // HandOver, a timeout that began before it, an election
+		synctest.Wait()
+		if w.Held() != 0 {
+			t.Errorf("%d shards are held", w.Held())
+		}
+	})
+}
+
+func TestASlowRedisIsReadAgainAfterItWasAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, l, d := newStreams(), newRows(1), newDesk()
+		v := &view{streams: q}
+		v.takes.Store(int64(600 * time.Millisecond))
+		w := start(t, v, l, d, Config{Shards: 2})
+		time.Sleep(10 * time.Second)
+		v.takes.Store(int64(time.Hour))
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if w.Held() != 0 {
+			t.Errorf("while it is away %d shards are held", w.Held())
+		}
+		v.takes.Store(int64(600 * time.Millisecond))
+		q.push(0, event(1, 0, fresh(0)))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if w.Held() != 2 || l.at(1) != 1 {
+			t.Errorf("%d shards are held, version %d", w.Held(), l.at(1))
+		}
+	})
+}
+
+func TestAShardWhoseDeadLettersAreNotTakenCanBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, l, d := newStreams(), newRows(1), newDesk()
+		q.shards[0] = append(q.shards[0], Entry{Entry: "000001", Err: errors.New("it is no event")})
+		v := &view{streams: q}
+		v.noBury.Store(true)
+		w := start(t, v, l, d, Config{Shards: 2})
+		for range 100 {
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			if w.Unreadable() > 0 {
+				t.Fatal("it counts as unreadable")
+			}
+		}
+		if d.retried(RetryRedis) == 0 {
+			t.Error("it was not tried again")
 		}
 	})
 }

@@ -3,6 +3,7 @@ package flush
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -145,13 +146,17 @@ func (l *lane) readAll(ctx context.Context, first int) (work []*shardWork) {
 		state := l.state(shard)
 		if errs[i] != nil {
 			l.later(shard, readReason(errs[i]), errs[i])
-			l.seesNot(shard, errs[i])
+		}
+		if errs[i] != nil && !errors.Is(errs[i], errBury) {
+			l.seesNot(shard, now, errs[i])
 			continue
 		}
 		state.blind = time.Time{}
-		if read[i] != nil {
+		switch {
+		case errs[i] != nil:
+		case read[i] != nil:
 			work = append(work, read[i])
-		} else {
+		default:
 			state.idle = min(max(2*state.idle, time.Millisecond), l.w.cfg.Poll)
 			state.due = now.Add(state.idle)
 		}
@@ -159,12 +164,13 @@ func (l *lane) readAll(ctx context.Context, first int) (work []*shardWork) {
 	return work
 }
 
-// seesNot notes that a shard could not be read. When it has been so for long it is not
-// tried here any more, and the election finds another node for it.
-func (l *lane) seesNot(shard int, err error) {
+// seesNot notes that a shard could not be read by a read that began at now. When that
+// has been so for long it is not tried here any more, and the election finds another
+// node for it.
+func (l *lane) seesNot(shard int, now time.Time, err error) {
 	state := l.state(shard)
 	if state.blind.IsZero() {
-		state.blind = time.Now()
+		state.blind = now
 	}
 	at := state.blind.Add(l.w.cfg.HandOver)
 	if state.until.After(at) {
@@ -217,12 +223,15 @@ func (l *lane) read(ctx context.Context, shard int) (*shardWork, error) {
 		if e.Err == nil {
 			s.read = append(s.read, e)
 		} else if err := l.buryEntries(ctx, shard, "", []Entry{e}, e.Err); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", errBury, err)
 		}
 	}
 	s.groups = merge(shard, s.read)
 	return s, nil
 }
+
+// errBury: the shard was read, and an entry of it is no event and cannot be put away.
+var errBury = errors.New("a dead letter was not taken")
 
 func readReason(err error) RetryReason {
 	if errors.Is(err, redisstore.ErrIdentity) {
