@@ -90,6 +90,29 @@ func TestReadsNoticeThatRedisWasSetBack(t *testing.T) {
 	}
 }
 
+// What a node remembers of a signer that it owned before PostgreSQL went back was never
+// in Redis: a loss that is none would end the engine for all.
+func TestAStoreThatWentBackIsNoLossOfRedis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		b := p.start("b")
+		b.want("allocate hold=3s -> 0#1")
+		then := p.Backup()
+		b.want("allocate hold=3s count=5 -> "+span(1, 5), "used 1#1 -> CONSUMED", "used 2#1 -> CONSUMED")
+		p.Restore(then)
+		time.Sleep(2 * time.Minute) // b's lease has ended
+		a := p.start("a")
+		a.want("floor 10 -> floor 10 next 10")
+		a.enter()
+		for _, read := range []string{"status", "list"} {
+			b.want(read + " -> " + a.do(parse(t, read)))
+		}
+		if n := b.trouble(nonce.TroubleLoss); n != 0 || p.serves() != nonce.Performance {
+			t.Errorf("%d losses were told of, and %v serves", n, p.serves())
+		}
+	})
+}
+
 func TestAMarkThatMayHaveHappenedBeforeALossIsNotSaidToBeLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)

@@ -9,7 +9,7 @@ import (
 
 // read answers status and list from the store, and, where Redis serves the signer,
 // from Redis as far as the store has not followed. seen is a version of the signer that
-// is known to have been there.
+// Redis is known to have had.
 func (s *Service) read(op *Op, seen int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StoreTimeout)
 	defer cancel()

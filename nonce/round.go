@@ -178,7 +178,7 @@ func (sh *shard) dueNow(st *state) bool {
 // read answers a read from the store.
 func (sh *shard) read(op *Op) {
 	seen := int64(0)
-	if st := sh.states[op.Signer]; st != nil {
+	if st := sh.states[op.Signer]; st != nil && st.owned && st.fast() { // else it may never have been in Redis
 		seen = st.version
 	}
 	sh.svc.read(op, seen)
