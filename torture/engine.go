@@ -285,19 +285,22 @@ func (c *Cluster) settleEngine(ctx context.Context, h *history.History) (found [
 // compare lets a node compare Redis with the database until nothing is behind, and
 // says what differs.
 func (c *Cluster) compare(ctx context.Context) (different string) {
-	var r struct {
+	type report struct {
 		Equal, Different, Behind, Busy int
 		Differences                    []json.RawMessage
 	}
+	var elsewhere [2]bool // the node's last answer: another Redis is there
 	until := time.Now().Add(engineWait / 2)
 	for try := 0; ctx.Err() == nil; try++ {
+		var r report
 		err := c.nodes[try%2].ask(ctx, http.MethodPost, "/engine/reconcile", "", &r)
+		elsewhere[try%2] = err != nil && strings.Contains(err.Error(), redisstore.ErrIdentity.Error())
 		switch {
 		case err == nil && r.Different == 0 && r.Busy == 0: // what is behind is no copy that anybody uses
 			return ""
 		case err != nil && strings.Contains(err.Error(), "refused"):
 			return "" // the engine is left: there is nothing to compare
-		case err != nil && strings.Contains(err.Error(), redisstore.ErrIdentity.Error()) && time.Now().After(until):
+		case elsewhere == [2]bool{true, true} && time.Now().After(until):
 			return "" // connections of both nodes lead to the old server and to the new one: no comparison is of one of them
 		case time.Now().After(until):
 			return fmt.Sprintf("%+v %v", r, err)

@@ -152,11 +152,14 @@ func (s *signer) checkReads(r *Report) {
 	} {
 		var read []reading
 		for _, c := range s.calls {
-			if c.Kind == Status && c.Outcome == Happened && (len(s.losses) == 0 || what != "floor" && !s.ofOldGrant(c) && (what == "token" || !s.setBack(c))) {
+			if c.Kind == Status && c.Outcome == Happened && (len(s.losses) == 0 || what != "floor" && !s.ofOldGrant(c)) {
 				read = append(read, reading{c, value(c)})
 			}
 		}
 		went(read, func(was, is reading) {
+			if what != "token" && s.setBack(is.call) {
+				return
+			}
 			r.add(TokenBack, s.name, "nonce_status showed %s %d after %d", what, is.value, was.value)
 		})
 	}

@@ -31,7 +31,8 @@ func firstAttempt(epoch int64) int64 { return max(1, epoch<<attemptShift) }
 //     with their token; and the status may show either.
 //   - The status may have shown a floor that nobody acknowledged, and that is forgotten.
 //   - Until a loss is noticed the status of a node that does not own the signer may show
-//     what Redis was set back to, where the store has not followed what came after it.
+//     what Redis was set back to, where the store has not followed what came after it. A
+//     history does not say who owned it.
 //   - A hand-out of the old epoch may be stored that nobody was told of.
 //   - Where a hand-out was forgotten, a mark of the attempt before it is accepted again,
 //     as if it had not been; its own mark is then a conflict.

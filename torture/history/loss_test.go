@@ -245,6 +245,17 @@ var badLosses = []bad{
 		spoil: func(h *History) { h.Final.Signers[0].Floor = 0 },
 	},
 	{
+		name: "the ceiling of a loss is below what the status showed", rule: TokenBack,
+		make: func(w *world) {
+			w.status().Next += lossBlock + 2
+			w.now += 20
+			w.lose()
+			w.now = w.loss().GrantUntil + 20
+			w.status()
+		},
+		spoil: func(h *History) {},
+	},
+	{
 		name: "the status shows an older version long before a loss", rule: TokenBack,
 		make: func(w *world) {
 			w.status().Version++
