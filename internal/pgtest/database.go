@@ -70,9 +70,14 @@ func (s *Server) DropDatabase(ctx context.Context, name string) error {
 	return nil
 }
 
-// NewDatabase makes a database for one test and returns its URL. It is dropped
-// when the test ends, so a test that stops the server must have it run again by
-// then.
+// keptDatabases is how many databases of tests that have ended are kept at most, of
+// about 10 MB each. Each drop waits for a checkpoint, so they are dropped together:
+// then only the first has something to write.
+const keptDatabases = 32
+
+// NewDatabase makes a database for one test and returns its URL. It is dropped some
+// time after the test has ended, so a test that stops the server must have it run
+// again by then.
 func (s *Server) NewDatabase(t testing.TB) string {
 	t.Helper()
 	name, err := s.CreateDatabase(t.Context())
@@ -82,11 +87,23 @@ func (s *Server) NewDatabase(t testing.TB) string {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), dropTimeout)
 		defer cancel()
-		if err := s.DropDatabase(ctx, name); err != nil {
-			t.Error(err)
+		for _, name := range s.ended(name) {
+			if err := s.DropDatabase(ctx, name); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 	return s.URL(name)
+}
+
+// ended notes a database whose test has ended, and returns those to be dropped.
+func (s *Server) ended(name string) (drop []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.old = append(s.old, name); len(s.old) > s.keep {
+		drop, s.old = s.old, nil
+	}
+	return drop
 }
 
 func quote(name string) string { return pgx.Identifier{name}.Sanitize() }

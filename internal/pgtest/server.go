@@ -39,6 +39,8 @@ type Server struct {
 	mu       sync.Mutex // guards what follows; held while starting and stopping
 	proc     *process   // nil: not running
 	template string     // database that new ones are copied from
+	old      []string   // databases of tests that have ended
+	keep     int        // of them, at most
 	closed   bool
 }
 
@@ -66,6 +68,7 @@ func Start(settings ...string) (*Server, error) {
 		launcher: launcher{bin: bin, dir: dir, cred: cred, guard: g},
 		password: rand.Text(),
 		template: "template1",
+		keep:     keptDatabases,
 	}
 	if err := s.setUp(settings); err != nil {
 		return nil, errors.Join(fmt.Errorf("start PostgreSQL: %w", err), s.Close())

@@ -124,6 +124,7 @@ func TestDatabasesAreCopiedFromTheTemplateAndDropped(t *testing.T) {
 		return queryString(t, connect(t, s.URL("postgres")), "SELECT count(*)::text FROM pg_database")
 	}
 	before := databases()
+	s.keep = 1
 	t.Run("use", func(t *testing.T) {
 		first, second := connect(t, s.NewDatabase(t)), connect(t, s.NewDatabase(t))
 		mustExec(t, first, "INSERT INTO marker VALUES (1)")
