@@ -60,7 +60,7 @@ func (s *Store) CreateKey(ctx context.Context, r apikey.Request) (k apikey.Key, 
 		}
 		k, err = scanKey(tx.QueryRow(ctx, `
 			INSERT INTO auth_key (id, principal, hash, created_at, expires_at)
-			VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp() + nullif($4::bigint, 0) * interval '1 microsecond')
+			SELECT $1, $2, $3, now, now + nullif($4::bigint, 0) * interval '1 microsecond' FROM clock_timestamp() AS t(now)
 			RETURNING `+keyColumns, r.ID, r.Principal, r.Hash[:], r.Lifetime.Microseconds()))
 		return err
 	})
