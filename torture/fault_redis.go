@@ -131,6 +131,11 @@ func (b *breaker) another(ctx context.Context, replica bool) error {
 		b.leadTo(b.nodes[first], b.fast.server.Addr())
 		b.leadTo(b.nodes[1-first], b.fast.server.Addr())
 	}
+	// A gateway's connections live for a minute; here for less.
+	lasts(ctx, b.ttls(0.5, 2))
+	b.note("no connection leads to another Redis any more")
+	b.nodes[0].redis.Drop()
+	b.nodes[1].redis.Drop()
 	return nil
 }
 
