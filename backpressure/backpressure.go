@@ -11,6 +11,7 @@ package backpressure
 
 import (
 	"fmt"
+	"math"
 	"sync/atomic"
 )
 
@@ -81,7 +82,24 @@ func NewShare(limit int) *Share {
 }
 
 // Used is the number of places the holder has.
-func (s *Share) Used() int { return int(s.used.Load()) }
+func (s *Share) Used() int {
+	if u := s.used.Load(); u < closedShare {
+		return int(u)
+	}
+	return 0
+}
+
+// closedShare is what a closed share has used: more than any limit, and far from
+// overflowing.
+const closedShare = math.MaxInt64 / 2
+
+// Close ends a share that has no places, for good: its holder gets none any more.
+// false: it has some, or was closed before. Whoever is refused a place because of it
+// finds it Closed already.
+func (s *Share) Close() bool { return s.used.CompareAndSwap(0, closedShare) }
+
+// Closed reports whether the share was closed.
+func (s *Share) Closed() bool { return s.used.Load() >= closedShare }
 
 // take adds n to used unless that exceeds limit. Compare-and-swap, not add and
 // undo: an addition that is taken back would refuse others for no reason.

@@ -70,6 +70,38 @@ func TestGateNeverExceedsItsCapacity(t *testing.T) {
 	}
 }
 
+func TestAClosedShareGetsNoMoreAndKeepsNothingOfTheGate(t *testing.T) {
+	g, s := NewGate(10), NewShare(6)
+	if !g.TryTake(s, 1) || s.Close() || s.Closed() {
+		t.Fatal("a share with a place was closed")
+	}
+	g.Give(s, 1)
+	if !s.Close() || s.Close() || !s.Closed() {
+		t.Fatal("an empty share is closed, once")
+	}
+	if g.TryTake(s, 1) || g.TryTakeSpare(s, 1) || s.Used() != 0 {
+		t.Errorf("a closed share has %d places", s.Used())
+	}
+	if !g.TryTake(nil, 10) {
+		t.Error("a closed share keeps places from others")
+	}
+}
+
+func TestAShareIsClosedOrHasAPlaceNeverBoth(t *testing.T) {
+	g := NewGate(1000)
+	for range 5000 {
+		s, closed := NewShare(1), make(chan bool)
+		go func() { closed <- s.Close() }()
+		took := g.TryTake(s, 1)
+		if did := <-closed; took == did {
+			t.Fatalf("took %v, closed %v", took, did)
+		}
+		if took {
+			g.Give(s, 1)
+		}
+	}
+}
+
 func BenchmarkGate(b *testing.B) {
 	g, s := NewGate(1000), NewShare(10)
 	for b.Loop() {

@@ -67,7 +67,7 @@ func (s *Server) nodeClass(pool *encodepool.Pool) class {
 func (c *conn) enterInflight(n int) *wire.Error {
 	switch {
 	case !c.class.inflight.TryTake(c.share, n):
-		if c.closing.Load() { // its places are taken by takeAll
+		if c.share.Closed() {
 			return errDraining()
 		}
 		return busy(c.fullInflight(n))
@@ -88,7 +88,3 @@ func (c *conn) fullInflight(n int) string {
 
 // leaveInflight gives back what enterInflight took.
 func (c *conn) leaveInflight(n int) { c.class.inflight.Give(c.share, n) }
-
-// takeAll takes all places in flight of a connection that has nothing in flight,
-// for good: no request gets in any more. false: it has something.
-func (c *conn) takeAll() bool { return c.srv.retired.TryTake(c.share, c.class.maxInflight) }

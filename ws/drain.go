@@ -71,7 +71,7 @@ func (s *Server) closeSome(keep int) {
 // in just now is either in flight before, and the connection stays, or it is not
 // taken: never is one done whose answer has no way out.
 func (c *conn) closeIdle() {
-	if !c.closing.Load() && c.takeAll() {
+	if !c.closing.Load() && c.share.Close() {
 		c.close(wire.CloseServiceRestart, wire.CloseTextRestart)
 	}
 }

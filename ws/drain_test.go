@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"noncegate/wire"
 )
 
 // asNode are the headers of a node that means this gateway.
@@ -119,17 +121,19 @@ func TestARequestGetsInOrItsConnectionIsClosedNeverBoth(t *testing.T) {
 	for range 5000 {
 		pipe, peer := net.Pipe()
 		c := g.srv.newConn(new(websocket.Conn), &transport{Conn: pipe}, "", guest{})
-		admitted, start := make(chan bool), make(chan struct{})
-		go func() { <-start; admitted <- c.enterInflight(1) == nil }()
+		refused, start := make(chan *wire.Error), make(chan struct{})
+		go func() { <-start; refused <- c.enterInflight(1) }()
 		close(start)
 		c.closeIdle()
-		switch got := <-admitted; {
-		case got && c.closing.Load():
+		switch err := <-refused; {
+		case err == nil && c.closing.Load():
 			t.Fatal("both")
-		case got:
+		case err == nil:
 			c.leaveInflight(1)
 		case !c.closing.Load():
 			t.Fatal("neither")
+		case err.Code != wire.CodeDraining: // also when the close was only about to begin
+			t.Fatalf("refused with %v", err)
 		}
 		c.out.Kill(errStopped)
 		<-c.out.Done()

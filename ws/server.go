@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net/http"
 	"strconv"
 	"sync"
@@ -51,9 +50,8 @@ type Server struct {
 	panics    atomic.Int64
 	rejected  func(stage string, n int) // counts requests refused as server_busy
 
-	leaving  atomic.Bool        // nobody is let in any more
-	draining atomic.Bool        // and no request
-	retired  *backpressure.Gate // takes the shares of connections that are being closed while idle
+	leaving  atomic.Bool // nobody is let in any more
+	draining atomic.Bool // and no request
 
 	principals *quota.Principals
 	signers    *quota.Signers // nil: no limit for one signer
@@ -91,7 +89,7 @@ func New(service Service, events *hub.Hub, pool *encodepool.Pool, figures *perf.
 			CheckOrigin: func(*http.Request) bool { return true }, // admitClient has looked
 		},
 		principals: quota.NewPrincipals(), signers: quota.NewSigners(cfg.Signers),
-		conns: newRegistry(cfg.MaxConnections), retired: backpressure.NewGate(math.MaxInt),
+		conns:    newRegistry(cfg.MaxConnections),
 		rejected: func(stage string, n int) { figures.Rejected(perf.RejectStage(stage), n) },
 	}
 	s.endpoints, s.nowhere = endpointsOf(figures)

@@ -36,7 +36,7 @@ func (c *conn) lapse(now time.Time, ended error) {
 		c.lapsedAt = now
 	}
 	code = int(c.lapsed.Load())
-	if !c.closing.Load() && (c.takeAll() || now.Sub(c.lapsedAt) >= lapseTime) {
+	if !c.closing.Load() && (c.share.Close() || now.Sub(c.lapsedAt) >= lapseTime) {
 		c.close(code, lapseSentence(code))
 	}
 }

@@ -106,7 +106,7 @@ func (c *conn) closeUnused(now time.Time) {
 		w.frames, w.usedAt = frames, now
 		return
 	}
-	if now.Sub(w.usedAt) >= c.srv.cfg.IdleTimeout && c.takeAll() {
+	if now.Sub(w.usedAt) >= c.srv.cfg.IdleTimeout && c.share.Close() {
 		c.close(wire.CloseGoingAway, "idle")
 	}
 }
