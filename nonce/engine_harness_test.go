@@ -2,6 +2,7 @@ package nonce_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -25,7 +26,8 @@ type pair struct {
 type fastNode struct {
 	*node
 	*engine
-	pair *pair
+	pair  *pair
+	plugs int // signers that batch has used
 }
 
 func newPair(t *testing.T) *pair {
@@ -40,7 +42,7 @@ func (p *pair) start(name string, change ...func(*nonce.Config)) *fastNode {
 	e := newEngine(p.server)
 	e.goal.Store(int32(p.goal))
 	n := start(p.t, p.disk, name, append([]func(*nonce.Config){e.with(p.disk)}, change...)...)
-	return &fastNode{n, e, p}
+	return &fastNode{node: n, engine: e, pair: p}
 }
 
 // entered starts a node, lets it serve the signer of the test, and makes it enter.
@@ -65,6 +67,16 @@ func (n *fastNode) enter() {
 		}
 	}
 	n.t.Fatal("the signer does not enter")
+}
+
+// batch is node.batch. It holds an acquire, which is the store's in any case: a copy
+// that is made at once lets a signer enter before its first commit.
+func (n *fastNode) batch(ops ...*nonce.Op) []string {
+	n.t.Helper()
+	n.plugs++
+	plug := fmt.Sprintf("plug-%d", n.plugs)
+	began, open := n.disk.hold(memstore.OpAcquire, plug)
+	return n.behind(plug, began, open, ops)
 }
 
 // serves is the engine of the signer of the test.

@@ -105,10 +105,15 @@ func cut(memstore.Call) error { return errCut }
 // holdCommit makes the next commit about name wait. began is closed when it
 // does, and open lets it go on.
 func (d *disk) holdCommit(name string) (began <-chan struct{}, open func()) {
+	return d.hold(memstore.OpCommit, name)
+}
+
+// hold is holdCommit for any op.
+func (d *disk) hold(op memstore.Op, name string) (began <-chan struct{}, open func()) {
 	b, o := make(chan struct{}), make(chan struct{})
 	old := d.before
 	d.onBefore(func() func(memstore.Call) error {
-		hold := once(memstore.OpCommit, name, func(memstore.Call) error { close(b); <-o; return nil })
+		hold := once(op, name, func(memstore.Call) error { close(b); <-o; return nil })
 		return func(c memstore.Call) error {
 			if err := hold(c); err != nil || old == nil {
 				return err
@@ -308,11 +313,17 @@ func (n *node) send(ops ...*nonce.Op) []*pending {
 func (n *node) batch(ops ...*nonce.Op) []string {
 	n.t.Helper()
 	began, open := n.disk.holdCommit("plug")
-	plug := n.send(&nonce.Op{Kind: nonce.KindAllocate, Signer: "plug", Count: 1})
+	return n.behind("plug", began, open, ops)
+}
+
+// behind queues ops while an allocation of plug is held, and returns their results.
+func (n *node) behind(plug string, began <-chan struct{}, open func(), ops []*nonce.Op) []string {
+	n.t.Helper()
+	first := n.send(allocate(plug))
 	<-began
 	ps := n.send(ops...)
 	open()
-	<-plug[0].done
+	<-first[0].done
 	return results(ps)
 }
 
