@@ -134,7 +134,7 @@ func TestARowLockedByAnOutsiderHoldsUpItsOwnSignerOnly(t *testing.T) {
 			if took := time.Since(asked); took < time.Second || took > 10*time.Second {
 				t.Errorf("it was refused after %v", took)
 			}
-			if served < 50 { // in 2 s, and one or two if they waited for the lock
+			if served < 200 {
 				t.Errorf("only %d requests of another signer were served meanwhile", served)
 			}
 			unlock()
