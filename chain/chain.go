@@ -1,0 +1,176 @@
+// Package chain is what a blockchain says of signers: how far their accounts have
+// come, which transactions its nodes have seen, and what became of one that was sent.
+//
+// This file is the seam. A Chain knows nothing of holds; package chain/ethereum is
+// one. A chain whose accounts count their transactions can be another package.
+//
+// What a Chain says is evidence of a moment. A higher count than before is proof
+// that nonces were used; a lower one, or the absence of a transaction, proves nothing.
+package chain
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"noncegate/nonce"
+)
+
+// Hash is the hash of a block or of a transaction; the zero Hash means none.
+type Hash = nonce.TxHash
+
+// Block names a block.
+type Block struct {
+	Number       int64
+	Hash, Parent Hash
+	Time         time.Time // as the block has it
+}
+
+// Head is the tip of the canonical chain, and what has changed since the Head before.
+type Head struct {
+	Latest Block
+	// Final is the newest block that no reorganization can remove, as far as the chain
+	// says. A zero Hash: the chain has not said yet.
+	Final Block
+	// Uses are the nonces that the blocks consumed which have become canonical since the
+	// Head before, in order. Skipped: some of these blocks were not read, and counts
+	// must be asked for.
+	Uses    []Use
+	Skipped bool
+	// Reorg is set when blocks of the Head before are no longer canonical.
+	Reorg *Reorg
+	// FinalFell says that Final is below, or beside, what was final before: the nodes
+	// were reset, or they lie. Nobody may act on this chain until an operator says so.
+	FinalFell bool
+}
+
+// Use is one nonce that a block consumed.
+type Use struct {
+	Account string // as in the signer's name, lower case
+	Nonce   int64
+	Tx      Hash // the transaction in which it happened
+	// Authorization: the nonce was consumed by an EIP-7702 authorization that Tx
+	// carried. It may have been skipped by the chain; the next count tells.
+	Authorization bool
+}
+
+// Reorg says which part of the chain was replaced.
+type Reorg struct {
+	From, To Block // the Latest before and the one after
+	Depth    int   // blocks that are no longer canonical
+}
+
+// Count is the number of nonces an account has used at one block.
+type Count struct {
+	Used int64
+	// Agreed says that all nodes which answered gave the same number. Used is the
+	// greatest one.
+	Agreed bool
+}
+
+// Start is where an account stands when it is met for the first time.
+type Start struct {
+	Latest  int64 // the greatest count at the head over all nodes that answered
+	Pending int64 // the greatest count with pools included
+	// Delegated: the account has code that begins with 0xef0100 (EIP-7702), so that
+	// nodes keep one transaction of it at most.
+	Delegated bool
+}
+
+// Ask is a question about one nonce.
+type Ask struct {
+	Account string
+	Nonce   int64
+	Hashes  []Hash // the transactions that are known to have been made with it
+}
+
+// Seen says how far a transaction has come.
+type Seen uint8
+
+// What a node can say of a nonce. Absent is not proof of anything.
+const (
+	Absent Seen = iota
+	Pooled
+	Mined
+)
+
+// Sighting is the answer to an Ask.
+type Sighting struct {
+	Seen   Seen
+	Tx     Hash   // which transaction; zero if a node says that there is one and not which
+	Block  Block  // only with Mined
+	Raw    Offer  // what replacing it would have to beat, as far as known
+	Failed bool   // at least one node could not be asked: Absent then says even less
+	Nodes  int    // how many nodes answered
+	Origin string // the name of the node that saw it
+}
+
+// Offer is what a transaction pays, for whoever has to replace it. Empty: unknown.
+// The numbers are hexadecimal quantities.
+type Offer struct {
+	GasPrice, MaxFeePerGas, MaxPriorityFeePerGas, MaxFeePerBlobGas string
+}
+
+// Class is what the answer to a send means for the nonce.
+type Class uint8
+
+// The classes of answers. Only Free says that the transaction is in no pool and
+// that no node of those asked will include it.
+const (
+	Unknown Class = iota // it may be in a pool: a time-out, a busy node, a text nobody knows
+	InPool               // a node has accepted it, or had it already
+	Taken                // another transaction has its nonce in a pool, and ours was not accepted
+	Used                 // its nonce was used before: a receipt says by whom
+	Free                 // every node refused it, and none had an unknown try of it
+)
+
+// String returns the word of the class, as figures and logs have it.
+func (c Class) String() string {
+	return [...]string{"unknown", "in_pool", "taken", "used", "free"}[c]
+}
+
+// Verdict is what became of a send.
+type Verdict struct {
+	Class Class
+	// Code, Message and Data are the answer for whoever sent it: that of the node whose
+	// answer decided. Code 0 with Class InPool: it was accepted.
+	Code    int
+	Message string
+	Data    []byte // JSON, nil for none
+	// Missing: the transaction is free because a lower nonce is missing.
+	Missing bool
+}
+
+// Tx is a decoded transaction that somebody wants to send.
+type Tx struct {
+	Account string // the sender by the signature, as in the signer's name
+	Nonce   int64
+	Hash    Hash
+	Offer   Offer
+}
+
+// ErrUnreachable says that no node could be asked. Nothing is known.
+var ErrUnreachable = errors.New("no node of the chain answers")
+
+// Chain is one chain and the nodes that are asked about it. All methods may be
+// called by many goroutines. Each is bounded: by the context, by a number of requests
+// under way, and by the size of an answer.
+type Chain interface {
+	// ID is the CAIP-2 identifier, such as "eip155:1".
+	ID() string
+	// Run follows the chain until ctx ends and calls on for each new Head, one call at
+	// a time. It must be called once; the other methods work while it runs.
+	Run(ctx context.Context, on func(Head))
+	// Counts asks how many nonces accounts have used at a block. The result has one
+	// Count an account. ErrUnreachable: no node that has the block answered.
+	Counts(ctx context.Context, at Block, accounts []string) ([]Count, error)
+	// Start asks where accounts stand that are met for the first time.
+	Start(ctx context.Context, accounts []string) ([]Start, error)
+	// Lookup asks all nodes what they have seen. The result has one Sighting an Ask.
+	Lookup(ctx context.Context, asks []Ask) ([]Sighting, error)
+	// Decode reads a raw transaction, and refuses one of another chain.
+	Decode(raw []byte) (Tx, error)
+	// Send gives a raw transaction to all nodes. It always returns a Verdict; when
+	// nothing is known, it says Unknown.
+	Send(ctx context.Context, raw []byte) Verdict
+}
