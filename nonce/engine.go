@@ -195,6 +195,7 @@ type FlushRow struct {
 	Token     int64
 	Holder    Principal
 	TxHash    TxHash
+	Replaced  TxHashes
 	Reason    string
 	HeldUntil time.Time
 }

@@ -131,14 +131,3 @@ func ParsePrincipal(s string) (Principal, error) {
 	}
 	return 0, errPrincipal
 }
-
-// String returns 0x and 64 lower-case digits, or "" for the zero hash.
-func (h TxHash) String() string {
-	if h == (TxHash{}) {
-		return ""
-	}
-	var b [66]byte
-	b[0], b[1] = '0', 'x'
-	hex.Encode(b[2:], h[:])
-	return string(b[:])
-}

@@ -32,13 +32,19 @@ func (s Status) String() string {
 	return fmt.Sprintf("Status(%d)", uint8(s))
 }
 
-// TxHash is a transaction hash; the zero value means none.
-type TxHash [32]byte
-
-// Reasons the gateway itself writes on an allocation.
+// Reasons the gateway itself writes on an allocation. Those of a HELD one say what is
+// known of the hold beyond its deadline; an ordinary hold has none.
 const (
-	ReasonExpired    = "expired"     // a hold whose deadline passed
-	ReasonBelowFloor = "below_floor" // consumed by raising the floor
+	ReasonExpired    = "expired"     // RELEASED: a hold whose deadline passed
+	ReasonBelowFloor = "below_floor" // CONSUMED by raising the floor
+
+	ReasonRecordFirst = "record_first" // HELD: its holder records the hash before it sends
+	ReasonForwarded   = "forwarded"    // HELD: its transaction goes through the gateway
+	ReasonRepair      = "repair"       // HELD: handed out by nonce_repair
+	ReasonUnknown     = "unknown"      // HELD: its time is over, and nobody knows whether it was used
+	ReasonNotRecorded = "not_recorded" // RELEASED: its holder had to record a hash first, and did not
+	ReasonUnseen      = "unseen"       // RELEASED: it was unknown for long, and no node saw a transaction
+	ReasonMined       = "mined"        // CONSUMED: the chain's count has passed it
 )
 
 // Row is one allocation as a store keeps it.
@@ -46,8 +52,9 @@ type Row struct {
 	Nonce     int64
 	Status    Status
 	Attempt   int64
-	Token     int64 // fencing token it was last written under; 0 from mode basic
-	TxHash    TxHash
+	Token     int64    // fencing token it was last written under; 0 from mode basic
+	TxHash    TxHash   // the newest one recorded
+	Replaced  TxHashes // those that it replaced, oldest first; empty without TxHash
 	Reason    string
 	HeldUntil time.Time // store clock; only while HELD
 	Holder    Principal // who has, or had, its last attempt; 0: nobody in particular
@@ -105,6 +112,11 @@ type Snapshot struct {
 // RowChange is the new state of one allocation. A Fresh one is a plain insert:
 // a key violation there aborts the whole commit and is an alarm. Others must
 // find the row as From says, or the whole commit aborts.
+//
+// A HELD row may become HELD: with the same attempt, when its holder extends it or
+// records a hash, or with a higher one and ReasonRepair. A CONSUMED row may become
+// HELD with a higher attempt and ReasonRepair. A Fresh row may be below the cursor,
+// where there was none; then its Reason is ReasonRepair, too.
 type RowChange struct {
 	Nonce       int64
 	Fresh       bool
@@ -114,7 +126,8 @@ type RowChange struct {
 	Attempt     int64
 	Hold        time.Duration // HELD only: the deadline is the store's now plus this
 	Holder      Principal     // who has it now, or had it last: written whatever it was
-	TxHash      TxHash
+	TxHash      TxHash        // written whatever it was, as are the next two
+	Replaced    TxHashes
 	Reason      string
 }
 
@@ -208,9 +221,54 @@ type Reader interface {
 	// PruneRequests deletes remembered requests older than age, at most limit,
 	// and returns how many it deleted.
 	PruneRequests(ctx context.Context, age time.Duration, limit int) (int, error)
+	// Signers lists signers with what stands out about them, in order of name.
+	Signers(ctx context.Context, q SignersQuery) ([]SignerFigures, error)
+	// Totals counts what is open in the whole store.
+	Totals(ctx context.Context) (Totals, error)
 	// Ping reports whether the store answers.
 	Ping(ctx context.Context) error
 }
+
+// SignerFilter says which signers are wanted.
+type SignerFilter uint8
+
+// The filters.
+const (
+	AllSigners     SignerFilter = iota
+	GapSigners                  // a RELEASED nonce at or above the floor lies below a HELD or CONSUMED one
+	UnknownSigners              // a hold with ReasonUnknown
+	OverdueSigners              // a hold whose deadline passed, without ReasonUnknown
+	RepeatSigners               // a HELD or RELEASED nonce of attempt 3 or higher
+)
+
+// SignersQuery asks for a page of signers.
+type SignersQuery struct {
+	Filter SignerFilter
+	After  string   // only signers whose name is greater, byte by byte
+	Names  []string // only these; nil: all
+	Limit  int
+}
+
+// SignerFigures is one signer in a list. Counts of HELD rows are as they stand.
+type SignerFigures struct {
+	Signer                  string
+	Next, Floor, Version    int64
+	Held, Unknown, Released int64
+	LowestReleased          int64     // at or above the floor; -1: none
+	OldestHold              time.Time // the earliest deadline of a HELD row; zero: none
+	MaxAttempt              int64     // of its HELD and RELEASED rows
+	Owner                   string    // node id of a lease that runs; "": nobody
+}
+
+// Totals counts what is open in the whole store. Each count stops at TotalsBound.
+type Totals struct {
+	Held, Unknown, Released int64
+	Repeated                int64         // HELD or RELEASED rows of attempt 3 or higher
+	OldestOverdue           time.Duration // how long ago the first hold ended that nobody has ended; 0: none
+}
+
+// TotalsBound is where Totals stops to count: what it costs is bounded by it.
+const TotalsBound = 100_000
 
 // Summary is the state of one signer in figures. Consumed is Next less Held
 // less Released: what lies below the floor counts as consumed, and what lies below
@@ -221,7 +279,11 @@ type Summary struct {
 	Pruned                   int64
 	Held, Released, Consumed int64
 	LowestHeld               int64 // -1: none
-	Lease                    lease.Grant
+	// Overdue is how many holds at or above the floor are counted in Released because
+	// their deadline has passed; Unknown, how many of Held have ReasonUnknown: these
+	// are HELD whatever their deadline.
+	Overdue, Unknown int64
+	Lease            lease.Grant
 	Standing
 	Now time.Time
 }
@@ -230,8 +292,10 @@ type Summary struct {
 type ListQuery struct {
 	Signer string
 	Status Status // 0: all. An overdue hold is listed as it stands, HELD
-	From   int64
-	Limit  int
+	// Unknown lists the HELD rows with ReasonUnknown only; Status is then Held.
+	Unknown bool
+	From    int64
+	Limit   int
 }
 
 // ListPage is one page. NextFrom is -1 on the last one.
@@ -249,6 +313,14 @@ type DueSigner struct {
 	Overdue time.Duration
 }
 
+// Names keeps what principals are called, for people: a Principal is eight bytes.
+type Names interface {
+	// RememberNames stores the names of principals that are not known yet.
+	RememberNames(ctx context.Context, names []string) error
+	// NamesOf returns the names of those principals that are known.
+	NamesOf(ctx context.Context, of []Principal) (map[Principal]string, error)
+}
+
 // Store is everything a service needs. The stores below this package implement
 // it, and nonce/storetest holds them to it.
 type Store interface {
@@ -256,6 +328,7 @@ type Store interface {
 	Locker
 	Reader
 	Pruner
+	Names
 	lease.Registry
 	// Name is the engine as gateway_info shows it, such as "postgres".
 	Name() string
