@@ -78,7 +78,7 @@ func (b *basic) write(op *Op) (later bool) {
 func (b *basic) step(op *Op) (again, later bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), b.svc.cfg.StoreTimeout)
 	defer cancel()
-	sweep := Op{Kind: kindSweep, Signer: op.Signer}
+	sweep, align := Op{Kind: kindSweep, Signer: op.Signer}, Op{Kind: kindAlign, Signer: op.Signer}
 	ran, st := op, &state{signer: op.Signer}
 	op.wrote = false
 	started := time.Now()
@@ -88,9 +88,13 @@ func (b *basic) step(op *Op) (again, later bool, err error) {
 		}
 		st.fill(&s)
 		d := newDraft(st, &b.svc.cfg.Rules)
-		d.idsRead = true
-		ran = op
-		if len(s.Due) > 0 {
+		if d.idsRead = true; d.chain != nil {
+			d.chain.Owned(true) // nobody owns it, so everybody who uses it looks after it
+		}
+		switch ran = op; {
+		case d.behind():
+			ran = &align
+		case len(s.Due) > 0:
 			ran = &sweep
 		}
 		if d.apply(ran) != nil {
@@ -111,8 +115,8 @@ func (b *basic) step(op *Op) (again, later bool, err error) {
 	b.svc.fig.Commit(time.Since(started), 1)
 	ran.settleAt(now)
 	b.svc.cfg.open.settle(ran)
-	b.svc.publish(b.svc.Lane(op.Signer), ran, st.version+1, now)
-	if ran == &sweep && op.Kind != kindSweep {
+	b.svc.publish(b.svc.Lane(op.Signer), ran, st.chain, st.version+1, now)
+	if ran != op && (ran == &align || op.Kind != kindSweep) {
 		return true, false, nil
 	}
 	a, waits := b.svc.doubted(&st.standing, op, now)
@@ -128,8 +132,9 @@ func (b *basic) need(op *Op) Need {
 		if op.RequestID != "" {
 			n.RequestIDs = []string{op.RequestID}
 		}
-	case KindMarkUsed, KindMarkRecyclable:
-		n.Nonces = []int64{op.Nonce}
+	case KindMarkUsed, KindMarkRecyclable, KindExtend, KindMarkSigned, KindRepair:
+		n.Nonces = []int64{op.wanted(&state{signer: op.Signer}, &b.svc.cfg.Rules)}
+		n.Released = op.takes()
 	}
 	if b.svc.clock.paused() {
 		n.Due = 0

@@ -79,7 +79,7 @@ func (sh *shard) applied(g *group, now, started time.Time) {
 		}
 		op.settleAt(now)
 		sh.svc.cfg.open.settle(op)
-		sh.svc.publish(sh.index, op, st.version, now)
+		sh.svc.publish(sh.index, op, st.chain, st.version, now)
 	}
 	if st.halted && st.floor >= st.safeFloor {
 		sh.svc.log.Warn("a new floor lets a stopped signer serve again", "signer", st.signer, "floor", st.floor)
@@ -174,6 +174,7 @@ func (sh *shard) again(groups []*group, cause error) []*group {
 func (g *group) refuse(sh *shard, cause error) {
 	g.st.setOwned(sh, false) // what is remembered has proved wrong, or may have
 	g.noSweep = g.noSweep || g.ops[0].Kind == kindSweep
+	g.noAlign = g.noAlign || g.ops[0].Kind == kindAlign
 	g.ops[0].Err = &UnavailableError{Outcome: Aborted, Err: cause}
 	if errors.Is(cause, ErrInvariant) {
 		g.ops[0].Err = ErrInternal

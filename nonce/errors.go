@@ -25,6 +25,8 @@ var (
 	ErrDraining = errors.New("the gateway is going away")
 	// ErrGone: the caller had gone before the work began.
 	ErrGone = errors.New("the caller is gone")
+	// ErrNoChain: no chain is configured that could say which nonce blocks others.
+	ErrNoChain = errors.New("no chain is configured for this signer; name the nonce to be repaired")
 	// ErrInternal: this program is wrong. Nothing was committed.
 	ErrInternal = errors.New("internal error")
 )
@@ -101,7 +103,7 @@ func (e *UnavailableError) words() (text string, general bool) {
 // ownWords are causes that callers are told in their own words.
 var ownWords = []error{
 	errNoRedis, ErrOtherEngine, errLeaving, errFloorBehind, errNotFlushed, errGrantOver, errRedisLost,
-	errRowLocked, errLeaseMoved,
+	errRowLocked, errLeaseMoved, ErrChainUnknown,
 }
 
 // Unwrap returns the store's error.
@@ -111,6 +113,7 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 type HoldState struct {
 	Nonce, Attempt int64
 	Status         Status
+	Unknown        bool // it is HELD, its time is over, and nobody knows whether it was used
 }
 
 // ConflictError says that the present state, which it carries, does not allow
@@ -124,6 +127,7 @@ type ConflictError struct {
 	Attempt   int64
 	TxHash    TxHash
 	HeldUntil time.Time
+	Unknown   bool // as in HoldState
 	Holds     []HoldState
 }
 
@@ -135,10 +139,17 @@ func (e *ConflictError) Error() string { return e.Sentence }
 type HoldLimitError struct {
 	Limit       int
 	OfPrincipal bool // at the node that owns the signer
+	// Window: Limit is how far new nonces may be ahead of the chain's count, which is
+	// Lowest: the lowest nonce that is not used.
+	Window bool
+	Lowest int64
 }
 
 // Error implements error.
 func (e *HoldLimitError) Error() string {
+	if e.Window {
+		return fmt.Sprintf("new nonces may be %d ahead of the chain, and nonce %d is the lowest that it has not used", e.Limit, e.Lowest)
+	}
 	if e.OfPrincipal {
 		return fmt.Sprintf("the principal may have %d open holds of this node; mark some, or wait for them to end", e.Limit)
 	}

@@ -18,9 +18,13 @@ const (
 	KindSetFloor
 	KindStatus
 	KindList
-	kindSweep   // of the service's own: end overdue holds
-	kindRelease // of the service's own: give leases back; only a label
-	kindPrune   // of the service's own: delete old CONSUMED rows, at most Count
+	KindExtend     // a running hold gets a new deadline
+	KindMarkSigned // a hash is recorded before its transaction is sent
+	KindRepair     // the nonce that blocks others is handed out, whatever its state
+	kindSweep      // of the service's own: end overdue holds
+	kindAlign      // of the service's own: follow the chain's count
+	kindRelease    // of the service's own: give leases back; only a label
+	kindPrune      // of the service's own: delete old CONSUMED rows, at most Count
 )
 
 // String returns the op label of metrics and logs.
@@ -38,8 +42,16 @@ func (k Kind) String() string {
 		return "status"
 	case KindList:
 		return "list"
+	case KindExtend:
+		return "extend"
+	case KindMarkSigned:
+		return "mark_signed"
+	case KindRepair:
+		return "repair"
 	case kindSweep:
 		return "sweep"
+	case kindAlign:
+		return "align"
 	case kindRelease:
 		return "release"
 	case kindPrune:
@@ -64,13 +76,25 @@ type Op struct {
 	Count     int           // allocate: 1 to MaxCount
 	RequestID string        // allocate: "" for none
 	OnlyKnown bool          // allocate, with a RequestID: hand nothing out; ErrNotFound if the id is not known
-	Hold      time.Duration // allocate: 0 for the default; part of what a request id stands for
-	Nonce     int64         // marks
-	Attempt   int64         // marks: from 1
-	TxHash    TxHash        // markUsed
+	Hold      time.Duration // allocate, extend, repair: 0 for the default; of an allocate, part of what a request id stands for
+	Nonce     int64         // marks, extend, repair
+	Attempt   int64         // marks, extend: from 1. 0, with a markSigned that is Forwarded: the current one
+	TxHash    TxHash        // markUsed: zero if it is not known; markSigned
 	Reason    string        // markRecyclable
 	Floor     int64         // setFloor; with the result, the floor now in force
 	List      ListQuery     // list
+	// RecordFirst, of an allocate, is the caller's promise to record the hash before it
+	// sends, and to send only if that succeeded.
+	RecordFirst bool
+	// Unsent, of a markRecyclable, says that no transaction with a recorded hash was
+	// ever given to a node.
+	Unsent bool
+	// Forwarded says that the gateway itself gives the transaction to the nodes: of a
+	// markSigned that it is about to, of a markRecyclable that every node refused it.
+	Forwarded bool
+	// Take lets a markSigned that is Forwarded take the nonce which would be handed out
+	// next, if nobody holds it.
+	Take bool
 	// Principal is who asks; a hold belongs to who asked for it. MarkAny lets a mark
 	// end holds of others too.
 	Principal Principal
@@ -97,11 +121,18 @@ type Op struct {
 	HeldUntil        time.Time     // allocate: the deadline by the store's clock
 	HoldLeft         time.Duration // allocate: what was left of the hold at the commit
 	Status           Status        // marks: the state the nonce is in now
+	Hashes           TxHashes      // marks, repair: all that are recorded for the nonce now, newest first
+	Replaced         TxHash        // markUsed, markSigned: the newest before this one
+	Before           *Before       // repair, and an allocate of one nonce that was unknown: what it was
 	Next             int64         // setFloor
 	Summary          Summary       // status
 	Page             ListPage      // list
 
-	askedFloor int64 // setFloor: Floor as the caller filled it
+	tookNonce  bool    // markSigned: the plan hands the nonce out to it
+	given      bool    // markSigned: Attempt is what the plan found, and was 0 before
+	target     int64   // repair: the nonce that was read for it
+	told       []Event // sweep, align: what it changes, without version and time
+	askedFloor int64   // setFloor: Floor as the caller filled it
 	queuedAt   time.Time
 	wrote      bool // the plan changes something for this op
 	recovered  bool // an unknown commit proved to have done this op, or another with its request id
@@ -146,10 +177,21 @@ func (p Principal) String() string {
 
 // takes is how many nonces the op wants.
 func (op *Op) takes() int {
+	if op.Kind == KindMarkSigned && op.Take {
+		return 1
+	}
 	if op.Kind != KindAllocate || op.OnlyKnown {
 		return 0
 	}
 	return op.Count
+}
+
+// Before is what a nonce was that was handed out again although somebody may have
+// used it.
+type Before struct {
+	Status  Status
+	Attempt int64
+	Reason  string
 }
 
 // Completion is told of the end of an op.
@@ -177,26 +219,38 @@ const (
 	EventReleased
 	EventExpired
 	EventFloor
+	EventReplaced  // another transaction was recorded for the nonce
+	EventSigned    // a hash was recorded before its transaction is sent
+	EventExtended  // a hold has a new deadline
+	EventUnknown   // a hold is over, and nobody knows whether the nonce was used
+	EventSent      // the gateway gave the transaction to the nodes, and one has it
+	EventMined     // a block used the nonce
+	EventFinal     // that block is final
+	EventDropped   // no node has the transaction any more
+	EventGap       // the nonce blocks others
+	EventGapClosed // it does not any more
+	EventExternal  // the chain used the nonce, and it was not one of ours, or with another transaction
+	EventReorg     // blocks were replaced: Nonce is the count now
 )
+
+// eventWords are the words of the wire protocol.
+var eventWords = [...]string{
+	EventAllocated: "allocated", EventUsed: "used", EventReleased: "released", EventExpired: "expired", EventFloor: "floor",
+	EventReplaced: "replaced", EventSigned: "signed", EventExtended: "extended", EventUnknown: "unknown", EventSent: "sent",
+	EventMined: "mined", EventFinal: "final", EventDropped: "dropped", EventGap: "gap", EventGapClosed: "gapClosed",
+	EventExternal: "external", EventReorg: "reorg",
+}
 
 // String returns the word of the wire protocol.
 func (t EventType) String() string {
-	switch t {
-	case EventAllocated:
-		return "allocated"
-	case EventUsed:
-		return "used"
-	case EventReleased:
-		return "released"
-	case EventExpired:
-		return "expired"
-	case EventFloor:
-		return "floor"
+	if int(t) < len(eventWords) && eventWords[t] != "" {
+		return eventWords[t]
 	}
-	return "unknown"
+	return "unknown event"
 }
 
-// Event is a committed change of one nonce. With EventFloor, Nonce is the floor.
+// Event is a committed change of one nonce, or what the chain said of it. With
+// EventFloor, Nonce is the floor.
 type Event struct {
 	Type    EventType
 	Signer  string
@@ -204,8 +258,21 @@ type Event struct {
 	Attempt int64
 	TxHash  TxHash
 	Reason  string
-	Version int64 // of the signer, after the commit; equal within one commit
+	Version int64 // of the signer, after the commit; equal within one commit. 0: no commit
 	At      time.Time
+
+	Gap *Gap // EventGap
+}
+
+// Gap is a nonce that blocks others: the lowest one that the chain has not used.
+type Gap struct {
+	Nonce   int64
+	Since   time.Time // when it was first seen to block, by the node's clock
+	Status  Status    // 0: there is nothing of it
+	Unknown bool      // it is HELD, and unknown
+	Attempt int64
+	TxHash  TxHash
+	Blocked int64 // nonces above it that are HELD or CONSUMED
 }
 
 // EventSink receives events after their commit.

@@ -26,7 +26,17 @@ func (s *Service) read(op *Op, seen int64) {
 	}
 }
 
+// summary counts an overdue hold as released, or, where a chain is asked about the
+// signer, as what it is.
 func (s *Service) summary(ctx context.Context, signer string, seen int64) (Summary, error) {
+	sum, err := s.engineSummary(ctx, signer, seen)
+	if err == nil && s.cfg.Chain != nil && s.cfg.Chain.Signer(signer) != nil {
+		sum.Held, sum.Released, sum.Overdue = sum.Held+sum.Overdue, sum.Released-sum.Overdue, 0
+	}
+	return sum, err
+}
+
+func (s *Service) engineSummary(ctx context.Context, signer string, seen int64) (Summary, error) {
 	sum, err := s.store.Summary(ctx, signer)
 	if err != nil || sum.Engine != Performance {
 		return sum, err
@@ -39,6 +49,7 @@ func (s *Service) summary(ctx context.Context, signer string, seen int64) (Summa
 		return sum, err
 	}
 	sum.Next, sum.Floor, sum.Version, sum.LowestHeld = fast.Next, fast.Floor, fast.Version, fast.LowestHeld
+	sum.Overdue, sum.Unknown = fast.Overdue, fast.Unknown
 	sum.Held, sum.Released, sum.Consumed = fast.Held, fast.Released, fast.Next-fast.Held-fast.Released
 	return sum, nil
 }
@@ -77,7 +88,7 @@ func (s *Service) list(ctx context.Context, q ListQuery, seen int64) (ListPage, 
 		return ListPage{}, fmt.Errorf("%w: %w", errRedisAway, r.Err)
 	}
 	all := q
-	all.Status = 0
+	all.Status, all.Unknown = 0, false
 	page, err := s.store.List(ctx, all)
 	if err != nil {
 		return ListPage{}, err
@@ -118,7 +129,9 @@ func overlay(page ListPage, redis []Row, q ListQuery) ListPage {
 		out.NextFrom = out.Rows[q.Limit].Nonce
 		out.Rows = out.Rows[:q.Limit]
 	}
-	out.Rows = slices.DeleteFunc(out.Rows, func(r Row) bool { return q.Status != 0 && r.Status != q.Status })
+	out.Rows = slices.DeleteFunc(out.Rows, func(r Row) bool {
+		return q.Status != 0 && r.Status != q.Status || q.Unknown && !r.Unknown()
+	})
 	return out
 }
 

@@ -3,6 +3,7 @@ package nonce
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"noncegate/lease"
@@ -31,7 +32,7 @@ type group struct {
 	byID              bool // request ids are to be read before planning
 	idsRead           bool // they were read for this plan
 	loaded            bool // what the plan needs was read
-	noSweep           bool // a sweep of this signer was aborted all alone
+	noSweep, noAlign  bool // one of this signer was aborted all alone
 	borrowed          bool // the lease was last acquired for prunings alone, see prune
 	stranger          bool // and nothing was remembered of the signer before
 	retryAt, giveUpAt time.Time
@@ -58,8 +59,15 @@ func (g *group) fail(sh *shard, err error) {
 
 // sweepFirst puts a sweep before the group's ops.
 func (g *group) sweepFirst() {
-	if g.ops[0].Kind != kindSweep && !g.noSweep && !g.st.halted {
-		g.ops = append([]*Op{{Kind: kindSweep, Signer: g.st.signer}}, g.ops...)
+	if !g.noSweep {
+		g.first(kindSweep)
+	}
+}
+
+// first puts an op of the service's own before the group's ops, unless it is there.
+func (g *group) first(k Kind) {
+	if !g.st.halted && !slices.ContainsFunc(g.ops, func(op *Op) bool { return op.Kind == k && op.Completion == nil }) {
+		g.ops = append([]*Op{{Kind: k, Signer: g.st.signer}}, g.ops...)
 	}
 }
 
@@ -197,10 +205,11 @@ func (sh *shard) need(g *group, all bool) (Need, bool) {
 			if op.RequestID != "" && (all || g.byID) {
 				n.RequestIDs = append(n.RequestIDs, op.RequestID)
 			}
-		case KindMarkUsed, KindMarkRecyclable:
-			if all || !g.st.knows(op.Nonce) {
-				n.Nonces = append(n.Nonces, op.Nonce)
+		case KindMarkUsed, KindMarkRecyclable, KindExtend, KindMarkSigned, KindRepair:
+			if wanted := op.wanted(g.st, &sh.svc.cfg.Rules); all || !g.st.knows(wanted) {
+				n.Nonces = append(n.Nonces, wanted)
 			}
+			takes += op.takes()
 		case kindSweep:
 			n.Due = loadDue
 		}
@@ -451,6 +460,9 @@ func (sh *shard) plan(g *group) bool {
 	}
 	g.draft, g.count = newDraft(g.st, &sh.svc.cfg.Rules), 0
 	g.draft.idsRead = g.idsRead
+	if g.draft.behind() && !g.noAlign {
+		g.first(kindAlign)
+	}
 	for _, op := range g.ops {
 		if op.Kind.reads() || g.draft.apply(op) != nil {
 			break

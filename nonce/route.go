@@ -210,7 +210,7 @@ const maxTrips = 5
 // own reports whether this op is a client's of this node, which may be sent to
 // another; those of other nodes and the service's own may not.
 func (op *Op) own() bool {
-	return op.Path == nil && op.Kind != kindSweep && op.Kind != kindPrune && op.Completion != nil
+	return op.Path == nil && op.Kind != kindSweep && op.Kind != kindAlign && op.Kind != kindPrune && op.Completion != nil
 }
 
 // depart takes from the head of the group what is not to be run here now: ops
@@ -496,7 +496,9 @@ func (sh *shard) giveUp() {
 // goes.
 func (st *state) setOwned(sh *shard, owned bool) {
 	if owned != st.owned {
-		st.owned = owned
+		if st.owned = owned; st.chain != nil {
+			st.chain.Owned(owned)
+		}
 		if owned {
 			sh.owned.Add(1)
 		} else {

@@ -30,24 +30,31 @@ type draft struct {
 	idsRead  bool                // st.requests has all known ids of the ops
 	wantIDs  bool                // an op was deferred because it has not
 	wrote    bool
+
+	chain ChainSigner // nil: no chain is configured for the signer
+	view  ChainView
 }
 
 // Rules are the bounds the state machine is run with.
 type Rules struct {
 	DefaultHold time.Duration
 	MaxHolds    int // open holds of one signer; 0: no limit
+	// Chain is what blockchains say of signers; nil: none is asked.
+	Chain Chain
 
 	open *openHolds // of each principal; nil: no limit
 }
 
 func newDraft(st *state, r *Rules) *draft {
-	return &draft{
+	d := &draft{
 		st: st, rules: r, released: st.released,
 		change: Change{
 			ID: st.id, Signer: st.signer, Token: st.term.Token, Version: st.version,
 			Next: st.next, Floor: st.floor, Held: st.held,
 		},
 	}
+	d.chain, d.view = st.chainOf(r)
+	return d
 }
 
 // apply runs one op against the draft and leaves its tentative result in the op.
@@ -64,8 +71,17 @@ func (d *draft) apply(op *Op) error {
 		return d.markRecyclable(op)
 	case KindSetFloor:
 		return d.setFloor(op)
+	case KindExtend:
+		return d.extend(op)
+	case KindMarkSigned:
+		return d.markSigned(op)
+	case KindRepair:
+		return d.repair(op)
 	case kindSweep:
 		d.expire(op)
+		return nil
+	case kindAlign:
+		d.align(op)
 		return nil
 	case kindPrune:
 		return errDefer // it is a commit of its own, see shard.prune
@@ -105,6 +121,9 @@ func (d *draft) allocate(op *Op) error {
 	if fromFree < count && d.st.releasedMore {
 		return errDefer
 	}
+	if err := d.outsideWindow(count - fromFree); err != nil {
+		return d.refuse(op, err)
+	}
 	if d.change.Next > math.MaxInt64-(count-fromFree) {
 		return d.refuse(op, &ConflictError{Sentence: "the nonces of this signer are used up", Nonce: -1})
 	}
@@ -120,6 +139,20 @@ func (d *draft) allocate(op *Op) error {
 		return d.refuse(op, &HoldLimitError{Limit: op.MaxOpen, OfPrincipal: true})
 	}
 	d.handOut(op, int(fromFree))
+	return nil
+}
+
+// outsideWindow says why so many new nonces may not be handed out now. A signer whose
+// chain has not answered yet does not begin at 0; one that has begun goes on without.
+func (d *draft) outsideWindow(fresh int64) error {
+	v := &d.view
+	switch {
+	case d.chain == nil || fresh == 0:
+	case !v.Known && d.change.Version == 0:
+		return &UnavailableError{Outcome: NotSent, Err: ErrChainUnknown}
+	case v.Known && v.Window > 0 && d.change.Next+fresh > v.Mined+v.Window:
+		return &HoldLimitError{Limit: int(v.Window), Window: true, Lowest: v.Mined}
+	}
 	return nil
 }
 
@@ -140,6 +173,10 @@ func (d *draft) handOut(op *Op, fromFree int) {
 	if hold == 0 {
 		hold = d.rules.DefaultHold
 	}
+	reason := ""
+	if op.RecordFirst {
+		reason = ReasonRecordFirst
+	}
 	first := FirstAttempt(d.change.Version)
 	op.makeNonces()
 	for _, f := range d.released[:fromFree] {
@@ -147,15 +184,18 @@ func (d *draft) handOut(op *Op, fromFree int) {
 		op.give(f.nonce, attempt)
 		d.put(RowChange{
 			Nonce: f.nonce, FromStatus: Released, FromAttempt: f.attempt,
-			Status: Held, Attempt: attempt, Hold: hold, Holder: op.Principal,
+			Status: Held, Attempt: attempt, Hold: hold, Holder: op.Principal, Reason: reason,
 		})
+		if f.unseen && op.Count == 1 {
+			op.Before = &Before{Status: Released, Attempt: f.attempt, Reason: ReasonUnseen}
+		}
 	}
 	d.released = d.released[fromFree:]
 	for len(op.Nonces) < op.Count {
 		n := d.change.Next
 		d.change.Next++
 		op.give(n, first)
-		d.put(RowChange{Nonce: n, Fresh: true, Status: Held, Attempt: first, Hold: hold, Holder: op.Principal})
+		d.put(RowChange{Nonce: n, Fresh: true, Status: Held, Attempt: first, Hold: hold, Holder: op.Principal, Reason: reason})
 	}
 	d.change.Held += int64(op.Count)
 	op.Token, op.HoldLeft = d.change.Token, hold
@@ -222,7 +262,7 @@ func (d *draft) repeat(op *Op, req Request) {
 	op.makeNonces()
 	for i, n := range req.Nonces {
 		row, ok := d.st.details[n]
-		if !ok || row.Status != Held || row.Attempt != req.Attempts[i] || !row.HeldUntil.After(d.st.detailsAt) {
+		if !ok || row.Status != Held || row.Attempt != req.Attempts[i] || row.Reason == ReasonUnknown || !row.HeldUntil.After(d.st.detailsAt) {
 			op.reset()
 			op.Err = &ConflictError{
 				Sentence: "the hold of this requestId has ended", Nonce: -1, Holds: d.holdStates(req),
@@ -236,41 +276,74 @@ func (d *draft) repeat(op *Op, req Request) {
 }
 
 // holdStates tells what became of the nonces of a request. A row that is gone
-// was pruned, so it is consumed; an overdue hold counts as released.
+// was pruned, so it is consumed; an overdue hold counts as what it is about to be.
 func (d *draft) holdStates(req Request) []HoldState {
 	out := make([]HoldState, len(req.Nonces))
 	for i, n := range req.Nonces {
 		out[i] = HoldState{Nonce: n, Attempt: req.Attempts[i], Status: Consumed}
 		if row, ok := d.st.details[n]; ok {
-			out[i].Attempt, out[i].Status = row.Attempt, row.Status
-			if row.Status == Held && !row.HeldUntil.After(d.st.detailsAt) {
-				out[i].Status = Released
+			out[i].Attempt, out[i].Status, out[i].Unknown = row.Attempt, row.Status, row.Unknown()
+			if row.Status == Held && !row.HeldUntil.After(d.st.detailsAt) && !out[i].Unknown {
+				to := d.judge(row)
+				out[i].Status, out[i].Unknown = to.Status, to.Status == Held
 			}
 		}
 	}
 	return out
 }
 
+// markUsed records that a nonce was used, and by which transaction if that is known.
+// Another one of the same attempt has replaced it: nobody else can have sent it.
 func (d *draft) markUsed(op *Op) error {
 	row, err := d.markable(op)
 	if err != nil || op.Err != nil {
 		return err
 	}
+	if row.Attempt != op.Attempt {
+		row.TxHash, row.Replaced = TxHash{}, "" // of another hand-out
+	}
 	op.Status = Consumed
-	if row.Status == Consumed {
-		switch {
-		case row.TxHash == op.TxHash:
-		case row.Reason == ReasonBelowFloor && row.TxHash == TxHash{}:
-			// It was given up by the floor and has turned out to be on the
-			// chain: consumed either way, and now with its hash.
-			d.mark(op, row, RowChange{Status: Consumed, TxHash: op.TxHash, Reason: row.Reason})
-		default:
-			op.conflict(row, "the nonce is consumed by another transaction")
-		}
+	if row.Status == Consumed && (op.TxHash == row.TxHash || op.TxHash == TxHash{} || row.Replaced.Contains(op.TxHash)) {
+		op.Hashes = allHashes(row.TxHash, row.Replaced)
 		return nil
 	}
-	d.mark(op, row, RowChange{Status: Consumed, TxHash: op.TxHash})
+	to := RowChange{Status: Consumed}
+	if row.Status == Consumed {
+		to.Reason = row.Reason
+	}
+	if !d.record(op, row, &to) {
+		op.Status = 0
+		return nil
+	}
+	d.mark(op, row, to)
 	return nil
+}
+
+// record adds the op's hash to those of the row, the newest first; or it refuses the
+// op because there are too many.
+func (d *draft) record(op *Op, row Row, to *RowChange) bool {
+	to.TxHash, to.Replaced = row.TxHash, row.Replaced
+	switch {
+	case op.TxHash == TxHash{} || op.TxHash == row.TxHash || row.Replaced.Contains(op.TxHash):
+	case row.TxHash == TxHash{}:
+		to.TxHash = op.TxHash
+	case row.Replaced.Len()+1 >= MaxHashes:
+		op.conflict(row, "as many transactions are recorded for this nonce as may be")
+		return false
+	default:
+		to.TxHash, to.Replaced = op.TxHash, row.Replaced.Append(row.TxHash)
+		op.Replaced = row.TxHash
+	}
+	op.Hashes = allHashes(to.TxHash, to.Replaced)
+	return true
+}
+
+// allHashes are the newest hash and those before it.
+func allHashes(newest TxHash, before TxHashes) TxHashes {
+	if newest == (TxHash{}) {
+		return ""
+	}
+	return TxHashes(newest[:]) + before
 }
 
 func (d *draft) markRecyclable(op *Op) error {
@@ -279,20 +352,180 @@ func (d *draft) markRecyclable(op *Op) error {
 		return err
 	}
 	op.Status = Released
+	sent := row.TxHash != TxHash{}
 	switch {
 	case d.st.doubting && op.Nonce < d.st.standing.DoubtBelow && row.Status != Consumed:
 		op.conflict(row, "the nonce is in doubt after a loss of Redis; it comes back by itself")
 	case row.Status == Released:
-	case row.Status == Consumed && row.Reason == ReasonBelowFloor && row.TxHash == TxHash{}:
+	case row.Status == Consumed && row.Reason == ReasonBelowFloor && !sent:
 		op.Status = Consumed
 	case row.Status == Consumed:
 		op.conflict(row, "the nonce is consumed, which is final")
+	case sent && row.Reason == ReasonRepair && !op.Forwarded:
+		// What was sent before the repair may still be mined: it is as it was.
+		op.Status, op.Hashes = Consumed, allHashes(row.TxHash, row.Replaced)
+		d.mark(op, row, RowChange{Status: Consumed, TxHash: row.TxHash, Replaced: row.Replaced})
+	case sent && row.Reason == ReasonForwarded && !op.Forwarded:
+		op.conflict(row, "the gateway has given its transaction to nodes; a node may still have it")
+	case sent && !op.Unsent && !op.Forwarded:
+		op.conflict(row, "a transaction is recorded for it; say unsent: true if no node was ever given it")
+	case sent && op.Forwarded && (row.TxHash != op.TxHash || row.Replaced != ""):
+		// Only the newest was refused. Those that it was to replace may be in a pool.
+		op.Status, op.Hashes = Consumed, allHashes(row.TxHash, row.Replaced)
+		d.mark(op, row, RowChange{Status: Consumed, TxHash: row.TxHash, Replaced: row.Replaced})
 	case op.Nonce < d.change.Floor:
 		op.Status = Consumed
 		d.mark(op, row, RowChange{Status: Consumed, Reason: ReasonBelowFloor})
 	default:
 		d.mark(op, row, RowChange{Status: Released, Reason: op.Reason})
 	}
+	return nil
+}
+
+// extend gives a running hold a new deadline.
+func (d *draft) extend(op *Op) error {
+	row, err := d.markable(op)
+	if err != nil || op.Err != nil {
+		return err
+	}
+	if row.Status != Held || row.Reason == ReasonUnknown {
+		op.conflict(row, "the hold has ended")
+		return nil
+	}
+	hold := d.holdOf(op)
+	op.Status, op.HoldLeft, op.Token = Held, hold, d.change.Token
+	d.mark(op, row, RowChange{Status: Held, TxHash: row.TxHash, Replaced: row.Replaced, Reason: row.Reason, Hold: hold})
+	return nil
+}
+
+func (d *draft) holdOf(op *Op) time.Duration {
+	if op.Hold == 0 {
+		return d.rules.DefaultHold
+	}
+	return op.Hold
+}
+
+// markSigned records a hash before its transaction is sent. Who is told ok may send:
+// from then on the nonce is never handed out for lack of a mark.
+func (d *draft) markSigned(op *Op) error {
+	if op.Forwarded && op.Attempt == 0 {
+		return d.takeInPassing(op)
+	}
+	row, err := d.markable(op)
+	if err != nil || op.Err != nil {
+		return err
+	}
+	return d.recordSigned(op, row)
+}
+
+// takeInPassing records a transaction that a wallet sends through the gateway. The
+// wallet knows no attempt: it is that of the hold it has, and where nobody holds the
+// nonce that would be handed out next, it is handed out now.
+func (d *draft) takeInPassing(op *Op) error {
+	if d.changed(op.Nonce) {
+		return errDefer
+	}
+	row, ok := d.st.row(op.Nonce)
+	switch {
+	case ok && row.Status != Released:
+		if !op.mayMark(row) {
+			op.Err = ErrNotHolder
+			return nil
+		}
+		op.Attempt, op.given = row.Attempt, true
+		return d.recordSigned(op, row)
+	case d.chain != nil && !d.view.Known && d.change.Version == 0:
+		op.Err = &UnavailableError{Outcome: NotSent, Err: ErrChainUnknown}
+		return nil
+	case op.Nonce < d.change.Next && !ok, d.view.Known && op.Nonce < d.view.Mined:
+		op.conflict(Row{Nonce: op.Nonce, Status: Consumed}, "the nonce is used")
+		return nil
+	case !op.Take:
+		op.conflict(Row{Nonce: -1}, "nobody holds the nonce; allocate it first")
+		return nil
+	}
+	return d.takeNext(op)
+}
+
+// takeNext hands out the nonce of a transaction if it is the one to be handed out next.
+func (d *draft) takeNext(op *Op) error {
+	next := d.change.Next
+	if len(d.released) > 0 {
+		next = d.released[0].nonce
+	} else if d.st.releasedMore {
+		return errDefer
+	}
+	limit := int64(d.rules.MaxHolds)
+	switch {
+	case op.Nonce != next:
+		op.conflict(Row{Nonce: -1}, fmt.Sprintf("nobody holds the nonce, and the next one is %d", next))
+		return nil
+	case limit > 0 && d.change.Held+1 > limit:
+		op.Err = &HoldLimitError{Limit: d.rules.MaxHolds}
+		return nil
+	case d.change.Next == math.MaxInt64:
+		op.conflict(Row{Nonce: -1}, "the nonces of this signer are used up")
+		return nil
+	}
+	to := RowChange{
+		Nonce: next, Fresh: true, Status: Held, Attempt: FirstAttempt(d.change.Version), Hold: d.holdOf(op), Holder: op.Principal,
+		TxHash: op.TxHash, Reason: ReasonForwarded,
+	}
+	if next == d.change.Next {
+		if err := d.outsideWindow(1); err != nil {
+			op.Err = err
+			return nil
+		}
+		if d.st.fast() && next >= d.st.standing.Ceiling {
+			return errDefer
+		}
+		d.change.Next++
+	} else {
+		f := d.released[0]
+		to.Fresh, to.FromStatus, to.FromAttempt, to.Attempt = false, Released, f.attempt, max(f.attempt+1, to.Attempt)
+		d.released = d.released[1:]
+	}
+	d.put(to)
+	d.change.Held++
+	op.Attempt, op.Status, op.Token, op.HoldLeft = to.Attempt, Held, d.change.Token, to.Hold
+	op.Hashes, op.wrote, op.tookNonce, op.given = allHashes(op.TxHash, ""), true, true, true
+	return nil
+}
+
+// recordSigned records a hash of a hold, or of a nonce whose transaction was sent and
+// is to be replaced.
+func (d *draft) recordSigned(op *Op, row Row) error {
+	op.Status = row.Status
+	switch {
+	case row.Status == Released:
+		op.conflict(row, "the hold has ended, and the nonce may be handed out to somebody else: do not send")
+		return nil
+	case row.Status == Consumed && row.TxHash == TxHash{}:
+		op.conflict(row, "the nonce is consumed, which is final")
+		return nil
+	case d.view.Known && op.Nonce < d.view.Mined && op.TxHash != row.TxHash && !row.Replaced.Contains(op.TxHash):
+		op.conflict(row, "the chain has used the nonce: do not send")
+		return nil
+	case op.TxHash == row.TxHash, row.Replaced.Contains(op.TxHash):
+		op.Hashes = allHashes(row.TxHash, row.Replaced)
+		if !op.Forwarded || row.Status == Consumed || row.Reason == ReasonForwarded {
+			return nil
+		}
+	}
+	to := RowChange{Status: row.Status, Reason: row.Reason}
+	if !d.record(op, row, &to) {
+		op.Status = 0
+		return nil
+	}
+	if row.Status == Held {
+		to.Hold = d.holdOf(op)
+		if op.HoldLeft = to.Hold; op.Forwarded && row.Reason != ReasonRepair {
+			to.Reason = ReasonForwarded
+		} else if row.Reason == ReasonUnknown {
+			to.Reason = ""
+		}
+	}
+	d.mark(op, row, to)
 	return nil
 }
 
@@ -344,14 +577,14 @@ func (d *draft) mark(op *Op, row Row, to RowChange) {
 	if to.Holder = row.Holder; op.Attempt != row.Attempt {
 		to.Holder = op.Principal // a hold that Redis lost
 	}
-	if row.Status == Held {
+	if row.Status == Held && to.Status != Held {
 		op.endsOf, op.endsAt = row.Holder, row.HeldUntil
 	}
 	d.end(row, to)
 	op.wrote = true
 }
 
-// end moves a row out of HELD or RELEASED and keeps the figures right.
+// end moves a row to another state and keeps the figures right.
 func (d *draft) end(row Row, to RowChange) {
 	switch row.Status {
 	case Held:
@@ -359,8 +592,11 @@ func (d *draft) end(row Row, to RowChange) {
 	case Released:
 		d.removeFree(row.Nonce)
 	}
-	if to.Status == Released {
-		d.addFree(freeNonce{row.Nonce, row.Attempt, row.Holder})
+	switch to.Status {
+	case Held:
+		d.change.Held++
+	case Released:
+		d.addFree(freeNonce{row.Nonce, row.Attempt, row.Holder, to.Reason == ReasonUnseen})
 	}
 	d.put(to)
 }
@@ -380,22 +616,18 @@ func (d *draft) setFloor(op *Op) error {
 	return nil
 }
 
-// expire releases the overdue holds that were loaded for this round, or consumes
-// those below the floor.
+// expire judges the overdue holds that were loaded for this round.
 func (d *draft) expire(op *Op) {
-	op.Nonces, op.Attempts, op.Floor = op.Nonces[:0], op.Attempts[:0], d.change.Floor
+	op.Nonces, op.Attempts, op.told = op.Nonces[:0], op.Attempts[:0], nil
 	for _, row := range d.st.due {
 		if d.changed(row.Nonce) {
 			continue
 		}
-		to := RowChange{
-			Nonce: row.Nonce, FromStatus: Held, FromAttempt: row.Attempt,
-			Status: Released, Attempt: row.Attempt, Holder: row.Holder, Reason: ReasonExpired,
-		}
-		if row.Nonce < d.change.Floor {
-			to.Status, to.Reason = Consumed, ReasonBelowFloor
-		}
+		to := d.judge(row)
 		d.end(row, to)
+		if e, worth := judged(row, &to); worth {
+			op.told = append(op.told, e)
+		}
 		op.give(row.Nonce, row.Attempt)
 		op.wrote = true
 	}
@@ -467,7 +699,11 @@ func (op *Op) reset() {
 	op.Nonces, op.Attempts = nil, nil
 	op.Token, op.HeldUntil, op.HoldLeft = 0, time.Time{}, 0
 	op.Status, op.Next = 0, 0
+	op.Hashes, op.Replaced, op.Before, op.told = "", TxHash{}, nil, nil
 	op.endsOf = 0
+	if op.tookNonce = false; op.given {
+		op.Attempt, op.given = 0, false
+	}
 }
 
 // refused leaves only the error of the result. An op that is known to have
@@ -491,8 +727,11 @@ func (op *Op) refused() {
 
 // settleAt completes the result once the store's clock of the commit is known.
 func (op *Op) settleAt(now time.Time) {
-	if op.Kind == KindAllocate && op.wrote {
-		op.HeldUntil = now.Add(op.HoldLeft)
+	switch op.Kind {
+	case KindAllocate, KindExtend, KindRepair, KindMarkSigned:
+		if op.wrote && op.HoldLeft > 0 {
+			op.HeldUntil = now.Add(op.HoldLeft)
+		}
 	}
 }
 
@@ -509,11 +748,67 @@ func (op *Op) give(n, attempt int64) {
 	op.Nonces, op.Attempts = append(op.Nonces, n), append(op.Attempts, attempt)
 }
 
+// repair hands out one nonce whatever its state: the lowest that the chain has not
+// used, which blocks all above it. What was sent with it is kept: it may still be
+// mined, and whoever repairs must replace it, or send something that may happen
+// beside it.
+func (d *draft) repair(op *Op) error {
+	n := op.target
+	if d.changed(n) || op.Nonce < 0 && d.view.Known && n != d.view.Mined {
+		return errDefer // its row is not what was read, or is not the one that blocks any more
+	}
+	row, there := d.st.row(n)
+	switch {
+	case d.chain == nil && op.Nonce < 0:
+		op.Err = ErrNoChain
+	case d.chain != nil && !d.view.Known:
+		op.Err = &UnavailableError{Outcome: NotSent, Err: ErrChainUnknown}
+	case d.chain != nil && n != d.view.Mined:
+		op.conflict(Row{Nonce: -1}, fmt.Sprintf("only the nonce that blocks others can be repaired, which is %d", d.view.Mined))
+	case n >= d.change.Next:
+		op.Err = ErrNotFound
+	case d.st.doubting && n < d.st.standing.DoubtBelow:
+		op.conflict(row, "the nonce is in doubt after a loss of Redis; it comes back by itself")
+	case n < d.st.pruned, d.chain == nil && n < d.change.Floor:
+		op.conflict(Row{Nonce: n, Status: Consumed}, "the nonce is consumed, so long ago that nothing else is known of it")
+	case there && row.Status == Held && row.Reason == ReasonRepair && row.Holder != op.Principal:
+		op.conflict(Row{Nonce: n, Status: Held}, "somebody else is repairing the nonce")
+	default:
+		d.handOutAgain(op, n, row, there)
+	}
+	return nil
+}
+
+func (d *draft) handOutAgain(op *Op, n int64, row Row, there bool) {
+	hold, hashes := d.holdOf(op), row.Replaced
+	if hashes.Len() >= MaxHashes-1 { // room for the one to come
+		hashes = hashes[(hashes.Len()-MaxHashes+2)*len(TxHash{}):]
+	}
+	to := RowChange{
+		Nonce: n, Fresh: !there, FromStatus: row.Status, FromAttempt: row.Attempt, Status: Held,
+		// Every write of the signer raises its version, so that no hand-out of a nonce of
+		// which nothing is known any more can have had a higher attempt.
+		Attempt: max(row.Attempt, d.change.Version&(1<<epochShift-1)) + 1,
+		Hold:    hold, Holder: op.Principal, TxHash: row.TxHash, Replaced: hashes, Reason: ReasonRepair,
+	}
+	if there {
+		to.Attempt = row.Attempt + 1
+	}
+	to.Attempt = max(to.Attempt, FirstAttempt(d.change.Version))
+	op.Before = &Before{Status: row.Status, Attempt: row.Attempt, Reason: row.Reason}
+	op.one = [2]int64{n, to.Attempt}
+	op.Nonces, op.Attempts = op.one[0:1:1], op.one[1:2:2]
+	op.Hashes = allHashes(to.TxHash, to.Replaced)
+	op.Token, op.HoldLeft, op.Status = d.change.Token, hold, Held
+	d.end(row, to)
+	op.wrote = true
+}
+
 func (op *Op) conflict(row Row, sentence string) {
 	op.Status = 0
 	op.Err = &ConflictError{
 		Sentence: sentence, Nonce: row.Nonce, Status: row.Status, Attempt: row.Attempt,
-		TxHash: row.TxHash, HeldUntil: row.HeldUntil,
+		TxHash: row.TxHash, HeldUntil: row.HeldUntil, Unknown: row.Unknown(),
 	}
 }
 
@@ -530,6 +825,9 @@ func (op *Op) requestHash() [16]byte {
 func (op *Op) paramsHash() [16]byte {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:8], uint64(op.Count))
+	if op.RecordFirst {
+		b[0] = 1
+	}
 	binary.BigEndian.PutUint64(b[8:], uint64(op.Hold))
 	sum := sha256.Sum256(b[:])
 	return [16]byte(sum[:])

@@ -418,17 +418,25 @@ func (s *Service) Stop() {
 }
 
 // publish hands the events of a committed op to the sink.
-func (s *Service) publish(lane int, op *Op, version int64, now time.Time) {
+func (s *Service) publish(lane int, op *Op, chain ChainSigner, version int64, now time.Time) {
 	if op.Kind == kindSweep && len(op.Nonces) > 0 {
 		s.fig.Swept(len(op.Nonces))
 	}
-	if s.sink == nil || op.Err != nil || !(op.wrote || op.recovered) {
+	if op.Err != nil || !(op.wrote || op.recovered) {
 		return
 	}
-	if !op.EventPlace && !s.sink.Watched(op.Signer) {
+	wanted := s.sink != nil && (op.EventPlace || s.sink.Watched(op.Signer))
+	if !wanted && chain == nil {
 		return
 	}
-	s.sink.Publish(lane, op.EventPlace, op.events(version, now))
+	events := op.events(version, now)
+	if chain != nil {
+		chain.Committed(events)
+	}
+	if !wanted || len(events) == 0 {
+		return
+	}
+	s.sink.Publish(lane, op.EventPlace, events)
 	op.EventPlace = false
 }
 
@@ -437,19 +445,42 @@ func (op *Op) events(version int64, at time.Time) []Event {
 	e := Event{Signer: op.Signer, Version: version, At: at, Nonce: op.Nonce, Attempt: op.Attempt}
 	switch op.Kind {
 	case KindMarkUsed:
-		e.Type, e.TxHash = EventUsed, op.TxHash
+		if e.Type, e.TxHash = EventUsed, op.TxHash; op.Replaced != (TxHash{}) {
+			e.Type = EventReplaced
+		}
+	case KindMarkSigned:
+		if e.Type, e.TxHash = EventSigned, op.TxHash; op.Replaced != (TxHash{}) {
+			e.Type = EventReplaced
+		}
+		if op.tookNonce {
+			taken := e
+			taken.Type, taken.TxHash = EventAllocated, TxHash{}
+			return []Event{taken, e}
+		}
+	case KindExtend:
+		e.Type = EventExtended
+	case KindRepair:
+		e.Type, e.Nonce, e.Attempt, e.Reason = EventAllocated, op.Nonces[0], op.Attempts[0], ReasonRepair
 	case KindMarkRecyclable:
-		if e.Type, e.Reason = EventReleased, op.Reason; op.Status == Consumed {
+		switch e.Type = EventReleased; {
+		case op.Status == Consumed && op.Hashes == "":
 			e.Reason = ReasonBelowFloor
+		case op.Status == Consumed:
+			e.Type, e.TxHash = EventUsed, op.Hashes.At(0)
+		default:
+			e.Reason = op.Reason
 		}
 	case KindSetFloor:
 		e.Type, e.Nonce, e.Attempt = EventFloor, op.Floor, 0
 	case KindAllocate:
 		e.Type = EventAllocated
 		return op.eachNonce(e)
-	case kindSweep:
-		e.Type = EventExpired
-		return op.eachNonce(e)
+	case kindSweep, kindAlign:
+		for i := range op.told {
+			t := &op.told[i]
+			t.Signer, t.Version, t.At = op.Signer, version, at
+		}
+		return op.told
 	}
 	return []Event{e}
 }
@@ -458,9 +489,6 @@ func (op *Op) eachNonce(e Event) []Event {
 	events := make([]Event, len(op.Nonces))
 	for i := range op.Nonces {
 		e.Nonce, e.Attempt = op.Nonces[i], op.Attempts[i]
-		if e.Reason = ""; e.Type == EventExpired && e.Nonce < op.Floor {
-			e.Reason = ReasonBelowFloor
-		}
 		events[i] = e
 	}
 	return events

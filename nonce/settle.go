@@ -19,7 +19,7 @@ func (sh *shard) settle(groups []*group, cause error) []*group {
 		g.byID = true
 		needs[i], _ = sh.need(g, true)
 		for _, op := range g.ops[:g.count] {
-			if op.Kind == KindAllocate {
+			if op.Kind == KindAllocate || op.Kind == KindRepair {
 				needs[i].Nonces = append(needs[i].Nonces, op.Nonces...)
 			}
 		}
@@ -112,7 +112,7 @@ func (sh *shard) settled(g *group, s *Snapshot, cause error) {
 		}
 		switch v {
 		case didHappen:
-			sh.svc.publish(sh.index, op, st.version+1, s.Now)
+			sh.svc.publish(sh.index, op, st.chain, st.version+1, s.Now)
 			sh.happened(g, op, s)
 			g.ops[i] = nil
 		case cannotTell:
@@ -167,6 +167,10 @@ func (op *Op) verdict(s *Snapshot, rows map[int64]Row, token int64) verdict {
 		}
 	case KindMarkUsed, KindMarkRecyclable:
 		return op.markVerdict(rows)
+	case KindExtend, KindMarkSigned:
+		return op.holdVerdict(rows, s.Now, token)
+	case KindRepair:
+		return op.repairVerdict(s, rows, token)
 	case KindSetFloor:
 		op.recovered = s.Floor >= op.askedFloor
 	}
@@ -202,14 +206,52 @@ func (op *Op) markVerdict(rows map[int64]Row) verdict {
 	}
 	used := op.Kind == KindMarkUsed
 	switch {
-	case row.Status == Held, row.Status == Released && used:
+	case row.Status == Held, row.Status == Released && used,
+		row.Status == Consumed && used && !recorded(row, op.TxHash):
 		return runAgain
-	case row.Status == Consumed && used && row.TxHash != op.TxHash,
-		row.Status == Consumed && !used && (row.Reason != ReasonBelowFloor || row.TxHash != TxHash{}):
+	case row.Status == Consumed && !used && (row.Reason != ReasonBelowFloor || row.TxHash != TxHash{}):
 		return cannotTell
 	}
 	op.Status = row.Status
+	op.Hashes = allHashes(row.TxHash, row.Replaced)
 	return didHappen
+}
+
+// recorded reports whether a row has the hash; any row has none.
+func recorded(row Row, hash TxHash) bool {
+	return hash == TxHash{} || row.TxHash == hash || row.Replaced.Contains(hash)
+}
+
+// holdVerdict: a hash that the row has was recorded, and a deadline that was written
+// under the token of then is the new one. While the hold is the one it was, the op may
+// run again.
+func (op *Op) holdVerdict(rows map[int64]Row, now time.Time, token int64) verdict {
+	row, ok := rows[op.Nonce]
+	signed := op.Kind == KindMarkSigned
+	switch {
+	case signed && op.tookNonce && (!ok || row.Attempt < op.Attempt):
+		return runAgain
+	case !ok || row.Attempt != op.Attempt:
+		return cannotTell
+	case signed && row.TxHash != TxHash{} && recorded(row, op.TxHash), !signed && row.Status == Held && row.Token == token:
+		op.Status, op.Hashes = row.Status, allHashes(row.TxHash, row.Replaced)
+		if row.Status == Held {
+			op.HeldUntil, op.HoldLeft = row.HeldUntil, max(0, row.HeldUntil.Sub(now))
+		}
+		return didHappen
+	case row.Status == Held || signed && row.Status == Consumed:
+		return runAgain
+	}
+	return cannotTell
+}
+
+// repairVerdict judges a repair as an allocate of one nonce is judged, whose row may
+// have been anything before.
+func (op *Op) repairVerdict(s *Snapshot, rows map[int64]Row, token int64) verdict {
+	if row, ok := rows[op.Nonces[0]]; ok && row.Attempt < op.Attempts[0] || !ok && op.Nonces[0] >= s.Pruned {
+		return runAgain
+	}
+	return op.allocateVerdict(s, rows, token)
 }
 
 // notOwner turns a lease that could not be had into the error of its ops.

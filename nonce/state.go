@@ -25,6 +25,7 @@ const (
 type freeNonce struct {
 	nonce, attempt int64
 	holder         Principal // of that attempt, who may still mark it used
+	unseen         bool      // it was unknown for long; whoever gets it is told
 }
 
 // state is what a worker remembers of one signer. While owned, it is what the
@@ -52,6 +53,10 @@ type state struct {
 	released     []freeNonce // the lowest RELEASED rows at or above the floor, ascending
 	releasedMore bool        // there are more than those
 	dueAt        time.Time   // store clock; no remembered hold ends before it; zero: none remembered
+	notedDue     time.Time   // store clock; the same of holds that have a hash or a reason, which are not remembered
+
+	chain      ChainSigner // what its chain says; nil: no chain is configured for it, or it was not asked
+	chainAsked bool
 
 	// Loaded for the round under way, and dropped after it.
 	details   map[int64]Row
@@ -117,12 +122,12 @@ func (st *state) fill(s *Snapshot) {
 	st.dropLoaded()
 	st.id, st.version, st.next, st.floor, st.held, st.pruned = s.ID, s.Version, s.Next, s.Floor, s.Held, s.Pruned
 	st.standing, st.doubting = s.Standing, s.Now.Before(s.DoubtUntil)
-	st.heldRows, st.dueAt, st.mirror = nil, time.Time{}, nil
+	st.heldRows, st.dueAt, st.notedDue, st.mirror = nil, time.Time{}, time.Time{}, nil
 	st.loaded(s)
 	st.setFree(s)
 	for i := range s.Rows {
 		if row := &s.Rows[i]; row.Status == Held {
-			st.hold(row.Nonce, row.Attempt, row.Holder, row.HeldUntil)
+			st.hold(row)
 		}
 	}
 }
@@ -132,7 +137,7 @@ func (st *state) setFree(s *Snapshot) {
 	st.released, st.releasedMore = make([]freeNonce, 0, len(s.Released)), s.ReleasedMore
 	for _, n := range s.Released {
 		row := st.details[n]
-		st.released = append(st.released, freeNonce{n, row.Attempt, row.Holder})
+		st.released = append(st.released, freeNonce{n, row.Attempt, row.Holder, row.Reason == ReasonUnseen})
 	}
 }
 
@@ -157,18 +162,31 @@ func (st *state) dropLoaded() {
 	st.details, st.requests, st.due = nil, nil, nil
 }
 
-// hold remembers a HELD row. When the bound is reached all are forgotten rather
-// than one searched for: each costs one read if it is marked after all.
-func (st *state) hold(n, attempt int64, holder Principal, until time.Time) {
-	if st.doubting && n < st.standing.DoubtBelow {
+// hold remembers a HELD row. One with a hash or a reason is read when it is wanted. When
+// the bound is reached all are forgotten rather than one searched for: each costs one
+// read if it is marked after all.
+func (st *state) hold(row *Row) {
+	if st.doubting && row.Nonce < st.standing.DoubtBelow {
 		return // it is not swept now
+	}
+	if st.dueAt.IsZero() || row.HeldUntil.Before(st.dueAt) {
+		st.dueAt = row.HeldUntil
+	}
+	if row.TxHash != (TxHash{}) || row.Reason != "" {
+		st.heldRows.drop(row.Nonce)
+		st.noted(row.HeldUntil)
+		return
 	}
 	if len(st.heldRows) >= maxHeldRows {
 		st.heldRows = st.heldRows[:0]
 	}
-	st.heldRows.put(heldRow{n, attempt, until.UnixMicro(), holder})
-	if st.dueAt.IsZero() || until.Before(st.dueAt) {
-		st.dueAt = until
+	st.heldRows.put(heldRow{row.Nonce, row.Attempt, row.HeldUntil.UnixMicro(), row.Holder})
+}
+
+// noted keeps the earliest deadline of the holds that are not remembered.
+func (st *state) noted(until time.Time) {
+	if st.notedDue.IsZero() || until.Before(st.notedDue) {
+		st.notedDue = until
 	}
 }
 
@@ -186,7 +204,9 @@ func (st *state) committed(d *draft, now time.Time) {
 	for i := range c.Rows {
 		rc := &c.Rows[i]
 		if rc.Status == Held {
-			st.hold(rc.Nonce, rc.Attempt, rc.Holder, now.Add(rc.Hold))
+			st.hold(&Row{
+				Nonce: rc.Nonce, Attempt: rc.Attempt, Holder: rc.Holder, HeldUntil: now.Add(rc.Hold), TxHash: rc.TxHash, Reason: rc.Reason,
+			})
 		} else {
 			st.heldRows.drop(rc.Nonce)
 		}
@@ -202,9 +222,14 @@ func (st *state) swept(now time.Time, more bool) {
 		st.dueAt = now.Add(-time.Second)
 		return
 	}
-	first := st.heldRows.first()
-	if first != 0 {
+	if first := st.heldRows.first(); first != 0 {
 		st.dueAt = latest(time.UnixMicro(first), now.Add(5*time.Millisecond))
+	}
+	if !st.notedDue.After(now) {
+		st.notedDue = time.Time{} // they are ended, or the sweeps of the store find them
+	}
+	if !st.notedDue.IsZero() && (st.dueAt.IsZero() || st.notedDue.Before(st.dueAt)) {
+		st.dueAt = st.notedDue
 	}
 }
 

@@ -62,6 +62,10 @@ type Row struct {
 	UpdatedAt time.Time // only filled by Reader.List
 }
 
+// Unknown reports whether the row is a hold whose time is over, of which nobody knows
+// whether it was used.
+func (r *Row) Unknown() bool { return r.Status == Held && r.Reason == ReasonUnknown }
+
 // Request is one remembered request id: what it asked for and what it got.
 type Request struct {
 	ID       string
