@@ -1,0 +1,177 @@
+package chain
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"noncegate/nonce"
+)
+
+// Chains are all chains of a gateway. It implements nonce.Chain. It is never changed.
+type Chains struct {
+	byID map[string]*Tracker
+	list []*Tracker
+}
+
+// NewChains puts trackers together, each of another chain.
+func NewChains(list []*Tracker) *Chains {
+	c := &Chains{byID: make(map[string]*Tracker, len(list)), list: list}
+	for _, t := range list {
+		c.byID[t.chain.ID()] = t
+	}
+	return c
+}
+
+var _ nonce.Chain = (*Chains)(nil)
+
+// Serve gives all trackers whom they work for.
+func (c *Chains) Serve(svc Service, sink nonce.EventSink) {
+	for _, t := range c.list {
+		t.Serve(svc, sink)
+	}
+}
+
+// Run follows all chains until ctx ends.
+func (c *Chains) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, t := range c.list {
+		all.Go(func() { t.Run(ctx) })
+	}
+	all.Wait()
+}
+
+// Tracker returns that of a chain, nil if it is not configured. id is a CAIP-2
+// identifier.
+func (c *Chains) Tracker(id string) *Tracker { return c.byID[id] }
+
+// find splits a CAIP-10 name; nil: its chain is not configured.
+func (c *Chains) find(name string) (t *Tracker, account string) {
+	i := strings.LastIndexByte(name, ':')
+	if i < 0 {
+		return nil, ""
+	}
+	return c.byID[name[:i]], name[i+1:]
+}
+
+// Signer implements nonce.Chain.
+func (c *Chains) Signer(name string) nonce.ChainSigner {
+	if t, account := c.find(name); t != nil {
+		return t.signer(name, account)
+	}
+	return nil
+}
+
+// Ready reports whether the chain of a signer has said where it stands, or there is
+// none. Else done is called once, by another goroutine, when it has, or when wait is
+// over.
+func (c *Chains) Ready(name string, wait time.Duration, done func()) bool {
+	t, account := c.find(name)
+	if t == nil {
+		return true
+	}
+	s := t.signer(name, account)
+	if s.fresh() {
+		return true
+	}
+	var once sync.Once
+	timer := time.AfterFunc(wait, func() { once.Do(done) })
+	s.await(func() { timer.Stop(); once.Do(done) })
+	return false
+}
+
+// State is what is known of a signer, for people.
+type State struct {
+	Head         int64
+	Mined, Final int64
+	FinalKnown   bool
+	Window       int64
+	Gap          *nonce.Gap
+	Stopped      bool
+}
+
+// State returns what is known of a signer now; ok: its chain is configured, and has
+// said something.
+func (c *Chains) State(name string) (st State, ok bool) {
+	t, account := c.find(name)
+	if t == nil {
+		return st, false
+	}
+	s := t.signer(name, account)
+	s.used.Store(time.Now().Unix())
+	v := s.view.Load()
+	if !v.Known {
+		return st, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st = State{Head: t.number(), Mined: s.mined, Final: s.final, FinalKnown: s.final > 0 || !s.finalOld, Window: v.Window, Stopped: t.stopped.Load()}
+	if s.gap != nil {
+		gap := *s.gap
+		st.Gap = &gap
+	}
+	return st, true
+}
+
+// The words of Words.
+const (
+	WordSent, WordSeen, WordDropped = "sent", "seen", "dropped"
+	WordMined, WordFinal            = "mined", "final"
+	WordExternal                    = "external"
+)
+
+// Words says of each row how far the chain has come with it; "": nothing is known, or
+// there is nothing to say. nil: no chain is configured for the signer.
+func (c *Chains) Words(name string, rows []nonce.Row) []string {
+	t, account := c.find(name)
+	if t == nil {
+		return nil
+	}
+	s := t.signer(name, account)
+	words := make([]string, len(rows))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range rows {
+		words[i] = s.wordLocked(&rows[i])
+	}
+	return words
+}
+
+func (s *signer) wordLocked(row *nonce.Row) string {
+	k := s.notes[row.Nonce]
+	sent := row.TxHash != Hash{}
+	switch {
+	case k != nil && k.tx != (Hash{}) && sent && k.tx != row.TxHash && !row.Replaced.Contains(k.tx):
+		return WordExternal
+	case s.known && row.Nonce < s.final:
+		return WordFinal
+	case s.known && row.Nonce < s.mined:
+		return WordMined
+	case !sent && row.Status != nonce.Consumed:
+		return ""
+	case k != nil && k.seen == Pooled:
+		return WordSeen
+	case k != nil && !k.looked.IsZero():
+		return WordDropped
+	case sent:
+		return WordSent
+	}
+	return ""
+}
+
+// OfferFor is what a nonce's transaction pays, as far as the nodes have shown it.
+func (c *Chains) OfferFor(name string, n int64) (o Offer, ok bool) {
+	t, account := c.find(name)
+	if t == nil {
+		return o, false
+	}
+	s := t.signer(name, account)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.notes[n]
+	if k == nil || k.offer == (Offer{}) {
+		return o, false
+	}
+	return k.offer, true
+}

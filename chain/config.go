@@ -1,0 +1,84 @@
+package chain
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"time"
+)
+
+// Config are the settings of a Tracker. Zero means the default.
+type Config struct {
+	// Window is how far new nonces may be ahead of the count; 16 is what go-ethereum's
+	// pool guarantees an account. Windows overrides it for signers whose name matches a
+	// pattern (path.Match), the first one that does.
+	Window  int64
+	Windows []WindowOf
+	// DelegatedWindow is that of accounts with delegated code (EIP-7702), of which nodes
+	// keep one transaction; default 1.
+	DelegatedWindow int64
+	// UnknownFor is how long a hold stays unknown before it may be released; default
+	// 10m. Negative: until somebody knows.
+	UnknownFor time.Duration
+	// GapAfter is how long nonces must wait behind one that nobody has seen until it is
+	// called a gap, and not less than three blocks; default 30s.
+	GapAfter time.Duration
+	// Reconcile is how often counts are asked for although no block said that they
+	// changed; default 5m.
+	Reconcile time.Duration
+	// Timeout bounds one question to the nodes and one op of the service; default 5s.
+	Timeout time.Duration
+	// MaxSigners bounds the signers that are remembered; default 250,000. Those beyond
+	// are served as long as a node's answer is waited for, and not watched.
+	MaxSigners int
+}
+
+// WindowOf is the window of signers whose name matches a pattern.
+type WindowOf struct {
+	Pattern string
+	Window  int64
+}
+
+const (
+	defaultWindow     = 16
+	defaultUnknownFor = 10 * time.Minute
+	gapBlocks         = 3
+)
+
+func (c *Config) complete() error {
+	c.Window = cmp.Or(c.Window, defaultWindow)
+	c.DelegatedWindow = cmp.Or(c.DelegatedWindow, 1)
+	c.UnknownFor = cmp.Or(c.UnknownFor, defaultUnknownFor)
+	c.GapAfter = cmp.Or(c.GapAfter, 30*time.Second)
+	c.Reconcile = cmp.Or(c.Reconcile, 5*time.Minute)
+	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
+	c.MaxSigners = cmp.Or(c.MaxSigners, 250_000)
+	switch {
+	case c.Window < 1 || c.DelegatedWindow < 1:
+		return fmt.Errorf("the window of a chain must be at least 1")
+	case c.GapAfter < 0 || c.Reconcile < 0 || c.Timeout < 0 || c.MaxSigners < 1:
+		return fmt.Errorf("the times and bounds of a chain must be above 0")
+	}
+	for _, w := range c.Windows {
+		if _, err := path.Match(w.Pattern, ""); err != nil {
+			return fmt.Errorf("the pattern %q of a window: %w", w.Pattern, err)
+		}
+		if w.Window < 1 {
+			return fmt.Errorf("the window of %q must be at least 1", w.Pattern)
+		}
+	}
+	return nil
+}
+
+// window is that of a signer.
+func (c *Config) window(signer string, delegated bool) int64 {
+	if delegated {
+		return c.DelegatedWindow
+	}
+	for _, w := range c.Windows {
+		if ok, _ := path.Match(w.Pattern, signer); ok {
+			return w.Window
+		}
+	}
+	return c.Window
+}

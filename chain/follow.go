@@ -1,0 +1,336 @@
+package chain
+
+import (
+	"context"
+	"time"
+
+	"noncegate/nonce"
+)
+
+// heard takes a head from the Chain. It does not block.
+func (t *Tracker) heard(h Head) {
+	before := t.head.Load()
+	if before != nil && h.Latest.Number > before.Latest.Number {
+		took := h.Latest.Time.Sub(before.Latest.Time) / time.Duration(h.Latest.Number-before.Latest.Number)
+		t.block.Store(int64(min(max(took, 0), time.Minute)))
+	}
+	if h.FinalFell && !t.stopped.Swap(true) {
+		t.log.Error("the final block of the chain fell or was replaced: its nodes were reset, or they lie; nothing is done by itself for this chain until the gateway is started again",
+			"final", h.Final.Number, "hash", h.Final.Hash.String())
+	}
+	kept := h
+	kept.Uses, kept.Reorg = nil, nil
+	t.head.Store(&kept)
+	t.mu.Lock()
+	p := &t.pending
+	p.any, p.skipped = true, p.skipped || h.Skipped
+	if h.Reorg != nil {
+		t.log.Warn("a reorganization of the chain", "from", h.Reorg.From.Number, "to", h.Reorg.To.Number, "depth", h.Reorg.Depth)
+		if p.reorg == nil || forkOf(h.Reorg) < forkOf(p.reorg) {
+			p.reorg = h.Reorg
+		}
+	}
+	if len(p.uses)+len(h.Uses) > maxUses {
+		p.skipped, p.uses = true, nil
+	} else {
+		p.uses = append(p.uses, h.Uses...)
+	}
+	t.mu.Unlock()
+	signal(t.headNow)
+}
+
+// forkOf is the number of the last block that a reorganization left in place.
+func forkOf(r *Reorg) int64 { return r.From.Number - int64(r.Depth) }
+
+// follower does what heads ask for, and now and then asks for all counts.
+func (t *Tracker) follower(ctx context.Context) {
+	tick := time.NewTicker(t.cfg.Reconcile)
+	defer tick.Stop()
+	all := false // ask for all counts
+	var final Block
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			all = true
+		case <-t.headNow:
+		}
+		h := t.head.Load()
+		if h == nil {
+			continue
+		}
+		t.mu.Lock()
+		p := t.pending
+		t.pending = pending{}
+		t.mu.Unlock()
+		t.applyUses(p.uses, h)
+		if p.reorg != nil {
+			t.unsettle(forkOf(p.reorg))
+		}
+		all = !t.askCounts(ctx, h, all || p.skipped || p.reorg != nil)
+		if h.Final.Hash != (Hash{}) && !t.stopped.Load() && (h.Final != final || all) {
+			if t.askFinal(ctx, h) {
+				final = h.Final
+			}
+		}
+	}
+}
+
+// applyUses follows the nonces that blocks used.
+func (t *Tracker) applyUses(uses []Use, h *Head) {
+	for _, u := range uses {
+		t.mu.Lock()
+		s := t.signers[u.Account]
+		t.mu.Unlock()
+		if s == nil {
+			continue
+		}
+		if u.Authorization {
+			// The chain may have skipped it, and it may have changed what the account is.
+			t.mu.Lock()
+			t.askLocked(s)
+			t.mu.Unlock()
+			s.askAgain()
+			continue
+		}
+		t.told(s, s.usedBy(u, h))
+	}
+}
+
+// askAgain makes the next count be asked for.
+func (s *signer) askAgain() {
+	s.mu.Lock()
+	s.finalOld, s.stale = true, true
+	s.mu.Unlock()
+	s.t.watch(s)
+}
+
+// usedBy follows one nonce that a block used.
+func (s *signer) usedBy(u Use, h *Head) []nonce.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.known {
+		return nil
+	}
+	if k := s.notes[u.Nonce]; k != nil {
+		k.tx, k.seen = u.Tx, Mined
+	} else if len(s.notes) < maxNotes {
+		if s.notes == nil {
+			s.notes = make(map[int64]*note)
+		}
+		s.notes[u.Nonce] = &note{tx: u.Tx, seen: Mined}
+	}
+	if u.Nonce+1 < s.mined {
+		return nil
+	}
+	return s.advanceLocked(u.Nonce+1, h.Latest.Number)
+}
+
+// maxTold bounds the nonces that are told of one by one when a count jumps.
+const maxTold = 256
+
+// advanceLocked raises the count, and returns what there is to tell.
+func (s *signer) advanceLocked(mined, at int64) (events []nonce.Event) {
+	from := s.mined
+	s.minedAt, s.stale = at, false
+	if mined <= from {
+		return nil
+	}
+	s.mined, s.finalOld = mined, true
+	s.publish()
+	cursor := s.next.Load()
+	for n := max(from, mined-maxTold); n < mined; n++ {
+		events = append(events, s.minedLocked(n, cursor)...)
+	}
+	if s.gap != nil && s.gap.Nonce < mined {
+		events = append(events, nonce.Event{Type: nonce.EventGapClosed, Nonce: s.gap.Nonce, Attempt: s.gap.Attempt})
+		s.gap = nil
+	}
+	return events
+}
+
+// minedLocked tells that a nonce is used, and by whom if it was not ours. cursor is the
+// signer's; 0 if no plan of this node has shown it.
+func (s *signer) minedLocked(n, cursor int64) []nonce.Event {
+	k := s.notes[n]
+	if k == nil {
+		k = new(note)
+	}
+	e := nonce.Event{Type: nonce.EventMined, Nonce: n, Attempt: k.attempt, TxHash: k.tx}
+	switch {
+	case k.tx != Hash{} && k.hashes != "" && !k.hashes.Contains(k.tx):
+		return []nonce.Event{e, {Type: nonce.EventExternal, Nonce: n, Attempt: k.attempt, TxHash: k.tx, Reason: "transaction"}}
+	case cursor > 0 && n >= cursor && k.attempt == 0:
+		if k.tx != (Hash{}) {
+			return []nonce.Event{{Type: nonce.EventExternal, Nonce: n, TxHash: k.tx, Reason: "transaction"}}
+		}
+		if len(s.external) < maxTold {
+			s.external = append(s.external, n) // told when it is final and still nobody knows
+		}
+		return nil
+	}
+	return []nonce.Event{e}
+}
+
+// told publishes what following the chain has shown, and makes the watcher look where
+// holds may be ended.
+func (t *Tracker) told(s *signer, events []nonce.Event) {
+	if len(events) == 0 || !s.owned.Load() {
+		return // its owner tells
+	}
+	for i := range events {
+		t.metrics.event(events[i].Type)
+	}
+	t.tell(s, events...)
+	t.watch(s)
+}
+
+// unsettle makes counts that come from blocks above a fork be asked for again; they
+// may be lower then.
+func (t *Tracker) unsettle(fork int64) {
+	for _, s := range t.all() {
+		s.mu.Lock()
+		if s.known && s.minedAt > fork {
+			s.fell, s.stale = true, true
+		}
+		for _, k := range s.notes {
+			if k.seen == Mined {
+				k.seen = Absent
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+func (t *Tracker) all() []*signer {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := make([]*signer, 0, len(t.signers))
+	for _, s := range t.signers {
+		list = append(list, s)
+	}
+	return list
+}
+
+const (
+	countBatch = 100
+	// maxCounts bounds the accounts with open nonces whose counts are asked for at one
+	// head, beyond those that must be; blocks tell of the others.
+	maxCounts = 1000
+)
+
+// askCounts asks for the counts of those with something open, or of all. It returns
+// false when not all that must be asked for could be.
+func (t *Tracker) askCounts(ctx context.Context, h *Head, all bool) bool {
+	var asked []*signer
+	for _, s := range t.all() {
+		s.mu.Lock()
+		must := s.known && (all && (s.owned.Load() || s.watched.Load()) || s.stale)
+		open := s.known && s.watched.Load() && s.minedAt < h.Latest.Number && s.next.Load() > s.mined
+		s.mu.Unlock()
+		if must || open && len(asked) < maxCounts {
+			asked = append(asked, s)
+		}
+	}
+	return t.counts(ctx, h.Latest, asked, func(s *signer, c Count) { t.counted(s, c.Used, h) })
+}
+
+// counts asks batch after batch, and reports whether all were answered.
+func (t *Tracker) counts(ctx context.Context, at Block, asked []*signer, each func(*signer, Count)) bool {
+	for len(asked) > 0 {
+		n := min(len(asked), countBatch)
+		accounts := make([]string, n)
+		for i, s := range asked[:n] {
+			accounts[i] = s.account
+		}
+		one, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
+		counts, err := t.chain.Counts(one, at, accounts)
+		cancel()
+		if err != nil {
+			t.log.Debug("asking for counts", "accounts", len(asked), "block", at.Number, "error", err)
+			return false
+		}
+		for i, s := range asked[:n] {
+			each(s, counts[i])
+		}
+		asked = asked[n:]
+	}
+	return true
+}
+
+// counted follows a count at the canonical head. A lower one than before is believed
+// only after a reorganization of the blocks in which it was higher.
+func (t *Tracker) counted(s *signer, used int64, h *Head) {
+	s.mu.Lock()
+	var events []nonce.Event
+	before, fell := s.mined, s.fell
+	switch {
+	case used >= before:
+		events = s.advanceLocked(used, h.Latest.Number)
+	case fell:
+		s.mined, s.minedAt, s.stale = used, h.Latest.Number, false
+		s.stuck, s.external = stuck{}, nil
+		s.publish()
+		events = []nonce.Event{{Type: nonce.EventReorg, Nonce: used}}
+	default:
+		s.stale = false
+	}
+	s.fell = false
+	s.mu.Unlock()
+	if used < before && !fell {
+		t.metrics.lower.Inc()
+		t.log.Warn("a node gave a lower count than was seen, and no block was replaced: it is not believed",
+			"account", s.account, "seen", before, "count", used, "block", h.Latest.Number)
+	}
+	t.told(s, events)
+}
+
+// askFinal asks for the counts at the final block where they may have risen.
+func (t *Tracker) askFinal(ctx context.Context, h *Head) bool {
+	var asked []*signer
+	for _, s := range t.all() {
+		s.mu.Lock()
+		if s.known && s.final < s.mined && s.finalOld {
+			asked = append(asked, s)
+		}
+		s.mu.Unlock()
+	}
+	return t.counts(ctx, h.Final, asked, func(s *signer, c Count) {
+		if !c.Agreed {
+			t.metrics.disagreed.Inc()
+			return // nothing that cannot be undone follows from what nodes disagree about
+		}
+		t.told(s, s.finalized(c.Used))
+	})
+}
+
+// finalized follows the count at the final block.
+func (s *signer) finalized(used int64) (events []nonce.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	used = min(used, s.mined)
+	if used <= s.final {
+		return nil
+	}
+	for n := max(s.final, used-maxTold); n < used; n++ {
+		if k := s.notes[n]; k != nil && k.attempt > 0 {
+			events = append(events, nonce.Event{Type: nonce.EventFinal, Nonce: n, Attempt: k.attempt, TxHash: k.tx})
+		}
+	}
+	for len(s.external) > 0 && s.external[0] < used {
+		n := s.external[0]
+		s.external = s.external[1:]
+		if k := s.notes[n]; k == nil || k.attempt == 0 {
+			events = append(events, nonce.Event{Type: nonce.EventExternal, Nonce: n, Reason: "unknown"})
+		}
+	}
+	for n := range s.notes {
+		if n < used {
+			delete(s.notes, n)
+		}
+	}
+	s.final, s.finalOld = used, used < s.mined
+	s.publish()
+	return events
+}

@@ -1,0 +1,89 @@
+package chain
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"noncegate/nonce"
+)
+
+// metrics are what a Tracker counts, each with the chain as a label: chains are
+// settings, and few.
+type metrics struct {
+	events    *prometheus.CounterVec
+	ended     prometheus.Counter
+	lower     prometheus.Counter
+	disagreed prometheus.Counter
+}
+
+func newMetrics(t *Tracker, reg prometheus.Registerer) *metrics {
+	reg = prometheus.WrapRegistererWith(prometheus.Labels{"chain": t.chain.ID()}, reg)
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		reg.MustRegister(c)
+		return c
+	}
+	gauge := func(name, help string, value func() float64) {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
+	}
+	m := &metrics{
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "noncegate_chain_events_total", Help: "What the chain said of signers of this node, by type of event.",
+		}, []string{"type"}),
+		ended:     counter("noncegate_chain_holds_ended_total", "Holds that were unknown and ended because a node showed that the nonce was used."),
+		lower:     counter("noncegate_chain_lower_counts_total", "Counts below one that was seen, without a reorganization. They are not believed."),
+		disagreed: counter("noncegate_chain_final_disagreements_total", "Counts at the final block about which nodes disagreed. Nothing follows from them."),
+	}
+	reg.MustRegister(m.events)
+	for _, typ := range []nonce.EventType{nonce.EventMined, nonce.EventFinal, nonce.EventDropped, nonce.EventGap, nonce.EventGapClosed, nonce.EventExternal, nonce.EventReorg} {
+		m.events.WithLabelValues(typ.String())
+	}
+	gauge("noncegate_chain_signers", "Signers of the chain that this node remembers.", func() float64 {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return float64(len(t.signers))
+	})
+	gauge("noncegate_chain_open_signers", "Signers of this node with nonces that the chain has not used.", func() float64 {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return float64(len(t.open))
+	})
+	gauge("noncegate_chain_gaps", "Signers of this node that a nonce blocks which no node has seen.", func() float64 { gaps, _ := t.openFigures(); return gaps })
+	gauge("noncegate_chain_unknown_holds", "Holds of this node that are over and of which nobody knows whether they were used.", func() float64 { _, n := t.openFigures(); return n })
+	gauge("noncegate_chain_waiting_signers", "New signers that wait for the first answer of a node.", func() float64 {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return float64(len(t.asking))
+	})
+	gauge("noncegate_chain_stopped", "1: the final block fell, and nothing is done by itself for this chain.", func() float64 {
+		if t.stopped.Load() {
+			return 1
+		}
+		return 0
+	})
+	return m
+}
+
+func (m *metrics) event(t nonce.EventType) { m.events.WithLabelValues(t.String()).Inc() }
+
+// openFigures counts gaps and unknown holds.
+func (t *Tracker) openFigures() (gaps, unknown float64) {
+	t.mu.Lock()
+	open := make([]*signer, 0, len(t.open))
+	for s := range t.open {
+		open = append(open, s)
+	}
+	t.mu.Unlock()
+	for _, s := range open {
+		s.mu.Lock()
+		if s.gap != nil {
+			gaps++
+		}
+		for _, k := range s.notes {
+			if k.unknown {
+				unknown++
+			}
+		}
+		s.mu.Unlock()
+	}
+	return gaps, unknown
+}

@@ -1,0 +1,230 @@
+package chain
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"noncegate/nonce"
+)
+
+// signer is one account as the chain sees it. What plans ask for is atomic; the rest
+// is guarded by mu.
+type signer struct {
+	t             *Tracker
+	name, account string
+
+	view    atomic.Pointer[nonce.ChainView]
+	next    atomic.Int64 // the cursor of the last plan
+	version atomic.Int64 // of the last commit that was seen
+	owned   atomic.Bool
+	watched atomic.Bool  // it is in Tracker.open
+	began   atomic.Int64 // when the last answer to Start came, Unix nanoseconds; 0: never
+	asked   bool         // it is in Tracker.asking; guarded by Tracker.mu
+	used    atomic.Int64 // when it was asked for last, Unix seconds
+
+	mu        sync.Mutex
+	known     bool
+	mined     int64
+	minedAt   int64 // number of the block at which that was so
+	stale     bool  // the count must be asked for, whatever blocks said
+	fell      bool  // a reorganization may have lowered mined: the next count counts, even a lower one
+	final     int64
+	finalOld  bool // mined passed final since it was asked for
+	start     int64
+	delegated bool
+	notes     map[int64]*note // of nonces from final on; nil: none
+	forgot    bool            // there are more nonces than notes
+	touched   time.Time       // when the watcher read its open nonces last
+	gap       *nonce.Gap
+	stuck     stuck
+	external  []int64  // counts moved past these nonces and nobody knows by what; ascending
+	waiting   []func() // to be called when the first answer is there
+}
+
+// note is what this node has seen of one nonce. It is not all: other nodes, and this
+// one before it remembered, may have done more.
+type note struct {
+	status  nonce.Status
+	attempt int64
+	unknown bool
+	hashes  nonce.TxHashes // recorded ones, newest first
+	tx      Hash           // the transaction that a block used the nonce with
+	seen    Seen           // the last sighting
+	offer   Offer
+	since   int64     // number of the block at which it became unknown
+	asked   time.Time // when nodes were asked for it last, as it is unknown
+	looked  time.Time // the last look at all nodes in which none failed and none saw it
+	lookedN int64     // and the block of then
+}
+
+// stuck is for how long the lowest open nonce has been the same.
+type stuck struct {
+	nonce  int64
+	since  time.Time // when something above it was first seen to be sent or held
+	looked time.Time // when nodes were asked for it last
+	seen   bool      // and one had it
+}
+
+// maxNotes bounds the notes of one signer.
+const maxNotes = 1024
+
+var _ nonce.ChainSigner = (*signer)(nil)
+
+func (s *signer) lastUsed() time.Time { return time.Unix(s.used.Load(), 0) }
+
+// View implements nonce.ChainSigner.
+func (s *signer) View(next int64) nonce.ChainView {
+	v := s.view.Load()
+	if s.next.Load() != next {
+		s.next.Store(next)
+		if v.Known && next > v.Mined {
+			s.t.watch(s)
+		}
+	}
+	s.used.Store(time.Now().Unix())
+	return *v
+}
+
+// Unseen implements nonce.ChainSigner.
+func (s *signer) Unseen(n, attempt int64) bool {
+	if s.t.stopped.Load() {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.notes[n]
+	return k != nil && k.unknown && k.attempt == attempt && k.seen == Absent &&
+		k.lookedN > k.since && time.Since(k.looked) < unseenFresh
+}
+
+// unseenFresh is how old the look may be on which a hold is released.
+const unseenFresh = time.Minute
+
+// Owned implements nonce.ChainSigner.
+func (s *signer) Owned(owned bool) {
+	if s.owned.Swap(owned) != owned && owned {
+		s.t.watch(s)
+	}
+}
+
+// Committed implements nonce.ChainSigner.
+func (s *signer) Committed(events []nonce.Event) {
+	if len(events) == 0 {
+		return
+	}
+	s.version.Store(events[0].Version)
+	s.mu.Lock()
+	look := false
+	for i := range events {
+		look = s.noteLocked(&events[i]) || look
+	}
+	s.mu.Unlock()
+	if look {
+		s.t.watch(s)
+	}
+}
+
+// noteLocked follows one event, and reports whether the watcher has to look.
+func (s *signer) noteLocked(e *nonce.Event) bool {
+	if e.Type == nonce.EventFloor || e.Nonce < s.final {
+		return false
+	}
+	if s.notes == nil {
+		s.notes = make(map[int64]*note)
+	}
+	k := s.notes[e.Nonce]
+	if k == nil {
+		if len(s.notes) >= maxNotes {
+			s.forgot = true
+			return false
+		}
+		k = new(note)
+		s.notes[e.Nonce] = k
+	}
+	k.attempt = e.Attempt
+	switch e.Type {
+	case nonce.EventAllocated:
+		// What was recorded for it before a repair may still be mined.
+		*k = note{attempt: e.Attempt, status: nonce.Held, tx: k.tx, hashes: k.hashes}
+	case nonce.EventUsed, nonce.EventReplaced, nonce.EventSigned:
+		k.unknown = false
+		if e.TxHash != (Hash{}) && !k.hashes.Contains(e.TxHash) {
+			k.hashes = nonce.TxHashes(e.TxHash[:]) + k.hashes
+		}
+		if e.Type == nonce.EventUsed {
+			k.status = nonce.Consumed
+		}
+	case nonce.EventReleased, nonce.EventExpired:
+		k.status, k.unknown, k.hashes = nonce.Released, false, ""
+	case nonce.EventUnknown:
+		k.status, k.unknown, k.since, k.looked = nonce.Held, true, s.t.number(), time.Time{}
+		return true
+	}
+	return false
+}
+
+// number is that of the last head, 0 before the first.
+func (t *Tracker) number() int64 {
+	if h := t.head.Load(); h != nil {
+		return h.Latest.Number
+	}
+	return 0
+}
+
+// publish makes the view what is known now. mu is held, or nobody else has s yet.
+func (s *signer) publish() {
+	v := &nonce.ChainView{
+		Known: s.known, Mined: s.mined, Final: s.final, Start: s.start,
+		Window: s.t.cfg.window(s.name, s.delegated), UnknownFor: max(0, s.t.cfg.UnknownFor),
+	}
+	s.view.Store(v)
+}
+
+// begin takes the first answer, or a later one.
+func (s *signer) begin(st Start, at *Head) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.known {
+		s.known, s.mined, s.finalOld = true, st.Latest, true
+		if at != nil {
+			s.minedAt = at.Latest.Number
+		}
+	}
+	s.start = max(s.start, st.Latest, st.Pending)
+	s.delegated = st.Delegated
+	s.publish()
+	s.began.Store(time.Now().UnixNano())
+}
+
+// startFresh is how old the answer may be with which a new signer begins: what is in
+// pools may not be ours.
+const startFresh = 10 * time.Second
+
+// fresh reports whether a plan may rely on what the chain said first: the signer was
+// used here before, or that is not long ago.
+func (s *signer) fresh() bool {
+	began := s.began.Load()
+	return began != 0 && (s.next.Load() > 0 || time.Since(time.Unix(0, began)) < startFresh)
+}
+
+// await calls done when the next answer is there.
+func (s *signer) await(done func()) {
+	s.mu.Lock()
+	s.waiting = append(s.waiting, done)
+	s.mu.Unlock()
+	s.t.mu.Lock()
+	s.t.askLocked(s)
+	s.t.mu.Unlock()
+}
+
+// answered calls who waits.
+func (s *signer) answered() {
+	s.mu.Lock()
+	waiting := s.waiting
+	s.waiting = nil
+	s.mu.Unlock()
+	for _, done := range waiting {
+		done()
+	}
+}

@@ -1,0 +1,265 @@
+package chain
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"noncegate/nonce"
+)
+
+// Service is what a Tracker asks of the nonce service: it reads, and ends holds of
+// which the chain has decided. nonce.Service is one.
+type Service interface {
+	Do(ctx context.Context, op *nonce.Op) error
+	Lane(signer string) int
+}
+
+// Tracker keeps, in memory only, what one chain says of the signers that this node
+// serves: how far their accounts are, what the nodes have seen, which nonce blocks
+// others. It answers plans from memory (nonce.ChainSigner), and what follows from the
+// chain it does by ordinary ops.
+//
+// It promises that a count only falls with a reorganization, that nothing is called
+// external or unseen while a node could not be asked, and that the memory is bounded.
+// It does not promise that two nodes never tell of one gap both, after a take-over.
+//
+// Goroutines: Run starts four and waits for them. starter asks where new signers
+// stand, follower follows heads and asks for counts, watcher looks at what is open;
+// the fourth is the Chain's own Run.
+//
+// Locks: Tracker.mu guards the tables, signer.mu one signer. Nobody who has one of
+// them takes the other, and no question is asked under either.
+type Tracker struct {
+	chain   Chain
+	cfg     Config
+	log     *slog.Logger
+	metrics *metrics
+
+	svc  Service
+	sink nonce.EventSink // nil: nobody wants events
+
+	mu      sync.Mutex
+	signers map[string]*signer   // by account
+	open    map[*signer]bool     // that have something open, or are to be looked at
+	asking  []*signer            // that are to be asked for with Start
+	pending pending              // what heads said since the follower looked last
+	stopped atomic.Bool          // the final block fell: nothing is done by itself any more
+	head    atomic.Pointer[Head] // the last one, without its uses; nil: none yet
+	block   atomic.Int64         // about how long a block takes, nanoseconds
+
+	startNow, headNow chan struct{} // capacity 1
+}
+
+// pending is what several heads come to.
+type pending struct {
+	any     bool
+	uses    []Use
+	skipped bool
+	reorg   *Reorg // the deepest
+}
+
+// maxUses bounds the uses that wait for the follower; with more of them counts are
+// asked for.
+const maxUses = 10_000
+
+// New makes the tracker of a chain. Serve must be called before Run.
+func New(c Chain, cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Tracker, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	t := &Tracker{
+		chain: c, cfg: cfg, log: log.With("component", "chain", "chain", c.ID()),
+		signers: make(map[string]*signer), open: make(map[*signer]bool),
+		startNow: make(chan struct{}, 1), headNow: make(chan struct{}, 1),
+	}
+	t.metrics = newMetrics(t, reg)
+	return t, nil
+}
+
+// Serve gives the tracker whom it works for. sink may be nil.
+func (t *Tracker) Serve(svc Service, sink nonce.EventSink) { t.svc, t.sink = svc, sink }
+
+// Run follows the chain until ctx ends, and returns when all is quiet.
+func (t *Tracker) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	all.Go(func() { t.chain.Run(ctx, t.heard) })
+	all.Go(func() { t.starter(ctx) })
+	all.Go(func() { t.follower(ctx) })
+	all.Go(func() { t.watcher(ctx) })
+	all.Wait()
+	t.mu.Lock()
+	left := t.asking
+	t.asking = nil
+	t.mu.Unlock()
+	for _, s := range left {
+		s.answered()
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// signer finds or makes the entry of a signer. One beyond the bound is not kept.
+func (t *Tracker) signer(name, account string) *signer {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.signers[account]
+	if s == nil {
+		s = &signer{t: t, name: name, account: account}
+		s.publish()
+		if len(t.signers) < t.cfg.MaxSigners || t.evictLocked() {
+			t.signers[account] = s
+		}
+		t.askLocked(s)
+	}
+	return s
+}
+
+// askLocked makes the starter ask where the signer stands.
+func (t *Tracker) askLocked(s *signer) {
+	if s.asked || len(t.asking) >= t.cfg.MaxSigners {
+		return
+	}
+	s.asked = true
+	t.asking = append(t.asking, s)
+	signal(t.startNow)
+}
+
+// evictSome is how many entries are looked at for one that can be forgotten.
+const evictSome = 64
+
+// evictLocked forgets an entry that nobody uses.
+func (t *Tracker) evictLocked() bool {
+	looked := 0
+	for account, s := range t.signers {
+		if looked++; looked > evictSome {
+			return false
+		}
+		if !s.owned.Load() && !t.open[s] && time.Since(s.lastUsed()) > time.Minute {
+			delete(t.signers, account)
+			return true
+		}
+	}
+	return false
+}
+
+// watch puts a signer among those that the watcher looks at.
+func (t *Tracker) watch(s *signer) {
+	if s.watched.Load() {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.signers[s.account] == s {
+		s.watched.Store(true)
+		t.open[s] = true
+	}
+}
+
+// unwatch takes it out again.
+func (t *Tracker) unwatch(s *signer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s.watched.Store(false)
+	delete(t.open, s)
+}
+
+// starter asks again and again where signers stand that are new here.
+func (t *Tracker) starter(ctx context.Context) {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.startNow:
+		case <-pause.C:
+		}
+		if !t.startSome(ctx) {
+			pause.Reset(startAgain)
+		}
+	}
+}
+
+const (
+	startBatch = 100
+	startAgain = 500 * time.Millisecond // after a question that nobody answered
+)
+
+// startSome asks for everybody who waits, and returns false when some have to wait
+// on.
+func (t *Tracker) startSome(ctx context.Context) bool {
+	for {
+		t.mu.Lock()
+		n := min(len(t.asking), startBatch)
+		asked := t.asking[:n:n]
+		for _, s := range asked {
+			s.asked = false
+		}
+		t.asking = t.asking[n:]
+		t.mu.Unlock()
+		if n == 0 {
+			return true
+		}
+		if err := t.start(ctx, asked); err != nil {
+			t.mu.Lock()
+			for _, s := range asked {
+				if !s.asked {
+					s.asked = true
+					t.asking = append(t.asking, s)
+				}
+			}
+			t.mu.Unlock()
+			if !errors.Is(err, context.Canceled) {
+				t.log.Debug("asking where accounts stand", "accounts", n, "error", err)
+			}
+			return false
+		}
+	}
+}
+
+func (t *Tracker) start(ctx context.Context, asked []*signer) error {
+	ctx, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
+	defer cancel()
+	accounts := make([]string, len(asked))
+	for i, s := range asked {
+		accounts[i] = s.account
+	}
+	at := t.head.Load()
+	starts, err := t.chain.Start(ctx, accounts)
+	if err != nil {
+		return err
+	}
+	for i, s := range asked {
+		s.begin(starts[i], at)
+		s.answered()
+	}
+	return nil
+}
+
+// tell hands events of one signer to who subscribed.
+func (t *Tracker) tell(s *signer, events ...nonce.Event) {
+	if t.sink == nil || len(events) == 0 || !t.sink.Watched(s.name) {
+		return
+	}
+	now := time.Now()
+	for i := range events {
+		events[i].Signer, events[i].Version, events[i].At = s.name, s.version.Load(), now
+	}
+	t.sink.Publish(t.svc.Lane(s.name), false, events)
+}
+
+// gapAfter is how long something waits behind a nonce until that is called a gap.
+func (t *Tracker) gapAfter() time.Duration {
+	return max(t.cfg.GapAfter, gapBlocks*time.Duration(t.block.Load()))
+}

@@ -1,0 +1,364 @@
+package chain
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"noncegate/nonce"
+)
+
+const (
+	watchEvery = 500 * time.Millisecond
+	// lookEvery is how often nodes are asked for one nonce that is unknown or blocks.
+	lookEvery = 5 * time.Second
+	// lookBatch bounds the nonces of one question to the nodes.
+	lookBatch = 100
+	// touchEvery is how often a signer with something open is used, so that its owner
+	// keeps it.
+	touchEvery = time.Minute
+	// listLimit bounds the rows that are read behind a nonce that blocks.
+	listLimit = 256
+)
+
+// watcher looks at the signers that have something open.
+func (t *Tracker) watcher(ctx context.Context) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if !t.stopped.Load() && t.head.Load() != nil {
+			t.look(ctx, time.Now())
+		}
+	}
+}
+
+// question is one nonce that nodes are asked for, and why.
+type question struct {
+	s       *signer
+	ask     Ask
+	attempt int64
+	unknown bool // whether the hold was used
+	blocks  bool // whether it is a gap
+}
+
+// look goes over all that is open once.
+func (t *Tracker) look(ctx context.Context, now time.Time) {
+	t.mu.Lock()
+	open := make([]*signer, 0, len(t.open))
+	for s := range t.open {
+		open = append(open, s)
+	}
+	t.mu.Unlock()
+	var ask []question
+	for _, s := range open {
+		if ctx.Err() != nil {
+			return
+		}
+		if !s.owned.Load() {
+			t.unwatch(s)
+			continue
+		}
+		q, idle := s.questions(now)
+		if idle {
+			t.unwatch(s)
+			if s.busy() { // something came meanwhile
+				t.watch(s)
+			}
+			continue
+		}
+		t.touch(ctx, s, now)
+		ask = append(ask, q...)
+	}
+	for part := range slices.Chunk(ask, lookBatch) {
+		t.ask(ctx, part, now)
+	}
+}
+
+// busy reports whether there is something to look at.
+func (s *signer) busy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.busyLocked()
+}
+
+func (s *signer) busyLocked() bool {
+	if !s.known || s.stale || s.gap != nil || s.next.Load() > s.mined || len(s.external) > 0 {
+		return true
+	}
+	for _, k := range s.notes {
+		if k.unknown {
+			return true
+		}
+	}
+	return false
+}
+
+// questions are what the nodes are to be asked about the signer now. idle: there is
+// nothing to look at.
+func (s *signer) questions(now time.Time) (list []question, idle bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.busyLocked() {
+		return nil, true
+	}
+	for n, k := range s.notes {
+		if k.unknown && now.Sub(k.asked) >= lookEvery {
+			k.asked = now
+			list = append(list, question{s: s, ask: s.askLocked(n, k), attempt: k.attempt, unknown: true})
+		}
+	}
+	if s.known && s.blockedLocked(now) {
+		s.stuck.looked = now
+		list = append(list, question{s: s, ask: s.askLocked(s.mined, s.notes[s.mined]), blocks: true})
+	}
+	return list, false
+}
+
+func (s *signer) askLocked(n int64, k *note) Ask {
+	a := Ask{Account: s.account, Nonce: n}
+	if k != nil {
+		for i := range k.hashes.Len() {
+			a.Hashes = append(a.Hashes, k.hashes.At(i))
+		}
+	}
+	return a
+}
+
+// blockedLocked reports whether something has waited behind the lowest open nonce for
+// so long that it is time to look for it. That nothing above it was given to a node is
+// found out then.
+func (s *signer) blockedLocked(now time.Time) bool {
+	k := &s.stuck
+	if k.nonce != s.mined || k.since.IsZero() {
+		*k = stuck{nonce: s.mined, since: now}
+	}
+	if s.next.Load() <= s.mined+1 {
+		k.since = now
+		return false
+	}
+	every := lookEvery
+	if k.seen {
+		every *= 3
+	}
+	return now.Sub(k.since) >= s.t.gapAfter() && now.Sub(k.looked) >= every
+}
+
+// ask asks the nodes, and does what follows.
+func (t *Tracker) ask(ctx context.Context, list []question, now time.Time) {
+	asks := make([]Ask, len(list))
+	for i := range list {
+		asks[i] = list[i].ask
+	}
+	at := t.number()
+	one, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
+	found, err := t.chain.Lookup(one, asks)
+	cancel()
+	if err != nil {
+		t.log.Debug("asking for transactions", "nonces", len(asks), "error", err)
+		return
+	}
+	for i := range list {
+		q, f := &list[i], &found[i]
+		q.s.sighted(q.ask.Nonce, f, at, now)
+		switch {
+		case q.unknown:
+			t.decide(ctx, q, f)
+		case q.blocks:
+			t.blocks(ctx, q, f, now)
+		}
+	}
+}
+
+// sighted follows what nodes saw of a nonce.
+func (s *signer) sighted(n int64, f *Sighting, at int64, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.notes[n]
+	if k == nil {
+		if len(s.notes) >= maxNotes {
+			return
+		}
+		if s.notes == nil {
+			s.notes = make(map[int64]*note)
+		}
+		k = new(note)
+		s.notes[n] = k
+	}
+	if f.Seen != Absent || !f.Failed {
+		k.seen = f.Seen
+	}
+	if f.Raw != (Offer{}) {
+		k.offer = f.Raw
+	}
+	if f.Seen == Absent && !f.Failed && f.Nodes > 0 {
+		k.looked, k.lookedN = now, at
+	}
+}
+
+// decide ends a hold that is unknown when a node has shown that it was used.
+func (t *Tracker) decide(ctx context.Context, q *question, f *Sighting) {
+	hash := f.Tx
+	if f.Seen == Absent {
+		s := q.s
+		s.mu.Lock()
+		mined, k := q.ask.Nonce < s.mined, s.notes[q.ask.Nonce]
+		if k != nil {
+			hash = k.tx
+		}
+		s.mu.Unlock()
+		if !mined {
+			return
+		}
+	}
+	t.mark(ctx, q.s, &nonce.Op{
+		Kind: nonce.KindMarkUsed, Signer: q.s.name, Nonce: q.ask.Nonce, Attempt: q.attempt, TxHash: hash, MarkAny: true,
+	})
+}
+
+// mark runs an op that follows from the chain. One that is refused has been overtaken.
+func (t *Tracker) mark(ctx context.Context, s *signer, op *nonce.Op) {
+	one, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
+	defer cancel()
+	err := t.svc.Do(one, op)
+	if err == nil {
+		t.metrics.ended.Inc()
+		return
+	}
+	if _, overtaken := errors.AsType[*nonce.ConflictError](err); !overtaken {
+		t.log.Debug("ending a hold of which the chain has decided", "signer", s.name, "nonce", op.Nonce, "error", err)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.notes[op.Nonce]; k != nil && k.attempt == op.Attempt {
+		k.unknown = false
+	}
+}
+
+// blocks finds out whether a nonce is a gap: no node has seen a transaction of it, and
+// something above it was sent or is held.
+func (t *Tracker) blocks(ctx context.Context, q *question, f *Sighting, now time.Time) {
+	s, n := q.s, q.ask.Nonce
+	if f.Seen != Absent || f.Nodes == 0 {
+		t.told(s, s.notBlocking(n, f.Seen != Absent))
+		return
+	}
+	op := &nonce.Op{Kind: nonce.KindList, Signer: s.name, List: nonce.ListQuery{Signer: s.name, From: n, Limit: listLimit}}
+	one, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
+	defer cancel()
+	if err := t.svc.Do(one, op); err != nil {
+		t.log.Debug("reading what waits behind a nonce", "signer", s.name, "nonce", n, "error", err)
+		return
+	}
+	t.told(s, s.blocking(n, op.Page.Rows, op.Page.NextFrom >= 0, now))
+}
+
+// notBlocking ends a gap, if it was one.
+func (s *signer) notBlocking(n int64, seen bool) []nonce.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stuck.seen = seen
+	if !seen || s.gap == nil || s.gap.Nonce != n {
+		return nil
+	}
+	gap := s.gap
+	s.gap = nil
+	return []nonce.Event{{Type: nonce.EventGapClosed, Nonce: n, Attempt: gap.Attempt}}
+}
+
+// blocking makes a gap of what the store says about a nonce and those above it, and
+// tells it once; and that the transaction of the nonce is in no pool any more.
+func (s *signer) blocking(n int64, rows []nonce.Row, more bool, now time.Time) (events []nonce.Event) {
+	gap := nonce.Gap{Nonce: n, Since: now}
+	for i := range rows {
+		row := &rows[i]
+		switch {
+		case row.Nonce == n:
+			gap.Status, gap.Unknown, gap.Attempt, gap.TxHash = row.Status, row.Unknown(), row.Attempt, row.TxHash
+		case row.Status != nonce.Released:
+			gap.Blocked++
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.learnLocked(rows)
+	if n != s.mined || gap.Blocked == 0 && !more {
+		s.stuck.since = now // only released ones wait
+		return nil
+	}
+	gap.Since = s.stuck.since
+	wasSeen := s.stuck.seen
+	if s.stuck.seen = false; wasSeen && gap.TxHash != (Hash{}) {
+		events = append(events, nonce.Event{Type: nonce.EventDropped, Nonce: n, Attempt: gap.Attempt, TxHash: gap.TxHash})
+	}
+	if s.gap == nil || s.gap.Nonce != n {
+		s.gap = &gap
+		told := gap
+		events = append(events, nonce.Event{Type: nonce.EventGap, Nonce: n, Attempt: gap.Attempt, TxHash: gap.TxHash, Gap: &told})
+	} else {
+		*s.gap = gap
+	}
+	return events
+}
+
+// learnLocked takes over what the store says of open nonces, which other nodes, or
+// this one before it remembered the signer, may have written.
+func (s *signer) learnLocked(rows []nonce.Row) {
+	for i := range rows {
+		row := &rows[i]
+		k := s.notes[row.Nonce]
+		if k == nil || k.attempt != row.Attempt {
+			if k == nil && len(s.notes) >= maxNotes {
+				s.forgot = true
+				return
+			}
+			if s.notes == nil {
+				s.notes = make(map[int64]*note)
+			}
+			was := k
+			k = &note{attempt: row.Attempt, since: s.t.number()}
+			if was != nil {
+				k.tx, k.offer, k.seen = was.tx, was.offer, was.seen
+			}
+			s.notes[row.Nonce] = k
+		}
+		k.status, k.hashes = row.Status, ""
+		if row.TxHash != (Hash{}) {
+			k.hashes = nonce.TxHashes(row.TxHash[:]) + row.Replaced
+		}
+		if k.unknown = row.Unknown(); k.unknown && k.since == 0 {
+			k.since = s.t.number()
+		}
+	}
+}
+
+// touch uses a signer with something open, so that this node goes on to own it, and
+// takes over what the store says of it the first time.
+func (t *Tracker) touch(ctx context.Context, s *signer, now time.Time) {
+	s.mu.Lock()
+	due := now.Sub(s.touched) >= touchEvery
+	from := s.mined
+	if due {
+		s.touched = now
+	}
+	s.mu.Unlock()
+	if !due {
+		return
+	}
+	op := &nonce.Op{Kind: nonce.KindList, Signer: s.name, List: nonce.ListQuery{Signer: s.name, From: from, Limit: listLimit}}
+	one, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
+	defer cancel()
+	if err := t.svc.Do(one, op); err != nil {
+		t.log.Debug("reading the open nonces of a signer", "signer", s.name, "error", err)
+		return
+	}
+	s.mu.Lock()
+	s.learnLocked(op.Page.Rows)
+	s.mu.Unlock()
+}
