@@ -75,9 +75,7 @@ func (c *Chains) Ready(name string, wait time.Duration, done func()) bool {
 	if s.fresh() {
 		return true
 	}
-	var once sync.Once
-	timer := time.AfterFunc(wait, func() { once.Do(done) })
-	s.await(func() { timer.Stop(); once.Do(done) })
+	s.await(wait, done)
 	return false
 }
 

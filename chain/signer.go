@@ -38,8 +38,8 @@ type signer struct {
 	touched   time.Time       // when the watcher read its open nonces last
 	gap       *nonce.Gap
 	stuck     stuck
-	external  []int64  // counts moved past these nonces and nobody knows by what; ascending
-	waiting   []func() // to be called when the first answer is there
+	external  []int64              // counts moved past these nonces and nobody knows by what; ascending
+	waiting   map[*waiter]struct{} // those to be told of the next answer to Start
 }
 
 // note is what this node has seen of one nonce. It is not all: other nodes, and this
@@ -208,10 +208,27 @@ func (s *signer) fresh() bool {
 	return began != 0 && (s.next.Load() > 0 || time.Since(time.Unix(0, began)) < startFresh)
 }
 
-// await calls done when the next answer is there.
-func (s *signer) await(done func()) {
+// waiter is somebody who waits for an answer to Start. done is called once.
+type waiter struct {
+	once  sync.Once
+	timer *time.Timer
+	done  func()
+}
+
+// await calls done when the next answer is there, or when wait is over.
+func (s *signer) await(wait time.Duration, done func()) {
+	w := &waiter{done: done}
 	s.mu.Lock()
-	s.waiting = append(s.waiting, done)
+	if s.waiting == nil {
+		s.waiting = make(map[*waiter]struct{})
+	}
+	s.waiting[w] = struct{}{}
+	w.timer = time.AfterFunc(wait, func() {
+		s.mu.Lock()
+		delete(s.waiting, w)
+		s.mu.Unlock()
+		w.once.Do(w.done)
+	})
 	s.mu.Unlock()
 	s.t.mu.Lock()
 	s.t.askLocked(s)
@@ -224,7 +241,8 @@ func (s *signer) answered() {
 	waiting := s.waiting
 	s.waiting = nil
 	s.mu.Unlock()
-	for _, done := range waiting {
-		done()
+	for w := range waiting {
+		w.timer.Stop()
+		w.once.Do(w.done)
 	}
 }

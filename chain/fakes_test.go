@@ -1,0 +1,247 @@
+package chain
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"noncegate/nonce"
+)
+
+const (
+	alice = "eip155:1:0x00000000000000000000000000000000000000aa"
+	bob   = "eip155:1:0x00000000000000000000000000000000000000bb"
+)
+
+func account(signer string) string { return signer[len("eip155:1:"):] }
+
+// fakeChain says what the test wants. Its fields are guarded by mu.
+type fakeChain struct {
+	heads chan Head
+
+	mu      sync.Mutex
+	away    bool
+	mined   map[string]int64
+	final   map[string]int64
+	pending map[string]int64
+	code    map[string]bool // delegated
+	quarrel bool            // nodes disagree
+	pool    map[int64]Sighting
+	failed  bool // a node cannot be asked
+	starts  int
+	counts  int // questions
+	asked   []Ask
+}
+
+func newFakeChain() *fakeChain {
+	return &fakeChain{
+		heads: make(chan Head), mined: make(map[string]int64), final: make(map[string]int64),
+		pending: make(map[string]int64), code: make(map[string]bool), pool: make(map[int64]Sighting),
+	}
+}
+
+func (c *fakeChain) ID() string { return "eip155:1" }
+
+func (c *fakeChain) Run(ctx context.Context, on func(Head)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case h := <-c.heads:
+			on(h)
+		}
+	}
+}
+
+func (c *fakeChain) Counts(_ context.Context, at Block, accounts []string) ([]Count, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.counts++; c.away {
+		return nil, ErrUnreachable
+	}
+	out := make([]Count, len(accounts))
+	for i, a := range accounts {
+		out[i] = Count{Used: c.mined[a], Agreed: !c.quarrel}
+		if at.Hash[0] == 'f' {
+			out[i].Used = c.final[a]
+		}
+	}
+	return out, nil
+}
+
+func (c *fakeChain) Start(_ context.Context, accounts []string) ([]Start, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.starts++; c.away {
+		return nil, ErrUnreachable
+	}
+	out := make([]Start, len(accounts))
+	for i, a := range accounts {
+		out[i] = Start{Latest: c.mined[a], Pending: max(c.mined[a], c.pending[a]), Delegated: c.code[a]}
+	}
+	return out, nil
+}
+
+func (c *fakeChain) Lookup(_ context.Context, asks []Ask) ([]Sighting, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.away {
+		return nil, ErrUnreachable
+	}
+	c.asked = append(c.asked, asks...)
+	out := make([]Sighting, len(asks))
+	for i, a := range asks {
+		out[i] = c.pool[a.Nonce]
+		out[i].Nodes, out[i].Failed = 1, c.failed
+	}
+	return out, nil
+}
+
+func (*fakeChain) Decode([]byte) (Tx, error)            { return Tx{}, nil }
+func (*fakeChain) Send(context.Context, []byte) Verdict { return Verdict{} }
+
+func (c *fakeChain) questions() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.counts
+}
+
+func (c *fakeChain) set(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+}
+
+// fakeService keeps the ops it is given, and answers lists with rows.
+type fakeService struct {
+	mu   sync.Mutex
+	ops  []nonce.Op
+	rows []nonce.Row
+	err  error
+}
+
+func (s *fakeService) Do(_ context.Context, op *nonce.Op) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if op.Kind == nonce.KindList {
+		op.Page = nonce.ListPage{NextFrom: -1}
+		for _, r := range s.rows {
+			if r.Nonce >= op.List.From {
+				op.Page.Rows = append(op.Page.Rows, r)
+			}
+		}
+		return nil
+	}
+	s.ops = append(s.ops, *op)
+	return s.err
+}
+
+func (*fakeService) Lane(string) int { return 0 }
+
+// fakeSink keeps events.
+type fakeSink struct {
+	mu     sync.Mutex
+	events []nonce.Event
+}
+
+func (*fakeSink) Watched(string) bool { return true }
+
+func (s *fakeSink) Publish(_ int, _ bool, events []nonce.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events = append(s.events, events...)
+}
+
+// world is a tracker with everything around it, in a synctest bubble.
+type world struct {
+	t      *testing.T
+	chain  *fakeChain
+	svc    *fakeService
+	sink   *fakeSink
+	chains *Chains
+	reg    *prometheus.Registry
+	number int64
+}
+
+// inWorld runs a test with a tracker that runs, whose chain is at block 100.
+func inWorld(t *testing.T, cfg Config, f func(*world)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, chain: newFakeChain(), svc: new(fakeService), sink: new(fakeSink), reg: prometheus.NewRegistry(), number: 99}
+		tracker, err := New(w.chain, cfg, w.reg, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.chains = NewChains([]*Tracker{tracker})
+		w.chains.Serve(w.svc, w.sink)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { w.chains.Run(ctx); close(done) }()
+		w.block()
+		f(w)
+		cancel()
+		<-done
+	})
+}
+
+// block makes the next block, 12 s after the one before, with these uses.
+func (w *world) block(uses ...Use) {
+	w.t.Helper()
+	w.number++
+	w.head(Head{Latest: Block{Number: w.number, Time: time.Unix(12*w.number, 0)}, Uses: uses})
+}
+
+func (w *world) head(h Head) {
+	w.t.Helper()
+	w.chain.heads <- h
+	w.after(0)
+}
+
+// after lets time pass until everything rests.
+func (w *world) after(d time.Duration) {
+	time.Sleep(d) // in the bubble's time
+	synctest.Wait()
+}
+
+// signer is a signer that this node owns, with a plan at that cursor.
+func (w *world) signer(name string, next int64) nonce.ChainSigner {
+	s := w.chains.Signer(name)
+	s.Owned(true)
+	w.after(0)
+	s.View(next)
+	return s
+}
+
+// told takes the events of the types, in order, as "type nonce".
+func (w *world) told(types ...nonce.EventType) []nonce.Event {
+	w.sink.mu.Lock()
+	defer w.sink.mu.Unlock()
+	var out []nonce.Event
+	for _, e := range w.sink.events {
+		if slices.Contains(types, e.Type) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// rows makes the store show these.
+func (w *world) rows(rows []nonce.Row) {
+	w.svc.mu.Lock()
+	defer w.svc.mu.Unlock()
+	w.svc.rows = rows
+}
+
+// did takes the ops that were asked for so far.
+func (w *world) did() []nonce.Op {
+	w.svc.mu.Lock()
+	defer w.svc.mu.Unlock()
+	ops := w.svc.ops
+	w.svc.ops = nil
+	return ops
+}

@@ -1,0 +1,414 @@
+package chain
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"noncegate/nonce"
+)
+
+func hash(b byte) (h Hash) { h[31] = b; return h }
+
+func TestANewSignerBeginsAtTheGreatestCountWithPools(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.chain.set(func() { w.chain.mined[account(alice)], w.chain.pending[account(alice)] = 5, 8 })
+		v := w.signer(alice, 0).View(0)
+		if !v.Known || v.Mined != 5 || v.Start != 8 || v.Window != 16 {
+			t.Errorf("got %+v, want mined 5, start 8, window 16", v)
+		}
+		if w.chains.Signer("alice") != nil || w.chains.Signer("eip155:2:0xaa") != nil {
+			t.Error("a signer without a configured chain has one")
+		}
+	})
+}
+
+func TestANewSignerIsUnknownUntilANodeAnswers(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.chain.set(func() { w.chain.away = true })
+		s := w.signer(alice, 0)
+		if s.View(0).Known {
+			t.Fatal("known without an answer")
+		}
+		waited := make(chan time.Duration, 2)
+		began := time.Now()
+		if w.chains.Ready(alice, 300*time.Millisecond, func() { waited <- time.Since(began) }) {
+			t.Fatal("ready without an answer")
+		}
+		if got := <-waited; got != 300*time.Millisecond {
+			t.Errorf("waited %v, want all of 300ms", got)
+		}
+		if w.chains.Ready(alice, time.Hour, func() { waited <- time.Since(began) }) {
+			t.Fatal("ready without an answer")
+		}
+		w.chain.set(func() { w.chain.away, w.chain.mined[account(alice)] = false, 3 })
+		if got := <-waited; got > 2*time.Second {
+			t.Errorf("the answer was waited for %v", got)
+		}
+		if v := s.View(0); !v.Known || v.Mined != 3 {
+			t.Errorf("got %+v, want mined 3", v)
+		}
+		if !w.chains.Ready(alice, time.Hour, func() { t.Error("called although ready") }) {
+			t.Error("not ready with an answer")
+		}
+	})
+}
+
+func TestAnOldAnswerIsAskedForAgainBeforeASignerBegins(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 0)
+		w.after(time.Minute)
+		w.chain.set(func() { w.chain.pending[account(alice)] = 2 })
+		done := make(chan struct{})
+		if w.chains.Ready(alice, time.Hour, func() { close(done) }) {
+			t.Fatal("ready with an answer of a minute ago")
+		}
+		<-done
+		if v := s.View(0); v.Start != 2 {
+			t.Errorf("start %d, want 2", v.Start)
+		}
+	})
+}
+
+func TestBlocksRaiseTheCountWithoutAQuestion(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 3)
+		s.Committed([]nonce.Event{{Type: nonce.EventAllocated, Nonce: 0, Attempt: 2}})
+		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(1)})
+		if v := s.View(3); v.Mined != 1 {
+			t.Errorf("mined %d, want 1", v.Mined)
+		}
+		got := w.told(nonce.EventMined)
+		if len(got) != 1 || got[0].Nonce != 0 || got[0].Attempt != 2 || got[0].TxHash != hash(1) {
+			t.Errorf("told %+v, want mined 0, attempt 2", got)
+		}
+	})
+}
+
+func TestACountFallsOnlyWithAReorganization(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.chain.set(func() { w.chain.mined[account(alice)] = 5 })
+		s := w.signer(alice, 7)
+		w.chain.set(func() { w.chain.mined[account(alice)] = 3 })
+		w.block()
+		if v := s.View(7); v.Mined != 5 {
+			t.Fatalf("mined %d after a lower count, want 5", v.Mined)
+		}
+		w.number++
+		now := Block{Number: w.number, Time: time.Unix(12*w.number, 0)}
+		w.head(Head{Latest: now, Reorg: &Reorg{From: Block{Number: w.number}, To: now, Depth: 5}})
+		if v := s.View(7); v.Mined != 3 {
+			t.Errorf("mined %d after a reorganization, want 3", v.Mined)
+		}
+		if got := w.told(nonce.EventReorg); len(got) != 1 || got[0].Nonce != 3 {
+			t.Errorf("told %+v, want one reorg to 3", got)
+		}
+	})
+}
+
+func TestTheFloorFollowsTheFinalCountOnlyWhereNodesAgree(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.chain.set(func() {
+			w.chain.mined[account(alice)], w.chain.final[account(alice)], w.chain.quarrel = 50, 40, true
+		})
+		s := w.signer(alice, 50)
+		final := Block{Number: 90, Hash: Hash{'f'}}
+		w.number++
+		w.head(Head{Latest: Block{Number: w.number}, Final: final})
+		if v := s.View(50); v.Final != 0 {
+			t.Fatalf("final %d although the nodes disagree", v.Final)
+		}
+		w.chain.set(func() { w.chain.quarrel = false })
+		final.Number = 91
+		w.number++
+		w.head(Head{Latest: Block{Number: w.number}, Final: final})
+		if v := s.View(50); v.Final != 40 || v.Mined != 50 {
+			t.Errorf("final %d, mined %d, want 40 and 50", v.Final, v.Mined)
+		}
+	})
+}
+
+func TestAFallingFinalBlockStopsWhatHappensByItself(t *testing.T) {
+	inWorld(t, Config{GapAfter: time.Second}, func(w *world) {
+		s := w.signer(alice, 5)
+		s.Committed([]nonce.Event{{Type: nonce.EventUnknown, Nonce: 0, Attempt: 1}})
+		w.number++
+		w.head(Head{Latest: Block{Number: w.number}, FinalFell: true})
+		w.chain.set(func() { w.chain.pool[0] = Sighting{Seen: Pooled, Tx: hash(1)} })
+		w.after(time.Hour)
+		if ops := w.did(); len(ops) > 0 {
+			t.Errorf("did %+v", ops)
+		}
+		if st, ok := w.chains.State(alice); !ok || !st.Stopped {
+			t.Errorf("state %+v %v, want stopped", st, ok)
+		}
+	})
+}
+
+func TestDelegatedAccountsHaveAWindowOfOne(t *testing.T) {
+	inWorld(t, Config{Windows: []WindowOf{{Pattern: "*bb", Window: 4}}}, func(w *world) {
+		w.chain.set(func() { w.chain.code[account(alice)] = true })
+		if v := w.signer(alice, 0).View(0); v.Window != 1 {
+			t.Errorf("window %d, want 1", v.Window)
+		}
+		b := w.signer(bob, 0)
+		if v := b.View(0); v.Window != 4 {
+			t.Errorf("window %d, want 4 by the pattern", v.Window)
+		}
+		w.chain.set(func() { w.chain.code[account(bob)] = true })
+		w.block(Use{Account: account(bob), Nonce: 0, Authorization: true})
+		if v := b.View(0); v.Window != 1 {
+			t.Errorf("window %d after an authorization, want 1", v.Window)
+		}
+	})
+}
+
+func TestAnUnknownHoldThatANodeHasSeenIsUsed(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 1)
+		s.Committed([]nonce.Event{{Type: nonce.EventAllocated, Nonce: 0, Attempt: 4}})
+		s.Committed([]nonce.Event{{Type: nonce.EventUnknown, Nonce: 0, Attempt: 4}})
+		w.chain.set(func() { w.chain.pool[0] = Sighting{Seen: Pooled, Tx: hash(9)} })
+		w.after(10 * time.Second)
+		ops := w.did()
+		if len(ops) == 0 || ops[0].Kind != nonce.KindMarkUsed || ops[0].Attempt != 4 || ops[0].TxHash != hash(9) || !ops[0].MarkAny {
+			t.Errorf("did %+v, want nonce 0 marked used", ops)
+		}
+	})
+}
+
+func TestAnUnknownHoldBelowTheCountIsUsedThoughNoNodeHasTheTransaction(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 1)
+		s.Committed([]nonce.Event{{Type: nonce.EventUnknown, Nonce: 0, Attempt: 1}})
+		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(3)})
+		w.after(10 * time.Second)
+		if ops := w.did(); len(ops) == 0 || ops[0].TxHash != hash(3) {
+			t.Errorf("did %+v, want nonce 0 marked used with the hash of the block", ops)
+		}
+	})
+}
+
+func TestAHoldIsUnseenOnlyAfterAllNodesWereAskedAndTheChainMovedOn(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 1)
+		s.Committed([]nonce.Event{{Type: nonce.EventUnknown, Nonce: 0, Attempt: 1}})
+		w.after(10 * time.Second)
+		if s.Unseen(0, 1) {
+			t.Error("unseen although the chain has not moved on")
+		}
+		w.chain.set(func() { w.chain.failed = true })
+		w.block()
+		w.after(10 * time.Second)
+		if s.Unseen(0, 1) {
+			t.Error("unseen although a node could not be asked")
+		}
+		w.chain.set(func() { w.chain.failed = false })
+		w.after(10 * time.Second)
+		if !s.Unseen(0, 1) {
+			t.Error("not unseen after all nodes were asked at a later block")
+		}
+		if s.Unseen(0, 2) || s.Unseen(1, 1) {
+			t.Error("another attempt or nonce is unseen")
+		}
+		w.chain.set(func() { w.chain.away = true })
+		w.after(2 * unseenFresh)
+		if s.Unseen(0, 1) {
+			t.Error("unseen by a look of long ago")
+		}
+	})
+}
+
+func TestAGapIsToldOnceAndClosed(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 3)
+		w.rows([]nonce.Row{
+			{Nonce: 0, Status: nonce.Held, Reason: nonce.ReasonUnknown, Attempt: 2},
+			{Nonce: 1, Status: nonce.Consumed, Attempt: 1, TxHash: hash(1)},
+			{Nonce: 2, Status: nonce.Held, Attempt: 1},
+		})
+		w.block()
+		w.after(20 * time.Second)
+		if got := w.told(nonce.EventGap); len(got) != 0 {
+			t.Fatalf("told %+v before the time", got)
+		}
+		w.after(time.Minute) // 36 s are three blocks
+		got := w.told(nonce.EventGap)
+		if len(got) != 1 || got[0].Nonce != 0 || got[0].Gap == nil || got[0].Gap.Blocked != 2 || !got[0].Gap.Unknown {
+			t.Fatalf("told %+v, want one gap at 0 that blocks 2", got)
+		}
+		w.after(10 * time.Minute)
+		if got := w.told(nonce.EventGap); len(got) != 1 {
+			t.Errorf("the gap was told %d times", len(got))
+		}
+		if st, _ := w.chains.State(alice); st.Gap == nil || st.Gap.Nonce != 0 {
+			t.Errorf("state %+v, want the gap", st)
+		}
+		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(5)})
+		if got := w.told(nonce.EventGapClosed); len(got) != 1 || got[0].Nonce != 0 {
+			t.Errorf("told %+v, want the gap closed", got)
+		}
+		if s.View(3).Mined != 1 {
+			t.Error("the count did not follow")
+		}
+	})
+}
+
+func TestWhatAPoolHasIsNoGap(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.signer(alice, 3)
+		w.rows([]nonce.Row{{Nonce: 0, Status: nonce.Consumed, TxHash: hash(7), Attempt: 1}, {Nonce: 1, Status: nonce.Consumed, Attempt: 1}})
+		w.chain.set(func() { w.chain.pool[0] = Sighting{Seen: Pooled, Tx: hash(7)} })
+		w.after(5 * time.Minute)
+		if got := w.told(nonce.EventGap); len(got) != 0 {
+			t.Fatalf("told %+v", got)
+		}
+		w.chain.set(func() { delete(w.chain.pool, 0) })
+		w.after(5 * time.Minute)
+		if got := w.told(nonce.EventDropped, nonce.EventGap); len(got) != 2 || got[0].Type != nonce.EventDropped || got[0].TxHash != hash(7) {
+			t.Errorf("told %+v, want dropped and then the gap", got)
+		}
+	})
+}
+
+func TestReleasedNoncesAloneAreNoGap(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.signer(alice, 3)
+		w.rows([]nonce.Row{{Nonce: 0, Status: nonce.Released, Attempt: 1}, {Nonce: 1, Status: nonce.Released, Attempt: 1}, {Nonce: 2, Status: nonce.Released, Attempt: 1}})
+		w.after(5 * time.Minute)
+		if got := w.told(nonce.EventGap); len(got) != 0 {
+			t.Errorf("told %+v", got)
+		}
+	})
+}
+
+func TestANonceThatNobodyHeldIsExternal(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 1)
+		s.Committed([]nonce.Event{{Type: nonce.EventAllocated, Nonce: 0, Attempt: 1}, {Type: nonce.EventUsed, Nonce: 0, Attempt: 1, TxHash: hash(1)}})
+		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(1)}, Use{Account: account(alice), Nonce: 1, Tx: hash(2)})
+		got := w.told(nonce.EventExternal)
+		if len(got) != 1 || got[0].Nonce != 1 || got[0].TxHash != hash(2) {
+			t.Errorf("told %+v, want nonce 1 with its hash", got)
+		}
+	})
+}
+
+func TestAnotherTransactionThanWasRecordedIsExternal(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 1)
+		s.Committed([]nonce.Event{{Type: nonce.EventUsed, Nonce: 0, Attempt: 1, TxHash: hash(1)}, {Type: nonce.EventReplaced, Nonce: 0, Attempt: 1, TxHash: hash(2)}})
+		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(3)})
+		if got := w.told(nonce.EventExternal); len(got) != 1 || got[0].TxHash != hash(3) {
+			t.Errorf("told %+v, want nonce 0 external", got)
+		}
+	})
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 1)
+		s.Committed([]nonce.Event{{Type: nonce.EventUsed, Nonce: 0, Attempt: 1, TxHash: hash(1)}, {Type: nonce.EventReplaced, Nonce: 0, Attempt: 1, TxHash: hash(2)}})
+		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(1)})
+		if got := w.told(nonce.EventExternal); len(got) != 0 {
+			t.Errorf("told %+v, although a recorded transaction was mined", got)
+		}
+	})
+}
+
+func TestACountWithoutATransactionIsExternalOnlyOnceItIsFinal(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.signer(alice, 1)
+		w.chain.set(func() { w.chain.mined[account(alice)] = 2 })
+		w.number++
+		w.head(Head{Latest: Block{Number: w.number}, Skipped: true})
+		if got := w.told(nonce.EventExternal); len(got) != 0 {
+			t.Fatalf("told %+v before it is final", got)
+		}
+		w.chain.set(func() { w.chain.final[account(alice)] = 2 })
+		w.number++
+		w.head(Head{Latest: Block{Number: w.number}, Final: Block{Number: 95, Hash: Hash{'f'}}})
+		if got := w.told(nonce.EventExternal); len(got) != 1 || got[0].Nonce != 1 {
+			t.Errorf("told %+v, want nonce 1", got)
+		}
+	})
+}
+
+func TestASignerOfAnotherNodeIsNotToldOf(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 1)
+		s.Owned(false)
+		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(2)}, Use{Account: account(alice), Nonce: 1, Tx: hash(2)})
+		w.after(10 * time.Minute)
+		if got := w.sink.events; len(got) != 0 {
+			t.Errorf("told %+v", got)
+		}
+		if v := s.View(1); v.Mined != 2 {
+			t.Errorf("mined %d, want 2", v.Mined)
+		}
+	})
+}
+
+func TestTheMemoryOfSignersIsBounded(t *testing.T) {
+	inWorld(t, Config{MaxSigners: 10}, func(w *world) {
+		for i := range 100 {
+			w.chains.Signer("eip155:1:0x" + strings.Repeat("0", 38) + string(rune('a'+i/26)) + string(rune('a'+i%26)))
+		}
+		w.after(time.Second)
+		if n := len(w.chains.list[0].signers); n != 10 {
+			t.Errorf("%d signers are remembered, want 10", n)
+		}
+		w.after(2 * time.Minute)
+		if !w.signer(bob, 0).View(0).Known || w.chains.list[0].signers[account(bob)] == nil {
+			t.Error("an unused signer was not forgotten for a new one")
+		}
+	})
+}
+
+func TestTheWatcherRestsWhenNothingIsOpen(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 1)
+		w.after(time.Second)
+		if n := len(w.chains.list[0].open); n != 1 {
+			t.Fatalf("%d signers are open, want 1", n)
+		}
+		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(1)})
+		w.after(5 * time.Second)
+		if n := len(w.chains.list[0].open); n != 0 {
+			t.Errorf("%d signers are open, want none", n)
+		}
+		s.View(2)
+		if n := len(w.chains.list[0].open); n != 1 {
+			t.Errorf("%d signers are open after a hand-out, want 1", n)
+		}
+	})
+}
+
+func TestManySignersCostFewQuestions(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		for i := range 10_000 {
+			s := w.chains.Signer("eip155:1:" + strings.Repeat("x", 1+i%7) + string(rune(0x100+i)))
+			s.Owned(true)
+		}
+		w.after(time.Second)
+		before := w.chain.questions()
+		for range 10 {
+			w.block()
+		}
+		if n := w.chain.questions() - before; n != 0 {
+			t.Errorf("%d questions for counts in 10 blocks in which nothing is open", n)
+		}
+	})
+}
+
+func TestTheFiguresFollowTheRulesOfPrometheus(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		families, err := w.reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		problems, err := promlint.NewWithMetricFamilies(families).Lint()
+		if err != nil || len(problems) > 0 {
+			t.Errorf("promlint: %v %v", problems, err)
+		}
+	})
+}
