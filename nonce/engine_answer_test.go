@@ -57,7 +57,7 @@ func TestAMarkWhoseFlushTakesTooLongIsUnknownAndNotLost(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 		p.flush()
-		n.want("used 0#1 hash=4 -> CONSUMED", "used 0#1 hash=5 -> conflict 0#1=CONSUMED/4")
+		n.want("used 0#1 hash=4 -> CONSUMED", "release 0#1 -> conflict 0#1=CONSUMED/4")
 		if got := p.rows(t, signer); got != "0#1=CONSUMED/4" {
 			t.Errorf("got %s", got)
 		}

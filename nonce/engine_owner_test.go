@@ -233,7 +233,7 @@ func TestAnUnknownWriteToRedisIsSettledAfterATakeOver(t *testing.T) {
 			"allocate":           {"2#1", "allocate -> 3#1"},
 			"allocate count=2":   {"2#1 3#1", "allocate -> 4#1"},
 			"allocate id=new":    {"2#1", "allocate id=new -> 2#1", "allocate -> 3#1"},
-			"used 0#1 hash=7":    {"CONSUMED", "used 0#1 hash=8 -> conflict 0#1=CONSUMED/7"},
+			"used 0#1 hash=7":    {"CONSUMED", "release 0#1 -> conflict 0#1=CONSUMED/7"},
 			"release 1#1":        {"RELEASED", "allocate -> 1#2"},
 			"floor 9":            {"floor 9 next 9", "allocate -> 9#1"},
 			"release 0#5":        {"conflict 0#1=HELD"},

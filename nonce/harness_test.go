@@ -376,7 +376,15 @@ func split(t *testing.T, line string) (op, want string) {
 //	allocate by=7
 //	used 3#1 hash=7
 //	used 3#1 hash=7 by=8 any
+//	used 3#1 hash=0
+//	signed 3#1 hash=7
+//	send 3 hash=7 take
+//	extend 3#1 hold=5s
+//	repair
+//	repair 3
 //	release 3#1 reason=why
+//	release 3#1 unsent
+//	release 3#1 refused hash=7
 //	floor 10
 //	status
 //	list
@@ -398,6 +406,20 @@ func parse(t *testing.T, line string) *nonce.Op {
 	case "release":
 		op.Kind = nonce.KindMarkRecyclable
 		scan(words[1], "%d#%d", &op.Nonce, &op.Attempt)
+	case "extend":
+		op.Kind = nonce.KindExtend
+		scan(words[1], "%d#%d", &op.Nonce, &op.Attempt)
+	case "signed":
+		op.Kind, op.TxHash[31] = nonce.KindMarkSigned, 1
+		scan(words[1], "%d#%d", &op.Nonce, &op.Attempt)
+	case "send":
+		op.Kind, op.Forwarded, op.TxHash[31] = nonce.KindMarkSigned, true, 1
+		scan(words[1], "%d", &op.Nonce)
+	case "repair":
+		op.Kind, op.Nonce = nonce.KindRepair, -1
+		if len(words) > 1 && !strings.Contains(words[1], "=") {
+			scan(words[1], "%d", &op.Nonce)
+		}
 	case "floor":
 		op.Kind = nonce.KindSetFloor
 		scan(words[1], "%d", &op.Floor)
@@ -424,6 +446,14 @@ func parse(t *testing.T, line string) *nonce.Op {
 			scan(value, "%d", &op.Principal)
 		case "any":
 			op.MarkAny = true
+		case "first":
+			op.RecordFirst = true
+		case "unsent":
+			op.Unsent = true
+		case "refused":
+			op.Forwarded = true
+		case "take":
+			op.Take = true
 		case "most":
 			scan(value, "%d", &op.MaxOpen)
 		case "reason":
@@ -446,6 +476,19 @@ func result(op *nonce.Op) string {
 		for i, n := range op.Nonces {
 			words = append(words, fmt.Sprintf("%d#%d", n, op.Attempts[i]))
 		}
+		if op.Before != nil {
+			words = append(words, fmt.Sprintf("was #%d %v/%s", op.Before.Attempt, op.Before.Status, op.Before.Reason))
+		}
+	case nonce.KindRepair:
+		words = append(words, fmt.Sprintf("%d#%d was #%d %d/%s", op.Nonces[0], op.Attempts[0], op.Before.Attempt, op.Before.Status, op.Before.Reason))
+		for i := range op.Hashes.Len() {
+			words = append(words, fmt.Sprint(op.Hashes.At(i)[31]))
+		}
+	case nonce.KindMarkSigned:
+		words = append(words, fmt.Sprintf("%v #%d", op.Status, op.Attempt))
+		for i := range op.Hashes.Len() {
+			words = append(words, fmt.Sprint(op.Hashes.At(i)[31]))
+		}
 	case nonce.KindSetFloor:
 		return fmt.Sprintf("floor %d next %d", op.Floor, op.Next)
 	case nonce.KindStatus:
@@ -467,6 +510,9 @@ func row(r nonce.Row) string {
 	if r.TxHash != (nonce.TxHash{}) {
 		s += fmt.Sprintf("/%d", r.TxHash[31])
 	}
+	for i := range r.Replaced.Len() {
+		s += fmt.Sprintf(",%d", r.Replaced.At(i)[31])
+	}
 	if r.Reason != "" {
 		s += "/" + r.Reason
 	}
@@ -476,7 +522,7 @@ func row(r nonce.Row) string {
 func refusal(err error) string {
 	for word, sentinel := range map[string]error{
 		"busy": nonce.ErrBusy, "fenced": nonce.ErrFenced, "not_found": nonce.ErrNotFound,
-		"draining": nonce.ErrDraining, "gone": nonce.ErrGone, "not_holder": nonce.ErrNotHolder, "internal": nonce.ErrInternal,
+		"draining": nonce.ErrDraining, "no chain": nonce.ErrNoChain, "gone": nonce.ErrGone, "not_holder": nonce.ErrNotHolder, "internal": nonce.ErrInternal,
 	} {
 		if errors.Is(err, sentinel) {
 			return word
@@ -495,6 +541,9 @@ func refusal(err error) string {
 		if e.OfPrincipal {
 			return fmt.Sprintf("hold_limit %d of principal", e.Limit)
 		}
+		if e.Window {
+			return fmt.Sprintf("window %d lowest %d", e.Limit, e.Lowest)
+		}
 		return fmt.Sprintf("hold_limit %d", e.Limit)
 	}
 	e, ok := errors.AsType[*nonce.ConflictError](err)
@@ -502,7 +551,11 @@ func refusal(err error) string {
 		return err.Error()
 	}
 	if e.Nonce >= 0 {
-		return "conflict " + row(nonce.Row{Nonce: e.Nonce, Attempt: e.Attempt, Status: e.Status, TxHash: e.TxHash})
+		r := nonce.Row{Nonce: e.Nonce, Attempt: e.Attempt, Status: e.Status, TxHash: e.TxHash}
+		if e.Unknown {
+			r.Reason = nonce.ReasonUnknown
+		}
+		return "conflict " + row(r)
 	}
 	words := []string{"conflict"}
 	for _, h := range e.Holds {

@@ -59,7 +59,6 @@ var rules = []struct{ name, script string }{
 		floor 1         -> floor 1 next 1
 		used 0#1 hash=7 -> CONSUMED
 		used 0#1 hash=7 -> CONSUMED
-		used 0#1 hash=8 -> conflict 0#1=CONSUMED/7
 		release 0#1     -> conflict 0#1=CONSUMED/7`},
 	{"OnlyTheHolderMarksItsHold", `
 		allocate by=7        -> 0#1
@@ -168,9 +167,141 @@ var rules = []struct{ name, script string }{
 	{"ConsumedIsFinal", `
 		allocate        -> 0#1
 		used 0#1 hash=7 -> CONSUMED
-		used 0#1 hash=8 -> conflict 0#1=CONSUMED/7
 		release 0#1     -> conflict 0#1=CONSUMED/7
+		extend 0#1      -> conflict 0#1=CONSUMED/7
 		allocate        -> 1#1`},
+	{"AFurtherHashOfTheSameAttemptReplacesTheOneBefore", `
+		allocate        -> 0#1
+		used 0#1 hash=7 -> CONSUMED
+		used 0#1 hash=8 -> CONSUMED
+		used 0#1 hash=7 -> CONSUMED
+		used 0#1 hash=9 -> CONSUMED
+		list            -> 0#1=CONSUMED/9,7,8`},
+	{"OnlyItsHolderReplacesATransaction", `
+		allocate by=7            -> 0#1
+		used 0#1 hash=7 by=7     -> CONSUMED
+		used 0#1 hash=8 by=8     -> not_holder
+		used 0#2 hash=8 by=7     -> conflict 0#1=CONSUMED/7
+		used 0#1 hash=8 by=8 any -> CONSUMED
+		list                     -> 0#1=CONSUMED/8,7`},
+	{"EightHashesAreRecordedAtMost", `
+		allocate        -> 0#1
+		used 0#1 hash=1 -> CONSUMED
+		used 0#1 hash=2 -> CONSUMED
+		used 0#1 hash=3 -> CONSUMED
+		used 0#1 hash=4 -> CONSUMED
+		used 0#1 hash=5 -> CONSUMED
+		used 0#1 hash=6 -> CONSUMED
+		used 0#1 hash=7 -> CONSUMED
+		used 0#1 hash=8 -> CONSUMED
+		used 0#1 hash=9 -> conflict 0#1=CONSUMED/8
+		used 0#1 hash=1 -> CONSUMED
+		list            -> 0#1=CONSUMED/8,1,2,3,4,5,6,7`},
+	{"TheHashMayComeAfterTheMark", `
+		allocate        -> 0#1
+		used 0#1 hash=0 -> CONSUMED
+		used 0#1 hash=0 -> CONSUMED
+		list            -> 0#1=CONSUMED
+		used 0#1 hash=5 -> CONSUMED
+		used 0#1 hash=0 -> CONSUMED
+		list            -> 0#1=CONSUMED/5`},
+	{"AHashIsRecordedBeforeItsTransactionIsSent", `
+		allocate first     -> 0#1
+		signed 0#1 hash=4  -> HELD #1 4
+		signed 0#1 hash=4  -> HELD #1 4
+		list               -> 0#1=HELD/4/record_first
+		release 0#1        -> conflict 0#1=HELD/4
+		signed 0#1 hash=5  -> HELD #1 5 4
+		used 0#1 hash=5    -> CONSUMED
+		list               -> 0#1=CONSUMED/5,4`},
+	{"WhatWasSignedAndNeverSentIsGivenBack", `
+		allocate           -> 0#1
+		signed 0#1 hash=4  -> HELD #1 4
+		release 0#1 unsent -> RELEASED
+		list               -> 0#1=RELEASED
+		allocate           -> 0#2
+		signed 0#1 hash=4  -> conflict 0#2=HELD`},
+	{"WhoIsLateWithAHashMustNotSend", `
+		allocate          -> 0#1
+		release 0#1       -> RELEASED
+		signed 0#1 hash=4 -> conflict 0#1=RELEASED
+		signed 1#1        -> not_found`},
+	{"AnotherHashMayBeRecordedOfWhatWasSent", `
+		allocate          -> 0#1
+		used 0#1 hash=4   -> CONSUMED
+		signed 0#1 hash=5 -> CONSUMED #1 5 4
+		allocate          -> 1#1
+		used 1#1 hash=0   -> CONSUMED
+		signed 1#1 hash=5 -> conflict 1#1=CONSUMED`},
+	{"ATransactionSentThroughTheGatewayIsOfItsHold", `
+		allocate by=7                  -> 0#1
+		send 0 hash=4 by=8 take        -> not_holder
+		send 0 hash=4 by=7             -> HELD #1 4
+		list                           -> 0#1=HELD/4/forwarded
+		release 0#1 by=7               -> conflict 0#1=HELD/4
+		release 0#1 by=7 unsent        -> conflict 0#1=HELD/4
+		release 0#1 any refused hash=4 -> RELEASED
+		allocate by=8                  -> 0#2
+		send 0 hash=5 by=8             -> HELD #2 5
+		used 0#2 hash=5 by=8           -> CONSUMED
+		send 0 hash=6 by=8             -> CONSUMED #2 6 5
+		send 0 hash=6 by=7             -> not_holder`},
+	{"ATransactionTakesTheNextNonceInPassing", `
+		send 0 hash=1                  -> conflict
+		send 1 hash=1 take             -> conflict
+		send 0 hash=1 take by=7        -> HELD #1 1
+		send 0 hash=1 take by=7        -> HELD #1 1
+		send 1 hash=2 take by=7        -> HELD #1 2
+		release 0#1 any refused hash=1 -> RELEASED
+		send 2 hash=3 take by=8        -> conflict
+		send 0 hash=3 take by=8        -> HELD #2 3
+		status                         -> next 2 floor 0 held 2 released 0 consumed 0
+		list                           -> 0#2=HELD/3/forwarded 1#1=HELD/2/forwarded`},
+	{"ARefusedReplacementLeavesWhatItWasToReplace", `
+		allocate                       -> 0#1
+		send 0 hash=1                  -> HELD #1 1
+		send 0 hash=2                  -> HELD #1 2 1
+		release 0#1 any refused hash=2 -> CONSUMED
+		list                           -> 0#1=CONSUMED/2,1`},
+	{"TakingInPassingIsBoundedAsOtherHoldsAre", `
+		allocate count=5    -> 0#1 1#1 2#1 3#1 4#1
+		send 5 hash=1 take  -> hold_limit 5`},
+	{"ARunningHoldIsExtended", `
+		allocate by=7        -> 0#1
+		extend 0#1 by=7      -> HELD
+		extend 0#1 by=8      -> not_holder
+		extend 0#2 by=7      -> conflict 0#1=HELD
+		extend 1#1           -> not_found
+		signed 0#1 by=7      -> HELD #1 1
+		extend 0#1 by=7      -> HELD
+		list                 -> 0#1=HELD/1
+		status               -> next 1 floor 0 held 1 released 0 consumed 0`},
+	{"WithoutAChainANonceIsRepairedThatIsNamed", `
+		allocate count=3 by=7      -> 0#1 1#1 2#1
+		used 1#1 hash=4 by=7       -> CONSUMED
+		used 1#1 hash=5 by=7       -> CONSUMED
+		release 2#1 by=7           -> RELEASED
+		repair by=8                -> no chain
+		repair 0 by=8              -> 0#2 was #1 1/
+		repair 0 by=7              -> conflict 0#0=HELD
+		repair 0 by=8              -> 0#3 was #2 1/repair
+		used 0#1 hash=9 by=7       -> conflict
+		repair 1 by=8              -> 1#2 was #1 3/ 5 4
+		used 1#1 hash=6 by=7       -> conflict
+		used 1#2 hash=6 by=8       -> CONSUMED
+		repair 2 by=8              -> 2#2 was #1 2/
+		repair 3 by=8              -> not_found
+		list                       -> 0#3=HELD/repair 1#2=CONSUMED/6,4,5 2#2=HELD/repair
+		status                     -> next 3 floor 0 held 2 released 0 consumed 1`},
+	{"AGivenUpRepairLeavesWhatWasSent", `
+		allocate        -> 0#1
+		used 0#1 hash=4 -> CONSUMED
+		repair 0        -> 0#2 was #1 3/ 4
+		release 0#2     -> CONSUMED
+		list            -> 0#2=CONSUMED/4`},
+	{"ANonceBelowTheFloorIsNotRepairedWithoutAChain", `
+		floor 5  -> floor 5 next 5
+		repair 2 -> conflict 2#0=CONSUMED`},
 	{"ANonceNeverHandedOutIsNotFound", `
 		used 0#1    -> not_found
 		release 5#1 -> not_found

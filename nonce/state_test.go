@@ -45,10 +45,10 @@ func TestAReleasedNonceBeyondWhatIsRememberedIsLeftToTheStore(t *testing.T) {
 	for _, n := range []int64{9, 5} {
 		d.end(Row{Nonce: n, Status: Held, Attempt: 1}, RowChange{Nonce: n, Attempt: 1, Status: Released})
 	}
-	if got, want := fmt.Sprint(d.released), "[{3 1 0} {5 1 0} {7 1 0}]"; got != want {
+	if got, want := fmt.Sprint(d.released), "[{3 1 0 false} {5 1 0 false} {7 1 0 false}]"; got != want {
 		t.Errorf("got %s, want %s: 8 may be released in the store, so 9 is not known to be next", got, want)
 	}
-	if got, want := fmt.Sprint(st.released), "[{3 1 0} {7 1 0}]"; got != want {
+	if got, want := fmt.Sprint(st.released), "[{3 1 0 false} {7 1 0 false}]"; got != want {
 		t.Errorf("before the commit memory became %s", got)
 	}
 	if err := d.apply(&Op{Kind: KindAllocate, Count: 4}); err != errDefer {
@@ -119,7 +119,7 @@ func TestWordsOfKindsStatesAndEvents(t *testing.T) {
 		Held.String() + Released.String() + Consumed.String() + Status(9).String():                                             "HELDRELEASEDCONSUMEDStatus(9)",
 		KindAllocate.String() + " " + KindMarkUsed.String() + " " + KindMarkRecyclable.String() + " " + kindSweep.String():     "allocate mark_used mark_recyclable sweep",
 		KindSetFloor.String() + " " + KindStatus.String() + " " + KindList.String() + " " + Kind(99).String():                  "floor status list unknown",
-		EventAllocated.String() + " " + EventUsed.String() + " " + EventReleased.String() + " " + EventType(99).String():       "allocated used released unknown",
+		EventAllocated.String() + " " + EventUsed.String() + " " + EventReleased.String() + " " + EventType(99).String():       "allocated used released unknown event",
 		EventExpired.String() + " " + EventFloor.String() + " " + NotSent.String() + " " + Aborted.String() + Unknown.String(): "expired floor not sent abortedunknown",
 	} {
 		if got != want {

@@ -66,6 +66,8 @@ type Config struct {
 
 	EngineConfig
 
+	ChainConfig
+
 	WriteHighBytes int64         `group:"slow" default:"65536" help:"Bytes queued to one client above which --slow-policy applies. Also the send buffer asked of the kernel for each connection (Linux takes twice as much), so that a client that does not read is noticed, and costs no more than that."`
 	WriteLowBytes  int64         `group:"slow" default:"16384" help:"Bytes queued below which it ends."`
 	WriteMaxBytes  int64         `group:"slow" default:"1048576" help:"Most bytes queued to one client. Beyond it the connection is closed with 4001."`
@@ -104,6 +106,7 @@ var groups = map[string]string{
 	"node":   "Node:",
 	"work":   "Nonces:",
 	"fast":   "Performance engine, with --redis:",
+	"chain":  "Chains:",
 	"slow":   "Slow clients:",
 	"pools":  "Pools:",
 	"log":    "Log and figures:",

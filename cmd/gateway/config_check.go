@@ -43,6 +43,7 @@ func (c *Config) Validate() error {
 		c.checkNode(),
 		c.checkNonces(),
 		c.EngineConfig.check(),
+		c.ChainConfig.check(),
 		c.checkSlowClients(),
 		c.checkPools(),
 		atLeast("perf-interval", c.PerfInterval, 100*time.Millisecond),

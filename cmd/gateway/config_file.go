@@ -207,8 +207,26 @@ func (f *settingsFile) mappers() []kong.Option {
 		kong.KindMapper(reflect.String, f.mapper("text", func(s string) (any, error) { return s, nil })),
 		kong.KindMapper(reflect.Int, f.mapper("a whole number", func(s string) (any, error) { return strconv.Atoi(s) })),
 		kong.KindMapper(reflect.Int64, f.mapper("a whole number", func(s string) (any, error) { return strconv.ParseInt(s, 10, 64) })),
+		kong.TypeMapper(reflect.TypeFor[[]string](), f.listMapper()),
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), f.mapper("a duration such as 10s or 1m30s", func(s string) (any, error) { return time.ParseDuration(s) })),
 	}
+}
+
+// listMapper takes texts with commas between, from each mention of the flag.
+func (f *settingsFile) listMapper() kong.Mapper {
+	one := f.mapper("text", func(s string) (any, error) { return s, nil })
+	return kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
+		text := reflect.New(reflect.TypeFor[string]()).Elem()
+		if err := one.Decode(ctx, text); err != nil {
+			return err
+		}
+		for item := range strings.SplitSeq(text.String(), ",") {
+			if item = strings.TrimSpace(item); item != "" {
+				target.Set(reflect.Append(target, reflect.ValueOf(item)))
+			}
+		}
+		return nil
+	})
 }
 
 func (f *settingsFile) mapper(what string, parse func(string) (any, error)) kong.Mapper {

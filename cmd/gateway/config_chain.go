@@ -1,0 +1,141 @@
+package main
+
+import (
+	"cmp"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"noncegate/chain"
+)
+
+// ChainConfig is which chains are asked about signers. All nodes of a store are to have
+// the same.
+type ChainConfig struct {
+	Chain []string `group:"chain" placeholder:"CHAIN=URL,URL" help:"Chains to ask about signers whose names begin with them, each with the nodes to ask: eip155:1=ws://HOST:PORT,https://HOST. May be given several times. Best given by the environment where a URL holds a key. Default: none, and then no hold is ever ended by what a chain says."`
+
+	ChainFinality []string      `group:"chain" default:"finalized" placeholder:"RULE" help:"Which block is final: finalized, as the chain says, or so many blocks behind the head, such as 64; for one chain eip155:10=64. Only a final block raises floors."`
+	ChainWindow   []string      `group:"chain" default:"16" placeholder:"N" help:"How far new nonces of a signer may be ahead of the chain's count; for the signers of a pattern eip155:1:0x5290*=64. Beyond it: hold_limit. Nodes drop what is too far ahead."`
+	UnknownTTL    time.Duration `name:"unknown-ttl" group:"chain" default:"10m" help:"How long a hold whose time is over, and of which nobody knows whether it was used, is looked for before its nonce is handed out again. 0: until somebody knows."`
+	ChainGapAfter time.Duration `group:"chain" default:"30s" help:"How long transactions must wait behind a nonce that no node has seen, and not less than three blocks, until that is called a gap."`
+	ChainPoll     time.Duration `group:"chain" default:"0s" help:"How often nodes are asked for their head. 0: twice a block."`
+	ChainTimeout  time.Duration `group:"chain" default:"5s" help:"Longest wait for one answer of a node."`
+	ChainLag      int           `group:"chain" default:"3" help:"Blocks that a node may be behind the others; one further behind is not asked."`
+	ChainWait     time.Duration `group:"chain" default:"2s" help:"How long a request for a signer that is new here waits for the chain to say where the account stands. Then it is unavailable, and nothing happened."`
+	EthTake       string        `group:"chain" default:"on" help:"on: a transaction sent through /eth/CHAIN takes the next nonce in passing if nobody holds it. off: its nonce must be held."`
+	NewSigners    string        `group:"chain" default:"allow" help:"allow, or refuse nonces of a signer that was never used, so that a mistyped name is no new sequence; nonce_setFloor makes one known."`
+}
+
+// ChainNodes are the nodes of one chain.
+type ChainNodes struct {
+	ID    string // CAIP-2
+	Nodes []string
+}
+
+var chainItem = regexp.MustCompile(`^(eip155:[^=:]*)=(.*)$`)
+
+// Chains are the chains of --chain, in the order in which they were given.
+func (c *ChainConfig) Chains() (list []ChainNodes, err error) {
+	for _, item := range c.Chain {
+		node := item
+		if m := chainItem.FindStringSubmatch(item); m != nil {
+			if !goodChain(m[1]) {
+				return nil, settingErrorf("chain", "%q: must be eip155: and a chain id without leading zeros", m[1])
+			}
+			if slices.ContainsFunc(list, func(l ChainNodes) bool { return l.ID == m[1] }) {
+				return nil, settingErrorf("chain", "%s is given twice; name all its nodes once, with commas between", m[1])
+			}
+			list, node = append(list, ChainNodes{ID: m[1]}), m[2]
+		} else if len(list) == 0 {
+			return nil, settingErrorf("chain", "must be CHAIN=URL,URL, such as eip155:1=ws://127.0.0.1:8546")
+		}
+		u, bad := url.Parse(node)
+		if bad != nil || u.Host == "" || !slices.Contains([]string{"ws", "wss", "http", "https"}, u.Scheme) {
+			return nil, settingErrorf("chain", "number %d of the nodes of %s must be a URL that begins with ws://, wss://, http:// or https://",
+				len(list[len(list)-1].Nodes)+1, list[len(list)-1].ID)
+		}
+		last := &list[len(list)-1]
+		last.Nodes = append(last.Nodes, node)
+	}
+	return list, nil
+}
+
+func goodChain(id string) bool {
+	digits := strings.TrimPrefix(id, "eip155:")
+	n, err := strconv.ParseInt(digits, 10, 64)
+	return err == nil && n > 0 && strconv.FormatInt(n, 10) == digits
+}
+
+// finality is the rule of a chain: 0 stands for what the chain says.
+func (c *ChainConfig) finality(id string) (blocks int, err error) {
+	for _, item := range c.ChainFinality {
+		of, rule, one := strings.Cut(item, "=")
+		if !one {
+			of, rule = id, item
+		} else if !goodChain(of) {
+			return 0, settingErrorf("chain-finality", "%q: must be eip155: and a chain id without leading zeros", of)
+		}
+		n, bad := strconv.Atoi(rule)
+		if rule == "finalized" {
+			n, bad = 0, nil
+		} else if bad == nil && n < 1 {
+			bad = strconv.ErrRange
+		}
+		if bad != nil {
+			return 0, settingErrorf("chain-finality", "%q must be finalized or a number of blocks, at least 1", rule)
+		}
+		if of == id {
+			blocks = n
+		}
+	}
+	return blocks, nil
+}
+
+// windows are those of patterns, and that of all other signers.
+func (c *ChainConfig) windows() (all int64, of []chain.WindowOf, err error) {
+	for _, item := range c.ChainWindow {
+		i := strings.LastIndexByte(item, '=')
+		n, bad := strconv.ParseInt(item[i+1:], 10, 64)
+		switch {
+		case bad != nil || n < 1:
+			return 0, nil, settingErrorf("chain-window", "%q must be a number, at least 1", item[i+1:])
+		case i < 0:
+			all = n
+			continue
+		}
+		if _, bad := path.Match(item[:i], ""); bad != nil {
+			return 0, nil, settingErrorf("chain-window", "the pattern %q cannot be read", item[:i])
+		}
+		of = append(of, chain.WindowOf{Pattern: item[:i], Window: n})
+	}
+	return all, of, nil
+}
+
+func (c *ChainConfig) check() error {
+	list, err := c.Chains()
+	if err != nil {
+		return err
+	}
+	for _, l := range append(list, ChainNodes{ID: "eip155:1"}) {
+		if _, err := c.finality(l.ID); err != nil {
+			return err
+		}
+	}
+	if _, _, err := c.windows(); err != nil {
+		return err
+	}
+	return cmp.Or(
+		zeroOrAtLeast("unknown-ttl", c.UnknownTTL, time.Second),
+		atLeast("chain-gap-after", c.ChainGapAfter, time.Second),
+		zeroOrAtLeast("chain-poll", c.ChainPoll, 10*time.Millisecond),
+		atLeast("chain-timeout", c.ChainTimeout, 100*time.Millisecond),
+		atLeast("chain-lag", c.ChainLag, 1),
+		atLeast("chain-wait", c.ChainWait, 10*time.Millisecond),
+		oneOf("eth-take", c.EthTake, "on", "off"),
+		oneOf("new-signers", c.NewSigners, "allow", "refuse"),
+	)
+}
