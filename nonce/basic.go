@@ -126,12 +126,12 @@ func (b *basic) step(op *Op) (again, later bool, err error) {
 
 func (b *basic) need(op *Op) Need {
 	n := Need{Signer: op.Signer, Due: loadDue}
+	if op.RequestID != "" {
+		n.RequestIDs = []string{op.RequestID}
+	}
 	switch op.Kind {
 	case KindAllocate:
 		n.Released = op.takes()
-		if op.RequestID != "" {
-			n.RequestIDs = []string{op.RequestID}
-		}
 	case KindMarkUsed, KindMarkRecyclable, KindExtend, KindMarkSigned, KindRepair:
 		n.Nonces = []int64{op.wanted(&state{signer: op.Signer}, &b.svc.cfg.Rules)}
 		n.Released = op.takes()

@@ -480,7 +480,10 @@ func result(op *nonce.Op) string {
 			words = append(words, fmt.Sprintf("was #%d %v/%s", op.Before.Attempt, op.Before.Status, op.Before.Reason))
 		}
 	case nonce.KindRepair:
-		words = append(words, fmt.Sprintf("%d#%d was #%d %d/%s", op.Nonces[0], op.Attempts[0], op.Before.Attempt, op.Before.Status, op.Before.Reason))
+		words = append(words, fmt.Sprintf("%d#%d", op.Nonces[0], op.Attempts[0]))
+		if op.Before != nil && op.RequestID == "" {
+			words = append(words, fmt.Sprintf("was #%d %d/%s", op.Before.Attempt, op.Before.Status, op.Before.Reason))
+		}
 		for i := range op.Hashes.Len() {
 			words = append(words, fmt.Sprint(op.Hashes.At(i)[31]))
 		}

@@ -74,7 +74,7 @@ type Op struct {
 	Kind      Kind
 	Signer    string        // as ParseSigner returned it
 	Count     int           // allocate: 1 to MaxCount
-	RequestID string        // allocate: "" for none
+	RequestID string        // allocate, repair: "" for none
 	OnlyKnown bool          // allocate, with a RequestID: hand nothing out; ErrNotFound if the id is not known
 	Hold      time.Duration // allocate, extend, repair: 0 for the default; of an allocate, part of what a request id stands for
 	Nonce     int64         // marks, extend, repair
@@ -123,7 +123,7 @@ type Op struct {
 	Status           Status        // marks: the state the nonce is in now
 	Hashes           TxHashes      // marks, repair: all that are recorded for the nonce now, newest first
 	Replaced         TxHash        // markUsed, markSigned: the newest before this one
-	Before           *Before       // repair, and an allocate of one nonce that was unknown: what it was
+	Before           *Before       // repair, and an allocate of one nonce that was unknown: what it was; nil if its request id was known
 	Next             int64         // setFloor
 	Summary          Summary       // status
 	Page             ListPage      // list

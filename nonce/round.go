@@ -199,12 +199,12 @@ func (sh *shard) need(g *group, all bool) (Need, bool) {
 	n := Need{Signer: g.st.signer}
 	takes := 0
 	for _, op := range g.ops {
+		if op.RequestID != "" && (all || g.byID) {
+			n.RequestIDs = append(n.RequestIDs, op.RequestID)
+		}
 		switch op.Kind {
 		case KindAllocate:
 			takes += op.takes()
-			if op.RequestID != "" && (all || g.byID) {
-				n.RequestIDs = append(n.RequestIDs, op.RequestID)
-			}
 		case KindMarkUsed, KindMarkRecyclable, KindExtend, KindMarkSigned, KindRepair:
 			if wanted := op.wanted(g.st, &sh.svc.cfg.Rules); all || !g.st.knows(wanted) {
 				n.Nonces = append(n.Nonces, wanted)

@@ -97,18 +97,28 @@ func (d *draft) finish(epoch uint64) Change {
 	return d.change
 }
 
+// known answers an op whose request id is remembered, and reports that it did.
+func (d *draft) known(op *Op) (bool, error) {
+	if op.RequestID == "" {
+		return false, nil
+	}
+	if d.remembers(op.RequestID) {
+		return false, errDefer
+	}
+	req, ok := d.st.requests[op.RequestID]
+	if !ok {
+		return false, nil
+	}
+	if slices.ContainsFunc(req.Nonces, d.changed) {
+		return false, errDefer
+	}
+	d.repeat(op, req)
+	return true, nil
+}
+
 func (d *draft) allocate(op *Op) error {
-	if op.RequestID != "" {
-		if d.remembers(op.RequestID) {
-			return errDefer
-		}
-		if req, ok := d.st.requests[op.RequestID]; ok {
-			if slices.ContainsFunc(req.Nonces, d.changed) {
-				return errDefer
-			}
-			d.repeat(op, req)
-			return nil
-		}
+	if known, err := d.known(op); known || err != nil {
+		return err
 	}
 	if op.OnlyKnown {
 		return d.refuse(op, ErrNotFound)
@@ -270,6 +280,7 @@ func (d *draft) repeat(op *Op, req Request) {
 			return
 		}
 		op.give(n, req.Attempts[i])
+		op.Status, op.Hashes = Held, allHashes(row.TxHash, row.Replaced)
 		op.Token, op.HeldUntil = row.Token, row.HeldUntil
 		op.HoldLeft = row.HeldUntil.Sub(d.st.detailsAt)
 	}
@@ -753,28 +764,40 @@ func (op *Op) give(n, attempt int64) {
 // mined, and whoever repairs must replace it, or send something that may happen
 // beside it.
 func (d *draft) repair(op *Op) error {
+	op.Count = 1
+	if known, err := d.known(op); known || err != nil {
+		return err
+	}
 	n := op.target
 	if d.changed(n) || op.Nonce < 0 && d.view.Known && n != d.view.Mined {
 		return errDefer // its row is not what was read, or is not the one that blocks any more
 	}
 	row, there := d.st.row(n)
+	if err := d.unrepairable(op, n, row, there); err != nil {
+		return d.refuse(op, err)
+	}
+	d.handOutAgain(op, n, row, there)
+	return nil
+}
+
+// unrepairable says why a nonce is not handed out by a repair.
+func (d *draft) unrepairable(op *Op, n int64, row Row, there bool) error {
+	conflict := func(row Row, sentence string) error { op.conflict(row, sentence); return op.Err }
 	switch {
 	case d.chain == nil && op.Nonce < 0:
-		op.Err = ErrNoChain
+		return ErrNoChain
 	case d.chain != nil && !d.view.Known:
-		op.Err = &UnavailableError{Outcome: NotSent, Err: ErrChainUnknown}
+		return &UnavailableError{Outcome: NotSent, Err: ErrChainUnknown}
 	case d.chain != nil && n != d.view.Mined:
-		op.conflict(Row{Nonce: -1}, fmt.Sprintf("only the nonce that blocks others can be repaired, which is %d", d.view.Mined))
+		return conflict(Row{Nonce: -1}, fmt.Sprintf("only the nonce that blocks others can be repaired, which is %d", d.view.Mined))
 	case n >= d.change.Next:
-		op.Err = ErrNotFound
+		return ErrNotFound
 	case d.st.doubting && n < d.st.standing.DoubtBelow:
-		op.conflict(row, "the nonce is in doubt after a loss of Redis; it comes back by itself")
+		return conflict(row, "the nonce is in doubt after a loss of Redis; it comes back by itself")
 	case n < d.st.pruned, d.chain == nil && n < d.change.Floor:
-		op.conflict(Row{Nonce: n, Status: Consumed}, "the nonce is consumed, so long ago that nothing else is known of it")
+		return conflict(Row{Nonce: n, Status: Consumed}, "the nonce is consumed, so long ago that nothing else is known of it")
 	case there && row.Status == Held && row.Reason == ReasonRepair && row.Holder != op.Principal:
-		op.conflict(Row{Nonce: n, Status: Held}, "somebody else is repairing the nonce")
-	default:
-		d.handOutAgain(op, n, row, there)
+		return conflict(Row{Nonce: n, Status: Held}, "somebody else is repairing the nonce")
 	}
 	return nil
 }
@@ -801,7 +824,9 @@ func (d *draft) handOutAgain(op *Op, n int64, row Row, there bool) {
 	op.Hashes = allHashes(to.TxHash, to.Replaced)
 	op.Token, op.HoldLeft, op.Status = d.change.Token, hold, Held
 	d.end(row, to)
-	op.wrote = true
+	if op.wrote = true; op.RequestID != "" {
+		d.remember(op)
+	}
 }
 
 func (op *Op) conflict(row Row, sentence string) {
@@ -827,6 +852,9 @@ func (op *Op) paramsHash() [16]byte {
 	binary.BigEndian.PutUint64(b[:8], uint64(op.Count))
 	if op.RecordFirst {
 		b[0] = 1
+	}
+	if op.Kind == KindRepair {
+		b[0] = 2
 	}
 	binary.BigEndian.PutUint64(b[8:], uint64(op.Hold))
 	sum := sha256.Sum256(b[:])

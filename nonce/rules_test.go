@@ -293,6 +293,17 @@ var rules = []struct{ name, script string }{
 		repair 3 by=8              -> not_found
 		list                       -> 0#3=HELD/repair 1#2=CONSUMED/6,4,5 2#2=HELD/repair
 		status                     -> next 3 floor 0 held 2 released 0 consumed 1`},
+	{"ARepairWithARequestIdIsRepeated", `
+		allocate by=7           -> 0#1
+		repair 0 id=r by=8      -> 0#2
+		repair 0 id=r by=8      -> 0#2
+		repair 0 id=r by=7      -> conflict
+		allocate id=r by=8      -> conflict 0#2=HELD
+		used 0#2 hash=3 by=8    -> CONSUMED
+		repair 0 id=r by=8      -> conflict 0#2=CONSUMED
+		repair 0 id=s by=7      -> 0#3 3
+		repair 0 by=8           -> conflict 0#0=HELD
+		repair 1 id=t           -> not_found`},
 	{"AGivenUpRepairLeavesWhatWasSent", `
 		allocate        -> 0#1
 		used 0#1 hash=4 -> CONSUMED

@@ -155,8 +155,11 @@ const (
 // verdict judges one op. token is the one it was tried under.
 func (op *Op) verdict(s *Snapshot, rows map[int64]Row, token int64) verdict {
 	switch op.Kind {
-	case KindAllocate:
-		if op.RequestID == "" {
+	case KindAllocate, KindRepair:
+		switch {
+		case op.RequestID == "" && op.Kind == KindRepair:
+			return op.repairVerdict(s, rows, token)
+		case op.RequestID == "":
 			return op.allocateVerdict(s, rows, token)
 		}
 		for _, req := range s.Requests {
@@ -169,8 +172,6 @@ func (op *Op) verdict(s *Snapshot, rows map[int64]Row, token int64) verdict {
 		return op.markVerdict(rows)
 	case KindExtend, KindMarkSigned:
 		return op.holdVerdict(rows, s.Now, token)
-	case KindRepair:
-		return op.repairVerdict(s, rows, token)
 	case KindSetFloor:
 		op.recovered = s.Floor >= op.askedFloor
 	}

@@ -2,6 +2,7 @@ package nonce_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,6 +62,15 @@ var unknowns = []struct {
 	{"MarkRecyclable", "allocate -> 0#1", "release 0#1", "RELEASED", "0#1=RELEASED", "released 0#1"},
 	{"MarkRecyclableBelowTheFloor", "allocate -> 0#1\nfloor 1 -> floor 1 next 1", "release 0#1", "CONSUMED",
 		"0#1=CONSUMED/below_floor", "released 0#1"},
+	{"MarkUsedWithoutAHash", "allocate -> 0#1", "used 0#1 hash=0", "CONSUMED", "0#1=CONSUMED", "used 0#1"},
+	{"Replacement", "allocate -> 0#1\nused 0#1 hash=7 -> CONSUMED", "used 0#1 hash=8", "CONSUMED", "0#1=CONSUMED/8,7", "replaced 0#1"},
+	{"MarkSigned", "allocate -> 0#1", "signed 0#1 hash=7", "HELD #1 7", "0#1=HELD/7", "signed 0#1"},
+	{"Send", "allocate -> 0#1", "send 0 hash=7", "HELD #1 7", "0#1=HELD/7/forwarded", "signed 0#1"},
+	{"SendInPassing", "", "send 0 hash=7 take", "HELD #1 7", "0#1=HELD/7/forwarded", "allocated 0#1, signed 0#1"},
+	{"SendOfAReleasedOne", "allocate -> 0#1\nrelease 0#1 -> RELEASED", "send 0 hash=7 take", "HELD #2 7", "0#2=HELD/7/forwarded", "allocated 0#2, signed 0#2"},
+	{"Extend", "allocate -> 0#1", "extend 0#1", "HELD", "0#1=HELD", "extended 0#1"},
+	{"RepairOfAHold", "allocate -> 0#1", "repair 0 id=r", "0#2", "0#2=HELD/repair", "allocated 0#2"},
+	{"RepairOfAUsedOne", "allocate -> 0#1\nused 0#1 hash=7 -> CONSUMED", "repair 0 id=r", "0#2 7", "0#2=HELD/7/repair", "allocated 0#2"},
 	{"SetFloor", "allocate -> 0#1\nrelease 0#1 -> RELEASED", "floor 4", "floor 4 next 4", "0#1=CONSUMED/below_floor", "floor 4#0"},
 }
 
@@ -239,6 +249,20 @@ func TestAnAnswerThatTheRowsCannotTellIsUnknown(t *testing.T) {
 			"release 0#1 -> RELEASED", "CONSUMED", "0#1=CONSUMED/7"},
 		{"AReleaseThatAMarkUsedForestalled", "allocate -> 0#1", "release 0#1", false,
 			"used 0#1 hash=8 -> CONSUMED", "unknown", "0#1=CONSUMED/8"},
+		{"ARepairAfterWhichTheNonceWasMarked", "allocate -> 0#1", "repair 0", true,
+			"used 0#2 hash=7 -> CONSUMED", "unknown", "0#2=CONSUMED/7"},
+		{"ARepairThatAMarkForestalled", "allocate -> 0#1", "repair 0", false,
+			"used 0#1 hash=7 -> CONSUMED", "0#2 was #1 3/ 7", "0#2=HELD/7/repair"},
+		{"AnExtensionAfterWhichTheHoldEnded", "allocate -> 0#1", "extend 0#1", true,
+			"release 0#1 -> RELEASED", "unknown", "0#1=RELEASED"},
+		{"AHashRecordedBeforeTheHoldEnded", "allocate -> 0#1", "signed 0#1 hash=7", true,
+			"used 0#1 hash=0 -> CONSUMED", "CONSUMED #1 7", "0#1=CONSUMED/7"},
+		{"AHashThatAReleaseForestalled", "allocate -> 0#1", "signed 0#1 hash=7", false,
+			"release 0#1 -> RELEASED", "unknown", "0#1=RELEASED"},
+		{"AHashThatARepairForestalled", "allocate -> 0#1", "signed 0#1 hash=7", false,
+			"repair 0 -> 0#2 was #1 1/", "unknown", "0#2=HELD/repair"},
+		{"ASendInPassingThatAnAllocationForestalled", "", "send 0 hash=7 take", false,
+			"allocate -> 0#1", "HELD #1 7", "0#1=HELD/7/forwarded"},
 		{"AFloorThatWasRaisedHigherMeanwhile", "allocate -> 0#1", "floor 3", true,
 			"floor 5 -> floor 5 next 5", "floor 5 next 5", "0#1=HELD"},
 	} {
@@ -310,7 +334,7 @@ func TestAnotherNodeTookOverAfterAnUnknownCommit(t *testing.T) {
 			switch {
 			case !happened:
 				want = "not_owner b ws://b"
-			case u.name == "AllocateWithId", u.name == "SetFloor":
+			case u.name == "AllocateWithId", u.name == "SetFloor", strings.HasPrefix(u.name, "Repair"):
 				want = "unknown" // it happened, and the answer is the other node's to give
 			}
 			if got := n.run(u.op); got != want {
