@@ -46,8 +46,12 @@ type ChainView struct {
 // far the account is. Nothing happened.
 var ErrChainUnknown = errors.New("no node of the signer's chain has said yet how many transactions the account has; nonces of a new signer begin there")
 
-// unknownLook is when a hold that stays unknown is looked at again.
-const unknownLook = 30 * time.Second
+// A hold that stays unknown is looked at again, which is a write: soon if that may
+// release it, and seldom where only a node's answer ends it.
+const (
+	unknownLook     = 30 * time.Second
+	unknownLookOnce = 10 * time.Minute
+)
 
 // alignFloor is how far the floor stays behind the final count at most. It follows in
 // steps, because each is a write of its own kind.
@@ -134,10 +138,12 @@ func (d *draft) judge(row Row) RowChange {
 	case row.Reason != ReasonUnknown:
 		to.Status, to.Reason, to.Hold = Held, ReasonUnknown, d.view.UnknownFor
 		if to.Hold == 0 {
-			to.Hold = unknownLook
+			to.Hold = unknownLookOnce
 		}
 	case d.view.UnknownFor > 0 && d.chain.Unseen(row.Nonce, row.Attempt):
 		to.Status, to.Reason = Released, ReasonUnseen
+	case d.view.UnknownFor == 0:
+		to.Status, to.Reason, to.Hold = Held, ReasonUnknown, unknownLookOnce
 	default:
 		to.Status, to.Reason, to.Hold = Held, ReasonUnknown, unknownLook
 	}

@@ -185,8 +185,8 @@ func TestZeroMeansUnknownUntilSomebodyKnows(t *testing.T) {
 		pass(24 * time.Hour)
 		n.want("allocate hold=9m -> 1#1")
 		b.says(func(v *nonce.ChainView) { v.Mined = 1 })
-		pass(time.Minute)
-		if got := n.disk.rows(t, signer); got != "0#1=CONSUMED/mined 1#1=HELD" {
+		pass(11 * time.Minute)
+		if got := n.disk.rows(t, signer); got != "0#1=CONSUMED/mined 1#1=HELD/unknown" {
 			t.Errorf("got %s", got)
 		}
 	})

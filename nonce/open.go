@@ -46,17 +46,28 @@ func (o *openHolds) claim(op *Op) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	a := o.account(op.Principal)
-	if a.end(now); a.open+a.claimed+op.Count > op.MaxOpen {
+	if a.end(now); a.open+a.claimed+op.hands() > op.MaxOpen {
 		o.forget(op.Principal, a)
 		return false
 	}
-	a.claimed += op.Count
-	op.claimed = op.Count
+	a.claimed += op.hands()
+	op.claimed = op.hands()
 	return true
 }
 
 // counted reports whether what the op is handed out counts for its principal.
-func (op *Op) counted() bool { return op.Kind == KindAllocate && op.Principal != 0 && op.MaxOpen > 0 }
+func (op *Op) counted() bool { return op.hands() > 0 && op.Principal != 0 && op.MaxOpen > 0 }
+
+// hands is how many nonces the op is handed out, for which a principal needs room.
+func (op *Op) hands() int {
+	switch {
+	case op.Kind == KindAllocate:
+		return op.Count
+	case op.tookNonce:
+		return 1
+	}
+	return 0
+}
 
 // unclaim gives the room back: the op was not committed.
 func (o *openHolds) unclaim(op *Op) {
@@ -76,9 +87,13 @@ func (o *openHolds) settle(op *Op) {
 	switch {
 	case o == nil || op.Err != nil:
 	case op.counted() && (op.wrote || op.made):
-		o.given(op.Principal, len(op.Nonces), op.HeldUntil)
-	case op.endsOf != 0:
+		o.given(op.Principal, op.hands(), op.HeldUntil)
+	case op.endsOf != 0 && op.Status != Held:
 		o.marked(op.endsOf, op.endsAt)
+	case op.endsOf != 0: // it has another deadline
+		if o.marked(op.endsOf, op.endsAt) {
+			o.given(op.endsOf, 1, op.HeldUntil)
+		}
 	}
 	o.unclaim(op)
 }
@@ -99,21 +114,24 @@ func (o *openHolds) given(p Principal, n int, until time.Time) {
 	o.account(p).add(until.UnixMicro(), n)
 }
 
-// marked counts a hold as ended. One that this node did not hand out is not counted.
-func (o *openHolds) marked(p Principal, until time.Time) {
+// marked counts a hold as ended, and reports whether it was counted: one that this
+// node did not hand out is not.
+func (o *openHolds) marked(p Principal, until time.Time) (counted bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	a := o.of[p]
 	if a == nil {
-		return
+		return false
 	}
 	if i, ok := a.find(until.UnixMicro()); ok {
 		a.open--
 		if a.due[i].holds--; a.due[i].holds == 0 {
 			a.due = slices.Delete(a.due, i, i+1)
 		}
+		counted = true
 	}
 	o.forget(p, a)
+	return counted
 }
 
 // sweep forgets holds that are due, and who has none.

@@ -490,16 +490,24 @@ func (d *draft) takeNext(op *Op) error {
 		if d.st.fast() && next >= d.st.standing.Ceiling {
 			return errDefer
 		}
-		d.change.Next++
 	} else {
 		f := d.released[0]
 		to.Fresh, to.FromStatus, to.FromAttempt, to.Attempt = false, Released, f.attempt, max(f.attempt+1, to.Attempt)
+	}
+	op.tookNonce = true
+	if !d.rules.open.claim(op) {
+		op.tookNonce, op.Err = false, &HoldLimitError{Limit: op.MaxOpen, OfPrincipal: true}
+		return nil
+	}
+	if to.Fresh {
+		d.change.Next++
+	} else {
 		d.released = d.released[1:]
 	}
 	d.put(to)
 	d.change.Held++
 	op.Attempt, op.Status, op.Token, op.HoldLeft = to.Attempt, Held, d.change.Token, to.Hold
-	op.Hashes, op.wrote, op.tookNonce, op.given = allHashes(op.TxHash, ""), true, true, true
+	op.Hashes, op.wrote, op.given = allHashes(op.TxHash, ""), true, true
 	return nil
 }
 
@@ -588,7 +596,7 @@ func (d *draft) mark(op *Op, row Row, to RowChange) {
 	if to.Holder = row.Holder; op.Attempt != row.Attempt {
 		to.Holder = op.Principal // a hold that Redis lost
 	}
-	if row.Status == Held && to.Status != Held {
+	if row.Status == Held {
 		op.endsOf, op.endsAt = row.Holder, row.HeldUntil
 	}
 	d.end(row, to)
