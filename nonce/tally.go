@@ -47,3 +47,18 @@ func (s *Service) Remembered() (signers, most int) {
 	}
 	return signers, len(s.shards) * s.signersPerShard
 }
+
+// Stopped returns the names of those signers, at most limit, in no order. It waits for
+// the batch under way of each shard.
+func (s *Service) Stopped(limit int) (names []string) {
+	for _, sh := range s.shards {
+		sh.turn.Lock()
+		for name, st := range sh.states {
+			if st.halted && len(names) < limit {
+				names = append(names, name)
+			}
+		}
+		sh.turn.Unlock()
+	}
+	return names
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"noncegate/chain"
+	"noncegate/chain/ethereum"
+	"noncegate/nonce"
+	"noncegate/wire"
+)
+
+// openChains makes what asks the chains of --chain. It asks nothing yet.
+func (a *app) openChains(context.Context) error {
+	list, err := a.cfg.Chains()
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	all, windows, err := a.cfg.windows()
+	if err != nil {
+		return err
+	}
+	unknownFor := a.cfg.UnknownTTL
+	if unknownFor == 0 {
+		unknownFor = -1
+	}
+	a.ethereum = make(map[string]*ethereum.Client, len(list))
+	var trackers []*chain.Tracker
+	for _, l := range list {
+		client, err := a.openChain(l)
+		if err != nil {
+			return err
+		}
+		t, err := chain.New(client, chain.Config{
+			Window: all, Windows: windows, UnknownFor: unknownFor, GapAfter: a.cfg.ChainGapAfter, Timeout: a.cfg.ChainTimeout,
+			MaxSigners: a.cfg.MaxSigners + a.cfg.MaxSigners/4, // those that are only read, too
+		}, a.registry, a.log)
+		if err != nil {
+			return err
+		}
+		a.ethereum[l.ID], trackers = client, append(trackers, t)
+	}
+	a.chains = chain.NewChains(trackers)
+	return nil
+}
+
+func (a *app) openChain(l ChainNodes) (*ethereum.Client, error) {
+	blocks, err := a.cfg.finality(l.ID)
+	if err != nil {
+		return nil, err
+	}
+	finality := "finalized"
+	if blocks > 0 {
+		finality = strconv.Itoa(blocks)
+	}
+	client, err := ethereum.New(ethereum.Config{
+		ID: l.ID, Nodes: l.Nodes, Finality: finality, Lag: a.cfg.ChainLag, PollInterval: a.cfg.ChainPoll, Timeout: a.cfg.ChainTimeout,
+	}, a.registry, a.log)
+	if wrong, ok := errors.AsType[*ethereum.SettingError](err); ok {
+		return nil, settingErrorf("chain", "cannot be used: %s", wrong.Error())
+	}
+	return client, err
+}
+
+// startChains begins to follow them. It ends before the service does, and after the
+// last connection, whose requests may wait for a chain.
+func (a *app) startChains(ctx context.Context) error {
+	if a.chains == nil {
+		return nil
+	}
+	a.chains.Serve(a.service.Load(), a.hub)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.chains.Run(ctx)
+	}()
+	a.onStop("chains", func(context.Context) error {
+		cancel()
+		<-done
+		return nil
+	})
+	return nil
+}
+
+// chainOfService is nil without chains: a nil *chain.Chains in the interface would not
+// be.
+func (a *app) chainOfService() nonce.Chain {
+	if a.chains == nil {
+		return nil
+	}
+	return a.chains
+}
+
+// chainReady, chainStatus, chainStates and chainOffer are what connections ask. They
+// are nil without chains.
+func (a *app) chainReady() func(string, func()) bool {
+	if a.chains == nil {
+		return nil
+	}
+	return func(signer string, done func()) bool { return a.chains.Ready(signer, a.cfg.ChainWait, done) }
+}
+
+func (a *app) chainStatus() func(context.Context, string) *wire.ChainStatus {
+	if a.chains == nil {
+		return nil
+	}
+	return func(_ context.Context, signer string) *wire.ChainStatus {
+		st, ok := a.chains.State(signer)
+		if !ok {
+			return nil
+		}
+		out := &wire.ChainStatus{Head: st.Head, Mined: st.Mined, Window: st.Window, Stopped: st.Stopped}
+		if st.FinalKnown {
+			out.Final = &st.Final
+		}
+		if st.Gap != nil {
+			out.Gap = wire.GapOf(st.Gap)
+		}
+		return out
+	}
+}
+
+func (a *app) chainStates() func(string, []nonce.Row) []string {
+	if a.chains == nil {
+		return nil
+	}
+	return a.chains.Words
+}
+
+func (a *app) chainOffer() func(string, int64) *nonce.Offer {
+	if a.chains == nil {
+		return nil
+	}
+	return a.chains.OfferFor
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+type signerListCmd struct {
+	Filter string `default:"all" help:"all; gap: a released nonce lies below others; unknown: a hold is over and nobody knows whether it was used; overdue: holds that nobody has ended; repeated: a nonce was handed out three times or more; stopped: by a store that went back, of the node that is asked."`
+	After  string `placeholder:"SIGNER" help:"Only signers whose name comes after this one."`
+	Limit  int    `default:"100" help:"Most signers to list."`
+	adminCmd
+}
+
+// Validate reports the first argument that cannot be used.
+func (c *signerListCmd) Validate() error {
+	if _, ok := signerFilters[c.Filter]; !ok {
+		return settingErrorf("filter", "%q must be %s", c.Filter, filterWords)
+	}
+	return cmp.Or(atLeast("limit", c.Limit, 1), atMost("limit", c.Limit, maxSignerList), c.adminCmd.Validate())
+}
+
+// Run implements the command.
+func (c *signerListCmd) Run(ctx context.Context, p *program) error {
+	query := url.Values{"filter": {c.Filter}, "limit": {strconv.Itoa(c.Limit)}}
+	if c.After != "" {
+		query.Set("after", c.After)
+	}
+	var list signerList
+	if err := c.ask(ctx, http.MethodGet, "/signers?"+query.Encode(), nil, &list); err != nil {
+		return err
+	}
+	return c.print(p.stdout, &list, func(w io.Writer) error { return printSigners(w, &list) })
+}
+
+func printSigners(w io.Writer, list *signerList) error {
+	if len(list.Signers) == 0 {
+		_, err := fmt.Fprintln(w, "no such signers")
+		return err
+	}
+	t := columns(w)
+	fmt.Fprintln(t, "SIGNER\tNEXT\tFLOOR\tMINED\tHELD\tUNKNOWN\tRELEASED\tFROM\tATTEMPT\tOLDEST HOLD\tOWNER\t")
+	for i := range list.Signers {
+		s := &list.Signers[i]
+		note := ""
+		switch {
+		case s.Stopped:
+			note = "stopped: needs a floor"
+		case s.Gap != nil:
+			note = fmt.Sprintf("nonce %d blocks it", *s.Gap)
+		}
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", s.Signer, s.Next, s.Floor, orDashNumber(s.Mined), s.Held, s.Unknown, s.Released,
+			orDashNumber(s.LowestReleased), attemptOf(s.MaxAttempt), oldest(s.OldestHold), cmp.Or(s.Owner, "-"), note)
+	}
+	if list.Next != "" {
+		fmt.Fprintf(t, "and more: --after %s\n", list.Next)
+	}
+	return t.Flush()
+}
+
+func orDashNumber(n *int64) string {
+	if n == nil {
+		return "-"
+	}
+	return strconv.FormatInt(*n, 10)
+}
+
+func attemptOf(n int64) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+func oldest(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// signerMarkCmd is what the commands share that end a hold by hand.
+type signerMarkCmd struct {
+	Signer  string `arg:"" help:"The signer, as in nonce_allocate."`
+	Nonce   int64  `arg:"" help:"The nonce."`
+	Attempt int64  `default:"0" help:"The attempt that is meant; a later one is left alone. 0: the current one, as it is read first."`
+	lookCmd
+}
+
+// Validate reports the first argument that cannot be used.
+func (c *signerMarkCmd) Validate() error {
+	return cmp.Or(notNegative("nonce", c.Nonce), notNegative("attempt", c.Attempt), c.check())
+}
+
+type signerFloorCmd struct {
+	Signer string `arg:"" help:"The signer, as in nonce_allocate."`
+	Floor  int64  `arg:"" help:"No nonce below it is handed out any more. It is never lowered."`
+	lookCmd
+}
+
+// Validate reports the first argument that cannot be used.
+func (c *signerFloorCmd) Validate() error { return cmp.Or(notNegative("floor", c.Floor), c.check()) }
+
+type signerReleaseCmd struct {
+	signerMarkCmd
+	Reason string `default:"operator" help:"Why, as nonce_list shows it."`
+	Unsent bool   `help:"No transaction that was recorded for it was ever given to a node."`
+}
+
+type signerConsumeCmd struct {
+	signerMarkCmd
+	TxHash string `name:"tx-hash" placeholder:"HASH" help:"The transaction that used it, if it is known."`
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"noncegate/nonce"
+)
+
+// signerFilters are the words of GET /signers and of gateway signer list, and what
+// they select in the store. stopped is what this node has stopped.
+var signerFilters = map[string]nonce.SignerFilter{
+	"all": nonce.AllSigners, "gap": nonce.GapSigners, "unknown": nonce.UnknownSigners, "overdue": nonce.OverdueSigners,
+	"repeated": nonce.RepeatSigners, filterStopped: nonce.AllSigners,
+}
+
+const (
+	filterStopped = "stopped"
+	filterWords   = "all, gap, unknown, overdue, repeated or stopped"
+	maxSignerList = 1000
+)
+
+// signerList is the answer to GET /signers. Next is the name to go on after; "": that
+// was all.
+type signerList struct {
+	Node    string         `json:"node"`
+	Signers []listedSigner `json:"signers"`
+	Next    string         `json:"next,omitempty"`
+}
+
+// listedSigner is one signer with what stands out about it. Of one that the performance
+// engine serves it is what PostgreSQL has.
+type listedSigner struct {
+	Signer         string    `json:"signer"`
+	Next           int64     `json:"next"`
+	Floor          int64     `json:"floor"`
+	Held           int64     `json:"held"`
+	Unknown        int64     `json:"unknown"`
+	Released       int64     `json:"released"`
+	LowestReleased *int64    `json:"lowestReleased,omitempty"`
+	OldestHold     time.Time `json:"oldestHold,omitzero"`
+	MaxAttempt     int64     `json:"maxAttempt,omitempty"`
+	Owner          string    `json:"owner,omitempty"`
+	Mined          *int64    `json:"mined,omitempty"` // by its chain, as far as this node knows
+	Gap            *int64    `json:"gap,omitempty"`   // the nonce that blocks it on its chain
+	Stopped        bool      `json:"stopped,omitempty"`
+}
+
+// signerHandlers adds the list of signers to the private side.
+func (a *app) signerHandlers(mux *http.ServeMux) {
+	mux.HandleFunc("GET /signers", func(w http.ResponseWriter, r *http.Request) {
+		q, err := signersQuestion(r)
+		if err != nil {
+			answerJSON(w, http.StatusBadRequest, engineRefusal{Error: err.Error()})
+			return
+		}
+		got, err := a.listSigners(r.Context(), r.FormValue("filter"), q)
+		if err != nil {
+			answerJSON(w, http.StatusServiceUnavailable, engineRefusal{Error: sentenceOf(err)})
+			return
+		}
+		answerJSON(w, http.StatusOK, got)
+	})
+}
+
+func signersQuestion(r *http.Request) (q nonce.SignersQuery, err error) {
+	for name := range r.URL.Query() {
+		if !slices.Contains([]string{"filter", "after", "limit"}, name) {
+			return q, fmt.Errorf("%.40q: there are filter, after and limit", name)
+		}
+	}
+	q.After, q.Limit = r.FormValue("after"), 100
+	if word := r.FormValue("filter"); word != "" {
+		var known bool
+		if q.Filter, known = signerFilters[word]; !known {
+			return q, fmt.Errorf("filter: %.40q must be %s", word, filterWords)
+		}
+	}
+	if text := r.FormValue("limit"); text != "" {
+		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 1 || q.Limit > maxSignerList {
+			return q, fmt.Errorf("limit: must be 1 to %d", maxSignerList)
+		}
+	}
+	return q, nil
+}
+
+func (a *app) listSigners(ctx context.Context, filter string, q nonce.SignersQuery) (*signerList, error) {
+	stopped := a.service.Load().Stopped(maxSignerList)
+	if filter == filterStopped {
+		q.Names = append([]string{}, stopped...)
+	}
+	limit := q.Limit
+	q.Limit++
+	rows, err := a.store.Signers(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	out := &signerList{Node: a.node, Signers: []listedSigner{}}
+	if len(rows) > limit {
+		rows = rows[:limit]
+		out.Next = rows[limit-1].Signer
+	}
+	for i := range rows {
+		out.Signers = append(out.Signers, a.listed(&rows[i], slices.Contains(stopped, rows[i].Signer)))
+	}
+	return out, nil
+}
+
+func (a *app) listed(f *nonce.SignerFigures, stopped bool) listedSigner {
+	s := listedSigner{
+		Signer: f.Signer, Next: f.Next, Floor: f.Floor, Held: f.Held, Unknown: f.Unknown, Released: f.Released,
+		OldestHold: f.OldestHold, MaxAttempt: f.MaxAttempt, Owner: f.Owner, Stopped: stopped,
+	}
+	if f.LowestReleased >= 0 {
+		s.LowestReleased = &f.LowestReleased
+	}
+	if a.chains != nil {
+		if st, ok := a.chains.State(f.Signer); ok {
+			if s.Mined = &st.Mined; st.Gap != nil {
+				s.Gap = &st.Gap.Nonce
+			}
+		}
+	}
+	return s
+}

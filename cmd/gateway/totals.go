@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"noncegate/nonce"
+)
+
+// totalsEvery is how often what is open in the store is counted, for the figures.
+const totalsEvery = 15 * time.Second
+
+// openTotals counts what is open in the whole store now and then. Each count is bounded
+// (nonce.TotalsBound), so that many rows cost no more than that.
+func (a *app) openTotals(ctx context.Context) error {
+	var last atomic.Pointer[nonce.Totals]
+	last.Store(new(nonce.Totals))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(totalsEvery)
+		defer tick.Stop()
+		for {
+			a.countTotals(ctx, &last)
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	a.onStop("totals", func(context.Context) error {
+		cancel()
+		<-done
+		return nil
+	})
+	gauge := func(name, help string, of func(*nonce.Totals) float64) {
+		a.figures.Gauge(name, help, func() float64 { return of(last.Load()) })
+	}
+	gauge("open_holds", "Holds in the whole store that are not ended, unknown ones included, as counted every 15 s up to 100,000.",
+		func(t *nonce.Totals) float64 { return float64(t.Held) })
+	gauge("unknown_holds", "Those of which nobody knows whether they were used.", func(t *nonce.Totals) float64 { return float64(t.Unknown) })
+	gauge("released_nonces", "Nonces in the whole store that were given back and not handed out again, as counted every 15 s up to 100,000.",
+		func(t *nonce.Totals) float64 { return float64(t.Released) })
+	gauge("repeated_nonces", "Nonces that are held or released with attempt 3 or higher: somebody's transactions fail, or are not marked.",
+		func(t *nonce.Totals) float64 { return float64(t.Repeated) })
+	gauge("oldest_overdue_hold_seconds", "How long ago the first hold ended that nobody has ended yet; 0: none.",
+		func(t *nonce.Totals) float64 { return t.OldestOverdue.Seconds() })
+	return nil
+}
+
+// totalsTimeout bounds one count.
+const totalsTimeout = 5 * time.Second
+
+func (a *app) countTotals(ctx context.Context, last *atomic.Pointer[nonce.Totals]) {
+	one, cancel := context.WithTimeout(ctx, totalsTimeout)
+	defer cancel()
+	t, err := a.store.Totals(one)
+	if err != nil {
+		a.log.Debug("counting what is open", "error", err)
+		return
+	}
+	last.Store(&t)
+}
