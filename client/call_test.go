@@ -429,12 +429,12 @@ func TestMarksExtensionsAndRepairsSayWhatTheirCallerSaid(t *testing.T) {
 			_, err := c.Extend(ctx, h, 1500*time.Millisecond)
 			return err
 		},
-		`nonce_repair {"signer":"s"}`: func(ctx context.Context, c *Client) error {
-			_, err := c.Repair(ctx, RepairRequest{Signer: "s"})
+		`nonce_repair {"signer":"s","requestId":"r"}`: func(ctx context.Context, c *Client) error {
+			_, err := c.Repair(ctx, RepairRequest{Signer: "s", RequestID: "r"})
 			return err
 		},
-		`nonce_repair {"signer":"s","nonce":0,"holdMs":2000}`: func(ctx context.Context, c *Client) error {
-			_, err := c.Repair(ctx, RepairRequest{Signer: "s", Nonce: &none, Hold: 2 * time.Second})
+		`nonce_repair {"signer":"s","nonce":0,"holdMs":2000,"requestId":"r"}`: func(ctx context.Context, c *Client) error {
+			_, err := c.Repair(ctx, RepairRequest{Signer: "s", Nonce: &none, Hold: 2 * time.Second, RequestID: "r"})
 			return err
 		},
 	} {
@@ -466,20 +466,33 @@ func TestExtensionsAndRepairsCountTheirDeadlineFromSending(t *testing.T) {
 		repaired := later(func() (Repair, error) { return c.Repair(t.Context(), RepairRequest{Signer: "s"}) })
 		r = p.next(wire.MethodRepair)
 		time.Sleep(time.Second)
-		p.answer(r, wire.RepairResult{Signer: "s", Nonce: 3, Attempt: 5, HoldMs: 9000, Was: wire.Was{Status: wire.StatusUnknown, Attempt: 4}})
+		p.answer(r, wire.RepairResult{Signer: "s", Nonce: 3, Attempt: 5, HoldMs: 9000, Was: &wire.Was{Status: wire.StatusUnknown, Attempt: 4}})
 		if got, err := repaired(); err != nil || got.Deadline.Sub(sent) != 9*time.Second || got.Hold() != (Hold{"s", 3, 5}) || got.Was.Attempt != 4 {
 			t.Errorf("got %+v, %v", got, err)
 		}
 	})
 }
 
-// A second repair would hand the nonce out once more.
-func TestARepairWhoseAnswerIsLostIsUnknown(t *testing.T) {
-	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
+func TestARepairIsRepeatedWithItsRequestIDAndNotWithoutOne(t *testing.T) {
+	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
+		wait := later(func() (Repair, error) { return c.Repair(t.Context(), RepairRequest{Signer: "s"}) })
+		first := p.next(wire.MethodRepair)
+		p.cut()
+		p = <-n.hosts["a"].peers
+		again := p.next(wire.MethodRepair)
+		if id := first.requestID(t); id == "" || again.requestID(t) != id {
+			t.Errorf("repeated with the request id %q, first was %q", again.requestID(t), id)
+		}
+		p.answer(again, wire.RepairResult{Signer: "s", Nonce: 3, Attempt: 5})
+		if r, err := wait(); err != nil || r.Was != nil || r.RequestID != first.requestID(t) {
+			t.Errorf("got %+v, %v", r, err)
+		}
+	})
+	story(t, Config{NoRequestIDs: true}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		wait := later(func() (Repair, error) { return c.Repair(t.Context(), RepairRequest{Signer: "s"}) })
 		p.busy(p.next(wire.MethodRepair), 0) // nothing happened, and it is tried again
 		p.next(wire.MethodRepair)
-		p.cut()
+		p.cut() // a second repair would hand the nonce out once more
 		_, err := wait()
 		wantUnknown(t, err)
 	})

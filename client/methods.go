@@ -159,14 +159,17 @@ type RepairRequest struct {
 	// Nonce is which one; nil for the lowest that the chain has not used, which only a
 	// gateway that asks the signer's chain knows.
 	Nonce *int64
-	// Hold is as in AllocateRequest.
-	Hold time.Duration
+	// Hold and RequestID are as in AllocateRequest.
+	Hold      time.Duration
+	RequestID string
 }
 
 // Repair is what Client.Repair got: the nonce, what it was before, and what is known
-// of the transactions that were sent with it.
+// of the transactions that were sent with it. Was is nil when the request id was known.
 type Repair struct {
 	wire.RepairResult
+	// RequestID is the one it was made with, "" when there was none.
+	RequestID string
 	// Deadline is as Allocation.Deadline.
 	Deadline time.Time
 }
@@ -175,17 +178,22 @@ type Repair struct {
 func (r *Repair) Hold() Hold { return Hold{r.Signer, r.Nonce, r.Attempt} }
 
 // Repair hands out a nonce whatever its state is, so that its transaction can be
-// replaced or cancelled; marks of its holder before are refused from then on. It is not
-// repeated when its answer is lost, and may be called again: that hands the nonce out
-// once more, with a higher attempt.
+// replaced or cancelled; marks of its holder before are refused from then on. After an
+// UnknownOutcomeError, call it again with the RequestID of the error.
 func (c *Client) Repair(ctx context.Context, r RepairRequest) (Repair, error) {
-	params := wire.RepairParams{Signer: r.Signer, Nonce: r.Nonce, HoldMs: r.Hold.Milliseconds()}
-	o := op{method: wire.MethodRepair, params: &params, signer: r.Signer, repeat: repeatNever}
+	if r.RequestID == "" && !c.cfg.NoRequestIDs {
+		r.RequestID = rand.Text()
+	}
+	params := wire.RepairParams{Signer: r.Signer, Nonce: r.Nonce, HoldMs: r.Hold.Milliseconds(), RequestID: r.RequestID}
+	o := op{method: wire.MethodRepair, params: &params, signer: r.Signer, requestID: r.RequestID}
+	if r.RequestID != "" {
+		o.repeat = repeatSafe
+	}
 	result, answer, err := ask[wire.RepairResult](ctx, c, &o)
 	if err != nil {
 		return Repair{}, err
 	}
-	return Repair{RepairResult: result, Deadline: answer.sentAt.Add(time.Duration(result.HoldMs) * time.Millisecond)}, nil
+	return Repair{RepairResult: result, RequestID: r.RequestID, Deadline: answer.sentAt.Add(time.Duration(result.HoldMs) * time.Millisecond)}, nil
 }
 
 // SetFloor raises the lowest nonce of a signer that may be handed out; it never

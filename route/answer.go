@@ -224,25 +224,38 @@ func (r *results) repaired(q asked, result []byte) (answer, error) {
 	if err := wire.Unmarshal(result, got); err != nil {
 		return answer{}, nonsense("%w", err)
 	}
-	if got.Signer != q.signer || got.Nonce < 0 || q.nonce >= 0 && got.Nonce != q.nonce || !holds(got.HeldUntil, got.HoldMs) {
+	if got.Signer != q.signer || got.Nonce < 0 || q.nonce >= 0 && got.Nonce != q.nonce || got.Attempt < 1 || !holds(got.HeldUntil, got.HoldMs) {
 		return answer{}, nonsense("a repair of nonce %d of %.140q, which was not asked for", got.Nonce, got.Signer)
 	}
-	was := nonce.Before{Attempt: got.Was.Attempt, Reason: got.Was.Reason}
-	var unknown bool
-	if was.Status, unknown = statusOf(got.Was.Status); was.Status == 0 || was.Attempt < 0 || got.Attempt <= was.Attempt || !sensible(was.Reason) ||
-		unknown != (was.Status == nonce.Held && was.Reason == nonce.ReasonUnknown) {
-		return answer{}, nonsense("a repair with attempt %d of a nonce that was %.40q with attempt %d", got.Attempt, got.Was.Status, was.Attempt)
+	before, err := beforeOf(got)
+	if err != nil {
+		return answer{}, err
 	}
 	both := [2]int64{got.Nonce, got.Attempt}
 	a := answer{
-		nonces: both[:1:1], attempts: both[1:], token: got.FencingToken, before: &was,
+		nonces: both[:1:1], attempts: both[1:], token: got.FencingToken, before: before,
 		heldUntil: time.Time(got.HeldUntil), holdLeft: time.Duration(got.HoldMs) * time.Millisecond,
 	}
-	var err error
 	if a.hashes, err = hashes("", got.TxHashes); err == nil {
 		a.offer, err = offer(got.Offer)
 	}
 	return a, err
+}
+
+// beforeOf is what a repaired nonce was; nil: the answer is one that was given before.
+func beforeOf(got *wire.RepairResult) (*nonce.Before, error) {
+	w := got.Was
+	if w == nil {
+		return nil, nil
+	}
+	s, unknown := statusOf(w.Status)
+	if s == 0 || w.Attempt < 0 || !sensible(w.Reason) || unknown != (s == nonce.Held && w.Reason == nonce.ReasonUnknown) {
+		return nil, nonsense("a repair of a nonce that was %.40q with attempt %d", w.Status, w.Attempt)
+	}
+	if got.Attempt <= w.Attempt {
+		return nil, nonsense("a repair with attempt %d, after %d", got.Attempt, w.Attempt)
+	}
+	return &nonce.Before{Status: s, Attempt: w.Attempt, Reason: w.Reason}, nil
 }
 
 // offer reads what a transaction pays.

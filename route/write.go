@@ -172,7 +172,7 @@ func (l *link) frame(id uint64, method string, params any, path uint64) error {
 }
 
 // paramsOf is what an op says in the protocol. The params are in o until the next
-// call. An allocate that has no request id is given one.
+// call. An allocate or a repair that has no request id is given one.
 func (r *Router) paramsOf(op *nonce.Op, o *output) (method string, params any) {
 	switch op.Kind {
 	case nonce.KindAllocate:
@@ -202,7 +202,7 @@ func (r *Router) paramsOf(op *nonce.Op, o *output) (method string, params any) {
 	case nonce.KindMarkSigned:
 		o.signed = wire.MarkSignedParams{
 			Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Attempt, TxHash: op.TxHash.String(),
-			Forwarded: op.Forwarded, Take: op.Take, Principal: principalOf(op), MarkAny: markAny(op),
+			Forwarded: op.Forwarded, Take: op.Take, MaxOpen: takes(op), Principal: principalOf(op), MarkAny: markAny(op),
 		}
 		return wire.MethodMarkSigned, &o.signed
 	case nonce.KindExtend:
@@ -212,7 +212,10 @@ func (r *Router) paramsOf(op *nonce.Op, o *output) (method string, params any) {
 		}
 		return wire.MethodExtend, &o.extend
 	case nonce.KindRepair:
-		o.repair = wire.RepairParams{Signer: op.Signer, HoldMs: op.Hold.Milliseconds(), Principal: principalOf(op)}
+		if op.RequestID == "" {
+			op.RequestID = r.requestID()
+		}
+		o.repair = wire.RepairParams{Signer: op.Signer, HoldMs: op.Hold.Milliseconds(), RequestID: op.RequestID, Principal: principalOf(op)}
 		if op.Nonce >= 0 {
 			o.repair.Nonce = &op.Nonce
 		}
@@ -221,6 +224,14 @@ func (r *Router) paramsOf(op *nonce.Op, o *output) (method string, params any) {
 		o.floor = wire.SetFloorParams{Signer: op.Signer, Floor: op.Floor, Principal: principalOf(op)}
 		return wire.MethodSetFloor, &o.floor
 	}
+}
+
+// takes is how many holds the principal may have, of a mark that takes its nonce.
+func takes(op *nonce.Op) int64 {
+	if !op.Take {
+		return 0
+	}
+	return int64(op.MaxOpen)
 }
 
 // principalOf is who asks, as the other node is told; "": nobody in particular.

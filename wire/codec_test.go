@@ -90,7 +90,7 @@ func TestPositionsAndNamesAreTheSame(t *testing.T) {
 		{MethodMarkRecyclable, `["a",1,"r",2,{"key":"k"},true]`, `{"signer":"a","nonce":1,"reason":"r","attempt":2,"guard":{"key":"k"},"unsent":true}`},
 		{MethodMarkSigned, `["a",1,"h",2,{"key":"k"}]`, `{"signer":"a","nonce":1,"txHash":"h","attempt":2,"guard":{"key":"k"}}`},
 		{MethodExtend, `["a",1,3,2]`, `{"signer":"a","nonce":1,"holdMs":3,"attempt":2}`},
-		{MethodRepair, `["a",1,3]`, `{"signer":"a","nonce":1,"holdMs":3}`},
+		{MethodRepair, `["a",1,3,"r"]`, `{"signer":"a","nonce":1,"holdMs":3,"requestId":"r"}`},
 		{MethodStatus, `["a"]`, `{"signer":"a"}`},
 		{MethodList, `["a","HELD",1,2]`, `{"signer":"a","status":"HELD","from":1,"limit":2}`},
 		{MethodSetFloor, `["a",1]`, `{"signer":"a","floor":1}`},

@@ -62,9 +62,10 @@ type MarkSignedParams struct {
 	Guard   *Guard `json:"guard,omitempty"`
 	// Forwarded is said between nodes: the gateway itself is about to give the
 	// transaction to the nodes of its chain. Take, with it, hands the nonce out if it is
-	// the next one and nobody holds it.
-	Forwarded bool `json:"forwarded,omitempty"`
-	Take      bool `json:"take,omitempty"`
+	// the next one and nobody holds it; MaxOpen, with that, is as in AllocateParams.
+	Forwarded bool  `json:"forwarded,omitempty"`
+	Take      bool  `json:"take,omitempty"`
+	MaxOpen   int64 `json:"maxOpen,omitempty"`
 	// As in MarkUsedParams.
 	Principal string `json:"principal,omitempty"`
 	MarkAny   bool   `json:"markAny,omitempty"`
@@ -87,6 +88,7 @@ type RepairParams struct {
 	Nonce  *int64 `json:"nonce,omitempty"`  // nil: the lowest one that the chain has not used
 	HoldMs int64  `json:"holdMs,omitempty"` // from 1; 0: the gateway's default
 	// As in AllocateParams.
+	RequestID string `json:"requestId,omitempty"`
 	Principal string `json:"principal,omitempty"`
 }
 
@@ -235,10 +237,11 @@ func DecodeMarkSigned(params []byte) (MarkSignedParams, *Error) {
 		Attempt number      `json:"attempt"`
 		Guard   *guardGiven `json:"guard"`
 		// By name only.
-		Forwarded bool `json:"forwarded"`
-		Take      bool `json:"take"`
-		Principal text `json:"principal"`
-		MarkAny   bool `json:"markAny"`
+		Forwarded bool   `json:"forwarded"`
+		Take      bool   `json:"take"`
+		MaxOpen   number `json:"maxOpen"`
+		Principal text   `json:"principal"`
+		MarkAny   bool   `json:"markAny"`
 	}
 	c := checker{bind(params, &given, "signer", "nonce", "txHash", "attempt", "guard")}
 	least := int64(1)
@@ -252,11 +255,14 @@ func DecodeMarkSigned(params []byte) (MarkSignedParams, *Error) {
 		Attempt: c.between("attempt", given.Attempt, least, least, math.MaxInt64),
 		Guard:   c.guard(given.Guard),
 
-		Forwarded: given.Forwarded, Take: given.Take,
+		Forwarded: given.Forwarded, Take: given.Take, MaxOpen: c.between("maxOpen", given.MaxOpen, 0, 1, math.MaxInt32),
 		Principal: c.notEmpty("principal", given.Principal), MarkAny: given.MarkAny,
 	}
-	if p.Take && !p.Forwarded {
+	switch {
+	case p.Take && !p.Forwarded:
 		c.refuse("take", "is for transactions that are forwarded")
+	case p.MaxOpen != 0 && !p.Take:
+		c.refuse("maxOpen", "is for nonces that are taken")
 	}
 	return p, c.err
 }
@@ -291,12 +297,14 @@ func DecodeRepair(params []byte) (RepairParams, *Error) {
 		Signer    text   `json:"signer"`
 		Nonce     number `json:"nonce"`
 		HoldMs    number `json:"holdMs"`
+		RequestID text   `json:"requestId"`
 		Principal text   `json:"principal"` // by name only
 	}
-	c := checker{bind(params, &given, "signer", "nonce", "holdMs")}
+	c := checker{bind(params, &given, "signer", "nonce", "holdMs", "requestId")}
 	p := RepairParams{
-		Signer: c.needText("signer", given.Signer),
-		HoldMs: c.between("holdMs", given.HoldMs, 0, 1, math.MaxInt64),
+		Signer:    c.needText("signer", given.Signer),
+		HoldMs:    c.between("holdMs", given.HoldMs, 0, 1, math.MaxInt64),
+		RequestID: c.notEmpty("requestId", given.RequestID),
 
 		Principal: c.notEmpty("principal", given.Principal),
 	}

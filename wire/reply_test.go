@@ -26,7 +26,7 @@ func TestReplies(t *testing.T) {
 			`{"signer":"a","nonce":0,"attempt":1,"status":"HELD","txHash":"0x2","txHashes":["0x2","0x1"],"replaced":"0x1","heldUntil":"2026-11-20T18:33:56.123Z","holdMs":5}`},
 		{"extended", &ExtendResult{Signer: "a", Attempt: 1, HeldUntil: moment},
 			`{"signer":"a","nonce":0,"attempt":1,"fencingToken":0,"heldUntil":"2026-11-20T18:33:56.123Z","holdMs":0}`},
-		{"repaired", &RepairResult{Signer: "a", Attempt: 3, HeldUntil: moment, Was: Was{Status: StatusConsumed}, Offer: &Offer{GasPrice: "0x1"}},
+		{"repaired", &RepairResult{Signer: "a", Attempt: 3, HeldUntil: moment, Was: &Was{Status: StatusConsumed}, Offer: &Offer{GasPrice: "0x1"}},
 			`{"signer":"a","nonce":0,"attempt":3,"fencingToken":0,"heldUntil":"2026-11-20T18:33:56.123Z","holdMs":0,"was":{"status":"CONSUMED","attempt":0},"offer":{"gasPrice":"0x1"}}`},
 		{"status with a chain", &StatusResult{Chain: &ChainStatus{Final: &zero, Gap: &Gap{Since: moment}}},
 			`{"signer":"","next":0,"floor":0,"pruned":0,"held":0,"unknown":0,"released":0,"consumed":0,"fencingToken":0,"version":0,` +

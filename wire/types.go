@@ -121,7 +121,7 @@ type ExtendResult struct {
 
 // RepairResult answers nonce_repair: a hold of a nonce whatever it was, what it was, and
 // what is known of the transactions that were sent with it. HoldMs is counted as that
-// of AllocateResult.
+// of AllocateResult. A repeat of a request id is not told what it was before.
 type RepairResult struct {
 	Signer       string   `json:"signer"`
 	Nonce        int64    `json:"nonce"`
@@ -129,7 +129,7 @@ type RepairResult struct {
 	FencingToken int64    `json:"fencingToken"`
 	HeldUntil    Time     `json:"heldUntil"`
 	HoldMs       int64    `json:"holdMs"`
-	Was          Was      `json:"was"`
+	Was          *Was     `json:"was,omitempty"`
 	TxHashes     []string `json:"txHashes,omitempty"` // newest first
 	Offer        *Offer   `json:"offer,omitempty"`    // nil: nothing is known
 }

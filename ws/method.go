@@ -49,18 +49,8 @@ func (c *conn) allocate(r *request, params []byte) *wire.Error {
 		return invalidParams("onlyKnown", "is for other nodes, with a requestId")
 	}
 	r.op.Kind, r.op.Count, r.op.OnlyKnown, r.op.RecordFirst = nonce.KindAllocate, int(p.Count), p.OnlyKnown, p.RecordFirst
-	if p.RequestID != "" {
-		id, bad := nonce.ParseRequestID(p.RequestID)
-		if bad != nil {
-			return invalidParams("requestId", bad.Error())
-		}
-		r.op.RequestID = id
-	}
-	if c.peer == nil && p.MaxOpen != 0 {
-		return invalidParams("maxOpen", "unknown name")
-	}
 	r.op.MaxOpen = int(p.MaxOpen)
-	return firstOf(c.setPrincipal(r, p.Principal, false), c.setGuard(r, p.Guard))
+	return firstOf(setRequestID(&r.op, p.RequestID), c.ofNodes("maxOpen", p.MaxOpen != 0), c.setPrincipal(r, p.Principal, false), c.setGuard(r, p.Guard))
 }
 
 func (c *conn) markUsed(r *request, params []byte) *wire.Error {
@@ -84,7 +74,7 @@ func (c *conn) markSigned(r *request, params []byte) *wire.Error {
 		return err
 	}
 	r.op.Kind, r.op.Nonce, r.op.Attempt = nonce.KindMarkSigned, p.Nonce, p.Attempt
-	r.op.Forwarded, r.op.Take = p.Forwarded, p.Take
+	r.op.Forwarded, r.op.Take, r.op.MaxOpen = p.Forwarded, p.Take, int(p.MaxOpen)
 	return firstOf(setHash(&r.op, p.TxHash), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
 }
 
@@ -112,7 +102,7 @@ func (c *conn) repair(r *request, params []byte) *wire.Error {
 	if p.Nonce != nil {
 		r.op.Nonce = *p.Nonce
 	}
-	return c.setPrincipal(r, p.Principal, false)
+	return firstOf(setRequestID(&r.op, p.RequestID), c.setPrincipal(r, p.Principal, false))
 }
 
 func (c *conn) markRecyclable(r *request, params []byte) *wire.Error {
@@ -255,6 +245,18 @@ func (c *conn) setHold(op *nonce.Op, ms int64) *wire.Error {
 		return invalidParams("holdMs", fmt.Sprintf("must be %d to %d", least, most))
 	}
 	op.Hold = time.Duration(ms) * time.Millisecond
+	return nil
+}
+
+func setRequestID(op *nonce.Op, given string) *wire.Error {
+	if given == "" {
+		return nil
+	}
+	id, bad := nonce.ParseRequestID(given)
+	if bad != nil {
+		return invalidParams("requestId", bad.Error())
+	}
+	op.RequestID = id
 	return nil
 }
 

@@ -101,12 +101,15 @@ func (c *conn) repairResult(op *nonce.Op) *wire.RepairResult {
 
 // wasOf is the state in which a repair found its nonce. One that nobody held, because
 // a floor or the chain skipped it, counts as CONSUMED.
-func wasOf(b *nonce.Before) wire.Was {
-	if b == nil || b.Status == 0 {
-		return wire.Was{Status: wire.StatusConsumed}
+func wasOf(b *nonce.Before) *wire.Was {
+	switch {
+	case b == nil:
+		return nil
+	case b.Status == 0:
+		return &wire.Was{Status: wire.StatusConsumed}
 	}
 	unknown := b.Status == nonce.Held && b.Reason == nonce.ReasonUnknown
-	return wire.Was{Status: wordOf(b.Status, unknown), Attempt: b.Attempt, Reason: b.Reason}
+	return &wire.Was{Status: wordOf(b.Status, unknown), Attempt: b.Attempt, Reason: b.Reason}
 }
 
 func (c *conn) statusResult(op *nonce.Op) *wire.StatusResult {
