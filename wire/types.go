@@ -180,6 +180,9 @@ type ChainStatus struct {
 	Window int64  `json:"window,omitempty"` // new nonces are below Mined plus this; 0: no bound
 	Head   int64  `json:"head"`             // the number of the block at which that was so
 	Gap    *Gap   `json:"gap,omitempty"`    // nil: no nonce is known to block others
+	// Stopped: the final block of the chain fell, and nothing is done by itself for its
+	// signers until the gateway is started again.
+	Stopped bool `json:"stopped,omitempty"`
 }
 
 // Gap is a nonce that blocks others: the lowest one that the chain has not used, of
