@@ -16,11 +16,12 @@ type Right = rights.Right
 // The rights. A principal has none but those that it was given.
 const (
 	RightAllocate  = rights.Allocate  // nonce_allocate
-	RightMark      = rights.Mark      // nonce_markUsed and nonce_markRecyclable of what it holds itself
+	RightMark      = rights.Mark      // nonce_markUsed, nonce_markSigned, nonce_markRecyclable and nonce_extend of what it holds itself
 	RightMarkAny   = rights.MarkAny   // the same of what others hold
 	RightRead      = rights.Read      // nonce_status, nonce_list
 	RightSubscribe = rights.Subscribe // nonce_subscribe
 	RightAdmin     = rights.Admin     // nonce_setFloor
+	RightRepair    = rights.Repair    // nonce_repair
 )
 
 // Quota is how much a principal may have. 0 is no limit.

@@ -26,7 +26,7 @@
 // lost connections are tried again with the same request id, after a jittered
 // backoff that is never shorter than retryAfterMs, until the context or
 // Config.MaxElapsed ends. Allocate makes a request id when it is given none.
-// Marks and floors are answered the same when they are repeated; reads change
+// Marks, extensions and floors are answered the same when they are repeated; reads change
 // nothing. What has no request id and is none of these is repeated only while it
 // is certain that nothing happened.
 //

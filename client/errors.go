@@ -28,6 +28,11 @@ var (
 	ErrUnauthorized    = errors.New("unauthorized")
 	ErrForbidden       = errors.New("forbidden")
 	ErrDraining        = errors.New("draining")
+
+	// ErrWindow is an ErrHoldLimit: a new nonce would be too far ahead of the chain. The
+	// Data of the *wire.Error has the lowest nonce that the chain has not used, and how
+	// far new ones may be.
+	ErrWindow = errors.New("window")
 )
 
 // Conditions of the client itself.
@@ -44,11 +49,13 @@ var (
 	// ErrHoldEnded is the cause of the context of WithNonce's function at the
 	// hold's deadline.
 	ErrHoldEnded = errors.New("the hold has ended")
-	// ErrMaybeSent marks an error of WithNonce's function after which the
-	// transaction may have been sent. The hold is left as it is:
+	// ErrNotSent marks an error of WithNonce's function that knows that its transaction
+	// was not given to anybody, so that the nonce is given back:
 	//
-	//	return "", fmt.Errorf("%w: %w", client.ErrMaybeSent, err)
-	ErrMaybeSent = errors.New("transaction may have been sent")
+	//	return "", fmt.Errorf("%w: %w", client.ErrNotSent, err)
+	//
+	// It has nothing to do with NotSentError, which is about a call to the gateway.
+	ErrNotSent = errors.New("transaction not sent")
 )
 
 // errRetired is what a call meets that comes to a connection just replaced.
@@ -179,8 +186,11 @@ func refused(e *wire.Error) *refusal { return &refusal{wire: e, reason: reasons[
 func (r *refusal) Error() string { return r.wire.Error() }
 
 func (r *refusal) Unwrap() []error {
-	if r.reason == nil {
+	switch {
+	case r.reason == nil:
 		return []error{r.wire}
+	case r.wire.Data != nil && r.wire.Data.Cause == wire.CauseWindow:
+		return []error{r.wire, r.reason, ErrWindow}
 	}
 	return []error{r.wire, r.reason}
 }

@@ -79,10 +79,12 @@ func Example() {
 	// CONSUMED
 }
 
-// The function signs and sends. Its nonce is marked when it returns.
+// The function signs, records the hash, and sends. A node that does not answer in time
+// may have the transaction: its nonce is not given to anybody else.
 func ExampleClient_WithNonce() {
 	srv := gateway(map[string]string{
 		wire.MethodAllocate:       granted,
+		wire.MethodMarkSigned:     `"result":{"signer":"` + signer + `","nonce":42,"attempt":1,"status":"HELD","txHash":"` + txHash + `"}`,
 		wire.MethodMarkRecyclable: `"result":{"signer":"` + signer + `","nonce":42,"attempt":1,"status":"RELEASED"}`,
 	})
 	defer srv.Close()
@@ -93,20 +95,52 @@ func ExampleClient_WithNonce() {
 	}
 	defer c.Close()
 
-	send := func(context.Context, int64) (string, error) { return "", context.DeadlineExceeded }
-	sign := func(context.Context, int64) error { return errors.New("the key is locked") }
-	err = c.WithNonce(ctx, signer, func(ctx context.Context, a client.Allocation) (string, error) {
-		if err := sign(ctx, a.Nonce); err != nil {
-			return "", err // nothing was sent: the nonce is given back
+	sign := func(nonce int64) (hash string, err error) { return txHash, nil }
+	send := func(context.Context, string) error { return context.DeadlineExceeded }
+	transfer := func(ctx context.Context, n *client.HeldNonce) (string, error) {
+		hash, err := sign(n.Nonce)
+		if err != nil {
+			return "", err // before Signed, by the promise nothing was sent: it is given back
 		}
-		hash, err := send(ctx, a.Nonce)
-		if errors.Is(err, context.DeadlineExceeded) {
-			return "", fmt.Errorf("%w: %w", client.ErrMaybeSent, err) // the hold is left as it is
+		if err := n.Signed(ctx, hash); err != nil {
+			return "", fmt.Errorf("%w: %w", client.ErrNotSent, err) // given back
 		}
-		return hash, err
-	})
+		return hash, send(ctx, hash) // left as it is, when that fails
+	}
+	err = c.WithNonce(ctx, signer, client.NonceOptions{RecordFirst: true}, transfer)
 	fmt.Println(err)
-	// Output: the key is locked
+	sign = func(int64) (string, error) { return "", errors.New("the key is locked") }
+	err = c.WithNonce(ctx, signer, client.NonceOptions{RecordFirst: true}, transfer)
+	fmt.Println(err)
+	// Output:
+	// context deadline exceeded
+	// the key is locked
+}
+
+// A nonce that blocks those above it is taken over, to replace what was sent with it.
+func ExampleClient_Repair() {
+	srv := gateway(map[string]string{
+		wire.MethodRepair: `"result":{"signer":"` + signer + `","nonce":41,"attempt":2,"fencingToken":3,"heldUntil":"2026-11-20T18:34:56.123Z","holdMs":60000,` +
+			`"was":{"status":"UNKNOWN","attempt":1,"reason":"unknown"},"txHashes":["` + txHash + `"],"offer":{"maxFeePerGas":"0x77359400"}}`,
+		wire.MethodMarkSigned: `"result":{"signer":"` + signer + `","nonce":41,"attempt":2,"status":"HELD"}`,
+	})
+	defer srv.Close()
+	ctx := context.Background()
+	c, err := client.Dial(ctx, srv.URL, client.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+
+	r, err := c.Repair(ctx, client.RepairRequest{Signer: signer})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("nonce", r.Nonce, "was", r.Was.Status, "and pays", r.Offer.MaxFeePerGas)
+	if _, err := c.MarkSigned(ctx, r.Hold(), txHash); err != nil { // of the replacement
+		log.Fatal(err)
+	}
+	// Output: nonce 41 was UNKNOWN and pays 0x77359400
 }
 
 func ExampleClient_Subscribe() {

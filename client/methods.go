@@ -25,6 +25,10 @@ type AllocateRequest struct {
 	// (ErrDuplicateSubmit); nil for none. A RequestID that is known is answered
 	// nevertheless.
 	Guard *wire.Guard
+	// RecordFirst promises that no transaction is sent before MarkSigned has recorded its
+	// hash. A hold that ends without one was then not used, which is known and not
+	// guessed: the nonce is handed out again at once.
+	RecordFirst bool
 }
 
 // Allocation is what Allocate got: nonces held for the caller, and no one else.
@@ -67,7 +71,7 @@ func (c *Client) Allocate(ctx context.Context, r AllocateRequest) (Allocation, e
 	}
 	params := wire.AllocateParams{
 		Signer: r.Signer, Count: int64(r.Count), RequestID: r.RequestID,
-		HoldMs: r.Hold.Milliseconds(), Guard: r.Guard,
+		HoldMs: r.Hold.Milliseconds(), Guard: r.Guard, RecordFirst: r.RecordFirst,
 	}
 	o := op{method: wire.MethodAllocate, params: &params, signer: r.Signer, requestID: r.RequestID}
 	if r.RequestID != "" {
@@ -84,33 +88,112 @@ func (c *Client) Allocate(ctx context.Context, r AllocateRequest) (Allocation, e
 // MarkOption changes one mark.
 type MarkOption func(*markOptions)
 
-type markOptions struct{ guard *wire.Guard }
+type markOptions struct {
+	guard  *wire.Guard
+	unsent bool
+}
 
 // WithGuard names the submission, as AllocateRequest.Guard does for an allocation.
 func WithGuard(g wire.Guard) MarkOption { return func(o *markOptions) { o.guard = &g } }
 
-func guardOf(options []MarkOption) *wire.Guard {
-	var o markOptions
+// Unsent says, of a nonce that is given back although a hash was recorded for it, that
+// no node was ever given that transaction. For other marks it means nothing.
+func Unsent() MarkOption { return func(o *markOptions) { o.unsent = true } }
+
+func optionsOf(options []MarkOption) (o markOptions) {
 	for _, set := range options {
 		set(&o)
 	}
-	return o.guard
+	return o
 }
 
 // MarkUsed says that a transaction with this nonce was sent. txHash is "0x" and
-// 64 hex digits. A conflict after a lost try tells the state the nonce is in now,
-// whoever brought it there.
+// 64 hex digits, or "" when it is not known; it can be said later. Another hash of
+// the same hold is that of a replacement, and is recorded beside the first. A conflict
+// after a lost try tells the state the nonce is in now, whoever brought it there.
 func (c *Client) MarkUsed(ctx context.Context, h Hold, txHash string, options ...MarkOption) (wire.MarkResult, error) {
-	params := wire.MarkUsedParams{Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: txHash, Guard: guardOf(options)}
+	params := wire.MarkUsedParams{Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: txHash, Guard: optionsOf(options).guard}
 	return write[wire.MarkResult](ctx, c, wire.MethodMarkUsed, h.Signer, &params)
 }
 
-// MarkRecyclable gives a nonce back, to be handed out again; reason is for
-// people and may be empty. A conflict after a lost try tells the state the nonce
-// is in now, whoever brought it there.
+// MarkSigned records the hash of a transaction before it is sent. Send it only after
+// this has returned without an error: a refusal says that the nonce may be somebody
+// else's by now. From then on the nonce is not handed out for want of a mark. It may be
+// called again with the hash of a replacement.
+func (c *Client) MarkSigned(ctx context.Context, h Hold, txHash string, options ...MarkOption) (wire.MarkResult, error) {
+	params := wire.MarkSignedParams{Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: txHash, Guard: optionsOf(options).guard}
+	return write[wire.MarkResult](ctx, c, wire.MethodMarkSigned, h.Signer, &params)
+}
+
+// MarkRecyclable gives a nonce back that was not used, to be handed out again; reason
+// is for people and may be empty. Where a hash was recorded it needs Unsent. A conflict
+// after a lost try tells the state the nonce is in now, whoever brought it there.
 func (c *Client) MarkRecyclable(ctx context.Context, h Hold, reason string, options ...MarkOption) (wire.MarkResult, error) {
-	params := wire.MarkRecyclableParams{Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, Reason: reason, Guard: guardOf(options)}
+	o := optionsOf(options)
+	params := wire.MarkRecyclableParams{Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, Reason: reason, Guard: o.guard, Unsent: o.unsent}
 	return write[wire.MarkResult](ctx, c, wire.MethodMarkRecyclable, h.Signer, &params)
+}
+
+// Extension is what Extend got.
+type Extension struct {
+	wire.ExtendResult
+	// Deadline is as Allocation.Deadline.
+	Deadline time.Time
+}
+
+// Extend gives a hold that runs a new deadline: hold from now on, in whole
+// milliseconds, which may also be sooner than the old one.
+func (c *Client) Extend(ctx context.Context, h Hold, hold time.Duration) (Extension, error) {
+	params := wire.ExtendParams{Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, HoldMs: hold.Milliseconds()}
+	o := op{method: wire.MethodExtend, params: &params, signer: h.Signer, repeat: repeatSafe}
+	result, answer, err := ask[wire.ExtendResult](ctx, c, &o)
+	if err != nil {
+		return Extension{}, err
+	}
+	return Extension{ExtendResult: result, Deadline: answer.sentAt.Add(time.Duration(result.HoldMs) * time.Millisecond)}, nil
+}
+
+// RepairRequest asks for the nonce of a signer that blocks those above it.
+type RepairRequest struct {
+	Signer string
+	// Nonce is which one; nil for the lowest that the chain has not used, which only a
+	// gateway that asks the signer's chain knows.
+	Nonce *int64
+	// Hold and RequestID are as in AllocateRequest.
+	Hold      time.Duration
+	RequestID string
+}
+
+// Repair is what Client.Repair got: the nonce, what it was before, and what is known
+// of the transactions that were sent with it. Was is nil when the request id was known.
+type Repair struct {
+	wire.RepairResult
+	// RequestID is the one it was made with, "" when there was none.
+	RequestID string
+	// Deadline is as Allocation.Deadline.
+	Deadline time.Time
+}
+
+// Hold returns the hold of the nonce.
+func (r *Repair) Hold() Hold { return Hold{r.Signer, r.Nonce, r.Attempt} }
+
+// Repair hands out a nonce whatever its state is, so that its transaction can be
+// replaced or cancelled; marks of its holder before are refused from then on. After an
+// UnknownOutcomeError, call it again with the RequestID of the error.
+func (c *Client) Repair(ctx context.Context, r RepairRequest) (Repair, error) {
+	if r.RequestID == "" && !c.cfg.NoRequestIDs {
+		r.RequestID = rand.Text()
+	}
+	params := wire.RepairParams{Signer: r.Signer, Nonce: r.Nonce, HoldMs: r.Hold.Milliseconds(), RequestID: r.RequestID}
+	o := op{method: wire.MethodRepair, params: &params, signer: r.Signer, requestID: r.RequestID}
+	if r.RequestID != "" {
+		o.repeat = repeatSafe
+	}
+	result, answer, err := ask[wire.RepairResult](ctx, c, &o)
+	if err != nil {
+		return Repair{}, err
+	}
+	return Repair{RepairResult: result, RequestID: r.RequestID, Deadline: answer.sentAt.Add(time.Duration(result.HoldMs) * time.Millisecond)}, nil
 }
 
 // SetFloor raises the lowest nonce of a signer that may be handed out; it never
@@ -142,15 +225,15 @@ func (c *Client) Stats(ctx context.Context) (wire.StatsResult, error) {
 
 // Call calls any method but the subscribing ones. Params is what
 // encoding/json would take, by name or positional, nil for none; result is a
-// pointer to decode into, nil when it does not matter. Reads, marks and floors
-// are repeated as their methods above are; anything else, allocations included,
+// pointer to decode into, nil when it does not matter. Reads, marks, extensions and
+// floors are repeated as their methods above are; anything else, allocations included,
 // only while it is certain that nothing happened.
 func (c *Client) Call(ctx context.Context, method string, params, result any) error {
 	o := op{method: method, params: params}
 	switch method {
 	case wire.MethodStatus, wire.MethodList, wire.MethodInfo, wire.MethodStats:
 		o.repeat = repeatRead
-	case wire.MethodMarkUsed, wire.MethodMarkRecyclable, wire.MethodSetFloor:
+	case wire.MethodMarkUsed, wire.MethodMarkSigned, wire.MethodMarkRecyclable, wire.MethodExtend, wire.MethodSetFloor:
 		o.repeat = repeatSafe
 	case wire.MethodSubscribe, wire.MethodEthSubscribe:
 		return fmt.Errorf("%s: use Subscribe", method)

@@ -1,59 +1,143 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
+
+	"noncegate/wire"
 )
 
 // reasonFailed is what the gateway is told of a nonce whose function failed. The
 // error itself may hold what is nobody's business.
 const reasonFailed = "handler_error"
 
+// NonceOptions say how WithNonce takes its nonce. The zero NonceOptions are the
+// gateway's defaults.
+type NonceOptions struct {
+	// Hold, RequestID and Guard are those of AllocateRequest. With the RequestID of a
+	// call that ended without a word, such as in a process that was killed, the same
+	// hold is found again as long as it runs: look what was sent with it before you send.
+	Hold      time.Duration
+	RequestID string
+	Guard     *wire.Guard
+	// RecordFirst promises that the function sends nothing before HeldNonce.Signed has
+	// returned nil. A nonce is then never lost to a crash, nor taken for free while a
+	// node has its transaction; see AllocateRequest.
+	RecordFirst bool
+}
+
+// HeldNonce is the nonce that WithNonce's function has.
+type HeldNonce struct {
+	Allocation
+
+	c      *Client
+	mu     sync.Mutex // guards what follows
+	signed bool       // Signed was called
+	hash   string     // the latest that it has recorded
+}
+
+// Signed records the hash of a transaction that is about to be sent with the nonce:
+// "0x" and 64 hex digits. It must return nil before the transaction is sent; with an
+// error, do not send it. From the call on, WithNonce takes it for one that may have been
+// sent. It may be called again with the hash of a replacement.
+func (n *HeldNonce) Signed(ctx context.Context, txHash string) error {
+	n.mu.Lock()
+	n.signed = true
+	n.mu.Unlock()
+	if _, err := n.c.MarkSigned(ctx, n.Hold(), txHash); err != nil {
+		return fmt.Errorf("record the hash of nonce %d of %s: %w", n.Nonce, n.Signer, err)
+	}
+	n.mu.Lock()
+	n.hash = txHash
+	n.mu.Unlock()
+	return nil
+}
+
 // WithNonce allocates a nonce of signer, calls fn with it in the caller's own
-// goroutine, and marks it: used with the transaction hash fn returned,
-// recyclable when fn returned an error. The attempt is passed along, so that a
-// mark which comes too late cannot end the next holder's hold.
+// goroutine, and says what became of it. The attempt is passed along, so that a mark
+// which comes too late cannot end the next holder's hold.
+//
+//	fn                                                  the nonce is
+//	returns no error                                    marked used: with the hash it returned, else that of Signed, else without one
+//	returns an error that matches ErrNotSent            given back
+//	returns another, with RecordFirst, before Signed    given back
+//	returns any other, or panics                        left as it is
+//
+// What is left as it is may have been sent: a node that answers late, or not at all, has
+// taken the transaction as often as not. It is marked later, by whoever finds out, or
+// its hold ends.
 //
 // The context of fn ends at the hold's deadline with cause ErrHoldEnded; the
-// transaction must have been sent by then. When fn cannot tell whether it was
-// sent, it returns an error that matches ErrMaybeSent, and the hold is left as it
-// is, to be marked later or to expire. The same holds for a panic, which passes
-// through.
+// transaction must have been sent by then. A panic passes through.
 //
 // The mark does not depend on ctx; it takes Config.MarkTimeout at most. When it
 // fails, the error says so: alone, or joined to that of fn. An error from before
 // fn was called is that of Allocate, or ErrHoldEnded when the answer came too
 // late.
-func (c *Client) WithNonce(ctx context.Context, signer string, fn func(context.Context, Allocation) (txHash string, err error)) error {
-	a, err := c.Allocate(ctx, AllocateRequest{Signer: signer})
+func (c *Client) WithNonce(ctx context.Context, signer string, o NonceOptions, fn func(context.Context, *HeldNonce) (txHash string, err error)) error {
+	a, err := c.Allocate(ctx, AllocateRequest{
+		Signer: signer, Hold: o.Hold, RequestID: o.RequestID, Guard: o.Guard, RecordFirst: o.RecordFirst,
+	})
 	if err != nil {
 		return err
 	}
-	txHash, err := whileHeld(ctx, a, fn)
-	if err != nil && errors.Is(err, ErrMaybeSent) {
-		return err
+	n := &HeldNonce{Allocation: a, c: c}
+	if !time.Now().Before(a.Deadline) {
+		err = fmt.Errorf("nonce %d of %s: %w", a.Nonce, a.Signer, ErrHoldEnded)
+		if o.RequestID != "" && !o.RecordFirst {
+			return err // a call before may have sent with it
+		}
+		return n.giveBack(ctx, err)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.MarkTimeout)
+	txHash, err := n.use(ctx, fn)
+	switch {
+	case err == nil:
+		return n.used(ctx, txHash)
+	case errors.Is(err, ErrNotSent), o.RecordFirst && !n.wasSigned():
+		return n.giveBack(ctx, err)
+	}
+	return err
+}
+
+// use calls fn with a context that ends when the hold does. A panic of fn passes
+// through it, and through WithNonce, before anything is marked.
+func (n *HeldNonce) use(ctx context.Context, fn func(context.Context, *HeldNonce) (string, error)) (string, error) {
+	ctx, cancel := context.WithDeadlineCause(ctx, n.Deadline, ErrHoldEnded)
 	defer cancel()
-	if err != nil {
-		_, markErr := c.MarkRecyclable(ctx, a.Hold(), reasonFailed)
-		return errors.Join(err, markErr)
-	}
-	if _, err = c.MarkUsed(ctx, a.Hold(), txHash); err != nil {
-		return fmt.Errorf("nonce %d of %s was used: %w", a.Nonce, a.Signer, err)
+	return fn(ctx, n)
+}
+
+func (n *HeldNonce) wasSigned() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.signed
+}
+
+func (n *HeldNonce) used(ctx context.Context, txHash string) error {
+	n.mu.Lock()
+	txHash = cmp.Or(txHash, n.hash)
+	n.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.c.cfg.MarkTimeout)
+	defer cancel()
+	if _, err := n.c.MarkUsed(ctx, n.Hold(), txHash); err != nil {
+		return fmt.Errorf("nonce %d of %s was used: %w", n.Nonce, n.Signer, err)
 	}
 	return nil
 }
 
-// whileHeld calls fn with a context that ends when the hold does. A panic of fn
-// passes through it, and through WithNonce, before anything is marked.
-func whileHeld(ctx context.Context, a Allocation, fn func(context.Context, Allocation) (string, error)) (string, error) {
-	ctx, cancel := context.WithDeadlineCause(ctx, a.Deadline, ErrHoldEnded)
+// giveBack returns the error for which the nonce is given back, and that of giving it
+// back.
+func (n *HeldNonce) giveBack(ctx context.Context, why error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.c.cfg.MarkTimeout)
 	defer cancel()
-	if !time.Now().Before(a.Deadline) {
-		return "", fmt.Errorf("nonce %d of %s: %w", a.Nonce, a.Signer, ErrHoldEnded)
+	var options []MarkOption
+	if n.wasSigned() {
+		options = append(options, Unsent())
 	}
-	return fn(ctx, a)
+	_, err := n.c.MarkRecyclable(ctx, n.Hold(), reasonFailed, options...)
+	return errors.Join(why, err)
 }

@@ -15,9 +15,9 @@ import (
 var errBoom = errors.New("boom")
 
 // withNonce runs WithNonce and grants it nonce 4, attempt 2, for a minute.
-func withNonce(ctx context.Context, t *testing.T, c *Client, p *peer, fn func(context.Context, Allocation) (string, error)) func() (struct{}, error) {
+func withNonce(ctx context.Context, t *testing.T, c *Client, p *peer, o NonceOptions, fn func(context.Context, *HeldNonce) (string, error)) func() (struct{}, error) {
 	t.Helper()
-	wait := later(func() (struct{}, error) { return struct{}{}, c.WithNonce(ctx, "s", fn) })
+	wait := later(func() (struct{}, error) { return struct{}{}, c.WithNonce(ctx, "s", o, fn) })
 	p.answer(p.next(wire.MethodAllocate), wire.AllocateResult{Signer: "s", Nonce: 4, Attempt: 2, HoldMs: 60_000})
 	return wait
 }
@@ -43,9 +43,9 @@ func wantUnmarked(t *testing.T, p *peer) {
 func TestWithNonceMarksUsedWithTheAttempt(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		ctx, cancel := context.WithCancel(t.Context())
-		wait := withNonce(ctx, t, c, p, func(ctx context.Context, a Allocation) (string, error) {
-			if d, ok := ctx.Deadline(); !ok || !d.Equal(a.Deadline) {
-				t.Errorf("the context ends at %v, the hold at %v", d, a.Deadline)
+		wait := withNonce(ctx, t, c, p, NonceOptions{}, func(ctx context.Context, n *HeldNonce) (string, error) {
+			if d, ok := ctx.Deadline(); !ok || !d.Equal(n.Deadline) {
+				t.Errorf("the context ends at %v, the hold at %v", d, n.Deadline)
 			}
 			cancel() // the caller goes; what was sent is marked all the same
 			return "0xabc", nil
@@ -61,19 +61,124 @@ func TestWithNonceMarksUsedWithTheAttempt(t *testing.T) {
 	})
 }
 
-func TestWithNonceGivesTheNonceBackOnError(t *testing.T) {
+func TestWithNoncePassesItsOptionsOn(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
-		fail := func(context.Context, Allocation) (string, error) { return "", errBoom }
-		wait := withNonce(t.Context(), t, c, p, fail)
-		r := p.next(wire.MethodMarkRecyclable)
-		if got, want := decode[wire.MarkRecyclableParams](t, r), (wire.MarkRecyclableParams{Signer: "s", Nonce: 4, Attempt: 2, Reason: "handler_error"}); got != want {
-			t.Errorf("got mark %+v, want %+v", got, want)
+		o := NonceOptions{Hold: 5 * time.Second, RequestID: "payment", Guard: &wire.Guard{Key: "k"}, RecordFirst: true}
+		wait := later(func() (struct{}, error) { return struct{}{}, c.WithNonce(t.Context(), "s", o, nil) })
+		r := p.next(wire.MethodAllocate)
+		got := decode[wire.AllocateParams](t, r)
+		if got.HoldMs != 5000 || got.RequestID != "payment" || got.Guard == nil || got.Guard.Key != "k" || !got.RecordFirst {
+			t.Errorf("got params %s", r.Params)
 		}
-		p.answer(r, wire.MarkResult{})
-		if _, err := wait(); !errors.Is(err, errBoom) {
-			t.Errorf("got error %v", err)
+		p.refuse(r, wire.CodeHoldLimit, "hold_limit", wire.ErrorData{})
+		wait()
+	})
+}
+
+// lastMark is what the gateway is told at the end, in a few words; "": nothing.
+func (p *peer) lastMark(t *testing.T) string {
+	t.Helper()
+	synctest.Wait()
+	if len(p.requests) == 0 {
+		return ""
+	}
+	r := <-p.requests
+	var params struct {
+		Nonce, Attempt int64
+		TxHash, Reason string
+		Unsent         bool
+	}
+	if err := json.Unmarshal(r.Params, &params); err != nil {
+		t.Fatal(err)
+	}
+	p.answer(r, wire.MarkResult{})
+	return fmt.Sprintf("%s %d#%d %s%s %t", r.Method, params.Nonce, params.Attempt, params.TxHash, params.Reason, params.Unsent)
+}
+
+func TestWithNonceGivesBackOnlyWhatIsKnownNotToBeSent(t *testing.T) {
+	unsent := fmt.Errorf("%w: %w", ErrNotSent, errBoom)
+	const signs, fails = true, true
+	for name, test := range map[string]struct {
+		recordFirst, signs, fails bool // it calls Signed, which fails
+		hash                      string
+		err                       error
+		mark                      string
+	}{
+		"used, and nobody knows the hash":            {false, false, false, "", nil, "nonce_markUsed 4#2  false"},
+		"the hash that was recorded":                 {true, signs, false, "", nil, "nonce_markUsed 4#2 0x5 false"},
+		"another hash than was recorded":             {true, signs, false, "0x7", nil, "nonce_markUsed 4#2 0x7 false"},
+		"an error without a promise":                 {false, false, false, "", errBoom, ""},
+		"an error after the hash":                    {false, signs, false, "", errBoom, ""},
+		"an error before the hash, with the promise": {true, false, false, "", errBoom, "nonce_markRecyclable 4#2 handler_error false"},
+		"an error after the hash, with the promise":  {true, signs, false, "", errBoom, ""},
+		"a hash that could not be recorded":          {true, signs, fails, "", errBoom, ""},
+		"not sent":                                   {false, false, false, "", unsent, "nonce_markRecyclable 4#2 handler_error false"},
+		"not sent, though the hash was recorded":     {true, signs, false, "", unsent, "nonce_markRecyclable 4#2 handler_error true"},
+		"a call that was not sent is another thing":  {false, false, false, "", &NotSentError{Err: errBoom}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
+				wait := withNonce(t.Context(), t, c, p, NonceOptions{RecordFirst: test.recordFirst}, func(ctx context.Context, n *HeldNonce) (string, error) {
+					if !test.signs {
+						return test.hash, test.err
+					}
+					if err := n.Signed(ctx, "0x5"); (err != nil) != test.fails {
+						t.Errorf("got %v", err)
+					}
+					return test.hash, test.err
+				})
+				if test.signs {
+					r := p.next(wire.MethodMarkSigned)
+					if got, want := decode[wire.MarkSignedParams](t, r), (wire.MarkSignedParams{Signer: "s", Nonce: 4, Attempt: 2, TxHash: "0x5"}); got != want {
+						t.Errorf("got %+v, want %+v", got, want)
+					}
+					if test.fails {
+						p.refuse(r, wire.CodeConflict, "conflict", wire.ErrorData{})
+					} else {
+						p.answer(r, wire.MarkResult{})
+					}
+				}
+				if got := p.lastMark(t); got != test.mark {
+					t.Errorf("the gateway was told %q, want %q", got, test.mark)
+				}
+				if _, err := wait(); !errors.Is(err, test.err) {
+					t.Errorf("got error %v, want %v", err, test.err)
+				}
+			})
+		})
+	}
+}
+
+func TestWithNonceLeavesTheHoldWhenItsContextIsCancelled(t *testing.T) {
+	for _, signs := range []bool{false, true} {
+		story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
+			ctx, cancel := context.WithCancel(t.Context())
+			wait := withNonce(ctx, t, c, p, NonceOptions{RecordFirst: signs}, func(ctx context.Context, n *HeldNonce) (string, error) {
+				if signs {
+					if err := n.Signed(ctx, "0x5"); err != nil {
+						t.Error(err)
+					}
+				}
+				cancel()
+				return "", ctx.Err()
+			})
+			if signs {
+				p.answer(p.next(wire.MethodMarkSigned), wire.MarkResult{})
+			}
+			if _, err := wait(); !errors.Is(err, context.Canceled) {
+				t.Errorf("got error %v", err)
+			}
+			wantUnmarked(t, p)
+		})
+	}
+}
+
+func TestWithNonceSaysWhenTheNonceCouldNotBeGivenBack(t *testing.T) {
+	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
+		fail := func(context.Context, *HeldNonce) (string, error) {
+			return "", fmt.Errorf("%w: %w", ErrNotSent, errBoom)
 		}
-		wait = withNonce(t.Context(), t, c, p, fail)
+		wait := withNonce(t.Context(), t, c, p, NonceOptions{}, fail)
 		p.refuse(p.next(wire.MethodMarkRecyclable), wire.CodeConflict, "conflict", wire.ErrorData{})
 		if _, err := wait(); !errors.Is(err, errBoom) || !errors.Is(err, ErrConflict) {
 			t.Errorf("got error %v, want both", err)
@@ -81,36 +186,26 @@ func TestWithNonceGivesTheNonceBackOnError(t *testing.T) {
 	})
 }
 
-func TestWithNonceLeavesTheHoldWhenItMayHaveBeenSent(t *testing.T) {
-	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
-		wait := withNonce(t.Context(), t, c, p, func(context.Context, Allocation) (string, error) {
-			return "", fmt.Errorf("%w: %w", ErrMaybeSent, errBoom)
-		})
-		if _, err := wait(); !errors.Is(err, ErrMaybeSent) || !errors.Is(err, errBoom) {
-			t.Errorf("got error %v", err)
-		}
-		wantUnmarked(t, p)
-	})
-}
-
 func TestWithNoncePassesAPanicOnAndLeavesTheHold(t *testing.T) {
-	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
-		panicked := make(chan any)
-		go func() {
-			defer func() { panicked <- recover() }()
-			c.WithNonce(t.Context(), "s", func(context.Context, Allocation) (string, error) { panic(errBoom) })
-		}()
-		p.answer(p.next(wire.MethodAllocate), held(4))
-		if got := <-panicked; got != errBoom {
-			t.Errorf("recovered %v", got)
-		}
-		wantUnmarked(t, p)
-	})
+	for _, o := range []NonceOptions{{}, {RecordFirst: true}} {
+		story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
+			panicked := make(chan any)
+			go func() {
+				defer func() { panicked <- recover() }()
+				c.WithNonce(t.Context(), "s", o, func(context.Context, *HeldNonce) (string, error) { panic(errBoom) })
+			}()
+			p.answer(p.next(wire.MethodAllocate), held(4))
+			if got := <-panicked; got != errBoom {
+				t.Errorf("recovered %v", got)
+			}
+			wantUnmarked(t, p)
+		})
+	}
 }
 
 func TestWithNonceEndsTheContextWithTheHold(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
-		wait := withNonce(t.Context(), t, c, p, func(ctx context.Context, _ Allocation) (string, error) {
+		wait := withNonce(t.Context(), t, c, p, NonceOptions{}, func(ctx context.Context, _ *HeldNonce) (string, error) {
 			began := time.Now()
 			<-ctx.Done()
 			if took := time.Since(began); took != time.Minute {
@@ -118,35 +213,43 @@ func TestWithNonceEndsTheContextWithTheHold(t *testing.T) {
 			}
 			return "", context.Cause(ctx)
 		})
-		p.answer(p.next(wire.MethodMarkRecyclable), wire.MarkResult{})
 		if _, err := wait(); !errors.Is(err, ErrHoldEnded) {
 			t.Errorf("got error %v", err)
 		}
+		wantUnmarked(t, p) // it may be on its way
 	})
 }
 
 func TestWithNonceDoesNotBeginWhenTheHoldIsOver(t *testing.T) {
-	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
-		wait := later(func() (struct{}, error) {
-			return struct{}{}, c.WithNonce(t.Context(), "s", func(context.Context, Allocation) (string, error) {
-				t.Error("called without a hold")
-				return "", nil
+	for o, back := range map[NonceOptions]bool{
+		{}:                                  true,
+		{RequestID: "r"}:                    false, // a call before this one may have sent with it
+		{RequestID: "r", RecordFirst: true}: true,  // the gateway knows better
+	} {
+		story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
+			wait := later(func() (struct{}, error) {
+				return struct{}{}, c.WithNonce(t.Context(), "s", o, func(context.Context, *HeldNonce) (string, error) {
+					t.Error("called without a hold")
+					return "", nil
+				})
 			})
+			r := p.next(wire.MethodAllocate)
+			time.Sleep(2 * time.Second)
+			p.answer(r, wire.AllocateResult{Signer: "s", Nonce: 4, Attempt: 2, HoldMs: 1000})
+			if got := p.lastMark(t); (got != "") != back {
+				t.Errorf("%+v: the gateway was told %q", o, got)
+			}
+			if _, err := wait(); !errors.Is(err, ErrHoldEnded) {
+				t.Errorf("got error %v", err)
+			}
 		})
-		r := p.next(wire.MethodAllocate)
-		time.Sleep(2 * time.Second)
-		p.answer(r, wire.AllocateResult{Signer: "s", Nonce: 4, Attempt: 2, HoldMs: 1000})
-		p.answer(p.next(wire.MethodMarkRecyclable), wire.MarkResult{})
-		if _, err := wait(); !errors.Is(err, ErrHoldEnded) {
-			t.Errorf("got error %v", err)
-		}
-	})
+	}
 }
 
 func TestWithNonceSaysWhenTheMarkIsUnknown(t *testing.T) {
 	story(t, Config{MarkTimeout: 3 * time.Second}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		began := time.Now()
-		wait := withNonce(t.Context(), t, c, p, func(context.Context, Allocation) (string, error) { return "0xabc", nil })
+		wait := withNonce(t.Context(), t, c, p, NonceOptions{}, func(context.Context, *HeldNonce) (string, error) { return "0xabc", nil })
 		p.next(wire.MethodMarkUsed) // never answered
 		_, err := wait()
 		wantUnknown(t, err)
@@ -158,7 +261,7 @@ func TestWithNonceSaysWhenTheMarkIsUnknown(t *testing.T) {
 
 func TestWithNonceReturnsTheErrorOfAllocate(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
-		wait := later(func() (struct{}, error) { return struct{}{}, c.WithNonce(t.Context(), "s", nil) })
+		wait := later(func() (struct{}, error) { return struct{}{}, c.WithNonce(t.Context(), "s", NonceOptions{}, nil) })
 		p.refuse(p.next(wire.MethodAllocate), wire.CodeHoldLimit, "hold_limit", wire.ErrorData{Limit: 5})
 		if _, err := wait(); !errors.Is(err, ErrHoldLimit) {
 			t.Errorf("got error %v", err)
@@ -169,7 +272,7 @@ func TestWithNonceReturnsTheErrorOfAllocate(t *testing.T) {
 // Calling the client from inside the function cannot deadlock.
 func TestWithNonceMayCallTheClient(t *testing.T) {
 	story(t, Config{MaxInflight: 1}, func(t *testing.T, _ *network, c *Client, p *peer) {
-		wait := withNonce(t.Context(), t, c, p, func(ctx context.Context, _ Allocation) (string, error) {
+		wait := withNonce(t.Context(), t, c, p, NonceOptions{}, func(ctx context.Context, _ *HeldNonce) (string, error) {
 			_, err := c.Status(ctx, "s")
 			return "0xabc", err
 		})

@@ -173,6 +173,23 @@ func (h *Hub) wanting(signer string, scopes []Scope) []*Subscription {
 func encode(e *nonce.Event) ([]byte, error) {
 	return wire.AppendEvent(nil, &wire.Event{
 		Type: e.Type.String(), Signer: e.Signer, Nonce: e.Nonce, Attempt: e.Attempt,
-		TxHash: e.TxHash.String(), Reason: e.Reason, Version: e.Version, At: wire.Time(e.At),
+		TxHash: e.TxHash.String(), Reason: e.Reason, Version: e.Version, At: wire.Time(e.At), Gap: Gap(e.Gap),
 	})
+}
+
+// Gap is the wire form of a gap; nil for nil.
+func Gap(g *nonce.Gap) *wire.Gap {
+	if g == nil {
+		return nil
+	}
+	w := &wire.Gap{
+		Nonce: g.Nonce, Since: wire.Time(g.Since), Attempt: g.Attempt, TxHash: g.TxHash.String(), Blocked: g.Blocked,
+	}
+	switch {
+	case g.Unknown:
+		w.Status = wire.StatusUnknown
+	case g.Status != 0:
+		w.Status = g.Status.String()
+	}
+	return w
 }

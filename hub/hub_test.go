@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -127,6 +128,54 @@ func TestAnEventIsEncodedOnceForAll(t *testing.T) {
 	h.stop(t)()
 	if &first.body[0] != &second.body[0] {
 		t.Error("two encodings of one event")
+	}
+}
+
+// eventTypes are all types, with the words of the protocol.
+var eventTypes = map[nonce.EventType]string{
+	nonce.EventAllocated: wire.EventAllocated, nonce.EventUsed: wire.EventUsed, nonce.EventReleased: wire.EventReleased,
+	nonce.EventExpired: wire.EventExpired, nonce.EventFloor: wire.EventFloor, nonce.EventReplaced: wire.EventReplaced,
+	nonce.EventSigned: wire.EventSigned, nonce.EventExtended: wire.EventExtended, nonce.EventUnknown: wire.EventUnknown,
+	nonce.EventSent: wire.EventSent, nonce.EventMined: wire.EventMined, nonce.EventFinal: wire.EventFinal,
+	nonce.EventDropped: wire.EventDropped, nonce.EventGap: wire.EventGap, nonce.EventGapClosed: wire.EventGapClosed,
+	nonce.EventExternal: wire.EventExternal, nonce.EventReorg: wire.EventReorg,
+}
+
+func TestEveryTypeOfEventHasItsWordAndAGapItsMembers(t *testing.T) {
+	const places = 100
+	h := newHub(t, places)
+	r, far := new(recorder), &relay{wants: "a"}
+	h.RelayTo(far)
+	h.subscribe(t, r)
+	since := time.Date(2026, 11, 20, 18, 33, 56, 123e6, time.UTC)
+	for typ := nonce.EventAllocated; typ <= nonce.EventReorg; typ++ {
+		e := event("a", int64(typ))
+		e[0].Type = typ
+		if typ == nonce.EventGap {
+			e[0].Gap = &nonce.Gap{Nonce: 4, Since: since, Status: nonce.Held, Unknown: true, Attempt: 2, TxHash: nonce.TxHash{31: 1}, Blocked: 3}
+		}
+		h.Publish(0, false, e)
+	}
+	h.stop(t)()
+	if len(r.events) != len(eventTypes) || len(far.events) != len(eventTypes) {
+		t.Fatalf("%d events came and %d were relayed, of %d", len(r.events), len(far.events), len(eventTypes))
+	}
+	for i, e := range r.events {
+		typ := nonce.EventType(i + 1)
+		if e.Type != eventTypes[typ] || e.Type == "" {
+			t.Errorf("type %d is called %q, want %q", typ, e.Type, eventTypes[typ])
+		}
+		if (e.Gap != nil) != (typ == nonce.EventGap) {
+			t.Errorf("%s has the gap %+v", e.Type, e.Gap)
+		}
+	}
+	const gap = `"gap":{"nonce":4,"since":"2026-11-20T18:33:56.123Z","status":"UNKNOWN","attempt":2,` +
+		`"txHash":"0x0000000000000000000000000000000000000000000000000000000000000001","blocked":3}`
+	if !strings.Contains(far.events[nonce.EventGap-1], gap) {
+		t.Errorf("relayed %s", far.events[nonce.EventGap-1])
+	}
+	if got := Gap(&nonce.Gap{Status: nonce.Consumed}).Status + Gap(&nonce.Gap{}).Status; got != "CONSUMED" || Gap(nil) != nil {
+		t.Errorf("statuses of gaps: %q", got)
 	}
 }
 

@@ -85,6 +85,18 @@ func TestAnEventOfAnotherNodeIsNotEncodedAgain(t *testing.T) {
 	}
 }
 
+func TestAnEventOfANewerNodeIsPassedOnAsItCame(t *testing.T) {
+	h := newHub(t, 1)
+	r := new(recorder)
+	h.subscribe(t, r, "a")
+	body := []byte(`{"type":"fromLater","signer":"a","nonce":1,"attempt":1,"version":2,"at":"2026-11-20T18:33:56.123Z","more":{"x":[1]}}`)
+	h.Remote("a", body, 0)
+	h.stop(t)()
+	if string(r.body) != string(body) {
+		t.Errorf("delivered %s", r.body)
+	}
+}
+
 func TestEventsOfAnotherNodeTravelOnTheLaneOfTheirSigner(t *testing.T) {
 	const n = 1000
 	h := newHub(t, 2*n)

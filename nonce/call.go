@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -51,36 +52,68 @@ type Hold struct {
 	Token     int64
 	HeldUntil time.Time // store clock
 	Deadline  time.Time // monotonic, counted from before the request
+
+	svc    *Service
+	signed atomic.Bool
+	hash   atomic.Pointer[TxHash] // the latest that was recorded
 }
 
-// ErrMaybeSent marks an error of a WithNonce function after which the
-// transaction may be on its way: the hold is left as it is.
-var ErrMaybeSent = errors.New("the transaction may have been sent")
+// ErrNotSent is in the error of a WithNonce function that knows that its transaction
+// was not given to anybody: the nonce is given back.
+//
+//	return nonce.TxHash{}, fmt.Errorf("%w: %w", nonce.ErrNotSent, err)
+var ErrNotSent = errors.New("the transaction was not sent")
+
+// NonceOptions say how WithNonce takes its nonce. The zero NonceOptions are the
+// service's defaults.
+type NonceOptions struct {
+	Hold time.Duration // 0: the default
+	// RequestID finds the same hold again; "": none. See Op.
+	RequestID string
+	// RecordFirst promises that nothing is sent before Hold.Signed has returned nil.
+	RecordFirst bool
+}
+
+// Signed records the hash of a transaction that is about to be sent with the nonce. It
+// must return nil before the transaction is sent: with an error, do not send it. From
+// the call on WithNonce takes the transaction for one that may have been sent.
+func (h *Hold) Signed(ctx context.Context, hash TxHash) error {
+	h.signed.Store(true)
+	op := &Op{Kind: KindMarkSigned, Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: hash}
+	if err := h.svc.Do(ctx, op); err != nil {
+		return fmt.Errorf("record the hash of nonce %d of %s: %w", h.Nonce, h.Signer, err)
+	}
+	h.hash.Store(&hash)
+	return nil
+}
 
 // WithNonce allocates a nonce of signer, runs fn with it in the caller's own
-// goroutine, and marks it used when fn returns a transaction hash, recyclable
-// when fn returns an error. A panic, or an error that is ErrMaybeSent, leaves the
-// hold to its deadline. fn may call the service again, for the same signer too:
-// no worker waits for it. Its context ends with the hold.
-func (s *Service) WithNonce(ctx context.Context, signer string, fn func(context.Context, Hold) (TxHash, error)) error {
+// goroutine, and marks it used when fn returns no error: with the hash it returned,
+// else with that which Signed recorded, else without one.
+//
+// After an error it gives the nonce back only where it is known that nothing was sent:
+// fn says so by ErrNotSent, or, with RecordFirst, it has not called Signed. Any other
+// error, that of a context included, and a panic leave the hold as it is, because
+// somebody may have the transaction.
+//
+// fn may call the service again, for the same signer too: no worker waits for it. Its
+// context ends with the hold.
+func (s *Service) WithNonce(ctx context.Context, signer string, o NonceOptions, fn func(context.Context, *Hold) (TxHash, error)) error {
 	sent := time.Now()
-	op := &Op{Kind: KindAllocate, Signer: signer, Count: 1}
+	op := &Op{Kind: KindAllocate, Signer: signer, Count: 1, Hold: o.Hold, RequestID: o.RequestID, RecordFirst: o.RecordFirst}
 	if err := s.Do(ctx, op); err != nil {
 		return fmt.Errorf("allocate: %w", err)
 	}
-	h := Hold{
+	h := &Hold{
 		Signer: signer, Nonce: op.Nonces[0], Attempt: op.Attempts[0], Token: op.Token,
-		HeldUntil: op.HeldUntil, Deadline: sent.Add(op.HoldLeft),
+		HeldUntil: op.HeldUntil, Deadline: sent.Add(op.HoldLeft), svc: s,
 	}
 	held, cancel := context.WithDeadline(ctx, h.Deadline)
 	defer cancel()
 	hash, err := fn(held, h)
-	if errors.Is(err, ErrMaybeSent) {
+	mark := h.end(hash, err, o.RecordFirst)
+	if mark == nil {
 		return err
-	}
-	mark := &Op{Kind: KindMarkUsed, Signer: signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: hash}
-	if err != nil {
-		mark = &Op{Kind: KindMarkRecyclable, Signer: signer, Nonce: h.Nonce, Attempt: h.Attempt, Reason: "handler_error"}
 	}
 	after, cancelMark := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StoreTimeout)
 	defer cancelMark()
@@ -88,4 +121,20 @@ func (s *Service) WithNonce(ctx context.Context, signer string, fn func(context.
 		err = errors.Join(err, fmt.Errorf("mark: %w", markErr))
 	}
 	return err
+}
+
+// end is the mark that follows from what a function returned; nil: none, because
+// nobody knows whether the nonce was used.
+func (h *Hold) end(hash TxHash, err error, recordFirst bool) *Op {
+	signed := h.signed.Load()
+	switch {
+	case err == nil:
+		if recorded := h.hash.Load(); hash == (TxHash{}) && recorded != nil {
+			hash = *recorded
+		}
+		return &Op{Kind: KindMarkUsed, Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: hash}
+	case errors.Is(err, ErrNotSent), recordFirst && !signed:
+		return &Op{Kind: KindMarkRecyclable, Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, Reason: "handler_error", Unsent: signed}
+	}
+	return nil
 }

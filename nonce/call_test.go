@@ -4,47 +4,113 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
 )
 
-func TestWithNonceMarksByWhatItsFunctionReturns(t *testing.T) {
-	for name, mode := range map[string]func(*nonce.Config){"worker": func(*nonce.Config) {}, "basic": basicMode} {
-		t.Run(name, func(t *testing.T) {
-			n := start(t, newDisk(), "a", mode)
-			var boom = errors.New("boom")
-			for _, test := range []struct {
-				hash byte
-				err  error
-				rows string
-			}{
-				{7, nil, "0#1=CONSUMED/7"},
-				{0, boom, "0#1=CONSUMED/7 1#1=RELEASED/handler_error"},
-				{0, fmt.Errorf("%w: %w", nonce.ErrMaybeSent, boom), "0#1=CONSUMED/7 1#2=HELD"},
-			} {
-				err := n.WithNonce(t.Context(), signer, func(ctx context.Context, h nonce.Hold) (nonce.TxHash, error) {
+// withNonceModes are the ways in which a service runs what WithNonce asks for.
+var withNonceModes = map[string]func(*nonce.Config){"worker": func(*nonce.Config) {}, "basic": basicMode}
+
+func TestWithNonceGivesBackOnlyWhatIsKnownNotToBeSent(t *testing.T) {
+	boom := errors.New("boom")
+	unsent := fmt.Errorf("%w: %w", nonce.ErrNotSent, boom)
+	for name, mode := range withNonceModes {
+		for _, test := range []struct {
+			name        string
+			recordFirst bool
+			sign        bool
+			hash        byte
+			err         error
+			want        string
+		}{
+			{"used", false, false, 7, nil, "0#1=CONSUMED/7"},
+			{"used, and nobody knows the hash", false, false, 0, nil, "0#1=CONSUMED"},
+			{"the hash that was recorded", true, true, 0, nil, "0#1=CONSUMED/5"},
+			{"another hash than was recorded", true, true, 7, nil, "0#1=CONSUMED/7"},
+			{"an error without a promise", false, false, 0, boom, "0#1=HELD"},
+			{"an error after the hash", false, true, 0, boom, "0#1=HELD/5"},
+			{"an error before the hash, with the promise", true, false, 0, boom, "0#1=RELEASED/handler_error"},
+			{"an error after the hash, with the promise", true, true, 0, boom, "0#1=HELD/5/record_first"},
+			{"not sent", false, false, 0, unsent, "0#1=RELEASED/handler_error"},
+			{"not sent although the hash was recorded", true, true, 0, unsent, "0#1=RELEASED/handler_error"},
+		} {
+			t.Run(name+"/"+test.name, func(t *testing.T) {
+				n := start(t, newDisk(), "a", mode)
+				err := n.WithNonce(t.Context(), signer, nonce.NonceOptions{RecordFirst: test.recordFirst}, func(ctx context.Context, h *nonce.Hold) (nonce.TxHash, error) {
 					if until, ok := ctx.Deadline(); !ok || !until.Equal(h.Deadline) {
 						t.Errorf("got deadline %v, want %v", until, h.Deadline)
+					}
+					if test.sign {
+						if err := h.Signed(ctx, nonce.TxHash{31: 5}); err != nil {
+							t.Error(err)
+						}
 					}
 					return nonce.TxHash{31: test.hash}, test.err
 				})
 				if !errors.Is(err, test.err) {
 					t.Errorf("got %v, want %v", err, test.err)
 				}
-				if got := n.disk.rows(t, signer); got != test.rows {
-					t.Errorf("after %v: got rows %s, want %s", test.err, got, test.rows)
+				if got := n.disk.rows(t, signer); got != test.want {
+					t.Errorf("got rows %s, want %s", got, test.want)
 				}
-			}
-			func() {
-				defer func() { recover() }()
-				n.WithNonce(t.Context(), signer, func(context.Context, nonce.Hold) (nonce.TxHash, error) { panic("boom") })
-			}()
-			if got, want := n.disk.rows(t, signer), "0#1=CONSUMED/7 1#2=HELD 2#1=HELD"; got != want {
-				t.Errorf("after a panic: got rows %s, want %s", got, want)
-			}
+			})
+		}
+	}
+}
+
+func TestWithNonceLeavesTheHoldAfterAPanicAndWhenTheContextEnds(t *testing.T) {
+	for name, mode := range withNonceModes {
+		for _, recordFirst := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/%t", name, recordFirst), func(t *testing.T) {
+				n := start(t, newDisk(), "a", mode)
+				o := nonce.NonceOptions{RecordFirst: recordFirst}
+				func() {
+					defer func() {
+						if recover() != "boom" {
+							t.Error("the panic did not come through")
+						}
+					}()
+					_ = n.WithNonce(t.Context(), signer, o, func(context.Context, *nonce.Hold) (nonce.TxHash, error) { panic("boom") })
+				}()
+				ctx, cancel := context.WithCancel(t.Context())
+				err := n.WithNonce(ctx, signer, o, func(ctx context.Context, h *nonce.Hold) (nonce.TxHash, error) {
+					if err := h.Signed(ctx, nonce.TxHash{31: 5}); err != nil {
+						t.Error(err)
+					}
+					cancel()
+					return nonce.TxHash{}, ctx.Err()
+				})
+				if !errors.Is(err, context.Canceled) {
+					t.Errorf("got %v", err)
+				}
+				reason := ""
+				if recordFirst {
+					reason = "/record_first"
+				}
+				if got, want := n.disk.rows(t, signer), "0#1=HELD"+reason+" 1#1=HELD/5"+reason; got != want {
+					t.Errorf("got rows %s, want %s", got, want)
+				}
+			})
+		}
+	}
+}
+
+func TestWithNonceFindsItsHoldAgainByTheRequestID(t *testing.T) {
+	n := start(t, newDisk(), "a")
+	o := nonce.NonceOptions{RequestID: "payment", Hold: 90 * time.Second}
+	var seen []int64
+	for range 2 {
+		_ = n.WithNonce(t.Context(), signer, o, func(_ context.Context, h *nonce.Hold) (nonce.TxHash, error) {
+			seen = append(seen, h.Nonce)
+			return nonce.TxHash{}, errors.New("boom")
 		})
+	}
+	if !slices.Equal(seen, []int64{0, 0}) {
+		t.Errorf("got the nonces %v, want the same twice", seen)
 	}
 }
 
@@ -54,9 +120,9 @@ func TestWithNonceMayCallTheServiceAgainFromInside(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := start(t, newDisk(), "a", change...)
-			err := n.WithNonce(t.Context(), signer, func(ctx context.Context, h nonce.Hold) (nonce.TxHash, error) {
+			err := n.WithNonce(t.Context(), signer, nonce.NonceOptions{}, func(ctx context.Context, _ *nonce.Hold) (nonce.TxHash, error) {
 				for _, name := range []string{signer, "another of the same shard"} {
-					err := n.WithNonce(ctx, name, func(context.Context, nonce.Hold) (nonce.TxHash, error) {
+					err := n.WithNonce(ctx, name, nonce.NonceOptions{}, func(context.Context, *nonce.Hold) (nonce.TxHash, error) {
 						return nonce.TxHash{9}, nil
 					})
 					if err != nil {

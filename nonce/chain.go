@@ -77,7 +77,7 @@ func (st *state) chainOf(r *Rules) (ChainSigner, ChainView) {
 // planned.
 func (d *draft) behind() bool {
 	v, c := &d.view, &d.change
-	if d.chain == nil || !v.Known {
+	if d.chain == nil || !v.Known || d.refusesNew() {
 		return false
 	}
 	return c.Version == 0 && v.Start > c.Next || v.Mined > c.Next || v.Final >= c.Floor+alignFloor ||

@@ -27,6 +27,9 @@ var (
 	ErrGone = errors.New("the caller is gone")
 	// ErrNoChain: no chain is configured that could say which nonce blocks others.
 	ErrNoChain = errors.New("no chain is configured for this signer; name the nonce to be repaired")
+	// ErrNewSigner: no signer of this name is there, and the gateway takes no new ones
+	// by itself.
+	ErrNewSigner = errors.New("there is no signer of this name, and --new-signers=refuse takes none by itself; raise its floor to where it begins (nonce_setFloor, also to 0)")
 	// ErrInternal: this program is wrong. Nothing was committed.
 	ErrInternal = errors.New("internal error")
 )

@@ -83,6 +83,8 @@ type Op struct {
 	Reason    string        // markRecyclable
 	Floor     int64         // setFloor; with the result, the floor now in force
 	List      ListQuery     // list
+	// WithHolders, of a list, wants the names of those who have, or had, the nonces.
+	WithHolders bool
 	// RecordFirst, of an allocate, is the caller's promise to record the hash before it
 	// sends, and to send only if that succeeded.
 	RecordFirst bool
@@ -127,6 +129,12 @@ type Op struct {
 	Next             int64         // setFloor
 	Summary          Summary       // status
 	Page             ListPage      // list
+
+	// Holders, of a list WithHolders, are the names that are known.
+	Holders map[Principal]string
+	// Offer, of a repair that another node answered, is what that node knows of the
+	// transaction to be outbid; nil: nothing. The service does not fill it.
+	Offer *Offer
 
 	tookNonce  bool    // markSigned: the plan hands the nonce out to it
 	given      bool    // markSigned: Attempt is what the plan found, and was 0 before
@@ -192,6 +200,12 @@ type Before struct {
 	Status  Status
 	Attempt int64
 	Reason  string
+}
+
+// Offer is what a transaction pays, in hexadecimal quantities; empty: unknown, or of
+// another type of transaction.
+type Offer struct {
+	GasPrice, MaxFeePerGas, MaxPriorityFeePerGas, MaxFeePerBlobGas string
 }
 
 // Completion is told of the end of an op.

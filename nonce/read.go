@@ -18,12 +18,29 @@ func (s *Service) read(op *Op, seen int64) {
 		op.Summary, err = s.summary(ctx, op.Signer, seen)
 	} else {
 		op.List.Signer = op.Signer
-		op.Page, err = s.list(ctx, op.List, seen)
+		if op.Page, err = s.list(ctx, op.List, seen); err == nil && op.WithHolders {
+			op.Holders, err = s.holders(ctx, op.Page.Rows)
+		}
 	}
 	if op.Err = nil; err != nil {
 		op.Err = &UnavailableError{Outcome: NotSent, Err: err}
 		s.sayWhy(op)
 	}
+}
+
+// holders are the names of those who have, or had, some nonces, as far as the store
+// knows them.
+func (s *Service) holders(ctx context.Context, rows []Row) (map[Principal]string, error) {
+	var of []Principal
+	for i := range rows {
+		if p := rows[i].Holder; p != 0 && !slices.Contains(of, p) {
+			of = append(of, p)
+		}
+	}
+	if len(of) == 0 {
+		return nil, nil
+	}
+	return s.store.NamesOf(ctx, of)
 }
 
 // summary counts an overdue hold as released, or, where a chain is asked about the

@@ -41,9 +41,22 @@ type Rules struct {
 	MaxHolds    int // open holds of one signer; 0: no limit
 	// Chain is what blockchains say of signers; nil: none is asked.
 	Chain Chain
+	// NewSigners says what becomes of a hand-out for a signer that is not there yet;
+	// "": AllowNew.
+	NewSigners NewSigners
 
 	open *openHolds // of each principal; nil: no limit
 }
+
+// NewSigners is a policy.
+type NewSigners string
+
+// The policies: a signer begins with its first hand-out, or only when its floor was
+// set, so that a mistyped name is refused.
+const (
+	AllowNew  NewSigners = "allow"
+	RefuseNew NewSigners = "refuse"
+)
 
 func newDraft(st *state, r *Rules) *draft {
 	d := &draft{
@@ -123,6 +136,9 @@ func (d *draft) allocate(op *Op) error {
 	if op.OnlyKnown {
 		return d.refuse(op, ErrNotFound)
 	}
+	if d.refusesNew() {
+		return d.refuse(op, ErrNewSigner)
+	}
 	count := int64(op.Count)
 	if limit := int64(d.rules.MaxHolds); limit > 0 && d.change.Held+count > limit {
 		return d.refuse(op, &HoldLimitError{Limit: d.rules.MaxHolds})
@@ -164,6 +180,11 @@ func (d *draft) outsideWindow(fresh int64) error {
 		return &HoldLimitError{Limit: int(v.Window), Window: true, Lowest: v.Mined}
 	}
 	return nil
+}
+
+// refusesNew reports whether the signer is not there, and does not begin by itself.
+func (d *draft) refusesNew() bool {
+	return d.change.Version == 0 && !d.wrote && d.rules.NewSigners == RefuseNew
 }
 
 // refuse ends an allocate that there is no room for, unless it may be a repeat:
@@ -445,6 +466,9 @@ func (d *draft) takeInPassing(op *Op) error {
 		}
 		op.Attempt, op.given = row.Attempt, true
 		return d.recordSigned(op, row)
+	case d.refusesNew():
+		op.Err = ErrNewSigner
+		return nil
 	case d.chain != nil && !d.view.Known && d.change.Version == 0:
 		op.Err = &UnavailableError{Outcome: NotSent, Err: ErrChainUnknown}
 		return nil
@@ -528,6 +552,9 @@ func (d *draft) recordSigned(op *Op, row Row) error {
 	case op.TxHash == row.TxHash, row.Replaced.Contains(op.TxHash):
 		op.Hashes = allHashes(row.TxHash, row.Replaced)
 		if !op.Forwarded || row.Status == Consumed || row.Reason == ReasonForwarded {
+			if row.Status == Held {
+				op.HeldUntil, op.HoldLeft = row.HeldUntil, max(0, row.HeldUntil.Sub(d.st.detailsAt))
+			}
 			return nil
 		}
 	}
@@ -624,7 +651,7 @@ func (d *draft) setFloor(op *Op) error {
 	if len(d.touched) > 0 {
 		return errDefer // what is released in this round may lie below the new floor
 	}
-	if op.askedFloor > d.change.Floor {
+	if op.askedFloor > d.change.Floor || d.refusesNew() {
 		d.change.Floor = op.askedFloor
 		d.change.Next = max(d.change.Next, op.askedFloor)
 		d.change.BelowFloor = true

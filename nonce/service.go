@@ -119,6 +119,8 @@ func (c *Config) validate() error {
 		return errors.New("the lease ttl must be at least 1s")
 	case c.DefaultHold <= 0 || c.DefaultHold > c.MaxHold:
 		return errors.New("the default hold must be above 0 and not above the longest hold")
+	case c.NewSigners != "" && c.NewSigners != AllowNew && c.NewSigners != RefuseNew:
+		return fmt.Errorf("new signers %q is neither %q nor %q", c.NewSigners, AllowNew, RefuseNew)
 	case c.SweepInterval <= 0:
 		return errors.New("the sweep interval must be above 0")
 	case c.ConsumedRetention < 0:

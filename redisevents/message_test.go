@@ -47,6 +47,23 @@ func TestAMessageIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
+func TestEventsOfNewerNodesAndGapsComeAsTheyWereWritten(t *testing.T) {
+	gap, err := wire.AppendEvent(nil, &wire.Event{Type: wire.EventGap, Signer: "a", Nonce: 4, Gap: &wire.Gap{Nonce: 4, Blocked: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := []byte(`{"type":"fromLater","signer":"a","nonce":1,"more":{"x":[1]}}`)
+	m := message{origin: "o", node: "n", first: 1, events: [][]byte{gap, later}}
+	_, body, err := parseHead(string(m.append(nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, _, err := parseEvents(channelOf("a"), body)
+	if err != nil || len(events) != 2 || !bytes.Equal(events[0], gap) || !bytes.Equal(events[1], later) {
+		t.Errorf("%q, %v", events, err)
+	}
+}
+
 func TestWhatIsNoMessageOfOursIsTold(t *testing.T) {
 	good := string(encoded(t, "a", 1))
 	for payload, want := range map[string]error{

@@ -182,6 +182,7 @@ type event struct {
 	Signer  string `json:"signer"`
 	Nonce   int64  `json:"nonce"`
 	Version int64  `json:"version"`
+	At      string `json:"at"` // what a chain says of one nonce, it can say again later
 }
 
 // due appends the requests that are to be made now. The new subscription comes

@@ -99,7 +99,7 @@ func (l *link) answered(id uint64, f *frame) error {
 		p.mu.Unlock()
 		return nonsense("an answer to a request that was not sent")
 	}
-	q := asked{kind: s.op.Kind, signer: s.op.Signer, count: s.op.Count, nonce: s.op.Nonce}
+	q := askedBy(s.op)
 	p.mu.Unlock()
 
 	a, err := l.in.results.understand(q, f)

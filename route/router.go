@@ -167,7 +167,7 @@ func (r *Router) Prefer(signer string) string {
 	return ""
 }
 
-// Forward implements nonce.Router. An allocate without a request id is given one,
+// Forward implements nonce.Router. An allocate or repair without a request id is given one,
 // which it keeps when it is forwarded again: if its answer is lost, the id finds it.
 // A node that the registry did not name yet is reached under url.
 func (r *Router) Forward(node, url string, op *nonce.Op) error {

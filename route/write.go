@@ -24,6 +24,9 @@ type output struct {
 	allocate   wire.AllocateParams
 	used       wire.MarkUsedParams
 	recyclable wire.MarkRecyclableParams
+	signed     wire.MarkSignedParams
+	extend     wire.ExtendParams
+	repair     wire.RepairParams
 	floor      wire.SetFloorParams
 }
 
@@ -169,7 +172,7 @@ func (l *link) frame(id uint64, method string, params any, path uint64) error {
 }
 
 // paramsOf is what an op says in the protocol. The params are in o until the next
-// call. An allocate that has no request id is given one.
+// call. An allocate or a repair that has no request id is given one.
 func (r *Router) paramsOf(op *nonce.Op, o *output) (method string, params any) {
 	switch op.Kind {
 	case nonce.KindAllocate:
@@ -178,8 +181,9 @@ func (r *Router) paramsOf(op *nonce.Op, o *output) (method string, params any) {
 		}
 		o.allocate = wire.AllocateParams{
 			Signer: op.Signer, Count: int64(op.Count), RequestID: op.RequestID,
-			HoldMs:    op.Hold.Milliseconds(), // 0 is absent: the other node's own default
-			OnlyKnown: op.OnlyKnown, Principal: principalOf(op), MaxOpen: int64(op.MaxOpen),
+			HoldMs:      op.Hold.Milliseconds(), // 0 is absent: the other node's own default
+			RecordFirst: op.RecordFirst,
+			OnlyKnown:   op.OnlyKnown, Principal: principalOf(op), MaxOpen: int64(op.MaxOpen),
 		}
 		return wire.MethodAllocate, &o.allocate
 	case nonce.KindMarkUsed:
@@ -191,13 +195,43 @@ func (r *Router) paramsOf(op *nonce.Op, o *output) (method string, params any) {
 	case nonce.KindMarkRecyclable:
 		o.recyclable = wire.MarkRecyclableParams{
 			Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Attempt, Reason: op.Reason,
+			Unsent: op.Unsent, Forwarded: op.Forwarded, TxHash: op.TxHash.String(),
 			Principal: principalOf(op), MarkAny: markAny(op),
 		}
 		return wire.MethodMarkRecyclable, &o.recyclable
+	case nonce.KindMarkSigned:
+		o.signed = wire.MarkSignedParams{
+			Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Attempt, TxHash: op.TxHash.String(),
+			Forwarded: op.Forwarded, Take: op.Take, MaxOpen: takes(op), Principal: principalOf(op), MarkAny: markAny(op),
+		}
+		return wire.MethodMarkSigned, &o.signed
+	case nonce.KindExtend:
+		o.extend = wire.ExtendParams{
+			Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Attempt, HoldMs: op.Hold.Milliseconds(),
+			Principal: principalOf(op), MarkAny: markAny(op),
+		}
+		return wire.MethodExtend, &o.extend
+	case nonce.KindRepair:
+		if op.RequestID == "" {
+			op.RequestID = r.requestID()
+		}
+		o.repair = wire.RepairParams{Signer: op.Signer, HoldMs: op.Hold.Milliseconds(), RequestID: op.RequestID, Principal: principalOf(op)}
+		if op.Nonce >= 0 {
+			o.repair.Nonce = &op.Nonce
+		}
+		return wire.MethodRepair, &o.repair
 	default: // reads are never forwarded
 		o.floor = wire.SetFloorParams{Signer: op.Signer, Floor: op.Floor, Principal: principalOf(op)}
 		return wire.MethodSetFloor, &o.floor
 	}
+}
+
+// takes is how many holds the principal may have, of a mark that takes its nonce.
+func takes(op *nonce.Op) int64 {
+	if !op.Take {
+		return 0
+	}
+	return int64(op.MaxOpen)
 }
 
 // principalOf is who asks, as the other node is told; "": nobody in particular.

@@ -94,10 +94,12 @@ var null = []byte("null")
 // messages returns one empty value of each type of the protocol.
 func messages() []any {
 	return []any{
-		new(NonceAttempt), new(AllocateResult), new(MarkResult), new(StatusResult), new(Allocation),
+		new(NonceAttempt), new(AllocateResult), new(Reissued), new(MarkResult), new(ExtendResult), new(RepairResult),
+		new(Was), new(Offer), new(StatusResult), new(ChainStatus), new(Gap), new(Allocation),
 		new(ListResult), new(FloorResult), new(Event), new(InfoResult), new(NodeInfo), new(Limits), new(Figure),
 		new(StatsResult), new(EngineStats), new(Error), new(ErrorData), new(HoldState),
-		new(AllocateParams), new(MarkUsedParams), new(MarkRecyclableParams), new(StatusParams),
+		new(AllocateParams), new(MarkUsedParams), new(MarkRecyclableParams), new(MarkSignedParams),
+		new(ExtendParams), new(RepairParams), new(StatusParams),
 		new(ListParams), new(SetFloorParams), new(SubscribeParams), new(Guard),
 	}
 }
@@ -119,6 +121,9 @@ func WarmUp() error {
 	DecodeAllocate(nil)
 	DecodeMarkUsed(nil)
 	DecodeMarkRecyclable(nil)
+	DecodeMarkSigned(nil)
+	DecodeExtend(nil)
+	DecodeRepair(nil)
 	DecodeStatus(nil)
 	DecodeList(nil)
 	DecodeSetFloor(nil)

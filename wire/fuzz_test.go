@@ -32,6 +32,7 @@ func FuzzTypesAgainstEncodingJSON(f *testing.F) {
 	for i := range messages() {
 		f.Add(uint8(i), []byte(`{"signer":"é\u2028<&>","nonce":1,"attempt":9007199254740993,"heldUntil":"2026-11-20T18:33:56.123456Z"}`))
 		f.Add(uint8(i), []byte(`{"allocations":[{"nonce":-1,"heldUntil":null,"updatedAt":"2026-11-20T18:33:56+01:00"}],"nextFrom":0,"nonces":[]}`))
+		f.Add(uint8(i), []byte(`{"gap":{"nonce":1,"since":"2026-11-20T18:33:56.123456Z","blocked":2},"was":{"status":"UNKNOWN"},"txHashes":["0x1"],"final":0,"chain":{"final":null}}`))
 		f.Add(uint8(i), []byte(`{"limits":{"maxCount":256},"commitMs":{"count":1,"p50":0.1,"p95":1e21,"p99":1e-7,"max":-0},"lowestHeld":0}`))
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, data []byte) {
@@ -180,6 +181,7 @@ func FuzzParams(f *testing.F) {
 		for _, seed := range []string{
 			string(allocateByName), `["a",1,"0x1",1,{"key":"k","intervalMs":"0x64","keep":true}]`, `[{"signer":"a","nonce":"0x1f"}]`,
 			`["events",{"signers":["a"]}]`, `{"id":"0x1"}`, `["a","HELD",0,1000]`, `[null]`, ``,
+			`{"signer":"a","nonce":1,"txHash":"0x1","forwarded":true,"take":true,"attempt":0,"markAny":true}`, `["a",null,5000]`, `["a",1,"0x1f4",2]`,
 		} {
 			f.Add(method, []byte(seed))
 		}

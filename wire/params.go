@@ -9,6 +9,9 @@ type AllocateParams struct {
 	RequestID string `json:"requestId,omitempty"` // empty: none
 	HoldMs    int64  `json:"holdMs,omitempty"`    // from 1; 0: the gateway's default
 	Guard     *Guard `json:"guard,omitempty"`
+	// RecordFirst promises that nothing is sent before nonce_markSigned has recorded its
+	// hash. Without one a hold that is over then needs no judging: it was not used.
+	RecordFirst bool `json:"recordFirst,omitempty"`
 	// OnlyKnown is said between nodes: answer what RequestID was given before, and
 	// hand nothing out.
 	OnlyKnown bool `json:"onlyKnown,omitempty"`
@@ -23,7 +26,7 @@ type AllocateParams struct {
 type MarkUsedParams struct {
 	Signer  string `json:"signer"`
 	Nonce   int64  `json:"nonce"`
-	TxHash  string `json:"txHash"`
+	TxHash  string `json:"txHash,omitempty"`  // empty: used, and the hash is not known
 	Attempt int64  `json:"attempt,omitempty"` // from 1; 1 when absent
 	Guard   *Guard `json:"guard,omitempty"`
 	// Principal is that of AllocateParams, and MarkAny is said between nodes, too: who
@@ -39,9 +42,54 @@ type MarkRecyclableParams struct {
 	Reason  string `json:"reason,omitempty"`
 	Attempt int64  `json:"attempt,omitempty"` // from 1; 1 when absent
 	Guard   *Guard `json:"guard,omitempty"`
+	// Unsent says that no transaction whose hash was recorded was ever given to a node.
+	Unsent bool `json:"unsent,omitempty"`
+	// Forwarded is said between nodes, with TxHash: the gateway gave that transaction to
+	// the nodes of its chain, and all refused it.
+	Forwarded bool   `json:"forwarded,omitempty"`
+	TxHash    string `json:"txHash,omitempty"`
 	// As in MarkUsedParams.
 	Principal string `json:"principal,omitempty"`
 	MarkAny   bool   `json:"markAny,omitempty"`
+}
+
+// MarkSignedParams are the params of nonce_markSigned.
+type MarkSignedParams struct {
+	Signer  string `json:"signer"`
+	Nonce   int64  `json:"nonce"`
+	TxHash  string `json:"txHash"`
+	Attempt int64  `json:"attempt,omitempty"` // from 1; absent 1, or with Forwarded 0, which is the current one
+	Guard   *Guard `json:"guard,omitempty"`
+	// Forwarded is said between nodes: the gateway itself is about to give the
+	// transaction to the nodes of its chain. Take, with it, hands the nonce out if it is
+	// the next one and nobody holds it; MaxOpen, with that, is as in AllocateParams.
+	Forwarded bool  `json:"forwarded,omitempty"`
+	Take      bool  `json:"take,omitempty"`
+	MaxOpen   int64 `json:"maxOpen,omitempty"`
+	// As in MarkUsedParams.
+	Principal string `json:"principal,omitempty"`
+	MarkAny   bool   `json:"markAny,omitempty"`
+}
+
+// ExtendParams are the params of nonce_extend.
+type ExtendParams struct {
+	Signer  string `json:"signer"`
+	Nonce   int64  `json:"nonce"`
+	HoldMs  int64  `json:"holdMs"`            // from 1, counted from the commit
+	Attempt int64  `json:"attempt,omitempty"` // from 1; 1 when absent
+	// As in MarkUsedParams.
+	Principal string `json:"principal,omitempty"`
+	MarkAny   bool   `json:"markAny,omitempty"`
+}
+
+// RepairParams are the params of nonce_repair.
+type RepairParams struct {
+	Signer string `json:"signer"`
+	Nonce  *int64 `json:"nonce,omitempty"`  // nil: the lowest one that the chain has not used
+	HoldMs int64  `json:"holdMs,omitempty"` // from 1; 0: the gateway's default
+	// As in AllocateParams.
+	RequestID string `json:"requestId,omitempty"`
+	Principal string `json:"principal,omitempty"`
 }
 
 // StatusParams are the params of nonce_status.
@@ -52,7 +100,7 @@ type StatusParams struct {
 // ListParams are the params of nonce_list.
 type ListParams struct {
 	Signer string `json:"signer"`
-	Status string `json:"status,omitempty"` // one of the three states; empty: all
+	Status string `json:"status,omitempty"` // one of the states; empty: all
 	From   int64  `json:"from,omitempty"`   // the lowest nonce wanted
 	Limit  int64  `json:"limit,omitempty"`  // 1 to MaxListLimit; 100 when absent
 }
@@ -103,17 +151,21 @@ func DecodeAllocate(params []byte) (AllocateParams, *Error) {
 		RequestID text        `json:"requestId"`
 		HoldMs    number      `json:"holdMs"`
 		Guard     *guardGiven `json:"guard"`
+		First     bool        `json:"recordFirst"`
 		OnlyKnown bool        `json:"onlyKnown"` // by name only, as what follows
 		Principal text        `json:"principal"`
 		MaxOpen   number      `json:"maxOpen"`
 	}
-	c := checker{bind(params, &given, "signer", "count", "requestId", "holdMs", "guard")}
+	c := checker{bind(params, &given, "signer", "count", "requestId", "holdMs", "guard", "recordFirst")}
 	p := AllocateParams{
 		Signer:    c.needText("signer", given.Signer),
 		Count:     c.between("count", given.Count, 1, 1, math.MaxInt64),
 		RequestID: c.notEmpty("requestId", given.RequestID),
 		HoldMs:    c.between("holdMs", given.HoldMs, 0, 1, math.MaxInt64),
 		Guard:     c.guard(given.Guard),
+
+		RecordFirst: given.First,
+
 		OnlyKnown: given.OnlyKnown,
 		Principal: c.notEmpty("principal", given.Principal),
 		MaxOpen:   c.between("maxOpen", given.MaxOpen, 0, 1, math.MaxInt32),
@@ -137,7 +189,7 @@ func DecodeMarkUsed(params []byte) (MarkUsedParams, *Error) {
 	p := MarkUsedParams{
 		Signer:  c.needText("signer", given.Signer),
 		Nonce:   c.needNumber("nonce", given.Nonce),
-		TxHash:  c.needText("txHash", given.TxHash),
+		TxHash:  c.notEmpty("txHash", given.TxHash),
 		Attempt: c.between("attempt", given.Attempt, 1, 1, math.MaxInt64),
 		Guard:   c.guard(given.Guard),
 
@@ -154,19 +206,110 @@ func DecodeMarkRecyclable(params []byte) (MarkRecyclableParams, *Error) {
 		Reason  text        `json:"reason"`
 		Attempt number      `json:"attempt"`
 		Guard   *guardGiven `json:"guard"`
+		Unsent  bool        `json:"unsent"`
 		// By name only.
+		Forwarded bool `json:"forwarded"`
+		TxHash    text `json:"txHash"`
 		Principal text `json:"principal"`
 		MarkAny   bool `json:"markAny"`
 	}
-	c := checker{bind(params, &given, "signer", "nonce", "reason", "attempt", "guard")}
+	c := checker{bind(params, &given, "signer", "nonce", "reason", "attempt", "guard", "unsent")}
 	p := MarkRecyclableParams{
 		Signer:  c.needText("signer", given.Signer),
 		Nonce:   c.needNumber("nonce", given.Nonce),
 		Reason:  given.Reason.value,
 		Attempt: c.between("attempt", given.Attempt, 1, 1, math.MaxInt64),
 		Guard:   c.guard(given.Guard),
+		Unsent:  given.Unsent,
+
+		Forwarded: given.Forwarded, TxHash: c.notEmpty("txHash", given.TxHash),
+		Principal: c.notEmpty("principal", given.Principal), MarkAny: given.MarkAny,
+	}
+	return p, c.err
+}
+
+// DecodeMarkSigned decodes the params of nonce_markSigned.
+func DecodeMarkSigned(params []byte) (MarkSignedParams, *Error) {
+	var given struct {
+		Signer  text        `json:"signer"`
+		Nonce   number      `json:"nonce"`
+		TxHash  text        `json:"txHash"`
+		Attempt number      `json:"attempt"`
+		Guard   *guardGiven `json:"guard"`
+		// By name only.
+		Forwarded bool   `json:"forwarded"`
+		Take      bool   `json:"take"`
+		MaxOpen   number `json:"maxOpen"`
+		Principal text   `json:"principal"`
+		MarkAny   bool   `json:"markAny"`
+	}
+	c := checker{bind(params, &given, "signer", "nonce", "txHash", "attempt", "guard")}
+	least := int64(1)
+	if given.Forwarded {
+		least = 0
+	}
+	p := MarkSignedParams{
+		Signer:  c.needText("signer", given.Signer),
+		Nonce:   c.needNumber("nonce", given.Nonce),
+		TxHash:  c.needText("txHash", given.TxHash),
+		Attempt: c.between("attempt", given.Attempt, least, least, math.MaxInt64),
+		Guard:   c.guard(given.Guard),
+
+		Forwarded: given.Forwarded, Take: given.Take, MaxOpen: c.between("maxOpen", given.MaxOpen, 0, 1, math.MaxInt32),
+		Principal: c.notEmpty("principal", given.Principal), MarkAny: given.MarkAny,
+	}
+	switch {
+	case p.Take && !p.Forwarded:
+		c.refuse("take", "is for transactions that are forwarded")
+	case p.MaxOpen != 0 && !p.Take:
+		c.refuse("maxOpen", "is for nonces that are taken")
+	}
+	return p, c.err
+}
+
+// DecodeExtend decodes the params of nonce_extend.
+func DecodeExtend(params []byte) (ExtendParams, *Error) {
+	var given struct {
+		Signer  text   `json:"signer"`
+		Nonce   number `json:"nonce"`
+		HoldMs  number `json:"holdMs"`
+		Attempt number `json:"attempt"`
+		// By name only.
+		Principal text `json:"principal"`
+		MarkAny   bool `json:"markAny"`
+	}
+	c := checker{bind(params, &given, "signer", "nonce", "holdMs", "attempt")}
+	p := ExtendParams{
+		Signer:  c.needText("signer", given.Signer),
+		Nonce:   c.needNumber("nonce", given.Nonce),
+		HoldMs:  c.needNumber("holdMs", given.HoldMs),
+		Attempt: c.between("attempt", given.Attempt, 1, 1, math.MaxInt64),
 
 		Principal: c.notEmpty("principal", given.Principal), MarkAny: given.MarkAny,
+	}
+	c.between("holdMs", given.HoldMs, 0, 1, math.MaxInt64)
+	return p, c.err
+}
+
+// DecodeRepair decodes the params of nonce_repair.
+func DecodeRepair(params []byte) (RepairParams, *Error) {
+	var given struct {
+		Signer    text   `json:"signer"`
+		Nonce     number `json:"nonce"`
+		HoldMs    number `json:"holdMs"`
+		RequestID text   `json:"requestId"`
+		Principal text   `json:"principal"` // by name only
+	}
+	c := checker{bind(params, &given, "signer", "nonce", "holdMs", "requestId")}
+	p := RepairParams{
+		Signer:    c.needText("signer", given.Signer),
+		HoldMs:    c.between("holdMs", given.HoldMs, 0, 1, math.MaxInt64),
+		RequestID: c.notEmpty("requestId", given.RequestID),
+
+		Principal: c.notEmpty("principal", given.Principal),
+	}
+	if given.Nonce.given {
+		p.Nonce = &given.Nonce.value
 	}
 	return p, c.err
 }
@@ -192,7 +335,7 @@ func DecodeList(params []byte) (ListParams, *Error) {
 	c := checker{bind(params, &given, "signer", "status", "from", "limit")}
 	p := ListParams{
 		Signer: c.needText("signer", given.Signer),
-		Status: c.oneOf("status", given.Status, StatusHeld, StatusReleased, StatusConsumed),
+		Status: c.oneOf("status", given.Status, StatusHeld, StatusReleased, StatusConsumed, StatusUnknown),
 		From:   given.From.value,
 		Limit:  c.between("limit", given.Limit, DefaultListLimit, 1, MaxListLimit),
 	}

@@ -8,6 +8,9 @@ const (
 	MethodAllocate       = "nonce_allocate"
 	MethodMarkUsed       = "nonce_markUsed"
 	MethodMarkRecyclable = "nonce_markRecyclable"
+	MethodMarkSigned     = "nonce_markSigned"
+	MethodExtend         = "nonce_extend"
+	MethodRepair         = "nonce_repair"
 	MethodStatus         = "nonce_status"
 	MethodList           = "nonce_list"
 	MethodSetFloor       = "nonce_setFloor"
@@ -21,11 +24,13 @@ const (
 	MethodStats          = "gateway_stats"
 )
 
-// The states of an allocation, as they are written on the wire.
+// The states of an allocation, as they are written on the wire. One that is UNKNOWN
+// is a hold whose time is over, and nobody knows whether its nonce was used.
 const (
 	StatusHeld     = "HELD"
 	StatusReleased = "RELEASED"
 	StatusConsumed = "CONSUMED"
+	StatusUnknown  = "UNKNOWN"
 )
 
 // The types of an event.
@@ -35,6 +40,28 @@ const (
 	EventReleased  = "released"
 	EventExpired   = "expired"
 	EventFloor     = "floor"
+	EventReplaced  = "replaced"
+	EventSigned    = "signed"
+	EventExtended  = "extended"
+	EventUnknown   = "unknown"
+	EventSent      = "sent"
+	EventMined     = "mined"
+	EventFinal     = "final"
+	EventDropped   = "dropped"
+	EventGap       = "gap"
+	EventGapClosed = "gapClosed"
+	EventExternal  = "external"
+	EventReorg     = "reorg"
+)
+
+// What a chain says of a nonce that was sent, as Allocation.Chain has it.
+const (
+	ChainSent     = "sent"     // the gateway gave its transaction to the nodes
+	ChainSeen     = "seen"     // a node has it
+	ChainDropped  = "dropped"  // no node has it any more
+	ChainMined    = "mined"    // a block used the nonce
+	ChainFinal    = "final"    // and is final
+	ChainExternal = "external" // as mined, by a transaction that is not one of those recorded
 )
 
 // NonceAttempt is one nonce of an allocation and its generation, from 1.
@@ -55,50 +82,137 @@ type AllocateResult struct {
 	HeldUntil    Time           `json:"heldUntil"`
 	HoldMs       int64          `json:"holdMs"`
 	Nonces       []NonceAttempt `json:"nonces,omitempty"`
+	Reissued     *Reissued      `json:"reissued,omitempty"` // with one nonce only
 }
 
-// MarkResult answers nonce_markUsed and nonce_markRecyclable.
+// Reissued says that the nonce of an allocation was held before, that nobody said
+// what became of it, and that no node of the chain has seen a transaction with it.
+type Reissued struct {
+	Attempt int64  `json:"attempt"` // of that hold
+	Reason  string `json:"reason"`
+}
+
+// MarkResult answers nonce_markUsed, nonce_markSigned and nonce_markRecyclable.
 type MarkResult struct {
-	Signer  string `json:"signer"`
-	Nonce   int64  `json:"nonce"`
-	Attempt int64  `json:"attempt"`
-	Status  string `json:"status"`
-	TxHash  string `json:"txHash,omitempty"`
+	Signer   string   `json:"signer"`
+	Nonce    int64    `json:"nonce"`
+	Attempt  int64    `json:"attempt"`
+	Status   string   `json:"status"`
+	TxHash   string   `json:"txHash,omitempty"`   // the newest one recorded
+	TxHashes []string `json:"txHashes,omitempty"` // all, newest first, when there are several
+	Replaced string   `json:"replaced,omitempty"` // the newest one before this mark, when the mark added another
+
+	// Of nonce_markSigned, while the nonce is HELD. HoldMs is counted as that of
+	// AllocateResult.
+	HeldUntil *Time `json:"heldUntil,omitempty"`
+	HoldMs    int64 `json:"holdMs,omitempty"`
 }
 
-// StatusResult answers nonce_status. An overdue hold counts as released. Nonces
-// below Pruned are CONSUMED, and nothing more is known of them. Owner, OwnerURL and
-// LeaseUntil are there only while a lease runs.
-type StatusResult struct {
+// ExtendResult answers nonce_extend: the hold with its new deadline. HoldMs is counted
+// as that of AllocateResult.
+type ExtendResult struct {
 	Signer       string `json:"signer"`
-	Next         int64  `json:"next"`
-	Floor        int64  `json:"floor"`
-	Pruned       int64  `json:"pruned"`
-	Held         int64  `json:"held"`
-	Released     int64  `json:"released"`
-	Consumed     int64  `json:"consumed"`
-	LowestHeld   *int64 `json:"lowestHeld,omitempty"`
-	Owner        string `json:"owner,omitempty"`
-	OwnerURL     string `json:"ownerUrl,omitempty"`
+	Nonce        int64  `json:"nonce"`
+	Attempt      int64  `json:"attempt"`
 	FencingToken int64  `json:"fencingToken"`
-	Version      int64  `json:"version"`
-	LeaseUntil   *Time  `json:"leaseUntil,omitempty"`
+	HeldUntil    Time   `json:"heldUntil"`
+	HoldMs       int64  `json:"holdMs"`
+}
+
+// RepairResult answers nonce_repair: a hold of a nonce whatever it was, what it was, and
+// what is known of the transactions that were sent with it. HoldMs is counted as that
+// of AllocateResult. A repeat of a request id is not told what it was before.
+type RepairResult struct {
+	Signer       string   `json:"signer"`
+	Nonce        int64    `json:"nonce"`
+	Attempt      int64    `json:"attempt"`
+	FencingToken int64    `json:"fencingToken"`
+	HeldUntil    Time     `json:"heldUntil"`
+	HoldMs       int64    `json:"holdMs"`
+	Was          *Was     `json:"was,omitempty"`
+	TxHashes     []string `json:"txHashes,omitempty"` // newest first
+	Offer        *Offer   `json:"offer,omitempty"`    // nil: nothing is known
+}
+
+// Was is the state in which a repair found a nonce. Attempt 0: nobody held it.
+type Was struct {
+	Status  string `json:"status"`
+	Attempt int64  `json:"attempt"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// Offer is what the transaction pays that a repair has to outbid, in hexadecimal
+// quantities; empty: unknown, or of another type of transaction.
+type Offer struct {
+	GasPrice             string `json:"gasPrice,omitempty"`
+	MaxFeePerGas         string `json:"maxFeePerGas,omitempty"`
+	MaxPriorityFeePerGas string `json:"maxPriorityFeePerGas,omitempty"`
+	MaxFeePerBlobGas     string `json:"maxFeePerBlobGas,omitempty"`
+}
+
+// StatusResult answers nonce_status. An overdue hold counts as released, or, where a
+// chain is asked about the signer, as held. Unknown are those of Held whose time is
+// over and of which nobody knows whether they were used. Nonces below Pruned are
+// CONSUMED, and nothing more is known of them. Owner, OwnerURL and LeaseUntil are
+// there only while a lease runs.
+type StatusResult struct {
+	Signer       string       `json:"signer"`
+	Next         int64        `json:"next"`
+	Floor        int64        `json:"floor"`
+	Pruned       int64        `json:"pruned"`
+	Held         int64        `json:"held"`
+	Unknown      int64        `json:"unknown"`
+	Released     int64        `json:"released"`
+	Consumed     int64        `json:"consumed"`
+	LowestHeld   *int64       `json:"lowestHeld,omitempty"`
+	Owner        string       `json:"owner,omitempty"`
+	OwnerURL     string       `json:"ownerUrl,omitempty"`
+	FencingToken int64        `json:"fencingToken"`
+	Version      int64        `json:"version"`
+	LeaseUntil   *Time        `json:"leaseUntil,omitempty"`
+	Chain        *ChainStatus `json:"chain,omitempty"` // nil: no chain is asked, or none has answered
+}
+
+// ChainStatus is what a chain says of a signer, as far as the node that answers knows.
+type ChainStatus struct {
+	Mined  int64  `json:"mined"`            // nonces below it are used, at the head
+	Final  *int64 `json:"final,omitempty"`  // and at the final block; nil: not known
+	Window int64  `json:"window,omitempty"` // new nonces are below Mined plus this; 0: no bound
+	Head   int64  `json:"head"`             // the number of the block at which that was so
+	Gap    *Gap   `json:"gap,omitempty"`    // nil: no nonce is known to block others
+	// Stopped: the final block of the chain fell, and nothing is done by itself for its
+	// signers until the gateway is started again.
+	Stopped bool `json:"stopped,omitempty"`
+}
+
+// Gap is a nonce that blocks others: the lowest one that the chain has not used, of
+// which no node has a transaction.
+type Gap struct {
+	Nonce   int64  `json:"nonce"`
+	Since   Time   `json:"since"`            // when it was first seen to block, by the clock of the node
+	Status  string `json:"status,omitempty"` // empty: it was never handed out
+	Attempt int64  `json:"attempt,omitempty"`
+	TxHash  string `json:"txHash,omitempty"`
+	Blocked int64  `json:"blocked"` // how many nonces above it are HELD or CONSUMED
 }
 
 // Allocation is one row of nonce_list.
 type Allocation struct {
-	Nonce     int64  `json:"nonce"`
-	Status    string `json:"status"`
-	Attempt   int64  `json:"attempt"`
-	TxHash    string `json:"txHash,omitempty"`
-	Reason    string `json:"reason,omitempty"`
-	HeldUntil *Time  `json:"heldUntil,omitempty"`
-	RequestID string `json:"requestId,omitempty"`
-	UpdatedAt *Time  `json:"updatedAt,omitempty"` // nil: Redis made it so, and the store does not know yet
+	Nonce     int64    `json:"nonce"`
+	Status    string   `json:"status"`
+	Attempt   int64    `json:"attempt"`
+	TxHash    string   `json:"txHash,omitempty"`   // the newest one recorded
+	TxHashes  []string `json:"txHashes,omitempty"` // all, newest first, when there are several
+	Reason    string   `json:"reason,omitempty"`
+	HeldUntil *Time    `json:"heldUntil,omitempty"`
+	RequestID string   `json:"requestId,omitempty"`
+	Holder    string   `json:"holder,omitempty"`    // who has or had its last attempt, for whom it concerns
+	Chain     string   `json:"chain,omitempty"`     // what the chain says of it, such as ChainSeen; empty: nothing
+	UpdatedAt *Time    `json:"updatedAt,omitempty"` // nil: Redis made it so, and the store does not know yet
 }
 
 // ListResult answers nonce_list. NextFrom is where the next page begins, absent
-// on the last page.
+// on the last page. A page may be shorter than was asked for and not be the last.
 type ListResult struct {
 	Allocations []Allocation `json:"allocations"`
 	NextFrom    *int64       `json:"nextFrom,omitempty"`
@@ -122,6 +236,7 @@ type Event struct {
 	Reason  string `json:"reason,omitempty"`
 	Version int64  `json:"version"`
 	At      Time   `json:"at"`
+	Gap     *Gap   `json:"gap,omitempty"` // of type EventGap
 	Missed  int64  `json:"missed,omitempty"`
 }
 
@@ -265,8 +380,18 @@ type ErrorData struct {
 	HeldUntil    *Time       `json:"heldUntil,omitempty"`
 	Nonces       []HoldState `json:"nonces,omitempty"`
 	Limit        int64       `json:"limit,omitempty"`
+	Cause        string      `json:"cause,omitempty"` // which of several rules a reason stands for, where programs need it
 	Right        string      `json:"right,omitempty"` // that is missing, with forbidden
 }
+
+// The values of ErrorData.Cause.
+const (
+	// CauseWindow, with hold_limit: a new nonce would be too far ahead of the chain.
+	// Nonce is the lowest that it has not used, and Limit how far new ones may be.
+	CauseWindow = "window"
+	// CauseNewSigner, with not_found: the gateway takes no new signers by itself.
+	CauseNewSigner = "newSigner"
+)
 
 // HoldState is the present state of one nonce of a repeated request whose hold
 // has ended.

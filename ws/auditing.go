@@ -58,7 +58,11 @@ func (r *request) audit() {
 	switch {
 	case r.op.Kind == nonce.KindAllocate && err == nil && len(r.op.Nonces) > 0:
 		e.Nonce, e.HasNonce, e.Count = r.op.Nonces[0], true, len(r.op.Nonces)
-	case r.op.Kind == nonce.KindMarkUsed || r.op.Kind == nonce.KindMarkRecyclable:
+	case r.op.Kind == nonce.KindRepair && err == nil && len(r.op.Nonces) > 0:
+		e.Nonce, e.HasNonce = r.op.Nonces[0], true
+	case r.op.Kind == nonce.KindRepair:
+		e.Nonce, e.HasNonce = max(0, r.op.Nonce), r.op.Nonce >= 0
+	case r.op.Kind == nonce.KindMarkUsed, r.op.Kind == nonce.KindMarkRecyclable, r.op.Kind == nonce.KindMarkSigned, r.op.Kind == nonce.KindExtend:
 		e.Nonce, e.HasNonce = r.op.Nonce, true
 	case r.op.Kind == nonce.KindSetFloor:
 		e.Nonce, e.HasNonce = r.op.Floor, true
@@ -81,7 +85,7 @@ func (r *request) failure() *wire.Error {
 // auditLevel is the lowest level that has the request in it.
 func (r *request) auditLevel(err *wire.Error) audit.Level {
 	switch {
-	case refusedForRights(err), r.op.Kind == nonce.KindSetFloor:
+	case refusedForRights(err), r.op.Kind == nonce.KindSetFloor, r.op.Kind == nonce.KindRepair:
 		return audit.Refusals
 	case r.writes():
 		return audit.Changes

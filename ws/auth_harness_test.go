@@ -29,7 +29,7 @@ func newPeople() *people {
 	return &people{rights: map[string]map[string]auth.Right{}, ended: map[string]error{}}
 }
 
-const everyRight = auth.RightAllocate | auth.RightMark | auth.RightMarkAny | auth.RightRead | auth.RightSubscribe | auth.RightAdmin
+const everyRight = auth.RightAllocate | auth.RightMark | auth.RightMarkAny | auth.RightRead | auth.RightSubscribe | auth.RightAdmin | auth.RightRepair
 
 // grant gives a name rights on a signer, in place of those it had there.
 func (p *people) grant(name, signer string, rights auth.Right) {

@@ -9,13 +9,14 @@ import (
 	"noncegate/audit"
 	"noncegate/auth"
 	"noncegate/guard"
+	"noncegate/nonce"
 	"noncegate/quota"
 	"noncegate/wire"
 	"noncegate/writer"
 )
 
 // Config are the settings of a Server. All but the first group, SendBuffer, the
-// timeouts, Nodes, Guard, GuardCalls and AwaitInterest are required.
+// timeouts, Nodes, Guard, GuardCalls, those of chains and AwaitInterest are required.
 type Config struct {
 	// Auth lets clients in. It must live until Stop has returned. nil: everybody is
 	// let in, and may everything.
@@ -89,6 +90,22 @@ type Config struct {
 	// GuardCalls guards the calls of clients that name no guard, by what they ask
 	// for, and bounds how long; 0: they are not guarded.
 	GuardCalls time.Duration
+	// ChainReady reports whether the chain of a signer has said how far its account is,
+	// or none is asked about it. Else done is called once, by another goroutine, when it
+	// has: until then, for ChainWait at most, the request waits in line. It must not
+	// block, and keep done only if it returns false. nil: no chain is asked.
+	ChainReady func(signer string, done func()) (ready bool)
+	// ChainWait bounds that wait; 0: 2s. Longer serves more first requests of signers
+	// whose nodes are slow, and refuses later when they are away.
+	ChainWait time.Duration
+	// ChainStatus is what a chain says of a signer, nil for nothing; ChainStates are the
+	// words for what it says of each of some rows, in their order; ChainOffer is what a
+	// nonce's transaction pays, nil if that is not known. They are soft state, and must
+	// not block. nil: no chain is asked.
+	ChainStatus func(ctx context.Context, signer string) *wire.ChainStatus
+	ChainStates func(signer string, rows []nonce.Row) []string
+	ChainOffer  func(signer string, n int64) *nonce.Offer
+
 	// AwaitInterest returns when the other nodes have taken what the hub's
 	// Interest is, or when ctx ends. It is called in a connection's read
 	// goroutine before a subscription is answered. nil: there is nobody to ask.
@@ -112,6 +129,8 @@ func (c *Config) validate() error {
 		return errors.New("the ping interval must be above 0, and the close spread not below")
 	case c.Writer.Marks.Max < statsBytes+maxIDBytes:
 		return fmt.Errorf("a cap of %d bytes for a connection is below %d, what a single reply may need", c.Writer.Marks.Max, statsBytes+maxIDBytes)
+	case c.ChainWait < 0:
+		return errors.New("the wait for a chain must not be below 0")
 	case c.FirstTimeout < 0 || c.MessageTimeout < 0 || c.IdleTimeout < 0:
 		return errors.New("the timeouts of a first message, of a message and of an idle connection must not be below 0")
 	case c.Info == nil:

@@ -50,6 +50,10 @@ func errorOf(err error, signer string, count int) *wire.Error {
 		return with(wire.Errorf(wire.CodeConflict, "conflict", "%s", clip(e.Error())), conflictData(e, signer, count))
 	}
 	if e, ok := errors.AsType[*nonce.HoldLimitError](err); ok {
+		if e.Window {
+			return with(wire.Errorf(wire.CodeHoldLimit, "hold_limit", "%s", e.Error()), wire.ErrorData{
+				Signer: signer, Cause: wire.CauseWindow, Nonce: &e.Lowest, Limit: int64(e.Limit), RetryAfterMs: retryHoldLimit.Milliseconds()})
+		}
 		if e.OfPrincipal {
 			signer = "" // other signers have it too
 		}
@@ -67,6 +71,11 @@ func errorOf(err error, signer string, count int) *wire.Error {
 	case errors.Is(err, nonce.ErrNotHolder):
 		return with(wire.Errorf(wire.CodeForbidden, "forbidden", "%s, and the right %s on this signer is missing; nothing happened", nonce.ErrNotHolder, auth.RightMarkAny),
 			wire.ErrorData{Right: auth.RightMarkAny.String()})
+	case errors.Is(err, nonce.ErrNoChain):
+		return invalidParams("nonce", nonce.ErrNoChain.Error())
+	case errors.Is(err, nonce.ErrNewSigner):
+		return with(wire.Errorf(wire.CodeNotFound, "not_found", "%s", nonce.ErrNewSigner.Error()),
+			wire.ErrorData{Signer: signer, Cause: wire.CauseNewSigner})
 	case errors.Is(err, nonce.ErrNotFound):
 		return with(wire.Errorf(wire.CodeNotFound, "not_found", "%s", nonce.ErrNotFound.Error()),
 			wire.ErrorData{Signer: signer})
@@ -88,7 +97,7 @@ func relayed(e *wire.Error) *wire.Error {
 	word := func(s string) string { return clipTo(s, 32) }
 	d := e.Data
 	return &wire.Error{Code: e.Code, Message: clip(e.Message), Data: &wire.ErrorData{
-		Reason: word(d.Reason), Field: word(d.Field), Stage: word(d.Stage), Outcome: word(d.Outcome), Right: word(d.Right),
+		Reason: word(d.Reason), Field: word(d.Field), Stage: word(d.Stage), Outcome: word(d.Outcome), Right: word(d.Right), Cause: word(d.Cause),
 		RetryAfterMs: d.RetryAfterMs, Limit: d.Limit,
 	}}
 }
@@ -122,14 +131,14 @@ func errNotEncoded() *wire.Error { return errUnknown("the answer could not be en
 func conflictData(e *nonce.ConflictError, signer string, count int) wire.ErrorData {
 	data := wire.ErrorData{Signer: signer, TxHash: e.TxHash.String(), Attempt: e.Attempt}
 	if e.Nonce >= 0 {
-		data.Nonce, data.Status = &e.Nonce, e.Status.String()
+		data.Nonce, data.Status = &e.Nonce, wordOf(e.Status, e.Unknown)
 	}
 	if !e.HeldUntil.IsZero() {
 		until := wire.Time(e.HeldUntil)
 		data.HeldUntil = &until
 	}
 	for _, h := range e.Holds[:min(len(e.Holds), max(count, 1))] {
-		data.Nonces = append(data.Nonces, wire.HoldState{Nonce: h.Nonce, Attempt: h.Attempt, Status: h.Status.String()})
+		data.Nonces = append(data.Nonces, wire.HoldState{Nonce: h.Nonce, Attempt: h.Attempt, Status: wordOf(h.Status, h.Unknown)})
 	}
 	return data
 }

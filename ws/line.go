@@ -8,8 +8,9 @@ import (
 	"noncegate/guard"
 )
 
-// lines are the requests of one connection that wait for a lock, and those for the
-// same signers that came after them and must not overtake them.
+// lines are the requests of one connection that wait for a lock or for the first word
+// of a chain, and those for the same signers that came after them and must not
+// overtake them.
 type lines struct {
 	mu       sync.Mutex // guards what follows
 	bySigner map[string]*line
@@ -24,49 +25,64 @@ type line struct {
 }
 
 // lineUp puts an admitted request into the line of its signer: one that is to take
-// a lock, and whatever comes behind it. Then it is submitted from there. false: it
-// need not wait.
+// a lock, or whose chain has not answered yet, and whatever comes behind it. Then it
+// is submitted from there. false: it need not wait.
 func (c *conn) lineUp(r *request) bool {
-	lock := r.lock // once r is in line and has none, it may be done and gone at any time
+	lock, sight := r.lock, c.firstSight(r) // once r is in line and waits for neither, it may be done and gone at any time
+	waits := 0
+	if lock != nil {
+		waits++
+	}
+	if sight != nil {
+		waits++
+	}
 	if c.lines == nil {
-		if lock == nil {
+		if waits == 0 {
 			return false
 		}
 		c.lines = &lines{bySigner: make(map[string]*line)}
 	}
-	if !c.lines.join(r, &c.srv.lined) {
+	if !c.lines.join(r, waits, &c.srv.lined) {
 		return false
 	}
 	if lock != nil {
 		c.srv.cfg.Guard.Take(lock)
 	}
+	if sight != nil {
+		sight.begin()
+	}
 	return true
 }
 
-func (ls *lines) join(r *request, alive *sync.WaitGroup) bool {
+func (ls *lines) join(r *request, waits int, alive *sync.WaitGroup) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l := ls.bySigner[r.op.Signer]
 	if l == nil {
-		if r.lock == nil {
+		if waits == 0 {
 			return false
 		}
 		l = &line{signer: r.op.Signer}
 		ls.bySigner[l.signer] = l
 		alive.Add(1)
 	}
-	r.undecided = r.lock != nil
+	r.undecided = waits
 	l.waiting = append(l.waiting, r)
 	return true
 }
 
-// Decided implements guard.Caller. Who is first in line now is submitted by a
-// goroutine, because in some modes that is the work itself.
-func (r *request) Decided(*guard.Lock) {
+// Decided implements guard.Caller.
+func (r *request) Decided(*guard.Lock) { r.decided() }
+
+// decided says that the request waits for one thing less. Who is first in line now is
+// submitted by a goroutine, because in some modes that is the work itself.
+func (r *request) decided() {
 	ls := r.conn.lines
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	r.undecided = false
+	if r.undecided--; r.undecided > 0 {
+		return
+	}
 	if l := ls.bySigner[r.op.Signer]; !l.moving && l.waiting[0] == r {
 		l.moving = true
 		go r.conn.move(l)
@@ -101,7 +117,7 @@ func (ls *lines) next(l *line) (first *request, empty bool) {
 	case len(l.waiting) == 0:
 		delete(ls.bySigner, l.signer)
 		return nil, true
-	case l.waiting[0].undecided:
+	case l.waiting[0].undecided > 0:
 		l.moving = false
 		return nil, false
 	}
@@ -121,6 +137,6 @@ func (s *Server) awaitLines(ctx context.Context) error {
 	case <-gone:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("stop: requests still wait for locks: %w", context.Cause(ctx))
+		return fmt.Errorf("stop: requests still wait in line: %w", context.Cause(ctx))
 	}
 }

@@ -20,6 +20,9 @@ var methods = map[string]method{
 	wire.MethodAllocate:       (*conn).allocate,
 	wire.MethodMarkUsed:       (*conn).markUsed,
 	wire.MethodMarkRecyclable: (*conn).markRecyclable,
+	wire.MethodMarkSigned:     (*conn).markSigned,
+	wire.MethodExtend:         (*conn).extend,
+	wire.MethodRepair:         (*conn).repair,
 	wire.MethodStatus:         (*conn).status,
 	wire.MethodList:           (*conn).list,
 	wire.MethodSetFloor:       (*conn).setFloor,
@@ -45,19 +48,9 @@ func (c *conn) allocate(r *request, params []byte) *wire.Error {
 	if p.OnlyKnown && (c.peer == nil || p.RequestID == "") {
 		return invalidParams("onlyKnown", "is for other nodes, with a requestId")
 	}
-	r.op.Kind, r.op.Count, r.op.OnlyKnown = nonce.KindAllocate, int(p.Count), p.OnlyKnown
-	if p.RequestID != "" {
-		id, bad := nonce.ParseRequestID(p.RequestID)
-		if bad != nil {
-			return invalidParams("requestId", bad.Error())
-		}
-		r.op.RequestID = id
-	}
-	if c.peer == nil && p.MaxOpen != 0 {
-		return invalidParams("maxOpen", "unknown name")
-	}
+	r.op.Kind, r.op.Count, r.op.OnlyKnown, r.op.RecordFirst = nonce.KindAllocate, int(p.Count), p.OnlyKnown, p.RecordFirst
 	r.op.MaxOpen = int(p.MaxOpen)
-	return firstOf(c.setPrincipal(r, p.Principal, false), c.setGuard(r, p.Guard))
+	return firstOf(setRequestID(&r.op, p.RequestID), c.ofNodes("maxOpen", p.MaxOpen != 0), c.setPrincipal(r, p.Principal, false), c.setGuard(r, p.Guard))
 }
 
 func (c *conn) markUsed(r *request, params []byte) *wire.Error {
@@ -68,18 +61,54 @@ func (c *conn) markUsed(r *request, params []byte) *wire.Error {
 	if err != nil {
 		return err
 	}
-	hash, bad := nonce.ParseTxHash(p.TxHash)
-	if bad != nil {
-		return invalidParams("txHash", bad.Error())
+	r.op.Kind, r.op.Nonce, r.op.Attempt = nonce.KindMarkUsed, p.Nonce, p.Attempt
+	return firstOf(setHash(&r.op, p.TxHash), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
+}
+
+func (c *conn) markSigned(r *request, params []byte) *wire.Error {
+	p, err := wire.DecodeMarkSigned(params)
+	if err == nil {
+		err = firstOf(setSigner(&r.op, p.Signer), c.ofNodes("forwarded", p.Forwarded))
 	}
-	r.op.Kind, r.op.Nonce, r.op.Attempt, r.op.TxHash = nonce.KindMarkUsed, p.Nonce, p.Attempt, hash
-	return firstOf(c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
+	if err != nil {
+		return err
+	}
+	r.op.Kind, r.op.Nonce, r.op.Attempt = nonce.KindMarkSigned, p.Nonce, p.Attempt
+	r.op.Forwarded, r.op.Take, r.op.MaxOpen = p.Forwarded, p.Take, int(p.MaxOpen)
+	return firstOf(setHash(&r.op, p.TxHash), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
+}
+
+func (c *conn) extend(r *request, params []byte) *wire.Error {
+	p, err := wire.DecodeExtend(params)
+	if err == nil {
+		err = firstOf(setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs))
+	}
+	if err != nil {
+		return err
+	}
+	r.op.Kind, r.op.Nonce, r.op.Attempt = nonce.KindExtend, p.Nonce, p.Attempt
+	return c.setPrincipal(r, p.Principal, p.MarkAny)
+}
+
+func (c *conn) repair(r *request, params []byte) *wire.Error {
+	p, err := wire.DecodeRepair(params)
+	if err == nil {
+		err = firstOf(setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs))
+	}
+	if err != nil {
+		return err
+	}
+	r.op.Kind, r.op.Nonce = nonce.KindRepair, -1
+	if p.Nonce != nil {
+		r.op.Nonce = *p.Nonce
+	}
+	return firstOf(setRequestID(&r.op, p.RequestID), c.setPrincipal(r, p.Principal, false))
 }
 
 func (c *conn) markRecyclable(r *request, params []byte) *wire.Error {
 	p, err := wire.DecodeMarkRecyclable(params)
 	if err == nil {
-		err = setSigner(&r.op, p.Signer)
+		err = firstOf(setSigner(&r.op, p.Signer), c.ofNodes("forwarded", p.Forwarded), c.ofNodes("txHash", p.TxHash != ""))
 	}
 	if err != nil {
 		return err
@@ -89,7 +118,8 @@ func (c *conn) markRecyclable(r *request, params []byte) *wire.Error {
 		return invalidParams("reason", bad.Error())
 	}
 	r.op.Kind, r.op.Nonce, r.op.Attempt, r.op.Reason = nonce.KindMarkRecyclable, p.Nonce, p.Attempt, reason
-	return firstOf(c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
+	r.op.Unsent, r.op.Forwarded = p.Unsent, p.Forwarded
+	return firstOf(setHash(&r.op, p.TxHash), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
 }
 
 func (c *conn) status(r *request, params []byte) *wire.Error {
@@ -110,7 +140,9 @@ func (c *conn) list(r *request, params []byte) *wire.Error {
 		return err
 	}
 	r.op.Kind = nonce.KindList
-	r.op.List = nonce.ListQuery{Signer: r.op.Signer, Status: statusOf(p.Status), From: p.From, Limit: int(p.Limit)}
+	r.op.List = nonce.ListQuery{Signer: r.op.Signer, From: p.From, Limit: int(p.Limit)}
+	r.op.List.Status, r.op.List.Unknown = statusOf(p.Status)
+	r.op.WithHolders = c.seesHolders(r.op.Signer)
 	return nil
 }
 
@@ -216,12 +248,58 @@ func (c *conn) setHold(op *nonce.Op, ms int64) *wire.Error {
 	return nil
 }
 
-// statusOf reads a status that wire has checked; "" is 0, for all.
-func statusOf(word string) nonce.Status {
-	for _, s := range []nonce.Status{nonce.Held, nonce.Released, nonce.Consumed} {
-		if s.String() == word {
-			return s
-		}
+func setRequestID(op *nonce.Op, given string) *wire.Error {
+	if given == "" {
+		return nil
 	}
-	return 0
+	id, bad := nonce.ParseRequestID(given)
+	if bad != nil {
+		return invalidParams("requestId", bad.Error())
+	}
+	op.RequestID = id
+	return nil
+}
+
+// setHash gives the op the hash of a transaction, if there is one.
+func setHash(op *nonce.Op, given string) *wire.Error {
+	if given == "" {
+		return nil
+	}
+	hash, bad := nonce.ParseTxHash(given)
+	if bad != nil {
+		return invalidParams("txHash", bad.Error())
+	}
+	op.TxHash = hash
+	return nil
+}
+
+// ofNodes refuses what only other nodes may say.
+func (c *conn) ofNodes(name string, given bool) *wire.Error {
+	if given && c.peer == nil {
+		return invalidParams(name, "unknown name")
+	}
+	return nil
+}
+
+// statusOf reads a status that wire has checked; "" is 0, for all.
+func statusOf(word string) (s nonce.Status, unknown bool) {
+	switch word {
+	case wire.StatusHeld:
+		return nonce.Held, false
+	case wire.StatusReleased:
+		return nonce.Released, false
+	case wire.StatusConsumed:
+		return nonce.Consumed, false
+	case wire.StatusUnknown:
+		return nonce.Held, true
+	}
+	return 0, false
+}
+
+// wordOf is the word of a status.
+func wordOf(s nonce.Status, unknown bool) string {
+	if unknown {
+		return wire.StatusUnknown
+	}
+	return s.String()
 }

@@ -30,12 +30,14 @@ type request struct {
 	result any // of act
 
 	lock      *guard.Lock // it is to take before it begins, or has; nil: none
-	undecided bool        // whether it gets it; guarded by lines.mu
+	undecided int         // what it waits for in line: its lock, its chain; guarded by lines.mu
 	unless    *wire.Error // the answer unless its request id is known, once the lock was refused
 
 	// What admission took for it.
 	place nonce.Place
 	lane  int
+
+	sight *sight // for a wait for its signer's chain; kept from use to use, nil while one has it
 
 	path uint64 // its number on a connection of another node; 0: none
 	way  *way   // of a request of another node that writes, while it is under way
@@ -213,7 +215,7 @@ func (r *request) Append(dst []byte) ([]byte, error) {
 	if r.act != nil {
 		return wire.AppendResult(dst, r.id, r.result)
 	}
-	return wire.AppendResult(dst, r.id, resultOf(&r.op))
+	return wire.AppendResult(dst, r.id, r.conn.resultOf(&r.op))
 }
 
 // appendError encodes an error reply and counts it: here it is said, and once.
@@ -230,6 +232,6 @@ func (r *request) apology() []byte {
 
 // Release implements writer.Message: the request is done with.
 func (r *request) Release() {
-	*r = request{id: r.id[:0]}
+	*r = request{id: r.id[:0], sight: r.sight}
 	requests.Put(r)
 }

@@ -6,21 +6,25 @@ import (
 )
 
 // resultOf is the wire form of what an op came to. Op.Err is nil.
-func resultOf(op *nonce.Op) any {
+func (c *conn) resultOf(op *nonce.Op) any {
 	switch op.Kind {
 	case nonce.KindAllocate:
 		return allocateResult(op)
-	case nonce.KindMarkUsed, nonce.KindMarkRecyclable:
-		return &wire.MarkResult{
+	case nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindMarkSigned:
+		return markResult(op)
+	case nonce.KindExtend:
+		return &wire.ExtendResult{
 			Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Attempt,
-			Status: op.Status.String(), TxHash: op.TxHash.String(),
+			FencingToken: op.Token, HeldUntil: wire.Time(op.HeldUntil), HoldMs: op.HoldLeft.Milliseconds(),
 		}
+	case nonce.KindRepair:
+		return c.repairResult(op)
 	case nonce.KindSetFloor:
 		return &wire.FloorResult{Signer: op.Signer, Floor: op.Floor, Next: op.Next}
 	case nonce.KindStatus:
-		return statusResult(op)
+		return c.statusResult(op)
 	default:
-		return listResult(op.Page)
+		return c.listResult(op)
 	}
 }
 
@@ -35,14 +39,84 @@ func allocateResult(op *nonce.Op) *wire.AllocateResult {
 			r.Nonces[i] = wire.NonceAttempt{Nonce: n, Attempt: op.Attempts[i]}
 		}
 	}
+	if b := op.Before; b != nil {
+		r.Reissued = &wire.Reissued{Attempt: b.Attempt, Reason: b.Reason}
+	}
 	return r
 }
 
-func statusResult(op *nonce.Op) *wire.StatusResult {
+func markResult(op *nonce.Op) *wire.MarkResult {
+	r := &wire.MarkResult{
+		Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Attempt,
+		Status: op.Status.String(), Replaced: op.Replaced.String(),
+	}
+	r.TxHash, r.TxHashes = hashesOf(op.Hashes)
+	if op.Kind == nonce.KindMarkSigned && op.Status == nonce.Held {
+		until := wire.Time(op.HeldUntil)
+		r.HeldUntil, r.HoldMs = &until, op.HoldLeft.Milliseconds()
+	}
+	return r
+}
+
+// hashesOf are the newest of some hashes, and all of them if there are several. They
+// are ordered newest first.
+func hashesOf(hs nonce.TxHashes) (newest string, all []string) {
+	n := hs.Len()
+	if n == 0 {
+		return "", nil
+	}
+	if n == 1 {
+		return hs.At(0).String(), nil
+	}
+	all = make([]string, n)
+	for i := range all {
+		all[i] = hs.At(i).String()
+	}
+	return all[0], all
+}
+
+func (c *conn) repairResult(op *nonce.Op) *wire.RepairResult {
+	r := &wire.RepairResult{
+		Signer: op.Signer, Nonce: op.Nonces[0], Attempt: op.Attempts[0],
+		FencingToken: op.Token, HeldUntil: wire.Time(op.HeldUntil), HoldMs: op.HoldLeft.Milliseconds(),
+		Was: wasOf(op.Before),
+	}
+	var newest string
+	if newest, r.TxHashes = hashesOf(op.Hashes); newest != "" && r.TxHashes == nil {
+		r.TxHashes = []string{newest}
+	}
+	offer := op.Offer
+	if ask := c.srv.cfg.ChainOffer; offer == nil && ask != nil {
+		offer = ask(op.Signer, op.Nonces[0])
+	}
+	if offer != nil {
+		quantity := func(s string) string { return clipTo(s, maxQuantity) }
+		r.Offer = &wire.Offer{
+			GasPrice: quantity(offer.GasPrice), MaxFeePerGas: quantity(offer.MaxFeePerGas),
+			MaxPriorityFeePerGas: quantity(offer.MaxPriorityFeePerGas), MaxFeePerBlobGas: quantity(offer.MaxFeePerBlobGas),
+		}
+	}
+	return r
+}
+
+// wasOf is the state in which a repair found its nonce. One that nobody held, because
+// a floor or the chain skipped it, counts as CONSUMED.
+func wasOf(b *nonce.Before) *wire.Was {
+	switch {
+	case b == nil:
+		return nil
+	case b.Status == 0:
+		return &wire.Was{Status: wire.StatusConsumed}
+	}
+	unknown := b.Status == nonce.Held && b.Reason == nonce.ReasonUnknown
+	return &wire.Was{Status: wordOf(b.Status, unknown), Attempt: b.Attempt, Reason: b.Reason}
+}
+
+func (c *conn) statusResult(op *nonce.Op) *wire.StatusResult {
 	s := &op.Summary
 	r := &wire.StatusResult{
 		Signer: op.Signer, Next: s.Next, Floor: s.Floor, Pruned: s.Pruned,
-		Held: s.Held, Released: s.Released, Consumed: s.Consumed,
+		Held: s.Held, Unknown: s.Unknown, Released: s.Released, Consumed: s.Consumed,
 		FencingToken: s.Lease.Token, Version: s.Version,
 	}
 	if s.LowestHeld >= 0 && s.Held > 0 {
@@ -51,6 +125,9 @@ func statusResult(op *nonce.Op) *wire.StatusResult {
 	if s.Lease.Held(s.Now) {
 		until := wire.Time(s.Lease.ExpiresAt)
 		r.Owner, r.OwnerURL, r.LeaseUntil = clip(s.Lease.Holder.Node), clip(s.Lease.URL), &until
+	}
+	if ask := c.srv.cfg.ChainStatus; ask != nil {
+		r.Chain = ask(c.srv.life, op.Signer)
 	}
 	return r
 }
@@ -67,26 +144,59 @@ func infoResult(info wire.InfoResult) *wire.InfoResult {
 	return &info
 }
 
-func listResult(page nonce.ListPage) *wire.ListResult {
-	r := &wire.ListResult{Allocations: make([]wire.Allocation, len(page.Rows))}
+// listResult is a page as far as there is room for it: rows can be wider than what is
+// reserved for each, and then the page ends sooner.
+func (c *conn) listResult(op *nonce.Op) *wire.ListResult {
+	page := &op.Page
+	r := &wire.ListResult{Allocations: make([]wire.Allocation, 0, len(page.Rows))}
+	var words []string
+	if ask := c.srv.cfg.ChainStates; ask != nil {
+		words = ask(op.Signer, page.Rows)
+	}
+	room := opBytes(op) - fixedBytes
 	for i := range page.Rows {
 		row := &page.Rows[i]
-		a := wire.Allocation{
-			Nonce: row.Nonce, Status: row.Status.String(), Attempt: row.Attempt,
-			TxHash: row.TxHash.String(), Reason: row.Reason, RequestID: row.RequestID,
+		a := allocationOf(row)
+		switch {
+		case row.Holder == 0:
+		case row.Holder == c.asker:
+			a.Holder = c.principal()
+		default:
+			a.Holder = clipTo(op.Holders[row.Holder], 2*maxPrincipal)
 		}
-		if !row.UpdatedAt.IsZero() {
-			at := wire.Time(row.UpdatedAt)
-			a.UpdatedAt = &at
+		if i < len(words) {
+			a.Chain = clipTo(words[i], maxWord)
 		}
-		if row.Status == nonce.Held {
-			until := wire.Time(row.HeldUntil)
-			a.HeldUntil = &until
+		if room -= bytesOf(&a); room < 0 {
+			r.NextFrom = &row.Nonce
+			return r
 		}
-		r.Allocations[i] = a
+		r.Allocations = append(r.Allocations, a)
 	}
 	if page.NextFrom >= 0 {
 		r.NextFrom = &page.NextFrom
 	}
 	return r
+}
+
+func allocationOf(row *nonce.Row) wire.Allocation {
+	a := wire.Allocation{
+		Nonce: row.Nonce, Status: wordOf(row.Status, row.Unknown()), Attempt: row.Attempt,
+		TxHash: row.TxHash.String(), Reason: row.Reason, RequestID: row.RequestID,
+	}
+	if n := row.Replaced.Len(); n > 0 {
+		a.TxHashes = append(make([]string, 0, n+1), a.TxHash)
+		for i := n - 1; i >= 0; i-- { // a row has the oldest first
+			a.TxHashes = append(a.TxHashes, row.Replaced.At(i).String())
+		}
+	}
+	if !row.UpdatedAt.IsZero() {
+		at := wire.Time(row.UpdatedAt)
+		a.UpdatedAt = &at
+	}
+	if row.Status == nonce.Held {
+		until := wire.Time(row.HeldUntil)
+		a.HeldUntil = &until
+	}
+	return a
 }

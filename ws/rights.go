@@ -21,16 +21,24 @@ func (c *conn) authorize(r *request) *wire.Error {
 	case nonce.KindAllocate:
 		r.op.MaxOpen = c.session.Quota().OpenHolds
 		return c.may(auth.RightAllocate, signer)
-	case nonce.KindMarkUsed, nonce.KindMarkRecyclable:
+	case nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindMarkSigned, nonce.KindExtend:
 		if r.op.MarkAny = c.session.May(auth.RightMarkAny, signer); r.op.MarkAny {
 			return nil
 		}
 		return c.may(auth.RightMark, signer)
+	case nonce.KindRepair:
+		return c.may(auth.RightRepair, signer)
 	case nonce.KindStatus, nonce.KindList:
 		return c.may(auth.RightRead, signer)
 	default:
 		return c.may(auth.RightAdmin, signer)
 	}
+}
+
+// seesHolders reports whether the client is told who else holds nonces of the signer:
+// who may do something about it is.
+func (c *conn) seesHolders(signer string) bool {
+	return c.session.May(auth.RightMarkAny, signer) || c.session.May(auth.RightRepair, signer) || c.session.May(auth.RightAdmin, signer)
 }
 
 // may refuses who has not the right on the signer. The answer is the same whether

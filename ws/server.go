@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,6 +65,7 @@ type Server struct {
 	endOfLife context.CancelFunc
 	pinger    sync.WaitGroup
 	lined     sync.WaitGroup // the lines of all connections
+	sights    sights         // who waits for a chain
 }
 
 var (
@@ -99,6 +101,7 @@ func New(service Service, events *hub.Hub, pool *encodepool.Pool, figures *perf.
 	}
 	s.upgrader.Error = s.refuseUpgrade
 	s.cfg.Writer.OnEncodeError = s.encodeFailed
+	s.cfg.ChainWait = cmp.Or(s.cfg.ChainWait, defaultChainWait)
 	if err := s.cfg.validate(); err != nil {
 		return nil, err
 	}

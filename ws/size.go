@@ -1,6 +1,9 @@
 package ws
 
-import "noncegate/nonce"
+import (
+	"noncegate/nonce"
+	"noncegate/wire"
+)
 
 // The worst case of each reply in bytes, as it is reserved before the work. They
 // are bounds, held against real encodings by TestNoReplyExceedsItsReservation.
@@ -11,12 +14,33 @@ const (
 	// nonceBytes is one more nonce in an allocation, or in the conflict that a
 	// repeated one can come to, which is the longer: two numbers and a status.
 	nonceBytes = 80
-	// rowBytes is one row of nonce_list with everything in it, although no row
-	// has: a hash, and a reason and a request id of quotes only, which double
+	// hashBytes is a hash in a list of them.
+	hashBytes = len(`"",`) + hashText
+	hashText  = 66
+	// markBytes is the result of a mark or a repair with everything in it, but for its
+	// signer: all hashes that can be recorded, and a reason of quotes only, which double
 	// when they are written.
-	rowBytes  = len(widestRow) + 66 + 2*nonce.MaxReasonBytes + 2*nonce.MaxKeyBytes
-	widestRow = `{"nonce":9223372036854775807,"status":"CONSUMED","attempt":9223372036854775807,"txHash":"","reason":"",` +
-		`"heldUntil":"2026-11-20T18:33:56.123Z","requestId":"","updatedAt":"2026-11-20T18:33:56.123Z"},`
+	markBytes   = len(widestMark) + 2*hashText + nonce.MaxHashes*hashBytes
+	repairBytes = len(widestRepair) + nonce.MaxHashes*hashBytes + 2*nonce.MaxReasonBytes + 4*maxQuantity
+	widestMark  = `{"jsonrpc":"2.0","id":,"result":{"signer":"","nonce":9223372036854775807,"attempt":9223372036854775807,"status":"CONSUMED",` +
+		`"txHash":"","txHashes":[],"replaced":"","heldUntil":"2026-11-20T18:33:56.123Z","holdMs":9223372036854775807}}`
+	widestRepair = `{"jsonrpc":"2.0","id":,"result":{"signer":"","nonce":9223372036854775807,"attempt":9223372036854775807,` +
+		`"fencingToken":9223372036854775807,"heldUntil":"2026-11-20T18:33:56.123Z","holdMs":9223372036854775807,` +
+		`"was":{"status":"CONSUMED","attempt":9223372036854775807,"reason":""},"txHashes":[],` +
+		`"offer":{"gasPrice":"","maxFeePerGas":"","maxPriorityFeePerGas":"","maxFeePerBlobGas":""}}}`
+	// maxQuantity bounds a fee: 256 bits in hexadecimal digits.
+	maxQuantity = 66
+	// rowBytes is what is reserved for each row of nonce_list but one: nearly all rows
+	// are far below it. Those with several hashes, or the longest texts, can be above,
+	// and a page of them ends sooner. widestRowBytes, for the one, is every row's bound.
+	rowBytes       = 1000
+	widestRowBytes = len(widestRow) + hashText + nonce.MaxHashes*hashBytes + 2*nonce.MaxReasonBytes + 2*nonce.MaxKeyBytes + 2*maxPrincipal + maxWord
+	widestRow      = `{"nonce":9223372036854775807,"status":"CONSUMED","attempt":9223372036854775807,"txHash":"","txHashes":[],"reason":"",` +
+		`"heldUntil":"2026-11-20T18:33:56.123Z","requestId":"","holder":"","chain":"","updatedAt":"2026-11-20T18:33:56.123Z"},`
+	// maxPrincipal bounds the name of a principal.
+	maxPrincipal = 128
+	// chainBytes is what a chain says in the answer to nonce_status.
+	chainBytes = 512
 	// statsBytes and infoBytes hold the figures and the description of the
 	// gateway, nodeBytes each node in it.
 	statsBytes = 4096
@@ -36,8 +60,19 @@ func opBytes(op *nonce.Op) int64 {
 	switch op.Kind {
 	case nonce.KindAllocate:
 		return fixedBytes + int64(op.Count)*nonceBytes
+	case nonce.KindMarkUsed, nonce.KindMarkSigned, nonce.KindMarkRecyclable:
+		return max(fixedBytes, int64(markBytes+2*len(op.Signer)))
+	case nonce.KindRepair:
+		return max(fixedBytes, int64(repairBytes+2*len(op.Signer)))
+	case nonce.KindStatus:
+		return fixedBytes + chainBytes
 	case nonce.KindList:
-		return fixedBytes + int64(op.List.Limit*rowBytes)
+		return fixedBytes + int64((op.List.Limit-1)*rowBytes+widestRowBytes)
 	}
 	return fixedBytes
+}
+
+// bytesOf is at least what a row takes in the answer. Texts can double.
+func bytesOf(a *wire.Allocation) int64 {
+	return int64(len(widestRow) + len(a.TxHash) + len(a.Chain) + hashBytes*len(a.TxHashes) + 2*(len(a.Reason)+len(a.RequestID)+len(a.Holder)))
 }

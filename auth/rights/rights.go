@@ -39,10 +39,11 @@ const (
 	Read
 	Subscribe
 	Admin
+	Repair
 )
 
 // names are the rights as they are written, in the order of their bits.
-var names = [...]string{"allocate", "mark", "mark-any", "read", "subscribe", "admin"}
+var names = [...]string{"allocate", "mark", "mark-any", "read", "subscribe", "admin", "repair"}
 
 // String returns the right as it is written in the file; several with commas between.
 func (r Right) String() string {

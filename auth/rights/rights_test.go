@@ -101,7 +101,7 @@ func TestAnErrorIsASentenceWithItsLine(t *testing.T) {
 		{"twice", "principals:\n  a: []\n  a: []\n", `line 3: mapping key "a" already defined at line 2`},
 		{"two documents", "principals: {a: []}\n---\nprincipals: {b: []}\n", "more than one YAML document"},
 		{"no list", "principals:\n  a: read\n", "line 2: cannot unmarshal !!str `read`"},
-		{"unknown right", "principals:\n  a:\n    - {rights: [write], signers: [x]}\n", `line 3: there is no right "write"; the rights are allocate, mark, mark-any, read, subscribe, admin`},
+		{"unknown right", "principals:\n  a:\n    - {rights: [write], signers: [x]}\n", `line 3: there is no right "write"; the rights are allocate, mark, mark-any, read, subscribe, admin, repair`},
 		{"capital right", "principals:\n  a:\n    - {rights: [Read], signers: [x]}\n", `there is no right "Read"`},
 		{"null right", "principals:\n  a:\n    - {rights: [~], signers: [x]}\n", `line 2: entry 1 of principal "a" needs rights and signers`},
 		{"no rights", "principals:\n  a:\n    - {signers: [x]}\n", `line 2: entry 1 of principal "a" needs rights and signers`},
@@ -153,7 +153,7 @@ func TestALookupFindsWhatASearchOfAllPatternsFinds(t *testing.T) {
 			right    int
 		}
 		var all []pattern
-		names := []string{"allocate", "mark", "mark-any", "read", "subscribe", "admin"}
+		names := []string{"allocate", "mark", "mark-any", "read", "subscribe", "admin", "repair"}
 		file.WriteString("principals:\n  p:\n")
 		for range 1 + rnd.IntN(20) {
 			p := pattern{word(), rnd.IntN(2) == 0, rnd.IntN(len(names))}
@@ -185,7 +185,7 @@ func TestALookupFindsWhatASearchOfAllPatternsFinds(t *testing.T) {
 
 func TestRightsAreNamedAsInTheFile(t *testing.T) {
 	for right, want := range map[rights.Right]string{
-		rights.Allocate: "allocate", rights.MarkAny: "mark-any", rights.Admin: "admin", rights.Mark | rights.Read: "mark, read", 0: "",
+		rights.Allocate: "allocate", rights.MarkAny: "mark-any", rights.Admin: "admin", rights.Repair: "repair", rights.Mark | rights.Read: "mark, read", 0: "",
 	} {
 		if got := right.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)

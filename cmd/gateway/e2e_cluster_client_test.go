@@ -63,7 +63,7 @@ func TestARollingRestartUnderLoadFailsNoCall(t *testing.T) {
 		load.Go(func() {
 			for j := i; ctx.Err() == nil; j++ {
 				s, began := signers[j%len(signers)], time.Now()
-				err := c.WithNonce(t.Context(), s, func(_ context.Context, a client.Allocation) (string, error) {
+				err := c.WithNonce(t.Context(), s, client.NonceOptions{}, func(_ context.Context, a *client.HeldNonce) (string, error) {
 					if _, twice := seen.LoadOrStore(fmt.Sprintf("%s %d", s, a.Nonce), true); twice {
 						t.Errorf("nonce %d of %s came twice", a.Nonce, s)
 					}

@@ -108,16 +108,15 @@ func (l *Load) takeNonces(ctx context.Context, number int) error {
 		return err
 	}
 	defer c.Close()
-	notSent := errors.New("not sent")
 	for i := number; l.pause(ctx); i++ {
 		signer := fmt.Sprintf("signer-%d", i%l.cfg.Signers)
-		err := c.WithNonce(ctx, signer, func(context.Context, client.Allocation) (string, error) {
+		err := c.WithNonce(ctx, signer, client.NonceOptions{}, func(context.Context, *client.HeldNonce) (string, error) {
 			if i%8 == 0 {
-				return "", notSent
+				return "", client.ErrNotSent
 			}
 			return txHash, nil
 		})
-		if err != nil && !errors.Is(err, notSent) {
+		if err != nil && !errors.Is(err, client.ErrNotSent) {
 			return err
 		}
 	}
