@@ -106,10 +106,7 @@ type Sighting struct {
 }
 
 // Offer is what a transaction pays, for whoever has to replace it. Empty: unknown.
-// The numbers are hexadecimal quantities.
-type Offer struct {
-	GasPrice, MaxFeePerGas, MaxPriorityFeePerGas, MaxFeePerBlobGas string
-}
+type Offer = nonce.Offer
 
 // Class is what the answer to a send means for the nonce.
 type Class uint8

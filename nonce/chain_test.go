@@ -80,6 +80,17 @@ func TestANewSignerOfAChainBeginsWhereTheChainSays(t *testing.T) {
 	})
 }
 
+func TestASignerThatNobodyMadeKnownIsRefusedThoughItsChainKnowsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &book{view: nonce.ChainView{Known: true, Mined: 3, Start: 4}}
+		n := start(t, newDisk(), "a", func(c *nonce.Config) { c.Chain, c.NewSigners = b, nonce.RefuseNew })
+		if got := n.run("allocate"); got == "4#1" {
+			t.Fatalf("got %s", got)
+		}
+		n.want("status -> next 0 floor 0 held 0 released 0 consumed 0", "floor 4 -> floor 4 next 4", "allocate -> 4#1")
+	})
+}
+
 func TestANewNonceIsNotBeyondTheWindow(t *testing.T) {
 	onChain(t, nonce.ChainView{Known: true, Window: 2}, func(t *testing.T, n *node, b *book) {
 		n.want("allocate count=3 -> window 2 lowest 0", "allocate -> 0#1", "allocate id=x -> 1#1", "allocate -> window 2 lowest 0",

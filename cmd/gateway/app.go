@@ -16,6 +16,8 @@ import (
 	"noncegate/audit"
 	"noncegate/auth"
 	"noncegate/backpressure"
+	"noncegate/chain"
+	"noncegate/chain/ethereum"
 	"noncegate/encodepool"
 	"noncegate/guard"
 	"noncegate/hub"
@@ -56,9 +58,11 @@ type app struct {
 	router          *route.Router                // nil: there are no other nodes
 	known           atomic.Pointer[[]lease.Node] // see nodes
 	guard           *guard.Guard
-	engine          *fastEngine // nil: there is no performance engine
-	audit           *audit.Log  // nil: off
-	gate            *auth.Gate  // nil: clients need not say who they are
+	engine          *fastEngine                 // nil: there is no performance engine
+	chains          *chain.Chains               // nil: no chain is asked
+	ethereum        map[string]*ethereum.Client // the clients of the chains, by CAIP-2 identifier
+	audit           *audit.Log                  // nil: off
+	gate            *auth.Gate                  // nil: clients need not say who they are
 	service         atomic.Pointer[nonce.Service]
 	server          *ws.Server
 }
@@ -73,7 +77,7 @@ func start(ctx context.Context, cfg *Config, log *slog.Logger) (*app, error) {
 	a := &app{cfg: cfg, log: log, fatal: make(chan error, 1), registry: prometheus.NewRegistry()}
 	for _, step := range []func(context.Context) error{
 		a.openMemory, a.openCodec, a.openTLS, a.listen, a.openStore, a.openFigures, a.openAudit, a.openGate, a.openRedis, a.openPublisher, a.openPools, a.openRouter,
-		a.join, a.watchNodes, a.openGuard, a.openEngine, a.openService, a.startEngine, a.openLinks, a.openAdmin, a.openServer, a.openGauges, a.accept,
+		a.join, a.watchNodes, a.openGuard, a.openEngine, a.openChains, a.openService, a.startEngine, a.startChains, a.openTotals, a.openLinks, a.openAdmin, a.openServer, a.openGauges, a.accept,
 	} {
 		if err := step(ctx); err != nil {
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
@@ -255,7 +259,7 @@ func (a *app) openService(context.Context) error {
 	s, err := nonce.New(a.store, a.member.Holder(), nonceFigures{a.figures}, a.hub, a.log, a.die, nonce.Config{
 		Mode: nonce.Mode(c.Mode), Workers: c.Workers, QueueCapacity: c.WorkerQueueCapacity, Reject: nonce.Reject(c.WorkerRejectPolicy),
 		LeaseTTL: c.LeaseTTL, MaxSigners: c.MaxSigners,
-		Rules:   nonce.Rules{DefaultHold: c.HoldTTL, MaxHolds: c.MaxHolds},
+		Rules:   nonce.Rules{DefaultHold: c.HoldTTL, MaxHolds: c.MaxHolds, Chain: a.chainOfService(), NewSigners: nonce.NewSigners(c.NewSigners)},
 		Router:  a.routerOfService(),
 		Fast:    a.fastConfig(),
 		MaxHold: c.MaxHold, SweepInterval: c.SweepInterval, RequestRetention: c.RequestRetention, ConsumedRetention: c.ConsumedRetention,
@@ -283,6 +287,7 @@ func (a *app) openServer(context.Context) (err error) {
 		FirstTimeout: c.FirstMessageTimeout, MessageTimeout: c.MessageTimeout, IdleTimeout: c.IdleTimeout,
 		Info: a.info, Nodes: a.nodeConfig(), AwaitInterest: a.awaitInterest(),
 		Guard: a.guard, GuardCalls: c.SubmitGuardInterval,
+		ChainReady: a.chainReady(), ChainWait: c.ChainWait, ChainStatus: a.chainStatus(), ChainStates: a.chainStates(), ChainOffer: a.chainOffer(),
 		Writer: writer.Config{
 			Marks: backpressure.Marks{
 				High: c.WriteHighBytes, Low: c.WriteLowBytes, Max: c.WriteMaxBytes, MaxAge: c.SlowAfter + c.WriteTimeout, SlowAfter: c.SlowAfter,
@@ -337,7 +342,7 @@ func (a *app) openAdmin(context.Context) error {
 		}
 		return store.get()
 	}
-	private := adminHandler(a.registry, ready, a.cfg.Pprof == "on", a.engineHandlers)
+	private := adminHandler(a.registry, ready, a.cfg.Pprof == "on", a.engineHandlers, a.signerHandlers)
 	a.serveHTTP("admin", a.admin, withKey(a.cfg.AdminKey, &a.tls.refused, a.log.With("component", "admin"), private), a.hardenAdmin)
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"noncegate/chain"
 	"noncegate/chain/ethereum"
+	"noncegate/hub"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -115,9 +116,7 @@ func (a *app) chainStatus() func(context.Context, string) *wire.ChainStatus {
 		if st.FinalKnown {
 			out.Final = &st.Final
 		}
-		if st.Gap != nil {
-			out.Gap = wire.GapOf(st.Gap)
-		}
+		out.Gap = hub.Gap(st.Gap)
 		return out
 	}
 }
@@ -133,5 +132,11 @@ func (a *app) chainOffer() func(string, int64) *nonce.Offer {
 	if a.chains == nil {
 		return nil
 	}
-	return a.chains.OfferFor
+	return func(signer string, n int64) *nonce.Offer {
+		o, ok := a.chains.OfferFor(signer, n)
+		if !ok {
+			return nil
+		}
+		return &o
+	}
 }

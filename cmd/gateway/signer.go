@@ -12,7 +12,11 @@ import (
 )
 
 type signerCmd struct {
-	Show signerShowCmd `cmd:"" help:"Show a signer: cursor, floor, owner, open holds, last nonces."`
+	Show    signerShowCmd    `cmd:"" help:"Show a signer: cursor, floor, owner, what its chain says, open holds, last nonces."`
+	List    signerListCmd    `cmd:"" help:"List signers with what stands out about them, such as gaps and holds of unknown outcome."`
+	Floor   signerFloorCmd   `cmd:"" help:"Raise the floor of a signer."`
+	Release signerReleaseCmd `cmd:"" help:"Give a nonce back that was not used."`
+	Consume signerConsumeCmd `cmd:"" help:"Say that a nonce was used."`
 }
 
 type signerShowCmd struct {

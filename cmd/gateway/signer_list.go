@@ -9,6 +9,9 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"noncegate/client"
+	"noncegate/wire"
 )
 
 type signerListCmd struct {
@@ -107,13 +110,61 @@ type signerFloorCmd struct {
 // Validate reports the first argument that cannot be used.
 func (c *signerFloorCmd) Validate() error { return cmp.Or(notNegative("floor", c.Floor), c.check()) }
 
+// Run implements the command.
+func (c *signerFloorCmd) Run(ctx context.Context, p *program) error {
+	return look(ctx, &c.lookCmd, p.stdout, func(ctx context.Context, gateway *client.Client) (wire.FloorResult, error) {
+		return gateway.SetFloor(ctx, c.Signer, c.Floor)
+	}, func(w io.Writer, r wire.FloorResult) error {
+		_, err := fmt.Fprintf(w, "%s: floor %d, next %d\n", r.Signer, r.Floor, r.Next)
+		return err
+	})
+}
+
 type signerReleaseCmd struct {
 	signerMarkCmd
 	Reason string `default:"operator" help:"Why, as nonce_list shows it."`
 	Unsent bool   `help:"No transaction that was recorded for it was ever given to a node."`
 }
 
+// Run implements the command.
+func (c *signerReleaseCmd) Run(ctx context.Context, p *program) error {
+	return c.run(ctx, p, func(ctx context.Context, gateway *client.Client, h client.Hold) (wire.MarkResult, error) {
+		if c.Unsent {
+			return gateway.MarkRecyclable(ctx, h, c.Reason, client.Unsent())
+		}
+		return gateway.MarkRecyclable(ctx, h, c.Reason)
+	})
+}
+
 type signerConsumeCmd struct {
 	signerMarkCmd
 	TxHash string `name:"tx-hash" placeholder:"HASH" help:"The transaction that used it, if it is known."`
+}
+
+// Run implements the command.
+func (c *signerConsumeCmd) Run(ctx context.Context, p *program) error {
+	return c.run(ctx, p, func(ctx context.Context, gateway *client.Client, h client.Hold) (wire.MarkResult, error) {
+		return gateway.MarkUsed(ctx, h, c.TxHash)
+	})
+}
+
+// run marks the nonce, of the attempt that was named or of the current one.
+func (c *signerMarkCmd) run(ctx context.Context, p *program, mark func(context.Context, *client.Client, client.Hold) (wire.MarkResult, error)) error {
+	return look(ctx, &c.lookCmd, p.stdout, func(ctx context.Context, gateway *client.Client) (r wire.MarkResult, err error) {
+		h := client.Hold{Signer: c.Signer, Nonce: c.Nonce, Attempt: c.Attempt}
+		if h.Attempt == 0 {
+			page, err := gateway.List(ctx, wire.ListParams{Signer: c.Signer, From: c.Nonce, Limit: 1})
+			if err != nil {
+				return r, err
+			}
+			if len(page.Allocations) == 0 || page.Allocations[0].Nonce != c.Nonce {
+				return r, fmt.Errorf("nothing is known of nonce %d of %s", c.Nonce, c.Signer)
+			}
+			h.Attempt = page.Allocations[0].Attempt
+		}
+		return mark(ctx, gateway, h)
+	}, func(w io.Writer, r wire.MarkResult) error {
+		_, err := fmt.Fprintf(w, "%s: nonce %d, attempt %d, is %s\n", r.Signer, r.Nonce, r.Attempt, r.Status)
+		return err
+	})
 }
