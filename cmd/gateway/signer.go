@@ -77,7 +77,8 @@ func printSigner(w io.Writer, v signerView) error {
 	t := columns(w)
 	fmt.Fprintf(t, "signer\t%s\n", s.Signer)
 	fmt.Fprintf(t, "next\t%d\tfloor\t%d\tpruned\t%d\tversion\t%d\n", s.Next, s.Floor, s.Pruned, s.Version)
-	fmt.Fprintf(t, "held\t%d\treleased\t%d\tconsumed\t%d\n", s.Held, s.Released, s.Consumed)
+	fmt.Fprintf(t, "held\t%d\treleased\t%d\tconsumed\t%d\tunknown\t%d\n", s.Held, s.Released, s.Consumed, s.Unknown)
+	printChain(t, s.Chain)
 	if s.Owner != "" && s.LeaseUntil != nil {
 		fmt.Fprintf(t, "owner\t%s\ttoken\t%d\tuntil\t%s\t%s\n", s.Owner, s.FencingToken, *s.LeaseUntil, s.OwnerURL)
 	} else {
@@ -92,6 +93,24 @@ func printSigner(w io.Writer, v signerView) error {
 	return printLast(w, v.Last)
 }
 
+// printChain prints what the signer's chain says, if one is asked.
+func printChain(w io.Writer, c *wire.ChainStatus) {
+	if c == nil {
+		return
+	}
+	final := "-"
+	if c.Final != nil {
+		final = fmt.Sprint(*c.Final)
+	}
+	fmt.Fprintf(w, "mined\t%d\tfinal\t%s\twindow\t%d\tat block\t%d\n", c.Mined, final, c.Window, c.Head)
+	if c.Stopped {
+		fmt.Fprintf(w, "chain\tits final block fell: nothing is done by itself until the gateway is started again\n")
+	}
+	if g := c.Gap; g != nil {
+		fmt.Fprintf(w, "gap\tnonce %d\tsince\t%s\tblocks\t%d\t%s\n", g.Nonce, g.Since, g.Blocked, cmp.Or(g.Status, "never handed out"))
+	}
+}
+
 func printHolds(w io.Writer, v signerView) error {
 	if len(v.Holds) == 0 {
 		_, err := fmt.Fprintln(w, "\nno open holds")
@@ -99,9 +118,9 @@ func printHolds(w io.Writer, v signerView) error {
 	}
 	fmt.Fprintln(w, "\nopen holds")
 	t := columns(w)
-	fmt.Fprintln(t, "NONCE\tATTEMPT\tUNTIL\tREQUEST")
+	fmt.Fprintln(t, "NONCE\tSTATUS\tATTEMPT\tUNTIL\tHOLDER\tREQUEST\tHASH OR REASON")
 	for _, a := range v.Holds {
-		fmt.Fprintf(t, "%d\t%d\t%s\t%s\n", a.Nonce, a.Attempt, orDash(a.HeldUntil), cmp.Or(a.RequestID, "-"))
+		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%s\t%s\n", a.Nonce, a.Status, a.Attempt, orDash(a.HeldUntil), cmp.Or(a.Holder, "-"), cmp.Or(a.RequestID, "-"), cmp.Or(a.TxHash, a.Reason, "-"))
 	}
 	if more := v.Status.Held - int64(len(v.Holds)); more > 0 {
 		fmt.Fprintf(t, "and %d more\n", more)
@@ -116,9 +135,13 @@ func printLast(w io.Writer, last []wire.Allocation) error {
 	}
 	fmt.Fprintln(w, "\nlast nonces")
 	t := columns(w)
-	fmt.Fprintln(t, "NONCE\tSTATUS\tATTEMPT\tCHANGED\tREQUEST\tHASH OR REASON")
+	fmt.Fprintln(t, "NONCE\tSTATUS\tCHAIN\tATTEMPT\tCHANGED\tHOLDER\tREQUEST\tHASH OR REASON")
 	for _, a := range last {
-		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%s\n", a.Nonce, a.Status, a.Attempt, orDash(a.UpdatedAt), cmp.Or(a.RequestID, "-"), cmp.Or(a.TxHash, a.Reason, "-"))
+		what := cmp.Or(a.TxHash, a.Reason, "-")
+		if more := len(a.TxHashes) - 1; more > 0 {
+			what += fmt.Sprintf(" and %d before", more)
+		}
+		fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", a.Nonce, a.Status, cmp.Or(a.Chain, "-"), a.Attempt, orDash(a.UpdatedAt), cmp.Or(a.Holder, "-"), cmp.Or(a.RequestID, "-"), what)
 	}
 	return t.Flush()
 }
