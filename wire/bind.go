@@ -184,31 +184,38 @@ func invalidParams(field, rule string) *Error {
 
 // paramsError turns an error of the library about params into the sentence for it.
 func paramsError(params []byte, err error) *Error {
-	if errors.Is(err, jsontext.ErrDuplicateName) {
-		return invalidParams(errorField(err), givenTwice)
-	}
+	return invalidParams(brokenRule(params, err, "params"))
+}
+
+// brokenRule says of an error of the library about data, which whole names, what is
+// wrong with which part of it.
+func brokenRule(data []byte, err error, whole string) (field, broken string) {
+	field = errorField(err)
 	semantic, ok := errors.AsType[*json.SemanticError](err)
 	switch {
+	case errors.Is(err, jsontext.ErrDuplicateName):
+		return field, givenTwice
+	case errors.Is(err, json.ErrUnknownName):
+		return field, "unknown name"
 	case ok:
-	case jsontext.Value(params).IsValid(lenient) && utf8.Valid(params): // nothing else is left
-		return invalidParams(cmp.Or(errorField(err), "params"), unpairedSurrogate)
+	case jsontext.Value(data).IsValid(lenient) && utf8.Valid(data): // nothing else is left
+		return cmp.Or(field, whole), unpairedSurrogate
 	default:
-		return invalidParams("params", "must be valid JSON")
+		return whole, "must be valid JSON"
 	}
-	field := errorField(err)
-	if errors.Is(err, json.ErrUnknownName) {
-		return invalidParams(field, "unknown name")
-	}
+	field = cmp.Or(field, whole)
 	if broken, ok := errors.AsType[rule](err); ok {
-		return invalidParams(field, string(broken))
+		return field, string(broken)
 	}
 	switch semantic.GoType.Kind() {
 	case reflect.Bool:
-		return invalidParams(field, "must be true or false")
+		return field, "must be true or false"
+	case reflect.String:
+		return field, "must be a string"
 	case reflect.Slice:
-		return invalidParams(field, "must be an array of strings")
+		return field, "must be an array of strings"
 	}
-	return invalidParams(field, "must be an object")
+	return field, "must be an object"
 }
 
 // errorField returns where an error of the library is, in the form guard.key.
