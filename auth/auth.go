@@ -82,9 +82,11 @@ func (s *Session) Quota() Quota {
 // Errors of a credential. What a client is told names no more than these.
 var (
 	ErrMissing = errors.New("no credential was given")
-	ErrInvalid = errors.New("the credential is not valid")
-	ErrExpired = errors.New("the credential has expired")
-	ErrRevoked = errors.New("the credential was revoked")
+	// ErrAmbiguous: which of several headers is meant cannot be known.
+	ErrAmbiguous = errors.New("more than one Authorization header was given; send one, with Bearer or Basic")
+	ErrInvalid   = errors.New("the credential is not valid")
+	ErrExpired   = errors.New("the credential has expired")
+	ErrRevoked   = errors.New("the credential was revoked")
 	// ErrThrottled: so many credentials from this address were wrong that this one was
 	// not looked at.
 	ErrThrottled = errors.New("too many credentials from this address were wrong; try again in a minute")

@@ -18,10 +18,6 @@ import (
 	"noncegate/perf"
 )
 
-// maxCredential bounds the Authorization header, in bytes. A token with a few dozen
-// groups in it has some 2,000.
-const maxCredential = 8 << 10
-
 // What Session.Credential begins with.
 const (
 	keyCredential         = "key:"
@@ -178,7 +174,7 @@ func (g *Gate) register(figures *perf.Set) {
 // that is there decides alone, so that a wrong one is not made good by another:
 //
 //  1. the Authorization header: Bearer with an API key, or with a token where tokens are
-//     accepted;
+//     accepted; or Basic with an API key as the password and any user name;
 //  2. the parameter ticket of the URL;
 //  3. where certificates are accepted, a client certificate that TLS has verified.
 //
@@ -231,24 +227,6 @@ func (g *Gate) admit(r *http.Request, check check) (*Session, perf.Login, *Refus
 	return s, by, refused
 }
 
-// byKnownKey makes the session of a good API key that is known without asking the
-// store; nil: there is none.
-func (g *Gate) byKnownKey(r *http.Request) *Session {
-	values := r.Header.Values("Authorization")
-	if len(values) != 1 {
-		return nil
-	}
-	text, err := bearer(values[0])
-	if err != nil {
-		return nil
-	}
-	k, err := g.keys.CheckKnown(text)
-	if err != nil {
-		return nil
-	}
-	return g.keySession(k)
-}
-
 // check looks at one kind of credential of a request.
 type check func(*http.Request) (*Session, perf.Login, *Refusal)
 
@@ -263,40 +241,6 @@ func (g *Gate) credential(r *http.Request) check {
 		return g.byCertificate
 	}
 	return nil
-}
-
-func (g *Gate) byHeader(r *http.Request) (*Session, perf.Login, *Refusal) {
-	values := r.Header.Values("Authorization")
-	if len(values) > 1 {
-		return nil, "", refuse(perf.LoginMalformed, ErrInvalid, "there is more than one Authorization header")
-	}
-	text, err := bearer(values[0])
-	if err != nil {
-		return nil, "", refuse(perf.LoginMalformed, ErrInvalid, err)
-	}
-	switch {
-	case apikey.Is(text):
-		return g.byKey(r.Context(), text)
-	case g.tokens != nil:
-		return g.byToken(r.Context(), text)
-	}
-	return nil, "", refuse(perf.LoginMalformed, ErrInvalid, apikey.ErrFormat)
-}
-
-// bearer returns what follows Bearer in an Authorization header.
-func bearer(header string) (string, error) {
-	if len(header) > maxCredential {
-		return "", fmt.Errorf("the Authorization header is longer than %d bytes", maxCredential)
-	}
-	scheme, text, ok := strings.Cut(header, " ")
-	if !ok || !strings.EqualFold(scheme, "Bearer") {
-		return "", fmt.Errorf("the Authorization header is not Bearer with a credential")
-	}
-	text = strings.Trim(text, " ")
-	if text == "" || strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return "", fmt.Errorf("the credential of the Authorization header is not one word of visible ASCII")
-	}
-	return text, nil
 }
 
 func (g *Gate) byKey(ctx context.Context, text string) (*Session, perf.Login, *Refusal) {

@@ -217,8 +217,9 @@ func TestAHeaderThatIsNoneOrWrongIsRefused(t *testing.T) {
 	}{
 		{"none", nil, perf.LoginMissing, auth.ErrMissing},
 		{"empty", []string{""}, perf.LoginMalformed, auth.ErrInvalid},
-		{"two", []string{"Bearer " + text, "Bearer " + text}, perf.LoginMalformed, auth.ErrInvalid},
-		{"another scheme", []string{"Basic YTpi"}, perf.LoginMalformed, auth.ErrInvalid},
+		{"two", []string{"Bearer " + text, "Bearer " + text}, perf.LoginMalformed, auth.ErrAmbiguous},
+		{"another scheme", []string{"Digest " + text}, perf.LoginMalformed, auth.ErrInvalid},
+		{"no scheme", []string{text}, perf.LoginMalformed, auth.ErrInvalid},
 		{"no word", []string{"Bearer "}, perf.LoginMalformed, auth.ErrInvalid},
 		{"two words", []string{"Bearer " + text + " x"}, perf.LoginMalformed, auth.ErrInvalid},
 		{"control character", []string{"Bearer " + text + "\x7f"}, perf.LoginMalformed, auth.ErrInvalid},

@@ -100,20 +100,30 @@ func TestWhereARequestComesFrom(t *testing.T) {
 	}
 }
 
-// FuzzBearer looks for headers that panic, or that yield what is not one word.
-func FuzzBearer(f *testing.F) {
-	for _, header := range []string{"Bearer x", "bearer  x ", "Bearer", "Basic x", "Bearer x y", "", strings.Repeat("Bearer ", 2000)} {
+// FuzzAuthorization looks for headers that panic, or that yield what is not one word.
+func FuzzAuthorization(f *testing.F) {
+	for _, header := range []string{
+		"Bearer x", "bearer  x ", "Bearer", "Basic x", "Bearer x y", "", strings.Repeat("Bearer ", 2000),
+		"Basic YTpi", "basic  YTpiOmM= ", "Basic OmI=", "Basic YWI=", "Basic YTo=", "Basic YTpiIGM=", "Basic //86", "Basic =", "Digest x",
+	} {
 		f.Add(header)
 	}
 	f.Fuzz(func(t *testing.T, header string) {
-		text, err := bearer(header)
+		text, keyOnly, err := credentialOf(header)
 		if err != nil {
 			if text != "" {
 				t.Errorf("a credential beside the error: %q", text)
 			}
 			return
 		}
-		if text == "" || strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c > '~' }) || !strings.HasSuffix(strings.TrimRight(header, " "), text) {
+		if text == "" || strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c > '~' }) {
+			t.Errorf("%q yielded %q", header, text)
+		}
+		r := &http.Request{Header: http.Header{"Authorization": {header}}}
+		if _, word, basic := r.BasicAuth(); basic && (word != text || !keyOnly) {
+			t.Errorf("%q yielded %q, net/http says %q", header, text, word)
+		}
+		if !keyOnly && !strings.HasSuffix(strings.TrimRight(header, " "), text) {
 			t.Errorf("%q yielded %q", header, text)
 		}
 	})

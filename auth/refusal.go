@@ -71,9 +71,9 @@ func refusalOf(err error) *Refusal {
 	return refuse(perf.LoginUnavailable, ErrUnavailable, err)
 }
 
-// Answer tells a client in HTTP that it is not let in: the status, the headers that go
-// with it, and the sentence, which names no more than the errors of a credential do.
-func Answer(w http.ResponseWriter, err error) (status int, said string) {
+// Answer tells who sent r in HTTP that he is not let in: the status, the headers that
+// go with it, and the sentence, which names no more than the errors of a credential do.
+func Answer(w http.ResponseWriter, r *http.Request, err error) (status int, said string) {
 	for _, public := range []struct {
 		err    error
 		status int
@@ -82,6 +82,7 @@ func Answer(w http.ResponseWriter, err error) (status int, said string) {
 		{ErrUnavailable, http.StatusServiceUnavailable, 1},
 		{ErrThrottled, http.StatusTooManyRequests, 60},
 		{ErrMissing, http.StatusUnauthorized, 0},
+		{ErrAmbiguous, http.StatusUnauthorized, 0},
 		{ErrExpired, http.StatusUnauthorized, 0},
 		{ErrRevoked, http.StatusUnauthorized, 0},
 		{ErrInvalid, http.StatusUnauthorized, 0},
@@ -90,7 +91,7 @@ func Answer(w http.ResponseWriter, err error) (status int, said string) {
 			continue
 		}
 		if public.status == http.StatusUnauthorized {
-			w.Header().Set("WWW-Authenticate", "Bearer")
+			challenge(w.Header(), r)
 		}
 		if public.retry > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(public.retry))
@@ -99,4 +100,14 @@ func Answer(w http.ResponseWriter, err error) (status int, said string) {
 	}
 	w.Header().Set("Retry-After", "1")
 	return http.StatusServiceUnavailable, ErrUnavailable.Error()
+}
+
+// challenge names the schemes that are understood. A page is not offered Basic: its
+// browser would ask the user for a name and a password, keep them, and send them with
+// what other pages ask for.
+func challenge(h http.Header, r *http.Request) {
+	h.Set("WWW-Authenticate", `Bearer realm="noncegate"`)
+	if r.Header.Get("Origin") == "" {
+		h.Add("WWW-Authenticate", `Basic realm="noncegate", charset="UTF-8"`)
+	}
 }

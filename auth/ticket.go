@@ -104,7 +104,7 @@ func (g *Gate) issue(w http.ResponseWriter, r *http.Request) {
 	}
 	s, refused := g.authenticate(r, check)
 	if refused != nil {
-		status, said := Answer(w, refused)
+		status, said := Answer(w, r, refused)
 		answer(w, status, refusedTicket{said})
 		return
 	}

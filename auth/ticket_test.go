@@ -111,8 +111,8 @@ func TestTheTicketHandlerRefuses(t *testing.T) {
 		status                              int
 		header, value, said                 string
 	}{
-		{"no credential", http.MethodPost, "", "", 401, "WWW-Authenticate", "Bearer", "no credential was given"},
-		{"wrong credential", http.MethodPost, "Bearer nck_x", "", 401, "WWW-Authenticate", "Bearer", "the credential is not valid"},
+		{"no credential", http.MethodPost, "", "", 401, "WWW-Authenticate", `Bearer realm="noncegate"`, "no credential was given"},
+		{"wrong credential", http.MethodPost, "Bearer nck_x", "", 401, "WWW-Authenticate", `Bearer realm="noncegate"`, "the credential is not valid"},
 		{"another origin", http.MethodPost, "Bearer " + text, "https://evil.example", 403, "Access-Control-Allow-Origin", "", "pages of this origin"},
 		{"asked first by another origin", http.MethodOptions, "", "https://evil.example", 403, "Access-Control-Allow-Origin", "", "pages of this origin"},
 		{"asked first", http.MethodOptions, "", "https://app.example", 204, "Access-Control-Allow-Headers", "Authorization", ""},
@@ -144,10 +144,10 @@ func TestWhatAClientIsToldNamesNoMore(t *testing.T) {
 	stranger, _ := w.key(t, "stranger", 0)
 	_, err := w.Authenticate(request("Bearer " + stranger))
 	rec := httptest.NewRecorder()
-	if status, said := auth.Answer(rec, err); status != http.StatusUnauthorized || said != "the credential is not valid" {
+	if status, said := auth.Answer(rec, request(), err); status != http.StatusUnauthorized || said != "the credential is not valid" {
 		t.Errorf("got %d, %q of %v", status, said, err)
 	}
-	if status, said := auth.Answer(rec, errors.New("dial tcp 10.0.0.1")); status != http.StatusServiceUnavailable || said != auth.ErrUnavailable.Error() {
+	if status, said := auth.Answer(rec, request(), errors.New("dial tcp 10.0.0.1")); status != http.StatusServiceUnavailable || said != auth.ErrUnavailable.Error() {
 		t.Errorf("got %d, %q of an error that is not ours", status, said)
 	}
 }

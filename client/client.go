@@ -23,7 +23,8 @@ type Client struct {
 
 // Dial connects to the gateway at url, such as "ws://localhost:8080/ws", trying
 // each of cfg.URLs once when it must. ctx bounds only that. The error joins a
-// *DialError for each address.
+// *DialError for each address. An API key may be in the URL, as the password of
+// any user: "wss://any:KEY@host/ws". It is not shown in errors and logs.
 func Dial(ctx context.Context, url string, cfg Config) (*Client, error) {
 	cfg, err := cfg.complete(url)
 	if err != nil {

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -21,7 +19,8 @@ type Config struct {
 	// connection is lost or refused, the next one is tried in turn.
 	URLs []string
 	// Header is sent with each upgrade, for authorization. It goes to owners
-	// that not_owner names too (see OwnerConnections).
+	// that not_owner names too (see OwnerConnections). A user in a URL, as in
+	// wss://any:KEY@host, is the same as an Authorization in it.
 	Header http.Header
 	// TLS is for wss addresses.
 	TLS *tls.Config
@@ -83,12 +82,8 @@ type Config struct {
 // complete fills in the defaults and checks what is left.
 func (cfg Config) complete(first string) (Config, error) {
 	cfg.URLs = append([]string{first}, cfg.URLs...)
-	for i, raw := range cfg.URLs {
-		u, err := normalURL(raw)
-		if err != nil {
-			return cfg, err
-		}
-		cfg.URLs[i] = u
+	if err := cfg.addresses(); err != nil {
+		return cfg, err
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -156,40 +151,4 @@ func (cfg *Config) pace(most time.Duration) *backoff.ExponentialBackOff {
 		Multiplier:          2,
 		MaxInterval:         most,
 	}
-}
-
-// secure reports whether an address was given that encrypts. What Header holds
-// must then not travel in the clear.
-func (cfg *Config) secure() bool {
-	for _, u := range cfg.URLs {
-		if strings.HasPrefix(u, "wss:") {
-			return true
-		}
-	}
-	return false
-}
-
-// normalURL makes a WebSocket address of what a person or a gateway wrote: http
-// stands for ws, https for wss, and no path for /ws.
-func normalURL(raw string) (string, error) {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return "", fmt.Errorf("client: %w", err)
-	}
-	switch u.Scheme {
-	case "http", "ws":
-		u.Scheme = "ws"
-	case "https", "wss":
-		u.Scheme = "wss"
-	default:
-		return "", fmt.Errorf("client: URL %q: the scheme must be ws, wss, http or https", u.Redacted())
-	}
-	if u.Host == "" || u.User != nil {
-		return "", fmt.Errorf("client: URL %q: a host is needed, and no user (use Config.Header)", u.Redacted())
-	}
-	if u.Path == "" || u.Path == "/" {
-		u.Path = "/ws"
-	}
-	u.Fragment = ""
-	return u.String(), nil
 }

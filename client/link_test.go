@@ -215,21 +215,6 @@ func TestSettingsThatContradictAreNamed(t *testing.T) {
 	}
 }
 
-func TestAddressesAreNormalised(t *testing.T) {
-	for raw, want := range map[string]string{
-		"ws://h:1":         "ws://h:1/ws",
-		"http://h":         "ws://h/ws",
-		"https://h/":       "wss://h/ws",
-		"wss://h/other?x=": "wss://h/other?x=",
-		"h:1":              "", "ws:///ws": "", "ws://u:p@h": "", "ws://%zz": "",
-	} {
-		got, err := normalURL(raw)
-		if got != want || (err == nil) != (want != "") {
-			t.Errorf("%q: got %q, %v, want %q", raw, got, err, want)
-		}
-	}
-}
-
 func TestAClientThatIsClosedHasLostNothing(t *testing.T) {
 	var log strings.Builder
 	story(t, Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, n *network, c *Client, p *peer) {

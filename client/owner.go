@@ -55,7 +55,7 @@ func (w *owners) named(said *wire.ErrorData) string {
 	if said == nil || said.OwnerURL == "" || w.c.cfg.OwnerConnections < 0 {
 		return ""
 	}
-	url, err := normalURL(said.OwnerURL)
+	url, err := ownerURL(said.OwnerURL)
 	if err != nil || w.secure && !strings.HasPrefix(url, "wss:") {
 		return ""
 	}

@@ -2,35 +2,51 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/goccy/go-json/jsontext"
 	"github.com/goccy/go-json/v2"
 )
 
-// strict refuses names that v has no field for.
-var strict = json.RejectUnknownMembers(true)
+// strict refuses names that v has no field for. strictOutside lets pass, inside of
+// what it knows, what lenient does.
+var (
+	strict        = json.RejectUnknownMembers(true)
+	strictOutside = json.JoinOptions(strict, lenient)
+)
 
 // bind decodes params into v, a struct whose fields have the names given, in the
 // order of the positional form. The three forms end as one object by name: as it
 // is, taken out of an array that holds nothing else, or put together from the
 // positions.
 func bind[T any](params []byte, v *T, names ...string) *Error {
+	return bindBy(strict, params, v, names)
+}
+
+// bindOuter is bind for a struct with Raw fields: what is wrong inside of these is
+// left to who decodes them.
+func bindOuter[T any](params []byte, v *T, names ...string) *Error {
+	return bindBy(strictOutside, params, v, names)
+}
+
+func bindBy[T any](how json.Options, params []byte, v *T, names []string) *Error {
 	object, err := byName(params, names)
 	if err != nil {
 		return err
 	}
-	return bindObject(object, v)
+	return bindObject(how, object, v)
 }
 
-func bindObject[T any](object []byte, v *T) *Error {
-	if err := json.UnmarshalOf(object, v, strict); err != nil {
-		return paramsError(err)
+func bindObject[T any](how json.Options, object []byte, v *T) *Error {
+	if err := json.UnmarshalOf(object, v, how); err != nil {
+		return paramsError(object, err)
 	}
 	return nil
 }
@@ -83,7 +99,7 @@ func fromPositions(params []byte, names []string) ([]byte, *Error) {
 		return nil
 	})
 	if err != nil {
-		return nil, paramsError(err)
+		return nil, paramsError(params, err)
 	}
 	if given > len(names) {
 		return nil, invalidParams("params", fmt.Sprintf("%d given by position, at most %d allowed", given, len(names)))
@@ -103,10 +119,9 @@ var splitters = sync.Pool{New: func() any {
 	return s
 }}
 
-// elements calls yield with each element of the JSON array data, in order, until
-// it returns an error. An element is valid JSON, but for names given twice, and
-// may be used only until yield returns.
-func elements(data []byte, yield func(i int, element []byte) error) error {
+// split reads the array or object data: past its first token, by read as long as
+// there is something before end, and past end, behind which nothing may follow.
+func split(data []byte, end jsontext.Kind, read func(i int, dec *jsontext.Decoder) error) error {
 	s := splitters.Get().(*splitter)
 	defer func() {
 		s.src.Reset(nil)
@@ -117,12 +132,8 @@ func elements(data []byte, yield func(i int, element []byte) error) error {
 	if _, err := s.dec.ReadToken(); err != nil {
 		return err
 	}
-	for i := 0; s.dec.PeekKind() != jsontext.KindEndArray; i++ {
-		element, err := s.dec.ReadValue()
-		if err != nil {
-			return err
-		}
-		if err := yield(i, element); err != nil {
+	for i := 0; s.dec.PeekKind() != end; i++ {
+		if err := read(i, s.dec); err != nil {
 			return err
 		}
 	}
@@ -135,35 +146,76 @@ func elements(data []byte, yield func(i int, element []byte) error) error {
 	return nil
 }
 
-var errTrailing = errors.New("data after the array")
+// elements calls yield with each element of the JSON array data, in order, until
+// it returns an error. An element is valid JSON, but for what lenient lets pass, and
+// may be used only until yield returns.
+func elements(data []byte, yield func(i int, element []byte) error) error {
+	return split(data, jsontext.KindEndArray, func(i int, dec *jsontext.Decoder) error {
+		element, err := dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		return yield(i, element)
+	})
+}
+
+// eachMember calls yield with each member of the JSON object data, in order. A value
+// is as an element of elements.
+func eachMember(data []byte, yield func(name string, value []byte)) error {
+	return split(data, jsontext.KindEndObject, func(_ int, dec *jsontext.Decoder) error {
+		token, err := dec.ReadToken()
+		if err != nil {
+			return err
+		}
+		name := token.String() // before the next read, which ends the token
+		value, err := dec.ReadValue()
+		if err == nil {
+			yield(name, value)
+		}
+		return err
+	})
+}
+
+var errTrailing = errors.New("data after the array or object")
 
 func invalidParams(field, rule string) *Error {
 	return fieldError(CodeInvalidParams, reasonInvalidParams, field, rule)
 }
 
-// paramsError turns an error of the library into the sentence for it.
-func paramsError(err error) *Error {
-	if errors.Is(err, jsontext.ErrDuplicateName) {
-		return invalidParams(errorField(err), "given twice")
-	}
+// paramsError turns an error of the library about params into the sentence for it.
+func paramsError(params []byte, err error) *Error {
+	return invalidParams(brokenRule(params, err, "params"))
+}
+
+// brokenRule says of an error of the library about data, which whole names, what is
+// wrong with which part of it.
+func brokenRule(data []byte, err error, whole string) (field, broken string) {
+	field = errorField(err)
 	semantic, ok := errors.AsType[*json.SemanticError](err)
-	if !ok {
-		return invalidParams("params", "must be valid JSON")
+	switch {
+	case errors.Is(err, jsontext.ErrDuplicateName):
+		return field, givenTwice
+	case errors.Is(err, json.ErrUnknownName):
+		return field, "unknown name"
+	case ok:
+	case jsontext.Value(data).IsValid(lenient) && utf8.Valid(data): // nothing else is left
+		return cmp.Or(field, whole), unpairedSurrogate
+	default:
+		return whole, "must be valid JSON"
 	}
-	field := errorField(err)
-	if errors.Is(err, json.ErrUnknownName) {
-		return invalidParams(field, "unknown name")
-	}
+	field = cmp.Or(field, whole)
 	if broken, ok := errors.AsType[rule](err); ok {
-		return invalidParams(field, string(broken))
+		return field, string(broken)
 	}
 	switch semantic.GoType.Kind() {
 	case reflect.Bool:
-		return invalidParams(field, "must be true or false")
+		return field, "must be true or false"
+	case reflect.String:
+		return field, "must be a string"
 	case reflect.Slice:
-		return invalidParams(field, "must be an array of strings")
+		return field, "must be an array of strings"
 	}
-	return invalidParams(field, "must be an object")
+	return field, "must be an object"
 }
 
 // errorField returns where an error of the library is, in the form guard.key.
@@ -175,8 +227,12 @@ func errorField(err error) string {
 	} else if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		at = e.JSONPointer
 	}
+	return shortened(strings.Join(slices.Collect(at.Tokens()), "."))
+}
+
+// shortened bounds a name that a client chose.
+func shortened(field string) string {
 	const maxField = 64
-	field := strings.Join(slices.Collect(at.Tokens()), ".")
 	if len(field) > maxField {
 		field = strings.ToValidUTF8(field[:maxField], "") + "…"
 	}

@@ -2,10 +2,10 @@
 // notifications out, and the types of both.
 //
 // It promises strictness on the way in: names are matched by their exact case,
-// unknown parameters, names given twice, trailing data, invalid UTF-8 and
-// numbers outside their range are refused, each with a sentence that names the
-// field and the rule. On the way out it appends to the caller's buffer and
-// writes every time with exactly three digits of milliseconds.
+// unknown parameters, names given twice, trailing data, unpaired surrogates,
+// invalid UTF-8 and numbers outside their range are refused, each with a sentence
+// that names the field and the rule. On the way out it appends to the caller's
+// buffer and writes every time with exactly three digits of milliseconds.
 //
 // It does not know the rules behind the parameters: signers, transaction hashes
 // and request ids are strings here, and bounds that an operator can set are
@@ -18,6 +18,7 @@
 package wire
 
 import (
+	"fmt"
 	"io"
 	"sync"
 
@@ -70,6 +71,18 @@ func Marshal(v any) ([]byte, error) { return appendValue(nil, v) }
 // understands a newer gateway; names given twice, trailing data and invalid
 // UTF-8 are errors.
 func Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
+
+// UnmarshalKnown is Unmarshal for what orders something: unknown names are refused too,
+// because who wrote them believes that they change it. The error is a sentence that
+// names the member and the rule; whole is what it calls the value as a whole.
+func UnmarshalKnown(data []byte, v any, whole string) error {
+	err := json.Unmarshal(data, v, strict)
+	if err == nil {
+		return nil
+	}
+	field, broken := brokenRule(data, err, whole)
+	return fmt.Errorf("%s: %s", field, broken)
+}
 
 // Raw is a JSON value as it was written. Decoding copies it, into the memory
 // that is there if that is large enough.

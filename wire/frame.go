@@ -14,7 +14,7 @@ import (
 type Call struct {
 	ID     []byte // raw JSON, to be echoed; nil: a notification, answered by nothing
 	Method string
-	Params []byte // raw JSON, an object or an array; nil: none
+	Params []byte // raw JSON, an object or an array, in which names may be given twice and surrogates unpaired; nil: none
 	Path   uint64 // between nodes: what must not be overtaken; 0: none, or no number
 	Err    *Error // this request is invalid; ID is then what can be echoed, null where nothing can
 }
@@ -85,30 +85,32 @@ var errTooMany = errors.New("too many elements")
 func (f *Frame) add(data []byte) error {
 	isObject := jsontext.Value(data).Kind() == jsontext.KindBeginObject
 	r := f.slot()
-	refusal := json.Unmarshal(data, r)
-	if refusal == nil && isObject {
+	if isObject && json.Unmarshal(data, r) == nil {
 		f.Calls = append(f.Calls, r.call())
 		return nil
 	}
-	r.reset()
+	if !utf8.Valid(data) {
+		return errNotUTF8
+	}
 	if !isObject {
 		f.Calls = append(f.Calls, refused(nil, Errorf(CodeInvalidRequest, reasonInvalidRequest, "a request must be an object")))
 		return json.Unmarshal(data, new(Raw), lenient)
 	}
-	if err := json.Unmarshal(data, r, lenient); err != nil {
+	r.reset()
+	twice, err := r.reread(data)
+	if err != nil {
 		return err
 	}
-	var id []byte
-	if validID(r.ID) {
-		id = r.ID
-	}
-	f.Calls = append(f.Calls, refused(id, invalidRequest(errorField(refusal), "given twice")))
+	f.Calls = append(f.Calls, r.doubtful(twice))
 	return nil
 }
 
-// lenient lets names be given twice: it tells what is not JSON from what is only
-// not a request.
-var lenient = jsontext.AllowDuplicateNames(true)
+var errNotUTF8 = errors.New("not valid UTF-8")
+
+// lenient lets names be given twice and strings have unpaired surrogates: it tells
+// what is not JSON from what is only not a request. It lets invalid UTF-8 pass too,
+// which is looked for apart.
+var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
 // slot returns an empty request whose memory is that of the slot of the next
 // call.
@@ -139,6 +141,57 @@ func (r *request) reset() {
 		*member = (*member)[:0]
 	}
 }
+
+// reread reads the members of the object data leniently. twice is the first name
+// that it has more than once, shortened; "" if there is none. The error says that
+// data is not JSON.
+func (r *request) reread(data []byte) (twice string, err error) {
+	members := map[string]*Raw{"jsonrpc": &r.Version, "id": &r.ID, "method": &r.Method, "params": &r.Params, "path": &r.Path}
+	seen := map[string]bool{}
+	err = eachMember(data, func(name string, value []byte) {
+		if seen[name] && twice == "" {
+			twice = shortened(name)
+		}
+		seen[name] = true
+		if member, ok := members[name]; ok {
+			*member = append((*member)[:0], value...)
+		}
+	})
+	return twice, err
+}
+
+// doubtful judges the members of a request that only the lenient reading takes. What
+// is wrong inside of its params is found, and refused, by who decodes them.
+func (r *request) doubtful(twice string) Call {
+	badID := unpaired(r.ID)
+	if twice != "" {
+		var id []byte
+		if validID(r.ID) && !badID {
+			id = r.ID
+		}
+		return refused(id, invalidRequest(twice, givenTwice))
+	}
+	if badID {
+		return refused(nil, invalidRequest("id", unpairedSurrogate))
+	}
+	c := r.call()
+	if c.Err == nil && unpaired(r.Method) {
+		return refused(c.ID, invalidRequest("method", unpairedSurrogate))
+	}
+	return c
+}
+
+// unpaired reports whether v, a JSON value in UTF-8, is a string with an unpaired
+// surrogate.
+func unpaired(v Raw) bool {
+	return jsontext.Value(v).Kind() == jsontext.KindString && !jsontext.Value(v).IsValid()
+}
+
+// The rules that hold for every name and every string.
+const (
+	givenTwice        = "given twice"
+	unpairedSurrogate = `must not contain an unpaired surrogate ("\ud800" to "\udfff")`
+)
 
 // call judges the members.
 func (r *request) call() Call {
@@ -227,7 +280,7 @@ func fieldError(code int, reason, field, rule string) *Error {
 	return e
 }
 
-// parseError says why data is not JSON; nil if err is.
+// parseError says why data is not JSON, or not JSON that is read here; nil if err is.
 func parseError(data []byte, err error) *Error {
 	if err == nil {
 		return nil
@@ -239,5 +292,32 @@ func parseError(data []byte, err error) *Error {
 	if se, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		at = se.ByteOffset
 	}
+	if nesting(data[:at]) >= maxNesting {
+		return Errorf(CodeParseError, reasonParseError, "arrays and objects must be nested at most %d deep; the frame is deeper at byte %d", maxNesting, at)
+	}
 	return Errorf(CodeParseError, reasonParseError, "the frame is not valid JSON at byte %d", at)
+}
+
+// maxNesting is how deep arrays and objects of a frame may be nested, the frame's own
+// value included. The JSON library sets it.
+const maxNesting = 10_000
+
+// nesting is how many arrays and objects are open at the end of text, which is the
+// beginning of valid JSON.
+func nesting(text []byte) (depth int) {
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '[', '{':
+			depth++
+		case ']', '}':
+			depth--
+		case '"':
+			for i++; i < len(text) && text[i] != '"'; i++ {
+				if text[i] == '\\' {
+					i++
+				}
+			}
+		}
+	}
+	return depth
 }

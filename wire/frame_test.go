@@ -68,7 +68,13 @@ func TestFrames(t *testing.T) {
 		{"null method", request1("7", `,"method":null`), "7 " + invalid + "method: must be a string"},
 		{"params of a string", request1("7", `,"method":"x","params":"bar"`), "7 " + invalid + "params: must be an object or an array"},
 		{"member twice", request1("7", `,"method":"x","method":"y"`), "7 " + invalid + "method: given twice"},
-		{"param twice", request1("7", `,"method":"x","params":[{"a":1,"a":2}]`), "7 " + invalid + "params.0.a: given twice"},
+		{"member twice with an escape", request1("7", `,"method":"x","meth\u006fd":"y"`), "7 " + invalid + "method: given twice"},
+		{"two members twice", request1("7", `,"method":"x","params":[],"params":[],"method":"y"`), "7 " + invalid + "params: given twice"},
+		{"other member twice", request1("7", `,"method":"x","trace":1,"trace":2`), "7 " + invalid + "trace: given twice"},
+		{"member twice behind a param twice", `{"jsonrpc":"2.0","method":"x","params":{"a":1,"a":2},"id":1,"id":2}`, "2 " + invalid + "id: given twice"},
+		{"param twice is for the method", request1("7", `,"method":"x","params":[{"a":1,"a":2}]`), `7 x [{"a":1,"a":2}]`},
+		{"param twice of a notification", `{"jsonrpc":"2.0","method":"x","params":{"a":1,"a":2}}`, `- x {"a":1,"a":2}`},
+		{"name twice inside of another member", request1("7", `,"method":"x","trace":{"a":1,"a":2}`), "7 x"},
 		{"member twice, odd id", request1("[7]", `,"method":"x","method":"y"`), "null " + invalid + "method: given twice"},
 		{"number", "5", "null " + invalid + "a request must be an object"},
 		{"null", " null", "null " + invalid + "a request must be an object"},
@@ -80,7 +86,27 @@ func TestFrames(t *testing.T) {
 		{"two values", `{"a":1}{}`, "-32700 parse_error: the frame is not valid JSON at byte 7"},
 		{"number and more", `5 6`, "-32700 parse_error: the frame is not valid JSON at byte 2"},
 		{"twice and broken", `{"a":1,"a":2,}`, "-32700 parse_error: the frame is not valid JSON at byte 12"},
-		{"lone surrogate", request1(`"\ud800"`, `,"method":"x"`), "-32700 parse_error: the frame is not valid JSON at byte 23"},
+
+		{"unpaired surrogate in a param", request1("7", `,"method":"x","params":{"a":"cut \ud83d"}`), `7 x {"a":"cut \ud83d"}`},
+		{"in a name of params", request1("7", `,"method":"x","params":{"\ud83d":1}`), `7 x {"\ud83d":1}`},
+		{"in params of a notification", `{"jsonrpc":"2.0","method":"x","params":["\ud83d"]}`, `- x ["\ud83d"]`},
+		{"in the id", request1(`"\ud800"`, `,"method":"x"`), "null " + invalid + "id: " + unpairedSurrogate},
+		{"in the id, twice", `{"jsonrpc":"2.0","method":"x","id":1,"id":"\ud800"}`, "null " + invalid + "id: given twice"},
+		{"in an object for an id", request1(`{"a":"\ud800"}`, `,"method":"x"`), "null " + invalid + "id: must be a string, a whole number or null"},
+		{"in the method", request1("7", `,"method":"x\udc00"`), "7 " + invalid + "method: " + unpairedSurrogate},
+		{"in the version", `{"jsonrpc":"2.0\udc00","id":7,"method":"x"}`, "7 " + invalid + `jsonrpc: must be "2.0"`},
+		{"in params that are a string", request1("7", `,"method":"x","params":"\ud83d"`), "7 " + invalid + "params: must be an object or an array"},
+		{"in another member", request1("7", `,"method":"x","trace":"\ud83d\ud83d"`), "7 x"},
+		{"in the name of another member", request1("7", `,"method":"x","\ud83d":1`), "7 x"},
+		{"in a string that is no request", `"\ud83d"`, "null " + invalid + "a request must be an object"},
+		{"in one of a batch", "[" + request1("1", `,"method":"x"`) + "," + request1("2", `,"method":"y","params":["\ud83d"]`) + `,{"\ud83d":1},"\ud83d",` + request1("3", `,"method":"z"`) + "]",
+			`batch 1 x | 2 y ["\ud83d"] | null ` + invalid + `jsonrpc: must be "2.0" | null ` + invalid + "a request must be an object | 3 z"},
+		{"a pair", request1("7", `,"method":"x","params":["\ud83d\ude00"]`), `7 x ["\ud83d\ude00"]`},
+		{"half an escape", request1("7", `,"method":"x","params":["\ud8"]`), "-32700 parse_error: the frame is not valid JSON at byte 48"},
+		{"unpaired, and invalid UTF-8", request1("7", `,"method":"x","params":["\ud83d`+"\xff\"]"), "-32700 parse_error: the frame is not valid UTF-8"},
+		{"invalid UTF-8 in a batch", "[" + request1("1", `,"method":"x"`) + ",\"\xff\"]", "-32700 parse_error: the frame is not valid UTF-8"},
+		{"invalid UTF-8 in a request of a batch", "[" + request1("1", `,"method":"x"`) + `,{"jsonrpc":"2.0","id":2,"method":"x","params":["` + "\xff\"]}]", "-32700 parse_error: the frame is not valid UTF-8"},
+
 		{"invalid UTF-8", request1("\"\xff\"", `,"method":"x"`), "-32700 parse_error: the frame is not valid UTF-8"},
 
 		{"batch", "[" + request1("1", `,"method":"x"`) + ` , {"jsonrpc":"2.0","method":"y","params":[]}]`, "batch 1 x | - y []"},
@@ -149,6 +175,31 @@ func TestIDsAndParamsSurviveTheirFrame(t *testing.T) {
 		if string(c.ID) != `"id"` || !bytes.Equal(c.Params, []byte(`["p"]`)) {
 			t.Fatalf("call %d: id %s, params %s", i, c.ID, c.Params)
 		}
+	}
+}
+
+// What is nested too deeply is valid JSON, and who sent it is to be told the rule.
+func TestNestingHasALimit(t *testing.T) {
+	nest := func(depth int) string { return strings.Repeat(`[`, depth) + strings.Repeat(`]`, depth) }
+	var f Frame
+	for _, test := range []struct{ name, before, after string }{
+		{"a batch", "", ""},
+		{"params", `{"jsonrpc":"2.0","id":1,"method":"x\"[{","params":`, "}"},
+		{"another member", `{"jsonrpc":"2.0","id":1,"method":"x","trace":`, "}"},
+		{"params in a batch", `[{"jsonrpc":"2.0","id":1,"method":"x","params":`, "}]"},
+	} {
+		around := nesting([]byte(test.before))
+		if err := f.Decode([]byte(test.before + nest(10_000-around) + test.after)); err != nil {
+			t.Errorf("%s, 10000 deep: %v", test.name, err)
+		}
+		err := f.Decode([]byte(test.before + nest(10_001-around) + test.after))
+		want := fmt.Sprintf("parse_error: arrays and objects must be nested at most 10000 deep; the frame is deeper at byte %d", len(test.before)+10_000-around)
+		if err == nil || err.Code != CodeParseError || err.Message != want {
+			t.Errorf("%s, 10001 deep:\n got %v\nwant %s", test.name, err, want)
+		}
+	}
+	if err := f.Decode([]byte(strings.Repeat("[", 9_000))); err == nil || err.Message != "parse_error: the frame is not valid JSON at byte 9000" {
+		t.Errorf("9000 that are not closed: %v", err)
 	}
 }
 

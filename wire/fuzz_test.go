@@ -113,10 +113,13 @@ func FuzzResultAgainstEncodingJSON(f *testing.F) {
 	})
 }
 
-// FuzzFrame: no frame makes the decoder panic, and what it says is consistent.
+// FuzzFrame: no frame makes the decoder panic, what it says is consistent, and only
+// what is no JSON in UTF-8, or too deep, is refused as such.
 func FuzzFrame(f *testing.F) {
 	f.Add(allocateFrame)
 	f.Add([]byte(`[{"jsonrpc":"2.0","method":"x"},null,{"id":1,"id":2}]`))
+	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":"cut \ud83d","a":1}}`))
+	f.Add([]byte(`{"jsonrpc":"2.0","id":"\udc00","method":"\ud83d\ude00"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var frame Frame
 		given := bytes.Clone(data)
@@ -126,7 +129,7 @@ func FuzzFrame(f *testing.F) {
 			if len(frame.Calls) != 0 {
 				t.Fatalf("calls beside %v", err)
 			}
-			if err.Code == CodeParseError && jsontext.Value(data).IsValid(lenient) {
+			if err.Code == CodeParseError && json.Valid(data) && utf8.Valid(data) {
 				t.Fatalf("%v, but it is JSON", err)
 			}
 			return
@@ -140,7 +143,24 @@ func FuzzFrame(f *testing.F) {
 		for _, c := range frame.Calls {
 			checkCall(t, c)
 		}
+		checkNeighbours(t, data)
 	})
+}
+
+// checkNeighbours fails if data, which is JSON, harms the requests that it is between.
+func checkNeighbours(t *testing.T, data []byte) {
+	const neighbour = `{"jsonrpc":"2.0","id":1,"method":"x"}`
+	var frame Frame
+	batch := []byte("[" + neighbour + "," + string(data) + "," + neighbour + "]")
+	if !json.Valid(batch) {
+		return // it is as deep as may be already
+	}
+	if err := frame.Decode(batch); err != nil {
+		t.Fatalf("in a batch: %v", err)
+	}
+	if n := len(frame.Calls); n != 3 || frame.Calls[0].Err != nil || frame.Calls[2].Err != nil || string(frame.Calls[2].ID) != "1" {
+		t.Fatalf("%d calls: %+v", n, frame.Calls)
+	}
 }
 
 // checkCall fails unless c can be answered and, when valid, is the same after

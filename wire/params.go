@@ -369,7 +369,7 @@ func DecodeSubscribe(params []byte) (SubscribeParams, *Error) {
 			Topic  text `json:"topic"`
 			Filter Raw  `json:"filter"`
 		}
-		c.err = bind(params, &given, "topic", "filter")
+		c.err = bindOuter(params, &given, "topic", "filter")
 		c.needText("topic", given.Topic)
 		c.oneOf("topic", given.Topic, TopicEvents)
 		filter = c.object("filter", given.Filter)
@@ -378,7 +378,7 @@ func DecodeSubscribe(params []byte) (SubscribeParams, *Error) {
 		Signers []text `json:"signers"`
 	}
 	if c.err == nil {
-		c.err = bindObject(filter, &given)
+		c.err = bindObject(strict, filter, &given)
 	}
 	return SubscribeParams{Topic: TopicEvents, Signers: c.texts("signers", given.Signers)}, c.err
 }

@@ -143,6 +143,26 @@ func TestRefusedParamsNameFieldAndRule(t *testing.T) {
 		{MethodAllocate, `{"signer":"a","guard":{"key":"k","key":"k"}}`, "guard.key: given twice"},
 		{MethodAllocate, `{"signer":"a","guard":{"kay":"k"}}`, "guard.kay: unknown name"},
 
+		{MethodAllocate, `["a",1,"r",5,{"key":"k","key":"k"}]`, "guard.key: given twice"},
+		{MethodSubscribe, `["events",{"signers":["a"],"signers":["b"]}]`, "signers: given twice"},
+		{MethodInfo, `{"a":1,"a":2}`, "a: unknown name"},
+
+		// unpaired surrogates
+		{MethodAllocate, `{"signer":"cut \ud83d"}`, "signer: " + unpairedSurrogate},
+		{MethodAllocate, `[{"signer":"\udc00 cut"}]`, "signer: " + unpairedSurrogate},
+		{MethodAllocate, `["\ud83d\ud83d"]`, "signer: " + unpairedSurrogate},
+		{MethodAllocate, `["a","\ud83d"]`, "count: " + unpairedSurrogate},
+		{MethodAllocate, `["a",1,"r",5,{"key":"\ud83d"}]`, "guard.key: " + unpairedSurrogate},
+		{MethodAllocate, `{"signer":"a","\ud83d":1}`, "params: " + unpairedSurrogate},
+		{MethodAllocate, `{"signer":"a","guard":{"\ud83d":1}}`, "guard: " + unpairedSurrogate},
+		{MethodAllocate, `{"signer":"a","cuont":"\ud83d"}`, "cuont: unknown name"},
+		{MethodMarkRecyclable, `["a",1,"cut \ud83d"]`, "reason: " + unpairedSurrogate},
+		{MethodSubscribe, `["\ud83d"]`, "topic: must be events"},
+		{MethodSubscribe, `["events",{"signers":["a","\ud83d"]}]`, "signers.1: " + unpairedSurrogate},
+		{MethodSubscribe, `{"signers":["\ud83d"]}`, "signers.0: " + unpairedSurrogate},
+		{MethodUnsubscribe, `["\ud83d"]`, "id: " + unpairedSurrogate},
+		{MethodInfo, `["\ud83d"]`, "params: 1 given by position, at most 0 allowed"},
+
 		// strings
 		{MethodAllocate, `{"count":1}`, "signer: is required"},
 		{MethodAllocate, `{"signer":null}`, "signer: is required"},

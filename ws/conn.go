@@ -280,10 +280,14 @@ func (c *conn) onPong(string) error {
 
 // onClose answers the peer's close frame.
 func (c *conn) onClose(code int, _ string) error {
+	c.peerClosed = true
+	if c.transport.frames.half {
+		c.close(wire.CloseProtocolError, "a close frame with half a code")
+		return nil
+	}
 	if code == websocket.CloseNoStatusReceived {
 		code = websocket.CloseNormalClosure
 	}
-	c.peerClosed = true
 	c.began.CompareAndSwap(0, clientsClose)
 	c.close(code, "")
 	return nil

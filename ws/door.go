@@ -135,7 +135,7 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) *auth.Sess
 	if err == nil {
 		return session
 	}
-	status, sentence := auth.Answer(w, err)
+	status, sentence := auth.Answer(w, r, err)
 	reason := perf.UpgradeUnchecked
 	switch status {
 	case http.StatusUnauthorized:

@@ -48,7 +48,6 @@ const (
 	opContinuation = 0x0
 	opText         = 0x1
 	opBinary       = 0x2
-	opClose        = 0x8
 	opPing         = 0x9
 	opPong         = 0xA
 
@@ -383,7 +382,13 @@ func TestRawFrames(t *testing.T) {
 		{"many pings, and not a flood", served, frames(bytes.Repeat(frame(fin|opPing, ""), floodFrames-1))},
 
 		{"a close without a code", closedBy(1000), frames(frame(fin|opClose, ""))},
-		{"a close with half a code", closedBy(1000), frames(frame(fin|opClose, "\x03"))},
+		{"a close with half a code", closedBy(1002), frames(frame(fin|opClose, "\x03"))},
+		{"a close with half a code, byte by byte", closedBy(1002), func(r *raw) { r.trickle(0, frame(fin|opClose, "\x03")) }},
+		{"a close with half a code behind messages of every length", closedBy(1002), frames(
+			text(status0), text(status0+long[:1000]), framed(fin|opText, []byte{127, 0, 0, 0, 0, 0, 0, 0, byte(len(status0))}, status0),
+			text(status0+long[:64<<10-len(status0)]), frame(fin|opPing, ""), frame(fin|opClose, "\x03"))},
+		{"a close with half a code in the middle of a message", closedBy(1002), frames(frame(opText, status0[:half]), frame(fin|opClose, "\x03"))},
+		{"a close with half a code behind one without", closedBy(1000), frames(frame(fin|opClose, ""), frame(fin|opClose, "\x03"))},
 		{"close 1000", closedBy(1000), frames(closing(1000, "bye"))},
 		{"close 4999", closedBy(4999), frames(closing(4999, ""))},
 		{"close 999", closedBy(1002), frames(closing(999, ""))},

@@ -30,6 +30,8 @@ type transport struct {
 	// then called in the read goroutine only.
 	closeFrame func(code int, reason string)
 
+	frames follower // of the peer
+
 	reading atomic.Bool // a read of the socket is under way: the peer could speak
 	heard   atomic.Bool // bytes came since the registry last looked
 
@@ -44,13 +46,16 @@ var errNotAClose = errors.New("ws: only close frames are written here")
 // Read notes that the peer lives.
 func (t *transport) Read(p []byte) (int, error) {
 	if t.eager != nil && t.eager.buffered() {
-		return t.eager.Read(t.Conn, p)
+		n, err := t.eager.Read(t.Conn, p)
+		t.frames.see(p[:n])
+		return n, err
 	}
 	t.reading.Store(true)
 	n, err := t.receive(p)
 	t.reading.Store(false)
 	if n > 0 {
 		t.began()
+		t.frames.see(p[:n])
 	}
 	return n, err
 }
@@ -96,8 +101,7 @@ func (t *transport) Write(p []byte) (int, error) {
 	if t.closeFrame == nil {
 		return t.Conn.Write(p)
 	}
-	const opClose = 0x88
-	if len(p) < 4 || p[0] != opClose {
+	if len(p) < 4 || p[0] != 0x80|opClose {
 		return 0, errNotAClose
 	}
 	t.closeFrame(int(binary.BigEndian.Uint16(p[2:])), string(p[4:]))

@@ -138,6 +138,17 @@ func TestWrongArgumentsOfTheToolsAreOneSentence(t *testing.T) {
 		{[]string{"nodes", "--timeout=0s"}, `--timeout 0s must be at least 1ms`},
 		{[]string{"signer", "show"}, `expected "<signer>"`},
 		{[]string{"signer", "show", "s", "--limit=1001"}, `--limit 1001 must be 1 to 1000`},
+		{[]string{"call", "m", "--timeout", "-5s"}, `--timeout -5s must be at least 1ms`},
+		{[]string{"nodes", "--timeout", "-5s"}, `--timeout -5s must be at least 1ms`},
+		{[]string{"signer", "show", "s", "--timeout", "-5s"}, `--timeout -5s must be at least 1ms`},
+		{[]string{"signer", "show", "s", "--limit", "-3"}, `--limit -3 must be 1 to 1000`},
+		{[]string{"signer", "show", "s", "--limit", "-h"}, `--limit: needs a value`},
+		{[]string{"engine", "status", "--timeout", "-5s"}, `--timeout -5s must be at least 1ms`},
+		{[]string{"engine", "switch", "drain", "--timeout", "-5s"}, `--timeout -5s must be at least 1ms`},
+		{[]string{"serve", "--workers", "-1"}, `--workers -1 must be at least 1`},
+		{[]string{"--workers", "-1"}, `--workers -1 must be at least 1`},
+		{[]string{"help", "bogus"}, `help: there is no command "bogus"; gateway help lists them`},
+		{[]string{"help", "key", "make"}, `help: there is no command "key make"; gateway help lists them`},
 		{[]string{"watch", "--url=gw"}, `--url "gw" must be a URL that starts with ws://, wss://, http:// or https://`},
 	} {
 		o := runArgs(t, tt.args...)

@@ -57,6 +57,8 @@ func (c *Config) Authenticated() bool { return c.Rights != "" }
 func (c *AccessConfig) check() error {
 	return cmp.Or(
 		c.checkTokens(),
+		notNegative("jwt-leeway", c.JWTLeeway),
+		atMost("jwt-leeway", c.JWTLeeway, 10*time.Minute),
 		c.checkOrigins(),
 		oneOf("missing-origin", c.MissingOrigin, "allow", "refuse"),
 		oneOf("audit", c.Audit, "off", "refusals", "changes", "all"),
@@ -88,7 +90,7 @@ func (c *AccessConfig) checkTokens() error {
 			return settingErrorf("jwt-methods", "%q must be some of %s", c.JWTMethods, strings.Join(jwt.Methods, ","))
 		}
 	}
-	return cmp.Or(notNegative("jwt-leeway", c.JWTLeeway), atMost("jwt-leeway", c.JWTLeeway, 10*time.Minute))
+	return nil
 }
 
 func setWithKeys(flag, value string) error {

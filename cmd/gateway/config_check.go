@@ -83,6 +83,9 @@ func (c *Config) checkNode() error {
 		if err := webSocketURL("advertise-url", c.AdvertiseURL); err != nil {
 			return err
 		}
+		if u, err := url.Parse(c.AdvertiseURL); err == nil && u.User != nil {
+			return settingErrorf("advertise-url", "must have no user: clients and other nodes are told it")
+		}
 	}
 	return cmp.Or(
 		oneOf("forward", c.Forward, "on", "off"),
@@ -198,6 +201,9 @@ func apart(listen, admin string) error {
 func webSocketURL(flag, value string) error {
 	u, err := url.Parse(value)
 	if err != nil || u.Host == "" || !slices.Contains([]string{"ws", "wss", "http", "https"}, u.Scheme) {
+		if at := strings.LastIndexByte(value, '@'); at >= 0 {
+			value = "…" + value[at:] // what is before it may be a key
+		}
 		return settingErrorf(flag, "%q must be a URL that starts with ws://, wss://, http:// or https://", value)
 	}
 	return nil

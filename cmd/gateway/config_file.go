@@ -232,7 +232,7 @@ func (f *settingsFile) listMapper() kong.Mapper {
 func (f *settingsFile) mapper(what string, parse func(string) (any, error)) kong.Mapper {
 	return kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
 		token := ctx.Scan.Pop()
-		if !token.IsValue() {
+		if !token.IsValue() && !negativeNumber(token) {
 			return errors.New("needs a value")
 		}
 		var text, from string
@@ -249,4 +249,13 @@ func (f *settingsFile) mapper(what string, parse func(string) (any, error)) kong
 		target.Set(reflect.ValueOf(value).Convert(target.Type()))
 		return nil
 	})
+}
+
+// negativeNumber reports whether a token that begins with a dash, as flags do, is a
+// number or a duration below zero. No flag begins with a digit.
+func negativeNumber(token kong.Token) bool {
+	text, ok := token.Value.(string)
+	digits, dashed := strings.CutPrefix(text, "-")
+	digits = strings.TrimPrefix(digits, ".")
+	return ok && dashed && digits != "" && '0' <= digits[0] && digits[0] <= '9'
 }

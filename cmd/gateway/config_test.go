@@ -334,14 +334,67 @@ func serveFlags(t *testing.T) []*kong.Flag {
 	return flags
 }
 
+// No number and no duration of any command may be below zero, and who gives one that
+// is learns the rule, also where it looks like a flag.
+func TestANumberBelowZeroIsToldTheRule(t *testing.T) {
+	parser, err := kong.New(new(commands), kong.Vars{
+		"workers": defaultWorkers, "encode_workers": defaultEncodeWorkers, "postdb_workers": defaultPostDBWorkers, "version": "",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	arguments := map[string][]string{
+		"call": {"m"}, "signer show": {"s"}, "engine switch": {"drain"}, "key create": {"a"}, "key revoke": {"0123456789abcdef"},
+	}
+	tried := 0
+	for _, command := range parser.Model.Leaves(true) {
+		path := strings.TrimPrefix(command.Path(), "gateway ")
+		name, _, _ := strings.Cut(path, " <")
+		name, _, _ = strings.Cut(name, " [")
+		for _, flag := range command.Flags {
+			negative := "-3"
+			switch {
+			case flag.Target.Type() == reflect.TypeFor[time.Duration]():
+				negative = "-5m0s"
+			case !flag.Target.CanInt():
+				continue
+			}
+			tried++
+			for _, form := range [][]string{{"--" + flag.Name, negative}, {"--" + flag.Name + "=" + negative}} {
+				args := append(append(strings.Fields(name), arguments[name]...), form...)
+				o := runArgs(t, args...)
+				names := strings.Contains(o.stderr, "--"+flag.Name+" "+negative+" must ") || strings.HasSuffix(o.stderr, " --"+flag.Name+" "+negative+"\n")
+				if o.code != exitUsage || !names || !strings.Contains(o.stderr, " must ") {
+					t.Errorf("%q: exit %d, stderr %q", args, o.code, o.stderr)
+				}
+			}
+		}
+	}
+	if tried < 50 {
+		t.Errorf("%d flags were tried", tried)
+	}
+}
+
 func TestEveryCommandHasHelp(t *testing.T) {
-	for _, command := range []string{"serve", "call", "watch", "nodes", "signer show", "migrate", "version"} {
-		if o := runArgs(t, append(strings.Fields(command), "--help")...); o.code != exitOK || !strings.HasPrefix(o.stdout, "Usage: gateway "+command) {
+	for _, command := range []string{"serve", "call", "watch", "nodes", "signer show", "engine switch", "key create", "migrate", "version", "help"} {
+		o := runArgs(t, append(strings.Fields(command), "--help")...)
+		if o.code != exitOK || !strings.HasPrefix(o.stdout, "Usage: gateway "+command) {
 			t.Errorf("%s --help: exit %d, stdout %q", command, o.code, o.stdout)
+		}
+		if same := runArgs(t, append([]string{"help"}, strings.Fields(command)...)...); same.code != exitOK || same.stdout != o.stdout || same.stderr != "" {
+			t.Errorf("help %s: exit %d, stdout %q, stderr %q", command, same.code, same.stdout, same.stderr)
 		}
 		if o := runArgs(t, "--help"); !strings.Contains(o.stdout, "\n  "+command+" ") {
 			t.Errorf("gateway --help does not list %s", command)
 		}
+	}
+	all, same := runArgs(t, "--help"), runArgs(t, "help")
+	if same.code != exitOK || same.stdout != all.stdout || same.stderr != "" || same.cfg != nil {
+		t.Errorf("gateway help: exit %d, stdout %q, stderr %q", same.code, same.stdout, same.stderr)
+	}
+	group, same := runArgs(t, "key", "--help"), runArgs(t, "help", "key")
+	if same.code != exitOK || same.stdout != group.stdout || !strings.Contains(same.stdout, "key create") {
+		t.Errorf("gateway help key: exit %d, stdout %q", same.code, same.stdout)
 	}
 }
 

@@ -117,8 +117,12 @@ func entersServesAndLeaves(t *testing.T, redis string) {
 	if s := a.engine(); s.State != nonce.StateReliable || s.Number != 0 {
 		t.Errorf("after a dry run the status is %+v", s)
 	}
+	if out := a.mustRun("engine", "switch", "performance", "--wait"); !strings.HasPrefix(lastLine(out), "the state is PERFORMANCE, generation ") {
+		t.Errorf("at the end of its way to PERFORMANCE the command said %s", out)
+	}
 	signers := named("account", 8)
-	conns := f.up(signers)
+	conns := f.connectEach()
+	f.enter(conns["a"], signers)
 	before := map[string]int64{}
 	for _, s := range signers {
 		before[s] = statusOf(conns["a"], s).Next
@@ -158,7 +162,9 @@ func entersServesAndLeaves(t *testing.T, redis string) {
 	}
 	a.mustRun("engine", "switch", "performance", "--wait")
 	f.enter(conns["a"], signers)
-	a.mustRun("engine", "switch", "reliable", "--wait")
+	if out := a.mustRun("engine", "switch", "reliable", "--wait"); !strings.HasPrefix(lastLine(out), "the state is RELIABLE, generation ") {
+		t.Errorf("at the end of its way back the command said %s", out)
+	}
 	f.returned(nonce.StateReliable)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"noncegate/engine"
 	"noncegate/nonce"
+	"noncegate/wire"
 )
 
 // engineStatus is the answer to GET /engine.
@@ -66,28 +67,66 @@ func (a *app) engineHandlers(mux *http.ServeMux) {
 	mux.HandleFunc("GET /engine", func(w http.ResponseWriter, r *http.Request) {
 		answerJSON(w, http.StatusOK, a.engineStatus(r.Context()))
 	})
-	a.enginePost(mux, "/engine/switch", func(ctx context.Context, r *http.Request) (any, error) {
-		q, to, err := readQuestion(r.Body)
-		if err != nil {
-			return nil, err
-		}
-		return a.engine.manager.Switch(ctx, engine.SwitchRequest{To: to, Force: q.Force, DryRun: q.DryRun, By: "an operator at " + a.node})
+	a.enginePost(mux, "/engine/switch", func(body io.Reader) (engineCommand, error) {
+		q, to, err := readQuestion(body)
+		return func(ctx context.Context) (any, error) {
+			return a.engine.manager.Switch(ctx, engine.SwitchRequest{To: to, Force: q.Force, DryRun: q.DryRun, By: "an operator at " + a.node})
+		}, err
 	})
-	a.enginePost(mux, "/engine/reconcile", func(ctx context.Context, _ *http.Request) (any, error) { return a.engine.manager.Reconcile(ctx) })
-	a.enginePost(mux, "/engine/replay", func(ctx context.Context, _ *http.Request) (any, error) { return a.engine.manager.Replay(ctx) })
-	a.enginePost(mux, "/engine/rebuild", func(ctx context.Context, _ *http.Request) (any, error) { return a.engine.manager.Rebuild(ctx) })
+	a.enginePost(mux, "/engine/reconcile", withoutQuestion(func(ctx context.Context) (any, error) { return a.engine.manager.Reconcile(ctx) }))
+	a.enginePost(mux, "/engine/replay", withoutQuestion(func(ctx context.Context) (any, error) { return a.engine.manager.Replay(ctx) }))
+	a.enginePost(mux, "/engine/rebuild", withoutQuestion(func(ctx context.Context) (any, error) { return a.engine.manager.Rebuild(ctx) }))
+}
+
+// engineCommand does what was asked for. Its result is the body of the answer.
+type engineCommand func(context.Context) (any, error)
+
+// withoutQuestion is for a command that takes no members: its body is empty or {}.
+func withoutQuestion(run engineCommand) func(io.Reader) (engineCommand, error) {
+	return func(body io.Reader) (engineCommand, error) {
+		text, err := readBody(body)
+		if err != nil || len(text) == 0 {
+			return run, err
+		}
+		return run, understand(text, new(struct{}))
+	}
 }
 
 // readQuestion reads the body of POST /engine/switch. Its error is a badQuestion.
 func readQuestion(body io.Reader) (q switchQuestion, to nonce.EngineState, err error) {
-	if err := json.NewDecoder(http.MaxBytesReader(nil, io.NopCloser(body), maxQuestion)).Decode(&q); err != nil {
-		return q, "", &badQuestion{err.Error()}
+	text, err := readBody(body)
+	if err == nil {
+		err = understand(text, &q)
+	}
+	if err != nil {
+		return q, "", err
 	}
 	to, ok := switchTargets[q.To]
 	if !ok {
-		return q, "", &badQuestion{fmt.Sprintf("%q is none of dual-write, performance, drain and reliable", q.To)}
+		return q, "", &badQuestion{fmt.Sprintf("to: %q is none of dual-write, performance, drain and reliable", q.To)}
 	}
 	return q, to, nil
+}
+
+// readBody reads what is not too long. Its error is a badQuestion.
+func readBody(body io.Reader) ([]byte, error) {
+	text, err := io.ReadAll(http.MaxBytesReader(nil, io.NopCloser(body), maxQuestion))
+	if _, long := errors.AsType[*http.MaxBytesError](err); long {
+		return nil, &badQuestion{fmt.Sprintf("the body must be at most %d bytes", maxQuestion)}
+	}
+	if err != nil {
+		return nil, &badQuestion{"the body cannot be read: " + err.Error()}
+	}
+	return text, nil
+}
+
+// understand decodes a body. A member that is not known is refused: who misspelled
+// dryRun must not find that the engine was switched. Its error is a badQuestion.
+func understand(text []byte, v any) error {
+	if err := wire.UnmarshalKnown(text, v, "the body"); err != nil {
+		return &badQuestion{err.Error()}
+	}
+	return nil
 }
 
 // badQuestion is a request that cannot be understood.
@@ -96,19 +135,28 @@ type badQuestion struct{ why string }
 // Error implements error.
 func (e *badQuestion) Error() string { return e.why }
 
-// enginePost serves one command. A browser is refused: whoever visits some page must
-// not switch an engine that their machine can reach.
-func (a *app) enginePost(mux *http.ServeMux, path string, run func(context.Context, *http.Request) (any, error)) {
+// enginePost serves one command, which read makes of the body. A browser is refused:
+// whoever visits some page must not switch an engine that their machine can reach.
+func (a *app) enginePost(mux *http.ServeMux, path string, read func(body io.Reader) (engineCommand, error)) {
 	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Origin") != "" {
 			answerJSON(w, http.StatusForbidden, engineRefusal{Error: "this is not for browsers"})
+			return
+		}
+		if r.URL.RawQuery != "" {
+			answerJSON(w, http.StatusBadRequest, engineRefusal{Error: "the URL must have no parameters; what is asked for is said in the body"})
+			return
+		}
+		run, err := read(r.Body)
+		if err != nil {
+			answerJSON(w, http.StatusBadRequest, engineRefusal{Error: err.Error()})
 			return
 		}
 		if err := a.errNoEngine(); err != nil {
 			answerJSON(w, http.StatusConflict, engineRefusal{Error: "refused in state RELIABLE: " + err.Error(), State: nonce.StateReliable})
 			return
 		}
-		got, err := run(r.Context(), r)
+		got, err := run(r.Context())
 		if err == nil {
 			answerJSON(w, http.StatusOK, got)
 			return
@@ -116,8 +164,6 @@ func (a *app) enginePost(mux *http.ServeMux, path string, run func(context.Conte
 		code, said := http.StatusServiceUnavailable, engineRefusal{Error: sentenceOf(err)}
 		if refused, ok := errors.AsType[*engine.RefusedError](err); ok {
 			code, said.State = http.StatusConflict, refused.State
-		} else if _, ok := errors.AsType[*badQuestion](err); ok {
-			code = http.StatusBadRequest
 		}
 		if r, ok := got.(engine.SwitchReport); ok {
 			said.Checks = r.Checks

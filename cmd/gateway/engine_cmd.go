@@ -138,7 +138,7 @@ type engineSwitchCmd struct {
 	To     string `arg:"" help:"dual-write, performance, drain or reliable."`
 	Force  bool   `help:"Pass over what is no danger but a reason to wait: doubt, dead letters, events that wait, the time of observation."`
 	DryRun bool   `help:"Look whether it is possible, and change nothing."`
-	Wait   bool   `help:"Wait until the state is reached."`
+	Wait   bool   `help:"Wait until the state is reached, and say at last which one it is."`
 	adminCmd
 }
 
@@ -161,13 +161,34 @@ func (c *engineSwitchCmd) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	if err := c.print(p.stdout, &r, func(w io.Writer) error { return printSwitch(w, &r) }); err != nil {
+	if !c.Wait || c.DryRun {
+		return c.print(p.stdout, &r, func(w io.Writer) error { return printSwitch(w, &r) })
+	}
+	return c.runToTheEnd(ctx, p.stdout, &r)
+}
+
+// waited is what the command prints as JSON of a switch whose end it waited for.
+type waited struct {
+	*engine.SwitchReport
+	State      nonce.EngineState `json:"state,omitempty"` // as it was seen last
+	Generation int64             `json:"generation,omitempty"`
+}
+
+// runToTheEnd prints the switch that was made, waits for its end, and prints the state
+// that it led to: the last line is about what is, not about the first step.
+func (c *engineSwitchCmd) runToTheEnd(ctx context.Context, w io.Writer, r *engine.SwitchReport) error {
+	if c.JSON {
+		s, err := c.wait(ctx)
+		return errors.Join(err, c.print(w, waited{r, s.State, s.Number}, nil))
+	}
+	if err := printSwitch(w, r); err != nil {
 		return err
 	}
-	if !c.Wait || c.DryRun {
-		return nil
+	s, err := c.wait(ctx)
+	if err == nil {
+		_, err = fmt.Fprintf(w, "the state is %s, generation %d: %s\n", s.State, s.Number, s.Reason)
 	}
-	return c.wait(ctx)
+	return err
 }
 
 func printChecks(w io.Writer, checks []engine.CheckResult) {
@@ -202,8 +223,9 @@ func printSwitch(w io.Writer, r *engine.SwitchReport) error {
 // waitPoll is how often the state is looked at.
 const waitPoll = 200 * time.Millisecond
 
-// wait waits until the state is the one asked for. drain ends in RELIABLE.
-func (c *engineSwitchCmd) wait(ctx context.Context) error {
+// wait waits until the state is the one asked for, and returns what was seen last.
+// drain ends in RELIABLE.
+func (c *engineSwitchCmd) wait(ctx context.Context) (s engineStatus, err error) {
 	want := switchTargets[c.To]
 	if want == nonce.StateDrain {
 		want = nonce.StateReliable
@@ -211,19 +233,19 @@ func (c *engineSwitchCmd) wait(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	for {
-		var s engineStatus
-		if err := c.ask(ctx, http.MethodGet, "/engine", nil, &s); err != nil {
-			return err
+		var now engineStatus
+		if err := c.ask(ctx, http.MethodGet, "/engine", nil, &now); err != nil {
+			return s, err
 		}
-		if s.State == want {
-			return nil
+		if s = now; s.State == want {
+			return s, nil
 		}
 		if s.State == nonce.StateDegraded && want != nonce.StateReliable {
-			return fmt.Errorf("it became %s: %s", s.State, s.Reason)
+			return s, fmt.Errorf("it became %s: %s", s.State, s.Reason)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("it is still %s: %s", s.State, s.Reason)
+			return s, fmt.Errorf("it is still %s: %s", s.State, s.Reason)
 		case <-time.After(waitPoll):
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"net/url"
 	"strings"
@@ -29,9 +30,9 @@ func FuzzParseSettings(f *testing.F) {
 }
 
 // FuzzQuestion: no body of a request to switch makes what reads it panic, and none is
-// taken that does not say where to.
+// taken that does not say where to, or has a member that would be passed over.
 func FuzzQuestion(f *testing.F) {
-	for _, body := range []string{`{"to":"performance","force":false,"dryRun":true}`, `{"to":"drain"}`, `{"to":"up"}`, `[]`, `{"to":1}`, `{"to":"reliable"}{`, ``, strings.Repeat(" ", maxQuestion+1) + `{"to":"drain"}`} {
+	for _, body := range []string{`{"to":"performance","force":false,"dryRun":true}`, `{"to":"drain"}`, `{"to":"up"}`, `[]`, `{"to":1}`, `{"to":"reliable"}{`, `{"to":"drain","dry_run":true}`, ``, strings.Repeat(" ", maxQuestion+1) + `{"to":"drain"}`} {
 		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
@@ -41,6 +42,16 @@ func FuzzQuestion(f *testing.F) {
 		}
 		if err == nil && (to == "" || switchTargets[q.To] != to) {
 			t.Errorf("%q is a question for %q", body, to)
+		}
+		var members map[string]any
+		if err == nil {
+			err = json.Unmarshal([]byte(body), &members)
+			for _, known := range []string{"to", "force", "dryRun"} {
+				delete(members, known)
+			}
+			if err != nil || len(members) > 0 {
+				t.Errorf("%q is taken: %v, %v", body, err, members)
+			}
 		}
 	})
 }

@@ -130,7 +130,10 @@ func (c *keyCreateCmd) Validate() error {
 	if err := rights.CheckPrincipal(c.Principal); err != nil {
 		return fmt.Errorf("principal %q %w", c.Principal, err)
 	}
-	if c.Expires != 0 && c.Expires < time.Minute || c.Expires > maxKeyLifetime {
+	switch {
+	case c.Expires < 0:
+		return settingErrorf("expires", "%v must be above 0, and at least 1m; leave it out for a key that is good until it is revoked", c.Expires)
+	case c.Expires != 0 && c.Expires < time.Minute || c.Expires > maxKeyLifetime:
 		return settingErrorf("expires", "%v must be 1m to %v, or 0", c.Expires, maxKeyLifetime)
 	}
 	return c.check()

@@ -8,7 +8,8 @@
 //	gateway engine status        show the engine's state; also switch, reconcile, replay, rebuild
 //	gateway key create PRINCIPAL make an API key; also list, revoke KEYID
 //	gateway migrate              bring the store's schema up to date
-//	gateway version              print the version
+//	gateway version              print the version, as gateway --version does
+//	gateway help [COMMAND]       print the help, as gateway [COMMAND] --help does
 //
 // Settings are flags, environment variables or lines of a YAML file, in this
 // order of precedence; --help lists them. A wrong setting ends the program with
@@ -72,6 +73,9 @@ type commands struct {
 	Key     keyCmd     `cmd:"" help:"Make, list and revoke API keys."`
 	Migrate migrateCmd `cmd:"" help:"Bring the schema of the store up to date. serve does it by itself."`
 	Version versionCmd `cmd:"" help:"Print the version."`
+	Help    helpCmd    `cmd:"" help:"Print the help, of everything or of one command."`
+
+	PrintVersion kong.VersionFlag `name:"version" env:"-" help:"Print the version."`
 }
 
 type serveCmd struct {
@@ -91,11 +95,11 @@ func (p *program) run(ctx context.Context, args []string) int {
 		kong.Name("gateway"),
 		kong.Description("A WebSocket gateway that hands out blockchain nonces."),
 		kong.Writers(p.stdout, p.stderr),
-		kong.Exit(func(int) { helped = true }), // only --help exits
+		kong.Exit(func(int) { helped = true }), // only --help and --version exit
 		kong.Help(help),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 		kong.Groups(groups),
-		kong.Vars{"workers": defaultWorkers, "encode_workers": defaultEncodeWorkers, "postdb_workers": defaultPostDBWorkers},
+		kong.Vars{"workers": defaultWorkers, "encode_workers": defaultEncodeWorkers, "postdb_workers": defaultPostDBWorkers, "version": versionLine()},
 		kong.DefaultEnvars("NONCEGATE"),
 		kong.Resolvers(file),
 		kong.BindTo(ctx, (*context.Context)(nil)),
@@ -159,20 +163,4 @@ func sentence(err error, file *settingsFile) error {
 
 func located(wrong *settingError, file *settingsFile, kctx *kong.Context) error {
 	return errors.New(wrong.Error() + file.origin(kctx, wrong.flag))
-}
-
-// help prints the help of a command; without one, the list of commands and the
-// reference of serve, whose flags need no command.
-func help(options kong.HelpOptions, kctx *kong.Context) error {
-	if kctx.Selected() != nil {
-		return kong.DefaultHelpPrinter(options, kctx)
-	}
-	if err := kong.DefaultHelpPrinter(options, kctx); err != nil {
-		return err
-	}
-	fmt.Fprintln(kctx.Stdout)
-	serve := kctx.Model.DefaultCmd
-	withServe := *kctx
-	withServe.Path = append(kctx.Path[:len(kctx.Path):len(kctx.Path)], &kong.Path{Parent: kctx.Model.Node, Command: serve, Flags: serve.Flags})
-	return kong.DefaultHelpPrinter(options, &withServe)
 }

@@ -92,4 +92,16 @@ func TestVersionPrintsOneLine(t *testing.T) {
 	if o.code != exitOK || !strings.HasPrefix(o.stdout, "gateway ") || strings.Count(o.stdout, "\n") != 1 {
 		t.Errorf("exit %d, stdout %q", o.code, o.stdout)
 	}
+	for _, args := range [][]string{{"--version"}, {"serve", "--version"}, {"--workers=0", "--version"}} {
+		if same := runArgs(t, args...); same.code != exitOK || same.stdout != o.stdout || same.stderr != "" || same.cfg != nil {
+			t.Errorf("%q: exit %d, stdout %q, stderr %q", args, same.code, same.stdout, same.stderr)
+		}
+	}
+}
+
+func TestAVersionInTheEnvironmentIsNoFlag(t *testing.T) {
+	t.Setenv("NONCEGATE_VERSION", "true")
+	if o := runArgs(t); o.code != exitOK || o.cfg == nil || o.stdout != "" {
+		t.Errorf("exit %d, served %t, stdout %q", o.code, o.cfg != nil, o.stdout)
+	}
 }

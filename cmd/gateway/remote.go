@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net/http"
+	"net/url"
 
 	"noncegate/client"
 	"noncegate/tlsfiles"
@@ -11,7 +12,7 @@ import (
 
 // GatewayURL is which gateway the commands talk to, and as whom.
 type GatewayURL struct {
-	URL   string `name:"url" default:"ws://127.0.0.1:8080/ws" help:"WebSocket URL of the gateway."`
+	URL   string `name:"url" default:"ws://127.0.0.1:8080/ws" help:"WebSocket URL of the gateway. An API key may be in it, as in wss://any:KEY@HOST/ws."`
 	Token string `placeholder:"TOKEN" help:"API key or JWT, sent as Authorization: Bearer. Best given by the environment: a command line is seen by every user of the host."`
 	Trust
 	Cert    string `placeholder:"FILE" help:"Client certificate in PEM, for a gateway that asks for one."`
@@ -27,7 +28,18 @@ func (g *GatewayURL) check() error {
 	if (g.Cert == "") != (g.CertKey == "") {
 		return settingErrorf("cert", "and --cert-key belong together")
 	}
-	return webSocketURL("url", g.URL)
+	if err := webSocketURL("url", g.URL); err != nil {
+		return err
+	}
+	if u, err := url.Parse(g.URL); err == nil && u.User != nil {
+		if key, _ := u.User.Password(); key == "" {
+			return settingErrorf("url", "has a user that is not NAME:KEY, with an API key; the name may be any")
+		}
+		if g.Token != "" {
+			return settingErrorf("token", "and a user in --url are two credentials; give one of them")
+		}
+	}
+	return nil
 }
 
 // dial connects with the settings of cfg and those of the command line.

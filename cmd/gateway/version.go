@@ -25,6 +25,11 @@ type versionCmd struct{}
 
 // Run implements the command.
 func (versionCmd) Run(p *program) error {
-	_, err := fmt.Fprintf(p.stdout, "gateway %s %s %s/%s\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	_, err := fmt.Fprintln(p.stdout, versionLine())
 	return err
+}
+
+// versionLine is what the command and --version print.
+func versionLine() string {
+	return fmt.Sprintf("gateway %s %s %s/%s", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -1,0 +1,124 @@
+package client
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// addresses makes of the URLs what is dialled, and of the user in them the header that
+// shows it to the gateway.
+func (cfg *Config) addresses() error {
+	var user *url.Userinfo
+	for i, raw := range cfg.URLs {
+		u, err := parseURL(raw)
+		if err != nil {
+			return err
+		}
+		if u.User != nil && user != nil && *u.User != *user {
+			return errors.New("client: the URLs have different users; all are to be of one cluster, and one user is shown to all of its gateways")
+		}
+		if u.User != nil {
+			user = u.User
+		}
+		cfg.URLs[i] = dialled(u)
+	}
+	if user == nil {
+		return nil
+	}
+	return cfg.authorize(user)
+}
+
+// authorize has the user of a URL shown with each upgrade, as Config.Header is.
+func (cfg *Config) authorize(user *url.Userinfo) error {
+	for name := range cfg.Header {
+		if strings.EqualFold(name, "Authorization") {
+			return errors.New("client: a URL has a user, and Config.Header an Authorization: give one of them")
+		}
+	}
+	key, _ := user.Password()
+	if key == "" {
+		return errors.New("client: a user in a URL must be NAME:KEY, with an API key; the name may be any")
+	}
+	cfg.Header = cfg.Header.Clone()
+	if cfg.Header == nil {
+		cfg.Header = http.Header{}
+	}
+	cfg.Header.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+key)))
+	return nil
+}
+
+// secure reports whether an address was given that encrypts. What Header holds
+// must then not travel in the clear.
+func (cfg *Config) secure() bool {
+	for _, u := range cfg.URLs {
+		if strings.HasPrefix(u, "wss:") {
+			return true
+		}
+	}
+	return false
+}
+
+// ownerURL makes a WebSocket address of what a gateway wrote. A user in it is refused:
+// nobody else says who we are.
+func ownerURL(raw string) (string, error) {
+	u, err := parseURL(raw)
+	if err != nil {
+		return "", err
+	}
+	if u.User != nil {
+		return "", fmt.Errorf("client: the URL of the gateway at %s has a user", u.Host)
+	}
+	return dialled(u), nil
+}
+
+// parseURL reads what a person or a gateway wrote. Its error does not show what may be
+// a credential.
+func parseURL(raw string) (*url.URL, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		if why, ok := errors.AsType[*url.Error](err); ok && !strings.Contains(raw, "@") {
+			err = why.Err
+		} else {
+			err = errors.New("what stands before the @ is not NAME:KEY, or what is behind it not HOST:PORT")
+		}
+		return nil, fmt.Errorf("client: the URL cannot be read: %w", err)
+	}
+	switch u.Scheme {
+	case "http", "ws", "https", "wss":
+	default:
+		return nil, fmt.Errorf("client: URL %q: the scheme must be ws, wss, http or https", shown(raw))
+	}
+	if u.Host == "" {
+		return nil, fmt.Errorf("client: URL %q: a host is needed", shown(raw))
+	}
+	return u, nil
+}
+
+// shown is a URL without what may be a key.
+func shown(raw string) string {
+	if at := strings.LastIndexByte(raw, '@'); at >= 0 {
+		return "…" + raw[at:]
+	}
+	return raw
+}
+
+// dialled is the WebSocket address of u, without a user: http stands for ws, https for
+// wss, and no path for /ws.
+func dialled(u *url.URL) string {
+	address := *u
+	address.User, address.Fragment, address.RawFragment = nil, "", ""
+	switch u.Scheme {
+	case "http":
+		address.Scheme = "ws"
+	case "https":
+		address.Scheme = "wss"
+	}
+	if u.Path == "" || u.Path == "/" {
+		address.Path, address.RawPath = "/ws", ""
+	}
+	return address.String()
+}

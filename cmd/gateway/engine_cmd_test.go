@@ -1,0 +1,111 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// lastLine is the last line of what a command said.
+func lastLine(out string) string {
+	lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
+	return lines[len(lines)-1]
+}
+
+// fakeEngine is a private side whose engine takes a step with each look at it.
+func fakeEngine(t *testing.T, states ...string) (url string) {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /engine/switch", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"from":"RELIABLE","to":"DUAL_WRITE","goal":"PERFORMANCE","done":true}`))
+	})
+	looks := make(chan string, len(states))
+	for _, s := range states {
+		looks <- s
+	}
+	mux.HandleFunc("GET /engine", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"state":"` + <-looks + `","generation":7,"reason":"as asked for"}`))
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func TestTheLastLineOfASwitchThatIsWaitedForIsTheStateItLedTo(t *testing.T) {
+	o := runArgs(t, "engine", "switch", "performance", "--wait", "--admin", fakeEngine(t, "DUAL_WRITE", "PERFORMANCE"))
+	want := "switched from RELIABLE to DUAL_WRITE, on the way to PERFORMANCE\nthe state is PERFORMANCE, generation 7: as asked for\n"
+	if o.code != exitOK || o.stdout != want || o.stderr != "" {
+		t.Errorf("exit %d, stdout %q, stderr %q", o.code, o.stdout, o.stderr)
+	}
+}
+
+func TestASwitchThatIsWaitedForIsOneLineOfJSON(t *testing.T) {
+	for _, c := range []struct {
+		states []string
+		code   int
+		stderr string
+	}{
+		{[]string{"DUAL_WRITE", "PERFORMANCE"}, exitOK, ""},
+		{[]string{"DUAL_WRITE", "DEGRADED"}, exitFailure, "gateway: it became DEGRADED: as asked for\n"},
+	} {
+		o := runArgs(t, "engine", "switch", "performance", "--wait", "--json", "--admin", fakeEngine(t, c.states...))
+		var got struct {
+			From, To, Goal, State string
+			Generation            int
+		}
+		err := json.Unmarshal([]byte(o.stdout), &got)
+		if err != nil || strings.Count(o.stdout, "\n") != 1 || got.From != "RELIABLE" || got.Goal != "PERFORMANCE" || got.State != c.states[1] || got.Generation != 7 {
+			t.Errorf("%v: stdout %q, %v", c.states, o.stdout, err)
+		}
+		if o.code != c.code || o.stderr != c.stderr {
+			t.Errorf("%v: exit %d, stderr %q", c.states, o.code, o.stderr)
+		}
+	}
+}
+
+// A member that is not known would be taken for one that is obeyed: a dry_run switched.
+func TestAnOrderThatIsNotUnderstoodIsRefused(t *testing.T) {
+	a := new(app) // without an engine: what is understood is refused with 409
+	a.cfg = &Config{}
+	a.cfg.Store = "sqlite:x.db"
+	h := http.NewServeMux()
+	a.engineHandlers(h)
+	long := `{"to":"drain"` + strings.Repeat(" ", maxQuestion) + "}"
+	for _, c := range []struct {
+		path, body string
+		code       int
+		said       string // of "error"; "": nothing that is about the order
+	}{
+		{"/engine/switch", `{"to":"performance","dry_run":true}`, 400, "dry_run: unknown name"},
+		{"/engine/switch", `{"to":"performance","dryrun":true}`, 400, "dryrun: unknown name"},
+		{"/engine/switch", `{"to":"performance","dryRun":true,"dryRun":false}`, 400, "dryRun: given twice"},
+		{"/engine/switch", `{"to":"performance","dryRun":1}`, 400, "dryRun: must be true or false"},
+		{"/engine/switch", `{"to":1}`, 400, "to: must be a string"},
+		{"/engine/switch", `{"to":"up"}`, 400, `to: "up" is none of dual-write, performance, drain and reliable`},
+		{"/engine/switch", `{}`, 400, `to: "" is none of dual-write, performance, drain and reliable`},
+		{"/engine/switch", `{"to":"drain"} {"to":"performance"}`, 400, "the body: must be valid JSON"},
+		{"/engine/switch", `{"to":"drain"}x`, 400, "the body: must be valid JSON"},
+		{"/engine/switch", ``, 400, "the body: must be valid JSON"},
+		{"/engine/switch", `["drain"]`, 400, "the body: must be an object"},
+		{"/engine/switch", long, 400, "the body must be at most 4096 bytes"},
+		{"/engine/switch?dryRun=true", `{"to":"drain"}`, 400, "the URL must have no parameters; what is asked for is said in the body"},
+		{"/engine/switch", `{"to":"performance","force":true,"dryRun":true}` + "\n", 409, ""},
+		{"/engine/reconcile", `{"dryRun":true}`, 400, "dryRun: unknown name"},
+		{"/engine/replay", `{"dead":true}`, 400, "dead: unknown name"},
+		{"/engine/rebuild", `{"signer":"a"}`, 400, "signer: unknown name"},
+		{"/engine/rebuild", `all`, 400, "the body: must be valid JSON"},
+		{"/engine/rebuild?dryRun=1", ``, 400, "the URL must have no parameters; what is asked for is said in the body"},
+		{"/engine/rebuild", ``, 409, ""},
+		{"/engine/replay", `{}`, 409, ""},
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, c.path, strings.NewReader(c.body)))
+		var said engineRefusal
+		err := json.Unmarshal(w.Body.Bytes(), &said)
+		if err != nil || w.Code != c.code || c.said != "" && said.Error != c.said {
+			t.Errorf("%s %.60s: %d %q, %v, want %d %q", c.path, c.body, w.Code, said.Error, err, c.code, c.said)
+		}
+	}
+}
