@@ -106,6 +106,10 @@ type Config struct {
 	ChainStates func(signer string, rows []nonce.Row) []string
 	ChainOffer  func(signer string, n int64) *nonce.Offer
 
+	// Met is told the name of the principal of each client that is let in. It must not
+	// block. nil: nobody wants to know.
+	Met func(principal string)
+
 	// AwaitInterest returns when the other nodes have taken what the hub's
 	// Interest is, or when ctx ends. It is called in a connection's read
 	// goroutine before a subscription is answered. nil: there is nobody to ask.

@@ -210,6 +210,9 @@ func (s *Server) newConn(ws *websocket.Conn, t *transport, node string, g guest)
 	}
 	c.watch = newWatch(now)
 	c.asker = nonce.PrincipalOf(c.principal())
+	if met := s.cfg.Met; met != nil && c.asker != 0 {
+		met(c.principal())
+	}
 	c.share = backpressure.NewShare(c.class.maxInflight)
 	t.boundSendBuffer(c.class.sendBuffer)
 	c.out = writer.New(t.out(), s.pool, &c.class.writer)

@@ -59,6 +59,7 @@ type app struct {
 	known           atomic.Pointer[[]lease.Node] // see nodes
 	guard           *guard.Guard
 	engine          *fastEngine                 // nil: there is no performance engine
+	names           *namebook                   // nil: nobody is asked who he is
 	chains          *chain.Chains               // nil: no chain is asked
 	ethereum        map[string]*ethereum.Client // the clients of the chains, by CAIP-2 identifier
 	audit           *audit.Log                  // nil: off
@@ -77,7 +78,7 @@ func start(ctx context.Context, cfg *Config, log *slog.Logger) (*app, error) {
 	a := &app{cfg: cfg, log: log, fatal: make(chan error, 1), registry: prometheus.NewRegistry()}
 	for _, step := range []func(context.Context) error{
 		a.openMemory, a.openCodec, a.openTLS, a.listen, a.openStore, a.openFigures, a.openAudit, a.openGate, a.openRedis, a.openPublisher, a.openPools, a.openRouter,
-		a.join, a.watchNodes, a.openGuard, a.openEngine, a.openChains, a.openService, a.startEngine, a.startChains, a.openTotals, a.openLinks, a.openAdmin, a.openServer, a.openGauges, a.accept,
+		a.join, a.watchNodes, a.openGuard, a.openEngine, a.openChains, a.openService, a.startEngine, a.startChains, a.openTotals, a.openNames, a.openLinks, a.openAdmin, a.openServer, a.openGauges, a.accept,
 	} {
 		if err := step(ctx); err != nil {
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
@@ -287,6 +288,7 @@ func (a *app) openServer(context.Context) (err error) {
 		FirstTimeout: c.FirstMessageTimeout, MessageTimeout: c.MessageTimeout, IdleTimeout: c.IdleTimeout,
 		Info: a.info, Nodes: a.nodeConfig(), AwaitInterest: a.awaitInterest(),
 		Guard: a.guard, GuardCalls: c.SubmitGuardInterval,
+		Met:        a.meets(),
 		ChainReady: a.chainReady(), ChainWait: c.ChainWait, ChainStatus: a.chainStatus(), ChainStates: a.chainStates(), ChainOffer: a.chainOffer(),
 		Writer: writer.Config{
 			Marks: backpressure.Marks{
