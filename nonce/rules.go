@@ -370,12 +370,18 @@ func (d *draft) record(op *Op, row Row, to *RowChange) bool {
 	return true
 }
 
-// allHashes are the newest hash and those before it.
-func allHashes(newest TxHash, before TxHashes) TxHashes {
+// allHashes are the newest hash and those that it replaced, newest first; a row has
+// them the other way round.
+func allHashes(newest TxHash, replaced TxHashes) TxHashes {
 	if newest == (TxHash{}) {
 		return ""
 	}
-	return TxHashes(newest[:]) + before
+	all := append(make([]byte, 0, len(newest)+len(replaced)), newest[:]...)
+	for i := replaced.Len() - 1; i >= 0; i-- {
+		h := replaced.At(i)
+		all = append(all, h[:]...)
+	}
+	return TxHashes(all)
 }
 
 func (d *draft) markRecyclable(op *Op) error {

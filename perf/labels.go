@@ -71,13 +71,20 @@ const (
 	FenceAllocate       FenceOp = "allocate"
 	FenceMarkUsed       FenceOp = "mark_used"
 	FenceMarkRecyclable FenceOp = "mark_recyclable"
+	FenceMarkSigned     FenceOp = "mark_signed"
+	FenceExtend         FenceOp = "extend"
+	FenceRepair         FenceOp = "repair"
 	FenceSweep          FenceOp = "sweep"
+	FenceAlign          FenceOp = "align"
 	FenceFloor          FenceOp = "floor"
 	FenceRelease        FenceOp = "release"
 	FencePrune          FenceOp = "prune"
 )
 
-var fenceOps = []FenceOp{FenceAllocate, FenceMarkUsed, FenceMarkRecyclable, FenceSweep, FenceFloor, FenceRelease, FencePrune}
+var fenceOps = []FenceOp{
+	FenceAllocate, FenceMarkUsed, FenceMarkRecyclable, FenceMarkSigned, FenceExtend, FenceRepair,
+	FenceSweep, FenceAlign, FenceFloor, FenceRelease, FencePrune,
+}
 
 // GuardFailure is why the lock of a guarded call was not given back.
 type GuardFailure string

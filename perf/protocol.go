@@ -12,7 +12,8 @@ type Method string
 const MethodUnknown Method = "unknown"
 
 var requestMethods = []Method{
-	wire.MethodAllocate, wire.MethodMarkUsed, wire.MethodMarkRecyclable, wire.MethodStatus, wire.MethodList, wire.MethodSetFloor,
+	wire.MethodAllocate, wire.MethodMarkUsed, wire.MethodMarkRecyclable, wire.MethodMarkSigned, wire.MethodExtend, wire.MethodRepair,
+	wire.MethodStatus, wire.MethodList, wire.MethodSetFloor,
 	wire.MethodSubscribe, wire.MethodUnsubscribe, wire.MethodEthSubscribe, wire.MethodEthUnsubscribe,
 	wire.MethodInfo, wire.MethodStats, MethodUnknown,
 }

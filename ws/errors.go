@@ -173,17 +173,27 @@ func clip(s string) string { return clipTo(s, maxErrorText) }
 func clipTo(s string, most int) string {
 	written := 0
 	for i, r := range s {
-		switch {
-		case r < ' ' || r == utf8.RuneError:
-			written += 6 // \u and four digits
-		case r == '"' || r == '\\':
-			written += 2
-		default:
-			written += utf8.RuneLen(r)
-		}
-		if written > most {
+		if written += writtenRune(r); written > most {
 			return s[:i]
 		}
 	}
 	return s
+}
+
+// written is at least how many bytes a text has in JSON.
+func written(s string) (n int) {
+	for _, r := range s {
+		n += writtenRune(r)
+	}
+	return n
+}
+
+func writtenRune(r rune) int {
+	switch {
+	case r < ' ' || r == utf8.RuneError:
+		return 6 // \u and four digits
+	case r == '"' || r == '\\':
+		return 2
+	}
+	return utf8.RuneLen(r)
 }

@@ -29,6 +29,10 @@ func TestErrorsOfTheServiceOnTheWire(t *testing.T) {
 		{err: nonce.ErrNotHolder, code: -32018, reason: "forbidden"},
 		{err: nonce.ErrNotFound, code: -32014, reason: "not_found"},
 		{err: &nonce.HoldLimitError{Limit: 3}, code: -32015, reason: "hold_limit", retryMs: 1000},
+		{err: &nonce.HoldLimitError{Limit: 3, Window: true, Lowest: 7}, code: -32015, reason: "hold_limit", retryMs: 1000},
+		{err: nonce.ErrNewSigner, code: -32014, reason: "not_found"},
+		{err: nonce.ErrNoChain, code: -32602, reason: "invalid_params"},
+		{err: &nonce.UnavailableError{Outcome: nonce.NotSent, Err: nonce.ErrChainUnknown}, code: -32012, reason: "unavailable", outcome: "none", retryMs: 500},
 		{err: nonce.ErrDraining, code: -32019, reason: "draining", retryMs: 1000},
 		{err: nonce.ErrInternal, code: -32603, reason: "internal"},
 		{err: nonce.ErrForwardBusy, code: -32005, reason: "server_busy", stage: "forward", retryMs: 50},
@@ -59,6 +63,26 @@ func TestAConflictShowsNoMoreHoldsThanWereAskedFor(t *testing.T) {
 	}
 	if e.Nonce != -1 || errorOf(e, "a", 1).Data.Nonce != nil {
 		t.Error("no nonce is meant, but one is named")
+	}
+}
+
+func TestARefusalSaysWhichRuleItStandsFor(t *testing.T) {
+	window := errorOf(&nonce.HoldLimitError{Limit: 3, Window: true, Lowest: 7}, "a", 1).Data
+	if window.Cause != wire.CauseWindow || window.Nonce == nil || *window.Nonce != 7 || window.Limit != 3 || window.Signer != "a" {
+		t.Errorf("a window: %+v", window)
+	}
+	if d := errorOf(&nonce.HoldLimitError{Limit: 3}, "a", 1).Data; d.Cause != "" || d.Nonce != nil {
+		t.Errorf("a limit: %+v", d)
+	}
+	if d := errorOf(nonce.ErrNewSigner, "a", 1).Data; d.Cause != wire.CauseNewSigner || d.Signer != "a" {
+		t.Errorf("a new signer: %+v", d)
+	}
+	if d := errorOf(nonce.ErrNoChain, "a", 1).Data; d.Field != "nonce" {
+		t.Errorf("no chain: %+v", d)
+	}
+	unknown := &nonce.ConflictError{Nonce: 4, Status: nonce.Held, Unknown: true, Holds: []nonce.HoldState{{Status: nonce.Held, Unknown: true}}}
+	if d := errorOf(unknown, "a", 1).Data; d.Status != wire.StatusUnknown || d.Nonces[0].Status != wire.StatusUnknown {
+		t.Errorf("an unknown hold: %+v", d)
 	}
 }
 

@@ -363,8 +363,12 @@ func TestWhoAsksIsSaidByNodesOnly(t *testing.T) {
 	}{
 		{"nonce_allocate", `{"signer":"a","principal":"00000000000000ab"}`, nonce.Op{Kind: nonce.KindAllocate, Principal: 0xab}},
 		{"nonce_allocate", `{"signer":"a"}`, nonce.Op{Kind: nonce.KindAllocate}},
+		{"nonce_allocate", `{"signer":"b"}`, nonce.Op{Kind: nonce.KindAllocate}},
 		{"nonce_markUsed", `{"signer":"a","nonce":0,"txHash":"` + hash + `","principal":"8000000000000000","markAny":true}`, nonce.Op{Kind: nonce.KindMarkUsed, Principal: 1 << 63, MarkAny: true}},
 		{"nonce_markRecyclable", `{"signer":"a","nonce":1,"markAny":true}`, nonce.Op{Kind: nonce.KindMarkRecyclable, MarkAny: true}},
+		{"nonce_extend", `{"signer":"b","nonce":0,"holdMs":1000,"principal":"00000000000000ab","markAny":true}`, nonce.Op{Kind: nonce.KindExtend, Principal: 0xab, MarkAny: true}},
+		{"nonce_markSigned", `{"signer":"b","nonce":0,"txHash":"` + hash + `","principal":"00000000000000ab"}`, nonce.Op{Kind: nonce.KindMarkSigned, Principal: 0xab}},
+		{"nonce_repair", `{"signer":"b","nonce":0,"principal":"00000000000000ab"}`, nonce.Op{Kind: nonce.KindRepair, Principal: 0xab}},
 		{"nonce_setFloor", `{"signer":"a","floor":1,"principal":"00000000000000ab"}`, nonce.Op{Kind: nonce.KindSetFloor, Principal: 0xab}},
 	} {
 		id := fmt.Sprint(i)

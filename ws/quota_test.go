@@ -409,6 +409,8 @@ func TestTheAuditSaysWhoDidWhatToWhichSigner(t *testing.T) {
 		audit.Refusals: {
 			"login_refused why=" + auth.ErrInvalid.Error(), "login principal=ada credential=key-of-ada",
 			"call principal=ada credential=key-of-ada method=nonce_allocate signer=s outcome=forbidden right=allocate",
+			"call principal=ada credential=key-of-ada method=nonce_repair signer=mine nonce=2 outcome=ok",
+			"call principal=ada credential=key-of-ada method=nonce_repair signer=mine outcome=invalid_params",
 			"call principal=ada credential=key-of-ada method=nonce_setFloor signer=mine nonce=5 outcome=ok",
 			"logout principal=ada credential=key-of-ada outcome=client",
 		},
@@ -418,6 +420,10 @@ func TestTheAuditSaysWhoDidWhatToWhichSigner(t *testing.T) {
 			"call principal=ada credential=key-of-ada method=nonce_allocate signer=mine nonce=0 count=3 outcome=ok",
 			"call principal=ada credential=key-of-ada method=nonce_markRecyclable signer=mine nonce=1 outcome=ok",
 			"call principal=ada credential=key-of-ada method=nonce_markRecyclable signer=mine nonce=77 outcome=not_found",
+			"call principal=ada credential=key-of-ada method=nonce_extend signer=mine nonce=0 outcome=ok",
+			"call principal=ada credential=key-of-ada method=nonce_markSigned signer=mine nonce=0 outcome=ok",
+			"call principal=ada credential=key-of-ada method=nonce_repair signer=mine nonce=2 outcome=ok",
+			"call principal=ada credential=key-of-ada method=nonce_repair signer=mine outcome=invalid_params",
 			"call principal=ada credential=key-of-ada method=nonce_setFloor signer=mine nonce=5 outcome=ok",
 			"logout principal=ada credential=key-of-ada outcome=client",
 		},
@@ -427,6 +433,10 @@ func TestTheAuditSaysWhoDidWhatToWhichSigner(t *testing.T) {
 			"call principal=ada credential=key-of-ada method=nonce_allocate signer=mine nonce=0 count=3 outcome=ok",
 			"call principal=ada credential=key-of-ada method=nonce_markRecyclable signer=mine nonce=1 outcome=ok",
 			"call principal=ada credential=key-of-ada method=nonce_markRecyclable signer=mine nonce=77 outcome=not_found",
+			"call principal=ada credential=key-of-ada method=nonce_extend signer=mine nonce=0 outcome=ok",
+			"call principal=ada credential=key-of-ada method=nonce_markSigned signer=mine nonce=0 outcome=ok",
+			"call principal=ada credential=key-of-ada method=nonce_repair signer=mine nonce=2 outcome=ok",
+			"call principal=ada credential=key-of-ada method=nonce_repair signer=mine outcome=invalid_params",
 			"call principal=ada credential=key-of-ada method=nonce_status signer=mine outcome=ok",
 			"call principal=ada credential=key-of-ada method=nonce_setFloor signer=mine nonce=5 outcome=ok",
 			"call principal=ada credential=key-of-ada method=gateway_info outcome=ok",
@@ -442,7 +452,9 @@ func TestTheAuditSaysWhoDidWhatToWhichSigner(t *testing.T) {
 			ada := g.as("ada")
 			for _, call := range [][2]string{
 				{"nonce_allocate", `["s"]`}, {"nonce_allocate", `["mine",3]`}, {"nonce_markRecyclable", `["mine",1]`},
-				{"nonce_markRecyclable", `["mine",77]`}, {"nonce_status", `["mine"]`}, {"nonce_setFloor", `["mine",5]`}, {"gateway_info", `[]`},
+				{"nonce_markRecyclable", `["mine",77]`}, {"nonce_extend", `["mine",0,60000]`},
+				{"nonce_markSigned", `["mine",0,"0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060"]`},
+				{"nonce_repair", `["mine",2]`}, {"nonce_repair", `["mine"]`}, {"nonce_status", `["mine"]`}, {"nonce_setFloor", `["mine",5]`}, {"gateway_info", `[]`},
 			} {
 				ada.request("x", call[0], call[1])
 				ada.reply()
@@ -498,7 +510,7 @@ func TestAHoldIsItsPrincipals(t *testing.T) {
 		ada, eve, ops := g.as("ada"), g.as("eve"), g.as("ops")
 		ada.request("1", "nonce_allocate", `["a",2]`)
 		ada.wantResult("1")
-		for _, call := range calls[1:3] {
+		for _, call := range calls[1:5] {
 			eve.request("2", call.method, strings.Replace(call.params, `"s"`, `"a"`, 1))
 			if data := eve.wantError("2", "forbidden"); data["right"] != "mark-any" || len(data) != 2 {
 				t.Errorf("%s %s: got %v, want the right that is missing and nothing else", mode, call.method, data)

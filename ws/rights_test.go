@@ -18,6 +18,9 @@ var calls = []struct {
 	{"nonce_allocate", `["s"]`, []auth.Right{auth.RightAllocate}, "allocate"},
 	{"nonce_markUsed", `["s",0,"0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060"]`, []auth.Right{auth.RightMark, auth.RightMarkAny}, "mark"},
 	{"nonce_markRecyclable", `["s",0]`, []auth.Right{auth.RightMark, auth.RightMarkAny}, "mark"},
+	{"nonce_markSigned", `["s",0,"0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060"]`, []auth.Right{auth.RightMark, auth.RightMarkAny}, "mark"},
+	{"nonce_extend", `["s",0,60000]`, []auth.Right{auth.RightMark, auth.RightMarkAny}, "mark"},
+	{"nonce_repair", `["s",0]`, []auth.Right{auth.RightRepair}, "repair"},
 	{"nonce_status", `["s"]`, []auth.Right{auth.RightRead}, "read"},
 	{"nonce_list", `["s"]`, []auth.Right{auth.RightRead}, "read"},
 	{"nonce_setFloor", `["s",1]`, []auth.Right{auth.RightAdmin}, "admin"},
@@ -31,7 +34,7 @@ func TestEachCallNeedsItsRightAndNoOther(t *testing.T) {
 	g := guardedGateway(t, p, func(s *setup) { s.ws.MaxSubscriptions = 100 })
 	ada := g.as("ada")
 	for _, call := range calls {
-		for right := auth.RightAllocate; right <= auth.RightAdmin; right <<= 1 {
+		for right := auth.RightAllocate; right <= auth.RightRepair; right <<= 1 {
 			p.grant("ada", "s", right)
 			id := call.method + " with " + right.String()
 			ada.request(id, call.method, call.params)
@@ -132,15 +135,14 @@ func TestOpsAreSignedWithWhoAsks(t *testing.T) {
 	g.srv.service = ops
 	for name, any := range map[string]bool{"ada": false, "bob": true} {
 		c := g.as(name)
-		for _, call := range calls[:6] {
+		for _, call := range calls[:9] {
 			c.request("1", call.method, call.params)
 			op := await(t, ops.ops, "the op")
 			c.reply()
 			if want := nonce.PrincipalOf(name); op.Principal != want || want == 0 {
 				t.Errorf("%s of %s is signed %x, want %x", call.method, name, op.Principal, want)
 			}
-			mark := op.Kind == nonce.KindMarkUsed || op.Kind == nonce.KindMarkRecyclable
-			if op.MarkAny != (mark && any) {
+			if mark := len(call.needs) == 2; op.MarkAny != (mark && any) {
 				t.Errorf("%s of %s: mark any %v", call.method, name, op.MarkAny)
 			}
 		}

@@ -72,7 +72,8 @@ func opBytes(op *nonce.Op) int64 {
 	return fixedBytes
 }
 
-// bytesOf is at least what a row takes in the answer. Texts can double.
+// bytesOf is at least what a row takes in the answer.
 func bytesOf(a *wire.Allocation) int64 {
-	return int64(len(widestRow) + len(a.TxHash) + len(a.Chain) + hashBytes*len(a.TxHashes) + 2*(len(a.Reason)+len(a.RequestID)+len(a.Holder)))
+	texts := written(a.Reason) + written(a.RequestID) + written(a.Holder) + written(a.Chain)
+	return int64(len(widestRow) + len(a.TxHash) + hashBytes*len(a.TxHashes) + texts)
 }

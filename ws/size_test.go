@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"noncegate/hub"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/perf"
@@ -29,22 +31,36 @@ const widest = math.MaxInt64
 
 // widestOps are ops whose results have every field as wide as it can be.
 func widestOps() []*nonce.Op {
-	mark := nonce.Op{Signer: widestKey, Nonce: widest, Attempt: widest, TxHash: widestHash, Status: nonce.Consumed}
-	used, recyclable := mark, mark
-	used.Kind, recyclable.Kind = nonce.KindMarkUsed, nonce.KindMarkRecyclable
+	all := nonce.TxHashes(strings.Repeat(string(widestHash[:]), nonce.MaxHashes))
+	mark := nonce.Op{
+		Signer: widestKey, Nonce: widest, Attempt: widest, TxHash: widestHash, Status: nonce.Consumed,
+		Hashes: all, Replaced: widestHash, HeldUntil: widestTime, HoldLeft: widest,
+	}
+	used, recyclable, signed, signedLate := mark, mark, mark, mark
+	used.Kind, recyclable.Kind, signed.Kind, signedLate.Kind = nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindMarkSigned, nonce.KindMarkSigned
+	signed.Status = nonce.Held
+	extend := nonce.Op{Kind: nonce.KindExtend, Signer: widestKey, Nonce: widest, Attempt: widest, Token: widest, HeldUntil: widestTime, HoldLeft: widest}
+	repair := nonce.Op{
+		Kind: nonce.KindRepair, Signer: widestKey, Count: 1, Nonces: []int64{widest}, Attempts: []int64{widest}, Token: widest, HeldUntil: widestTime, HoldLeft: widest,
+		Hashes: all, Before: &nonce.Before{Status: nonce.Consumed, Attempt: widest, Reason: widestReason},
+		Offer: &nonce.Offer{GasPrice: hostile, MaxFeePerGas: hostile, MaxPriorityFeePerGas: hostile, MaxFeePerBlobGas: hostile},
+	}
 	list := &nonce.Op{Kind: nonce.KindList, Signer: widestKey, List: nonce.ListQuery{Limit: wire.MaxListLimit}}
 	for range list.List.Limit {
 		list.Page.Rows = append(list.Page.Rows, nonce.Row{
-			Nonce: widest, Status: nonce.Held, Attempt: widest, TxHash: widestHash, Reason: widestReason,
-			HeldUntil: widestTime, RequestID: widestKey, UpdatedAt: widestTime,
+			Nonce: widest, Status: nonce.Held, Attempt: widest, TxHash: widestHash, Replaced: all[len(widestHash):], Reason: widestReason,
+			HeldUntil: widestTime, RequestID: widestKey, UpdatedAt: widestTime, Holder: 7,
 		})
 	}
+	list.Holders = map[nonce.Principal]string{7: hostile}
+	one := *list
+	one.List.Limit, one.Page.Rows = 1, list.Page.Rows[:1]
 	list.Page.NextFrom = widest
 	ops := []*nonce.Op{
-		&used, &recyclable, list,
+		&used, &recyclable, &signed, &signedLate, &extend, &repair, list, &one,
 		{Kind: nonce.KindSetFloor, Signer: widestKey, Floor: widest, Next: widest},
 		{Kind: nonce.KindStatus, Signer: widestKey, Summary: nonce.Summary{
-			Exists: true, Next: widest, Floor: widest, Version: widest, Pruned: widest, Held: widest, Released: widest, Consumed: widest, LowestHeld: widest,
+			Exists: true, Next: widest, Floor: widest, Version: widest, Pruned: widest, Held: widest, Released: widest, Consumed: widest, LowestHeld: widest, Unknown: widest,
 			Lease: lease.Grant{Holder: lease.Holder{Node: hostile}, URL: hostile, Token: widest, ExpiresAt: widestTime}, Now: time.Unix(0, 0),
 		}},
 	}
@@ -52,6 +68,9 @@ func widestOps() []*nonce.Op {
 		op := &nonce.Op{
 			Kind: nonce.KindAllocate, Signer: widestKey, Count: count, Token: widest,
 			HeldUntil: widestTime, HoldLeft: widest,
+		}
+		if count == 1 {
+			op.Before = &nonce.Before{Status: nonce.Released, Attempt: widest, Reason: nonce.ReasonUnseen}
 		}
 		for range count {
 			op.Nonces, op.Attempts = append(op.Nonces, widest), append(op.Attempts, widest)
@@ -67,12 +86,14 @@ func widestErrors() []error {
 		conflict.Holds = append(conflict.Holds, nonce.HoldState{Nonce: widest, Attempt: widest, Status: nonce.Consumed})
 	}
 	of := wire.ErrorData{Reason: hostile, Field: hostile, Stage: hostile, Outcome: hostile, OwnerNode: hostile, OwnerURL: hostile, Right: hostile,
-		Signer: hostile, Status: hostile, TxHash: hostile, RetryAfterMs: widest, Limit: widest, Nonces: make([]wire.HoldState, 1000)}
+		Signer: hostile, Status: hostile, Cause: hostile, TxHash: hostile, RetryAfterMs: widest, Limit: widest, Nonces: make([]wire.HoldState, 1000)}
 	return []error{
 		&wire.Error{Code: math.MinInt32, Message: hostile, Data: &of}, &wire.Error{Message: hostile},
 		fmt.Errorf("%s %w", hostile, nonce.ErrPeerAway), &nonce.UnavailableError{Err: fmt.Errorf("%s %w", hostile, nonce.ErrPeerAway)}, nonce.ErrForwardBusy,
 		conflict, &nonce.NotOwnerError{Node: hostile, URL: hostile},
 		&nonce.UnavailableError{Outcome: nonce.Unknown, Err: errors.New(hostile)}, &nonce.HoldLimitError{Limit: widest},
+		&nonce.HoldLimitError{Limit: widest, Window: true, Lowest: widest}, nonce.ErrNewSigner, nonce.ErrNoChain,
+		&nonce.UnavailableError{Err: nonce.ErrChainUnknown},
 		nonce.ErrBusy, nonce.ErrFenced, nonce.ErrNotFound, nonce.ErrDraining, nonce.ErrInternal, errors.New(hostile),
 	}
 }
@@ -86,7 +107,7 @@ func wantWithin(t *testing.T, what string, reply []byte, reserved int64) {
 
 func TestNoReplyExceedsItsReservation(t *testing.T) {
 	id := []byte(`"` + strings.Repeat("i", maxIDBytes-2) + `"`)
-	c := &conn{srv: &Server{figures: perf.New(prometheus.NewRegistry()), rejected: func(string, int) {}}} // which counts the refusals
+	c := &conn{srv: &Server{figures: perf.New(prometheus.NewRegistry()), rejected: func(string, int) {}, cfg: widestChain()}} // which counts the refusals
 	for _, op := range widestOps() {
 		r := &request{op: *op, id: id, conn: c}
 		reserved := opBytes(op) + int64(len(id))
@@ -99,6 +120,45 @@ func TestNoReplyExceedsItsReservation(t *testing.T) {
 			reply, _ := r.Append(nil)
 			wantWithin(t, op.Kind.String()+": "+err.Error()[:4], reply, reserved)
 		}
+	}
+}
+
+// widestChain is a chain that says as much as can be said.
+func widestChain() Config {
+	return Config{
+		ChainStatus: func(context.Context, string) *wire.ChainStatus {
+			final, gap := int64(widest), &nonce.Gap{Nonce: widest, Since: widestTime, Status: nonce.Consumed, Attempt: widest, TxHash: widestHash, Blocked: widest}
+			return &wire.ChainStatus{Mined: widest, Final: &final, Window: widest, Head: widest, Gap: hub.Gap(gap), Stopped: true}
+		},
+		ChainStates: func(_ string, rows []nonce.Row) []string {
+			words := make([]string, len(rows))
+			for i := range words {
+				words[i] = hostile
+			}
+			return words
+		},
+	}
+}
+
+func TestAPageOfWideRowsEndsSoonerAndSaysWhereTheNextBegins(t *testing.T) {
+	c := &conn{srv: &Server{cfg: widestChain()}}
+	op := &nonce.Op{Kind: nonce.KindList, Signer: widestKey, List: nonce.ListQuery{Limit: 10}}
+	for n := range int64(10) {
+		op.Page.Rows = append(op.Page.Rows, nonce.Row{
+			Nonce: n, Status: nonce.Consumed, Attempt: 1, TxHash: widestHash,
+			Replaced: nonce.TxHashes(strings.Repeat(string(widestHash[:]), nonce.MaxHashes-1)), Reason: widestReason, RequestID: widestKey,
+		})
+	}
+	op.Page.NextFrom = 10
+	page := c.listResult(op)
+	n := int64(len(page.Allocations))
+	if n < 2 || n > 9 || page.NextFrom == nil || *page.NextFrom != n {
+		t.Errorf("a page of %d rows that goes on at %v", n, page.NextFrom)
+	}
+	op.Page.Rows = op.Page.Rows[:2] // the last page
+	op.Page.NextFrom = -1
+	if page := c.listResult(op); len(page.Allocations) != 2 || page.NextFrom != nil {
+		t.Errorf("the last page has %d rows and goes on at %v", len(page.Allocations), page.NextFrom)
 	}
 }
 

@@ -25,8 +25,8 @@ import (
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	must(t, err)
-	if len(files) < 30 {
-		t.Fatalf("found %d transcripts, there were 30", len(files))
+	if len(files) < 50 {
+		t.Fatalf("found %d transcripts, there were 50", len(files))
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
@@ -42,13 +42,15 @@ func TestTranscripts(t *testing.T) {
 type transcript struct {
 	*client
 	g      *gateway
+	chain  *fakeChain
 	names  map[string]string // what placeholders with a name stood for
 	closed bool
 }
 
 func play(t *testing.T, text string) {
-	g := startGateway(t, func(s *setup) { s.nonce.MaxHolds = 5; s.ws.MaxBatch = 5 })
-	p := &transcript{client: g.dial(), g: g, names: map[string]string{}}
+	chain := new(fakeChain)
+	g := startGateway(t, withChain(chain), func(s *setup) { s.nonce.MaxHolds = 5; s.ws.MaxBatch = 5 })
+	p := &transcript{client: g.dial(), g: g, chain: chain, names: map[string]string{}}
 	for n, line := range strings.Split(text, "\n") {
 		verb, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 		var err error
@@ -196,6 +198,12 @@ func (p *transcript) do(words []string) error {
 		}})
 	case "owned-by":
 		return p.takeOver(words[1], words[2])
+	case "chain":
+		return p.chain.says(words[1:])
+	case "unknown":
+		return p.g.rewrite(words[1], words[2], nonce.ReasonUnknown, nonce.Held)
+	case "unseen":
+		return p.g.rewrite(words[1], words[2], nonce.ReasonUnseen, nonce.Released)
 	case "draining":
 		p.g.srv.draining.Store(true)
 	case "send-binary":
