@@ -4,7 +4,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -22,56 +21,7 @@ var (
 	errPrincipal = errors.New("must be 16 lower-case hexadecimal digits, not all of them 0")
 	errReason    = errors.New("must be at most 256 bytes of UTF-8 without control characters")
 	errZeroHash  = errors.New("must not be all zeros")
-	addressBytes = len("0x") + 40
 )
-
-// ParseSigner checks a signer, 1 to 128 visible ASCII characters, and returns it
-// with every 20-byte 0x address in it lower-cased: two spellings of one account
-// must not become two sequences. An address is 0x and exactly 40 hexadecimal
-// digits with no letter or digit on either side.
-func ParseSigner(s string) (string, error) {
-	if err := checkKey(s); err != nil {
-		return "", err
-	}
-	for i := 0; i+addressBytes <= len(s); {
-		if !isAddressAt(s, i) {
-			i++
-			continue
-		}
-		if lower := strings.ToLower(s[i : i+addressBytes]); lower != s[i:i+addressBytes] {
-			s = s[:i] + lower + s[i+addressBytes:]
-		}
-		i += addressBytes
-	}
-	return s, nil
-}
-
-func isAddressAt(s string, i int) bool {
-	if s[i] != '0' || (s[i+1] != 'x' && s[i+1] != 'X') {
-		return false
-	}
-	if i > 0 && isAlphanumeric(s[i-1]) {
-		return false
-	}
-	end := i + addressBytes
-	if end < len(s) && isAlphanumeric(s[end]) {
-		return false
-	}
-	for _, c := range []byte(s[i+2 : end]) {
-		if !isHex(c) {
-			return false
-		}
-	}
-	return true
-}
-
-func isHex(c byte) bool {
-	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
-}
-
-func isAlphanumeric(c byte) bool {
-	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-}
 
 // ParseRequestID checks a request id: 1 to 128 visible ASCII characters.
 func ParseRequestID(s string) (string, error) { return s, checkKey(s) }

@@ -198,7 +198,11 @@ func ParsePattern(s string) (text string, isPrefix bool, err error) {
 	if isPrefix && text == "" {
 		return "", true, nil
 	}
-	if text, err = nonce.ParseSigner(text); err != nil {
+	parse := nonce.ParseSigner
+	if isPrefix {
+		parse = nonce.ParseSignerPrefix
+	}
+	if text, err = parse(text); err != nil {
 		return "", false, err
 	}
 	if half := halfAddress.FindString(text); isPrefix && strings.ContainsFunc(half[min(1, len(half)):], unicode.IsUpper) {

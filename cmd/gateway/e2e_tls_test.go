@@ -137,24 +137,24 @@ func TestClientsComeInByKeyOrCertificateOverTLS(t *testing.T) {
 	ask := func(signer string, more ...string) outcome {
 		return runArgs(t, append([]string{"call", "--url", url, "--ca", caFile, "--timeout=5s", "nonce_allocate", `{"signer":"` + signer + `"}`}, more...)...)
 	}
-	if o := ask("eip155:1:a", "--token", token); o.code != exitOK || !strings.Contains(o.stdout, `"nonce":0`) {
+	if o := ask("eip155:1:0x52908400098527886e0f7030069857d2e4169ee7", "--token", token); o.code != exitOK || !strings.Contains(o.stdout, `"nonce":0`) {
 		t.Errorf("with a key: exit %d, %s %s", o.code, o.stdout, o.stderr)
 	}
-	if o := ask("eip155:2:a", "--token", token); o.code != exitFailure || !strings.Contains(o.stderr, "forbidden") {
+	if o := ask("eip155:2:0x52908400098527886e0f7030069857d2e4169ee7", "--token", token); o.code != exitFailure || !strings.Contains(o.stderr, "forbidden") {
 		t.Errorf("for a signer without rights: exit %d, %s %s", o.code, o.stdout, o.stderr)
 	}
-	if o := ask("eip155:1:a"); o.code != exitFailure || !strings.Contains(o.stderr, "401") {
+	if o := ask("eip155:1:0x52908400098527886e0f7030069857d2e4169ee7"); o.code != exitFailure || !strings.Contains(o.stderr, "401") {
 		t.Errorf("without a key: exit %d, %s %s", o.code, o.stdout, o.stderr)
 	}
 	mine, myKey := ca.Write(tlstest.Leaf{Name: "wallet", Client: true})
-	if o := ask("eip155:1:a", "--cert", mine, "--cert-key", myKey); o.code != exitOK || !strings.Contains(o.stdout, `"nonce":1`) {
+	if o := ask("eip155:1:0x52908400098527886e0f7030069857d2e4169ee7", "--cert", mine, "--cert-key", myKey); o.code != exitOK || !strings.Contains(o.stdout, `"nonce":1`) {
 		t.Errorf("with a certificate: exit %d, %s %s", o.code, o.stdout, o.stderr)
 	}
 	stranger, strangersKey := ca.Write(tlstest.Leaf{Name: "somebody", Client: true})
-	if o := ask("eip155:1:a", "--cert", stranger, "--cert-key", strangersKey); o.code != exitFailure || strings.Contains(o.stdout, `"nonce"`) {
+	if o := ask("eip155:1:0x52908400098527886e0f7030069857d2e4169ee7", "--cert", stranger, "--cert-key", strangersKey); o.code != exitFailure || strings.Contains(o.stdout, `"nonce"`) {
 		t.Errorf("with a certificate of somebody without rights: exit %d, %s %s", o.code, o.stdout, o.stderr)
 	}
-	if o := ask("eip155:1:a", "--cert", mine); o.code != exitUsage || o.stderr != "gateway: --cert and --cert-key belong together\n" {
+	if o := ask("eip155:1:0x52908400098527886e0f7030069857d2e4169ee7", "--cert", mine); o.code != exitUsage || o.stderr != "gateway: --cert and --cert-key belong together\n" {
 		t.Errorf("without its key: exit %d, %s", o.code, o.stderr)
 	}
 }
