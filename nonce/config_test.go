@@ -20,6 +20,7 @@ func TestAServiceRefusesSettingsThatContradictEachOther(t *testing.T) {
 		"the default hold":   func(c *nonce.Config) { c.DefaultHold = c.MaxHold + 1 },
 		"above 0":            func(c *nonce.Config) { c.DefaultHold = 0 },
 		"the sweep interval": func(c *nonce.Config) { c.SweepInterval = 0 },
+		"new signers":        func(c *nonce.Config) { c.NewSigners = "maybe" },
 		"the retention":      func(c *nonce.Config) { c.ConsumedRetention = -1 },
 	} {
 		cfg := settings()
