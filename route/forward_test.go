@@ -28,6 +28,23 @@ func TestOpsGoOutAsTheClientSaidThem(t *testing.T) {
 				`nonce_markUsed {"signer":"s","nonce":4,"txHash":"` + hash.String() + `","attempt":2}`},
 			{&nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 0, Attempt: 1, Reason: "r"},
 				`nonce_markRecyclable {"signer":"s","nonce":0,"reason":"r","attempt":1}`},
+			{&nonce.Op{Kind: nonce.KindAllocate, Signer: "s", Count: 1, RequestID: "r", RecordFirst: true},
+				`nonce_allocate {"signer":"s","count":1,"requestId":"r","recordFirst":true}`},
+			{&nonce.Op{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 2}, `nonce_markUsed {"signer":"s","nonce":4,"attempt":2}`},
+			{&nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 4, Attempt: 2, Unsent: true},
+				`nonce_markRecyclable {"signer":"s","nonce":4,"attempt":2,"unsent":true}`},
+			{&nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 4, Attempt: 2, Forwarded: true, TxHash: hash},
+				`nonce_markRecyclable {"signer":"s","nonce":4,"attempt":2,"forwarded":true,"txHash":"` + hash.String() + `"}`},
+			{&nonce.Op{Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 4, Attempt: 2, TxHash: hash, Principal: 7, MarkAny: true},
+				`nonce_markSigned {"signer":"s","nonce":4,"txHash":"` + hash.String() + `","attempt":2,"principal":"0000000000000007","markAny":true}`},
+			{&nonce.Op{Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 4, TxHash: hash, Forwarded: true, Take: true, MaxOpen: 9},
+				`nonce_markSigned {"signer":"s","nonce":4,"txHash":"` + hash.String() + `","forwarded":true,"take":true,"maxOpen":9}`},
+			{&nonce.Op{Kind: nonce.KindExtend, Signer: "s", Nonce: 4, Attempt: 2, Hold: 2 * time.Second, Principal: 7},
+				`nonce_extend {"signer":"s","nonce":4,"holdMs":2000,"attempt":2,"principal":"0000000000000007"}`},
+			{&nonce.Op{Kind: nonce.KindRepair, Signer: "s", Nonce: -1, RequestID: "r", Principal: 7},
+				`nonce_repair {"signer":"s","requestId":"r","principal":"0000000000000007"}`},
+			{&nonce.Op{Kind: nonce.KindRepair, Signer: "s", Nonce: 0, RequestID: "r", Hold: time.Second},
+				`nonce_repair {"signer":"s","nonce":0,"holdMs":1000,"requestId":"r"}`},
 			{&nonce.Op{Kind: nonce.KindSetFloor, Signer: "s", Floor: 0}, `nonce_setFloor {"signer":"s","floor":0}`},
 			{&nonce.Op{Kind: nonce.KindAllocate, Signer: "s", Count: 1, RequestID: "r", Principal: 0xab},
 				`nonce_allocate {"signer":"s","count":1,"requestId":"r","principal":"00000000000000ab"}`},
@@ -66,6 +83,16 @@ func TestAnAllocateWithoutRequestIDIsGivenOneAndKeepsIt(t *testing.T) {
 		w.forward("a", other)
 		if next := decode[wire.AllocateParams](t, f.next(wire.MethodAllocate)).RequestID; next == id {
 			t.Errorf("two requests have the id %q", id)
+		}
+	})
+}
+
+func TestARepairWithoutRequestIDIsGivenOneToo(t *testing.T) {
+	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
+		op := &nonce.Op{Kind: nonce.KindRepair, Signer: "s", Nonce: -1, Completion: new(caller)}
+		w.forward("a", op)
+		if id := decode[wire.RepairParams](t, f.next(wire.MethodRepair)).RequestID; !strings.HasPrefix(id, "fwd-") || op.RequestID != id {
+			t.Errorf("sent the request id %q, the op has %q", id, op.RequestID)
 		}
 	})
 }

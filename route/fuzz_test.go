@@ -32,9 +32,18 @@ func (r *returns) Return(op *nonce.Op, v nonce.Verdict) nonce.Waker {
 		if len(op.Nonces) != op.Count || len(op.Attempts) != op.Count || !slices.IsSorted(op.Nonces) || op.Nonces[0] < 0 || slices.Min(op.Attempts) < 1 || op.HoldLeft < 0 || op.HeldUntil.IsZero() {
 			r.t.Fatalf("an allocation of %d came back as nonces %v, attempts %v until %v", op.Count, op.Nonces, op.Attempts, op.HeldUntil)
 		}
-	case nonce.KindMarkUsed, nonce.KindMarkRecyclable:
-		if op.Status == 0 {
-			r.t.Fatal("a mark came back without a status")
+	case nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindMarkSigned:
+		if op.Status == 0 || op.Attempt < 1 || op.Hashes.Len() > nonce.MaxHashes || op.Kind == nonce.KindMarkSigned && !op.Hashes.Contains(op.TxHash) {
+			r.t.Fatalf("a mark came back as %v, attempt %d, with %d hashes", op.Status, op.Attempt, op.Hashes.Len())
+		}
+	case nonce.KindExtend:
+		if op.Attempt != 1 || op.HeldUntil.IsZero() || op.HoldLeft < 0 {
+			r.t.Fatalf("a hold came back until %v, attempt %d", op.HeldUntil, op.Attempt)
+		}
+	case nonce.KindRepair:
+		if len(op.Nonces) != 1 || op.Nonces[0] < 0 || op.Attempts[0] < 1 || op.HeldUntil.IsZero() || op.Hashes.Len() > nonce.MaxHashes ||
+			op.Before != nil && op.Before.Attempt >= op.Attempts[0] {
+			r.t.Fatalf("a repair came back as %v, attempt %v", op.Nonces, op.Attempts)
 		}
 	}
 	return nil
@@ -66,7 +75,11 @@ func FuzzReceive(f *testing.F) {
 		recyclable
 		floor
 		queuedOnly
+		signed
+		extend
+		repair
 	)
+	const hash = "0x00000000000000000000000000000000000000000000000000000000000000ff"
 	answer := func(id uint64, result string) []byte {
 		return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"result":%s}`, id, result)
 	}
@@ -76,7 +89,13 @@ func FuzzReceive(f *testing.F) {
 	event := []byte(`{"jsonrpc":"2.0","method":"nonce_subscription","params":{"subscription":"0x1","result":{"type":"used","signer":"s","nonce":4,"attempt":1,"version":3,"at":"2026-11-20T18:33:56.123Z","missed":2}}}`)
 	f.Add(answer(allocate, `{"signer":"s","nonce":7,"attempt":3,"fencingToken":9,"heldUntil":"2026-11-20T18:33:56.123Z","holdMs":1500}`),
 		answer(many, `{"signer":"s","nonce":7,"attempt":3,"heldUntil":"2026-11-20T18:33:56.123Z","nonces":[{"nonce":7,"attempt":3},{"nonce":9,"attempt":1}]}`), event)
-	f.Add(answer(markUsed, `{"signer":"s","nonce":4,"attempt":1,"status":"CONSUMED","txHash":"0x"}`), answer(recyclable, `{"signer":"s","nonce":4,"status":"RELEASED"}`),
+	f.Add(answer(signed, `{"signer":"s","nonce":4,"attempt":3,"status":"HELD","txHash":"`+hash+`","heldUntil":"2026-11-20T18:33:56.123Z","holdMs":1500}`),
+		answer(extend, `{"signer":"s","nonce":4,"attempt":1,"fencingToken":9,"heldUntil":"2026-11-20T18:33:56.123Z","holdMs":1500}`),
+		answer(repair, `{"signer":"s","nonce":4,"attempt":3,"fencingToken":9,"heldUntil":"2026-11-20T18:33:56.123Z","holdMs":1500,`+
+			`"was":{"status":"UNKNOWN","attempt":2,"reason":"unknown"},"txHashes":["`+hash+`"],"offer":{"gasPrice":"0x1"}}`))
+	f.Add(answer(signed, `{"signer":"s","nonce":4,"attempt":3,"status":"CONSUMED","txHash":"0x`+strings.Repeat("ab", 32)+`","txHashes":["0x`+strings.Repeat("ab", 32)+`","`+hash+`"],"replaced":"`+hash+`"}`),
+		refusal(repair, wire.CodeHoldLimit, `{"reason":"hold_limit","cause":"window","nonce":4,"limit":16}`), refusal(extend, wire.CodeConflict, `{"reason":"conflict","nonce":4,"status":"UNKNOWN","attempt":1}`))
+	f.Add(answer(markUsed, `{"signer":"s","nonce":4,"attempt":1,"status":"CONSUMED","txHash":"`+hash+`"}`), answer(recyclable, `{"signer":"s","nonce":4,"attempt":1,"status":"RELEASED"}`),
 		answer(floor, `{"signer":"s","floor":5,"next":8}`))
 	f.Add(refusal(markUsed, wire.CodeConflict, `{"reason":"conflict","nonce":4,"status":"CONSUMED","attempt":2,"txHash":"0x`+strings.Repeat("ab", 32)+`","heldUntil":"2026-11-20T18:33:56.123Z"}`),
 		refusal(many, wire.CodeConflict, `{"reason":"conflict","nonces":[{"nonce":4,"attempt":1,"status":"HELD"}]}`), refusal(allocate, wire.CodeUnavailable, `{"reason":"unavailable","outcome":"none"}`))
@@ -94,6 +113,8 @@ func FuzzReceive(f *testing.F) {
 			{Kind: nonce.KindAllocate, Signer: "s", Count: 1}, {Kind: nonce.KindAllocate, Signer: "s", Count: 2},
 			{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 1}, {Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 4, Attempt: 1},
 			{Kind: nonce.KindSetFloor, Signer: "s", Floor: 5}, {Kind: nonce.KindAllocate, Signer: "s", Count: 1},
+			{Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 4, TxHash: nonce.TxHash{31: 0xff}, Forwarded: true, Take: true},
+			{Kind: nonce.KindExtend, Signer: "s", Nonce: 4, Attempt: 1}, {Kind: nonce.KindRepair, Signer: "s", Nonce: -1},
 		} {
 			p.way.add(op, time.Time{})
 			p.way.slots[i+1].stage = sent
@@ -109,8 +130,8 @@ func FuzzReceive(f *testing.F) {
 				break
 			}
 		}
-		if len(back.back)+p.way.n != 6 {
-			t.Errorf("%d came back and %d are under way, of 6", len(back.back), p.way.n)
+		if len(back.back)+p.way.n != 9 {
+			t.Errorf("%d came back and %d are under way, of 9", len(back.back), p.way.n)
 		}
 	})
 }

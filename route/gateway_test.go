@@ -158,6 +158,30 @@ func TestARealGatewayServesWhatIsForwarded(t *testing.T) {
 	if e, ok := errors.AsType[*nonce.ConflictError](err); v != nonce.Answered || !ok || e.Status != nonce.Consumed || e.TxHash != hash || e.Nonce != 0 {
 		t.Errorf("conflict: verdict %d, %+v", v, err)
 	}
+	signed := &nonce.Op{Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 1, TxHash: hash, Forwarded: true}
+	if v, err := do(t, r, svc, signed); v != nonce.Answered || err != nil || signed.Attempt != 1 || signed.Status != nonce.Held || signed.Hashes.Len() != 1 {
+		t.Errorf("signed: verdict %d, %v, %+v", v, err, signed)
+	}
+	extend := &nonce.Op{Kind: nonce.KindExtend, Signer: "s", Nonce: 1, Attempt: 1, Hold: 9 * time.Minute}
+	if v, err := do(t, r, svc, extend); v != nonce.Answered || err != nil || extend.HoldLeft != 9*time.Minute {
+		t.Errorf("extend: verdict %d, %v, %+v", v, err, extend)
+	}
+	late := &nonce.Op{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 1, Attempt: 1}
+	if v, err := do(t, r, svc, late); v != nonce.Answered || err != nil || late.Status != nonce.Consumed || late.Hashes.Len() != 1 {
+		t.Errorf("used without a hash: verdict %d, %v, %+v", v, err, late)
+	}
+	repair := &nonce.Op{Kind: nonce.KindRepair, Signer: "s", Nonce: 1}
+	if v, err := do(t, r, svc, repair); v != nonce.Answered || err != nil || fmt.Sprint(repair.Nonces, repair.Attempts) != "[1] [2]" || repair.Before == nil || repair.Before.Attempt != 1 {
+		t.Errorf("repair: verdict %d, %v, %+v", v, err, repair)
+	}
+	again := &nonce.Op{Kind: nonce.KindRepair, Signer: "s", Nonce: 1, RequestID: repair.RequestID}
+	if v, err := do(t, r, svc, again); v != nonce.Answered || err != nil || fmt.Sprint(again.Nonces, again.Attempts) != "[1] [2]" || again.Before != nil {
+		t.Errorf("repeated: verdict %d, %v, %+v", v, err, again)
+	}
+	v, err = do(t, r, svc, &nonce.Op{Kind: nonce.KindRepair, Signer: "s", Nonce: -1})
+	if e, ok := errors.AsType[*wire.Error](err); v != nonce.Answered || !ok || e.Code != wire.CodeInvalidParams || e.Data.Field != "nonce" {
+		t.Errorf("repair without a chain: verdict %d, %v", v, err)
+	}
 	if v, err := do(t, r, svc, &nonce.Op{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 9, Attempt: 1, TxHash: hash}); v != nonce.Answered || err != nonce.ErrNotFound {
 		t.Errorf("not found: verdict %d, %v", v, err)
 	}
@@ -171,14 +195,14 @@ func TestARealGatewayServesWhatIsForwarded(t *testing.T) {
 	if e, ok := errors.AsType[*nonce.HoldLimitError](err); v != nonce.Answered || !ok || e.Limit != 3 {
 		t.Errorf("hold limit: verdict %d, %v", v, err)
 	}
-	for range 3 {
+	for range 7 {
 		select {
 		case <-events.heard:
 		case <-time.After(patience):
 			t.Fatalf("events: %s", events.got())
 		}
 	}
-	if got := events.got(); got != "s/0 s/1 s/0" || events.losses() != 0 {
+	if got := events.got(); got != "s/0 s/1 s/0 s/1 s/1 s/1 s/1" || events.losses() != 0 {
 		t.Errorf("events %s, %d losses", got, events.losses())
 	}
 }
