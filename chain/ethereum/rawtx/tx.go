@@ -1,0 +1,98 @@
+package rawtx
+
+import (
+	"math"
+	"math/big"
+
+	"noncegate/chain/ethereum/address"
+)
+
+// The types of transactions that Decode reads.
+const (
+	Legacy     = 0
+	AccessList = 1 // EIP-2930
+	DynamicFee = 2 // EIP-1559
+	Blob       = 3 // EIP-4844
+	SetCode    = 4 // EIP-7702
+)
+
+// Bounds of what Decode takes, in bytes. They are those of go-ethereum's pools, so a
+// node would refuse what is larger anyway.
+const (
+	MaxSize     = 128 << 10 // of a transaction without blobs
+	MaxBlobSize = 1 << 20   // of a blob transaction with its sidecar: seven blobs at most
+)
+
+// MaxAuthorizations is how many authorizations one transaction may have. Each costs
+// 25,000 gas (EIP-7702), and a transaction has 2^24 gas at most (EIP-7825).
+const MaxAuthorizations = 1 << 24 / 25_000
+
+// MaxChainID is the greatest chain id there can be (EIP-2294): with it the v of a legacy
+// signature still fits 64 bits.
+const MaxChainID = math.MaxUint64/2 - 36
+
+const maxUint64 = math.MaxUint64
+
+// Tx is what a signed transaction says. It shares no memory with what was decoded.
+type Tx struct {
+	Type uint8
+	From address.Address // recovered from the signature
+	// Nonce is below 2^64-1.
+	Nonce uint64
+	// Hash is the hash that the chain will have. The sidecar of a blob transaction does
+	// not belong to it.
+	Hash [32]byte
+	// ChainID is 1 to MaxChainID. Without HasChainID it is 0, and the transaction is a
+	// legacy one that can be sent on every chain.
+	ChainID    uint64
+	HasChainID bool
+
+	To      *address.Address // nil: a contract is created
+	Value   *big.Int         // wei, below 2^256
+	Gas     uint64
+	DataLen int // bytes of input
+
+	// Prices in wei, each below 2^256; nil where the type has no such field.
+	GasPrice *big.Int // types 0 and 1
+	MaxFee   *big.Int // maxFeePerGas, types 2 to 4
+	Tip      *big.Int // maxPriorityFeePerGas, types 2 to 4
+	BlobFee  *big.Int // maxFeePerBlobGas, type 3
+
+	BlobHashes int      // how many blobs the transaction names; 1 or more in type 3
+	Sidecar    *Sidecar // type 3 with its blobs, as it is sent to a node; else nil
+
+	Authorizations []Authorization // type 4; 1 or more
+}
+
+// Sidecar is what came along with a blob transaction. Its lengths and numbers fit, and
+// its commitments fit the transaction. Whether the proofs prove anything was not looked
+// at.
+type Sidecar struct {
+	Version uint8 // 0: a proof for each blob (EIP-4844); 1: 128 cell proofs (EIP-7594)
+	Blobs   int
+}
+
+// Authorization is an account's word that the code at an address shall act for it
+// (EIP-7702). When a block includes the transaction and the authorization counts, it
+// uses the nonce of Authority, as a transaction of that account would.
+type Authorization struct {
+	ChainID   *big.Int        // below 2^256; 0: every chain
+	Address   address.Address // whose code shall act; zero: none any more
+	Nonce     uint64
+	Authority address.Address // who signed; zero where no signer can be told
+	// Invalid is nil, or the reason why nodes skip this authorization; its nonce is then
+	// not used. Nil is no promise: a node also skips it if Nonce is not the next one of
+	// Authority when it comes to it, or if Authority has other code.
+	Invalid error
+}
+
+// Valid says whether nothing in the transaction makes nodes skip the authorization.
+func (a *Authorization) Valid() bool { return a.Invalid == nil }
+
+// IsCancel says whether the transaction does nothing but use its nonce: it sends
+// nothing, without input, blobs or authorizations, to its own sender. If the sender is
+// delegated (EIP-7702), its code runs all the same.
+func (t *Tx) IsCancel() bool {
+	return t.To != nil && *t.To == t.From && t.Value.Sign() == 0 && t.DataLen == 0 &&
+		t.BlobHashes == 0 && len(t.Authorizations) == 0
+}

@@ -1,0 +1,209 @@
+package rawtx_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/big"
+	"os"
+	"strings"
+	"testing"
+
+	"noncegate/chain/ethereum/rawtx"
+)
+
+// vector is a transaction of testdata/vectors.json and what go-ethereum reads in it.
+// The file is written, and compared with go-ethereum, by interop/rawtx.
+type vector struct {
+	Name           string  `json:"name"`
+	Raw            string  `json:"raw"`
+	RawGzip        []byte  `json:"rawGzip"`
+	Type           uint8   `json:"type"`
+	ChainID        string  `json:"chainId"`
+	From           string  `json:"from"`
+	Nonce          uint64  `json:"nonce"`
+	Hash           string  `json:"hash"`
+	To             string  `json:"to"`
+	Value          string  `json:"value"`
+	Gas            uint64  `json:"gas"`
+	GasPrice       string  `json:"gasPrice"`
+	MaxFee         string  `json:"maxFeePerGas"`
+	Tip            string  `json:"maxPriorityFeePerGas"`
+	BlobFee        string  `json:"maxFeePerBlobGas"`
+	DataLen        int     `json:"dataLen"`
+	BlobHashes     int     `json:"blobHashes"`
+	SidecarVersion *uint8  `json:"sidecarVersion"`
+	Authorizations []vauth `json:"authorizations"`
+}
+
+type vauth struct {
+	ChainID   string `json:"chainId"`
+	Address   string `json:"address"`
+	Nonce     uint64 `json:"nonce"`
+	Authority string `json:"authority"`
+	Invalid   bool   `json:"invalid"`
+}
+
+func vectors(tb testing.TB) []vector {
+	tb.Helper()
+	text, err := os.ReadFile("testdata/vectors.json")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var all []vector
+	if err := json.Unmarshal(text, &all); err != nil {
+		tb.Fatal(err)
+	}
+	return all
+}
+
+func (v *vector) raw(tb testing.TB) []byte {
+	tb.Helper()
+	if v.RawGzip == nil {
+		return unhex(tb, v.Raw)
+	}
+	r, err := gzip.NewReader(bytes.NewReader(v.RawGzip))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	raw, err := io.ReadAll(io.LimitReader(r, 2*rawtx.MaxBlobSize))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return raw
+}
+
+// named returns the bytes of a vector.
+func named(tb testing.TB, name string) []byte {
+	tb.Helper()
+	for _, v := range vectors(tb) {
+		if v.Name == name {
+			return v.raw(tb)
+		}
+	}
+	tb.Fatalf("no vector %q", name)
+	return nil
+}
+
+func unhex(tb testing.TB, s string) []byte {
+	tb.Helper()
+	b, err := hex.DecodeString(strings.TrimPrefix(s, "0x"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+func TestTransactionsOfGoEthereumAreReadAsItReadsThem(t *testing.T) {
+	seen := map[uint8]int{}
+	for _, v := range vectors(t) {
+		raw := v.raw(t)
+		tx, err := rawtx.Decode(raw)
+		if err != nil {
+			t.Errorf("%s: %v", v.Name, err)
+			continue
+		}
+		clear(raw) // what was read must not lie in the input
+		if got, want := described(tx), v.described(); got != want {
+			t.Errorf("%s\ngot  %s\nwant %s", v.Name, got, want)
+		}
+		if got, want := tx.IsCancel(), strings.Contains(v.Name, "cancel"); got != want {
+			t.Errorf("%s: cancel is %v", v.Name, got)
+		}
+		seen[tx.Type]++
+	}
+	for kind := range uint8(5) {
+		if seen[kind] < 2 {
+			t.Errorf("%d vectors of type %d", seen[kind], kind)
+		}
+	}
+}
+
+func described(t *rawtx.Tx) string {
+	id, to, side := "", "", ""
+	if t.HasChainID {
+		id = fmt.Sprint(t.ChainID)
+	} else if t.ChainID != 0 {
+		id = "a chain id that it has not"
+	}
+	if t.To != nil {
+		to = t.To.String()
+	}
+	if t.Sidecar != nil {
+		side = fmt.Sprint(t.Sidecar.Version, " ", t.Sidecar.Blobs)
+	}
+	s := fmt.Sprintf("%d %s %v %d %x to %q value %v gas %d price %s fee %s tip %s blob %s input %d blobs %d sidecar %q",
+		t.Type, id, t.From, t.Nonce, t.Hash, to, t.Value, t.Gas, dec(t.GasPrice), dec(t.MaxFee), dec(t.Tip), dec(t.BlobFee), t.DataLen, t.BlobHashes, side)
+	for _, a := range t.Authorizations {
+		s += fmt.Sprintf(" [%v %v %d %v %v]", a.ChainID, a.Address, a.Nonce, a.Authority, !a.Valid())
+	}
+	return s
+}
+
+func (v *vector) described() string {
+	side := ""
+	if v.SidecarVersion != nil {
+		side = fmt.Sprint(*v.SidecarVersion, " ", v.BlobHashes)
+	}
+	s := fmt.Sprintf("%d %s %v %d %s to %q value %v gas %d price %s fee %s tip %s blob %s input %d blobs %d sidecar %q",
+		v.Type, v.ChainID, v.From, v.Nonce, v.Hash[2:], v.To, v.Value, v.Gas, v.GasPrice, v.MaxFee, v.Tip, v.BlobFee, v.DataLen, v.BlobHashes, side)
+	for _, a := range v.Authorizations {
+		s += fmt.Sprintf(" [%v %v %d %v %v]", a.ChainID, a.Address, a.Nonce, a.Authority, a.Invalid)
+	}
+	return s
+}
+
+func dec(n *big.Int) string {
+	if n == nil {
+		return ""
+	}
+	return n.String()
+}
+
+// The worked example of EIP-155.
+func TestTheExampleOfEIP155(t *testing.T) {
+	tx, err := rawtx.Decode(unhex(t, "f86c098504a817c800825208943535353535353535353535353535353535353535880de0b6b3a764000080"+
+		"25a028ef61340bd939bc2195fe537567866003e1a15d3c71ff63e1590620aa636276a067cbe9d8997f761aecb703304b3800ccf555c9f3dc64214b297fb1966a3b6d83"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := tx.From.String(); got != "0x9d8a62f656a8d1615c1294fd71e9cfb3e4855a4f" {
+		t.Errorf("from %s", got)
+	}
+	if tx.Nonce != 9 || tx.ChainID != 1 || !tx.HasChainID || tx.GasPrice.Int64() != 20e9 || tx.Gas != 21000 ||
+		tx.To.String() != "0x3535353535353535353535353535353535353535" || tx.Value.Int64() != 1e18 || tx.DataLen != 0 {
+		t.Errorf("got %+v", tx)
+	}
+}
+
+// Why each authorization of the vector is skipped, in order. The last one counts.
+func TestAuthorizationsThatNodesSkipCarryTheReason(t *testing.T) {
+	tx, err := rawtx.Decode(named(t, "set code with authorizations that nodes skip"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []struct {
+		kind      error
+		sentence  string
+		authority bool
+	}{
+		{rawtx.ErrHighS, "s must not be above half of the curve's order (EIP-2): put the order less s in its place, and the other parity", false},
+		{rawtx.ErrSignature, "yParity must be 0 or 1, is 27", false},
+		{rawtx.ErrSignature, "r must not be 0", false},
+		{rawtx.ErrSignature, "r must be below the curve's order", false},
+		{rawtx.ErrSignature, "r and s are a signature that no key can have made", false},
+		{rawtx.ErrChainID, "chainId must be 0 or that of the transaction, 1; is 115792089237316195423570985008687907853269984665640564039457584007913129639935", true},
+		{rawtx.ErrChainID, "chainId must be 0 or that of the transaction, 1; is 5", true},
+		{rawtx.ErrNonce, "nonce must be below 2^64-1 (EIP-2681)", true},
+		{nil, "", true},
+	} {
+		a := tx.Authorizations[i]
+		checkRefusal(t, fmt.Sprint("authorization ", i), a.Invalid, want.kind, want.sentence)
+		if known := a.Authority != [20]byte{}; known != want.authority || a.Valid() != (want.kind == nil) {
+			t.Errorf("authorization %d: authority %v, valid %v", i, a.Authority, a.Valid())
+		}
+	}
+}
