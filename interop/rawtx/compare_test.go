@@ -1,0 +1,188 @@
+package rawtx_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"slices"
+	"testing"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/core/types"
+	"github.com/ethereum/go-ethereum/crypto/kzg4844"
+
+	"noncegate/chain/ethereum/rawtx"
+)
+
+// exceptions are what core/types decodes and Decode refuses on purpose, and the kind of
+// its error. go-ethereum refuses each of them too, later on: in its signers, its pools, or
+// its blocks.
+var exceptions = []exception{
+	{"its pools take 128 KiB, and 1 MiB with blobs", rawtx.ErrTooLarge, func(raw []byte, tx *types.Transaction) bool {
+		if tx.BlobTxSidecar() == nil {
+			return len(raw) > rawtx.MaxSize
+		}
+		inner, err := tx.WithoutBlobTxSidecar().MarshalBinary()
+		return err != nil || len(inner) > rawtx.MaxSize || len(raw) > rawtx.MaxBlobSize
+	}},
+	{"its signers panic for chain 0", rawtx.ErrChainID, func(_ []byte, tx *types.Transaction) bool {
+		return tx.Protected() && tx.ChainId().Sign() == 0
+	}},
+	{"no chain id is above that of EIP-2294", rawtx.ErrChainID, func(_ []byte, tx *types.Transaction) bool {
+		return tx.ChainId().Cmp(new(big.Int).SetUint64(rawtx.MaxChainID)) > 0
+	}},
+	{"its pool keeps to EIP-2681", rawtx.ErrNonce, func(_ []byte, tx *types.Transaction) bool {
+		return tx.Nonce() == math.MaxUint64
+	}},
+	{"its pool takes amounts below 2^256", rawtx.ErrEncoding, func(_ []byte, tx *types.Transaction) bool {
+		return max(tx.Value().BitLen(), tx.GasPrice().BitLen(), tx.GasTipCap().BitLen(), tx.GasFeeCap().BitLen()) > 256
+	}},
+	{"its blocks have no blob transaction without blobs (EIP-4844)", rawtx.ErrContent, func(_ []byte, tx *types.Transaction) bool {
+		return tx.Type() == types.BlobTxType && len(tx.BlobHashes()) == 0
+	}},
+	{"its blocks have no blob hashes of another version (EIP-4844)", rawtx.ErrContent, func(_ []byte, tx *types.Transaction) bool {
+		return slices.ContainsFunc(tx.BlobHashes(), func(h common.Hash) bool { return h[0] != 1 })
+	}},
+	{"its pool wants at least one authorization (EIP-7702)", rawtx.ErrContent, func(_ []byte, tx *types.Transaction) bool {
+		return tx.Type() == types.SetCodeTxType && len(tx.SetCodeAuthorizations()) == 0
+	}},
+	{"its pool takes no transaction of more gas than EIP-7825 has", rawtx.ErrTooLarge, func(_ []byte, tx *types.Transaction) bool {
+		return len(tx.SetCodeAuthorizations()) > rawtx.MaxAuthorizations
+	}},
+}
+
+type exception struct {
+	why     string
+	kind    error
+	applies func(raw []byte, tx *types.Transaction) bool
+}
+
+// reference is what go-ethereum makes of raw: decoding, the sender, and what its pool
+// asks of a sidecar before it looks at the proofs.
+func reference(raw []byte) (*types.Transaction, common.Address, error) {
+	tx := new(types.Transaction)
+	if err := tx.UnmarshalBinary(raw); err != nil {
+		return nil, common.Address{}, err
+	}
+	for _, e := range exceptions {
+		if e.applies(raw, tx) {
+			return nil, common.Address{}, errors.New(e.why)
+		}
+	}
+	signer := types.Signer(types.HomesteadSigner{})
+	if tx.Protected() {
+		signer = types.LatestSignerForChainID(tx.ChainId())
+	}
+	from, err := types.Sender(signer, tx)
+	if err != nil {
+		return nil, common.Address{}, err
+	}
+	return tx, from, checkSidecar(tx)
+}
+
+func checkSidecar(tx *types.Transaction) error {
+	s := tx.BlobTxSidecar()
+	if s == nil {
+		return nil
+	}
+	proofs := len(s.Commitments)
+	if s.Version == types.BlobSidecarVersion1 {
+		proofs *= kzg4844.CellProofsPerBlob
+	}
+	if len(s.Blobs) != len(s.Commitments) || len(s.Proofs) != proofs {
+		return errors.New("numbers of blobs, commitments and proofs do not fit")
+	}
+	return s.ValidateBlobCommitmentHashes(tx.BlobHashes())
+}
+
+// difference says how Decode and go-ethereum differ about raw; "" is not at all.
+// taken says whether both took it.
+func difference(raw []byte) (diff string, taken bool) {
+	got, gotErr := rawtx.Decode(raw)
+	want, from, wantErr := reference(raw)
+	switch {
+	case gotErr != nil && wantErr != nil:
+		return "", false
+	case gotErr != nil:
+		return fmt.Sprintf("refused (%v), go-ethereum takes it", gotErr), false
+	case wantErr != nil:
+		return fmt.Sprintf("taken, go-ethereum refuses it (%v)", wantErr), false
+	}
+	for _, f := range []struct {
+		name      string
+		got, want any
+	}{
+		{"type", got.Type, want.Type()},
+		{"from", common.Address(got.From), from},
+		{"hash", common.Hash(got.Hash), want.Hash()},
+		{"nonce", got.Nonce, want.Nonce()},
+		{"has chain id", got.HasChainID, want.Protected()},
+		{"chain id", got.ChainID, want.ChainId().Uint64()},
+		{"to", fmt.Sprint((*common.Address)(got.To)), fmt.Sprint(want.To())},
+		{"value", got.Value.String(), want.Value().String()},
+		{"gas", got.Gas, want.Gas()},
+		{"input", got.DataLen, len(want.Data())},
+		{"blobs", got.BlobHashes, len(want.BlobHashes())},
+		{"prices", prices(got), wantPrices(want)},
+		{"sidecar", fmt.Sprint(got.Sidecar != nil), fmt.Sprint(want.BlobTxSidecar() != nil)},
+		{"authorizations", authorizations(got), wantAuthorizations(want)},
+		{"cancel", got.IsCancel(), want.To() != nil && *want.To() == from && want.Value().Sign() == 0 && len(want.Data()) == 0 &&
+			len(want.BlobHashes()) == 0 && len(want.SetCodeAuthorizations()) == 0},
+	} {
+		if f.got != f.want {
+			return fmt.Sprintf("%s: got %v, go-ethereum has %v", f.name, f.got, f.want), true
+		}
+	}
+	if s := want.BlobTxSidecar(); s != nil && (got.Sidecar.Version != s.Version || got.Sidecar.Blobs != len(s.Blobs)) {
+		return fmt.Sprintf("sidecar: got %+v, go-ethereum has version %d, %d blobs", *got.Sidecar, s.Version, len(s.Blobs)), true
+	}
+	return "", true
+}
+
+func prices(t *rawtx.Tx) string { return fmt.Sprint(t.GasPrice, t.MaxFee, t.Tip, t.BlobFee) }
+
+func wantPrices(tx *types.Transaction) string {
+	var price, fee, tip, blob *big.Int
+	if tx.Type() <= types.AccessListTxType {
+		price = tx.GasPrice()
+	} else {
+		fee, tip, blob = tx.GasFeeCap(), tx.GasTipCap(), tx.BlobGasFeeCap()
+	}
+	return fmt.Sprint(price, fee, tip, blob)
+}
+
+func authorizations(t *rawtx.Tx) (s string) {
+	for _, a := range t.Authorizations {
+		s += fmt.Sprintln(a.ChainID, common.Address(a.Address), a.Nonce, common.Address(a.Authority), a.Valid())
+	}
+	return s
+}
+
+// wantAuthorizations judges as go-ethereum's state transition does before it looks at
+// the state.
+func wantAuthorizations(tx *types.Transaction) (s string) {
+	for _, a := range tx.SetCodeAuthorizations() {
+		authority, err := a.Authority()
+		valid := err == nil && a.Nonce != math.MaxUint64 && (a.ChainID.IsZero() || a.ChainID.CmpBig(tx.ChainId()) == 0)
+		s += fmt.Sprintln(&a.ChainID, a.Address, a.Nonce, authority, valid)
+	}
+	return s
+}
+
+// agree fails the test where Decode and go-ethereum differ, and says whether both took raw.
+func agree(t *testing.T, raw []byte, name string) bool {
+	t.Helper()
+	diff, taken := difference(raw)
+	if diff != "" {
+		t.Errorf("%s: %s\n%s", name, diff, shown(raw))
+	}
+	return taken
+}
+
+func shown(raw []byte) string {
+	if len(raw) > 2000 {
+		return fmt.Sprintf("%x … (%d bytes)", raw[:2000], len(raw))
+	}
+	return fmt.Sprintf("%x", raw)
+}

@@ -1,0 +1,182 @@
+package rawtx_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"slices"
+	"testing"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/core/types"
+
+	"noncegate/chain/ethereum/rawtx"
+)
+
+func TestEverySampleIsReadAsGoEthereumReadsIt(t *testing.T) {
+	for _, s := range samples(t) {
+		if !agree(t, s.raw, s.name) {
+			t.Errorf("%s: refused", s.name)
+		}
+	}
+}
+
+// Each exception is one: core/types decodes the transaction, Decode refuses it, by the
+// kind of error that is meant for it.
+func TestEveryExceptionIsDecodedByGoEthereumAndRefusedHere(t *testing.T) {
+	k, above := key(t, 1), new(big.Int).Lsh(big.NewInt(1), 256)
+	on := func(data types.TxData) []byte { return sign(t, k, chain(mainnet), data) }
+	noBlobs, wrongBlob := blobTx(1, nil), blobTx(1, nil)
+	noBlobs.BlobHashes, wrongBlob.BlobHashes = nil, []common.Hash{{2}}
+	many := slices.Repeat([]types.SetCodeAuthorization{{V: 1}}, rawtx.MaxAuthorizations+1)
+	examples := [][][]byte{ // of each exception, in their order
+		{on(&types.LegacyTx{GasPrice: wei, Value: wei, Data: make([]byte, rawtx.MaxSize)}), wrap(on(blobTx(8, nil))[1:], nil, 8, 8, 8)},
+		{changed(t, on(&types.LegacyTx{GasPrice: wei, Value: wei}), 6, []byte{35})},
+		{changed(t, on(&types.DynamicFeeTx{ChainID: big.NewInt(mainnet)}), 0, big.NewInt(rawtx.MaxChainID+1).Bytes())},
+		{on(&types.LegacyTx{Nonce: math.MaxUint64, GasPrice: wei, Value: wei})},
+		{on(&types.LegacyTx{GasPrice: wei, Value: above}), on(&types.LegacyTx{GasPrice: above, Value: wei}),
+			on(&types.DynamicFeeTx{ChainID: big.NewInt(mainnet), GasTipCap: above})},
+		{on(noBlobs)},
+		{on(wrongBlob)},
+		{on(setCode(t, mainnet))},
+		{on(setCode(t, mainnet, many...))},
+	}
+	if len(examples) != len(exceptions) {
+		t.Fatalf("examples of %d exceptions, there are %d", len(examples), len(exceptions))
+	}
+	for i, e := range exceptions {
+		for j, raw := range examples[i] {
+			tx := new(types.Transaction)
+			if err := tx.UnmarshalBinary(raw); err != nil || !e.applies(raw, tx) {
+				t.Errorf("%s, %d: %v", e.why, j, err)
+			}
+			if _, err := rawtx.Decode(raw); !errors.Is(err, e.kind) {
+				t.Errorf("%s, %d: got %v, want %v", e.why, j, err, e.kind)
+			}
+		}
+	}
+}
+
+// mutated are the samples that are changed in the tests below: one of each form.
+func mutated(tb testing.TB) []sample {
+	names := []string{"legacy without a chain id", "legacy", "access list", "dynamic fee", "blob without sidecar",
+		"blob with sidecar of version 0", "set code"}
+	return slices.DeleteFunc(samples(tb), func(s sample) bool { return !slices.Contains(names, s.name) })
+}
+
+// Every change of an item, and of how an item is encoded, must be judged alike. A few
+// of the changed ones must be taken, or the test would show nothing of the fields.
+func TestChangedItemsAreJudgedAsGoEthereumJudgesThem(t *testing.T) {
+	for _, s := range mutated(t) {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			prefix, tree := parse(t, s.raw)
+			taken, all := 0, 0
+			for i := range tree.count() {
+				for what, changed := range changes(tree.at(i)) {
+					raw := append(slices.Clone(prefix), tree.with(i, changed)...)
+					all++
+					if agree(t, raw, fmt.Sprintf("item %d %s", i, what)) {
+						taken++
+					}
+				}
+			}
+			if all < 100 || taken < 5 || taken == all {
+				t.Errorf("%d of %d changed transactions were taken", taken, all)
+			}
+		})
+	}
+}
+
+func TestChangedBytesAreJudgedAsGoEthereumJudgesThem(t *testing.T) {
+	for _, s := range mutated(t) {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			taken := 0
+			for _, raw := range byteChanges(s.raw) {
+				if agree(t, raw, "changed") {
+					taken++
+				}
+			}
+			if taken == 0 {
+				t.Error("no changed transaction was taken")
+			}
+		})
+	}
+}
+
+// byteChanges are raw with one byte changed, left out or doubled, and raw cut off at
+// every place. Of long inputs only both ends are changed: between them is a blob.
+func byteChanges(raw []byte) (all [][]byte) {
+	const head, tail = 260, 110 // the transaction, and commitment and proof
+	for at := range raw {
+		if at >= head && at < len(raw)-tail && len(raw) > 1000 {
+			continue
+		}
+		for _, flip := range []byte{0x01, 0x80, raw[at]} {
+			changed := slices.Clone(raw)
+			changed[at] ^= flip
+			all = append(all, changed)
+		}
+		all = append(all, slices.Delete(slices.Clone(raw), at, at+1),
+			slices.Insert(slices.Clone(raw), at, raw[at]), slices.Clone(raw[:at]))
+	}
+	return append(all, append(slices.Clone(raw), 0), append(slices.Clone(raw), raw...))
+}
+
+// The form of a sidecar is in the hands of the client: any number of each of its parts.
+func TestSidecarsOfEveryShapeAreJudgedAsGoEthereumJudgesThem(t *testing.T) {
+	inner := sign(t, key(t, 1), chain(mainnet), blobTx(1, nil))[1:]
+	taken := 0
+	for _, version := range [][]byte{nil, {}, {1}, {2}, {1, 1}} {
+		for blobs := range 3 {
+			for commitments := range 3 {
+				for _, proofs := range []int{0, 1, 2, 127, 128, 129} {
+					raw := wrap(inner, version, blobs, commitments, proofs)
+					if agree(t, raw, fmt.Sprintf("version %x, %d blobs, %d commitments, %d proofs", version, blobs, commitments, proofs)) {
+						taken++
+					}
+				}
+			}
+		}
+	}
+	if taken != 2 { // 1, 1 and 1 of version 0; 1, 1 and 128 of version 1
+		t.Errorf("%d sidecars were taken, want 2", taken)
+	}
+}
+
+func binaryOf(tb testing.TB, name string) []byte {
+	tb.Helper()
+	for _, s := range samples(tb) {
+		if s.name == name {
+			return s.raw
+		}
+	}
+	tb.Fatalf("no sample %s", name)
+	return nil
+}
+
+// wrap puts a sidecar of so many parts behind the encoded fields of a blob transaction.
+// version nil: none is written.
+func wrap(inner, version []byte, blobs, commitments, proofs int) []byte {
+	s := sidecar(0, max(blobs, commitments))
+	body := slices.Clone(inner)
+	if version != nil {
+		body = append(body, header(version, 0x80)...)
+	}
+	var parts [3][]byte
+	for i := range blobs {
+		parts[0] = append(parts[0], header(s.Blobs[i][:], 0x80)...)
+	}
+	for i := range commitments {
+		parts[1] = append(parts[1], header(s.Commitments[i][:], 0x80)...)
+	}
+	for range proofs {
+		parts[2] = append(parts[2], header(make([]byte, 48), 0x80)...)
+	}
+	for _, p := range parts {
+		body = append(body, header(p, 0xc0)...)
+	}
+	return append([]byte{types.BlobTxType}, header(body, 0xc0)...)
+}
