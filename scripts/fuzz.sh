@@ -3,14 +3,18 @@
 #
 #   scripts/fuzz.sh [TIME [PACKAGE...]]
 #
-# TIME is for each of them, 10s unless given; PACKAGE ./... unless given. What a target
-# finds is printed, and is in the testdata of its package; then it ends with 1.
+# TIME is for each of them, 10s unless given. PACKAGE is ./... unless given, and those of
+# interop/, a module of its own, that have targets; ./interop/PACKAGE is one of these.
+# What a target finds is printed, and is in the testdata of its package; then it ends
+# with 1.
 set -eu
 cd "$(dirname "$0")/.."
 
 time=${1:-10s}
 [ $# -eq 0 ] || shift
-[ $# -gt 0 ] || set -- ./...
+# Listing the targets of a package runs its TestMain, so that of interop itself, which
+# builds a gateway, is left alone.
+[ $# -gt 0 ] || set -- ./... $(grep -rl '^func Fuzz' --include='*_test.go' interop | sed 's|^|./|; s|/[^/]*$||' | sort -u)
 go=${GO:-go}
 
 log=$(mktemp)
@@ -18,13 +22,31 @@ list=$(mktemp)
 trap 'rm -f "$log" "$list"' EXIT
 trap 'exit 1' HUP INT TERM
 
-"$go" test -list '^Fuzz' "$@" >"$log" || { cat "$log"; exit 1; }
-awk '/^Fuzz/ { name[++n] = $1 } /^ok/ { for (i = 1; i <= n; i++) print $2, name[i]; n = 0 }' "$log" >"$list"
+# targets prints MODULE PACKAGE TARGET of the given packages of a module.
+targets() {
+	module=$1
+	shift
+	[ $# -gt 0 ] || return 0
+	(cd "$module" && "$go" test -list '^Fuzz' "$@") >"$log" || { cat "$log" >&2; return 1; }
+	awk -v module="$module" '/^Fuzz/ { name[++n] = $1 } /^ok/ { for (i = 1; i <= n; i++) print module, $2, name[i]; n = 0 }' "$log"
+}
+
+root=
+interop=
+for package; do
+	case $package in
+	./interop/*) interop="$interop ./${package#./interop/}" ;;
+	*) root="$root $package" ;;
+	esac
+done
+# Unquoted: a word for each package.
+targets . $root >"$list"
+targets interop $interop >>"$list"
 
 # An input that reaches something new is made smaller ten times at most: a minute, the
 # default, would be longer than the target has.
 fuzz() {
-	"$go" test -run '^$' -fuzz "^$2\$" -fuzztime "$time" -fuzzminimizetime 10x "$1" </dev/null >"$log" 2>&1
+	(cd "$1" && "$go" test -run '^$' -fuzz "^$3\$" -fuzztime "$time" -fuzzminimizetime 10x "$2") </dev/null >"$log" 2>&1
 }
 
 # stopped tells the end of the time from a finding. Up to Go 1.26 a target may end with
@@ -34,9 +56,9 @@ stopped() {
 }
 
 found=
-while read -r package name; do
+while read -r module package name; do
 	echo "== $package $name"
-	if fuzz "$package" "$name"; then
+	if fuzz "$module" "$package" "$name"; then
 		grep '^fuzz: elapsed' "$log" | tail -n 1
 	elif stopped; then
 		grep '^fuzz: elapsed' "$log" | tail -n 1
