@@ -33,6 +33,9 @@ type Block struct {
 	Parent *Block // nil: the first
 	Time   time.Time
 	Txs    []Tx
+
+	count  sync.Once
+	counts map[string]int64
 }
 
 // Chain is a tree of blocks. Each node has its own opinion on which of them are its chain.
@@ -99,16 +102,17 @@ func (b *Block) at(number int64) *Block {
 	return b
 }
 
-// count is how many nonces of an account are used at b.
-func (b *Block) count(account string) (n int64) {
-	for ; b != nil; b = b.Parent {
-		for _, t := range b.Txs {
-			if t.From == account {
-				n = max(n, t.Nonce+1)
+// used is how many nonces of an account are used at b.
+func (b *Block) used(account string) int64 {
+	b.count.Do(func() {
+		b.counts = map[string]int64{}
+		for at := b; at != nil; at = at.Parent {
+			for _, t := range at.Txs {
+				b.counts[t.From] = max(b.counts[t.From], t.Nonce+1)
 			}
 		}
-	}
-	return n
+	})
+	return b.counts[account]
 }
 
 // JSON returns the block as eth_getBlockByNumber does.

@@ -80,7 +80,7 @@ func (n *Node) count(params []json.RawMessage) (any, error) {
 		if b == nil || !n.has(b) {
 			return nil, &Error{-32000, "header for hash not found"}
 		}
-		return Quantity(b.count(account)), nil
+		return Quantity(b.used(account)), nil
 	}
 	tag := text(params, 1)
 	b, err := n.tagged(tag)
@@ -90,7 +90,7 @@ func (n *Node) count(params []json.RawMessage) (any, error) {
 	if b == nil {
 		return nil, &Error{-32000, "header not found"}
 	}
-	count := b.count(account)
+	count := b.used(account)
 	if tag == "pending" {
 		for _, t := range n.pool {
 			if t.From == account && t.Nonce == count {

@@ -288,7 +288,7 @@ func TestCredentialsAreSentAndNeverShown(t *testing.T) {
 			got := r.do(t, small, "eth_tell")[0]
 			texts := []string{fmt.Sprint(r.e), got.Err.Error()}
 			r.fake.OnHTTP(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-				http.Error(w, "bad key "+key, 403)
+				http.Error(w, "bad key "+key, http.StatusForbidden)
 				return true
 			})
 			r.fake.CloseSockets()
