@@ -146,9 +146,20 @@ func split(data []byte, end jsontext.Kind, read func(i int, dec *jsontext.Decode
 	return nil
 }
 
-// elements calls yield with each element of the JSON array data, in order, until
-// it returns an error. An element is valid JSON, but for what lenient lets pass, and
-// may be used only until yield returns.
+// Elements calls yield with each element of the JSON array data, in order, until it
+// returns an error, which is then the result. An element is valid JSON, but for names
+// given twice, and may be used only until yield returns. It costs the memory of one
+// element at a time: whoever reads arrays of strangers can stop at any number.
+func Elements(data []byte, yield func(i int, element []byte) error) error {
+	if jsontext.Value(data).Kind() != jsontext.KindBeginArray {
+		return errNoArray
+	}
+	return elements(data, yield)
+}
+
+var errNoArray = errors.New("not an array")
+
+// elements is Elements for what is known to begin as an array.
 func elements(data []byte, yield func(i int, element []byte) error) error {
 	return split(data, jsontext.KindEndArray, func(i int, dec *jsontext.Decoder) error {
 		element, err := dec.ReadValue()

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -106,6 +107,35 @@ func TestPositionsAndNamesAreTheSame(t *testing.T) {
 			if named, err := decoders[test.method]([]byte(form)); err != nil || !reflect.DeepEqual(named, positional) {
 				t.Errorf("%s: got %+v, %v; by position %+v", form, named, err, positional)
 			}
+		}
+	}
+}
+
+func TestElementsBringsOneElementAtATimeAndStopsWhenTold(t *testing.T) {
+	stop := errors.New("stop")
+	for _, test := range []struct {
+		data, want string
+		fails      bool
+	}{
+		{"[]", "", false},
+		{` [1, {"a":[2]} ,"x"] `, `1|{"a":[2]}|"x"|`, false},
+		{"[1,2,3,4]", "1|2|3|", true}, // stopped
+		{"[1,2", "1|2|", true},
+		{"[1] 2", "1|", true},
+		{`{"a":1}`, "", true},
+		{"", "", true},
+		{"null", "", true},
+	} {
+		got := ""
+		err := Elements([]byte(test.data), func(i int, element []byte) error {
+			got += string(element) + "|"
+			if i == 2 && test.fails {
+				return stop
+			}
+			return nil
+		})
+		if got != test.want || (err != nil) != test.fails {
+			t.Errorf("%q: elements %q and %v, want %q", test.data, got, err, test.want)
 		}
 	}
 }

@@ -1,0 +1,124 @@
+package ethereum
+
+import (
+	"strings"
+	"testing"
+
+	"noncegate/chain"
+)
+
+func TestEveryExampleOfTheTableIsFoundByItsOwnGroup(t *testing.T) {
+	file, err := readAnswers(answersFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := file.compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range file.Answers {
+		for client, texts := range g.Examples {
+			if file.Sources[client] == "" {
+				t.Errorf("group %q has examples of %q, which is no source", g.Group, client)
+			}
+			for _, text := range texts {
+				switch got := table.group(text); {
+				case got == nil:
+					t.Errorf("%s: %q is found by no group, want %q", client, text, g.Group)
+				case got.name != g.Group:
+					t.Errorf("%s: %q is found by %q, want %q", client, text, got.name, g.Group)
+				}
+			}
+		}
+	}
+	for name, p := range map[string]plainYAML{"limited": file.Limited, "no_block": file.NoBlock, "no_method": file.NoMethod} {
+		text, err := oneOf(p.Patterns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, example := range p.Examples {
+			if !text.MatchString(example) {
+				t.Errorf("%s does not find %q", name, example)
+			}
+		}
+	}
+}
+
+func TestEveryPatternOfTheTableFindsAnExample(t *testing.T) {
+	file, err := readAnswers(answersFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := func(pattern string, examples []string) bool {
+		text, err := oneOf([]string{pattern})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range examples {
+			if text.MatchString(e) {
+				return true
+			}
+		}
+		return false
+	}
+	for _, g := range file.Answers {
+		var examples []string
+		for _, texts := range g.Examples {
+			examples = append(examples, texts...)
+		}
+		for _, p := range g.Patterns {
+			if !used(p, examples) {
+				t.Errorf("group %q: no example for %q", g.Group, p)
+			}
+		}
+	}
+}
+
+func TestATextThatNobodyKnowsHasNoGroup(t *testing.T) {
+	table, err := knownAnswers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"", "internal error", "unknown", "bad gateway", "nonce", "something went wrong, transaction 0x01"} {
+		if g := table.group(text); g != nil {
+			t.Errorf("%q is found by %q, want nobody", text, g.name)
+		}
+	}
+}
+
+func TestATableWithAMistakeIsRefusedWithItsPlace(t *testing.T) {
+	for _, test := range []struct{ yaml, want string }{
+		{"answers: [{group: a, class: free}]", `group "a": patterns must not be empty`},
+		{"answers: [{group: a, class: fre, patterns: [b]}]", `group "a": class must be one of`},
+		{"answers: [{group: a, class: free, patterns: ['(']}]", `group "a": error parsing regexp`},
+		{"answer: []", "field answer not found"},
+	} {
+		file, err := readAnswers([]byte(test.yaml))
+		if err == nil {
+			_, err = file.compile()
+		}
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: error %v, want %q", test.yaml, err, test.want)
+		}
+	}
+}
+
+func TestOnlyRefusalsThatMeanAbsenceAreFree(t *testing.T) {
+	table, err := knownAnswers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]chain.Class{
+		"already known":                               chain.InPool,
+		"unknown transaction type":                    chain.Free,
+		"txpool is full":                              chain.Unknown,
+		"nonce too low: next nonce 5, tx nonce 4":     chain.Used,
+		"replacement transaction underpriced":         chain.Taken,
+		"transaction underpriced":                     chain.Free,
+		"future transaction tries to replace pending": chain.Unknown,
+	} {
+		if g := table.group(text); g == nil || g.class != want {
+			t.Errorf("%q: group %v, want class %v", text, g, want)
+		}
+	}
+}

@@ -1,0 +1,245 @@
+package ethereum
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"noncegate/chain"
+	"noncegate/internal/fakenode"
+)
+
+func TestQuantitiesAreReadStrictly(t *testing.T) {
+	for text, want := range map[string]int64{"0x0": 0, "0x1": 1, "0xff": 255, "0xFf": 255, "0x7fffffffffffffff": 1<<63 - 1} {
+		if got, err := parseQuantity(text); err != nil || got != want {
+			t.Errorf("%q = %d, %v; want %d", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"": "0x and hex", "0x": "0x and hex", "1": "0x and hex", "0X1": "0x and hex", "0x1g": "0x and hex", " 0x1": "0x and hex",
+		"0x-1": "0x and hex", "-0x1": "0x and hex", "0x+1": "0x and hex", "0x1_0": "0x and hex",
+		"0x00": "leading zeros", "0x01": "leading zeros",
+		"0x8000000000000000": "below 2^63", "0x10000000000000000": "below 2^63", "0x" + strings.Repeat("f", 100): "below 2^63",
+	} {
+		if got, err := parseQuantity(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q = %d, %v; want %q", text, got, err, want)
+		}
+	}
+}
+
+// nonsense is what a node may answer in place of a block.
+func nonsense(good map[string]any) map[string]any {
+	with := func(member string, value any) map[string]any {
+		b := copyOf(good)
+		b[member] = value
+		return b
+	}
+	without := func(member string) map[string]any {
+		b := copyOf(good)
+		delete(b, member)
+		return b
+	}
+	tx := transfer(1, 0)
+	withTx := func(member string, value any) map[string]any {
+		m := tx.JSON(nil)
+		m[member] = value
+		return with("transactions", []any{m})
+	}
+	return map[string]any{
+		"null": nil, "a number": 7, "a string": "0x1", "an array": []any{}, "empty": map[string]any{},
+		"no number": without("number"), "number null": with("number", nil), "number 7": with("number", 7), "number -1": with("number", "-0x1"),
+		"number too high": with("number", "0xffffffffffffffff"),
+		"no hash":         without("hash"), "hash null": with("hash", nil), "hash short": with("hash", "0x12"), "hash no hex": with("hash", "0x"+strings.Repeat("z", 64)),
+		"no parent": without("parentHash"), "its own parent": with("parentHash", good["hash"]),
+		"no time": without("timestamp"), "time 7": with("timestamp", 7),
+		"no transactions": without("transactions"), "transactions null": with("transactions", nil), "only hashes": with("transactions", []any{fakenode.TxHash(1).String()}),
+		"an empty transaction": with("transactions", []any{map[string]any{}}),
+		"from nobody":          withTx("from", nil), "from short": withTx("from", "0x1"), "nonce 7": withTx("nonce", 7), "nonce too high": withTx("nonce", "0x8000000000000000"),
+		"no transaction hash": withTx("hash", "0x1"), "type x": withTx("type", "x"),
+	}
+}
+
+func TestABlockThatMakesNoSenseIsTheNodesFailure(t *testing.T) {
+	kinds := nonsense(fakenode.NewChain(chainStart, blockTime).First().JSON(true))
+	for name := range kinds {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 2).run()
+				bad := w.nodes[0] // which shows blocks with their transactions
+				bad.On(methodBlockByNumber, func(params []json.RawMessage) (any, error) {
+					if string(params[0]) != `"latest"` {
+						return nil, &fakenode.Error{Code: -39001, Message: "finalized block not found"}
+					}
+					return nonsense(bad.Head().JSON(true))[name], nil
+				})
+				bad.On(methodBlockByHash, func([]json.RawMessage) (any, error) { return nonsense(bad.Head().JSON(true))[name], nil })
+				for range 3 {
+					b := w.chain.Extend(w.nodes[1].Head(), transfer(2, 0))
+					w.to(b)
+					w.settle()
+					w.settle()
+					if h := w.last(); h.Latest != blockOf(b) || len(h.Uses) != 1 {
+						t.Errorf("head %+v, want that of the other node", h)
+					}
+				}
+				if s := w.nodeStatus(0); s.LastError == "" {
+					t.Errorf("status %+v does not say what was wrong", s)
+				}
+			})
+		})
+	}
+}
+
+var chainStart = fakenode.NewChain(testTime, blockTime).First().Time
+
+func TestWhatAnHTTPServerSaysInPlaceOfANodeIsTheNodesFailure(t *testing.T) {
+	for name, answer := range map[string]func(w http.ResponseWriter){
+		"a page":        func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") },
+		"a redirect":    func(w http.ResponseWriter) { w.Header().Set("Location", "http://b:80/"); w.WriteHeader(307) },
+		"another id":    func(w http.ResponseWriter) { fmt.Fprint(w, `[{"id":99999,"result":"0x1"}]`) },
+		"nothing":       func(http.ResponseWriter) {},
+		"unauthorized":  func(w http.ResponseWriter) { w.WriteHeader(401) },
+		"a broken body": func(w http.ResponseWriter) { w.Header().Set("Content-Length", "100"); fmt.Fprint(w, "[") },
+		"100 MB": func(w http.ResponseWriter) {
+			chunk := []byte(strings.Repeat(" ", 1<<20))
+			for range 100 {
+				if _, err := w.Write(chunk); err != nil {
+					return
+				}
+			}
+		},
+		"empty objects": func(w http.ResponseWriter) { fmt.Fprint(w, "["+strings.Repeat("{},", 1<<20)+"{}]") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 2).run()
+				w.nodes[0].OnHTTP(func(rw http.ResponseWriter, _ *http.Request, _ []byte) bool { answer(rw); return true })
+				for range 3 {
+					b := w.chain.Extend(w.nodes[1].Head(), transfer(2, 0))
+					w.to(b)
+					w.settle()
+					w.settle()
+					if h := w.last(); h.Latest != blockOf(b) || len(h.Uses) != 1 {
+						t.Errorf("head %+v, want that of the other node", h)
+					}
+				}
+				if s := w.nodeStatus(0); s.Up || s.LastError == "" {
+					t.Errorf("status %+v, want down and why", s)
+				}
+				if n := w.nodes[1].Calls("eth_foo"); n != 0 {
+					t.Error("a redirect was followed")
+				}
+			})
+		})
+	}
+}
+
+func TestABlockThatCannotBeReadIsReadFromAnotherNodeOrSkipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2).run()
+		refuse := func([]json.RawMessage) (any, error) { return nil, &fakenode.Error{Code: -32000, Message: "no"} }
+		w.nodes[0].On(methodBlockByHash, refuse)
+		b := w.chain.Extend(w.chain.Extend(w.nodes[0].Head(), transfer(1, 0)), transfer(1, 1))
+		w.to(b)
+		w.settle()
+		if h := w.next(); h.Skipped || len(h.Uses) != 2 {
+			t.Errorf("head %+v, want both uses", h)
+		}
+		w.nodes[1].On(methodBlockByHash, refuse)
+		b = w.chain.Extend(w.chain.Extend(b, transfer(1, 2)), transfer(1, 3))
+		w.to(b)
+		w.settle()
+		w.settle()
+		w.settle()
+		if h := w.next(); !h.Skipped || h.Latest != blockOf(b) || h.Reorg != nil {
+			t.Errorf("head %+v, want block %d with Skipped", h, b.Number)
+		}
+	})
+}
+
+func TestANodeThatShowsAnotherBlockThanAskedForIsNotBelieved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1).run()
+		base := w.nodes[0].Head()
+		b := w.chain.Extend(w.chain.Extend(base, transfer(1, 0)), transfer(1, 1))
+		w.nodes[0].On(methodBlockByHash, func([]json.RawMessage) (any, error) {
+			return w.chain.Extend(base, transfer(9, 9)).JSON(true), nil
+		})
+		w.to(b)
+		for range 3 {
+			w.settle()
+		}
+		for _, u := range w.last().Uses {
+			if u.Account == fakenode.Account(9) {
+				t.Error("a use of a block that was not asked for")
+			}
+		}
+	})
+}
+
+func TestAmountsOfOffersAreQuantitiesOrNothing(t *testing.T) {
+	for text, want := range map[string]string{
+		"0x1": "0x1", "0xAB": "0xab", "": "", "0x": "", "1": "", "0xg": "", "0x" + strings.Repeat("f", 64): "0x" + strings.Repeat("f", 64),
+		"0x" + strings.Repeat("f", 65): "",
+	} {
+		if got := amount(text); got != want {
+			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+	}
+}
+
+func FuzzBlock(f *testing.F) {
+	c := fakenode.NewChain(testTime, blockTime)
+	set := transfer(1, 7)
+	set.Type = 4
+	set.Extra = map[string]any{"authorizationList": []any{map[string]any{"chainId": "0x1", "address": fakenode.Account(1), "nonce": "0x1", "yParity": "0x0", "r": "0x1", "s": "0x1"}}}
+	good, err := json.Marshal(c.Extend(c.First(), transfer(1, 0), set).JSON(true))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte("null"))
+	f.Add([]byte(`{"number":"0x1","transactions":[{}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		b, err := decodeBlock(data, true, 1)
+		if err != nil {
+			return
+		}
+		if b.Number < 0 || b.Hash == b.Parent {
+			t.Errorf("block %+v", b.Block)
+		}
+		for _, u := range b.uses {
+			if u.Nonce < 0 || checkAccounts([]string{u.Account}) != nil {
+				t.Errorf("use %+v", u)
+			}
+		}
+	})
+}
+
+func FuzzAnswers(f *testing.F) {
+	table, err := knownAnswers()
+	if err != nil {
+		f.Fatal(err)
+	}
+	c := &Client{table: table}
+	f.Add([]byte(`"0x1"`), "nonce too low")
+	f.Add([]byte(`{"hash":"0x1","nonce":"0x2","from":"0x3"}`), "already known")
+	f.Fuzz(func(t *testing.T, data []byte, message string) {
+		if n, err := decodeQuantity(data); err == nil && (n < 0 || fmt.Sprintf("%q", quantity(n)) != strings.ToLower(string(data))) {
+			t.Errorf("%s is read as %d", data, n)
+		}
+		ask := chain.Ask{Account: fakenode.Account(1), Nonce: 2}
+		if g, err := decodeGlimpse(data, ask); err == nil && g.seen == chain.Mined && g.block.Number < 0 {
+			t.Errorf("%s is read as %+v", data, g)
+		}
+		if _, err := readSent(data, chain.Tx{Hash: chain.Hash{1}}); err == nil && !strings.Contains(strings.ToLower(string(data)), "0x01") {
+			t.Errorf("%s is taken for the hash", data)
+		}
+		if g := c.table.group(message); g != nil && g.class == chain.InPool && g.missing {
+			t.Errorf("%q: %+v", message, g)
+		}
+	})
+}

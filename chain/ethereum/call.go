@@ -1,0 +1,77 @@
+package ethereum
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"noncegate/chain"
+	"noncegate/chain/ethereum/internal/jsonrpc"
+)
+
+// callTries is how many nodes a call is given to, if the first do not answer.
+const callTries = 2
+
+// Call asks a node on behalf of somebody else, for a method that only reads: where a node
+// does not answer, another one is asked the same. Calls go to one node as long as that is
+// up, on the chain's branch and not behind, so that one caller does not see the chain go
+// back and forth. Which methods may be called is the caller's to say.
+//
+// The answer is the node's result or its refusal. The error is ErrBusy, ErrTooLarge, that
+// of ctx, or wraps chain.ErrUnreachable.
+func (c *Client) Call(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *RPCError, error) {
+	ctx, done, err := c.begin(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer done()
+	var last error
+	for _, n := range c.choice(nil, callTries) {
+		call := &jsonrpc.Call{Method: method, Params: params}
+		session, err := n.ready(ctx, false)
+		if err == nil {
+			n.ask(ctx, session, []*jsonrpc.Call{call}, asking{limit: c.set.MaxAnswerBytes, foreign: true})
+			err = call.Fail
+		}
+		switch {
+		case err == nil:
+			return call.Result, call.Err, nil
+		case ctx.Err() != nil:
+			return nil, nil, context.Cause(ctx)
+		case errors.Is(err, ErrTooLarge):
+			return nil, nil, err
+		}
+		last = fmt.Errorf("%s: %w", n.name, err)
+	}
+	if last == nil {
+		return nil, nil, chain.ErrUnreachable
+	}
+	if errors.Is(last, ErrBusy) {
+		return nil, nil, last
+	}
+	return nil, nil, fmt.Errorf("%w: %w", chain.ErrUnreachable, last)
+}
+
+// choice returns up to max nodes that may be asked and that fit, the one that calls stick
+// to first. If that cannot be asked any more, calls stick to the next one.
+func (c *Client) choice(fits func(*node) bool, max int) []*node {
+	var all []*node
+	for _, n := range c.eligible() {
+		if fits == nil || fits(n) {
+			all = append(all, n)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i := slices.Index(all, c.sticky); i > 0 {
+		all = slices.Insert(slices.Delete(all, i, i+1), 0, c.sticky)
+	} else if i < 0 && fits == nil {
+		c.sticky = all[0]
+	}
+	return all[:min(len(all), max)]
+}

@@ -1,0 +1,301 @@
+package ethereum
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"noncegate/internal/fakenode"
+)
+
+// named has each node answer eth_call with its name.
+func (w *world) named() {
+	for i, n := range w.nodes {
+		n.On("eth_call", func([]json.RawMessage) (any, error) { return w.Nodes()[i], nil })
+	}
+}
+
+func TestCallsStickToANodeAsLongAsItIsGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3).run()
+		w.named()
+		who := func() string {
+			result, refusal, err := w.Call(t.Context(), "eth_call", json.RawMessage(`[{},"latest"]`))
+			if refusal != nil || err != nil {
+				return fmt.Sprint(refusal, err)
+			}
+			return string(result)
+		}
+		for range 3 {
+			if got := who(); got != `"a"` {
+				t.Errorf("answered by %s, want a", got)
+			}
+		}
+		for range 5 { // a stands still, and is behind
+			b := w.chain.Extend(w.nodes[1].Head())
+			w.nodes[1].SetHead(b)
+			w.nodes[2].SetHead(b)
+			w.settle()
+		}
+		if got := who(); got != `"b"` {
+			t.Errorf("answered by %s, want b", got)
+		}
+		w.nodes[0].SetHead(w.nodes[1].Head())
+		w.settle()
+		if got := who(); got != `"b"` {
+			t.Errorf("answered by %s, want still b", got)
+		}
+	})
+}
+
+func TestACallThatANodeDoesNotAnswerIsGivenToAnother(t *testing.T) {
+	for name, spoil := range map[string]func(n *fakenode.Node){
+		"broken": func(n *fakenode.Node) {
+			n.OnHTTP(func(http.ResponseWriter, *http.Request, []byte) bool { panic(http.ErrAbortHandler) })
+		},
+		"nonsense": func(n *fakenode.Node) {
+			n.OnHTTP(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool { fmt.Fprint(w, "<html>"); return true })
+		},
+		"limited": func(n *fakenode.Node) {
+			n.On("eth_call", func([]json.RawMessage) (any, error) { return nil, errors.New("rate limit exceeded") })
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 2).run()
+			w.named()
+			spoil(w.nodes[0])
+			if got, refusal, err := w.Call(t.Context(), "eth_call", nil); string(got) != `"b"` {
+				t.Errorf("%s: %s, %v, %v; want b", name, got, refusal, err)
+			}
+		})
+	}
+}
+
+func TestARefusalIsPassedOnAndIsNoReasonToAskAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2).run()
+		for _, refusal := range []*fakenode.Error{
+			{Code: 3, Message: "execution reverted"},
+			{Code: -32005, Message: "query returned more than 10000 results"},
+			{Code: -32601, Message: "the method eth_call does not exist/is not available"},
+		} {
+			w.nodes[0].On("eth_call", func([]json.RawMessage) (any, error) { return nil, refusal })
+			_, got, err := w.Call(t.Context(), "eth_call", nil)
+			if err != nil || got == nil || got.Code != refusal.Code || got.Message != refusal.Message {
+				t.Errorf("%v, %v; want %v", got, err, refusal)
+			}
+			if !w.node(0).eligible() {
+				t.Errorf("after %q the node is not asked any more", refusal.Message)
+			}
+		}
+		if n := w.nodes[1].Calls("eth_call"); n != 0 {
+			t.Errorf("the other node was asked %d times", n)
+		}
+	})
+}
+
+func TestAnAnswerThatIsTooLargeIsToldAndBounded(t *testing.T) {
+	for _, change := range []func(*Config){func(*Config) {}, overWebSocket} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 2, change, func(cfg *Config) { cfg.MaxAnswerBytes = 1 << 20 }).run()
+			big := json.RawMessage(`"` + strings.Repeat("x", 2<<20) + `"`)
+			for _, n := range w.nodes {
+				n.On("eth_getLogs", func([]json.RawMessage) (any, error) { return big, nil })
+			}
+			if _, _, err := w.Call(t.Context(), "eth_getLogs", nil); !errors.Is(err, ErrTooLarge) {
+				t.Errorf("%v, want ErrTooLarge", err)
+			}
+		})
+	}
+}
+
+func TestACallWithoutNodesOrTimeSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		if _, _, err := w.Call(t.Context(), "eth_call", nil); !isUnreachable(err) || !errors.Is(err, ErrClosed) {
+			t.Errorf("before Run: %v, want ErrUnreachable and ErrClosed", err)
+		}
+		w.run()
+		block := make(chan struct{})
+		defer close(block)
+		w.nodes[0].On("eth_call", func([]json.RawMessage) (any, error) { <-block; return nil, nil })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, _, err := w.Call(ctx, "eth_call", nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v, want the deadline", err)
+		}
+		w.nodes[0].OnHTTP(func(rw http.ResponseWriter, _ *http.Request, _ []byte) bool { rw.WriteHeader(500); return true })
+		time.Sleep(blockTime)
+		if _, _, err := w.Call(t.Context(), "eth_call", nil); !isUnreachable(err) {
+			t.Errorf("%v, want ErrUnreachable", err)
+		}
+	})
+}
+
+// listener is a consumer of a subscription.
+type listener struct {
+	events chan string
+	ended  chan error
+}
+
+func newListener() *listener {
+	return &listener{events: make(chan string, 1000), ended: make(chan error, 10)}
+}
+
+func (w *world) subscribe(l *listener, params string) func() {
+	w.t.Helper()
+	leave, refusal, err := w.Subscribe(w.t.Context(), json.RawMessage(params),
+		func(e json.RawMessage) { l.events <- string(e) }, func(err error) { l.ended <- err })
+	if refusal != nil || err != nil {
+		w.t.Fatalf("not subscribed: %v, %v", refusal, err)
+	}
+	synctest.Wait()
+	return leave
+}
+
+func TestASubscriptionOfOthersIsPassedThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2, func(cfg *Config) { cfg.Nodes[1] = "ws://b:80" }).run() // a has none
+		l := newListener()
+		leave := w.subscribe(l, `["logs",{"address":"0x1"}]`)
+		w.nodes[1].Emit("logs", "one")
+		if got := <-l.events; got != `"one"` {
+			t.Errorf("event %s, want one", got)
+		}
+		leave()
+		leave()
+		synctest.Wait()
+		if n := w.nodes[1].Subscribed("logs"); n != 0 {
+			t.Errorf("%d subscriptions are open at the node, want none", n)
+		}
+		if len(w.subs) != 0 || len(l.ended) != 0 {
+			t.Errorf("%d places are taken and %d ends told, want none", len(w.subs), len(l.ended))
+		}
+	})
+}
+
+func TestASubscriptionThatIsRefusedOrImpossibleIsToldSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		none := func(json.RawMessage) { t.Error("an event") }
+		end := func(error) { t.Error("an end") }
+		w := newWorld(t, 1).run()
+		if _, _, err := w.Subscribe(t.Context(), json.RawMessage(`["newHeads"]`), none, end); !isUnreachable(err) {
+			t.Errorf("without a WebSocket: %v, want ErrUnreachable", err)
+		}
+		w = newWorld(t, 1, overWebSocket).run()
+		w.nodes[0].On("eth_subscribe", func([]json.RawMessage) (any, error) {
+			return nil, &fakenode.Error{Code: -32602, Message: "unknown kind"}
+		})
+		if _, refusal, err := w.Subscribe(t.Context(), json.RawMessage(`["what"]`), none, end); err != nil || refusal == nil || refusal.Message != "unknown kind" {
+			t.Errorf("%v, %v; want the refusal", refusal, err)
+		}
+		for range maxSubscriptions {
+			w.subs <- struct{}{}
+		}
+		if _, _, err := w.Subscribe(t.Context(), json.RawMessage(`["logs"]`), none, end); !errors.Is(err, ErrBusy) {
+			t.Errorf("%v, want ErrBusy", err)
+		}
+		for range maxSubscriptions {
+			<-w.subs
+		}
+	})
+}
+
+func TestAConsumerThatDoesNotTakeEventsIsEndedByName(t *testing.T) {
+	for name, event := range map[string]string{"many": "x", "large": strings.Repeat("x", 400<<10)} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 1, overWebSocket, func(cfg *Config) { cfg.MaxAnswerBytes = 1 << 20 }).run()
+			let, ended := make(chan struct{}), make(chan error, 1)
+			_, _, err := w.Subscribe(t.Context(), json.RawMessage(`["newPendingTransactions"]`),
+				func(json.RawMessage) { <-let }, func(err error) { ended <- err })
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			for range map[string]int{"many": maxWaitingEvents + 2, "large": 4}[name] {
+				w.nodes[0].Emit("newPendingTransactions", event)
+			}
+			synctest.Wait()
+			close(let)
+			if err := <-ended; !errors.Is(err, ErrSlowConsumer) {
+				t.Errorf("%s: ended with %v, want ErrSlowConsumer", name, err)
+			}
+			synctest.Wait()
+			if n := w.nodes[0].Subscribed("newPendingTransactions"); n != 0 {
+				t.Errorf("%s: %d subscriptions are open at the node, want none", name, n)
+			}
+		})
+	}
+}
+
+func TestAfterALostConnectionHeadsGoOnAndLogsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2, overWebSocket).run()
+		heads, logs := newListener(), newListener()
+		w.subscribe(heads, `["newHeads"]`)
+		w.subscribe(logs, `["logs",{}]`)
+		w.nodes[0].CloseSockets()
+		if err := <-logs.ended; !errors.Is(err, ErrSubscriptionLost) {
+			t.Errorf("logs ended with %v, want ErrSubscriptionLost", err)
+		}
+		time.Sleep(time.Second)
+		for _, n := range w.nodes {
+			n.Emit("newHeads", n.Head().JSON(false))
+		}
+		synctest.Wait()
+		if len(heads.events) != 1 || len(heads.ended) != 0 {
+			t.Errorf("%d heads and %d ends, want one head and no end", len(heads.events), len(heads.ended))
+		}
+		for _, n := range w.nodes {
+			n.OnHTTP(func(rw http.ResponseWriter, _ *http.Request, _ []byte) bool { rw.WriteHeader(500); return true })
+			n.CloseSockets()
+		}
+		begin := time.Now()
+		if err := <-heads.ended; !isUnreachable(err) || time.Since(begin) < mostAway {
+			t.Errorf("heads ended with %v after %v, want ErrUnreachable after %v", err, time.Since(begin), mostAway)
+		}
+	})
+}
+
+func TestASubscriptionLeavesANodeThatFallsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2, overWebSocket).run()
+		heads, logs := newListener(), newListener()
+		w.subscribe(heads, `["newHeads"]`)
+		w.subscribe(logs, `["logs",{}]`)
+		for range 6 {
+			w.nodes[1].SetHead(w.chain.Extend(w.nodes[1].Head()))
+			w.settle()
+		}
+		time.Sleep(2 * lookAfter)
+		if err := <-logs.ended; !errors.Is(err, ErrSubscriptionLost) {
+			t.Errorf("logs ended with %v, want ErrSubscriptionLost", err)
+		}
+		for len(heads.events) > 0 {
+			<-heads.events
+		}
+		w.nodes[1].SetHead(w.chain.Extend(w.nodes[1].Head()))
+		synctest.Wait()
+		if len(heads.events) != 1 || len(heads.ended) != 0 {
+			t.Errorf("%d heads and %d ends, want one of the node that goes on", len(heads.events), len(heads.ended))
+		}
+	})
+}
+
+func TestTheEndOfRunEndsSubscriptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, overWebSocket).run()
+		l := newListener()
+		w.subscribe(l, `["newHeads"]`)
+		w.stop()
+		if err := <-l.ended; !errors.Is(err, ErrClosed) {
+			t.Errorf("ended with %v, want ErrClosed", err)
+		}
+	})
+}

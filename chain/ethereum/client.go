@@ -1,0 +1,159 @@
+package ethereum
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+
+	"noncegate/chain"
+)
+
+// Client is an Ethereum chain, seen through its nodes. All its methods may be called by
+// many goroutines; those that ask nodes work while Run runs.
+type Client struct {
+	set   *settings
+	log   *slog.Logger
+	m     *metrics
+	table *answers
+	nodes []*node // in the order of Config.Nodes
+	tried *tried
+
+	differ rate.Sometimes // lines about counts that differ
+	views  chan *view     // from the pollers to the follower
+	told   chan struct{}  // holds one: a node told of a block
+	back   chan struct{}  // holds one: a node is connected
+	subs   chan struct{}  // a place for each subscription of others
+
+	mu        sync.Mutex // guards what follows; no I/O beneath it
+	running   context.Context
+	ended     bool
+	calls     sync.WaitGroup // methods under way, and sends after their answer
+	head      chain.Block
+	final     chain.Block
+	headAt    time.Time
+	blockTime time.Duration
+	sticky    *node // whom Call asked last; nil: nobody yet
+}
+
+// maxSubscriptions bounds the subscriptions of others.
+const maxSubscriptions = 4096
+
+// New makes a Client, which asks nobody before Run. The error is a *SettingError, or
+// says that figures of this chain are registered already.
+func New(cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Client, error) {
+	set, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	table, err := knownAnswers()
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{
+		set: set, log: log.With("chain", set.ID), table: table, tried: newTried(maxTried),
+		views:  make(chan *view, len(set.Nodes)),
+		told:   make(chan struct{}, 1),
+		back:   make(chan struct{}, 1),
+		subs:   make(chan struct{}, maxSubscriptions),
+		headAt: time.Now(),
+		differ: rate.Sometimes{Interval: time.Minute},
+	}
+	for i := range set.Nodes {
+		c.nodes = append(c.nodes, newNode(c, i))
+	}
+	if c.m, err = newMetrics(reg, c); err != nil {
+		return nil, fmt.Errorf("chain %s: figures: %w", set.ID, err)
+	}
+	return c, nil
+}
+
+// ID implements chain.Chain.
+func (c *Client) ID() string { return c.set.ID }
+
+// Nodes returns the names of the nodes, in the order of Config.Nodes.
+func (c *Client) Nodes() []string { return c.set.names }
+
+// Run implements chain.Chain. It owns all goroutines of the Client: when it returns,
+// none is left, and methods that were under way have ended.
+func (c *Client) Run(ctx context.Context, on func(chain.Head)) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.mu.Lock()
+	c.running, c.headAt = ctx, time.Now()
+	c.mu.Unlock()
+	var own sync.WaitGroup
+	for _, n := range c.nodes {
+		own.Go(func() { n.link.Run(ctx) })
+		own.Go(func() { n.pollLoop(ctx) })
+	}
+	newFollower(c, on).run(ctx)
+	c.mu.Lock()
+	c.ended = true
+	c.mu.Unlock()
+	cancel()
+	c.calls.Wait()
+	own.Wait()
+}
+
+// begin says that a method begins, and returns a context that also ends with Run. done
+// must be called once. The error is chain.ErrUnreachable and ErrClosed.
+func (c *Client) begin(ctx context.Context) (_ context.Context, done func(), err error) {
+	c.mu.Lock()
+	running := c.running
+	if running == nil || c.ended {
+		c.mu.Unlock()
+		return nil, nil, fmt.Errorf("%w: %w", chain.ErrUnreachable, ErrClosed)
+	}
+	c.calls.Add(1)
+	c.mu.Unlock()
+	ctx, cancel := context.WithCancelCause(ctx)
+	unwatch := context.AfterFunc(running, func() { cancel(ErrClosed) })
+	return ctx, func() {
+		unwatch()
+		cancel(nil)
+		c.calls.Done()
+	}, nil
+}
+
+// wake tells the follower, over a channel that holds one. It does not block.
+func wake(who chan struct{}) {
+	select {
+	case who <- struct{}{}:
+	default:
+	}
+}
+
+// eligible returns the nodes that may be asked for counts.
+func (c *Client) eligible() []*node {
+	var all []*node
+	for _, n := range c.nodes {
+		if n.eligible() {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// side asks nodes side by side and waits for all.
+func side(nodes []*node, ask func(i int, n *node)) {
+	var all sync.WaitGroup
+	for i, n := range nodes {
+		all.Go(func() { ask(i, n) })
+	}
+	all.Wait()
+}
+
+// unreachable is the error of a method for which no node could be asked.
+func unreachable(errs []error) error {
+	for _, err := range errs {
+		if err != nil {
+			return fmt.Errorf("%w: %w", chain.ErrUnreachable, err)
+		}
+	}
+	return chain.ErrUnreachable
+}

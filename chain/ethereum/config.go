@@ -1,0 +1,192 @@
+package ethereum
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"noncegate/chain/ethereum/internal/jsonrpc"
+)
+
+// Config holds the settings of a Client. The zero value of each field but ID and Nodes
+// means its default.
+type Config struct {
+	// ID is the CAIP-2 identifier of the chain, such as "eip155:1".
+	ID string
+	// Nodes are the addresses of its nodes: ws, wss, http or https. User and password in
+	// an address are sent as Basic authorization. Only a node over WebSocket can have
+	// subscriptions. With one node its word is believed; with three the majority
+	// decides which branch is the chain.
+	Nodes []string
+
+	// PollInterval is how often each node is asked for its newest block. Default: a
+	// little more than half the time between blocks as observed, at least 250 ms and at
+	// most 6.5 s; half as much again while a node tells of new blocks by itself. A
+	// shorter one sees blocks sooner and costs a request more for each time and node.
+	PollInterval time.Duration
+	// Finality says which blocks count as final: "finalized" for the block with that
+	// tag, which is the default, or a number: the block so many below the newest. The
+	// latter is for chains where the tag means nothing. Nodes keep the state of some 128
+	// blocks, so more than that needs archive nodes.
+	Finality string
+	// Lag is how many blocks a node may be behind the newest block before its counts
+	// are not asked for. Default 3.
+	Lag int
+	// MaxBlocksBehind is how many blocks are read one by one after a pause or a
+	// reorganization. Beyond that they are skipped, and Head.Skipped says so. Default 64.
+	MaxBlocksBehind int
+
+	// MaxInflight is how many requests may be under way at a node. Default 64.
+	MaxInflight int
+	// MaxBatch is how many calls one request may have. Default 100. It becomes smaller
+	// for a node that refuses batches.
+	MaxBatch int
+	// MaxAnswerBytes bounds the answers that are blocks, and those of Call and
+	// Subscribe. Default 16 MiB. All others may have 1 MiB, or this if it is less.
+	MaxAnswerBytes int64
+	// Timeout bounds one request, and one attempt to connect. Default 5 s.
+	Timeout time.Duration
+
+	// TLS is for https and wss addresses. Default: the authorities of the system.
+	TLS *tls.Config
+	// Dial opens the connections beneath, in place of a net.Dialer.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// SettingError says which setting cannot be used.
+type SettingError struct {
+	Chain   string // Config.ID
+	Setting string // the field of Config
+	Rule    string // the rest of a sentence
+}
+
+// Error returns the sentence. It has no credentials.
+func (e *SettingError) Error() string {
+	return fmt.Sprintf("chain %s: %s %s", e.Chain, e.Setting, e.Rule)
+}
+
+const (
+	smallAnswer = 1 << 20 // bytes of an answer that is no block
+	leastAnswer = 64 << 10
+	mostAnswer  = 1 << 30
+	mostNodes   = 16
+	mostFinal   = 10_000
+	// finalizedTag stands in the field finality for the tag, in place of a number.
+	finalizedTag = -1
+	maxPause     = 30 * time.Second // between two attempts to reach a node
+)
+
+// settings is a Config that was checked.
+type settings struct {
+	Config
+	chainID   uint64
+	finality  int64 // blocks below the newest, or finalizedTag
+	small     int64 // bytes of an answer that is no block
+	endpoints []*jsonrpc.Endpoint
+	names     []string
+}
+
+// complete fills in the defaults and checks what is there.
+func (cfg Config) complete() (*settings, error) {
+	cfg.Finality = cmp.Or(cfg.Finality, "finalized")
+	cfg.Lag = cmp.Or(cfg.Lag, 3)
+	cfg.MaxBlocksBehind = cmp.Or(cfg.MaxBlocksBehind, 64)
+	cfg.MaxInflight = cmp.Or(cfg.MaxInflight, 64)
+	cfg.MaxBatch = cmp.Or(cfg.MaxBatch, 100)
+	cfg.MaxAnswerBytes = cmp.Or(cfg.MaxAnswerBytes, 16<<20)
+	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
+	if cfg.Dial == nil {
+		cfg.Dial = new(net.Dialer).DialContext
+	}
+	s := &settings{Config: cfg, finality: finalizedTag, small: min(smallAnswer, cfg.MaxAnswerBytes)}
+	if err := s.validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Finality != "finalized" {
+		n, err := strconv.ParseUint(cfg.Finality, 10, 31)
+		if err != nil || n > mostFinal {
+			return nil, s.wrong("Finality", `must be "finalized" or a number of blocks from 0 to %d, is %q`, mostFinal, cfg.Finality)
+		}
+		s.finality = int64(n)
+	}
+	return s, s.parseNodes()
+}
+
+func (s *settings) wrong(setting, rule string, args ...any) error {
+	return &SettingError{Chain: s.ID, Setting: setting, Rule: fmt.Sprintf(rule, args...)}
+}
+
+func (s *settings) validate() error {
+	digits, ok := strings.CutPrefix(s.ID, "eip155:")
+	id, err := strconv.ParseUint(digits, 10, 63)
+	if !ok || err != nil || id == 0 || strconv.FormatUint(id, 10) != digits {
+		return s.wrong("ID", "must be eip155: and the number of the chain without leading zeros, such as eip155:1; is %q", s.ID)
+	}
+	s.chainID = id
+	for _, f := range []struct {
+		name             string
+		value, min, most int64
+	}{
+		{"Lag", int64(s.Lag), 1, 1000},
+		{"MaxBlocksBehind", int64(s.MaxBlocksBehind), 1, 10_000},
+		{"MaxInflight", int64(s.MaxInflight), 1, 10_000},
+		{"MaxBatch", int64(s.MaxBatch), 1, 1000},
+		{"MaxAnswerBytes", s.MaxAnswerBytes, leastAnswer, mostAnswer},
+	} {
+		if f.value < f.min || f.value > f.most {
+			return s.wrong(f.name, "must be %d to %d, is %d", f.min, f.most, f.value)
+		}
+	}
+	switch {
+	case s.Timeout < time.Millisecond || s.Timeout > time.Minute:
+		return s.wrong("Timeout", "must be 1ms to 1m, is %v", s.Timeout)
+	case s.PollInterval != 0 && (s.PollInterval < 10*time.Millisecond || s.PollInterval > time.Hour):
+		return s.wrong("PollInterval", "must be 10ms to 1h, is %v", s.PollInterval)
+	case s.Lag >= s.MaxBlocksBehind:
+		return s.wrong("Lag", "must be below MaxBlocksBehind (%d), is %d", s.MaxBlocksBehind, s.Lag)
+	}
+	return nil
+}
+
+// parseNodes reads the addresses and names the nodes: by host, with the port where two
+// have the same host, with a number where that is the same too.
+func (s *settings) parseNodes() error {
+	if n := len(s.Nodes); n == 0 || n > mostNodes {
+		return s.wrong("Nodes", "must have 1 to %d addresses, has %d", mostNodes, n)
+	}
+	hosts := map[string]int{}
+	for i, raw := range s.Nodes {
+		e, err := jsonrpc.ParseEndpoint(raw)
+		if err != nil { // the address is not shown: it may have credentials
+			return s.wrong("Nodes", "number %d %v", i+1, err)
+		}
+		s.endpoints = append(s.endpoints, e)
+		hosts[hostname(e)]++
+	}
+	taken := map[string]bool{}
+	for _, e := range s.endpoints {
+		base := hostname(e)
+		if hosts[base] > 1 {
+			base = e.Host()
+		}
+		name := base
+		for i := 2; taken[name]; i++ {
+			name = fmt.Sprintf("%s#%d", base, i)
+		}
+		taken[name] = true
+		s.names = append(s.names, name)
+	}
+	return nil
+}
+
+func hostname(e *jsonrpc.Endpoint) string {
+	if host, _, err := net.SplitHostPort(e.Host()); err == nil {
+		return host
+	}
+	return e.Host()
+}

@@ -1,0 +1,317 @@
+package ethereum
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"noncegate/chain"
+	"noncegate/internal/fakenode"
+)
+
+func isUnreachable(err error) bool { return errors.Is(err, chain.ErrUnreachable) }
+
+func TestCountsAreThoseAtTheBlockThatIsAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2).run()
+		first := blockOf(w.mine(transfer(1, 0)))
+		second := blockOf(w.mine(transfer(1, 1), transfer(2, 0)))
+		accounts := []string{fakenode.Account(1), fakenode.Account(2), fakenode.Account(3)}
+		for at, want := range map[chain.Block][]int64{first: {1, 0, 0}, second: {2, 1, 0}} {
+			got, err := w.Counts(t.Context(), at, accounts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, c := range got {
+				if c.Used != want[i] || !c.Agreed {
+					t.Errorf("block %d: %s has %+v, want %d", at.Number, accounts[i], c, want[i])
+				}
+			}
+		}
+	})
+}
+
+func TestTheGreatestCountIsTakenAndDisagreementIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3).run()
+		w.nodes[1].On(methodCount, func([]json.RawMessage) (any, error) { return "0x7", nil })
+		got, err := w.Counts(t.Context(), w.Status().Head, []string{fakenode.Account(1)})
+		if err != nil || got[0] != (chain.Count{Used: 7, Agreed: false}) {
+			t.Errorf("count %+v, %v; want 7 and no agreement", got, err)
+		}
+		if got := w.figure(`noncegate_chain_disagreements_total{about="count"}`); got != 1 {
+			t.Errorf("%v disagreements are counted, want 1", got)
+		}
+	})
+}
+
+func TestWhatIsNoCountIsTheNodesFailureAndNeverANumber(t *testing.T) {
+	for _, answer := range []any{
+		nil, "", "0x", "7", 7, "0x07", "0xg", "0x-1", "-0x1", "0x1 ", "0x8000000000000000", "0xffffffffffffffff",
+		"0x10000000000000000", true, []string{"0x1"}, map[string]string{"result": "0x1"}, "0x_1", "0x+1", "0X1",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 2).run()
+			w.nodes[1].On(methodCount, func([]json.RawMessage) (any, error) { return answer, nil })
+			w.mine(transfer(1, 0))
+			at := w.next().Latest
+			got, err := w.Counts(t.Context(), at, []string{fakenode.Account(1)})
+			if err != nil || got[0] != (chain.Count{Used: 1, Agreed: true}) {
+				t.Errorf("%v: count %+v, %v; want that of the other node", answer, got, err)
+			}
+			w.nodes[0].On(methodCount, func([]json.RawMessage) (any, error) { return answer, nil })
+			if got, err := w.Counts(t.Context(), at, []string{fakenode.Account(1)}); !isUnreachable(err) || got != nil {
+				t.Errorf("%v: count %+v, %v; want ErrUnreachable", answer, got, err)
+			}
+			if s := w.nodeStatus(1); !strings.Contains(s.LastError, methodCount) {
+				t.Errorf("%v: status %+v does not say why", answer, s)
+			}
+		})
+	}
+}
+
+func TestTheGreatestNonceThereIsCanBeCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1).run()
+		w.nodes[0].On(methodCount, func([]json.RawMessage) (any, error) { return "0x7fffffffffffffff", nil })
+		got, err := w.Counts(t.Context(), w.Status().Head, []string{fakenode.Account(1)})
+		if err != nil || got[0].Used != 1<<63-1 {
+			t.Errorf("count %+v, %v", got, err)
+		}
+	})
+}
+
+func TestABlockThatNoNodeHasHasNoCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2).run()
+		at := w.Status().Head
+		at.Hash[0]++
+		if got, err := w.Counts(t.Context(), at, []string{fakenode.Account(1)}); !isUnreachable(err) || got != nil {
+			t.Errorf("counts %+v, %v; want ErrUnreachable", got, err)
+		}
+		if !w.nodeStatus(0).Up {
+			t.Error("a node that does not have a block counts as down")
+		}
+	})
+}
+
+// withoutHashes has a node not know EIP-1898: it refuses the object, or ignores it.
+func withoutHashes(n *fakenode.Node, ignores bool) {
+	n.On(methodCount, func(params []json.RawMessage) (any, error) {
+		if strings.HasPrefix(string(params[1]), "{") {
+			if ignores {
+				return "0x63", nil
+			}
+			return nil, &fakenode.Error{Code: -32602, Message: "invalid argument 1: json: cannot unmarshal object into Go value of type string"}
+		}
+		switch string(params[1]) {
+		case fmt.Sprintf("%q", fakenode.Quantity(n.Head().Number)):
+			return "0x5", nil
+		}
+		return "0x63", nil
+	})
+}
+
+func TestANodeWithoutBlockHashesIsAskedByNumberAndItsBlockChecked(t *testing.T) {
+	for _, ignores := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 1)
+			withoutHashes(w.nodes[0], ignores)
+			w.run()
+			got, err := w.Counts(t.Context(), w.Status().Head, []string{fakenode.Account(1)})
+			if err != nil || got[0].Used != 5 {
+				t.Errorf("ignores %v: count %+v, %v; want 5", ignores, got, err)
+			}
+			was := w.Status().Head
+			w.to(w.chain.Extend(w.nodes[0].Head().Parent)) // another block with that number, not polled yet
+			if got, err := w.Counts(t.Context(), was, []string{fakenode.Account(1)}); !isUnreachable(err) {
+				t.Errorf("ignores %v: count %+v, %v; want ErrUnreachable", ignores, got, err)
+			}
+		})
+	}
+}
+
+func TestANodeThatChangesItsBranchWhileItIsAskedGivesNoCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		n := w.nodes[0]
+		withoutHashes(n, false)
+		w.run()
+		at := w.Status().Head
+		n.On(methodCount, func([]json.RawMessage) (any, error) {
+			n.SetHead(w.chain.Extend(n.Head().Parent))
+			return "0x63", nil
+		})
+		if got, err := w.Counts(t.Context(), at, []string{fakenode.Account(1)}); !isUnreachable(err) {
+			t.Errorf("count %+v, %v; want ErrUnreachable", got, err)
+		}
+	})
+}
+
+func TestANodeThatRefusesBatchesGetsSmallerOnes(t *testing.T) {
+	accounts := make([]string, 60)
+	for i := range accounts {
+		accounts[i] = fakenode.Account(i)
+	}
+	for _, test := range []struct {
+		name   string
+		refuse func(w *world)
+		most   int
+	}{
+		{"of more than 10", func(w *world) { w.nodes[0].RefuseBatches(10) }, 10},
+		{"all", func(w *world) { w.nodes[0].RefuseBatches(1) }, 1},
+		{"by a status", func(w *world) {
+			w.nodes[0].OnHTTP(func(rw http.ResponseWriter, _ *http.Request, body []byte) bool {
+				if body[0] != '[' {
+					return false
+				}
+				http.Error(rw, "no batches", http.StatusBadRequest)
+				return true
+			})
+		}, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 1)
+				test.refuse(w)
+				w.run()
+				w.mine(transfer(59, 0))
+				at := w.next().Latest
+				for range 2 {
+					got, err := w.Counts(t.Context(), at, accounts)
+					if err != nil || got[59].Used != 1 || got[0].Used != 0 {
+						t.Fatalf("%v", err)
+					}
+				}
+				before := len(w.nodes[0].Batches())
+				if _, err := w.Counts(t.Context(), at, accounts); err != nil {
+					t.Fatal(err)
+				}
+				if got := w.nodes[0].Batches()[before:]; slices.Max(got) > test.most || len(got) > 60 {
+					t.Errorf("requests of %v calls, want at most %d each and none that is refused", got, test.most)
+				}
+			})
+		})
+	}
+}
+
+func TestAsManyRequestsAsAllowedAreUnderWayAndTheOthersWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, func(cfg *Config) { cfg.MaxInflight = 3; cfg.MaxBatch = 1 }).run()
+		var mu sync.Mutex
+		now, most := 0, 0
+		w.nodes[0].OnHTTP(func(_ http.ResponseWriter, _ *http.Request, body []byte) bool {
+			if !strings.Contains(string(body), methodCount) {
+				return false
+			}
+			mu.Lock()
+			now++
+			most = max(most, now)
+			mu.Unlock()
+			time.Sleep(100 * time.Millisecond)
+			mu.Lock()
+			now--
+			mu.Unlock()
+			return false
+		})
+		accounts := make([]string, 20)
+		for i := range accounts {
+			accounts[i] = fakenode.Account(i)
+		}
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				if _, err := w.Counts(t.Context(), w.Status().Head, accounts); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(50 * time.Millisecond)
+		if _, _, err := w.Call(t.Context(), "eth_call", nil); !errors.Is(err, ErrBusy) {
+			t.Errorf("a call of others meanwhile: %v, want ErrBusy", err)
+		}
+		all.Wait()
+		if most != 3 {
+			t.Errorf("%d requests were under way at a time, want 3", most)
+		}
+	})
+}
+
+func TestAnAccountThatIsNoneIsRefusedByItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1).run()
+		good := fakenode.Account(1)
+		for _, bad := range []string{"", "0x1", "eip155:1:" + good, strings.ToUpper(good), "0x" + strings.Repeat("A", 40)} {
+			for name, err := range map[string]error{
+				"Counts": second(w.Counts(t.Context(), w.Status().Head, []string{good, bad})),
+				"Start":  second(w.Start(t.Context(), []string{good, bad})),
+				"Lookup": second(w.Lookup(t.Context(), []chain.Ask{{Account: good}, {Account: bad}})),
+			} {
+				if err == nil || !strings.Contains(err.Error(), "accounts[1] must be 0x and 40 lower-case") {
+					t.Errorf("%s(%q): %v, want a sentence that names accounts[1]", name, bad, err)
+				}
+			}
+		}
+	})
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestStartIsTheGreatestOfAllNodesAlsoOfThoseBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		a, b := w.nodes[0], w.nodes[1]
+		head := w.chain.Extend(a.Head(), transfer(1, 0), transfer(2, 0), transfer(2, 1))
+		a.SetHead(head)
+		b.SetHead(below(head, 30))
+		b.SetPool(transfer(1, 0), transfer(1, 1), transfer(1, 2))
+		a.SetCode(fakenode.Account(2), "0xEF0100"+strings.Repeat("aa", 20))
+		a.SetCode(fakenode.Account(3), "0xef0000")
+		w.start()
+		w.settle()
+		got, err := w.Start(t.Context(), []string{fakenode.Account(1), fakenode.Account(2), fakenode.Account(3)})
+		want := []chain.Start{{Latest: 1, Pending: 3}, {Latest: 2, Pending: 2, Delegated: true}, {}}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("starts %+v, %v; want %+v", got, err, want)
+		}
+	})
+}
+
+func TestStartIsUnknownUntilANodeSaysAllOfIt(t *testing.T) {
+	for _, method := range []string{methodCount, methodCode} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 2).run()
+			for _, n := range w.nodes {
+				n.On(method, func([]json.RawMessage) (any, error) { return 5, nil })
+			}
+			if got, err := w.Start(t.Context(), []string{fakenode.Account(1)}); !isUnreachable(err) || got != nil {
+				t.Errorf("%s: %+v, %v; want ErrUnreachable", method, got, err)
+			}
+			w.nodes[1].On(method, nil)
+			if got, err := w.Start(t.Context(), []string{fakenode.Account(1)}); err != nil || got[0] != (chain.Start{}) {
+				t.Errorf("%s: %+v, %v; want what the other node says", method, got, err)
+			}
+		})
+	}
+}
+
+func TestStartDoesNotWaitForTheFirstHead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		if _, err := w.Start(t.Context(), []string{fakenode.Account(1)}); !isUnreachable(err) {
+			t.Errorf("before Run: %v, want ErrUnreachable", err)
+		}
+		w.start()
+		synctest.Wait()
+		if _, err := w.Start(t.Context(), []string{fakenode.Account(1)}); err != nil {
+			t.Error(err)
+		}
+	})
+}

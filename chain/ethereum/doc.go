@@ -1,0 +1,43 @@
+// Package ethereum is an Ethereum chain seen through several nodes: it implements
+// chain.Chain, and passes calls and subscriptions of others on to a node.
+//
+// # Nodes disagree, lag and lie
+//
+// A node is asked for nothing before it said that it is of the chain, and is asked that
+// again after each new connection. Every node is polled for its newest and its final
+// block, in one request; a subscription to new heads only says when to poll.
+//
+// The newest block of the chain is the one with the most votes: a node votes for the
+// newest block of its branch, if its own is not more than Config.Lag below it. Between
+// equals nodes that move are before nodes that stand still, then the branch that was
+// followed so far, then the higher number. A block below the newest so far is never
+// chosen: a node that is behind is no reorganization. A node whose block is dated into
+// the future, or is higher than the chain can have come to, is not believed while another
+// one goes on as before. Two nodes that contradict each other cannot be told apart; with
+// three the majority decides.
+//
+// The final block is the newest that most of the nodes on the branch call final. It falls
+// only if a reorganization went below it, another block with its number is called final,
+// or all nodes are below it for several polls; Head.FinalFell then says that nobody may
+// act on this chain.
+//
+// Blocks between two heads are read one by one, up to Config.MaxBlocksBehind, and the
+// nonces that their transactions and authorizations used are told. Only types 0 to 4 are:
+// what a deposit of a rollup means for a nonce, the counts tell. They are asked for at the
+// hash of a block, so that answers of several nodes compare; the greatest is taken.
+//
+// # What was sent
+//
+// A transaction goes to every node. What they say is told by answers.yaml. Only if all of
+// them said that they do not have it, and no other try may have left it anywhere, is its
+// nonce free.
+//
+// # Bounds
+//
+// Requests under way, calls in a request, bytes of an answer and time are bounded by
+// Config. A request that finds no place is ErrBusy, or waits if it is the gateway's own. A
+// node that wants fewer requests is left alone for as long as it says. Memory for answers
+// does not grow with what a node sends.
+//
+// Run owns all goroutines.
+package ethereum

@@ -1,0 +1,39 @@
+package ethereum
+
+import (
+	"errors"
+
+	"noncegate/chain"
+	"noncegate/chain/ethereum/internal/jsonrpc"
+)
+
+// RPCError is a node's refusal of one request, as the node worded it.
+type RPCError = jsonrpc.Error
+
+// What a caller may branch on.
+var (
+	// ErrBusy: as many requests are under way at the node as Config.MaxInflight allows.
+	// Nothing was sent.
+	ErrBusy = errors.New("too many requests to the node are under way")
+	// ErrSlowConsumer ends a subscription whose consumer is too far behind.
+	ErrSlowConsumer = jsonrpc.ErrSlowConsumer
+	// ErrSubscriptionLost ends a subscription of which events were missed that nobody
+	// can tell: the connection to its node was lost.
+	ErrSubscriptionLost = errors.New("the node's connection was lost, and events of the subscription with it")
+	// ErrTooLarge: the answer is larger than Config.MaxAnswerBytes.
+	ErrTooLarge = jsonrpc.ErrTooLarge
+	// ErrClosed: Run has ended, or has not begun.
+	ErrClosed = errors.New("the chain is not being followed")
+)
+
+// Reasons for which a node is not asked. They wrap chain.ErrUnreachable where that is
+// the result of a method.
+var (
+	errTimeout    = errors.New("no answer in time")
+	errBackingOff = errors.New("the node asked for fewer requests")
+	errOtherChain = errors.New("the node is of another chain")
+	errBehind     = errors.New("the node is behind, or on another branch")
+	errSilent     = errors.New("no new heads over the subscription, although there were some")
+)
+
+var _ chain.Chain = (*Client)(nil)

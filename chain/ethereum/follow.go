@@ -1,0 +1,368 @@
+package ethereum
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"golang.org/x/time/rate"
+
+	"noncegate/chain"
+)
+
+const (
+	leastInterval = 250 * time.Millisecond // between polls, by default
+	mostInterval  = 6500 * time.Millisecond
+	firstInterval = time.Second // before the time between blocks is known
+	// remembered is how many blocks below the newest are remembered, at least.
+	remembered = 256
+	// blockTimeOver is over how many blocks the time between them is measured.
+	blockTimeOver = 32
+	// grace is how long slower nodes are waited for, once one has answered.
+	leastGrace = 20 * time.Millisecond
+	mostGrace  = 500 * time.Millisecond
+	// aheadOfTime is how far a block may be dated into the future before its node is not
+	// believed against others.
+	aheadOfTime = time.Minute
+	// tapBurst is how many taps in a row are followed at once.
+	tapBurst = 3
+)
+
+// follower finds out what the newest and the final block are. It belongs to the
+// goroutine of Run.
+type follower struct {
+	c  *Client
+	on func(chain.Head)
+
+	views  map[*node]*view // the last one of each node that answers
+	asked  map[*node]bool  // polled, and not heard of yet
+	rests  map[*node]*rest // nodes that failed, and are asked less often
+	reader *node           // who shows blocks with their transactions
+	taps   *rate.Limiter
+
+	branch *branches
+	canon  *canon
+	bodies map[chain.Hash]*block // read for a head that is not adopted yet
+	kept   chain.Block           // the newest block; zero before the first
+	final  chain.Block
+	failed int // decisions in a row in which blocks of the new head could not be read
+	lower  int // in which the final block was below what it was
+	below  int // in which all nodes were below what was final
+}
+
+// rest is how long a node that failed is left alone.
+type rest struct {
+	until   time.Time
+	session uint64 // a new one ends the rest
+	pace    *backoff.ExponentialBackOff
+}
+
+func newFollower(c *Client, on func(chain.Head)) *follower {
+	return &follower{
+		c: c, on: on,
+		views: map[*node]*view{}, asked: map[*node]bool{}, rests: map[*node]*rest{},
+		reader: c.nodes[0],
+		taps:   rate.NewLimiter(rate.Inf, tapBurst),
+		branch: newBranches(),
+		canon:  newCanon(remembered + max(c.set.finality, 0) + int64(c.set.MaxBlocksBehind)),
+		bodies: map[chain.Hash]*block{},
+	}
+}
+
+// run follows the chain until ctx ends.
+func (f *follower) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	due := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case v := <-f.c.views: // of a node that was late
+			f.take(v)
+			f.decide(ctx)
+			continue
+		case <-f.c.told:
+			if !slices.ContainsFunc(f.c.nodes, func(n *node) bool { return n.news(f.kept) }) {
+				continue
+			}
+			if wait := f.waitForTap(); wait > 0 {
+				due = earlier(due, time.Now().Add(wait))
+				timer.Reset(time.Until(due))
+				continue
+			}
+		case <-f.c.back:
+		case <-timer.C:
+		}
+		begin := time.Now()
+		f.taps.Allow()
+		f.round(ctx)
+		f.decide(ctx)
+		due = begin.Add(f.interval())
+		timer.Reset(max(time.Until(due), time.Millisecond))
+	}
+}
+
+// waitForTap returns how long to wait before a tap on the shoulder is followed: a node
+// that tells of blocks without end does not make polls without end.
+func (f *follower) waitForTap() time.Duration {
+	f.taps.SetLimit(rate.Every(max(f.interval()/4, leastGrace)))
+	r := f.taps.Reserve()
+	defer r.Cancel() // the poll takes it
+	return r.Delay()
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// interval is the time between two polls.
+func (f *follower) interval() time.Duration {
+	if f.c.set.PollInterval > 0 {
+		return f.c.set.PollInterval
+	}
+	blockTime := f.blockTime()
+	if blockTime == 0 {
+		return firstInterval
+	}
+	share, most := blockTime*13/24, mostInterval // so that there are two polls a block at most
+	if slices.ContainsFunc(f.c.nodes, (*node).taps) {
+		share, most = blockTime*3/4, mostInterval*3/2 // one of the two is that of a tap
+	}
+	return min(max(share, leastInterval), most)
+}
+
+// taps reports whether the node tells of new blocks.
+func (n *node) taps() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.upLocked() && n.tapped && n.onBranch
+}
+
+// blockTime is the time between blocks, over the last ones; 0: unknown.
+func (f *follower) blockTime() time.Duration {
+	for n := f.kept.Number - blockTimeOver; n < f.kept.Number; n++ {
+		if b, ok := f.canon.at(n); ok {
+			return max(f.kept.Time.Sub(b.Time), 0) / time.Duration(f.kept.Number-n)
+		}
+	}
+	return 0
+}
+
+// round polls all nodes side by side and waits for them, for slow ones not long. A node
+// that has not answered the round before is not asked again meanwhile.
+func (f *follower) round(ctx context.Context) {
+	f.pickReader()
+	waiting := map[*node]bool{}
+	for _, n := range f.c.nodes {
+		if f.asked[n] || f.resting(n) {
+			continue
+		}
+		n.polls <- pollOrder{full: n == f.reader} // has room: the node is idle
+		f.asked[n], waiting[n] = true, true
+	}
+	var over <-chan time.Time
+	for len(waiting) > 0 {
+		select {
+		case v := <-f.c.views:
+			f.take(v)
+			delete(waiting, v.n)
+			if over == nil && v.err == nil {
+				over = time.After(min(max(f.interval()/4, leastGrace), mostGrace))
+			}
+		case <-over:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// pickReader chooses who shows the newest block with its transactions: the one who did,
+// as long as it is as good as others.
+func (f *follower) pickReader() {
+	if f.reader.eligible() && !f.asked[f.reader] {
+		return
+	}
+	usable := func(n *node) bool { return !f.asked[n] && !f.resting(n) }
+	for _, n := range f.c.nodes {
+		if n.eligible() && usable(n) {
+			f.reader = n
+			return
+		}
+	}
+	for _, n := range f.c.nodes {
+		if usable(n) {
+			f.reader = n
+			return
+		}
+	}
+}
+
+func (f *follower) resting(n *node) bool {
+	r := f.rests[n]
+	return r != nil && time.Now().Before(r.until) && n.link.Session() == r.session
+}
+
+// take keeps what a node said.
+func (f *follower) take(v *view) {
+	delete(f.asked, v.n)
+	if v.err == nil {
+		f.views[v.n] = v
+		delete(f.rests, v.n)
+		f.branch.add(v.head.Block)
+		return
+	}
+	delete(f.views, v.n)
+	r := f.rests[v.n]
+	if r == nil {
+		r = &rest{pace: &backoff.ExponentialBackOff{
+			InitialInterval: f.interval(), RandomizationFactor: 0.2, Multiplier: 2, MaxInterval: maxPause,
+		}}
+		r.pace.Reset()
+		f.rests[v.n] = r
+	}
+	r.session, r.until = v.n.link.Session(), time.Now().Add(r.pace.NextBackOff())
+}
+
+// decide makes a Head of what the nodes said last, and tells of it if it is another one.
+func (f *follower) decide(ctx context.Context) {
+	claims := f.claims()
+	head := chain.Head{Latest: f.kept, Final: f.final}
+	changed := f.reset(claims, &head)
+	f.learn(ctx, claims)
+	if i := choose(claims, f.kept, int64(f.c.set.Lag), f.branch.at); i >= 0 && claims[i].head.Hash != f.kept.Hash {
+		if f.adopt(ctx, claims[i], &head) {
+			changed = true
+		}
+	}
+	f.judge(claims)
+	if f.settleFinal(ctx, claims, &head) {
+		changed = true
+	}
+	if changed && ctx.Err() == nil {
+		f.publish(head)
+	}
+	for _, n := range f.c.nodes {
+		n.wakeIfSilent(f.blockTime())
+	}
+}
+
+// publish tells of a Head.
+func (f *follower) publish(head chain.Head) {
+	head.Latest, head.Final = f.kept, f.final
+	c := f.c
+	c.mu.Lock()
+	if c.head.Hash != f.kept.Hash {
+		c.headAt = time.Now()
+	}
+	c.head, c.final, c.blockTime = f.kept, f.final, f.blockTime()
+	c.mu.Unlock()
+	if head.Reorg != nil {
+		c.m.reorgs.Inc()
+		c.log.Warn("blocks were replaced", "from", head.Reorg.From.Number, "to", head.Reorg.To.Number, "depth", head.Reorg.Depth)
+	}
+	if head.FinalFell {
+		c.m.finalFell.Inc()
+		c.log.Error("a final block is not final any more: the nodes were reset, or they lie", "final", f.final.Number)
+	}
+	f.on(head)
+}
+
+// claims returns what the nodes say the newest block is, without those that are not
+// believed.
+func (f *follower) claims() []claim {
+	var all []claim
+	for _, n := range f.c.nodes {
+		v := f.views[n]
+		if v == nil {
+			continue
+		}
+		if reason := f.absurd(v); reason != "" {
+			n.disbelieve(reason)
+			continue
+		}
+		n.mu.Lock()
+		moved := n.movedAt
+		n.mu.Unlock()
+		all = append(all, claim{n: n, head: v.head, stale: time.Since(moved) > silentBlocks*max(f.blockTime(), f.interval())})
+	}
+	return all
+}
+
+// absurd says why a node's newest block is not believed while others contradict it: it
+// is dated into the future, or so high that no chain grows so fast. A single node is
+// always believed.
+func (f *follower) absurd(v *view) string {
+	now := time.Now()
+	most := f.kept.Number + int64(f.c.set.MaxBlocksBehind) + int64(max(now.Sub(f.kept.Time), 0)/f.fastest())
+	for n, other := range f.views {
+		if n == v.n {
+			continue
+		}
+		if ahead := v.head.Time.Sub(now); ahead > aheadOfTime && other.head.Time.Sub(now) <= aheadOfTime {
+			return fmt.Sprintf("its newest block %d is dated %v into the future, and that of %s is not", v.head.Number, ahead.Round(time.Second), n.name)
+		}
+		goesOn := other.head.Number >= f.kept.Number-int64(f.c.set.Lag) && other.head.Number <= most
+		if f.kept.Hash != (chain.Hash{}) && v.head.Number > most && goesOn {
+			return fmt.Sprintf("its newest block %d is above %d, which is the most that the chain can have come to, and %s is at %d", v.head.Number, most, n.name, other.head.Number)
+		}
+	}
+	return ""
+}
+
+// fastest is the least time between blocks that is believed.
+func (f *follower) fastest() time.Duration {
+	if t := f.blockTime() / 2; t > 0 {
+		return max(t, 10*time.Millisecond)
+	}
+	return 100 * time.Millisecond
+}
+
+// judge tells each node whether it is on the branch that counts and how far behind.
+func (f *follower) judge(claims []claim) {
+	for _, c := range claims {
+		h := c.head.Block
+		on := f.canon.has(h.Number, h.Hash) || lookBack(f.branch.at).onChain(f.kept, h) || lookBack(f.branch.at).onChain(h, f.kept)
+		lag := max(f.kept.Number-h.Number, 0)
+		if !on && lag > int64(f.c.set.Lag) {
+			on = true // so far behind that nobody knows, and not asked for that
+		}
+		c.n.place(on, lag)
+	}
+}
+
+// disbelieve notes that the node's newest block is not believed.
+func (n *node) disbelieve(reason string) {
+	n.mu.Lock()
+	was := n.doubted
+	n.doubted, n.onBranch, n.lag = true, false, 0
+	n.noteLocked(fmt.Errorf("not believed: %s", reason))
+	n.mu.Unlock()
+	if !was {
+		n.c.m.disagreements.WithLabelValues(disagreeHead).Inc()
+		n.log.Warn("node is not believed", "reason", reason)
+	}
+}
+
+// place notes where the node's newest block is.
+func (n *node) place(onBranch bool, lag int64) {
+	n.mu.Lock()
+	was, wasLag := n.onBranch, n.lag
+	n.doubted, n.onBranch, n.lag = false, onBranch, lag
+	number := n.head.Number
+	n.mu.Unlock()
+	most := int64(n.c.set.Lag)
+	switch {
+	case was && !onBranch:
+		n.c.m.disagreements.WithLabelValues(disagreeHead).Inc()
+		n.log.Warn("node is on another branch and is not asked", "head", number)
+	case wasLag <= most && lag > most:
+		n.log.Warn("node is behind and is not asked", "head", number, "blocks", lag)
+	}
+}

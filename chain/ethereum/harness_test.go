@@ -1,0 +1,232 @@
+package ethereum
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"noncegate/chain"
+	"noncegate/internal/fakenode"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const blockTime = 12 * time.Second
+
+// world is a chain, its nodes and a Client, in a bubble of synctest.
+type world struct {
+	*Client
+	t     *testing.T
+	net   *fakenode.Net
+	chain *fakenode.Chain
+	nodes []*fakenode.Node // at the hosts a, b, c, …
+	reg   *prometheus.Registry
+	log   *logged
+	heads chan chain.Head
+	stop  func() // ends Run and waits for it
+}
+
+// logged is a log that a test reads.
+type logged struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logged) has(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.buf.String(), text)
+}
+
+// worldStart is the number of the newest block when a world begins.
+const worldStart = 200
+
+// newWorld makes a world with as many nodes over HTTP, or over WebSocket where ws is
+// named, that all have the same newest block. It does not run.
+func newWorld(t *testing.T, nodes int, change ...func(*Config)) *world {
+	t.Helper()
+	w := &world{
+		t: t, net: fakenode.NewNet(), reg: prometheus.NewPedanticRegistry(), log: new(logged),
+		chain: fakenode.NewChain(time.Now().Add(-worldStart*blockTime), blockTime),
+		heads: make(chan chain.Head, 1000),
+	}
+	cfg := Config{ID: "eip155:1", Dial: w.net.Dial}
+	head := w.chain.ExtendBy(w.chain.First(), worldStart)
+	for i := range nodes {
+		host := string(rune('a' + i))
+		n := fakenode.New(t, w.net, host+":80", w.chain, 1)
+		n.SetHead(head)
+		n.SetFinal(below(head, 64))
+		w.nodes = append(w.nodes, n)
+		cfg.Nodes = append(cfg.Nodes, "http://"+host+":80")
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	var err error
+	w.Client, err = New(cfg, w.reg, slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// overWebSocket has all nodes be reached over a WebSocket.
+func overWebSocket(cfg *Config) {
+	for i, u := range cfg.Nodes {
+		cfg.Nodes[i] = strings.Replace(u, "http:", "ws:", 1)
+	}
+}
+
+// run starts the Client and waits until it knows the newest block.
+func (w *world) run() *world {
+	w.t.Helper()
+	w.start()
+	w.settle()
+	if h := w.next(); !h.Skipped || h.Latest.Number != w.nodes[0].Head().Number {
+		w.t.Fatalf("the first head is %+v", h)
+	}
+	return w
+}
+
+func (w *world) start() {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { w.Run(ctx, func(h chain.Head) { w.heads <- h }) })
+	w.stop = func() { cancel(); running.Wait() }
+	w.t.Cleanup(w.stop)
+}
+
+// settle lets the nodes be polled, for less than a block's time.
+func (w *world) settle() {
+	time.Sleep(blockTime - time.Second)
+	synctest.Wait()
+}
+
+// next returns the next head, which must be there.
+func (w *world) next() chain.Head {
+	w.t.Helper()
+	select {
+	case h := <-w.heads:
+		return h
+	default:
+		w.t.Fatal("there is no new head")
+		return chain.Head{}
+	}
+}
+
+// none fails if there is a new head.
+func (w *world) none() {
+	w.t.Helper()
+	select {
+	case h := <-w.heads:
+		w.t.Fatalf("a new head: %+v", h)
+	default:
+	}
+}
+
+// last returns the newest of several heads.
+func (w *world) last() chain.Head {
+	w.t.Helper()
+	h := w.next()
+	for len(w.heads) > 0 {
+		h = <-w.heads
+	}
+	return h
+}
+
+// to makes b the newest block of all nodes.
+func (w *world) to(b *fakenode.Block) {
+	for _, n := range w.nodes {
+		n.SetHead(b)
+	}
+}
+
+// mine adds a block to the one that the first node has, at all nodes, when its time has
+// come, and returns it once the Client had the time to see it.
+func (w *world) mine(txs ...fakenode.Tx) *fakenode.Block {
+	b := w.chain.Extend(w.nodes[0].Head(), txs...)
+	time.Sleep(time.Second)
+	w.to(b)
+	w.settle()
+	return b
+}
+
+// below returns the block so many below b.
+func below(b *fakenode.Block, n int) *fakenode.Block {
+	for range n {
+		b = b.Parent
+	}
+	return b
+}
+
+func blockOf(b *fakenode.Block) chain.Block {
+	c := chain.Block{Number: b.Number, Hash: chain.Hash(b.Hash), Time: time.Unix(b.Time.Unix(), 0)}
+	if b.Parent != nil {
+		c.Parent = chain.Hash(b.Parent.Hash)
+	}
+	return c
+}
+
+// transfer is a transaction of an account.
+func transfer(account int, nonce int64) fakenode.Tx {
+	return fakenode.Tx{Type: 2, From: fakenode.Account(account), Nonce: nonce, Hash: fakenode.TxHash(account*1000 + int(nonce))}
+}
+
+func useOf(t fakenode.Tx) chain.Use {
+	return chain.Use{Account: t.From, Nonce: t.Nonce, Tx: chain.Hash(t.Hash)}
+}
+
+// nodeStatus returns what is known of a node.
+func (w *world) nodeStatus(i int) NodeStatus { return w.Status().Nodes[i] }
+
+// figure returns a gauge or counter, written as in the exposition, that must be there.
+func (w *world) figure(series string) float64 {
+	w.t.Helper()
+	v, ok := w.find(series)
+	if !ok {
+		w.t.Fatalf("there is no figure %s", series)
+	}
+	return v
+}
+
+func (w *world) find(series string) (float64, bool) {
+	w.t.Helper()
+	families, err := w.reg.Gather()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			var labels []string
+			for _, l := range m.GetLabel() {
+				if l.GetName() != "chain" {
+					labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+				}
+			}
+			if len(labels) > 0 {
+				name += "{" + strings.Join(labels, ",") + "}"
+			}
+			if name == series {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue(), true
+			}
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,174 @@
+package jsonrpc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/gorilla/websocket"
+)
+
+// minPause is the first pause between two attempts to connect.
+const minPause = 200 * time.Millisecond
+
+var (
+	errNotConnected = errors.New("not connected")
+	errNewSession   = errors.New("connected anew meanwhile")
+)
+
+// socket is a node over a WebSocket, over all its connections. Run alone dials.
+type socket struct {
+	e   *Endpoint
+	cfg Config
+
+	mu       sync.Mutex // guards what follows; no I/O beneath it
+	cur      *conn      // nil: not connected
+	why      error      // why not
+	sessions uint64     // connections there have been
+}
+
+func newSocket(e *Endpoint, cfg Config) *socket {
+	return &socket{e: e, cfg: cfg, why: errNotConnected}
+}
+
+// Run implements Node.
+func (s *socket) Run(ctx context.Context) {
+	pace := &backoff.ExponentialBackOff{
+		InitialInterval: minPause, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: s.cfg.MaxPause,
+	}
+	for ctx.Err() == nil {
+		c, err := s.dial(ctx)
+		if err == nil {
+			born := time.Now()
+			s.set(c, nil)
+			err = c.run(ctx)
+			if time.Since(born) >= s.cfg.MaxPause {
+				pace.Reset()
+			}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		s.set(nil, err)
+		wait := pace.NextBackOff()
+		if status, ok := errors.AsType[*StatusError](err); ok {
+			wait = max(wait, status.RetryAfter)
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
+	s.set(nil, ErrClosed)
+}
+
+// set notes the connection, or why there is none, and tells the owner.
+func (s *socket) set(c *conn, why error) {
+	s.mu.Lock()
+	s.cur, s.why = c, why
+	if c != nil {
+		s.sessions++
+		c.session = s.sessions
+	}
+	s.mu.Unlock()
+	s.cfg.Changed(why)
+}
+
+// current returns the live connection. With another session than 0 it must be that.
+func (s *socket) current(session uint64) (*conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.cur == nil:
+		return nil, notSent(s.why)
+	case session != 0 && s.cur.session != session:
+		return nil, notSent(errNewSession)
+	}
+	return s.cur, nil
+}
+
+// Session implements Node.
+func (s *socket) Session() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cur == nil {
+		return 0
+	}
+	return s.cur.session
+}
+
+// Reconnect implements Node.
+func (s *socket) Reconnect(session uint64, reason error) {
+	if c, err := s.current(session); err == nil {
+		c.fail(reason)
+	}
+}
+
+// Do implements Node.
+func (s *socket) Do(ctx context.Context, session uint64, calls []*Call, limit int64) {
+	c, err := s.current(session)
+	if err != nil {
+		failAll(calls, err)
+		return
+	}
+	c.do(ctx, calls, limit)
+}
+
+// Subscribe implements Node.
+func (s *socket) Subscribe(ctx context.Context, session uint64, params json.RawMessage, notify func(json.RawMessage), ended func(error)) (*Subscription, *Error, error) {
+	c, err := s.current(session)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.subscribe(ctx, params, notify, ended)
+}
+
+func (s *socket) dial(ctx context.Context) (*conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	unwatch := func() bool { return true }
+	dialer := websocket.Dialer{
+		Proxy:           http.ProxyFromEnvironment,
+		TLSClientConfig: s.cfg.TLS,
+		ReadBufferSize:  4 << 10,
+		WriteBufferSize: 4 << 10,
+		NetDialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			raw, err := s.cfg.Dial(ctx, network, addr)
+			if err == nil { // gorilla looks at the context only while it dials
+				unwatch = context.AfterFunc(ctx, func() { raw.Close() })
+			}
+			return raw, err
+		},
+	}
+	ws, resp, err := dialer.DialContext(ctx, s.e.target, s.e.header())
+	if !unwatch() && err == nil {
+		ws.Close()
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, s.e.cleanError(dialError(resp, err, s.e))
+	}
+	return newConn(s.e, ws, &s.cfg), nil
+}
+
+// dialError says why an upgrade failed.
+func dialError(resp *http.Response, err error, e *Endpoint) error {
+	if resp == nil || resp.StatusCode == http.StatusSwitchingProtocols {
+		return err
+	}
+	status := &StatusError{Code: resp.StatusCode, RetryAfter: retryAfter(resp.Header)}
+	if resp.Body != nil {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxText)) // gorilla keeps a part in memory
+		line, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+		status.Text = e.clean(line)
+	}
+	return fmt.Errorf("no WebSocket: %w", status)
+}

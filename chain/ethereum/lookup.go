@@ -1,0 +1,240 @@
+package ethereum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"noncegate/chain"
+	"noncegate/chain/ethereum/internal/jsonrpc"
+	"noncegate/wire"
+)
+
+// Bounds of one request, because each answer may be large.
+const (
+	transactionsPerRequest = 32
+	poolsPerRequest        = 16 // accounts
+)
+
+// Lookup implements chain.Chain. It asks every node that is of the chain, also those that
+// are behind.
+func (c *Client) Lookup(ctx context.Context, asks []chain.Ask) ([]chain.Sighting, error) {
+	accounts := make([]string, len(asks))
+	for i, a := range asks {
+		accounts[i] = a.Account
+	}
+	if err := checkAccounts(accounts); err != nil {
+		return nil, err
+	}
+	ctx, done, err := c.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	found, failed := c.look(ctx, asks)
+	if len(failed) == len(c.nodes) {
+		return nil, unreachable(failed)
+	}
+	return found, nil
+}
+
+// look asks all nodes. failed has the error of each that could not be asked at all.
+func (c *Client) look(ctx context.Context, asks []chain.Ask) (found []chain.Sighting, failed []error) {
+	said, errs := make([][]glimpse, len(c.nodes)), make([]error, len(c.nodes))
+	side(c.nodes, func(i int, n *node) { said[i], errs[i] = n.look(ctx, asks) })
+	for _, err := range errs {
+		if err != nil {
+			failed = append(failed, err)
+		}
+	}
+	found = make([]chain.Sighting, len(asks))
+	for i := range asks {
+		s := &found[i]
+		for j, of := range said {
+			switch {
+			case of == nil || of[i].err != nil:
+				s.Failed = true
+				if of == nil {
+					continue
+				}
+			default:
+				s.Nodes++
+			}
+			of[i].onto(s, c.nodes[j].name)
+		}
+	}
+	return found, failed
+}
+
+// glimpse is what one node has seen of one nonce.
+type glimpse struct {
+	seen  chain.Seen
+	tx    chain.Hash
+	block chain.Block
+	offer chain.Offer
+	err   error // it did not answer all of the question
+}
+
+// onto adds the glimpse to what others have seen: who has seen more, counts.
+func (g *glimpse) onto(s *chain.Sighting, name string) {
+	if g.seen <= s.Seen {
+		return
+	}
+	s.Seen, s.Tx, s.Block, s.Raw, s.Origin = g.seen, g.tx, g.block, g.offer, name
+}
+
+// look asks the node for the transactions by their hashes, by sender and nonce, and in
+// its pool, as far as it has the methods for that.
+func (n *node) look(ctx context.Context, asks []chain.Ask) ([]glimpse, error) {
+	session, err := n.ready(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]glimpse, len(asks))
+	var calls []*jsonrpc.Call
+	var of []int // the ask of each call
+	for i, a := range asks {
+		for _, h := range a.Hashes {
+			calls, of = append(calls, jsonrpc.NewCall(methodTxByHash, h.String())), append(of, i)
+		}
+		if !n.lacksMethod(methodTxBySender) {
+			calls, of = append(calls, jsonrpc.NewCall(methodTxBySender, a.Account, quantity(a.Nonce))), append(of, i)
+		}
+	}
+	for part := range slices.Chunk(calls, transactionsPerRequest) {
+		n.ask(ctx, session, part, asking{limit: n.c.set.MaxAnswerBytes, queue: true})
+	}
+	for i, c := range calls {
+		n.glimpseOf(c, asks[of[i]], &found[of[i]])
+	}
+	n.lookIntoPool(ctx, session, asks, found)
+	for i := range found {
+		if found[i].err != nil {
+			n.note(found[i].err)
+		}
+	}
+	return found, nil
+}
+
+// glimpseOf reads an answer that is a transaction or null.
+func (n *node) glimpseOf(c *jsonrpc.Call, ask chain.Ask, to *glimpse) {
+	if n.learn(c) {
+		return
+	}
+	if err := failure(c); err != nil {
+		to.err = err
+		return
+	}
+	g, err := decodeGlimpse(c.Result, ask)
+	if err != nil {
+		to.err = fmt.Errorf("%s: %w", c.Method, err)
+		return
+	}
+	if g.seen > to.seen {
+		g.err = to.err
+		*to = g
+	}
+}
+
+type seenTransaction struct {
+	transaction
+	BlockHash            string `json:"blockHash"`
+	BlockNumber          string `json:"blockNumber"`
+	GasPrice             string `json:"gasPrice"`
+	MaxFeePerGas         string `json:"maxFeePerGas"`
+	MaxPriorityFeePerGas string `json:"maxPriorityFeePerGas"`
+	MaxFeePerBlobGas     string `json:"maxFeePerBlobGas"`
+}
+
+// decodeGlimpse reads a transaction, which must be one of what was asked for.
+func decodeGlimpse(result []byte, ask chain.Ask) (g glimpse, err error) {
+	if string(result) == "null" {
+		return g, nil
+	}
+	var t seenTransaction
+	if wire.Unmarshal(result, &t) != nil {
+		return g, errors.New("result must be a transaction or null")
+	}
+	use, err := t.use()
+	switch {
+	case err != nil:
+		return g, fmt.Errorf("transaction: %w", err)
+	case use.Account != ask.Account || use.Nonce != ask.Nonce:
+		return g, fmt.Errorf("the transaction %v is of %s with nonce %d, asked for was %s with %d", use.Tx, use.Account, use.Nonce, ask.Account, ask.Nonce)
+	}
+	g = glimpse{seen: chain.Pooled, tx: use.Tx, offer: t.offer()}
+	if t.BlockHash == "" {
+		return g, nil
+	}
+	g.seen = chain.Mined
+	if g.block.Hash, err = parseHash(t.BlockHash); err != nil {
+		return glimpse{}, fmt.Errorf("transaction: blockHash %w", err)
+	}
+	if g.block.Number, err = parseQuantity(t.BlockNumber); err != nil {
+		return glimpse{}, fmt.Errorf("transaction: blockNumber %w", err)
+	}
+	return g, nil
+}
+
+func (t *seenTransaction) offer() chain.Offer {
+	o := chain.Offer{
+		MaxFeePerGas: amount(t.MaxFeePerGas), MaxPriorityFeePerGas: amount(t.MaxPriorityFeePerGas),
+		MaxFeePerBlobGas: amount(t.MaxFeePerBlobGas),
+	}
+	if o.MaxFeePerGas == "" { // otherwise it is what was paid, not what was offered
+		o.GasPrice = amount(t.GasPrice)
+	}
+	return o
+}
+
+// lookIntoPool asks for what the pool has of accounts of which nothing was seen.
+func (n *node) lookIntoPool(ctx context.Context, session uint64, asks []chain.Ask, found []glimpse) {
+	var accounts []string
+	for i, a := range asks {
+		if found[i].seen == chain.Absent && !slices.Contains(accounts, a.Account) {
+			accounts = append(accounts, a.Account)
+		}
+	}
+	for part := range slices.Chunk(accounts, poolsPerRequest) {
+		if n.lacksMethod(methodContentFrom) {
+			return
+		}
+		calls := make([]*jsonrpc.Call, len(part))
+		for i, account := range part {
+			calls[i] = jsonrpc.NewCall(methodContentFrom, account)
+		}
+		n.ask(ctx, session, calls, asking{limit: n.c.set.small, queue: true})
+		for i, c := range calls {
+			n.readPool(c, part[i], asks, found)
+		}
+	}
+}
+
+// readPool reads what the pool has of an account: transactions by nonce.
+func (n *node) readPool(c *jsonrpc.Call, account string, asks []chain.Ask, found []glimpse) {
+	if n.learn(c) {
+		return
+	}
+	err := failure(c)
+	var pool map[string]map[string]wire.Raw // pending and queued, each by nonce
+	if err == nil && wire.Unmarshal(c.Result, &pool) != nil {
+		err = fmt.Errorf("%s: result must be transactions by nonce", c.Method)
+	}
+	for i, a := range asks {
+		if !strings.EqualFold(a.Account, account) || found[i].seen != chain.Absent {
+			continue
+		}
+		if err != nil {
+			found[i].err = err
+			continue
+		}
+		for _, byNonce := range pool {
+			if raw, ok := byNonce[strconv.FormatInt(a.Nonce, 10)]; ok {
+				n.glimpseOf(&jsonrpc.Call{Method: c.Method, Result: []byte(raw)}, a, &found[i])
+			}
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package ethereum
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"noncegate/chain"
+	"noncegate/chain/ethereum/internal/jsonrpc"
+)
+
+// result is what became of one call, as a label.
+type result string
+
+const (
+	resultOK          result = "ok"
+	resultRefused     result = "refused"     // the node answered with an error
+	resultLimited     result = "limited"     // it wants fewer requests
+	resultTimeout     result = "timeout"     // no answer in time
+	resultUnreachable result = "unreachable" // nothing was sent
+	resultLost        result = "lost"        // sent, and the connection broke or the status was no answer
+	resultTooLarge    result = "too_large"   // the answer
+	resultNonsense    result = "nonsense"    // the answer is not what was asked for
+	resultBusy        result = "busy"        // as many requests are under way as are allowed
+)
+
+// resultOf tells what became of a call.
+func resultOf(c *jsonrpc.Call) result {
+	switch status, isStatus := errors.AsType[*jsonrpc.StatusError](c.Fail); {
+	case c.Fail == nil && c.Err == nil:
+		return resultOK
+	case c.Fail == nil:
+		return resultRefused
+	case errors.Is(c.Fail, ErrBusy):
+		return resultBusy
+	case isStatus && status.Code == 429:
+		return resultLimited
+	case errors.Is(c.Fail, jsonrpc.ErrNotSent):
+		return resultUnreachable
+	case errors.Is(c.Fail, errTimeout), errors.Is(c.Fail, context.DeadlineExceeded):
+		return resultTimeout
+	case errors.Is(c.Fail, jsonrpc.ErrTooLarge):
+		return resultTooLarge
+	case errors.Is(c.Fail, jsonrpc.ErrNonsense):
+		return resultNonsense
+	}
+	return resultLost
+}
+
+// otherMethod is the label of methods that only others ask for, by Call.
+const otherMethod = "other"
+
+// ownMethods are those that this package asks for.
+var ownMethods = func() map[string]bool {
+	m := map[string]bool{}
+	for _, name := range []string{
+		methodChainID, methodBlockByNumber, methodBlockByHash, methodCount, methodCode, methodTxByHash,
+		methodTxBySender, methodContentFrom, methodSend,
+	} {
+		m[name] = true
+	}
+	return m
+}()
+
+func methodLabel(method string) string {
+	if ownMethods[method] {
+		return method
+	}
+	return otherMethod
+}
+
+const namespace = "noncegate"
+
+type metrics struct {
+	requests      *prometheus.CounterVec
+	seconds       *prometheus.HistogramVec
+	answers       *prometheus.CounterVec
+	disagreements *prometheus.CounterVec
+	reorgs        prometheus.Counter
+	finalFell     prometheus.Counter
+	skipped       prometheus.Counter
+}
+
+// What nodes can disagree about, as labels.
+const (
+	disagreeHead  = "head"
+	disagreeCount = "count"
+)
+
+// newMetrics registers the figures of one chain. Several chains share a registerer: each
+// has its own value of the label chain.
+func newMetrics(reg prometheus.Registerer, c *Client) (*metrics, error) {
+	counter := func(name, help string) prometheus.CounterOpts {
+		return prometheus.CounterOpts{Namespace: namespace, Subsystem: "chain", Name: name, Help: help}
+	}
+	m := &metrics{
+		requests: prometheus.NewCounterVec(counter("requests_total",
+			"Calls to nodes of the chain, by what became of them. A batch has several."), []string{"node", "method", "result"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: namespace, Subsystem: "chain", Name: "request_seconds",
+			Help:    "How long requests to nodes of the chain took. A batch is one.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
+		}, []string{"node"}),
+		answers: prometheus.NewCounterVec(counter("answers_total",
+			"What became of transactions that were sent, over all nodes of the chain."), []string{"class"}),
+		disagreements: prometheus.NewCounterVec(counter("disagreements_total",
+			"Times that nodes of the chain were on different branches, or had different counts of an account at the same block."), []string{"about"}),
+		reorgs: prometheus.NewCounter(counter("reorgs_total",
+			"Times that blocks were replaced by others.")),
+		finalFell: prometheus.NewCounter(counter("final_fell_total",
+			"Times that a block that was final is not any more: the nodes were reset, or they lie.")),
+		skipped: prometheus.NewCounter(counter("blocks_skipped_total",
+			"Times that blocks were not read one by one, because there were too many or no node had them.")),
+	}
+	for class := chain.Unknown; class <= chain.Free; class++ {
+		m.answers.WithLabelValues(class.String())
+	}
+	m.disagreements.WithLabelValues(disagreeHead)
+	m.disagreements.WithLabelValues(disagreeCount)
+	reg = prometheus.WrapRegistererWith(prometheus.Labels{"chain": c.set.ID}, reg)
+	for _, col := range []prometheus.Collector{
+		m.requests, m.seconds, m.answers, m.disagreements, m.reorgs, m.finalFell, m.skipped, newGauges(c),
+	} {
+		if err := reg.Register(col); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// gauges is a prometheus.Collector of what Status says.
+type gauges struct {
+	c                                       *Client
+	head, final, age                        *prometheus.Desc
+	up, lag, otherChain, offBranch, backoff *prometheus.Desc
+}
+
+func newGauges(c *Client) *gauges {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "chain", name), help, labels, nil)
+	}
+	return &gauges{
+		c:          c,
+		head:       desc("head_number", "Number of the newest block of the chain; 0 before the first."),
+		final:      desc("final_number", "Number of the newest block that is final; 0 before the first."),
+		age:        desc("last_head_age_seconds", "How long ago a new block was seen; since the start, before the first."),
+		up:         desc("node_up", "Whether the node answered last and is of the chain (1) or not (0).", "node"),
+		lag:        desc("node_lag_blocks", "How many blocks the node is behind the newest block; 0 where it is not up.", "node"),
+		otherChain: desc("node_other_chain", "Whether the node is of another chain (1), so that it is never asked.", "node"),
+		offBranch:  desc("node_off_branch", "Whether the node is up and on another branch, or was not believed (1).", "node"),
+		backoff:    desc("node_backing_off", "Whether the node wanted fewer requests and is left alone (1).", "node"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (g *gauges) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{g.head, g.final, g.age, g.up, g.lag, g.otherChain, g.offBranch, g.backoff} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (g *gauges) Collect(to chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	flag := func(d *prometheus.Desc, on bool, node string) {
+		v := 0.0
+		if on {
+			v = 1
+		}
+		gauge(d, v, node)
+	}
+	s := g.c.Status()
+	gauge(g.head, float64(s.Head.Number))
+	gauge(g.final, float64(s.Final.Number))
+	gauge(g.age, time.Since(s.HeadAt).Seconds())
+	for _, n := range s.Nodes {
+		flag(g.up, n.Up, n.Name)
+		gauge(g.lag, float64(n.Lag), n.Name)
+		flag(g.otherChain, n.OtherChain != "", n.Name)
+		flag(g.offBranch, n.Up && !n.OnBranch, n.Name)
+		flag(g.backoff, !n.BackingOffUntil.IsZero(), n.Name)
+	}
+}

@@ -1,0 +1,96 @@
+package ethereum
+
+import (
+	"log/slog"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"noncegate/internal/fakenode"
+)
+
+func TestTheExpositionIsCleanByPromlint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2).run()
+		w.answersAre("", "insufficient funds")
+		w.Send(t.Context(), rawTransfer)
+		w.mine()
+		problems, err := testutil.GatherAndLint(w.reg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range problems {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+		for series, want := range map[string]float64{
+			"noncegate_chain_head_number":                       worldStart + 1,
+			"noncegate_chain_final_number":                      worldStart - 64,
+			`noncegate_chain_node_up{node="a"}`:                 1,
+			`noncegate_chain_node_lag_blocks{node="b"}`:         0,
+			`noncegate_chain_node_other_chain{node="b"}`:        0,
+			`noncegate_chain_node_off_branch{node="b"}`:         0,
+			`noncegate_chain_node_backing_off{node="b"}`:        0,
+			`noncegate_chain_answers_total{class="in_pool"}`:    1,
+			`noncegate_chain_answers_total{class="free"}`:       0,
+			`noncegate_chain_disagreements_total{about="head"}`: 0,
+			"noncegate_chain_reorgs_total":                      0,
+			"noncegate_chain_blocks_skipped_total":              0,
+			"noncegate_chain_final_fell_total":                  0,
+		} {
+			if got := w.figure(series); got != want {
+				t.Errorf("%s = %v, want %v", series, got, want)
+			}
+		}
+		time.Sleep(time.Minute)
+		if got := w.figure("noncegate_chain_last_head_age_seconds"); got < 60 || got > 80 {
+			t.Errorf("the last head is %v s old, want some 70", got)
+		}
+	})
+}
+
+func TestSeveralChainsShareARegistererAndOneChainIsThereOnce(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	log := slog.New(slog.DiscardHandler)
+	for _, id := range []string{"eip155:1", "eip155:10"} {
+		if _, err := New(Config{ID: id, Nodes: []string{"http://a"}}, reg, log); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := New(Config{ID: "eip155:1", Nodes: []string{"http://b"}}, reg, log); err == nil {
+		t.Error("a chain that is there twice is no error")
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "noncegate_chain_head_number" && len(f.GetMetric()) != 2 {
+			t.Errorf("%d heads, want one for each chain", len(f.GetMetric()))
+		}
+	}
+}
+
+func TestEachOutcomeOfACallIsCountedByItsName(t *testing.T) {
+	for want, answer := range map[result]func(rw http.ResponseWriter, r *http.Request){
+		resultLimited:  func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(429) },
+		resultLost:     func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(502) },
+		resultNonsense: func(rw http.ResponseWriter, _ *http.Request) { rw.Write([]byte("<")) },
+		resultTimeout:  func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		resultTooLarge: func(rw http.ResponseWriter, _ *http.Request) { rw.Write(make([]byte, 2<<20)) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 1).run()
+			w.nodes[0].OnHTTP(func(rw http.ResponseWriter, r *http.Request, _ []byte) bool { answer(rw, r); return true })
+			if _, err := w.Counts(t.Context(), w.Status().Head, []string{fakenode.Account(1)}); err == nil {
+				t.Error("no error")
+			}
+			if got := w.figure(`noncegate_chain_requests_total{method="eth_getTransactionCount",node="a",result="` + string(want) + `"}`); got != 1 {
+				t.Errorf("%v calls are counted as %s, want 1", got, want)
+			}
+		})
+	}
+}

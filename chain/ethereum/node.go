@@ -1,0 +1,231 @@
+package ethereum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"noncegate/chain"
+	"noncegate/chain/ethereum/internal/jsonrpc"
+)
+
+// node is one node of the chain: what is known of it, and the way to ask it. Its
+// methods may be called by many goroutines.
+type node struct {
+	c       *Client
+	name    string
+	socket  bool // reached over a WebSocket
+	link    jsonrpc.Node
+	log     *slog.Logger
+	places  chan struct{}  // one for each request under way, but for polls
+	waiting chan struct{}  // one for each request that waits for a place
+	polls   chan pollOrder // to the poller: one at a time
+
+	mu           sync.Mutex // guards what follows; no I/O beneath it
+	verified     uint64     // the session in which the node said that it is of the chain; 0: none
+	otherChain   string     // what it said in place of that; "": nothing
+	answered     bool       // the last poll was answered
+	onBranch     bool       // its head is on the branch that counts
+	doubted      bool       // its head is not believed
+	head         chain.Block
+	movedAt      time.Time // when head was another one before
+	lag          int64
+	backoffUntil time.Time
+	pace         *backoff.ExponentialBackOff // of backing off
+	maxBatch     int
+	batchAt      time.Time       // when maxBatch became smaller
+	lacks        map[string]bool // own methods that it said it does not have, in this session
+	byHash       support         // counts at a block hash (EIP-1898), in this session
+	lastErr      string
+	lastErrAt    time.Time
+	tap
+}
+
+// support says whether a node can do something.
+type support uint8
+
+const (
+	supportUnknown support = iota
+	supported
+	unsupported
+)
+
+const (
+	// waitingPerPlace bounds how many requests may wait for each place.
+	waitingPerPlace = 16
+	// parallelBatches is how many requests one question may have under way at a node.
+	parallelBatches = 4
+	// growBatch is how long a node that refused a batch gets smaller ones.
+	growBatch = 10 * time.Minute
+)
+
+func newNode(c *Client, i int) *node {
+	n := &node{
+		c: c, name: c.set.names[i], socket: c.set.endpoints[i].WebSocket(),
+		log:      c.log.With("node", c.set.names[i]),
+		places:   make(chan struct{}, c.set.MaxInflight),
+		waiting:  make(chan struct{}, waitingPerPlace*c.set.MaxInflight),
+		polls:    make(chan pollOrder, 1),
+		maxBatch: c.set.MaxBatch,
+		lacks:    map[string]bool{},
+		movedAt:  time.Now(),
+		pace: &backoff.ExponentialBackOff{
+			InitialInterval: time.Second, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: time.Minute,
+		},
+	}
+	n.pace.Reset()
+	n.link = jsonrpc.Open(c.set.endpoints[i], jsonrpc.Config{
+		Dial: c.set.Dial, TLS: c.set.TLS, MaxInflight: c.set.MaxInflight, MaxAnswer: c.set.MaxAnswerBytes,
+		Timeout: c.set.Timeout, MaxPause: maxPause, Changed: n.changed,
+	})
+	return n
+}
+
+// changed is told of a WebSocket that was connected or lost.
+func (n *node) changed(why error) {
+	n.mu.Lock()
+	n.forgetSessionLocked()
+	n.mu.Unlock()
+	if why != nil {
+		if !errors.Is(why, jsonrpc.ErrClosed) {
+			n.failed(why)
+		}
+		return
+	}
+	wake(n.c.back)
+}
+
+// forgetSessionLocked drops what was found out in a session. Caller holds mu.
+func (n *node) forgetSessionLocked() {
+	n.verified, n.byHash, n.maxBatch = 0, supportUnknown, n.c.set.MaxBatch
+	clear(n.lacks)
+	n.tap = tap{patience: n.patience}
+}
+
+func (n *node) upLocked() bool {
+	return n.verified != 0 && n.answered && n.verified == n.link.Session()
+}
+
+// eligible reports whether the node may be asked for counts and reads: it is up, on the
+// branch that counts, not far behind, and does not want to be left alone.
+func (n *node) eligible() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.upLocked() && n.onBranch && n.lag <= int64(n.c.set.Lag) && !n.backoffUntil.After(time.Now())
+}
+
+// failed notes what went wrong, and that the node is not up. It logs when that changes.
+func (n *node) failed(err error) {
+	n.mu.Lock()
+	was := n.answered
+	n.answered, n.verified, n.onBranch = false, 0, false
+	n.noteLocked(err)
+	n.mu.Unlock()
+	if was {
+		n.log.Warn("node of the chain does not answer", "error", err)
+	}
+}
+
+// note keeps the error for Status.
+func (n *node) note(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.noteLocked(err)
+}
+
+func (n *node) noteLocked(err error) { n.lastErr, n.lastErrAt = err.Error(), time.Now() }
+
+// backingOff reports whether the node wants to be left alone.
+func (n *node) backingOff() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.backoffUntil.After(time.Now())
+}
+
+// ready returns the session in which the node may be asked. If it is not known to be of
+// the chain, it is asked that first. again asks also a node that was of another chain.
+func (n *node) ready(ctx context.Context, again bool) (session uint64, err error) {
+	if n.backingOff() {
+		return 0, errBackingOff
+	}
+	return n.session(ctx, again)
+}
+
+// session is ready for a node that may be backing off.
+func (n *node) session(ctx context.Context, again bool) (session uint64, err error) {
+	session = n.link.Session()
+	n.mu.Lock()
+	verified, other := n.verified, n.otherChain
+	n.mu.Unlock()
+	switch {
+	case other != "" && !again:
+		return 0, errOtherChain
+	case session != 0 && session == verified:
+		return session, nil
+	}
+	return session, n.verify(ctx, session)
+}
+
+// verify asks the node which chain it is of.
+func (n *node) verify(ctx context.Context, session uint64) error {
+	call := jsonrpc.NewCall(methodChainID)
+	n.ask(ctx, session, []*jsonrpc.Call{call}, asking{limit: n.c.set.small, poll: true})
+	if err := failure(call); err != nil {
+		return err
+	}
+	id, err := decodeQuantity(call.Result)
+	if err != nil {
+		return fmt.Errorf("%s: result %w", methodChainID, err)
+	}
+	n.mu.Lock()
+	was := n.otherChain
+	if uint64(id) == n.c.set.chainID {
+		n.verified, n.otherChain = session, ""
+	} else {
+		n.verified, n.otherChain = 0, fmt.Sprintf("eip155:%d", id)
+	}
+	other := n.otherChain
+	n.mu.Unlock()
+	if other == "" {
+		return nil
+	}
+	err = fmt.Errorf("%w: it is of %s, not of %s", errOtherChain, other, n.c.set.ID)
+	if was != other {
+		n.log.Error("node is of another chain and is not asked", "its_chain", other)
+	}
+	return err
+}
+
+// failure is why a call has no result.
+func failure(c *jsonrpc.Call) error {
+	switch {
+	case c.Fail != nil:
+		return c.Fail
+	case c.Err != nil:
+		return fmt.Errorf("%s: %w", c.Method, c.Err)
+	}
+	return nil
+}
+
+// lacksMethod reports whether the node said that it does not have an own method.
+func (n *node) lacksMethod(method string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.lacks[method]
+}
+
+// learn notes what a refusal says about the node: that it does not have the method.
+func (n *node) learn(c *jsonrpc.Call) (lacking bool) {
+	if c.Err == nil || (c.Err.Code != -32601 && !n.c.table.noWay.MatchString(c.Err.Message)) {
+		return false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lacks[c.Method] = true
+	return true
+}

@@ -1,0 +1,387 @@
+package ethereum
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"noncegate/chain"
+	"noncegate/internal/fakenode"
+)
+
+func TestANodeOfAnotherChainIsNeverAskedAnythingElse(t *testing.T) {
+	for _, change := range []func(*Config){func(*Config) {}, overWebSocket} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 2, change)
+			other := w.nodes[1]
+			other.SetChainID(5)
+			w.run()
+			w.mine()
+			head := w.next().Latest
+			account := []string{fakenode.Account(1)}
+			if _, err := w.Counts(t.Context(), head, account); err != nil {
+				t.Error(err)
+			}
+			if _, err := w.Start(t.Context(), account); err != nil {
+				t.Error(err)
+			}
+			if s, err := w.Lookup(t.Context(), []chain.Ask{{Account: account[0]}}); err != nil || !s[0].Failed || s[0].Nodes != 1 {
+				t.Errorf("lookup %+v, %v; want one node, and that another could not be asked", s, err)
+			}
+			w.Send(t.Context(), rawTransfer)
+			if asked, all := other.Calls(methodChainID), other.Requests(); asked != all || asked == 0 {
+				t.Errorf("%d requests, of which %d for the chain id", all, asked)
+			}
+			if s := w.nodeStatus(1); s.Up || s.OtherChain != "eip155:5" || !strings.Contains(s.LastError, "eip155:5, not of eip155:1") {
+				t.Errorf("status %+v", s)
+			}
+			if got := w.figure(`noncegate_chain_node_other_chain{node="b"}`); got != 1 {
+				t.Errorf("the figure is %v, want 1", got)
+			}
+			if !w.log.has(`node is of another chain and is not asked`) {
+				t.Error("the log does not say so")
+			}
+			other.SetChainID(1)
+			time.Sleep(2 * maxPause)
+			if s := w.nodeStatus(1); !s.Up || s.OtherChain != "" {
+				t.Errorf("status %+v, want up once it is of the chain", s)
+			}
+		})
+	}
+}
+
+func TestANodeBehindANewConnectionIsAskedForItsChainAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, overWebSocket).run()
+		w.nodes[0].SetChainID(5)
+		w.nodes[0].CloseSockets()
+		asked := w.nodes[0].Requests()
+		time.Sleep(time.Minute)
+		if calls := w.nodes[0].Requests() - asked; calls == 0 || w.nodes[0].Calls(methodChainID) != calls+1 {
+			t.Errorf("%d requests after the reconnect, chain id asked %d times in all", calls, w.nodes[0].Calls(methodChainID))
+		}
+		if s := w.nodeStatus(0); s.Up || s.OtherChain != "eip155:5" {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+func TestANodeThatGoesAwayIsAskedLessAndFoundAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2).run()
+		away := w.nodes[0]
+		var tries atomic.Int64
+		away.OnHTTP(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			tries.Add(1)
+			http.Error(w, "gone", http.StatusBadGateway)
+			return true
+		})
+		for range 20 { // four minutes
+			b := w.chain.Extend(w.nodes[1].Head(), transfer(1, 0))
+			time.Sleep(time.Second)
+			w.to(b)
+			w.settle()
+			if h := w.next(); h.Latest != blockOf(b) || len(h.Uses) != 1 {
+				t.Errorf("head %+v, want block %d by the other node", h, b.Number)
+			}
+		}
+		if n := tries.Load(); n < 5 || n > 15 {
+			t.Errorf("%d tries in four minutes, want some, ever less often", n)
+		}
+		if s := w.nodeStatus(0); s.Up || !strings.Contains(s.LastError, "502") {
+			t.Errorf("status %+v, want down by 502", s)
+		}
+		if got := w.figure(`noncegate_chain_node_up{node="a"}`); got != 0 {
+			t.Errorf("up = %v, want 0", got)
+		}
+		away.OnHTTP(nil)
+		time.Sleep(2 * maxPause)
+		if s := w.nodeStatus(0); !s.Up || s.Lag != 0 {
+			t.Errorf("status %+v, want up again", s)
+		}
+	})
+}
+
+func TestAMinuteWithoutAnyNodeIsCaughtUpBlockByBlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2, overWebSocket).run()
+		for _, n := range w.nodes {
+			n.OnHTTP(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+				http.Error(w, "gone", http.StatusBadGateway)
+				return true
+			})
+			n.CloseSockets()
+		}
+		b := w.nodes[0].Head()
+		for i := range int64(5) {
+			time.Sleep(blockTime)
+			b = w.chain.Extend(b, transfer(1, i))
+			w.to(b)
+		}
+		if _, err := w.Counts(t.Context(), w.Status().Head, []string{fakenode.Account(1)}); err == nil || !isUnreachable(err) {
+			t.Errorf("counts without a node: %v, want ErrUnreachable", err)
+		}
+		w.none()
+		for _, n := range w.nodes {
+			n.OnHTTP(nil)
+		}
+		time.Sleep(2 * maxPause)
+		synctest.Wait()
+		if h := w.last(); h.Latest != blockOf(b) || len(h.Uses) != 5 || h.Skipped {
+			t.Errorf("head %+v, want all five uses", h)
+		}
+	})
+}
+
+func TestASlowNodeDoesNotHoldUpTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2).run()
+		w.nodes[0].OnHTTP(func(_ http.ResponseWriter, r *http.Request, _ []byte) bool {
+			<-r.Context().Done()
+			return true
+		})
+		time.Sleep(3 * blockTime)
+		for range 10 {
+			b := w.chain.Extend(w.nodes[1].Head())
+			w.to(b)
+			begin := time.Now()
+			for w.Status().Head != blockOf(b) {
+				time.Sleep(10 * time.Millisecond)
+			}
+			if took := time.Since(begin); took > mostInterval+mostGrace+100*time.Millisecond {
+				t.Errorf("block %d was told after %v", b.Number, took)
+			}
+			time.Sleep(blockTime - time.Since(begin))
+		}
+	})
+}
+
+func TestATapOnTheShoulderBringsTheBlockAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2, overWebSocket).run()
+		for range 5 {
+			b := w.chain.Extend(w.nodes[0].Head())
+			w.to(b)
+			time.Sleep(10 * time.Millisecond)
+			synctest.Wait()
+			if h := w.next(); h.Latest != blockOf(b) {
+				t.Errorf("head %+v, want block %d", h, b.Number)
+			}
+			time.Sleep(blockTime)
+		}
+		if s := w.nodeStatus(0); !s.Subscribed {
+			t.Errorf("status %+v, want subscribed", s)
+		}
+	})
+}
+
+func TestTapsWithoutEndDoNotMakePollsWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, overWebSocket).run()
+		before := w.nodes[0].Requests()
+		b := w.nodes[0].Head().JSON(false)
+		for i := range 600 {
+			b["hash"] = fakenode.TxHash(i).String()
+			w.nodes[0].Emit("newHeads", b)
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := w.nodes[0].Requests() - before; n < 10 || n > 60 {
+			t.Errorf("%d polls in a minute, want some 40", n)
+		}
+	})
+}
+
+func TestASubscriptionThatIsSilentIsMadeAnewAndPollingGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, overWebSocket).run()
+		w.nodes[0].Mute(true)
+		began := w.nodes[0].Calls("eth_subscribe")
+		for range 40 {
+			b := w.mine()
+			if h := w.next(); h.Latest != blockOf(b) {
+				t.Errorf("head %+v, want block %d", h, b.Number)
+			}
+		}
+		if n := w.nodes[0].Calls("eth_subscribe") - began; n < 2 || n > 5 {
+			t.Errorf("subscribed %d times again in eight minutes, want ever less often", n)
+		}
+		if !w.log.has("subscription to new heads is silent") {
+			t.Error("the log does not say so")
+		}
+	})
+}
+
+func TestANodeWithoutSubscriptionsIsPolled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, overWebSocket)
+		w.nodes[0].On("eth_subscribe", func([]json.RawMessage) (any, error) {
+			return nil, &fakenode.Error{Code: -32601, Message: "no subscriptions"}
+		})
+		w.run()
+		for range 10 {
+			b := w.mine()
+			if h := w.next(); h.Latest != blockOf(b) {
+				t.Errorf("head %+v, want block %d", h, b.Number)
+			}
+		}
+		if n := w.nodes[0].Calls("eth_subscribe"); n != 1 {
+			t.Errorf("tried %d times, want once", n)
+		}
+		if n := w.nodes[0].Sockets(); n != 1 {
+			t.Errorf("%d connections, want the one", n)
+		}
+	})
+}
+
+func TestANodeThatWantsFewerRequestsIsLeftAlone(t *testing.T) {
+	for name, test := range map[string]struct {
+		header string
+		wait   time.Duration
+	}{"as long as it says": {"90", 90 * time.Second}, "for a while": {"", 500 * time.Millisecond}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 1).run()
+				asked := make(chan time.Time, 1000)
+				w.nodes[0].OnHTTP(func(rw http.ResponseWriter, _ *http.Request, _ []byte) bool {
+					asked <- time.Now()
+					if test.header != "" {
+						rw.Header().Set("Retry-After", test.header)
+					}
+					rw.WriteHeader(http.StatusTooManyRequests)
+					return true
+				})
+				last := <-asked
+				synctest.Wait()
+				if s := w.nodeStatus(0); s.BackingOffUntil.Before(last.Add(test.wait)) {
+					t.Errorf("status %+v, want to back off for %v", s, test.wait)
+				}
+				if _, err := w.Counts(t.Context(), w.Status().Head, []string{fakenode.Account(1)}); !isUnreachable(err) {
+					t.Errorf("counts meanwhile: %v, want ErrUnreachable", err)
+				}
+				for range 8 {
+					at := <-asked
+					if pause := at.Sub(last); pause < test.wait || pause > 3*time.Minute {
+						t.Errorf("asked again after %v, want at least %v", pause, test.wait)
+					}
+					last = at
+				}
+				w.nodes[0].OnHTTP(nil)
+				time.Sleep(3 * time.Minute)
+				if s := w.nodeStatus(0); !s.Up || !s.BackingOffUntil.IsZero() {
+					t.Errorf("status %+v, want up again", s)
+				}
+			})
+		})
+	}
+}
+
+func TestARefusalThatSpeaksOfLimitsMakesANodeBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2).run()
+		for _, n := range w.nodes[1:] {
+			n.On(methodCount, func([]json.RawMessage) (any, error) {
+				return nil, &fakenode.Error{Code: -32005, Message: "daily request count exceeded, request rate limited"}
+			})
+		}
+		counts, err := w.Counts(t.Context(), w.Status().Head, []string{fakenode.Account(1)})
+		if err != nil || !counts[0].Agreed {
+			t.Errorf("%+v, %v; want the count of the other node", counts, err)
+		}
+		if s := w.nodeStatus(1); s.BackingOffUntil.IsZero() {
+			t.Errorf("status %+v, want to back off", s)
+		}
+		if got := w.figure(`noncegate_chain_node_backing_off{node="b"}`); got != 1 {
+			t.Errorf("the figure is %v, want 1", got)
+		}
+	})
+}
+
+func TestWatchingTenThousandAccountsCostsTwoRequestsABlockAndNode(t *testing.T) {
+	for name, change := range map[string]func(*Config){"polled": func(*Config) {}, "tapped": overWebSocket} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 3, change).run()
+				accounts := make([]string, 10_000)
+				for i := range accounts {
+					accounts[i] = fakenode.Account(i)
+				}
+				w.mine()
+				w.last()
+				var before []int
+				for _, n := range w.nodes {
+					before = append(before, n.Requests())
+				}
+				const blocks = 50
+				for i := range int64(blocks) {
+					w.mine(transfer(int(i), 0), transfer(5000, i))
+					if h := w.next(); len(h.Uses) != 2 || h.Skipped {
+						t.Fatalf("head %+v, want two uses", h)
+					}
+				}
+				for i, n := range w.nodes {
+					if got := float64(n.Requests()-before[i]) / blocks; got > 2 {
+						t.Errorf("node %d had %v requests a block, want 2 at most", i, got)
+					}
+					before[i] = n.Requests()
+				}
+				if name == "tapped" { // batches are the same
+					return
+				}
+				counts, err := w.Counts(t.Context(), w.Status().Head, accounts)
+				if err != nil || counts[5000].Used != blocks || counts[0].Used != 1 || counts[9999].Used != 0 {
+					t.Fatalf("counts: %v", err)
+				}
+				for i, n := range w.nodes {
+					if got := n.Requests() - before[i]; got != 100 {
+						t.Errorf("node %d had %d requests for 10,000 counts, want 100", i, got)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestRunEndsWhateverIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2, func(cfg *Config) { cfg.Nodes[1] = "ws://b:80"; cfg.Timeout = time.Minute }).run()
+		for _, n := range w.nodes {
+			n.OnHTTP(func(_ http.ResponseWriter, r *http.Request, _ []byte) bool { <-r.Context().Done(); return true })
+		}
+		block := make(chan struct{})
+		defer close(block)
+		for _, method := range []string{"eth_call", methodCount} {
+			w.nodes[1].On(method, func([]json.RawMessage) (any, error) { <-block; return nil, nil })
+		}
+		ended := make(chan error, 2)
+		go func() {
+			_, _, err := w.Call(t.Context(), "eth_call", nil)
+			ended <- err
+		}()
+		go func() {
+			_, err := w.Counts(t.Context(), w.Status().Head, []string{fakenode.Account(1)})
+			ended <- err
+		}()
+		time.Sleep(time.Second)
+		begin := time.Now()
+		w.stop()
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("Run ended after %v", took)
+		}
+		for range 2 {
+			if err := <-ended; err == nil {
+				t.Error("a method that was under way has no error")
+			}
+		}
+		if _, err := w.Counts(t.Context(), chain.Block{}, nil); !isUnreachable(err) {
+			t.Errorf("after Run: %v, want ErrUnreachable", err)
+		}
+		if v := w.Send(context.Background(), rawTransfer); v.Class != chain.Unknown {
+			t.Errorf("after Run: %+v, want unknown", v)
+		}
+	})
+}

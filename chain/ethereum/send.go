@@ -1,0 +1,255 @@
+package ethereum
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+
+	"noncegate/chain"
+	"noncegate/chain/ethereum/internal/jsonrpc"
+	"noncegate/chain/ethereum/rawtx"
+	"noncegate/wire"
+)
+
+// Codes of answers that no node gave. They are those of JSON-RPC.
+const (
+	codeInvalid = -32602 // the transaction cannot be read
+	codeUnknown = -32603 // nobody knows what became of it
+)
+
+// Decode implements chain.Chain. The error names the field and the rule.
+func (c *Client) Decode(raw []byte) (chain.Tx, error) {
+	t, err := rawtx.Decode(raw)
+	if err != nil {
+		return chain.Tx{}, err
+	}
+	if t.HasChainID && t.ChainID != c.set.chainID {
+		return chain.Tx{}, fmt.Errorf("chainId must be %d, is %d: the transaction is for another chain", c.set.chainID, t.ChainID)
+	}
+	if t.Nonce >= math.MaxInt64 {
+		return chain.Tx{}, fmt.Errorf("nonce must be below 2^63-1, is %d", t.Nonce)
+	}
+	return chain.Tx{
+		Account: t.From.String(), Nonce: int64(t.Nonce), Hash: t.Hash,
+		Offer: chain.Offer{GasPrice: bigQuantity(t.GasPrice), MaxFeePerGas: bigQuantity(t.MaxFee),
+			MaxPriorityFeePerGas: bigQuantity(t.Tip), MaxFeePerBlobGas: bigQuantity(t.BlobFee)},
+	}, nil
+}
+
+func bigQuantity(n *big.Int) string {
+	if n == nil {
+		return ""
+	}
+	return "0x" + n.Text(16)
+}
+
+// said is what one node said to a transaction.
+type said struct {
+	n       *node
+	class   chain.Class
+	missing bool      // free, because a lower nonce is missing
+	refusal *RPCError // nil: accepted, or no answer
+	err     error     // no answer
+}
+
+// Send implements chain.Chain. The first node that has the transaction settles the
+// verdict; the others get it all the same, and Run waits for that. Who stops waiting
+// does not stop the sending.
+func (c *Client) Send(ctx context.Context, raw []byte) chain.Verdict {
+	v := c.send(ctx, raw)
+	c.m.answers.WithLabelValues(v.Class.String()).Inc()
+	return v
+}
+
+func (c *Client) send(ctx context.Context, raw []byte) chain.Verdict {
+	tx, err := c.Decode(raw)
+	if err != nil {
+		return chain.Verdict{Class: chain.Free, Code: codeInvalid, Message: err.Error()}
+	}
+	sending, done, err := c.begin(context.WithoutCancel(ctx))
+	if err != nil {
+		return unknown(err)
+	}
+	c.tried.begin(tx.Hash)
+	have, over := make(chan struct{}), make(chan chain.Verdict, 1)
+	go func() { // owned by Run, which waits for done
+		defer done()
+		over <- c.toAll(sending, tx, raw, have)
+	}()
+	var v chain.Verdict
+	select {
+	case <-have:
+		return chain.Verdict{Class: chain.InPool}
+	case v = <-over:
+	case <-ctx.Done():
+		c.tried.mark(tx.Hash)
+		return unknown(context.Cause(ctx))
+	}
+	if v.Class == chain.Used {
+		v.Data = c.whoUsed(ctx, tx)
+	}
+	return v
+}
+
+// toAll gives the transaction to all nodes and waits for what each says. It closes have
+// when one has it. It ends the try that was begun.
+func (c *Client) toAll(ctx context.Context, tx chain.Tx, raw []byte, have chan struct{}) chain.Verdict {
+	defer c.tried.end(tx.Hash)
+	nodes := c.nodes
+	all, answered := make([]said, len(nodes)), make(chan int, len(nodes))
+	text := "0x" + hex.EncodeToString(raw)
+	anyway := c.allBackOff()
+	for i, n := range nodes {
+		c.calls.Go(func() {
+			all[i] = n.send(ctx, tx, text, anyway)
+			answered <- i
+		})
+	}
+	told := false
+	for range nodes {
+		a := all[<-answered]
+		if a.class == chain.InPool || a.class == chain.Unknown {
+			c.tried.mark(tx.Hash)
+		}
+		if a.class == chain.InPool && !told {
+			told = true
+			close(have)
+		}
+	}
+	return combine(all, c.tried.elsewhere(tx.Hash))
+}
+
+// allBackOff reports whether there is no node that may be asked right away: then they
+// get a transaction anyway.
+func (c *Client) allBackOff() bool {
+	for _, n := range c.nodes {
+		if !n.backingOff() {
+			return false
+		}
+	}
+	return true
+}
+
+// send gives the transaction to the node. anyway: also if it wants to be left alone.
+func (n *node) send(ctx context.Context, tx chain.Tx, raw string, anyway bool) said {
+	a := said{n: n}
+	var session uint64
+	if !anyway && n.backingOff() {
+		a.err = fmt.Errorf("%w: %w", jsonrpc.ErrNotSent, errBackingOff)
+		return a
+	}
+	if session, a.err = n.session(ctx, false); a.err != nil {
+		a.err = fmt.Errorf("%w: %w", jsonrpc.ErrNotSent, a.err)
+		return a
+	}
+	call := jsonrpc.NewCall(methodSend, raw)
+	n.ask(ctx, session, []*jsonrpc.Call{call}, asking{limit: n.c.set.small, queue: true})
+	switch {
+	case call.Fail != nil:
+		a.err = call.Fail
+	case call.Err != nil:
+		a.refusal = call.Err
+		if g := n.c.table.group(call.Err.Message); g != nil {
+			a.class, a.missing = g.class, g.missing
+		} else {
+			n.log.Warn("answer to a transaction that nobody knows; its outcome is unknown", "code", call.Err.Code, "message", call.Err.Message)
+		}
+	default:
+		a.class, a.err = readSent(call.Result, tx)
+	}
+	if a.err != nil {
+		n.note(a.err)
+	}
+	return a
+}
+
+// readSent reads the result of a transaction that was accepted: its hash.
+func readSent(result []byte, tx chain.Tx) (chain.Class, error) {
+	var text string
+	if err := wire.Unmarshal(result, &text); err != nil {
+		return chain.Unknown, errors.New(methodSend + ": result must be a hash")
+	}
+	hash, err := parseHash(text)
+	if err != nil {
+		return chain.Unknown, fmt.Errorf("%s: result %w", methodSend, err)
+	}
+	if hash != tx.Hash {
+		return chain.Unknown, fmt.Errorf("%s: result is %v, the transaction's hash is %v", methodSend, hash, tx.Hash)
+	}
+	return chain.InPool, nil
+}
+
+func unknown(err error) chain.Verdict {
+	return chain.Verdict{Class: chain.Unknown, Code: codeUnknown,
+		Message: "nobody knows what became of the transaction: " + err.Error()}
+}
+
+// combine makes one verdict of what all nodes said.
+//
+// A nonce that one node knows to be used is used. Otherwise one node that may have the
+// transaction makes it unknown. Taken and free need the word of every node, and free
+// also that no other try may have left the transaction anywhere.
+func combine(all []said, elsewhere bool) chain.Verdict {
+	by := map[chain.Class]*said{}
+	missing := false
+	for i := range all {
+		if a := &all[i]; by[a.class] == nil {
+			by[a.class] = a
+		}
+		missing = missing || all[i].missing
+	}
+	switch {
+	case by[chain.InPool] != nil:
+		return chain.Verdict{Class: chain.InPool}
+	case by[chain.Used] != nil:
+		return by[chain.Used].verdict(chain.Used)
+	case by[chain.Unknown] != nil:
+		return by[chain.Unknown].verdict(chain.Unknown)
+	case by[chain.Taken] != nil:
+		return by[chain.Taken].verdict(chain.Taken)
+	case elsewhere:
+		return by[chain.Free].verdict(chain.Unknown)
+	}
+	v := by[chain.Free].verdict(chain.Free)
+	v.Missing = missing
+	return v
+}
+
+// verdict returns what the node said as an answer of a class.
+func (a *said) verdict(class chain.Class) chain.Verdict {
+	if a.refusal == nil {
+		return unknown(fmt.Errorf("%s: %w", a.n.name, a.err))
+	}
+	return chain.Verdict{Class: class, Code: a.refusal.Code, Message: a.refusal.Message, Data: a.refusal.Data}
+}
+
+// usedBy is the data of a verdict Used: which transaction used the nonce.
+type usedBy struct {
+	TxHash      string `json:"txHash"`
+	BlockHash   string `json:"blockHash"`
+	BlockNumber int64  `json:"blockNumber"`
+}
+
+// whoUsed returns which transaction used the nonce of tx, as JSON: tx itself, if a block
+// has it, or else another one. nil: nobody knows.
+func (c *Client) whoUsed(ctx context.Context, tx chain.Tx) []byte {
+	ctx, done, err := c.begin(ctx)
+	if err != nil {
+		return nil
+	}
+	defer done()
+	found, _ := c.look(ctx, []chain.Ask{{Account: tx.Account, Nonce: tx.Nonce, Hashes: []chain.Hash{tx.Hash}}})
+	if found[0].Seen != chain.Mined {
+		return nil
+	}
+	data, err := wire.Marshal(&usedBy{
+		TxHash: found[0].Tx.String(), BlockHash: found[0].Block.Hash.String(), BlockNumber: found[0].Block.Number,
+	})
+	if err != nil {
+		return nil // of three plain fields there is none
+	}
+	return data
+}

@@ -1,0 +1,361 @@
+package ethereum
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"noncegate/chain"
+	"noncegate/internal/fakenode"
+)
+
+// says answers transactions with a refusal, or with their hash if it is "".
+func says(message string) fakenode.Handler {
+	return func(params []json.RawMessage) (any, error) {
+		if message != "" {
+			return nil, &fakenode.Error{Code: -32000, Message: message}
+		}
+		var text string
+		if err := json.Unmarshal(params[0], &text); err != nil {
+			return nil, err
+		}
+		raw, err := hex.DecodeString(strings.TrimPrefix(text, "0x"))
+		if err != nil {
+			return nil, err
+		}
+		return hashOf(raw).String(), nil
+	}
+}
+
+// gone has a node not answer transactions: the request is lost on the way.
+const gone = "(gone)"
+
+// answersAre sets what each node says to transactions.
+func (w *world) answersAre(all ...string) {
+	for i, text := range all {
+		n := w.nodes[i]
+		if text != gone {
+			n.On(methodSend, says(text))
+			continue
+		}
+		n.OnHTTP(func(_ http.ResponseWriter, r *http.Request, body []byte) bool {
+			if !strings.Contains(string(body), methodSend) {
+				return false
+			}
+			panic(http.ErrAbortHandler)
+		})
+	}
+}
+
+func TestTheVerdictIsMadeOfWhatAllNodesSay(t *testing.T) {
+	const (
+		accepted, known = "", "already known"
+		funds, gap      = "insufficient funds for gas * price + value", "nonce too high"
+		full, low       = "txpool is full", "nonce too low: next nonce 6, tx nonce 5"
+		replace, what   = "replacement transaction underpriced", "the moon is in the wrong place"
+		readOnly        = "the method eth_sendRawTransaction does not exist/is not available"
+	)
+	for _, test := range []struct {
+		says    [2]string
+		class   chain.Class
+		message string
+		missing bool
+	}{
+		{[2]string{accepted, accepted}, chain.InPool, "", false},
+		{[2]string{accepted, funds}, chain.InPool, "", false},
+		{[2]string{low, known}, chain.InPool, "", false},
+		{[2]string{gone, accepted}, chain.InPool, "", false},
+		{[2]string{known, what}, chain.InPool, "", false},
+		{[2]string{low, low}, chain.Used, low, false},
+		{[2]string{funds, low}, chain.Used, low, false},
+		{[2]string{low, gone}, chain.Used, low, false},
+		{[2]string{replace, low}, chain.Used, low, false},
+		{[2]string{gone, gone}, chain.Unknown, "nobody knows", false},
+		{[2]string{funds, gone}, chain.Unknown, "nobody knows", false},
+		{[2]string{funds, what}, chain.Unknown, what, false},
+		{[2]string{full, funds}, chain.Unknown, full, false},
+		{[2]string{replace, gone}, chain.Unknown, "nobody knows", false},
+		{[2]string{replace, replace}, chain.Taken, replace, false},
+		{[2]string{funds, replace}, chain.Taken, replace, false},
+		{[2]string{funds, funds}, chain.Free, funds, false},
+		{[2]string{gap, gap}, chain.Free, gap, true},
+		{[2]string{funds, gap}, chain.Free, funds, true},
+		{[2]string{funds, readOnly}, chain.Free, funds, false},
+	} {
+		for _, order := range [][2]string{test.says, {test.says[1], test.says[0]}} {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 2).run()
+				w.answersAre(order[:]...)
+				v := w.Send(t.Context(), rawTransfer)
+				synctest.Wait()
+				if v.Class != test.class || v.Missing != test.missing {
+					t.Errorf("%q: %+v, want %v", order, v, test.class)
+				}
+				want := test.message
+				if test.class == chain.Free {
+					want = order[0] // both decide, so the first node speaks
+				}
+				if !strings.Contains(v.Message, want) {
+					t.Errorf("%q: message %q, want %q", order, v.Message, want)
+				}
+				if (v.Code == 0) != (v.Class == chain.InPool) {
+					t.Errorf("%q: code %d with %v", order, v.Code, v.Class)
+				}
+				if got := w.figure(`noncegate_chain_answers_total{class="` + test.class.String() + `"}`); got != 1 {
+					t.Errorf("%q: %v answers are counted as %v, want 1", order, got, test.class)
+				}
+				for i, n := range w.nodes {
+					if order[i] != gone && n.Calls(methodSend) != 1 {
+						t.Errorf("%q: node %d got the transaction %d times, want once", order, i, n.Calls(methodSend))
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestANodeThatCannotBeAskedMakesARefusalUnknown(t *testing.T) {
+	for name, spoil := range map[string]func(w *world){
+		"of another chain": func(w *world) { w.nodes[1].SetChainID(7); time.Sleep(2 * maxPause) },
+		"not reachable": func(w *world) {
+			w.nodes[1].OnHTTP(func(rw http.ResponseWriter, _ *http.Request, _ []byte) bool { rw.WriteHeader(502); return true })
+			time.Sleep(blockTime)
+		},
+		"backing off": func(w *world) {
+			w.nodes[1].OnHTTP(func(rw http.ResponseWriter, _ *http.Request, _ []byte) bool {
+				rw.Header().Set("Retry-After", "600")
+				rw.WriteHeader(429)
+				return true
+			})
+			time.Sleep(blockTime)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 2)
+			if name == "of another chain" {
+				w.nodes[1].SetChainID(7)
+			}
+			w.run()
+			w.answersAre("insufficient funds", "insufficient funds")
+			spoil(w)
+			if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Unknown {
+				t.Errorf("%s: %+v, want unknown", name, v)
+			}
+		})
+	}
+}
+
+func TestATransactionThatAnEarlierTryMayHaveLeftSomewhereIsNotFree(t *testing.T) {
+	const funds = "insufficient funds"
+	for _, earlier := range [][]string{{gone, funds}, {"txpool is full", funds}, {"", funds}, {"already known", funds}} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 2).run()
+			w.answersAre(earlier...)
+			w.Send(t.Context(), rawTransfer)
+			synctest.Wait()
+			w.nodes[0].OnHTTP(nil)
+			w.answersAre(funds, funds)
+			if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Unknown || v.Message != funds {
+				t.Errorf("after %q: %+v, want unknown", earlier, v)
+			}
+			if v := w.Send(t.Context(), rawLegacy(1, 6)); v.Class != chain.Free {
+				t.Errorf("another transaction: %+v, want free", v)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2).run()
+		w.answersAre(funds, funds)
+		for range 3 {
+			if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Free {
+				t.Errorf("%+v, want free each time", v)
+			}
+		}
+	})
+}
+
+func TestATryThatIsUnderWayKeepsAnotherFromBeingFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1).run()
+		first, let := make(chan struct{}, 1), make(chan struct{})
+		first <- struct{}{}
+		w.nodes[0].On(methodSend, func([]json.RawMessage) (any, error) {
+			select {
+			case <-first:
+				<-let
+			default:
+			}
+			return nil, &fakenode.Error{Code: -32000, Message: "insufficient funds"}
+		})
+		slow := make(chan chain.Verdict)
+		go func() { slow <- w.Send(t.Context(), rawTransfer) }()
+		synctest.Wait()
+		if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Unknown {
+			t.Errorf("%+v, want unknown while another try is under way", v)
+		}
+		close(let)
+		if v := <-slow; v.Class != chain.Free {
+			t.Errorf("%+v, want free: every try was refused", v)
+		}
+	})
+}
+
+func TestTheFirstThatAcceptsAnswersAndTheOthersGetItAllTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2).run()
+		w.answersAre("", "")
+		w.nodes[1].On(methodSend, func(params []json.RawMessage) (any, error) {
+			time.Sleep(3 * time.Second)
+			return says("")(params)
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		begin := time.Now()
+		v := w.Send(ctx, rawTransfer)
+		cancel()
+		if v.Class != chain.InPool || time.Since(begin) > 100*time.Millisecond {
+			t.Errorf("%+v after %v, want in_pool at once", v, time.Since(begin))
+		}
+		synctest.Wait()
+		if n := w.nodes[1].Calls(methodSend); n != 1 {
+			t.Errorf("the slow node got it %d times, want once", n)
+		}
+		if _, answered := w.find(`noncegate_chain_requests_total{method="eth_sendRawTransaction",node="b",result="ok"}`); answered {
+			t.Error("the slow node has answered already")
+		}
+		time.Sleep(4 * time.Second)
+		if got := w.figure(`noncegate_chain_requests_total{method="eth_sendRawTransaction",node="b",result="ok"}`); got != 1 {
+			t.Error("the slow node was not waited for")
+		}
+	})
+}
+
+func TestWhoStopsWaitingDoesNotStopTheSending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1).run()
+		w.nodes[0].On(methodSend, func(params []json.RawMessage) (any, error) {
+			time.Sleep(time.Second)
+			return nil, &fakenode.Error{Code: -32000, Message: "insufficient funds"}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if v := w.Send(ctx, rawTransfer); v.Class != chain.Unknown {
+			t.Errorf("%+v, want unknown", v)
+		}
+		time.Sleep(2 * time.Second)
+		if got := w.figure(`noncegate_chain_requests_total{method="eth_sendRawTransaction",node="a",result="refused"}`); got != 1 {
+			t.Error("the sending was stopped")
+		}
+		if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Unknown {
+			t.Errorf("%+v, want unknown: nobody heard of the first try's answer", v)
+		}
+	})
+}
+
+func TestAnAnswerThatIsNotTheHashIsUnknown(t *testing.T) {
+	for _, answer := range []any{nil, 7, "", "0x", "0x" + strings.Repeat("0", 64), fakenode.TxHash(1).String(), true, map[string]any{}} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 1).run()
+			w.nodes[0].On(methodSend, func([]json.RawMessage) (any, error) { return answer, nil })
+			if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Unknown || v.Code == 0 {
+				t.Errorf("%v: %+v, want unknown", answer, v)
+			}
+		})
+	}
+}
+
+func TestAUsedNonceComesWithWhoUsedIt(t *testing.T) {
+	mine := fakenode.Tx{Type: 0, From: authority, Nonce: 5, Hash: fakenode.Hash(hashOf(rawTransfer))}
+	other := fakenode.Tx{Type: 0, From: authority, Nonce: 5, Hash: fakenode.TxHash(1)}
+	for _, by := range []*fakenode.Tx{&mine, &other, nil} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 2).run()
+			w.nodes[0].On(methodTxBySender, w.nodes[0].FindBySender)
+			b := w.nodes[0].Head()
+			if by != nil {
+				b = w.mine(*by)
+			}
+			w.answersAre("nonce too low", "nonce too low")
+			v := w.Send(t.Context(), rawTransfer)
+			if v.Class != chain.Used {
+				t.Fatalf("%+v, want used", v)
+			}
+			var data *usedBy
+			if v.Data != nil {
+				data = new(usedBy)
+				if err := json.Unmarshal(v.Data, data); err != nil {
+					t.Fatal(err)
+				}
+			}
+			switch {
+			case by == nil && data != nil:
+				t.Errorf("data %+v, want none", data)
+			case by != nil && (data == nil || *data != usedBy{TxHash: by.Hash.String(), BlockHash: b.Hash.String(), BlockNumber: b.Number}):
+				t.Errorf("data %s, want %v in block %d", v.Data, by.Hash, b.Number)
+			}
+		})
+	}
+}
+
+func TestATransactionThatCannotBeReadIsNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1).run()
+		for name, raw := range map[string][]byte{
+			"nothing": nil, "noise": []byte("noise"), "another chain": rawLegacy(5, 0), "cut off": rawTransfer[:50],
+			"a nonce that is too high": rawLegacy(1, 1<<63-1),
+		} {
+			v := w.Send(t.Context(), raw)
+			_, err := w.Decode(raw)
+			if v.Class != chain.Free || v.Code != codeInvalid || err == nil || v.Message != err.Error() {
+				t.Errorf("%s: %+v and %v, want free with the same sentence", name, v, err)
+			}
+		}
+		if n := w.nodes[0].Calls(methodSend); n != 0 {
+			t.Errorf("%d transactions were sent", n)
+		}
+	})
+}
+
+func TestDecodeTellsSenderNonceHashAndOffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		got, err := w.Decode(rawTransfer)
+		want := chain.Tx{Account: authority, Nonce: 5, Hash: hashOf(rawTransfer), Offer: chain.Offer{GasPrice: "0x3b9aca00"}}
+		if err != nil || got != want {
+			t.Errorf("%+v, %v; want %+v", got, err, want)
+		}
+	})
+}
+
+func TestATransactionGoesAlsoToNodesThatBackOffIfThereAreNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1).run()
+		w.answersAre("")
+		w.node(0).backOff(time.Hour)
+		if v := w.Send(t.Context(), rawTransfer); v.Class != chain.InPool {
+			t.Errorf("%+v, want in_pool", v)
+		}
+	})
+}
+
+func (w *world) node(i int) *node { return w.Client.nodes[i] }
+
+func TestTriesAreForgottenTheOldestFirst(t *testing.T) {
+	tries := newTried(3)
+	for i := range byte(5) {
+		tries.mark(chain.Hash{i})
+		tries.mark(chain.Hash{i}) // which changes nothing
+	}
+	for i := range byte(5) {
+		if got := tries.elsewhere(chain.Hash{i}); got != (i >= 2) {
+			t.Errorf("hash %d is remembered: %v", i, got)
+		}
+	}
+	if len(tries.marked) != 3 {
+		t.Errorf("%d are remembered, want 3", len(tries.marked))
+	}
+}

@@ -1,0 +1,65 @@
+package ethereum
+
+import (
+	"time"
+
+	"noncegate/chain"
+)
+
+// Status is what is known of a chain and its nodes at one moment, for people to read.
+type Status struct {
+	ID          string
+	Head, Final chain.Block   // zero Hash: none yet
+	HeadAt      time.Time     // when Head was seen; before the first, when Run or New was called
+	BlockTime   time.Duration // between blocks, as observed; 0: unknown
+	Nodes       []NodeStatus  // in the order of Config.Nodes
+}
+
+// NodeStatus is what is known of one node.
+type NodeStatus struct {
+	Name string
+	// Up says that the node answered when it was asked last, and is of the chain.
+	Up bool
+	// OtherChain is what the node said its chain is, when that is another one. It is not
+	// asked for anything else until it says the right one.
+	OtherChain string
+	// OnBranch says that its newest block is on the branch that counts as the chain.
+	OnBranch bool
+	Head     int64 // the number of its newest block
+	Lag      int64 // how many blocks it is behind
+	// Subscribed says that it tells of new blocks by itself.
+	Subscribed bool
+	// BackingOffUntil is when it is asked again after it wanted fewer requests; zero: now.
+	BackingOffUntil time.Time
+	// LastError is the last thing that went wrong, and LastErrorAt when; it may be long
+	// over. It has no credentials.
+	LastError   string
+	LastErrorAt time.Time
+}
+
+// Status returns what is known now. It asks nobody.
+func (c *Client) Status() Status {
+	c.mu.Lock()
+	s := Status{ID: c.set.ID, Head: c.head, Final: c.final, HeadAt: c.headAt, BlockTime: c.blockTime}
+	c.mu.Unlock()
+	for _, n := range c.nodes {
+		s.Nodes = append(s.Nodes, n.status())
+	}
+	return s
+}
+
+func (n *node) status() NodeStatus {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := NodeStatus{
+		Name: n.name, Up: n.upLocked(), OtherChain: n.otherChain, OnBranch: n.onBranch, Head: n.head.Number, Lag: n.lag,
+		Subscribed: n.tapped, LastError: n.lastErr, LastErrorAt: n.lastErrAt,
+	}
+	if n.backoffUntil.After(time.Now()) {
+		s.BackingOffUntil = n.backoffUntil
+	}
+	if !s.Up {
+		s.Lag = 0
+	}
+	return s
+}

@@ -1,0 +1,94 @@
+package ethereum
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"noncegate/chain"
+	"noncegate/wire"
+)
+
+// tap is a subscription to new heads, guarded by node.mu. It only says when to poll:
+// subscriptions die without a word, and leave out blocks of a reorganization.
+type tap struct {
+	tapped   bool          // it is open
+	refused  bool          // the node has none, in this session
+	tappedAt time.Time     // when it was opened or told of a block
+	told     chain.Block   // what it told of last
+	patience time.Duration // how long it may be silent while there are blocks; 0: as usual
+}
+
+const (
+	// silentBlocks is how many blocks' time a subscription may be silent.
+	silentBlocks = 3
+	// leastPatience bounds that from below, mostPatience from above when it grew.
+	leastPatience = 5 * time.Second
+	mostPatience  = 30 * time.Minute
+)
+
+// subscribeHeads opens the subscription if the node can have one and has none.
+func (n *node) subscribeHeads(ctx context.Context, session uint64) {
+	n.mu.Lock()
+	wanted := !n.tapped && !n.refused && n.socket
+	n.mu.Unlock()
+	if !wanted {
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, n.c.set.Timeout, errTimeout)
+	defer cancel()
+	_, refusal, err := n.link.Subscribe(ctx, session, json.RawMessage(`["newHeads"]`), n.tapOnShoulder, func(error) {})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case err != nil: // the connection, which is noticed elsewhere; the next poll tries again
+	case refusal != nil:
+		n.refused = true
+		n.log.Info("node has no subscription to new heads and is polled only", "error", refusal)
+	case n.link.Session() == session:
+		n.tapped, n.tappedAt = true, time.Now()
+	}
+}
+
+// tapOnShoulder is told of a new head, by the goroutine that reads the connection.
+func (n *node) tapOnShoulder(raw json.RawMessage) {
+	var h header
+	if wire.Unmarshal(raw, &h) != nil {
+		return
+	}
+	hash, err := parseHash(h.Hash)
+	number, numberErr := parseQuantity(h.Number)
+	if err != nil || numberErr != nil {
+		return
+	}
+	n.mu.Lock()
+	n.tappedAt, n.told, n.patience = time.Now(), chain.Block{Number: number, Hash: hash}, 0
+	n.mu.Unlock()
+	wake(n.c.told)
+}
+
+// news reports whether the node told of a block that is not kept, the newest so far, nor
+// below it. What is below it, the next poll tells.
+func (n *node) news(kept chain.Block) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.tapped && (n.told.Number > kept.Number || n.told.Number == kept.Number && n.told.Hash != kept.Hash)
+}
+
+// wakeIfSilent connects anew if the polls see blocks that the subscription does not tell
+// of. Each time in a row that this does not help, it waits twice as long.
+func (n *node) wakeIfSilent(blockTime time.Duration) {
+	usual := max(silentBlocks*blockTime, leastPatience)
+	n.mu.Lock()
+	patience := max(usual, n.patience)
+	silent := n.tapped && n.head.Number > n.told.Number && n.movedAt.After(n.tappedAt) && time.Since(n.tappedAt) > patience
+	if silent {
+		n.patience = min(2*patience, mostPatience)
+	}
+	session := n.verified
+	n.mu.Unlock()
+	if silent {
+		n.log.Warn("subscription to new heads is silent; connecting anew", "for", patience)
+		n.link.Reconnect(session, errSilent)
+	}
+}

@@ -1,0 +1,139 @@
+package fakenode
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+)
+
+// usual answers a method as a node does.
+func (n *Node) usual(method string, params []json.RawMessage, s *socket) (any, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch method {
+	case "eth_chainId":
+		return Quantity(n.chainID), nil
+	case "eth_blockNumber":
+		return Quantity(n.head.Number), nil
+	case "eth_getBlockByNumber":
+		b, err := n.tagged(text(params, 0))
+		if b == nil || err != nil {
+			return nil, err
+		}
+		return b.JSON(string(params[1]) == "true"), nil
+	case "eth_getBlockByHash":
+		b := n.chain.byHash(text(params, 0))
+		if b == nil || !n.has(b) {
+			return nil, nil
+		}
+		return b.JSON(string(params[1]) == "true"), nil
+	case "eth_getTransactionCount":
+		return n.count(params)
+	case "eth_getCode":
+		if code, ok := n.code[text(params, 0)]; ok {
+			return code, nil
+		}
+		return "0x", nil
+	case "eth_getTransactionByHash":
+		return n.find(func(t Tx) bool { return t.Hash.String() == text(params, 0) }), nil
+	case "eth_sendRawTransaction":
+		n.sent = append(n.sent, text(params, 0))
+		return nil, errors.New("fakenode: On says what is answered to transactions")
+	case "eth_subscribe", "eth_unsubscribe":
+		if s == nil {
+			return nil, &Error{-32000, "notifications not supported"}
+		}
+		return n.subscription(method, params, s)
+	}
+	return nil, &Error{-32601, "the method " + method + " does not exist/is not available"}
+}
+
+// has reports whether the node knows of a block: it is not above its own.
+func (n *Node) has(b *Block) bool { return b.Number <= n.head.Number }
+
+// tagged returns the block that a tag or a number means.
+func (n *Node) tagged(tag string) (*Block, error) {
+	switch tag {
+	case "latest", "pending":
+		return n.head, nil
+	case "finalized":
+		if n.final == nil {
+			return nil, &Error{-39001, "finalized block not found"}
+		}
+		return n.final, nil
+	}
+	number, err := strconv.ParseInt(strings.TrimPrefix(tag, "0x"), 16, 64)
+	if err != nil {
+		return nil, &Error{-32602, "invalid argument 0: hex string expected"}
+	}
+	return n.head.at(number), nil
+}
+
+func (n *Node) count(params []json.RawMessage) (any, error) {
+	account := text(params, 0)
+	var at struct {
+		BlockHash string `json:"blockHash"`
+	}
+	if json.Unmarshal(params[1], &at) == nil && at.BlockHash != "" {
+		b := n.chain.byHash(at.BlockHash)
+		if b == nil || !n.has(b) {
+			return nil, &Error{-32000, "header for hash not found"}
+		}
+		return Quantity(b.used(account)), nil
+	}
+	tag := text(params, 1)
+	b, err := n.tagged(tag)
+	if err != nil {
+		return nil, err
+	}
+	if b == nil {
+		return nil, &Error{-32000, "header not found"}
+	}
+	count := b.used(account)
+	if tag == "pending" {
+		for _, t := range n.pool {
+			if t.From == account && t.Nonce == count {
+				count++
+			}
+		}
+	}
+	return Quantity(count), nil
+}
+
+// find returns the first transaction that fits, in the pool or the chain.
+func (n *Node) find(fits func(Tx) bool) any {
+	for b := n.head; b != nil; b = b.Parent {
+		for _, t := range b.Txs {
+			if fits(t) {
+				return t.JSON(b)
+			}
+		}
+	}
+	for _, t := range n.pool {
+		if fits(t) {
+			return t.JSON(nil)
+		}
+	}
+	return nil
+}
+
+// FindBySender answers eth_getTransactionBySenderAndNonce, which not every node has.
+func (n *Node) FindBySender(params []json.RawMessage) (any, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.find(func(t Tx) bool { return t.From == text(params, 0) && Quantity(t.Nonce) == text(params, 1) }), nil
+}
+
+// ContentFrom answers txpool_contentFrom, which not every node has.
+func (n *Node) ContentFrom(params []json.RawMessage) (any, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	pending := map[string]any{}
+	for _, t := range n.pool {
+		if t.From == text(params, 0) {
+			pending[strconv.FormatInt(t.Nonce, 10)] = t.JSON(nil)
+		}
+	}
+	return map[string]any{"pending": pending, "queued": map[string]any{}}, nil
+}
