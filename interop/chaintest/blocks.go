@@ -72,8 +72,8 @@ func (s *Sim) extend(txs []*types.Transaction, empty bool) common.Hash {
 
 // Fork makes a block that is known the head, whether it is an ancestor of the head, which
 // undoes the blocks after it, or the tip of another branch. The transactions of the blocks
-// that are left come back into the pool, where they are valid and the block is not more
-// than 64 blocks away; there geth gives up.
+// that are left come back into the pool, unless the new head is more than 64 blocks lower
+// or higher: then geth gives them up.
 func (s *Sim) Fork(to common.Hash) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -83,10 +83,15 @@ func (s *Sim) Fork(to common.Hash) {
 	s.setHead(block)
 }
 
-// Reorg replaces the last depth blocks by depth+1 empty ones, in one step: no client sees
-// the head in between. With keepTxs the transactions of the replaced blocks are back in the
-// pool, as geth has it, unless the depth is above 63; without it they are nowhere, and
-// blob transactions that wait in the pool are lost with them. It returns the new head.
+// maxReorg is for how many blocks geth keeps the states that a branch may begin at.
+const maxReorg = 128
+
+// Reorg replaces the last depth blocks (128 at most) by depth+1 empty ones, in one step: no
+// client sees a head in between, and only the last of them is announced. With keepTxs the
+// transactions of the replaced blocks are back in the pool, as geth has it; without it they
+// are nowhere, for which the pool is emptied and filled again: for a moment clients may see
+// the transactions in it, or nothing, and blob transactions that waited in it are lost too.
+// It returns the new head.
 func (s *Sim) Reorg(depth int, keepTxs bool) common.Hash {
 	s.t.Helper()
 	s.mu.Lock()
@@ -109,8 +114,8 @@ func (s *Sim) below(depth int) (*types.Header, []common.Hash) {
 	s.t.Helper()
 	chain := s.eth.BlockChain()
 	header := chain.CurrentBlock()
-	if depth < 1 || uint64(depth) > header.Number.Uint64() {
-		s.t.Fatalf("a reorg of %d blocks on a chain of %v", depth, header.Number)
+	if depth < 1 || depth > maxReorg || uint64(depth) > header.Number.Uint64() {
+		s.t.Fatalf("a reorg of %d blocks on a chain of %v: want 1 to %d, and no more than there are", depth, header.Number, maxReorg)
 	}
 	var hashes []common.Hash
 	for range depth {
@@ -192,8 +197,8 @@ func (s *Sim) Rollback() {
 	s.eth.TxPool().Clear()
 }
 
-// Drop takes these transactions out of the pool, as a pool does that is full. Blob
-// transactions that wait in the pool are lost with them.
+// Drop takes these transactions out of the pool, as a pool does that is full. For a moment
+// clients may see an empty pool, and blob transactions that waited in it are lost too.
 func (s *Sim) Drop(hashes ...common.Hash) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -202,7 +207,7 @@ func (s *Sim) Drop(hashes ...common.Hash) {
 }
 
 // forget empties the pool and offers it again what it may keep: geth's pool does not let
-// a single transaction be taken out. For a moment clients see an empty pool.
+// a single transaction be taken out.
 func (s *Sim) forget(hashes []common.Hash) {
 	s.t.Helper()
 	pool := s.eth.TxPool()

@@ -268,6 +268,16 @@ func TestWrongIDsAndEditedResults(t *testing.T) {
 	}
 }
 
+func TestANodeOfAnotherChain(t *testing.T) {
+	_, p := behind(t)
+	p.On("eth_chainId", Result("0x2"))
+	for _, url := range []string{p.URL(), p.WS()} {
+		if id, err := dial(t, url).ChainID(t.Context()); err != nil || id.Uint64() != 2 {
+			t.Errorf("%s: chain %v, %v; want 2", url, id, err)
+		}
+	}
+}
+
 func TestAHeldRequestArrivesLateThoughItsClientHasGone(t *testing.T) {
 	eachTransport(t, func(t *testing.T, s *Sim, p *Proxy, client *ethclient.Client) {
 		tx := s.Sign(s.Accounts[0], Payment{})

@@ -3,6 +3,7 @@ package chaintest
 import (
 	"math/big"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -244,6 +245,59 @@ func TestAForkUndoesTheBlocksAboveIt(t *testing.T) {
 	wantNonces(t, s.Node, a, 0, 1)
 	if block := s.Commit(); block == undone || s.Receipt(tx.Hash()).BlockHash != block {
 		t.Errorf("the branch's block is %v, that of the receipt %v", block, s.Receipt(tx.Hash()).BlockHash)
+	}
+}
+
+func TestADeepForkLosesTransactionsAndTooDeepAReorgIsRefused(t *testing.T) {
+	s := StartSim(t, SimConfig{})
+	parent := s.CommitEmpty()
+	tx := send(t, s.Node, s.Accounts[0], Payment{})
+	s.Commit()
+	s.CommitN(64)
+	s.Fork(parent)
+	wantWhere(t, s.Node, tx, Nowhere)
+	number, _ := s.Head()
+	for _, depth := range []int{0, int(number) + 1, 129} {
+		node := *s.Node
+		said := failing(t, func(f T) {
+			s.Node.t = f
+			s.Reorg(depth, true)
+		})
+		*s.Node = node
+		if !strings.Contains(said, "want 1 to 128") {
+			t.Errorf("a reorg of %d blocks: %q", depth, said)
+		}
+	}
+}
+
+// TestNothingIsLostWhileTheChainIsReorganized has clients that send, one that mines and
+// reorgs, all at once: in the end each nonce is mined once.
+func TestNothingIsLostWhileTheChainIsReorganized(t *testing.T) {
+	s := StartSim(t, SimConfig{})
+	const accounts, each = 6, 8
+	var clients sync.WaitGroup
+	for _, a := range s.Accounts[:accounts] {
+		clients.Go(func() {
+			client := dial(t, s.WS())
+			for nonce := range uint64(each) {
+				if err := client.SendTransaction(t.Context(), s.Sign(a, Payment{Nonce: nonce})); err != nil {
+					t.Errorf("nonce %d: %v", nonce, err)
+				}
+			}
+		})
+	}
+	for i := range 12 {
+		if s.Commit(); i%3 == 2 {
+			s.Reorg(1+i%2, true)
+		}
+	}
+	clients.Wait()
+	s.Settle()
+	for range each {
+		s.Commit()
+	}
+	for _, a := range s.Accounts[:accounts] {
+		wantNonces(t, s.Node, a, each, each)
 	}
 }
 
