@@ -70,9 +70,14 @@ func (n *Node) Sign(from Account, p Payment) *types.Transaction {
 
 // SignBlob makes a transaction of type 3 with one blob of zeros, in the form in which it
 // is sent (with its sidecar), and signs it. Of p it knows Nonce, To and Bump, which for
-// this type must be 100 at least to replace another.
+// this type must be 100 at least to replace another. The first call of a process takes some
+// seconds: it prepares what a Sim checks blobs with, so that no call of a client waits for
+// that.
 func (n *Node) SignBlob(from Account, p Payment) *types.Transaction {
 	n.t.Helper()
+	if err := kzg4844.UseCKZG(false); err != nil {
+		n.t.Fatalf("prepare for blobs: %v", err)
+	}
 	sidecar := zeroBlob()
 	return n.sign(from, &types.BlobTx{
 		ChainID: uint256.MustFromBig(n.ChainID()), Nonce: p.Nonce, To: p.To, Gas: gasLimit,
