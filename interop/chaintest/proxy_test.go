@@ -147,7 +147,8 @@ func TestEveryHeadIsAnnouncedBehindAProxyInOrder(t *testing.T) {
 // TestWhatAFaultAnswers has each fault that answers by itself, on both transports, and
 // shows that the node was not asked.
 func TestWhatAFaultAnswers(t *testing.T) {
-	s, p := behind(t)
+	s, asked := behind(t)
+	p := StartProxy(t, asked)
 	const head = `{"jsonrpc":"2.0","id":7,"result":"0x`
 	for _, c := range []struct {
 		fault    Fault
@@ -183,8 +184,8 @@ func TestWhatAFaultAnswers(t *testing.T) {
 			if c.ws == "closed" {
 				ws = dialRaw(t, p.WS())
 			}
-			if rule.Met() != 2 {
-				t.Errorf("%d calls met it, want 2", rule.Met())
+			if n := asked.Requests()["eth_blockNumber"]; rule.Met() != 2 || n != 0 {
+				t.Errorf("%d calls met it, want 2, and %d reached the node", rule.Met(), n)
 			}
 			rule.End()
 			number, _ := s.Head()
@@ -195,6 +196,7 @@ func TestWhatAFaultAnswers(t *testing.T) {
 			if got := ws.ask(blockNumber); got != healthy {
 				t.Errorf("over a WebSocket after the end of the rule: %q", got)
 			}
+			asked.ResetCounts()
 		})
 	}
 }
@@ -435,8 +437,8 @@ func TestRulesAreMetByTheCallsTheyAreFor(t *testing.T) {
 	want("ended", "0x1")
 	p.On("eth_chainId", Result("other"))
 	want("another method's", "0x1")
-	p.On(Upgrade, Result("upgrade"))
-	dialRaw(t, p.WS())
+	p.On(All, Status(http.StatusServiceUnavailable))
+	dialRaw(t, p.WS()) // no call
 	if got := p.Requests()[Upgrade]; got != 1 {
 		t.Errorf("%d upgrades were counted", got)
 	}
@@ -455,7 +457,8 @@ func TestRulesAreMetByTheCallsTheyAreFor(t *testing.T) {
 }
 
 func TestFaultsInABatch(t *testing.T) {
-	_, p := behind(t)
+	_, asked := behind(t)
+	p := StartProxy(t, asked)
 	ws := dialRaw(t, p.WS())
 	batch := "[" + blockNumber + "," + chainID + `,{"jsonrpc":"2.0","method":"net_version"}]`
 	both := func(want string) {
@@ -470,10 +473,18 @@ func TestFaultsInABatch(t *testing.T) {
 	const first, second = `{"jsonrpc":"2.0","id":7,"result":"0x1"}`, `{"jsonrpc":"2.0","id":8,"result":"0x539"}`
 	both("[" + first + "," + second + "]")
 	p.On("eth_chainId", RPCError(-32005, "limit"))
+	asked.ResetCounts()
 	both("[" + first + `,{"jsonrpc":"2.0","id":8,"error":{"code":-32005,"message":"limit"}}]`)
+	if got := asked.Requests(); got["eth_chainId"] != 0 || got["eth_blockNumber"] != 2 {
+		t.Errorf("the node was asked %v, want what has no rule, over HTTP and a WebSocket", got)
+	}
 	p.On("eth_blockNumber", Result("0x9"))
 	p.On("net_version", Result("1"))
+	asked.ResetCounts()
 	both(`[{"jsonrpc":"2.0","id":7,"result":"0x9"},{"jsonrpc":"2.0","id":8,"error":{"code":-32005,"message":"limit"}}]`)
+	if got := asked.Requests(); len(got) != 0 {
+		t.Errorf("the node was asked %v, want nothing", got)
+	}
 	p.On("eth_blockNumber", NotJSON)
 	both("<html><body>Bad gateway</body></html>")
 	p.Clear()
