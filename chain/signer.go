@@ -98,6 +98,16 @@ func (s *signer) Unseen(n, attempt int64) bool {
 		k.lookedN > k.since && time.Since(k.looked) < unseenFresh
 }
 
+// UsedBy implements nonce.ChainSigner.
+func (s *signer) UsedBy(n int64) Hash {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.notes[n]; k != nil && k.seen == Mined {
+		return k.tx
+	}
+	return Hash{}
+}
+
 // unseenFresh is how old the look may be on which a hold is released.
 const unseenFresh = time.Minute
 

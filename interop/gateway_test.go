@@ -15,6 +15,8 @@ import (
 
 	"github.com/ethereum/go-ethereum/rpc"
 	"go.uber.org/goleak"
+
+	"noncegate/interop/chaintest"
 )
 
 // program is the path of the gateway that TestMain built.
@@ -30,10 +32,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+	goleak.VerifyTestMain(m, append(chaintest.Leftovers(), goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(dir)
 		os.Exit(code)
-	}))
+	}))...)
 }
 
 // build builds the gateway as this test was built: with the race detector, or

@@ -88,6 +88,7 @@ func (b *basic) step(op *Op) (again, later bool, err error) {
 		}
 		st.fill(&s)
 		d := newDraft(st, &b.svc.cfg.Rules)
+		d.now = s.Now
 		if d.idsRead = true; d.chain != nil {
 			d.chain.Owned(true) // nobody owns it, so everybody who uses it looks after it
 		}

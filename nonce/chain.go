@@ -21,6 +21,9 @@ type ChainSigner interface {
 	// Unseen reports whether, since the hold of that attempt became unknown, all nodes
 	// were asked for its nonce, none saw a transaction, and the chain moved on.
 	Unseen(n, attempt int64) bool
+	// UsedBy is the transaction with which a block used the nonce; zero if that is not
+	// known.
+	UsedBy(n int64) TxHash
 	// Committed tells what a commit of this node changed.
 	Committed(events []Event)
 	// Owned tells whether this node owns the signer now.
@@ -46,12 +49,15 @@ type ChainView struct {
 // far the account is. Nothing happened.
 var ErrChainUnknown = errors.New("no node of the signer's chain has said yet how many transactions the account has; nonces of a new signer begin there")
 
-// A hold that stays unknown is looked at again, which is a write: soon if that may
-// release it, and seldom where only a node's answer ends it.
-const (
-	unknownLook     = 30 * time.Second
-	unknownLookOnce = 10 * time.Minute
-)
+// unknownLook is when a hold that stays unknown is looked at again, which is a write:
+// soon, in proportion, where that may release it, and seldom where only a node's
+// answer ends it.
+func (v *ChainView) unknownLook() time.Duration {
+	if v.UnknownFor == 0 {
+		return 10 * time.Minute
+	}
+	return min(max(v.UnknownFor/20, time.Second), 30*time.Second)
+}
 
 // alignFloor is how far the floor stays behind the final count at most. It follows in
 // steps, because each is a write of its own kind.
@@ -101,9 +107,9 @@ func (d *draft) align(op *Op) {
 		row := Row{Nonce: f.nonce, Status: Released, Attempt: f.attempt, Holder: f.holder}
 		d.end(row, RowChange{
 			Nonce: f.nonce, FromStatus: Released, FromAttempt: f.attempt,
-			Status: Consumed, Attempt: f.attempt, Holder: f.holder, Reason: ReasonMined,
+			Status: Consumed, Attempt: f.attempt, Holder: f.holder, Reason: ReasonMined, TxHash: d.chain.UsedBy(f.nonce),
 		})
-		op.told = append(op.told, Event{Type: EventUsed, Nonce: f.nonce, Attempt: f.attempt, Reason: ReasonMined})
+		op.told = append(op.told, Event{Type: EventUsed, Nonce: f.nonce, Attempt: f.attempt, Reason: ReasonMined, TxHash: d.chain.UsedBy(f.nonce)})
 	}
 	c.Next = max(c.Next, v.Mined)
 	if v.Final >= c.Floor+alignFloor {
@@ -130,7 +136,7 @@ func (d *draft) judge(row Row) RowChange {
 	case row.Nonce < d.change.Floor:
 		to.Reason = ReasonBelowFloor
 	case d.chain != nil && d.view.Known && row.Nonce < d.view.Mined:
-		to.Reason = ReasonMined
+		to.Reason, to.TxHash = ReasonMined, d.chain.UsedBy(row.Nonce)
 	case row.Reason == ReasonRecordFirst:
 		to.Status, to.Reason = Released, ReasonNotRecorded
 	case d.chain == nil:
@@ -138,14 +144,12 @@ func (d *draft) judge(row Row) RowChange {
 	case row.Reason != ReasonUnknown:
 		to.Status, to.Reason, to.Hold = Held, ReasonUnknown, d.view.UnknownFor
 		if to.Hold == 0 {
-			to.Hold = unknownLookOnce
+			to.Hold = d.view.unknownLook()
 		}
 	case d.view.UnknownFor > 0 && d.chain.Unseen(row.Nonce, row.Attempt):
 		to.Status, to.Reason = Released, ReasonUnseen
-	case d.view.UnknownFor == 0:
-		to.Status, to.Reason, to.Hold = Held, ReasonUnknown, unknownLookOnce
 	default:
-		to.Status, to.Reason, to.Hold = Held, ReasonUnknown, unknownLook
+		to.Status, to.Reason, to.Hold = Held, ReasonUnknown, d.view.unknownLook()
 	}
 	return to
 }

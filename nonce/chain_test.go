@@ -33,6 +33,11 @@ func (b *book) Unseen(int64, int64) bool {
 	return b.unseen
 }
 
+func (b *book) UsedBy(int64) (h nonce.TxHash) {
+	h[31] = 77
+	return h
+}
+
 func (b *book) Committed(events []nonce.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -105,7 +110,7 @@ func TestAReleasedNonceThatTheChainHasUsedIsNotHandedOut(t *testing.T) {
 	onChain(t, nonce.ChainView{Known: true}, func(t *testing.T, n *node, b *book) {
 		n.want("allocate count=3 -> 0#1 1#1 2#1", "release 0#1 -> RELEASED", "release 1#1 -> RELEASED")
 		b.says(func(v *nonce.ChainView) { v.Mined = 1 })
-		n.want("allocate -> 1#2", "list -> 0#1=CONSUMED/mined 1#2=HELD 2#1=HELD", "used 0#1 hash=7 -> CONSUMED", "list -> 0#1=CONSUMED/7/mined 1#2=HELD 2#1=HELD")
+		n.want("allocate -> 1#2", "list -> 0#1=CONSUMED/77/mined 1#2=HELD 2#1=HELD", "used 0#1 hash=7 -> CONSUMED", "list -> 0#1=CONSUMED/7,77/mined 1#2=HELD 2#1=HELD")
 	})
 }
 
@@ -134,7 +139,7 @@ func TestAnOverdueHoldIsJudgedByWhatIsKnown(t *testing.T) {
 		want string
 	}{
 		"a hash was recorded":                 {ops: []string{"allocate hold=5s -> 0#1", "signed 0#1 hash=4 hold=5s -> HELD #1 4"}, want: "0#1=CONSUMED/4"},
-		"the chain has used it":               {ops: []string{"allocate hold=5s -> 0#1"}, view: nonce.ChainView{Mined: 1}, want: "0#1=CONSUMED/mined"},
+		"the chain has used it":               {ops: []string{"allocate hold=5s -> 0#1"}, view: nonce.ChainView{Mined: 1}, want: "0#1=CONSUMED/77/mined"},
 		"no hash although it was promised":    {ops: []string{"allocate first hold=5s -> 0#1"}, want: "0#1=RELEASED/not_recorded"},
 		"nobody knows":                        {ops: []string{"allocate hold=5s -> 0#1"}, want: "0#1=HELD/unknown"},
 		"recorded and promised":               {ops: []string{"allocate first hold=5s -> 0#1", "signed 0#1 hash=4 hold=5s -> HELD #1 4"}, want: "0#1=CONSUMED/4"},
@@ -197,7 +202,7 @@ func TestZeroMeansUnknownUntilSomebodyKnows(t *testing.T) {
 		n.want("allocate hold=9m -> 1#1")
 		b.says(func(v *nonce.ChainView) { v.Mined = 1 })
 		pass(11 * time.Minute)
-		if got := n.disk.rows(t, signer); got != "0#1=CONSUMED/mined 1#1=HELD/unknown" {
+		if got := n.disk.rows(t, signer); got != "0#1=CONSUMED/77/mined 1#1=HELD/unknown" {
 			t.Errorf("got %s", got)
 		}
 	})
@@ -242,6 +247,21 @@ func TestTheChainHearsWhatWasCommittedAndWhoOwns(t *testing.T) {
 		n.want("allocate -> fenced", "allocate -> not_owner b ws://b")
 		if b.owned {
 			t.Error("the chain believes that the node still owns the signer")
+		}
+	})
+}
+
+func TestRecordingAHashNeverShortensAHold(t *testing.T) {
+	inBothModes(t, func(t *testing.T, n *node) {
+		n.want("allocate hold=9m -> 0#1", "allocate hold=5s -> 1#1")
+		began := time.Now()
+		pass(2 * time.Second)
+		for line, want := range map[string]time.Duration{"signed 0#1": 9 * time.Minute, "signed 1#1": time.Minute + 2*time.Second} {
+			op := parse(t, line)
+			n.do(op)
+			if got := op.HeldUntil.Sub(began); got < want-50*time.Millisecond || got > want+50*time.Millisecond {
+				t.Errorf("%s: held for %v, want %v", line, got, want)
+			}
 		}
 	})
 }

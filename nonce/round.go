@@ -460,6 +460,9 @@ func (sh *shard) plan(g *group) bool {
 	}
 	g.draft, g.count = newDraft(g.st, &sh.svc.cfg.Rules), 0
 	g.draft.idsRead = g.idsRead
+	if now, known := sh.svc.clock.estimate(time.Now()); known {
+		g.draft.now = now
+	}
 	if g.draft.behind() && !g.noAlign {
 		g.first(kindAlign)
 	}

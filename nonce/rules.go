@@ -31,6 +31,7 @@ type draft struct {
 	wantIDs  bool                // an op was deferred because it has not
 	wrote    bool
 
+	now   time.Time   // about the store's clock; zero: not known
 	chain ChainSigner // nil: no chain is configured for the signer
 	view  ChainView
 }
@@ -436,6 +437,14 @@ func (d *draft) extend(op *Op) error {
 	return nil
 }
 
+// left is what is left of a hold, 0 if the time is not known.
+func (d *draft) left(row Row) time.Duration {
+	if d.now.IsZero() || row.Reason == ReasonUnknown {
+		return 0
+	}
+	return max(0, row.HeldUntil.Sub(d.now))
+}
+
 func (d *draft) holdOf(op *Op) time.Duration {
 	if op.Hold == 0 {
 		return d.rules.DefaultHold
@@ -570,7 +579,7 @@ func (d *draft) recordSigned(op *Op, row Row) error {
 		return nil
 	}
 	if row.Status == Held {
-		to.Hold = d.holdOf(op)
+		to.Hold = max(d.holdOf(op), d.left(row)) // who signs is at work: it is never shortened
 		if op.HoldLeft = to.Hold; op.Forwarded && row.Reason != ReasonRepair {
 			to.Reason = ReasonForwarded
 		} else if row.Reason == ReasonUnknown {
