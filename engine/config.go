@@ -70,9 +70,9 @@ type Store interface {
 	nonce.EngineCatalog
 	nonce.EngineLedger
 	Load(ctx context.Context, needs []nonce.Need) ([]nonce.Snapshot, error)
-	// Signers finds signers of either engine, in order of key, at most limit, from
+	// WalkSigners finds signers of either engine, in order of key, at most limit, from
 	// after on.
-	Signers(ctx context.Context, after int64, limit int) ([]nonce.EnteredSigner, time.Time, error)
+	WalkSigners(ctx context.Context, after int64, limit int) ([]nonce.EnteredSigner, time.Time, error)
 }
 
 var _ Redis = (*redisstore.Store)(nil)

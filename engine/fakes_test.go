@@ -208,16 +208,13 @@ func (w *world) Read(_ context.Context, _ time.Time, reads []nonce.FastRead) []n
 	return []nonce.FastSnapshot{{Snapshot: nonce.Snapshot{Requests: w.copies[reads[0].Signer].ids}}}
 }
 
-// redisSigners is Redis' walk, which has the name of the store's.
-type redisSide struct{ *world }
-
-func (r redisSide) Signers(_ context.Context, f func(string) error) error {
-	r.mu.Lock()
+func (w *world) Signers(_ context.Context, f func(string) error) error {
+	w.mu.Lock()
 	var names []string
-	for name := range r.copies {
+	for name := range w.copies {
 		names = append(names, name)
 	}
-	r.mu.Unlock()
+	w.mu.Unlock()
 	for _, name := range names {
 		if err := f(name); err != nil {
 			return err
@@ -226,10 +223,8 @@ func (r redisSide) Signers(_ context.Context, f func(string) error) error {
 	return nil
 }
 
-type storeSide struct{ *world }
-
-func (s storeSide) Signers(_ context.Context, after int64, limit int) ([]nonce.EnteredSigner, time.Time, error) {
-	return s.Entered(context.Background(), after, limit)
+func (w *world) WalkSigners(_ context.Context, after int64, limit int) ([]nonce.EnteredSigner, time.Time, error) {
+	return w.Entered(context.Background(), after, limit)
 }
 
 func (w *world) count(what string) {
@@ -283,7 +278,7 @@ func manage(t *testing.T, w *world, change ...func(*Config)) *Manager {
 		f(&cfg)
 	}
 	m, err := New(t.Context(), Deps{
-		Store: storeSide{w}, Redis: redisSide{w}, Figures: lagFigure{w}, Log: slog.New(slog.DiscardHandler),
+		Store: w, Redis: w, Figures: lagFigure{w}, Log: slog.New(slog.DiscardHandler),
 		Check: func(context.Context) ([]string, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -108,7 +108,7 @@ func (m *Manager) Rebuild(ctx context.Context) (RebuildReport, error) {
 	}
 	defer m.switching.Unlock()
 	for after := int64(0); ; {
-		page, now, err := m.store.Signers(ctx, after, settlePage)
+		page, now, err := m.store.WalkSigners(ctx, after, settlePage)
 		if err != nil {
 			return r, fmt.Errorf("walk over the signers: %w", err)
 		}

@@ -45,3 +45,20 @@ func (hs TxHashes) Contains(h TxHash) bool {
 	}
 	return false
 }
+
+// JoinHashes returns the hashes of a row as stores keep them: the newest first, then
+// those that it replaced, oldest first. It is nil without a newest.
+func JoinHashes(newest TxHash, replaced TxHashes) []byte {
+	if newest == (TxHash{}) {
+		return nil
+	}
+	return append(newest[:len(newest):len(newest)], replaced...)
+}
+
+// SplitHashes takes apart what JoinHashes returned. What is too short for one hash is none.
+func SplitHashes(b []byte) (newest TxHash, replaced TxHashes) {
+	if len(b) < len(newest) {
+		return TxHash{}, ""
+	}
+	return TxHash(b[:len(newest)]), TxHashes(b[len(newest):])
+}

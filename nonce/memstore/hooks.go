@@ -39,6 +39,10 @@ const (
 	OpAccept   Op = "accept_identities"
 	OpShards   Op = "flush_shards"
 	OpCounts   Op = "engine_counts"
+	OpSigners  Op = "signers"
+	OpTotals   Op = "totals"
+	OpRemember Op = "remember_names"
+	OpNames    Op = "names_of"
 )
 
 // Call is what a hook sees of a call: the arguments of the method that Op names.

@@ -42,6 +42,7 @@ type database struct {
 	signers map[string]*signer
 	byID    map[int64]*signer
 	nodes   map[string]*node
+	names   map[nonce.Principal]string
 	cluster nonce.EngineCluster // Now is left empty
 }
 
@@ -76,7 +77,7 @@ type node struct {
 // microseconds as databases do.
 func New(now func() time.Time) *Store {
 	return &Store{now: now, locks: map[int]*FlushLock{}, db: &database{
-		signers: map[string]*signer{}, byID: map[int64]*signer{}, nodes: map[string]*node{},
+		signers: map[string]*signer{}, byID: map[int64]*signer{}, nodes: map[string]*node{}, names: map[nonce.Principal]string{},
 		cluster: nonce.EngineCluster{State: nonce.StateReliable, Goal: nonce.StateReliable},
 	}}
 }
@@ -147,7 +148,8 @@ func (db *database) grant(sg *signer) lease.Grant {
 
 func (db *database) clone() *database {
 	c := &database{
-		signers: map[string]*signer{}, byID: map[int64]*signer{}, nodes: map[string]*node{}, cluster: db.cluster,
+		signers: map[string]*signer{}, byID: map[int64]*signer{}, nodes: map[string]*node{},
+		names: maps.Clone(db.names), cluster: db.cluster,
 	}
 	c.cluster.Accepted = slices.Clone(db.cluster.Accepted)
 	for name, sg := range db.signers {

@@ -91,6 +91,12 @@ func (sg *signer) overdue(r nonce.Row, now time.Time) bool {
 	return r.Status == nonce.Held && !r.HeldUntil.After(now) && !sg.standing.Doubtful(r.Nonce, now)
 }
 
+// open reports whether a hold counts as HELD: it has not ended, or nobody knows whether
+// it was used.
+func (sg *signer) open(r nonce.Row, now time.Time) bool {
+	return r.Status == nonce.Held && (r.Reason == nonce.ReasonUnknown || !sg.overdue(r, now))
+}
+
 // Summary implements nonce.Reader.
 func (s *Store) Summary(ctx context.Context, name string) (nonce.Summary, error) {
 	var sum nonce.Summary
@@ -111,13 +117,17 @@ func (db *database) summary(name string, now time.Time) nonce.Summary {
 	sum.Standing = sg.standing
 	for _, row := range sg.sorted() {
 		switch {
-		case row.Status == nonce.Held && !sg.overdue(row, now):
+		case sg.open(row, now):
 			if sum.Held == 0 {
 				sum.LowestHeld = row.Nonce
 			}
-			sum.Held++
+			if sum.Held++; row.Reason == nonce.ReasonUnknown {
+				sum.Unknown++
+			}
 		case row.Status != nonce.Consumed && row.Nonce >= sg.floor:
-			sum.Released++
+			if sum.Released++; row.Status == nonce.Held {
+				sum.Overdue++
+			}
 		}
 	}
 	sum.Consumed = sum.Next - sum.Held - sum.Released
@@ -133,7 +143,7 @@ func (s *Store) List(ctx context.Context, q nonce.ListQuery) (nonce.ListPage, er
 			return nil
 		}
 		for _, row := range sg.sorted() {
-			if row.Nonce < q.From || q.Status != 0 && row.Status != q.Status {
+			if row.Nonce < q.From || q.Status != 0 && row.Status != q.Status || q.Unknown && !isUnknown(row) {
 				continue
 			}
 			if len(page.Rows) == q.Limit {

@@ -126,18 +126,18 @@ FROM (SELECT clock_timestamp() AS now) c
 LEFT JOIN (SELECT * FROM signer_nonce_state WHERE engine = 1 AND signer_id > $1 ORDER BY signer_id LIMIT $2) s ON true` + signerJoins + `
 ORDER BY s.signer_id`
 
-// signersText is the same for all signers, by the primary key.
-var signersText = strings.Replace(enteredText, "engine = 1 AND ", "", 1)
+// walkText is the same for all signers, by the primary key.
+var walkText = strings.Replace(enteredText, "engine = 1 AND ", "", 1)
 
 // Entered implements nonce.EngineLedger.
 func (s *Store) Entered(ctx context.Context, after int64, limit int) ([]nonce.EnteredSigner, time.Time, error) {
 	return s.walk(ctx, enteredText, after, limit)
 }
 
-// Signers finds signers of either engine, in order of key, at most limit, from after
+// WalkSigners finds signers of either engine, in order of key, at most limit, from after
 // on. The time is the store's.
-func (s *Store) Signers(ctx context.Context, after int64, limit int) ([]nonce.EnteredSigner, time.Time, error) {
-	return s.walk(ctx, signersText, after, limit)
+func (s *Store) WalkSigners(ctx context.Context, after int64, limit int) ([]nonce.EnteredSigner, time.Time, error) {
+	return s.walk(ctx, walkText, after, limit)
 }
 
 func (s *Store) walk(ctx context.Context, text string, after int64, limit int) ([]nonce.EnteredSigner, time.Time, error) {

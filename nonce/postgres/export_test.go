@@ -1,6 +1,10 @@
 package postgres
 
-import "maps"
+import (
+	"maps"
+
+	"noncegate/nonce"
+)
 
 // CommitVariants are the texts of all commit statements there can be.
 func CommitVariants() []string {
@@ -37,14 +41,18 @@ var CommitOIDs = commitOIDs
 
 // Statements are the texts of all others.
 func Statements() []string {
-	return []string{
+	var figures []string
+	for filter := nonce.AllSigners; filter <= nonce.RepeatSigners; filter++ {
+		figures = append(figures, figuresText(filter, false), figuresText(filter, true))
+	}
+	return append(figures,
 		createSigners, acquireSigners, releaseSigners,
 		loadSigners, loadReleased, loadDue, loadRequests, loadRequestRows, loadRows,
-		summaryText, listAll, listHeld, listReleased, listConsumed, listRequests, dueText, pruneText,
+		summaryText, listAll, listHeld, listReleased, listUnknown, listConsumed, listRequests, dueText, pruneText,
 		prunableText, consumedOwned, consumedLocked,
-		reserveText, enterText, returnText, loseLocks, loseText, versionsText, copySigner, copyRows, copyRequests, enteredText, signersText,
-		clusterText, clusterLock, switchText, acceptText, countsText,
-	}
+		reserveText, enterText, returnText, loseLocks, loseText, versionsText, copySigner, copyRows, copyRequests, enteredText, walkText,
+		clusterText, clusterLock, switchText, acceptText, countsText, totalText, rememberNames, namesOf,
+	)
 }
 
 // ListRequests is the one among them that looks for request ids by their nonces.

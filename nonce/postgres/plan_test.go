@@ -234,8 +234,18 @@ func work(t *testing.T, s nonce.Store, prefix string, signers int) {
 			_, err = s.List(ctx, nonce.ListQuery{Signer: needs[i].Signer, Status: status, Limit: 5})
 			ok(err)
 		}
+		_, err = s.List(ctx, nonce.ListQuery{Signer: needs[i].Signer, Status: nonce.Held, Unknown: true, Limit: 5})
+		ok(err)
 		_, _, err = s.Due(ctx, 10)
 		ok(err)
+		for filter := nonce.AllSigners; filter <= nonce.RepeatSigners; filter++ {
+			_, err = s.Signers(ctx, nonce.SignersQuery{Filter: filter, Names: []string{needs[i].Signer}, Limit: 5})
+			ok(err)
+			if filter != nonce.GapSigners { // which looks at whatever is RELEASED, as Totals does
+				_, err = s.Signers(ctx, nonce.SignersQuery{Filter: filter, After: needs[i].Signer, Limit: 5})
+				ok(err)
+			}
+		}
 	}
 	_, err := s.PruneRequests(ctx, time.Hour, 10)
 	ok(err)

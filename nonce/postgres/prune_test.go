@@ -192,8 +192,8 @@ func TestTheMigrationOfABigTableRewritesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn := dial(t, url)
-	execute(t, conn, `DROP VIEW signer_engine`)
-	execute(t, conn, `DROP TABLE auth_key, auth_key_generation, auth_ticket`)
+	execute(t, conn, `DROP VIEW signer_engine, signer_allocation`)
+	execute(t, conn, `DROP TABLE gateway_principal, auth_key, auth_key_generation, auth_ticket`)
 	execute(t, conn, `DROP TABLE engine_redis, engine_cluster, signer_nonce_engine`)
 	execute(t, conn, `ALTER TABLE signer_nonce_allocation DROP COLUMN promised_until, DROP COLUMN holder`)
 	execute(t, conn, `ALTER TABLE signer_nonce_state DROP COLUMN pruned, DROP COLUMN engine`)

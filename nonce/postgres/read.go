@@ -10,24 +10,28 @@ import (
 	"noncegate/nonce"
 )
 
-// openHolds finds the HELD rows of signer s. They lie at the top of the primary
-// key, and the walk down it ends with the last one.
+// openHolds finds the HELD rows of signer s. As a rule they lie at the top of the primary
+// key, and the walk down it ends with the last one, however low that is: one that a
+// repair handed out far below the others makes the walk as long as it is away from them.
 const openHolds = `
-    SELECT x.nonce, x.held_until FROM signer_nonce_allocation x
+    SELECT x.nonce, x.attempt, x.held_until, x.promised_until, x.reason FROM signer_nonce_allocation x
     WHERE x.signer_id = s.signer_id AND x.status + 0 = 1 ORDER BY x.signer_id DESC, x.nonce DESC LIMIT s.held`
+
+// unknownText is the condition that nobody knows of hold x whether it was used. Such a
+// hold is open whatever its deadline.
+const unknownText = `x.reason IS NOT DISTINCT FROM '` + nonce.ReasonUnknown + `'`
 
 // summaryText reads one signer in one statement, so in one snapshot.
 const summaryText = `
 WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 s AS MATERIALIZED (SELECT * FROM signer_nonce_state WHERE signer = $1),
 h AS MATERIALIZED (
-  SELECT a.nonce, a.held_until > c.now AS open FROM c, s, LATERAL (` + openHolds + `) a)
+  SELECT x.nonce, ` + unknownText + ` AS unknown, x.held_until > c.now OR ` + unknownText + ` AS open FROM c, s, LATERAL (` + openHolds + `) x)
 SELECT c.now, s.next_nonce, s.floor, s.version, s.pruned, s.fencing_token, coalesce(s.owner_node, ''), coalesce(s.owner_incarnation, 0),
        s.expires_at, coalesce(g.url, ''), ` + standingColumns + `,
        (SELECT count(*) FROM h WHERE open),
-       (SELECT count(*) FROM signer_nonce_allocation a WHERE a.signer_id = s.signer_id AND a.status = 2 AND a.nonce >= s.floor)
-         + (SELECT count(*) FROM h WHERE NOT open AND h.nonce >= s.floor),
-       (SELECT coalesce(min(nonce), -1) FROM h WHERE open)
+       (SELECT count(*) FROM signer_nonce_allocation a WHERE a.signer_id = s.signer_id AND a.status = 2 AND a.nonce >= s.floor),
+       (SELECT coalesce(min(nonce), -1) FROM h WHERE open), (SELECT count(*) FROM h WHERE NOT open AND h.nonce >= s.floor), (SELECT count(*) FROM h WHERE unknown)
 FROM c LEFT JOIN s ON true` + signerJoins
 
 // Summary implements nonce.Reader.
@@ -43,7 +47,7 @@ func (st *Store) Summary(ctx context.Context, signer string) (nonce.Summary, err
 	var node, url string
 	var standing standingRow
 	columns := append([]any{&s.Now, &next, &floor, &version, &pruned, &token, &node, &incarnation, &expires, &url}, standing.into(&s.Standing)...)
-	err = conn.QueryRow(ctx, summaryText, signer).Scan(append(columns, &s.Held, &s.Released, &s.LowestHeld)...)
+	err = conn.QueryRow(ctx, summaryText, signer).Scan(append(columns, &s.Held, &s.Released, &s.LowestHeld, &s.Overdue, &s.Unknown)...)
 	if err != nil {
 		return nonce.Summary{}, storeError("read the signer", err)
 	}
@@ -51,6 +55,7 @@ func (st *Store) Summary(ctx context.Context, signer string) (nonce.Summary, err
 		return nonce.Summary{Now: s.Now, LowestHeld: -1}, nil
 	}
 	s.Exists, s.Next, s.Floor, s.Version, s.Pruned = true, *next, *floor, *version, *pruned
+	s.Released += s.Overdue
 	s.Consumed = s.Next - s.Held - s.Released
 	s.Lease = lease.Grant{Holder: lease.Holder{Node: node, Incarnation: *incarnation}, URL: url, Token: *token}
 	s.Lease.ExpiresAt = orZero(expires)
@@ -59,7 +64,8 @@ func (st *Store) Summary(ctx context.Context, signer string) (nonce.Summary, err
 }
 
 // A page walks the primary key from where prunings ended, one of RELEASED rows
-// their partial index; one of HELD rows begins at the lowest.
+// their partial index, one of unknown holds the index of what stands out; one of HELD
+// rows begins at the lowest.
 const (
 	listColumns = `SELECT s.signer_id, ` + rowColumns
 	listAll     = listColumns + ` FROM signer_nonce_state s, LATERAL (
@@ -72,6 +78,10 @@ WHERE s.signer = $1 ORDER BY a.nonce`
 WHERE s.signer = $1 ORDER BY a.nonce`
 	listReleased = listColumns + ` FROM signer_nonce_state s, LATERAL (
   SELECT * FROM signer_nonce_allocation x WHERE x.signer_id = s.signer_id AND x.status = 2 AND x.nonce >= $2 ORDER BY x.signer_id, x.nonce LIMIT $3) a
+WHERE s.signer = $1 ORDER BY a.nonce`
+	listUnknown = listColumns + ` FROM signer_nonce_state s, LATERAL (
+  SELECT * FROM signer_nonce_allocation x WHERE x.signer_id = s.signer_id AND ` + isUnknown + ` AND x.nonce >= $2
+  ORDER BY x.signer_id, x.nonce LIMIT $3) a
 WHERE s.signer = $1 ORDER BY a.nonce`
 	listConsumed = listColumns + ` FROM signer_nonce_state s, LATERAL (
   SELECT * FROM signer_nonce_allocation x WHERE x.signer_id = s.signer_id AND x.nonce >= greatest($2, s.pruned) AND x.status = 3 ORDER BY x.signer_id, x.nonce LIMIT $3) a
@@ -91,6 +101,9 @@ func (st *Store) List(ctx context.Context, q nonce.ListQuery) (nonce.ListPage, e
 	}
 	defer conn.Release()
 	text := map[nonce.Status]string{0: listAll, nonce.Held: listHeld, nonce.Released: listReleased, nonce.Consumed: listConsumed}[q.Status]
+	if q.Unknown {
+		text = listUnknown
+	}
 	rows, err := conn.Query(ctx, text, q.Signer, q.From, q.Limit+1)
 	if err != nil {
 		return nonce.ListPage{}, storeError("list", err)

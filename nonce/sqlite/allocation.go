@@ -9,8 +9,9 @@ import (
 )
 
 // Allocations. They are found by primary key, by signer_nonce_allocation_held
-// (all holds by deadline) or by signer_nonce_allocation_released (a signer's
-// released ones by nonce). Writers have passed the fence of the signer's row in
+// (all holds by deadline), by signer_nonce_allocation_released (a signer's
+// released ones by nonce) or by signer_nonce_allocation_notable (a signer's unknown holds,
+// and what was handed out for the third time or later, by nonce). Writers have passed the fence of the signer's row in
 // the same transaction.
 const (
 	sqlInsertRow = `
@@ -18,11 +19,13 @@ INSERT INTO signer_nonce_allocation
     (signer_id, nonce, status, attempt, tx_hash, reason, held_until, fencing_token, request_id, created_at, updated_at, holder)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, ?11)`
 
-	// A row keeps its request id as long as its attempt.
+	// A row keeps its request id as long as its attempt. A hold never overwrites one that
+	// is HELD or CONSUMED, unless it is the same that goes on, or a later one by a repair.
 	sqlUpdateRow = `
 UPDATE signer_nonce_allocation SET status = ?3, attempt = ?4, tx_hash = ?5, reason = ?6, held_until = ?7, fencing_token = ?8,
     request_id = CASE WHEN ?9 IS NULL AND attempt = ?4 THEN request_id ELSE ?9 END, updated_at = ?10, holder = ?11
-WHERE signer_id = ?1 AND nonce = ?2 AND status = ?12 AND attempt = ?13`
+WHERE signer_id = ?1 AND nonce = ?2 AND status = ?12 AND attempt = ?13
+    AND (?3 <> 1 OR status = 2 OR status = 1 AND attempt = ?4 OR attempt < ?4 AND ?6 = '` + nonce.ReasonRepair + `')`
 
 	sqlBelowFloor = `
 UPDATE signer_nonce_allocation SET status = 3, reason = '` + nonce.ReasonBelowFloor + `', fencing_token = ?, updated_at = ?
@@ -57,6 +60,10 @@ WHERE signer_id = ?1 AND nonce >= ?2 AND status = ?4 ORDER BY nonce LIMIT ?3`
 	sqlListReleased = `
 SELECT ` + rowColumns + `, coalesce(request_id, ''), updated_at FROM signer_nonce_allocation
 WHERE signer_id = ?1 AND nonce >= ?2 AND status = 2 ORDER BY nonce LIMIT ?3`
+
+	sqlListUnknown = `
+SELECT ` + rowColumns + `, coalesce(request_id, ''), updated_at FROM signer_nonce_allocation INDEXED BY signer_nonce_allocation_notable
+WHERE signer_id = ?1 AND nonce >= ?2 AND status = 1 AND reason = '` + nonce.ReasonUnknown + `' AND ` + isNotable + ` ORDER BY nonce LIMIT ?3`
 )
 
 // writeRows applies what a change says of its rows, requests and floor.
@@ -82,8 +89,8 @@ func (c *session) writeRows(ctx context.Context, ch *nonce.Change, token int64, 
 
 func (c *session) writeRow(ctx context.Context, ch *nonce.Change, rc *nonce.RowChange, request any, token int64, now time.Time) error {
 	var hash, reason, heldUntil, holder any
-	if rc.TxHash != (nonce.TxHash{}) {
-		hash = rc.TxHash[:]
+	if hashes := nonce.JoinHashes(rc.TxHash, rc.Replaced); hashes != nil {
+		hash = hashes
 	}
 	if rc.Reason != "" {
 		reason = rc.Reason
@@ -129,7 +136,7 @@ func (r *rowScan) listDest() []any { return append(r.dest(), &r.row.RequestID, &
 func (r *rowScan) result() nonce.Row {
 	r.row.Status, r.row.HeldUntil, r.row.UpdatedAt = nonce.Status(r.status), timeOf(r.heldUntil), timeOf(r.updatedAt)
 	r.row.Holder = nonce.Principal(r.holder)
-	copy(r.row.TxHash[:], r.hash)
+	r.row.TxHash, r.row.Replaced = nonce.SplitHashes(r.hash)
 	return r.row
 }
 

@@ -7,23 +7,23 @@ import (
 	"noncegate/nonce"
 )
 
-// sqlSummary finds the signer's open holds at the top of its rows, and the walk
-// down ends with the last of them; +status keeps the indexes of all signers' holds
+// sqlSummary finds the signer's open holds at the top of its rows, as a rule, and the
+// walk down ends with the last of them, however low that is; +status keeps the indexes of all signers' holds
 // out of it.
 const sqlSummary = `
 WITH open AS (
-    SELECT a.nonce, a.held_until FROM signer_nonce_allocation a
+    SELECT a.nonce, a.held_until, a.reason IS '` + nonce.ReasonUnknown + `' AS unknown FROM signer_nonce_allocation a
     WHERE a.signer_id = (SELECT signer_id FROM signer_nonce_state WHERE signer = ?1) AND +a.status = 1
     ORDER BY a.nonce DESC LIMIT (SELECT held FROM signer_nonce_state WHERE signer = ?1)
 ),
 held AS (
-    SELECT count(*) FILTER (WHERE a.held_until > ?2) AS live, min(a.nonce) FILTER (WHERE a.held_until > ?2) AS lowest,
-        count(*) FILTER (WHERE a.held_until <= ?2 AND a.nonce >= s.floor) AS overdue
+    SELECT count(*) FILTER (WHERE a.held_until > ?2 OR a.unknown) AS live, min(a.nonce) FILTER (WHERE a.held_until > ?2 OR a.unknown) AS lowest,
+        count(*) FILTER (WHERE a.held_until <= ?2 AND NOT a.unknown AND a.nonce >= s.floor) AS overdue, count(*) FILTER (WHERE a.unknown) AS unknown
     FROM signer_nonce_state s LEFT JOIN open a WHERE s.signer = ?1
 )
 SELECT s.next_nonce, s.floor, s.version, s.pruned, held.live, coalesce(held.lowest, -1),
     held.overdue + (SELECT count(*) FROM signer_nonce_allocation r INDEXED BY signer_nonce_allocation_released
-        WHERE r.signer_id = s.signer_id AND r.status = 2 AND r.nonce >= s.floor), ` + leaseColumns + `
+        WHERE r.signer_id = s.signer_id AND r.status = 2 AND r.nonce >= s.floor), held.overdue, held.unknown, ` + leaseColumns + `
 FROM ` + stateAndNode + `, held WHERE s.signer = ?1`
 
 // Summary implements nonce.Reader.
@@ -32,7 +32,7 @@ func (s *Store) Summary(ctx context.Context, signer string) (nonce.Summary, erro
 	err := s.read(ctx, func(ctx context.Context, c *session) (err error) {
 		sum.Now = s.now()
 		var l leaseRow
-		dest := append([]any{&sum.Next, &sum.Floor, &sum.Version, &sum.Pruned, &sum.Held, &sum.LowestHeld, &sum.Released}, l.dest()...)
+		dest := append([]any{&sum.Next, &sum.Floor, &sum.Version, &sum.Pruned, &sum.Held, &sum.LowestHeld, &sum.Released, &sum.Overdue, &sum.Unknown}, l.dest()...)
 		if sum.Exists, err = c.one(ctx, dest, sqlSummary, signer, sum.Now.UnixMicro()); sum.Exists {
 			sum.Lease = l.grant()
 			sum.Consumed = sum.Next - sum.Held - sum.Released
@@ -52,9 +52,11 @@ func (s *Store) List(ctx context.Context, q nonce.ListQuery) (nonce.ListPage, er
 		}
 		args := []any{snap.ID, q.From, q.Limit + 1}
 		query := sqlList
-		switch q.Status {
-		case 0:
-		case nonce.Released:
+		switch {
+		case q.Unknown:
+			query = sqlListUnknown
+		case q.Status == 0:
+		case q.Status == nonce.Released:
 			query = sqlListReleased
 		default:
 			query, args = sqlListStatus, append(args, int64(q.Status))

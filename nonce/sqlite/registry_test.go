@@ -69,7 +69,9 @@ func TestAFileOfAnOlderVersionKeepsItsNodes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	during(t, path, func(*sqlite.Store) {})
 	edit(t, path,
-		`DROP TABLE auth_key`, `DROP TABLE auth_key_generation`, `DROP TABLE auth_ticket`,
+		`DROP TABLE auth_key`, `DROP TABLE auth_key_generation`, `DROP TABLE auth_ticket`, `DROP TABLE gateway_principal`,
+		`DROP VIEW signer_allocation`, `CREATE VIEW signer_allocation AS SELECT nonce FROM signer_nonce_allocation`,
+		`DROP INDEX signer_nonce_allocation_notable`,
 		`ALTER TABLE signer_nonce_allocation DROP COLUMN holder`,
 		`ALTER TABLE gateway_node DROP COLUMN mode`, `ALTER TABLE gateway_node DROP COLUMN patience`, `ALTER TABLE gateway_node DROP COLUMN signers`,
 		`DELETE FROM goose_db_version WHERE version_id > 2`,

@@ -27,7 +27,7 @@ var readerRules = []rule{
 		f.ok(err)
 		// 0 overdue below the floor, 1 6 7 overdue, 2 5 held, 3 consumed, 4 released
 		want := nonce.Summary{
-			Exists: true, Next: 8, Floor: 1, Version: snap.Version + 3, Held: 2, Released: 4, Consumed: 2, LowestHeld: 2,
+			Exists: true, Next: 8, Floor: 1, Version: snap.Version + 3, Held: 2, Released: 4, Consumed: 2, LowestHeld: 2, Overdue: 3,
 			Lease: f.all(signer).Lease,
 		}
 		if got.Now.IsZero() {
