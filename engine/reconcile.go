@@ -265,14 +265,25 @@ func (c *copied) differs(what, redis, store string) *Difference {
 
 func equalRows(a, b *nonce.Row) bool {
 	return a.Status == b.Status && a.Attempt == b.Attempt && a.Holder == b.Holder &&
+		a.TxHash == b.TxHash && a.Replaced == b.Replaced && a.Reason == b.Reason &&
 		(a.Status != nonce.Held || a.HeldUntil.Sub(b.HeldUntil).Abs() <= timeSlack)
 }
 
 func rowText(r *nonce.Row) string {
+	text := fmt.Sprintf("%v, attempt %d of %x", r.Status, r.Attempt, uint64(r.Holder))
 	if r.Status == nonce.Held {
-		return fmt.Sprintf("%v, attempt %d of %x, until %s", r.Status, r.Attempt, uint64(r.Holder), r.HeldUntil.UTC().Format(time.RFC3339Nano))
+		text += ", until " + r.HeldUntil.UTC().Format(time.RFC3339Nano)
 	}
-	return fmt.Sprintf("%v, attempt %d of %x", r.Status, r.Attempt, uint64(r.Holder))
+	if r.Reason != "" {
+		text += fmt.Sprintf(", reason %q", r.Reason)
+	}
+	for i := range r.Replaced.Len() {
+		text += ", replaced " + r.Replaced.At(i).String()
+	}
+	if r.TxHash != (nonce.TxHash{}) {
+		text += ", transaction " + r.TxHash.String()
+	}
+	return text
 }
 
 // missingIDs looks for request ids that the store remembers and Redis does not: it

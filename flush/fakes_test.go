@@ -220,7 +220,7 @@ func (s *signerRow) follow(e *nonce.FlushEvent) (*signerRow, error) {
 	n := &signerRow{version: e.To, engine: s.engine, next: e.Next, rows: maps.Clone(s.rows), ids: maps.Clone(s.ids)}
 	for _, r := range e.Rows {
 		was, there := n.rows[r.Nonce]
-		if there == r.Fresh || there && was.Status == nonce.Consumed {
+		if there == r.Fresh || there && was.Status == nonce.Consumed && !mayChange(&was, &r) {
 			return nil, fmt.Errorf("nonce %d: %w", r.Nonce, nonce.ErrInvariant)
 		}
 		r.Fresh = false
@@ -239,6 +239,13 @@ func (s *signerRow) follow(e *nonce.FlushEvent) (*signerRow, error) {
 		}
 	}
 	return n, nil
+}
+
+// mayChange reports whether what is CONSUMED may become r: by a repair, or with hashes
+// that it did not have.
+func mayChange(was, r *nonce.FlushRow) bool {
+	repair := r.Status == nonce.Held && r.Attempt > was.Attempt && r.Reason == nonce.ReasonRepair
+	return repair || r.Status == nonce.Consumed && r.Attempt == was.Attempt && (was.TxHash == nonce.TxHash{} || r.Replaced.Contains(was.TxHash))
 }
 
 // desk is where a worker's hooks and figures are written down.

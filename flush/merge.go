@@ -65,9 +65,11 @@ func (m *merger) add(e Entry) bool {
 }
 
 // follows reports whether a row that was left as before can be changed to after
-// without anything between them being seen by the store.
+// without anything between them being seen by the store. It must see that a repair has
+// handed a row out, which is how one that is CONSUMED may change, before it sees the end.
 func follows(before, after *nonce.FlushRow) bool {
-	return !after.Fresh && before.Status != nonce.Consumed && after.Attempt >= before.Attempt
+	repair := before.Status == nonce.Held && before.Reason == nonce.ReasonRepair
+	return !after.Fresh && before.Status != nonce.Consumed && !repair && after.Attempt >= before.Attempt
 }
 
 func (m *merger) take(e Entry) {

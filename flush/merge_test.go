@@ -28,8 +28,17 @@ func history(r *rand.Rand, n int) []Entry {
 			case at == e.Next:
 				e.Rows = append(e.Rows, fresh(at))
 				e.Next++
+			case r.IntN(4) == 0: // by a repair, whatever it is; there are no others without a row
+				was.Nonce, was.Status, was.Attempt, was.Reason = at, nonce.Held, was.Attempt+1, nonce.ReasonRepair
+				was.Fresh = was.Attempt == 1
+				e.Rows = append(e.Rows, was)
+			case was.Status == nonce.Held && r.IntN(3) == 0:
+				was.Reason = []string{was.Reason, nonce.ReasonUnknown}[r.IntN(2)]
+				e.Rows = append(e.Rows, signed(was, r))
+			case was.Status == nonce.Consumed:
+				e.Rows = append(e.Rows, signed(was, r))
 			case was.Status == nonce.Held:
-				was.Status = []nonce.Status{nonce.Released, nonce.Consumed}[r.IntN(2)]
+				was.Status, was.Reason = []nonce.Status{nonce.Released, nonce.Consumed}[r.IntN(2)], ""
 				e.Rows = append(e.Rows, was)
 			case was.Status == nonce.Released:
 				was.Status, was.Attempt = nonce.Held, was.Attempt+1
@@ -50,6 +59,15 @@ func history(r *rand.Rand, n int) []Entry {
 		entries = append(entries, Entry{Entry: strconv.FormatInt(v, 10), FlushEvent: e})
 	}
 	return entries
+}
+
+// signed is a row with a hash more.
+func signed(row nonce.FlushRow, r *rand.Rand) nonce.FlushRow {
+	if row.TxHash != (nonce.TxHash{}) {
+		row.Replaced = row.Replaced.Append(row.TxHash)
+	}
+	row.TxHash = nonce.TxHash{byte(r.IntN(256)), 1}
+	return row
 }
 
 func TestMergedEventsLeaveWhatTheirPartsLeave(t *testing.T) {
@@ -97,6 +115,9 @@ func TestWhatDoesNotFitBeginsAnotherGroup(t *testing.T) {
 	floor.BelowFloor = true
 	lower := fresh(0)
 	lower.Fresh, lower.Attempt = false, 0
+	repair, released := lower, used(0)
+	repair.Attempt, repair.Reason = 2, nonce.ReasonRepair
+	released.Status, released.Attempt = nonce.Released, 2
 	for name, pair := range map[string][2]nonce.FlushEvent{
 		"a gap":                          {event(1, 0), event(1, 2)},
 		"the same event again":           {event(1, 0), event(1, 0)},
@@ -104,6 +125,8 @@ func TestWhatDoesNotFitBeginsAnotherGroup(t *testing.T) {
 		"what comes after a floor":       {floor, event(1, 1)},
 		"a row that is made twice":       {event(1, 0, fresh(0)), event(1, 1, fresh(0))},
 		"a consumed row that changes":    {event(1, 0, used(0)), event(1, 1, used(0))},
+		"what becomes of a repair":       {event(1, 0, repair), event(1, 1, released)},
+		"a repair of a consumed row":     {event(1, 0, used(0)), event(1, 1, repair)},
 		"an attempt that falls":          {event(1, 0, fresh(0)), event(1, 1, lower)},
 		"a request id that is new again": {id(event(1, 0)), id(event(1, 1))},
 	} {

@@ -95,7 +95,7 @@ func ReadFinal(ctx context.Context, conn *pgx.Conn) (*history.Final, error) {
 func readRows(ctx context.Context, tx pgx.Tx, f *history.Final, at map[int64]int) error {
 	rows, err := tx.Query(ctx, `
 		SELECT signer_id, nonce, (ARRAY['HELD', 'RELEASED', 'CONSUMED'])[status], attempt,
-		       coalesce('0x' || encode(tx_hash, 'hex'), ''), coalesce(reason, ''), held_until
+		       coalesce('0x' || encode(substring(tx_hash FOR 32), 'hex'), ''), coalesce(reason, ''), held_until
 		FROM signer_nonce_allocation ORDER BY signer_id, nonce`)
 	if err != nil {
 		return err

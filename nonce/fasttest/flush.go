@@ -99,7 +99,8 @@ func (s *Server) ack(read []nonce.FlushEvent, done map[string]int64) int {
 	return was - len(s.data.stream)
 }
 
-// Merge makes one event of the consecutive ones of each signer, in order.
+// Merge makes one event of the consecutive ones of each signer, in order, as far as
+// that can be: the rest of a signer is for another call.
 func Merge(events []nonce.FlushEvent) []nonce.FlushEvent {
 	var out []nonce.FlushEvent
 	at := map[string]int{}
@@ -110,11 +111,21 @@ func Merge(events []nonce.FlushEvent) []nonce.FlushEvent {
 			at[e.Signer] = len(out)
 			e.Rows, e.Requests = slices.Clone(e.Rows), slices.Clone(e.Requests)
 			out = append(out, e)
-		case out[i].To == e.From:
+		case out[i].To == e.From && fits(&out[i], &e):
 			out[i] = merge(&out[i], &e)
 		}
 	}
 	return out
+}
+
+// fits reports whether the store may see b together with a: it must see what a repair
+// has handed out as that, before anything else becomes of it.
+func fits(a, b *nonce.FlushEvent) bool {
+	return !slices.ContainsFunc(b.Rows, func(r nonce.FlushRow) bool {
+		return slices.ContainsFunc(a.Rows, func(o nonce.FlushRow) bool {
+			return o.Nonce == r.Nonce && (o.Status == nonce.Consumed || o.Reason == nonce.ReasonRepair)
+		})
+	})
 }
 
 // merge puts b behind a. A floor of b takes what a released below it.

@@ -110,13 +110,17 @@ func (s *Server) summary(signer string, now time.Time) (nonce.Summary, nonce.Fas
 	sum.Exists, sum.Next, sum.Floor, sum.Version = true, e.next, e.floor, e.version
 	for _, r := range e.sorted() {
 		switch {
-		case r.Status == nonce.Held && !overdue(&r, now):
+		case r.Status == nonce.Held && (r.Reason == nonce.ReasonUnknown || !overdue(&r, now)):
 			if sum.Held == 0 {
 				sum.LowestHeld = r.Nonce
 			}
-			sum.Held++
+			if sum.Held++; r.Reason == nonce.ReasonUnknown {
+				sum.Unknown++
+			}
 		case r.Status != nonce.Consumed && r.Nonce >= e.floor:
-			sum.Released++
+			if sum.Released++; r.Status == nonce.Held {
+				sum.Overdue++
+			}
 		}
 	}
 	sum.Consumed = sum.Next - sum.Held - sum.Released

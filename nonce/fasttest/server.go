@@ -221,7 +221,7 @@ func compare(e *entry, c *nonce.FastChange) nonce.FastResult {
 		rc := &c.Rows[i]
 		r, exists := e.rows[rc.Nonce]
 		switch {
-		case rc.Fresh && exists:
+		case rc.Fresh && (exists || rc.Nonce < e.next && rc.Reason != nonce.ReasonRepair):
 		case rc.Fresh, !exists && rc.FromStatus == nonce.Consumed, exists && r.Status == rc.FromStatus && r.Attempt == rc.FromAttempt:
 			continue
 		}
@@ -240,14 +240,14 @@ func (e *entry) apply(now time.Time, c *nonce.FastChange) nonce.FlushEvent {
 	e.next, e.floor, e.held = c.Next, c.Floor, c.Held
 	for i := range c.Rows {
 		rc := &c.Rows[i]
-		r := nonce.Row{Nonce: rc.Nonce, Status: rc.Status, Attempt: rc.Attempt, Token: c.Token, Holder: rc.Holder, TxHash: rc.TxHash, Reason: rc.Reason}
+		r := nonce.Row{Nonce: rc.Nonce, Status: rc.Status, Attempt: rc.Attempt, Token: c.Token, Holder: rc.Holder, TxHash: rc.TxHash, Replaced: rc.Replaced, Reason: rc.Reason}
 		if rc.Status == nonce.Held {
 			r.HeldUntil = now.Add(rc.Hold)
 		}
 		e.rows[rc.Nonce] = row{r, e.version}
 		ev.Rows = append(ev.Rows, nonce.FlushRow{
 			Nonce: rc.Nonce, Fresh: rc.Fresh, Status: r.Status, Attempt: r.Attempt, Token: r.Token, Holder: r.Holder, TxHash: r.TxHash,
-			Reason: r.Reason, HeldUntil: r.HeldUntil,
+			Replaced: r.Replaced, Reason: r.Reason, HeldUntil: r.HeldUntil,
 		})
 	}
 	for n, r := range e.rows {

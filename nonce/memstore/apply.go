@@ -67,10 +67,10 @@ func (sg *signer) follows(e *nonce.FlushEvent) error {
 			ok = !exists
 		case !exists:
 		case row.Status == nonce.Consumed:
-			given := row.Reason == nonce.ReasonBelowFloor && row.TxHash == nonce.TxHash{}
-			ok = r.Status == nonce.Consumed && r.Attempt == row.Attempt && (r.TxHash == row.TxHash || given)
+			ok = r.Status == nonce.Consumed && r.Attempt == row.Attempt && keepsHashes(row, r) ||
+				r.Status == nonce.Held && holdable(row, r.Attempt, r.Reason)
 		default:
-			ok = r.Attempt > row.Attempt || r.Attempt == row.Attempt && r.Status != nonce.Held
+			ok = r.Attempt > row.Attempt || r.Attempt == row.Attempt && (r.Status != nonce.Held || row.Status == nonce.Held)
 		}
 		if !ok {
 			return aborted("nonce %d of signer %q is %v, attempt %d, and the event says %v, attempt %d",
@@ -78,6 +78,12 @@ func (sg *signer) follows(e *nonce.FlushEvent) error {
 		}
 	}
 	return nil
+}
+
+// keepsHashes reports whether the event has the newest hash of a row, and no fewer.
+func keepsHashes(row nonce.Row, r *nonce.FlushRow) bool {
+	return row.TxHash == nonce.TxHash{} ||
+		len(r.Replaced) >= len(row.Replaced) && (r.TxHash == row.TxHash || r.Replaced.Contains(row.TxHash))
 }
 
 // follow writes the event, whose conditions hold.
@@ -103,9 +109,12 @@ func (sg *signer) follow(e *nonce.FlushEvent, renewed time.Time) {
 
 func (sg *signer) followRow(e *nonce.FlushEvent, r *nonce.FlushRow) {
 	old := sg.rows[r.Nonce]
+	if old.Status == nonce.Consumed && r.Status == nonce.Consumed && old.TxHash == r.TxHash && old.Replaced == r.Replaced {
+		return // it is said again
+	}
 	row := nonce.Row{
 		Nonce: r.Nonce, Status: r.Status, Attempt: r.Attempt, Token: r.Token, Holder: r.Holder, TxHash: r.TxHash,
-		Reason: r.Reason, UpdatedAt: e.At,
+		Replaced: r.Replaced, Reason: r.Reason, UpdatedAt: e.At,
 	}
 	for _, q := range e.Requests {
 		if i := slices.Index(q.Nonces, r.Nonce); i >= 0 && q.Attempts[i] == r.Attempt {
@@ -117,12 +126,6 @@ func (sg *signer) followRow(e *nonce.FlushEvent, r *nonce.FlushRow) {
 	}
 	if r.Status == nonce.Held {
 		row.HeldUntil = r.HeldUntil
-	}
-	if old.Status == nonce.Consumed {
-		row.Holder = old.Holder
-		if row.Reason = old.Reason; old.TxHash == row.TxHash {
-			row.Token, row.UpdatedAt = old.Token, old.UpdatedAt
-		}
 	}
 	sg.rows[r.Nonce] = row
 }

@@ -131,8 +131,18 @@ func (sg *signer) admits(c nonce.Change) error {
 		if rc.Fresh && exists || !rc.Fresh && (row.Status != rc.FromStatus || row.Attempt != rc.FromAttempt) {
 			return aborted("nonce %d of signer %q is %v, attempt %d", rc.Nonce, sg.name, row.Status, row.Attempt)
 		}
+		if exists && rc.Status == nonce.Held && !holdable(row, rc.Attempt, rc.Reason) {
+			return aborted("nonce %d of signer %q is %v, attempt %d, which no hold of attempt %d overwrites", rc.Nonce, sg.name, row.Status, row.Attempt, rc.Attempt)
+		}
 	}
 	return nil
+}
+
+// holdable reports whether a hold may overwrite the row: a RELEASED one, the same hold
+// that goes on, or by a repair.
+func holdable(row nonce.Row, attempt int64, reason string) bool {
+	return row.Status == nonce.Released || row.Status == nonce.Held && attempt == row.Attempt ||
+		attempt > row.Attempt && reason == nonce.ReasonRepair
 }
 
 // apply writes the change, whose conditions hold.
@@ -142,7 +152,7 @@ func (sg *signer) apply(c nonce.Change, now time.Time) {
 	for _, rc := range c.Rows {
 		row := nonce.Row{
 			Nonce: rc.Nonce, Status: rc.Status, Attempt: rc.Attempt, Token: c.Token,
-			Holder: rc.Holder, TxHash: rc.TxHash, Reason: rc.Reason, UpdatedAt: now, RequestID: requestOf(c.Requests, rc),
+			Holder: rc.Holder, TxHash: rc.TxHash, Replaced: rc.Replaced, Reason: rc.Reason, UpdatedAt: now, RequestID: requestOf(c.Requests, rc),
 		}
 		if old := sg.rows[rc.Nonce]; row.RequestID == "" && old.Attempt == rc.Attempt {
 			row.RequestID = old.RequestID

@@ -25,7 +25,7 @@ import (
 // waits is left alone: an update takes rows that are as it wants them in its snapshot
 // and also when they are locked. So the rows which that flush made are never missed.
 //
-// Parameters: $1 ttl, $2 bytes, $3 events as 15 numbers each, $4 rows as 9 numbers
+// Parameters: $1 ttl, $2 bytes, $3 events as 15 numbers each, $4 rows as 10 numbers
 // each, $5 requests as 7 numbers each, $6 nonces and attempts of the requests.
 func flushText(p parts) string {
 	var b strings.Builder
@@ -63,7 +63,7 @@ FROM (SELECT array_agg(w.ord) AS ords, array_agg(coalesce(w.seen, -1)) AS versio
 // Widths of the records in $3, $4 and $5.
 const (
 	eventWidth        = 15
-	flushRowWidth     = 9
+	flushRowWidth     = 10
 	flushRequestWidth = 7
 )
 
@@ -87,33 +87,38 @@ const flushSkipText = `
 const flushInsertText = `
 , i AS (
   INSERT INTO signer_nonce_allocation (signer_id, nonce, status, attempt, fencing_token, held_until, created_at, updated_at, tx_hash, reason, holder)
-  SELECT u.signer_id, ($4::bigint[])[n*9+1], ($4::bigint[])[n*9+2], ($4::bigint[])[n*9+3], ($4::bigint[])[n*9+4],
-         CASE WHEN ($4::bigint[])[n*9+2] = 1 THEN timestamptz 'epoch' + ($4::bigint[])[n*9+5] * interval '1 microsecond' END, u.at, u.at,
-         CASE WHEN ($4::bigint[])[n*9+6] > 0 THEN substring($2::bytea FROM ($4::bigint[])[n*9+6]::int FOR 32) END,
-         CASE WHEN ($4::bigint[])[n*9+8] > 0 THEN convert_from(substring($2::bytea FROM ($4::bigint[])[n*9+7]::int FOR ($4::bigint[])[n*9+8]::int), 'UTF8') END, nullif(($4::bigint[])[n*9+9], 0)
+  SELECT u.signer_id, ($4::bigint[])[n*10+1], ($4::bigint[])[n*10+2], ($4::bigint[])[n*10+3], ($4::bigint[])[n*10+4],
+         CASE WHEN ($4::bigint[])[n*10+2] = 1 THEN timestamptz 'epoch' + ($4::bigint[])[n*10+5] * interval '1 microsecond' END, u.at, u.at,
+         CASE WHEN ($4::bigint[])[n*10+6] > 0 THEN substring($2::bytea FROM ($4::bigint[])[n*10+6]::int FOR ($4::bigint[])[n*10+10]::int) END,
+         CASE WHEN ($4::bigint[])[n*10+8] > 0 THEN convert_from(substring($2::bytea FROM ($4::bigint[])[n*10+7]::int FOR ($4::bigint[])[n*10+8]::int), 'UTF8') END, nullif(($4::bigint[])[n*10+9], 0)
   FROM u, generate_series(u.row_lo, u.row_mid - 1) n WHERE n + 0 = n)`
 
-// flushUpdateText changes rows that exist. A CONSUMED one stays as it is: the event
-// must say the same, or add the hash of one that was given up by the floor. Others
-// must not go back to an attempt before, nor be handed out again under the same.
+// flushUpdateText changes rows that exist. A CONSUMED one stays as it is where the event
+// says the same; else it gets hashes that it did not have, and loses none, or is handed
+// out again by a repair. Others must not go back to an attempt before, nor from RELEASED
+// to HELD under the same.
 const flushUpdateText = `
 , r AS (
   UPDATE signer_nonce_allocation a
   SET status = x.status, attempt = x.attempt, held_until = x.held_until, promised_until = NULL, tx_hash = x.tx_hash,
-      reason = CASE WHEN a.status = 3 THEN a.reason ELSE x.reason END, holder = CASE WHEN a.status = 3 THEN a.holder ELSE x.holder END,
-      fencing_token = CASE WHEN a.status = 3 AND a.tx_hash IS NOT DISTINCT FROM x.tx_hash THEN a.fencing_token ELSE x.token END,
-      updated_at = CASE WHEN a.status = 3 AND a.tx_hash IS NOT DISTINCT FROM x.tx_hash THEN a.updated_at ELSE x.at END
+      reason = CASE WHEN ` + saidAgain + ` THEN a.reason ELSE x.reason END, holder = CASE WHEN ` + saidAgain + ` THEN a.holder ELSE x.holder END,
+      fencing_token = CASE WHEN ` + saidAgain + ` THEN a.fencing_token ELSE x.token END,
+      updated_at = CASE WHEN ` + saidAgain + ` THEN a.updated_at ELSE x.at END
   FROM (
-    SELECT u.signer_id, u.at, ($4::bigint[])[n*9+1] AS nonce, ($4::bigint[])[n*9+2]::smallint AS status, ($4::bigint[])[n*9+3] AS attempt, ($4::bigint[])[n*9+4] AS token,
-           CASE WHEN ($4::bigint[])[n*9+2] = 1 THEN timestamptz 'epoch' + ($4::bigint[])[n*9+5] * interval '1 microsecond' END AS held_until,
-           CASE WHEN ($4::bigint[])[n*9+6] > 0 THEN substring($2::bytea FROM ($4::bigint[])[n*9+6]::int FOR 32) END AS tx_hash,
-           CASE WHEN ($4::bigint[])[n*9+8] > 0 THEN convert_from(substring($2::bytea FROM ($4::bigint[])[n*9+7]::int FOR ($4::bigint[])[n*9+8]::int), 'UTF8') END AS reason,
-           nullif(($4::bigint[])[n*9+9], 0) AS holder
+    SELECT u.signer_id, u.at, ($4::bigint[])[n*10+1] AS nonce, ($4::bigint[])[n*10+2]::smallint AS status, ($4::bigint[])[n*10+3] AS attempt, ($4::bigint[])[n*10+4] AS token,
+           CASE WHEN ($4::bigint[])[n*10+2] = 1 THEN timestamptz 'epoch' + ($4::bigint[])[n*10+5] * interval '1 microsecond' END AS held_until,
+           CASE WHEN ($4::bigint[])[n*10+6] > 0 THEN substring($2::bytea FROM ($4::bigint[])[n*10+6]::int FOR ($4::bigint[])[n*10+10]::int) END AS tx_hash,
+           CASE WHEN ($4::bigint[])[n*10+8] > 0 THEN convert_from(substring($2::bytea FROM ($4::bigint[])[n*10+7]::int FOR ($4::bigint[])[n*10+8]::int), 'UTF8') END AS reason,
+           nullif(($4::bigint[])[n*10+9], 0) AS holder
     FROM u, generate_series(u.row_mid, u.row_hi - 1) n WHERE n + 0 = n) x
   WHERE a.signer_id = x.signer_id AND a.nonce = x.nonce AND CASE a.status
-    WHEN 3 THEN x.status = 3 AND x.attempt = a.attempt AND (a.tx_hash IS NOT DISTINCT FROM x.tx_hash OR a.tx_hash IS NULL AND a.reason = 'below_floor')
-    ELSE x.attempt > a.attempt OR x.attempt = a.attempt AND x.status <> 1 END
+    WHEN 3 THEN x.status = 3 AND x.attempt = a.attempt AND (a.tx_hash IS NULL OR length(x.tx_hash) >= length(a.tx_hash) AND position(substring(a.tx_hash FOR 32) IN x.tx_hash) > 0)
+      OR x.status = 1 AND x.attempt > a.attempt AND x.reason = '` + nonce.ReasonRepair + `'
+    ELSE x.attempt > a.attempt OR x.attempt = a.attempt AND (x.status <> 1 OR a.status = 1) END
   RETURNING 1)`
+
+// saidAgain: the row is CONSUMED, and the event adds nothing to it.
+const saidAgain = `a.status = 3 AND x.status = 3 AND a.tx_hash IS NOT DISTINCT FROM x.tx_hash`
 
 const flushFloorText = `
 , f AS (
@@ -121,7 +126,7 @@ const flushFloorText = `
   SET status = 3, fencing_token = u.token, updated_at = u.at, reason = 'below_floor'
   FROM u
   WHERE u.below = 1 AND a.signer_id = u.signer_id AND a.status = 2 AND a.nonce < u.floor
-    AND NOT EXISTS (SELECT 1 FROM generate_series(u.row_mid, u.row_hi - 1) n WHERE ($4::bigint[])[n*9+1] = a.nonce))`
+    AND NOT EXISTS (SELECT 1 FROM generate_series(u.row_mid, u.row_hi - 1) n WHERE ($4::bigint[])[n*10+1] = a.nonce))`
 
 // flushRequestText: an id that Redis took for new while it is remembered here is one
 // whose retention has ended, and that nobody has deleted yet.
@@ -238,8 +243,9 @@ func (e *flushed) addRows(ev *nonce.FlushEvent, fresh bool, part parts) int64 {
 
 func (e *flushed) addRow(r *nonce.FlushRow) {
 	var hashAt, reasonAt, until int64
-	if r.TxHash != (nonce.TxHash{}) {
-		hashAt = e.put(r.TxHash[:])
+	hashes := nonce.JoinHashes(r.TxHash, r.Replaced)
+	if hashes != nil {
+		hashAt = e.put(hashes)
 	}
 	if r.Reason != "" {
 		reasonAt = e.put([]byte(r.Reason))
@@ -247,7 +253,7 @@ func (e *flushed) addRow(r *nonce.FlushRow) {
 	if r.Status == nonce.Held {
 		until = r.HeldUntil.UnixMicro()
 	}
-	e.rows = append(e.rows, r.Nonce, int64(r.Status), r.Attempt, r.Token, until, hashAt, reasonAt, int64(len(r.Reason)), int64(r.Holder))
+	e.rows = append(e.rows, r.Nonce, int64(r.Status), r.Attempt, r.Token, until, hashAt, reasonAt, int64(len(r.Reason)), int64(r.Holder), int64(len(hashes)))
 }
 
 func (e *flushed) addRequest(r *nonce.Remembered) {

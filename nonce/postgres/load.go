@@ -300,9 +300,9 @@ func scanRows(rows pgx.Rows, each func(ord int64, row nonce.Row)) error {
 	_, err := pgx.ForEachRow(rows, []any{
 		&ord, &row.Nonce, &status, &row.Attempt, &row.Token, &hash, &row.Reason, &until, &holder, &row.UpdatedAt,
 	}, func() error {
-		row.Status, row.TxHash, row.HeldUntil = nonce.Status(status), nonce.TxHash{}, time.Time{}
+		row.Status, row.HeldUntil = nonce.Status(status), time.Time{}
 		row.Holder = nonce.Principal(holder)
-		copy(row.TxHash[:], hash)
+		row.TxHash, row.Replaced = nonce.SplitHashes(hash)
 		if until != nil {
 			row.HeldUntil = *until
 		}

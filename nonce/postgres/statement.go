@@ -47,7 +47,7 @@ const (
 // the nonces of a run where there is only one.
 //
 // Parameters: $1 owner, $2 incarnation, $3 ttl, $4 bytes, $5 signers as 13
-// numbers each (runs: see runWidth), $6 rows as 10 numbers each, $7 requests as 6
+// numbers each (runs: see runWidth), $6 rows as 11 numbers each, $7 requests as 6
 // numbers each, $8 nonces and attempts of the requests, $9 checks as 4 numbers each.
 func commitText(p parts) string {
 	var b strings.Builder
@@ -97,7 +97,7 @@ func choose(is bool, yes, no string) string {
 // Widths of the records in $5, $6 and $7.
 const (
 	signerWidth  = 13
-	rowWidth     = 10
+	rowWidth     = 11
 	requestWidth = 6
 	requestBytes = 48 // of one in $4: its hash, and room for an id as most are
 )
@@ -158,28 +158,34 @@ func signerText(p parts) string {
 const insertText = `
 , i AS (
   INSERT INTO signer_nonce_allocation (signer_id, nonce, status, attempt, fencing_token, held_until, created_at, updated_at, tx_hash, reason, holder)
-  SELECT u.signer_id, ($6::bigint[])[n*10+1], ($6::bigint[])[n*10+2], ($6::bigint[])[n*10+3], u.token,
-         CASE WHEN ($6::bigint[])[n*10+2] = 1 THEN u.now + ($6::bigint[])[n*10+4] * interval '1 microsecond' END, u.now, u.now,
-         CASE WHEN ($6::bigint[])[n*10+7] > 0 THEN substring($4::bytea FROM ($6::bigint[])[n*10+7]::int FOR 32) END,
-         CASE WHEN ($6::bigint[])[n*10+9] > 0 THEN convert_from(substring($4::bytea FROM ($6::bigint[])[n*10+8]::int FOR ($6::bigint[])[n*10+9]::int), 'UTF8') END, nullif(($6::bigint[])[n*10+10], 0)
+  SELECT u.signer_id, ($6::bigint[])[n*11+1], ($6::bigint[])[n*11+2], ($6::bigint[])[n*11+3], u.token,
+         CASE WHEN ($6::bigint[])[n*11+2] = 1 THEN u.now + ($6::bigint[])[n*11+4] * interval '1 microsecond' END, u.now, u.now,
+         CASE WHEN ($6::bigint[])[n*11+7] > 0 THEN substring($4::bytea FROM ($6::bigint[])[n*11+7]::int FOR ($6::bigint[])[n*11+11]::int) END,
+         CASE WHEN ($6::bigint[])[n*11+9] > 0 THEN convert_from(substring($4::bytea FROM ($6::bigint[])[n*11+8]::int FOR ($6::bigint[])[n*11+9]::int), 'UTF8') END, nullif(($6::bigint[])[n*11+10], 0)
   FROM u, generate_series(u.row_lo, u.row_mid - 1) n WHERE n + 0 = n)`
 
-// updateText changes rows that must be as the draft found them. It never
-// overwrites a HELD row with a hold.
+// updateText changes rows that must be as the draft found them. A HELD row is never
+// overwritten by a hold, nor a CONSUMED one, unless it is the same hold that goes on, or
+// a later one by a repair. One that nobody may sweep until the doubt about it ends stays
+// so; what its holder is told is the new deadline.
 const updateText = `
 , r AS (
   UPDATE signer_nonce_allocation a
-  SET status = x.status, attempt = x.attempt, fencing_token = x.token, held_until = x.held_until, promised_until = NULL, updated_at = x.now, tx_hash = x.tx_hash, reason = x.reason, holder = x.holder
+  SET status = x.status, attempt = x.attempt, fencing_token = x.token,
+      held_until = CASE WHEN x.status = 1 AND a.promised_until IS NOT NULL 
+                        THEN greatest(x.held_until, (SELECT e.doubt_until FROM signer_nonce_engine e WHERE e.signer_id = a.signer_id)) ELSE x.held_until END,
+      promised_until = CASE WHEN x.status = 1 AND a.promised_until IS NOT NULL THEN x.held_until END,
+      updated_at = x.now, tx_hash = x.tx_hash, reason = x.reason, holder = x.holder
   FROM (
-    SELECT u.signer_id, u.token, u.now, ($6::bigint[])[n*10+1] AS nonce, ($6::bigint[])[n*10+2]::smallint AS status, ($6::bigint[])[n*10+3] AS attempt,
-           CASE WHEN ($6::bigint[])[n*10+2] = 1 THEN u.now + ($6::bigint[])[n*10+4] * interval '1 microsecond' END AS held_until,
-           ($6::bigint[])[n*10+5]::smallint AS was_status, ($6::bigint[])[n*10+6] AS was_attempt,
-           CASE WHEN ($6::bigint[])[n*10+7] > 0 THEN substring($4::bytea FROM ($6::bigint[])[n*10+7]::int FOR 32) END AS tx_hash,
-           CASE WHEN ($6::bigint[])[n*10+9] > 0 THEN convert_from(substring($4::bytea FROM ($6::bigint[])[n*10+8]::int FOR ($6::bigint[])[n*10+9]::int), 'UTF8') END AS reason,
-           nullif(($6::bigint[])[n*10+10], 0) AS holder
+    SELECT u.signer_id, u.token, u.now, ($6::bigint[])[n*11+1] AS nonce, ($6::bigint[])[n*11+2]::smallint AS status, ($6::bigint[])[n*11+3] AS attempt,
+           CASE WHEN ($6::bigint[])[n*11+2] = 1 THEN u.now + ($6::bigint[])[n*11+4] * interval '1 microsecond' END AS held_until,
+           ($6::bigint[])[n*11+5]::smallint AS was_status, ($6::bigint[])[n*11+6] AS was_attempt,
+           CASE WHEN ($6::bigint[])[n*11+7] > 0 THEN substring($4::bytea FROM ($6::bigint[])[n*11+7]::int FOR ($6::bigint[])[n*11+11]::int) END AS tx_hash,
+           CASE WHEN ($6::bigint[])[n*11+9] > 0 THEN convert_from(substring($4::bytea FROM ($6::bigint[])[n*11+8]::int FOR ($6::bigint[])[n*11+9]::int), 'UTF8') END AS reason,
+           nullif(($6::bigint[])[n*11+10], 0) AS holder
     FROM u, generate_series(u.row_mid, u.row_hi - 1) n WHERE n + 0 = n) x
   WHERE a.signer_id = x.signer_id AND a.nonce = x.nonce AND a.status = x.was_status AND a.attempt = x.was_attempt
-    AND NOT (x.status = 1 AND a.status = 1)
+    AND (x.status <> 1 OR a.status = 2 OR a.status = 1 AND x.attempt = a.attempt OR x.attempt > a.attempt AND x.reason = '` + nonce.ReasonRepair + `')
   RETURNING 1)`
 
 const floorText = `
@@ -188,7 +194,7 @@ const floorText = `
   SET status = 3, fencing_token = u.token, updated_at = u.now, reason = 'below_floor'
   FROM u
   WHERE u.below = 1 AND a.signer_id = u.signer_id AND a.status = 2 AND a.nonce < u.floor
-    AND NOT EXISTS (SELECT 1 FROM generate_series(u.row_mid, u.row_hi - 1) n WHERE ($6::bigint[])[n*10+1] = a.nonce))`
+    AND NOT EXISTS (SELECT 1 FROM generate_series(u.row_mid, u.row_hi - 1) n WHERE ($6::bigint[])[n*11+1] = a.nonce))`
 
 const requestText = `
 , q AS (
@@ -255,7 +261,7 @@ func encode(changes []nonce.Change) *encoded {
 }
 
 // notRun reports whether a change is more than a run: new nonces from the cursor
-// on, held equally long by the same, and nothing else. What the statement then adds to the
+// on, held equally long by the same, without reason or hash, and nothing else. What the statement then adds to the
 // open holds is their number.
 func notRun(c nonce.Change) bool {
 	if c.Check || c.BelowFloor || len(c.Rows) == 0 || c.Next != c.Rows[0].Nonce+int64(len(c.Rows)) {
@@ -263,7 +269,8 @@ func notRun(c nonce.Change) bool {
 	}
 	for i := range c.Rows {
 		r := &c.Rows[i]
-		if !r.Fresh || r.Status != nonce.Held || r.Attempt != 1 || r.Hold != c.Rows[0].Hold || r.Holder != c.Rows[0].Holder || r.Nonce != c.Rows[0].Nonce+int64(i) {
+		if !r.Fresh || r.Status != nonce.Held || r.Attempt != 1 || r.Hold != c.Rows[0].Hold || r.Holder != c.Rows[0].Holder || r.Nonce != c.Rows[0].Nonce+int64(i) ||
+			r.Reason != "" || r.TxHash != (nonce.TxHash{}) {
 			return true
 		}
 	}
@@ -330,14 +337,15 @@ func belowFloor(c *nonce.Change, r nonce.RowChange) nonce.RowChange {
 
 func (e *encoded) addRow(r nonce.RowChange) {
 	var hashAt, reasonAt int64
-	if r.TxHash != (nonce.TxHash{}) {
-		hashAt = e.put(r.TxHash[:])
+	hashes := nonce.JoinHashes(r.TxHash, r.Replaced)
+	if hashes != nil {
+		hashAt = e.put(hashes)
 	}
 	if r.Reason != "" {
 		reasonAt = e.put([]byte(r.Reason))
 	}
 	e.rows = append(e.rows, r.Nonce, int64(r.Status), r.Attempt, int64(r.Hold/time.Microsecond),
-		int64(r.FromStatus), r.FromAttempt, hashAt, reasonAt, int64(len(r.Reason)), int64(r.Holder))
+		int64(r.FromStatus), r.FromAttempt, hashAt, reasonAt, int64(len(r.Reason)), int64(r.Holder), int64(len(hashes)))
 }
 
 // addRequests adds what a change remembers and returns where it begins and ends.

@@ -86,11 +86,11 @@ func (s *Store) commit(now time.Time, c *nonce.Change, event bool) call {
 	}
 	k := s.keys(c.Signer)
 	keys := append(make([]string, 0, 4+len(c.Requests)), k.rows, k.held, k.released, k.stream)
-	args := make([]any, 0, 20+2*len(p.nonces)+len(p.sets)+len(p.hold)+len(p.unhold)+len(p.free)+len(p.unfree)+len(c.Requests))
+	args := make([]any, 0, 22+2*len(p.nonces)+len(p.sets)+len(p.hold)+len(p.unhold)+len(p.free)+len(p.unfree)+len(c.Requests))
 	args = append(args,
 		belief(c.ID, c.Token, c.Version), belief(c.ID, c.Token, p.version),
 		num(p.wasHeld), num(c.Held), " "+num(c.Next)+" "+num(c.Floor), num(p.moreFree),
-		text, s.retention, floor, consumedRow(c.Token, p.version, 0, nonce.TxHash{}, nonce.ReasonBelowFloor),
+		text, s.retention, floor, " "+num(c.Token), " "+num(p.version)+" ", nonce.ReasonBelowFloor,
 		fresh, strconv.Itoa(len(p.nonces)))
 	args = append(append(args, p.nonces...), p.as...)
 	for _, group := range [][]any{p.sets, p.dels, p.hold, p.unhold, p.free, p.unfree} {
@@ -109,30 +109,40 @@ func (p *plan) row(r *nonce.RowChange) {
 	if status == nonce.Released && r.Nonce < p.below {
 		status, reason = nonce.Consumed, nonce.ReasonBelowFloor
 	}
-	if r.Fresh {
+	switch {
+	case r.Fresh && reason == nonce.ReasonRepair:
+		p.nonces, p.as = append(p.nonces, n), append(p.as, missing)
+	case r.Fresh:
 		p.fresh = min(p.fresh, r.Nonce)
-	} else {
+	default:
 		p.nonces, p.as = append(p.nonces, n), append(p.as, prefix(r.FromStatus, r.FromAttempt))
 		p.leave(n, r, status)
 	}
+	row := nonce.Row{
+		Status: status, Attempt: r.Attempt, Token: p.token, Holder: r.Holder, TxHash: r.TxHash, Replaced: r.Replaced, Reason: reason,
+	}
 	switch status {
 	case nonce.Held:
-		until := p.now.Add(r.Hold)
-		p.sets = append(p.sets, n, heldRow(r.Attempt, p.token, r.Holder, until))
-		p.hold = append(p.hold, num(until.UnixMicro()), n)
+		row.HeldUntil = p.now.Add(r.Hold)
+		p.sets = append(p.sets, n, rowText(&row, p.version))
+		p.hold = append(p.hold, num(row.HeldUntil.UnixMicro()), n)
 		p.wasHeld--
 	case nonce.Released:
-		p.sets = append(p.sets, n, releasedRow(r.Attempt, p.token, r.Holder, reason))
+		p.sets = append(p.sets, n, rowText(&row, p.version))
 		p.free = append(p.free, "0", padded(r.Nonce))
 		p.moreFree++
 	default:
 		if p.keep {
-			p.sets = append(p.sets, n, "C"+num(r.Attempt)+consumedRow(p.token, p.version, r.Holder, r.TxHash, reason))
+			p.sets = append(p.sets, n, rowText(&row, p.version))
 		} else {
 			p.dels = append(p.dels, n)
 		}
 	}
 }
+
+// missing is how the row begins that a repair makes where there was none: it must not be
+// there.
+const missing = "-"
 
 // leave takes a row out of the set that it is in, unless it comes into it again.
 func (p *plan) leave(n string, r *nonce.RowChange, to nonce.Status) {

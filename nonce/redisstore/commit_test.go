@@ -56,6 +56,91 @@ func TestAReleasedNonceIsHandedOutAgainWithItsNextAttempt(t *testing.T) {
 	}
 }
 
+// chained are rows of a signer with hashes and reasons, as a copy brings them: 4 and 5
+// are HELD, 6 is RELEASED, and 3 is CONSUMED, so it is not among them.
+func chained() []nonce.Row {
+	return []nonce.Row{
+		{Nonce: 4, Status: nonce.Held, Attempt: 3, Token: 5, HeldUntil: epoch, TxHash: nonce.TxHash{2}, Replaced: nonce.TxHashes("").Append(nonce.TxHash{1}), Reason: nonce.ReasonUnknown},
+		{Nonce: 5, Status: nonce.Held, Attempt: 1, Token: 5, HeldUntil: epoch, Reason: nonce.ReasonForwarded},
+		{Nonce: 6, Status: nonce.Released, Attempt: 1, Token: 5, TxHash: nonce.TxHash{3}, Replaced: nonce.TxHashes("").Append(nonce.TxHash{1}).Append(nonce.TxHash{2}), Reason: "why not"},
+	}
+}
+
+// TestACopyAndWhatFollowsItHaveHashesReasonsAndRepairs: of one that serves, and of one
+// that follows the store.
+func TestACopyAndWhatFollowsItHaveHashesReasonsAndRepairs(t *testing.T) {
+	for _, name := range []string{"commit", "mirror"} {
+		t.Run(name, func(t *testing.T) {
+			b := seeded(t, server.Client(t), chained()...)
+			all := nonce.Need{Released: 9, Due: 9, Nonces: []int64{2, 3, 4, 5, 6}}
+			got := b.read(all)
+			if rows, res := b.store.Rows(testContext(t), signer, b.belief.Identity, 0, 9); !slices.Equal(rows, chained()) {
+				t.Errorf("it has %+v, %+v", rows, res)
+			}
+			if len(got.Due) != 2 || len(got.Released) != 1 {
+				t.Errorf("due %+v, released %v", got.Due, got.Released)
+			}
+			sum, res := b.store.Summary(testContext(t), signer, b.belief.Identity, epoch)
+			if b.is(res, nonce.FastDone); sum.Held != 1 || sum.Unknown != 1 || sum.Overdue != 1 || sum.Released != 2 || sum.LowestHeld != 4 {
+				t.Errorf("it is %+v", sum)
+			}
+			c := b.change()
+			c.Held += 3
+			c.Rows = []nonce.RowChange{
+				{Nonce: 2, Fresh: true, Status: nonce.Held, Attempt: 1, Hold: time.Hour, Reason: nonce.ReasonRepair},
+				{Nonce: 3, FromStatus: nonce.Consumed, FromAttempt: 7, Status: nonce.Held, Attempt: 8, Hold: time.Hour, TxHash: nonce.TxHash{9}, Reason: nonce.ReasonRepair},
+				{Nonce: 4, FromStatus: nonce.Held, FromAttempt: 3, Status: nonce.Held, Attempt: 4, Hold: time.Hour, Reason: nonce.ReasonRepair},
+				{Nonce: 5, FromStatus: nonce.Held, FromAttempt: 1, Status: nonce.Held, Attempt: 1, Hold: time.Hour, TxHash: nonce.TxHash{4}},
+				{Nonce: 6, FromStatus: nonce.Released, FromAttempt: 1, Status: nonce.Held, Attempt: 2, Hold: time.Hour, Reason: nonce.ReasonRecordFirst},
+			}
+			if name == "mirror" {
+				b.is(b.store.Mirror(testContext(t), b.now, []nonce.FastChange{c})[0], nonce.FastDone)
+			} else {
+				b.is(b.try(c), nonce.FastDone)
+			}
+			b.follow(c)
+			var want []nonce.Row
+			for _, r := range c.Rows {
+				want = append(want, nonce.Row{Nonce: r.Nonce, Status: r.Status, Attempt: r.Attempt, Token: 5, HeldUntil: epoch.Add(time.Hour), TxHash: r.TxHash, Reason: r.Reason})
+			}
+			got = b.read(all)
+			if same(t, got.Rows, want); got.Held != 5 || len(got.Due) != 0 || len(got.Released) != 0 {
+				t.Errorf("it is %+v", got)
+			}
+			b.commit(b.mark(2, nonce.Consumed))
+		})
+	}
+}
+
+// TestARepairOfWhatWasFlushedIsConsumedAndFlushedAgain: what an older event settles is
+// not what a repair made of it.
+func TestARepairOfWhatWasFlushedIsConsumedAndFlushedAgain(t *testing.T) {
+	b := seeded(t, server.Client(t))
+	b.commit(b.allocate(1, time.Minute))
+	b.commit(b.mark(0, nonce.Consumed))
+	used := b.events()
+	repair := b.change()
+	repair.Held++
+	repair.Rows = []nonce.RowChange{{FromStatus: nonce.Consumed, FromAttempt: 1, Status: nonce.Held, Attempt: 2, Hold: time.Minute, Reason: nonce.ReasonRepair}}
+	b.commit(repair)
+	if err := b.store.Ack(testContext(t), b.store.Shard(signer), used); err != nil {
+		t.Fatal(err)
+	}
+	if r, ok := row(t, b.read(nonce.Need{Nonces: []int64{0}}), 0); !ok || r.Status != nonce.Held || r.Attempt != 2 {
+		t.Errorf("it is %+v", r)
+	}
+	again := b.mark(0, nonce.Consumed)
+	again.Rows[0].FromAttempt, again.Rows[0].Attempt = 2, 2
+	b.commit(again)
+	if _, ok := row(t, b.read(nonce.Need{Nonces: []int64{0}}), 0); !ok {
+		t.Error("it is gone before it was flushed")
+	}
+	b.flush()
+	if r, ok := row(t, b.read(nonce.Need{Nonces: []int64{0}}), 0); ok {
+		t.Errorf("it is flushed, and there still: %+v", r)
+	}
+}
+
 func TestARefusedCommitWritesNothing(t *testing.T) {
 	hold := nonce.Row{Nonce: 4, Status: nonce.Held, Attempt: 3, Token: 5, HeldUntil: epoch.Add(time.Minute)}
 	free := nonce.Row{Nonce: 5, Status: nonce.Released, Attempt: 1, Token: 5}
@@ -67,14 +152,18 @@ func TestARefusedCommitWritesNothing(t *testing.T) {
 		edit func(b *bench, c *nonce.FastChange)
 		want nonce.FastVerdict
 	}{
-		"a lower version":             {func(_ *bench, c *nonce.FastChange) { c.Version-- }, nonce.FastLost},
-		"a higher version":            {func(_ *bench, c *nonce.FastChange) { c.Version++ }, nonce.FastLost},
-		"the next epoch":              {func(_ *bench, c *nonce.FastChange) { c.Version += 1 << 32 }, nonce.FastLost},
-		"a lower token":               {func(_ *bench, c *nonce.FastChange) { c.Token-- }, nonce.FastFenced},
-		"a token never put there":     {func(_ *bench, c *nonce.FastChange) { c.Token++ }, nonce.FastLost},
-		"another key":                 {func(_ *bench, c *nonce.FastChange) { c.ID++ }, nonce.FastLost},
-		"another number of holds":     {func(_ *bench, c *nonce.FastChange) { c.Held++ }, nonce.FastLost},
-		"a new nonce that is there":   {func(_ *bench, c *nonce.FastChange) { c.Rows[0].Nonce = 5 }, nonce.FastLost},
+		"a lower version":           {func(_ *bench, c *nonce.FastChange) { c.Version-- }, nonce.FastLost},
+		"a higher version":          {func(_ *bench, c *nonce.FastChange) { c.Version++ }, nonce.FastLost},
+		"the next epoch":            {func(_ *bench, c *nonce.FastChange) { c.Version += 1 << 32 }, nonce.FastLost},
+		"a lower token":             {func(_ *bench, c *nonce.FastChange) { c.Token-- }, nonce.FastFenced},
+		"a token never put there":   {func(_ *bench, c *nonce.FastChange) { c.Token++ }, nonce.FastLost},
+		"another key":               {func(_ *bench, c *nonce.FastChange) { c.ID++ }, nonce.FastLost},
+		"another number of holds":   {func(_ *bench, c *nonce.FastChange) { c.Held++ }, nonce.FastLost},
+		"a new nonce that is there": {func(_ *bench, c *nonce.FastChange) { c.Rows[0].Nonce = 5 }, nonce.FastLost},
+		"a repair, as new, of one that is there": {func(_ *bench, c *nonce.FastChange) {
+			c.Rows[0].Nonce, c.Rows[0].Reason = 5, nonce.ReasonRepair
+		}, nonce.FastLost},
+		"a new nonce below the cursor without a repair": {func(_ *bench, c *nonce.FastChange) { c.Rows[0].Nonce = 2 }, nonce.FastLost},
 		"another attempt":             {func(_ *bench, c *nonce.FastChange) { end(c, nonce.Held, 2) }, nonce.FastLost},
 		"the beginning of an attempt": {func(_ *bench, c *nonce.FastChange) { end(c, nonce.Held, 33) }, nonce.FastLost},
 		"another status": {func(_ *bench, c *nonce.FastChange) {

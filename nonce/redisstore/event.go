@@ -14,9 +14,10 @@ import (
 // before, time in microseconds, cursor, floor, holds, signer; the rows; the request
 // ids. Numbers are unsigned varints in their shortest form, texts have their length
 // before them. A row is a byte of what it has, nonce, attempt, and, where it says so,
-// its holder in eight bytes, its deadline in microseconds after the event, its hash, its
-// reason. An event says
-// all there is to say: one that is longer, shorter or otherwise is refused.
+// its holder in eight bytes, its deadline in microseconds after the event, its hash, how
+// many hashes that replaced and those, its reason. An event says all there is to say: one
+// that is longer, shorter or otherwise is refused, also by programs that do not know of
+// something that it has.
 
 const (
 	eventForm = 1
@@ -28,7 +29,8 @@ const (
 	rowHash   = 1 << 3
 	rowReason = 1 << 4
 	rowHolder = 1 << 5
-	rowBits   = 1<<6 - 1
+	rowBefore = 1 << 6 // hashes that were replaced
+	rowBits   = 1<<7 - 1
 
 	minRowBytes     = 3
 	minRequestBytes = 1 + 1 + 16 + 1
@@ -71,7 +73,9 @@ func encodeRow(b []byte, now time.Time, r *nonce.RowChange) []byte {
 		head |= rowFresh
 	}
 	if r.TxHash != (nonce.TxHash{}) {
-		head |= rowHash
+		if head |= rowHash; r.Replaced != "" {
+			head |= rowBefore
+		}
 	}
 	if r.Reason != "" {
 		head |= rowReason
@@ -88,6 +92,9 @@ func encodeRow(b []byte, now time.Time, r *nonce.RowChange) []byte {
 	}
 	if head&rowHash != 0 {
 		b = append(b, r.TxHash[:]...)
+	}
+	if head&rowBefore != 0 {
+		b = append(number(b, int64(r.Replaced.Len())), r.Replaced...)
 	}
 	if head&rowReason != 0 {
 		b = text(b, r.Reason)
@@ -206,6 +213,11 @@ func (r *reader) row(token, at int64) nonce.FlushRow {
 	}
 	if head&rowHash != 0 {
 		r.bad = copy(row.TxHash[:], r.take(int64(len(row.TxHash)))) == 0 || row.TxHash == nonce.TxHash{} || r.bad
+	}
+	if head&rowBefore != 0 {
+		n := r.count(len(row.TxHash))
+		row.Replaced = nonce.TxHashes(r.take(n * int64(len(row.TxHash))))
+		r.bad = r.bad || n == 0 || head&rowHash == 0
 	}
 	if head&rowReason != 0 {
 		row.Reason = r.text()

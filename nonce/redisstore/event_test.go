@@ -23,6 +23,10 @@ func fullChange() nonce.Change {
 			{Nonce: 5, Status: nonce.Consumed, Attempt: 2, TxHash: nonce.TxHash{4}, Reason: nonce.ReasonBelowFloor},
 			{Nonce: 6, Status: nonce.Released, Attempt: 2, Reason: "nonce too low, Ü"},
 			{Nonce: 7, Status: nonce.Released, Attempt: 2},
+			{Nonce: 8, Status: nonce.Held, Attempt: 2, Hold: time.Second, TxHash: nonce.TxHash{1}, Replaced: hashes(7), Reason: nonce.ReasonForwarded},
+			{Nonce: 9, Status: nonce.Held, Attempt: 2, Hold: time.Second, Reason: nonce.ReasonUnknown},
+			{Nonce: 10, FromStatus: nonce.Consumed, FromAttempt: 2, Status: nonce.Held, Attempt: 3, Hold: time.Second, Reason: nonce.ReasonRepair},
+			{Nonce: 11, Status: nonce.Released, Attempt: 2, TxHash: nonce.TxHash{1}, Replaced: hashes(1)},
 		},
 		Requests: []nonce.Request{
 			{ID: "one", Hash: [16]byte{1}, Nonces: []int64{0}, Attempts: []int64{3 << 20}},
@@ -42,7 +46,7 @@ func TestAnEventSaysWhatWasCommitted(t *testing.T) {
 		Next: c.Next, Floor: c.Floor, Held: c.Held, BelowFloor: true,
 	}
 	for _, r := range c.Rows {
-		row := nonce.FlushRow{Nonce: r.Nonce, Fresh: r.Fresh, Status: r.Status, Attempt: r.Attempt, Token: c.Token, Holder: r.Holder, TxHash: r.TxHash, Reason: r.Reason}
+		row := nonce.FlushRow{Nonce: r.Nonce, Fresh: r.Fresh, Status: r.Status, Attempt: r.Attempt, Token: c.Token, Holder: r.Holder, TxHash: r.TxHash, Replaced: r.Replaced, Reason: r.Reason}
 		if r.Status == nonce.Held {
 			row.HeldUntil = eventAt.Add(r.Hold)
 		}
@@ -53,6 +57,22 @@ func TestAnEventSaysWhatWasCommitted(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("it is\n%+v\nwant\n%+v", got, want)
+	}
+}
+
+// TestAnEventOfAnOlderVersionIsRead: one that was in a stream when the program was
+// replaced by this one.
+func TestAnEventOfAnOlderVersionIsRead(t *testing.T) {
+	hash := nonce.TxHash{1, 2, 3}
+	text := "\x01\x00" + "\x07\x05\x0a\x80\x01\x03\x00\x01" + "\x02ab" +
+		"\x02" + "\x25\x02\x01\x80\x00\x00\x00\x00\x00\x00\x05\x0c" + "\x1b\x00\x01" + string(hash[:]) + "\x03why" + "\x00"
+	at := time.UnixMicro(128)
+	want := nonce.FlushEvent{ID: 7, Signer: "ab", Token: 5, From: 10, To: 11, At: at, Next: 3, Held: 1, Rows: []nonce.FlushRow{
+		{Nonce: 2, Fresh: true, Status: nonce.Held, Attempt: 1, Token: 5, Holder: 1<<63 | 5, HeldUntil: at.Add(12 * time.Microsecond)},
+		{Nonce: 0, Status: nonce.Consumed, Attempt: 1, Token: 5, TxHash: hash, Reason: "why"},
+	}}
+	if got, err := decodeEvent(text); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("it is\n%+v, %v\nwant\n%+v", got, err, want)
 	}
 }
 
@@ -70,6 +90,8 @@ func TestEveryBrokenEventIsRefused(t *testing.T) {
 		"unknown flags":     "\x01\x02" + whole[2:],
 		"a row of nobody":   strings.Replace(whole, "\x80\x00\x00\x00\x00\x00\x00\x05", "\x00\x00\x00\x00\x00\x00\x00\x00", 1),
 		"a longer number":   strings.Replace(whole, "\x01\x01\x07", "\x01\x01\x87\x00", 1),
+		"nothing replaced":  strings.Replace(whole, "\x07"+string(hashes(7)), "\x00", 1),
+		"one hash less":     strings.Replace(whole, "\x07"+string(hashes(7)), "\x07"+string(hashes(6)), 1),
 		"a number too long": "\x01\x00" + strings.Repeat("\xff", 9) + "\x01" + whole[3:],
 	} {
 		if e, err := decodeEvent(s); !errors.Is(err, ErrEvent) {
@@ -93,7 +115,7 @@ func FuzzDecodeEvent(f *testing.F) {
 			ID: e.ID, Signer: e.Signer, Token: e.Token, Version: e.From, Next: e.Next, Floor: e.Floor, Held: e.Held, BelowFloor: e.BelowFloor,
 		}
 		for _, r := range e.Rows {
-			change := nonce.RowChange{Nonce: r.Nonce, Fresh: r.Fresh, Status: r.Status, Attempt: r.Attempt, Holder: r.Holder, TxHash: r.TxHash, Reason: r.Reason}
+			change := nonce.RowChange{Nonce: r.Nonce, Fresh: r.Fresh, Status: r.Status, Attempt: r.Attempt, Holder: r.Holder, TxHash: r.TxHash, Replaced: r.Replaced, Reason: r.Reason}
 			if r.Status == nonce.Held {
 				change.Hold = time.Duration(r.HeldUntil.UnixMicro()-e.At.UnixMicro()) * time.Microsecond
 			}

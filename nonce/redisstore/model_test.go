@@ -21,6 +21,7 @@ type model struct {
 	rng      *rand.Rand
 	rows     map[int64]nonce.Row
 	consumed map[int64]int64 // by which version
+	flushed  map[int64]int64 // attempts of CONSUMED ones that are not in Redis any more
 	requests map[string]nonce.Request
 	events   []int64 // versions that are not acknowledged
 	ids      int
@@ -40,7 +41,7 @@ func TestRandomHistoriesAgreeWithAModel(t *testing.T) {
 		b.belief = nonce.FastBelief{ID: int64(i + 1), Signer: "signer" + strconv.Itoa(i), Token: 1, Version: int64(i) << 32}
 		b.seed(nil, nil)
 		models[i] = &model{
-			bench: b, rng: rng, rows: make(map[int64]nonce.Row), consumed: make(map[int64]int64), requests: make(map[string]nonce.Request),
+			bench: b, rng: rng, rows: make(map[int64]nonce.Row), consumed: make(map[int64]int64), flushed: make(map[int64]int64), requests: make(map[string]nonce.Request),
 		}
 	}
 	for step := range 1500 {
@@ -71,18 +72,20 @@ func (m *model) random() {
 	m.commit(c)
 	m.events = append(m.events, m.belief.Version)
 	for _, r := range c.Rows {
-		row := nonce.Row{Nonce: r.Nonce, Status: r.Status, Attempt: r.Attempt, Token: c.Token, Holder: r.Holder, TxHash: r.TxHash, Reason: r.Reason}
+		row := nonce.Row{Nonce: r.Nonce, Status: r.Status, Attempt: r.Attempt, Token: c.Token, Holder: r.Holder, TxHash: r.TxHash, Replaced: r.Replaced, Reason: r.Reason}
 		if r.Status == nonce.Held {
 			row.HeldUntil = m.now.Add(r.Hold)
 		}
 		m.rows[r.Nonce] = row
+		delete(m.consumed, r.Nonce)
+		delete(m.flushed, r.Nonce)
 		if r.Status == nonce.Consumed {
 			m.consumed[r.Nonce] = m.belief.Version
 		}
 	}
 	for n, row := range m.rows {
 		if c.BelowFloor && n < c.Floor && row.Status == nonce.Released {
-			m.rows[n] = nonce.Row{Nonce: n, Status: nonce.Consumed, Attempt: row.Attempt, Token: c.Token, Holder: row.Holder, Reason: nonce.ReasonBelowFloor}
+			m.rows[n] = nonce.Row{Nonce: n, Status: nonce.Consumed, Attempt: row.Attempt, Token: c.Token, Holder: row.Holder, TxHash: row.TxHash, Replaced: row.Replaced, Reason: nonce.ReasonBelowFloor}
 			m.consumed[n] = m.belief.Version
 		}
 	}
@@ -97,18 +100,28 @@ func (m *model) plan() nonce.FastChange {
 		if m.rng.IntN(4) != 0 || len(c.Rows) > 6 {
 			continue
 		}
-		r := nonce.RowChange{Nonce: n, FromStatus: row.Status, FromAttempt: row.Attempt, Attempt: row.Attempt, Holder: row.Holder}
+		r := nonce.RowChange{
+			Nonce: n, FromStatus: row.Status, FromAttempt: row.Attempt, Attempt: row.Attempt, Holder: row.Holder, TxHash: row.TxHash, Replaced: row.Replaced,
+		}
 		switch {
+		case row.Status != nonce.Released && m.rng.IntN(4) == 0:
+			r.Status, r.Attempt, r.Hold, r.Reason = nonce.Held, row.Attempt+1, m.hold(), nonce.ReasonRepair
+		case row.Status == nonce.Held && m.rng.IntN(2) == 0:
+			m.sign(&r)
+			r.Status, r.Hold = nonce.Held, m.hold()
+			r.Reason = []string{"", nonce.ReasonUnknown, nonce.ReasonForwarded}[m.rng.IntN(3)]
+		case row.Status == nonce.Consumed && m.rng.IntN(2) == 0:
+			m.sign(&r)
+			r.Status, r.Reason = nonce.Consumed, row.Reason
 		case row.Status == nonce.Held && m.rng.IntN(2) == 0, row.Status == nonce.Released && m.rng.IntN(3) == 0:
-			r.Status, r.TxHash = nonce.Consumed, nonce.TxHash{byte(n), 1}
+			m.sign(&r)
+			r.Status = nonce.Consumed
 		case row.Status == nonce.Held && n < m.floor:
 			r.Status, r.Reason = nonce.Consumed, nonce.ReasonBelowFloor
 		case row.Status == nonce.Held:
 			r.Status, r.Reason = nonce.Released, []string{"", "a reason", nonce.ReasonExpired}[m.rng.IntN(3)]
 		case row.Status == nonce.Released:
 			r.Status, r.Attempt, r.Hold, r.Holder = nonce.Held, row.Attempt+1, m.hold(), m.holder()
-		case row.Reason == nonce.ReasonBelowFloor && row.TxHash == nonce.TxHash{}:
-			r.Status, r.TxHash, r.Reason = nonce.Consumed, nonce.TxHash{2, byte(n)}, row.Reason
 		default:
 			continue
 		}
@@ -120,6 +133,7 @@ func (m *model) plan() nonce.FastChange {
 		}
 		c.Rows = append(c.Rows, r)
 	}
+	m.repair(&c)
 	for range m.rng.IntN(3) {
 		c.Rows = append(c.Rows, nonce.RowChange{Nonce: c.Next, Fresh: true, Status: nonce.Held, Attempt: nonce.FirstAttempt(c.Version), Hold: m.hold(), Holder: m.holder()})
 		c.Next++
@@ -137,6 +151,38 @@ func (m *model) plan() nonce.FastChange {
 		c.Next = max(c.Next, c.Floor)
 	}
 	return c
+}
+
+// sign adds a hash, or, now and then, does not.
+func (m *model) sign(r *nonce.RowChange) {
+	if r.Replaced.Len()+1 < nonce.MaxHashes && m.rng.IntN(4) > 0 {
+		if r.TxHash != (nonce.TxHash{}) {
+			r.Replaced = r.Replaced.Append(r.TxHash)
+		}
+		r.TxHash = nonce.TxHash{byte(m.rng.IntN(256)), ' ', 0, '#', 31: 1}
+	}
+}
+
+// repair hands out, now and then, a nonce that Redis has no row of: it was consumed and
+// flushed, or a floor has skipped it.
+func (m *model) repair(c *nonce.FastChange) {
+	if m.rng.IntN(4) > 0 {
+		return
+	}
+	for n := range m.next {
+		r := nonce.RowChange{Nonce: n, Status: nonce.Held, Attempt: 1, Hold: m.hold(), Holder: m.holder(), Reason: nonce.ReasonRepair}
+		if _, there := m.rows[n]; there {
+			continue
+		}
+		if attempt, flushed := m.flushed[n]; flushed {
+			r.FromStatus, r.FromAttempt, r.Attempt = nonce.Consumed, attempt, attempt+1
+		} else {
+			r.Fresh = true
+		}
+		c.Rows = append(c.Rows, r)
+		c.Held++
+		return
+	}
 }
 
 func (m *model) holder() nonce.Principal { return []nonce.Principal{0, 1, 1<<63 | 0xab}[m.rng.IntN(3)] }
@@ -215,6 +261,7 @@ func (m *model) acknowledge() {
 	m.events = m.events[n:]
 	for row, version := range m.consumed {
 		if n > 0 && version <= events[n-1].To {
+			m.flushed[row] = m.rows[row].Attempt
 			delete(m.consumed, row)
 			delete(m.rows, row)
 		}
@@ -269,16 +316,22 @@ func (m *model) compare() {
 			if want.ReleasedMore = len(want.Released) == need.Released; !want.ReleasedMore {
 				want.Released = append(want.Released, n)
 			}
-		case row.Status == nonce.Held && !row.HeldUntil.After(m.now):
-			want.Due = append(want.Due, row)
+		case row.Status == nonce.Held && !row.HeldUntil.After(m.now) && row.Reason != nonce.ReasonUnknown:
 			if n >= m.floor {
 				sum.Released++
+				sum.Overdue++
 			}
 		case row.Status == nonce.Held:
 			sum.Held++
 			if sum.LowestHeld < 0 {
 				sum.LowestHeld = n
 			}
+			if row.Reason == nonce.ReasonUnknown {
+				sum.Unknown++
+			}
+		}
+		if row.Status == nonce.Held && !row.HeldUntil.After(m.now) {
+			want.Due = append(want.Due, row)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(m.requests)) {

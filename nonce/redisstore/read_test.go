@@ -142,8 +142,8 @@ func TestASummaryIsInFigures(t *testing.T) {
 		same(t, got, want)
 	}
 	at(epoch, nonce.Summary{Exists: true, Next: 12, Floor: 2, Version: 14, Held: 10, Released: 1, Consumed: 1, LowestHeld: 1})
-	at(epoch.Add(time.Minute), nonce.Summary{Exists: true, Next: 12, Floor: 2, Version: 14, Held: 1, Released: 9, Consumed: 2, LowestHeld: 11})
-	at(epoch.Add(time.Hour), nonce.Summary{Exists: true, Next: 12, Floor: 2, Version: 14, Held: 0, Released: 10, Consumed: 2, LowestHeld: -1})
+	at(epoch.Add(time.Minute), nonce.Summary{Exists: true, Next: 12, Floor: 2, Version: 14, Held: 1, Released: 9, Consumed: 2, LowestHeld: 11, Overdue: 8})
+	at(epoch.Add(time.Hour), nonce.Summary{Exists: true, Next: 12, Floor: 2, Version: 14, Held: 0, Released: 10, Consumed: 2, LowestHeld: -1, Overdue: 9})
 }
 
 func TestRowsAreListedLowestFirst(t *testing.T) {

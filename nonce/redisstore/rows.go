@@ -13,9 +13,15 @@ import (
 // How things are written in Redis. A row begins with a letter and the attempt:
 //
 //	H<attempt> <token> <deadline, microseconds>
+//	H<attempt> <token> <deadline, microseconds> <end>
 //	R<attempt> <token> <reason>
-//	C<attempt> <token> <version that consumed it> h<hash, 32 bytes><reason>
-//	C<attempt> <token> <version that consumed it> -<reason>
+//	R<attempt> <token># <end>
+//	C<attempt> <token> <version that consumed it> <end>
+//
+// An end is hashes and reason: - and the reason where there is no hash, else a letter that
+// says how many there are (h: one, i: two, …), the hashes, 32 bytes each, as JoinHashes
+// orders them, and the reason. A hold has one if it has a hash or a reason, a RELEASED row
+// if it has a hash.
 //
 // Where the row is somebody's, @ and the principal in hexadecimal stand behind the
 // token: H3 17@5f12… …
@@ -31,13 +37,37 @@ func prefix(s nonce.Status, attempt int64) string {
 	return letters[s:s+1] + num(attempt) + " "
 }
 
-func heldRow(attempt, token int64, holder nonce.Principal, until time.Time) string {
-	return "H" + num(attempt) + " " + num(token) + of(holder) + " " + num(until.UnixMicro())
+// rowText is a row as it is written. version is of the change that wrote it; only a
+// CONSUMED row says it.
+func rowText(r *nonce.Row, version int64) string {
+	b := make([]byte, 0, 88+len(r.Replaced)+len(r.Reason))
+	b = strconv.AppendInt(append(b, letters[r.Status]), r.Attempt, 10)
+	b = strconv.AppendInt(append(b, ' '), r.Token, 10)
+	b = append(b, of(r.Holder)...)
+	hashes := nonce.JoinHashes(r.TxHash, r.Replaced)
+	switch {
+	case r.Status == nonce.Held:
+		if b = strconv.AppendInt(append(b, ' '), r.HeldUntil.UnixMicro(), 10); hashes == nil && r.Reason == "" {
+			return string(b)
+		}
+	case r.Status == nonce.Consumed:
+		b = strconv.AppendInt(append(b, ' '), version, 10)
+	case hashes == nil:
+		return string(append(append(b, ' '), r.Reason...))
+	default:
+		b = append(b, '#')
+	}
+	b = append(b, ' ')
+	if hashes == nil {
+		b = append(b, '-')
+	} else {
+		b = append(append(b, firstLetter+byte(r.Replaced.Len())), hashes...)
+	}
+	return string(append(b, r.Reason...))
 }
 
-func releasedRow(attempt, token int64, holder nonce.Principal, reason string) string {
-	return "R" + num(attempt) + " " + num(token) + of(holder) + " " + reason
-}
+// firstLetter says that there is one hash; the letters after it, that there are more.
+const firstLetter = 'h'
 
 // of is what stands behind the token.
 func of(holder nonce.Principal) string {
@@ -45,20 +75,6 @@ func of(holder nonce.Principal) string {
 		return ""
 	}
 	return "@" + strconv.FormatUint(uint64(holder), 16)
-}
-
-// consumedRow is the row without its attempt.
-func consumedRow(token, version int64, holder nonce.Principal, hash nonce.TxHash, reason string) string {
-	b := make([]byte, 0, 80+len(reason))
-	b = strconv.AppendInt(append(b, ' '), token, 10)
-	b = append(b, of(holder)...)
-	b = strconv.AppendInt(append(b, ' '), version, 10)
-	if hash == (nonce.TxHash{}) {
-		b = append(b, " -"...)
-	} else {
-		b = append(append(b, " h"...), hash[:]...)
-	}
-	return string(append(b, reason...))
 }
 
 // parseRow reads a row. Of a CONSUMED one it leaves the version out.
@@ -76,10 +92,14 @@ func parseRow(number, text string) (nonce.Row, error) {
 	attempt, rest, _ := strings.Cut(text[1:], " ")
 	token, rest, whole := strings.Cut(rest, " ")
 	row.Attempt, ok = parseNum(attempt)
+	ended := false
+	if row.Status == nonce.Released {
+		token, ended = strings.CutSuffix(token, "#")
+	}
 	if whole && ok {
 		row.Token, row.Holder, ok = parseToken(token)
 	}
-	if !whole || !ok || !parseEnd(&row, rest) {
+	if !whole || !ok || !parseRest(&row, rest, ended) {
 		return row, fmt.Errorf("row %q %q: %w", number, text, errForm)
 	}
 	return row, nil
@@ -98,30 +118,41 @@ func parseToken(s string) (token int64, holder nonce.Principal, ok bool) {
 	return token, holder, ok
 }
 
-// parseEnd reads what follows the token.
-func parseEnd(row *nonce.Row, rest string) bool {
+// parseRest reads what follows the token. ended: of a RELEASED row that is an end.
+func parseRest(row *nonce.Row, rest string, ended bool) bool {
+	number, end, more := strings.Cut(rest, " ")
 	switch row.Status {
 	case nonce.Held:
-		until, ok := parseNum(rest)
+		until, ok := parseNum(number)
 		row.HeldUntil = time.UnixMicro(until)
-		return ok
+		return ok && (!more || parseEnd(row, end) && end != "-")
 	case nonce.Released:
+		if ended {
+			return parseEnd(row, rest) && row.TxHash != nonce.TxHash{}
+		}
 		row.Reason = rest
 		return true
 	}
-	version, rest, _ := strings.Cut(rest, " ")
-	if _, ok := parseNum(version); !ok || rest == "" {
+	_, ok := parseNum(number)
+	return ok && parseEnd(row, end)
+}
+
+// parseEnd reads hashes and reason. No hash is only zeros.
+func parseEnd(row *nonce.Row, end string) bool {
+	if end == "" {
 		return false
 	}
-	switch {
-	case rest[0] == '-':
-		row.Reason = rest[1:]
-	case rest[0] == 'h' && len(rest) > len(row.TxHash):
-		row.Reason = rest[1+copy(row.TxHash[:], rest[1:]):]
-	default:
+	if end[0] == '-' {
+		row.Reason = end[1:]
+		return true
+	}
+	size := (int(end[0]) - firstLetter + 1) * len(row.TxHash)
+	if end[0] < firstLetter || end[0] > 'z' || len(end) <= size {
 		return false
 	}
-	return true
+	row.TxHash, row.Replaced = nonce.SplitHashes([]byte(end[1 : 1+size]))
+	row.Reason = end[1+size:]
+	return row.TxHash != nonce.TxHash{}
 }
 
 // parseNum reads a decimal number of up to 63 bits as num writes it.

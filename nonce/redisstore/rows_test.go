@@ -10,23 +10,66 @@ import (
 	"noncegate/nonce"
 )
 
+// hashes are n of them that are hard to read.
+func hashes(n int) (all nonce.TxHashes) {
+	for i := range n {
+		all = all.Append(nonce.TxHash{0: '-', 1: ' ', 2: '#', 30: 0, 31: byte(i + 1)})
+	}
+	return all
+}
+
+var until = time.UnixMicro(1_900_000_000_123_456)
+
+// everyRow is rows of every form.
+func everyRow() (rows []nonce.Row) {
+	for _, status := range []nonce.Status{nonce.Held, nonce.Released, nonce.Consumed} {
+		for _, holder := range []nonce.Principal{0, 10, 1 << 63} {
+			for _, reason := range []string{"", "two words ", " @1 ", "-h ello", nonce.ReasonUnknown} {
+				for n := range nonce.MaxHashes + 1 {
+					row := nonce.Row{Nonce: 12, Status: status, Attempt: 3, Token: 5, Holder: holder, Reason: reason}
+					if n > 0 {
+						row.TxHash, row.Replaced = hashes(n).At(n-1), hashes(n-1)
+					}
+					if status == nonce.Held {
+						row.HeldUntil = until
+					}
+					rows = append(rows, row)
+				}
+			}
+		}
+	}
+	return rows
+}
+
 func TestARowIsReadAsItWasWritten(t *testing.T) {
-	until := time.UnixMicro(1_900_000_000_123_456)
+	for _, want := range everyRow() {
+		text := rowText(&want, 17)
+		if got, err := parseRow("12", text); err != nil || got != want {
+			t.Errorf("%q is %+v, %v; want %+v", text, got, err, want)
+		}
+	}
+}
+
+// TestARowOfAnOlderVersionIsReadAndWrittenAsItWas: the rows of signers that were in Redis
+// when the program was replaced by this one.
+func TestARowOfAnOlderVersionIsReadAndWrittenAsItWas(t *testing.T) {
 	hash := nonce.TxHash{0: '-', 1: ' ', 31: 9}
 	for text, want := range map[string]nonce.Row{
-		heldRow(3, 5, 0, until):                                {Status: nonce.Held, Attempt: 3, Token: 5, HeldUntil: until},
-		releasedRow(3, 0, 0, ""):                               {Status: nonce.Released, Attempt: 3},
-		releasedRow(3, 5, 0, "two words "):                     {Status: nonce.Released, Attempt: 3, Token: 5, Reason: "two words "},
-		"C3" + consumedRow(5, 17, 0, hash, ""):                 {Status: nonce.Consumed, Attempt: 3, Token: 5, TxHash: hash},
-		"C3" + consumedRow(5, 17, 0, hash, "below_floor"):      {Status: nonce.Consumed, Attempt: 3, Token: 5, TxHash: hash, Reason: "below_floor"},
-		"C3" + consumedRow(5, 17, 0, nonce.TxHash{}, "h ello"): {Status: nonce.Consumed, Attempt: 3, Token: 5, Reason: "h ello"},
-		heldRow(3, 5, 10, until):                               {Status: nonce.Held, Attempt: 3, Token: 5, Holder: 10, HeldUntil: until},
-		releasedRow(3, 5, 1<<63, " @1 "):                       {Status: nonce.Released, Attempt: 3, Token: 5, Holder: 1 << 63, Reason: " @1 "},
-		"C3" + consumedRow(5, 17, 255, hash, "why"):            {Status: nonce.Consumed, Attempt: 3, Token: 5, Holder: 255, TxHash: hash, Reason: "why"},
+		"H3 5 1900000000123456":                  {Status: nonce.Held, Attempt: 3, Token: 5, HeldUntil: until},
+		"H3 5@a 1900000000123456":                {Status: nonce.Held, Attempt: 3, Token: 5, Holder: 10, HeldUntil: until},
+		"R3 0 ":                                  {Status: nonce.Released, Attempt: 3},
+		"R3 5@8000000000000000  @1 ":             {Status: nonce.Released, Attempt: 3, Token: 5, Holder: 1 << 63, Reason: " @1 "},
+		"R3 5 # h":                               {Status: nonce.Released, Attempt: 3, Token: 5, Reason: "# h"},
+		"C3 5 17 h" + string(hash[:]):            {Status: nonce.Consumed, Attempt: 3, Token: 5, TxHash: hash},
+		"C3 5@ff 17 h" + string(hash[:]) + "why": {Status: nonce.Consumed, Attempt: 3, Token: 5, Holder: 255, TxHash: hash, Reason: "why"},
+		"C3 5 17 -h ello":                        {Status: nonce.Consumed, Attempt: 3, Token: 5, Reason: "h ello"},
 	} {
 		want.Nonce = 12
 		if got, err := parseRow("12", text); err != nil || got != want {
 			t.Errorf("%q is %+v, %v; want %+v", text, got, err, want)
+		}
+		if again := rowText(&want, 17); again != text {
+			t.Errorf("%+v is written %q, was %q", want, again, text)
 		}
 	}
 }
@@ -36,6 +79,8 @@ func TestWhatIsNoRowIsRefused(t *testing.T) {
 		"", "H", "X1 1 1", "?1 1 1", "H1", "H1 1", "H1 1 ", "H1 1 x", "H 1 1", "H-1 1 1", "H01 1 1", "H1 +1 1", "R1", "R1 1",
 		"C1 1", "C1 1 1", "C1 1 1 ", "C1 1 1 x", "C1 1 1 hshort", "H1 1 9223372036854775808",
 		"H1 1@ 1", "H1 1@0 1", "H1 1@01 1", "H1 1@A 1", "H1 1@-1 1", "H1 1@1@1 1", "H1 1@10000000000000000 1", "H1 @1 1", "R1 1@x why",
+		"H1 1 1 ", "H1 1 1 -", "H1 1 1 hshort", "H1 1 1 i" + strings.Repeat("x", 63), "H1 1 1 x", "H1 1# 1 -why", "C1 1# 1 -why", "C1 1 1 g",
+		"R1 1# ", "R1 1# -why", "R1 1# hshort", "R1 1## h" + strings.Repeat("x", 32), "C1 1 1 i" + strings.Repeat("x", 63), "C1 1 1 \xff", "C1 1 1 h" + strings.Repeat("\x00", 32),
 	} {
 		if row, err := parseRow("12", text); err == nil {
 			t.Errorf("%q is taken for %+v", text, row)
@@ -64,33 +109,22 @@ func FuzzParseRequest(f *testing.F) {
 
 // FuzzParseRow: whatever is taken for a row is exactly what would be written for it.
 func FuzzParseRow(f *testing.F) {
-	until := time.UnixMicro(1_900_000_000_123_456)
-	f.Add("12", heldRow(3, 5, 10, until))
-	f.Add("0", releasedRow(3, 5, 1<<63, " @1 "))
-	f.Add("9223372036854775807", "C3"+consumedRow(5, 17, 255, nonce.TxHash{0: '-', 1: ' ', 31: 9}, "below_floor"))
-	f.Add("1", "C3"+consumedRow(5, 17, 0, nonce.TxHash{}, ""))
+	for _, row := range everyRow() {
+		f.Add("12", rowText(&row, 17))
+	}
+	f.Add("0", "R3 5@8000000000000000  @1 ")
+	f.Add("9223372036854775807", "C3 5@ff 17 -below_floor")
+	f.Add("1", "H3 5 1900000000123456")
 	f.Fuzz(func(t *testing.T, number, text string) {
 		row, err := parseRow(number, text)
 		if err != nil {
 			return
 		}
-		var again string
-		switch row.Status {
-		case nonce.Held:
-			again = heldRow(row.Attempt, row.Token, row.Holder, row.HeldUntil)
-		case nonce.Released:
-			again = releasedRow(row.Attempt, row.Token, row.Holder, row.Reason)
-		default: // the version is not part of the row
-			_, rest, _ := strings.Cut(text, " ")
-			_, rest, _ = strings.Cut(rest, " ")
-			version, _, _ := strings.Cut(rest, " ")
-			n, _ := parseNum(version)
-			again = "C" + num(row.Attempt) + consumedRow(row.Token, n, row.Holder, row.TxHash, row.Reason)
-			if row.TxHash == (nonce.TxHash{}) && strings.HasPrefix(rest, version+" h") {
-				return // a hash of zeros, which nobody writes
-			}
+		var version int64 // it is not part of the row
+		if row.Status == nonce.Consumed {
+			version, _ = parseNum(strings.SplitN(text, " ", 4)[2])
 		}
-		if num(row.Nonce) != number || again != text {
+		if again := rowText(&row, version); num(row.Nonce) != number || again != text {
 			t.Errorf("%q %q is read as %+v, which is written %q", number, text, row, again)
 		}
 	})

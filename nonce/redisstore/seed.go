@@ -28,10 +28,10 @@ func (s *Store) seed(p *nonce.SeedPiece) call {
 		n := num(row.Nonce)
 		switch row.Status {
 		case nonce.Held:
-			sets = append(sets, n, heldRow(row.Attempt, row.Token, row.Holder, row.HeldUntil))
+			sets = append(sets, n, rowText(row, p.Version))
 			hold = append(hold, num(row.HeldUntil.UnixMicro()), n)
 		case nonce.Released:
-			sets = append(sets, n, releasedRow(row.Attempt, row.Token, row.Holder, row.Reason))
+			sets = append(sets, n, rowText(row, p.Version))
 			free = append(free, "0", padded(row.Nonce))
 		}
 	}

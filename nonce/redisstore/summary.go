@@ -16,7 +16,7 @@ import (
 func (s *Store) Summary(ctx context.Context, signer string, identity nonce.Identity, now time.Time) (nonce.Summary, nonce.FastResult) {
 	k := s.keys(signer)
 	answers := s.run(ctx, "summary", []call{{
-		script: summaryScript, keys: []string{k.rows, k.held, k.released}, args: []any{num(now.UnixMicro())},
+		script: summaryScript, keys: []string{k.rows, k.held, k.released}, args: []any{num(now.UnixMicro()), nonce.ReasonUnknown},
 	}})
 	var r nonce.FastResult
 	r.Verdict, r.Err = answers[0].verdict(known(identity), signer)
@@ -32,7 +32,7 @@ func (s *Store) Summary(ctx context.Context, signer string, identity nonce.Ident
 
 func summary(reply any) (nonce.Summary, error) {
 	parts, _ := reply.([]any)
-	if len(parts) != 5 {
+	if len(parts) != 6 {
 		return nonce.Summary{}, fmt.Errorf("an answer of %d parts: %w", len(parts), errForm)
 	}
 	text, _ := parts[1].(string)
@@ -43,12 +43,14 @@ func summary(reply any) (nonce.Summary, error) {
 	above, ok1 := parts[2].(int64)
 	below, ok2 := parts[3].(int64)
 	lowest, ok3 := parts[4].(string)
-	if !ok1 || !ok2 || !ok3 {
+	unknown, ok4 := parts[5].(int64)
+	if !ok1 || !ok2 || !ok3 || !ok4 {
 		return nonce.Summary{}, fmt.Errorf("figures %v: %w", parts[2:], errForm)
 	}
 	sum := nonce.Summary{
 		Exists: true, Next: st.next, Floor: st.floor, Version: st.version,
 		Held: st.held - above - below, Released: st.released + above, LowestHeld: -1,
+		Overdue: above, Unknown: unknown,
 	}
 	sum.Consumed = sum.Next - sum.Held - sum.Released
 	if lowest != "" {

@@ -249,7 +249,16 @@ func TestTheViewsReadLikeTheProtocol(t *testing.T) {
 		t.Fatal(err)
 	}
 	snap := take(t, s)
-	if _, err := s.Commit(t.Context(), holder, time.Hour, []nonce.Change{handOut(&snap, 1)}); err != nil {
+	c := handOut(&snap, 3)
+	var hashes nonce.TxHashes
+	for i := range c.Rows {
+		c.Rows[i].Holder, c.Rows[i].TxHash, c.Rows[i].Replaced = nonce.PrincipalOf([]string{"", "payouts", "unnamed"}[i]), nonce.TxHash{31: byte(i)}, hashes
+		hashes = hashes.Append(nonce.TxHash{31: byte(i + 1)})
+	}
+	if _, err := s.Commit(t.Context(), holder, time.Hour, []nonce.Change{c}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RememberNames(t.Context(), []string{"payouts"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -262,8 +271,13 @@ func TestTheViewsReadLikeTheProtocol(t *testing.T) {
 	defer db.Close()
 	var got string
 	err = db.QueryRow(`SELECT concat_ws(' ', l.signer, owner_node, owner_incarnation, l.fencing_token, expires_at, nonce, status, attempt, held_until)
-		FROM signer_lease l JOIN signer_allocation a USING (signer)`).Scan(&got)
+		FROM signer_lease l JOIN signer_allocation a USING (signer) WHERE nonce = 0`).Scan(&got)
 	if want := "s n 1 1 2027-01-15T09:00:00.123Z 0 HELD 1 2027-01-15T09:00:00.123Z"; err != nil || got != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+	err = db.QueryRow(`SELECT group_concat(concat_ws(' ', nonce, coalesce(tx_hash, '-'), coalesce(replaced, '-'), coalesce(holder, '-')), char(10)) FROM signer_allocation`).Scan(&got)
+	one, two := nonce.TxHash{31: 1}.String(), nonce.TxHash{31: 2}.String()
+	if want := "0 - - -\n1 " + one + " " + one + " payouts\n2 " + two + " " + one + " " + two + " " + nonce.PrincipalOf("unnamed").String(); err != nil || got != want {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 }

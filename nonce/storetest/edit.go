@@ -71,7 +71,7 @@ func (e *edit) raise(floor int64) *edit {
 func (e *edit) asked(id string) *edit {
 	r := nonce.Request{ID: id, Hash: [16]byte{0: 1, 15: byte(len(id))}}
 	for _, rc := range e.Rows[e.given:] {
-		if rc.Status == nonce.Held {
+		if goesOn := rc.FromStatus == nonce.Held && rc.FromAttempt == rc.Attempt; rc.Status == nonce.Held && !goesOn {
 			r.Nonces, r.Attempts = append(r.Nonces, rc.Nonce), append(r.Attempts, rc.Attempt)
 		}
 	}

@@ -19,7 +19,7 @@ type EngineStore interface {
 // RunEngine runs the suite of a store's part in the performance engine. open makes an
 // empty database for one test, whose handles are EngineStores.
 func RunEngine(t *testing.T, open func(t *testing.T) Database) {
-	for _, r := range slices.Concat(enterRules, reserveRules, fencedRules, flushRules, flushedRowRules, flushedHolderRules, returnRules, lossRules, copyRules, catalogRules) {
+	for _, r := range slices.Concat(enterRules, reserveRules, fencedRules, flushRules, flushedRowRules, flushedHolderRules, flushedChainRules, returnRules, lossRules, copyRules, catalogRules) {
 		t.Run(r.name, func(t *testing.T) {
 			db := open(t)
 			f := &fixture{T: t, Store: db.Open(t), db: db}

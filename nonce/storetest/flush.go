@@ -281,7 +281,6 @@ var flushedRowRules = []engineRule{
 			"a consumed one that is released":   f.after(snap).end(0, 1, nonce.Released),
 			"a consumed one that is held":       f.after(snap).again(0, 2),
 			"an attempt before":                 f.after(snap).end(3, 1, nonce.Released),
-			"a hold under the attempt of one":   f.after(snap).again(3, 2),
 			"a hold under the attempt it had":   f.after(snap).again(4, 1),
 			"one of two rows that is not there": f.after(snap).end(1, 1, nonce.Released).end(7, 1, nonce.Released),
 		} {

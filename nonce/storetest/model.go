@@ -191,15 +191,31 @@ func (s *script) anything(snap nonce.Snapshot) *edit {
 	if s.rng.IntN(8) == 0 {
 		e.raise(max(e.Floor, e.Next-s.rng.Int64N(4)+1))
 	}
+	if s.rng.IntN(8) == 0 && e.Floor > 0 {
+		if n := s.rng.Int64N(e.Floor); n >= snap.Pruned && !slices.ContainsFunc(e.Rows, func(rc nonce.RowChange) bool { return rc.Nonce == n }) {
+			e.repairSkipped(n) // which may have a row
+		}
+	}
 	if s.rng.IntN(20) == 0 {
 		e.row(nonce.RowChange{Nonce: e.Next + 5, FromStatus: nonce.Held, FromAttempt: 1, Status: nonce.Consumed, Attempt: 1})
 	}
 	return e
 }
 
-// move ends a hold or consumes what was released.
+// move changes a hold, ends it, consumes what was released, adds a hash to what is
+// consumed, or repairs. Now and then that is none that the store may do.
 func (s *script) move(e *edit, row nonce.Row) {
+	hashes := s.rng.Int64N(nonce.MaxHashes + 1)
+	reason := []string{"", nonce.ReasonUnknown, nonce.ReasonForwarded}[s.rng.IntN(3)]
 	switch {
+	case s.rng.IntN(4) == 0:
+		if e.repair(row.Nonce, row.Status, row.Attempt).signed(hashes).of(s.holder()); s.rng.IntN(10) == 0 {
+			e.because(reason)
+		}
+	case row.Status == nonce.Consumed:
+		e.row(nonce.RowChange{Nonce: row.Nonce, FromStatus: row.Status, FromAttempt: row.Attempt, Status: row.Status, Attempt: row.Attempt}).signed(hashes).because(reason)
+	case row.Status == nonce.Held && s.rng.IntN(2) == 0:
+		e.goOn(row.Nonce, row.Attempt, s.hold(), hashes, reason).of(row.Holder)
 	case row.Status == nonce.Held:
 		e.end(row.Nonce, row.Attempt, []nonce.Status{nonce.Released, nonce.Consumed}[s.rng.IntN(2)]).of(row.Holder)
 	case row.Status == nonce.Released && s.rng.IntN(3) == 0:
@@ -227,6 +243,25 @@ func (s *script) compare(name string) {
 		"requests": func(f *fixture) string { return timeless(f.load(ids)) },
 		"list": func(f *fixture) string {
 			return fmt.Sprintf("%+v", withoutTimes(f.list(nonce.ListQuery{Signer: name, Limit: 1000}).Rows))
+		},
+		"unknown holds": func(f *fixture) string {
+			return fmt.Sprintf("%+v", withoutTimes(f.list(nonce.ListQuery{Signer: name, Status: nonce.Held, Unknown: true, Limit: 1000}).Rows))
+		},
+		"figures": func(f *fixture) (all string) {
+			for filter := nonce.AllSigners; filter <= nonce.RepeatSigners; filter++ {
+				for _, page := range [][]nonce.SignerFigures{
+					f.signers(nonce.SignersQuery{Filter: filter, Limit: 1000}), f.signers(nonce.SignersQuery{Filter: filter, Names: s.names, Limit: 9}),
+				} {
+					page = slices.DeleteFunc(page, func(g nonce.SignerFigures) bool { return g.Signer != name })
+					for i := range page {
+						if !page[i].OldestHold.IsZero() {
+							page[i].OldestHold = time.Unix(1, 0).UTC() // there is one
+						}
+					}
+					all += fmt.Sprintf("%+v\n", page)
+				}
+			}
+			return all
 		},
 		"summary": func(f *fixture) string {
 			sum, err := f.Store.Summary(f.Context(), name)

@@ -33,7 +33,7 @@ type Database struct {
 func Run(t *testing.T, open func(t *testing.T) Database) {
 	for _, rule := range slices.Concat(
 		acquireRules, loadRules, commitRules, fenceRules, requestRules, releaseRules, lockedRules, readerRules, registryRules,
-		holderRules, pruneRules, concurrentRules, modelRules,
+		holderRules, chainRules, unknownRules, figureRules, pruneRules, concurrentRules, modelRules,
 	) {
 		t.Run(rule.name, func(t *testing.T) {
 			db := open(t)

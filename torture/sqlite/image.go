@@ -92,7 +92,7 @@ func (s *stored) readRows(ctx context.Context, db *sql.DB) error {
 		}
 		row.Status = []string{"", history.Held, history.Released, history.Consumed}[status]
 		if hash != nil {
-			row.TxHash = "0x" + hex.EncodeToString(hash)
+			row.TxHash = "0x" + hex.EncodeToString(hash[:min(32, len(hash))])
 		}
 		for at < len(s.Signers) && s.Signers[at].Signer != signer.String {
 			at++

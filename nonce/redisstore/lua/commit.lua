@@ -1,8 +1,9 @@
 -- commit applies one change of one signer.
 -- Checks: token and version are exactly the caller's; as many holds and released
 --   nonces are there as the state says, and as the caller believes; new nonces are
---   not below the cursor; each other row is as the change says; no request id is known,
---   unless there is no event: the store has found them new then.
+--   not below the cursor, or, by a repair, without a row; each other row is as the change
+--   says; no request id is known, unless there is no event: the store has found them
+--   new then.
 -- Writes: the event; state and rows; holds; released nonces; request ids. The event
 --   comes first: nothing after it can be refused, for the checks have read all keys.
 --
@@ -13,14 +14,15 @@
 --       7 event; "": none, as the store has followed already, and CONSUMED rows go
 --       8 milliseconds a request id is kept, 0: for good
 --       9 "": or the new floor, 19 digits: released nonces below it become CONSUMED
---      10 how such a row goes on after its attempt, if it is nobody's
---      11 the lowest new nonce; "": none
---      12 n, then n nonces, then n times how the row must begin (see below)
+--      10 " token" of such a row    11 " version " of it    12 its reason
+--      13 the lowest new nonce that no repair hands out; "": none
+--      14 n, then n nonces, then n times how the row must begin (see below); "-": there
+--         must be none
 --       then groups, each with its length before it: HSET, HDEL, ZADD held,
 --       ZREM held, ZADD released, ZREM released; then a value for each request id
 local want = ARGV[1]
-local n = tonumber(ARGV[12])
-local first, last = 13, 12 + n
+local n = tonumber(ARGV[14])
+local first, last = 15, 14 + n
 local s, why, held, released, cursor
 repeat
   local to = math.min(first + slice - 1, last)
@@ -33,7 +35,7 @@ repeat
     local row, as = rows[i - first + 2], ARGV[i + n]
     if row then
       if string.sub(row, 1, #as) ~= as then return {3, 'the row of nonce ' .. ARGV[i] .. ' is ' .. row} end
-    elseif string.byte(as) ~= 67 then -- a CONSUMED one may be gone: it was flushed
+    elseif as ~= '-' and string.byte(as) ~= 67 then -- a CONSUMED one may be gone: it was flushed
       return {3, 'the row of nonce ' .. ARGV[i] .. ' is missing'}
     end
   end
@@ -41,8 +43,8 @@ repeat
 until first > last
 why, held, released, cursor = incomplete(s, #want, KEYS[2], KEYS[3])
 if why then return why end
-if ARGV[11] ~= '' and less(ARGV[11], cursor) then
-  return {3, 'nonce ' .. ARGV[11] .. ' is not new, the cursor is ' .. cursor}
+if ARGV[13] ~= '' and less(ARGV[13], cursor) then
+  return {3, 'nonce ' .. ARGV[13] .. ' is not new, the cursor is ' .. cursor}
 end
 if held ~= ARGV[3] then return {3, held .. ' holds are there and not ' .. ARGV[3]} end
 for i = 5, ARGV[7] ~= '' and #KEYS or 0, slice do
@@ -60,10 +62,11 @@ if ARGV[9] ~= '' then
     if not taken[member] then
       local nonce = string.match(member, '^0*(%d+)$')
       local row = call('HGET', KEYS[1], nonce)
-      local attempt, holder = string.match(row or '', '^R(%d+) %d+(@?[%da-f]*) ')
+      local attempt, holder, ended, rest = string.match(row or '', '^R(%d+) %d+(@?[%da-f]*)(#?) (.*)$')
       if not attempt then return {3, 'the row of released nonce ' .. nonce .. ' is missing'} end
       below[#below + 1] = nonce
-      fallen[#fallen + 1] = 'C' .. attempt .. string.gsub(ARGV[10], '^ %d+', '%0' .. holder, 1)
+      local hashes = ended == '#' and string.sub(rest, 1, 1 + 32 * (string.byte(rest) - 103)) or '-'
+      fallen[#fallen + 1] = 'C' .. attempt .. ARGV[10] .. holder .. ARGV[11] .. hashes .. ARGV[12]
     end
   end
   released = released - #below
