@@ -32,12 +32,18 @@ func equalPair(id int64, signer string) *pair {
 
 func TestADifferenceIsFoundWhereverItIs(t *testing.T) {
 	for what, change := range map[string]func(p *pair){
-		"":             func(*pair) {},
-		"next":         func(p *pair) { p.next = 7 },
-		"nonce 3":      func(p *pair) { p.redis = p.redis[2:] },
-		"nonce 4":      func(p *pair) { p.redis[0].Status = nonce.Released },
-		"nonce 5":      func(p *pair) { p.rows = append([]nonce.Row{}, p.rows[0], p.rows[1]); p.rows[1].Attempt++ },
-		"nonce 5 ":     func(p *pair) { p.rows = append([]nonce.Row{}, p.rows[0], p.rows[1]); p.rows[1].Holder++ },
+		"":          func(*pair) {},
+		"next":      func(p *pair) { p.next = 7 },
+		"nonce 3":   func(p *pair) { p.redis = p.redis[2:] },
+		"nonce 4":   func(p *pair) { p.redis[0].Status = nonce.Released },
+		"nonce 5":   func(p *pair) { p.rows = append([]nonce.Row{}, p.rows[0], p.rows[1]); p.rows[1].Attempt++ },
+		"nonce 5 ":  func(p *pair) { p.rows = append([]nonce.Row{}, p.rows[0], p.rows[1]); p.rows[1].Holder++ },
+		"nonce 5  ": func(p *pair) { p.rows = append([]nonce.Row{}, p.rows[0], p.rows[1]); p.rows[1].TxHash[0]++ },
+		"nonce 3 ": func(p *pair) {
+			p.rows = append([]nonce.Row{}, p.rows[0], p.rows[1])
+			p.rows[0].Replaced = p.rows[0].Replaced.Append(nonce.TxHash{1})
+		},
+		"nonce 3  ":    func(p *pair) { p.rows = append([]nonce.Row{}, p.rows[0], p.rows[1]); p.rows[0].Reason = "" },
 		"request id q": func(p *pair) { p.ids = nil },
 		"signer":       func(p *pair) { p.verdict = nonce.FastLost; p.snap.Engine = nonce.Performance },
 	} {

@@ -225,9 +225,14 @@ type Reader interface {
 	// PruneRequests deletes remembered requests older than age, at most limit,
 	// and returns how many it deleted.
 	PruneRequests(ctx context.Context, age time.Duration, limit int) (int, error)
-	// Signers lists signers with what stands out about them, in order of name.
+	// Signers lists signers with what stands out about them, in order of name. Without
+	// names a filter looks at no more than the first TotalsBound allocations that may
+	// be what it wants, so where more of them stand out it may leave signers out. Of
+	// signers that the performance engine serves the figures are those of the store's
+	// rows, which follow Redis.
 	Signers(ctx context.Context, q SignersQuery) ([]SignerFigures, error)
-	// Totals counts what is open in the whole store.
+	// Totals counts what is open in the whole store, by its rows: those of signers that
+	// the performance engine serves follow Redis.
 	Totals(ctx context.Context) (Totals, error)
 	// Ping reports whether the store answers.
 	Ping(ctx context.Context) error
@@ -250,17 +255,18 @@ type SignersQuery struct {
 	Filter SignerFilter
 	After  string   // only signers whose name is greater, byte by byte
 	Names  []string // only these; nil: all
-	Limit  int
+	Limit  int      // at most 1000
 }
 
-// SignerFigures is one signer in a list. Counts of HELD rows are as they stand.
+// SignerFigures is one signer in a list. HELD rows are counted as they stand, overdue ones
+// included, RELEASED ones at or above the floor.
 type SignerFigures struct {
 	Signer                  string
 	Next, Floor, Version    int64
 	Held, Unknown, Released int64
-	LowestReleased          int64     // at or above the floor; -1: none
+	LowestReleased          int64     // -1: none
 	OldestHold              time.Time // the earliest deadline of a HELD row; zero: none
-	MaxAttempt              int64     // of its HELD and RELEASED rows
+	MaxAttempt              int64     // of those HELD and RELEASED; after a loss of Redis it begins at FirstAttempt
 	Owner                   string    // node id of a lease that runs; "": nobody
 }
 
@@ -268,7 +274,7 @@ type SignerFigures struct {
 type Totals struct {
 	Held, Unknown, Released int64
 	Repeated                int64         // HELD or RELEASED rows of attempt 3 or higher
-	OldestOverdue           time.Duration // how long ago the first hold ended that nobody has ended; 0: none
+	OldestOverdue           time.Duration // how long ago the first hold without ReasonUnknown ended; 0: none is overdue
 }
 
 // TotalsBound is where Totals stops to count: what it costs is bounded by it.
