@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -125,10 +126,23 @@ type Row struct {
 	Nonce     int64  `json:"nonce"`
 	Status    string `json:"status"`
 	Attempt   int64  `json:"attempt"`
-	TxHash    string `json:"txHash,omitempty"` // as on the wire
+	TxHash    string `json:"txHash,omitempty"` // the newest, as on the wire
 	Reason    string `json:"reason,omitempty"`
 	HeldUntil int64  `json:"heldUntil,omitempty"` // store clock, Unix milliseconds; while HELD
+	// Replaced are the hashes that TxHash has replaced, oldest first.
+	Replaced []string `json:"replaced,omitempty"`
 }
+
+// hashes are all that are recorded, oldest first.
+func (r *Row) hashes() []string {
+	if r.TxHash == "" {
+		return nil
+	}
+	return append(slices.Clone(r.Replaced), r.TxHash)
+}
+
+// maxHashes is how many are recorded for one hand-out of a nonce at most.
+const maxHashes = 8
 
 // StoredSigner is a signer's row and its allocations in order of nonce.
 type StoredSigner struct {
