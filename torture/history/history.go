@@ -2,6 +2,7 @@ package history
 
 import (
 	"bufio"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -131,6 +132,19 @@ type Row struct {
 	HeldUntil int64  `json:"heldUntil,omitempty"` // store clock, Unix milliseconds; while HELD
 	// Replaced are the hashes that TxHash has replaced, oldest first.
 	Replaced []string `json:"replaced,omitempty"`
+}
+
+// Recorded takes the hashes of a row as stores keep them, 32 bytes each: the newest,
+// and then those that it replaced, oldest first.
+func (r *Row) Recorded(stored []byte) {
+	r.TxHash, r.Replaced = "", nil
+	for i, h := range slices.Collect(slices.Chunk(stored, 32)) {
+		if tx := "0x" + hex.EncodeToString(h); i == 0 {
+			r.TxHash = tx
+		} else {
+			r.Replaced = append(r.Replaced, tx)
+		}
+	}
 }
 
 // hashes are all that are recorded, oldest first.
