@@ -95,7 +95,7 @@ func ReadFinal(ctx context.Context, conn *pgx.Conn) (*history.Final, error) {
 func readRows(ctx context.Context, tx pgx.Tx, f *history.Final, at map[int64]int) error {
 	rows, err := tx.Query(ctx, `
 		SELECT signer_id, nonce, (ARRAY['HELD', 'RELEASED', 'CONSUMED'])[status], attempt,
-		       coalesce('0x' || encode(substring(tx_hash FOR 32), 'hex'), ''), coalesce(reason, ''), held_until
+		       tx_hash, coalesce(reason, ''), held_until
 		FROM signer_nonce_allocation ORDER BY signer_id, nonce`)
 	if err != nil {
 		return err
@@ -103,8 +103,10 @@ func readRows(ctx context.Context, tx pgx.Tx, f *history.Final, at map[int64]int
 	var id int64
 	var r history.Row
 	var until *time.Time
-	_, err = pgx.ForEachRow(rows, []any{&id, &r.Nonce, &r.Status, &r.Attempt, &r.TxHash, &r.Reason, &until}, func() error {
+	var hashes []byte
+	_, err = pgx.ForEachRow(rows, []any{&id, &r.Nonce, &r.Status, &r.Attempt, &hashes, &r.Reason, &until}, func() error {
 		row := r
+		row.Recorded(hashes)
 		if until != nil && row.Status == history.Held {
 			row.HeldUntil = until.UnixMilli()
 		}

@@ -65,8 +65,8 @@ func (s *signer) checkMarks(r *Report, n int64, of *nonce) {
 		if c.Outcome != Happened {
 			continue
 		}
-		if used != nil && used.TxHash != c.TxHash {
-			r.add(ConsumedStays, s.name, "nonce %d was consumed by %s and by %s", n, used.TxHash, c.TxHash)
+		if used != nil && used.Attempt != c.Attempt { // of one attempt, the second is a replacement
+			r.add(ConsumedStays, s.name, "nonce %d was consumed as attempt %d by %s and as attempt %d by %s", n, used.Attempt, used.TxHash, c.Attempt, c.TxHash)
 		}
 		if used == nil {
 			used = c

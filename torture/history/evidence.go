@@ -2,6 +2,7 @@ package history
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -16,6 +17,7 @@ type fact struct {
 	status     string // "": not shown
 	tx         string
 	given      bool // the call handed it out, or was told so again
+	seen       bool // it is what a conflict shows: at that moment tx was the newest
 }
 
 // evidence are all facts of a signer.
@@ -25,13 +27,26 @@ type evidence struct {
 	// time (one that was only told so again says nothing), and when the first ended
 	// that shows a higher one. Within the cursor.
 	after, before []time.Duration
+
+	order map[int64][]string       // the transactions that are stored of a nonce, oldest first
+	said  map[string]time.Duration // when the first call began that names a transaction
 }
 
 const never = time.Duration(math.MaxInt64)
 
 // gather collects the facts.
 func (s *signer) gather() *evidence {
-	e := &evidence{of: make(map[int64][]fact)}
+	e := &evidence{of: make(map[int64][]fact), order: make(map[int64][]string), said: make(map[string]time.Duration)}
+	if s.stored != nil {
+		for i := range s.stored.Rows {
+			e.order[s.stored.Rows[i].Nonce] = s.stored.Rows[i].hashes()
+		}
+	}
+	for _, c := range slices.Backward(s.calls) {
+		if c.Kind == MarkUsed {
+			e.said[c.TxHash] = c.Start
+		}
+	}
 	top := int64(0)
 	add := func(n int64, f fact) {
 		e.of[n] = append(e.of[n], f)
@@ -50,7 +65,7 @@ func (s *signer) gather() *evidence {
 		case c.Kind == MarkRecyclable && c.Outcome == Happened:
 			add(c.Nonce, fact{begun: c.Start, end: c.End, attempt: c.Attempt, status: c.State})
 		case c.Outcome == Refused && c.Seen != nil && tellsOfNonce(c):
-			add(c.Nonce, fact{begun: c.Start, end: c.End, attempt: c.Seen.Attempt, status: c.Seen.Status, tx: c.Seen.TxHash})
+			add(c.Nonce, fact{begun: c.Start, end: c.End, attempt: c.Seen.Attempt, status: c.Seen.Status, tx: c.Seen.TxHash, seen: true})
 		case c.Outcome == Refused && tellsOfNonce(c):
 			e.of[c.Nonce] = append(e.of[c.Nonce], fact{begun: c.Start, end: c.End})
 		}
@@ -105,15 +120,22 @@ func (e *evidence) handedOut(g Given) (from, to time.Duration) {
 	return from, to
 }
 
-// used bounds when a nonce was consumed by a transaction.
+// used bounds when a transaction was recorded for a nonce. The store has them in the
+// order in which they were: it was after those before it were asked for, and before any
+// behind it was seen.
 func (e *evidence) used(c *Call) (from, to time.Duration) {
 	to = never
+	order := e.order[c.Nonce]
+	place := slices.Index(order, c.TxHash)
+	for _, tx := range order[:max(0, place)] {
+		from = max(from, e.said[tx])
+	}
 	for _, f := range e.of[c.Nonce] {
-		switch {
-		case f.status == Consumed && f.tx == c.TxHash:
-			to = min(to, f.end)
-		case f.status != Consumed || f.tx != c.TxHash:
+		switch shown := slices.Index(order, f.tx); {
+		case f.status != Consumed, f.seen && shown < place:
 			from = max(from, f.begun)
+		case shown >= place && place >= 0:
+			to = min(to, f.end)
 		}
 	}
 	return from, to

@@ -2,10 +2,12 @@ package history
 
 import (
 	"bufio"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -125,10 +127,36 @@ type Row struct {
 	Nonce     int64  `json:"nonce"`
 	Status    string `json:"status"`
 	Attempt   int64  `json:"attempt"`
-	TxHash    string `json:"txHash,omitempty"` // as on the wire
+	TxHash    string `json:"txHash,omitempty"` // the newest, as on the wire
 	Reason    string `json:"reason,omitempty"`
 	HeldUntil int64  `json:"heldUntil,omitempty"` // store clock, Unix milliseconds; while HELD
+	// Replaced are the hashes that TxHash has replaced, oldest first.
+	Replaced []string `json:"replaced,omitempty"`
 }
+
+// Recorded takes the hashes of a row as stores keep them, 32 bytes each: the newest,
+// and then those that it replaced, oldest first.
+func (r *Row) Recorded(stored []byte) {
+	r.TxHash, r.Replaced = "", nil
+	for i, h := range slices.Collect(slices.Chunk(stored, 32)) {
+		if tx := "0x" + hex.EncodeToString(h); i == 0 {
+			r.TxHash = tx
+		} else {
+			r.Replaced = append(r.Replaced, tx)
+		}
+	}
+}
+
+// hashes are all that are recorded, oldest first.
+func (r *Row) hashes() []string {
+	if r.TxHash == "" {
+		return nil
+	}
+	return append(slices.Clone(r.Replaced), r.TxHash)
+}
+
+// maxHashes is how many are recorded for one hand-out of a nonce at most.
+const maxHashes = 8
 
 // StoredSigner is a signer's row and its allocations in order of nonce.
 type StoredSigner struct {

@@ -107,10 +107,22 @@ var badHistories = []bad{
 	},
 	{
 		"a nonce is consumed twice", ConsumedStays, true,
-		func(w *world) { w.allocate(""); w.mark(MarkUsed, 0, 1); w.mark(MarkUsed, 0, 1) },
+		func(w *world) { w.allocate(""); w.mark(MarkUsed, 0, 1); w.mark(MarkUsed, 0, 2) },
 		func(h *History) {
 			c := last(h, MarkUsed)
 			c.Outcome, c.State, c.Reason, c.Seen = Happened, Consumed, "", nil
+		},
+	},
+	{
+		"a replaced transaction is forgotten", ConsumedStays, true,
+		func(w *world) { w.allocate(""); w.mark(MarkUsed, 0, 1); w.mark(MarkUsed, 0, 1) },
+		func(h *History) { h.Final.Signers[0].Rows[0].Replaced = nil },
+	},
+	{
+		"a transaction is stored that nobody recorded", RefusedDone, true,
+		func(w *world) { w.allocate(""); w.mark(MarkUsed, 0, 1); w.mark(MarkUsed, 0, 1) },
+		func(h *History) {
+			h.Final.Signers[0].Rows[0].Replaced = []string{"0xother", h.Final.Signers[0].Rows[0].Replaced[0]}
 		},
 	},
 	{

@@ -184,7 +184,9 @@ func (s *signer) txHashes() map[string]bool {
 	out := make(map[string]bool)
 	if s.stored != nil {
 		for _, row := range s.stored.Rows {
-			out[row.TxHash] = row.TxHash != ""
+			for _, tx := range row.hashes() {
+				out[tx] = true
+			}
 		}
 	}
 	return out

@@ -59,3 +59,31 @@ func TestConcurrentCallsMayTakeEffectInAnyOrder(t *testing.T) {
 		t.Error(r.Violations)
 	}
 }
+
+// A ninth transaction of one hand-out is a conflict, and the first eight stay.
+func TestEightTransactionsOfANonceAreRightAndANinthIsRefused(t *testing.T) {
+	w := newWorld()
+	w.allocate("")
+	for range 9 {
+		w.mark(MarkUsed, 0, 1)
+	}
+	if last := w.h.Calls[len(w.h.Calls)-1]; last.Outcome != Refused {
+		t.Fatalf("the ninth is %s", last.Outcome)
+	}
+	if r := check(w.end()); len(r.Violations) > 0 {
+		t.Errorf("found %v", r.Violations)
+	}
+	w = newWorld()
+	w.allocate("")
+	for range 9 {
+		w.mark(MarkUsed, 0, 1)
+	}
+	h := w.end()
+	c := last(h, MarkUsed)
+	c.Outcome, c.State, c.Reason, c.Seen = Happened, Consumed, "", nil
+	row := &h.Final.Signers[0].Rows[0]
+	row.Replaced, row.TxHash = append(row.Replaced, row.TxHash), c.TxHash
+	if r := check(h); len(r.Violations) == 0 {
+		t.Error("nine are taken for right")
+	}
+}

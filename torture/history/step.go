@@ -25,7 +25,8 @@ type machine struct {
 type cell struct {
 	status  string // "": never handed out
 	attempt int64
-	tx      string // of a consumed one; "": by the floor
+	tx      string // the newest of a consumed one; "": by the floor
+	before  string // those that it replaced, oldest first, with commas between
 	until   int64  // of a hold: deadline by the store's clock in ms
 	by      string // the request id of the last hand-out
 }
@@ -176,12 +177,16 @@ func (m *machine) effect(c *Call) (bool, *machine) {
 		switch {
 		case row.status == "" || row.attempt != c.Attempt:
 			return false, m
-		case row.status == Consumed && row.tx == c.TxHash:
+		case row.status == Consumed && row.recorded(c.TxHash):
 			return true, m
-		case row.status == Consumed && row.tx != "":
+		case row.status == Consumed && row.tx != "" && strings.Count(row.before, ",")+2 >= maxHashes && row.before != "":
 			return false, m
 		}
-		return true, m.with(c.Nonce, cell{status: Consumed, attempt: row.attempt, tx: c.TxHash, by: row.by})
+		after := cell{status: Consumed, attempt: row.attempt, tx: c.TxHash, by: row.by}
+		if row.status == Consumed {
+			after.before = join(row.before, row.tx)
+		}
+		return true, m.with(c.Nonce, after)
 	case MarkRecyclable:
 		switch {
 		case row.status == "" || row.attempt != c.Attempt:
@@ -196,6 +201,18 @@ func (m *machine) effect(c *Call) (bool, *machine) {
 		return true, m.with(c.Nonce, cell{status: Released, attempt: row.attempt, by: row.by})
 	}
 	return false, m
+}
+
+// recorded reports whether a transaction is the newest, or one that it replaced.
+func (c *cell) recorded(tx string) bool {
+	return tx == c.tx || slices.Contains(strings.Split(c.before, ","), tx)
+}
+
+func join(list, tx string) string {
+	if list == "" {
+		return tx
+	}
+	return list + "," + tx
 }
 
 func (m *machine) with(n int64, c cell) *machine {
@@ -262,7 +279,7 @@ func (m *machine) isStored(s *StoredSigner) bool {
 	}
 	for i := range s.Rows {
 		r := &s.Rows[i]
-		if row := m.at(r.Nonce); row.attempt != r.Attempt || !m.shows(r.Nonce, row, r.Status, r.TxHash) {
+		if row := m.at(r.Nonce); row.attempt != r.Attempt || !m.shows(r.Nonce, row, r.Status, r.TxHash) || row.before != strings.Join(r.Replaced, ",") {
 			return false
 		}
 	}

@@ -86,8 +86,8 @@ func (s *signer) checkRow(r *Report, n int64, of *nonce, row *Row) {
 		r.add(HoldLost, s.name, "nonce %d attempt %d is held until %d by what client %d was told, and until %d in the store", n, last.attempt, last.call.HeldUntil, last.call.Client, row.HeldUntil)
 	}
 	for _, c := range of.used {
-		if c.Outcome == Happened && (row.Status != Consumed || row.TxHash != c.TxHash) {
-			r.add(ConsumedStays, s.name, "nonce %d was consumed by %s, and %s %s is stored", n, c.TxHash, row.Status, row.TxHash)
+		if c.Outcome == Happened && (row.Status != Consumed || !slices.Contains(row.hashes(), c.TxHash)) {
+			r.add(ConsumedStays, s.name, "nonce %d was consumed by %s, and %s %v is stored", n, c.TxHash, row.Status, row.hashes())
 		}
 	}
 	for _, c := range of.freed {
@@ -106,8 +106,10 @@ func (s *signer) checkExplained(r *Report, row *Row) {
 	}
 	switch {
 	case row.Status == Consumed && row.TxHash != "":
-		if !slices.ContainsFunc(of.used, func(c *Call) bool { return c.TxHash == row.TxHash && c.Attempt == row.Attempt }) {
-			r.add(RefusedDone, s.name, "nonce %d is consumed as attempt %d by %s, and every call that says so was refused", row.Nonce, row.Attempt, row.TxHash)
+		for _, tx := range row.hashes() {
+			if !slices.ContainsFunc(of.used, func(c *Call) bool { return c.TxHash == tx && c.Attempt == row.Attempt }) {
+				r.add(RefusedDone, s.name, "nonce %d is consumed as attempt %d by %s, and every call that says so was refused", row.Nonce, row.Attempt, tx)
+			}
 		}
 	case row.Status == Consumed && row.Reason != BelowFloor:
 		r.add(RefusedDone, s.name, "nonce %d is consumed for no reason", row.Nonce)

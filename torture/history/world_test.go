@@ -116,15 +116,19 @@ func (w *world) markBy(kind Kind, n, attempt int64, tx string) *Call {
 	switch {
 	case row == nil:
 		c.Reason = "not_found"
-	case row.Attempt == attempt && kind == MarkUsed && row.TxHash == tx:
+	case row.Attempt == attempt && kind == MarkUsed && slices.Contains(row.hashes(), tx):
 		c.Outcome, c.Reason, c.State = Happened, "", Consumed
-	case row.Attempt != attempt, row.Status == Consumed && (row.TxHash != "" || kind == MarkRecyclable && n >= w.stored.Floor):
+	case row.Attempt != attempt, row.Status == Consumed && kind == MarkRecyclable && (row.TxHash != "" || n >= w.stored.Floor),
+		kind == MarkUsed && len(row.hashes()) == maxHashes:
 		c.Seen = &Seen{row.Status, row.Attempt, row.TxHash}
 	case kind == MarkRecyclable && n < w.stored.Floor:
 		c.Outcome, c.Reason, c.State = Happened, "", Consumed
 		row.Status, row.Reason = Consumed, BelowFloor
 	case kind == MarkUsed:
 		c.Outcome, c.Reason, c.State = Happened, "", Consumed
+		if row.TxHash != "" {
+			row.Replaced = append(row.Replaced, row.TxHash)
+		}
 		row.Status, row.TxHash, row.Reason = Consumed, tx, ""
 	case row.Status == Held:
 		row.Status, row.Reason = Released, tx

@@ -5,7 +5,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -91,9 +90,7 @@ func (s *stored) readRows(ctx context.Context, db *sql.DB) error {
 			return err
 		}
 		row.Status = []string{"", history.Held, history.Released, history.Consumed}[status]
-		if hash != nil {
-			row.TxHash = "0x" + hex.EncodeToString(hash[:min(32, len(hash))])
-		}
+		row.Recorded(hash)
 		for at < len(s.Signers) && s.Signers[at].Signer != signer.String {
 			at++
 		}
