@@ -84,6 +84,9 @@ func (f *fakeChain) Signer(signer string) nonce.ChainSigner {
 	return f
 }
 
+// UsedBy implements nonce.ChainSigner.
+func (*fakeChain) UsedBy(int64) nonce.TxHash { return nonce.TxHash{} }
+
 // View implements nonce.ChainSigner.
 func (f *fakeChain) View(int64) nonce.ChainView {
 	f.mu.Lock()

@@ -2,6 +2,7 @@ package ethereum
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -145,7 +146,7 @@ func (f *follower) adopt(ctx context.Context, c claim, head *chain.Head) bool {
 			head.Uses = append(head.Uses, b.uses...)
 		}
 	default:
-		if f.failed++; f.failed < triesToRead && err != errTooFar {
+		if f.failed++; f.failed < triesToRead && err != errTooFar && !errors.Is(err, ErrTooLarge) {
 			return false
 		}
 		head.Skipped = true
@@ -158,7 +159,7 @@ func (f *follower) adopt(ctx context.Context, c claim, head *chain.Head) bool {
 	return true
 }
 
-var errTooFar = fmt.Errorf("more blocks than MaxBlocksBehind")
+var errTooFar = errors.New("more blocks than MaxBlocksBehind")
 
 // walk reads the blocks from the claim's down to the first that is canonical, its
 // ancestor. The path has them in order, without the ancestor.

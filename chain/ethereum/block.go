@@ -65,6 +65,9 @@ func decodeQuantity(result []byte) (int64, error) {
 	return parseQuantity(s)
 }
 
+// maxNumber is above the number of every block there will ever be.
+const maxNumber = 1 << 48
+
 // block is what is kept of a block.
 type block struct {
 	chain.Block
@@ -98,6 +101,9 @@ func decodeBlock(result []byte, full bool, chainID uint64) (*block, error) {
 	}
 	var e error
 	b.Number, e = parseQuantity(h.Number)
+	if e == nil && b.Number >= maxNumber {
+		e = errors.New("must be below 2^48")
+	}
 	check("number", e)
 	b.Hash, e = parseHash(h.Hash)
 	check("hash", e)

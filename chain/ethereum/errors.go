@@ -29,11 +29,12 @@ var (
 // Reasons for which a node is not asked. They wrap chain.ErrUnreachable where that is
 // the result of a method.
 var (
-	errTimeout    = errors.New("no answer in time")
-	errBackingOff = errors.New("the node asked for fewer requests")
-	errOtherChain = errors.New("the node is of another chain")
-	errBehind     = errors.New("the node is behind, or on another branch")
-	errSilent     = errors.New("no new heads over the subscription, although there were some")
+	errTimeout      = errors.New("no answer in time")
+	errNotConnected = errors.New("the node is not connected")
+	errBackingOff   = errors.New("the node asked for fewer requests")
+	errOtherChain   = errors.New("the node is of another chain")
+	errBehind       = errors.New("the node is behind, or on another branch")
+	errSilent       = errors.New("no new heads over the subscription, although there were some")
 )
 
 var _ chain.Chain = (*Client)(nil)

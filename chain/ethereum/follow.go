@@ -228,6 +228,11 @@ func (f *follower) take(v *view) {
 		f.rests[v.n] = r
 	}
 	r.session, r.until = v.n.link.Session(), time.Now().Add(r.pace.NextBackOff())
+	v.n.mu.Lock()
+	defer v.n.mu.Unlock()
+	if v.n.backoffUntil.After(time.Now()) { // it has said for how long
+		r.until = v.n.backoffUntil
+	}
 }
 
 // decide makes a Head of what the nodes said last, and tells of it if it is another one.

@@ -265,8 +265,8 @@ func TestBetweenTwoNodesThatContradictEachOtherTheChainGoesOnAsItWas(t *testing.
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, 2).run()
 			base := w.nodes[0].Head()
-			branches := []*fakenode.Block{base, base}
 			follow := w.chain.Extend(base)
+			branches := []*fakenode.Block{w.chain.ExtendBy(base, 2), w.chain.ExtendBy(base, 2)} // the other one is higher
 			branches[kept] = follow
 			time.Sleep(time.Second)
 			w.nodes[kept].SetHead(follow) // it is first, and the other one takes another way
@@ -327,8 +327,8 @@ func TestAnAbsurdBlockIsNotBelievedWhileAnotherNodeGoesOn(t *testing.T) {
 					own := liar.Head()
 					b := own.JSON(true)
 					if string(params[0]) == `"latest"` {
+						b["hash"], b["parentHash"] = fakenode.TxHash(int(own.Number)).String(), fakenode.TxHash(2).String()
 						lie(b, own)
-						b["hash"], b["parentHash"] = fakenode.TxHash(1).String(), fakenode.TxHash(2).String()
 					}
 					return b, nil
 				})

@@ -163,9 +163,11 @@ func (n *node) session(ctx context.Context, again bool) (session uint64, err err
 	verified, other := n.verified, n.otherChain
 	n.mu.Unlock()
 	switch {
+	case session == 0:
+		return 0, errNotConnected
 	case other != "" && !again:
 		return 0, errOtherChain
-	case session != 0 && session == verified:
+	case session == verified:
 		return session, nil
 	}
 	return session, n.verify(ctx, session)

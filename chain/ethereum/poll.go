@@ -58,6 +58,10 @@ func (n *node) poll(ctx context.Context, full bool) *view {
 	}
 	n.ask(ctx, session, calls, asking{limit: n.c.set.MaxAnswerBytes, poll: true})
 	v := &view{n: n}
+	if full && errors.Is(head.Fail, ErrTooLarge) { // then the block is read like one that cannot be
+		head, full = jsonrpc.NewCall(methodBlockByNumber, "latest", false), false
+		n.ask(ctx, session, []*jsonrpc.Call{head}, asking{limit: n.c.set.MaxAnswerBytes, poll: true})
+	}
 	if err := failure(head); err != nil {
 		return n.unseen(ctx, err)
 	}
@@ -77,7 +81,8 @@ func (n *node) poll(ctx context.Context, full bool) *view {
 
 // unseen is the view of a node that did not answer.
 func (n *node) unseen(ctx context.Context, err error) *view {
-	if ctx.Err() == nil && !errors.Is(err, errBackingOff) {
+	known := errors.Is(err, errBackingOff) || errors.Is(err, errNotConnected) // and noted with its cause
+	if ctx.Err() == nil && !known {
 		n.failed(err)
 	}
 	return &view{n: n, err: err}

@@ -5,6 +5,7 @@ package fakenode
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,6 +24,9 @@ type Error struct {
 
 // Error returns the message.
 func (e *Error) Error() string { return e.Message }
+
+// ErrSilent is returned by a Handler that never answers. Over HTTP the answer is empty.
+var ErrSilent = errors.New("fakenode: no answer")
 
 // Handler answers a method. An error that is no *Error is told with the code -32000.
 type Handler func(params []json.RawMessage) (any, error)
@@ -193,6 +197,7 @@ type reply struct {
 	ID      json.RawMessage `json:"id"`
 	Result  any             `json:"result,omitempty"`
 	Error   *Error          `json:"error,omitempty"`
+	silent  bool
 }
 
 // answer returns what is answered to a request; s is the WebSocket that it came over.
@@ -203,7 +208,11 @@ func (n *Node) answer(body []byte, s *socket) []byte {
 			return encode(reply{Version: "2.0", ID: json.RawMessage("null"), Error: &Error{-32700, "parse error"}})
 		}
 		n.note(q)
-		return encode(n.one(q, s))
+		r := n.one(q, s)
+		if r.silent {
+			return nil
+		}
+		return encode(r)
 	}
 	var all []request
 	if json.Unmarshal(body, &all) != nil || len(all) == 0 {
@@ -262,6 +271,7 @@ func (n *Node) one(q request, s *socket) reply {
 	case *Error:
 		r.Error = e
 	default:
+		r.silent = errors.Is(err, ErrSilent)
 		r.Error = &Error{-32000, err.Error()}
 	}
 	return r

@@ -40,7 +40,9 @@ func (n *Node) upgrade(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return
 		}
-		s.write(n.answer(data, s))
+		if reply := n.answer(data, s); reply != nil {
+			s.write(reply)
+		}
 	}
 }
 

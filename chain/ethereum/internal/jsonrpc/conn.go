@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"regexp"
+	"strconv"
 	"sync"
 	"time"
 
@@ -18,6 +21,11 @@ const (
 	// nothing, not even the answer to that.
 	pingEvery = 20 * time.Second
 	silentFor = 3 * pingEvery
+	// drained is how many times the bound of an answer a message may have that is read
+	// and dropped. A larger one ends the connection.
+	drained = 16
+	// endBytes is how much of both ends of such a message is looked at.
+	endBytes = 128
 )
 
 // conn is one life of one WebSocket connection. Its reader and its pinger are run's;
@@ -46,7 +54,7 @@ type waiting struct {
 }
 
 func newConn(e *Endpoint, ws *websocket.Conn, cfg *Config) *conn {
-	ws.SetReadLimit(cfg.MaxAnswer)
+	ws.SetReadLimit(drained * cfg.MaxAnswer)
 	return &conn{
 		e: e, cfg: cfg, ws: ws,
 		writing: make(chan struct{}, 1),
@@ -65,10 +73,7 @@ func (c *conn) run(ctx context.Context) error {
 	c.ws.SetPongHandler(func(string) error { return c.extend() })
 	for {
 		_ = c.extend() // fails on a dead connection, as the read then does
-		_, data, err := c.ws.ReadMessage()
-		if err == nil {
-			err = c.receive(data)
-		}
+		err := c.next()
 		if err != nil {
 			c.fail(c.endOf(err))
 			break
@@ -79,6 +84,58 @@ func (c *conn) run(ctx context.Context) error {
 		<-c.dead
 	}
 	return c.cause()
+}
+
+// next reads one message and handles it.
+func (c *conn) next() error {
+	_, r, err := c.ws.NextReader()
+	if err != nil {
+		return err
+	}
+	data, err := io.ReadAll(io.LimitReader(r, c.cfg.MaxAnswer))
+	if err != nil {
+		return err
+	}
+	tail := &lastBytes{}
+	rest, err := io.Copy(tail, r)
+	switch {
+	case err != nil:
+		return err
+	case rest > 0:
+		return c.tooLarge(data, tail.buf)
+	}
+	return c.receive(data)
+}
+
+// tooLarge tells whoever asked for a message that was not kept. The id is looked for at
+// both ends of it, which is where nodes put it.
+func (c *conn) tooLarge(data, tail []byte) error {
+	for _, part := range [][]byte{data[:min(len(data), endBytes)], tail} {
+		m := idOf.FindSubmatch(part)
+		if m == nil {
+			continue
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		n, _ := strconv.ParseUint(string(m[1]), 10, 64) // of nobody if it is no number of ours
+		if w := c.pending[n]; w != nil {
+			c.settleLocked(w, ErrTooLarge)
+		}
+		return nil
+	}
+	return ErrTooLarge
+}
+
+// idOf finds the member id of an answer.
+var idOf = regexp.MustCompile(`"id"\s*:\s*(\d+)`)
+
+// lastBytes is an io.Writer that keeps the end of what is written.
+type lastBytes struct{ buf []byte }
+
+func (l *lastBytes) Write(p []byte) (int, error) {
+	l.buf = append(l.buf, p[max(0, len(p)-endBytes):]...)
+	l.buf = append(l.buf[:0], l.buf[max(0, len(l.buf)-endBytes):]...)
+	return len(p), nil
 }
 
 func (c *conn) extend() error { return c.ws.SetReadDeadline(time.Now().Add(silentFor)) }

@@ -4,11 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"noncegate/internal/fakenode"
 )
 
 // socketRig is a rig over a WebSocket that is connected.
@@ -160,7 +163,9 @@ func TestWhatANodeSendsOverAWebSocketEndsTheConnectionIfItIsNonsense(t *testing.
 	}{
 		{"no JSON", "<html>", true},
 		{"an answer to nothing", `{"id":99,"result":1}`, true},
-		{"too large", strings.Repeat(" ", 5<<20), true},
+		{"too large, and of nobody", strings.Repeat(" ", 5<<20), true},
+		{"too large, and too late", `{"id":0,"result":"` + strings.Repeat("x", 5<<20) + `"}`, false},
+		{"much too large", `{"id":0,"result":"` + strings.Repeat("x", 70<<20) + `"}`, true},
 		{"an answer that is late", `{"id":0,"result":1}`, false},
 		{"an error about nothing", `{"id":null,"error":{"code":-32700,"message":"what"}}`, false},
 		{"a request", `{"id":5,"method":"eth_chainId"}`, true},
@@ -177,6 +182,28 @@ func TestWhatANodeSendsOverAWebSocketEndsTheConnectionIfItIsNonsense(t *testing.
 					t.Errorf("connection lost: %v, want %v", lost, test.lost)
 				}
 			})
+		})
+	}
+}
+
+func TestAnAnswerThatIsTooLargeFailsItsOwnRequestAlone(t *testing.T) {
+	for _, form := range []string{`{"jsonrpc":"2.0","id":2,"result":"%s"}`, `{"jsonrpc":"2.0","result":"%s","id":2}`, `[{"result":"%s","id":2}]`} {
+		synctest.Test(t, func(t *testing.T) {
+			r := socketRig(t)
+			r.fake.On("eth_slow", func([]json.RawMessage) (any, error) { return nil, fakenode.ErrSilent })
+			first, second := make(chan *Call), make(chan *Call)
+			go func() { first <- r.do(t, small, "eth_slow")[0] }()
+			synctest.Wait()
+			go func() { second <- r.do(t, small, "eth_slow")[0] }()
+			synctest.Wait()
+			r.fake.Write(fmt.Sprintf(form, strings.Repeat("x", 5<<20)))
+			if got := <-second; !errors.Is(got.Fail, ErrTooLarge) {
+				t.Errorf("%.30s: %v, want ErrTooLarge", form, got.Fail)
+			}
+			r.fake.Write(`{"id":1,"result":"0x7"}`)
+			if got := <-first; string(got.Result) != `"0x7"` || len(r.changes) != 0 {
+				t.Errorf("%.30s: the other request: %s, %v", form, got.Result, got.Fail)
+			}
 		})
 	}
 }
