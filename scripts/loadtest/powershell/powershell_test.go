@@ -7,9 +7,8 @@
 package powershell
 
 import (
-	"crypto/sha256"
+	"embed"
 	"encoding/json"
-	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -18,6 +17,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"noncegate/internal/npmtest"
 )
 
 // script is what parse.mjs says of a file.
@@ -145,29 +146,6 @@ func TestEveryScriptPassesTheExitStatusOn(t *testing.T) {
 	}
 }
 
-func TestTheLockFileNamesNoRegistryButThePublicOne(t *testing.T) {
-	var lock struct {
-		Packages map[string]struct {
-			Resolved  string `json:"resolved"`
-			Integrity string `json:"integrity"`
-		} `json:"packages"`
-	}
-	if err := json.Unmarshal([]byte(read(t, "package-lock.json")), &lock); err != nil {
-		t.Fatal(err)
-	}
-	for name, p := range lock.Packages {
-		if p.Resolved != "" && !strings.HasPrefix(p.Resolved, "https://registry.npmjs.org/") {
-			t.Errorf("%s comes from %s", name, p.Resolved)
-		}
-		if name != "" && p.Integrity == "" {
-			t.Errorf("%s has no checksum", name)
-		}
-	}
-	if len(lock.Packages) < 3 {
-		t.Errorf("%d packages, want the two and the root", len(lock.Packages))
-	}
-}
-
 // scripts lists every PowerShell script of the repository.
 func scripts(t *testing.T) []string {
 	t.Helper()
@@ -201,42 +179,15 @@ func parse(t *testing.T, files ...string) []script {
 	return found
 }
 
-// grammar is a folder with what package-lock.json names, filled the first time.
+//go:embed package.json package-lock.json .npmrc
+var packages embed.FS
+
+// grammar is a folder with what package-lock.json names.
 func grammar(t *testing.T) string {
 	t.Helper()
-	for _, program := range []string{"node", "npm"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Fatalf("%v: install Node.js and npm (Debian, Ubuntu: apt-get install nodejs npm; else see https://nodejs.org)", err)
-		}
-	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		cache = t.TempDir()
-	}
-	key := sha256.Sum256([]byte(read(t, "package-lock.json") + read(t, "package.json")))
-	dir := filepath.Join(cache, "noncegate", fmt.Sprintf("powershell-%x", key[:8]))
-	if _, err := os.Stat(dir); err == nil {
-		return dir
-	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	// Made aside and then named, so that nobody ever sees half of it.
-	fresh, err := os.MkdirTemp(filepath.Dir(dir), "fresh-")
+	dir, err := npmtest.Folder(t.Context(), "powershell", packages)
 	if err != nil {
 		t.Fatal(err)
-	}
-	defer os.RemoveAll(fresh)
-	for _, name := range []string{"package.json", "package-lock.json", ".npmrc"} {
-		if err := os.WriteFile(filepath.Join(fresh, name), []byte(read(t, name)), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	run(t, "npm", "ci", "--prefix", fresh)
-	if err := os.Rename(fresh, dir); err != nil {
-		if _, gone := os.Stat(dir); gone != nil { // nobody else was faster
-			t.Fatal(err)
-		}
 	}
 	return dir
 }
