@@ -1,0 +1,191 @@
+package chaintest
+
+import (
+	"fmt"
+	"math/big"
+	"sync"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/core"
+	"github.com/ethereum/go-ethereum/core/txpool/legacypool"
+	"github.com/ethereum/go-ethereum/core/types"
+	"github.com/ethereum/go-ethereum/eth"
+	"github.com/ethereum/go-ethereum/eth/ethconfig"
+	"github.com/ethereum/go-ethereum/eth/filters"
+	"github.com/ethereum/go-ethereum/node"
+	"github.com/ethereum/go-ethereum/p2p"
+	"github.com/ethereum/go-ethereum/params"
+	"github.com/ethereum/go-ethereum/rpc"
+)
+
+// modules are the namespaces that a Sim answers over HTTP and WebSocket.
+var modules = []string{"eth", "net", "web3", "txpool"}
+
+// SimConfig says what a Sim is like. The zero value is a chain that most tests can use.
+type SimConfig struct {
+	// ChainID is 1337 when 0.
+	ChainID uint64
+	// Accounts is how many of NewAccounts own 1000 ether at the start; 64 when 0.
+	Accounts int
+	// TxPool changes the settings of the pool, which are those that geth comes with; nil
+	// changes nothing. AccountSlots and AccountQueue bound what one account may have in
+	// the pool that can be mined next, and that cannot.
+	TxPool func(*legacypool.Config)
+	// Locals has the node answer success for transactions that its pool refused for the
+	// time being, remember them, and offer them to the pool again 10 seconds after the
+	// start and each minute: what geth does unless it is told not to. Without it a
+	// refusal is answered as such, and what a test drops stays dropped.
+	Locals bool
+	// FinalLag has the block so many below the head finalized at every new head. With 0
+	// only Finalize moves finality.
+	FinalLag uint64
+}
+
+// Sim is a node of go-ethereum in this process: its chain, its pool, its block builder
+// and its JSON-RPC server on a port of the loopback address, without peers and on an
+// empty disk in memory. What the consensus client does in a real node is done by the
+// test: blocks, branches, reorgs and finality come when it says so and never else. All
+// forks to Osaka are active from the start, EIP-7702 and blobs with them. The chain
+// begins with the genesis block, which is finalized, and an empty block 1 (before a first
+// block geth answers look-ups of unknown hashes with an error). A block's time is the real
+// one, or one second after its parent's where that is later.
+//
+// When a method of Sim returns, the pool has followed. Its methods may be called from
+// any goroutine, one changes the chain at a time.
+type Sim struct {
+	*Node
+	// Accounts are those that own ether at the start.
+	Accounts []Account
+
+	stack *node.Node
+	eth   *eth.Ethereum
+	lag   uint64
+	stop  func()
+
+	mu    sync.Mutex // held while the chain is changed
+	built uint64     // blocks; makes each of them another
+	ahead time.Duration
+}
+
+// StartSim starts a chain of its own, which ends with the test.
+func StartSim(t T, config SimConfig) *Sim {
+	t.Helper()
+	if config.ChainID == 0 {
+		config.ChainID = 1337
+	}
+	if config.Accounts == 0 {
+		config.Accounts = 64
+	}
+	s := &Sim{Accounts: NewAccounts(config.Accounts), lag: config.FinalLag}
+	if err := s.open(config); err != nil {
+		t.Fatalf("start a chain: %v", err)
+	}
+	client := s.stack.Attach()
+	s.stop = sync.OnceFunc(func() {
+		client.Close()
+		if err := s.stack.Close(); err != nil {
+			t.Logf("stop the chain: %v", err)
+		}
+	})
+	t.Cleanup(s.stop)
+	s.Node = newNode(t, client, s.stack.HTTPEndpoint(), s.stack.WSEndpoint())
+	s.settle = s.Settle
+	s.begin()
+	return s
+}
+
+// Stop ends the node, its connections too, and waits for it. It may be called twice, and
+// is called by itself at the end of the test.
+func (s *Sim) Stop() { s.stop() }
+
+// open puts the parts of a node together, in the order of ethclient/simulated.
+func (s *Sim) open(config SimConfig) error {
+	stack, err := node.New(nodeConfig())
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if s.stack == nil {
+			stack.Close()
+		}
+	}()
+	s.eth, err = eth.New(stack, ethConfig(config, s.Accounts))
+	if err != nil {
+		return err
+	}
+	stack.RegisterAPIs([]rpc.API{{
+		Namespace: "eth",
+		Service:   filters.NewFilterAPI(filters.NewFilterSystem(s.eth.APIBackend, filters.Config{})),
+	}})
+	if err := stack.Start(); err != nil {
+		return err
+	}
+	s.eth.SetSynced()
+	s.stack = stack
+	return nil
+}
+
+func nodeConfig() *node.Config {
+	config := node.DefaultConfig
+	config.DataDir = "" // in memory
+	config.P2P = p2p.Config{NoDiscovery: true}
+	// One server on a free port for both.
+	config.HTTPHost, config.HTTPPort, config.HTTPModules = "127.0.0.1", 0, modules
+	config.WSHost, config.WSPort, config.WSModules = "127.0.0.1", 0, modules
+	return &config
+}
+
+func ethConfig(config SimConfig, accounts []Account) *ethconfig.Config {
+	c := ethconfig.Defaults
+	c.Genesis = genesis(config.ChainID, accounts)
+	c.SyncMode = ethconfig.FullSync
+	c.LogNoHistory = true // logs are searched without an index
+	c.TrieCleanCache, c.TrieDirtyCache, c.SnapshotCache, c.DatabaseCache = 16, 16, 0, 16
+	c.Miner.Recommit = time.Minute // however slow the machine, a block has all that fits
+	c.TxPool.Journal = ""
+	c.TxPool.NoLocals = !config.Locals
+	if config.TxPool != nil {
+		config.TxPool(&c.TxPool)
+	}
+	return &c
+}
+
+func genesis(chainID uint64, accounts []Account) *core.Genesis {
+	chain := *params.AllDevChainProtocolChanges
+	chain.ChainID = new(big.Int).SetUint64(chainID)
+	chain.BogotaTime = nil
+	alloc := core.SystemContractAllocs()
+	for _, a := range accounts {
+		alloc[a.Address] = types.Account{Balance: Ether(1000)}
+	}
+	return &core.Genesis{Config: &chain, GasLimit: ethconfig.Defaults.Miner.GasCeil, Alloc: alloc}
+}
+
+// Ether is so many ether in wei.
+func Ether(n int64) *big.Int {
+	return new(big.Int).Mul(big.NewInt(n), big.NewInt(params.Ether))
+}
+
+// begin makes the genesis block final and mines block 1.
+func (s *Sim) begin() {
+	s.t.Helper()
+	s.Finalize(0)
+	s.CommitEmpty()
+	poll(s.t, "the node has indexed its first block", func() bool { return s.eth.BlockChain().TxIndexDone() })
+}
+
+// Settle waits until the pool has taken in whatever was sent and mined before. Sim does
+// so by itself for what is sent by its own methods.
+func (s *Sim) Settle() {
+	s.t.Helper()
+	s.must("settle the pool", s.eth.TxPool().Sync())
+}
+
+// header is the header of a block that must be there.
+func (s *Sim) header(hash common.Hash) (*types.Block, error) {
+	if block := s.eth.BlockChain().GetBlockByHash(hash); block != nil {
+		return block, nil
+	}
+	return nil, fmt.Errorf("no block %v", hash)
+}
