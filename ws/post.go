@@ -37,6 +37,9 @@ func (t *dialect) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.conns.cancel(false)
+	if s.cfg.Met != nil && g.session != nil {
+		s.cfg.Met(g.principal())
+	}
 	body, status := t.readBody(w, r)
 	if body == nil {
 		if status != 0 {

@@ -146,7 +146,7 @@ func (f *fakeNodes) Decode(raw []byte) (chain.Tx, error) {
 	return chain.Tx{Account: tx.From.String(), Nonce: int64(tx.Nonce), Hash: tx.Hash}, nil
 }
 
-func (f *fakeNodes) Send(_ context.Context, raw []byte) chain.Verdict {
+func (f *fakeNodes) Send(ctx context.Context, raw []byte) chain.Verdict {
 	tx, err := f.Decode(raw)
 	if err != nil {
 		f.t.Errorf("the nodes were given %x: %v", raw, err)
@@ -158,7 +158,11 @@ func (f *fakeNodes) Send(_ context.Context, raw []byte) chain.Verdict {
 	if say == nil {
 		return chain.Verdict{Class: chain.InPool}
 	}
-	return say(tx)
+	v := say(tx)
+	if ctx.Err() != nil { // who stops waiting knows nothing
+		return chain.Verdict{Class: chain.Unknown, Code: -32603, Message: ctx.Err().Error()}
+	}
+	return v
 }
 
 // says makes the nodes answer each send so.

@@ -268,7 +268,9 @@ func TestAMistakeOfOursEndsOneCall(t *testing.T) {
 }
 
 func TestWhatComesByPost(t *testing.T) {
-	g := startGateway(t, func(s *setup) { s.bounds.MaxMessageBytes = 2000 })
+	g := startGateway(t, func(s *setup) {
+		s.bounds.MaxMessageBytes, s.bounds.MaxInflight, s.bounds.MaxInflightTotal = 2000, 10, 10 // fewer than there are here
+	})
 	for _, c := range []struct {
 		name, method, path, body string
 		header                   http.Header

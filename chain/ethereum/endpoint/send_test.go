@@ -231,9 +231,11 @@ func TestWhatWasRecordedIsSentAlthoughItsClientHasGone(t *testing.T) {
 		return nil
 	}})
 	must(t, c.conn.Close())
+	eventually(t, "the end of the connection", func() bool { return g.srv.Connections() == 0 })
 	close(let)
 	await(t, marked, "the mark")
 	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
+	g.wantFigures(map[string]float64{"noncegate_eth_sends_total,in_pool": 1})
 }
 
 // A gateway that goes away waits for what it has begun.
@@ -267,7 +269,9 @@ func TestADrainWaitsForTransactionsThatAreBeingSent(t *testing.T) {
 
 func TestWhoIsNotTheHolderIsRefusedAndNothingIsSent(t *testing.T) {
 	wallet := auth.RightAllocate | auth.RightMark
-	g := startGateway(t, func(s *setup) { s.ws.Auth = who(map[string]auth.Right{"alice": wallet, "bob": wallet, "boss": everyRight}) })
+	g := startGateway(t, func(s *setup) {
+		s.ws.Auth = who(map[string]auth.Right{"alice": wallet, "bob": wallet, "boss": everyRight})
+	})
 	if n := g.allocate(signer(ada), "alice"); n != 0 {
 		t.Fatalf("allocated %d", n)
 	}
@@ -341,7 +345,7 @@ func TestWalletsUnderstandNoncesThatAreTooLowOrTooHigh(t *testing.T) {
 
 // Wallets send several transactions at once. Over one connection they keep their order.
 func TestTransactionsOfOneConnectionKeepTheirOrder(t *testing.T) {
-	g := startGateway(t)
+	g := startGateway(t, func(s *setup) { s.endpoint.OrderWait = time.Nanosecond })
 	c := g.dial()
 	let := make(chan struct{})
 	g.nodes.saysBy(func(chain.Tx) chain.Verdict { <-let; return chain.Verdict{Class: chain.InPool} })
