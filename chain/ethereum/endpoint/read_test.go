@@ -305,6 +305,11 @@ func TestWhatComesByPost(t *testing.T) {
 			}
 		})
 	}
+	for i := range 12 { // nothing of those before is still in flight
+		if _, body := g.post("", call("1", methodChainID, "[]")); !strings.Contains(body, `"result":"0x1"`) {
+			t.Fatalf("request %d: %s", i+1, body)
+		}
+	}
 }
 
 func TestPostsOfWhoIsNotKnownAreRefused(t *testing.T) {
