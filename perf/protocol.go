@@ -11,11 +11,14 @@ type Method string
 // request at all: a client may say anything, and a label may not.
 const MethodUnknown Method = "unknown"
 
+// MethodDialect stands for all methods of the protocols beside that of nonces.
+const MethodDialect Method = "dialect"
+
 var requestMethods = []Method{
 	wire.MethodAllocate, wire.MethodMarkUsed, wire.MethodMarkRecyclable, wire.MethodMarkSigned, wire.MethodExtend, wire.MethodRepair,
 	wire.MethodStatus, wire.MethodList, wire.MethodSetFloor,
 	wire.MethodSubscribe, wire.MethodUnsubscribe, wire.MethodEthSubscribe, wire.MethodEthUnsubscribe,
-	wire.MethodInfo, wire.MethodStats, MethodUnknown,
+	wire.MethodInfo, wire.MethodStats, MethodDialect, MethodUnknown,
 }
 
 // RefuseReason is the stable word of an error reply: data.reason.
@@ -24,6 +27,7 @@ type RefuseReason string
 var refuseReasons = []RefuseReason{
 	"parse_error", "invalid_request", "method_not_found", "invalid_params", "internal", "server_busy", "not_owner", "fenced",
 	"unavailable", "conflict", "not_found", "hold_limit", "duplicate_submit", "unauthorized", "forbidden", "draining",
+	"not_holder", "answer_too_large",
 }
 
 // UpgradeReason is why a client was not let in.
@@ -78,11 +82,12 @@ const (
 	CloseUnused      CloseReason = "unused"      // it had asked for nothing for too long
 	CloseTooLarge    CloseReason = "too_large"   // a frame that is too long
 	CloseInternal    CloseReason = "internal"    // a mistake of this program
+	CloseEventsLost  CloseReason = "events_lost" // events of a subscription are lost for good
 )
 
 var closeReasons = []CloseReason{
 	CloseClient, CloseLost, CloseSlow, CloseIdle, CloseRestart, CloseStopped, CloseExpired, CloseRevoked,
-	CloseUnsupported, CloseProtocol, ClosePolicy, CloseUnused, CloseTooLarge, CloseInternal,
+	CloseUnsupported, CloseProtocol, ClosePolicy, CloseUnused, CloseTooLarge, CloseInternal, CloseEventsLost,
 }
 
 // BeatResult is what became of a heartbeat.

@@ -95,6 +95,9 @@ func (a *Addresses) Enter(from string, now time.Time) (*Place, Refusal) {
 	return &Place{of: a, entry: e, entered: true}, Granted
 }
 
+// Entered reports whether the place is that of a connection.
+func (p *Place) Entered() bool { return p.entered }
+
 // Leave gives a place back. It is called once.
 func (p *Place) Leave(now time.Time) {
 	t := p.of.hosts

@@ -94,6 +94,18 @@ func (q *Queue) Unreserve(bytes int64) {
 	q.pool.Unreserve(q.share, 1)
 }
 
+// Grow makes the room of a reply that was Granted larger by more bytes, if the
+// connection has them now. The Push or Unreserve of the reply then names the sum.
+func (q *Queue) Grow(more int64) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.sealed || q.reserved+q.queued+q.unwritten+more > q.cfg.Marks.Max {
+		return false
+	}
+	q.reserved += more
+	return true
+}
+
 // Push queues a reply with its reservation and fixes its place in the order. It
 // is never refused; on a connection that is closed or closing it is released,
 // for nobody can receive it. Wake must follow, once for any number of pushes.

@@ -51,8 +51,35 @@ func (q *Queue) writeOn(written *batch, err error) {
 			}
 			return
 		}
-		_, err = q.sock.Write(b.buf)
+		err = q.write(b.buf)
 		written = b
+	}
+}
+
+// pieceBytes is how much is written under one deadline: a client that takes it in
+// time is not slow, however long the whole is.
+const pieceBytes = 1 << 20
+
+// write writes p piece by piece. The deadline of the first one is set.
+func (q *Queue) write(p []byte) error {
+	for len(p) > pieceBytes {
+		if _, err := q.sock.Write(p[:pieceBytes]); err != nil {
+			return err
+		}
+		p = p[pieceBytes:]
+		q.extend()
+	}
+	_, err := q.sock.Write(p)
+	return err
+}
+
+// extend sets the deadline of a write that may wait, unless the queue was closed: then
+// it is past, and stays so.
+func (q *Queue) extend() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.closed {
+		q.deadlineLocked(clock())
 	}
 }
 
@@ -76,13 +103,8 @@ func (q *Queue) tryWrite() {
 
 // writeRest is the write goroutine of a batch whose first n bytes are written.
 func (q *Queue) writeRest(b *batch, n int) {
-	q.mu.Lock()
-	if !q.closed { // else the deadline is past, and stays so
-		q.deadlineLocked(clock())
-	}
-	q.mu.Unlock()
-	_, err := q.sock.Write(b.buf[n:])
-	q.writeOn(b, err)
+	q.extend()
+	q.writeOn(b, q.write(b.buf[n:]))
 }
 
 // next accounts for the batch that was written, nil at first, with the outcome of

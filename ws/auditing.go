@@ -43,17 +43,17 @@ func (r *request) audit() {
 		return
 	}
 	err := r.failure()
+	if r.call != nil {
+		r.call.audit(err)
+		return
+	}
 	if !c.srv.cfg.Audit.Wants(r.auditLevel(err)) {
 		return
 	}
 	e := c.entry(audit.Call)
 	e.Method, e.Signer, e.Outcome = r.method, r.op.Signer, "ok"
 	if err != nil {
-		e.Outcome = err.Data.Reason
-		if err.Data.Outcome == wire.OutcomeUnknown {
-			e.Outcome = wire.OutcomeUnknown
-		}
-		e.Right = err.Data.Right
+		e.Outcome, e.Right = outcomeOf(err), err.Data.Right
 	}
 	switch {
 	case r.op.Kind == nonce.KindAllocate && err == nil && len(r.op.Nonces) > 0:

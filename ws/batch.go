@@ -14,9 +14,10 @@ import (
 // element is done. Elements of different signers run concurrently.
 type batch struct {
 	conn     *conn
-	requests []*request // in the order of the array, notifications too
-	answers  int        // how many of them are answered
-	reserved int64      // for the frame
+	requests []*request   // in the order of the array, notifications too
+	answers  int          // how many of them are answered
+	reserved int64        // for the frame
+	grown    atomic.Int64 // reserved beyond that, for answers of a dialect
 	open     atomic.Int32
 }
 
@@ -54,19 +55,26 @@ func (b *batch) finish() nonce.Waker {
 	}
 	c := b.conn
 	var live []*subscription
+	var streams []*stream
 	for _, r := range b.requests {
+		if st := r.stream(); st != nil {
+			streams = append(streams, st)
+		}
 		if r.subscription != nil {
 			r.subscription.announce()
 			live = append(live, r.subscription)
 		}
 	}
 	if b.answers > 0 {
-		c.out.Push(b, b.reserved)
+		c.out.Push(b, b.reserved+b.grown.Load())
 	} else {
 		b.Release()
 	}
 	for _, s := range live {
 		c.goLive(s)
+	}
+	for _, st := range streams {
+		st.goLive()
 	}
 	return c.out
 }

@@ -50,9 +50,11 @@ type conn struct {
 	lapsed  atomic.Int32  // the close code of its session's end; 0: it has not ended
 	frames  atomic.Uint32 // data frames that were read
 
+	talk *talk // a dialect's, nil: it is one of the protocol of nonces
+
 	lines *lines // made by the read goroutine with the first request that needs a lock
 
-	mu   sync.Mutex // guards subs
+	mu   sync.Mutex // guards subs, and the streams of talk
 	subs map[string]*subscription
 
 	// The pinger's.
@@ -251,6 +253,7 @@ func (c *conn) recovered() {
 func (c *conn) end() {
 	c.gone.Store(true)
 	c.closeSubscriptions()
+	c.talk.close(c)
 	switch {
 	case !c.closing.Load():
 		c.out.Kill(errPeerGone)

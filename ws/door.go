@@ -24,7 +24,7 @@ const (
 type door struct {
 	addresses *quota.Addresses
 
-	mu     sync.Mutex // guards places
+	mu     sync.Mutex // guards places; the locks of addresses are taken under it
 	places map[net.Conn]*quota.Place
 }
 
@@ -66,6 +66,26 @@ func (d *door) arrive(c net.Conn) (refused perf.UpgradeReason) {
 	return ""
 }
 
+// enter counts a socket as a connection of its address: a client was let in on it, and
+// it goes on being one of HTTP. It is one for the requests that follow, too. false: the
+// address has as many as it may. A socket that nobody counted is not counted now.
+func (d *door) enter(c net.Conn) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	place := d.places[c]
+	if place == nil || place.Entered() {
+		return true
+	}
+	now := time.Now()
+	in, _ := d.addresses.Enter(c.RemoteAddr().String(), now)
+	if in == nil {
+		return false
+	}
+	place.Leave(now)
+	d.places[c] = in
+	return true
+}
+
 // depart does nothing for a socket that was refused.
 func (d *door) depart(c net.Conn) {
 	d.mu.Lock()
@@ -75,6 +95,15 @@ func (d *door) depart(c net.Conn) {
 	if place != nil {
 		place.Leave(time.Now())
 	}
+}
+
+// socketKey is the key of a request's socket in its context.
+type socketKey struct{}
+
+// ConnContext is for the http.Server that serves the handler of a dialect, as ConnState
+// is: requests know their sockets by it.
+func (s *Server) ConnContext(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, socketKey{}, c)
 }
 
 // Waiting is how many sockets are open whose clients were not let in yet; always 0

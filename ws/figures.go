@@ -80,6 +80,8 @@ func (c *conn) ending() perf.CloseReason {
 		return perf.CloseInternal
 	case wire.CloseProtocolError:
 		return perf.CloseProtocol
+	case wire.CloseSubscriptionLost:
+		return perf.CloseEventsLost
 	}
 	cause := c.out.Cause()
 	if _, kicked := errors.AsType[*writer.KickError](cause); kicked {

@@ -125,8 +125,8 @@ func (ls *lines) next(l *line) (first *request, empty bool) {
 	return first, false
 }
 
-// awaitLines returns when nobody waits in a line any more. No connection is left,
-// so none is begun.
+// awaitLines returns when nobody waits in a line any more, and no call of a dialect is
+// under way. No connection is left, so none is begun.
 func (s *Server) awaitLines(ctx context.Context) error {
 	gone := make(chan struct{})
 	go func() {
@@ -137,6 +137,6 @@ func (s *Server) awaitLines(ctx context.Context) error {
 	case <-gone:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("stop: requests still wait in line: %w", context.Cause(ctx))
+		return fmt.Errorf("stop: requests still wait in line, or for somebody else: %w", context.Cause(ctx))
 	}
 }

@@ -39,17 +39,27 @@ func (c *conn) charge(requests []*request) *wire.Error {
 }
 
 func (c *conn) chargePrincipal(n int, now time.Time) *wire.Error {
-	q := c.session.Quota()
+	wait, err := c.guest.charge(n, now)
+	c.rest = max(c.rest, wait)
+	return err
+}
+
+// charge counts n requests against the quota of their client. A refusal says how long the
+// client is not to be listened to; 0: it is not the rate that was too high.
+func (g *guest) charge(n int, now time.Time) (rest time.Duration, err *wire.Error) {
+	q := g.session.Quota()
 	if q.RequestsPerSecond > 0 && n > q.Burst {
-		return wire.Errorf(wire.CodeInvalidRequest, "invalid_request",
+		return 0, wire.Errorf(wire.CodeInvalidRequest, "invalid_request",
 			"the batch has %d requests, and the quota of this principal never lets through more than %d at once", n, q.Burst)
 	}
-	wait, ok := c.account.Request(quota.Rate{PerSecond: q.RequestsPerSecond, Burst: q.Burst}, n, now)
+	wait, ok := g.account.Request(quota.Rate{PerSecond: q.RequestsPerSecond, Burst: q.Burst}, n, now)
 	if ok {
-		return nil
+		return 0, nil
 	}
-	return c.overQuota("the requests a second of this principal are used up", wait)
+	return restOf(wait), busyQuota("the requests a second of this principal are used up", wait)
 }
+
+func restOf(wait time.Duration) time.Duration { return min(max(wait, minRest), maxRest) }
 
 // chargeSigners does not give back what it took when a later one of a batch is
 // refused: a refusal that costs a little keeps the batch from being tried for ever at
@@ -68,7 +78,7 @@ func (c *conn) chargeSigners(requests []*request, now time.Time) *wire.Error {
 
 // overQuota refuses a request and lets its connection rest.
 func (c *conn) overQuota(why string, wait time.Duration) *wire.Error {
-	c.rest = min(max(wait, minRest), maxRest)
+	c.rest = restOf(wait)
 	return busyQuota(why, wait)
 }
 

@@ -29,6 +29,9 @@ type request struct {
 	act    func() (any, *wire.Error)
 	result any // of act
 
+	call *Call // of a dialect; nil: none
+	held int   // bytes of waiting answers that its own holds
+
 	lock      *guard.Lock // it is to take before it begins, or has; nil: none
 	undecided int         // what it waits for in line: its lock, its chain; guarded by lines.mu
 	unless    *wire.Error // the answer unless its request id is known, once the lock was refused
@@ -77,18 +80,24 @@ func (c *conn) newRequest(call *wire.Call) *request {
 // parse makes of a call what r is to do.
 func (c *conn) parse(r *request, call *wire.Call) *wire.Error {
 	m, known := c.srv.endpoints[call.Method]
-	if !known {
+	switch {
+	case c.talk != nil:
+		m = c.srv.elsewhere
+	case !known:
 		m = c.srv.nowhere
 	}
 	m.asked.Inc()
 	r.method = m.name
 	if len(call.ID) > maxIDBytes {
 		r.id = append(r.id[:0], "null"...)
-		return with(wire.Errorf(wire.CodeInvalidRequest, "invalid_request", "id: must be at most %d bytes", maxIDBytes),
-			wire.ErrorData{Field: "id"})
+		return errLongID()
 	}
 	if call.Err != nil {
 		return call.Err
+	}
+	if c.talk != nil {
+		r.call = c.talk.callOf(c, call)
+		return nil
 	}
 	if !known {
 		return wire.Errorf(wire.CodeMethodNotFound, "method_not_found", "there is no method %s", clip(strconv.Quote(call.Method)))
@@ -97,6 +106,12 @@ func (c *conn) parse(r *request, call *wire.Call) *wire.Error {
 		return err
 	}
 	return c.authorize(r)
+}
+
+// errLongID refuses what has an id that is not echoed.
+func errLongID() *wire.Error {
+	return with(wire.Errorf(wire.CodeInvalidRequest, "invalid_request", "id: must be at most %d bytes", maxIDBytes),
+		wire.ErrorData{Field: "id"})
 }
 
 // tooLarge refuses what could never be admitted.
@@ -126,8 +141,10 @@ func (r *request) refuse(err *wire.Error) {
 }
 
 // writes reports whether the request may change something, and so cause events.
-func (r *request) writes() bool {
-	switch r.op.Kind {
+func (r *request) writes() bool { return opWrites(&r.op) }
+
+func opWrites(op *nonce.Op) bool {
+	switch op.Kind {
 	case 0, nonce.KindStatus, nonce.KindList:
 		return false
 	}
@@ -136,6 +153,10 @@ func (r *request) writes() bool {
 
 // start does an admitted request. The caller does not touch it afterwards.
 func (r *request) start() {
+	if r.err == nil && r.call != nil {
+		r.conn.talk.begin(r)
+		return
+	}
 	if r.err == nil && r.act == nil {
 		r.op.Completion = r
 		if !r.conn.lineUp(r) {
@@ -190,7 +211,7 @@ func (r *request) finish() nonce.Waker {
 	if r.batch != nil {
 		return r.batch.finish()
 	}
-	s := r.subscription
+	s, st := r.subscription, r.stream()
 	s.announce()
 	if len(r.id) > 0 {
 		c.out.Push(r, r.bytes)
@@ -198,6 +219,7 @@ func (r *request) finish() nonce.Waker {
 		r.Release()
 	}
 	c.goLive(s)
+	st.goLive()
 	return c.out
 }
 
@@ -211,6 +233,9 @@ func (r *request) Append(dst []byte) ([]byte, error) {
 			r.conn.srv.rejected(wire.StageForward, 1)
 		}
 		return r.appendError(dst, errorOf(r.op.Err, r.op.Signer, r.op.Count)), nil
+	}
+	if r.call != nil {
+		return r.call.answer.append(dst, r.id), nil
 	}
 	if r.act != nil {
 		return wire.AppendResult(dst, r.id, r.result)
@@ -232,6 +257,9 @@ func (r *request) apology() []byte {
 
 // Release implements writer.Message: the request is done with.
 func (r *request) Release() {
+	if r.held > 0 {
+		r.call.of.waiting.Give(nil, r.held)
+	}
 	*r = request{id: r.id[:0], sight: r.sight}
 	requests.Put(r)
 }

@@ -45,6 +45,7 @@ type Server struct {
 	upgrader  websocket.Upgrader
 	endpoints map[string]endpoint // by method; never written after New
 	nowhere   endpoint            // of all other methods; nothing to run
+	elsewhere endpoint            // of all methods of dialects
 	conns     *registry
 	clients   class
 	nodes     class
@@ -64,7 +65,7 @@ type Server struct {
 	life      context.Context // ends with Stop
 	endOfLife context.CancelFunc
 	pinger    sync.WaitGroup
-	lined     sync.WaitGroup // the lines of all connections
+	lined     sync.WaitGroup // the lines of all connections, and the calls of dialects
 	sights    sights         // who waits for a chain
 }
 
@@ -95,6 +96,7 @@ func New(service Service, events *hub.Hub, pool *encodepool.Pool, figures *perf.
 		rejected: func(stage string, n int) { figures.Rejected(perf.RejectStage(stage), n) },
 	}
 	s.endpoints, s.nowhere = endpointsOf(figures)
+	s.elsewhere = endpoint{asked: figures.Requests(perf.MethodDialect)}
 	s.cfg.Origins.Addresses = cfg.Auth == nil
 	if s.cfg.Nodes.known = cfg.Auth != nil; s.cfg.Nodes.known {
 		s.door = newDoor(cfg.Addresses)
@@ -136,15 +138,21 @@ func (s *Server) Panics() int64 { return s.panics.Load() }
 // 401, or 503 where that cannot be said; one of a page that may not connect 403; one
 // whose principal or address has its connections 429; a node that is not to come in
 // 403 or 421.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.open(w, r, nil) }
+
+// open is ServeHTTP for connections of a dialect, or of none. Another node has no use for
+// a dialect.
+func (s *Server) open(w http.ResponseWriter, r *http.Request, t *dialect) {
 	if s.leaving.Load() {
 		s.figures.UpgradeRefused(perf.UpgradeDraining)
 		unavailable(w, retryDraining, "this node is going away")
 		return
 	}
-	node, ok := s.admitNode(w, r)
-	if !ok {
-		return
+	node, ok := "", true
+	if t == nil {
+		if node, ok = s.admitNode(w, r); !ok {
+			return
+		}
 	}
 	var g guest
 	if node == "" {
@@ -158,11 +166,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		unavailable(w, retryFull, "this node has as many connections as it may have")
 		return
 	}
-	s.upgrade(w, r, node, g)
+	s.upgrade(w, r, node, g, t)
 }
 
 // upgrade makes a connection of a request whose place is reserved.
-func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g guest) {
+func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g guest, t *dialect) {
 	h := &hijacker{ResponseWriter: w}
 	ws, err := s.upgrader.Upgrade(h, r, nil)
 	if err != nil {
@@ -174,7 +182,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g 
 		s.log.Debug("upgrade refused", "remote", r.RemoteAddr, "error", err)
 		return
 	}
-	c := s.newConn(ws, h.transport, node, g)
+	c := s.newConn(ws, h.transport, node, g, t)
 	s.conns.enter(c)
 	s.figures.Connections.Add(1)
 	s.figures.ConnectionsOpened.Inc()
@@ -198,8 +206,9 @@ func unavailable(w http.ResponseWriter, after time.Duration, why string) {
 
 func seconds(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }
 
-// newConn makes a connection of a client, or with its id of another node.
-func (s *Server) newConn(ws *websocket.Conn, t *transport, node string, g guest) *conn {
+// newConn makes a connection of a client, with a dialect or without, or with its id of
+// another node.
+func (s *Server) newConn(ws *websocket.Conn, t *transport, node string, g guest, d *dialect) *conn {
 	now := time.Now()
 	c := &conn{
 		srv: s, class: &s.clients, ws: ws, transport: t, guest: g,
@@ -207,6 +216,9 @@ func (s *Server) newConn(ws *websocket.Conn, t *transport, node string, g guest)
 	}
 	if node != "" {
 		c.class, c.peer = &s.nodes, newPeer(node)
+	}
+	if d != nil {
+		c.class, c.talk = &d.class, newTalk(s.life, d)
 	}
 	c.watch = newWatch(now)
 	c.asker = nonce.PrincipalOf(c.principal())

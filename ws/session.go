@@ -18,11 +18,11 @@ const (
 )
 
 // principal is the name of who a client is; without authentication all are one.
-func (c *conn) principal() string {
-	if c.session == nil {
+func (g *guest) principal() string {
+	if g.session == nil {
 		return ""
 	}
-	return c.session.Principal
+	return g.session.Principal
 }
 
 // lapse ends a connection whose session has ended: nothing new is taken, and it is

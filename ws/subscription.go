@@ -70,7 +70,10 @@ func (c *conn) subscribed() (subscriptions, names int) {
 	for _, s := range c.subs {
 		names += s.names
 	}
-	return len(c.subs), names
+	if c.talk != nil {
+		subscriptions = len(c.talk.streams)
+	}
+	return subscriptions + len(c.subs), names
 }
 
 // awaitTime bounds how long one frame's subscriptions wait for the other nodes to

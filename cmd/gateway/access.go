@@ -11,6 +11,7 @@ import (
 	"noncegate/auth"
 	"noncegate/auth/jwt"
 	"noncegate/auth/rights"
+	"noncegate/chain/ethereum/endpoint"
 )
 
 // openAudit comes early, so that its end comes late: what the connections say last is
@@ -74,16 +75,15 @@ func (a *app) authenticator() auth.Authenticator {
 	return a.gate
 }
 
-// public serves the clients' side: gateway, and with authentication tickets on
-// /ticket.
+// public serves the clients' side: gateway, the chains on /eth/, and with authentication
+// tickets on /ticket.
 func (a *app) public() http.Handler {
-	gateway := clientHandler(a.server)
-	if a.gate == nil {
-		return gateway
-	}
 	mux := http.NewServeMux()
-	mux.Handle("/ticket", http.MaxBytesHandler(a.gate.TicketHandler(), maxTicketBody))
-	mux.Handle("/", gateway)
+	if a.gate != nil {
+		mux.Handle("/ticket", http.MaxBytesHandler(a.gate.TicketHandler(), maxTicketBody))
+	}
+	mux.Handle(endpoint.Prefix, a.endpoints)
+	mux.Handle("/", clientHandler(a.server))
 	return mux
 }
 
@@ -108,7 +108,7 @@ const adminIdle = time.Minute
 
 // harden bounds what a socket may cost before its client is let in.
 func (a *app) harden(srv *http.Server) {
-	srv.ConnState = a.server.ConnState
+	srv.ConnState, srv.ConnContext = a.server.ConnState, a.server.ConnContext
 	srv.MaxHeaderBytes = a.cfg.MaxHeaderBytes
 	srv.ReadTimeout, srv.WriteTimeout, srv.IdleTimeout = requestTimeout, requestTimeout, headerTimeout
 }

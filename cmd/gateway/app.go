@@ -62,6 +62,7 @@ type app struct {
 	names           *namebook                   // nil: nobody is asked who he is
 	chains          *chain.Chains               // nil: no chain is asked
 	ethereum        map[string]*ethereum.Client // the clients of the chains, by CAIP-2 identifier
+	endpoints       http.Handler                // of all chains
 	audit           *audit.Log                  // nil: off
 	gate            *auth.Gate                  // nil: clients need not say who they are
 	service         atomic.Pointer[nonce.Service]
@@ -78,7 +79,7 @@ func start(ctx context.Context, cfg *Config, log *slog.Logger) (*app, error) {
 	a := &app{cfg: cfg, log: log, fatal: make(chan error, 1), registry: prometheus.NewRegistry()}
 	for _, step := range []func(context.Context) error{
 		a.openMemory, a.openCodec, a.openTLS, a.listen, a.openStore, a.openFigures, a.openAudit, a.openGate, a.openRedis, a.openPublisher, a.openPools, a.openRouter,
-		a.join, a.watchNodes, a.openGuard, a.openEngine, a.openChains, a.openService, a.startEngine, a.startChains, a.openTotals, a.openNames, a.openLinks, a.openAdmin, a.openServer, a.openGauges, a.accept,
+		a.join, a.watchNodes, a.openGuard, a.openEngine, a.openChains, a.openService, a.startEngine, a.startChains, a.openTotals, a.openNames, a.openLinks, a.openAdmin, a.openServer, a.openEndpoints, a.openGauges, a.accept,
 	} {
 		if err := step(ctx); err != nil {
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)

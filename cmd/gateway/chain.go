@@ -7,6 +7,7 @@ import (
 
 	"noncegate/chain"
 	"noncegate/chain/ethereum"
+	"noncegate/chain/ethereum/endpoint"
 	"noncegate/hub"
 	"noncegate/nonce"
 	"noncegate/wire"
@@ -83,6 +84,26 @@ func (a *app) startChains(ctx context.Context) error {
 		return nil
 	})
 	return nil
+}
+
+// openEndpoints serves the JSON-RPC of each chain on /eth/ and the chain's number.
+func (a *app) openEndpoints(context.Context) error {
+	list, err := a.cfg.Chains()
+	if err != nil {
+		return err
+	}
+	var all []*endpoint.Endpoint
+	for _, l := range list {
+		e, err := endpoint.New(a.ethereum[l.ID], a.chains, endpoint.Events{Sink: a.hub, Lane: a.service.Load().Lane}, endpoint.Config{
+			Take: a.cfg.EthTake == "on", ReadyWait: a.cfg.ChainWait,
+		}, a.registry, a.log)
+		if err != nil {
+			return err
+		}
+		all = append(all, e)
+	}
+	a.endpoints, err = endpoint.Handler(a.server, endpoint.Bounds(a.cfg.MaxInflight), all...)
+	return err
 }
 
 // chainOfService is nil without chains: a nil *chain.Chains in the interface would not

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"noncegate/chain/ethereum/endpoint"
 	"noncegate/nonce"
 	"noncegate/perf"
 	"noncegate/route"
@@ -98,13 +99,14 @@ func (a *app) awaitInterest() func(context.Context) {
 }
 
 // encodePlaces is the bound of the encode pool: what clients may have there, and as
-// much again for other nodes where there can be any, so that neither takes the
-// places of the other's answers.
+// much again for other nodes where there can be any, and places for the calls of chains,
+// which wait for their nodes, so that none takes the places of another's answers.
 func (a *app) encodePlaces() int {
+	places := a.cfg.EncodeQueue + len(a.cfg.Chain)*endpoint.Bounds(a.cfg.MaxInflight).MaxInflightTotal
 	if _, embedded := a.cfg.SQLitePath(); embedded {
-		return a.cfg.EncodeQueue
+		return places
 	}
-	return a.cfg.EncodeQueue + a.cfg.MaxInflightTotal
+	return places + a.cfg.MaxInflightTotal
 }
 
 // hasHeirs reports whether another node could serve this one's signers.

@@ -1,0 +1,83 @@
+package endpoint
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"testing"
+
+	"noncegate/auth"
+	"noncegate/chain"
+	"noncegate/chain/ethereum/rawtx"
+	"noncegate/nonce"
+	"noncegate/wire"
+)
+
+// setCode is a transaction of type 4 of chain 1 with authorizations that count.
+func setCode(t *testing.T) (raw string, tx *rawtx.Tx) {
+	t.Helper()
+	text, err := os.ReadFile("../rawtx/testdata/vectors.json")
+	must(t, err)
+	var vectors []struct{ Name, Raw string }
+	must(t, json.Unmarshal(text, &vectors))
+	for _, v := range vectors {
+		if v.Name == "set code" {
+			bytes, err := hex.DecodeString(v.Raw[2:])
+			must(t, err)
+			tx, err := rawtx.Decode(bytes)
+			must(t, err)
+			return v.Raw, tx
+		}
+	}
+	t.Fatal("there is no such transaction")
+	return "", nil
+}
+
+func TestAnAuthorizationMayNotUseANonceThatSomebodyElseHolds(t *testing.T) {
+	wallet := auth.RightAllocate | auth.RightMark
+	raw, tx := setCode(t)
+	authority := tx.Authorizations[0]
+	if !authority.Valid() {
+		t.Fatal("the authorization of the vector does not count")
+	}
+	of := signer(authority.Authority.String())
+	start := func(t *testing.T) *gateway {
+		g := startGateway(t, func(s *setup) { s.ws.Auth = who(map[string]auth.Right{"alice": wallet, "bob": wallet}) })
+		g.nodes.at(tx.From.String(), chain.Start{Latest: int64(tx.Nonce), Pending: int64(tx.Nonce)})
+		g.nodes.at(authority.Authority.String(), chain.Start{Latest: int64(authority.Nonce), Pending: int64(authority.Nonce)})
+		return g
+	}
+	t.Run("held by somebody else", func(t *testing.T) {
+		g := start(t)
+		if n := g.allocate(of, "bob"); n != int64(authority.Nonce) {
+			t.Fatalf("allocated %d", n)
+		}
+		g.dialAs("alice").send(raw).wantError(t, wire.CodeRejected, "an authorization of the transaction would use nonce")
+		g.nodes.wantGiven()
+		if row := g.row(signer(tx.From.String()), int64(tx.Nonce)); row.Status != 0 {
+			t.Errorf("the nonce of the sender is %v", row.Status)
+		}
+	})
+	t.Run("sent by somebody else", func(t *testing.T) {
+		g := start(t)
+		g.dialAs("bob").send(transaction(authority.Authority.String(), int64(authority.Nonce), "x"))
+		g.dialAs("alice").send(raw).wantError(t, wire.CodeRejected, "is held by somebody else; nothing was sent")
+	})
+	for name, before := range map[string]func(g *gateway){
+		"held by nobody": func(*gateway) {},
+		"held by who sends": func(g *gateway) {
+			g.allocate(of, "alice")
+		},
+		"given back": func(g *gateway) {
+			g.allocate(of, "bob")
+			must(g.TB, g.service.Do(g.Context(), &nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: of, Nonce: int64(authority.Nonce), Attempt: 1}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := start(t)
+			before(g)
+			g.dialAs("alice").send(raw).wantResult(t, `"`+chain.Hash(tx.Hash).String()+`"`)
+			g.nodes.wantGiven(int64(tx.Nonce))
+		})
+	}
+}

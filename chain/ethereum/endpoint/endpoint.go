@@ -1,0 +1,200 @@
+package endpoint
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"noncegate/chain"
+	"noncegate/chain/ethereum"
+	"noncegate/nonce"
+	"noncegate/ws"
+)
+
+// Nodes are the nodes of a chain, as ethereum.Client has them.
+type Nodes interface {
+	ID() string
+	Decode(raw []byte) (chain.Tx, error)
+	Send(ctx context.Context, raw []byte) chain.Verdict
+	Start(ctx context.Context, accounts []string) ([]chain.Start, error)
+	Lookup(ctx context.Context, asks []chain.Ask) ([]chain.Sighting, error)
+	Call(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *ethereum.RPCError, error)
+	Subscribe(ctx context.Context, params json.RawMessage, on func(json.RawMessage), ended func(error)) (unsubscribe func(), refusal *ethereum.RPCError, err error)
+}
+
+var _ Nodes = (*ethereum.Client)(nil)
+
+// Chains say how far accounts are. chain.Chains is one.
+type Chains interface {
+	Ready(name string, wait time.Duration, done func()) bool
+	State(name string) (chain.State, bool)
+}
+
+var _ Chains = (*chain.Chains)(nil)
+
+// Events is who is told that a transaction was sent: the nonce.EventSink of the gateway,
+// and nonce.Service.Lane.
+type Events struct {
+	Sink nonce.EventSink
+	Lane func(signer string) int
+}
+
+// Config are the settings of an Endpoint. Zero means the default, except for Take.
+type Config struct {
+	// Take lets a wallet take, in passing, the nonce that would be handed out next: it
+	// sends a transaction with it which nobody has allocated. Else every nonce has to be
+	// allocated first.
+	Take bool
+	// ReadTimeout bounds one question to the nodes; default 30s.
+	ReadTimeout time.Duration
+	// SendTimeout bounds the giving of one transaction to the nodes; default 20s. Past it
+	// nobody knows whether they have it.
+	SendTimeout time.Duration
+	// ReadyWait is how long a signer that is new waits for what the chain says of it;
+	// default 3s.
+	ReadyWait time.Duration
+	// OrderWait is how long a transaction whose nonce is ahead of the next one waits for
+	// those before it, which may be on their way over other connections; default 1s.
+	OrderWait time.Duration
+	// ReceiptWait is how long eth_sendRawTransactionSync waits for a receipt when it does
+	// not say, and MostReceiptWait how long at most; default 20s and 1m. The nodes are
+	// asked every ReceiptEvery, default 250ms.
+	ReceiptWait, MostReceiptWait, ReceiptEvery time.Duration
+}
+
+func (c *Config) complete() error {
+	c.ReadTimeout = cmp.Or(c.ReadTimeout, 30*time.Second)
+	c.SendTimeout = cmp.Or(c.SendTimeout, 20*time.Second)
+	c.ReadyWait = cmp.Or(c.ReadyWait, 3*time.Second)
+	c.OrderWait = cmp.Or(c.OrderWait, time.Second)
+	c.ReceiptWait = cmp.Or(c.ReceiptWait, 20*time.Second)
+	c.MostReceiptWait = cmp.Or(c.MostReceiptWait, time.Minute)
+	c.ReceiptEvery = cmp.Or(c.ReceiptEvery, 250*time.Millisecond)
+	for _, d := range []time.Duration{c.ReadTimeout, c.SendTimeout, c.ReadyWait, c.OrderWait, c.ReceiptWait, c.MostReceiptWait, c.ReceiptEvery} {
+		if d < 0 {
+			return errors.New("the times of an Ethereum endpoint must be above 0")
+		}
+	}
+	if c.ReceiptWait > c.MostReceiptWait {
+		return fmt.Errorf("the usual wait for a receipt, %v, must not be longer than the longest, %v", c.ReceiptWait, c.MostReceiptWait)
+	}
+	return nil
+}
+
+// Endpoint answers for one chain. It is a ws.Dialect.
+type Endpoint struct {
+	nodes   Nodes
+	chains  Chains
+	events  Events
+	cfg     Config
+	log     *slog.Logger
+	metrics *metrics
+	methods *methods
+
+	chainID uint64
+	lines   lines
+	feeds   feeds
+}
+
+var _ ws.Dialect = (*Endpoint)(nil)
+
+// New makes the endpoint of a chain. It ends with the ws.Server that serves it, and must
+// not outlive nodes.
+func New(nodes Nodes, chains Chains, events Events, cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Endpoint, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	list, err := knownMethods()
+	if err != nil {
+		return nil, err
+	}
+	digits, ok := strings.CutPrefix(nodes.ID(), "eip155:")
+	id, err := strconv.ParseUint(digits, 10, 64)
+	if !ok || err != nil {
+		return nil, fmt.Errorf("chain %s is none of Ethereum's", nodes.ID())
+	}
+	e := &Endpoint{
+		nodes: nodes, chains: chains, events: events, cfg: cfg, chainID: id, methods: list,
+		log:   log.With("component", "endpoint", "chain", nodes.ID()),
+		feeds: feeds{nodes: nodes},
+	}
+	e.metrics = newMetrics(nodes.ID(), list.known(), func() float64 { return float64(e.feeds.len()) }, reg)
+	return e, nil
+}
+
+// Path is where the endpoint of the chain is to be served.
+func (e *Endpoint) Path() string { return Prefix + strconv.FormatUint(e.chainID, 10) }
+
+// Ordered implements ws.Dialect.
+func (e *Endpoint) Ordered(method string) bool {
+	return method == methodSend || method == methodSendSync
+}
+
+// Answer implements ws.Dialect.
+func (e *Endpoint) Answer(ctx context.Context, c *ws.Call) ws.Answer {
+	a := e.answer(ctx, c)
+	e.metrics.answered(c.Method, &a)
+	return a
+}
+
+func (e *Endpoint) answer(ctx context.Context, c *ws.Call) ws.Answer {
+	switch c.Method {
+	case methodChainID:
+		return result(quantity(e.chainID))
+	case methodVersion:
+		return result(strconv.FormatUint(e.chainID, 10))
+	case methodAccounts:
+		return ws.Answer{Result: []byte("[]")}
+	case methodCount:
+		return e.count(ctx, c)
+	case methodSend:
+		return e.send(ctx, c)
+	case methodSendSync:
+		return e.sendSync(ctx, c)
+	case methodSubscribe:
+		return e.subscribe(ctx, c)
+	case methodUnsubscribe:
+		return e.unsubscribe(c)
+	}
+	if e.methods.pass[c.Method] {
+		return e.pass(ctx, c)
+	}
+	return ws.Answer{Err: e.noMethod(c.Method)}
+}
+
+// pass asks a node what the client asks.
+func (e *Endpoint) pass(ctx context.Context, c *ws.Call) ws.Answer {
+	params, err := array(c.Params)
+	if err != nil {
+		return ws.Answer{Err: err}
+	}
+	return e.ask(ctx, c.Method, params)
+}
+
+// ask asks a node.
+func (e *Endpoint) ask(ctx context.Context, method string, params []byte) ws.Answer {
+	ctx, cancel := context.WithTimeout(ctx, e.cfg.ReadTimeout)
+	defer cancel()
+	got, refusal, err := e.nodes.Call(ctx, method, params)
+	switch {
+	case err != nil:
+		return ws.Answer{Err: errOfNodes(err)}
+	case refusal != nil:
+		return ws.Answer{Foreign: &ws.Foreign{Code: refusal.Code, Message: refusal.Message, Data: refusal.Data}}
+	}
+	return ws.Answer{Result: got}
+}
+
+// result is an answer that is a string.
+func result(text string) ws.Answer { return ws.Answer{Result: strconv.AppendQuote(nil, text)} }
+
+// quantity writes a number as Ethereum does.
+func quantity(n uint64) string { return "0x" + strconv.FormatUint(n, 16) }

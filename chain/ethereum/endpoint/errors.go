@@ -1,0 +1,102 @@
+package endpoint
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"noncegate/chain/ethereum"
+	"noncegate/wire"
+)
+
+// How long a client had better wait before it asks again.
+const (
+	retryBusy        = 50  // milliseconds
+	retryUnavailable = 500 // milliseconds
+)
+
+// maxWord bounds what is repeated of a client's words, or of a node's, in an error.
+const maxWord = 160
+
+func clip(s string) string { return clipTo(s, maxWord) }
+
+func clipTo(s string, most int) string {
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
+}
+
+// noMethod refuses a method, in words by which clients know it as one that is not there.
+func (e *Endpoint) noMethod(method string) *wire.Error {
+	const plain = "the method %s does not exist/is not available"
+	if why, known := e.methods.refused[method]; known {
+		return wire.Errorf(wire.CodeMethodNotFound, "method_not_found", plain+": %s", method, why)
+	}
+	return wire.Errorf(wire.CodeMethodNotFound, "method_not_found", plain+": it is not on the list of what the gateway passes on", clip(fmt.Sprintf("%q", method)))
+}
+
+// invalid names what is wrong with the params.
+func invalid(field, rule string, args ...any) *wire.Error {
+	err := wire.Errorf(wire.CodeInvalidParams, "invalid_params", "%s: %s", field, fmt.Sprintf(rule, args...))
+	err.Data.Field = field
+	return err
+}
+
+// rejected says that a transaction was given to nobody, and why. Clients know the code as
+// a transaction that was rejected.
+func rejected(reason, sentence string, args ...any) *wire.Error {
+	return wire.Errorf(wire.CodeRejected, reason, sentence, args...)
+}
+
+// errOfNodes is why nodes could not be asked.
+func errOfNodes(err error) *wire.Error {
+	var said *wire.Error
+	switch {
+	case errors.Is(err, ethereum.ErrTooLarge):
+		return wire.Errorf(wire.CodeAnswerTooLarge, "answer_too_large", "the node's answer is larger than is passed on; ask for less")
+	case errors.Is(err, ethereum.ErrBusy):
+		said = wire.Errorf(wire.CodeServerBusy, "server_busy", "as many requests wait for the nodes of the chain as may, nothing happened; ask again")
+		said.Data.Stage, said.Data.RetryAfterMs = wire.StageForward, retryBusy
+	default:
+		said = wire.Errorf(wire.CodeUnavailable, "unavailable", "no node of the chain has answered; nothing happened")
+		said.Data.Outcome, said.Data.RetryAfterMs = wire.OutcomeNone, retryUnavailable
+	}
+	return said
+}
+
+// array returns params as the array that nodes want.
+func array(params []byte) ([]byte, *wire.Error) {
+	params = bytes.TrimSpace(params)
+	switch {
+	case len(params) == 0:
+		return []byte("[]"), nil
+	case params[0] != '[':
+		return nil, invalid("params", "must be an array")
+	}
+	return params, nil
+}
+
+// elements returns the params one by one, least of them at least and most at most.
+func elements(params []byte, least, most int) ([]json.RawMessage, *wire.Error) {
+	params, err := array(params)
+	if err != nil {
+		return nil, err
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(params, &list) != nil || len(list) < least || len(list) > most {
+		if least == most {
+			return nil, invalid("params", "must have %d elements", most)
+		}
+		return nil, invalid("params", "must have %d to %d elements", least, most)
+	}
+	return list, nil
+}
+
+// text is a param that is a string.
+func text(param json.RawMessage) (s string, ok bool) {
+	err := json.Unmarshal(param, &s)
+	return s, err == nil && len(param) > 0 && bytes.TrimSpace(param)[0] == '"'
+}

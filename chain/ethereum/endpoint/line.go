@@ -1,0 +1,113 @@
+package endpoint
+
+import (
+	"context"
+	"sync"
+
+	"noncegate/chain"
+)
+
+// lines are the transactions that are on their way here, by their signers.
+type lines struct {
+	mu       sync.Mutex // guards what follows, and all lines; no I/O under it
+	bySigner map[string]*line
+}
+
+// line is those of one signer. It is there as long as one of them is.
+type line struct {
+	all    *lines
+	signer string
+	users  int
+	next   chan struct{}       // closed at the next change
+	nonces map[int64]int       // of transactions on their way, and how many have each
+	hashes map[chain.Hash]bool // of those transactions
+}
+
+// enter counts somebody who sends for a signer.
+func (ls *lines) enter(signer string) *line {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l := ls.bySigner[signer]
+	if l == nil {
+		l = &line{all: ls, signer: signer, next: make(chan struct{}), nonces: map[int64]int{}, hashes: map[chain.Hash]bool{}}
+		if ls.bySigner == nil {
+			ls.bySigner = make(map[string]*line)
+		}
+		ls.bySigner[signer] = l
+	}
+	l.users++
+	return l
+}
+
+// leave counts it out.
+func (ls *lines) leave(l *line) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if l.users--; l.users == 0 {
+		delete(ls.bySigner, l.signer)
+	}
+}
+
+// begin notes a transaction as on its way, when the same one is not any more. false: ctx
+// ended before.
+func (l *line) begin(ctx context.Context, tx chain.Tx) bool {
+	for {
+		l.all.mu.Lock()
+		busy, next := l.hashes[tx.Hash], l.next
+		if !busy {
+			l.hashes[tx.Hash] = true
+			l.nonces[tx.Nonce]++
+		}
+		l.all.mu.Unlock()
+		if !busy {
+			return true
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// end undoes begin.
+func (l *line) end(tx chain.Tx) {
+	l.all.mu.Lock()
+	defer l.all.mu.Unlock()
+	delete(l.hashes, tx.Hash)
+	if l.nonces[tx.Nonce]--; l.nonces[tx.Nonce] == 0 {
+		delete(l.nonces, tx.Nonce)
+	}
+	l.tellLocked()
+}
+
+// lower reports whether a transaction with a lower nonce is on its way.
+func (l *line) lower(tx chain.Tx) bool {
+	l.all.mu.Lock()
+	defer l.all.mu.Unlock()
+	for n := range l.nonces {
+		if n < tx.Nonce {
+			return true
+		}
+	}
+	return false
+}
+
+// changed is closed when something changes from now on.
+func (l *line) changed() <-chan struct{} {
+	l.all.mu.Lock()
+	defer l.all.mu.Unlock()
+	return l.next
+}
+
+// tell says that something has changed.
+func (l *line) tell() {
+	l.all.mu.Lock()
+	defer l.all.mu.Unlock()
+	l.tellLocked()
+}
+
+func (l *line) tellLocked() {
+	close(l.next)
+	l.next = make(chan struct{})
+}

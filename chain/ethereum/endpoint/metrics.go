@@ -1,0 +1,85 @@
+package endpoint
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"noncegate/chain"
+	"noncegate/wire"
+	"noncegate/ws"
+)
+
+// metrics are what an Endpoint counts, with the chain as a label: chains are settings,
+// and few.
+type metrics struct {
+	requests *prometheus.CounterVec
+	sends    *prometheus.CounterVec
+	loose    prometheus.Counter
+	known    map[string]bool
+}
+
+// What a call came to.
+const (
+	resultOK      = "ok"
+	resultRefused = "refused" // by the gateway
+	resultNode    = "node"    // an error of the node
+)
+
+// otherMethod is the label of methods that nobody knows.
+const otherMethod = "other"
+
+// What became of a transaction that was not given to a node, beside the classes of
+// chain.Class.
+const (
+	sendRefused = "refused" // nothing happened
+	sendInDoubt = "doubt"   // it may be recorded; it was not sent
+)
+
+func newMetrics(id string, known []string, subscriptions func() float64, reg prometheus.Registerer) *metrics {
+	reg = prometheus.WrapRegistererWith(prometheus.Labels{"chain": id}, reg)
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "noncegate_eth_requests_total", Help: "Calls of the Ethereum endpoint, by method and by what they came to: ok, refused by the gateway, node for an error of a node.",
+		}, []string{"method", "result"}),
+		sends: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "noncegate_eth_sends_total", Help: "Transactions that came to the Ethereum endpoint, by what became of them: the class of the nodes' answer, refused, or doubt where the record is not known and nothing was sent.",
+		}, []string{"outcome"}),
+		loose: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "noncegate_eth_loose_ends_total", Help: "Transactions whose fate could not be recorded when it was known. It is when their hold ends.",
+		}),
+		known: make(map[string]bool, len(known)),
+	}
+	reg.MustRegister(m.requests, m.sends, m.loose, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "noncegate_eth_upstream_subscriptions", Help: "Subscriptions that are open at nodes for clients of the Ethereum endpoint.",
+	}, subscriptions))
+	for _, method := range known {
+		m.known[method] = true
+	}
+	for _, outcome := range []string{sendRefused, sendInDoubt, chain.Unknown.String(), chain.InPool.String(), chain.Taken.String(), chain.Used.String(), chain.Free.String()} {
+		m.sends.WithLabelValues(outcome)
+	}
+	return m
+}
+
+func (m *metrics) answered(method string, a *ws.Answer) {
+	if !m.known[method] {
+		method = otherMethod
+	}
+	result := resultOK
+	switch {
+	case a.Err != nil:
+		result = resultRefused
+	case a.Foreign != nil:
+		result = resultNode
+	}
+	m.requests.WithLabelValues(method, result).Inc()
+}
+
+func (m *metrics) sent(c chain.Class) { m.sends.WithLabelValues(c.String()).Inc() }
+
+func (m *metrics) notSent(err *wire.Error) {
+	if err.Data.Outcome == wire.OutcomeUnknown {
+		m.sends.WithLabelValues(sendInDoubt).Inc()
+		return
+	}
+	m.sends.WithLabelValues(sendRefused).Inc()
+}

@@ -1,0 +1,267 @@
+package endpoint
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"noncegate/chain"
+	"noncegate/chain/ethereum"
+	"noncegate/chain/ethereum/address"
+	"noncegate/chain/ethereum/rawtx"
+)
+
+// chainID is that of all tests.
+const chainID = "eip155:1"
+
+// fakeNodes are the nodes of a chain: what they say is the test's. They are a chain.Chain
+// too, so that the gateway's own tracker follows them.
+type fakeNodes struct {
+	t testing.TB
+
+	mu      sync.Mutex
+	starts  map[string]chain.Start
+	away    bool
+	send    func(tx chain.Tx) chain.Verdict // nil: they take it
+	sent    []chain.Tx                      // in the order in which they were given
+	answers map[string]func(params string) (string, *ethereum.RPCError, error)
+	asked   []string
+	mined   map[int64]chain.Hash // what a look-up of a nonce finds
+	subs    map[string]*upstream // by params
+	opened  int
+	refuse  *ethereum.RPCError // of subscriptions
+}
+
+// upstream is a subscription at the nodes.
+type upstream struct {
+	on    func(json.RawMessage)
+	ended func(error)
+	left  chan struct{}
+}
+
+var (
+	_ Nodes       = (*fakeNodes)(nil)
+	_ chain.Chain = (*fakeNodes)(nil)
+)
+
+func newNodes(t testing.TB) *fakeNodes {
+	return &fakeNodes{
+		t: t, starts: map[string]chain.Start{}, mined: map[int64]chain.Hash{}, subs: map[string]*upstream{},
+		answers: map[string]func(string) (string, *ethereum.RPCError, error){},
+	}
+}
+
+// account is one of the tests' own: its transactions are made by transaction.
+func account(n int) string { return fmt.Sprintf("0x%040x", n) }
+
+// signer is the name of an account's signer.
+func signer(account string) string { return chainID + ":" + account }
+
+// ours is the first byte of the transactions of tests, which is no type of Ethereum's.
+const ours = 0x7e
+
+type fakeTx struct {
+	Account string
+	Nonce   int64
+	Pays    string
+}
+
+// transaction is a raw transaction: transactions that pay something else have another
+// hash.
+func transaction(account string, n int64, pays string) string {
+	body, _ := json.Marshal(fakeTx{account, n, pays})
+	return fmt.Sprintf("0x%02x%x", ours, body)
+}
+
+// hashOf is the hash of a transaction.
+func hashOf(raw string) chain.Hash {
+	var bytes []byte
+	if _, err := fmt.Sscanf(raw, "0x%x", &bytes); err != nil {
+		panic(err)
+	}
+	return address.Keccak256(bytes)
+}
+
+func (f *fakeNodes) ID() string { return chainID }
+
+func (f *fakeNodes) Run(ctx context.Context, on func(chain.Head)) {
+	on(chain.Head{Latest: chain.Block{Number: 1, Hash: chain.Hash{1}}})
+	<-ctx.Done()
+}
+
+func (f *fakeNodes) Counts(_ context.Context, _ chain.Block, accounts []string) ([]chain.Count, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	counts := make([]chain.Count, len(accounts))
+	for i, a := range accounts {
+		counts[i] = chain.Count{Used: f.starts[a].Latest, Agreed: true}
+	}
+	return counts, nil
+}
+
+func (f *fakeNodes) Start(_ context.Context, accounts []string) ([]chain.Start, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.away {
+		return nil, chain.ErrUnreachable
+	}
+	starts := make([]chain.Start, len(accounts))
+	for i, a := range accounts {
+		starts[i] = f.starts[a]
+	}
+	return starts, nil
+}
+
+func (f *fakeNodes) Lookup(_ context.Context, asks []chain.Ask) ([]chain.Sighting, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	found := make([]chain.Sighting, len(asks))
+	for i, a := range asks {
+		found[i].Nodes = 1
+		if tx, ok := f.mined[a.Nonce]; ok {
+			found[i].Seen, found[i].Tx = chain.Mined, tx
+		}
+	}
+	return found, nil
+}
+
+func (f *fakeNodes) Decode(raw []byte) (chain.Tx, error) {
+	if len(raw) > 0 && raw[0] == ours {
+		var tx fakeTx
+		if err := json.Unmarshal(raw[1:], &tx); err != nil {
+			return chain.Tx{}, err
+		}
+		return chain.Tx{Account: tx.Account, Nonce: tx.Nonce, Hash: address.Keccak256(raw)}, nil
+	}
+	tx, err := rawtx.Decode(raw)
+	if err != nil {
+		return chain.Tx{}, err
+	}
+	return chain.Tx{Account: tx.From.String(), Nonce: int64(tx.Nonce), Hash: tx.Hash}, nil
+}
+
+func (f *fakeNodes) Send(ctx context.Context, raw []byte) chain.Verdict {
+	tx, err := f.Decode(raw)
+	if err != nil {
+		f.t.Errorf("the nodes were given %x: %v", raw, err)
+	}
+	f.mu.Lock()
+	f.sent = append(f.sent, tx)
+	say := f.send
+	f.mu.Unlock()
+	if say == nil {
+		return chain.Verdict{Class: chain.InPool}
+	}
+	v := say(tx)
+	if ctx.Err() != nil { // who stops waiting knows nothing
+		return chain.Verdict{Class: chain.Unknown, Code: -32603, Message: ctx.Err().Error()}
+	}
+	return v
+}
+
+// says makes the nodes answer each send so.
+func (f *fakeNodes) says(v chain.Verdict) { f.saysBy(func(chain.Tx) chain.Verdict { return v }) }
+
+func (f *fakeNodes) saysBy(say func(chain.Tx) chain.Verdict) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.send = say
+}
+
+// given are the nonces of the transactions that the nodes were given.
+func (f *fakeNodes) given() []int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	nonces := []int64{}
+	for _, tx := range f.sent {
+		nonces = append(nonces, tx.Nonce)
+	}
+	return nonces
+}
+
+// wantGiven fails unless the nodes were given transactions with these nonces.
+func (f *fakeNodes) wantGiven(nonces ...int64) {
+	f.t.Helper()
+	if got := f.given(); !slices.Equal(got, nonces) {
+		f.t.Errorf("the nodes were given transactions with the nonces %v, want %v", got, nonces)
+	}
+}
+
+// at says how far an account is.
+func (f *fakeNodes) at(account string, st chain.Start) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.starts[account] = st
+}
+
+func (f *fakeNodes) answer(method string, say func(params string) (string, *ethereum.RPCError, error)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answers[method] = say
+}
+
+func (f *fakeNodes) Call(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *ethereum.RPCError, error) {
+	f.mu.Lock()
+	f.asked = append(f.asked, method+string(params))
+	say := f.answers[method]
+	f.mu.Unlock()
+	if say == nil {
+		return json.RawMessage(`"` + method + `"`), nil, nil
+	}
+	result, refusal, err := say(string(params))
+	if err != nil && errors.Is(err, errWait) {
+		<-ctx.Done()
+		return nil, nil, context.Cause(ctx)
+	}
+	return json.RawMessage(result), refusal, err
+}
+
+// errWait makes a question wait until nobody wants its answer.
+var errWait = errors.New("wait")
+
+func (f *fakeNodes) Subscribe(_ context.Context, params json.RawMessage, on func(json.RawMessage), ended func(error)) (func(), *ethereum.RPCError, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.away {
+		return nil, nil, chain.ErrUnreachable
+	}
+	if f.refuse != nil {
+		return nil, f.refuse, nil
+	}
+	u := &upstream{on: on, ended: ended, left: make(chan struct{})}
+	f.subs[string(params)] = u
+	f.opened++
+	if bytes.Contains(params, []byte("early")) {
+		on(json.RawMessage(`"early"`))
+	}
+	return sync.OnceFunc(func() { close(u.left) }), nil, nil
+}
+
+// upstreamOf is the open subscription with such params.
+func (f *fakeNodes) upstreamOf(params string) *upstream {
+	f.t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	u := f.subs[params]
+	if u == nil {
+		f.t.Fatalf("nobody subscribed to %s", params)
+	}
+	return u
+}
+
+func (f *fakeNodes) askedFor(method string) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, a := range f.asked {
+		if strings.HasPrefix(a, method+"[") {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,524 @@
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"noncegate/auth"
+	"noncegate/chain"
+	"noncegate/nonce"
+	"noncegate/nonce/memstore"
+	"noncegate/wire"
+)
+
+var ada = account(0xada)
+
+func TestATransactionIsRecordedThenForwardedThenMarked(t *testing.T) {
+	g := startGateway(t)
+	raw := transaction(ada, 0, "a")
+	g.nodes.saysBy(func(tx chain.Tx) chain.Verdict {
+		if row := g.row(signer(ada), 0); row.Status != nonce.Held || row.TxHash != tx.Hash || row.Reason != nonce.ReasonForwarded {
+			t.Errorf("when the nodes are given the transaction the store has %+v", row)
+		}
+		return chain.Verdict{Class: chain.InPool}
+	})
+	g.dial().send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	g.nodes.wantGiven(0)
+	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
+	g.wantFigures(map[string]float64{"noncegate_eth_sends_total,in_pool": 1, "noncegate_eth_requests_total,eth_sendRawTransaction,ok": 1})
+}
+
+// Each class of answers, what the wallet is told, and what becomes of the nonce.
+func TestWhatTheNodesSayDecidesOverTheNonce(t *testing.T) {
+	raw := transaction(ada, 0, "a")
+	hash := hashOf(raw)
+	ours := `"` + hash.String() + `"`
+	for _, c := range []struct {
+		name    string
+		verdict chain.Verdict
+		mined   chain.Hash // what a look-up of the nonce finds
+		result  string     // "": the error
+		code    int
+		words   string
+		outcome string
+		status  nonce.Status
+		left    chain.Hash
+	}{
+		{name: "in a pool", verdict: chain.Verdict{Class: chain.InPool}, result: ours, status: nonce.Consumed, left: hash},
+		{name: "known already", verdict: chain.Verdict{Class: chain.InPool, Code: -32000, Message: "already known"}, result: ours, status: nonce.Consumed, left: hash},
+		{name: "used by another", verdict: chain.Verdict{Class: chain.Used, Code: -32000, Message: "nonce too low: next nonce 1, tx nonce 0", Data: []byte(`{"by":1}`)},
+			mined: chain.Hash{9}, code: -32000, words: "nonce too low: next nonce 1", status: nonce.Held, left: hash},
+		{name: "used, and nobody knows by whom", verdict: chain.Verdict{Class: chain.Used, Code: -32000, Message: "nonce too low"},
+			code: -32000, words: "nonce too low", status: nonce.Held, left: hash},
+		{name: "used by this very transaction", verdict: chain.Verdict{Class: chain.Used, Code: -32000, Message: "nonce too low"},
+			mined: hash, result: ours, status: nonce.Consumed, left: hash},
+		{name: "taken", verdict: chain.Verdict{Class: chain.Taken, Code: -32000, Message: "replacement transaction underpriced"},
+			code: -32000, words: "replacement transaction underpriced", status: nonce.Held, left: hash},
+		{name: "unknown, in a node's words", verdict: chain.Verdict{Class: chain.Unknown, Code: -32010, Message: "txpool is full"},
+			code: -32010, words: "txpool is full", status: nonce.Consumed, left: hash},
+		{name: "unknown, without an answer", verdict: chain.Verdict{Class: chain.Unknown},
+			code: wire.CodeUnavailable, words: "may be on its way: send the same raw transaction again", outcome: "unknown", status: nonce.Consumed, left: hash},
+		{name: "unknown, as an internal error", verdict: chain.Verdict{Class: chain.Unknown, Code: -32603, Message: "no answer in time"},
+			code: wire.CodeUnavailable, words: "(no answer in time)", outcome: "unknown", status: nonce.Consumed, left: hash},
+		{name: "free", verdict: chain.Verdict{Class: chain.Free, Code: -32000, Message: "insufficient funds", Data: []byte(`["x",{"y":1}]`)},
+			code: -32000, words: "insufficient funds", status: nonce.Released},
+		{name: "free, for a lower one is missing", verdict: chain.Verdict{Class: chain.Free, Code: -32000, Message: "nonce too high", Missing: true},
+			code: -32000, words: "nonce too high", status: nonce.Released},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := startGateway(t)
+			g.nodes.says(c.verdict)
+			if c.mined != (chain.Hash{}) {
+				g.nodes.mined[0] = c.mined
+			}
+			r := g.dial().send(raw)
+			if c.result != "" {
+				r.wantResult(t, c.result)
+			} else {
+				r.wantError(t, c.code, c.words)
+				if got := r.outcome(); got != c.outcome {
+					t.Errorf("outcome %q, want %q", got, c.outcome)
+				}
+				if data := string(c.verdict.Data); data != "" && string(r.Error.Data) != data {
+					t.Errorf("data %s, want %s", r.Error.Data, data)
+				}
+			}
+			g.nodes.wantGiven(0)
+			g.wantRow(signer(ada), 0, c.status, c.left)
+			g.wantFigures(map[string]float64{"noncegate_eth_sends_total," + c.verdict.Class.String(): 1})
+		})
+	}
+}
+
+func TestANonceThatWasGivenBackIsTakenAgain(t *testing.T) {
+	g := startGateway(t)
+	c := g.dial()
+	g.nodes.says(chain.Verdict{Class: chain.Free, Code: -32000, Message: "insufficient funds\n for gas"})
+	c.send(transaction(ada, 0, "too much")).wantError(t, -32000, "insufficient funds")
+	if row := g.row(signer(ada), 0); row.Reason != "refused: insufficient funds  for gas" {
+		t.Errorf("given back for %q", row.Reason)
+	}
+	g.nodes.says(chain.Verdict{Class: chain.InPool})
+	raw := transaction(ada, 0, "less")
+	c.send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
+	g.nodes.wantGiven(0, 0)
+}
+
+func TestTheSameTransactionAgainIsForwardedAgain(t *testing.T) {
+	g := startGateway(t)
+	c, raw := g.dial(), transaction(ada, 0, "a")
+	for range 3 {
+		c.send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	}
+	g.nodes.wantGiven(0, 0, 0)
+	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
+}
+
+func TestAReplacementOfTheHolderIsRecorded(t *testing.T) {
+	g := startGateway(t)
+	c, first, second := g.dial(), transaction(ada, 0, "a"), transaction(ada, 0, "more")
+	c.send(first).wantResult(t, `"`+hashOf(first).String()+`"`)
+	c.send(second).wantResult(t, `"`+hashOf(second).String()+`"`)
+	row := g.row(signer(ada), 0)
+	if row.TxHash != hashOf(second) || !row.Replaced.Contains(hashOf(first)) {
+		t.Errorf("the store has %v after %v", row.TxHash, row.Replaced)
+	}
+	// That every node refuses it says nothing of the first.
+	g.nodes.says(chain.Verdict{Class: chain.Free, Code: -32000, Message: "insufficient funds"})
+	c.send(transaction(ada, 0, "most")).wantError(t, -32000, "insufficient funds")
+	if row := g.row(signer(ada), 0); row.Status != nonce.Consumed {
+		t.Errorf("the nonce of a transaction that was sent is %v", row.Status)
+	}
+}
+
+func TestNothingIsSentBeforeTheRecordIsCommitted(t *testing.T) {
+	g := startGateway(t)
+	c, raw := g.dial(), transaction(ada, 0, "a")
+	waiting, let := make(chan struct{}, 100), make(chan struct{})
+	release := sync.OnceFunc(func() { close(let) })
+	defer release()
+	g.store.SetHooks(memstore.Hooks{Before: func(call memstore.Call) error {
+		if call.Op == memstore.OpCommit {
+			waiting <- struct{}{}
+			<-let
+		}
+		return nil
+	}})
+	id := c.begin(methodSend, `["`+raw+`"]`)
+	await(t, waiting, "the commit of the record")
+	g.nodes.wantGiven()
+	release()
+	c.end(id).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	g.nodes.wantGiven(0)
+}
+
+func TestNothingIsSentWithoutARecord(t *testing.T) {
+	away := &nonce.StoreError{Outcome: nonce.NotSent, Err: errors.New("away")}
+	cut := &nonce.StoreError{Outcome: nonce.Unknown, Err: errors.New("cut")}
+	for _, c := range []struct {
+		name    string
+		hooks   memstore.Hooks
+		outcome string
+		words   string
+	}{
+		{"the store is away", memstore.Hooks{Before: func(memstore.Call) error { return away }}, "none", "nothing was sent"},
+		{"the commit is not answered", memstore.Hooks{Before: func(call memstore.Call) error {
+			if call.Op == memstore.OpCommit {
+				return cut
+			}
+			return away // so that it cannot be settled
+		}}, "unknown", "send the same raw transaction again"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := startGateway(t, func(s *setup) { s.nonce.LockWait = 50 * time.Millisecond })
+			client, raw := g.dial(), transaction(ada, 1, "a")
+			client.send(transaction(ada, 0, "before"))
+			g.store.SetHooks(c.hooks)
+			r := client.send(raw)
+			r.wantError(t, wire.CodeUnavailable, c.words)
+			if r.outcome() != c.outcome {
+				t.Errorf("outcome %q, want %q", r.outcome(), c.outcome)
+			}
+			g.nodes.wantGiven(0)
+			g.store.SetHooks(memstore.Hooks{})
+			client.send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+			g.nodes.wantGiven(0, 1)
+		})
+	}
+}
+
+// What a gateway that dies between forward and mark leaves behind: the record, by which
+// the nonce is used when its hold ends.
+func TestTheFateOfATransactionThatCouldNotBeMarkedIsInItsRecord(t *testing.T) {
+	g := startGateway(t)
+	c, raw := g.dial(), transaction(ada, 0, "a")
+	g.nodes.saysBy(func(chain.Tx) chain.Verdict {
+		g.store.SetHooks(memstore.Hooks{Before: func(memstore.Call) error {
+			return &nonce.StoreError{Outcome: nonce.NotSent, Err: errors.New("away")}
+		}})
+		return chain.Verdict{Class: chain.InPool}
+	})
+	c.send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	g.store.SetHooks(memstore.Hooks{})
+	g.wantRow(signer(ada), 0, nonce.Held, hashOf(raw))
+	g.wantFigures(map[string]float64{"noncegate_eth_loose_ends_total": 1})
+	g.nodes.says(chain.Verdict{Class: chain.InPool, Code: -32000, Message: "already known"})
+	c.send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
+}
+
+func TestWhatWasRecordedIsSentAlthoughItsClientHasGone(t *testing.T) {
+	g := startGateway(t)
+	c, raw := g.dial(), transaction(ada, 0, "a")
+	given, let, marked := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	g.nodes.saysBy(func(chain.Tx) chain.Verdict {
+		close(given)
+		<-let
+		return chain.Verdict{Class: chain.InPool}
+	})
+	c.begin(methodSend, `["`+raw+`"]`)
+	await(t, given, "the transaction at the nodes")
+	g.store.SetHooks(memstore.Hooks{After: func(call memstore.Call) error {
+		if call.Op == memstore.OpCommit && len(call.Changes) == 1 && len(call.Changes[0].Rows) == 1 && call.Changes[0].Rows[0].Status == nonce.Consumed {
+			close(marked)
+		}
+		return nil
+	}})
+	must(t, c.conn.Close())
+	eventually(t, "the end of the connection", func() bool { return g.srv.Connections() == 0 })
+	close(let)
+	await(t, marked, "the mark")
+	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
+	g.wantFigures(map[string]float64{"noncegate_eth_sends_total,in_pool": 1})
+}
+
+// A gateway that goes away waits for what it has begun.
+func TestADrainWaitsForTransactionsThatAreBeingSent(t *testing.T) {
+	g := startGateway(t)
+	c, raw := g.dial(), transaction(ada, 0, "a")
+	given, let := make(chan struct{}), make(chan struct{})
+	g.nodes.saysBy(func(chain.Tx) chain.Verdict {
+		close(given)
+		<-let
+		return chain.Verdict{Class: chain.InPool}
+	})
+	id := c.begin(methodSend, `["`+raw+`"]`)
+	await(t, given, "the transaction at the nodes")
+	drained := make(chan error, 1)
+	go func() { drained <- g.srv.Drain(context.Background()) }()
+	for status := 0; status != 503; status, _ = g.post("", call("1", methodChainID, "[]")) {
+	}
+	select {
+	case err := <-drained:
+		t.Fatalf("drained while a transaction is being sent: %v", err)
+	default:
+	}
+	close(let)
+	c.end(id).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	if code, _ := c.closedWith(); code != wire.CloseServiceRestart {
+		t.Errorf("closed with %d", code)
+	}
+	must(t, await(t, drained, "the end of the drain"))
+}
+
+func TestWhoIsNotTheHolderIsRefusedAndNothingIsSent(t *testing.T) {
+	wallet := auth.RightAllocate | auth.RightMark
+	g := startGateway(t, func(s *setup) {
+		s.ws.Auth = who(map[string]auth.Right{"alice": wallet, "bob": wallet, "boss": everyRight})
+	})
+	if n := g.allocate(signer(ada), "alice"); n != 0 {
+		t.Fatalf("allocated %d", n)
+	}
+	bobs, alices := transaction(ada, 0, "bob"), transaction(ada, 0, "alice")
+	r := g.dialAs("bob").send(bobs)
+	r.wantError(t, wire.CodeRejected, "is held by somebody else, nothing was sent")
+	if r.reason() != "not_holder" {
+		t.Errorf("reason %q", r.reason())
+	}
+	g.nodes.wantGiven()
+	g.wantRow(signer(ada), 0, nonce.Held, chain.Hash{})
+	g.dialAs("alice").send(alices).wantResult(t, `"`+hashOf(alices).String()+`"`)
+	g.dialAs("bob").send(transaction(ada, 0, "after")).wantError(t, wire.CodeRejected, "somebody else")
+	replaced := transaction(ada, 0, "boss")
+	g.dialAs("boss").send(replaced).wantResult(t, `"`+hashOf(replaced).String()+`"`) // it may mark any
+	g.nodes.wantGiven(0, 0)
+	g.wantFigures(map[string]float64{"noncegate_eth_sends_total,refused": 2})
+}
+
+func TestRightsAreAskedForAsElsewhere(t *testing.T) {
+	g := startGateway(t, func(s *setup) {
+		s.ws.Auth = who(map[string]auth.Right{"reader": auth.RightRead | auth.RightAllocate, "marker": auth.RightMark})
+	})
+	g.dialAs("reader").send(transaction(ada, 0, "a")).wantError(t, wire.CodeForbidden, "the right mark on this signer is missing")
+	g.dialAs("marker").send(transaction(ada, 0, "a")).wantError(t, wire.CodeForbidden, "the right allocate on this signer is missing")
+	g.nodes.wantGiven()
+	g.allocate(signer(ada), "marker")
+	raw := transaction(ada, 0, "a")
+	g.dialAs("marker").send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	g.nodes.wantGiven(0)
+}
+
+func TestQuotasHoldAsElsewhere(t *testing.T) {
+	p := who(map[string]auth.Right{"alice": everyRight, "bob": everyRight})
+	p.quota = auth.Quota{OpenHolds: 2}
+	g := startGateway(t, func(s *setup) { s.ws.Auth = p })
+	// Those that are in a pool are no open holds; those of which nobody knows are.
+	g.nodes.says(chain.Verdict{Class: chain.Taken, Code: -32000, Message: "replacement transaction underpriced"})
+	c := g.dialAs("alice")
+	for n := range int64(2) {
+		c.send(transaction(ada, n, "a")).wantError(t, -32000, "underpriced")
+	}
+	c.send(transaction(ada, 2, "a")).wantError(t, wire.CodeHoldLimit, "nothing was sent")
+	g.nodes.wantGiven(0, 1)
+	raw := transaction(ada, 2, "b")
+	g.nodes.says(chain.Verdict{Class: chain.InPool})
+	g.dialAs("bob").send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+}
+
+func TestWithoutTakeOnlyWhatWasAllocatedIsSent(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.endpoint.Take = false })
+	c, raw := g.dial(), transaction(ada, 0, "a")
+	c.send(raw).wantError(t, wire.CodeRejected, "nobody holds nonce 0 of "+signer(ada)+", nothing was sent; allocate it first")
+	g.nodes.wantGiven()
+	g.allocate(signer(ada), "")
+	c.send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+}
+
+func TestWalletsUnderstandNoncesThatAreTooLowOrTooHigh(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.endpoint.OrderWait = time.Millisecond; s.chain.Window = 3 })
+	g.nodes.at(ada, chain.Start{Latest: 5, Pending: 7})
+	c := g.dial()
+	raw := transaction(ada, 7, "a")
+	c.send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	c.send(transaction(ada, 4, "mined")).wantError(t, wire.CodeRejected, "nonce too low: the next nonce of "+signer(ada)+" is 8")
+	c.send(transaction(ada, 6, "pending, from elsewhere")).wantError(t, wire.CodeRejected, "nonce too low")
+	c.send(transaction(ada, 9, "ahead")).wantError(t, wire.CodeRejected, "nonce too high: nobody holds nonce 9 of "+signer(ada)+", and the next one is 8")
+	c.send(transaction(ada, 8, "beyond the window")).wantError(t, wire.CodeHoldLimit, "nothing was sent")
+	g.nodes.wantGiven(7)
+}
+
+// Wallets send several transactions at once. Over one connection they keep their order.
+func TestTransactionsOfOneConnectionKeepTheirOrder(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.endpoint.OrderWait = time.Nanosecond })
+	c := g.dial()
+	let := make(chan struct{})
+	g.nodes.saysBy(func(chain.Tx) chain.Verdict { <-let; return chain.Verdict{Class: chain.InPool} })
+	var ids []string
+	for n := range int64(12) {
+		ids = append(ids, c.begin(methodSend, `["`+transaction(ada, n, "a")+`"]`))
+	}
+	// All of them are recorded while the nodes think about the first.
+	eventually(t, "all at the nodes", func() bool { return len(g.nodes.given()) == 12 })
+	close(let)
+	for n, id := range ids {
+		c.end(id).wantResult(t, `"`+hashOf(transaction(ada, int64(n), "a")).String()+`"`)
+	}
+}
+
+// Over several connections they may come in any order: each waits for those before it.
+func TestATransactionWaitsForThoseBeforeIt(t *testing.T) {
+	g := startGateway(t)
+	var all sync.WaitGroup
+	for _, n := range []int64{3, 1, 2, 0} {
+		c := g.dial()
+		id := c.begin(methodSend, `["`+transaction(ada, n, "a")+`"]`)
+		all.Go(func() { c.end(id).wantResult(t, `"`+hashOf(transaction(ada, n, "a")).String()+`"`) })
+		if n != 0 {
+			g.awaitLine(signer(ada), n)
+		}
+	}
+	all.Wait()
+	got := g.nodes.given()
+	slices.Sort(got)
+	if !slices.Equal(got, []int64{0, 1, 2, 3}) {
+		t.Errorf("the nodes were given %v", got)
+	}
+}
+
+// awaitLine returns when a transaction with the nonce is on its way.
+func (g *gateway) awaitLine(signer string, n int64) {
+	g.Helper()
+	eventually(g.TB, fmt.Sprintf("nonce %d on its way", n), func() bool {
+		ls := &g.endpoint.lines
+		ls.mu.Lock()
+		defer ls.mu.Unlock()
+		l := ls.bySigner[signer]
+		return l != nil && l.nonces[n] > 0
+	})
+}
+
+// A node that wants transactions in order refuses one whose predecessor it gets a moment
+// later.
+func TestATransactionWhosePredecessorIsOnItsWayIsGivenAgain(t *testing.T) {
+	g := startGateway(t)
+	c := g.dial()
+	first, refused := make(chan struct{}), make(chan struct{})
+	var mu sync.Mutex
+	have := false
+	g.nodes.saysBy(func(tx chain.Tx) chain.Verdict {
+		if tx.Nonce == 0 {
+			<-first
+			mu.Lock()
+			have = true
+			mu.Unlock()
+			return chain.Verdict{Class: chain.InPool}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if !have {
+			close(refused)
+			return chain.Verdict{Class: chain.Free, Missing: true, Code: -32000, Message: "nonce too high"}
+		}
+		return chain.Verdict{Class: chain.InPool}
+	})
+	a, b := c.begin(methodSend, `["`+transaction(ada, 0, "a")+`"]`), c.begin(methodSend, `["`+transaction(ada, 1, "b")+`"]`)
+	await(t, refused, "the refusal of the second")
+	close(first)
+	c.end(a).wantResult(t, `"`+hashOf(transaction(ada, 0, "a")).String()+`"`)
+	c.end(b).wantResult(t, `"`+hashOf(transaction(ada, 1, "b")).String()+`"`)
+	g.wantRow(signer(ada), 1, nonce.Consumed, hashOf(transaction(ada, 1, "b")))
+}
+
+// The same transaction over two connections at once is not judged by two answers at once:
+// one could give back what the other has put into a pool.
+func TestTheSameTransactionIsSentOnceAtATime(t *testing.T) {
+	g := startGateway(t)
+	raw := transaction(ada, 0, "a")
+	var mu sync.Mutex
+	under, most := 0, 0
+	entered, let := make(chan struct{}, 2), make(chan struct{})
+	g.nodes.saysBy(func(chain.Tx) chain.Verdict {
+		mu.Lock()
+		under++
+		most = max(most, under)
+		mu.Unlock()
+		entered <- struct{}{}
+		<-let
+		mu.Lock()
+		under--
+		mu.Unlock()
+		return chain.Verdict{Class: chain.InPool}
+	})
+	a, b := g.dial(), g.dial()
+	ida := a.begin(methodSend, `["`+raw+`"]`)
+	await(t, entered, "the first")
+	idb := b.begin(methodSend, `["`+raw+`"]`)
+	eventually(t, "the second", func() bool {
+		g.endpoint.lines.mu.Lock()
+		defer g.endpoint.lines.mu.Unlock()
+		return g.endpoint.lines.bySigner[signer(ada)].users == 2
+	})
+	close(let)
+	a.end(ida).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	b.end(idb).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	if most != 1 {
+		t.Errorf("%d at once", most)
+	}
+	g.nodes.wantGiven(0, 0)
+}
+
+func TestASignerThatIsNewWaitsForTheChain(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.endpoint.ReadyWait = time.Millisecond })
+	g.nodes.mu.Lock()
+	g.nodes.away = true
+	g.nodes.mu.Unlock()
+	g.dial().send(transaction(ada, 0, "a")).wantError(t, wire.CodeUnavailable, "nothing was sent")
+	g.nodes.wantGiven()
+}
+
+func TestTheEventsOfATransactionThatIsSent(t *testing.T) {
+	g := startGateway(t)
+	events := g.watch(signer(ada))
+	raw := transaction(ada, 0, "a")
+	g.dial().send(raw)
+	for _, want := range []string{"allocated 0", "signed 0", "used 0", "sent 0"} {
+		if got := await(t, events, "an event"); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+func TestTransactionsThatCannotBeReadAreRefused(t *testing.T) {
+	g := startGateway(t)
+	c := g.dial()
+	for _, bad := range []struct{ params, words string }{
+		{`[]`, "params: must have 1 elements"},
+		{`["0x00","0x00"]`, "params: must have 1 elements"},
+		{`{"raw":"0x00"}`, "params: must be an array"},
+		{`[12]`, "transaction: must be a string"},
+		{`["zz"]`, "transaction: must be 0x and an even number of hexadecimal digits"},
+		{`["0x123"]`, "transaction: must be 0x and an even number of hexadecimal digits"},
+		{`["0x"]`, "is empty"},
+		{`["0x05c0"]`, "has type 5"},
+	} {
+		c.call(methodSend, bad.params).wantError(t, wire.CodeInvalidParams, bad.words)
+	}
+	g.nodes.wantGiven()
+}
+
+func TestSendSyncAnswersWithTheReceipt(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.endpoint.OrderWait = time.Millisecond })
+	c, raw := g.dial(), transaction(ada, 0, "a")
+	other := transaction(ada, 1, "b")
+	asked := 0
+	g.nodes.answer(methodReceipt, func(params string) (string, *rpcError, error) {
+		if asked++; asked < 3 || params != `["`+hashOf(raw).String()+`"]` {
+			return "null", nil, nil
+		}
+		return `{"status":"0x1"}`, nil, nil
+	})
+	c.call(methodSendSync, `["`+raw+`"]`).wantResult(t, `{"status":"0x1"}`)
+	r := c.call(methodSendSync, `["`+other+`","0x5"]`)
+	r.wantError(t, codeReceiptTimeout, "wasn't processed in 5ms")
+	if string(r.Error.Data) != `"`+hashOf(other).String()+`"` {
+		t.Errorf("data %s", r.Error.Data)
+	}
+	c.call(methodSendSync, `["`+other+`",0]`).wantError(t, wire.CodeInvalidParams, "timeout: must be a number of milliseconds above 0")
+	c.call(methodSendSync, `["`+transaction(account(1), 3, "")+`",1]`).wantError(t, wire.CodeRejected, "nonce too high")
+}

@@ -1,0 +1,167 @@
+package endpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"noncegate/chain/ethereum"
+	"noncegate/wire"
+)
+
+const heads = `["newHeads"]`
+
+// subscribe returns the id of a new subscription.
+func (c *client) subscribe(params string) string {
+	c.Helper()
+	r := c.call(methodSubscribe, params)
+	var id string
+	if r.Error != nil || json.Unmarshal(r.Result, &id) != nil || !strings.HasPrefix(id, "0x") {
+		c.Fatalf("subscribe %s: %v", params, r)
+	}
+	return id
+}
+
+func TestEventsOfANodeArePassedOn(t *testing.T) {
+	g := startGateway(t)
+	c := g.dial()
+	id := c.subscribe(heads)
+	g.nodes.upstreamOf(heads).on(json.RawMessage(`{"number":"0x1"}`))
+	n := c.notification()
+	if n.Method != notification || n.Params.Subscription != id || string(n.Params.Result) != `{"number":"0x1"}` || n.Params.Missed != 0 {
+		t.Errorf("got %+v", n)
+	}
+	c.call(methodUnsubscribe, `["`+id+`"]`).wantResult(t, "true")
+	await(t, g.nodes.upstreamOf(heads).left, "the end at the node")
+	g.nodes.upstreamOf(heads).on(json.RawMessage(`{"number":"0x2"}`))
+	c.call(methodUnsubscribe, `["`+id+`"]`).wantError(t, wire.CodeNotFound, "this connection has no such subscription")
+	c.call(methodChainID, "[]")
+	if len(c.notifications) != 0 {
+		t.Errorf("events after the end: %v", c.notifications)
+	}
+}
+
+func TestTheFirstEventComesAfterTheReply(t *testing.T) {
+	g := startGateway(t)
+	c := g.dial()
+	c.write(call("1", methodSubscribe, `["logs", {"address":"early"}]`))
+	must(t, c.read())
+	if len(c.notifications) != 0 {
+		t.Fatal("an event came before the reply that names its subscription")
+	}
+	c.end("1")
+	if n := c.notification(); string(n.Params.Result) != `"early"` {
+		t.Errorf("got %+v", n)
+	}
+}
+
+func TestClientsThatWantTheSameShareOneSubscription(t *testing.T) {
+	g := startGateway(t)
+	a, b, other := g.dial(), g.dial(), g.dial()
+	idA, idB := a.subscribe(heads), b.subscribe(`[ "newHeads" ]`)
+	other.subscribe(`["newPendingTransactions", true]`)
+	if g.nodes.opened != 2 || idA == idB {
+		t.Errorf("%d subscriptions at the nodes, ids %s and %s", g.nodes.opened, idA, idB)
+	}
+	g.wantFigures(map[string]float64{"noncegate_eth_upstream_subscriptions": 2})
+	u := g.nodes.upstreamOf(heads)
+	u.on(json.RawMessage(`1`))
+	a.notification()
+	b.notification()
+	must(t, a.conn.Close())
+	eventually(t, "the member that has gone", func() bool {
+		g.endpoint.feeds.mu.Lock()
+		defer g.endpoint.feeds.mu.Unlock()
+		return len(g.endpoint.feeds.byParams[heads].members) == 1
+	})
+	u.on(json.RawMessage(`2`))
+	if n := b.notification(); string(n.Params.Result) != "2" {
+		t.Errorf("got %+v", n)
+	}
+	must(t, b.conn.Close())
+	await(t, u.left, "the end at the node with the last client")
+}
+
+func TestLostEventsEndTheConnection(t *testing.T) {
+	g := startGateway(t)
+	a, b, bystander := g.dial(), g.dial(), g.dial()
+	a.subscribe(`["logs",{}]`)
+	b.subscribe(`["logs",{}]`)
+	bystander.subscribe(heads)
+	g.nodes.upstreamOf(`["logs",{}]`).ended(errors.New("the node's connection was lost, and events of the subscription with it: read tcp: a long story that does not fit"))
+	for _, c := range []*client{a, b} {
+		if code, text := c.closedWith(); code != wire.CloseSubscriptionLost || !strings.HasPrefix(text, "events of a subscription are lost: the node's connection was lost") {
+			t.Errorf("closed with %d %s", code, text)
+		}
+	}
+	bystander.call(methodChainID, "[]").wantResult(t, `"0x1"`)
+	again := g.dial()
+	again.subscribe(`["logs",{}]`)
+	eventually(t, "the figure", func() bool {
+		families, err := g.figures.Gather()
+		must(t, err)
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				if f.GetName() == "noncegate_connections_closed_total" && m.GetLabel()[0].GetValue() == "events_lost" {
+					return m.GetCounter().GetValue() == 2
+				}
+			}
+		}
+		return false
+	})
+}
+
+func TestSubscriptionsThatAreRefused(t *testing.T) {
+	g := startGateway(t)
+	c := g.dial()
+	for _, params := range []string{`["syncing"]`, `["events"]`, `[1]`, `["logs",{},1]`, `[]`} {
+		if r := c.call(methodSubscribe, params); r.Error == nil || r.Error.Code != wire.CodeInvalidParams {
+			t.Errorf("%s: got %v", params, r)
+		}
+	}
+	g.nodes.refuse = &ethereum.RPCError{Code: -32602, Message: "invalid address"}
+	c.call(methodSubscribe, `["logs",{"address":1}]`).wantError(t, -32602, "invalid address")
+	g.nodes.refuse = nil
+	for i := range 4 {
+		c.subscribe(fmt.Sprintf(`["logs",{"address":"%d"}]`, i))
+	}
+	c.call(methodSubscribe, heads).wantError(t, wire.CodeInvalidRequest, "a connection may have at most 4 subscriptions")
+	g.nodes.mu.Lock()
+	g.nodes.away = true
+	g.nodes.mu.Unlock()
+	g.dial().call(methodSubscribe, heads).wantError(t, wire.CodeUnavailable, "no node of the chain has answered")
+	if n := g.endpoint.feeds.len(); n != 4 {
+		t.Errorf("%d feeds, want 4", n)
+	}
+}
+
+// Who does not read misses events, is told how many, and costs no memory; a reply is not
+// held up by them.
+func TestAClientThatDoesNotReadMissesEvents(t *testing.T) {
+	g := startGateway(t, func(s *setup) {
+		s.ws.SendBuffer = 4 << 10
+		s.bounds.MaxAnswerBytes, s.bounds.MaxWaitingBytes = 64<<10, 64<<10
+		s.ws.Writer.Marks.High, s.ws.Writer.Marks.Low, s.ws.Writer.Marks.Max = 32<<10, 16<<10, 64<<10
+	})
+	c := g.dial()
+	c.subscribe(heads)
+	u, event := g.nodes.upstreamOf(heads), json.RawMessage(`"`+strings.Repeat("x", 8<<10)+`"`)
+	const events = 2000
+	for range events {
+		u.on(event)
+	}
+	got, missed := int64(0), int64(0)
+	for missed == 0 {
+		n := c.notification()
+		got++
+		missed += n.Params.Missed
+		if missed == 0 && got < events {
+			u.on(event) // there is room for one more now and then, which says what was missed
+		}
+	}
+	if got < 2 || missed < 100 {
+		t.Errorf("%d events came, %d were missed, of more than %d", got, missed, events)
+	}
+}

@@ -1,0 +1,204 @@
+package ws
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"noncegate/audit"
+	"noncegate/auth"
+	"noncegate/nonce"
+	"noncegate/wire"
+)
+
+// Call is one call of a Dialect, with who asks. Its methods belong to the goroutine that
+// runs it, until Answer has returned.
+type Call struct {
+	Method string
+	Params []byte // JSON, an array or an object; nil: none. It must not be changed
+
+	of     *dialect
+	who    visitor
+	turn   turn
+	answer Answer
+	stream *stream // that the call has opened
+
+	// What the audit says of it.
+	signer   string
+	nonce    int64
+	hasNonce bool
+}
+
+// visitor is who asks: a connection of a dialect, or a request by POST.
+type visitor struct {
+	guest
+	address string
+	conn    *conn       // nil: by POST
+	gone    func() bool // nobody waits for the answer any more
+}
+
+// May reports whether who asks has a right on a signer.
+func (c *Call) May(right auth.Right, signer string) bool { return c.who.session.May(right, signer) }
+
+// Principal is who asks, as holds know it; 0: without authentication all are one.
+func (c *Call) Principal() nonce.Principal { return nonce.PrincipalOf(c.who.principal()) }
+
+// MaxOpen is how many holds who asks may have open; 0: no limit. See nonce.Op.
+func (c *Call) MaxOpen() int { return c.who.session.Quota().OpenHolds }
+
+// About says which signer the call changes something of, and which nonce.
+func (c *Call) About(signer string, n int64) { c.signer, c.nonce, c.hasNonce = signer, n, true }
+
+// Forbidden is the refusal of who has not the right on the signer.
+func (c *Call) Forbidden(right auth.Right) *wire.Error { return forbidden(right) }
+
+// Charge counts the call against the quota of a signer.
+func (c *Call) Charge(signer string) *wire.Error {
+	s := c.of.srv
+	if s.signers == nil {
+		return nil
+	}
+	if wait, ok := s.signers.Request(signer, time.Now()); !ok {
+		return busyQuota("the requests a second of signer "+clip(signer)+" are used up", wait)
+	}
+	return nil
+}
+
+// Do runs op in the name of who asks and waits for its end, however long that takes: an
+// op ends by the bounds of the service, and what was begun is not left in doubt. Nothing
+// happens if who asks is gone before the commit.
+func (c *Call) Do(op *nonce.Op) *wire.Error { return c.do(op, c.who.gone) }
+
+// Finish is Do for what must be done although who asks may be gone.
+func (c *Call) Finish(op *nonce.Op) *wire.Error { return c.do(op, func() bool { return false }) }
+
+func (c *Call) do(op *nonce.Op, gone func() bool) *wire.Error {
+	s := c.of.srv
+	op.Principal = c.Principal()
+	place, ok := s.service.Reserve(op.Signer, op.Principal)
+	if !ok {
+		return busy(wire.StageWorker)
+	}
+	w := &opWaiter{srv: s, gone: gone, done: make(chan struct{})}
+	if opWrites(op) && s.hub.Watched(op.Signer) {
+		w.lane = s.service.Lane(op.Signer)
+		if !s.hub.Reserve(w.lane) {
+			place.Cancel()
+			return busy(wire.StagePostDB)
+		}
+		op.EventPlace = true
+	}
+	op.Completion = w
+	s.service.Submit(place, op)
+	<-w.done
+	if op.Err != nil {
+		return errorOf(op.Err, op.Signer, 1)
+	}
+	return nil
+}
+
+// opWaiter is the Completion of an op that a goroutine waits for.
+type opWaiter struct {
+	srv  *Server
+	lane int
+	gone func() bool
+	done chan struct{}
+}
+
+// Done implements nonce.Completion.
+func (w *opWaiter) Done(op *nonce.Op) nonce.Waker {
+	if op.EventPlace {
+		op.EventPlace = false
+		w.srv.hub.Unreserve(w.lane)
+	}
+	close(w.done)
+	return nil
+}
+
+// Gone implements nonce.Completion.
+func (w *opWaiter) Gone() bool { return w.gone() }
+
+// Pass lets the next ordered call be begun. It may be called again.
+func (c *Call) Pass() { c.turn.pass() }
+
+// turn is the place of an ordered call behind the one before it. The zero turn is that of
+// a call without order.
+type turn struct {
+	before <-chan struct{} // closed when it is this call's turn; nil: at once
+	passed chan struct{}   // closed when it is the next one's
+	once   sync.Once
+}
+
+// queue puts the turn behind the last one, which it becomes.
+func (t *turn) queue(last *<-chan struct{}) {
+	t.before, t.passed = *last, make(chan struct{})
+	*last = t.passed
+}
+
+func (t *turn) await(ctx context.Context) bool {
+	if t.before == nil {
+		return true
+	}
+	select {
+	case <-t.before:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (t *turn) pass() {
+	if t.passed != nil {
+		t.once.Do(func() { close(t.passed) })
+	}
+}
+
+// errPanicked is the answer of a call that a mistake of ours has ended.
+func (c *Call) errPanicked() *wire.Error {
+	if c.hasNonce {
+		return errUnknown("the gateway met an error of its own")
+	}
+	return wire.Errorf(wire.CodeInternal, "internal", "the gateway met an error of its own; nothing was committed")
+}
+
+// maxMethod bounds the name of a method in the audit: a client may say anything.
+const maxMethod = 64
+
+// audit says what was asked for and what came of it, if that is wanted.
+func (c *Call) audit(err *wire.Error) {
+	log := c.of.srv.cfg.Audit
+	level := audit.All
+	switch {
+	case refusedForRights(err):
+		level = audit.Refusals
+	case c.hasNonce:
+		level = audit.Changes
+	}
+	if !log.Wants(level) {
+		return
+	}
+	e := audit.Entry{At: time.Now(), Event: audit.Call, Address: c.who.address, Method: clipTo(c.Method, maxMethod),
+		Signer: c.signer, Nonce: c.nonce, HasNonce: c.hasNonce, Outcome: "ok"}
+	if c.who.session != nil {
+		e.Principal, e.Credential = c.who.session.Principal, c.who.session.Credential
+	}
+	switch {
+	case err != nil:
+		e.Outcome, e.Right = outcomeOf(err), err.Data.Right
+	case c.answer.Foreign != nil:
+		e.Outcome = "refused_elsewhere"
+	}
+	if refusedForRights(err) {
+		log.Refused(e)
+		return
+	}
+	log.Add(e)
+}
+
+// outcomeOf is the word of the audit for an error.
+func outcomeOf(err *wire.Error) string {
+	if err.Data.Outcome == wire.OutcomeUnknown {
+		return wire.OutcomeUnknown
+	}
+	return err.Data.Reason
+}

@@ -1,0 +1,303 @@
+package ws
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"noncegate/backpressure"
+	"noncegate/perf"
+	"noncegate/wire"
+)
+
+// post answers a request, or an array of them, that came by POST. While it is answered it
+// counts as a connection: of its principal, and among those that there may be.
+func (t *dialect) post(w http.ResponseWriter, r *http.Request) {
+	s := t.srv
+	if !s.cors(w, r) {
+		return
+	}
+	if s.leaving.Load() {
+		s.figures.UpgradeRefused(perf.UpgradeDraining)
+		unavailable(w, retryDraining, "this node is going away")
+		return
+	}
+	g, ok := s.admitPost(w, r)
+	if !ok {
+		return
+	}
+	defer g.leave()
+	if !s.conns.reserve(false) {
+		s.figures.UpgradeRefused(perf.UpgradeFull)
+		unavailable(w, retryFull, "this node has as many connections as it may have")
+		return
+	}
+	defer s.conns.cancel(false)
+	if s.cfg.Met != nil && g.session != nil {
+		s.cfg.Met(g.principal())
+	}
+	body, status := t.readBody(w, r)
+	if body == nil {
+		if status != 0 {
+			http.Error(w, http.StatusText(status), status)
+		}
+		return
+	}
+	p := &posted{of: t, guest: g, request: r}
+	p.answer(body.Bytes())
+	p.write(w)
+}
+
+// cors says who may ask, as pages of browsers have to know it. false: it was answered.
+func (s *Server) cors(w http.ResponseWriter, r *http.Request) bool {
+	w.Header().Add("Vary", "Origin")
+	if !s.cfg.Origins.Allow(r) {
+		s.refuseClient(w, http.StatusForbidden, perf.UpgradeOrigin, "pages of this origin may not connect")
+		return false
+	}
+	if origin := r.Header.Get("Origin"); origin != "" {
+		w.Header().Set("Access-Control-Allow-Origin", origin)
+		w.Header().Set("Access-Control-Allow-Methods", http.MethodPost)
+		w.Header().Set("Access-Control-Allow-Headers", "Authorization, Content-Type")
+	}
+	if r.Method == http.MethodOptions { // what a browser asks first
+		w.WriteHeader(http.StatusNoContent)
+		return false
+	}
+	return true
+}
+
+// admitPost asks who it is, and counts the request, and its socket once. Not ok: it was
+// answered.
+func (s *Server) admitPost(w http.ResponseWriter, r *http.Request) (g guest, ok bool) {
+	if s.cfg.Auth == nil {
+		return guest{}, true
+	}
+	if g.session = s.authenticate(w, r); g.session == nil {
+		return guest{}, false
+	}
+	reason := perf.UpgradeAddress
+	socket, known := r.Context().Value(socketKey{}).(net.Conn)
+	if !known || s.door.enter(socket) {
+		if g.account, ok = s.principals.Enter(g.session.Principal, g.session.Quota().Connections, time.Now()); ok {
+			return g, true
+		}
+		reason = perf.UpgradePrincipal
+	}
+	g.leave()
+	w.Header().Set("Retry-After", seconds(retryCrowded))
+	s.refuseClient(w, http.StatusTooManyRequests, reason, "there are as many connections as may be from here, or of this principal")
+	s.auditRefused(r, g.session, string(reason))
+	return guest{}, false
+}
+
+// readBody reads the body. nil: there is none to be answered, and status is what to say.
+// What is read took its time from the server's; the answer has a time of its own.
+func (t *dialect) readBody(w http.ResponseWriter, r *http.Request) (body *bytes.Buffer, status int) {
+	body = new(bytes.Buffer)
+	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, t.cfg.MaxMessageBytes))
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		return nil, http.StatusRequestEntityTooLarge
+	}
+	if err != nil {
+		return nil, 0 // whoever sent it is gone, or too slow
+	}
+	// Not every ResponseWriter has deadlines; those of tests have no times either.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	return body, 0
+}
+
+// posted is what one POST asks for.
+type posted struct {
+	of      *dialect
+	guest   guest
+	request *http.Request
+
+	batch bool
+	calls []*postedCall
+	err   *wire.Error // of the body as a whole
+}
+
+// postedCall is one call of it.
+type postedCall struct {
+	*Call
+	id   []byte // raw JSON; empty: a notification
+	err  *wire.Error
+	held int
+}
+
+// answer decodes a body and runs what it asks for.
+func (p *posted) answer(body []byte) {
+	frame := wire.Frame{MaxBatch: p.of.srv.cfg.MaxBatch}
+	if p.err = frame.Decode(body); p.err != nil {
+		p.of.srv.elsewhere.asked.Inc()
+		return
+	}
+	p.batch = frame.Batch
+	ctx, cancel := context.WithCancelCause(p.request.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(p.of.srv.life, func() { cancel(errStopped) })()
+	for i := range frame.Calls {
+		p.calls = append(p.calls, p.callOf(&frame.Calls[i], func() bool { return ctx.Err() != nil }))
+	}
+	share := backpressure.NewShare(p.of.class.maxInflight)
+	if err := p.admit(share); err != nil {
+		p.refuse(err)
+		return
+	}
+	defer p.of.class.inflight.Give(share, len(p.calls))
+	p.run(ctx)
+}
+
+func (p *posted) callOf(call *wire.Call, gone func() bool) *postedCall {
+	p.of.srv.elsewhere.asked.Inc()
+	c := &postedCall{id: append([]byte(nil), call.ID...), err: call.Err, Call: &Call{
+		Method: call.Method, Params: append([]byte(nil), call.Params...), of: p.of,
+		who: visitor{guest: p.guest, address: p.request.RemoteAddr, gone: gone},
+	}}
+	if len(call.ID) > maxIDBytes {
+		c.id, c.err = []byte("null"), errLongID()
+	}
+	return c
+}
+
+// admit counts all calls against the quota of who asks, and as in flight.
+func (p *posted) admit(share *backpressure.Share) *wire.Error {
+	s := p.of.srv
+	if p.guest.account != nil {
+		if _, err := p.guest.charge(len(p.calls), time.Now()); err != nil {
+			return err
+		}
+	}
+	switch {
+	case !p.of.class.inflight.TryTake(share, len(p.calls)):
+		return busy(wire.StageInflight)
+	case s.draining.Load():
+		p.of.class.inflight.Give(share, len(p.calls))
+		return errDraining()
+	}
+	return nil
+}
+
+func (p *posted) refuse(err *wire.Error) {
+	if err.Data.Stage != "" {
+		p.of.srv.rejected(err.Data.Stage, len(p.calls))
+	}
+	for _, c := range p.calls {
+		c.err = err
+		c.audit(err)
+	}
+}
+
+// run runs all calls and waits for them.
+func (p *posted) run(ctx context.Context) {
+	var all sync.WaitGroup
+	var last <-chan struct{}
+	for _, c := range p.calls {
+		if c.err != nil {
+			c.audit(c.err)
+			continue
+		}
+		if p.of.Ordered(c.Method) {
+			c.turn.queue(&last)
+		}
+		all.Go(func() { c.answered(p.of.run(ctx, c.Call)) })
+	}
+	all.Wait()
+}
+
+// answered keeps an answer, if it is not too large, nor with those that wait elsewhere.
+func (c *postedCall) answered(a Answer) {
+	if bytes := a.bytes(); a.Err == nil && bytes > fixedBytes {
+		switch {
+		case bytes > c.of.cfg.MaxAnswerBytes:
+			a.Err = errAnswerTooLarge(bytes, c.of.cfg.MaxAnswerBytes)
+		case !c.of.waiting.TryTake(nil, int(bytes)):
+			a.Err = busy(wire.StageConnection)
+		default:
+			c.held = int(bytes)
+		}
+	}
+	if a.Err != nil {
+		if a.Err.Data.Stage != "" {
+			c.of.srv.rejected(a.Err.Data.Stage, 1)
+		}
+		c.err = a.Err
+	} else {
+		c.answer = a
+	}
+	c.audit(c.err)
+}
+
+// write sends the answers, in the order of the calls.
+func (p *posted) write(w http.ResponseWriter) {
+	defer p.release()
+	rc := http.NewResponseController(w)
+	out := &bodyWriter{w: w, extend: func() { _ = rc.SetWriteDeadline(time.Now().Add(p.of.srv.cfg.Writer.WriteTimeout)) }}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if p.err != nil {
+		p.of.srv.countRefusal(p.err.Data, false)
+		out.write(wire.AppendError(nil, []byte("null"), p.err))
+		return
+	}
+	n := 0
+	for _, c := range p.calls {
+		if len(c.id) == 0 {
+			continue
+		}
+		switch {
+		case n > 0:
+			out.write([]byte(","))
+		case p.batch:
+			out.write([]byte("["))
+		}
+		out.write(c.append(nil))
+		n++
+	}
+	switch {
+	case n == 0:
+		out.extend()
+		w.WriteHeader(http.StatusNoContent)
+	case p.batch:
+		out.write([]byte("]"))
+	}
+}
+
+func (c *postedCall) append(dst []byte) []byte {
+	if c.err != nil {
+		c.of.srv.countRefusal(c.err.Data, false)
+		return wire.AppendError(dst, c.id, c.err)
+	}
+	return c.Call.answer.append(dst, c.id)
+}
+
+func (p *posted) release() {
+	for _, c := range p.calls {
+		if c.held > 0 {
+			p.of.waiting.Give(nil, c.held)
+		}
+	}
+}
+
+// bodyWriter writes piece by piece, each with a deadline of its own.
+type bodyWriter struct {
+	w      http.ResponseWriter
+	extend func()
+	failed bool
+}
+
+const pieceBytes = 1 << 20
+
+func (b *bodyWriter) write(p []byte) {
+	for len(p) > 0 && !b.failed {
+		n := min(len(p), pieceBytes)
+		b.extend()
+		_, err := b.w.Write(p[:n])
+		b.failed, p = err != nil, p[n:]
+	}
+}

@@ -1,0 +1,132 @@
+package ws
+
+import (
+	"context"
+	"time"
+
+	"noncegate/wire"
+)
+
+// talk is what a connection of a dialect has beside others.
+type talk struct {
+	of   *dialect
+	life context.Context // ends with the connection
+	end  context.CancelCauseFunc
+
+	last <-chan struct{} // the read goroutine's: passed of the last ordered call; nil: none yet
+
+	streams map[string]*stream // by id; guarded by conn.mu; nil: none
+	ended   bool               // none is opened any more; guarded by conn.mu
+}
+
+func newTalk(life context.Context, d *dialect) *talk {
+	t := &talk{of: d}
+	t.life, t.end = context.WithCancelCause(life)
+	return t
+}
+
+// callOf makes a call of what was decoded; nothing of that is referred to afterwards.
+func (t *talk) callOf(c *conn, call *wire.Call) *Call {
+	return &Call{
+		Method: call.Method, Params: append([]byte(nil), call.Params...), of: t.of,
+		who: visitor{guest: c.guest, address: c.ws.RemoteAddr().String(), conn: c, gone: c.gone.Load},
+	}
+}
+
+// begin runs an admitted call in a goroutine of its own.
+func (t *talk) begin(r *request) {
+	if t.of.Ordered(r.call.Method) {
+		r.call.turn.queue(&t.last)
+	}
+	r.conn.srv.lined.Add(1)
+	go func() {
+		defer t.of.srv.lined.Done()
+		r.answered(t.of.run(t.life, r.call))
+		if w := r.finish(); w != nil {
+			w.Wake()
+		}
+	}()
+}
+
+// stream is the one that the request has opened; nil: none.
+func (r *request) stream() *stream {
+	if r.call == nil || r.err != nil {
+		return nil
+	}
+	return r.call.stream
+}
+
+// answered makes a the answer of the request, if there is room for it.
+func (r *request) answered(a Answer) {
+	if a.Err == nil {
+		a.Err = r.conn.makeRoom(r, a.bytes()+int64(len(r.id)))
+	}
+	if a.Err != nil || a.Foreign != nil {
+		r.call.Drop()
+	}
+	if a.Err != nil {
+		if a.Err.Data.Stage != "" {
+			r.conn.srv.rejected(a.Err.Data.Stage, 1)
+		}
+		r.err = a.Err
+		return
+	}
+	r.call.answer = a
+}
+
+// roomTime bounds how long an answer waits for room behind others that the client does
+// not read, or that wait for the rest of their batch.
+const roomTime = 10 * time.Second
+
+// makeRoom reserves what the answer of a request needs beyond what was reserved when it
+// was admitted. It waits for it, with the bytes of the answer counted among those of all
+// answers that wait.
+func (c *conn) makeRoom(r *request, bytes int64) *wire.Error {
+	more := bytes - r.bytes
+	if more <= 0 || len(r.id) == 0 {
+		return nil
+	}
+	t := c.talk.of
+	if bytes > t.cfg.MaxAnswerBytes {
+		return errAnswerTooLarge(bytes, t.cfg.MaxAnswerBytes)
+	}
+	if !t.waiting.TryTake(nil, int(more)) {
+		return busy(wire.StageConnection)
+	}
+	r.held = int(more)
+	if r.batch != nil && r.batch.reserved+r.batch.grown.Add(more) > t.class.writer.Marks.Max {
+		r.batch.grown.Add(-more)
+		return errBatchTooLarge()
+	}
+	if !c.awaitGrowth(more) {
+		if r.batch != nil {
+			r.batch.grown.Add(-more)
+		}
+		return busy(wire.StageConnection)
+	}
+	r.bytes = bytes
+	return nil
+}
+
+// errBatchTooLarge refuses the answer with which those to a batch would be too large.
+func errBatchTooLarge() *wire.Error {
+	return wire.Errorf(wire.CodeAnswerTooLarge, "answer_too_large",
+		"the answers to this batch are larger than what may wait for a connection; send it in parts")
+}
+
+// awaitGrowth reserves more room for an answer, waiting for it if it must.
+func (c *conn) awaitGrowth(more int64) bool {
+	const longest = 50 * time.Millisecond
+	enough := time.NewTimer(roomTime)
+	defer enough.Stop()
+	for wait := time.Millisecond; !c.out.Grow(more); wait = min(2*wait, longest) {
+		select {
+		case <-c.talk.life.Done():
+			return false
+		case <-enough.C:
+			return false
+		case <-time.After(wait):
+		}
+	}
+	return true
+}
