@@ -392,8 +392,8 @@ func (d *draft) markRecyclable(op *Op) error {
 	op.Status = Released
 	sent := row.TxHash != TxHash{}
 	switch {
-	case d.st.doubting && op.Nonce < d.st.standing.DoubtBelow && row.Status != Consumed:
-		op.conflict(row, "the nonce is in doubt after a loss of Redis; it comes back by itself")
+	case row.Status != Consumed && d.inDoubt(op.Nonce):
+		op.conflict(row, inDoubt)
 	case row.Status == Released:
 	case row.Status == Consumed && row.Reason == ReasonBelowFloor && !sent:
 		op.Status = Consumed
@@ -426,8 +426,12 @@ func (d *draft) extend(op *Op) error {
 	if err != nil || op.Err != nil {
 		return err
 	}
-	if row.Status != Held || row.Reason == ReasonUnknown {
+	switch {
+	case row.Status != Held || row.Reason == ReasonUnknown:
 		op.conflict(row, "the hold has ended")
+		return nil
+	case d.inDoubt(op.Nonce):
+		op.conflict(row, inDoubt)
 		return nil
 	}
 	hold := d.holdOf(op)
@@ -546,6 +550,9 @@ func (d *draft) takeNext(op *Op) error {
 func (d *draft) recordSigned(op *Op, row Row) error {
 	op.Status = row.Status
 	switch {
+	case row.Status != Consumed && d.inDoubt(op.Nonce):
+		op.conflict(row, inDoubt)
+		return nil
 	case row.Status == Released:
 		op.conflict(row, "the hold has ended, and the nonce may be handed out to somebody else: do not send")
 		return nil
@@ -605,7 +612,14 @@ func (d *draft) markable(op *Op) (Row, error) {
 	return row, nil
 }
 
-const attemptOver = "the attempt is not the nonce's current one"
+const (
+	attemptOver = "the attempt is not the nonce's current one"
+	inDoubt     = "the nonce is in doubt after a loss of Redis; it comes back by itself"
+)
+
+// inDoubt reports whether Redis may have handed the nonce out to somebody of whom the
+// store knows nothing. Then nobody is told that he has it.
+func (d *draft) inDoubt(n int64) bool { return d.st.doubting && n < d.st.standing.DoubtBelow }
 
 // mayMark reports whether the hold is the caller's to end, now or after it has ended:
 // its own, nobody's in particular, or anybody's. The zero Principal is everybody.
@@ -833,8 +847,8 @@ func (d *draft) unrepairable(op *Op, n int64, row Row, there bool) error {
 		return conflict(Row{Nonce: -1}, fmt.Sprintf("only the nonce that blocks others can be repaired, which is %d", d.view.Mined))
 	case n >= d.change.Next:
 		return ErrNotFound
-	case d.st.doubting && n < d.st.standing.DoubtBelow:
-		return conflict(row, "the nonce is in doubt after a loss of Redis; it comes back by itself")
+	case d.inDoubt(n):
+		return conflict(row, inDoubt)
 	case n < d.st.pruned, d.chain == nil && n < d.change.Floor:
 		return conflict(Row{Nonce: n, Status: Consumed}, "the nonce is consumed, so long ago that nothing else is known of it")
 	case there && row.Status == Held && row.Reason == ReasonRepair && row.Holder != op.Principal:

@@ -110,6 +110,9 @@ func (sh *shard) settled(g *group, s *Snapshot, cause error) {
 		if v == runAgain && op.Kind == KindMarkRecyclable && EpochOf(s.Version) != EpochOf(st.version) {
 			v = cannotTell // Redis may have handed it out again before it was lost
 		}
+		if (op.Kind == KindExtend || op.Kind == KindMarkSigned) && rows[op.Nonce].Status != Consumed && s.Doubtful(op.Nonce, s.Now) {
+			v = cannotTell // the same
+		}
 		switch v {
 		case didHappen:
 			sh.svc.publish(sh.index, op, st.chain, st.version+1, s.Now)
