@@ -84,6 +84,12 @@ func (d *draft) behind() bool {
 		len(d.released) > 0 && d.released[0].nonce < v.Mined
 }
 
+var errBehind = errors.New("the signer does not follow its chain, because the store refuses the write; try again")
+
+// errNotAligned refuses a hand-out where the chain may have used what would be handed
+// out: the write that follows it was aborted all alone.
+func errNotAligned() error { return &UnavailableError{Outcome: Aborted, Err: errBehind} }
+
 // align follows the chain: the cursor is not below the count, the floor not far below
 // the final one, and what was released and turns out to be used is CONSUMED. It is the
 // first op of its draft.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"noncegate/nonce"
+	"noncegate/nonce/memstore"
 )
 
 // book is a chain that says what the test writes into it, of every signer.
@@ -107,6 +108,27 @@ func TestAReleasedNonceThatTheChainHasUsedIsNotHandedOut(t *testing.T) {
 		b.says(func(v *nonce.ChainView) { v.Mined = 1 })
 		n.want("allocate -> 1#2", "list -> 0#1=CONSUMED/mined 1#2=HELD 2#1=HELD", "used 0#1 hash=7 -> CONSUMED", "list -> 0#1=CONSUMED/7/mined 1#2=HELD 2#1=HELD")
 	})
+}
+
+func TestNothingTheChainHasUsedIsHandedOutThoughTheStoreRefusesToFollow(t *testing.T) {
+	for _, line := range []string{"allocate", "allocate id=x"} {
+		b, d := &book{view: nonce.ChainView{Known: true}}, newDisk()
+		n := start(t, d, "a", func(c *nonce.Config) { c.Chain = b })
+		n.want("allocate -> 0#1")
+		b.says(func(v *nonce.ChainView) { v.Mined = 5 })
+		fails := 2 // the batch, and then what follows the chain, alone
+		d.onBefore(func(c memstore.Call) error {
+			if fails == 0 || !touches(c, memstore.OpCommit, signer) {
+				return nil
+			}
+			fails--
+			return &nonce.StoreError{Outcome: nonce.Aborted, Err: errCut}
+		})
+		if got := n.run(line); got != "none" || fails != 0 {
+			t.Errorf("%s: got %q", line, got)
+		}
+		n.want("allocate -> 5#1")
+	}
 }
 
 func TestTheCursorFollowsTheChain(t *testing.T) {

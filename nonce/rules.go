@@ -158,6 +158,9 @@ func (d *draft) allocate(op *Op) error {
 			return errDefer
 		}
 	}
+	if d.behind() {
+		return d.refuse(op, errNotAligned())
+	}
 	if d.st.fast() && fromFree < count && d.change.Next+count-fromFree > d.st.standing.Ceiling {
 		return errDefer // a floor of this round has moved the cursor: a block there is asked for first
 	}
