@@ -97,7 +97,10 @@ func (b *basic) step(op *Op) (again, later bool, err error) {
 		case len(s.Due) > 0:
 			ran = &sweep
 		}
-		if d.apply(ran) != nil {
+		switch err := d.apply(ran); {
+		case err != nil && op.Kind == KindRepair && ran == op:
+			return Change{}, &StoreError{Outcome: Aborted, Err: err} // another nonce blocks now: its row is to be read
+		case err != nil:
 			return Change{}, &StoreError{Outcome: Aborted, Err: ErrInvariant}
 		}
 		return d.finish(0), nil

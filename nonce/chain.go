@@ -176,7 +176,8 @@ func judged(before Row, to *RowChange) (Event, bool) {
 
 // wanted is the nonce that the row of an op is read of. A repair that names none is of
 // the one that blocks others, as it is now: when that has changed until the plan, it is
-// read again.
+// read again. It is called for a read that is about to be made only: the plan takes the
+// row of op.target for what was read.
 func (op *Op) wanted(st *state, r *Rules) int64 {
 	if op.Kind == KindRepair && op.Nonce < 0 {
 		_, v := st.chainOf(r)

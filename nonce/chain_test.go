@@ -235,6 +235,25 @@ func TestOnlyWhatBlocksIsRepairedAndNotWhatTheChainHasUsed(t *testing.T) {
 	})
 }
 
+func TestARepairIsOfTheNonceThatBlocksWhenItIsPlanned(t *testing.T) {
+	for _, mode := range []nonce.Mode{nonce.WorkerQueue, nonce.Basic} {
+		b, d := &book{view: nonce.ChainView{Known: true}}, newDisk()
+		n := start(t, d, "a", func(c *nonce.Config) { c.Chain, c.Mode = b, mode })
+		n.want("allocate count=2 -> 0#1 1#1")
+		d.SetEpoch(1) // so that both modes read before they plan
+		d.onBefore(func(c memstore.Call) error {
+			if touches(c, memstore.OpLocked, signer) || touches(c, memstore.OpAcquire, signer) {
+				b.says(func(v *nonce.ChainView) { v.Mined = 1 })
+			}
+			return nil
+		})
+		n.want("repair -> 1#2 was #1 1/")
+		if n := n.fig.get(&n.fig.invariant); n != 0 {
+			t.Errorf("%s: %d alarms", mode, n)
+		}
+	}
+}
+
 func TestANonceOfWhichNothingIsKnownIsRepairedWithAHigherAttemptThanAny(t *testing.T) {
 	onChain(t, nonce.ChainView{Known: true, Start: 5}, func(t *testing.T, n *node, b *book) {
 		attempt := map[nonce.Mode]int{nonce.WorkerQueue: 2, nonce.Basic: 3}[n.cfg.Mode] // above the number of commits so far
