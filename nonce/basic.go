@@ -92,7 +92,7 @@ func (b *basic) step(op *Op) (again, later bool, err error) {
 			d.chain.Owned(true) // nobody owns it, so everybody who uses it looks after it
 		}
 		switch ran = op; {
-		case d.behind():
+		case d.behind() && d.begins(op):
 			ran = &align
 		case len(s.Due) > 0:
 			ran = &sweep

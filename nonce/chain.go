@@ -2,6 +2,7 @@ package nonce
 
 import (
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -89,6 +90,15 @@ var errBehind = errors.New("the signer does not follow its chain, because the st
 // errNotAligned refuses a hand-out where the chain may have used what would be handed
 // out: the write that follows it was aborted all alone.
 func errNotAligned() error { return &UnavailableError{Outcome: Aborted, Err: errBehind} }
+
+// begins reports whether the signer is there, or one of the ops makes it begin. Where a
+// new signer begins is what the chain says when something is handed out of it, and not
+// when somebody marks a nonce that he never got.
+func (d *draft) begins(ops ...*Op) bool {
+	return d.change.Version != 0 || slices.ContainsFunc(ops, func(op *Op) bool {
+		return op.takes() > 0 || op.Kind == KindRepair || op.Kind == KindSetFloor
+	})
+}
 
 // align follows the chain: the cursor is not below the count, the floor not far below
 // the final one, and what was released and turns out to be used is CONSUMED. It is the

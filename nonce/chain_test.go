@@ -81,6 +81,15 @@ func TestANewSignerOfAChainBeginsWhereTheChainSays(t *testing.T) {
 	})
 }
 
+func TestASignerBeginsWhereTheChainIsAtItsFirstHandOut(t *testing.T) {
+	onChain(t, nonce.ChainView{Known: true, Mined: 5, Start: 5}, func(t *testing.T, n *node, b *book) {
+		n.want("used 3#1 -> not_found", "extend 3#1 -> not_found", "send 3 hash=1 -> conflict 3#0=CONSUMED", "allocate known id=x -> not_found",
+			"status -> next 0 floor 0 held 0 released 0 consumed 0")
+		b.says(func(v *nonce.ChainView) { v.Start = 9 })
+		n.want("allocate -> 9#1")
+	})
+}
+
 func TestASignerThatNobodyMadeKnownIsRefusedThoughItsChainKnowsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &book{view: nonce.ChainView{Known: true, Mined: 3, Start: 4}}

@@ -472,7 +472,7 @@ func (sh *shard) plan(g *group) bool {
 	}
 	g.draft, g.count = newDraft(g.st, &sh.svc.cfg.Rules), 0
 	g.draft.idsRead = g.idsRead
-	if g.draft.behind() && !g.noAlign {
+	if !g.noAlign && g.draft.behind() && g.draft.begins(g.ops...) {
 		g.first(kindAlign)
 	}
 	for _, op := range g.ops {
