@@ -912,6 +912,7 @@ func (op *Op) paramsHash() [16]byte {
 		b[0] = 1
 	}
 	if op.Kind == KindRepair {
+		binary.BigEndian.PutUint64(b[:8], uint64(op.Nonce)) // -1: the one that blocks
 		b[0] = 2
 	}
 	binary.BigEndian.PutUint64(b[8:], uint64(op.Hold))
