@@ -244,6 +244,19 @@ func TestOnlyWhatBlocksIsRepairedAndNotWhatTheChainHasUsed(t *testing.T) {
 	})
 }
 
+func TestARepairThatIsGivenUpDoesNotFreeWhatMayHaveBeenSentBefore(t *testing.T) {
+	onChain(t, nonce.ChainView{Known: true, UnknownFor: time.Minute}, func(t *testing.T, n *node, b *book) {
+		n.want("allocate -> 0#1", "used 0#1 hash=0 -> CONSUMED", "repair hold=5s -> 0#2 was #1 3/",
+			"release 0#2 -> conflict 0#2=HELD", "allocate -> 1#1")
+		pass(8 * time.Second)
+		if got := n.disk.rows(t, signer); got != "0#2=HELD/unknown 1#1=HELD" {
+			t.Errorf("got %s", got)
+		}
+		n.want("repair -> 0#3 was #2 1/unknown", "send 0 hash=4 -> HELD #3 4", "release 0#3 refused hash=4 -> CONSUMED",
+			"list -> 0#3=CONSUMED/4 1#1=HELD")
+	})
+}
+
 func TestARepairIsOfTheNonceThatBlocksWhenItIsPlanned(t *testing.T) {
 	for _, mode := range []nonce.Mode{nonce.WorkerQueue, nonce.Basic} {
 		b, d := &book{view: nonce.ChainView{Known: true}}, newDisk()

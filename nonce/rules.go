@@ -410,7 +410,10 @@ func (d *draft) markRecyclable(op *Op) error {
 		op.conflict(row, "the gateway has given its transaction to nodes; a node may still have it")
 	case sent && !op.Unsent && !op.Forwarded:
 		op.conflict(row, "a transaction is recorded for it; say unsent: true if no node was ever given it")
-	case sent && op.Forwarded && (row.TxHash != op.TxHash || row.Replaced != ""):
+	case !sent && row.Reason == ReasonRepair && d.chain != nil:
+		// Nobody knows what was sent before the repair. When the hold ends, the nodes are asked.
+		op.conflict(row, "whoever had the nonce before its repair may have sent with it: send something in its place, or let the hold end")
+	case sent && op.Forwarded && (row.TxHash != op.TxHash || row.Replaced != "" || row.Reason == ReasonRepair):
 		// Only the newest was refused. Those that it was to replace may be in a pool.
 		op.Status, op.Hashes = Consumed, allHashes(row.TxHash, row.Replaced)
 		d.mark(op, row, RowChange{Status: Consumed, TxHash: row.TxHash, Replaced: row.Replaced})
