@@ -133,7 +133,7 @@ const maxTold = 256
 // advanceLocked raises the count, and returns what there is to tell.
 func (s *signer) advanceLocked(mined, at int64) (events []nonce.Event) {
 	from := s.mined
-	s.minedAt, s.stale = at, false
+	s.minedAt, s.guessed = at, false
 	if mined <= from {
 		return nil
 	}
@@ -260,25 +260,26 @@ func (t *Tracker) counts(ctx context.Context, at Block, asked []*signer, each fu
 }
 
 // counted follows a count at the canonical head. A lower one than before is believed
-// only after a reorganization of the blocks in which it was higher.
+// only after a reorganization of the blocks in which it was higher, or where none was
+// named for that.
 func (t *Tracker) counted(s *signer, used int64, h *Head) {
 	s.mu.Lock()
 	var events []nonce.Event
-	before, fell := s.mined, s.fell
+	before, fell, guessed := s.mined, s.fell, s.guessed
 	switch {
 	case used >= before:
 		events = s.advanceLocked(used, h.Latest.Number)
-	case fell:
-		s.mined, s.minedAt, s.stale = used, h.Latest.Number, false
+	case fell || guessed:
+		s.mined, s.minedAt = used, h.Latest.Number
 		s.stuck, s.external = stuck{}, nil
 		s.publish()
-		events = []nonce.Event{{Type: nonce.EventReorg, Nonce: used}}
-	default:
-		s.stale = false
+		if fell {
+			events = []nonce.Event{{Type: nonce.EventReorg, Nonce: used}}
+		}
 	}
-	s.fell = false
+	s.fell, s.guessed, s.stale = false, false, false
 	s.mu.Unlock()
-	if used < before && !fell {
+	if used < before && !fell && !guessed {
 		t.metrics.lower.Inc()
 		t.log.Warn("a node gave a lower count than was seen, and no block was replaced: it is not believed",
 			"account", s.account, "seen", before, "count", used, "block", h.Latest.Number)

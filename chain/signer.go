@@ -27,6 +27,7 @@ type signer struct {
 	known     bool
 	mined     int64
 	minedAt   int64 // number of the block at which that was so
+	guessed   bool  // mined is of no block: a node that was ahead, or on a branch that lost, may have said so
 	stale     bool  // the count must be asked for, whatever blocks said
 	fell      bool  // a reorganization may have lowered mined: the next count counts, even a lower one
 	final     int64
@@ -181,15 +182,13 @@ func (s *signer) publish() {
 	s.view.Store(v)
 }
 
-// begin takes the first answer, or a later one.
-func (s *signer) begin(st Start, at *Head) {
+// begin takes the first answer, or a later one. It names no block, so that the count at
+// the next one replaces it.
+func (s *signer) begin(st Start) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.known {
-		s.known, s.mined, s.finalOld = true, st.Latest, true
-		if at != nil {
-			s.minedAt = at.Latest.Number
-		}
+		s.known, s.mined, s.guessed, s.stale, s.finalOld = true, st.Latest, true, true, true
 	}
 	s.start = max(s.start, st.Latest, st.Pending)
 	s.delegated = st.Delegated

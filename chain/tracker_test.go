@@ -91,6 +91,7 @@ func TestACountFallsOnlyWithAReorganization(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.chain.set(func() { w.chain.mined[account(alice)] = 5 })
 		s := w.signer(alice, 7)
+		w.block()
 		w.chain.set(func() { w.chain.mined[account(alice)] = 3 })
 		w.block()
 		if v := s.View(7); v.Mined != 5 {
@@ -104,6 +105,27 @@ func TestACountFallsOnlyWithAReorganization(t *testing.T) {
 		}
 		if got := w.told(nonce.EventReorg); len(got) != 1 || got[0].Nonce != 3 {
 			t.Errorf("told %+v, want one reorg to 3", got)
+		}
+	})
+}
+
+// A node that is ahead, or on a branch that loses, may have given it: no block that is
+// replaced tells of that.
+func TestTheFirstAnswerIsReplacedByTheFirstCountAtABlock(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.chain.set(func() { w.chain.mined[account(alice)] = 6 })
+		s := w.signer(alice, 7)
+		w.chain.set(func() { w.chain.mined[account(alice)] = 5 })
+		w.block()
+		if v := s.View(7); v.Mined != 5 || v.Start != 6 {
+			t.Errorf("got %+v, want mined 5", v)
+		}
+		if got := w.told(nonce.EventReorg); len(got) != 0 {
+			t.Errorf("told %+v", got)
+		}
+		w.block(Use{Account: account(alice), Nonce: 5, Tx: hash(1)})
+		if v := s.View(7); v.Mined != 6 {
+			t.Errorf("mined %d, want 6", v.Mined)
 		}
 	})
 }
@@ -143,6 +165,18 @@ func TestAFallingFinalBlockStopsWhatHappensByItself(t *testing.T) {
 		}
 		if st, ok := w.chains.State(alice); !ok || !st.Stopped {
 			t.Errorf("state %+v %v, want stopped", st, ok)
+		}
+	})
+}
+
+func TestAnAuthorizationIsNotForgottenForAnotherUseOfItsBlock(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 1)
+		w.block()
+		w.chain.set(func() { w.chain.mined[account(alice)] = 2 })
+		w.block(Use{Account: account(alice), Nonce: 1, Tx: hash(1), Authorization: true}, Use{Account: account(alice), Nonce: 0, Tx: hash(1)})
+		if v := s.View(1); v.Mined != 2 {
+			t.Errorf("mined %d, want 2", v.Mined)
 		}
 	})
 }
@@ -390,6 +424,7 @@ func TestManySignersCostFewQuestions(t *testing.T) {
 			s.Owned(true)
 		}
 		w.after(time.Second)
+		w.block() // at which the first answers are confirmed
 		before := w.chain.questions()
 		for range 10 {
 			w.block()
