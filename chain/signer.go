@@ -54,6 +54,8 @@ type note struct {
 	seen    Seen           // the last sighting
 	offer   Offer
 	since   int64     // number of the block at which it became unknown
+	found   bool      // since then a node, or a block, has shown a transaction
+	shown   Hash      // which one a node showed; zero if it did not say
 	asked   time.Time // when nodes were asked for it last, as it is unknown
 	looked  time.Time // the last look at all nodes in which none failed and none saw it
 	lookedN int64     // and the block of then
@@ -95,7 +97,7 @@ func (s *signer) Unseen(n, attempt int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.notes[n]
-	return k != nil && k.unknown && k.attempt == attempt && k.seen == Absent &&
+	return k != nil && k.unknown && k.attempt == attempt && !k.found && k.seen == Absent &&
 		k.lookedN > k.since && time.Since(k.looked) < unseenFresh
 }
 
@@ -160,6 +162,7 @@ func (s *signer) noteLocked(e *nonce.Event) bool {
 		k.status, k.unknown, k.hashes = nonce.Released, false, ""
 	case nonce.EventUnknown:
 		k.status, k.unknown, k.since, k.looked = nonce.Held, true, s.t.number(), time.Time{}
+		k.found, k.shown = k.seen != Absent, k.tx
 		return true
 	}
 	return false
