@@ -114,7 +114,7 @@ func (s *signer) usedBy(u Use, h *Head) []nonce.Event {
 		return nil
 	}
 	if k := s.notes[u.Nonce]; k != nil {
-		k.tx, k.seen = u.Tx, Mined
+		k.tx, k.seen, k.found = u.Tx, Mined, true
 	} else if len(s.notes) < maxNotes {
 		if s.notes == nil {
 			s.notes = make(map[int64]*note)
@@ -133,7 +133,7 @@ const maxTold = 256
 // advanceLocked raises the count, and returns what there is to tell.
 func (s *signer) advanceLocked(mined, at int64) (events []nonce.Event) {
 	from := s.mined
-	s.minedAt, s.stale = at, false
+	s.minedAt, s.guessed = at, false
 	if mined <= from {
 		return nil
 	}
@@ -196,7 +196,7 @@ func (t *Tracker) unsettle(fork int64) {
 		}
 		for _, k := range s.notes {
 			if k.seen == Mined {
-				k.seen = Absent
+				k.seen, k.looked = Absent, time.Time{}
 			}
 		}
 		s.mu.Unlock()
@@ -259,26 +259,44 @@ func (t *Tracker) counts(ctx context.Context, at Block, asked []*signer, each fu
 	return true
 }
 
+// loweredLocked lowers the count. Which transactions had the nonces that are open again
+// is not known any more.
+func (s *signer) loweredLocked(mined, at int64) (events []nonce.Event) {
+	s.mined, s.minedAt = mined, at
+	s.stuck, s.external = stuck{}, nil
+	for n, k := range s.notes {
+		if n >= mined && k.tx != (Hash{}) {
+			k.tx, k.shown = Hash{}, k.tx
+		}
+	}
+	if s.gap != nil && s.gap.Nonce != mined {
+		events = append(events, nonce.Event{Type: nonce.EventGapClosed, Nonce: s.gap.Nonce, Attempt: s.gap.Attempt})
+		s.gap = nil
+	}
+	s.publish()
+	return events
+}
+
 // counted follows a count at the canonical head. A lower one than before is believed
-// only after a reorganization of the blocks in which it was higher.
+// only after a reorganization of the blocks in which it was higher, or where none was
+// named for that.
 func (t *Tracker) counted(s *signer, used int64, h *Head) {
 	s.mu.Lock()
 	var events []nonce.Event
-	before, fell := s.mined, s.fell
+	used = max(used, s.final) // which is final
+	before, fell, guessed := s.mined, s.fell, s.guessed
 	switch {
 	case used >= before:
 		events = s.advanceLocked(used, h.Latest.Number)
-	case fell:
-		s.mined, s.minedAt, s.stale = used, h.Latest.Number, false
-		s.stuck, s.external = stuck{}, nil
-		s.publish()
-		events = []nonce.Event{{Type: nonce.EventReorg, Nonce: used}}
-	default:
-		s.stale = false
+	case fell || guessed:
+		events = s.loweredLocked(used, h.Latest.Number)
+		if fell {
+			events = append(events, nonce.Event{Type: nonce.EventReorg, Nonce: used})
+		}
 	}
-	s.fell = false
+	s.fell, s.guessed, s.stale = false, false, false
 	s.mu.Unlock()
-	if used < before && !fell {
+	if used < before && !fell && !guessed {
 		t.metrics.lower.Inc()
 		t.log.Warn("a node gave a lower count than was seen, and no block was replaced: it is not believed",
 			"account", s.account, "seen", before, "count", used, "block", h.Latest.Number)

@@ -27,6 +27,7 @@ type signer struct {
 	known     bool
 	mined     int64
 	minedAt   int64 // number of the block at which that was so
+	guessed   bool  // mined is of no block: a node that was ahead, or on a branch that lost, may have said so
 	stale     bool  // the count must be asked for, whatever blocks said
 	fell      bool  // a reorganization may have lowered mined: the next count counts, even a lower one
 	final     int64
@@ -53,6 +54,8 @@ type note struct {
 	seen    Seen           // the last sighting
 	offer   Offer
 	since   int64     // number of the block at which it became unknown
+	found   bool      // since then a node, or a block, has shown a transaction
+	shown   Hash      // which one a node showed; zero if it did not say
 	asked   time.Time // when nodes were asked for it last, as it is unknown
 	looked  time.Time // the last look at all nodes in which none failed and none saw it
 	lookedN int64     // and the block of then
@@ -94,7 +97,7 @@ func (s *signer) Unseen(n, attempt int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.notes[n]
-	return k != nil && k.unknown && k.attempt == attempt && k.seen == Absent &&
+	return k != nil && k.unknown && k.attempt == attempt && !k.found && k.seen == Absent &&
 		k.lookedN > k.since && time.Since(k.looked) < unseenFresh
 }
 
@@ -169,6 +172,7 @@ func (s *signer) noteLocked(e *nonce.Event) bool {
 		k.status, k.unknown, k.hashes = nonce.Released, false, ""
 	case nonce.EventUnknown:
 		k.status, k.unknown, k.since, k.looked = nonce.Held, true, s.t.number(), time.Time{}
+		k.found, k.shown = k.seen != Absent, k.tx
 		return true
 	}
 	return false
@@ -191,15 +195,13 @@ func (s *signer) publish() {
 	s.view.Store(v)
 }
 
-// begin takes the first answer, or a later one.
-func (s *signer) begin(st Start, at *Head) {
+// begin takes the first answer, or a later one. It names no block, so that the count at
+// the next one replaces it.
+func (s *signer) begin(st Start) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.known {
-		s.known, s.mined, s.finalOld = true, st.Latest, true
-		if at != nil {
-			s.minedAt = at.Latest.Number
-		}
+		s.known, s.mined, s.guessed, s.stale, s.finalOld = true, st.Latest, true, true, true
 	}
 	s.start = max(s.start, st.Latest, st.Pending)
 	s.delegated = st.Delegated

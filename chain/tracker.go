@@ -235,13 +235,12 @@ func (t *Tracker) start(ctx context.Context, asked []*signer) error {
 	for i, s := range asked {
 		accounts[i] = s.account
 	}
-	at := t.head.Load()
 	starts, err := t.chain.Start(ctx, accounts)
 	if err != nil {
 		return err
 	}
 	for i, s := range asked {
-		s.begin(starts[i], at)
+		s.begin(starts[i])
 		s.answered()
 	}
 	return nil

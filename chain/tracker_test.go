@@ -91,6 +91,7 @@ func TestACountFallsOnlyWithAReorganization(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.chain.set(func() { w.chain.mined[account(alice)] = 5 })
 		s := w.signer(alice, 7)
+		w.block()
 		w.chain.set(func() { w.chain.mined[account(alice)] = 3 })
 		w.block()
 		if v := s.View(7); v.Mined != 5 {
@@ -104,6 +105,27 @@ func TestACountFallsOnlyWithAReorganization(t *testing.T) {
 		}
 		if got := w.told(nonce.EventReorg); len(got) != 1 || got[0].Nonce != 3 {
 			t.Errorf("told %+v, want one reorg to 3", got)
+		}
+	})
+}
+
+// A node that is ahead, or on a branch that loses, may have given it: no block that is
+// replaced tells of that.
+func TestTheFirstAnswerIsReplacedByTheFirstCountAtABlock(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.chain.set(func() { w.chain.mined[account(alice)] = 6 })
+		s := w.signer(alice, 7)
+		w.chain.set(func() { w.chain.mined[account(alice)] = 5 })
+		w.block()
+		if v := s.View(7); v.Mined != 5 || v.Start != 6 {
+			t.Errorf("got %+v, want mined 5", v)
+		}
+		if got := w.told(nonce.EventReorg); len(got) != 0 {
+			t.Errorf("told %+v", got)
+		}
+		w.block(Use{Account: account(alice), Nonce: 5, Tx: hash(1)})
+		if v := s.View(7); v.Mined != 6 {
+			t.Errorf("mined %d, want 6", v.Mined)
 		}
 	})
 }
@@ -143,6 +165,18 @@ func TestAFallingFinalBlockStopsWhatHappensByItself(t *testing.T) {
 		}
 		if st, ok := w.chains.State(alice); !ok || !st.Stopped {
 			t.Errorf("state %+v %v, want stopped", st, ok)
+		}
+	})
+}
+
+func TestAnAuthorizationIsNotForgottenForAnotherUseOfItsBlock(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 1)
+		w.block()
+		w.chain.set(func() { w.chain.mined[account(alice)] = 2 })
+		w.block(Use{Account: account(alice), Nonce: 1, Tx: hash(1), Authorization: true}, Use{Account: account(alice), Nonce: 0, Tx: hash(1)})
+		if v := s.View(1); v.Mined != 2 {
+			t.Errorf("mined %d, want 2", v.Mined)
 		}
 	})
 }
@@ -217,6 +251,82 @@ func TestAHoldIsUnseenOnlyAfterAllNodesWereAskedAndTheChainMovedOn(t *testing.T)
 		w.after(2 * unseenFresh)
 		if s.Unseen(0, 1) {
 			t.Error("unseen by a look of long ago")
+		}
+	})
+}
+
+// Whatever became of the transaction, somebody has it.
+func TestAHoldWhoseTransactionWasShownIsNeverUnseen(t *testing.T) {
+	for name, show := range map[string]func(w *world){
+		"by a block that was replaced": func(w *world) {
+			w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(3)})
+			now := Block{Number: w.number, Hash: hash(9), Time: time.Unix(12*w.number, 0)}
+			w.head(Head{Latest: now, Reorg: &Reorg{From: Block{Number: w.number}, To: now, Depth: 1}})
+		},
+		"by a pool that dropped it": func(w *world) {
+			w.chain.set(func() { w.chain.pool[0] = Sighting{Seen: Pooled, Tx: hash(3)} })
+			w.after(10 * time.Second)
+			w.chain.set(func() { delete(w.chain.pool, 0) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Config{}, func(w *world) {
+				s := w.signer(alice, 1)
+				w.svc.err = nonce.ErrBusy // it cannot be marked at once
+				s.Committed([]nonce.Event{{Type: nonce.EventUnknown, Nonce: 0, Attempt: 1}})
+				w.block()
+				w.after(10 * time.Second)
+				if !s.Unseen(0, 1) {
+					t.Fatal("it was seen before")
+				}
+				show(w)
+				for range 10 {
+					if s.Unseen(0, 1) {
+						t.Fatal("it is unseen, and may be handed out again")
+					}
+					w.block()
+					w.after(10 * time.Second)
+				}
+				w.svc.mu.Lock()
+				w.svc.err = nil
+				w.svc.mu.Unlock()
+				w.did()
+				w.after(10 * time.Second)
+				if ops := w.did(); len(ops) == 0 || ops[0].Kind != nonce.KindMarkUsed || ops[0].TxHash != hash(3) {
+					t.Errorf("did %+v, want it marked used", ops)
+				}
+			})
+		})
+	}
+}
+
+func TestAReplacedBlockDoesNotSayWhoUsedANonceAfterwards(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 1)
+		s.Committed([]nonce.Event{{Type: nonce.EventAllocated, Nonce: 0, Attempt: 1}, {Type: nonce.EventUsed, Nonce: 0, Attempt: 1, TxHash: hash(1)}})
+		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(2)})
+		now := Block{Number: w.number, Hash: hash(9), Time: time.Unix(12*w.number, 0)}
+		w.head(Head{Latest: now, Reorg: &Reorg{From: Block{Number: w.number}, To: now, Depth: 1}})
+		w.chain.set(func() { w.chain.mined[account(alice)] = 1 })
+		w.block() // its transactions are not shown
+		got := w.told(nonce.EventMined)
+		if last := got[len(got)-1]; last.TxHash != (Hash{}) {
+			t.Errorf("told %+v, want no transaction", last)
+		}
+	})
+}
+
+func TestTheCountDoesNotFallBelowWhatIsFinal(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.chain.set(func() { w.chain.mined[account(alice)], w.chain.final[account(alice)] = 5, 4 })
+		s := w.signer(alice, 6)
+		w.number++
+		w.head(Head{Latest: Block{Number: w.number}, Final: Block{Number: 90, Hash: Hash{'f'}}})
+		w.chain.set(func() { w.chain.mined[account(alice)] = 2 })
+		now := Block{Number: w.number, Hash: hash(9)}
+		w.head(Head{Latest: now, Final: Block{Number: 90, Hash: Hash{'f'}}, Reorg: &Reorg{From: Block{Number: w.number}, To: now, Depth: 5}})
+		if v := s.View(6); v.Mined != 4 || v.Final != 4 {
+			t.Errorf("got %+v, want mined 4", v)
 		}
 	})
 }
@@ -390,6 +500,7 @@ func TestManySignersCostFewQuestions(t *testing.T) {
 			s.Owned(true)
 		}
 		w.after(time.Second)
+		w.block() // at which the first answers are confirmed
 		before := w.chain.questions()
 		for range 10 {
 			w.block()

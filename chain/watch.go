@@ -165,7 +165,7 @@ func (t *Tracker) ask(ctx context.Context, list []question, now time.Time) {
 	}
 	for i := range list {
 		q, f := &list[i], &found[i]
-		q.s.sighted(q.ask.Nonce, f, at, now)
+		q.s.sighted(q.ask.Nonce, f, at)
 		switch {
 		case q.unknown:
 			t.decide(ctx, q, f)
@@ -176,7 +176,7 @@ func (t *Tracker) ask(ctx context.Context, list []question, now time.Time) {
 }
 
 // sighted follows what nodes saw of a nonce.
-func (s *signer) sighted(n int64, f *Sighting, at int64, now time.Time) {
+func (s *signer) sighted(n int64, f *Sighting, at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.notes[n]
@@ -193,32 +193,44 @@ func (s *signer) sighted(n int64, f *Sighting, at int64, now time.Time) {
 	if f.Seen != Absent || !f.Failed {
 		k.seen = f.Seen
 	}
+	if f.Seen != Absent {
+		k.found, k.shown = true, f.Tx
+	}
 	if f.Raw != (Offer{}) {
 		k.offer = f.Raw
 	}
 	if f.Seen == Absent && !f.Failed && f.Nodes > 0 {
-		k.looked, k.lookedN = now, at
+		k.looked, k.lookedN = time.Now(), at
 	}
 }
 
-// decide ends a hold that is unknown when a node has shown that it was used.
+// decide ends a hold that is unknown when a node has shown that it was used, now or since
+// it is unknown.
 func (t *Tracker) decide(ctx context.Context, q *question, f *Sighting) {
-	hash := f.Tx
-	if f.Seen == Absent {
-		s := q.s
-		s.mu.Lock()
-		mined, k := q.ask.Nonce < s.mined, s.notes[q.ask.Nonce]
-		if k != nil {
-			hash = k.tx
-		}
-		s.mu.Unlock()
-		if !mined {
-			return
-		}
+	used, hash := f.Seen != Absent, f.Tx
+	if !used {
+		used, hash = q.s.shown(q.ask.Nonce)
+	}
+	if !used {
+		return
 	}
 	t.mark(ctx, q.s, &nonce.Op{
 		Kind: nonce.KindMarkUsed, Signer: q.s.name, Nonce: q.ask.Nonce, Attempt: q.attempt, TxHash: hash, MarkAny: true,
 	})
+}
+
+// shown reports whether a nonce is known to be used, or was, and the transaction.
+func (s *signer) shown(n int64) (used bool, tx Hash) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	used = n < s.mined
+	if k := s.notes[n]; k != nil {
+		if tx = k.tx; tx == (Hash{}) {
+			tx = k.shown
+		}
+		used = used || k.found
+	}
+	return used, tx
 }
 
 // mark runs an op that follows from the chain. One that is refused has been overtaken.

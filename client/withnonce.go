@@ -20,7 +20,8 @@ const reasonFailed = "handler_error"
 type NonceOptions struct {
 	// Hold, RequestID and Guard are those of AllocateRequest. With the RequestID of a
 	// call that ended without a word, such as in a process that was killed, the same
-	// hold is found again as long as it runs: look what was sent with it before you send.
+	// hold is found again as long as it runs: look what was sent with it before you send,
+	// and return ErrNotSent only where no call before has sent either.
 	Hold      time.Duration
 	RequestID string
 	Guard     *wire.Guard

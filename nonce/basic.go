@@ -93,12 +93,15 @@ func (b *basic) step(op *Op) (again, later bool, err error) {
 			d.chain.Owned(true) // nobody owns it, so everybody who uses it looks after it
 		}
 		switch ran = op; {
-		case d.behind():
+		case d.behind() && d.begins(op):
 			ran = &align
 		case len(s.Due) > 0:
 			ran = &sweep
 		}
-		if d.apply(ran) != nil {
+		switch err := d.apply(ran); {
+		case err != nil && op.Kind == KindRepair && ran == op:
+			return Change{}, &StoreError{Outcome: Aborted, Err: err} // another nonce blocks now: its row is to be read
+		case err != nil:
 			return Change{}, &StoreError{Outcome: Aborted, Err: ErrInvariant}
 		}
 		return d.finish(0), nil

@@ -68,7 +68,8 @@ var ErrNotSent = errors.New("the transaction was not sent")
 // service's defaults.
 type NonceOptions struct {
 	Hold time.Duration // 0: the default
-	// RequestID finds the same hold again; "": none. See Op.
+	// RequestID finds the same hold again; "": none. See Op. ErrNotSent must then be true
+	// of every call before with this id, too: one whose process ended may have sent.
 	RequestID string
 	// RecordFirst promises that nothing is sent before Hold.Signed has returned nil.
 	RecordFirst bool
@@ -78,6 +79,9 @@ type NonceOptions struct {
 // must return nil before the transaction is sent: with an error, do not send it. From
 // the call on WithNonce takes the transaction for one that may have been sent.
 func (h *Hold) Signed(ctx context.Context, hash TxHash) error {
+	if hash == (TxHash{}) {
+		return fmt.Errorf("record the hash of nonce %d of %s: %w", h.Nonce, h.Signer, errZeroHash)
+	}
 	h.signed.Store(true)
 	op := &Op{Kind: KindMarkSigned, Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: hash}
 	if err := h.svc.Do(ctx, op); err != nil {

@@ -99,6 +99,16 @@ func TestWithNonceLeavesTheHoldAfterAPanicAndWhenTheContextEnds(t *testing.T) {
 	}
 }
 
+func TestWithNonceRecordsNoHashThatIsNone(t *testing.T) {
+	n := start(t, newDisk(), "a")
+	_ = n.WithNonce(t.Context(), signer, nonce.NonceOptions{RecordFirst: true}, func(ctx context.Context, h *nonce.Hold) (nonce.TxHash, error) {
+		if err := h.Signed(ctx, nonce.TxHash{}); err == nil {
+			t.Error("no hash was recorded, and the transaction may be sent")
+		}
+		return nonce.TxHash{}, nil
+	})
+}
+
 func TestWithNonceFindsItsHoldAgainByTheRequestID(t *testing.T) {
 	n := start(t, newDisk(), "a")
 	o := nonce.NonceOptions{RequestID: "payment", Hold: 90 * time.Second}

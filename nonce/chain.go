@@ -2,6 +2,7 @@ package nonce
 
 import (
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -90,6 +91,21 @@ func (d *draft) behind() bool {
 		len(d.released) > 0 && d.released[0].nonce < v.Mined
 }
 
+var errBehind = errors.New("the signer does not follow its chain, because the store refuses the write; try again")
+
+// errNotAligned refuses a hand-out where the chain may have used what would be handed
+// out: the write that follows it was aborted all alone.
+func errNotAligned() error { return &UnavailableError{Outcome: Aborted, Err: errBehind} }
+
+// begins reports whether the signer is there, or one of the ops makes it begin. Where a
+// new signer begins is what the chain says when something is handed out of it, and not
+// when somebody marks a nonce that he never got.
+func (d *draft) begins(ops ...*Op) bool {
+	return d.change.Version != 0 || slices.ContainsFunc(ops, func(op *Op) bool {
+		return op.takes() > 0 || op.Kind == KindRepair || op.Kind == KindSetFloor
+	})
+}
+
 // align follows the chain: the cursor is not below the count, the floor not far below
 // the final one, and what was released and turns out to be used is CONSUMED. It is the
 // first op of its draft.
@@ -174,7 +190,8 @@ func judged(before Row, to *RowChange) (Event, bool) {
 
 // wanted is the nonce that the row of an op is read of. A repair that names none is of
 // the one that blocks others, as it is now: when that has changed until the plan, it is
-// read again.
+// read again. It is called for a read that is about to be made only: the plan takes the
+// row of op.target for what was read.
 func (op *Op) wanted(st *state, r *Rules) int64 {
 	if op.Kind == KindRepair && op.Nonce < 0 {
 		_, v := st.chainOf(r)

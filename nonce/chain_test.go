@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"noncegate/nonce"
+	"noncegate/nonce/memstore"
 )
 
 // book is a chain that says what the test writes into it, of every signer.
@@ -85,6 +86,15 @@ func TestANewSignerOfAChainBeginsWhereTheChainSays(t *testing.T) {
 	})
 }
 
+func TestASignerBeginsWhereTheChainIsAtItsFirstHandOut(t *testing.T) {
+	onChain(t, nonce.ChainView{Known: true, Mined: 5, Start: 5}, func(t *testing.T, n *node, b *book) {
+		n.want("used 3#1 -> not_found", "extend 3#1 -> not_found", "send 3 hash=1 -> conflict 3#0=CONSUMED", "allocate known id=x -> not_found",
+			"status -> next 0 floor 0 held 0 released 0 consumed 0")
+		b.says(func(v *nonce.ChainView) { v.Start = 9 })
+		n.want("allocate -> 9#1")
+	})
+}
+
 func TestASignerThatNobodyMadeKnownIsRefusedThoughItsChainKnowsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &book{view: nonce.ChainView{Known: true, Mined: 3, Start: 4}}
@@ -112,6 +122,27 @@ func TestAReleasedNonceThatTheChainHasUsedIsNotHandedOut(t *testing.T) {
 		b.says(func(v *nonce.ChainView) { v.Mined = 1 })
 		n.want("allocate -> 1#2", "list -> 0#1=CONSUMED/77/mined 1#2=HELD 2#1=HELD", "used 0#1 hash=7 -> CONSUMED", "list -> 0#1=CONSUMED/7,77/mined 1#2=HELD 2#1=HELD")
 	})
+}
+
+func TestNothingTheChainHasUsedIsHandedOutThoughTheStoreRefusesToFollow(t *testing.T) {
+	for _, line := range []string{"allocate", "allocate id=x"} {
+		b, d := &book{view: nonce.ChainView{Known: true}}, newDisk()
+		n := start(t, d, "a", func(c *nonce.Config) { c.Chain = b })
+		n.want("allocate -> 0#1")
+		b.says(func(v *nonce.ChainView) { v.Mined = 5 })
+		fails := 2 // the batch, and then what follows the chain, alone
+		d.onBefore(func(c memstore.Call) error {
+			if fails == 0 || !touches(c, memstore.OpCommit, signer) {
+				return nil
+			}
+			fails--
+			return &nonce.StoreError{Outcome: nonce.Aborted, Err: errCut}
+		})
+		if got := n.run(line); got != "none" || fails != 0 {
+			t.Errorf("%s: got %q", line, got)
+		}
+		n.want("allocate -> 5#1")
+	}
 }
 
 func TestTheCursorFollowsTheChain(t *testing.T) {
@@ -216,6 +247,38 @@ func TestOnlyWhatBlocksIsRepairedAndNotWhatTheChainHasUsed(t *testing.T) {
 		b.says(func(v *nonce.ChainView) { v.Known = false })
 		n.want("repair -> none")
 	})
+}
+
+func TestARepairThatIsGivenUpDoesNotFreeWhatMayHaveBeenSentBefore(t *testing.T) {
+	onChain(t, nonce.ChainView{Known: true, UnknownFor: time.Minute}, func(t *testing.T, n *node, b *book) {
+		n.want("allocate -> 0#1", "used 0#1 hash=0 -> CONSUMED", "repair hold=5s -> 0#2 was #1 3/",
+			"release 0#2 -> conflict 0#2=HELD", "allocate -> 1#1")
+		pass(8 * time.Second)
+		if got := n.disk.rows(t, signer); got != "0#2=HELD/unknown 1#1=HELD" {
+			t.Errorf("got %s", got)
+		}
+		n.want("repair -> 0#3 was #2 1/unknown", "send 0 hash=4 -> HELD #3 4", "release 0#3 refused hash=4 -> CONSUMED",
+			"list -> 0#3=CONSUMED/4 1#1=HELD")
+	})
+}
+
+func TestARepairIsOfTheNonceThatBlocksWhenItIsPlanned(t *testing.T) {
+	for _, mode := range []nonce.Mode{nonce.WorkerQueue, nonce.Basic} {
+		b, d := &book{view: nonce.ChainView{Known: true}}, newDisk()
+		n := start(t, d, "a", func(c *nonce.Config) { c.Chain, c.Mode = b, mode })
+		n.want("allocate count=2 -> 0#1 1#1")
+		d.SetEpoch(1) // so that both modes read before they plan
+		d.onBefore(func(c memstore.Call) error {
+			if touches(c, memstore.OpLocked, signer) || touches(c, memstore.OpAcquire, signer) {
+				b.says(func(v *nonce.ChainView) { v.Mined = 1 })
+			}
+			return nil
+		})
+		n.want("repair -> 1#2 was #1 1/")
+		if n := n.fig.get(&n.fig.invariant); n != 0 {
+			t.Errorf("%s: %d alarms", mode, n)
+		}
+	}
 }
 
 func TestANonceOfWhichNothingIsKnownIsRepairedWithAHigherAttemptThanAny(t *testing.T) {

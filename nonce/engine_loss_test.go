@@ -253,6 +253,32 @@ func TestInDoubtAReleaseIsRefused(t *testing.T) {
 	})
 }
 
+// Redis may have ended the hold, and handed the nonce out again, before it was lost.
+func TestInDoubtNobodyIsToldThatHisHoldGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, _ := afterLoss(t)
+		lines := []string{
+			"extend 3#1 -> conflict 3#1=HELD", "signed 3#1 hash=3 -> conflict 3#1=HELD", "send 3 hash=3 take -> conflict 3#1=HELD",
+			"signed 2#1 hash=9 -> CONSUMED #1 9 2", // that is final
+		}
+		n.want(lines...)
+		start(t, n.pair.disk, "basic", basicMode).want(lines...)
+	})
+}
+
+func TestAHoldThatMayGoOnSinceBeforeALossIsNotSaidTo(t *testing.T) {
+	for _, line := range []string{"extend 0#1", "signed 0#1 hash=4", "send 1 hash=4 take"} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPair(t)
+			n := p.entered("a", "allocate hold=3s -> 0#1")
+			n.onReply(fasttest.OpCommit, func() { p.server.Restart(2) })
+			if got := n.run(line); got != "unknown" {
+				t.Errorf("%s: got %s", line, got)
+			}
+		})
+	}
+}
+
 func TestAfterTheDoubtAMarkOfALostHoldIsTakenUntilTheNonceIsHandedOutAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, _ := afterLoss(t)

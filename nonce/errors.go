@@ -106,7 +106,7 @@ func (e *UnavailableError) words() (text string, general bool) {
 // ownWords are causes that callers are told in their own words.
 var ownWords = []error{
 	errNoRedis, ErrOtherEngine, errLeaving, errFloorBehind, errNotFlushed, errGrantOver, errRedisLost,
-	errRowLocked, errLeaseMoved, ErrChainUnknown,
+	errRowLocked, errLeaseMoved, ErrChainUnknown, errBehind,
 }
 
 // Unwrap returns the store's error.

@@ -316,7 +316,7 @@ func (sh *shard) acquired(g *group, s *Snapshot, started time.Time) {
 	st.term = lease.NewTerm(s.Lease.Token, started, sh.svc.cfg.LeaseTTL, lease.Margin(sh.svc.cfg.LeaseTTL))
 	st.setOwned(sh, true)
 	st.owner, st.grantTrusted, st.mirror = "", time.Time{}, nil
-	if n, _ := sh.need(g, false); st.fast() && len(n.Nonces) > 0 {
+	if st.fast() && g.unread() {
 		g.loaded, g.byID = false, true // Redis does not have them any more, or they never were
 	}
 	if s.TookOverFrom != "" && !g.borrowed {
@@ -326,6 +326,18 @@ func (sh *shard) acquired(g *group, s *Snapshot, started time.Time) {
 		return
 	}
 	sh.svc.fig.LeaseAcquire(AcquireNew)
+}
+
+// unread reports whether the read that was made for the group did not bring a row that
+// it was to bring.
+func (g *group) unread() bool {
+	return slices.ContainsFunc(g.ops, func(op *Op) bool {
+		switch op.Kind {
+		case KindMarkUsed, KindMarkRecyclable, KindExtend, KindMarkSigned, KindRepair:
+			return !g.st.knows(op.target)
+		}
+		return false
+	})
 }
 
 // errLeaseMoved: the lease was given back between the try to take it and the
@@ -463,7 +475,7 @@ func (sh *shard) plan(g *group) bool {
 	if now, known := sh.svc.clock.estimate(time.Now()); known {
 		g.draft.now = now
 	}
-	if g.draft.behind() && !g.noAlign {
+	if !g.noAlign && g.draft.behind() && g.draft.begins(g.ops...) {
 		g.first(kindAlign)
 	}
 	for _, op := range g.ops {

@@ -159,6 +159,9 @@ func (d *draft) allocate(op *Op) error {
 			return errDefer
 		}
 	}
+	if d.behind() {
+		return d.refuse(op, errNotAligned())
+	}
 	if d.st.fast() && fromFree < count && d.change.Next+count-fromFree > d.st.standing.Ceiling {
 		return errDefer // a floor of this round has moved the cursor: a block there is asked for first
 	}
@@ -393,8 +396,8 @@ func (d *draft) markRecyclable(op *Op) error {
 	op.Status = Released
 	sent := row.TxHash != TxHash{}
 	switch {
-	case d.st.doubting && op.Nonce < d.st.standing.DoubtBelow && row.Status != Consumed:
-		op.conflict(row, "the nonce is in doubt after a loss of Redis; it comes back by itself")
+	case row.Status != Consumed && d.inDoubt(op.Nonce):
+		op.conflict(row, inDoubt)
 	case row.Status == Released:
 	case row.Status == Consumed && row.Reason == ReasonBelowFloor && !sent:
 		op.Status = Consumed
@@ -408,7 +411,10 @@ func (d *draft) markRecyclable(op *Op) error {
 		op.conflict(row, "the gateway has given its transaction to nodes; a node may still have it")
 	case sent && !op.Unsent && !op.Forwarded:
 		op.conflict(row, "a transaction is recorded for it; say unsent: true if no node was ever given it")
-	case sent && op.Forwarded && (row.TxHash != op.TxHash || row.Replaced != ""):
+	case !sent && row.Reason == ReasonRepair && d.chain != nil:
+		// Nobody knows what was sent before the repair. When the hold ends, the nodes are asked.
+		op.conflict(row, "whoever had the nonce before its repair may have sent with it: send something in its place, or let the hold end")
+	case sent && op.Forwarded && (row.TxHash != op.TxHash || row.Replaced != "" || row.Reason == ReasonRepair):
 		// Only the newest was refused. Those that it was to replace may be in a pool.
 		op.Status, op.Hashes = Consumed, allHashes(row.TxHash, row.Replaced)
 		d.mark(op, row, RowChange{Status: Consumed, TxHash: row.TxHash, Replaced: row.Replaced})
@@ -427,8 +433,12 @@ func (d *draft) extend(op *Op) error {
 	if err != nil || op.Err != nil {
 		return err
 	}
-	if row.Status != Held || row.Reason == ReasonUnknown {
+	switch {
+	case row.Status != Held || row.Reason == ReasonUnknown:
 		op.conflict(row, "the hold has ended")
+		return nil
+	case d.inDoubt(op.Nonce):
+		op.conflict(row, inDoubt)
 		return nil
 	}
 	hold := d.holdOf(op)
@@ -555,6 +565,9 @@ func (d *draft) takeNext(op *Op) error {
 func (d *draft) recordSigned(op *Op, row Row) error {
 	op.Status = row.Status
 	switch {
+	case row.Status != Consumed && d.inDoubt(op.Nonce):
+		op.conflict(row, inDoubt)
+		return nil
 	case row.Status == Released:
 		op.conflict(row, "the hold has ended, and the nonce may be handed out to somebody else: do not send")
 		return nil
@@ -614,7 +627,14 @@ func (d *draft) markable(op *Op) (Row, error) {
 	return row, nil
 }
 
-const attemptOver = "the attempt is not the nonce's current one"
+const (
+	attemptOver = "the attempt is not the nonce's current one"
+	inDoubt     = "the nonce is in doubt after a loss of Redis; it comes back by itself"
+)
+
+// inDoubt reports whether Redis may have handed the nonce out to somebody of whom the
+// store knows nothing. Then nobody is told that he has it.
+func (d *draft) inDoubt(n int64) bool { return d.st.doubting && n < d.st.standing.DoubtBelow }
 
 // mayMark reports whether the hold is the caller's to end, now or after it has ended:
 // its own, nobody's in particular, or anybody's. The zero Principal is everybody.
@@ -842,8 +862,8 @@ func (d *draft) unrepairable(op *Op, n int64, row Row, there bool) error {
 		return conflict(Row{Nonce: -1}, fmt.Sprintf("only the nonce that blocks others can be repaired, which is %d", d.view.Mined))
 	case n >= d.change.Next:
 		return ErrNotFound
-	case d.st.doubting && n < d.st.standing.DoubtBelow:
-		return conflict(row, "the nonce is in doubt after a loss of Redis; it comes back by itself")
+	case d.inDoubt(n):
+		return conflict(row, inDoubt)
 	case n < d.st.pruned, d.chain == nil && n < d.change.Floor:
 		return conflict(Row{Nonce: n, Status: Consumed}, "the nonce is consumed, so long ago that nothing else is known of it")
 	case there && row.Status == Held && row.Reason == ReasonRepair && row.Holder != op.Principal:
@@ -904,6 +924,7 @@ func (op *Op) paramsHash() [16]byte {
 		b[0] = 1
 	}
 	if op.Kind == KindRepair {
+		binary.BigEndian.PutUint64(b[:8], uint64(op.Nonce)) // -1: the one that blocks
 		b[0] = 2
 	}
 	binary.BigEndian.PutUint64(b[8:], uint64(op.Hold))

@@ -298,6 +298,8 @@ var rules = []struct{ name, script string }{
 		repair 0 id=r by=8      -> 0#2
 		repair 0 id=r by=8      -> 0#2
 		repair 0 id=r by=7      -> conflict
+		repair 1 id=r by=8      -> conflict 0#2=HELD
+		repair id=r by=8        -> conflict 0#2=HELD
 		allocate id=r by=8      -> conflict 0#2=HELD
 		used 0#2 hash=3 by=8    -> CONSUMED
 		repair 0 id=r by=8      -> conflict 0#2=CONSUMED

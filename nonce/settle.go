@@ -110,6 +110,9 @@ func (sh *shard) settled(g *group, s *Snapshot, cause error) {
 		if v == runAgain && op.Kind == KindMarkRecyclable && EpochOf(s.Version) != EpochOf(st.version) {
 			v = cannotTell // Redis may have handed it out again before it was lost
 		}
+		if (op.Kind == KindExtend || op.Kind == KindMarkSigned) && rows[op.Nonce].Status != Consumed && s.Doubtful(op.Nonce, s.Now) {
+			v = cannotTell // the same
+		}
 		switch v {
 		case didHappen:
 			sh.svc.publish(sh.index, op, st.chain, st.version+1, s.Now)
@@ -224,8 +227,8 @@ func recorded(row Row, hash TxHash) bool {
 }
 
 // holdVerdict: a hash that the row has was recorded, and a deadline that was written
-// under the token of then is the new one. While the hold is the one it was, the op may
-// run again.
+// under the token of then, and is another than before, is the new one. While the hold is
+// the one it was, the op may run again.
 func (op *Op) holdVerdict(rows map[int64]Row, now time.Time, token int64) verdict {
 	row, ok := rows[op.Nonce]
 	signed := op.Kind == KindMarkSigned
@@ -234,7 +237,7 @@ func (op *Op) holdVerdict(rows map[int64]Row, now time.Time, token int64) verdic
 		return runAgain
 	case !ok || row.Attempt != op.Attempt:
 		return cannotTell
-	case signed && row.TxHash != TxHash{} && recorded(row, op.TxHash), !signed && row.Status == Held && row.Token == token:
+	case signed && row.TxHash != TxHash{} && recorded(row, op.TxHash), !signed && row.Status == Held && row.Token == token && !row.HeldUntil.Equal(op.endsAt):
 		op.Status, op.Hashes = row.Status, allHashes(row.TxHash, row.Replaced)
 		if row.Status == Held {
 			op.HeldUntil, op.HoldLeft = row.HeldUntil, max(0, row.HeldUntil.Sub(now))

@@ -130,6 +130,21 @@ func TestACommitThatWasLostIsRunAgainAndRefusedWhenItArrivesAfterAll(t *testing.
 	})
 }
 
+// The hold was given under the very token under which its extension broke.
+func TestAnExtensionThatDidNotHappenIsNotTakenForOneThatDid(t *testing.T) {
+	d := newDisk()
+	n, other := start(t, d, "a"), start(t, d, "b", basicMode)
+	n.want("allocate hold=5s -> 0#1")
+	d.onBefore(once(memstore.OpCommit, signer, func(memstore.Call) error {
+		other.want("allocate -> 1#1") // so that the version moves
+		return errCut
+	}))
+	op := parse(t, "extend 0#1 hold=5m")
+	if got := n.do(op); got != "HELD" || op.HoldLeft != 5*time.Minute {
+		t.Errorf("got %s for %v", got, op.HoldLeft)
+	}
+}
+
 // storeAway makes the next commit about signer break, at when, and all that
 // follows fail as not sent, until back is called.
 func (d *disk) storeAway(when func(func(memstore.Call) error)) (back func()) {
