@@ -2,6 +2,8 @@ package chain
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -110,6 +112,25 @@ func (c *Chains) State(name string) (st State, ok bool) {
 		st.Gap = &gap
 	}
 	return st, true
+}
+
+// Gaps names the signers that a nonce blocks on their chain, as far as this node knows:
+// in order, those after a name, so many at most.
+func (c *Chains) Gaps(after string, limit int) (names []string) {
+	for _, t := range c.list {
+		t.mu.Lock()
+		open := slices.Collect(maps.Keys(t.open))
+		t.mu.Unlock()
+		for _, s := range open {
+			s.mu.Lock()
+			if s.gap != nil && s.name > after {
+				names = append(names, s.name)
+			}
+			s.mu.Unlock()
+		}
+	}
+	slices.Sort(names)
+	return names[:min(len(names), limit)]
 }
 
 // The words of Words.

@@ -29,8 +29,8 @@ const (
 )
 
 // watched are two gateways over one store, of which one has a small load and
-// forwards a part of it to the other, that a Prometheus with our rules has scraped
-// often enough. All of it ends with the test.
+// forwards a part of it to the other, that ask a chain and that a Prometheus with our
+// rules has scraped often enough. All of it ends with the test.
 func watched(t *testing.T, ctx context.Context) *rig.Prometheus {
 	t.Helper()
 	room, err := guarded.Open("dashboards-", nil)
@@ -38,11 +38,11 @@ func watched(t *testing.T, ctx context.Context) *rig.Prometheus {
 	t.Cleanup(func() { must(t, room.Close()) })
 	// The compiler is a process of its own. Only what the test opens itself makes
 	// a cached result out of date: the folders that name the metrics.
-	for _, source := range []string{"../cmd/gateway", "../perf", "../route", "../ws"} {
+	for _, source := range []string{"../chain", "../chain/ethereum", "../cmd/gateway", "../perf", "../route", "../ws"} {
 		_, err := os.ReadDir(source)
 		must(t, err)
 	}
-	gateways, err := rig.StartCluster(ctx, room, "..", rig.ClusterConfig{Nodes: 2})
+	gateways, err := rig.StartCluster(ctx, room, "..", rig.ClusterConfig{Nodes: 2, Chain: true})
 	must(t, err)
 	t.Cleanup(func() { must(t, gateways.Stop()) })
 	rules, err := filepath.Abs("rules.yml")
@@ -50,7 +50,7 @@ func watched(t *testing.T, ctx context.Context) *rig.Prometheus {
 	prometheus, err := rig.StartPrometheus(ctx, room, rig.PrometheusConfig{Targets: gateways.Admins(), Rules: rules, Every: every})
 	must(t, err)
 	t.Cleanup(func() { must(t, prometheus.Stop()) })
-	load := rig.StartLoad(gateways.Nodes[0].WS, rig.LoadConfig{Clients: 4, Signers: 10, Pause: 10 * time.Millisecond})
+	load := rig.StartLoad(gateways.Nodes[0].WS, rig.LoadConfig{Clients: 4, Signers: 10, Pause: 10 * time.Millisecond, Chain: gateways.Chain})
 	t.Cleanup(func() { must(t, load.Stop()) })
 	must(t, prometheus.AwaitScrapes(ctx, scrapes))
 	return prometheus

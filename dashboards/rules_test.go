@@ -159,7 +159,7 @@ func parseAnnotation(text string) error {
 }
 
 var (
-	runbook = regexp.MustCompile(`^docs/(operations|engine)\.md#([a-z-]+)(?: \((.+)\))?$`)
+	runbook = regexp.MustCompile(`^docs/(chain|engine|operations)\.md#([a-z-]+)(?: \((.+)\))?$`)
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
 )
 

@@ -188,6 +188,22 @@ func judged(before Row, to *RowChange) (Event, bool) {
 	return e, true
 }
 
+// expired counts the holds that a sweep found over, and that nobody had said anything
+// of: their nonces came back, or are unknown from now on. What ends later of an unknown
+// one, and what turned out to be used, is none.
+func (op *Op) expired() (n int) {
+	if op.Kind != kindSweep {
+		return 0
+	}
+	for i := range op.told {
+		e := &op.told[i]
+		if e.Type == EventUnknown || e.Type == EventExpired && e.Reason != ReasonUnseen {
+			n++
+		}
+	}
+	return n
+}
+
 // wanted is the nonce that the row of an op is read of. A repair that names none is of
 // the one that blocks others, as it is now: when that has changed until the plan, it is
 // read again. It is called for a read that is about to be made only: the plan takes the

@@ -2,6 +2,7 @@ package nonce_test
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -189,6 +190,13 @@ func TestAnOverdueHoldIsJudgedByWhatIsKnown(t *testing.T) {
 				if got := n.disk.rows(t, signer); got != c.want {
 					t.Errorf("got %s, want %s", got, c.want)
 				}
+				late := 0
+				if strings.HasSuffix(c.want, "/unknown") || strings.HasSuffix(c.want, "/not_recorded") {
+					late = 1
+				}
+				if got := n.fig.get(&n.fig.swept); got != late {
+					t.Errorf("counted %d holds that were not marked in time, want %d", got, late)
+				}
 			})
 		})
 	}
@@ -207,6 +215,9 @@ func TestAnUnknownHoldIsNotHandedOutUntilItWasLookedForLongEnough(t *testing.T) 
 		b.says(func(*nonce.ChainView) { b.unseen = true })
 		pass(time.Minute)
 		n.want("allocate -> 0#2 was #1 RELEASED/unseen", "used 0#1 hash=3 -> conflict 0#2=HELD")
+		if got := n.fig.get(&n.fig.swept); got != 2 {
+			t.Errorf("counted %d holds that were not marked in time, want 2: each once, however often it was looked for", got)
+		}
 		if got, want := n.events.String(), "allocated 0#1, unknown 0#1, allocated 1#1, "; len(got) < len(want) || got[:len(want)] != want {
 			t.Errorf("got events %s, want %s…", got, want)
 		}

@@ -142,7 +142,7 @@ type Figures interface {
 	FenceReject(op Kind)               // one op told fenced
 	WentBack()                         // a signer, or the node, stopped because the store went back
 	Invariant()                        // a commit aborted by ErrInvariant: an alarm
-	Swept(expired int)                 // overdue holds ended
+	Swept(expired int)                 // holds whose client did not mark in time, each once
 	SweepsPaused(paused bool)          // by a jump of the store's clock
 }
 
@@ -421,11 +421,11 @@ func (s *Service) Stop() {
 
 // publish hands the events of a committed op to the sink.
 func (s *Service) publish(lane int, op *Op, chain ChainSigner, version int64, now time.Time) {
-	if op.Kind == kindSweep && len(op.Nonces) > 0 {
-		s.fig.Swept(len(op.Nonces))
-	}
 	if op.Err != nil || !(op.wrote || op.recovered) {
 		return
+	}
+	if n := op.expired(); n > 0 {
+		s.fig.Swept(n)
 	}
 	wanted := s.sink != nil && (op.EventPlace || s.sink.Watched(op.Signer))
 	if !wanted && chain == nil {

@@ -50,7 +50,7 @@ type Set struct {
 	UnknownOutcomes   *Count // replies that leave open whether the work happened
 	StoreWentBack     *Count // times the store showed less than was seen before
 	InvariantAlarms   *Count // rows found not as the rules left them
-	HoldsExpired      *Count // holds ended by a sweep
+	HoldsExpired      *Count // holds that were not marked in time
 
 	Forward *Stage // from the shard that sends a request to another node to its answer
 
@@ -112,7 +112,7 @@ func New(reg prometheus.Registerer) *Set {
 		UnknownOutcomes:   newCount(reg, "unknown_outcomes_total", "Replies to clients: unavailable with outcome unknown: the work may or may not have happened, and only the same request id asks."),
 		StoreWentBack:     newCount(reg, "store_went_back_total", "Times the store showed less than was seen before."),
 		InvariantAlarms:   newCount(reg, "invariant_alarms_total", "Rows found not as the rules left them; any is an alarm."),
-		HoldsExpired:      newCount(reg, "holds_expired_total", "Holds ended by a sweep because their deadline had passed."),
+		HoldsExpired:      newCount(reg, "holds_expired_total", "Holds whose deadline passed without a mark: their nonces came back, or are unknown from then on."),
 
 		Forward: newStage(reg, "forward_seconds", "Time from sending a request to the node that owns its signer to the answer."),
 

@@ -16,10 +16,10 @@ import (
 // ChainConfig is which chains are asked about signers. All nodes of a store are to have
 // the same.
 type ChainConfig struct {
-	Chain []string `group:"chain" placeholder:"CHAIN=URL,URL" help:"Chains to ask about signers whose names begin with them, each with the nodes to ask: eip155:1=ws://HOST:PORT,https://HOST. May be given several times. Best given by the environment where a URL holds a key. Default: none, and then no hold is ever ended by what a chain says."`
+	Chain []string `type:"list" group:"chain" placeholder:"CHAIN=URL,URL" help:"Chains to ask about signers whose names begin with them, each with the nodes to ask: eip155:1=ws://HOST:PORT,https://HOST. May be given several times. Best given by the environment where a URL holds a key. Default: none, and then no hold is ever ended by what a chain says."`
 
-	ChainFinality []string      `group:"chain" default:"finalized" placeholder:"RULE" help:"Which block is final: finalized, as the chain says, or so many blocks behind the head, such as 64; for one chain eip155:10=64. Only a final block raises floors."`
-	ChainWindow   []string      `group:"chain" default:"16" placeholder:"N" help:"How far new nonces of a signer may be ahead of the chain's count; for the signers of a pattern eip155:1:0x5290*=64. Beyond it: hold_limit. Nodes drop what is too far ahead."`
+	ChainFinality []string      `type:"list" group:"chain" default:"finalized" placeholder:"RULE" help:"Which block is final: finalized, as the chain says, or so many blocks behind the head, such as 64; for one chain eip155:10=64. Only a final block raises floors."`
+	ChainWindow   []string      `type:"list" group:"chain" default:"16" placeholder:"N" help:"How far new nonces of a signer may be ahead of the chain's count; for the signers of a pattern eip155:1:0x5290*=64. Beyond it: hold_limit. Nodes drop what is too far ahead."`
 	UnknownTTL    time.Duration `name:"unknown-ttl" group:"chain" default:"10m" help:"How long a hold whose time is over, and of which nobody knows whether it was used, is looked for before its nonce is handed out again. 0: until somebody knows."`
 	ChainGapAfter time.Duration `group:"chain" default:"30s" help:"How long transactions must wait behind a nonce that no node has seen, and not less than three blocks, until that is called a gap."`
 	ChainPoll     time.Duration `group:"chain" default:"0s" help:"How often nodes are asked for their head. 0: twice a block."`
@@ -82,11 +82,11 @@ func (c *ChainConfig) finality(id string) (blocks int, err error) {
 		n, bad := strconv.Atoi(rule)
 		if rule == "finalized" {
 			n, bad = 0, nil
-		} else if bad == nil && n < 1 {
+		} else if bad == nil && (n < 1 || n > maxFinality) {
 			bad = strconv.ErrRange
 		}
 		if bad != nil {
-			return 0, settingErrorf("chain-finality", "%q must be finalized or a number of blocks, at least 1", rule)
+			return 0, settingErrorf("chain-finality", "%q must be finalized or a number of blocks, 1 to %d", rule, maxFinality)
 		}
 		if of == id {
 			blocks = n
@@ -115,10 +115,24 @@ func (c *ChainConfig) windows() (all int64, of []chain.WindowOf, err error) {
 	return all, of, nil
 }
 
+// The bounds of package ethereum.
+const (
+	maxChainNodes   = 16
+	maxFinality     = 10_000
+	maxChainPoll    = time.Hour
+	maxChainTimeout = time.Minute
+	maxChainLag     = 63
+)
+
 func (c *ChainConfig) check() error {
 	list, err := c.Chains()
 	if err != nil {
 		return err
+	}
+	for _, l := range list {
+		if len(l.Nodes) > maxChainNodes {
+			return settingErrorf("chain", "%s has %d nodes; at most %d are asked", l.ID, len(l.Nodes), maxChainNodes)
+		}
 	}
 	for _, l := range append(list, ChainNodes{ID: "eip155:1"}) {
 		if _, err := c.finality(l.ID); err != nil {
@@ -132,8 +146,11 @@ func (c *ChainConfig) check() error {
 		zeroOrAtLeast("unknown-ttl", c.UnknownTTL, time.Second),
 		atLeast("chain-gap-after", c.ChainGapAfter, time.Second),
 		zeroOrAtLeast("chain-poll", c.ChainPoll, 10*time.Millisecond),
+		atMost("chain-poll", c.ChainPoll, maxChainPoll),
 		atLeast("chain-timeout", c.ChainTimeout, 100*time.Millisecond),
+		atMost("chain-timeout", c.ChainTimeout, maxChainTimeout),
 		atLeast("chain-lag", c.ChainLag, 1),
+		atMost("chain-lag", c.ChainLag, maxChainLag),
 		atLeast("chain-wait", c.ChainWait, 10*time.Millisecond),
 		oneOf("eth-take", c.EthTake, "on", "off"),
 		oneOf("new-signers", c.NewSigners, "allow", "refuse"),

@@ -31,3 +31,91 @@ func TestChainsAreNamedWithTheirNodes(t *testing.T) {
 		t.Errorf("got %d, %v, %v", all, of, err)
 	}
 }
+
+// chainSettings are the lists of ChainConfig that a command line made.
+type chainSettings struct{ chain, finality, window []string }
+
+func chainSettingsOf(t *testing.T, args ...string) chainSettings {
+	t.Helper()
+	o := runArgs(t, args...)
+	if o.code != exitOK {
+		t.Fatalf("%q: exit %d: %s", args, o.code, o.stderr)
+	}
+	return chainSettings{o.cfg.Chain, o.cfg.ChainFinality, o.cfg.ChainWindow}
+}
+
+var twoChains = chainSettings{
+	chain:    []string{"eip155:1=ws://a:8546", "https://b", "eip155:10=https://c"},
+	finality: []string{"finalized", "eip155:10=64"},
+	window:   []string{"8", "eip155:1:0x5290*=64"},
+}
+
+func TestAListOfTheFileMayBeLinesOrOneText(t *testing.T) {
+	for name, text := range map[string]string{
+		"a line a chain": "chain:\n  - eip155:1=ws://a:8546,https://b\n  - eip155:10=https://c\n" +
+			"chain-finality:\n  - finalized\n  - eip155:10=64\nchain-window: [8, 'eip155:1:0x5290*=64']\n",
+		"a line a node": "chain:\n  - eip155:1=ws://a:8546\n  - https://b\n  - eip155:10=https://c\n" +
+			"chain-finality: [finalized, eip155:10=64]\nchain-window: [8, \"eip155:1:0x5290*=64\"]\n",
+		"one text": "chain: eip155:1=ws://a:8546, https://b, eip155:10=https://c\nchain-finality: finalized,eip155:10=64\nchain-window: 8,eip155:1:0x5290*=64\n",
+	} {
+		if got := chainSettingsOf(t, "--config", settings(t, text)); !reflect.DeepEqual(got, twoChains) {
+			t.Errorf("%s: got %v, want %v", name, got, twoChains)
+		}
+	}
+}
+
+func TestAListMayComeFromTheEnvironment(t *testing.T) {
+	t.Setenv("NONCEGATE_CHAIN", "eip155:1=ws://a:8546,https://b,eip155:10=https://c")
+	t.Setenv("NONCEGATE_CHAIN_FINALITY", "finalized,eip155:10=64")
+	t.Setenv("NONCEGATE_CHAIN_WINDOW", "8,eip155:1:0x5290*=64")
+	if got := chainSettingsOf(t); !reflect.DeepEqual(got, twoChains) {
+		t.Errorf("got %v, want %v", got, twoChains)
+	}
+}
+
+func TestEachMentionOfAListAddsToItAndAllOfThemReplaceWhatIsWeaker(t *testing.T) {
+	path := settings(t, "chain: eip155:5=http://file\nchain-window: 5\n")
+	t.Setenv("NONCEGATE_CHAIN", "eip155:6=http://environment")
+	got := chainSettingsOf(t, "--config", path, "--chain=eip155:1=ws://a:8546,https://b", "--chain", "eip155:10=https://c")
+	want := chainSettings{chain: twoChains.chain, finality: []string{"finalized"}, window: []string{"5"}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := chainSettingsOf(t, "--config", path).chain; !reflect.DeepEqual(got, []string{"eip155:6=http://environment"}) {
+		t.Errorf("the environment over the file: got %v", got)
+	}
+}
+
+func TestAWrongListSaysWhereItCameFrom(t *testing.T) {
+	path := settings(t, "workers: 2\nchain:\n  - ws://a\n")
+	want := "gateway: --chain must be CHAIN=URL,URL, such as eip155:1=ws://127.0.0.1:8546 (from " + path + ", line 2)\n"
+	if o := runArgs(t, "--config", path); o.code != exitUsage || o.stderr != want {
+		t.Errorf("exit %d\n got %swant %s", o.code, o.stderr, want)
+	}
+	for text, rule := range map[string]string{
+		"chain: {eip155:1: ws://a}\n":    "chain needs a value or a list of values",
+		"chain:\n  - eip155:1: ws://a\n": "chain needs a value or a list of values",
+	} {
+		path := settings(t, text)
+		if o := runArgs(t, "--config", path); o.code != exitUsage || o.stderr != "gateway: --config "+path+": line 1: "+rule+"\n" {
+			t.Errorf("%q: exit %d, stderr %q", text, o.code, o.stderr)
+		}
+	}
+	t.Setenv("NONCEGATE_CHAIN_WINDOW", "none")
+	if o := runArgs(t); o.code != exitUsage || o.stderr != "gateway: --chain-window \"none\" must be a number, at least 1 (from NONCEGATE_CHAIN_WINDOW)\n" {
+		t.Errorf("exit %d, stderr %q", o.code, o.stderr)
+	}
+}
+
+// A signer may have a comma in its name.
+func TestTheArgumentsOfACommandAreNotSplit(t *testing.T) {
+	asked := make(chan string, 1)
+	url := fakeGateway(t, func(r request) []string {
+		asked <- string(r.Params)
+		return []string{`{"jsonrpc":"2.0","id":ID,"error":{"code":-32602,"message":"invalid_params: enough","data":{"reason":"invalid_params"}}}`}
+	})
+	o := runArgs(t, "watch", "--url", url, "a,b", "c")
+	if got, want := <-asked, `["events",{"signers":["a,b","c"]}]`; o.code != exitFailure || got != want {
+		t.Errorf("exit %d, stderr %q: asked %s, want %s", o.code, o.stderr, got, want)
+	}
+}

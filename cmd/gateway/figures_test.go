@@ -51,7 +51,7 @@ func TestAHeartbeatThatIsNotAnsweredSaysThatTheStoreIsAway(t *testing.T) {
 }
 
 func TestTheFiguresOfAGatewayAreThereFromTheStartAndCleanByPromlint(t *testing.T) {
-	cfg := runArgs(t, "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=sqlite:"+filepath.Join(t.TempDir(), "nonces.db")).cfg
+	cfg := runArgs(t, "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=sqlite:"+filepath.Join(t.TempDir(), "nonces.db"), "--chain=eip155:1=http://127.0.0.1:1").cfg
 	a, err := start(t.Context(), cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -69,8 +69,14 @@ func TestTheFiguresOfAGatewayAreThereFromTheStartAndCleanByPromlint(t *testing.T
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
 	for _, name := range []string{"noncegate_panics_total", "noncegate_unknown_commits_total", "noncegate_signers_stopped", "noncegate_signers_remembered",
-		"noncegate_subscriptions", "noncegate_outbound_bytes", "noncegate_connections_paused"} {
+		"noncegate_subscriptions", "noncegate_outbound_bytes", "noncegate_connections_paused",
+		"noncegate_open_holds", "noncegate_unknown_holds", "noncegate_released_nonces", "noncegate_repeated_nonces", "noncegate_oldest_overdue_hold_seconds"} {
 		if got := figure(t, a.registry, name, ""); got != 0 {
+			t.Errorf("%s is %v at the start", name, got)
+		}
+	}
+	for _, name := range []string{"noncegate_chain_gaps", "noncegate_chain_unknown_holds", "noncegate_chain_stopped", "noncegate_chain_head_number", "noncegate_chain_node_up"} {
+		if got := figure(t, a.registry, name, "eip155:1"); got != 0 {
 			t.Errorf("%s is %v at the start", name, got)
 		}
 	}

@@ -50,9 +50,9 @@ func TestNodesPrintsJSON(t *testing.T) {
 
 // What a gateway says of the signer s.
 const (
-	busyStatus = `{"signer":"s","next":30,"floor":2,"pruned":1,"held":3,"released":1,"consumed":26,"lowestHeld":7,` +
+	busyStatus = `{"signer":"s","next":30,"floor":2,"pruned":1,"held":3,"unknown":0,"released":1,"consumed":26,"lowestHeld":7,` +
 		`"owner":"gateway-2","ownerUrl":"ws://b/ws","fencingToken":4,"version":90,"leaseUntil":"2026-11-20T18:34:10.000Z"}`
-	idleStatus = `{"signer":"s","next":0,"floor":0,"pruned":0,"held":0,"released":0,"consumed":0,"fencingToken":0,"version":0}`
+	idleStatus = `{"signer":"s","next":0,"floor":0,"pruned":0,"held":0,"unknown":0,"released":0,"consumed":0,"fencingToken":0,"version":0}`
 	heldRows   = `[{"nonce":7,"status":"HELD","attempt":2,"heldUntil":"2026-11-20T18:34:00.000Z","requestId":"payout-7","updatedAt":"2026-11-20T18:33:00.000Z"},` +
 		`{"nonce":28,"status":"HELD","attempt":1,"heldUntil":"2026-11-20T18:35:00.000Z","updatedAt":"2026-11-20T18:33:30.000Z"}]`
 	newestRows = `[{"nonce":28,"status":"HELD","attempt":1,"heldUntil":"2026-11-20T18:35:00.000Z","updatedAt":"2026-11-20T18:33:30.000Z"},` +
@@ -66,20 +66,20 @@ func TestSignerShowPrintsFiguresOwnerHoldsAndTheLastNonces(t *testing.T) {
 	})
 	want := strings.Join([]string{
 		`signer  s`,
-		`next    30         floor     2  pruned    1  version  90`,
-		`held    3          released  1  consumed  26`,
+		`next    30         floor     2  pruned    1                         version  90`,
+		`held    3          released  1  consumed  26                        unknown  0`,
 		`owner   gateway-2  token     4  until     2026-11-20T18:34:10.000Z  ws://b/ws`,
 		``,
 		`open holds`,
-		`NONCE  ATTEMPT  UNTIL                     REQUEST`,
-		`7      2        2026-11-20T18:34:00.000Z  payout-7`,
-		`28     1        2026-11-20T18:35:00.000Z  -`,
+		`NONCE  STATUS  ATTEMPT  UNTIL                     HOLDER  REQUEST   HASH OR REASON`,
+		`7      HELD    2        2026-11-20T18:34:00.000Z  -       payout-7  -`,
+		`28     HELD    1        2026-11-20T18:35:00.000Z  -       -         -`,
 		`and 1 more`,
 		``,
 		`last nonces`,
-		`NONCE  STATUS    ATTEMPT  CHANGED                   REQUEST  HASH OR REASON`,
-		`29     RELEASED  1        2026-11-20T18:33:40.000Z  -        gas too low`,
-		`28     HELD      1        2026-11-20T18:33:30.000Z  -        -`,
+		`NONCE  STATUS    CHAIN  ATTEMPT  CHANGED                   HOLDER  REQUEST  HASH OR REASON`,
+		`29     RELEASED  -      1        2026-11-20T18:33:40.000Z  -       -        gas too low`,
+		`28     HELD      -      1        2026-11-20T18:33:30.000Z  -       -        -`,
 	}, "\n") + "\n"
 	if o := runArgs(t, "signer", "show", "s", "--limit=2", "--url", url); o.code != exitOK || o.stdout != want || o.stderr != "" {
 		t.Errorf("exit %d, stderr %q, got\n%s\nwant\n%s", o.code, o.stderr, o.stdout, want)
@@ -95,7 +95,7 @@ func TestSignerShowOfASignerThatWasNeverUsedAsksOnceAndSaysSo(t *testing.T) {
 	want := strings.Join([]string{
 		`signer  s`,
 		`next    0       floor     0  pruned    0  version  0`,
-		`held    0       released  0  consumed  0`,
+		`held    0       released  0  consumed  0  unknown  0`,
 		`owner   nobody  token     0`,
 		``,
 		`no open holds`,
@@ -129,7 +129,9 @@ func TestARefusalOfALookIsPrintedAsItsJSON(t *testing.T) {
 	url := fakeGateway(t, func(request) []string {
 		return []string{`{"jsonrpc":"2.0","id":ID,"error":{"code":-32602,"message":"invalid_params: signer: must be shorter","data":{"reason":"invalid_params"}}}`}
 	})
-	for _, args := range [][]string{{"nodes"}, {"signer", "show", "s"}} {
+	for _, args := range [][]string{
+		{"nodes"}, {"signer", "show", "s"}, {"signer", "floor", "s", "5"}, {"signer", "release", "s", "5"}, {"signer", "consume", "s", "5", "--attempt=1"},
+	} {
 		o := runArgs(t, append(args, "--url", url)...)
 		if o.code != exitFailure || !strings.HasPrefix(o.stderr, `{"code":-32602`) || o.stdout != "" {
 			t.Errorf("%q: exit %d, stdout %q, stderr %q", args, o.code, o.stdout, o.stderr)

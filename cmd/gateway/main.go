@@ -4,7 +4,7 @@
 //	gateway call METHOD [PARAMS] send one request, print its result
 //	gateway watch [SIGNER...]    print events, one JSON line each
 //	gateway nodes                show the nodes of a store
-//	gateway signer show SIGNER   show a signer: cursor, owner, holds
+//	gateway signer show SIGNER   show a signer: cursor, owner, holds; also list, floor, release, consume
 //	gateway engine status        show the engine's state; also switch, reconcile, replay, rebuild
 //	gateway key create PRINCIPAL make an API key; also list, revoke KEYID
 //	gateway migrate              bring the store's schema up to date
@@ -26,6 +26,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -68,7 +69,7 @@ type commands struct {
 	Call    callCmd    `cmd:"" help:"Send one request to a gateway and print its result as JSON."`
 	Watch   watchCmd   `cmd:"" help:"Print the events of signers, one JSON line each, until interrupted."`
 	Nodes   nodesCmd   `cmd:"" help:"Show the nodes that share a store: state, signers each remembers as its own (idle ones, whose leases have ended, among them), last seen."`
-	Signer  signerCmd  `cmd:"" help:"Look at a signer."`
+	Signer  signerCmd  `cmd:"" help:"Look at signers, and say by hand what became of a nonce."`
 	Engine  engineCmd  `cmd:"" help:"Look at the performance engine, and switch it."`
 	Key     keyCmd     `cmd:"" help:"Make, list and revoke API keys."`
 	Migrate migrateCmd `cmd:"" help:"Bring the schema of the store up to date. serve does it by itself."`
@@ -157,6 +158,9 @@ func sentence(err error, file *settingsFile) error {
 	parse, parsed := errors.AsType[*kong.ParseError](err)
 	if ok && parsed {
 		return located(wrong, file, parse.Context)
+	}
+	if digits, unknown := strings.CutPrefix(err.Error(), "unknown flag -"); unknown && digits != "" && '0' <= digits[0] && digits[0] <= '9' {
+		return errors.New("an argument is below zero; none may be")
 	}
 	return err
 }

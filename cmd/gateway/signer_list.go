@@ -15,7 +15,7 @@ import (
 )
 
 type signerListCmd struct {
-	Filter string `default:"all" help:"all; gap: a released nonce lies below others; unknown: a hold is over and nobody knows whether it was used; overdue: holds that nobody has ended; repeated: a nonce was handed out three times or more; stopped: by a store that went back, of the node that is asked."`
+	Filter string `default:"all" help:"all; gap: a released nonce lies below others, or the chain has told the node that is asked that a nonce blocks others; unknown: a hold is over and nobody knows whether it was used; overdue: holds that nobody has ended; repeated: a nonce was handed out three times or more; stopped: by a store that went back, of the node that is asked."`
 	After  string `placeholder:"SIGNER" help:"Only signers whose name comes after this one."`
 	Limit  int    `default:"100" help:"Most signers to list."`
 	adminCmd
@@ -48,10 +48,10 @@ func printSigners(w io.Writer, list *signerList) error {
 		return err
 	}
 	t := columns(w)
-	fmt.Fprintln(t, "SIGNER\tNEXT\tFLOOR\tMINED\tHELD\tUNKNOWN\tRELEASED\tFROM\tATTEMPT\tOLDEST HOLD\tOWNER\t")
+	fmt.Fprintln(t, "SIGNER\tNEXT\tFLOOR\tMINED\tHELD\tUNKNOWN\tRELEASED\tLOWEST RELEASED\tHIGHEST ATTEMPT\tOLDEST HOLD\tOWNER\tNOTE")
 	for i := range list.Signers {
 		s := &list.Signers[i]
-		note := ""
+		note := "-"
 		switch {
 		case s.Stopped:
 			note = "stopped: needs a floor"

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -68,9 +71,16 @@ func (a *app) signerHandlers(mux *http.ServeMux) {
 }
 
 func signersQuestion(r *http.Request) (q nonce.SignersQuery, err error) {
-	for name := range r.URL.Query() {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return q, errors.New("the parameters cannot be read")
+	}
+	for name, given := range values {
 		if !slices.Contains([]string{"filter", "after", "limit"}, name) {
 			return q, fmt.Errorf("%.40q: there are filter, after and limit", name)
+		}
+		if len(given) > 1 {
+			return q, fmt.Errorf("%s: given twice", name)
 		}
 	}
 	q.After, q.Limit = r.FormValue("after"), 100
@@ -96,6 +106,9 @@ func (a *app) listSigners(ctx context.Context, filter string, q nonce.SignersQue
 	limit := q.Limit
 	q.Limit++
 	rows, err := a.store.Signers(ctx, q)
+	if err == nil && q.Filter == nonce.GapSigners {
+		rows, err = a.withChainGaps(ctx, q, rows)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +121,25 @@ func (a *app) listSigners(ctx context.Context, filter string, q nonce.SignersQue
 		out.Signers = append(out.Signers, a.listed(&rows[i], slices.Contains(stopped, rows[i].Signer)))
 	}
 	return out, nil
+}
+
+// withChainGaps adds the signers of which a chain has told this node that a nonce blocks
+// them: it need not be a released one.
+func (a *app) withChainGaps(ctx context.Context, q nonce.SignersQuery, rows []nonce.SignerFigures) ([]nonce.SignerFigures, error) {
+	if a.chains == nil {
+		return rows, nil
+	}
+	q.Filter, q.Names = nonce.AllSigners, a.chains.Gaps(q.After, q.Limit)
+	if len(q.Names) == 0 {
+		return rows, nil
+	}
+	more, err := a.store.Signers(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	rows = append(rows, more...)
+	slices.SortFunc(rows, func(x, y nonce.SignerFigures) int { return cmp.Compare(x.Signer, y.Signer) })
+	return slices.CompactFunc(rows, func(x, y nonce.SignerFigures) bool { return x.Signer == y.Signer }), nil
 }
 
 func (a *app) listed(f *nonce.SignerFigures, stopped bool) listedSigner {

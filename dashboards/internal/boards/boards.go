@@ -57,7 +57,7 @@ type Query struct {
 }
 
 // All are the dashboards, in the order in which a person opens them.
-func All() []Board { return []Board{overview(), connections(), store(), engine()} }
+func All() []Board { return []Board{overview(), connections(), store(), chains(), engine()} }
 
 // Ask is a query's expression as Prometheus takes it: of all instances, and with
 // rates taken over interval.
@@ -83,6 +83,12 @@ func of(metric string) string {
 // with is a metric of the chosen instances where a label has a value.
 func with(metric, label, value string) string {
 	return strings.TrimSuffix(of(metric), "}") + fmt.Sprintf(`, %s=%q}`, label, value)
+}
+
+// among is a metric of the chosen instances where a label has one of some values, with
+// a bar between.
+func among(metric, label, values string) string {
+	return strings.TrimSuffix(of(metric), "}") + fmt.Sprintf(`, %s=~%q}`, label, values)
 }
 
 // each is how fast a counter grows, a second.

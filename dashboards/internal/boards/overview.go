@@ -5,7 +5,7 @@ package boards
 func overview() Board {
 	return Board{
 		File: "overview.json", UID: "noncegate-overview", Title: "Noncegate: overview",
-		Description: "What a person on call opens first: are we serving, how fast, which stage queues, who is refused and why. docs/operations.md says what to do. The links at the top lead to connections and to the store.",
+		Description: "What a person on call opens first: are we serving, how fast, which stage queues, who is refused and why. docs/operations.md says what to do. The links at the top lead to connections, to the store, to chains and to the performance engine.",
 		Rows:        []Row{areWeServing(), howFast(), whichStageQueues(), whoIsRefused(), whatBecomesOfNonces(), whatDoesTheGuardRefuse(), howIsTheNode()},
 	}
 }
@@ -111,8 +111,13 @@ func whatBecomesOfNonces() Row {
 			"Operations refused because ownership was lost. Nothing happened to them. A few at a take-over are as it should be.",
 			byLabel("fence_rejects_total", "op")...),
 		graph("Expired holds = clients forget to mark, or need longer", "ops",
-			"Holds ended by their deadline. Each is handed out again, and may be a transaction that is still on its way.",
+			"Holds whose deadline passed without a mark. Their nonces are handed out again, or with --chain unknown first; each may be a transaction that is still on its way.",
 			Query{sum(each(of("holds_expired_total"))), "expired"}),
+		holdsAndReleased(),
+		graph("Gaps, unknown holds = docs/chain.md, Runbooks", "short",
+			"Signers that a nonce blocks on their chain, unknown holds of chains, and pairs of an instance and a chain that has no node. 0 without --chain. More in the dashboard of chains.",
+			Query{orZero(sum(of("chain_gaps"))), "gaps"}, Query{orZero(sum(of("chain_unknown_holds"))), "unknown holds"},
+			Query{orZero(chainsWithoutNode()), "chains without a node"}),
 	}}
 }
 

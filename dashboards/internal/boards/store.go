@@ -4,8 +4,8 @@ package boards
 func store() Board {
 	return Board{
 		File: "store.json", UID: "noncegate-store", Title: "Noncegate: ownership and the store",
-		Description: "Is the store there, is it fast, was anything left open, who owns the signers, do the nodes reach each other, and did the store go back. docs/operations.md, \"When something breaks\" and \"The database went back\", says what to do.",
-		Rows:        []Row{isTheStoreThere(), isItFast(), wasAnythingLeftOpen(), whoOwnsTheSigners(), doTheNodesReachEachOther(), doEventsComeByRedis(), doRowsComeAndGo(), didItGoBack()},
+		Description: "Is the store there, is it fast, was anything left open, what is held, who owns the signers, do the nodes reach each other, and did the store go back. docs/operations.md, \"When something breaks\" and \"The database went back\", says what to do.",
+		Rows:        []Row{isTheStoreThere(), isItFast(), wasAnythingLeftOpen(), whatIsHeld(), whoOwnsTheSigners(), doTheNodesReachEachOther(), doEventsComeByRedis(), doRowsComeAndGo(), didItGoBack()},
 	}
 }
 
@@ -58,6 +58,37 @@ func wasAnythingLeftOpen() Row {
 	}}
 }
 
+// whatIsHeld is what the store has open. Each node counts all of it, so the highest is
+// that of the store.
+func whatIsHeld() Row {
+	return Row{"What is held and released?", []Panel{
+		stat("Open holds: 100 K = that or more", "short", 0, 0, highest(of("open_holds")),
+			"Holds in the whole store that are not ended, unknown ones included, as counted every 15 s. Counts end at 100,000."),
+		stat("Unknown holds: many = clients die", "short", 1, 0, highest(of("unknown_holds")),
+			"Those of which nobody knows whether they were used. gateway signer list --filter unknown, and docs/chain.md, \"Unknown holds\". 0 without --chain."),
+		stat("Released: wait for the next client", "short", 0, 0, highest(of("released_nonces")),
+			"Nonces in the whole store that were given back and not handed out again. With used ones above them they are a gap on the chain: gateway signer list --filter gap."),
+		stat("Third attempts: not 0 = they fail", "short", 1, 0, highest(of("repeated_nonces")),
+			"Nonces that are held or released with attempt 3 or higher: somebody's transactions fail, or are not marked. gateway signer list --filter repeated."),
+		stat("Oldest overdue: minutes = look", "s", 30, 300, highest(of("oldest_overdue_hold_seconds")),
+			"How long ago the first hold ended that nobody has ended yet; 0: none. Sweeps are paused, or no node can take the signer."),
+		holdsAndReleased(),
+		graph("Third attempts grow = transactions fail again and again", "short",
+			"Nonces that are held or released with attempt 3 or higher.",
+			Query{highest(of("repeated_nonces")), "third attempts"}),
+		graph("Oldest overdue rises 1 s a second = nobody sweeps", "s",
+			"How long ago the first hold ended that nobody has ended yet.",
+			Query{highest(of("oldest_overdue_hold_seconds")), "oldest"}),
+	}}
+}
+
+// holdsAndReleased is what is open in the whole store.
+func holdsAndReleased() Panel {
+	return graph("Open holds grow, same load = clients do not mark", "short",
+		"Holds that are not ended, those of them that are unknown, and nonces that were given back, in the whole store, as counted every 15 s up to 100,000.",
+		Query{highest(of("open_holds")), "open"}, Query{highest(of("unknown_holds")), "unknown"}, Query{highest(of("released_nonces")), "released"})
+}
+
 func whoOwnsTheSigners() Row {
 	return Row{"Who owns the signers?", []Panel{
 		graph("takeover = node away; acquired high = signers move", "ops",
@@ -85,7 +116,7 @@ func whoOwnsTheSigners() Row {
 func doRowsComeAndGo() Row {
 	return Row{"Do rows come and go?", []Panel{
 		graph("Expired holds = clients forget to mark, or need longer", "ops",
-			"Holds ended by their deadline. Each is handed out again, and may be a transaction that is still on its way.",
+			"Holds whose deadline passed without a mark. Their nonces are handed out again, or with --chain unknown first; each may be a transaction that is still on its way.",
 			Query{sum(each(of("holds_expired_total"))), "expired"}),
 		graph("Sweeps paused = the store's clock jumped", "short",
 			"1 while a node ends no hold because the store's clock jumped by more than a second. It ends by itself after --max-hold.",

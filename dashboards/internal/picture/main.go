@@ -57,7 +57,7 @@ func run(ctx context.Context, root, out string, length time.Duration) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, room.Close()) }()
-	gateways, err := rig.StartCluster(ctx, room, root, rig.ClusterConfig{Nodes: 2, Redis: true, Flags: settings})
+	gateways, err := rig.StartCluster(ctx, room, root, rig.ClusterConfig{Nodes: 2, Redis: true, Chain: true, Flags: settings})
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func run(ctx context.Context, root, out string, length time.Duration) (err error
 		return err
 	}
 	load := rig.StartLoad(gateways.Nodes[0].WS, rig.LoadConfig{
-		Clients: 12, Signers: 40, Pause: 6 * time.Millisecond, Wave: length / 2, Lazy: true, Flood: 150,
+		Clients: 12, Signers: 40, Pause: 6 * time.Millisecond, Wave: length / 2, Lazy: true, Flood: 150, Chain: gateways.Chain,
 	})
 	p := photographer{prometheus: prometheus, dir: room.Dir(), out: out, length: length}
 	isEngine := func(b boards.Board) bool { return b.UID == engineUID }

@@ -18,10 +18,12 @@ import (
 	"noncegate/internal/redistest"
 )
 
-// Cluster is gateways over one private PostgreSQL, and a Redis where they have one.
+// Cluster is gateways over one private PostgreSQL, and a Redis and a chain where they
+// have one.
 // Clients that know the first alone make it forward to the others.
 type Cluster struct {
 	Nodes []*Gateway
+	Chain *Chain // nil: there is none
 	pg    *pgtest.Server
 	redis *redistest.Server // nil: there is none
 }
@@ -30,6 +32,7 @@ type Cluster struct {
 type ClusterConfig struct {
 	Nodes int
 	Redis bool
+	Chain bool
 	Flags []string // of each node
 }
 
@@ -64,6 +67,12 @@ func StartCluster(ctx context.Context, room *guarded.Room, root string, cfg Clus
 			return c, err
 		}
 		flags = append(slices.Clone(flags), "--redis="+c.redis.URL())
+	}
+	if cfg.Chain {
+		if c.Chain, err = StartChain(); err != nil {
+			return c, err
+		}
+		flags = append(slices.Clone(flags), c.Chain.flags()...)
 	}
 	for i := range cfg.Nodes {
 		g, err := StartGateway(ctx, room, program, fmt.Sprintf("node-%d", i+1), c.pg.URL(database), flags...)
@@ -115,6 +124,10 @@ func (c *Cluster) Stop() error {
 	if c.redis != nil {
 		errs = append(errs, c.redis.Close())
 		c.redis = nil
+	}
+	if c.Chain != nil {
+		errs = append(errs, c.Chain.Stop())
+		c.Chain = nil
 	}
 	return errors.Join(errs...)
 }

@@ -8,5 +8,5 @@
 // promise figures worth a comparison: the load is there to make each figure move,
 // on a machine that does other things.
 //
-// A Load owns its goroutines until its Stop; the rest has none.
+// A Load and a Chain own their goroutines until their Stop; the rest has none.
 package rig

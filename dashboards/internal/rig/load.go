@@ -27,6 +27,7 @@ type LoadConfig struct {
 	Wave    time.Duration // the pauses grow and shrink with this period; 0: they are even
 	Lazy    bool          // one more client subscribes to everything and does not read
 	Flood   int           // requests that one client sends at once each second, more than it may; 0: none
+	Chain   *Chain        // some clients more send transactions to it; nil: none do
 }
 
 // Load is clients at work: those of LoadConfig, one that subscribes to all
@@ -53,6 +54,11 @@ func StartLoad(url string, cfg LoadConfig) *Load {
 	l.start(ctx, func() error { return l.beRefused(ctx) })
 	if cfg.Flood > 0 {
 		l.start(ctx, func() error { return l.floodNowAndThen(ctx) })
+	}
+	if cfg.Chain != nil {
+		for account := range accounts {
+			l.start(ctx, func() error { return l.sendTransactions(ctx, account+1) })
+		}
 	}
 	if cfg.Lazy {
 		l.start(ctx, func() error { return l.beLazy(ctx) })

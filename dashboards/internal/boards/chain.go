@@ -1,0 +1,125 @@
+package boards
+
+// The labels of what is counted of a chain.
+const (
+	chainLabel = "chain"
+	nodeLabel  = "node"
+)
+
+// chains is about what blockchains say of signers, and about the nodes that are asked.
+func chains() Board {
+	return Board{
+		File: "chain.json", UID: "noncegate-chain", Title: "Noncegate: chains",
+		Description: "Do the nodes of the chains answer, which signers are blocked, of which holds does nobody know, and what did the chains say. Without --chain there is nothing to show. docs/chain.md, \"Runbooks\", says what to do.",
+		Rows:        []Row{doTheChainsAnswer(), whichNodeIsWrong(), whatIsBlocked(), whatDidTheChainsSay()},
+	}
+}
+
+// byChain is one line for each chain: that of the node of ours that has most.
+func byChain(metric string) []Query {
+	return []Query{{highest(of(metric), chainLabel), "{{chain}}"}}
+}
+
+// addedByChain is one line for each chain, over all instances.
+func addedByChain(expr string) Query { return Query{sum(expr, chainLabel), "{{chain}}"} }
+
+// byNode is one line for each node of a chain, as the instance sees it that sees it
+// worst.
+func byNode(how, metric string) []Query {
+	return []Query{{aggregate(how, of(metric), []string{chainLabel, nodeLabel}), "{{chain}} {{node}}"}}
+}
+
+// chainsWithoutNode counts the pairs of an instance and a chain of which no node answers
+// it.
+func chainsWithoutNode() string {
+	return sum("1 - " + highest(of("chain_node_up"), instanceVariable, chainLabel))
+}
+
+func doTheChainsAnswer() Row {
+	return Row{"Do the chains answer?", []Panel{
+		stat("Chains without a node: not 0 = look", "short", 0, 1,
+			chainsWithoutNode(),
+			"Pairs of an instance and a chain of which no node answers it. Known signers are served within the window of the last count, new ones are unavailable, and no unknown hold is released. docs/chain.md, \"Nodes that disagree, lag or are away\"."),
+		stat("Stopped chains: not 0 = runbook", "short", 0, 1, sum(of("chain_stopped")),
+			"Pairs of an instance and a chain whose final block fell. Nothing is done by itself for its signers until the gateway is started again. docs/chain.md, \"The final block fell\"."),
+		stat("Oldest head: minutes = nodes hang", "s", 60, 180, highest(of("chain_last_head_age_seconds")),
+			"How long ago the last new block was seen, of the chain and instance where that is longest. Compare with the time between blocks of that chain."),
+		stat("Gaps: not 0 = transactions wait", "short", 0, 1, sum(of("chain_gaps")),
+			"Signers of which a nonce blocks others: no node has a transaction of it. gateway signer list --filter gap, and docs/chain.md, \"A gap\"."),
+		stat("Unknown holds: many = clients die", "short", 1, 0, sum(of("chain_unknown_holds")),
+			"Holds that are over, and of which nobody knows whether their nonce was used. Each ends by itself. docs/chain.md, \"Unknown holds\"."),
+		stat("External: not 0 = key used elsewhere", "short", 1, 0, sum(with("chain_events_total", "type", "external")),
+			"Nonces that transactions used which did not come from here, since the start of the instances. docs/chain.md, \"External use\"."),
+		graph("Newest block and final block of each chain", "short",
+			"Numbers of the newest block and of the newest one that is final. A line that is flat: no new blocks, or no node tells of them. Only final blocks raise floors.",
+			Query{highest(of("chain_head_number"), chainLabel), "newest {{chain}}"}, Query{highest(of("chain_final_number"), chainLabel), "final {{chain}}"}),
+		graph("Age of the newest block: rises = nodes hang", "s",
+			"How long ago a new block was seen, by chain, at the instance where that is longest.",
+			byChain("chain_last_head_age_seconds")...),
+	}}
+}
+
+func whichNodeIsWrong() Row {
+	return Row{"Which node is wrong?", []Panel{
+		graph("Nodes up: 0 = it does not answer some instance", "short",
+			"1: the node answered last, and is of the chain. The instance counts that sees it worst.",
+			byNode("min", "chain_node_up")...),
+		graph("Blocks behind: beyond --chain-lag it is not asked", "short",
+			"How many blocks each node is behind the newest one.", byNode("max", "chain_node_lag_blocks")...),
+		graph("Left alone: backing off, another chain or branch", "short",
+			"1 while a node wants fewer requests (backing off), says that it is of another chain, or is on another branch than the others.",
+			Query{highest(of("chain_node_backing_off"), chainLabel, nodeLabel), "backing off {{chain}} {{node}}"},
+			Query{highest(of("chain_node_other_chain"), chainLabel, nodeLabel), "other chain {{chain}} {{node}}"},
+			Query{highest(of("chain_node_off_branch"), chainLabel, nodeLabel), "other branch {{chain}} {{node}}"}),
+		graph("Calls to nodes, by what became of them", "ops",
+			"ok: answered. refused: with an error. limited: the node wants fewer. timeout, unreachable, lost: no answer. too_large, nonsense: an answer of no use. busy: as many were under way as there may be.",
+			byLabel("chain_requests_total", "result")...),
+		graph("Calls to nodes, by method", "ops",
+			"What is asked. Heads are two calls a poll and node; counts of signers grow with those that have something open.",
+			byLabel("chain_requests_total", "method")...),
+		graph("Calls by node: what each provider is asked", "ops",
+			"Calls to each node of a chain. A batch has several; providers count, and bill, them one by one.",
+			Query{sum(each(of("chain_requests_total")), chainLabel, nodeLabel), "{{chain}} {{node}}"}),
+		graph("Answers slow = the node, or the way to it", "s",
+			"99th percentile of the time that a request to each node took. A batch is one request.",
+			Query{"histogram_quantile(0.99, " + sum(each(of("chain_request_seconds_bucket")), "le", chainLabel, nodeLabel) + ")", "{{chain}} {{node}}"}),
+		graph("Disagreements not 0 = a node lies or lags", "ops",
+			"Times that nodes were on different branches (head), had different counts at one block (count) or at a final one (final), and counts below what was seen, which are not believed (lower).",
+			Query{sum(each(of("chain_disagreements_total")), "about"), "{{about}}"},
+			Query{sum(each(of("chain_final_disagreements_total"))), "final"}, Query{sum(each(of("chain_lower_counts_total"))), "lower"}),
+	}}
+}
+
+func whatIsBlocked() Row {
+	return Row{"What is blocked, and what is open?", []Panel{
+		graph("Gaps by chain: not 0 = transactions wait", "short",
+			"Signers that a nonce blocks which no node has seen.", addedByChain(of("chain_gaps"))),
+		graph("Unknown holds by chain: grow = clients die", "short",
+			"Holds that are over, and of which nobody knows whether they were used.", addedByChain(of("chain_unknown_holds"))),
+		graph("Ended by the chain: a node showed that it was used", "ops",
+			"Unknown holds that ended because a block or a pool had a transaction of their nonce.", addedByChain(each(of("chain_holds_ended_total")))),
+		graph("New signers wait = no node answers for them", "short",
+			"Signers that are new here, and wait for the first answer of a node.", addedByChain(of("chain_waiting_signers"))),
+		graph("Signers remembered, and those with open nonces", "short",
+			"Signers of the chain that the instances remember, and those with nonces that the chain has not used. The second are asked for at each block.",
+			Query{sum(of("chain_signers"), chainLabel), "remembered {{chain}}"}, Query{sum(of("chain_open_signers"), chainLabel), "open {{chain}}"}),
+	}}
+}
+
+func whatDidTheChainsSay() Row {
+	return Row{"What did the chains say?", []Panel{
+		graph("Events by type: mined follows the load", "ops",
+			"What was told of signers. gap, gapClosed: a nonce blocks others. external: a transaction that did not come from here. reorg: a count fell. dropped: a transaction left the pools. mined, final: as it should be.",
+			byLabel("chain_events_total", "type")...),
+		graph("external, gap, reorg, dropped since the start", "short",
+			"The events that somebody should know of, counted since the start of the instances.",
+			Query{sum(among("chain_events_total", "type", "external|gap|reorg|dropped"), chainLabel, "type"), "{{type}} {{chain}}"}),
+		graph("Reorganizations, and blocks that were not read", "short",
+			"Since the start of the instances: times that blocks were replaced, that a block was final and is not any more, and that blocks were not read one by one, so that counts were asked for.",
+			Query{sum(of("chain_reorgs_total"), chainLabel), "reorganizations {{chain}}"}, Query{sum(of("chain_final_fell_total"), chainLabel), "final fell {{chain}}"},
+			Query{sum(of("chain_blocks_skipped_total"), chainLabel), "not read {{chain}}"}),
+		graph("Transactions sent here, by what nodes said", "ops",
+			"in_pool: a node took it. taken: another transaction has its nonce. used: its nonce was used before. free: every node refused it, and the nonce comes back. unknown: it may be in a pool.",
+			byLabel("chain_answers_total", "class")...),
+	}}
+}

@@ -1,0 +1,134 @@
+//go:build unix
+
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"noncegate/client"
+	"noncegate/internal/fakenode"
+)
+
+// The chain that gateways of a cluster ask.
+const (
+	chainNumber = 1337
+	chainID     = "eip155:1337"
+	blockEvery  = 250 * time.Millisecond
+	finalAfter  = 8 // blocks
+	chainFlag   = "--chain-poll=100ms"
+)
+
+// Chain is a chain with one node, which gateways ask over HTTP. A block every 250 ms
+// takes what was sent to it meanwhile.
+type Chain struct {
+	node   *fakenode.Node
+	chain  *fakenode.Chain
+	url    string
+	server *http.Server
+	cancel context.CancelFunc
+	works  sync.WaitGroup
+
+	mu     sync.Mutex // guards what follows
+	pool   []fakenode.Tx
+	blocks []*fakenode.Block // the last ones, oldest first
+	sent   int
+	failed error // of the server
+}
+
+// StartChain starts the chain and its node on a free port of 127.0.0.1. Stop ends both.
+func StartChain() (*Chain, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	c := &Chain{chain: fakenode.NewChain(time.Now(), blockEvery), url: "http://" + l.Addr().String()}
+	c.node = fakenode.NewHandler(c.chain, chainNumber)
+	c.node.SetFinal(c.node.Head())
+	c.blocks = []*fakenode.Block{c.node.Head()}
+	c.server = &http.Server{Handler: c.node, ReadHeaderTimeout: time.Second}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel = cancel
+	c.works.Go(func() {
+		if err := c.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.failed = err
+		}
+	})
+	c.works.Go(func() {
+		for wait(ctx, blockEvery) {
+			c.mine()
+		}
+	})
+	return c, nil
+}
+
+// Stop ends the chain and its node, and waits for them.
+func (c *Chain) Stop() error {
+	c.cancel()
+	err := c.server.Close()
+	c.works.Wait()
+	return errors.Join(err, c.failed)
+}
+
+// flags are the settings of a gateway that asks the node.
+func (c *Chain) flags() []string { return []string{"--chain=" + chainID + "=" + c.url, chainFlag} }
+
+// mine makes a block of what is in the pool.
+func (c *Chain) mine() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	head := c.chain.Extend(c.node.Head(), c.pool...)
+	c.pool = nil
+	c.blocks = append(c.blocks, head)
+	if len(c.blocks) > finalAfter {
+		c.blocks = c.blocks[1:]
+	}
+	c.node.SetPool()
+	c.node.SetHead(head)
+	c.node.SetFinal(c.blocks[0])
+}
+
+// send puts a transaction into the pool of the node, and returns its hash.
+func (c *Chain) send(account int, nonce int64) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent++
+	tx := fakenode.Tx{From: fakenode.Account(account), Nonce: nonce, Hash: fakenode.TxHash(c.sent)}
+	c.pool = append(c.pool, tx)
+	c.node.SetPool(c.pool...)
+	return tx.Hash.String()
+}
+
+// accounts are those whose transactions a load sends. Each of them has one client, so
+// that its transactions come in order; sendEvery is between two of them.
+const (
+	accounts  = 4
+	sendEvery = 100 * time.Millisecond
+)
+
+// sendTransactions takes nonces of one account and sends a transaction with each. What
+// the window of the chain refuses is tried again.
+func (l *Load) sendTransactions(ctx context.Context, account int) error {
+	c, err := client.Dial(ctx, l.url, client.Config{})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	signer := fmt.Sprintf("%s:%s", chainID, fakenode.Account(account))
+	for wait(ctx, sendEvery) {
+		err := c.WithNonce(ctx, signer, client.NonceOptions{}, func(_ context.Context, held *client.HeldNonce) (string, error) {
+			return l.cfg.Chain.send(account, held.Nonce), nil
+		})
+		if err != nil && !errors.Is(err, client.ErrHoldLimit) {
+			return err
+		}
+	}
+	return nil
+}
