@@ -54,7 +54,7 @@ func TestAMistypedAccountIsRefusedWithWhatIsWrong(t *testing.T) {
 		"eip155:1:" + lowerCase[2:]:               "must have an address",
 		"eip155:1:0x" + strings.Repeat("g", 40):   "must have an address",
 		"eip155:1:1:" + lowerCase:                 "must have an address",
-		"eip155::" + lowerCase:                    "must have a chain id from 1 to 9223372036854775807, without leading zeros",
+		"eip155::" + lowerCase:                    "must have a chain id behind eip155:, from 1 to 9223372036854775807 and without leading zeros",
 		"eip155:0:" + lowerCase:                   "must have a chain id",
 		"eip155:01:" + lowerCase:                  "must have a chain id",
 		"eip155:+1:" + lowerCase:                  "must have a chain id",
