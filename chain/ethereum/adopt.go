@@ -124,8 +124,9 @@ func (n *node) blockByHash(ctx context.Context, hash chain.Hash) (*block, error)
 }
 
 // adopt makes the claim's block the newest one and fills in what happened on the way to
-// it. false: its blocks could not be read; it is tried again with the next decision.
-func (f *follower) adopt(ctx context.Context, c claim, head *chain.Head) bool {
+// it. false: its blocks could not be read; it is tried again with the next decision. last
+// says that there is no other claim: then it is not tried for ever.
+func (f *follower) adopt(ctx context.Context, c claim, head *chain.Head, last bool) bool {
 	if c.head.full {
 		f.bodies[c.head.Hash] = c.head
 	} else {
@@ -146,7 +147,7 @@ func (f *follower) adopt(ctx context.Context, c claim, head *chain.Head) bool {
 			head.Uses = append(head.Uses, b.uses...)
 		}
 	default:
-		if f.failed++; f.failed < triesToRead && err != errTooFar && !errors.Is(err, ErrTooLarge) {
+		if !f.mayBeSkipped(err, last) {
 			return false
 		}
 		head.Skipped = true
@@ -157,6 +158,18 @@ func (f *follower) adopt(ctx context.Context, c claim, head *chain.Head) bool {
 	clear(f.bodies)
 	f.branch.forget(f.kept.Number - remembered)
 	return true
+}
+
+// mayBeSkipped decides whether blocks that could not be read are skipped: at once if they
+// are too many or too large, and after a few tries if nobody has anything better.
+func (f *follower) mayBeSkipped(err error, last bool) bool {
+	if err == errTooFar || errors.Is(err, ErrTooLarge) {
+		return true
+	}
+	if last {
+		f.failed++
+	}
+	return f.failed >= triesToRead
 }
 
 var errTooFar = errors.New("more blocks than MaxBlocksBehind")

@@ -160,6 +160,27 @@ func TestABlockThatCannotBeReadIsReadFromAnotherNodeOrSkipped(t *testing.T) {
 	})
 }
 
+func TestABlockThatNobodyShowsDoesNotHoldUpOneThatIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2).run()
+		liar := w.nodes[0]
+		liar.On(methodBlockByNumber, func(params []json.RawMessage) (any, error) {
+			b := liar.Head().JSON(false)
+			if string(params[0]) == `"latest"` { // a child of its block, in the right time, that does not exist
+				b["parentHash"], b["number"] = b["hash"], fakenode.Quantity(liar.Head().Number+1)
+				b["hash"] = fakenode.TxHash(int(liar.Head().Number)).String()
+			}
+			return b, nil
+		})
+		for range 10 {
+			b := w.mine(transfer(1, 0))
+			if h := w.last(); h.Latest != blockOf(b) || h.Skipped || len(h.Uses) != 1 {
+				t.Fatalf("head %+v, want block %d, which is there", h, b.Number)
+			}
+		}
+	})
+}
+
 func TestANodeThatShowsAnotherBlockThanAskedForIsNotBelieved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1).run()

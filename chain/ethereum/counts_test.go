@@ -302,6 +302,22 @@ func TestStartIsUnknownUntilANodeSaysAllOfIt(t *testing.T) {
 	}
 }
 
+func TestPendingIsNeverBelowLatest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1).run()
+		w.nodes[0].On(methodCount, func(params []json.RawMessage) (any, error) {
+			if string(params[1]) == `"pending"` {
+				return "0x1", nil // of a pool that is behind
+			}
+			return "0x3", nil
+		})
+		got, err := w.Start(t.Context(), []string{fakenode.Account(1)})
+		if err != nil || got[0].Latest != 3 || got[0].Pending != 3 {
+			t.Errorf("start %+v, %v; want 3 and 3", got, err)
+		}
+	})
+}
+
 func TestStartDoesNotWaitForTheFirstHead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)

@@ -2,6 +2,7 @@ package ethereum
 
 import (
 	"encoding/json"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -161,6 +162,11 @@ func TestAChainThatBeganAnewIsNoticedAndFollowed(t *testing.T) {
 		w.nodes[0].SetFinal(w.chain.First())
 		time.Sleep(10 * mostInterval)
 		w.none() // one of two nodes may just be far behind
+		w.nodes[1].OnHTTP(func(rw http.ResponseWriter, _ *http.Request, _ []byte) bool { rw.WriteHeader(500); return true })
+		time.Sleep(10 * mostInterval)
+		w.none() // also when the other one does not answer
+		w.nodes[1].OnHTTP(nil)
+		time.Sleep(2 * maxPause)
 		w.nodes[1].SetHead(fresh)
 		w.nodes[1].SetFinal(w.chain.First())
 		time.Sleep((fellRounds + 1) * mostInterval)

@@ -241,10 +241,8 @@ func (f *follower) decide(ctx context.Context) {
 	head := chain.Head{Latest: f.kept, Final: f.final}
 	changed := f.reset(claims, &head)
 	f.learn(ctx, claims)
-	if i := choose(claims, f.kept, int64(f.c.set.Lag), f.branch.at); i >= 0 && claims[i].head.Hash != f.kept.Hash {
-		if f.adopt(ctx, claims[i], &head) {
-			changed = true
-		}
+	if f.advance(ctx, claims, &head) {
+		changed = true
 	}
 	f.judge(claims)
 	if f.settleFinal(ctx, claims, &head) {
@@ -256,6 +254,24 @@ func (f *follower) decide(ctx context.Context) {
 	for _, n := range f.c.nodes {
 		n.wakeIfSilent(f.blockTime())
 	}
+}
+
+// advance adopts the newest block, if it is another one. Where its blocks cannot be read,
+// the claims of others are looked at: a block that nobody shows does not hold up one that
+// is there.
+func (f *follower) advance(ctx context.Context, claims []claim, head *chain.Head) bool {
+	claims = slices.Clone(claims)
+	for ctx.Err() == nil {
+		i := choose(claims, f.kept, int64(f.c.set.Lag), f.branch.at)
+		if i < 0 || claims[i].head.Hash == f.kept.Hash {
+			return false
+		}
+		if f.adopt(ctx, claims[i], head, len(claims) == 1) {
+			return true
+		}
+		claims = slices.Delete(claims, i, i+1)
+	}
+	return false
 }
 
 // publish tells of a Head.

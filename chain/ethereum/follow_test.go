@@ -306,14 +306,17 @@ func TestANodeThatStandsStillDoesNotHoldTheChainUp(t *testing.T) {
 }
 
 func TestAnAbsurdBlockIsNotBelievedWhileAnotherNodeGoesOn(t *testing.T) {
+	high := func(by int64) func(b map[string]any, own *fakenode.Block) {
+		return func(b map[string]any, own *fakenode.Block) { b["number"] = fakenode.Quantity(own.Number + by) }
+	}
+	dated := func(when string) func(b map[string]any, own *fakenode.Block) {
+		return func(b map[string]any, own *fakenode.Block) { // the next block, as it were
+			b["number"], b["parentHash"], b["timestamp"] = fakenode.Quantity(own.Number+1), own.Hash.String(), when
+		}
+	}
 	for name, lie := range map[string]func(b map[string]any, own *fakenode.Block){
-		"far too high": func(b map[string]any, own *fakenode.Block) { b["number"] = fakenode.Quantity(own.Number + 1_000_000) },
-		"from tomorrow": func(b map[string]any, _ *fakenode.Block) {
-			b["timestamp"] = fakenode.Quantity(time.Now().Unix() + 86400)
-		},
-		"without end":    func(b map[string]any, _ *fakenode.Block) { b["number"] = "0x7fffffffffffffff" },
-		"end of time":    func(b map[string]any, _ *fakenode.Block) { b["timestamp"] = "0x7fffffffffffffff" },
-		"a little ahead": func(b map[string]any, own *fakenode.Block) { b["number"] = fakenode.Quantity(own.Number + 70) },
+		"far too high": high(1_000_000), "without end": high(1 << 60), "a little ahead": high(70), "many blocks": high(1 << 40),
+		"from tomorrow": dated(fakenode.Quantity(time.Now().Unix() + 86400)), "end of time": dated("0x7fffffffffffffff"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

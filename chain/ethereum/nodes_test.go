@@ -301,6 +301,32 @@ func TestARefusalThatSpeaksOfLimitsMakesANodeBackOff(t *testing.T) {
 	})
 }
 
+func TestWhatANodeSaysToATransactionIsNoWishForFewerRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newWorld(t, 1).node(0)
+		for _, test := range []struct {
+			method, text string
+			code         int
+			foreign      bool
+			want         bool
+		}{
+			{methodSend, "nonce too low (your quota of attempts is not touched)", -32000, false, false},
+			{methodSend, "account limit exceeded: pooled 16 txs", -32005, false, false},
+			{methodSend, "too many requests", -32005, false, true},
+			{methodCount, "limit exceeded", -32000, false, true},
+			{methodCount, "no", -32005, false, true},
+			{methodCount, "no", 429, false, true},
+			{methodCount, "Number of requests exceeds max batch size", -32005, false, false},
+			{"eth_getLogs", "limit exceeded", -32005, true, false},
+			{"eth_getLogs", "rate limit reached", -32000, true, true},
+		} {
+			if got := n.wantsFewer(&RPCError{Code: test.code, Message: test.text}, test.method, asking{foreign: test.foreign}); got != test.want {
+				t.Errorf("%s: %q (%d) wants fewer requests: %v, want %v", test.method, test.text, test.code, got, test.want)
+			}
+		}
+	})
+}
+
 func TestWatchingTenThousandAccountsCostsTwoRequestsABlockAndNode(t *testing.T) {
 	for name, change := range map[string]func(*Config){"polled": func(*Config) {}, "tapped": overWebSocket} {
 		t.Run(name, func(t *testing.T) {
