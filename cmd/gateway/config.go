@@ -26,7 +26,7 @@ type Config struct {
 	File string `name:"config" placeholder:"FILE" help:"YAML file with settings. Its keys are the names of these flags. A flag wins over the environment, and that over the file."`
 
 	Listen           string        `group:"net" default:"127.0.0.1:8080" help:"Address for WebSocket clients, on /ws."`
-	AdminListen      string        `group:"net" default:"127.0.0.1:8081" help:"Private address, for /metrics, /healthz, /readyz, /engine and with --pprof /debug/pprof/. Beyond loopback it needs --admin-key."`
+	AdminListen      string        `group:"net" default:"127.0.0.1:8081" help:"Private address, for /metrics, /healthz, /readyz, /engine, /signers and with --pprof /debug/pprof/. Beyond loopback it needs --admin-key."`
 	MaxConnections   int           `group:"net" default:"10000" help:"Most open connections. Beyond it a client is answered HTTP 503."`
 	MaxMessageBytes  int64         `group:"net" default:"65536" help:"Longest frame a client may send, in bytes. A longer one closes its connection with 1009."`
 	MaxBatch         int           `group:"net" default:"100" help:"Most requests in one JSON array."`

@@ -210,7 +210,7 @@ func TestAWrongArgumentOfASignerCommandIsOneSentence(t *testing.T) {
 
 // What is not understood is asked of nobody: a misspelled filter would list everything.
 func TestAQuestionForSignersThatIsNotUnderstoodIsRefused(t *testing.T) {
-	a := new(app) // it has no service: who asks it has understood
+	a := &app{cfg: new(Config)} // it has no service: who asks it has understood
 	h := http.NewServeMux()
 	a.signerHandlers(h)
 	for query, want := range map[string]string{
@@ -230,7 +230,7 @@ func TestAQuestionForSignersThatIsNotUnderstoodIsRefused(t *testing.T) {
 		"filter=gap;limit=5":         `the parameters cannot be read`,
 	} {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/signers?"+query, nil))
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1:8081/signers?"+query, nil))
 		got := w.Body.String()
 		if sentence := strings.ReplaceAll(want, `"`, `\"`); w.Code != http.StatusBadRequest || got != `{"error":"`+sentence+`"}`+"\n" {
 			t.Errorf("%s: %d %swant %s", query, w.Code, got, want)
@@ -240,6 +240,27 @@ func TestAQuestionForSignersThatIsNotUnderstoodIsRefused(t *testing.T) {
 		w := httptest.NewRecorder()
 		if h.ServeHTTP(w, httptest.NewRequest(method, "/signers", nil)); w.Code != http.StatusMethodNotAllowed {
 			t.Errorf("%s: %d", method, w.Code)
+		}
+	}
+}
+
+// A page can have its own name lead to 127.0.0.1, and would read who signs here.
+func TestWithoutAKeySignersAreNotListedToWhoAsksByName(t *testing.T) {
+	a := &app{cfg: new(Config)}
+	h := http.NewServeMux()
+	a.signerHandlers(h)
+	for host, want := range map[string]int{
+		"evil.example": 403, "evil.example:8081": 403, "127.0.0.1.evil.example": 403, "localhost.evil.example:8081": 403, "": 403,
+		"127.0.0.1:8081": 400, "[::1]:8081": 400, "[::1]": 400, "localhost:8081": 400, "10.0.0.7": 400,
+	} {
+		for key, want := range map[string]int{"": want, "0123456789abcdef": 400} {
+			a.cfg.AdminKey = key
+			r := httptest.NewRequest(http.MethodGet, "/signers?limit=0", nil) // understood, it would be answered
+			r.Host = host
+			w := httptest.NewRecorder()
+			if h.ServeHTTP(w, r); w.Code != want {
+				t.Errorf("%q with the key %q: %d %s, want %d", host, key, w.Code, w.Body.String(), want)
+			}
 		}
 	}
 }

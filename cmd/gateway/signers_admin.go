@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"noncegate/nonce"
@@ -56,6 +58,10 @@ type listedSigner struct {
 // signerHandlers adds the list of signers to the private side.
 func (a *app) signerHandlers(mux *http.ServeMux) {
 	mux.HandleFunc("GET /signers", func(w http.ResponseWriter, r *http.Request) {
+		if a.cfg.AdminKey == "" && !fixedHost(r.Host) {
+			answerJSON(w, http.StatusForbidden, engineRefusal{Error: "ask by address or localhost, or set --admin-key: any page of a browser can make a name lead here"})
+			return
+		}
 		q, err := signersQuestion(r)
 		if err != nil {
 			answerJSON(w, http.StatusBadRequest, engineRefusal{Error: err.Error()})
@@ -68,6 +74,14 @@ func (a *app) signerHandlers(mux *http.ServeMux) {
 		}
 		answerJSON(w, http.StatusOK, got)
 	})
+}
+
+// fixedHost reports whether nobody can have the host of a request lead elsewhere.
+func fixedHost(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return host == "localhost" || net.ParseIP(strings.Trim(host, "[]")) != nil
 }
 
 func signersQuestion(r *http.Request) (q nonce.SignersQuery, err error) {

@@ -10,8 +10,8 @@ const (
 func chains() Board {
 	return Board{
 		File: "chain.json", UID: "noncegate-chain", Title: "Noncegate: chains",
-		Description: "Do the nodes of the chains answer, which signers are blocked, of which holds does nobody know, and what did the chains say. Without --chain there is nothing to show. docs/chain.md, \"Runbooks\", says what to do.",
-		Rows:        []Row{doTheChainsAnswer(), whichNodeIsWrong(), whatIsBlocked(), whatDidTheChainsSay()},
+		Description: "Do the nodes of the chains answer, which signers are blocked, of which holds does nobody know, what did the chains say, and what comes to the Ethereum endpoint. Without --chain there is nothing to show. docs/chain.md, \"Runbooks\", says what to do.",
+		Rows:        []Row{doTheChainsAnswer(), whichNodeIsWrong(), whatIsBlocked(), whatDidTheChainsSay(), whatComesToTheEndpoint()},
 	}
 }
 
@@ -118,8 +118,27 @@ func whatDidTheChainsSay() Row {
 			"Since the start of the instances: times that blocks were replaced, that a block was final and is not any more, and that blocks were not read one by one, so that counts were asked for.",
 			Query{sum(of("chain_reorgs_total"), chainLabel), "reorganizations {{chain}}"}, Query{sum(of("chain_final_fell_total"), chainLabel), "final fell {{chain}}"},
 			Query{sum(of("chain_blocks_skipped_total"), chainLabel), "not read {{chain}}"}),
-		graph("Transactions sent here, by what nodes said", "ops",
+	}}
+}
+
+func whatComesToTheEndpoint() Row {
+	return Row{"What comes to the Ethereum endpoint, /eth/CHAIN?", []Panel{
+		graph("Calls by result: node = errors that nodes gave", "reqps",
+			"Calls of clients that take the gateway for a node. ok: answered. refused: by the gateway, which says why. node: a node answered with an error.",
+			byLabel("eth_requests_total", "result")...),
+		graph("Calls by method: what the clients ask", "reqps",
+			"Calls of the endpoint by method. other: what nobody knows.", byLabel("eth_requests_total", "method")...),
+		graph("Sent transactions: doubt, unknown = ask again", "ops",
+			"eth_sendRawTransaction, by what became of it. in_pool: taken. taken, used: another transaction has its nonce. free: every node refused it, and the nonce comes back. unknown: it may be in a pool. refused: given to no node. doubt: not sent, and its record is not known.",
+			byLabel("eth_sends_total", "outcome")...),
+		graph("Transactions given to nodes, by what these said", "ops",
 			"in_pool: a node took it. taken: another transaction has its nonce. used: its nonce was used before. free: every node refused it, and the nonce comes back. unknown: it may be in a pool.",
 			byLabel("chain_answers_total", "class")...),
+		graph("Loose ends not 0 = the store was away meanwhile", "short",
+			"Transactions whose fate could not be recorded when it was known, since the start of the instances. It is when their hold ends.",
+			addedByChain(of("eth_loose_ends_total"))),
+		graph("Subscriptions at nodes, for clients of the endpoint", "short",
+			"What is open at nodes for clients that subscribe to heads, logs or pending transactions. Clients that want the same share one.",
+			addedByChain(of("eth_upstream_subscriptions"))),
 	}}
 }

@@ -6,8 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -128,6 +131,41 @@ func (l *Load) sendTransactions(ctx context.Context, account int) error {
 		})
 		if err != nil && !errors.Is(err, client.ErrHoldLimit) {
 			return err
+		}
+	}
+	return nil
+}
+
+// askNode asks the node by way of the gateway, as a wallet back end does that changes
+// nothing but its URL: what is passed on, what the gateway answers itself, and what it
+// refuses.
+func (l *Load) askNode(ctx context.Context) error {
+	at, err := url.Parse(l.url)
+	if err != nil {
+		return err
+	}
+	at.Scheme, at.Path = "http", fmt.Sprintf("/eth/%d", chainNumber)
+	questions := fmt.Sprintf(`[{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]},`+
+		`{"jsonrpc":"2.0","id":2,"method":"eth_getTransactionCount","params":[%q,"pending"]},`+
+		`{"jsonrpc":"2.0","id":3,"method":"eth_sendTransaction","params":[{}]}]`, fakenode.Account(1))
+	transport := new(http.Transport)
+	defer transport.CloseIdleConnections()
+	for wait(ctx, sendEvery) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, at.String(), strings.NewReader(questions))
+		if err != nil {
+			return err
+		}
+		request.Header.Set("Content-Type", "application/json")
+		response, err := (&http.Client{Transport: transport}).Do(request)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, response.Body)
+		if err = errors.Join(err, response.Body.Close()); err != nil {
+			return err
+		}
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %s", at, response.Status)
 		}
 	}
 	return nil

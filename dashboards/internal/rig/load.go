@@ -56,6 +56,7 @@ func StartLoad(url string, cfg LoadConfig) *Load {
 		l.start(ctx, func() error { return l.floodNowAndThen(ctx) })
 	}
 	if cfg.Chain != nil {
+		l.start(ctx, func() error { return l.askNode(ctx) })
 		for account := range accounts {
 			l.start(ctx, func() error { return l.sendTransactions(ctx, account+1) })
 		}
