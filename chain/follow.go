@@ -150,27 +150,23 @@ func (s *signer) advanceLocked(mined, at int64) (events []nonce.Event) {
 	return events
 }
 
-// minedLocked tells that a nonce is used, and by whom if it was not ours. cursor is the
-// signer's; 0 if no plan of this node has shown it.
+// minedLocked tells that a nonce is used, or keeps it until it is known whether that was
+// by its holder. cursor is the signer's; 0 if no plan of this node has shown it.
 func (s *signer) minedLocked(n, cursor int64) []nonce.Event {
 	k := s.notes[n]
 	if k == nil {
 		k = new(note)
 	}
-	e := nonce.Event{Type: nonce.EventMined, Nonce: n, Attempt: k.attempt, TxHash: k.tx}
 	switch {
 	case k.tx != Hash{} && k.hashes != "" && !k.hashes.Contains(k.tx):
-		return []nonce.Event{e, {Type: nonce.EventExternal, Nonce: n, Attempt: k.attempt, TxHash: k.tx, Reason: "transaction"}}
 	case cursor > 0 && n >= cursor && k.attempt == 0:
-		if k.tx != (Hash{}) {
-			return []nonce.Event{{Type: nonce.EventExternal, Nonce: n, TxHash: k.tx, Reason: "transaction"}}
-		}
-		if len(s.external) < maxTold {
-			s.external = append(s.external, n) // told when it is final and still nobody knows
-		}
-		return nil
+	default:
+		return []nonce.Event{{Type: nonce.EventMined, Nonce: n, Attempt: k.attempt, TxHash: k.tx}}
 	}
-	return []nonce.Event{e}
+	if len(s.outside) < maxTold {
+		s.outside = append(s.outside, outsider{nonce: n, tx: k.tx})
+	}
+	return nil
 }
 
 // told publishes what following the chain has shown, and makes the watcher look where
@@ -263,7 +259,7 @@ func (t *Tracker) counts(ctx context.Context, at Block, asked []*signer, each fu
 // is not known any more.
 func (s *signer) loweredLocked(mined, at int64) (events []nonce.Event) {
 	s.mined, s.minedAt = mined, at
-	s.stuck, s.external = stuck{}, nil
+	s.stuck, s.outside = stuck{}, nil
 	for n, k := range s.notes {
 		if n >= mined && k.tx != (Hash{}) {
 			k.tx, k.shown = Hash{}, k.tx
@@ -336,12 +332,8 @@ func (s *signer) finalized(used int64) (events []nonce.Event) {
 			events = append(events, nonce.Event{Type: nonce.EventFinal, Nonce: n, Attempt: k.attempt, TxHash: k.tx})
 		}
 	}
-	for len(s.external) > 0 && s.external[0] < used {
-		n := s.external[0]
-		s.external = s.external[1:]
-		if k := s.notes[n]; k == nil || k.attempt == 0 {
-			events = append(events, nonce.Event{Type: nonce.EventExternal, Nonce: n, Reason: "unknown"})
-		}
+	for i := range s.outside {
+		s.outside[i].final = s.outside[i].nonce < used
 	}
 	for n := range s.notes {
 		if n < used {

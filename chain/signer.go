@@ -39,7 +39,7 @@ type signer struct {
 	touched   time.Time       // when the watcher read its open nonces last
 	gap       *nonce.Gap
 	stuck     stuck
-	external  []int64              // counts moved past these nonces and nobody knows by what; ascending
+	outside   []outsider           // ascending
 	waiting   map[*waiter]struct{} // those to be told of the next answer to Start
 }
 
@@ -60,6 +60,17 @@ type note struct {
 	looked  time.Time // the last look at all nodes in which none failed and none saw it
 	lookedN int64     // and the block of then
 }
+
+// outsider is a nonce that the chain has used, as far as this node knows not by its
+// holder. The store is asked before that is said: another node may have handed it out, or
+// recorded the transaction.
+type outsider struct {
+	nonce int64
+	tx    Hash // what used it; zero: a count moved past it, which is told when it is final
+	final bool
+}
+
+func (o *outsider) due() bool { return o.final || o.tx != Hash{} }
 
 // stuck is for how long the lowest open nonce has been the same.
 type stuck struct {

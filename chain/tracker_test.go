@@ -12,6 +12,8 @@ import (
 
 func hash(b byte) (h Hash) { h[31] = b; return h }
 
+func hashText(b byte) string { h := hash(b); return string(h[:]) }
+
 func TestANewSignerBeginsAtTheGreatestCountWithPools(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.chain.set(func() { w.chain.mined[account(alice)], w.chain.pending[account(alice)] = 5, 8 })
@@ -398,31 +400,61 @@ func TestANonceThatNobodyHeldIsExternal(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		s := w.signer(alice, 1)
 		s.Committed([]nonce.Event{{Type: nonce.EventAllocated, Nonce: 0, Attempt: 1}, {Type: nonce.EventUsed, Nonce: 0, Attempt: 1, TxHash: hash(1)}})
+		w.rows([]nonce.Row{{Nonce: 0, Status: nonce.Consumed, Attempt: 1, TxHash: hash(1)}})
+		w.svc.refuseLists(true)
 		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(1)}, Use{Account: account(alice), Nonce: 1, Tx: hash(2)})
-		got := w.told(nonce.EventExternal)
-		if len(got) != 1 || got[0].Nonce != 1 || got[0].TxHash != hash(2) {
+		w.after(time.Minute)
+		if got := w.told(nonce.EventExternal); len(got) != 0 {
+			t.Fatalf("told %+v although the store could not be asked", got)
+		}
+		w.svc.refuseLists(false)
+		w.after(time.Second)
+		if got := w.told(nonce.EventExternal); len(got) != 1 || got[0].Nonce != 1 || got[0].TxHash != hash(2) || got[0].Reason != "transaction" {
 			t.Errorf("told %+v, want nonce 1 with its hash", got)
 		}
 	})
 }
 
+// In mode basic, and after a take-over that this node has not noticed, another node hands
+// nonces out that no plan of this one has shown.
+func TestWhatAnotherNodeHandedOutIsNotExternal(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.chain.set(func() { w.chain.mined[account(alice)] = 1 })
+		w.signer(alice, 1)
+		w.rows([]nonce.Row{
+			{Nonce: 1, Status: nonce.Held, Attempt: 1},
+			{Nonce: 2, Status: nonce.Consumed, Attempt: 1, TxHash: hash(3), Replaced: nonce.TxHashes(hashText(2))},
+			{Nonce: 3, Status: nonce.Consumed, Attempt: 4, TxHash: hash(9)},
+		})
+		for i := range byte(3) {
+			w.block(Use{Account: account(alice), Nonce: 1 + int64(i), Tx: hash(1 + i)})
+		}
+		w.after(time.Second)
+		if got := w.told(nonce.EventExternal); len(got) != 1 || got[0].Nonce != 3 || got[0].Attempt != 4 {
+			t.Errorf("told %+v, want nonce 3 only, whose transaction is another", got)
+		}
+		if got := w.told(nonce.EventMined); len(got) != 3 || got[0].Attempt != 1 || got[2].TxHash != hash(3) {
+			t.Errorf("told %+v, want three mined", got)
+		}
+	})
+}
+
 func TestAnotherTransactionThanWasRecordedIsExternal(t *testing.T) {
-	inWorld(t, Config{}, func(w *world) {
-		s := w.signer(alice, 1)
-		s.Committed([]nonce.Event{{Type: nonce.EventUsed, Nonce: 0, Attempt: 1, TxHash: hash(1)}, {Type: nonce.EventReplaced, Nonce: 0, Attempt: 1, TxHash: hash(2)}})
-		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(3)})
-		if got := w.told(nonce.EventExternal); len(got) != 1 || got[0].TxHash != hash(3) {
-			t.Errorf("told %+v, want nonce 0 external", got)
-		}
-	})
-	inWorld(t, Config{}, func(w *world) {
-		s := w.signer(alice, 1)
-		s.Committed([]nonce.Event{{Type: nonce.EventUsed, Nonce: 0, Attempt: 1, TxHash: hash(1)}, {Type: nonce.EventReplaced, Nonce: 0, Attempt: 1, TxHash: hash(2)}})
-		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(1)})
-		if got := w.told(nonce.EventExternal); len(got) != 0 {
-			t.Errorf("told %+v, although a recorded transaction was mined", got)
-		}
-	})
+	for mined, external := range map[byte]int{3: 1, 1: 0} {
+		inWorld(t, Config{}, func(w *world) {
+			s := w.signer(alice, 1)
+			s.Committed([]nonce.Event{{Type: nonce.EventUsed, Nonce: 0, Attempt: 1, TxHash: hash(1)}, {Type: nonce.EventReplaced, Nonce: 0, Attempt: 1, TxHash: hash(2)}})
+			w.rows([]nonce.Row{{Nonce: 0, Status: nonce.Consumed, Attempt: 1, TxHash: hash(2), Replaced: nonce.TxHashes(hashText(1))}})
+			w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(mined)})
+			w.after(time.Second)
+			if got := w.told(nonce.EventExternal); len(got) != external || external > 0 && got[0].TxHash != hash(mined) {
+				t.Errorf("transaction %d was mined: told %+v", mined, got)
+			}
+			if got := w.told(nonce.EventMined); len(got) != 1 {
+				t.Errorf("told %+v, want it mined once", got)
+			}
+		})
+	}
 }
 
 func TestACountWithoutATransactionIsExternalOnlyOnceItIsFinal(t *testing.T) {
@@ -431,13 +463,15 @@ func TestACountWithoutATransactionIsExternalOnlyOnceItIsFinal(t *testing.T) {
 		w.chain.set(func() { w.chain.mined[account(alice)] = 2 })
 		w.number++
 		w.head(Head{Latest: Block{Number: w.number}, Skipped: true})
+		w.after(time.Minute)
 		if got := w.told(nonce.EventExternal); len(got) != 0 {
 			t.Fatalf("told %+v before it is final", got)
 		}
 		w.chain.set(func() { w.chain.final[account(alice)] = 2 })
 		w.number++
 		w.head(Head{Latest: Block{Number: w.number}, Final: Block{Number: 95, Hash: Hash{'f'}}})
-		if got := w.told(nonce.EventExternal); len(got) != 1 || got[0].Nonce != 1 {
+		w.after(time.Second)
+		if got := w.told(nonce.EventExternal); len(got) != 1 || got[0].Nonce != 1 || got[0].Reason != "unknown" {
 			t.Errorf("told %+v, want nonce 1", got)
 		}
 	})
