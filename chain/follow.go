@@ -114,6 +114,9 @@ func (s *signer) usedBy(u Use, h *Head) []nonce.Event {
 		return nil
 	}
 	if k := s.notes[u.Nonce]; k != nil {
+		if was := k.tx; u.Nonce < s.mined && was != u.Tx && was != (Hash{}) {
+			s.outside = append(s.outside[:min(len(s.outside), maxTold-1)], outsider{nonce: u.Nonce, tx: u.Tx}) // mined again, and otherwise
+		}
 		k.tx, k.seen, k.found = u.Tx, Mined, true
 	} else if len(s.notes) < maxNotes {
 		if s.notes == nil {
@@ -172,14 +175,16 @@ func (s *signer) minedLocked(n, cursor int64) []nonce.Event {
 // told publishes what following the chain has shown, and makes the watcher look where
 // holds may be ended.
 func (t *Tracker) told(s *signer, events []nonce.Event) {
-	if len(events) == 0 || !s.owned.Load() {
+	if !s.owned.Load() {
 		return // its owner tells
 	}
 	for i := range events {
 		t.metrics.event(events[i].Type)
 	}
 	t.tell(s, events...)
-	t.watch(s)
+	if len(events) > 0 || s.busy() {
+		t.watch(s)
+	}
 }
 
 // unsettle makes counts that come from blocks above a fork be asked for again; they

@@ -39,7 +39,7 @@ type signer struct {
 	touched   time.Time       // when the watcher read its open nonces last
 	gap       *nonce.Gap
 	stuck     stuck
-	outside   []outsider           // ascending
+	outside   []outsider           // at most maxTold
 	waiting   map[*waiter]struct{} // those to be told of the next answer to Start
 }
 

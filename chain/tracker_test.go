@@ -415,6 +415,36 @@ func TestANonceThatNobodyHeldIsExternal(t *testing.T) {
 	})
 }
 
+func TestAnExternalUseIsToldOfASignerThatRests(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.chain.set(func() { w.chain.mined[account(alice)] = 1 })
+		w.signer(alice, 1)
+		w.block()
+		w.after(time.Minute)
+		w.block(Use{Account: account(alice), Nonce: 1, Tx: hash(2)})
+		w.after(time.Second)
+		if got := w.told(nonce.EventExternal); len(got) != 1 || got[0].Nonce != 1 {
+			t.Errorf("told %+v, want nonce 1", got)
+		}
+	})
+}
+
+func TestAnotherTransactionInTheBlockThatReplacesIsExternal(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 1)
+		s.Committed([]nonce.Event{{Type: nonce.EventUsed, Nonce: 0, Attempt: 1, TxHash: hash(1)}})
+		w.rows([]nonce.Row{{Nonce: 0, Status: nonce.Consumed, Attempt: 1, TxHash: hash(1)}})
+		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(1)})
+		w.chain.set(func() { w.chain.mined[account(alice)] = 1 })
+		now := Block{Number: w.number, Hash: hash(9), Time: time.Unix(12*w.number, 0)}
+		w.head(Head{Latest: now, Reorg: &Reorg{From: Block{Number: w.number}, To: now, Depth: 1}, Uses: []Use{{Account: account(alice), Nonce: 0, Tx: hash(2)}}})
+		w.after(time.Second)
+		if got := w.told(nonce.EventExternal); len(got) != 1 || got[0].TxHash != hash(2) {
+			t.Errorf("told %+v, want the second transaction", got)
+		}
+	})
+}
+
 // In mode basic, and after a take-over that this node has not noticed, another node hands
 // nonces out that no plan of this one has shown.
 func TestWhatAnotherNodeHandedOutIsNotExternal(t *testing.T) {
