@@ -18,17 +18,17 @@ func (t *Tracker) heard(h Head) {
 		t.log.Error("the final block of the chain fell or was replaced: its nodes were reset, or they lie; nothing is done by itself for this chain until the gateway is started again",
 			"final", h.Final.Number, "hash", h.Final.Hash.String())
 	}
-	kept := h
-	kept.Uses, kept.Reorg = nil, nil
-	t.head.Store(&kept)
-	t.mu.Lock()
-	p := &t.pending
-	p.any, p.skipped = true, p.skipped || h.Skipped
 	if h.Reorg != nil {
 		t.log.Warn("a reorganization of the chain", "from", h.Reorg.From.Number, "to", h.Reorg.To.Number, "depth", h.Reorg.Depth)
-		if p.reorg == nil || forkOf(h.Reorg) < forkOf(p.reorg) {
-			p.reorg = h.Reorg
-		}
+	}
+	kept := h
+	kept.Uses, kept.Reorg = nil, nil
+	t.mu.Lock()
+	t.head.Store(&kept) // with what is pending: a count at it must not come before its reorganization
+	p := &t.pending
+	p.skipped = p.skipped || h.Skipped
+	if h.Reorg != nil && (p.reorg == nil || forkOf(h.Reorg) < forkOf(p.reorg)) {
+		p.reorg = h.Reorg
 	}
 	if len(p.uses)+len(h.Uses) > maxUses {
 		p.skipped, p.uses = true, nil
@@ -56,14 +56,13 @@ func (t *Tracker) follower(ctx context.Context) {
 			all = true
 		case <-t.headNow:
 		}
-		h := t.head.Load()
+		t.mu.Lock()
+		h, p := t.head.Load(), t.pending
+		t.pending = pending{}
+		t.mu.Unlock()
 		if h == nil {
 			continue
 		}
-		t.mu.Lock()
-		p := t.pending
-		t.pending = pending{}
-		t.mu.Unlock()
 		t.applyUses(p.uses, h)
 		if p.reorg != nil {
 			t.unsettle(forkOf(p.reorg))
@@ -316,6 +315,9 @@ func (t *Tracker) askFinal(ctx context.Context, h *Head) bool {
 		s.mu.Unlock()
 	}
 	return t.counts(ctx, h.Final, asked, func(s *signer, c Count) {
+		if t.stopped.Load() {
+			return
+		}
 		if !c.Agreed {
 			t.metrics.disagreed.Inc()
 			return // nothing that cannot be undone follows from what nodes disagree about

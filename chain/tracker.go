@@ -58,7 +58,6 @@ type Tracker struct {
 
 // pending is what several heads come to.
 type pending struct {
-	any     bool
 	uses    []Use
 	skipped bool
 	reorg   *Reorg // the deepest
