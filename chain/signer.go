@@ -18,6 +18,7 @@ type signer struct {
 	next    atomic.Int64 // the cursor of the last plan
 	version atomic.Int64 // of the last commit that was seen
 	owned   atomic.Bool
+	kept    atomic.Bool  // it is in Tracker.signers
 	watched atomic.Bool  // it is in Tracker.open
 	began   atomic.Int64 // when the last answer to Start came, Unix nanoseconds; 0: never
 	asked   bool         // it is in Tracker.asking; guarded by Tracker.mu
@@ -89,15 +90,26 @@ func (s *signer) lastUsed() time.Time { return time.Unix(s.used.Load(), 0) }
 
 // View implements nonce.ChainSigner.
 func (s *signer) View(next int64) nonce.ChainView {
-	v := s.view.Load()
-	if s.next.Load() != next {
+	s.used.Store(time.Now().Unix())
+	kept := s.kept.Load() || s.t.keep(s)
+	v := *s.view.Load()
+	if s.next.Load() != next || !s.watched.Load() {
 		s.next.Store(next)
 		if v.Known && next > v.Mined {
 			s.t.watch(s)
 		}
 	}
-	s.used.Store(time.Now().Unix())
-	return *v
+	if !kept {
+		v.Window = 0 // nobody tells how far the account has come since
+	}
+	return v
+}
+
+// mustCount makes the count be asked for at the next head.
+func (s *signer) mustCount() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stale = s.stale || s.known
 }
 
 // Unseen implements nonce.ChainSigner.
@@ -117,9 +129,18 @@ const unseenFresh = time.Minute
 
 // Owned implements nonce.ChainSigner.
 func (s *signer) Owned(owned bool) {
-	if s.owned.Swap(owned) != owned && owned {
-		s.t.watch(s)
+	if s.owned.Swap(owned) == owned || !owned {
+		return
 	}
+	if !s.kept.Load() {
+		s.t.keep(s)
+	}
+	// Others may have written since this node owned it, and not all of what blocks said
+	// was heard.
+	s.mu.Lock()
+	s.stale, s.touched = s.stale || s.known, time.Time{}
+	s.mu.Unlock()
+	s.t.watch(s)
 }
 
 // Committed implements nonce.ChainSigner.

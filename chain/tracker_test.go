@@ -1,7 +1,7 @@
 package chain
 
 import (
-	"strings"
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,6 +11,9 @@ import (
 )
 
 func hash(b byte) (h Hash) { h[31] = b; return h }
+
+// numbered is the name of some signer.
+func numbered(i int) string { return fmt.Sprintf("eip155:1:0x%040x", 0x1000+i) }
 
 func hashText(b byte) string { h := hash(b); return string(h[:]) }
 
@@ -525,7 +528,7 @@ func TestASignerOfAnotherNodeIsNotToldOf(t *testing.T) {
 func TestTheMemoryOfSignersIsBounded(t *testing.T) {
 	inWorld(t, Config{MaxSigners: 10}, func(w *world) {
 		for i := range 100 {
-			w.chains.Signer("eip155:1:0x" + strings.Repeat("0", 38) + string(rune('a'+i/26)) + string(rune('a'+i%26)))
+			w.chains.Signer(numbered(i)).View(0)
 		}
 		w.after(time.Second)
 		if n := len(w.chains.list[0].signers); n != 10 {
@@ -534,6 +537,94 @@ func TestTheMemoryOfSignersIsBounded(t *testing.T) {
 		w.after(2 * time.Minute)
 		if !w.signer(bob, 0).View(0).Known || w.chains.list[0].signers[account(bob)] == nil {
 			t.Error("an unused signer was not forgotten for a new one")
+		}
+	})
+}
+
+// Who may only look can make no node work, and crowds nobody out.
+func TestReadsAskNothingAndRememberNothing(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		for i := range 100 {
+			if _, ok := w.chains.State(numbered(i)); ok {
+				t.Error("a state of what nobody asked about")
+			}
+			w.chains.Words(numbered(i), make([]nonce.Row, 1))
+			w.chains.OfferFor(numbered(i), 0)
+			w.chains.Signer(numbered(i)) // as a status does
+		}
+		w.after(time.Second)
+		if n := len(w.chains.list[0].signers); n != 0 || w.chain.starts != 0 {
+			t.Errorf("%d signers are remembered, %d questions", n, w.chain.starts)
+		}
+	})
+}
+
+// One name that no node understands would spoil the batch of a hundred others.
+func TestANameThatIsNoAccountsIsNoSignerOfTheChain(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		for _, name := range []string{"eip155:1:bob", "eip155:1:0xAB16A96D359eC26a11e2C2b3d8f8B8942d5Bfcdb", "eip155:1:"} {
+			if w.chains.Signer(name) != nil || !w.chains.Ready(name, time.Hour, func() { t.Error("waited for") }) {
+				t.Errorf("%s is one", name)
+			}
+		}
+	})
+}
+
+func TestASignerThatWasForgottenAndIsUsedAgainIsFollowed(t *testing.T) {
+	for name, again := range map[string]func(nonce.ChainSigner){
+		"owned again":  func(s nonce.ChainSigner) { s.Owned(true) },
+		"planned with": func(s nonce.ChainSigner) { s.View(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Config{MaxSigners: 2}, func(w *world) {
+				s := w.signer(alice, 1)
+				w.block()
+				s.Owned(false)
+				w.after(2 * time.Minute)
+				for i := range 2 {
+					w.chains.Signer(numbered(i)).View(0)
+				}
+				w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(1)})
+				if s.View(1).Mined != 0 {
+					t.Fatal("it was not forgotten")
+				}
+				w.after(2 * time.Minute) // so that there is room
+				w.chain.set(func() { w.chain.mined[account(alice)] = 1 })
+				again(s)
+				w.block()
+				if v := s.View(1); v.Mined != 1 || v.Window != 16 {
+					t.Errorf("got %+v, want mined 1", v)
+				}
+				w.block(Use{Account: account(alice), Nonce: 1, Tx: hash(1)})
+				if v := s.View(1); v.Mined != 2 {
+					t.Errorf("got %+v, want mined 2", v)
+				}
+			})
+		})
+	}
+}
+
+func TestASignerForWhichThereIsNoRoomHasNoWindow(t *testing.T) {
+	inWorld(t, Config{MaxSigners: 1}, func(w *world) {
+		w.signer(alice, 1)
+		s := w.signer(bob, 0)
+		if v := s.View(0); !v.Known || v.Window != 0 {
+			t.Errorf("got %+v: its count never rises, and would end its hand-outs", v)
+		}
+	})
+}
+
+// In mode basic nobody says that a signer is not used any more.
+func TestOwnedSignersThatNobodyUsesMakeRoom(t *testing.T) {
+	inWorld(t, Config{MaxSigners: 10}, func(w *world) {
+		for i := range 10 {
+			w.chains.Signer(numbered(i)).Owned(true)
+		}
+		w.after(20 * time.Minute)
+		s := w.signer(alice, 0)
+		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(1)})
+		if v := s.View(0); v.Mined != 1 || v.Window != 16 {
+			t.Errorf("got %+v, want it followed", v)
 		}
 	})
 }
@@ -560,8 +651,7 @@ func TestTheWatcherRestsWhenNothingIsOpen(t *testing.T) {
 func TestManySignersCostFewQuestions(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		for i := range 10_000 {
-			s := w.chains.Signer("eip155:1:" + strings.Repeat("x", 1+i%7) + string(rune(0x100+i)))
-			s.Owned(true)
+			w.chains.Signer(numbered(i)).Owned(true)
 		}
 		w.after(time.Second)
 		w.block() // at which the first answers are confirmed
