@@ -87,9 +87,7 @@ func (t *Tracker) applyUses(uses []Use, h *Head) {
 		}
 		if u.Authorization {
 			// The chain may have skipped it, and it may have changed what the account is.
-			t.mu.Lock()
-			t.askLocked(s)
-			t.mu.Unlock()
+			t.askStart(s)
 			s.askAgain()
 			continue
 		}

@@ -99,6 +99,10 @@ func (s *signer) View(next int64) nonce.ChainView {
 			s.t.watch(s)
 		}
 	}
+	if next == 0 && v.Known && time.Since(time.Unix(0, s.began.Load())) > startUsable {
+		v.StartOld = true
+		s.t.askStart(s)
+	}
 	if !kept {
 		v.Window = 0 // nobody tells how far the account has come since
 	}
@@ -231,15 +235,18 @@ func (s *signer) begin(st Start) {
 	s.began.Store(time.Now().UnixNano())
 }
 
-// startFresh is how old the answer may be with which a new signer begins: what is in
-// pools may not be ours.
-const startFresh = 10 * time.Second
+// How old the answer may be with which a new signer begins, when its request comes and
+// when it is planned: what is in pools may not be ours.
+const (
+	startFresh  = 10 * time.Second
+	startUsable = 30 * time.Second
+)
 
-// fresh reports whether a plan may rely on what the chain said first: the signer was
-// used here before, or that is not long ago.
+// fresh reports whether a plan need not wait for the chain: the signer was used here
+// before, and goes on without nodes, or the chain has said just now where it begins.
 func (s *signer) fresh() bool {
 	began := s.began.Load()
-	return began != 0 && (s.next.Load() > 0 || time.Since(time.Unix(0, began)) < startFresh)
+	return s.next.Load() > 0 || began != 0 && time.Since(time.Unix(0, began)) < startFresh
 }
 
 // waiter is somebody who waits for an answer to Start. done is called once.
@@ -264,9 +271,7 @@ func (s *signer) await(wait time.Duration, done func()) {
 		w.once.Do(w.done)
 	})
 	s.mu.Unlock()
-	s.t.mu.Lock()
-	s.t.askLocked(s)
-	s.t.mu.Unlock()
+	s.t.askStart(s)
 }
 
 // answered calls who waits.

@@ -164,6 +164,13 @@ func (t *Tracker) enterLocked(s *signer) {
 	s.kept.Store(true)
 }
 
+// askStart makes the starter ask where the signer stands.
+func (t *Tracker) askStart(s *signer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.askLocked(s)
+}
+
 // askLocked makes the starter ask where the signer stands.
 func (t *Tracker) askLocked(s *signer) {
 	if s.asked || len(t.asking) >= t.cfg.MaxSigners {

@@ -77,6 +77,37 @@ func TestAnOldAnswerIsAskedForAgainBeforeASignerBegins(t *testing.T) {
 	})
 }
 
+func TestANewSignerDoesNotBeginWithAnOldAnswer(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 0)
+		w.after(time.Minute)
+		w.chain.set(func() { w.chain.away = true })
+		done := make(chan struct{})
+		if w.chains.Ready(alice, time.Second, func() { close(done) }) {
+			t.Fatal("ready with an answer of a minute ago")
+		}
+		<-done
+		if v := s.View(0); !v.StartOld {
+			t.Errorf("got %+v: a new signer begins where the chain was a minute ago", v)
+		}
+		w.chain.set(func() { w.chain.away, w.chain.pending[account(alice)] = false, 2 })
+		w.after(time.Second)
+		if v := s.View(0); v.StartOld || v.Start != 2 {
+			t.Errorf("got %+v, want a new answer", v)
+		}
+	})
+}
+
+func TestAKnownSignerDoesNotWaitForNodesThatAreAway(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.chain.set(func() { w.chain.away = true })
+		w.signer(alice, 3) // a plan has shown its cursor
+		if !w.chains.Ready(alice, time.Hour, func() {}) {
+			t.Error("each of its requests waits for an answer that does not come")
+		}
+	})
+}
+
 func TestBlocksRaiseTheCountWithoutAQuestion(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		s := w.signer(alice, 3)
