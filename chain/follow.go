@@ -110,16 +110,11 @@ func (s *signer) usedBy(u Use, h *Head) []nonce.Event {
 	if !s.known {
 		return nil
 	}
-	if k := s.notes[u.Nonce]; k != nil {
+	if k := s.noteOf(u.Nonce); k != nil {
 		if was := k.tx; u.Nonce < s.mined && was != u.Tx && was != (Hash{}) {
 			s.outside = append(s.outside[:min(len(s.outside), maxTold-1)], outsider{nonce: u.Nonce, tx: u.Tx}) // mined again, and otherwise
 		}
 		k.tx, k.seen, k.found = u.Tx, Mined, true
-	} else if len(s.notes) < maxNotes {
-		if s.notes == nil {
-			s.notes = make(map[int64]*note)
-		}
-		s.notes[u.Nonce] = &note{tx: u.Tx, seen: Mined}
 	}
 	if u.Nonce+1 < s.mined {
 		return nil

@@ -36,7 +36,6 @@ type signer struct {
 	start     int64
 	delegated bool
 	notes     map[int64]*note // of nonces from final on; nil: none
-	forgot    bool            // there are more nonces than notes
 	touched   time.Time       // when the watcher read its open nonces last
 	gap       *nonce.Gap
 	stuck     stuck
@@ -81,8 +80,36 @@ type stuck struct {
 	seen   bool      // and one had it
 }
 
-// maxNotes bounds the notes of one signer.
-const maxNotes = 1024
+// maxNotes bounds the notes of one signer. keepUsed of those that the chain has used stay
+// while it does not say that they are final; the open ones need the room.
+const (
+	maxNotes = 1024
+	keepUsed = 128
+)
+
+// noteOf finds or makes the note of a nonce; nil: there are too many. mu is held.
+func (s *signer) noteOf(n int64) *note {
+	k := s.notes[n]
+	if k != nil {
+		return k
+	}
+	if len(s.notes) >= maxNotes {
+		for old := range s.notes {
+			if old < s.mined-keepUsed {
+				delete(s.notes, old)
+			}
+		}
+	}
+	if len(s.notes) >= maxNotes {
+		return nil
+	}
+	if s.notes == nil {
+		s.notes = make(map[int64]*note)
+	}
+	k = new(note)
+	s.notes[n] = k
+	return k
+}
 
 var _ nonce.ChainSigner = (*signer)(nil)
 
@@ -169,17 +196,14 @@ func (s *signer) noteLocked(e *nonce.Event) bool {
 	if e.Type == nonce.EventFloor || e.Nonce < s.final {
 		return false
 	}
-	if s.notes == nil {
-		s.notes = make(map[int64]*note)
+	open := false
+	if e.Type == nonce.EventAllocated && e.Nonce >= s.next.Load() {
+		s.next.Store(e.Nonce + 1) // the next plan may be long in coming
+		open = s.known && e.Nonce >= s.mined
 	}
-	k := s.notes[e.Nonce]
+	k := s.noteOf(e.Nonce)
 	if k == nil {
-		if len(s.notes) >= maxNotes {
-			s.forgot = true
-			return false
-		}
-		k = new(note)
-		s.notes[e.Nonce] = k
+		return open
 	}
 	k.attempt = e.Attempt
 	switch e.Type {
@@ -189,7 +213,7 @@ func (s *signer) noteLocked(e *nonce.Event) bool {
 	case nonce.EventUsed, nonce.EventReplaced, nonce.EventSigned:
 		k.unknown = false
 		if e.TxHash != (Hash{}) && !k.hashes.Contains(e.TxHash) {
-			k.hashes = nonce.TxHashes(e.TxHash[:]) + k.hashes
+			k.hashes = nonce.TxHashes(e.TxHash[:]) + k.hashes[:min(len(k.hashes), (maxHashes-1)*len(e.TxHash))]
 		}
 		if e.Type == nonce.EventUsed {
 			k.status = nonce.Consumed
@@ -201,8 +225,11 @@ func (s *signer) noteLocked(e *nonce.Event) bool {
 		k.found, k.shown = k.seen != Absent, k.tx
 		return true
 	}
-	return false
+	return open
 }
+
+// maxHashes bounds the hashes of a note: those of two attempts.
+const maxHashes = 2 * nonce.MaxHashes
 
 // number is that of the last head, 0 before the first.
 func (t *Tracker) number() int64 {

@@ -261,6 +261,40 @@ func TestAnUnknownHoldBelowTheCountIsUsedThoughNoNodeHasTheTransaction(t *testin
 	})
 }
 
+func TestHoldsAreLookedForAlsoWhereNothingBecomesFinal(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 0)
+		last := int64(maxNotes + 100)
+		for n := range last {
+			s.Committed([]nonce.Event{{Type: nonce.EventAllocated, Nonce: n, Attempt: 1}})
+			w.block(Use{Account: account(alice), Nonce: n, Tx: hash(1)})
+		}
+		s.Committed([]nonce.Event{{Type: nonce.EventAllocated, Nonce: last, Attempt: 1}})
+		s.Committed([]nonce.Event{{Type: nonce.EventUnknown, Nonce: last, Attempt: 1}})
+		w.chain.set(func() { w.chain.pool[last] = Sighting{Seen: Pooled, Tx: hash(9)} })
+		w.after(10 * time.Second)
+		if ops := w.did(); len(ops) == 0 || ops[0].Nonce != last {
+			t.Errorf("did %+v, want nonce %d marked used", ops, last)
+		}
+		if n := len(s.(*signer).notes); n > maxNotes {
+			t.Errorf("%d notes", n)
+		}
+	})
+}
+
+func TestWhatWasReadBeforeACommitIsNotNewerThanIt(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 1)
+		s.Committed([]nonce.Event{{Type: nonce.EventAllocated, Nonce: 0, Attempt: 2}, {Type: nonce.EventUnknown, Nonce: 0, Attempt: 2}})
+		w.rows([]nonce.Row{{Nonce: 0, Status: nonce.Held, Attempt: 1}})
+		w.block()
+		w.after(10 * time.Second)
+		if !s.Unseen(0, 2) {
+			t.Error("the attempt that the store has is not looked for")
+		}
+	})
+}
+
 func TestAHoldIsUnseenOnlyAfterAllNodesWereAskedAndTheChainMovedOn(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		s := w.signer(alice, 1)
@@ -398,6 +432,21 @@ func TestAGapIsToldOnceAndClosed(t *testing.T) {
 		}
 		if s.View(3).Mined != 1 {
 			t.Error("the count did not follow")
+		}
+	})
+}
+
+func TestAGapIsToldThoughNoPlanHasShownTheCursor(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 0)
+		w.block()
+		w.after(time.Minute)
+		s.View(0) // one plan, and several hand-outs
+		s.Committed([]nonce.Event{{Type: nonce.EventAllocated, Nonce: 0, Attempt: 1}, {Type: nonce.EventAllocated, Nonce: 1, Attempt: 1}})
+		w.rows([]nonce.Row{{Nonce: 0, Status: nonce.Held, Attempt: 1}, {Nonce: 1, Status: nonce.Held, Attempt: 1}})
+		w.after(2 * time.Minute)
+		if got := w.told(nonce.EventGap); len(got) != 1 || got[0].Nonce != 0 {
+			t.Errorf("told %+v, want the gap", got)
 		}
 	})
 }

@@ -248,16 +248,9 @@ func (t *Tracker) ask(ctx context.Context, list []question, now time.Time) {
 func (s *signer) sighted(n int64, f *Sighting, at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.notes[n]
+	k := s.noteOf(n)
 	if k == nil {
-		if len(s.notes) >= maxNotes {
-			return
-		}
-		if s.notes == nil {
-			s.notes = make(map[int64]*note)
-		}
-		k = new(note)
-		s.notes[n] = k
+		return
 	}
 	if f.Seen != Absent || !f.Failed {
 		k.seen = f.Seen
@@ -393,21 +386,12 @@ func (s *signer) blocking(n int64, rows []nonce.Row, more bool, now time.Time) (
 func (s *signer) learnLocked(rows []nonce.Row) {
 	for i := range rows {
 		row := &rows[i]
-		k := s.notes[row.Nonce]
-		if k == nil || k.attempt != row.Attempt {
-			if k == nil && len(s.notes) >= maxNotes {
-				s.forgot = true
-				return
-			}
-			if s.notes == nil {
-				s.notes = make(map[int64]*note)
-			}
-			was := k
-			k = &note{attempt: row.Attempt, since: s.t.number()}
-			if was != nil {
-				k.tx, k.offer, k.seen = was.tx, was.offer, was.seen
-			}
-			s.notes[row.Nonce] = k
+		k := s.noteOf(row.Nonce)
+		switch {
+		case k == nil || k.attempt > row.Attempt: // what was committed since the read is newer
+			continue
+		case k.attempt < row.Attempt:
+			*k = note{attempt: row.Attempt, since: s.t.number(), tx: k.tx, offer: k.offer, seen: k.seen}
 		}
 		k.status, k.hashes = row.Status, ""
 		if row.TxHash != (Hash{}) {
