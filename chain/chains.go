@@ -57,12 +57,38 @@ func (c *Chains) find(name string) (t *Tracker, account string) {
 	return c.byID[name[:i]], name[i+1:]
 }
 
-// Signer implements nonce.Chain.
-func (c *Chains) Signer(name string) nonce.ChainSigner {
-	if t, account := c.find(name); t != nil {
-		return t.signer(name, account)
+// known is the entry of a signer; nil: its chain is not configured, or nothing was asked
+// of it. What only reads makes no entries: they are bounded, and nodes are asked about
+// each.
+func (c *Chains) known(name string) *signer {
+	t, account := c.find(name)
+	if t == nil {
+		return nil
 	}
-	return nil
+	return t.known(account)
+}
+
+// wellFormed reports whether a name is one that clients can give. A node refuses a whole
+// batch of questions for one account that is none.
+func wellFormed(name string) bool {
+	parsed, err := nonce.ParseSigner(name)
+	return err == nil && parsed == name
+}
+
+// Signer implements nonce.Chain. A signer that is not there is remembered from its first
+// View on, or when it is owned.
+func (c *Chains) Signer(name string) nonce.ChainSigner {
+	t, account := c.find(name)
+	if t == nil {
+		return nil
+	}
+	if s := t.known(account); s != nil {
+		return s
+	}
+	if !wellFormed(name) {
+		return nil
+	}
+	return t.newSigner(name, account)
 }
 
 // Ready reports whether the chain of a signer has said where it stands, or there is
@@ -70,7 +96,7 @@ func (c *Chains) Signer(name string) nonce.ChainSigner {
 // over.
 func (c *Chains) Ready(name string, wait time.Duration, done func()) bool {
 	t, account := c.find(name)
-	if t == nil {
+	if t == nil || !wellFormed(name) {
 		return true
 	}
 	s := t.signer(name, account)
@@ -94,13 +120,11 @@ type State struct {
 // State returns what is known of a signer now; ok: its chain is configured, and has
 // said something.
 func (c *Chains) State(name string) (st State, ok bool) {
-	t, account := c.find(name)
-	if t == nil {
+	s := c.known(name)
+	if s == nil {
 		return st, false
 	}
-	s := t.signer(name, account)
-	s.used.Store(time.Now().Unix())
-	v := s.view.Load()
+	t, v := s.t, s.view.Load()
 	if !v.Known {
 		return st, false
 	}
@@ -143,12 +167,15 @@ const (
 // Words says of each row how far the chain has come with it; "": nothing is known, or
 // there is nothing to say. nil: no chain is configured for the signer.
 func (c *Chains) Words(name string, rows []nonce.Row) []string {
-	t, account := c.find(name)
+	t, _ := c.find(name)
 	if t == nil {
 		return nil
 	}
-	s := t.signer(name, account)
 	words := make([]string, len(rows))
+	s := c.known(name)
+	if s == nil {
+		return words
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range rows {
@@ -181,11 +208,10 @@ func (s *signer) wordLocked(row *nonce.Row) string {
 
 // OfferFor is what a nonce's transaction pays, as far as the nodes have shown it.
 func (c *Chains) OfferFor(name string, n int64) (o Offer, ok bool) {
-	t, account := c.find(name)
-	if t == nil {
+	s := c.known(name)
+	if s == nil {
 		return o, false
 	}
-	s := t.signer(name, account)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.notes[n]

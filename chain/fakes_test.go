@@ -124,11 +124,21 @@ type fakeService struct {
 	ops  []nonce.Op
 	rows []nonce.Row
 	err  error
+	away bool // lists are refused
+}
+
+func (s *fakeService) refuseLists(refuse bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = refuse
 }
 
 func (s *fakeService) Do(_ context.Context, op *nonce.Op) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if op.Kind == nonce.KindList && s.away {
+		return nonce.ErrBusy
+	}
 	if op.Kind == nonce.KindList {
 		op.Page = nonce.ListPage{NextFrom: -1}
 		for _, r := range s.rows {

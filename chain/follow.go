@@ -18,17 +18,17 @@ func (t *Tracker) heard(h Head) {
 		t.log.Error("the final block of the chain fell or was replaced: its nodes were reset, or they lie; nothing is done by itself for this chain until the gateway is started again",
 			"final", h.Final.Number, "hash", h.Final.Hash.String())
 	}
-	kept := h
-	kept.Uses, kept.Reorg = nil, nil
-	t.head.Store(&kept)
-	t.mu.Lock()
-	p := &t.pending
-	p.any, p.skipped = true, p.skipped || h.Skipped
 	if h.Reorg != nil {
 		t.log.Warn("a reorganization of the chain", "from", h.Reorg.From.Number, "to", h.Reorg.To.Number, "depth", h.Reorg.Depth)
-		if p.reorg == nil || forkOf(h.Reorg) < forkOf(p.reorg) {
-			p.reorg = h.Reorg
-		}
+	}
+	kept := h
+	kept.Uses, kept.Reorg = nil, nil
+	t.mu.Lock()
+	t.head.Store(&kept) // with what is pending: a count at it must not come before its reorganization
+	p := &t.pending
+	p.skipped = p.skipped || h.Skipped
+	if h.Reorg != nil && (p.reorg == nil || forkOf(h.Reorg) < forkOf(p.reorg)) {
+		p.reorg = h.Reorg
 	}
 	if len(p.uses)+len(h.Uses) > maxUses {
 		p.skipped, p.uses = true, nil
@@ -56,14 +56,13 @@ func (t *Tracker) follower(ctx context.Context) {
 			all = true
 		case <-t.headNow:
 		}
-		h := t.head.Load()
+		t.mu.Lock()
+		h, p := t.head.Load(), t.pending
+		t.pending = pending{}
+		t.mu.Unlock()
 		if h == nil {
 			continue
 		}
-		t.mu.Lock()
-		p := t.pending
-		t.pending = pending{}
-		t.mu.Unlock()
 		t.applyUses(p.uses, h)
 		if p.reorg != nil {
 			t.unsettle(forkOf(p.reorg))
@@ -88,9 +87,7 @@ func (t *Tracker) applyUses(uses []Use, h *Head) {
 		}
 		if u.Authorization {
 			// The chain may have skipped it, and it may have changed what the account is.
-			t.mu.Lock()
-			t.askLocked(s)
-			t.mu.Unlock()
+			t.askStart(s)
 			s.askAgain()
 			continue
 		}
@@ -113,13 +110,11 @@ func (s *signer) usedBy(u Use, h *Head) []nonce.Event {
 	if !s.known {
 		return nil
 	}
-	if k := s.notes[u.Nonce]; k != nil {
-		k.tx, k.seen, k.found = u.Tx, Mined, true
-	} else if len(s.notes) < maxNotes {
-		if s.notes == nil {
-			s.notes = make(map[int64]*note)
+	if k := s.noteOf(u.Nonce); k != nil {
+		if was := k.tx; u.Nonce < s.mined && was != u.Tx && was != (Hash{}) {
+			s.outside = append(s.outside[:min(len(s.outside), maxTold-1)], outsider{nonce: u.Nonce, tx: u.Tx}) // mined again, and otherwise
 		}
-		s.notes[u.Nonce] = &note{tx: u.Tx, seen: Mined}
+		k.tx, k.seen, k.found = u.Tx, Mined, true
 	}
 	if u.Nonce+1 < s.mined {
 		return nil
@@ -150,40 +145,38 @@ func (s *signer) advanceLocked(mined, at int64) (events []nonce.Event) {
 	return events
 }
 
-// minedLocked tells that a nonce is used, and by whom if it was not ours. cursor is the
-// signer's; 0 if no plan of this node has shown it.
+// minedLocked tells that a nonce is used, or keeps it until it is known whether that was
+// by its holder. cursor is the signer's; 0 if no plan of this node has shown it.
 func (s *signer) minedLocked(n, cursor int64) []nonce.Event {
 	k := s.notes[n]
 	if k == nil {
 		k = new(note)
 	}
-	e := nonce.Event{Type: nonce.EventMined, Nonce: n, Attempt: k.attempt, TxHash: k.tx}
 	switch {
 	case k.tx != Hash{} && k.hashes != "" && !k.hashes.Contains(k.tx):
-		return []nonce.Event{e, {Type: nonce.EventExternal, Nonce: n, Attempt: k.attempt, TxHash: k.tx, Reason: "transaction"}}
 	case cursor > 0 && n >= cursor && k.attempt == 0:
-		if k.tx != (Hash{}) {
-			return []nonce.Event{{Type: nonce.EventExternal, Nonce: n, TxHash: k.tx, Reason: "transaction"}}
-		}
-		if len(s.external) < maxTold {
-			s.external = append(s.external, n) // told when it is final and still nobody knows
-		}
-		return nil
+	default:
+		return []nonce.Event{{Type: nonce.EventMined, Nonce: n, Attempt: k.attempt, TxHash: k.tx}}
 	}
-	return []nonce.Event{e}
+	if len(s.outside) < maxTold {
+		s.outside = append(s.outside, outsider{nonce: n, tx: k.tx})
+	}
+	return nil
 }
 
 // told publishes what following the chain has shown, and makes the watcher look where
 // holds may be ended.
 func (t *Tracker) told(s *signer, events []nonce.Event) {
-	if len(events) == 0 || !s.owned.Load() {
+	if !s.owned.Load() {
 		return // its owner tells
 	}
 	for i := range events {
 		t.metrics.event(events[i].Type)
 	}
 	t.tell(s, events...)
-	t.watch(s)
+	if len(events) > 0 || s.busy() {
+		t.watch(s)
+	}
 }
 
 // unsettle makes counts that come from blocks above a fork be asked for again; they
@@ -263,7 +256,7 @@ func (t *Tracker) counts(ctx context.Context, at Block, asked []*signer, each fu
 // is not known any more.
 func (s *signer) loweredLocked(mined, at int64) (events []nonce.Event) {
 	s.mined, s.minedAt = mined, at
-	s.stuck, s.external = stuck{}, nil
+	s.stuck, s.outside = stuck{}, nil
 	for n, k := range s.notes {
 		if n >= mined && k.tx != (Hash{}) {
 			k.tx, k.shown = Hash{}, k.tx
@@ -315,6 +308,9 @@ func (t *Tracker) askFinal(ctx context.Context, h *Head) bool {
 		s.mu.Unlock()
 	}
 	return t.counts(ctx, h.Final, asked, func(s *signer, c Count) {
+		if t.stopped.Load() {
+			return
+		}
 		if !c.Agreed {
 			t.metrics.disagreed.Inc()
 			return // nothing that cannot be undone follows from what nodes disagree about
@@ -336,12 +332,8 @@ func (s *signer) finalized(used int64) (events []nonce.Event) {
 			events = append(events, nonce.Event{Type: nonce.EventFinal, Nonce: n, Attempt: k.attempt, TxHash: k.tx})
 		}
 	}
-	for len(s.external) > 0 && s.external[0] < used {
-		n := s.external[0]
-		s.external = s.external[1:]
-		if k := s.notes[n]; k == nil || k.attempt == 0 {
-			events = append(events, nonce.Event{Type: nonce.EventExternal, Nonce: n, Reason: "unknown"})
-		}
+	for i := range s.outside {
+		s.outside[i].final = s.outside[i].nonce < used
 	}
 	for n := range s.notes {
 		if n < used {

@@ -18,6 +18,7 @@ type signer struct {
 	next    atomic.Int64 // the cursor of the last plan
 	version atomic.Int64 // of the last commit that was seen
 	owned   atomic.Bool
+	kept    atomic.Bool  // it is in Tracker.signers
 	watched atomic.Bool  // it is in Tracker.open
 	began   atomic.Int64 // when the last answer to Start came, Unix nanoseconds; 0: never
 	asked   bool         // it is in Tracker.asking; guarded by Tracker.mu
@@ -35,11 +36,10 @@ type signer struct {
 	start     int64
 	delegated bool
 	notes     map[int64]*note // of nonces from final on; nil: none
-	forgot    bool            // there are more nonces than notes
 	touched   time.Time       // when the watcher read its open nonces last
 	gap       *nonce.Gap
 	stuck     stuck
-	external  []int64              // counts moved past these nonces and nobody knows by what; ascending
+	outside   []outsider           // at most maxTold
 	waiting   map[*waiter]struct{} // those to be told of the next answer to Start
 }
 
@@ -61,6 +61,17 @@ type note struct {
 	lookedN int64     // and the block of then
 }
 
+// outsider is a nonce that the chain has used, as far as this node knows not by its
+// holder. The store is asked before that is said: another node may have handed it out, or
+// recorded the transaction.
+type outsider struct {
+	nonce int64
+	tx    Hash // what used it; zero: a count moved past it, which is told when it is final
+	final bool
+}
+
+func (o *outsider) due() bool { return o.final || o.tx != Hash{} }
+
 // stuck is for how long the lowest open nonce has been the same.
 type stuck struct {
 	nonce  int64
@@ -69,8 +80,36 @@ type stuck struct {
 	seen   bool      // and one had it
 }
 
-// maxNotes bounds the notes of one signer.
-const maxNotes = 1024
+// maxNotes bounds the notes of one signer. keepUsed of those that the chain has used stay
+// while it does not say that they are final; the open ones need the room.
+const (
+	maxNotes = 1024
+	keepUsed = 128
+)
+
+// noteOf finds or makes the note of a nonce; nil: there are too many. mu is held.
+func (s *signer) noteOf(n int64) *note {
+	k := s.notes[n]
+	if k != nil {
+		return k
+	}
+	if len(s.notes) >= maxNotes {
+		for old := range s.notes {
+			if old < s.mined-keepUsed {
+				delete(s.notes, old)
+			}
+		}
+	}
+	if len(s.notes) >= maxNotes {
+		return nil
+	}
+	if s.notes == nil {
+		s.notes = make(map[int64]*note)
+	}
+	k = new(note)
+	s.notes[n] = k
+	return k
+}
 
 var _ nonce.ChainSigner = (*signer)(nil)
 
@@ -78,15 +117,30 @@ func (s *signer) lastUsed() time.Time { return time.Unix(s.used.Load(), 0) }
 
 // View implements nonce.ChainSigner.
 func (s *signer) View(next int64) nonce.ChainView {
-	v := s.view.Load()
-	if s.next.Load() != next {
+	s.used.Store(time.Now().Unix())
+	kept := s.kept.Load() || s.t.keep(s)
+	v := *s.view.Load()
+	if s.next.Load() != next || !s.watched.Load() {
 		s.next.Store(next)
 		if v.Known && next > v.Mined {
 			s.t.watch(s)
 		}
 	}
-	s.used.Store(time.Now().Unix())
-	return *v
+	if next == 0 && v.Known && time.Since(time.Unix(0, s.began.Load())) > startUsable {
+		v.StartOld = true
+		s.t.askStart(s)
+	}
+	if !kept {
+		v.Window = 0 // nobody tells how far the account has come since
+	}
+	return v
+}
+
+// mustCount makes the count be asked for at the next head.
+func (s *signer) mustCount() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stale = s.stale || s.known
 }
 
 // Unseen implements nonce.ChainSigner.
@@ -116,9 +170,18 @@ const unseenFresh = time.Minute
 
 // Owned implements nonce.ChainSigner.
 func (s *signer) Owned(owned bool) {
-	if s.owned.Swap(owned) != owned && owned {
-		s.t.watch(s)
+	if s.owned.Swap(owned) == owned || !owned {
+		return
 	}
+	if !s.kept.Load() {
+		s.t.keep(s)
+	}
+	// Others may have written since this node owned it, and not all of what blocks said
+	// was heard.
+	s.mu.Lock()
+	s.stale, s.touched = s.stale || s.known, time.Time{}
+	s.mu.Unlock()
+	s.t.watch(s)
 }
 
 // Committed implements nonce.ChainSigner.
@@ -143,17 +206,14 @@ func (s *signer) noteLocked(e *nonce.Event) bool {
 	if e.Type == nonce.EventFloor || e.Nonce < s.final {
 		return false
 	}
-	if s.notes == nil {
-		s.notes = make(map[int64]*note)
+	open := false
+	if e.Type == nonce.EventAllocated && e.Nonce >= s.next.Load() {
+		s.next.Store(e.Nonce + 1) // the next plan may be long in coming
+		open = s.known && e.Nonce >= s.mined
 	}
-	k := s.notes[e.Nonce]
+	k := s.noteOf(e.Nonce)
 	if k == nil {
-		if len(s.notes) >= maxNotes {
-			s.forgot = true
-			return false
-		}
-		k = new(note)
-		s.notes[e.Nonce] = k
+		return open
 	}
 	k.attempt = e.Attempt
 	switch e.Type {
@@ -163,7 +223,7 @@ func (s *signer) noteLocked(e *nonce.Event) bool {
 	case nonce.EventUsed, nonce.EventReplaced, nonce.EventSigned:
 		k.unknown = false
 		if e.TxHash != (Hash{}) && !k.hashes.Contains(e.TxHash) {
-			k.hashes = nonce.TxHashes(e.TxHash[:]) + k.hashes
+			k.hashes = nonce.TxHashes(e.TxHash[:]) + k.hashes[:min(len(k.hashes), (maxHashes-1)*len(e.TxHash))]
 		}
 		if e.Type == nonce.EventUsed {
 			k.status = nonce.Consumed
@@ -175,8 +235,11 @@ func (s *signer) noteLocked(e *nonce.Event) bool {
 		k.found, k.shown = k.seen != Absent, k.tx
 		return true
 	}
-	return false
+	return open
 }
+
+// maxHashes bounds the hashes of a note: those of two attempts.
+const maxHashes = 2 * nonce.MaxHashes
 
 // number is that of the last head, 0 before the first.
 func (t *Tracker) number() int64 {
@@ -209,15 +272,18 @@ func (s *signer) begin(st Start) {
 	s.began.Store(time.Now().UnixNano())
 }
 
-// startFresh is how old the answer may be with which a new signer begins: what is in
-// pools may not be ours.
-const startFresh = 10 * time.Second
+// How old the answer may be with which a new signer begins, when its request comes and
+// when it is planned: what is in pools may not be ours.
+const (
+	startFresh  = 10 * time.Second
+	startUsable = 30 * time.Second
+)
 
-// fresh reports whether a plan may rely on what the chain said first: the signer was
-// used here before, or that is not long ago.
+// fresh reports whether a plan need not wait for the chain: the signer was used here
+// before, and goes on without nodes, or the chain has said just now where it begins.
 func (s *signer) fresh() bool {
 	began := s.began.Load()
-	return began != 0 && (s.next.Load() > 0 || time.Since(time.Unix(0, began)) < startFresh)
+	return s.next.Load() > 0 || began != 0 && time.Since(time.Unix(0, began)) < startFresh
 }
 
 // waiter is somebody who waits for an answer to Start. done is called once.
@@ -242,9 +308,7 @@ func (s *signer) await(wait time.Duration, done func()) {
 		w.once.Do(w.done)
 	})
 	s.mu.Unlock()
-	s.t.mu.Lock()
-	s.t.askLocked(s)
-	s.t.mu.Unlock()
+	s.t.askStart(s)
 }
 
 // answered calls who waits.

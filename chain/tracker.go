@@ -58,7 +58,6 @@ type Tracker struct {
 
 // pending is what several heads come to.
 type pending struct {
-	any     bool
 	uses    []Use
 	skipped bool
 	reorg   *Reorg // the deepest
@@ -109,20 +108,67 @@ func signal(c chan struct{}) {
 	}
 }
 
+// known is the entry of an account; nil: there is none.
+func (t *Tracker) known(account string) *signer {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.signers[account]
+}
+
+// newSigner makes a signer that is in no table and that no node is asked about.
+func (t *Tracker) newSigner(name, account string) *signer {
+	s := &signer{t: t, name: name, account: account}
+	s.used.Store(time.Now().Unix())
+	s.publish()
+	return s
+}
+
 // signer finds or makes the entry of a signer. One beyond the bound is not kept.
 func (t *Tracker) signer(name, account string) *signer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.signers[account]
 	if s == nil {
-		s = &signer{t: t, name: name, account: account}
-		s.publish()
-		if len(t.signers) < t.cfg.MaxSigners || t.evictLocked() {
-			t.signers[account] = s
-		}
+		s = t.newSigner(name, account)
+		t.enterLocked(s)
 		t.askLocked(s)
 	}
 	return s
+}
+
+// keep makes a signer that plans use the entry of its account, where there is room, and
+// reports whether it is. It may have been forgotten, and has then missed what blocks said.
+func (t *Tracker) keep(s *signer) bool {
+	t.mu.Lock()
+	t.enterLocked(s)
+	if s.kept.Load() || s.began.Load() == 0 {
+		t.askLocked(s)
+	}
+	t.mu.Unlock()
+	s.mustCount()
+	return s.kept.Load()
+}
+
+func (t *Tracker) enterLocked(s *signer) {
+	is := t.signers[s.account]
+	switch {
+	case is == s:
+		return
+	case is != nil: // of somebody who waits for a first answer, which goes on
+		is.kept.Store(false)
+		delete(t.open, is)
+	case len(t.signers) >= t.cfg.MaxSigners && !t.evictLocked():
+		return
+	}
+	t.signers[s.account] = s
+	s.kept.Store(true)
+}
+
+// askStart makes the starter ask where the signer stands.
+func (t *Tracker) askStart(s *signer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.askLocked(s)
 }
 
 // askLocked makes the starter ask where the signer stands.
@@ -138,6 +184,13 @@ func (t *Tracker) askLocked(s *signer) {
 // evictSome is how many entries are looked at for one that can be forgotten.
 const evictSome = 64
 
+// An entry may be forgotten that nobody used for so long. In mode basic nobody says that
+// a signer is not owned any more; a worker that still has one makes it an entry again.
+const (
+	evictAfter      = time.Minute
+	evictOwnedAfter = 15 * time.Minute
+)
+
 // evictLocked forgets an entry that nobody uses.
 func (t *Tracker) evictLocked() bool {
 	looked := 0
@@ -145,8 +198,10 @@ func (t *Tracker) evictLocked() bool {
 		if looked++; looked > evictSome {
 			return false
 		}
-		if !s.owned.Load() && !t.open[s] && time.Since(s.lastUsed()) > time.Minute {
+		idle := time.Since(s.lastUsed())
+		if !t.open[s] && (idle > evictOwnedAfter || idle > evictAfter && !s.owned.Load()) {
 			delete(t.signers, account)
+			s.kept.Store(false)
 			return true
 		}
 	}

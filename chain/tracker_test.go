@@ -1,7 +1,7 @@
 package chain
 
 import (
-	"strings"
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,6 +11,11 @@ import (
 )
 
 func hash(b byte) (h Hash) { h[31] = b; return h }
+
+// numbered is the name of some signer.
+func numbered(i int) string { return fmt.Sprintf("eip155:1:0x%040x", 0x1000+i) }
+
+func hashText(b byte) string { h := hash(b); return string(h[:]) }
 
 func TestANewSignerBeginsAtTheGreatestCountWithPools(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
@@ -68,6 +73,37 @@ func TestAnOldAnswerIsAskedForAgainBeforeASignerBegins(t *testing.T) {
 		<-done
 		if v := s.View(0); v.Start != 2 {
 			t.Errorf("start %d, want 2", v.Start)
+		}
+	})
+}
+
+func TestANewSignerDoesNotBeginWithAnOldAnswer(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 0)
+		w.after(time.Minute)
+		w.chain.set(func() { w.chain.away = true })
+		done := make(chan struct{})
+		if w.chains.Ready(alice, time.Second, func() { close(done) }) {
+			t.Fatal("ready with an answer of a minute ago")
+		}
+		<-done
+		if v := s.View(0); !v.StartOld {
+			t.Errorf("got %+v: a new signer begins where the chain was a minute ago", v)
+		}
+		w.chain.set(func() { w.chain.away, w.chain.pending[account(alice)] = false, 2 })
+		w.after(time.Second)
+		if v := s.View(0); v.StartOld || v.Start != 2 {
+			t.Errorf("got %+v, want a new answer", v)
+		}
+	})
+}
+
+func TestAKnownSignerDoesNotWaitForNodesThatAreAway(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.chain.set(func() { w.chain.away = true })
+		w.signer(alice, 3) // a plan has shown its cursor
+		if !w.chains.Ready(alice, time.Hour, func() {}) {
+			t.Error("each of its requests waits for an answer that does not come")
 		}
 	})
 }
@@ -225,6 +261,40 @@ func TestAnUnknownHoldBelowTheCountIsUsedThoughNoNodeHasTheTransaction(t *testin
 	})
 }
 
+func TestHoldsAreLookedForAlsoWhereNothingBecomesFinal(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 0)
+		last := int64(maxNotes + 100)
+		for n := range last {
+			s.Committed([]nonce.Event{{Type: nonce.EventAllocated, Nonce: n, Attempt: 1}})
+			w.block(Use{Account: account(alice), Nonce: n, Tx: hash(1)})
+		}
+		s.Committed([]nonce.Event{{Type: nonce.EventAllocated, Nonce: last, Attempt: 1}})
+		s.Committed([]nonce.Event{{Type: nonce.EventUnknown, Nonce: last, Attempt: 1}})
+		w.chain.set(func() { w.chain.pool[last] = Sighting{Seen: Pooled, Tx: hash(9)} })
+		w.after(10 * time.Second)
+		if ops := w.did(); len(ops) == 0 || ops[0].Nonce != last {
+			t.Errorf("did %+v, want nonce %d marked used", ops, last)
+		}
+		if n := len(s.(*signer).notes); n > maxNotes {
+			t.Errorf("%d notes", n)
+		}
+	})
+}
+
+func TestWhatWasReadBeforeACommitIsNotNewerThanIt(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 1)
+		s.Committed([]nonce.Event{{Type: nonce.EventAllocated, Nonce: 0, Attempt: 2}, {Type: nonce.EventUnknown, Nonce: 0, Attempt: 2}})
+		w.rows([]nonce.Row{{Nonce: 0, Status: nonce.Held, Attempt: 1}})
+		w.block()
+		w.after(10 * time.Second)
+		if !s.Unseen(0, 2) {
+			t.Error("the attempt that the store has is not looked for")
+		}
+	})
+}
+
 func TestAHoldIsUnseenOnlyAfterAllNodesWereAskedAndTheChainMovedOn(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		s := w.signer(alice, 1)
@@ -366,6 +436,21 @@ func TestAGapIsToldOnceAndClosed(t *testing.T) {
 	})
 }
 
+func TestAGapIsToldThoughNoPlanHasShownTheCursor(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 0)
+		w.block()
+		w.after(time.Minute)
+		s.View(0) // one plan, and several hand-outs
+		s.Committed([]nonce.Event{{Type: nonce.EventAllocated, Nonce: 0, Attempt: 1}, {Type: nonce.EventAllocated, Nonce: 1, Attempt: 1}})
+		w.rows([]nonce.Row{{Nonce: 0, Status: nonce.Held, Attempt: 1}, {Nonce: 1, Status: nonce.Held, Attempt: 1}})
+		w.after(2 * time.Minute)
+		if got := w.told(nonce.EventGap); len(got) != 1 || got[0].Nonce != 0 {
+			t.Errorf("told %+v, want the gap", got)
+		}
+	})
+}
+
 func TestWhatAPoolHasIsNoGap(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.signer(alice, 3)
@@ -398,31 +483,91 @@ func TestANonceThatNobodyHeldIsExternal(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		s := w.signer(alice, 1)
 		s.Committed([]nonce.Event{{Type: nonce.EventAllocated, Nonce: 0, Attempt: 1}, {Type: nonce.EventUsed, Nonce: 0, Attempt: 1, TxHash: hash(1)}})
+		w.rows([]nonce.Row{{Nonce: 0, Status: nonce.Consumed, Attempt: 1, TxHash: hash(1)}})
+		w.svc.refuseLists(true)
 		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(1)}, Use{Account: account(alice), Nonce: 1, Tx: hash(2)})
-		got := w.told(nonce.EventExternal)
-		if len(got) != 1 || got[0].Nonce != 1 || got[0].TxHash != hash(2) {
+		w.after(time.Minute)
+		if got := w.told(nonce.EventExternal); len(got) != 0 {
+			t.Fatalf("told %+v although the store could not be asked", got)
+		}
+		w.svc.refuseLists(false)
+		w.after(time.Second)
+		if got := w.told(nonce.EventExternal); len(got) != 1 || got[0].Nonce != 1 || got[0].TxHash != hash(2) || got[0].Reason != "transaction" {
 			t.Errorf("told %+v, want nonce 1 with its hash", got)
 		}
 	})
 }
 
-func TestAnotherTransactionThanWasRecordedIsExternal(t *testing.T) {
+func TestAnExternalUseIsToldOfASignerThatRests(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		s := w.signer(alice, 1)
-		s.Committed([]nonce.Event{{Type: nonce.EventUsed, Nonce: 0, Attempt: 1, TxHash: hash(1)}, {Type: nonce.EventReplaced, Nonce: 0, Attempt: 1, TxHash: hash(2)}})
-		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(3)})
-		if got := w.told(nonce.EventExternal); len(got) != 1 || got[0].TxHash != hash(3) {
-			t.Errorf("told %+v, want nonce 0 external", got)
+		w.chain.set(func() { w.chain.mined[account(alice)] = 1 })
+		w.signer(alice, 1)
+		w.block()
+		w.after(time.Minute)
+		w.block(Use{Account: account(alice), Nonce: 1, Tx: hash(2)})
+		w.after(time.Second)
+		if got := w.told(nonce.EventExternal); len(got) != 1 || got[0].Nonce != 1 {
+			t.Errorf("told %+v, want nonce 1", got)
 		}
 	})
+}
+
+func TestAnotherTransactionInTheBlockThatReplacesIsExternal(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		s := w.signer(alice, 1)
-		s.Committed([]nonce.Event{{Type: nonce.EventUsed, Nonce: 0, Attempt: 1, TxHash: hash(1)}, {Type: nonce.EventReplaced, Nonce: 0, Attempt: 1, TxHash: hash(2)}})
+		s.Committed([]nonce.Event{{Type: nonce.EventUsed, Nonce: 0, Attempt: 1, TxHash: hash(1)}})
+		w.rows([]nonce.Row{{Nonce: 0, Status: nonce.Consumed, Attempt: 1, TxHash: hash(1)}})
 		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(1)})
-		if got := w.told(nonce.EventExternal); len(got) != 0 {
-			t.Errorf("told %+v, although a recorded transaction was mined", got)
+		w.chain.set(func() { w.chain.mined[account(alice)] = 1 })
+		now := Block{Number: w.number, Hash: hash(9), Time: time.Unix(12*w.number, 0)}
+		w.head(Head{Latest: now, Reorg: &Reorg{From: Block{Number: w.number}, To: now, Depth: 1}, Uses: []Use{{Account: account(alice), Nonce: 0, Tx: hash(2)}}})
+		w.after(time.Second)
+		if got := w.told(nonce.EventExternal); len(got) != 1 || got[0].TxHash != hash(2) {
+			t.Errorf("told %+v, want the second transaction", got)
 		}
 	})
+}
+
+// In mode basic, and after a take-over that this node has not noticed, another node hands
+// nonces out that no plan of this one has shown.
+func TestWhatAnotherNodeHandedOutIsNotExternal(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.chain.set(func() { w.chain.mined[account(alice)] = 1 })
+		w.signer(alice, 1)
+		w.rows([]nonce.Row{
+			{Nonce: 1, Status: nonce.Held, Attempt: 1},
+			{Nonce: 2, Status: nonce.Consumed, Attempt: 1, TxHash: hash(3), Replaced: nonce.TxHashes(hashText(2))},
+			{Nonce: 3, Status: nonce.Consumed, Attempt: 4, TxHash: hash(9)},
+		})
+		for i := range byte(3) {
+			w.block(Use{Account: account(alice), Nonce: 1 + int64(i), Tx: hash(1 + i)})
+		}
+		w.after(time.Second)
+		if got := w.told(nonce.EventExternal); len(got) != 1 || got[0].Nonce != 3 || got[0].Attempt != 4 {
+			t.Errorf("told %+v, want nonce 3 only, whose transaction is another", got)
+		}
+		if got := w.told(nonce.EventMined); len(got) != 3 || got[0].Attempt != 1 || got[2].TxHash != hash(3) {
+			t.Errorf("told %+v, want three mined", got)
+		}
+	})
+}
+
+func TestAnotherTransactionThanWasRecordedIsExternal(t *testing.T) {
+	for mined, external := range map[byte]int{3: 1, 1: 0} {
+		inWorld(t, Config{}, func(w *world) {
+			s := w.signer(alice, 1)
+			s.Committed([]nonce.Event{{Type: nonce.EventUsed, Nonce: 0, Attempt: 1, TxHash: hash(1)}, {Type: nonce.EventReplaced, Nonce: 0, Attempt: 1, TxHash: hash(2)}})
+			w.rows([]nonce.Row{{Nonce: 0, Status: nonce.Consumed, Attempt: 1, TxHash: hash(2), Replaced: nonce.TxHashes(hashText(1))}})
+			w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(mined)})
+			w.after(time.Second)
+			if got := w.told(nonce.EventExternal); len(got) != external || external > 0 && got[0].TxHash != hash(mined) {
+				t.Errorf("transaction %d was mined: told %+v", mined, got)
+			}
+			if got := w.told(nonce.EventMined); len(got) != 1 {
+				t.Errorf("told %+v, want it mined once", got)
+			}
+		})
+	}
 }
 
 func TestACountWithoutATransactionIsExternalOnlyOnceItIsFinal(t *testing.T) {
@@ -431,13 +576,15 @@ func TestACountWithoutATransactionIsExternalOnlyOnceItIsFinal(t *testing.T) {
 		w.chain.set(func() { w.chain.mined[account(alice)] = 2 })
 		w.number++
 		w.head(Head{Latest: Block{Number: w.number}, Skipped: true})
+		w.after(time.Minute)
 		if got := w.told(nonce.EventExternal); len(got) != 0 {
 			t.Fatalf("told %+v before it is final", got)
 		}
 		w.chain.set(func() { w.chain.final[account(alice)] = 2 })
 		w.number++
 		w.head(Head{Latest: Block{Number: w.number}, Final: Block{Number: 95, Hash: Hash{'f'}}})
-		if got := w.told(nonce.EventExternal); len(got) != 1 || got[0].Nonce != 1 {
+		w.after(time.Second)
+		if got := w.told(nonce.EventExternal); len(got) != 1 || got[0].Nonce != 1 || got[0].Reason != "unknown" {
 			t.Errorf("told %+v, want nonce 1", got)
 		}
 	})
@@ -461,7 +608,7 @@ func TestASignerOfAnotherNodeIsNotToldOf(t *testing.T) {
 func TestTheMemoryOfSignersIsBounded(t *testing.T) {
 	inWorld(t, Config{MaxSigners: 10}, func(w *world) {
 		for i := range 100 {
-			w.chains.Signer("eip155:1:0x" + strings.Repeat("0", 38) + string(rune('a'+i/26)) + string(rune('a'+i%26)))
+			w.chains.Signer(numbered(i)).View(0)
 		}
 		w.after(time.Second)
 		if n := len(w.chains.list[0].signers); n != 10 {
@@ -470,6 +617,94 @@ func TestTheMemoryOfSignersIsBounded(t *testing.T) {
 		w.after(2 * time.Minute)
 		if !w.signer(bob, 0).View(0).Known || w.chains.list[0].signers[account(bob)] == nil {
 			t.Error("an unused signer was not forgotten for a new one")
+		}
+	})
+}
+
+// Who may only look can make no node work, and crowds nobody out.
+func TestReadsAskNothingAndRememberNothing(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		for i := range 100 {
+			if _, ok := w.chains.State(numbered(i)); ok {
+				t.Error("a state of what nobody asked about")
+			}
+			w.chains.Words(numbered(i), make([]nonce.Row, 1))
+			w.chains.OfferFor(numbered(i), 0)
+			w.chains.Signer(numbered(i)) // as a status does
+		}
+		w.after(time.Second)
+		if n := len(w.chains.list[0].signers); n != 0 || w.chain.starts != 0 {
+			t.Errorf("%d signers are remembered, %d questions", n, w.chain.starts)
+		}
+	})
+}
+
+// One name that no node understands would spoil the batch of a hundred others.
+func TestANameThatIsNoAccountsIsNoSignerOfTheChain(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		for _, name := range []string{"eip155:1:bob", "eip155:1:0xAB16A96D359eC26a11e2C2b3d8f8B8942d5Bfcdb", "eip155:1:"} {
+			if w.chains.Signer(name) != nil || !w.chains.Ready(name, time.Hour, func() { t.Error("waited for") }) {
+				t.Errorf("%s is one", name)
+			}
+		}
+	})
+}
+
+func TestASignerThatWasForgottenAndIsUsedAgainIsFollowed(t *testing.T) {
+	for name, again := range map[string]func(nonce.ChainSigner){
+		"owned again":  func(s nonce.ChainSigner) { s.Owned(true) },
+		"planned with": func(s nonce.ChainSigner) { s.View(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Config{MaxSigners: 2}, func(w *world) {
+				s := w.signer(alice, 1)
+				w.block()
+				s.Owned(false)
+				w.after(2 * time.Minute)
+				for i := range 2 {
+					w.chains.Signer(numbered(i)).View(0)
+				}
+				w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(1)})
+				if s.View(1).Mined != 0 {
+					t.Fatal("it was not forgotten")
+				}
+				w.after(2 * time.Minute) // so that there is room
+				w.chain.set(func() { w.chain.mined[account(alice)] = 1 })
+				again(s)
+				w.block()
+				if v := s.View(1); v.Mined != 1 || v.Window != 16 {
+					t.Errorf("got %+v, want mined 1", v)
+				}
+				w.block(Use{Account: account(alice), Nonce: 1, Tx: hash(1)})
+				if v := s.View(1); v.Mined != 2 {
+					t.Errorf("got %+v, want mined 2", v)
+				}
+			})
+		})
+	}
+}
+
+func TestASignerForWhichThereIsNoRoomHasNoWindow(t *testing.T) {
+	inWorld(t, Config{MaxSigners: 1}, func(w *world) {
+		w.signer(alice, 1)
+		s := w.signer(bob, 0)
+		if v := s.View(0); !v.Known || v.Window != 0 {
+			t.Errorf("got %+v: its count never rises, and would end its hand-outs", v)
+		}
+	})
+}
+
+// In mode basic nobody says that a signer is not used any more.
+func TestOwnedSignersThatNobodyUsesMakeRoom(t *testing.T) {
+	inWorld(t, Config{MaxSigners: 10}, func(w *world) {
+		for i := range 10 {
+			w.chains.Signer(numbered(i)).Owned(true)
+		}
+		w.after(20 * time.Minute)
+		s := w.signer(alice, 0)
+		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(1)})
+		if v := s.View(0); v.Mined != 1 || v.Window != 16 {
+			t.Errorf("got %+v, want it followed", v)
 		}
 	})
 }
@@ -496,8 +731,7 @@ func TestTheWatcherRestsWhenNothingIsOpen(t *testing.T) {
 func TestManySignersCostFewQuestions(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		for i := range 10_000 {
-			s := w.chains.Signer("eip155:1:" + strings.Repeat("x", 1+i%7) + string(rune(0x100+i)))
-			s.Owned(true)
+			w.chains.Signer(numbered(i)).Owned(true)
 		}
 		w.after(time.Second)
 		w.block() // at which the first answers are confirmed

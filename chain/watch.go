@@ -61,6 +61,7 @@ func (t *Tracker) look(ctx context.Context, now time.Time) {
 			return
 		}
 		if !s.owned.Load() {
+			s.leftToOwner()
 			t.unwatch(s)
 			continue
 		}
@@ -73,6 +74,7 @@ func (t *Tracker) look(ctx context.Context, now time.Time) {
 			continue
 		}
 		t.touch(ctx, s, now)
+		t.settleOutside(ctx, s)
 		ask = append(ask, q...)
 	}
 	for part := range slices.Chunk(ask, lookBatch) {
@@ -88,7 +90,7 @@ func (s *signer) busy() bool {
 }
 
 func (s *signer) busyLocked() bool {
-	if !s.known || s.stale || s.gap != nil || s.next.Load() > s.mined || len(s.external) > 0 {
+	if !s.known || s.stale || s.gap != nil || s.next.Load() > s.mined || len(s.outside) > 0 {
 		return true
 	}
 	for _, k := range s.notes {
@@ -97,6 +99,73 @@ func (s *signer) busyLocked() bool {
 		}
 	}
 	return false
+}
+
+// leftToOwner forgets what the signer's owner tells of.
+func (s *signer) leftToOwner() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.outside, s.gap, s.stuck = nil, nil, stuck{}
+}
+
+// settleOutside asks the store for the nonces that the chain seems to have used behind the
+// back of who holds them, and tells of those where that is so. While the store cannot be
+// asked they wait.
+func (t *Tracker) settleOutside(ctx context.Context, s *signer) {
+	s.mu.Lock()
+	i := slices.IndexFunc(s.outside, func(o outsider) bool { return o.due() })
+	from := int64(0)
+	if i >= 0 {
+		from = s.outside[i].nonce
+	}
+	s.mu.Unlock()
+	if i < 0 {
+		return
+	}
+	op := &nonce.Op{Kind: nonce.KindList, Signer: s.name, List: nonce.ListQuery{Signer: s.name, From: from, Limit: listLimit}}
+	one, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
+	defer cancel()
+	if err := t.svc.Do(one, op); err != nil {
+		t.log.Debug("reading whose nonces the chain has used", "signer", s.name, "nonce", from, "error", err)
+		return
+	}
+	t.told(s, s.settledOutside(from, &op.Page))
+}
+
+// settledOutside takes a page of the store, from a nonce on, for what it says of outsiders.
+func (s *signer) settledOutside(from int64, page *nonce.ListPage) (events []nonce.Event) {
+	rows := make(map[int64]*nonce.Row, len(page.Rows))
+	for i := range page.Rows {
+		rows[page.Rows[i].Nonce] = &page.Rows[i]
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.outside = slices.DeleteFunc(s.outside, func(o outsider) bool {
+		if !o.due() || o.nonce < from || page.NextFrom >= 0 && o.nonce >= page.NextFrom {
+			return false
+		}
+		events = append(events, o.events(rows[o.nonce])...)
+		return true
+	})
+	return events
+}
+
+// events says what became of an outsider. row is what the store has of it; nil: nobody
+// ever had it.
+func (o *outsider) events(row *nonce.Row) []nonce.Event {
+	external := nonce.Event{Type: nonce.EventExternal, Nonce: o.nonce, TxHash: o.tx, Reason: "transaction"}
+	if o.tx == (Hash{}) {
+		external.Reason = "unknown"
+	}
+	if row == nil {
+		return []nonce.Event{external}
+	}
+	external.Attempt = row.Attempt
+	mined := nonce.Event{Type: nonce.EventMined, Nonce: o.nonce, Attempt: row.Attempt, TxHash: o.tx}
+	if o.tx == (Hash{}) || row.TxHash == (Hash{}) || row.TxHash == o.tx || row.Replaced.Contains(o.tx) {
+		return []nonce.Event{mined}
+	}
+	return []nonce.Event{mined, external}
 }
 
 // questions are what the nodes are to be asked about the signer now. idle: there is
@@ -179,16 +248,9 @@ func (t *Tracker) ask(ctx context.Context, list []question, now time.Time) {
 func (s *signer) sighted(n int64, f *Sighting, at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.notes[n]
+	k := s.noteOf(n)
 	if k == nil {
-		if len(s.notes) >= maxNotes {
-			return
-		}
-		if s.notes == nil {
-			s.notes = make(map[int64]*note)
-		}
-		k = new(note)
-		s.notes[n] = k
+		return
 	}
 	if f.Seen != Absent || !f.Failed {
 		k.seen = f.Seen
@@ -324,21 +386,12 @@ func (s *signer) blocking(n int64, rows []nonce.Row, more bool, now time.Time) (
 func (s *signer) learnLocked(rows []nonce.Row) {
 	for i := range rows {
 		row := &rows[i]
-		k := s.notes[row.Nonce]
-		if k == nil || k.attempt != row.Attempt {
-			if k == nil && len(s.notes) >= maxNotes {
-				s.forgot = true
-				return
-			}
-			if s.notes == nil {
-				s.notes = make(map[int64]*note)
-			}
-			was := k
-			k = &note{attempt: row.Attempt, since: s.t.number()}
-			if was != nil {
-				k.tx, k.offer, k.seen = was.tx, was.offer, was.seen
-			}
-			s.notes[row.Nonce] = k
+		k := s.noteOf(row.Nonce)
+		switch {
+		case k == nil || k.attempt > row.Attempt: // what was committed since the read is newer
+			continue
+		case k.attempt < row.Attempt:
+			*k = note{attempt: row.Attempt, since: s.t.number(), tx: k.tx, offer: k.offer, seen: k.seen}
 		}
 		k.status, k.hashes = row.Status, ""
 		if row.TxHash != (Hash{}) {

@@ -39,6 +39,8 @@ type ChainView struct {
 	Mined int64 // nonces below it are used, at the canonical head
 	Final int64 // and at the final one; not above Mined
 	Start int64 // where a signer begins that is met for the first time
+	// StartOld: Start is of long ago, so that nobody begins there.
+	StartOld bool
 	// Window bounds new nonces: they are below Mined + Window. 0: it does not.
 	Window int64
 	// UnknownFor is how long a hold stays unknown before it may be released; 0: until
@@ -80,11 +82,17 @@ func (st *state) chainOf(r *Rules) (ChainSigner, ChainView) {
 	return st.chain, st.chain.View(st.next)
 }
 
+// silent reports whether the chain has not said, or not lately, where the signer is, which
+// is not there yet.
+func (d *draft) silent() bool {
+	return d.chain != nil && d.change.Version == 0 && (!d.view.Known || d.view.StartOld)
+}
+
 // behind reports whether the draft's signer has to follow the chain before its ops are
 // planned.
 func (d *draft) behind() bool {
 	v, c := &d.view, &d.change
-	if d.chain == nil || !v.Known || d.refusesNew() {
+	if d.chain == nil || !v.Known || d.refusesNew() || d.silent() {
 		return false
 	}
 	return c.Version == 0 && v.Start > c.Next || v.Mined > c.Next || v.Final >= c.Floor+alignFloor ||

@@ -96,6 +96,17 @@ func TestASignerBeginsWhereTheChainIsAtItsFirstHandOut(t *testing.T) {
 	})
 }
 
+func TestANewSignerDoesNotBeginWhereTheChainWasLongAgo(t *testing.T) {
+	onChain(t, nonce.ChainView{Known: true, Mined: 5, Start: 7, StartOld: true}, func(t *testing.T, n *node, b *book) {
+		n.want("allocate -> none", "allocate id=x -> none", "send 7 hash=1 take -> none", "repair -> none",
+			"status -> next 0 floor 0 held 0 released 0 consumed 0")
+		b.says(func(v *nonce.ChainView) { v.StartOld = false })
+		n.want("allocate -> 7#1")
+		b.says(func(v *nonce.ChainView) { v.StartOld = true })
+		n.want("allocate -> 8#1")
+	})
+}
+
 func TestASignerThatNobodyMadeKnownIsRefusedThoughItsChainKnowsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &book{view: nonce.ChainView{Known: true, Mined: 3, Start: 4}}

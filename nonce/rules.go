@@ -178,7 +178,7 @@ func (d *draft) outsideWindow(fresh int64) error {
 	v := &d.view
 	switch {
 	case d.chain == nil || fresh == 0:
-	case !v.Known && d.change.Version == 0:
+	case d.silent():
 		return &UnavailableError{Outcome: NotSent, Err: ErrChainUnknown}
 	case v.Known && v.Window > 0 && d.change.Next+fresh > v.Mined+v.Window:
 		return &HoldLimitError{Limit: int(v.Window), Window: true, Lowest: v.Mined}
@@ -494,7 +494,7 @@ func (d *draft) takeInPassing(op *Op) error {
 	case d.refusesNew():
 		op.Err = ErrNewSigner
 		return nil
-	case d.chain != nil && !d.view.Known && d.change.Version == 0:
+	case d.silent():
 		op.Err = &UnavailableError{Outcome: NotSent, Err: ErrChainUnknown}
 		return nil
 	case op.Nonce < d.change.Next && !ok, d.view.Known && op.Nonce < d.view.Mined:
@@ -856,7 +856,7 @@ func (d *draft) unrepairable(op *Op, n int64, row Row, there bool) error {
 	switch {
 	case d.chain == nil && op.Nonce < 0:
 		return ErrNoChain
-	case d.chain != nil && !d.view.Known:
+	case d.chain != nil && !d.view.Known, d.silent():
 		return &UnavailableError{Outcome: NotSent, Err: ErrChainUnknown}
 	case d.chain != nil && n != d.view.Mined:
 		return conflict(Row{Nonce: -1}, fmt.Sprintf("only the nonce that blocks others can be repaired, which is %d", d.view.Mined))

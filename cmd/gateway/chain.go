@@ -121,7 +121,13 @@ func (a *app) chainReady() func(string, func()) bool {
 	if a.chains == nil {
 		return nil
 	}
-	return func(signer string, done func()) bool { return a.chains.Ready(signer, a.cfg.ChainWait, done) }
+	router := a.routerOfService()
+	return func(signer string, done func()) bool {
+		if router != nil && router.Prefer(signer) != "" {
+			return true // it goes to another node, which waits
+		}
+		return a.chains.Ready(signer, a.cfg.ChainWait, done)
+	}
 }
 
 func (a *app) chainStatus() func(context.Context, string) *wire.ChainStatus {
