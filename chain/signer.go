@@ -22,6 +22,7 @@ type signer struct {
 	began   atomic.Int64 // when the last answer to Start came, Unix nanoseconds; 0: never
 	asked   bool         // it is in Tracker.asking; guarded by Tracker.mu
 	used    atomic.Int64 // when it was asked for last, Unix seconds
+	lookAt  atomic.Int64 // when LookAt was called last, Unix nanoseconds
 
 	mu        sync.Mutex
 	known     bool
@@ -116,9 +117,13 @@ const unseenFresh = time.Minute
 
 // Owned implements nonce.ChainSigner.
 func (s *signer) Owned(owned bool) {
-	if s.owned.Swap(owned) != owned && owned {
-		s.t.watch(s)
+	if s.owned.Swap(owned) == owned || !owned {
+		return
 	}
+	s.mu.Lock()
+	s.gap = nil // found for LookAt: it has to be told now
+	s.mu.Unlock()
+	s.t.watch(s)
 }
 
 // Committed implements nonce.ChainSigner.

@@ -60,7 +60,10 @@ func (t *Tracker) look(ctx context.Context, now time.Time) {
 		if ctx.Err() != nil {
 			return
 		}
-		if !s.owned.Load() {
+		if !s.owned.Load() && now.Sub(time.Unix(0, s.lookAt.Load())) > shownFor {
+			s.mu.Lock()
+			s.gap = nil // nobody looks whether it still is one
+			s.mu.Unlock()
 			t.unwatch(s)
 			continue
 		}
@@ -100,7 +103,7 @@ func (s *signer) busyLocked() bool {
 }
 
 // questions are what the nodes are to be asked about the signer now. idle: there is
-// nothing to look at.
+// nothing to look at. Holds are ended by the signer's owner alone.
 func (s *signer) questions(now time.Time) (list []question, idle bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +111,7 @@ func (s *signer) questions(now time.Time) (list []question, idle bool) {
 		return nil, true
 	}
 	for n, k := range s.notes {
-		if k.unknown && now.Sub(k.asked) >= lookEvery {
+		if k.unknown && s.owned.Load() && now.Sub(k.asked) >= lookEvery {
 			k.asked = now
 			list = append(list, question{s: s, ask: s.askLocked(n, k), attempt: k.attempt, unknown: true})
 		}

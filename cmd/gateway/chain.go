@@ -124,11 +124,12 @@ func (a *app) chainReady() func(string, func()) bool {
 	return func(signer string, done func()) bool { return a.chains.Ready(signer, a.cfg.ChainWait, done) }
 }
 
-func (a *app) chainStatus() func(context.Context, string) *wire.ChainStatus {
+func (a *app) chainStatus() func(context.Context, string, int64) *wire.ChainStatus {
 	if a.chains == nil {
 		return nil
 	}
-	return func(_ context.Context, signer string) *wire.ChainStatus {
+	return func(_ context.Context, signer string, next int64) *wire.ChainStatus {
+		a.chains.LookAt(signer, next)
 		st, ok := a.chains.State(signer)
 		if !ok {
 			return nil
