@@ -18,7 +18,7 @@ each = for dir in $(MODULES); do (cd $$dir && $(1)) || exit 1; done
 
 .DEFAULT_GOAL := help
 .PHONY: release release-check deploy-check gosec vulncheck
-.PHONY: help run build test fmt fmt-check vet lint fuzz bench scale nodes torture tidy-check clean
+.PHONY: help run build test fmt fmt-check vet lint fuzz bench scale nodes torture chain-soak test-long tidy-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,6 +91,14 @@ release-check: ## build the last commit twice, elsewhere, and compare every byte
 deploy-check: ## hold deploy/ against the Kubernetes API, Compose and systemd
 	@systemd-analyze --version >/dev/null 2>&1 || echo "no systemd-analyze here: the unit is not looked at"
 	cd deploy/check && $(GO) test -count=1 .
+
+# What it says of the gateway is judged; what it says of the others is for the table.
+chain-soak: ## ten minutes of payments while chain, nodes, workers and gateways fail; then the same without a gateway
+	@scripts/setup-test.sh
+	cd interop && $(GO) run ./soak --who gateway --report soak.json
+	cd interop && $(GO) run ./soak --who viem,viem+fresh,ethers,ethers+fresh,redis,redis+fresh --duration 3m --report soak-others.json
+
+test-long: torture chain-soak ## what takes hours
 
 tidy-check: ## fail when go.mod or go.sum is not tidy
 	@$(call each,$(GO) mod tidy -e -diff)

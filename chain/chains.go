@@ -117,6 +117,30 @@ type State struct {
 	Stopped      bool
 }
 
+// shownFor is how long a signer that this node does not own is looked at after LookAt.
+const shownFor = time.Minute
+
+// LookAt has this node look for a gap of a signer for some time, also where another
+// node owns the signer, or none does any more; State shows it when it is found. Nobody
+// is told of it. next is the signer's cursor by the store.
+func (c *Chains) LookAt(name string, next int64) {
+	t, account := c.find(name)
+	if t == nil {
+		return
+	}
+	s := t.signer(name, account)
+	if s.owned.Load() {
+		return // it is looked at anyway
+	}
+	s.lookAt.Store(time.Now().UnixNano())
+	if next > s.next.Load() {
+		s.next.Store(next)
+	}
+	if v := s.view.Load(); v.Known && s.next.Load() > v.Mined {
+		t.watch(s)
+	}
+}
+
 // State returns what is known of a signer now; ok: its chain is configured, and has
 // said something.
 func (c *Chains) State(name string) (st State, ok bool) {

@@ -74,6 +74,9 @@ func (t *Tracker) openFigures() (gaps, unknown float64) {
 	}
 	t.mu.Unlock()
 	for _, s := range open {
+		if !s.owned.Load() {
+			continue
+		}
 		s.mu.Lock()
 		if s.gap != nil {
 			gaps++

@@ -23,6 +23,7 @@ type signer struct {
 	began   atomic.Int64 // when the last answer to Start came, Unix nanoseconds; 0: never
 	asked   bool         // it is in Tracker.asking; guarded by Tracker.mu
 	used    atomic.Int64 // when it was asked for last, Unix seconds
+	lookAt  atomic.Int64 // when LookAt was called last, Unix nanoseconds
 
 	mu        sync.Mutex
 	known     bool
@@ -180,6 +181,7 @@ func (s *signer) Owned(owned bool) {
 	// was heard.
 	s.mu.Lock()
 	s.stale, s.touched = s.stale || s.known, time.Time{}
+	s.gap = nil // found for LookAt: it has to be told now
 	s.mu.Unlock()
 	s.t.watch(s)
 }

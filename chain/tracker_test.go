@@ -605,6 +605,43 @@ func TestASignerOfAnotherNodeIsNotToldOf(t *testing.T) {
 	})
 }
 
+// The gap of a signer is shown by whichever node is asked, whether another one owns it or
+// the one that did has died; it is told by who owns it, and when that is this node at
+// last, then by this node.
+func TestAGapIsShownByWhoeverIsAsked(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.rows([]nonce.Row{{Nonce: 0, Status: nonce.Released, Attempt: 1}, {Nonce: 1, Status: nonce.Consumed, Attempt: 1}})
+		gap := func() *nonce.Gap {
+			w.chains.LookAt(alice, 2)
+			st, _ := w.chains.State(alice)
+			return st.Gap
+		}
+		for range 4 {
+			if got := gap(); got != nil {
+				t.Fatalf("%+v before the time", got)
+			}
+			w.after(10 * time.Second)
+		}
+		w.after(20 * time.Second)
+		if got := gap(); got == nil || got.Nonce != 0 || got.Status != nonce.Released || got.Blocked != 1 {
+			t.Fatalf("got %+v, want the released nonce 0 that blocks 1", got)
+		}
+		if ops, events := w.did(), w.told(nonce.EventGap, nonce.EventGapClosed); len(ops)+len(events) > 0 {
+			t.Errorf("did %+v, told %+v: that is for the owner", ops, events)
+		}
+		w.signer(alice, 2)
+		w.after(10 * time.Second)
+		if got := w.told(nonce.EventGap); len(got) != 1 || got[0].Nonce != 0 {
+			t.Errorf("told %+v as the owner, want the gap", got)
+		}
+		w.chains.Signer(alice).Owned(false)
+		w.after(2 * shownFor)
+		if got, _ := w.chains.State(alice); got.Gap != nil {
+			t.Errorf("got %+v of a signer at which nobody looks any more", got.Gap)
+		}
+	})
+}
+
 func TestTheMemoryOfSignersIsBounded(t *testing.T) {
 	inWorld(t, Config{MaxSigners: 10}, func(w *world) {
 		for i := range 100 {

@@ -60,7 +60,7 @@ func (t *Tracker) look(ctx context.Context, now time.Time) {
 		if ctx.Err() != nil {
 			return
 		}
-		if !s.owned.Load() {
+		if !s.owned.Load() && now.Sub(time.Unix(0, s.lookAt.Load())) > shownFor {
 			s.leftToOwner()
 			t.unwatch(s)
 			continue
@@ -74,7 +74,9 @@ func (t *Tracker) look(ctx context.Context, now time.Time) {
 			continue
 		}
 		t.touch(ctx, s, now)
-		t.settleOutside(ctx, s)
+		if s.owned.Load() {
+			t.settleOutside(ctx, s)
+		}
 		ask = append(ask, q...)
 	}
 	for part := range slices.Chunk(ask, lookBatch) {
@@ -169,7 +171,7 @@ func (o *outsider) events(row *nonce.Row) []nonce.Event {
 }
 
 // questions are what the nodes are to be asked about the signer now. idle: there is
-// nothing to look at.
+// nothing to look at. Holds are ended by the signer's owner alone.
 func (s *signer) questions(now time.Time) (list []question, idle bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +179,7 @@ func (s *signer) questions(now time.Time) (list []question, idle bool) {
 		return nil, true
 	}
 	for n, k := range s.notes {
-		if k.unknown && now.Sub(k.asked) >= lookEvery {
+		if k.unknown && s.owned.Load() && now.Sub(k.asked) >= lookEvery {
 			k.asked = now
 			list = append(list, question{s: s, ask: s.askLocked(n, k), attempt: k.attempt, unknown: true})
 		}

@@ -99,7 +99,7 @@ func (f *fakeChain) Unseen(int64, int64) bool { return false }
 func (f *fakeChain) Committed([]nonce.Event)  {}
 func (f *fakeChain) Owned(bool)               {}
 
-func (f *fakeChain) stateOf(_ context.Context, signer string) *wire.ChainStatus {
+func (f *fakeChain) stateOf(_ context.Context, signer string, _ int64) *wire.ChainStatus {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !strings.HasPrefix(signer, ofChain) || !f.view.Known {

@@ -98,11 +98,12 @@ type Config struct {
 	// ChainWait bounds that wait; 0: 2s. Longer serves more first requests of signers
 	// whose nodes are slow, and refuses later when they are away.
 	ChainWait time.Duration
-	// ChainStatus is what a chain says of a signer, nil for nothing; ChainStates are the
+	// ChainStatus is what a chain says of a signer, nil for nothing; next is its cursor.
+	// ChainStates are the
 	// words for what it says of each of some rows, in their order; ChainOffer is what a
 	// nonce's transaction pays, nil if that is not known. They are soft state, and must
 	// not block. nil: no chain is asked.
-	ChainStatus func(ctx context.Context, signer string) *wire.ChainStatus
+	ChainStatus func(ctx context.Context, signer string, next int64) *wire.ChainStatus
 	ChainStates func(signer string, rows []nonce.Row) []string
 	ChainOffer  func(signer string, n int64) *nonce.Offer
 

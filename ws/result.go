@@ -127,7 +127,7 @@ func (c *conn) statusResult(op *nonce.Op) *wire.StatusResult {
 		r.Owner, r.OwnerURL, r.LeaseUntil = clip(s.Lease.Holder.Node), clip(s.Lease.URL), &until
 	}
 	if ask := c.srv.cfg.ChainStatus; ask != nil {
-		r.Chain = ask(c.srv.life, op.Signer)
+		r.Chain = ask(c.srv.life, op.Signer, s.Next)
 	}
 	return r
 }

@@ -126,7 +126,7 @@ func TestNoReplyExceedsItsReservation(t *testing.T) {
 // widestChain is a chain that says as much as can be said.
 func widestChain() Config {
 	return Config{
-		ChainStatus: func(context.Context, string) *wire.ChainStatus {
+		ChainStatus: func(context.Context, string, int64) *wire.ChainStatus {
 			final, gap := int64(widest), &nonce.Gap{Nonce: widest, Since: widestTime, Status: nonce.Consumed, Attempt: widest, TxHash: widestHash, Blocked: widest}
 			return &wire.ChainStatus{Mined: widest, Final: &final, Window: widest, Head: widest, Gap: hub.Gap(gap), Stopped: true}
 		},

@@ -130,11 +130,12 @@ func (a *app) chainReady() func(string, func()) bool {
 	}
 }
 
-func (a *app) chainStatus() func(context.Context, string) *wire.ChainStatus {
+func (a *app) chainStatus() func(context.Context, string, int64) *wire.ChainStatus {
 	if a.chains == nil {
 		return nil
 	}
-	return func(_ context.Context, signer string) *wire.ChainStatus {
+	return func(_ context.Context, signer string, next int64) *wire.ChainStatus {
+		a.chains.LookAt(signer, next)
 		st, ok := a.chains.State(signer)
 		if !ok {
 			return nil

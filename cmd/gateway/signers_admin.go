@@ -165,6 +165,7 @@ func (a *app) listed(f *nonce.SignerFigures, stopped bool) listedSigner {
 		s.LowestReleased = &f.LowestReleased
 	}
 	if a.chains != nil {
+		a.chains.LookAt(f.Signer, f.Next)
 		if st, ok := a.chains.State(f.Signer); ok {
 			if s.Mined = &st.Mined; st.Gap != nil {
 				s.Gap = &st.Gap.Nonce

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+)
+
+// host is what the parts of a run live in: it owns their goroutines and what has to be
+// closed, and is the T of package chaintest.
+type host struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	out    io.Writer
+	began  time.Time
+	wg     sync.WaitGroup
+
+	mu       sync.Mutex // guards what follows, and out
+	cleanups []func()
+}
+
+// fatal is what Fatalf panics with.
+type fatal struct{ error }
+
+func newHost(ctx context.Context, out io.Writer) *host {
+	ctx, cancel := context.WithCancelCause(ctx)
+	return &host{ctx: ctx, cancel: cancel, out: out, began: time.Now()}
+}
+
+func (h *host) Helper() {}
+
+func (h *host) Context() context.Context { return h.ctx }
+
+// Logf writes a line that begins with the seconds since the start.
+func (h *host) Logf(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	fmt.Fprintf(h.out, "%6.1f  %s\n", time.Since(h.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// Fatalf ends what calls it; within guard, that ends the run.
+func (h *host) Fatalf(format string, args ...any) { panic(fatal{fmt.Errorf(format, args...)}) }
+
+func (h *host) Cleanup(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cleanups = append(h.cleanups, f)
+}
+
+// try runs f and returns what Fatalf was called with in it.
+func (h *host) try(f func()) (err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case fatal:
+			err = r.error
+		default:
+			panic(r)
+		}
+	}()
+	f()
+	return nil
+}
+
+// spawn runs f in a goroutine that close waits for. A Fatalf in it ends the run.
+func (h *host) spawn(f func()) {
+	h.wg.Go(func() {
+		if err := h.try(f); err != nil {
+			h.cancel(err)
+		}
+	})
+}
+
+// close ends the goroutines and then everything else, the newest first.
+func (h *host) close() {
+	h.cancel(errEnded)
+	h.wg.Wait()
+	h.mu.Lock()
+	cleanups := slices.Clone(h.cleanups)
+	h.mu.Unlock()
+	for _, f := range slices.Backward(cleanups) {
+		f()
+	}
+}
+
+// sleep waits, and reports whether the context still stands.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

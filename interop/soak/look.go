@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+)
+
+// Report is what a run has found.
+type Report struct {
+	Who      string  `json:"who"`
+	Seed     uint64  `json:"seed"`
+	Seconds  float64 `json:"seconds"` // while payments came; the drain is not counted
+	Accounts int     `json:"accounts"`
+
+	// What was found on the chain at the end.
+	Payments    int      `json:"payments"` // those that closed the accounts among them
+	Executed    int      `json:"executed"`
+	NotExecuted int      `json:"notExecuted"`
+	Doubled     int      `json:"doubled"` // executed more than once
+	Stuck       int      `json:"stuckAccounts"`
+	Gaps        int      `json:"gaps"` // nonces that are missing below transactions in the pool
+	ByHand      string   `json:"byHand"`
+	Violations  []string `json:"violations"`
+
+	// What happened on the way.
+	MedianSeconds float64          `json:"medianSeconds"` // until a payment was on the chain
+	P99Seconds    float64          `json:"p99Seconds"`
+	MaxSeconds    float64          `json:"maxSeconds"`
+	Closing       int64            `json:"closingPayments"`
+	Calls         int64            `json:"calls"`
+	Crashes       int64            `json:"workerCrashes"`
+	Kills         int64            `json:"gatewayKills"`
+	BothKilled    int64            `json:"bothKilled"`
+	NodeFaults    int64            `json:"nodeFaults"`
+	PoolLosses    int64            `json:"poolLosses"`
+	Reorgs        int64            `json:"reorgs"`
+	Repairs       int64            `json:"repairs"`
+	Resent        int64            `json:"repairsResent"`
+	Cancelled     int64            `json:"repairsCancelled"`
+	RepairsFailed int64            `json:"repairsFailed"`
+	RecordRefused int64            `json:"recordRefused"`
+	LateRefused   int64            `json:"lateRefused"`
+	LateRecorded  int64            `json:"lateRecorded"`
+	MarkConflicts int64            `json:"markConflicts"`
+	Reissued      int64            `json:"reissued"`
+	Resends       int64            `json:"resends"`
+	Bumps         int64            `json:"replacements"`
+	Overtaken     int64            `json:"overtaken"` // transactions whose nonce another one has used
+	Resets        int64            `json:"resets"`
+	MissedEvents  int64            `json:"missedEvents"`
+	Sends         map[string]int64 `json:"sends"`
+	Mishaps       map[string]int64 `json:"mishaps"`
+	Events        map[string]int   `json:"events"`
+}
+
+// pool is a part of what txpool_content answers.
+type pool map[common.Address]map[string]struct{ Hash common.Hash }
+
+func (s *soak) pool() (pending, queued pool) {
+	var content struct{ Pending, Queued pool }
+	if err := s.chain.sim.Call(&content, "txpool_content"); err != nil {
+		s.Fatalf("txpool_content: %v", err)
+	}
+	return content.Pending, content.Queued
+}
+
+// look reads the whole chain again and says what is there.
+func (s *soak) look(drained bool) *Report {
+	r := s.report()
+	fresh := newView(s.chain.sim, s.chain.sim.Accounts)
+	if err := fresh.update(); err != nil {
+		s.Fatalf("%v", err)
+	}
+	s.countPayments(r, fresh)
+	pending, queued := s.pool()
+	for account, a := range s.chain.sim.Accounts {
+		s.lookAt(r, account, fresh.uses[account], len(pending[a.Address])+len(queued[a.Address]))
+		r.Gaps += missing(fresh.uses[account], queued[a.Address])
+	}
+	if s.gateways != nil {
+		s.lookAtGateway(r)
+		for _, text := range s.gateways.stop() {
+			r.violate("%s", text)
+		}
+	}
+	if !drained {
+		r.violate("not everything has come to an end in time")
+	}
+	s.oopsMu.Lock()
+	r.Violations = append(r.Violations, s.oopses...)
+	s.oopsMu.Unlock()
+	r.ByHand = "nothing"
+	if wrong := r.NotExecuted + r.Doubled; r.Stuck > 0 || wrong > 0 {
+		r.ByHand = fmt.Sprintf("%d accounts, %d payments", r.Stuck, wrong)
+	}
+	return r
+}
+
+func (r *Report) violate(format string, args ...any) {
+	r.Violations = append(r.Violations, fmt.Sprintf(format, args...))
+}
+
+// countPayments compares the queue with the chain.
+func (s *soak) countPayments(r *Report, chain *view) {
+	s.queue.mu.Lock()
+	defer s.queue.mu.Unlock()
+	r.Payments = len(s.queue.all)
+	var waits []float64
+	for _, p := range s.queue.all {
+		if at, ok := s.chain.first[p.id]; ok {
+			waits = append(waits, at.Sub(p.came).Seconds())
+		}
+		switch times := chain.paid[p.id]; {
+		case times == 0:
+			r.NotExecuted++
+			r.violate("payment %d of account %d was not executed", p.id, p.account)
+		case times > 1:
+			r.Doubled++
+			r.violate("payment %d of account %d was executed %d times", p.id, p.account, times)
+		}
+		if chain.paid[p.id] > 0 {
+			r.Executed++
+		}
+	}
+	if n := len(waits); n > 0 {
+		slices.Sort(waits)
+		r.MedianSeconds, r.P99Seconds, r.MaxSeconds = waits[n/2], waits[n*99/100], waits[n-1]
+	}
+}
+
+// lookAt judges one account by the chain: it is stuck when a transaction waits in the pool.
+func (s *soak) lookAt(r *Report, account int, uses map[uint64]use, waiting int) {
+	count := s.chain.sim.Nonce(s.chain.sim.Accounts[account].Address)
+	for n := range count {
+		if _, ok := uses[n]; !ok {
+			r.violate("account %d: nonce %d is used by no transaction", account, n)
+		}
+	}
+	if uint64(len(uses)) != count {
+		r.violate("account %d: %d transactions and a count of %d", account, len(uses), count)
+	}
+	if waiting > 0 {
+		r.Stuck++
+		r.violate("account %d is stuck at nonce %d: %d transactions wait", account, count, waiting)
+	}
+}
+
+// missing is how many nonces are missing below the highest that waits in the pool.
+func missing(uses map[uint64]use, queued map[string]struct{ Hash common.Hash }) int {
+	var highest uint64
+	for text := range queued {
+		var n uint64
+		if _, err := fmt.Sscan(text, &n); err == nil {
+			highest = max(highest, n+1)
+		}
+	}
+	return max(0, int(highest)-len(uses)-len(queued))
+}
+
+// lookAtGateway compares what the gateway says with the chain.
+func (s *soak) lookAtGateway(r *Report) {
+	ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
+	defer cancel()
+	c, err := s.dialGateways(ctx, 0)
+	if err != nil {
+		r.violate("no gateway answers: %v", err)
+		return
+	}
+	defer c.Close()
+	for account, a := range s.chain.sim.Accounts {
+		status, err := c.Status(ctx, s.signer(account))
+		for err == nil && status.Chain == nil && sleep(ctx, 100*time.Millisecond) {
+			status, err = c.Status(ctx, s.signer(account)) // it has not asked the chain for this one yet
+		}
+		if err != nil {
+			r.violate("status of account %d: %v", account, err)
+			continue
+		}
+		count := s.chain.sim.Nonce(a.Address)
+		if uint64(status.Next) != count || status.Held+status.Unknown+status.Released > 0 {
+			r.violate("account %d: the chain's count is %d, the gateway has next %d, held %d, unknown %d, released %d", account, count,
+				status.Next, status.Held, status.Unknown, status.Released)
+		}
+		if status.Chain == nil || uint64(status.Chain.Mined) != count || status.Chain.Gap != nil {
+			r.violate("account %d: the chain's count is %d, the gateway says %+v", account, count, status.Chain)
+		}
+	}
+}
+
+func (s *soak) report() *Report {
+	c := &s.counts
+	r := &Report{
+		Who: s.cfg.name(), Seed: s.cfg.Seed, Seconds: s.cfg.Duration.Seconds(), Accounts: s.cfg.Accounts, Violations: []string{},
+		Closing: c.closing.Load(), Calls: c.calls.Load(), Crashes: c.crashes.Load(), Kills: c.kills.Load(), BothKilled: c.bothKilled.Load(),
+		NodeFaults: c.faults.Load(), PoolLosses: c.drops.Load(), Reorgs: c.reorgs.Load(), Repairs: c.repairs.Load(),
+		Resent: c.repairsResent.Load(), Cancelled: c.repairsCancelled.Load(), RepairsFailed: c.repairsFailed.Load(),
+		RecordRefused: c.recordRefused.Load(), LateRefused: c.lateRefused.Load(), LateRecorded: c.lateRecorded.Load(),
+		MarkConflicts: c.markConflicts.Load(), Reissued: c.reissued.Load(), Resends: c.resends.Load(), Bumps: c.bumps.Load(),
+		Overtaken: c.deads.Load(), Resets: c.resets.Load(), MissedEvents: c.missed.Load(),
+		Sends: make(map[string]int64), Mishaps: make(map[string]int64),
+	}
+	for o := range c.sends {
+		r.Sends[outcome(o).String()] = c.sends[o].Load()
+	}
+	for m := range c.mishaps {
+		r.Mishaps[mishapNames[m]] = c.mishaps[m].Load()
+	}
+	s.events.mu.Lock()
+	defer s.events.mu.Unlock()
+	r.Events = s.events.n
+	return r
+}
+
+// WriteText writes the report for people.
+func (r *Report) WriteText(w io.Writer) {
+	fmt.Fprintf(w, "%s: %d accounts for %.0f s, seed %d\n", r.Who, r.Accounts, r.Seconds, r.Seed)
+	fmt.Fprintf(w, "  payments %d (%d at the end), executed %d, doubled %d, not executed %d; stuck accounts %d, gaps %d\n",
+		r.Payments, r.Closing, r.Executed, r.Doubled, r.NotExecuted, r.Stuck, r.Gaps)
+	fmt.Fprintf(w, "  on the chain after %.1f s in the median, 99 in 100 within %.1f s, all that are within %.1f s\n", r.MedianSeconds, r.P99Seconds, r.MaxSeconds)
+	fmt.Fprintf(w, "  calls %d, crashes of workers %d, kills of gateways %d (%d times both), troubles of nodes %d, losses of the pool %d, reorgs %d\n",
+		r.Calls, r.Crashes, r.Kills, r.BothKilled, r.NodeFaults, r.PoolLosses, r.Reorgs)
+	fmt.Fprintf(w, "  repairs %d (sent again %d, cancelled %d, failed %d); records refused %d; late: refused %d, in time %d; marks in conflict %d\n",
+		r.Repairs, r.Resent, r.Cancelled, r.RepairsFailed, r.RecordRefused, r.LateRefused, r.LateRecorded, r.MarkConflicts)
+	fmt.Fprintf(w, "  handed out again %d, sent again %d, replaced %d, overtaken %d, resets %d, events missed %d\n",
+		r.Reissued, r.Resends, r.Bumps, r.Overtaken, r.Resets, r.MissedEvents)
+	fmt.Fprintf(w, "  sends %v\n  mishaps %v\n  events %v\n", r.Sends, r.Mishaps, r.Events)
+	for i, text := range r.Violations {
+		if i == 20 {
+			fmt.Fprintf(w, "  … and %d more\n", len(r.Violations)-i)
+			break
+		}
+		fmt.Fprintf(w, "  VIOLATION: %s\n", text)
+	}
+}
+
+// Table is the reports in Markdown.
+func Table(reports []*Report) string {
+	var b strings.Builder
+	b.WriteString("| nonces from | payments | stuck accounts | gaps | executed twice | not executed | slowest of 100 | left to be done by hand |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|\n")
+	for _, r := range reports {
+		fmt.Fprintf(&b, "| %s | %d in %.0f s | %d of %d | %d | %d | %d | %.0f s | %s |\n", r.Who, r.Payments, r.Seconds, r.Stuck, r.Accounts, r.Gaps, r.Doubled, r.NotExecuted, r.P99Seconds, r.ByHand)
+	}
+	return b.String()
+}
