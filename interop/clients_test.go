@@ -188,7 +188,7 @@ func (b *bench) run(pay payer) {
 
 	// A nonce that the caller chose is nobody's, and is not sent with.
 	before := b.proxy.Requests()["eth_sendRawTransaction"]
-	if _, err := pay(payment{Value: "5", Gas: 21000, Nonce: new(int64(6))}); err == nil {
+	if _, err := pay(payment{Value: "5", Gas: 21000, Nonce: new(int64(9))}); err == nil {
 		t.Fatal("a nonce was used that the gateway did not hand out")
 	}
 	if after := b.proxy.Requests()["eth_sendRawTransaction"]; after != before {

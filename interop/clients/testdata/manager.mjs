@@ -1,6 +1,7 @@
 // What viem's own nonce manager does when two processes have the key, and when a send fails
 // while a later one is out. A line of JSON says which nonces it gave and which hashes went out.
-import { createNonceManager, jsonRpc, privateKeyToAccount } from 'viem/accounts'
+import { privateKeyToAccount } from 'viem/accounts'
+import { createNonceManager, jsonRpc } from 'viem/nonce'
 import { createWalletClient, defineChain, http } from 'viem'
 
 const { NODE, CHAIN_ID, KEY, TO } = process.env
