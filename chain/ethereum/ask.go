@@ -118,6 +118,13 @@ func (n *node) carry(ctx context.Context, session uint64, calls []*jsonrpc.Call,
 	defer cancel()
 	begin := time.Now()
 	n.link.Do(ctx, session, calls, how.limit)
+	if context.Cause(ctx) == errTimeout {
+		for _, c := range calls {
+			if c.Fail != nil && !errors.Is(c.Fail, jsonrpc.ErrNotSent) {
+				c.Fail = fmt.Errorf("%w (%v)", errTimeout, n.c.set.Timeout)
+			}
+		}
+	}
 	n.c.m.seconds.WithLabelValues(n.name).Observe(time.Since(begin).Seconds())
 }
 
@@ -194,7 +201,7 @@ func (n *node) backOff(wait time.Duration) {
 	if !was { // one growth for all that were under way
 		pause := n.pace.NextBackOff()
 		if wait > 0 {
-			pause = wait + time.Duration(rand.Int64N(int64(wait)/10+1)) // not all at once
+			pause = wait + time.Duration(rand.Int64N(int64(wait)/10+1)) // #nosec G404 -- so that not all ask at once; nothing secret
 		}
 		n.backoffUntil = now.Add(pause)
 	} else if at := now.Add(wait); at.After(n.backoffUntil) {

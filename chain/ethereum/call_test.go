@@ -108,8 +108,14 @@ func TestAnAnswerThatIsTooLargeIsToldAndBounded(t *testing.T) {
 			for _, n := range w.nodes {
 				n.On("eth_getLogs", func([]json.RawMessage) (any, error) { return big, nil })
 			}
-			if _, _, err := w.Call(t.Context(), "eth_getLogs", nil); !errors.Is(err, ErrTooLarge) {
+			if _, _, err := w.Call(t.Context(), "eth_getLogs", nil); !errors.Is(err, ErrTooLarge) || isUnreachable(err) {
 				t.Errorf("%v, want ErrTooLarge", err)
+			}
+			if n := w.nodes[1].Calls("eth_getLogs"); n != 0 {
+				t.Errorf("another node was asked %d times for the same", n)
+			}
+			if !w.nodeStatus(0).Up || w.node(0).link.Session() != 1 {
+				t.Errorf("status %+v, want up in its first session", w.nodeStatus(0))
 			}
 		})
 	}
