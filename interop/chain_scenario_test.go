@@ -191,12 +191,12 @@ func number(s string) int {
 
 // answer is any answer of the gateway.
 type answer struct {
-	Nonce, Attempt, Next   int64
-	Status, TxHash         string
-	TxHashes               []string
-	Was                    struct{ Status string }
-	Reissued               *struct{ Reason string }
-	Chain                  struct {
+	Nonce, Attempt, Next int64
+	Status, TxHash       string
+	TxHashes             []string
+	Was                  struct{ Status string }
+	Reissued             *struct{ Reason string }
+	Chain                struct {
 		Mined int64
 		Gap   *struct{ Nonce int64 }
 	}

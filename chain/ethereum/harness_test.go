@@ -47,10 +47,12 @@ func (l *logged) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-func (l *logged) has(text string) bool {
+func (l *logged) has(text string) bool { return l.count(text) > 0 }
+
+func (l *logged) count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return strings.Contains(l.buf.String(), text)
+	return strings.Count(l.buf.String(), text)
 }
 
 // worldStart is the number of the newest block when a world begins.

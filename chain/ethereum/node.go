@@ -119,10 +119,11 @@ func (n *node) eligible() bool {
 	return n.upLocked() && n.onBranch && n.lag <= int64(n.c.set.Lag) && !n.backoffUntil.After(time.Now())
 }
 
-// failed notes what went wrong, and that the node is not up. It logs when that changes.
+// failed notes what went wrong, and that the node is not up. It logs when that changes,
+// and when the node has never answered, once.
 func (n *node) failed(err error) {
 	n.mu.Lock()
-	was := n.answered
+	was := n.answered || n.lastErrAt.IsZero() && !errors.Is(err, errOtherChain) // which verify has logged
 	n.answered, n.verified, n.onBranch = false, 0, false
 	n.noteLocked(err)
 	n.mu.Unlock()

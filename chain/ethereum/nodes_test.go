@@ -107,6 +107,29 @@ func TestANodeThatGoesAwayIsAskedLessAndFoundAgain(t *testing.T) {
 	})
 }
 
+func TestANodeThatNeverAnsweredIsToldOfOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, how := range []func(*Config){func(*Config) {}, overWebSocket} {
+			w := newWorld(t, 3, how)
+			w.nodes[0].OnHTTP(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+				http.Error(w, "gone", http.StatusBadGateway)
+				return true
+			})
+			w.nodes[1].SetChainID(5)
+			w.run()
+			time.Sleep(10 * maxPause)
+			synctest.Wait()
+			const away = "node of the chain does not answer"
+			if n := w.log.count(away); n != 1 || !w.log.has("502") {
+				t.Errorf("told %d times, want once, with the error", n)
+			}
+			if n := w.log.count("node is of another chain"); n != 1 {
+				t.Errorf("told %d times that a node is of another chain, want once", n)
+			}
+		}
+	})
+}
+
 func TestAMinuteWithoutAnyNodeIsCaughtUpBlockByBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2, overWebSocket).run()
