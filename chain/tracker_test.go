@@ -101,7 +101,7 @@ func TestANewSignerDoesNotBeginWithAnOldAnswer(t *testing.T) {
 func TestAKnownSignerDoesNotWaitForNodesThatAreAway(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.chain.set(func() { w.chain.away = true })
-		w.signer(alice, 3) // a plan has shown its cursor
+		w.signer(alice, 3).View(0) // a plan has shown its cursor, and another has not read it
 		if !w.chains.Ready(alice, time.Hour, func() {}) {
 			t.Error("each of its requests waits for an answer that does not come")
 		}
