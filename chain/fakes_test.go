@@ -125,6 +125,16 @@ type fakeService struct {
 	rows []nonce.Row
 	err  error
 	away bool // lists are refused
+	asks int  // lists, those refused too
+}
+
+// lists takes how often lists were asked for so far.
+func (s *fakeService) lists() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.asks
+	s.asks = 0
+	return n
 }
 
 func (s *fakeService) refuseLists(refuse bool) {
@@ -136,10 +146,10 @@ func (s *fakeService) refuseLists(refuse bool) {
 func (s *fakeService) Do(_ context.Context, op *nonce.Op) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if op.Kind == nonce.KindList && s.away {
-		return nonce.ErrBusy
-	}
 	if op.Kind == nonce.KindList {
+		if s.asks++; s.away {
+			return nonce.ErrBusy
+		}
 		op.Page = nonce.ListPage{NextFrom: -1}
 		for _, r := range s.rows {
 			if r.Nonce >= op.List.From {

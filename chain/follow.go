@@ -139,8 +139,7 @@ func (s *signer) advanceLocked(mined, at int64) (events []nonce.Event) {
 		events = append(events, s.minedLocked(n, cursor)...)
 	}
 	if s.gap != nil && s.gap.Nonce < mined {
-		events = append(events, nonce.Event{Type: nonce.EventGapClosed, Nonce: s.gap.Nonce, Attempt: s.gap.Attempt})
-		s.gap = nil
+		events = append(events, s.closeGapLocked()...)
 	}
 	return events
 }
@@ -262,12 +261,11 @@ func (s *signer) loweredLocked(mined, at int64) (events []nonce.Event) {
 			k.tx, k.shown = Hash{}, k.tx
 		}
 	}
-	if s.gap != nil && s.gap.Nonce != mined {
-		events = append(events, nonce.Event{Type: nonce.EventGapClosed, Nonce: s.gap.Nonce, Attempt: s.gap.Attempt})
-		s.gap = nil
-	}
 	s.publish()
-	return events
+	if s.gap != nil && s.gap.Nonce != mined {
+		return s.closeGapLocked()
+	}
+	return nil
 }
 
 // counted follows a count at the canonical head. A lower one than before is believed

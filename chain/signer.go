@@ -15,7 +15,7 @@ type signer struct {
 	name, account string
 
 	view    atomic.Pointer[nonce.ChainView]
-	next    atomic.Int64 // the cursor of the last plan
+	next    atomic.Int64 // the highest cursor of a plan, or behind a hand-out
 	version atomic.Int64 // of the last commit that was seen
 	owned   atomic.Bool
 	kept    atomic.Bool  // it is in Tracker.signers
@@ -121,11 +121,9 @@ func (s *signer) View(next int64) nonce.ChainView {
 	s.used.Store(time.Now().Unix())
 	kept := s.kept.Load() || s.t.keep(s)
 	v := *s.view.Load()
-	if s.next.Load() != next || !s.watched.Load() {
-		s.next.Store(next)
-		if v.Known && next > v.Mined {
-			s.t.watch(s)
-		}
+	s.raise(next)
+	if next = s.next.Load(); v.Known && next > v.Mined {
+		s.t.watch(s)
 	}
 	if next == 0 && v.Known && time.Since(time.Unix(0, s.began.Load())) > startUsable {
 		v.StartOld = true
@@ -135,6 +133,12 @@ func (s *signer) View(next int64) nonce.ChainView {
 		v.Window = 0 // nobody tells how far the account has come since
 	}
 	return v
+}
+
+// raise raises the cursor. A plan that has not read it says 0.
+func (s *signer) raise(next int64) {
+	for was := s.next.Load(); was < next && !s.next.CompareAndSwap(was, next); was = s.next.Load() {
+	}
 }
 
 // mustCount makes the count be asked for at the next head.
@@ -209,8 +213,8 @@ func (s *signer) noteLocked(e *nonce.Event) bool {
 		return false
 	}
 	open := false
-	if e.Type == nonce.EventAllocated && e.Nonce >= s.next.Load() {
-		s.next.Store(e.Nonce + 1) // the next plan may be long in coming
+	if e.Type == nonce.EventAllocated {
+		s.raise(e.Nonce + 1) // the next plan may be long in coming
 		open = s.known && e.Nonce >= s.mined
 	}
 	k := s.noteOf(e.Nonce)

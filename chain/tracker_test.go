@@ -101,7 +101,7 @@ func TestANewSignerDoesNotBeginWithAnOldAnswer(t *testing.T) {
 func TestAKnownSignerDoesNotWaitForNodesThatAreAway(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.chain.set(func() { w.chain.away = true })
-		w.signer(alice, 3) // a plan has shown its cursor
+		w.signer(alice, 3).View(0) // a plan has shown its cursor, and another has not read it
 		if !w.chains.Ready(alice, time.Hour, func() {}) {
 			t.Error("each of its requests waits for an answer that does not come")
 		}
@@ -447,6 +447,80 @@ func TestAGapIsToldThoughNoPlanHasShownTheCursor(t *testing.T) {
 		w.after(2 * time.Minute)
 		if got := w.told(nonce.EventGap); len(got) != 1 || got[0].Nonce != 0 {
 			t.Errorf("told %+v, want the gap", got)
+		}
+	})
+}
+
+func TestAGapBehindWhichNothingWaitsAnyMoreIsClosed(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.signer(alice, 2)
+		w.rows([]nonce.Row{{Nonce: 0, Status: nonce.Held, Attempt: 1}, {Nonce: 1, Status: nonce.Held, Attempt: 1}})
+		w.after(2 * time.Minute)
+		w.rows([]nonce.Row{{Nonce: 0, Status: nonce.Held, Attempt: 1}, {Nonce: 1, Status: nonce.Released, Attempt: 1}})
+		w.after(2 * time.Minute)
+		if got := w.told(nonce.EventGap, nonce.EventGapClosed); len(got) != 2 || got[1].Type != nonce.EventGapClosed {
+			t.Errorf("told %+v, want a gap and its end", got)
+		}
+		if st, _ := w.chains.State(alice); st.Gap != nil {
+			t.Errorf("state %+v", st)
+		}
+	})
+}
+
+func TestAGapIsTheOwnersToTell(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 2)
+		w.rows([]nonce.Row{{Nonce: 0, Status: nonce.Held, Attempt: 1}, {Nonce: 1, Status: nonce.Held, Attempt: 1}})
+		w.after(2 * time.Minute)
+		s.Owned(false)
+		w.after(time.Second)
+		if st, _ := w.chains.State(alice); st.Gap != nil {
+			t.Errorf("a node that is not the owner says %+v", st)
+		}
+	})
+}
+
+func TestNothingIsDroppedThatANodeWhichFailedMayHave(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.signer(alice, 2)
+		w.rows([]nonce.Row{{Nonce: 0, Status: nonce.Consumed, TxHash: hash(7), Attempt: 1}, {Nonce: 1, Status: nonce.Consumed, Attempt: 1}})
+		w.chain.set(func() { w.chain.pool[0] = Sighting{Seen: Pooled, Tx: hash(7)} })
+		w.after(2 * time.Minute)
+		w.chain.set(func() { delete(w.chain.pool, 0); w.chain.failed = true })
+		w.after(2 * time.Minute)
+		if got := w.told(nonce.EventDropped); len(got) != 0 {
+			t.Errorf("told %+v", got)
+		}
+		w.chain.set(func() { w.chain.failed = false })
+		w.after(2 * time.Minute)
+		if got := w.told(nonce.EventDropped); len(got) != 1 {
+			t.Errorf("told %+v, want one dropped", got)
+		}
+	})
+}
+
+func TestALookRunsFewOpsAndNoneAfterOneThatFailed(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.svc.refuseLists(true)
+		for i := range 3 * maxOps {
+			s := w.chains.Signer(numbered(i))
+			s.Owned(true)
+			s.View(1)
+		}
+		w.after(watchEvery)
+		w.svc.lists()
+		w.after(watchEvery)
+		if n := w.svc.lists(); n != 1 {
+			t.Errorf("%d ops in a look in which the first failed", n)
+		}
+		w.svc.refuseLists(false)
+		w.after(watchEvery)
+		if n := w.svc.lists(); n != maxOps {
+			t.Errorf("%d ops in a look, want %d", n, maxOps)
+		}
+		w.after(2 * watchEvery)
+		if n := w.svc.lists(); n < 2*maxOps-10 {
+			t.Errorf("%d ops in two looks more: not everybody has his turn", n)
 		}
 	})
 }

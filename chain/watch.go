@@ -20,6 +20,10 @@ const (
 	touchEvery = time.Minute
 	// listLimit bounds the rows that are read behind a nonce that blocks.
 	listLimit = 256
+	// maxOps and maxAsked bound the ops and the questions of one look, so that it ends
+	// soon. Who has to wait has his turn at one of the next, in no order.
+	maxOps   = 256
+	maxAsked = 2000
 )
 
 // watcher looks at the signers that have something open.
@@ -56,13 +60,20 @@ func (t *Tracker) look(ctx context.Context, now time.Time) {
 	}
 	t.mu.Unlock()
 	var ask []question
+	left := budget(maxOps)
 	for _, s := range open {
 		if ctx.Err() != nil {
 			return
 		}
+		if len(ask) >= maxAsked {
+			break
+		}
 		if !s.owned.Load() && now.Sub(time.Unix(0, s.lookAt.Load())) > shownFor {
 			s.leftToOwner()
 			t.unwatch(s)
+			if s.owned.Load() { // again, meanwhile
+				t.watch(s)
+			}
 			continue
 		}
 		q, idle := s.questions(now)
@@ -73,16 +84,37 @@ func (t *Tracker) look(ctx context.Context, now time.Time) {
 			}
 			continue
 		}
-		t.touch(ctx, s, now)
+		t.touch(ctx, s, now, &left)
 		if s.owned.Load() {
-			t.settleOutside(ctx, s)
+			t.settleOutside(ctx, s, &left)
 		}
 		ask = append(ask, q...)
 	}
 	for part := range slices.Chunk(ask, lookBatch) {
-		t.ask(ctx, part, now)
+		t.ask(ctx, part, now, &left)
 	}
 }
+
+// budget is how many ops of the service one look may still run: none after one that
+// failed, because the next would fail too, each after a time-out.
+type budget int
+
+func (b *budget) do(ctx context.Context, t *Tracker, op *nonce.Op) error {
+	if *b == 0 {
+		return errLater
+	}
+	*b--
+	one, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
+	defer cancel()
+	err := t.svc.Do(one, op)
+	if _, conflict := errors.AsType[*nonce.ConflictError](err); err != nil && !conflict {
+		*b = 0
+		t.log.Debug("what follows from the chain waits", "op", op.Kind.String(), "signer", op.Signer, "error", err)
+	}
+	return err
+}
+
+var errLater = errors.New("it is left to the next look")
 
 // busy reports whether there is something to look at.
 func (s *signer) busy() bool {
@@ -113,7 +145,7 @@ func (s *signer) leftToOwner() {
 // settleOutside asks the store for the nonces that the chain seems to have used behind the
 // back of who holds them, and tells of those where that is so. While the store cannot be
 // asked they wait.
-func (t *Tracker) settleOutside(ctx context.Context, s *signer) {
+func (t *Tracker) settleOutside(ctx context.Context, s *signer, left *budget) {
 	s.mu.Lock()
 	i := slices.IndexFunc(s.outside, func(o outsider) bool { return o.due() })
 	from := int64(0)
@@ -125,13 +157,9 @@ func (t *Tracker) settleOutside(ctx context.Context, s *signer) {
 		return
 	}
 	op := &nonce.Op{Kind: nonce.KindList, Signer: s.name, List: nonce.ListQuery{Signer: s.name, From: from, Limit: listLimit}}
-	one, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
-	defer cancel()
-	if err := t.svc.Do(one, op); err != nil {
-		t.log.Debug("reading whose nonces the chain has used", "signer", s.name, "nonce", from, "error", err)
-		return
+	if left.do(ctx, t, op) == nil {
+		t.told(s, s.settledOutside(from, &op.Page))
 	}
-	t.told(s, s.settledOutside(from, &op.Page))
 }
 
 // settledOutside takes a page of the store, from a nonce on, for what it says of outsiders.
@@ -221,7 +249,7 @@ func (s *signer) blockedLocked(now time.Time) bool {
 }
 
 // ask asks the nodes, and does what follows.
-func (t *Tracker) ask(ctx context.Context, list []question, now time.Time) {
+func (t *Tracker) ask(ctx context.Context, list []question, now time.Time, left *budget) {
 	asks := make([]Ask, len(list))
 	for i := range list {
 		asks[i] = list[i].ask
@@ -239,9 +267,9 @@ func (t *Tracker) ask(ctx context.Context, list []question, now time.Time) {
 		q.s.sighted(q.ask.Nonce, f, at)
 		switch {
 		case q.unknown:
-			t.decide(ctx, q, f)
+			t.decide(ctx, q, f, left)
 		case q.blocks:
-			t.blocks(ctx, q, f, now)
+			t.blocks(ctx, q, f, now, left)
 		}
 	}
 }
@@ -270,7 +298,7 @@ func (s *signer) sighted(n int64, f *Sighting, at int64) {
 
 // decide ends a hold that is unknown when a node has shown that it was used, now or since
 // it is unknown.
-func (t *Tracker) decide(ctx context.Context, q *question, f *Sighting) {
+func (t *Tracker) decide(ctx context.Context, q *question, f *Sighting, left *budget) {
 	used, hash := f.Seen != Absent, f.Tx
 	if !used {
 		used, hash = q.s.shown(q.ask.Nonce)
@@ -280,7 +308,7 @@ func (t *Tracker) decide(ctx context.Context, q *question, f *Sighting) {
 	}
 	t.mark(ctx, q.s, &nonce.Op{
 		Kind: nonce.KindMarkUsed, Signer: q.s.name, Nonce: q.ask.Nonce, Attempt: q.attempt, TxHash: hash, MarkAny: true,
-	})
+	}, left)
 }
 
 // shown reports whether a nonce is known to be used, or was, and the transaction.
@@ -298,41 +326,33 @@ func (s *signer) shown(n int64) (used bool, tx Hash) {
 }
 
 // mark runs an op that follows from the chain. One that is refused has been overtaken.
-func (t *Tracker) mark(ctx context.Context, s *signer, op *nonce.Op) {
-	one, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
-	defer cancel()
-	err := t.svc.Do(one, op)
-	if err == nil {
+func (t *Tracker) mark(ctx context.Context, s *signer, op *nonce.Op, left *budget) {
+	attempt := op.Attempt
+	err := left.do(ctx, t, op)
+	if _, overtaken := errors.AsType[*nonce.ConflictError](err); err == nil {
 		t.metrics.ended.Inc()
-		return
-	}
-	if _, overtaken := errors.AsType[*nonce.ConflictError](err); !overtaken {
-		t.log.Debug("ending a hold of which the chain has decided", "signer", s.name, "nonce", op.Nonce, "error", err)
+	} else if !overtaken {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k := s.notes[op.Nonce]; k != nil && k.attempt == op.Attempt {
+	if k := s.notes[op.Nonce]; k != nil && k.attempt == attempt {
 		k.unknown = false
 	}
 }
 
 // blocks finds out whether a nonce is a gap: no node has seen a transaction of it, and
 // something above it was sent or is held.
-func (t *Tracker) blocks(ctx context.Context, q *question, f *Sighting, now time.Time) {
+func (t *Tracker) blocks(ctx context.Context, q *question, f *Sighting, now time.Time, left *budget) {
 	s, n := q.s, q.ask.Nonce
 	if f.Seen != Absent || f.Nodes == 0 {
 		t.told(s, s.notBlocking(n, f.Seen != Absent))
 		return
 	}
 	op := &nonce.Op{Kind: nonce.KindList, Signer: s.name, List: nonce.ListQuery{Signer: s.name, From: n, Limit: listLimit}}
-	one, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
-	defer cancel()
-	if err := t.svc.Do(one, op); err != nil {
-		t.log.Debug("reading what waits behind a nonce", "signer", s.name, "nonce", n, "error", err)
-		return
+	if left.do(ctx, t, op) == nil {
+		t.told(s, s.blocking(n, &op.Page, f.Failed, now))
 	}
-	t.told(s, s.blocking(n, op.Page.Rows, op.Page.NextFrom >= 0, now))
 }
 
 // notBlocking ends a gap, if it was one.
@@ -343,17 +363,26 @@ func (s *signer) notBlocking(n int64, seen bool) []nonce.Event {
 	if !seen || s.gap == nil || s.gap.Nonce != n {
 		return nil
 	}
+	return s.closeGapLocked()
+}
+
+// closeGapLocked ends the gap, if there is one.
+func (s *signer) closeGapLocked() []nonce.Event {
 	gap := s.gap
+	if gap == nil {
+		return nil
+	}
 	s.gap = nil
-	return []nonce.Event{{Type: nonce.EventGapClosed, Nonce: n, Attempt: gap.Attempt}}
+	return []nonce.Event{{Type: nonce.EventGapClosed, Nonce: gap.Nonce, Attempt: gap.Attempt}}
 }
 
 // blocking makes a gap of what the store says about a nonce and those above it, and
-// tells it once; and that the transaction of the nonce is in no pool any more.
-func (s *signer) blocking(n int64, rows []nonce.Row, more bool, now time.Time) (events []nonce.Event) {
-	gap := nonce.Gap{Nonce: n, Since: now}
-	for i := range rows {
-		row := &rows[i]
+// tells it once; and that the transaction of the nonce is in no pool any more, unless a
+// node that failed may have it.
+func (s *signer) blocking(n int64, page *nonce.ListPage, failed bool, now time.Time) (events []nonce.Event) {
+	gap, more := nonce.Gap{Nonce: n, Since: now}, page.NextFrom >= 0
+	for i := range page.Rows {
+		row := &page.Rows[i]
 		switch {
 		case row.Nonce == n:
 			gap.Status, gap.Unknown, gap.Attempt, gap.TxHash = row.Status, row.Unknown(), row.Attempt, row.TxHash
@@ -363,16 +392,19 @@ func (s *signer) blocking(n int64, rows []nonce.Row, more bool, now time.Time) (
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.learnLocked(rows)
-	if n != s.mined || gap.Blocked == 0 && !more {
-		s.stuck.since = now // only released ones wait
+	s.learnLocked(page.Rows)
+	if n != s.mined {
 		return nil
 	}
+	if gap.Blocked == 0 && !more {
+		s.stuck.since = now // only released ones wait
+		return s.closeGapLocked()
+	}
 	gap.Since = s.stuck.since
-	wasSeen := s.stuck.seen
-	if s.stuck.seen = false; wasSeen && gap.TxHash != (Hash{}) {
+	if s.stuck.seen && !failed && gap.TxHash != (Hash{}) {
 		events = append(events, nonce.Event{Type: nonce.EventDropped, Nonce: n, Attempt: gap.Attempt, TxHash: gap.TxHash})
 	}
+	s.stuck.seen = s.stuck.seen && failed
 	if s.gap == nil || s.gap.Nonce != n {
 		s.gap = &gap
 		told := gap
@@ -407,9 +439,10 @@ func (s *signer) learnLocked(rows []nonce.Row) {
 
 // touch uses a signer with something open, so that this node goes on to own it, and
 // takes over what the store says of it the first time.
-func (t *Tracker) touch(ctx context.Context, s *signer, now time.Time) {
+func (t *Tracker) touch(ctx context.Context, s *signer, now time.Time, left *budget) {
 	s.mu.Lock()
-	due := now.Sub(s.touched) >= touchEvery
+	open := s.known && (s.next.Load() > s.mined || s.gap != nil)
+	due := open && *left > 0 && now.Sub(s.touched) >= touchEvery
 	from := s.mined
 	if due {
 		s.touched = now
@@ -419,10 +452,7 @@ func (t *Tracker) touch(ctx context.Context, s *signer, now time.Time) {
 		return
 	}
 	op := &nonce.Op{Kind: nonce.KindList, Signer: s.name, List: nonce.ListQuery{Signer: s.name, From: from, Limit: listLimit}}
-	one, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
-	defer cancel()
-	if err := t.svc.Do(one, op); err != nil {
-		t.log.Debug("reading the open nonces of a signer", "signer", s.name, "error", err)
+	if left.do(ctx, t, op) != nil {
 		return
 	}
 	s.mu.Lock()
