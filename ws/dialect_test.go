@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +22,7 @@ import (
 type parrot struct {
 	let     chan struct{}
 	mu      sync.Mutex
+	waiting int // calls of wait so far
 	streams []Stream
 	ended   int
 }
@@ -34,6 +36,9 @@ func (p *parrot) Answer(ctx context.Context, c *Call) Answer {
 	case "say":
 		return Answer{Result: c.Params}
 	case "wait":
+		p.mu.Lock()
+		p.waiting++
+		p.mu.Unlock()
 		select {
 		case <-p.let:
 			return Answer{Result: []byte("true")}
@@ -77,7 +82,7 @@ func (p *parrot) ends() int {
 }
 
 func dialectBounds() DialectConfig {
-	return DialectConfig{MaxInflight: 100, MaxInflightTotal: 100, MaxMessageBytes: 64 << 10, MaxAnswerBytes: 1 << 20, MaxWaitingBytes: 1 << 20}
+	return DialectConfig{MaxInflight: 100, MaxInflightTotal: 100, MaxMessageBytes: 64 << 10, MaxAnswerBytes: 1 << 20, MaxWaitingBytes: 8 << 20}
 }
 
 // speak serves a dialect beside the gateway's own protocol, at an address of its own.
@@ -163,7 +168,7 @@ func TestASessionThatEndsEndsItsStreams(t *testing.T) {
 // awaitTrue waits for something that must come true.
 func awaitTrue(t testing.TB, what string, so func() bool) {
 	t.Helper()
-	for began := time.Now(); !so(); {
+	for began := time.Now(); !so(); runtime.Gosched() {
 		if time.Since(began) > patience {
 			t.Fatal("waited in vain: " + what)
 		}
@@ -260,10 +265,10 @@ func TestStopEndsCallsAndPosts(t *testing.T) {
 		_ = response.Body.Close()
 		posted <- string(text)
 	}()
-	awaitTrue(t, "the POST", func() bool {
-		g.srv.conns.mu.Lock()
-		defer g.srv.conns.mu.Unlock()
-		return g.srv.conns.places == 2
+	awaitTrue(t, "both calls", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.waiting == 2
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -298,10 +303,8 @@ func TestBoundsOfADialectThatContradictEachOther(t *testing.T) {
 
 // A client that asks for much and reads slowly gets it all, in its time.
 func TestLongAnswersWaitForAClientThatReadsSlowly(t *testing.T) {
-	g := startGateway(t, func(s *setup) { s.ws.SendBuffer = 4 << 10 })
-	at := g.at(g.speak(longWinded{}))
-	c := at.dial()
-	must(t, c.conn.NetConn().(*net.TCPConn).SetReadBuffer(4<<10))
+	g := startGateway(t, func(s *setup) { s.ws.SendBuffer = 64 << 10 })
+	c := g.at(g.speak(longWinded{})).dial()
 	const answers = 6 // thrice what may wait for a connection
 	for range answers {
 		c.request("1", "talk", `[]`)
