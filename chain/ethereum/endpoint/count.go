@@ -106,7 +106,11 @@ func (e *Endpoint) mined(ctx context.Context, signer, account string) int64 {
 func (e *Endpoint) start(ctx context.Context, account string) (chain.Start, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.cfg.ReadTimeout)
 	defer cancel()
-	starts, err := e.nodes.Start(ctx, []string{account})
+	var starts []chain.Start
+	err := e.patiently(ctx, func() (err error) {
+		starts, err = e.nodes.Start(ctx, []string{account})
+		return err
+	})
 	if err != nil {
 		return chain.Start{}, err
 	}
@@ -115,6 +119,9 @@ func (e *Endpoint) start(ctx context.Context, account string) (chain.Start, erro
 
 // number is a param that is a number, in decimal or as a quantity.
 func number(param json.RawMessage) (uint64, bool) {
+	if len(param) == 0 {
+		return 0, false
+	}
 	spelled, isText := text(param)
 	if !isText {
 		n, err := strconv.ParseUint(string(param), 10, 63)

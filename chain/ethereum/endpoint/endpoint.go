@@ -55,6 +55,9 @@ type Config struct {
 	Take bool
 	// ReadTimeout bounds one question to the nodes; default 30s.
 	ReadTimeout time.Duration
+	// NodesWait is for how long a question is asked again while no node can be asked, which
+	// is so at the start, and while a connection is made anew; default 1s.
+	NodesWait time.Duration
 	// SendTimeout bounds the giving of one transaction to the nodes; default 20s. Past it
 	// nobody knows whether they have it.
 	SendTimeout time.Duration
@@ -72,13 +75,14 @@ type Config struct {
 
 func (c *Config) complete() error {
 	c.ReadTimeout = cmp.Or(c.ReadTimeout, 30*time.Second)
+	c.NodesWait = cmp.Or(c.NodesWait, time.Second)
 	c.SendTimeout = cmp.Or(c.SendTimeout, 20*time.Second)
 	c.ReadyWait = cmp.Or(c.ReadyWait, 3*time.Second)
 	c.OrderWait = cmp.Or(c.OrderWait, time.Second)
 	c.ReceiptWait = cmp.Or(c.ReceiptWait, 20*time.Second)
 	c.MostReceiptWait = cmp.Or(c.MostReceiptWait, time.Minute)
 	c.ReceiptEvery = cmp.Or(c.ReceiptEvery, 250*time.Millisecond)
-	for _, d := range []time.Duration{c.ReadTimeout, c.SendTimeout, c.ReadyWait, c.OrderWait, c.ReceiptWait, c.MostReceiptWait, c.ReceiptEvery} {
+	for _, d := range []time.Duration{c.ReadTimeout, c.NodesWait, c.SendTimeout, c.ReadyWait, c.OrderWait, c.ReceiptWait, c.MostReceiptWait, c.ReceiptEvery} {
 		if d < 0 {
 			return errors.New("the times of an Ethereum endpoint must be above 0")
 		}
@@ -123,9 +127,9 @@ func New(nodes Nodes, chains Chains, events Events, cfg Config, reg prometheus.R
 	}
 	e := &Endpoint{
 		nodes: nodes, chains: chains, events: events, cfg: cfg, chainID: id, methods: list,
-		log:   log.With("component", "endpoint", "chain", nodes.ID()),
-		feeds: feeds{nodes: nodes},
+		log: log.With("component", "endpoint", "chain", nodes.ID()),
 	}
+	e.feeds.e = e
 	e.metrics = newMetrics(nodes.ID(), list.known(), func() float64 { return float64(e.feeds.len()) }, reg)
 	return e, nil
 }
@@ -176,14 +180,35 @@ func (e *Endpoint) pass(ctx context.Context, c *ws.Call) ws.Answer {
 	if err != nil {
 		return ws.Answer{Err: err}
 	}
+	if c.Method == methodLogs && noBlocks(params) {
+		return ws.Answer{Result: []byte("[]")}
+	}
 	return e.ask(ctx, c.Method, params)
+}
+
+// noBlocks reports whether eth_getLogs asks for the logs of no block: the range ends just
+// before it begins. ethers does so between two blocks, where there are no filters, and does
+// not survive that nodes call it an error.
+func noBlocks(params []byte) bool {
+	var filters []struct{ FromBlock, ToBlock json.RawMessage }
+	if json.Unmarshal(params, &filters) != nil || len(filters) != 1 {
+		return false
+	}
+	from, begins := number(filters[0].FromBlock)
+	to, ends := number(filters[0].ToBlock)
+	return begins && ends && from == to+1
 }
 
 // ask asks a node.
 func (e *Endpoint) ask(ctx context.Context, method string, params []byte) ws.Answer {
 	ctx, cancel := context.WithTimeout(ctx, e.cfg.ReadTimeout)
 	defer cancel()
-	got, refusal, err := e.nodes.Call(ctx, method, params)
+	var got json.RawMessage
+	var refusal *ethereum.RPCError
+	err := e.patiently(ctx, func() (err error) {
+		got, refusal, err = e.nodes.Call(ctx, method, params)
+		return err
+	})
 	switch {
 	case err != nil:
 		return ws.Answer{Err: errOfNodes(err)}
@@ -191,6 +216,19 @@ func (e *Endpoint) ask(ctx context.Context, method string, params []byte) ws.Ans
 		return ws.Answer{Foreign: &ws.Foreign{Code: refusal.Code, Message: refusal.Message, Data: refusal.Data}}
 	}
 	return ws.Answer{Result: got}
+}
+
+// nodesPause is how long nodes that could not be asked are left alone.
+const nodesPause = 100 * time.Millisecond
+
+// patiently asks nodes, and again for a while if none can be asked.
+func (e *Endpoint) patiently(ctx context.Context, ask func() error) error {
+	for began := time.Now(); ; {
+		err := ask()
+		if !errors.Is(err, chain.ErrUnreachable) && !errors.Is(err, ethereum.ErrClosed) || time.Since(began)+nodesPause > e.cfg.NodesWait || !pause(ctx, nodesPause) {
+			return err
+		}
+	}
 }
 
 // result is an answer that is a string.

@@ -55,7 +55,7 @@ type setup struct {
 func defaults() setup {
 	return setup{
 		log:      slog.DiscardHandler,
-		endpoint: Config{Take: true, OrderWait: patience, ReceiptEvery: time.Millisecond},
+		endpoint: Config{Take: true, OrderWait: patience, ReceiptEvery: time.Millisecond, NodesWait: time.Nanosecond},
 		bounds:   ws.DialectConfig{MaxInflight: 64, MaxInflightTotal: 256, MaxMessageBytes: 64 << 10, MaxAnswerBytes: 1 << 20, MaxWaitingBytes: 4 << 20},
 		ws: ws.Config{
 			MaxConnections: 100, MaxInflight: 64, MaxInflightTotal: 256, MaxMessageBytes: 64 << 10, MaxBatch: 10, MaxSubscriptions: 4,

@@ -25,6 +25,7 @@ const (
 	methodSubscribe   = "eth_subscribe"
 	methodUnsubscribe = "eth_unsubscribe"
 
+	methodLogs    = "eth_getLogs"
 	methodReceipt = "eth_getTransactionReceipt"
 	notification  = "eth_subscription"
 )

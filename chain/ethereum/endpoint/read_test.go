@@ -182,6 +182,30 @@ func TestThePendingCountWhenNoNodeAnswers(t *testing.T) {
 	c.call(methodCount, `["`+account(2)+`","pending"]`).wantError(t, wire.CodeUnavailable, "no node of the chain has answered")
 }
 
+func TestTheLogsOfNoBlockAreNone(t *testing.T) {
+	g := startGateway(t)
+	c := g.dial()
+	c.call(methodLogs, `[{"address":"0x1","fromBlock":"0x8","toBlock":"0x7"}]`).wantResult(t, "[]")
+	for _, params := range []string{
+		`[{"fromBlock":"0x8","toBlock":"0x8"}]`, `[{"fromBlock":"0x9","toBlock":"0x7"}]`, `[{"fromBlock":"latest","toBlock":"0x7"}]`,
+		`[{"fromBlock":"0x0"}]`, `[{}]`, `[{"fromBlock":8,"toBlock":[]}]`, `[1]`, `[]`,
+	} {
+		c.call(methodLogs, params).wantResult(t, `"eth_getLogs"`)
+	}
+}
+
+func TestNodesThatAreNotThereYetAreAskedAgain(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.endpoint.NodesWait = patience })
+	tries := 0
+	g.nodes.answer("eth_call", func(string) (string, *rpcError, error) {
+		if tries++; tries < 3 {
+			return "", nil, fmt.Errorf("%w: not yet", chain.ErrUnreachable)
+		}
+		return "1", nil, nil
+	})
+	g.dial().call("eth_call", "[{}]").wantResult(t, "1")
+}
+
 func TestABatchIsMixedAndInOrder(t *testing.T) {
 	g := startGateway(t)
 	raw, next := transaction(ada, 0, "a"), transaction(ada, 1, "b")

@@ -121,6 +121,7 @@ const (
 func (s *sending) record(ctx context.Context) *wire.Error {
 	enough := time.NewTimer(s.e.cfg.OrderWait)
 	defer enough.Stop()
+	last := false
 	for tries := 1; ; tries++ {
 		changed := s.line.changed()
 		op := s.recordOp()
@@ -130,25 +131,39 @@ func (s *sending) record(ctx context.Context) *wire.Error {
 			s.line.tell()
 			return nil
 		}
-		switch s.hope(ctx, err, op.Take) {
-		case hopeless:
+		hope := s.hope(ctx, err, op.Take)
+		switch {
+		case hope == hopeless, hope == atOnce && tries >= recordTries, hope == later && last:
 			return s.explain(ctx, err)
-		case atOnce:
-			if tries >= recordTries || !pause(ctx, fencedPause) {
-				return s.explain(ctx, err)
-			}
-		case later:
+		case hope == atOnce:
+			pause(ctx, fencedPause)
+		default:
 			s.call.Pass() // those that it waits for may be behind it on this connection
-			select {
-			case <-changed:
-				tries = 0
-			case <-enough.C:
-				return s.explain(ctx, err)
-			case <-ctx.Done():
-				return errGone()
-			}
+			last = s.awaitTurn(ctx, changed, enough.C)
+			tries = 0
+		}
+		if ctx.Err() != nil {
+			return errGone()
 		}
 	}
+}
+
+// lookEvery is how often it is looked whether a transaction's turn has come: those before
+// it may have come to another node of the gateway.
+const lookEvery = 100 * time.Millisecond
+
+// awaitTurn waits until it may be the transaction's turn. last: it has waited enough.
+func (s *sending) awaitTurn(ctx context.Context, changed <-chan struct{}, enough <-chan time.Time) (last bool) {
+	look := time.NewTimer(lookEvery)
+	defer look.Stop()
+	select {
+	case <-changed:
+	case <-look.C:
+	case <-ctx.Done():
+	case <-enough:
+		return true
+	}
+	return false
 }
 
 // hope is whether a record that was refused may succeed when it is tried again.

@@ -381,6 +381,19 @@ func TestATransactionWaitsForThoseBeforeIt(t *testing.T) {
 	}
 }
 
+// Those before it may have come to another node of the gateway, or over /ws.
+func TestATransactionWaitsForWhatIsDoneElsewhere(t *testing.T) {
+	g := startGateway(t)
+	g.nodes.at(ada, chain.Start{Latest: 0})
+	c, raw := g.dial(), transaction(ada, 1, "b")
+	id := c.begin(methodSend, `["`+raw+`"]`)
+	g.awaitLine(signer(ada), 1)
+	if n := g.allocate(signer(ada), ""); n != 0 {
+		t.Fatalf("allocated %d", n)
+	}
+	c.end(id).wantResult(t, `"`+hashOf(raw).String()+`"`)
+}
+
 // awaitLine returns when a transaction with the nonce is on its way.
 func (g *gateway) awaitLine(signer string, n int64) {
 	g.Helper()

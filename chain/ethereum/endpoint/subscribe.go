@@ -55,7 +55,7 @@ func (e *Endpoint) unsubscribe(c *ws.Call) ws.Answer {
 
 // feeds are the subscriptions at nodes. Clients that want the same share one.
 type feeds struct {
-	nodes Nodes
+	e *Endpoint
 
 	mu       sync.Mutex // guards what follows, and the feeds; no I/O under it
 	byParams map[string]*feed
@@ -126,8 +126,15 @@ func (fs *feeds) enter(m *member, params string) (f *feed, first bool) {
 // open opens a feed at a node. It is done for all who want it meanwhile, so it does not
 // end with the one who came first.
 func (fs *feeds) open(ctx context.Context, f *feed) {
-	end, refusal, err := fs.nodes.Subscribe(context.WithoutCancel(ctx), json.RawMessage(f.params),
-		func(event json.RawMessage) { fs.deliver(f, event) }, func(reason error) { fs.lost(f, reason) })
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fs.e.cfg.ReadTimeout)
+	defer cancel()
+	var end func()
+	var refusal *ethereum.RPCError
+	err := fs.e.patiently(ctx, func() (err error) {
+		end, refusal, err = fs.e.nodes.Subscribe(ctx, json.RawMessage(f.params),
+			func(event json.RawMessage) { fs.deliver(f, event) }, func(reason error) { fs.lost(f, reason) })
+		return err
+	})
 	fs.mu.Lock()
 	f.end, f.refusal, f.err = end, refusal, err
 	if end == nil || len(f.members) == 0 {

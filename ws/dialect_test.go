@@ -1,0 +1,326 @@
+package ws
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"noncegate/auth"
+	"noncegate/nonce"
+	"noncegate/wire"
+)
+
+// parrot is a dialect: say answers its params, wait waits for let, watch opens a stream,
+// take allocates, and all else is refused in its own words.
+type parrot struct {
+	let     chan struct{}
+	mu      sync.Mutex
+	waiting int // calls of wait so far
+	streams []Stream
+	ended   int
+}
+
+func newParrot() *parrot { return &parrot{let: make(chan struct{})} }
+
+func (p *parrot) Ordered(string) bool { return false }
+
+func (p *parrot) Answer(ctx context.Context, c *Call) Answer {
+	switch c.Method {
+	case "say":
+		return Answer{Result: c.Params}
+	case "wait":
+		p.mu.Lock()
+		p.waiting++
+		p.mu.Unlock()
+		select {
+		case <-p.let:
+			return Answer{Result: []byte("true")}
+		case <-ctx.Done():
+			return Answer{Err: errCallEnded()}
+		}
+	case "watch":
+		s, err := c.Open("seen", func() { p.mu.Lock(); p.ended++; p.mu.Unlock() })
+		if err != nil {
+			return Answer{Err: err}
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.streams = append(p.streams, s)
+		return Answer{Result: []byte(`"` + s.ID() + `"`)}
+	case "take":
+		if !c.May(auth.RightAllocate, "a") {
+			return Answer{Err: c.Forbidden(auth.RightAllocate)}
+		}
+		op := &nonce.Op{Kind: nonce.KindAllocate, Signer: "a", Count: 1}
+		if err := c.Do(op); err != nil {
+			return Answer{Err: err}
+		}
+		return Answer{Result: []byte("true")}
+	}
+	return Answer{Foreign: &Foreign{Code: 7, Message: "what?"}}
+}
+
+func (p *parrot) notify(event string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.streams {
+		s.Notify([]byte(event))
+	}
+}
+
+func (p *parrot) ends() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ended
+}
+
+func dialectBounds() DialectConfig {
+	return DialectConfig{MaxInflight: 100, MaxInflightTotal: 100, MaxMessageBytes: 64 << 10, MaxAnswerBytes: 1 << 20, MaxWaitingBytes: 8 << 20}
+}
+
+// speak serves a dialect beside the gateway's own protocol, at an address of its own.
+func (g *gateway) speak(d Dialect) (address string) {
+	g.Helper()
+	h, err := g.srv.Dialect(d, dialectBounds())
+	must(g.TB, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(g.TB, err)
+	web := &http.Server{Handler: h, ConnState: g.srv.ConnState, ConnContext: g.srv.ConnContext}
+	var served sync.WaitGroup
+	served.Go(func() {
+		if err := web.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			g.Error(err)
+		}
+	})
+	g.Cleanup(func() { check(g.TB, web.Close()); served.Wait() })
+	return l.Addr().String()
+}
+
+// at returns the gateway as clients of another address see it.
+func (g *gateway) at(address string) *gateway {
+	other := *g
+	other.address = address
+	return &other
+}
+
+func TestADialectIsServedAsTheProtocolIs(t *testing.T) {
+	p := newParrot()
+	g := startGateway(t)
+	c := g.at(g.speak(p)).dial()
+	c.request("1", "say", `["x"]`)
+	if r := c.reply(); r["id"] != "1" || show(r["result"]) != `["x"]` {
+		t.Errorf("got %v", r)
+	}
+	c.request("2", "nonce_allocate", `["a"]`)
+	if r := c.reply(); show(r["error"]) != `{"code":7,"message":"what?"}` {
+		t.Errorf("got %v", r)
+	}
+	c.request("3", "take", `[]`)
+	c.reply()
+	if n := g.next("a"); n != 1 {
+		t.Errorf("the cursor is at %d", n)
+	}
+	c.send(`{"jsonrpc":"2.0","id":"4"}`)
+	c.wantError("4", "invalid_request")
+	c.send(`{`)
+	if r := c.reply(); r["error"] == nil {
+		t.Errorf("got %v", r)
+	}
+	g.dial().request("1", "nonce_status", `["a"]`) // the protocol itself is where it was
+	c.send(strings.Repeat(" ", 64<<10+1))
+	if code := c.closed(); code != wire.CloseTooLarge {
+		t.Errorf("closed with %d", code)
+	}
+}
+
+func TestASessionThatEndsEndsItsStreams(t *testing.T) {
+	people, p := newPeople(), newParrot()
+	people.grant("ada", "*", everyRight)
+	g := guardedGateway(t, people)
+	at := g.at(g.speak(p))
+	c := at.as("ada")
+	c.request("1", "watch", `[]`)
+	c.reply()
+	p.notify(`"first"`)
+	if n := c.notification(); n["method"] != "seen" {
+		t.Errorf("got %v", n)
+	}
+	people.grant("ada", "*", auth.RightRead)
+	c.request("2", "take", `[]`)
+	c.wantError("2", "forbidden")
+	people.end("ada", auth.ErrRevoked)
+	if code, _ := c.closedWith(); code != wire.CloseRevoked {
+		t.Errorf("closed with %d", code)
+	}
+	p.notify(`"late"`)
+	must(t, c.conn.Close())
+	awaitTrue(t, "the end of the stream", func() bool { return p.ends() == 1 })
+	at.wantRefused(http.Header{"Authorization": {"Bearer eve"}}, http.StatusUnauthorized)
+}
+
+// awaitTrue waits for something that must come true.
+func awaitTrue(t testing.TB, what string, so func() bool) {
+	t.Helper()
+	for began := time.Now(); !so(); runtime.Gosched() {
+		if time.Since(began) > patience {
+			t.Fatal("waited in vain: " + what)
+		}
+	}
+}
+
+func TestAConnectionWithAStreamIsNotIdle(t *testing.T) {
+	p := newParrot()
+	g := startGateway(t, func(s *setup) { s.ws.IdleTimeout = 200 * time.Millisecond })
+	at := g.at(g.speak(p))
+	watching, idle := at.dial(), at.dial()
+	watching.request("1", "watch", `[]`)
+	watching.reply()
+	if code := idle.closed(); code != wire.CloseGoingAway {
+		t.Errorf("closed with %d", code)
+	}
+	watching.request("2", "say", `[]`)
+	watching.wantReply("2")
+}
+
+func (c *client) wantReply(id string) {
+	c.Helper()
+	if r := c.reply(); r["id"] != id || r["error"] != nil {
+		c.Fatalf("got %v", r)
+	}
+}
+
+// What says that it is another node is a client here, and has to say who it is.
+func TestAnotherNodeHasNoPrivilegeAtADialect(t *testing.T) {
+	people := newPeople()
+	people.grant("ada", "*", everyRight)
+	g := guardedGateway(t, people, func(s *setup) { s.ws.Nodes.Secret = "secret" })
+	at := g.at(g.speak(newParrot()))
+	h := http.Header{HeaderNode: {"n2"}, HeaderNodeTo: {"n1"}, HeaderNodeSecret: {"secret"}}
+	at.wantRefused(h, http.StatusUnauthorized)
+	h.Set("Authorization", "Bearer ada")
+	c := at.dialWith(h)
+	c.request("1", "say", `[]`)
+	c.wantReply("1")
+	if used, _ := g.srv.NodeInflight(); used != 0 || g.srv.conns.nodes != 0 {
+		t.Error("it counts as another node")
+	}
+}
+
+func TestADrainSendsTheClientsOfADialectAway(t *testing.T) {
+	p := newParrot()
+	g := startGateway(t)
+	at := g.at(g.speak(p))
+	idle, waits := at.dial(), at.dial()
+	idle.request("1", "say", `[]`)
+	idle.wantReply("1")
+	waits.request("1", "wait", `[]`)
+	waits.request("2", "say", `[]`)
+	waits.wantReply("2")
+	drained := make(chan error, 1)
+	go func() { drained <- g.srv.Drain(context.Background()) }()
+	if code := idle.closed(); code != wire.CloseServiceRestart {
+		t.Errorf("closed with %d", code)
+	}
+	response, err := http.Post("http://"+at.address, "application/json", strings.NewReader(`{}`))
+	must(t, err)
+	text, err := io.ReadAll(response.Body)
+	must(t, err)
+	must(t, response.Body.Close())
+	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" {
+		t.Errorf("a POST got %d %s", response.StatusCode, text)
+	}
+	waits.request("3", "say", `[]`)
+	waits.wantError("3", "draining")
+	close(p.let)
+	waits.wantReply("1")
+	if code := waits.closed(); code != wire.CloseServiceRestart {
+		t.Errorf("closed with %d", code)
+	}
+	must(t, await(t, drained, "the end of the drain"))
+}
+
+func TestStopEndsCallsAndPosts(t *testing.T) {
+	p := newParrot()
+	g := startGateway(t)
+	at := g.at(g.speak(p))
+	c := at.dial()
+	c.request("1", "wait", `[]`)
+	c.request("2", "say", `[]`)
+	c.wantReply("2")
+	posted := make(chan string, 1)
+	go func() {
+		response, err := http.Post("http://"+at.address, "application/json", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"wait"}`))
+		if err != nil {
+			posted <- err.Error()
+			return
+		}
+		text, _ := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		posted <- string(text)
+	}()
+	awaitTrue(t, "both calls", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.waiting == 2
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	must(t, g.srv.Stop(ctx))
+	if got := await(t, posted, "the answer of the POST"); !strings.Contains(got, `"reason":"unavailable"`) {
+		t.Errorf("got %s", got)
+	}
+	if c.closed(); g.srv.Connections() != 0 {
+		t.Error("a connection is left")
+	}
+}
+
+func TestBoundsOfADialectThatContradictEachOther(t *testing.T) {
+	g := startGateway(t)
+	for _, c := range []struct {
+		change func(*DialectConfig)
+		words  string
+	}{
+		{func(c *DialectConfig) { c.MaxInflight = 99 }, "a batch of 100 could never be admitted"},
+		{func(c *DialectConfig) { c.MaxInflightTotal = 99 }, "fewer than the 100 of one connection"},
+		{func(c *DialectConfig) { c.MaxMessageBytes = 10 }, "too few for a request"},
+		{func(c *DialectConfig) { c.MaxAnswerBytes = 1000 }, "too few, a batch of 100 may need"},
+		{func(c *DialectConfig) { c.MaxWaitingBytes = 1000 }, "must not be fewer than those of one"},
+	} {
+		cfg := dialectBounds()
+		c.change(&cfg)
+		if _, err := g.srv.Dialect(newParrot(), cfg); err == nil || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("got %v, want %q", err, c.words)
+		}
+	}
+}
+
+// A client that asks for much and reads slowly gets it all, in its time.
+func TestLongAnswersWaitForAClientThatReadsSlowly(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.ws.SendBuffer = 64 << 10 })
+	c := g.at(g.speak(longWinded{})).dial()
+	const answers = 6 // thrice what may wait for a connection
+	for range answers {
+		c.request("1", "talk", `[]`)
+	}
+	for range answers {
+		_, frame, err := c.conn.ReadMessage()
+		if err != nil || len(frame) < 900<<10 {
+			t.Fatalf("got %d bytes, %v: %.200s", len(frame), err, frame)
+		}
+	}
+}
+
+// longWinded answers everything at length.
+type longWinded struct{}
+
+func (longWinded) Ordered(string) bool { return false }
+func (longWinded) Answer(context.Context, *Call) Answer {
+	return Answer{Result: []byte(`"` + strings.Repeat("x", 900<<10) + `"`)}
+}
