@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -106,16 +105,4 @@ func judge(err error) outcome {
 
 func (o outcome) String() string {
 	return [...]string{"accepted", "passed", "refused", "unknown"}[o]
-}
-
-// countAt asks the nodes for an account's count until one answers.
-func (ns nodes) countAt(ctx context.Context, address common.Address, tag string) (uint64, error) {
-	var err error
-	for _, n := range ns {
-		var count hexutil.Uint64
-		if err = n.CallContext(ctx, &count, "eth_getTransactionCount", address, tag); err == nil {
-			return uint64(count), nil
-		}
-	}
-	return 0, fmt.Errorf("count of %v: %w", address, err)
 }
