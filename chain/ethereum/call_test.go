@@ -294,14 +294,25 @@ func TestASubscriptionLeavesANodeThatFallsBehind(t *testing.T) {
 	})
 }
 
-func TestTheEndOfRunEndsSubscriptions(t *testing.T) {
+func TestTheEndOfRunEndsSubscriptionsAndWaitsForTheirConsumers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1, overWebSocket).run()
-		l := newListener()
-		w.subscribe(l, `["newHeads"]`)
+		reasons := make(chan error, 1)
+		_, _, err := w.Subscribe(t.Context(), json.RawMessage(`["newHeads"]`), func(json.RawMessage) {}, func(err error) {
+			time.Sleep(time.Second) // of the bubble
+			reasons <- err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		w.stop()
-		if err := <-l.ended; !errors.Is(err, ErrClosed) {
-			t.Errorf("ended with %v, want ErrClosed", err)
+		select {
+		case err := <-reasons:
+			if !errors.Is(err, ErrClosed) {
+				t.Errorf("ended with %v, want ErrClosed", err)
+			}
+		default:
+			t.Error("Run has ended, and the consumer is still being told")
 		}
 	})
 }
