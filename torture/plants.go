@@ -51,7 +51,7 @@ var Plants = []Plant{
 			{runFile, ownerOfRuns, ``},
 			{statementFile, ownerOfSigners, "const ownerText = ``"},
 			{statementFile, versionOfSigners, `WHERE s.signer_id = w.id`},
-			{statementFile, `AND NOT (x.status = 1 AND a.status = 1)`, `AND a.fencing_token <= x.token`},
+			{statementFile, `AND (x.status <> 1 OR a.status = 2 OR `, `AND (a.fencing_token <= x.token OR `},
 		},
 		Faults: []string{"pause"},
 	},
