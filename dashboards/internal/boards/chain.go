@@ -48,7 +48,7 @@ func doTheChainsAnswer() Row {
 			"Signers of which a nonce blocks others: no node has a transaction of it. gateway signer list --filter gap, and docs/chain.md, \"A gap\"."),
 		stat("Unknown holds: many = clients die", "short", 1, 0, sum(of("chain_unknown_holds")),
 			"Holds that are over, and of which nobody knows whether their nonce was used. Each ends by itself. docs/chain.md, \"Unknown holds\"."),
-		stat("External: not 0 = key used elsewhere", "short", 1, 0, sum(with("chain_events_total", "type", "external")),
+		stat("External: not 0 = key elsewhere", "short", 1, 0, sum(with("chain_events_total", "type", "external")),
 			"Nonces that transactions used which did not come from here, since the start of the instances. docs/chain.md, \"External use\"."),
 		graph("Newest block and final block of each chain", "short",
 			"Numbers of the newest block and of the newest one that is final. A line that is flat: no new blocks, or no node tells of them. Only final blocks raise floors.",

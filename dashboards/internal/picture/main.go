@@ -46,7 +46,7 @@ func main() {
 
 // The gateways soon find a client slow, and the doubt after a loss of Redis soon ends.
 var settings = []string{
-	"--slow-after=3s", "--max-inflight=100", "--hold-ttl=5s", "--max-hold=10s", "--engine-grant=5s", "--engine-observe=10s", "--engine-script-limit=1s",
+	"--chain-gap-after=2s", "--slow-after=3s", "--max-inflight=100", "--hold-ttl=5s", "--max-hold=10s", "--engine-grant=5s", "--engine-observe=10s", "--engine-script-limit=1s",
 }
 
 // run draws all dashboards: that of the performance engine while Redis serves and is
@@ -71,7 +71,7 @@ func run(ctx context.Context, root, out string, length time.Duration) (err error
 	})
 	p := photographer{prometheus: prometheus, dir: room.Dir(), out: out, length: length}
 	isEngine := func(b boards.Board) bool { return b.UID == engineUID }
-	err = prometheus.AwaitScrapes(ctx, warmUp+p.scrapes(1))
+	err = p.chainLives(ctx, gateways.Chain)
 	if err == nil {
 		err = p.drawAll(ctx, slices.DeleteFunc(boards.All(), isEngine))
 	}
@@ -96,6 +96,21 @@ type photographer struct {
 
 // scrapes is how many there are in a part of the picture.
 func (p *photographer) scrapes(part float64) int { return int(part * float64(p.length/every)) }
+
+// chainLives lets a transaction get lost, so that it blocks others, and be found again,
+// in the time of a picture.
+func (p *photographer) chainLives(ctx context.Context, chain *rig.Chain) error {
+	await := func(part float64) error { return p.prometheus.AwaitScrapes(ctx, warmUp+p.scrapes(part)) }
+	if err := await(0.3); err != nil {
+		return err
+	}
+	chain.Lose()
+	if err := await(0.65); err != nil {
+		return err
+	}
+	chain.Find()
+	return await(1)
+}
 
 // engineLives lets the cluster go up to the performance engine, lose Redis, and wait
 // until the doubt has ended, in the time of a picture.

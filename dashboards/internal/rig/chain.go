@@ -3,6 +3,7 @@
 package rig
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,7 +30,7 @@ const (
 )
 
 // Chain is a chain with one node, which gateways ask over HTTP. A block every 250 ms
-// takes what was sent to it meanwhile.
+// takes what was sent to it meanwhile, of each account in the order of its nonces.
 type Chain struct {
 	node   *fakenode.Node
 	chain  *fakenode.Chain
@@ -39,6 +41,9 @@ type Chain struct {
 
 	mu     sync.Mutex // guards what follows
 	pool   []fakenode.Tx
+	used   map[string]int64  // nonces, by account
+	lose   bool              // the next transaction
+	lost   []fakenode.Tx     // what was sent, and is in no pool
 	blocks []*fakenode.Block // the last ones, oldest first
 	sent   int
 	failed error // of the server
@@ -50,7 +55,7 @@ func StartChain() (*Chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Chain{chain: fakenode.NewChain(time.Now(), blockEvery), url: "http://" + l.Addr().String()}
+	c := &Chain{chain: fakenode.NewChain(time.Now(), blockEvery), url: "http://" + l.Addr().String(), used: make(map[string]int64)}
 	c.node = fakenode.NewHandler(c.chain, chainNumber)
 	c.node.SetFinal(c.node.Head())
 	c.blocks = []*fakenode.Block{c.node.Head()}
@@ -83,17 +88,27 @@ func (c *Chain) Stop() error {
 // flags are the settings of a gateway that asks the node.
 func (c *Chain) flags() []string { return []string{"--chain=" + chainID + "=" + c.url, chainFlag} }
 
-// mine makes a block of what is in the pool.
+// mine makes a block of what is in the pool, and can be mined.
 func (c *Chain) mine() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	head := c.chain.Extend(c.node.Head(), c.pool...)
-	c.pool = nil
+	slices.SortStableFunc(c.pool, func(a, b fakenode.Tx) int { return cmp.Compare(a.Nonce, b.Nonce) })
+	var ready, rest []fakenode.Tx
+	for _, tx := range c.pool {
+		if tx.Nonce != c.used[tx.From] {
+			rest = append(rest, tx)
+			continue
+		}
+		c.used[tx.From]++
+		ready = append(ready, tx)
+	}
+	c.pool = rest
+	head := c.chain.Extend(c.node.Head(), ready...)
 	c.blocks = append(c.blocks, head)
 	if len(c.blocks) > finalAfter {
 		c.blocks = c.blocks[1:]
 	}
-	c.node.SetPool()
+	c.node.SetPool(c.pool...)
 	c.node.SetHead(head)
 	c.node.SetFinal(c.blocks[0])
 }
@@ -104,9 +119,29 @@ func (c *Chain) send(account int, nonce int64) string {
 	defer c.mu.Unlock()
 	c.sent++
 	tx := fakenode.Tx{From: fakenode.Account(account), Nonce: nonce, Hash: fakenode.TxHash(c.sent)}
+	if c.lose {
+		c.lose, c.lost = false, append(c.lost, tx)
+		return tx.Hash.String()
+	}
 	c.pool = append(c.pool, tx)
 	c.node.SetPool(c.pool...)
 	return tx.Hash.String()
+}
+
+// Lose has the next transaction vanish, as one that a node accepts and drops: it blocks
+// those of its account until it is found.
+func (c *Chain) Lose() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lose = true
+}
+
+// Find puts what was lost into the pool.
+func (c *Chain) Find() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pool, c.lost = append(c.pool, c.lost...), nil
+	c.node.SetPool(c.pool...)
 }
 
 // accounts are those whose transactions a load sends. Each of them has one client, so
@@ -117,7 +152,8 @@ const (
 )
 
 // sendTransactions takes nonces of one account and sends a transaction with each. What
-// the window of the chain refuses is tried again.
+// the window of the chain refuses is tried again; a nonce of which nobody knows, as after
+// a loss of Redis, is left to its hold.
 func (l *Load) sendTransactions(ctx context.Context, account int) error {
 	c, err := client.Dial(ctx, l.url, client.Config{})
 	if err != nil {
@@ -129,7 +165,8 @@ func (l *Load) sendTransactions(ctx context.Context, account int) error {
 		err := c.WithNonce(ctx, signer, client.NonceOptions{}, func(_ context.Context, held *client.HeldNonce) (string, error) {
 			return l.cfg.Chain.send(account, held.Nonce), nil
 		})
-		if err != nil && !errors.Is(err, client.ErrHoldLimit) {
+		_, unknown := errors.AsType[*client.UnknownOutcomeError](err)
+		if err != nil && !unknown && !errors.Is(err, client.ErrHoldLimit) {
 			return err
 		}
 	}
