@@ -48,9 +48,9 @@ func (ls *lines) leave(l *line) {
 	}
 }
 
-// begin notes a transaction as on its way, when the same one is not any more. false: ctx
-// ended before.
-func (l *line) begin(ctx context.Context, tx chain.Tx) bool {
+// begin notes a transaction as on its way, when the same one is not any more. wait is
+// called before it waits for that. false: ctx ended before.
+func (l *line) begin(ctx context.Context, tx chain.Tx, wait func()) bool {
 	for {
 		l.all.mu.Lock()
 		busy, next := l.hashes[tx.Hash], l.next
@@ -62,6 +62,7 @@ func (l *line) begin(ctx context.Context, tx chain.Tx) bool {
 		if !busy {
 			return true
 		}
+		wait()
 		select {
 		case <-next:
 		case <-ctx.Done():

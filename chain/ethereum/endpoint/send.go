@@ -68,7 +68,7 @@ func (e *Endpoint) sending(c *ws.Call, param []byte) (*sending, *wire.Error) {
 func (s *sending) run(ctx context.Context) ws.Answer {
 	s.line = s.e.lines.enter(s.signer)
 	defer s.e.lines.leave(s.line)
-	if !s.line.begin(ctx, s.tx) {
+	if !s.line.begin(ctx, s.tx, s.call.Pass) {
 		return ws.Answer{Err: s.failed(errGone())}
 	}
 	defer s.line.end(s.tx)
@@ -274,7 +274,11 @@ func (s *sending) giveBack(why string) {
 
 func (s *sending) follow(op *nonce.Op) {
 	op.Signer, op.Nonce, op.Forwarded, op.MarkAny = s.signer, s.tx.Nonce, op.Kind == nonce.KindMarkRecyclable, s.call.May(auth.RightMarkAny, s.signer)
-	if err := s.call.Finish(op); err != nil {
+	err := s.call.Finish(op)
+	if err != nil && err.Code == wire.CodeConflict && op.Kind == nonce.KindMarkRecyclable {
+		return // a try before may have left it somewhere, so that it is used
+	}
+	if err != nil {
 		s.e.metrics.loose.Inc()
 		s.e.log.Warn("a transaction was sent, and what became of it was not recorded; it is when its hold ends",
 			"signer", s.signer, "nonce", s.tx.Nonce, "tx", s.tx.Hash.String(), "op", op.Kind.String(), "error", err)

@@ -118,6 +118,11 @@ func TestTheSameTransactionAgainIsForwardedAgain(t *testing.T) {
 	}
 	g.nodes.wantGiven(0, 0, 0)
 	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
+	// What a node had once is not free because no node takes it again.
+	g.nodes.says(chain.Verdict{Class: chain.Free, Code: -32000, Message: "insufficient funds"})
+	c.send(raw).wantError(t, -32000, "insufficient funds")
+	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
+	g.wantFigures(map[string]float64{"noncegate_eth_loose_ends_total": 0})
 }
 
 func TestAReplacementOfTheHolderIsRecorded(t *testing.T) {
