@@ -97,7 +97,8 @@ type markOptions struct {
 func WithGuard(g wire.Guard) MarkOption { return func(o *markOptions) { o.guard = &g } }
 
 // Unsent says, of a nonce that is given back although a hash was recorded for it, that
-// no node was ever given that transaction. For other marks it means nothing.
+// no node has that transaction: none was given it, or each that was has refused it for
+// good. For other marks it means nothing.
 func Unsent() MarkOption { return func(o *markOptions) { o.unsent = true } }
 
 func optionsOf(options []MarkOption) (o markOptions) {

@@ -88,8 +88,8 @@ type Op struct {
 	// RecordFirst, of an allocate, is the caller's promise to record the hash before it
 	// sends, and to send only if that succeeded.
 	RecordFirst bool
-	// Unsent, of a markRecyclable, says that no transaction with a recorded hash was
-	// ever given to a node.
+	// Unsent, of a markRecyclable, says that no node has a transaction with a recorded
+	// hash: none was given one, or each that was has refused it for good.
 	Unsent bool
 	// Forwarded says that the gateway itself gives the transaction to the nodes: of a
 	// markSigned that it is about to, of a markRecyclable that every node refused it.

@@ -410,7 +410,7 @@ func (d *draft) markRecyclable(op *Op) error {
 	case sent && row.Reason == ReasonForwarded && !op.Forwarded:
 		op.conflict(row, "the gateway has given its transaction to nodes; a node may still have it")
 	case sent && !op.Unsent && !op.Forwarded:
-		op.conflict(row, "a transaction is recorded for it; say unsent: true if no node was ever given it")
+		op.conflict(row, "a transaction is recorded for it; say unsent: true if no node has it")
 	case !sent && row.Reason == ReasonRepair && d.chain != nil:
 		// Nobody knows what was sent before the repair. When the hold ends, the nodes are asked.
 		op.conflict(row, "whoever had the nonce before its repair may have sent with it: send something in its place, or let the hold end")

@@ -42,7 +42,8 @@ type MarkRecyclableParams struct {
 	Reason  string `json:"reason,omitempty"`
 	Attempt int64  `json:"attempt,omitempty"` // from 1; 1 when absent
 	Guard   *Guard `json:"guard,omitempty"`
-	// Unsent says that no transaction whose hash was recorded was ever given to a node.
+	// Unsent says that no node has a transaction whose hash was recorded: none was given
+	// one, or each that was has refused it for good.
 	Unsent bool `json:"unsent,omitempty"`
 	// Forwarded is said between nodes, with TxHash: the gateway gave that transaction to
 	// the nodes of its chain, and all refused it.

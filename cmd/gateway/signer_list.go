@@ -123,7 +123,7 @@ func (c *signerFloorCmd) Run(ctx context.Context, p *program) error {
 type signerReleaseCmd struct {
 	signerMarkCmd
 	Reason string `default:"operator" help:"Why, as nonce_list shows it."`
-	Unsent bool   `help:"No transaction that was recorded for it was ever given to a node."`
+	Unsent bool   `help:"No node has a transaction that was recorded for it: none was given one, or each that was has refused it for good."`
 }
 
 // Run implements the command.
