@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,21 +18,23 @@ import (
 
 // ethereumNode is a node of the chain eip155:1 that gateways reach by its address.
 type ethereumNode struct {
-	*fakenode.Node
+	*fakenode.Server
 	chain *fakenode.Chain
-	url   string
 }
 
 func startEthereumNode(t *testing.T) *ethereumNode {
 	t.Helper()
 	c := fakenode.NewChain(time.Now().Add(-time.Hour), 100*time.Millisecond)
-	n := &ethereumNode{Node: fakenode.NewHandler(c, 1), chain: c}
-	server := httptest.NewServer(n.Node)
+	server, err := fakenode.Serve(c, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
-		server.Close()
-		n.CloseSockets()
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
 	})
-	n.url = server.URL
+	n := &ethereumNode{server, c}
 	n.SetFinal(n.Head())
 	return n
 }
@@ -42,7 +43,7 @@ func startEthereumNode(t *testing.T) *ethereumNode {
 func (n *ethereumNode) mine(txs ...fakenode.Tx) { n.SetHead(n.chain.Extend(n.Head(), txs...)) }
 
 // flag is the setting that has a gateway ask the node.
-func (n *ethereumNode) flag() string { return "--chain=eip155:1=" + n.url }
+func (n *ethereumNode) flag() string { return "--chain=eip155:1=" + n.URL() }
 
 // sent are transactions of an account with nonces from and below to.
 func sent(number int, from, to int64) (txs []fakenode.Tx) {

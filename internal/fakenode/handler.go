@@ -1,11 +1,48 @@
 package fakenode
 
-// NewHandler makes a node that has only the first block of a chain and listens nowhere:
-// it is a http.Handler, for a server on a real port. Who serves it calls CloseSockets at
-// its end.
-func NewHandler(c *Chain, chainID int64) *Node {
-	return &Node{
-		chain: c, chainID: chainID, head: c.First(),
-		code: map[string]string{}, handlers: map[string]Handler{}, sockets: map[*socket]bool{}, calls: map[string]int{},
+import (
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Server is a node on a real port.
+type Server struct {
+	*Node
+	http   *http.Server
+	failed error // of http, read after works
+	works  sync.WaitGroup
+}
+
+// Serve starts a node that has only the first block of a chain, on a free port of
+// 127.0.0.1. Close ends it.
+func Serve(c *Chain, chainID int64) (*Server, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
 	}
+	s := &Server{Node: &Node{
+		Host: l.Addr().String(), chain: c, chainID: chainID, head: c.First(),
+		code: map[string]string{}, handlers: map[string]Handler{}, sockets: map[*socket]bool{}, calls: map[string]int{},
+	}}
+	s.http = &http.Server{Handler: s.Node, ReadHeaderTimeout: time.Second}
+	s.works.Go(func() {
+		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			s.failed = err
+		}
+	})
+	return s, nil
+}
+
+// URL is where the node answers over HTTP.
+func (s *Server) URL() string { return "http://" + s.Host }
+
+// Close ends the node and waits for it.
+func (s *Server) Close() error {
+	err := s.http.Close()
+	s.CloseSockets()
+	s.works.Wait()
+	return errors.Join(err, s.failed)
 }

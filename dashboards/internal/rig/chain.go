@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -32,10 +31,8 @@ const (
 // Chain is a chain with one node, which gateways ask over HTTP. A block every 250 ms
 // takes what was sent to it meanwhile, of each account in the order of its nonces.
 type Chain struct {
-	node   *fakenode.Node
+	node   *fakenode.Server
 	chain  *fakenode.Chain
-	url    string
-	server *http.Server
 	cancel context.CancelFunc
 	works  sync.WaitGroup
 
@@ -46,29 +43,19 @@ type Chain struct {
 	lost   []fakenode.Tx     // what was sent, and is in no pool
 	blocks []*fakenode.Block // the last ones, oldest first
 	sent   int
-	failed error // of the server
 }
 
 // StartChain starts the chain and its node on a free port of 127.0.0.1. Stop ends both.
 func StartChain() (*Chain, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	c := &Chain{chain: fakenode.NewChain(time.Now(), blockEvery), used: make(map[string]int64)}
+	var err error
+	if c.node, err = fakenode.Serve(c.chain, chainNumber); err != nil {
 		return nil, err
 	}
-	c := &Chain{chain: fakenode.NewChain(time.Now(), blockEvery), url: "http://" + l.Addr().String(), used: make(map[string]int64)}
-	c.node = fakenode.NewHandler(c.chain, chainNumber)
 	c.node.SetFinal(c.node.Head())
 	c.blocks = []*fakenode.Block{c.node.Head()}
-	c.server = &http.Server{Handler: c.node, ReadHeaderTimeout: time.Second}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
-	c.works.Go(func() {
-		if err := c.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.failed = err
-		}
-	})
 	c.works.Go(func() {
 		for wait(ctx, blockEvery) {
 			c.mine()
@@ -80,13 +67,14 @@ func StartChain() (*Chain, error) {
 // Stop ends the chain and its node, and waits for them.
 func (c *Chain) Stop() error {
 	c.cancel()
-	err := c.server.Close()
 	c.works.Wait()
-	return errors.Join(err, c.failed)
+	return c.node.Close()
 }
 
 // flags are the settings of a gateway that asks the node.
-func (c *Chain) flags() []string { return []string{"--chain=" + chainID + "=" + c.url, chainFlag} }
+func (c *Chain) flags() []string {
+	return []string{"--chain=" + chainID + "=" + c.node.URL(), chainFlag}
+}
 
 // mine makes a block of what is in the pool, and can be mined.
 func (c *Chain) mine() {
