@@ -96,10 +96,16 @@ func (c *Chains) Signer(name string) nonce.ChainSigner {
 // over.
 func (c *Chains) Ready(name string, wait time.Duration, done func()) bool {
 	t, account := c.find(name)
-	if t == nil || !wellFormed(name) {
+	if t == nil {
 		return true
 	}
-	s := t.signer(name, account)
+	s := t.known(account)
+	if s == nil {
+		if !wellFormed(name) {
+			return true
+		}
+		s = t.signer(name, account)
+	}
 	if s.fresh() {
 		return true
 	}

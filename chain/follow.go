@@ -147,7 +147,7 @@ func (s *signer) advanceLocked(mined, at int64) (events []nonce.Event) {
 // minedLocked tells that a nonce is used, or keeps it until it is known whether that was
 // by its holder. cursor is the signer's; 0 if no plan of this node has shown it.
 func (s *signer) minedLocked(n, cursor int64) []nonce.Event {
-	k := s.notes[n]
+	k := s.look(n)
 	if k == nil {
 		k = new(note)
 	}
@@ -326,18 +326,14 @@ func (s *signer) finalized(used int64) (events []nonce.Event) {
 		return nil
 	}
 	for n := max(s.final, used-maxTold); n < used; n++ {
-		if k := s.notes[n]; k != nil && k.attempt > 0 {
+		if k := s.look(n); k != nil && k.attempt > 0 {
 			events = append(events, nonce.Event{Type: nonce.EventFinal, Nonce: n, Attempt: k.attempt, TxHash: k.tx})
 		}
 	}
 	for i := range s.outside {
 		s.outside[i].final = s.outside[i].nonce < used
 	}
-	for n := range s.notes {
-		if n < used {
-			delete(s.notes, n)
-		}
-	}
+	s.forgetBelow(used)
 	s.final, s.finalOld = used, used < s.mined
 	s.publish()
 	return events

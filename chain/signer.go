@@ -1,6 +1,8 @@
 package chain
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,6 +39,7 @@ type signer struct {
 	start     int64
 	delegated bool
 	notes     map[int64]*note // of nonces from final on; nil: none
+	given     []given         // nonces of which nothing is known but that they were handed out, ascending; none has a note
 	touched   time.Time       // when the watcher read its open nonces last
 	gap       *nonce.Gap
 	stuck     stuck
@@ -60,6 +63,42 @@ type note struct {
 	asked   time.Time // when nodes were asked for it last, as it is unknown
 	looked  time.Time // the last look at all nodes in which none failed and none saw it
 	lookedN int64     // and the block of then
+}
+
+// given is a hand-out.
+type given struct{ nonce, attempt int64 }
+
+// give remembers a hand-out, and reports that it could without a note: it is above all of
+// which there is one of these, and nothing was known of it. mu is held.
+func (s *signer) give(n, attempt int64) bool {
+	if s.notes[n] != nil || len(s.given)+len(s.notes) >= maxNotes || len(s.given) > 0 && s.given[len(s.given)-1].nonce >= n {
+		return false
+	}
+	s.given = append(s.given, given{n, attempt})
+	return true
+}
+
+// givenAt is the place of a nonce among those that were only handed out.
+func (s *signer) givenAt(n int64) (int, bool) {
+	return slices.BinarySearchFunc(s.given, n, func(g given, n int64) int { return cmp.Compare(g.nonce, n) })
+}
+
+// wasGiven reports whether this hand-out is remembered already. mu is held.
+func (s *signer) wasGiven(row *nonce.Row) bool {
+	i, ok := s.givenAt(row.Nonce)
+	return ok && s.given[i].attempt == row.Attempt
+}
+
+// look is the note of a nonce, as far as there is one: nil, or one that nobody keeps. mu
+// is held.
+func (s *signer) look(n int64) *note {
+	if k := s.notes[n]; k != nil {
+		return k
+	}
+	if i, ok := s.givenAt(n); ok {
+		return &note{status: nonce.Held, attempt: s.given[i].attempt}
+	}
+	return nil
 }
 
 // outsider is a nonce that the chain has used, as far as this node knows not by its
@@ -94,22 +133,34 @@ func (s *signer) noteOf(n int64) *note {
 	if k != nil {
 		return k
 	}
-	if len(s.notes) >= maxNotes {
-		for old := range s.notes {
-			if old < s.mined-keepUsed {
-				delete(s.notes, old)
-			}
-		}
+	if len(s.notes)+len(s.given) >= maxNotes {
+		s.forgetBelow(s.mined - keepUsed)
 	}
-	if len(s.notes) >= maxNotes {
+	i, handedOut := s.givenAt(n)
+	if len(s.notes)+len(s.given) >= maxNotes && !handedOut {
 		return nil
 	}
 	if s.notes == nil {
 		s.notes = make(map[int64]*note)
 	}
 	k = new(note)
+	if handedOut {
+		k.status, k.attempt = nonce.Held, s.given[i].attempt
+		s.given = slices.Delete(s.given, i, i+1)
+	}
 	s.notes[n] = k
 	return k
+}
+
+// forgetBelow forgets nonces. mu is held.
+func (s *signer) forgetBelow(below int64) {
+	for n := range s.notes {
+		if n < below {
+			delete(s.notes, n)
+		}
+	}
+	i, _ := s.givenAt(below)
+	s.given = slices.Delete(s.given, 0, i)
 }
 
 var _ nonce.ChainSigner = (*signer)(nil)
@@ -118,7 +169,9 @@ func (s *signer) lastUsed() time.Time { return time.Unix(s.used.Load(), 0) }
 
 // View implements nonce.ChainSigner.
 func (s *signer) View(next int64) nonce.ChainView {
-	s.used.Store(time.Now().Unix())
+	if now := s.t.clock.Load(); s.used.Load() != now {
+		s.used.Store(now)
+	}
 	kept := s.kept.Load() || s.t.keep(s)
 	v := *s.view.Load()
 	s.raise(next)
@@ -198,6 +251,9 @@ func (s *signer) Committed(events []nonce.Event) {
 	s.version.Store(events[0].Version)
 	s.mu.Lock()
 	look := false
+	if events[0].Version == 1 {
+		s.touched = time.Now() // the store had nothing of it before
+	}
 	for i := range events {
 		look = s.noteLocked(&events[i]) || look
 	}
@@ -215,7 +271,9 @@ func (s *signer) noteLocked(e *nonce.Event) bool {
 	open := false
 	if e.Type == nonce.EventAllocated {
 		s.raise(e.Nonce + 1) // the next plan may be long in coming
-		open = s.known && e.Nonce >= s.mined
+		if open = s.known && e.Nonce >= s.mined; s.give(e.Nonce, e.Attempt) {
+			return open
+		}
 	}
 	k := s.noteOf(e.Nonce)
 	if k == nil {

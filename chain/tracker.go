@@ -46,12 +46,14 @@ type Tracker struct {
 
 	mu      sync.Mutex
 	signers map[string]*signer   // by account
+	byName  sync.Map             // account to *signer, as signers is: what requests look at, without mu
 	open    map[*signer]bool     // that have something open, or are to be looked at
 	asking  []*signer            // that are to be asked for with Start
 	pending pending              // what heads said since the follower looked last
 	stopped atomic.Bool          // the final block fell: nothing is done by itself any more
 	head    atomic.Pointer[Head] // the last one, without its uses; nil: none yet
 	block   atomic.Int64         // about how long a block takes, nanoseconds
+	clock   atomic.Int64         // about now, Unix seconds: what plans note, twice a second
 
 	startNow, headNow chan struct{} // capacity 1
 }
@@ -77,6 +79,7 @@ func New(c Chain, cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Tra
 		signers: make(map[string]*signer), open: make(map[*signer]bool),
 		startNow: make(chan struct{}, 1), headNow: make(chan struct{}, 1),
 	}
+	t.clock.Store(time.Now().Unix())
 	t.metrics = newMetrics(t, reg)
 	return t, nil
 }
@@ -110,9 +113,9 @@ func signal(c chan struct{}) {
 
 // known is the entry of an account; nil: there is none.
 func (t *Tracker) known(account string) *signer {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.signers[account]
+	s, _ := t.byName.Load(account)
+	entry, _ := s.(*signer)
+	return entry
 }
 
 // newSigner makes a signer that is in no table and that no node is asked about.
@@ -161,6 +164,7 @@ func (t *Tracker) enterLocked(s *signer) {
 		return
 	}
 	t.signers[s.account] = s
+	t.byName.Store(s.account, s)
 	s.kept.Store(true)
 }
 
@@ -201,6 +205,7 @@ func (t *Tracker) evictLocked() bool {
 		idle := time.Since(s.lastUsed())
 		if !t.open[s] && (idle > evictOwnedAfter || idle > evictAfter && !s.owned.Load()) {
 			delete(t.signers, account)
+			t.byName.Delete(account)
 			s.kept.Store(false)
 			return true
 		}

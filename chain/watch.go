@@ -15,9 +15,13 @@ const (
 	lookEvery = 5 * time.Second
 	// lookBatch bounds the nonces of one question to the nodes.
 	lookBatch = 100
-	// touchEvery is how often a signer with something open is used, so that its owner
-	// keeps it.
+	// touchEvery is how often a signer with something open that no client uses is used,
+	// so that its owner keeps it. It is a read, which stands in the way of its worker's
+	// other signers.
 	touchEvery = time.Minute
+	// learnEvery is how often what is stored of one that clients use is read: nodes in
+	// mode basic may have written.
+	learnEvery = 10 * time.Minute
 	// listLimit bounds the rows that are read behind a nonce that blocks.
 	listLimit = 256
 	// maxOps and maxAsked bound the ops and the questions of one look, so that it ends
@@ -36,6 +40,7 @@ func (t *Tracker) watcher(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		t.clock.Store(time.Now().Unix())
 		if !t.stopped.Load() && t.head.Load() != nil {
 			t.look(ctx, time.Now())
 		}
@@ -420,6 +425,9 @@ func (s *signer) blocking(n int64, page *nonce.ListPage, failed bool, now time.T
 func (s *signer) learnLocked(rows []nonce.Row) {
 	for i := range rows {
 		row := &rows[i]
+		if row.Status == nonce.Held && row.Reason == "" && row.TxHash == (Hash{}) && (s.wasGiven(row) || s.give(row.Nonce, row.Attempt)) {
+			continue
+		}
 		k := s.noteOf(row.Nonce)
 		switch {
 		case k == nil || k.attempt > row.Attempt: // what was committed since the read is newer
@@ -442,7 +450,8 @@ func (s *signer) learnLocked(rows []nonce.Row) {
 func (t *Tracker) touch(ctx context.Context, s *signer, now time.Time, left *budget) {
 	s.mu.Lock()
 	open := s.known && (s.next.Load() > s.mined || s.gap != nil)
-	due := open && *left > 0 && now.Sub(s.touched) >= touchEvery
+	idle := now.Sub(s.touched)
+	due := open && *left > 0 && (idle >= touchEvery && now.Sub(s.lastUsed()) >= touchEvery/2 || idle >= learnEvery)
 	from := s.mined
 	if due {
 		s.touched = now

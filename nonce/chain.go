@@ -25,7 +25,7 @@ type ChainSigner interface {
 	// UsedBy is the transaction with which a block used the nonce; zero if that is not
 	// known.
 	UsedBy(n int64) TxHash
-	// Committed tells what a commit of this node changed.
+	// Committed tells what a commit of this node changed. The events are not to be kept.
 	Committed(events []Event)
 	// Owned tells whether this node owns the signer now.
 	Owned(owned bool)

@@ -431,19 +431,29 @@ func (s *Service) publish(lane int, op *Op, chain ChainSigner, version int64, no
 	if !wanted && chain == nil {
 		return
 	}
-	events := op.events(version, now)
+	if !wanted { // the chain does not keep them
+		buf := eventBuffers.Get().(*[]Event)
+		*buf = op.events((*buf)[:0], version, now)
+		chain.Committed(*buf)
+		eventBuffers.Put(buf)
+		return
+	}
+	events := op.events(nil, version, now)
 	if chain != nil {
 		chain.Committed(events)
 	}
-	if !wanted || len(events) == 0 {
+	if len(events) == 0 {
 		return
 	}
 	s.sink.Publish(lane, op.EventPlace, events)
 	op.EventPlace = false
 }
 
-// events describes what the op changed.
-func (op *Op) events(version int64, at time.Time) []Event {
+// eventBuffers are of events that nobody keeps.
+var eventBuffers = sync.Pool{New: func() any { return new([]Event) }}
+
+// events appends what the op changed.
+func (op *Op) events(to []Event, version int64, at time.Time) []Event {
 	e := Event{Signer: op.Signer, Version: version, At: at, Nonce: op.Nonce, Attempt: op.Attempt}
 	switch op.Kind {
 	case KindMarkUsed:
@@ -457,7 +467,7 @@ func (op *Op) events(version int64, at time.Time) []Event {
 		if op.tookNonce {
 			taken := e
 			taken.Type, taken.TxHash = EventAllocated, TxHash{}
-			return []Event{taken, e}
+			return append(to, taken, e)
 		}
 	case KindExtend:
 		e.Type = EventExtended
@@ -476,22 +486,17 @@ func (op *Op) events(version int64, at time.Time) []Event {
 		e.Type, e.Nonce, e.Attempt = EventFloor, op.Floor, 0
 	case KindAllocate:
 		e.Type = EventAllocated
-		return op.eachNonce(e)
+		for i := range op.Nonces {
+			e.Nonce, e.Attempt = op.Nonces[i], op.Attempts[i]
+			to = append(to, e)
+		}
+		return to
 	case kindSweep, kindAlign:
 		for i := range op.told {
 			t := &op.told[i]
 			t.Signer, t.Version, t.At = op.Signer, version, at
 		}
-		return op.told
+		return append(to, op.told...)
 	}
-	return []Event{e}
-}
-
-func (op *Op) eachNonce(e Event) []Event {
-	events := make([]Event, len(op.Nonces))
-	for i := range op.Nonces {
-		e.Nonce, e.Attempt = op.Nonces[i], op.Attempts[i]
-		events[i] = e
-	}
-	return events
+	return append(to, e)
 }

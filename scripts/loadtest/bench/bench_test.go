@@ -49,7 +49,7 @@ func testScenes() []scene {
 	status := few(10)
 	status.Mix = traffic.Mix{Allocate: 1, Status: 1}
 	return []scene{
-		{name: "servers", sides: sides(few(10), echoCoalesce, echo, gatewayPostgres, naive, redisIncr, gatewaySQLite)},
+		{name: "servers", sides: sides(few(10), echoCoalesce, echo, gatewayPostgres, gatewayChain, naive, redisIncr, gatewaySQLite)},
 		{name: "drives", factor: 2, sides: []side{
 			{name: "open", server: echo, load: open(20, 1000)},
 			{name: "idle", server: gatewaySQLite, load: closed(50, 1, 10), drive: idle(short.Idle)},
@@ -106,7 +106,7 @@ func TestEveryServerAndEveryDriveIsMeasuredInAlternation(t *testing.T) {
 // inOrder looks at the order of the first scene's measurements.
 func inOrder(t *testing.T, progress string) {
 	t.Helper()
-	kinds := []string{echoCoalesce, echo, gatewayPostgres, naive, redisIncr, gatewaySQLite}
+	kinds := []string{echoCoalesce, echo, gatewayPostgres, gatewayChain, naive, redisIncr, gatewaySQLite}
 	var want []string
 	for _, kind := range kinds {
 		want = append(want, "servers, round 1/2, "+kind+":")

@@ -91,6 +91,7 @@ var rows = []row{
 	{name: "sqlite", what: "SQLite ÷ PostgreSQL, 64 × 16", scene: "64x16", over: gatewaySQLite, under: gatewayPostgres, figure: perSecond, target: atLeast(0.5)},
 
 	{name: "keys", what: "clients with API keys, rights and who holds what ÷ without, 64 × 16", scene: "64x16", over: gatewayKeys, under: gatewayPostgres, figure: perSecond, target: atLeast(0.97)},
+	{name: "chain", what: "signers whose chain is asked ÷ without a chain, 64 × 16", scene: "64x16", over: gatewayChain, under: gatewayPostgres, figure: perSecond, target: atLeast(0.95)},
 
 	{name: "engine-peak", what: "performance engine ÷ reliable, 64 × 16", scene: "64x16", over: gatewayEngine, under: gatewayPostgres, figure: perSecond, target: atLeast(0.5), group: engineRows},
 	{name: "engine-incr", what: "performance engine ÷ one INCR a request, 64 × 16", scene: "64x16", over: gatewayEngine, under: redisIncr, figure: perSecond, target: atLeast(1), group: engineRows},
@@ -197,7 +198,7 @@ func scenes(c Config) []scene {
 	}
 	return []scene{
 		{name: "64x16", about: "64 connections, bursts of 16, 1,000 signers",
-			sides: sides(closed(64, 16, 1000), echoCoalesce, echo, gatewayPostgres, gatewayKeys, naive, redisIncr, gatewayEngine, gatewaySQLite)},
+			sides: sides(closed(64, 16, 1000), echoCoalesce, echo, gatewayPostgres, gatewayKeys, gatewayChain, naive, redisIncr, gatewayEngine, gatewaySQLite)},
 		{name: "1000x1", about: "1,000 connections, 1 in flight, 1,000 signers", sides: sides(closed(1000, 1, 1000), echo, gatewayPostgres)},
 		{name: "5000x1", about: "5,000 connections, 1 in flight, 1,000 signers", sides: sides(closed(5000, 1, 1000), echo, gatewayPostgres)},
 		{name: "hot 64x16", about: "64 connections, bursts of 16, one hot signer", sides: sides(closed(64, 16, 1), gatewayPostgres, naive)},
@@ -275,6 +276,9 @@ func (c *Config) settings(a *arena) map[string]string {
 		"rounds": fmt.Sprint(c.Rounds), "warm-up": c.Warmup.String(), "measured": c.Duration.String(),
 		"gateway":    strings.Join(gatewayFlags, " "),
 		"PostgreSQL": strings.Join(postgresSettings, ", ") + ", fsync = on, synchronous_commit = on",
+	}
+	if a.uses(gatewayChain) {
+		out["gateway with a chain"] = strings.Join(chainFlags, " ")
 	}
 	if a.usesRedis() {
 		out["redis"] = strings.Join(redisSettings, ", ")

@@ -42,7 +42,7 @@ func TestTheDesignsTargetsAreInTheTable(t *testing.T) {
 		"naive-hot": {AtLeast: 40}, "hot": {AtLeast: 0.95}, "open": {AtMost: 3}, "idle": {AtMost: 8 << 10},
 		"slow": {AtMost: 1.2}, "filled": {AtLeast: 0.8}, "sqlite": {AtLeast: 0.5},
 		"engine-peak": {AtLeast: 0.5}, "engine-incr": {AtLeast: 1}, "engine-far-peak": {AtLeast: 1}, "engine-far-p99": {AtMost: 0.4},
-		"keys":       {AtLeast: 0.97},
+		"keys": {AtLeast: 0.97}, "chain": {AtLeast: 0.95},
 		"engine-lag": {AtMost: 2500}, "engine-memory": {AtMost: 1.1},
 	}
 	got := make(map[string]Target)

@@ -25,6 +25,7 @@ import (
 const (
 	gatewayPostgres = "gateway-postgres"
 	gatewayKeys     = "gateway-keys"
+	gatewayChain    = "gateway-chain"
 	gatewaySQLite   = "gateway-sqlite"
 	echo            = "echo"
 	echoCoalesce    = "echo-coalesce"
@@ -51,6 +52,7 @@ const (
 type store struct {
 	url     string
 	redis   string       // URL of the Redis beside it; "": none
+	nodes   []string     // URLs of the nodes of the chain that it asks
 	release func() error // ends and deletes it
 }
 
@@ -63,6 +65,12 @@ func (a *arena) openStore(ctx context.Context, s side) (store, error) {
 		return store{url: a.pg.URL(name), release: nothing}, err
 	case s.server == gatewayPostgres, s.server == gatewayKeys, s.server == naive:
 		return a.emptyDatabase(ctx)
+	case s.server == gatewayChain:
+		st, err := a.emptyDatabase(ctx)
+		if err != nil {
+			return store{}, err
+		}
+		return chainStore(st)
 	case onRedis(s.server), isFar(s.server):
 		st, err := a.emptyDatabase(ctx)
 		if err != nil {
@@ -149,10 +157,13 @@ func (a *arena) startServer(ctx context.Context, kind string, st store) (*server
 func (a *arena) command(kind, addr, admin string, st store) (args []string, ready func(context.Context) error) {
 	gateway, ref := filepath.Join(a.room.Dir(), "gateway"), filepath.Join(a.room.Dir(), "refserver")
 	switch kind {
-	case gatewayPostgres, gatewayKeys, gatewaySQLite, gatewayFar, gatewayEngine, engineFar:
+	case gatewayPostgres, gatewayKeys, gatewayChain, gatewaySQLite, gatewayFar, gatewayEngine, engineFar:
 		args = []string{gateway, "serve", "--store", st.url, "--listen", addr, "--admin-listen", admin}
 		if st.redis != "" {
 			args = append(append(args, "--redis", st.redis), engineFlags...)
+		}
+		if len(st.nodes) > 0 {
+			args = append(append(args, "--chain", loadChain+"="+strings.Join(st.nodes, ",")), chainFlags...)
 		}
 		return append(args, gatewayFlags...), process.AnswersOK("http://" + admin + "/readyz")
 	case naive:
