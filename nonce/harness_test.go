@@ -14,10 +14,11 @@ import (
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
+	"noncegate/nonce/noncetest"
 )
 
 // signer is the signer of tests that need only one.
-const signer = "eip155:1:0xab16a96d359ec26a11e2c2b3d8f8b8942d5bfcdb"
+const signer = noncetest.Signer
 
 var errCut = &nonce.StoreError{Outcome: nonce.Unknown, Err: errors.New("the connection broke")}
 
@@ -369,203 +370,14 @@ func split(t *testing.T, line string) (op, want string) {
 	return strings.TrimSpace(op), strings.TrimSpace(want)
 }
 
-// parse makes the op of a line such as
-//
-//	allocate count=2 id=a hold=5s signer=x
-//	allocate known id=a
-//	allocate by=7
-//	used 3#1 hash=7
-//	used 3#1 hash=7 by=8 any
-//	used 3#1 hash=0
-//	signed 3#1 hash=7
-//	send 3 hash=7 take
-//	extend 3#1 hold=5s
-//	repair
-//	repair 3
-//	release 3#1 reason=why
-//	release 3#1 unsent
-//	release 3#1 refused hash=7
-//	floor 10
-//	status
-//	list
-func parse(t *testing.T, line string) *nonce.Op {
-	t.Helper()
-	words := strings.Fields(line)
-	op := &nonce.Op{Signer: signer}
-	scan := func(s, format string, args ...any) {
-		if _, err := fmt.Sscanf(s, format, args...); err != nil {
-			t.Fatalf("%q: %v", line, err)
-		}
-	}
-	switch words[0] {
-	case "allocate":
-		op.Kind, op.Count = nonce.KindAllocate, 1
-	case "used":
-		op.Kind, op.TxHash[31] = nonce.KindMarkUsed, 1
-		scan(words[1], "%d#%d", &op.Nonce, &op.Attempt)
-	case "release":
-		op.Kind = nonce.KindMarkRecyclable
-		scan(words[1], "%d#%d", &op.Nonce, &op.Attempt)
-	case "extend":
-		op.Kind = nonce.KindExtend
-		scan(words[1], "%d#%d", &op.Nonce, &op.Attempt)
-	case "signed":
-		op.Kind, op.TxHash[31] = nonce.KindMarkSigned, 1
-		scan(words[1], "%d#%d", &op.Nonce, &op.Attempt)
-	case "send":
-		op.Kind, op.Forwarded, op.TxHash[31] = nonce.KindMarkSigned, true, 1
-		scan(words[1], "%d", &op.Nonce)
-	case "repair":
-		op.Kind, op.Nonce = nonce.KindRepair, -1
-		if len(words) > 1 && !strings.Contains(words[1], "=") {
-			scan(words[1], "%d", &op.Nonce)
-		}
-	case "floor":
-		op.Kind = nonce.KindSetFloor
-		scan(words[1], "%d", &op.Floor)
-	case "status":
-		op.Kind = nonce.KindStatus
-	case "list":
-		op.Kind, op.List.Limit = nonce.KindList, 1000
-	default:
-		t.Fatalf("what is %q?", line)
-	}
-	for _, w := range words[1:] {
-		switch key, value, _ := strings.Cut(w, "="); key {
-		case "count":
-			scan(value, "%d", &op.Count)
-		case "id":
-			op.RequestID = value
-		case "hold":
-			op.Hold, _ = time.ParseDuration(value)
-		case "hash":
-			scan(value, "%d", &op.TxHash[31])
-		case "known":
-			op.OnlyKnown = true
-		case "by":
-			scan(value, "%d", &op.Principal)
-		case "any":
-			op.MarkAny = true
-		case "first":
-			op.RecordFirst = true
-		case "unsent":
-			op.Unsent = true
-		case "refused":
-			op.Forwarded = true
-		case "take":
-			op.Take = true
-		case "most":
-			scan(value, "%d", &op.MaxOpen)
-		case "reason":
-			op.Reason = value
-		case "signer":
-			op.Signer = value
-		}
-	}
-	return op
-}
-
-// result is what became of an op, in words.
-func result(op *nonce.Op) string {
-	if op.Err != nil {
-		return refusal(op.Err)
-	}
-	var words []string
-	switch op.Kind {
-	case nonce.KindAllocate:
-		for i, n := range op.Nonces {
-			words = append(words, fmt.Sprintf("%d#%d", n, op.Attempts[i]))
-		}
-		if op.Before != nil {
-			words = append(words, fmt.Sprintf("was #%d %v/%s", op.Before.Attempt, op.Before.Status, op.Before.Reason))
-		}
-	case nonce.KindRepair:
-		words = append(words, fmt.Sprintf("%d#%d", op.Nonces[0], op.Attempts[0]))
-		if op.Before != nil && op.RequestID == "" {
-			words = append(words, fmt.Sprintf("was #%d %d/%s", op.Before.Attempt, op.Before.Status, op.Before.Reason))
-		}
-		for i := range op.Hashes.Len() {
-			words = append(words, fmt.Sprint(op.Hashes.At(i)[31]))
-		}
-	case nonce.KindMarkSigned:
-		words = append(words, fmt.Sprintf("%v #%d", op.Status, op.Attempt))
-		for i := range op.Hashes.Len() {
-			words = append(words, fmt.Sprint(op.Hashes.At(i)[31]))
-		}
-	case nonce.KindSetFloor:
-		return fmt.Sprintf("floor %d next %d", op.Floor, op.Next)
-	case nonce.KindStatus:
-		s := op.Summary
-		return fmt.Sprintf("next %d floor %d held %d released %d consumed %d", s.Next, s.Floor, s.Held, s.Released, s.Consumed)
-	case nonce.KindList:
-		for _, r := range op.Page.Rows {
-			words = append(words, row(r))
-		}
-	default:
-		return op.Status.String()
-	}
-	return strings.Join(words, " ")
-}
-
-// row is an allocation in words, such as 3#2=CONSUMED/7.
-func row(r nonce.Row) string {
-	s := fmt.Sprintf("%d#%d=%v", r.Nonce, r.Attempt, r.Status)
-	if r.TxHash != (nonce.TxHash{}) {
-		s += fmt.Sprintf("/%d", r.TxHash[31])
-	}
-	for i := range r.Replaced.Len() {
-		s += fmt.Sprintf(",%d", r.Replaced.At(i)[31])
-	}
-	if r.Reason != "" {
-		s += "/" + r.Reason
-	}
-	return s
-}
-
-func refusal(err error) string {
-	for word, sentinel := range map[string]error{
-		"busy": nonce.ErrBusy, "fenced": nonce.ErrFenced, "not_found": nonce.ErrNotFound,
-		"draining": nonce.ErrDraining, "no chain": nonce.ErrNoChain, "gone": nonce.ErrGone, "not_holder": nonce.ErrNotHolder, "internal": nonce.ErrInternal,
-	} {
-		if errors.Is(err, sentinel) {
-			return word
-		}
-	}
-	if e, ok := errors.AsType[*nonce.UnavailableError](err); ok {
-		if e.Outcome == nonce.Unknown {
-			return "unknown"
-		}
-		return "none"
-	}
-	if e, ok := errors.AsType[*nonce.NotOwnerError](err); ok {
-		return "not_owner " + e.Node + " " + e.URL
-	}
-	if e, ok := errors.AsType[*nonce.HoldLimitError](err); ok {
-		if e.OfPrincipal {
-			return fmt.Sprintf("hold_limit %d of principal", e.Limit)
-		}
-		if e.Window {
-			return fmt.Sprintf("window %d lowest %d", e.Limit, e.Lowest)
-		}
-		return fmt.Sprintf("hold_limit %d", e.Limit)
-	}
-	e, ok := errors.AsType[*nonce.ConflictError](err)
-	if !ok {
-		return err.Error()
-	}
-	if e.Nonce >= 0 {
-		r := nonce.Row{Nonce: e.Nonce, Attempt: e.Attempt, Status: e.Status, TxHash: e.TxHash}
-		if e.Unknown {
-			r.Reason = nonce.ReasonUnknown
-		}
-		return "conflict " + row(r)
-	}
-	words := []string{"conflict"}
-	for _, h := range e.Holds {
-		words = append(words, fmt.Sprintf("%d#%d=%v", h.Nonce, h.Attempt, h.Status))
-	}
-	return strings.Join(words, " ")
-}
+// The language of the tests is that of the rules.
+var (
+	parse   = func(t *testing.T, line string) *nonce.Op { t.Helper(); return noncetest.Parse(t, line) }
+	result  = noncetest.Result
+	row     = noncetest.Row
+	refusal = noncetest.Refusal
+	lines   = noncetest.Lines
+)
 
 // rows lists the allocations of a signer in the store.
 func (d *disk) rows(t *testing.T, name string) string {

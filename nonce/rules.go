@@ -242,7 +242,7 @@ func (d *draft) handOut(op *Op, fromFree int) {
 
 func (d *draft) remember(op *Op) {
 	d.change.Requests = append(d.change.Requests, Request{
-		ID: op.RequestID, Hash: op.requestHash(), Nonces: op.Nonces, Attempts: op.Attempts,
+		ID: op.RequestID, Hash: op.RequestHash(), Nonces: op.Nonces, Attempts: op.Attempts,
 	})
 }
 
@@ -276,11 +276,11 @@ func (d *draft) repeats() bool {
 
 // repeat answers a request id that is already remembered.
 func (d *draft) repeat(op *Op, req Request) {
-	switch op.compareRequest(req.Hash) {
-	case foreignRequest:
+	switch op.CompareRequest(req.Hash) {
+	case ForeignRequest:
 		op.Err = &ConflictError{Sentence: "this requestId was used by somebody else, or with other parameters", Nonce: -1}
 		return
-	case otherRequest:
+	case OtherRequest:
 		op.Err = &ConflictError{
 			Sentence: "this requestId was used with other parameters", Nonce: -1, Holds: d.holdStates(req),
 		}
@@ -485,7 +485,7 @@ func (d *draft) takeInPassing(op *Op) error {
 	row, ok := d.st.row(op.Nonce)
 	switch {
 	case ok && row.Status != Released:
-		if !op.mayMark(row) {
+		if !op.MayMark(row) {
 			op.Err = ErrNotHolder
 			return nil
 		}
@@ -617,11 +617,11 @@ func (d *draft) markable(op *Op) (Row, error) {
 	case !ok:
 		op.Err = ErrNotFound
 	case d.lostHold(row, op):
-	case row.Attempt != op.Attempt && !op.mayMark(row):
+	case row.Attempt != op.Attempt && !op.MayMark(row):
 		op.conflict(Row{Nonce: -1}, attemptOver)
 	case row.Attempt != op.Attempt:
 		op.conflict(row, attemptOver)
-	case !op.mayMark(row):
+	case !op.MayMark(row):
 		op.Err = ErrNotHolder
 	}
 	return row, nil
@@ -636,9 +636,9 @@ const (
 // store knows nothing. Then nobody is told that he has it.
 func (d *draft) inDoubt(n int64) bool { return d.st.doubting && n < d.st.standing.DoubtBelow }
 
-// mayMark reports whether the hold is the caller's to end, now or after it has ended:
+// MayMark reports whether the hold is the caller's to end, now or after it has ended:
 // its own, nobody's in particular, or anybody's. The zero Principal is everybody.
-func (op *Op) mayMark(row Row) bool {
+func (op *Op) MayMark(row Row) bool {
 	return op.MarkAny || op.Principal == 0 || row.Holder == 0 || row.Holder == op.Principal
 }
 
@@ -907,9 +907,9 @@ func (op *Op) conflict(row Row, sentence string) {
 	}
 }
 
-// requestHash stands for the parameters of an allocate besides signer and id, and for
+// RequestHash stands for the parameters of an allocate besides signer and id, and for
 // whose the id is: the second half is the principal, where there is one.
-func (op *Op) requestHash() [16]byte {
+func (op *Op) RequestHash() [16]byte {
 	h := op.paramsHash()
 	if op.Principal != 0 {
 		binary.BigEndian.PutUint64(h[8:], uint64(op.Principal))
@@ -932,25 +932,26 @@ func (op *Op) paramsHash() [16]byte {
 	return [16]byte(sum[:])
 }
 
-// likeness is what a request that is remembered has to do with the op of its id.
-type likeness uint8
+// Likeness is what a request that is remembered has to do with the op of its id.
+type Likeness uint8
 
+// The kinds of likeness.
 const (
-	sameRequest    likeness = iota // the op repeats it
-	otherRequest                   // other parameters
-	foreignRequest                 // another principal's, as far as can be seen
+	SameRequest    Likeness = iota // the op repeats it
+	OtherRequest                   // other parameters
+	ForeignRequest                 // another principal's, as far as can be seen
 )
 
-// compareRequest compares the op with the hash of the request that has its id. An id
+// CompareRequest compares the op with the hash of the request that has its id. An id
 // that was given when nobody was told apart is everybody's.
-func (op *Op) compareRequest(hash [16]byte) likeness {
+func (op *Op) CompareRequest(hash [16]byte) Likeness {
 	params := op.paramsHash()
 	mine := op.Principal == 0 || op.Principal == Principal(binary.BigEndian.Uint64(hash[8:]))
 	switch {
 	case hash == params, mine && [8]byte(hash[:]) == [8]byte(params[:]):
-		return sameRequest
+		return SameRequest
 	case mine:
-		return otherRequest
+		return OtherRequest
 	}
-	return foreignRequest
+	return ForeignRequest
 }

@@ -140,7 +140,7 @@ func TestWhatEndsBelowTheFloorSaysSoInItsEvent(t *testing.T) {
 		t.Fatal(err, release.Err)
 	}
 	var got []string
-	for _, e := range append(sweep.events(7, time.Time{}), release.events(8, time.Time{})...) {
+	for _, e := range append(sweep.events(nil, 7, time.Time{}), release.events(nil, 8, time.Time{})...) {
 		got = append(got, fmt.Sprint(e.Type, " ", e.Nonce, " ", e.Reason))
 	}
 	if want := "[expired 2 below_floor expired 4  released 2 below_floor]"; fmt.Sprint(got) != want {
@@ -170,7 +170,7 @@ func TestAStoreWentBackWhenAnyOfVersionNextAndTokenIsLess(t *testing.T) {
 func TestARepeatOfAnOverdueHoldIsAConflictAlsoWhileSweepsArePaused(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	op := &Op{Kind: KindAllocate, Count: 1, RequestID: "a"}
-	req := Request{ID: "a", Hash: op.requestHash(), Nonces: []int64{0}, Attempts: []int64{1}}
+	req := Request{ID: "a", Hash: op.RequestHash(), Nonces: []int64{0}, Attempts: []int64{1}}
 	for until, ended := range map[time.Time]bool{now: true, now.Add(time.Second): false} {
 		st := &state{
 			signer: "s", next: 1, held: 1, detailsAt: now, requests: map[string]Request{"a": req},
