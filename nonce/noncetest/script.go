@@ -183,7 +183,7 @@ func Result(op *nonce.Op) string {
 	return strings.Join(words, " ")
 }
 
-// row is an allocation in words, such as 3#2=CONSUMED/7.
+// Row is an allocation in words, such as 3#2=CONSUMED/7.
 func Row(r nonce.Row) string {
 	s := fmt.Sprintf("%d#%d=%v", r.Nonce, r.Attempt, r.Status)
 	if r.TxHash != (nonce.TxHash{}) {

@@ -1,0 +1,75 @@
+package nonce
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Signer is the whole live state of a signer, as its row has it.
+type Signer struct {
+	Version int64 // grows with every write; 0: there is no row yet
+	Next    int64 // nonces from it on were never handed out
+	Floor   int64 // nonces below it are not handed out any more
+	// Live has every nonce below Next that is HELD or RELEASED, ascending. All others
+	// below Next are CONSUMED. It is not changed in place.
+	Live []Entry
+}
+
+// Entry is one nonce that is HELD or RELEASED.
+type Entry struct {
+	Nonce   int64
+	Attempt int64
+	Until   int64     // HELD: its deadline, store clock, Unix milliseconds; else 0
+	Holder  Principal // who has, or had, that attempt; 0: nobody in particular
+	Status  Status
+	Note    *Note // nil: nothing more is known. It is not changed in place
+}
+
+// Note is what is known of few entries only.
+type Note struct {
+	Reason   string
+	TxHash   TxHash   // the newest one recorded
+	Replaced TxHashes // those that it replaced, oldest first
+}
+
+// Past is a nonce that was CONSUMED, as its row in the history has it.
+type Past struct {
+	Nonce, Attempt int64
+	Holder         Principal // of the last attempt
+	Note
+	At time.Time // when it was written; only filled when it is read
+}
+
+// Find returns the place of a nonce in Live, or where it would be.
+func (s *Signer) Find(n int64) (int, bool) {
+	if k := len(s.Live); k == 0 || s.Live[k-1].Nonce < n {
+		return k, false
+	}
+	return slices.BinarySearchFunc(s.Live, n, func(e Entry, n int64) int { return cmp.Compare(e.Nonce, n) })
+}
+
+// Row is the entry as clients see a nonce.
+func (e *Entry) Row() Row {
+	r := Row{Nonce: e.Nonce, Status: e.Status, Attempt: e.Attempt, Holder: e.Holder}
+	if e.Note != nil {
+		r.TxHash, r.Replaced, r.Reason = e.Note.TxHash, e.Note.Replaced, e.Note.Reason
+	}
+	if e.Status == Held {
+		r.HeldUntil = time.UnixMilli(e.Until)
+	}
+	return r
+}
+
+// Row is the consumed nonce as clients see it.
+func (p *Past) Row() Row {
+	return Row{
+		Nonce: p.Nonce, Status: Consumed, Attempt: p.Attempt, Holder: p.Holder,
+		TxHash: p.TxHash, Replaced: p.Replaced, Reason: p.Reason, UpdatedAt: p.At,
+	}
+}
+
+// Clock is what a node knows of the store's clock at a moment.
+type Clock struct {
+	Earliest, Latest int64 // Unix milliseconds; it is not before the one nor after the other
+}

@@ -1,0 +1,252 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+
+	"noncegate/nonce"
+)
+
+// allocate hands out the lowest RELEASED nonces, and then new ones.
+func (d *draft) allocate() bool {
+	if known, done := d.repeat(); known || !done {
+		return done
+	}
+	op, s := d.op, &d.plan.Signer
+	if op.OnlyKnown {
+		return d.refuse(nonce.ErrNotFound)
+	}
+	if d.refusesNew() {
+		return d.refuse(nonce.ErrNewSigner)
+	}
+	free := d.released(op.Count)
+	fresh := op.Count - len(free)
+	if len(s.Live)+fresh > d.rules.MaxLive {
+		return d.refuse(&nonce.HoldLimitError{Limit: d.rules.MaxLive})
+	}
+	if err := d.outsideWindow(int64(fresh)); err != nil {
+		return d.refuse(err)
+	}
+	if d.usedUp(int64(fresh)) {
+		return d.refuse(&nonce.ConflictError{Sentence: "the nonces of this signer are used up", Nonce: -1})
+	}
+	if !d.claim(op.Count) {
+		return d.refuse(&nonce.HoldLimitError{Limit: op.MaxOpen, OfPrincipal: true})
+	}
+	d.handOut(free, fresh)
+	return true
+}
+
+// released are the places of the lowest RELEASED entries, as many as are wanted.
+func (d *draft) released(want int) []int {
+	var at []int
+	for i := range d.plan.Signer.Live {
+		if e := &d.plan.Signer.Live[i]; e.Status == nonce.Released && e.Nonce >= d.plan.Signer.Floor {
+			if at = append(at, i); len(at) == want {
+				break
+			}
+		}
+	}
+	return at
+}
+
+func (d *draft) handOut(free []int, fresh int) {
+	op, s := d.op, &d.plan.Signer
+	hold := d.holdOf(op)
+	until := d.until(hold)
+	var note *nonce.Note
+	if op.RecordFirst {
+		note = recordFirst
+	}
+	d.live(fresh)
+	d.ans.Nonces, d.ans.Attempts = make([]int64, 0, op.Count), make([]int64, 0, op.Count)
+	for _, i := range free {
+		e := &s.Live[i]
+		if op.Count == 1 && e.Note != nil && e.Note.Reason == nonce.ReasonUnseen {
+			d.ans.Before = &nonce.Before{Status: nonce.Released, Attempt: e.Attempt, Reason: nonce.ReasonUnseen}
+		}
+		*e = nonce.Entry{Nonce: e.Nonce, Attempt: e.Attempt + 1, Status: nonce.Held, Until: until, Holder: op.Principal, Note: note}
+		d.give(e)
+	}
+	for range fresh {
+		e := nonce.Entry{Nonce: s.Next, Attempt: 1, Status: nonce.Held, Until: until, Holder: op.Principal, Note: note}
+		s.Live, s.Next = append(s.Live, e), s.Next+1
+		d.give(&e)
+	}
+	d.ans.Token, d.ans.Until, d.ans.Left, d.ans.Wrote = d.in.Token, until, hold, true
+	d.remember()
+}
+
+// recordFirst is the note of holds whose holder records a hash before it sends.
+var recordFirst = &nonce.Note{Reason: nonce.ReasonRecordFirst}
+
+// give adds a nonce to what the op is told.
+func (d *draft) give(e *nonce.Entry) {
+	d.ans.Nonces, d.ans.Attempts = append(d.ans.Nonces, e.Nonce), append(d.ans.Attempts, e.Attempt)
+}
+
+// claim takes room for nonces among the open holds of the op's principal.
+func (d *draft) claim(count int) bool {
+	if d.in.Claim == nil || d.op.Principal == 0 || d.op.MaxOpen == 0 {
+		return true
+	}
+	if !d.in.Claim(d.op, count) {
+		return false
+	}
+	d.ans.Claimed = count
+	return true
+}
+
+// refuse ends an op that may be a repeat: whether its request id is known must have been
+// read before.
+func (d *draft) refuse(err error) bool {
+	if _, read := d.in.Requests[d.op.RequestID]; d.op.RequestID != "" && !read {
+		return false
+	}
+	d.ans = Answer{Err: err}
+	return true
+}
+
+// refusesNew reports whether the signer is not there, and does not begin by itself.
+func (d *draft) refusesNew() bool {
+	return d.plan.Signer.Version == 0 && !d.plan.Writes && d.rules.NewSigners == nonce.RefuseNew
+}
+
+// remember keeps what the op's request id was given.
+func (d *draft) remember() {
+	if d.op.RequestID == "" {
+		return
+	}
+	d.plan.Requests = append(d.plan.Requests, nonce.Request{
+		ID: d.op.RequestID, Hash: d.op.RequestHash(), Nonces: d.ans.Nonces, Attempts: d.ans.Attempts,
+	})
+}
+
+// repeat answers an op whose request id is known. Whether one is new only the store can
+// say, which refuses to remember it twice.
+func (d *draft) repeat() (known, done bool) {
+	id := d.op.RequestID
+	if id == "" {
+		return false, true
+	}
+	req := d.in.Requests[id]
+	if i := slices.IndexFunc(d.plan.Requests, func(r nonce.Request) bool { return r.ID == id }); i >= 0 {
+		req = &d.plan.Requests[i]
+	}
+	if req == nil {
+		return false, true
+	}
+	conflict := func(sentence string, holds []nonce.HoldState) (bool, bool) {
+		d.ans.Err = &nonce.ConflictError{Sentence: sentence, Nonce: -1, Holds: holds}
+		return true, true
+	}
+	switch d.op.CompareRequest(req.Hash) {
+	case nonce.ForeignRequest:
+		return conflict("this requestId was used by somebody else, or with other parameters", nil)
+	case nonce.OtherRequest:
+		return conflict("this requestId was used with other parameters", d.holdStates(req))
+	}
+	s := &d.plan.Signer
+	for i, n := range req.Nonces {
+		at, ok := s.Find(n)
+		if !ok || !d.runs(&s.Live[at], req.Attempts[i]) {
+			return conflict("the hold of this requestId has ended", d.holdStates(req))
+		}
+		e := &s.Live[at]
+		if d.ans.Until == 0 || e.Until < d.ans.Until {
+			d.ans.Until, d.ans.Left = e.Until, d.left(e.Until)
+		}
+		row := e.Row()
+		d.ans.Status, d.ans.Hashes = nonce.Held, allHashes(row.TxHash, row.Replaced)
+	}
+	d.ans.Nonces, d.ans.Attempts, d.ans.Token = slices.Clone(req.Nonces), slices.Clone(req.Attempts), d.in.Token
+	return true, true
+}
+
+// runs reports whether an entry is the hold of an attempt, and not over.
+func (d *draft) runs(e *nonce.Entry, attempt int64) bool {
+	return e.Status == nonce.Held && e.Attempt == attempt && e.Until > d.in.Now.Latest &&
+		(e.Note == nil || e.Note.Reason != nonce.ReasonUnknown)
+}
+
+// holdStates tells what became of the nonces of a request. What is not live is consumed.
+func (d *draft) holdStates(req *nonce.Request) []nonce.HoldState {
+	s, out := &d.plan.Signer, make([]nonce.HoldState, len(req.Nonces))
+	for i, n := range req.Nonces {
+		out[i] = nonce.HoldState{Nonce: n, Attempt: req.Attempts[i], Status: nonce.Consumed}
+		at, ok := s.Find(n)
+		if !ok {
+			continue
+		}
+		e := &s.Live[at]
+		row := e.Row()
+		out[i].Attempt, out[i].Status, out[i].Unknown = e.Attempt, e.Status, row.Unknown()
+		if e.Status == nonce.Held && e.Until <= d.in.Now.Latest && !out[i].Unknown {
+			out[i].Status, _ = d.judge(e)
+			out[i].Unknown = out[i].Status == nonce.Held
+		}
+	}
+	return out
+}
+
+// outsideWindow says why so many new nonces may not be handed out now. A signer whose
+// chain has not answered yet does not begin at 0; one that has begun goes on without.
+func (d *draft) outsideWindow(fresh int64) error {
+	v := &d.view
+	switch {
+	case d.in.Chain == nil || fresh == 0:
+	case d.silent():
+		return errSilent()
+	case v.Known && v.Window > 0 && d.plan.Signer.Next+fresh > v.Mined+v.Window:
+		return &nonce.HoldLimitError{Limit: int(v.Window), Window: true, Lowest: v.Mined}
+	}
+	return nil
+}
+
+func errSilent() error {
+	return &nonce.UnavailableError{Outcome: nonce.NotSent, Err: nonce.ErrChainUnknown}
+}
+
+// silent reports whether the chain has not said, or not lately, where the signer is, which
+// is not there yet.
+func (d *draft) silent() bool {
+	return d.in.Chain != nil && d.in.Signer.Version == 0 && (!d.view.Known || d.view.StartOld)
+}
+
+// takeNext hands out the nonce of a transaction if it is the one to be handed out next.
+func (d *draft) takeNext() bool {
+	op, s := d.op, &d.plan.Signer
+	next, attempt := s.Next, int64(1)
+	free := d.released(1)
+	if len(free) > 0 {
+		next, attempt = s.Live[free[0]].Nonce, s.Live[free[0]].Attempt+1
+	}
+	switch {
+	case op.Nonce != next:
+		d.conflict(nonce.Row{Nonce: -1}, fmt.Sprintf("nobody holds the nonce, and the next one is %d", next))
+		return true
+	case len(free) == 0 && len(s.Live)+1 > d.rules.MaxLive:
+		d.ans.Err = &nonce.HoldLimitError{Limit: d.rules.MaxLive}
+		return true
+	case len(free) == 0 && d.usedUp(1):
+		d.conflict(nonce.Row{Nonce: -1}, "the nonces of this signer are used up")
+		return true
+	}
+	if err := d.outsideWindow(int64(1 - len(free))); err != nil {
+		d.ans.Err = err
+		return true
+	}
+	if !d.claim(1) {
+		d.ans.Err = &nonce.HoldLimitError{Limit: op.MaxOpen, OfPrincipal: true}
+		return true
+	}
+	hold := d.holdOf(op)
+	d.put(nonce.Entry{
+		Nonce: next, Attempt: attempt, Status: nonce.Held, Until: d.until(hold), Holder: op.Principal,
+		Note: &nonce.Note{Reason: nonce.ReasonForwarded, TxHash: op.TxHash},
+	})
+	s.Next = max(s.Next, next+1)
+	d.ans.Attempt, d.ans.Status, d.ans.Token, d.ans.Wrote, d.ans.Took = attempt, nonce.Held, d.in.Token, true, true
+	d.ans.Until, d.ans.Left, d.ans.Hashes = d.until(hold), hold, allHashes(op.TxHash, "")
+	return true
+}

@@ -1,0 +1,222 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"noncegate/nonce"
+)
+
+// alignFloor is how far the floor stays behind the final count at most.
+const alignFloor = 16
+
+// unknownLook is when a hold that stays unknown is looked at again, which is a write:
+// soon, in proportion, where that may release it, and seldom where only a node's answer
+// ends it.
+func unknownLook(v *nonce.ChainView) time.Duration {
+	if v.UnknownFor == 0 {
+		return 10 * time.Minute
+	}
+	return min(max(v.UnknownFor/20, time.Second), 30*time.Second)
+}
+
+// judge says what becomes of a hold whose time is over, and for how long it goes on if it
+// stays one.
+//
+// A recorded hash, or the chain's count, says that the nonce is used. Who promised to
+// record a hash before sending, and did not, has not sent. Of others nobody knows: on a
+// chain that is asked such a hold is unknown until the nodes have been asked for long
+// enough; without one it is handed out again.
+func (d *draft) judge(e *nonce.Entry) (to nonce.Status, note nonce.Note) {
+	was := nonce.Note{}
+	if e.Note != nil {
+		was = *e.Note
+	}
+	sent := nonce.Note{TxHash: was.TxHash, Replaced: was.Replaced}
+	because := func(s nonce.Status, reason string) (nonce.Status, nonce.Note) {
+		return s, nonce.Note{Reason: reason, TxHash: sent.TxHash, Replaced: sent.Replaced}
+	}
+	switch {
+	case was.TxHash != nonce.TxHash{}:
+		return because(nonce.Consumed, "")
+	case e.Nonce < d.plan.Signer.Floor:
+		return because(nonce.Consumed, nonce.ReasonBelowFloor)
+	case d.mined(e.Nonce):
+		sent.TxHash = d.in.Chain.UsedBy(e.Nonce)
+		return because(nonce.Consumed, nonce.ReasonMined)
+	case was.Reason == nonce.ReasonRecordFirst:
+		return because(nonce.Released, nonce.ReasonNotRecorded)
+	case d.in.Chain == nil:
+		return because(nonce.Released, nonce.ReasonExpired)
+	case was.Reason == nonce.ReasonUnknown && d.view.UnknownFor > 0 && d.in.Chain.Unseen(e.Nonce, e.Attempt):
+		return because(nonce.Released, nonce.ReasonUnseen)
+	}
+	return because(nonce.Held, nonce.ReasonUnknown)
+}
+
+func (d *draft) mined(n int64) bool { return d.in.Chain != nil && d.view.Known && n < d.view.Mined }
+
+// expire ends the holds that are over, and looks again at those that are unknown.
+func (d *draft) expire() {
+	if d.in.NoExpiry {
+		return
+	}
+	for _, e := range d.plan.Signer.Live { // which the loop's body replaces
+		if e.Status != nonce.Held || e.Until+second > d.in.Now.Earliest {
+			continue
+		}
+		d.plan.NotBefore = max(d.plan.NotBefore, e.Until+second)
+		to, note := d.judge(&e)
+		again := e.Note != nil && e.Note.Reason == nonce.ReasonUnknown
+		event := nonce.Event{Nonce: e.Nonce, Attempt: e.Attempt, TxHash: note.TxHash, Reason: note.Reason}
+		switch {
+		case to == nonce.Held:
+			hold := unknownLook(&d.view)
+			if !again && d.view.UnknownFor > 0 {
+				hold = d.view.UnknownFor
+			}
+			d.put(nonce.Entry{Nonce: e.Nonce, Attempt: e.Attempt, Status: nonce.Held, Until: d.until(hold), Holder: e.Holder, Note: &note})
+			if again {
+				continue
+			}
+			event.Type, event.Reason = nonce.EventUnknown, ""
+			d.plan.Expired++
+		case to == nonce.Released:
+			row := e.Row()
+			d.put(release(row, note.Reason))
+			event.Type = nonce.EventExpired
+			if note.Reason == nonce.ReasonExpired {
+				event.Reason = ""
+			}
+			if note.Reason != nonce.ReasonUnseen {
+				d.plan.Expired++
+			}
+		default:
+			d.consume(nonce.Past{Nonce: e.Nonce, Attempt: e.Attempt, Holder: e.Holder, Note: note})
+			if event.Type = nonce.EventUsed; note.Reason == nonce.ReasonBelowFloor {
+				event.Type = nonce.EventExpired
+				d.plan.Expired++
+			}
+		}
+		d.plan.Own = append(d.plan.Own, event)
+	}
+}
+
+// align follows the chain: the cursor is not below the count, the floor not far below the
+// final one, and what was RELEASED and turns out to be used is CONSUMED. A new signer
+// begins where the chain says when something is handed out of it, and not when somebody
+// marks a nonce that he never got.
+func (d *draft) align(ops []*nonce.Op) {
+	v, s := &d.view, &d.plan.Signer
+	if d.in.Chain == nil || !v.Known || d.refusesNew() || d.silent() || s.Version == 0 && !slices.ContainsFunc(ops, begins) {
+		return
+	}
+	if from := max(v.Mined, startOf(s, v)); from > s.Next {
+		s.Next, d.plan.Writes = from, true
+	}
+	for _, e := range slices.Clone(s.Live) {
+		if e.Nonce >= v.Mined {
+			break
+		}
+		if e.Status != nonce.Released {
+			continue
+		}
+		note := nonce.Note{Reason: nonce.ReasonMined, TxHash: d.in.Chain.UsedBy(e.Nonce)}
+		d.consume(nonce.Past{Nonce: e.Nonce, Attempt: e.Attempt, Holder: e.Holder, Note: note})
+		d.plan.Own = append(d.plan.Own, nonce.Event{Type: nonce.EventUsed, Nonce: e.Nonce, Attempt: e.Attempt, Reason: note.Reason, TxHash: note.TxHash})
+	}
+	if v.Final >= s.Floor+alignFloor {
+		d.raise(v.Final)
+		d.plan.Own = append(d.plan.Own, nonce.Event{Type: nonce.EventFloor, Nonce: v.Final})
+	}
+}
+
+// startOf is where a signer begins that is not there yet.
+func startOf(s *nonce.Signer, v *nonce.ChainView) int64 {
+	if s.Version > 0 {
+		return 0
+	}
+	return v.Start
+}
+
+// begins reports whether an op makes a signer begin.
+func begins(op *nonce.Op) bool {
+	switch op.Kind {
+	case nonce.KindAllocate:
+		return !op.OnlyKnown
+	case nonce.KindMarkSigned:
+		return op.Take
+	case nonce.KindRepair, nonce.KindSetFloor:
+		return true
+	}
+	return false
+}
+
+// repairs is the nonce that a repair is of: the one that blocks others, where none is
+// named.
+func (d *draft) repairs(op *nonce.Op) int64 {
+	if op.Nonce < 0 {
+		return d.view.Mined
+	}
+	return op.Nonce
+}
+
+// repair hands out one nonce whatever its state: the lowest that the chain has not used,
+// which blocks all above it. What was sent with it is kept: it may still be mined, and
+// whoever repairs must replace it, or send something that may happen beside it.
+func (d *draft) repair() bool {
+	if known, done := d.repeat(); known || !done {
+		return done
+	}
+	n := d.repairs(d.op)
+	row, there, read := d.row(n)
+	if !read {
+		return false
+	}
+	if err := d.unrepairable(n, row, there); err != nil {
+		return d.refuse(err)
+	}
+	d.handOutAgain(n, row)
+	return true
+}
+
+// unrepairable says why a nonce is not handed out by a repair.
+func (d *draft) unrepairable(n int64, row nonce.Row, there bool) error {
+	conflict := func(row nonce.Row, sentence string) error { d.conflict(row, sentence); return d.ans.Err }
+	chain := d.in.Chain != nil
+	switch {
+	case !chain && d.op.Nonce < 0:
+		return nonce.ErrNoChain
+	case chain && !d.view.Known, d.silent():
+		return errSilent()
+	case chain && n != d.view.Mined:
+		return conflict(nonce.Row{Nonce: -1}, fmt.Sprintf("only the nonce that blocks others can be repaired, which is %d", d.view.Mined))
+	case n >= d.plan.Signer.Next:
+		return nonce.ErrNotFound
+	case !chain && (!there || n < d.plan.Signer.Floor):
+		return conflict(nonce.Row{Nonce: n, Status: nonce.Consumed}, longAgo)
+	case there && row.Status == nonce.Held && row.Reason == nonce.ReasonRepair && row.Holder != d.op.Principal:
+		return conflict(nonce.Row{Nonce: n, Status: nonce.Held}, "somebody else is repairing the nonce")
+	}
+	return nil
+}
+
+func (d *draft) handOutAgain(n int64, row nonce.Row) {
+	hashes := row.Replaced
+	if hashes.Len() >= nonce.MaxHashes-1 { // room for the one to come
+		hashes = hashes[(hashes.Len()-nonce.MaxHashes+2)*len(nonce.TxHash{}):]
+	}
+	attempt := row.Attempt + 1
+	if row.Attempt == 0 {
+		// Every write of a signer raises its version, so that no hand-out of a nonce of which
+		// nothing is known any more can have had a higher attempt.
+		attempt = d.plan.Signer.Version + 1
+	}
+	d.ans.Before = &nonce.Before{Status: row.Status, Attempt: row.Attempt, Reason: row.Reason}
+	row.Nonce, row.Attempt, row.Holder = n, attempt, d.op.Principal
+	held := row
+	d.hold(held, d.holdOf(d.op), nonce.Note{Reason: nonce.ReasonRepair, TxHash: row.TxHash, Replaced: hashes})
+	d.ans.Nonces, d.ans.Attempts = []int64{n}, []int64{attempt}
+	d.remember()
+}

@@ -1,0 +1,269 @@
+package rules
+
+import (
+	"time"
+
+	"noncegate/nonce"
+)
+
+const (
+	attemptOver = "the attempt is not the nonce's current one"
+	longAgo     = "the nonce is consumed, so long ago that nothing else is known of it"
+)
+
+// markable finds the nonce that a mark is about, and checks attempt and holder. ok: the
+// mark may go on; else it is answered, or, not read, waits. Who is late, so that somebody
+// else has the nonce now, is told so, and nothing of the other's hold.
+func (d *draft) markable() (row nonce.Row, ok, read bool) {
+	op := d.op
+	row, there, read := d.row(op.Nonce)
+	switch {
+	case !read:
+		return row, false, false
+	case !there && op.Nonce < d.plan.Signer.Next:
+		d.conflict(nonce.Row{Nonce: op.Nonce, Status: nonce.Consumed}, longAgo)
+	case !there:
+		d.ans.Err = nonce.ErrNotFound
+	case row.Attempt != op.Attempt && !op.MayMark(row):
+		d.conflict(nonce.Row{Nonce: -1}, attemptOver)
+	case row.Attempt != op.Attempt:
+		d.conflict(row, attemptOver)
+	case !op.MayMark(row):
+		d.ans.Err = nonce.ErrNotHolder
+	default:
+		return row, true, true
+	}
+	return row, false, true
+}
+
+// markUsed records that a nonce was used, and by which transaction if that is known.
+// Another one of the same attempt has replaced it: nobody else can have sent it.
+func (d *draft) markUsed() bool {
+	row, ok, read := d.markable()
+	if !ok {
+		return read
+	}
+	hash := d.op.TxHash
+	if row.Status == nonce.Consumed && (hash == row.TxHash || hash == nonce.TxHash{} || row.Replaced.Contains(hash)) {
+		d.ans.Status, d.ans.Hashes = nonce.Consumed, allHashes(row.TxHash, row.Replaced)
+		return true
+	}
+	note, ok := d.record(row)
+	if !ok {
+		return true
+	}
+	if row.Status == nonce.Consumed {
+		note.Reason = row.Reason
+	}
+	d.end(row, note)
+	return true
+}
+
+// end has the op consume a nonce.
+func (d *draft) end(row nonce.Row, note nonce.Note) {
+	d.ends(row)
+	d.ans.Status, d.ans.Hashes = nonce.Consumed, allHashes(note.TxHash, note.Replaced)
+	d.consume(nonce.Past{Nonce: row.Nonce, Attempt: row.Attempt, Holder: row.Holder, Note: note})
+}
+
+// ends notes the hold whose end, or new deadline, the op brings.
+func (d *draft) ends(row nonce.Row) {
+	if d.ans.Wrote = true; row.Status == nonce.Held {
+		i, _ := d.plan.Signer.Find(row.Nonce)
+		e := d.plan.Signer.Live[i]
+		d.ans.Ends = &e
+	}
+}
+
+// record adds the op's hash to those of the row, the newest first; or it refuses the op
+// because there are too many.
+func (d *draft) record(row nonce.Row) (note nonce.Note, ok bool) {
+	note = nonce.Note{TxHash: row.TxHash, Replaced: row.Replaced}
+	switch hash := d.op.TxHash; {
+	case hash == nonce.TxHash{} || hash == row.TxHash || row.Replaced.Contains(hash):
+	case row.TxHash == nonce.TxHash{}:
+		note.TxHash = hash
+	case row.Replaced.Len()+1 >= nonce.MaxHashes:
+		d.conflict(row, "as many transactions are recorded for this nonce as may be")
+		return note, false
+	default:
+		note.TxHash, note.Replaced = hash, row.Replaced.Append(row.TxHash)
+		d.ans.Replaced = row.TxHash
+	}
+	return note, true
+}
+
+// allHashes are the newest hash and those that it replaced, newest first; a row has them
+// the other way round.
+func allHashes(newest nonce.TxHash, replaced nonce.TxHashes) nonce.TxHashes {
+	if newest == (nonce.TxHash{}) {
+		return ""
+	}
+	all := nonce.TxHashes("").Append(newest)
+	for i := replaced.Len() - 1; i >= 0; i-- {
+		all = all.Append(replaced.At(i))
+	}
+	return all
+}
+
+// markRecyclable gives a nonce back, unless somebody may have sent with it.
+func (d *draft) markRecyclable() bool {
+	row, ok, read := d.markable()
+	if !ok {
+		return read
+	}
+	op := d.op
+	sent := row.TxHash != nonce.TxHash{}
+	repaired := row.Reason == nonce.ReasonRepair
+	was := nonce.Note{TxHash: row.TxHash, Replaced: row.Replaced}
+	switch {
+	case row.Status == nonce.Released:
+		d.ans.Status = nonce.Released
+	case row.Status == nonce.Consumed && row.Reason == nonce.ReasonBelowFloor && !sent:
+		d.ans.Status = nonce.Consumed
+	case row.Status == nonce.Consumed:
+		d.conflict(row, "the nonce is consumed, which is final")
+	case sent && repaired && !op.Forwarded:
+		d.end(row, was) // what was sent before the repair may still be mined
+	case sent && row.Reason == nonce.ReasonForwarded && !op.Forwarded:
+		d.conflict(row, "the gateway has given its transaction to nodes; a node may still have it")
+	case sent && !op.Unsent && !op.Forwarded:
+		d.conflict(row, "a transaction is recorded for it; say unsent: true if no node has it")
+	case !sent && repaired && d.in.Chain != nil:
+		// Nobody knows what was sent before the repair. When the hold ends, the nodes are asked.
+		d.conflict(row, "whoever had the nonce before its repair may have sent with it: send something in its place, or let the hold end")
+	case sent && op.Forwarded && (row.TxHash != op.TxHash || row.Replaced != "" || repaired):
+		d.end(row, was) // only the newest was refused; those that it was to replace may be in a pool
+	case d.mined(op.Nonce):
+		d.end(row, nonce.Note{Reason: nonce.ReasonMined, TxHash: d.in.Chain.UsedBy(op.Nonce)})
+	case op.Nonce < d.plan.Signer.Floor:
+		d.end(row, nonce.Note{Reason: nonce.ReasonBelowFloor})
+	default:
+		d.ends(row)
+		d.ans.Status = nonce.Released
+		d.put(release(row, op.Reason))
+	}
+	return true
+}
+
+// release is the entry of a hold that has ended without use.
+func release(row nonce.Row, reason string) nonce.Entry {
+	e := nonce.Entry{Nonce: row.Nonce, Attempt: row.Attempt, Status: nonce.Released, Holder: row.Holder}
+	if reason != "" {
+		e.Note = &nonce.Note{Reason: reason}
+	}
+	return e
+}
+
+// extend gives a running hold a new deadline.
+func (d *draft) extend() bool {
+	row, ok, read := d.markable()
+	if !ok {
+		return read
+	}
+	if row.Status != nonce.Held || row.Unknown() {
+		d.conflict(row, "the hold has ended")
+		return true
+	}
+	hold := d.holdOf(d.op)
+	d.hold(row, hold, nonce.Note{Reason: row.Reason, TxHash: row.TxHash, Replaced: row.Replaced})
+	d.ans.Hashes = "" // nothing was recorded
+	return true
+}
+
+// hold writes a hold of the op with a new deadline.
+func (d *draft) hold(row nonce.Row, hold time.Duration, note nonce.Note) {
+	d.ends(row)
+	e := nonce.Entry{Nonce: row.Nonce, Attempt: row.Attempt, Status: nonce.Held, Until: d.until(hold), Holder: row.Holder}
+	if note != (nonce.Note{}) {
+		e.Note = &note
+	}
+	d.put(e)
+	d.ans.Status, d.ans.Token, d.ans.Until, d.ans.Left = nonce.Held, d.in.Token, e.Until, hold
+	d.ans.Hashes = allHashes(note.TxHash, note.Replaced)
+}
+
+// markSigned records a hash before its transaction is sent. Who is told ok may send: from
+// then on the nonce is never handed out for lack of a mark.
+func (d *draft) markSigned() bool {
+	if d.op.Forwarded && d.op.Attempt == 0 {
+		return d.takeInPassing()
+	}
+	row, ok, read := d.markable()
+	if ok {
+		d.recordSigned(row)
+	}
+	return read
+}
+
+// takeInPassing records a transaction that a wallet sends through the gateway. The wallet
+// knows no attempt: it is that of the hold it has, and where nobody holds the nonce that
+// would be handed out next, it is handed out now.
+func (d *draft) takeInPassing() bool {
+	op, s := d.op, &d.plan.Signer
+	row, there, read := d.row(op.Nonce)
+	switch {
+	case !read:
+		return false
+	case there && row.Status != nonce.Released && !op.MayMark(row):
+		d.ans.Err = nonce.ErrNotHolder
+	case there && row.Status != nonce.Released:
+		d.recordSigned(row)
+		d.ans.Attempt = row.Attempt
+	case d.refusesNew():
+		d.ans.Err = nonce.ErrNewSigner
+	case d.silent():
+		d.ans.Err = errSilent()
+	case op.Nonce < s.Next && !there, d.view.Known && op.Nonce < d.view.Mined:
+		d.conflict(nonce.Row{Nonce: op.Nonce, Status: nonce.Consumed}, "the nonce is used")
+	case !op.Take:
+		d.conflict(nonce.Row{Nonce: -1}, "nobody holds the nonce; allocate it first")
+	default:
+		return d.takeNext()
+	}
+	return true
+}
+
+// recordSigned records a hash of a hold, or of a nonce whose transaction was sent and is
+// to be replaced.
+func (d *draft) recordSigned(row nonce.Row) {
+	op := d.op
+	held, known := row.Status == nonce.Held, op.TxHash == row.TxHash || row.Replaced.Contains(op.TxHash)
+	switch {
+	case row.Status == nonce.Released:
+		d.conflict(row, "the hold has ended, and the nonce may be handed out to somebody else: do not send")
+		return
+	case !held && row.TxHash == nonce.TxHash{}:
+		d.conflict(row, "the nonce is consumed, which is final")
+		return
+	case d.view.Known && op.Nonce < d.view.Mined && !known:
+		d.conflict(row, "the chain has used the nonce: do not send")
+		return
+	case known && (!op.Forwarded || !held || row.Reason == nonce.ReasonForwarded):
+		d.ans.Status, d.ans.Hashes = row.Status, allHashes(row.TxHash, row.Replaced)
+		if held {
+			d.ans.Until, d.ans.Left = row.HeldUntil.UnixMilli(), d.left(row.HeldUntil.UnixMilli())
+		}
+		return
+	}
+	note, ok := d.record(row)
+	if !ok {
+		return
+	}
+	note.Reason = row.Reason
+	if !held {
+		d.end(row, note)
+		return
+	}
+	switch {
+	case op.Forwarded && row.Reason != nonce.ReasonRepair:
+		note.Reason = nonce.ReasonForwarded
+	case row.Unknown():
+		note.Reason = ""
+	}
+	hold := d.holdOf(op)
+	if !row.Unknown() { // who signs is at work: a hold is never shortened
+		hold = max(hold, d.left(row.HeldUntil.UnixMilli()))
+	}
+	d.hold(row, hold, note)
+}

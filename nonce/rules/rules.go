@@ -1,0 +1,337 @@
+// Package rules is the state machine of a signer: what its row says and some ops in, the
+// new row, what is to be written beside it and what each op is to be told out.
+//
+// It is pure. It knows no clock, no store and no other signer, changes nothing that it is
+// given, and its result is a plan: the service commits it on the condition that the row
+// still has the version that was planned on, and only then does anything of it count.
+//
+// The ops of a plan are applied one after the other, each to what the one before has left.
+// A plan ends early at an op that needs something which was not read, a row of the history
+// or a request id; it names that, and the caller reads it and plans the rest.
+package rules
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"noncegate/nonce"
+)
+
+// Rules are the bounds that a service is run with.
+type Rules struct {
+	DefaultHold time.Duration
+	MaxLive     int // HELD and RELEASED nonces of one signer together, at least 1
+	// NewSigners says what becomes of a hand-out for a signer that is not there yet;
+	// "": nonce.AllowNew.
+	NewSigners nonce.NewSigners
+}
+
+// Input is what is known of a signer when its ops are planned.
+type Input struct {
+	Signer nonce.Signer
+	Token  int64 // under which the plan will be written; 0 in mode basic
+	Now    nonce.Clock
+	// History has what was read of consumed nonces; a nil value: no row is kept.
+	History map[int64]*nonce.Past
+	// Requests has what was read of request ids; a nil value: it is not known.
+	Requests map[string]*nonce.Request
+	Chain    nonce.ChainSigner // nil: no chain is configured for the signer
+	// Claim takes room among the open holds of the op's principal for so many nonces, or
+	// reports that there is none; nil: nobody counts. The caller gives the room back when
+	// the plan is not committed.
+	Claim func(op *nonce.Op, count int) bool
+	// NoExpiry leaves overdue holds as they are: the store's clock has jumped.
+	NoExpiry bool
+}
+
+// Plan is what a commit is to do for one signer.
+type Plan struct {
+	Signer nonce.Signer // as it will be
+	Writes bool         // else the commit only compares
+	// History are the nonces that are CONSUMED by it, or were and get another hash. The
+	// history may have a row of such a nonce, of no higher attempt.
+	History []nonce.Past
+	// Requests are the ids to be remembered. The store refuses the commit of a signer
+	// where one of them is known.
+	Requests []nonce.Request
+	// Answers are for the first len(Answers) ops. The next one waits for what Wants says;
+	// with nothing wanted, all are answered.
+	Answers []Answer
+	Wants   Wants
+	// Own are the events of holds that were over and of what the chain said, without
+	// version and time. They come before those of the ops. Expired counts those of holds whose client said nothing in
+	// time.
+	Own     []nonce.Event
+	Expired int
+	// NotBefore is the store's time, in Unix milliseconds, before which the store must not
+	// write the plan, because a hold that it ends may last until then. 0: at once.
+	NotBefore int64
+}
+
+// Wants are what must be read before the rest of the ops can be planned, after this plan is
+// committed.
+type Wants struct {
+	History  []int64
+	Requests []string
+}
+
+// Any reports whether something is wanted.
+func (w *Wants) Any() bool { return len(w.History)+len(w.Requests) > 0 }
+
+// Answer is what becomes of one op, if the plan is committed.
+type Answer struct {
+	Err      error // all below is then zero
+	Wrote    bool  // the plan changes something for the op
+	Took     bool  // of a markSigned: it was handed the nonce
+	Nonces   []int64
+	Attempts []int64
+	Token    int64
+	Until    int64         // of a hold: the deadline, store clock, Unix milliseconds; 0: none
+	Left     time.Duration // of a hold: what is left of it
+	Status   nonce.Status
+	Attempt  int64 // markSigned that named none: the current one
+	Hashes   nonce.TxHashes
+	Replaced nonce.TxHash
+	Before   *nonce.Before
+	Floor    int64
+	Next     int64
+	Summary  nonce.Summary
+
+	// Ends is the hold that the op ended, or gave another deadline; nil: none.
+	Ends *nonce.Entry
+	// Claimed is the room that was taken among the open holds of the op's principal.
+	Claimed int
+}
+
+// second is how long a hold lasts beyond its deadline at least before anybody ends it.
+const second = 1000 // ms
+
+// Make plans ops, which are all of one signer.
+func (r *Rules) Make(in *Input, ops []*nonce.Op) *Plan {
+	d := &draft{rules: r, in: in, plan: &Plan{Signer: in.Signer, Answers: make([]Answer, 0, len(ops))}}
+	if in.Chain != nil {
+		d.view = in.Chain.View(in.Signer.Next)
+	}
+	d.expire()
+	d.align(ops)
+	for _, op := range ops {
+		d.op, d.ans = op, Answer{}
+		if !d.apply() {
+			d.wantOf(ops[len(d.plan.Answers):])
+			break
+		}
+		if d.ans.Err != nil {
+			d.ans = Answer{Err: d.ans.Err}
+		}
+		d.plan.Answers = append(d.plan.Answers, d.ans)
+	}
+	if d.plan.Writes {
+		d.plan.Signer.Version++
+	}
+	return d.plan
+}
+
+// draft is a plan being made.
+type draft struct {
+	rules *Rules
+	in    *Input
+	plan  *Plan
+	view  nonce.ChainView
+	owned bool // plan.Signer.Live is the plan's own copy
+
+	op  *nonce.Op
+	ans Answer
+}
+
+// apply leaves what becomes of the op in ans, or reports that something must be read
+// before.
+func (d *draft) apply() bool {
+	switch d.op.Kind {
+	case nonce.KindAllocate:
+		return d.allocate()
+	case nonce.KindMarkUsed:
+		return d.markUsed()
+	case nonce.KindMarkRecyclable:
+		return d.markRecyclable()
+	case nonce.KindSetFloor:
+		d.setFloor()
+		return true
+	case nonce.KindExtend:
+		return d.extend()
+	case nonce.KindMarkSigned:
+		return d.markSigned()
+	case nonce.KindRepair:
+		return d.repair()
+	case nonce.KindStatus:
+		d.status()
+		return true
+	}
+	d.ans.Err = nonce.ErrInternal
+	return true
+}
+
+// wantOf lists what ops may need, also what was read already: it may be something else
+// once this plan is committed.
+func (d *draft) wantOf(ops []*nonce.Op) {
+	w := &d.plan.Wants
+	for _, op := range ops {
+		if op.RequestID != "" && !slices.Contains(w.Requests, op.RequestID) {
+			w.Requests = append(w.Requests, op.RequestID)
+		}
+		n := op.Nonce
+		switch op.Kind {
+		case nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindExtend, nonce.KindMarkSigned:
+		case nonce.KindRepair:
+			n = d.repairs(op)
+		default:
+			continue
+		}
+		if _, live := d.plan.Signer.Find(n); !live && n < d.plan.Signer.Next && !slices.Contains(w.History, n) {
+			w.History = append(w.History, n)
+		}
+	}
+}
+
+// row is a nonce as it is now. there: something is known of it. read: that can be said;
+// else its row of the history must be read first.
+func (d *draft) row(n int64) (row nonce.Row, there, read bool) {
+	s := &d.plan.Signer
+	if i, ok := s.Find(n); ok {
+		return s.Live[i].Row(), true, true
+	}
+	for i := range d.plan.History {
+		if d.plan.History[i].Nonce == n {
+			return d.plan.History[i].Row(), true, true
+		}
+	}
+	if n >= d.in.Signer.Next {
+		return nonce.Row{}, false, true
+	}
+	past, read := d.in.History[n]
+	if past == nil {
+		return nonce.Row{}, false, read
+	}
+	return past.Row(), true, true
+}
+
+// live makes the entries the plan's own, with room for more.
+func (d *draft) live(more int) {
+	if s := &d.plan.Signer; !d.owned {
+		s.Live, d.owned = append(make([]nonce.Entry, 0, len(s.Live)+more), s.Live...), true
+	}
+	d.plan.Writes = true
+}
+
+// put has an entry be as it is given, in the place of one of its nonce if there is one.
+func (d *draft) put(e nonce.Entry) {
+	d.live(1)
+	s := &d.plan.Signer
+	if i, ok := s.Find(e.Nonce); ok {
+		s.Live[i] = e
+	} else {
+		s.Live = slices.Insert(s.Live, i, e)
+	}
+}
+
+// consume takes a nonce out of the entries, if it is there, and into the history.
+func (d *draft) consume(p nonce.Past) {
+	d.live(0)
+	s := &d.plan.Signer
+	if i, ok := s.Find(p.Nonce); ok {
+		s.Live = slices.Delete(s.Live, i, i+1)
+	}
+	for i := range d.plan.History {
+		if d.plan.History[i].Nonce == p.Nonce {
+			d.plan.History[i] = p
+			return
+		}
+	}
+	d.plan.History = append(d.plan.History, p)
+}
+
+// until is the deadline of a hold that is written now, which no client's own count from
+// its request on can be behind.
+func (d *draft) until(hold time.Duration) int64 { return d.in.Now.Latest + ceilMillis(hold) }
+
+// left is what is left of a hold at least.
+func (d *draft) left(until int64) time.Duration {
+	return time.Duration(max(0, until-d.in.Now.Latest)) * time.Millisecond
+}
+
+func ceilMillis(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+func (d *draft) holdOf(op *nonce.Op) time.Duration {
+	if op.Hold == 0 {
+		return d.rules.DefaultHold
+	}
+	return op.Hold
+}
+
+// setFloor raises the floor, and makes a signer known that is not there yet.
+func (d *draft) setFloor() {
+	s, floor := &d.plan.Signer, d.op.Floor
+	if floor > s.Floor || s.Version == 0 && !d.plan.Writes {
+		d.raise(floor)
+		d.ans.Wrote = true
+	}
+	d.ans.Floor, d.ans.Next = s.Floor, s.Next
+}
+
+// raise brings the floor up. What is RELEASED below it is CONSUMED.
+func (d *draft) raise(floor int64) {
+	s := &d.plan.Signer
+	s.Floor, s.Next, d.plan.Writes = max(s.Floor, floor), max(s.Next, floor), true
+	for _, e := range slices.Clone(s.Live) {
+		if e.Nonce < floor && e.Status == nonce.Released {
+			d.consume(nonce.Past{Nonce: e.Nonce, Attempt: e.Attempt, Holder: e.Holder, Note: nonce.Note{Reason: nonce.ReasonBelowFloor}})
+		}
+	}
+}
+
+// status counts. An overdue hold counts as RELEASED, or, on a chain that is asked, as the
+// hold that it is.
+func (d *draft) status() {
+	s := &d.plan.Signer
+	sum := nonce.Summary{Exists: s.Version > 0 || d.plan.Writes, Next: s.Next, Floor: s.Floor, Version: s.Version, LowestHeld: -1}
+	if d.plan.Writes {
+		sum.Version++
+	}
+	for i := range s.Live {
+		e := &s.Live[i]
+		if e.Status == nonce.Released {
+			sum.Released++
+			continue
+		}
+		unknown := e.Note != nil && e.Note.Reason == nonce.ReasonUnknown
+		if unknown {
+			sum.Unknown++
+		}
+		if e.Until <= d.in.Now.Earliest && !unknown && d.in.Chain == nil {
+			switch to, _ := d.judge(e); {
+			case e.Nonce < s.Floor, to == nonce.Consumed: // it is about to be CONSUMED
+			default:
+				sum.Released++
+				sum.Overdue++
+			}
+			continue
+		}
+		if sum.Held++; sum.LowestHeld < 0 {
+			sum.LowestHeld = e.Nonce
+		}
+	}
+	sum.Consumed = sum.Next - sum.Held - sum.Released
+	d.ans.Summary = sum
+}
+
+func (d *draft) conflict(row nonce.Row, sentence string) {
+	d.ans.Err = &nonce.ConflictError{
+		Sentence: sentence, Nonce: row.Nonce, Status: row.Status, Attempt: row.Attempt,
+		TxHash: row.TxHash, HeldUntil: row.HeldUntil, Unknown: row.Unknown(),
+	}
+}
+
+// usedUp reports whether so many nonces cannot be taken from the cursor.
+func (d *draft) usedUp(fresh int64) bool { return d.plan.Signer.Next > math.MaxInt64-fresh }
