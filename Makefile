@@ -66,6 +66,7 @@ torture: ## break things around real gateways for two hours, and judge; goes on 
 	@scripts/setup-test.sh
 	$(GO) run ./torture/cmd campaign --runs 234 --forward both --limit 50m --dir $(TORTURE)/postgres
 	$(GO) run ./torture/cmd campaign --engine --runs 198 --forward both --limit 60m --dir $(TORTURE)/engine
+	$(GO) run ./torture/cmd campaign --chain --runs 38 --forward both --limit 30m --dir $(TORTURE)/chain
 	$(GO) run ./torture/cmd sqlite --dir $(TORTURE)/sqlite
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=$(TORTUREFUZZ)
 

@@ -50,28 +50,43 @@ type done struct {
 
 // ForSeed is what is broken in the run of a seed: each fault alone, then each pair,
 // and again from the beginning with other numbers.
-// With engine they are those of the performance engine, alone, in pairs, and each
-// beside each of the others.
-func ForSeed(seed uint64, engine bool) []Fault {
-	faults := Faults
-	if engine {
-		faults = EngineFaults
-	}
-	var all [][]Fault
-	for i := range faults {
-		all = append(all, faults[i:i+1])
-	}
-	for i := range faults {
-		for j := i + 1; j < len(faults); j++ {
-			all = append(all, []Fault{faults[i], faults[j]})
-		}
-	}
-	for i := 0; engine && i < len(faults); i++ {
-		for j := range Faults {
-			all = append(all, []Fault{faults[i], Faults[j]})
-		}
-	}
+// With the performance engine they are its faults, alone, in pairs, and each beside each
+// of the others. With a chain they are those that there are without, alone, then those of
+// the chain's nodes, alone and each beside each of the others.
+func ForSeed(seed uint64, o Options) []Fault {
+	all := combinations(o)
 	return all[seed%uint64(len(all))]
+}
+
+// combinations are what ForSeed draws from: as many seeds show every one.
+func combinations(o Options) (all [][]Fault) {
+	alone := func(faults []Fault) {
+		for i := range faults {
+			all = append(all, faults[i:i+1])
+		}
+	}
+	beside := func(these, those []Fault) {
+		for i := range these {
+			for j := range those {
+				all = append(all, []Fault{these[i], those[j]})
+			}
+		}
+	}
+	faults, others := Faults, []Fault(nil)
+	if o.Engine {
+		faults, others = EngineFaults, Faults
+	}
+	alone(faults)
+	if o.Chain {
+		alone(ChainFaults)
+		beside(ChainFaults, faults)
+		return all
+	}
+	for i := range faults {
+		beside(faults[i:i+1], faults[i+1:])
+	}
+	beside(faults, others)
+	return all
 }
 
 // Campaign does the runs that state.jsonl does not list yet, and reports on all it
@@ -120,11 +135,11 @@ func (cfg *CampaignConfig) one(ctx context.Context, seed uint64) (done, error) {
 	if o.Forward == "both" {
 		// Every third pass over the faults is without forwarding.
 		o.Forward = "on"
-		if seed/uint64(combinations(o.Engine))%3 == 2 {
+		if seed/uint64(len(combinations(o)))%3 == 2 {
 			o.Forward = "off"
 		}
 	}
-	faults := ForSeed(seed, o.Engine)
+	faults := ForSeed(seed, o)
 	if !o.Clock {
 		faults = slices.DeleteFunc(slices.Clone(faults), func(f Fault) bool { return f.Offsets })
 	}
@@ -147,14 +162,6 @@ func (cfg *CampaignConfig) one(ctx context.Context, seed uint64) (done, error) {
 	fmt.Fprintf(cfg.Out, "seed %3d %-32s %5d acknowledged %5d refused %4d unknown %5.1fs %s\n",
 		seed, strings.Join(res.Faults, "+"), r.Acknowledged, r.Refused, r.Unknown, d.Seconds, verdict)
 	return d, nil
-}
-
-// combinations is how many seeds it takes to see every fault and every pair.
-func combinations(engine bool) int {
-	if n := len(EngineFaults); engine {
-		return n*(n+1)/2 + n*len(Faults)
-	}
-	return len(Faults) * (len(Faults) + 1) / 2
 }
 
 func readState(path string) ([]done, error) {

@@ -63,11 +63,14 @@ type Options struct {
 	// Engine gives the nodes of mode worker-queue a Redis, and the performance engine
 	// serves.
 	Engine bool
+	// Chain gives the gateways a chain, and clients who pay on it.
+	Chain bool
 	// EngineArgs are more flags of the nodes that have a Redis, over the run's own.
 	EngineArgs []string
 
 	persistence int  // of Redis
 	replica     bool // of Redis, from the start
+	seed        uint64
 }
 
 // modes are the nodes of every cluster.
@@ -80,7 +83,8 @@ type Cluster struct {
 	url      string // past all proxies
 	room     *guarded.Room
 	nodes    []*Node
-	fast     *fastSide // nil: there is no Redis
+	fast     *fastSide  // nil: there is no Redis
+	chain    *chainSide // nil: there is no chain
 }
 
 // startCluster makes a database and starts the nodes. The caller must close.
@@ -108,6 +112,12 @@ func startCluster(ctx context.Context, o Options) (c *Cluster, err error) {
 	more, err := moreArgs(ctx, o)
 	if err != nil {
 		return nil, err
+	}
+	if o.Chain {
+		if c.chain, err = startChain(o.seed); err != nil {
+			return nil, err
+		}
+		more = append(more, c.chain.flags()...)
 	}
 	for i, m := range modes {
 		n, err := newNode(c.room, o.Gateway, m.id, m.mode, c.url, c.pg.Addr())
@@ -162,6 +172,9 @@ func (c *Cluster) close() error {
 	}
 	if c.fast != nil {
 		err = errors.Join(err, c.fast.close())
+	}
+	if c.chain != nil {
+		err = errors.Join(err, c.chain.close())
 	}
 	if c.database != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)

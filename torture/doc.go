@@ -11,6 +11,10 @@
 // long, and what the clients ask for. What the scheduler and the disk do does not,
 // so a seed repeats the schedule and not the interleaving.
 //
+// With a chain ([Options]) the gateways ask two nodes of a simulated one as well, and
+// further clients send transactions with the nonces of its accounts; what is mined judges
+// those ([history.CheckChain]).
+//
 // A campaign ([Campaign]) is many runs, resumable, and keeps what a failed one left.
 // [Planted] builds gateways that are known to be wrong and counts how many runs
 // notice; a checker that finds nothing in those says nothing about the others.

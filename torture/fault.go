@@ -22,6 +22,8 @@ type Fault struct {
 	Offsets bool
 	// Engine says that it takes the performance engine.
 	Engine bool
+	// Chain says that it takes a chain.
+	Chain bool
 	// Loses says that signers may be lost with Redis because of it.
 	Loses bool
 	// Replica says that Redis has one from the start: the first that is attached later
@@ -52,7 +54,7 @@ func FaultsNamed(names ...string) ([]Fault, error) {
 	var found []Fault
 	for _, name := range names {
 		n := len(found)
-		for _, f := range slices.Concat(Faults, EngineFaults, directedFaults) {
+		for _, f := range slices.Concat(Faults, EngineFaults, ChainFaults, directedFaults) {
 			if f.Name == name {
 				found = append(found, f)
 			}

@@ -49,7 +49,7 @@ func TryPlant(ctx context.Context, cfg PlantConfig, plant Plant) (*Caught, error
 	if err != nil {
 		return nil, err
 	}
-	cfg.Gateway, cfg.Engine, cfg.EngineArgs = exe, plant.Engine, plant.Args
+	cfg.Gateway, cfg.Engine, cfg.Chain, cfg.EngineArgs = exe, plant.Engine, plant.Chain, plant.Args
 	c := &Caught{Plant: plant, Rules: make(map[string]int)}
 	for seed := range uint64(cfg.Runs) {
 		p := Plan{Seed: seed, Faults: faults, Load: cfg.Load, Enough: 1, Options: cfg.Options, KeepAll: true}
@@ -115,7 +115,7 @@ func (c *Caught) count(res *Result) {
 // table. It returns how many were never caught.
 func Planted(ctx context.Context, cfg PlantConfig, only string, w io.Writer) (missed int, err error) {
 	fmt.Fprintf(w, "| what is wrong | beside | caught | by (runs) |\n|---|---|---|---|\n")
-	for _, p := range slices.Concat(Plants, EnginePlants) {
+	for _, p := range slices.Concat(Plants, EnginePlants, ChainPlants) {
 		if !strings.Contains(p.Name, only) {
 			continue
 		}

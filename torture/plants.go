@@ -10,6 +10,7 @@ type Plant struct {
 	Faults  []string // what brings it to light
 	Crowd   bool     // it takes many clients at few signers
 	Engine  bool     // it is of the performance engine
+	Chain   bool     // it is about what a chain says
 	Args    []string // with Engine: more flags of the nodes that have a Redis
 	Test    string   // "": runs are to notice; or the test of package In that is
 	In      string

@@ -79,6 +79,9 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 		if f.Engine && !p.Engine {
 			return nil, fmt.Errorf("fault %s takes the performance engine", f.Name)
 		}
+		if f.Chain && !p.Chain {
+			return nil, fmt.Errorf("fault %s takes a chain", f.Name)
+		}
 		if f.Offsets && !p.Clock {
 			return nil, fmt.Errorf("fault %s needs a gateway that was built for it", f.Name)
 		}
@@ -86,7 +89,7 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 			p.Offsets = []time.Duration{2 * leaseTTL, -2 * leaseTTL, 0}
 		}
 	}
-	p.persistence = int(p.Seed)
+	p.persistence, p.seed = int(p.Seed), p.Seed
 	p.replica = slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Replica })
 	c, err := startCluster(ctx, p.Options)
 	if err != nil {
@@ -106,6 +109,9 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 	found, err := c.finish(ctx, res, h)
 	if err != nil {
 		return nil, err
+	}
+	if c.chain != nil {
+		found = append(found, c.chain.judge(h)...)
 	}
 	for _, n := range c.nodes {
 		n.end(syscall.SIGKILL)
@@ -156,6 +162,10 @@ func (c *Cluster) load(ctx context.Context, p Plan, h *history.History) (stuck [
 		workers[i] = &worker{client: newClient(i, began, c.nodes, rnd), load: load, owners: make(map[string]*Node)}
 		all.Go(func() { workers[i].run(ctx, stop) })
 	}
+	payers := c.payers(p, began, load)
+	for _, p := range payers {
+		all.Go(func() { p.run(ctx, stop) })
+	}
 	looking, look := context.WithCancel(ctx)
 	var looker sync.WaitGroup
 	looker.Go(func() { h.Samples = c.sample(looking, began) })
@@ -164,13 +174,18 @@ func (c *Cluster) load(ctx context.Context, p Plan, h *history.History) (stuck [
 	}
 	err = c.breakThings(ctx, p, began, load, h)
 	if err == nil {
-		p.goOn(ctx, began, load)
+		p.goOn(ctx, began, func() bool {
+			return load.acknowledged.Load() >= int64(p.Enough) && (c.chain == nil || c.chain.minedSoFar() >= 2*minMined)
+		})
 	}
 	close(stop)
 	all.Wait()
 	last := newClient(p.Clients, began, c.nodes, rand.New(rand.NewPCG(p.Seed, 0)))
 	if err == nil {
 		stuck = last.probe(ctx)
+	}
+	if c.chain != nil && err == nil {
+		h.Chain = c.settleChain(ctx, p, began, payers)
 	}
 	look()
 	looker.Wait()
@@ -183,9 +198,9 @@ func (c *Cluster) load(ctx context.Context, p Plan, h *history.History) (stuck [
 
 // goOn waits until clients have worked for long enough, and on a machine that is
 // busy until enough came of it.
-func (p *Plan) goOn(ctx context.Context, began time.Time, load *workload) {
+func (p *Plan) goOn(ctx context.Context, began time.Time, enough func() bool) {
 	lasts(ctx, p.Load-time.Since(began))
-	for ctx.Err() == nil && time.Since(began) < 3*p.Load && load.acknowledged.Load() < int64(p.Enough) {
+	for ctx.Err() == nil && time.Since(began) < 3*p.Load && !enough() {
 		lasts(ctx, 5*poll)
 	}
 }

@@ -70,6 +70,7 @@ type campaignCmd struct {
 	Dir     string        `default:"torture-out" help:"Where the state is kept, and what failed runs leave."`
 	Limit   time.Duration `default:"0" help:"Stop after this time; 0: never."`
 	Engine  bool          `help:"With a Redis, and the performance engine, and its faults too."`
+	Chain   bool          `help:"With a chain, clients who pay on it, and the faults of its nodes too."`
 	Gateway string        `help:"A gateway that was built already, in place of a new one; its clock is never wrong."`
 	Forward string        `default:"" help:"Given to the gateways' --forward; both: two passes of three with on, one with off."`
 }
@@ -80,6 +81,7 @@ func (c *campaignCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer end()
+	o.Chain = c.Chain
 	failed, err := torture.Campaign(ctx, torture.CampaignConfig{
 		Runs: c.Runs, First: c.First, Dir: c.Dir, Limit: c.Limit, Options: o, Out: os.Stdout,
 	})
@@ -92,6 +94,7 @@ func (c *campaignCmd) Run(ctx context.Context) error {
 type runCmd struct {
 	Seed    uint64   `arg:"" help:"Seed; without --faults it also says which."`
 	Engine  bool     `help:"With a Redis, and the performance engine."`
+	Chain   bool     `help:"With a chain, and clients who pay on it."`
 	Gateway string   `help:"A gateway that was built already, in place of a new one."`
 	Faults  []string `help:"Names of the faults."`
 	Dir     string   `default:"torture-out" help:"Where everything of the run is kept."`
@@ -99,7 +102,7 @@ type runCmd struct {
 }
 
 func (c *runCmd) Run(ctx context.Context) error {
-	faults := torture.ForSeed(c.Seed, c.Engine)
+	faults := torture.ForSeed(c.Seed, torture.Options{Engine: c.Engine, Chain: c.Chain})
 	if len(c.Faults) > 0 {
 		var err error
 		if faults, err = torture.FaultsNamed(c.Faults...); err != nil {
@@ -111,6 +114,7 @@ func (c *runCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer end()
+	o.Chain = c.Chain
 	res, err := torture.Run(ctx, torture.Plan{Seed: c.Seed, Faults: faults, Options: o, Dir: c.Dir, KeepAll: true})
 	if err != nil {
 		return err

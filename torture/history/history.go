@@ -193,6 +193,8 @@ type History struct {
 	Final   *Final            `json:"final,omitempty"`
 	// Losses of signers with Redis that were declared, by signer in their order.
 	Losses []Loss `json:"losses,omitempty"`
+	// Chain is of the signers of a chain, who are in no other member; nil: there was none.
+	Chain *Chain `json:"chain,omitempty"`
 }
 
 // Save writes the history as JSON.

@@ -1,0 +1,52 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"time"
+)
+
+// ChainFaults are those of a chain's nodes.
+var ChainFaults = []Fault{
+	{Name: "nodes-away", Chain: true, do: nodesAway},
+	{Name: "node-behind", Chain: true, do: nodeBehind},
+}
+
+// nodesAway has one node of the chain refuse everything, then the other too, then none.
+func nodesAway(ctx context.Context, b *breaker) error {
+	healed := b.chain.blindly()
+	defer healed()
+	first := b.rnd.IntN(2)
+	for i, n := range []*chainNode{b.chain.nodes[first], b.chain.nodes[1-first]} {
+		b.note("node %d of the chain is away", (first+i)%2)
+		n.away.Store(true)
+		lasts(ctx, b.between(200*time.Millisecond, 2*chainUnknown))
+	}
+	for i, n := range b.chain.nodes {
+		b.note("node %d of the chain is back", i)
+		n.away.Store(false)
+		lasts(ctx, b.between(0, chainUnknown))
+	}
+	return nil
+}
+
+// nodeBehind has one node tell of old blocks only, and the other be away for a part of
+// that time.
+func nodeBehind(ctx context.Context, b *breaker) error {
+	healed := b.chain.blindly()
+	defer healed()
+	i := b.rnd.IntN(2)
+	late, other := b.chain.nodes[i], b.chain.nodes[1-i]
+	blocks := 1 + b.rnd.Int64N(20)
+	b.note("node %d of the chain is %d blocks behind", i, blocks)
+	late.behind.Store(blocks)
+	lasts(ctx, b.between(200*time.Millisecond, chainUnknown))
+	other.away.Store(true)
+	b.note("node %d of the chain is away", 1-i)
+	lasts(ctx, b.between(200*time.Millisecond, 2*chainUnknown))
+	other.away.Store(false)
+	late.behind.Store(0)
+	b.note("both nodes of the chain are well")
+	return nil
+}
