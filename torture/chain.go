@@ -34,6 +34,7 @@ const (
 	chainSlack     = 50 * time.Millisecond
 	chainSettles   = chainUnknown + chainTold + 2*time.Second // from the last fault until the chain's signers are judged
 	chainThinkMost = 40 * time.Millisecond
+	chainTurn      = 1500 * time.Millisecond // then other accounts are paid from
 )
 
 // chainSide is a chain with two nodes beside a cluster, which makes blocks and takes some
@@ -177,10 +178,10 @@ func (c *chainSide) show(n *chainNode) {
 
 // send takes a transaction, unless its nonce is in the pool or was used: only the first
 // of a nonce is taken.
-func (c *chainSide) send(signer string, g history.Given) (hash string, taken bool) {
+func (c *chainSide) send(m mine, givenBack bool) (hash string, taken bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	tx := fakenode.Tx{From: strings.TrimPrefix(signer, chainID+":"), Nonce: g.Nonce, Hash: fakenode.TxHash(len(c.sent))}
+	tx := fakenode.Tx{From: strings.TrimPrefix(m.signer, chainID+":"), Nonce: m.Nonce, Hash: fakenode.TxHash(len(c.sent))}
 	began := time.Since(c.began)
 	at, found := slices.BinarySearchFunc(c.sent, tx, func(a, b fakenode.Tx) int {
 		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Nonce, b.Nonce))
@@ -189,7 +190,9 @@ func (c *chainSide) send(signer string, g history.Given) (hash string, taken boo
 		return "", false
 	}
 	c.sent = slices.Insert(c.sent, at, tx)
-	c.txs = slices.Insert(c.txs, at, history.Tx{Signer: signer, Nonce: g.Nonce, Attempt: g.Attempt, Hash: tx.Hash.String(), Sent: began})
+	c.txs = slices.Insert(c.txs, at, history.Tx{
+		Signer: m.signer, Nonce: m.Nonce, Attempt: m.Attempt, Hash: tx.Hash.String(), Sent: began, GivenBack: givenBack,
+	})
 	for _, n := range c.nodes {
 		c.show(n)
 	}
@@ -217,6 +220,13 @@ func (c *chainSide) blindly() (healed func()) {
 type payer struct {
 	*worker
 	chain *chainSide
+	slow  []slowly
+}
+
+// slowly is a nonce of which the client sends later.
+type slowly struct {
+	mine
+	at time.Time
 }
 
 // payers makes the clients who pay on the chain; none without one.
@@ -230,7 +240,7 @@ func (c *Cluster) payers(p Plan, began time.Time, load *workload) (payers []*pay
 	for i := range chainPayers {
 		rnd := rand.New(rand.NewPCG(p.Seed, uint64(3000+i)))
 		w := &worker{client: newClient(p.Clients+1+i, began, c.nodes, rnd), load: load, owners: make(map[string]*Node)}
-		payers = append(payers, &payer{w, c.chain})
+		payers = append(payers, &payer{worker: w, chain: c.chain})
 	}
 	return payers
 }
@@ -254,16 +264,22 @@ func (p *payer) run(ctx context.Context, stop <-chan struct{}) {
 
 func account(n int) string { return chainID + ":" + fakenode.Account(n+1) }
 
+// busyAccount is one of the two that are paid from at the time. The others rest, so that
+// what is RELEASED of them is not handed out again at once.
+func (p *payer) busyAccount() string {
+	turn := int(time.Since(p.began) / chainTurn)
+	return account((turn + p.rnd.IntN(2)) % chainAccounts)
+}
+
 // pay takes a nonce, and sends in time, late or never; and it marks, or crashes before.
 func (p *payer) pay(ctx context.Context) {
-	if len(p.open) > 0 && p.rnd.IntN(3) == 0 { // it was slow
-		i := p.rnd.IntN(len(p.open))
-		m := p.open[i]
-		p.open = slices.Delete(p.open, i, i+1)
+	if len(p.slow) > 0 && time.Since(p.slow[0].at) > 0 {
+		m := p.slow[0].mine
+		p.slow = p.slow[1:]
 		p.sendAndMark(ctx, m)
 		return
 	}
-	done, sent := p.call(ctx, p.newAllocate(account(p.rnd.IntN(chainAccounts)), false))
+	done, sent := p.call(ctx, p.newAllocate(p.busyAccount(), false))
 	if !sent || done.Outcome != history.Happened {
 		return
 	}
@@ -273,9 +289,13 @@ func (p *payer) pay(ctx context.Context) {
 		case k < 65:
 			p.sendAndMark(ctx, m)
 		case k < 80:
-			p.open = append(p.open, m)
+			late := time.Duration(p.rnd.Int64N(int64(maxHold + 2*chainUnknown)))
+			p.slow = append(p.slow, slowly{m, time.Now().Add(late)})
+			slices.SortFunc(p.slow, func(a, b slowly) int { return a.at.Compare(b.at) })
 		case k < 90:
-			p.call(ctx, p.free(m))
+			if _, sent := p.call(ctx, p.free(m)); sent && p.rnd.IntN(3) == 0 {
+				p.chain.send(m, true)
+			}
 		default: // it crashed before it sent
 		}
 	}
@@ -284,7 +304,7 @@ func (p *payer) pay(ctx context.Context) {
 // sendAndMark sends, and mostly marks. What is not taken it leaves alone: somebody has
 // sent with this nonce.
 func (p *payer) sendAndMark(ctx context.Context, m mine) {
-	hash, taken := p.chain.send(m.signer, m.Given)
+	hash, taken := p.chain.send(m, false)
 	if !taken || p.rnd.IntN(3) == 0 { // it crashed before it marked
 		return
 	}
@@ -293,16 +313,30 @@ func (p *payer) sendAndMark(ctx context.Context, m mine) {
 	p.call(ctx, call)
 }
 
-// settleChain waits until the gateways have had the time to know all that was mined, asks
-// for every account once more, as the next client does, and returns all calls.
-func (c *Cluster) settleChain(ctx context.Context, p Plan, began time.Time, payers []*payer) *history.Chain {
-	last := newClient(p.Clients+1+chainPayers, began, c.nodes, rand.New(rand.NewPCG(p.Seed, 1)))
+// settleChain has one more client pay from all accounts until what the others left is
+// filled, then give nonces back and send with them all the same, and ask for the next
+// ones once gateways know that those are mined. It returns all calls.
+func (c *Cluster) settleChain(ctx context.Context, p Plan, began time.Time, load *workload, payers []*payer) *history.Chain {
+	rnd := rand.New(rand.NewPCG(p.Seed, 1))
+	w := &worker{client: newClient(p.Clients+1+chainPayers, began, c.nodes, rnd), load: load, owners: make(map[string]*Node)}
+	last := &payer{worker: w, chain: c.chain}
 	defer last.close()
 	c.chain.calm.Store(true)
-	lasts(ctx, chainSettles)
+	for until := time.Now().Add(chainSettles); time.Now().Before(until) && ctx.Err() == nil; lasts(ctx, 5*poll) {
+		for i := range chainAccounts {
+			last.take(ctx, i, last.sendAndMark)
+		}
+	}
 	for i := range chainAccounts {
-		for _, n := range c.nodes {
-			_, _, _ = last.do(ctx, n, false, history.Call{Kind: history.Allocate, Signer: account(i), Count: 1, HoldMs: holdTTL.Milliseconds()})
+		last.take(ctx, i, func(ctx context.Context, m mine) {
+			last.call(ctx, last.free(m))
+			last.chain.send(m, true)
+		})
+	}
+	lasts(ctx, chainTold+time.Second)
+	for i := range chainAccounts {
+		for range len(c.nodes) {
+			last.take(ctx, i, func(context.Context, mine) {})
 		}
 	}
 	h := &history.Chain{Calls: last.calls}
@@ -310,6 +344,14 @@ func (c *Cluster) settleChain(ctx context.Context, p Plan, began time.Time, paye
 		h.Calls = append(h.Calls, p.calls...)
 	}
 	return h
+}
+
+// take takes a nonce of an account, and does something with it.
+func (p *payer) take(ctx context.Context, n int, with func(context.Context, mine)) {
+	done, sent := p.call(ctx, history.Call{Kind: history.Allocate, Signer: account(n), Count: 1, HoldMs: holdTTL.Milliseconds()})
+	if sent && done.Outcome == history.Happened {
+		with(ctx, mine{done.Signer, done.Nonces[0]})
+	}
 }
 
 // judge takes the chain's signers from a history, and judges what became of them.

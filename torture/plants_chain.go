@@ -18,8 +18,11 @@ var ChainPlants = []Plant{
 		Chain:   true,
 	},
 	{
-		Name:    "released nonces are handed out although a block has used them",
-		Patches: []Patch{{chainFile, "		len(d.released) > 0 && d.released[0].nonce < v.Mined\n", "		false\n"}},
-		Chain:   true,
+		Name: "released nonces are handed out although a block has used them",
+		Patches: []Patch{
+			{chainFile, "		len(d.released) > 0 && d.released[0].nonce < v.Mined\n", "		false\n"},
+			{chainFile, "	for len(d.released) > 0 && d.released[0].nonce < v.Mined {\n", "	for len(d.released) > 0 && d.released[0].nonce < 0 {\n"},
+		},
+		Chain: true,
 	},
 }

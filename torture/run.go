@@ -22,7 +22,7 @@ import (
 type Plan struct {
 	Seed    uint64
 	Faults  []Fault
-	Load    time.Duration // how long clients work at least; 0: 6s
+	Load    time.Duration // how long clients work at least; 0: 6s, with a chain 10s
 	Enough  int           // acknowledged calls that they work on for, up to three times as long; 0: as many as a run must have
 	Clients int           // 0: 9
 	HotOnly bool          // clients use the hot signers only
@@ -66,6 +66,9 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 	started := time.Now()
 	if p.Load == 0 {
 		p.Load = 6 * time.Second
+		if p.Chain {
+			p.Load = 10 * time.Second
+		}
 	}
 	if p.Clients == 0 {
 		p.Clients = 9
@@ -185,7 +188,7 @@ func (c *Cluster) load(ctx context.Context, p Plan, h *history.History) (stuck [
 		stuck = last.probe(ctx)
 	}
 	if c.chain != nil && err == nil {
-		h.Chain = c.settleChain(ctx, p, began, payers)
+		h.Chain = c.settleChain(ctx, p, began, load, payers)
 	}
 	look()
 	looker.Wait()

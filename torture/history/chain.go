@@ -17,6 +17,8 @@ type Tx struct {
 	Hash    string        `json:"hash"`
 	Sent    time.Duration `json:"sent"`            // just before it was sent
 	Mined   time.Duration `json:"mined,omitempty"` // when a block first had it; 0: none
+	// GivenBack: the client had given the nonce back before it sent, against the rules.
+	GivenBack bool `json:"givenBack,omitempty"`
 }
 
 // Span is a stretch of a run.
@@ -49,7 +51,7 @@ type ChainLimits struct {
 // CheckChain judges hand-outs by what was mined.
 //
 // Who sends before the deadline has the nonce for good: it is never handed out again. Who
-// sends later may meet the next holder, and what is certain then is that nobody gets the
+// sends later, or after he gave it back, may meet the next holder, and what is certain then is that nobody gets the
 // nonce once a block has used it and the gateways could know. What is CONSUMED in the
 // end has a transaction.
 func CheckChain(c *Chain, limits ChainLimits) []Violation {
@@ -79,7 +81,7 @@ func CheckChain(c *Chain, limits ChainLimits) []Violation {
 		sent[of] = true
 		until := c.heldUntil(given[of], tx.Attempt)
 		for _, g := range given[of] {
-			if g.attempt > tx.Attempt && tx.Sent+limits.Slack < until {
+			if g.attempt > tx.Attempt && tx.Sent+limits.Slack < until && !tx.GivenBack {
 				wrong(of, "attempt %d was handed out (%v), and the holder of attempt %d had sent %s at %v, before his hold ended at %v",
 					g.attempt, g.call.End, tx.Attempt, tx.Hash, tx.Sent, until)
 			}

@@ -29,6 +29,7 @@ func TestTheChainsWordIsJudged(t *testing.T) {
 		"sent late and given again before":    {Chain{Calls: []Call{first, again(3000 * ms)}, Txs: []Tx{tx(1, 2990*ms, 3100*ms)}}, ""},
 		"sent late and given again at once":   {Chain{Calls: []Call{first, again(3900 * ms)}, Txs: []Tx{tx(1, 2990*ms, 3100*ms)}}, ""},
 		"sent late, mined and given again":    {Chain{Calls: []Call{first, again(4200 * ms)}, Txs: []Tx{tx(1, 2990*ms, 3100*ms)}}, "a block had used it"},
+		"given back and sent":                 {Chain{Calls: []Call{first, again(3000 * ms)}, Txs: []Tx{{Signer: account, Nonce: 7, Attempt: 1, Sent: 500 * ms, GivenBack: true}}}, ""},
 		"mined while no node tells of it":     {Chain{Calls: []Call{first, again(4200 * ms)}, Txs: []Tx{tx(1, 2990*ms, 3100*ms)}, Blind: []Span{{3000 * ms, 4000 * ms}}}, ""},
 		"mined long after no node told of it": {Chain{Calls: []Call{first, again(5200 * ms)}, Txs: []Tx{tx(1, 2990*ms, 3100*ms)}, Blind: []Span{{3000 * ms, 4000 * ms}}}, "a block had used it"},
 		"given again without a transaction":   {Chain{Calls: []Call{first, again(3000 * ms)}, Final: row(Released)}, ""},
