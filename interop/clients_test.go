@@ -20,6 +20,7 @@ import (
 	"github.com/ethereum/go-ethereum/accounts/abi"
 	"github.com/ethereum/go-ethereum/accounts/abi/bind/v2"
 	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/ethereum/go-ethereum/core/types"
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/ethereum/go-ethereum/ethclient"
@@ -186,9 +187,22 @@ func (b *bench) run(pay payer) {
 	b.await(4, row+", mined")
 	b.mined(pay, payment{Value: "4"}, 5)
 
+	// It has come to the node on another way before.
+	ahead := b.proxy.On("eth_sendRawTransaction", chaintest.RateLimited, chaintest.If(func(params json.RawMessage) bool {
+		var raw []hexutil.Bytes
+		if err := json.Unmarshal(params, &raw); err != nil || len(raw) != 1 {
+			return true
+		}
+		_, err := b.sim.SendRaw(raw[0])
+		return err != nil // which the client would not be told else
+	}))
+	b.mined(pay, payment{Value: "5"}, 6)
+	ahead.End()
+	b.want(6, "6#1 CONSUMED with a hash")
+
 	// A nonce that the caller chose is nobody's, and is not sent with.
 	before := b.proxy.Requests()["eth_sendRawTransaction"]
-	if _, err := pay(payment{Value: "5", Gas: 21000, Nonce: new(int64(9))}); err == nil {
+	if _, err := pay(payment{Value: "6", Gas: 21000, Nonce: new(int64(9))}); err == nil {
 		t.Fatal("a nonce was used that the gateway did not hand out")
 	}
 	if after := b.proxy.Requests()["eth_sendRawTransaction"]; after != before {
