@@ -236,6 +236,15 @@ func (s *signer) wordLocked(row *nonce.Row) string {
 	return ""
 }
 
+// Version is that of a signer after the last commit that this node knows of; 0: it knows
+// of none.
+func (c *Chains) Version(name string) int64 {
+	if s := c.known(name); s != nil {
+		return s.version.Load()
+	}
+	return 0
+}
+
 // OfferFor is what a nonce's transaction pays, as far as the nodes have shown it.
 func (c *Chains) OfferFor(name string, n int64) (o Offer, ok bool) {
 	s := c.known(name)

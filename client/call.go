@@ -144,11 +144,13 @@ var (
 type history struct {
 	op      *op
 	unknown error // the first try whose outcome nobody knows
+	before  error // the refusal of the try before that one; nil: it was the first
 	last    error // the last try
 }
 
 // add takes in the error of a try, and reports whether another one is allowed.
 func (h *history) add(err error) bool {
+	last := h.last
 	h.last = err
 	if n, ok := errors.AsType[*NotSentError](err); ok {
 		return n.again || h.unknown != nil && errors.Is(err, ErrQueueFull)
@@ -158,7 +160,7 @@ func (h *history) add(err error) bool {
 		return h.passes(r.wire.Code)
 	}
 	if h.op.repeat != repeatRead && h.unknown == nil {
-		h.unknown = err
+		h.unknown, h.before = err, last
 	}
 	return h.op.repeat != repeatNever
 }
@@ -187,7 +189,9 @@ func (h *history) end(stopped error) error {
 	} else if h.last != h.unknown {
 		u.Last = h.last
 	}
-	u.Err = gaveUp(h.unknown, stopped)
+	if u.Err = gaveUp(h.unknown, stopped); h.before != nil {
+		u.Err = fmt.Errorf("%w; the try before was told: %v", u.Err, h.before)
+	}
 	return u
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -318,6 +319,19 @@ func TestWithoutRequestIDALostAnswerIsUnknownAndNotRepeated(t *testing.T) {
 		synctest.Wait()
 		if len(p.requests) != 0 {
 			t.Error("it was repeated")
+		}
+	})
+}
+
+func TestALostAnswerDoesNotHideTheRefusalBefore(t *testing.T) {
+	story(t, Config{NoRequestIDs: true}, func(t *testing.T, n *network, c *Client, p *peer) {
+		wait := allocate(t, c, AllocateRequest{})
+		p.refuse(p.next(wire.MethodAllocate), wire.CodeUnavailable, "unavailable", wire.ErrorData{Outcome: wire.OutcomeNone})
+		p.next(wire.MethodAllocate)
+		p.cut()
+		_, err := wait()
+		if wantUnknown(t, err); errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "the try before was told: unavailable") {
+			t.Errorf("got %v", err)
 		}
 	})
 }

@@ -266,6 +266,8 @@ func TestOnlyWhatBlocksIsRepairedAndNotWhatTheChainHasUsed(t *testing.T) {
 		n.want("allocate count=3 -> 0#1 1#1 2#1", "repair 1 -> conflict", "repair -> 0#2 was #1 1/", "used 0#2 hash=8 -> CONSUMED")
 		b.says(func(v *nonce.ChainView) { v.Mined = 1 })
 		n.want("repair 0 -> conflict", "repair by=7 -> 1#2 was #1 1/")
+		b.says(func(v *nonce.ChainView) { v.Mined = 3 })
+		n.want("repair -> conflict")
 		b.says(func(v *nonce.ChainView) { v.Known = false })
 		n.want("repair -> none")
 	})

@@ -364,7 +364,7 @@ func (d *draft) record(op *Op, row Row, to *RowChange) bool {
 	case row.TxHash == TxHash{}:
 		to.TxHash = op.TxHash
 	case row.Replaced.Len()+1 >= MaxHashes:
-		op.conflict(row, "as many transactions are recorded for this nonce as may be")
+		op.conflict(row, fmt.Sprintf("%d transactions are recorded for this nonce, which is the most; nonce_repair hands it out again", MaxHashes))
 		return false
 	default:
 		to.TxHash, to.Replaced = op.TxHash, row.Replaced.Append(row.TxHash)
@@ -860,6 +860,8 @@ func (d *draft) unrepairable(op *Op, n int64, row Row, there bool) error {
 		return &UnavailableError{Outcome: NotSent, Err: ErrChainUnknown}
 	case d.chain != nil && n != d.view.Mined:
 		return conflict(Row{Nonce: -1}, fmt.Sprintf("only the nonce that blocks others can be repaired, which is %d", d.view.Mined))
+	case n >= d.change.Next && op.Nonce < 0:
+		return conflict(Row{Nonce: -1}, "no nonce blocks others: the chain has used all that were handed out")
 	case n >= d.change.Next:
 		return ErrNotFound
 	case d.inDoubt(n):
@@ -874,8 +876,9 @@ func (d *draft) unrepairable(op *Op, n int64, row Row, there bool) error {
 
 func (d *draft) handOutAgain(op *Op, n int64, row Row, there bool) {
 	hold, hashes := d.holdOf(op), row.Replaced
-	if hashes.Len() >= MaxHashes-1 { // room for the one to come
-		hashes = hashes[(hashes.Len()-MaxHashes+2)*len(TxHash{}):]
+	if n := hashes.Len(); n >= MaxHashes-1 { // room for the one to come; the oldest is likelier in a pool than what nodes refused since
+		one := len(TxHash{})
+		hashes = hashes[:one] + hashes[(n-MaxHashes+3)*one:]
 	}
 	to := RowChange{
 		Nonce: n, Fresh: !there, FromStatus: row.Status, FromAttempt: row.Attempt, Status: Held,

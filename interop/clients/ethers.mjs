@@ -31,7 +31,7 @@ export class GatewaySigner extends AbstractSigner {
       if (refused.test(said)) await call('nonce_markRecyclable', { ...hold, unsent: true, reason: 'refused' })
       if (!known.test(said)) throw error // nobody knows, so the hold is left alone
     }
-    await call('nonce_markUsed', { ...hold, txHash }).catch(() => {}) // it is recorded, so it will count as used
+    call('nonce_markUsed', { ...hold, txHash }).catch(() => {}) // not waited for: it is recorded, so it will count as used
     return sent ?? this.provider.getTransaction(txHash)
   }
 }

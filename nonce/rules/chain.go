@@ -181,6 +181,8 @@ func (d *draft) repair() bool {
 	return true
 }
 
+const nothingBlocks = "no nonce blocks others: the chain has used all that were handed out"
+
 // unrepairable says why a nonce is not handed out by a repair.
 func (d *draft) unrepairable(n int64, row nonce.Row, there bool) error {
 	conflict := func(row nonce.Row, sentence string) error { d.conflict(row, sentence); return d.ans.Err }
@@ -192,6 +194,8 @@ func (d *draft) unrepairable(n int64, row nonce.Row, there bool) error {
 		return errSilent()
 	case chain && n != d.view.Mined:
 		return conflict(nonce.Row{Nonce: -1}, fmt.Sprintf("only the nonce that blocks others can be repaired, which is %d", d.view.Mined))
+	case n >= d.plan.Signer.Next && d.op.Nonce < 0:
+		return conflict(nonce.Row{Nonce: -1}, nothingBlocks)
 	case n >= d.plan.Signer.Next:
 		return nonce.ErrNotFound
 	case !chain && (!there || n < d.plan.Signer.Floor):
@@ -204,8 +208,9 @@ func (d *draft) unrepairable(n int64, row nonce.Row, there bool) error {
 
 func (d *draft) handOutAgain(n int64, row nonce.Row) {
 	hashes := row.Replaced
-	if hashes.Len() >= nonce.MaxHashes-1 { // room for the one to come
-		hashes = hashes[(hashes.Len()-nonce.MaxHashes+2)*len(nonce.TxHash{}):]
+	if n := hashes.Len(); n >= nonce.MaxHashes-1 { // room for the one to come; the oldest is likelier in a pool than what nodes refused since
+		one := len(nonce.TxHash{})
+		hashes = hashes[:one] + hashes[(n-nonce.MaxHashes+3)*one:]
 	}
 	attempt := row.Attempt + 1
 	if row.Attempt == 0 {

@@ -219,6 +219,8 @@ var stories = []struct{ name, script string }{
 		chain known mined=1
 		repair 0         -> conflict
 		repair by=7      -> 1#2 was #1 1/
+		chain known mined=3
+		repair           -> conflict
 		chain
 		repair           -> none`},
 	{"ARepairThatIsGivenUpDoesNotFreeWhatMayHaveBeenSentBefore", `

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"time"
 
 	"noncegate/nonce"
@@ -84,7 +85,7 @@ func (d *draft) record(row nonce.Row) (note nonce.Note, ok bool) {
 	case row.TxHash == nonce.TxHash{}:
 		note.TxHash = hash
 	case row.Replaced.Len()+1 >= nonce.MaxHashes:
-		d.conflict(row, "as many transactions are recorded for this nonce as may be")
+		d.conflict(row, fmt.Sprintf("%d transactions are recorded for this nonce, which is the most; nonce_repair hands it out again", nonce.MaxHashes))
 		return note, false
 	default:
 		note.TxHash, note.Replaced = hash, row.Replaced.Append(row.TxHash)

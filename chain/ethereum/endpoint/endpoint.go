@@ -36,6 +36,7 @@ var _ Nodes = (*ethereum.Client)(nil)
 type Chains interface {
 	Ready(name string, wait time.Duration, done func()) bool
 	State(name string) (chain.State, bool)
+	Version(name string) int64
 }
 
 var _ Chains = (*chain.Chains)(nil)

@@ -87,6 +87,9 @@ func elements(params []byte, least, most int) ([]json.RawMessage, *wire.Error) {
 	}
 	var list []json.RawMessage
 	if json.Unmarshal(params, &list) != nil || len(list) < least || len(list) > most {
+		if most == 1 {
+			return nil, invalid("params", "must have one element")
+		}
 		if least == most {
 			return nil, invalid("params", "must have %d elements", most)
 		}

@@ -87,6 +87,23 @@ type gateway struct {
 	endpoint *Endpoint
 	figures  *prometheus.Registry
 	address  string
+	told     *told
+}
+
+// told is the sink of the endpoint's own events.
+type told struct {
+	nonce.EventSink
+	mu     sync.Mutex // guards events
+	events []nonce.Event
+}
+
+func (s *told) Watched(string) bool { return true }
+
+func (s *told) Publish(lane int, placed bool, events []nonce.Event) {
+	s.mu.Lock()
+	s.events = append(s.events, events...)
+	s.mu.Unlock()
+	s.EventSink.Publish(lane, placed, events)
 }
 
 func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
@@ -113,7 +130,8 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	chains.Serve(g.service, g.hub)
 	g.srv, err = ws.New(g.service, g.hub, encode, perf.New(g.figures), log, s.ws)
 	must(t, err)
-	g.endpoint, err = New(g.nodes, chains, Events{Sink: g.hub, Lane: g.service.Lane}, s.endpoint, g.figures, log)
+	g.told = &told{EventSink: g.hub}
+	g.endpoint, err = New(g.nodes, chains, Events{Sink: g.told, Lane: g.service.Lane}, s.endpoint, g.figures, log)
 	must(t, err)
 	handler, err := Handler(g.srv, s.bounds, g.endpoint)
 	must(t, err)

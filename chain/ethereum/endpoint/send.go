@@ -317,6 +317,7 @@ func (s *sending) tell() {
 	}
 	sink.Publish(s.e.events.Lane(s.signer), false, []nonce.Event{{
 		Type: nonce.EventSent, Signer: s.signer, Nonce: s.tx.Nonce, Attempt: s.attempt, TxHash: s.tx.Hash, At: time.Now(),
+		Version: s.e.chains.Version(s.signer),
 	}})
 }
 

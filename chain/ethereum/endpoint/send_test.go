@@ -125,6 +125,20 @@ func TestTheSameTransactionAgainIsForwardedAgain(t *testing.T) {
 	g.wantFigures(map[string]float64{"noncegate_eth_loose_ends_total": 0})
 }
 
+func TestWhoSubscribedIsToldThatANodeHasATransaction(t *testing.T) {
+	g := startGateway(t)
+	raw := transaction(ada, 0, "a")
+	g.dial().send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	g.told.mu.Lock()
+	defer g.told.mu.Unlock()
+	if len(g.told.events) != 1 {
+		t.Fatalf("told %+v", g.told.events)
+	}
+	if e := g.told.events[0]; e.Type != nonce.EventSent || e.Signer != signer(ada) || e.Nonce != 0 || e.Attempt != 1 || e.TxHash != hashOf(raw) || e.Version < 1 {
+		t.Errorf("told %+v, want that attempt 1 of nonce 0 was sent, with the version of the signer", e)
+	}
+}
+
 func TestAReplacementOfTheHolderIsRecorded(t *testing.T) {
 	g := startGateway(t)
 	c, first, second := g.dial(), transaction(ada, 0, "a"), transaction(ada, 0, "more")
@@ -506,8 +520,8 @@ func TestTransactionsThatCannotBeReadAreRefused(t *testing.T) {
 	g := startGateway(t)
 	c := g.dial()
 	for _, bad := range []struct{ params, words string }{
-		{`[]`, "params: must have 1 elements"},
-		{`["0x00","0x00"]`, "params: must have 1 elements"},
+		{`[]`, "params: must have one element"},
+		{`["0x00","0x00"]`, "params: must have one element"},
 		{`{"raw":"0x00"}`, "params: must be an array"},
 		{`[12]`, "transaction: must be a string"},
 		{`["zz"]`, "transaction: must be 0x and an even number of hexadecimal digits"},
