@@ -62,7 +62,7 @@ nodes: bin/loadtest ## measure three nodes over one PostgreSQL beside one (BENCH
 	@scripts/setup-test.sh
 	./bin/loadtest nodes $(BENCHFLAGS)
 
-torture: ## break things around real gateways for two hours, and judge; goes on where it was stopped
+torture: ## break things around real gateways for two and a half hours, and judge; goes on where it was stopped
 	@scripts/setup-test.sh
 	$(GO) run ./torture/cmd campaign --runs 234 --forward both --limit 50m --dir $(TORTURE)/postgres
 	$(GO) run ./torture/cmd campaign --engine --runs 198 --forward both --limit 60m --dir $(TORTURE)/engine
