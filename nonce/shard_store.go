@@ -1,0 +1,159 @@
+package nonce
+
+import (
+	"context"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"noncegate/lease"
+)
+
+// ShardStore is what a service needs of a store in which all that lives of a signer is one
+// row, a shard of signers has one owner and one fencing token, and a node one lease.
+//
+// A signer is of one shard for ever: ShardOf. Every change of a signer raises its version
+// by one and compares it; the owner's changes compare the shard's owner and token as well.
+// Safety rests on these alone. Times decide who may take a shard, and when a hold may be
+// ended.
+//
+// Errors are *StoreError, whose Outcome says whether anything happened.
+type ShardStore interface {
+	// Shards is the number of shards, which is fixed when the database is created.
+	Shards() int
+
+	// Renew gives a node a lease from now on for ttl, by the store's clock, and says which
+	// shards are the node's. A lease is never shortened. Another incarnation is
+	// lease.ErrSuperseded; a node that is not registered is lease.ErrWentBack.
+	Renew(ctx context.Context, h lease.Holder, ttl time.Duration) (Renewal, error)
+	// Acquire takes those of the shards that it may, and returns all of them as they are
+	// then. It takes one that is free, that is of the same node by an equal or lower
+	// incarnation, or whose owner's lease, of the incarnation that owns it, is over by the
+	// store's clock, or is there no more. The token of what it takes is raised by one,
+	// always. Nobody takes anything without a lease that runs.
+	Acquire(ctx context.Context, h lease.Holder, shards []int) ([]Shard, error)
+	// Release gives back those of the shards that are still the holder's under the tokens
+	// given: no owner, and the token raised by one. It returns how many.
+	Release(ctx context.Context, h lease.Holder, terms []ShardTerm) (int, error)
+	// Owners returns all shards in order, and the store's clock.
+	Owners(ctx context.Context) ([]Shard, time.Time, error)
+
+	// Load reads signers, the shards that they are of, and what else is needed of them,
+	// all as they were at one moment. It changes nothing.
+	Load(ctx context.Context, needs []SignerNeed) (Loaded, error)
+	// Commit applies writes of signers in one transaction and one round trip. Before
+	// anything else it locks the rows of their shards, so that none of them changes hands
+	// until the commit has ended. A write whose condition does not hold is left out and
+	// leaves no trace; the others are applied. What is not as the rules leave it aborts
+	// everything: Aborted, with ErrInvariant.
+	Commit(ctx context.Context, h lease.Holder, writes []Write) (Committed, error)
+	// Locked is for a node that owns nothing: in one transaction it locks the signer's
+	// shard and row, has plan decide on what it reads, and commits what plan returns, under
+	// token 0 whatever the plan says of it. An error of plan rolls back and is returned.
+	Locked(ctx context.Context, need SignerNeed, plan func(Loaded) (Write, error)) (Committed, error)
+
+	// Due returns signers of the shards that were listed for now or before, at most limit,
+	// the earliest first.
+	Due(ctx context.Context, shards []int, limit int) ([]DueEntry, error)
+	// Prune deletes rows of the history, at most limit, that were written before a time.
+	// Nothing of any signer's state changes by it.
+	Prune(ctx context.Context, before time.Time, limit int) (int, error)
+}
+
+// Shard is the row of a shard.
+type Shard struct {
+	Shard int
+	Owner lease.Holder // zero: nobody
+	Token int64
+	Taken bool // only by Acquire: it is the caller's now, by this call
+}
+
+// ShardTerm is a shard as its owner believes it to be.
+type ShardTerm struct {
+	Shard int
+	Token int64
+}
+
+// Renewal is what a heartbeat tells a node.
+type Renewal struct {
+	Now    time.Time // store clock
+	Until  time.Time // the end of the lease
+	Shards []Shard   // those that the node owns, in this incarnation or one before
+}
+
+// SignerNeed says what to read of one signer, beyond its row.
+type SignerNeed struct {
+	Signer   string
+	History  []int64  // nonces
+	Requests []string // request ids
+}
+
+// Loaded is what Load read.
+type Loaded struct {
+	Now     time.Time // store clock
+	Signers []LoadedSigner
+}
+
+// LoadedSigner is one signer.
+type LoadedSigner struct {
+	Signer   Signer
+	Err      error // an ErrLive: the row cannot be read; Signer has no Live then
+	Token    int64 // under which the row was written last; 0: by nobody's, or there is no row
+	Shard    Shard
+	History  map[int64]*Past     // of all nonces that were needed; nil: no row is kept
+	Requests map[string]*Request // of all ids that were needed; nil: not known
+}
+
+// Write is the change of one signer.
+type Write struct {
+	Name  string
+	Term  ShardTerm // as its shard is believed to be; the token becomes the row's
+	Check bool      // it only compares
+	// Signer is the new row. Its Version is the believed one plus 1, or, with Check, the
+	// believed one. A signer of version 0 has no row.
+	Signer   Signer
+	History  []Past    // inserted, or put in the place of rows of no higher attempt
+	Requests []Request // inserted; where one is known, the write is left out
+	// NotBefore is the time, in Unix milliseconds by the store's clock, before which the
+	// write is left out; 0: none.
+	NotBefore int64
+	// DueAt lists the signer for a time, in Unix milliseconds, unless it is listed for an
+	// earlier one that has not come yet; 0: it is not listed by this write.
+	DueAt int64
+}
+
+// WriteResult says what became of a write. Only of Applied is there a trace.
+type WriteResult uint8
+
+// The results of a write.
+const (
+	Applied  WriteResult = iota + 1
+	NotOwner             // the shard's owner or token is another
+	Moved                // the signer's version is another, or somebody is writing it just now
+	IDKnown              // one of the request ids is known
+	TooEarly             // NotBefore has not come
+)
+
+// String names the result for logs.
+func (v WriteResult) String() string {
+	return [...]string{"nothing", "applied", "not the owner", "moved", "request id known", "too early"}[v]
+}
+
+// Committed is what became of writes.
+type Committed struct {
+	Now     time.Time     // store clock
+	Results []WriteResult // of each write
+}
+
+// DueEntry is a signer that may have a hold to be ended.
+type DueEntry struct {
+	Shard  int
+	Signer string
+	At     int64 // for when it was listed, Unix milliseconds
+}
+
+// ShardOf is the shard of a signer, of so many. It is the same in every process and for
+// ever: stores keep what it says.
+func ShardOf(signer string, shards int) int {
+	return int(xxhash.Sum64String(signer) % uint64(shards))
+}

@@ -1,0 +1,111 @@
+package shardtest
+
+import (
+	"slices"
+	"time"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+)
+
+var shardRules = []rule{
+	{"a shard that is free is taken, and its token is raised", func(f *fixture) {
+		first, second := f.take(f.alice, 0), f.take(f.alice, 0)
+		if first.Token < 1 || second.Token != first.Token+1 {
+			f.Errorf("tokens %d and %d", first.Token, second.Token)
+		}
+	}},
+	{"a shard whose owner's lease runs is not taken", func(f *fixture) {
+		term := f.take(f.alice, 0)
+		if got := f.acquire(f.bob, 0)[0]; got.Taken || got.Owner != f.alice || got.Token != term.Token {
+			f.Errorf("got %+v", got)
+		}
+	}},
+	{"a shard whose owner's lease is over is taken", func(f *fixture) {
+		f.take(f.alice, 0)
+		f.db.Advance(ttl - time.Millisecond)
+		f.renew(f.bob, ttl)
+		if f.acquire(f.bob, 0)[0].Taken {
+			f.Error("it is taken before the lease is over")
+		}
+		f.db.Advance(time.Millisecond)
+		f.take(f.bob, 0)
+	}},
+	{"a renewed lease keeps all shards, and is never shortened", func(f *fixture) {
+		f.take(f.alice, 0)
+		f.take(f.alice, 1)
+		long := f.renew(f.alice, 10*ttl)
+		if short := f.renew(f.alice, time.Second); !short.Until.Equal(long.Until) {
+			f.Errorf("the lease ended at %v and ends at %v now", long.Until, short.Until)
+		}
+		f.db.Advance(9 * ttl)
+		f.renew(f.bob, ttl)
+		for _, got := range f.acquire(f.bob, 0, 1) {
+			if got.Taken {
+				f.Errorf("%+v", got)
+			}
+		}
+	}},
+	{"nobody takes a shard without a lease that runs", func(f *fixture) {
+		f.db.Advance(2 * ttl)
+		if got := f.acquire(f.alice, 0)[0]; got.Taken || got.Owner != (lease.Holder{}) {
+			f.Errorf("got %+v", got)
+		}
+	}},
+	{"a later incarnation takes the shards of its node at once, and an earlier one none", func(f *fixture) {
+		old := f.take(f.alice, 0)
+		again := f.node("alice")
+		if again.Incarnation <= f.alice.Incarnation {
+			f.Fatalf("incarnations %d and %d", f.alice.Incarnation, again.Incarnation)
+		}
+		if got := f.renew(again, ttl).Shards; len(got) != 1 || got[0].Owner != f.alice {
+			f.Errorf("its heartbeat tells %+v", got)
+		}
+		if term := f.take(again, 0); term.Token <= old.Token {
+			f.Errorf("token %d after %d", term.Token, old.Token)
+		}
+		if f.acquire(f.alice, 0)[0].Taken {
+			f.Error("the earlier one takes it back")
+		}
+		_, err := f.Renew(f.Context(), f.alice, ttl)
+		f.aborted(err, lease.ErrSuperseded)
+	}},
+	{"who is not registered is told that the store went back", func(f *fixture) {
+		_, err := f.Renew(f.Context(), lease.Holder{Node: "nobody", Incarnation: 1}, ttl)
+		f.aborted(err, lease.ErrWentBack)
+		_, err = f.Renew(f.Context(), lease.Holder{Node: "alice", Incarnation: f.alice.Incarnation + 1}, ttl)
+		f.aborted(err, lease.ErrWentBack)
+	}},
+	{"a shard that was given back is free, and its token is raised", func(f *fixture) {
+		term := f.take(f.alice, 0)
+		given, err := f.Release(f.Context(), f.alice, []nonce.ShardTerm{term, {Shard: 1, Token: 1}})
+		if f.ok(err); given != 1 {
+			f.Errorf("%d were given back", given)
+		}
+		if next := f.take(f.bob, 0); next.Token != term.Token+2 {
+			f.Errorf("token %d after %d", next.Token, term.Token)
+		}
+	}},
+	{"a shard under an older token is not given back", func(f *fixture) {
+		old := f.take(f.alice, 0)
+		term := f.take(f.alice, 0)
+		for _, t := range []nonce.ShardTerm{old, {Shard: 0, Token: term.Token + 1}} {
+			if given, err := f.Release(f.Context(), f.alice, []nonce.ShardTerm{t}); given != 0 || err != nil {
+				f.Errorf("%+v: %d, %v", t, given, err)
+			}
+		}
+		if given, err := f.Release(f.Context(), f.bob, []nonce.ShardTerm{term}); given != 0 || err != nil {
+			f.Errorf("by another: %d, %v", given, err)
+		}
+	}},
+	{"all shards are shown with their owners", func(f *fixture) {
+		f.take(f.alice, 0)
+		f.take(f.bob, 1)
+		got, _, err := f.Owners(f.Context())
+		f.ok(err)
+		if len(got) != f.Shards() || got[0].Owner != f.alice || got[1].Owner != f.bob ||
+			!slices.IsSortedFunc(got, func(a, b nonce.Shard) int { return a.Shard - b.Shard }) {
+			f.Errorf("got %+v", got)
+		}
+	}},
+}
