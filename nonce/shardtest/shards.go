@@ -70,6 +70,11 @@ var shardRules = []rule{
 		_, err := f.Renew(f.Context(), f.alice, ttl)
 		f.aborted(err, lease.ErrSuperseded)
 	}},
+	{"a shard of an incarnation that is no more is taken by others too, though the next one has a lease", func(f *fixture) {
+		f.take(f.alice, 0)
+		f.node("alice")
+		f.take(f.bob, 0)
+	}},
 	{"who is not registered is told that the store went back", func(f *fixture) {
 		_, err := f.Renew(f.Context(), lease.Holder{Node: "nobody", Incarnation: 1}, ttl)
 		f.aborted(err, lease.ErrWentBack)

@@ -120,20 +120,23 @@ func Migrate(ctx context.Context, path string) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("sqlite store %q: %w", path, err), lock.Close())
 	}
-	return errors.Join(migrate(ctx, db, path), db.Close(), lock.Close())
+	files, err := fs.Sub(migrations, "migrations")
+	if err == nil {
+		err = migrate(ctx, db, path, files)
+	}
+	return errors.Join(err, db.Close(), lock.Close())
 }
 
 // migrate runs the migrations that are missing. Those of a later version stay
 // as they are; only one that is marked as breaking is an error.
-func migrate(ctx context.Context, db *sql.DB, path string) error {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return err
-	}
+func migrate(ctx context.Context, db *sql.DB, path string, files fs.FS) error {
 	provider, err := goose.NewProvider(goose.DialectSQLite3, db, files,
 		goose.WithLogger(goose.NopLogger()), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return fmt.Errorf("sqlite store %q: read migrations: %w", path, err)
+	}
+	if err := refuseOther(ctx, db, path, files); err != nil {
+		return err
 	}
 	sources := provider.ListSources()
 	if err := checkSchema(ctx, db, path, sources[len(sources)-1].Version); err != nil {
@@ -141,6 +144,23 @@ func migrate(ctx context.Context, db *sql.DB, path string) error {
 	}
 	if _, err := provider.Up(ctx); err != nil {
 		return fmt.Errorf("sqlite store %q: migrate: %w", path, err)
+	}
+	return nil
+}
+
+// refuseOther refuses a file that has the other one of the two schemas there are.
+func refuseOther(ctx context.Context, db *sql.DB, path string, files fs.FS) error {
+	table := "shard"
+	if _, err := fs.Stat(files, "00002_pruned.sql"); err != nil {
+		table = "signer_nonce_state"
+	}
+	var n int
+	err := db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema WHERE name = ?", table).Scan(&n)
+	if err == nil && n > 0 {
+		err = fmt.Errorf("it has a schema with the table %s, which this store does not read; name another file, and raise the floors of its signers to where they are", table)
+	}
+	if err != nil {
+		return fmt.Errorf("sqlite store %q: %w", path, err)
 	}
 	return nil
 }

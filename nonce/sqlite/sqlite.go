@@ -17,6 +17,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"sync/atomic"
 	"time"
@@ -68,6 +69,15 @@ type Store struct {
 // The directory must exist. An error is a sentence that names the file: it cannot
 // be written, another process has it, or its schema is too new.
 func Open(ctx context.Context, path string, cfg Config) (*Store, error) {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return nil, err
+	}
+	return openWith(ctx, path, cfg, files)
+}
+
+// openWith opens a database of the schema that is in files.
+func openWith(ctx context.Context, path string, cfg Config, files fs.FS) (*Store, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -76,19 +86,19 @@ func Open(ctx context.Context, path string, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{cfg: cfg, lock: lock, writer: make(chan *session, 1), reader: make(chan *session, readers)}
-	if err := s.connect(ctx, path); err != nil {
+	if err := s.connect(ctx, path, files); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
 // connect migrates the file and opens all sessions.
-func (s *Store) connect(ctx context.Context, path string) (err error) {
+func (s *Store) connect(ctx context.Context, path string, files fs.FS) (err error) {
 	if s.db, err = sql.Open("sqlite", dsn(path)); err != nil {
 		return fmt.Errorf("sqlite store %q: %w", path, err)
 	}
 	s.db.SetMaxOpenConns(1 + readers)
-	if err := migrate(ctx, s.db, path); err != nil {
+	if err := migrate(ctx, s.db, path, files); err != nil {
 		return err
 	}
 	for range readers {

@@ -1,0 +1,306 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+)
+
+const (
+	sqlSigner = `SELECT signer_id, version, fencing_token, next_nonce, floor, live FROM signer WHERE signer = ?`
+
+	// A cursor or floor that would fall leaves the row as it is.
+	sqlUpdateSigner = `
+UPDATE signer SET version = ?3, fencing_token = ?4, next_nonce = ?5, floor = ?6, live = ?7, updated_at = ?8
+WHERE signer_id = ?1 AND version = ?2 AND next_nonce <= ?5 AND floor <= ?6`
+
+	sqlInsertSigner = `
+INSERT INTO signer (signer, shard_id, version, fencing_token, next_nonce, floor, live, updated_at) VALUES (?, ?, 1, ?, ?, ?, ?, ?) RETURNING signer_id`
+
+	sqlPast    = `SELECT attempt, holder, tx_hashes, reason, at FROM signer_history WHERE signer_id = ? AND nonce = ?`
+	sqlPutPast = `
+INSERT INTO signer_history (signer_id, nonce, attempt, holder, tx_hashes, reason, at) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (signer_id, nonce) DO UPDATE SET attempt = excluded.attempt, holder = excluded.holder, tx_hashes = excluded.tx_hashes,
+    reason = excluded.reason, at = excluded.at WHERE attempt <= excluded.attempt`
+
+	sqlKnownRequest = `SELECT request_hash, nonces FROM signer_request WHERE signer_id = ? AND request_id = ?`
+	sqlPutRequest   = `INSERT INTO signer_request (signer_id, request_id, request_hash, nonces, created_at) VALUES (?, ?, ?, ?, ?)`
+
+	sqlPutDue = `
+INSERT INTO signer_due (signer_id, shard_id, due_at) VALUES (?1, ?2, ?3)
+ON CONFLICT (signer_id) DO UPDATE SET due_at = excluded.due_at WHERE excluded.due_at < due_at OR due_at <= ?4`
+
+	sqlDueSigners = `
+SELECT d.shard_id, s.signer, d.due_at FROM signer_due d JOIN signer s USING (signer_id)
+WHERE d.due_at <= ?1 AND d.shard_id IN (SELECT value FROM json_each(?2)) ORDER BY d.due_at, s.signer LIMIT ?3`
+
+	sqlPruneHistory = `
+DELETE FROM signer_history WHERE (signer_id, nonce) IN (SELECT signer_id, nonce FROM signer_history WHERE at < ? ORDER BY at LIMIT ?)`
+)
+
+// stored is a signer's row.
+type stored struct {
+	nonce.Signer
+	id, token int64 // id 0: there is no row
+	live      []byte
+}
+
+func (c *session) signerRow(ctx context.Context, name string) (s stored, err error) {
+	_, err = c.one(ctx, []any{&s.id, &s.Version, &s.token, &s.Next, &s.Floor, &s.live}, sqlSigner, name)
+	return s, err
+}
+
+// loadSigner reads all that is needed of one signer.
+func (c *session) loadSigner(ctx context.Context, shards int, need *nonce.SignerNeed) (l nonce.LoadedSigner, err error) {
+	if l.Shard, err = c.owner(ctx, nonce.ShardOf(need.Signer, shards)); err != nil {
+		return l, err
+	}
+	row, err := c.signerRow(ctx, need.Signer)
+	if err != nil {
+		return l, err
+	}
+	l.Signer, l.Token = row.Signer, row.token
+	l.Signer.Live, l.Err = nonce.ParseLive(row.live, row.Next)
+	l.History, l.Requests = make(map[int64]*nonce.Past), make(map[string]*nonce.Request)
+	for _, n := range need.History {
+		if l.History[n], err = c.past(ctx, row.id, n); err != nil {
+			return l, err
+		}
+	}
+	for _, id := range need.Requests {
+		if l.Requests[id], err = c.knownRequest(ctx, row.id, id); err != nil {
+			return l, err
+		}
+	}
+	return l, nil
+}
+
+func (c *session) past(ctx context.Context, signer, n int64) (*nonce.Past, error) {
+	p := nonce.Past{Nonce: n}
+	var holder, at int64
+	var hashes []byte
+	found, err := c.one(ctx, []any{&p.Attempt, &holder, &hashes, &p.Reason, &at}, sqlPast, signer, n)
+	if err != nil || !found {
+		return nil, err
+	}
+	p.Holder, p.At = nonce.Principal(holder), time.UnixMilli(at)
+	p.TxHash, p.Replaced = nonce.SplitHashes(hashes)
+	return &p, nil
+}
+
+func (c *session) knownRequest(ctx context.Context, signer int64, id string) (*nonce.Request, error) {
+	q := nonce.Request{ID: id}
+	var hash, text []byte
+	found, err := c.one(ctx, []any{&hash, &text}, sqlKnownRequest, signer, id)
+	if err != nil || !found {
+		return nil, err
+	}
+	copy(q.Hash[:], hash)
+	var pairs [][2]int64
+	if err := json.Unmarshal(text, &pairs); err != nil {
+		return nil, fmt.Errorf("request %s of signer %d: %w", id, signer, err)
+	}
+	for _, p := range pairs {
+		q.Nonces, q.Attempts = append(q.Nonces, p[0]), append(q.Attempts, p[1])
+	}
+	return &q, nil
+}
+
+// Load implements nonce.ShardStore.
+func (s *ShardStore) Load(ctx context.Context, needs []nonce.SignerNeed) (out nonce.Loaded, err error) {
+	err = s.read(ctx, func(ctx context.Context, c *session) error {
+		out = nonce.Loaded{Now: time.UnixMilli(s.millis())}
+		for i := range needs {
+			l, err := c.loadSigner(ctx, s.shards, &needs[i])
+			if err != nil {
+				return err
+			}
+			out.Signers = append(out.Signers, l)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Commit implements nonce.ShardStore.
+func (s *ShardStore) Commit(ctx context.Context, h lease.Holder, writes []nonce.Write) (nonce.Committed, error) {
+	var out nonce.Committed
+	err := s.write(ctx, func(ctx context.Context, c *session) error {
+		now := s.millis()
+		out = nonce.Committed{Now: time.UnixMilli(now), Results: make([]nonce.WriteResult, len(writes))}
+		owners, err := c.owners(ctx)
+		if err != nil {
+			return err
+		}
+		wrote := false
+		for i := range writes {
+			w := &writes[i]
+			o := owners[w.Term.Shard]
+			if out.Results[i] = nonce.NotOwner; o.Owner != h || o.Token != w.Term.Token || w.Term.Shard != nonce.ShardOf(w.Name, s.shards) {
+				continue
+			}
+			if out.Results[i], err = c.writeSigner(ctx, w, w.Term.Token, now); err != nil {
+				return err
+			}
+			wrote = wrote || !w.Check && out.Results[i] == nonce.Applied
+		}
+		if !wrote {
+			return errNothing
+		}
+		return nil
+	})
+	if err != nil {
+		return nonce.Committed{}, err
+	}
+	return out, nil
+}
+
+// writeSigner applies one write to a signer whose shard is as the writer believes.
+func (c *session) writeSigner(ctx context.Context, w *nonce.Write, token, now int64) (nonce.WriteResult, error) {
+	row, err := c.signerRow(ctx, w.Name)
+	if err != nil {
+		return 0, err
+	}
+	believed := w.Signer.Version
+	if !w.Check {
+		believed--
+	}
+	if row.Version != believed {
+		return nonce.Moved, nil
+	}
+	for i := range w.Requests {
+		known, err := c.knownRequest(ctx, row.id, w.Requests[i].ID)
+		if err != nil {
+			return 0, err
+		}
+		if known != nil {
+			return nonce.IDKnown, nil
+		}
+	}
+	switch {
+	case w.NotBefore > now:
+		return nonce.TooEarly, nil
+	case w.Check:
+		return nonce.Applied, nil
+	}
+	if row.id, err = c.putSigner(ctx, w, &row, token, now); err != nil {
+		return 0, err
+	}
+	return nonce.Applied, c.putRest(ctx, w, row.id, now)
+}
+
+// putSigner writes the signer's row and returns its id.
+func (c *session) putSigner(ctx context.Context, w *nonce.Write, row *stored, token, now int64) (id int64, err error) {
+	live := nonce.AppendLive([]byte{}, w.Signer.Live)
+	if row.id == 0 {
+		_, err = c.one(ctx, []any{&id}, sqlInsertSigner, w.Name, w.Term.Shard, token, w.Signer.Next, w.Signer.Floor, live, now)
+		return id, err
+	}
+	n, err := c.exec(ctx, sqlUpdateSigner, row.id, row.Version, w.Signer.Version, token, w.Signer.Next, w.Signer.Floor, live, now)
+	if err == nil && n != 1 {
+		err = fmt.Errorf("%w: the cursor or the floor of %s falls", nonce.ErrInvariant, w.Name)
+	}
+	return row.id, err
+}
+
+// putRest writes what goes with the signer's row.
+func (c *session) putRest(ctx context.Context, w *nonce.Write, id, now int64) error {
+	for i := range w.History {
+		p := &w.History[i]
+		n, err := c.exec(ctx, sqlPutPast, id, p.Nonce, p.Attempt, int64(p.Holder), append([]byte{}, nonce.JoinHashes(p.TxHash, p.Replaced)...), p.Reason, now)
+		if err == nil && n != 1 {
+			err = fmt.Errorf("%w: nonce %d of %s was consumed with a higher attempt than %d", nonce.ErrInvariant, p.Nonce, w.Name, p.Attempt)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for i := range w.Requests {
+		q := &w.Requests[i]
+		pairs := make([][2]int64, len(q.Nonces))
+		for j := range pairs {
+			pairs[j] = [2]int64{q.Nonces[j], q.Attempts[j]}
+		}
+		text, err := json.Marshal(pairs)
+		if err != nil {
+			return err
+		}
+		if _, err := c.exec(ctx, sqlPutRequest, id, q.ID, q.Hash[:], string(text), now); err != nil {
+			return err
+		}
+	}
+	if w.DueAt == 0 {
+		return nil
+	}
+	_, err := c.exec(ctx, sqlPutDue, id, w.Term.Shard, w.DueAt, now)
+	return err
+}
+
+var errOtherSigner = errors.New("the plan is of another signer than was locked")
+
+// Locked implements nonce.ShardStore. SQLite has one writer at a time, so that the
+// transaction is the lock.
+func (s *ShardStore) Locked(ctx context.Context, need nonce.SignerNeed, plan func(nonce.Loaded) (nonce.Write, error)) (nonce.Committed, error) {
+	var out nonce.Committed
+	err := s.write(ctx, func(ctx context.Context, c *session) error {
+		now := s.millis()
+		l, err := c.loadSigner(ctx, s.shards, &need)
+		if err != nil {
+			return err
+		}
+		w, err := plan(nonce.Loaded{Now: time.UnixMilli(now), Signers: []nonce.LoadedSigner{l}})
+		if err != nil {
+			return errPlan{err}
+		}
+		if w.Name != need.Signer {
+			return errOtherSigner
+		}
+		w.Term.Shard = l.Shard.Shard
+		result, err := c.writeSigner(ctx, &w, 0, now)
+		if out = (nonce.Committed{Now: time.UnixMilli(now), Results: []nonce.WriteResult{result}}); err != nil {
+			return err
+		}
+		if w.Check || result != nonce.Applied {
+			return errNothing
+		}
+		return nil
+	})
+	if err != nil {
+		return nonce.Committed{}, err
+	}
+	return out, nil
+}
+
+// Due implements nonce.ShardStore.
+func (s *ShardStore) Due(ctx context.Context, shards []int, limit int) (due []nonce.DueEntry, err error) {
+	list, err := json.Marshal(slices.Concat([]int{}, shards))
+	if err != nil {
+		return nil, err
+	}
+	err = s.read(ctx, func(ctx context.Context, c *session) error {
+		due = nil
+		return c.each(ctx, func(scan func(...any) error) (bool, error) {
+			var e nonce.DueEntry
+			err := scan(&e.Shard, &e.Signer, &e.At)
+			due = append(due, e)
+			return true, err
+		}, sqlDueSigners, s.millis(), string(list), limit)
+	})
+	return due, err
+}
+
+// Prune implements nonce.ShardStore.
+func (s *ShardStore) Prune(ctx context.Context, before time.Time, limit int) (pruned int, err error) {
+	err = s.write(ctx, func(ctx context.Context, c *session) error {
+		n, err := c.exec(ctx, sqlPruneHistory, before.UnixMilli(), limit)
+		pruned = int(n)
+		return err
+	})
+	return pruned, err
+}

@@ -1,0 +1,87 @@
+package sqlite_test
+
+import (
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+	"noncegate/nonce/shardtest"
+	"noncegate/nonce/sqlite"
+)
+
+func openShards(t *testing.T, path string, shards int, cfg sqlite.Config) *sqlite.ShardStore {
+	t.Helper()
+	s, err := sqlite.OpenShards(t.Context(), path, shards, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func TestAStoreInShardsKeepsTheRules(t *testing.T) {
+	shardtest.Run(t, func(t *testing.T) shardtest.Database {
+		var ahead atomic.Int64 // milliseconds
+		began := time.UnixMilli(1_790_000_000_000)
+		now := func() time.Time { return began.Add(time.Duration(ahead.Load()) * time.Millisecond) }
+		s := openShards(t, filepath.Join(t.TempDir(), "db"), 2, sqlite.Config{Now: now})
+		return shardtest.Database{
+			Open: func(*testing.T) nonce.ShardStore { return s },
+			Register: func(t *testing.T, id string) lease.Holder {
+				h, err := s.StartNode(t.Context(), lease.Presence{Node: id})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return h
+			},
+			Advance: func(d time.Duration) { ahead.Add(d.Milliseconds()) },
+		}
+	})
+}
+
+func TestTheNumberOfShardsIsThatOfTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	open := func(shards int) (int, error) {
+		s, err := sqlite.OpenShards(t.Context(), path, shards, sqlite.Config{})
+		if err != nil {
+			return 0, err
+		}
+		return s.Shards(), s.Close()
+	}
+	for _, shards := range []int{0, 0, sqlite.DefaultShards} {
+		if n, err := open(shards); n != sqlite.DefaultShards || err != nil {
+			t.Errorf("opened with %d: %d, %v", shards, n, err)
+		}
+	}
+	if _, err := open(7); err == nil || !strings.Contains(err.Error(), "has 4 shards, and 7 are wanted") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAFileOfTheOtherSchemaIsRefused(t *testing.T) {
+	rows, shards := filepath.Join(t.TempDir(), "rows"), filepath.Join(t.TempDir(), "shards")
+	old, err := sqlite.Open(t.Context(), rows, sqlite.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := openShards(t, shards, 0, sqlite.Config{}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sqlite.OpenShards(t.Context(), rows, 0, sqlite.Config{}); err == nil || !strings.Contains(err.Error(), "signer_nonce_state") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := sqlite.Open(t.Context(), shards, sqlite.Config{}); err == nil || !strings.Contains(err.Error(), "the table shard") {
+		t.Errorf("got %v", err)
+	}
+}
