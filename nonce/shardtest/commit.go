@@ -194,12 +194,11 @@ var loadRules = []rule{
 		w.Signer.Next = 3
 		w.History = []nonce.Past{{Nonce: 1, Attempt: 1}, {Nonce: 2, Attempt: 1}}
 		f.results(f.alice, []nonce.Write{w}, nonce.Applied)
-		was := f.read(name)
 		f.db.Advance(time.Hour)
 		next := f.after(term, name)
 		next.Signer.Next, next.History = 5, []nonce.Past{{Nonce: 4, Attempt: 1}}
 		f.results(f.alice, []nonce.Write{next}, nonce.Applied)
-		was = f.read(name)
+		was := f.read(name)
 		for want := range 3 {
 			n, err := f.Prune(f.Context(), f.now().Add(-time.Minute), 1)
 			if f.ok(err); n != max(0, 1-want/2) {
