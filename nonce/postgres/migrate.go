@@ -28,6 +28,19 @@ const migrateWait = 300
 // Migrate brings the schema up to date, under an advisory lock so that nodes that
 // start together do it once, and returns how many migrations it ran.
 func (s *Store) Migrate(ctx context.Context) (int, error) {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return 0, err
+	}
+	done, err := s.migrateWith(ctx, files, "noncegate_migration")
+	if err != nil {
+		return 0, err
+	}
+	return done, s.checkLevel(ctx)
+}
+
+// migrateWith runs those of the migrations that the table does not list yet.
+func (s *Store) migrateWith(ctx context.Context, files fs.FS, table string) (int, error) {
 	cc := s.pool.Config().ConnConfig.Copy()
 	for k := range runtimeParams() {
 		delete(cc.RuntimeParams, k) // a migration may scan, wait and take its time
@@ -38,12 +51,8 @@ func (s *Store) Migrate(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return 0, err
-	}
 	p, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithSessionLocker(locker),
-		goose.WithTableName("noncegate_migration"))
+		goose.WithTableName(table))
 	if err != nil {
 		return 0, err
 	}
@@ -51,7 +60,7 @@ func (s *Store) Migrate(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("migrate: %w", err)
 	}
-	return len(done), s.checkLevel(ctx)
+	return len(done), nil
 }
 
 func (s *Store) checkLevel(ctx context.Context) error {
