@@ -23,7 +23,7 @@ type Plan struct {
 	Seed    uint64
 	Faults  []Fault
 	Load    time.Duration // how long clients work at least; 0: 6s, with a chain 10s
-	Enough  int           // acknowledged calls that they work on for, up to three times as long; 0: as many as a run must have
+	Enough  int           // acknowledged calls that they work on for, up to five times as long; 0: as many as a run must have
 	Clients int           // 0: 9
 	HotOnly bool          // clients use the hot signers only
 	Options
@@ -203,7 +203,7 @@ func (c *Cluster) load(ctx context.Context, p Plan, h *history.History) (stuck [
 // busy until enough came of it.
 func (p *Plan) goOn(ctx context.Context, began time.Time, enough func() bool) {
 	lasts(ctx, p.Load-time.Since(began))
-	for ctx.Err() == nil && time.Since(began) < 3*p.Load && !enough() {
+	for ctx.Err() == nil && time.Since(began) < 5*p.Load && !enough() {
 		lasts(ctx, 5*poll)
 	}
 }
