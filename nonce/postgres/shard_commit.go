@@ -211,11 +211,6 @@ JOIN signer_request q ON q.signer_id = s.signer_id AND q.request_id = n.request_
 	lockShardSigner = `SELECT signer_id FROM signer WHERE signer = $1 FOR NO KEY UPDATE`
 )
 
-// batcher is a connection or a transaction.
-type batcher interface {
-	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-}
-
 // queueLoad queues what reads signers, and fills what is returned when it is sent.
 func (s *ShardStore) queueLoad(b *pgx.Batch, needs []nonce.SignerNeed) *nonce.Loaded {
 	out := &nonce.Loaded{Signers: make([]nonce.LoadedSigner, len(needs))}
