@@ -78,7 +78,7 @@ func allocate(t *testing.T, client *rpc.Client, id string) (h hold, err error) {
 }
 
 func TestWhatWasAnsweredIsThereAfterAKillAndServedAtOnce(t *testing.T) {
-	g := start(t, "--max-holds=0")
+	g := start(t, "--max-holds=4096")
 	client := g.dial()
 	l := ledger{told: make(map[string]hold), full: make(chan struct{})}
 	var callers sync.WaitGroup

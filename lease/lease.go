@@ -8,13 +8,18 @@
 // whose token is old. Times decide only who may try to take over, and when a node
 // had better stop trusting its memory; nothing is correct because of a time.
 //
+// There are two kinds of lease. In a nonce.ShardStore a node has one lease, which a Keeper
+// renews, and each shard of signers has an owner and a token (shard.go, keep.go, assign.go).
+// In the older stores each signer has a lease of its own (Grant, Term), and nodes are
+// registered by a Membership; that part goes with the old heart.
+//
 // What this package promises: term arithmetic that touches nothing but its
 // arguments, a Membership that keeps a node registered and notices when it was
 // superseded or when the store went back, and a Watch that knows the nodes there
 // are. What it does not: it never decides whether a write is allowed. The store
 // does, in the statement that writes. And the list of nodes is news, not truth: who
-// acts on it must be right also when it is wrong. A Membership and a Watch have one
-// goroutine each, which their Stop ends and waits for.
+// acts on it must be right also when it is wrong. A Keeper, a Membership and a Watch
+// have one goroutine each, which their Stop ends and waits for. The package has no locks.
 package lease
 
 import (

@@ -11,7 +11,7 @@ type Presence struct {
 	URL  string // under which clients and other nodes reach it
 	Mode string // how it serves; the registry only repeats it
 	// Patience is how long after its last beat others are to take the node for
-	// live. It is above 0.
+	// live. It is above 0 in a Registry; a node with a lease has none.
 	Patience time.Duration
 }
 
@@ -30,34 +30,43 @@ type Node struct {
 	// Signers is how many signers it owned, by its own memory at its last beat; the
 	// leases of some may have ended since. 0 when it has left.
 	Signers int64
-	// Live: it has not left, and its last beat is younger than its own patience,
-	// by the store's clock in the statement that read the row.
+	// Shards is how many shards it owns in this incarnation.
+	Shards int
+	// LeaseUntil is the end of its lease; zero: it has none, as in a Registry.
+	LeaseUntil time.Time
+	// Live: it has not left, and its lease runs, or, in a Registry, its last beat is
+	// younger than its own patience; by the store's clock when the row was read.
 	Live      bool
 	Left      bool      // it went away in an orderly way, or is about to
 	StartedAt time.Time // when it registered
-	SeenAt    time.Time // when it last registered, beat or left
+	SeenAt    time.Time // when it last registered, renewed its lease, beat or left
 }
 
 // Remembered is how long the registry shows a node after it was last seen. Its row
 // stays for ever, because it carries the incarnation.
 const Remembered = 24 * time.Hour
 
-// Registry is the part of a store that remembers nodes.
-type Registry interface {
+// Register is the part of a store that remembers nodes.
+type Register interface {
 	// Register starts a new incarnation of the node id, with counter 0, that owns
-	// nothing and has not left.
+	// nothing, has no lease and has not left.
 	Register(ctx context.Context, p Presence) (Holder, error)
-	// Beat raises the counter of the holder's row by one and writes how many
-	// signers the node owns, when the row still carries the holder's incarnation,
-	// and reads the row in any case. A row that is missing is ErrWentBack. A node
-	// that has left stays so.
-	Beat(ctx context.Context, h Holder, signers int64) (Heartbeat, error)
-	// Leave marks the holder's row as left and owning nothing, when it still carries
+	// Leave marks the holder's row as left and owning no signers, when it still carries
 	// the holder's incarnation. A beat that follows says again what it owns. It may
-	// be called again.
+	// be called again. Shards and the lease stay as they are.
 	Leave(ctx context.Context, h Holder) error
 	// Nodes returns the nodes that are live or were seen within Remembered, in
 	// order of the bytes of their ids, and the store's clock by which that was
 	// judged.
 	Nodes(ctx context.Context) ([]Node, time.Time, error)
+}
+
+// Registry is a Register whose nodes have a heartbeat, and no lease.
+type Registry interface {
+	Register
+	// Beat raises the counter of the holder's row by one and writes how many
+	// signers the node owns, when the row still carries the holder's incarnation,
+	// and reads the row in any case. A row that is missing is ErrWentBack. A node
+	// that has left stays so.
+	Beat(ctx context.Context, h Holder, signers int64) (Heartbeat, error)
 }

@@ -27,7 +27,7 @@ func (c WatchConfig) validate() error {
 // Watch looks at the registry again and again, in a goroutine of its own, until
 // Stop.
 type Watch struct {
-	registry Registry
+	registry Register
 	cfg      WatchConfig
 	log      *slog.Logger
 	each     func([]Node)
@@ -42,7 +42,7 @@ type Watch struct {
 // Watch's), and must not block. When the registry cannot be read nothing is called:
 // the last list stands, and the outage is logged once. That the first look failed
 // is the error.
-func StartWatch(ctx context.Context, r Registry, cfg WatchConfig, log *slog.Logger, each func([]Node)) (*Watch, error) {
+func StartWatch(ctx context.Context, r Register, cfg WatchConfig, log *slog.Logger, each func([]Node)) (*Watch, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}

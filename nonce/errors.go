@@ -71,6 +71,18 @@ func (e *UnavailableError) Error() string {
 	return text
 }
 
+// Told reports whether the caller is told the cause itself; else only a log can say it.
+func (e *UnavailableError) Told() bool {
+	_, general := e.words()
+	return !general
+}
+
+// Told is a cause that callers are told in its own words.
+type Told string
+
+// Error implements error.
+func (t Told) Error() string { return string(t) }
+
 // words is the sentence for the caller. general: it is one for many causes, which
 // only the log can tell apart.
 func (e *UnavailableError) words() (text string, general bool) {
@@ -79,6 +91,9 @@ func (e *UnavailableError) words() (text string, general bool) {
 	}
 	if errors.Is(e.Err, ErrPeerAway) || errors.Is(e.Err, errRouted) {
 		return e.Err.Error(), false
+	}
+	if t, ok := errors.AsType[Told](e.Err); ok {
+		return t.Error(), false
 	}
 	for _, why := range ownWords {
 		if errors.Is(e.Err, why) {

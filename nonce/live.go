@@ -6,6 +6,10 @@ import (
 	"time"
 )
 
+// MaxLive is the most that may be set for the HELD and RELEASED nonces of one signer: a row
+// is written whole, and no chain takes as many pending transactions of one account.
+const MaxLive = 4096
+
 // Signer is the whole live state of a signer, as its row has it.
 type Signer struct {
 	Version int64 // grows with every write; 0: there is no row yet
@@ -37,6 +41,7 @@ type Note struct {
 type Past struct {
 	Nonce, Attempt int64
 	Holder         Principal // of the last attempt
+	Again          bool      // only when it is written: there may be a row of it, of no higher attempt
 	Note
 	At time.Time // when it was written; only filled when it is read
 }

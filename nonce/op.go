@@ -112,6 +112,12 @@ type Op struct {
 	EventPlace bool
 	// Path is set on what came from another node and changes something; see Path.
 	Path *Path
+	// PathID is set by the service on what it gives to Router.Forward: the number of the
+	// path that the op takes, unique in this process and the same for ops of one signer
+	// that must not overtake one another.
+	PathID uint64
+	// Task is the service's own, from Submit to Done.
+	Task any
 	// Completion is told when the op has ended.
 	Completion Completion
 

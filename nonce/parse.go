@@ -23,6 +23,9 @@ var (
 	errZeroHash  = errors.New("must not be all zeros")
 )
 
+// ErrZeroHash: a transaction hash of all zeros stands for none.
+var ErrZeroHash = errZeroHash
+
 // ParseRequestID checks a request id: 1 to 128 visible ASCII characters.
 func ParseRequestID(s string) (string, error) { return s, checkKey(s) }
 

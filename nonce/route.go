@@ -65,19 +65,17 @@ type Path struct {
 // Broken reports whether an op was sent back.
 func (p *Path) Broken() bool { return p.back.Load() != nil }
 
+// Reason is why an op was sent back; nil: none was.
+func (p *Path) Reason() error {
+	if why := p.back.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
+
 // Break says that an op of the path was sent back, and why. The service does so for
 // its own refusals. The first reason stays.
 func (p *Path) Break(why error) { p.back.CompareAndSwap(nil, &why) }
-
-// PathID is the number of the path that an op takes which Router.Forward was given:
-// unique in this process, and the same for ops of one signer that must not overtake
-// one another.
-func (op *Op) PathID() uint64 {
-	if op.trail == nil { // the router is used without a service
-		return 0
-	}
-	return op.trail.id
-}
 
 // sentBack reports whether an op of another node ended in an error with which that
 // node routes it again.
@@ -326,7 +324,7 @@ func (sh *shard) send(g *group, node string) bool {
 	op.doubt, op.recovered, op.made = op.doubt || op.recovered, false, false
 	op.trips++
 	inShard, principal := op.inShard, op.Principal // the op is the router's, once it takes it
-	op.inShard = false
+	op.inShard, op.PathID = false, t.id
 	err := sh.svc.cfg.Router.Forward(node, url, op)
 	if err == nil {
 		if inShard {

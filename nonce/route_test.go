@@ -124,12 +124,12 @@ func (r *links) carry(to string, queue <-chan *nonce.Op) {
 		if op.Kind == nonce.KindAllocate && op.RequestID == "" {
 			op.RequestID = fmt.Sprintf("fwd-%s-%d", r.self, r.ids.Add(1))
 		}
-		if paths[op.PathID()] == nil {
-			paths[op.PathID()] = new(nonce.Path)
+		if paths[op.PathID] == nil {
+			paths[op.PathID] = new(nonce.Path)
 		}
 		there := &nonce.Op{
 			Kind: op.Kind, Signer: op.Signer, Count: op.Count, RequestID: op.RequestID, Hold: op.Hold, Nonce: op.Nonce,
-			Attempt: op.Attempt, TxHash: op.TxHash, Reason: op.Reason, Floor: op.Floor, Path: paths[op.PathID()],
+			Attempt: op.Attempt, TxHash: op.TxHash, Reason: op.Reason, Floor: op.Floor, Path: paths[op.PathID],
 		}
 		answers.Add(1)
 		p := newPending(there)

@@ -316,14 +316,6 @@ func (s *Service) Queued() (used, capacity int) {
 	return used, len(s.shards) * s.cfg.QueueCapacity
 }
 
-// Place is a place in the stage that runs a signer's requests. It is used once,
-// by Submit or Cancel.
-type Place struct {
-	shard *shard // nil: mode basic
-	of    Principal
-	held  bool // false: caller-runs beyond the queue's capacity
-}
-
 // Reserve takes a place for one request of signer and principal, which must be the
 // op's, without blocking. False means that the queue is full, or the principal's share
 // of it: ErrBusy. With caller-runs, and in mode basic, it always succeeds.
@@ -333,16 +325,9 @@ func (s *Service) Reserve(signer string, p Principal) (Place, bool) {
 	}
 	sh := s.shards[s.Lane(signer)]
 	if sh.shares.reserve(p) {
-		return Place{shard: sh, of: p, held: true}, true
+		return Place{Queue: sh, Of: p, Held: true}, true
 	}
-	return Place{shard: sh}, s.cfg.Reject == CallerRuns
-}
-
-// Cancel gives an unused place back.
-func (p Place) Cancel() {
-	if p.held {
-		p.shard.shares.leave(p.of)
-	}
+	return Place{Queue: sh}, s.cfg.Reject == CallerRuns
 }
 
 // Submit runs op in its place and tells op.Completion when it has ended. Ops of
@@ -356,17 +341,17 @@ func (s *Service) Submit(p Place, op *Op) {
 	}
 	defer s.inside.Done()
 	op.queuedAt, op.askedFloor = time.Now(), op.Floor
-	op.inShard, op.wrote, op.recovered, op.made = p.held, false, false, false
+	op.inShard, op.wrote, op.recovered, op.made = p.Held, false, false, false
 	op.trail, op.trips, op.doubt, op.late = nil, 0, false, false
 	switch {
 	case s.basic != nil && s.haltedBy() != nil:
 		s.refuse(p, op, &UnavailableError{Outcome: NotSent, Err: s.haltedBy()})
 	case s.basic != nil:
 		s.basic.run(op)
-	case p.held:
-		p.shard.push(op)
+	case p.Held:
+		p.Queue.(*shard).push(op)
 	default:
-		p.shard.callerRuns(op)
+		p.Queue.(*shard).callerRuns(op)
 	}
 }
 

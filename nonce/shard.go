@@ -59,6 +59,9 @@ func newShard(s *Service, index int) *shard {
 	}
 }
 
+// Leave implements Queue.
+func (sh *shard) Leave(of Principal) { sh.shares.leave(of) }
+
 // push queues an op.
 func (sh *shard) push(op *Op) {
 	sh.mu.Lock()

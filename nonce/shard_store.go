@@ -17,26 +17,37 @@ import (
 // Safety rests on these alone. Times decide who may take a shard, and when a hold may be
 // ended.
 //
+// A row whose live state cannot be read stops its signer and no other: Load says so of it,
+// List of it is an ErrLive, Signers and Totals show it as Unreadable.
+//
 // Errors are *StoreError, whose Outcome says whether anything happened.
 type ShardStore interface {
+	Database
+	lease.Register
+
 	// Shards is the number of shards, which is fixed when the database is created.
 	Shards() int
 
 	// Renew gives a node a lease from now on for ttl, by the store's clock, and says which
 	// shards are the node's. A lease is never shortened. Another incarnation is
-	// lease.ErrSuperseded; a node that is not registered is lease.ErrWentBack.
-	Renew(ctx context.Context, h lease.Holder, ttl time.Duration) (Renewal, error)
+	// lease.ErrSuperseded; a node that is not registered is lease.ErrWentBack. It raises
+	// the counter of the node's row by one. A node that has left stays so.
+	Renew(ctx context.Context, h lease.Holder, ttl time.Duration) (lease.Renewal, error)
 	// Acquire takes those of the shards that it may, and returns all of them as they are
 	// then. It takes one that is free, that is of the same node by an equal or lower
 	// incarnation, or whose owner's lease, of the incarnation that owns it, is over by the
 	// store's clock, or is there no more. The token of what it takes is raised by one,
 	// always. Nobody takes anything without a lease that runs.
-	Acquire(ctx context.Context, h lease.Holder, shards []int) ([]Shard, error)
+	Acquire(ctx context.Context, h lease.Holder, shards []int) ([]lease.Shard, error)
 	// Release gives back those of the shards that are still the holder's under the tokens
 	// given: no owner, and the token raised by one. It returns how many.
-	Release(ctx context.Context, h lease.Holder, terms []ShardTerm) (int, error)
-	// Owners returns all shards in order, and the store's clock.
-	Owners(ctx context.Context) ([]Shard, time.Time, error)
+	Release(ctx context.Context, h lease.Holder, terms []lease.ShardTerm) (int, error)
+	// Pin says at which node a shard should be while that node lives, whatever the balance
+	// says; "" unpins it. The owner and the token stay as they are.
+	Pin(ctx context.Context, shard int, node string) error
+	// Owners returns all shards in order, the nodes as Nodes does, and the store's clock,
+	// all as they were at one moment.
+	Owners(ctx context.Context) (lease.Owners, error)
 
 	// Load reads signers, the shards that they are of, and what else is needed of them,
 	// all as they were at one moment. It changes nothing.
@@ -60,27 +71,6 @@ type ShardStore interface {
 	Prune(ctx context.Context, before time.Time, limit int) (int, error)
 }
 
-// Shard is the row of a shard.
-type Shard struct {
-	Shard int
-	Owner lease.Holder // zero: nobody
-	Token int64
-	Taken bool // only by Acquire: it is the caller's now, by this call
-}
-
-// ShardTerm is a shard as its owner believes it to be.
-type ShardTerm struct {
-	Shard int
-	Token int64
-}
-
-// Renewal is what a heartbeat tells a node.
-type Renewal struct {
-	Now    time.Time // store clock
-	Until  time.Time // the end of the lease
-	Shards []Shard   // those that the node owns, in this incarnation or one before
-}
-
 // SignerNeed says what to read of one signer, beyond its row.
 type SignerNeed struct {
 	Signer   string
@@ -99,7 +89,7 @@ type LoadedSigner struct {
 	Signer   Signer
 	Err      error // an ErrLive: the row cannot be read; Signer has no Live then
 	Token    int64 // under which the row was written last; 0: by nobody's, or there is no row
-	Shard    Shard
+	Shard    lease.Shard
 	History  map[int64]*Past     // of all nonces that were needed; nil: no row is kept
 	Requests map[string]*Request // of all ids that were needed; nil: not known
 }
@@ -107,20 +97,27 @@ type LoadedSigner struct {
 // Write is the change of one signer.
 type Write struct {
 	Name  string
-	Term  ShardTerm // as its shard is believed to be; the token becomes the row's
-	Check bool      // it only compares
+	Term  lease.ShardTerm // as its shard is believed to be; the token becomes the row's
+	Check bool            // the write only compares the version, and sets DueAt; the row stays as it is
+	// Epoch is the store's Epoch that the belief is of. Where one of a commit is another
+	// than the store's, nothing is sent: NotSent. Locked does not look at it.
+	Epoch uint64
 	// Signer is the new row. Its Version is the believed one plus 1, or, with Check, the
 	// believed one. A signer of version 0 has no row.
 	Signer   Signer
-	History  []Past    // inserted, or put in the place of rows of no higher attempt
+	History  []Past    // inserted; those that are Again also in the place of rows of no higher attempt
 	Requests []Request // inserted; where one is known, the write is left out
 	// NotBefore is the time, in Unix milliseconds by the store's clock, before which the
 	// write is left out; 0: none.
 	NotBefore int64
 	// DueAt lists the signer for a time, in Unix milliseconds, unless it is listed for an
-	// earlier one that has not come yet; 0: it is not listed by this write.
+	// earlier one that has not come yet; 0: it stays as it is listed; Unlisted: it is listed
+	// no more, if that time has come. Of a signer without a row nothing is listed.
 	DueAt int64
 }
+
+// Unlisted is the DueAt of a signer that has no hold to be ended.
+const Unlisted = -1
 
 // WriteResult says what became of a write. Only of Applied is there a trace.
 type WriteResult uint8
@@ -129,7 +126,7 @@ type WriteResult uint8
 const (
 	Applied  WriteResult = iota + 1
 	NotOwner             // the shard's owner or token is another
-	Moved                // the signer's version is another, or somebody is writing it just now
+	Moved                // the signer's version is another, or another session has its row locked
 	IDKnown              // one of the request ids is known
 	TooEarly             // NotBefore has not come
 )

@@ -217,25 +217,9 @@ type Reader interface {
 	// Summary reads one signer in one statement. Overdue holds count as
 	// released (or consumed, below the floor).
 	Summary(ctx context.Context, signer string) (Summary, error)
-	// List reads allocations in order of nonce.
-	List(ctx context.Context, q ListQuery) (ListPage, error)
 	// Due finds signers that have an overdue hold, at most limit, earliest
 	// deadline first, with the lease of each.
 	Due(ctx context.Context, limit int) ([]DueSigner, time.Time, error)
-	// PruneRequests deletes remembered requests older than age, at most limit,
-	// and returns how many it deleted.
-	PruneRequests(ctx context.Context, age time.Duration, limit int) (int, error)
-	// Signers lists signers with what stands out about them, in order of name. Without
-	// names a filter looks at no more than the first TotalsBound allocations that may
-	// be what it wants, so where more of them stand out it may leave signers out. Of
-	// signers that the performance engine serves the figures are those of the store's
-	// rows, which follow Redis.
-	Signers(ctx context.Context, q SignersQuery) ([]SignerFigures, error)
-	// Totals counts what is open in the whole store, by its rows: those of signers that
-	// the performance engine serves follow Redis.
-	Totals(ctx context.Context) (Totals, error)
-	// Ping reports whether the store answers.
-	Ping(ctx context.Context) error
 }
 
 // SignerFilter says which signers are wanted.
@@ -268,6 +252,9 @@ type SignerFigures struct {
 	OldestHold              time.Time // the earliest deadline of a HELD row; zero: none
 	MaxAttempt              int64     // of those HELD and RELEASED; after a loss of Redis it begins at FirstAttempt
 	Owner                   string    // node id of a lease that runs; "": nobody
+	// Unreadable: what is open of the signer cannot be read (ErrLive). Nothing is said of
+	// it here, and no filter but AllSigners finds it.
+	Unreadable bool
 }
 
 // Totals counts what is open in the whole store. Each count stops at TotalsBound.
@@ -275,6 +262,7 @@ type Totals struct {
 	Held, Unknown, Released int64
 	Repeated                int64         // HELD or RELEASED rows of attempt 3 or higher
 	OldestOverdue           time.Duration // how long ago the first hold without ReasonUnknown ended; 0: none is overdue
+	Unreadable              int64         // signers that are not counted, because what is open of them cannot be read (ErrLive)
 }
 
 // TotalsBound is where Totals stops to count: what it costs is bounded by it.
@@ -331,6 +319,34 @@ type Names interface {
 	NamesOf(ctx context.Context, of []Principal) (map[Principal]string, error)
 }
 
+// Database is what a gateway needs of a store beside the fence.
+type Database interface {
+	Names
+	// Name is the engine as gateway_info shows it, such as "postgres".
+	Name() string
+	// Epoch changes when the store may have become another one (a new system
+	// identifier or timeline). Who remembers signers compares them then.
+	Epoch() uint64
+	// Ping reports whether the store answers.
+	Ping(ctx context.Context) error
+	// PruneRequests deletes remembered requests older than age, at most limit,
+	// and returns how many it deleted.
+	PruneRequests(ctx context.Context, age time.Duration, limit int) (int, error)
+	// List reads allocations in order of nonce.
+	List(ctx context.Context, q ListQuery) (ListPage, error)
+	// Signers lists signers with what stands out about them, in order of name. Without
+	// names a filter looks at no more than the first TotalsBound allocations that may
+	// be what it wants, so where more of them stand out it may leave signers out. Of
+	// signers that the performance engine serves the figures are those of the store's
+	// rows, which follow Redis.
+	Signers(ctx context.Context, q SignersQuery) ([]SignerFigures, error)
+	// Totals counts what is open in the whole store, by its rows: those of signers that
+	// the performance engine serves follow Redis.
+	Totals(ctx context.Context) (Totals, error)
+	// Close ends all connections. No call may be under way.
+	Close() error
+}
+
 // Store is everything a service needs. The stores below this package implement
 // it, and nonce/storetest holds them to it.
 type Store interface {
@@ -338,15 +354,8 @@ type Store interface {
 	Locker
 	Reader
 	Pruner
-	Names
+	Database
 	lease.Registry
-	// Name is the engine as gateway_info shows it, such as "postgres".
-	Name() string
-	// Epoch changes when the store may have become another one (a new system
-	// identifier or timeline). Who remembers signers compares them then.
-	Epoch() uint64
-	// Close ends all connections. No call may be under way.
-	Close() error
 }
 
 // Outcome says whether a write happened.

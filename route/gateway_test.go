@@ -18,7 +18,9 @@ import (
 	"noncegate/hub"
 	"noncegate/lease"
 	"noncegate/nonce"
-	"noncegate/nonce/memstore"
+	"noncegate/nonce/rules"
+	shards "noncegate/nonce/service"
+	"noncegate/nonce/shardmodel"
 	"noncegate/perf"
 	"noncegate/postdb"
 	"noncegate/wire"
@@ -62,13 +64,13 @@ func startGateway(t *testing.T, id, secret string) *gateway {
 	must(err)
 	encode, err := encodepool.New(encodepool.Config{Workers: 2, Queue: 1000}, log)
 	must(err)
-	store := memstore.New(time.Now)
+	store := shardmodel.New(4, time.Now)
 	holder, err := store.Register(t.Context(), lease.Presence{Node: id, Mode: modeWorkerQueue, Patience: time.Minute})
 	must(err)
 	h := hub.New(events, func(int) {})
-	svc, err := nonce.New(store, holder, unmeasured{}, h, log, nil, nonce.Config{
+	svc, err := shards.New(t.Context(), store, holder, unmeasured{}, h, log, nil, shards.Config{
 		Mode: nonce.WorkerQueue, Workers: 2, QueueCapacity: 1000, Reject: nonce.FailFast, LeaseTTL: 10 * time.Second,
-		Rules: nonce.Rules{DefaultHold: time.Minute, MaxHolds: 3}, MaxHold: 10 * time.Minute, SweepInterval: time.Hour,
+		Rules: rules.Rules{DefaultHold: time.Minute, MaxLive: 3}, MaxHold: 10 * time.Minute, SweepInterval: time.Hour,
 	})
 	must(err)
 	g := &gateway{}

@@ -167,6 +167,13 @@ func (r *Router) Prefer(signer string) string {
 	return ""
 }
 
+// Reaches reports whether ops can be sent to a node now, as far as is known: it is live, has
+// not begun to leave, and its link is not lost.
+func (r *Router) Reaches(node string) bool {
+	p := r.table.Load().peers[node]
+	return p != nil && p.preferable()
+}
+
 // Forward implements nonce.Router. An allocate or repair without a request id is given one,
 // which it keeps when it is forwarded again: if its answer is lost, the id finds it.
 // A node that the registry did not name yet is reached under url.

@@ -153,7 +153,7 @@ func (l *link) encodeBurst() error {
 			continue
 		}
 		method, params := l.peer.r.paramsOf(b.op, o)
-		if err := l.frame(b.id, method, params, b.op.PathID()); err != nil {
+		if err := l.frame(b.id, method, params, b.op.PathID); err != nil {
 			return err
 		}
 	}

@@ -268,7 +268,8 @@ const (
 )
 
 // NodeInfo is one node of the registry. Signers is how many it owned at its last
-// beat, by its own memory. Times are of the store's clock.
+// beat, by its own memory, where signers are owned; where shards of them are, Shards is
+// how many it owns. Times are of the store's clock.
 type NodeInfo struct {
 	Node        string `json:"node"`
 	URL         string `json:"url"`
@@ -276,6 +277,7 @@ type NodeInfo struct {
 	State       string `json:"state"`
 	Incarnation int64  `json:"incarnation"`
 	Signers     int64  `json:"signers"`
+	Shards      int64  `json:"shards"`
 	StartedAt   Time   `json:"startedAt"`
 	SeenAt      Time   `json:"seenAt"`
 }

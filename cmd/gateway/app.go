@@ -45,7 +45,7 @@ type app struct {
 	listener, admin net.Listener
 	tls             encryption
 	node, url       string
-	store           nonce.Store
+	store           storage
 	redis           *redisdb.DB            // nil: without
 	publisher       *redisevents.Publisher // nil: events do not go by Redis
 	remote          *redisevents.Listener  // nil: nor do they come by it
@@ -54,7 +54,8 @@ type app struct {
 	encode          *encodepool.Pool
 	postdb          *postdb.Pool
 	hub             *hub.Hub
-	member          *lease.Membership
+	member          *lease.Membership // nil: the service keeps the node's lease
+	holder          lease.Holder
 	router          *route.Router                // nil: there are no other nodes
 	known           atomic.Pointer[[]lease.Node] // see nodes
 	guard           *guard.Guard
@@ -65,7 +66,7 @@ type app struct {
 	endpoints       http.Handler                // of all chains
 	audit           *audit.Log                  // nil: off
 	gate            *auth.Gate                  // nil: clients need not say who they are
-	service         atomic.Pointer[nonce.Service]
+	service         atomic.Pointer[heart]
 	server          *ws.Server
 }
 
@@ -94,7 +95,7 @@ func start(ctx context.Context, cfg *Config, log *slog.Logger) (*app, error) {
 		log.Warn("fewer file descriptors than this gateway may need: with all in use it reaches neither its store nor other nodes; raise the limit (ulimit -n, LimitNOFILE) or lower --max-connections",
 			"limit", limit, "need", a.descriptors())
 	}
-	log.Info("serving", "node", a.node, "incarnation", a.member.Holder().Incarnation, "url", a.url,
+	log.Info("serving", "node", a.node, "incarnation", a.holder.Incarnation, "url", a.url,
 		"engine", a.store.Name(), "mode", cfg.Mode, "version", buildVersion())
 	return a, nil
 }
@@ -256,9 +257,12 @@ func laneShare(queue, lanes int) int {
 	return max(1, queue/2)
 }
 
-func (a *app) openService(context.Context) error {
+func (a *app) openService(ctx context.Context) error {
+	if rows, ok := a.store.(nonce.ShardStore); ok {
+		return a.openShards(ctx, rows)
+	}
 	c := a.cfg
-	s, err := nonce.New(a.store, a.member.Holder(), nonceFigures{a.figures}, a.hub, a.log, a.die, nonce.Config{
+	s, err := nonce.New(a.store.(nonce.Store), a.holder, nonceFigures{a.figures}, a.hub, a.log, a.die, nonce.Config{
 		Mode: nonce.Mode(c.Mode), Workers: c.Workers, QueueCapacity: c.WorkerQueueCapacity, Reject: nonce.Reject(c.WorkerRejectPolicy),
 		LeaseTTL: c.LeaseTTL, MaxSigners: c.MaxSigners,
 		Rules:   nonce.Rules{DefaultHold: c.HoldTTL, MaxHolds: c.MaxHolds, Chain: a.chainOfService(), NewSigners: nonce.NewSigners(c.NewSigners)},
@@ -269,7 +273,7 @@ func (a *app) openService(context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.service.Store(s)
+	a.serveWith(s)
 	a.onStop("service", func(context.Context) error { s.Stop(); return nil })
 	return nil
 }
@@ -281,7 +285,7 @@ const messageFactor = 4
 func (a *app) openServer(context.Context) (err error) {
 	c := a.cfg
 	pause, drop, kick := c.SlowActions()
-	a.server, err = ws.New(a.service.Load(), a.hub, a.encode, a.figures, a.log, ws.Config{
+	a.server, err = ws.New(a.heart(), a.hub, a.encode, a.figures, a.log, ws.Config{
 		MaxConnections: c.MaxConnections, MaxInflight: c.MaxInflight, MaxInflightTotal: c.MaxInflightTotal,
 		SendBuffer: int(c.WriteHighBytes), MaxMessageBytes: c.MaxMessageBytes, MaxBatch: c.MaxBatch, MaxSubscriptions: maxSubscriptions,
 		MinHold: minHold, MaxHold: c.MaxHold, PingInterval: c.PingInterval, CloseSpread: c.DrainTimeout / 20,
@@ -326,7 +330,7 @@ func (a *app) info() wire.InfoResult {
 	state, generation := a.engineState()
 	return wire.InfoResult{
 		NodeCount: int64(len(nodes)), Nodes: nodeInfos(nodes),
-		Node: a.node, Incarnation: a.member.Holder().Incarnation, Version: buildVersion(), Engine: a.store.Name(), Mode: c.Mode, EngineState: state, Generation: generation, Redis: a.redisKind(),
+		Node: a.node, Incarnation: a.holder.Incarnation, Version: buildVersion(), Engine: a.store.Name(), Mode: c.Mode, EngineState: state, Generation: generation, Redis: a.redisKind(),
 		Limits: wire.Limits{
 			MaxCount: nonce.MaxCount, MaxBatch: int64(c.MaxBatch), MaxMessageBytes: c.MaxMessageBytes, MaxInflight: int64(c.MaxInflight),
 			MaxHolds: int64(c.MaxHolds), MinHoldMs: minHold.Milliseconds(), MaxHoldMs: c.MaxHold.Milliseconds(),
@@ -345,7 +349,7 @@ func (a *app) openAdmin(context.Context) error {
 		}
 		return store.get()
 	}
-	private := adminHandler(a.registry, ready, a.cfg.Pprof == "on", a.engineHandlers, a.signerHandlers)
+	private := adminHandler(a.registry, ready, a.cfg.Pprof == "on", a.engineHandlers, a.signerHandlers, a.shardHandlers)
 	a.serveHTTP("admin", a.admin, withKey(a.cfg.AdminKey, &a.tls.refused, a.log.With("component", "admin"), private), a.hardenAdmin)
 	return nil
 }
@@ -383,5 +387,5 @@ const readyTimeout = time.Second
 func (a *app) ready() error {
 	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
 	defer cancel()
-	return a.service.Load().Ready(ctx)
+	return a.heart().Ready(ctx)
 }

@@ -71,7 +71,7 @@ func (a *app) startChains(ctx context.Context) error {
 	if a.chains == nil {
 		return nil
 	}
-	a.chains.Serve(a.service.Load(), a.hub)
+	a.chains.Serve(a.heart(), a.hub)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	go func() {
@@ -94,7 +94,7 @@ func (a *app) openEndpoints(context.Context) error {
 	}
 	var all []*endpoint.Endpoint
 	for _, l := range list {
-		e, err := endpoint.New(a.ethereum[l.ID], a.chains, endpoint.Events{Sink: a.hub, Lane: a.service.Load().Lane}, endpoint.Config{
+		e, err := endpoint.New(a.ethereum[l.ID], a.chains, endpoint.Events{Sink: a.hub, Lane: a.heart().Lane}, endpoint.Config{
 			Take: a.cfg.EthTake == "on", ReadyWait: a.cfg.ChainWait,
 		}, a.registry, a.log)
 		if err != nil {

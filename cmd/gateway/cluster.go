@@ -58,7 +58,7 @@ func (a *app) routerOfService() nonce.Router {
 // by Redis. The links end before the service does, which takes back what is under
 // way on them.
 func (a *app) openLinks(context.Context) error {
-	service := a.service.Load()
+	service := a.heart()
 	a.hub.LaneBy(service.Lane)
 	if a.router == nil {
 		return nil
@@ -124,12 +124,12 @@ func (a *app) hasHeirs() bool {
 // for is sent there. A node that is alone serves its clients to the end.
 func (a *app) leave(ctx context.Context) error {
 	a.draining.Store(true)
-	err := a.member.Leave(ctx)
+	err := a.leaveRegistry(ctx)
 	if a.hasHeirs() {
 		if a.router != nil {
 			a.router.Retire()
 		}
-		a.service.Load().Retire()
+		a.heart().Retire()
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"noncegate/guard"
+	"noncegate/nonce"
 	"noncegate/redisdb"
 )
 
@@ -120,12 +121,23 @@ func (c *Config) checkNonces() error {
 		atLeast("lease-ttl", c.LeaseTTL, time.Second),
 		atLeast("hold-ttl", c.HoldTTL, time.Second),
 		notAbove("hold-ttl", c.HoldTTL, "max-hold", c.MaxHold),
-		notNegative("max-holds", c.MaxHolds),
+		c.checkMaxHolds(),
 		atLeast("max-signers", c.MaxSigners, 1),
+		atLeast("max-signer-bytes", c.MaxSignerBytes, minSignerBytes),
 		atLeast("sweep-interval", c.SweepInterval, 10*time.Millisecond),
 		zeroOrAtLeast("submit-guard-interval", c.SubmitGuardInterval, guard.MinInterval),
 		atMost("submit-guard-interval", c.SubmitGuardInterval, guard.MaxInterval),
 	)
+}
+
+// minSignerBytes is room for a few signers with as many holds as there may be.
+const minSignerBytes = 1 << 20
+
+func (c *Config) checkMaxHolds() error {
+	if c.Heart == "new" && (c.MaxHolds < 1 || c.MaxHolds > nonce.MaxLive) {
+		return settingErrorf("max-holds", "%d must be 1 to %d with --heart new: all of a signer is one row, which is written whole, and no chain takes as many pending transactions of one account", c.MaxHolds, nonce.MaxLive)
+	}
+	return notNegative("max-holds", c.MaxHolds)
 }
 
 func (c *Config) checkSlowClients() error {
@@ -159,8 +171,17 @@ func (c *StoreConfig) check() error {
 	} else if u, err := url.Parse(c.Store); err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
 		return settingErrorf("store", "must be sqlite:FILE or a URL that starts with postgres:// or postgresql://")
 	}
+	switch {
+	case c.Heart != "old" && c.Heart != "new":
+		return settingErrorf("heart", "%q is neither old nor new", c.Heart)
+	case c.Shards < 0 || c.Shards > maxShards:
+		return settingErrorf("shards", "%d must be 0 to %d", c.Shards, maxShards)
+	}
 	return notNegative("store-wait", c.StoreWait)
 }
+
+// maxShards bounds the shards of a database: each costs every node a little at each look.
+const maxShards = 1024
 
 // checkRedis never shows the URL, which may hold a password.
 func (c *Config) checkRedis() error {

@@ -17,6 +17,10 @@ import (
 )
 
 func TestDefaultsAreThePromisedOnes(t *testing.T) {
+	t.Setenv(heartVariable, "") // so that it is put back
+	if err := os.Unsetenv(heartVariable); err != nil {
+		t.Fatal(err)
+	}
 	got := runArgs(t).cfg
 	want := &Config{
 		Listen: "127.0.0.1:8080", AdminListen: "127.0.0.1:8081",
@@ -27,13 +31,13 @@ func TestDefaultsAreThePromisedOnes(t *testing.T) {
 			AddressConnections: 1000, AddressRate: 50, MaxUnauthenticated: 1024, MaxHeaderBytes: 16_384,
 			FirstMessageTimeout: 30 * time.Second, MessageTimeout: 20 * time.Second,
 		},
-		StoreConfig:      StoreConfig{Store: "sqlite:noncegate.db", StoreWait: 30 * time.Second},
+		StoreConfig:      StoreConfig{Store: "sqlite:noncegate.db", StoreWait: 30 * time.Second, Heart: "old"},
 		RequestRetention: 24 * time.Hour, ConsumedRetention: 168 * time.Hour,
 		TLSConfig: TLSConfig{TLSClientAuth: "request", Pprof: "off"},
 		Forward:   "on", ForwardQueue: 4096, ForwardTimeout: 5 * time.Second,
 		Mode: "worker-queue", Workers: got.Workers, WorkerQueueCapacity: 4096, WorkerRejectPolicy: "fail-fast",
-		LeaseTTL: 10 * time.Second, HoldTTL: time.Minute, MaxHold: 10 * time.Minute, MaxHolds: 1024,
-		MaxSigners: 200_000, SweepInterval: time.Second,
+		LeaseTTL: 5 * time.Second, HoldTTL: time.Minute, MaxHold: 10 * time.Minute, MaxHolds: 1024,
+		MaxSigners: 1_000_000, MaxSignerBytes: 512 << 20, SweepInterval: time.Second,
 		EngineConfig: EngineConfig{
 			FlushSLA: time.Second, FlushShards: 16, EngineGrant: 45 * time.Second, EngineBlockMin: 64, EngineBlockMax: 65_536, EngineTimeout: time.Second,
 			EngineRedisLimit: 3 * time.Second, EngineLostAfter: 30 * time.Second, EngineScriptLimit: 500 * time.Millisecond, EngineLagLimit: 10 * time.Second,
@@ -192,8 +196,13 @@ func TestAWrongSettingOnTheCommandLineIsOneSentence(t *testing.T) {
 		"--first-message-timeout=99ms":   `--first-message-timeout 99ms must be 0 or at least 100ms`,
 		"--message-timeout=99ms":         `--message-timeout 99ms must be 0 or at least 100ms`,
 		"--idle-timeout=-1s":             `--idle-timeout -1s must be 0 or at least 100ms`,
-		"--max-holds=-1":                 `--max-holds -1 must not be negative`,
+		"--heart=old --max-holds=-1":     `--max-holds -1 must not be negative`,
 		"--max-signers=0":                `--max-signers 0 must be at least 1`,
+		"--max-signer-bytes=1048575":     `--max-signer-bytes 1048575 must be at least 1048576`,
+		"--heart=newer":                  `--heart "newer" is neither old nor new`,
+		"--shards=1025":                  `--shards 1025 must be 0 to 1024`,
+		"--heart=new --max-holds=0":      `--max-holds 0 must be 1 to 4096 with --heart new: all of a signer is one row, which is written whole, and no chain takes as many pending transactions of one account`,
+		"--heart=new --max-holds=4097":   `--max-holds 4097 must be 1 to 4096 with --heart new: all of a signer is one row, which is written whole, and no chain takes as many pending transactions of one account`,
 		"--sweep-interval=9ms":           `--sweep-interval 9ms must be at least 10ms`,
 		"--flush-sla=9ms":                `--flush-sla 9ms must be at least 10ms`,
 		"--flush-sla=45s":                `--flush-sla 45s must be below --engine-grant 45s`,

@@ -15,7 +15,7 @@ type TLSConfig struct {
 	NodeCA         string `name:"node-ca" group:"tls" placeholder:"FILE" help:"Authorities, in PEM, that other nodes are trusted by when they are reached over wss. Default: those of the system."`
 	InsecureListen string `group:"tls" placeholder:"WHAT" help:"What an address beyond loopback may do without, though all who reach it can then do harm: no-tls, no-auth or no-tls,no-auth. Default: nothing, and the start is refused."`
 
-	AdminKey string `group:"tls" placeholder:"KEY" help:"What /metrics, /debug/pprof/, /engine and /signers ask for as Authorization: Bearer, 16 to 512 characters; a must for --admin-listen beyond loopback. /healthz and /readyz never ask, and then give no reasons. Give it by the environment or the file."`
+	AdminKey string `group:"tls" placeholder:"KEY" help:"What /metrics, /debug/pprof/, /engine, /signers and /shards ask for as Authorization: Bearer, 16 to 512 characters; a must for --admin-listen beyond loopback. /healthz and /readyz never ask, and then give no reasons. Give it by the environment or the file."`
 	Pprof    string `group:"tls" default:"off" help:"on: profiles of the process under /debug/pprof/ of --admin-listen."`
 }
 

@@ -101,7 +101,7 @@ func TestARollingRestartUnderLoadFailsNoCall(t *testing.T) {
 	cancel()
 	load.Wait()
 	t.Logf("%d calls of allocate, work and mark, none failed; the slowest took %v", used.Load(), slowest)
-	got := rows(t, f.db, `SELECT count(*), count(*) FILTER (WHERE status = 3 AND attempt = 1) FROM signer_nonce_allocation`)
+	got := query(t, f.db, `SELECT count(*), count(*) FILTER (WHERE status = 'CONSUMED' AND attempt = 1) FROM nonces`)
 	if want := fmt.Sprintf("(%d,%d)", used.Load(), used.Load()); got != want {
 		t.Errorf("allocations, and used at the first attempt: %s, want %s", got, want)
 	}
@@ -114,8 +114,8 @@ func TestWithoutForwardingTheClientGoesToTheOwnerAndRemembersIt(t *testing.T) {
 	t.Parallel()
 	f := serveEachUnlinked(t, "a b", "--forward=off", "--lease-ttl=10m")
 	toA, toB := f.nodes["a"].connect(), f.nodes["b"].connect()
-	mine, others := named("of-a", 3), named("of-b", 3)
-	touch(toA, mine) // nobody is preferred: whoever is asked first takes it
+	mine, others := f.signersOfEach(toA, 3)
+	touch(toA, mine)
 	touch(toB, others)
 	for _, s := range others {
 		r := toA.want("not_owner", wire.MethodAllocate, allocation(s, ""))
@@ -158,6 +158,21 @@ func TestWithoutForwardingTheClientGoesToTheOwnerAndRemembersIt(t *testing.T) {
 	_ = toB.ws.Close()
 	f.nodes["b"].exit()
 	consistent(t, f.db)
+}
+
+// signersOfEach are n signers of node a and n of b, where nothing is forwarded: of the old
+// heart whoever is asked first takes a signer.
+func (f *fleet) signersOfEach(c *peer, n int) (ofA, ofB []string) {
+	f.Helper()
+	if !newHeart(f.TB) {
+		return named("of-a", n), named("of-b", n)
+	}
+	f.settled()
+	owner := make(map[string]string)
+	for _, s := range named("account", 10*n) {
+		owner[s] = statusOf(c, s).Owner
+	}
+	return of(owner, "a")[:n], of(owner, "b")[:n]
 }
 
 // serveEachUnlinked is serveEach for nodes that need no links.

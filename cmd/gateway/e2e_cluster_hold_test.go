@@ -175,6 +175,7 @@ func TestHoldsAreExtendedSignedReplacedAndRepairedFromAnyNode(t *testing.T) {
 // TestHoldsAreExtendedSignedReplacedAndRepairedInThePerformanceEngine: the same answers
 // come from Redis, and PostgreSQL has the same rows afterwards.
 func TestHoldsAreExtendedSignedReplacedAndRepairedInThePerformanceEngine(t *testing.T) {
+	onOldHeart(t)
 	t.Parallel()
 	f := serveEach(t, "a b", "--redis="+startRedis(t).URL(), "--perf-interval=200ms", "--lease-ttl=10s")
 	signers := named("account", 6)

@@ -44,7 +44,9 @@ func serveAgain(c *peer, signers []string, began time.Time, reasons ...string) (
 }
 
 func TestTheSignersOfANodeThatWasKilledAreServedElsewhereWhenTheirLeasesEnd(t *testing.T) {
-	f := serveEach(t, "a b c")
+	ttl := either(t, 3*time.Second, time.Second)
+	longest := either(t, ttl+time.Second, 4*time.Second)
+	f := serveEach(t, "a b c", "--lease-ttl="+ttl.String())
 	crowding := make(chan struct{})
 	load := f.crowd(crowding, 6)
 	toB, toC := f.nodes["b"].connect(), f.nodes["c"].connect()
@@ -62,8 +64,8 @@ func TestTheSignersOfANodeThatWasKilledAreServedElsewhereWhenTheirLeasesEnd(t *t
 	close(crowding)
 	load.all.Wait()
 	load.only("ok", "unavailable none", "unavailable unknown")
-	t.Logf("%d signers of the node that was killed, lease TTL 1 s: all served again after %v; slowest answer meanwhile %v", len(signers), atB, slowest)
-	if atB > 4*time.Second || slowest > atOnce {
+	t.Logf("%d signers of the node that was killed, lease TTL %v: all served again after %v; slowest answer meanwhile %v", len(signers), ttl, atB, slowest)
+	if atB > longest || slowest > atOnce {
 		t.Errorf("it took %v, and the slowest answer meanwhile %v", atB, slowest)
 	}
 	for s, o := range owners(toC, signers) { // the leases of what was served again may have ended
@@ -83,10 +85,9 @@ func TestTheSignersOfANodeThatWasKilledAreServedElsewhereWhenTheirLeasesEnd(t *t
 // request ids of their own to what they forward; those are left out.
 func kept(t testing.TB, db string, c *crowd) {
 	t.Helper()
-	text := rows(t, db, `
-		SELECT format('%s %s %s', s.signer, n.nonce, n.attempt) AS what, q.request_id
-		FROM signer_nonce_request q JOIN signer_nonce_state s USING (signer_id), unnest(q.nonces, q.attempts) n(nonce, attempt)
-		WHERE q.request_id LIKE 'r-%'`)
+	text := query(t, db, `
+		SELECT format('%s %s %s', s.signer, g.nonce, g.attempt) AS what, g.request_id FROM given g JOIN signers s USING (signer_id)
+		WHERE g.request_id LIKE 'r-%'`)
 	stored := make(map[string]bool)
 	for line := range strings.Lines(text) {
 		stored[strings.TrimSpace(line)] = true
@@ -141,6 +142,9 @@ func TestTheSignersOfANodeThatDrainsAreServedElsewhereAtOnce(t *testing.T) {
 	f.launch("c")
 	f.linked()
 	toC := f.nodes["c"].connect()
+	if newHeart(t) { // what c should have is c's by now
+		owner = owners(toB, all)
+	}
 	signers := of(owner, "a")
 	if !maps.Equal(owner, owners(toC, all)) {
 		t.Fatal("b and c do not agree who owns what")
@@ -222,7 +226,7 @@ func TestAPausedOwnerLosesItsSignersToTheOthersAndServesOnWhenItWakes(t *testing
 	touch(toA, signers)
 	touch(toB, signers)
 	consistent(t, f.db)
-	if twice := rows(t, f.db, `SELECT s.signer, q.request_id, q.nonces FROM signer_nonce_request q JOIN signer_nonce_state s USING (signer_id) WHERE cardinality(q.nonces) <> 1`); twice != "" {
+	if twice := query(t, f.db, `SELECT signer_id, request_id, count(*) FROM given GROUP BY 1, 2 HAVING count(*) <> 1`); twice != "" {
 		t.Errorf("requests with several nonces: %s", twice)
 	}
 }

@@ -87,6 +87,7 @@ const (
 )
 
 func TestThePerformanceEngineIsEnteredServesAndIsLeft(t *testing.T) {
+	onOldHeart(t)
 	for name, url := range map[string]func(t *testing.T) string{
 		"one Redis": func(t *testing.T) string { return startRedis(t).URL() },
 		"a cluster of three": func(t *testing.T) string {
@@ -169,6 +170,7 @@ func entersServesAndLeaves(t *testing.T, redis string) {
 }
 
 func TestANodeThatDiesLeavesNothingUnflushed(t *testing.T) {
+	onOldHeart(t)
 	t.Parallel()
 	r := startRedis(t)
 	f := serveEach(t, "a b", "--redis="+r.URL())
@@ -207,6 +209,7 @@ func TestANodeThatDiesLeavesNothingUnflushed(t *testing.T) {
 // becomes DEGRADED, and what was handed out is not handed out again while it may be
 // held.
 func TestRedisIsLost(t *testing.T) {
+	onOldHeart(t)
 	for name, lose := range map[string]func(t *testing.T, f *fleet, r *redistest.Server){
 		"emptied": func(t *testing.T, _ *fleet, r *redistest.Server) {
 			options, err := redis.ParseURL(r.URL())
@@ -266,6 +269,7 @@ func TestRedisIsLost(t *testing.T) {
 // TestWhilePostgresIsAwayNoncesAreHandedOut: nothing is late because of it, and all
 // of it is flushed afterwards.
 func TestWhilePostgresIsAwayNoncesAreHandedOut(t *testing.T) {
+	onOldHeart(t)
 	t.Parallel()
 	r := startRedis(t)
 	direct, through, proxy := behindProxy(t)
@@ -306,6 +310,7 @@ func TestWhilePostgresIsAwayNoncesAreHandedOut(t *testing.T) {
 }
 
 func TestASwitchThatIsNotPossibleSaysStateAndReason(t *testing.T) {
+	onOldHeart(t)
 	t.Parallel()
 	lite := launch(t, "--store=sqlite:"+t.TempDir()+"/n.db")
 	plain := launch(t, "--store="+database(t))
@@ -336,6 +341,7 @@ func TestASwitchThatIsNotPossibleSaysStateAndReason(t *testing.T) {
 // TestAChangeThatPostgresCanNeverTakeIsPutAside: somebody deleted a row by hand. The
 // signer is declared lost, and nobody else is held up.
 func TestAChangeThatPostgresCanNeverTakeIsPutAside(t *testing.T) {
+	onOldHeart(t)
 	t.Parallel()
 	r := startRedis(t)
 	f := serveEach(t, "a", append(strings.Fields(engineLimits), "--redis="+r.URL())...)

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"noncegate/internal/pgtest"
-	"noncegate/nonce/postgres"
 	"noncegate/wire"
 )
 
@@ -23,16 +22,7 @@ func replicated(t *testing.T) (primary, replica *pgtest.Server, both string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = primary.Close() })
-	s, err := postgres.Open(t.Context(), primary.URL("postgres"), postgres.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	migrateFor(t, primary.URL("postgres"))
 	if replica, err = primary.Standby(); err != nil {
 		t.Fatal(err)
 	}

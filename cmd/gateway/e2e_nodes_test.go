@@ -45,18 +45,25 @@ func TestEachNodeShowsAllNodesAndWhatBecomesOfThem(t *testing.T) {
 	if n := nodes["a"]; n.URL != a.url || n.Mode != "worker-queue" || n.Incarnation != 1 {
 		t.Errorf("a is shown as %+v", n)
 	}
-	if n := nodes["b"]; n.URL != b.url || n.Mode != "basic" || n.Signers != 0 {
+	if n := nodes["b"]; n.URL != b.url || n.Mode != "basic" || n.Signers != 0 || n.Shards != 0 {
 		t.Errorf("b is shown as %+v", n)
 	}
 
 	toA := a.connect()
-	b.await("a and c to show 5 signers between them", func() bool {
-		for i := range 5 { // again and again, because idle leases end
-			toA.call(wire.MethodAllocate, allocation(fmt.Sprint("signer-", i), ""))
-		}
-		n := b.shown()
-		return n["a"].Signers+n["c"].Signers >= 5
-	})
+	if newHeart(t) {
+		b.await("a and c to have half of the shards each", func() bool {
+			n := b.shown()
+			return n["a"].Shards == fewShards/2 && n["c"].Shards == fewShards/2
+		})
+	} else {
+		b.await("a and c to show 5 signers between them", func() bool {
+			for i := range 5 { // again and again, because idle leases end
+				toA.call(wire.MethodAllocate, allocation(fmt.Sprint("signer-", i), ""))
+			}
+			n := b.shown()
+			return n["a"].Signers+n["c"].Signers >= 5
+		})
+	}
 
 	if err := a.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -66,7 +73,7 @@ func TestEachNodeShowsAllNodesAndWhatBecomesOfThem(t *testing.T) {
 	if code := c.exit(); code != exitOK {
 		t.Errorf("c ended with %d", code)
 	}
-	b.await("c to have left", func() bool { n := b.shown()["c"]; return n.State == "left" && n.Signers == 0 })
+	b.await("c to have left", func() bool { n := b.shown()["c"]; return n.State == "left" && n.Signers == 0 && n.Shards == 0 })
 	again := launch(t, "--store="+db, "--node-id=a", "--lease-ttl=1s")
 	b.await("a to be back", func() bool {
 		n := b.shown()["a"]
@@ -90,7 +97,7 @@ func TestASignerIsShownByANodeThatDoesNotOwnIt(t *testing.T) {
 		toA.allocate(account, fmt.Sprint("request-", i))
 	}
 	toA.want("ok", wire.MethodMarkUsed, fmt.Sprintf(`{"signer":%q,"nonce":3,"txHash":"0x%064d"}`, account, 7))
-	b := launch(t, "--store="+db, "--node-id=b")
+	b := launch(t, "--store="+db, "--node-id=b", "--mode=basic")
 	o := runArgs(t, "signer", "show", account, "--limit=2", "--url", b.url)
 	for _, said := range []string{
 		"next    4  floor     0  pruned    0", "held    3  released  0  consumed  1", "owner   a  token     1  until", a.url,

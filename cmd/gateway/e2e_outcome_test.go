@@ -15,9 +15,14 @@ import (
 	"noncegate/wire"
 )
 
-// bound is in what a client sends to execute a prepared commit, and in nothing
-// else: the name of the statement behind the empty name of the portal.
-const bound = "\x00noncegate_commit_"
+// cutCommit cuts the connection that executes the next commit off its reply.
+func cutCommit(t testing.TB, p *pgtest.Proxy) (answered <-chan struct{}) {
+	if newHeart(t) {
+		return p.CutStatement("mine.tokens")
+	}
+	// The name of the statement stands behind the empty name of the portal, and nowhere else.
+	return p.CutReplies("\x00noncegate_commit_")
+}
 
 // behindProxy makes a database and a proxy to it.
 func behindProxy(t *testing.T) (direct, through string, p *pgtest.Proxy) {
@@ -46,7 +51,7 @@ func TestACommitWhoseReplyIsLostIsSettledAndAnswered(t *testing.T) {
 	first := c.allocate(account, "")
 	lost := func(reason, method, params string) *reply {
 		t.Helper()
-		answered := proxy.CutReplies(bound)
+		answered := cutCommit(t, proxy)
 		r := c.want(reason, method, params)
 		<-answered
 		return r
@@ -55,8 +60,10 @@ func TestACommitWhoseReplyIsLostIsSettledAndAnswered(t *testing.T) {
 	if got.Nonce != 1 || got.Attempt != 1 || got.FencingToken != first.FencingToken {
 		t.Errorf("with a request id: %+v after %+v", got, first)
 	}
-	if again := c.allocate(account, "r1"); again.Nonce != 1 || again.FencingToken != got.FencingToken {
-		t.Errorf("repeated: %+v, want %+v", again, got)
+	// A repeat names the token that the shard has by now, and it was acquired anew.
+	token := got.FencingToken + either[int64](t, 1, 0)
+	if again := c.allocate(account, "r1"); again.Nonce != 1 || again.FencingToken != token {
+		t.Errorf("repeated: %+v, want %+v with token %d", again, got, token)
 	}
 	if got := decode[wire.AllocateResult](t, lost("ok", wire.MethodAllocate, allocation(account, ""))); got.Nonce != 2 || got.HoldMs <= 0 {
 		t.Errorf("without a request id: %+v, want nonce 2", got)
@@ -77,8 +84,8 @@ func TestACommitWhoseReplyIsLostIsSettledAndAnswered(t *testing.T) {
 	if got := c.allocate(account, ""); got.Nonce != 3 {
 		t.Errorf("then %+v, want nonce 3", got)
 	}
-	want := "(0,3,1)\n(1,1,2)\n(2,1,1)\n(3,1,1)"
-	if got := rows(t, db, `SELECT nonce, status, attempt FROM signer_nonce_allocation ORDER BY nonce`); got != want {
+	want := "(0,CONSUMED,1)\n(1,HELD,2)\n(2,HELD,1)\n(3,HELD,1)"
+	if got := query(t, db, `SELECT nonce, status, attempt FROM nonces ORDER BY nonce`); got != want {
 		t.Errorf("the store has\n%s\nwant\n%s", got, want)
 	}
 	consistent(t, db)
@@ -90,14 +97,18 @@ func TestAnUnknownOutcomeStaysUnknownUntilTheStoreIsBack(t *testing.T) {
 	for _, mode := range []string{"worker-queue", "basic"} {
 		t.Run(mode, func(t *testing.T) {
 			db, through, proxy := behindProxy(t)
-			commit := map[string]string{"worker-queue": bound, "basic": "COMMIT"}[mode]
 			c := launch(t, "--mode="+mode, "--store="+through+"&pool_max_conns=1").connect()
 			c.allocate(account, "")
 			name := rows(t, db, `SELECT current_database()`)
 			name = strings.Trim(name, "()")
 
 			execute(t, pg.URL("postgres"), "ALTER DATABASE "+name+" ALLOW_CONNECTIONS false")
-			answered := proxy.CutReplies(commit)
+			var answered <-chan struct{}
+			if mode == "basic" {
+				answered = proxy.CutReplies("COMMIT")
+			} else {
+				answered = cutCommit(t, proxy)
+			}
 			c.want("unavailable unknown", wire.MethodAllocate, allocation(account, "r"))
 			<-answered
 			c.want("unavailable none", wire.MethodAllocate, allocation(account, ""))
@@ -138,7 +149,7 @@ type crowd struct {
 	all   sync.WaitGroup
 }
 
-const crowdSigners = 4
+const crowdSigners = 12
 
 // crowd starts n clients that stop when ctx ends, or at the first connection
 // that ends.
@@ -210,9 +221,8 @@ func (c *crowd) only(reasons ...string) {
 // stored fails the test unless exactly what was answered is in the database.
 func (c *crowd) stored(db string) {
 	c.Helper()
-	text := rows(c, db, `
-		SELECT format('%s %s %s', s.signer, n.nonce, n.attempt) AS what, q.request_id
-		FROM signer_nonce_request q JOIN signer_nonce_state s USING (signer_id), unnest(q.nonces, q.attempts) n(nonce, attempt)`)
+	text := query(c, db, `
+		SELECT format('%s %s %s', s.signer, g.nonce, g.attempt) AS what, g.request_id FROM given g JOIN signers s USING (signer_id)`)
 	stored := make(map[string]bool)
 	for line := range strings.Lines(text) {
 		stored[strings.TrimSpace(line)] = true
@@ -236,7 +246,7 @@ func TestBackendsThatAreEndedUnderLoadLeaveThreeOutcomesAndNoDoubt(t *testing.T)
 
 func endBackends(t *testing.T, mode string) {
 	db := database(t)
-	p := launch(t, "--store="+db, "--mode="+mode, "--max-holds=0")
+	p := launch(t, "--store="+db, "--mode="+mode, "--max-holds=4096")
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	c := p.crowd(ctx, 8)
@@ -261,7 +271,7 @@ func endBackends(t *testing.T, mode string) {
 
 func TestAPostgresThatCrashesIsAwayAtOnceAndFoundAgain(t *testing.T) {
 	db := database(t)
-	p := launch(t, "--store="+db, "--max-holds=0")
+	p := launch(t, "--store="+db, "--max-holds=4096")
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	c := p.crowd(ctx, 8)

@@ -15,14 +15,14 @@ func TestADatabaseThatWentBackStopsASignerUntilItHasASafeFloor(t *testing.T) {
 	db := database(t)
 	p := launch(t, "--store="+db, "--lease-ttl=10m")
 	c := p.connect()
-	for range 3 {
+	lose := loseLater(t, db, c)
+	for range 2 {
 		c.allocate(account, "")
+	}
+	for range 3 {
 		c.allocate("bystander", "")
 	}
-	// The last two commits of one signer are lost, as by a failover.
-	execute(t, db,
-		`UPDATE signer_nonce_state SET version = version - 2, next_nonce = next_nonce - 2, held = held - 2 WHERE signer = '`+account+`'`,
-		`DELETE FROM signer_nonce_allocation WHERE nonce > 0 AND signer_id = (SELECT signer_id FROM signer_nonce_state WHERE signer = '`+account+`')`)
+	lose()
 	floor := func(n int64) string { return fmt.Sprintf(`{"signer":%q,"floor":%d}`, account, n) }
 	for range 2 {
 		c.want("unavailable none", wire.MethodAllocate, allocation(account, ""))
@@ -46,10 +46,31 @@ func TestADatabaseThatWentBackStopsASignerUntilItHasASafeFloor(t *testing.T) {
 	consistent(t, db)
 }
 
+// loseLater lets a client allocate for account, and returns what loses all commits for it that
+// come then, as a failover does.
+func loseLater(t *testing.T, db string, c *peer) (lose func()) {
+	t.Helper()
+	c.allocate(account, "")
+	if newHeart(t) {
+		execute(t, db, `CREATE TABLE before AS SELECT * FROM signer WHERE signer = '`+account+`'`)
+		return func() {
+			execute(t, db, `UPDATE signer s SET version = b.version, next_nonce = b.next_nonce, live = b.live FROM before b WHERE b.signer_id = s.signer_id`,
+				`DROP TABLE before`)
+		}
+	}
+	return func() {
+		execute(t, db,
+			`UPDATE signer_nonce_state SET version = 1, next_nonce = 1, held = 1 WHERE signer = '`+account+`'`,
+			`DELETE FROM signer_nonce_allocation WHERE nonce > 0 AND signer_id = (SELECT signer_id FROM signer_nonce_state WHERE signer = '`+account+`')`)
+	}
+}
+
 func TestAHeartbeatThatWentBackStopsTheNode(t *testing.T) {
 	for name, loss := range map[string]string{
 		"the heartbeat was lost": `UPDATE gateway_node SET counter = 0`,
-		"everything is gone":     `TRUNCATE gateway_node, signer_nonce_state, signer_nonce_allocation, signer_nonce_request`,
+		"everything is gone": either(t,
+			`TRUNCATE gateway_node, signer, signer_history, signer_request, signer_due; UPDATE shard SET owner_node = '', owner_incarnation = 0, fencing_token = 0`,
+			`TRUNCATE gateway_node, signer_nonce_state, signer_nonce_allocation, signer_nonce_request`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := database(t)
@@ -77,7 +98,7 @@ func TestARowLockedByAnOutsiderHoldsUpItsOwnSignerOnly(t *testing.T) {
 	for _, mode := range []string{"worker-queue", "basic"} {
 		t.Run(mode, func(t *testing.T) {
 			db := database(t)
-			p := launch(t, "--store="+db, "--mode="+mode, "--workers=1", "--max-holds=0")
+			p := launch(t, "--store="+db, "--mode="+mode, "--workers=1", "--max-holds=4096")
 			c, other := p.connect(), p.connect()
 			c.allocate(account, "")
 			other.allocate("other", "")
@@ -88,7 +109,7 @@ func TestARowLockedByAnOutsiderHoldsUpItsOwnSignerOnly(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := tx.Exec(t.Context(), `SELECT 1 FROM signer_nonce_state WHERE signer = $1 FOR UPDATE`, account); err != nil {
+				if _, err := tx.Exec(t.Context(), `SELECT 1 FROM `+either(t, "signer", "signer_nonce_state")+` WHERE signer = $1 FOR UPDATE`, account); err != nil {
 					t.Fatal(err)
 				}
 				return func() {
@@ -153,7 +174,8 @@ func TestWhatTheStoreRefusesIsInTheLog(t *testing.T) {
 			db := database(t)
 			p := launch(t, "--store="+db, "--mode="+mode)
 			c := p.connect()
-			execute(t, db, `ALTER TABLE signer_nonce_allocation RENAME TO hidden`)
+			table := either(t, "signer", "signer_nonce_allocation")
+			execute(t, db, `ALTER TABLE `+table+` RENAME TO hidden`)
 			for _, r := range []*reply{
 				c.want("unavailable none", wire.MethodAllocate, allocation(account, "")),
 				c.want("unavailable none", wire.MethodStatus, fmt.Sprintf("[%q]", account)),
@@ -163,7 +185,7 @@ func TestWhatTheStoreRefusesIsInTheLog(t *testing.T) {
 				}
 			}
 			log := p.log.String()
-			if n := strings.Count(log, "the store does not do what requests need"); n != 1 || !strings.Contains(log, `relation \"signer_nonce_allocation\" does not exist`) {
+			if n := strings.Count(log, "the store does not do what requests need"); n != 1 || !strings.Contains(log, `relation \"`+table+`\" does not exist`) {
 				t.Errorf("the log says why %d times:\n%s", n, log)
 			}
 		})

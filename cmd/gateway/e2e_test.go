@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,7 +22,6 @@ import (
 	"go.uber.org/goleak"
 
 	"noncegate/internal/pgtest"
-	"noncegate/nonce/postgres"
 	"noncegate/wire"
 )
 
@@ -45,6 +43,10 @@ var pg *pgtest.Server
 func TestMain(m *testing.M) {
 	if os.Getenv(runMain) != "" {
 		main()
+	}
+	if err := chooseHeart(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	os.Exit(pgtest.Main(m, &pg, goleak.IgnoreCurrent()))
 }
@@ -96,7 +98,7 @@ func begin(t testing.TB, args ...string) *process {
 	}
 	p := &process{TB: t, greeting: make(chan []byte, 1), exited: make(chan struct{})}
 	p.cmd = exec.Command(exe, append([]string{"--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--workers=2"}, args...)...)
-	p.cmd.Env = append(os.Environ(), runMain+"=1")
+	p.cmd.Env = append(os.Environ(), runMain+"=1", heartVariable+"="+either(t, "new", "old"))
 	p.cmd.Stderr = &p.log
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
@@ -350,14 +352,7 @@ func decode[T any](t testing.TB, r *reply) (v T) {
 func database(t testing.TB) string {
 	t.Helper()
 	url := pg.NewDatabase(t)
-	s, err := postgres.Open(t.Context(), url, postgres.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = s.Migrate(t.Context())
-	if err := errors.Join(err, s.Close()); err != nil {
-		t.Fatal(err)
-	}
+	migrateFor(t, url)
 	return url
 }
 
@@ -387,35 +382,18 @@ func execute(t testing.TB, url string, statements ...string) {
 // rows is the result of a query as text, a line each row.
 func rows(t testing.TB, url, sql string) string {
 	t.Helper()
+	return rowsWith(t, url, "", sql)
+}
+
+// rowsWith is rows of a query that uses what its WITH clause defines.
+func rowsWith(t testing.TB, url, with, sql string) string {
+	t.Helper()
 	conn := dial(t, url)
 	defer conn.Close(t.Context())
 	var text string
-	err := conn.QueryRow(t.Context(), `SELECT coalesce(string_agg(x::text, E'\n'), '') FROM (`+sql+`) x`).Scan(&text)
+	err := conn.QueryRow(t.Context(), with+`SELECT coalesce(string_agg(x::text, E'\n'), '') FROM (`+sql+`) x`).Scan(&text)
 	if err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 	return text
-}
-
-// everything is all there is of the signers, their clock included.
-func everything(t testing.TB, url string) string {
-	t.Helper()
-	return rows(t, url, `SELECT * FROM signer_nonce_state ORDER BY signer_id`) + "\n" +
-		rows(t, url, `SELECT * FROM signer_nonce_allocation ORDER BY signer_id, nonce`) + "\n" +
-		rows(t, url, `SELECT * FROM signer_nonce_request ORDER BY signer_id, request_id`)
-}
-
-// consistent fails the test unless each signer's rows are as its cursor, its
-// count of holds and its end of what was pruned say: no hole and nothing beyond.
-func consistent(t testing.TB, url string) {
-	t.Helper()
-	wrong := rows(t, url, `
-		SELECT s.signer, s.next_nonce, s.held, count(a), count(a) FILTER (WHERE a.status = 1) AS holds, max(a.nonce)
-		FROM signer_nonce_state s LEFT JOIN signer_nonce_allocation a USING (signer_id)
-		GROUP BY s.signer_id
-		HAVING s.next_nonce - greatest(s.floor, s.pruned) <> count(a) FILTER (WHERE a.nonce >= greatest(s.floor, s.pruned))
-		    OR s.held <> count(a) FILTER (WHERE a.status = 1) OR max(a.nonce) >= s.next_nonce OR min(a.nonce) < s.pruned`)
-	if wrong != "" {
-		t.Errorf("signer, next, held, rows, holds, highest:\n%s", wrong)
-	}
 }

@@ -44,7 +44,7 @@ func (a *app) errNoEngine() error {
 // before the service, which ends only when everything that it answers is flushed.
 func (a *app) openEngine(ctx context.Context) error {
 	store, ok := a.store.(engine.Store)
-	if !ok || a.errNoEngine() != nil {
+	if _, rows := a.store.(nonce.ShardStore); rows || !ok || a.errNoEngine() != nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, engineOpenTime)
@@ -116,7 +116,7 @@ func (a *app) flushHooks(e *fastEngine) flush.Hooks {
 		// is refused until it is flushed.
 		Hurry: func() bool { return a.flushingNodes() > 1 || e.manager.Goal() != nonce.GoalPerformance },
 		Flushed: func(signer string, version int64) {
-			if s := a.service.Load(); s != nil {
+			if s, ok := a.heart().(*nonce.Service); ok {
 				s.Flushed(signer, version)
 			}
 		},
@@ -186,7 +186,7 @@ func (a *app) startEngine(ctx context.Context) error {
 	}
 	e := a.engine
 	e.manager.Start(ctx, engine.Hooks{
-		Settle:  a.service.Load().Settle,
+		Settle:  a.heart().(*nonce.Service).Settle,
 		Prefers: func(signer string) bool { return a.routerOfService() == nil || a.router.Prefer(signer) == "" },
 		Leads:   e.worker.Leads,
 		Replay:  e.worker.Drain,

@@ -135,16 +135,25 @@ type badQuestion struct{ why string }
 // Error implements error.
 func (e *badQuestion) Error() string { return e.why }
 
-// enginePost serves one command, which read makes of the body. A browser is refused:
-// whoever visits some page must not switch an engine that their machine can reach.
+// refusedOrder answers, and reports, a request that may change nothing whatever it asks for.
+// A browser is refused: whoever visits some page must not switch an engine that their
+// machine can reach.
+func refusedOrder(w http.ResponseWriter, r *http.Request) bool {
+	switch {
+	case r.Header.Get("Origin") != "":
+		answerJSON(w, http.StatusForbidden, engineRefusal{Error: "this is not for browsers"})
+	case r.URL.RawQuery != "":
+		answerJSON(w, http.StatusBadRequest, engineRefusal{Error: "the URL must have no parameters; what is asked for is said in the body"})
+	default:
+		return false
+	}
+	return true
+}
+
+// enginePost serves one command, which read makes of the body.
 func (a *app) enginePost(mux *http.ServeMux, path string, read func(body io.Reader) (engineCommand, error)) {
 	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Origin") != "" {
-			answerJSON(w, http.StatusForbidden, engineRefusal{Error: "this is not for browsers"})
-			return
-		}
-		if r.URL.RawQuery != "" {
-			answerJSON(w, http.StatusBadRequest, engineRefusal{Error: "the URL must have no parameters; what is asked for is said in the body"})
+		if refusedOrder(w, r) {
 			return
 		}
 		run, err := read(r.Body)

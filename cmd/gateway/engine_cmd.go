@@ -1,16 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
 
 	"noncegate/engine"
@@ -24,78 +20,6 @@ type engineCmd struct {
 	Reconcile engineReconcileCmd `cmd:"" help:"Compare Redis with PostgreSQL and print every difference."`
 	Replay    engineReplayCmd    `cmd:"" help:"Apply what PostgreSQL has not followed yet, dead letters too."`
 	Rebuild   engineRebuildCmd   `cmd:"" help:"Let a node copy its signers from PostgreSQL to Redis anew."`
-}
-
-// adminCmd is what the commands share that ask a gateway's private side.
-type adminCmd struct {
-	Admin string `name:"admin" default:"http://127.0.0.1:8081" help:"URL of the private side of a gateway (--admin-listen)."`
-	Key   string `name:"admin-key" placeholder:"KEY" help:"What it asks for (--admin-key of the gateway). Best given by the environment."`
-	Trust
-	JSON    bool          `name:"json" help:"Print JSON, in one line."`
-	Timeout time.Duration `default:"5m" help:"Longest wait for the answer."`
-}
-
-// Validate reports the first argument that cannot be used.
-func (c *adminCmd) Validate() error {
-	if u, err := url.Parse(c.Admin); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return settingErrorf("admin", "%q must be a URL that starts with http:// or https://", c.Admin)
-	}
-	return atLeast("timeout", c.Timeout, time.Millisecond)
-}
-
-// ask asks the gateway and decodes its answer into v. A refusal is an error.
-func (c *adminCmd) ask(ctx context.Context, method, path string, question, v any) error {
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
-	var body bytes.Buffer
-	if question != nil {
-		if err := json.NewEncoder(&body).Encode(question); err != nil {
-			return err
-		}
-	}
-	r, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.Admin, "/")+path, &body)
-	if err != nil {
-		return err
-	}
-	if c.Key != "" {
-		r.Header.Set("Authorization", "Bearer "+c.Key)
-	}
-	encryption, err := c.Trust.config("", "")
-	if err != nil {
-		return err
-	}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: encryption, DisableKeepAlives: true}
-	answer, err := (&http.Client{Transport: transport}).Do(r)
-	if err != nil {
-		return fmt.Errorf("ask the gateway at %s: %w", c.Admin, err)
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode == http.StatusOK {
-		return json.NewDecoder(answer.Body).Decode(v)
-	}
-	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
-	if err != nil {
-		return err
-	}
-	var refusal engineRefusal
-	if json.Unmarshal(text, &refusal) != nil || refusal.Error == "" {
-		return fmt.Errorf("%s answered %s: %s", c.Admin, answer.Status, strings.TrimSpace(string(text)))
-	}
-	return &adminRefusal{refusal}
-}
-
-// adminRefusal is what a gateway said instead of doing it.
-type adminRefusal struct{ engineRefusal }
-
-// Error implements error.
-func (e *adminRefusal) Error() string { return e.engineRefusal.Error }
-
-// print prints v as JSON, or by table.
-func (c *adminCmd) print(w io.Writer, v any, table func(io.Writer) error) error {
-	if !c.JSON {
-		return table(w)
-	}
-	return json.NewEncoder(w).Encode(v)
 }
 
 type engineStatusCmd struct{ adminCmd }

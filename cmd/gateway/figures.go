@@ -56,7 +56,7 @@ func (f nonceFigures) SweepsPaused(paused bool) {
 
 // openGauges registers how full each bounded stage is, beside its bound.
 func (a *app) openGauges(context.Context) error {
-	service, server := a.service.Load(), a.server
+	service, server := a.heart(), a.server
 	pair := func(name, what string, f func() (used, capacity int)) {
 		a.figures.Gauge(name+"_places_used", what+": places taken.", func() float64 { used, _ := f(); return float64(used) })
 		a.figures.Gauge(name+"_places", what+": places there are.", func() float64 { _, capacity := f(); return float64(capacity) })
@@ -74,7 +74,11 @@ func (a *app) openGauges(context.Context) error {
 	a.figures.Gauge("sockets_waiting_max", "Most of them.", func() float64 { return float64(a.cfg.MaxUnauthenticated) })
 	a.figures.Gauge("signers_remembered", "Signers whose state is kept between requests: those this node served lately.", func() float64 { n, _ := service.Remembered(); return float64(n) })
 	a.figures.Gauge("signers_remembered_max", "Most signers whose state is kept between requests. 0 in mode basic.", func() float64 { _, most := service.Remembered(); return float64(most) })
-	a.figures.Gauge("signers_owned", "Signers that this node remembers as its own. The leases of some may have ended since.", func() float64 { return float64(service.Owned()) })
+	if _, err := a.shardService(); err != nil { // signers are owned one by one
+		a.figures.Gauge("signers_owned", "Signers that this node remembers as its own. The leases of some may have ended since.", func() float64 { return float64(service.Owned()) })
+	}
+	a.figures.Gauges(shardGauges, a.shardValues)
+	a.figures.Gauge("lease_ttl_seconds", "How long a lease is: --lease-ttl.", func() float64 { return a.cfg.LeaseTTL.Seconds() })
 	a.figures.Gauge("flush_shards_held", "Flush shards that this node flushes.", a.shardsHeld)
 	a.figures.Gauge("flush_shards_unreadable", "Flush shards that this node cannot read in Redis, and leaves to others.", a.shardsUnreadable)
 	a.figures.Gauges(peerGauges, a.peerValues)

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"noncegate/lease"
+	"noncegate/nonce/sqlite"
 	"noncegate/perf"
 )
 
@@ -51,7 +52,13 @@ func TestAHeartbeatThatIsNotAnsweredSaysThatTheStoreIsAway(t *testing.T) {
 }
 
 func TestTheFiguresOfAGatewayAreThereFromTheStartAndCleanByPromlint(t *testing.T) {
-	cfg := runArgs(t, "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=sqlite:"+filepath.Join(t.TempDir(), "nonces.db"), "--chain=eip155:1=http://127.0.0.1:1").cfg
+	for _, heart := range []string{"old", "new"} {
+		t.Run("heart "+heart, func(t *testing.T) { figuresAreThere(t, heart) })
+	}
+}
+
+func figuresAreThere(t *testing.T, heart string) {
+	cfg := runArgs(t, "--heart="+heart, "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=sqlite:"+filepath.Join(t.TempDir(), "nonces.db"), "--chain=eip155:1=http://127.0.0.1:1").cfg
 	a, err := start(t.Context(), cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +77,7 @@ func TestTheFiguresOfAGatewayAreThereFromTheStartAndCleanByPromlint(t *testing.T
 	}
 	for _, name := range []string{"noncegate_panics_total", "noncegate_unknown_commits_total", "noncegate_signers_stopped", "noncegate_signers_remembered",
 		"noncegate_subscriptions", "noncegate_outbound_bytes", "noncegate_connections_paused",
-		"noncegate_open_holds", "noncegate_unknown_holds", "noncegate_released_nonces", "noncegate_repeated_nonces", "noncegate_oldest_overdue_hold_seconds"} {
+		"noncegate_open_holds", "noncegate_unknown_holds", "noncegate_released_nonces", "noncegate_repeated_nonces", "noncegate_oldest_overdue_hold_seconds", "noncegate_signers_unreadable"} {
 		if got := figure(t, a.registry, name, ""); got != 0 {
 			t.Errorf("%s is %v at the start", name, got)
 		}
@@ -79,6 +86,21 @@ func TestTheFiguresOfAGatewayAreThereFromTheStartAndCleanByPromlint(t *testing.T
 		if got := figure(t, a.registry, name, "eip155:1"); got != 0 {
 			t.Errorf("%s is %v at the start", name, got)
 		}
+	}
+	shards, bound := float64(sqlite.DefaultShards), 512.0*(1<<20)
+	if heart == "old" {
+		shards, bound = 0, 0
+	}
+	for name, want := range map[string]float64{
+		"noncegate_shards": shards, "noncegate_signer_memory_bytes": 0, "noncegate_signer_memory_max_bytes": bound, "noncegate_lease_ttl_seconds": 5,
+	} {
+		if got := figure(t, a.registry, name, ""); got != want {
+			t.Errorf("%s is %v at the start, want %v", name, got, want)
+		}
+	}
+	count, err := testutil.GatherAndCount(a.registry, "noncegate_signers_owned")
+	if owned := count > 0; err != nil || owned != (heart == "old") {
+		t.Errorf("noncegate_signers_owned is there: %v, %v", owned, err)
 	}
 }
 

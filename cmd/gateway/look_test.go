@@ -25,15 +25,15 @@ func answering(t *testing.T, results map[string][]string) (url string, asked *[]
 }
 
 const twoNodes = `"nodes":[` +
-	`{"node":"a","url":"ws://a/ws","mode":"worker-queue","state":"live","incarnation":3,"signers":812,"startedAt":"2026-11-20T18:33:56.123Z","seenAt":"2026-11-20T18:40:00.000Z"},` +
-	`{"node":"gateway-2","url":"ws://b/ws","state":"silent","incarnation":1,"signers":0,"startedAt":"2026-11-20T18:33:56.123Z","seenAt":"2026-11-20T18:34:00.000Z"}]`
+	`{"node":"a","url":"ws://a/ws","mode":"worker-queue","state":"live","incarnation":3,"signers":812,"shards":16,"startedAt":"2026-11-20T18:33:56.123Z","seenAt":"2026-11-20T18:40:00.000Z"},` +
+	`{"node":"gateway-2","url":"ws://b/ws","state":"silent","incarnation":1,"signers":0,"shards":0,"startedAt":"2026-11-20T18:33:56.123Z","seenAt":"2026-11-20T18:34:00.000Z"}]`
 
 func TestNodesPrintsATable(t *testing.T) {
 	url, _ := answering(t, map[string][]string{wire.MethodInfo: {`{"node":"a","nodeCount":5,` + twoNodes + `}`}})
 	want := strings.Join([]string{
-		`NODE       STATE   SIGNERS  MODE          STARTS  SINCE                     SEEN                      URL`,
-		`a          live    812      worker-queue  3       2026-11-20T18:33:56.123Z  2026-11-20T18:40:00.000Z  ws://a/ws`,
-		`gateway-2  silent  0        -             1       2026-11-20T18:33:56.123Z  2026-11-20T18:34:00.000Z  ws://b/ws`,
+		`NODE       STATE   SIGNERS  SHARDS  MODE          STARTS  SINCE                     SEEN                      URL`,
+		`a          live    812      16      worker-queue  3       2026-11-20T18:33:56.123Z  2026-11-20T18:40:00.000Z  ws://a/ws`,
+		`gateway-2  silent  0        0       -             1       2026-11-20T18:33:56.123Z  2026-11-20T18:34:00.000Z  ws://b/ws`,
 		`and 3 more`,
 	}, "\n") + "\n"
 	if o := runArgs(t, "nodes", "--url", url); o.code != exitOK || o.stdout != want || o.stderr != "" {

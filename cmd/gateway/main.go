@@ -5,6 +5,7 @@
 //	gateway watch [SIGNER...]    print events, one JSON line each
 //	gateway nodes                show the nodes of a store
 //	gateway signer show SIGNER   show a signer: cursor, owner, holds; also list, floor, release, consume
+//	gateway shard list           show who owns each shard; also move SHARD NODE
 //	gateway engine status        show the engine's state; also switch, reconcile, replay, rebuild
 //	gateway key create PRINCIPAL make an API key; also list, revoke KEYID
 //	gateway migrate              bring the store's schema up to date
@@ -68,8 +69,9 @@ type commands struct {
 	Serve   serveCmd   `cmd:"" default:"withargs" help:"Run a gateway. It is what gateway does without a command."`
 	Call    callCmd    `cmd:"" help:"Send one request to a gateway and print its result as JSON."`
 	Watch   watchCmd   `cmd:"" help:"Print the events of signers, one JSON line each, until interrupted."`
-	Nodes   nodesCmd   `cmd:"" help:"Show the nodes that share a store: state, signers each remembers as its own (idle ones, whose leases have ended, among them), last seen."`
+	Nodes   nodesCmd   `cmd:"" help:"Show the nodes that share a store: state, signers each remembers as its own (idle ones, whose leases have ended, among them) or, with --heart new, shards it owns, last seen."`
 	Signer  signerCmd  `cmd:"" help:"Look at signers, and say by hand what became of a nonce."`
+	Shard   shardCmd   `cmd:"" help:"Look at the shards of a store with --heart new, and move one to another node."`
 	Engine  engineCmd  `cmd:"" help:"Look at the performance engine, and switch it."`
 	Key     keyCmd     `cmd:"" help:"Make, list and revoke API keys."`
 	Migrate migrateCmd `cmd:"" help:"Bring the schema of the store up to date. serve does it by itself."`

@@ -17,7 +17,6 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"noncegate/nonce"
 	"noncegate/nonce/postgres"
 	"noncegate/nonce/sqlite"
 )
@@ -59,19 +58,19 @@ func (a *app) untilTheEnd(ctx context.Context, again <-chan os.Signal) error {
 
 // openStore opens the store that cfg names and migrates its schema. A Postgres
 // that is away is waited for; what is wrong about it is not.
-func openStore(ctx context.Context, cfg *StoreConfig, log *slog.Logger) (nonce.Store, error) {
+func openStore(ctx context.Context, cfg *StoreConfig, log *slog.Logger) (storage, error) {
 	return openStoreFor(ctx, cfg, log, 0, nil)
 }
 
 // openStoreFor sizes the connection pool for so many requests at a time, and
 // tells fatal of an error after which the process must end.
-func openStoreFor(ctx context.Context, cfg *StoreConfig, log *slog.Logger, conns int, fatal func(error)) (nonce.Store, error) {
+func openStoreFor(ctx context.Context, cfg *StoreConfig, log *slog.Logger, conns int, fatal func(error)) (storage, error) {
 	if path, ok := cfg.SQLitePath(); ok {
-		return sqlite.Open(ctx, path, sqlite.Config{Fatal: fatal})
+		return openFile(ctx, cfg, path, fatal)
 	}
 	waiting, began := false, time.Now()
-	s, err := backoff.Retry(ctx, func() (*postgres.Store, error) {
-		s, err := postgres.Open(ctx, cfg.Store, postgres.Config{MaxConns: conns, Log: log.With("component", "postgres")})
+	s, err := backoff.Retry(ctx, func() (storage, error) {
+		s, err := openPostgres(ctx, cfg, postgres.Config{MaxConns: conns, Log: log.With("component", "postgres")})
 		switch {
 		case err == nil:
 			return s, nil
@@ -90,13 +89,31 @@ func openStoreFor(ctx context.Context, cfg *StoreConfig, log *slog.Logger, conns
 		return nil, fmt.Errorf("stopped while waiting for PostgreSQL: %w", context.Cause(ctx))
 	case err != nil && postgres.Away(err) && !noSuchHost(err) && !untrusted(err):
 		return nil, fmt.Errorf("PostgreSQL is away: %s", connectSentence(err))
+	case schemaAtFault(err):
+		return nil, migrateError(err)
 	case err != nil:
 		return nil, settingErrorf("store", "cannot be used: %s", connectSentence(err))
 	}
-	if _, err := s.Migrate(ctx); err != nil {
-		return nil, errors.Join(migrateError(err), s.Close())
+	if old, ok := s.(*postgres.Store); ok {
+		if _, err := old.Migrate(ctx); err != nil {
+			return nil, errors.Join(migrateError(err), s.Close())
+		}
 	}
 	return s, nil
+}
+
+func openFile(ctx context.Context, cfg *StoreConfig, path string, fatal func(error)) (storage, error) {
+	if cfg.Heart == "new" {
+		return sqlite.OpenShards(ctx, path, cfg.Shards, sqlite.Config{Fatal: fatal})
+	}
+	return sqlite.Open(ctx, path, sqlite.Config{Fatal: fatal})
+}
+
+func openPostgres(ctx context.Context, cfg *StoreConfig, c postgres.Config) (storage, error) {
+	if cfg.Heart == "new" {
+		return postgres.OpenShards(ctx, cfg.Store, cfg.Shards, c)
+	}
+	return postgres.Open(ctx, cfg.Store, c)
 }
 
 // mayNotMigrate is PostgreSQL's code where the role lacks a right.
@@ -108,6 +125,11 @@ func migrateError(err error) error {
 		return fmt.Errorf("%s (this role may not change the schema: run gateway migrate as one that may)", sentenceOf(err))
 	}
 	return errors.New(sentenceOf(err))
+}
+
+func schemaAtFault(err error) bool {
+	_, ok := errors.AsType[*postgres.SchemaError](err)
+	return ok
 }
 
 // lookupPatience is how long a host that does not exist is waited for: its name may

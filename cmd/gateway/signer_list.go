@@ -53,6 +53,8 @@ func printSigners(w io.Writer, list *signerList) error {
 		s := &list.Signers[i]
 		note := "-"
 		switch {
+		case s.Unreadable:
+			note = "its row cannot be read"
 		case s.Stopped:
 			note = "stopped: needs a floor"
 		case s.Gap != nil:

@@ -83,7 +83,8 @@ func privateSide(t *testing.T, code int, answer string) (url string, asked chan 
 const threeSigners = `{"node":"gateway-1","signers":[` +
 	`{"signer":"eip155:1:0xaa","next":30,"floor":7,"held":2,"unknown":1,"released":1,"lowestReleased":9,"oldestHold":"2026-11-20T18:30:00.5Z","maxAttempt":4,"owner":"gateway-1","mined":7,"gap":7},` +
 	`{"signer":"s","next":3,"floor":0,"held":0,"unknown":0,"released":0,"stopped":true},` +
-	`{"signer":"t","next":1,"floor":0,"held":0,"unknown":0,"released":1,"lowestReleased":0,"maxAttempt":1}],"next":"t"}`
+	`{"signer":"t","next":1,"floor":0,"held":0,"unknown":0,"released":1,"lowestReleased":0,"maxAttempt":1},` +
+	`{"signer":"u","next":1,"floor":0,"held":0,"unknown":0,"released":0,"unreadable":true}],"next":"u"}`
 
 func TestSignerListPrintsATable(t *testing.T) {
 	url, asked := privateSide(t, 200, threeSigners)
@@ -92,7 +93,8 @@ func TestSignerListPrintsATable(t *testing.T) {
 		`eip155:1:0xaa  30    7      7      2     1        1         9                4                2026-11-20T18:30:00Z  gateway-1  nonce 7 blocks it`,
 		`s              3     0      -      0     0        0         -                -                -                     -          stopped: needs a floor`,
 		`t              1     0      -      0     0        1         0                1                -                     -          -`,
-		`and more: --after t`,
+		`u              1     0      -      0     0        0         -                -                -                     -          its row cannot be read`,
+		`and more: --after u`,
 	}, "\n") + "\n"
 	o := runArgs(t, "signer", "list", "--filter=gap", "--limit=3", "--after=a b&c", "--admin-key=0123456789abcdef", "--admin", url)
 	if o.code != exitOK || o.stdout != want || o.stderr != "" {
@@ -124,7 +126,7 @@ func TestSignerListSaysWhyItWasRefused(t *testing.T) {
 		answer, want string
 	}{
 		{503, `{"error":"the store does not answer"}`, "gateway: the store does not answer\n"},
-		{401, "no key was given\n", "gateway: URL answered 401 Unauthorized: no key was given\n"},
+		{401, "no key was given\n", "gateway: URL answered 401 Unauthorized: no key was given; --admin-key must be that of the gateway\n"},
 	} {
 		url, _ := privateSide(t, c.code, c.answer)
 		o := runArgs(t, "signer", "list", "--admin", url)

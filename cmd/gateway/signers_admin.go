@@ -53,13 +53,13 @@ type listedSigner struct {
 	Mined          *int64    `json:"mined,omitempty"` // by its chain, as far as this node knows
 	Gap            *int64    `json:"gap,omitempty"`   // the nonce that blocks it on its chain
 	Stopped        bool      `json:"stopped,omitempty"`
+	Unreadable     bool      `json:"unreadable,omitempty"` // what is open of it cannot be read, and is not counted
 }
 
 // signerHandlers adds the list of signers to the private side.
 func (a *app) signerHandlers(mux *http.ServeMux) {
 	mux.HandleFunc("GET /signers", func(w http.ResponseWriter, r *http.Request) {
-		if a.cfg.AdminKey == "" && !fixedHost(r.Host) {
-			answerJSON(w, http.StatusForbidden, engineRefusal{Error: "ask by address or localhost, or set --admin-key: any page of a browser can make a name lead here"})
+		if a.refusedName(w, r) {
 			return
 		}
 		q, err := signersQuestion(r)
@@ -74,6 +74,16 @@ func (a *app) signerHandlers(mux *http.ServeMux) {
 		}
 		answerJSON(w, http.StatusOK, got)
 	})
+}
+
+// refusedName answers, and reports, a request for what a page must not read, by a name that
+// could lead a browser here.
+func (a *app) refusedName(w http.ResponseWriter, r *http.Request) bool {
+	if a.cfg.AdminKey != "" || fixedHost(r.Host) {
+		return false
+	}
+	answerJSON(w, http.StatusForbidden, engineRefusal{Error: "ask by address or localhost, or set --admin-key: any page of a browser can make a name lead here"})
+	return true
 }
 
 // fixedHost reports whether nobody can have the host of a request lead elsewhere.
@@ -113,7 +123,7 @@ func signersQuestion(r *http.Request) (q nonce.SignersQuery, err error) {
 }
 
 func (a *app) listSigners(ctx context.Context, filter string, q nonce.SignersQuery) (*signerList, error) {
-	stopped := a.service.Load().Stopped(maxSignerList)
+	stopped := a.heart().Stopped(maxSignerList)
 	if filter == filterStopped {
 		q.Names = append([]string{}, stopped...)
 	}
@@ -159,7 +169,7 @@ func (a *app) withChainGaps(ctx context.Context, q nonce.SignersQuery, rows []no
 func (a *app) listed(f *nonce.SignerFigures, stopped bool) listedSigner {
 	s := listedSigner{
 		Signer: f.Signer, Next: f.Next, Floor: f.Floor, Held: f.Held, Unknown: f.Unknown, Released: f.Released,
-		OldestHold: f.OldestHold, MaxAttempt: f.MaxAttempt, Owner: f.Owner, Stopped: stopped,
+		OldestHold: f.OldestHold, MaxAttempt: f.MaxAttempt, Owner: f.Owner, Stopped: stopped, Unreadable: f.Unreadable,
 	}
 	if f.LowestReleased >= 0 {
 		s.LowestReleased = &f.LowestReleased

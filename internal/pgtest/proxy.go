@@ -47,10 +47,11 @@ type link struct {
 
 // cut is one order of CutReplies or DelayRequest.
 type cut struct {
-	match    []byte
-	late     time.Duration // DelayRequest: how long the request is held back
-	anyReply bool          // the first bytes of the answer end it
-	answered chan struct{}
+	match     []byte
+	statement string        // in place of match: in the text of a prepared statement
+	late      time.Duration // DelayRequest: how long the request is held back
+	anyReply  bool          // the first bytes of the answer end it
+	answered  chan struct{}
 }
 
 // NewProxy listens on a free port of the loopback address and forwards to
@@ -275,11 +276,12 @@ func (p *Proxy) wait(l *link) bool {
 
 func (p *Proxy) copyRequests(l *link) {
 	var tail []byte // end of what was read before, where a match may begin
+	var said statements
 	copyFrom(l.client, func(data []byte) bool {
 		if !p.wait(l) {
 			return false
 		}
-		tail = p.armed(l, append(tail, data...))
+		tail = p.armed(l, append(tail, data...), said.feed(data))
 		if c := l.withholding(); c != nil && c.late > 0 {
 			l.deliverLate(c, data)
 			return false
@@ -307,14 +309,19 @@ func (l *link) deliverLate(c *cut, data []byte) {
 }
 
 // armed hands the pending cut to the link whose client sent what it waits for.
+// bound are the texts of the prepared statements that it executes with its last bytes.
 // It returns the end of sent that the next bytes may complete to a match.
-func (p *Proxy) armed(l *link, sent []byte) []byte {
+func (p *Proxy) armed(l *link, sent []byte, bound []string) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cut == nil {
+	switch {
+	case p.cut == nil:
 		return nil
-	}
-	if !bytes.Contains(sent, p.cut.match) {
+	case p.cut.statement != "":
+		if !contains(bound, p.cut.statement) {
+			return nil
+		}
+	case !bytes.Contains(sent, p.cut.match):
 		keep := min(len(sent), len(p.cut.match)-1)
 		return append(sent[:0], sent[len(sent)-keep:]...)
 	}

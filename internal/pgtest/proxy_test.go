@@ -144,11 +144,11 @@ func TestMatchIsFoundAcrossReads(t *testing.T) {
 	p := &Proxy{}
 	answered := p.CutReplies("commit")
 	l := &link{}
-	tail := p.armed(l, []byte("Q insert; com"))
+	tail := p.armed(l, []byte("Q insert; com"), nil)
 	if l.cut != nil || string(tail) != "; com" {
 		t.Fatalf("after half of it: cut %v, kept %q; want none, %q", l.cut, tail, "; com")
 	}
-	p.armed(l, append(tail, "mit\x00"...))
+	p.armed(l, append(tail, "mit\x00"...), nil)
 	if l.cut == nil || (<-chan struct{})(l.cut.answered) != answered {
 		t.Error("the second half did not cut the link")
 	}
@@ -186,5 +186,66 @@ func TestDelayedRepliesArriveLateAndDoNotWaitForOneAnother(t *testing.T) {
 	mustExec(t, early, "SELECT 1")
 	if took := time.Since(began); took >= late {
 		t.Errorf("a connection from before was answered after %v", took)
+	}
+}
+
+// A prepared statement is known by its text, also when it was prepared long before; that it
+// is prepared is let through.
+func TestCutStatementLosesTheReplyOfAnExecutionOfThatStatement(t *testing.T) {
+	p := newProxy(t)
+	direct, through := proxied(t, p)
+	conn := connect(t, through)
+	answered := p.CutStatement("INTO rows")
+	if _, err := conn.Prepare(testContext(t), "put", "INSERT INTO rows VALUES ($1)"); err != nil {
+		t.Fatalf("prepare: %v", err)
+	}
+	if _, err := conn.Exec(testContext(t), "SELECT $1::int", 7); err != nil {
+		t.Fatalf("another statement: %v", err)
+	}
+	if _, err := conn.Exec(testContext(t), "put", 1); err == nil {
+		t.Error("the statement was answered")
+	}
+	<-answered
+	if got := countRows(t, direct); got != "1" {
+		t.Errorf("%s rows, want the one whose statement got no reply", got)
+	}
+}
+
+func TestADelayedStatementArrivesAfterItsClientWasCut(t *testing.T) {
+	p := newProxy(t)
+	direct, through := proxied(t, p)
+	conn := connect(t, through)
+	if _, err := conn.Prepare(testContext(t), "put", "INSERT INTO rows VALUES ($1)"); err != nil {
+		t.Fatal(err)
+	}
+	const late = 100 * time.Millisecond
+	began := time.Now()
+	arrived := p.DelayStatement("INTO rows", late)
+	if _, err := conn.Exec(testContext(t), "put", 1); err == nil {
+		t.Error("the statement was answered")
+	}
+	<-arrived
+	if took := time.Since(began); took < late {
+		t.Errorf("the server had it after %v, want at least %v", took, late)
+	}
+	if got := countRows(t, direct); got != "1" {
+		t.Errorf("%s rows, want the one that came late", got)
+	}
+}
+
+func TestStatementsAreFollowedByteByByteAndOtherProtocolsNotAtAll(t *testing.T) {
+	start := "\x00\x00\x00\x08\x04\xd2\x16\x2f" + "\x00\x00\x00\x0d\x00\x03\x00\x00user\x00"
+	sent := start + "P\x00\x00\x00\x13a\x00SELECT 1;;;\x00\x00" + "B\x00\x00\x00\x08\x00a\x00\x00"
+	var s statements
+	var bound []string
+	for _, b := range []byte(sent) {
+		bound = append(bound, s.feed([]byte{b})...)
+	}
+	if len(bound) != 1 || bound[0] != "SELECT 1;;;" {
+		t.Errorf("bound %q, want the one statement", bound)
+	}
+	var other statements
+	if bound := other.feed([]byte("*3\r\n$7\r\nEVALSHA\r\n")); len(bound) > 0 || !other.foreign {
+		t.Errorf("Redis' protocol: bound %q, foreign %v", bound, other.foreign)
 	}
 }

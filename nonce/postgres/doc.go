@@ -9,5 +9,11 @@
 // acknowledged commits. Each new connection compares the system identifier and
 // the timeline, and Epoch tells the service when they changed.
 //
+// ShardStore (shard_*.go) is another store with another schema: all that lives of a signer is
+// one row, and the fence is the row of its shard, which a commit locks and compares before it
+// compares the version of each signer. It adds a connection for heartbeats alone, and a lock
+// for each of its two pruners, held while one deletes. The rest of this comment holds for it
+// too.
+//
 // The Store owns a connection pool and no goroutine of its own.
 package postgres

@@ -11,9 +11,9 @@ import (
 	"noncegate/nonce/postgres"
 )
 
-// standIn starts another server with a migrated database of the same name and
-// the same password as raw names.
-func standIn(t *testing.T, raw string) *pgtest.Server {
+// twin starts another server with an empty database of the same name and the same
+// password as raw names.
+func twin(t *testing.T, raw string) (s *pgtest.Server, there string) {
 	t.Helper()
 	s, err := pgtest.Start()
 	if err != nil {
@@ -33,7 +33,14 @@ func standIn(t *testing.T, raw string) *pgtest.Server {
 	execute(t, admin, "CREATE DATABASE "+pgx.Identifier{u.Path[1:]}.Sanitize())
 	execute(t, admin, "ALTER ROLE postgres PASSWORD '"+password+"'")
 	u.Host = s.Addr()
-	st, err := postgres.Open(t.Context(), u.String(), postgres.Config{})
+	return s, u.String()
+}
+
+// standIn is a twin that is migrated.
+func standIn(t *testing.T, raw string) *pgtest.Server {
+	t.Helper()
+	s, there := twin(t, raw)
+	st, err := postgres.Open(t.Context(), there, postgres.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,11 +32,14 @@ func (s *Store) Migrate(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if err := s.refuseTable(ctx, "shard"); err != nil {
+		return 0, err
+	}
 	done, err := s.migrateWith(ctx, files, "noncegate_migration")
 	if err != nil {
 		return 0, err
 	}
-	return done, s.checkLevel(ctx)
+	return done, s.checkLevel(ctx, SchemaLevel)
 }
 
 // migrateWith runs those of the migrations that the table does not list yet.
@@ -63,7 +66,7 @@ func (s *Store) migrateWith(ctx context.Context, files fs.FS, table string) (int
 	return len(done), nil
 }
 
-func (s *Store) checkLevel(ctx context.Context) error {
+func (s *Store) checkLevel(ctx context.Context, known int) error {
 	var level int
 	err := s.pool.QueryRow(ctx, `SELECT breaking_level FROM noncegate_schema`).Scan(&level)
 	switch {
@@ -71,8 +74,8 @@ func (s *Store) checkLevel(ctx context.Context) error {
 		return errors.New("the table noncegate_schema is empty; restore it from a backup")
 	case err != nil:
 		return fmt.Errorf("read the schema level: %w", err)
-	case level > SchemaLevel:
-		return fmt.Errorf("the database's schema is at breaking level %d and this program knows %d; upgrade the program", level, SchemaLevel)
+	case level > known:
+		return fmt.Errorf("the database's schema is at breaking level %d and this program knows %d; upgrade the program", level, known)
 	}
 	return nil
 }

@@ -40,9 +40,10 @@ type Store struct {
 	idsUntil   atomic.Int64 // and until then they look whether request ids are known
 
 	epoch    atomic.Uint64
-	mu       sync.Mutex // guards what follows
-	identity string     // system identifier and timeline of the last new connection
-	place    string     // see Place
+	mu       sync.Mutex    // guards what follows
+	identity string        // system identifier and timeline of the last new connection
+	place    string        // see Place
+	beats    *pgxpool.Pool // of one connection, for heartbeats alone; nil: there are none
 }
 
 // runtimeParams are set on every connection, whatever the server's defaults.
@@ -81,12 +82,7 @@ func Open(ctx context.Context, url string, cfg Config) (*Store, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	pc.AfterConnect = s.inspect
-	pc.ConnConfig.OnNotice = noteSyncRep
-	pc.ConnConfig.OnPgError = func(_ *pgconn.PgConn, err *pgconn.PgError) bool {
-		return severity(err) != "FATAL" && err.Code != codeReadOnly // a demoted server keeps its connections
-	}
-	if s.pool, err = pgxpool.NewWithConfig(ctx, pc); err != nil {
+	if s.pool, err = s.connect(ctx, pc); err != nil {
 		return nil, err
 	}
 	if err := s.Ping(ctx); err != nil {
@@ -94,6 +90,16 @@ func Open(ctx context.Context, url string, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// connect makes a pool, whose connections are looked at when they are made.
+func (s *Store) connect(ctx context.Context, pc *pgxpool.Config) (*pgxpool.Pool, error) {
+	pc.AfterConnect = s.inspect
+	pc.ConnConfig.OnNotice = noteSyncRep
+	pc.ConnConfig.OnPgError = func(_ *pgconn.PgConn, err *pgconn.PgError) bool {
+		return severity(err) != "FATAL" && err.Code != codeReadOnly // a demoted server keeps its connections
+	}
+	return pgxpool.NewWithConfig(ctx, pc)
 }
 
 const defaultMaxConns = 16
@@ -154,9 +160,13 @@ func (s *Store) inspect(ctx context.Context, conn *pgx.Conn) error {
 	if s.identity != "" && s.identity != identity {
 		s.epoch.Add(1)
 		s.pool.Reset() // connections to the old one must not be written to any more
+		if s.beats != nil {
+			s.beats.Reset()
+		}
 		s.log.Error("the database is another one, or on another timeline; every remembered signer is compared", "was", s.identity, "is", identity)
 	}
 	s.identity, s.place = identity, place
+	teachBigints(conn)
 	conn.PgConn().CustomData()[epochKey] = s.epoch.Load()
 	return nil
 }
@@ -191,6 +201,9 @@ func (s *Store) Ping(ctx context.Context) error {
 // Close implements nonce.Store.
 func (s *Store) Close() error {
 	s.pool.Close()
+	if s.beats != nil {
+		s.beats.Close()
+	}
 	return nil
 }
 

@@ -1,20 +1,24 @@
 package postgres_test
 
 import (
+	"crypto/rand"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"noncegate/auth"
+	"noncegate/auth/authtest"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/postgres"
 	"noncegate/nonce/shardtest"
 )
 
-func openShards(t *testing.T, url string, shards int) *postgres.ShardStore {
+func openShards(t testing.TB, url string, shards int) *postgres.ShardStore {
 	t.Helper()
 	s, err := postgres.OpenShards(t.Context(), url, shards, postgres.Config{MaxConns: 8})
 	if err != nil {
@@ -42,17 +46,13 @@ func advance(t *testing.T, url string, by int64) {
 func TestAStoreInShardsKeepsTheRules(t *testing.T) {
 	shardtest.Run(t, func(t *testing.T) shardtest.Database {
 		url := server.NewDatabase(t)
-		s := openShards(t, url, 2)
+		openShards(t, url, 2)
 		ahead := make(chan int64, 1)
 		ahead <- 0
 		return shardtest.Database{
 			Open: func(t *testing.T) nonce.ShardStore { return openShards(t, url, 0) },
-			Register: func(t *testing.T, id string) lease.Holder {
-				h, err := s.StartNode(t.Context(), lease.Presence{Node: id})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return h
+			Damage: func(t *testing.T, signer string) {
+				execute(t, dial(t, url), `UPDATE signer SET live = '\xff' WHERE signer = $1`, signer)
 			},
 			Advance: func(d time.Duration) {
 				by := <-ahead + d.Milliseconds()
@@ -61,6 +61,10 @@ func TestAStoreInShardsKeepsTheRules(t *testing.T) {
 			},
 		}
 	})
+}
+
+func TestAStoreInShardsKeepsCredentials(t *testing.T) {
+	authtest.Run(t, func(t *testing.T) auth.Store { return openShards(t, server.NewDatabase(t), 0) })
 }
 
 func TestTheNumberOfShardsIsThatOfTheDatabase(t *testing.T) {
@@ -79,8 +83,46 @@ func TestTheNumberOfShardsIsThatOfTheDatabase(t *testing.T) {
 
 func TestADatabaseOfTheOtherSchemaIsRefused(t *testing.T) {
 	_, err := postgres.OpenShards(t.Context(), migrated(t), 0, postgres.Config{})
-	if err == nil || !strings.Contains(err.Error(), "signer_nonce_state") {
+	if err == nil || !strings.Contains(err.Error(), "with the table signer_nonce_state, which this store does not read") {
 		t.Errorf("got %v", err)
+	}
+	url := server.NewDatabase(t)
+	openShards(t, url, 0)
+	if _, err := openStore(t, url).Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "with the table shard, which this store does not read") {
+		t.Errorf("the other way round: %v", err)
+	}
+}
+
+// TestAPinWaitsForTheCommitsBeforeIt: for longer than other statements wait for a lock.
+func TestAPinWaitsForTheCommitsBeforeIt(t *testing.T) {
+	url, s, _, _ := owned(t)
+	pinned := make(chan error, 1)
+	besides(t, url, `SELECT 1 FROM shard WHERE shard_id = 0 FOR SHARE`, func() {
+		go func() { pinned <- s.Pin(t.Context(), 0, "b") }()
+		conn, err := pgx.Connect(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(t.Context())
+		// By the database's clock: it has waited for longer than lock_timeout is else.
+		const waits = `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'UPDATE shard SET pinned_node%' AND clock_timestamp() - query_start > interval '300 ms'`
+		for n := 0; n == 0; {
+			if err := conn.QueryRow(t.Context(), waits).Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case err := <-pinned:
+				t.Fatalf("it did not wait: %v", err)
+			default:
+			}
+		}
+	})
+	if err := <-pinned; err != nil {
+		t.Fatal(err)
+	}
+	all, err := s.Owners(t.Context())
+	if err != nil || all.Shards[0].Pinned != "b" || all.Shards[1].Pinned != "" {
+		t.Errorf("got %+v, %v", all.Shards, err)
 	}
 }
 
@@ -109,8 +151,14 @@ func besides(t *testing.T, url, statement string, test func()) {
 func owned(t *testing.T) (url string, s *postgres.ShardStore, h lease.Holder, writes []nonce.Write) {
 	t.Helper()
 	url = server.NewDatabase(t)
+	s, h, writes = ownedAt(t, url)
+	return url, s, h, writes
+}
+
+func ownedAt(t *testing.T, url string) (s *postgres.ShardStore, h lease.Holder, writes []nonce.Write) {
+	t.Helper()
 	s = openShards(t, url, 2)
-	h, err := s.StartNode(t.Context(), lease.Presence{Node: "a"})
+	h, err := s.Register(t.Context(), lease.Presence{Node: "a"})
 	if err == nil {
 		_, err = s.Renew(t.Context(), h, time.Hour)
 	}
@@ -123,11 +171,11 @@ func owned(t *testing.T) (url string, s *postgres.ShardStore, h lease.Holder, wr
 	}
 	for i := 0; len(writes) < 2; i++ {
 		if name := fmt.Sprint("signer-", i); nonce.ShardOf(name, 2) == len(writes) {
-			term := nonce.ShardTerm{Shard: len(writes), Token: shards[len(writes)].Token}
+			term := lease.ShardTerm{Shard: len(writes), Token: shards[len(writes)].Token}
 			writes = append(writes, nonce.Write{Name: name, Term: term, Signer: nonce.Signer{Version: 1, Next: 1}})
 		}
 	}
-	return url, s, h, writes
+	return s, h, writes
 }
 
 func TestACommitWaitsForWhoeverTakesItsShard(t *testing.T) {
@@ -156,4 +204,43 @@ func TestASignerWhoseRowSomebodyWritesIsLeftOutAndTheOthersStand(t *testing.T) {
 			t.Errorf("got %+v, %v", got, err)
 		}
 	})
+}
+
+func TestAStoreInShardsNeedsNoMoreRightsThanThoseOnItsTables(t *testing.T) {
+	own := server.NewDatabase(t)
+	openShards(t, own, 2)
+	role := "r" + strings.ToLower(rand.Text())
+	execute(t, dial(t, own), `CREATE ROLE `+role+` LOGIN PASSWORD 'secret'`)
+	execute(t, dial(t, own), `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO `+role)
+	u, err := url.Parse(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword(role, "secret")
+	s, h, writes := ownedAt(t, u.String())
+	for version := int64(1); version < 4; version++ {
+		for i := range writes {
+			w := &writes[i]
+			w.Signer.Version, w.Signer.Next = version, version
+			w.History = []nonce.Past{{Nonce: version - 1, Attempt: 1}}
+			w.Requests, w.DueAt = []nonce.Request{{ID: fmt.Sprint(version)}}, 1
+		}
+		got, err := s.Commit(t.Context(), h, writes)
+		if err != nil || got.Results[0] != nonce.Applied || got.Results[1] != nonce.Applied {
+			t.Fatalf("got %+v, %v", got, err)
+		}
+	}
+	for what, do := range map[string]func() error{
+		"prune":          func() error { _, err := s.Prune(t.Context(), time.Now().Add(time.Hour), 10); return err },
+		"prune requests": func() error { _, err := s.PruneRequests(t.Context(), -time.Hour, 10); return err },
+		"totals":         func() error { _, err := s.Totals(t.Context()); return err },
+		"signers":        func() error { _, err := s.Signers(t.Context(), nonce.SignersQuery{Limit: 10}); return err },
+		"names":          func() error { return s.RememberNames(t.Context(), []string{"a"}) },
+		"leave":          func() error { return s.Leave(t.Context(), h) },
+		"tickets":        func() error { return s.PruneTickets(t.Context()) },
+	} {
+		if err := do(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 }

@@ -9,8 +9,8 @@ import (
 
 // allocate hands out the lowest RELEASED nonces, and then new ones.
 func (d *draft) allocate() bool {
-	if known, done := d.repeat(); known || !done {
-		return done
+	if d.repeat() {
+		return true
 	}
 	op, s := d.op, &d.plan.Signer
 	if op.OnlyKnown {
@@ -21,7 +21,7 @@ func (d *draft) allocate() bool {
 	}
 	free := d.released(op.Count)
 	fresh := op.Count - len(free)
-	if len(s.Live)+fresh > d.rules.MaxLive {
+	if fresh > 0 && len(s.Live)+fresh > d.rules.MaxLive { // what is RELEASED takes no room
 		return d.refuse(&nonce.HoldLimitError{Limit: d.rules.MaxLive})
 	}
 	if err := d.outsideWindow(int64(fresh)); err != nil {
@@ -97,8 +97,9 @@ func (d *draft) claim(count int) bool {
 	return true
 }
 
-// refuse ends an op that may be a repeat: whether its request id is known must have been
-// read before.
+// refuse ends an op with an error, unless it may be a repeat of one that succeeded: if it
+// has a request id that was not read, refuse returns false, and the id is read first. An op
+// that is not refused need not wait for that: the store leaves it out if the id is known.
 func (d *draft) refuse(err error) bool {
 	if _, read := d.in.Requests[d.op.RequestID]; d.op.RequestID != "" && !read {
 		return false
@@ -122,23 +123,24 @@ func (d *draft) remember() {
 	})
 }
 
-// repeat answers an op whose request id is known. Whether one is new only the store can
-// say, which refuses to remember it twice.
-func (d *draft) repeat() (known, done bool) {
+// repeat answers an op whose request id is known, and reports whether it did. An id that was
+// not read counts as new here; if it is not, the store leaves the write out (nonce.IDKnown),
+// and the op is planned again with what was read.
+func (d *draft) repeat() (answered bool) {
 	id := d.op.RequestID
 	if id == "" {
-		return false, true
+		return false
 	}
 	req := d.in.Requests[id]
 	if i := slices.IndexFunc(d.plan.Requests, func(r nonce.Request) bool { return r.ID == id }); i >= 0 {
 		req = &d.plan.Requests[i]
 	}
 	if req == nil {
-		return false, true
+		return false
 	}
-	conflict := func(sentence string, holds []nonce.HoldState) (bool, bool) {
+	conflict := func(sentence string, holds []nonce.HoldState) bool {
 		d.ans.Err = &nonce.ConflictError{Sentence: sentence, Nonce: -1, Holds: holds}
-		return true, true
+		return true
 	}
 	switch d.op.CompareRequest(req.Hash) {
 	case nonce.ForeignRequest:
@@ -160,7 +162,7 @@ func (d *draft) repeat() (known, done bool) {
 		d.ans.Status, d.ans.Hashes = nonce.Held, allHashes(row.TxHash, row.Replaced)
 	}
 	d.ans.Nonces, d.ans.Attempts, d.ans.Token = slices.Clone(req.Nonces), slices.Clone(req.Attempts), d.in.Token
-	return true, true
+	return true
 }
 
 // runs reports whether an entry is the hold of an attempt, and not over.

@@ -8,12 +8,13 @@ import (
 	"noncegate/nonce"
 )
 
-// alignFloor is how far the floor stays behind the final count at most.
+// alignFloor is how far the final count must be above the floor before the floor follows it.
+// Each step costs a write and an event.
 const alignFloor = 16
 
-// unknownLook is when a hold that stays unknown is looked at again, which is a write:
-// soon, in proportion, where that may release it, and seldom where only a node's answer
-// ends it.
+// unknownLook is when a hold that stays unknown is looked at again, which costs a write.
+// Where time may release it (UnknownFor), that is a twentieth of this time, from 1 s to 30 s;
+// where only the chain's answer ends it, 10 minutes.
 func unknownLook(v *nonce.ChainView) time.Duration {
 	if v.UnknownFor == 0 {
 		return 10 * time.Minute
@@ -57,12 +58,14 @@ func (d *draft) judge(e *nonce.Entry) (to nonce.Status, note nonce.Note) {
 
 func (d *draft) mined(n int64) bool { return d.in.Chain != nil && d.view.Known && n < d.view.Mined }
 
-// expire ends the holds that are over, and looks again at those that are unknown.
+// expire ends the holds that are over, and looks again at those that are unknown. It must run
+// first: it relies on plan.Signer.Live being the caller's, which put and consume replace by a
+// copy while the loop goes on over the old entries.
 func (d *draft) expire() {
 	if d.in.NoExpiry {
 		return
 	}
-	for _, e := range d.plan.Signer.Live { // which the loop's body replaces
+	for _, e := range d.plan.Signer.Live {
 		if e.Status != nonce.Held || e.Until+second > d.in.Now.Earliest {
 			continue
 		}
@@ -162,12 +165,15 @@ func (d *draft) repairs(op *nonce.Op) int64 {
 	return op.Nonce
 }
 
+// handOutsPerWrite is above how often one write can hand out the same nonce.
+const handOutsPerWrite = 4096
+
 // repair hands out one nonce whatever its state: the lowest that the chain has not used,
 // which blocks all above it. What was sent with it is kept: it may still be mined, and
 // whoever repairs must replace it, or send something that may happen beside it.
 func (d *draft) repair() bool {
-	if known, done := d.repeat(); known || !done {
-		return done
+	if d.repeat() {
+		return true
 	}
 	n := d.repairs(d.op)
 	row, there, read := d.row(n)
@@ -200,6 +206,8 @@ func (d *draft) unrepairable(n int64, row nonce.Row, there bool) error {
 		return nonce.ErrNotFound
 	case !chain && (!there || n < d.plan.Signer.Floor):
 		return conflict(nonce.Row{Nonce: n, Status: nonce.Consumed}, longAgo)
+	case !chain && row.Status == nonce.Consumed && len(d.plan.Signer.Live) >= d.rules.MaxLive:
+		return &nonce.HoldLimitError{Limit: d.rules.MaxLive} // with a chain it is one nonce, and all others wait for it
 	case there && row.Status == nonce.Held && row.Reason == nonce.ReasonRepair && row.Holder != d.op.Principal:
 		return conflict(nonce.Row{Nonce: n, Status: nonce.Held}, "somebody else is repairing the nonce")
 	}
@@ -214,9 +222,10 @@ func (d *draft) handOutAgain(n int64, row nonce.Row) {
 	}
 	attempt := row.Attempt + 1
 	if row.Attempt == 0 {
-		// Every write of a signer raises its version, so that no hand-out of a nonce of which
-		// nothing is known any more can have had a higher attempt.
-		attempt = d.plan.Signer.Version + 1
+		// Every write of a signer raises its version, and hands a nonce out less often than a
+		// batch has ops, so that no hand-out of a nonce of which nothing is known any more can
+		// have had a higher attempt.
+		attempt = (d.plan.Signer.Version + 1) * handOutsPerWrite
 	}
 	d.ans.Before = &nonce.Before{Status: row.Status, Attempt: row.Attempt, Reason: row.Reason}
 	row.Nonce, row.Attempt, row.Holder = n, attempt, d.op.Principal

@@ -237,12 +237,29 @@ var stories = []struct{ name, script string }{
 		send 0 hash=4   -> HELD #3 4
 		release 0#3 refused hash=4 -> CONSUMED
 		rows            -> 0#3=CONSUMED/4 1#1=HELD 2#1=HELD`},
+	{"WithoutAChainARepairFindsRoomAmongTheOpenHolds", `
+		holds 2
+		allocate         -> 0#1
+		used 0#1 hash=0  -> CONSUMED
+		allocate count=2 -> 1#1 2#1
+		repair 0         -> hold_limit 2
+		repair 1         -> 1#2 was #1 1/
+		used 1#2 hash=1  -> CONSUMED
+		repair 0         -> 0#2 was #1 3/
+		rows             -> 0#2=HELD/repair 1#2=CONSUMED/1 2#1=HELD`},
+	{"WithAChainARepairAlwaysFindsRoom", `
+		holds 2
+		chain known
+		allocate         -> 0#1
+		used 0#1 hash=0  -> CONSUMED
+		allocate count=2 -> 1#1 2#1
+		repair           -> 0#2 was #1 3/`},
 	{"ANonceOfWhichNothingIsKnownIsRepairedWithAHigherAttemptThanAny", `
 		chain known start=5
 		allocate        -> 5#1
-		repair          -> 0#2 was #0 0/
-		used 0#2 hash=2 -> CONSUMED
-		rows            -> 0#2=CONSUMED/2 5#1=HELD
+		repair          -> 0#8192 was #0 0/
+		used 0#8192 hash=2 -> CONSUMED
+		rows            -> 0#8192=CONSUMED/2 5#1=HELD
 		status          -> next 6 floor 0 held 1 released 0 consumed 5`},
 	{"RecordingAHashNeverShortensAHold", `
 		allocate hold=9m          -> 0#1

@@ -115,7 +115,7 @@ func (d *draft) markRecyclable() bool {
 	}
 	op := d.op
 	sent := row.TxHash != nonce.TxHash{}
-	repaired := row.Reason == nonce.ReasonRepair
+	repaired := row.Reason == nonce.ReasonRepair // others may have sent with the nonce before
 	was := nonce.Note{TxHash: row.TxHash, Replaced: row.Replaced}
 	switch {
 	case row.Status == nonce.Released:

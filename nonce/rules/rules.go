@@ -8,6 +8,13 @@
 // The ops of a plan are applied one after the other, each to what the one before has left.
 // A plan ends early at an op that needs something which was not read, a row of the history
 // or a request id; it names that, and the caller reads it and plans the rest.
+//
+// It does not promise that a plan is ever committed: whoever makes one gives back what it
+// claimed (Input.Claim) when it is not. It has no goroutines and no locks; Rules may be used
+// by many goroutines at a time, as long as their Inputs share nothing that changes.
+//
+// Make runs in this order: holds that are over (expire), what the chain says (align), then
+// the ops. The first two come before, so that an op meets the signer as it is now.
 package rules
 
 import (
@@ -59,9 +66,12 @@ type Plan struct {
 	// with nothing wanted, all are answered.
 	Answers []Answer
 	Wants   Wants
-	// Own are the events of holds that were over and of what the chain said, without
-	// version and time. They come before those of the ops. Expired counts those of holds whose client said nothing in
-	// time.
+	// Own are the events that no op caused: of holds that were over and of what the chain
+	// said. They have no signer, version or time yet, and are published before those of the
+	// ops.
+	//
+	// Expired is how many holds ended, or became unknown, because their client said nothing
+	// in time.
 	Own     []nonce.Event
 	Expired int
 	// NotBefore is the store's time, in Unix milliseconds, before which the store must not
@@ -83,20 +93,20 @@ func (w *Wants) Any() bool { return len(w.History)+len(w.Requests) > 0 }
 type Answer struct {
 	Err      error // all below is then zero
 	Wrote    bool  // the plan changes something for the op
-	Took     bool  // of a markSigned: it was handed the nonce
+	Took     bool  // of a markSigned: it handed the nonce out as well, because nobody held it
 	Nonces   []int64
 	Attempts []int64
 	Token    int64
 	Until    int64         // of a hold: the deadline, store clock, Unix milliseconds; 0: none
 	Left     time.Duration // of a hold: what is left of it
 	Status   nonce.Status
-	Attempt  int64 // markSigned that named none: the current one
+	Attempt  int64 // of a markSigned that named no attempt: the one it was recorded for
 	Hashes   nonce.TxHashes
 	Replaced nonce.TxHash
 	Before   *nonce.Before
 	Floor    int64
 	Next     int64
-	Summary  nonce.Summary
+	Summary  *nonce.Summary // of a status only
 
 	// Ends is the hold that the op ended, or gave another deadline; nil: none.
 	Ends *nonce.Entry
@@ -104,7 +114,8 @@ type Answer struct {
 	Claimed int
 }
 
-// second is how long a hold lasts beyond its deadline at least before anybody ends it.
+// second is how long a hold lasts beyond its deadline at least before anybody ends it. A
+// holder who sends at the last moment by his own clock, which may be behind, is covered.
 const second = 1000 // ms
 
 // Make plans ops, which are all of one signer.
@@ -132,13 +143,24 @@ func (r *Rules) Make(in *Input, ops []*nonce.Op) *Plan {
 	return d.plan
 }
 
-// draft is a plan being made.
+// Summary is the signer in figures, as it is.
+func (r *Rules) Summary(in *Input) nonce.Summary {
+	d := &draft{rules: r, in: in, plan: &Plan{Signer: in.Signer}}
+	if in.Chain != nil {
+		d.view = in.Chain.View(in.Signer.Next)
+	}
+	d.status()
+	return *d.ans.Summary
+}
+
+// draft is a plan being made. apply, and the method it calls for the op's kind, return false
+// when something must be read first; then nothing of the op is in the plan.
 type draft struct {
 	rules *Rules
 	in    *Input
 	plan  *Plan
 	view  nonce.ChainView
-	owned bool // plan.Signer.Live is the plan's own copy
+	owned bool // plan.Signer.Live is a copy, which may be changed; else it is the caller's
 
 	op  *nonce.Op
 	ans Answer
@@ -215,7 +237,8 @@ func (d *draft) row(n int64) (row nonce.Row, there, read bool) {
 	return past.Row(), true, true
 }
 
-// live makes the entries the plan's own, with room for more.
+// live copies the entries, which are the caller's until then, with room for more. Whoever
+// changes an entry calls it first.
 func (d *draft) live(more int) {
 	if s := &d.plan.Signer; !d.owned {
 		s.Live, d.owned = append(make([]nonce.Entry, 0, len(s.Live)+more), s.Live...), true
@@ -238,23 +261,28 @@ func (d *draft) put(e nonce.Entry) {
 func (d *draft) consume(p nonce.Past) {
 	d.live(0)
 	s := &d.plan.Signer
-	if i, ok := s.Find(p.Nonce); ok {
+	i, live := s.Find(p.Nonce)
+	if live {
 		s.Live = slices.Delete(s.Live, i, i+1)
 	}
 	for i := range d.plan.History {
 		if d.plan.History[i].Nonce == p.Nonce {
+			p.Again = d.plan.History[i].Again
 			d.plan.History[i] = p
 			return
 		}
 	}
+	// The store may have a row of the nonce already: when it is not live, it was consumed
+	// before; when its attempt is above 1, it may have been consumed before a repair.
+	p.Again = !live || p.Attempt > 1
 	d.plan.History = append(d.plan.History, p)
 }
 
-// until is the deadline of a hold that is written now, which no client's own count from
-// its request on can be behind.
+// until is the deadline of a hold that is written now. It counts from the latest time that
+// it may be, so a client that counts the hold from its request on never believes it longer.
 func (d *draft) until(hold time.Duration) int64 { return d.in.Now.Latest + ceilMillis(hold) }
 
-// left is what is left of a hold at least.
+// left is the least that can be left of a hold.
 func (d *draft) left(until int64) time.Duration {
 	return time.Duration(max(0, until-d.in.Now.Latest)) * time.Millisecond
 }
@@ -323,7 +351,7 @@ func (d *draft) status() {
 		}
 	}
 	sum.Consumed = sum.Next - sum.Held - sum.Released
-	d.ans.Summary = sum
+	d.ans.Summary = &sum
 }
 
 func (d *draft) conflict(row nonce.Row, sentence string) {

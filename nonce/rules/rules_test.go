@@ -85,6 +85,7 @@ func (r *room) follow(plan *rules.Plan) {
 	}
 	r.signer = plan.Signer
 	for _, p := range plan.History {
+		p.Again = false // only of the write
 		if old := r.history[p.Nonce]; old != nil && old.Attempt > p.Attempt {
 			r.Fatalf("the history of nonce %d goes back from attempt %d to %d", p.Nonce, old.Attempt, p.Attempt)
 		}
@@ -109,7 +110,9 @@ func (r *room) tell(op *nonce.Op, a *rules.Answer) {
 		return
 	}
 	op.Nonces, op.Attempts, op.Status, op.Hashes, op.Before = a.Nonces, a.Attempts, a.Status, a.Hashes, a.Before
-	op.Next, op.Summary = a.Next, a.Summary
+	if op.Next = a.Next; a.Summary != nil {
+		op.Summary = *a.Summary
+	}
 	if op.Kind == nonce.KindSetFloor {
 		op.Floor = a.Floor
 	}

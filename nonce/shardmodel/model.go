@@ -10,8 +10,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"noncegate/lease"
@@ -26,147 +28,179 @@ type Store struct {
 	now    func() time.Time
 	shards int
 
-	mu      sync.Mutex // guards all below
-	owners  []nonce.Shard
+	epoch atomic.Uint64
+
+	mu    sync.Mutex // guards all below
+	hooks Hooks
+	db    *database
+}
+
+// database is what a backup copies.
+type database struct {
+	owners  []lease.Shard
 	nodes   map[string]*node
 	signers map[string]*signer
+	names   map[nonce.Principal]string
 }
 
 type node struct {
-	incarnation int64
-	until       time.Time // of its lease; zero: it never had one
+	url, mode            string
+	incarnation, counter int64
+	until                time.Time // of its lease; zero: it never had one
+	left                 bool
+	startedAt, seenAt    time.Time
 }
 
 type signer struct {
 	row      nonce.Signer
 	live     []byte // as a store has it
 	token    int64
+	written  time.Time
 	history  map[int64]nonce.Past
-	requests map[string]nonce.Request
+	requests map[string]request
 	due      int64 // 0: not listed
 }
 
-// New makes an empty database. now is its clock.
+type request struct {
+	nonce.Request
+	at time.Time
+}
+
+// New makes an empty database. now is its clock, read once a call and cut to milliseconds,
+// as stores do.
 func New(shards int, now func() time.Time) *Store {
-	s := &Store{now: now, shards: shards, nodes: make(map[string]*node), signers: make(map[string]*signer)}
+	s := &Store{now: now, shards: shards, db: &database{
+		nodes: make(map[string]*node), signers: make(map[string]*signer), names: make(map[nonce.Principal]string),
+	}}
 	for i := range shards {
-		s.owners = append(s.owners, nonce.Shard{Shard: i})
+		s.db.owners = append(s.db.owners, lease.Shard{Shard: i})
 	}
 	return s
 }
 
-// Register makes a node known, or starts its next incarnation.
-func (s *Store) Register(id string) lease.Holder {
+// call runs fn with the lock held, between the two hooks.
+func (s *Store) call(ctx context.Context, c Call, fn func(db *database, now time.Time) error) error {
+	s.mu.Lock()
+	hooks := s.hooks
+	s.mu.Unlock()
+	if hooks.Before != nil {
+		if err := hooks.Before(c); err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return &nonce.StoreError{Outcome: nonce.NotSent, Err: err}
+	}
+	if err := s.locked(fn); err != nil {
+		return err
+	}
+	if hooks.After != nil {
+		return hooks.After(c)
+	}
+	return nil
+}
+
+func (s *Store) locked(fn func(db *database, now time.Time) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.nodes[id]
-	if n == nil {
-		n = new(node)
-		s.nodes[id] = n
-	}
-	n.incarnation++
-	n.until = time.Time{}
-	return lease.Holder{Node: id, Incarnation: n.incarnation}
+	return fn(s.db, s.now().Truncate(time.Millisecond))
 }
 
 // Shards implements nonce.ShardStore.
 func (s *Store) Shards() int { return s.shards }
 
-func aborted(err error) error { return &nonce.StoreError{Outcome: nonce.Aborted, Err: err} }
+// Name is "memory".
+func (s *Store) Name() string { return "memory" }
 
-// Renew implements nonce.ShardStore.
-func (s *Store) Renew(_ context.Context, h lease.Holder, ttl time.Duration) (nonce.Renewal, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n, now := s.nodes[h.Node], s.now()
-	switch {
-	case n == nil || n.incarnation < h.Incarnation:
-		return nonce.Renewal{}, aborted(lease.ErrWentBack)
-	case n.incarnation > h.Incarnation:
-		return nonce.Renewal{}, aborted(lease.ErrSuperseded)
-	}
-	if until := now.Add(ttl); until.After(n.until) {
-		n.until = until
-	}
-	r := nonce.Renewal{Now: now, Until: n.until}
-	for _, o := range s.owners {
-		if o.Owner.Node == h.Node {
-			r.Shards = append(r.Shards, o)
-		}
-	}
-	return r, nil
+// Close does nothing: other nodes of the test may go on.
+func (s *Store) Close() error { return nil }
+
+// Ping asks the hooks only.
+func (s *Store) Ping(ctx context.Context) error {
+	return s.call(ctx, Call{Op: OpPing}, func(*database, time.Time) error { return nil })
 }
 
 // leased reports whether an owner's lease runs.
-func (s *Store) leased(h lease.Holder) bool {
-	n := s.nodes[h.Node]
-	return n != nil && n.incarnation == h.Incarnation && n.until.After(s.now())
+func (db *database) leased(h lease.Holder, now time.Time) bool {
+	n := db.nodes[h.Node]
+	return n != nil && n.incarnation == h.Incarnation && n.until.After(now)
 }
 
 // Acquire implements nonce.ShardStore.
-func (s *Store) Acquire(_ context.Context, h lease.Holder, shards []int) ([]nonce.Shard, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make([]nonce.Shard, len(shards))
-	for i, n := range shards {
-		o := &s.owners[n]
-		mine := o.Owner.Node == h.Node && o.Owner.Incarnation <= h.Incarnation
-		free := o.Owner == lease.Holder{} || mine || o.Owner.Node != h.Node && !s.leased(o.Owner)
-		taken := free && s.leased(h)
-		if taken {
-			o.Owner, o.Token = h, o.Token+1
+func (s *Store) Acquire(ctx context.Context, h lease.Holder, shards []int) ([]lease.Shard, error) {
+	out := make([]lease.Shard, len(shards))
+	err := s.call(ctx, Call{Op: OpAcquire, Holder: h, Shards: shards}, func(db *database, now time.Time) error {
+		for i, n := range shards {
+			o := &db.owners[n]
+			mine := o.Owner.Node == h.Node && o.Owner.Incarnation <= h.Incarnation
+			free := o.Owner == lease.Holder{} || mine || o.Owner.Node != h.Node && !db.leased(o.Owner, now)
+			taken := free && db.leased(h, now)
+			if taken {
+				o.Owner, o.Token = h, o.Token+1
+			}
+			out[i] = *o
+			out[i].Taken = taken
 		}
-		out[i] = *o
-		out[i].Taken = taken
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return out, nil
 }
 
 // Release implements nonce.ShardStore.
-func (s *Store) Release(_ context.Context, h lease.Holder, terms []nonce.ShardTerm) (given int, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, t := range terms {
-		if s.owns(h, t) {
-			s.owners[t.Shard] = nonce.Shard{Shard: t.Shard, Token: t.Token + 1}
-			given++
+func (s *Store) Release(ctx context.Context, h lease.Holder, terms []lease.ShardTerm) (given int, err error) {
+	err = s.call(ctx, Call{Op: OpRelease, Holder: h, Terms: terms}, func(db *database, _ time.Time) error {
+		for _, t := range terms {
+			if db.owns(h, t) {
+				db.owners[t.Shard] = lease.Shard{Shard: t.Shard, Token: t.Token + 1, Pinned: db.owners[t.Shard].Pinned}
+				given++
+			}
 		}
-	}
-	return given, nil
+		return nil
+	})
+	return given, err
 }
 
-func (s *Store) owns(h lease.Holder, t nonce.ShardTerm) bool {
-	o := &s.owners[t.Shard]
+func (db *database) owns(h lease.Holder, t lease.ShardTerm) bool {
+	o := &db.owners[t.Shard]
 	return o.Owner == h && o.Token == t.Token
 }
 
-// Owners implements nonce.ShardStore.
-func (s *Store) Owners(context.Context) ([]nonce.Shard, time.Time, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.owners), s.now(), nil
-}
-
 // Load implements nonce.ShardStore.
-func (s *Store) Load(_ context.Context, needs []nonce.SignerNeed) (nonce.Loaded, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.load(needs), nil
+func (s *Store) Load(ctx context.Context, needs []nonce.SignerNeed) (out nonce.Loaded, err error) {
+	err = s.call(ctx, Call{Op: OpLoad, Needs: needs}, func(db *database, now time.Time) error {
+		out = db.load(needs, now)
+		return nil
+	})
+	return out, err
 }
 
-func (s *Store) load(needs []nonce.SignerNeed) nonce.Loaded {
-	out := nonce.Loaded{Now: s.now()}
+// signer is a signer's row, or one of a signer that has none.
+func (db *database) signer(name string) *signer {
+	if at := db.signers[name]; at != nil {
+		return at
+	}
+	return &signer{history: make(map[int64]nonce.Past), requests: make(map[string]request)}
+}
+
+// read is the row with what lives of the signer.
+func (at *signer) read() (row nonce.Signer, err error) {
+	row = at.row
+	row.Live, err = nonce.ParseLive(at.live, at.row.Next)
+	return row, err
+}
+
+func (db *database) load(needs []nonce.SignerNeed, now time.Time) nonce.Loaded {
+	out := nonce.Loaded{Now: now}
 	for _, need := range needs {
+		at := db.signer(need.Signer)
 		l := nonce.LoadedSigner{
-			Shard:   s.owners[nonce.ShardOf(need.Signer, s.shards)],
+			Token: at.token, Shard: db.owners[nonce.ShardOf(need.Signer, len(db.owners))],
 			History: make(map[int64]*nonce.Past), Requests: make(map[string]*nonce.Request),
 		}
-		at := s.signers[need.Signer]
-		if at == nil {
-			at = new(signer)
-		}
-		l.Signer, l.Token = at.row, at.token
-		l.Signer.Live, l.Err = nonce.ParseLive(at.live, at.row.Next)
+		l.Signer, l.Err = at.read()
 		for _, n := range need.History {
 			l.History[n] = nil
 			if p, ok := at.history[n]; ok {
@@ -176,7 +210,7 @@ func (s *Store) load(needs []nonce.SignerNeed) nonce.Loaded {
 		for _, id := range need.Requests {
 			l.Requests[id] = nil
 			if q, ok := at.requests[id]; ok {
-				l.Requests[id] = &q
+				l.Requests[id] = &q.Request
 			}
 		}
 		out.Signers = append(out.Signers, l)
@@ -184,135 +218,201 @@ func (s *Store) load(needs []nonce.SignerNeed) nonce.Loaded {
 	return out
 }
 
+var errEpoch = errors.New("the database may have become another one")
+
 // Commit implements nonce.ShardStore.
-func (s *Store) Commit(_ context.Context, h lease.Holder, writes []nonce.Write) (nonce.Committed, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := nonce.Committed{Now: s.now()}
-	before := s.clone()
-	for i := range writes {
-		w := &writes[i]
-		result := nonce.NotOwner
-		if s.owns(h, w.Term) && w.Term.Shard == nonce.ShardOf(w.Name, s.shards) {
-			var err error
-			if result, err = s.write(w, w.Term.Token); err != nil {
-				s.signers = before
-				return nonce.Committed{}, aborted(err)
+func (s *Store) Commit(ctx context.Context, h lease.Holder, writes []nonce.Write) (out nonce.Committed, err error) {
+	err = s.call(ctx, Call{Op: OpCommit, Holder: h, Writes: writes}, func(db *database, now time.Time) error {
+		if slices.ContainsFunc(writes, func(w nonce.Write) bool { return w.Epoch != s.epoch.Load() }) {
+			return &nonce.StoreError{Outcome: nonce.NotSent, Err: errEpoch}
+		}
+		out.Now = now
+		for i := range writes {
+			w := &writes[i]
+			result, err := nonce.NotOwner, error(nil)
+			switch {
+			case !db.owns(h, w.Term) || w.Term.Shard != nonce.ShardOf(w.Name, s.shards):
+			case s.hooks.RowLocked != nil && s.hooks.RowLocked(w.Name):
+				result = nonce.Moved
+			default:
+				result, err = db.judge(w, now)
+			}
+			if err != nil {
+				return aborted(err)
+			}
+			out.Results = append(out.Results, result)
+		}
+		for i := range writes {
+			if out.Results[i] == nonce.Applied {
+				db.apply(&writes[i], writes[i].Term.Token, now)
 			}
 		}
-		out.Results = append(out.Results, result)
+		return nil
+	})
+	if err != nil {
+		return nonce.Committed{}, err
 	}
 	return out, nil
 }
 
-// write applies one write to a signer whose shard is as the writer believes.
-func (s *Store) write(w *nonce.Write, token int64) (nonce.WriteResult, error) {
-	at := s.signers[w.Name]
-	if at == nil {
-		at = &signer{history: make(map[int64]nonce.Past), requests: make(map[string]nonce.Request)}
-	}
+// judge says what becomes of a write to a signer whose shard is as the writer believes.
+func (db *database) judge(w *nonce.Write, now time.Time) (nonce.WriteResult, error) {
+	at := db.signer(w.Name)
 	believed := w.Signer.Version
 	if !w.Check {
 		believed--
 	}
 	known := slices.ContainsFunc(w.Requests, func(q nonce.Request) bool { _, ok := at.requests[q.ID]; return ok })
+	falls := w.Signer.Next < at.row.Next || w.Signer.Floor < at.row.Floor
+	older := slices.ContainsFunc(w.History, func(p nonce.Past) bool {
+		was, there := at.history[p.Nonce]
+		return there && (!p.Again || was.Attempt > p.Attempt)
+	})
 	switch {
 	case at.row.Version != believed:
 		return nonce.Moved, nil
 	case known:
 		return nonce.IDKnown, nil
-	case w.NotBefore > s.now().UnixMilli():
+	case w.NotBefore > now.UnixMilli():
 		return nonce.TooEarly, nil
-	case w.Check:
-		return nonce.Applied, nil
-	case w.Signer.Next < at.row.Next || w.Signer.Floor < at.row.Floor:
+	case !w.Check && (falls || older):
 		return 0, nonce.ErrInvariant
 	}
-	for _, p := range w.History {
-		if old, ok := at.history[p.Nonce]; ok && old.Attempt > p.Attempt {
-			return 0, nonce.ErrInvariant
-		}
-		p.At = s.now()
-		at.history[p.Nonce] = p
-	}
-	for _, q := range w.Requests {
-		at.requests[q.ID] = q
-	}
-	at.row, at.token, at.live = w.Signer, token, nonce.AppendLive(nil, w.Signer.Live)
-	at.row.Live = nil
-	if w.DueAt != 0 && (at.due == 0 || w.DueAt < at.due || at.due <= s.now().UnixMilli()) {
-		at.due = w.DueAt
-	}
-	s.signers[w.Name] = at
 	return nonce.Applied, nil
 }
 
-// clone is a copy of all signers.
-func (s *Store) clone() map[string]*signer {
-	out := make(map[string]*signer, len(s.signers))
-	for name, at := range s.signers {
-		c := *at
-		c.history, c.requests = make(map[int64]nonce.Past), make(map[string]nonce.Request)
-		for n, p := range at.history {
-			c.history[n] = p
-		}
-		for id, q := range at.requests {
-			c.requests[id] = q
-		}
-		out[name] = &c
+// apply writes what was judged.
+func (db *database) apply(w *nonce.Write, token int64, now time.Time) {
+	at := db.signer(w.Name)
+	at.list(w.DueAt, now)
+	if w.Check {
+		return
 	}
-	return out
+	for _, p := range w.History {
+		p.At, p.Again = now, false
+		at.history[p.Nonce] = p
+	}
+	for _, q := range w.Requests {
+		at.requests[q.ID] = request{q, now}
+	}
+	at.row, at.token, at.written, at.live = w.Signer, token, now, nonce.AppendLive(nil, w.Signer.Live)
+	at.row.Live = nil
+	db.signers[w.Name] = at
+}
+
+// list lists the signer for a time, or no more.
+func (at *signer) list(due int64, now time.Time) {
+	come := at.due <= now.UnixMilli() // or it is not listed
+	switch {
+	case due == nonce.Unlisted && come:
+		at.due = 0
+	case due > 0 && (come || due < at.due):
+		at.due = due
+	}
+}
+
+func (at *signer) clone() *signer {
+	c := *at
+	c.history, c.requests = maps.Clone(at.history), maps.Clone(at.requests)
+	return &c
+}
+
+func (db *database) clone() *database {
+	c := &database{
+		owners: slices.Clone(db.owners), nodes: make(map[string]*node), signers: make(map[string]*signer), names: maps.Clone(db.names),
+	}
+	for name, at := range db.signers {
+		c.signers[name] = at.clone()
+	}
+	for id, n := range db.nodes {
+		copied := *n
+		c.nodes[id] = &copied
+	}
+	return c
 }
 
 var errOtherSigner = errors.New("the plan is of another signer than was locked")
 
 // Locked implements nonce.ShardStore.
-func (s *Store) Locked(_ context.Context, need nonce.SignerNeed, plan func(nonce.Loaded) (nonce.Write, error)) (nonce.Committed, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w, err := plan(s.load([]nonce.SignerNeed{need}))
-	if err == nil && w.Name != need.Signer {
-		err = aborted(errOtherSigner)
-	}
+func (s *Store) Locked(ctx context.Context, need nonce.SignerNeed, plan func(nonce.Loaded) (nonce.Write, error)) (out nonce.Committed, err error) {
+	err = s.call(ctx, Call{Op: OpLocked, Needs: []nonce.SignerNeed{need}}, func(db *database, now time.Time) error {
+		w, err := plan(db.load([]nonce.SignerNeed{need}, now))
+		if err == nil && w.Name != need.Signer {
+			err = aborted(errOtherSigner)
+		}
+		if err != nil {
+			return err
+		}
+		result, err := db.judge(&w, now)
+		if err != nil {
+			return aborted(err)
+		}
+		if result == nonce.Applied {
+			db.apply(&w, 0, now)
+		}
+		out = nonce.Committed{Now: now, Results: []nonce.WriteResult{result}}
+		return nil
+	})
 	if err != nil {
 		return nonce.Committed{}, err
 	}
-	before := s.clone()
-	result, err := s.write(&w, 0)
-	if err != nil {
-		s.signers = before
-		return nonce.Committed{}, aborted(err)
-	}
-	return nonce.Committed{Now: s.now(), Results: []nonce.WriteResult{result}}, nil
+	return out, nil
 }
 
 // Due implements nonce.ShardStore.
-func (s *Store) Due(_ context.Context, shards []int, limit int) (due []nonce.DueEntry, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for name, at := range s.signers {
-		e := nonce.DueEntry{Shard: nonce.ShardOf(name, s.shards), Signer: name, At: at.due}
-		if at.due != 0 && at.due <= s.now().UnixMilli() && slices.Contains(shards, e.Shard) {
-			due = append(due, e)
+func (s *Store) Due(ctx context.Context, shards []int, limit int) (due []nonce.DueEntry, err error) {
+	err = s.call(ctx, Call{Op: OpDue, Shards: shards}, func(db *database, now time.Time) error {
+		for name, at := range db.signers {
+			e := nonce.DueEntry{Shard: nonce.ShardOf(name, s.shards), Signer: name, At: at.due}
+			if at.due != 0 && at.due <= now.UnixMilli() && slices.Contains(shards, e.Shard) {
+				due = append(due, e)
+			}
 		}
-	}
-	slices.SortFunc(due, func(a, b nonce.DueEntry) int {
-		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Signer, b.Signer))
+		slices.SortFunc(due, func(a, b nonce.DueEntry) int {
+			return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Signer, b.Signer))
+		})
+		due = due[:min(len(due), limit)]
+		return nil
 	})
-	return due[:min(len(due), limit)], nil
+	return due, err
+}
+
+// Pin implements nonce.ShardStore.
+func (s *Store) Pin(ctx context.Context, shard int, node string) error {
+	return s.call(ctx, Call{Op: OpPin, Shards: []int{shard}}, func(db *database, _ time.Time) error {
+		db.owners[shard].Pinned = node
+		return nil
+	})
 }
 
 // Prune implements nonce.ShardStore.
-func (s *Store) Prune(_ context.Context, before time.Time, limit int) (pruned int, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, at := range s.signers {
-		for n, p := range at.history {
-			if pruned < limit && p.At.Before(before) {
-				delete(at.history, n)
-				pruned++
+func (s *Store) Prune(ctx context.Context, before time.Time, limit int) (pruned int, err error) {
+	err = s.call(ctx, Call{Op: OpPrune}, func(db *database, _ time.Time) error {
+		for _, at := range db.signers {
+			for n, p := range at.history {
+				if pruned < limit && p.At.Before(before) {
+					delete(at.history, n)
+					pruned++
+				}
 			}
 		}
-	}
-	return pruned, nil
+		return nil
+	})
+	return pruned, err
+}
+
+// PruneRequests implements nonce.Database.
+func (s *Store) PruneRequests(ctx context.Context, age time.Duration, limit int) (pruned int, err error) {
+	err = s.call(ctx, Call{Op: OpPrune}, func(db *database, now time.Time) error {
+		for _, at := range db.signers {
+			for id, q := range at.requests {
+				if pruned < limit && q.at.Before(now.Add(-age)) {
+					delete(at.requests, id)
+					pruned++
+				}
+			}
+		}
+		return nil
+	})
+	return pruned, err
 }

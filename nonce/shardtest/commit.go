@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"noncegate/lease"
 	"noncegate/nonce"
 )
 
@@ -46,9 +47,9 @@ var commitRules = []rule{
 	}},
 	{"a commit for a shard that was given back is refused", func(f *fixture) {
 		term, name := f.take(f.alice, 0), f.named(0, 0)
-		_, err := f.Release(f.Context(), f.alice, []nonce.ShardTerm{term})
+		_, err := f.Release(f.Context(), f.alice, []lease.ShardTerm{term})
 		f.ok(err)
-		f.results(f.alice, []nonce.Write{f.first(term, name), f.first(nonce.ShardTerm{Token: term.Token + 1}, name)}, nonce.NotOwner, nonce.NotOwner)
+		f.results(f.alice, []nonce.Write{f.first(term, name), f.first(lease.ShardTerm{Token: term.Token + 1}, name)}, nonce.NotOwner, nonce.NotOwner)
 	}},
 	{"an owner whose lease is over still commits while nobody took the shard, because times decide nothing", func(f *fixture) {
 		term, name := f.take(f.alice, 0), f.named(0, 0)
@@ -82,7 +83,7 @@ var commitRules = []rule{
 	{"a comparison tells and writes nothing", func(f *fixture) {
 		term, name := f.take(f.alice, 0), f.named(0, 0)
 		check := func(version int64) nonce.Write {
-			return nonce.Write{Name: name, Term: term, Check: true, Signer: nonce.Signer{Version: version}}
+			return nonce.Write{Name: name, Term: term, Epoch: f.Epoch(), Check: true, Signer: nonce.Signer{Version: version}}
 		}
 		f.results(f.alice, []nonce.Write{check(0), check(1)}, nonce.Applied, nonce.Moved)
 		f.results(f.alice, []nonce.Write{f.first(term, name)}, nonce.Applied)
@@ -106,16 +107,18 @@ var commitRules = []rule{
 			f.Errorf("got %+v", got)
 		}
 	}},
-	{"history is inserted, and changed only to an attempt that is not lower", func(f *fixture) {
+	{"history is inserted, and changed only where that is said, and to an attempt that is not lower", func(f *fixture) {
 		term, name := f.take(f.alice, 0), f.named(0, 0)
 		past := func(version, attempt int64, hash byte) nonce.Write {
-			p := nonce.Past{Nonce: 0, Attempt: attempt, Holder: 7, Note: nonce.Note{TxHash: nonce.TxHash{hash}, Reason: nonce.ReasonMined}}
-			return nonce.Write{Name: name, Term: term, Signer: nonce.Signer{Version: version, Next: 1}, History: []nonce.Past{p}}
+			p := nonce.Past{Nonce: 0, Attempt: attempt, Holder: 7, Again: hash != 5, Note: nonce.Note{TxHash: nonce.TxHash{hash}, Reason: nonce.ReasonMined}}
+			return nonce.Write{Name: name, Term: term, Epoch: f.Epoch(), Signer: nonce.Signer{Version: version, Next: 1}, History: []nonce.Past{p}}
 		}
 		f.results(f.alice, []nonce.Write{past(1, 2, 1)}, nonce.Applied)
 		f.results(f.alice, []nonce.Write{past(2, 2, 2)}, nonce.Applied)
 		f.results(f.alice, []nonce.Write{past(3, 3, 3)}, nonce.Applied)
 		_, err := f.Commit(f.Context(), f.alice, []nonce.Write{f.first(term, f.named(0, 1)), past(4, 2, 4)})
+		f.aborted(err, nonce.ErrInvariant)
+		_, err = f.Commit(f.Context(), f.alice, []nonce.Write{f.first(term, f.named(0, 1)), past(4, 4, 5)})
 		f.aborted(err, nonce.ErrInvariant)
 		if f.read(f.named(0, 1)).Signer.Version != 0 {
 			f.Error("a signer of the aborted batch was written")
@@ -134,7 +137,7 @@ var commitRules = []rule{
 		w.Signer.Next, w.Signer.Floor = 5, 3
 		f.results(f.alice, []nonce.Write{w}, nonce.Applied)
 		for _, s := range []nonce.Signer{{Version: 2, Next: 4, Floor: 3}, {Version: 2, Next: 5, Floor: 2}} {
-			_, err := f.Commit(f.Context(), f.alice, []nonce.Write{{Name: name, Term: term, Signer: s}})
+			_, err := f.Commit(f.Context(), f.alice, []nonce.Write{{Name: name, Term: term, Epoch: f.Epoch(), Signer: s}})
 			f.aborted(err, nonce.ErrInvariant)
 		}
 	}},
@@ -149,10 +152,19 @@ var commitRules = []rule{
 		f.db.Advance(time.Minute + time.Millisecond)
 		f.results(f.alice, []nonce.Write{w}, nonce.Applied)
 	}},
+	{"a commit whose belief is of another epoch is not sent, as a whole", func(f *fixture) {
+		term := f.take(f.alice, 0)
+		w, other := f.first(term, f.named(0, 0)), f.first(term, f.named(0, 1))
+		other.Epoch++
+		_, err := f.Commit(f.Context(), f.alice, []nonce.Write{w, other})
+		if err == nil || nonce.OutcomeOf(err) != nonce.NotSent || f.read(w.Name).Signer.Version != 0 {
+			f.Errorf("got %v", err)
+		}
+	}},
 	{"a commit of a thousand signers answers each", func(f *fixture) {
 		var writes []nonce.Write
 		var want []nonce.WriteResult
-		terms := []nonce.ShardTerm{f.take(f.alice, 0), f.take(f.alice, 1)}
+		terms := []lease.ShardTerm{f.take(f.alice, 0), f.take(f.alice, 1)}
 		for i := range 1000 {
 			w := f.first(terms[i%2], f.named(i%2, i/2))
 			want = append(want, nonce.Applied)

@@ -77,7 +77,7 @@ type owner struct {
 	*handOuts
 	holder lease.Holder
 	rnd    *rand.Rand
-	term   nonce.ShardTerm
+	term   lease.ShardTerm
 	known  *nonce.Signer // nil: it must be read
 	mine   []nonce.Op    // marks to come, of nonces it was told
 }
@@ -108,8 +108,8 @@ func (o *owner) plan(s nonce.Signer, token int64, ops []*nonce.Op) *rules.Plan {
 	return bounds.Make(&rules.Input{Signer: s, Token: token, Now: nonce.Clock{Earliest: now, Latest: now}}, ops)
 }
 
-func written(name string, term nonce.ShardTerm, p *rules.Plan) nonce.Write {
-	return nonce.Write{Name: name, Term: term, Check: !p.Writes, Signer: p.Signer, History: p.History, Requests: p.Requests, NotBefore: p.NotBefore}
+func (o *owner) written(name string, term lease.ShardTerm, p *rules.Plan) nonce.Write {
+	return nonce.Write{Name: name, Term: term, Epoch: o.Epoch(), Check: !p.Writes, Signer: p.Signer, History: p.History, Requests: p.Requests, NotBefore: p.NotBefore}
 }
 
 func (o *owner) work(rounds int) {
@@ -118,10 +118,10 @@ func (o *owner) work(rounds int) {
 		if o.rnd.IntN(8) == 0 { // others take over; this node does not know yet
 			o.db.Advance(2 * ttl)
 		}
-		if o.term == (nonce.ShardTerm{}) {
+		if o.term == (lease.ShardTerm{}) {
 			o.renew(o.holder, ttl)
 			if got := o.acquire(o.holder, 0)[0]; got.Taken {
-				o.term, o.known = nonce.ShardTerm{Shard: 0, Token: got.Token}, nil
+				o.term, o.known = lease.ShardTerm{Shard: 0, Token: got.Token}, nil
 			}
 			continue
 		}
@@ -131,7 +131,7 @@ func (o *owner) work(rounds int) {
 		}
 		ops := o.ops()
 		p := o.plan(*o.known, o.term.Token, ops)
-		got, err := o.Commit(o.Context(), o.holder, []nonce.Write{written(name, o.term, p)})
+		got, err := o.Commit(o.Context(), o.holder, []nonce.Write{o.written(name, o.term, p)})
 		switch {
 		case err != nil:
 			o.Errorf("%v: %v", o.holder, err)
@@ -143,7 +143,7 @@ func (o *owner) work(rounds int) {
 				o.keep(&p.Answers[i])
 			}
 		case got.Results[0] == nonce.NotOwner:
-			o.term, o.known = nonce.ShardTerm{}, nil
+			o.term, o.known = lease.ShardTerm{}, nil
 		default:
 			o.known = nil
 		}
@@ -158,7 +158,7 @@ func (o *owner) workLocked(rounds int) {
 		got, err := o.Locked(o.Context(), nonce.SignerNeed{Signer: name}, func(l nonce.Loaded) (nonce.Write, error) {
 			now := l.Now.UnixMilli()
 			p = bounds.Make(&rules.Input{Signer: l.Signers[0].Signer, Now: nonce.Clock{Earliest: now, Latest: now}}, ops)
-			return written(name, nonce.ShardTerm{}, p), nil
+			return o.written(name, lease.ShardTerm{}, p), nil
 		})
 		if err != nil {
 			o.Errorf("basic: %v", err)

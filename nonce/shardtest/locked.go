@@ -129,6 +129,49 @@ var dueRules = []rule{
 			f.Errorf("found %v", got)
 		}
 	}},
+	{"a signer that has no hold to be ended is listed no more, once the time has come for which it was listed", func(f *fixture) {
+		term, name := f.take(f.alice, 0), f.named(0, 0)
+		write := func(due int64, check bool) {
+			f.Helper()
+			w := f.after(term, name)
+			if w.DueAt, w.Check = due, check; check {
+				w.Signer.Version--
+			}
+			f.results(f.alice, []nonce.Write{w}, nonce.Applied)
+		}
+		soon := func() int64 { return f.now().Add(time.Minute).UnixMilli() }
+		for _, check := range []bool{false, true} {
+			write(soon(), false)
+			write(nonce.Unlisted, check) // its time has not come
+			f.db.Advance(2 * time.Minute)
+			write(0, check)
+			if got := f.due(9, 0); !slices.Equal(got, []string{name}) {
+				f.Errorf("found %v", got)
+			}
+			write(nonce.Unlisted, check)
+			if got := f.due(9, 0); len(got) != 0 {
+				f.Errorf("found %v", got)
+			}
+		}
+	}},
+	{"a comparison lists a signer that has a row, and writes nothing else", func(f *fixture) {
+		term, name, nobody := f.take(f.alice, 0), f.named(0, 0), f.named(0, 1)
+		f.results(f.alice, []nonce.Write{f.first(term, name)}, nonce.Applied)
+		was := f.read(name)
+		check := func(name string, version int64) nonce.Write {
+			return nonce.Write{Name: name, Term: term, Epoch: f.Epoch(), Check: true, Signer: nonce.Signer{Version: version}, DueAt: f.now().UnixMilli()}
+		}
+		f.results(f.alice, []nonce.Write{check(name, 2), check(nobody, 0)}, nonce.Moved, nonce.Applied)
+		f.db.Advance(time.Minute)
+		if got := f.due(9, 0); len(got) != 0 {
+			f.Errorf("found %v", got)
+		}
+		f.results(f.alice, []nonce.Write{check(name, 1)}, nonce.Applied)
+		if got := f.due(9, 0); !slices.Equal(got, []string{name}) {
+			f.Errorf("found %v", got)
+		}
+		f.unchanged(name, was)
+	}},
 	{"those that are due come earliest first, and no more than are wanted", func(f *fixture) {
 		term := f.take(f.alice, 0)
 		for i, in := range []time.Duration{3, 1, 2} {

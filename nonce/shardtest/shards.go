@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"noncegate/lease"
-	"noncegate/nonce"
 )
 
 var shardRules = []rule{
@@ -83,7 +82,7 @@ var shardRules = []rule{
 	}},
 	{"a shard that was given back is free, and its token is raised", func(f *fixture) {
 		term := f.take(f.alice, 0)
-		given, err := f.Release(f.Context(), f.alice, []nonce.ShardTerm{term, {Shard: 1, Token: 1}})
+		given, err := f.Release(f.Context(), f.alice, []lease.ShardTerm{term, {Shard: 1, Token: 1}})
 		if f.ok(err); given != 1 {
 			f.Errorf("%d were given back", given)
 		}
@@ -94,22 +93,45 @@ var shardRules = []rule{
 	{"a shard under an older token is not given back", func(f *fixture) {
 		old := f.take(f.alice, 0)
 		term := f.take(f.alice, 0)
-		for _, t := range []nonce.ShardTerm{old, {Shard: 0, Token: term.Token + 1}} {
-			if given, err := f.Release(f.Context(), f.alice, []nonce.ShardTerm{t}); given != 0 || err != nil {
+		for _, t := range []lease.ShardTerm{old, {Shard: 0, Token: term.Token + 1}} {
+			if given, err := f.Release(f.Context(), f.alice, []lease.ShardTerm{t}); given != 0 || err != nil {
 				f.Errorf("%+v: %d, %v", t, given, err)
 			}
 		}
-		if given, err := f.Release(f.Context(), f.bob, []nonce.ShardTerm{term}); given != 0 || err != nil {
+		if given, err := f.Release(f.Context(), f.bob, []lease.ShardTerm{term}); given != 0 || err != nil {
 			f.Errorf("by another: %d, %v", given, err)
+		}
+	}},
+	{"a shard that is pinned keeps its owner and token, and is shown as pinned until it is unpinned", func(f *fixture) {
+		term := f.take(f.alice, 0)
+		for _, node := range []string{"bob", "carol", ""} { // carol was never here
+			f.ok(f.Pin(f.Context(), 0, node))
+			all, err := f.Owners(f.Context())
+			f.ok(err)
+			if got := all.Shards[0]; got.Pinned != node || got.Owner != f.alice || got.Token != term.Token || all.Shards[1].Pinned != "" {
+				f.Errorf("pinned to %q: %+v", node, all.Shards[:2])
+			}
+			if got := f.renew(f.alice, ttl).Shards; len(got) != 1 || got[0].Pinned != node {
+				f.Errorf("pinned to %q, the heartbeat tells %+v", node, got)
+			}
+		}
+		f.ok(f.Pin(f.Context(), 0, "bob"))
+		term = f.take(f.alice, 0) // to be pinned elsewhere takes nothing away
+		if given, err := f.Release(f.Context(), f.alice, []lease.ShardTerm{term}); given != 1 || err != nil {
+			f.Errorf("given back: %d, %v", given, err)
+		}
+		if got := f.acquire(f.bob, 0)[0]; !got.Taken || got.Pinned != "bob" {
+			f.Errorf("after all that: %+v", got)
 		}
 	}},
 	{"all shards are shown with their owners", func(f *fixture) {
 		f.take(f.alice, 0)
 		f.take(f.bob, 1)
-		got, _, err := f.Owners(f.Context())
+		all, err := f.Owners(f.Context())
 		f.ok(err)
+		got := all.Shards
 		if len(got) != f.Shards() || got[0].Owner != f.alice || got[1].Owner != f.bob ||
-			!slices.IsSortedFunc(got, func(a, b nonce.Shard) int { return a.Shard - b.Shard }) {
+			!slices.IsSortedFunc(got, func(a, b lease.Shard) int { return a.Shard - b.Shard }) {
 			f.Errorf("got %+v", got)
 		}
 	}},

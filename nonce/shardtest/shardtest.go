@@ -1,9 +1,9 @@
 // Package shardtest holds every nonce.ShardStore to the sentences of its interface. Each
 // rule is one test whose name is the rule.
 //
-// It promises that a store which passes fences and counts as a service expects, also
-// through several handles. It does not cover durability, failover or a broken connection:
-// those tests are each store's own. Goroutines it starts end with their test.
+// A store that passes fences, compares versions, lists and counts as the service expects,
+// also through several handles. It does not cover durability, failover or a broken
+// connection: those tests are each store's own. Goroutines it starts end with their test.
 package shardtest
 
 import (
@@ -21,15 +21,15 @@ type Database struct {
 	// Open returns a handle to the database, as one more node would have it. Who made the
 	// Database closes the handles, by t.Cleanup.
 	Open func(t *testing.T) nonce.ShardStore
-	// Register starts an incarnation of a node.
-	Register func(t *testing.T, id string) lease.Holder
 	// Advance moves the store's clock on.
 	Advance func(d time.Duration)
+	// Damage makes what lives of a signer, which has a row, unreadable.
+	Damage func(t *testing.T, signer string)
 }
 
 // Run runs the suite. open makes an empty database with at least two shards.
 func Run(t *testing.T, open func(t *testing.T) Database) {
-	for _, rule := range slices.Concat(shardRules, commitRules, loadRules, lockedRules, dueRules, holderRules) {
+	for _, rule := range slices.Concat(nodeRules, shardRules, commitRules, loadRules, lockedRules, dueRules, listRules, figureRules, holderRules) {
 		t.Run(rule.name, func(t *testing.T) {
 			db := open(t)
 			f := &fixture{T: t, ShardStore: db.Open(t), db: db}
@@ -66,12 +66,13 @@ func (f *fixture) ok(err error) {
 // node starts an incarnation of a node, and gives it a lease.
 func (f *fixture) node(id string) lease.Holder {
 	f.Helper()
-	h := f.db.Register(f.T, id)
+	h, err := f.Register(f.Context(), lease.Presence{Node: id, URL: "ws://" + id, Mode: "worker-queue"})
+	f.ok(err)
 	f.renew(h, ttl)
 	return h
 }
 
-func (f *fixture) renew(h lease.Holder, ttl time.Duration) nonce.Renewal {
+func (f *fixture) renew(h lease.Holder, ttl time.Duration) lease.Renewal {
 	f.Helper()
 	r, err := f.Renew(f.Context(), h, ttl)
 	f.ok(err)
@@ -90,7 +91,7 @@ func (f *fixture) named(shard, which int) string {
 	}
 }
 
-func (f *fixture) acquire(h lease.Holder, shards ...int) []nonce.Shard {
+func (f *fixture) acquire(h lease.Holder, shards ...int) []lease.Shard {
 	f.Helper()
 	got, err := f.Acquire(f.Context(), h, shards)
 	f.ok(err)
@@ -101,13 +102,13 @@ func (f *fixture) acquire(h lease.Holder, shards ...int) []nonce.Shard {
 }
 
 // take takes a shard and returns its term.
-func (f *fixture) take(h lease.Holder, shard int) nonce.ShardTerm {
+func (f *fixture) take(h lease.Holder, shard int) lease.ShardTerm {
 	f.Helper()
 	got := f.acquire(h, shard)[0]
 	if !got.Taken || got.Owner != h || got.Shard != shard {
 		f.Fatalf("%v does not get shard %d: %+v", h, shard, got)
 	}
-	return nonce.ShardTerm{Shard: shard, Token: got.Token}
+	return lease.ShardTerm{Shard: shard, Token: got.Token}
 }
 
 func (f *fixture) load(needs ...nonce.SignerNeed) []nonce.LoadedSigner {
@@ -150,24 +151,24 @@ func (f *fixture) hold(n, attempt int64, in time.Duration) nonce.Entry {
 
 func (f *fixture) now() time.Time {
 	f.Helper()
-	_, now, err := f.Owners(f.Context())
+	o, err := f.Owners(f.Context())
 	f.ok(err)
-	return now
+	return o.Now
 }
 
 // first is the write with which a signer begins: one hold.
-func (f *fixture) first(term nonce.ShardTerm, name string) nonce.Write {
-	return nonce.Write{Name: name, Term: term, Signer: nonce.Signer{Version: 1, Next: 1, Live: []nonce.Entry{f.hold(0, 1, time.Hour)}}}
+func (f *fixture) first(term lease.ShardTerm, name string) nonce.Write {
+	return nonce.Write{Name: name, Term: term, Epoch: f.Epoch(), Signer: nonce.Signer{Version: 1, Next: 1, Live: []nonce.Entry{f.hold(0, 1, time.Hour)}}}
 }
 
 // after is a write on what is stored: one more hold.
-func (f *fixture) after(term nonce.ShardTerm, name string) nonce.Write {
+func (f *fixture) after(term lease.ShardTerm, name string) nonce.Write {
 	f.Helper()
 	s := f.read(name).Signer
 	s.Version++
 	s.Live = append(slices.Clone(s.Live), f.hold(s.Next, 1, time.Hour))
 	s.Next++
-	return nonce.Write{Name: name, Term: term, Signer: s}
+	return nonce.Write{Name: name, Term: term, Epoch: f.Epoch(), Signer: s}
 }
 
 // unchanged wants what is stored of a signer to be as it was.

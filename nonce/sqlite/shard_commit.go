@@ -23,11 +23,12 @@ WHERE signer_id = ?1 AND version = ?2 AND next_nonce <= ?5 AND floor <= ?6`
 	sqlInsertSigner = `
 INSERT INTO signer (signer, shard_id, version, fencing_token, next_nonce, floor, live, updated_at) VALUES (?, ?, 1, ?, ?, ?, ?, ?) RETURNING signer_id`
 
-	sqlPast    = `SELECT attempt, holder, tx_hashes, reason, at FROM signer_history WHERE signer_id = ? AND nonce = ?`
-	sqlPutPast = `
-INSERT INTO signer_history (signer_id, nonce, attempt, holder, tx_hashes, reason, at) VALUES (?, ?, ?, ?, ?, ?, ?)
+	sqlPast     = `SELECT nonce, attempt, holder, tx_hashes, reason, at FROM signer_history WHERE signer_id = ? AND nonce = ?`
+	sqlPastFrom = `SELECT nonce, attempt, holder, tx_hashes, reason, at FROM signer_history WHERE signer_id = ? AND nonce >= ? ORDER BY nonce LIMIT ?`
+	sqlPutPast  = `
+INSERT INTO signer_history (signer_id, nonce, attempt, holder, tx_hashes, reason, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
 ON CONFLICT (signer_id, nonce) DO UPDATE SET attempt = excluded.attempt, holder = excluded.holder, tx_hashes = excluded.tx_hashes,
-    reason = excluded.reason, at = excluded.at WHERE attempt <= excluded.attempt`
+    reason = excluded.reason, at = excluded.at WHERE ?8 AND attempt <= excluded.attempt`
 
 	sqlKnownRequest = `SELECT request_hash, nonces FROM signer_request WHERE signer_id = ? AND request_id = ?`
 	sqlPutRequest   = `INSERT INTO signer_request (signer_id, request_id, request_hash, nonces, created_at) VALUES (?, ?, ?, ?, ?)`
@@ -36,12 +37,11 @@ ON CONFLICT (signer_id, nonce) DO UPDATE SET attempt = excluded.attempt, holder 
 INSERT INTO signer_due (signer_id, shard_id, due_at) VALUES (?1, ?2, ?3)
 ON CONFLICT (signer_id) DO UPDATE SET due_at = excluded.due_at WHERE excluded.due_at < due_at OR due_at <= ?4`
 
+	sqlNotDue = `DELETE FROM signer_due WHERE signer_id = ? AND due_at <= ?`
+
 	sqlDueSigners = `
 SELECT d.shard_id, s.signer, d.due_at FROM signer_due d JOIN signer s USING (signer_id)
-WHERE d.due_at <= ?1 AND d.shard_id IN (SELECT value FROM json_each(?2)) ORDER BY d.due_at, s.signer LIMIT ?3`
-
-	sqlPruneHistory = `
-DELETE FROM signer_history WHERE (signer_id, nonce) IN (SELECT signer_id, nonce FROM signer_history WHERE at < ? ORDER BY at LIMIT ?)`
+WHERE d.due_at <= ?1 AND d.shard_id IN (SELECT value FROM json_each(?2)) ORDER BY d.due_at, d.signer_id LIMIT ?3`
 )
 
 // stored is a signer's row.
@@ -69,8 +69,12 @@ func (c *session) loadSigner(ctx context.Context, shards int, need *nonce.Signer
 	l.Signer.Live, l.Err = nonce.ParseLive(row.live, row.Next)
 	l.History, l.Requests = make(map[int64]*nonce.Past), make(map[string]*nonce.Request)
 	for _, n := range need.History {
-		if l.History[n], err = c.past(ctx, row.id, n); err != nil {
+		past, err := c.pasts(ctx, sqlPast, row.id, n)
+		if err != nil {
 			return l, err
+		}
+		if l.History[n] = nil; len(past) > 0 {
+			l.History[n] = &past[0]
 		}
 	}
 	for _, id := range need.Requests {
@@ -81,17 +85,19 @@ func (c *session) loadSigner(ctx context.Context, shards int, need *nonce.Signer
 	return l, nil
 }
 
-func (c *session) past(ctx context.Context, signer, n int64) (*nonce.Past, error) {
-	p := nonce.Past{Nonce: n}
-	var holder, at int64
-	var hashes []byte
-	found, err := c.one(ctx, []any{&p.Attempt, &holder, &hashes, &p.Reason, &at}, sqlPast, signer, n)
-	if err != nil || !found {
-		return nil, err
-	}
-	p.Holder, p.At = nonce.Principal(holder), time.UnixMilli(at)
-	p.TxHash, p.Replaced = nonce.SplitHashes(hashes)
-	return &p, nil
+// pasts reads rows of the history.
+func (c *session) pasts(ctx context.Context, query string, args ...any) (past []nonce.Past, err error) {
+	err = c.each(ctx, func(scan func(...any) error) (bool, error) {
+		var p nonce.Past
+		var holder, at int64
+		var hashes []byte
+		err := scan(&p.Nonce, &p.Attempt, &holder, &hashes, &p.Reason, &at)
+		p.Holder, p.At = nonce.Principal(holder), time.UnixMilli(at)
+		p.TxHash, p.Replaced = nonce.SplitHashes(hashes)
+		past = append(past, p)
+		return true, err
+	}, query, args...)
+	return past, err
 }
 
 func (c *session) knownRequest(ctx context.Context, signer int64, id string) (*nonce.Request, error) {
@@ -102,19 +108,12 @@ func (c *session) knownRequest(ctx context.Context, signer int64, id string) (*n
 		return nil, err
 	}
 	copy(q.Hash[:], hash)
-	var pairs [][2]int64
-	if err := json.Unmarshal(text, &pairs); err != nil {
-		return nil, fmt.Errorf("request %s of signer %d: %w", id, signer, err)
-	}
-	for _, p := range pairs {
-		q.Nonces, q.Attempts = append(q.Nonces, p[0]), append(q.Attempts, p[1])
-	}
-	return &q, nil
+	return &q, q.UnpackNonces(text)
 }
 
 // Load implements nonce.ShardStore.
 func (s *ShardStore) Load(ctx context.Context, needs []nonce.SignerNeed) (out nonce.Loaded, err error) {
-	err = s.read(ctx, func(ctx context.Context, c *session) error {
+	err = s.look(ctx, func(ctx context.Context, c *session) error {
 		out = nonce.Loaded{Now: time.UnixMilli(s.millis())}
 		for i := range needs {
 			l, err := c.loadSigner(ctx, s.shards, &needs[i])
@@ -128,8 +127,13 @@ func (s *ShardStore) Load(ctx context.Context, needs []nonce.SignerNeed) (out no
 	return out, err
 }
 
+var errEpoch = &nonce.StoreError{Outcome: nonce.NotSent, Err: errors.New("the belief is of another database")}
+
 // Commit implements nonce.ShardStore.
 func (s *ShardStore) Commit(ctx context.Context, h lease.Holder, writes []nonce.Write) (nonce.Committed, error) {
+	if slices.ContainsFunc(writes, func(w nonce.Write) bool { return w.Epoch != s.Epoch() }) {
+		return nonce.Committed{}, errEpoch
+	}
 	var out nonce.Committed
 	err := s.write(ctx, func(ctx context.Context, c *session) error {
 		now := s.millis()
@@ -141,14 +145,14 @@ func (s *ShardStore) Commit(ctx context.Context, h lease.Holder, writes []nonce.
 		wrote := false
 		for i := range writes {
 			w := &writes[i]
-			o := owners[w.Term.Shard]
-			if out.Results[i] = nonce.NotOwner; o.Owner != h || o.Token != w.Term.Token || w.Term.Shard != nonce.ShardOf(w.Name, s.shards) {
+			o := &owners[nonce.ShardOf(w.Name, s.shards)]
+			if out.Results[i] = nonce.NotOwner; o.Owner != h || o.Token != w.Term.Token || o.Shard != w.Term.Shard {
 				continue
 			}
 			if out.Results[i], err = c.writeSigner(ctx, w, w.Term.Token, now); err != nil {
 				return err
 			}
-			wrote = wrote || !w.Check && out.Results[i] == nonce.Applied
+			wrote = wrote || !isRead(w) && out.Results[i] == nonce.Applied
 		}
 		if !wrote {
 			return errNothing
@@ -160,6 +164,10 @@ func (s *ShardStore) Commit(ctx context.Context, h lease.Holder, writes []nonce.
 	}
 	return out, nil
 }
+
+// isRead reports whether a write changes nothing in the database: it compares, and lists
+// nothing.
+func isRead(w *nonce.Write) bool { return w.Check && w.DueAt == 0 }
 
 // writeSigner applies one write to a signer whose shard is as the writer believes.
 func (c *session) writeSigner(ctx context.Context, w *nonce.Write, token, now int64) (nonce.WriteResult, error) {
@@ -187,12 +195,15 @@ func (c *session) writeSigner(ctx context.Context, w *nonce.Write, token, now in
 	case w.NotBefore > now:
 		return nonce.TooEarly, nil
 	case w.Check:
-		return nonce.Applied, nil
+		return nonce.Applied, c.list(ctx, w, row.id, now)
 	}
 	if row.id, err = c.putSigner(ctx, w, &row, token, now); err != nil {
 		return 0, err
 	}
-	return nonce.Applied, c.putRest(ctx, w, row.id, now)
+	if err := c.putRest(ctx, w, row.id, now); err != nil {
+		return 0, err
+	}
+	return nonce.Applied, c.list(ctx, w, row.id, now)
 }
 
 // putSigner writes the signer's row and returns its id.
@@ -213,7 +224,7 @@ func (c *session) putSigner(ctx context.Context, w *nonce.Write, row *stored, to
 func (c *session) putRest(ctx context.Context, w *nonce.Write, id, now int64) error {
 	for i := range w.History {
 		p := &w.History[i]
-		n, err := c.exec(ctx, sqlPutPast, id, p.Nonce, p.Attempt, int64(p.Holder), append([]byte{}, nonce.JoinHashes(p.TxHash, p.Replaced)...), p.Reason, now)
+		n, err := c.exec(ctx, sqlPutPast, id, p.Nonce, p.Attempt, int64(p.Holder), append([]byte{}, nonce.JoinHashes(p.TxHash, p.Replaced)...), p.Reason, now, p.Again)
 		if err == nil && n != 1 {
 			err = fmt.Errorf("%w: nonce %d of %s was consumed with a higher attempt than %d", nonce.ErrInvariant, p.Nonce, w.Name, p.Attempt)
 		}
@@ -223,22 +234,21 @@ func (c *session) putRest(ctx context.Context, w *nonce.Write, id, now int64) er
 	}
 	for i := range w.Requests {
 		q := &w.Requests[i]
-		pairs := make([][2]int64, len(q.Nonces))
-		for j := range pairs {
-			pairs[j] = [2]int64{q.Nonces[j], q.Attempts[j]}
-		}
-		text, err := json.Marshal(pairs)
-		if err != nil {
-			return err
-		}
-		if _, err := c.exec(ctx, sqlPutRequest, id, q.ID, q.Hash[:], string(text), now); err != nil {
+		if _, err := c.exec(ctx, sqlPutRequest, id, q.ID, q.Hash[:], q.PackNonces(), now); err != nil {
 			return err
 		}
 	}
-	if w.DueAt == 0 {
-		return nil
+	return nil
+}
+
+// list lists the signer as a write says.
+func (c *session) list(ctx context.Context, w *nonce.Write, id, now int64) (err error) {
+	switch {
+	case w.DueAt == nonce.Unlisted:
+		_, err = c.exec(ctx, sqlNotDue, id, now)
+	case w.DueAt != 0 && id != 0:
+		_, err = c.exec(ctx, sqlPutDue, id, w.Term.Shard, w.DueAt, now)
 	}
-	_, err := c.exec(ctx, sqlPutDue, id, w.Term.Shard, w.DueAt, now)
 	return err
 }
 
@@ -266,7 +276,7 @@ func (s *ShardStore) Locked(ctx context.Context, need nonce.SignerNeed, plan fun
 		if out = (nonce.Committed{Now: time.UnixMilli(now), Results: []nonce.WriteResult{result}}); err != nil {
 			return err
 		}
-		if w.Check || result != nonce.Applied {
+		if isRead(&w) || result != nonce.Applied {
 			return errNothing
 		}
 		return nil
@@ -283,7 +293,7 @@ func (s *ShardStore) Due(ctx context.Context, shards []int, limit int) (due []no
 	if err != nil {
 		return nil, err
 	}
-	err = s.read(ctx, func(ctx context.Context, c *session) error {
+	err = s.look(ctx, func(ctx context.Context, c *session) error {
 		due = nil
 		return c.each(ctx, func(scan func(...any) error) (bool, error) {
 			var e nonce.DueEntry
@@ -293,14 +303,4 @@ func (s *ShardStore) Due(ctx context.Context, shards []int, limit int) (due []no
 		}, sqlDueSigners, s.millis(), string(list), limit)
 	})
 	return due, err
-}
-
-// Prune implements nonce.ShardStore.
-func (s *ShardStore) Prune(ctx context.Context, before time.Time, limit int) (pruned int, err error) {
-	err = s.write(ctx, func(ctx context.Context, c *session) error {
-		n, err := c.exec(ctx, sqlPruneHistory, before.UnixMilli(), limit)
-		pruned = int(n)
-		return err
-	})
-	return pruned, err
 }

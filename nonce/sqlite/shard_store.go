@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"time"
 
 	"noncegate/lease"
 	"noncegate/nonce"
@@ -22,6 +21,7 @@ var shardFiles embed.FS
 type ShardStore struct {
 	*Store
 	shards int
+	totals nonce.TotalsWalk
 }
 
 // DefaultShards is how many shards a new file gets.
@@ -80,13 +80,7 @@ func (s *ShardStore) count(ctx context.Context, path string, want int) error {
 func (s *ShardStore) Shards() int { return s.shards }
 
 const (
-	sqlNodeLease  = `SELECT incarnation, lease_until FROM gateway_node WHERE node = ?`
-	sqlRenewLease = `UPDATE gateway_node SET counter = counter + 1, lease_until = ? WHERE node = ?`
-	sqlStartNode  = `
-INSERT INTO gateway_node (node, url, mode, incarnation) VALUES (?, ?, ?, 1)
-ON CONFLICT (node) DO UPDATE SET url = excluded.url, mode = excluded.mode, incarnation = incarnation + 1, counter = 0, lease_until = 0`
-
-	sqlShards = `SELECT shard_id, owner_node, owner_incarnation, fencing_token FROM shard`
+	sqlShards = `SELECT shard_id, owner_node, owner_incarnation, fencing_token, pinned_node FROM shard`
 
 	// A shard is free when nobody has it, when it is of the same node by an equal or lower
 	// incarnation, or when the lease of its owner, of that incarnation, is over or gone.
@@ -103,72 +97,25 @@ UPDATE shard SET owner_node = '', owner_incarnation = 0, fencing_token = fencing
 WHERE shard_id = ? AND owner_node = ? AND owner_incarnation = ? AND fencing_token = ?`
 )
 
-// StartNode starts an incarnation of a node, without a lease.
-func (s *ShardStore) StartNode(ctx context.Context, p lease.Presence) (lease.Holder, error) {
-	h := lease.Holder{Node: p.Node}
-	err := s.write(ctx, func(ctx context.Context, c *session) error {
-		if _, err := c.exec(ctx, sqlStartNode, p.Node, p.URL, p.Mode); err != nil {
-			return err
-		}
-		var until int64
-		_, err := c.one(ctx, []any{&h.Incarnation, &until}, sqlNodeLease, p.Node)
-		return err
-	})
-	return h, err
-}
-
 func (s *ShardStore) millis() int64 { return s.now().UnixMilli() }
 
-// Renew implements nonce.ShardStore.
-func (s *ShardStore) Renew(ctx context.Context, h lease.Holder, ttl time.Duration) (nonce.Renewal, error) {
-	var r nonce.Renewal
-	err := s.write(ctx, func(ctx context.Context, c *session) error {
-		var incarnation, until int64
-		found, err := c.one(ctx, []any{&incarnation, &until}, sqlNodeLease, h.Node)
-		switch {
-		case err != nil:
-			return err
-		case !found || incarnation < h.Incarnation:
-			return lease.ErrWentBack
-		case incarnation > h.Incarnation:
-			return lease.ErrSuperseded
-		}
-		now := s.millis()
-		until = max(until, now+ttl.Milliseconds())
-		if _, err := c.exec(ctx, sqlRenewLease, until, h.Node); err != nil {
-			return err
-		}
-		r = nonce.Renewal{Now: time.UnixMilli(now), Until: time.UnixMilli(until)}
-		all, err := c.owners(ctx)
-		for _, o := range all {
-			if o.Owner.Node == h.Node {
-				r.Shards = append(r.Shards, o)
-			}
-		}
-		return err
-	})
-	return r, err
-}
-
-func (c *session) owners(ctx context.Context) (all []nonce.Shard, err error) {
-	err = c.each(ctx, func(scan func(...any) error) (bool, error) {
-		var o nonce.Shard
-		err := scan(&o.Shard, &o.Owner.Node, &o.Owner.Incarnation, &o.Token)
-		all = append(all, o)
-		return true, err
-	}, sqlShards+" ORDER BY shard_id")
-	return all, err
-}
-
-func (c *session) owner(ctx context.Context, shard int) (o nonce.Shard, err error) {
-	_, err = c.one(ctx, []any{&o.Shard, &o.Owner.Node, &o.Owner.Incarnation, &o.Token}, sqlShards+" WHERE shard_id = ?", shard)
-	return o, err
+// look reads in one transaction, so that all is of one moment. Whatever its error says,
+// nothing happened.
+func (s *ShardStore) look(ctx context.Context, fn func(context.Context, *session) error) error {
+	err := s.read(ctx, fn)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return &nonce.StoreError{Outcome: nonce.NotSent, Err: err}
+	}
+	return &nonce.StoreError{Outcome: nonce.Aborted, Err: err}
 }
 
 // Acquire implements nonce.ShardStore.
-func (s *ShardStore) Acquire(ctx context.Context, h lease.Holder, shards []int) (out []nonce.Shard, err error) {
+func (s *ShardStore) Acquire(ctx context.Context, h lease.Holder, shards []int) (out []lease.Shard, err error) {
 	err = s.write(ctx, func(ctx context.Context, c *session) error {
-		out = make([]nonce.Shard, len(shards))
+		out = make([]lease.Shard, len(shards))
 		for i, shard := range shards {
 			taken, err := c.exec(ctx, sqlAcquireShard, shard, h.Node, h.Incarnation, s.millis())
 			if err != nil {
@@ -185,7 +132,7 @@ func (s *ShardStore) Acquire(ctx context.Context, h lease.Holder, shards []int) 
 }
 
 // Release implements nonce.ShardStore.
-func (s *ShardStore) Release(ctx context.Context, h lease.Holder, terms []nonce.ShardTerm) (given int, err error) {
+func (s *ShardStore) Release(ctx context.Context, h lease.Holder, terms []lease.ShardTerm) (given int, err error) {
 	err = s.write(ctx, func(ctx context.Context, c *session) error {
 		given = 0
 		for _, t := range terms {
@@ -198,14 +145,4 @@ func (s *ShardStore) Release(ctx context.Context, h lease.Holder, terms []nonce.
 		return nil
 	})
 	return given, err
-}
-
-// Owners implements nonce.ShardStore.
-func (s *ShardStore) Owners(ctx context.Context) (all []nonce.Shard, now time.Time, err error) {
-	err = s.read(ctx, func(ctx context.Context, c *session) error {
-		all, err = c.owners(ctx)
-		now = time.UnixMilli(s.millis())
-		return err
-	})
-	return all, now, err
 }

@@ -1,13 +1,15 @@
 package sqlite_test
 
 import (
+	"database/sql"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"noncegate/lease"
+	"noncegate/auth"
+	"noncegate/auth/authtest"
 	"noncegate/nonce"
 	"noncegate/nonce/shardtest"
 	"noncegate/nonce/sqlite"
@@ -27,20 +29,36 @@ func openShards(t *testing.T, path string, shards int, cfg sqlite.Config) *sqlit
 	return s
 }
 
+// execute runs a statement beside the store that has the file.
+func execute(t *testing.T, path, statement string, args ...any) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(t.Context(), statement, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAStoreInShardsKeepsCredentials(t *testing.T) {
+	authtest.Run(t, func(t *testing.T) auth.Store {
+		return openShards(t, filepath.Join(t.TempDir(), "db"), 0, sqlite.Config{})
+	})
+}
+
 func TestAStoreInShardsKeepsTheRules(t *testing.T) {
 	shardtest.Run(t, func(t *testing.T) shardtest.Database {
 		var ahead atomic.Int64 // milliseconds
 		began := time.UnixMilli(1_790_000_000_000)
 		now := func() time.Time { return began.Add(time.Duration(ahead.Load()) * time.Millisecond) }
-		s := openShards(t, filepath.Join(t.TempDir(), "db"), 2, sqlite.Config{Now: now})
+		path := filepath.Join(t.TempDir(), "db")
+		s := openShards(t, path, 2, sqlite.Config{Now: now})
 		return shardtest.Database{
 			Open: func(*testing.T) nonce.ShardStore { return s },
-			Register: func(t *testing.T, id string) lease.Holder {
-				h, err := s.StartNode(t.Context(), lease.Presence{Node: id})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return h
+			Damage: func(t *testing.T, signer string) {
+				execute(t, path, `UPDATE signer SET live = x'ff' WHERE signer = ?`, signer)
 			},
 			Advance: func(d time.Duration) { ahead.Add(d.Milliseconds()) },
 		}

@@ -10,6 +10,10 @@
 // can know whether it will be there after a restart, the caller is told Unknown,
 // every later write is refused, and Config.Fatal is called so that the process
 // can end. It starts no goroutine.
+//
+// ShardStore (shard_*.go) is a store with another schema on the same file handling: all that
+// lives of a signer is one row, and a shard of signers has one owner. Its lock is that of the
+// one writer.
 package sqlite
 
 import (

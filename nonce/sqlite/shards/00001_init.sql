@@ -1,4 +1,4 @@
--- Times are milliseconds since 1970 UTC. From the first release on migrations only add.
+-- Times are milliseconds since 1970 UTC, unless it says otherwise. From the first release on migrations only add.
 
 -- +goose Up
 CREATE TABLE schema_breaking (
@@ -12,7 +12,8 @@ CREATE TABLE shard (
     shard_id          INTEGER PRIMARY KEY,
     owner_node        TEXT    NOT NULL DEFAULT '', -- '': nobody
     owner_incarnation INTEGER NOT NULL DEFAULT 0,
-    fencing_token     INTEGER NOT NULL DEFAULT 0
+    fencing_token     INTEGER NOT NULL DEFAULT 0,
+    pinned_node       TEXT   NOT NULL DEFAULT '' -- where it should be while that node lives; '': the balance says
 ) STRICT;
 
 -- All that lives of a signer. live has the nonces below next_nonce that are HELD or
@@ -65,12 +66,57 @@ CREATE TABLE signer_due (
 
 CREATE INDEX signer_due_at ON signer_due (due_at, signer_id);
 
--- A row stays when its node leaves: it carries the incarnation.
+-- The lease: one a node. A row stays when its node leaves: it carries the incarnation.
 CREATE TABLE gateway_node (
     node        TEXT    PRIMARY KEY,
     incarnation INTEGER NOT NULL,
-    counter     INTEGER NOT NULL DEFAULT 0,
-    lease_until INTEGER NOT NULL DEFAULT 0,
-    url         TEXT    NOT NULL DEFAULT '',
-    mode        TEXT    NOT NULL DEFAULT ''
+    counter     INTEGER NOT NULL, -- heartbeats of the incarnation
+    lease_until INTEGER NOT NULL, -- 0: it has none yet
+    url         TEXT    NOT NULL,
+    mode        TEXT    NOT NULL,
+    gone        INTEGER NOT NULL, -- 1: it has left
+    started_at  INTEGER NOT NULL,
+    seen_at     INTEGER NOT NULL
 ) STRICT;
+
+-- What principals are called, for people. principal is the signed number of eight bytes, as
+-- in signer_history.holder.
+CREATE TABLE gateway_principal (
+    principal INTEGER PRIMARY KEY,
+    name      TEXT    NOT NULL
+) STRICT;
+
+-- API keys. The secret is not here, only the SHA-256 of the key. Times are in
+-- microseconds since 1970, as are those of tickets.
+CREATE TABLE auth_key (
+    id         TEXT    PRIMARY KEY,
+    principal  TEXT    NOT NULL,
+    hash       BLOB    NOT NULL CHECK (length(hash) = 32),
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    revoked_at INTEGER
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX auth_key_principal ON auth_key (principal);
+
+-- One row, with a number that is another one after each change of a key.
+CREATE TABLE auth_key_generation (
+    one    INTEGER PRIMARY KEY CHECK (one = 1),
+    number INTEGER NOT NULL
+) STRICT;
+
+INSERT INTO auth_key_generation (one, number) VALUES (1, 1);
+
+-- Tickets that were issued and not redeemed yet: the SHA-256 of each, who it is for, and by
+-- which credential, which ends at ends_at.
+CREATE TABLE auth_ticket (
+    hash       BLOB    PRIMARY KEY CHECK (length(hash) = 32),
+    principal  TEXT    NOT NULL,
+    credential TEXT    NOT NULL,
+    ends_at    INTEGER,
+    expires_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX auth_ticket_principal ON auth_ticket (principal, expires_at);
+
+CREATE INDEX auth_ticket_expires ON auth_ticket (expires_at);

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+)
+
+type shardCmd struct {
+	List shardListCmd `cmd:"" help:"Show who owns each shard, who should have it, and where it is pinned, as the gateway sees it."`
+	Move shardMoveCmd `cmd:"" help:"Pin a shard to a node, which then has it for as long as that node lives, or unpin it."`
+}
+
+type shardListCmd struct{ adminCmd }
+
+// Run implements the command.
+func (c *shardListCmd) Run(ctx context.Context, p *program) error {
+	var v shardList
+	if err := c.ask(ctx, http.MethodGet, "/shards", nil, &v); err != nil {
+		return err
+	}
+	return c.print(p.stdout, &v, func(w io.Writer) error { return printShards(w, v.Shards) })
+}
+
+func printShards(w io.Writer, shards []listedShard) error {
+	t := columns(w)
+	fmt.Fprintln(t, "SHARD\tOWNER\tTOKEN\tHEIR\tPINNED\tURL")
+	for _, s := range shards {
+		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%s\n", s.ID, cmp.Or(s.Owner, "-"), s.Token, cmp.Or(s.Heir, "-"), cmp.Or(s.Pinned, "-"), cmp.Or(s.URL, "-"))
+	}
+	return t.Flush()
+}
+
+type shardMoveCmd struct {
+	Shard int    `arg:"" help:"Number of the shard, from 0."`
+	Node  string `arg:"" optional:"" help:"Id of a live node of mode worker-queue."`
+	Unpin bool   `help:"In place of NODE: let the balance say again who should have it."`
+	adminCmd
+}
+
+// Validate reports the first argument that cannot be used.
+func (c *shardMoveCmd) Validate() error {
+	if err := c.adminCmd.Validate(); err != nil {
+		return err
+	}
+	switch {
+	case c.Shard < 0:
+		return fmt.Errorf("%d is no shard: they are numbered from 0", c.Shard)
+	case c.Unpin && c.Node != "":
+		return errors.New("NODE and --unpin contradict each other: give one of them")
+	case !c.Unpin && c.Node == "":
+		return errors.New("say the NODE that is to have the shard, or --unpin")
+	}
+	return nil
+}
+
+// Run implements the command.
+func (c *shardMoveCmd) Run(ctx context.Context, p *program) error {
+	var v movedShard
+	if err := c.ask(ctx, http.MethodPost, fmt.Sprintf("/shards/%d/move", c.Shard), moveQuestion{&c.Node}, &v); err != nil {
+		return err
+	}
+	return c.print(p.stdout, &v, func(w io.Writer) error {
+		_, err := fmt.Fprintln(w, movedWords(&v.Shard))
+		return err
+	})
+}
+
+// movedWords says what becomes of a shard that was moved.
+func movedWords(s *listedShard) string {
+	words := fmt.Sprintf("shard %d is not pinned", s.ID)
+	if s.Pinned != "" {
+		words = fmt.Sprintf("shard %d is pinned to %s", s.ID, s.Pinned)
+	}
+	switch {
+	case s.Owner == s.Heir && s.Owner != "":
+		return words + ", and " + s.Owner + " has it"
+	case s.Heir == "":
+		return words + ", and no node should have it"
+	case s.Owner == "":
+		return words + "; " + s.Heir + " takes it"
+	case s.Mine && s.Stopped > 0:
+		return fmt.Sprintf("%s; %s keeps it until the signers of it that are stopped, %d, have a safe floor, and gives it to %s then", words, s.Owner, s.Stopped, s.Heir)
+	}
+	return words + "; " + s.Owner + " has it still, and gives it to " + s.Heir
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"noncegate/nonce"
+	"noncegate/nonce/service"
+)
+
+// shardList is the answer to GET /shards.
+type shardList struct {
+	Node   string        `json:"node"` // who answers
+	Shards []listedShard `json:"shards"`
+}
+
+// listedShard is a shard as the node that answers sees it.
+type listedShard struct {
+	ID     int    `json:"id"`
+	Owner  string `json:"owner"` // "": nobody
+	URL    string `json:"url"`   // of the owner
+	Token  int64  `json:"token"`
+	Mine   bool   `json:"mine"`   // the node that answers serves it
+	Heir   string `json:"heir"`   // the node that should have it; "": there is none
+	Pinned string `json:"pinned"` // the node that it was moved to by hand; "": none
+	// Stopped is how many of its signers wait for a safe floor. Until then the node that
+	// answers, and serves it, keeps it.
+	Stopped int `json:"stopped,omitempty"`
+}
+
+func listedOf(o service.Ownership) listedShard {
+	return listedShard{ID: o.Shard, Owner: o.Owner, URL: o.URL, Token: o.Token, Mine: o.Mine, Heir: o.Heir, Pinned: o.Pinned, Stopped: o.Stopped}
+}
+
+// moveQuestion is the body of POST /shards/{id}/move.
+type moveQuestion struct {
+	Node *string `json:"node"` // "": the balance says again who should have it
+}
+
+// movedShard is the answer to it: the shard as it is now. Its owner gives it up when it looks
+// next.
+type movedShard struct {
+	Node  string      `json:"node"` // who answers
+	Shard listedShard `json:"shard"`
+}
+
+// errNoShards is the answer of a gateway whose signers are owned one by one.
+var errNoShards = errors.New("this gateway runs with --heart old, which has no shards: its signers are owned one by one")
+
+// shardService is the service on shards.
+func (a *app) shardService() (*service.Service, error) {
+	if s, ok := a.heart().(*service.Service); ok {
+		return s, nil
+	}
+	return nil, errNoShards
+}
+
+// shardHandlers adds the shards to the private side.
+func (a *app) shardHandlers(mux *http.ServeMux) {
+	mux.HandleFunc("GET /shards", a.answerShards)
+	mux.HandleFunc("POST /shards/{id}/move", a.answerMove)
+}
+
+func (a *app) answerShards(w http.ResponseWriter, r *http.Request) {
+	if a.refusedName(w, r) {
+		return
+	}
+	if r.URL.RawQuery != "" {
+		answerJSON(w, http.StatusBadRequest, engineRefusal{Error: "the URL must have no parameters"})
+		return
+	}
+	s, err := a.shardService()
+	if err != nil {
+		answerJSON(w, http.StatusNotFound, engineRefusal{Error: err.Error()})
+		return
+	}
+	out := shardList{Node: a.node, Shards: []listedShard{}}
+	for _, o := range s.Shards() {
+		out.Shards = append(out.Shards, listedOf(o))
+	}
+	answerJSON(w, http.StatusOK, out)
+}
+
+func (a *app) answerMove(w http.ResponseWriter, r *http.Request) {
+	if refusedOrder(w, r) {
+		return
+	}
+	shard, node, err := readMove(r)
+	if err != nil {
+		answerJSON(w, http.StatusBadRequest, engineRefusal{Error: err.Error()})
+		return
+	}
+	s, err := a.shardService()
+	if err != nil {
+		answerJSON(w, http.StatusConflict, engineRefusal{Error: err.Error()})
+		return
+	}
+	o, err := a.move(r.Context(), s, shard, node)
+	if err != nil {
+		code, sentence := moveRefusal(err)
+		answerJSON(w, code, engineRefusal{Error: sentence})
+		return
+	}
+	answerJSON(w, http.StatusOK, movedShard{a.node, listedOf(o)})
+}
+
+// readMove reads what POST /shards/{id}/move asks for.
+func readMove(r *http.Request) (shard int, node string, err error) {
+	id := r.PathValue("id")
+	if shard, err = strconv.Atoi(id); err != nil {
+		return 0, "", &badQuestion{fmt.Sprintf("shard: %.40q must be the number of a shard", id)}
+	}
+	var q moveQuestion
+	text, err := readBody(r.Body)
+	if err == nil {
+		err = understand(text, &q)
+	}
+	if err == nil && q.Node == nil {
+		err = &badQuestion{`node: is missing; it must be the id of a node, or "" for none`}
+	}
+	if err != nil {
+		return 0, "", err
+	}
+	return shard, *q.Node, nil
+}
+
+// move pins a shard, and says so in the log: what the balance does not say somebody did.
+func (a *app) move(ctx context.Context, s *service.Service, shard int, node string) (service.Ownership, error) {
+	o, err := s.Move(ctx, shard, node)
+	if err == nil {
+		a.log.Info("a shard was moved by hand", "shard", shard, "to_node", node, "owner_node", o.Owner, "heir", o.Heir)
+	}
+	return o, err
+}
+
+// moveRefusal is why a shard was not moved, or why it is not known whether it was.
+func moveRefusal(err error) (code int, sentence string) {
+	if none, ok := errors.AsType[*service.NoShardError](err); ok {
+		return http.StatusNotFound, "shard: " + none.Error()
+	}
+	if none, ok := errors.AsType[*service.NoNodeError](err); ok {
+		return http.StatusConflict, "node: " + none.Error()
+	}
+	if nonce.OutcomeOf(err) == nonce.Unknown {
+		return http.StatusServiceUnavailable, sentenceOf(err) + "; whether the shard was moved is unknown, and to move it again does no harm"
+	}
+	return http.StatusServiceUnavailable, sentenceOf(err) + "; the shard was not moved"
+}

@@ -1,0 +1,104 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Renewer is the part of a store that renews the lease of a node.
+type Renewer interface {
+	// Renew gives a node a lease from now on for ttl; see nonce.ShardStore.
+	Renew(ctx context.Context, h Holder, ttl time.Duration) (Renewal, error)
+}
+
+// renewalsPerLease is how often a lease is renewed before it would end: two renewals may be
+// lost.
+const renewalsPerLease = 3
+
+// firstPatience is how long the first renewal may take, whatever the length of the lease: a
+// node that starts has nothing to lose, and the store may have to be connected to.
+const firstPatience = 5 * time.Second
+
+// Keeper renews the lease of one run of one node, in a goroutine of its own, until Stop, or
+// until it learns that this run must not serve any more.
+type Keeper struct {
+	store   Renewer
+	holder  Holder
+	ttl     time.Duration
+	log     *slog.Logger
+	renewed func(r Renewal, started, ended time.Time)
+	lost    func(error)
+
+	counter int64 // of the last heartbeat that was confirmed
+	cancel  context.CancelFunc
+	done    sync.WaitGroup
+}
+
+// Keep takes the lease of a node that is registered, and keeps it. The end of ctx ends the
+// first renewal only; later ones end by Stop. renewed is called after
+// each renewal, from one goroutine at a time (this one, then the Keeper's), with the times
+// between which the store was asked. lost is called once at most, with ErrSuperseded or
+// ErrWentBack; the heartbeat is over then. That the first renewal failed is the error.
+func Keep(ctx context.Context, store Renewer, h Holder, ttl time.Duration, log *slog.Logger, renewed func(r Renewal, started, ended time.Time), lost func(error)) (*Keeper, error) {
+	k := &Keeper{store: store, holder: h, ttl: ttl, log: log.With("component", "lease"), renewed: renewed, lost: lost}
+	if err := k.once(ctx, max(firstPatience, k.patience())); err != nil {
+		return nil, fmt.Errorf("take the lease of node %q: %w", h.Node, err)
+	}
+	beats, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	k.cancel = cancel
+	k.done.Go(func() { k.run(beats) })
+	return k, nil
+}
+
+// Stop ends the heartbeat and waits for it. The lease ends by itself. It may be called twice.
+func (k *Keeper) Stop() {
+	k.cancel()
+	k.done.Wait()
+}
+
+func (k *Keeper) run(ctx context.Context) {
+	tick := time.NewTicker(k.ttl / renewalsPerLease)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		switch err := k.once(ctx, k.patience()); {
+		case ctx.Err() != nil: // the end of the heartbeat is no outage
+			return
+		case errors.Is(err, ErrSuperseded), errors.Is(err, ErrWentBack):
+			k.lost(err)
+			return
+		case err != nil:
+			k.log.Warn("the lease of this node was not renewed", "error", err)
+		}
+	}
+}
+
+// patience is how long a renewal may take. It is below the time between two renewals, so
+// that a slow one does not delay the next.
+func (k *Keeper) patience() time.Duration { return k.ttl / renewalsPerLease * 9 / 10 }
+
+// once renews the lease. A heartbeat whose answer was lost may or may not have counted, so
+// the counter may rise by more than one; but it rises.
+func (k *Keeper) once(ctx context.Context, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	started := time.Now()
+	r, err := k.store.Renew(ctx, k.holder, k.ttl)
+	if err != nil {
+		return err
+	}
+	if r.Counter <= k.counter {
+		return fmt.Errorf("%w: heartbeat %d of node %q was confirmed, it shows %d", ErrWentBack, k.counter, k.holder.Node, r.Counter)
+	}
+	k.counter = r.Counter
+	k.renewed(r, started, time.Now())
+	return nil
+}

@@ -1,0 +1,28 @@
+package postgres
+
+// ShardCommits are the texts of all commits there can be.
+func ShardCommits() (texts []string) {
+	for p := range shardParts(1) << 7 {
+		for _, form := range []shardParts{0, partBasic} {
+			if p&(partUpdates|partInserts|partChecks) != 0 && (p&(partUpdates|partInserts) != 0 || p&(partHistory|partRequests) == 0) {
+				texts = append(texts, commitShards(p|form))
+			}
+		}
+	}
+	return texts
+}
+
+// ShardStatements are the texts of all others.
+func ShardStatements() []string {
+	return []string{
+		startNode, leaveNode, renewLease, nodeIncarnation, showNodes, allShards, nodesShards, acquireShards, releaseShards,
+		loadShardSigners, loadShardHistory, loadShardRequests, lockShard, lockShardSigner, dueSigners, knownRequests,
+		listSigner, listHistory, listAsked, allSigners, theseSigners, openSigners, lastSigner, pruneHistory, pruneRequests,
+	}
+}
+
+// Among them are one that looks for the highest key, and one that reads ids of one signer.
+const (
+	LastSigner = lastSigner
+	ListAsked  = listAsked
+)

@@ -1,0 +1,399 @@
+package service
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+)
+
+// stray is a signer of which ops were sent to another node and are under way there, or have
+// come back and were not looked at yet. At any time all of them are at one node: ops for
+// another node wait, because two nodes could run them in either order.
+type stray struct {
+	name    string
+	trail   *trail
+	waiting *group // goes on when all that is under way has come back
+}
+
+// trail is what is under way of one signer at one other node. Ops that come back
+// are kept until the last is answered or back, so that they go on in their order
+// and before all later ones.
+type trail struct {
+	stray *stray
+	node  string
+	id    uint64
+
+	mu     sync.Mutex // guards what follows
+	sent   int        // tasks sent so far
+	far    int        // the highest order of a task that was answered, or may have been done
+	out    int        // tasks under way
+	back   []*task    // tasks to be routed again, in the order in which they came back
+	wanted bool       // a group waits until out is 0
+}
+
+// leave counts a task as under way, unless one has come back: then the path is
+// broken, and the task has to wait.
+func (t *trail) leave(x *task) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.back) > 0 {
+		return false
+	}
+	t.sent++
+	t.out++
+	x.trail, x.order = t, t.sent
+	return true
+}
+
+// arrive counts a task as no longer under way. order is its order, and the task is
+// nil if it is not to be routed again. It returns true when that was the last, and the worker
+// has to look.
+func (t *trail) arrive(order int, v nonce.Verdict, back *task) (look bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.out--; back != nil {
+		t.back = append(t.back, back)
+	}
+	if v != nonce.Bounced {
+		t.far = max(t.far, order)
+	}
+	return t.out == 0 && (t.wanted || len(t.back) > 0)
+}
+
+// idle reports whether nothing is under way, and nothing came back.
+func (t *trail) idle() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.out == 0 && len(t.back) == 0
+}
+
+// wait says that somebody waits for the last task under way, unless there is none.
+func (t *trail) wait() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.wanted = t.out > 0
+	return t.wanted
+}
+
+// home returns the tasks that came back, and how far the path went, if none is under
+// way any more.
+func (t *trail) home() (back []*task, far int, all bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.out > 0 {
+		return nil, 0, false
+	}
+	return t.back, t.far, true
+}
+
+// errDoubt and errRouted are said of ops that another node has not done.
+const (
+	errDoubt  nonce.Told = "the node that owns the signer was asked and has not answered; ask again with the same request id"
+	errRouted nonce.Told = "the signer moved between nodes again and again, or its node cannot be reached; ask again"
+)
+
+// Return gives an op back that a Router took over; see nonce.Verdict. The Waker, which
+// may be nil, is for the caller to wake, after other ops that it returns at the
+// same time.
+func (s *Service) Return(op *nonce.Op, v nonce.Verdict) (k nonce.Waker) {
+	t := op.Task.(*task)
+	tr, order := t.trail, t.order
+	t.trail, op.PathID = nil, 0
+	var back *task
+	switch {
+	case v == nonce.Answered && op.Err == nil:
+		t.end(committed, nil)
+		k = t.tell()
+	case v == nonce.Answered, v == nonce.Bounced && op.Err == nonce.ErrGone:
+		t.refuse(op.Err)
+		k = t.tell()
+	case v == nonce.Expired:
+		t.doubt = true
+		t.refuse(&nonce.UnavailableError{Outcome: nonce.Unknown, Err: errDoubt})
+		k = t.tell()
+	case v == nonce.Doubtful:
+		t.doubt, op.Err, back = true, errDoubt, t
+	default:
+		back = t
+	}
+	if tr.arrive(order, v, back) {
+		s.shardOf(tr.stray.name).worker.welcome(tr.stray)
+	}
+	return k
+}
+
+// welcome makes the worker look at a signer of which nothing is under way any
+// more at another node.
+func (w *worker) welcome(st *stray) {
+	w.mu.Lock()
+	w.home = append(w.home, st)
+	w.mu.Unlock()
+	w.signal()
+}
+
+const (
+	// maxTrips bounds how often an op is routed: to the node where the signer should be, to
+	// the one that owns it, and again when it moved meanwhile. With the rests between them,
+	// which are a third of a second together, it outlasts the move of a shard.
+	maxTrips = 9
+	// tiredAfter is after how many trips an op rests before each further one, for LockRetry
+	// and then twice as long as before: while a shard moves, two nodes can send what they have
+	// to one another faster than either learns who has it.
+	tiredAfter = 2
+)
+
+// rest sets a group aside whose ops were routed again and again.
+func (w *worker) rest(g *group) {
+	trips := 0
+	for _, t := range g.tasks {
+		trips = max(trips, t.trips)
+	}
+	w.setAside(g, min(w.svc.cfg.LockRetry<<(trips-tiredAfter), maxLockRetry))
+}
+
+func tired(t *task) bool { return t.trips >= tiredAfter }
+
+// depart takes from the head of the group what is not to be run here now: tasks whose path is
+// broken, and those that go to another node. It returns true when the first task, if any, is
+// to be run here, and false when the group was set aside or waits for what is under way.
+//
+// Each turn of the loop first takes in what has come back, so that it goes before the rest.
+// Then, while something of the signer is under way elsewhere (st), the first task
+//   - of another node is refused: that node could be waiting for this one;
+//   - that only reads waits, to be answered after what is under way;
+//   - of this node's client follows to the same node, or waits.
+func (w *worker) depart(g *group) (here bool) {
+	for {
+		if w.collect(g) {
+			w.rest(g)
+			return false
+		}
+		w.dropBroken(g)
+		if len(g.tasks) == 0 {
+			return true
+		}
+		st, t := w.strays[g.name], g.tasks[0]
+		switch {
+		case st != nil && !t.own() && !t.reads():
+			w.refuse(t, &nonce.NotOwnerError{Node: st.trail.node, URL: w.svc.fleet.Load().nodes[st.trail.node].URL})
+			g.pop(1)
+			continue
+		case st != nil && t.reads():
+			if w.waitFor(st, g) {
+				return false
+			}
+			continue
+		case t.reads() || !t.own():
+			return true
+		}
+		node, url := "", ""
+		if !g.shard.mine() && w.svc.haltedBy() == nil {
+			node, url = w.svc.elsewhere(g.shard)
+		}
+		if node == "" && st == nil {
+			return true
+		}
+		if st != nil && st.trail.node != node || !w.send(g, node, url) {
+			if st = w.strays[g.name]; st != nil && w.waitFor(st, g) {
+				return false
+			}
+		}
+	}
+}
+
+// dropBroken sends back the tasks of the group whose path is broken.
+func (w *worker) dropBroken(g *group) {
+	left := g.tasks[:0]
+	for _, t := range g.tasks {
+		if p := t.op.Path; p != nil && p.Broken() {
+			w.refuse(t, p.Reason())
+		} else {
+			left = append(left, t)
+		}
+	}
+	g.tasks = left
+}
+
+// send hands the first task of the group to the router. Where nothing was sent the
+// task has ended, or is to be routed in another way by the next try. It returns
+// false when the task has to wait.
+func (w *worker) send(g *group, node, url string) bool {
+	t, st := g.tasks[0], w.strays[g.name]
+	if st == nil {
+		st = &stray{name: g.name}
+		st.trail = &trail{stray: st, node: node, id: w.svc.trails.Add(1)}
+		w.strays[g.name] = st
+	}
+	tr := st.trail
+	if !tr.leave(t) {
+		return false
+	}
+	t.trips++
+	t.op.PathID = tr.id
+	t.move(forwarded)
+	placed, order, op := t.placed, t.order, t.op // the task is the router's, once it takes it
+	principal := op.Principal
+	t.placed = false
+	err := w.svc.cfg.Router.Forward(node, url, op)
+	if err == nil {
+		if placed {
+			w.shares.leave(principal)
+		}
+		g.pop(1)
+		return true
+	}
+	t.move(inBatch)
+	t.trail, t.placed, op.PathID = nil, placed, 0
+	tr.arrive(order, nonce.Bounced, nil) // whether the worker must look does not matter: depart does so next
+	switch {
+	case errors.Is(err, nonce.ErrForwardBusy):
+	case t.trips < maxTrips && w.marked.Sub(g.shard.askedAt) > askAgain: // perhaps the node has given the shard up
+		g.shard.unsure = true
+		return false
+	default:
+		err = &nonce.UnavailableError{Outcome: nonce.NotSent, Err: &nonce.PeerAwayError{Node: node, URL: url}}
+	}
+	w.refuse(t, err)
+	g.pop(1)
+	return true
+}
+
+// askAgain is how often the store is asked whether a node that cannot be reached still owns
+// a shard. More often costs the store more while a node is away.
+const askAgain = 250 * time.Millisecond
+
+// dropIdle forgets strays of which nothing is under way, came back or waits.
+func (w *worker) dropIdle() {
+	for name, st := range w.strays {
+		if st.waiting == nil && st.trail.idle() {
+			delete(w.strays, name)
+		}
+	}
+}
+
+// waitFor sets the group aside until all that is under way of its signer has come
+// back, unless it has already. What came from another node does not wait: that
+// could be waiting for this one.
+func (w *worker) waitFor(st *stray, g *group) bool {
+	if !st.trail.wait() {
+		return false
+	}
+	tasks := g.tasks
+	g.tasks, g.giveUpAt = make([]*task, 0, len(tasks)), time.Time{}
+	st.waiting = g
+	for _, t := range tasks {
+		w.joinWaiting(st, t)
+	}
+	return true
+}
+
+// joinWaiting adds a task to a group that waits.
+func (w *worker) joinWaiting(st *stray, t *task) {
+	if t.own() || t.reads() {
+		st.waiting.add(t)
+		return
+	}
+	w.refuse(t, &nonce.NotOwnerError{Node: st.trail.node, URL: w.svc.fleet.Load().nodes[st.trail.node].URL})
+}
+
+// collect puts what came back from another node before the rest of the group. It reports
+// whether the group is to rest.
+func (w *worker) collect(g *group) (rests bool) {
+	st := w.strays[g.name]
+	if st == nil {
+		return false
+	}
+	back, far, all := st.trail.home()
+	if !all {
+		return false
+	}
+	delete(w.strays, g.name)
+	// A refusal of the other node's reader may come before one of its worker that
+	// came first.
+	slices.SortFunc(back, func(a, b *task) int { return cmp.Compare(a.order, b.order) })
+	left := make([]*task, 0, len(back)+len(g.tasks))
+	for _, t := range back {
+		t.move(inBatch)
+		why := t.op.Err
+		w.learn(g.shard, st.trail.node, why)
+		switch t.op.Err = nil; {
+		case why == errDoubt && far > t.order:
+			// If it was not done, doing it now would put it behind one that came later.
+			w.refuse(t, &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errDoubt})
+		case t.trips >= maxTrips:
+			w.refuse(t, routedTooOften(t))
+		default:
+			left = append(left, t)
+			continue
+		}
+	}
+	g.tasks = append(left, g.tasks...)
+	return slices.ContainsFunc(left, tired)
+}
+
+// routedTooOften refuses a task that found no owner. One that another node may have done
+// has an unknown outcome.
+func routedTooOften(t *task) error {
+	if t.doubt {
+		return &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errDoubt}
+	}
+	return &nonce.UnavailableError{Outcome: nonce.NotSent, Err: errRouted}
+}
+
+// learn takes in why a task came back: the node it was sent to does not have the shard, or
+// not any more. Where it says who has, that node is tried; else the store is asked.
+func (w *worker) learn(sh *shard, node string, why error) {
+	if e, ok := errors.AsType[*nonce.NotOwnerError](why); ok && e.Node != node && e.Node != w.svc.holder.Node {
+		sh.hint, sh.hintToken = e, sh.view.Load().Token
+		return
+	}
+	sh.hint, sh.unsure = nil, true
+}
+
+// toOwner deals with a group whose shard is not this node's, for the reason
+// given: with a router, what clients of this node asked for is routed again.
+func (w *worker) toOwner(g *group, row *lease.Shard, why error) {
+	g.shard.see(*row)
+	g.unread()
+	g.look = false
+	if w.svc.cfg.Router == nil || w.svc.haltedBy() != nil {
+		w.failGroup(g, why)
+		return
+	}
+	tasks := g.tasks
+	g.tasks = nil
+	for _, t := range tasks {
+		if t.trips++; t.reads() || t.own() && t.trips < maxTrips {
+			g.tasks = append(g.tasks, t)
+			continue
+		}
+		if t.own() && why != nonce.ErrFenced {
+			// Whose it is does not help the client: that node was tried for it.
+			w.refuse(t, routedTooOften(t))
+		} else {
+			w.refuse(t, why)
+		}
+	}
+	switch {
+	case slices.ContainsFunc(g.tasks, tired):
+		w.rest(g)
+	case len(g.tasks) > 0:
+		w.anew = append(w.anew, g)
+	}
+}
+
+// giveAway deals with a group whose shard this node would have to acquire, although
+// it is retired: what its clients asked for goes to another node, if there is one.
+func (w *worker) giveAway(g *group) {
+	g.shard.unsure, g.shard.hint = false, nil
+	if node, _ := w.svc.elsewhere(g.shard); node != "" && w.svc.cfg.Router != nil {
+		w.toOwner(g, g.shard.view.Load(), nonce.ErrDraining)
+		return
+	}
+	w.failGroup(g, nonce.ErrDraining)
+}

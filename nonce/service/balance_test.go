@@ -1,0 +1,359 @@
+package service_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+	"noncegate/nonce/service"
+	"noncegate/nonce/shardmodel"
+)
+
+// owned says how many shards each node owns by the store, and how many are nobody's.
+func (d *disk) owned(t *testing.T) map[string]int {
+	t.Helper()
+	all, err := d.Owners(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := make(map[string]int)
+	for _, name := range all.Serving() {
+		n[name]++
+	}
+	return n
+}
+
+// TestShardsFollowTheNodesThatComeAndGo: each that comes has its share within seconds, those
+// of one that leaves are served at once, and those of one that dies a second after its lease.
+func TestShardsFollowTheNodesThatComeAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		even := func(of int) {
+			t.Helper()
+			for name, n := range d.owned(t) {
+				if name == "" || n > (shards+of-1)/of {
+					t.Errorf("with %d nodes %q has %d shards", of, name, n)
+				}
+			}
+		}
+		a := start(t, d, "a", looking)
+		even(1)
+		b := start(t, d, "b", looking)
+		pass(4 * time.Second)
+		even(2)
+		start(t, d, "c", looking)
+		pass(4 * time.Second)
+		even(3)
+		if got := a.fig.get(&a.fig.takeovers); got != 0 {
+			t.Errorf("%d shards of live nodes were taken over", got)
+		}
+
+		if err := d.Leave(t.Context(), lease.Holder{Node: "b", Incarnation: 1}); err != nil {
+			t.Fatal(err)
+		}
+		b.Retire()
+		pass(time.Second)
+		even(2)
+		d.mute("c", true)
+		pass(a.cfg.LeaseTTL + time.Second)
+		even(1)
+		d.mute("c", false) // it comes back
+		pass(8 * time.Second)
+		even(2)
+	})
+}
+
+// TestAShardThatIsFreeIsTakenAfterASecondByWhoeverIsThere: the node that should have it does
+// not take it.
+func TestAShardThatIsFreeIsTakenAfterASecondByWhoeverIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		n := start(t, d, "a", looking)
+		h := d.register(t, "idle") // it has a lease, and does nothing
+		if _, err := d.Renew(t.Context(), h, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		for shard := range shards {
+			to := map[bool]string{true: "idle", false: "a"}[shard == nonce.ShardOf(signer, shards)]
+			if err := d.Pin(t.Context(), shard, to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pass(600 * time.Millisecond)
+		if got := d.load(t, signer).Shard.Owner.Node; got != "" || n.Owned() != shards-1 {
+			t.Errorf("%q has the shard, want it given up; a owns %d", got, n.Owned())
+		}
+		served := 0
+		for range 200 {
+			pass(100 * time.Millisecond)
+			if d.load(t, signer).Shard.Owner.Node == "a" {
+				served++
+			}
+		}
+		if served < 130 { // for a second and a half it is offered again
+			t.Errorf("the shard that nobody else took was served at %d of 200 moments", served)
+		}
+	})
+}
+
+// TestAnAcquireThatComesLateIsTakenUp: nobody knows of it but the store.
+func TestAnAcquireThatComesLateIsTakenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		n := start(t, d, "a")
+		n.want("allocate -> 0#1")
+		d.takeAway(signer)
+		n.want("allocate -> fenced")
+		rows, err := d.Acquire(t.Context(), lease.Holder{Node: "a", Incarnation: 1}, []int{nonce.ShardOf(signer, shards)})
+		if err != nil || !rows[0].Taken {
+			t.Fatal(rows, err)
+		}
+		pass(n.cfg.LeaseTTL / 2)
+		if n.Owned() != shards {
+			t.Errorf("a owns %d shards, the store calls all its own", n.Owned())
+		}
+		if got := d.load(t, signer).Shard.Token; got != rows[0].Token+1 {
+			t.Errorf("got token %d, want it acquired anew, once, after %d", got, rows[0].Token)
+		}
+	})
+}
+
+// TestAStoreWhoseHeartbeatCounterFellStopsTheNode: it was restored, and covers signers of
+// which nobody here remembers anything.
+func TestAStoreWhoseHeartbeatCounterFellStopsTheNode(t *testing.T) {
+	inBothModes(t, func(t *testing.T, n *node) {
+		n.want("allocate -> 0#1")
+		restore := n.disk.Backup()
+		pass(n.cfg.LeaseTTL)
+		n.want("allocate -> 1#1")
+		restore()
+		pass(n.cfg.LeaseTTL / 2)
+		n.want("allocate -> none", "floor 9 -> none", "status -> next 1 floor 0 held 1 released 0 consumed 0")
+		if err := n.Ready(t.Context()); !errors.Is(err, lease.ErrWentBack) {
+			t.Errorf("got %v", err)
+		}
+		if got := n.fig.get(&n.fig.wentBack); got != 1 || len(n.fatal) > 0 {
+			t.Errorf("%d alarms, want 1 and that the process goes on", got)
+		}
+	})
+}
+
+// TestATokenThatFellStopsEverySignerOfTheShardThatWentBack: not only the one that is asked
+// for. What did not go back serves on.
+func TestATokenThatFellStopsEverySignerOfTheShardThatWentBack(t *testing.T) {
+	d := newDisk()
+	var names []string // of signer's shard
+	for i := 0; len(names) < 3; i++ {
+		if name := fmt.Sprint("of-it-", i); nonce.ShardOf(name, shards) == nonce.ShardOf(signer, shards) {
+			names = append(names, name)
+		}
+	}
+	n := start(t, d, "a")
+	for _, name := range names {
+		n.do(allocate(name))
+	}
+	restore := d.Backup()
+	d.takeAway(signer)
+	n.want("allocate -> fenced", "allocate -> 0#1")
+	n.do(allocate(names[0]))
+	n.do(allocate(names[1]))
+	n.run("status signer=" + names[2])
+	restore()
+	n.run("allocate signer=" + names[2]) // its shard's token shows it
+	for i, want := range []string{"none", "none", "1#1"} {
+		if got := n.run("allocate signer=" + names[i]); got != want && !(i == 2 && strings.HasSuffix(got, "#1")) {
+			t.Errorf("%s: got %q, want %q", names[i], got, want)
+		}
+	}
+	n.want("allocate -> none") // it was there, and is not
+	if got := n.StoppedSigners(); got != 3 {
+		t.Errorf("%d signers are stopped, want 3: %q", got, n.Stopped(9))
+	}
+	n.want("floor 2 signer="+names[1]+" -> floor 2 next 2", "allocate signer="+names[1]+" -> 2#1")
+}
+
+// TestARowThatCannotBeReadStopsItsSignerOnly, whatever is asked of it, and no sweep.
+func TestARowThatCannotBeReadStopsItsSignerOnly(t *testing.T) {
+	inBothModes(t, func(t *testing.T, n *node) {
+		d := n.disk
+		for i := range 5 {
+			n.run(fmt.Sprintf("allocate hold=5s signer=s%d", i))
+		}
+		d.Damage("s1")
+		n.want("allocate signer=s1 -> none", "used 0#1 signer=s1 -> none", "floor 9 signer=s1 -> none", "status signer=s1 -> none",
+			"list signer=s1 -> none", "allocate signer=s2 -> 1#1")
+		if n.cfg.Mode == nonce.WorkerQueue {
+			began, open := d.holdCommit("plug")
+			got := n.behind("plug", began, open, []*nonce.Op{allocate("s1"), allocate("s3"), parse(t, "status signer=s1")})
+			if want := "[none 1#1 none]"; fmt.Sprint(got) != want {
+				t.Errorf("in one batch: got %s, want %s", got, want)
+			}
+		}
+		pass(10 * time.Second)
+		for i := range 5 {
+			if name := fmt.Sprint("s", i); i != 1 && strings.Contains(d.rows(t, name), "0#1=HELD") {
+				t.Errorf("%s was not swept: %s", name, d.rows(t, name))
+			}
+		}
+		if n.cfg.Mode == nonce.WorkerQueue && n.fig.get(&n.fig.invariant) == 0 {
+			t.Error("no alarm")
+		}
+	}, sweepEvery(time.Second), func(c *service.Config) { c.MaxSigners = 2 })
+}
+
+// TestWhatIsRememberedIsBoundedByCountAndBytes: signers with many holds take more.
+func TestWhatIsRememberedIsBoundedByCountAndBytes(t *testing.T) {
+	for name, test := range map[string]struct {
+		count, most int
+		bytes       int64
+		holds       int
+	}{
+		"count": {count: 10, bytes: 1 << 30, holds: 1, most: 10},
+		"bytes": {count: 1000, bytes: 40_000, holds: 1, most: 160},
+		"holds": {count: 1000, bytes: 40_000, holds: 100, most: 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := start(t, newDisk(), "a", func(c *service.Config) { c.MaxSigners, c.MaxSignerBytes = test.count, test.bytes })
+			for i := range 200 {
+				n.run(fmt.Sprintf("allocate count=%d signer=s%d", test.holds, i))
+			}
+			n.run("used 99#99 signer=s199") // the batch after the last eviction
+			count, _ := n.Remembered()
+			bytes, mostBytes := n.RememberedBytes()
+			if count > test.most || count < test.most/4 || bytes > test.bytes || mostBytes != test.bytes {
+				t.Errorf("%d signers in %d bytes of %d are remembered, want at most %d", count, bytes, mostBytes, test.most)
+			}
+			n.run("allocate signer=s0")
+			if got := n.disk.summary(t, "s0").Next; got != int64(test.holds)+1 {
+				t.Errorf("a forgotten signer has next %d", got)
+			}
+		})
+	}
+}
+
+// TestHoldsOfForgottenSignersAreEnded: the list of deadlines does not keep them, nor does
+// it lose them.
+func TestHoldsOfForgottenSignersAreEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, newDisk(), "a", sweepEvery(time.Second), func(c *service.Config) { c.MaxSigners = 2 })
+		for i := range 300 {
+			n.run(fmt.Sprintf("allocate hold=%ds signer=s%d", 5+i%9, i))
+		}
+		pass(20 * time.Second)
+		if got := n.fig.get(&n.fig.swept); got != 300 {
+			t.Errorf("%d of 300 were ended", got)
+		}
+	})
+}
+
+// TestWhileClientsAskNodesComeAndGo: through a router, under load, nobody is refused, but for
+// what a node was doing that dies.
+func TestWhileClientsAskNodesComeAndGo(t *testing.T) {
+	inCluster(t, three, func(t *testing.T, c *cluster) {
+		for shard := range shards {
+			if err := c.disk.Pin(t.Context(), shard, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var clients sync.WaitGroup
+		stop := make(chan struct{})
+		for _, name := range []string{"a", "b"} {
+			for i := range 8 {
+				clients.Go(func() {
+					for {
+						select {
+						case <-stop:
+							return
+						case <-time.After(50 * time.Millisecond):
+						}
+						op := allocate(fmt.Sprint("s", i))
+						if got := c.nodes[name].do(op); op.Err != nil {
+							t.Errorf("%s was told %s", name, got)
+							return
+						}
+						c.nodes[name].do(&nonce.Op{Kind: nonce.KindMarkUsed, Signer: op.Signer, Nonce: op.Nonces[0], Attempt: op.Attempts[0]})
+					}
+				})
+			}
+		}
+		pass(5 * time.Second)
+		if got := c.disk.owned(t); got["c"] == 0 || got[""] != 0 {
+			t.Errorf("the shards are at %v, want some at c", got)
+		}
+		if err := c.disk.Leave(t.Context(), lease.Holder{Node: "c", Incarnation: 1}); err != nil {
+			t.Fatal(err)
+		}
+		c.nodes["c"].Retire()
+		pass(250 * time.Millisecond)
+		if got := c.disk.owned(t); got["c"] != 0 || got[""] != 0 {
+			t.Errorf("250ms after c retired the shards are at %v", got)
+		}
+		pass(5 * time.Second)
+		close(stop)
+		clients.Wait()
+	})
+}
+
+// TestANodeThatOversleptItsLeaseHasItsShardsAgainWithoutARequest: it was paused, others took
+// its shards meanwhile, and when it looks again its lease runs.
+func TestANodeThatOversleptItsLeaseHasItsShardsAgainWithoutARequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		a, b := start(t, d, "a", looking), start(t, d, "b", looking)
+		for shard := range shards {
+			if err := d.Pin(t.Context(), shard, "b"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pass(8 * time.Second)
+		if got := d.owned(t)["b"]; got != shards {
+			t.Fatalf("b has %d shards, want all %d", got, shards)
+		}
+		d.mute("b", true)
+		d.onBefore(func(c shardmodel.Call) error {
+			if c.Op == shardmodel.OpOwners {
+				return &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut}
+			}
+			return nil
+		})
+		pass(b.cfg.LeaseTTL + time.Second)
+		for shard := range shards {
+			a.want("allocate signer=" + d.nameIn(shard) + " -> 0#1")
+		}
+		d.mute("b", false)
+		pass(b.cfg.LeaseTTL) // it has a lease again before it looks
+		if b.Owned() != shards || a.Owned() != shards {
+			t.Errorf("a has %d shards, and b %d as far as it knows; want all %d at both", a.Owned(), b.Owned(), shards)
+		}
+		d.onBefore(nil)
+		pass(8 * time.Second)
+		tokens := d.tokens(t)
+		pass(30 * time.Second)
+		if got := d.owned(t)["b"]; got != shards || b.Owned() != shards || a.Owned() != 0 {
+			t.Errorf("b has %d shards, %d as far as it knows, and a %d; want all %d at b", got, b.Owned(), a.Owned(), shards)
+		}
+		if after := d.tokens(t); !slices.Equal(after, tokens) {
+			t.Errorf("shards moved still: the tokens were %v, and are %v", tokens, after)
+		}
+	})
+}
+
+// tokens are those of the shards, in order.
+func (d *disk) tokens(t *testing.T) (tokens []int64) {
+	t.Helper()
+	all, err := d.Owners(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range all.Shards {
+		tokens = append(tokens, row.Token)
+	}
+	return tokens
+}

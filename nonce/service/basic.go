@@ -1,0 +1,237 @@
+package service
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"noncegate/nonce"
+	"noncegate/nonce/rules"
+)
+
+// basicStripes spread the signers of mode basic over locks.
+const basicStripes = 1024
+
+// basic is the mode without workers: every request is a transaction of its own
+// in the caller's goroutine, decided under the lock of the signer's row. It owns no shard, is
+// correct under any routing and beside nodes of the other mode, and
+// leaves an unknown outcome unknown until the request id is asked again.
+//
+// The stripe's lock keeps requests for one signer from holding several database
+// connections while they wait for one another's row, and keeps the events of a
+// signer in commit order.
+type basic struct {
+	svc     *Service
+	stripes [basicStripes]sync.Mutex
+}
+
+func (b *basic) stripe(signer string) *sync.Mutex {
+	return &b.stripes[xxhash.Sum64String(signer)%basicStripes]
+}
+
+// run executes a task to its end.
+func (b *basic) run(t *task) {
+	t.move(inBatch)
+	switch {
+	case t.gone():
+		t.refuse(nonce.ErrGone)
+	case t.reads():
+		b.svc.read(t)
+	default:
+		mu := b.stripe(t.op.Signer)
+		mu.Lock()
+		b.svc.fig.WorkerQueue(time.Since(t.queuedAt))
+		b.write(t)
+		mu.Unlock()
+	}
+	if t.op.Err != nil {
+		b.svc.sayWhy(t.op)
+	}
+	if w := t.tell(); w != nil {
+		w.Wake()
+	}
+}
+
+// write executes a task that changes something. The caller has the stripe.
+func (b *basic) write(t *task) {
+	err := b.commit(t.op.Signer, []*task{t})
+	switch {
+	case err == nil:
+	case errors.Is(err, nonce.ErrInvariant):
+		b.svc.fig.Invariant()
+		b.svc.log.Error("a commit was aborted", "signer", t.op.Signer, "op", t.op.Kind.String(), "error", err)
+		t.refuse(nonce.ErrInternal)
+	case errors.Is(err, nonce.ErrLive):
+		t.refuse(&nonce.UnavailableError{Outcome: nonce.Aborted, Err: errUnreadable})
+	default:
+		t.refuse(&nonce.UnavailableError{Outcome: nonce.OutcomeOf(err), Err: err})
+	}
+}
+
+// commit runs tasks, one or none, in one transaction, and again until they are planned whole:
+// a plan that ends early is committed as far as it goes, and what it wants is read with the
+// next. Locks of others are waited for, for LockWait, without counting as rounds. A result of
+// Moved (somebody else began the signer) is tried again.
+func (b *basic) commit(signer string, tasks []*task) error {
+	giveUp := time.Now().Add(b.svc.cfg.LockWait)
+	need := (&group{name: signer, tasks: tasks}).need()
+	noExpiry := false
+	var last error = &nonce.StoreError{Outcome: nonce.Aborted, Err: errRowLocked}
+	for rounds := 0; rounds < maxRounds; rounds++ {
+		plan, result, err := b.transaction(need, tasks, noExpiry)
+		if err != nil {
+			last = err
+		}
+		switch {
+		case passes(err) && time.Now().Before(giveUp):
+			rounds = 0
+			time.Sleep(b.svc.cfg.LockRetry) // the store bounds how long it waits for the lock
+		case err != nil && (noExpiry || !errors.Is(err, nonce.ErrInvariant) || plan == nil || len(plan.Own) == 0):
+			return err
+		case err != nil, result == nonce.TooEarly: // with the service's own part, or because of it
+			noExpiry = true
+		case result == nonce.IDKnown, plan.Wants.Any():
+			need.History, need.Requests = append(need.History, plan.Wants.History...), append(need.Requests, plan.Wants.Requests...)
+			need.History, need.Requests = unique(need.History), unique(need.Requests)
+		case result == nonce.Applied:
+			return nil
+		}
+	}
+	return last
+}
+
+// passes reports whether an error is of a lock, or of whatever else may pass.
+func passes(err error) bool {
+	return err != nil && nonce.OutcomeOf(err) == nonce.Aborted && !errors.Is(err, nonce.ErrInvariant) && !errors.Is(err, nonce.ErrLive)
+}
+
+func unique[T comparable](list []T) []T {
+	var out []T
+	for _, v := range list {
+		if !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// transaction plans under the lock of the row, commits the plan, and answers the tasks if it
+// was planned whole.
+func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool) (*rules.Plan, nonce.WriteResult, error) {
+	svc := b.svc
+	ctx, cancel := svc.timeout()
+	defer cancel()
+	chain := svc.chainOf(need.Signer)
+	if chain != nil {
+		chain.Owned(true) // nobody owns it, so everybody who uses it looks after it
+	}
+	ops := make([]*nonce.Op, len(tasks))
+	for i, t := range tasks {
+		ops[i] = t.op
+	}
+	var plan *rules.Plan
+	started := time.Now()
+	res, err := svc.store.Locked(ctx, need, func(loaded nonce.Loaded) (nonce.Write, error) {
+		svc.clock.observe(started, time.Now(), loaded.Now)
+		l := &loaded.Signers[0]
+		if l.Err != nil {
+			return nonce.Write{}, &nonce.StoreError{Outcome: nonce.Aborted, Err: l.Err}
+		}
+		plan = svc.cfg.Rules.Make(&rules.Input{
+			Signer: l.Signer, Now: exactly(loaded.Now), History: l.History, Requests: l.Requests, Chain: chain,
+			Claim: svc.open.claim, NoExpiry: noExpiry || svc.clock.paused(),
+		}, ops)
+		w := nonce.Write{
+			Name: need.Signer, Term: l.Shard.Term(), Check: !plan.Writes, Signer: plan.Signer,
+			History: plan.History, Requests: plan.Requests, NotBefore: plan.NotBefore,
+		}
+		if w.DueAt = firstDeadline(&plan.Signer); w.DueAt == 0 {
+			w.DueAt = nonce.Unlisted // if what it was listed for has passed
+		}
+		return w, nil
+	})
+	if err == nil && res.Results[0] == nonce.Applied {
+		svc.fig.Commit(time.Since(started), 1)
+		b.committed(need.Signer, tasks, plan, chain, res.Now)
+		return plan, nonce.Applied, nil
+	}
+	if plan != nil {
+		for i := range plan.Answers {
+			svc.open.unclaim(tasks[i].op.Principal, plan.Answers[i].Claimed)
+		}
+	}
+	if err != nil {
+		if nonce.OutcomeOf(err) == nonce.Unknown {
+			svc.tally.unknown.Add(1)
+			if plan == nil || len(plan.Answers) == 0 || !plan.Answers[0].Wrote {
+				err = &nonce.StoreError{Outcome: nonce.NotSent, Err: err} // nothing of the op was in it
+			}
+		}
+		return plan, 0, err
+	}
+	return plan, res.Results[0], nil
+}
+
+// committed follows a transaction.
+func (b *basic) committed(signer string, tasks []*task, plan *rules.Plan, chain nonce.ChainSigner, now time.Time) {
+	svc := b.svc
+	lane := svc.Lane(signer)
+	if plan.Expired > 0 {
+		svc.fig.Swept(plan.Expired)
+	}
+	svc.publishOwn(lane, signer, chain, plan, now)
+	for i := range plan.Answers {
+		t, a := tasks[i], &plan.Answers[i]
+		svc.open.settle(t.op, a)
+		t.answer(a, svc.clock.now())
+		svc.publish(lane, t, a, chain, plan.Signer.Version, now)
+	}
+}
+
+// sweep ends overdue holds where no node of the other mode lives that would.
+func (b *basic) sweep() {
+	if len(b.svc.fleet.Load().live) > 0 {
+		return
+	}
+	due, err := b.svc.due(b.svc.shards)
+	if err != nil {
+		b.svc.log.Debug("looking for overdue holds", "error", err)
+		return
+	}
+	for _, e := range due {
+		select {
+		case <-b.svc.stop:
+			return
+		default:
+		}
+		b.sweepSigner(e)
+	}
+}
+
+func (b *basic) sweepSigner(e nonce.DueEntry) {
+	mu := b.stripe(e.Signer)
+	mu.Lock()
+	defer mu.Unlock()
+	switch err := b.commit(e.Signer, nil); {
+	case errors.Is(err, nonce.ErrLive):
+		b.postpone(e)
+	case err != nil:
+		b.svc.log.Debug("ending overdue holds", "signer", e.Signer, "error", err)
+	}
+}
+
+// postpone is worker.postpone.
+func (b *basic) postpone(e nonce.DueEntry) {
+	ctx, cancel := b.svc.timeout()
+	defer cancel()
+	_, err := b.svc.store.Locked(ctx, nonce.SignerNeed{Signer: e.Signer}, func(l nonce.Loaded) (nonce.Write, error) {
+		row := &l.Signers[0]
+		return nonce.Write{Name: e.Signer, Term: row.Shard.Term(), Check: true, Signer: nonce.Signer{Version: row.Signer.Version}, DueAt: l.Now.UnixMilli() + unreadableAgain}, nil
+	})
+	if err != nil {
+		b.svc.log.Debug("a signer that cannot be read stays listed", "signer", e.Signer, "error", err)
+	}
+}

@@ -1,0 +1,188 @@
+package service_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"noncegate/nonce"
+	"noncegate/nonce/service"
+)
+
+// cluster is nodes over one disk, each with a router whose links are goroutines. All shards
+// are pinned to the first.
+type cluster struct {
+	t     *testing.T
+	disk  *disk
+	nodes map[string]*node
+	wire  sync.WaitGroup
+
+	mu     sync.Mutex              // guards what follows
+	away   map[string]bool         // nodes that nobody reaches
+	lose   func(op *nonce.Op) bool // the answer to op is lost
+	before func(to string, op *nonce.Op)
+	sent   []string // nodes and kind of each op sent
+}
+
+// inCluster runs test in a bubble of fake time with nodes that know one another.
+func inCluster(t *testing.T, names []string, test func(t *testing.T, c *cluster), change ...func(*service.Config)) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, names, change...)
+		pass(time.Second)
+		test(t, c)
+	})
+}
+
+var (
+	two   = []string{"a", "b"}
+	three = []string{"a", "b", "c"}
+)
+
+func newCluster(t *testing.T, names []string, change ...func(*service.Config)) *cluster {
+	c := &cluster{t: t, disk: newDisk(), nodes: map[string]*node{}, away: map[string]bool{}}
+	c.pin(names[0])
+	for _, name := range names {
+		r := &links{cluster: c, self: name, to: map[string]chan *nonce.Op{}}
+		for _, other := range names {
+			if other != name {
+				r.to[other] = make(chan *nonce.Op, 1024)
+			}
+		}
+		c.nodes[name] = start(t, c.disk, name, append([]func(*service.Config){looking, func(cfg *service.Config) { cfg.Router = r }}, change...)...)
+		for other, queue := range r.to {
+			c.wire.Go(func() { r.carry(other, queue) })
+		}
+		t.Cleanup(func() { // before the nodes stop
+			for _, queue := range r.to {
+				close(queue)
+			}
+		})
+	}
+	t.Cleanup(c.settle)
+	return c
+}
+
+// pin pins every shard to a node.
+func (c *cluster) pin(node string) {
+	for shard := range shards {
+		if err := c.disk.Pin(c.t.Context(), shard, node); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// settle waits until nothing is under way, so that links may end.
+func (c *cluster) settle() {
+	for _, n := range c.nodes {
+		for _, op := range n.send(parse(c.t, "status")) {
+			op.wait()
+		}
+	}
+}
+
+func (c *cluster) set(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+}
+
+func (c *cluster) took() (sent string) {
+	c.set(func() { sent, c.sent = strings.Join(c.sent, ", "), nil })
+	return sent
+}
+
+func (c *cluster) owner(name string) string { return c.disk.summary(c.t, name).Lease.Holder.Node }
+
+// links is the router of one node.
+type links struct {
+	*cluster
+	self string
+	to   map[string]chan *nonce.Op
+	ids  atomic.Int64
+}
+
+func (r *links) Reaches(node string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.to[node] != nil && !r.away[node]
+}
+
+func (r *links) Forward(node, _ string, op *nonce.Op) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	queue, ok := r.to[node]
+	switch {
+	case r.away[node] || !ok:
+		return nonce.ErrPeerAway
+	case len(queue) == cap(queue):
+		return nonce.ErrForwardBusy
+	}
+	r.sent = append(r.sent, fmt.Sprintf("%s>%s %v", r.self, node, op.Kind))
+	queue <- op
+	return nil
+}
+
+// carry is the link to one node: it submits there what comes, in order, and brings
+// back the answers.
+func (r *links) carry(to string, queue <-chan *nonce.Op) {
+	paths := map[uint64]*nonce.Path{}
+	var answers sync.WaitGroup
+	defer answers.Wait()
+	for op := range queue {
+		r.mu.Lock()
+		before, lose := r.before, r.lose
+		r.mu.Unlock()
+		if before != nil {
+			before(to, op)
+		}
+		if op.Kind == nonce.KindAllocate && op.RequestID == "" {
+			op.RequestID = fmt.Sprintf("fwd-%s-%d", r.self, r.ids.Add(1))
+		}
+		if paths[op.PathID] == nil {
+			paths[op.PathID] = new(nonce.Path)
+		}
+		there := &nonce.Op{
+			Kind: op.Kind, Signer: op.Signer, Count: op.Count, RequestID: op.RequestID, Hold: op.Hold, Nonce: op.Nonce,
+			Attempt: op.Attempt, TxHash: op.TxHash, Reason: op.Reason, Floor: op.Floor, Path: paths[op.PathID],
+		}
+		answers.Add(1)
+		p := newPending(there)
+		p.then = func() {
+			defer answers.Done()
+			r.back(op, there, lose != nil && lose(op))
+		}
+		place, ok := r.nodes[to].Reserve(op.Signer, op.Principal)
+		if !ok {
+			there.Err = nonce.ErrBusy
+			p.Done(there)
+			continue
+		}
+		r.nodes[to].Submit(place, there)
+	}
+}
+
+// back returns an op with the answer of the other node.
+func (r *links) back(op, there *nonce.Op, lost bool) {
+	v := nonce.Answered
+	op.Err = there.Err
+	word := ""
+	if there.Err != nil {
+		word, _, _ = strings.Cut(refusal(there.Err), " ")
+	}
+	switch {
+	case lost:
+		v = nonce.Doubtful
+	case word == "not_owner", word == "fenced", word == "draining":
+		v = nonce.Bounced
+	default:
+		op.Nonces, op.Attempts, op.Token, op.HeldUntil, op.HoldLeft = there.Nonces, there.Attempts, there.Token, there.HeldUntil, there.HoldLeft
+		op.Status, op.Next, op.Floor = there.Status, there.Next, there.Floor
+	}
+	if w := r.nodes[r.self].Return(op, v); w != nil {
+		w.Wake()
+	}
+}

@@ -1,0 +1,234 @@
+package service
+
+import (
+	"errors"
+	"time"
+
+	"noncegate/nonce"
+	"noncegate/nonce/rules"
+)
+
+// commit writes what was planned in one statement, and returns the groups that go on: those
+// given as next among them.
+func (w *worker) commit(groups, next []*group) []*group {
+	if len(groups) == 0 {
+		return next
+	}
+	res, err := w.tryCommit(groups)
+	if err != nil {
+		return append(next, w.commitFailed(groups, err)...)
+	}
+	for i, g := range groups {
+		goesOn := true
+		if res.Results[i] == nonce.Applied {
+			w.applied(g, res.Now)
+		} else {
+			goesOn = w.notApplied(g, res.Results[i])
+		}
+		if goesOn && (len(g.tasks) > 0 || g.look) {
+			next = append(next, g)
+		}
+	}
+	return next
+}
+
+func (w *worker) tryCommit(groups []*group) (nonce.Committed, error) {
+	writes, ops := make([]nonce.Write, len(groups)), 0
+	for i, g := range groups {
+		writes[i] = g.write
+		ops += len(g.plan.Answers)
+	}
+	ctx, cancel := w.svc.timeout()
+	defer cancel()
+	started := time.Now()
+	res, err := w.svc.store.Commit(ctx, w.svc.holder, writes)
+	if ended := time.Now(); err == nil {
+		w.svc.fig.Commit(ended.Sub(started), ops)
+		w.svc.clock.observe(started, ended, res.Now)
+	}
+	return res, err
+}
+
+// applied follows a commit: memory, results, events, in this order.
+func (w *worker) applied(g *group, now time.Time) {
+	sig, plan := g.sig, g.plan
+	if plan.Writes {
+		w.set(sig, plan.Signer, g.write.Term.Token)
+	}
+	if g.write.DueAt != 0 {
+		sig.listed, g.listed = max(0, g.write.DueAt), nonce.DueEntry{}
+	}
+	w.answer(g, now)
+	if g.look && len(g.tasks) == 0 {
+		w.lookedAt(g)
+	}
+	g.tries, g.giveUpAt = 0, time.Time{}
+	g.unread()
+}
+
+// answer ends the tasks that a commit covered.
+func (w *worker) answer(g *group, now time.Time) {
+	svc, plan, tasks := w.svc, g.plan, g.planned()
+	if plan.Expired > 0 {
+		svc.fig.Swept(plan.Expired)
+	}
+	svc.publishOwn(w.index, g.name, g.sig.chain, plan, now)
+	clock := svc.clock.now()
+	for i, t := range tasks {
+		a := &plan.Answers[i]
+		if a.Summary != nil {
+			a.Summary.Lease, a.Summary.Now = svc.grant(g.shard.view.Load()), now
+		}
+		svc.open.settle(t.op, a)
+		t.answer(a, clock)
+		svc.publish(w.index, t, a, g.sig.chain, plan.Signer.Version, now)
+		w.finish(t)
+	}
+	g.pop(len(tasks))
+}
+
+// settle counts what a committed op did to its principal's open holds: it has new ones, or it
+// ended one or gave it another deadline. A hold that another node handed out is not counted
+// here, and stays so when it is extended. What the plan claimed is given back.
+func (o *openHolds) settle(op *nonce.Op, a *rules.Answer) {
+	switch {
+	case a.Err != nil || !a.Wrote:
+	case a.Claimed > 0:
+		o.given(op.Principal, a.Claimed, a.Until)
+	case a.Ends != nil && a.Ends.Holder != 0 && o.marked(a.Ends.Holder, a.Ends.Until) && a.Status == nonce.Held:
+		holder := a.Ends.Holder // of a hold that has another deadline now
+		if op.Kind == nonce.KindRepair {
+			holder = op.Principal
+		}
+		if holder != 0 {
+			o.given(holder, 1, a.Until)
+		}
+	}
+	o.unclaim(op.Principal, a.Claimed)
+}
+
+const errRowLocked nonce.Told = "the signer's row stayed locked by another session"
+
+// notApplied deals with a group whose write the store left out: nothing of it happened. It
+// reports whether the group goes on.
+func (w *worker) notApplied(g *group, why nonce.WriteResult) bool {
+	w.unclaim(g)
+	requests := g.write.Requests
+	version := g.sig.row.Version
+	g.unread()
+	g.wants = rules.Wants{}
+	switch why {
+	case nonce.TooEarly: // the store's clock is behind what was believed of it
+		g.noExpiry = true
+		return true
+	case nonce.IDKnown:
+		for i := range requests {
+			g.wants.Requests = append(g.wants.Requests, requests[i].ID)
+		}
+		return true
+	}
+	return w.reload(g, version)
+}
+
+// reload reads a signer whose shard, or version, is not what was believed. A row that is as
+// it was believed is locked by somebody else. It reports whether the group goes on.
+func (w *worker) reload(g *group, version int64) bool {
+	loaded, err := w.svc.load([]nonce.SignerNeed{{Signer: g.name}})
+	if err != nil {
+		w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: err})
+		return false
+	}
+	w.follow(g, &loaded.Signers[0])
+	g.unread()
+	switch {
+	case g.sig == nil: // it is lost, or stopped
+		return false
+	case g.sig.row.Version == version:
+		w.park(g, errRowLocked)
+		return false
+	}
+	w.svc.tally.moved.Add(1)
+	return true
+}
+
+// commitFailed deals with a commit that ended in an error.
+func (w *worker) commitFailed(groups []*group, err error) (next []*group) {
+	outcome := nonce.OutcomeOf(err)
+	if outcome == nonce.Unknown {
+		w.svc.tally.unknown.Add(1)
+		w.svc.log.Warn("a commit's outcome is unknown; its shards are acquired anew", "signers", len(groups), "error", err)
+		return w.settle(groups, err)
+	}
+	for _, g := range groups {
+		w.unclaim(g)
+	}
+	switch {
+	case outcome == nonce.NotSent:
+		for _, g := range groups {
+			w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: err})
+		}
+		return nil
+	case len(groups) > 1: // in halves, until the one at fault is alone
+		for _, half := range [][]*group{groups[:len(groups)/2], groups[len(groups)/2:]} {
+			next = append(next, w.again(half)...)
+		}
+		return next
+	}
+	w.alone(groups[0], err)
+	return nil
+}
+
+// again plans and commits groups that were aborted together with others. It skips front
+// and own, which they went through in this round; a shard that was lost since is refused by
+// the commit.
+func (w *worker) again(groups []*group) []*group {
+	for _, g := range groups {
+		g.unread()
+	}
+	return w.commit(w.planAll(w.load(groups)))
+}
+
+// alone deals with a group whose write was aborted although no other was in the commit. An
+// abort that may pass, such as that of a lock, is waited for. With ErrInvariant it tries
+// again without ending overdue holds (the part of the plan that no op asked for), then task
+// by task, so that only the task at fault is refused.
+func (w *worker) alone(g *group, cause error) {
+	svc, own, tasks := w.svc, len(g.plan.Own) > 0, g.tasks
+	if g.giveUpAt.IsZero() {
+		svc.log.Error("a commit was aborted", "signer", g.name, "ops", len(g.plan.Answers), "error", cause)
+	}
+	if !g.sig.stopped {
+		w.memory.forget(g.sig) // what is remembered has proved wrong, or may have
+	}
+	g.unread()
+	switch {
+	case !errors.Is(cause, nonce.ErrInvariant):
+		w.park(g, cause)
+		return
+	case own && !g.noExpiry:
+		g.noExpiry = true
+		w.rerun(g, tasks)
+	case len(tasks) > 1:
+		for i := range tasks {
+			if w.rerun(g, tasks[i:i+1:i+1]); len(g.tasks) > 0 { // it is parked, or waits
+				for _, t := range tasks[i+1:] {
+					g.add(t)
+				}
+				return
+			}
+		}
+	default:
+		svc.fig.Invariant()
+		if g.tasks = nil; len(tasks) == 1 {
+			w.refuse(tasks[0], nonce.ErrInternal)
+		}
+	}
+}
+
+// rerun runs some tasks of a group by themselves, to their end or until they wait.
+func (w *worker) rerun(g *group, tasks []*task) {
+	g.tasks, g.look = tasks, false
+	for left := []*group{g}; len(left) > 0; {
+		left = w.round(left)
+	}
+}

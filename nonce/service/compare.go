@@ -1,0 +1,147 @@
+package service
+
+import (
+	"math"
+	"slices"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+)
+
+// compareChunk bounds the signers that are read at a time.
+const compareChunk = 1000
+
+// noEpoch is no epoch of any store. A worker that has it commits nothing, and compares
+// everything before its next batch.
+const noEpoch = math.MaxUint64
+
+// noStay is no stay of any shard: a signer of it is read, and compared, before it is used.
+const noStay = math.MaxUint64
+
+// compareAll follows a store that may have become another one: a failover to a copy that
+// lacks commits, or a restore. Every shard is acquired anew, and every signer that is
+// remembered is compared with its row: what went back is stopped, everything else is
+// forgotten. While the store does not answer, the shards are not this node's.
+func (w *worker) compareAll() {
+	w.svc.log.Warn("the store may have become another one; what is remembered is compared with it", "signers", len(w.memory.signers))
+	shards := w.owned()
+	for i, got := range w.acquire(shards) {
+		if got.err != nil {
+			w.svc.log.Error("a shard could not be acquired anew", "shard", shards[i].id, "error", got.err)
+			w.lose(shards[i])
+		}
+	}
+	w.compareThose(func(*signer) bool { return true })
+}
+
+// compareThose compares some of the signers that are remembered. While that cannot be done,
+// nothing is committed.
+func (w *worker) compareThose(which func(*signer) bool) {
+	var remembered []*signer
+	for _, sig := range w.memory.signers {
+		if which(sig) {
+			remembered = append(remembered, sig)
+		}
+	}
+	for len(remembered) > 0 {
+		n := min(len(remembered), compareChunk)
+		if !w.compare(remembered[:n]) {
+			w.epoch = noEpoch // the next batch compares everything
+			return
+		}
+		remembered = remembered[n:]
+	}
+}
+
+// compare reads some signers; false: the store did not answer.
+func (w *worker) compare(signers []*signer) bool {
+	needs := make([]nonce.SignerNeed, len(signers))
+	for i, sig := range signers {
+		needs[i] = nonce.SignerNeed{Signer: sig.name}
+	}
+	loaded, err := w.svc.load(needs)
+	if err != nil {
+		w.svc.log.Error("what is remembered could not be compared", "error", err)
+		return false
+	}
+	for i, sig := range signers {
+		switch l := &loaded.Signers[i]; {
+		case l.Err != nil: // it is refused, and compared when its row can be read again
+			if !sig.stopped {
+				sig.disown()
+				sig.stay = noStay
+			}
+		case sig.stopped:
+			w.set(sig, l.Signer, l.Token)
+		case wentBack(sig, l):
+			w.stopSigner(sig, l)
+		default:
+			w.memory.forget(sig)
+		}
+	}
+	return true
+}
+
+// compared follows a row of a signer that is remembered. Where it is another, a node in mode
+// basic wrote it, or the store went back: then the signer is stopped, which is reported.
+func (w *worker) compared(sig *signer, l *nonce.LoadedSigner) (stopped bool) {
+	switch {
+	case sig.row.Version == l.Signer.Version && sig.token == l.Token:
+	case !sig.stopped && wentBack(sig, l):
+		w.stopSigner(sig, l)
+		return true
+	default:
+		w.set(sig, l.Signer, l.Token)
+		sig.listed = 0 // who wrote it may have listed it otherwise
+	}
+	return false
+}
+
+// set replaces what is remembered of a signer. A floor at or above all that was seen of it
+// lets one that is stopped serve again.
+func (w *worker) set(sig *signer, row nonce.Signer, token int64) {
+	w.memory.set(sig, row, token)
+	if sig.stopped && row.Floor >= sig.safe {
+		w.svc.log.Warn("a new floor lets a stopped signer serve again", "signer", sig.name, "floor", row.Floor)
+		sig.stopped = false
+		sig.shard.stopped.Add(-1)
+	}
+}
+
+// wentBack reports whether a row shows less than was remembered: a lower version or cursor, or
+// the same version with another content. The last happens when the store lost commits and
+// others were made in their place.
+func wentBack(sig *signer, l *nonce.LoadedSigner) bool {
+	return l.Signer.Version < sig.row.Version || l.Signer.Next < sig.row.Next ||
+		l.Signer.Version == sig.row.Version && (l.Token != sig.token || !slices.Equal(l.Signer.Live, sig.row.Live) && !sameLive(l.Signer.Live, sig.row.Live))
+}
+
+// sameLive compares entries by what they say.
+func sameLive(a, b []nonce.Entry) bool {
+	return slices.EqualFunc(a, b, func(x, y nonce.Entry) bool {
+		return x.Nonce == y.Nonce && x.Attempt == y.Attempt && x.Status == y.Status && x.Until == y.Until
+	})
+}
+
+// stopSigner stops a signer whose row shows less than was seen. Handing out from it
+// could give a nonce two holders. A floor at or above all that was seen, once
+// committed, lets it serve again.
+func (w *worker) stopSigner(sig *signer, l *nonce.LoadedSigner) {
+	if !sig.stopped {
+		sig.shard.stopped.Add(1)
+	}
+	sig.stopped, sig.safe = true, max(sig.safe, sig.row.Next)
+	w.svc.fig.WentBack()
+	w.svc.log.Error("the store went back: this signer is stopped until nonce_setFloor gives it a safe floor",
+		"signer", sig.name, "seen_version", sig.row.Version, "version", l.Signer.Version, "seen_next", sig.row.Next, "next", l.Signer.Next)
+	w.memory.set(sig, l.Signer, l.Token)
+}
+
+// wentBack follows a shard's row with a lower token than was seen, which a store only shows
+// after it lost commits: what is remembered of the shard's signers is compared with the store.
+func (w *worker) wentBack(sh *shard, row *lease.Shard) {
+	w.svc.fig.WentBack()
+	w.svc.log.Error("the store went back", "shard", sh.id, "seen_token", sh.view.Load().Token, "token", row.Token)
+	sh.view.Store(row)
+	w.compareThose(func(sig *signer) bool { return sig.shard == sh })
+}

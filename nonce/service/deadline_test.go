@@ -1,0 +1,208 @@
+package service_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"noncegate/nonce"
+	"noncegate/nonce/service"
+	"noncegate/nonce/shardmodel"
+)
+
+// slow has the answer of the next write take four seconds.
+func slow(n *node) {
+	var once sync.Once
+	n.disk.onAfter(func(c shardmodel.Call) error {
+		if c.Op == shardmodel.OpCommit || c.Op == shardmodel.OpLocked {
+			once.Do(func() { time.Sleep(4 * time.Second) })
+		}
+		return nil
+	})
+}
+
+// TestAHoldThatIsOverBeforeItCanBeAnsweredIsUnknown: somebody else may have the nonce when
+// the answer arrives.
+func TestAHoldThatIsOverBeforeItCanBeAnsweredIsUnknown(t *testing.T) {
+	inBothModes(t, func(t *testing.T, n *node) {
+		slow(n)
+		n.want("allocate hold=3s -> unknown")
+		slow(n)
+		n.want("allocate hold=6s -> 1#1")
+		slow(n)
+		n.want("extend 1#1 hold=3s -> unknown")
+		slow(n)
+		n.want("signed 1#1 hash=4 -> HELD #1 4", "used 1#1 hash=4 -> CONSUMED")
+	})
+}
+
+// TestNoHoldIsEndedEarlyByTheStoresClockHoweverThatSteps: back and forth by more than a
+// lease. In the end all are.
+func TestNoHoldIsEndedEarlyByTheStoresClockHoweverThatSteps(t *testing.T) {
+	for seed := range uint64(5) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 5))
+			d := newDisk()
+			short := func(c *service.Config) { c.MaxHold, c.Rules.MaxLive = time.Minute, nonce.MaxLive }
+			nodes := []*node{
+				start(t, d, "a", looking, sweepEvery(time.Second), short), start(t, d, "b", looking, sweepEvery(time.Second), short),
+				start(t, d, "c", looking, sweepEvery(time.Second), short, basicMode),
+			}
+			until := map[string]time.Time{}
+			for range 300 {
+				pass(time.Duration(r.IntN(3000)) * time.Millisecond)
+				op := parse(t, fmt.Sprintf("allocate hold=%dms signer=s%d", 1000+r.IntN(40_000), r.IntN(20)))
+				if got := nodes[r.IntN(3)].do(op); op.Err == nil {
+					until[op.Signer+" "+got] = op.HeldUntil
+				}
+				if r.IntN(30) == 0 {
+					d.ahead.Add(int64(time.Duration(r.IntN(60)-30) * time.Second))
+				}
+			}
+			pass(10 * time.Minute)
+			ended := 0
+			for _, n := range nodes {
+				for _, e := range n.events.all {
+					held, known := until[fmt.Sprintf("%s %d#%d", e.Signer, e.Nonce, e.Attempt)]
+					if e.Type != nonce.EventExpired || !known {
+						continue
+					}
+					if ended++; e.At.Before(held.Add(time.Second)) {
+						t.Errorf("%s %d#%d was held until %v and ended at %v", e.Signer, e.Nonce, e.Attempt, held, e.At)
+					}
+				}
+			}
+			if ended < len(until)/2 {
+				t.Errorf("of %d holds %d were seen to end", len(until), ended)
+			}
+			for i := range 20 {
+				if rows := d.rows(t, fmt.Sprint("s", i)); strings.Contains(rows, "HELD") {
+					t.Errorf("s%d has %s after all is over", i, rows)
+				}
+			}
+		})
+	}
+}
+
+// listings counts the writes that list a signer.
+func (d *disk) listings() *atomic.Int64 {
+	count := new(atomic.Int64)
+	d.onBefore(func(c shardmodel.Call) error {
+		for _, w := range c.Writes {
+			if w.DueAt > 0 {
+				count.Add(1)
+			}
+		}
+		return nil
+	})
+	return count
+}
+
+func TestASignerInUseIsListedOnceAndAgainOnlyForAnEarlierDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, newDisk(), "a", sweepEvery(time.Second))
+		listed := n.disk.listings()
+		n.want("allocate hold=30s -> 0#1", "allocate hold=40s -> 1#1", "used 0#1 -> CONSUMED", "allocate hold=35s -> 2#1")
+		if listed.Load() != 1 {
+			t.Errorf("listed %d times, want 1", listed.Load())
+		}
+		n.want("allocate hold=20s -> 3#1", "allocate hold=25s -> 4#1")
+		if listed.Load() != 2 {
+			t.Errorf("listed %d times, want 2: for the earlier one, too", listed.Load())
+		}
+		pass(22 * time.Second) // 3 has ended, and the next to end is 4
+		if got, want := n.disk.rows(t, signer), "0#1=CONSUMED/1 1#1=HELD 2#1=HELD 3#1=RELEASED/expired 4#1=HELD"; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		if listed.Load() != 3 {
+			t.Errorf("listed %d times, want 3", listed.Load())
+		}
+		for nr := range 3 {
+			n.run(fmt.Sprintf("used %d#1", []int{1, 2, 4}[nr]))
+		}
+		pass(time.Minute)
+		if due, err := n.disk.Due(t.Context(), []int{0, 1, 2, 3}, 10); err != nil || len(due) > 0 {
+			t.Errorf("%v is listed still, %v", due, err)
+		}
+		if listed.Load() != 3 {
+			t.Errorf("listed %d times, want 3", listed.Load())
+		}
+	})
+}
+
+// TestALookAtASignerWithoutAnOverdueHoldWritesNothing: it was listed for a hold that was
+// marked, and is listed for the next.
+func TestALookAtASignerWithoutAnOverdueHoldWritesNothing(t *testing.T) {
+	inBothModes(t, func(t *testing.T, n *node) {
+		n.want("allocate hold=5s -> 0#1", "allocate hold=30s -> 1#1", "used 0#1 -> CONSUMED")
+		version := n.disk.summary(t, signer).Version
+		pass(20 * time.Second)
+		if got := n.disk.summary(t, signer).Version; got != version {
+			t.Errorf("version %d after %d", got, version)
+		}
+		if due, err := n.disk.Due(t.Context(), []int{0, 1, 2, 3}, 10); err != nil || len(due) > 0 {
+			t.Errorf("%v is listed for what has passed, %v", due, err)
+		}
+		pass(15 * time.Second)
+		if got, want := n.disk.rows(t, signer), "0#1=CONSUMED/1 1#1=RELEASED/expired"; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}, sweepEvery(time.Second), func(c *service.Config) { c.MaxSigners = 1 })
+}
+
+// TestEndingHoldsTakesASmallPartOfEachBatch: a thousand are over when requests come.
+func TestEndingHoldsTakesASmallPartOfEachBatch(t *testing.T) {
+	for name, memory := range map[string]int{"remembered": 0, "forgotten": 1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDisk()
+				n := start(t, d, "a", sweepEvery(time.Second), maxBatch(16), places(10_000), func(c *service.Config) { c.MaxSigners = memory })
+				for i := range 1000 {
+					n.run(fmt.Sprintf("allocate hold=5s signer=over%d", i))
+				}
+				began, open := d.holdCommit("plug")
+				plug := n.send(allocate("plug"))
+				<-began
+				var ps []*pending
+				for i := range 400 {
+					ps = append(ps, n.send(allocate(fmt.Sprint("s", i%100)))...)
+				}
+				time.Sleep(8 * time.Second)
+				asked, batches, alone := 0, 0, 0
+				d.onBefore(func(c shardmodel.Call) error {
+					over, others := 0, 0
+					for _, w := range c.Writes {
+						if strings.HasPrefix(w.Name, "over") {
+							over++
+						} else {
+							others++
+						}
+					}
+					switch {
+					case over > 64:
+						t.Errorf("%d signers in a batch without requests", over)
+					case others > 0 && over > 2:
+						t.Errorf("%d signers beside %d others", over, others)
+					case others > 0:
+						batches, asked = batches+1, asked+over
+					case over > 0:
+						alone++
+					}
+					return nil
+				})
+				open()
+				results(ps)
+				pass(3 * time.Second)
+				if got := n.fig.get(&n.fig.swept); got != 1000 || asked == 0 || batches < 25 || alone < 10 {
+					t.Errorf("%d of 1000 were ended, %d of them beside requests in %d batches, and the others in %d", got, asked, batches, alone)
+				}
+				results(plug)
+			})
+		})
+	}
+}

@@ -1,0 +1,103 @@
+package service
+
+import (
+	"cmp"
+	"sync"
+	"time"
+
+	"noncegate/nonce"
+	"noncegate/nonce/rules"
+)
+
+// storeTime is the store's clock now, about: for what is told to people.
+func (s *Service) storeTime() time.Time { return time.UnixMilli(s.clock.now().Earliest) }
+
+// publishOwn hands on the events of holds that were over and of what the chain said.
+func (s *Service) publishOwn(lane int, signer string, chain nonce.ChainSigner, plan *rules.Plan, now time.Time) {
+	if len(plan.Own) == 0 {
+		return
+	}
+	for i := range plan.Own {
+		e := &plan.Own[i]
+		e.Signer, e.Version, e.At = signer, plan.Signer.Version, now
+	}
+	if chain != nil {
+		chain.Committed(plan.Own)
+	}
+	if s.sink != nil && s.sink.Watched(signer) {
+		s.sink.Publish(lane, false, plan.Own)
+	}
+}
+
+// publish hands on the events of a committed op.
+func (s *Service) publish(lane int, t *task, a *rules.Answer, chain nonce.ChainSigner, version int64, now time.Time) {
+	op := t.op
+	if a.Err != nil || !a.Wrote {
+		return
+	}
+	wanted := s.sink != nil && (op.EventPlace || s.sink.Watched(op.Signer))
+	if !wanted && chain == nil {
+		return
+	}
+	if !wanted { // the chain does not keep them
+		buf := eventBuffers.Get().(*[]nonce.Event)
+		*buf = events((*buf)[:0], op, a, version, now)
+		chain.Committed(*buf)
+		eventBuffers.Put(buf)
+		return
+	}
+	all := events(nil, op, a, version, now)
+	if chain != nil {
+		chain.Committed(all)
+	}
+	if len(all) > 0 {
+		s.sink.Publish(lane, op.EventPlace, all)
+		op.EventPlace = false
+	}
+}
+
+// eventBuffers are of events that nobody keeps.
+var eventBuffers = sync.Pool{New: func() any { return new([]nonce.Event) }}
+
+// events appends what an op changed.
+func events(to []nonce.Event, op *nonce.Op, a *rules.Answer, version int64, at time.Time) []nonce.Event {
+	e := nonce.Event{Signer: op.Signer, Version: version, At: at, Nonce: op.Nonce, Attempt: cmp.Or(a.Attempt, op.Attempt)}
+	switch op.Kind {
+	case nonce.KindMarkUsed, nonce.KindMarkSigned:
+		e.Type, e.TxHash = nonce.EventUsed, op.TxHash
+		if op.Kind == nonce.KindMarkSigned {
+			e.Type = nonce.EventSigned
+		}
+		if a.Replaced != (nonce.TxHash{}) {
+			e.Type = nonce.EventReplaced
+		}
+		if a.Took {
+			taken := e
+			taken.Type, taken.TxHash = nonce.EventAllocated, nonce.TxHash{}
+			return append(to, taken, e)
+		}
+	case nonce.KindExtend:
+		e.Type = nonce.EventExtended
+	case nonce.KindRepair:
+		e.Type, e.Nonce, e.Attempt, e.Reason = nonce.EventAllocated, a.Nonces[0], a.Attempts[0], nonce.ReasonRepair
+	case nonce.KindMarkRecyclable:
+		switch e.Type = nonce.EventReleased; {
+		case a.Status == nonce.Consumed && a.Hashes == "":
+			e.Reason = nonce.ReasonBelowFloor
+		case a.Status == nonce.Consumed:
+			e.Type, e.TxHash = nonce.EventUsed, a.Hashes.At(0)
+		default:
+			e.Reason = op.Reason
+		}
+	case nonce.KindSetFloor:
+		e.Type, e.Nonce, e.Attempt = nonce.EventFloor, a.Floor, 0
+	case nonce.KindAllocate:
+		e.Type = nonce.EventAllocated
+		for i := range a.Nonces {
+			e.Nonce, e.Attempt = a.Nonces[i], a.Attempts[i]
+			to = append(to, e)
+		}
+		return to
+	}
+	return append(to, e)
+}

@@ -1,0 +1,177 @@
+package service_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+	"noncegate/nonce/service"
+	"noncegate/nonce/shardmodel"
+)
+
+var away = &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut}
+
+// Failover that takes a while: unknown commit, acquire fails, later the acquire of a request
+// is what opens the first connection to the new primary, which lacks 1#1 and 2#1.
+func TestFailoverSeenByTheAcquireOfARequest(t *testing.T) {
+	d := newDisk()
+	n := start(t, d, "a")
+	n.want("allocate -> 0#1")
+	toReplica := d.Backup()
+	n.want("allocate -> 1#1", "allocate -> 2#1") // acknowledged, lost at the failover
+	back := d.storeAway(d.onBefore)
+	n.want("allocate -> unknown", "allocate -> none")
+	back()
+	d.onBefore(once(shardmodel.OpAcquire, signer, func(shardmodel.Call) error { toReplica(); d.RaiseEpoch(); return nil }))
+	n.want("allocate -> none", "allocate -> none", "floor 3 -> floor 3 next 3", "allocate -> 3#1")
+	if got := n.StoppedSigners(); got != 0 || n.fig.get(&n.fig.wentBack) != 1 {
+		t.Errorf("%d stopped, %d alarms", got, n.fig.get(&n.fig.wentBack))
+	}
+}
+
+// The most ordinary failover, with a chain: the commit breaks, the acquire that settles opens
+// the first connection to the new primary.
+func TestFailoverWithAChain(t *testing.T) {
+	d := newDisk()
+	b := &book{view: nonce.ChainView{Known: true}}
+	n := start(t, d, "a", func(c *service.Config) { c.Chain = b })
+	n.want("allocate -> 0#1")
+	toReplica := d.Backup()
+	n.want("allocate -> 1#1", "allocate -> 2#1") // acknowledged, lost at the failover
+	d.onBefore(once(shardmodel.OpCommit, signer, func(shardmodel.Call) error { toReplica(); d.RaiseEpoch(); return errCut }))
+	n.want("allocate -> unknown", "allocate -> none", "allocate -> none", "floor 3 -> floor 3 next 3", "allocate -> 3#1")
+}
+
+// compareAll with a chain, where one shard cannot be acquired at once.
+func TestCompareAllWithAChainAndAFailedAcquire(t *testing.T) {
+	d := newDisk()
+	b := &book{view: nonce.ChainView{Known: true}}
+	n := start(t, d, "a", func(c *service.Config) { c.Chain = b })
+	n.want("allocate -> 0#1")
+	toReplica := d.Backup()
+	n.want("allocate -> 1#1", "allocate -> 2#1")
+	toReplica()
+	d.RaiseEpoch()
+	d.onBefore(once(shardmodel.OpAcquire, signer, func(shardmodel.Call) error { return away }))
+	n.want("allocate -> none", "allocate -> none")
+	// What is planned behind the safe floor goes by the chain.
+	b.says(func(v *nonce.ChainView) { v.Mined = 10 })
+	if got := n.batch(parse(t, "floor 3"), parse(t, "allocate")); got[1] != "10#1" {
+		t.Errorf("the chain has used 0 to 9, and after the floor %s was handed out", got[1])
+	}
+}
+
+// No epoch: the token tells, at the acquire of a request. The op of that very batch.
+func TestTokenWentBackSeenByAcquire(t *testing.T) {
+	d := newDisk()
+	n := start(t, d, "a")
+	n.want("allocate -> 0#1")
+	restore := d.Backup()
+	for range 2 { // settled unknown commits raise the token
+		d.breakLate()
+		n.do(allocate(signer))
+	}
+	n.want("allocate -> 3#1")
+	back := d.storeAway(d.onBefore)
+	n.want("allocate -> unknown")
+	back()
+	restore()
+	n.want("allocate -> none", "allocate -> none")
+}
+
+// TestASignerThatWentBackWhileItsShardWasLostFollowsItsChainAgain: without an epoch, and without
+// a token that fell; its row alone tells.
+func TestASignerThatWentBackWhileItsShardWasLostFollowsItsChainAgain(t *testing.T) {
+	d := newDisk()
+	b := &book{view: nonce.ChainView{Known: true}}
+	n := start(t, d, "a", func(c *service.Config) { c.Chain = b })
+	n.want("allocate -> 0#1")
+	toReplica := d.Backup()
+	n.want("allocate -> 1#1", "allocate -> 2#1")
+	back := d.storeAway(d.onBefore)
+	n.want("allocate -> unknown") // and the shard is not this node's until it is acquired anew
+	back()
+	toReplica()
+	n.want("allocate -> none")
+	b.says(func(v *nonce.ChainView) { v.Mined = 10 })
+	if got := n.batch(parse(t, "floor 3"), parse(t, "allocate")); got[1] != "10#1" {
+		t.Errorf("the chain has used 0 to 9, and after the floor %s was handed out", got[1])
+	}
+}
+
+// loseAWrite has a node that hands out 0 and 1 of the signer meet a store that knows of 0 only.
+func (d *disk) loseAWrite(n *node) {
+	n.want("allocate -> 0#1")
+	toReplica := d.Backup()
+	n.want("allocate -> 1#1")
+	toReplica()
+	d.RaiseEpoch()
+	n.want("allocate -> none")
+}
+
+// TestAShardWithASignerThatIsStoppedStaysWhereThatIsKnown: b comes, which remembers nothing,
+// and the shard is pinned to it.
+func TestAShardWithASignerThatIsStoppedStaysWhereThatIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		a := start(t, d, "a", looking)
+		d.loseAWrite(a)
+		start(t, d, "b", looking)
+		if o, err := a.Move(t.Context(), nonce.ShardOf(signer, shards), "b"); err != nil || o.Stopped != 1 || !o.Mine || o.Heir != "b" {
+			t.Fatalf("got %+v, %v", o, err)
+		}
+		pass(10 * time.Second)
+		if got := d.summary(t, signer).Lease.Holder.Node; got != "a" {
+			t.Fatalf("%q owns the shard", got)
+		}
+		a.want("allocate -> none", "floor 2 -> floor 2 next 2", "allocate -> 2#1")
+		pass(10 * time.Second)
+		if got := d.summary(t, signer).Lease.Holder.Node; got != "b" {
+			t.Errorf("the signer serves again, and %q owns its shard", got)
+		}
+	})
+}
+
+// TestASignerThatIsStoppedServesOnceItsFloorWasRaisedElsewhere: a loses the shard and gets it
+// back.
+func TestASignerThatIsStoppedServesOnceItsFloorWasRaisedElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		a := start(t, d, "a", looking)
+		d.loseAWrite(a)
+		d.mute("a", true)
+		pass(a.cfg.LeaseTTL + 2*time.Second)
+		b := start(t, d, "b", looking)
+		pass(2 * time.Second)
+		b.want("floor 2 -> floor 2 next 2")
+		d.mute("a", false)
+		if err := d.Leave(t.Context(), lease.Holder{Node: "b", Incarnation: 1}); err != nil {
+			t.Fatal(err)
+		}
+		b.Retire()
+		pass(20 * time.Second)
+		if a.want("allocate -> 2#1"); a.StoppedSigners() != 0 {
+			t.Errorf("%d signers are stopped", a.StoppedSigners())
+		}
+	})
+}
+
+// TestARowThatCannotBeReadKeepsItsHoldsWhenTheStoreMayBeAnother: nothing is written over it.
+func TestARowThatCannotBeReadKeepsItsHoldsWhenTheStoreMayBeAnother(t *testing.T) {
+	d := newDisk()
+	n := start(t, d, "a")
+	n.want("allocate count=2 -> 0#1 1#1")
+	mended := d.Backup()
+	d.Damage(signer)
+	d.RaiseEpoch()
+	n.want("allocate -> none", "floor 2 -> none")
+	if n.StoppedSigners() != 0 || n.fig.get(&n.fig.wentBack) != 0 {
+		t.Error("the store is said to have gone back")
+	}
+	mended()
+	if got := d.rows(t, signer); got != "0#1=HELD 1#1=HELD" {
+		t.Errorf("the rows are %s", got)
+	}
+}

@@ -1,0 +1,163 @@
+package service
+
+import (
+	"slices"
+	"time"
+
+	"noncegate/nonce"
+	"noncegate/nonce/rules"
+)
+
+// load reads, in one round trip, signers that are not remembered and what the last plans
+// wanted, and returns the groups that can be planned.
+func (w *worker) load(groups []*group) []*group {
+	var reading []*group
+	var needs []nonce.SignerNeed
+	for _, g := range groups {
+		if g.sig = w.memory.use(g.name); g.sig == nil || g.wants.Any() {
+			reading, needs = append(reading, g), append(needs, g.need())
+		}
+	}
+	if len(reading) > 0 {
+		w.readAll(reading, needs)
+	}
+	left := groups[:0]
+	for _, g := range groups {
+		switch {
+		case g.sig == nil || len(g.tasks) == 0 && !g.look:
+		case g.sig.stopped && (len(g.tasks) == 0 || !g.sig.safeFloor(g.tasks[0])): // it was stopped after front had looked
+			w.stoppedNow(g)
+		default:
+			left = append(left, g)
+		}
+	}
+	return left
+}
+
+// readAll reads signers in one round trip.
+func (w *worker) readAll(groups []*group, needs []nonce.SignerNeed) {
+	loaded, err := w.svc.load(needs)
+	for i, g := range groups {
+		if err != nil {
+			w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: err})
+			g.look = false
+			continue
+		}
+		w.follow(g, &loaded.Signers[i])
+	}
+}
+
+// safeFloor reports whether a task lets a stopped signer serve again.
+func (s *signer) safeFloor(t *task) bool {
+	return t.op.Kind == nonce.KindSetFloor && t.op.Floor >= s.safe
+}
+
+// need says what to read for a group: what its last plan wanted, or, of a signer of which
+// nothing is remembered, all that its tasks may need.
+func (g *group) need() nonce.SignerNeed {
+	n := nonce.SignerNeed{Signer: g.name, History: g.wants.History, Requests: g.wants.Requests}
+	if g.sig != nil || g.wants.Any() {
+		return n
+	}
+	for _, t := range g.tasks {
+		if id := t.op.RequestID; id != "" && !slices.Contains(n.Requests, id) {
+			n.Requests = append(n.Requests, id)
+		}
+		switch t.op.Kind {
+		case nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindExtend, nonce.KindMarkSigned, nonce.KindRepair:
+			if t.op.Nonce >= 0 && !slices.Contains(n.History, t.op.Nonce) {
+				n.History = append(n.History, t.op.Nonce)
+			}
+		}
+	}
+	return n
+}
+
+// errUnreadable refuses what concerns a signer whose row cannot be read.
+const errUnreadable nonce.Told = "the stored state of this signer cannot be read; it is stopped until its row is mended"
+
+// follow takes in one read of a signer.
+func (w *worker) follow(g *group, l *nonce.LoadedSigner) {
+	g.history, g.requests, g.wants = l.History, l.Requests, rules.Wants{}
+	g.shard.see(l.Shard)
+	term := g.shard.term.Load()
+	switch {
+	case l.Shard.Token != term || l.Shard.Owner != w.svc.holder:
+		if g.sig = nil; l.Shard.Token < term {
+			w.wentBack(g.shard, &l.Shard)
+		}
+		w.lost(g, &l.Shard)
+	case l.Err != nil:
+		w.svc.fig.Invariant()
+		w.svc.log.Error("the row of a signer cannot be read", "signer", g.name, "version", l.Signer.Version, "error", l.Err)
+		w.postpone(g, l.Signer.Version)
+		g.sig, g.look, g.listed = nil, false, nonce.DueEntry{}
+		w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.Aborted, Err: errUnreadable})
+	case g.sig == nil:
+		if g.sig = w.remember(g, l); g.sig == nil {
+			w.stoppedNow(g)
+		}
+	case w.compared(g.sig, l):
+		w.stoppedNow(g)
+	}
+}
+
+// stoppedNow sends the group of a signer that was just stopped back to front, which refuses
+// all of its tasks but a safe floor.
+func (w *worker) stoppedNow(g *group) {
+	g.sig, g.look = nil, false
+	w.anew = append(w.anew, g)
+}
+
+// remember begins to remember a signer as it was read. nil: the row shows less than this node
+// saw when it owned the shard before, and the signer is stopped.
+func (w *worker) remember(g *group, l *nonce.LoadedSigner) *signer {
+	switch was := w.memory.signers[g.name]; {
+	case was == nil:
+	case was.stopped: // before the shard was lost; its floor may have been raised elsewhere meanwhile
+		w.meetAgain(was)
+		if w.set(was, l.Signer, l.Token); was.stopped {
+			return nil
+		}
+		return was
+	case wentBack(was, l):
+		w.meetAgain(was)
+		w.stopSigner(was, l)
+		return nil
+	default:
+		w.memory.forget(was)
+	}
+	sig := &signer{name: g.name, shard: g.shard, stay: g.shard.stay, row: l.Signer, token: l.Token}
+	w.followChain(sig)
+	w.memory.add(sig)
+	return sig
+}
+
+// meetAgain takes a signer into the present stay of its shard. Its chain was left when the shard
+// was lost, and a safe floor, with what is planned behind it, goes by what the chain says.
+func (w *worker) meetAgain(sig *signer) {
+	sig.stay = sig.shard.stay
+	w.followChain(sig)
+}
+
+// followChain has the chain of a signer followed, if it has one.
+func (w *worker) followChain(sig *signer) {
+	if w.svc.cfg.Chain == nil || sig.chain != nil {
+		return
+	}
+	if sig.chain = w.svc.cfg.Chain.Signer(sig.name); sig.chain != nil {
+		sig.chain.Owned(true)
+	}
+}
+
+// load reads signers.
+func (s *Service) load(needs []nonce.SignerNeed) (nonce.Loaded, error) {
+	ctx, cancel := s.timeout()
+	defer cancel()
+	started := time.Now()
+	loaded, err := s.store.Load(ctx, needs)
+	if err == nil {
+		s.clock.observe(started, time.Now(), loaded.Now)
+	}
+	return loaded, err
+}

@@ -1,0 +1,129 @@
+package service
+
+import (
+	"unsafe"
+
+	"noncegate/nonce"
+)
+
+// signer is what a worker remembers of a signer whose shard is this node's: the whole row.
+type signer struct {
+	name  string
+	shard *shard
+	stay  uint64 // the shard's stay when the signer was read
+	row   nonce.Signer
+	token int64 // under which the row was written last
+
+	chain nonce.ChainSigner // nil: no chain is configured for it
+
+	dueAt   int64 // for when it is in the list of deadlines; 0: it is not
+	place   int   // in that list
+	listed  int64 // for when the store has it listed, as far as is known; 0: it is not
+	stopped bool  // the store showed less of it than was seen
+	safe    int64 // a floor at or above it lets it serve again
+
+	newer, older *signer // by when it was used last
+}
+
+// bytes is what the signer takes of memory, about.
+func (s *signer) bytes() int64 {
+	const fixed = int64(unsafe.Sizeof(signer{})) + 64 // and its place in the map
+	return fixed + int64(len(s.name)) + int64(cap(s.row.Live))*int64(unsafe.Sizeof(nonce.Entry{}))
+}
+
+// firstDeadline is the earliest deadline of a hold, 0 without any.
+func firstDeadline(row *nonce.Signer) (first int64) {
+	for i := range row.Live {
+		if e := &row.Live[i]; e.Status == nonce.Held && (first == 0 || e.Until < first) {
+			first = e.Until
+		}
+	}
+	return first
+}
+
+// memory is what a worker remembers. Who was not used for the longest is forgotten when
+// there are too many signers, or too many bytes of them.
+type memory struct {
+	signers  map[string]*signer
+	newest   signer // joins the ends of the ring: its older is the signer used last, its newer the one used longest ago
+	dates    dates
+	bytes    int64
+	maxCount int
+	maxBytes int64
+}
+
+func newMemory(count int, bytes int64) *memory {
+	m := &memory{signers: make(map[string]*signer), maxCount: max(1, count), maxBytes: bytes}
+	m.newest.newer, m.newest.older = &m.newest, &m.newest
+	return m
+}
+
+// use finds a signer and makes it the one used last; nil: it is to be read. One of an earlier
+// stay is kept, because what was seen of it is what the row is compared with.
+func (m *memory) use(name string) *signer {
+	s := m.signers[name]
+	if s == nil || s.stay != s.shard.stay {
+		return nil
+	}
+	m.unlink(s)
+	m.link(s)
+	return s
+}
+
+func (m *memory) add(s *signer) {
+	m.signers[s.name] = s
+	m.link(s)
+	m.bytes += s.bytes()
+	m.dates.expect(s)
+}
+
+// set replaces the row of a signer, which may have been forgotten since it was found.
+func (m *memory) set(s *signer, row nonce.Signer, token int64) {
+	before := s.bytes()
+	s.row, s.token = row, token
+	if m.signers[s.name] == s {
+		m.bytes += s.bytes() - before
+		m.dates.expect(s)
+	}
+}
+
+func (m *memory) forget(s *signer) {
+	if m.signers[s.name] != s {
+		return
+	}
+	m.unlink(s)
+	m.dates.drop(s)
+	m.bytes -= s.bytes()
+	delete(m.signers, s.name)
+	s.disown()
+}
+
+// disown has the signer's chain not be followed any more.
+func (s *signer) disown() {
+	if s.chain != nil {
+		s.chain.Owned(false)
+		s.chain = nil
+	}
+}
+
+// evict forgets signers until there is room.
+func (m *memory) evict() {
+	for n := len(m.signers); n > 0 && (len(m.signers) > m.maxCount || m.bytes > m.maxBytes); n-- {
+		s := m.newest.newer // the one used longest ago
+		if s.stopped {
+			m.unlink(s)
+			m.link(s)
+			continue
+		}
+		m.forget(s)
+	}
+}
+
+func (m *memory) link(s *signer) {
+	s.older, s.newer = m.newest.older, &m.newest
+	s.older.newer, m.newest.older = s, s
+}
+
+func (m *memory) unlink(s *signer) {
+	s.older.newer, s.newer.older = s.newer, s.older
+}

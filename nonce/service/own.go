@@ -1,0 +1,142 @@
+package service
+
+import (
+	"slices"
+	"time"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+)
+
+// own acquires the shards that are missing, in one statement, and returns the groups whose
+// shard is this node's then. The others are ended, routed or parked. A group without tasks,
+// which is only looked at for overdue holds, is dropped: its shard is not acquired for that.
+func (w *worker) own(groups []*group) []*group {
+	var missing []*shard
+	for _, g := range groups {
+		if !g.shard.mine() && len(g.tasks) > 0 && !slices.Contains(missing, g.shard) {
+			missing = append(missing, g.shard)
+		}
+	}
+	retired := w.svc.retired.Load()
+	var acquired []had
+	if !retired {
+		acquired = w.acquire(missing)
+	}
+	left := groups[:0]
+	for _, g := range groups {
+		switch i := slices.Index(missing, g.shard); {
+		case len(g.tasks) == 0 && !g.shard.mine():
+		case i < 0:
+			left = append(left, g)
+		case retired:
+			w.giveAway(g)
+		case w.may(g, &acquired[i]):
+			left = append(left, g)
+		}
+	}
+	return left
+}
+
+const errNoLease nonce.Told = "the lease of this node is over, and was not renewed yet; try again"
+
+// may reports whether a group may go on: its shard was acquired. Else it ends, routes or
+// parks the group.
+func (w *worker) may(g *group, got *had) bool {
+	owner := got.row.Owner
+	switch {
+	case got.row.Taken:
+		return true
+	case got.err != nil && nonce.OutcomeOf(got.err) == nonce.Aborted: // it is locked, perhaps
+		w.park(g, got.err)
+	case got.err != nil: // the acquire may have happened, the ops did not
+		w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: got.err})
+	case owner.Node == "" || owner.Node == w.svc.holder.Node && owner.Incarnation <= w.svc.holder.Incarnation:
+		// It could be taken, so the store refused because this node has no lease that runs.
+		w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.Aborted, Err: errNoLease})
+	default:
+		w.toOwner(g, &got.row, w.svc.notOwner(&got.row))
+	}
+	return false
+}
+
+// had is what an acquire brought of one shard: its row, or an error.
+type had struct {
+	row lease.Shard
+	err error
+}
+
+// acquire takes shards in one statement, or, when that is aborted, each by itself: the row
+// of one may be locked. Those that were taken are this node's from now on.
+func (w *worker) acquire(shards []*shard) []had {
+	if len(shards) == 0 {
+		return nil
+	}
+	ids := make([]int, len(shards))
+	for i, sh := range shards {
+		ids[i] = sh.id
+	}
+	rows, err := w.tryAcquire(ids)
+	out := make([]had, 0, len(shards))
+	for i, sh := range shards {
+		switch {
+		case err == nil:
+			w.acquired(sh, &rows[i])
+			out = append(out, had{row: rows[i]})
+		case len(shards) > 1 && nonce.OutcomeOf(err) == nonce.Aborted:
+			out = append(out, w.acquire([]*shard{sh})...)
+		default:
+			w.svc.fig.LeaseAcquire(nonce.AcquireError)
+			out = append(out, had{err: err})
+		}
+	}
+	return out
+}
+
+func (w *worker) tryAcquire(ids []int) ([]lease.Shard, error) {
+	ctx, cancel := w.svc.timeout()
+	defer cancel()
+	return w.svc.store.Acquire(ctx, w.svc.holder, ids)
+}
+
+// acquired follows one result of an acquire. What is remembered of the shard's signers stays
+// valid only if this node owned the shard and the new token is the next one: then nobody else
+// owned it in between.
+func (w *worker) acquired(sh *shard, row *lease.Shard) {
+	before, was := sh.term.Load(), sh.view.Load()
+	sh.unsure, sh.hint, sh.askedAt = false, nil, time.Now()
+	if row.Token < was.Token {
+		w.wentBack(sh, row)
+	}
+	sh.see(*row)
+	if !row.Taken {
+		w.svc.fig.LeaseAcquire(nonce.AcquireHeld)
+		w.lose(sh)
+		return
+	}
+	if before == 0 || row.Token != before+1 {
+		w.lose(sh)
+	}
+	sh.term.Store(row.Token)
+	if from := was.Owner.Node; from != "" && from != w.svc.holder.Node && row.Token == was.Token+1 { // else it was given back
+		w.svc.fig.LeaseAcquire(nonce.AcquireTakeover)
+		w.svc.log.Info("took over a shard", "shard", sh.id, "from_node", from, "owner_node", w.svc.holder.Node, "fencing_token", row.Token)
+		return
+	}
+	w.svc.fig.LeaseAcquire(nonce.AcquireNew)
+}
+
+// lost ends, or routes, a group whose shard another node took.
+func (w *worker) lost(g *group, row *lease.Shard) {
+	provided := g.shard.term.Load()
+	w.lose(g.shard)
+	for _, t := range g.tasks {
+		if !t.reads() {
+			w.svc.fig.FenceReject(t.op.Kind)
+			w.svc.log.Warn("fenced", "signer", g.name, "op", t.op.Kind.String(), "shard", g.shard.id, "provided_token", provided,
+				"token", row.Token, "owner_node", row.Owner.Node, "node", w.svc.holder.Node)
+		}
+	}
+	w.svc.meet(row.Owner)
+	w.toOwner(g, row, nonce.ErrFenced)
+}

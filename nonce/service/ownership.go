@@ -1,0 +1,111 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"noncegate/nonce"
+)
+
+// Ownership is a shard as this node sees it.
+type Ownership struct {
+	Shard  int
+	Owner  string // node id; "": nobody
+	URL    string // where that node is
+	Token  int64
+	Mine   bool   // this node serves it
+	Heir   string // the node that should have it; "": there is none
+	Pinned string // the node that it is pinned to; "": the balance says who should have it
+	// Stopped is how many of its signers are stopped here. While there are any, this node
+	// keeps a shard that it serves.
+	Stopped int
+}
+
+// Shards says who owns which shard, as this node sees it.
+func (s *Service) Shards() []Ownership {
+	f, out := s.fleet.Load(), make([]Ownership, len(s.shards))
+	for i := range out {
+		out[i] = s.ownership(f, i)
+	}
+	return out
+}
+
+func (s *Service) ownership(f *fleet, shard int) Ownership {
+	sh := s.shards[shard]
+	row := sh.view.Load()
+	return Ownership{
+		Shard: shard, Owner: row.Owner.Node, URL: f.nodes[row.Owner.Node].URL, Token: row.Token,
+		Mine: sh.mine(), Heir: f.heir(shard), Pinned: f.pinned[shard],
+		Stopped: int(sh.stopped.Load()),
+	}
+}
+
+// Unserved is how many shards nobody has by a lease that runs, and for how long the one has
+// been so that was so for the longest, as this node saw them when it last could. Where no
+// worker-queue node is live there are none.
+func (s *Service) Unserved() (shards int, longest time.Duration) {
+	for _, since := range s.fleet.Load().unserved {
+		if !since.IsZero() {
+			shards, longest = shards+1, max(longest, time.Since(since))
+		}
+	}
+	return shards, longest
+}
+
+// NoShardError refuses the move of a shard that there is not.
+type NoShardError struct{ Shard, Shards int }
+
+// Error implements error.
+func (e *NoShardError) Error() string {
+	return fmt.Sprintf("%d is none of the shards of this database, which are 0 to %d", e.Shard, e.Shards-1)
+}
+
+// NoNodeError refuses the move of a shard to a node that could not serve it.
+type NoNodeError struct {
+	Node string
+	Live []string // those that could, in order
+}
+
+// Error implements error.
+func (e *NoNodeError) Error() string {
+	there := "there is none"
+	if len(e.Live) > 0 {
+		there = "there are " + strings.Join(e.Live, ", ")
+	}
+	return fmt.Sprintf("%.128q is no live node of mode worker-queue; %s", e.Node, there)
+}
+
+// Move pins a shard to a node, which must be one that serves shards now, or with "" unpins
+// it, and returns the shard as it is then. Its owner gives it up, and the heir takes it, when
+// they look next. A *NoShardError or *NoNodeError means that nothing changed; of any other
+// error nonce.StoreError says what happened.
+func (s *Service) Move(ctx context.Context, shard int, node string) (Ownership, error) {
+	if shard < 0 || shard >= len(s.shards) {
+		return Ownership{}, &NoShardError{shard, len(s.shards)}
+	}
+	if err := s.haltedBy(); err != nil {
+		return Ownership{}, &nonce.StoreError{Outcome: nonce.NotSent, Err: err}
+	}
+	if err := s.look(ctx); err != nil {
+		return Ownership{}, err
+	}
+	if live := s.fleet.Load().live; node != "" && !slices.Contains(live, node) {
+		return Ownership{}, &NoNodeError{node, live}
+	}
+	if err := s.pin(ctx, shard, node); err != nil {
+		return Ownership{}, err
+	}
+	if err := s.look(ctx); err != nil {
+		s.log.Warn("a shard was moved, and who owns which shard cannot be read", "shard", shard, "error", err)
+	}
+	return s.ownership(s.fleet.Load(), shard), nil
+}
+
+func (s *Service) pin(ctx context.Context, shard int, node string) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+	defer cancel()
+	return s.store.Pin(ctx, shard, node)
+}

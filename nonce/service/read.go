@@ -1,0 +1,74 @@
+package service
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"noncegate/nonce"
+	"noncegate/nonce/rules"
+)
+
+// read answers status and list from the store, without ownership.
+func (s *Service) read(t *task) {
+	ctx, cancel := s.timeout()
+	defer cancel()
+	clearResult(t.op)
+	err := s.readList(ctx, t.op)
+	if t.op.Kind == nonce.KindStatus {
+		t.op.Summary, err = s.summary(t.op.Signer)
+	}
+	if err != nil {
+		t.refuse(&nonce.UnavailableError{Outcome: nonce.NotSent, Err: err})
+		return
+	}
+	t.end(committed, nil)
+}
+
+func (s *Service) readList(ctx context.Context, op *nonce.Op) (err error) {
+	if op.Kind != nonce.KindList {
+		return nil
+	}
+	op.List.Signer = op.Signer
+	if op.Page, err = s.store.List(ctx, op.List); err != nil || !op.WithHolders {
+		return err
+	}
+	var of []nonce.Principal
+	for i := range op.Page.Rows {
+		if p := op.Page.Rows[i].Holder; p != 0 && !slices.Contains(of, p) {
+			of = append(of, p)
+		}
+	}
+	if len(of) > 0 {
+		op.Holders, err = s.store.NamesOf(ctx, of)
+	}
+	return err
+}
+
+// summary reads one signer.
+func (s *Service) summary(signer string) (nonce.Summary, error) {
+	loaded, err := s.load([]nonce.SignerNeed{{Signer: signer}})
+	if err != nil {
+		return nonce.Summary{}, err
+	}
+	l := &loaded.Signers[0]
+	if l.Err != nil {
+		return nonce.Summary{}, errUnreadable
+	}
+	sum := s.cfg.Rules.Summary(&rules.Input{Signer: l.Signer, Now: exactly(loaded.Now), Chain: s.chainOf(signer)})
+	sum.Lease, sum.Now = s.grant(&l.Shard), loaded.Now
+	return sum, nil
+}
+
+// exactly is a clock that was just read.
+func exactly(now time.Time) nonce.Clock {
+	return nonce.Clock{Earliest: now.UnixMilli(), Latest: now.UnixMilli() + 1}
+}
+
+// chainOf is what is known of a signer's chain, nil where none is configured for it.
+func (s *Service) chainOf(signer string) nonce.ChainSigner {
+	if s.cfg.Chain == nil {
+		return nil
+	}
+	return s.cfg.Chain.Signer(signer)
+}

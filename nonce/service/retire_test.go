@@ -1,0 +1,148 @@
+package service_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+	"noncegate/nonce/shardmodel"
+)
+
+func TestARetiringNodeGivesItsShardsUpInOneStatementAndServesOn(t *testing.T) {
+	inCluster(t, two, func(t *testing.T, c *cluster) {
+		a, b := c.nodes["a"], c.nodes["b"]
+		other, _ := c.disk.others()
+		a.want("allocate -> 0#1", "allocate signer="+other+" -> 0#1")
+		releases := 0
+		c.disk.onBefore(func(call shardmodel.Call) error {
+			if call.Op == shardmodel.OpRelease {
+				releases++
+			}
+			return nil
+		})
+		a.Retire()
+		a.Retire()
+		if releases != 1 || a.Owned() != 0 || c.owner(signer) != "" {
+			t.Errorf("after retiring, in %d statements, a owns %d, and %q has the shard", releases, a.Owned(), c.owner(signer))
+		}
+		a.want("allocate -> 1#1", "used 0#1 -> CONSUMED", "allocate signer="+other+" -> 1#1")
+		b.want("allocate -> 2#1")
+		op := parse(t, "allocate signer=plug")
+		op.Path = new(nonce.Path)
+		c.disk.takeAway("plug")
+		if got := a.do(op); got != "draining" {
+			t.Errorf("a node that sent a request to a retiring one was told %q", got)
+		}
+	})
+}
+
+func TestARetiringNodeThatIsAloneRefusesWhatItWouldHaveToAcquire(t *testing.T) {
+	n := start(t, newDisk(), "a")
+	n.want("allocate -> 0#1")
+	n.Retire()
+	n.want("allocate -> draining", "status -> next 1 floor 0 held 1 released 0 consumed 0")
+}
+
+// TestWhatIsUnderWayWhenANodeRetiresIsNotRefused: requests of clients and of another node.
+func TestWhatIsUnderWayWhenANodeRetiresIsNotRefused(t *testing.T) {
+	inCluster(t, two, func(t *testing.T, c *cluster) {
+		a, b := c.nodes["a"], c.nodes["b"]
+		began, open := c.disk.holdCommit(signer)
+		ps := a.send(allocate(signer))
+		<-began
+		ps = append(ps, a.send(allocate(signer), allocate(signer))...)
+		ps = append(ps, b.send(allocate(signer), allocate(signer))...)
+		var retire sync.WaitGroup
+		retire.Go(a.Retire)
+		open()
+		got := results(ps)
+		slices.Sort(got)
+		if want := []string{"0#1", "1#1", "2#1", "3#1", "4#1"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q in any order", got, want)
+		}
+		retire.Wait()
+	})
+}
+
+// TestALeaseThatIsAboutToEndIsGivenBackToo: nobody else can have it before it has ended.
+func TestALeaseThatIsAboutToEndIsGivenBackToo(t *testing.T) {
+	inCluster(t, two, func(t *testing.T, c *cluster) {
+		a, b := c.nodes["a"], c.nodes["b"]
+		a.want("allocate -> 0#1")
+		c.disk.mute("a", true)
+		pass(a.cfg.LeaseTTL * 9 / 10)
+		a.Retire()
+		began := time.Now()
+		b.want("allocate -> 1#1")
+		if took := time.Since(began); took != 0 {
+			t.Errorf("b had to wait %v", took)
+		}
+	})
+}
+
+// TestAShardThatANodeIsAcquiringAsItRetiresIsGivenBack.
+func TestAShardThatANodeIsAcquiringAsItRetiresIsGivenBack(t *testing.T) {
+	d := newDisk()
+	n := start(t, d, "a")
+	d.takeAway(signer)
+	n.want("allocate -> fenced")
+	began, open := d.hold(shardmodel.OpAcquire, signer)
+	ps := n.send(allocate(signer))
+	<-began
+	var retire sync.WaitGroup
+	retire.Go(n.Retire)
+	open()
+	if got := results(ps); got[0] != "0#1" {
+		t.Errorf("got %q", got)
+	}
+	retire.Wait()
+	if got := d.summary(t, signer).Lease.Holder.Node; got != "" {
+		t.Errorf("%q has the shard of a node that retired", got)
+	}
+}
+
+// TestAnAcquireThatComesAfterItsNodeRetiredIsGivenBackByTheHeartbeat.
+func TestAnAcquireThatComesAfterItsNodeRetiredIsGivenBackByTheHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		n := start(t, d, "a")
+		n.Retire()
+		h := lease.Holder{Node: "a", Incarnation: 1}
+		if rows, err := d.Acquire(t.Context(), h, []int{2}); err != nil || !rows[0].Taken {
+			t.Fatal(rows, err)
+		}
+		pass(n.cfg.LeaseTTL / 2)
+		if got := d.load(t, d.nameIn(2)).Shard; got.Owner != (lease.Holder{}) {
+			t.Errorf("the shard is %+v, want it given back", got)
+		}
+	})
+}
+
+// TestAShardThatWasNotGivenBackIsGivenBackByTheHeartbeat: the release was lost.
+func TestAShardThatWasNotGivenBackIsGivenBackByTheHeartbeat(t *testing.T) {
+	for name, err := range map[string]error{"lost": &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut}, "unknown": errCut} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDisk()
+				n := start(t, d, "a")
+				d.onBefore(func(c shardmodel.Call) error {
+					if c.Op == shardmodel.OpRelease {
+						d.onBefore(nil)
+						return err
+					}
+					return nil
+				})
+				n.Retire()
+				n.want("allocate -> draining")
+				pass(n.cfg.LeaseTTL / 2)
+				if got := d.load(t, signer).Shard; got.Owner != (lease.Holder{}) {
+					t.Errorf("the shard is %+v, want it given back", got)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,313 @@
+// Package service runs ops on signers that a node owns shard by shard.
+//
+// A worker is a goroutine that runs some of this node's shards, one batch at a time: it
+// takes what has queued up, plans it with nonce/rules on what it remembers of the signers,
+// commits everything in one statement, and only then lets memory and answers follow. While
+// a commit is under way the next batch gathers by itself. In mode basic there is no worker
+// and no memory: each request is one transaction in the caller's goroutine.
+//
+// What it promises: an op ends exactly once; an answer ok leaves after its commit; a refusal
+// means that nothing happened; ops of one caller for one signer run in the order in which
+// they were submitted, also across other nodes. What it does not: that a node may write.
+// The store says that, in the statement that writes, by the token of the shard and the
+// version of the signer. No comparison of times decides it.
+//
+// Its goroutines are the workers, one that watches who owns which shard, one that ends
+// overdue holds, one that prunes, and the heartbeat (package lease). Stop ends them all and
+// waits.
+//
+// Locks, in the order in which they are taken: worker.turn, or in mode basic a stripe of
+// basic, held for a whole batch or transaction, calls of the store included; Service.looking,
+// held while the store is asked for the fleet; then worker.mu, shares.mu, trail.mu,
+// openHolds.mu and clock.mu, of which nobody has two, and under which nothing waits. Only
+// giveAllBack has several turns, those of all workers in order. Service.gate is apart: it is
+// held for a moment, and nothing else is taken under it.
+//
+// Where to begin reading: worker.go (a batch), round.go (one step of it), then its steps in
+// order: away.go, own.go, load.go, commit.go, settle.go. shards.go has who owns what, watch.go
+// moves shards, sweep.go ends overdue holds, compare.go follows a store that went back.
+package service
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+)
+
+// Service runs ops. Its methods may be called from many goroutines.
+type Service struct {
+	store  nonce.ShardStore
+	holder lease.Holder
+	cfg    Config
+	fig    nonce.Figures
+	sink   nonce.EventSink // nil: nobody wants events
+	log    *slog.Logger
+	fatal  func(error)
+
+	shards  []*shard
+	workers []*worker
+	basic   *basic // nil: mode worker-queue
+	clock   *clock
+	open    *openHolds
+	looking sync.Mutex // held while the store is asked for the fleet
+	fleet   atomic.Pointer[fleet]
+	keeper  *lease.Keeper
+	// leasedUntil is the end of the lease, by the last heartbeat, whose goroutine has it.
+	leasedUntil time.Time
+
+	halt    atomic.Pointer[error]
+	retired atomic.Bool   // no shard is acquired any more
+	trails  atomic.Uint64 // the id of the latest trail
+	began   time.Time
+	tally   tally
+	saidWhy atomic.Int64 // when sayWhy said something last, Unix nanoseconds
+
+	gate   sync.RWMutex // guards closed; nobody enters once Stop has set it
+	closed bool
+	inside sync.WaitGroup // callers that entered
+	stop   chan struct{}
+	runs   sync.WaitGroup
+	quiet  sync.Once // Stop
+}
+
+// New starts the service of one run of a node, which is registered. It returns once the
+// node has its lease and knows the others. fatal is called, once at most and from any
+// goroutine, when the process must end because a later start of the same node id exists.
+// sink may be nil. The error is a sentence that names the setting or what the store said.
+func New(ctx context.Context, store nonce.ShardStore, h lease.Holder, fig nonce.Figures, sink nonce.EventSink, log *slog.Logger, fatal func(error), cfg Config) (*Service, error) {
+	cfg.defaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &Service{
+		store: store, holder: h, cfg: cfg, fig: fig, sink: sink, log: log.With("component", "nonce"), fatal: fatal,
+		began: time.Now(), stop: make(chan struct{}),
+	}
+	s.clock = &clock{longestHold: cfg.MaxHold, jumped: s.clockJumped}
+	s.open = newOpenHolds(s.clock)
+	if cfg.Mode == nonce.Basic {
+		s.basic = &basic{svc: s}
+	}
+	for i := range cfg.Workers {
+		s.workers = append(s.workers, newWorker(s, i))
+	}
+	for i := range store.Shards() {
+		sh := &shard{id: i, worker: s.workers[i%cfg.Workers]}
+		sh.view.Store(&lease.Shard{Shard: i})
+		s.shards = append(s.shards, sh)
+	}
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// firstLook is for how long a service that starts asks who owns which shard: a connection that
+// breaks is no reason to end.
+const firstLook = 10 * time.Second
+
+// begin takes the lease, looks who owns what, and starts the goroutines.
+func (s *Service) begin(ctx context.Context) (err error) {
+	if s.keeper, err = lease.Keep(ctx, s.store, s.holder, s.cfg.LeaseTTL, s.log, s.renewed, s.Halt); err != nil {
+		return err
+	}
+	_, err = backoff.Retry(ctx, func() (struct{}, error) { return struct{}{}, s.look(ctx) }, backoff.WithMaxElapsedTime(firstLook))
+	if err != nil {
+		s.keeper.Stop()
+		return err
+	}
+	if s.basic == nil {
+		for _, w := range s.workers {
+			s.runs.Go(func() { w.loop(s.stop) })
+		}
+	}
+	watch := &watch{svc: s, freeSince: make([]time.Time, len(s.shards)), keptUntil: make([]time.Time, len(s.shards))}
+	watch.balance()
+	s.runs.Go(watch.run)
+	s.runs.Go(s.sweep)
+	s.runs.Go(s.prune)
+	return nil
+}
+
+func (s *Service) clockJumped(by time.Duration) {
+	s.fig.SweepsPaused(true)
+	s.log.Warn("the store's clock jumped; sweeps pause for the longest hold", "by", by, "pause", s.cfg.MaxHold)
+}
+
+// Halt refuses everything from now on: the node was superseded or the store went
+// back as a whole. Only a new start of the process helps.
+func (s *Service) Halt(reason error) {
+	if !s.halt.CompareAndSwap(nil, &reason) {
+		return
+	}
+	s.log.Error("this node stopped serving", "error", reason)
+	if s.cfg.OnHalt != nil {
+		s.cfg.OnHalt(reason)
+	}
+	if errors.Is(reason, lease.ErrWentBack) {
+		s.fig.WentBack()
+	}
+	if errors.Is(reason, lease.ErrSuperseded) && s.fatal != nil {
+		s.fatal(reason)
+	}
+}
+
+func (s *Service) haltedBy() error {
+	if p := s.halt.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Ready reports why the service cannot serve, or nil.
+func (s *Service) Ready(ctx context.Context) error {
+	if err := s.haltedBy(); err != nil {
+		return err
+	}
+	s.gate.RLock()
+	closed := s.closed
+	s.gate.RUnlock()
+	if closed {
+		return nonce.ErrDraining
+	}
+	return s.store.Ping(ctx)
+}
+
+// enter lets a caller in, whom Stop then waits for, unless the service is closed.
+func (s *Service) enter() bool {
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	if s.closed {
+		return false
+	}
+	s.inside.Add(1)
+	return true
+}
+
+func (s *Service) shardOf(signer string) *shard {
+	return s.shards[nonce.ShardOf(signer, len(s.shards))]
+}
+
+// Lane is the worker of a signer's shard, from 0 to Lanes()-1.
+func (s *Service) Lane(signer string) int { return s.shardOf(signer).worker.index }
+
+// Lanes is the number of workers.
+func (s *Service) Lanes() int { return len(s.workers) }
+
+// Queued is the number of places taken in all worker queues, and their capacity. It
+// may be exceeded by an eighth; see Config.QueueCapacity.
+func (s *Service) Queued() (used, capacity int) {
+	if s.basic != nil {
+		return 0, 0
+	}
+	for _, w := range s.workers {
+		used += int(w.shares.places.Load())
+	}
+	return used, len(s.workers) * s.cfg.QueueCapacity
+}
+
+// Reserve takes a place for one request of signer and principal, which must be the
+// op's, without blocking. False means that the queue is full, or the principal's share
+// of it: nonce.ErrBusy. With caller-runs, and in mode basic, it always succeeds.
+func (s *Service) Reserve(signer string, p nonce.Principal) (nonce.Place, bool) {
+	if s.basic != nil {
+		return nonce.Place{}, true
+	}
+	w := s.shardOf(signer).worker
+	if w.shares.reserve(p) {
+		return nonce.Place{Queue: w, Of: p, Held: true}, true
+	}
+	return nonce.Place{Queue: w}, s.cfg.Reject == nonce.CallerRuns
+}
+
+// Submit runs op in its place and tells op.Completion when it has ended. Ops of
+// one caller for one signer run in the order in which it submits them. It may do
+// work in the caller's goroutine: all of it in mode basic, and with caller-runs
+// when the queue was full.
+func (s *Service) Submit(p nonce.Place, op *nonce.Op) {
+	t := &task{op: op, queuedAt: time.Now(), placed: p.Held}
+	op.Task = t
+	if !s.enter() {
+		p.Cancel()
+		t.placed = false
+		s.tellAlone(t, nonce.ErrDraining)
+		return
+	}
+	defer s.inside.Done()
+	switch {
+	case s.basic != nil && s.haltedBy() != nil && !t.reads():
+		s.tellAlone(t, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: s.haltedBy()})
+	case s.basic != nil:
+		s.basic.run(t)
+	case p.Held:
+		p.Queue.(*worker).push(t)
+	default:
+		p.Queue.(*worker).callerRuns(t)
+	}
+}
+
+// tellAlone ends a task that no worker has, with an error.
+func (s *Service) tellAlone(t *task, err error) {
+	t.refuse(err)
+	if w := t.tell(); w != nil {
+		w.Wake()
+	}
+}
+
+// sayEvery is how often the log tells why the store does not do what it is asked.
+const sayEvery = 10 * time.Second
+
+// sayWhy logs why an op was refused where its caller is not told: a store that
+// answers, and refuses, looks well from everywhere else.
+func (s *Service) sayWhy(op *nonce.Op) {
+	e, ok := errors.AsType[*nonce.UnavailableError](op.Err)
+	if !ok || e.Outcome == nonce.Unknown || e.Told() {
+		return
+	}
+	last, now := s.saidWhy.Load(), time.Now().UnixNano()
+	if (last == 0 || now-last >= int64(sayEvery)) && s.saidWhy.CompareAndSwap(last, now) {
+		s.log.Warn("the store does not do what requests need; they are told unavailable", "op", op.Kind.String(), "signer", op.Signer, "error", e.Err)
+	}
+}
+
+// Stop takes no more ops, finishes those queued, gives the shards back and
+// returns when all is quiet. The Router must have returned every op that it took
+// before Stop is called: one that comes back later to be routed again has no worker
+// and never ends. It may be called twice.
+func (s *Service) Stop() {
+	s.quiet.Do(func() {
+		s.gate.Lock()
+		s.closed = true
+		s.gate.Unlock()
+		s.inside.Wait()
+		close(s.stop)
+		s.runs.Wait()
+		if s.basic == nil {
+			s.giveAllBack()
+		}
+		s.keeper.Stop()
+	})
+}
+
+// stopping reports whether Stop waits for the workers to end.
+func (s *Service) stopping() bool {
+	select {
+	case <-s.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// timeout bounds one call of the store.
+func (s *Service) timeout() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), s.cfg.StoreTimeout)
+}

@@ -1,0 +1,224 @@
+package service
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+)
+
+// shard is what this node knows of a shard.
+type shard struct {
+	id     int
+	worker *worker
+	// view is the shard's row with the highest token that was seen. A token names one owner,
+	// so the higher one is the newer.
+	view atomic.Pointer[lease.Shard]
+	// term is the token under which the shard is this node's, as far as it knows; 0: it is
+	// not. It is written in the worker's turn only.
+	term atomic.Int64
+	// stopped is how many of its signers this node has stopped. No other node knows of them,
+	// so the balance leaves the shard where it is.
+	stopped atomic.Int32
+	// What follows is read and written in the worker's turn only.
+	unsure    bool                 // view and hint are doubted: the next op acquires, which asks the store
+	askedAt   time.Time            // when that was done last
+	hint      *nonce.NotOwnerError // the owner, as another node told it; nil: none did
+	hintToken int64                // of view when the hint came; once view has another, the hint is old
+	leftTo    string               // the node for which this one gave the shard up last
+	leftUntil time.Time            // until when it is left to that node
+	stay      uint64               // counts how often the shard was lost; a signer that was read in an earlier stay is read again
+}
+
+func (sh *shard) mine() bool { return sh.term.Load() != 0 }
+
+func (sh *shard) shardTerm() lease.ShardTerm {
+	return lease.ShardTerm{Shard: sh.id, Token: sh.term.Load()}
+}
+
+// see takes in a row of the shard.
+func (sh *shard) see(row lease.Shard) {
+	for {
+		old := sh.view.Load()
+		if row.Token < old.Token || sh.view.CompareAndSwap(old, &row) {
+			return
+		}
+	}
+}
+
+// fleet is what is known of the nodes. It is never changed, only replaced.
+type fleet struct {
+	nodes  map[string]lease.Node
+	live   []string // worker-queue nodes that serve, in order
+	pinned []string // the node that each shard is pinned to; "": none
+	assign []int    // who of live should have each shard
+	// unserved is since when nobody has had each shard by a lease that runs, as this node
+	// saw it, by its own clock; zero: somebody has it.
+	unserved []time.Time
+}
+
+func newFleet(all *lease.Owners) *fleet {
+	f := &fleet{nodes: make(map[string]lease.Node, len(all.Nodes)), pinned: make([]string, len(all.Shards))}
+	for i, row := range all.Shards {
+		f.pinned[i] = row.Pinned
+	}
+	for _, n := range all.Nodes {
+		f.nodes[n.Node] = n
+		if n.Live && n.Mode == string(nonce.WorkerQueue) {
+			f.live = append(f.live, n.Node)
+		}
+	}
+	f.assign = lease.Assign(f.live, f.pinned)
+	return f
+}
+
+// without is the fleet but for a node that serves no more.
+func (f *fleet) without(node string) *fleet {
+	left := *f
+	left.live = slices.DeleteFunc(slices.Clone(f.live), func(n string) bool { return n == node })
+	left.assign = lease.Assign(left.live, f.pinned)
+	return &left
+}
+
+// missServing notes the shards that nobody has by a lease that runs; before is what was
+// known until now, nil: nothing. Where no worker-queue node is live none is missed: nodes in
+// mode basic serve without owning.
+func (f *fleet) missServing(all *lease.Owners, before *fleet, now time.Time) {
+	f.unserved = make([]time.Time, len(all.Shards))
+	for i, node := range all.Serving() {
+		switch {
+		case node != "" || len(f.live) == 0:
+		case before != nil && !before.unserved[i].IsZero():
+			f.unserved[i] = before.unserved[i]
+		default:
+			f.unserved[i] = now
+		}
+	}
+}
+
+// heir is the node that should have a shard, "" without any.
+func (f *fleet) heir(shard int) string {
+	if i := f.assign[shard]; i >= 0 {
+		return f.live[i]
+	}
+	return ""
+}
+
+// look reads the shards and the nodes.
+func (s *Service) look(ctx context.Context) error {
+	s.looking.Lock()
+	defer s.looking.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+	defer cancel()
+	started := time.Now()
+	all, err := s.store.Owners(ctx)
+	if err != nil {
+		return err
+	}
+	s.clock.observe(started, time.Now(), all.Now)
+	for _, row := range all.Shards {
+		s.shards[row.Shard].see(row)
+	}
+	f := newFleet(&all)
+	if s.retired.Load() {
+		f = f.without(s.holder.Node)
+	}
+	f.missServing(&all, s.fleet.Load(), time.Now())
+	s.fleet.Store(f)
+	if s.cfg.OnNodes != nil {
+		s.cfg.OnNodes(all.Nodes)
+	}
+	return nil
+}
+
+// held reports whether the owner of a shard may hold it still, as far as a fleet shows: its
+// lease, of that incarnation, runs.
+func (s *Service) held(f *fleet, owner lease.Holder) bool {
+	n, known := f.nodes[owner.Node]
+	return known && n.Incarnation == owner.Incarnation && n.LeaseUntil.UnixMilli() > s.clock.now().Earliest
+}
+
+// elsewhere is where the ops of a shard go that is not this node's: a node that owns it, or
+// should, and is reached from here. "" is nowhere: this node asks for the shard itself.
+func (s *Service) elsewhere(sh *shard) (node, url string) {
+	f := s.fleet.Load()
+	view := sh.view.Load()
+	if sh.hint != nil && sh.hintToken == view.Token && !sh.unsure {
+		return sh.hint.Node, sh.hint.URL
+	}
+	if owner := view.Owner; owner.Node != "" && owner.Node != s.holder.Node && !sh.unsure && s.held(f, owner) {
+		return owner.Node, f.nodes[owner.Node].URL
+	}
+	if heir := f.heir(sh.id); view.Owner.Node == "" && heir != "" && heir != s.holder.Node && !sh.unsure && s.reaches(heir) {
+		return heir, f.nodes[heir].URL
+	}
+	return "", ""
+}
+
+// left is the node for which this one gave the shard up, while that node may still be about
+// to take it; nil: there is none. It runs in the worker's turn.
+func (s *Service) left(sh *shard) *nonce.NotOwnerError {
+	if sh.mine() || sh.leftTo == "" || sh.view.Load().Owner.Node != "" || !time.Now().Before(sh.leftUntil) || !s.reaches(sh.leftTo) {
+		return nil
+	}
+	return &nonce.NotOwnerError{Node: sh.leftTo, URL: s.fleet.Load().nodes[sh.leftTo].URL}
+}
+
+// reaches reports whether ops, or clients, can go to the node.
+func (s *Service) reaches(node string) bool { return s.cfg.Router == nil || s.cfg.Router.Reaches(node) }
+
+// notOwner is the error of ops of a shard that another node owns, by a lease that runs. Of a
+// node that came only now more is asked.
+func (s *Service) notOwner(row *lease.Shard) error {
+	if s.meet(row.Owner) {
+		return nonce.ErrFenced
+	}
+	if !s.held(s.fleet.Load(), row.Owner) {
+		if err := s.look(context.Background()); err != nil {
+			s.log.Debug("asking for a node that came", "node", row.Owner.Node, "error", err)
+		}
+	}
+	return &nonce.NotOwnerError{Node: row.Owner.Node, URL: s.fleet.Load().nodes[row.Owner.Node].URL}
+}
+
+// meet stops the service when the owner of a shard is a later start of this node id.
+func (s *Service) meet(owner lease.Holder) bool {
+	if owner.Node != s.holder.Node || owner.Incarnation <= s.holder.Incarnation {
+		return false
+	}
+	s.Halt(lease.ErrSuperseded)
+	return true
+}
+
+// grant is what nonce_status says of the ownership of a signer.
+func (s *Service) grant(row *lease.Shard) lease.Grant {
+	n := s.fleet.Load().nodes[row.Owner.Node]
+	g := lease.Grant{Holder: row.Owner, URL: n.URL, Token: row.Token}
+	if n.Incarnation == row.Owner.Incarnation {
+		g.ExpiresAt = n.LeaseUntil
+	}
+	return g
+}
+
+// renewed follows a heartbeat. A shard that the store calls this node's under another token
+// than this node has was acquired by a statement that came late, or by an earlier run of the
+// node: it is acquired again, or, by a node that retired, given back.
+func (s *Service) renewed(r lease.Renewal, started, ended time.Time) {
+	s.clock.observe(started, ended, r.Now)
+	result := nonce.RenewInTime
+	if s.leasedUntil.Before(r.Now) && !s.leasedUntil.IsZero() {
+		result = nonce.RenewLate
+	}
+	s.leasedUntil = r.Until
+	s.fig.LeaseRenew(result)
+	for _, row := range r.Shards {
+		sh := s.shards[row.Shard]
+		sh.see(row)
+		if s.basic == nil && sh.term.Load() < row.Token && sh.view.Load().Token == row.Token {
+			sh.worker.order(order{shard: sh, take: !s.retired.Load()})
+		}
+	}
+}

@@ -1,0 +1,206 @@
+package service
+
+import (
+	"container/heap"
+	"time"
+
+	"noncegate/nonce"
+)
+
+const (
+	// idleSweep is how many signers a worker looks at for overdue holds in a batch without
+	// requests. Beside requests it is one for so many of them, and one at least, so that
+	// holds that end together, however many, take a small part of each batch.
+	idleSweep  = 64
+	sweepShare = 8
+	// sweepLook bounds the signers that one look at the store's list of deadlines brings.
+	sweepLook = 1024
+	// sweepMargin is how long a hold lasts beyond its deadline before it is looked at: the
+	// second of the rules, and what the node does not know of the store's clock.
+	sweepMargin = 1050 // ms
+	// unreadableAgain is when a signer whose row cannot be read is looked at again.
+	unreadableAgain = 600_000 // ms
+)
+
+// dates is a heap of the signers with open holds that a worker remembers, by their first
+// deadline. A mark leaves the signer where it is, so a look may find nothing to end, and puts
+// it back for the next deadline.
+type dates []*signer
+
+// Len, Less, Swap, Push and Pop implement heap.Interface.
+func (d dates) Len() int           { return len(d) }
+func (d dates) Less(i, j int) bool { return d[i].dueAt < d[j].dueAt }
+func (d dates) Swap(i, j int) {
+	d[i], d[j] = d[j], d[i]
+	d[i].place, d[j].place = i, j
+}
+func (d *dates) Push(x any) {
+	x.(*signer).place = len(*d)
+	*d = append(*d, x.(*signer))
+}
+func (d *dates) Pop() any {
+	last := (*d)[len(*d)-1]
+	(*d)[len(*d)-1] = nil
+	*d = (*d)[:len(*d)-1]
+	last.dueAt = 0
+	return last
+}
+
+// expect notes the signer's first deadline, unless an earlier one is noted.
+func (d *dates) expect(sig *signer) {
+	switch at := firstDeadline(&sig.row); {
+	case at == 0:
+	case sig.dueAt == 0:
+		sig.dueAt = at
+		heap.Push(d, sig)
+	case at < sig.dueAt:
+		sig.dueAt = at
+		heap.Fix(d, sig.place)
+	}
+}
+
+// drop forgets a signer.
+func (d *dates) drop(sig *signer) {
+	if sig.dueAt != 0 {
+		heap.Remove(d, sig.place)
+	}
+}
+
+// passed reports whether it is time to look at the first.
+func (d dates) passed(now int64) bool { return len(d) > 0 && d[0].dueAt+sweepMargin <= now }
+
+// sweep is the goroutine that makes the workers look for overdue holds, those of signers
+// they remember and those that the store has listed.
+func (s *Service) sweep() {
+	tick := time.NewTicker(s.cfg.SweepInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-tick.C:
+		}
+		if s.haltedBy() != nil {
+			continue
+		}
+		s.open.sweep()
+		if s.clock.paused() {
+			continue
+		}
+		s.fig.SweepsPaused(false)
+		if s.basic != nil {
+			s.basic.sweep()
+			continue
+		}
+		for _, w := range s.workers {
+			w.sweep()
+		}
+	}
+}
+
+// sweep fills the worker's list of signers to be looked at, unless it has not come to the
+// end of it, and wakes the worker.
+func (w *worker) sweep() {
+	w.mu.Lock()
+	busy := len(w.due) > 0
+	w.tick = true
+	w.mu.Unlock()
+	if !busy {
+		due, err := w.svc.due(w.owned())
+		if err != nil {
+			w.svc.log.Debug("looking for overdue holds", "error", err)
+		}
+		w.mu.Lock()
+		w.due = append(w.due, due...)
+		w.mu.Unlock()
+	}
+	w.signal()
+}
+
+// due are signers of the shards that the store has listed for now or before.
+func (s *Service) due(shards []*shard) ([]nonce.DueEntry, error) {
+	if len(shards) == 0 {
+		return nil, nil
+	}
+	ids := make([]int, len(shards))
+	for i, sh := range shards {
+		ids[i] = sh.id
+	}
+	ctx, cancel := s.timeout()
+	defer cancel()
+	return s.store.Due(ctx, ids, sweepLook)
+}
+
+// takeDue takes as many signers to be looked at as there is room for beside so many
+// requests. The caller holds mu.
+func (w *worker) takeDue(tasks int) []nonce.DueEntry {
+	n := min(sweepRoom(tasks), len(w.due))
+	due := w.due[:n:n]
+	w.due = w.due[n:]
+	return due
+}
+
+func sweepRoom(tasks int) int {
+	if tasks == 0 {
+		return idleSweep
+	}
+	return max(1, min(tasks/sweepShare, idleSweep))
+}
+
+// groupDue adds to a batch the signers to be looked at: those that the store has listed, and
+// those that are remembered. Whoever has a request in the batch is looked at with it.
+func (w *worker) groupDue(listed []nonce.DueEntry, tasks int, open map[string]*group, begin func(*group)) {
+	w.more = false
+	if w.svc.clock.paused() || w.svc.haltedBy() != nil || w.svc.stopping() {
+		return
+	}
+	look := func(name string) *group {
+		g := open[name]
+		if g == nil {
+			if w.parked[name] != nil || w.strays[name] != nil {
+				return nil
+			}
+			g = w.newGroup(name)
+			begin(g)
+		}
+		g.look = true
+		return g
+	}
+	for _, e := range listed {
+		if sh := w.svc.shardOf(e.Signer); sh.mine() {
+			if g := look(e.Signer); g != nil {
+				g.listed = e
+			}
+		}
+	}
+	now, dates := w.svc.clock.now().Earliest, &w.memory.dates
+	for n := sweepRoom(tasks) - len(listed); n > 0 && dates.passed(now); n-- {
+		sig := heap.Pop(dates).(*signer)
+		if sig.shard.mine() && sig.stay == sig.shard.stay {
+			look(sig.name)
+		}
+	}
+	w.more = dates.passed(now)
+}
+
+// lookedAt ends a look at a signer, and notes its next deadline. A look that ends in another
+// way notes none; the store has the signer listed, and the sweep finds it there.
+func (w *worker) lookedAt(g *group) {
+	if g.look = false; w.memory.signers[g.name] == g.sig {
+		w.memory.dates.expect(g.sig)
+	}
+}
+
+// postpone lists a signer that cannot be read for later, so that those behind it in the
+// store's list are found.
+func (w *worker) postpone(g *group, version int64) {
+	if g.listed.Signer == "" {
+		return
+	}
+	ctx, cancel := w.svc.timeout()
+	defer cancel()
+	later := nonce.Write{Name: g.name, Term: g.shard.shardTerm(), Epoch: w.epoch, Check: true, Signer: nonce.Signer{Version: version}, DueAt: w.svc.clock.now().Earliest + unreadableAgain}
+	if _, err := w.svc.store.Commit(ctx, w.svc.holder, []nonce.Write{later}); err != nil {
+		w.svc.log.Debug("a signer that cannot be read stays listed", "signer", g.name, "error", err)
+	}
+}

@@ -1,0 +1,160 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"noncegate/nonce"
+	"noncegate/nonce/rules"
+)
+
+// task is what the service needs to run an op, which its submitter reads when it has
+// ended.
+type task struct {
+	op       *nonce.Op
+	queuedAt time.Time
+	where    whereabouts
+	outcome  outcome
+	placed   bool  // it holds a place of its worker's queue
+	taken    *bool // with caller-runs: set once it was taken from the queue, in the turn of its worker
+
+	trail *trail // while it is forwarded
+	order int    // among the tasks of its trail
+	trips int    // how often it was sent to another node, or had to be routed again
+	doubt bool   // another node, or a commit of unknown outcome, may have done it
+}
+
+// whereabouts is where a task is.
+type whereabouts uint8
+
+const (
+	queued    whereabouts = iota // in its worker's queue
+	inBatch                      // the worker runs it
+	waiting                      // for a lock, or for what is under way at another node
+	forwarded                    // at another node
+	ended
+)
+
+// String names the whereabouts.
+func (w whereabouts) String() string {
+	return [...]string{"queued", "in a batch", "waiting", "forwarded", "ended"}[w]
+}
+
+// ways are the allowed moves: from each place to which others.
+var ways = [...][]whereabouts{
+	queued:    {inBatch, waiting, ended},
+	inBatch:   {waiting, forwarded, ended},
+	waiting:   {inBatch, ended},
+	forwarded: {inBatch, ended},
+	ended:     nil,
+}
+
+// move takes the task to another place.
+func (t *task) move(to whereabouts) {
+	for _, w := range ways[t.where] {
+		if w == to {
+			t.where = to
+			return
+		}
+	}
+	if t.where != to || to == ended {
+		panic(fmt.Sprintf("nonce/service: a %s op that is %s is made %s", t.op.Kind, t.where, to))
+	}
+}
+
+// outcome is what became of a task.
+type outcome uint8
+
+const (
+	pending   outcome = iota
+	committed         // or compared, where it changes nothing
+	refused           // nothing happened
+	unknown           // it may have happened
+)
+
+// end gives the task its outcome, once.
+func (t *task) end(o outcome, err error) {
+	if t.outcome != pending {
+		panic(fmt.Sprintf("nonce/service: a %s op has two outcomes", t.op.Kind))
+	}
+	t.outcome, t.op.Err = o, err
+}
+
+// refuse ends the task without a result. An op that another node, or a commit before, may
+// have done, and whose answer could not be had, is unknown to its caller, and not refused.
+// Only the conflict of an allocate tells the truth about it: a mark that is repeated meets
+// what it did itself, and what came after. What is OnlyKnown does nothing anywhere.
+func (t *task) refuse(err error) {
+	clearResult(t.op)
+	_, conflict := errors.AsType[*nonce.ConflictError](err)
+	if t.doubt && !t.op.OnlyKnown && !(conflict && t.op.Kind == nonce.KindAllocate) {
+		err = &nonce.UnavailableError{Outcome: nonce.Unknown, Err: fmt.Errorf("%w, and then: %v", errDoubt, err)}
+	}
+	o := refused
+	if e, ok := err.(*nonce.UnavailableError); ok && e.Outcome == nonce.Unknown {
+		o = unknown
+	}
+	t.end(o, err)
+}
+
+const errOver nonce.Told = "the hold was over before it could be answered; ask again with the same request id"
+
+// answer ends the task with what the rules made of it. A hold that may be over by now is
+// told as unknown: somebody else may have the nonce.
+func (t *task) answer(a *rules.Answer, now nonce.Clock) {
+	clearResult(t.op)
+	switch {
+	case a.Err != nil:
+		t.refuse(a.Err)
+		return
+	case a.Until != 0 && a.Until <= now.Latest:
+		t.refuse(&nonce.UnavailableError{Outcome: nonce.Unknown, Err: errOver})
+		return
+	}
+	op := t.op
+	op.Nonces, op.Attempts, op.Token, op.HoldLeft = a.Nonces, a.Attempts, a.Token, a.Left
+	if a.Until != 0 {
+		op.HeldUntil = time.UnixMilli(a.Until)
+	}
+	op.Status, op.Hashes, op.Replaced, op.Before, op.Next, op.Summary = a.Status, a.Hashes, a.Replaced, a.Before, a.Next, nonce.Summary{}
+	if a.Summary != nil {
+		op.Summary = *a.Summary
+	}
+	if a.Attempt != 0 {
+		op.Attempt = a.Attempt
+	}
+	if op.Kind == nonce.KindSetFloor {
+		op.Floor = a.Floor
+	}
+	t.end(committed, nil)
+}
+
+// clearResult empties the result part of an op.
+func clearResult(op *nonce.Op) {
+	op.Err, op.Nonces, op.Attempts, op.Token, op.HeldUntil, op.HoldLeft = nil, nil, nil, 0, time.Time{}, 0
+	op.Status, op.Hashes, op.Replaced, op.Before, op.Next = 0, "", nonce.TxHash{}, nil, 0
+	op.Summary, op.Page, op.Holders = nonce.Summary{}, nonce.ListPage{}, nil
+}
+
+// tell tells the submitter that the op has ended. The task is over.
+func (t *task) tell() nonce.Waker {
+	t.move(ended)
+	t.op.Task = nil
+	if t.op.Completion == nil {
+		return nil
+	}
+	return t.op.Completion.Done(t.op)
+}
+
+// gone reports whether nobody waits for the op any more.
+func (t *task) gone() bool { return t.op.Completion != nil && t.op.Completion.Gone() }
+
+// own reports whether the op is a client's of this node, which may be sent to another;
+// those of other nodes may not.
+func (t *task) own() bool { return t.op.Path == nil }
+
+// reads reports whether the op changes nothing.
+func (t *task) reads() bool {
+	return t.op.Kind == nonce.KindStatus || t.op.Kind == nonce.KindList
+}

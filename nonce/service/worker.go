@@ -1,0 +1,475 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+)
+
+// worker runs the batches of some of the node's shards. Its turn is a lock: whoever holds
+// it, the worker's goroutine or with caller-runs a connection's, runs one batch, so the ops
+// of a signer never interleave inside a node.
+type worker struct {
+	svc    *Service
+	index  int
+	shares shares        // of the places of the queue
+	wake   chan struct{} // capacity 1: there is something to do
+
+	remembered, rememberedBytes atomic.Int64 // of memory at the end of the last batch, for readers without the turn
+
+	mu     sync.Mutex // guards what follows; no I/O under it
+	queue  turns
+	home   []*stray // signers with nothing under way at another node any more
+	orders []order
+	due    []nonce.DueEntry // that the store has listed and that were not looked at yet
+	tick   bool             // it is time to look at deadlines
+
+	turn    sync.Mutex // guards all below; held for a whole batch
+	memory  *memory
+	more    bool // signers that are remembered have overdue holds that the last batch had no room for
+	strays  map[string]*stray
+	parked  map[string]*group // groups that wait for a lock, or rest, by signer
+	anew    []*group          // groups that begin the next round at its first step again
+	epoch   uint64            // of the store, as of which memory is; noEpoch: memory must be compared first
+	wakers  []nonce.Waker
+	marked  time.Time   // when the batch under way was taken
+	ops     []*nonce.Op // the memory of plan
+	noReads error       // why no more is read in this batch
+}
+
+// order asks a worker to take a shard, or to give it up.
+type order struct {
+	shard *shard
+	take  bool
+	heir  string // for whom it is given up; "": for nobody
+}
+
+func newWorker(s *Service, index int) *worker {
+	return &worker{
+		svc: s, index: index, shares: shares{most: int64(s.cfg.QueueCapacity)}, wake: make(chan struct{}, 1), epoch: s.store.Epoch(),
+		memory: newMemory(s.cfg.MaxSigners/s.cfg.Workers, s.cfg.MaxSignerBytes/int64(s.cfg.Workers)),
+		strays: make(map[string]*stray), parked: make(map[string]*group),
+	}
+}
+
+// Leave implements nonce.Queue.
+func (w *worker) Leave(of nonce.Principal) { w.shares.leave(of) }
+
+// push queues a task.
+func (w *worker) push(t *task) {
+	w.mu.Lock()
+	w.queue.push(t)
+	first := len(w.queue.tasks) == 1
+	w.mu.Unlock()
+	if first {
+		w.signal()
+	}
+}
+
+func (w *worker) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// order hands in an order, unless the same is waiting already.
+func (w *worker) order(o order) {
+	w.mu.Lock()
+	if !slices.Contains(w.orders, o) {
+		w.orders = append(w.orders, o)
+	}
+	w.mu.Unlock()
+	w.signal()
+}
+
+// loop is the worker. It ends when stop is closed and the queue is empty.
+func (w *worker) loop(stop <-chan struct{}) {
+	for {
+		select {
+		case <-w.wake:
+			w.runAll()
+		case <-stop:
+			w.runAll()
+			w.failParked()
+			return
+		}
+	}
+}
+
+// runAll runs everything that is queued. It gives up the turn between two batches, so that
+// callers who wait for it get it.
+func (w *worker) runAll() {
+	for w.runNext() {
+	}
+}
+
+func (w *worker) runNext() bool {
+	w.turn.Lock()
+	defer w.turn.Unlock()
+	b := w.take()
+	if len(b.tasks) == 0 && len(b.home) == 0 && len(b.orders) == 0 && len(b.due) == 0 && !b.tick && !w.more && !w.parkedDue() {
+		return false
+	}
+	w.run(b)
+	return true
+}
+
+// callerRuns queues a task beyond the queue's capacity, or its principal's share of it, and
+// runs batches in the caller's goroutine until one has had the task, unless the worker was
+// faster. What is queued behind it is left to the worker.
+func (w *worker) callerRuns(t *task) {
+	taken := false // by whoever has the turn
+	t.taken = &taken
+	w.push(t)
+	w.turn.Lock()
+	defer w.turn.Unlock()
+	defer endProcess()
+	for !taken {
+		w.run(w.take())
+	}
+}
+
+// endProcess makes a panic of a turn in a caller's goroutine what it is in a
+// worker's: the end of the process. Who brought the op may recover, but the batch
+// has ops of others, and nobody knows what became of them.
+func endProcess() {
+	if r := recover(); r != nil {
+		stack := debug.Stack()
+		go panic(fmt.Sprintf("%v\n\n%s", r, stack))
+		select {}
+	}
+}
+
+// batch is what a worker takes from its queue at a time.
+type batch struct {
+	tasks  []*task
+	home   []*stray
+	orders []order
+	due    []nonce.DueEntry // signers to be looked at for overdue holds
+	tick   bool
+}
+
+func (w *worker) take() (b batch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b.home, w.home = w.home, nil
+	b.orders, w.orders = w.orders, nil
+	b.tasks = w.queue.take(w.svc.cfg.MaxBatch, time.Now())
+	b.due = w.takeDue(len(b.tasks))
+	b.tick, w.tick = w.tick, false
+	return b
+}
+
+// run executes one batch to its end.
+func (w *worker) run(b batch) {
+	w.marked, w.noReads = time.Now(), nil
+	for _, t := range b.tasks {
+		w.svc.fig.WorkerQueue(w.marked.Sub(t.queuedAt))
+		t.move(inBatch)
+		if t.taken != nil {
+			*t.taken, t.taken = true, nil
+		}
+	}
+	if e := w.svc.store.Epoch(); e != w.epoch {
+		w.epoch = e
+		w.compareAll()
+	}
+	w.obey(b.orders)
+	if b.tick {
+		w.dropIdle()
+	}
+	groups := w.group(&b)
+	clear(b.tasks)
+	for len(groups) > 0 {
+		groups = w.round(groups)
+		w.wakeAll()
+	}
+	if w.svc.retired.Load() {
+		w.giveUp(w.owned())
+	}
+	w.memory.evict()
+	w.remembered.Store(int64(len(w.memory.signers)))
+	w.rememberedBytes.Store(w.memory.bytes)
+}
+
+// obey takes and gives up shards, in one statement for each of the two. A failure is counted
+// or logged and not retried here: the watch and the heartbeat order again, and a request
+// acquires by itself.
+func (w *worker) obey(orders []order) {
+	var take, give []*shard
+	for _, o := range orders {
+		switch sh := o.shard; {
+		case !o.take || w.svc.retired.Load():
+			give = append(give, sh)
+			sh.leftTo, sh.leftUntil = o.heir, w.marked.Add(freeFor)
+		case w.svc.haltedBy() == nil && (!sh.mine() || sh.view.Load().Token > sh.term.Load()):
+			take = append(take, sh)
+		}
+	}
+	w.acquire(take)
+	w.giveUp(give)
+}
+
+// group makes one group a signer. Its tasks are in this order, which keeps that of arrival:
+// those that waited for another node, or were parked, then those of this batch. A task whose
+// signer still waits, or is parked, joins it there and is not run now.
+func (w *worker) group(b *batch) []*group {
+	groups := make([]*group, 0, min(len(b.tasks), 256)+len(w.parked)+len(b.home)+len(b.due))
+	open := make(map[string]*group, cap(groups))
+	begin := func(g *group) {
+		open[g.name] = g
+		groups = append(groups, g)
+	}
+	for _, st := range b.home {
+		if w.strays[st.name] != st || w.parked[st.name] != nil || open[st.name] != nil {
+			continue // the signer's group finds what came back (collect)
+		}
+		g := st.waiting
+		if g == nil {
+			g = w.newGroup(st.name)
+		}
+		st.waiting = nil
+		begin(g)
+	}
+	for name, g := range w.parked {
+		if !g.retryAt.After(w.marked) && open[name] == nil {
+			delete(w.parked, name)
+			begin(g)
+		}
+	}
+	for _, t := range b.tasks {
+		name := t.op.Signer
+		if g, ok := w.parked[name]; ok {
+			g.add(t)
+			continue
+		}
+		if st := w.strays[name]; st != nil && st.waiting != nil {
+			w.joinWaiting(st, t)
+			continue
+		}
+		g := open[name]
+		if g == nil {
+			g = w.newGroup(name)
+			begin(g)
+		}
+		g.tasks = append(g.tasks, t)
+	}
+	w.groupDue(b.due, len(b.tasks), open, begin)
+	for _, g := range groups {
+		for _, t := range g.tasks {
+			t.move(inBatch)
+		}
+	}
+	return groups
+}
+
+func (w *worker) newGroup(name string) *group {
+	return &group{name: name, shard: w.svc.shardOf(name)}
+}
+
+// finish ends a task that has its outcome. Its place is free before the caller hears of it.
+func (w *worker) finish(t *task) {
+	if t.placed {
+		w.shares.leave(t.op.Principal)
+		t.placed = false
+	}
+	op := t.op
+	if op.Err != nil {
+		w.svc.sayWhy(op)
+		if op.Path != nil && sentBack(op.Err) {
+			op.Path.Break(op.Err)
+		}
+	}
+	if k := t.tell(); k != nil && (len(w.wakers) == 0 || w.wakers[len(w.wakers)-1] != k) {
+		w.wakers = append(w.wakers, k)
+	}
+}
+
+// refuse ends a task without a result.
+func (w *worker) refuse(t *task, err error) {
+	t.refuse(err)
+	w.finish(t)
+}
+
+func (w *worker) wakeAll() {
+	for _, k := range w.wakers {
+		k.Wake()
+	}
+	clear(w.wakers)
+	w.wakers = w.wakers[:0]
+}
+
+// maxLockRetry bounds the pause between two tries at a lock, each of which is twice as long
+// as the one before.
+const maxLockRetry = 100 * time.Millisecond
+
+// park sets a group aside whose row, or shard, somebody else has locked, so that the worker
+// does not wait for an outsider, and comes back to it after a while. After LockWait
+// it is refused: nothing happened.
+func (w *worker) park(g *group, cause error) {
+	now := time.Now()
+	if g.giveUpAt.IsZero() {
+		g.giveUpAt = now.Add(w.svc.cfg.LockWait)
+	}
+	if now.After(g.giveUpAt) {
+		w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.Aborted, Err: cause})
+		return
+	}
+	g.tries = 0 // giveUpAt bounds these
+	g.pause = min(max(2*g.pause, w.svc.cfg.LockRetry), maxLockRetry)
+	w.setAside(g, g.pause)
+}
+
+// setAside parks a group for a pause. Tasks that come meanwhile for its signer join it. The
+// timer only wakes the worker, which then looks for groups whose pause is over.
+func (w *worker) setAside(g *group, pause time.Duration) {
+	g.unread()
+	g.retryAt = time.Now().Add(pause)
+	for _, t := range g.tasks {
+		t.move(waiting)
+	}
+	w.parked[g.name] = g
+	time.AfterFunc(pause, w.signal)
+}
+
+func (w *worker) parkedDue() bool {
+	now := time.Now()
+	for _, g := range w.parked {
+		if !g.retryAt.After(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// failParked refuses what is still parked, or waits for another node, when the
+// service stops.
+func (w *worker) failParked() {
+	w.turn.Lock()
+	defer w.turn.Unlock()
+	for name, g := range w.parked {
+		delete(w.parked, name)
+		w.failGroup(g, nonce.ErrDraining)
+	}
+	for _, st := range w.strays {
+		if g := st.waiting; g != nil {
+			st.waiting = nil
+			w.failGroup(g, nonce.ErrDraining)
+		}
+	}
+	w.wakeAll()
+}
+
+// owned are the worker's shards that are this node's.
+func (w *worker) owned() (all []*shard) {
+	for _, sh := range w.svc.shards {
+		if sh.worker == w && sh.mine() {
+			all = append(all, sh)
+		}
+	}
+	return all
+}
+
+// lose makes a shard not this node's. What is remembered of its signers stays, to be compared
+// with what is read of them later, but is not planned on any more (see stay).
+func (w *worker) lose(sh *shard) {
+	if !sh.mine() {
+		return
+	}
+	sh.term.Store(0)
+	sh.stay++
+	if w.svc.cfg.Chain == nil {
+		return
+	}
+	for _, sig := range w.memory.signers { // the chain is not asked for them by this node any more
+		if sig.shard == sh && !sig.stopped {
+			sig.disown()
+		}
+	}
+}
+
+// giveUp gives back those of the shards that this node has a token of, or that the store was
+// last seen to call its own.
+func (w *worker) giveUp(shards []*shard) {
+	var terms []lease.ShardTerm
+	for _, sh := range shards {
+		terms = w.leave(sh, terms)
+	}
+	w.svc.release(terms)
+}
+
+// leave forgets a shard and adds what is to be given back.
+func (w *worker) leave(sh *shard, terms []lease.ShardTerm) []lease.ShardTerm {
+	token, view := sh.term.Load(), sh.view.Load()
+	if view.Owner == w.svc.holder {
+		token = max(token, view.Token)
+	}
+	if w.lose(sh); token == 0 {
+		return terms
+	}
+	return append(terms, lease.ShardTerm{Shard: sh.id, Token: token})
+}
+
+// release gives shards back. It is best effort: what the store calls this node's still, the
+// next heartbeat takes up again, or gives back; or it is free when the node's lease is over.
+func (s *Service) release(terms []lease.ShardTerm) {
+	if len(terms) == 0 {
+		return
+	}
+	ctx, cancel := s.timeout()
+	defer cancel()
+	given, err := s.store.Release(ctx, s.holder, terms)
+	if err != nil {
+		s.log.Warn("shards were not given back; they are free when the lease of this node is over", "shards", len(terms), "error", err)
+	}
+	if given == len(terms) {
+		for _, t := range terms {
+			s.shards[t.Shard].see(lease.Shard{Shard: t.Shard, Token: t.Token + 1})
+		}
+	}
+}
+
+// Retire gives up every shard, in one statement and between two batches of each worker, and
+// acquires none any more: requests of clients go to other nodes, those of other nodes are
+// told nonce.ErrDraining. It may be called twice, and before Stop. In mode basic it does
+// nothing.
+func (s *Service) Retire() {
+	if s.basic != nil {
+		return
+	}
+	s.looking.Lock()
+	s.fleet.Store(s.fleet.Load().without(s.holder.Node)) // before any worker looks for another node
+	s.retired.Store(true)
+	s.looking.Unlock()
+	if err := s.look(context.Background()); err != nil {
+		s.log.Warn("it is not known who else is there to serve this node's shards", "error", err)
+	}
+	if s.StoppedSigners() > 0 {
+		s.log.Error("this node leaves, and with it what it knows of signers that it stopped because the store went back: other nodes hand out of them again; raise their floors above every nonce that was handed out",
+			"stopped", s.StoppedSigners(), "signers", s.Stopped(maxNamed))
+	}
+	s.giveAllBack()
+}
+
+// maxNamed bounds the signers that a line of the log names.
+const maxNamed = 20
+
+func (s *Service) giveAllBack() {
+	var terms []lease.ShardTerm
+	for _, w := range s.workers {
+		w.turn.Lock()
+		defer w.turn.Unlock()
+	}
+	for _, sh := range s.shards {
+		terms = sh.worker.leave(sh, terms)
+	}
+	s.release(terms)
+}

@@ -1,0 +1,290 @@
+package service_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"noncegate/nonce"
+	"noncegate/nonce/service"
+	"noncegate/nonce/shardmodel"
+)
+
+// signerOf finds a signer of a shard, or of any other one.
+func (n *node) signerOf(lane int, same bool) string {
+	for i := 0; ; i++ {
+		if name := fmt.Sprintf("signer-%d", i); (n.Lane(name) == lane) == same {
+			return name
+		}
+	}
+}
+
+func TestDifferentSignersRunOnSeveralWorkersAtOnce(t *testing.T) {
+	n := start(t, newDisk(), "a", workers(4))
+	one := n.signerOf(0, true)
+	another := n.signerOf(0, false)
+	began, open := n.disk.holdCommit(one)
+	first := n.send(allocate(one))
+	<-began
+	if got := n.do(allocate(another)); got != "0#1" {
+		t.Errorf("while another worker's commit is held: got %q", got)
+	}
+	select {
+	case <-first[0].done:
+		t.Error("the held commit was answered")
+	default:
+	}
+	open()
+	if got := first[0].wait(); got != "0#1" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestOneSignersOperationsNeverInterleave(t *testing.T) {
+	d := newDisk()
+	n := start(t, d, "a", workers(4), places(1000))
+	var under sync.Map
+	d.onBefore(func(c shardmodel.Call) error {
+		for _, ch := range c.Writes {
+			if _, twice := under.LoadOrStore(ch.Name, true); twice {
+				t.Errorf("two commits of %s at once", ch.Name)
+			}
+		}
+		return nil
+	})
+	d.onAfter(func(c shardmodel.Call) error {
+		for _, ch := range c.Writes {
+			under.Delete(ch.Name)
+		}
+		return nil
+	})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for i := range 50 {
+				n.do(allocate(fmt.Sprintf("s%d", i%3)))
+			}
+		})
+	}
+	wg.Wait()
+	for i := range 3 {
+		if s := d.summary(t, fmt.Sprintf("s%d", i)); s.Next != s.Held {
+			t.Errorf("got next %d, held %d", s.Next, s.Held)
+		}
+	}
+}
+
+func TestWhatArrivesDuringACommitSharesTheNext(t *testing.T) {
+	n := start(t, newDisk(), "a")
+	n.do(allocate("x"))
+	n.do(allocate("y"))
+	began, open := n.disk.holdCommit("x")
+	first := n.send(allocate("x"))
+	<-began
+	before := n.fig.numCommits()
+	ps := n.send(allocate("x"), allocate("y"), allocate("y"), allocate("x"))
+	open()
+	first[0].wait()
+	if got, want := results(ps), []string{"2#1", "1#1", "2#1", "3#1"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := n.fig.numCommits() - before; got != 2 || n.fig.lastCommit() != 4 {
+		t.Errorf("got %d commits, the last of %d ops, want 2 of 1 and 4", got, n.fig.lastCommit())
+	}
+}
+
+func TestABatchIsBounded(t *testing.T) {
+	n := start(t, newDisk(), "a", maxBatch(3))
+	ops := make([]*nonce.Op, 8)
+	for i := range ops {
+		ops[i] = allocate(signer)
+	}
+	if got, want := n.batch(ops...), []string{"0#1", "1#1", "2#1", "3#1", "4#1", "5#1", "6#1", "7#1"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := n.fig.commits, []int{1, 3, 3, 2}; !slices.Equal(got, want) {
+		t.Errorf("got commits of %v ops, want %v", got, want)
+	}
+}
+
+func TestAFullQueueRefusesAndNothingIsWritten(t *testing.T) {
+	n := start(t, newDisk(), "a", places(2))
+	began, open := n.disk.holdCommit(signer)
+	ps := n.send(allocate(signer))
+	<-began
+	ps = append(ps, n.send(allocate(signer))...)
+	if _, ok := n.Reserve(signer, 0); ok {
+		t.Error("a third place of two")
+	}
+	if got := n.do(allocate(signer)); got != "busy" {
+		t.Errorf("got %q, want busy", got)
+	}
+	open()
+	results(ps)
+	if s := n.disk.summary(t, signer); s.Next != 2 {
+		t.Errorf("got next %d, want 2", s.Next)
+	}
+	n.want("allocate -> 2#1")
+}
+
+func TestAPlaceIsFreeBeforeItsCallerHearsOfTheEnd(t *testing.T) {
+	n := start(t, newDisk(), "a", places(1))
+	for i := range 50 {
+		if got, want := n.do(allocate(signer)), fmt.Sprintf("%d#1", i); got != want {
+			t.Fatalf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestACancelledPlaceIsGivenBack(t *testing.T) {
+	n := start(t, newDisk(), "a", places(1))
+	place, _ := n.Reserve(signer, 0)
+	place.Cancel()
+	if used, capacity := n.Queued(); used != 0 || capacity != 1 {
+		t.Errorf("got %d places of %d taken", used, capacity)
+	}
+	n.want("allocate -> 0#1")
+}
+
+func TestWithCallerRunsAFullQueueIsRunByItsCallerInOrder(t *testing.T) {
+	n := start(t, newDisk(), "a", places(2), callerRuns)
+	began, open := n.disk.holdCommit("plug")
+	plug := n.send(allocate("plug"))
+	<-began
+	queued := n.send(allocate(signer))
+	var ps []*pending
+	submitted := make(chan struct{})
+	own := []*nonce.Op{parse(t, "release 0#1"), allocate(signer), parse(t, "used 0#2")}
+	place, ok := n.Reserve(signer, 0)
+	if !ok {
+		t.Fatal("caller-runs refused a place")
+	}
+	go func() { // the read goroutine of a connection: its second op follows its first
+		defer close(submitted)
+		for i, op := range own {
+			if i > 0 {
+				place, _ = n.Reserve(op.Signer, 0)
+			}
+			p := newPending(op)
+			ps = append(ps, p)
+			n.Submit(place, op)
+			select {
+			case <-p.done:
+			default:
+				if i == 0 { // later ones may find a place
+					t.Error("its caller went on before its op was run")
+				}
+			}
+		}
+	}()
+	select {
+	case <-submitted:
+		t.Error("the caller did not wait for its turn")
+	default:
+	}
+	open()
+	<-submitted
+	got := append(results(queued), results(ps)...)
+	if want := []string{"0#1", "RELEASED", "0#2", "CONSUMED"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	results(plug)
+}
+
+// again is an op that is submitted anew whenever it ends, until stop.
+type again struct {
+	n    *node
+	stop atomic.Bool
+	wg   sync.WaitGroup
+}
+
+func (a *again) Gone() bool { return false }
+func (a *again) Done(op *nonce.Op) nonce.Waker {
+	if a.stop.Load() {
+		a.wg.Done()
+		return nil
+	}
+	a.submit(op.Signer)
+	return nil
+}
+
+func (a *again) submit(name string) {
+	place, _ := a.n.Reserve(name, 0)
+	op := allocate(name)
+	op.Completion = a
+	a.n.Submit(place, op)
+}
+
+func TestWithCallerRunsACallerReturnsThoughTheQueueIsNeverEmpty(t *testing.T) {
+	n := start(t, newDisk(), "a", places(2), callerRuns, maxBatch(1))
+	began, open := n.disk.holdCommit("one")
+	busy := &again{n: n}
+	busy.wg.Add(2)
+	busy.submit("one")
+	<-began
+	busy.submit("two")
+	place, _ := n.Reserve(signer, 0)
+	open()
+	p := newPending(allocate(signer))
+	n.Submit(place, p.op)
+	if got := p.wait(); got != "0#1" {
+		t.Errorf("got %q", got)
+	}
+	busy.stop.Store(true)
+	busy.wg.Wait()
+}
+
+func TestTheWorkOfACallerThatIsGoneIsSkipped(t *testing.T) {
+	for name, mode := range map[string]func(*service.Config){"worker": func(*service.Config) {}, "basic": basicMode} {
+		t.Run(name, func(t *testing.T) {
+			n := start(t, newDisk(), "a", mode)
+			open := func() {}
+			if name == "worker" {
+				var began <-chan struct{}
+				began, open = n.disk.holdCommit("plug")
+				n.send(allocate("plug"))
+				<-began
+			}
+			var ps []*pending
+			for i := range 3 {
+				place, _ := n.Reserve(signer, 0)
+				p := newPending(allocate(signer))
+				p.gone.Store(i == 1)
+				ps = append(ps, p)
+				n.Submit(place, p.op)
+			}
+			open()
+			if got, want := results(ps), []string{"0#1", "gone", "1#1"}; !slices.Equal(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+func TestABrokenReadRefusesWhatNeedsItAndNothingElse(t *testing.T) {
+	n := start(t, newDisk(), "a")
+	n.want("allocate -> 0#1", "used 0#1 hash=7 -> CONSUMED")
+	n.disk.onBefore(func(c shardmodel.Call) error {
+		if c.Op == shardmodel.OpLoad {
+			return errCut
+		}
+		return nil
+	})
+	n.want("release 0#1 -> none", "allocate -> 1#1")
+	n.disk.onBefore(nil)
+	n.want("release 0#1 -> conflict 0#1=CONSUMED/7")
+}
+
+func TestAStoreOutOfReachIsNoneAndTheNextOpIsServed(t *testing.T) {
+	for _, op := range []shardmodel.Op{shardmodel.OpAcquire, shardmodel.OpLoad, shardmodel.OpCommit} {
+		n := start(t, newDisk(), "a")
+		n.disk.takeAway(signer)
+		n.want("used 0#1 -> fenced")
+		n.disk.onBefore(once(op, signer, func(shardmodel.Call) error {
+			return &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut}
+		}))
+		n.want("allocate -> none", "allocate -> 0#1")
+	}
+}

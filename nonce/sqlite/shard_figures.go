@@ -1,0 +1,134 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"noncegate/nonce"
+)
+
+const (
+	sqlListed     = `SELECT updated_at FROM signer WHERE signer_id = ?`
+	sqlListAsked  = `SELECT request_id, nonces FROM signer_request WHERE signer_id = ? LIMIT ?`
+	sqlAllSigners = `SELECT signer, shard_id, version, next_nonce, floor, live FROM signer WHERE signer > ?1 ORDER BY signer LIMIT ?2`
+	sqlTheSigners = `
+SELECT signer, shard_id, version, next_nonce, floor, live FROM signer
+WHERE signer > ?1 AND signer IN (SELECT value FROM json_each(?3)) ORDER BY signer LIMIT ?2`
+	sqlOpenSigners = `SELECT signer, shard_id, version, next_nonce, floor, live FROM signer WHERE signer_id > ? AND signer_id <= ? AND length(live) > 0`
+	sqlLastSigner  = `SELECT coalesce(max(signer_id), 0) FROM signer`
+
+	sqlPruneHistory = `
+DELETE FROM signer_history WHERE (signer_id, nonce) IN (SELECT signer_id, nonce FROM signer_history WHERE at < ? ORDER BY at LIMIT ?)`
+	sqlPruneRequests = `
+DELETE FROM signer_request WHERE (signer_id, request_id) IN (SELECT signer_id, request_id FROM signer_request WHERE created_at < ? ORDER BY created_at LIMIT ?)`
+)
+
+// List implements nonce.Database. Of the signer's remembered request ids it looks at the
+// first nonce.ListedRequests.
+func (s *ShardStore) List(ctx context.Context, q nonce.ListQuery) (page nonce.ListPage, err error) {
+	err = s.look(ctx, func(ctx context.Context, c *session) error {
+		page = nonce.ListPage{NextFrom: -1}
+		row, err := c.signerRow(ctx, q.Signer)
+		if err != nil || row.id == 0 {
+			return err
+		}
+		if row.Live, err = nonce.ParseLive(row.live, row.Next); err != nil {
+			return err
+		}
+		var past []nonce.Past
+		if q.WantsPast() {
+			if past, err = c.pasts(ctx, sqlPastFrom, row.id, q.From, q.PastLimit(&row.Signer)); err != nil {
+				return err
+			}
+		}
+		written, err := c.count(ctx, sqlListed, row.id)
+		if err != nil {
+			return err
+		}
+		if page = q.Page(&row.Signer, time.UnixMilli(written), past); len(page.Rows) == 0 {
+			return nil
+		}
+		return c.each(ctx, func(scan func(...any) error) (bool, error) {
+			var asked nonce.Request
+			var text []byte
+			err := scan(&asked.ID, &text)
+			if err == nil {
+				err = asked.UnpackNonces(text)
+			}
+			page.Named(&asked)
+			return true, err
+		}, sqlListAsked, row.id, nonce.ListedRequests)
+	})
+	return page, err
+}
+
+// Signers implements nonce.Database. It reads a thousand signers a transaction.
+func (s *ShardStore) Signers(ctx context.Context, q nonce.SignersQuery) ([]nonce.SignerFigures, error) {
+	o, err := s.Owners(ctx)
+	if err != nil {
+		return nil, err
+	}
+	query, names := sqlAllSigners, []any(nil)
+	if q.Names != nil {
+		list, err := json.Marshal(q.Names)
+		if err != nil {
+			return nil, err
+		}
+		query, names = sqlTheSigners, []any{string(list)}
+	}
+	return q.Collect(o.Now.UnixMilli(), o.Serving(), func(after string, limit int) (rows []nonce.StoredSigner, err error) {
+		err = s.eachSigner(ctx, func(at *nonce.StoredSigner) { rows = append(rows, *at) }, query, append([]any{after, limit}, names...)...)
+		return rows, err
+	})
+}
+
+// Totals implements nonce.Database. It reads up to nonce.TotalsBound signers, in
+// transactions of a few thousand; see nonce.TotalsWalk.
+func (s *ShardStore) Totals(ctx context.Context) (nonce.Totals, error) {
+	return s.totals.Next(s.millis(), func(after, to int64, each func(*nonce.StoredSigner)) (more bool, err error) {
+		if err := s.eachSigner(ctx, each, sqlOpenSigners, after, to); err != nil {
+			return false, err
+		}
+		err = s.look(ctx, func(ctx context.Context, c *session) error {
+			last, err := c.count(ctx, sqlLastSigner)
+			more = last > to
+			return err
+		})
+		return more, err
+	})
+}
+
+func (s *ShardStore) eachSigner(ctx context.Context, fn func(*nonce.StoredSigner), query string, args ...any) error {
+	return s.look(ctx, func(ctx context.Context, c *session) error {
+		return c.each(ctx, func(scan func(...any) error) (bool, error) {
+			var at nonce.StoredSigner
+			var live []byte
+			if err := scan(&at.Name, &at.Shard, &at.Version, &at.Next, &at.Floor, &live); err != nil {
+				return false, err
+			}
+			at.Live, at.Err = nonce.ParseLive(live, at.Next)
+			fn(&at)
+			return true, nil
+		}, query, args...)
+	})
+}
+
+// Prune implements nonce.ShardStore.
+func (s *ShardStore) Prune(ctx context.Context, before time.Time, limit int) (int, error) {
+	return s.prune(ctx, sqlPruneHistory, before, limit)
+}
+
+// PruneRequests implements nonce.Database.
+func (s *ShardStore) PruneRequests(ctx context.Context, age time.Duration, limit int) (int, error) {
+	return s.prune(ctx, sqlPruneRequests, s.now().Add(-age), limit)
+}
+
+func (s *ShardStore) prune(ctx context.Context, query string, before time.Time, limit int) (pruned int, err error) {
+	err = s.write(ctx, func(ctx context.Context, c *session) error {
+		n, err := c.exec(ctx, query, before.UnixMilli(), limit)
+		pruned = int(n)
+		return err
+	})
+	return pruned, err
+}
