@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -114,7 +115,10 @@ func (n *Node) SetChainID(id int64) { n.locked(func() { n.chainID = id }) }
 func (n *Node) SetCode(account, code string) { n.locked(func() { n.code[account] = code }) }
 
 // SetPool replaces what is in the pool.
-func (n *Node) SetPool(txs ...Tx) { n.locked(func() { n.pool = txs }) }
+func (n *Node) SetPool(txs ...Tx) {
+	txs = slices.Clone(txs) // the caller may sort its own
+	n.locked(func() { n.pool = txs })
+}
 
 // On has a method answered by h; nil: as usual.
 func (n *Node) On(method string, h Handler) { n.locked(func() { n.handlers[method] = h }) }

@@ -27,7 +27,9 @@ import (
 	"noncegate/hub"
 	"noncegate/lease"
 	"noncegate/nonce"
-	"noncegate/nonce/memstore"
+	"noncegate/nonce/rules"
+	"noncegate/nonce/service"
+	"noncegate/nonce/shardmodel"
 	"noncegate/perf"
 	"noncegate/postdb"
 	"noncegate/wire"
@@ -47,7 +49,7 @@ type setup struct {
 	endpoint Config
 	bounds   ws.DialectConfig
 	ws       ws.Config
-	nonce    nonce.Config
+	nonce    service.Config
 	chain    chain.Config
 	log      slog.Handler
 }
@@ -67,9 +69,9 @@ func defaults() setup {
 				KickCode: wire.CloseSlowConsumer, KickText: "slow_consumer",
 			},
 		},
-		nonce: nonce.Config{
+		nonce: service.Config{
 			Mode: nonce.WorkerQueue, Workers: 2, QueueCapacity: 1024, Reject: nonce.FailFast,
-			LeaseTTL: 10 * time.Second, Rules: nonce.Rules{DefaultHold: time.Minute, MaxHolds: 64},
+			LeaseTTL: 10 * time.Second, Rules: rules.Rules{DefaultHold: time.Minute, MaxLive: 64},
 			MaxHold: 10 * time.Minute, SweepInterval: time.Hour,
 		},
 	}
@@ -80,8 +82,8 @@ func defaults() setup {
 type gateway struct {
 	testing.TB
 	nodes    *fakeNodes
-	store    *memstore.Store
-	service  *nonce.Service
+	store    *shardmodel.Store
+	service  *service.Service
 	srv      *ws.Server
 	hub      *hub.Hub
 	endpoint *Endpoint
@@ -113,7 +115,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 		change(&s)
 	}
 	log := slog.New(s.log)
-	g := &gateway{TB: t, nodes: newNodes(t), store: memstore.New(time.Now), figures: prometheus.NewRegistry()}
+	g := &gateway{TB: t, nodes: newNodes(t), store: shardmodel.New(4, time.Now), figures: prometheus.NewRegistry()}
 	events, err := postdb.New(postdb.Config{Workers: 2, Queue: 1000, LaneShare: 500, Lanes: s.nonce.Workers}, log)
 	must(t, err)
 	encode, err := encodepool.New(encodepool.Config{Workers: 2, Queue: 4096}, log)
@@ -125,7 +127,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	must(t, err)
 	chains := chain.NewChains([]*chain.Tracker{tracker})
 	s.nonce.Chain = chains
-	g.service, err = nonce.New(g.store, holder, unmeasured{}, g.hub, log, nil, s.nonce)
+	g.service, err = service.New(t.Context(), g.store, holder, unmeasured{}, g.hub, log, nil, s.nonce)
 	must(t, err)
 	chains.Serve(g.service, g.hub)
 	g.srv, err = ws.New(g.service, g.hub, encode, perf.New(g.figures), log, s.ws)
@@ -142,7 +144,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		g.store.SetHooks(memstore.Hooks{})
+		g.store.SetHooks(shardmodel.Hooks{})
 		stopHTTP()
 		check(t, g.srv.Stop(ctx))
 		stopFollowing()

@@ -185,10 +185,11 @@ func (f *fakeNodes) given() []int64 {
 	return nonces
 }
 
-// wantGiven fails unless the nodes were given transactions with these nonces.
+// wantGiven fails unless the nodes were given transactions with these nonces, in any order:
+// those that are recorded are given to the nodes side by side.
 func (f *fakeNodes) wantGiven(nonces ...int64) {
 	f.t.Helper()
-	if got := f.given(); !slices.Equal(got, nonces) {
+	if got := slices.Sorted(slices.Values(f.given())); !slices.Equal(got, nonces) {
 		f.t.Errorf("the nodes were given transactions with the nonces %v, want %v", got, nonces)
 	}
 }

@@ -221,11 +221,12 @@ func (s *sending) forward(ctx context.Context) chain.Verdict {
 	ctx, cancel := context.WithTimeout(ctx, s.e.cfg.SendTimeout)
 	defer cancel()
 	for {
-		changed := s.line.changed()
+		changed, lower := s.line.changed(), s.line.lower(s.tx)
 		v := s.e.nodes.Send(ctx, s.raw)
-		if v.Class != chain.Free || !v.Missing || !s.line.lower(s.tx) {
+		if v.Class != chain.Free || !v.Missing || !lower && !s.line.lower(s.tx) {
 			return v
 		}
+		// One before it was on its way, and may have arrived by now.
 		select {
 		case <-changed:
 		case <-ctx.Done():
