@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -169,18 +170,24 @@ func (g *gateway) rewrite(signer, at, reason string, to nonce.Status) error {
 	if err != nil {
 		return err
 	}
-	_, err = g.store.Locked(g.Context(), nonce.Need{Signer: signer, Nonces: []int64{n}}, func(s nonce.Snapshot) (nonce.Change, error) {
-		if len(s.Rows) != 1 {
-			return nonce.Change{}, errors.New("there is no such nonce")
+	_, err = g.store.Locked(g.Context(), nonce.SignerNeed{Signer: signer}, func(l nonce.Loaded) (nonce.Write, error) {
+		row := l.Signers[0].Signer
+		i, ok := row.Find(n)
+		if !ok {
+			return nonce.Write{}, errors.New("there is no such nonce")
 		}
-		row, held := s.Rows[0], s.Held
-		if row.Status == nonce.Held && to != nonce.Held {
-			held--
+		row.Live = slices.Clone(row.Live)
+		e := &row.Live[i]
+		note := nonce.Note{Reason: reason}
+		if e.Note != nil {
+			note.TxHash, note.Replaced = e.Note.TxHash, e.Note.Replaced
 		}
-		return nonce.Change{ID: s.ID, Signer: signer, Version: s.Version, Next: s.Next, Floor: s.Floor, Held: held, Rows: []nonce.RowChange{{
-			Nonce: n, FromStatus: row.Status, FromAttempt: row.Attempt, Status: to, Attempt: row.Attempt, Hold: time.Minute,
-			Holder: row.Holder, TxHash: row.TxHash, Replaced: row.Replaced, Reason: reason,
-		}}}, nil
+		e.Note, e.Status, e.Until = &note, to, 0
+		if to == nonce.Held {
+			e.Until = time.Now().Add(time.Minute).UnixMilli()
+		}
+		row.Version++
+		return nonce.Write{Name: signer, Term: l.Signers[0].Shard.Term(), Signer: row}, nil
 	})
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -23,7 +24,9 @@ import (
 	"noncegate/hub"
 	"noncegate/lease"
 	"noncegate/nonce"
-	"noncegate/nonce/memstore"
+	"noncegate/nonce/rules"
+	"noncegate/nonce/service"
+	"noncegate/nonce/shardmodel"
 	"noncegate/perf"
 	"noncegate/postdb"
 	"noncegate/wire"
@@ -40,16 +43,16 @@ const patience = 20 * time.Second
 // setup is what a test may change before the gateway starts.
 type setup struct {
 	ws     Config
-	nonce  nonce.Config
+	nonce  service.Config
 	encode encodepool.Config
 	postdb postdb.Config
 	log    slog.Handler
 
 	headers time.Duration // how long those of a request may take, of startRaw
 
-	node  string          // its id
-	store *memstore.Store // nil: one of its own
-	locks guard.Locks     // nil: there is no guard
+	node  string            // its id
+	store *shardmodel.Store // nil: one of its own
+	locks guard.Locks       // nil: there is no guard
 	guard guard.Config
 }
 
@@ -72,9 +75,9 @@ func defaults() setup {
 				KickCode: wire.CloseSlowConsumer, KickText: "slow_consumer",
 			},
 		},
-		nonce: nonce.Config{
+		nonce: service.Config{
 			Mode: nonce.WorkerQueue, Workers: 4, QueueCapacity: 4096, Reject: nonce.FailFast,
-			LeaseTTL: 10 * time.Second, Rules: nonce.Rules{DefaultHold: time.Minute, MaxHolds: 1024},
+			LeaseTTL: 10 * time.Second, WatchEvery: 10 * time.Millisecond, Rules: rules.Rules{DefaultHold: time.Minute, MaxLive: 1024},
 			MaxHold: 10 * time.Minute, SweepInterval: time.Hour,
 		},
 		encode: encodepool.Config{Workers: 2, Queue: 10_000},
@@ -90,9 +93,9 @@ type gateway struct {
 	testing.TB
 	srv     *Server
 	hub     *hub.Hub
-	service *nonce.Service
+	service *service.Service
 	encode  *encodepool.Pool
-	store   *memstore.Store
+	store   *shardmodel.Store
 	holder  lease.Holder
 	figures *prometheus.Registry
 	guard   *guard.Guard // nil: there is none
@@ -113,12 +116,12 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	encode, err := encodepool.New(s.encode, log)
 	must(t, err)
 	if s.store == nil {
-		s.store = memstore.New(time.Now)
+		s.store = shardmodel.New(4, time.Now)
 	}
 	g := &gateway{TB: t, store: s.store, hub: hub.New(events, func(int) {}), encode: encode, figures: prometheus.NewRegistry()}
 	g.holder, err = g.store.Register(t.Context(), lease.Presence{Node: s.node, Mode: "worker-queue", Patience: time.Minute})
 	must(t, err)
-	g.service, err = nonce.New(g.store, g.holder, unmeasured{}, g.hub, log, nil, s.nonce)
+	g.service, err = service.New(t.Context(), g.store, g.holder, unmeasured{}, g.hub, log, nil, s.nonce)
 	must(t, err)
 	figures := perf.New(g.figures)
 	if s.locks != nil {
@@ -132,7 +135,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		g.store.SetHooks(memstore.Hooks{})
+		g.store.SetHooks(shardmodel.Hooks{})
 		check(t, g.srv.Stop(ctx))
 		g.service.Stop()
 		if g.guard != nil {
@@ -184,9 +187,44 @@ func (unmeasured) SweepsPaused(bool)                {}
 // next is the signer's cursor in the store: what was written.
 func (g *gateway) next(signer string) int64 {
 	g.Helper()
-	s, err := g.store.Summary(g.Context(), signer)
+	l, err := g.store.Load(g.Context(), []nonce.SignerNeed{{Signer: signer}})
 	must(g.TB, err)
-	return s.Next
+	return l.Signers[0].Signer.Next
+}
+
+// ownSigner returns a name, made from the given one, of a signer that the node owns.
+func (g *gateway) ownSigner(name string) string {
+	for i := 0; ; i++ {
+		signer := fmt.Sprintf("%s-%d", name, i)
+		if g.service.Owned() == 0 || g.service.Shards()[nonce.ShardOf(signer, g.store.Shards())].Mine {
+			return signer
+		}
+	}
+}
+
+// moves gives the shard of a signer to another node, and returns once the service knows.
+func (g *gateway) moves(signer, node string) (by lease.Holder, term lease.ShardTerm) {
+	g.Helper()
+	by, err := g.store.Register(context.Background(), lease.Presence{Node: node, URL: "ws://" + node + ".example/ws", Mode: "worker-queue", Patience: time.Minute})
+	must(g.TB, err)
+	_, err = g.store.Renew(context.Background(), by, time.Hour)
+	must(g.TB, err)
+	shard := nonce.ShardOf(signer, g.store.Shards())
+	for taken := false; !taken; {
+		owners, err := g.store.Owners(context.Background())
+		must(g.TB, err)
+		if row := owners.Shards[shard]; row.Owner == g.holder {
+			_, err = g.store.Release(context.Background(), g.holder, []lease.ShardTerm{row.Term()})
+			must(g.TB, err)
+		}
+		rows, err := g.store.Acquire(context.Background(), by, []int{shard})
+		must(g.TB, err)
+		taken, term = rows[0].Taken, rows[0].Term()
+	}
+	for g.service.Shards()[shard].Owner != node {
+		runtime.Gosched()
+	}
+	return by, term
 }
 
 // awaitInflight returns when n requests are admitted.
@@ -206,8 +244,8 @@ func (g *gateway) awaitInflight(n int) {
 // each that does, and what lets all of them go on.
 func (g *gateway) holdCommits() (waiting chan struct{}, release func()) {
 	waiting, let := make(chan struct{}, 1000), make(chan struct{})
-	g.store.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
-		if c.Op == memstore.OpCommit {
+	g.store.SetHooks(shardmodel.Hooks{Before: func(c shardmodel.Call) error {
+		if c.Op == shardmodel.OpCommit {
 			waiting <- struct{}{}
 			<-let
 		}

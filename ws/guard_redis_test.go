@@ -5,6 +5,7 @@ package ws
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +14,8 @@ import (
 
 	"noncegate/guard"
 	"noncegate/internal/redistest"
-	"noncegate/nonce/memstore"
+	"noncegate/nonce"
+	"noncegate/nonce/shardmodel"
 )
 
 // redisLocks are two clients of one Redis, as two gateways have them.
@@ -37,11 +39,16 @@ func TestOfAHundredSubmissionsToTwoNodesAtOnceOnePasses(t *testing.T) {
 	for name, mode := range workModes {
 		t.Run(name, func(t *testing.T) {
 			one, two := redisLocks(t)
-			store := memstore.New(time.Now)
+			store := shardmodel.New(4, time.Now)
 			shared := func(node string) func(*setup) {
 				return func(s *setup) { s.store, s.node, s.ws.Nodes.ID = store, node, node }
 			}
 			nodes := []*gateway{startGateway(t, mode, shared("n1"), withLocks(one)), startGateway(t, mode, shared("n2"), withLocks(two))}
+			if name != "basic" {
+				for nodes[0].service.Owned() == 0 || nodes[1].service.Owned() == 0 {
+					runtime.Gosched()
+				}
+			}
 			waiting, release := nodes[0].holdWrites()
 			const connections, each = 10, 10
 			answers := make(chan map[string]any, connections*each)
@@ -55,7 +62,7 @@ func TestOfAHundredSubmissionsToTwoNodesAtOnceOnePasses(t *testing.T) {
 				})
 				for n := range each {
 					// Each asks for another signer: only the key is the same.
-					c.request("x", "nonce_allocate", guarded(fmt.Sprintf("s-%d-%d", i, n), `{"key":"payout","intervalMs":60000}`))
+					c.request("x", "nonce_allocate", guarded(nodes[i%2].ownSigner(fmt.Sprintf("s-%d-%d", i, n)), `{"key":"payout","intervalMs":60000}`))
 				}
 			}
 			await(t, waiting, "the write of the one that passes")
@@ -83,7 +90,7 @@ func TestOfAHundredSubmissionsToTwoNodesAtOnceOnePasses(t *testing.T) {
 
 func TestTheLockOfAnAnsweredCallIsFreeOnAllNodes(t *testing.T) {
 	one, two := redisLocks(t)
-	store := memstore.New(time.Now)
+	store := shardmodel.New(4, time.Now)
 	basic := workModes["basic"]
 	a := startGateway(t, basic, withLocks(one), func(s *setup) { s.store = store })
 	b := startGateway(t, basic, withLocks(two), func(s *setup) { s.store, s.node, s.ws.Nodes.ID = store, "n2", "n2" })
@@ -95,7 +102,7 @@ func TestTheLockOfAnAnsweredCallIsFreeOnAllNodes(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if s, err := store.Summary(ctx, "a"); err != nil || s.Next != 100 {
-		t.Errorf("%d nonces, %v; want 100", s.Next, err)
+	if l, err := store.Load(ctx, []nonce.SignerNeed{{Signer: "a"}}); err != nil || l.Signers[0].Signer.Next != 100 {
+		t.Errorf("%+v, %v; want 100 nonces", l.Signers, err)
 	}
 }

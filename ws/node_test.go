@@ -207,13 +207,11 @@ func TestWhatOneNodeHasUnderWayUnderOneNumberIsOnOnePath(t *testing.T) {
 
 func TestAPathOnWhichSomethingWasSentBackStaysClosed(t *testing.T) {
 	g := startGateway(t)
-	elsewhere := lease.Holder{Node: "elsewhere", Incarnation: 1}
-	snaps, err := g.store.Acquire(t.Context(), elsewhere, time.Minute, []nonce.Need{{Signer: "a"}})
-	must(t, err)
+	elsewhere, term := g.moves("a", "elsewhere")
 	node := g.dialWith(asNode("n2"))
 	node.onPath(7, "1", "nonce_allocate", `["a"]`)
 	node.wantError("1", "not_owner")
-	_, err = g.store.Release(t.Context(), elsewhere, []nonce.ReleaseTerm{{ID: snaps[0].ID, Token: snaps[0].Lease.Token}})
+	_, err := g.store.Release(t.Context(), elsewhere, []lease.ShardTerm{term})
 	must(t, err)
 	node.onPath(7, "2", "nonce_allocate", `["a"]`) // it was sent before the answer to the first was read
 	node.wantError("2", "not_owner")

@@ -174,11 +174,11 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g 
 	h := &hijacker{ResponseWriter: w}
 	ws, err := s.upgrader.Upgrade(h, r, nil)
 	if err != nil {
-		g.leave()
-		s.conns.cancel(node != "") // refuseUpgrade has answered, or nobody can any more
 		if _, answered := errors.AsType[websocket.HandshakeError](err); !answered {
 			s.figures.UpgradeRefused(perf.UpgradeBroken)
 		}
+		g.leave()
+		s.conns.cancel(node != "") // refuseUpgrade has answered, or nobody can any more
 		s.log.Debug("upgrade refused", "remote", r.RemoteAddr, "error", err)
 		return
 	}

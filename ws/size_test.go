@@ -232,7 +232,7 @@ func TestFiguresAndDescriptionFitTheirReservation(t *testing.T) {
 
 	for range 2 * wire.MaxNodes {
 		info.Nodes = append(info.Nodes, wire.NodeInfo{Node: hostile, URL: widestKey + hostile, Mode: hostile, State: hostile,
-			Incarnation: widest, Signers: widest, StartedAt: wire.Time(widestTime), SeenAt: wire.Time(widestTime)})
+			Incarnation: widest, Signers: widest, Shards: widest, StartedAt: wire.Time(widestTime), SeenAt: wire.Time(widestTime)})
 	}
 	info.NodeCount = widest
 	for _, nodes := range []int{1, wire.MaxNodes, 2 * wire.MaxNodes} {

@@ -17,7 +17,7 @@ import (
 
 	"noncegate/lease"
 	"noncegate/nonce"
-	"noncegate/nonce/memstore"
+	"noncegate/nonce/shardmodel"
 )
 
 // TestTranscripts plays testdata/*.txt, each on a connection and a gateway of its
@@ -49,7 +49,7 @@ type transcript struct {
 
 func play(t *testing.T, text string) {
 	chain := new(fakeChain)
-	g := startGateway(t, withChain(chain), func(s *setup) { s.nonce.MaxHolds = 5; s.ws.MaxBatch = 5 })
+	g := startGateway(t, withChain(chain), func(s *setup) { s.nonce.Rules.MaxLive = 5; s.ws.MaxBatch = 5 })
 	p := &transcript{client: g.dial(), g: g, chain: chain, names: map[string]string{}}
 	for n, line := range strings.Split(text, "\n") {
 		verb, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -186,12 +186,12 @@ func (p *transcript) do(words []string) error {
 	away := &nonce.StoreError{Outcome: nonce.NotSent, Err: errors.New("away")}
 	switch words[0] {
 	case "store-works":
-		p.g.store.SetHooks(memstore.Hooks{})
+		p.g.store.SetHooks(shardmodel.Hooks{})
 	case "store-away":
-		p.g.store.SetHooks(memstore.Hooks{Before: func(memstore.Call) error { return away }})
+		p.g.store.SetHooks(shardmodel.Hooks{Before: func(shardmodel.Call) error { return away }})
 	case "commits-unknown":
-		p.g.store.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
-			if c.Op == memstore.OpCommit {
+		p.g.store.SetHooks(shardmodel.Hooks{Before: func(c shardmodel.Call) error {
+			if c.Op == shardmodel.OpCommit {
 				return unknown
 			}
 			return away // so that the service cannot settle it
@@ -217,15 +217,22 @@ func (p *transcript) do(words []string) error {
 	return nil
 }
 
-// takeOver lets a node take the lease of a signer. A later start of our own node
-// id does so at once, another node when nobody holds it.
+// takeOver lets a node take the shard of a signer: another one, which the service gets to
+// know, or a later start of our own node id, which it does not.
 func (p *transcript) takeOver(signer, node string) error {
+	if node != p.g.holder.Node {
+		p.g.moves(signer, node)
+		return nil
+	}
 	by, err := p.g.store.Register(context.Background(), lease.Presence{Node: node, URL: "ws://" + node + ".example/ws", Patience: time.Minute})
+	if err == nil {
+		_, err = p.g.store.Renew(context.Background(), by, time.Hour)
+	}
 	if err != nil {
 		return err
 	}
-	snaps, err := p.g.store.Acquire(context.Background(), lease.Holder{Node: node, Incarnation: by.Incarnation}, time.Hour, []nonce.Need{{Signer: signer}})
-	if err == nil && !snaps[0].Acquired {
+	rows, err := p.g.store.Acquire(context.Background(), by, []int{nonce.ShardOf(signer, p.g.store.Shards())})
+	if err == nil && !rows[0].Taken {
 		err = errors.New("not acquired")
 	}
 	return err
