@@ -50,7 +50,7 @@ type done struct {
 
 // ForSeed is what is broken in the run of a seed: each fault alone, then each pair,
 // and again from the beginning with other numbers.
-// With the performance engine they are its faults, alone, in pairs, and each beside each
+// With signers in shards there are some more of them. With the performance engine they are its faults, alone, in pairs, and each beside each
 // of the others. With a chain they are those that there are without, alone, then those of
 // the chain's nodes, alone and each beside each of the others.
 func ForSeed(seed uint64, o Options) []Fault {
@@ -73,7 +73,10 @@ func combinations(o Options) (all [][]Fault) {
 		}
 	}
 	faults, others := Faults, []Fault(nil)
-	if o.Engine {
+	switch {
+	case o.Heart == NewHeart:
+		faults = slices.Concat(Faults, ShardFaults)
+	case o.Engine:
 		faults, others = EngineFaults, Faults
 	}
 	alone(faults)

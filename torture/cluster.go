@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 
 	"noncegate/internal/guarded"
 	"noncegate/internal/pgtest"
-	"noncegate/nonce/postgres"
 )
 
 // The times of the gateways of a run, as short as they may be, so that leases end,
@@ -30,22 +30,18 @@ const (
 // startTimeout bounds the start of a cluster, and of a node.
 const startTimeout = 40 * time.Second
 
-// StartPostgres starts the PostgreSQL of many runs, with a database that theirs are
-// copied from.
-func StartPostgres(ctx context.Context) (*pgtest.Server, error) {
+// StartPostgres starts the PostgreSQL of many runs of a heart, with a database that theirs
+// are copied from.
+func StartPostgres(ctx context.Context, heart string) (*pgtest.Server, error) {
+	h, err := heartOf(heart)
+	if err != nil {
+		return nil, err
+	}
 	pg, err := pgtest.Start()
 	if err != nil {
 		return nil, err
 	}
-	err = pg.SetTemplate(ctx, func(ctx context.Context, url string) error {
-		s, err := postgres.Open(ctx, url, postgres.Config{})
-		if err != nil {
-			return err
-		}
-		_, err = s.Migrate(ctx)
-		return errors.Join(err, s.Close())
-	})
-	if err != nil {
+	if err := pg.SetTemplate(ctx, h.migrate); err != nil {
 		return nil, errors.Join(err, pg.Close())
 	}
 	return pg, nil
@@ -53,6 +49,8 @@ func StartPostgres(ctx context.Context) (*pgtest.Server, error) {
 
 // Options are what the clusters of many runs share.
 type Options struct {
+	// Heart is the one that the gateways serve with: "", or NewHeart. Postgres is of it.
+	Heart    string
 	Postgres *pgtest.Server
 	Gateway  string // the program, made by Build
 	Clock    bool   // it was built with WrongClock
@@ -71,14 +69,21 @@ type Options struct {
 	persistence int  // of Redis
 	replica     bool // of Redis, from the start
 	seed        uint64
+	guests      int // that faults may start
 }
 
 // modes are the nodes of every cluster.
-var modes = []struct{ id, mode string }{{"w1", "worker-queue"}, {"w2", "worker-queue"}, {"b1", "basic"}}
+var modes = []member{{"w1", "worker-queue"}, {"w2", "worker-queue"}, {"b1", "basic"}}
 
-// Cluster is three gateways over one database.
+// guests are nodes that are not there until a fault starts them.
+var guests = []member{{"g1", "worker-queue"}, {"g2", "worker-queue"}}
+
+type member struct{ id, mode string }
+
+// Cluster is three gateways over one database, and perhaps guests behind them in nodes.
 type Cluster struct {
 	pg       *pgtest.Server
+	heart    *heart
 	database string // name
 	url      string // past all proxies
 	room     *guarded.Room
@@ -92,6 +97,9 @@ func startCluster(ctx context.Context, o Options) (c *Cluster, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("the cluster did not start in time"))
 	defer cancel()
 	c = &Cluster{pg: o.Postgres}
+	if c.heart, err = heartOf(o.Heart); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.close())
@@ -113,20 +121,21 @@ func startCluster(ctx context.Context, o Options) (c *Cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
+	more = append(more, c.heart.flags...)
 	if o.Chain {
 		if c.chain, err = startChain(o.seed); err != nil {
 			return nil, err
 		}
 		more = append(more, c.chain.flags()...)
 	}
-	for i, m := range modes {
+	for i, m := range slices.Concat(modes, guests[:o.guests]) {
 		n, err := newNode(c.room, o.Gateway, m.id, m.mode, c.url, c.pg.Addr())
 		if err != nil {
 			return nil, err
 		}
 		n.args = append(n.args, more...)
 		c.nodes = append(c.nodes, n)
-		if o.Engine && n.Mode != "basic" {
+		if o.Engine && !n.basic.Load() {
 			if err := c.withFast(n, o.EngineArgs); err != nil {
 				return nil, err
 			}
@@ -136,7 +145,7 @@ func startCluster(ctx context.Context, o Options) (c *Cluster, err error) {
 		}
 	}
 	var all errgroup.Group
-	for _, n := range c.nodes {
+	for _, n := range c.nodes[:len(modes)] {
 		all.Go(func() error { return n.Start(ctx) })
 	}
 	return c, all.Wait()

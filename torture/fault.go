@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"noncegate/torture/history"
 )
 
 // Fault is something that goes wrong in a run and is healed again within it.
@@ -29,6 +31,12 @@ type Fault struct {
 	// Replica says that Redis has one from the start: the first that is attached later
 	// makes Redis begin another history, which is a loss by itself.
 	Replica bool
+	// Shards says that it takes signers in shards.
+	Shards bool
+	// Guests is how many more nodes it starts.
+	Guests int
+	// Overdue is for how much longer a hold may be overdue because of it.
+	Overdue time.Duration
 	// do breaks something and heals it; nil for what is wrong from the start.
 	do func(ctx context.Context, b *breaker) error
 }
@@ -54,7 +62,7 @@ func FaultsNamed(names ...string) ([]Fault, error) {
 	var found []Fault
 	for _, name := range names {
 		n := len(found)
-		for _, f := range slices.Concat(Faults, EngineFaults, ChainFaults, directedFaults) {
+		for _, f := range slices.Concat(Faults, ShardFaults, EngineFaults, ChainFaults, directedFaults) {
 			if f.Name == name {
 				found = append(found, f)
 			}
@@ -76,6 +84,8 @@ type breaker struct {
 
 	mu   *sync.Mutex // guards said, which all faults of a run share
 	said *[]string
+
+	shifts *[]history.Shift // of the store's clock; only the fault that sets it has it
 }
 
 // note writes down what is done now.
@@ -188,18 +198,13 @@ func endBackends(ctx context.Context, b *breaker) error {
 	return nil
 }
 
-// commitOf is in what a node of that mode sends to commit, and in nothing else.
-func commitOf(n *Node) string {
-	if n.Mode == "basic" {
-		return "COMMIT\x00"
-	}
-	return "\x00noncegate_commit_" // the name of a prepared statement, in a bind
-}
+// commitOfBasic is in what a node of mode basic sends to commit.
+const commitOfBasic = "COMMIT\x00"
 
 // cutReplies loses the replies of commits: they happened, and the node is not told.
 func cutReplies(ctx context.Context, b *breaker) error {
 	return b.commits(ctx, "lose the replies of commits of", func(n *Node) <-chan struct{} {
-		return n.db.CutReplies(commitOf(n))
+		return b.cut(n)
 	})
 }
 
@@ -211,8 +216,23 @@ func lateCommits(ctx context.Context, b *breaker) error {
 		if b.rnd.IntN(2) == 0 {
 			late = b.between(100*time.Microsecond, 4*time.Millisecond) // while the node looks what became of it
 		}
-		return n.db.DelayRequest(commitOf(n), late)
+		return b.late(n, late)
 	})
+}
+
+// cut and late lose the reply of a node's next commit, or let it arrive late.
+func (b *breaker) cut(n *Node) <-chan struct{} {
+	if n.basic.Load() {
+		return n.db.CutReplies(commitOfBasic)
+	}
+	return b.heart.cut(n.db)
+}
+
+func (b *breaker) late(n *Node, by time.Duration) <-chan struct{} {
+	if n.basic.Load() {
+		return n.db.DelayRequest(commitOfBasic, by)
+	}
+	return b.heart.late(n.db, by)
 }
 
 // commits does something to commits of one or all nodes, one after the other.
@@ -279,11 +299,15 @@ func silence(ctx context.Context, b *breaker) error {
 	return nil
 }
 
-// lockRows locks the rows of two signers from outside, for longer than a lease lasts.
+// lockRows locks the rows of two signers, or of their shards, from outside, for longer than a lease lasts.
 func lockRows(ctx context.Context, b *breaker) error {
 	d := b.ttls(1.2, 2.2)
 	one, two := b.rnd.IntN(hotSigners), hotSigners+b.rnd.IntN(signers-hotSigners)
-	b.note("somebody locks the rows of signers %d and %d for %v", one, two, d)
+	lock, what := b.heart.lockRows, "rows"
+	if b.heart.lockShards != "" && b.rnd.IntN(3) == 0 {
+		lock, what = b.heart.lockShards, "shards"
+	}
+	b.note("somebody locks the %s of signers %d and %d for %v", what, one, two, d)
 	conn, err := b.connect(ctx)
 	if err != nil {
 		return nil // another fault has the database down
@@ -291,13 +315,13 @@ func lockRows(ctx context.Context, b *breaker) error {
 	defer func() { conn.Close(context.WithoutCancel(ctx)) }()
 	names := []string{fmt.Sprintf("signer-%02d", one), fmt.Sprintf("signer-%02d", two)}
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `SELECT 1 FROM signer_nonce_state WHERE signer = ANY ($1) ORDER BY signer_id FOR UPDATE`, names); err != nil {
+		if _, err := tx.Exec(ctx, lock, names); err != nil {
 			return err
 		}
 		lasts(ctx, d)
 		return nil
 	})
-	b.note("the rows are free: %v", err)
+	b.note("the %s are free: %v", what, err)
 	return nil
 }
 

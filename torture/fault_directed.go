@@ -22,6 +22,9 @@ var directedFaults = []Fault{
 	{Name: "kill-while-rows-are-locked", Engine: true, do: killWhileLocked},
 	{Name: "redis-late-scripts", Engine: true, do: lateScripts},
 	{Name: "redis-failover-and-back", Engine: true, Loses: true, Replica: true, do: failOverAndBack},
+	{Name: "late-commits", Shards: true, do: manyLateCommits},
+	{Name: "store-clock-back", Shards: true, Overdue: clockBackSteps*mostStep + maxHold, do: stepClockBack},
+	{Name: "late-commits-while-rows-are-locked", Shards: true, do: lateCommitsWhileLocked},
 }
 
 // loseAllWhileAway empties Redis and kills the nodes that had it when PostgreSQL has
@@ -64,12 +67,8 @@ func (b *breaker) hotLocked(ctx context.Context, do func() error) error {
 		return err
 	}
 	defer func() { conn.Close(context.WithoutCancel(ctx)) }()
-	names := make([]string, hotSigners)
-	for i := range names {
-		names[i] = fmt.Sprintf("signer-%02d", i)
-	}
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `SELECT 1 FROM signer_nonce_state WHERE signer = ANY ($1) ORDER BY signer_id FOR UPDATE`, names); err != nil {
+		if _, err := tx.Exec(ctx, b.heart.lockRows, hotNames()); err != nil {
 			return err
 		}
 		b.note("somebody locks the rows of the hot signers")
@@ -77,6 +76,15 @@ func (b *breaker) hotLocked(ctx context.Context, do func() error) error {
 	})
 	b.note("the rows are free: %v", err)
 	return err
+}
+
+// hotNames are the signers that get half of the calls.
+func hotNames() []string {
+	names := make([]string, hotSigners)
+	for i := range names {
+		names[i] = fmt.Sprintf("signer-%02d", i)
+	}
+	return names
 }
 
 // drainWhileLocked lets signers return while PostgreSQL cannot follow them.
@@ -152,4 +160,94 @@ func failOverAndBack(ctx context.Context, b *breaker) error {
 	b.note("and back to the first Redis")
 	lead(b.fast.server.Addr())
 	return b.restartAll(ctx, b.nodes[:2])
+}
+
+// manyLateCommits cuts nodes off from commits that arrive a moment later: when the node has
+// acquired the shards anew and read their signers, and has not committed yet what it was
+// asked for once more.
+func manyLateCommits(ctx context.Context, b *breaker) error {
+	until, times := time.Now().Add(8*time.Second), 0
+	b.note("commits arrive a moment late")
+	for time.Now().Before(until) && ctx.Err() == nil {
+		timer := time.NewTimer(200 * time.Millisecond)
+		select {
+		case <-b.late(b.nodes[b.rnd.IntN(2)], b.between(500*time.Microsecond, 15*time.Millisecond)):
+			times++
+		case <-timer.C:
+		}
+		timer.Stop()
+		lasts(ctx, b.between(0, 10*time.Millisecond))
+	}
+	b.note("%d did", times)
+	return nil
+}
+
+// lateCommitsWhileLocked cuts nodes off from commits that have reached the database and wait
+// there for the row of a signer: their shards are locked, and nothing of them is seen yet.
+// The node of mode basic is away meanwhile: where others write behind a commit that nobody
+// knows the outcome of, its clients are told so, and the judge then takes what was done
+// twice for theirs.
+func lateCommitsWhileLocked(ctx context.Context, b *breaker) error {
+	conn, err := b.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { conn.Close(context.WithoutCancel(ctx)) }()
+	basic := b.nodes[2]
+	basic.away.Lock()
+	defer basic.away.Unlock()
+	b.note("SIGTERM to %s, and commits of the others wait for rows while their nodes are cut off", basic.ID)
+	basic.end(syscall.SIGTERM)
+	until, waited := time.Now().Add(12*time.Second), 0
+	for err == nil && time.Now().Before(until) && ctx.Err() == nil {
+		var waiting int
+		waiting, err = b.lateWhileLocked(ctx, conn)
+		waited += waiting
+		lasts(ctx, b.between(2*time.Millisecond, 20*time.Millisecond))
+	}
+	b.note("%d waited", waited)
+	return errors.Join(err, b.restart(ctx, basic))
+}
+
+// lateWhileLocked locks the rows of the hot signers and cuts the nodes off from the next
+// commit of each. It returns how many commits wait for a row before it is free. Nobody waits
+// for a lock longer than 100 ms, and who waited for so long leaves locked rows out for a while.
+func (b *breaker) lateWhileLocked(ctx context.Context, conn *pgx.Conn) (waiting int, err error) {
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, b.heart.lockRows, hotNames()); err != nil {
+			return err
+		}
+		for _, n := range b.nodes[:2] {
+			b.late(n, b.between(100*time.Microsecond, time.Millisecond))
+		}
+		lasts(ctx, b.between(15*time.Millisecond, 50*time.Millisecond))
+		return tx.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%' || $1::text || '%'`, shardCommit).Scan(&waiting)
+	})
+	return waiting, err
+}
+
+// clockBackSteps is how often stepClockBack sets the clock back.
+const clockBackSteps = 4
+
+// stepClockBack sets the store's clock back again and again, each time when all nodes believe
+// in it and stand still: what they commit first when they wake was planned by a clock that
+// is ahead of the store's, by which some holds have ended meanwhile.
+func stepClockBack(ctx context.Context, b *breaker) error {
+	for i := range clockBackSteps {
+		b.note("all stand still")
+		for _, n := range b.nodes {
+			n.signal(syscall.SIGSTOP)
+		}
+		err := b.setClock(ctx, -time.Duration(i+1)*mostStep)
+		lasts(ctx, b.between(leaseTTL/3, leaseTTL*2/3))
+		for _, n := range b.nodes {
+			n.signal(syscall.SIGCONT)
+		}
+		if err != nil {
+			return err
+		}
+		lasts(ctx, sweepsAgain+b.between(0, 200*time.Millisecond))
+	}
+	return b.setClock(ctx, 0)
 }

@@ -11,9 +11,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,7 +29,9 @@ const endTimeout = 15 * time.Second
 // Node is one gateway: a process that can be ended and started again under the same
 // id and URL, and the two proxies it is behind.
 type Node struct {
-	ID, Mode string
+	ID string
+
+	basic atomic.Bool // it serves in mode basic from its next start on, else worker-queue
 
 	room          *guarded.Room
 	exe           string
@@ -53,12 +57,19 @@ func (n *Node) Start(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.starts++
-	p, err := n.room.Start(fmt.Sprintf("%s-%d.log", n.ID, n.starts), n.env, append([]string{n.exe}, n.args...)...)
+	p, err := n.room.Start(fmt.Sprintf("%s-%d.log", n.ID, n.starts), n.env, slices.Concat([]string{n.exe, "--mode=" + n.mode()}, n.args)...)
 	if err != nil {
 		return err
 	}
 	n.proc = p
 	return n.waitServing(ctx, p)
+}
+
+func (n *Node) mode() string {
+	if n.basic.Load() {
+		return "basic"
+	}
+	return "worker-queue"
 }
 
 // poll is how often something is looked at that has no signal.
@@ -127,7 +138,7 @@ func (n *Node) found() []string {
 		if err != nil {
 			found = append(found, err.Error())
 		}
-		for _, word := range []string{"DATA RACE", "panic", "fatal error:", "a commit was aborted", "the store went back"} {
+		for _, word := range []string{"DATA RACE", "panic", "fatal error:", "a commit was aborted", "the store went back", "the row of a signer cannot be read"} {
 			if at := strings.Index(string(log), word); at >= 0 && !harmless(string(log[at:min(len(log), at+600)])) {
 				found = append(found, fmt.Sprintf("the log of %s says %s", n.ID, log[max(0, at-100):min(len(log), at+1500)]))
 			}
@@ -169,14 +180,15 @@ func newNode(room *guarded.Room, exe, id, mode, database, target string) (*Node,
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	n := &Node{ID: id, Mode: mode, room: room, exe: exe, listen: listen, admin: admin, db: db, net: front, env: os.Environ()}
+	n := &Node{ID: id, room: room, exe: exe, listen: listen, admin: admin, db: db, net: front, env: os.Environ()}
+	n.basic.Store(mode == "basic")
 	store, err := db.URL(database)
 	if err != nil {
 		return nil, errors.Join(err, n.close())
 	}
 	n.args = []string{
 		"--listen=" + listen, "--admin-listen=" + admin, "--node-id=" + id, "--advertise-url=" + n.URL(),
-		"--store=" + store, "--mode=" + mode, "--workers=2", "--max-holds=0", "--log-level=info",
+		"--store=" + store, "--workers=2", "--max-holds=4096", "--log-level=info",
 		"--lease-ttl=" + leaseTTL.String(), "--hold-ttl=" + holdTTL.String(), "--max-hold=" + maxHold.String(),
 		"--sweep-interval=" + sweepInterval.String(), "--request-retention=0", "--consumed-retention=0", "--drain-timeout=2s",
 	}

@@ -38,10 +38,6 @@ type Plan struct {
 // count.
 const MinAcknowledged = 1000
 
-// maxOverdue is how long after its deadline a hold may be open once everything is
-// healed: what is left of a lease, a sweep, and room for a machine that is busy.
-const maxOverdue = leaseTTL + sweepInterval + 2*time.Second
-
 // patience bounds the wait for the last hold to end.
 const patience = 12 * time.Second
 
@@ -49,12 +45,15 @@ const patience = 12 * time.Second
 type Result struct {
 	Seed   uint64
 	Faults []string // names
+	Said   []string // by the faults: what they did, and when
 	Report *history.Report
 	Took   time.Duration
 	// Quiet is how long it took until the last hold had ended, with nobody asking,
 	// and Overdue by how much one of them was late at most.
 	Quiet, Overdue time.Duration
 	Kept           string // folder of what was kept; "": nothing
+
+	mayBeLate time.Duration // how long a hold may be overdue once everything is healed
 }
 
 // OK reports whether nothing was found.
@@ -69,6 +68,9 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 		if p.Chain {
 			p.Load = 10 * time.Second
 		}
+	}
+	if p.Engine && p.Heart == NewHeart {
+		return nil, errors.New("the performance engine takes signers in many rows")
 	}
 	if p.Clients == 0 {
 		p.Clients = 9
@@ -85,6 +87,11 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 		if f.Chain && !p.Chain {
 			return nil, fmt.Errorf("fault %s takes a chain", f.Name)
 		}
+		if f.Shards && p.Heart != NewHeart {
+			return nil, fmt.Errorf("fault %s takes signers in shards", f.Name)
+		}
+		p.guests = max(p.guests, f.Guests)
+		res.mayBeLate += f.Overdue
 		if f.Offsets && !p.Clock {
 			return nil, fmt.Errorf("fault %s needs a gateway that was built for it", f.Name)
 		}
@@ -99,7 +106,8 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 		return nil, fmt.Errorf("start a cluster: %w", err)
 	}
 	defer c.close()
-	h := &history.History{AskedAgain: p.Forward != "off", Seed: p.Seed, Name: strings.Join(res.Faults, "+"), Notes: make(map[string]string)}
+	res.mayBeLate += c.heart.maxOverdue
+	h := &history.History{GraceMs: c.heart.grace.Milliseconds(), AskedAgain: p.Forward != "off", Seed: p.Seed, Name: strings.Join(res.Faults, "+"), Notes: make(map[string]string)}
 	if c.fast != nil {
 		if err := c.up(ctx); err != nil {
 			return nil, fmt.Errorf("switch up: %w", err)
@@ -119,10 +127,11 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 	for _, n := range c.nodes {
 		n.end(syscall.SIGKILL)
 	}
-	res.Report = history.Check(h, history.Limits{MinAcknowledged: MinAcknowledged, MaxOverdue: maxOverdue})
+	res.Report = history.Check(h, history.Limits{MinAcknowledged: MinAcknowledged, MaxOverdue: res.mayBeLate})
 	if !slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Loses }) && len(h.Losses) > 0 {
 		found = append(found, history.Violation{Rule: history.Alarm, Signer: h.Losses[0].Signer, Text: fmt.Sprintf("%d signers were lost for no reason", len(h.Losses))})
 	}
+	res.Said = h.Faults
 	res.Report.Violations = append(res.Report.Violations, found...)
 	c.judge(res, stuck)
 	res.Took = time.Since(started)
@@ -141,7 +150,7 @@ func (c *Cluster) judge(res *Result, stuck []string) {
 	for _, signer := range stuck {
 		add(history.Stuck, signer, "nobody serves it once all is healed")
 	}
-	if res.Overdue > maxOverdue {
+	if res.Overdue > res.mayBeLate {
 		add(history.Hole, "", fmt.Sprintf("a hold was overdue by %v when it was ended", res.Overdue))
 	}
 	for _, n := range c.nodes {
@@ -248,7 +257,7 @@ func (c *Cluster) breakThings(ctx context.Context, p Plan, began time.Time, load
 	errs := make([]error, len(p.Faults))
 	var all sync.WaitGroup
 	for i, f := range p.Faults {
-		b := &breaker{Cluster: c, load: load, rnd: rand.New(rand.NewPCG(p.Seed, uint64(i))), began: began, mu: &mu, said: &h.Faults}
+		b := &breaker{Cluster: c, load: load, rnd: rand.New(rand.NewPCG(p.Seed, uint64(i))), began: began, mu: &mu, said: &h.Faults, shifts: &h.Shifts}
 		if f.do == nil {
 			b.note("clocks are wrong by %v", p.Offsets)
 			continue
@@ -273,12 +282,7 @@ func (c *Cluster) finish(ctx context.Context, res *Result, h *history.History) (
 			return nil, err
 		}
 	}
-	conn, err := c.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close(ctx)
-	h.Final, err = ReadFinal(ctx, conn)
+	h.Final, err = c.final(ctx)
 	return found, err
 }
 

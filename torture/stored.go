@@ -37,7 +37,7 @@ func (c *Cluster) sample(ctx context.Context, began time.Time) []history.Sample 
 				continue // the database is away
 			}
 		}
-		read, err := readSamples(ctx, conn, time.Since(began))
+		read, err := c.heart.samples(ctx, conn, time.Since(began))
 		if err != nil {
 			conn.Close(context.WithoutCancel(ctx))
 			conn = nil
@@ -61,13 +61,23 @@ func readSamples(ctx context.Context, conn *pgx.Conn, at time.Duration) ([]histo
 	})
 }
 
-// ReadFinal reads all that is stored in a PostgreSQL database, in one transaction.
-func ReadFinal(ctx context.Context, conn *pgx.Conn) (*history.Final, error) {
+// final reads all that is stored, in one transaction.
+func (c *Cluster) final(ctx context.Context) (*history.Final, error) {
+	conn, err := c.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close(ctx)
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 	if err != nil {
 		return nil, fmt.Errorf("read what is stored: %w", err)
 	}
 	defer tx.Rollback(ctx)
+	return c.heart.final(ctx, tx)
+}
+
+// readFinal reads all that is stored of signers in many rows.
+func readFinal(ctx context.Context, tx pgx.Tx) (*history.Final, error) {
 	f := new(history.Final)
 	var now time.Time
 	if err := tx.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
@@ -133,14 +143,11 @@ func (c *Cluster) quiet(ctx context.Context, patience time.Duration) (took, over
 	tick := time.NewTicker(5 * poll)
 	defer tick.Stop()
 	for {
-		var open, late int64
-		err := conn.QueryRow(ctx, `
-			SELECT count(*), coalesce(1000 * extract(epoch FROM clock_timestamp() - min(held_until)), 0)::bigint
-			FROM signer_nonce_allocation WHERE status = 1`).Scan(&open, &late)
+		open, late, err := c.heart.open(ctx, conn)
 		if err != nil {
 			return 0, 0, fmt.Errorf("look for open holds: %w", err)
 		}
-		overdue = max(overdue, time.Duration(late)*time.Millisecond)
+		overdue = max(overdue, late)
 		if open == 0 || time.Since(began) > patience {
 			return time.Since(began), overdue, nil
 		}
@@ -150,4 +157,13 @@ func (c *Cluster) quiet(ctx context.Context, patience time.Duration) (took, over
 		case <-tick.C:
 		}
 	}
+}
+
+// openHolds counts the holds in the rows of nonces.
+func openHolds(ctx context.Context, conn *pgx.Conn) (n int64, overdue time.Duration, err error) {
+	var late int64
+	err = conn.QueryRow(ctx, `
+		SELECT count(*), coalesce(1000 * extract(epoch FROM clock_timestamp() - min(held_until)), 0)::bigint
+		FROM signer_nonce_allocation WHERE status = 1`).Scan(&n, &late)
+	return n, time.Duration(late) * time.Millisecond, err
 }

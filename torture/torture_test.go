@@ -23,7 +23,8 @@ import (
 // What the tests share.
 var (
 	pg      *pgtest.Server
-	folder  string // of the gateways that were built
+	pgNew   *pgtest.Server // with the schema of NewHeart
+	folder  string         // of the gateways that were built
 	gateway string
 )
 
@@ -46,11 +47,14 @@ func runAll(m *testing.M) (code int, err error) {
 	if gateway, err = Build(ctx, folder, "gateway"); err != nil {
 		return 1, err
 	}
-	if pg, err = StartPostgres(ctx); err != nil {
+	if pg, err = StartPostgres(ctx, ""); err != nil {
 		return 1, err
 	}
+	if pgNew, err = StartPostgres(ctx, NewHeart); err != nil {
+		return 1, errors.Join(err, pg.Close())
+	}
 	code = m.Run()
-	err = pg.Close()
+	err = errors.Join(pg.Close(), pgNew.Close())
 	cancel()
 	if code == 0 && err == nil {
 		err = goleak.Find(goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"), goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"))
@@ -91,11 +95,7 @@ func artefacts(t *testing.T) string {
 
 // short is the campaign of make test: every fault but the wrong clock, which needs a
 // gateway of its own, in pairs.
-var short = []struct {
-	seed    uint64
-	forward string
-	faults  []string
-}{
+var short = []shortRun{
 	{1, "on", []string{"kill", "late-commit"}},
 	{2, "on", []string{"pause", "cut-reply"}},
 	{3, "off", []string{"partition", "cut-websocket"}},
@@ -107,17 +107,28 @@ var short = []struct {
 
 func TestHistoriesUnderFaultsKeepEveryRule(t *testing.T) {
 	lookAtSources(t)
-	together, alone := short[:4], short[4:]
+	inTurn(t, short, survives)
+}
+
+// shortRun is a history of make test.
+type shortRun struct {
+	seed    uint64
+	forward string
+	faults  []string
+}
+
+// inTurn does the first four runs together, and the others alone.
+func inTurn(t *testing.T, runs []shortRun, survives func(t *testing.T, seed uint64, forward string, names []string)) {
 	t.Run("together", func(t *testing.T) {
-		for _, tt := range together {
-			t.Run(strings.Join(tt.faults, "+"), func(t *testing.T) {
+		for _, r := range runs[:4] {
+			t.Run(strings.Join(r.faults, "+"), func(t *testing.T) {
 				t.Parallel()
-				survives(t, tt.seed, tt.forward, tt.faults)
+				survives(t, r.seed, r.forward, r.faults)
 			})
 		}
 	})
-	for _, tt := range alone {
-		t.Run(strings.Join(tt.faults, "+"), func(t *testing.T) { survives(t, tt.seed, tt.forward, tt.faults) })
+	for _, r := range runs[4:] {
+		t.Run(strings.Join(r.faults, "+"), func(t *testing.T) { survives(t, r.seed, r.forward, r.faults) })
 	}
 }
 
@@ -137,8 +148,8 @@ func TestHistoriesOfThePerformanceEngineKeepEveryRule(t *testing.T) {
 	for _, tt := range shortEngine {
 		t.Run(strings.Join(tt.faults, "+"), func(t *testing.T) {
 			t.Parallel()
-			report := judged(t, Plan{Seed: tt.seed, Options: Options{Engine: true, Forward: "on"}}, tt.faults)
-			if tt.lost && report.Losses == 0 {
+			res := judged(t, Plan{Seed: tt.seed, Options: Options{Engine: true, Forward: "on"}}, tt.faults)
+			if tt.lost && res.Report.Losses == 0 {
 				t.Error("no signer was lost")
 			}
 		})
@@ -156,13 +167,16 @@ func survives(t *testing.T, seed uint64, forward string, names []string) {
 }
 
 // judged does a run with the tests' own gateway and fails for what the checker finds.
-func judged(t *testing.T, p Plan, names []string) *history.Report {
+func judged(t *testing.T, p Plan, names []string) *Result {
 	t.Helper()
 	faults, err := FaultsNamed(names...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Faults, p.Load, p.Dir, p.Postgres, p.Gateway = faults, 5*time.Second, artefacts(t), pg, gateway
+	if p.Heart == NewHeart {
+		p.Postgres = pgNew
+	}
 	res, err := Run(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +185,7 @@ func judged(t *testing.T, p Plan, names []string) *history.Report {
 		t.Error(v)
 	}
 	t.Logf("%d acknowledged, %d refused, %d unknown, %d losses", res.Report.Acknowledged, res.Report.Refused, res.Report.Unknown, res.Report.Losses)
-	return res.Report
+	return res
 }
 
 func TestAGatewayThatIsWrongIsCaught(t *testing.T) {
@@ -184,26 +198,30 @@ func TestAGatewayThatIsWrongIsCaught(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			i := slices.IndexFunc(Plants, func(p Plant) bool { return p.Name == name })
-			if i < 0 {
-				t.Fatal("there is no such plant")
-			}
-			c, err := TryPlant(t.Context(), PlantConfig{
-				Options: Options{Postgres: pg}, Dir: t.TempDir(), Runs: 4, UntilCaught: true, Load: 3 * time.Second,
-			}, Plants[i])
-			if err != nil {
-				t.Fatal(err)
-			}
-			if c.Rules[string(rule)] == 0 {
-				t.Errorf("found %v in %d runs, want %q", c.Rules, c.Runs, rule)
-			}
+			caught(t, Plants, Options{Postgres: pg}, name, rule)
 		})
+	}
+}
+
+// caught tries a plant until the rule has noticed it.
+func caught(t *testing.T, plants []Plant, o Options, name string, rule history.Rule) {
+	t.Helper()
+	i := slices.IndexFunc(plants, func(p Plant) bool { return p.Name == name })
+	if i < 0 {
+		t.Fatal("there is no such plant")
+	}
+	c, err := TryPlant(t.Context(), PlantConfig{Options: o, Dir: t.TempDir(), Runs: 4, UntilCaught: true, Load: 3 * time.Second}, plants[i])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Rules[string(rule)] == 0 {
+		t.Errorf("found %v in %d runs, want %q", c.Rules, c.Runs, rule)
 	}
 }
 
 func TestEveryPlantFitsTheSources(t *testing.T) {
 	lookAtSources(t)
-	for _, p := range append(slices.Concat(Plants, EnginePlants), Plant{Name: "wrong clock", Patches: WrongClock()}) {
+	for _, p := range append(slices.Concat(Plants, EnginePlants, ChainPlants, ShardPlants), Plant{Name: "wrong clock", Patches: WrongClock()}) {
 		if len(p.Patches) == 0 {
 			t.Errorf("%s changes nothing", p.Name)
 		}
@@ -230,16 +248,18 @@ func TestAPatchMustFitOnce(t *testing.T) {
 }
 
 func TestEverySeedBreaksSomethingAndAllPairsComeUp(t *testing.T) {
-	seen := make(map[string]bool)
-	for seed := range uint64(len(combinations(Options{}))) {
-		var names []string
-		for _, f := range ForSeed(seed, Options{}) {
-			names = append(names, f.Name)
+	for heart, faults := range map[string]int{"": len(Faults), NewHeart: len(Faults) + len(ShardFaults)} {
+		seen, o := make(map[string]bool), Options{Heart: heart}
+		for seed := range uint64(len(combinations(o))) {
+			var names []string
+			for _, f := range ForSeed(seed, o) {
+				names = append(names, f.Name)
+			}
+			seen[strings.Join(names, "+")] = true
 		}
-		seen[strings.Join(names, "+")] = true
-	}
-	if want := len(Faults) * (len(Faults) + 1) / 2; len(seen) != want || seen[""] {
-		t.Errorf("%d combinations, want %d", len(seen), want)
+		if want := faults * (faults + 1) / 2; len(seen) != want || seen[""] {
+			t.Errorf("heart %q: %d combinations, want %d", heart, len(seen), want)
+		}
 	}
 }
 

@@ -38,30 +38,39 @@ func main() {
 }
 
 // rig is what runs need: a PostgreSQL and a gateway with a clock that may be wrong.
-func rig(ctx context.Context, forward string, engine bool, exe string) (torture.Options, func(), error) {
+func rig(ctx context.Context, o torture.Options, exe string) (torture.Options, func(), error) {
 	dir, err := os.MkdirTemp("", "torture")
 	if err != nil {
 		return torture.Options{}, nil, err
 	}
-	clock := exe == ""
-	if clock {
+	o.Clock = exe == ""
+	if o.Clock {
 		exe, err = torture.Build(ctx, dir, "gateway", torture.WrongClock()...)
 	}
 	if err != nil {
 		os.RemoveAll(dir)
 		return torture.Options{}, nil, err
 	}
-	pg, err := torture.StartPostgres(ctx)
+	o.Gateway = exe
+	o.Postgres, err = torture.StartPostgres(ctx, o.Heart)
 	if err != nil {
 		os.RemoveAll(dir)
 		return torture.Options{}, nil, err
 	}
-	return torture.Options{Postgres: pg, Gateway: exe, Clock: clock, Forward: forward, Engine: engine}, func() {
-		if err := pg.Close(); err != nil {
+	return o, func() {
+		if err := o.Postgres.Close(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 		os.RemoveAll(dir)
 	}, nil
+}
+
+// heart is what package torture calls a heart.
+func heart(name string) string {
+	if name == "old" {
+		return ""
+	}
+	return name
 }
 
 type campaignCmd struct {
@@ -69,19 +78,19 @@ type campaignCmd struct {
 	First   uint64        `default:"0" help:"Seed of the first."`
 	Dir     string        `default:"torture-out" help:"Where the state is kept, and what failed runs leave."`
 	Limit   time.Duration `default:"0" help:"Stop after this time; 0: never."`
-	Engine  bool          `help:"With a Redis, and the performance engine, and its faults too."`
+	Heart   string        `default:"old" enum:"old,new" help:"The one that gateways serve with."`
+	Engine  bool          `help:"With a Redis, and the performance engine, and its faults too. Not with --heart new."`
 	Chain   bool          `help:"With a chain, clients who pay on it, and the faults of its nodes too."`
 	Gateway string        `help:"A gateway that was built already, in place of a new one; its clock is never wrong."`
 	Forward string        `default:"" help:"Given to the gateways' --forward; both: two passes of three with on, one with off."`
 }
 
 func (c *campaignCmd) Run(ctx context.Context) error {
-	o, end, err := rig(ctx, c.Forward, c.Engine, c.Gateway)
+	o, end, err := rig(ctx, torture.Options{Heart: heart(c.Heart), Forward: c.Forward, Engine: c.Engine, Chain: c.Chain}, c.Gateway)
 	if err != nil {
 		return err
 	}
 	defer end()
-	o.Chain = c.Chain
 	failed, err := torture.Campaign(ctx, torture.CampaignConfig{
 		Runs: c.Runs, First: c.First, Dir: c.Dir, Limit: c.Limit, Options: o, Out: os.Stdout,
 	})
@@ -93,6 +102,7 @@ func (c *campaignCmd) Run(ctx context.Context) error {
 
 type runCmd struct {
 	Seed    uint64   `arg:"" help:"Seed; without --faults it also says which."`
+	Heart   string   `default:"old" enum:"old,new" help:"The one that gateways serve with."`
 	Engine  bool     `help:"With a Redis, and the performance engine."`
 	Chain   bool     `help:"With a chain, and clients who pay on it."`
 	Gateway string   `help:"A gateway that was built already, in place of a new one."`
@@ -102,19 +112,19 @@ type runCmd struct {
 }
 
 func (c *runCmd) Run(ctx context.Context) error {
-	faults := torture.ForSeed(c.Seed, torture.Options{Engine: c.Engine, Chain: c.Chain})
+	o := torture.Options{Heart: heart(c.Heart), Forward: c.Forward, Engine: c.Engine, Chain: c.Chain}
+	faults := torture.ForSeed(c.Seed, o)
 	if len(c.Faults) > 0 {
 		var err error
 		if faults, err = torture.FaultsNamed(c.Faults...); err != nil {
 			return err
 		}
 	}
-	o, end, err := rig(ctx, c.Forward, c.Engine, c.Gateway)
+	o, end, err := rig(ctx, o, c.Gateway)
 	if err != nil {
 		return err
 	}
 	defer end()
-	o.Chain = c.Chain
 	res, err := torture.Run(ctx, torture.Plan{Seed: c.Seed, Faults: faults, Options: o, Dir: c.Dir, KeepAll: true})
 	if err != nil {
 		return err
@@ -128,9 +138,10 @@ func (c *runCmd) Run(ctx context.Context) error {
 }
 
 type plantedCmd struct {
-	Runs int    `default:"5" help:"Runs of each."`
-	Only string `help:"Only those whose name contains this."`
-	Dir  string `help:"Where everything of the runs is kept; nowhere if empty."`
+	Heart string `default:"old" enum:"old,new" help:"The one that gateways serve with."`
+	Runs  int    `default:"5" help:"Runs of each."`
+	Only  string `help:"Only those whose name contains this."`
+	Dir   string `help:"Where everything of the runs is kept; nowhere if empty."`
 }
 
 func (c *plantedCmd) Run(ctx context.Context) error {
@@ -139,12 +150,12 @@ func (c *plantedCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	pg, err := torture.StartPostgres(ctx)
+	pg, err := torture.StartPostgres(ctx, heart(c.Heart))
 	if err != nil {
 		return err
 	}
 	defer pg.Close()
-	missed, err := torture.Planted(ctx, torture.PlantConfig{Options: torture.Options{Postgres: pg}, Dir: dir, Keep: c.Dir, Runs: c.Runs}, c.Only, os.Stdout)
+	missed, err := torture.Planted(ctx, torture.PlantConfig{Options: torture.Options{Heart: heart(c.Heart), Postgres: pg}, Dir: dir, Keep: c.Dir, Runs: c.Runs}, c.Only, os.Stdout)
 	if err == nil && missed > 0 {
 		err = fmt.Errorf("%d were never caught", missed)
 	}
@@ -152,6 +163,7 @@ func (c *plantedCmd) Run(ctx context.Context) error {
 }
 
 type failoverCmd struct {
+	Heart   string `default:"old" enum:"old,new" help:"The one that gateways serve with."`
 	Forward string `default:"" help:"Given to the gateways' --forward."`
 }
 
@@ -165,12 +177,12 @@ func (c *failoverCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pg, err := torture.StartPostgres(ctx)
+	pg, err := torture.StartPostgres(ctx, heart(c.Heart))
 	if err != nil {
 		return err
 	}
 	defer pg.Close()
-	return torture.Failover(ctx, torture.Options{Postgres: pg, Gateway: exe, Forward: c.Forward}, os.Stdout)
+	return torture.Failover(ctx, torture.Options{Heart: heart(c.Heart), Postgres: pg, Gateway: exe, Forward: c.Forward}, os.Stdout)
 }
 
 type checkCmd struct {

@@ -32,13 +32,14 @@ func (s *signer) checkHandOuts(r *Report, n int64, of *nonce, limits Limits) {
 			}
 			continue
 		}
-		early := was.call.HeldUntil - is.call.committedAt() - limits.ClockSlack.Milliseconds()
+		ends := was.call.HeldUntil + s.grace - limits.ClockSlack.Milliseconds()
+		early := ends - s.endedBy(s.mayHaveBegun(was.call), is.call)
 		// Where both clocks are one, the answer's arrival is the latest that it was.
-		if early <= 0 && s.began > 0 {
-			early = was.call.HeldUntil - s.began - is.call.End.Milliseconds() - limits.ClockSlack.Milliseconds()
+		if early <= 0 && s.began > 0 && len(s.shifts) == 0 {
+			early = ends - s.began - is.call.End.Milliseconds()
 		}
 		if early > 0 && !of.releasedBefore(was.attempt, is.attempt, is.call) {
-			r.add(LiveHold, s.name, "nonce %d attempt %d was given out %d ms before the hold of attempt %d ended", n, is.attempt, early, was.attempt)
+			r.add(LiveHold, s.name, "nonce %d attempt %d was given out %d ms before the hold of attempt %d may be ended", n, is.attempt, early, was.attempt)
 		}
 	}
 	given := make([]reading, 0, len(of.given))

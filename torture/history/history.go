@@ -120,6 +120,11 @@ type Sample struct {
 	Next        int64         `json:"next"`
 	Floor       int64         `json:"floor"`
 	AcquiredAt  int64         `json:"acquiredAt,omitempty"` // store clock, Unix microseconds; 0: never
+	// Written is the token under which the row was written last; 0: that is not known, or it
+	// was under none.
+	Written int64 `json:"written,omitempty"`
+	// Both are the nonces that live and are in the history as well.
+	Both []int64 `json:"both,omitempty"`
 }
 
 // Row is a stored allocation.
@@ -168,6 +173,9 @@ type StoredSigner struct {
 	Version int64  `json:"version"`
 	Token   int64  `json:"token"`
 	Rows    []Row  `json:"rows"`
+	// Requests are the request ids that are remembered, and what each got; nil: they were
+	// not read.
+	Requests map[string][]Given `json:"requests,omitempty"`
 }
 
 // Final is all that is stored, read in one transaction after every call has ended
@@ -183,7 +191,11 @@ type History struct {
 	AskedAgain bool `json:"askedAgain,omitempty"`
 	// BeganAt is the beginning of the history by the store's clock, in Unix
 	// milliseconds; 0: not known.
-	BeganAt int64             `json:"beganAt,omitempty"`
+	BeganAt int64 `json:"beganAt,omitempty"`
+	// Shifts are the settings of the store's clock, in their order. Without any it is right.
+	Shifts []Shift `json:"shifts,omitempty"`
+	// GraceMs is for how long after its deadline nobody ends a hold.
+	GraceMs int64             `json:"graceMs,omitempty"`
 	Seed    uint64            `json:"seed"`
 	Name    string            `json:"name"`             // of the campaign or test
 	Faults  []string          `json:"faults,omitempty"` // what was done, in words, in order

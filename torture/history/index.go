@@ -16,7 +16,9 @@ type signer struct {
 	requests map[string][]*Call // allocates by request id
 	final    bool               // there is a Final
 	began    int64              // BeganAt
-	losses   []Loss             // in order of epoch
+	shifts   []Shift
+	grace    int64  // GraceMs
+	losses   []Loss // in order of epoch
 }
 
 // nonce is what a history says about one nonce of a signer, in order of Start.
@@ -38,7 +40,7 @@ func index(h *History, r *Report) []*signer {
 	get := func(name string) *signer {
 		s, ok := byName[name]
 		if !ok {
-			s = &signer{name: name, nonces: make(map[int64]*nonce), requests: make(map[string][]*Call), final: h.Final != nil, began: h.BeganAt}
+			s = &signer{name: name, nonces: make(map[int64]*nonce), requests: make(map[string][]*Call), final: h.Final != nil, began: h.BeganAt, shifts: h.Shifts, grace: h.GraceMs}
 			byName[name] = s
 		}
 		return s

@@ -30,6 +30,9 @@ type step struct {
 	orphan *Given        // a hand-out that is stored and that nobody was told of
 	stored *StoredSigner // the read of what is stored
 	must   bool          // a call of unknown outcome whose effect is stored
+	given  time.Duration // of an allocate that happened: when it can have handed out at first
+	// endedBy is, of an allocate that happened, endedBy of a hold that began at a moment.
+	endedBy func(given time.Duration) int64
 }
 
 // checkModel asks porcupine for an order of the signer's calls.
@@ -41,7 +44,7 @@ func (s *signer) checkModel(r *Report, limits Limits) {
 		return // what was pruned cannot be compared; the rules look at the rest
 	}
 	ops := s.operations()
-	m := model(limits.ClockSlack.Milliseconds())
+	m := model(limits.ClockSlack.Milliseconds() - s.grace)
 	verdict, info := porcupine.CheckOperationsVerbose(m, ops, limits.ModelTimeout)
 	switch verdict {
 	case porcupine.Ok:
@@ -122,7 +125,11 @@ func (o *operations) told(c *Call) {
 		from, _ := o.known.handedOut(c.Nonces[0])
 		begun = min(max(begun, from), c.Start)
 	}
-	o.add(&step{call: c}, int64(begun), int64(c.End))
+	st := &step{call: c}
+	if c.Kind == Allocate && c.Outcome == Happened {
+		st.given, st.endedBy = o.mayHaveBegun(c), func(given time.Duration) int64 { return o.endedBy(given, c) }
+	}
+	o.add(st, int64(begun), int64(c.End))
 }
 
 // unknown adds a call of which nobody knows whether it happened.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 )
 
 // machine is one signer as clients know it: what the gateway's rules say, without
@@ -18,17 +19,18 @@ import (
 type machine struct {
 	next, floor int64
 	rows        []cell // by nonce; those that a floor skipped have no status
-	slack       int64  // milliseconds
+	slack       int64  // milliseconds by which a hand-out may be before the end of a hold; below 0: must be after it
 }
 
 // cell is the state of one nonce.
 type cell struct {
 	status  string // "": never handed out
 	attempt int64
-	tx      string // the newest of a consumed one; "": by the floor
-	before  string // those that it replaced, oldest first, with commas between
-	until   int64  // of a hold: deadline by the store's clock in ms
-	by      string // the request id of the last hand-out
+	tx      string        // the newest of a consumed one; "": by the floor
+	before  string        // those that it replaced, oldest first, with commas between
+	until   int64         // of a hold: deadline by the store's clock in ms
+	given   time.Duration // of a hold: when it can have begun
+	by      string        // the request id of the last hand-out
 }
 
 // longAgo is the deadline of a hold that nobody was told about.
@@ -83,7 +85,7 @@ const maxNonce = 1 << 20
 func (m *machine) step(st *step) (bool, any) {
 	switch {
 	case st.orphan != nil:
-		return m.allocate([]Given{*st.orphan}, math.MaxInt64, longAgo, "")
+		return m.allocate([]Given{*st.orphan}, &step{endedBy: whenever}, longAgo, "")
 	case st.stored != nil:
 		return m.isStored(st.stored), m
 	}
@@ -99,17 +101,20 @@ func (m *machine) step(st *step) (bool, any) {
 		return ok, after
 	case Happened:
 	}
-	return m.happened(c)
+	return m.happened(c, st)
 }
 
+// whenever is endedBy of a hand-out of which nobody knows when it was.
+func whenever(time.Duration) int64 { return math.MaxInt64 / 2 }
+
 // happened is a call whose answer was a result.
-func (m *machine) happened(c *Call) (bool, any) {
+func (m *machine) happened(c *Call, st *step) (bool, any) {
 	switch c.Kind {
 	case Allocate:
 		if m.repeats(c) {
 			return true, m
 		}
-		return m.allocate(c.Nonces, c.committedAt()+m.slack, c.HeldUntil, c.RequestID)
+		return m.allocate(c.Nonces, st, c.HeldUntil, c.RequestID)
 	case Status:
 		return m.next == c.Next && m.floor == c.FloorNow, m
 	case SetFloor:
@@ -130,8 +135,8 @@ func (m *machine) repeats(c *Call) bool {
 	})
 }
 
-// allocate hands out exactly these nonces at a moment of the store's clock.
-func (m *machine) allocate(nonces []Given, now, until int64, by string) (bool, *machine) {
+// allocate hands out exactly these nonces.
+func (m *machine) allocate(nonces []Given, st *step, until int64, by string) (bool, *machine) {
 	for _, g := range nonces {
 		row := m.at(g.Nonce)
 		fresh := g.Nonce >= m.next
@@ -139,7 +144,7 @@ func (m *machine) allocate(nonces []Given, now, until int64, by string) (bool, *
 		case fresh && g.Attempt != 1, !fresh && g.Attempt != row.attempt+1, g.Nonce < m.floor, g.Nonce >= maxNonce:
 			return false, m
 		case !fresh && row.status == Released:
-		case !fresh && !(row.status == Held && row.until <= now):
+		case !fresh && !(row.status == Held && row.until <= st.endedBy(row.given)+m.slack):
 			return false, m
 		}
 	}
@@ -155,7 +160,7 @@ func (m *machine) allocate(nonces []Given, now, until int64, by string) (bool, *
 			after.next++
 			after.grow()
 		}
-		after.rows[g.Nonce] = cell{status: Held, attempt: g.Attempt, until: until, by: by}
+		after.rows[g.Nonce] = cell{status: Held, attempt: g.Attempt, until: until, given: st.given, by: by}
 	}
 	return true, after
 }
@@ -242,6 +247,9 @@ func (m *machine) explains(c *Call) bool {
 	row := m.at(c.Nonce)
 	if c.Seen == nil {
 		return row.status == "" // not_found
+	}
+	if row.status == "" && c.Nonce < m.next { // a floor has skipped it, so it is consumed
+		return c.Seen.Status == Consumed && c.Seen.Attempt == 0
 	}
 	if row.attempt != c.Seen.Attempt || !m.shows(c.Nonce, row, c.Seen.Status, c.Seen.TxHash) {
 		return false

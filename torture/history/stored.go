@@ -18,6 +18,7 @@ func (s *signer) checkStored(r *Report, now int64, limits Limits) {
 		rows[s.stored.Rows[i].Nonce] = &s.stored.Rows[i]
 	}
 	s.checkWhole(r, rows)
+	s.checkRemembered(r, rows)
 	for n, of := range s.nonces {
 		if n < s.stored.Pruned {
 			continue // it had a row, and counts as consumed
@@ -38,9 +39,12 @@ func (s *signer) checkStored(r *Report, now int64, limits Limits) {
 func (s *signer) checkWhole(r *Report, rows map[int64]*Row) {
 	st := s.stored
 	held := int64(0)
-	for _, row := range st.Rows {
+	for i, row := range st.Rows {
 		if row.Status == Held {
 			held++
+		}
+		if i > 0 && st.Rows[i-1].Nonce == row.Nonce {
+			r.add(Hole, s.name, "nonce %d is stored twice, as %s attempt %d and as %s attempt %d", row.Nonce, st.Rows[i-1].Status, st.Rows[i-1].Attempt, row.Status, row.Attempt)
 		}
 		if row.Nonce >= st.Next {
 			r.add(Hole, s.name, "nonce %d is stored, and the cursor is at %d", row.Nonce, st.Next)
@@ -164,4 +168,35 @@ func (s *signer) orphans() []Given {
 		}
 	}
 	return out
+}
+
+// checkRemembered judges the request ids that are stored: each that was answered is, with
+// what it was answered, and none is whose hand-out never was, or was refused each time.
+func (s *signer) checkRemembered(r *Report, rows map[int64]*Row) {
+	if s.stored.Requests == nil {
+		return
+	}
+	for id, calls := range s.requests {
+		got, known := s.stored.Requests[id]
+		for _, c := range calls {
+			if c.Outcome == Happened && !slices.Equal(got, c.Nonces) {
+				r.add(OneAnswer, s.name, "request %s was answered %v by %s, and %v is remembered", id, c.Nonces, c.Node, got)
+			}
+		}
+		if known && !slices.ContainsFunc(calls, func(c *Call) bool { return c.Outcome != Refused }) {
+			r.add(RefusedDone, s.name, "request %s is remembered, and was refused whenever it was asked", id)
+		}
+	}
+	owner := make(map[Given]string)
+	for id, got := range s.stored.Requests {
+		for _, g := range got {
+			if row := rows[g.Nonce]; row == nil || row.Attempt < g.Attempt {
+				r.add(RefusedDone, s.name, "request %s is remembered with nonce %d attempt %d, which was never handed out", id, g.Nonce, g.Attempt)
+			}
+			if other, taken := owner[g]; taken {
+				r.add(OneHolder, s.name, "requests %s and %s are remembered with nonce %d attempt %d", id, other, g.Nonce, g.Attempt)
+			}
+			owner[g] = id
+		}
+	}
 }

@@ -44,7 +44,11 @@ func readImage(ctx context.Context, dir string) (s *stored, err error) {
 	}
 	s = &stored{requests: map[requestKey][]history.Given{}}
 	s.Now = time.Now().UnixMilli()
-	var migrated bool // to the last column that is read
+	var inShards, migrated bool // the latter to the last column that is read
+	const shards = `SELECT count(*) > 0 FROM pragma_table_info('signer_request')`
+	if err := db.QueryRowContext(ctx, shards).Scan(&inShards); err != nil || inShards {
+		return s, errors.Join(err, s.readShards(ctx, db))
+	}
 	const query = `SELECT count(*) > 0 FROM pragma_table_info('signer_nonce_state') WHERE name = 'pruned'`
 	if err := db.QueryRowContext(ctx, query).Scan(&migrated); err != nil || !migrated {
 		return s, err

@@ -71,7 +71,8 @@ type run struct {
 	chance  *rand.Rand
 	disk    *disk
 	clients []*client
-	told    atomic.Int64 // calls that happened
+	told    atomic.Int64  // calls that happened
+	grace   time.Duration // for how long after its deadline nobody ends a hold
 	result  *Result
 }
 
@@ -94,6 +95,10 @@ func newRun(cfg Config, program string, seed uint64, dir string) *run {
 	r := &run{
 		cfg: cfg, dir: dir, began: time.Now(), chance: rand.New(rand.NewPCG(seed, 0)), result: &Result{Seed: seed},
 		launch: launcher{program: program, store: filepath.Join(dir, "store", database), mode: "worker-queue", control: filepath.Join(dir, "control")},
+	}
+	if cfg.Heart == NewHeart {
+		r.launch.more = []string{"--heart=" + NewHeart}
+		r.grace = time.Second
 	}
 	if r.chance.IntN(3) == 0 {
 		r.launch.mode = "basic"
@@ -210,10 +215,10 @@ func (r *run) await(ctx context.Context, n int64, where string) {
 	}
 }
 
-// settle lets the holds of a second end.
-func settle(ctx context.Context) {
+// settle lets the holds of a second end, and more than it.
+func settle(ctx context.Context, more time.Duration) {
 	select {
-	case <-time.After(settling):
+	case <-time.After(settling + more):
 	case <-ctx.Done():
 	}
 }
@@ -340,7 +345,7 @@ func (r *run) calm(ctx context.Context, n int) error {
 	}
 	r.await(ctx, max(r.told.Load()+100, leastAcknowledged), "the calm round")
 	endLoad()
-	settle(ctx)
+	settle(ctx, r.grace)
 	if err := errors.Join(g.stop(), r.keepLog(g, n)); err != nil {
 		return err
 	}
@@ -349,8 +354,11 @@ func (r *run) calm(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	h := &history.History{Seed: r.result.Seed, Name: "sqlite", Faults: r.result.Faults, Calls: moment{n, forever}.callsBy(r.clients), Final: &found.Final}
-	report := r.judge(h, found, "at the end", history.Limits{MinAcknowledged: leastAcknowledged, MaxOverdue: mostOverdue})
+	h := &history.History{
+		GraceMs: r.grace.Milliseconds(), Seed: r.result.Seed, Name: "sqlite", Faults: r.result.Faults,
+		Calls: moment{n, forever}.callsBy(r.clients), Final: &found.Final,
+	}
+	report := r.judge(h, found, "at the end", history.Limits{MinAcknowledged: leastAcknowledged, MaxOverdue: mostOverdue + r.grace})
 	r.result.Acknowledged, r.result.Unknown, r.result.Refused = report.Acknowledged, report.Unknown, report.Refused
 	if len(r.result.Violations) == 0 {
 		return nil

@@ -1,0 +1,208 @@
+//go:build unix
+
+package torture
+
+// The files that plants of signers in shards are in.
+const (
+	shardStatementFile = "nonce/postgres/shard_statement.go"
+	shardCommitFile    = "nonce/postgres/shard_commit.go"
+	shardLoadFile      = "nonce/postgres/shard_load.go"
+	shardNodesFile     = "nonce/postgres/shard_nodes.go"
+	serviceCommitFile  = "nonce/service/commit.go"
+	serviceSettleFile  = "nonce/service/settle.go"
+	marksFile          = "nonce/rules/marks.go"
+	expiryFile         = "nonce/rules/chain.go"
+)
+
+// Pieces that more than one plant replaces.
+const (
+	versionCompared = "s.signer = `+name+` AND s.version = `+w(\"version\")+` AND `+w(\"not_before\")"
+	settleAcquires  = "	acquired := w.acquire(shards)\n"
+	idsWritten      = "FROM written x, generate_series(`+wx(\"ask_lo\")+`, `+wx(\"ask_hi\")+` - 1) q WHERE q + 0 = q)`)"
+	// allWrites are those of the batch, whatever became of them.
+	allWrites = "(SELECT * FROM written UNION SELECT o, s.signer_id, s.shard_id `+all+`, signer s WHERE s.signer = `+name+`) x"
+)
+
+// ShardPlants are the known-bad gateways that serve from shards. Each breaks one sentence of
+// how a commit is fenced, of how an unknown outcome is settled, or of what a client may be
+// told.
+var ShardPlants = []Plant{
+	{
+		Name:    "version not compared",
+		Patches: []Patch{{shardStatementFile, versionCompared, "s.signer = `+name+` AND `+w(\"not_before\")"}},
+	},
+	{
+		Name: "token not compared",
+		Patches: []Patch{
+			{shardStatementFile, "w(\"token\"), \" AND (SELECT tokens FROM mine)[\"+w(\"place\")+\"] = \"+w(\"token\"), \" AND s.owner_node = $1 AND s.owner_incarnation = $2\"", "w(\"token\"), \"\", \"\""},
+			{shardCommitFile, "case t == nil || form&partBasic == 0 && *t != writes[i].Term.Token:", "case t == nil:"},
+		},
+		Faults: []string{"late-commits"},
+		Crowd:  true,
+	},
+	{
+		Name:    "shard not locked",
+		Patches: []Patch{{shardStatementFile, " ORDER BY s.shard_id FOR SHARE)", " ORDER BY s.shard_id)"}},
+		Faults:  []string{"late-commits-while-rows-are-locked"},
+		Crowd:   true,
+	},
+	{
+		Name:    "token not raised at acquire",
+		Patches: []Patch{{shardNodesFile, "owner_incarnation = $3, fencing_token = s.fencing_token + 1\n", "owner_incarnation = $3, fencing_token = greatest(s.fencing_token, 1)\n"}},
+		Faults:  []string{"pause"},
+	},
+	{
+		Name:    "token not raised at release",
+		Patches: []Patch{{shardNodesFile, "owner_incarnation = 0, fencing_token = s.fencing_token + 1 FROM mine m", "owner_incarnation = 0 FROM mine m"}},
+		Faults:  []string{"move-shards"},
+	},
+	{
+		Name: "load in the acquiring statement",
+		Patches: []Patch{
+			{serviceSettleFile, settleAcquires, ""},
+			{serviceSettleFile, "	loaded, err := w.svc.load(needs)\n", "	loaded, err := w.svc.load(needs)\n" + settleAcquires + `	for i, g := range groups {
+		if got := &acquired[slices.Index(shards, g.shard)]; err == nil && got.err == nil {
+			loaded.Signers[i].Shard = got.row
+		}
+	}
+`},
+		},
+		Faults: []string{"late-commits-while-rows-are-locked"},
+		Crowd:  true,
+	},
+	{
+		Name:    "history written without the signer's update",
+		Patches: []Patch{{shardStatementFile, "FROM written x, generate_series(`+wx(\"past_lo\")", "FROM " + allWrites + ", generate_series(`+wx(\"past_lo\")"}},
+		Faults:  []string{"row-lock"},
+	},
+	{
+		Name: "request ids written without the signer's update",
+		Patches: []Patch{
+			{shardStatementFile, idsWritten, "FROM " + allWrites + ", generate_series(`+wx(\"ask_lo\")+`, `+wx(\"ask_hi\")+` - 1) q WHERE q + 0 = q ON CONFLICT DO NOTHING)`)"},
+		},
+	},
+	{
+		Name: "memory followed before the result",
+		Patches: []Patch{{serviceCommitFile, "	started := time.Now()\n	res, err := w.svc.store.Commit(", `	for _, g := range groups {
+		if g.plan.Writes {
+			w.set(g.sig, g.plan.Signer, g.write.Term.Token)
+		}
+	}
+	started := time.Now()
+	res, err := w.svc.store.Commit(`}},
+	},
+	{
+		Name: "unknown outcome answered from a plain read",
+		Patches: []Patch{
+			{serviceSettleFile, settleAcquires, "	acquired := make([]had, len(shards))\n"},
+			{serviceSettleFile, "case l.Err != nil || l.Shard.Token <= token:", "case l.Err != nil || l.Shard.Token < token:"},
+		},
+		Faults: []string{"late-commits-while-rows-are-locked"},
+		Crowd:  true,
+	},
+	{
+		Name:    "blind retry after an unknown commit",
+		Patches: []Patch{{serviceCommitFile, "		return w.settle(groups, err)\n", "		for _, g := range groups {\n			w.unclaim(g)\n			g.unread()\n		}\n		return groups\n"}},
+		Faults:  []string{"cut-reply"},
+	},
+	{
+		Name:    "repeat or conflict answered from memory",
+		Patches: []Patch{{serviceCommitFile, "		if res.Results[i] == nonce.Applied {\n", "		if res.Results[i] == nonce.Applied || g.write.Check {\n"}},
+	},
+	{
+		Name: "request id taken as new",
+		Patches: []Patch{
+			{shardStatementFile, "WHERE known.signer_id = ` + signer", "WHERE false AND known.signer_id = ` + signer"},
+			{shardStatementFile, idsWritten, idsWritten[:len(idsWritten)-len(")`)")] + " ON CONFLICT DO NOTHING)`)"},
+		},
+	},
+	{
+		Name: "expiry before the deadline",
+		Patches: []Patch{
+			{expiryFile, "e.Until+second > d.in.Now.Earliest", "e.Until-300 > d.in.Now.Earliest"},
+			{expiryFile, "max(d.plan.NotBefore, e.Until+second)", "max(d.plan.NotBefore, e.Until-300)"},
+		},
+	},
+	{
+		Name: "expiry within the second behind the deadline",
+		Patches: []Patch{
+			{expiryFile, "e.Until+second > d.in.Now.Earliest", "e.Until+second-300 > d.in.Now.Earliest"},
+			{expiryFile, "max(d.plan.NotBefore, e.Until+second)", "max(d.plan.NotBefore, e.Until+second-300)"},
+		},
+	},
+	{
+		Name:    "expiry by the node's idea of the store's clock",
+		Patches: []Patch{{shardStatementFile, "`+w(\"version\")+` AND `+w(\"not_before\")+` <= (SELECT now FROM c)`+mine+", "`+w(\"version\")+mine+"}},
+		Faults:  []string{"store-clock-back"},
+	},
+	{
+		Name:    "attempt ignored",
+		Patches: []Patch{{marksFile, "	case row.Attempt != op.Attempt:\n", "	case row.Attempt < 0:\n"}},
+	},
+	{
+		Name:    "basic does not raise the version",
+		Patches: []Patch{{shardStatementFile, "SET version = s.version + 1, fencing_token", "SET version = s.version + `+strconv.Itoa(1-int(p&partBasic/partBasic))+`, fencing_token"}},
+	},
+	{
+		Name: "basic reads before it locks, and does not compare the version",
+		Patches: []Patch{
+			{shardLoadFile, "	b.Queue(lockShardSigner, need.Signer)\n	loaded := s.queueLoad(b, []nonce.SignerNeed{need}) // later statements see what the locks waited for\n", "	loaded := s.queueLoad(b, []nonce.SignerNeed{need})\n	b.Queue(lockShardSigner, need.Signer)\n"},
+			{shardStatementFile, versionCompared, "s.signer = `+name+` AND (s.version = `+w(\"version\")+` OR ` + strconv.FormatBool(p&partBasic != 0) + `) AND `+w(\"not_before\")"},
+		},
+	},
+	{
+		Name:    "basic writes the owner's token",
+		Patches: []Patch{{shardStatementFile, "token, mine, owner = \"0\", \"\", \"\"", "token, mine, owner = \"(SELECT tokens FROM mine)[\"+w(\"place\")+\"]\", \"\", \"\""}},
+		Faults:  []string{"backend"},
+		Crowd:   true,
+	},
+	{
+		Name: "answer before the commit",
+		Patches: []Patch{
+			{shardCommitFile, "	defer conn.Release()\n	epoch := ", `	release := conn.Release
+	defer func() { release() }()
+	begin := func() {
+		conn.Exec(ctx, "ROLLBACK")
+		conn.Exec(ctx, "BEGIN")
+	}
+	epoch := `},
+			{shardCommitFile, "	out, err := s.commit(", "	begin()\n	out, err := s.commit("},
+			{shardCommitFile, "		out, err = s.commit(", "		begin()\n		out, err = s.commit("},
+			{shardCommitFile, "	case err != nil:\n		return nonce.Committed{}, storeError(\"commit\", err)\n", "	case err != nil:\n		conn.Exec(context.Background(), \"ROLLBACK\")\n		return nonce.Committed{}, storeError(\"commit\", err)\n"},
+			{shardCommitFile, "		return nonce.Committed{}, errSyncRep\n	}\n", `		return nonce.Committed{}, errSyncRep
+	}
+	release = func() {}
+	go func() {
+		time.Sleep(15 * time.Millisecond)
+		conn.Exec(context.Background(), "COMMIT")
+		conn.Release()
+	}()
+`},
+		},
+		Faults: []string{"backend"},
+	},
+	{
+		Name: "commit not on disk when answered",
+		Patches: []Patch{
+			{openFile, `"synchronous_commit":                  "on",`, `"synchronous_commit":                  "off",`},
+			{openFile, `if syncCommit == "off" || syncCommit == "local" {`, `if syncCommit == "never" {`},
+		},
+		Faults: []string{"postgres-crash"},
+	},
+	{
+		Name:    "holds end as without a chain",
+		Patches: []Patch{{expiryFile, "	case d.in.Chain == nil:\n		return because(nonce.Released, nonce.ReasonExpired)\n", "	case d != nil:\n		return because(nonce.Released, nonce.ReasonExpired)\n"}},
+		Chain:   true,
+	},
+	{
+		Name:    "unknown holds end without asking the nodes",
+		Patches: []Patch{{expiryFile, "d.view.UnknownFor > 0 && d.in.Chain.Unseen(e.Nonce, e.Attempt):\n", "d.view.UnknownFor > 0:\n"}},
+		Faults:  []string{"nodes-away"},
+		Chain:   true,
+	},
+	{
+		Name:    "released nonces are handed out although a block has used them",
+		Patches: []Patch{{expiryFile, "		if e.Nonce >= v.Mined {\n			break\n", "		if e.Nonce >= 0 {\n			break\n"}},
+		Chain:   true,
+	},
+}
