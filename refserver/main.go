@@ -5,14 +5,15 @@
 //	                         one write a frame, buffers of 1 KiB
 //	refserver echo-coalesce  the same, and frames that were read together are
 //	                         answered by one write
-//	refserver naive          nonce_allocate as one Postgres transaction with a row
-//	                         lock a request
-//	refserver redis-incr     nonce_allocate as one INCR of a Redis a request
+//	refserver naive          each request is one Postgres transaction that locks
+//	                         the signer's row
+//	refserver redis-incr     nonce_allocate is one INCR of a Redis, nonce_markUsed
+//	                         one HSET of nonce and transaction hash
 //
-// They know nonce_allocate only, keep no promise of the gateway, and listen on
-// the loopback address unless told otherwise. echo is a plain gorilla server as
-// its users write it; naive is what a competent programmer writes first; redis-incr
-// is what is proposed in place of a database.
+// They know nonce_allocate and nonce_markUsed only, keep no promise of the gateway,
+// and listen on the loopback address unless told otherwise. echo is a plain gorilla
+// server as its users write it; naive is what a competent programmer writes first;
+// redis-incr is what is proposed in place of a database.
 package main
 
 import (
@@ -88,21 +89,21 @@ func newServer(ctx context.Context, kind string, o options) (*server, error) {
 	}
 	switch kind {
 	case "echo":
-		return &server{allocate: echo, readBuffer: bufferBytes}, nil
+		return &server{backend: echo{}, readBuffer: bufferBytes}, nil
 	case "echo-coalesce":
-		return &server{allocate: echo, readBuffer: coalesceBytes, coalesce: true}, nil
+		return &server{backend: echo{}, readBuffer: coalesceBytes, coalesce: true}, nil
 	case "naive":
 		n, err := newNaive(ctx, o.database, o.pool)
 		if err != nil {
 			return nil, fmt.Errorf("naive: %w", err)
 		}
-		return &server{allocate: n.allocate, release: n.pool.Close, readBuffer: bufferBytes}, nil
+		return &server{backend: n, readBuffer: bufferBytes}, nil
 	case "redis-incr":
 		r, err := newRedisIncr(ctx, o.redis, o.pool)
 		if err != nil {
 			return nil, fmt.Errorf("redis-incr: %w", err)
 		}
-		return &server{allocate: r.allocate, release: r.close, readBuffer: bufferBytes}, nil
+		return &server{backend: r, readBuffer: bufferBytes}, nil
 	}
 	return nil, fmt.Errorf("unknown kind %q: want echo, echo-coalesce, naive or redis-incr", kind)
 }

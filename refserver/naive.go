@@ -23,19 +23,22 @@ CREATE TABLE IF NOT EXISTS naive_allocation (
 	status     smallint    NOT NULL,
 	attempt    bigint      NOT NULL,
 	held_until timestamptz NOT NULL,
+	tx_hash    text,
 	PRIMARY KEY (signer_id, nonce)
 );`
 
-// The statements of one allocation, in order; naiveAdd only for a new signer.
+// The statements of one allocation, in order, naiveAdd only for a new signer; of a mark
+// naiveLock and naiveUsed.
 const (
 	naiveLock = `SELECT id, next_nonce FROM naive_signer WHERE signer = $1 FOR UPDATE`
 	naiveAdd  = `INSERT INTO naive_signer (signer) VALUES ($1) ON CONFLICT DO NOTHING`
 	naiveHold = `INSERT INTO naive_allocation (signer_id, nonce, status, attempt, held_until)
 		VALUES ($1, $2, 1, 1, clock_timestamp() + $3) RETURNING held_until`
 	naiveNext = `UPDATE naive_signer SET next_nonce = $2 WHERE id = $1`
+	naiveUsed = `UPDATE naive_allocation SET status = 3, tx_hash = $4 WHERE signer_id = $1 AND nonce = $2 AND attempt = $3`
 )
 
-// naive allocates by one transaction a request that locks the signer's row.
+// naive answers each request by one transaction that locks the signer's row.
 type naive struct{ pool *pgxpool.Pool }
 
 func newNaive(ctx context.Context, url string, connections int) (*naive, error) {
@@ -71,10 +74,33 @@ func (n *naive) allocate(ctx context.Context, p wire.AllocateParams) (wire.Alloc
 		return err
 	})
 	if err != nil {
-		return result, wire.Errorf(wire.CodeUnavailable, "unavailable", "%v", err)
+		return result, unavailable(err)
 	}
 	return result, nil
 }
+
+func (n *naive) markUsed(ctx context.Context, p wire.MarkUsedParams) (wire.MarkResult, *wire.Error) {
+	err := pgx.BeginFunc(ctx, n.pool, func(tx pgx.Tx) error {
+		var id, next int64
+		if err := tx.QueryRow(ctx, naiveLock, p.Signer).Scan(&id, &next); err != nil {
+			return err
+		}
+		done, err := tx.Exec(ctx, naiveUsed, id, p.Nonce, p.Attempt, p.TxHash)
+		if err == nil && done.RowsAffected() == 0 {
+			err = pgx.ErrNoRows
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return wire.MarkResult{}, wire.Errorf(wire.CodeNotFound, "not_found", "nonce %d of %s was not handed out with attempt %d", p.Nonce, p.Signer, p.Attempt)
+	case err != nil:
+		return wire.MarkResult{}, unavailable(err)
+	}
+	return marked(p), nil
+}
+
+func (n *naive) close() { n.pool.Close() }
 
 // lockSigner locks the signer's row, made first where it is missing.
 func lockSigner(ctx context.Context, tx pgx.Tx, signer string) (id, next int64, err error) {

@@ -10,11 +10,15 @@ import (
 	"noncegate/wire"
 )
 
-// redisKey is before the signer in the name of its counter.
-const redisKey = "nonce:"
+// What is before the signer in the names of its counter, and of the hash that has the
+// transaction hash of each nonce that was marked used.
+const (
+	redisKey  = "nonce:"
+	redisUsed = "used:"
+)
 
-// redisIncr allocates by one INCR a request. Nothing is kept but the counter:
-// there are no holds to expire, to give back or to find again.
+// redisIncr allocates by one INCR, and marks by one HSET. There are no holds to expire,
+// to give back or to find again, and a mark is taken for whatever nonce it names.
 type redisIncr struct{ client *redis.Client }
 
 // newRedisIncr connects to the server at url with a pool of that many connections,
@@ -39,7 +43,7 @@ func newRedisIncr(ctx context.Context, url string, connections int) (*redisIncr,
 func (r *redisIncr) allocate(ctx context.Context, p wire.AllocateParams) (wire.AllocateResult, *wire.Error) {
 	next, err := r.client.Incr(ctx, redisKey+p.Signer).Result()
 	if err != nil {
-		return wire.AllocateResult{}, wire.Errorf(wire.CodeUnavailable, "unavailable", "%v", err)
+		return wire.AllocateResult{}, unavailable(err)
 	}
 	return wire.AllocateResult{
 		Signer:    p.Signer,
@@ -50,4 +54,11 @@ func (r *redisIncr) allocate(ctx context.Context, p wire.AllocateParams) (wire.A
 	}, nil
 }
 
-func (r *redisIncr) close() { r.client.Close() } // nothing is under way any more
+func (r *redisIncr) markUsed(ctx context.Context, p wire.MarkUsedParams) (wire.MarkResult, *wire.Error) {
+	if err := r.client.HSet(ctx, redisUsed+p.Signer, p.Nonce, p.TxHash).Err(); err != nil {
+		return wire.MarkResult{}, unavailable(err)
+	}
+	return marked(p), nil
+}
+
+func (r *redisIncr) close() { r.client.Close() }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -91,9 +92,16 @@ func dial(t *testing.T, url string) *websocket.Conn {
 }
 
 type reply struct {
-	ID     int                  `json:"id"`
-	Result *wire.AllocateResult `json:"result"`
-	Error  *wire.Error          `json:"error"`
+	ID     int         `json:"id"`
+	Result *result     `json:"result"`
+	Error  *wire.Error `json:"error"`
+}
+
+// result is that of either method.
+type result struct {
+	wire.AllocateResult
+	Status string `json:"status"`
+	TxHash string `json:"txHash"`
 }
 
 func send(t *testing.T, conn *websocket.Conn, text string) {
@@ -138,6 +146,70 @@ func TestEveryKindAnswersPipelinedRequestsInOrder(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// mark is a request that marks a nonce with attempt 1.
+func mark(id int, signer string, nonce int64, hash string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"nonce_markUsed","params":{"signer":%q,"nonce":%d,"attempt":1,"txHash":%q}}`, id, signer, nonce, hash)
+}
+
+func TestEveryKindTakesTheMarkOfWhatItHandedOut(t *testing.T) {
+	for _, kind := range []string{"echo", "echo-coalesce", "naive", "redis-incr"} {
+		t.Run(kind, func(t *testing.T) {
+			conn := dial(t, start(t, kind))
+			send(t, conn, request(1, "signer"))
+			got := receive(t, conn).Result
+			if got == nil {
+				t.Fatal("nothing was handed out")
+			}
+			send(t, conn, mark(2, "signer", got.Nonce, "0x1"))
+			want := &result{wire.AllocateResult{Signer: "signer", Nonce: got.Nonce, Attempt: 1}, wire.StatusConsumed, "0x1"}
+			if r := receive(t, conn); r.ID != 2 || !reflect.DeepEqual(r.Result, want) {
+				t.Errorf("the mark is answered %+v, %+v", r.Result, r.Error)
+			}
+		})
+	}
+}
+
+func TestAMarkIsStoredAndNaiveRefusesOneOfANonceThatNobodyHas(t *testing.T) {
+	database, redisServer := postgres.NewDatabase(t), startRedis(t)
+	n, err := newNaive(t.Context(), database, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.close()
+	r, err := newRedisIncr(t.Context(), redisServer.URL(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	used := wire.MarkUsedParams{Signer: "signer", Nonce: 1, Attempt: 1, TxHash: "0xab"}
+	for _, b := range []backend{n, r} {
+		for range 3 {
+			if _, e := b.allocate(t.Context(), wire.AllocateParams{Signer: "signer"}); e != nil {
+				t.Fatal(e)
+			}
+		}
+		if _, e := b.markUsed(t.Context(), used); e != nil {
+			t.Errorf("%T: %v", b, e)
+		}
+	}
+	var marks string
+	if err := n.pool.QueryRow(t.Context(), `SELECT string_agg(status || coalesce(tx_hash, ''), ' ' ORDER BY nonce) FROM naive_allocation`).Scan(&marks); err != nil || marks != "1 30xab 1" {
+		t.Errorf("naive stored %q, %v; want the mark at nonce 1", marks, err)
+	}
+	if marks, err := r.client.HGetAll(t.Context(), redisUsed+"signer").Result(); err != nil || len(marks) != 1 || marks["1"] != "0xab" {
+		t.Errorf("redis-incr stored %v, %v; want the mark of nonce 1", marks, err)
+	}
+	for name, p := range map[string]wire.MarkUsedParams{
+		"signer":  {Signer: "other", Attempt: 1},
+		"nonce":   {Signer: "signer", Nonce: 3, Attempt: 1},
+		"attempt": {Signer: "signer", Nonce: 1, Attempt: 2},
+	} {
+		if _, e := n.markUsed(t.Context(), p); e == nil || e.Code != wire.CodeNotFound {
+			t.Errorf("another %s: %v, want not_found", name, e)
+		}
 	}
 }
 
@@ -187,6 +259,7 @@ func TestWhatAReferenceDoesNotKnowIsRefused(t *testing.T) {
 		`{`: wire.CodeParseError,
 		`[{"jsonrpc":"2.0","id":1,"method":"nonce_allocate","params":{"signer":"s"}}]`:         wire.CodeInvalidRequest,
 		`{"jsonrpc":"2.0","id":1,"method":"nonce_status","params":{"signer":"s"}}`:             wire.CodeMethodNotFound,
+		`{"jsonrpc":"2.0","id":1,"method":"nonce_markUsed","params":{"signer":"s"}}`:           wire.CodeInvalidParams,
 		`{"jsonrpc":"2.0","id":1,"method":"nonce_allocate","params":{"signer":"s","count":2}}`: wire.CodeInvalidParams,
 	} {
 		send(t, conn, text)
@@ -216,6 +289,9 @@ func TestRedisThatEndsIsToldAsUnavailableAndOneThatIsAwayEndsTheServer(t *testin
 	}
 	if _, e := r.allocate(t.Context(), wire.AllocateParams{Signer: "signer"}); e == nil || e.Data.Reason != "unavailable" {
 		t.Errorf("allocate without Redis: %+v, want unavailable", e)
+	}
+	if _, e := r.markUsed(t.Context(), wire.MarkUsedParams{Signer: "signer"}); e == nil || e.Data.Reason != "unavailable" {
+		t.Errorf("mark without Redis: %+v, want unavailable", e)
 	}
 	if _, err := newServer(t.Context(), "redis-incr", o); err == nil || !strings.Contains(err.Error(), "redis-incr:") {
 		t.Errorf("newServer without Redis: %v, want an error", err)

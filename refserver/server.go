@@ -20,14 +20,17 @@ const (
 	holdFor       = time.Minute
 )
 
-// allocator answers nonce_allocate.
-type allocator func(ctx context.Context, p wire.AllocateParams) (wire.AllocateResult, *wire.Error)
+// backend answers requests, from many goroutines at a time.
+type backend interface {
+	allocate(ctx context.Context, p wire.AllocateParams) (wire.AllocateResult, *wire.Error)
+	markUsed(ctx context.Context, p wire.MarkUsedParams) (wire.MarkResult, *wire.Error)
+	close() // once nothing is under way any more
+}
 
 // server answers frames one after the other, in the goroutine of their
 // connection.
 type server struct {
-	allocate   allocator
-	release    func() // nil: nothing to release
+	backend    backend
 	readBuffer int
 	coalesce   bool // answer what was read together by one write
 
@@ -89,8 +92,7 @@ func (s *server) remove(conn *websocket.Conn) {
 	s.wg.Done()
 }
 
-// close ends all connections, waits for them, and releases what the allocator
-// holds.
+// close ends all connections, waits for them, and closes the backend.
 func (s *server) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -99,9 +101,7 @@ func (s *server) close() {
 	}
 	s.mu.Unlock()
 	s.wg.Wait()
-	if s.release != nil {
-		s.release()
-	}
+	s.backend.close()
 }
 
 // serve reads, answers and writes until the connection ends, which is the only
@@ -145,7 +145,7 @@ func (s *server) answer(ctx context.Context, f *wire.Frame, data, out []byte) []
 		return out
 	}
 	if e == nil {
-		replied, err := wire.AppendResult(out, call.ID, &result)
+		replied, err := wire.AppendResult(out, call.ID, result)
 		if err == nil {
 			return replied
 		}
@@ -154,25 +154,47 @@ func (s *server) answer(ctx context.Context, f *wire.Frame, data, out []byte) []
 	return wire.AppendError(out, call.ID, e)
 }
 
-func (s *server) call(ctx context.Context, call wire.Call) (wire.AllocateResult, *wire.Error) {
+// call returns a pointer to the result.
+func (s *server) call(ctx context.Context, call wire.Call) (any, *wire.Error) {
 	if call.Err != nil {
-		return wire.AllocateResult{}, call.Err
+		return nil, call.Err
 	}
-	if call.Method != wire.MethodAllocate {
-		return wire.AllocateResult{}, wire.Errorf(wire.CodeMethodNotFound, "method_not_found", "a reference server knows %s only", wire.MethodAllocate)
+	switch call.Method {
+	case wire.MethodAllocate:
+		p, e := wire.DecodeAllocate(call.Params)
+		if e != nil {
+			return nil, e
+		}
+		if p.Count > 1 {
+			return nil, wire.Errorf(wire.CodeInvalidParams, "invalid_params", "count: a reference server hands out one at a time")
+		}
+		result, e := s.backend.allocate(ctx, p)
+		return &result, e
+	case wire.MethodMarkUsed:
+		p, e := wire.DecodeMarkUsed(call.Params)
+		if e != nil {
+			return nil, e
+		}
+		result, e := s.backend.markUsed(ctx, p)
+		return &result, e
 	}
-	p, e := wire.DecodeAllocate(call.Params)
-	if e != nil {
-		return wire.AllocateResult{}, e
-	}
-	if p.Count > 1 {
-		return wire.AllocateResult{}, wire.Errorf(wire.CodeInvalidParams, "invalid_params", "count: a reference server hands out one at a time")
-	}
-	return s.allocate(ctx, p)
+	return nil, wire.Errorf(wire.CodeMethodNotFound, "method_not_found", "a reference server knows %s and %s only", wire.MethodAllocate, wire.MethodMarkUsed)
+}
+
+// marked is the result of a mark that was taken.
+func marked(p wire.MarkUsedParams) wire.MarkResult {
+	return wire.MarkResult{Signer: p.Signer, Nonce: p.Nonce, Attempt: p.Attempt, Status: wire.StatusConsumed, TxHash: p.TxHash}
+}
+
+// unavailable is what a backend says whose store fails.
+func unavailable(err error) *wire.Error {
+	return wire.Errorf(wire.CodeUnavailable, "unavailable", "%v", err)
 }
 
 // echo answers with what a gateway would send, made up.
-func echo(_ context.Context, p wire.AllocateParams) (wire.AllocateResult, *wire.Error) {
+type echo struct{}
+
+func (echo) allocate(_ context.Context, p wire.AllocateParams) (wire.AllocateResult, *wire.Error) {
 	return wire.AllocateResult{
 		Signer:       p.Signer,
 		Nonce:        123456,
@@ -182,3 +204,9 @@ func echo(_ context.Context, p wire.AllocateParams) (wire.AllocateResult, *wire.
 		HoldMs:       holdFor.Milliseconds(),
 	}, nil
 }
+
+func (echo) markUsed(_ context.Context, p wire.MarkUsedParams) (wire.MarkResult, *wire.Error) {
+	return marked(p), nil
+}
+
+func (echo) close() {}

@@ -38,7 +38,7 @@ func TestAnAddressWithoutAPathGetsThatOfAGateway(t *testing.T) {
 			t.Errorf("%s: %s, want %s", address, got, want)
 		}
 	}
-	g := target.StartGateway(t, "--max-holds=0")
+	g := target.StartGateway(t, "--max-holds=4096")
 	address := strings.TrimSuffix(g.URL, "/ws")
 	if o := runProgram(t.Context(), quick(address)...); o.code != exitOK {
 		t.Errorf("exit %d: %s", o.code, o.stderr)

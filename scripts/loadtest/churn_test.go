@@ -18,7 +18,7 @@ func quickChurn(g *target.Gateway, more ...string) []string {
 }
 
 func TestAGatewayIsAfterTheChurnWhatItWasBefore(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=0")
+	g := target.StartGateway(t, "--max-holds=4096")
 	d := drill(t, t.Context(), quickChurn(g, "--metrics="+g.Metrics, "--json=-"), exitOK)
 	got := decode[result.Run](t, d)
 	if got.Command != "churn" || got.Opened != 100 || got.Methods["connect"].Acknowledged != 100 || got.Acknowledged != 200 {
@@ -32,7 +32,7 @@ func TestAGatewayIsAfterTheChurnWhatItWasBefore(t *testing.T) {
 }
 
 func TestAGatewayThatKeepsSomethingFailsTheChurn(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=0")
+	g := target.StartGateway(t, "--max-holds=4096")
 	for kept, verdictOn := range map[string]string{
 		"noncegate_connections": "connections of the gateway", "go_goroutines": "goroutines of the gateway",
 		"process_resident_memory_bytes": "memory of the gateway",
@@ -82,7 +82,7 @@ func TestWhatAnEarlierDrillLeftBehindIsNotWhatThereWasBefore(t *testing.T) {
 }
 
 func TestAGatewayWithoutMetricsIsSaidToBeSo(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=0")
+	g := target.StartGateway(t, "--max-holds=4096")
 	drill(t, t.Context(), quickChurn(g), exitOK, "PASS")
 	drill(t, t.Context(), quickChurn(g, "--metrics=http://127.0.0.1:1/metrics"), exitOK, "unknown what the clients left behind")
 }

@@ -58,7 +58,7 @@ type loadFlags struct {
 	Connections int         `group:"load" default:"64" help:"Connections that send."`
 	Inflight    int         `group:"load" default:"16" help:"Requests of a burst. Closed loop: a connection sends the next burst when all of the last were answered."`
 	Rate        float64     `group:"load" default:"0" help:"Requests a second over all connections, latency counted from when each was due (open loop). 0: as fast as answers come (closed loop)."`
-	Mix         traffic.Mix `group:"load" default:"allocate=1" help:"Shares of the methods, such as allocate=6,markUsed=3,markRecyclable=1,status=1."`
+	Mix         traffic.Mix `group:"load" default:"allocate=1" help:"Shares of the methods, such as allocate=6,markUsed=3,markRecyclable=1,status=1. pairs in their place: what was allocated is marked used by the same connection before it allocates more."`
 	signerFlags
 	Zipf        float64 `group:"load" default:"0" help:"Exponent, above 1, by which some signers are chosen more often than others. 0: all the same."`
 	Subscribers int     `group:"load" default:"0" help:"Further connections that receive the events of all signers. With them the end-to-end latency is that of the events."`

@@ -29,7 +29,7 @@ func newGateway(t *testing.T, store string, flags ...string) gatewayAt {
 		store = "sqlite:" + filepath.Join(t.TempDir(), "nonces.db")
 	}
 	listen, admin := freeAddress(t), freeAddress(t)
-	words := append([]string{program, "serve", "--listen=" + listen, "--admin-listen=" + admin, "--store='" + store + "'", "--max-holds=0"}, flags...)
+	words := append([]string{program, "serve", "--listen=" + listen, "--admin-listen=" + admin, "--store='" + store + "'", "--max-holds=4096"}, flags...)
 	return gatewayAt{
 		url: "ws://" + listen + "/ws", ready: "http://" + admin + "/readyz", metrics: "http://" + admin + "/metrics",
 		command: strings.Join(words, " "),

@@ -52,7 +52,7 @@ func refusing(t *testing.T) string {
 }
 
 func TestARunThatMeetsItsCriteriaReportsAndExitsWithZero(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=0")
+	g := target.StartGateway(t, "--max-holds=4096")
 	page := filepath.Join(t.TempDir(), "report.html")
 	o := runProgram(t.Context(), quick(g.URL, "--metrics", g.Metrics, "--verify", "--subscribers=1", "--html", page,
 		"--mix=allocate=6,markUsed=3,markRecyclable=1,status=1", "--max-e2e-p99=10s", "--json=-")...)
@@ -75,7 +75,7 @@ func TestARunThatMeetsItsCriteriaReportsAndExitsWithZero(t *testing.T) {
 }
 
 func TestARunThatMissesACriterionReportsAndExitsWithOne(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=0")
+	g := target.StartGateway(t, "--max-holds=4096")
 	for _, criterion := range []string{"--max-e2e-p99=1us", "--min-acknowledged=1000000000"} {
 		o := runProgram(t.Context(), quick(g.URL, criterion)...)
 		if o.code != exitFailure || o.stderr != "" || !strings.Contains(o.stdout, "FAIL") {
@@ -89,7 +89,7 @@ func TestARunThatMissesACriterionReportsAndExitsWithOne(t *testing.T) {
 }
 
 func TestAGatewayWithoutMetricsIsSaidToBeOneAndTheRunGoesOn(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=0")
+	g := target.StartGateway(t, "--max-holds=4096")
 	none := httptest.NewServer(http.NotFoundHandler())
 	defer none.Close()
 	o := runProgram(t.Context(), quick(g.URL, "--metrics", none.URL+"/metrics")...)
@@ -155,7 +155,7 @@ func TestHelpShowsEveryFlagWithItsDefault(t *testing.T) {
 
 func TestAnInterruptedRunPrintsWhatItHasAndExitsWith130(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	g := target.StartGateway(t, "--max-holds=0")
+	g := target.StartGateway(t, "--max-holds=4096")
 	p := &program{stdout: new(bytes.Buffer), stderr: writerFunc(func(line []byte) {
 		if bytes.Contains(line, []byte("/s")) {
 			cancel() // the first line of progress
@@ -237,7 +237,7 @@ func TestAReportFileKeepsWhatItHadUntilThereIsAResult(t *testing.T) {
 }
 
 func TestVerifySaysWhatItFound(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=0")
+	g := target.StartGateway(t, "--max-holds=4096")
 	load := traffic.Load{URLs: []string{g.URL}, Connections: 1, Inflight: 5, Duration: 50 * time.Millisecond, Signers: traffic.Signers{Base: 50, Count: 1}}
 	if _, err := load.Run(t.Context()); err != nil {
 		t.Fatal(err)

@@ -25,7 +25,8 @@ Requests a second over all clients, latency counted from when each was due.
 0: as fast as answers come.
 
 .PARAMETER Mix
-Shares of the methods, such as 'allocate=6,markUsed=3,markRecyclable=1'.
+Shares of the methods, such as 'allocate=6,markUsed=3,markRecyclable=1', or 'pairs':
+each client marks what it was given as used before it asks for more.
 
 .PARAMETER Signers
 Signers that take turns; 1 is one hot signer.
@@ -79,7 +80,7 @@ param(
     [ValidateRange(1, 1000000)][int]$Connections = 5000,
     [ValidateRange(1, 10000)][int]$Inflight = 1,
     [ValidateRange(0.0, 10000000.0)][double]$Rate = 10000,
-    [ValidatePattern('^\w+=[0-9.]+(,\w+=[0-9.]+)*$')][string]$Mix = 'allocate=1',
+    [ValidatePattern('^(pairs|\w+=[0-9.]+(,\w+=[0-9.]+)*)$')][string]$Mix = 'allocate=1',
     [ValidateRange(1, 100000000)][int]$Signers = 1000,
     [ValidateRange(-1, 9000000000000000)][long]$SignerBase = -1,
     [ValidateRange(0, 100000)][int]$Subscribers = 0,

@@ -28,7 +28,7 @@ func quickSlow(g *target.Gateway, more ...string) []string {
 }
 
 func TestTheSlowDrillPutsHealthyClientsWithSlowOnesBesideThoseWithout(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=0")
+	g := target.StartGateway(t, "--max-holds=4096")
 	html := filepath.Join(t.TempDir(), "slow.html")
 	d := drill(t, t.Context(), quickSlow(g, "--max-p99-ratio=10000", "--json=-", "--html="+html), exitOK)
 	got := decode[comparisonForm](t, d)
@@ -58,13 +58,13 @@ func TestTheSlowDrillPutsHealthyClientsWithSlowOnesBesideThoseWithout(t *testing
 }
 
 func TestARatioAboveItsLimitFailsTheSlowDrill(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=0")
+	g := target.StartGateway(t, "--max-holds=4096")
 	drill(t, t.Context(), quickSlow(g, "--rounds=1", "--max-p99-ratio=0.0001", "--behaviour=trickle"), exitFailure,
 		"FAIL     healthy p99", "2 slow clients (trickle)", "failed")
 }
 
 func TestSlowClientsMisbehaveInTheMeasuredTime(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=0")
+	g := target.StartGateway(t, "--max-holds=4096")
 	d := drill(t, t.Context(), quickSlow(g, "--rounds=1", "--duration=2s", "--max-p99-ratio=10000", "--behaviour=vanish", "--json=-"), exitOK)
 	// A client that vanishes does so within a second and a half.
 	if got := decode[comparisonForm](t, d).Runs[1].Slow; got == nil || got.Reconnects < 2 {
@@ -73,7 +73,7 @@ func TestSlowClientsMisbehaveInTheMeasuredTime(t *testing.T) {
 }
 
 func TestASlowDrillThatIsInterruptedPrintsWhatItHas(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=0")
+	g := target.StartGateway(t, "--max-holds=4096")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer time.AfterFunc(500*time.Millisecond, cancel).Stop()
 	drill(t, ctx, quickSlow(g, "--duration=1h"), exitInterrupted, "without slow clients, round 1", "interrupted")

@@ -30,8 +30,8 @@ type arena struct {
 	admin    *pgx.Conn // to PostgreSQL, for checkpoints
 	progress io.Writer
 	servers  map[string]bool // kinds that take part
-	filled   map[stored]filling
-	runs     int // measurements so far, for names of files
+	filled   map[fillKey]filling
+	runs     int // servers so far, for names of files
 }
 
 // openArena builds the programs and starts the PostgreSQL that scenes need. The
@@ -41,7 +41,7 @@ func openArena(ctx context.Context, progress io.Writer, scenes []scene) (*arena,
 	if err != nil {
 		return nil, err
 	}
-	a := &arena{room: room, progress: progress, servers: make(map[string]bool), filled: make(map[stored]filling)}
+	a := &arena{room: room, progress: progress, servers: make(map[string]bool), filled: make(map[fillKey]filling)}
 	for _, s := range scenes {
 		for _, side := range s.sides {
 			a.servers[side.server] = true
@@ -109,7 +109,11 @@ func (a *arena) measure(ctx context.Context, c Config, s scene, side side) Sampl
 }
 
 func (a *arena) measureOn(ctx context.Context, c Config, s scene, side side) (sample Sample, err error) {
-	st, err := a.openStore(ctx, side)
+	heart := c.Heart
+	if side.todays {
+		heart = ""
+	}
+	st, err := a.openStore(ctx, side, heart)
 	if err != nil {
 		return Sample{}, err
 	}
@@ -117,14 +121,14 @@ func (a *arena) measureOn(ctx context.Context, c Config, s scene, side side) (sa
 	if err := a.settle(ctx); err != nil {
 		return Sample{}, err
 	}
-	srv, err := a.startServer(ctx, side.server, st)
+	srv, err := a.startServer(ctx, side.server, heart, st)
 	if err != nil {
 		return Sample{}, err
 	}
 	defer func() { err = errors.Join(err, srv.stop()) }()
 	drive := side.drive
 	if drive == nil {
-		drive = allocate
+		drive = plain
 	}
 	if onRedis(side.server) {
 		drive = throughRedis(drive)

@@ -14,8 +14,10 @@ import (
 // Config says what to measure and how long.
 type Config struct {
 	// Only names the rows (of Run) or the scenes (of Scale) to measure; empty
-	// means the default ones. See RowNames and SceneNames.
+	// means the default ones.
 	Only []string
+	// Heart is newHeart, or "" for the gateway's default.
+	Heart string
 	// Rounds is how often each side is measured, at least 1.
 	Rounds int
 	// Warmup passes after the last connection is open and before measuring.
@@ -25,7 +27,7 @@ type Config struct {
 	Duration time.Duration
 	// Idle is how long connections are left alone before their memory is read.
 	Idle time.Duration
-	// Soak is how long the soak of the performance engine lasts.
+	// Soak is how long a soak lasts, without its peak.
 	Soak time.Duration
 	// Progress gets a line for each measurement; nil: nobody is told.
 	Progress io.Writer
@@ -59,6 +61,8 @@ func (c *Config) validate(scenes []scene) error {
 		longest = max(longest, s.times())
 	}
 	switch {
+	case c.Heart != "" && c.Heart != newHeart:
+		return &ConfigError{"--heart", "must be " + newHeart + ", or left out"}
 	case c.Rounds < 1 || c.Rounds > 1000:
 		return &ConfigError{"--rounds", "must be 1 to 1000"}
 	case c.Warmup < 0 || c.Idle < 0:
@@ -76,11 +80,11 @@ func (c *Config) validate(scenes []scene) error {
 	return nil
 }
 
-// Run measures the rows of the design's table and compares them. A measurement
+// Run measures the rows of the table and compares them. A measurement
 // that is void makes its rows so and is no error; neither is the end of ctx, after
 // which the report is what was measured until then, Interrupted.
 func Run(ctx context.Context, c Config) (*Report, error) {
-	chosen, err := chooseRows(c.Only)
+	chosen, err := chooseRows(c.Only, c.Heart)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +144,7 @@ func (c *Config) limit(scenes []scene) time.Duration {
 		one := sideTimeout + c.Warmup + time.Duration(s.times())*c.Duration + c.Idle
 		total += time.Duration(s.rounds(*c)*len(s.sides)) * one
 		if s.once {
-			total += c.Soak
+			total += time.Duration(len(s.sides)) * c.Soak
 		}
 		for _, side := range s.sides {
 			if onRedis(side.server) {

@@ -56,6 +56,7 @@ func testScenes() []scene {
 			{name: "slow", server: gatewaySQLite, load: open(20, 500), drive: slow(0.2, true)},
 			{name: "not slow", server: gatewaySQLite, load: open(20, 500), drive: slow(0.2, false)},
 			{name: "overload", server: echo, load: status, drive: overload},
+			{name: "allocations", server: echo, load: allocations(few(10))},
 			{name: "filled", server: gatewayPostgres, load: few(small.signers), stored: small},
 		}},
 		{name: "void", sides: []side{
@@ -158,7 +159,7 @@ func leftovers(t *testing.T) (names []string) {
 }
 
 func TestAFilledDatabaseIsWhatAGatewayWouldHaveWritten(t *testing.T) {
-	st := stored{signers: 100, each: 5}
+	k := fillKey{stored: stored{signers: 100, each: 5}}
 	a, err := openArena(t.Context(), new(lines), []scene{{sides: []side{{server: gatewayPostgres}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -168,11 +169,11 @@ func TestAFilledDatabaseIsWhatAGatewayWouldHaveWritten(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	name, err := a.filledDatabase(t.Context(), st)
+	name, err := a.filledDatabase(t.Context(), k)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := a.filledDatabase(t.Context(), st); again != name || err != nil {
+	if again, err := a.filledDatabase(t.Context(), k); again != name || err != nil {
 		t.Errorf("asked for again: %s, %v; want the same", again, err)
 	}
 	conn, err := pgx.Connect(t.Context(), a.pg.URL(name))
@@ -212,16 +213,24 @@ func TestServersAreStartedAsTheReportSays(t *testing.T) {
 	defer a.close()
 	dir := room.Dir()
 	for kind, want := range map[string]string{
-		gatewayPostgres: "/gateway serve --store S --listen L --admin-listen A --max-holds 0",
-		gatewaySQLite:   "/gateway serve --store S --listen L --admin-listen A --max-holds 0",
+		gatewayPostgres: "/gateway serve --store S --listen L --admin-listen A --max-holds 4096",
+		gatewaySQLite:   "/gateway serve --store S --listen L --admin-listen A --max-holds 4096",
 		naive:           "/refserver naive -listen L -database S",
 		redisIncr:       "/refserver redis-incr -listen L -redis S",
 		echo:            "/refserver echo -listen L",
 	} {
-		args, _ := a.command(kind, "L", "A", store{url: "S"})
+		args, _ := a.command(kind, "", "L", "A", store{url: "S"})
 		if got := strings.Join(args, " "); got != dir+want {
 			t.Errorf("%s: %s, want %s", kind, got, want)
 		}
+		args, _ = a.command(kind, newHeart, "L", "A", store{url: "S"})
+		if got := strings.Contains(strings.Join(args, " "), " --heart new"); got != strings.Contains(want, "gateway") {
+			t.Errorf("%s on the new heart: %s", kind, args)
+		}
+	}
+	args, _ := a.command(gatewayEngine, newHeart, "L", "A", store{url: "S", redis: "R"})
+	if slices.Contains(args, "--heart") {
+		t.Errorf("a gateway that Redis serves: %s, and only today's heart can", args)
 	}
 }
 

@@ -19,8 +19,8 @@ import (
 // reason when it is void; an error says that there is none.
 type drive func(ctx context.Context, srv *server, l traffic.Load) (Sample, error)
 
-// allocate is the plain drive: the load as it is, of which nothing may be refused.
-func allocate(ctx context.Context, srv *server, l traffic.Load) (Sample, error) {
+// plain is the load as it is, of which nothing may be refused.
+func plain(ctx context.Context, srv *server, l traffic.Load) (Sample, error) {
 	return load(ctx, srv, l, 0)
 }
 

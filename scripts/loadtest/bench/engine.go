@@ -115,7 +115,7 @@ func (s *server) enter(ctx context.Context, l traffic.Load) error {
 	if _, err := s.awaitEngine(ctx, func(e engineState) bool { return e.State == performance }); err != nil {
 		return err
 	}
-	touch := closed(16, 4, l.Signers.Count)
+	touch := allocations(closed(16, 4, l.Signers.Count))
 	touch.URLs, touch.Signers, touch.Duration = l.URLs, l.Signers, enterLoad
 	for entered := 0; entered < l.Signers.Count; {
 		r, err := touch.Run(ctx)

@@ -11,18 +11,14 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"noncegate/scripts/loadtest/traffic"
 )
 
 func TestThePerformanceEngineIsMeasuredWithAllSignersInIt(t *testing.T) {
 	c := short
 	c.Rounds, c.Soak = 1, 4*time.Second
-	marks := few(10)
-	marks.Mix = traffic.Mix{Allocate: 1, MarkUsed: 1}
 	engines := []scene{
 		{name: "engines", sides: sides(few(10), gatewayFar, gatewayEngine, engineFar)},
-		{name: "soak", once: true, sides: []side{{name: gatewayEngine, server: gatewayEngine, load: marks, drive: soak(c.Soak)}}},
+		{name: "soak", once: true, sides: []side{{name: gatewayEngine, server: gatewayEngine, load: few(10), drive: engineSoak(c.Soak)}}},
 	}
 	table := []row{
 		{name: "far", scene: "engines", over: engineFar, under: gatewayFar, figure: p99},
@@ -105,14 +101,7 @@ func TestASoakComparesItsLastThirdWithItsFirst(t *testing.T) {
 }
 
 func TestTheEnginesRowsAreAskedForTogether(t *testing.T) {
-	chosen, err := chooseRows([]string{engineRows})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, r := range chosen {
-		got = append(got, r.name)
-	}
+	got := chosenNames(t, "", engineRows)
 	want := []string{"engine-peak", "engine-incr", "engine-p50", "engine-p99", "engine-far-peak", "engine-far-p50", "engine-far-p99"}
 	if !slices.Equal(got, want) {
 		t.Errorf("rows %v, want %v: the soak only by its name", got, want)

@@ -32,14 +32,24 @@ func (s stored) String() string {
 // that its progress can be told and Ctrl-C is heard.
 const piece = 1_000_000
 
-// The statements of a filling. Nobody owns the signers. The last nonce of every
-// tenth is HELD for a day, the last but one of another tenth RELEASED, all others
-// CONSUMED just now. Rows are written in the order of time, one nonce of every
-// signer after the other, as they come about, so that a signer's rows lie apart.
-const (
-	fillSigners = `UPDATE signer_nonce_state SET held = 1 WHERE signer_id % 10 = 0`
+// filler is how a schema is filled. Nobody owns the signers. The last nonce of every tenth
+// is HELD for a day, the last but one of another tenth RELEASED, all others CONSUMED just
+// now. Rows of nonces are written in the order of time, one nonce of every signer after the
+// other, as they come about, so that a signer's rows lie apart.
+type filler struct {
+	signers func(ctx context.Context, conn *pgx.Conn, st stored) error
+	nonces  string // statement that writes the nonces from $1 to $2 of every signer
+}
 
-	fillAllocations = `
+// fillerOf is that of a heart's schema.
+func fillerOf(heart string) filler {
+	if heart == newHeart {
+		return filler{fillRows, fillHistory}
+	}
+	return filler{fillSigners, fillAllocations}
+}
+
+const fillAllocations = `
 INSERT INTO signer_nonce_allocation
        (signer_id, nonce, status, attempt, fencing_token, held_until, created_at, updated_at, tx_hash)
 SELECT s.signer_id, n, x.status, 1, 1,
@@ -52,7 +62,12 @@ CROSS JOIN LATERAL (SELECT CASE
        WHEN s.signer_id % 10 = 5 AND n = s.next_nonce - 2 THEN 2
        ELSE 3 END AS status) x
 ORDER BY n, s.signer_id`
-)
+
+// fillKey is which filled database one wants.
+type fillKey struct {
+	stored
+	heart string
+}
 
 // filling is what became of making a filled database.
 type filling struct {
@@ -60,28 +75,28 @@ type filling struct {
 	err  error // why there is none
 }
 
-// filledDatabase finds a database that holds st, or makes it. What failed once is
-// not tried again: it takes minutes.
-func (a *arena) filledDatabase(ctx context.Context, st stored) (string, error) {
-	f, ok := a.filled[st]
+// filledDatabase finds a filled database, or makes it. What failed once is not tried
+// again: it takes minutes.
+func (a *arena) filledDatabase(ctx context.Context, k fillKey) (string, error) {
+	f, ok := a.filled[k]
 	if !ok {
-		f.name, f.err = a.makeFilled(ctx, st)
-		a.filled[st] = f
+		f.name, f.err = a.makeFilled(ctx, k)
+		a.filled[k] = f
 	}
 	return f.name, f.err
 }
 
-func (a *arena) makeFilled(ctx context.Context, st stored) (string, error) {
+func (a *arena) makeFilled(ctx context.Context, k fillKey) (string, error) {
 	begin := time.Now()
-	fmt.Fprintf(a.progress, "filling a database: %v\n", st)
+	fmt.Fprintf(a.progress, "filling a database: %v\n", k)
 	name, err := a.pg.CreateDatabase(ctx)
 	if err != nil {
 		return "", err
 	}
-	if err := a.migrate(ctx, a.pg.URL(name)); err != nil {
+	if err := a.migrate(ctx, a.pg.URL(name), k.heart); err != nil {
 		return name, err
 	}
-	if err := a.fill(ctx, a.pg.URL(name), st); err != nil {
+	if err := a.fill(ctx, a.pg.URL(name), k); err != nil {
 		return name, fmt.Errorf("fill a database: %w", err)
 	}
 	fmt.Fprintf(a.progress, "filled after %v\n", time.Since(begin).Round(time.Second))
@@ -89,8 +104,9 @@ func (a *arena) makeFilled(ctx context.Context, st stored) (string, error) {
 }
 
 // migrate has the gateway make its tables.
-func (a *arena) migrate(ctx context.Context, url string) error {
-	p, err := a.room.Start("migrate.log", cleanEnvironment(), a.room.Dir()+"/gateway", "migrate", "--store", url)
+func (a *arena) migrate(ctx context.Context, url, heart string) error {
+	args := append([]string{a.room.Dir() + "/gateway", "migrate", "--store", url}, heartFlags(heart)...)
+	p, err := a.room.Start("migrate.log", cleanEnvironment(), args...)
 	if err != nil {
 		return err
 	}
@@ -105,25 +121,23 @@ func (a *arena) migrate(ctx context.Context, url string) error {
 	return nil
 }
 
-func (a *arena) fill(ctx context.Context, url string, st stored) error {
+func (a *arena) fill(ctx context.Context, url string, k fillKey) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	if err := copySigners(ctx, conn, st); err != nil {
+	f := fillerOf(k.heart)
+	if err := f.signers(ctx, conn, k.stored); err != nil {
 		return fmt.Errorf("signers: %w", err)
 	}
-	if _, err := conn.Exec(ctx, fillSigners); err != nil {
-		return fmt.Errorf("signers: %w", err)
-	}
-	step := max(1, piece/st.signers)
-	for from := 0; from < st.each; from += step {
-		to := min(from+step, st.each) - 1
-		if _, err := conn.Exec(ctx, fillAllocations, from, to); err != nil {
-			return fmt.Errorf("allocations: %w", err)
+	step := max(1, piece/k.signers)
+	for from := 0; from < k.each; from += step {
+		to := min(from+step, k.each) - 1
+		if _, err := conn.Exec(ctx, f.nonces, from, to); err != nil {
+			return fmt.Errorf("nonces: %w", err)
 		}
-		fmt.Fprintf(a.progress, "filling: %s of %s\n", whole(float64(st.signers)*float64(to+1)), whole(float64(st.signers)*float64(st.each)))
+		fmt.Fprintf(a.progress, "filling: %s of %s\n", whole(float64(k.signers)*float64(to+1)), whole(float64(k.signers)*float64(k.each)))
 	}
 	for _, statement := range []string{"VACUUM (ANALYZE)", "CHECKPOINT"} {
 		if _, err := conn.Exec(ctx, statement); err != nil {
@@ -133,17 +147,29 @@ func (a *arena) fill(ctx context.Context, url string, st stored) error {
 	return nil
 }
 
-// copySigners writes the signers in an order without order, the same each time:
-// the accounts of a load, which have numbers in a row, lie all over the table.
-func copySigners(ctx context.Context, conn *pgx.Conn, st stored) error {
+// fillSigners writes the signers of today's heart.
+func fillSigners(ctx context.Context, conn *pgx.Conn, st stored) error {
+	now := time.Now()
+	err := copySigners(ctx, conn, st, "signer_nonce_state", []string{"signer", "next_nonce", "version", "fencing_token", "updated_at"},
+		func(_ int, name string) []any {
+			return []any{name, int64(st.each), int64(st.each), int64(2), now}
+		})
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, `UPDATE signer_nonce_state SET held = 1 WHERE signer_id % 10 = 0`)
+	return err
+}
+
+// copySigners writes the signers in an order without order, the same each time: the accounts
+// of a load, which have numbers in a row, lie all over the table. row makes the columns of a
+// signer by its name and its id, which are given in a row from 1 on.
+func copySigners(ctx context.Context, conn *pgx.Conn, st stored, table string, columns []string, row func(id int, name string) []any) error {
 	accounts := traffic.Signers{Count: st.signers}
 	order := rand.New(rand.NewPCG(1, 1)).Perm(st.signers)
-	now := time.Now()
-	_, err := conn.CopyFrom(ctx, pgx.Identifier{"signer_nonce_state"},
-		[]string{"signer", "next_nonce", "version", "fencing_token", "updated_at"},
-		pgx.CopyFromSlice(st.signers, func(i int) ([]any, error) {
-			return []any{accounts.Name(order[i]), int64(st.each), int64(st.each), int64(2), now}, nil
-		}))
+	_, err := conn.CopyFrom(ctx, pgx.Identifier{table}, columns, pgx.CopyFromSlice(st.signers, func(i int) ([]any, error) {
+		return row(i+1, accounts.Name(order[i])), nil
+	}))
 	return err
 }
 
@@ -151,13 +177,13 @@ func copySigners(ctx context.Context, conn *pgx.Conn, st stored) error {
 func (a *arena) forgetFilled(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
 	defer cancel()
-	for st, f := range a.filled {
+	for k, f := range a.filled {
 		// One that stays takes room until the server is deleted, and no more.
 		if f.name != "" {
 			if err := a.pg.DropDatabase(ctx, f.name); err != nil {
 				fmt.Fprintln(a.progress, err)
 			}
 		}
-		delete(a.filled, st)
+		delete(a.filled, k)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 
@@ -211,22 +210,4 @@ func readFigures(ctx context.Context, url string) (figures, error) {
 			is[name] += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 	}
-}
-
-// dealOut makes each signer's lease that of the node of the same place in owners,
-// before anybody has asked for it. From the first request on it is as any other.
-func (cl *cluster) dealOut(ctx context.Context, signers, owners []string) error {
-	conn, err := pgx.Connect(ctx, cl.database)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	_, err = conn.Exec(ctx, `
-INSERT INTO signer_nonce_state (signer, owner_node, owner_incarnation, fencing_token, acquired_at, expires_at, updated_at)
-SELECT w.signer, g.node_id, g.incarnation, 1, clock_timestamp(), clock_timestamp() + interval '1 minute', clock_timestamp()
-FROM unnest($1::text[], $2::text[]) w(signer, node) JOIN gateway_node g ON g.node_id = w.node`, signers, owners)
-	if err != nil {
-		return fmt.Errorf("deal out signers: %w", err)
-	}
-	return nil
 }

@@ -25,20 +25,17 @@ func randomNodes(ctx context.Context, cl *cluster, c Config) (Sample, error) {
 // signers that its node owns.
 func atOwners(ctx context.Context, cl *cluster, c Config) (Sample, error) {
 	all := nodesLoad(c, nil)
+	owned, err := cl.owned(ctx, all.Signers, c.Heart)
+	if err != nil {
+		return Sample{}, err
+	}
 	parts := make([]traffic.Load, len(cl.nodes))
-	var signers, owners []string
 	for i, n := range cl.nodes {
 		l := all
 		l.URLs = []string{n.url}
 		l.Connections = share(all.Connections, i, len(parts))
-		l.Signers = traffic.Signers{Base: int64(len(signers)), Count: share(all.Signers.Count, i, len(parts))}
-		for j := range l.Signers.Count {
-			signers, owners = append(signers, l.Signers.Name(j)), append(owners, n.id)
-		}
+		l.Signers = owned[i]
 		parts[i] = l
-	}
-	if err := cl.dealOut(ctx, signers, owners); err != nil {
-		return Sample{}, err
 	}
 	return cl.loaded(ctx, parts...)
 }
@@ -83,8 +80,9 @@ func (cl *cluster) loaded(ctx context.Context, loads ...traffic.Load) (Sample, e
 		sum.Resident += residentBytes(n.proc.PID())
 	}
 	grown := after.since(before)
-	if asked := grown["noncegate_requests_total{nonce_allocate}"] - grown["noncegate_forwarded_total{answered}"]; asked > 0 {
-		sum.Notes = map[string]float64{noteForwarded: 1000 * grown["noncegate_forwarded_total{answered}"] / asked}
+	forwarded := grown["noncegate_forwarded_total{answered}"]
+	if asked := grown["noncegate_requests_total{nonce_allocate}"] + grown["noncegate_requests_total{nonce_markUsed}"] - forwarded; asked > 0 {
+		sum.Notes = map[string]float64{noteForwarded: 1000 * forwarded / asked}
 	}
 	return sum, nil
 }

@@ -98,21 +98,29 @@ func (t *Target) text(unit string) string {
 	switch {
 	case t == nil:
 		return "–"
+	case unit == unitVerdict:
+		return pass
 	case t.AtMost > 0:
 		return "≤ " + Row{Unit: unit}.amount(t.AtMost)
 	}
 	return "≥ " + Row{Unit: unit}.amount(t.AtLeast)
 }
 
-// amount is a value of the row: a ratio, or memory.
+// unitVerdict is the unit of a figure that is PASS or FAIL.
+const unitVerdict = "verdict"
+
+// amount is a value of the row: a ratio, or in the unit of the row.
 func (r Row) amount(v float64) string {
-	if r.Unit == "bytes" {
+	switch {
+	case r.Unit == "bytes":
 		return kibibytes(v)
-	}
-	if r.Unit == "ms" {
-		return whole(v) + " ms"
-	}
-	if v >= 10 {
+	case r.Unit == unitVerdict && v > 0:
+		return pass
+	case r.Unit == unitVerdict:
+		return "FAIL"
+	case r.Unit != "":
+		return whole(v) + " " + r.Unit
+	case v >= 10:
 		return strconv.FormatFloat(v, 'f', 1, 64)
 	}
 	return strconv.FormatFloat(v, 'f', 2, 64)
@@ -161,6 +169,11 @@ func (s *Side) notes() string {
 	var parts []string
 	if why := s.void(); why != "" {
 		parts = append(parts, "void: "+oneLine(why))
+	}
+	for _, sample := range s.Samples {
+		if sample.Verdict != "" && sample.Void == "" {
+			parts = append(parts, oneLine(sample.Verdict))
+		}
 	}
 	if v := s.medianOf(perConnection); v != 0 {
 		parts = append(parts, kibibytes(v)+" a connection")

@@ -86,6 +86,8 @@ type Sample struct {
 	// Notes are figures beside the point, such as how many slow clients were
 	// kicked.
 	Notes map[string]float64 `json:"notes,omitempty"`
+	// Verdict is that of a soak: PASS, or FAIL and why.
+	Verdict string `json:"verdict,omitempty"`
 	// Void says why the figures count for nothing, empty when they do.
 	Void string `json:"void,omitempty"`
 }
@@ -98,7 +100,11 @@ func (s Sample) String() string {
 	if s.PerConnection != 0 {
 		return kibibytes(s.PerConnection) + " a connection"
 	}
-	return fmt.Sprintf("%s/s, p50 %s ms, p99 %s ms", whole(s.PerSecond), milli(s.P50Ms), milli(s.P99Ms))
+	text := fmt.Sprintf("%s/s, p50 %s ms, p99 %s ms", whole(s.PerSecond), milli(s.P50Ms), milli(s.P99Ms))
+	if s.Verdict != "" {
+		text += ", " + s.Verdict
+	}
+	return text
 }
 
 // IsVoid reports whether a row or a measurement counts for nothing, and why the

@@ -223,3 +223,25 @@ func TestJSONIsTheWholeReport(t *testing.T) {
 		t.Errorf("read back: %+v", back)
 	}
 }
+
+func TestASoakIsToldAsPassOrFailAndItsLogInBytes(t *testing.T) {
+	good, bad := Sample{Verdict: pass}, Sample{Verdict: "FAIL: dead rows grow"}
+	good.note(noteWAL, 812.4)
+	for want, s := range map[string]Sample{pass: good, "FAIL": bad} {
+		scene := Scene{Name: "soak", Sides: []Side{{Name: halfOfPeak, Samples: []Sample{s}}}}
+		r := Report{Scenes: []Scene{scene}}
+		r.Rows = judge([]row{{scene: "soak", over: halfOfPeak, figure: passed, target: atLeast(1)}}, r.Scenes)
+		line := r.rowTable().lines[0]
+		if line[1] != pass || line[2] != want || line[4] != map[string]string{pass: Met, "FAIL": Missed}[want] {
+			t.Errorf("row %q, want %s", line, want)
+		}
+		if notes := scene.table().lines[0][5]; !strings.Contains(notes, s.Verdict) {
+			t.Errorf("notes %q, want the verdict in them", notes)
+		}
+	}
+	r := judge([]row{{scene: "soak", over: halfOfPeak, figure: notedIn(noteWAL, "bytes a pair")}},
+		[]Scene{{Name: "soak", Sides: []Side{{Name: halfOfPeak, Samples: []Sample{good}}}}})[0]
+	if got := r.amount(r.Median); got != "812 bytes a pair" {
+		t.Errorf("WAL is %q", got)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -35,7 +36,9 @@ const (
 
 // gatewayFlags are the gateway's settings beside its addresses and its store. All
 // others have their defaults: variables of the environment do not reach it.
-var gatewayFlags = []string{"--max-holds", "0"}
+// --max-holds is the most that any heart takes, because one hot signer has an open hold for
+// each of the 1,024 requests under way.
+var gatewayFlags = []string{"--max-holds", "4096"}
 
 // redisSettings are what the private Redis has beside the defaults of redistest:
 // the usual durability, which is to lose up to a second.
@@ -53,18 +56,25 @@ type store struct {
 	url     string
 	redis   string       // URL of the Redis beside it; "": none
 	nodes   []string     // URLs of the nodes of the chain that it asks
+	guest   guest        // of a gateway beside it
 	release func() error // ends and deletes it
 }
 
 // openStore makes an empty store of the kind that the side's server has, or finds
 // the filled one that it asks for.
-func (a *arena) openStore(ctx context.Context, s side) (store, error) {
+func (a *arena) openStore(ctx context.Context, s side, heart string) (store, error) {
 	switch {
 	case s.stored != stored{}:
-		name, err := a.filledDatabase(ctx, s.stored)
+		name, err := a.filledDatabase(ctx, fillKey{s.stored, heart})
 		return store{url: a.pg.URL(name), release: nothing}, err
-	case s.server == gatewayPostgres, s.server == gatewayKeys, s.server == naive:
+	case s.server == gatewayPostgres, s.server == gatewayKeys, s.server == gatewayShared, s.server == naive:
 		return a.emptyDatabase(ctx)
+	case s.server == gatewayApart:
+		st, err := a.emptyDatabase(ctx)
+		if err != nil {
+			return store{}, err
+		}
+		return a.neighbour(ctx, st, heart)
 	case s.server == gatewayChain:
 		st, err := a.emptyDatabase(ctx)
 		if err != nil {
@@ -110,8 +120,10 @@ func (a *arena) emptyDatabase(ctx context.Context) (store, error) {
 type server struct {
 	url    string        // of its WebSocket
 	admin  string        // URL of its private side, where it has one
+	store  string        // URL
 	redis  string        // URL of the Redis it uses beside its store; "": none
 	access access.Access // how its clients are let in
+	guest  guest         // where there is one
 	proc   *guarded.Process
 	// atStart is its resident memory before any connection, in bytes; 0 where
 	// there is no /proc.
@@ -120,7 +132,7 @@ type server struct {
 
 // startServer starts a server and waits until it is ready. The caller must stop
 // it.
-func (a *arena) startServer(ctx context.Context, kind string, st store) (*server, error) {
+func (a *arena) startServer(ctx context.Context, kind, heart string, st store) (*server, error) {
 	addr, err := freeAddr()
 	if err != nil {
 		return nil, err
@@ -129,23 +141,23 @@ func (a *arena) startServer(ctx context.Context, kind string, st store) (*server
 	if err != nil {
 		return nil, err
 	}
-	args, ready := a.command(kind, addr, admin, st)
-	var in access.Access
-	if kind == gatewayKeys {
-		rights, key, err := a.letIn(ctx, st)
-		if err != nil {
+	args, ready := a.command(kind, heart, addr, admin, st)
+	in := []access.Access{{}}
+	if who := principals(kind); len(who) > 0 {
+		var rights string
+		if rights, in, err = a.letIn(ctx, heart, st, who); err != nil {
 			return nil, err
 		}
 		args = append(args, "--rights", rights)
-		if in, err = access.New(key, ""); err != nil {
-			return nil, err
-		}
 	}
 	proc, err := a.room.Start(fmt.Sprintf("%d.log", a.runs), cleanEnvironment(), args...)
 	if err != nil {
 		return nil, err
 	}
-	s := &server{url: "ws://" + addr + "/ws", admin: "http://" + admin, redis: st.redis, access: in, proc: proc}
+	s := &server{url: "ws://" + addr + "/ws", admin: "http://" + admin, store: st.url, redis: st.redis, access: in[0], guest: st.guest, proc: proc}
+	if len(in) > 1 {
+		s.guest = guest{s.url, in[1]}
+	}
 	if err := waitReady(ctx, proc, ready); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w\n%s", kind, err, proc.LogTail(logBytes)), s.stop())
 	}
@@ -154,13 +166,15 @@ func (a *arena) startServer(ctx context.Context, kind string, st store) (*server
 }
 
 // command is how a server is started, and how one sees that it is ready.
-func (a *arena) command(kind, addr, admin string, st store) (args []string, ready func(context.Context) error) {
+func (a *arena) command(kind, heart, addr, admin string, st store) (args []string, ready func(context.Context) error) {
 	gateway, ref := filepath.Join(a.room.Dir(), "gateway"), filepath.Join(a.room.Dir(), "refserver")
 	switch kind {
-	case gatewayPostgres, gatewayKeys, gatewayChain, gatewaySQLite, gatewayFar, gatewayEngine, engineFar:
+	case gatewayPostgres, gatewayKeys, gatewayShared, gatewayApart, gatewayChain, gatewaySQLite, gatewayFar, gatewayEngine, engineFar:
 		args = []string{gateway, "serve", "--store", st.url, "--listen", addr, "--admin-listen", admin}
 		if st.redis != "" {
 			args = append(append(args, "--redis", st.redis), engineFlags...)
+		} else {
+			args = append(args, heartFlags(heart)...)
 		}
 		if len(st.nodes) > 0 {
 			args = append(append(args, "--chain", loadChain+"="+strings.Join(st.nodes, ",")), chainFlags...)
@@ -174,21 +188,36 @@ func (a *arena) command(kind, addr, admin string, st store) (args []string, read
 	return []string{ref, kind, "-listen", addr}, process.Listens(addr)
 }
 
-// letIn makes an API key, and a file with its principal's rights: one rule, to allocate
-// and mark whatever signer.
-func (a *arena) letIn(ctx context.Context, st store) (rights, key string, err error) {
-	const who = "load"
-	cmd := exec.CommandContext(ctx, filepath.Join(a.room.Dir(), "gateway"), "key", "create", who, "--store", st.url)
+// letIn makes an API key for each of some principals, and a file with their rights: to
+// allocate and mark whatever signer.
+func (a *arena) letIn(ctx context.Context, heart string, st store, who []string) (rights string, in []access.Access, err error) {
+	text := "principals:\n"
+	for _, name := range who {
+		key, err := a.makeKey(ctx, heart, st, name)
+		if err != nil {
+			return "", nil, err
+		}
+		one, err := access.New(key, "")
+		if err != nil {
+			return "", nil, err
+		}
+		in = append(in, one)
+		text += "  " + name + ":\n    - rights: [allocate, mark]\n      signers: [\"*\"]\n"
+	}
+	rights = filepath.Join(a.room.Dir(), fmt.Sprintf("rights%d.yaml", a.runs))
+	return rights, in, os.WriteFile(rights, []byte(text), 0o644)
+}
+
+func (a *arena) makeKey(ctx context.Context, heart string, st store, who string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(a.room.Dir(), "gateway"), slices.Concat([]string{"key", "create", who, "--store", st.url}, heartFlags(heart))...)
 	cmd.Env = cleanEnvironment()
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()
 	if err != nil {
-		return "", "", fmt.Errorf("make an API key: %w\n%s", err, said.Bytes())
+		return "", fmt.Errorf("make an API key: %w\n%s", err, said.Bytes())
 	}
-	rights = filepath.Join(a.room.Dir(), fmt.Sprintf("rights%d.yaml", a.runs))
-	text := "principals:\n  " + who + ":\n    - rights: [allocate, mark]\n      signers: [\"*\"]\n"
-	return rights, strings.TrimSpace(string(out)), os.WriteFile(rights, []byte(text), 0o644)
+	return strings.TrimSpace(string(out)), nil
 }
 
 // cleanEnvironment is ours without settings of a gateway.

@@ -6,130 +6,204 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/jackc/pgx/v5"
 
+	"noncegate/scripts/loadtest/observe"
+	"noncegate/scripts/loadtest/report"
+	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
 )
 
-// The notes of a soak. The lag is the age of the oldest event that PostgreSQL has not
-// followed, as the gateway itself measures it; the memory is what Redis uses.
+// The notes of a soak. Dead rows are those that PostgreSQL counts in all tables.
 const (
-	noteLagMost     = "flush lag, ms, at most"
-	noteLagFirst    = "flush lag, ms, first third"
-	noteLagLast     = "flush lag, ms, last third"
-	noteMemoryMost  = "Redis MiB, at most"
-	noteMemoryFirst = "Redis MiB, first third"
-	noteMemoryLast  = "Redis MiB, last third"
-	noteGrown       = "memory of Redis, last third ÷ first"
+	noteWAL       = "WAL bytes a pair"
+	noteDeadMost  = "dead rows, at most"
+	noteDeadFirst = "dead rows, first third"
+	noteDeadLast  = "dead rows, last third"
 )
 
-// soakPoll is how often a soak looks.
-const soakPoll = time.Second
+const (
+	halfOfPeak = "half of it" // a side's name
+	pass       = "PASS"
+	soakPoll   = time.Second // how often a soak looks
+	lookTime   = time.Minute // for one look
+	// deadUnit is how many dead rows weigh as a millisecond does where a queue is said to
+	// grow: what nobody notices.
+	deadUnit = 1000
+)
 
-// soakLook is what one look found.
-type soakLook struct{ lagMs, memoryMiB float64 }
+// soakScene finds the throughput that lasts, over three tenths of the time, and then makes
+// half of it for all of the time, each on a database of its own.
+func soakScene(d time.Duration) scene {
+	peak, peakTime := new(float64), 3*d/10
+	l := closed(200, 4, 1000)
+	l.Subscribers = 2
+	half := l
+	half.Inflight = 1
+	return scene{name: "soak", once: true,
+		about: fmt.Sprintf("200 connections, 1,000 signers, 2 subscribers to everything; the lasting peak is a closed loop of bursts of 4 for %v, and half of it an open loop for %v", peakTime, d),
+		sides: []side{
+			{name: "lasting peak", server: gatewayPostgres, load: l, drive: lastingPeak(peak, peakTime)},
+			{name: halfOfPeak, server: gatewayPostgres, load: half, drive: soak(peak, d)}}}
+}
 
-// soak loads a gateway that Redis serves for a long time, and watches how far
-// PostgreSQL is behind and how much Redis has in memory.
-func soak(d time.Duration) drive {
+// lastingPeak is the load for a time, whose throughput it tells.
+func lastingPeak(peak *float64, d time.Duration) drive {
 	return func(ctx context.Context, srv *server, l traffic.Load) (Sample, error) {
-		options, err := redis.ParseURL(srv.redis)
-		if err != nil {
+		l.Duration = d
+		s, err := plain(ctx, srv, l)
+		if err == nil && s.Void == "" {
+			*peak = s.PerSecond
+		}
+		return s, err
+	}
+}
+
+// soak makes the load at half of the peak's rate, and passes judgement on what the gateway
+// and PostgreSQL say meanwhile.
+func soak(peak *float64, d time.Duration) drive {
+	return func(ctx context.Context, srv *server, l traffic.Load) (Sample, error) {
+		if *peak == 0 {
+			return Sample{}, errors.New("the lasting peak is not known")
+		}
+		l.Rate, l.Duration = *peak/2, d
+		queues := observe.Start(ctx, []string{srv.admin + "/metrics"})
+		defer queues.End()
+		database := &databaseWatch{url: srv.store, stop: make(chan struct{})}
+		l.BeginMeasure = func() { queues.Begin(); database.start(ctx) }
+		l.EndMeasure = func() { queues.End(); database.end() }
+		r, err := l.Run(ctx)
+		if err = errors.Join(err, database.err); err != nil {
 			return Sample{}, err
 		}
-		client := redis.NewClient(options)
-		defer client.Close()
-		l.Duration = d
-		watching, stop := context.WithCancel(ctx)
-		defer stop()
-		var looks []soakLook
-		var watchErr error
-		done := make(chan struct{})
-		l.BeginMeasure = func() {
-			go func() {
-				defer close(done)
-				looks, watchErr = srv.watch(watching, client)
-			}()
-		}
-		l.EndMeasure = func() { stop(); <-done }
-		sample, err := load(ctx, srv, l, 0)
-		if err = errors.Join(err, watchErr); err != nil {
-			return sample, err
-		}
-		sample.noteLooks(looks)
-		return sample, nil
+		r.Nodes = queues.End()
+		s := sampleOf(r, 0)
+		s.Resident = residentBytes(srv.proc.PID())
+		s.judgeSoak(r, database.looks)
+		return s, nil
 	}
 }
 
-// watch looks until ctx ends, which is no error.
-func (s *server) watch(ctx context.Context, client *redis.Client) (looks []soakLook, err error) {
-	for rest(ctx, soakPoll) == nil {
-		is, err := readFigures(ctx, s.admin+"/metrics")
-		if ctx.Err() != nil {
-			break
-		}
-		if err != nil {
-			return looks, err
-		}
-		memory, err := usedMemory(ctx, client)
-		if ctx.Err() != nil {
-			break
-		}
-		if err != nil {
-			return looks, fmt.Errorf("memory of Redis: %w", err)
-		}
-		looks = append(looks, soakLook{lagMs: 1000 * is["noncegate_flush_oldest_seconds"], memoryMiB: memory / (1 << 20)})
-	}
-	return looks, nil
+// databaseLook is what PostgreSQL says at one moment.
+type databaseLook struct {
+	at   time.Time
+	dead float64 // rows
+	wal  float64 // bytes written since the server was made
 }
 
-// usedMemory is what Redis says it has allocated, in bytes.
-func usedMemory(ctx context.Context, client *redis.Client) (float64, error) {
-	info, err := client.Info(ctx, "memory").Result()
+// databaseWatch looks at a database, from start to end.
+type databaseWatch struct {
+	url  string
+	stop chan struct{}
+	runs sync.WaitGroup
+
+	// Of run, until end has returned.
+	looks []databaseLook
+	err   error
+}
+
+func (w *databaseWatch) start(ctx context.Context) {
+	w.runs.Go(func() {
+		if w.err = w.run(ctx); w.err != nil {
+			w.err = fmt.Errorf("look at the database: %w", w.err)
+		}
+	})
+}
+
+// end looks a last time.
+func (w *databaseWatch) end() {
+	close(w.stop)
+	w.runs.Wait()
+}
+
+func (w *databaseWatch) run(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, w.url)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	_, rest, _ := strings.Cut(info, "\nused_memory:")
-	value, _, _ := strings.Cut(rest, "\r")
-	return strconv.ParseFloat(value, 64)
+	defer conn.Close(context.WithoutCancel(ctx))
+	tick := time.NewTicker(soakPoll)
+	defer tick.Stop()
+	for last := false; ; {
+		if err := w.look(ctx, conn); err != nil || last {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-w.stop:
+			last = true
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
-// noteLooks notes the medians of the first and of the last third, and the most of all.
-func (s *Sample) noteLooks(looks []soakLook) {
-	lag := func(l soakLook) float64 { return l.lagMs }
-	memory := func(l soakLook) float64 { return l.memoryMiB }
-	third := len(looks) / 3
-	if third == 0 {
-		s.Void = "too short: it was looked at less than three times"
+func (w *databaseWatch) look(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	l := databaseLook{at: time.Now()}
+	err := conn.QueryRow(ctx, `
+SELECT coalesce(sum(n_dead_tup), 0)::float8, pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::float8 FROM pg_stat_user_tables`).Scan(&l.dead, &l.wal)
+	w.looks = append(w.looks, l)
+	return err
+}
+
+// judgeSoak sets the verdict and the notes of a sample. What makes another sample void is
+// what a soak fails by; one that is too short to tell is void.
+func (s *Sample) judgeSoak(r *result.Run, looks []databaseLook) {
+	var failed []string
+	if s.Void != "" {
+		failed, s.Void = append(failed, s.Void), ""
+	}
+	if len(looks) < 2 {
+		s.Void = "the database was not looked at"
 		return
 	}
-	first, last := looks[:third], looks[len(looks)-third:]
-	s.note(noteLagFirst, medianLook(first, lag))
-	s.note(noteLagLast, medianLook(last, lag))
-	s.note(noteLagMost, mostLook(looks, lag))
-	s.note(noteMemoryFirst, medianLook(first, memory))
-	s.note(noteMemoryLast, medianLook(last, memory))
-	s.note(noteMemoryMost, mostLook(looks, memory))
-	if s.Notes[noteMemoryFirst] > 0 {
-		s.note(noteGrown, s.Notes[noteMemoryLast]/s.Notes[noteMemoryFirst])
-	}
-}
-
-func medianLook(looks []soakLook, of func(soakLook) float64) float64 {
+	dead := make([]result.Point, len(looks))
 	values := make([]float64, len(looks))
 	for i, l := range looks {
-		values[i] = of(l)
+		values[i] = l.dead
+		dead[i] = result.Point{At: l.at.Sub(looks[0].at).Seconds(), Value: l.dead / deadUnit}
 	}
-	return median(values)
+	if pairs := r.Methods[traffic.MarkUsed.String()].Acknowledged; pairs > 0 {
+		s.note(noteWAL, (looks[len(looks)-1].wal-looks[0].wal)/float64(pairs))
+	}
+	grown := observe.GrowthOf(dead, nil, time.Duration(r.Seconds*float64(time.Second)))
+	s.note(noteDeadMost, slices.Max(values))
+	s.note(noteDeadFirst, deadUnit*grown.FirstThird)
+	s.note(noteDeadLast, deadUnit*grown.LastThird)
+	report.Judge(r, report.Criteria{MaxFailedShare: -1, MaxLost: -1, Growth: true})
+	for _, v := range r.Verdicts {
+		if !v.Passed {
+			failed = append(failed, v.Name+": "+v.Got)
+		}
+	}
+	if grown.Grows {
+		failed = append(failed, fmt.Sprintf("dead rows grow: median %s in the first third, %s in the last",
+			whole(s.Notes[noteDeadFirst]), whole(s.Notes[noteDeadLast])))
+	}
+	s.Verdict = pass
+	if len(failed) > 0 {
+		s.Verdict = "FAIL: " + strings.Join(failed, "; ")
+	}
+	if grown.Unknown || !growthKnown(r.Nodes) {
+		s.Void = "too short to tell what grows, or no figures of the gateway"
+	}
 }
 
-func mostLook(looks []soakLook, of func(soakLook) float64) (most float64) {
-	for _, l := range looks {
-		most = max(most, of(l))
+// growthKnown reports whether the gateway's commits were seen for long enough.
+func growthKnown(nodes []result.Node) bool {
+	for _, n := range nodes {
+		for _, stage := range n.Stages {
+			if stage.Name == "commitMs" && !stage.Growth.Unknown {
+				return true
+			}
+		}
 	}
-	return most
+	return false
 }

@@ -17,8 +17,8 @@ const (
 	// maxBacklog is how many bursts of one connection wait beyond those, as
 	// times when they were due; more are counted as unsent at once.
 	maxBacklog = 1 << 14
-	// maxHolds is how many nonces a connection remembers to be marked; older
-	// ones are left to expire.
+	// maxHolds is how many nonces a connection remembers to be marked, or as many as
+	// it may have requests unanswered; older ones are left to expire.
 	maxHolds = 256
 	// Of the allocations of a load that is verified, one in sampleEvery carries
 	// a request id, and one in repeatEvery is a repeat of such a one.
@@ -68,6 +68,7 @@ func newClient(r *runner, s *socket, i int) *client {
 	return &client{
 		socket: s, number: int64(i), load: &r.load, shard: r.meter.shard(i), clock: r.clock, rng: rng,
 		accounts: newChooser(r.load.Signers, rng), causes: r.causes,
+		holds: holds{most: max(maxHolds, r.load.window()*r.load.Inflight)},
 		plain: r.load.Verify == nil && r.causes == nil && r.load.Mix.allocatesOnly(),
 	}
 }

@@ -9,7 +9,7 @@
 // It shares the processors with what it measures, so it is built to cost little:
 // a burst of requests is composed into one buffer and is one system call, an
 // answer of a load that only allocates is told by its id and its first word
-// without being decoded, and no request allocates.
+// without being decoded, and no request takes memory.
 //
 // It does not retry or reconnect: what a request met is what is counted. Answers
 // are only judged by a verify.Recorder, when there is one.

@@ -90,10 +90,11 @@ func (l *Load) Validate() error {
 		{"Warmup", l.Warmup < 0, "must not be negative"},
 		{"Duration", l.Duration <= 0, "must be above 0"},
 		{"Signers", outside(l.Signers.Count, 1, maxSigners), "must be 1 to 1000000000"},
+		{"Signers", l.Signers.Accounts != nil && len(l.Signers.Accounts) != l.Signers.Count, "must be as many as their accounts"},
 		{"SignerBase", l.Signers.Base < 0 || l.Signers.Base > math.MaxInt64-maxSigners, "must be 0 to 9223372035854775807"},
 		{"Zipf", l.Signers.Zipf != 0 && !(l.Signers.Zipf > 1 && l.Signers.Zipf <= 100), "must be above 1 and at most 100, or 0 for a uniform choice"},
 		{"Subscribers", outside(l.Subscribers, 0, maxConnections), "must be 0 to 1000000"},
-		{"Mix", !l.Mix.valid(), "must have shares that are not negative and a share of allocate above 0"},
+		{"Mix", !l.Mix.valid(), "must be pairs, or have shares that are not negative and a share of allocate above 0"},
 	} {
 		if rule.broken {
 			return &FieldError{rule.field, rule.text}

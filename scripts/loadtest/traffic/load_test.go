@@ -24,11 +24,11 @@ func TestAWrongLoadIsRefusedWithItsField(t *testing.T) {
 		"RampUp":      {func(l *Load) { l.RampUp = -1 }},
 		"Warmup":      {func(l *Load) { l.Warmup = -1 }},
 		"Duration":    {func(l *Load) { l.Duration = 0 }},
-		"Signers":     {func(l *Load) { l.Signers.Count = 0 }},
+		"Signers":     {func(l *Load) { l.Signers.Count = 0 }, func(l *Load) { l.Signers.Accounts = []int64{7} }},
 		"SignerBase":  {func(l *Load) { l.Signers.Base = -1 }, func(l *Load) { l.Signers.Base = math.MaxInt64 }},
 		"Zipf":        {func(l *Load) { l.Signers.Zipf = 1 }, func(l *Load) { l.Signers.Zipf = math.NaN() }, func(l *Load) { l.Signers.Zipf = -2 }},
 		"Subscribers": {func(l *Load) { l.Subscribers = -1 }},
-		"Mix":         {func(l *Load) { l.Mix = Mix{Status: 1} }, func(l *Load) { l.Mix = Mix{Allocate: 1, Status: -1} }, func(l *Load) { l.Mix.Allocate = math.Inf(1) }},
+		"Mix":         {func(l *Load) { l.Mix = Mix{Status: 1} }, func(l *Load) { l.Mix = Mix{Allocate: 1, Status: -1} }, func(l *Load) { l.Mix = Mix{Allocate: 1, Pairs: true} }, func(l *Load) { l.Mix.Allocate = math.Inf(1) }},
 	} {
 		for i, change := range changes {
 			l := short("ws://127.0.0.1:1/ws")
@@ -44,7 +44,7 @@ func TestAWrongLoadIsRefusedWithItsField(t *testing.T) {
 
 func TestAMixIsReadAndPickedByItsShares(t *testing.T) {
 	m, err := ParseMix("allocate=6, markUsed=3,markRecyclable=0.5,status=0.5")
-	if want := (Mix{6, 3, 0.5, 0.5}); err != nil || m != want {
+	if want := (Mix{Allocate: 6, MarkUsed: 3, MarkRecyclable: 0.5, Status: 0.5}); err != nil || m != want {
 		t.Fatalf("%+v, %v; want %+v", m, err, want)
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -59,7 +59,10 @@ func TestAMixIsReadAndPickedByItsShares(t *testing.T) {
 			}
 		}
 	}
-	for _, text := range []string{"", "allocate", "allocate=x", "mint=1", "allocate=0", "status=1", "allocate=1,status=-1", "allocate=NaN", "allocate=1,"} {
+	if m, err := ParseMix("pairs"); err != nil || m != (Mix{Pairs: true}) || m.shares()["markUsed"] != 0.5 || len(m.shares()) != 2 {
+		t.Errorf("pairs are %+v, %v, with the shares %v", m, err, m.shares())
+	}
+	for _, text := range []string{"", "allocate", "pairs=1", "pairs,allocate=1", "allocate=x", "mint=1", "allocate=0", "status=1", "allocate=1,status=-1", "allocate=NaN", "allocate=1,"} {
 		if m, err := ParseMix(text); err == nil {
 			t.Errorf("%q was taken for %+v", text, m)
 		}
@@ -89,6 +92,10 @@ func TestSignersAreChosenUniformlyOrByZipf(t *testing.T) {
 	if n := count(Signers{Base: 5, Count: 1, Zipf: 1.2}); n[5] != 10_000 {
 		t.Errorf("the only one was chosen %d times", n[5])
 	}
+	some := Signers{Base: 1000, Count: 2, Accounts: []int64{3, 8}}
+	if n := count(some); len(n) != 2 || n[1003] < 4500 || n[1008] < 4500 || some.has(1004) || some.Name(1) != verify.Signer(1008) {
+		t.Errorf("of two that are named %v were chosen", n)
+	}
 	if got, want := (Signers{Base: 16}).Name(1), verify.Signer(17); got != want {
 		t.Errorf("name %s, want %s", got, want)
 	}
@@ -117,7 +124,7 @@ func TestABacklogKeepsItsOrderAndItsBound(t *testing.T) {
 }
 
 func TestHoldsAreMarkedOldestFirstAndOnlyWhileTheyLast(t *testing.T) {
-	var h holds
+	h := holds{most: maxHolds}
 	for i := range maxHolds + 10 {
 		h.push(hold{nonce: int64(i), until: time.Duration(i)})
 	}

@@ -117,9 +117,9 @@ func (c *client) acknowledged(r *request, rep *reply, due time.Duration) error {
 		if err != nil {
 			return err
 		}
-		r.nonce, r.attempt = a.Nonce, a.Attempt
+		r.nonce, r.attempt = a.nonce, a.attempt
 		// A hold lasts from its commit, which is later than when it was due.
-		until := due + time.Duration(a.HoldMs)*time.Millisecond
+		until := due + time.Duration(a.holdMs)*time.Millisecond
 		if !c.load.Mix.allocatesOnly() {
 			c.holds.push(hold{r.account, r.nonce, r.attempt, until, r.sample})
 		}
@@ -153,6 +153,6 @@ func (c *client) repeated(r *request, rep *reply) error {
 	if err != nil {
 		return err
 	}
-	c.load.Verify.RepeatedResult(r.sample, r.ended, a.Nonce, a.Attempt)
+	c.load.Verify.RepeatedResult(r.sample, r.ended, a.nonce, a.attempt)
 	return nil
 }

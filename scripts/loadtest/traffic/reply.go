@@ -87,20 +87,26 @@ func field(object []byte, name string) (int64, bool) {
 	return int64(value), n > 0
 }
 
+// handed is what the result of an allocate says.
+type handed struct{ nonce, attempt, holdMs int64 }
+
 // handedOut reads the result of an allocate.
-func (r *reply) handedOut() (a wire.AllocateResult, err error) {
-	var ok [3]bool
-	a.Nonce, ok[0] = field(r.body, `"nonce":`)
-	a.Attempt, ok[1] = field(r.body, `"attempt":`)
-	a.HoldMs, ok[2] = field(r.body, `"holdMs":`)
-	if ok == [3]bool{true, true, true} {
-		return a, nil
+func (r *reply) handedOut() (handed, error) {
+	nonce, ok1 := field(r.body, `"nonce":`)
+	attempt, ok2 := field(r.body, `"attempt":`)
+	holdMs, ok3 := field(r.body, `"holdMs":`)
+	if ok1 && ok2 && ok3 {
+		return handed{nonce, attempt, holdMs}, nil
 	}
-	a = wire.AllocateResult{Nonce: -1}
+	return r.decodeHandedOut()
+}
+
+func (r *reply) decodeHandedOut() (handed, error) {
+	a := wire.AllocateResult{Nonce: -1}
 	if err := wire.Unmarshal(r.value(), &a); err != nil || a.Nonce < 0 {
-		return a, fmt.Errorf("the result of an allocate that cannot be read: %.200s", r.body)
+		return handed{}, fmt.Errorf("the result of an allocate that cannot be read: %.200s", r.body)
 	}
-	return a, nil
+	return handed{a.Nonce, a.Attempt, a.HoldMs}, nil
 }
 
 // refusal is the reason of an error reply.

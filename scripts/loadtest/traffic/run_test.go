@@ -62,7 +62,7 @@ func refused(t testing.TB, message []byte, reason string) string {
 var errEnd = errors.New("the server ends the connection")
 
 func TestALoadOnAGatewayIsAcknowledged(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=0")
+	g := target.StartGateway(t, "--max-holds=4096")
 	for name, change := range map[string]func(*Load){
 		"closed loop": func(*Load) {},
 		"open loop":   func(l *Load) { l.Rate, l.Inflight = 500, 1 },
@@ -85,7 +85,7 @@ func TestALoadOnAGatewayIsAcknowledged(t *testing.T) {
 }
 
 func TestAMixOnAGatewayIsAcknowledgedVerifiedAndSeenByItsSubscribers(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=0")
+	g := target.StartGateway(t, "--max-holds=4096")
 	l := short(g.URL)
 	l.Mix = Mix{Allocate: 6, MarkUsed: 3, MarkRecyclable: 1, Status: 1}
 	l.Verify, l.Subscribers, l.Duration = verify.NewRecorder(), 2, 2*time.Second
@@ -272,7 +272,7 @@ func TestALoadThatIsInterruptedBeforeItIsMeasuredHasAnEmptyResult(t *testing.T) 
 }
 
 func TestProgressIsToldEverySecondButTheLast(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=0")
+	g := target.StartGateway(t, "--max-holds=4096")
 	l := short(g.URL)
 	l.Duration = 1200 * time.Millisecond
 	var told []result.Second

@@ -3,6 +3,7 @@ package traffic
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"noncegate/scripts/loadtest/verify"
 )
@@ -12,16 +13,31 @@ import (
 type Signers struct {
 	Base  int64
 	Count int
+	// Accounts are their numbers less Base, ascending, as many as Count; nil: 0 to
+	// Count-1.
+	Accounts []int64
 	// Zipf, above 1, gives the k-th account a chance that falls with k to that
 	// power; 0 gives all the same.
 	Zipf float64
 }
 
 // Name is the i-th signer on the wire, i from 0.
-func (s Signers) Name(i int) string { return verify.Signer(s.Base + int64(i)) }
+func (s Signers) Name(i int) string { return verify.Signer(s.number(int64(i))) }
+
+// number is that of the i-th account.
+func (s *Signers) number(i int64) int64 {
+	if s.Accounts != nil {
+		i = s.Accounts[i]
+	}
+	return s.Base + i
+}
 
 // has reports whether an account is one of them.
 func (s Signers) has(account int64) bool {
+	if s.Accounts != nil {
+		_, found := slices.BinarySearch(s.Accounts, account-s.Base)
+		return found
+	}
 	return account >= s.Base && account-s.Base < int64(s.Count)
 }
 
@@ -50,7 +66,7 @@ func newChooser(s Signers, rng *rand.Rand) chooser {
 
 func (c *chooser) next() int64 {
 	if c.zipf != nil {
-		return c.Base + int64(c.zipf.Uint64())
+		return c.number(int64(c.zipf.Uint64()))
 	}
-	return c.Base + c.rng.Int64N(int64(c.Count))
+	return c.number(c.rng.Int64N(int64(c.Count)))
 }

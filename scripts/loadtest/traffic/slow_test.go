@@ -180,7 +180,7 @@ func TestAClientThatIsNotLetInAgainKeepsTrying(t *testing.T) {
 }
 
 func TestSlowClientsHarmNobody(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=0")
+	g := target.StartGateway(t, "--max-holds=4096")
 	for _, behaviour := range []Behaviour{StopReading, Trickle, Vanish} {
 		t.Run(string(behaviour), func(t *testing.T) {
 			s := slow(t, Slow{URLs: []string{g.URL}, Clients: 5, Behaviour: behaviour, Rate: 200, Signers: Signers{Count: 5}})

@@ -153,7 +153,7 @@ func TestRepliesAreUnderstoodHoweverTheyAreWritten(t *testing.T) {
 			}
 			continue
 		}
-		if a, err := got.handedOut(); err != nil || a.Nonce != 5 || a.Attempt != 2 || a.HoldMs != 60000 {
+		if a, err := got.handedOut(); err != nil || a != (handed{5, 2, 60000}) {
 			t.Errorf("%s: %+v, %v; want nonce 5, attempt 2, 60000", text, a, err)
 		}
 	}

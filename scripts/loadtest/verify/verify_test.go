@@ -45,7 +45,7 @@ func TestAGatewayThatKeepsTheRulesHasNoViolation(t *testing.T) {
 		"allocates":  func(l *traffic.Load) { l.Mix = traffic.Mix{} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := target.StartGateway(t, "--max-holds=0")
+			g := target.StartGateway(t, "--max-holds=4096")
 			v := verified(t, g.URL, change)
 			if v.ViolationCount != 0 || len(v.Violations) != 0 || v.Allocations < 20 || v.Repeats < 1 || v.Signers == 0 || v.Unanswered != 0 {
 				t.Errorf("%+v; want allocations, repeats and no violation", v)
@@ -55,7 +55,7 @@ func TestAGatewayThatKeepsTheRulesHasNoViolation(t *testing.T) {
 }
 
 func TestHoldsThatExpireUnderTheLoadAreNoViolation(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=0", "--hold-ttl=1s", "--sweep-interval=100ms")
+	g := target.StartGateway(t, "--max-holds=4096", "--hold-ttl=1s", "--sweep-interval=100ms")
 	v := verified(t, g.URL, func(l *traffic.Load) {
 		l.Duration, l.Rate, l.Mix = 2500*time.Millisecond, 1000, traffic.Mix{}
 	})
@@ -65,7 +65,7 @@ func TestHoldsThatExpireUnderTheLoadAreNoViolation(t *testing.T) {
 }
 
 func TestWhatWasNeverAnsweredIsNoViolation(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=0")
+	g := target.StartGateway(t, "--max-holds=4096")
 	ctx, cancel := context.WithCancel(t.Context())
 	proxy := cutter(t, g.URL)
 	l := traffic.Load{

@@ -1,0 +1,114 @@
+//go:build unix
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"noncegate/nonce"
+	"noncegate/scripts/loadtest/traffic"
+)
+
+// owned are the signers in as many parts as there are nodes: those that each owns.
+func (cl *cluster) owned(ctx context.Context, all traffic.Signers, heart string) (parts []traffic.Signers, err error) {
+	conn, err := pgx.Connect(ctx, cl.database)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if heart == newHeart {
+		return cl.byShard(ctx, conn, all, balanceRest)
+	}
+	var signers, owners []string
+	for i, n := range cl.nodes {
+		part := traffic.Signers{Base: int64(len(signers)), Count: share(all.Count, i, len(cl.nodes))}
+		for j := range part.Count {
+			signers, owners = append(signers, part.Name(j)), append(owners, n.id)
+		}
+		parts = append(parts, part)
+	}
+	return parts, dealOut(ctx, conn, signers, owners)
+}
+
+// dealOut makes each signer's lease that of the node of the same place in owners,
+// before anybody has asked for it. From the first request on it is as any other.
+func dealOut(ctx context.Context, conn *pgx.Conn, signers, owners []string) error {
+	_, err := conn.Exec(ctx, `
+INSERT INTO signer_nonce_state (signer, owner_node, owner_incarnation, fencing_token, acquired_at, expires_at, updated_at)
+SELECT w.signer, g.node_id, g.incarnation, 1, clock_timestamp(), clock_timestamp() + interval '1 minute', clock_timestamp()
+FROM unnest($1::text[], $2::text[]) w(signer, node) JOIN gateway_node g ON g.node_id = w.node`, signers, owners)
+	if err != nil {
+		return fmt.Errorf("deal out signers: %w", err)
+	}
+	return nil
+}
+
+// How long the nodes have to share the shards out, and how long nothing may move before
+// they are believed to have done so.
+const (
+	balanceTimeout = 30 * time.Second
+	balanceRest    = 3 * time.Second
+	balancePoll    = 100 * time.Millisecond
+)
+
+// byShard waits until every node owns shards and none moves any more, and tells whose the
+// signers are.
+func (cl *cluster) byShard(ctx context.Context, conn *pgx.Conn, all traffic.Signers, still time.Duration) ([]traffic.Signers, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, balanceTimeout, errors.New("the nodes do not share the shards out"))
+	defer cancel()
+	var owners []string
+	for since := time.Now(); ; {
+		rows, err := conn.Query(ctx, `SELECT owner_node FROM shard ORDER BY shard_id`)
+		if err != nil {
+			return nil, err
+		}
+		now, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Equal(now, owners) || !cl.shared(now) {
+			owners, since = now, time.Now()
+		}
+		if time.Since(since) > still {
+			return cl.divide(all, owners), nil
+		}
+		if err := rest(ctx, balancePoll); err != nil {
+			return nil, fmt.Errorf("%w: they are of %v", err, owners)
+		}
+	}
+}
+
+// shared reports whether every shard is of one of the nodes, and every node has one.
+func (cl *cluster) shared(owners []string) bool {
+	found := make([]bool, len(cl.nodes))
+	for _, owner := range owners {
+		i := cl.index(owner)
+		if i < 0 {
+			return false
+		}
+		found[i] = true
+	}
+	return !slices.Contains(found, false)
+}
+
+// index is the place of a node, or -1.
+func (cl *cluster) index(id string) int {
+	return slices.IndexFunc(cl.nodes, func(n *clusterNode) bool { return n.id == id })
+}
+
+// divide gives each node the signers of its shards.
+func (cl *cluster) divide(all traffic.Signers, owners []string) []traffic.Signers {
+	parts := make([]traffic.Signers, len(cl.nodes))
+	for i := range all.Count {
+		part := &parts[cl.index(owners[nonce.ShardOf(all.Name(i), len(owners))])]
+		part.Accounts = append(part.Accounts, int64(i))
+		part.Base, part.Count = all.Base, len(part.Accounts)
+	}
+	return parts
+}
