@@ -30,8 +30,8 @@ const (
 
 // watched are two gateways over one store, of which one has a small load and
 // forwards a part of it to the other, that ask a chain and that a Prometheus with our
-// rules has scraped often enough. All of it ends with the test.
-func watched(t *testing.T, ctx context.Context) *rig.Prometheus {
+// rules has scraped often enough. flags are those of the gateways. All of it ends with the test.
+func watched(t *testing.T, ctx context.Context, flags ...string) *rig.Prometheus {
 	t.Helper()
 	room, err := guarded.Open("dashboards-", nil)
 	must(t, err)
@@ -42,7 +42,7 @@ func watched(t *testing.T, ctx context.Context) *rig.Prometheus {
 		_, err := os.ReadDir(source)
 		must(t, err)
 	}
-	gateways, err := rig.StartCluster(ctx, room, "..", rig.ClusterConfig{Nodes: 2, Chain: true})
+	gateways, err := rig.StartCluster(ctx, room, "..", rig.ClusterConfig{Nodes: 2, Chain: true, Flags: flags})
 	must(t, err)
 	t.Cleanup(func() { must(t, gateways.Stop()) })
 	rules, err := filepath.Abs("rules.yml")
@@ -66,9 +66,53 @@ func must(t *testing.T, err error) {
 func TestEveryQueryHasAnAnswerOfRealGateways(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	prometheus := watched(t, ctx)
+	everythingIsAnswered(t, ctx, watched(t, ctx), "")
+}
+
+// onlyOld is a figure that gateways of the old heart alone have.
+const onlyOld = "noncegate_signers_owned"
+
+// TestEveryQueryHasAnAnswerOfGatewaysWithShards: and the figures of the shards say who has
+// them.
+func TestEveryQueryHasAnAnswerOfGatewaysWithShards(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	prometheus := watched(t, ctx, "--heart=new")
+	everythingIsAnswered(t, ctx, prometheus, onlyOld)
+	const shards, half = 32, 16
+	value := func(expr string) float64 {
+		t.Helper()
+		got, err := prometheus.Query(ctx, expr)
+		must(t, err)
+		if len(got) != 1 {
+			t.Fatalf("%s has %d answers", expr, len(got))
+		}
+		return got[0].Samples[0].Value
+	}
+	for n := scrapes; value("min(noncegate_shards_owned)") < half; n++ {
+		must(t, prometheus.AwaitScrapes(ctx, n)) // the nodes move shards still
+	}
+	for expr, want := range map[string]float64{
+		"min(noncegate_shards)": shards, "sum(noncegate_shards_owned)": shards, "max(noncegate_shards_owned)": half,
+		"max(noncegate_shards_unowned)": 0, "max(noncegate_shard_unowned_seconds)": 0, "min(noncegate_lease_ttl_seconds)": 5,
+		"count(noncegate_signer_memory_bytes > 0 < noncegate_signer_memory_max_bytes)": 2, // the load is at signers of both
+		"max(noncegate_signers_unreadable)":                                            0,
+	} {
+		if got := value(expr); got != want {
+			t.Errorf("%s is %v, want %v", expr, got, want)
+		}
+	}
+}
+
+// everythingIsAnswered asks all that the dashboards and the rules ask, but for what is about
+// the figure absent, and looks for figures that nobody asks for.
+func everythingIsAnswered(t *testing.T, ctx context.Context, prometheus *rig.Prometheus, absent string) {
+	t.Helper()
 	ask := func(where, expr string) {
 		t.Helper()
+		if absent != "" && strings.Contains(expr, absent) {
+			return
+		}
 		switch got, err := prometheus.Query(ctx, expr); {
 		case err != nil:
 			t.Errorf("%s: %v", where, err)

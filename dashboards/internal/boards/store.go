@@ -4,8 +4,8 @@ package boards
 func store() Board {
 	return Board{
 		File: "store.json", UID: "noncegate-store", Title: "Noncegate: ownership and the store",
-		Description: "Is the store there, is it fast, was anything left open, what is held, who owns the signers, do the nodes reach each other, and did the store go back. docs/operations.md, \"When something breaks\" and \"The database went back\", says what to do.",
-		Rows:        []Row{isTheStoreThere(), isItFast(), wasAnythingLeftOpen(), whatIsHeld(), whoOwnsTheSigners(), doTheNodesReachEachOther(), doEventsComeByRedis(), doRowsComeAndGo(), didItGoBack()},
+		Description: "Is the store there, is it fast, was anything left open, what is held, who owns the signers, who has the shards, do the nodes reach each other, and did the store go back. docs/operations.md, \"When something breaks\" and \"The database went back\", says what to do.",
+		Rows:        []Row{isTheStoreThere(), isItFast(), wasAnythingLeftOpen(), whatIsHeld(), whoOwnsTheSigners(), whoHasTheShards(), doTheNodesReachEachOther(), doEventsComeByRedis(), doRowsComeAndGo(), didItGoBack()},
 	}
 }
 

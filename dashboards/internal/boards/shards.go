@@ -1,0 +1,43 @@
+package boards
+
+// whoHasTheShards is about the new heart: without it all of it is 0.
+func whoHasTheShards() Row {
+	return Row{"Shards: who has them?", []Panel{
+		stat("Owned: 100 % = each has an owner", "percentunit", 0, 0, share(sum(of("shards_owned")), highest(of("shards"))),
+			"Shards that the nodes own, as far as each knows, of those of the database. Just below 100 % while shards move. Which node has which says gateway shard list."),
+		stat("Nobody's: not 0 for long = look", "short", 1, 0, highest(of("shards_unowned")),
+			"Shards that no node owns by a lease that runs, on the node that sees most of them. They are taken within a second or two of the end of a dead node's lease. docs/operations.md, \"A shard is nobody's\"."),
+		stat("For how long: above 10 s = runbook", "s", 3, 10, highest(of("shard_unowned_seconds")),
+			"How long the shard has been without an owner that has been so for the longest, after the lease of the last one was over. Requests for its signers are told unavailable. docs/operations.md, \"A shard is nobody's\"."),
+		stat("By count: at 100 % it forgets", "percentunit", 0.9, 0, highest(share(of("signers_remembered"), of("signers_remembered_max"))),
+			"Signers that are remembered, of --max-signers, on the node where it is most. At 100 % those used least recently are forgotten, and read again with their next request: right, and slower."),
+		stat("By bytes: at 100 % it forgets", "percentunit", 0.9, 0, highest(share(of("signer_memory_bytes"), of("signer_memory_max_bytes"))),
+			"The same of their bytes, of --max-signer-bytes. The bound that is reached first decides."),
+		stat("Unreadable: not 0 = mend the row", "short", 0, 1, highest(of("signers_unreadable")),
+			"Signers in the whole store whose state cannot be read, as counted every 15 s. Each is stopped by itself; others are served. docs/operations.md, \"A signer's row cannot be read\"."),
+		graph("Owned: uneven for long = pinned shards, or nodes that are not reached", "short",
+			"Shards that each node owns, and how many there are. Nodes that reach each other have an even share each, rounded up, within seconds after one came or went; a node in mode basic has none. gateway shard list shows which, and which are pinned.",
+			Query{sum(of("shards_owned"), instanceVariable), "{{instance}}"}, Query{highest(of("shards")), "all"}),
+		graph("takeover = a node died; acquired = shards were handed over", "ops",
+			"Shards that each node took: acquired, when nobody owned them, or their owner had given them up; takeover, when the lease of their owner was over. With all nodes up there is neither.",
+			Query{sum(each(among("lease_acquire_total", "result", "acquired|takeover")), instanceVariable, "result"), "{{result}} {{instance}}"}),
+		graph("Of nobody: a step = a node is gone; a plateau = nobody takes them", "short",
+			"Shards that no node owns by a lease that runs, as each node saw last. 0 where no node of mode worker-queue is live.",
+			byInstance(of("shards_unowned"))...),
+		graph("Rises above the lease = nobody can take the shard", "s",
+			"How long each node has seen a shard without an owner, and how long a lease is. It begins when the lease is over.",
+			Query{highest(of("shard_unowned_seconds"), instanceVariable), "{{instance}}"}, Query{highest(of("lease_ttl_seconds")), "--lease-ttl"}),
+		graph("Count or bytes at 100 % = signers are forgotten, and read again", "percentunit",
+			"Signers that each node remembers, of --max-signers, and their bytes, of --max-signer-bytes.",
+			Query{ofBound("signers_remembered", "signers_remembered_max"), "count {{instance}}"},
+			Query{ofBound("signer_memory_bytes", "signer_memory_max_bytes"), "bytes {{instance}}"}),
+		graph("Bytes grow, same signers = more open holds each", "bytes",
+			"Memory for the state of signers, about, and the bound of a node, --max-signer-bytes. A signer takes as much as it has nonces that are held or released.",
+			Query{sum(of("signer_memory_bytes"), instanceVariable), "{{instance}}"}, Query{highest(of("signer_memory_max_bytes")), "bound of a node"}),
+	}}
+}
+
+// ofBound is how much of its bound each node has of something.
+func ofBound(part, whole string) string {
+	return share(sum(of(part), instanceVariable), sum(of(whole), instanceVariable))
+}
