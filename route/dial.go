@@ -49,14 +49,14 @@ func (e *refusal) Error() string {
 // dial makes one attempt to open a link.
 func (p *peer) dial() (*link, error) {
 	p.mu.Lock()
-	raw := p.node.URL
+	raw, incarnation := p.node.URL, p.node.Incarnation
 	p.mu.Unlock()
 	l, err := p.open(raw)
 	if err != nil {
 		p.complain(raw, err)
 		return nil, err
 	}
-	p.complaint = ""
+	p.complaint, l.incarnation = "", incarnation
 	return l, nil
 }
 

@@ -23,10 +23,11 @@ const (
 // link is one connection to another node. run, called by keep, owns its reader and
 // its writer.
 type link struct {
-	peer      *peer
-	url       string // as the node advertises it
-	ws        *websocket.Conn
-	transport *transport // beneath ws
+	peer        *peer
+	url         string // as the node advertises it
+	incarnation int64  // of the node, by the registry when it was dialled
+	ws          *websocket.Conn
+	transport   *transport // beneath ws
 
 	// To the writer.
 	pings chan struct{} // send a ping

@@ -42,7 +42,7 @@ type peer struct {
 	up      bool      // there is a link
 	suspect bool      // the last link was lost, or could not be opened
 	leaving bool      // the node drains or has left
-	leftAs  int64     // the incarnation of which that was heard
+	leftAs  int64     // the highest incarnation of which that was heard
 	asked   time.Time // when Forward last refused for want of a link
 	closed  bool      // keep has ended, or is about to
 	way     way
@@ -138,7 +138,7 @@ func (p *peer) keep() {
 			began = time.Now()
 			err = l.run()
 		}
-		if p.lost(l != nil, err); p.ctx.Err() != nil {
+		if p.lost(l, err); p.ctx.Err() != nil {
 			return
 		}
 		if l != nil && time.Since(began) > p.r.cfg.BackoffMax {
@@ -179,14 +179,15 @@ func (p *peer) linked(l *link) {
 	p.r.rebuild()
 }
 
-// lost follows the end of a link, or a dial that failed, and gives back what was
-// under way. The link's goroutines have ended.
-func (p *peer) lost(wasUp bool, err error) {
-	restart := isRestart(err)
+// lost follows the end of a link, or a dial that failed with l == nil, and gives back
+// what was under way. The link's goroutines have ended.
+func (p *peer) lost(l *link, err error) {
+	wasUp := l != nil
+	restart := wasUp && isRestart(err)
 	p.mu.Lock()
 	p.up, p.suspect = false, true
 	if restart {
-		p.leaving, p.leftAs = true, max(p.leftAs, p.node.Incarnation)
+		p.leftLocked(l.incarnation)
 	}
 	leaving := p.leaving
 	missed := p.subs.lostLink(restart, p.node.Live && !p.r.interests.now().empty())
@@ -232,11 +233,19 @@ func (p *peer) end() {
 	p.r.giveAllBack(back)
 }
 
-// bow is called when the node said that it drains.
-func (p *peer) bow() {
+// leftLocked notes that an incarnation goes away. The registry may have named a later one
+// by then: that one stays.
+func (p *peer) leftLocked(incarnation int64) {
+	p.leftAs = max(p.leftAs, incarnation)
+	p.leaving = p.node.Left || p.node.Incarnation <= p.leftAs
+}
+
+// bow is called when the node said, over l, that it drains.
+func (p *peer) bow(l *link) {
 	p.mu.Lock()
-	news := !p.leaving
-	p.leaving, p.leftAs = true, max(p.leftAs, p.node.Incarnation)
+	was := p.leaving
+	p.leftLocked(l.incarnation)
+	news := p.leaving != was
 	p.mu.Unlock()
 	if news {
 		p.r.rebuild()

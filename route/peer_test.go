@@ -318,6 +318,24 @@ func TestALinkFollowsTheNodesAddress(t *testing.T) {
 	})
 }
 
+// TestANodeThatIsStartedTwiceIsNotTakenToLeave: the registry names the later start before
+// the link to the first ends.
+func TestANodeThatIsStartedTwiceIsNotTakenToLeave(t *testing.T) {
+	for _, name := range []string{"a reply", "the close code"} {
+		t.Run(name, func(t *testing.T) {
+			linked(t, Config{}, func(t *testing.T, w *world, f *far) {
+				again := node("a", 2)
+				again.URL = "ws://b"
+				w.hosts["b"] = w.hosts["a"]
+				w.Nodes([]lease.Node{node("self", 1), again})
+				leaves[name](w, f)
+				<-w.hosts["b"].far
+				w.wantState("a", Up)
+			})
+		})
+	}
+}
+
 func TestAnUpgradeSaysWhoDialsWhomTheStoreAndTheSecret(t *testing.T) {
 	linked(t, Config{Store: func() string { return "here" }}, func(t *testing.T, w *world, f *far) {
 		if from, to, secret := f.header.Get("Noncegate-Node"), f.header.Get("Noncegate-Node-To"), f.header.Get("Noncegate-Node-Secret"); from != "self" || to != "a" || secret != "sesame" {

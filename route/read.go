@@ -115,7 +115,7 @@ func (l *link) answered(id uint64, f *frame) error {
 	p.way.remove(s)
 	p.mu.Unlock()
 	if a.err == nonce.ErrDraining {
-		p.bow()
+		p.bow(l)
 	}
 	a.fill(b.op)
 	p.r.giveBack(b, time.Now(), &l.in.wakers)

@@ -306,13 +306,13 @@ func TestTheOthersFollowANodeThatIsStartedTwice(t *testing.T) {
 	began := time.Now()
 	took, _ := serveAgain(toA, far, began, "unavailable none")
 	t.Logf("%v until a followed the node to its new address", took)
+	f.linked() // what a had taken from the first meanwhile is the second's again
 	for _, s := range far {
 		toA.allocate(s, "") // an owner is shown while the lease runs
 		if st := statusOf(toA, s); st.Owner != "b" || st.OwnerURL != second.url {
 			t.Errorf("%s is at %s %s", s, st.Owner, st.OwnerURL)
 		}
 	}
-	f.linked()
 	second.signal(syscall.SIGTERM)
 	second.exit()
 	touch(toA, far)
