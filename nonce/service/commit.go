@@ -70,6 +70,7 @@ func (w *worker) applied(g *group, now time.Time) {
 func (w *worker) answer(g *group, now time.Time) {
 	svc, plan, tasks := w.svc, g.plan, g.planned()
 	if plan.Expired > 0 {
+		w.ended += plan.Expired
 		svc.fig.Swept(plan.Expired)
 	}
 	svc.publishOwn(w.index, g.name, g.sig.chain, plan, now)

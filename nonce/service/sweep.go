@@ -2,17 +2,24 @@ package service
 
 import (
 	"container/heap"
+	"math"
 	"time"
 
 	"noncegate/nonce"
 )
 
 const (
-	// idleSweep is how many signers a worker looks at for overdue holds in a batch without
-	// requests. Beside requests it is one for so many of them, and one at least, so that
-	// holds that end together, however many, take a small part of each batch.
-	idleSweep  = 64
-	sweepShare = 8
+	// idleSweep is how many signers a worker looks at for overdue holds in a batch while
+	// nobody else wants anything of it.
+	idleSweep = 64
+	// busySweep is the same beside requests, until the first of them have so many overdue
+	// holds together.
+	busySweep, busySweepHolds = 8, 64
+	// sweepPace is how many holds a second all workers of a node end beside requests. Each
+	// is a row of history: 10,000 of them are a tenth of one processor.
+	sweepPace = 20_000
+	// busyFor is how long after its last request a worker sweeps as beside requests.
+	busyFor = time.Second
 	// sweepLook bounds the signers that one look at the store's list of deadlines brings.
 	sweepLook = 1024
 	// sweepMargin is how long a hold lasts beyond its deadline before it is looked at: the
@@ -131,25 +138,60 @@ func (s *Service) due(shards []*shard) ([]nonce.DueEntry, error) {
 	return s.store.Due(ctx, ids, sweepLook)
 }
 
-// takeDue takes as many signers to be looked at as there is room for beside so many
-// requests. The caller holds mu.
-func (w *worker) takeDue(tasks int) []nonce.DueEntry {
-	n := min(sweepRoom(tasks), len(w.due))
+// pace keeps the ending of overdue holds from harming requests. Its methods are called with
+// the turn of the worker, but for close.
+type pace struct {
+	every     time.Duration // for each hold that ended beside requests
+	busyUntil time.Time
+	next      time.Time   // beside requests, the next look is not before
+	again     *time.Timer // wakes the worker for it
+}
+
+func newPace(workers int, wake func()) pace {
+	again := time.AfterFunc(time.Hour, wake)
+	again.Stop()
+	return pace{every: time.Second * time.Duration(workers) / sweepPace, again: again}
+}
+
+// room is how many signers may be looked at in a batch of so many tasks, and after how many
+// overdue holds to stop.
+func (p *pace) room(tasks int, now time.Time) (signers, holds int) {
+	if tasks > 0 {
+		p.busyUntil = now.Add(busyFor)
+	}
+	switch {
+	case !now.Before(p.busyUntil):
+		return idleSweep, math.MaxInt
+	case now.Before(p.next):
+		return 0, 0
+	}
+	return busySweep, busySweepHolds
+}
+
+// ended follows a batch: so many holds ended, and there are more to be ended, or not.
+func (p *pace) ended(holds int, more bool, now time.Time) {
+	if !now.Before(p.busyUntil) {
+		return
+	}
+	if holds > 0 {
+		p.next = now.Add(time.Duration(holds) * p.every)
+	}
+	if more {
+		p.again.Reset(max(0, time.Until(p.next)))
+	}
+}
+
+// takeDue takes so many of the signers that the store has listed. The caller holds mu.
+func (w *worker) takeDue(n int) []nonce.DueEntry {
+	n = min(n, len(w.due))
 	due := w.due[:n:n]
 	w.due = w.due[n:]
 	return due
 }
 
-func sweepRoom(tasks int) int {
-	if tasks == 0 {
-		return idleSweep
-	}
-	return max(1, min(tasks/sweepShare, idleSweep))
-}
-
 // groupDue adds to a batch the signers to be looked at: those that the store has listed, and
 // those that are remembered. Whoever has a request in the batch is looked at with it.
-func (w *worker) groupDue(listed []nonce.DueEntry, tasks int, open map[string]*group, begin func(*group)) {
+func (w *worker) groupDue(b *batch, open map[string]*group, begin func(*group)) {
 	w.more = false
 	if w.svc.clock.paused() || w.svc.haltedBy() != nil || w.svc.stopping() {
 		return
@@ -166,7 +208,7 @@ func (w *worker) groupDue(listed []nonce.DueEntry, tasks int, open map[string]*g
 		g.look = true
 		return g
 	}
-	for _, e := range listed {
+	for _, e := range b.due {
 		if sh := w.svc.shardOf(e.Signer); sh.mine() {
 			if g := look(e.Signer); g != nil {
 				g.listed = e
@@ -174,13 +216,26 @@ func (w *worker) groupDue(listed []nonce.DueEntry, tasks int, open map[string]*g
 		}
 	}
 	now, dates := w.svc.clock.now().Earliest, &w.memory.dates
-	for n := sweepRoom(tasks) - len(listed); n > 0 && dates.passed(now); n-- {
+	signers, holds := b.signers-len(b.due), b.holds
+	for signers > 0 && holds > 0 && dates.passed(now) {
 		sig := heap.Pop(dates).(*signer)
 		if sig.shard.mine() && sig.stay == sig.shard.stay {
 			look(sig.name)
+			signers--
+			holds -= overdue(&sig.row, now)
 		}
 	}
 	w.more = dates.passed(now)
+}
+
+// overdue is how many holds of a signer are over.
+func overdue(row *nonce.Signer, now int64) (n int) {
+	for i := range row.Live {
+		if e := &row.Live[i]; e.Status == nonce.Held && e.Until <= now {
+			n++
+		}
+	}
+	return n
 }
 
 // lookedAt ends a look at a signer, and notes its next deadline. A look that ends in another

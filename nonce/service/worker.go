@@ -33,6 +33,8 @@ type worker struct {
 
 	turn    sync.Mutex // guards all below; held for a whole batch
 	memory  *memory
+	pace    pace
+	ended   int  // overdue holds, by the batch under way
 	more    bool // signers that are remembered have overdue holds that the last batch had no room for
 	strays  map[string]*stray
 	parked  map[string]*group // groups that wait for a lock, or rest, by signer
@@ -52,11 +54,13 @@ type order struct {
 }
 
 func newWorker(s *Service, index int) *worker {
-	return &worker{
+	w := &worker{
 		svc: s, index: index, shares: shares{most: int64(s.cfg.QueueCapacity)}, wake: make(chan struct{}, 1), epoch: s.store.Epoch(),
 		memory: newMemory(s.cfg.MaxSigners/s.cfg.Workers, s.cfg.MaxSignerBytes/int64(s.cfg.Workers)),
 		strays: make(map[string]*stray), parked: make(map[string]*group),
 	}
+	w.pace = newPace(s.cfg.Workers, w.signal)
+	return w
 }
 
 // Leave implements nonce.Queue.
@@ -92,6 +96,7 @@ func (w *worker) order(o order) {
 
 // loop is the worker. It ends when stop is closed and the queue is empty.
 func (w *worker) loop(stop <-chan struct{}) {
+	defer w.pace.again.Stop()
 	for {
 		select {
 		case <-w.wake:
@@ -115,7 +120,7 @@ func (w *worker) runNext() bool {
 	w.turn.Lock()
 	defer w.turn.Unlock()
 	b := w.take()
-	if len(b.tasks) == 0 && len(b.home) == 0 && len(b.orders) == 0 && len(b.due) == 0 && !b.tick && !w.more && !w.parkedDue() {
+	if len(b.tasks) == 0 && len(b.home) == 0 && len(b.orders) == 0 && len(b.due) == 0 && !b.tick && (!w.more || b.signers == 0) && !w.parkedDue() {
 		return false
 	}
 	w.run(b)
@@ -155,6 +160,9 @@ type batch struct {
 	orders []order
 	due    []nonce.DueEntry // signers to be looked at for overdue holds
 	tick   bool
+	// signers and holds bound what is looked at for overdue holds, see pace.room
+	signers, holds int
+	waiting        bool // the store has listed more than is looked at now
 }
 
 func (w *worker) take() (b batch) {
@@ -162,15 +170,18 @@ func (w *worker) take() (b batch) {
 	defer w.mu.Unlock()
 	b.home, w.home = w.home, nil
 	b.orders, w.orders = w.orders, nil
-	b.tasks = w.queue.take(w.svc.cfg.MaxBatch, time.Now())
-	b.due = w.takeDue(len(b.tasks))
+	now := time.Now()
+	b.tasks = w.queue.take(w.svc.cfg.MaxBatch, now)
+	b.signers, b.holds = w.pace.room(len(b.tasks), now)
+	b.due = w.takeDue(b.signers)
+	b.waiting = len(w.due) > 0
 	b.tick, w.tick = w.tick, false
 	return b
 }
 
 // run executes one batch to its end.
 func (w *worker) run(b batch) {
-	w.marked, w.noReads = time.Now(), nil
+	w.marked, w.noReads, w.ended = time.Now(), nil, 0
 	for _, t := range b.tasks {
 		w.svc.fig.WorkerQueue(w.marked.Sub(t.queuedAt))
 		t.move(inBatch)
@@ -195,6 +206,7 @@ func (w *worker) run(b batch) {
 	if w.svc.retired.Load() {
 		w.giveUp(w.owned())
 	}
+	w.pace.ended(w.ended, w.more || b.waiting, w.marked)
 	w.memory.evict()
 	w.remembered.Store(int64(len(w.memory.signers)))
 	w.rememberedBytes.Store(w.memory.bytes)
@@ -262,7 +274,7 @@ func (w *worker) group(b *batch) []*group {
 		}
 		g.tasks = append(g.tasks, t)
 	}
-	w.groupDue(b.due, len(b.tasks), open, begin)
+	w.groupDue(b, open, begin)
 	for _, g := range groups {
 		for _, t := range g.tasks {
 			t.move(inBatch)
