@@ -24,7 +24,7 @@ const (
 	partDues                            // signers are listed
 	partFree                            // rows that somebody else writes are left out, and not waited for
 	partBasic                           // mode basic: whoever owns the shard, and the row gets token 0
-	partAgain                           // of what was consumed there may be a row, of no higher attempt
+	partAgain                           // of some of what was consumed there may be a row, of no higher attempt
 )
 
 // commitShards is one commit, of any number of signers and shards. Its parts:
@@ -83,6 +83,10 @@ func shardText(p shardParts) string {
 	if p&partInserts != 0 {
 		written = append(written, "SELECT (SELECT places FROM new)[width_bucket(i.signer, (SELECT names FROM new))] AS o, i.signer_id, i.shard_id FROM inserted i")
 	}
+	insertPast := `
+    INSERT INTO signer_history AS h (signer_id, nonce, attempt, holder, tx_hashes, reason, at)
+    SELECT x.signer_id, ` + past("nonce") + `, ` + past("attempt") + `, ` + past("holder") + `, ` + slice(past("hashes_at"), past("hashes_len")) + `, ` + text(past("reason_at"), past("reason_len")) + `, (SELECT now FROM c)
+    FROM written x, generate_series(` + wx("past_lo") + `, ` + wx("past_hi") + ` - 1) p WHERE p + 0 = p`
 	var settled []string // what a list of deadlines may depend on
 	if p&(partUpdates|partInserts) != 0 {
 		settled = append(settled, "SELECT * FROM written")
@@ -117,14 +121,12 @@ inserted AS (
 		has(partUpdates|partInserts, `,
 written AS MATERIALIZED (`+strings.Join(written, " UNION ALL ")+`)`) +
 		has(partHistory, `,
-history AS (
-    INSERT INTO signer_history AS h (signer_id, nonce, attempt, holder, tx_hashes, reason, at)
-    SELECT x.signer_id, `+past("nonce")+`, `+past("attempt")+`, `+past("holder")+`, `+slice(past("hashes_at"), past("hashes_len"))+`, `+text(past("reason_at"), past("reason_len"))+`, (SELECT now FROM c)
-    FROM written x, generate_series(`+wx("past_lo")+`, `+wx("past_hi")+` - 1) p WHERE p + 0 = p
-`+has(partAgain, `
+history AS (`+insertPast+has(partAgain, " AND "+past("again")+" = 0")+`)`) +
+		has(partAgain, `,
+history_again AS (`+insertPast+" AND "+past("again")+` = 1
     ON CONFLICT (signer_id, nonce) DO UPDATE SET attempt = excluded.attempt, holder = excluded.holder, tx_hashes = excluded.tx_hashes,
         reason = excluded.reason, at = excluded.at
-    WHERE h.attempt <= excluded.attempt OR broken('a nonce was consumed with a higher attempt')`)+")") +
+    WHERE h.attempt <= excluded.attempt OR broken('a nonce was consumed with a higher attempt'))`) +
 		has(partRequests, `,
 requests AS (
     INSERT INTO signer_request (signer_id, request_id, request_hash, nonces, created_at)
@@ -189,7 +191,7 @@ var (
 		"ord", "kind", "place", "token", "version", "next", "floor", "not_before", "due_at",
 		"past_lo", "past_hi", "ask_lo", "ask_hi", "name_at", "name_len", "live_at", "live_len",
 	}
-	pastNumbers = []string{"nonce", "attempt", "holder", "hashes_at", "hashes_len", "reason_at", "reason_len"}
+	pastNumbers = []string{"nonce", "attempt", "holder", "hashes_at", "hashes_len", "reason_at", "reason_len", "again"}
 	askNumbers  = []string{"id_at", "id_len", "hash_at", "hash_len", "nonces_at", "nonces_len"}
 )
 
@@ -253,12 +255,14 @@ func (p *packed) add(ord, shards int, w *nonce.Write) {
 }
 
 func (p *packed) consumed(h *nonce.Past) {
+	var again int64
 	if p.parts |= partHistory; h.Again {
 		p.parts |= partAgain
+		again = 1
 	}
 	hashes, hashesLen := p.bytes(nonce.JoinHashes(h.TxHash, h.Replaced))
 	reason, reasonLen := p.bytes([]byte(h.Reason))
-	p.past = append(p.past, h.Nonce, h.Attempt, int64(h.Holder), hashes, hashesLen, reason, reasonLen) // #nosec G115 -- kept bit by bit
+	p.past = append(p.past, h.Nonce, h.Attempt, int64(h.Holder), hashes, hashesLen, reason, reasonLen, again) // #nosec G115 -- the holder is kept bit by bit
 }
 
 func (p *packed) ask(q *nonce.Request) {

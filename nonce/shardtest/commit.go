@@ -120,6 +120,10 @@ var commitRules = []rule{
 		f.aborted(err, nonce.ErrInvariant)
 		_, err = f.Commit(f.Context(), f.alice, []nonce.Write{f.first(term, f.named(0, 1)), past(4, 4, 5)})
 		f.aborted(err, nonce.ErrInvariant)
+		may := f.first(term, f.named(0, 1)) // what one row may do, another may not
+		may.Signer.Next, may.History = 1, []nonce.Past{{Nonce: 0, Attempt: 1, Holder: 7, Again: true, Note: nonce.Note{Reason: nonce.ReasonMined}}}
+		_, err = f.Commit(f.Context(), f.alice, []nonce.Write{may, past(4, 4, 5)})
+		f.aborted(err, nonce.ErrInvariant)
 		if f.read(f.named(0, 1)).Signer.Version != 0 {
 			f.Error("a signer of the aborted batch was written")
 		}
