@@ -72,16 +72,16 @@ func (w *worker) acquire(shards []*shard) []had {
 	if len(shards) == 0 {
 		return nil
 	}
-	ids := make([]int, len(shards))
+	ids, seen := make([]int, len(shards)), make([]lease.Shard, len(shards))
 	for i, sh := range shards {
-		ids[i] = sh.id
+		ids[i], seen[i] = sh.id, *sh.view.Load()
 	}
 	rows, err := w.tryAcquire(ids)
 	out := make([]had, 0, len(shards))
 	for i, sh := range shards {
 		switch {
 		case err == nil:
-			w.acquired(sh, &rows[i])
+			w.acquired(sh, &rows[i], &seen[i])
 			out = append(out, had{row: rows[i]})
 		case len(shards) > 1 && nonce.OutcomeOf(err) == nonce.Aborted:
 			out = append(out, w.acquire([]*shard{sh})...)
@@ -101,15 +101,15 @@ func (w *worker) tryAcquire(ids []int) ([]lease.Shard, error) {
 
 // acquired follows one result of an acquire. What is remembered of the shard's signers stays
 // valid only if this node owned the shard and the new token is the next one: then nobody else
-// owned it in between.
-func (w *worker) acquired(sh *shard, row *lease.Shard) {
-	before, was := sh.term.Load(), sh.view.Load()
+// owned it in between. was is the row as it was known before the acquire was sent.
+func (w *worker) acquired(sh *shard, row, was *lease.Shard) {
+	before := sh.term.Load()
 	sh.unsure, sh.hint, sh.askedAt = false, nil, time.Now()
 	if row.Token < was.Token {
 		w.wentBack(sh, row)
 	}
 	sh.see(*row)
-	if !row.Taken {
+	if !row.Taken || row.Token < sh.view.Load().Token { // or somebody took it since, as was read meanwhile
 		w.svc.fig.LeaseAcquire(nonce.AcquireHeld)
 		w.lose(sh)
 		return

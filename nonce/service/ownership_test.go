@@ -220,3 +220,25 @@ func TestAServiceStartsThoughTheFirstLooksFail(t *testing.T) {
 		})
 	}
 }
+
+// TestAnAnswerThatIsOlderThanWhatWasReadMeanwhileIsNoAlarm: an acquire is answered late, and
+// by then it is known that somebody took the shard after it.
+func TestAnAnswerThatIsOlderThanWhatWasReadMeanwhileIsNoAlarm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		n := start(t, d, "a", watchEvery(500*time.Millisecond))
+		d.takeAway(signer)
+		n.want("allocate -> fenced")
+		d.onAfter(once(shardmodel.OpAcquire, signer, func(shardmodel.Call) error {
+			d.takeAway(signer)
+			time.Sleep(time.Second) // a reads who owns what
+			return nil
+		}))
+		n.send(allocate(signer))
+		pass(5 * time.Second)
+		if got := n.fig.get(&n.fig.wentBack); got != 0 {
+			t.Errorf("%d alarms of a store that did not go back", got)
+		}
+		n.want("allocate -> 0#1")
+	})
+}
