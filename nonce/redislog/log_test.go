@@ -107,7 +107,7 @@ func TestOneCallAddsToSeveralLogsAndOnlyCompares(t *testing.T) {
 	l, _ := one(t)
 	a, b, c := begun(t, l, 0, 5), begun(t, l, 1, 5), begun(t, l, 2, 5)
 	b.Head = 3
-	errs := l.Append(t.Context(), []nonce.LogAppend{{a, record(a, "s")}, {b, record(b, "s")}, {Fence: c}})
+	errs := l.Append(t.Context(), []nonce.LogAppend{{Fence: a, Record: record(a, "s")}, {Fence: b, Record: record(b, "s")}, {Fence: c}})
 	if errs[0] != nil || errs[2] != nil {
 		t.Errorf("got %v", errs)
 	}
@@ -242,7 +242,7 @@ func TestAServerThatIsFullTakesNothing(t *testing.T) {
 	f := begun(t, l, 0, 5)
 	fill := record(f, strings.Repeat("x", 100_000))
 	for range 100 {
-		if err = l.Append(t.Context(), []nonce.LogAppend{{f, fill}})[0]; err != nil {
+		if err = l.Append(t.Context(), []nonce.LogAppend{{Fence: f, Record: fill}})[0]; err != nil {
 			break
 		}
 		f.Head++
@@ -269,7 +269,7 @@ func TestAPausedServerLeavesItUnknown(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	err = l.Append(ctx, []nonce.LogAppend{{f, record(f, "s")}})[0]
+	err = l.Append(ctx, []nonce.LogAppend{{Fence: f, Record: record(f, "s")}})[0]
 	if err == nil || nonce.OutcomeOf(err) != nonce.Unknown {
 		t.Errorf("got %v", err)
 	}
