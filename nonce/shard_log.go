@@ -33,6 +33,8 @@ type ShardLog interface {
 	// it is in the log, or, without a record, the fence is as it is believed. What it
 	// returns was compared with the identity after the records were added.
 	Append(ctx context.Context, items []LogAppend) []error
+	// Read returns the fence of a shard's log and what it has, and changes nothing.
+	Read(ctx context.Context, shard int) (LogFence, []LogRecord, error)
 	// Trim takes out the records up to each Head.
 	Trim(ctx context.Context, logs []LogFence) error
 	// Reach reports whether the server of a shard's log is the one of that identity.

@@ -107,7 +107,7 @@ type Write struct {
 	// the believed one. A signer of version 0 has no row, or one with nothing but a ceiling.
 	// The row's ceiling is raised to Signer.Ceiling, if it is lower.
 	Signer   Signer
-	Rise     int64    // how many versions more than one a shipment takes in; see LogStore
+	Rise     int64     // how many versions more than one a shipment takes in; see LogStore
 	History  []Past    // inserted; those that are Again also in the place of rows of no higher attempt
 	Requests []Request // inserted; where one is known, the write is left out
 	// NotBefore is the time, in Unix milliseconds by the store's clock, before which the

@@ -281,29 +281,62 @@ func (l *Log) Enter(ctx context.Context, of nonce.LogFence) (nonce.LogFence, []n
 	if f.Head < of.Head {
 		return of, nil, lost("its head is %d, and %d was shipped", f.Head, of.Head)
 	}
-	var all []nonce.LogRecord
-	for from := "-"; ; {
-		some, err := one.XRangeN(ctx, l.keys(of.Shard)[1], from, "+", readAtATime).Result()
-		if err != nil {
-			return of, nil, wrap(err)
-		}
-		for _, m := range some {
-			stored, _ := m.Values["r"].(string)
-			r, err := parseRecord([]byte(stored))
-			if err != nil {
-				return of, nil, lost("record %s: %v", m.ID, err)
-			}
-			all = append(all, *r)
-		}
-		if len(some) < readAtATime {
-			break
-		}
-		from = "(" + some[len(some)-1].ID
+	all, err := l.records(ctx, one, of.Shard)
+	if err != nil {
+		return of, nil, err
 	}
 	if err := complete(&of, f.Head, all); err != nil {
 		return of, nil, err
 	}
 	return f, all, l.same(ctx, one, of.Identity)
+}
+
+// records reads what a log has.
+func (l *Log) records(ctx context.Context, one *redis.Conn, shard int) (all []nonce.LogRecord, err error) {
+	for from := "-"; ; {
+		some, err := one.XRangeN(ctx, l.keys(shard)[1], from, "+", readAtATime).Result()
+		if err != nil {
+			return nil, wrap(err)
+		}
+		for _, m := range some {
+			stored, _ := m.Values["r"].(string)
+			r, err := parseRecord([]byte(stored))
+			if err != nil {
+				return nil, lost("record %s: %v", m.ID, err)
+			}
+			all = append(all, *r)
+		}
+		if len(some) < readAtATime {
+			return all, nil
+		}
+		from = "(" + some[len(some)-1].ID
+	}
+}
+
+// Read implements nonce.ShardLog.
+func (l *Log) Read(ctx context.Context, shard int) (nonce.LogFence, []nonce.LogRecord, error) {
+	f := nonce.LogFence{Shard: shard}
+	c, err := l.master(ctx, shard)
+	if err != nil {
+		return f, nil, err
+	}
+	one := c.Conn()
+	defer one.Close()
+	found, err := one.Get(ctx, l.keys(shard)[0]).Result()
+	if errors.Is(err, redis.Nil) {
+		return f, nil, lost("its keys are gone")
+	}
+	if err != nil {
+		return f, nil, wrap(err)
+	}
+	if err := parseFence(found, &f); err != nil {
+		return f, nil, err
+	}
+	if f.Identity, err = who(ctx, one); err != nil {
+		return f, nil, err
+	}
+	all, err := l.records(ctx, one, shard)
+	return f, all, err
 }
 
 // complete compares the records of a log with its fence: none is missing from what was

@@ -173,14 +173,14 @@ type client struct {
 
 func (c *client) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		op := c.next()
+		op, told := c.next(), (*nonce.Op)(nil)
 		n := c.w.nodes[c.rnd.IntN(len(c.w.nodes))]
 		for range 3 { // where another node is named, go there
 			s := said{op: op, node: c.name + "@" + n.holder.Node, sent: time.Now()}
 			n.do(op)
 			s.told = time.Now()
 			copied := *op
-			s.op = &copied
+			s.op, told = &copied, &copied
 			c.book.write(s)
 			elsewhere, is := errors.AsType[*nonce.NotOwnerError](op.Err)
 			if !is || elsewhere.Node == n.holder.Node {
@@ -190,8 +190,8 @@ func (c *client) run(ctx context.Context) {
 			again := *op
 			op = &nonce.Op{Kind: again.Kind, Signer: again.Signer, Count: again.Count, RequestID: again.RequestID, Nonce: again.Nonce, Attempt: again.Attempt, Floor: again.Floor}
 		}
-		if op.Kind == nonce.KindAllocate && op.Err == nil {
-			c.has = append(c.has, op)
+		if told.Kind == nonce.KindAllocate && told.Err == nil {
+			c.has = append(c.has, told)
 		}
 		time.Sleep(time.Duration(c.rnd.IntN(8)) * time.Millisecond)
 	}

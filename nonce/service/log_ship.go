@@ -76,6 +76,7 @@ func (w *worker) shipNext() {
 	now := time.Now()
 	shards := w.serving()
 	if len(shards) == 0 {
+		w.shipDue = time.Time{}
 		return
 	}
 	wait := cfg.ShipEvery

@@ -112,12 +112,8 @@ type LoggedShard struct {
 // Engine tells which engine serves. It waits for the batch under way of each worker.
 func (s *Service) Engine() EngineStatus {
 	st := EngineStatus{Goal: s.goal(), Shards: len(s.shards), Lost: s.tally.lost.Load()}
-	for _, sh := range s.shards {
-		if sh.view.Load().Performance {
-			st.Performance++
-		}
-	}
-	st.State = stateOf(&st)
+	st.Performance = s.loggedShards()
+	st.State, _ = s.EngineState()
 	for _, w := range s.workers {
 		w.turn.Lock()
 		for _, sh := range w.owned() {
@@ -130,18 +126,32 @@ func (s *Service) Engine() EngineStatus {
 	return st
 }
 
-func stateOf(st *EngineStatus) EngineState {
+// EngineState is the state of the cluster, as this node saw it last, and the number of the goal.
+func (s *Service) EngineState() (EngineState, int64) {
+	goal, logged := s.goal(), s.loggedShards()
 	switch {
-	case st.Goal.Performance && st.Performance == st.Shards:
-		return StatePerformance
-	case st.Goal.Performance:
-		return StateDualWrite
-	case st.Goal.Degraded:
-		return StateDegraded
-	case st.Performance > 0:
-		return StateDrain
+	case goal.Performance && logged == len(s.shards):
+		return StatePerformance, goal.Change
+	case goal.Performance:
+		return StateDualWrite, goal.Change
+	case goal.Degraded:
+		return StateDegraded, goal.Change
+	case logged > 0:
+		return StateDrain, goal.Change
 	}
-	return StateReliable
+	return StateReliable, goal.Change
+}
+
+// Logs reports whether this node can serve shards with the performance engine.
+func (s *Service) Logs() bool { return s.cfg.Log != nil }
+
+func (s *Service) loggedShards() (n int) {
+	for _, sh := range s.shards {
+		if sh.view.Load().Performance {
+			n++
+		}
+	}
+	return n
 }
 
 func (lg *shardLog) status(id int) LoggedShard {
@@ -154,24 +164,6 @@ func (lg *shardLog) status(id int) LoggedShard {
 		out.Trouble = lg.why.Error()
 	}
 	return out
-}
-
-// EngineName is the engine that serves most: what gateway_info says.
-func (s *Service) EngineName() string {
-	for _, sh := range s.shards {
-		if sh.view.Load().Performance {
-			return nonce.Performance.String()
-		}
-	}
-	return nonce.Reliable.String()
-}
-
-// EngineOf is the engine of a signer's shard, as this node saw last.
-func (s *Service) EngineOf(signer string) string {
-	if s.shardOf(signer).view.Load().Performance {
-		return nonce.Performance.String()
-	}
-	return nonce.Reliable.String()
 }
 
 // ErrNoLog refuses a switch on a node without Redis.

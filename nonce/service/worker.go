@@ -49,10 +49,12 @@ type worker struct {
 	shippedAt time.Time      // when the last one began
 	shipDue   time.Time      // when it is time to look at shipping again
 	shipTimer *time.Timer
-	impatient bool     // answers wait for a shipment
-	storeAway bool     // the last shipment did not reach the store
-	unshipped int      // changes that the rows do not have yet
-	later     []untold // answers that wait for a time
+	impatient bool // answers wait for a shipment
+	storeAway bool // the last shipment did not reach the store
+	unshipped int  // changes that the rows do not have yet
+	logs      atomic.Pointer[LogFigures]
+	counted   time.Time // when they were
+	later     []untold  // answers that wait for a time
 }
 
 // order asks a worker to take a shard, or to give it up.
@@ -212,6 +214,7 @@ func (w *worker) run(b batch) {
 		w.giveUp(w.owned())
 	}
 	w.shipNext()
+	w.countLogs()
 	w.wakeAll()
 	w.memory.evict()
 	w.remembered.Store(int64(len(w.memory.signers)))
