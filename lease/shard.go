@@ -13,15 +13,31 @@ type Shard struct {
 	Taken bool
 	// Pinned is the node at which it should be while that node lives; "": the balance says.
 	Pinned string
+	Engine
+}
+
+// Engine is what the row of a shard says of its log; see nonce.ShardLog. Times are of the
+// store's clock, in Unix milliseconds.
+type Engine struct {
+	Performance bool   // a batch is answered when the log has it, and the rows follow
+	Identity    string // of the server that has the log
+	Shipped     int64  // the number of the last record that the rows have
+	GrantUntil  int64  // when hand-outs by the log alone must have ended
+	Epoch       int64  // how often a log of the shard was lost with what it had
+	DoubtUntil  int64  // until when what the last one of them may have handed out is in doubt
+	Rehearsed   int64  // the change of goal for which the shard has kept up with a rehearsal
 }
 
 // Term is the shard as its owner believes it to be.
-func (s *Shard) Term() ShardTerm { return ShardTerm{Shard: s.Shard, Token: s.Token} }
+func (s *Shard) Term() ShardTerm {
+	return ShardTerm{Shard: s.Shard, Token: s.Token, Performance: s.Performance}
+}
 
 // ShardTerm is a shard as its owner believes it to be.
 type ShardTerm struct {
-	Shard int
-	Token int64
+	Shard       int
+	Token       int64
+	Performance bool // it has a log in front of its rows
 }
 
 // Renewal is what a heartbeat tells a node.

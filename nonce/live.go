@@ -18,6 +18,9 @@ type Signer struct {
 	// Live has every nonce below Next that is HELD or RELEASED, ascending. All others
 	// below Next are CONSUMED. It is not changed in place.
 	Live []Entry
+	// Ceiling is above every nonce that a log may have handed out without the row, since the
+	// shard's Epoch; 0: none was. It never falls, and raising it leaves the version.
+	Ceiling, Epoch int64
 }
 
 // Entry is one nonce that is HELD or RELEASED.

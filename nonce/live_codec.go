@@ -41,6 +41,7 @@ const (
 // liveReasons are those that have a number. They are only added to.
 var liveReasons = []string{
 	"", ReasonRecordFirst, ReasonForwarded, ReasonRepair, ReasonUnknown, ReasonExpired, ReasonNotRecorded, ReasonUnseen,
+	ReasonInDoubt,
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -13,8 +13,8 @@ import (
 // row, a shard of signers has one owner and one fencing token, and a node one lease.
 //
 // A signer is of one shard for ever: ShardOf. Every change of a signer raises its version
-// by one and compares it; the owner's changes compare the shard's owner and token as well.
-// Safety rests on these alone. Times decide who may take a shard, and when a hold may be
+// by one, a shipment by several, and compares it; the owner's changes compare the shard's
+// owner, token and engine as well. Safety rests on these alone. Times decide who may take a shard, and when a hold may be
 // ended.
 //
 // A row whose live state cannot be read stops its signer and no other: Load says so of it,
@@ -60,7 +60,8 @@ type ShardStore interface {
 	Commit(ctx context.Context, h lease.Holder, writes []Write) (Committed, error)
 	// Locked is for a node that owns nothing: in one transaction it locks the signer's
 	// shard and row, has plan decide on what it reads, and commits what plan returns, under
-	// token 0 whatever the plan says of it. An error of plan rolls back and is returned.
+	// token 0 whatever the plan says of it. An error of plan rolls back and is returned. Of a
+	// shard with the performance engine it is NotOwner.
 	Locked(ctx context.Context, need SignerNeed, plan func(Loaded) (Write, error)) (Committed, error)
 
 	// Due returns signers of the shards that were listed for now or before, at most limit,
@@ -102,9 +103,11 @@ type Write struct {
 	// Epoch is the store's Epoch that the belief is of. Where one of a commit is another
 	// than the store's, nothing is sent: NotSent. Locked does not look at it.
 	Epoch uint64
-	// Signer is the new row. Its Version is the believed one plus 1, or, with Check, the
-	// believed one. A signer of version 0 has no row.
+	// Signer is the new row. Its Version is the believed one plus 1 and Rise, or, with Check,
+	// the believed one. A signer of version 0 has no row, or one with nothing but a ceiling.
+	// The row's ceiling is raised to Signer.Ceiling, if it is lower.
 	Signer   Signer
+	Rise     int64     // how many versions more than one a shipment takes in; see LogStore
 	History  []Past    // inserted; those that are Again also in the place of rows of no higher attempt
 	Requests []Request // inserted; where one is known, the write is left out
 	// NotBefore is the time, in Unix milliseconds by the store's clock, before which the

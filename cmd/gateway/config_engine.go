@@ -10,8 +10,9 @@ import (
 // EngineConfig is the settings of the performance engine. They mean nothing without
 // --redis. All nodes of a store are to have the same.
 type EngineConfig struct {
-	FlushSLA    time.Duration `name:"flush-sla" group:"fast" default:"1s" help:"How far PostgreSQL may be behind Redis before hand-outs wait for it. While PostgreSQL is away they do not."`
-	FlushShards int           `group:"fast" default:"16" help:"Streams that carry changes from Redis to PostgreSQL. The first node that has Redis fixes the number for good."`
+	FlushSLA     time.Duration `name:"flush-sla" group:"fast" default:"1s" help:"How far PostgreSQL may be behind Redis before hand-outs wait for it. While PostgreSQL is away they do not."`
+	ShipInterval time.Duration `group:"fast" default:"100ms" help:"With --heart new: between two shipments from Redis to PostgreSQL. Marks wait for one, and one that is waited for begins sooner."`
+	FlushShards  int           `group:"fast" default:"16" help:"Streams that carry changes from Redis to PostgreSQL. The first node that has Redis fixes the number for good."`
 
 	EngineGrant       time.Duration `group:"fast" default:"45s" help:"How long Redis may go on handing out nonces of a signer while PostgreSQL is away. After a loss of Redis its nonces wait for as long, and for the longest hold."`
 	EngineBlockMin    int64         `group:"fast" default:"64" help:"Fewest nonces of a signer that are reserved ahead in PostgreSQL. A loss of Redis leaves at most what was reserved in doubt."`
@@ -32,6 +33,8 @@ const maxGrant = 10 * time.Minute
 func (c *EngineConfig) check() error {
 	return cmp.Or(
 		atLeast("flush-sla", c.FlushSLA, 10*time.Millisecond),
+		atLeast("ship-interval", c.ShipInterval, time.Millisecond),
+		notAbove("ship-interval", c.ShipInterval, "flush-sla", c.FlushSLA),
 		atLeast("flush-shards", c.FlushShards, 1),
 		atMost("flush-shards", c.FlushShards, redisstore.MaxShards),
 		atLeast("engine-grant", c.EngineGrant, time.Second),

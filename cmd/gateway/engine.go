@@ -211,15 +211,6 @@ func (a *app) shardsUnreadable() float64 {
 	return float64(a.engine.worker.Unreadable())
 }
 
-// engineState is what gateway_info says of the engines; "": there is only one.
-func (a *app) engineState() (state string, generation int64) {
-	if a.engine == nil {
-		return "", 0
-	}
-	c := a.engine.manager.State()
-	return string(c.State), c.Generation
-}
-
 // checkRedis looks at Redis before the performance engine is entered.
 func (a *app) checkRedis(ctx context.Context) ([]string, error) {
 	facts, err := a.redis.Check(ctx)

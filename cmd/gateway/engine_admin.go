@@ -37,6 +37,11 @@ type engineStatus struct {
 	Oldest       string    `json:"unflushedOldest,omitempty"`
 	Dead         int64     `json:"deadLetters"`
 	Redis        string    `json:"redis"` // ok, or what is wrong
+	// With --heart new: shards that have a log, logs that the node declared lost, and those
+	// that it has.
+	Logs int           `json:"shardsLogged,omitempty"`
+	Lost int64         `json:"logsLost,omitempty"`
+	Here []loggedShard `json:"logsHere,omitempty"`
 }
 
 // switchQuestion is the body of POST /engine/switch.
@@ -70,12 +75,30 @@ func (a *app) engineHandlers(mux *http.ServeMux) {
 	a.enginePost(mux, "/engine/switch", func(body io.Reader) (engineCommand, error) {
 		q, to, err := readQuestion(body)
 		return func(ctx context.Context) (any, error) {
+			if s := a.logged(); s != nil {
+				return a.switchLogs(ctx, s, to, q.DryRun)
+			}
 			return a.engine.manager.Switch(ctx, engine.SwitchRequest{To: to, Force: q.Force, DryRun: q.DryRun, By: "an operator at " + a.node})
 		}, err
 	})
-	a.enginePost(mux, "/engine/reconcile", withoutQuestion(func(ctx context.Context) (any, error) { return a.engine.manager.Reconcile(ctx) }))
-	a.enginePost(mux, "/engine/replay", withoutQuestion(func(ctx context.Context) (any, error) { return a.engine.manager.Replay(ctx) }))
-	a.enginePost(mux, "/engine/rebuild", withoutQuestion(func(ctx context.Context) (any, error) { return a.engine.manager.Rebuild(ctx) }))
+	a.enginePost(mux, "/engine/reconcile", withoutQuestion(func(ctx context.Context) (any, error) {
+		if s := a.logged(); s != nil {
+			return reconcileLogs(ctx, s)
+		}
+		return a.engine.manager.Reconcile(ctx)
+	}))
+	a.enginePost(mux, "/engine/replay", withoutQuestion(func(ctx context.Context) (any, error) {
+		if s := a.logged(); s != nil {
+			return replayLogs(s), nil
+		}
+		return a.engine.manager.Replay(ctx)
+	}))
+	a.enginePost(mux, "/engine/rebuild", withoutQuestion(func(ctx context.Context) (any, error) {
+		if s := a.logged(); s != nil {
+			return nil, errors.New("with --heart new nothing is copied to Redis")
+		}
+		return a.engine.manager.Rebuild(ctx)
+	}))
 }
 
 // engineCommand does what was asked for. Its result is the body of the answer.
@@ -193,6 +216,9 @@ func (a *app) engineStatus(ctx context.Context) engineStatus {
 	if err := a.errNoEngine(); err != nil {
 		s.Why = err.Error()
 		return s
+	}
+	if svc := a.logged(); svc != nil {
+		return a.loggedStatus(ctx, svc)
 	}
 	v := a.engine.manager.Look(ctx)
 	s.Available, s.State, s.Goal, s.Number, s.Reason, s.By = true, v.State, v.Goal, v.Generation, v.Reason, v.By

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"text/tabwriter"
 	"time"
 
 	"noncegate/engine"
@@ -47,6 +48,9 @@ func printEngine(w io.Writer, s *engineStatus) error {
 		if s.State == nonce.StateDegraded {
 			fmt.Fprintf(t, "observed until\t%s\n", s.ObserveUntil.UTC().Format(time.RFC3339))
 		}
+		if s.Here != nil || s.Signers == 0 && s.Logs > 0 {
+			return printLogs(t, s)
+		}
 		fmt.Fprintf(t, "signers\t%d by Redis\t%d of them unowned\t%d in doubt\n", s.Signers, s.Unowned, s.Doubtful)
 		if s.Doubtful > 0 {
 			fmt.Fprintf(t, "doubt ends\t%s\n", s.DoubtUntil.UTC().Format(time.RFC3339))
@@ -55,6 +59,16 @@ func printEngine(w io.Writer, s *engineStatus) error {
 		fmt.Fprintf(t, "flush shards\t%d\t%d of them by %s\n", s.Shards, s.Held, s.Node)
 		fmt.Fprintf(t, "Redis\t%s\n", s.Redis)
 	}
+	return t.Flush()
+}
+
+// printLogs prints the rest of what there is to say of logs.
+func printLogs(t *tabwriter.Writer, s *engineStatus) error {
+	fmt.Fprintf(t, "shards\t%d of %d have a log\t%d logs lost\n", s.Logs, s.Shards, s.Lost)
+	for _, l := range s.Here {
+		fmt.Fprintf(t, "log %d\thead %d\tshipped %d\t%d signers behind, %s\tgrant %s\t%s\n", l.Shard, l.Head, l.Shipped, l.Signers, l.Behind, l.Grant, l.Trouble)
+	}
+	fmt.Fprintf(t, "Redis\t%s\n", s.Redis)
 	return t.Flush()
 }
 

@@ -78,6 +78,7 @@ func (a *app) openGauges(context.Context) error {
 		a.figures.Gauge("signers_owned", "Signers that this node remembers as its own. The leases of some may have ended since.", func() float64 { return float64(service.Owned()) })
 	}
 	a.figures.Gauges(shardGauges, a.shardValues)
+	a.figures.Gauges(logGauges, a.logValues)
 	a.figures.Gauge("lease_ttl_seconds", "How long a lease is: --lease-ttl.", func() float64 { return a.cfg.LeaseTTL.Seconds() })
 	a.figures.Gauge("flush_shards_held", "Flush shards that this node flushes.", a.shardsHeld)
 	a.figures.Gauge("flush_shards_unreadable", "Flush shards that this node cannot read in Redis, and leaves to others.", a.shardsUnreadable)

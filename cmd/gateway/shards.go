@@ -68,11 +68,15 @@ func (a *app) leaveRegistry(ctx context.Context) error {
 // openShards starts the service on shards.
 func (a *app) openShards(ctx context.Context, rows nonce.ShardStore) error {
 	c := a.cfg
+	log, err := a.logConfig(ctx)
+	if err != nil {
+		return err
+	}
 	s, err := service.New(ctx, countedRenewals{rows, a.figures}, a.holder, nonceFigures{a.figures}, a.hub, a.log, a.die, service.Config{
 		Mode: nonce.Mode(c.Mode), Workers: c.Workers, QueueCapacity: c.WorkerQueueCapacity, Reject: nonce.Reject(c.WorkerRejectPolicy),
 		LeaseTTL: c.LeaseTTL, MaxSigners: c.MaxSigners, MaxSignerBytes: c.MaxSignerBytes,
 		Rules: rules.Rules{DefaultHold: c.HoldTTL, MaxLive: c.MaxHolds, NewSigners: nonce.NewSigners(c.NewSigners)},
-		Chain: a.chainOfService(), Router: a.routerOfShards(), OnNodes: a.onNodes, OnHalt: func(error) { a.figures.Halted.Set(1) },
+		Log:   log, Chain: a.chainOfService(), Router: a.routerOfShards(), OnNodes: a.onNodes, OnHalt: func(error) { a.figures.Halted.Set(1) },
 		MaxHold: c.MaxHold, SweepInterval: c.SweepInterval, RequestRetention: c.RequestRetention, HistoryRetention: c.ConsumedRetention,
 	})
 	if err != nil {

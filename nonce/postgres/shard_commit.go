@@ -17,29 +17,35 @@ import (
 // for as long as a lock may take; then all such rows are left out, also by the commits of
 // the next second.
 func (s *ShardStore) Commit(ctx context.Context, h lease.Holder, writes []nonce.Write) (nonce.Committed, error) {
+	out, err := s.Ship(ctx, h, nonce.Shipment{Writes: writes})
+	return out.Committed, err
+}
+
+// Ship implements nonce.LogStore.
+func (s *ShardStore) Ship(ctx context.Context, h lease.Holder, what nonce.Shipment) (nonce.Shipped, error) {
 	conn, err := s.conn(ctx)
 	if err != nil {
-		return nonce.Committed{}, err
+		return nonce.Shipped{}, err
 	}
 	defer conn.Release()
 	epoch := conn.Conn().PgConn().CustomData()[epochKey]
-	if slices.ContainsFunc(writes, func(w nonce.Write) bool { return w.Epoch != epoch }) {
-		return nonce.Committed{}, notSent("commit", errEpoch)
+	if slices.ContainsFunc(what.Writes, func(w nonce.Write) bool { return w.Epoch != epoch }) {
+		return nonce.Shipped{}, notSent("commit", errEpoch)
 	}
 	var form shardParts
 	if time.Now().UnixNano() < s.locksUntil.Load() {
 		form = partFree
 	}
-	out, err := s.commit(ctx, conn, form, h.Node, h.Incarnation, writes)
+	out, err := s.commit(ctx, conn, form, h.Node, h.Incarnation, what)
 	if err != nil && form == 0 && lockedByOthers(err) {
 		s.locksUntil.Store(time.Now().Add(leaveLocked).UnixNano())
-		out, err = s.commit(ctx, conn, partFree, h.Node, h.Incarnation, writes)
+		out, err = s.commit(ctx, conn, partFree, h.Node, h.Incarnation, what)
 	}
 	switch {
 	case err != nil:
-		return nonce.Committed{}, storeError("commit", err)
+		return nonce.Shipped{}, storeError("commit", err)
 	case syncRepCancelled(conn.Conn().PgConn()):
-		return nonce.Committed{}, errSyncRep
+		return nonce.Shipped{}, errSyncRep
 	}
 	return out, nil
 }
@@ -48,10 +54,11 @@ func (s *ShardStore) Commit(ctx context.Context, h lease.Holder, writes []nonce.
 const bytesOfWrite = 160
 
 // commit runs the statement, of a form: 0, partFree or partBasic.
-func (s *ShardStore) commit(ctx context.Context, conn *pgxpool.Conn, form shardParts, node string, incarnation int64, writes []nonce.Write) (nonce.Committed, error) {
+func (s *ShardStore) commit(ctx context.Context, conn *pgxpool.Conn, form shardParts, node string, incarnation int64, what nonce.Shipment) (nonce.Shipped, error) {
+	writes := what.Writes
 	p := packed{
 		blob: make([]byte, 0, bytesOfWrite*len(writes)), writes: make([]int64, 0, len(writeNumbers)*len(writes)), past: make([]int64, 0, len(pastNumbers)*len(writes)),
-		asked: []int64{}, places: make([]int, len(writes)), parts: form,
+		asked: []int64{}, places: make([]int, len(writes)), parts: form, shards: []int{},
 	}
 	order := make([]int, len(writes)) // rows are locked in order of name
 	for i := range order {
@@ -62,20 +69,31 @@ func (s *ShardStore) commit(ctx context.Context, conn *pgxpool.Conn, form shardP
 		p.add(i, s.shards, &writes[i])
 	}
 	var now int64
-	var tokens []*int64 // of the shards that are mine; nil: it is not
-	var written, same []int
-	err := conn.QueryRow(ctx, commitShards(p.parts), node, incarnation, p.shards, p.blob, bigints(p.writes), bigints(p.past), bigints(p.asked)).Scan(&now, &tokens, &written, &same)
-	if err != nil {
-		return nonce.Committed{}, err
+	var beliefs []*int64 // of the shards that are mine; nil: it is not
+	var written, same, granted, whole []int
+	to := []any{&now, &beliefs, &written, &same}
+	args := []any{node, incarnation, p.shards, p.blob, bigints(p.writes), bigints(p.past), bigints(p.asked)}
+	if len(what.Shards) > 0 {
+		p.ship(what.Shards)
+		args[2] = p.shards
+		args = append(args, bigints(p.ships), what.Grant.For.Milliseconds(), what.Grant.LongestHold.Milliseconds())
+		to = append(to, &granted, &whole)
 	}
-	out := nonce.Committed{Now: time.UnixMilli(now), Results: make([]nonce.WriteResult, len(writes))}
+	if err := conn.QueryRow(ctx, commitShards(p.parts), args...).Scan(to...); err != nil {
+		return nonce.Shipped{}, err
+	}
+	out := nonce.Shipped{Committed: nonce.Committed{Now: time.UnixMilli(now), Results: make([]nonce.WriteResult, len(writes))}}
+	for _, sh := range what.Shards {
+		out.Granted = append(out.Granted, slices.Contains(granted, sh.Term.Shard))
+		out.Whole = append(out.Whole, slices.Contains(whole, sh.Term.Shard))
+	}
 	for _, i := range append(written, same...) {
 		out.Results[i] = nonce.Applied
 	}
 	var asking []int
 	for i := range writes {
-		switch t := tokens[p.places[i]-1]; {
-		case t == nil || form&partBasic == 0 && *t != writes[i].Term.Token:
+		switch b := beliefs[p.places[i]-1]; {
+		case b == nil || form&partBasic == 0 && *b != belief(writes[i].Term) || form&partBasic != 0 && *b%2 != 0:
 			out.Results[i] = nonce.NotOwner
 		case out.Results[i] == nonce.Applied:
 		case writes[i].NotBefore > now:
@@ -88,7 +106,7 @@ func (s *ShardStore) commit(ctx context.Context, conn *pgxpool.Conn, form shardP
 		}
 	}
 	if err := findKnown(ctx, conn, writes, asking, out.Results); err != nil && form&partBasic != 0 {
-		return nonce.Committed{}, err
+		return nonce.Shipped{}, err
 	} // else the commit stands; a write whose request id is known is told Moved, and read again
 	return out, nil
 }

@@ -15,8 +15,8 @@ const (
 	listAsked   = `SELECT 0, request_id, request_hash, nonces FROM signer_request WHERE signer_id = $1 LIMIT $2`
 
 	figureColumns = `SELECT signer, shard_id, version, next_nonce, floor, live FROM signer`
-	allSigners    = figureColumns + ` WHERE signer > $1 ORDER BY signer LIMIT $2`
-	theseSigners  = figureColumns + ` WHERE signer > $1 AND signer = ANY ($3::text[]) ORDER BY signer LIMIT $2`
+	allSigners    = figureColumns + ` WHERE signer > $1 AND version > 0 ORDER BY signer LIMIT $2`
+	theseSigners  = figureColumns + ` WHERE signer > $1 AND version > 0 AND signer = ANY ($3::text[]) ORDER BY signer LIMIT $2`
 	openSigners   = figureColumns + ` WHERE signer_id > $1 AND signer_id <= $2 AND octet_length(live) > 0`
 	lastSigner    = `SELECT coalesce((SELECT signer_id FROM signer ORDER BY signer_id DESC LIMIT 1), 0)`
 )

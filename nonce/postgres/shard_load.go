@@ -15,8 +15,8 @@ import (
 const (
 	loadShardSigners = `
 WITH c AS MATERIALIZED (SELECT store_millis() AS now)
-SELECT n.ord, c.now, d.shard_id, d.owner_node, d.owner_incarnation, d.fencing_token,
-    coalesce(s.signer_id, 0), coalesce(s.version, 0), coalesce(s.fencing_token, 0), coalesce(s.next_nonce, 0), coalesce(s.floor, 0), s.live
+SELECT n.ord, c.now, d.shard_id, d.owner_node, d.owner_incarnation, d.fencing_token, d.performance, d.grant_until, d.epoch, d.doubt_until,
+    coalesce(s.signer_id, 0), coalesce(s.version, 0), coalesce(s.fencing_token, 0), coalesce(s.next_nonce, 0), coalesce(s.floor, 0), s.live, coalesce(s.ceiling, 0), coalesce(s.epoch, 0)
 FROM c CROSS JOIN unnest($1::int[], $2::text[], $3::int[]) AS n(ord, name, shard) JOIN shard d ON d.shard_id = n.shard LEFT JOIN signer s ON s.signer = n.name
 ORDER BY n.ord`
 
@@ -82,8 +82,8 @@ func scanSigners(rows pgx.Rows, out *nonce.Loaded) error {
 	var l nonce.LoadedSigner
 	var live []byte
 	_, err := pgx.ForEachRow(rows, []any{
-		&ord, &now, &l.Shard.Shard, &l.Shard.Owner.Node, &l.Shard.Owner.Incarnation, &l.Shard.Token,
-		&id, &l.Signer.Version, &l.Token, &l.Signer.Next, &l.Signer.Floor, &live,
+		&ord, &now, &l.Shard.Shard, &l.Shard.Owner.Node, &l.Shard.Owner.Incarnation, &l.Shard.Token, &l.Shard.Performance, &l.Shard.GrantUntil, &l.Shard.Epoch, &l.Shard.DoubtUntil,
+		&id, &l.Signer.Version, &l.Token, &l.Signer.Next, &l.Signer.Floor, &live, &l.Signer.Ceiling, &l.Signer.Epoch,
 	}, func() error {
 		at := &out.Signers[ord]
 		out.Now = time.UnixMilli(now)
@@ -171,11 +171,11 @@ func (s *ShardStore) lockedWrite(ctx context.Context, conn *pgxpool.Conn, need n
 		return nonce.Committed{}, err
 	}
 	w.Term = lease.ShardTerm{Shard: shard}
-	out, err := s.commit(ctx, conn, partBasic, "", 0, []nonce.Write{w})
+	out, err := s.commit(ctx, conn, partBasic, "", 0, nonce.Shipment{Writes: []nonce.Write{w}})
 	if err != nil {
 		return nonce.Committed{}, nothingCommitted("write", err)
 	}
-	return out, commit(ctx, conn)
+	return out.Committed, commit(ctx, conn)
 }
 
 // Due implements nonce.ShardStore.

@@ -39,7 +39,7 @@ SELECT c.now, coalesce(n.node, ''), coalesce(n.incarnation, 0), coalesce(n.url, 
     coalesce(n.live, false), coalesce(n.gone, false), coalesce(n.started_at, 0), coalesce(n.seen_at, 0)
 FROM c LEFT JOIN n ON n.live OR n.seen_at > c.now - $1 ORDER BY n.node`
 
-	shardColumns = `SELECT shard_id, owner_node, owner_incarnation, fencing_token, pinned_node FROM shard`
+	shardColumns = `SELECT shard_id, owner_node, owner_incarnation, fencing_token, pinned_node, performance, log_identity, log_shipped, grant_until, epoch, doubt_until, rehearsed FROM shard`
 	allShards    = shardColumns + ` ORDER BY shard_id`
 	nodesShards  = shardColumns + ` WHERE owner_node = $1 ORDER BY shard_id`
 
@@ -120,7 +120,8 @@ func orNone(err error) error {
 
 func scanShards(rows pgx.Rows) ([]lease.Shard, error) {
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (o lease.Shard, err error) {
-		return o, row.Scan(&o.Shard, &o.Owner.Node, &o.Owner.Incarnation, &o.Token, &o.Pinned)
+		return o, row.Scan(&o.Shard, &o.Owner.Node, &o.Owner.Incarnation, &o.Token, &o.Pinned,
+			&o.Performance, &o.Identity, &o.Shipped, &o.GrantUntil, &o.Epoch, &o.DoubtUntil, &o.Rehearsed)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"noncegate/lease"
 	"noncegate/nonce"
 )
 
@@ -25,17 +26,19 @@ const (
 	partFree                            // rows that somebody else writes are left out, and not waited for
 	partBasic                           // mode basic: whoever owns the shard, and the row gets token 0
 	partAgain                           // of some of what was consumed there may be a row, of no higher attempt
+	partShips                           // shards are shipped
 )
 
 // commitShards is one commit, of any number of signers and shards. Its parts:
 //
 //	locked    the rows of the shards. Nobody takes one before the commit has ended
-//	mine      the tokens of those that are as the writer believes, in the order of $3
+//	mine      the beliefs that are true of those that are the writer's, in the order of $3
 //	updated   the rows of the signers that were updated
 //	new       the places of those that are to be inserted, and their names, which are in order
 //	inserted  their rows. The place of one is found by its name
 //	written   both. All else depends on them
 //	checked   what is only compared, and is as it is believed
+//	shipped   shards of a shipment: whole, if all of their writes are in the two before
 //
 // Plans are fixed on purpose: every join is a nested loop into a primary key or a unique
 // index, driven by the writes, whatever the tables' sizes were when the statement was
@@ -48,7 +51,7 @@ const (
 // series for a thousand rows, to expect few.
 //
 // The parameters, in order: the node, its incarnation, and packed's shards, blob, writes, past
-// and asked.
+// and asked; of a shipment ships, and the grant and the longest hold in milliseconds.
 func commitShards(p shardParts) string {
 	if text, ok := commitTexts.Load(p); ok {
 		return text.(string)
@@ -70,9 +73,13 @@ func shardText(p shardParts) string {
 	}
 	w := func(name string) string { return number("$5", "o", writeNumbers, name) }
 	wx := func(name string) string { return number("$5", "x.o", writeNumbers, name) }
-	token, mine, owner := w("token"), " AND (SELECT tokens FROM mine)["+w("place")+"] = "+w("token"), " AND s.owner_node = $1 AND s.owner_incarnation = $2"
+	token, mine, owner := w("belief")+" / 2", " AND (SELECT beliefs FROM mine)["+w("place")+"] = "+w("belief"), " AND s.owner_node = $1 AND s.owner_incarnation = $2"
 	if p&partBasic != 0 {
-		token, mine, owner = "0", "", ""
+		token, mine, owner = "0", " AND (SELECT beliefs FROM mine)["+w("place")+"] % 2 = 0", ""
+	}
+	lock := "SHARE"
+	if p&partShips != 0 {
+		lock = "NO KEY UPDATE"
 	}
 	name, live := text(w("name_at"), w("name_len")), slice(w("live_at"), w("live_len"))
 	all := "FROM generate_series(0, cardinality($5::bigint[]) - 1, " + strconv.Itoa(len(writeNumbers)) + ") o"
@@ -94,16 +101,20 @@ func shardText(p shardParts) string {
 	if p&partChecks != 0 {
 		settled = append(settled, "SELECT * FROM checked")
 	}
+	counted := "0"
+	if len(settled) > 0 {
+		counted = "(SELECT count(*) FROM (" + strings.Join(settled, " UNION ALL ") + ") x WHERE " + wx("place") + " = a.place)"
+	}
 	return `
-WITH c AS MATERIALIZED (SELECT store_millis() AS now, $1::text AS node, $2::bigint AS incarnation, length($4::bytea) + cardinality($6::bigint[]) + cardinality($7::bigint[]) AS size),
+WITH c AS MATERIALIZED (SELECT store_millis() AS now, $1::text AS node, $2::bigint AS incarnation, length($4::bytea) + cardinality($5::bigint[]) + cardinality($6::bigint[]) + cardinality($7::bigint[]) AS size),
 locked AS MATERIALIZED (
-    SELECT s.shard_id, s.fencing_token FROM shard s WHERE s.shard_id = ANY ($3::int[])` + owner + ` ORDER BY s.shard_id FOR SHARE),
+    SELECT s.shard_id, s.fencing_token * 2 + s.performance::int AS belief FROM shard s WHERE s.shard_id = ANY ($3::int[])` + owner + ` ORDER BY s.shard_id FOR ` + lock + `),
 mine AS MATERIALIZED (
-    SELECT ARRAY (SELECT (SELECT l.fencing_token FROM locked l WHERE l.shard_id = a.id)
-        FROM unnest($3::int[]) WITH ORDINALITY a(id, place) ORDER BY place) AS tokens)` +
+    SELECT ARRAY (SELECT (SELECT l.belief FROM locked l WHERE l.shard_id = a.id)
+        FROM unnest($3::int[]) WITH ORDINALITY a(id, place) ORDER BY place) AS beliefs)` +
 		has(partUpdates, `,
 updated AS (
-    UPDATE signer s SET version = s.version + 1, fencing_token = `+token+`, next_nonce = `+w("next")+`, floor = `+w("floor")+`, live = `+live+`, updated_at = (SELECT now FROM c)
+    UPDATE signer s SET version = s.version + `+w("rise")+`, fencing_token = `+token+`, next_nonce = `+w("next")+`, floor = `+w("floor")+`, live = `+live+`, updated_at = (SELECT now FROM c), ceiling = greatest(s.ceiling, `+w("ceiling")+`), epoch = greatest(s.epoch, `+w("epoch")+`)
     `+all+has(partFree, ", LATERAL (SELECT 1 FROM signer f WHERE f.signer = "+name+" FOR NO KEY UPDATE SKIP LOCKED) free")+`
     WHERE o + 0 = o AND `+w("kind")+` = 1 AND s.signer = `+name+` AND s.version = `+w("version")+` AND `+w("not_before")+` <= (SELECT now FROM c)`+mine+
 			has(partRequests, " AND ("+w("ask_lo")+" = "+w("ask_hi")+" OR NOT EXISTS ("+knownText("s.signer_id", w("ask_lo"), w("ask_hi"))+"))")+`
@@ -112,12 +123,14 @@ updated AS (
 		has(partInserts, `,
 new AS MATERIALIZED (
     SELECT array_agg(o) AS places, array_agg(`+name+`) AS names `+all+`
-    WHERE o + 0 = o AND `+w("kind")+` = 2 AND `+w("not_before")+` <= (SELECT now FROM c)`+mine+` AND NOT EXISTS (SELECT 1 FROM signer s WHERE s.signer = `+name+`)),
+    WHERE o + 0 = o AND `+w("kind")+` = 2 AND `+w("not_before")+` <= (SELECT now FROM c)`+mine+` AND NOT EXISTS (SELECT 1 FROM signer s WHERE s.signer = `+name+` AND s.version > 0)),
 inserted AS (
-    INSERT INTO signer (signer, shard_id, version, fencing_token, next_nonce, floor, live, updated_at)
-    SELECT `+name+`, ($3::int[])[`+w("place")+`], 1, `+token+`, `+w("next")+`, `+w("floor")+`, `+live+`, (SELECT now FROM c) FROM unnest((SELECT places FROM new)) o
-    ON CONFLICT (signer) DO NOTHING
-    RETURNING signer, signer_id, shard_id)`) +
+    INSERT INTO signer AS s (signer, shard_id, version, fencing_token, next_nonce, floor, live, updated_at, ceiling, epoch)
+    SELECT `+name+`, ($3::int[])[`+w("place")+`], `+w("rise")+`, `+token+`, `+w("next")+`, `+w("floor")+`, `+live+`, (SELECT now FROM c), `+w("ceiling")+`, `+w("epoch")+` FROM unnest((SELECT places FROM new)) o
+    ON CONFLICT (signer) DO UPDATE SET version = excluded.version, fencing_token = excluded.fencing_token, next_nonce = excluded.next_nonce, floor = excluded.floor,
+        live = excluded.live, updated_at = excluded.updated_at, ceiling = greatest(s.ceiling, excluded.ceiling), epoch = greatest(s.epoch, excluded.epoch)
+    WHERE s.version = 0
+    RETURNING s.signer, s.signer_id, s.shard_id)`) +
 		has(partUpdates|partInserts, `,
 written AS MATERIALIZED (`+strings.Join(written, " UNION ALL ")+`)`) +
 		has(partHistory, `,
@@ -144,10 +157,19 @@ due AS (
     INSERT INTO signer_due AS d (signer_id, shard_id, due_at)
     SELECT x.signer_id, x.shard_id, `+wx("due_at")+` FROM (`+strings.Join(settled, " UNION ALL ")+`) x WHERE `+wx("due_at")+` > 0 AND x.signer_id IS NOT NULL
     ON CONFLICT (signer_id) DO UPDATE SET due_at = excluded.due_at
-    WHERE excluded.due_at < d.due_at OR d.due_at <= (SELECT now FROM c))`) + `
-SELECT c.now, mine.tokens, ` +
+    WHERE excluded.due_at < d.due_at OR d.due_at <= (SELECT now FROM c))`) +
+		has(partShips, `,
+shipped AS (
+    UPDATE shard s SET log_shipped = CASE WHEN w.whole THEN greatest(s.log_shipped, w.head) ELSE s.log_shipped END,
+        performance = NOT (w.whole AND w.off = 1), grant_until = greatest(s.grant_until, (SELECT now FROM c) + $9::bigint), longest_hold = greatest(s.longest_hold, $10::bigint)
+    FROM (SELECT a.id, `+ship("head")+` AS head, `+ship("off")+` AS off, `+ship("writes")+` = `+counted+` AS whole
+        FROM unnest($3::int[]) WITH ORDINALITY a(id, place) WHERE (SELECT beliefs FROM mine)[a.place] = `+ship("belief")+`) w
+    WHERE s.shard_id = w.id
+    RETURNING s.shard_id, w.whole)`) + `
+SELECT c.now, mine.beliefs, ` +
 		cmp.Or(has(partUpdates|partInserts, "(SELECT array_agg("+wx("ord")+") FROM written x)"), "NULL::bigint[]") + `, ` +
-		cmp.Or(has(partChecks, "(SELECT array_agg("+wx("ord")+") FROM checked x)"), "NULL::bigint[]") + `
+		cmp.Or(has(partChecks, "(SELECT array_agg("+wx("ord")+") FROM checked x)"), "NULL::bigint[]") +
+		has(partShips, ", (SELECT array_agg(shard_id) FROM shipped), (SELECT array_agg(shard_id) FROM shipped WHERE whole)") + `
 FROM c CROSS JOIN mine`
 }
 
@@ -163,6 +185,10 @@ func past(name string) string {
 
 func ask(name string) string {
 	return number("$7", "q*"+strconv.Itoa(len(askNumbers)), askNumbers, name)
+}
+
+func ship(name string) string {
+	return number("$8", "(a.place-1)*"+strconv.Itoa(len(shipNumbers)), shipNumbers, name)
 }
 
 // slice and text are a part of the byte string.
@@ -188,11 +214,12 @@ func knownText(signer, lo, hi string) string {
 // has a row, 2 for one that has none, and 3 for a write that only compares.
 var (
 	writeNumbers = []string{
-		"ord", "kind", "place", "token", "version", "next", "floor", "not_before", "due_at",
+		"ord", "kind", "place", "belief", "version", "rise", "next", "floor", "ceiling", "epoch", "not_before", "due_at",
 		"past_lo", "past_hi", "ask_lo", "ask_hi", "name_at", "name_len", "live_at", "live_len",
 	}
 	pastNumbers = []string{"nonce", "attempt", "holder", "hashes_at", "hashes_len", "reason_at", "reason_len", "again"}
 	askNumbers  = []string{"id_at", "id_len", "hash_at", "hash_len", "nonces_at", "nonces_len"}
+	shipNumbers = []string{"belief", "head", "off", "writes"} // of each of the shards
 )
 
 // packed are the parameters of commitShards, in its order.
@@ -200,6 +227,7 @@ type packed struct {
 	shards              []int
 	blob                []byte
 	writes, past, asked []int64
+	ships               []int64
 	places              []int // of the shard of each write in shards, from 1; in order of the writes
 	parts               shardParts
 }
@@ -211,27 +239,41 @@ func (p *packed) bytes(b []byte) (from, length int64) {
 	return from, int64(len(b))
 }
 
+// belief is what a writer takes for true of a shard: its token, and which engine it has.
+func belief(t lease.ShardTerm) int64 {
+	if t.Performance {
+		return 2*t.Token + 1
+	}
+	return 2 * t.Token
+}
+
+// place is the place of a shard, from 1.
+func (p *packed) place(shard int) int {
+	place := slices.Index(p.shards, shard) + 1
+	if place == 0 {
+		p.shards = append(p.shards, shard)
+		place = len(p.shards)
+	}
+	return place
+}
+
 // add packs a write.
 func (p *packed) add(ord, shards int, w *nonce.Write) {
 	shard := w.Term.Shard
 	if shard != nonce.ShardOf(w.Name, shards) {
 		shard = -1 // nobody owns it
 	}
-	place := slices.Index(p.shards, shard) + 1
-	if place == 0 {
-		p.shards = append(p.shards, shard)
-		place = len(p.shards)
-	}
+	place := p.place(shard)
 	p.places[ord] = place
-	believed, kind := w.Signer.Version, int64(3)
+	believed, kind, rise := w.Signer.Version, int64(3), 1+w.Rise
 	switch {
 	case w.Check:
 		p.parts |= partChecks
-	case w.Signer.Version > 1:
-		believed, kind = believed-1, 1
+	case w.Signer.Version > rise:
+		believed, kind = believed-rise, 1
 		p.parts |= partUpdates
 	default:
-		believed, kind = believed-1, 2
+		believed, kind = believed-rise, 2
 		p.parts |= partInserts
 	}
 	askLo := len(p.asked) / len(askNumbers)
@@ -250,7 +292,7 @@ func (p *packed) add(ord, shards int, w *nonce.Write) {
 	if !w.Check {
 		p.blob = nonce.AppendLive(p.blob, w.Signer.Live)
 	}
-	p.writes = append(p.writes, int64(ord), kind, int64(place), w.Term.Token, believed, w.Signer.Next, w.Signer.Floor, w.NotBefore, w.DueAt,
+	p.writes = append(p.writes, int64(ord), kind, int64(place), belief(w.Term), believed, rise, w.Signer.Next, w.Signer.Floor, w.Signer.Ceiling, w.Signer.Epoch, w.NotBefore, w.DueAt,
 		int64(pastLo), int64(len(p.past)/len(pastNumbers)), int64(askLo), int64(len(p.asked)/len(askNumbers)), name, nameLen, live, int64(len(p.blob))+1-live)
 }
 

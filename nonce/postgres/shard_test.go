@@ -44,7 +44,7 @@ func advance(t *testing.T, url string, by int64) {
 }
 
 func TestAStoreInShardsKeepsTheRules(t *testing.T) {
-	shardtest.Run(t, func(t *testing.T) shardtest.Database {
+	open := func(t *testing.T) shardtest.Database {
 		url := server.NewDatabase(t)
 		openShards(t, url, 2)
 		ahead := make(chan int64, 1)
@@ -60,7 +60,9 @@ func TestAStoreInShardsKeepsTheRules(t *testing.T) {
 				ahead <- by
 			},
 		}
-	})
+	}
+	shardtest.Run(t, open)
+	t.Run("logs", func(t *testing.T) { shardtest.RunLogs(t, open) })
 }
 
 func TestAStoreInShardsKeepsCredentials(t *testing.T) {

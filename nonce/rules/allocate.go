@@ -168,7 +168,7 @@ func (d *draft) repeat() (answered bool) {
 // runs reports whether an entry is the hold of an attempt, and not over.
 func (d *draft) runs(e *nonce.Entry, attempt int64) bool {
 	return e.Status == nonce.Held && e.Attempt == attempt && e.Until > d.in.Now.Latest &&
-		(e.Note == nil || e.Note.Reason != nonce.ReasonUnknown)
+		(e.Note == nil || e.Note.Reason != nonce.ReasonUnknown) && !doubtful(e)
 }
 
 // holdStates tells what became of the nonces of a request. What is not live is consumed.

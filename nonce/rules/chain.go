@@ -70,6 +70,9 @@ func (d *draft) expire() {
 			continue
 		}
 		d.plan.NotBefore = max(d.plan.NotBefore, e.Until+second)
+		if doubtful(&e) {
+			e.Attempt = max(e.Attempt, d.firstAttempt())
+		}
 		to, note := d.judge(&e)
 		again := e.Note != nil && e.Note.Reason == nonce.ReasonUnknown
 		event := nonce.Event{Nonce: e.Nonce, Attempt: e.Attempt, TxHash: note.TxHash, Reason: note.Reason}
@@ -208,6 +211,8 @@ func (d *draft) unrepairable(n int64, row nonce.Row, there bool) error {
 		return conflict(nonce.Row{Nonce: n, Status: nonce.Consumed}, longAgo)
 	case !chain && row.Status == nonce.Consumed && len(d.plan.Signer.Live) >= d.rules.MaxLive:
 		return &nonce.HoldLimitError{Limit: d.rules.MaxLive} // with a chain it is one nonce, and all others wait for it
+	case there && row.Status == nonce.Held && row.Reason == nonce.ReasonInDoubt:
+		return conflict(nonce.Row{Nonce: n, Status: nonce.Held}, doubtSentence)
 	case there && row.Status == nonce.Held && row.Reason == nonce.ReasonRepair && row.Holder != d.op.Principal:
 		return conflict(nonce.Row{Nonce: n, Status: nonce.Held}, "somebody else is repairing the nonce")
 	}

@@ -25,6 +25,9 @@ func (d *draft) markable() (row nonce.Row, ok, read bool) {
 		d.conflict(nonce.Row{Nonce: op.Nonce, Status: nonce.Consumed}, longAgo)
 	case !there:
 		d.ans.Err = nonce.ErrNotFound
+	case row.Status == nonce.Held && row.Reason == nonce.ReasonInDoubt:
+		row, ok = d.markDoubtful(row)
+		return row, ok, true
 	case row.Attempt != op.Attempt && !op.MayMark(row):
 		d.conflict(nonce.Row{Nonce: -1}, attemptOver)
 	case row.Attempt != op.Attempt:
@@ -206,6 +209,8 @@ func (d *draft) takeInPassing() bool {
 	switch {
 	case !read:
 		return false
+	case there && row.Status == nonce.Held && row.Reason == nonce.ReasonInDoubt:
+		d.conflict(nonce.Row{Nonce: op.Nonce, Status: nonce.Held}, doubtSentence)
 	case there && row.Status != nonce.Released && !op.MayMark(row):
 		d.ans.Err = nonce.ErrNotHolder
 	case there && row.Status != nonce.Released:

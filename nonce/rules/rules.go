@@ -48,6 +48,9 @@ type Input struct {
 	// reports that there is none; nil: nobody counts. The caller gives the room back when
 	// the plan is not committed.
 	Claim func(op *nonce.Op, count int) bool
+	// GrantUntil is until when a log of the signer's shard that was lost may have given its
+	// nonces, by the store's clock, in Unix milliseconds.
+	GrantUntil int64
 	// NoExpiry leaves overdue holds as they are: the store's clock has jumped.
 	NoExpiry bool
 }
@@ -107,6 +110,10 @@ type Answer struct {
 	Floor    int64
 	Next     int64
 	Summary  *nonce.Summary // of a status only
+
+	// After is the store's time, in Unix milliseconds, before which the op must not be told:
+	// somebody may still be given what it ends. 0: at once.
+	After int64
 
 	// Ends is the hold that the op ended, or gave another deadline; nil: none.
 	Ends *nonce.Entry
@@ -306,6 +313,11 @@ func (d *draft) setFloor() {
 		d.ans.Wrote = true
 	}
 	d.ans.Floor, d.ans.Next = s.Floor, s.Next
+	for i := range s.Live {
+		if doubtful(&s.Live[i]) {
+			d.ans.After = d.in.GrantUntil
+		}
+	}
 }
 
 // raise brings the floor up. What is RELEASED below it is CONSUMED.

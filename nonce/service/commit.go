@@ -11,6 +11,10 @@ import (
 // commit writes what was planned in one statement, and returns the groups that go on: those
 // given as next among them.
 func (w *worker) commit(groups, next []*group) []*group {
+	logged, groups := split(groups)
+	if len(logged) > 0 {
+		next = w.append(logged, next)
+	}
 	if len(groups) == 0 {
 		return next
 	}
@@ -81,6 +85,10 @@ func (w *worker) answer(g *group, now time.Time) {
 			a.Summary.Lease, a.Summary.Now = svc.grant(g.shard.view.Load()), now
 		}
 		svc.open.settle(t.op, a)
+		if w.waits(g, t, a) || w.tooSoon(t, a) {
+			svc.publish(w.index, t, a, g.sig.chain, plan.Signer.Version, now)
+			continue
+		}
 		t.answer(a, clock)
 		svc.publish(w.index, t, a, g.sig.chain, plan.Signer.Version, now)
 		w.finish(t)

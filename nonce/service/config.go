@@ -34,6 +34,9 @@ type Config struct {
 	MaxSigners     int
 	MaxSignerBytes int64
 
+	// Log is for the performance engine; nil: this node serves no shard that has it.
+	Log *LogConfig
+
 	Rules            rules.Rules
 	Chain            nonce.Chain   // nil: no chain is configured
 	MaxHold          time.Duration // the longest hold anybody may ask for
@@ -67,6 +70,11 @@ func (c *Config) defaults() {
 	setDefault(&c.LockRetry, 5*time.Millisecond)
 	setDefault(&c.MaxSigners, 1_000_000)
 	setDefault(&c.MaxSignerBytes, 512<<20)
+	if c.Log != nil {
+		own := *c.Log
+		own.defaults()
+		c.Log = &own
+	}
 }
 
 func setDefault[T comparable](v *T, to T) {
@@ -97,6 +105,10 @@ func (c *Config) validate() error {
 		return errors.New("the signers that are remembered, and their bytes, must be at least 1")
 	case r.NewSigners != "" && r.NewSigners != nonce.AllowNew && r.NewSigners != nonce.RefuseNew:
 		return fmt.Errorf("new signers %q is neither %q nor %q", r.NewSigners, nonce.AllowNew, nonce.RefuseNew)
+	case c.Log != nil && (c.Log.Log == nil || c.Log.Store == nil):
+		return errors.New("the performance engine needs a log and a store")
+	case c.Log != nil && c.Log.ShipSLA >= c.Log.Grant:
+		return errors.New("how far the rows may be behind must be below the grant")
 	case c.SweepInterval <= 0:
 		return errors.New("the sweep interval must be above 0")
 	case c.RequestRetention < 0 || c.HistoryRetention < 0:

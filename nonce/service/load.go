@@ -14,13 +14,17 @@ func (w *worker) load(groups []*group) []*group {
 	var reading []*group
 	var needs []nonce.SignerNeed
 	for _, g := range groups {
-		if g.sig = w.memory.use(g.name); g.sig == nil || g.wants.Any() {
+		if g.sig = w.memory.use(g.name); g.sig != nil && !g.wants.Any() {
+			g.wants.Requests = g.unasked()
+		}
+		if g.sig == nil || g.wants.Any() {
 			reading, needs = append(reading, g), append(needs, g.need())
 		}
 	}
 	if len(reading) > 0 {
 		w.readAll(reading, needs)
 	}
+	groups = w.mendAll(groups)
 	left := groups[:0]
 	for _, g := range groups {
 		switch {
@@ -93,6 +97,11 @@ func (w *worker) follow(g *group, l *nonce.LoadedSigner) {
 		w.postpone(g, l.Signer.Version)
 		g.sig, g.look, g.listed = nil, false, nonce.DueEntry{}
 		w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.Aborted, Err: errUnreadable})
+	case l.Shard.Performance != (g.shard.log != nil): // an outcome that was unknown, or the engine of another life
+		w.lose(g.shard)
+		g.sig = nil
+		w.anew = append(w.anew, g)
+	case g.sig != nil && g.shard.log != nil: // memory is ahead of the rows
 	case g.sig == nil:
 		if g.sig = w.remember(g, l); g.sig == nil {
 			w.stoppedNow(g)

@@ -16,9 +16,12 @@ type signer struct {
 
 	chain nonce.ChainSigner // nil: no chain is configured for it
 
-	dueAt   int64 // for when it is in the list of deadlines; 0: it is not
-	place   int   // in that list
-	listed  int64 // for when the store has it listed, as far as is known; 0: it is not
+	dueAt     int64      // for when it is in the list of deadlines; 0: it is not
+	place     int        // in that list
+	listed    int64      // for when the store has it listed, as far as is known; 0: it is not
+	unshipped *unshipped // what the store does not have yet; nil: nothing
+	block     int64      // nonces that are reserved ahead
+
 	stopped bool  // the store showed less of it than was seen
 	safe    int64 // a floor at or above it lets it serve again
 
@@ -110,7 +113,7 @@ func (s *signer) disown() {
 func (m *memory) evict() {
 	for n := len(m.signers); n > 0 && (len(m.signers) > m.maxCount || m.bytes > m.maxBytes); n-- {
 		s := m.newest.newer // the one used longest ago
-		if s.stopped {
+		if s.stopped || s.unshipped != nil {
 			m.unlink(s)
 			m.link(s)
 			continue

@@ -35,7 +35,21 @@ func (w *worker) own(groups []*group) []*group {
 			left = append(left, g)
 		}
 	}
-	return left
+	return w.inLog(left)
+}
+
+// inLog returns the groups whose shard has no log, or one that serves. The others wait for it.
+func (w *worker) inLog(groups []*group) []*group {
+	return slices.DeleteFunc(groups, func(g *group) bool {
+		lg := g.shard.log
+		switch {
+		case lg == nil, lg.serves && len(lg.stuck) == 0:
+			return false
+		case len(g.tasks) > 0:
+			w.park(g, errLogAway)
+		}
+		return true
+	})
 }
 
 const errNoLease nonce.Told = "the lease of this node is over, and was not renewed yet; try again"
@@ -47,6 +61,8 @@ func (w *worker) may(g *group, got *had) bool {
 	switch {
 	case got.row.Taken:
 		return true
+	case got.row.Performance && w.svc.cfg.Log == nil && owner == w.svc.holder:
+		w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: errNoLog})
 	case got.err != nil && nonce.OutcomeOf(got.err) == nonce.Aborted: // it is locked, perhaps
 		w.park(g, got.err)
 	case got.err != nil: // the acquire may have happened, the ops did not
@@ -114,10 +130,18 @@ func (w *worker) acquired(sh *shard, row, was *lease.Shard) {
 		w.lose(sh)
 		return
 	}
-	if before == 0 || row.Token != before+1 {
+	if before == 0 || row.Token != before+1 || sh.log != nil || row.Performance {
 		w.lose(sh)
 	}
 	sh.term.Store(row.Token)
+	if sh.doubt = *row; row.Performance {
+		w.beginLog(sh, row)
+		if w.svc.cfg.Log == nil { // it is for nodes with Redis
+			w.giveUp([]*shard{sh})
+			row.Taken = false
+			return
+		}
+	}
 	if from := was.Owner.Node; from != "" && from != w.svc.holder.Node && row.Token == was.Token+1 { // else it was given back
 		w.svc.fig.LeaseAcquire(nonce.AcquireTakeover)
 		w.svc.log.Info("took over a shard", "shard", sh.id, "from_node", from, "owner_node", w.svc.holder.Node, "fencing_token", row.Token)

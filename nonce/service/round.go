@@ -88,6 +88,11 @@ func (w *worker) front(groups []*group) []*group {
 		if !w.leadIn(g) || len(g.tasks) == 0 && !g.look {
 			continue
 		}
+		if len(g.tasks) > 0 && g.tasks[0].op.Kind == nonce.KindList { // for what the rows do not have yet
+			w.impatient = true
+			w.park(g, errLogBehind)
+			continue
+		}
 		if g.tries++; g.tries > maxRounds {
 			w.failGroup(g, nonce.ErrBusy)
 			continue
@@ -156,6 +161,8 @@ func (w *worker) frontTask(g *group) bool {
 		stopped = nil
 	}
 	switch {
+	case t.op.Kind == nonce.KindList && g.shard.log != nil && w.memory.signers[g.name] != nil && w.memory.signers[g.name].unshipped != nil:
+		return false // front has it wait
 	case t.op.Kind == nonce.KindList, t.reads() && (!g.shard.mine() || stopped != nil || w.svc.haltedBy() != nil):
 		w.read(t)
 	case w.svc.haltedBy() != nil:
@@ -207,8 +214,10 @@ func (w *worker) plan(g *group) {
 		w.ops = append(w.ops, t.op)
 	}
 	sig := g.sig
+	g.overlay()
 	g.plan = w.svc.cfg.Rules.Make(&rules.Input{
-		Signer: sig.row, Token: g.shard.term.Load(), Now: w.svc.clock.now(), History: g.history, Requests: g.requests,
+		GrantUntil: g.shard.doubt.GrantUntil,
+		Signer:     sig.row, Token: g.shard.term.Load(), Now: w.svc.clock.now(), History: g.history, Requests: g.requests,
 		Chain: sig.chain, Claim: w.svc.open.claim, NoExpiry: g.noExpiry || w.svc.clock.paused(),
 	}, w.ops)
 	g.wants = g.plan.Wants

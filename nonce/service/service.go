@@ -67,6 +67,8 @@ type Service struct {
 	retired atomic.Bool   // no shard is acquired any more
 	trails  atomic.Uint64 // the id of the latest trail
 	began   time.Time
+	engine  atomic.Pointer[nonce.EngineGoal] // nil: not read yet
+	trouble atomic.Pointer[string]           // why the performance engine is to be left; nil: nothing
 	tally   tally
 	saidWhy atomic.Int64 // when sayWhy said something last, Unix nanoseconds
 
@@ -127,6 +129,9 @@ func (s *Service) begin(ctx context.Context) (err error) {
 	if s.basic == nil {
 		for _, w := range s.workers {
 			s.runs.Go(func() { w.loop(s.stop) })
+			if s.cfg.Log != nil {
+				s.runs.Go(func() { w.ship(s.stop) })
+			}
 		}
 	}
 	watch := &watch{svc: s, freeSince: make([]time.Time, len(s.shards)), keptUntil: make([]time.Time, len(s.shards))}

@@ -30,13 +30,18 @@ type shard struct {
 	hintToken int64                // of view when the hint came; once view has another, the hint is old
 	leftTo    string               // the node for which this one gave the shard up last
 	leftUntil time.Time            // until when it is left to that node
-	stay      uint64               // counts how often the shard was lost; a signer that was read in an earlier stay is read again
+	log       *shardLog            // nil: the shard has the reliable engine
+	doubt     lease.Shard          // its row when it was acquired, for what a loss left in doubt
+	// Since when a log of the shard could not be used, and why, over several acquires.
+	logFailing time.Time
+	logWhy     error
+	stay       uint64 // counts how often the shard was lost; a signer that was read in an earlier stay is read again
 }
 
 func (sh *shard) mine() bool { return sh.term.Load() != 0 }
 
 func (sh *shard) shardTerm() lease.ShardTerm {
-	return lease.ShardTerm{Shard: sh.id, Token: sh.term.Load()}
+	return lease.ShardTerm{Shard: sh.id, Token: sh.term.Load(), Performance: sh.log != nil}
 }
 
 // see takes in a row of the shard.

@@ -36,7 +36,11 @@ func (w *watch) run() {
 		}
 		err := w.svc.look(context.Background())
 		if err == nil {
+			err = w.svc.lookEngine(context.Background())
+		}
+		if err == nil {
 			w.balance()
+			w.svc.switchShards()
 		}
 		switch {
 		case err != nil && !away:
@@ -60,6 +64,7 @@ func (w *watch) balance() {
 		row, heir := sh.view.Load(), f.heir(i)
 		free := row.Owner.Node == "" || row.Owner.Node == s.holder.Node || !s.held(f, row.Owner)
 		switch {
+		case row.Performance && s.cfg.Log == nil && !sh.mine(): // it is for nodes with Redis
 		case sh.mine() && row.Owner != s.holder && row.Token > sh.term.Load():
 			// It was taken from this node, which was paused perhaps. To ask for it tells.
 			sh.worker.order(order{shard: sh, take: true})

@@ -24,12 +24,13 @@ type worker struct {
 
 	remembered, rememberedBytes atomic.Int64 // of memory at the end of the last batch, for readers without the turn
 
-	mu     sync.Mutex // guards what follows; no I/O under it
-	queue  turns
-	home   []*stray // signers with nothing under way at another node any more
-	orders []order
-	due    []nonce.DueEntry // that the store has listed and that were not looked at yet
-	tick   bool             // it is time to look at deadlines
+	mu      sync.Mutex // guards what follows; no I/O under it
+	queue   turns
+	home    []*stray // signers with nothing under way at another node any more
+	orders  []order
+	due     []nonce.DueEntry // that the store has listed and that were not looked at yet
+	tick    bool             // it is time to look at deadlines
+	arrived *shipment        // that came back
 
 	turn    sync.Mutex // guards all below; held for a whole batch
 	memory  *memory
@@ -44,20 +45,33 @@ type worker struct {
 	marked  time.Time   // when the batch under way was taken
 	ops     []*nonce.Op // the memory of plan
 	noReads error       // why no more is read in this batch
+
+	shipments chan *shipment // to the goroutine that sends them
+	shipping  bool           // one is under way
+	shippedAt time.Time      // when the last one began
+	shipDue   time.Time      // when it is time to look at shipping again
+	shipTimer *time.Timer
+	impatient bool // answers wait for a shipment
+	storeAway bool // the last shipment did not reach the store
+	unshipped int  // changes that the rows do not have yet
+	logs      atomic.Pointer[LogFigures]
+	counted   time.Time // when they were
+	later     []untold  // answers that wait for a time
 }
 
 // order asks a worker to take a shard, or to give it up.
 type order struct {
-	shard *shard
-	take  bool
-	heir  string // for whom it is given up; "": for nobody
+	shard  *shard
+	take   bool
+	engine bool   // it is about the engine: take is the performance engine
+	heir   string // for whom it is given up; "": for nobody
 }
 
 func newWorker(s *Service, index int) *worker {
 	w := &worker{
 		svc: s, index: index, shares: shares{most: int64(s.cfg.QueueCapacity)}, wake: make(chan struct{}, 1), epoch: s.store.Epoch(),
 		memory: newMemory(s.cfg.MaxSigners/s.cfg.Workers, s.cfg.MaxSignerBytes/int64(s.cfg.Workers)),
-		strays: make(map[string]*stray), parked: make(map[string]*group),
+		strays: make(map[string]*stray), parked: make(map[string]*group), shipments: make(chan *shipment, 1),
 	}
 	w.pace = newPace(s.cfg.Workers, w.signal)
 	return w
@@ -120,7 +134,7 @@ func (w *worker) runNext() bool {
 	w.turn.Lock()
 	defer w.turn.Unlock()
 	b := w.take()
-	if len(b.tasks) == 0 && len(b.home) == 0 && len(b.orders) == 0 && len(b.due) == 0 && !b.tick && (!w.more || b.signers == 0) && !w.parkedDue() {
+	if len(b.tasks) == 0 && len(b.home) == 0 && len(b.orders) == 0 && len(b.due) == 0 && !b.tick && b.arrived == nil && (!w.more || b.signers == 0) && !w.parkedDue() && !w.logDue() {
 		return false
 	}
 	w.run(b)
@@ -163,6 +177,7 @@ type batch struct {
 	// signers and holds bound what is looked at for overdue holds, see pace.room
 	signers, holds int
 	waiting        bool // the store has listed more than is looked at now
+	arrived        *shipment
 }
 
 func (w *worker) take() (b batch) {
@@ -176,6 +191,7 @@ func (w *worker) take() (b batch) {
 	b.due = w.takeDue(b.signers)
 	b.waiting = len(w.due) > 0
 	b.tick, w.tick = w.tick, false
+	b.arrived, w.arrived = w.arrived, nil
 	return b
 }
 
@@ -193,7 +209,9 @@ func (w *worker) run(b batch) {
 		w.epoch = e
 		w.compareAll()
 	}
+	w.tendShipping(b.arrived)
 	w.obey(b.orders)
+	w.tendLogs()
 	if b.tick {
 		w.dropIdle()
 	}
@@ -207,6 +225,9 @@ func (w *worker) run(b batch) {
 		w.giveUp(w.owned())
 	}
 	w.pace.ended(w.ended, w.more || b.waiting, w.marked)
+	w.shipNext()
+	w.countLogs()
+	w.wakeAll()
 	w.memory.evict()
 	w.remembered.Store(int64(len(w.memory.signers)))
 	w.rememberedBytes.Store(w.memory.bytes)
@@ -219,6 +240,14 @@ func (w *worker) obey(orders []order) {
 	var take, give []*shard
 	for _, o := range orders {
 		switch sh := o.shard; {
+		case o.engine && o.take:
+			if sh.mine() && sh.log == nil && !w.svc.retired.Load() && w.svc.haltedBy() == nil {
+				w.turnOn(sh)
+			}
+		case o.engine:
+			if sh.log != nil && sh.log.serves && len(sh.log.stuck) == 0 {
+				w.turnOff(sh, "")
+			}
 		case !o.take || w.svc.retired.Load():
 			give = append(give, sh)
 			sh.leftTo, sh.leftUntil = o.heir, w.marked.Add(freeFor)
@@ -396,6 +425,7 @@ func (w *worker) lose(sh *shard) {
 	if !sh.mine() {
 		return
 	}
+	w.dropLog(sh)
 	sh.term.Store(0)
 	sh.stay++
 	if w.svc.cfg.Chain == nil {
@@ -420,6 +450,9 @@ func (w *worker) giveUp(shards []*shard) {
 
 // leave forgets a shard and adds what is to be given back.
 func (w *worker) leave(sh *shard, terms []lease.ShardTerm) []lease.ShardTerm {
+	if sh.log != nil && len(sh.log.dirty) > 0 {
+		w.flush(sh, false)
+	}
 	token, view := sh.term.Load(), sh.view.Load()
 	if view.Owner == w.svc.holder {
 		token = max(token, view.Token)
@@ -484,4 +517,7 @@ func (s *Service) giveAllBack() {
 		terms = sh.worker.leave(sh, terms)
 	}
 	s.release(terms)
+	for _, w := range s.workers {
+		w.wakeAll()
+	}
 }

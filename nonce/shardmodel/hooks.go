@@ -26,6 +26,11 @@ const (
 	OpFigures  Op = "figures"
 	OpNames    Op = "names"
 	OpPing     Op = "ping"
+	OpShip     Op = "ship"
+	OpReserve  Op = "reserve"
+	OpTurnOn   Op = "turn on"
+	OpDeclare  Op = "declare"
+	OpEngine   Op = "engine" // Engine, SetEngine and Rehearsed
 )
 
 // Call is what a hook sees of a call: the arguments of the method that Op names.

@@ -38,6 +38,8 @@ type Store struct {
 // database is what a backup copies.
 type database struct {
 	owners  []lease.Shard
+	longest []int64 // the longest hold of each, milliseconds
+	goal    nonce.EngineGoal
 	nodes   map[string]*node
 	signers map[string]*signer
 	names   map[nonce.Principal]string
@@ -74,6 +76,7 @@ func New(shards int, now func() time.Time) *Store {
 	}}
 	for i := range shards {
 		s.db.owners = append(s.db.owners, lease.Shard{Shard: i})
+		s.db.longest = append(s.db.longest, 0)
 	}
 	return s
 }
@@ -154,7 +157,8 @@ func (s *Store) Release(ctx context.Context, h lease.Holder, terms []lease.Shard
 	err = s.call(ctx, Call{Op: OpRelease, Holder: h, Terms: terms}, func(db *database, _ time.Time) error {
 		for _, t := range terms {
 			if db.owns(h, t) {
-				db.owners[t.Shard] = lease.Shard{Shard: t.Shard, Token: t.Token + 1, Pinned: db.owners[t.Shard].Pinned}
+				o := &db.owners[t.Shard]
+				o.Owner, o.Token = lease.Holder{}, t.Token+1
 				given++
 			}
 		}
@@ -221,8 +225,14 @@ func (db *database) load(needs []nonce.SignerNeed, now time.Time) nonce.Loaded {
 var errEpoch = errors.New("the database may have become another one")
 
 // Commit implements nonce.ShardStore.
-func (s *Store) Commit(ctx context.Context, h lease.Holder, writes []nonce.Write) (out nonce.Committed, err error) {
-	err = s.call(ctx, Call{Op: OpCommit, Holder: h, Writes: writes}, func(db *database, now time.Time) error {
+func (s *Store) Commit(ctx context.Context, h lease.Holder, writes []nonce.Write) (nonce.Committed, error) {
+	out, err := s.ship(ctx, Call{Op: OpCommit, Holder: h, Writes: writes}, nonce.Shipment{Writes: writes})
+	return out.Committed, err
+}
+
+func (s *Store) ship(ctx context.Context, c Call, what nonce.Shipment) (out nonce.Shipped, err error) {
+	h, writes := c.Holder, what.Writes
+	err = s.call(ctx, c, func(db *database, now time.Time) error {
 		if slices.ContainsFunc(writes, func(w nonce.Write) bool { return w.Epoch != s.epoch.Load() }) {
 			return &nonce.StoreError{Outcome: nonce.NotSent, Err: errEpoch}
 		}
@@ -231,7 +241,7 @@ func (s *Store) Commit(ctx context.Context, h lease.Holder, writes []nonce.Write
 			w := &writes[i]
 			result, err := nonce.NotOwner, error(nil)
 			switch {
-			case !db.owns(h, w.Term) || w.Term.Shard != nonce.ShardOf(w.Name, s.shards):
+			case !db.believes(h, w.Term) || w.Term.Shard != nonce.ShardOf(w.Name, s.shards):
 			case s.hooks.RowLocked != nil && s.hooks.RowLocked(w.Name):
 				result = nonce.Moved
 			default:
@@ -247,10 +257,11 @@ func (s *Store) Commit(ctx context.Context, h lease.Holder, writes []nonce.Write
 				db.apply(&writes[i], writes[i].Term.Token, now)
 			}
 		}
+		db.shipped(h, &what, &out)
 		return nil
 	})
 	if err != nil {
-		return nonce.Committed{}, err
+		return nonce.Shipped{}, err
 	}
 	return out, nil
 }
@@ -260,7 +271,7 @@ func (db *database) judge(w *nonce.Write, now time.Time) (nonce.WriteResult, err
 	at := db.signer(w.Name)
 	believed := w.Signer.Version
 	if !w.Check {
-		believed--
+		believed -= 1 + w.Rise
 	}
 	known := slices.ContainsFunc(w.Requests, func(q nonce.Request) bool { _, ok := at.requests[q.ID]; return ok })
 	falls := w.Signer.Next < at.row.Next || w.Signer.Floor < at.row.Floor
@@ -295,8 +306,9 @@ func (db *database) apply(w *nonce.Write, token int64, now time.Time) {
 	for _, q := range w.Requests {
 		at.requests[q.ID] = request{q, now}
 	}
+	ceiling, epoch := max(at.row.Ceiling, w.Signer.Ceiling), max(at.row.Epoch, w.Signer.Epoch)
 	at.row, at.token, at.written, at.live = w.Signer, token, now, nonce.AppendLive(nil, w.Signer.Live)
-	at.row.Live = nil
+	at.row.Live, at.row.Ceiling, at.row.Epoch = nil, ceiling, epoch
 	db.signers[w.Name] = at
 }
 
@@ -319,7 +331,7 @@ func (at *signer) clone() *signer {
 
 func (db *database) clone() *database {
 	c := &database{
-		owners: slices.Clone(db.owners), nodes: make(map[string]*node), signers: make(map[string]*signer), names: maps.Clone(db.names),
+		owners: slices.Clone(db.owners), longest: slices.Clone(db.longest), goal: db.goal, nodes: make(map[string]*node), signers: make(map[string]*signer), names: maps.Clone(db.names),
 	}
 	for name, at := range db.signers {
 		c.signers[name] = at.clone()
@@ -344,6 +356,9 @@ func (s *Store) Locked(ctx context.Context, need nonce.SignerNeed, plan func(non
 			return err
 		}
 		result, err := db.judge(&w, now)
+		if db.owners[nonce.ShardOf(w.Name, s.shards)].Performance {
+			result, err = nonce.NotOwner, nil
+		}
 		if err != nil {
 			return aborted(err)
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 func TestTheModelKeepsTheRules(t *testing.T) {
-	shardtest.Run(t, func(t *testing.T) shardtest.Database {
+	open := func(t *testing.T) shardtest.Database {
 		var ahead atomic.Int64 // milliseconds
 		began := time.UnixMilli(1_790_000_000_000)
 		s := shardmodel.New(2, func() time.Time { return began.Add(time.Duration(ahead.Load()) * time.Millisecond) })
@@ -22,7 +22,9 @@ func TestTheModelKeepsTheRules(t *testing.T) {
 			Damage:  func(_ *testing.T, name string) { s.Damage(name) },
 			Advance: func(d time.Duration) { ahead.Add(d.Milliseconds()) },
 		}
-	})
+	}
+	shardtest.Run(t, open)
+	t.Run("logs", func(t *testing.T) { shardtest.RunLogs(t, open) })
 }
 
 // owned is a store of which a node has the only shard, with a first write.

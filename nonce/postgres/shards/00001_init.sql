@@ -18,8 +18,17 @@ CREATE TABLE shard (
     owner_node        text   NOT NULL DEFAULT '', -- '': nobody
     owner_incarnation bigint NOT NULL DEFAULT 0,
     fencing_token     bigint NOT NULL DEFAULT 0,
-    pinned_node       text   NOT NULL DEFAULT '' -- where it should be while that node lives; '': the balance says
-);
+    pinned_node       text   NOT NULL DEFAULT '', -- where it should be while that node lives; '': the balance says
+    -- The log in front of the rows, with the performance engine (nonce/shard_log.go).
+    performance  boolean NOT NULL DEFAULT false,
+    log_identity text    NOT NULL DEFAULT '', -- of the server that has it
+    log_shipped  bigint  NOT NULL DEFAULT 0,  -- the number of the last record that the rows have
+    grant_until  bigint  NOT NULL DEFAULT 0,  -- it hands out without the rows until then; never falls
+    longest_hold bigint  NOT NULL DEFAULT 0,  -- milliseconds; never falls
+    epoch        bigint  NOT NULL DEFAULT 0,  -- how often it was lost, with what it had
+    doubt_until  bigint  NOT NULL DEFAULT 0,
+    rehearsed    bigint  NOT NULL DEFAULT 0   -- the change of gateway_engine for which it kept up
+) WITH (fillfactor = 20); -- the grant is prolonged many times a second
 
 -- All that lives of a signer. live has the nonces below next_nonce that are HELD or
 -- RELEASED, as nonce/live_codec.go writes them. Nothing that changes is indexed, and there
@@ -33,7 +42,9 @@ CREATE TABLE signer (
     next_nonce    bigint NOT NULL,
     floor         bigint NOT NULL,
     live          bytea  NOT NULL,
-    updated_at    bigint NOT NULL
+    updated_at    bigint NOT NULL,
+    ceiling       bigint NOT NULL DEFAULT 0, -- above all that a log may have handed out
+    epoch         bigint NOT NULL DEFAULT 0  -- of the shard, when the ceiling was raised
 ) WITH (fillfactor = 50);
 ALTER TABLE signer ALTER COLUMN live SET STORAGE EXTERNAL;
 
@@ -89,6 +100,18 @@ CREATE TABLE gateway_node (
     started_at  bigint  NOT NULL,
     seen_at     bigint  NOT NULL
 ) WITH (fillfactor = 50);
+
+-- What engine is wanted of all shards. One row.
+CREATE TABLE gateway_engine (
+    one         boolean PRIMARY KEY DEFAULT true CHECK (one),
+    change      bigint  NOT NULL, -- grows with every change
+    performance boolean NOT NULL,
+    degraded    boolean NOT NULL, -- a node went back to reliable by itself
+    reason      text    NOT NULL,
+    rehearse    bigint  NOT NULL, -- milliseconds
+    at          bigint  NOT NULL
+);
+INSERT INTO gateway_engine VALUES (true, 0, false, false, '', 0, 0);
 
 -- What principals are called, for people. principal is the signed number of eight bytes, as
 -- in signer_history.holder.
@@ -175,7 +198,7 @@ END $$;
 CREATE FUNCTION live_entries(live bytea) RETURNS TABLE (nonce bigint, status text, attempt bigint, held_until bigint, holder bigint, reason text, tx_hashes bytea)
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-    reasons CONSTANT text[] := ARRAY['', 'record_first', 'forwarded', 'repair', 'unknown', 'expired', 'not_recorded', 'unseen'];
+    reasons CONSTANT text[] := ARRAY['', 'record_first', 'forwarded', 'repair', 'unknown', 'expired', 'not_recorded', 'unseen', 'in_doubt'];
     size    CONSTANT int := octet_length(live) - 4;
     place   int := 1;
     flags   int;

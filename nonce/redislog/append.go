@@ -1,0 +1,101 @@
+package redislog
+
+import (
+	"context"
+	"strconv"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"noncegate/nonce"
+)
+
+// Append implements nonce.ShardLog. It is one round trip a server: one script for all shards,
+// or on a cluster, where a script has one slot, one a shard, and then the question who the
+// server is. The servers of a cluster are asked side by side.
+func (l *Log) Append(ctx context.Context, items []nonce.LogAppend) []error {
+	errs := make([]error, len(items))
+	servers := l.byServer(ctx, len(items), func(i int) int { return items[i].Fence.Shard }, func(i int, err error) { errs[i] = err })
+	var all sync.WaitGroup
+	for server, places := range servers {
+		if len(servers) == 1 {
+			l.appendTo(ctx, server, items, places, errs)
+			continue
+		}
+		all.Go(func() { l.appendTo(ctx, server, items, places, errs) })
+	}
+	all.Wait()
+	return errs
+}
+
+// call is one run of the script, for some of the items.
+type call struct {
+	places []int
+	keys   []string
+	args   []any
+	cmd    *redis.Cmd
+}
+
+func (l *Log) calls(items []nonce.LogAppend, places []int) (out []call) {
+	most := len(places)
+	if l.db.Facts().Cluster {
+		most = 1
+	}
+	for ; len(places) > 0; places = places[most:] {
+		c := call{places: places[:most], keys: make([]string, 0, 2*most), args: make([]any, 0, 4*most)}
+		for _, at := range c.places {
+			f := &items[at].Fence
+			var record []byte
+			if r := items[at].Record; r != nil {
+				record = appendRecord(make([]byte, 0, 64+96*len(r.Changes)), r)
+			}
+			c.keys = append(c.keys, l.keys(f.Shard)...)
+			c.args = append(c.args, fenceText(f, f.Head), fenceText(f, f.Head+1), strconv.FormatInt(f.Head+1, 10), record)
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// appendTo adds the records of one server, and says of each what became of it.
+func (l *Log) appendTo(ctx context.Context, server *redis.Client, items []nonce.LogAppend, places []int, errs []error) {
+	calls := l.calls(items, places)
+	is, err := appendOnce(ctx, server, calls, func(p redis.Pipeliner, c *call) *redis.Cmd {
+		return p.EvalSha(ctx, appendScript.sha, c.keys, c.args...)
+	})
+	if unknownScript(calls[0].cmd.Err()) { // then it is known for none
+		is, err = appendOnce(ctx, server, calls, func(p redis.Pipeliner, c *call) *redis.Cmd {
+			return p.Eval(ctx, appendScript.text, c.keys, c.args...)
+		})
+	}
+	for i := range calls {
+		said, failed := calls[i].cmd.Slice()
+		for j, at := range calls[i].places {
+			switch f := &items[at].Fence; {
+			case failed != nil:
+				errs[at] = wrap(failed)
+			case len(said) != len(calls[i].places):
+				errs[at] = lost("its script says %v", said)
+			case said[j] != "ok":
+				found, _ := said[j].(string)
+				errs[at] = otherFence(f, found)
+			case err != nil: // the record may be with a server that is not the one accepted
+				errs[at] = &nonce.StoreError{Outcome: nonce.Unknown, Err: err}
+			case is != f.Identity:
+				errs[at] = lost("the server is %s, and %s was accepted", is, f.Identity)
+			}
+		}
+	}
+}
+
+// appendOnce sends all calls and the question who the server is.
+func appendOnce(ctx context.Context, server *redis.Client, calls []call, queue func(redis.Pipeliner, *call) *redis.Cmd) (is string, err error) {
+	pipe := server.Pipeline()
+	for i := range calls {
+		calls[i].cmd = queue(pipe, &calls[i])
+	}
+	asked := pipe.Do(ctx, "INFO", "server", "replication")
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	text, err := asked.Text()
+	return identity(text), err
+}

@@ -1,0 +1,400 @@
+// Package redislog keeps the log of each shard, what the performance engine answers from, in
+// a Redis or a Redis Cluster.
+//
+// Of each shard there are two keys under one hash tag: its fence, a text of token, try and
+// head, and a stream of records, whose ids are their numbers. Each change is one Lua script
+// that compares the fence first, and nothing is repeated: what was not answered is unknown,
+// and settled by a higher try. After a script, on the same connection, the server is asked who
+// it is.
+//
+// What it promises: a record that was accepted was accepted by the server that the database
+// names, under the fence that the owner believed. What it does not: that the server keeps it.
+// What sets a server back without changing its identity (a snapshot of its machine, DEBUG
+// RELOAD, keys that are restored by hand, a proxy that hides the run id) it does not see.
+//
+// The package starts no goroutine. A Log may be used by many.
+package redislog
+
+import (
+	"context"
+	"crypto/sha1" // #nosec G505 -- Redis names scripts by it
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"noncegate/nonce"
+	"noncegate/redisdb"
+)
+
+var _ nonce.ShardLog = (*Log)(nil)
+
+// Log is the logs of all shards of one database.
+type Log struct {
+	db     *redisdb.DB
+	prefix string
+}
+
+// placeKey has the database whose logs a Redis keeps.
+const placeKey = "noncegate:logs-of"
+
+// Open uses a Redis for the logs of a database, which place names. The Redis is the caller's
+// to close. A Redis that has the logs of another database is refused.
+func Open(ctx context.Context, db *redisdb.DB, place string) (*Log, error) {
+	c, err := db.Master(ctx, placeKey)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.SetNX(ctx, placeKey, place, 0).Result(); err != nil {
+		return nil, fmt.Errorf("name the database in Redis: %w", err)
+	}
+	switch found, err := c.Get(ctx, placeKey).Result(); {
+	case err != nil:
+		return nil, fmt.Errorf("read which database Redis serves: %w", err)
+	case found != place:
+		return nil, fmt.Errorf("it keeps the logs of another database (%.100q, and this one is %q): use a Redis of its own, or, if that database is no more, delete the key %s", found, place, placeKey)
+	}
+	return &Log{db: db, prefix: "noncegate:{" + strings.NewReplacer("{", "(", "}", ")").Replace(place) + "/"}, nil
+}
+
+type script struct{ text, sha string }
+
+func newScript(text string) *script {
+	sum := sha1.Sum([]byte(text)) // #nosec G401 -- see above
+	return &script{text, hex.EncodeToString(sum[:])}
+}
+
+//go:embed lua/append.lua
+var appendText string
+
+//go:embed lua/begin.lua
+var beginText string
+
+//go:embed lua/enter.lua
+var enterText string
+
+//go:embed lua/trim.lua
+var trimText string
+
+var (
+	appendScript = newScript(appendText)
+	beginScript  = newScript(beginText)
+	enterScript  = newScript(enterText)
+	trimScript   = newScript(trimText)
+)
+
+// keys are the fence and the log of a shard.
+func (l *Log) keys(shard int) []string {
+	tag := l.prefix + strconv.Itoa(shard) + "}:"
+	return []string{tag + "fence", tag + "log"}
+}
+
+// master is the server of a shard's log.
+func (l *Log) master(ctx context.Context, shard int) (*redis.Client, error) {
+	c, err := l.db.Master(ctx, l.keys(shard)[0])
+	if err != nil {
+		return nil, &nonce.StoreError{Outcome: nonce.NotSent, Err: err}
+	}
+	return c, nil
+}
+
+// asker is a client or one connection of it.
+type asker interface {
+	EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd
+	Eval(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd
+	Do(ctx context.Context, args ...any) *redis.Cmd
+}
+
+// run runs a script, which Redis may not know yet.
+func (s *script) run(ctx context.Context, c asker, keys []string, args ...any) (any, error) {
+	out, err := c.EvalSha(ctx, s.sha, keys, args...).Result()
+	if unknownScript(err) {
+		out, err = c.Eval(ctx, s.text, keys, args...).Result()
+	}
+	return out, wrap(err)
+}
+
+func unknownScript(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }
+
+// refusals are answers of a server that ran nothing.
+var refusals = []string{"NOSCRIPT", "OOM", "READONLY", "LOADING", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "NOPERM", "NOAUTH", "BUSY", "NOREPLICAS", "MISCONF"}
+
+// wrap says of an error whether anything may have happened.
+func wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	outcome := nonce.Unknown
+	if slices.ContainsFunc(refusals, func(word string) bool { return redis.HasErrorPrefix(err, word) }) {
+		outcome = nonce.NotSent
+	}
+	return &nonce.StoreError{Outcome: outcome, Err: fmt.Errorf("ask Redis: %w", err)}
+}
+
+// who asks a server who it is: its run id, which a restart changes, and the id of its data,
+// which the promotion of a replica changes.
+func who(ctx context.Context, c asker) (string, error) {
+	text, err := c.Do(ctx, "INFO", "server", "replication").Text()
+	if err != nil {
+		return "", wrap(err)
+	}
+	return identity(text), nil
+}
+
+func identity(info string) string {
+	return field(info, "run_id:") + "/" + field(info, "master_replid:")
+}
+
+func field(info, name string) string {
+	at := strings.Index(info, "\n"+name)
+	if at < 0 {
+		return ""
+	}
+	rest := info[at+1+len(name):]
+	if end := strings.IndexByte(rest, '\r'); end >= 0 {
+		rest = rest[:end]
+	}
+	return rest
+}
+
+func lost(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", nonce.ErrLogLost, fmt.Sprintf(format, args...))
+}
+
+func fenceText(f *nonce.LogFence, head int64) string {
+	b := strconv.AppendInt(make([]byte, 0, 48), f.Token, 10)
+	b = strconv.AppendInt(append(b, ' '), f.Try, 10)
+	return string(strconv.AppendInt(append(b, ' '), head, 10))
+}
+
+// parseFence reads what a script wrote.
+func parseFence(text string, f *nonce.LogFence) error {
+	parts := strings.Split(text, " ")
+	if len(parts) != 3 {
+		return lost("its fence is %.50q", text)
+	}
+	var err error
+	for i, n := range []*int64{&f.Token, &f.Try, &f.Head} {
+		if *n, err = strconv.ParseInt(parts[i], 10, 64); err != nil {
+			return lost("its fence is %.50q", text)
+		}
+	}
+	return nil
+}
+
+// otherFence is the error of a fence that is not what was believed.
+func otherFence(believed *nonce.LogFence, found string) error {
+	f := nonce.LogFence{}
+	switch err := parseFence(found, &f); {
+	case found == "":
+		return lost("its keys are gone")
+	case err != nil:
+		return err
+	case f.Token > believed.Token:
+		return fmt.Errorf("%w: token %d, and this one is %d", nonce.ErrLogFenced, f.Token, believed.Token)
+	}
+	return lost("its fence is %q, and %q was believed", found, fenceText(believed, believed.Head))
+}
+
+// Begin implements nonce.ShardLog.
+func (l *Log) Begin(ctx context.Context, shard int, token int64) (nonce.LogFence, error) {
+	f := nonce.LogFence{Shard: shard, Token: token}
+	c, err := l.master(ctx, shard)
+	if err != nil {
+		return f, err
+	}
+	one := c.Conn()
+	defer one.Close()
+	got, err := beginScript.run(ctx, one, l.keys(shard), token)
+	if err != nil {
+		return f, err
+	}
+	if got != "ok" {
+		return f, fmt.Errorf("%w: its fence is %.50q, and the token is %d", nonce.ErrLogFenced, got, token)
+	}
+	f.Identity, err = who(ctx, one)
+	return f, err
+}
+
+// Raise implements nonce.ShardLog.
+func (l *Log) Raise(ctx context.Context, of nonce.LogFence) (nonce.LogFence, error) {
+	c, err := l.master(ctx, of.Shard)
+	if err != nil {
+		return of, err
+	}
+	one := c.Conn()
+	defer one.Close()
+	return l.enter(ctx, one, of, "raise")
+}
+
+// enter runs the script, and then asks the server who it is, on one connection.
+func (l *Log) enter(ctx context.Context, one *redis.Conn, of nonce.LogFence, mode string) (nonce.LogFence, error) {
+	got, err := enterScript.run(ctx, one, l.keys(of.Shard), of.Token, mode)
+	if err != nil {
+		return of, err
+	}
+	said, _ := got.([]any)
+	if len(said) != 2 {
+		return of, lost("its script says %v", got)
+	}
+	found, _ := said[1].(string)
+	if said[0] != "ok" {
+		return of, otherFence(&of, found)
+	}
+	after := of
+	if err := parseFence(found, &after); err != nil {
+		return of, err
+	}
+	return after, l.same(ctx, one, of.Identity)
+}
+
+// same compares the identity of a server.
+func (l *Log) same(ctx context.Context, c asker, accepted string) error {
+	is, err := who(ctx, c)
+	if err == nil && is != accepted {
+		err = lost("the server is %s, and %s was accepted", is, accepted)
+	}
+	return err
+}
+
+// readAtATime bounds the records of one answer.
+const readAtATime = 256
+
+// Enter implements nonce.ShardLog. Once the token is in nobody else adds a record, so they
+// are read piece by piece, and the server is asked who it is before and after.
+func (l *Log) Enter(ctx context.Context, of nonce.LogFence) (nonce.LogFence, []nonce.LogRecord, error) {
+	c, err := l.master(ctx, of.Shard)
+	if err != nil {
+		return of, nil, err
+	}
+	one := c.Conn()
+	defer one.Close()
+	f, err := l.enter(ctx, one, of, "enter")
+	if err != nil {
+		return of, nil, err
+	}
+	if f.Head < of.Head {
+		return of, nil, lost("its head is %d, and %d was shipped", f.Head, of.Head)
+	}
+	all, err := l.records(ctx, one, of.Shard)
+	if err != nil {
+		return of, nil, err
+	}
+	if err := complete(&of, f.Head, all); err != nil {
+		return of, nil, err
+	}
+	return f, all, l.same(ctx, one, of.Identity)
+}
+
+// records reads what a log has.
+func (l *Log) records(ctx context.Context, one *redis.Conn, shard int) (all []nonce.LogRecord, err error) {
+	for from := "-"; ; {
+		some, err := one.XRangeN(ctx, l.keys(shard)[1], from, "+", readAtATime).Result()
+		if err != nil {
+			return nil, wrap(err)
+		}
+		for _, m := range some {
+			stored, _ := m.Values["r"].(string)
+			r, err := parseRecord([]byte(stored))
+			if err != nil {
+				return nil, lost("record %s: %v", m.ID, err)
+			}
+			all = append(all, *r)
+		}
+		if len(some) < readAtATime {
+			return all, nil
+		}
+		from = "(" + some[len(some)-1].ID
+	}
+}
+
+// Read implements nonce.ShardLog.
+func (l *Log) Read(ctx context.Context, shard int) (nonce.LogFence, []nonce.LogRecord, error) {
+	f := nonce.LogFence{Shard: shard}
+	c, err := l.master(ctx, shard)
+	if err != nil {
+		return f, nil, err
+	}
+	one := c.Conn()
+	defer one.Close()
+	found, err := one.Get(ctx, l.keys(shard)[0]).Result()
+	if errors.Is(err, redis.Nil) {
+		return f, nil, lost("its keys are gone")
+	}
+	if err != nil {
+		return f, nil, wrap(err)
+	}
+	if err := parseFence(found, &f); err != nil {
+		return f, nil, err
+	}
+	if f.Identity, err = who(ctx, one); err != nil {
+		return f, nil, err
+	}
+	all, err := l.records(ctx, one, shard)
+	return f, all, err
+}
+
+// complete compares the records of a log with its fence: none is missing from what was
+// shipped to the head.
+func complete(of *nonce.LogFence, head int64, all []nonce.LogRecord) error {
+	next := head + 1 - int64(len(all))
+	if next > of.Head+1 {
+		return lost("its head is %d, %d was shipped, and it has %d records", head, of.Head, len(all))
+	}
+	for i := range all {
+		if all[i].Seq != next || all[i].Shard != of.Shard {
+			return lost("its record %d of shard %d is missing", next, of.Shard)
+		}
+		next++
+	}
+	return nil
+}
+
+// Reach implements nonce.ShardLog.
+func (l *Log) Reach(ctx context.Context, shard int, accepted string) error {
+	c, err := l.master(ctx, shard)
+	if err != nil {
+		return err
+	}
+	return l.same(ctx, c, accepted)
+}
+
+// Trim implements nonce.ShardLog.
+func (l *Log) Trim(ctx context.Context, logs []nonce.LogFence) error {
+	var errs []error
+	for server, places := range l.byServer(ctx, len(logs), func(i int) int { return logs[i].Shard }, func(_ int, err error) { errs = append(errs, err) }) {
+		pipe := server.Pipeline()
+		cmds := make([]*redis.Cmd, len(places))
+		for i, at := range places {
+			cmds[i] = pipe.EvalSha(ctx, trimScript.sha, l.keys(logs[at].Shard), logs[at].Token, logs[at].Head+1)
+		}
+		_, _ = pipe.Exec(ctx)
+		for i, at := range places {
+			err := cmds[i].Err()
+			if unknownScript(err) {
+				_, err = trimScript.run(ctx, server, l.keys(logs[at].Shard), logs[at].Token, logs[at].Head+1)
+			}
+			errs = append(errs, err)
+		}
+	}
+	return wrap(errors.Join(errs...))
+}
+
+// byServer sorts things by the server that has their shard.
+func (l *Log) byServer(ctx context.Context, n int, shard func(int) int, failed func(int, error)) map[*redis.Client][]int {
+	out := make(map[*redis.Client][]int)
+	for i := range n {
+		c, err := l.master(ctx, shard(i))
+		if err != nil {
+			failed(i, err)
+			continue
+		}
+		out[c] = append(out[c], i)
+	}
+	return out
+}

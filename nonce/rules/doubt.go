@@ -1,0 +1,63 @@
+package rules
+
+import (
+	"noncegate/lease"
+	"noncegate/nonce"
+)
+
+// attemptShift leaves room for the attempts of an epoch: after a loss of its log, those of a
+// nonce that was in doubt are above epoch<<attemptShift.
+const attemptShift = 20
+
+// Mend is a signer after the log of its shard was lost, and with it what was not shipped. All
+// of its live nonces, and those up to the ceiling, which somebody may have been given, are in
+// doubt until the shard says so, a hold at least until its deadline. It reports whether there
+// is anything to mend; what it returns is written before it is used.
+func Mend(s nonce.Signer, sh *lease.Shard) (nonce.Signer, bool) {
+	if s.Ceiling == 0 || s.Epoch >= sh.Epoch {
+		return s, false
+	}
+	live := make([]nonce.Entry, 0, len(s.Live)+int(max(0, s.Ceiling-s.Next)))
+	for _, e := range s.Live {
+		note := nonce.Note{Reason: nonce.ReasonInDoubt}
+		if e.Note != nil {
+			note.TxHash, note.Replaced = e.Note.TxHash, e.Note.Replaced
+		}
+		live = append(live, nonce.Entry{Nonce: e.Nonce, Attempt: e.Attempt, Status: nonce.Held, Until: max(e.Until, sh.DoubtUntil, 1), Note: &note})
+	}
+	for n := s.Next; n < s.Ceiling; n++ {
+		live = append(live, nonce.Entry{Nonce: n, Attempt: 1, Status: nonce.Held, Until: max(sh.DoubtUntil, 1), Note: inDoubt})
+	}
+	s.Version, s.Next, s.Live, s.Epoch = s.Version+1, max(s.Next, s.Ceiling), live, sh.Epoch
+	return s, true
+}
+
+var inDoubt = &nonce.Note{Reason: nonce.ReasonInDoubt}
+
+// doubtful reports whether an entry is in doubt.
+func doubtful(e *nonce.Entry) bool { return e.Note != nil && e.Note.Reason == nonce.ReasonInDoubt }
+
+const (
+	doubtSentence = "Redis was lost, and somebody else may have the nonce; it comes back by itself"
+	doubtAttempt  = "the attempt was never given"
+)
+
+// firstAttempt is above all attempts that a nonce in doubt can have been given.
+func (d *draft) firstAttempt() int64 { return d.plan.Signer.Epoch << attemptShift }
+
+// markDoubtful lets a mark of use pass of a nonce in doubt, for whatever attempt the log may
+// have given; it is told when the log gives no more. All other marks are refused.
+func (d *draft) markDoubtful(row nonce.Row) (nonce.Row, bool) {
+	switch op := d.op; {
+	case op.Kind != nonce.KindMarkUsed:
+		d.conflict(nonce.Row{Nonce: row.Nonce, Status: nonce.Held}, doubtSentence)
+	case op.Attempt < row.Attempt:
+		d.conflict(nonce.Row{Nonce: -1}, attemptOver)
+	case op.Attempt >= d.firstAttempt():
+		d.conflict(nonce.Row{Nonce: -1}, doubtAttempt)
+	default:
+		row.Attempt, d.ans.After = op.Attempt, d.in.GrantUntil
+		return row, true
+	}
+	return row, false
+}

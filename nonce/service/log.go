@@ -1,0 +1,428 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+	"noncegate/nonce/rules"
+)
+
+// LogConfig is what a service needs for shards with the performance engine.
+type LogConfig struct {
+	Log   nonce.ShardLog
+	Store nonce.LogStore
+	// Grant is how long a log hands out while the store is away, at most.
+	Grant time.Duration
+	// ShipEvery is between two shipments; while answers wait for one, it is ShipSoon.
+	ShipEvery, ShipSoon time.Duration
+	// ShipSLA is how far the rows may be behind before hand-outs wait for them too, unless the
+	// store is away.
+	ShipSLA time.Duration
+	// LostAfter is how long a log is out of reach, or not what was accepted, before it counts as
+	// lost.
+	LostAfter time.Duration
+	// Timeout bounds one call of the log. Past it an append is unknown.
+	Timeout time.Duration
+	// MaxUnshipped bounds the changes of a worker that the rows do not have yet. Beyond it ops
+	// are refused.
+	MaxUnshipped int
+	// Margin is added to what is in doubt after a loss, for clocks that part; 0: 2s.
+	Margin time.Duration
+}
+
+func (c *LogConfig) defaults() {
+	setDefault(&c.Grant, 45*time.Second)
+	setDefault(&c.ShipEvery, 100*time.Millisecond)
+	setDefault(&c.ShipSoon, 20*time.Millisecond)
+	setDefault(&c.ShipSLA, 2*time.Second)
+	setDefault(&c.LostAfter, 10*time.Second)
+	setDefault(&c.Timeout, time.Second)
+	setDefault(&c.MaxUnshipped, 200_000)
+	setDefault(&c.Margin, 2*time.Second)
+}
+
+// shardLog is the log of a shard that is this node's. It belongs to the worker's turn.
+//
+// Until it serves, nothing of its signers is remembered. From then on memory is whole: it has
+// all that the log accepted, until the shard is lost. While it is stuck it is not known whether
+// the log has what was appended last; nothing is planned meanwhile.
+type shardLog struct {
+	fence   nonce.LogFence
+	engine  lease.Engine
+	serves  bool
+	stuck   []*group  // whose append has an unknown outcome
+	failing time.Time // since when the log does not do what it should; zero: it does
+	retryAt time.Time // the next try while it fails
+	why     error     // of the last one
+
+	dirty   map[*signer]struct{} // signers that have something to be shipped
+	shipped int64                // the head up to which the rows have everything
+	trimmed int64
+	trust   time.Time // until when hand-outs may rest on the log alone
+}
+
+// unshipped is what the rows do not have yet of a signer.
+type unshipped struct {
+	base     nonce.Signer // as the store has it, as far as is known
+	token    int64        // of that row
+	since    time.Time
+	history  []versioned[nonce.Past]
+	requests []versioned[nonce.Request]
+	waiting  []untold
+	relist   bool // what it was listed for has passed
+	handed   int  // nonces, since the last shipment
+}
+
+// versioned is a thing that a version of a signer brought.
+type versioned[T any] struct {
+	version int64
+	it      T
+}
+
+// untold is an answer that waits until the rows have a version.
+type untold struct {
+	version int64
+	task    *task
+	answer  rules.Answer
+}
+
+var (
+	errLogBehind = nonce.Told("the log of the signer's shard has no room; try again")
+	errLogAway   = nonce.Told("the log of the signer's shard cannot be used just now; try again")
+	errLogDoubt  = nonce.Told("the shard was lost before the store had the write; ask again with the same request id")
+	errNoLog     = nonce.Told("the signer's shard has the performance engine, and this node has no Redis")
+	errNoCeiling = nonce.Told("no nonces could be reserved in the store")
+)
+
+// logs reports whether this node can serve shards with a log.
+func (s *Service) logs() bool { return s.cfg.Log != nil }
+
+// logTime bounds one call of the log.
+func (s *Service) logTime() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), s.cfg.Log.Timeout)
+}
+
+// split takes the groups out whose shard has a log.
+func split(groups []*group) (logged, rest []*group) {
+	if !slices.ContainsFunc(groups, func(g *group) bool { return g.shard.log != nil }) {
+		return nil, groups
+	}
+	for _, g := range groups {
+		if g.shard.log != nil {
+			logged = append(logged, g)
+		} else {
+			rest = append(rest, g)
+		}
+	}
+	return logged, rest
+}
+
+// handsOut is how many nonces a plan hands out that are answered when the log has them.
+func handsOut(g *group) (n int) {
+	for i := range g.plan.Answers {
+		if a := &g.plan.Answers[i]; a.Wrote && a.Err == nil {
+			n += len(a.Nonces)
+		}
+	}
+	return n
+}
+
+// append writes what was planned into the logs of its shards, in one call, and returns the
+// groups that go on.
+func (w *worker) append(groups, next []*group) []*group {
+	if w.unshipped > w.svc.cfg.Log.MaxUnshipped {
+		for _, g := range groups {
+			w.unclaim(g)
+			w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: errLogBehind})
+		}
+		return next
+	}
+	groups, next = w.early(groups, next)
+	groups = w.reserve(groups)
+	if len(groups) == 0 {
+		return next
+	}
+	items, of := appends(groups)
+	started := time.Now()
+	ctx, cancel := w.svc.logTime()
+	errs := w.svc.cfg.Log.Log.Append(ctx, items)
+	cancel()
+	ops := 0
+	for i, sh := range of {
+		mine := slices.DeleteFunc(slices.Clone(groups), func(g *group) bool { return g.shard != sh })
+		switch err := errs[i]; {
+		case err == nil:
+			if sh.log.failing = (time.Time{}); items[i].Record != nil {
+				sh.log.fence.Head++
+			}
+			for _, g := range mine {
+				ops += len(g.plan.Answers)
+				w.accepted(g)
+				if len(g.tasks) > 0 || g.look {
+					next = append(next, g)
+				}
+			}
+		default:
+			w.notAccepted(sh, mine, items[i].Record != nil, err)
+		}
+	}
+	if ops > 0 {
+		w.svc.fig.Commit(time.Since(started), ops)
+	}
+	return next
+}
+
+// early sends groups back whose plan ends holds that may not be over yet.
+func (w *worker) early(groups, next []*group) (left, all []*group) {
+	now := w.svc.clock.now().Earliest
+	for _, g := range groups {
+		if g.plan.NotBefore > now {
+			w.unclaim(g)
+			g.unread()
+			g.noExpiry = true
+			next = append(next, g)
+		} else {
+			left = append(left, g)
+		}
+	}
+	return left, next
+}
+
+// appends are the records of a batch, one a shard.
+func appends(groups []*group) (items []nonce.LogAppend, of []*shard) {
+	for _, g := range groups {
+		at := slices.Index(of, g.shard)
+		if at < 0 {
+			at = len(of)
+			of, items = append(of, g.shard), append(items, nonce.LogAppend{Fence: g.shard.log.fence})
+		}
+		if !g.plan.Writes {
+			continue
+		}
+		item := &items[at]
+		if item.Record == nil {
+			item.Record = &nonce.LogRecord{Shard: g.shard.id, Token: item.Fence.Token, Seq: item.Fence.Head + 1}
+		}
+		c := nonce.ChangeOf(g.name, &g.sig.row, &g.plan.Signer)
+		c.History, c.Requests = g.plan.History, g.plan.Requests
+		item.Record.Changes = append(item.Record.Changes, c)
+	}
+	return items, of
+}
+
+// covered reports whether the signer's ceiling is above all that a row may hand out.
+func covered(sig *signer, sh *shardLog, next int64) bool {
+	return sig.row.Ceiling >= next && sig.row.Ceiling > 0 && sig.row.Epoch == sh.engine.Epoch
+}
+
+// minBlock is the fewest nonces that are reserved ahead.
+const minBlock = 16
+
+// reserve sees to it that the ceilings are above what is handed out, and returns the groups of
+// which that is so. The others end.
+func (w *worker) reserve(groups []*group) []*group {
+	var short []*group
+	var up []nonce.Ceiling
+	for _, g := range groups {
+		if handsOut(g) > 0 && !covered(g.sig, g.shard.log, g.plan.Signer.Next) {
+			g.sig.block = min(max(2*g.sig.block, minBlock), int64(w.svc.cfg.Rules.MaxLive))
+			short = append(short, g)
+			up = append(up, nonce.Ceiling{Name: g.name, Term: g.shard.shardTerm(), Next: max(g.plan.Signer.Next+g.sig.block, g.sig.row.Ceiling)})
+		}
+	}
+	if len(short) == 0 {
+		return groups
+	}
+	ctx, cancel := w.svc.timeout()
+	defer cancel()
+	got, err := w.svc.cfg.Log.Store.Reserve(ctx, w.svc.holder, up)
+	for i, g := range short {
+		if err == nil && got[i] {
+			g.sig.row.Ceiling, g.sig.row.Epoch = up[i].Next, g.shard.log.engine.Epoch
+			g.plan.Signer.Ceiling, g.plan.Signer.Epoch = g.sig.row.Ceiling, g.sig.row.Epoch
+			continue
+		}
+		w.unclaim(g)
+		g.unread()
+		cause := err
+		if cause == nil {
+			cause = errNoCeiling
+			g.shard.unsure = true
+			w.svc.log.Debug("no nonces were reserved", "signer", g.name)
+		}
+		groups = slices.DeleteFunc(groups, func(x *group) bool { return x == g })
+		w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: cause})
+		if err == nil { // the shard may be another's: who asks next finds out
+			w.lose(g.shard)
+		}
+	}
+	return slices.DeleteFunc(groups, func(g *group) bool {
+		if g.shard.log != nil {
+			return false
+		}
+		w.unclaim(g) // its shard was just lost
+		g.unread()
+		w.anew = append(w.anew, g)
+		return true
+	})
+}
+
+// accepted follows a record that the log has: memory, what is to be shipped, and answers.
+func (w *worker) accepted(g *group) {
+	sig, plan, lg := g.sig, g.plan, g.shard.log
+	if plan.Writes || g.listed.Signer != "" {
+		u := w.unship(sig)
+		u.relist = u.relist || g.listed.Signer != ""
+		g.listed = nonce.DueEntry{}
+		if plan.Writes {
+			version := plan.Signer.Version
+			for _, p := range plan.History {
+				u.history = append(u.history, versioned[nonce.Past]{version, p})
+			}
+			for _, q := range plan.Requests {
+				u.requests = append(u.requests, versioned[nonce.Request]{version, q})
+			}
+			u.handed += handsOut(g)
+			w.unshipped++
+			w.set(sig, plan.Signer, lg.fence.Token)
+		}
+	}
+	w.answer(g, w.svc.storeTime())
+	if g.look && len(g.tasks) == 0 {
+		w.lookedAt(g)
+	}
+	g.tries, g.giveUpAt = 0, time.Time{}
+	g.unread()
+}
+
+// unship begins to keep what is to be shipped of a signer.
+func (w *worker) unship(sig *signer) *unshipped {
+	if sig.unshipped == nil {
+		sig.unshipped = &unshipped{base: sig.row, token: sig.token, since: time.Now()}
+		sig.shard.log.dirty[sig] = struct{}{}
+	}
+	return sig.unshipped
+}
+
+// waits reports whether an answer waits until the rows have what it rests on, and keeps it if
+// so. Hand-outs, and what refuses one, are answered when the log has them, while a grant runs.
+func (w *worker) waits(g *group, t *task, a *rules.Answer) bool {
+	lg, u := g.shard.log, g.sig.unshipped
+	if lg == nil || u == nil || t.op.Kind == nonce.KindStatus {
+		return false
+	}
+	if t.op.Kind == nonce.KindAllocate && (len(a.Nonces) > 0 || plainRefusal(a.Err)) && w.trusts(lg, u) && covered(g.sig, lg, g.plan.Signer.Next) {
+		return false
+	}
+	t.move(waiting)
+	u.waiting = append(u.waiting, untold{g.plan.Signer.Version, t, *a})
+	w.impatient = true
+	return true
+}
+
+// plainRefusal reports whether an error tells nothing of what became of a nonce.
+func plainRefusal(err error) bool {
+	_, conflict := errors.AsType[*nonce.ConflictError](err)
+	return err != nil && !conflict
+}
+
+// trusts reports whether hand-outs may rest on the log alone. It is asked when the log has
+// replied.
+func (w *worker) trusts(lg *shardLog, u *unshipped) bool {
+	now := time.Now()
+	return now.Before(lg.trust) && (w.storeAway || now.Sub(u.since) < w.svc.cfg.Log.ShipSLA)
+}
+
+// notAccepted deals with the groups of a shard whose log did not take their record, or did not
+// say so.
+func (w *worker) notAccepted(sh *shard, groups []*group, wrote bool, err error) {
+	lg := sh.log
+	if _, is := errors.AsType[*nonce.StoreError](err); is && nonce.OutcomeOf(err) == nonce.Unknown && wrote {
+		w.svc.tally.unknown.Add(1)
+		w.fails(sh, err)
+		lg.stuck = groups
+		for _, g := range groups { // what comes for its signers joins them
+			g.retryAt = time.Now().Add(time.Hour)
+			for _, t := range g.tasks {
+				t.move(waiting)
+			}
+			w.parked[g.name] = g
+		}
+		w.tryLog(sh)
+		return
+	}
+	for _, g := range groups {
+		w.unclaim(g)
+		g.unread()
+	}
+	switch {
+	case errors.Is(err, nonce.ErrLogFenced):
+		w.svc.log.Warn("the log has another owner", "shard", sh.id, "error", err)
+		w.lose(sh)
+		sh.unsure = true
+		w.anew = append(w.anew, groups...)
+		return
+	case errors.Is(err, nonce.ErrLogLost):
+		w.fails(sh, err)
+		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, err))
+	default:
+		w.fails(sh, err)
+		w.tryLog(sh)
+	}
+	for _, g := range groups {
+		if sh.log == nil {
+			w.anew = append(w.anew, g)
+		} else {
+			w.park(g, errLogAway)
+		}
+	}
+}
+
+// overlay adds what is not shipped yet to what was read for a plan.
+func (g *group) overlay() {
+	u := g.sig.unshipped
+	if u == nil {
+		return
+	}
+	for _, p := range u.history {
+		if g.history == nil {
+			g.history = make(map[int64]*nonce.Past)
+		}
+		past := p.it
+		g.history[past.Nonce] = &past
+	}
+	for _, q := range u.requests {
+		if g.requests == nil {
+			g.requests = make(map[string]*nonce.Request)
+		}
+		asked := q.it
+		g.requests[asked.ID] = &asked
+	}
+}
+
+// unasked are the request ids of a group that nobody has looked up. In a log an id is proved new
+// before the record is written: by what was not shipped yet, and by the store.
+func (g *group) unasked() (ids []string) {
+	if g.shard.log == nil {
+		return nil
+	}
+	for _, t := range g.tasks {
+		id := t.op.RequestID
+		if id == "" || slices.Contains(ids, id) {
+			continue
+		}
+		if _, read := g.requests[id]; read {
+			continue
+		}
+		if u := g.sig.unshipped; u != nil && slices.ContainsFunc(u.requests, func(q versioned[nonce.Request]) bool { return q.it.ID == id }) {
+			continue
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}

@@ -1,0 +1,405 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+	"noncegate/nonce/rules"
+)
+
+// logRetry is between two tries at a log that does not do what it should.
+const logRetry = 100 * time.Millisecond
+
+// beginLog follows an acquire of a shard that has the performance engine. Since when its log
+// has not been usable is kept over acquires.
+func (w *worker) beginLog(sh *shard, row *lease.Shard) {
+	sh.log = &shardLog{
+		fence:  nonce.LogFence{Shard: sh.id, Token: row.Token, Identity: row.Identity, Head: row.Shipped},
+		engine: row.Engine, dirty: make(map[*signer]struct{}), failing: sh.logFailing, why: sh.logWhy,
+	}
+}
+
+// fails notes that a log does not do what it should.
+func (w *worker) fails(sh *shard, err error) {
+	lg, now := sh.log, time.Now()
+	if lg.failing.IsZero() {
+		lg.failing = now
+		w.svc.log.Warn("the log of a shard does not do what it should", "shard", sh.id, "serves", lg.serves, "error", err)
+	}
+	lg.why, lg.retryAt = err, now.Add(logRetry)
+	sh.logFailing, sh.logWhy = lg.failing, err
+	time.AfterFunc(logRetry, w.signal)
+}
+
+// logLost reports whether a log has failed for so long that it counts as lost.
+func (w *worker) logLost(lg *shardLog) bool {
+	return !lg.failing.IsZero() && time.Since(lg.failing) >= w.svc.cfg.Log.LostAfter
+}
+
+// tendLogs tries again what has failed, of all shards of the worker.
+func (w *worker) tendLogs() {
+	if w.svc.cfg.Log == nil {
+		return
+	}
+	now := time.Now()
+	for _, sh := range w.owned() {
+		if lg := sh.log; lg != nil && (!lg.serves || len(lg.stuck) > 0 || !lg.failing.IsZero()) && !now.Before(lg.retryAt) {
+			w.tryLog(sh)
+		}
+	}
+}
+
+// tryLog takes a log up, or settles what has an unknown outcome, or, once it has failed for
+// long enough, ends it.
+func (w *worker) tryLog(sh *shard) {
+	lg := sh.log
+	switch {
+	case !lg.serves && w.logLost(lg):
+		w.declare(sh)
+	case !lg.serves:
+		w.enter(sh)
+	case w.logLost(lg):
+		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, lg.why))
+	default:
+		w.settleLog(sh)
+	}
+}
+
+// settleLog finds out whether the log has what was appended last: the higher try refuses
+// whatever comes late.
+func (w *worker) settleLog(sh *shard) {
+	lg := sh.log
+	ctx, cancel := w.svc.logTime()
+	defer cancel()
+	after, err := w.svc.cfg.Log.Log.Raise(ctx, lg.fence)
+	switch {
+	case errors.Is(err, nonce.ErrLogFenced):
+		w.svc.log.Warn("the log has another owner", "shard", sh.id, "error", err)
+		w.lose(sh)
+		sh.unsure = true
+		return
+	case errors.Is(err, nonce.ErrLogLost):
+		w.fails(sh, err)
+		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, err))
+		return
+	case err != nil:
+		w.fails(sh, err)
+		return
+	}
+	happened := len(lg.stuck) > 0 && after.Head == lg.fence.Head+1
+	if !happened && after.Head != lg.fence.Head {
+		err := fmt.Errorf("%w: its head is %d, and %d was believed", nonce.ErrLogLost, after.Head, lg.fence.Head)
+		w.fails(sh, err)
+		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, err))
+		return
+	}
+	lg.fence = after
+	lg.failing, sh.logFailing = time.Time{}, time.Time{}
+	w.unstick(sh, func(g *group) {
+		if happened {
+			w.accepted(g)
+			return
+		}
+		w.unclaim(g)
+		g.unread()
+	})
+}
+
+// unstick lets the groups go on whose append had an unknown outcome, once each has been told
+// what became of it.
+func (w *worker) unstick(sh *shard, each func(*group)) {
+	stuck := sh.log.stuck
+	sh.log.stuck = nil
+	for _, g := range stuck {
+		delete(w.parked, g.name)
+		tasks := len(g.tasks)
+		if each(g); len(g.tasks) == 0 && !g.look {
+			continue
+		}
+		for _, t := range g.tasks[:min(tasks, len(g.tasks))] {
+			t.move(waiting)
+		}
+		g.retryAt = time.Now()
+		w.parked[g.name] = g
+	}
+	w.signal()
+}
+
+// enter takes over the log of a shard that was just acquired: (b) and (c) of the design.
+func (w *worker) enter(sh *shard) {
+	lg := sh.log
+	if !lg.retryAt.IsZero() { // a try before this one may come late, or have put the token in
+		was := *sh.view.Load()
+		rows, err := w.tryAcquire([]int{sh.id})
+		if err != nil {
+			w.fails(sh, err)
+			return
+		}
+		if w.acquired(sh, &rows[0], &was); sh.log == nil {
+			return
+		}
+		lg = sh.log
+	}
+	ctx, cancel := w.svc.logTime()
+	defer cancel()
+	log := w.svc.cfg.Log.Log
+	fence, records, err := log.Enter(ctx, lg.fence)
+	if err != nil {
+		w.fails(sh, fmt.Errorf("take over the log: %w", err))
+		return
+	}
+	folded, err := w.fold(sh, records)
+	if err == nil {
+		err = log.Append(ctx, []nonce.LogAppend{{Fence: fence}})[0]
+	}
+	if err != nil {
+		if sh.log == lg {
+			w.fails(sh, fmt.Errorf("fold the log: %w", err))
+		}
+		return
+	}
+	for _, sig := range folded {
+		if was := w.memory.signers[sig.name]; was != nil {
+			w.memory.forget(was)
+		}
+		w.followChain(sig)
+		w.memory.add(sig)
+		lg.dirty[sig] = struct{}{}
+		w.unshipped += int(sig.row.Version - sig.unshipped.base.Version)
+	}
+	lg.fence, lg.serves, lg.shipped = fence, true, fence.Head
+	if len(folded) > 0 {
+		lg.shipped = lg.engine.Shipped
+	}
+	lg.trimmed = 0
+	lg.failing, sh.logFailing = time.Time{}, time.Time{}
+	w.shippedAt = time.Time{}
+	w.svc.log.Info("took over a log", "shard", sh.id, "records", len(records), "signers", len(folded), "fencing_token", fence.Token, "head", fence.Head)
+}
+
+// fold lays the records of a log over the rows of their signers.
+func (w *worker) fold(sh *shard, records []nonce.LogRecord) ([]*signer, error) {
+	var needs []nonce.SignerNeed
+	at := make(map[string]*signer)
+	for i := range records {
+		for j := range records[i].Changes {
+			if name := records[i].Changes[j].Name; at[name] == nil {
+				at[name] = &signer{name: name, shard: sh, stay: sh.stay}
+				needs = append(needs, nonce.SignerNeed{Signer: name})
+			}
+		}
+	}
+	for chunk := range slices.Chunk(needs, compareChunk) {
+		loaded, err := w.svc.load(chunk)
+		if err != nil {
+			return nil, err
+		}
+		for i := range chunk {
+			l := &loaded.Signers[i]
+			if l.Shard.Token != sh.term.Load() || l.Shard.Owner != w.svc.holder {
+				w.lose(sh)
+				return nil, nonce.ErrFenced
+			}
+			if l.Err != nil {
+				return nil, l.Err
+			}
+			sig := at[chunk[i].Signer]
+			sig.row, sig.token = l.Signer, l.Token
+			sig.unshipped = &unshipped{base: l.Signer, token: l.Token, since: time.Now()}
+		}
+	}
+	for i := range records {
+		for j := range records[i].Changes {
+			c := &records[i].Changes[j]
+			sig := at[c.Name]
+			applied, err := c.Apply(&sig.row)
+			if err != nil {
+				return nil, err
+			}
+			if !applied {
+				continue
+			}
+			for _, p := range c.History {
+				sig.unshipped.history = append(sig.unshipped.history, versioned[nonce.Past]{c.Version, p})
+			}
+			for _, q := range c.Requests {
+				sig.unshipped.requests = append(sig.unshipped.requests, versioned[nonce.Request]{c.Version, q})
+			}
+		}
+	}
+	var dirty []*signer
+	for _, n := range needs {
+		if sig := at[n.Signer]; sig.row.Version > sig.unshipped.base.Version {
+			sig.token = sh.term.Load()
+			dirty = append(dirty, sig)
+		}
+	}
+	return dirty, nil
+}
+
+// declare says that a log is lost that this node could not take over.
+func (w *worker) declare(sh *shard) {
+	ctx, cancel := w.svc.timeout()
+	defer cancel()
+	reason := fmt.Sprintf("shard %d: %v", sh.id, sh.log.why)
+	done, err := w.svc.cfg.Log.Store.Declare(ctx, w.svc.holder, sh.shardTerm(), w.svc.cfg.Log.Margin)
+	if err == nil && done {
+		w.svc.log.Error("the log of a shard was lost with what was not shipped; what it may have handed out is in doubt", "shard", sh.id, "error", sh.log.why)
+		w.svc.degrade(reason)
+		w.svc.tally.lost.Add(1)
+	} else {
+		w.svc.log.Warn("a loss was not declared", "shard", sh.id, "done", done, "error", err)
+	}
+	// Whatever became of it, to acquire the shard again shows the engine.
+	w.lose(sh)
+	sh.unsure = true
+	w.order(order{shard: sh, take: true})
+}
+
+// turnOff gives a shard the reliable engine, in the statement that ships the last of its log
+// from memory, which is whole. What is under way to the log without an answer is not in it, so
+// it did not happen. It reports whether it is done.
+func (w *worker) turnOff(sh *shard, reason string) bool {
+	lg := sh.log
+	if reason != "" {
+		w.svc.degrade(reason)
+	}
+	if !w.flush(sh, true) {
+		if sh.log == lg {
+			lg.retryAt = time.Now().Add(logRetry)
+			time.AfterFunc(logRetry, w.signal)
+		}
+		return false
+	}
+	w.svc.log.Info("a shard has the reliable engine", "shard", sh.id, "because", reason)
+	w.unstick(sh, func(g *group) { w.unclaim(g); g.unread() })
+	trim := lg.fence
+	sh.log, sh.logFailing = nil, time.Time{}
+	view := *sh.view.Load()
+	view.Performance = false
+	sh.see(view)
+	if reason == "" {
+		ctx, cancel := w.svc.logTime()
+		defer cancel()
+		if err := w.svc.cfg.Log.Log.Trim(ctx, []nonce.LogFence{trim}); err != nil {
+			w.svc.log.Debug("a log was not trimmed", "shard", sh.id, "error", err)
+		}
+	}
+	return true
+}
+
+// turnOn gives a shard the performance engine: it is acquired again, so that what is left of an
+// earlier stay is refused, and its signers are forgotten.
+func (w *worker) turnOn(sh *shard) {
+	cfg := w.svc.cfg.Log
+	was := *sh.view.Load()
+	rows, err := w.tryAcquire([]int{sh.id})
+	if err != nil || !rows[0].Taken {
+		w.svc.log.Warn("a shard could not be acquired for the performance engine", "shard", sh.id, "error", err)
+		if err == nil {
+			w.acquired(sh, &rows[0], &was)
+		}
+		return
+	}
+	w.lose(sh)
+	if w.acquired(sh, &rows[0], &was); sh.log != nil {
+		return
+	}
+	ctx, cancel := w.svc.logTime()
+	defer cancel()
+	fence, err := cfg.Log.Begin(ctx, sh.id, rows[0].Token)
+	if err != nil {
+		w.svc.log.Warn("a log was not begun", "shard", sh.id, "error", err)
+		return
+	}
+	sent := time.Now()
+	storeCtx, done := w.svc.timeout()
+	defer done()
+	on, err := cfg.Store.TurnOn(storeCtx, w.svc.holder, sh.shardTerm(), fence.Identity, nonce.Grant{For: cfg.Grant, LongestHold: w.svc.cfg.MaxHold})
+	if err != nil || !on {
+		w.svc.log.Warn("a shard was not given the performance engine", "shard", sh.id, "error", err)
+		w.lose(sh) // it may have it: to acquire it again shows
+		sh.unsure = true
+		w.order(order{shard: sh, take: true})
+		return
+	}
+	row := rows[0]
+	row.Performance, row.Identity, row.Shipped = true, fence.Identity, 0
+	w.beginLog(sh, &row)
+	sh.log.fence, sh.log.serves, sh.log.trust = fence, true, sent.Add(cfg.Grant)
+	sh.see(row)
+	w.svc.log.Info("a shard has the performance engine", "shard", sh.id, "fencing_token", row.Token)
+}
+
+// dropLog forgets the log of a shard that is lost. What nobody was told yet is unknown: the log
+// has it, and the next owner ships it.
+func (w *worker) dropLog(sh *shard) {
+	lg := sh.log
+	if lg == nil {
+		return
+	}
+	unknown := &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errLogDoubt}
+	w.unstick(sh, func(g *group) {
+		w.unclaim(g)
+		w.endUnknown(g, errLogDoubt, func(*task) bool { return false })
+		g.unread()
+	})
+	for sig := range lg.dirty {
+		u := sig.unshipped
+		w.unshipped -= int(sig.row.Version - u.base.Version)
+		for _, v := range u.waiting {
+			w.refuse(v.task, unknown)
+		}
+		sig.unshipped = nil
+		w.memory.set(sig, u.base, u.token)
+	}
+	sh.log = nil
+}
+
+// mendAll writes signers that are in doubt after a loss as they are from then on, before
+// anything else is done with them. It returns the groups that go on.
+func (w *worker) mendAll(groups []*group) []*group {
+	var ill []*group
+	var writes []nonce.Write
+	for _, g := range groups {
+		if g.sig == nil || g.sig.unshipped != nil {
+			continue
+		}
+		mended, is := rules.Mend(g.sig.row, &g.shard.doubt)
+		if !is {
+			continue
+		}
+		ill = append(ill, g)
+		writes = append(writes, nonce.Write{Name: g.name, Term: g.shard.shardTerm(), Epoch: w.epoch, Signer: mended, DueAt: firstDeadline(&mended)})
+	}
+	if len(ill) == 0 {
+		return groups
+	}
+	ctx, cancel := w.svc.timeout()
+	defer cancel()
+	res, err := w.svc.store.Commit(ctx, w.svc.holder, writes)
+	for i, g := range ill {
+		if err == nil && res.Results[i] == nonce.Applied {
+			w.svc.log.Warn("a signer is in doubt after the loss of its log", "signer", g.name, "next", writes[i].Signer.Next, "until", time.UnixMilli(g.shard.doubt.DoubtUntil))
+			w.set(g.sig, writes[i].Signer, writes[i].Term.Token)
+			g.sig.listed = max(0, writes[i].DueAt)
+			continue
+		}
+		groups = slices.DeleteFunc(groups, func(x *group) bool { return x == g })
+		if !g.sig.stopped {
+			w.memory.forget(g.sig)
+		}
+		g.unread()
+		if err != nil && nonce.OutcomeOf(err) == nonce.Unknown {
+			w.lose(g.shard) // the next acquire raises the token, and what comes late is refused
+		}
+		if g.sig = nil; len(g.tasks) > 0 {
+			w.park(g, errRowLocked)
+		}
+	}
+	return groups
+}

@@ -1,0 +1,382 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"noncegate/nonce"
+	"noncegate/nonce/rules"
+)
+
+// shipment is what goes to the store at a time, and comes back with what became of it.
+type shipment struct {
+	what    nonce.Shipment
+	logs    []*shardLog // of each of its shards
+	shards  []*shard
+	signers []*signer // of each write
+	began   time.Time // before it was sent
+	trims   []nonce.LogFence
+	trimmed bool
+	out     nonce.Shipped
+	err     error
+}
+
+// ship is the goroutine that sends a worker's shipments, one at a time.
+func (w *worker) ship(stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case s := <-w.shipments:
+			w.sendShipment(s)
+			w.mu.Lock()
+			w.arrived = s
+			w.mu.Unlock()
+			w.signal()
+		}
+	}
+}
+
+func (w *worker) sendShipment(s *shipment) {
+	cfg := w.svc.cfg.Log
+	if len(s.trims) > 0 {
+		ctx, cancel := w.svc.logTime()
+		err := cfg.Log.Trim(ctx, s.trims)
+		cancel()
+		if s.trimmed = err == nil; err != nil {
+			w.svc.log.Debug("a log was not trimmed", "error", err)
+		}
+	}
+	if len(s.what.Shards) > 0 {
+		ctx, cancel := w.svc.timeout()
+		defer cancel()
+		s.began = time.Now()
+		s.out, s.err = cfg.Store.Ship(ctx, w.svc.holder, s.what)
+	}
+}
+
+// serving are the worker's shards that have a log.
+func (w *worker) serving() (all []*shard) {
+	for _, sh := range w.svc.shards {
+		if sh.worker == w && sh.log != nil && sh.log.serves {
+			all = append(all, sh)
+		}
+	}
+	return all
+}
+
+// shipNext begins a shipment, if it is time for one and none is under way.
+func (w *worker) shipNext() {
+	cfg := w.svc.cfg.Log
+	if cfg == nil || w.shipping {
+		return
+	}
+	now := time.Now()
+	shards := w.serving()
+	if len(shards) == 0 {
+		w.shipDue = time.Time{}
+		return
+	}
+	wait := cfg.ShipEvery
+	if w.impatient {
+		wait = cfg.ShipSoon
+	}
+	if due := w.shippedAt.Add(wait); now.Before(due) {
+		w.wakeAt(due)
+		return
+	}
+	s := &shipment{}
+	for _, sh := range shards {
+		lg := sh.log
+		if lg.shipped > lg.trimmed {
+			f := lg.fence
+			f.Head = lg.shipped
+			s.trims = append(s.trims, f)
+		}
+		if len(lg.dirty) > 0 || lg.trust.Sub(now) < cfg.Grant*2/3 {
+			w.pack(s, sh)
+		}
+	}
+	w.shippedAt, w.impatient = now, false
+	w.wakeAt(now.Add(cfg.ShipEvery))
+	if len(s.what.Shards) == 0 && len(s.trims) == 0 {
+		return
+	}
+	s.what.Grant = nonce.Grant{For: cfg.Grant, LongestHold: w.svc.cfg.MaxHold}
+	w.shipping = true
+	w.shipments <- s
+}
+
+// wakeAt wakes the worker then.
+func (w *worker) wakeAt(at time.Time) {
+	w.shipDue = at
+	if w.shipTimer == nil {
+		w.shipTimer = time.AfterFunc(time.Until(at), w.signal)
+		return
+	}
+	w.shipTimer.Reset(time.Until(at))
+}
+
+// pack adds what a shard's log has to a shipment.
+func (w *worker) pack(s *shipment, sh *shard) {
+	s.shards, s.logs = append(s.shards, sh), append(s.logs, sh.log)
+	s.what.Shards = append(s.what.Shards, nonce.ShippedShard{Term: sh.shardTerm(), Head: sh.log.fence.Head})
+	for sig := range sh.log.dirty {
+		s.signers = append(s.signers, sig)
+		s.what.Writes = append(s.what.Writes, w.folded(sig))
+	}
+}
+
+// folded is the write that brings the row of a signer to where memory is.
+func (w *worker) folded(sig *signer) nonce.Write {
+	u := sig.unshipped
+	write := nonce.Write{Name: sig.name, Term: sig.shard.shardTerm(), Epoch: w.epoch, Signer: sig.row}
+	if write.Rise = sig.row.Version - u.base.Version - 1; write.Rise < 0 {
+		write.Rise, write.Check = 0, true
+	}
+	for _, p := range u.history {
+		past := p.it
+		at := slices.IndexFunc(write.History, func(h nonce.Past) bool { return h.Nonce == past.Nonce })
+		if at >= 0 {
+			past.Again = write.History[at].Again
+			write.History[at] = past
+		} else {
+			write.History = append(write.History, past)
+		}
+	}
+	for _, q := range u.requests {
+		write.Requests = append(write.Requests, q.it)
+	}
+	passed := sig.listed != 0 && sig.listed <= w.svc.clock.now().Earliest || u.relist
+	switch first := firstDeadline(&sig.row); {
+	case first != 0 && (passed || sig.listed == 0 || first < sig.listed):
+		write.DueAt = first
+	case first == 0 && passed:
+		write.DueAt = nonce.Unlisted
+	}
+	w.ahead(sig, &write)
+	return write
+}
+
+// ahead raises the ceiling of a signer that is handed out of, by its rate, so that nobody
+// waits for it, and so that hand-outs go on when the store is away.
+func (w *worker) ahead(sig *signer, write *nonce.Write) {
+	u, lg, cfg := sig.unshipped, sig.shard.log, w.svc.cfg.Log
+	if u.handed == 0 || write.Check || sig.row.Ceiling > 0 && sig.row.Epoch != lg.engine.Epoch {
+		return
+	}
+	rate := float64(u.handed) / max(time.Since(u.since), cfg.ShipSoon).Seconds()
+	sig.block = min(max(int64(1.5*rate*cfg.Grant.Seconds()), sig.block, minBlock), int64(w.svc.cfg.Rules.MaxLive))
+	if write.Signer.Ceiling-write.Signer.Next < sig.block/2 {
+		write.Signer.Ceiling = write.Signer.Next + sig.block
+	}
+	write.Signer.Epoch = lg.engine.Epoch
+}
+
+// shipped follows a shipment. It reports whether it is over whether its writes are in the store
+// or not.
+func (w *worker) shipped(s *shipment) {
+	for i, lg := range s.logs {
+		sh := s.shards[i]
+		if sh.log != lg || s.err != nil {
+			continue
+		}
+		if s.out.Granted[i] {
+			lg.trust = latest(lg.trust, s.began.Add(w.svc.cfg.Log.Grant))
+		}
+		if s.out.Whole[i] && !s.what.Shards[i].Off {
+			lg.shipped = max(lg.shipped, s.what.Shards[i].Head)
+		}
+	}
+	if s.trimmed {
+		for _, f := range s.trims {
+			if lg := w.svc.shards[f.Shard].log; lg != nil && lg.fence.Token == f.Token {
+				lg.trimmed = max(lg.trimmed, f.Head)
+			}
+		}
+	}
+	if len(s.what.Shards) == 0 {
+		return
+	}
+	if w.storeAway = s.err != nil && nonce.OutcomeOf(s.err) != nonce.Aborted; s.err != nil {
+		w.svc.log.Warn("what the log has was not shipped; it is tried again", "signers", len(s.what.Writes), "error", s.err)
+		return
+	}
+	w.svc.clock.observe(s.began, time.Now(), s.out.Now)
+	var moved []*signer
+	for i, sig := range s.signers {
+		if sig.unshipped == nil || !slices.Contains(s.logs, sig.shard.log) {
+			continue // it was lost meanwhile
+		}
+		switch write := &s.what.Writes[i]; s.out.Results[i] {
+		case nonce.Applied:
+			if write.DueAt != 0 {
+				sig.listed = max(0, write.DueAt)
+			}
+			sig.row.Ceiling, sig.row.Epoch = max(sig.row.Ceiling, write.Signer.Ceiling), max(sig.row.Epoch, write.Signer.Epoch)
+			w.inRow(sig, write.Signer, write.Term.Token)
+		case nonce.NotOwner:
+			w.svc.log.Warn("fenced", "signer", sig.name, "op", "ship", "shard", sig.shard.id, "provided_token", write.Term.Token, "node", w.svc.holder.Node)
+			sh := sig.shard
+			w.lose(sh)
+			sh.unsure = true
+		default:
+			moved = append(moved, sig)
+		}
+	}
+	w.look(moved)
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// inRow follows a row that is known to have a version of a signer, and tells those who waited
+// for it.
+func (w *worker) inRow(sig *signer, row nonce.Signer, token int64) {
+	u := sig.unshipped
+	version := row.Version
+	u.history = slices.DeleteFunc(u.history, func(v versioned[nonce.Past]) bool { return v.version <= version })
+	u.requests = slices.DeleteFunc(u.requests, func(v versioned[nonce.Request]) bool { return v.version <= version })
+	w.unshipped -= int(version - u.base.Version)
+	u.base, u.token, u.since, u.relist, u.handed = row, token, time.Now(), false, 0
+	told := u.waiting
+	u.waiting = nil
+	for _, v := range told {
+		if v.version > version {
+			u.waiting = append(u.waiting, v)
+			continue
+		}
+		w.tellLate(v)
+	}
+	if version == sig.row.Version {
+		sig.unshipped = nil
+		delete(sig.shard.log.dirty, sig)
+	}
+}
+
+func (w *worker) tellLate(v untold) {
+	if w.tooSoon(v.task, &v.answer) {
+		return
+	}
+	v.task.answer(&v.answer, w.svc.clock.now())
+	w.finish(v.task)
+}
+
+var errAfterLoss = errors.New("the row of the signer shows less than the store confirmed")
+
+// look reads signers whose shipment was left out: a shipment before it, whose outcome was
+// unknown, may have brought the row to where it is, or somebody has it locked.
+func (w *worker) look(signers []*signer) {
+	if len(signers) == 0 {
+		return
+	}
+	needs := make([]nonce.SignerNeed, len(signers))
+	for i, sig := range signers {
+		needs[i] = nonce.SignerNeed{Signer: sig.name}
+	}
+	loaded, err := w.svc.load(needs)
+	if err != nil {
+		w.svc.log.Debug("what was shipped cannot be read", "error", err)
+		return
+	}
+	for i, sig := range signers {
+		l, u := &loaded.Signers[i], sig.unshipped
+		switch {
+		case u == nil || sig.shard.log == nil: // it is lost
+		case l.Shard.Token != sig.shard.term.Load() || l.Shard.Owner != w.svc.holder || !l.Shard.Performance:
+			w.lose(sig.shard)
+		case l.Err != nil:
+			w.svc.log.Error("the row of a signer cannot be read, so it is not shipped", "signer", sig.name, "error", l.Err)
+		case l.Signer.Version == u.base.Version: // somebody has it locked
+		case l.Signer.Version > u.base.Version && l.Signer.Version <= sig.row.Version && l.Token == sig.shard.term.Load():
+			w.inRow(sig, l.Signer, l.Token)
+		default:
+			w.svc.fig.WentBack()
+			w.svc.log.Error("the store went back", "signer", sig.name, "version", l.Signer.Version, "seen_version", u.base.Version, "error", errAfterLoss)
+			w.lose(sig.shard)
+		}
+	}
+}
+
+// flush ships what a shard's log has, and waits for it. It tries a few times, because a shipment
+// may be under way.
+func (w *worker) flush(sh *shard, off bool) (whole bool) {
+	cfg := w.svc.cfg.Log
+	for range 4 {
+		lg := sh.log
+		if lg == nil || !lg.serves {
+			return false
+		}
+		s := &shipment{}
+		w.pack(s, sh)
+		s.what.Shards[0].Off = off
+		s.what.Grant = nonce.Grant{LongestHold: w.svc.cfg.MaxHold}
+		ctx, cancel := context.WithTimeout(context.Background(), w.svc.cfg.StoreTimeout)
+		s.began = time.Now()
+		s.out, s.err = cfg.Store.Ship(ctx, w.svc.holder, s.what)
+		cancel()
+		w.shipped(s)
+		switch {
+		case s.err != nil && nonce.OutcomeOf(s.err) == nonce.NotSent:
+			return false
+		case s.err == nil && s.out.Whole[0]:
+			return true
+		}
+	}
+	return false
+}
+
+// tooSoon keeps an answer that must not be told yet, by the store's clock.
+func (w *worker) tooSoon(t *task, a *rules.Answer) bool {
+	now := w.svc.clock.now().Earliest
+	if a.After <= now {
+		return false
+	}
+	if t.where != waiting {
+		t.move(waiting)
+	}
+	w.later = append(w.later, untold{task: t, answer: *a})
+	time.AfterFunc(time.Duration(a.After-now)*time.Millisecond, w.signal)
+	return true
+}
+
+// logDue reports whether there is something to do for logs.
+func (w *worker) logDue() bool {
+	if w.svc.cfg.Log == nil {
+		return w.laterDue()
+	}
+	now := time.Now()
+	if !w.shipping && !w.shipDue.IsZero() && !now.Before(w.shipDue) {
+		return true
+	}
+	for _, sh := range w.owned() {
+		if lg := sh.log; lg != nil && (!lg.serves || len(lg.stuck) > 0 || !lg.failing.IsZero()) && !now.Before(lg.retryAt) {
+			return true
+		}
+	}
+	return w.laterDue()
+}
+
+func (w *worker) laterDue() bool {
+	now := w.svc.clock.now().Earliest
+	return slices.ContainsFunc(w.later, func(v untold) bool { return v.answer.After <= now })
+}
+
+// tendShipping follows a shipment that came back, and tells who waited for a time.
+func (w *worker) tendShipping(arrived *shipment) {
+	if arrived != nil {
+		w.shipping = false
+		w.shipped(arrived)
+	}
+	later := w.later
+	w.later = nil
+	for _, v := range later {
+		w.tellLate(v)
+	}
+}

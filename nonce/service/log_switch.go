@@ -1,0 +1,202 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"noncegate/nonce"
+)
+
+// goal is which engine is wanted, as this node saw last.
+func (s *Service) goal() nonce.EngineGoal {
+	if g := s.engine.Load(); g != nil {
+		return *g
+	}
+	return nonce.EngineGoal{}
+}
+
+// degrade says that the performance engine is to be left, for a reason. It is written when the
+// watch looks next.
+func (s *Service) degrade(reason string) {
+	s.trouble.CompareAndSwap(nil, &reason)
+}
+
+// lookEngine reads which engine is wanted, and says that there was trouble.
+func (s *Service) lookEngine(ctx context.Context) error {
+	if s.cfg.Log == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+	defer cancel()
+	g, err := s.cfg.Log.Store.Engine(ctx)
+	if err != nil {
+		return err
+	}
+	if why := s.trouble.Load(); why != nil {
+		if g.Performance {
+			if g, err = s.cfg.Log.Store.SetEngine(ctx, g.Change, nonce.EngineGoal{Degraded: true, Reason: *why}); err != nil {
+				return err
+			}
+			s.log.Error("the performance engine is left", "because", *why)
+		}
+		s.trouble.CompareAndSwap(why, nil)
+	}
+	s.engine.Store(&g)
+	return nil
+}
+
+// switchShards orders the shards of this node to the engine that is wanted, a few at a time.
+func (s *Service) switchShards() {
+	if s.cfg.Log == nil || s.basic != nil || s.retired.Load() || s.haltedBy() != nil || s.engine.Load() == nil {
+		return
+	}
+	goal := s.goal()
+	if goal.Performance && !s.rehearsed(&goal) {
+		return
+	}
+	for _, sh := range s.shards {
+		if sh.mine() && sh.view.Load().Performance != goal.Performance {
+			sh.worker.order(order{shard: sh, engine: true, take: goal.Performance})
+		}
+	}
+}
+
+// rehearsed reports whether every shard has kept up with its rehearsal, or has the performance
+// engine already.
+func (s *Service) rehearsed(goal *nonce.EngineGoal) bool {
+	if goal.Rehearse == 0 {
+		return true
+	}
+	for _, sh := range s.shards {
+		if row := sh.view.Load(); !row.Performance && row.Rehearsed != goal.Change {
+			return false
+		}
+	}
+	return true
+}
+
+// EngineState is a state of the whole cluster.
+type EngineState string
+
+// The states, which follow from what is wanted and from which engine each shard has.
+const (
+	StateReliable    EngineState = "RELIABLE"
+	StateDualWrite   EngineState = "DUAL_WRITE" // the rehearsal runs
+	StatePerformance EngineState = "PERFORMANCE"
+	StateDrain       EngineState = "DRAIN_AND_SYNC"
+	StateDegraded    EngineState = "DEGRADED" // a node began the drain by itself
+)
+
+// EngineStatus is what this node knows of the engines.
+type EngineStatus struct {
+	State       EngineState
+	Goal        nonce.EngineGoal
+	Shards      int
+	Performance int // shards with the performance engine
+	Lost        int64
+	Here        []LoggedShard // shards with a log that are this node's
+}
+
+// LoggedShard is a shard of this node with the performance engine.
+type LoggedShard struct {
+	Shard         int
+	Serves        bool
+	Head, Shipped int64
+	Signers       int           // that have something to be shipped
+	Behind        time.Duration // of what has waited to be shipped for the longest
+	Grant         time.Duration // that is left
+	Trouble       string        // "": none
+}
+
+// Engine tells which engine serves. It waits for the batch under way of each worker.
+func (s *Service) Engine() EngineStatus {
+	st := EngineStatus{Goal: s.goal(), Shards: len(s.shards), Lost: s.tally.lost.Load()}
+	st.Performance = s.loggedShards()
+	st.State, _ = s.EngineState()
+	for _, w := range s.workers {
+		w.turn.Lock()
+		for _, sh := range w.owned() {
+			if lg := sh.log; lg != nil {
+				st.Here = append(st.Here, lg.status(sh.id))
+			}
+		}
+		w.turn.Unlock()
+	}
+	return st
+}
+
+// EngineState is the state of the cluster, as this node saw it last, and the number of the goal.
+func (s *Service) EngineState() (EngineState, int64) {
+	goal, logged := s.goal(), s.loggedShards()
+	switch {
+	case goal.Performance && logged == len(s.shards):
+		return StatePerformance, goal.Change
+	case goal.Performance:
+		return StateDualWrite, goal.Change
+	case goal.Degraded:
+		return StateDegraded, goal.Change
+	case logged > 0:
+		return StateDrain, goal.Change
+	}
+	return StateReliable, goal.Change
+}
+
+// Logs reports whether this node can serve shards with the performance engine.
+func (s *Service) Logs() bool { return s.cfg.Log != nil }
+
+func (s *Service) loggedShards() (n int) {
+	for _, sh := range s.shards {
+		if sh.view.Load().Performance {
+			n++
+		}
+	}
+	return n
+}
+
+func (lg *shardLog) status(id int) LoggedShard {
+	now := time.Now()
+	out := LoggedShard{Shard: id, Serves: lg.serves, Head: lg.fence.Head, Shipped: lg.shipped, Signers: len(lg.dirty), Grant: max(0, lg.trust.Sub(now))}
+	for sig := range lg.dirty {
+		out.Behind = max(out.Behind, now.Sub(sig.unshipped.since))
+	}
+	if !lg.failing.IsZero() && lg.why != nil {
+		out.Trouble = lg.why.Error()
+	}
+	return out
+}
+
+// ErrNoLog refuses a switch on a node without Redis.
+var ErrNoLog = errors.New("this node has no Redis, or its store is not PostgreSQL: it has only the reliable engine")
+
+// Switch says which engine is wanted of all shards. Their owners follow when they look next.
+func (s *Service) Switch(ctx context.Context, performance bool, rehearse time.Duration, reason string) (nonce.EngineGoal, error) {
+	if s.cfg.Log == nil {
+		return nonce.EngineGoal{}, ErrNoLog
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+	defer cancel()
+	was, err := s.cfg.Log.Store.Engine(ctx)
+	if err != nil {
+		return was, err
+	}
+	if was.Performance == performance && !was.Degraded {
+		return was, nil
+	}
+	return s.cfg.Log.Store.SetEngine(ctx, was.Change, nonce.EngineGoal{Performance: performance, Rehearse: rehearse, Reason: reason})
+}
+
+// Ship ships what the logs of this node have, and reports how many shards have nothing left.
+func (s *Service) Ship() (whole, shards int) {
+	for _, w := range s.workers {
+		w.turn.Lock()
+		for _, sh := range w.serving() {
+			if shards++; w.flush(sh, false) {
+				whole++
+			}
+		}
+		w.wakeAll()
+		w.turn.Unlock()
+	}
+	return whole, shards
+}
