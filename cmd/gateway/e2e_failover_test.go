@@ -36,7 +36,7 @@ func replicated(t *testing.T) (primary, replica *pgtest.Server, both string) {
 }
 
 // TestAFailoverThatLostWritesIsNoticedAndComeBackFrom is the runbook "The database went
-// back" of docs/operations.md, with a real standby that is promoted.
+// back" of docs/runbooks.md, with a real standby that is promoted.
 func TestAFailoverThatLostWritesIsNoticedAndComeBackFrom(t *testing.T) {
 	primary, replica, both := replicated(t)
 	// One node, which remembers all signers: what another one takes over is not compared.

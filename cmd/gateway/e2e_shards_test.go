@@ -294,7 +294,7 @@ func TestAMoveThatIsNotAnsweredIsUnknown(t *testing.T) {
 	p.connect().want("ok", wire.MethodAllocate, allocation(account, ""))
 }
 
-// TestASignerWhoseRowCannotBeReadIsShownAndMendedByHand as docs/operations.md says.
+// TestASignerWhoseRowCannotBeReadIsShownAndMendedByHand as docs/runbooks.md says.
 func TestASignerWhoseRowCannotBeReadIsShownAndMendedByHand(t *testing.T) {
 	onNewHeart(t)
 	t.Parallel()

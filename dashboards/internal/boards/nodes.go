@@ -17,7 +17,7 @@ func doTheNodesReachEachOther() Row {
 			"Nodes that are live by the registry, as each node read it last. One that cannot read it goes by its last list.",
 			byInstance(of("nodes_live"))...),
 		graph("unreachable not 0 = --advertise-url, secret, network", "short",
-			"Links that each node has to others, and other nodes, live by the registry, that it tried to reach and cannot. docs/operations.md, \"A node is not reached\".",
+			"Links that each node has to others, and other nodes, live by the registry, that it tried to reach and cannot. docs/runbooks.md, \"A node is not reached\".",
 			Query{sum(of("peers_linked"), instanceVariable), "linked {{instance}}"},
 			Query{sum(of("peers_unreachable"), instanceVariable), "unreachable {{instance}}"}),
 		forwarding(),
@@ -39,7 +39,7 @@ func doTheNodesReachEachOther() Row {
 // linksDown is the number that a person on call wants of the links.
 func linksDown() Panel {
 	return stat("Links down: not 0 = runbook", "short", 0, 1, sum(of("peers_unreachable")),
-		"Pairs of nodes of which one cannot reach the other, though it is live by the registry. A signer that is in use at the one is unavailable through the other. docs/operations.md, \"A node is not reached\".")
+		"Pairs of nodes of which one cannot reach the other, though it is live by the registry. A signer that is in use at the one is unavailable through the other. docs/runbooks.md, \"A node is not reached\".")
 }
 
 // forwarding is what became of requests for signers of other nodes.

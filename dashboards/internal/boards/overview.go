@@ -5,7 +5,7 @@ package boards
 func overview() Board {
 	return Board{
 		File: "overview.json", UID: "noncegate-overview", Title: "Noncegate: overview",
-		Description: "What a person on call opens first: are we serving, how fast, which stage queues, who is refused and why. docs/operations.md says what to do. The links at the top lead to connections, to the store, to chains and to the performance engine.",
+		Description: "What a person on call opens first: are we serving, how fast, which stage queues, who is refused and why. docs/runbooks.md says what to do. The links at the top lead to connections, to the store, to chains and to the performance engine.",
 		Rows:        []Row{areWeServing(), howFast(), whichStageQueues(), whoIsRefused(), whatBecomesOfNonces(), whatDoesTheGuardRefuse(), howIsTheNode()},
 	}
 }
@@ -22,7 +22,7 @@ func areWeServing() Row {
 			"Nodes whose last scrape succeeded. One that cannot serve still counts here; it is in the next panel."),
 		stat("Nodes not serving: not 0 = runbook", "short", 0, 1,
 			sum("clamp_max("+of("halted")+" + "+of("store_away")+", 1)"),
-			"Nodes that stopped serving because the store went back or a later start of their node id exists, and nodes whose last heartbeat the store did not answer. docs/operations.md, \"When something breaks\"."),
+			"Nodes that stopped serving because the store went back or a later start of their node id exists, and nodes whose last heartbeat the store did not answer. docs/runbooks.md, \"When something breaks\"."),
 		stat("Requests: 0 = nobody gets in", "reqps", 0, 0, sum(each(of("requests_total"))),
 			"Requests read by all chosen nodes, refused ones included."),
 		stat("server_busy: 5 % and clients feel it", "percentunit", 0.01, 0.05,
@@ -33,7 +33,7 @@ func areWeServing() Row {
 			"Open connections of the fullest node, of --max-connections."),
 		linksDown(),
 		stat("Alarms: not 0 = open the runbook", "short", 0, 1, wrong(),
-			"Since the start of the nodes: the store showed less than was seen, rows not as the rules left them, caught panics, undeclared labels. They go back to 0 with a restart only; do not restart a node because of them before you have read docs/operations.md, \"The database went back\"."),
+			"Since the start of the nodes: the store showed less than was seen, rows not as the rules left them, caught panics, undeclared labels. They go back to 0 with a restart only; do not restart a node because of them before you have read docs/runbooks.md, \"The database went back\"."),
 		graph("One method falls alone = look at its clients", "reqps",
 			"Requests by method, refused ones included. unknown: what is no method of the protocol, or no request at all.",
 			byLabel("requests_total", "method")...),

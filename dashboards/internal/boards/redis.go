@@ -4,7 +4,7 @@ package boards
 func doEventsComeByRedis() Row {
 	return Row{"Do events come by Redis?", []Panel{
 		stat("Nodes without their Redis: not 0 = look at it", "short", 0, 1, sum(of("redis_down")),
-			"Nodes with --redis whose events Redis does not take, or that do not get those of others. Nonces do not depend on it. docs/operations.md, \"Redis is away\"."),
+			"Nodes with --redis whose events Redis does not take, or that do not get those of others. Nonces do not depend on it. docs/runbooks.md, \"Redis is away\"."),
 		graph("Published and received apart = fewer subscribers, or a loss", "ops",
 			"Events that Redis took, and events of other nodes that came by it. Each node gets only what its subscribers want, and each is sent once for all nodes. 0 without --redis.",
 			Query{sum(each(of("redis_events_published_total"))), "published"}, Query{sum(each(of("redis_events_received_total"))), "received"}),

@@ -4,7 +4,7 @@ package boards
 func store() Board {
 	return Board{
 		File: "store.json", UID: "noncegate-store", Title: "Noncegate: ownership and the store",
-		Description: "Is the store there, is it fast, was anything left open, what is held, who owns the signers, who has the shards, do the nodes reach each other, and did the store go back. docs/operations.md, \"When something breaks\" and \"The database went back\", says what to do.",
+		Description: "Is the store there, is it fast, was anything left open, what is held, who owns the signers, who has the shards, do the nodes reach each other, and did the store go back. docs/runbooks.md, \"When something breaks\" and \"The database went back\", says what to do.",
 		Rows:        []Row{isTheStoreThere(), isItFast(), wasAnythingLeftOpen(), whatIsHeld(), whoOwnsTheSigners(), whoHasTheShards(), doTheNodesReachEachOther(), doEventsComeByRedis(), doRowsComeAndGo(), didItGoBack()},
 	}
 }
@@ -12,9 +12,9 @@ func store() Board {
 func isTheStoreThere() Row {
 	return Row{"Is the store there?", []Panel{
 		stat("Nodes without a store: not 0 = look at the database", "short", 0, 1, sum(of("store_away")),
-			"Nodes whose last heartbeat was not answered. They connect again by themselves. docs/operations.md, \"The store is away\"."),
+			"Nodes whose last heartbeat was not answered. They connect again by themselves. docs/runbooks.md, \"The store is away\"."),
 		stat("Halted nodes: not 0 = read the runbook, do not restart", "short", 0, 1, sum(of("halted")),
-			"Nodes that stopped serving because the store went back as a whole. docs/operations.md, \"The database went back\"."),
+			"Nodes that stopped serving because the store went back as a whole. docs/runbooks.md, \"The database went back\"."),
 		stat("Stopped signers: not 0 = they need a safe floor", "short", 0, 1, sum(of("signers_stopped")),
 			"Signers of which the store showed less than was seen. nonce_setFloor with a safe floor lets them serve again."),
 		stat("Invariant alarms: not 0 = written by hand, or a bug", "short", 0, 1, sum(of("invariant_alarms_total")),
