@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"strings"
 	"syscall"
@@ -136,6 +137,7 @@ func TestALostRedisLeavesWhatWasHandedOut(t *testing.T) {
 		t.Errorf("the status is %+v", s)
 	}
 	do(t, "restart", redis.Restart)
+	await(t, "Redis answers", func() bool { return a.engine().Redis == "ok" })
 	a.mustRun("engine", "switch", "performance", "--wait")
 }
 
@@ -148,8 +150,9 @@ func TestARedisWithTheLogsOfAnotherDatabaseStopsTheStart(t *testing.T) {
 	if err := c.Set(ctx, "noncegate:logs-of", "another", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	o := runArgs(t, "serve", "--heart=new", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store="+pg.NewDatabase(t), "--redis="+redis.URL())
-	if o.code == exitOK || !strings.Contains(o.stderr, "--redis cannot be used: it keeps the logs of another database") {
-		t.Errorf("got %d, %s", o.code, o.stderr)
+	var out, errs bytes.Buffer
+	code := run(ctx, []string{"serve", "--heart=new", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=" + pg.NewDatabase(t), "--redis=" + redis.URL()}, &out, &errs)
+	if code == exitOK || !strings.Contains(errs.String(), "--redis cannot be used: it keeps the logs of another database") {
+		t.Errorf("got %d, %s", code, errs.String())
 	}
 }
