@@ -66,7 +66,7 @@ var signers = []string{"s0", "s1", "s2", "s3"}
 
 func history(t *testing.T, seed uint64) {
 	w := newWorld(t)
-	logLevel = slog.LevelError + 4
+	w.logs = slog.LevelError + 4
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	quick := func(c *service.Config) { c.LockWait, c.StoreTimeout = 300*time.Millisecond, 300*time.Millisecond }
 	for i, name := range []string{"a", "b"} {

@@ -28,6 +28,7 @@ type world struct {
 	server *redistest.Server
 	shards int
 	nodes  []*node
+	logs   slog.Level
 }
 
 func newWorld(t *testing.T) *world {
@@ -37,7 +38,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Close() })
-	return &world{T: t, store: shardmodel.New(2, time.Now), server: server, shards: 2}
+	return &world{T: t, store: shardmodel.New(2, time.Now), server: server, shards: 2, logs: slog.LevelError}
 }
 
 // node is a service, with what stands between it and the others.
@@ -257,7 +258,7 @@ func (w *world) start(name string, seed uint64, change ...func(*service.Config))
 	for _, c := range change {
 		c(&cfg)
 	}
-	n.Service, err = service.New(ctx, store, n.holder, noFigures{}, nil, slog.New(slog.NewTextHandler(w.Output(), &slog.HandlerOptions{Level: logLevel})), func(error) {}, cfg)
+	n.Service, err = service.New(ctx, store, n.holder, noFigures{}, nil, slog.New(slog.NewTextHandler(w.Output(), &slog.HandlerOptions{Level: w.logs})), func(error) {}, cfg)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -270,8 +271,6 @@ func (w *world) start(name string, seed uint64, change ...func(*service.Config))
 	})
 	return n
 }
-
-var logLevel = slog.LevelError
 
 // calm ends all faults of a node.
 func (n *node) calm() {

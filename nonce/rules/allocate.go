@@ -12,7 +12,7 @@ func (d *draft) allocate() bool {
 	if d.repeat() {
 		return true
 	}
-	op, s := d.op, &d.plan.Signer
+	op := d.op
 	if op.OnlyKnown {
 		return d.refuse(nonce.ErrNotFound)
 	}
@@ -21,7 +21,7 @@ func (d *draft) allocate() bool {
 	}
 	free := d.released(op.Count)
 	fresh := op.Count - len(free)
-	if fresh > 0 && len(s.Live)+fresh > d.rules.MaxLive { // what is RELEASED takes no room
+	if fresh > 0 && d.room() < fresh { // what is RELEASED takes no room
 		return d.refuse(&nonce.HoldLimitError{Limit: d.rules.MaxLive})
 	}
 	if err := d.outsideWindow(int64(fresh)); err != nil {
@@ -227,7 +227,7 @@ func (d *draft) takeNext() bool {
 	case op.Nonce != next:
 		d.conflict(nonce.Row{Nonce: -1}, fmt.Sprintf("nobody holds the nonce, and the next one is %d", next))
 		return true
-	case len(free) == 0 && len(s.Live)+1 > d.rules.MaxLive:
+	case len(free) == 0 && d.room() < 1:
 		d.ans.Err = &nonce.HoldLimitError{Limit: d.rules.MaxLive}
 		return true
 	case len(free) == 0 && d.usedUp(1):

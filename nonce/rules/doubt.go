@@ -37,6 +37,24 @@ var inDoubt = &nonce.Note{Reason: nonce.ReasonInDoubt}
 // doubtful reports whether an entry is in doubt.
 func doubtful(e *nonce.Entry) bool { return e.Note != nil && e.Note.Reason == nonce.ReasonInDoubt }
 
+// doubtfulRows is how many times what a signer may hold may be in doubt beside it: a loss leaves
+// that much at most, and it comes back by itself.
+const doubtfulRows = 4
+
+// room is how many more nonces a signer may have. What is in doubt takes no room.
+func (d *draft) room() int {
+	live := d.plan.Signer.Live
+	room := d.rules.MaxLive - len(live)
+	if room < 0 || d.plan.Signer.Epoch > 0 {
+		for i := range live {
+			if doubtful(&live[i]) {
+				room++
+			}
+		}
+	}
+	return min(room, (doubtfulRows+1)*d.rules.MaxLive-len(live))
+}
+
 const (
 	doubtSentence = "Redis was lost, and somebody else may have the nonce; it comes back by itself"
 	doubtAttempt  = "the attempt was never given"

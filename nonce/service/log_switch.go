@@ -183,7 +183,11 @@ func (s *Service) Switch(ctx context.Context, performance bool, rehearse time.Du
 	if was.Performance == performance && !was.Degraded {
 		return was, nil
 	}
-	return s.cfg.Log.Store.SetEngine(ctx, was.Change, nonce.EngineGoal{Performance: performance, Rehearse: rehearse, Reason: reason})
+	goal, err := s.cfg.Log.Store.SetEngine(ctx, was.Change, nonce.EngineGoal{Performance: performance, Rehearse: rehearse, Reason: reason})
+	if err == nil {
+		s.engine.Store(&goal)
+	}
+	return goal, err
 }
 
 // Ship ships what the logs of this node have, and reports how many shards have nothing left.

@@ -1,0 +1,158 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"syscall"
+	"testing"
+
+	"noncegate/internal/redistest"
+	"noncegate/nonce"
+	"noncegate/wire"
+)
+
+// logLimits are short times for what tests wait for.
+const logLimits = "--engine-redis-limit=1s --engine-grant=3s --engine-redis-lost-after=1500ms --max-hold=2s --hold-ttl=2s"
+
+func startLogs(t *testing.T, names, redis string) *fleet {
+	t.Helper()
+	onNewHeart(t)
+	return serveEach(t, names, append([]string{"--redis=" + redis, "--perf-interval=200ms"}, strings.Fields(logLimits)...)...)
+}
+
+func (p *process) awaitEngine(state nonce.EngineState) {
+	p.Helper()
+	await(p.TB, "the state is "+string(state), func() bool { return p.engine().State == state })
+}
+
+func TestShardsGoToThePerformanceEngineAndBack(t *testing.T) {
+	for name, url := range map[string]func(t *testing.T) string{
+		"one Redis": func(t *testing.T) string { return startRedis(t).URL() },
+		"a cluster of three": func(t *testing.T) string {
+			c, err := redistest.StartCluster(3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { do(t, "close", c.Close) })
+			return c.URL()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := startLogs(t, "a b", url(t))
+			a, conns := f.nodes["a"], f.connectEach()
+			if s := a.engine(); !s.Available || s.State != nonce.StateReliable || s.Redis != "ok" {
+				t.Errorf("at the start the status is %+v", s)
+			}
+			if out := a.mustRun("engine", "switch", "performance", "--wait"); !strings.HasPrefix(lastLine(out), "the state is PERFORMANCE, generation 1") {
+				t.Errorf("the command said %s", out)
+			}
+			signers := named("account", 8)
+			for i := range int64(20) {
+				for _, s := range signers {
+					if n := conns["b"].allocate(s, ""); n.Nonce != i || n.Attempt != 1 {
+						t.Fatalf("%s: allocated %+v, want nonce %d", s, n, i)
+					}
+					if i%2 == 0 {
+						conns["a"].want("ok", wire.MethodMarkUsed, mark(s, i))
+					}
+				}
+			}
+			if out := a.mustRun("engine", "reconcile"); !strings.Contains(out, " 0 different") {
+				t.Errorf("reconcile said %s", out)
+			}
+			if out := a.mustRun("engine", "replay"); !strings.Contains(out, "0 events and 0 dead letters are left") {
+				t.Errorf("replay said %s", out)
+			}
+			if info := decode[wire.InfoResult](t, conns["a"].want("ok", wire.MethodInfo, "{}")); info.EngineState != "PERFORMANCE" || info.Generation != 1 {
+				t.Errorf("gateway_info says %+v", info)
+			}
+			f.nodes["b"].mustRun("engine", "switch", "reliable", "--wait")
+			for _, s := range signers {
+				if st := statusOf(conns["a"], s); st.Next != 20 || st.Consumed != 10 {
+					t.Errorf("%s: %+v", s, st)
+				}
+			}
+			consistent(t, f.db)
+		})
+	}
+}
+
+func TestAnOwnerWithALogIsKilledAndNothingItSaidIsLost(t *testing.T) {
+	f := startLogs(t, "a b", startRedis(t).URL())
+	f.nodes["b"].mustRun("engine", "switch", "performance", "--wait")
+	conns := f.connectEach()
+	signers := named("account", 16)
+	given := make(map[string]int64)
+	for range 10 {
+		for _, s := range signers {
+			given[s] = conns["a"].allocate(s, "").Nonce
+		}
+	}
+	a := f.nodes["a"]
+	a.signal(syscall.SIGKILL)
+	for _, s := range signers {
+		await(t, s+" is handed out of by b", func() bool {
+			reply := conns["b"].call(wire.MethodAllocate, `{"signer":"`+s+`"}`)
+			if reply.Error != nil {
+				return false
+			}
+			if n := decode[wire.AllocateResult](t, reply); n.Nonce != given[s]+1 && n.Attempt == 1 {
+				t.Fatalf("%s: got %+v, and %d was given", s, n, given[s])
+			}
+			return true
+		})
+	}
+}
+
+func TestALostRedisLeavesWhatWasHandedOut(t *testing.T) {
+	redis := startRedis(t)
+	f := startLogs(t, "a", redis.URL())
+	a := f.nodes["a"]
+	a.mustRun("engine", "switch", "performance", "--wait")
+	c := f.connectEach()["a"]
+	signers := named("account", 8)
+	for range 5 {
+		for _, s := range signers {
+			c.allocate(s, "")
+		}
+	}
+	do(t, "kill", redis.Kill)
+	for _, s := range signers {
+		await(t, s+" is handed out of", func() bool {
+			reply := c.call(wire.MethodAllocate, `{"signer":"`+s+`"}`)
+			if reply.Error != nil {
+				return false
+			}
+			if n := decode[wire.AllocateResult](t, reply); n.Attempt == 1 && n.Nonce < 5 {
+				t.Fatalf("%s: got %+v again", s, n)
+			}
+			return true
+		})
+	}
+	a.awaitEngine(nonce.StateDegraded)
+	if s := a.engine(); s.Lost != 0 || s.Logs != 0 {
+		t.Errorf("the status is %+v", s)
+	}
+	do(t, "restart", redis.Restart)
+	await(t, "Redis answers", func() bool { return a.engine().Redis == "ok" })
+	a.mustRun("engine", "switch", "performance", "--wait")
+}
+
+func TestARedisWithTheLogsOfAnotherDatabaseStopsTheStart(t *testing.T) {
+	redis := startRedis(t)
+	startLogs(t, "a", redis.URL())
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c := redis.Client(t)
+	if err := c.Set(ctx, "noncegate:logs-of", "another", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	code := run(ctx, []string{"serve", "--heart=new", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=" + pg.NewDatabase(t), "--redis=" + redis.URL()}, &out, &errs)
+	if code == exitOK || !strings.Contains(errs.String(), "--redis cannot be used: it keeps the logs of another database") {
+		t.Errorf("got %d, %s", code, errs.String())
+	}
+}
