@@ -66,6 +66,8 @@ func (b *basic) write(t *task) {
 		t.refuse(nonce.ErrInternal)
 	case errors.Is(err, nonce.ErrLive):
 		t.refuse(&nonce.UnavailableError{Outcome: nonce.Aborted, Err: errUnreadable})
+	case isNotOwner(err):
+		t.refuse(err)
 	default:
 		t.refuse(&nonce.UnavailableError{Outcome: nonce.OutcomeOf(err), Err: err})
 	}
@@ -140,13 +142,20 @@ func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool)
 		if l.Err != nil {
 			return nonce.Write{}, &nonce.StoreError{Outcome: nonce.Aborted, Err: l.Err}
 		}
+		if l.Shard.Performance { // who has the log serves it
+			return nonce.Write{}, &nonce.NotOwnerError{Node: l.Shard.Owner.Node, URL: svc.fleet.Load().nodes[l.Shard.Owner.Node].URL}
+		}
+		row, mended := rules.Mend(l.Signer, &l.Shard)
 		plan = svc.cfg.Rules.Make(&rules.Input{
-			Signer: l.Signer, Now: exactly(loaded.Now), History: l.History, Requests: l.Requests, Chain: chain,
+			Signer: row, GrantUntil: l.Shard.GrantUntil, Now: exactly(loaded.Now), History: l.History, Requests: l.Requests, Chain: chain,
 			Claim: svc.open.claim, NoExpiry: noExpiry || svc.clock.paused(),
 		}, ops)
 		w := nonce.Write{
-			Name: need.Signer, Term: l.Shard.Term(), Check: !plan.Writes, Signer: plan.Signer,
+			Name: need.Signer, Term: l.Shard.Term(), Check: !plan.Writes && !mended, Signer: plan.Signer,
 			History: plan.History, Requests: plan.Requests, NotBefore: plan.NotBefore,
+		}
+		if mended && plan.Writes {
+			w.Rise = 1
 		}
 		if w.DueAt = firstDeadline(&plan.Signer); w.DueAt == 0 {
 			w.DueAt = nonce.Unlisted // if what it was listed for has passed
@@ -186,9 +195,21 @@ func (b *basic) committed(signer string, tasks []*task, plan *rules.Plan, chain 
 	for i := range plan.Answers {
 		t, a := tasks[i], &plan.Answers[i]
 		svc.open.settle(t.op, a)
-		t.answer(a, svc.clock.now())
+		if a.After > svc.clock.now().Earliest {
+			t.refuse(&nonce.UnavailableError{Outcome: nonce.Unknown, Err: errAfterGrant})
+		} else {
+			t.answer(a, svc.clock.now())
+		}
 		svc.publish(lane, t, a, chain, plan.Signer.Version, now)
 	}
+}
+
+// errAfterGrant is told in place of an answer that must wait, where nobody waits.
+const errAfterGrant nonce.Told = "it is recorded, and Redis, which was lost, may still have given the nonce to somebody else for a while; ask again"
+
+func isNotOwner(err error) bool {
+	_, is := errors.AsType[*nonce.NotOwnerError](err)
+	return is
 }
 
 // sweep ends overdue holds where no node of the other mode lives that would.

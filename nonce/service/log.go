@@ -242,6 +242,9 @@ func (w *worker) reserve(groups []*group) []*group {
 	defer cancel()
 	got, err := w.svc.cfg.Log.Store.Reserve(ctx, w.svc.holder, up)
 	for i, g := range short {
+		if g.shard.log == nil {
+			continue // it was lost with another of its signers
+		}
 		if err == nil && got[i] {
 			g.sig.row.Ceiling, g.sig.row.Epoch = up[i].Next, g.shard.log.engine.Epoch
 			g.plan.Signer.Ceiling, g.plan.Signer.Epoch = g.sig.row.Ceiling, g.sig.row.Epoch
@@ -313,10 +316,14 @@ func (w *worker) unship(sig *signer) *unshipped {
 // so. Hand-outs, and what refuses one, are answered when the log has them, while a grant runs.
 func (w *worker) waits(g *group, t *task, a *rules.Answer) bool {
 	lg, u := g.shard.log, g.sig.unshipped
-	if lg == nil || u == nil || t.op.Kind == nonce.KindStatus {
+	switch {
+	case lg == nil:
 		return false
-	}
-	if t.op.Kind == nonce.KindAllocate && (len(a.Nonces) > 0 || plainRefusal(a.Err)) && w.trusts(lg, u) && covered(g.sig, lg, g.plan.Signer.Next) {
+	case !time.Now().Before(lg.trust): // nothing rests on the log alone; the next shipment compares the row
+		u = w.unship(g.sig)
+	case u == nil || t.op.Kind == nonce.KindStatus:
+		return false
+	case t.op.Kind == nonce.KindAllocate && (len(a.Nonces) > 0 || plainRefusal(a.Err)) && w.trusts(lg, u) && covered(g.sig, lg, g.plan.Signer.Next):
 		return false
 	}
 	t.move(waiting)
