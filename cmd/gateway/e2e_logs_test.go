@@ -15,7 +15,7 @@ import (
 )
 
 // logLimits are short times for what tests wait for.
-const logLimits = "--engine-redis-limit=1s --engine-grant=3s --engine-redis-lost-after=1500ms --max-hold=2s --hold-ttl=2s"
+const logLimits = "--engine-redis-limit=1s --engine-grant=3s --engine-redis-lost-after=1500ms --max-hold=60s --hold-ttl=60s"
 
 func startLogs(t *testing.T, names, redis string) *fleet {
 	t.Helper()

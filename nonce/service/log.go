@@ -99,9 +99,6 @@ var (
 	errNoCeiling = nonce.Told("no nonces could be reserved in the store")
 )
 
-// logs reports whether this node can serve shards with a log.
-func (s *Service) logs() bool { return s.cfg.Log != nil }
-
 // logTime bounds one call of the log.
 func (s *Service) logTime() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), s.cfg.Log.Timeout)
