@@ -23,7 +23,7 @@
 // giveAllBack has several turns, those of all workers in order. Service.gate is apart: it is
 // held for a moment, and nothing else is taken under it.
 //
-// Where to begin reading: worker.go (a batch), round.go (one step of it), then its steps in
+// Where to begin reading: worker.go and batch.go (a batch), round.go (one step of it), then its steps in
 // order: away.go, own.go, load.go, commit.go, settle.go. shards.go has who owns what, watch.go
 // moves shards, sweep.go ends overdue holds, compare.go follows a store that went back.
 package service

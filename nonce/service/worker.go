@@ -167,34 +167,6 @@ func endProcess() {
 	}
 }
 
-// batch is what a worker takes from its queue at a time.
-type batch struct {
-	tasks  []*task
-	home   []*stray
-	orders []order
-	due    []nonce.DueEntry // signers to be looked at for overdue holds
-	tick   bool
-	// signers and holds bound what is looked at for overdue holds, see pace.room
-	signers, holds int
-	waiting        bool // the store has listed more than is looked at now
-	arrived        *shipment
-}
-
-func (w *worker) take() (b batch) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	b.home, w.home = w.home, nil
-	b.orders, w.orders = w.orders, nil
-	now := time.Now()
-	b.tasks = w.queue.take(w.svc.cfg.MaxBatch, now)
-	b.signers, b.holds = w.pace.room(len(b.tasks), now)
-	b.due = w.takeDue(b.signers)
-	b.waiting = len(w.due) > 0
-	b.tick, w.tick = w.tick, false
-	b.arrived, w.arrived = w.arrived, nil
-	return b
-}
-
 // run executes one batch to its end.
 func (w *worker) run(b batch) {
 	w.marked, w.noReads, w.ended = time.Now(), nil, 0
@@ -257,63 +229,6 @@ func (w *worker) obey(orders []order) {
 	}
 	w.acquire(take)
 	w.giveUp(give)
-}
-
-// group makes one group a signer. Its tasks are in this order, which keeps that of arrival:
-// those that waited for another node, or were parked, then those of this batch. A task whose
-// signer still waits, or is parked, joins it there and is not run now.
-func (w *worker) group(b *batch) []*group {
-	groups := make([]*group, 0, min(len(b.tasks), 256)+len(w.parked)+len(b.home)+len(b.due))
-	open := make(map[string]*group, cap(groups))
-	begin := func(g *group) {
-		open[g.name] = g
-		groups = append(groups, g)
-	}
-	for _, st := range b.home {
-		if w.strays[st.name] != st || w.parked[st.name] != nil || open[st.name] != nil {
-			continue // the signer's group finds what came back (collect)
-		}
-		g := st.waiting
-		if g == nil {
-			g = w.newGroup(st.name)
-		}
-		st.waiting = nil
-		begin(g)
-	}
-	for name, g := range w.parked {
-		if !g.retryAt.After(w.marked) && open[name] == nil {
-			delete(w.parked, name)
-			begin(g)
-		}
-	}
-	for _, t := range b.tasks {
-		name := t.op.Signer
-		if g, ok := w.parked[name]; ok {
-			g.add(t)
-			continue
-		}
-		if st := w.strays[name]; st != nil && st.waiting != nil {
-			w.joinWaiting(st, t)
-			continue
-		}
-		g := open[name]
-		if g == nil {
-			g = w.newGroup(name)
-			begin(g)
-		}
-		g.tasks = append(g.tasks, t)
-	}
-	w.groupDue(b, open, begin)
-	for _, g := range groups {
-		for _, t := range g.tasks {
-			t.move(inBatch)
-		}
-	}
-	return groups
-}
-
-func (w *worker) newGroup(name string) *group {
-	return &group{name: name, shard: w.svc.shardOf(name)}
 }
 
 // finish ends a task that has its outcome. Its place is free before the caller hears of it.
