@@ -12,9 +12,9 @@
 // The store says that, in the statement that writes, by the token of the shard and the
 // version of the signer. No comparison of times decides it.
 //
-// Its goroutines are the workers, one that watches who owns which shard, one that ends
-// overdue holds, one that prunes, and the heartbeat (package lease). Stop ends them all and
-// waits.
+// Its goroutines are the workers, with logs one beside each that ships, one that watches who
+// owns which shard, one that ends overdue holds, one that prunes, and the heartbeat (package
+// lease). Stop ends them all and waits.
 //
 // Locks, in the order in which they are taken: worker.turn, or in mode basic a stripe of
 // basic, held for a whole batch or transaction, calls of the store included; Service.looking,
@@ -23,9 +23,11 @@
 // giveAllBack has several turns, those of all workers in order. Service.gate is apart: it is
 // held for a moment, and nothing else is taken under it.
 //
-// Where to begin reading: worker.go and batch.go (a batch), round.go (one step of it), then its steps in
-// order: away.go, own.go, load.go, commit.go, settle.go. shards.go has who owns what, watch.go
-// moves shards, sweep.go ends overdue holds, compare.go follows a store that went back.
+// Where to begin reading: worker.go and batch.go (a batch), round.go (one step of it), then its
+// steps in order: away.go, own.go, load.go, commit.go, settle.go. shards.go has who owns what,
+// watch.go moves shards, sweep.go ends overdue holds, compare.go follows a store that went back.
+// log.go and its neighbours are the performance engine: a batch of a shard that has a log ends
+// there, and log_ship.go brings it to the rows.
 package service
 
 import (
