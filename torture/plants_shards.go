@@ -34,15 +34,15 @@ var ShardPlants = []Plant{
 	{
 		Name: "token not compared",
 		Patches: []Patch{
-			{shardStatementFile, "w(\"token\"), \" AND (SELECT tokens FROM mine)[\"+w(\"place\")+\"] = \"+w(\"token\"), \" AND s.owner_node = $1 AND s.owner_incarnation = $2\"", "w(\"token\"), \"\", \"\""},
-			{shardCommitFile, "case t == nil || form&partBasic == 0 && *t != writes[i].Term.Token:", "case t == nil:"},
+			{shardStatementFile, "w(\"belief\")+\" / 2\", \" AND (SELECT beliefs FROM mine)[\"+w(\"place\")+\"] = \"+w(\"belief\"), \" AND s.owner_node = $1 AND s.owner_incarnation = $2\"", "w(\"belief\")+\" / 2\", \"\", \"\""},
+			{shardCommitFile, "case b == nil || form&partBasic == 0 && *b != belief(writes[i].Term) || form&partBasic != 0 && *b%2 != 0:", "case b == nil:"},
 		},
 		Faults: []string{"late-commits"},
 		Crowd:  true,
 	},
 	{
 		Name:    "shard not locked",
-		Patches: []Patch{{shardStatementFile, " ORDER BY s.shard_id FOR SHARE)", " ORDER BY s.shard_id)"}},
+		Patches: []Patch{{shardStatementFile, " ORDER BY s.shard_id FOR ` + lock + `)", " ORDER BY s.shard_id` + strings.Repeat(\" \", 0*len(lock)) + `)"}},
 		Faults:  []string{"late-commits-while-rows-are-locked"},
 		Crowd:   true,
 	},
@@ -72,7 +72,7 @@ var ShardPlants = []Plant{
 	},
 	{
 		Name:    "history written without the signer's update",
-		Patches: []Patch{{shardStatementFile, "FROM written x, generate_series(`+wx(\"past_lo\")", "FROM " + allWrites + ", generate_series(`+wx(\"past_lo\")"}},
+		Patches: []Patch{{shardStatementFile, "FROM written x, generate_series(` + wx(\"past_lo\")", "FROM " + allWrites + ", generate_series(` + wx(\"past_lo\")"}},
 		Faults:  []string{"row-lock"},
 	},
 	{
@@ -141,7 +141,7 @@ var ShardPlants = []Plant{
 	},
 	{
 		Name:    "basic does not raise the version",
-		Patches: []Patch{{shardStatementFile, "SET version = s.version + 1, fencing_token", "SET version = s.version + `+strconv.Itoa(1-int(p&partBasic/partBasic))+`, fencing_token"}},
+		Patches: []Patch{{shardStatementFile, "SET version = s.version + `+w(\"rise\")+`, fencing_token", "SET version = s.version + `+w(\"rise\")+` * `+strconv.Itoa(1-int(p&partBasic/partBasic))+`, fencing_token"}},
 	},
 	{
 		Name: "basic reads before it locks, and does not compare the version",
@@ -152,7 +152,7 @@ var ShardPlants = []Plant{
 	},
 	{
 		Name:    "basic writes the owner's token",
-		Patches: []Patch{{shardStatementFile, "token, mine, owner = \"0\", \"\", \"\"", "token, mine, owner = \"(SELECT tokens FROM mine)[\"+w(\"place\")+\"]\", \"\", \"\""}},
+		Patches: []Patch{{shardStatementFile, "token, mine, owner = \"0\", ", "token, mine, owner = \"(SELECT beliefs FROM mine)[\"+w(\"place\")+\"] / 2\", "}},
 		Faults:  []string{"backend"},
 		Crowd:   true,
 	},
@@ -168,8 +168,8 @@ var ShardPlants = []Plant{
 	epoch := `},
 			{shardCommitFile, "	out, err := s.commit(", "	begin()\n	out, err := s.commit("},
 			{shardCommitFile, "		out, err = s.commit(", "		begin()\n		out, err = s.commit("},
-			{shardCommitFile, "	case err != nil:\n		return nonce.Committed{}, storeError(\"commit\", err)\n", "	case err != nil:\n		conn.Exec(context.Background(), \"ROLLBACK\")\n		return nonce.Committed{}, storeError(\"commit\", err)\n"},
-			{shardCommitFile, "		return nonce.Committed{}, errSyncRep\n	}\n", `		return nonce.Committed{}, errSyncRep
+			{shardCommitFile, "	case err != nil:\n		return nonce.Shipped{}, storeError(\"commit\", err)\n", "	case err != nil:\n		conn.Exec(context.Background(), \"ROLLBACK\")\n		return nonce.Shipped{}, storeError(\"commit\", err)\n"},
+			{shardCommitFile, "		return nonce.Shipped{}, errSyncRep\n	}\n", `		return nonce.Shipped{}, errSyncRep
 	}
 	release = func() {}
 	go func() {

@@ -42,7 +42,7 @@ func TestDefaultsAreThePromisedOnes(t *testing.T) {
 		LeaseTTL: 5 * time.Second, HoldTTL: time.Minute, MaxHold: 10 * time.Minute, MaxHolds: 1024,
 		MaxSigners: 1_000_000, MaxSignerBytes: 512 << 20, SweepInterval: time.Second,
 		EngineConfig: EngineConfig{
-			FlushSLA: time.Second, FlushShards: 16, EngineGrant: 45 * time.Second, EngineBlockMin: 64, EngineBlockMax: 65_536, EngineTimeout: time.Second,
+			ShipInterval: 100 * time.Millisecond, FlushSLA: time.Second, FlushShards: 16, EngineGrant: 45 * time.Second, EngineBlockMin: 64, EngineBlockMax: 65_536, EngineTimeout: time.Second,
 			EngineRedisLimit: 3 * time.Second, EngineLostAfter: 30 * time.Second, EngineScriptLimit: 500 * time.Millisecond, EngineLagLimit: 10 * time.Second,
 			EngineRetryLimit: 200, EngineObserve: 5 * time.Minute, EngineAutoUp: "off",
 		},

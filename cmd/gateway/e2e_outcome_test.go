@@ -18,7 +18,7 @@ import (
 // cutCommit cuts the connection that executes the next commit off its reply.
 func cutCommit(t testing.TB, p *pgtest.Proxy) (answered <-chan struct{}) {
 	if newHeart(t) {
-		return p.CutStatement("mine.tokens")
+		return p.CutStatement("mine.beliefs")
 	}
 	// The name of the statement stands behind the empty name of the portal, and nowhere else.
 	return p.CutReplies("\x00noncegate_commit_")
