@@ -19,12 +19,12 @@ const (
 	// ceiling is of an earlier epoch is to be mended first.
 	reserveCeilings = `
 WITH w AS (SELECT * FROM unnest($3::int[], $4::text[], $5::int[], $6::bigint[], $7::bigint[]) AS w(ord, signer, shard_id, token, ceiling)),
-locked AS MATERIALIZED (
+owned AS MATERIALIZED (
     SELECT s.shard_id, s.fencing_token, s.epoch FROM shard s
     WHERE s.shard_id = ANY ($5::int[]) AND s.owner_node = $1 AND s.owner_incarnation = $2 AND s.performance ORDER BY s.shard_id FOR SHARE)
 INSERT INTO signer AS s (signer, shard_id, version, fencing_token, next_nonce, floor, live, updated_at, ceiling, epoch)
 SELECT w.signer, w.shard_id, 0, 0, 0, 0, '', store_millis(), w.ceiling, l.epoch
-FROM w JOIN locked l ON l.shard_id = w.shard_id AND l.fencing_token = w.token ORDER BY w.signer
+FROM w JOIN owned l ON l.shard_id = w.shard_id AND l.fencing_token = w.token ORDER BY w.signer
 ON CONFLICT (signer) DO UPDATE SET ceiling = greatest(s.ceiling, excluded.ceiling), epoch = excluded.epoch
 WHERE s.epoch = excluded.epoch OR s.ceiling = 0
 RETURNING s.signer`
