@@ -306,7 +306,7 @@ func (w *worker) turnOn(sh *shard) {
 		return
 	}
 	w.lose(sh)
-	if w.acquired(sh, &rows[0], &was); sh.log != nil {
+	if w.acquired(sh, &rows[0], &was); !sh.mine() || sh.log != nil {
 		return
 	}
 	ctx, cancel := w.svc.logTime()

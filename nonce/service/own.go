@@ -52,7 +52,10 @@ func (w *worker) inLog(groups []*group) []*group {
 	})
 }
 
-const errNoLease nonce.Told = "the lease of this node is over, and was not renewed yet; try again"
+const (
+	errNoLease    nonce.Told = "the lease of this node is over, and was not renewed yet; try again"
+	errTakenSince nonce.Told = "the signer's shard was taken by another node just now; try again"
+)
 
 // may reports whether a group may go on: its shard was acquired. Else it ends, routes or
 // parks the group.
@@ -98,6 +101,10 @@ func (w *worker) acquire(shards []*shard) []had {
 		switch {
 		case err == nil:
 			w.acquired(sh, &rows[i], &seen[i])
+			if rows[i].Taken && !sh.mine() {
+				out = append(out, had{err: &nonce.StoreError{Outcome: nonce.Aborted, Err: errTakenSince}})
+				continue
+			}
 			out = append(out, had{row: rows[i]})
 		case len(shards) > 1 && nonce.OutcomeOf(err) == nonce.Aborted:
 			out = append(out, w.acquire([]*shard{sh})...)
