@@ -106,6 +106,20 @@ func (r *reach) write(ctx context.Context, do func(ctx context.Context) error) e
 	return r.n.faults.call(&r.n.faults.store, do, ctx)
 }
 
+// through makes a call that may be lost or late, and returns what it brought. What comes late
+// is nobody's.
+func through[T any](ctx context.Context, call func(context.Context, func(context.Context) error) error, do func(context.Context) (T, error)) (T, error) {
+	var out, none T
+	err := call(ctx, func(ctx context.Context) (err error) {
+		out, err = do(ctx)
+		return err
+	})
+	if err != nil {
+		return none, err
+	}
+	return out, nil
+}
+
 func (r *reach) Renew(ctx context.Context, h lease.Holder, ttl time.Duration) (lease.Renewal, error) {
 	if r.n.muted.Load() || r.n.faults.store.Load() {
 		return lease.Renewal{}, broken(nonce.NotSent)
@@ -113,9 +127,8 @@ func (r *reach) Renew(ctx context.Context, h lease.Holder, ttl time.Duration) (l
 	return r.Store.Renew(ctx, h, ttl)
 }
 
-func (r *reach) Acquire(ctx context.Context, h lease.Holder, shards []int) (out []lease.Shard, err error) {
-	err = r.write(ctx, func(ctx context.Context) (err error) { out, err = r.Store.Acquire(ctx, h, shards); return err })
-	return out, err
+func (r *reach) Acquire(ctx context.Context, h lease.Holder, shards []int) ([]lease.Shard, error) {
+	return through(ctx, r.write, func(ctx context.Context) ([]lease.Shard, error) { return r.Store.Acquire(ctx, h, shards) })
 }
 
 func (r *reach) Load(ctx context.Context, needs []nonce.SignerNeed) (nonce.Loaded, error) {
@@ -133,52 +146,23 @@ func (r *reach) Owners(ctx context.Context) (lease.Owners, error) {
 }
 
 func (r *reach) Commit(ctx context.Context, h lease.Holder, writes []nonce.Write) (nonce.Committed, error) {
-	var out nonce.Committed
-	err := r.write(ctx, func(ctx context.Context) error {
-		got, err := r.Store.Commit(ctx, h, writes)
-		out = got
-		return err
-	})
-	if err != nil {
-		return nonce.Committed{}, err
-	}
-	return out, nil
+	return through(ctx, r.write, func(ctx context.Context) (nonce.Committed, error) { return r.Store.Commit(ctx, h, writes) })
 }
 
 func (r *reach) Ship(ctx context.Context, h lease.Holder, s nonce.Shipment) (nonce.Shipped, error) {
-	var out nonce.Shipped
-	err := r.write(ctx, func(ctx context.Context) error {
-		got, err := r.Store.Ship(ctx, h, s)
-		out = got
-		return err
-	})
-	if err != nil {
-		return nonce.Shipped{}, err
-	}
-	return out, nil
+	return through(ctx, r.write, func(ctx context.Context) (nonce.Shipped, error) { return r.Store.Ship(ctx, h, s) })
 }
 
 func (r *reach) Reserve(ctx context.Context, h lease.Holder, up []nonce.Ceiling) ([]bool, error) {
-	var out []bool
-	err := r.write(ctx, func(ctx context.Context) error {
-		got, err := r.Store.Reserve(ctx, h, up)
-		out = got
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return through(ctx, r.write, func(ctx context.Context) ([]bool, error) { return r.Store.Reserve(ctx, h, up) })
 }
 
-func (r *reach) TurnOn(ctx context.Context, h lease.Holder, t lease.ShardTerm, identity string, g nonce.Grant) (on bool, err error) {
-	err = r.write(ctx, func(ctx context.Context) (err error) { on, err = r.Store.TurnOn(ctx, h, t, identity, g); return err })
-	return on && err == nil, err
+func (r *reach) TurnOn(ctx context.Context, h lease.Holder, t lease.ShardTerm, identity string, g nonce.Grant) (bool, error) {
+	return through(ctx, r.write, func(ctx context.Context) (bool, error) { return r.Store.TurnOn(ctx, h, t, identity, g) })
 }
 
-func (r *reach) Declare(ctx context.Context, h lease.Holder, t lease.ShardTerm, margin time.Duration) (done bool, err error) {
-	err = r.write(ctx, func(ctx context.Context) (err error) { done, err = r.Store.Declare(ctx, h, t, margin); return err })
-	return done && err == nil, err
+func (r *reach) Declare(ctx context.Context, h lease.Holder, t lease.ShardTerm, margin time.Duration) (bool, error) {
+	return through(ctx, r.write, func(ctx context.Context) (bool, error) { return r.Store.Declare(ctx, h, t, margin) })
 }
 
 // logReach is Redis as a node reaches it.
@@ -191,19 +175,24 @@ func (l *logReach) call(ctx context.Context, do func(ctx context.Context) error)
 	return l.n.faults.call(&l.n.faults.log, do, ctx)
 }
 
-func (l *logReach) Begin(ctx context.Context, shard int, token int64) (f nonce.LogFence, err error) {
-	err = l.call(ctx, func(ctx context.Context) (err error) { f, err = l.ShardLog.Begin(ctx, shard, token); return err })
-	return f, err
+func (l *logReach) Begin(ctx context.Context, shard int, token int64) (nonce.LogFence, error) {
+	return through(ctx, l.call, func(ctx context.Context) (nonce.LogFence, error) { return l.ShardLog.Begin(ctx, shard, token) })
 }
 
-func (l *logReach) Enter(ctx context.Context, of nonce.LogFence) (f nonce.LogFence, rs []nonce.LogRecord, err error) {
-	err = l.call(ctx, func(ctx context.Context) (err error) { f, rs, err = l.ShardLog.Enter(ctx, of); return err })
-	return f, rs, err
+func (l *logReach) Enter(ctx context.Context, of nonce.LogFence) (nonce.LogFence, []nonce.LogRecord, error) {
+	type entered struct {
+		fence   nonce.LogFence
+		records []nonce.LogRecord
+	}
+	got, err := through(ctx, l.call, func(ctx context.Context) (e entered, err error) {
+		e.fence, e.records, err = l.ShardLog.Enter(ctx, of)
+		return e, err
+	})
+	return got.fence, got.records, err
 }
 
-func (l *logReach) Raise(ctx context.Context, of nonce.LogFence) (f nonce.LogFence, err error) {
-	err = l.call(ctx, func(ctx context.Context) (err error) { f, err = l.ShardLog.Raise(ctx, of); return err })
-	return f, err
+func (l *logReach) Raise(ctx context.Context, of nonce.LogFence) (nonce.LogFence, error) {
+	return through(ctx, l.call, func(ctx context.Context) (nonce.LogFence, error) { return l.ShardLog.Raise(ctx, of) })
 }
 
 func (l *logReach) Append(ctx context.Context, items []nonce.LogAppend) []error {
