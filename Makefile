@@ -94,7 +94,6 @@ release-check: ## build the last commit twice, elsewhere, and compare every byte
 	@scripts/release-check.sh
 
 deploy-check: ## hold deploy/ against the Kubernetes API, Compose and systemd
-	@systemd-analyze --version >/dev/null 2>&1 || echo "no systemd-analyze here: the unit is not looked at"
 	cd deploy/check && $(GO) test -count=1 .
 
 # What it says of the gateway is judged; what it says of the others is for the table.

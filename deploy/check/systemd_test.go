@@ -17,7 +17,7 @@ const mostExposed = 1.5
 
 func TestTheUnitIsUnderstoodAndHardened(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
-		t.Skip("no systemd-analyze here")
+		t.Fatal("systemd-analyze is not here; on Debian it comes with the package systemd")
 	}
 	// verify asks whether the program is there.
 	text, err := os.ReadFile(unit)
