@@ -154,7 +154,8 @@ func (w *worker) append(groups, next []*group) []*group {
 		mine := slices.DeleteFunc(slices.Clone(groups), func(g *group) bool { return g.shard != sh })
 		switch err := errs[i]; {
 		case err == nil:
-			if sh.log.failing = (time.Time{}); items[i].Record != nil {
+			sh.works()
+			if items[i].Record != nil {
 				sh.log.fence.Head++
 			}
 			for _, g := range mine {

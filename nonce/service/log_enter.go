@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -30,10 +31,25 @@ func (w *worker) fails(sh *shard, err error) {
 		lg.failing = now
 		w.svc.log.Warn("the log of a shard does not do what it should", "shard", sh.id, "serves", lg.serves, "error", err)
 	}
-	lg.why, lg.retryAt = err, now.Add(logRetry)
-	sh.logFailing, sh.logWhy = lg.failing, err
+	sh.logFailing, sh.logWhy, lg.why = lg.failing, err, err
+	w.retryLog(lg)
+}
+
+func (w *worker) retryLog(lg *shardLog) {
+	lg.retryAt = time.Now().Add(logRetry)
 	time.AfterFunc(logRetry, w.signal)
 }
+
+// failsToAnswer is fails, of a call that took its time; no other shard makes it meanwhile.
+func (w *worker) failsToAnswer(sh *shard, err error) {
+	if _, silent := errors.AsType[*nonce.StoreError](err); silent {
+		w.svc.reach.failed(err)
+	}
+	w.fails(sh, err)
+}
+
+// works notes that a log does what it should.
+func (sh *shard) works() { sh.log.failing, sh.logFailing = time.Time{}, time.Time{} }
 
 // logLost reports whether a log has failed for so long that it counts as lost.
 func (w *worker) logLost(lg *shardLog) bool {
@@ -58,12 +74,17 @@ func (w *worker) tendLogs() {
 func (w *worker) tryLog(sh *shard) {
 	lg := sh.log
 	switch {
+	case !lg.serves && w.svc.yields():
+		sh.leftTo, sh.leftUntil = w.svc.fleet.Load().heir(sh.id), time.Now().Add(freeFor)
+		w.giveUp([]*shard{sh})
 	case !lg.serves && w.logLost(lg):
 		w.declare(sh)
+	case lg.serves && w.logLost(lg):
+		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, lg.why))
+	case w.svc.reach.resting() != nil:
+		w.fails(sh, w.svc.reach.resting())
 	case !lg.serves:
 		w.enter(sh)
-	case w.logLost(lg):
-		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, lg.why))
 	default:
 		w.settleLog(sh)
 	}
@@ -87,7 +108,7 @@ func (w *worker) settleLog(sh *shard) {
 		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, err))
 		return
 	case err != nil:
-		w.fails(sh, err)
+		w.failsToAnswer(sh, err)
 		return
 	}
 	happened := len(lg.stuck) > 0 && after.Head == lg.fence.Head+1
@@ -98,7 +119,7 @@ func (w *worker) settleLog(sh *shard) {
 		return
 	}
 	lg.fence = after
-	lg.failing, sh.logFailing = time.Time{}, time.Time{}
+	sh.works()
 	w.unstick(sh, func(g *group) {
 		if happened {
 			w.accepted(g)
@@ -129,14 +150,18 @@ func (w *worker) unstick(sh *shard, each func(*group)) {
 	w.signal()
 }
 
+// enterTimes is how many calls of the log the take-over of one may take: it reads all that was
+// not shipped.
+const enterTimes = 5
+
 // enter takes over the log of a shard that was just acquired: (b) and (c) of the design.
 func (w *worker) enter(sh *shard) {
 	lg := sh.log
 	if !lg.retryAt.IsZero() { // a try before this one may come late, or have put the token in
 		was := *sh.view.Load()
 		rows, err := w.tryAcquire([]int{sh.id})
-		if err != nil {
-			w.fails(sh, err)
+		if err != nil { // the store is away, and not the log
+			w.retryLog(lg)
 			return
 		}
 		if w.acquired(sh, &rows[0], &was); sh.log == nil {
@@ -144,22 +169,29 @@ func (w *worker) enter(sh *shard) {
 		}
 		lg = sh.log
 	}
-	ctx, cancel := w.svc.logTime()
-	defer cancel()
 	log := w.svc.cfg.Log.Log
+	ctx, cancel := context.WithTimeout(context.Background(), enterTimes*w.svc.cfg.Log.Timeout)
 	fence, records, err := log.Enter(ctx, lg.fence)
+	cancel()
 	if err != nil {
-		w.fails(sh, fmt.Errorf("take over the log: %w", err))
+		w.failsToAnswer(sh, fmt.Errorf("take over the log: %w", err))
 		return
 	}
 	folded, err := w.fold(sh, records)
-	if err == nil {
-		err = log.Append(ctx, []nonce.LogAppend{{Fence: fence}})[0]
+	switch _, silent := errors.AsType[*nonce.StoreError](err); {
+	case sh.log != lg:
+		return
+	case silent: // the store is away, and not the log
+		w.retryLog(lg)
+		return
+	case err != nil:
+		w.fails(sh, fmt.Errorf("fold the log: %w", err))
+		return
 	}
-	if err != nil {
-		if sh.log == lg {
-			w.fails(sh, fmt.Errorf("fold the log: %w", err))
-		}
+	again, cancel := w.svc.logTime()
+	defer cancel()
+	if err := log.Append(again, []nonce.LogAppend{{Fence: fence}})[0]; err != nil {
+		w.failsToAnswer(sh, fmt.Errorf("compare the log: %w", err))
 		return
 	}
 	for _, sig := range folded {
@@ -176,7 +208,7 @@ func (w *worker) enter(sh *shard) {
 		lg.shipped = lg.engine.Shipped
 	}
 	lg.trimmed = 0
-	lg.failing, sh.logFailing = time.Time{}, time.Time{}
+	sh.works()
 	w.shippedAt = time.Time{}
 	w.svc.log.Info("took over a log", "shard", sh.id, "records", len(records), "signers", len(folded), "fencing_token", fence.Token, "head", fence.Head)
 }
@@ -270,8 +302,7 @@ func (w *worker) turnOff(sh *shard, reason string) bool {
 	}
 	if !w.flush(sh, true) {
 		if sh.log == lg {
-			lg.retryAt = time.Now().Add(logRetry)
-			time.AfterFunc(logRetry, w.signal)
+			w.retryLog(lg)
 		}
 		return false
 	}
@@ -282,7 +313,7 @@ func (w *worker) turnOff(sh *shard, reason string) bool {
 	view := *sh.view.Load()
 	view.Performance = false
 	sh.see(view)
-	if reason == "" {
+	if reason == "" && w.svc.reach.missed() == 0 {
 		ctx, cancel := w.svc.logTime()
 		defer cancel()
 		if err := w.svc.cfg.Log.Log.Trim(ctx, []nonce.LogFence{trim}); err != nil {

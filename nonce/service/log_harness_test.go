@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -186,6 +187,7 @@ type logged struct {
 	*testing.T
 	disk   *disk
 	server *logServer
+	nodes  []*node
 }
 
 const (
@@ -197,7 +199,7 @@ const (
 // inLogs runs a test in a bubble, where time passes when all wait.
 func inLogs(t *testing.T, test func(l *logged)) {
 	synctest.Test(t, func(t *testing.T) {
-		test(&logged{t, newDisk(), newLogServer()})
+		test(&logged{t, newDisk(), newLogServer(), nil})
 	})
 }
 
@@ -205,10 +207,12 @@ func inLogs(t *testing.T, test func(l *logged)) {
 func (l *logged) start(name string, change ...func(*service.Config)) (*node, *logWay) {
 	l.Helper()
 	way := &logWay{logServer: l.server}
-	return start(l.T, l.disk, name, append([]func(*service.Config){func(c *service.Config) {
+	n := start(l.T, l.disk, name, append([]func(*service.Config){func(c *service.Config) {
 		c.WatchEvery = 500 * time.Millisecond
 		c.Log = &service.LogConfig{Log: way, Store: l.disk, Grant: logGrant, LostAfter: logLostAfter, Timeout: logTimeout}
-	}}, change...)...), way
+	}}, change...)...)
+	l.nodes = append(l.nodes, n)
+	return n, way
 }
 
 // on switches to the performance engine, and waits until all shards have it.
@@ -259,6 +263,34 @@ func (l *logged) await(most time.Duration, what string, is func() bool) (after t
 		time.Sleep(10 * time.Millisecond)
 	}
 	return time.Since(began)
+}
+
+// reaches is whether a node is known to reach the logs.
+func (l *logged) reaches(node string) bool {
+	l.Helper()
+	all, err := l.disk.Owners(l.Context())
+	if err != nil {
+		l.Fatal(err)
+	}
+	for _, n := range all.Nodes {
+		if n.Node == node {
+			return n.ReachesLog
+		}
+	}
+	return false
+}
+
+// allocateAny is allocateAll by whichever node has the shard.
+func (l *logged) allocateAny() {
+	l.Helper()
+	for i := range shards {
+		l.await(time.Minute, "it is handed out", func() bool {
+			return slices.ContainsFunc(l.nodes, func(n *node) bool {
+				op := allocate(l.disk.nameIn(i))
+				return n.Do(l.Context(), op) == nil && op.Err == nil
+			})
+		})
+	}
 }
 
 // allocateAll hands out of a signer of each shard.

@@ -52,7 +52,7 @@ func (s *Service) switchShards() {
 		return
 	}
 	goal := s.goal()
-	if goal.Performance && !s.rehearsed(&goal) {
+	if goal.Performance && (s.reach.missed() > 0 || !s.rehearsed(&goal)) {
 		return
 	}
 	for _, sh := range s.shards {

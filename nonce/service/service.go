@@ -12,8 +12,8 @@
 // The store says that, in the statement that writes, by the token of the shard and the
 // version of the signer. No comparison of times decides it.
 //
-// Its goroutines are the workers, with logs one beside each that ships, one that watches who
-// owns which shard, one that ends overdue holds, one that prunes, and the heartbeat (package
+// Its goroutines are the workers, with logs one beside each that ships and one that looks whether
+// their server is reached, one that watches who owns which shard, one that ends overdue holds, one that prunes, and the heartbeat (package
 // lease). Stop ends them all and waits.
 //
 // Locks, in the order in which they are taken: worker.turn, or in mode basic a stripe of
@@ -71,6 +71,7 @@ type Service struct {
 	began   time.Time
 	engine  atomic.Pointer[nonce.EngineGoal] // nil: not read yet
 	trouble atomic.Pointer[string]           // why the performance engine is to be left; nil: nothing
+	reach   reach
 	tally   tally
 	saidWhy atomic.Int64 // when sayWhy said something last, Unix nanoseconds
 
@@ -93,7 +94,7 @@ func New(ctx context.Context, store nonce.ShardStore, h lease.Holder, fig nonce.
 	}
 	s := &Service{
 		store: store, holder: h, cfg: cfg, fig: fig, sink: sink, log: log.With("component", "nonce"), fatal: fatal,
-		began: time.Now(), stop: make(chan struct{}),
+		began: time.Now(), stop: make(chan struct{}), reach: reach{unseen: time.Now()},
 	}
 	s.clock = &clock{longestHold: cfg.MaxHold, jumped: s.clockJumped}
 	s.open = newOpenHolds(s.clock)
@@ -135,6 +136,9 @@ func (s *Service) begin(ctx context.Context) (err error) {
 				s.runs.Go(func() { w.ship(s.stop) })
 			}
 		}
+	}
+	if s.basic == nil && s.cfg.Log != nil {
+		s.runs.Go(s.probe)
 	}
 	watch := &watch{svc: s, freeSince: make([]time.Time, len(s.shards)), keptUntil: make([]time.Time, len(s.shards))}
 	watch.balance()

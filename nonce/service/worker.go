@@ -220,6 +220,8 @@ func (w *worker) obey(orders []order) {
 			if sh.log != nil && sh.log.serves && len(sh.log.stuck) == 0 {
 				w.turnOff(sh, "")
 			}
+		case !o.take && o.heir != "" && sh.log != nil && len(sh.log.dirty) > 0 && !w.flush(sh, false):
+			// It is kept: memory has what another owner may not find.
 		case !o.take || w.svc.retired.Load():
 			give = append(give, sh)
 			sh.leftTo, sh.leftUntil = o.heir, w.marked.Add(freeFor)
