@@ -236,8 +236,10 @@ func (w *worker) fold(sh *shard, records []nonce.LogRecord) ([]*signer, error) {
 				w.lose(sh)
 				return nil, nonce.ErrFenced
 			}
-			if l.Err != nil {
-				return nil, l.Err
+			if l.Err != nil { // it is refused to all who ask for it
+				w.svc.log.Error("the row of a signer cannot be read; what the log has of it is not shipped", "signer", chunk[i].Signer, "error", l.Err)
+				at[chunk[i].Signer] = nil
+				continue
 			}
 			sig := at[chunk[i].Signer]
 			sig.row, sig.token = l.Signer, l.Token
@@ -248,6 +250,9 @@ func (w *worker) fold(sh *shard, records []nonce.LogRecord) ([]*signer, error) {
 		for j := range records[i].Changes {
 			c := &records[i].Changes[j]
 			sig := at[c.Name]
+			if sig == nil {
+				continue
+			}
 			applied, err := c.Apply(&sig.row)
 			if err != nil {
 				return nil, err
@@ -265,7 +270,7 @@ func (w *worker) fold(sh *shard, records []nonce.LogRecord) ([]*signer, error) {
 	}
 	var dirty []*signer
 	for _, n := range needs {
-		if sig := at[n.Signer]; sig.row.Version > sig.unshipped.base.Version {
+		if sig := at[n.Signer]; sig != nil && sig.row.Version > sig.unshipped.base.Version {
 			sig.token = sh.term.Load()
 			dirty = append(dirty, sig)
 		}
@@ -380,13 +385,10 @@ func (w *worker) dropLog(sh *shard) {
 		g.unread()
 	})
 	for sig := range lg.dirty {
-		u := sig.unshipped
-		w.unshipped -= int(sig.row.Version - u.base.Version)
-		for _, v := range u.waiting {
+		for _, v := range sig.unshipped.waiting {
 			w.refuse(v.task, unknown)
 		}
-		sig.unshipped = nil
-		w.memory.set(sig, u.base, u.token)
+		w.drop(sig)
 	}
 	sh.log = nil
 }

@@ -20,7 +20,7 @@ type reach struct {
 	mu     sync.Mutex // guards all below
 	why    error      // of the last call that was not answered
 	rests  time.Time  // until then no other shard is tried
-	unseen time.Time // since when no probe found the server that was accepted; zero: the last one did
+	unseen time.Time  // since when no probe found the server that was accepted; zero: the last one did
 }
 
 // failed notes a call that no server answered.

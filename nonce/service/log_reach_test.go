@@ -47,7 +47,7 @@ func TestAShardWithALogGoesToANodeThatReachesIt(t *testing.T) {
 					t.Errorf("what is whole was given up after %v", after)
 				}
 				l.allocateAny()
-				if got := b.run("allocate x"); got != "0#1" {
+				if got := b.do(allocate("new")); got != "0#1" {
 					t.Errorf("b hands out: %s", got)
 				}
 				time.Sleep(time.Minute)
