@@ -57,6 +57,7 @@ func (w *worker) tryCommit(groups []*group) (nonce.Committed, error) {
 func (w *worker) applied(g *group, now time.Time) {
 	sig, plan := g.sig, g.plan
 	if plan.Writes {
+		w.rehearse(g)
 		w.set(sig, plan.Signer, g.write.Term.Token)
 	}
 	if g.write.DueAt != 0 {

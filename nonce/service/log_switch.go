@@ -94,8 +94,10 @@ type EngineStatus struct {
 	Goal        nonce.EngineGoal
 	Shards      int
 	Performance int // shards with the performance engine
+	Rehearsed   int // shards that have kept up with the rehearsal, or have the engine
 	Lost        int64
 	Here        []LoggedShard // shards with a log that are this node's
+	Rehearsing  []Rehearsing  // shards that are this node's and rehearse
 }
 
 // LoggedShard is a shard of this node with the performance engine.
@@ -114,6 +116,14 @@ func (s *Service) Engine() EngineStatus {
 	st := EngineStatus{Goal: s.goal(), Shards: len(s.shards), Lost: s.tally.lost.Load()}
 	st.Performance = s.loggedShards()
 	st.State, _ = s.EngineState()
+	for _, sh := range s.shards {
+		if row := sh.view.Load(); row.Performance || row.Rehearsed == st.Goal.Change {
+			st.Rehearsed++
+		}
+	}
+	if s.rehearsal != nil && s.rehearsal.progress.Load() != nil {
+		st.Rehearsing = *s.rehearsal.progress.Load()
+	}
 	for _, w := range s.workers {
 		w.turn.Lock()
 		for _, sh := range w.owned() {

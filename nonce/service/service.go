@@ -12,8 +12,8 @@
 // The store says that, in the statement that writes, by the token of the shard and the
 // version of the signer. No comparison of times decides it.
 //
-// Its goroutines are the workers, with logs one beside each that ships and one that looks whether
-// their server is reached, one that watches who owns which shard, one that ends overdue holds, one that prunes, and the heartbeat (package
+// Its goroutines are the workers, with logs one beside each that ships, one that looks whether
+// their server is reached and one for rehearsals, one that watches who owns which shard, one that ends overdue holds, one that prunes, and the heartbeat (package
 // lease). Stop ends them all and waits.
 //
 // Locks, in the order in which they are taken: worker.turn, or in mode basic a stripe of
@@ -72,8 +72,10 @@ type Service struct {
 	engine  atomic.Pointer[nonce.EngineGoal] // nil: not read yet
 	trouble atomic.Pointer[string]           // why the performance engine is to be left; nil: nothing
 	reach   reach
-	tally   tally
-	saidWhy atomic.Int64 // when sayWhy said something last, Unix nanoseconds
+	// rehearsal is nil where there is no log.
+	rehearsal *rehearsal
+	tally     tally
+	saidWhy   atomic.Int64 // when sayWhy said something last, Unix nanoseconds
 
 	gate   sync.RWMutex // guards closed; nobody enters once Stop has set it
 	closed bool
@@ -97,6 +99,9 @@ func New(ctx context.Context, store nonce.ShardStore, h lease.Holder, fig nonce.
 		began: time.Now(), stop: make(chan struct{}), reach: reach{unseen: time.Now()},
 	}
 	s.clock = &clock{longestHold: cfg.MaxHold, jumped: s.clockJumped}
+	if cfg.Log != nil {
+		s.rehearsal = &rehearsal{svc: s, batches: make(chan []rehearsed, maxRehearsals)}
+	}
 	s.open = newOpenHolds(s.clock)
 	if cfg.Mode == nonce.Basic {
 		s.basic = &basic{svc: s}
@@ -139,6 +144,7 @@ func (s *Service) begin(ctx context.Context) (err error) {
 	}
 	if s.basic == nil && s.cfg.Log != nil {
 		s.runs.Go(s.probe)
+		s.runs.Go(s.rehearsal.run)
 	}
 	watch := &watch{svc: s, freeSince: make([]time.Time, len(s.shards)), keptUntil: make([]time.Time, len(s.shards))}
 	watch.balance()

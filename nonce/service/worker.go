@@ -57,6 +57,7 @@ type worker struct {
 	logs      atomic.Pointer[LogFigures]
 	counted   time.Time // when they were
 	later     []untold  // answers that wait for a time
+	rehearsed []rehearsed
 }
 
 // order asks a worker to take a shard, or to give it up.
@@ -197,6 +198,7 @@ func (w *worker) run(b batch) {
 		w.giveUp(w.owned())
 	}
 	w.pace.ended(w.ended, w.more || b.waiting, w.marked)
+	w.handRehearsed()
 	w.shipNext()
 	w.countLogs()
 	w.wakeAll()

@@ -1,0 +1,260 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+)
+
+// maxRehearsals bounds the batches that wait to be written into the logs of a rehearsal.
+const maxRehearsals = 64
+
+// rehearsal writes into the logs what the store has answered, behind the answers, before
+// shards get the performance engine. It harms nobody: what it has no room for is left out, and
+// what fails only begins the rehearsal of a shard anew. What it wrote is thrown away when the
+// shard gets the engine. The fields below run belong to its goroutine.
+type rehearsal struct {
+	svc      *Service
+	runs     atomic.Bool
+	batches  chan []rehearsed
+	progress atomic.Pointer[[]Rehearsing]
+	missed   atomic.Int64 // batches that there was no room for
+
+	seen   int64 // of missed
+	change int64 // of the goal
+	shards map[int]*rehearsing
+}
+
+// rehearsed is a change of a signer that the store has.
+type rehearsed struct {
+	term   lease.ShardTerm
+	at     time.Time
+	change nonce.LogChange
+}
+
+// rehearsing is a shard of this node.
+type rehearsing struct {
+	fence   nonce.LogFence
+	begun   bool
+	unsure  bool      // of the fence: an append has an unknown outcome
+	since   time.Time // since when it has kept up
+	why     error     // it last began anew
+	noted   bool
+	trimmed int64
+}
+
+// Rehearsing is how far the rehearsal of a shard is.
+type Rehearsing struct {
+	Shard   int
+	KeptUp  time.Duration // since it began, or began anew
+	Done    bool
+	Trouble string // why it began anew last; "": it did not
+}
+
+// rehearse keeps what a group is about to change for the rehearsal, if one runs.
+func (w *worker) rehearse(g *group) {
+	if r := w.svc.rehearsal; r == nil || !r.runs.Load() {
+		return
+	}
+	c := nonce.ChangeOf(g.name, &g.sig.row, &g.plan.Signer)
+	c.History, c.Requests = g.plan.History, g.plan.Requests
+	w.rehearsed = append(w.rehearsed, rehearsed{g.write.Term, time.Now(), c})
+}
+
+// handRehearsed hands on what was kept in a batch.
+func (w *worker) handRehearsed() {
+	if len(w.rehearsed) == 0 {
+		return
+	}
+	select {
+	case w.svc.rehearsal.batches <- w.rehearsed:
+	default:
+		w.svc.rehearsal.missed.Add(1)
+	}
+	w.rehearsed = nil
+}
+
+func (r *rehearsal) run() {
+	tick := time.NewTicker(r.svc.cfg.WatchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.svc.stop:
+			return
+		case batch := <-r.batches:
+			r.write(batch)
+		case <-tick.C:
+			r.look()
+		}
+	}
+}
+
+var (
+	errRehearsalFull   = errors.New("the log was slower than the store")
+	errRehearsalBehind = errors.New("the log was behind the store")
+)
+
+// anew has a shard begin its time anew.
+func (sh *rehearsing) anew(why error) {
+	sh.since, sh.why, sh.unsure = time.Now(), why, true
+}
+
+// look begins and ends rehearsals, compares the fence of each shard, so that it is known of one
+// that nobody uses as well, and notes which have kept up for long enough.
+func (r *rehearsal) look() {
+	s := r.svc
+	goal := s.goal()
+	on := goal.Performance && goal.Rehearse > 0 && !s.rehearsed(&goal)
+	if r.runs.Store(on); !on || goal.Change != r.change {
+		r.trim()
+		r.change, r.shards = goal.Change, make(map[int]*rehearsing)
+		r.progress.Store(nil)
+	}
+	if !on {
+		return
+	}
+	missed := r.missed.Load()
+	for _, of := range s.shards {
+		term := of.term.Load()
+		sh := r.shards[of.id]
+		switch {
+		case term == 0 || of.view.Load().Performance:
+			delete(r.shards, of.id)
+			continue
+		case sh == nil || sh.fence.Token != term:
+			sh = &rehearsing{fence: nonce.LogFence{Shard: of.id, Token: term}, since: time.Now()}
+			r.shards[of.id] = sh
+		case missed != r.seen:
+			sh.anew(errRehearsalFull)
+		}
+		if !r.ready(sh) {
+			break // one call that fails is enough
+		}
+	}
+	r.seen = missed
+	r.append(nil)
+	r.note(&goal)
+	r.trim()
+}
+
+// ready begins the log of a shard, or finds out how it is after a call that failed.
+func (r *rehearsal) ready(sh *rehearsing) bool {
+	if sh.begun && !sh.unsure {
+		return true
+	}
+	log, token := r.svc.cfg.Log.Log, sh.fence.Token
+	ctx, cancel := context.WithTimeout(context.Background(), r.svc.cfg.Log.Timeout)
+	defer cancel()
+	fence, err := log.Begin(ctx, sh.fence.Shard, token)
+	if errors.Is(err, nonce.ErrLogFenced) { // it has the token, from a call of which nobody was told
+		if fence, _, err = log.Read(ctx, sh.fence.Shard); err == nil && fence.Token == token {
+			fence, err = log.Raise(ctx, fence)
+		}
+	}
+	if err != nil || fence.Token != token {
+		sh.anew(cmp.Or(err, nonce.ErrLogFenced))
+		return false
+	}
+	sh.fence, sh.begun, sh.unsure = fence, true, false
+	return true
+}
+
+// write adds changes to the logs, those of a shard as one record.
+func (r *rehearsal) write(batch []rehearsed) {
+	records := make(map[int]*nonce.LogRecord)
+	for i := range batch {
+		c := &batch[i]
+		sh := r.shards[c.term.Shard]
+		if sh == nil || !sh.begun || sh.unsure || sh.fence.Token != c.term.Token {
+			continue // it begins after this
+		}
+		if time.Since(c.at) > r.svc.cfg.Log.ShipSLA {
+			sh.anew(errRehearsalBehind)
+			continue
+		}
+		record := records[c.term.Shard]
+		if record == nil {
+			record = &nonce.LogRecord{Shard: c.term.Shard, Token: c.term.Token, Seq: sh.fence.Head + 1}
+			records[c.term.Shard] = record
+		}
+		record.Changes = append(record.Changes, c.change)
+	}
+	r.append(records)
+}
+
+// append adds records, nil: none, and compares the fences of all shards otherwise.
+func (r *rehearsal) append(records map[int]*nonce.LogRecord) {
+	var items []nonce.LogAppend
+	for id, sh := range r.shards {
+		if sh.begun && !sh.unsure && (records == nil || records[id] != nil) {
+			items = append(items, nonce.LogAppend{Fence: sh.fence, Record: records[id]})
+		}
+	}
+	if len(items) == 0 {
+		return
+	}
+	ctx, cancel := r.svc.logTime()
+	defer cancel()
+	for i, err := range r.svc.cfg.Log.Log.Append(ctx, items) {
+		if sh := r.shards[items[i].Fence.Shard]; err != nil {
+			sh.anew(err)
+		} else if items[i].Record != nil {
+			sh.fence.Head++
+		}
+	}
+}
+
+// note says of shards in the store that they have kept up, and shows how far each is.
+func (r *rehearsal) note(goal *nonce.EngineGoal) {
+	var terms []lease.ShardTerm
+	var all []Rehearsing
+	for id, sh := range r.shards {
+		out := Rehearsing{Shard: id, KeptUp: time.Since(sh.since)}
+		if out.Done = sh.begun && !sh.unsure && out.KeptUp >= goal.Rehearse; out.Done && !sh.noted {
+			terms = append(terms, lease.ShardTerm{Shard: id, Token: sh.fence.Token})
+		}
+		if sh.why != nil {
+			out.Trouble = sh.why.Error()
+		}
+		all = append(all, out)
+	}
+	slices.SortFunc(all, func(a, b Rehearsing) int { return a.Shard - b.Shard })
+	if r.progress.Store(&all); len(terms) == 0 {
+		return
+	}
+	ctx, cancel := r.svc.timeout()
+	defer cancel()
+	if err := r.svc.cfg.Log.Store.Rehearsed(ctx, r.svc.holder, terms, goal.Change); err != nil {
+		r.svc.log.Debug("a rehearsal was not noted", "error", err)
+		return
+	}
+	for _, t := range terms {
+		r.shards[t.Shard].noted = true
+	}
+}
+
+// trim takes out of the logs what was written: the rows have it.
+func (r *rehearsal) trim() {
+	var fences []nonce.LogFence
+	for _, sh := range r.shards {
+		if sh.begun && sh.fence.Head > sh.trimmed {
+			fences = append(fences, sh.fence)
+		}
+	}
+	if len(fences) == 0 {
+		return
+	}
+	ctx, cancel := r.svc.logTime()
+	defer cancel()
+	if r.svc.cfg.Log.Log.Trim(ctx, fences) == nil {
+		for _, f := range fences {
+			r.shards[f.Shard].trimmed = f.Head
+		}
+	}
+}
