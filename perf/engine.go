@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"noncegate/wire"
 )
 
 // EngineState is a state of the cluster between its engines.
@@ -170,18 +168,6 @@ func newEngine(reg prometheus.Registerer, undeclared *Count) *Engine {
 func (e *Engine) State(s EngineState) {
 	e.told.Store(&s)
 	e.show(s)
-}
-
-// stats is what gateway_stats says; nil: nobody told of a state.
-func (e *Engine) stats() *wire.EngineStats {
-	state := e.told.Load()
-	if state == nil {
-		return nil
-	}
-	return &wire.EngineStats{
-		State: string(*state), Generation: e.Generation.n.Load(), Signers: e.Entered.n.Load(), InDoubt: e.Doubtful.n.Load(),
-		Unflushed: e.FlushWaiting.n.Load(), OldestMs: time.Duration(e.FlushOldest.n.Load()).Milliseconds(),
-	}
 }
 
 func (e *Engine) show(s EngineState) {

@@ -219,6 +219,8 @@ func TestRunReportsEachIntervalApartAndStopsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		s := New(prometheus.NewRegistry())
+		engine := wire.EngineStats{State: "DEGRADED", Generation: 4, Engine: "reliable", Shards: 3, Unshipped: 17, BehindMs: 1500}
+		s.Engines(func() *wire.EngineStats { return &engine })
 		ctx, cancel := context.WithCancel(t.Context())
 		returned := make(chan struct{})
 		go func() {
@@ -245,7 +247,6 @@ func TestRunReportsEachIntervalApartAndStopsWithItsContext(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		quiet := s.Stats()
-		engine := wire.EngineStats{State: "DEGRADED", Generation: 4, Signers: 3, InDoubt: 2, Unflushed: 17, OldestMs: 1500}
 		if got := quiet.Engine; got == nil || *got != engine {
 			t.Errorf("the engine in it: %+v, want %+v", got, engine)
 		}

@@ -62,11 +62,22 @@ func (s *Set) roll() *wire.StatsResult {
 		DropUnwritable:  counts.dropUnwritable - s.seen.dropUnwritable,
 		KickSlow:        counts.kickSlow - s.seen.kickSlow,
 		CommitBatchSize: s.BatchSize.cut(1),
-		Engine:          s.Engine.stats(),
+		Engine:          s.engines(),
 	}
 	s.began, s.seen = now, counts
 	s.published.Store(stats)
 	return stats
+}
+
+// Engines says what the reports tell of the engines; without it they tell nothing. It comes
+// before the first report.
+func (s *Set) Engines(look func() *wire.EngineStats) { s.lookEngines = look }
+
+func (s *Set) engines() *wire.EngineStats {
+	if s.lookEngines == nil {
+		return nil
+	}
+	return s.lookEngines()
 }
 
 // attrs is the ws_perf line: the keys of wire.StatsResult, in its order.
@@ -89,10 +100,11 @@ func attrs(r *wire.StatsResult) []slog.Attr {
 		line = append(line, slog.GroupAttrs("engine",
 			slog.String("state", e.State),
 			slog.Int64("generation", e.Generation),
-			slog.Int64("signers", e.Signers),
-			slog.Int64("inDoubt", e.InDoubt),
-			slog.Int64("unflushed", e.Unflushed),
-			slog.Int64("oldestMs", e.OldestMs),
+			slog.String("engine", e.Engine),
+			slog.Int64("shards", e.Shards),
+			slog.Int64("lost", e.Lost),
+			slog.Int64("unshipped", e.Unshipped),
+			slog.Int64("behindMs", e.BehindMs),
 		))
 	}
 	return line

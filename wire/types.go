@@ -170,8 +170,16 @@ type StatusResult struct {
 	FencingToken int64        `json:"fencingToken"`
 	Version      int64        `json:"version"`
 	LeaseUntil   *Time        `json:"leaseUntil,omitempty"`
+	Engine       string       `json:"engine"`          // that serves it: EngineReliable or EnginePerformance
 	Chain        *ChainStatus `json:"chain,omitempty"` // nil: no chain is asked, or none has answered
 }
+
+// The engines. In EnginePerformance a hand-out is answered when Redis has it, and the store
+// follows.
+const (
+	EngineReliable    = "reliable"
+	EnginePerformance = "performance"
+)
 
 // ChainStatus is what a chain says of a signer, as far as the node that answers knows.
 type ChainStatus struct {
@@ -247,7 +255,8 @@ type InfoResult struct {
 	Node        string     `json:"node"`
 	Incarnation int64      `json:"incarnation"`
 	Version     string     `json:"version"`
-	Engine      string     `json:"engine"`
+	Engine      string     `json:"engine"` // EnginePerformance: every signer has it
+	Store       string     `json:"store"`  // sqlite or postgres
 	Mode        string     `json:"mode"`
 	Redis       string     `json:"redis,omitempty"`            // server or cluster; "": none
 	EngineState string     `json:"engineState,omitempty"`      // of the cluster between its engines; "": there is one engine only
@@ -323,15 +332,15 @@ type StatsResult struct {
 	Engine *EngineStats `json:"engine,omitempty"` // nil: there is one engine only
 }
 
-// EngineStats are the performance engine at the end of the interval, of the whole
-// cluster as this node saw it last.
+// EngineStats are the engines at the end of the interval.
 type EngineStats struct {
 	State      string `json:"state"`      // as in InfoResult
 	Generation int64  `json:"generation"` // of the state: it rises with each change
-	Signers    int64  `json:"signers"`    // that Redis serves
-	InDoubt    int64  `json:"inDoubt"`    // signers with nonces in doubt after a loss of Redis
-	Unflushed  int64  `json:"unflushed"`  // changes of Redis that the store has not followed yet
-	OldestMs   int64  `json:"oldestMs"`   // age of the oldest of them
+	Engine     string `json:"engine"`     // as in InfoResult
+	Shards     int64  `json:"shards"`     // that have the performance engine
+	Lost       int64  `json:"lost"`       // logs that this node declared lost, since it started
+	Unshipped  int64  `json:"unshipped"`  // changes of this node's signers that Redis has and the store does not
+	BehindMs   int64  `json:"behindMs"`   // how long the one of them has waited that did so for the longest
 }
 
 // The codes of the protocol's errors.

@@ -216,13 +216,13 @@ func TestFiguresAndDescriptionFitTheirReservation(t *testing.T) {
 	stats := wire.StatsResult{
 		IntervalMs: widest, Connections: widest, EncodeQueueMs: wide, EncodeMs: wide, PostDBQueueMs: wide, WriteQueueMs: wide,
 		WorkerQueueMs: wide, CommitMs: wide, CommitBatchSize: wide, BusyReject: widest, DropUnwritable: widest, KickSlow: widest,
-		Engine: &wire.EngineStats{State: "DRAIN_AND_SYNC", Generation: widest, Signers: widest, InDoubt: widest, Unflushed: widest, OldestMs: widest},
+		Engine: &wire.EngineStats{State: "DRAIN_AND_SYNC", Generation: widest, Engine: wire.EnginePerformance, Shards: widest, Lost: widest, Unshipped: widest, BehindMs: widest},
 	}
 	reply, err := wire.AppendResult(nil, nil, &stats)
 	must(t, err)
 	wantWithin(t, "stats", reply, statsBytes)
 	host := strings.Repeat("h", 253) + ":65535"
-	info := wire.InfoResult{Node: host, Incarnation: widest, Version: strings.Repeat("v", 200), Engine: "performance", Mode: "worker-queue",
+	info := wire.InfoResult{Node: host, Incarnation: widest, Version: strings.Repeat("v", 200), Engine: wire.EnginePerformance, Store: "postgres", Mode: "worker-queue",
 		Redis: "cluster", EngineState: "DRAIN_AND_SYNC", Generation: widest,
 		Limits: wire.Limits{MaxCount: widest, MaxBatch: widest, MaxMessageBytes: widest, MaxInflight: widest, MaxHolds: widest,
 			MinHoldMs: widest, MaxHoldMs: widest, DefaultHoldMs: widest, MaxListLimit: widest}}

@@ -17,6 +17,7 @@ type EngineConfig struct {
 	EngineGrant       time.Duration `group:"fast" default:"45s" help:"How long Redis may go on handing out nonces of a signer while PostgreSQL is away. After a loss of Redis its nonces wait for as long, and for the longest hold."`
 	EngineBlockMin    int64         `group:"fast" default:"64" help:"Fewest nonces of a signer that are reserved ahead in PostgreSQL. A loss of Redis leaves at most what was reserved in doubt."`
 	EngineBlockMax    int64         `group:"fast" default:"65536" help:"Most nonces of a signer that are reserved ahead: what it may be handed out while PostgreSQL is away. Between the two it is 1.5 times what its rate needs for --engine-grant."`
+	EngineRehearsal   time.Duration `group:"fast" default:"10s" help:"How long every shard writes to Redis behind the answers of PostgreSQL, and keeps up, before Redis answers. 0: nothing is rehearsed."`
 	EngineTimeout     time.Duration `group:"fast" default:"1s" help:"Longest wait for one batch of Redis. Beyond it its outcome is unknown, and the signers are read anew."`
 	EngineRedisLimit  time.Duration `group:"fast" default:"3s" help:"Longest run of errors of Redis before the performance engine is left."`
 	EngineLostAfter   time.Duration `name:"engine-redis-lost-after" group:"fast" default:"30s" help:"Redis that is out of reach for longer counts as lost, with all that PostgreSQL does not have."`
@@ -42,6 +43,7 @@ func (c *EngineConfig) check() error {
 		below("flush-sla", c.FlushSLA, "engine-grant", c.EngineGrant),
 		atLeast("engine-block-min", c.EngineBlockMin, 1),
 		notAbove("engine-block-min", c.EngineBlockMin, "engine-block-max", c.EngineBlockMax),
+		notNegative("engine-rehearsal", c.EngineRehearsal),
 		atLeast("engine-timeout", c.EngineTimeout, 10*time.Millisecond),
 		below("engine-timeout", c.EngineTimeout, "engine-grant", c.EngineGrant),
 		atLeast("engine-redis-limit", c.EngineRedisLimit, time.Second),

@@ -42,6 +42,11 @@ type engineStatus struct {
 	Logs int           `json:"shardsLogged,omitempty"`
 	Lost int64         `json:"logsLost,omitempty"`
 	Here []loggedShard `json:"logsHere,omitempty"`
+	// In DUAL_WRITE: how many shards have kept up for as long as is wanted, how long that is,
+	// and those of the node that answers.
+	Rehearsed  int          `json:"shardsRehearsed,omitempty"`
+	Rehearse   string       `json:"rehearsal,omitempty"`
+	Rehearsing []rehearsing `json:"rehearsingHere,omitempty"`
 }
 
 // switchQuestion is the body of POST /engine/switch.

@@ -48,7 +48,7 @@ func printEngine(w io.Writer, s *engineStatus) error {
 		if s.State == nonce.StateDegraded {
 			fmt.Fprintf(t, "observed until\t%s\n", s.ObserveUntil.UTC().Format(time.RFC3339))
 		}
-		if s.Here != nil || s.Signers == 0 && s.Logs > 0 {
+		if s.Here != nil || s.Rehearsing != nil || s.Signers == 0 && s.Logs > 0 {
 			return printLogs(t, s)
 		}
 		fmt.Fprintf(t, "signers\t%d by Redis\t%d of them unowned\t%d in doubt\n", s.Signers, s.Unowned, s.Doubtful)
@@ -67,6 +67,12 @@ func printLogs(t *tabwriter.Writer, s *engineStatus) error {
 	fmt.Fprintf(t, "shards\t%d of %d have a log\t%d logs lost\n", s.Logs, s.Shards, s.Lost)
 	for _, l := range s.Here {
 		fmt.Fprintf(t, "log %d\thead %d\tshipped %d\t%d signers behind, %s\tgrant %s\t%s\n", l.Shard, l.Head, l.Shipped, l.Signers, l.Behind, l.Grant, l.Trouble)
+	}
+	if s.Rehearse != "" {
+		fmt.Fprintf(t, "rehearsal\t%d of %d shards have kept up for %s\n", s.Rehearsed, s.Shards, s.Rehearse)
+	}
+	for _, r := range s.Rehearsing {
+		fmt.Fprintf(t, "shard %d\tkept up for %s\t%s\n", r.Shard, r.KeptUp, r.Trouble)
 	}
 	fmt.Fprintf(t, "Redis\t%s\n", s.Redis)
 	return t.Flush()

@@ -11,6 +11,7 @@ import (
 	"noncegate/nonce/redislog"
 	"noncegate/nonce/service"
 	"noncegate/perf"
+	"noncegate/wire"
 )
 
 // logConfig is what the service on shards needs for the performance engine; nil: there is none.
@@ -42,6 +43,14 @@ func (a *app) logged() *service.Service {
 	return s
 }
 
+// rehearsing is how far the rehearsal of a shard of the node that answers is, for GET /engine.
+type rehearsing struct {
+	Shard   int    `json:"shard"`
+	KeptUp  string `json:"keptUp"`
+	Done    bool   `json:"done"`
+	Trouble string `json:"trouble,omitempty"`
+}
+
 // loggedShard is a log of the node that answers, for GET /engine.
 type loggedShard struct {
 	Shard   int    `json:"shard"`
@@ -67,6 +76,12 @@ func (a *app) loggedStatus(ctx context.Context, s *service.Service) engineStatus
 		}
 		out.Here = append(out.Here, l)
 	}
+	if st.State == service.StateDualWrite {
+		out.Rehearsed, out.Rehearse = st.Rehearsed, st.Goal.Rehearse.String()
+		for _, sh := range st.Rehearsing {
+			out.Rehearsing = append(out.Rehearsing, rehearsing{sh.Shard, sh.KeptUp.Round(time.Millisecond).String(), sh.Done, sh.Trouble})
+		}
+	}
 	if _, err := a.redis.Check(ctx); err != nil {
 		out.Redis = sentenceOf(err)
 	}
@@ -87,7 +102,7 @@ func (a *app) switchLogs(ctx context.Context, s *service.Service, to nonce.Engin
 	performance := to == nonce.StatePerformance
 	switch {
 	case to == nonce.StateDualWrite:
-		return r, &engine.RefusedError{State: r.From, Reason: "with --heart new shards go to the performance engine one by one; ask for performance"}
+		return r, &engine.RefusedError{State: r.From, Reason: "on the way to performance the cluster passes through DUAL_WRITE; ask for performance"}
 	case to == nonce.StateDrain:
 		r.Goal = nonce.StateReliable
 	}
@@ -104,7 +119,7 @@ func (a *app) switchLogs(ctx context.Context, s *service.Service, to nonce.Engin
 	if dryRun {
 		return r, nil
 	}
-	if _, err := s.Switch(ctx, performance, 0, "an operator at "+a.node); err != nil {
+	if _, err := s.Switch(ctx, performance, a.cfg.EngineRehearsal, "an operator at "+a.node); err != nil {
 		return r, err
 	}
 	r.Done = true
@@ -146,6 +161,28 @@ func (a *app) logValues() []float64 {
 	}
 	f := s.LogFigures()
 	return []float64{float64(f.Logged), float64(f.Serving), float64(f.Failing), float64(f.Lost), float64(f.Unshipped), f.Behind.Seconds()}
+}
+
+// engineOfAll is the engine that every signer has; of a cluster between the two, reliable.
+func (a *app) engineOfAll() string {
+	if s := a.logged(); s != nil {
+		if state, _ := s.EngineState(); state == service.StatePerformance {
+			return wire.EnginePerformance
+		}
+	}
+	return wire.EngineReliable
+}
+
+// engineStats is what ws_perf says of the engines; nil: there is only one.
+func (a *app) engineStats() *wire.EngineStats {
+	s := a.logged()
+	if s == nil || !s.Logs() {
+		return nil
+	}
+	f, out := s.LogFigures(), &wire.EngineStats{Engine: a.engineOfAll()}
+	out.State, out.Generation = a.engineState()
+	out.Shards, out.Lost, out.Unshipped, out.BehindMs = int64(f.Logged), f.Lost, int64(f.Unshipped), f.Behind.Milliseconds()
+	return out
 }
 
 // engineState is what gateway_info says of the engines; "": there is only one.
