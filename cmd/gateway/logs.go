@@ -151,6 +151,9 @@ var logGauges = []perf.Named{
 	{Name: "logs_failing", Help: "Logs of this node that cannot be used just now. 0 with --heart old."},
 	{Name: "logs_lost", Help: "Logs that this node declared lost, with what was not shipped. 0 with --heart old."},
 	{Name: "log_unshipped_changes", Help: "Changes of this node's signers that the log has and the rows do not. 0 with --heart old."},
+	{Name: "engine_degraded", Help: "1 from when a node left the performance engine because of a trouble until somebody switches, as this node saw last."},
+	{Name: "shards_rehearsed", Help: "Shards that have kept up with the rehearsal of the performance engine, or have it."},
+	{Name: "log_reached", Help: "1 while this node reaches the Redis that was accepted."},
 	{Name: "log_behind_seconds", Help: "How long the rows have been behind the log for the signer that has waited for the longest. 0 with --heart old."},
 }
 
@@ -160,7 +163,14 @@ func (a *app) logValues() []float64 {
 		return make([]float64, len(logGauges))
 	}
 	f := s.LogFigures()
-	return []float64{float64(f.Logged), float64(f.Serving), float64(f.Failing), float64(f.Lost), float64(f.Unshipped), f.Behind.Seconds()}
+	return []float64{float64(f.Logged), float64(f.Serving), float64(f.Failing), float64(f.Lost), float64(f.Unshipped), oneIf(f.Degraded), float64(f.Rehearsed), oneIf(f.Reached), f.Behind.Seconds()}
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // engineOfAll is the engine that every signer has; of a cluster between the two, reliable.

@@ -68,12 +68,17 @@ func (s *Service) rehearsed(goal *nonce.EngineGoal) bool {
 	if goal.Rehearse == 0 {
 		return true
 	}
+	return s.rehearsedShards() == len(s.shards)
+}
+
+func (s *Service) rehearsedShards() (n int) {
+	change := s.goal().Change
 	for _, sh := range s.shards {
-		if row := sh.view.Load(); !row.Performance && row.Rehearsed != goal.Change {
-			return false
+		if row := sh.view.Load(); row.Performance || change > 0 && row.Rehearsed == change {
+			n++
 		}
 	}
-	return true
+	return n
 }
 
 // EngineState is a state of the whole cluster.
@@ -116,11 +121,7 @@ func (s *Service) Engine() EngineStatus {
 	st := EngineStatus{Goal: s.goal(), Shards: len(s.shards), Lost: s.tally.lost.Load()}
 	st.Performance = s.loggedShards()
 	st.State, _ = s.EngineState()
-	for _, sh := range s.shards {
-		if row := sh.view.Load(); row.Performance || row.Rehearsed == st.Goal.Change {
-			st.Rehearsed++
-		}
-	}
+	st.Rehearsed = s.rehearsedShards()
 	if s.rehearsal != nil && s.rehearsal.progress.Load() != nil {
 		st.Rehearsing = *s.rehearsal.progress.Load()
 	}
