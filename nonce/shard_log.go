@@ -41,6 +41,9 @@ type ShardLog interface {
 	Reach(ctx context.Context, shard int, identity string) error
 }
 
+// Rehearsal names the log in which a shard's is rehearsed, at the same server. Nobody enters it.
+func Rehearsal(shard int) int { return -1 - shard }
+
 // LogFence is the log of a shard as its owner believes it to be.
 type LogFence struct {
 	Shard            int

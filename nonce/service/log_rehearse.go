@@ -1,8 +1,6 @@
 package service
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"slices"
 	"sync/atomic"
@@ -17,8 +15,8 @@ const maxRehearsals = 64
 
 // rehearsal writes into the logs what the store has answered, behind the answers, before
 // shards get the performance engine. It harms nobody: what it has no room for is left out, and
-// what fails only begins the rehearsal of a shard anew. What it wrote is thrown away when the
-// shard gets the engine. The fields below run belong to its goroutine.
+// what fails only begins the rehearsal of a shard anew. It has logs of its own beside those that
+// serve, at the same servers. The fields below run belong to its goroutine.
 type rehearsal struct {
 	svc      *Service
 	runs     atomic.Bool
@@ -38,11 +36,12 @@ type rehearsed struct {
 	change nonce.LogChange
 }
 
-// rehearsing is a shard of this node.
+// rehearsing is a shard of this node. Its fence is of a log of its own, nonce.Rehearsal.
 type rehearsing struct {
+	term    int64 // of the shard
+	begins  int64
 	fence   nonce.LogFence
 	begun   bool
-	unsure  bool      // of the fence: an append has an unknown outcome
 	since   time.Time // since when it has kept up
 	why     error     // it last began anew
 	noted   bool
@@ -100,10 +99,8 @@ var (
 	errRehearsalBehind = errors.New("the log was behind the store")
 )
 
-// anew has a shard begin its time anew.
-func (sh *rehearsing) anew(why error) {
-	sh.since, sh.why, sh.unsure = time.Now(), why, true
-}
+// anew has a shard begin anew.
+func (sh *rehearsing) anew(why error) { sh.since, sh.why, sh.begun = time.Now(), why, false }
 
 // look begins and ends rehearsals, compares the fence of each shard, so that it is known of one
 // that nobody uses as well, and notes which have kept up for long enough.
@@ -119,23 +116,21 @@ func (r *rehearsal) look() {
 	if !on {
 		return
 	}
-	missed := r.missed.Load()
+	missed, reached := r.missed.Load(), true
 	for _, of := range s.shards {
 		term := of.term.Load()
 		sh := r.shards[of.id]
-		switch {
-		case term == 0 || of.view.Load().Performance:
+		if term == 0 || of.view.Load().Performance {
 			delete(r.shards, of.id)
 			continue
-		case sh == nil || sh.fence.Token != term:
-			sh = &rehearsing{fence: nonce.LogFence{Shard: of.id, Token: term}, since: time.Now()}
+		}
+		if sh == nil || sh.term != term {
+			sh = &rehearsing{term: term, since: time.Now()}
 			r.shards[of.id] = sh
-		case missed != r.seen:
+		} else if missed != r.seen {
 			sh.anew(errRehearsalFull)
 		}
-		if !r.ready(sh) {
-			break // one call that fails is enough
-		}
+		reached = reached && r.begin(of.id, sh) // one call that fails is enough
 	}
 	r.seen = missed
 	r.append(nil)
@@ -143,25 +138,21 @@ func (r *rehearsal) look() {
 	r.trim()
 }
 
-// ready begins the log of a shard, or finds out how it is after a call that failed.
-func (r *rehearsal) ready(sh *rehearsing) bool {
-	if sh.begun && !sh.unsure {
+// begin makes the log of a rehearsal empty, under a token of its own, so that what comes late of
+// the time before is refused.
+func (r *rehearsal) begin(shard int, sh *rehearsing) bool {
+	if sh.begun {
 		return true
 	}
-	log, token := r.svc.cfg.Log.Log, sh.fence.Token
-	ctx, cancel := context.WithTimeout(context.Background(), r.svc.cfg.Log.Timeout)
+	ctx, cancel := r.svc.logTime()
 	defer cancel()
-	fence, err := log.Begin(ctx, sh.fence.Shard, token)
-	if errors.Is(err, nonce.ErrLogFenced) { // it has the token, from a call of which nobody was told
-		if fence, _, err = log.Read(ctx, sh.fence.Shard); err == nil && fence.Token == token {
-			fence, err = log.Raise(ctx, fence)
-		}
-	}
-	if err != nil || fence.Token != token {
-		sh.anew(cmp.Or(err, nonce.ErrLogFenced))
+	sh.begins++
+	fence, err := r.svc.cfg.Log.Log.Begin(ctx, nonce.Rehearsal(shard), sh.term<<20+sh.begins)
+	if err != nil {
+		sh.anew(err)
 		return false
 	}
-	sh.fence, sh.begun, sh.unsure = fence, true, false
+	sh.fence, sh.begun, sh.trimmed = fence, true, 0
 	return true
 }
 
@@ -170,30 +161,28 @@ func (r *rehearsal) write(batch []rehearsed) {
 	records := make(map[int]*nonce.LogRecord)
 	for i := range batch {
 		c := &batch[i]
-		sh := r.shards[c.term.Shard]
-		if sh == nil || !sh.begun || sh.unsure || sh.fence.Token != c.term.Token {
-			continue // it begins after this
-		}
-		if time.Since(c.at) > r.svc.cfg.Log.ShipSLA {
+		id := c.term.Shard
+		sh := r.shards[id]
+		switch {
+		case sh == nil || !sh.begun || sh.term != c.term.Token: // it begins after this
+		case time.Since(c.at) > r.svc.cfg.Log.ShipSLA:
 			sh.anew(errRehearsalBehind)
-			continue
+		case records[id] == nil:
+			records[id] = &nonce.LogRecord{Shard: id, Token: sh.fence.Token, Seq: sh.fence.Head + 1, Changes: []nonce.LogChange{c.change}}
+		default:
+			records[id].Changes = append(records[id].Changes, c.change)
 		}
-		record := records[c.term.Shard]
-		if record == nil {
-			record = &nonce.LogRecord{Shard: c.term.Shard, Token: c.term.Token, Seq: sh.fence.Head + 1}
-			records[c.term.Shard] = record
-		}
-		record.Changes = append(record.Changes, c.change)
 	}
 	r.append(records)
 }
 
-// append adds records, nil: none, and compares the fences of all shards otherwise.
+// append adds records, or, without, compares the fences of all shards.
 func (r *rehearsal) append(records map[int]*nonce.LogRecord) {
 	var items []nonce.LogAppend
+	var of []*rehearsing
 	for id, sh := range r.shards {
-		if sh.begun && !sh.unsure && (records == nil || records[id] != nil) {
-			items = append(items, nonce.LogAppend{Fence: sh.fence, Record: records[id]})
+		if sh.begun && (records == nil || records[id] != nil) {
+			items, of = append(items, nonce.LogAppend{Fence: sh.fence, Record: records[id]}), append(of, sh)
 		}
 	}
 	if len(items) == 0 {
@@ -202,10 +191,10 @@ func (r *rehearsal) append(records map[int]*nonce.LogRecord) {
 	ctx, cancel := r.svc.logTime()
 	defer cancel()
 	for i, err := range r.svc.cfg.Log.Log.Append(ctx, items) {
-		if sh := r.shards[items[i].Fence.Shard]; err != nil {
-			sh.anew(err)
+		if err != nil {
+			of[i].anew(err)
 		} else if items[i].Record != nil {
-			sh.fence.Head++
+			of[i].fence.Head++
 		}
 	}
 }
@@ -216,8 +205,8 @@ func (r *rehearsal) note(goal *nonce.EngineGoal) {
 	var all []Rehearsing
 	for id, sh := range r.shards {
 		out := Rehearsing{Shard: id, KeptUp: time.Since(sh.since)}
-		if out.Done = sh.begun && !sh.unsure && out.KeptUp >= goal.Rehearse; out.Done && !sh.noted {
-			terms = append(terms, lease.ShardTerm{Shard: id, Token: sh.fence.Token})
+		if out.Done = sh.begun && out.KeptUp >= goal.Rehearse; out.Done && !sh.noted {
+			terms = append(terms, lease.ShardTerm{Shard: id, Token: sh.term})
 		}
 		if sh.why != nil {
 			out.Trouble = sh.why.Error()
@@ -244,6 +233,7 @@ func (r *rehearsal) trim() {
 	var fences []nonce.LogFence
 	for _, sh := range r.shards {
 		if sh.begun && sh.fence.Head > sh.trimmed {
+			sh.trimmed = sh.fence.Head // if it fails, the next one takes out more
 			fences = append(fences, sh.fence)
 		}
 	}
@@ -252,9 +242,7 @@ func (r *rehearsal) trim() {
 	}
 	ctx, cancel := r.svc.logTime()
 	defer cancel()
-	if r.svc.cfg.Log.Log.Trim(ctx, fences) == nil {
-		for _, f := range fences {
-			r.shards[f.Shard].trimmed = f.Head
-		}
+	if err := r.svc.cfg.Log.Log.Trim(ctx, fences); err != nil {
+		r.svc.log.Debug("the log of a rehearsal was not trimmed", "error", err)
 	}
 }

@@ -31,7 +31,7 @@ func TestTheEngineIsRehearsedBeforeItServes(t *testing.T) {
 		l.allocateAll(n)
 		time.Sleep(100 * time.Millisecond)
 		for i := range shards {
-			if got := l.server.records(i); got != 1 {
+			if got := l.server.records(nonce.Rehearsal(i)); got != 1 {
 				t.Errorf("the log of shard %d has %d records of the rehearsal", i, got)
 			}
 		}
@@ -120,7 +120,7 @@ func TestARehearsalCanBeCalledOff(t *testing.T) {
 			t.Errorf("got %+v", st)
 		}
 		for i := range shards {
-			if got := l.server.records(i); got > 0 {
+			if got := l.server.records(nonce.Rehearsal(i)); got > 0 {
 				t.Errorf("the log of shard %d keeps %d records", i, got)
 			}
 		}
