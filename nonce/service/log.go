@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -364,20 +363,7 @@ func (w *worker) notAccepted(sh *shard, groups []*group, wrote bool, err error) 
 		w.unclaim(g)
 		g.unread()
 	}
-	switch {
-	case errors.Is(err, nonce.ErrLogFenced):
-		w.svc.log.Warn("the log has another owner", "shard", sh.id, "error", err)
-		w.lose(sh)
-		sh.unsure = true
-		w.anew = append(w.anew, groups...)
-		return
-	case errors.Is(err, nonce.ErrLogLost):
-		w.fails(sh, err)
-		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, err))
-	default:
-		w.fails(sh, err)
-		w.tryLog(sh)
-	}
+	w.broken(sh, err)
 	for _, g := range groups {
 		if sh.log == nil {
 			w.anew = append(w.anew, g)

@@ -24,8 +24,12 @@ func (w *worker) beginLog(sh *shard, row *lease.Shard) {
 	}
 }
 
-// fails notes that a log does not do what it should.
+// fails notes that a log does not do what it should. After a call that was not answered, which
+// took its time, no other shard makes one for a while.
 func (w *worker) fails(sh *shard, err error) {
+	if _, silent := errors.AsType[*nonce.StoreError](err); silent {
+		w.svc.reach.failed(err)
+	}
 	lg, now := sh.log, time.Now()
 	if lg.failing.IsZero() {
 		lg.failing = now
@@ -38,14 +42,6 @@ func (w *worker) fails(sh *shard, err error) {
 func (w *worker) retryLog(lg *shardLog) {
 	lg.retryAt = time.Now().Add(logRetry)
 	time.AfterFunc(logRetry, w.signal)
-}
-
-// failsToAnswer is fails, of a call that took its time; no other shard makes it meanwhile.
-func (w *worker) failsToAnswer(sh *shard, err error) {
-	if _, silent := errors.AsType[*nonce.StoreError](err); silent {
-		w.svc.reach.failed(err)
-	}
-	w.fails(sh, err)
 }
 
 // works notes that a log does what it should.
@@ -82,11 +78,24 @@ func (w *worker) tryLog(sh *shard) {
 	case lg.serves && w.logLost(lg):
 		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, lg.why))
 	case w.svc.reach.resting() != nil:
-		w.fails(sh, w.svc.reach.resting())
+		w.fails(sh, errors.New(w.svc.reach.resting().Error())) // it was not tried
 	case !lg.serves:
 		w.enter(sh)
 	default:
 		w.settleLog(sh)
+	}
+}
+
+// broken follows an error of a log that serves, which says that nothing happened.
+func (w *worker) broken(sh *shard, err error) {
+	if errors.Is(err, nonce.ErrLogFenced) {
+		w.svc.log.Warn("the log has another owner", "shard", sh.id, "error", err)
+		w.lose(sh)
+		sh.unsure = true
+		return
+	}
+	if w.fails(sh, err); errors.Is(err, nonce.ErrLogLost) {
+		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, err))
 	}
 }
 
@@ -97,25 +106,12 @@ func (w *worker) settleLog(sh *shard) {
 	ctx, cancel := w.svc.logTime()
 	defer cancel()
 	after, err := w.svc.cfg.Log.Log.Raise(ctx, lg.fence)
-	switch {
-	case errors.Is(err, nonce.ErrLogFenced):
-		w.svc.log.Warn("the log has another owner", "shard", sh.id, "error", err)
-		w.lose(sh)
-		sh.unsure = true
-		return
-	case errors.Is(err, nonce.ErrLogLost):
-		w.fails(sh, err)
-		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, err))
-		return
-	case err != nil:
-		w.failsToAnswer(sh, err)
-		return
-	}
 	happened := len(lg.stuck) > 0 && after.Head == lg.fence.Head+1
-	if !happened && after.Head != lg.fence.Head {
-		err := fmt.Errorf("%w: its head is %d, and %d was believed", nonce.ErrLogLost, after.Head, lg.fence.Head)
-		w.fails(sh, err)
-		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, err))
+	if err == nil && !happened && after.Head != lg.fence.Head {
+		err = fmt.Errorf("%w: its head is %d, and %d was believed", nonce.ErrLogLost, after.Head, lg.fence.Head)
+	}
+	if err != nil {
+		w.broken(sh, err)
 		return
 	}
 	lg.fence = after
@@ -174,7 +170,7 @@ func (w *worker) enter(sh *shard) {
 	fence, records, err := log.Enter(ctx, lg.fence)
 	cancel()
 	if err != nil {
-		w.failsToAnswer(sh, fmt.Errorf("take over the log: %w", err))
+		w.fails(sh, fmt.Errorf("take over the log: %w", err))
 		return
 	}
 	folded, err := w.fold(sh, records)
@@ -191,7 +187,7 @@ func (w *worker) enter(sh *shard) {
 	again, cancel := w.svc.logTime()
 	defer cancel()
 	if err := log.Append(again, []nonce.LogAppend{{Fence: fence}})[0]; err != nil {
-		w.failsToAnswer(sh, fmt.Errorf("compare the log: %w", err))
+		w.fails(sh, fmt.Errorf("compare the log: %w", err))
 		return
 	}
 	for _, sig := range folded {

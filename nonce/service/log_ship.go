@@ -17,7 +17,6 @@ type shipment struct {
 	signers []*signer // of each write
 	began   time.Time // before it was sent
 	trims   []nonce.LogFence
-	trimmed bool
 	out     nonce.Shipped
 	err     error
 	refused error // why writes without a result were refused, each alone
@@ -43,8 +42,7 @@ func (w *worker) sendShipment(s *shipment) {
 	if len(s.trims) > 0 {
 		ctx, cancel := w.svc.logTime()
 		err := w.svc.cfg.Log.Log.Trim(ctx, s.trims)
-		cancel()
-		if s.trimmed = err == nil; err != nil {
+		if cancel(); err != nil { // the next one takes out more
 			w.svc.log.Debug("a log was not trimmed", "error", err)
 		}
 	}
@@ -134,7 +132,7 @@ func (w *worker) shipNext() {
 		if lg.shipped > lg.trimmed {
 			f := lg.fence
 			f.Head = lg.shipped
-			s.trims = append(s.trims, f)
+			s.trims, lg.trimmed = append(s.trims, f), lg.shipped
 		}
 		if len(lg.dirty) > 0 || lg.shipped < lg.fence.Head || lg.trust.Sub(now) < cfg.Grant*2/3 {
 			w.pack(s, sh)
@@ -225,17 +223,12 @@ func (w *worker) shipped(s *shipment) {
 			continue
 		}
 		if s.out.Granted[i] {
-			lg.trust = latest(lg.trust, s.began.Add(w.svc.cfg.Log.Grant))
+			if until := s.began.Add(w.svc.cfg.Log.Grant); until.After(lg.trust) {
+				lg.trust = until
+			}
 		}
 		if s.out.Whole[i] && !s.what.Shards[i].Off {
 			lg.shipped = max(lg.shipped, s.what.Shards[i].Head)
-		}
-	}
-	if s.trimmed {
-		for _, f := range s.trims {
-			if lg := w.svc.shards[f.Shard].log; lg != nil && lg.fence.Token == f.Token {
-				lg.trimmed = max(lg.trimmed, f.Head)
-			}
 		}
 	}
 	if len(s.what.Shards) == 0 {
@@ -295,13 +288,6 @@ func (w *worker) drop(sig *signer) {
 	sig.unshipped = nil
 	delete(sig.shard.log.dirty, sig)
 	w.memory.set(sig, u.base, u.token)
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // inRow follows a row that is known to have a version of a signer, and tells those who waited
