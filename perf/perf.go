@@ -84,11 +84,10 @@ type Set struct {
 
 	reg prometheus.Registerer
 
-	began time.Time // of the running interval; Run's alone
-	seen  tally     // the counters at began; Run's alone
-
-	lookEngines func() *wire.EngineStats // nil: nothing is told of engines
-	published   atomic.Pointer[wire.StatsResult]
+	began     time.Time                                // of the running interval; Run's alone
+	seen      tally                                    // the counters at began; Run's alone
+	engine    atomic.Pointer[func() *wire.EngineStats] // see EngineFrom
+	published atomic.Pointer[wire.StatsResult]
 }
 
 // New makes the figures and registers them with reg. The first interval begins

@@ -219,8 +219,8 @@ func TestRunReportsEachIntervalApartAndStopsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		s := New(prometheus.NewRegistry())
-		engine := wire.EngineStats{State: "DEGRADED", Generation: 4, Engine: "reliable", Shards: 3, Unshipped: 17, BehindMs: 1500}
-		s.Engines(func() *wire.EngineStats { return &engine })
+		engine := wire.EngineStats{State: "DEGRADED", Generation: 4, Shards: 3, Unshipped: 17, BehindMs: 1500}
+		s.EngineFrom(func() *wire.EngineStats { return &engine })
 		ctx, cancel := context.WithCancel(t.Context())
 		returned := make(chan struct{})
 		go func() {

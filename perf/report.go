@@ -62,22 +62,22 @@ func (s *Set) roll() *wire.StatsResult {
 		DropUnwritable:  counts.dropUnwritable - s.seen.dropUnwritable,
 		KickSlow:        counts.kickSlow - s.seen.kickSlow,
 		CommitBatchSize: s.BatchSize.cut(1),
-		Engine:          s.engines(),
+		Engine:          s.engineStats(),
 	}
 	s.began, s.seen = now, counts
 	s.published.Store(stats)
 	return stats
 }
 
-// Engines says what the reports tell of the engines; without it they tell nothing. It comes
-// before the first report.
-func (s *Set) Engines(look func() *wire.EngineStats) { s.lookEngines = look }
+// EngineFrom says where each interval reads what it says of the performance engine. Without it
+// the figures say nothing of one.
+func (s *Set) EngineFrom(read func() *wire.EngineStats) { s.engine.Store(&read) }
 
-func (s *Set) engines() *wire.EngineStats {
-	if s.lookEngines == nil {
-		return nil
+func (s *Set) engineStats() *wire.EngineStats {
+	if read := s.engine.Load(); read != nil {
+		return (*read)()
 	}
-	return s.lookEngines()
+	return nil
 }
 
 // attrs is the ws_perf line: the keys of wire.StatsResult, in its order.
@@ -100,9 +100,7 @@ func attrs(r *wire.StatsResult) []slog.Attr {
 		line = append(line, slog.GroupAttrs("engine",
 			slog.String("state", e.State),
 			slog.Int64("generation", e.Generation),
-			slog.String("engine", e.Engine),
 			slog.Int64("shards", e.Shards),
-			slog.Int64("lost", e.Lost),
 			slog.Int64("unshipped", e.Unshipped),
 			slog.Int64("behindMs", e.BehindMs),
 		))

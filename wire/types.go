@@ -332,15 +332,13 @@ type StatsResult struct {
 	Engine *EngineStats `json:"engine,omitempty"` // nil: there is one engine only
 }
 
-// EngineStats are the engines at the end of the interval.
+// EngineStats are the performance engine at the end of the interval, as this node saw it last.
 type EngineStats struct {
 	State      string `json:"state"`      // as in InfoResult
-	Generation int64  `json:"generation"` // of the state: it rises with each change
-	Engine     string `json:"engine"`     // as in InfoResult
-	Shards     int64  `json:"shards"`     // that have the performance engine
-	Lost       int64  `json:"lost"`       // logs that this node declared lost, since it started
-	Unshipped  int64  `json:"unshipped"`  // changes of this node's signers that Redis has and the store does not
-	BehindMs   int64  `json:"behindMs"`   // how long the one of them has waited that did so for the longest
+	Generation int64  `json:"generation"` // of what is wanted: it rises with each switch
+	Shards     int64  `json:"shards"`     // of the whole cluster, that have the performance engine
+	Unshipped  int64  `json:"unshipped"`  // changes that this node's logs have and the rows do not
+	BehindMs   int64  `json:"behindMs"`   // age of the oldest of them
 }
 
 // The codes of the protocol's errors.

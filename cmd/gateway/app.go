@@ -218,7 +218,6 @@ func (a *app) openFigures(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		a.figures.Engines(a.engineStats)
 		a.figures.Run(ctx, a.cfg.PerfInterval, a.log)
 	}()
 	a.onStop("figures", func(context.Context) error {

@@ -79,6 +79,7 @@ func (a *app) openGauges(context.Context) error {
 	}
 	a.figures.Gauges(shardGauges, a.shardValues)
 	a.figures.Gauges(logGauges, a.logValues)
+	a.figures.EngineFrom(a.engineStats)
 	a.figures.Gauge("lease_ttl_seconds", "How long a lease is: --lease-ttl.", func() float64 { return a.cfg.LeaseTTL.Seconds() })
 	a.figures.Gauge("flush_shards_held", "Flush shards that this node flushes.", a.shardsHeld)
 	a.figures.Gauge("flush_shards_unreadable", "Flush shards that this node cannot read in Redis, and leaves to others.", a.shardsUnreadable)

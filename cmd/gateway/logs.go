@@ -189,10 +189,9 @@ func (a *app) engineStats() *wire.EngineStats {
 	if s == nil || !s.Logs() {
 		return nil
 	}
-	f, out := s.LogFigures(), &wire.EngineStats{Engine: a.engineOfAll()}
-	out.State, out.Generation = a.engineState()
-	out.Shards, out.Lost, out.Unshipped, out.BehindMs = int64(f.Logged), f.Lost, int64(f.Unshipped), f.Behind.Milliseconds()
-	return out
+	state, generation := a.engineState()
+	f := s.LogFigures()
+	return &wire.EngineStats{State: state, Generation: generation, Shards: int64(f.Logged), Unshipped: int64(f.Unshipped), BehindMs: f.Behind.Milliseconds()}
 }
 
 // engineState is what gateway_info says of the engines; "": there is only one.
