@@ -142,8 +142,8 @@ func (s *Service) yields() bool {
 // keepsLog reports whether a shard that has a log stays here although another node should have
 // it. What this node remembers is whole, and while it lives nothing is lost with the server; so
 // while it does not find the server, the shard goes only to a node that goes on saying that it
-// does.
+// does, for longer than it takes to find out and to be heard.
 func (s *Service) keepsLog() bool {
-	missed := s.reach.missed()
-	return missed > 0 && (!s.yields() || missed < s.cfg.Log.LostAfter/2)
+	missed, heard := s.reach.missed(), 2*s.cfg.WatchEvery+s.cfg.Log.Timeout
+	return missed > 0 && (!s.yields() || missed < max(s.cfg.Log.LostAfter/2, heard))
 }
