@@ -170,8 +170,8 @@ type StatusResult struct {
 	FencingToken int64        `json:"fencingToken"`
 	Version      int64        `json:"version"`
 	LeaseUntil   *Time        `json:"leaseUntil,omitempty"`
-	Engine       string       `json:"engine"`          // that serves it: EngineReliable or EnginePerformance
-	Chain        *ChainStatus `json:"chain,omitempty"` // nil: no chain is asked, or none has answered
+	Engine       string       `json:"engine,omitempty"` // that serves it: EngineReliable or EnginePerformance
+	Chain        *ChainStatus `json:"chain,omitempty"`  // nil: no chain is asked, or none has answered
 }
 
 // The engines. In EnginePerformance a hand-out is answered when Redis has it, and the store
