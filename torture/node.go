@@ -118,6 +118,13 @@ func (n *Node) end(sig syscall.Signal) {
 	n.proc = nil
 }
 
+// runs reports whether there is a process.
+func (n *Node) runs() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.proc != nil
+}
+
 // signal sends a signal to the process, if it runs.
 func (n *Node) signal(sig syscall.Signal) {
 	n.mu.Lock()
@@ -187,6 +194,7 @@ func newNode(room *guarded.Room, exe, id, mode, database, target string) (*Node,
 		return nil, errors.Join(err, n.close())
 	}
 	n.args = []string{
+		"--heart=new", // until there is no other
 		"--listen=" + listen, "--admin-listen=" + admin, "--node-id=" + id, "--advertise-url=" + n.URL(),
 		"--store=" + store, "--workers=2", "--max-holds=4096", "--log-level=info",
 		"--lease-ttl=" + leaseTTL.String(), "--hold-ttl=" + holdTTL.String(), "--max-hold=" + maxHold.String(),

@@ -115,11 +115,7 @@ func (c *Caught) count(res *Result) {
 // table. It returns how many were never caught.
 func Planted(ctx context.Context, cfg PlantConfig, only string, w io.Writer) (missed int, err error) {
 	fmt.Fprintf(w, "| what is wrong | beside | caught | by (runs) |\n|---|---|---|---|\n")
-	plants := slices.Concat(Plants, EnginePlants, ChainPlants)
-	if cfg.Heart == NewHeart {
-		plants = ShardPlants
-	}
-	for _, p := range plants {
+	for _, p := range slices.Concat(Plants, EnginePlants) {
 		if !strings.Contains(p.Name, only) {
 			continue
 		}

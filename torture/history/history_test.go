@@ -60,13 +60,6 @@ var badHistories = []bad{
 		func(h *History) { h.Calls[0].Token = 2; h.Final.Signers[0].Token = 2 },
 	},
 	{
-		"a lease is acquired without a higher token", TokenBack, false,
-		func(w *world) { w.allocate("") },
-		func(h *History) {
-			h.Samples = []Sample{{Signer: "s", Token: 1, AcquiredAt: 1, Owner: "a"}, {Signer: "s", Token: 1, AcquiredAt: 2, Owner: "b"}}
-		},
-	},
-	{
 		"the stored cursor goes back for a while", TokenBack, false,
 		func(w *world) { w.allocate("") },
 		func(h *History) { h.Samples = []Sample{{Signer: "s", Next: 2}, {Signer: "s", Next: 1}} },

@@ -40,9 +40,6 @@ func (s *signer) checkModel(r *Report, limits Limits) {
 	if len(s.losses) > 0 {
 		return // what of it holds is in loss.go
 	}
-	if s.stored != nil && s.stored.Pruned > 0 {
-		return // what was pruned cannot be compared; the rules look at the rest
-	}
 	ops := s.operations()
 	m := model(limits.ClockSlack.Milliseconds() - s.grace)
 	verdict, info := porcupine.CheckOperationsVerbose(m, ops, limits.ModelTimeout)
