@@ -111,12 +111,13 @@ func (c *Caught) count(res *Result) {
 	}
 }
 
-// Planted tries every plant, or those whose name contains only, and writes the
-// table. It returns how many were never caught.
+// Planted tries every plant, or with Engine those of the performance engine, and of these
+// those whose name contains only, and writes the table. It returns how many were never
+// caught.
 func Planted(ctx context.Context, cfg PlantConfig, only string, w io.Writer) (missed int, err error) {
 	fmt.Fprintf(w, "| what is wrong | beside | caught | by (runs) |\n|---|---|---|---|\n")
 	for _, p := range slices.Concat(Plants, EnginePlants) {
-		if !strings.Contains(p.Name, only) {
+		if !strings.Contains(p.Name, only) || cfg.Engine && !p.Engine {
 			continue
 		}
 		c, err := TryPlant(ctx, cfg, p)

@@ -101,7 +101,7 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 	}
 	defer c.close()
 	res.mayBeLate += maxOverdue
-	h := &history.History{GraceMs: grace.Milliseconds(), AskedAgain: p.Forward != "off", Seed: p.Seed, Name: strings.Join(res.Faults, "+"), Notes: make(map[string]string)}
+	h := &history.History{GraceMs: grace.Milliseconds(), AskedAgain: p.Forward != "off", RowsBehind: p.Engine, Seed: p.Seed, Name: strings.Join(res.Faults, "+"), Notes: make(map[string]string)}
 	if c.fast != nil {
 		if err := c.up(ctx); err != nil {
 			return nil, fmt.Errorf("switch up: %w", err)

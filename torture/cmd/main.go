@@ -128,9 +128,10 @@ func (c *runCmd) Run(ctx context.Context) error {
 }
 
 type plantedCmd struct {
-	Runs int    `default:"5" help:"Runs of each."`
-	Only string `help:"Only those whose name contains this."`
-	Dir  string `help:"Where everything of the runs is kept; nowhere if empty."`
+	Engine bool   `help:"Only those of the performance engine."`
+	Runs   int    `default:"5" help:"Runs of each."`
+	Only   string `help:"Only those whose name contains this."`
+	Dir    string `help:"Where everything of the runs is kept; nowhere if empty."`
 }
 
 func (c *plantedCmd) Run(ctx context.Context) error {
@@ -144,7 +145,7 @@ func (c *plantedCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer pg.Close()
-	missed, err := torture.Planted(ctx, torture.PlantConfig{Options: torture.Options{Postgres: pg}, Dir: dir, Keep: c.Dir, Runs: c.Runs}, c.Only, os.Stdout)
+	missed, err := torture.Planted(ctx, torture.PlantConfig{Options: torture.Options{Postgres: pg, Engine: c.Engine}, Dir: dir, Keep: c.Dir, Runs: c.Runs}, c.Only, os.Stdout)
 	if err == nil && missed > 0 {
 		err = fmt.Errorf("%d were never caught", missed)
 	}

@@ -16,6 +16,7 @@ func (s *signer) checkCalls(r *Report, limits Limits) {
 	}
 	s.checkTokens(r)
 	s.checkReads(r)
+	s.checkBehind(r)
 }
 
 // checkHandOuts judges the hand-outs of one nonce: one request an attempt, and a
@@ -157,7 +158,7 @@ func (s *signer) checkReads(r *Report) {
 	} {
 		read := make(map[int64][]reading) // by epoch
 		for _, c := range s.calls {
-			if c.Kind != Status || c.Outcome != Happened || len(s.losses) > 0 && (what == "floor" || s.ofOldGrant(c)) {
+			if c.Kind != Status || c.Outcome != Happened || len(s.losses) > 0 && (what == "floor" || s.ofOldGrant(c)) || s.behind && what != "token" {
 				continue
 			}
 			epoch := int64(0)
@@ -170,6 +171,24 @@ func (s *signer) checkReads(r *Report) {
 			went(of, func(was, is reading) {
 				r.add(TokenBack, s.name, "nonce_status showed %s %d (%s) after %d (%s)", what, is.value, is.call.Node, was.value, was.call.Node)
 			})
+		}
+	}
+}
+
+// checkBehind: where rows may be behind, what nonce_status shows is not behind the rows.
+func (s *signer) checkBehind(r *Report) {
+	if !s.behind {
+		return
+	}
+	var is Sample // the last that was read before the call
+	samples := s.samples
+	for _, c := range s.calls { // in order of Start
+		for len(samples) > 0 && samples[0].At < c.Start {
+			is, samples = samples[0], samples[1:]
+		}
+		if c.Kind == Status && c.Outcome == Happened && (c.Version < is.Version || c.Next < is.Next || c.FloorNow < is.Floor) {
+			r.add(TokenBack, s.name, "nonce_status of %s showed version %d, next %d, floor %d (%v), and the row had %d, %d, %d before (%v)", c.Node,
+				c.Version, c.Next, c.FloorNow, c.Start, is.Version, is.Next, is.Floor, is.At)
 		}
 	}
 }

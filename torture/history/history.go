@@ -187,6 +187,9 @@ type Final struct {
 type History struct {
 	// AskedAgain says that nodes may have asked each other a call more than once.
 	AskedAgain bool `json:"askedAgain,omitempty"`
+	// RowsBehind says that the rows of signers may be behind what their owners have answered.
+	// A node that does not own a signer tells of its rows.
+	RowsBehind bool `json:"rowsBehind,omitempty"`
 	// BeganAt is the beginning of the history by the store's clock, in Unix
 	// milliseconds; 0: not known.
 	BeganAt int64 `json:"beganAt,omitempty"`

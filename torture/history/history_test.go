@@ -60,6 +60,13 @@ var badHistories = []bad{
 		func(h *History) { h.Calls[0].Token = 2; h.Final.Signers[0].Token = 2 },
 	},
 	{
+		"the status is behind the row", TokenBack, false,
+		func(w *world) { w.allocate(""); w.status().Next-- },
+		func(h *History) {
+			h.RowsBehind, h.Samples = true, []Sample{{Signer: "s", Version: 1, Next: 1, At: h.Calls[0].End}}
+		},
+	},
+	{
 		"the stored cursor goes back for a while", TokenBack, false,
 		func(w *world) { w.allocate("") },
 		func(h *History) { h.Samples = []Sample{{Signer: "s", Next: 2}, {Signer: "s", Next: 1}} },

@@ -83,6 +83,7 @@ func (s *signer) operations() []porcupine.Operation {
 	o := &operations{signer: s, known: s.gather(), stored: s.txHashes(), doubt: never}
 	for _, c := range s.calls {
 		switch {
+		case c.Kind == Status && s.behind: // checkBehind says what holds of it
 		case c.Outcome == Happened, c.Outcome == Refused && tellsOfNonce(c):
 			o.told(c)
 		case c.Outcome == Unknown:
