@@ -37,7 +37,7 @@ var EnginePlants = []Plant{
 	{
 		Name:    "stream not read at a take-over",
 		Patches: []Patch{{redislogFile, "return f, all, l.same(", "return f, all[:0], l.same("}},
-		Faults:  []string{"kill"}, Engine: true,
+		Faults:  []string{"kill-while-rows-are-locked"}, Engine: true,
 	},
 	{
 		Name:    "try not raised at a timeout",

@@ -5,6 +5,7 @@ package torture
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -36,7 +37,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// together is how many tests run at a time: a history waits for most of its time.
+const together = "5"
+
 func runAll(m *testing.M) (code int, err error) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", together); err != nil {
+		return 1, err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	if folder, err = os.MkdirTemp("", "torture"); err != nil {
@@ -90,42 +98,34 @@ func artefacts(t *testing.T) string {
 }
 
 // short is the campaign of make test: every fault but the wrong clock, which needs a
-// gateway of its own.
-var short = []shortRun{
+// gateway of its own, and the end of PostgreSQL, which all clusters share.
+var short = []struct {
+	seed    uint64
+	forward string
+	faults  []string
+}{
 	{1, "on", []string{"kill", "late-commit", "move-shards"}},
 	{2, "on", []string{"pause", "cut-reply", "dump"}},
 	{3, "off", []string{"partition", "cut-websocket", "basic-again"}},
 	{4, "on", []string{"silent-node", "drain", "join-leave"}},
-	// Alone, because all clusters share the server.
-	{5, "on", []string{"postgres-crash", "row-lock"}},
-	{6, "on", []string{"backend", "store-clock"}},
+	{6, "on", []string{"backend", "store-clock", "row-lock"}},
 }
 
 func TestHistoriesUnderFaultsKeepEveryRule(t *testing.T) {
 	lookAtSources(t)
-	inTurn(t, short, survives)
-}
-
-// shortRun is a history of make test.
-type shortRun struct {
-	seed    uint64
-	forward string
-	faults  []string
-}
-
-// inTurn does the first four runs together, and the others alone.
-func inTurn(t *testing.T, runs []shortRun, survives func(t *testing.T, seed uint64, forward string, names []string)) {
-	t.Run("together", func(t *testing.T) {
-		for _, r := range runs[:4] {
-			t.Run(strings.Join(r.faults, "+"), func(t *testing.T) {
-				t.Parallel()
-				survives(t, r.seed, r.forward, r.faults)
-			})
-		}
-	})
-	for _, r := range runs[4:] {
-		t.Run(strings.Join(r.faults, "+"), func(t *testing.T) { survives(t, r.seed, r.forward, r.faults) })
+	t.Parallel()
+	for _, r := range short {
+		t.Run(strings.Join(r.faults, "+"), func(t *testing.T) {
+			t.Parallel()
+			survives(t, Plan{Seed: r.seed, Options: Options{Forward: r.forward}}, r.faults)
+		})
 	}
+}
+
+// It is not parallel to any other.
+func TestAHistoryInWhichPostgreSQLCrashesKeepsEveryRule(t *testing.T) {
+	lookAtSources(t)
+	survives(t, Plan{Seed: 5, Options: Options{Forward: "on"}}, []string{"postgres-crash"})
 }
 
 // shortEngine is its part with Redis: a loss beside a database that is away, and
@@ -141,6 +141,7 @@ var shortEngine = []struct {
 
 func TestHistoriesOfThePerformanceEngineKeepEveryRule(t *testing.T) {
 	lookAtSources(t)
+	t.Parallel()
 	for _, tt := range shortEngine {
 		t.Run(strings.Join(tt.faults, "+"), func(t *testing.T) {
 			t.Parallel()
@@ -155,12 +156,13 @@ func TestHistoriesOfThePerformanceEngineKeepEveryRule(t *testing.T) {
 // With a chain: its nodes fail beside a gateway that dies.
 func TestHistoriesBesideAChainKeepEveryRule(t *testing.T) {
 	lookAtSources(t)
+	t.Parallel()
 	judged(t, Plan{Seed: 1, Options: Options{Chain: true, Forward: "on"}}, []string{"nodes-away", "kill"})
 }
 
-func survives(t *testing.T, seed uint64, forward string, names []string) {
+func survives(t *testing.T, p Plan, names []string) {
 	t.Helper()
-	res := judged(t, Plan{Seed: seed, Options: Options{Forward: forward}}, names)
+	res := judged(t, p, names)
 	for _, said := range res.Said {
 		if strings.Contains(said, "done to 0 commits") {
 			t.Errorf("a fault met nothing: %s", said)
@@ -189,6 +191,7 @@ func judged(t *testing.T, p Plan, names []string) *Result {
 
 func TestAGatewayThatIsWrongIsCaught(t *testing.T) {
 	lookAtSources(t)
+	t.Parallel()
 	// Those that show at once; the others take a campaign.
 	for name, rule := range map[string]history.Rule{
 		"version not compared":                history.OneHolder,
