@@ -53,6 +53,7 @@ type fastSide struct {
 	mu     sync.Mutex          // guards what follows
 	others []*redistest.Server // that took its place
 	held   int                 // faults that want nobody to switch
+	down   func()              // ends such a wish from the start; nil: there was none
 
 	declared int64 // losses, once all is settled
 }
@@ -278,6 +279,15 @@ func (c *Cluster) awaitEngine(ctx context.Context, to string, is func(*engineSta
 // up brings the cluster to PERFORMANCE.
 func (c *Cluster) up(ctx context.Context) error {
 	return c.awaitEngine(ctx, "performance", func(s *engineState) bool { return s.State == "PERFORMANCE" })
+}
+
+// begin switches up, unless a fault does it.
+func (c *Cluster) begin(ctx context.Context, faults []Fault) error {
+	if slices.ContainsFunc(faults, func(f Fault) bool { return f.Down }) {
+		c.fast.down = c.fast.hold()
+		return nil
+	}
+	return c.up(ctx)
 }
 
 // keepUp switches up again whenever the engine has been left, until ctx ends.

@@ -32,6 +32,8 @@ type Fault struct {
 	// Replica says that Redis has one from the start: the first that is attached later
 	// makes Redis begin another history, which is a loss by itself.
 	Replica bool
+	// Down says that it switches up itself: nothing was handed out from a log before.
+	Down bool
 	// Guests is how many more nodes it starts.
 	Guests int
 	// Overdue is for how much longer a hold may be overdue because of it.

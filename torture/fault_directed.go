@@ -18,12 +18,13 @@ import (
 // faults that campaigns do beside one another.
 var directedFaults = []Fault{
 	{Name: "all-lost-while-postgres-is-away", Engine: true, Forgets: true, do: loseAllWhileAway},
-	{Name: "all-lost-after-a-switch", Engine: true, Forgets: true, do: loseAllAfterSwitch},
+	{Name: "all-lost-after-the-switch", Engine: true, Forgets: true, Down: true, do: loseAllAfterSwitch},
 	{Name: "drain-while-rows-are-locked", Engine: true, do: drainWhileLocked},
 	{Name: "kill-while-rows-are-locked", Engine: true, do: killWhileLocked},
 	{Name: "redis-late-scripts", Engine: true, Loses: true, do: lateScripts},
 	{Name: "redis-failover-and-back", Engine: true, Forgets: true, Replica: true, do: failOverAndBack},
 	{Name: "owner-without-postgres", Engine: true, do: ownerWithoutPostgres},
+	{Name: "parted-for-long", Engine: true, Loses: true, do: partForLong},
 	{Name: "late-commits", do: manyLateCommits},
 	{Name: "store-clock-back", Overdue: clockBackSteps*mostStep + maxHold, do: stepClockBack},
 	{Name: "late-commits-while-rows-are-locked", do: lateCommitsWhileLocked},
@@ -114,16 +115,18 @@ func ownerWithoutPostgres(ctx context.Context, b *breaker) error {
 	return nil
 }
 
-// loseAllAfterSwitch kills both nodes and empties Redis as soon as the shards have come to
-// the performance engine: before anything of it was shipped.
+// loseAllAfterSwitch switches up while somebody locks the rows of the hot signers, so that
+// nothing can be reserved or shipped of them, then kills both nodes and empties Redis.
 func loseAllAfterSwitch(ctx context.Context, b *breaker) error {
-	release := b.fast.hold()
-	defer release()
-	b.note("drain: %v", b.switchTo(ctx, "drain"))
-	lasts(ctx, b.between(time.Second, 1500*time.Millisecond))
-	b.note("up: %v", b.switchTo(ctx, "performance"))
-	lasts(ctx, b.between(200*time.Millisecond, 900*time.Millisecond))
-	err := b.killAll(ctx, func() error { return emptyRedis(ctx, b) })
+	err := b.hotLocked(ctx, func() error {
+		b.note("up: %v", b.switchTo(ctx, "performance"))
+		if err := b.up(ctx); err != nil {
+			return err
+		}
+		lasts(ctx, b.between(100*time.Millisecond, 500*time.Millisecond))
+		return b.killAll(ctx, func() error { return emptyRedis(ctx, b) })
+	})
+	b.fast.down()
 	return err
 }
 

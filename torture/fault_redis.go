@@ -313,9 +313,17 @@ func awayBoth(ctx context.Context, b *breaker) error {
 // part leaves one node with Redis and without PostgreSQL, and the other the other way round,
 // until that one has taken everything over without what Redis has.
 func part(ctx context.Context, b *breaker) error {
+	return b.part(ctx, engineRedisLost+b.ttls(2, 6))
+}
+
+// partForLong lasts until a loss was declared, and beyond the grant.
+func partForLong(ctx context.Context, b *breaker) error {
+	return b.part(ctx, engineRedisLost+b.ttls(4.5, 7))
+}
+
+func (b *breaker) part(ctx context.Context, d time.Duration) error {
 	with := b.rnd.IntN(2)
 	old, other := b.nodes[with], b.nodes[1-with]
-	d := engineRedisLost + b.ttls(2, 6)
 	cut, how := b.cutOff()
 	b.note("%s %s PostgreSQL, and %s Redis, for %v", old.ID, how, other.ID, d)
 	cut(old.db)

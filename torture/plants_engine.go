@@ -50,12 +50,12 @@ var EnginePlants = []Plant{
 			{logFile, "case !time.Now().Before(lg.trust):", "case false:"},
 			{logFile, "return now.Before(lg.trust) && ", "return "},
 		},
-		Faults: []string{"parted"}, Engine: true,
+		Faults: []string{"parted-for-long"}, Engine: true,
 	},
 	{
 		Name:    "ceiling not reserved first",
 		Patches: []Patch{{logFile, "return sig.row.Ceiling >= next && ", "return true || sig.row.Ceiling >= next && "}},
-		Faults:  []string{"all-lost-after-a-switch"}, Engine: true,
+		Faults:  []string{"all-lost-after-the-switch"}, Engine: true,
 	},
 	{
 		Name:    "marks answered before shipping",
@@ -65,12 +65,14 @@ var EnginePlants = []Plant{
 	{
 		Name:    "a loss does not wait for grant and longest hold",
 		Patches: []Patch{{shardLogFile, "doubt_until = grant_until + longest_hold + $5", "doubt_until = store_millis() + 0 * $5"}},
-		Faults:  []string{"parted"}, Engine: true,
+		Faults:  []string{"parted-for-long"}, Engine: true,
+		Args: []string{"--engine-grant=6s"}, // the old owner hands out beside the new one
 	},
 	{
 		Name:    "what lived is not in doubt after a loss",
 		Patches: []Patch{{doubtFile, "max(e.Until, sh.DoubtUntil, 1)", "max(e.Until, 1)"}},
-		Faults:  []string{"parted"}, Engine: true,
+		Faults:  []string{"parted-for-long"}, Engine: true,
+		Args: []string{"--engine-grant=6s"}, // the old owner hands out beside the new one
 	},
 	{
 		Name:    "attempts not raised by the epoch",

@@ -103,7 +103,7 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 	res.mayBeLate += maxOverdue
 	h := &history.History{GraceMs: grace.Milliseconds(), AskedAgain: p.Forward != "off", RowsBehind: p.Engine, Seed: p.Seed, Name: strings.Join(res.Faults, "+"), Notes: make(map[string]string)}
 	if c.fast != nil {
-		if err := c.up(ctx); err != nil {
+		if err := c.begin(ctx, p.Faults); err != nil {
 			return nil, fmt.Errorf("switch up: %w", err)
 		}
 	}

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 }
 
 // together is how many tests run at a time: a history waits for most of its time.
-const together = "5"
+const together = "3"
 
 func runAll(m *testing.M) (code int, err error) {
 	flag.Parse()
