@@ -357,6 +357,24 @@ func (c *Cluster) compare(ctx context.Context) (different string) {
 	return ""
 }
 
+// outlastDoubt returns when nothing that was lost is in doubt any more, and some of it has
+// been handed out again.
+func (c *Cluster) outlastDoubt(ctx context.Context) error {
+	conn, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	var left int64
+	if err := conn.QueryRow(ctx, `SELECT coalesce(max(doubt_until) - store_millis(), 0) FROM torture_loss`).Scan(&left); err != nil {
+		return err
+	}
+	if left > 0 {
+		lasts(ctx, time.Duration(left)*time.Millisecond+grace+calmAfter)
+	}
+	return nil
+}
+
 // judge looks whether what was lost, and that the engine was left, has a reason among the
 // faults. While nothing was taken from Redis, nobody may find that something is missing.
 func (f *fastSide) judge(faults []Fault, h *history.History) (found []history.Violation) {

@@ -93,7 +93,9 @@ var EnginePlants = []Plant{
 		Patches: []Patch{{logShipFile, "		s.what.Shards[0].Off = off\n", `		if off {
 			first := *s
 			first.what.Shards = slices.Clone(s.what.Shards)
-			first.out, first.err = cfg.Store.Ship(context.Background(), w.svc.holder, first.what)
+			ctx, done := w.svc.timeout()
+			first.out, first.err = w.svc.cfg.Log.Store.Ship(ctx, w.svc.holder, first.what)
+			done()
 			w.shipped(&first)
 			s.what.Writes, s.signers = nil, nil
 		}

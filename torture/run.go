@@ -184,6 +184,9 @@ func (c *Cluster) load(ctx context.Context, p Plan, h *history.History) (stuck [
 			return load.acknowledged.Load() >= int64(p.Enough) && (c.chain == nil || c.chain.minedSoFar() >= 2*minMined)
 		})
 	}
+	if err == nil && c.fast != nil {
+		err = c.outlastDoubt(ctx)
+	}
 	close(stop)
 	all.Wait()
 	last := newClient(p.Clients, began, c.nodes, rand.New(rand.NewPCG(p.Seed, 0)))
