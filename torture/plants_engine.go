@@ -118,9 +118,12 @@ var EnginePlants = []Plant{
 		Faults: []string{"redis-late-scripts"}, Engine: true,
 	},
 	{
-		Name:    "trimming before the rows have it",
-		Patches: []Patch{{logShipFile, "f.Head = lg.shipped", "f.Head = lg.fence.Head"}},
-		Faults:  []string{"kill"}, Engine: true,
+		Name: "trimming before the rows have it",
+		Patches: []Patch{
+			{logShipFile, "if lg.shipped > lg.trimmed {", "if lg.fence.Head > lg.trimmed {"},
+			{logShipFile, "f.Head = lg.shipped", "f.Head = lg.fence.Head"},
+		},
+		Faults: []string{"kill-while-rows-are-locked"}, Engine: true,
 	},
 	{
 		Name: "a shipment that failed counts as done",
