@@ -175,18 +175,21 @@ func (s *signer) checkReads(r *Report) {
 	}
 }
 
-// checkBehind: where rows may be behind, what nonce_status shows is not behind the rows.
+// checkBehind: where rows may be behind, what nonce_status shows is not behind the rows. Who
+// does not know of a loss tells of what was before it.
 func (s *signer) checkBehind(r *Report) {
 	if !s.behind {
 		return
 	}
-	var is Sample // the last that was read before the call
-	samples := s.samples
+	samples := s.samples        // each was read before the next was begun
 	for _, c := range s.calls { // in order of Start
-		for len(samples) > 0 && samples[0].At < c.Start {
-			is, samples = samples[0], samples[1:]
+		for len(samples) > 2 && samples[2].At < c.Start {
+			samples = samples[1:]
 		}
-		if c.Kind == Status && c.Outcome == Happened && (c.Version < is.Version || c.Next < is.Next || c.FloorNow < is.Floor) {
+		if c.Kind != Status || c.Outcome != Happened || s.ofOldGrant(c) || len(samples) < 2 || samples[1].At >= c.Start {
+			continue
+		}
+		if is := samples[0]; c.Version < is.Version || c.Next < is.Next || c.FloorNow < is.Floor {
 			r.add(TokenBack, s.name, "nonce_status of %s showed version %d, next %d, floor %d (%v), and the row had %d, %d, %d before (%v)", c.Node,
 				c.Version, c.Next, c.FloorNow, c.Start, is.Version, is.Next, is.Floor, is.At)
 		}

@@ -63,7 +63,8 @@ var badHistories = []bad{
 		"the status is behind the row", TokenBack, false,
 		func(w *world) { w.allocate(""); w.status().Next-- },
 		func(h *History) {
-			h.RowsBehind, h.Samples = true, []Sample{{Signer: "s", Version: 1, Next: 1, At: h.Calls[0].End}}
+			h.RowsBehind = true
+			h.Samples = []Sample{{Signer: "s", Version: 1, Next: 1, At: h.Calls[0].End}, {Signer: "s", Version: 1, Next: 1, At: h.Calls[0].End + 1}}
 		},
 	},
 	{
