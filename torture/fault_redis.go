@@ -313,18 +313,19 @@ func awayBoth(ctx context.Context, b *breaker) error {
 // part leaves one node with Redis and without PostgreSQL, and the other the other way round,
 // until that one has taken everything over without what Redis has.
 func part(ctx context.Context, b *breaker) error {
-	return b.part(ctx, engineRedisLost+b.ttls(2, 6))
+	cut, how := b.cutOff()
+	return b.part(ctx, engineRedisLost+b.ttls(2, 6), cut, how)
 }
 
-// partForLong lasts until a loss was declared, and beyond the grant.
+// partForLong lasts until a loss was declared, and beyond the grant. Nobody waits for an
+// answer of the database meanwhile.
 func partForLong(ctx context.Context, b *breaker) error {
-	return b.part(ctx, engineRedisLost+b.ttls(4.5, 7))
+	return b.part(ctx, engineRedisLost+b.ttls(4.5, 7), (*pgtest.Proxy).Refuse, "is refused by")
 }
 
-func (b *breaker) part(ctx context.Context, d time.Duration) error {
+func (b *breaker) part(ctx context.Context, d time.Duration, cut func(*pgtest.Proxy), how string) error {
 	with := b.rnd.IntN(2)
 	old, other := b.nodes[with], b.nodes[1-with]
-	cut, how := b.cutOff()
 	b.note("%s %s PostgreSQL, and %s Redis, for %v", old.ID, how, other.ID, d)
 	cut(old.db)
 	cut(other.redis)
