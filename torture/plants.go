@@ -2,8 +2,7 @@
 
 package torture
 
-// Plant is a gateway that is known to be wrong. Runs with it are to notice; or, where
-// what is wrong takes a moment that no run can arrange, a test of a package.
+// Plant is a gateway that is known to be wrong. Runs with it are to notice.
 type Plant struct {
 	Name    string
 	Patches []Patch
@@ -12,8 +11,6 @@ type Plant struct {
 	Engine  bool     // it is of the performance engine
 	Chain   bool     // it is about what a chain says
 	Args    []string // with Engine: more flags of the nodes that have a Redis
-	Test    string   // "": runs are to notice; or the test of package In that is
-	In      string
 }
 
 // The files that plants are in.
