@@ -183,7 +183,7 @@ func moreArgs(ctx context.Context, o Options) (all, fast []string, err error) {
 		all = append(all, "--forward="+o.Forward)
 	}
 	unknown := func(flag string) bool { return !known(flag) }
-	return slices.DeleteFunc(all, unknown), slices.DeleteFunc(slices.Clone(engineFlags), unknown), nil
+	return slices.DeleteFunc(all, unknown), slices.DeleteFunc(engineFlags(o.seed), unknown), nil
 }
 
 // connect opens a session of the run's own to the database.

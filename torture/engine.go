@@ -32,10 +32,13 @@ const (
 	engineRedisLost = 1200 * time.Millisecond
 )
 
-// engineFlags are the settings of nodes that have a Redis.
-var engineFlags = []string{
-	"--engine-grant=" + engineGrant.String(), "--engine-redis-limit=1s", "--engine-redis-lost-after=" + engineRedisLost.String(),
-	"--engine-timeout=500ms", "--flush-sla=300ms",
+// engineFlags are the settings of nodes that have a Redis. Every other seed rehearses.
+func engineFlags(seed uint64) []string {
+	rehearsal := time.Duration(seed%2) * 200 * time.Millisecond
+	return []string{
+		"--engine-grant=" + engineGrant.String(), "--engine-redis-limit=1s", "--engine-redis-lost-after=" + engineRedisLost.String(),
+		"--engine-timeout=500ms", "--flush-sla=300ms", "--engine-rehearsal=" + rehearsal.String(),
+	}
 }
 
 // persistences are how a Redis of a run writes to its disk; the seed chooses.
