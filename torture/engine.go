@@ -108,7 +108,8 @@ func (f *fastSide) startReplica(ctx context.Context) error {
 }
 
 // engineTriggers write down every loss of a shard as it is declared, every signer that is
-// mended because of one, and why the engine was left.
+// mended because of one, and why the engine was left. Mode basic mends and hands out in one
+// statement.
 const engineTriggers = `
 	CREATE TABLE torture_loss (shard_id int, epoch bigint, token bigint, at bigint, grant_until bigint, doubt_until bigint);
 	CREATE FUNCTION torture_lost() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -121,7 +122,7 @@ const engineTriggers = `
 	CREATE TABLE torture_mended (signer text, shard_id int, was bigint, epoch bigint, ceiling bigint);
 	CREATE FUNCTION torture_mended() RETURNS trigger LANGUAGE plpgsql AS $$
 	BEGIN
-		INSERT INTO torture_mended VALUES (NEW.signer, NEW.shard_id, OLD.epoch, NEW.epoch, NEW.next_nonce);
+		INSERT INTO torture_mended VALUES (NEW.signer, NEW.shard_id, OLD.epoch, NEW.epoch, greatest(OLD.next_nonce, OLD.ceiling));
 		RETURN NULL;
 	END $$;
 	CREATE TRIGGER torture_mended AFTER UPDATE ON signer FOR EACH ROW WHEN (NEW.epoch > OLD.epoch AND OLD.ceiling > 0) EXECUTE FUNCTION torture_mended();
