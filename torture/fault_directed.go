@@ -143,7 +143,7 @@ func (b *breaker) killAll(ctx context.Context, do func() error) error {
 }
 
 // killWhileLocked ends both nodes that have Redis and starts them again while
-// PostgreSQL cannot follow: what they had not flushed is left to those that come.
+// PostgreSQL cannot follow: what they had not shipped is left to those that come.
 func killWhileLocked(ctx context.Context, b *breaker) error {
 	return b.hotLocked(ctx, func() error {
 		lasts(ctx, b.between(50*time.Millisecond, 300*time.Millisecond))
