@@ -50,41 +50,8 @@ func (g Grant) Held(now time.Time) bool {
 	return g.Holder.Node != "" && g.ExpiresAt.After(now)
 }
 
-// Term is a node's own view of a lease it acquired. The zero Term is trusted
-// never. Times are of the node's monotonic clock.
-type Term struct {
-	Token        int64
-	trustedUntil time.Time
-}
-
-// NewTerm begins a term whose acquiring attempt started at started. Trust counts
-// from the start of the attempt, so a slow store can only shorten it, and ends
-// margin before the lease does.
-func NewTerm(token int64, started time.Time, ttl, margin time.Duration) Term {
-	return Term{Token: token, trustedUntil: started.Add(ttl - margin)}
-}
-
-// Renewed is the term after a write whose attempt started at started. Trust is
-// never shortened by it.
-func (t Term) Renewed(started time.Time, ttl, margin time.Duration) Term {
-	if until := started.Add(ttl - margin); until.After(t.trustedUntil) {
-		t.trustedUntil = until
-	}
-	return t
-}
-
-// Trusted reports whether at now nobody else can have taken the lease over,
-// provided that clocks run at the same rate.
-func (t Term) Trusted(now time.Time) bool { return now.Before(t.trustedUntil) }
-
-// Margin is the part of a lease's ttl that a node does not trust: a tenth, at
-// least 100 ms, for a clock that drifts and a process that is scheduled late.
-func Margin(ttl time.Duration) time.Duration { return max(ttl/10, 100*time.Millisecond) }
-
 // Errors of ownership.
 var (
-	// ErrLost: the lease is somebody else's, or was acquired anew.
-	ErrLost = errors.New("lease lost")
 	// ErrSuperseded: a later start of the same node id exists. The process must
 	// stop.
 	ErrSuperseded = errors.New("superseded by a later start of the same node id")

@@ -15,13 +15,6 @@ type Presence struct {
 	Patience time.Duration
 }
 
-// Heartbeat is a node's row in the registry after a beat.
-type Heartbeat struct {
-	Incarnation int64     // the highest incarnation of this node id
-	Counter     int64     // beats of this incarnation so far
-	Now         time.Time // the store's clock
-}
-
 // Node is a node as the registry shows it. Times are of the store's clock.
 type Node struct {
 	Holder
@@ -59,14 +52,4 @@ type Register interface {
 	// order of the bytes of their ids, and the store's clock by which that was
 	// judged.
 	Nodes(ctx context.Context) ([]Node, time.Time, error)
-}
-
-// Registry is a Register whose nodes have a heartbeat, and no lease.
-type Registry interface {
-	Register
-	// Beat raises the counter of the holder's row by one and writes how many
-	// signers the node owns, when the row still carries the holder's incarnation,
-	// and reads the row in any case. A row that is missing is ErrWentBack. A node
-	// that has left stays so.
-	Beat(ctx context.Context, h Holder, signers int64) (Heartbeat, error)
 }

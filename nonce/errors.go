@@ -86,42 +86,25 @@ func (t Told) Error() string { return string(t) }
 // words is the sentence for the caller. general: it is one for many causes, which
 // only the log can tell apart.
 func (e *UnavailableError) words() (text string, general bool) {
-	if errors.Is(e.Err, errDoubt) {
-		return errDoubt.Error() + "; ask again with the same request id", false
-	}
-	if errors.Is(e.Err, ErrPeerAway) || errors.Is(e.Err, errRouted) {
+	if errors.Is(e.Err, ErrPeerAway) {
 		return e.Err.Error(), false
 	}
 	if t, ok := errors.AsType[Told](e.Err); ok {
 		return t.Error(), false
 	}
-	for _, why := range ownWords {
-		if errors.Is(e.Err, why) {
-			return why.Error(), false
-		}
+	if errors.Is(e.Err, ErrChainUnknown) {
+		return ErrChainUnknown.Error(), false
 	}
 	if e.Outcome == Unknown {
 		return "the store did not confirm the write; ask again with the same request id", true
 	}
-	if errors.Is(e.Err, errSignerHalted) || errors.Is(e.Err, lease.ErrWentBack) || errors.Is(e.Err, lease.ErrSuperseded) {
+	if errors.Is(e.Err, lease.ErrWentBack) || errors.Is(e.Err, lease.ErrSuperseded) {
 		return e.Err.Error(), false // the store is there, and waiting does not help
-	}
-	if errors.Is(e.Err, ErrLost) {
-		return ErrLost.Error(), false
-	}
-	if errors.Is(e.Err, errRedisAway) {
-		return errRedisAway.Error(), false
 	}
 	if se, ok := errors.AsType[*StoreError](e.Err); ok && se.Outcome == Aborted {
 		return "the store refused it", true
 	}
 	return "the store is out of reach", true
-}
-
-// ownWords are causes that callers are told in their own words.
-var ownWords = []error{
-	errNoRedis, ErrOtherEngine, errLeaving, errFloorBehind, errNotFlushed, errGrantOver, errRedisLost,
-	errRowLocked, errLeaseMoved, ErrChainUnknown, errBehind,
 }
 
 // Unwrap returns the store's error.
@@ -173,3 +156,9 @@ func (e *HoldLimitError) Error() string {
 	}
 	return fmt.Sprintf("the signer may have %d open holds; mark some, or wait for them to end", e.Limit)
 }
+
+// ErrNotSent is in the error of a WithNonce function that knows that its transaction
+// was not given to anybody: the nonce is given back.
+//
+//	return nonce.TxHash{}, fmt.Errorf("%w: %w", nonce.ErrNotSent, err)
+var ErrNotSent = errors.New("the transaction was not sent")

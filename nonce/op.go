@@ -60,10 +60,6 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// reads reports whether the op only reads. A read is a barrier among the ops of
-// its signer: it sees all before it and nothing after it.
-func (k Kind) reads() bool { return k == KindStatus || k == KindList }
-
 // MaxCount is the largest count of one allocate.
 const MaxCount = 256
 
@@ -141,31 +137,6 @@ type Op struct {
 	// Offer, of a repair that another node answered, is what that node knows of the
 	// transaction to be outbid; nil: nothing. The service does not fill it.
 	Offer *Offer
-
-	tookNonce  bool    // markSigned: the plan hands the nonce out to it
-	given      bool    // markSigned: Attempt is what the plan found, and was 0 before
-	target     int64   // repair: the nonce that was read for it
-	told       []Event // sweep, align: what it changes, without version and time
-	askedFloor int64   // setFloor: Floor as the caller filled it
-	queuedAt   time.Time
-	wrote      bool // the plan changes something for this op
-	recovered  bool // an unknown commit proved to have done this op, or another with its request id
-	made       bool // and it was this one
-	inShard    bool // holds a place of its shard's queue
-
-	claimed int       // allocate: room it has among its principal's open holds, while it is committed
-	endsOf  Principal // marks: whose hold it ends, 0: none's
-	endsAt  time.Time // and when that would have been due
-
-	taken *bool // with caller-runs: set once it was taken from the queue, in the turn of its shard
-
-	trail *trail // while the op is under way at another node
-	order int    // among the ops of its trail
-	trips int    // how often it was sent to another node, or had to be routed again
-	doubt bool   // another node may have done it
-	late  bool   // Redis answered a hand-out after the end of the grant
-	// one keeps the single nonce of the common case inside the Op.
-	one [2]int64
 }
 
 // Principal is who a client is, in eight bytes. The zero Principal is everybody,
@@ -187,17 +158,6 @@ func (p Principal) String() string {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], uint64(p))
 	return hex.EncodeToString(b[:])
-}
-
-// takes is how many nonces the op wants.
-func (op *Op) takes() int {
-	if op.Kind == KindMarkSigned && op.Take {
-		return 1
-	}
-	if op.Kind != KindAllocate || op.OnlyKnown {
-		return 0
-	}
-	return op.Count
 }
 
 // Before is what a nonce was that was handed out again although somebody may have

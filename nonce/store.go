@@ -74,154 +74,6 @@ type Request struct {
 	Attempts []int64 // Attempts[i] is the generation of Nonces[i]
 }
 
-// Need says what to read of one signer, beyond its row.
-type Need struct {
-	Signer     string
-	Released   int      // how many RELEASED rows at or above the floor, lowest first
-	Due        int      // how many overdue HELD rows, earliest deadline first
-	Nonces     []int64  // rows wanted by number
-	RequestIDs []string // remembered requests wanted, with the rows of their nonces
-}
-
-// Snapshot is what a store says of one signer. The signer's row was read first
-// and the allocations after it, never the reverse: when a later write finds the
-// row's Version unchanged, everything here was true together.
-type Snapshot struct {
-	Signer  string
-	Exists  bool  // false: no row for this signer; all else is zero
-	ID      int64 // the store's key of the signer
-	Next    int64
-	Floor   int64
-	Version int64
-	Held    int64 // HELD rows, overdue ones included
-	Pruned  int64 // nonces below it have no row any more and are CONSUMED; see Pruner
-	Lease   lease.Grant
-	Standing
-	Now time.Time // store clock
-
-	// Acquired is set by Acquire when the lease is the caller's now, under
-	// Lease.Token. When it is not, nothing was changed.
-	Acquired bool
-	// TookOverFrom is the other node whose expired lease was taken, "" when the
-	// lease was free or this node's.
-	TookOverFrom string
-
-	Released     []int64 // lowest first, at most Need.Released
-	ReleasedMore bool    // there are more than that
-	Due          []Row   // at most Need.Due
-	Rows         []Row   // those of Need.Nonces that exist, the RELEASED and HELD rows above, and the rows of Requests; each once, in any order
-	Requests     []Request
-}
-
-// RowChange is the new state of one allocation. A Fresh one is a plain insert:
-// a key violation there aborts the whole commit and is an alarm. Others must
-// find the row as From says, or the whole commit aborts.
-//
-// A HELD row may become HELD: with the same attempt, when its holder extends it or
-// records a hash, or with a higher one and ReasonRepair. A CONSUMED row may become
-// HELD with a higher attempt and ReasonRepair. A Fresh row may be below the cursor,
-// where there was none; then its Reason is ReasonRepair, too.
-type RowChange struct {
-	Nonce       int64
-	Fresh       bool
-	FromStatus  Status
-	FromAttempt int64
-	Status      Status
-	Attempt     int64
-	Hold        time.Duration // HELD only: the deadline is the store's now plus this
-	Holder      Principal     // who has it now, or had it last: written whatever it was
-	TxHash      TxHash        // written whatever it was, as are the next two
-	Replaced    TxHashes
-	Reason      string
-}
-
-// Change is one write to one signer, on the condition that owner, token and
-// version are what the caller believes. It raises the version by one and, in the
-// worker-queue mode, renews the lease. A Change with Check set writes nothing
-// and only compares.
-type Change struct {
-	ID      int64
-	Signer  string
-	Token   int64 // believed; 0 under Locker
-	Version int64 // believed
-	Check   bool
-	// Epoch is the store's Epoch the belief is of. A store that has become
-	// another one refuses the whole commit: NotSent. 0 under Locker, which
-	// believes nothing.
-	Epoch uint64
-
-	Next, Floor, Held int64 // the new values
-	// BelowFloor consumes every RELEASED row below Floor with
-	// ReasonBelowFloor, after Rows were applied.
-	BelowFloor bool
-	Rows       []RowChange // each nonce at most once
-	Requests   []Request   // new ones; see Commit for those already known
-}
-
-// CommitResult tells which changes took effect.
-type CommitResult struct {
-	Applied []bool    // Applied[i] is about changes[i]
-	Now     time.Time // store clock of the commit; deadlines are Now plus Hold
-}
-
-// Ledger is the fenced side of a store: what a node does with signers it owns.
-//
-// Errors of Acquire, Commit and Release are *StoreError, whose Outcome says
-// whether anything happened.
-type Ledger interface {
-	// Acquire takes the lease of each needed signer for h for ttl and loads it,
-	// in one transaction, acquire before load. It creates signers that do not
-	// exist. It takes a lease that is free, expired, or of the same node id and
-	// an equal or lower incarnation, raises the token always and leaves the
-	// version. Rows locked by others are waited for, within a short bound.
-	// The result has one Snapshot a need, in order.
-	Acquire(ctx context.Context, h lease.Holder, ttl time.Duration, needs []Need) ([]Snapshot, error)
-
-	// Commit applies the changes in one transaction and one round trip. A change
-	// whose condition does not hold, whose row is locked by somebody else, or
-	// which carries a request id that is already remembered, is not applied and
-	// leaves no trace; the others are. Rows are locked in order of ID. A row
-	// that is not as its RowChange says, or a violated key, aborts everything.
-	Commit(ctx context.Context, h lease.Holder, ttl time.Duration, changes []Change) (CommitResult, error)
-
-	// Load reads without changing anything. The result has one Snapshot a need.
-	Load(ctx context.Context, needs []Need) ([]Snapshot, error)
-
-	// Release gives back leases that are still the holder's under the tokens
-	// given: token + 1, no owner, expiry now. The rows stay. Others are skipped;
-	// the number of those given back tells of them.
-	Release(ctx context.Context, h lease.Holder, terms []ReleaseTerm) (int, error)
-}
-
-// ReleaseTerm names a lease to be given back.
-type ReleaseTerm struct {
-	ID    int64
-	Token int64
-}
-
-// Locker is what mode basic uses: one transaction that locks one signer's row,
-// loads under the lock, lets plan decide, writes and commits.
-type Locker interface {
-	// Locked creates the signer when it does not exist. need is filled by the
-	// caller before; plan sees a Snapshot and returns the change to write, with
-	// Token 0 for its rows; a Change with Check set commits nothing. It returns
-	// the store's clock of the write. The lease is neither taken nor renewed
-	// nor looked at: the version, which it raises, tells the owner.
-	// An error of plan rolls back and is returned as it is. A signer that the
-	// performance engine serves is not shown to plan: ErrOtherEngine.
-	Locked(ctx context.Context, need Need, plan func(Snapshot) (Change, error)) (time.Time, error)
-}
-
-// Reader answers the questions that change nothing.
-type Reader interface {
-	// Summary reads one signer in one statement. Overdue holds count as
-	// released (or consumed, below the floor).
-	Summary(ctx context.Context, signer string) (Summary, error)
-	// Due finds signers that have an overdue hold, at most limit, earliest
-	// deadline first, with the lease of each.
-	Due(ctx context.Context, limit int) ([]DueSigner, time.Time, error)
-}
-
 // SignerFilter says which signers are wanted.
 type SignerFilter uint8
 
@@ -282,8 +134,7 @@ type Summary struct {
 	// are HELD whatever their deadline.
 	Overdue, Unknown int64
 	Lease            lease.Grant
-	Standing
-	Now time.Time
+	Now              time.Time
 }
 
 // ListQuery asks for a page of a signer's allocations.
@@ -300,15 +151,6 @@ type ListQuery struct {
 type ListPage struct {
 	Rows     []Row
 	NextFrom int64
-}
-
-// DueSigner is a signer with an overdue hold.
-type DueSigner struct {
-	Signer string
-	Lease  lease.Grant
-	// Overdue is how long ago, by the store's clock, the first of its overdue holds
-	// ended. It is not below 0.
-	Overdue time.Duration
 }
 
 // Names keeps what principals are called, for people: a Principal is eight bytes.
@@ -345,17 +187,6 @@ type Database interface {
 	Totals(ctx context.Context) (Totals, error)
 	// Close ends all connections. No call may be under way.
 	Close() error
-}
-
-// Store is everything a service needs. The stores below this package implement
-// it, and nonce/storetest holds them to it.
-type Store interface {
-	Ledger
-	Locker
-	Reader
-	Pruner
-	Database
-	lease.Registry
 }
 
 // Outcome says whether a write happened.
@@ -401,8 +232,3 @@ func OutcomeOf(err error) Outcome {
 // ErrInvariant is the cause of an Aborted StoreError when a row was not as the
 // rules left it. It is an alarm: somebody else wrote, or this program is wrong.
 var ErrInvariant = errors.New("a row is not as the rules left it")
-
-// ErrOtherEngine is the cause of an Aborted StoreError of Locker when the
-// performance engine serves the signer. Nothing happened, and trying again at once
-// will not help.
-var ErrOtherEngine = errors.New("the performance engine serves the signer")

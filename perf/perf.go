@@ -63,7 +63,7 @@ type Set struct {
 	GuardHold       *Stage // from taken until given back, or the end of the call
 
 	guardFailed family[GuardFailure]
-	Engine      *Engine // the performance engine
+	engine      atomic.Pointer[func() *wire.EngineStats] // see EngineFrom
 
 	forwarded    family[ForwardResult]
 	rejected     family[RejectStage]
@@ -128,7 +128,7 @@ func New(reg prometheus.Registerer) *Set {
 		rejected:     newFamily(reg, undeclared, "rejected_total", "stage", "Requests refused as server_busy (busy_reject in ws_perf).", rejectStages),
 		dropped:      newFamily(reg, undeclared, "dropped_total", "reason", "Notifications not delivered (slow, no_room and messages together are drop_unwritable in ws_perf).", dropReasons),
 		kicked:       newFamily(reg, undeclared, "kicked_total", "reason", "Connections the gateway closed (all but idle are kick_slow in ws_perf).", kickReasons),
-		leaseAcquire: newFamily(reg, undeclared, "lease_acquire_total", "result", "Attempts to take the lease of a signer.", acquireResults),
+		leaseAcquire: newFamily(reg, undeclared, "lease_acquire_total", "result", "Attempts to take a shard.", acquireResults),
 		leaseRenew:   newFamily(reg, undeclared, "lease_renew_total", "result", "Leases renewed by a write.", renewResults),
 		fenceRejects: newFamily(reg, undeclared, "fence_rejects_total", "op", "Operations refused because ownership was lost.", fenceOps),
 
@@ -140,8 +140,6 @@ func New(reg prometheus.Registerer) *Set {
 		heartbeats:     newFamily(reg, undeclared, "heartbeats_total", "result", "Heartbeats of this node to the store.", beatResults),
 		loggedIn:       newFamily(reg, undeclared, "logins_total", "credential", "Credentials accepted, at the upgrade or for a ticket.", logins),
 		loginRefused:   newFamily(reg, undeclared, "logins_refused_total", "reason", "Credentials not accepted, at the upgrade or for a ticket, by why.", loginRefusals),
-
-		Engine: newEngine(reg, undeclared),
 
 		reg:   reg,
 		began: time.Now(),

@@ -23,6 +23,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+var degraded = wire.EngineStats{State: "DEGRADED", Generation: 4, Shards: 3, Unshipped: 17, BehindMs: 1500}
+
 // exercise makes every figure other than it began.
 func exercise(s *Set) {
 	for _, stage := range []*Stage{s.EncodeQueue, s.Encode, s.PostDBQueue, s.WriteQueue, s.WorkerQueue, s.Commit} {
@@ -36,12 +38,7 @@ func exercise(s *Set) {
 	s.Dropped(DropPostDBFull, 4)
 	s.Kicked(backpressure.KickSlow)
 	s.Kicked(KickIdle)
-	s.Engine.State(EngineDegraded)
-	s.Engine.Generation.Set(4)
-	s.Engine.Entered.Set(3)
-	s.Engine.Doubtful.Set(2)
-	s.Engine.FlushWaiting.Set(17)
-	s.Engine.FlushOldest.Set(1500 * time.Millisecond)
+	s.EngineFrom(func() *wire.EngineStats { e := degraded; return &e })
 }
 
 func TestTheExpositionIsCleanByPromlint(t *testing.T) {
@@ -245,9 +242,8 @@ func TestRunReportsEachIntervalApartAndStopsWithItsContext(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		quiet := s.Stats()
-		engine := wire.EngineStats{State: "DEGRADED", Generation: 4, Signers: 3, InDoubt: 2, Unflushed: 17, OldestMs: 1500}
-		if got := quiet.Engine; got == nil || *got != engine {
-			t.Errorf("the engine in it: %+v, want %+v", got, engine)
+		if got := quiet.Engine; got == nil || *got != degraded {
+			t.Errorf("the engine in it: %+v, want %+v", got, degraded)
 		}
 		quiet.Engine = nil
 		if want := (wire.StatsResult{IntervalMs: 10_000, Connections: 5}); quiet != want {

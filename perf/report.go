@@ -62,11 +62,22 @@ func (s *Set) roll() *wire.StatsResult {
 		DropUnwritable:  counts.dropUnwritable - s.seen.dropUnwritable,
 		KickSlow:        counts.kickSlow - s.seen.kickSlow,
 		CommitBatchSize: s.BatchSize.cut(1),
-		Engine:          s.Engine.stats(),
+		Engine:          s.engineStats(),
 	}
 	s.began, s.seen = now, counts
 	s.published.Store(stats)
 	return stats
+}
+
+// EngineFrom says where each interval reads what it says of the performance engine. Without it
+// the figures say nothing of one.
+func (s *Set) EngineFrom(read func() *wire.EngineStats) { s.engine.Store(&read) }
+
+func (s *Set) engineStats() *wire.EngineStats {
+	if read := s.engine.Load(); read != nil {
+		return (*read)()
+	}
+	return nil
 }
 
 // attrs is the ws_perf line: the keys of wire.StatsResult, in its order.
@@ -89,10 +100,9 @@ func attrs(r *wire.StatsResult) []slog.Attr {
 		line = append(line, slog.GroupAttrs("engine",
 			slog.String("state", e.State),
 			slog.Int64("generation", e.Generation),
-			slog.Int64("signers", e.Signers),
-			slog.Int64("inDoubt", e.InDoubt),
-			slog.Int64("unflushed", e.Unflushed),
-			slog.Int64("oldestMs", e.OldestMs),
+			slog.Int64("shards", e.Shards),
+			slog.Int64("unshipped", e.Unshipped),
+			slog.Int64("behindMs", e.BehindMs),
 		))
 	}
 	return line

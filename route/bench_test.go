@@ -74,16 +74,3 @@ func BenchmarkForward(b *testing.B) {
 		}
 	}
 }
-
-func BenchmarkPrefer(b *testing.B) {
-	r, err := New(Config{Forward: true}, "self", slog.New(slog.DiscardHandler), new(counts))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer r.Stop(b.Context())
-	r.Nodes(cluster(4))
-	b.ReportAllocs()
-	for b.Loop() {
-		r.Prefer("eip155:1:0x00000000000000000000000000000000000000ab")
-	}
-}

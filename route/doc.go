@@ -1,5 +1,5 @@
-// Package route carries ops to the nodes that own their signers, and says at which
-// node the lease of a signer should settle. It is the nonce.Router of a gateway.
+// Package route carries ops to the nodes that own the shards of their signers, and events from
+// them. It is the service.Router of a gateway.
 //
 // It promises:
 //   - Each op it took over is given back exactly once, with a verdict that never
@@ -15,8 +15,8 @@
 //   - Events of other nodes reach the EventSink once each, in the order in which
 //     their node sent them; when some may have been missed, it is told Lost.
 //
-// It does not promise that a node is preferred by all others at the same time:
-// each judges by the registry and by its own links. No correctness rests on that.
+// It does not promise that all nodes reach a node at the same time: each judges by the registry
+// and by its own links. No correctness rests on that.
 // It forwards nothing on behalf of another node, so a request goes over one link at
 // most.
 //

@@ -77,8 +77,8 @@ func (p *peer) nudge() {
 	}
 }
 
-// preferable reports whether signers should settle at the node.
-func (p *peer) preferable() bool {
+// reachable reports whether ops can be sent to the node now, as far as is known.
+func (p *peer) reachable() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.node.Live && p.node.Mode == modeWorkerQueue && !p.suspect && !p.leaving

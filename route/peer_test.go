@@ -32,68 +32,7 @@ func cluster(n int) []lease.Node {
 	return list
 }
 
-const many = 10_000
-
-func preferences(r *Router) []string {
-	list := make([]string, many)
-	for i := range list {
-		list[i] = r.Prefer(fmt.Sprintf("eip155:1:0x%040x", i))
-	}
-	return list
-}
-
-func TestANodeThatComesOrGoesMovesOnlyWhatItMust(t *testing.T) {
-	r := ring(t, 3)
-	before := preferences(r)
-	share := make(map[string]int)
-	for _, node := range before {
-		share[node]++
-	}
-	for node, n := range share {
-		if len(share) != 4 || n < many/4*9/10 || n > many/4*11/10 {
-			t.Errorf("%q is preferred for %d of %d", node, n, many)
-		}
-	}
-	r.Nodes(cluster(4))
-	moved := 0
-	for i, node := range preferences(r) {
-		if node == before[i] {
-			continue
-		}
-		if moved++; node != "node-3" {
-			t.Fatalf("signer %d moved from %q to %q, which was there before", i, before[i], node)
-		}
-	}
-	if moved < many/5*9/10 || moved > many/5*11/10 {
-		t.Errorf("%d of %d moved to the fifth node", moved, many)
-	}
-	r.Nodes(cluster(2))
-	for i, node := range preferences(r) {
-		if before[i] != "node-2" && node != before[i] {
-			t.Fatalf("signer %d moved from %q, which is still there, to %q", i, before[i], node)
-		}
-	}
-}
-
-func TestAllNodesPreferTheSame(t *testing.T) {
-	a, b := ring(t, 3), ring(t, 0)
-	b.self = "node-1"
-	b.Nodes(cluster(3))
-	for i := range many {
-		signer := fmt.Sprint(i)
-		name := func(r *Router) string {
-			if node := r.Prefer(signer); node != "" {
-				return node
-			}
-			return r.self
-		}
-		if name(a) != name(b) {
-			t.Fatalf("signer %s: %q and %q", signer, name(a), name(b))
-		}
-	}
-}
-
-func TestOnlyLiveNodesThatTakeLeasesArePreferred(t *testing.T) {
+func TestOnlyLiveNodesThatTakeLeasesAreReached(t *testing.T) {
 	for name, change := range map[string]func(*lease.Node){
 		"silent":  func(n *lease.Node) { n.Live = false },
 		"left":    func(n *lease.Node) { n.Live, n.Left = false, true },
@@ -104,29 +43,13 @@ func TestOnlyLiveNodesThatTakeLeasesArePreferred(t *testing.T) {
 		list := cluster(1)
 		change(&list[1])
 		r.Nodes(list)
-		for i, node := range preferences(r) {
-			if node != "" {
-				t.Fatalf("%s: signer %d prefers %q", name, i, node)
-			}
+		if r.Reaches("node-0") {
+			t.Errorf("%s: it is reached", name)
 		}
 	}
 }
 
-func TestANodeThatRetiresPrefersOthersOnly(t *testing.T) {
-	r := ring(t, 1)
-	r.Retire()
-	for i, node := range preferences(r) {
-		if node != "node-0" {
-			t.Fatalf("signer %d prefers %q", i, node)
-		}
-	}
-	r.Nodes(cluster(0))
-	if node := r.Prefer("s"); node != "" {
-		t.Errorf("with nobody left: %q", node)
-	}
-}
-
-func TestWithoutForwardingNobodyIsPreferredOrDialled(t *testing.T) {
+func TestWithoutForwardingNobodyIsReachedOrDialled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Config{}, "a")
 		w.Router.cfg.Forward = false
@@ -135,10 +58,8 @@ func TestWithoutForwardingNobodyIsPreferredOrDialled(t *testing.T) {
 		if err := w.Forward("a", "ws://a", allocation("s")); err != nonce.ErrPeerAway || w.dials() != 0 {
 			t.Errorf("forward: %v after %d dials", err, w.dials())
 		}
-		for i, node := range preferences(w.Router) {
-			if node != "" {
-				t.Fatalf("signer %d prefers %q", i, node)
-			}
+		if w.Reaches("a") {
+			t.Error("a is reached")
 		}
 	})
 }
@@ -170,7 +91,7 @@ func TestOpsWaitForTheFirstDialAndComeBackWhenItFails(t *testing.T) {
 	})
 }
 
-func TestASuspectIsTriedAgainWithinASecondAndPreferredWhenItIsBack(t *testing.T) {
+func TestASuspectIsTriedAgainWithinASecondAndReachedWhenItIsBack(t *testing.T) {
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
 		w.hosts["a"].status.Store(503)
 		f.cut()
@@ -183,20 +104,14 @@ func TestASuspectIsTriedAgainWithinASecondAndPreferredWhenItIsBack(t *testing.T)
 		if n := w.dials() - before; n < 10 {
 			t.Errorf("%d dials in 11 s", n)
 		}
-		if node := w.Prefer("x"); node != "" {
-			t.Errorf("%q is preferred", node)
+		if w.Reaches("a") {
+			t.Error("it is reached")
 		}
 		w.hosts["a"].status.Store(0)
 		<-w.hosts["a"].far
 		w.wantState("a", Up)
-		prefers := 0
-		for _, node := range preferences(w.Router) {
-			if node == "a" {
-				prefers++
-			}
-		}
-		if prefers < many/3 {
-			t.Errorf("%d of %d prefer the node that is back", prefers, many)
+		if !w.Reaches("a") {
+			t.Error("the node that is back is not reached")
 		}
 		if n := w.log.count("503"); n != 1 {
 			t.Errorf("logged %d times, want once", n)
@@ -220,7 +135,7 @@ var leaves = map[string]func(w *world, f *far){
 	},
 }
 
-func TestANodeThatLeavesIsNotPreferredUntilItStartsAgain(t *testing.T) {
+func TestANodeThatLeavesIsNotReachedUntilItStartsAgain(t *testing.T) {
 	for name, leave := range leaves {
 		linked(t, Config{}, func(t *testing.T, w *world, f *far) {
 			leave(w, f)
@@ -231,8 +146,8 @@ func TestANodeThatLeavesIsNotPreferredUntilItStartsAgain(t *testing.T) {
 				w.Nodes([]lease.Node{node("self", 1), node("a", 1)})
 				w.wantState("a", Leaving)
 			}
-			if node := w.Prefer("x"); node != "" {
-				t.Errorf("%s: %q is preferred", name, node)
+			if w.Reaches("a") {
+				t.Errorf("%s: it is reached", name)
 			}
 			f.cut()
 			time.Sleep(time.Minute)

@@ -15,10 +15,10 @@ import (
 	"noncegate/nonce"
 )
 
-// Service takes back the ops that were forwarded. nonce.Service is one.
+// Service takes back the ops that were forwarded. A service.Service is one.
 type Service interface {
-	// Return is called once for each op that Forward took over; see
-	// nonce.Service. It must not block.
+	// Return is called once for each op that Forward took over. It must not block. The
+	// Waker, which may be nil, is woken after others that are given back at the same time.
 	Return(op *nonce.Op, v nonce.Verdict) nonce.Waker
 }
 
@@ -39,7 +39,7 @@ const (
 	unlistedTime = 5 * time.Second
 )
 
-// Router is a nonce.Router. Its methods may be called from any goroutine.
+// Router is a service.Router. Its methods may be called from any goroutine.
 type Router struct {
 	cfg     Config
 	self    string
@@ -61,14 +61,10 @@ type Router struct {
 
 	mu      sync.Mutex // guards what follows; taken before any peer.mu
 	peers   map[string]*peer
-	retired bool // this node is not to be preferred any more
-	left    bool // the registry says so, too
 	stopped bool
 
 	interests interests
 }
-
-var _ nonce.Router = (*Router)(nil)
 
 // New makes the router of the node whose id is self. It knows no other node until
 // Nodes is called, and reaches none until Serve.
@@ -110,7 +106,6 @@ func (r *Router) Nodes(list []lease.Node) {
 	for _, n := range list {
 		listed[n.Node] = true
 		if n.Node == r.self {
-			r.left = n.Left
 			continue
 		}
 		p := r.peers[n.Node]
@@ -145,36 +140,17 @@ func (r *Router) meetLocked(n lease.Node) *peer {
 	return p
 }
 
-// Retire makes the router prefer other nodes only: this one goes away.
-func (r *Router) Retire() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.retired = true
-	r.rebuildLocked()
-}
-
-// Prefer implements nonce.Router. The answer is from rendezvous hashing over the
-// nodes that are live, of mode worker-queue, reachable as far as is known, and not
-// leaving; "" also stands for no such node.
-func (r *Router) Prefer(signer string) string {
-	t := r.table.Load()
-	if t.ring == nil {
-		return ""
-	}
-	if node := t.ring.Lookup(signer); node != r.self {
-		return node
-	}
-	return ""
-}
-
 // Reaches reports whether ops can be sent to a node now, as far as is known: it is live, has
 // not begun to leave, and its link is not lost.
 func (r *Router) Reaches(node string) bool {
 	p := r.table.Load().peers[node]
-	return p != nil && p.preferable()
+	return p != nil && r.cfg.Forward && p.reachable()
 }
 
-// Forward implements nonce.Router. An allocate or repair without a request id is given one,
+// Forward takes op over and sends it to the node. Ops of one signer sent to one node reach it in
+// the order of the calls. With an error nothing was sent and op is still the caller's:
+// nonce.ErrPeerAway or nonce.ErrForwardBusy. Without one Service.Return is called once, from a
+// goroutine of the router's. An allocate or repair without a request id is given one,
 // which it keeps when it is forwarded again: if its answer is lost, the id finds it.
 // A node that the registry did not name yet is reached under url.
 func (r *Router) Forward(node, url string, op *nonce.Op) error {

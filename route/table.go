@@ -3,45 +3,13 @@ package route
 import (
 	"maps"
 	"slices"
-
-	"github.com/cespare/xxhash/v2"
-	"github.com/dgryski/go-rendezvous"
 )
 
-// table is what Prefer and Forward look at. It is never changed, only replaced.
-type table struct {
-	peers map[string]*peer
-	// ring is nil when no other node can be preferred. It is made anew on each
-	// change: its own Remove is broken, and lookups need no lock this way.
-	ring  *rendezvous.Rendezvous
-	nodes []string // of the ring
-}
+// table is what Reaches and Forward look at. It is never changed, only replaced.
+type table struct{ peers map[string]*peer }
 
 // rebuildLocked makes the table follow what is known. The caller holds r.mu.
-func (r *Router) rebuildLocked() {
-	t := &table{peers: maps.Clone(r.peers)}
-	defer r.table.Store(t)
-	if !r.cfg.Forward {
-		return
-	}
-	for id, p := range r.peers {
-		if p.preferable() {
-			t.nodes = append(t.nodes, id)
-		}
-	}
-	if len(t.nodes) == 0 {
-		return
-	}
-	if !r.retired && !r.left {
-		t.nodes = append(t.nodes, r.self)
-	}
-	slices.Sort(t.nodes)
-	if old := r.table.Load(); slices.Equal(old.nodes, t.nodes) {
-		t.ring = old.ring
-		return
-	}
-	t.ring = rendezvous.New(t.nodes, xxhash.Sum64String)
-}
+func (r *Router) rebuildLocked() { r.table.Store(&table{peers: maps.Clone(r.peers)}) }
 
 // rebuild makes the table follow a change of a peer.
 func (r *Router) rebuild() {

@@ -323,15 +323,13 @@ type StatsResult struct {
 	Engine *EngineStats `json:"engine,omitempty"` // nil: there is one engine only
 }
 
-// EngineStats are the performance engine at the end of the interval, of the whole
-// cluster as this node saw it last.
+// EngineStats are the performance engine at the end of the interval, as this node saw it last.
 type EngineStats struct {
 	State      string `json:"state"`      // as in InfoResult
-	Generation int64  `json:"generation"` // of the state: it rises with each change
-	Signers    int64  `json:"signers"`    // that Redis serves
-	InDoubt    int64  `json:"inDoubt"`    // signers with nonces in doubt after a loss of Redis
-	Unflushed  int64  `json:"unflushed"`  // changes of Redis that the store has not followed yet
-	OldestMs   int64  `json:"oldestMs"`   // age of the oldest of them
+	Generation int64  `json:"generation"` // of what is wanted: it rises with each switch
+	Shards     int64  `json:"shards"`     // of the whole cluster, that have the performance engine
+	Unshipped  int64  `json:"unshipped"`  // changes that this node's logs have and the rows do not
+	BehindMs   int64  `json:"behindMs"`   // age of the oldest of them
 }
 
 // The codes of the protocol's errors.

@@ -30,7 +30,6 @@ type Service interface {
 	Lane(signer string) int
 }
 
-var _ Service = (*nonce.Service)(nil)
 
 // Server serves WebSocket connections. It is an http.Handler for the one path
 // they are opened on. Stop ends its goroutines.

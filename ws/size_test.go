@@ -216,7 +216,7 @@ func TestFiguresAndDescriptionFitTheirReservation(t *testing.T) {
 	stats := wire.StatsResult{
 		IntervalMs: widest, Connections: widest, EncodeQueueMs: wide, EncodeMs: wide, PostDBQueueMs: wide, WriteQueueMs: wide,
 		WorkerQueueMs: wide, CommitMs: wide, CommitBatchSize: wide, BusyReject: widest, DropUnwritable: widest, KickSlow: widest,
-		Engine: &wire.EngineStats{State: "DRAIN_AND_SYNC", Generation: widest, Signers: widest, InDoubt: widest, Unflushed: widest, OldestMs: widest},
+		Engine: &wire.EngineStats{State: "DRAIN_AND_SYNC", Generation: widest, Shards: widest, Unshipped: widest, BehindMs: widest},
 	}
 	reply, err := wire.AppendResult(nil, nil, &stats)
 	must(t, err)

@@ -23,6 +23,7 @@ import (
 	"noncegate/hub"
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/nonce/service"
 	"noncegate/perf"
 	"noncegate/postdb"
 	"noncegate/redisdb"
@@ -54,19 +55,17 @@ type app struct {
 	encode          *encodepool.Pool
 	postdb          *postdb.Pool
 	hub             *hub.Hub
-	member          *lease.Membership // nil: the service keeps the node's lease
 	holder          lease.Holder
 	router          *route.Router                // nil: there are no other nodes
 	known           atomic.Pointer[[]lease.Node] // see nodes
 	guard           *guard.Guard
-	engine          *fastEngine                 // nil: there is no performance engine
 	names           *namebook                   // nil: nobody is asked who he is
 	chains          *chain.Chains               // nil: no chain is asked
 	ethereum        map[string]*ethereum.Client // the clients of the chains, by CAIP-2 identifier
 	endpoints       http.Handler                // of all chains
 	audit           *audit.Log                  // nil: off
 	gate            *auth.Gate                  // nil: clients need not say who they are
-	service         atomic.Pointer[heart]
+	service         *service.Service
 	server          *ws.Server
 }
 
@@ -80,7 +79,7 @@ func start(ctx context.Context, cfg *Config, log *slog.Logger) (*app, error) {
 	a := &app{cfg: cfg, log: log, fatal: make(chan error, 1), registry: prometheus.NewRegistry()}
 	for _, step := range []func(context.Context) error{
 		a.openMemory, a.openCodec, a.openTLS, a.listen, a.openStore, a.openFigures, a.openAudit, a.openGate, a.openRedis, a.openPublisher, a.openPools, a.openRouter,
-		a.join, a.watchNodes, a.openGuard, a.openEngine, a.openChains, a.openService, a.startEngine, a.startChains, a.openTotals, a.openNames, a.openLinks, a.openAdmin, a.openServer, a.openEndpoints, a.openGauges, a.accept,
+		a.register, a.openGuard, a.openChains, a.openService, a.startChains, a.openTotals, a.openNames, a.openLinks, a.openAdmin, a.openServer, a.openEndpoints, a.openGauges, a.accept,
 	} {
 		if err := step(ctx); err != nil {
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
@@ -198,7 +197,7 @@ func (a *app) conns() int {
 	}
 	n := a.cfg.Workers + 6 // reads, sweeps, heartbeats
 	if a.cfg.Redis != "" {
-		n += 6 // the lanes of the flush, blocks, what waits for a flush, the manager
+		n += a.cfg.Workers + 2 // shipping, ceilings, the switch
 	}
 	return n
 }
@@ -257,27 +256,6 @@ func laneShare(queue, lanes int) int {
 	return max(1, queue/2)
 }
 
-func (a *app) openService(ctx context.Context) error {
-	if rows, ok := a.store.(nonce.ShardStore); ok {
-		return a.openShards(ctx, rows)
-	}
-	c := a.cfg
-	s, err := nonce.New(a.store.(nonce.Store), a.holder, nonceFigures{a.figures}, a.hub, a.log, a.die, nonce.Config{
-		Mode: nonce.Mode(c.Mode), Workers: c.Workers, QueueCapacity: c.WorkerQueueCapacity, Reject: nonce.Reject(c.WorkerRejectPolicy),
-		LeaseTTL: c.LeaseTTL, MaxSigners: c.MaxSigners,
-		Rules:   nonce.Rules{DefaultHold: c.HoldTTL, MaxHolds: c.MaxHolds, Chain: a.chainOfService(), NewSigners: nonce.NewSigners(c.NewSigners)},
-		Router:  a.routerOfService(),
-		Fast:    a.fastConfig(),
-		MaxHold: c.MaxHold, SweepInterval: c.SweepInterval, RequestRetention: c.RequestRetention, ConsumedRetention: c.ConsumedRetention,
-	})
-	if err != nil {
-		return err
-	}
-	a.serveWith(s)
-	a.onStop("service", func(context.Context) error { s.Stop(); return nil })
-	return nil
-}
-
 // messageFactor is how many messages a connection may have queued for each
 // request it may have in flight: room for notifications beside the replies.
 const messageFactor = 4
@@ -285,7 +263,7 @@ const messageFactor = 4
 func (a *app) openServer(context.Context) (err error) {
 	c := a.cfg
 	pause, drop, kick := c.SlowActions()
-	a.server, err = ws.New(a.heart(), a.hub, a.encode, a.figures, a.log, ws.Config{
+	a.server, err = ws.New(a.service, a.hub, a.encode, a.figures, a.log, ws.Config{
 		MaxConnections: c.MaxConnections, MaxInflight: c.MaxInflight, MaxInflightTotal: c.MaxInflightTotal,
 		SendBuffer: int(c.WriteHighBytes), MaxMessageBytes: c.MaxMessageBytes, MaxBatch: c.MaxBatch, MaxSubscriptions: maxSubscriptions,
 		MinHold: minHold, MaxHold: c.MaxHold, PingInterval: c.PingInterval, CloseSpread: c.DrainTimeout / 20,
@@ -387,5 +365,5 @@ const readyTimeout = time.Second
 func (a *app) ready() error {
 	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
 	defer cancel()
-	return a.heart().Ready(ctx)
+	return a.service.Ready(ctx)
 }

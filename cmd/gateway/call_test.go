@@ -144,7 +144,7 @@ func TestWrongArgumentsOfTheToolsAreOneSentence(t *testing.T) {
 		{[]string{"signer", "show", "s", "--limit", "-3"}, `--limit -3 must be 1 to 1000`},
 		{[]string{"signer", "show", "s", "--limit", "-h"}, `--limit: needs a value`},
 		{[]string{"engine", "status", "--timeout", "-5s"}, `--timeout -5s must be at least 1ms`},
-		{[]string{"engine", "switch", "drain", "--timeout", "-5s"}, `--timeout -5s must be at least 1ms`},
+		{[]string{"engine", "switch", "reliable", "--timeout", "-5s"}, `--timeout -5s must be at least 1ms`},
 		{[]string{"serve", "--workers", "-1"}, `--workers -1 must be at least 1`},
 		{[]string{"--workers", "-1"}, `--workers -1 must be at least 1`},
 		{[]string{"help", "bogus"}, `help: there is no command "bogus"; gateway help lists them`},

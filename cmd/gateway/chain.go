@@ -71,7 +71,7 @@ func (a *app) startChains(ctx context.Context) error {
 	if a.chains == nil {
 		return nil
 	}
-	a.chains.Serve(a.heart(), a.hub)
+	a.chains.Serve(a.service, a.hub)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	go func() {
@@ -94,7 +94,7 @@ func (a *app) openEndpoints(context.Context) error {
 	}
 	var all []*endpoint.Endpoint
 	for _, l := range list {
-		e, err := endpoint.New(a.ethereum[l.ID], a.chains, endpoint.Events{Sink: a.hub, Lane: a.heart().Lane}, endpoint.Config{
+		e, err := endpoint.New(a.ethereum[l.ID], a.chains, endpoint.Events{Sink: a.hub, Lane: a.service.Lane}, endpoint.Config{
 			Take: a.cfg.EthTake == "on", ReadyWait: a.cfg.ChainWait,
 		}, a.registry, a.log)
 		if err != nil {
@@ -121,9 +121,8 @@ func (a *app) chainReady() func(string, func()) bool {
 	if a.chains == nil {
 		return nil
 	}
-	router := a.routerOfService()
 	return func(signer string, done func()) bool {
-		if router != nil && router.Prefer(signer) != "" {
+		if a.service.Elsewhere(signer) {
 			return true // it goes to another node, which waits
 		}
 		return a.chains.Ready(signer, a.cfg.ChainWait, done)

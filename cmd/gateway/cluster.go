@@ -46,24 +46,15 @@ func (a *app) forwards() bool {
 	return a.cfg.Forward == "on" && a.cfg.Mode == string(nonce.WorkerQueue)
 }
 
-// routerOfService is nil where nothing is forwarded.
-func (a *app) routerOfService() nonce.Router {
-	if a.router == nil || !a.forwards() {
-		return nil
-	}
-	return a.router
-}
-
 // openLinks lets requests travel between the nodes, and events where they do not go
 // by Redis. The links end before the service does, which takes back what is under
 // way on them.
 func (a *app) openLinks(context.Context) error {
-	service := a.heart()
-	a.hub.LaneBy(service.Lane)
+	a.hub.LaneBy(a.service.Lane)
 	if a.router == nil {
 		return nil
 	}
-	a.router.Serve(service, a.hub)
+	a.router.Serve(a.service, a.hub)
 	if a.publisher != nil {
 		a.openListener()
 	} else {
@@ -126,10 +117,7 @@ func (a *app) leave(ctx context.Context) error {
 	a.draining.Store(true)
 	err := a.leaveRegistry(ctx)
 	if a.hasHeirs() {
-		if a.router != nil {
-			a.router.Retire()
-		}
-		a.heart().Retire()
+		a.service.Retire()
 	}
 	return err
 }

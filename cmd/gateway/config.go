@@ -56,12 +56,12 @@ type Config struct {
 	Workers             int           `group:"work" default:"${workers}" help:"Shards, each with one worker. A signer belongs to one of them."`
 	WorkerQueueCapacity int           `group:"work" default:"4096" help:"Most requests waiting at one shard."`
 	WorkerRejectPolicy  string        `group:"work" default:"fail-fast" help:"When a shard is full. fail-fast: server_busy, stage worker. caller-runs: the connection waits for its turn and reads nothing meanwhile."`
-	LeaseTTL            time.Duration `name:"lease-ttl" group:"work" default:"5s" help:"How long a node owns a signer after its last write; with --heart new its shards after its last heartbeat, one each third of it. Shorter frees what a dead node owned sooner, at least 1s."`
+	LeaseTTL            time.Duration `name:"lease-ttl" group:"work" default:"5s" help:"How long a node owns its shards after its last heartbeat; there is one each third of it. Shorter frees what a dead node owned sooner, at least 1s."`
 	HoldTTL             time.Duration `name:"hold-ttl" group:"work" default:"60s" help:"How long a nonce is held for a client that does not say."`
 	MaxHold             time.Duration `group:"work" default:"10m" help:"Longest hold a client may ask for."`
-	MaxHolds            int           `group:"work" default:"1024" help:"Most open holds of one signer. 0: no limit. With --heart new 1 to 4096, and nonces that were given back count, too."`
+	MaxHolds            int           `group:"work" default:"256" help:"Most nonces of one signer that are held or were given back, 1 to 4096. Beyond it: hold_limit."`
 	MaxSigners          int           `group:"work" default:"1000000" help:"Most signers whose state is remembered between requests. Those asked for least recently are forgotten and read again."`
-	MaxSignerBytes      int64         `group:"work" default:"536870912" help:"With --heart new: most memory for their state, in bytes, of all workers together. Beyond it signers are forgotten as beyond --max-signers."`
+	MaxSignerBytes      int64         `group:"work" default:"536870912" help:"Most memory for their state, in bytes, of all workers together. Beyond it signers are forgotten as beyond --max-signers."`
 	SweepInterval       time.Duration `group:"work" default:"1s" help:"How often holds past their deadline are looked for."`
 	SubmitGuardInterval time.Duration `group:"work" default:"0s" help:"Longest guard, 100ms to 10m, of a call that names none: while it runs, the same call with the same parameters is refused as duplicate_submit. 0: only calls that ask for it are guarded."`
 
@@ -90,8 +90,7 @@ type Config struct {
 type StoreConfig struct {
 	Store     string        `group:"store" default:"sqlite:noncegate.db" help:"sqlite:FILE for one process, or postgres://USER@HOST/DATABASE for many nodes."`
 	StoreWait time.Duration `group:"store" default:"30s" help:"How long a Postgres that is away at the start is waited for."`
-	Heart     string        `group:"store" default:"old" help:"new: a signer is one row, and a shard of signers has one owner. It needs a database of its own. It is being tried; old is what everybody else uses."`
-	Shards    int           `group:"store" default:"0" help:"With --heart new: shards of a new database, which are fixed from then on. 0: 32, and 4 of a SQLite file."`
+	Shards    int           `group:"store" default:"0" help:"Shards of a new database, which are fixed from then on. 0: 32, and 4 of a SQLite file."`
 }
 
 // LogConfig is how the log is written; it goes to standard error.

@@ -134,10 +134,10 @@ func (c *Config) checkNonces() error {
 const minSignerBytes = 1 << 20
 
 func (c *Config) checkMaxHolds() error {
-	if c.Heart == "new" && (c.MaxHolds < 1 || c.MaxHolds > nonce.MaxLive) {
-		return settingErrorf("max-holds", "%d must be 1 to %d with --heart new: all of a signer is one row, which is written whole, and no chain takes as many pending transactions of one account", c.MaxHolds, nonce.MaxLive)
+	if c.MaxHolds < 1 || c.MaxHolds > nonce.MaxLive {
+		return settingErrorf("max-holds", "%d must be 1 to %d: all of a signer is one row, which is written whole, and no chain takes as many pending transactions of one account", c.MaxHolds, nonce.MaxLive)
 	}
-	return notNegative("max-holds", c.MaxHolds)
+	return nil
 }
 
 func (c *Config) checkSlowClients() error {
@@ -171,10 +171,7 @@ func (c *StoreConfig) check() error {
 	} else if u, err := url.Parse(c.Store); err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
 		return settingErrorf("store", "must be sqlite:FILE or a URL that starts with postgres:// or postgresql://")
 	}
-	switch {
-	case c.Heart != "old" && c.Heart != "new":
-		return settingErrorf("heart", "%q is neither old nor new", c.Heart)
-	case c.Shards < 0 || c.Shards > maxShards:
+	if c.Shards < 0 || c.Shards > maxShards {
 		return settingErrorf("shards", "%d must be 0 to %d", c.Shards, maxShards)
 	}
 	return notNegative("store-wait", c.StoreWait)

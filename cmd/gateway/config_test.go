@@ -20,10 +20,6 @@ import (
 )
 
 func TestDefaultsAreThePromisedOnes(t *testing.T) {
-	t.Setenv(heartVariable, "") // so that it is put back
-	if err := os.Unsetenv(heartVariable); err != nil {
-		t.Fatal(err)
-	}
 	got := runArgs(t).cfg
 	want := &Config{
 		Listen: "127.0.0.1:8080", AdminListen: "127.0.0.1:8081",
@@ -34,17 +30,15 @@ func TestDefaultsAreThePromisedOnes(t *testing.T) {
 			AddressConnections: 1000, AddressRate: 50, MaxUnauthenticated: 1024, MaxHeaderBytes: 16_384,
 			FirstMessageTimeout: 30 * time.Second, MessageTimeout: 20 * time.Second,
 		},
-		StoreConfig:      StoreConfig{Store: "sqlite:noncegate.db", StoreWait: 30 * time.Second, Heart: "old"},
+		StoreConfig:      StoreConfig{Store: "sqlite:noncegate.db", StoreWait: 30 * time.Second},
 		RequestRetention: 24 * time.Hour, ConsumedRetention: 168 * time.Hour,
 		TLSConfig: TLSConfig{TLSClientAuth: "request", Pprof: "off"},
 		Forward:   "on", ForwardQueue: 4096, ForwardTimeout: 5 * time.Second,
 		Mode: "worker-queue", Workers: got.Workers, WorkerQueueCapacity: 4096, WorkerRejectPolicy: "fail-fast",
-		LeaseTTL: 5 * time.Second, HoldTTL: time.Minute, MaxHold: 10 * time.Minute, MaxHolds: 1024,
+		LeaseTTL: 5 * time.Second, HoldTTL: time.Minute, MaxHold: 10 * time.Minute, MaxHolds: 256,
 		MaxSigners: 1_000_000, MaxSignerBytes: 512 << 20, SweepInterval: time.Second,
 		EngineConfig: EngineConfig{
-			ShipInterval: 100 * time.Millisecond, FlushSLA: time.Second, FlushShards: 16, EngineGrant: 45 * time.Second, EngineBlockMin: 64, EngineBlockMax: 65_536, EngineTimeout: time.Second,
-			EngineRedisLimit: 3 * time.Second, EngineLostAfter: 30 * time.Second, EngineScriptLimit: 500 * time.Millisecond, EngineLagLimit: 10 * time.Second,
-			EngineRetryLimit: 200, EngineObserve: 5 * time.Minute, EngineAutoUp: "off",
+			ShipSLA: time.Second, ShipInterval: 100 * time.Millisecond, EngineGrant: 45 * time.Second, EngineTimeout: time.Second, RedisLostAfter: 30 * time.Second,
 		},
 		ChainConfig: ChainConfig{
 			ChainFinality: []string{"finalized"}, ChainWindow: []string{"16"}, UnknownTTL: 10 * time.Minute, ChainGapAfter: 30 * time.Second,
@@ -199,31 +193,21 @@ func TestAWrongSettingOnTheCommandLineIsOneSentence(t *testing.T) {
 		"--first-message-timeout=99ms":   `--first-message-timeout 99ms must be 0 or at least 100ms`,
 		"--message-timeout=99ms":         `--message-timeout 99ms must be 0 or at least 100ms`,
 		"--idle-timeout=-1s":             `--idle-timeout -1s must be 0 or at least 100ms`,
-		"--heart=old --max-holds=-1":     `--max-holds -1 must not be negative`,
 		"--max-signers=0":                `--max-signers 0 must be at least 1`,
 		"--max-signer-bytes=1048575":     `--max-signer-bytes 1048575 must be at least 1048576`,
-		"--heart=newer":                  `--heart "newer" is neither old nor new`,
 		"--shards=1025":                  `--shards 1025 must be 0 to 1024`,
-		"--heart=new --max-holds=0":      `--max-holds 0 must be 1 to 4096 with --heart new: all of a signer is one row, which is written whole, and no chain takes as many pending transactions of one account`,
-		"--heart=new --max-holds=4097":   `--max-holds 4097 must be 1 to 4096 with --heart new: all of a signer is one row, which is written whole, and no chain takes as many pending transactions of one account`,
+		"--max-holds=0":                  `--max-holds 0 must be 1 to 4096: all of a signer is one row, which is written whole, and no chain takes as many pending transactions of one account`,
+		"--max-holds=4097":               `--max-holds 4097 must be 1 to 4096: all of a signer is one row, which is written whole, and no chain takes as many pending transactions of one account`,
 		"--sweep-interval=9ms":           `--sweep-interval 9ms must be at least 10ms`,
-		"--flush-sla=9ms":                `--flush-sla 9ms must be at least 10ms`,
-		"--flush-sla=45s":                `--flush-sla 45s must be below --engine-grant 45s`,
-		"--flush-sla=11s":                `--flush-sla 11s must not be above --engine-lag-limit 10s`,
-		"--flush-shards=0":               `--flush-shards 0 must be at least 1`,
-		"--flush-shards=5000":            `--flush-shards 5000 must be at most 4096`,
+		"--ship-sla=9ms":                 `--ship-sla 9ms must be at least 10ms`,
+		"--ship-sla=45s":                 `--ship-sla 45s must be below --engine-grant 45s`,
+		"--ship-interval=0s":             `--ship-interval 0s must be at least 1ms`,
+		"--ship-interval=2s":             `--ship-interval 2s must not be above --ship-sla 1s`,
+		"--redis-lost-after=1s":          `--engine-timeout 1s must be below --redis-lost-after 1s`,
 		"--engine-grant=999ms":           `--engine-grant 999ms must be at least 1s`,
 		"--engine-grant=11m":             `--engine-grant 11m0s must be at most 10m0s`,
-		"--engine-block-min=0":           `--engine-block-min 0 must be at least 1`,
-		"--engine-block-max=63":          `--engine-block-min 64 must not be above --engine-block-max 63`,
 		"--engine-timeout=9ms":           `--engine-timeout 9ms must be at least 10ms`,
 		"--engine-timeout=45s":           `--engine-timeout 45s must be below --engine-grant 45s`,
-		"--engine-redis-limit=999ms":     `--engine-redis-limit 999ms must be at least 1s`,
-		"--engine-redis-lost-after=3s":   `--engine-redis-limit 3s must be below --engine-redis-lost-after 3s`,
-		"--engine-script-limit=0s":       `--engine-script-limit 0s must be at least 1ms`,
-		"--engine-retry-limit=0":         `--engine-retry-limit 0 must be at least 1`,
-		"--engine-observe=-1s":           `--engine-observe -1s must not be negative`,
-		"--engine-auto-up=yes":           `--engine-auto-up "yes" must be on or off`,
 		"--node-secret=short":            `--node-secret must be 16 to 512 visible ASCII characters`,
 		"--forward=maybe":                `--forward "maybe" must be on or off`,
 		"--forward-queue=0":              `--forward-queue 0 must be at least 1`,
@@ -396,7 +380,7 @@ func TestANumberBelowZeroIsToldTheRule(t *testing.T) {
 		t.Fatal(err)
 	}
 	arguments := map[string][]string{
-		"call": {"m"}, "signer show": {"s"}, "engine switch": {"drain"}, "key create": {"a"}, "key revoke": {"0123456789abcdef"},
+		"call": {"m"}, "signer show": {"s"}, "engine switch": {"reliable"}, "key create": {"a"}, "key revoke": {"0123456789abcdef"},
 	}
 	tried := 0
 	for _, command := range parser.Model.Leaves(true) {

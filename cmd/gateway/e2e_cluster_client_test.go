@@ -160,13 +160,9 @@ func TestWithoutForwardingTheClientGoesToTheOwnerAndRemembersIt(t *testing.T) {
 	consistent(t, f.db)
 }
 
-// signersOfEach are n signers of node a and n of b, where nothing is forwarded: of the old
-// heart whoever is asked first takes a signer.
+// signersOfEach are n signers of node a and n of b.
 func (f *fleet) signersOfEach(c *peer, n int) (ofA, ofB []string) {
 	f.Helper()
-	if !newHeart(f.TB) {
-		return named("of-a", n), named("of-b", n)
-	}
 	f.settled()
 	owner := make(map[string]string)
 	for _, s := range named("account", 10*n) {

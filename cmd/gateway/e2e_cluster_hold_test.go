@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"noncegate/client"
-	"noncegate/nonce"
 	"noncegate/wire"
 )
 
@@ -170,45 +169,4 @@ func TestHoldsAreExtendedSignedReplacedAndRepairedFromAnyNode(t *testing.T) {
 		})
 	}
 	consistent(t, f.db)
-}
-
-// TestHoldsAreExtendedSignedReplacedAndRepairedInThePerformanceEngine: the same answers
-// come from Redis, and PostgreSQL has the same rows afterwards.
-func TestHoldsAreExtendedSignedReplacedAndRepairedInThePerformanceEngine(t *testing.T) {
-	onOldHeart(t)
-	t.Parallel()
-	f := serveEach(t, "a b", "--redis="+startRedis(t).URL(), "--perf-interval=200ms", "--lease-ttl=10s")
-	signers := named("account", 6)
-	conns := f.up(signers)
-	at := make(map[string]string)
-	for _, s := range signers {
-		at[s] = statusOf(conns["a"], s).Owner
-	}
-	via := map[string]*client.Client{"a": f.dial("a", false), "b": f.dial("b", false)}
-	rows := make(map[string]string)
-	for _, through := range f.names {
-		for owner := range via {
-			all := of(at, owner)
-			if len(all) == 0 {
-				continue // the other node has them all
-			}
-			signer := all[0]
-			at[signer] = ""
-			holdStory(t, via[through], signer)
-			rows[signer] = rowsOf(t, via[through], signer)
-			if !strings.Contains(rows[signer], "#2=CONSUMED/8 ") || !strings.HasSuffix(rows[signer], "#1=RELEASED/0") {
-				t.Errorf("%s through %s: %s", signer, through, rows[signer])
-			}
-		}
-	}
-	if len(rows) < 2 {
-		t.Fatalf("the story was told of %d signers", len(rows))
-	}
-	f.nodes["a"].mustRun("engine", "switch", "reliable", "--wait")
-	f.returned(nonce.StateReliable)
-	for signer, want := range rows {
-		if got := rowsOf(t, via["a"], signer); got != want {
-			t.Errorf("PostgreSQL has %s of %s, Redis had %s", got, signer, want)
-		}
-	}
 }

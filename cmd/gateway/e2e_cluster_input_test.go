@@ -187,7 +187,7 @@ func TestWhatAnotherNodeSentIsNotSentOnByAProcess(t *testing.T) {
 // storePlace is what the nodes of a database show each other of it.
 func storePlace(t testing.TB, url string) string {
 	t.Helper()
-	s, err := postgres.Open(t.Context(), url, postgres.Config{})
+	s, err := postgres.OpenShards(t.Context(), url, 0, postgres.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,13 +240,9 @@ func (f *fleet) followed(from, owner string) {
 	f.Helper()
 	toOwner := f.nodes[owner].connect()
 	var signer string
-	if newHeart(f.TB) { // a shard has an owner before anybody asks
-		all := named("in-use", 30)
-		if i := slices.IndexFunc(all, func(s string) bool { return statusOf(toOwner, s).Owner == owner }); i >= 0 {
-			signer = all[i]
-		}
-	} else {
-		signer = of(owners(toOwner, named("in-use", 30)), owner)[0]
+	all30 := named("in-use", 30)
+	if i := slices.IndexFunc(all30, func(s string) bool { return statusOf(toOwner, s).Owner == owner }); i >= 0 {
+		signer = all30[i]
 	}
 	var all sync.WaitGroup
 	defer all.Wait()

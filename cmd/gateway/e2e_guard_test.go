@@ -121,7 +121,7 @@ func TestOfAHundredSubmissionsToTwoNodesOnePasses(t *testing.T) {
 		}
 	}
 	execute("BEGIN")
-	execute("SELECT 1 FROM " + either(t, "signer", "signer_nonce_state") + " FOR UPDATE")
+	execute("SELECT 1 FROM " + "signer" + " FOR UPDATE")
 	submission := guarded("s", "", `{"key":"payout","intervalMs":60000}`)
 	const connections, each = 9, 11
 	var conns []*peer

@@ -10,20 +10,19 @@ import (
 	"testing"
 
 	"noncegate/internal/redistest"
-	"noncegate/nonce"
+	"noncegate/nonce/service"
 	"noncegate/wire"
 )
 
 // logLimits are short times for what tests wait for.
-const logLimits = "--engine-redis-limit=1s --engine-grant=3s --engine-redis-lost-after=1500ms --max-hold=60s --hold-ttl=60s"
+const logLimits = "--engine-grant=3s --engine-timeout=500ms --redis-lost-after=1500ms --max-hold=60s --hold-ttl=60s"
 
 func startLogs(t *testing.T, names, redis string) *fleet {
 	t.Helper()
-	onNewHeart(t)
 	return serveEach(t, names, append([]string{"--redis=" + redis, "--perf-interval=200ms"}, strings.Fields(logLimits)...)...)
 }
 
-func (p *process) awaitEngine(state nonce.EngineState) {
+func (p *process) awaitEngine(state service.EngineState) {
 	p.Helper()
 	await(p.TB, "the state is "+string(state), func() bool { return p.engine().State == state })
 }
@@ -43,7 +42,7 @@ func TestShardsGoToThePerformanceEngineAndBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := startLogs(t, "a b", url(t))
 			a, conns := f.nodes["a"], f.connectEach()
-			if s := a.engine(); !s.Available || s.State != nonce.StateReliable || s.Redis != "ok" {
+			if s := a.engine(); !s.Available || s.State != service.StateReliable || s.Redis != "ok" {
 				t.Errorf("at the start the status is %+v", s)
 			}
 			if out := a.mustRun("engine", "switch", "performance", "--wait"); !strings.HasPrefix(lastLine(out), "the state is PERFORMANCE, generation 1") {
@@ -63,7 +62,7 @@ func TestShardsGoToThePerformanceEngineAndBack(t *testing.T) {
 			if out := a.mustRun("engine", "reconcile"); !strings.Contains(out, " 0 different") {
 				t.Errorf("reconcile said %s", out)
 			}
-			if out := a.mustRun("engine", "replay"); !strings.Contains(out, "0 events and 0 dead letters are left") {
+			if out := a.mustRun("engine", "replay"); !strings.Contains(out, " logs shipped, 0 left") {
 				t.Errorf("replay said %s", out)
 			}
 			if info := decode[wire.InfoResult](t, conns["a"].want("ok", wire.MethodInfo, "{}")); info.EngineState != "PERFORMANCE" || info.Generation != 1 {
@@ -132,7 +131,7 @@ func TestALostRedisLeavesWhatWasHandedOut(t *testing.T) {
 			return true
 		})
 	}
-	a.awaitEngine(nonce.StateDegraded)
+	a.awaitEngine(service.StateDegraded)
 	if s := a.engine(); s.Lost != 0 || s.Logs != 0 {
 		t.Errorf("the status is %+v", s)
 	}
@@ -151,7 +150,7 @@ func TestARedisWithTheLogsOfAnotherDatabaseStopsTheStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, errs bytes.Buffer
-	code := run(ctx, []string{"serve", "--heart=new", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=" + pg.NewDatabase(t), "--redis=" + redis.URL()}, &out, &errs)
+	code := run(ctx, []string{"serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=" + pg.NewDatabase(t), "--redis=" + redis.URL()}, &out, &errs)
 	if code == exitOK || !strings.Contains(errs.String(), "--redis cannot be used: it keeps the logs of another database") {
 		t.Errorf("got %d, %s", code, errs.String())
 	}

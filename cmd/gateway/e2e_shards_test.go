@@ -90,6 +90,14 @@ func (f *fleet) counted() {
 	}
 }
 
+// touch asks for every signer.
+func touch(c *peer, signers []string) {
+	c.Helper()
+	for _, s := range signers {
+		c.allocate(s, "")
+	}
+}
+
 // signerOf is a signer of the shard.
 func (f *fleet) signerOf(shard int) string {
 	f.Helper()
@@ -100,7 +108,6 @@ func (f *fleet) signerOf(shard int) string {
 // TestAShardIsMovedByHandAndBackAndNobodyIsRefused: clients of all nodes go on meanwhile,
 // and do not ask twice.
 func TestAShardIsMovedByHandAndBackAndNobodyIsRefused(t *testing.T) {
-	onNewHeart(t)
 	f := serveEach(t, "a b c d=basic", "--lease-ttl=5s")
 	signers := named("account", 300)
 	toC := f.nodes["c"].connect()
@@ -172,7 +179,6 @@ func TestAShardIsMovedByHandAndBackAndNobodyIsRefused(t *testing.T) {
 }
 
 func TestAPinHoldsForAsLongAsItsNodeLivesAndWhenItIsBack(t *testing.T) {
-	onNewHeart(t)
 	t.Parallel()
 	f := serveEach(t, "a b", "--lease-ttl=5s")
 	pinned := make(map[int]string)
@@ -205,7 +211,6 @@ func TestAPinHoldsForAsLongAsItsNodeLivesAndWhenItIsBack(t *testing.T) {
 
 // TestAMoveThatCannotBeDoneSaysWhy: one sentence, exit code 1, and nothing moves.
 func TestAMoveThatCannotBeDoneSaysWhy(t *testing.T) {
-	onNewHeart(t)
 	t.Parallel()
 	f := serveEach(t, "a b c=basic", "--lease-ttl=5s")
 	f.nodes["b"].signal(syscall.SIGTERM)
@@ -270,17 +275,8 @@ func refusals(p *process, all []refusal) {
 	}
 }
 
-func TestAGatewayOfTheOldHeartSaysThatItHasNoShards(t *testing.T) {
-	onOldHeart(t)
-	t.Parallel()
-	p := launch(t, "--store="+database(t))
-	const said = "this gateway runs with --heart old, which has no shards: its signers are owned one by one"
-	refusals(p, []refusal{{"list", exitFailure, said}, {"move 0 a", exitFailure, said}, {"move 0 --unpin", exitFailure, said}})
-}
-
 // TestAMoveThatIsNotAnsweredIsUnknown: the gateway was asked, and is paused.
 func TestAMoveThatIsNotAnsweredIsUnknown(t *testing.T) {
-	onNewHeart(t)
 	t.Parallel()
 	p := launch(t, "--store="+database(t), "--node-id=a")
 	p.pause()
@@ -296,7 +292,6 @@ func TestAMoveThatIsNotAnsweredIsUnknown(t *testing.T) {
 
 // TestASignerWhoseRowCannotBeReadIsShownAndMendedByHand as docs/runbooks.md says.
 func TestASignerWhoseRowCannotBeReadIsShownAndMendedByHand(t *testing.T) {
-	onNewHeart(t)
 	t.Parallel()
 	db := database(t)
 	first := launch(t, "--store="+db, "--node-id=a")

@@ -51,26 +51,17 @@ func TestADatabaseThatWentBackStopsASignerUntilItHasASafeFloor(t *testing.T) {
 func loseLater(t *testing.T, db string, c *peer) (lose func()) {
 	t.Helper()
 	c.allocate(account, "")
-	if newHeart(t) {
-		execute(t, db, `CREATE TABLE before AS SELECT * FROM signer WHERE signer = '`+account+`'`)
-		return func() {
-			execute(t, db, `UPDATE signer s SET version = b.version, next_nonce = b.next_nonce, live = b.live FROM before b WHERE b.signer_id = s.signer_id`,
-				`DROP TABLE before`)
-		}
-	}
+	execute(t, db, `CREATE TABLE before AS SELECT * FROM signer WHERE signer = '`+account+`'`)
 	return func() {
-		execute(t, db,
-			`UPDATE signer_nonce_state SET version = 1, next_nonce = 1, held = 1 WHERE signer = '`+account+`'`,
-			`DELETE FROM signer_nonce_allocation WHERE nonce > 0 AND signer_id = (SELECT signer_id FROM signer_nonce_state WHERE signer = '`+account+`')`)
+		execute(t, db, `UPDATE signer s SET version = b.version, next_nonce = b.next_nonce, live = b.live FROM before b WHERE b.signer_id = s.signer_id`,
+			`DROP TABLE before`)
 	}
 }
 
 func TestAHeartbeatThatWentBackStopsTheNode(t *testing.T) {
 	for name, loss := range map[string]string{
 		"the heartbeat was lost": `UPDATE gateway_node SET counter = 0`,
-		"everything is gone": either(t,
-			`TRUNCATE gateway_node, signer, signer_history, signer_request, signer_due; UPDATE shard SET owner_node = '', owner_incarnation = 0, fencing_token = 0`,
-			`TRUNCATE gateway_node, signer_nonce_state, signer_nonce_allocation, signer_nonce_request`),
+		"everything is gone":     `TRUNCATE gateway_node, signer, signer_history, signer_request, signer_due; UPDATE shard SET owner_node = '', owner_incarnation = 0, fencing_token = 0`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := database(t)
@@ -109,7 +100,7 @@ func TestARowLockedByAnOutsiderHoldsUpItsOwnSignerOnly(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := tx.Exec(t.Context(), `SELECT 1 FROM `+either(t, "signer", "signer_nonce_state")+` WHERE signer = $1 FOR UPDATE`, account); err != nil {
+				if _, err := tx.Exec(t.Context(), `SELECT 1 FROM `+"signer"+` WHERE signer = $1 FOR UPDATE`, account); err != nil {
 					t.Fatal(err)
 				}
 				return func() {
@@ -174,7 +165,7 @@ func TestWhatTheStoreRefusesIsInTheLog(t *testing.T) {
 			db := database(t)
 			p := launch(t, "--store="+db, "--mode="+mode)
 			c := p.connect()
-			table := either(t, "signer", "signer_nonce_allocation")
+			table := "signer"
 			execute(t, db, `ALTER TABLE `+table+` RENAME TO hidden`)
 			for _, r := range []*reply{
 				c.want("unavailable none", wire.MethodAllocate, allocation(account, "")),

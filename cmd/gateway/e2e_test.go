@@ -44,10 +44,6 @@ func TestMain(m *testing.M) {
 	if os.Getenv(runMain) != "" {
 		main()
 	}
-	if err := chooseHeart(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
 	os.Exit(pgtest.Main(m, &pg, goleak.IgnoreCurrent()))
 }
 
@@ -98,7 +94,7 @@ func begin(t testing.TB, args ...string) *process {
 	}
 	p := &process{TB: t, greeting: make(chan []byte, 1), exited: make(chan struct{})}
 	p.cmd = exec.Command(exe, append([]string{"--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--workers=2"}, args...)...)
-	p.cmd.Env = append(os.Environ(), runMain+"=1", heartVariable+"="+either(t, "new", "old"))
+	p.cmd.Env = append(os.Environ(), runMain+"=1")
 	p.cmd.Stderr = &p.log
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {

@@ -9,60 +9,92 @@ import (
 	"net/http"
 	"time"
 
-	"noncegate/engine"
-	"noncegate/nonce"
+	"noncegate/nonce/service"
 	"noncegate/wire"
 )
 
 // engineStatus is the answer to GET /engine.
 type engineStatus struct {
-	Node      string            `json:"node"`
-	Available bool              `json:"available"`
-	Why       string            `json:"why,omitempty"` // it is not
-	State     nonce.EngineState `json:"state"`
-	Goal      nonce.EngineState `json:"goal"`
-	Number    int64             `json:"generation"`
-	Reason    string            `json:"reason"`
-	By        string            `json:"by"`
-	ChangedAt time.Time         `json:"changedAt,omitzero"`
-	// ObserveUntil is when somebody may go up again after a trouble.
-	ObserveUntil time.Time `json:"observeUntil,omitzero"`
-	Shards       int       `json:"flushShards"`
-	Held         int       `json:"flushShardsHere"`
-	Signers      int       `json:"signers"` // that the performance engine serves
-	Unowned      int       `json:"unowned"`
-	Doubtful     int       `json:"inDoubt"`
-	DoubtUntil   time.Time `json:"doubtUntil,omitzero"`
-	Waiting      int64     `json:"unflushed"`
-	Oldest       string    `json:"unflushedOldest,omitempty"`
-	Dead         int64     `json:"deadLetters"`
-	Redis        string    `json:"redis"` // ok, or what is wrong
-	// With --heart new: shards that have a log, logs that the node declared lost, and those
-	// that it has.
-	Logs int           `json:"shardsLogged,omitempty"`
-	Lost int64         `json:"logsLost,omitempty"`
-	Here []loggedShard `json:"logsHere,omitempty"`
+	Node      string              `json:"node"`
+	Available bool                `json:"available"`
+	Why       string              `json:"why,omitempty"` // it is not
+	State     service.EngineState `json:"state"`
+	Goal      service.EngineState `json:"goal"`
+	Number    int64               `json:"generation"`
+	Reason    string              `json:"reason"`
+	ChangedAt time.Time           `json:"changedAt,omitzero"`
+	Shards    int                 `json:"shards"`       // of the database
+	Logs      int                 `json:"shardsLogged"` // shards that have a log
+	Lost      int64               `json:"logsLost"`     // logs that the node declared lost
+	Redis     string              `json:"redis"`        // ok, or what is wrong
+	Here      []loggedShard       `json:"logsHere,omitempty"`
 }
 
 // switchQuestion is the body of POST /engine/switch.
 type switchQuestion struct {
-	To     string `json:"to"` // dual-write, performance, drain or reliable
-	Force  bool   `json:"force"`
+	To     string `json:"to"` // performance or reliable
 	DryRun bool   `json:"dryRun"`
+}
+
+// switchReport is the answer to it.
+type switchReport struct {
+	From   service.EngineState `json:"from"`
+	To     service.EngineState `json:"to"`
+	Checks []engineCheck       `json:"checks,omitempty"`
+	Done   bool                `json:"done"`
+	DryRun bool                `json:"dryRun,omitempty"`
+}
+
+// engineCheck is something that was looked at before a switch.
+type engineCheck struct {
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	Text string `json:"text"`
+}
+
+// replayReport is the answer to POST /engine/replay.
+type replayReport struct {
+	Shipped int `json:"shipped"` // logs of this node of which the rows have everything
+	Left    int `json:"left"`    // logs of this node of which they do not
+}
+
+// reconcileReport is the answer to POST /engine/reconcile.
+type reconcileReport struct {
+	Equal       int                `json:"equal"`     // signers
+	Different   int                `json:"different"` // signers
+	Differences []engineDifference `json:"differences,omitempty"`
+	Took        string             `json:"took"`
+}
+
+// engineDifference is a signer whose records are not what rows or memory say.
+type engineDifference struct {
+	Signer string `json:"signer"`
+	What   string `json:"what"`
+	Redis  string `json:"redis"`
+	Store  string `json:"store"`
 }
 
 // engineRefusal is the body of an answer that is no 200.
 type engineRefusal struct {
-	Error string            `json:"error"`
-	State nonce.EngineState `json:"state,omitempty"`
+	Error string              `json:"error"`
+	State service.EngineState `json:"state,omitempty"`
 	// Checks are what was looked at, where that is why.
-	Checks []engine.CheckResult `json:"checks,omitempty"`
+	Checks []engineCheck `json:"checks,omitempty"`
 }
 
-// switchTargets are the words of the command line.
-var switchTargets = map[string]nonce.EngineState{
-	"dual-write": nonce.StateDualWrite, "performance": nonce.StatePerformance, "drain": nonce.StateDrain, "reliable": nonce.StateReliable,
+// refusedSwitch is a switch that is not possible now. Nothing happened.
+type refusedSwitch struct {
+	state service.EngineState // there is
+	why   string              // a sentence
 }
+
+// Error implements error.
+func (e *refusedSwitch) Error() string { return "refused in state " + string(e.state) + ": " + e.why }
+
+// switchTargets are the words of the command line.
+var switchTargets = map[string]service.EngineState{"performance": service.StatePerformance, "reliable": service.StateReliable}
+
+const switchWords = "neither performance nor reliable"
 
 // maxQuestion bounds the body of a request, in bytes.
 const maxQuestion = 4096
@@ -74,31 +106,10 @@ func (a *app) engineHandlers(mux *http.ServeMux) {
 	})
 	a.enginePost(mux, "/engine/switch", func(body io.Reader) (engineCommand, error) {
 		q, to, err := readQuestion(body)
-		return func(ctx context.Context) (any, error) {
-			if s := a.logged(); s != nil {
-				return a.switchLogs(ctx, s, to, q.DryRun)
-			}
-			return a.engine.manager.Switch(ctx, engine.SwitchRequest{To: to, Force: q.Force, DryRun: q.DryRun, By: "an operator at " + a.node})
-		}, err
+		return func(ctx context.Context) (any, error) { return a.switchLogs(ctx, to, q.DryRun) }, err
 	})
-	a.enginePost(mux, "/engine/reconcile", withoutQuestion(func(ctx context.Context) (any, error) {
-		if s := a.logged(); s != nil {
-			return reconcileLogs(ctx, s)
-		}
-		return a.engine.manager.Reconcile(ctx)
-	}))
-	a.enginePost(mux, "/engine/replay", withoutQuestion(func(ctx context.Context) (any, error) {
-		if s := a.logged(); s != nil {
-			return replayLogs(s), nil
-		}
-		return a.engine.manager.Replay(ctx)
-	}))
-	a.enginePost(mux, "/engine/rebuild", withoutQuestion(func(ctx context.Context) (any, error) {
-		if s := a.logged(); s != nil {
-			return nil, errors.New("with --heart new nothing is copied to Redis")
-		}
-		return a.engine.manager.Rebuild(ctx)
-	}))
+	a.enginePost(mux, "/engine/reconcile", withoutQuestion(func(ctx context.Context) (any, error) { return a.reconcileLogs(ctx) }))
+	a.enginePost(mux, "/engine/replay", withoutQuestion(func(context.Context) (any, error) { return a.replayLogs(), nil }))
 }
 
 // engineCommand does what was asked for. Its result is the body of the answer.
@@ -116,7 +127,7 @@ func withoutQuestion(run engineCommand) func(io.Reader) (engineCommand, error) {
 }
 
 // readQuestion reads the body of POST /engine/switch. Its error is a badQuestion.
-func readQuestion(body io.Reader) (q switchQuestion, to nonce.EngineState, err error) {
+func readQuestion(body io.Reader) (q switchQuestion, to service.EngineState, err error) {
 	text, err := readBody(body)
 	if err == nil {
 		err = understand(text, &q)
@@ -126,7 +137,7 @@ func readQuestion(body io.Reader) (q switchQuestion, to nonce.EngineState, err e
 	}
 	to, ok := switchTargets[q.To]
 	if !ok {
-		return q, "", &badQuestion{fmt.Sprintf("to: %q is none of dual-write, performance, drain and reliable", q.To)}
+		return q, "", &badQuestion{fmt.Sprintf("to: %q is "+switchWords, q.To)}
 	}
 	return q, to, nil
 }
@@ -185,7 +196,7 @@ func (a *app) enginePost(mux *http.ServeMux, path string, read func(body io.Read
 			return
 		}
 		if err := a.errNoEngine(); err != nil {
-			answerJSON(w, http.StatusConflict, engineRefusal{Error: "refused in state RELIABLE: " + err.Error(), State: nonce.StateReliable})
+			answerJSON(w, http.StatusConflict, engineRefusal{Error: "refused in state RELIABLE: " + err.Error(), State: service.StateReliable})
 			return
 		}
 		got, err := run(r.Context())
@@ -194,10 +205,10 @@ func (a *app) enginePost(mux *http.ServeMux, path string, read func(body io.Read
 			return
 		}
 		code, said := http.StatusServiceUnavailable, engineRefusal{Error: sentenceOf(err)}
-		if refused, ok := errors.AsType[*engine.RefusedError](err); ok {
-			code, said.State = http.StatusConflict, refused.State
+		if refused, ok := errors.AsType[*refusedSwitch](err); ok {
+			code, said.State = http.StatusConflict, refused.state
 		}
-		if r, ok := got.(engine.SwitchReport); ok {
+		if r, ok := got.(switchReport); ok {
 			said.Checks = r.Checks
 		}
 		answerJSON(w, code, said)
@@ -212,27 +223,8 @@ func answerJSON(w http.ResponseWriter, code int, v any) {
 
 // engineStatus reads what there is to say now.
 func (a *app) engineStatus(ctx context.Context) engineStatus {
-	s := engineStatus{Node: a.node, State: nonce.StateReliable, Goal: nonce.StateReliable}
 	if err := a.errNoEngine(); err != nil {
-		s.Why = err.Error()
-		return s
+		return engineStatus{Node: a.node, State: service.StateReliable, Goal: service.StateReliable, Why: err.Error()}
 	}
-	if svc := a.logged(); svc != nil {
-		return a.loggedStatus(ctx, svc)
-	}
-	v := a.engine.manager.Look(ctx)
-	s.Available, s.State, s.Goal, s.Number, s.Reason, s.By = true, v.State, v.Goal, v.Generation, v.Reason, v.By
-	s.ChangedAt, s.ObserveUntil, s.Shards, s.Held = v.ChangedAt, v.ObserveUntil, v.FlushShards, a.engine.worker.Held()
-	s.Signers, s.Unowned, s.Doubtful, s.DoubtUntil = v.Counts.Entered, v.Counts.Unowned, v.Counts.Doubtful, v.Counts.DoubtUntil
-	s.Waiting, s.Dead, s.Redis = v.Waiting, v.Dead, "ok"
-	if v.Oldest > 0 {
-		s.Oldest = v.Oldest.Round(time.Millisecond).String()
-	}
-	if v.RedisErr != nil {
-		s.Redis = sentenceOf(v.RedisErr)
-	}
-	if v.StoreErr != nil {
-		s.Why = "PostgreSQL does not answer; this is what was known last: " + sentenceOf(v.StoreErr)
-	}
-	return s
+	return a.loggedStatus(ctx)
 }

@@ -1,26 +1,21 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"text/tabwriter"
 	"time"
 
-	"noncegate/engine"
-	"noncegate/flush"
-	"noncegate/nonce"
+	"noncegate/nonce/service"
 )
 
 type engineCmd struct {
 	Status    engineStatusCmd    `cmd:"" help:"Show the state of the engine."`
 	Switch    engineSwitchCmd    `cmd:"" help:"Switch the cluster between its engines."`
-	Reconcile engineReconcileCmd `cmd:"" help:"Compare Redis with PostgreSQL and print every difference."`
-	Replay    engineReplayCmd    `cmd:"" help:"Apply what PostgreSQL has not followed yet, dead letters too."`
-	Rebuild   engineRebuildCmd   `cmd:"" help:"Let a node copy its signers from PostgreSQL to Redis anew."`
+	Reconcile engineReconcileCmd `cmd:"" help:"Compare a node's logs in Redis with its memory and with PostgreSQL, and print every difference."`
+	Replay    engineReplayCmd    `cmd:"" help:"Ship what a node's logs in Redis have to PostgreSQL now."`
 }
 
 type engineStatusCmd struct{ adminCmd }
@@ -44,37 +39,18 @@ func printEngine(w io.Writer, s *engineStatus) error {
 		if s.Goal != s.State {
 			fmt.Fprintf(t, "goal\t%s\n", s.Goal)
 		}
-		fmt.Fprintf(t, "since\t%s\tby %s\t%s\n", s.ChangedAt.UTC().Format(time.RFC3339), cmp.Or(s.By, "-"), s.Reason)
-		if s.State == nonce.StateDegraded {
-			fmt.Fprintf(t, "observed until\t%s\n", s.ObserveUntil.UTC().Format(time.RFC3339))
+		fmt.Fprintf(t, "since\t%s\t%s\n", s.ChangedAt.UTC().Format(time.RFC3339), s.Reason)
+		fmt.Fprintf(t, "shards\t%d of %d have a log\t%d logs lost\n", s.Logs, s.Shards, s.Lost)
+		for _, l := range s.Here {
+			fmt.Fprintf(t, "log %d\thead %d\tshipped %d\t%d signers behind, %s\tgrant %s\t%s\n", l.Shard, l.Head, l.Shipped, l.Signers, l.Behind, l.Grant, l.Trouble)
 		}
-		if s.Here != nil || s.Signers == 0 && s.Logs > 0 {
-			return printLogs(t, s)
-		}
-		fmt.Fprintf(t, "signers\t%d by Redis\t%d of them unowned\t%d in doubt\n", s.Signers, s.Unowned, s.Doubtful)
-		if s.Doubtful > 0 {
-			fmt.Fprintf(t, "doubt ends\t%s\n", s.DoubtUntil.UTC().Format(time.RFC3339))
-		}
-		fmt.Fprintf(t, "unflushed\t%d events\toldest %s\t%d dead letters\n", s.Waiting, cmp.Or(s.Oldest, "-"), s.Dead)
-		fmt.Fprintf(t, "flush shards\t%d\t%d of them by %s\n", s.Shards, s.Held, s.Node)
 		fmt.Fprintf(t, "Redis\t%s\n", s.Redis)
 	}
 	return t.Flush()
 }
 
-// printLogs prints the rest of what there is to say of logs.
-func printLogs(t *tabwriter.Writer, s *engineStatus) error {
-	fmt.Fprintf(t, "shards\t%d of %d have a log\t%d logs lost\n", s.Logs, s.Shards, s.Lost)
-	for _, l := range s.Here {
-		fmt.Fprintf(t, "log %d\thead %d\tshipped %d\t%d signers behind, %s\tgrant %s\t%s\n", l.Shard, l.Head, l.Shipped, l.Signers, l.Behind, l.Grant, l.Trouble)
-	}
-	fmt.Fprintf(t, "Redis\t%s\n", s.Redis)
-	return t.Flush()
-}
-
 type engineSwitchCmd struct {
-	To     string `arg:"" help:"dual-write, performance, drain or reliable."`
-	Force  bool   `help:"Pass over what is no danger but a reason to wait: doubt, dead letters, events that wait, the time of observation."`
+	To     string `arg:"" help:"performance or reliable."`
 	DryRun bool   `help:"Look whether it is possible, and change nothing."`
 	Wait   bool   `help:"Wait until the state is reached, and say at last which one it is."`
 	adminCmd
@@ -83,15 +59,15 @@ type engineSwitchCmd struct {
 // Validate reports the first argument that cannot be used.
 func (c *engineSwitchCmd) Validate() error {
 	if _, ok := switchTargets[c.To]; !ok {
-		return fmt.Errorf("%q is none of dual-write, performance, drain and reliable", c.To)
+		return fmt.Errorf("%q is "+switchWords, c.To)
 	}
 	return c.adminCmd.Validate()
 }
 
 // Run implements the command.
 func (c *engineSwitchCmd) Run(ctx context.Context, p *program) error {
-	var r engine.SwitchReport
-	err := c.ask(ctx, http.MethodPost, "/engine/switch", switchQuestion{To: c.To, Force: c.Force, DryRun: c.DryRun}, &r)
+	var r switchReport
+	err := c.ask(ctx, http.MethodPost, "/engine/switch", switchQuestion{To: c.To, DryRun: c.DryRun}, &r)
 	if refused, ok := errors.AsType[*adminRefusal](err); ok {
 		printChecks(p.stderr, refused.Checks)
 		return err
@@ -107,14 +83,14 @@ func (c *engineSwitchCmd) Run(ctx context.Context, p *program) error {
 
 // waited is what the command prints as JSON of a switch whose end it waited for.
 type waited struct {
-	*engine.SwitchReport
-	State      nonce.EngineState `json:"state,omitempty"` // as it was seen last
-	Generation int64             `json:"generation,omitempty"`
+	*switchReport
+	State      service.EngineState `json:"state,omitempty"` // as it was seen last
+	Generation int64               `json:"generation,omitempty"`
 }
 
 // runToTheEnd prints the switch that was made, waits for its end, and prints the state
 // that it led to: the last line is about what is, not about the first step.
-func (c *engineSwitchCmd) runToTheEnd(ctx context.Context, w io.Writer, r *engine.SwitchReport) error {
+func (c *engineSwitchCmd) runToTheEnd(ctx context.Context, w io.Writer, r *switchReport) error {
 	if c.JSON {
 		s, err := c.wait(ctx)
 		return errors.Join(err, c.print(w, waited{r, s.State, s.Number}, nil))
@@ -129,13 +105,11 @@ func (c *engineSwitchCmd) runToTheEnd(ctx context.Context, w io.Writer, r *engin
 	return err
 }
 
-func printChecks(w io.Writer, checks []engine.CheckResult) {
+func printChecks(w io.Writer, checks []engineCheck) {
 	t := columns(w)
 	for _, c := range checks {
 		word := "ok"
 		switch {
-		case c.Forced:
-			word = "forced"
 		case !c.OK:
 			word = "NO"
 		}
@@ -144,17 +118,13 @@ func printChecks(w io.Writer, checks []engine.CheckResult) {
 	t.Flush()
 }
 
-func printSwitch(w io.Writer, r *engine.SwitchReport) error {
+func printSwitch(w io.Writer, r *switchReport) error {
 	printChecks(w, r.Checks)
 	verb := "switched"
 	if r.DryRun {
 		verb = "would switch"
 	}
-	toward := ""
-	if r.Goal != r.To {
-		toward = ", on the way to " + string(r.Goal)
-	}
-	_, err := fmt.Fprintf(w, "%s from %s to %s%s\n", verb, r.From, r.To, toward)
+	_, err := fmt.Fprintf(w, "%s from %s to %s\n", verb, r.From, r.To)
 	return err
 }
 
@@ -162,12 +132,8 @@ func printSwitch(w io.Writer, r *engine.SwitchReport) error {
 const waitPoll = 200 * time.Millisecond
 
 // wait waits until the state is the one asked for, and returns what was seen last.
-// drain ends in RELIABLE.
 func (c *engineSwitchCmd) wait(ctx context.Context) (s engineStatus, err error) {
 	want := switchTargets[c.To]
-	if want == nonce.StateDrain {
-		want = nonce.StateReliable
-	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	for {
@@ -178,7 +144,7 @@ func (c *engineSwitchCmd) wait(ctx context.Context) (s engineStatus, err error) 
 		if s = now; s.State == want {
 			return s, nil
 		}
-		if s.State == nonce.StateDegraded && want != nonce.StateReliable {
+		if s.State == service.StateDegraded && want != service.StateReliable {
 			return s, fmt.Errorf("it became %s: %s", s.State, s.Reason)
 		}
 		select {
@@ -193,7 +159,7 @@ type engineReconcileCmd struct{ adminCmd }
 
 // Run implements the command. Differences make it fail.
 func (c *engineReconcileCmd) Run(ctx context.Context, p *program) error {
-	var r engine.ReconcileReport
+	var r reconcileReport
 	if err := c.ask(ctx, http.MethodPost, "/engine/reconcile", nil, &r); err != nil {
 		return err
 	}
@@ -206,7 +172,7 @@ func (c *engineReconcileCmd) Run(ctx context.Context, p *program) error {
 	return nil
 }
 
-func printReconcile(w io.Writer, r *engine.ReconcileReport) error {
+func printReconcile(w io.Writer, r *reconcileReport) error {
 	t := columns(w)
 	if len(r.Differences) > 0 {
 		fmt.Fprintln(t, "SIGNER\tWHAT\tREDIS\tPOSTGRESQL")
@@ -214,10 +180,7 @@ func printReconcile(w io.Writer, r *engine.ReconcileReport) error {
 	for _, d := range r.Differences {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", d.Signer, d.What, d.Redis, d.Store)
 	}
-	if r.More {
-		fmt.Fprintln(t, "and more")
-	}
-	fmt.Fprintf(t, "%d equal, %d different, %d behind, %d busy, in %s\n", r.Equal, r.Different, r.Behind, r.Busy, r.Took)
+	fmt.Fprintf(t, "%d equal, %d different, in %s\n", r.Equal, r.Different, r.Took)
 	return t.Flush()
 }
 
@@ -225,30 +188,16 @@ type engineReplayCmd struct{ adminCmd }
 
 // Run implements the command. What is left makes it fail.
 func (c *engineReplayCmd) Run(ctx context.Context, p *program) error {
-	var r flush.DrainReport
+	var r replayReport
 	if err := c.ask(ctx, http.MethodPost, "/engine/replay", nil, &r); err != nil {
 		return err
 	}
 	err := c.print(p.stdout, &r, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "%d events settled, %d of them dead letters; %d events and %d dead letters are left\n", r.Settled, r.Revived, r.Left, r.LeftDead)
+		_, err := fmt.Fprintf(w, "%d logs shipped, %d left\n", r.Shipped, r.Left)
 		return err
 	})
-	if err == nil && r.Left+r.LeftDead > 0 {
-		err = errors.New("not everything could be applied; the log of the gateway says why")
+	if err == nil && r.Left > 0 {
+		err = errors.New("not everything could be shipped; the log of the gateway says why")
 	}
 	return err
-}
-
-type engineRebuildCmd struct{ adminCmd }
-
-// Run implements the command.
-func (c *engineRebuildCmd) Run(ctx context.Context, p *program) error {
-	var r engine.RebuildReport
-	if err := c.ask(ctx, http.MethodPost, "/engine/rebuild", nil, &r); err != nil {
-		return err
-	}
-	return c.print(p.stdout, &r, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "%d signers are copied anew; %d belong to other nodes, %d are served by Redis already\n", r.Rebuilt, r.Others, r.Skipped)
-		return err
-	})
 }

@@ -19,7 +19,7 @@ func fakeEngine(t *testing.T, states ...string) (url string) {
 	t.Helper()
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /engine/switch", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`{"from":"RELIABLE","to":"DUAL_WRITE","goal":"PERFORMANCE","done":true}`))
+		_, _ = w.Write([]byte(`{"from":"RELIABLE","to":"PERFORMANCE","done":true}`))
 	})
 	looks := make(chan string, len(states))
 	for _, s := range states {
@@ -35,7 +35,7 @@ func fakeEngine(t *testing.T, states ...string) (url string) {
 
 func TestTheLastLineOfASwitchThatIsWaitedForIsTheStateItLedTo(t *testing.T) {
 	o := runArgs(t, "engine", "switch", "performance", "--wait", "--admin", fakeEngine(t, "DUAL_WRITE", "PERFORMANCE"))
-	want := "switched from RELIABLE to DUAL_WRITE, on the way to PERFORMANCE\nthe state is PERFORMANCE, generation 7: as asked for\n"
+	want := "switched from RELIABLE to PERFORMANCE\nthe state is PERFORMANCE, generation 7: as asked for\n"
 	if o.code != exitOK || o.stdout != want || o.stderr != "" {
 		t.Errorf("exit %d, stdout %q, stderr %q", o.code, o.stdout, o.stderr)
 	}
@@ -52,11 +52,11 @@ func TestASwitchThatIsWaitedForIsOneLineOfJSON(t *testing.T) {
 	} {
 		o := runArgs(t, "engine", "switch", "performance", "--wait", "--json", "--admin", fakeEngine(t, c.states...))
 		var got struct {
-			From, To, Goal, State string
-			Generation            int
+			From, To, State string
+			Generation      int
 		}
 		err := json.Unmarshal([]byte(o.stdout), &got)
-		if err != nil || strings.Count(o.stdout, "\n") != 1 || got.From != "RELIABLE" || got.Goal != "PERFORMANCE" || got.State != c.states[1] || got.Generation != 7 {
+		if err != nil || strings.Count(o.stdout, "\n") != 1 || got.From != "RELIABLE" || got.To != "PERFORMANCE" || got.State != c.states[1] || got.Generation != 7 {
 			t.Errorf("%v: stdout %q, %v", c.states, o.stdout, err)
 		}
 		if o.code != c.code || o.stderr != c.stderr {
@@ -72,7 +72,7 @@ func TestAnOrderThatIsNotUnderstoodIsRefused(t *testing.T) {
 	a.cfg.Store = "sqlite:x.db"
 	h := http.NewServeMux()
 	a.engineHandlers(h)
-	long := `{"to":"drain"` + strings.Repeat(" ", maxQuestion) + "}"
+	long := `{"to":"reliable"` + strings.Repeat(" ", maxQuestion) + "}"
 	for _, c := range []struct {
 		path, body string
 		code       int
@@ -83,21 +83,17 @@ func TestAnOrderThatIsNotUnderstoodIsRefused(t *testing.T) {
 		{"/engine/switch", `{"to":"performance","dryRun":true,"dryRun":false}`, 400, "dryRun: given twice"},
 		{"/engine/switch", `{"to":"performance","dryRun":1}`, 400, "dryRun: must be true or false"},
 		{"/engine/switch", `{"to":1}`, 400, "to: must be a string"},
-		{"/engine/switch", `{"to":"up"}`, 400, `to: "up" is none of dual-write, performance, drain and reliable`},
-		{"/engine/switch", `{}`, 400, `to: "" is none of dual-write, performance, drain and reliable`},
-		{"/engine/switch", `{"to":"drain"} {"to":"performance"}`, 400, "the body: must be valid JSON"},
-		{"/engine/switch", `{"to":"drain"}x`, 400, "the body: must be valid JSON"},
+		{"/engine/switch", `{"to":"up"}`, 400, `to: "up" is neither performance nor reliable`},
+		{"/engine/switch", `{}`, 400, `to: "" is neither performance nor reliable`},
+		{"/engine/switch", `{"to":"reliable"} {"to":"performance"}`, 400, "the body: must be valid JSON"},
+		{"/engine/switch", `{"to":"reliable"}x`, 400, "the body: must be valid JSON"},
 		{"/engine/switch", ``, 400, "the body: must be valid JSON"},
-		{"/engine/switch", `["drain"]`, 400, "the body: must be an object"},
+		{"/engine/switch", `["reliable"]`, 400, "the body: must be an object"},
 		{"/engine/switch", long, 400, "the body must be at most 4096 bytes"},
-		{"/engine/switch?dryRun=true", `{"to":"drain"}`, 400, "the URL must have no parameters; what is asked for is said in the body"},
-		{"/engine/switch", `{"to":"performance","force":true,"dryRun":true}` + "\n", 409, ""},
+		{"/engine/switch?dryRun=true", `{"to":"reliable"}`, 400, "the URL must have no parameters; what is asked for is said in the body"},
+		{"/engine/switch", `{"to":"performance","dryRun":true}` + "\n", 409, ""},
 		{"/engine/reconcile", `{"dryRun":true}`, 400, "dryRun: unknown name"},
 		{"/engine/replay", `{"dead":true}`, 400, "dead: unknown name"},
-		{"/engine/rebuild", `{"signer":"a"}`, 400, "signer: unknown name"},
-		{"/engine/rebuild", `all`, 400, "the body: must be valid JSON"},
-		{"/engine/rebuild?dryRun=1", ``, 400, "the URL must have no parameters; what is asked for is said in the body"},
-		{"/engine/rebuild", ``, 409, ""},
 		{"/engine/replay", `{}`, 409, ""},
 	} {
 		w := httptest.NewRecorder()

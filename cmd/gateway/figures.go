@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"time"
 
-	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/perf"
 	"noncegate/ws"
@@ -56,7 +54,7 @@ func (f nonceFigures) SweepsPaused(paused bool) {
 
 // openGauges registers how full each bounded stage is, beside its bound.
 func (a *app) openGauges(context.Context) error {
-	service, server := a.heart(), a.server
+	service, server := a.service, a.server
 	pair := func(name, what string, f func() (used, capacity int)) {
 		a.figures.Gauge(name+"_places_used", what+": places taken.", func() float64 { used, _ := f(); return float64(used) })
 		a.figures.Gauge(name+"_places", what+": places there are.", func() float64 { _, capacity := f(); return float64(capacity) })
@@ -74,14 +72,10 @@ func (a *app) openGauges(context.Context) error {
 	a.figures.Gauge("sockets_waiting_max", "Most of them.", func() float64 { return float64(a.cfg.MaxUnauthenticated) })
 	a.figures.Gauge("signers_remembered", "Signers whose state is kept between requests: those this node served lately.", func() float64 { n, _ := service.Remembered(); return float64(n) })
 	a.figures.Gauge("signers_remembered_max", "Most signers whose state is kept between requests. 0 in mode basic.", func() float64 { _, most := service.Remembered(); return float64(most) })
-	if _, err := a.shardService(); err != nil { // signers are owned one by one
-		a.figures.Gauge("signers_owned", "Signers that this node remembers as its own. The leases of some may have ended since.", func() float64 { return float64(service.Owned()) })
-	}
 	a.figures.Gauges(shardGauges, a.shardValues)
 	a.figures.Gauges(logGauges, a.logValues)
+	a.figures.EngineFrom(a.engineStats)
 	a.figures.Gauge("lease_ttl_seconds", "How long a lease is: --lease-ttl.", func() float64 { return a.cfg.LeaseTTL.Seconds() })
-	a.figures.Gauge("flush_shards_held", "Flush shards that this node flushes.", a.shardsHeld)
-	a.figures.Gauge("flush_shards_unreadable", "Flush shards that this node cannot read in Redis, and leaves to others.", a.shardsUnreadable)
 	a.figures.Gauges(peerGauges, a.peerValues)
 	a.openRedisFigures()
 	a.openTLSFigures()
@@ -109,23 +103,4 @@ var outboundGauges = []perf.Named{
 
 func outboundValues(o ws.Outbound) []float64 {
 	return []float64{float64(o.Bytes), float64(o.Promised), float64(o.Messages), float64(o.Largest), float64(o.Paused)}
-}
-
-// countedBeats is a registry of nodes whose heartbeats are counted. That a
-// heartbeat has bad news is an answer too.
-type countedBeats struct {
-	lease.Registry
-	figures *perf.Set
-}
-
-// Beat implements lease.Registry.
-func (c countedBeats) Beat(ctx context.Context, h lease.Holder, signers int64) (lease.Heartbeat, error) {
-	b, err := c.Registry.Beat(ctx, h, signers)
-	switch {
-	case err == nil, errors.Is(err, lease.ErrWentBack), errors.Is(err, lease.ErrSuperseded):
-		c.figures.Heartbeat(perf.BeatAnswered)
-	case !errors.Is(ctx.Err(), context.Canceled): // which is this node's own end
-		c.figures.Heartbeat(perf.BeatFailed)
-	}
-	return b, err
 }

@@ -6,32 +6,34 @@ import (
 	"log/slog"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"noncegate/lease"
+	"noncegate/nonce"
 	"noncegate/nonce/sqlite"
 	"noncegate/perf"
 )
 
-// beats is a registry that answers each heartbeat with the next of its errors.
+// beats is a store that answers each heartbeat with the next of its errors.
 type beats struct {
-	lease.Registry
+	nonce.ShardStore
 	errs []error
 }
 
-func (b *beats) Beat(context.Context, lease.Holder, int64) (lease.Heartbeat, error) {
+func (b *beats) Renew(context.Context, lease.Holder, time.Duration) (lease.Renewal, error) {
 	err := b.errs[0]
 	b.errs = b.errs[1:]
-	return lease.Heartbeat{}, err
+	return lease.Renewal{}, err
 }
 
 func TestAHeartbeatThatIsNotAnsweredSaysThatTheStoreIsAway(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	r := countedBeats{&beats{errs: []error{nil, errors.New("cut"), lease.ErrWentBack, context.Canceled}}, perf.New(reg)}
+	r := countedRenewals{&beats{errs: []error{nil, errors.New("cut"), lease.ErrWentBack, context.Canceled}}, perf.New(reg)}
 	for i, step := range []struct {
 		ctx          context.Context
 		away, failed float64
@@ -41,7 +43,7 @@ func TestAHeartbeatThatIsNotAnsweredSaysThatTheStoreIsAway(t *testing.T) {
 		{t.Context(), 0, 1}, // bad news is an answer
 		{ended, 0, 1},       // and the end of this node none of the store's doing
 	} {
-		_, _ = r.Beat(step.ctx, lease.Holder{}, 0)
+		_, _ = r.Renew(step.ctx, lease.Holder{}, time.Second)
 		if got := figure(t, reg, "noncegate_store_away", ""); got != step.away {
 			t.Errorf("beat %d: store_away is %v, want %v", i, got, step.away)
 		}
@@ -52,13 +54,7 @@ func TestAHeartbeatThatIsNotAnsweredSaysThatTheStoreIsAway(t *testing.T) {
 }
 
 func TestTheFiguresOfAGatewayAreThereFromTheStartAndCleanByPromlint(t *testing.T) {
-	for _, heart := range []string{"old", "new"} {
-		t.Run("heart "+heart, func(t *testing.T) { figuresAreThere(t, heart) })
-	}
-}
-
-func figuresAreThere(t *testing.T, heart string) {
-	cfg := runArgs(t, "--heart="+heart, "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=sqlite:"+filepath.Join(t.TempDir(), "nonces.db"), "--chain=eip155:1=http://127.0.0.1:1").cfg
+	cfg := runArgs(t, "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=sqlite:"+filepath.Join(t.TempDir(), "nonces.db"), "--chain=eip155:1=http://127.0.0.1:1").cfg
 	a, err := start(t.Context(), cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -87,20 +83,12 @@ func figuresAreThere(t *testing.T, heart string) {
 			t.Errorf("%s is %v at the start", name, got)
 		}
 	}
-	shards, bound := float64(sqlite.DefaultShards), 512.0*(1<<20)
-	if heart == "old" {
-		shards, bound = 0, 0
-	}
 	for name, want := range map[string]float64{
-		"noncegate_shards": shards, "noncegate_signer_memory_bytes": 0, "noncegate_signer_memory_max_bytes": bound, "noncegate_lease_ttl_seconds": 5,
+		"noncegate_shards": sqlite.DefaultShards, "noncegate_signer_memory_bytes": 0, "noncegate_signer_memory_max_bytes": 512 << 20, "noncegate_lease_ttl_seconds": 5,
 	} {
 		if got := figure(t, a.registry, name, ""); got != want {
 			t.Errorf("%s is %v at the start, want %v", name, got, want)
 		}
-	}
-	count, err := testutil.GatherAndCount(a.registry, "noncegate_signers_owned")
-	if owned := count > 0; err != nil || owned != (heart == "old") {
-		t.Errorf("noncegate_signers_owned is there: %v, %v", owned, err)
 	}
 }
 

@@ -32,7 +32,7 @@ func FuzzParseSettings(f *testing.F) {
 // FuzzQuestion: no body of a request to switch makes what reads it panic, and none is
 // taken that does not say where to, or has a member that would be passed over.
 func FuzzQuestion(f *testing.F) {
-	for _, body := range []string{`{"to":"performance","force":false,"dryRun":true}`, `{"to":"drain"}`, `{"to":"up"}`, `[]`, `{"to":1}`, `{"to":"reliable"}{`, `{"to":"drain","dry_run":true}`, ``, strings.Repeat(" ", maxQuestion+1) + `{"to":"drain"}`} {
+	for _, body := range []string{`{"to":"performance","force":false,"dryRun":true}`, `{"to":"reliable"}`, `{"to":"up"}`, `[]`, `{"to":1}`, `{"to":"reliable"}{`, `{"to":"reliable","dry_run":true}`, ``, strings.Repeat(" ", maxQuestion+1) + `{"to":"reliable"}`} {
 		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, body string) {

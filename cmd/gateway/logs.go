@@ -2,18 +2,40 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"strconv"
+	"strings"
 	"time"
 
-	"noncegate/engine"
-	"noncegate/flush"
 	"noncegate/nonce"
 	"noncegate/nonce/redislog"
 	"noncegate/nonce/service"
 	"noncegate/perf"
+	"noncegate/redisdb"
+	"noncegate/wire"
 )
 
-// logConfig is what the service on shards needs for the performance engine; nil: there is none.
+// lossMargin is added to the wait after a loss, for clocks that drift.
+const lossMargin = 2 * time.Second
+
+// engineOpenTime bounds what the start asks PostgreSQL and Redis about the engines.
+const engineOpenTime = 10 * time.Second
+
+// errNoEngine says why there is no performance engine, or nothing.
+func (a *app) errNoEngine() error {
+	_, embedded := a.cfg.SQLitePath()
+	switch {
+	case embedded:
+		return errors.New("a SQLite store has no performance engine: it needs PostgreSQL")
+	case a.redis == nil:
+		return errors.New("there is no Redis: start the gateway with --redis")
+	case a.cfg.Mode == string(nonce.Basic):
+		return errors.New("mode basic has no performance engine")
+	}
+	return nil
+}
+
+// logConfig is what the service needs for the performance engine; nil: there is none.
 // A Redis that has the logs of another database stops the start.
 func (a *app) logConfig(ctx context.Context) (*service.LogConfig, error) {
 	store, ok := a.store.(nonce.LogStore)
@@ -28,18 +50,9 @@ func (a *app) logConfig(ctx context.Context) (*service.LogConfig, error) {
 	}
 	c := a.cfg
 	return &service.LogConfig{
-		Log: log, Store: store, Grant: c.EngineGrant, ShipEvery: c.ShipInterval, ShipSLA: c.FlushSLA,
-		LostAfter: c.EngineLostAfter, Timeout: c.EngineTimeout, Margin: lossMargin,
+		Log: log, Store: store, Grant: c.EngineGrant, ShipEvery: c.ShipInterval, ShipSLA: c.ShipSLA,
+		LostAfter: c.RedisLostAfter, Timeout: c.EngineTimeout, Margin: lossMargin,
 	}, nil
-}
-
-// logged is the service on shards; nil with the other heart.
-func (a *app) logged() *service.Service {
-	s, err := a.shardService()
-	if err != nil {
-		return nil
-	}
-	return s
 }
 
 // loggedShard is a log of the node that answers, for GET /engine.
@@ -54,10 +67,10 @@ type loggedShard struct {
 	Trouble string `json:"trouble,omitempty"`
 }
 
-func (a *app) loggedStatus(ctx context.Context, s *service.Service) engineStatus {
-	st := s.Engine()
+func (a *app) loggedStatus(ctx context.Context) engineStatus {
+	st := a.service.Engine()
 	out := engineStatus{
-		Node: a.node, Available: true, State: nonce.EngineState(st.State), Goal: loggedGoal(&st.Goal), Number: st.Goal.Change, Reason: st.Goal.Reason,
+		Node: a.node, Available: true, State: st.State, Goal: loggedGoal(&st.Goal), Number: st.Goal.Change, Reason: st.Goal.Reason,
 		ChangedAt: st.Goal.At, Shards: st.Shards, Logs: st.Performance, Lost: st.Lost, Redis: "ok",
 	}
 	for _, sh := range st.Here {
@@ -73,90 +86,109 @@ func (a *app) loggedStatus(ctx context.Context, s *service.Service) engineStatus
 	return out
 }
 
-func loggedGoal(g *nonce.EngineGoal) nonce.EngineState {
+func loggedGoal(g *nonce.EngineGoal) service.EngineState {
 	if g.Performance {
-		return nonce.StatePerformance
+		return service.StatePerformance
 	}
-	return nonce.StateReliable
+	return service.StateReliable
 }
 
 // switchLogs does what POST /engine/switch asks for.
-func (a *app) switchLogs(ctx context.Context, s *service.Service, to nonce.EngineState, dryRun bool) (any, error) {
-	from, _ := s.EngineState()
-	r := engine.SwitchReport{From: nonce.EngineState(from), To: to, Goal: to, DryRun: dryRun}
-	performance := to == nonce.StatePerformance
-	switch {
-	case to == nonce.StateDualWrite:
-		return r, &engine.RefusedError{State: r.From, Reason: "with --heart new shards go to the performance engine one by one; ask for performance"}
-	case to == nonce.StateDrain:
-		r.Goal = nonce.StateReliable
-	}
+func (a *app) switchLogs(ctx context.Context, to service.EngineState, dryRun bool) (any, error) {
+	from, _ := a.service.EngineState()
+	r := switchReport{From: from, To: to, DryRun: dryRun}
+	performance := to == service.StatePerformance
 	if performance {
 		notes, err := a.checkRedis(ctx)
-		check := engine.CheckResult{Name: "redis", OK: err == nil, Text: fmt.Sprint(notes)}
+		check := engineCheck{Name: "redis", OK: err == nil, Text: strings.Join(notes, "; ")}
 		if err != nil {
 			check.Text = sentenceOf(err)
 		}
 		if r.Checks = append(r.Checks, check); err != nil {
-			return r, &engine.RefusedError{State: r.From, Reason: sentenceOf(err)}
+			return r, &refusedSwitch{state: from, why: sentenceOf(err)}
 		}
 	}
 	if dryRun {
 		return r, nil
 	}
-	if _, err := s.Switch(ctx, performance, 0, "an operator at "+a.node); err != nil {
+	if _, err := a.service.Switch(ctx, performance, 0, "an operator at "+a.node); err != nil {
 		return r, err
 	}
 	r.Done = true
-	a.log.Info("which engine is wanted was said by hand", "to", string(to), "from", string(r.From))
+	a.log.Info("which engine is wanted was said by hand", "to", string(to), "from", string(from))
 	return r, nil
 }
 
 // replayLogs ships what this node's logs have.
-func replayLogs(s *service.Service) flush.DrainReport {
-	whole, shards := s.Ship()
-	return flush.DrainReport{Settled: whole, Left: shards - whole}
+func (a *app) replayLogs() replayReport {
+	whole, logs := a.service.Ship()
+	return replayReport{Shipped: whole, Left: logs - whole}
 }
 
 // reconcileLogs compares Redis with the rows and with the memory of this node.
-func reconcileLogs(ctx context.Context, s *service.Service) (engine.ReconcileReport, error) {
+func (a *app) reconcileLogs(ctx context.Context) (reconcileReport, error) {
 	began := time.Now()
-	got, err := s.Reconcile(ctx)
-	r := engine.ReconcileReport{Equal: got.Equal, Different: len(got.Differences), Took: time.Since(began).Round(time.Millisecond).String()}
+	got, err := a.service.Reconcile(ctx)
+	r := reconcileReport{Equal: got.Equal, Different: len(got.Differences), Took: time.Since(began).Round(time.Millisecond).String()}
 	for _, d := range got.Differences {
-		r.Differences = append(r.Differences, engine.Difference{Signer: d.Signer, What: d.What, Redis: d.Log, Store: d.Memory})
+		r.Differences = append(r.Differences, engineDifference{Signer: d.Signer, What: d.What, Redis: d.Log, Store: d.Memory})
 	}
 	return r, err
 }
 
 // logGauges are the logs of this node, in the order of logValues.
 var logGauges = []perf.Named{
-	{Name: "shards_logged", Help: "Shards of the database that have the performance engine, as this node saw last. 0 with --heart old."},
-	{Name: "logs_served", Help: "Logs that this node serves. 0 with --heart old."},
-	{Name: "logs_failing", Help: "Logs of this node that cannot be used just now. 0 with --heart old."},
-	{Name: "logs_lost", Help: "Logs that this node declared lost, with what was not shipped. 0 with --heart old."},
-	{Name: "log_unshipped_changes", Help: "Changes of this node's signers that the log has and the rows do not. 0 with --heart old."},
-	{Name: "log_behind_seconds", Help: "How long the rows have been behind the log for the signer that has waited for the longest. 0 with --heart old."},
+	{Name: "shards_logged", Help: "Shards of the database that have the performance engine, as this node saw last."},
+	{Name: "logs_served", Help: "Logs that this node serves."},
+	{Name: "logs_failing", Help: "Logs of this node that cannot be used just now."},
+	{Name: "logs_lost", Help: "Logs that this node declared lost, with what was not shipped."},
+	{Name: "log_unshipped_changes", Help: "Changes of this node's signers that the log has and the rows do not."},
+	{Name: "log_behind_seconds", Help: "How long the rows have been behind the log for the signer that has waited for the longest."},
 }
 
 func (a *app) logValues() []float64 {
-	s := a.logged()
-	if s == nil {
-		return make([]float64, len(logGauges))
-	}
-	f := s.LogFigures()
+	f := a.service.LogFigures()
 	return []float64{float64(f.Logged), float64(f.Serving), float64(f.Failing), float64(f.Lost), float64(f.Unshipped), f.Behind.Seconds()}
+}
+
+// engineStats is what gateway_stats and the ws_perf line say of the engines; nil: there is only
+// one.
+func (a *app) engineStats() *wire.EngineStats {
+	if !a.service.Logs() {
+		return nil
+	}
+	state, generation := a.engineState()
+	f := a.service.LogFigures()
+	return &wire.EngineStats{State: state, Generation: generation, Shards: int64(f.Logged), Unshipped: int64(f.Unshipped), BehindMs: f.Behind.Milliseconds()}
 }
 
 // engineState is what gateway_info says of the engines; "": there is only one.
 func (a *app) engineState() (state string, generation int64) {
-	if s := a.logged(); s != nil && s.Logs() {
-		is, change := s.EngineState()
-		return string(is), change
-	}
-	if a.engine == nil {
+	if !a.service.Logs() {
 		return "", 0
 	}
-	c := a.engine.manager.State()
-	return string(c.State), c.Generation
+	is, change := a.service.EngineState()
+	return string(is), change
+}
+
+// checkRedis looks at Redis before the performance engine is entered.
+func (a *app) checkRedis(ctx context.Context) ([]string, error) {
+	facts, err := a.redis.Check(ctx)
+	if err != nil {
+		return nil, err
+	}
+	notes := make([]string, 0, len(facts.Servers))
+	for i := range facts.Servers {
+		notes = append(notes, redisNote(&facts.Servers[i]))
+	}
+	return notes, nil
+}
+
+// redisNote is what an operator should know of one server.
+func redisNote(s *redisdb.Server) string {
+	keeps := "no append-only file"
+	if s.AOF {
+		keeps = "append-only file, fsync " + s.Fsync
+	}
+	return s.Addr + ": Redis " + s.Version + ", " + s.Role + ", " + strconv.Itoa(s.Replicas) + " replicas, " + keeps + ", " + s.Policy
 }

@@ -69,9 +69,9 @@ type commands struct {
 	Serve   serveCmd   `cmd:"" default:"withargs" help:"Run a gateway. It is what gateway does without a command."`
 	Call    callCmd    `cmd:"" help:"Send one request to a gateway and print its result as JSON."`
 	Watch   watchCmd   `cmd:"" help:"Print the events of signers, one JSON line each, until interrupted."`
-	Nodes   nodesCmd   `cmd:"" help:"Show the nodes that share a store: state, signers each remembers as its own (idle ones, whose leases have ended, among them) or, with --heart new, shards it owns, last seen."`
+	Nodes   nodesCmd   `cmd:"" help:"Show the nodes that share a store: state, shards each owns, last seen."`
 	Signer  signerCmd  `cmd:"" help:"Look at signers, and say by hand what became of a nonce."`
-	Shard   shardCmd   `cmd:"" help:"Look at the shards of a store with --heart new, and move one to another node."`
+	Shard   shardCmd   `cmd:"" help:"Look at the shards of a store, and move one to another node."`
 	Engine  engineCmd  `cmd:"" help:"Look at the performance engine, and switch it."`
 	Key     keyCmd     `cmd:"" help:"Make, list and revoke API keys."`
 	Migrate migrateCmd `cmd:"" help:"Bring the schema of the store up to date. serve does it by itself."`

@@ -2,70 +2,11 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"slices"
-	"time"
 
 	"noncegate/lease"
-	"noncegate/nonce"
 	"noncegate/wire"
 )
-
-// heartbeats a lease's length: a second process of the same node id, and a store
-// that went back, are noticed within one.
-const heartbeats = 3
-
-// join registers this node and begins its heartbeat.
-func (a *app) join(ctx context.Context) (err error) {
-	if rows, ok := a.store.(nonce.ShardStore); ok {
-		return a.register(ctx, rows)
-	}
-	interval := a.cfg.LeaseTTL / heartbeats
-	a.member, err = lease.Join(ctx, countedBeats{a.store.(nonce.Store), a.figures}, a.node, a.url, lease.MembershipConfig{
-		Interval: interval, Timeout: interval * 9 / 10, Mode: a.cfg.Mode, Signers: a.ownedSigners,
-	}, a.log, a.outlived)
-	if err == nil {
-		a.holder = a.member.Holder()
-		a.onStop("registry", a.member.Stop)
-	}
-	return err
-}
-
-// outlived is told that this run of the node must not serve any more.
-func (a *app) outlived(err error) {
-	a.figures.Halted.Set(1)
-	if s := a.heart(); s != nil {
-		s.Halt(err)
-	} else {
-		a.die(err)
-	}
-}
-
-func (a *app) ownedSigners() int64 {
-	if s := a.heart(); s != nil {
-		return int64(s.Owned())
-	}
-	return 0
-}
-
-// How often the registry is read, and how long one reading may take. A node that
-// comes or goes is known to the others within the interval.
-const (
-	watchInterval = time.Second
-	watchTimeout  = 800 * time.Millisecond
-)
-
-// watchNodes knows the nodes from now on.
-func (a *app) watchNodes(ctx context.Context) error {
-	if _, ok := a.store.(nonce.ShardStore); ok {
-		return nil // the service looks
-	}
-	w, err := lease.StartWatch(ctx, a.store, lease.WatchConfig{Interval: watchInterval, Timeout: watchTimeout}, a.log, a.onNodes)
-	if err == nil {
-		a.onStop("node watch", func(context.Context) error { w.Stop(); return nil })
-	}
-	return err
-}
 
 // onNodes is told of each list of nodes, in the order they were read: first during
 // the start, before there is a service, then from the watch's goroutine. It must

@@ -66,11 +66,11 @@ func openStore(ctx context.Context, cfg *StoreConfig, log *slog.Logger) (storage
 // tells fatal of an error after which the process must end.
 func openStoreFor(ctx context.Context, cfg *StoreConfig, log *slog.Logger, conns int, fatal func(error)) (storage, error) {
 	if path, ok := cfg.SQLitePath(); ok {
-		return openFile(ctx, cfg, path, fatal)
+		return sqlite.OpenShards(ctx, path, cfg.Shards, sqlite.Config{Fatal: fatal})
 	}
 	waiting, began := false, time.Now()
 	s, err := backoff.Retry(ctx, func() (storage, error) {
-		s, err := openPostgres(ctx, cfg, postgres.Config{MaxConns: conns, Log: log.With("component", "postgres")})
+		s, err := postgres.OpenShards(ctx, cfg.Store, cfg.Shards, postgres.Config{MaxConns: conns, Log: log.With("component", "postgres")})
 		switch {
 		case err == nil:
 			return s, nil
@@ -94,26 +94,7 @@ func openStoreFor(ctx context.Context, cfg *StoreConfig, log *slog.Logger, conns
 	case err != nil:
 		return nil, settingErrorf("store", "cannot be used: %s", connectSentence(err))
 	}
-	if old, ok := s.(*postgres.Store); ok {
-		if _, err := old.Migrate(ctx); err != nil {
-			return nil, errors.Join(migrateError(err), s.Close())
-		}
-	}
 	return s, nil
-}
-
-func openFile(ctx context.Context, cfg *StoreConfig, path string, fatal func(error)) (storage, error) {
-	if cfg.Heart == "new" {
-		return sqlite.OpenShards(ctx, path, cfg.Shards, sqlite.Config{Fatal: fatal})
-	}
-	return sqlite.Open(ctx, path, sqlite.Config{Fatal: fatal})
-}
-
-func openPostgres(ctx context.Context, cfg *StoreConfig, c postgres.Config) (storage, error) {
-	if cfg.Heart == "new" {
-		return postgres.OpenShards(ctx, cfg.Store, cfg.Shards, c)
-	}
-	return postgres.Open(ctx, cfg.Store, c)
 }
 
 // mayNotMigrate is PostgreSQL's code where the role lacks a right.

@@ -18,7 +18,7 @@ import (
 // sharded is a gateway of this process, named a, with the four shards of a SQLite file.
 func sharded(t *testing.T) *app {
 	t.Helper()
-	cfg := runArgs(t, "--heart=new", "--node-id=a", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=sqlite:"+filepath.Join(t.TempDir(), "nonces.db")).cfg
+	cfg := runArgs(t, "--node-id=a", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=sqlite:"+filepath.Join(t.TempDir(), "nonces.db")).cfg
 	a, err := start(t.Context(), cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -95,18 +95,7 @@ func TestAMoveThatIsNotUnderstoodIsRefusedAndChangesNothing(t *testing.T) {
 
 func (a *app) shards(t *testing.T) []service.Ownership {
 	t.Helper()
-	s, err := a.shardService()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s.Shards()
-}
-
-func TestAGatewayWithoutShardsSaysSo(t *testing.T) {
-	a := &app{cfg: new(Config)}
-	const said = "this gateway runs with --heart old, which has no shards: its signers are owned one by one"
-	asked{"GET", "/shards", "", 404, said}.ask(t, a)
-	asked{"POST", "/shards/1/move", `{"node":"a"}`, 409, said}.ask(t, a)
+	return a.service.Shards()
 }
 
 // fakeShards is a private side that answers as it is told, and says what it was asked.

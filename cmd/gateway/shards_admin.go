@@ -47,17 +47,6 @@ type movedShard struct {
 	Shard listedShard `json:"shard"`
 }
 
-// errNoShards is the answer of a gateway whose signers are owned one by one.
-var errNoShards = errors.New("this gateway runs with --heart old, which has no shards: its signers are owned one by one")
-
-// shardService is the service on shards.
-func (a *app) shardService() (*service.Service, error) {
-	if s, ok := a.heart().(*service.Service); ok {
-		return s, nil
-	}
-	return nil, errNoShards
-}
-
 // shardHandlers adds the shards to the private side.
 func (a *app) shardHandlers(mux *http.ServeMux) {
 	mux.HandleFunc("GET /shards", a.answerShards)
@@ -72,13 +61,8 @@ func (a *app) answerShards(w http.ResponseWriter, r *http.Request) {
 		answerJSON(w, http.StatusBadRequest, engineRefusal{Error: "the URL must have no parameters"})
 		return
 	}
-	s, err := a.shardService()
-	if err != nil {
-		answerJSON(w, http.StatusNotFound, engineRefusal{Error: err.Error()})
-		return
-	}
 	out := shardList{Node: a.node, Shards: []listedShard{}}
-	for _, o := range s.Shards() {
+	for _, o := range a.service.Shards() {
 		out.Shards = append(out.Shards, listedOf(o))
 	}
 	answerJSON(w, http.StatusOK, out)
@@ -93,12 +77,7 @@ func (a *app) answerMove(w http.ResponseWriter, r *http.Request) {
 		answerJSON(w, http.StatusBadRequest, engineRefusal{Error: err.Error()})
 		return
 	}
-	s, err := a.shardService()
-	if err != nil {
-		answerJSON(w, http.StatusConflict, engineRefusal{Error: err.Error()})
-		return
-	}
-	o, err := a.move(r.Context(), s, shard, node)
+	o, err := a.move(r.Context(), shard, node)
 	if err != nil {
 		code, sentence := moveRefusal(err)
 		answerJSON(w, code, engineRefusal{Error: sentence})
@@ -128,8 +107,8 @@ func readMove(r *http.Request) (shard int, node string, err error) {
 }
 
 // move pins a shard, and says so in the log: what the balance does not say somebody did.
-func (a *app) move(ctx context.Context, s *service.Service, shard int, node string) (service.Ownership, error) {
-	o, err := s.Move(ctx, shard, node)
+func (a *app) move(ctx context.Context, shard int, node string) (service.Ownership, error) {
+	o, err := a.service.Move(ctx, shard, node)
 	if err == nil {
 		a.log.Info("a shard was moved by hand", "shard", shard, "to_node", node, "owner_node", o.Owner, "heir", o.Heir)
 	}

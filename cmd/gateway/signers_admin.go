@@ -123,7 +123,7 @@ func signersQuestion(r *http.Request) (q nonce.SignersQuery, err error) {
 }
 
 func (a *app) listSigners(ctx context.Context, filter string, q nonce.SignersQuery) (*signerList, error) {
-	stopped := a.heart().Stopped(maxSignerList)
+	stopped := a.service.Stopped(maxSignerList)
 	if filter == filterStopped {
 		q.Names = append([]string{}, stopped...)
 	}

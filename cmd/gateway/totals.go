@@ -48,7 +48,7 @@ func (a *app) openTotals(ctx context.Context) error {
 		func(t *nonce.Totals) float64 { return float64(t.Repeated) })
 	gauge("oldest_overdue_hold_seconds", "How long ago the first hold ended that nobody has ended yet; 0: none.",
 		func(t *nonce.Totals) float64 { return t.OldestOverdue.Seconds() })
-	gauge("signers_unreadable", "Signers in the whole store that are stopped because their state cannot be read, as counted every 15 s. 0 with --heart old.",
+	gauge("signers_unreadable", "Signers in the whole store that are stopped because their state cannot be read, as counted every 15 s.",
 		func(t *nonce.Totals) float64 { return float64(t.Unreadable) })
 	return nil
 }

@@ -14,23 +14,18 @@ import (
 
 	"noncegate/auth"
 	"noncegate/auth/apikey"
-	"noncegate/auth/authtest"
 	"noncegate/internal/pgtest"
 	"noncegate/nonce/postgres"
 )
 
-func TestStoreKeepsCredentials(t *testing.T) {
-	authtest.Run(t, func(t *testing.T) auth.Store { return openStore(t, migrated(t)) })
-}
-
 // newGate is the gate of a node, whose store is at url.
-func newGate(t *testing.T, url string) (*auth.Gate, *postgres.Store) {
+func newGate(t *testing.T, url string) (*auth.Gate, *postgres.ShardStore) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rights.yaml")
 	if err := os.WriteFile(file, []byte("principals: {alice: []}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := openStore(t, url)
+	s := openShards(t, url, 0)
 	g, err := auth.New(t.Context(), s, auth.Config{Rights: file, Keys: apikey.Config{Refresh: 20 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +71,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 }
 
 func TestACredentialIsGoodAtEveryNode(t *testing.T) {
-	url := migrated(t)
+	url := server.NewDatabase(t)
 	here, s := newGate(t, url)
 	there, _ := newGate(t, url)
 	text, r := apikey.Generate("alice", 0)
@@ -114,7 +109,7 @@ func TestACredentialIsGoodAtEveryNode(t *testing.T) {
 }
 
 func TestWhileTheDatabaseIsAwayOnlyWhoIsKnownIsLetIn(t *testing.T) {
-	direct := migrated(t)
+	direct := server.NewDatabase(t)
 	proxy, err := pgtest.NewProxy(server.Addr())
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +124,7 @@ func TestWhileTheDatabaseIsAwayOnlyWhoIsKnownIsLetIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, r := apikey.Generate("alice", 0)
-	if _, err := openStore(t, direct).CreateKey(t.Context(), r); err != nil {
+	if _, err := openShards(t, direct, 0).CreateKey(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	g, _ := newGate(t, through)

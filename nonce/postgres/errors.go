@@ -88,10 +88,3 @@ func Away(err error) bool {
 	_, ok := errors.AsType[*pgconn.ConnectError](err)
 	return ok
 }
-
-// forgotten reports that the server does not have the prepared statement any more,
-// or cannot use it since the schema changed.
-func forgotten(err error) bool {
-	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (pgErr.Code == "26000" || pgErr.Code == "0A000")
-}

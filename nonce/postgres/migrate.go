@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,34 +12,8 @@ import (
 	"github.com/pressly/goose/v3/lock"
 )
 
-//go:embed migrations/*.sql
-var migrations embed.FS
-
-// SchemaLevel is the breaking level this program understands. Migrations that
-// only add leave a database's level alone; one that breaks older programs raises
-// it, and those refuse the database. Level 2 is that of a database whose signers may
-// be of the performance engine; it goes back to 1 when they have returned.
-const SchemaLevel = 2
-
 // migrateWait is how many seconds another node's migration is waited for.
 const migrateWait = 300
-
-// Migrate brings the schema up to date, under an advisory lock so that nodes that
-// start together do it once, and returns how many migrations it ran.
-func (s *Store) Migrate(ctx context.Context) (int, error) {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return 0, err
-	}
-	if err := s.refuseTable(ctx, "shard"); err != nil {
-		return 0, err
-	}
-	done, err := s.migrateWith(ctx, files, "noncegate_migration")
-	if err != nil {
-		return 0, err
-	}
-	return done, s.checkLevel(ctx, SchemaLevel)
-}
 
 // migrateWith runs those of the migrations that the table does not list yet.
 func (s *Store) migrateWith(ctx context.Context, files fs.FS, table string) (int, error) {

@@ -16,11 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"noncegate/nonce"
 )
-
-var _ nonce.Store = (*Store)(nil)
 
 // Config are the settings of a Store.
 type Config struct {

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"noncegate/internal/pgtest"
-	"noncegate/nonce"
 	"noncegate/nonce/postgres"
 )
 
@@ -39,12 +38,12 @@ func TestAServerThatMayLoseCommitsIsRefused(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if _, err := postgres.Open(t.Context(), unsafe.URL("postgres"), postgres.Config{}); !errors.Is(err, postgres.ErrFsyncOff) || postgres.Away(err) {
+	if _, err := postgres.OpenShards(t.Context(), unsafe.URL("postgres"), 0, postgres.Config{}); !errors.Is(err, postgres.ErrFsyncOff) || postgres.Away(err) {
 		t.Errorf("fsync=off: got %v", err)
 	}
 	raw := server.NewDatabase(t)
 	for _, word := range []string{"off", "local"} {
-		_, err := postgres.Open(t.Context(), raw+"&synchronous_commit="+word, postgres.Config{})
+		_, err := postgres.OpenShards(t.Context(), raw+"&synchronous_commit="+word, 0, postgres.Config{})
 		if err == nil || !strings.Contains(err.Error(), "synchronous_commit="+word) || postgres.Away(err) {
 			t.Errorf("%s: got %v", word, err)
 		}
@@ -54,7 +53,8 @@ func TestAServerThatMayLoseCommitsIsRefused(t *testing.T) {
 // TestEverySessionHasTheSettingsTheProofNeeds: whatever the database's defaults
 // are. A trigger sees the session from inside.
 func TestEverySessionHasTheSettingsTheProofNeeds(t *testing.T) {
-	raw := migrated(t)
+	raw := server.NewDatabase(t)
+	openShards(t, raw, 2)
 	admin := dial(t, raw)
 	for _, setting := range []string{"synchronous_commit TO off", "default_transaction_isolation TO serializable", "lock_timeout TO 0", "enable_seqscan TO on"} {
 		execute(t, admin, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET `+setting+`', current_database()); END $$`)
@@ -62,8 +62,11 @@ func TestEverySessionHasTheSettingsTheProofNeeds(t *testing.T) {
 	execute(t, admin, `CREATE TABLE seen (name text, setting text)`)
 	execute(t, admin, `CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS
 		$$ BEGIN INSERT INTO seen SELECT name, setting FROM pg_settings; RETURN NEW; END $$`)
-	execute(t, admin, `CREATE TRIGGER look BEFORE INSERT ON signer_nonce_state FOR EACH ROW EXECUTE FUNCTION look()`)
-	acquire(t, openStore(t, raw), alice, long, nonce.Need{Signer: signer})
+	execute(t, admin, `CREATE TRIGGER look BEFORE INSERT ON signer FOR EACH ROW EXECUTE FUNCTION look()`)
+	s, h, writes := ownedAt(t, raw)
+	if _, err := s.Commit(t.Context(), h, writes); err != nil {
+		t.Fatal(err)
+	}
 	want := postgres.RuntimeParams()
 	// What the guarantees rest on stands here in words of the test's own.
 	maps.Copy(want, map[string]string{"synchronous_commit": "on", "default_transaction_isolation": "read committed", "lock_timeout": "100", "fsync": "on"})
@@ -96,7 +99,7 @@ func TestWhatIsAwayAndWhatIsWrong(t *testing.T) {
 		"no such database":   {with(func(u *url.URL) { u.Path = "/none" }), false},
 		"not a URL":          {"postgres://h:port/db", false},
 	} {
-		_, err := postgres.Open(t.Context(), tt.url, postgres.Config{})
+		_, err := postgres.OpenShards(t.Context(), tt.url, 0, postgres.Config{})
 		if err == nil || postgres.Away(err) != tt.away || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: away %t, want %t: %v", name, postgres.Away(err), tt.away, err)
 		}
@@ -105,32 +108,42 @@ func TestWhatIsAwayAndWhatIsWrong(t *testing.T) {
 
 func TestNodesThatStartTogetherMigrateOnce(t *testing.T) {
 	url := server.NewDatabase(t)
-	ran := make([]int, 3)
 	var all sync.WaitGroup
-	for i := range ran {
-		s := openStore(t, url)
+	for range 3 {
 		all.Go(func() {
-			var err error
-			if ran[i], err = s.Migrate(t.Context()); err != nil {
+			s, err := postgres.OpenShards(t.Context(), url, 7, postgres.Config{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if s.Shards() != 7 {
+				t.Errorf("there are %d shards", s.Shards())
+			}
+			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	all.Wait()
-	if sum := ran[0] + ran[1] + ran[2]; sum != max(ran[0], ran[1], ran[2]) || sum == 0 {
-		t.Errorf("they ran %v migrations", ran)
-	}
 }
 
 func TestASchemaThatBreaksOlderProgramsIsRefused(t *testing.T) {
-	url := migrated(t)
-	execute(t, dial(t, url), `UPDATE noncegate_schema SET breaking_level = $1`, postgres.SchemaLevel+1)
-	if _, err := openStore(t, url).Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "upgrade the program") {
-		t.Errorf("got %v", err)
-	}
-	execute(t, dial(t, url), `DELETE FROM noncegate_schema`)
-	if _, err := openStore(t, url).Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "empty") {
-		t.Errorf("got %v", err)
+	url := server.NewDatabase(t)
+	openShards(t, url, 0)
+	for change, want := range map[string]string{
+		`UPDATE noncegate_schema SET breaking_level = 99`: "upgrade the program",
+		`DELETE FROM noncegate_schema`:                    "empty",
+	} {
+		conn := dial(t, url)
+		execute(t, conn, `CREATE TABLE kept AS TABLE noncegate_schema`)
+		execute(t, conn, change)
+		_, err := postgres.OpenShards(t.Context(), url, 0, postgres.Config{})
+		if _, ofSchema := errors.AsType[*postgres.SchemaError](err); !ofSchema || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v", change, err)
+		}
+		execute(t, conn, `DELETE FROM noncegate_schema`)
+		execute(t, conn, `INSERT INTO noncegate_schema TABLE kept`)
+		execute(t, conn, `DROP TABLE kept`)
 	}
 }
 
@@ -144,7 +157,7 @@ func TestAURLThatAsksForLessThanADurableCommitIsRefused(t *testing.T) {
 		q := u.Query()
 		q.Set("synchronous_commit", spelling)
 		u.RawQuery = q.Encode()
-		if s, err := postgres.Open(t.Context(), u.String(), postgres.Config{}); err == nil {
+		if s, err := postgres.OpenShards(t.Context(), u.String(), 0, postgres.Config{}); err == nil {
 			t.Errorf("synchronous_commit=%s was taken", spelling)
 			_ = s.Close()
 		}
@@ -155,7 +168,7 @@ func TestStoresOfOneDatabaseAreTheSamePlaceAndOthersAreNot(t *testing.T) {
 	one, other := server.NewDatabase(t), server.NewDatabase(t)
 	place := func(url string) string {
 		t.Helper()
-		s, err := postgres.Open(t.Context(), url, postgres.Config{})
+		s, err := postgres.OpenShards(t.Context(), url, 0, postgres.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,8 +16,8 @@ import (
 
 var _ nonce.ShardStore = (*ShardStore)(nil)
 
-//go:embed shards/*.sql
-var shardFiles embed.FS
+//go:embed migrations/*.sql
+var migrations embed.FS
 
 // DefaultShards is how many shards a new database gets.
 const DefaultShards = 32
@@ -59,14 +59,14 @@ func OpenShards(ctx context.Context, url string, shards int, cfg Config) (*Shard
 }
 
 func (s *ShardStore) prepare(ctx context.Context, url string, shards int, cfg Config) error {
-	files, err := fs.Sub(shardFiles, "shards")
+	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return err
 	}
-	if err := s.refuseTable(ctx, "signer_nonce_state"); err != nil {
+	if err := s.refuseForeign(ctx); err != nil {
 		return err
 	}
-	if _, err := s.migrateWith(ctx, files, "noncegate_shard_migration"); err != nil {
+	if _, err := s.migrateWith(ctx, files, "noncegate_migration"); err != nil {
 		return &SchemaError{err}
 	}
 	if err := s.checkLevel(ctx, shardLevel); err != nil {
@@ -90,13 +90,13 @@ func (s *ShardStore) prepare(ctx context.Context, url string, shards int, cfg Co
 	return nil
 }
 
-// refuseTable refuses a database that has a table of the other one of the two schemas there
-// are.
-func (s *Store) refuseTable(ctx context.Context, table string) error {
-	var there bool
-	err := s.pool.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, table).Scan(&there)
-	if err == nil && there {
-		err = fmt.Errorf("the database has a schema with the table %s, which this store does not read; name another database, and raise the floors of its signers to where they are", table)
+// refuseForeign refuses a database in which another program, or one before the first release,
+// has made tables of the same names.
+func (s *Store) refuseForeign(ctx context.Context) error {
+	var foreign bool
+	err := s.pool.QueryRow(ctx, `SELECT to_regclass('gateway_node') IS NOT NULL AND to_regclass('shard') IS NULL`).Scan(&foreign)
+	if err == nil && foreign {
+		err = errors.New("the database has a table gateway_node and no table shard: its schema is none of this program's; name another database, and raise the floors of its signers to where they are")
 	}
 	return err
 }

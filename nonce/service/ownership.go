@@ -43,6 +43,17 @@ func (s *Service) ownership(f *fleet, shard int) Ownership {
 	}
 }
 
+// Elsewhere reports whether an op of the signer would go to another node, as this node sees it:
+// one that can be reached owns its shard. In mode basic none does.
+func (s *Service) Elsewhere(signer string) bool {
+	if s.basic != nil || s.cfg.Router == nil {
+		return false
+	}
+	sh := s.shardOf(signer)
+	owner := sh.view.Load().Owner.Node
+	return !sh.mine() && owner != "" && owner != s.holder.Node && s.cfg.Router.Reaches(owner)
+}
+
 // Unserved is how many shards nobody has by a lease that runs, and for how long the one has
 // been so that was so for the longest, as this node saw them when it last could. Where no
 // worker-queue node is live there are none.

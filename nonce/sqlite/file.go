@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"embed"
 	"errors"
 	"fmt"
 	"io"
@@ -106,27 +105,6 @@ func plain(err error) error {
 	return err
 }
 
-//go:embed migrations/*.sql
-var migrations embed.FS
-
-// Migrate brings the schema of the file at path up to date, as Open does by
-// itself. It fails while a process has the file.
-func Migrate(ctx context.Context, path string) error {
-	path, lock, err := claim(path)
-	if err != nil {
-		return err
-	}
-	db, err := sql.Open("sqlite", dsn(path))
-	if err != nil {
-		return errors.Join(fmt.Errorf("sqlite store %q: %w", path, err), lock.Close())
-	}
-	files, err := fs.Sub(migrations, "migrations")
-	if err == nil {
-		err = migrate(ctx, db, path, files)
-	}
-	return errors.Join(err, db.Close(), lock.Close())
-}
-
 // migrate runs the migrations that are missing. Those of a later version stay
 // as they are; only one that is marked as breaking is an error.
 func migrate(ctx context.Context, db *sql.DB, path string, files fs.FS) error {
@@ -135,7 +113,7 @@ func migrate(ctx context.Context, db *sql.DB, path string, files fs.FS) error {
 	if err != nil {
 		return fmt.Errorf("sqlite store %q: read migrations: %w", path, err)
 	}
-	if err := refuseOther(ctx, db, path, files); err != nil {
+	if err := refuseForeign(ctx, db, path); err != nil {
 		return err
 	}
 	sources := provider.ListSources()
@@ -148,16 +126,13 @@ func migrate(ctx context.Context, db *sql.DB, path string, files fs.FS) error {
 	return nil
 }
 
-// refuseOther refuses a file that has the other one of the two schemas there are.
-func refuseOther(ctx context.Context, db *sql.DB, path string, files fs.FS) error {
-	table := "shard"
-	if _, err := fs.Stat(files, "00002_pruned.sql"); err != nil {
-		table = "signer_nonce_state"
-	}
-	var n int
-	err := db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema WHERE name = ?", table).Scan(&n)
-	if err == nil && n > 0 {
-		err = fmt.Errorf("it has a schema with the table %s, which this store does not read; name another file, and raise the floors of its signers to where they are", table)
+// refuseForeign refuses a file in which another program, or one before the first release, has
+// made tables of the same names.
+func refuseForeign(ctx context.Context, db *sql.DB, path string) error {
+	var foreign bool
+	err := db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'gateway_node') AND NOT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'shard')`).Scan(&foreign)
+	if err == nil && foreign {
+		err = errors.New("it has a table gateway_node and no table shard: its schema is none of this program's; name another file, and raise the floors of its signers to where they are")
 	}
 	if err != nil {
 		return fmt.Errorf("sqlite store %q: %w", path, err)

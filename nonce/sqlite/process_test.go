@@ -5,7 +5,6 @@ package sqlite_test
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -15,8 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/sqlite"
 )
@@ -32,7 +31,7 @@ const (
 // play plays a role and returns the exit status.
 func play(role, path string) int {
 	fatal := 0
-	s, err := sqlite.Open(context.Background(), path, sqlite.Config{Fatal: func(error) { fatal++ }})
+	s, err := sqlite.OpenShards(context.Background(), path, 0, sqlite.Config{Fatal: func(error) { fatal++ }})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -45,29 +44,21 @@ func play(role, path string) int {
 	}
 	err = write(s)
 	fmt.Println("outcome", nonce.OutcomeOf(err), "fatal", fatal)
-	_, err = s.Acquire(context.Background(), holder, time.Hour, []nonce.Need{{Signer: "s"}})
+	_, err = s.Acquire(context.Background(), lease.Holder{Node: "n"}, []int{0})
 	fmt.Println("then", nonce.OutcomeOf(err), "fatal", fatal, "ping", s.Ping(context.Background()) != nil)
 	return 0
 }
 
 // write hands out nonces one by one until an error.
-func write(s *sqlite.Store) error {
-	ctx := context.Background()
-	snaps, err := s.Acquire(ctx, holder, time.Hour, []nonce.Need{{Signer: "s"}})
-	if err != nil {
-		return err
-	}
-	for {
-		n := snaps[0].Next
-		res, err := s.Commit(ctx, holder, time.Hour, []nonce.Change{handOut(&snaps[0], 1)})
-		if err != nil {
-			return err
+func write(s *sqlite.ShardStore) error {
+	w, err := newWriter(context.Background(), s)
+	for err == nil {
+		var n int64
+		if n, err = w.next(context.Background()); err == nil {
+			fmt.Println(n)
 		}
-		if !res.Applied[0] {
-			return errors.New("not applied")
-		}
-		fmt.Println(n)
 	}
+	return err
 }
 
 // stopGrowth lets no file of this process grow much beyond the size of path.
@@ -115,7 +106,7 @@ func TestWhatWasAcknowledgedSurvivesAKill(t *testing.T) {
 				t.Fatalf("got %q: %v", out.Text(), err)
 			}
 			if lines == 20 {
-				_, err := sqlite.Open(t.Context(), path, sqlite.Config{})
+				_, err := sqlite.OpenShards(t.Context(), path, 0, sqlite.Config{})
 				wantSentence(t, err, path, "in use by another process")
 				if err := cmd.Process.Kill(); err != nil {
 					t.Fatal(err)
@@ -136,16 +127,17 @@ func TestWhatWasAcknowledgedSurvivesAKill(t *testing.T) {
 func wantRows(t *testing.T, path string, n int64) {
 	t.Helper()
 	s := open(t, path)
-	sum, err := s.Summary(t.Context(), "s")
+	loaded, err := s.Load(t.Context(), []nonce.SignerNeed{{Signer: "s"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := s.List(t.Context(), nonce.ListQuery{Signer: "s", Limit: int(sum.Next) + 1})
+	next := loaded.Signers[0].Signer.Next
+	page, err := s.List(t.Context(), nonce.ListQuery{Signer: "s", Limit: int(next) + 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if sum.Next < n || sum.Held != sum.Next || int64(len(page.Rows)) != sum.Next {
-		t.Errorf("next %d, held %d, %d rows, want at least %d", sum.Next, sum.Held, len(page.Rows), n)
+	if next < n || int64(len(page.Rows)) != next {
+		t.Errorf("next %d, %d rows, want at least %d", next, len(page.Rows), n)
 	}
 }
 
@@ -175,7 +167,7 @@ func TestAnIOErrorAtCommitIsUnknownAndCallsForTheEnd(t *testing.T) {
 func TestAReadOnlyDirectoryOrFileIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "store.db")
-	if err := sqlite.Migrate(t.Context(), file); err != nil {
+	if err := open(t, file).Close(); err != nil {
 		t.Fatal(err)
 	}
 	for path, mode := range map[string]fs.FileMode{file: 0o444, file + ".lock": 0o666, dir: 0o555, filepath.Dir(dir): 0o755} {
@@ -193,7 +185,7 @@ func TestAReadOnlyDirectoryOrFileIsNamed(t *testing.T) {
 			file:                         "cannot be opened for writing: permission denied",
 			filepath.Join(dir, "new.db"): "cannot be taken: permission denied",
 		} {
-			_, err := sqlite.Open(t.Context(), path, sqlite.Config{})
+			_, err := sqlite.OpenShards(t.Context(), path, 0, sqlite.Config{})
 			wantSentence(t, err, path, want)
 		}
 	})

@@ -13,8 +13,8 @@ import (
 
 var _ nonce.ShardStore = (*ShardStore)(nil)
 
-//go:embed shards/*.sql
-var shardFiles embed.FS
+//go:embed migrations/*.sql
+var migrations embed.FS
 
 // ShardStore is a file in which all that lives of a signer is one row, and a shard of
 // signers has one owner. Its methods are safe for concurrent use.
@@ -36,7 +36,7 @@ const (
 // missing, and migrates it; 0 is as many as there are, or DefaultShards. An error is a
 // sentence that names the file, as that of Open.
 func OpenShards(ctx context.Context, path string, shards int, cfg Config) (*ShardStore, error) {
-	files, err := fs.Sub(shardFiles, "shards")
+	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return nil, err
 	}

@@ -26,13 +26,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"noncegate/nonce"
-
 	"github.com/gofrs/flock"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 )
-
-var _ nonce.Store = (*Store)(nil)
 
 // Config is what Open takes beside the path. The zero value is good for tests.
 type Config struct {
@@ -67,17 +63,6 @@ type Store struct {
 	writer chan *session // the one writing session, when free
 	reader chan *session // the reading sessions that are free
 	broken atomic.Pointer[error]
-}
-
-// Open opens the database at path, creates it when it is missing and migrates it.
-// The directory must exist. An error is a sentence that names the file: it cannot
-// be written, another process has it, or its schema is too new.
-func Open(ctx context.Context, path string, cfg Config) (*Store, error) {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return nil, err
-	}
-	return openWith(ctx, path, cfg, files)
 }
 
 // openWith opens a database of the schema that is in files.

@@ -2,7 +2,6 @@ package sqlite_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"os"
 	"path/filepath"
@@ -14,7 +13,6 @@ import (
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/sqlite"
-	"noncegate/nonce/storetest"
 
 	"go.uber.org/goleak"
 )
@@ -27,9 +25,9 @@ func TestMain(m *testing.M) {
 }
 
 // open opens the file for the rest of the test.
-func open(t testing.TB, path string) *sqlite.Store {
+func open(t testing.TB, path string) *sqlite.ShardStore {
 	t.Helper()
-	s, err := sqlite.Open(context.Background(), path, sqlite.Config{Fatal: func(err error) { t.Error(err) }})
+	s, err := sqlite.OpenShards(context.Background(), path, 0, sqlite.Config{Fatal: func(err error) { t.Error(err) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,38 +39,80 @@ func open(t testing.TB, path string) *sqlite.Store {
 	return s
 }
 
-func TestStoreKeepsTheRules(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Database {
-		s := open(t, filepath.Join(t.TempDir(), "store.db"))
-		return storetest.Database{Open: func(*testing.T) nonce.Store { return s }}
-	})
+// writer hands out nonces of signer "s", whose shard it acquires.
+type writer struct {
+	store *sqlite.ShardStore
+	node  lease.Holder
+	term  lease.ShardTerm
+	at    nonce.Signer
 }
 
-var holder = lease.Holder{Node: "n", Incarnation: 1}
+func newWriter(ctx context.Context, s *sqlite.ShardStore) (w *writer, err error) {
+	w = &writer{store: s}
+	if w.node, err = s.Register(ctx, lease.Presence{Node: "n", Patience: time.Hour}); err != nil {
+		return nil, err
+	}
+	if _, err = s.Renew(ctx, w.node, time.Hour); err != nil {
+		return nil, err
+	}
+	shard := nonce.ShardOf("s", s.Shards())
+	rows, err := s.Acquire(ctx, w.node, []int{shard})
+	if err != nil {
+		return nil, err
+	}
+	w.term = rows[0].Term()
+	loaded, err := s.Load(ctx, []nonce.SignerNeed{{Signer: "s"}})
+	if err != nil {
+		return nil, err
+	}
+	w.at = loaded.Signers[0].Signer
+	return w, nil
+}
 
-// take acquires the signer "s".
-func take(t testing.TB, s *sqlite.Store) nonce.Snapshot {
+// next hands out a nonce, and gives the one before back for good: a signer has a bound.
+func (w *writer) next(ctx context.Context) (int64, error) {
+	to, n := w.at, w.at.Next
+	to.Version++
+	to.Next++
+	to.Live = []nonce.Entry{{Nonce: n, Status: nonce.Held, Attempt: 1, Until: time.Now().Add(time.Hour).UnixMilli()}}
+	write := nonce.Write{Name: "s", Term: w.term, Epoch: w.store.Epoch(), Signer: to}
+	if n > 0 {
+		write.History = []nonce.Past{{Nonce: n - 1, Attempt: 1}}
+	}
+	got, err := w.store.Commit(ctx, w.node, []nonce.Write{write})
+	if err != nil {
+		return 0, err
+	}
+	if got.Results[0] != nonce.Applied {
+		return 0, errors.New(got.Results[0].String())
+	}
+	w.at = to
+	return n, nil
+}
+
+// take hands out the next nonce of signer "s" to a node of its own.
+func take(t testing.TB, s *sqlite.ShardStore) int64 {
 	t.Helper()
-	snaps, err := s.Acquire(t.Context(), holder, time.Hour, []nonce.Need{{Signer: "s"}})
+	w, err := newWriter(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return snaps[0]
+	n, err := w.next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 func TestOpenFindsWhatWasClosed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a b?c#d%20é;.db")
 	for want := range int64(3) {
-		s, err := sqlite.Open(t.Context(), path, sqlite.Config{})
+		s, err := sqlite.OpenShards(t.Context(), path, 0, sqlite.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		snap := take(t, s)
-		if snap.Next != want {
-			t.Errorf("got next %d, want %d", snap.Next, want)
-		}
-		if res, err := s.Commit(t.Context(), holder, time.Hour, []nonce.Change{handOut(&snap, 1)}); err != nil || !res.Applied[0] {
-			t.Fatal(res, err)
+		if n := take(t, s); n != want {
+			t.Errorf("got nonce %d, want %d", n, want)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -91,10 +131,9 @@ func TestASecondOpenIsRefusedByNameAndAlsoThroughALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range []string{path, link} {
-		_, err := sqlite.Open(t.Context(), p, sqlite.Config{})
+		_, err := sqlite.OpenShards(t.Context(), p, 0, sqlite.Config{})
 		wantSentence(t, err, p, "in use by another process")
 	}
-	wantSentence(t, sqlite.Migrate(t.Context(), path), path, "in use by another process")
 	take(t, s) // the first is none the worse
 }
 
@@ -110,7 +149,7 @@ func TestAPathThatCannotBeUsedIsNamed(t *testing.T) {
 		dir:                                    "is a directory",
 		file:                                   "not a database",
 	} {
-		_, err := sqlite.Open(t.Context(), path, sqlite.Config{})
+		_, err := sqlite.OpenShards(t.Context(), path, 0, sqlite.Config{})
 		wantSentence(t, err, path, want)
 	}
 }
@@ -123,27 +162,14 @@ func wantSentence(t *testing.T, err error, path, part string) {
 	}
 }
 
-// alter runs SQL on a closed store, as another version might have.
-func alter(t *testing.T, path, query string) {
-	t.Helper()
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	if _, err := db.Exec(query); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestANewerSchemaIsRefusedOnlyWhenItIsMarkedAsBreaking(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
-	if err := sqlite.Migrate(t.Context(), path); err != nil {
+	if err := open(t, path).Close(); err != nil {
 		t.Fatal(err)
 	}
-	alter(t, path, `INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, 1);
-		ALTER TABLE signer_nonce_state ADD COLUMN later TEXT; INSERT INTO schema_breaking VALUES (1, 'known to this version')`)
-	s, err := sqlite.Open(t.Context(), path, sqlite.Config{})
+	execute(t, path, `INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, 1);
+		ALTER TABLE signer ADD COLUMN later TEXT; INSERT INTO schema_breaking VALUES (1, 'known to this version')`)
+	s, err := sqlite.OpenShards(t.Context(), path, 0, sqlite.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,9 +177,9 @@ func TestANewerSchemaIsRefusedOnlyWhenItIsMarkedAsBreaking(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	alter(t, path, "INSERT INTO schema_breaking VALUES (99, 'tokens are 128 bits wide')")
+	execute(t, path, "INSERT INTO schema_breaking VALUES (99, 'tokens are 128 bits wide')")
 	for range 2 { // refused again: the first refusal gave the lock back
-		_, err = sqlite.Open(t.Context(), path, sqlite.Config{})
+		_, err = sqlite.OpenShards(t.Context(), path, 0, sqlite.Config{})
 		wantSentence(t, err, path, "schema 99")
 		wantSentence(t, err, path, "tokens are 128 bits wide")
 	}
@@ -161,30 +187,39 @@ func TestANewerSchemaIsRefusedOnlyWhenItIsMarkedAsBreaking(t *testing.T) {
 
 func TestAReaderSeesOneMoment(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "store.db"))
-	snap := take(t, s)
+	w, err := newWriter(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, stop := context.WithCancel(t.Context())
-	var writer sync.WaitGroup
-	writer.Go(func() {
-		for ctx.Err() == nil && snap.Next < 500 {
-			if _, err := s.Commit(context.Background(), holder, time.Hour, []nonce.Change{handOut(&snap, 5)}); err != nil {
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for ctx.Err() == nil && w.at.Next < 500 {
+			if _, err := w.next(context.Background()); err != nil {
 				t.Error(err)
 				return
 			}
 		}
 	})
-	defer writer.Wait()
+	defer writing.Wait()
 	defer stop()
-	need := nonce.Need{Signer: "s"}
+	need := nonce.SignerNeed{Signer: "s"}
 	for n := range int64(505) {
-		need.Nonces = append(need.Nonces, n)
+		need.History = append(need.History, n)
 	}
 	for range 20 {
-		snaps, err := s.Load(ctx, []nonce.Need{need})
+		loaded, err := s.Load(ctx, []nonce.SignerNeed{need})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := snaps[0]; int64(len(got.Rows)) != got.Next || got.Held != got.Next {
-			t.Fatalf("next %d, held %d, %d rows", got.Next, got.Held, len(got.Rows))
+		got, past := loaded.Signers[0].Signer, 0
+		for _, p := range loaded.Signers[0].History {
+			if p != nil {
+				past++
+			}
+		}
+		if int64(past+len(got.Live)) != got.Next {
+			t.Fatalf("next %d, %d live, %d of the history", got.Next, len(got.Live), past)
 		}
 	}
 }
@@ -192,19 +227,20 @@ func TestAReaderSeesOneMoment(t *testing.T) {
 func TestAWriteThatNeverGotItsTurnWasNotSent(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "store.db"))
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := s.Locked(t.Context(), nonce.Need{Signer: "s"}, func(snap nonce.Snapshot) (nonce.Change, error) {
+	errStop := errors.New("enough")
+	_, err := s.Locked(t.Context(), nonce.SignerNeed{Signer: "s"}, func(nonce.Loaded) (nonce.Write, error) {
 		waiting := make(chan error)
 		go func() {
-			_, err := s.Acquire(ctx, holder, time.Hour, []nonce.Need{{Signer: "s"}})
+			_, err := s.Acquire(ctx, lease.Holder{Node: "n"}, []int{0})
 			waiting <- err
 		}()
 		cancel()
 		if err := <-waiting; nonce.OutcomeOf(err) != nonce.NotSent || !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
-		return nonce.Change{Check: true}, nil
+		return nonce.Write{}, errStop
 	})
-	if err != nil {
+	if !errors.Is(err, errStop) {
 		t.Fatal(err)
 	}
 }
@@ -217,12 +253,11 @@ func TestAPanicOfAPlanRollsBackAndFreesTheWriter(t *testing.T) {
 				t.Error("the panic was swallowed")
 			}
 		}()
-		_, _ = s.Locked(t.Context(), nonce.Need{Signer: "s"}, func(nonce.Snapshot) (nonce.Change, error) { panic("plan") })
+		_, _ = s.Locked(t.Context(), nonce.SignerNeed{Signer: "s"}, func(nonce.Loaded) (nonce.Write, error) { panic("plan") })
 	}()
-	if sum, err := s.Summary(t.Context(), "s"); err != nil || sum.Exists {
-		t.Errorf("got %+v, %v", sum, err)
+	if n := take(t, s); n != 0 {
+		t.Errorf("the first nonce is %d", n)
 	}
-	take(t, s)
 }
 
 func TestReadsGoOnAfterOneWasCancelled(t *testing.T) {
@@ -230,54 +265,15 @@ func TestReadsGoOnAfterOneWasCancelled(t *testing.T) {
 	take(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
+	need := []nonce.SignerNeed{{Signer: "s"}}
 	for range 20 { // more than there are readers
-		if _, err := s.Summary(ctx, "s"); !errors.Is(err, context.Canceled) {
+		if _, err := s.Load(ctx, need); !errors.Is(err, context.Canceled) {
 			t.Fatalf("got %v", err)
 		}
 	}
 	for range 20 {
-		if sum, err := s.Summary(t.Context(), "s"); err != nil || !sum.Exists {
-			t.Fatalf("got %+v, %v", sum, err)
+		if got, err := s.Load(t.Context(), need); err != nil || got.Signers[0].Signer.Next != 1 {
+			t.Fatalf("got %+v, %v", got, err)
 		}
-	}
-}
-
-func TestTheViewsReadLikeTheProtocol(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "store.db")
-	s, err := sqlite.Open(t.Context(), path, sqlite.Config{Now: func() time.Time { return time.UnixMilli(1_800_000_000_123) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	snap := take(t, s)
-	c := handOut(&snap, 3)
-	var hashes nonce.TxHashes
-	for i := range c.Rows {
-		c.Rows[i].Holder, c.Rows[i].TxHash, c.Rows[i].Replaced = nonce.PrincipalOf([]string{"", "payouts", "unnamed"}[i]), nonce.TxHash{31: byte(i)}, hashes
-		hashes = hashes.Append(nonce.TxHash{31: byte(i + 1)})
-	}
-	if _, err := s.Commit(t.Context(), holder, time.Hour, []nonce.Change{c}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.RememberNames(t.Context(), []string{"payouts"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	var got string
-	err = db.QueryRow(`SELECT concat_ws(' ', l.signer, owner_node, owner_incarnation, l.fencing_token, expires_at, nonce, status, attempt, held_until)
-		FROM signer_lease l JOIN signer_allocation a USING (signer) WHERE nonce = 0`).Scan(&got)
-	if want := "s n 1 1 2027-01-15T09:00:00.123Z 0 HELD 1 2027-01-15T09:00:00.123Z"; err != nil || got != want {
-		t.Errorf("got %q, %v, want %q", got, err, want)
-	}
-	err = db.QueryRow(`SELECT group_concat(concat_ws(' ', nonce, coalesce(tx_hash, '-'), coalesce(replaced, '-'), coalesce(holder, '-')), char(10)) FROM signer_allocation`).Scan(&got)
-	one, two := nonce.TxHash{31: 1}.String(), nonce.TxHash{31: 2}.String()
-	if want := "0 - - -\n1 " + one + " " + one + " payouts\n2 " + two + " " + one + " " + two + " " + nonce.PrincipalOf("unnamed").String(); err != nil || got != want {
-		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 }

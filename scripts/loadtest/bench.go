@@ -40,12 +40,11 @@ type benchFlags struct {
 	Warmup   time.Duration `default:"1s" help:"Time before measuring."`
 	Duration time.Duration `default:"4s" help:"Time measured; some rows take a multiple of it."`
 	Idle     time.Duration `default:"15s" help:"How long connections are left alone before their memory is read."`
-	Heart    string        `placeholder:"new" help:"new: gateways are started with --heart new, and rows compare it with today's heart. Without it: as they start by themselves."`
 	Quick    bool          `help:"A look in a fraction of the time: 2 rounds of 1s. Not for figures that are quoted."`
 }
 
 func (f *benchFlags) config(only []string, progress io.Writer) bench.Config {
-	c := bench.Config{Only: only, Heart: f.Heart, Rounds: f.Rounds, Warmup: f.Warmup, Duration: f.Duration, Idle: f.Idle, Progress: progress}
+	c := bench.Config{Only: only, Rounds: f.Rounds, Warmup: f.Warmup, Duration: f.Duration, Idle: f.Idle, Progress: progress}
 	if f.Quick {
 		c.Rounds, c.Warmup, c.Duration, c.Idle = 2, 300*time.Millisecond, time.Second, 3*time.Second
 	}

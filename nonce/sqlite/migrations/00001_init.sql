@@ -1,6 +1,4 @@
--- Times are microseconds since 1970 UTC. Migrations only add. One that older
--- programs cannot live with inserts its number into schema_breaking. There is no
--- way down.
+-- Times are milliseconds since 1970 UTC, unless it says otherwise. From the first release on migrations only add.
 
 -- +goose Up
 CREATE TABLE schema_breaking (
@@ -8,46 +6,47 @@ CREATE TABLE schema_breaking (
     reason  TEXT NOT NULL -- a clause for the sentence that older programs end with
 ) STRICT;
 
--- The fence: every write of an allocation first changes its signer's row. A row
--- is never deleted; that would restart its token.
-CREATE TABLE signer_nonce_state (
-    signer_id         INTEGER PRIMARY KEY,
-    signer            TEXT    NOT NULL UNIQUE,
-    next_nonce        INTEGER NOT NULL DEFAULT 0,
-    floor             INTEGER NOT NULL DEFAULT 0,
-    version           INTEGER NOT NULL DEFAULT 0,
-    held              INTEGER NOT NULL DEFAULT 0, -- allocations with status 1
-    owner_node        TEXT,                       -- NULL: nobody
+-- The fence: a commit compares the row of each shard that it writes signers of. Rows are
+-- never deleted; that would restart their tokens.
+CREATE TABLE shard (
+    shard_id          INTEGER PRIMARY KEY,
+    owner_node        TEXT    NOT NULL DEFAULT '', -- '': nobody
     owner_incarnation INTEGER NOT NULL DEFAULT 0,
     fencing_token     INTEGER NOT NULL DEFAULT 0,
-    acquired_at       INTEGER,
-    expires_at        INTEGER,
-    updated_at        INTEGER NOT NULL
+    pinned_node       TEXT   NOT NULL DEFAULT '' -- where it should be while that node lives; '': the balance says
 ) STRICT;
 
--- status: 1 HELD, 2 RELEASED, 3 CONSUMED. One structure on disk, in order of
--- signer and nonce: a hand-out touches its signer's last page and no other.
-CREATE TABLE signer_nonce_allocation (
-    signer_id     INTEGER NOT NULL,
-    nonce         INTEGER NOT NULL,
-    status        INTEGER NOT NULL,
-    attempt       INTEGER NOT NULL,
-    tx_hash       BLOB,
-    reason        TEXT,
-    held_until    INTEGER, -- only with status 1
-    fencing_token INTEGER NOT NULL,
-    request_id    TEXT,    -- of this attempt
-    created_at    INTEGER NOT NULL,
-    updated_at    INTEGER NOT NULL,
+-- All that lives of a signer. live has the nonces below next_nonce that are HELD or
+-- RELEASED, as nonce/live_codec.go writes them. Nothing that changes is indexed.
+CREATE TABLE signer (
+    signer_id     INTEGER PRIMARY KEY,
+    signer        TEXT    NOT NULL UNIQUE,
+    shard_id      INTEGER NOT NULL,
+    version       INTEGER NOT NULL,
+    fencing_token INTEGER NOT NULL, -- under which it was written last; 0: mode basic
+    next_nonce    INTEGER NOT NULL,
+    floor         INTEGER NOT NULL,
+    live          BLOB    NOT NULL,
+    updated_at    INTEGER NOT NULL
+) STRICT;
+
+-- What was CONSUMED: information, and no state. A nonce below next_nonce that is not in
+-- live is CONSUMED whether its row is kept or not. tx_hashes: 32 bytes each, the newest,
+-- then those that it replaced, oldest first.
+CREATE TABLE signer_history (
+    signer_id INTEGER NOT NULL,
+    nonce     INTEGER NOT NULL,
+    attempt   INTEGER NOT NULL,
+    holder    INTEGER NOT NULL,
+    tx_hashes BLOB    NOT NULL,
+    reason    TEXT    NOT NULL,
+    at        INTEGER NOT NULL,
     PRIMARY KEY (signer_id, nonce)
 ) STRICT, WITHOUT ROWID;
 
--- Holds by deadline, of all signers: new ones go to its end. An index by signer
--- as well cost a third of the hand-outs per second.
-CREATE INDEX signer_nonce_allocation_held ON signer_nonce_allocation (held_until) WHERE status = 1;
-CREATE INDEX signer_nonce_allocation_released ON signer_nonce_allocation (signer_id, nonce) WHERE status = 2;
+CREATE INDEX signer_history_at ON signer_history (at);
 
-CREATE TABLE signer_nonce_request (
+CREATE TABLE signer_request (
     signer_id    INTEGER NOT NULL,
     request_id   TEXT    NOT NULL,
     request_hash BLOB    NOT NULL,
@@ -56,31 +55,68 @@ CREATE TABLE signer_nonce_request (
     PRIMARY KEY (signer_id, request_id)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX signer_nonce_request_created ON signer_nonce_request (created_at);
+CREATE INDEX signer_request_created ON signer_request (created_at);
 
+-- Signers that may have a hold to be ended, each once.
+CREATE TABLE signer_due (
+    signer_id INTEGER PRIMARY KEY,
+    shard_id  INTEGER NOT NULL,
+    due_at    INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX signer_due_at ON signer_due (due_at, signer_id);
+
+-- The lease: one a node. A row stays when its node leaves: it carries the incarnation.
 CREATE TABLE gateway_node (
-    node          TEXT    PRIMARY KEY,
-    url           TEXT    NOT NULL,
-    incarnation   INTEGER NOT NULL,
-    counter       INTEGER NOT NULL, -- beats of this incarnation
-    live          INTEGER NOT NULL,
-    registered_at INTEGER NOT NULL,
-    beat_at       INTEGER NOT NULL
+    node        TEXT    PRIMARY KEY,
+    incarnation INTEGER NOT NULL,
+    counter     INTEGER NOT NULL, -- heartbeats of the incarnation
+    lease_until INTEGER NOT NULL, -- 0: it has none yet
+    url         TEXT    NOT NULL,
+    mode        TEXT    NOT NULL,
+    gone        INTEGER NOT NULL, -- 1: it has left
+    started_at  INTEGER NOT NULL,
+    seen_at     INTEGER NOT NULL
+) STRICT;
+
+-- What principals are called, for people. principal is the signed number of eight bytes, as
+-- in signer_history.holder.
+CREATE TABLE gateway_principal (
+    principal INTEGER PRIMARY KEY,
+    name      TEXT    NOT NULL
+) STRICT;
+
+-- API keys. The secret is not here, only the SHA-256 of the key. Times are in
+-- microseconds since 1970, as are those of tickets.
+CREATE TABLE auth_key (
+    id         TEXT    PRIMARY KEY,
+    principal  TEXT    NOT NULL,
+    hash       BLOB    NOT NULL CHECK (length(hash) = 32),
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    revoked_at INTEGER
 ) STRICT, WITHOUT ROWID;
 
--- For people who read by SQL.
-CREATE VIEW signer_lease AS
-SELECT signer, owner_node, owner_incarnation, fencing_token,
-    strftime('%Y-%m-%dT%H:%M:%fZ', acquired_at / 1e6, 'unixepoch') AS acquired_at,
-    strftime('%Y-%m-%dT%H:%M:%fZ', expires_at / 1e6, 'unixepoch') AS expires_at
-FROM signer_nonce_state;
+CREATE INDEX auth_key_principal ON auth_key (principal);
 
-CREATE VIEW signer_allocation AS
-SELECT s.signer, a.nonce,
-    CASE a.status WHEN 1 THEN 'HELD' WHEN 2 THEN 'RELEASED' WHEN 3 THEN 'CONSUMED' END AS status,
-    a.attempt, CASE WHEN a.tx_hash IS NOT NULL THEN '0x' || lower(hex(a.tx_hash)) END AS tx_hash, a.reason,
-    strftime('%Y-%m-%dT%H:%M:%fZ', a.held_until / 1e6, 'unixepoch') AS held_until,
-    a.fencing_token, a.request_id,
-    strftime('%Y-%m-%dT%H:%M:%fZ', a.created_at / 1e6, 'unixepoch') AS created_at,
-    strftime('%Y-%m-%dT%H:%M:%fZ', a.updated_at / 1e6, 'unixepoch') AS updated_at
-FROM signer_nonce_allocation a JOIN signer_nonce_state s USING (signer_id);
+-- One row, with a number that is another one after each change of a key.
+CREATE TABLE auth_key_generation (
+    one    INTEGER PRIMARY KEY CHECK (one = 1),
+    number INTEGER NOT NULL
+) STRICT;
+
+INSERT INTO auth_key_generation (one, number) VALUES (1, 1);
+
+-- Tickets that were issued and not redeemed yet: the SHA-256 of each, who it is for, and by
+-- which credential, which ends at ends_at.
+CREATE TABLE auth_ticket (
+    hash       BLOB    PRIMARY KEY CHECK (length(hash) = 32),
+    principal  TEXT    NOT NULL,
+    credential TEXT    NOT NULL,
+    ends_at    INTEGER,
+    expires_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX auth_ticket_principal ON auth_ticket (principal, expires_at);
+
+CREATE INDEX auth_ticket_expires ON auth_ticket (expires_at);

@@ -30,7 +30,7 @@ type arena struct {
 	admin    *pgx.Conn // to PostgreSQL, for checkpoints
 	progress io.Writer
 	servers  map[string]bool // kinds that take part
-	filled   map[fillKey]filling
+	filled   map[stored]filling
 	runs     int // servers so far, for names of files
 }
 
@@ -41,7 +41,7 @@ func openArena(ctx context.Context, progress io.Writer, scenes []scene) (*arena,
 	if err != nil {
 		return nil, err
 	}
-	a := &arena{room: room, progress: progress, servers: make(map[string]bool), filled: make(map[fillKey]filling)}
+	a := &arena{room: room, progress: progress, servers: make(map[string]bool), filled: make(map[stored]filling)}
 	for _, s := range scenes {
 		for _, side := range s.sides {
 			a.servers[side.server] = true
@@ -109,11 +109,7 @@ func (a *arena) measure(ctx context.Context, c Config, s scene, side side) Sampl
 }
 
 func (a *arena) measureOn(ctx context.Context, c Config, s scene, side side) (sample Sample, err error) {
-	heart := c.Heart
-	if side.todays {
-		heart = ""
-	}
-	st, err := a.openStore(ctx, side, heart)
+	st, err := a.openStore(ctx, side)
 	if err != nil {
 		return Sample{}, err
 	}
@@ -121,7 +117,7 @@ func (a *arena) measureOn(ctx context.Context, c Config, s scene, side side) (sa
 	if err := a.settle(ctx); err != nil {
 		return Sample{}, err
 	}
-	srv, err := a.startServer(ctx, side.server, heart, st)
+	srv, err := a.startServer(ctx, side.server, st)
 	if err != nil {
 		return Sample{}, err
 	}

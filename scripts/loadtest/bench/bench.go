@@ -16,8 +16,6 @@ type Config struct {
 	// Only names the rows (of Run) or the scenes (of Scale) to measure; empty
 	// means the default ones.
 	Only []string
-	// Heart is newHeart, or "" for the gateway's default.
-	Heart string
 	// Rounds is how often each side is measured, at least 1.
 	Rounds int
 	// Warmup passes after the last connection is open and before measuring.
@@ -61,8 +59,6 @@ func (c *Config) validate(scenes []scene) error {
 		longest = max(longest, s.times())
 	}
 	switch {
-	case c.Heart != "" && c.Heart != newHeart:
-		return &ConfigError{"--heart", "must be " + newHeart + ", or left out"}
 	case c.Rounds < 1 || c.Rounds > 1000:
 		return &ConfigError{"--rounds", "must be 1 to 1000"}
 	case c.Warmup < 0 || c.Idle < 0:
@@ -84,7 +80,7 @@ func (c *Config) validate(scenes []scene) error {
 // that is void makes its rows so and is no error; neither is the end of ctx, after
 // which the report is what was measured until then, Interrupted.
 func Run(ctx context.Context, c Config) (*Report, error) {
-	chosen, err := chooseRows(c.Only, c.Heart)
+	chosen, err := chooseRows(c.Only)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +144,7 @@ func (c *Config) limit(scenes []scene) time.Duration {
 		}
 		for _, side := range s.sides {
 			if onRedis(side.server) {
-				total += time.Duration(s.rounds(*c)) * (2*enterTimeout + flushTimeout)
+				total += time.Duration(s.rounds(*c)) * (enterTimeout + shipTimeout)
 			}
 			if side.stored != (stored{}) {
 				total += fillTimeout

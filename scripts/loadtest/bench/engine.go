@@ -26,10 +26,6 @@ const (
 
 const farAway = 5 * time.Millisecond
 
-// engineFlags are the settings of gateways that use Redis, beside those of all: a
-// machine that is busy with the load is no reason to leave the engine that is measured.
-var engineFlags = []string{"--engine-script-limit", "1s"}
-
 // onRedis reports whether a kind is a gateway that the performance engine serves.
 func onRedis(kind string) bool { return kind == gatewayEngine || kind == engineFar }
 
@@ -70,99 +66,80 @@ func (st store) and(end func() error) store {
 
 // What is waited for, beside the load, of a gateway that is to use Redis.
 const (
-	enterTimeout = 30 * time.Second // until the engine serves, and again until it serves all signers
-	flushTimeout = 30 * time.Second // until PostgreSQL has all that Redis has, after the load
+	enterTimeout = 30 * time.Second // until every shard has the performance engine
+	shipTimeout  = 30 * time.Second // until PostgreSQL has all that Redis has, after the load
 	enterPoll    = 100 * time.Millisecond
-	enterLoad    = 300 * time.Millisecond
 )
 
 // engineState is what the admin side says of the engine.
 type engineState struct {
-	State   string `json:"state"`
-	Reason  string `json:"reason"`
-	Signers int    `json:"signers"`
-	Waiting int64  `json:"unflushed"`
+	State  string `json:"state"`
+	Reason string `json:"reason"`
+	Logs   []struct {
+		Signers int `json:"unshippedSigners"`
+	} `json:"logsHere"`
+}
+
+// behind is how many signers have something that PostgreSQL does not have.
+func (e *engineState) behind() (signers int) {
+	for _, l := range e.Logs {
+		signers += l.Signers
+	}
+	return signers
 }
 
 const performance = "PERFORMANCE"
 
-// throughRedis is a drive of a gateway whose signers all are in the performance
-// engine when it begins, and still are when it ends.
+// throughRedis is a drive of a gateway whose shards all have the performance engine when it
+// begins, and still have it when it ends.
 func throughRedis(d drive) drive {
 	return func(ctx context.Context, srv *server, l traffic.Load) (Sample, error) {
-		if err := srv.enter(ctx, l); err != nil {
+		if err := srv.enter(ctx); err != nil {
 			return Sample{}, err
 		}
 		sample, err := d(ctx, srv, l)
 		if err != nil || sample.Void != "" {
 			return sample, err
 		}
-		return srv.flushed(ctx, sample)
+		return srv.shipped(ctx, sample)
 	}
 }
 
-// errLeft says that the gateway does what it was not to be measured at.
-func errLeft(e engineState) error { return fmt.Errorf("the engine is %s: %s", e.State, e.Reason) }
-
-// enter has the gateway go up, and uses the signers until Redis serves each: a signer
-// is copied when it is used, and moved when it is used again.
-func (s *server) enter(ctx context.Context, l traffic.Load) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*enterTimeout)
+// enter has the gateway go up.
+func (s *server) enter(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, enterTimeout)
 	defer cancel()
 	if err := s.askAdmin(ctx, http.MethodPost, "/engine/switch", map[string]string{"to": "performance"}, nil); err != nil {
 		return fmt.Errorf("switch to the performance engine: %w", err)
 	}
-	if _, err := s.awaitEngine(ctx, func(e engineState) bool { return e.State == performance }); err != nil {
-		return err
-	}
-	touch := allocations(closed(16, 4, l.Signers.Count))
-	touch.URLs, touch.Signers, touch.Duration = l.URLs, l.Signers, enterLoad
-	for entered := 0; entered < l.Signers.Count; {
-		r, err := touch.Run(ctx)
-		if err == nil && r.Interrupted {
-			err = context.Cause(ctx)
-		}
-		if err != nil {
-			return fmt.Errorf("use the signers until all have entered, which %d have: %w", entered, err)
-		}
-		if why := sampleOf(r, 0).Void; why != "" {
-			return fmt.Errorf("use the signers until all have entered: %s", why)
-		}
-		var e engineState
-		if err := s.askAdmin(ctx, http.MethodGet, "/engine", nil, &e); err != nil {
-			return err
-		}
-		if entered = e.Signers; e.State != performance {
-			return errLeft(e)
-		}
-	}
-	return nil
+	_, err := s.awaitEngine(ctx, func(e engineState) bool { return e.State == performance })
+	return err
 }
 
 // The notes of a load that Redis answered.
 const (
-	noteBehind  = "events behind at the end"
-	noteCatchUp = "ms until all were flushed"
+	noteBehind  = "signers behind at the end"
+	noteCatchUp = "ms until all were shipped"
 )
 
-// flushed waits until PostgreSQL has everything, and notes how long that took. A
-// gateway that has left the engine meanwhile was not what was to be measured.
-func (s *server) flushed(ctx context.Context, sample Sample) (Sample, error) {
-	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+// shipped waits until PostgreSQL has everything, and notes how long that took. A gateway that has
+// left the engine meanwhile was not what was to be measured.
+func (s *server) shipped(ctx context.Context, sample Sample) (Sample, error) {
+	ctx, cancel := context.WithTimeout(ctx, shipTimeout)
 	defer cancel()
 	began := time.Now()
 	var first engineState
 	if err := s.askAdmin(ctx, http.MethodGet, "/engine", nil, &first); err != nil {
 		return sample, err
 	}
-	e, err := s.awaitEngine(ctx, func(e engineState) bool { return e.Waiting == 0 })
+	e, err := s.awaitEngine(ctx, func(e engineState) bool { return e.behind() == 0 })
 	if err != nil {
 		return sample, err
 	}
 	if e.State != performance {
-		sample.Void = errLeft(e).Error()
+		sample.Void = fmt.Sprintf("the engine is %s: %s", e.State, e.Reason)
 	}
-	sample.note(noteBehind, float64(first.Waiting))
+	sample.note(noteBehind, float64(first.behind()))
 	sample.note(noteCatchUp, float64(time.Since(began).Milliseconds()))
 	return sample, nil
 }
@@ -184,7 +161,7 @@ func (s *server) awaitEngine(ctx context.Context, is func(engineState) bool) (e 
 			return e, nil
 		}
 		if err := rest(ctx, enterPoll); err != nil {
-			return e, fmt.Errorf("the engine stays %s (%s), with %d signers and %d events that wait: %w", e.State, e.Reason, e.Signers, e.Waiting, err)
+			return e, fmt.Errorf("the engine stays %s (%s), with %d signers behind: %w", e.State, e.Reason, e.behind(), err)
 		}
 	}
 }

@@ -15,12 +15,12 @@ import (
 	"noncegate/scripts/loadtest/traffic"
 )
 
-// The notes of a soak of the performance engine. The lag is the age of the oldest event that PostgreSQL has not
-// followed, as the gateway itself measures it; the memory is what Redis uses.
+// The notes of a soak of the performance engine. The lag is the age of the oldest change that PostgreSQL
+// does not have, as the gateway itself measures it; the memory is what Redis uses.
 const (
-	noteLagMost     = "flush lag, ms, at most"
-	noteLagFirst    = "flush lag, ms, first third"
-	noteLagLast     = "flush lag, ms, last third"
+	noteLagMost     = "lag, ms, at most"
+	noteLagFirst    = "lag, ms, first third"
+	noteLagLast     = "lag, ms, last third"
 	noteMemoryMost  = "Redis MiB, at most"
 	noteMemoryFirst = "Redis MiB, first third"
 	noteMemoryLast  = "Redis MiB, last third"
@@ -79,7 +79,7 @@ func (s *server) watch(ctx context.Context, client *redis.Client) (looks []soakL
 		if err != nil {
 			return looks, fmt.Errorf("memory of Redis: %w", err)
 		}
-		looks = append(looks, soakLook{lagMs: 1000 * is["noncegate_flush_oldest_seconds"], memoryMiB: memory / (1 << 20)})
+		looks = append(looks, soakLook{lagMs: 1000 * is["noncegate_log_behind_seconds"], memoryMiB: memory / (1 << 20)})
 	}
 	return looks, nil
 }

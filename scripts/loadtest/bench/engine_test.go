@@ -38,7 +38,7 @@ func TestThePerformanceEngineIsMeasuredWithAllSignersInIt(t *testing.T) {
 	}
 	for _, side := range sides[1:] {
 		if _, ok := side.Samples[0].Notes[noteCatchUp]; !ok {
-			t.Errorf("%s: nobody has waited for the flush: %+v", side.Name, side.Samples[0])
+			t.Errorf("%s: nobody has waited for the rows: %+v", side.Name, side.Samples[0])
 		}
 	}
 	if got := r.Scenes[1].Sides[0].Samples[0].Notes; got[noteMemoryMost] < 0.1 || got[noteMemoryMost] < got[noteMemoryLast] {
@@ -62,20 +62,28 @@ func admin(t *testing.T, says ...engineState) *server {
 	return &server{admin: s.URL}
 }
 
-func TestALoadCountsOnlyIfTheEngineWasNotLeftAndOnceAllIsFlushed(t *testing.T) {
-	got, err := admin(t, engineState{State: performance, Waiting: 7}, engineState{State: performance, Waiting: 3}, engineState{State: performance}).
-		flushed(t.Context(), Sample{PerSecond: 1})
+// behindBy is the state of a gateway of which so many signers are behind.
+func behindBy(state string, signers int) (e engineState) {
+	e.State, e.Reason = state, "slow"
+	e.Logs = append(e.Logs, struct {
+		Signers int `json:"unshippedSigners"`
+	}{signers})
+	return e
+}
+
+func TestALoadCountsOnlyIfTheEngineWasNotLeftAndOnceAllIsShipped(t *testing.T) {
+	got, err := admin(t, behindBy(performance, 7), behindBy(performance, 3), behindBy(performance, 0)).shipped(t.Context(), Sample{PerSecond: 1})
 	if err != nil || got.Void != "" || got.Notes[noteBehind] != 7 || got.Notes[noteCatchUp] == 0 {
-		t.Errorf("a sample of which 7 events had to be flushed is %+v, %v", got, err)
+		t.Errorf("a sample of which 7 signers were behind is %+v, %v", got, err)
 	}
-	got, err = admin(t, engineState{State: "DEGRADED", Reason: "slow"}).flushed(t.Context(), Sample{PerSecond: 1})
+	got, err = admin(t, behindBy("DEGRADED", 0)).shipped(t.Context(), Sample{PerSecond: 1})
 	if err != nil || got.Void != "the engine is DEGRADED: slow" {
 		t.Errorf("a sample at whose end the engine was left is %+v, %v; want it void", got, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if _, err := admin(t, engineState{State: performance, Waiting: 3}).flushed(ctx, Sample{}); err == nil || !strings.Contains(err.Error(), "3 events that wait") {
-		t.Errorf("where the flush stands still: %v", err)
+	if _, err := admin(t, behindBy(performance, 3)).shipped(ctx, Sample{}); err == nil || !strings.Contains(err.Error(), "3 signers behind") {
+		t.Errorf("where nothing is shipped: %v", err)
 	}
 }
 
@@ -101,8 +109,8 @@ func TestASoakComparesItsLastThirdWithItsFirst(t *testing.T) {
 }
 
 func TestTheEnginesRowsAreAskedForTogether(t *testing.T) {
-	got := chosenNames(t, "", engineRows)
-	want := []string{"engine-peak", "engine-incr", "engine-p50", "engine-p99", "engine-far-peak", "engine-far-p50", "engine-far-p99"}
+	got := chosenNames(t, engineRows)
+	want := []string{"engine-peak", "engine-allocate", "engine-incr", "engine-incr-allocate", "engine-far-peak", "engine-far-allocate", "engine-far-p50", "engine-far-p99"}
 	if !slices.Equal(got, want) {
 		t.Errorf("rows %v, want %v: the soak only by its name", got, want)
 	}

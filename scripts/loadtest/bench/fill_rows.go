@@ -27,7 +27,7 @@ WHERE NOT (s.signer_id % 10 = 0 AND n = s.next_nonce - 1 OR s.signer_id % 10 = 5
 ORDER BY n, s.signer_id`
 )
 
-// fillRows writes the signers of the new heart, each with its live state.
+// fillRows writes the signers, each with its live state.
 func fillRows(ctx context.Context, conn *pgx.Conn, st stored) error {
 	var shards int
 	if err := conn.QueryRow(ctx, `SELECT count(*) FROM shard`).Scan(&shards); err != nil {

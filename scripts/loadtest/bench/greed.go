@@ -56,13 +56,13 @@ func principals(kind string) []string {
 // PostgreSQL server. On the same database both would be nodes of one cluster, and half of
 // what the load asks of its gateway would be answered by the neighbour. When there is an
 // error, nothing is left of either.
-func (a *arena) neighbour(ctx context.Context, st store, heart string) (store, error) {
+func (a *arena) neighbour(ctx context.Context, st store) (store, error) {
 	other, err := a.emptyDatabase(ctx)
 	if err != nil {
 		return store{}, errors.Join(err, st.release())
 	}
 	st = st.and(other.release)
-	srv, err := a.startServer(ctx, gatewayKeys, heart, other)
+	srv, err := a.startServer(ctx, gatewayKeys, other)
 	if err != nil {
 		return store{}, errors.Join(err, st.release())
 	}

@@ -36,7 +36,6 @@ type nodesSide struct {
 type nodeKind struct {
 	basic      bool
 	forwardOff bool
-	heart      string // as Config.Heart
 }
 
 // flags are its settings beside those that all have.
@@ -47,7 +46,7 @@ func (k nodeKind) flags() (flags []string) {
 	if k.forwardOff {
 		flags = append(flags, "--forward", "off")
 	}
-	return append(flags, heartFlags(k.heart)...)
+	return flags
 }
 
 // forwards reports whether the node sends requests to others.
@@ -77,12 +76,12 @@ type nodesSizes struct {
 // nodesScenes are those of Nodes.
 func nodesScenes(c Config, size nodesSizes) []nodesScene {
 	idleSide := func(signers int) nodesSide {
-		return nodesSide{name: whole(float64(signers)) + " idle signers", nodes: three(nodeKind{heart: c.Heart}), drive: idleSigners(signers, size.rest)}
+		return nodesSide{name: whole(float64(signers)) + " idle signers", nodes: three(nodeKind{}), drive: idleSigners(signers, size.rest)}
 	}
 	calls := func(name string, nodes ...nodeKind) nodesSide {
 		return nodesSide{name: name, nodes: nodes, drive: randomCalls(traffic.Signers{Count: size.calls})}
 	}
-	queue, basic, off := nodeKind{heart: c.Heart}, nodeKind{heart: c.Heart, basic: true}, nodeKind{heart: c.Heart, forwardOff: true}
+	queue, basic, off := nodeKind{}, nodeKind{basic: true}, nodeKind{forwardOff: true}
 	return []nodesScene{
 		{name: nodesThroughput, about: "64 connections, bursts of 16, 1,000 signers",
 			sides: []nodesSide{

@@ -25,7 +25,7 @@ func randomNodes(ctx context.Context, cl *cluster, c Config) (Sample, error) {
 // signers that its node owns.
 func atOwners(ctx context.Context, cl *cluster, c Config) (Sample, error) {
 	all := nodesLoad(c, nil)
-	owned, err := cl.owned(ctx, all.Signers, c.Heart)
+	owned, err := cl.owned(ctx, all.Signers)
 	if err != nil {
 		return Sample{}, err
 	}

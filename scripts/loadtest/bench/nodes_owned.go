@@ -16,37 +16,13 @@ import (
 )
 
 // owned are the signers in as many parts as there are nodes: those that each owns.
-func (cl *cluster) owned(ctx context.Context, all traffic.Signers, heart string) (parts []traffic.Signers, err error) {
+func (cl *cluster) owned(ctx context.Context, all traffic.Signers) ([]traffic.Signers, error) {
 	conn, err := pgx.Connect(ctx, cl.database)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	if heart == newHeart {
-		return cl.byShard(ctx, conn, all, balanceRest)
-	}
-	var signers, owners []string
-	for i, n := range cl.nodes {
-		part := traffic.Signers{Base: int64(len(signers)), Count: share(all.Count, i, len(cl.nodes))}
-		for j := range part.Count {
-			signers, owners = append(signers, part.Name(j)), append(owners, n.id)
-		}
-		parts = append(parts, part)
-	}
-	return parts, dealOut(ctx, conn, signers, owners)
-}
-
-// dealOut makes each signer's lease that of the node of the same place in owners,
-// before anybody has asked for it. From the first request on it is as any other.
-func dealOut(ctx context.Context, conn *pgx.Conn, signers, owners []string) error {
-	_, err := conn.Exec(ctx, `
-INSERT INTO signer_nonce_state (signer, owner_node, owner_incarnation, fencing_token, acquired_at, expires_at, updated_at)
-SELECT w.signer, g.node_id, g.incarnation, 1, clock_timestamp(), clock_timestamp() + interval '1 minute', clock_timestamp()
-FROM unnest($1::text[], $2::text[]) w(signer, node) JOIN gateway_node g ON g.node_id = w.node`, signers, owners)
-	if err != nil {
-		return fmt.Errorf("deal out signers: %w", err)
-	}
-	return nil
+	return cl.byShard(ctx, conn, all, balanceRest)
 }
 
 // How long the nodes have to share the shards out, and how long nothing may move before

@@ -41,11 +41,12 @@ func TestTheDesignsTargetsAreInTheTable(t *testing.T) {
 		"echo": {AtLeast: 0.8}, "echo-allocate": {AtLeast: 0.8}, "echo-1000": {AtLeast: 0.7}, "echo-5000": {AtLeast: 0.7},
 		"naive": {AtLeast: 20}, "naive-hot": {AtLeast: 100}, "hot": {AtLeast: 1}, "million": {AtLeast: 0.5},
 		"open": {AtMost: 3}, "idle": {AtMost: 8 << 10}, "slow": {AtMost: 1.2}, "echo-sqlite": {AtLeast: 0.45},
-		"soak": {AtLeast: 1}, "heart": {AtLeast: 1.5}, "heart-million": {AtLeast: 2},
-		"engine-peak": {AtLeast: 0.5}, "engine-incr": {AtLeast: 1}, "engine-far-peak": {AtLeast: 1}, "engine-far-p99": {AtMost: 0.4},
+		"soak":        {AtLeast: 1},
+		"engine-peak": {AtLeast: 1.2}, "engine-allocate": {AtLeast: 1.2}, "engine-incr": {AtLeast: 2.5}, "engine-incr-allocate": {AtLeast: 2.5},
+		"engine-far-peak": {AtLeast: 2}, "engine-far-allocate": {AtLeast: 2}, "engine-far-p50": {AtMost: 0.15}, "engine-far-p99": {AtMost: 0.3},
 		"keys": {AtLeast: 0.97}, "chain": {AtLeast: 0.95},
 		"expiry": {AtMost: 1.5}, "greed": {AtMost: 1},
-		"engine-lag": {AtMost: 2500}, "engine-memory": {AtMost: 1.1},
+		"engine-lag": {AtMost: 1000}, "engine-memory": {AtMost: 1.1},
 	}
 	got := make(map[string]Target)
 	for _, r := range rows {
@@ -64,9 +65,9 @@ func TestTheDesignsTargetsAreInTheTable(t *testing.T) {
 }
 
 // chosenNames are the names of the rows that one gets.
-func chosenNames(t *testing.T, heart string, only ...string) (names []string) {
+func chosenNames(t *testing.T, only ...string) (names []string) {
 	t.Helper()
-	chosen, err := chooseRows(only, heart)
+	chosen, err := chooseRows(only)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,35 +78,19 @@ func chosenNames(t *testing.T, heart string, only ...string) (names []string) {
 }
 
 func TestLongRowsAreMeasuredOnlyWhenAskedFor(t *testing.T) {
-	if got := chosenNames(t, ""); slices.Contains(got, "million") || !slices.Contains(got, "echo") {
+	if got := chosenNames(t); slices.Contains(got, "million") || !slices.Contains(got, "echo") {
 		t.Errorf("without a choice: %v", got)
 	}
-	if got := chosenNames(t, "", "all"); len(got) != len(rows)-2 {
-		t.Errorf("all: %v, want %d rows", got, len(rows)-2)
+	if got := chosenNames(t, "all"); len(got) != len(rows) {
+		t.Errorf("all: %v, want %d rows", got, len(rows))
 	}
-	if got := chosenNames(t, "", "open", "million", "echo"); !slices.Equal(got, []string{"echo", "million", "open"}) {
+	if got := chosenNames(t, "open", "million", "echo"); !slices.Equal(got, []string{"echo", "million", "open"}) {
 		t.Errorf("three by name: %v, want those in the table's order", got)
 	}
 }
 
-func TestRowsThatCompareTheHeartsAreThereWithTheNewOneOnlyAndThoseOfRedisWithout(t *testing.T) {
-	without, with := chosenNames(t, "", "all"), chosenNames(t, newHeart, "all")
-	for name, there := range map[string][2]bool{
-		"echo": {true, true}, "heart": {false, true}, "heart-million": {false, true}, "engine-peak": {true, false},
-	} {
-		if got := [2]bool{slices.Contains(without, name), slices.Contains(with, name)}; got != there {
-			t.Errorf("%s is there without and with the new heart: %v, want %v", name, got, there)
-		}
-	}
-	for heart, name := range map[string]string{"": "heart", newHeart: "engine"} {
-		if _, err := chooseRows([]string{name}, heart); err == nil {
-			t.Errorf("with the heart %q there are rows %s", heart, name)
-		}
-	}
-}
-
 func TestTheHalfOfAPeakIsMeasuredAfterThePeak(t *testing.T) {
-	chosen, err := chooseRows([]string{"soak-wal"}, "")
+	chosen, err := chooseRows([]string{"soak-wal"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +101,7 @@ func TestTheHalfOfAPeakIsMeasuredAfterThePeak(t *testing.T) {
 }
 
 func TestOnlyWhatARowNeedsIsMeasured(t *testing.T) {
-	chosen, err := chooseRows([]string{"naive", "echo"}, "")
+	chosen, err := chooseRows([]string{"naive", "echo"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +132,6 @@ func TestWrongSettingsNameTheFlag(t *testing.T) {
 		"--duration": change(func(c *Config) { c.Duration = 0 }),
 		"no hold":    change(func(c *Config) { c.Duration = 10 * time.Second }), // the slow row takes five times that
 		"--rows":     change(func(c *Config) { c.Only = []string{"fast"} }),
-		"--heart":    change(func(c *Config) { c.Heart = "old" }),
 	} {
 		if _, err := Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), flag) {
 			t.Errorf("%+v: %v, want an error about %s", c, err, flag)
@@ -159,7 +143,7 @@ func TestWrongSettingsNameTheFlag(t *testing.T) {
 }
 
 func TestTheTimeOfABenchIsBounded(t *testing.T) {
-	chosen, err := chooseRows(nil, "")
+	chosen, err := chooseRows(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

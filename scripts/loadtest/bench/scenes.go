@@ -39,8 +39,6 @@ type side struct {
 	load   traffic.Load
 	stored stored // what the store holds before; only gateway-postgres has any
 	drive  drive  // nil: plain
-	// todays is said of a side that is measured on today's heart whatever Config.Heart is.
-	todays bool
 }
 
 // scenesOf picks the scenes that rows need, with only the sides they need.
@@ -104,10 +102,9 @@ func scenes(c Config) []scene {
 	}
 	return []scene{
 		{name: "64x16", about: "64 connections, bursts of 16, 1,000 signers",
-			sides: append(sides(closed(64, 16, 1000), echoCoalesce, echo, gatewayPostgres, gatewayKeys, gatewayChain, naive, redisIncr, gatewayEngine, gatewaySQLite),
-				onTodays(todaysHeart, closed(64, 16, 1000), stored{}))},
+			sides: sides(closed(64, 16, 1000), echoCoalesce, echo, gatewayPostgres, gatewayKeys, gatewayChain, naive, redisIncr, gatewayEngine, gatewaySQLite)},
 		{name: "64x16 allocations", about: "64 connections, bursts of 16, 1,000 signers, allocations only",
-			sides: sides(allocations(closed(64, 16, 1000)), echo, gatewayPostgres)},
+			sides: sides(allocations(closed(64, 16, 1000)), echo, gatewayPostgres, gatewayEngine, redisIncr)},
 		{name: "1000x1", about: "1,000 connections, 1 in flight, 1,000 signers", sides: sides(closed(1000, 1, 1000), echo, gatewayPostgres)},
 		{name: "5000x1", about: "5,000 connections, 1 in flight, 1,000 signers", sides: sides(closed(5000, 1, 1000), echo, gatewayPostgres)},
 		{name: "hot 64x16", about: "64 connections, bursts of 16, one hot signer", sides: sides(closed(64, 16, 1), gatewayPostgres, naive)},
@@ -115,7 +112,7 @@ func scenes(c Config) []scene {
 			gateway("1,000 signers", closed(256, 4, 1000), stored{}, nil),
 			gateway("one hot signer", closed(256, 4, 1), stored{}, nil)}},
 		{name: "open 5000", about: "open loop, 5,000 connections, 10,000 requests/s, 1,000 signers", factor: 2,
-			sides: sides(open(5000, 10_000), echo, gatewayPostgres, gatewayEngine)},
+			sides: sides(open(5000, 10_000), echo, gatewayPostgres)},
 		{name: "idle", about: "8,000 connections, one request each, memory " + c.Idle.String() + " later less the start's",
 			sides: []side{gateway(gatewayPostgres, closed(8000, 1, 1000), stored{}, idle(c.Idle))}},
 		{name: "slow", about: "open loop, 1,000 clients, 2,000 requests/s, 1,000 signers; 20 % subscribed to all, sending, and not reading from the begin on, or idle", factor: 5,
@@ -124,14 +121,14 @@ func scenes(c Config) []scene {
 				gateway("20 % do not read", open(1000, 2000), stored{}, slow(0.2, true))}},
 		{name: "million", about: fmt.Sprintf("64 connections, bursts of 16; 1,000 signers of an empty database, or %v and load on all of them", fullStore), sides: []side{
 			gateway("1,000 signers", closed(64, 16, 1000), stored{}, nil),
-			gateway(aMillion, closed(64, 16, fullStore.signers), fullStore, nil),
-			onTodays(aMillion+", "+todaysHeart, closed(64, 16, fullStore.signers), fullStore)}},
+			gateway(aMillion, closed(64, 16, fullStore.signers), fullStore, nil)}},
 		soakScene(c.Soak),
 		expiryScene(),
 		greedScene(),
 		{name: "far 64x16", about: "64 connections, bursts of 16, 1,000 signers; " + farAbout, sides: sides(closed(64, 16, 1000), gatewayFar, engineFar)},
-		{name: "far open 5000", about: "open loop, 5,000 connections, 10,000 requests/s, 1,000 signers; " + farAbout, factor: 2,
-			sides: sides(open(5000, 10_000), gatewayFar, engineFar)},
+		{name: "far 64x16 allocations", about: "64 connections, bursts of 16, 1,000 signers, allocations only; " + farAbout, sides: sides(allocations(closed(64, 16, 1000)), gatewayFar, engineFar)},
+		{name: "far open 5000", about: "open loop, 5,000 connections, 10,000 allocations/s, 1,000 signers; " + farAbout, factor: 2,
+			sides: sides(allocations(open(5000, 10_000)), gatewayFar, engineFar)},
 		{name: "engine soak", about: "64 connections, bursts of 16, 1,000 signers, for " + c.Soak.String(), once: true,
 			sides: []side{{name: gatewayEngine, server: gatewayEngine, load: closed(64, 16, 1000), drive: engineSoak(c.Soak)}}},
 	}

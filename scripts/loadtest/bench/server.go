@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -36,7 +35,7 @@ const (
 
 // gatewayFlags are the gateway's settings beside its addresses and its store. All
 // others have their defaults: variables of the environment do not reach it.
-// --max-holds is the most that any heart takes, because one hot signer has an open hold for
+// --max-holds is the most there can be, because one hot signer has an open hold for
 // each of the 1,024 requests under way.
 var gatewayFlags = []string{"--max-holds", "4096"}
 
@@ -62,10 +61,10 @@ type store struct {
 
 // openStore makes an empty store of the kind that the side's server has, or finds
 // the filled one that it asks for.
-func (a *arena) openStore(ctx context.Context, s side, heart string) (store, error) {
+func (a *arena) openStore(ctx context.Context, s side) (store, error) {
 	switch {
 	case s.stored != stored{}:
-		name, err := a.filledDatabase(ctx, fillKey{s.stored, heart})
+		name, err := a.filledDatabase(ctx, s.stored)
 		return store{url: a.pg.URL(name), release: nothing}, err
 	case s.server == gatewayPostgres, s.server == gatewayKeys, s.server == gatewayShared, s.server == naive:
 		return a.emptyDatabase(ctx)
@@ -74,7 +73,7 @@ func (a *arena) openStore(ctx context.Context, s side, heart string) (store, err
 		if err != nil {
 			return store{}, err
 		}
-		return a.neighbour(ctx, st, heart)
+		return a.neighbour(ctx, st)
 	case s.server == gatewayChain:
 		st, err := a.emptyDatabase(ctx)
 		if err != nil {
@@ -132,7 +131,7 @@ type server struct {
 
 // startServer starts a server and waits until it is ready. The caller must stop
 // it.
-func (a *arena) startServer(ctx context.Context, kind, heart string, st store) (*server, error) {
+func (a *arena) startServer(ctx context.Context, kind string, st store) (*server, error) {
 	addr, err := freeAddr()
 	if err != nil {
 		return nil, err
@@ -141,11 +140,11 @@ func (a *arena) startServer(ctx context.Context, kind, heart string, st store) (
 	if err != nil {
 		return nil, err
 	}
-	args, ready := a.command(kind, heart, addr, admin, st)
+	args, ready := a.command(kind, addr, admin, st)
 	in := []access.Access{{}}
 	if who := principals(kind); len(who) > 0 {
 		var rights string
-		if rights, in, err = a.letIn(ctx, heart, st, who); err != nil {
+		if rights, in, err = a.letIn(ctx, st, who); err != nil {
 			return nil, err
 		}
 		args = append(args, "--rights", rights)
@@ -166,15 +165,13 @@ func (a *arena) startServer(ctx context.Context, kind, heart string, st store) (
 }
 
 // command is how a server is started, and how one sees that it is ready.
-func (a *arena) command(kind, heart, addr, admin string, st store) (args []string, ready func(context.Context) error) {
+func (a *arena) command(kind, addr, admin string, st store) (args []string, ready func(context.Context) error) {
 	gateway, ref := filepath.Join(a.room.Dir(), "gateway"), filepath.Join(a.room.Dir(), "refserver")
 	switch kind {
 	case gatewayPostgres, gatewayKeys, gatewayShared, gatewayApart, gatewayChain, gatewaySQLite, gatewayFar, gatewayEngine, engineFar:
 		args = []string{gateway, "serve", "--store", st.url, "--listen", addr, "--admin-listen", admin}
 		if st.redis != "" {
-			args = append(append(args, "--redis", st.redis), engineFlags...)
-		} else {
-			args = append(args, heartFlags(heart)...)
+			args = append(args, "--redis", st.redis)
 		}
 		if len(st.nodes) > 0 {
 			args = append(append(args, "--chain", loadChain+"="+strings.Join(st.nodes, ",")), chainFlags...)
@@ -190,10 +187,10 @@ func (a *arena) command(kind, heart, addr, admin string, st store) (args []strin
 
 // letIn makes an API key for each of some principals, and a file with their rights: to
 // allocate and mark whatever signer.
-func (a *arena) letIn(ctx context.Context, heart string, st store, who []string) (rights string, in []access.Access, err error) {
+func (a *arena) letIn(ctx context.Context, st store, who []string) (rights string, in []access.Access, err error) {
 	text := "principals:\n"
 	for _, name := range who {
-		key, err := a.makeKey(ctx, heart, st, name)
+		key, err := a.makeKey(ctx, st, name)
 		if err != nil {
 			return "", nil, err
 		}
@@ -208,8 +205,8 @@ func (a *arena) letIn(ctx context.Context, heart string, st store, who []string)
 	return rights, in, os.WriteFile(rights, []byte(text), 0o644)
 }
 
-func (a *arena) makeKey(ctx context.Context, heart string, st store, who string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(a.room.Dir(), "gateway"), slices.Concat([]string{"key", "create", who, "--store", st.url}, heartFlags(heart))...)
+func (a *arena) makeKey(ctx context.Context, st store, who string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(a.room.Dir(), "gateway"), "key", "create", who, "--store", st.url)
 	cmd.Env = cleanEnvironment()
 	var said bytes.Buffer
 	cmd.Stderr = &said

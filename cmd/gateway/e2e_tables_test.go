@@ -3,60 +3,13 @@
 package main
 
 import (
-	"errors"
-	"os"
-	"path"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"noncegate/lease"
 	"noncegate/nonce/postgres"
 )
-
-// The gateways of a run have the heart that the variable says, the new one if it says
-// none. A test of what only one of them has chooses it, with onOldHeart or onNewHeart. What
-// tests need of the tables is in this file, for each heart.
-
-// heartVariable sets the heart of gateways, and of the tests that start them.
-const heartVariable = "NONCEGATE_HEART"
-
-// chooseHeart is called before any test runs. Gateways, and the commands that tests run
-// beside them, inherit the variable.
-func chooseHeart() error {
-	if os.Getenv(heartVariable) != "" {
-		return nil
-	}
-	return os.Setenv(heartVariable, "new")
-}
-
-var chosenHearts sync.Map // by the name of the test: whether it is the new one
-
-// onOldHeart makes the gateways of the test, and of its subtests, have the old heart: it is
-// about something that only they have. It is called before the first of them is started.
-func onOldHeart(t testing.TB) { chosenHearts.Store(t.Name(), false) }
-
-// onNewHeart is onOldHeart for the new heart.
-func onNewHeart(t testing.TB) { chosenHearts.Store(t.Name(), true) }
-
-// newHeart reports whether the gateways of the test have the new heart.
-func newHeart(t testing.TB) bool {
-	for name := t.Name(); name != "."; name = path.Dir(name) {
-		if chosen, ok := chosenHearts.Load(name); ok {
-			return chosen.(bool)
-		}
-	}
-	return os.Getenv(heartVariable) == "new"
-}
-
-// either is what is expected of the new heart, or of the old one.
-func either[T any](t testing.TB, ofNew, ofOld T) T {
-	if newHeart(t) {
-		return ofNew
-	}
-	return ofOld
-}
 
 // fewShards is how many shards the databases of most tests have. They are where they should
 // be sooner than the 32 that a database gets else.
@@ -65,18 +18,9 @@ const fewShards = 8
 // migrateFor brings a database to the schema of the test's gateways.
 func migrateFor(t testing.TB, url string) {
 	t.Helper()
-	var err error
-	if newHeart(t) {
-		var s *postgres.ShardStore
-		if s, err = postgres.OpenShards(t.Context(), url, fewShards, postgres.Config{}); err == nil {
-			err = s.Close()
-		}
-	} else {
-		var s *postgres.Store
-		if s, err = postgres.Open(t.Context(), url, postgres.Config{}); err == nil {
-			_, err = s.Migrate(t.Context())
-			err = errors.Join(err, s.Close())
-		}
+	store, err := postgres.OpenShards(t.Context(), url, fewShards, postgres.Config{})
+	if err == nil {
+		err = store.Close()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -88,17 +32,7 @@ func migrateFor(t testing.TB, url string) {
 // given(signer_id, request_id, nonce, attempt), which has a row for each nonce of an
 // allocation with a request id, and nodes(node, live, incarnation). token is that under which the row was written, 0 by a
 // node in mode basic.
-const (
-	oldTables = `WITH signers AS (
-	SELECT signer_id, signer, version, next_nonce AS next, floor, owner_node AS owner, fencing_token AS token FROM signer_nonce_state
-), nonces AS (
-	SELECT signer_id, nonce, (ARRAY['HELD', 'RELEASED', 'CONSUMED'])[status] AS status, attempt, fencing_token AS token FROM signer_nonce_allocation
-), given AS (
-	SELECT q.signer_id, q.request_id, n.nonce, n.attempt FROM signer_nonce_request q, unnest(q.nonces, q.attempts) n(nonce, attempt)
-), nodes AS (
-	SELECT node_id AS node, live, incarnation FROM gateway_node
-) `
-	newTables = `WITH signers AS (
+const tables = `WITH signers AS (
 	SELECT signer_id, signer, version, next_nonce AS next, floor, nullif(owner_node, '') AS owner, s.fencing_token AS token FROM signer s JOIN shard USING (shard_id)
 ), nonces AS (
 	SELECT signer_id, e.nonce, e.status, e.attempt, s.fencing_token AS token FROM signer s, live_entries(s.live) e
@@ -109,12 +43,11 @@ const (
 ), nodes AS (
 	SELECT node, NOT gone AND lease_until > store_millis() AS live, incarnation FROM gateway_node
 ) `
-)
 
 // query is the result of a query of signers, nonces and given as text, a line each row.
 func query(t testing.TB, url, sql string) string {
 	t.Helper()
-	return rowsWith(t, url, either(t, newTables, oldTables), sql)
+	return rowsWith(t, url, tables, sql)
 }
 
 // settled waits until each shard is at the node that should have it, of those given.
@@ -144,48 +77,27 @@ func settled(t testing.TB, url string, nodes ...string) {
 // everything is all there is of the signers, the times of the store included.
 func everything(t testing.TB, url string) string {
 	t.Helper()
-	if newHeart(t) {
-		return rows(t, url, `SELECT * FROM signer ORDER BY signer_id`) + "\n" +
-			rows(t, url, `SELECT * FROM signer_history ORDER BY signer_id, nonce`) + "\n" +
-			rows(t, url, `SELECT * FROM signer_request ORDER BY signer_id, request_id`)
-	}
-	return rows(t, url, `SELECT * FROM signer_nonce_state ORDER BY signer_id`) + "\n" +
-		rows(t, url, `SELECT * FROM signer_nonce_allocation ORDER BY signer_id, nonce`) + "\n" +
-		rows(t, url, `SELECT * FROM signer_nonce_request ORDER BY signer_id, request_id`)
+	return rows(t, url, `SELECT * FROM signer ORDER BY signer_id`) + "\n" +
+		rows(t, url, `SELECT * FROM signer_history ORDER BY signer_id, nonce`) + "\n" +
+		rows(t, url, `SELECT * FROM signer_request ORDER BY signer_id, request_id`)
 }
 
 // consistent fails the test unless each signer's rows are as they say of each other: no
 // hole, nothing beyond, and no nonce that two requests were given.
 func consistent(t testing.TB, url string) {
 	t.Helper()
-	if newHeart(t) {
-		consistentShards(t, url, true)
-		return
-	}
-	wrong := rows(t, url, `
-		SELECT s.signer, s.next_nonce, s.held, count(a), count(a) FILTER (WHERE a.status = 1) AS holds, max(a.nonce)
-		FROM signer_nonce_state s LEFT JOIN signer_nonce_allocation a USING (signer_id)
-		GROUP BY s.signer_id
-		HAVING s.next_nonce - greatest(s.floor, s.pruned) <> count(a) FILTER (WHERE a.nonce >= greatest(s.floor, s.pruned))
-		    OR s.held <> count(a) FILTER (WHERE a.status = 1) OR max(a.nonce) >= s.next_nonce OR min(a.nonce) < s.pruned`)
-	if wrong != "" {
-		t.Errorf("signer, next, held, rows, holds, highest:\n%s", wrong)
-	}
+	consistentRows(t, url, true)
 }
 
 // consistentButPruned is consistent where old rows of what is consumed were deleted.
 func consistentButPruned(t testing.TB, url string) {
 	t.Helper()
-	if newHeart(t) {
-		consistentShards(t, url, false)
-		return
-	}
-	consistent(t, url)
+	consistentRows(t, url, false)
 }
 
-// consistentShards is consistent for the new heart. Where rows of the history may have been
+// consistentRows is consistent. Where rows of the history may have been
 // deleted, it is not kept whole.
-func consistentShards(t testing.TB, url string, whole bool) {
+func consistentRows(t testing.TB, url string, whole bool) {
 	t.Helper()
 	for what, sql := range map[string]string{
 		"signer, next, nonces with rows, highest": `

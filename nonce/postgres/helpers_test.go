@@ -3,35 +3,24 @@ package postgres_test
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
 	"net/url"
+	"noncegate/internal/pgtest"
+	"noncegate/nonce"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"noncegate/internal/pgtest"
-	"noncegate/lease"
-	"noncegate/nonce"
 )
 
 // patience is how long a test waits for what must come.
 const patience = 20 * time.Second
-
-var (
-	alice = lease.Holder{Node: "alice", Incarnation: 1}
-	bob   = lease.Holder{Node: "bob", Incarnation: 1}
-)
-
-const (
-	signer = "eip155:1:0xab16a96d359ec26a11e2c2b3d8f8b8942d5bfcdb"
-	long   = time.Hour
-	over   = time.Microsecond // a lease that has ended when its grant is read
-)
 
 func dial(t testing.TB, url string) *pgx.Conn {
 	t.Helper()
@@ -62,62 +51,6 @@ func await(t testing.TB, what string, done func() bool) {
 		}
 		<-tick.C
 	}
-}
-
-// acquire takes the lease of a signer, which must be possible.
-func acquire(t testing.TB, s nonce.Store, h lease.Holder, ttl time.Duration, need nonce.Need) nonce.Snapshot {
-	t.Helper()
-	snaps, err := s.Acquire(t.Context(), h, ttl, []nonce.Need{need})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !snaps[0].Acquired {
-		t.Fatalf("%s was not acquired: %+v", need.Signer, snaps[0].Lease)
-	}
-	return snaps[0]
-}
-
-// all reads a signer with its lowest rows and a request id.
-func all(t testing.TB, s nonce.Store, name, requestID string) nonce.Snapshot {
-	t.Helper()
-	snaps, err := s.Load(t.Context(), []nonce.Need{{Signer: name, Released: 10, Nonces: []int64{0, 1, 2, 3, 100}, RequestIDs: []string{requestID}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return snaps[0]
-}
-
-// handOut is a change that hands out the next n nonces.
-func handOut(s nonce.Snapshot, n int) nonce.Change {
-	c := nonce.Change{
-		ID: s.ID, Signer: s.Signer, Token: s.Lease.Token, Version: s.Version,
-		Next: s.Next, Floor: s.Floor, Held: s.Held + int64(n),
-	}
-	for range n {
-		c.Rows = append(c.Rows, nonce.RowChange{Nonce: c.Next, Fresh: true, Status: nonce.Held, Attempt: 1, Hold: time.Minute})
-		c.Next++
-	}
-	return c
-}
-
-// asked adds the request id that the nonces of a change are the answer to.
-func asked(c nonce.Change, id string) nonce.Change {
-	r := nonce.Request{ID: id}
-	for _, row := range c.Rows {
-		r.Nonces, r.Attempts = append(r.Nonces, row.Nonce), append(r.Attempts, row.Attempt)
-	}
-	c.Requests = []nonce.Request{r}
-	return c
-}
-
-// commit commits one change and reports whether it was applied.
-func commit(t testing.TB, s nonce.Store, h lease.Holder, c nonce.Change) bool {
-	t.Helper()
-	res, err := s.Commit(t.Context(), h, long, []nonce.Change{c})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res.Applied[0]
 }
 
 // relay is a server's address that can move to another server. It counts what
@@ -229,23 +162,101 @@ func (r *relay) requests(server io.Writer, client io.Reader) error {
 	}
 }
 
-// proxied makes a migrated database and a store that reaches it through a proxy,
-// over one connection at a time.
-func proxied(t *testing.T) (direct string, s nonce.Store, p *pgtest.Proxy) {
+// plan is a node of EXPLAIN's JSON.
+type plan struct {
+	Type      string `json:"Node Type"`
+	Relation  string `json:"Relation Name"`
+	Index     string `json:"Index Name"`
+	IndexCond string `json:"Index Cond"`
+	Plans     []plan
+}
+
+// explain returns the generic plan of a prepared statement.
+func explain(t *testing.T, conn *pgx.Conn, name string) *plan {
 	t.Helper()
-	direct = migrated(t)
-	p, err := pgtest.NewProxy(server.Addr())
+	var params int
+	err := conn.QueryRow(t.Context(), `SELECT coalesce(cardinality(parameter_types), 0) FROM pg_prepared_statements WHERE name = $1`, name).Scan(&params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	execute := "EXPLAIN (FORMAT JSON) EXECUTE " + name
+	if params > 0 {
+		execute += " (" + strings.TrimSuffix(strings.Repeat("NULL, ", params), ", ") + ")"
+	}
+	var text string
+	err = conn.QueryRow(t.Context(), execute, pgx.QueryExecModeSimpleProtocol).Scan(&text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var plans []struct{ Plan plan }
+	if err := json.Unmarshal([]byte(text), &plans); err != nil {
+		t.Fatal(err)
+	}
+	return &plans[0].Plan
+}
+
+// waiting reports whether a session of this database waits for a lock.
+func waiting(t testing.TB, conn *pgx.Conn) bool {
+	t.Helper()
+	var n int
+	err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n > 0
+}
+
+// overtaken runs statement in a transaction of an outsider's, then run beside it,
+// and commits once run waits for the lock. It reports whether run did wait and
+// then ended by itself; one that gave up first has proved nothing.
+func overtaken(t *testing.T, url, statement string, args []any, run func() error) bool {
+	t.Helper()
+	outsider, watch := dial(t, url), dial(t, url)
+	tx, err := outsider.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), statement, args...); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- run() }()
+	met := false
+	await(t, "the lock to be waited for", func() bool {
+		met = met || waiting(t, watch)
+		return met || len(done) > 0
+	})
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	err = <-done
+	if err != nil && nonce.OutcomeOf(err) != nonce.Aborted {
+		t.Fatal(err)
+	}
+	return met && err == nil
+}
+
+// twin starts another server with an empty database of the same name and the same
+// password as raw names.
+func twin(t *testing.T, raw string) (s *pgtest.Server, there string) {
+	t.Helper()
+	s, err := pgtest.Start()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
+		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	through, err := p.URL(direct)
+	u, err := url.Parse(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return direct, openStore(t, through+"&pool_max_conns=1"), p
+	password, _ := u.User.Password()
+	admin := dial(t, s.URL("postgres"))
+	execute(t, admin, "CREATE DATABASE "+pgx.Identifier{u.Path[1:]}.Sanitize())
+	execute(t, admin, "ALTER ROLE postgres PASSWORD '"+password+"'")
+	u.Host = s.Addr()
+	return s, u.String()
 }

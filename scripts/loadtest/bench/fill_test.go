@@ -17,7 +17,7 @@ import (
 	"noncegate/scripts/loadtest/traffic"
 )
 
-// rowsDatabase is a database of the new heart's schema, with a store and a connection.
+// rowsDatabase is a database with a store and a connection.
 func rowsDatabase(t *testing.T) (*postgres.ShardStore, *pgx.Conn, string) {
 	t.Helper()
 	server, err := pgtest.Start()
@@ -42,10 +42,10 @@ func rowsDatabase(t *testing.T) (*postgres.ShardStore, *pgx.Conn, string) {
 	return s, conn, server.URL(name)
 }
 
-func TestAFilledDatabaseOfTheNewHeartIsWhatItsStoreReads(t *testing.T) {
+func TestAFilledDatabaseIsWhatItsStoreReads(t *testing.T) {
 	s, conn, url := rowsDatabase(t)
 	a := &arena{progress: new(lines)}
-	if err := a.fill(t.Context(), url, fillKey{stored{signers: 100, each: 5}, newHeart}); err != nil {
+	if err := a.fill(t.Context(), url, stored{signers: 100, each: 5}); err != nil {
 		t.Fatal(err)
 	}
 	var needs []nonce.SignerNeed

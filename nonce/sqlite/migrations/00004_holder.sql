@@ -1,4 +1,0 @@
--- +goose Up
--- Who took the last hold of a nonce: eight bytes that stand for a principal. NULL:
--- nobody in particular.
-ALTER TABLE signer_nonce_allocation ADD COLUMN holder INTEGER;
