@@ -68,9 +68,9 @@ nodes: bin/loadtest ## measure three nodes over one PostgreSQL beside one (BENCH
 
 torture: ## break things around real gateways for two and a half hours, and judge; goes on where it was stopped
 	@scripts/setup-test.sh
-	$(GO) run ./torture/cmd campaign --runs 234 --forward both --limit 50m --dir $(TORTURE)/postgres
-	$(GO) run ./torture/cmd campaign --engine --runs 198 --forward both --limit 60m --dir $(TORTURE)/engine
-	$(GO) run ./torture/cmd campaign --chain --runs 38 --forward both --limit 30m --dir $(TORTURE)/chain
+	$(GO) run ./torture/cmd campaign --runs 306 --forward both --limit 50m --dir $(TORTURE)/postgres
+	$(GO) run ./torture/cmd campaign --engine --runs 360 --forward both --limit 60m --dir $(TORTURE)/engine
+	$(GO) run ./torture/cmd campaign --chain --runs 53 --forward both --limit 30m --dir $(TORTURE)/chain
 	$(GO) run ./torture/cmd sqlite --dir $(TORTURE)/sqlite
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=$(TORTUREFUZZ)
 

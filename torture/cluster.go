@@ -16,6 +16,7 @@ import (
 
 	"noncegate/internal/guarded"
 	"noncegate/internal/pgtest"
+	"noncegate/nonce/postgres"
 )
 
 // The times of the gateways of a run, as short as they may be, so that leases end,
@@ -25,32 +26,52 @@ const (
 	holdTTL       = time.Second
 	maxHold       = 2 * time.Second
 	sweepInterval = 100 * time.Millisecond
+	// grace is for how long after its deadline nobody ends a hold.
+	grace = time.Second
+	// maxOverdue is how long after its deadline a hold may be open once everything is healed:
+	// the grace, what is left of a lease, the second for which a shard stays free, two looks at
+	// who has it, a sweep, and room for a machine that is busy.
+	maxOverdue = grace + leaseTTL + 2*time.Second + sweepInterval + 2*time.Second
+)
+
+// shards is how many a database of a run has: few enough that signers share them.
+const shards = 8
+
+// What statements and faults know of the schema: how the rows of the signers named in $1 are
+// locked, and those of their shards; and shardCommit, which is in the text of every commit of
+// a node of mode worker-queue, and in no other statement.
+const (
+	lockSigners = `SELECT 1 FROM signer WHERE signer = ANY ($1) ORDER BY signer_id FOR UPDATE`
+	lockShards  = `SELECT 1 FROM shard WHERE shard_id IN (SELECT shard_id FROM signer WHERE signer = ANY ($1)) ORDER BY shard_id FOR UPDATE`
+	shardCommit = "\nlocked AS MATERIALIZED ("
 )
 
 // startTimeout bounds the start of a cluster, and of a node.
 const startTimeout = 40 * time.Second
 
-// StartPostgres starts the PostgreSQL of many runs of a heart, with a database that theirs
-// are copied from.
-func StartPostgres(ctx context.Context, heart string) (*pgtest.Server, error) {
-	h, err := heartOf(heart)
-	if err != nil {
-		return nil, err
-	}
+// StartPostgres starts the PostgreSQL of many runs, with a database that theirs are copied
+// from.
+func StartPostgres(ctx context.Context) (*pgtest.Server, error) {
 	pg, err := pgtest.Start()
 	if err != nil {
 		return nil, err
 	}
-	if err := pg.SetTemplate(ctx, h.migrate); err != nil {
+	if err := pg.SetTemplate(ctx, migrate); err != nil {
 		return nil, errors.Join(err, pg.Close())
 	}
 	return pg, nil
 }
 
+func migrate(ctx context.Context, url string) error {
+	s, err := postgres.OpenShards(ctx, url, shards, postgres.Config{})
+	if err != nil {
+		return err
+	}
+	return s.Close()
+}
+
 // Options are what the clusters of many runs share.
 type Options struct {
-	// Heart is the one that the gateways serve with: "", or NewHeart. Postgres is of it.
-	Heart    string
 	Postgres *pgtest.Server
 	Gateway  string // the program, made by Build
 	Clock    bool   // it was built with WrongClock
@@ -83,7 +104,6 @@ type member struct{ id, mode string }
 // Cluster is three gateways over one database, and perhaps guests behind them in nodes.
 type Cluster struct {
 	pg       *pgtest.Server
-	heart    *heart
 	database string // name
 	url      string // past all proxies
 	room     *guarded.Room
@@ -97,9 +117,6 @@ func startCluster(ctx context.Context, o Options) (c *Cluster, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("the cluster did not start in time"))
 	defer cancel()
 	c = &Cluster{pg: o.Postgres}
-	if c.heart, err = heartOf(o.Heart); err != nil {
-		return nil, err
-	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.close())
@@ -117,11 +134,10 @@ func startCluster(ctx context.Context, o Options) (c *Cluster, err error) {
 			return nil, err
 		}
 	}
-	more, err := moreArgs(ctx, o)
+	more, fast, err := moreArgs(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	more = append(more, c.heart.flags...)
 	if o.Chain {
 		if c.chain, err = startChain(o.seed); err != nil {
 			return nil, err
@@ -136,7 +152,7 @@ func startCluster(ctx context.Context, o Options) (c *Cluster, err error) {
 		n.args = append(n.args, more...)
 		c.nodes = append(c.nodes, n)
 		if o.Engine && !n.basic.Load() {
-			if err := c.withFast(n, o.EngineArgs); err != nil {
+			if err := c.withFast(n, slices.Concat(fast, o.EngineArgs)); err != nil {
 				return nil, err
 			}
 		}
@@ -151,20 +167,23 @@ func startCluster(ctx context.Context, o Options) (c *Cluster, err error) {
 	return c, all.Wait()
 }
 
-// moreArgs are the settings between nodes.
-func moreArgs(ctx context.Context, o Options) ([]string, error) {
+// moreArgs are the settings between nodes, and those of nodes that have a Redis: what of them
+// the gateway knows.
+func moreArgs(ctx context.Context, o Options) (all, fast []string, err error) {
 	help, err := exec.CommandContext(ctx, o.Gateway, "serve", "--help").Output()
 	if err != nil {
-		return nil, fmt.Errorf("ask the gateway for its flags: %w", err)
+		return nil, nil, fmt.Errorf("ask the gateway for its flags: %w", err)
 	}
-	var args []string
-	if strings.Contains(string(help), "--node-secret") {
-		args = append(args, "--node-secret=known-to-the-torture-tests")
+	known := func(flag string) bool {
+		name, _, _ := strings.Cut(flag, "=")
+		return strings.Contains(string(help), name+"=")
 	}
-	if o.Forward != "" && strings.Contains(string(help), "--forward") {
-		args = append(args, "--forward="+o.Forward)
+	all = []string{"--node-secret=known-to-the-torture-tests"}
+	if o.Forward != "" {
+		all = append(all, "--forward="+o.Forward)
 	}
-	return args, nil
+	unknown := func(flag string) bool { return !known(flag) }
+	return slices.DeleteFunc(all, unknown), slices.DeleteFunc(engineFlags(o.seed), unknown), nil
 }
 
 // connect opens a session of the run's own to the database.

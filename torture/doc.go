@@ -11,7 +11,9 @@
 // long, and what the clients ask for. What the scheduler and the disk do does not,
 // so a seed repeats the schedule and not the interleaving.
 //
-// With a chain ([Options]) the gateways ask two nodes of a simulated one as well, and
+// With the performance engine ([Options]) the two nodes of mode worker-queue have a Redis
+// behind one more proxy each, and what may be forgotten with it is in the history
+// ([history.Loss]). With a chain the gateways ask two nodes of a simulated one as well, and
 // further clients send transactions with the nonces of its accounts; what is mined judges
 // those ([history.CheckChain]).
 //

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,21 +20,32 @@ import (
 
 	"noncegate/internal/pgtest"
 	"noncegate/internal/redistest"
-	"noncegate/nonce/redisstore"
+	"noncegate/nonce"
 	"noncegate/torture/history"
 )
 
-// The times of the performance engine in a run, as short as they may be.
+// The times of the performance engine in a run. The grant is longer than a lease and the time
+// until Redis counts as lost together, so that who takes a shard over can declare a loss while
+// the old owner still hands out.
 const (
-	engineGrant     = 2 * time.Second
-	engineRedisLost = 2 * time.Second
+	engineGrant     = 3 * time.Second
+	engineRedisLost = 1200 * time.Millisecond
 )
+
+// engineFlags are the settings of nodes that have a Redis. Every other seed rehearses.
+func engineFlags(seed uint64) []string {
+	rehearsal := time.Duration(seed%2) * 200 * time.Millisecond
+	return []string{
+		"--engine-grant=" + engineGrant.String(), "--engine-redis-limit=1s", "--engine-redis-lost-after=" + engineRedisLost.String(),
+		"--engine-timeout=500ms", "--flush-sla=300ms", "--engine-rehearsal=" + rehearsal.String(),
+	}
+}
 
 // persistences are how a Redis of a run writes to its disk; the seed chooses.
 var persistences = [][]string{
 	{"appendonly yes", "appendfsync everysec"},
 	{"appendonly yes", "appendfsync always"},
-	{"appendonly no"},
+	{"appendonly no"}, // nothing, or with SAVE a snapshot
 }
 
 // fastSide is the Redis of a run. Nodes reach it through proxies of their own.
@@ -44,6 +56,9 @@ type fastSide struct {
 	mu     sync.Mutex          // guards what follows
 	others []*redistest.Server // that took its place
 	held   int                 // faults that want nobody to switch
+	down   func()              // ends such a wish from the start; nil: there was none
+
+	declared int64 // losses, once all is settled
 }
 
 // startFast starts a Redis for the cluster and keeps a list of losses in its database.
@@ -63,7 +78,7 @@ func (c *Cluster) startFast(ctx context.Context, o Options) error {
 		return err
 	}
 	defer conn.Close(ctx)
-	_, err = conn.Exec(ctx, lossTrigger)
+	_, err = conn.Exec(ctx, engineTriggers)
 	return err
 }
 
@@ -92,17 +107,33 @@ func (f *fastSide) startReplica(ctx context.Context) error {
 	}
 }
 
-// lossTrigger writes down every loss as it is declared.
-const lossTrigger = `
-	CREATE TABLE torture_loss (signer text, epoch bigint, ceiling bigint, at timestamptz, grant_until timestamptz, doubt_until timestamptz);
+// engineTriggers write down every loss of a shard as it is declared, every signer that is
+// mended because of one, and why the engine was left. Mode basic mends and hands out in one
+// statement.
+const engineTriggers = `
+	CREATE TABLE torture_loss (shard_id int, epoch bigint, token bigint, at bigint, grant_until bigint, doubt_until bigint);
 	CREATE FUNCTION torture_lost() RETURNS trigger LANGUAGE plpgsql AS $$
 	BEGIN
-		INSERT INTO torture_loss SELECT NEW.signer, NEW.version >> 32, NEW.next_nonce, clock_timestamp(), e.grant_until, e.doubt_until
-		FROM signer_nonce_engine e WHERE e.signer_id = NEW.signer_id;
+		INSERT INTO torture_loss VALUES (NEW.shard_id, NEW.epoch, NEW.fencing_token, store_millis(), NEW.grant_until, NEW.doubt_until);
 		RETURN NULL;
 	END $$;
-	CREATE CONSTRAINT TRIGGER torture_lost AFTER UPDATE OF version ON signer_nonce_state DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
-	WHEN (NEW.version >> 32 > OLD.version >> 32) EXECUTE FUNCTION torture_lost();`
+	CREATE TRIGGER torture_lost AFTER UPDATE ON shard FOR EACH ROW WHEN (NEW.epoch > OLD.epoch) EXECUTE FUNCTION torture_lost();
+
+	CREATE TABLE torture_mended (signer text, shard_id int, was bigint, epoch bigint, ceiling bigint);
+	CREATE FUNCTION torture_mended() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		INSERT INTO torture_mended VALUES (NEW.signer, NEW.shard_id, OLD.epoch, NEW.epoch, greatest(OLD.next_nonce, OLD.ceiling));
+		RETURN NULL;
+	END $$;
+	CREATE TRIGGER torture_mended AFTER UPDATE ON signer FOR EACH ROW WHEN (NEW.epoch > OLD.epoch AND OLD.ceiling > 0) EXECUTE FUNCTION torture_mended();
+
+	CREATE TABLE torture_left (at bigint, reason text);
+	CREATE FUNCTION torture_left() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		INSERT INTO torture_left VALUES (store_millis(), NEW.reason);
+		RETURN NULL;
+	END $$;
+	CREATE TRIGGER torture_left AFTER UPDATE ON gateway_engine FOR EACH ROW WHEN (NEW.degraded) EXECUTE FUNCTION torture_left();`
 
 // withFast gives a node its way to Redis.
 func (c *Cluster) withFast(n *Node, more []string) error {
@@ -115,9 +146,7 @@ func (c *Cluster) withFast(n *Node, more []string) error {
 	if err != nil {
 		return err
 	}
-	n.args = append(n.args, "--redis="+url, "--engine-grant="+engineGrant.String(), "--engine-redis-limit=1s",
-		"--engine-redis-lost-after="+engineRedisLost.String(), "--engine-observe=0s", "--engine-block-min=16", "--engine-block-max=64",
-		"--flush-sla=300ms", "--flush-shards=4", "--engine-timeout=500ms", "--engine-script-limit=2s", "--engine-retry-limit=100000")
+	n.args = append(n.args, "--redis="+url)
 	n.args = append(n.args, more...)
 	return nil
 }
@@ -156,9 +185,20 @@ func (f *fastSide) free() bool {
 // engineState is a part of what a node says of the engine.
 type engineState struct {
 	State, Goal, Reason, Redis string
-	Signers                    int
-	Waiting                    int64 `json:"unflushed"`
-	Dead                       int64 `json:"deadLetters"`
+	Here                       []struct {
+		Shard, UnshippedSigners int
+		Trouble                 string
+	} `json:"logsHere"`
+}
+
+// shipped reports whether the node's logs have nothing that the rows do not.
+func (s *engineState) shipped() bool {
+	for _, l := range s.Here {
+		if l.UnshippedSigners > 0 || l.Trouble != "" {
+			return false
+		}
+	}
+	return true
 }
 
 // ask asks the private side of a node. A refusal is an error.
@@ -201,30 +241,32 @@ func (c *Cluster) switchTo(ctx context.Context, to string) (err error) {
 	return err
 }
 
-// engineIs is what the first node says that answers.
-func (c *Cluster) engineIs(ctx context.Context) (s engineState, err error) {
+// engineIs is what each node that has Redis says. Those that run must all answer.
+func (c *Cluster) engineIs(ctx context.Context) (all []engineState, err error) {
 	for _, n := range c.nodes {
-		if n.redis == nil {
+		if n.redis == nil || !n.runs() || n.basic.Load() {
 			continue
 		}
-		if err = n.ask(ctx, http.MethodGet, "/engine", "", &s); err == nil {
-			return s, nil
+		var s engineState
+		if err = n.ask(ctx, http.MethodGet, "/engine", "", &s); err != nil {
+			return nil, err
 		}
+		all = append(all, s)
 	}
-	return s, err
+	return all, nil
 }
 
 // engineWait bounds the way to a state of the engine on a machine that is busy.
 const engineWait = 30 * time.Second
 
-// awaitEngine waits until the engine is as is wants it, and asks for a state meanwhile
-// where to is not "".
+// awaitEngine waits until the engine is as is wants it at every node, and asks for a state
+// meanwhile where to is not "".
 func (c *Cluster) awaitEngine(ctx context.Context, to string, is func(*engineState) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, engineWait)
 	defer cancel()
 	for {
-		s, err := c.engineIs(ctx)
-		if err == nil && is(&s) {
+		all, err := c.engineIs(ctx)
+		if err == nil && len(all) > 0 && !slices.ContainsFunc(all, func(s engineState) bool { return !is(&s) }) {
 			return nil
 		}
 		var refused error
@@ -232,7 +274,7 @@ func (c *Cluster) awaitEngine(ctx context.Context, to string, is func(*engineSta
 			refused = c.switchTo(ctx, to)
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("the engine is %+v: %w", s, errors.Join(err, refused, ctx.Err()))
+			return fmt.Errorf("the engine is %+v: %w", all, errors.Join(err, refused, ctx.Err()))
 		}
 		lasts(ctx, 20*poll)
 	}
@@ -243,83 +285,138 @@ func (c *Cluster) up(ctx context.Context) error {
 	return c.awaitEngine(ctx, "performance", func(s *engineState) bool { return s.State == "PERFORMANCE" })
 }
 
+// begin switches up, unless a fault does it.
+func (c *Cluster) begin(ctx context.Context, faults []Fault) error {
+	if slices.ContainsFunc(faults, func(f Fault) bool { return f.Down }) {
+		c.fast.down = c.fast.hold()
+		return nil
+	}
+	return c.up(ctx)
+}
+
 // keepUp switches up again whenever the engine has been left, until ctx ends.
 func (c *Cluster) keepUp(ctx context.Context) {
 	for ctx.Err() == nil {
 		lasts(ctx, 300*time.Millisecond)
-		if s, err := c.engineIs(ctx); err == nil && c.fast.free() && (s.State == "RELIABLE" || s.State == "DEGRADED") {
-			_ = c.switchTo(ctx, "performance") // refused while it is too early
+		all, err := c.engineIs(ctx)
+		left := func(s engineState) bool { return s.State == "RELIABLE" || s.State == "DEGRADED" }
+		if err == nil && c.fast.free() && slices.ContainsFunc(all, left) {
+			_ = c.switchTo(ctx, "performance") // refused while Redis is not well
 		}
 	}
 }
 
-// settleEngine waits until everything is flushed and compares Redis with the database,
-// brings every signer back and reads which were lost meanwhile. What is wrong it returns
-// as violations.
+// settleEngine waits until everything is shipped and compares the logs with what the nodes
+// remember, brings every shard back and reads what was lost meanwhile. What is wrong it
+// returns as violations.
 func (c *Cluster) settleEngine(ctx context.Context, h *history.History) (found []history.Violation, err error) {
 	wrong := func(rule history.Rule, format string, args ...any) {
 		found = append(found, history.Violation{Rule: rule, Text: fmt.Sprintf(format, args...)})
 	}
-	if err := c.awaitEngine(ctx, "", func(s *engineState) bool { return s.Waiting == 0 }); err != nil {
-		wrong(history.Stuck, "not everything was flushed: %v", err)
+	if err := c.awaitEngine(ctx, "", (*engineState).shipped); err != nil {
+		wrong(history.Stuck, "not everything was shipped: %v", err)
 	}
 	if said := c.compare(ctx); said != "" {
-		wrong(history.Different, "Redis and the database are not equal: %s", said)
+		wrong(history.Different, "a log and the memory of its owner are not equal: %s", said)
 	}
-	back := func(s *engineState) bool { return s.State == "RELIABLE" && s.Signers == 0 }
-	if err := c.awaitEngine(ctx, "reliable", back); err != nil {
-		wrong(history.Stuck, "not every signer returned: %v", err)
-	}
-	if s, err := c.engineIs(ctx); err == nil && s.Dead > 0 {
-		wrong(history.Alarm, "%d dead letters", s.Dead)
+	if err := c.awaitEngine(ctx, "reliable", func(s *engineState) bool { return s.State == "RELIABLE" }); err != nil {
+		wrong(history.Stuck, "not every shard returned: %v", err)
 	}
 	conn, err := c.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close(ctx)
+	if err := conn.QueryRow(ctx, `SELECT count(*) FROM torture_loss`).Scan(&c.fast.declared); err != nil {
+		return nil, err
+	}
+	if h.Left, err = readLeft(ctx, conn); err != nil {
+		return nil, err
+	}
 	h.Losses, err = readLosses(ctx, conn)
 	return found, err
 }
 
-// compare lets a node compare Redis with the database until nothing is behind, and
-// says what differs.
+// compare lets every node compare its logs with its memory until nothing is different, and
+// says what is. Work that is under way meanwhile may look like a difference.
 func (c *Cluster) compare(ctx context.Context) (different string) {
 	type report struct {
-		Equal, Different, Behind, Busy int
-		Differences                    []json.RawMessage
+		Equal, Different int
+		Differences      []json.RawMessage
 	}
-	var elsewhere [2]bool // the node's last answer: another Redis is there
-	until := time.Now().Add(engineWait / 2)
-	for try := 0; ctx.Err() == nil; try++ {
-		var r report
-		err := c.nodes[try%2].ask(ctx, http.MethodPost, "/engine/reconcile", "", &r)
-		elsewhere[try%2] = err != nil && strings.Contains(err.Error(), redisstore.ErrIdentity.Error())
-		switch {
-		case err == nil && r.Different == 0 && r.Busy == 0: // what is behind is no copy that anybody uses
-			return ""
-		case err != nil && strings.Contains(err.Error(), "refused"):
-			return "" // the engine is left: there is nothing to compare
-		case elsewhere == [2]bool{true, true} && time.Now().After(until):
-			return "" // connections of both nodes lead to the old server and to the new one: no comparison is of one of them
-		case time.Now().After(until):
-			return fmt.Sprintf("%+v %v", r, err)
+	for _, n := range c.nodes[:2] {
+		until := time.Now().Add(engineWait / 2)
+		for ctx.Err() == nil {
+			var r report
+			err := n.ask(ctx, http.MethodPost, "/engine/reconcile", "", &r)
+			if err == nil && r.Different == 0 {
+				break
+			}
+			if time.Now().After(until) {
+				return fmt.Sprintf("%s: %+v %v", n.ID, r, err)
+			}
+			lasts(ctx, 20*poll)
 		}
-		lasts(ctx, 20*poll)
 	}
 	return ""
 }
 
+// outlastDoubt returns when nothing that was lost is in doubt any more, and some of it has
+// been handed out again.
+func (c *Cluster) outlastDoubt(ctx context.Context) error {
+	conn, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	var left int64
+	if err := conn.QueryRow(ctx, `SELECT coalesce(max(doubt_until) - store_millis(), 0) FROM torture_loss`).Scan(&left); err != nil {
+		return err
+	}
+	if left > 0 {
+		lasts(ctx, time.Duration(left)*time.Millisecond+grace+calmAfter)
+	}
+	return nil
+}
+
+// judge looks whether what was lost, and that the engine was left, has a reason among the
+// faults. While nothing was taken from Redis, nobody may find that something is missing.
+func (f *fastSide) judge(faults []Fault, h *history.History) (found []history.Violation) {
+	forgets := slices.ContainsFunc(faults, func(f Fault) bool { return f.Forgets })
+	loses := forgets || slices.ContainsFunc(faults, func(f Fault) bool { return f.Loses })
+	alarm := func(format string, args ...any) {
+		found = append(found, history.Violation{Rule: history.Alarm, Text: fmt.Sprintf(format, args...)})
+	}
+	if f.declared > 0 && !loses {
+		alarm("%d shards, %d signers, were lost for no reason", f.declared, len(h.Losses))
+	}
+	for _, reason := range h.Left {
+		if !forgets && strings.Contains(reason, nonce.ErrLogLost.Error()) {
+			alarm("the engine was left for no reason: %s", reason)
+		}
+	}
+	return found
+}
+
+// readLosses reads which signers were mended, each with the losses of its shard until then.
 func readLosses(ctx context.Context, conn *pgx.Conn) ([]history.Loss, error) {
-	rows, err := conn.Query(ctx, `SELECT signer, epoch, ceiling, at, grant_until, doubt_until FROM torture_loss ORDER BY signer, epoch`)
+	rows, err := conn.Query(ctx, `
+		SELECT m.signer, m.epoch, m.ceiling, max(l.token), min(l.at), max(l.grant_until), max(l.doubt_until)
+		FROM torture_mended m JOIN torture_loss l ON l.shard_id = m.shard_id AND l.epoch > m.was AND l.epoch <= m.epoch
+		GROUP BY m.signer, m.epoch, m.ceiling ORDER BY m.signer, m.epoch`)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (history.Loss, error) {
-		var l history.Loss
-		var at, grant, doubt time.Time
-		err := row.Scan(&l.Signer, &l.Epoch, &l.Ceiling, &at, &grant, &doubt)
-		l.At, l.GrantUntil, l.DoubtUntil = at.UnixMilli(), grant.UnixMilli(), doubt.UnixMilli()
-		return l, err
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l history.Loss, err error) {
+		return l, row.Scan(&l.Signer, &l.Epoch, &l.Ceiling, &l.Token, &l.At, &l.GrantUntil, &l.DoubtUntil)
 	})
+}
+
+// readLeft reads why the engine was left.
+func readLeft(ctx context.Context, conn *pgx.Conn) ([]string, error) {
+	rows, err := conn.Query(ctx, `SELECT reason FROM torture_left ORDER BY at`)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }

@@ -94,7 +94,7 @@ func (c *Cluster) owner(ctx context.Context) (*Node, []string, error) {
 		return nil, nil, err
 	}
 	defer conn.Close(ctx)
-	samples, err := c.heart.samples(ctx, conn, 0)
+	samples, err := readSamples(ctx, conn, 0)
 	if err != nil {
 		return nil, nil, err
 	}

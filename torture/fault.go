@@ -26,13 +26,14 @@ type Fault struct {
 	Engine bool
 	// Chain says that it takes a chain.
 	Chain bool
-	// Loses says that signers may be lost with Redis because of it.
-	Loses bool
+	// Loses says that Redis may be out of reach because of it until it counts as lost, and
+	// Forgets that it does not have any more what it had, or is another one.
+	Loses, Forgets bool
 	// Replica says that Redis has one from the start: the first that is attached later
 	// makes Redis begin another history, which is a loss by itself.
 	Replica bool
-	// Shards says that it takes signers in shards.
-	Shards bool
+	// Down says that it switches up itself: nothing was handed out from a log before.
+	Down bool
 	// Guests is how many more nodes it starts.
 	Guests int
 	// Overdue is for how much longer a hold may be overdue because of it.
@@ -55,6 +56,13 @@ var Faults = []Fault{
 	{Name: "wrong-clock", Offsets: true},
 	{Name: "drain", do: drain},
 	{Name: "silent-node", do: silence},
+	// Sweeps pause for the longest hold after each step, and what was held by a clock that
+	// was behind is overdue at once when it is right again.
+	{Name: "store-clock", Overdue: mostStep + maxHold, do: stepClock},
+	{Name: "basic-again", do: comeBackBasic},
+	{Name: "move-shards", do: moveShards},
+	{Name: "join-leave", Guests: len(guests), do: joinAndLeave},
+	{Name: "dump", do: dump},
 }
 
 // FaultsNamed finds faults by name.
@@ -62,7 +70,7 @@ func FaultsNamed(names ...string) ([]Fault, error) {
 	var found []Fault
 	for _, name := range names {
 		n := len(found)
-		for _, f := range slices.Concat(Faults, ShardFaults, EngineFaults, ChainFaults, directedFaults) {
+		for _, f := range slices.Concat(Faults, EngineFaults, ChainFaults, directedFaults) {
 			if f.Name == name {
 				found = append(found, f)
 			}
@@ -225,14 +233,14 @@ func (b *breaker) cut(n *Node) <-chan struct{} {
 	if n.basic.Load() {
 		return n.db.CutReplies(commitOfBasic)
 	}
-	return b.heart.cut(n.db)
+	return n.db.CutStatement(shardCommit)
 }
 
 func (b *breaker) late(n *Node, by time.Duration) <-chan struct{} {
 	if n.basic.Load() {
 		return n.db.DelayRequest(commitOfBasic, by)
 	}
-	return b.heart.late(n.db, by)
+	return n.db.DelayStatement(shardCommit, by)
 }
 
 // commits does something to commits of one or all nodes, one after the other.
@@ -303,9 +311,9 @@ func silence(ctx context.Context, b *breaker) error {
 func lockRows(ctx context.Context, b *breaker) error {
 	d := b.ttls(1.2, 2.2)
 	one, two := b.rnd.IntN(hotSigners), hotSigners+b.rnd.IntN(signers-hotSigners)
-	lock, what := b.heart.lockRows, "rows"
-	if b.heart.lockShards != "" && b.rnd.IntN(3) == 0 {
-		lock, what = b.heart.lockShards, "shards"
+	lock, what := lockSigners, "rows"
+	if b.rnd.IntN(3) == 0 {
+		lock, what = lockShards, "shards"
 	}
 	b.note("somebody locks the %s of signers %d and %d for %v", what, one, two, d)
 	conn, err := b.connect(ctx)

@@ -17,14 +17,17 @@ import (
 // the planted gateways that show by nothing else. No campaign draws them: each is of
 // faults that campaigns do beside one another.
 var directedFaults = []Fault{
-	{Name: "all-lost-while-postgres-is-away", Engine: true, Loses: true, do: loseAllWhileAway},
+	{Name: "all-lost-while-postgres-is-away", Engine: true, Forgets: true, do: loseAllWhileAway},
+	{Name: "all-lost-after-the-switch", Engine: true, Forgets: true, Down: true, do: loseAllAfterSwitch},
 	{Name: "drain-while-rows-are-locked", Engine: true, do: drainWhileLocked},
 	{Name: "kill-while-rows-are-locked", Engine: true, do: killWhileLocked},
-	{Name: "redis-late-scripts", Engine: true, do: lateScripts},
-	{Name: "redis-failover-and-back", Engine: true, Loses: true, Replica: true, do: failOverAndBack},
-	{Name: "late-commits", Shards: true, do: manyLateCommits},
-	{Name: "store-clock-back", Shards: true, Overdue: clockBackSteps*mostStep + maxHold, do: stepClockBack},
-	{Name: "late-commits-while-rows-are-locked", Shards: true, do: lateCommitsWhileLocked},
+	{Name: "redis-late-scripts", Engine: true, Loses: true, do: lateScripts},
+	{Name: "redis-failover-and-back", Engine: true, Forgets: true, Replica: true, do: failOverAndBack},
+	{Name: "owner-without-postgres", Engine: true, do: ownerWithoutPostgres},
+	{Name: "parted-for-long", Engine: true, Loses: true, do: partForLong},
+	{Name: "late-commits", do: manyLateCommits},
+	{Name: "store-clock-back", Overdue: clockBackSteps*mostStep + maxHold, do: stepClockBack},
+	{Name: "late-commits-while-rows-are-locked", do: lateCommitsWhileLocked},
 }
 
 // loseAllWhileAway empties Redis and kills the nodes that had it when PostgreSQL has
@@ -36,18 +39,14 @@ func loseAllWhileAway(ctx context.Context, b *breaker) error {
 		n.db.Refuse()
 	}
 	lasts(ctx, b.between(engineGrant/3, engineGrant*3/4))
-	for _, n := range b.nodes[:2] {
-		n.away.Lock()
-		defer n.away.Unlock()
-		b.note("kill -9 %s", n.ID)
-		n.end(syscall.SIGKILL)
-	}
-	err := emptyRedis(ctx, b)
-	for _, n := range b.nodes {
-		n.db.Forward()
-	}
-	b.note("PostgreSQL is back")
-	return errors.Join(err, b.restartAll(ctx, b.nodes[:2]))
+	return b.killAll(ctx, func() error {
+		err := emptyRedis(ctx, b)
+		for _, n := range b.nodes {
+			n.db.Forward()
+		}
+		b.note("PostgreSQL is back")
+		return err
+	})
 }
 
 // restartAll starts nodes again, at the same time.
@@ -68,7 +67,7 @@ func (b *breaker) hotLocked(ctx context.Context, do func() error) error {
 	}
 	defer func() { conn.Close(context.WithoutCancel(ctx)) }()
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, b.heart.lockRows, hotNames()); err != nil {
+		if _, err := tx.Exec(ctx, lockSigners, hotNames()); err != nil {
 			return err
 		}
 		b.note("somebody locks the rows of the hot signers")
@@ -87,7 +86,7 @@ func hotNames() []string {
 	return names
 }
 
-// drainWhileLocked lets signers return while PostgreSQL cannot follow them.
+// drainWhileLocked lets shards return while PostgreSQL cannot follow them.
 func drainWhileLocked(ctx context.Context, b *breaker) error {
 	defer b.fast.hold()()
 	err := b.hotLocked(ctx, func() error {
@@ -100,18 +99,55 @@ func drainWhileLocked(ctx context.Context, b *breaker) error {
 	return err
 }
 
+// ownerWithoutPostgres keeps a node from PostgreSQL, again and again, for longer than its
+// lease and for less than its grant: another takes its shards over while it hands out.
+func ownerWithoutPostgres(ctx context.Context, b *breaker) error {
+	for i := range 3 {
+		n := b.nodes[i%2]
+		d := b.between(leaseTTL*2, engineGrant+leaseTTL/2)
+		b.note("%s is refused by PostgreSQL for %v", n.ID, d)
+		n.db.Refuse()
+		lasts(ctx, d)
+		n.db.Forward()
+		b.note("it is back")
+		lasts(ctx, b.ttls(1.5, 2))
+	}
+	return nil
+}
+
+// loseAllAfterSwitch switches up while somebody locks the rows of the hot signers, so that
+// nothing can be reserved or shipped of them, then kills both nodes and empties Redis.
+func loseAllAfterSwitch(ctx context.Context, b *breaker) error {
+	err := b.hotLocked(ctx, func() error {
+		b.note("up: %v", b.switchTo(ctx, "performance"))
+		if err := b.up(ctx); err != nil {
+			return err
+		}
+		lasts(ctx, b.between(100*time.Millisecond, 500*time.Millisecond))
+		return b.killAll(ctx, func() error { return emptyRedis(ctx, b) })
+	})
+	b.fast.down()
+	return err
+}
+
+// killAll kills both nodes that have Redis, does something, and starts them again.
+func (b *breaker) killAll(ctx context.Context, do func() error) error {
+	for _, n := range b.nodes[:2] {
+		n.away.Lock()
+		defer n.away.Unlock()
+		b.note("kill -9 %s", n.ID)
+		n.end(syscall.SIGKILL)
+	}
+	err := do()
+	return errors.Join(err, b.restartAll(ctx, b.nodes[:2]))
+}
+
 // killWhileLocked ends both nodes that have Redis and starts them again while
-// PostgreSQL cannot follow: what they had not flushed is left to those that come.
+// PostgreSQL cannot follow: what they had not shipped is left to those that come.
 func killWhileLocked(ctx context.Context, b *breaker) error {
 	return b.hotLocked(ctx, func() error {
 		lasts(ctx, b.between(50*time.Millisecond, 300*time.Millisecond))
-		for _, n := range b.nodes[:2] {
-			n.away.Lock()
-			defer n.away.Unlock()
-			b.note("kill -9 %s", n.ID)
-			n.end(syscall.SIGKILL)
-		}
-		return b.restartAll(ctx, b.nodes[:2])
+		return b.killAll(ctx, func() error { return nil })
 	})
 }
 
@@ -134,10 +170,14 @@ func lateScripts(ctx context.Context, b *breaker) error {
 	return nil
 }
 
-// failOverAndBack leads the nodes to a replica that was promoted, kills them when they
-// have worked there, and starts them again at the first server, which knows nothing of
-// that, and neither does anybody's memory.
+// failOverAndBack leads the nodes to a replica that was promoted while PostgreSQL is away,
+// kills them when they have worked there, and starts them again at the first server, which
+// knows nothing of that, and neither does anybody's memory.
 func failOverAndBack(ctx context.Context, b *breaker) error {
+	b.note("all are refused by PostgreSQL")
+	for _, n := range b.nodes {
+		n.db.Refuse()
+	}
 	other, err := b.otherRedis(ctx, true)
 	if err != nil {
 		return err
@@ -151,15 +191,14 @@ func failOverAndBack(ctx context.Context, b *breaker) error {
 	b.note("the nodes are led to a replica")
 	lead(other.Addr())
 	lasts(ctx, b.between(300*time.Millisecond, 900*time.Millisecond))
-	for _, n := range b.nodes[:2] {
-		n.away.Lock()
-		defer n.away.Unlock()
-		b.note("kill -9 %s", n.ID)
-		n.end(syscall.SIGKILL)
-	}
-	b.note("and back to the first Redis")
-	lead(b.fast.server.Addr())
-	return b.restartAll(ctx, b.nodes[:2])
+	return b.killAll(ctx, func() error {
+		b.note("and back to the first Redis; PostgreSQL is back")
+		lead(b.fast.server.Addr())
+		for _, n := range b.nodes {
+			n.db.Forward()
+		}
+		return nil
+	})
 }
 
 // manyLateCommits cuts nodes off from commits that arrive a moment later: when the node has
@@ -214,7 +253,7 @@ func lateCommitsWhileLocked(ctx context.Context, b *breaker) error {
 // for a lock longer than 100 ms, and who waited for so long leaves locked rows out for a while.
 func (b *breaker) lateWhileLocked(ctx context.Context, conn *pgx.Conn) (waiting int, err error) {
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, b.heart.lockRows, hotNames()); err != nil {
+		if _, err := tx.Exec(ctx, lockSigners, hotNames()); err != nil {
 			return err
 		}
 		for _, n := range b.nodes[:2] {

@@ -18,17 +18,6 @@ import (
 // mostStep is how far the store's clock is set from the wall clock at most.
 const mostStep = 3 * leaseTTL
 
-// ShardFaults are those that only signers in shards are tried with.
-var ShardFaults = []Fault{
-	// Sweeps pause for the longest hold after each step, and what was held by a clock that
-	// was behind is overdue at once when it is right again.
-	{Name: "store-clock", Shards: true, Overdue: mostStep + maxHold, do: stepClock},
-	{Name: "basic-again", Shards: true, do: comeBackBasic},
-	{Name: "move-shards", Shards: true, do: moveShards},
-	{Name: "join-leave", Shards: true, Guests: len(guests), do: joinAndLeave},
-	{Name: "dump", Shards: true, do: dump},
-}
-
 // sweepsAgain is for how long nodes wait with sweeps after a step of the store's clock, and
 // a little more.
 const sweepsAgain = maxHold + 300*time.Millisecond

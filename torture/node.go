@@ -118,6 +118,13 @@ func (n *Node) end(sig syscall.Signal) {
 	n.proc = nil
 }
 
+// runs reports whether there is a process.
+func (n *Node) runs() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.proc != nil
+}
+
 // signal sends a signal to the process, if it runs.
 func (n *Node) signal(sig syscall.Signal) {
 	n.mu.Lock()

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -37,9 +36,6 @@ type PlantConfig struct {
 
 // TryPlant builds a gateway that is wrong and does some runs with it.
 func TryPlant(ctx context.Context, cfg PlantConfig, plant Plant) (*Caught, error) {
-	if plant.Test != "" {
-		return testPlant(ctx, cfg, plant)
-	}
 	name := notInNames.ReplaceAllString(plant.Name, "-")
 	exe, err := Build(ctx, cfg.Dir, name, plant.Patches...)
 	if err != nil {
@@ -71,33 +67,6 @@ func TryPlant(ctx context.Context, cfg PlantConfig, plant Plant) (*Caught, error
 	return c, nil
 }
 
-// testPlant runs a test with the patches in place.
-func testPlant(ctx context.Context, cfg PlantConfig, plant Plant) (*Caught, error) {
-	root, _, err := roots(ctx)
-	if err != nil {
-		return nil, err
-	}
-	overlay, err := overlayFor(ctx, filepath.Join(cfg.Dir, plant.Test+".overlay"), plant.Patches)
-	if err != nil {
-		return nil, err
-	}
-	c := &Caught{Plant: plant, Rules: make(map[string]int)}
-	for c.Runs < cfg.Runs && !(cfg.UntilCaught && c.Times > 0) {
-		cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-overlay", overlay, "-run", "^"+plant.Test+"$", plant.In)
-		cmd.Dir = root
-		said, err := cmd.CombinedOutput()
-		noticed := strings.Contains(string(said), "--- FAIL: "+plant.Test+" ")
-		if ran := noticed || err == nil && !strings.Contains(string(said), "no tests to run"); !ran {
-			return nil, fmt.Errorf("%s: test %s did not run: %v\n%s", plant.Name, plant.Test, err, said)
-		}
-		if c.Runs++; noticed {
-			c.Times++
-			c.Rules[plant.Test]++
-		}
-	}
-	return c, nil
-}
-
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
 // count adds a run. That it is void, or that nobody can tell, is not a catch.
@@ -111,16 +80,13 @@ func (c *Caught) count(res *Result) {
 	}
 }
 
-// Planted tries every plant, or those whose name contains only, and writes the
-// table. It returns how many were never caught.
+// Planted tries every plant, or with Engine those of the performance engine, and of these
+// those whose name contains only, and writes the table. It returns how many were never
+// caught.
 func Planted(ctx context.Context, cfg PlantConfig, only string, w io.Writer) (missed int, err error) {
 	fmt.Fprintf(w, "| what is wrong | beside | caught | by (runs) |\n|---|---|---|---|\n")
-	plants := slices.Concat(Plants, EnginePlants, ChainPlants)
-	if cfg.Heart == NewHeart {
-		plants = ShardPlants
-	}
-	for _, p := range plants {
-		if !strings.Contains(p.Name, only) {
+	for _, p := range slices.Concat(Plants, EnginePlants) {
+		if !strings.Contains(p.Name, only) || cfg.Engine && !p.Engine {
 			continue
 		}
 		c, err := TryPlant(ctx, cfg, p)
@@ -131,10 +97,7 @@ func Planted(ctx context.Context, cfg PlantConfig, only string, w io.Writer) (mi
 			missed++
 		}
 		beside := "nothing else"
-		switch {
-		case p.Test != "":
-			beside = "a test of " + p.In
-		case len(p.Faults) > 0:
+		if len(p.Faults) > 0 {
 			beside = strings.Join(slices.Compact(slices.Clone(p.Faults)), ", ")
 		}
 		fmt.Fprintf(w, "| %s | %s | %d of %d | %s |\n", p.Name, beside, c.Times, c.Runs, counts(c.Rules))

@@ -2,8 +2,7 @@
 
 package torture
 
-// Plant is a gateway that is known to be wrong. Runs with it are to notice; or, where
-// what is wrong takes a moment that no run can arrange, a test of a package.
+// Plant is a gateway that is known to be wrong. Runs with it are to notice.
 type Plant struct {
 	Name    string
 	Patches []Patch
@@ -12,81 +11,185 @@ type Plant struct {
 	Engine  bool     // it is of the performance engine
 	Chain   bool     // it is about what a chain says
 	Args    []string // with Engine: more flags of the nodes that have a Redis
-	Test    string   // "": runs are to notice; or the test of package In that is
-	In      string
 }
 
 // The files that plants are in.
 const (
-	statementFile = "nonce/postgres/statement.go"
-	runFile       = "nonce/postgres/statement_run.go"
-	commitFile    = "nonce/postgres/commit.go"
-	loadFile      = "nonce/postgres/load.go"
-	lockedFile    = "nonce/postgres/locked.go"
-	openFile      = "nonce/postgres/open.go"
-	rulesFile     = "nonce/rules.go"
-	roundFile     = "nonce/round.go"
-	roundsFile    = "nonce/commit.go"
-	settleFile    = "nonce/settle.go"
+	shardStatementFile = "nonce/postgres/shard_statement.go"
+	shardCommitFile    = "nonce/postgres/shard_commit.go"
+	shardLoadFile      = "nonce/postgres/shard_load.go"
+	shardNodesFile     = "nonce/postgres/shard_nodes.go"
+	openFile           = "nonce/postgres/open.go"
+	serviceCommitFile  = "nonce/service/commit.go"
+	serviceSettleFile  = "nonce/service/settle.go"
+	marksFile          = "nonce/rules/marks.go"
+	expiryFile         = "nonce/rules/chain.go"
 )
 
-// Pieces of statements that more than one plant replaces.
+// Pieces that more than one plant replaces.
 const (
-	versionOfRuns    = ` AND s.version = ($5::bigint[])[o+3]`
-	ownerOfRuns      = ` AND s.fencing_token = ($5::bigint[])[o+2] AND s.owner_node = c.owner AND s.owner_incarnation = c.incarnation`
-	ownerOfSigners   = "const ownerText = ` AND s.fencing_token = w.token AND s.owner_node = c.owner AND s.owner_incarnation = c.incarnation`"
-	versionOfSigners = `WHERE s.signer_id = w.id AND s.version = w.version`
-	loadedSigner     = "		t.Signer, t.Acquired, t.TookOverFrom = s.Signer, s.Acquired, s.TookOverFrom\n"
-	keepRows         = loadedSigner + "		t.Released, t.ReleasedMore, t.Due, t.Rows, t.Requests = s.Released, s.ReleasedMore, s.Due, s.Rows, s.Requests\n"
-	signersFirst     = "	b.Queue(loadSigners, l.signers).Query(l.scanSigners)\n	if len(l.freeOrds) > 0 {\n"
-	rowsLast         = "		b.Queue(loadRows, l.nonceOrds, l.nonceSigners, l.nonces).Query(l.scanRows)\n	}\n"
+	versionCompared = "s.signer = `+name+` AND s.version = `+w(\"version\")+` AND `+w(\"not_before\")"
+	settleAcquires  = "	acquired := w.acquire(shards)\n"
+	idsWritten      = "FROM written x, generate_series(`+wx(\"ask_lo\")+`, `+wx(\"ask_hi\")+` - 1) q WHERE q + 0 = q)`)"
+	// allWrites are those of the batch, whatever became of them.
+	allWrites = "(SELECT * FROM written UNION SELECT o, s.signer_id, s.shard_id `+all+`, signer s WHERE s.signer = `+name+`) x"
 )
 
-// Plants are the known-bad gateways. Each breaks one rule of how the signer's row
-// fences, or of what a client may be told.
+// Plants are the known-bad gateways. Each breaks one sentence of
+// how a commit is fenced, of how an unknown outcome is settled, or of what a client may be
+// told.
 var Plants = []Plant{
 	{
-		Name: "token compared on the allocation's row only",
-		Patches: []Patch{
-			{runFile, versionOfRuns, ``},
-			{runFile, ownerOfRuns, ``},
-			{statementFile, ownerOfSigners, "const ownerText = ``"},
-			{statementFile, versionOfSigners, `WHERE s.signer_id = w.id`},
-			{statementFile, `AND (x.status <> 1 OR a.status = 2 OR `, `AND (a.fencing_token <= x.token OR `},
-		},
-		Faults: []string{"pause"},
+		Name:    "version not compared",
+		Patches: []Patch{{shardStatementFile, versionCompared, "s.signer = `+name+` AND `+w(\"not_before\")"}},
 	},
 	{
-		Name: "version not compared",
+		Name: "token not compared",
 		Patches: []Patch{
-			{runFile, versionOfRuns, ``},
-			{statementFile, versionOfSigners, `WHERE s.signer_id = w.id`},
+			{shardStatementFile, "w(\"belief\")+\" / 2\", \" AND (SELECT beliefs FROM mine)[\"+w(\"place\")+\"] = \"+w(\"belief\"), \" AND s.owner_node = $1 AND s.owner_incarnation = $2\"", "w(\"belief\")+\" / 2\", \"\", \"\""},
+			{shardCommitFile, "case b == nil || form&partBasic == 0 && *b != belief(writes[i].Term) || form&partBasic != 0 && *b%2 != 0:", "case b == nil:"},
 		},
-		Faults: []string{"row-lock"},
-	},
-	{
-		Name:    "token not raised on acquire",
-		Patches: []Patch{{loadFile, `SET fencing_token = s.fencing_token + 1, owner_node = $2`, `SET fencing_token = greatest(s.fencing_token, 1), owner_node = $2`}},
-		Faults:  []string{"pause", "kill"},
-	},
-	{
-		Name: "acquire and load with one snapshot",
-		Patches: []Patch{
-			{loadFile, "	b := &pgx.Batch{}\n	b.Queue(createSigners, signers)\n", "	b := &pgx.Batch{}\n	l := queueRows(b, needs, snaps)\n	b.Queue(createSigners, signers)\n"},
-			{loadFile, "	queueLoad(b, needs, snaps)\n	if err := conn.SendBatch(ctx, b).Close(); err != nil {\n		return nil, storeError(\"acquire\", err)", "	b.Queue(loadSigners, l.signers).Query(l.scanSigners)\n	if err := conn.SendBatch(ctx, b).Close(); err != nil {\n		return nil, storeError(\"acquire\", err)"},
-			{loadFile, loadedSigner, keepRows},
-			{loadFile, "	l := newLoading(needs, snaps)\n" + signersFirst, "	l := newLoading(needs, snaps)\n	b.Queue(loadSigners, l.signers).Query(l.scanSigners)\n	l.queue(b)\n}\n\nfunc queueRows(b *pgx.Batch, needs []nonce.Need, snaps []nonce.Snapshot) *loading {\n	l := newLoading(needs, snaps)\n	l.queue(b)\n	return l\n}\n\nfunc (l *loading) queue(b *pgx.Batch) {\n	if len(l.freeOrds) > 0 {\n"},
-		},
-		Faults: []string{"cut-reply", "late-commit"},
+		Faults: []string{"late-commits"},
 		Crowd:  true,
 	},
 	{
-		Name: "answer before commit",
+		Name:    "shard not locked",
+		Patches: []Patch{{shardStatementFile, " ORDER BY s.shard_id FOR ` + lock + `)", " ORDER BY s.shard_id` + strings.Repeat(\" \", 0*len(lock)) + `)"}},
+		Faults:  []string{"late-commits-while-rows-are-locked"},
+		Crowd:   true,
+	},
+	{
+		Name:    "token not raised at acquire",
+		Patches: []Patch{{shardNodesFile, "owner_incarnation = $3, fencing_token = s.fencing_token + 1\n", "owner_incarnation = $3, fencing_token = greatest(s.fencing_token, 1)\n"}},
+		Faults:  []string{"pause"},
+	},
+	{
+		Name:    "token not raised at release",
+		Patches: []Patch{{shardNodesFile, "owner_incarnation = 0, fencing_token = s.fencing_token + 1 FROM mine m", "owner_incarnation = 0 FROM mine m"}},
+		Faults:  []string{"move-shards"},
+	},
+	{
+		Name: "load in the acquiring statement",
 		Patches: []Patch{
-			{commitFile, "	defer conn.Release()\n	if len(changes) > 0 &&", "	release := conn.Release\n	defer func() { release() }()\n	begin := func() {\n		conn.Exec(ctx, \"ROLLBACK\")\n		conn.Exec(ctx, \"BEGIN\")\n	}\n	if len(changes) > 0 &&"},
-			{commitFile, "	res, err := e.execute(", "	begin()\n	res, err := e.execute("},
-			{commitFile, "		res, err = e.execute(", "		begin()\n		res, err = e.execute("},
-			{commitFile, "	if err != nil {\n		return nonce.CommitResult{}, storeError(\"commit\", err)\n	}\n", "	if err != nil {\n		conn.Exec(context.Background(), \"ROLLBACK\")\n		return nonce.CommitResult{}, storeError(\"commit\", err)\n	}\n	release = func() {}\n	go func() {\n		time.Sleep(15 * time.Millisecond)\n		conn.Exec(context.Background(), \"COMMIT\")\n		conn.Release()\n	}()\n	return res, nil\n"},
+			{serviceSettleFile, settleAcquires, ""},
+			{serviceSettleFile, "	loaded, err := w.svc.load(needs)\n", "	loaded, err := w.svc.load(needs)\n" + settleAcquires + `	for i, g := range groups {
+		if got := &acquired[slices.Index(shards, g.shard)]; err == nil && got.err == nil {
+			loaded.Signers[i].Shard = got.row
+		}
+	}
+`},
+		},
+		Faults: []string{"late-commits-while-rows-are-locked"},
+		Crowd:  true,
+	},
+	{
+		Name:    "history written without the signer's update",
+		Patches: []Patch{{shardStatementFile, "FROM written x, generate_series(` + wx(\"past_lo\")", "FROM " + allWrites + ", generate_series(` + wx(\"past_lo\")"}},
+		Faults:  []string{"row-lock"},
+	},
+	{
+		Name: "request ids written without the signer's update",
+		Patches: []Patch{
+			{shardStatementFile, idsWritten, "FROM " + allWrites + ", generate_series(`+wx(\"ask_lo\")+`, `+wx(\"ask_hi\")+` - 1) q WHERE q + 0 = q ON CONFLICT DO NOTHING)`)"},
+		},
+	},
+	{
+		Name: "memory followed before the result",
+		Patches: []Patch{{serviceCommitFile, "	started := time.Now()\n	res, err := w.svc.store.Commit(", `	for _, g := range groups {
+		if g.plan.Writes {
+			w.set(g.sig, g.plan.Signer, g.write.Term.Token)
+		}
+	}
+	started := time.Now()
+	res, err := w.svc.store.Commit(`}},
+	},
+	{
+		Name: "unknown outcome answered from a plain read",
+		Patches: []Patch{
+			{serviceSettleFile, settleAcquires, "	acquired := make([]had, len(shards))\n"},
+			{serviceSettleFile, "case l.Err != nil || l.Shard.Token <= token:", "case l.Err != nil || l.Shard.Token < token:"},
+		},
+		Faults: []string{"late-commits-while-rows-are-locked"},
+		Crowd:  true,
+	},
+	{
+		Name:    "blind retry after an unknown commit",
+		Patches: []Patch{{serviceCommitFile, "		return w.settle(groups, err)\n", "		for _, g := range groups {\n			w.unclaim(g)\n			g.unread()\n		}\n		return groups\n"}},
+		Faults:  []string{"cut-reply"},
+	},
+	{
+		Name:    "repeat or conflict answered from memory",
+		Patches: []Patch{{serviceCommitFile, "		if res.Results[i] == nonce.Applied {\n", "		if res.Results[i] == nonce.Applied || g.write.Check {\n"}},
+	},
+	{
+		Name: "request id taken as new",
+		Patches: []Patch{
+			{shardStatementFile, "WHERE known.signer_id = ` + signer", "WHERE false AND known.signer_id = ` + signer"},
+			{shardStatementFile, idsWritten, idsWritten[:len(idsWritten)-len(")`)")] + " ON CONFLICT DO NOTHING)`)"},
+		},
+	},
+	{
+		Name: "expiry before the deadline",
+		Patches: []Patch{
+			{expiryFile, "e.Until+second > d.in.Now.Earliest", "e.Until-300 > d.in.Now.Earliest"},
+			{expiryFile, "max(d.plan.NotBefore, e.Until+second)", "max(d.plan.NotBefore, e.Until-300)"},
+		},
+	},
+	{
+		Name: "expiry within the second behind the deadline",
+		Patches: []Patch{
+			{expiryFile, "e.Until+second > d.in.Now.Earliest", "e.Until+second-300 > d.in.Now.Earliest"},
+			{expiryFile, "max(d.plan.NotBefore, e.Until+second)", "max(d.plan.NotBefore, e.Until+second-300)"},
+		},
+	},
+	{
+		Name:    "expiry by the node's idea of the store's clock",
+		Patches: []Patch{{shardStatementFile, "`+w(\"version\")+` AND `+w(\"not_before\")+` <= (SELECT now FROM c)`+mine+", "`+w(\"version\")+mine+"}},
+		Faults:  []string{"store-clock-back"},
+	},
+	{
+		Name:    "attempt ignored",
+		Patches: []Patch{{marksFile, "	case row.Attempt != op.Attempt:\n", "	case row.Attempt < 0:\n"}},
+	},
+	{
+		Name:    "basic does not raise the version",
+		Patches: []Patch{{shardStatementFile, "SET version = s.version + `+w(\"rise\")+`, fencing_token", "SET version = s.version + `+w(\"rise\")+` * `+strconv.Itoa(1-int(p&partBasic/partBasic))+`, fencing_token"}},
+	},
+	{
+		Name: "basic reads before it locks, and does not compare the version",
+		Patches: []Patch{
+			{shardLoadFile, "	b.Queue(lockShardSigner, need.Signer)\n	loaded := s.queueLoad(b, []nonce.SignerNeed{need}) // later statements see what the locks waited for\n", "	loaded := s.queueLoad(b, []nonce.SignerNeed{need})\n	b.Queue(lockShardSigner, need.Signer)\n"},
+			{shardStatementFile, versionCompared, "s.signer = `+name+` AND (s.version = `+w(\"version\")+` OR ` + strconv.FormatBool(p&partBasic != 0) + `) AND `+w(\"not_before\")"},
+		},
+	},
+	{
+		Name:    "basic writes the owner's token",
+		Patches: []Patch{{shardStatementFile, "token, mine, owner = \"0\", ", "token, mine, owner = \"(SELECT beliefs FROM mine)[\"+w(\"place\")+\"] / 2\", "}},
+		Faults:  []string{"backend"},
+		Crowd:   true,
+	},
+	{
+		Name: "answer before the commit",
+		Patches: []Patch{
+			{shardCommitFile, "	defer conn.Release()\n	epoch := ", `	release := conn.Release
+	defer func() { release() }()
+	begin := func() {
+		conn.Exec(ctx, "ROLLBACK")
+		conn.Exec(ctx, "BEGIN")
+	}
+	epoch := `},
+			{shardCommitFile, "	out, err := s.commit(", "	begin()\n	out, err := s.commit("},
+			{shardCommitFile, "		out, err = s.commit(", "		begin()\n		out, err = s.commit("},
+			{shardCommitFile, "	case err != nil:\n		return nonce.Shipped{}, storeError(\"commit\", err)\n", "	case err != nil:\n		conn.Exec(context.Background(), \"ROLLBACK\")\n		return nonce.Shipped{}, storeError(\"commit\", err)\n"},
+			{shardCommitFile, "		return nonce.Shipped{}, errSyncRep\n	}\n", `		return nonce.Shipped{}, errSyncRep
+	}
+	release = func() {}
+	go func() {
+		time.Sleep(15 * time.Millisecond)
+		conn.Exec(context.Background(), "COMMIT")
+		conn.Release()
+	}()
+`},
 		},
 		Faults: []string{"backend"},
 	},
@@ -99,66 +202,19 @@ var Plants = []Plant{
 		Faults: []string{"postgres-crash"},
 	},
 	{
-		Name:    "blind retry after an unknown commit",
-		Patches: []Patch{{roundsFile, "	return sh.settle(groups, err)\n", "	return groups\n"}},
-		Faults:  []string{"cut-reply"},
+		Name:    "holds end as without a chain",
+		Patches: []Patch{{expiryFile, "	case d.in.Chain == nil:\n		return because(nonce.Released, nonce.ReasonExpired)\n", "	case d != nil:\n		return because(nonce.Released, nonce.ReasonExpired)\n"}},
+		Chain:   true,
 	},
 	{
-		Name: "plain read after an unknown commit",
-		Patches: []Patch{
-			{settleFile, "	snaps, started, err := sh.tryAcquire(groups, needs)\n", "	started := time.Now()\n	read, err := sh.svc.load(needs)\n	snaps := make([]taken, len(read))\n	for i := range read {\n		read[i].Acquired = true\n		snaps[i].Snapshot = read[i]\n	}\n"},
-			{roundFile, "st.wentBack(s, st.term.Token+1)", "st.wentBack(s, st.term.Token)"},
-		},
-		Faults: []string{"late-commit", "late-commit", "late-commit"},
-		Crowd:  true,
+		Name:    "unknown holds end without asking the nodes",
+		Patches: []Patch{{expiryFile, "d.view.UnknownFor > 0 && d.in.Chain.Unseen(e.Nonce, e.Attempt):\n", "d.view.UnknownFor > 0:\n"}},
+		Faults:  []string{"nodes-away"},
+		Chain:   true,
 	},
 	{
-		Name: "later statements not bound to the row the update returned",
-		Patches: []Patch{
-			{
-				runFile,
-				"  SELECT u.signer_id, ` + choose(p&partOne != 0, \"u.first\", \"n\") + `, 1, 1, u.token, u.held_until, u.now, u.now` + column + `\n  FROM u` + choose(p&partOne != 0, \"\", \", generate_series(u.first, u.first + u.count - 1) n\") + `)`",
-				"  SELECT ($5::bigint[])[o+1], n, 1, 1, ($5::bigint[])[o+2], c.now + ($5::bigint[])[o+6] * interval '1 microsecond', c.now, c.now` + column[:0] + choose(p&partHolder != 0, \", NULL::bigint\", \"\") + `\n  FROM c, generate_series(0, cardinality($5::bigint[]) - 1, ` + runWidth(p) + `) o, LATERAL generate_series(($5::bigint[])[o+4], ($5::bigint[])[o+4] + ($5::bigint[])[o+5] - 1) n WHERE o + 0 = o)`",
-			},
-		},
-		Faults: []string{"pause"},
-	},
-	{
-		Name:    "attempt ignored in marks",
-		Patches: []Patch{{rulesFile, "	case row.Attempt != op.Attempt:\n", "	case row.Attempt < 0:\n"}},
-	},
-	{
-		Name: "reload of the allocations before the row",
-		Patches: []Patch{
-			{loadFile, signersFirst, "	if len(l.freeOrds) > 0 {\n"},
-			{loadFile, rowsLast, rowsLast + "	b.Queue(loadSigners, l.signers).Query(l.scanSigners)\n"},
-			{loadFile, loadedSigner, keepRows},
-		},
-		Faults: []string{"cut-reply", "row-lock"},
-		Crowd:  true,
-	},
-	{
-		Name:    "memory changed before the commit's result",
-		Patches: []Patch{{roundsFile, "	res, started, err := sh.tryCommit(groups, changes)\n", "	for _, g := range groups {\n		g.st.next, g.st.released = g.draft.change.Next, g.draft.released\n	}\n	res, started, err := sh.tryCommit(groups, changes)\n"}},
-		Faults:  []string{"row-lock"},
-	},
-	{
-		Name: "request id trusted from memory",
-		Patches: []Patch{
-			{statementFile, "generate_series(u.req_lo, u.req_hi - 1) AS q FROM u) r)`", "generate_series(u.req_lo, u.req_hi - 1) AS q FROM u) r ON CONFLICT DO NOTHING)`"},
-		},
-	},
-	{
-		Name:    "what writes nothing is answered from memory",
-		Patches: []Patch{{roundsFile, "		if !res.Applied[i] {\n", "		if !res.Applied[i] && !changes[i].Check {\n"}},
-		Faults:  []string{"pause"},
-	},
-	{
-		Name:    "mode basic reads before it locks",
-		Patches: []Patch{{lockedFile, "	b.Queue(`SELECT 1 FROM signer_nonce_state WHERE signer = $1 FOR NO KEY UPDATE`, need.Signer)\n	queueLoad(b, needs, snaps)\n", "	queueLoad(b, needs, snaps)\n	b.Queue(`SELECT 1 FROM signer_nonce_state WHERE signer = $1 FOR NO KEY UPDATE`, need.Signer)\n"}},
-	},
-	{
-		Name:    "holds end a little early",
-		Patches: []Patch{{loadFile, "held_until <= (SELECT clock_timestamp())", "held_until <= (SELECT clock_timestamp() + interval '300 milliseconds')"}},
+		Name:    "released nonces are handed out although a block has used them",
+		Patches: []Patch{{expiryFile, "		if e.Nonce >= v.Mined {\n			break\n", "		if e.Nonce >= 0 {\n			break\n"}},
+		Chain:   true,
 	},
 }

@@ -2,79 +2,137 @@
 
 package torture
 
-// EnginePlants are the known-bad gateways of the performance engine.
+// The files that plants of the performance engine are in.
+const (
+	logFile         = "nonce/service/log.go"
+	logShipFile     = "nonce/service/log_ship.go"
+	redislogFile    = "nonce/redislog/log.go"
+	redisAppendFile = "nonce/redislog/append.go"
+	appendLua       = "nonce/redislog/lua/append.lua"
+	enterLua        = "nonce/redislog/lua/enter.lua"
+	shardLogFile    = "nonce/postgres/shard_log.go"
+	basicFile       = "nonce/service/basic.go"
+	doubtFile       = "nonce/rules/doubt.go"
+)
+
+// EnginePlants are the known-bad gateways of the performance engine. Each breaks one sentence
+// of how a log is fenced, shipped, taken over, left or lost.
 var EnginePlants = []Plant{
 	{
-		Name: "ceiling not reserved first",
-		// Either of the two looks is enough where no floor is set.
+		Name: "identity not compared",
 		Patches: []Patch{
-			{"nonce/moves.go", "return n == 0 || g.st.next+n <= g.st.standing.Ceiling && g.st.granted(now)", "return n == 0 || g.st.granted(now)"},
-			{rulesFile, "if d.st.fast() && fromFree < count && d.change.Next", "if false && d.change.Next"},
+			{redisAppendFile, "case is != f.Identity:", "case is != f.Identity && false:"},
+			{redislogFile, "if err == nil && is != accepted {", "if err == nil && is != accepted && false {"},
 		},
-		Faults: []string{"all-lost-while-postgres-is-away"},
-		Crowd:  true, Engine: true,
-		Args: []string{"--engine-block-min=2", "--engine-block-max=4"},
+		Faults: []string{"redis-failover-and-back"}, Engine: true,
 	},
 	{
-		Name: "released nonces below the ceiling handed out after a loss",
+		Name: "token not put into Redis first",
 		Patches: []Patch{
-			{loadFile, "x.nonce >= greatest(s.floor, ` + doubtText + `)", "x.nonce >= greatest(s.floor, 0 * ` + doubtText + `)"},
+			{enterLua, "redis.call('SET', KEYS[1], after)", "if ARGV[2] == 'raise' then redis.call('SET', KEYS[1], after) end"},
+			{appendLua, "found == ARGV[4 * i - 3]", "found and string.match(found, ' %d+$') == string.match(ARGV[4 * i - 3], ' %d+$')"},
 		},
-		Faults: []string{"redis-empty"}, Engine: true,
+		Faults: []string{"owner-without-postgres"}, Engine: true,
 	},
 	{
-		Name:    "version not checked in the script",
-		Patches: []Patch{{"nonce/redisstore/lua/commit.lua", "if not s or string.sub(s, 1, #want) ~= want then", "if not s or string.match(s, '^%d+ %d+ ') ~= string.match(want, '^%d+ %d+ ') then"}},
-		// The counts and rows that a script compares beside it notice nearly all of what was
-		// set back, so that a run seldom shows this one.
-		Test: "TestARefusedCommitWritesNothing", In: "./nonce/redisstore",
+		Name:    "stream not read at a take-over",
+		Patches: []Patch{{redislogFile, "return f, all, l.same(", "return f, all[:0], l.same("}},
+		Faults:  []string{"kill-while-rows-are-locked"}, Engine: true,
 	},
 	{
-		Name:    "identity not checked",
-		Patches: []Patch{{"nonce/redisstore/batch.go", "a.server != (nonce.Identity{}) && believed != (nonce.Identity{}) && a.server != believed:", "a.server != (nonce.Identity{}) && believed != (nonce.Identity{}) && a.server != believed && false:"}},
-		Faults:  []string{"redis-failover-and-back"}, Engine: true,
+		Name:    "try not raised at a timeout",
+		Patches: []Patch{{enterLua, "tonumber(try) + 1", "tonumber(try) + (ARGV[2] == 'enter' and 1 or 0)"}},
+		Faults:  []string{"redis-late-scripts"}, Engine: true,
 	},
 	{
-		Name:    "grant not checked again on the reply",
-		Patches: []Patch{{"nonce/fast.go", "	if g.st.granted(at) {\n		return\n", "	if g.st.granted(at) || true {\n		return\n"}},
-		// What is answered late was stamped before the grant's end, so its hold ends within
-		// the doubt. Only a nonce that was marked in doubt a moment before would show it.
-		Test: "TestAHandOutThatRedisAnswersAfterTheGrantIsUnknown", In: "./nonce",
+		Name: "grant not checked on the reply",
+		Patches: []Patch{
+			{logFile, "case !time.Now().Before(lg.trust):", "case false:"},
+			{logFile, "return now.Before(lg.trust) && ", "return "},
+		},
+		Faults: []string{"parted-for-long"}, Engine: true,
 	},
 	{
-		Name:    "attempts not raised by the epoch",
-		Patches: []Patch{{rulesFile, "	first := FirstAttempt(d.change.Version)\n", "	first := int64(1)\n"}},
-		Faults:  []string{"redis-empty"}, Engine: true,
+		Name:    "ceiling not reserved first",
+		Patches: []Patch{{logFile, "return sig.row.Ceiling >= next && ", "return true || sig.row.Ceiling >= next && "}},
+		Faults:  []string{"all-lost-after-the-switch"}, Engine: true,
 	},
 	{
-		Name:    "mark answered before its flush",
-		Patches: []Patch{{"nonce/answers.go", "	if op.Kind == KindAllocate && (op.Err != nil || ", "	if op.Kind != KindAllocate || (op.Err != nil || "}},
+		Name:    "marks answered before shipping",
+		Patches: []Patch{{logFile, "case u == nil || t.op.Kind == nonce.KindStatus:", "case u == nil || t.op.Kind != nonce.KindAllocate:"}},
 		Faults:  []string{"all-lost-while-postgres-is-away"}, Engine: true,
 	},
 	{
-		Name:    "flush acknowledged before its commit",
-		Patches: []Patch{{"flush/apply.go", "	case r.err != nil:\n		l.failed(ctx, s, r)\n		return\n", "	case r.err != nil:\n		s.settle(r.group.entries)\n		s.next(id)\n		l.w.hooks.Flushed(r.group.event.Signer, r.group.event.To)\n"}},
-		Faults:  []string{"postgres-crash"}, Engine: true,
+		Name:    "a loss does not wait for grant and longest hold",
+		Patches: []Patch{{shardLogFile, "doubt_until = grant_until + longest_hold + $5", "doubt_until = store_millis() + 0 * $5"}},
+		Faults:  []string{"parted-for-long"}, Engine: true,
+		Args: []string{"--engine-grant=6s"}, // the old owner hands out beside the new one
 	},
 	{
-		Name: "pending entries not read again",
+		Name:    "what lived is not in doubt after a loss",
+		Patches: []Patch{{doubtFile, "max(e.Until, sh.DoubtUntil, 1)", "max(e.Until, 1)"}},
+		Faults:  []string{"parted-for-long"}, Engine: true,
+		Args: []string{"--engine-grant=6s"}, // the old owner hands out beside the new one
+	},
+	{
+		Name:    "attempts not raised by the epoch",
+		Patches: []Patch{{expiryFile, "max(e.Attempt, d.firstAttempt())", "max(e.Attempt, 0*d.firstAttempt())"}},
+		Faults:  []string{"all-lost-while-postgres-is-away"}, Crowd: true, Engine: true,
+	},
+	{
+		Name: "engine not compared by commits",
 		Patches: []Patch{
-			{"nonce/redisstore/stream.go", `pipe.XRangeN(ctx, s.streamKey(shard), "-", "+", int64(most))`, `pipe.XRangeN(ctx, s.streamKey(shard), beganText, "+", int64(most))`},
-			{"nonce/redisstore/stream.go", "// ask runs commands on", "var beganText = strconv.FormatInt(time.Now().UnixMilli(), 10)\n\n// ask runs commands on"},
+			{shardStatementFile, "s.fencing_token * 2 + s.performance::int AS belief", "s.fencing_token * 2 AS belief"},
+			{shardStatementFile, "return 2*t.Token + 1", "return 2 * t.Token"},
+			{basicFile, "if l.Shard.Performance {", "if l.Shard.Performance && false {"},
+		},
+		Engine: true,
+	},
+	{
+		Name: "drain and switch in two statements",
+		Patches: []Patch{{logShipFile, "		s.what.Shards[0].Off = off\n", `		if off {
+			first := *s
+			first.what.Shards = slices.Clone(s.what.Shards)
+			ctx, done := w.svc.timeout()
+			first.out, first.err = w.svc.cfg.Log.Store.Ship(ctx, w.svc.holder, first.what)
+			done()
+			w.shipped(&first)
+			s.what.Writes, s.signers = nil, nil
+		}
+		s.what.Shards[0].Off = off
+`}},
+		Faults: []string{"drain-while-rows-are-locked"}, Engine: true,
+	},
+	{
+		Name: "shipping of what Redis had not confirmed",
+		Patches: []Patch{{logFile, "		lg.stuck = groups\n", `		lg.stuck = groups
+		for _, g := range groups {
+			u, row := w.unship(g.sig), g.plan.Signer
+			ctx, cancel := w.svc.timeout()
+			_, _ = w.svc.store.Commit(ctx, w.svc.holder, []nonce.Write{{
+				Name: g.name, Term: sh.shardTerm(), Epoch: w.epoch, Signer: row, Rise: row.Version - u.base.Version - 1, History: g.plan.History, Requests: g.plan.Requests,
+			}})
+			cancel()
+		}
+`}},
+		Faults: []string{"redis-late-scripts"}, Engine: true,
+	},
+	{
+		Name: "trimming before the rows have it",
+		Patches: []Patch{
+			{logShipFile, "if lg.shipped > lg.trimmed {", "if lg.fence.Head > lg.trimmed {"},
+			{logShipFile, "f.Head = lg.shipped", "f.Head = lg.fence.Head"},
 		},
 		Faults: []string{"kill-while-rows-are-locked"}, Engine: true,
 	},
 	{
-		Name:    "signer drained with events pending",
-		Patches: []Patch{{"nonce/postgres/move.go", "where: ` AND s.version = w.version` + performanceText}.String() + `,\nu AS (\n  UPDATE signer_nonce_state s SET engine = 0,", "where: performanceText}.String() + `,\nu AS (\n  UPDATE signer_nonce_state s SET engine = 0,"}},
-		Faults:  []string{"drain-while-rows-are-locked"}, Engine: true,
-	},
-	{
-		Name: "served without its token in Redis first",
-		Patches: []Patch{
-			{"nonce/redisstore/lua/takeover.lua", "if token ~= wtoken then\n", "if false then\n"},
-			{"nonce/redisstore/lua/commit.lua", "if not s or string.sub(s, 1, #want) ~= want then", "if not s or string.gsub(s, '^(%d+) %d+ (%d+) .*$', '%1 %2') ~= string.gsub(want, '^(%d+) %d+ (%d+) $', '%1 %2') then"},
-		},
-		Faults: []string{"redis-late-scripts"}, Crowd: true, Engine: true,
+		Name: "a shipment that failed counts as done",
+		Patches: []Patch{{logShipFile, "		w.svc.log.Warn(\"what the log has was not shipped;", `		for i, sig := range s.signers {
+			if sig.unshipped != nil && sig.shard.log != nil {
+				w.inRow(sig, s.what.Writes[i].Signer, s.what.Writes[i].Term.Token)
+			}
+		}
+		w.svc.log.Warn("what the log has was not shipped;`}},
+		Faults: []string{"postgres-crash"}, Engine: true,
 	},
 }

@@ -69,9 +69,6 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 			p.Load = 10 * time.Second
 		}
 	}
-	if p.Engine && p.Heart == NewHeart {
-		return nil, errors.New("the performance engine takes signers in many rows")
-	}
 	if p.Clients == 0 {
 		p.Clients = 9
 	}
@@ -86,9 +83,6 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 		}
 		if f.Chain && !p.Chain {
 			return nil, fmt.Errorf("fault %s takes a chain", f.Name)
-		}
-		if f.Shards && p.Heart != NewHeart {
-			return nil, fmt.Errorf("fault %s takes signers in shards", f.Name)
 		}
 		p.guests = max(p.guests, f.Guests)
 		res.mayBeLate += f.Overdue
@@ -106,10 +100,10 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 		return nil, fmt.Errorf("start a cluster: %w", err)
 	}
 	defer c.close()
-	res.mayBeLate += c.heart.maxOverdue
-	h := &history.History{GraceMs: c.heart.grace.Milliseconds(), AskedAgain: p.Forward != "off", Seed: p.Seed, Name: strings.Join(res.Faults, "+"), Notes: make(map[string]string)}
+	res.mayBeLate += maxOverdue
+	h := &history.History{GraceMs: grace.Milliseconds(), AskedAgain: p.Forward != "off", RowsBehind: p.Engine, Seed: p.Seed, Name: strings.Join(res.Faults, "+"), Notes: make(map[string]string)}
 	if c.fast != nil {
-		if err := c.up(ctx); err != nil {
+		if err := c.begin(ctx, p.Faults); err != nil {
 			return nil, fmt.Errorf("switch up: %w", err)
 		}
 	}
@@ -128,8 +122,8 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 		n.end(syscall.SIGKILL)
 	}
 	res.Report = history.Check(h, history.Limits{MinAcknowledged: MinAcknowledged, MaxOverdue: res.mayBeLate})
-	if !slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Loses }) && len(h.Losses) > 0 {
-		found = append(found, history.Violation{Rule: history.Alarm, Signer: h.Losses[0].Signer, Text: fmt.Sprintf("%d signers were lost for no reason", len(h.Losses))})
+	if c.fast != nil {
+		found = append(found, c.fast.judge(p.Faults, h)...)
 	}
 	res.Said = h.Faults
 	res.Report.Violations = append(res.Report.Violations, found...)
@@ -189,6 +183,9 @@ func (c *Cluster) load(ctx context.Context, p Plan, h *history.History) (stuck [
 		p.goOn(ctx, began, func() bool {
 			return load.acknowledged.Load() >= int64(p.Enough) && (c.chain == nil || c.chain.minedSoFar() >= 2*minMined)
 		})
+	}
+	if err == nil && c.fast != nil {
+		err = c.outlastDoubt(ctx)
 	}
 	close(stop)
 	all.Wait()

@@ -37,7 +37,7 @@ func (c *Cluster) sample(ctx context.Context, began time.Time) []history.Sample 
 				continue // the database is away
 			}
 		}
-		read, err := c.heart.samples(ctx, conn, time.Since(began))
+		read, err := readSamples(ctx, conn, time.Since(began))
 		if err != nil {
 			conn.Close(context.WithoutCancel(ctx))
 			conn = nil
@@ -45,20 +45,6 @@ func (c *Cluster) sample(ctx context.Context, began time.Time) []history.Sample 
 		}
 		samples = append(samples, read...)
 	}
-}
-
-func readSamples(ctx context.Context, conn *pgx.Conn, at time.Duration) ([]history.Sample, error) {
-	rows, err := conn.Query(ctx, `
-		SELECT signer, coalesce(owner_node, ''), coalesce(owner_incarnation, 0), fencing_token, version, next_nonce, floor,
-		       coalesce((extract(epoch FROM acquired_at) * 1000000)::bigint, 0)
-		FROM signer_nonce_state`)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (history.Sample, error) {
-		s := history.Sample{At: at}
-		return s, row.Scan(&s.Signer, &s.Owner, &s.Incarnation, &s.Token, &s.Version, &s.Next, &s.Floor, &s.AcquiredAt)
-	})
 }
 
 // final reads all that is stored, in one transaction.
@@ -73,61 +59,7 @@ func (c *Cluster) final(ctx context.Context) (*history.Final, error) {
 		return nil, fmt.Errorf("read what is stored: %w", err)
 	}
 	defer tx.Rollback(ctx)
-	return c.heart.final(ctx, tx)
-}
-
-// readFinal reads all that is stored of signers in many rows.
-func readFinal(ctx context.Context, tx pgx.Tx) (*history.Final, error) {
-	f := new(history.Final)
-	var now time.Time
-	if err := tx.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
-		return nil, err
-	}
-	f.Now = now.UnixMilli()
-	rows, err := tx.Query(ctx, `SELECT signer_id, signer, next_nonce, floor, pruned, held, version, fencing_token FROM signer_nonce_state ORDER BY signer_id`)
-	if err != nil {
-		return nil, err
-	}
-	at := make(map[int64]int)
-	var id int64
-	var s history.StoredSigner
-	_, err = pgx.ForEachRow(rows, []any{&id, &s.Signer, &s.Next, &s.Floor, &s.Pruned, &s.Held, &s.Version, &s.Token}, func() error {
-		at[id] = len(f.Signers)
-		f.Signers = append(f.Signers, s)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return f, readRows(ctx, tx, f, at)
-}
-
-func readRows(ctx context.Context, tx pgx.Tx, f *history.Final, at map[int64]int) error {
-	rows, err := tx.Query(ctx, `
-		SELECT signer_id, nonce, (ARRAY['HELD', 'RELEASED', 'CONSUMED'])[status], attempt,
-		       tx_hash, coalesce(reason, ''), held_until
-		FROM signer_nonce_allocation ORDER BY signer_id, nonce`)
-	if err != nil {
-		return err
-	}
-	var id int64
-	var r history.Row
-	var until *time.Time
-	var hashes []byte
-	_, err = pgx.ForEachRow(rows, []any{&id, &r.Nonce, &r.Status, &r.Attempt, &hashes, &r.Reason, &until}, func() error {
-		row := r
-		row.Recorded(hashes)
-		if until != nil && row.Status == history.Held {
-			row.HeldUntil = until.UnixMilli()
-		}
-		i, ok := at[id]
-		if !ok {
-			return fmt.Errorf("an allocation of signer %d, which does not exist", id)
-		}
-		f.Signers[i].Rows = append(f.Signers[i].Rows, row)
-		return nil
-	})
-	return err
+	return readFinal(ctx, tx)
 }
 
 // quiet waits until no hold is open, whoever owns its signer or nobody, and returns
@@ -143,7 +75,7 @@ func (c *Cluster) quiet(ctx context.Context, patience time.Duration) (took, over
 	tick := time.NewTicker(5 * poll)
 	defer tick.Stop()
 	for {
-		open, late, err := c.heart.open(ctx, conn)
+		open, late, err := openHolds(ctx, conn)
 		if err != nil {
 			return 0, 0, fmt.Errorf("look for open holds: %w", err)
 		}
@@ -157,13 +89,4 @@ func (c *Cluster) quiet(ctx context.Context, patience time.Duration) (took, over
 		case <-tick.C:
 		}
 	}
-}
-
-// openHolds counts the holds in the rows of nonces.
-func openHolds(ctx context.Context, conn *pgx.Conn) (n int64, overdue time.Duration, err error) {
-	var late int64
-	err = conn.QueryRow(ctx, `
-		SELECT count(*), coalesce(1000 * extract(epoch FROM clock_timestamp() - min(held_until)), 0)::bigint
-		FROM signer_nonce_allocation WHERE status = 1`).Scan(&n, &late)
-	return n, time.Duration(late) * time.Millisecond, err
 }

@@ -5,6 +5,7 @@ package torture
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -23,8 +24,7 @@ import (
 // What the tests share.
 var (
 	pg      *pgtest.Server
-	pgNew   *pgtest.Server // with the schema of NewHeart
-	folder  string         // of the gateways that were built
+	folder  string // of the gateways that were built
 	gateway string
 )
 
@@ -37,7 +37,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// together is how many tests run at a time: a history waits for most of its time.
+const together = "3"
+
 func runAll(m *testing.M) (code int, err error) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", together); err != nil {
+		return 1, err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	if folder, err = os.MkdirTemp("", "torture"); err != nil {
@@ -47,14 +54,11 @@ func runAll(m *testing.M) (code int, err error) {
 	if gateway, err = Build(ctx, folder, "gateway"); err != nil {
 		return 1, err
 	}
-	if pg, err = StartPostgres(ctx, ""); err != nil {
+	if pg, err = StartPostgres(ctx); err != nil {
 		return 1, err
 	}
-	if pgNew, err = StartPostgres(ctx, NewHeart); err != nil {
-		return 1, errors.Join(err, pg.Close())
-	}
 	code = m.Run()
-	err = errors.Join(pg.Close(), pgNew.Close())
+	err = pg.Close()
 	cancel()
 	if code == 0 && err == nil {
 		err = goleak.Find(goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"), goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"))
@@ -94,57 +98,50 @@ func artefacts(t *testing.T) string {
 }
 
 // short is the campaign of make test: every fault but the wrong clock, which needs a
-// gateway of its own, in pairs.
-var short = []shortRun{
-	{1, "on", []string{"kill", "late-commit"}},
-	{2, "on", []string{"pause", "cut-reply"}},
-	{3, "off", []string{"partition", "cut-websocket"}},
-	{4, "on", []string{"silent-node", "drain"}},
-	// Alone, because all clusters share the server.
-	{5, "on", []string{"postgres-crash", "row-lock"}},
-	{6, "on", []string{"backend"}},
+// gateway of its own, and the end of PostgreSQL, which all clusters share.
+var short = []struct {
+	seed    uint64
+	forward string
+	faults  []string
+}{
+	{1, "on", []string{"kill", "late-commit", "move-shards"}},
+	{2, "on", []string{"pause", "cut-reply", "dump"}},
+	{3, "off", []string{"partition", "cut-websocket", "basic-again"}},
+	{4, "on", []string{"silent-node", "drain", "join-leave"}},
+	{6, "on", []string{"backend", "store-clock", "row-lock"}},
 }
 
 func TestHistoriesUnderFaultsKeepEveryRule(t *testing.T) {
 	lookAtSources(t)
-	inTurn(t, short, survives)
-}
-
-// shortRun is a history of make test.
-type shortRun struct {
-	seed    uint64
-	forward string
-	faults  []string
-}
-
-// inTurn does the first four runs together, and the others alone.
-func inTurn(t *testing.T, runs []shortRun, survives func(t *testing.T, seed uint64, forward string, names []string)) {
-	t.Run("together", func(t *testing.T) {
-		for _, r := range runs[:4] {
-			t.Run(strings.Join(r.faults, "+"), func(t *testing.T) {
-				t.Parallel()
-				survives(t, r.seed, r.forward, r.faults)
-			})
-		}
-	})
-	for _, r := range runs[4:] {
-		t.Run(strings.Join(r.faults, "+"), func(t *testing.T) { survives(t, r.seed, r.forward, r.faults) })
+	t.Parallel()
+	for _, r := range short {
+		t.Run(strings.Join(r.faults, "+"), func(t *testing.T) {
+			t.Parallel()
+			survives(t, Plan{Seed: r.seed, Options: Options{Forward: r.forward}}, r.faults)
+		})
 	}
 }
 
-// shortEngine is its part with Redis: a loss beside a database that is away, and
-// moves between the engines beside a node that dies.
+// It is not parallel to any other.
+func TestAHistoryInWhichPostgreSQLCrashesKeepsEveryRule(t *testing.T) {
+	lookAtSources(t)
+	survives(t, Plan{Seed: 5, Options: Options{Forward: "on"}}, []string{"postgres-crash"})
+}
+
+// shortEngine is its part with Redis: a loss beside an owner that knows nothing of it, and
+// moves between the engines while answers of Redis are lost.
 var shortEngine = []struct {
 	seed   uint64
 	lost   bool // signers must have been lost
 	faults []string
 }{
-	{1, true, []string{"redis-empty", "postgres-away"}},
-	{2, false, []string{"redis-kill", "switch"}},
+	{1, true, []string{"parted-for-long"}},
+	{2, false, []string{"redis-cut-reply", "switch"}},
 }
 
 func TestHistoriesOfThePerformanceEngineKeepEveryRule(t *testing.T) {
 	lookAtSources(t)
+	t.Parallel()
 	for _, tt := range shortEngine {
 		t.Run(strings.Join(tt.faults, "+"), func(t *testing.T) {
 			t.Parallel()
@@ -159,11 +156,18 @@ func TestHistoriesOfThePerformanceEngineKeepEveryRule(t *testing.T) {
 // With a chain: its nodes fail beside a gateway that dies.
 func TestHistoriesBesideAChainKeepEveryRule(t *testing.T) {
 	lookAtSources(t)
+	t.Parallel()
 	judged(t, Plan{Seed: 1, Options: Options{Chain: true, Forward: "on"}}, []string{"nodes-away", "kill"})
 }
 
-func survives(t *testing.T, seed uint64, forward string, names []string) {
-	judged(t, Plan{Seed: seed, Options: Options{Forward: forward}}, names)
+func survives(t *testing.T, p Plan, names []string) {
+	t.Helper()
+	res := judged(t, p, names)
+	for _, said := range res.Said {
+		if strings.Contains(said, "done to 0 commits") {
+			t.Errorf("a fault met nothing: %s", said)
+		}
+	}
 }
 
 // judged does a run with the tests' own gateway and fails for what the checker finds.
@@ -174,9 +178,6 @@ func judged(t *testing.T, p Plan, names []string) *Result {
 		t.Fatal(err)
 	}
 	p.Faults, p.Load, p.Dir, p.Postgres, p.Gateway = faults, 5*time.Second, artefacts(t), pg, gateway
-	if p.Heart == NewHeart {
-		p.Postgres = pgNew
-	}
 	res, err := Run(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
@@ -190,10 +191,11 @@ func judged(t *testing.T, p Plan, names []string) *Result {
 
 func TestAGatewayThatIsWrongIsCaught(t *testing.T) {
 	lookAtSources(t)
+	t.Parallel()
 	// Those that show at once; the others take a campaign.
 	for name, rule := range map[string]history.Rule{
-		"attempt ignored in marks":            history.AttemptBack,
-		"request id trusted from memory":      history.OneAnswer,
+		"version not compared":                history.OneHolder,
+		"request id taken as new":             history.OneAnswer,
 		"blind retry after an unknown commit": history.RefusedDone,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -221,7 +223,7 @@ func caught(t *testing.T, plants []Plant, o Options, name string, rule history.R
 
 func TestEveryPlantFitsTheSources(t *testing.T) {
 	lookAtSources(t)
-	for _, p := range append(slices.Concat(Plants, EnginePlants, ChainPlants, ShardPlants), Plant{Name: "wrong clock", Patches: WrongClock()}) {
+	for _, p := range append(slices.Concat(Plants, EnginePlants), Plant{Name: "wrong clock", Patches: WrongClock()}) {
 		if len(p.Patches) == 0 {
 			t.Errorf("%s changes nothing", p.Name)
 		}
@@ -235,8 +237,8 @@ func TestEveryPlantFitsTheSources(t *testing.T) {
 }
 
 func TestAPatchMustFitOnce(t *testing.T) {
-	for old, want := range map[string]string{"no such text": "occurs 0 times", "row.Status": "times, want once"} {
-		_, err := overlayFor(t.Context(), t.TempDir(), []Patch{{"nonce/rules.go", old, ""}})
+	for old, want := range map[string]string{"no such text": "occurs 0 times", "nonce.Entry": "times, want once"} {
+		_, err := overlayFor(t.Context(), t.TempDir(), []Patch{{"nonce/rules/allocate.go", old, ""}})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("patch of %q: %v, want an error that says %q", old, err, want)
 		}
@@ -248,17 +250,25 @@ func TestAPatchMustFitOnce(t *testing.T) {
 }
 
 func TestEverySeedBreaksSomethingAndAllPairsComeUp(t *testing.T) {
-	for heart, faults := range map[string]int{"": len(Faults), NewHeart: len(Faults) + len(ShardFaults)} {
-		seen, o := make(map[string]bool), Options{Heart: heart}
-		for seed := range uint64(len(combinations(o))) {
+	for _, tt := range []struct {
+		name string
+		o    Options
+		want int
+	}{
+		{"the store", Options{}, len(Faults) * (len(Faults) + 1) / 2},
+		{"the performance engine", Options{Engine: true}, len(EngineFaults)*(len(EngineFaults)+1)/2 + len(EngineFaults)*(len(Faults)-1)},
+		{"a chain", Options{Chain: true}, len(Faults) + len(ChainFaults)*(len(Faults)+1)},
+	} {
+		seen := make(map[string]bool)
+		for seed := range uint64(len(combinations(tt.o))) {
 			var names []string
-			for _, f := range ForSeed(seed, o) {
+			for _, f := range ForSeed(seed, tt.o) {
 				names = append(names, f.Name)
 			}
 			seen[strings.Join(names, "+")] = true
 		}
-		if want := faults * (faults + 1) / 2; len(seen) != want || seen[""] {
-			t.Errorf("heart %q: %d combinations, want %d", heart, len(seen), want)
+		if len(seen) != tt.want || seen[""] {
+			t.Errorf("%s: %d combinations, want %d", tt.name, len(seen), tt.want)
 		}
 	}
 }
@@ -278,5 +288,28 @@ func TestACampaignGoesOnWhereItWasStopped(t *testing.T) {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("it does not say %q:\n%s", want, &said)
 		}
+	}
+}
+
+// The faults of commits know one by its text.
+func TestACommitOfShardsIsKnownByItsText(t *testing.T) {
+	module, _, err := roots(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(module, "nonce/postgres/*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found += strings.Count(string(text), shardCommit)
+	}
+	if found != 1 {
+		t.Errorf("%q occurs %d times, want once", shardCommit, found)
 	}
 }

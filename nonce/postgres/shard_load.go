@@ -15,7 +15,7 @@ import (
 const (
 	loadShardSigners = `
 WITH c AS MATERIALIZED (SELECT store_millis() AS now)
-SELECT n.ord, c.now, d.shard_id, d.owner_node, d.owner_incarnation, d.fencing_token, d.performance, d.grant_until, d.epoch, d.doubt_until,
+SELECT n.ord, c.now, d.shard_id, d.owner_node, d.owner_incarnation, d.fencing_token, d.performance, d.log_identity, d.log_shipped, d.grant_until, d.epoch, d.doubt_until, d.rehearsed,
     coalesce(s.signer_id, 0), coalesce(s.version, 0), coalesce(s.fencing_token, 0), coalesce(s.next_nonce, 0), coalesce(s.floor, 0), s.live, coalesce(s.ceiling, 0), coalesce(s.epoch, 0)
 FROM c CROSS JOIN unnest($1::int[], $2::text[], $3::int[]) AS n(ord, name, shard) JOIN shard d ON d.shard_id = n.shard LEFT JOIN signer s ON s.signer = n.name
 ORDER BY n.ord`
@@ -82,7 +82,7 @@ func scanSigners(rows pgx.Rows, out *nonce.Loaded) error {
 	var l nonce.LoadedSigner
 	var live []byte
 	_, err := pgx.ForEachRow(rows, []any{
-		&ord, &now, &l.Shard.Shard, &l.Shard.Owner.Node, &l.Shard.Owner.Incarnation, &l.Shard.Token, &l.Shard.Performance, &l.Shard.GrantUntil, &l.Shard.Epoch, &l.Shard.DoubtUntil,
+		&ord, &now, &l.Shard.Shard, &l.Shard.Owner.Node, &l.Shard.Owner.Incarnation, &l.Shard.Token, &l.Shard.Performance, &l.Shard.Identity, &l.Shard.Shipped, &l.Shard.GrantUntil, &l.Shard.Epoch, &l.Shard.DoubtUntil, &l.Shard.Rehearsed,
 		&id, &l.Signer.Version, &l.Token, &l.Signer.Next, &l.Signer.Floor, &live, &l.Signer.Ceiling, &l.Signer.Epoch,
 	}, func() error {
 		at := &out.Signers[ord]

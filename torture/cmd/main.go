@@ -52,7 +52,7 @@ func rig(ctx context.Context, o torture.Options, exe string) (torture.Options, f
 		return torture.Options{}, nil, err
 	}
 	o.Gateway = exe
-	o.Postgres, err = torture.StartPostgres(ctx, o.Heart)
+	o.Postgres, err = torture.StartPostgres(ctx)
 	if err != nil {
 		os.RemoveAll(dir)
 		return torture.Options{}, nil, err
@@ -65,28 +65,19 @@ func rig(ctx context.Context, o torture.Options, exe string) (torture.Options, f
 	}, nil
 }
 
-// heart is what package torture calls a heart.
-func heart(name string) string {
-	if name == "old" {
-		return ""
-	}
-	return name
-}
-
 type campaignCmd struct {
 	Runs    int           `default:"200" help:"Runs in all, those already done included."`
 	First   uint64        `default:"0" help:"Seed of the first."`
 	Dir     string        `default:"torture-out" help:"Where the state is kept, and what failed runs leave."`
 	Limit   time.Duration `default:"0" help:"Stop after this time; 0: never."`
-	Heart   string        `default:"old" enum:"old,new" help:"The one that gateways serve with."`
-	Engine  bool          `help:"With a Redis, and the performance engine, and its faults too. Not with --heart new."`
+	Engine  bool          `help:"With a Redis, and the performance engine, and its faults too."`
 	Chain   bool          `help:"With a chain, clients who pay on it, and the faults of its nodes too."`
 	Gateway string        `help:"A gateway that was built already, in place of a new one; its clock is never wrong."`
 	Forward string        `default:"" help:"Given to the gateways' --forward; both: two passes of three with on, one with off."`
 }
 
 func (c *campaignCmd) Run(ctx context.Context) error {
-	o, end, err := rig(ctx, torture.Options{Heart: heart(c.Heart), Forward: c.Forward, Engine: c.Engine, Chain: c.Chain}, c.Gateway)
+	o, end, err := rig(ctx, torture.Options{Forward: c.Forward, Engine: c.Engine, Chain: c.Chain}, c.Gateway)
 	if err != nil {
 		return err
 	}
@@ -102,7 +93,6 @@ func (c *campaignCmd) Run(ctx context.Context) error {
 
 type runCmd struct {
 	Seed    uint64   `arg:"" help:"Seed; without --faults it also says which."`
-	Heart   string   `default:"old" enum:"old,new" help:"The one that gateways serve with."`
 	Engine  bool     `help:"With a Redis, and the performance engine."`
 	Chain   bool     `help:"With a chain, and clients who pay on it."`
 	Gateway string   `help:"A gateway that was built already, in place of a new one."`
@@ -112,7 +102,7 @@ type runCmd struct {
 }
 
 func (c *runCmd) Run(ctx context.Context) error {
-	o := torture.Options{Heart: heart(c.Heart), Forward: c.Forward, Engine: c.Engine, Chain: c.Chain}
+	o := torture.Options{Forward: c.Forward, Engine: c.Engine, Chain: c.Chain}
 	faults := torture.ForSeed(c.Seed, o)
 	if len(c.Faults) > 0 {
 		var err error
@@ -138,10 +128,10 @@ func (c *runCmd) Run(ctx context.Context) error {
 }
 
 type plantedCmd struct {
-	Heart string `default:"old" enum:"old,new" help:"The one that gateways serve with."`
-	Runs  int    `default:"5" help:"Runs of each."`
-	Only  string `help:"Only those whose name contains this."`
-	Dir   string `help:"Where everything of the runs is kept; nowhere if empty."`
+	Engine bool   `help:"Only those of the performance engine."`
+	Runs   int    `default:"5" help:"Runs of each."`
+	Only   string `help:"Only those whose name contains this."`
+	Dir    string `help:"Where everything of the runs is kept; nowhere if empty."`
 }
 
 func (c *plantedCmd) Run(ctx context.Context) error {
@@ -150,12 +140,12 @@ func (c *plantedCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	pg, err := torture.StartPostgres(ctx, heart(c.Heart))
+	pg, err := torture.StartPostgres(ctx)
 	if err != nil {
 		return err
 	}
 	defer pg.Close()
-	missed, err := torture.Planted(ctx, torture.PlantConfig{Options: torture.Options{Heart: heart(c.Heart), Postgres: pg}, Dir: dir, Keep: c.Dir, Runs: c.Runs}, c.Only, os.Stdout)
+	missed, err := torture.Planted(ctx, torture.PlantConfig{Options: torture.Options{Postgres: pg, Engine: c.Engine}, Dir: dir, Keep: c.Dir, Runs: c.Runs}, c.Only, os.Stdout)
 	if err == nil && missed > 0 {
 		err = fmt.Errorf("%d were never caught", missed)
 	}
@@ -163,7 +153,6 @@ func (c *plantedCmd) Run(ctx context.Context) error {
 }
 
 type failoverCmd struct {
-	Heart   string `default:"old" enum:"old,new" help:"The one that gateways serve with."`
 	Forward string `default:"" help:"Given to the gateways' --forward."`
 }
 
@@ -177,12 +166,12 @@ func (c *failoverCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pg, err := torture.StartPostgres(ctx, heart(c.Heart))
+	pg, err := torture.StartPostgres(ctx)
 	if err != nil {
 		return err
 	}
 	defer pg.Close()
-	return torture.Failover(ctx, torture.Options{Heart: heart(c.Heart), Postgres: pg, Gateway: exe, Forward: c.Forward}, os.Stdout)
+	return torture.Failover(ctx, torture.Options{Postgres: pg, Gateway: exe, Forward: c.Forward}, os.Stdout)
 }
 
 type checkCmd struct {

@@ -16,6 +16,7 @@ func (s *signer) checkCalls(r *Report, limits Limits) {
 	}
 	s.checkTokens(r)
 	s.checkReads(r)
+	s.checkBehind(r)
 }
 
 // checkHandOuts judges the hand-outs of one nonce: one request an attempt, and a
@@ -94,32 +95,35 @@ func (s *signer) checkMarks(r *Report, n int64, of *nonce) {
 
 // checkRequest judges the calls of one request id.
 func (s *signer) checkRequest(r *Report, id string, calls []*Call) {
-	told := make(map[int64]*Call) // the first that happened, by epoch
+	var told []*Call // answers that differ
 	for _, c := range calls {
 		if c.Outcome != Happened {
 			continue
 		}
-		first := told[s.epochOf(c)]
-		if first == nil {
-			told[s.epochOf(c)] = c
+		same := func(o *Call) bool {
+			return slices.Equal(o.Nonces, c.Nonces) && o.Count == c.Count && o.HoldMs == c.HoldMs
+		}
+		if slices.ContainsFunc(told, same) {
+			r.Repeats++
 			continue
 		}
-		r.Repeats++
-		if !slices.Equal(first.Nonces, c.Nonces) || first.Count != c.Count || first.HoldMs != c.HoldMs {
-			r.add(OneAnswer, s.name, "request %s was answered %v by %s and %v by %s", id, first.Nonces, first.Node, c.Nonces, c.Node)
+		for _, o := range told {
+			if !s.forgivenAnswer(o) && !s.forgivenAnswer(c) {
+				r.add(OneAnswer, s.name, "request %s was answered %v by %s and %v by %s", id, o.Nonces, o.Node, c.Nonces, c.Node)
+			}
 		}
+		told = append(told, c)
 	}
 	for _, c := range calls {
 		if c.Reason != "conflict" {
 			continue
 		}
 		// A conflict shows no more of them than were asked for.
-		first := told[0]
-		if len(s.losses) > 0 {
-			first = nil // it may be of any epoch
-		}
-		if first != nil && !sameNonces(first.Nonces[:min(len(first.Nonces), max(c.Count, 1))], c.Holds) {
-			r.add(OneAnswer, s.name, "request %s was answered %v by %s and is said by %s to have got %v", id, first.Nonces, first.Node, c.Node, c.Holds)
+		if len(told) > 0 && len(s.losses) == 0 { // else it may be of any epoch
+			first := told[0]
+			if !sameNonces(first.Nonces[:min(len(first.Nonces), max(c.Count, 1))], c.Holds) {
+				r.add(OneAnswer, s.name, "request %s was answered %v by %s and is said by %s to have got %v", id, first.Nonces, first.Node, c.Node, c.Holds)
+			}
 		}
 		if !slices.ContainsFunc(calls, func(o *Call) bool { return o != c && o.Outcome != Refused && o.Start <= c.End }) {
 			r.add(RefusedDone, s.name, "request %s is said by %s to be known, and was refused whenever it was asked", id, c.Node)
@@ -145,24 +149,50 @@ func (s *signer) checkTokens(r *Report) {
 	})
 }
 
-// checkReads: what nonce_status shows never goes back.
+// checkReads: what nonce_status shows never goes back. A floor that nobody acknowledged may
+// be lost, and a version is compared with those of the same epoch.
 func (s *signer) checkReads(r *Report) {
 	for what, value := range map[string]func(*Call) int64{
 		"token": func(c *Call) int64 { return c.Token }, "version": func(c *Call) int64 { return c.Version },
 		"next": func(c *Call) int64 { return c.Next }, "floor": func(c *Call) int64 { return c.FloorNow },
 	} {
-		var read []reading
+		read := make(map[int64][]reading) // by epoch
 		for _, c := range s.calls {
-			if c.Kind == Status && c.Outcome == Happened && (len(s.losses) == 0 || what != "floor" && !s.ofOldGrant(c)) {
-				read = append(read, reading{c, value(c)})
+			if c.Kind != Status || c.Outcome != Happened || len(s.losses) > 0 && (what == "floor" || s.ofOldGrant(c)) || s.behind && what != "token" {
+				continue
 			}
+			epoch := int64(0)
+			if what == "version" {
+				epoch = s.life(c)
+			}
+			read[epoch] = append(read[epoch], reading{c, value(c)})
 		}
-		went(read, func(was, is reading) {
-			if what != "token" && s.setBack(is.call) {
-				return
-			}
-			r.add(TokenBack, s.name, "nonce_status showed %s %d after %d", what, is.value, was.value)
-		})
+		for _, of := range read {
+			went(of, func(was, is reading) {
+				r.add(TokenBack, s.name, "nonce_status showed %s %d (%s) after %d (%s)", what, is.value, is.call.Node, was.value, was.call.Node)
+			})
+		}
+	}
+}
+
+// checkBehind: where rows may be behind, what nonce_status shows is not behind the rows. Who
+// does not know of a loss tells of what was before it.
+func (s *signer) checkBehind(r *Report) {
+	if !s.behind {
+		return
+	}
+	samples := s.samples        // each was read before the next was begun
+	for _, c := range s.calls { // in order of Start
+		for len(samples) > 2 && samples[2].At < c.Start {
+			samples = samples[1:]
+		}
+		if c.Kind != Status || c.Outcome != Happened || s.ofOldGrant(c) || len(samples) < 2 || samples[1].At >= c.Start {
+			continue
+		}
+		if is := samples[0]; c.Version < is.Version || c.Next < is.Next || c.FloorNow < is.Floor {
+			r.add(TokenBack, s.name, "nonce_status of %s showed version %d, next %d, floor %d (%v), and the row had %d, %d, %d before (%v)", c.Node,
+				c.Version, c.Next, c.FloorNow, c.Start, is.Version, is.Next, is.Floor, is.At)
+		}
 	}
 }
 

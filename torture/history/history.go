@@ -119,7 +119,6 @@ type Sample struct {
 	Version     int64         `json:"version"`
 	Next        int64         `json:"next"`
 	Floor       int64         `json:"floor"`
-	AcquiredAt  int64         `json:"acquiredAt,omitempty"` // store clock, Unix microseconds; 0: never
 	// Written is the token under which the row was written last; 0: that is not known, or it
 	// was under none.
 	Written int64 `json:"written,omitempty"`
@@ -168,7 +167,6 @@ type StoredSigner struct {
 	Signer  string `json:"signer"`
 	Next    int64  `json:"next"`
 	Floor   int64  `json:"floor"`
-	Pruned  int64  `json:"pruned,omitempty"`
 	Held    int64  `json:"held"`
 	Version int64  `json:"version"`
 	Token   int64  `json:"token"`
@@ -189,6 +187,9 @@ type Final struct {
 type History struct {
 	// AskedAgain says that nodes may have asked each other a call more than once.
 	AskedAgain bool `json:"askedAgain,omitempty"`
+	// RowsBehind says that the rows of signers may be behind what their owners have answered.
+	// A node that does not own a signer tells of its rows.
+	RowsBehind bool `json:"rowsBehind,omitempty"`
 	// BeganAt is the beginning of the history by the store's clock, in Unix
 	// milliseconds; 0: not known.
 	BeganAt int64 `json:"beganAt,omitempty"`
@@ -203,8 +204,10 @@ type History struct {
 	Calls   []Call            `json:"calls"`
 	Samples []Sample          `json:"samples,omitempty"`
 	Final   *Final            `json:"final,omitempty"`
-	// Losses of signers with Redis that were declared, by signer in their order.
+	// Losses with Redis after which signers were mended, by signer in their order.
 	Losses []Loss `json:"losses,omitempty"`
+	// Left says why nodes left the performance engine by themselves, each time.
+	Left []string `json:"left,omitempty"`
 	// Chain is of the signers of a chain, who are in no other member; nil: there was none.
 	Chain *Chain `json:"chain,omitempty"`
 }

@@ -60,10 +60,11 @@ var badHistories = []bad{
 		func(h *History) { h.Calls[0].Token = 2; h.Final.Signers[0].Token = 2 },
 	},
 	{
-		"a lease is acquired without a higher token", TokenBack, false,
-		func(w *world) { w.allocate("") },
+		"the status is behind the row", TokenBack, false,
+		func(w *world) { w.allocate(""); w.status().Next-- },
 		func(h *History) {
-			h.Samples = []Sample{{Signer: "s", Token: 1, AcquiredAt: 1, Owner: "a"}, {Signer: "s", Token: 1, AcquiredAt: 2, Owner: "b"}}
+			h.RowsBehind = true
+			h.Samples = []Sample{{Signer: "s", Version: 1, Next: 1, At: h.Calls[0].End}, {Signer: "s", Version: 1, Next: 1, At: h.Calls[0].End + 1}}
 		},
 	},
 	{

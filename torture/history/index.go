@@ -18,6 +18,7 @@ type signer struct {
 	began    int64              // BeganAt
 	shifts   []Shift
 	grace    int64  // GraceMs
+	behind   bool   // RowsBehind
 	losses   []Loss // in order of epoch
 }
 
@@ -40,7 +41,7 @@ func index(h *History, r *Report) []*signer {
 	get := func(name string) *signer {
 		s, ok := byName[name]
 		if !ok {
-			s = &signer{name: name, nonces: make(map[int64]*nonce), requests: make(map[string][]*Call), final: h.Final != nil, began: h.BeganAt, shifts: h.Shifts, grace: h.GraceMs}
+			s = &signer{name: name, nonces: make(map[int64]*nonce), requests: make(map[string][]*Call), final: h.Final != nil, began: h.BeganAt, shifts: h.Shifts, grace: h.GraceMs, behind: h.RowsBehind}
 			byName[name] = s
 		}
 		return s

@@ -2,22 +2,25 @@ package history
 
 import "slices"
 
-// Loss is a signer that was declared lost with Redis: what Redis had handed out and
-// the store had not followed may be forgotten. Times are of the store's clock, in Unix
+// Loss is a signer that was mended after its shard was declared lost with Redis: what Redis
+// had and the rows did not may be forgotten. Times are of the store's clock, in Unix
 // milliseconds.
 type Loss struct {
-	Signer     string `json:"signer"`
-	Epoch      int64  `json:"epoch"`   // that began with it; the first is 1
-	Ceiling    int64  `json:"ceiling"` // new nonces begin here; all others are in doubt
-	At         int64  `json:"at"`
-	GrantUntil int64  `json:"grantUntil"` // until then the old epoch may be handed out from
-	DoubtUntil int64  `json:"doubtUntil"` // until then nothing below Ceiling is, of the new one
+	Signer  string `json:"signer"`
+	Epoch   int64  `json:"epoch"`   // of the shard, from then on; the first loss begins 1
+	Ceiling int64  `json:"ceiling"` // new nonces begin here; all others that lived are in doubt
+	// Token is of who declared it. Of the old epoch all are lower, of the new one higher.
+	Token      int64 `json:"token"`
+	At         int64 `json:"at"`
+	GrantUntil int64 `json:"grantUntil"` // until then the old epoch may be handed out from
+	DoubtUntil int64 `json:"doubtUntil"` // until then nothing in doubt is handed out
 }
 
 // InDoubt is the reason of a row that a loss made.
 const InDoubt = "in_doubt"
 
-// attemptShift: attempts under an epoch begin at epoch<<attemptShift.
+// attemptShift: those of a nonce that was in doubt are above epoch<<attemptShift. Those of a
+// new nonce begin at 1, as ever.
 const attemptShift = 20
 
 func firstAttempt(epoch int64) int64 { return max(1, epoch<<attemptShift) }
@@ -26,13 +29,11 @@ func firstAttempt(epoch int64) int64 { return max(1, epoch<<attemptShift) }
 //
 //   - A hand-out of an epoch before it may be missing in the store, if it began before
 //     the old grant's end. It keeps its hold all the same.
-//   - A request id may get one more answer, of the new epoch.
+//   - A request id of such a hand-out may get another answer.
 //   - Until the old grant's end hand-outs of the old epoch go on beside the new one's,
 //     with their token; and the status may show either.
-//   - The status may have shown a floor that nobody acknowledged, and that is forgotten.
-//   - Until a loss is noticed the status of a node that does not own the signer may show
-//     what Redis was set back to, where the store has not followed what came after it. A
-//     history does not say who owned it.
+//   - The status may have shown a floor that nobody acknowledged, and that is forgotten; and
+//     versions go on from what the store had.
 //   - A hand-out of the old epoch may be stored that nobody was told of.
 //   - Where a hand-out was forgotten, a mark of the attempt before it is accepted again,
 //     as if it had not been; its own mark is then a conflict.
@@ -42,12 +43,14 @@ func firstAttempt(epoch int64) int64 { return max(1, epoch<<attemptShift) }
 // about them. No two live holds, and no attempt given twice, hold across losses; and
 // checkLosses adds what holds of them.
 
-// epochOf is the epoch under which a call was handed its nonces.
-func (s *signer) epochOf(c *Call) int64 {
-	if len(s.losses) == 0 || len(c.Nonces) == 0 {
-		return 0
+// life is how many losses were before a call, by the token that it was told.
+func (s *signer) life(c *Call) (n int64) {
+	for i := range s.losses {
+		if c.Token >= s.losses[i].Token {
+			n++
+		}
 	}
-	return c.Nonces[0].Attempt >> attemptShift
+	return n
 }
 
 // startedAt and endedAt are by the store's clock, where that is the history's.
@@ -60,7 +63,15 @@ func (s *signer) forgiven(n int64, g *handOut) bool {
 }
 
 func (s *signer) forgives(l *Loss, n int64, g *handOut) bool {
-	return g.attempt < firstAttempt(l.Epoch) && n < l.Ceiling && s.startedAt(g.call) <= l.GrantUntil
+	return l.before(n, g.attempt) && s.startedAt(g.call) <= l.GrantUntil
+}
+
+// before reports whether an attempt of a nonce is of an epoch before the loss.
+func (l *Loss) before(n, attempt int64) bool { return n < l.Ceiling && attempt < firstAttempt(l.Epoch) }
+
+// forgivenAnswer reports whether a loss may have made the store forget what a request id got.
+func (s *signer) forgivenAnswer(c *Call) bool {
+	return slices.ContainsFunc(c.Nonces, func(g Given) bool { return s.forgiven(g.Nonce, &handOut{c, g.Attempt}) })
 }
 
 // forgotten reports whether a loss made the store forget a hand-out before a mark was
@@ -82,43 +93,28 @@ func (s *signer) has(n, attempt, before int64) bool {
 // ofLost reports whether a hand-out is of an epoch that was lost. Who notices a loss by
 // the answer to a hand-out tells nobody of it, and tries again with the store.
 func (s *signer) ofLost(g Given) bool {
-	return slices.ContainsFunc(s.losses, func(l Loss) bool { return g.Attempt < firstAttempt(l.Epoch) })
+	return slices.ContainsFunc(s.losses, func(l Loss) bool { return l.before(g.Nonce, g.Attempt) })
 }
 
 // ofOldGrant reports whether a call may have been answered by somebody who did not know
 // of a loss.
 func (s *signer) ofOldGrant(c *Call) bool {
 	return slices.ContainsFunc(s.losses, func(l Loss) bool {
-		return s.endedAt(c) >= l.At && s.startedAt(c) <= l.GrantUntil && (c.Kind != Allocate || s.epochOf(c) < l.Epoch)
+		return s.endedAt(c) >= l.At && s.startedAt(c) <= l.GrantUntil && (c.Kind != Allocate || c.Token < l.Token)
 	})
 }
-
-// unnoticedFor is how long before it is declared a loss may have happened: the signers
-// of a history never rest for long.
-const unnoticedFor = 2000 // ms
-
-// setBack reports whether a status may show what Redis was set back to, before somebody
-// noticed.
-func (s *signer) setBack(c *Call) bool {
-	return slices.ContainsFunc(s.losses, func(l Loss) bool {
-		return epochOfVersion(c.Version) < l.Epoch && s.startedAt(c) <= l.At && s.endedAt(c) >= l.At-unnoticedFor
-	})
-}
-
-// epochOfVersion: a loss raises the upper half of the version.
-func epochOfVersion(v int64) int64 { return v >> 32 }
 
 // checkLosses judges what a loss promises: everything that the old epoch handed out is
 // below the ceiling, and handed out before the old grant's end; and until the doubt ends
-// the new epoch hands out nothing below the ceiling.
+// the new epoch hands out nothing that is in doubt.
 func (s *signer) checkLosses(r *Report, limits Limits) {
 	slack := limits.ClockSlack.Milliseconds()
 	for _, l := range s.losses {
 		for n, of := range s.nonces {
 			for _, g := range of.given {
-				old := g.attempt < firstAttempt(l.Epoch)
+				old := l.before(n, g.attempt)
 				switch {
-				case old && n >= l.Ceiling:
+				case n >= l.Ceiling && g.call.Token > 0 && g.call.Token < l.Token:
 					r.add(LiveHold, s.name, "nonce %d attempt %d of an epoch before %d is not below the ceiling %d of its loss", n, g.attempt, l.Epoch, l.Ceiling)
 				case old && s.startedAt(g.call) > l.GrantUntil+slack && g.call.committedAt() > l.GrantUntil+slack:
 					r.add(LiveHold, s.name, "nonce %d attempt %d of an epoch before %d was given out %d ms after its grant had ended", n, g.attempt, l.Epoch, g.call.committedAt()-l.GrantUntil)

@@ -40,9 +40,6 @@ func (s *signer) checkModel(r *Report, limits Limits) {
 	if len(s.losses) > 0 {
 		return // what of it holds is in loss.go
 	}
-	if s.stored != nil && s.stored.Pruned > 0 {
-		return // what was pruned cannot be compared; the rules look at the rest
-	}
 	ops := s.operations()
 	m := model(limits.ClockSlack.Milliseconds() - s.grace)
 	verdict, info := porcupine.CheckOperationsVerbose(m, ops, limits.ModelTimeout)
@@ -86,6 +83,7 @@ func (s *signer) operations() []porcupine.Operation {
 	o := &operations{signer: s, known: s.gather(), stored: s.txHashes(), doubt: never}
 	for _, c := range s.calls {
 		switch {
+		case c.Kind == Status && s.behind: // checkBehind says what holds of it
 		case c.Outcome == Happened, c.Outcome == Refused && tellsOfNonce(c):
 			o.told(c)
 		case c.Outcome == Unknown:

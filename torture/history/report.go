@@ -44,7 +44,7 @@ const (
 	Stuck Rule = "does not serve again"
 	// Alarm: a gateway said internal, or ended by itself.
 	Alarm Rule = "alarm"
-	// Different: Redis and the store are not equal once everything is flushed.
+	// Different: a log and what its owner remembers are not equal once everything is shipped.
 	Different Rule = "Redis and store differ"
 	// NotLinear: there is no order of a signer's calls in which the answers are right.
 	NotLinear Rule = "not linearizable"

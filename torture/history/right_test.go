@@ -87,3 +87,19 @@ func TestEightTransactionsOfANonceAreRightAndANinthIsRefused(t *testing.T) {
 		t.Error("nine are taken for right")
 	}
 }
+
+func TestAStatusThatShowsARowThatIsBehindIsRight(t *testing.T) {
+	w := newWorld()
+	w.allocate("")
+	w.status()
+	s := w.status()
+	s.Version, s.Next = 0, 0
+	h := w.end()
+	if r := check(h); r.OK() {
+		t.Error("where rows are not behind it is not")
+	}
+	h.RowsBehind = true
+	if r := check(h); !r.OK() {
+		t.Error(r.Violations)
+	}
+}

@@ -1,7 +1,6 @@
 package history
 
-// checkSamples: in the store itself token, version, cursor and floor never go
-// back, nothing is
+// checkSamples: in the store itself token, version, cursor and floor never go back, nothing is
 // acquired or given back without a higher token, and nothing is written under a token when
 // there is a higher one. No nonce lives and is in the history.
 func (s *signer) checkSamples(r *Report) {
@@ -23,8 +22,7 @@ func (s *signer) checkSamples(r *Report) {
 			r.add(TokenBack, s.name, "the row's cursor was %d and is %d at %v", was.Next, is.Next, is.At)
 		case is.Floor < was.Floor:
 			r.add(TokenBack, s.name, "the row's floor was %d and is %d at %v", was.Floor, is.Floor, is.At)
-		case is.AcquiredAt != was.AcquiredAt && is.Token <= was.Token,
-			(is.Owner != was.Owner || is.Incarnation != was.Incarnation) && is.Token <= was.Token:
+		case (is.Owner != was.Owner || is.Incarnation != was.Incarnation) && is.Token <= was.Token:
 			r.add(TokenBack, s.name, "%q acquired it, or it was given back, under token %d, which %q had", is.Owner, is.Token, was.Owner)
 		}
 	}

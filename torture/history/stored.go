@@ -20,9 +20,6 @@ func (s *signer) checkStored(r *Report, now int64, limits Limits) {
 	s.checkWhole(r, rows)
 	s.checkRemembered(r, rows)
 	for n, of := range s.nonces {
-		if n < s.stored.Pruned {
-			continue // it had a row, and counts as consumed
-		}
 		s.checkRow(r, n, of, rows[n])
 	}
 	for _, row := range s.stored.Rows {
@@ -34,8 +31,8 @@ func (s *signer) checkStored(r *Report, now int64, limits Limits) {
 	s.checkNobodys(r)
 }
 
-// checkWhole: every nonce below the cursor has a row or lies below the floor or
-// below what was pruned, there is none beyond, and the row's own count is right.
+// checkWhole: every nonce below the cursor has a row or lies below the floor, there is none
+// beyond, and the row's own count is right.
 func (s *signer) checkWhole(r *Report, rows map[int64]*Row) {
 	st := s.stored
 	held := int64(0)
@@ -53,7 +50,7 @@ func (s *signer) checkWhole(r *Report, rows map[int64]*Row) {
 	if held != st.Held {
 		r.add(Hole, s.name, "the row counts %d holds, there are %d", st.Held, held)
 	}
-	for n := max(st.Floor, st.Pruned); n < st.Next; n++ {
+	for n := st.Floor; n < st.Next; n++ {
 		if rows[n] == nil {
 			r.add(Hole, s.name, "nonce %d lies between floor %d and cursor %d and is nowhere", n, st.Floor, st.Next)
 		}
@@ -161,7 +158,11 @@ func (s *signer) orphans() []Given {
 				told[g.attempt] = true
 			}
 		}
-		for a := firstAttempt(row.Attempt >> attemptShift); a <= row.Attempt; a++ {
+		first := int64(1)
+		if epoch := row.Attempt >> attemptShift; epoch > 0 {
+			first = firstAttempt(epoch) + 1 // what was in doubt, and is RELEASED, has the one before
+		}
+		for a := first; a <= row.Attempt; a++ {
 			if !told[a] {
 				out = append(out, Given{row.Nonce, a})
 			}
@@ -179,7 +180,7 @@ func (s *signer) checkRemembered(r *Report, rows map[int64]*Row) {
 	for id, calls := range s.requests {
 		got, known := s.stored.Requests[id]
 		for _, c := range calls {
-			if c.Outcome == Happened && !slices.Equal(got, c.Nonces) {
+			if c.Outcome == Happened && !slices.Equal(got, c.Nonces) && !s.forgivenAnswer(c) {
 				r.add(OneAnswer, s.name, "request %s was answered %v by %s, and %v is remembered", id, c.Nonces, c.Node, got)
 			}
 		}

@@ -16,11 +16,12 @@ type world struct {
 	h      History
 	now    int64
 	stored StoredSigner
+	token  int64           // of the owner
 	ids    map[string]Call // what an allocate with a request id got
 }
 
 func newWorld() *world {
-	return &world{now: 1_000_000, stored: StoredSigner{Signer: "s"}, ids: make(map[string]Call)}
+	return &world{now: 1_000_000, token: 1, stored: StoredSigner{Signer: "s"}, ids: make(map[string]Call)}
 }
 
 // call writes a call down. Each takes 2 ms and none overlap.
@@ -38,9 +39,14 @@ func (w *world) allocate(id string) *Call {
 		return w.again(got)
 	}
 	w.stored.Version++
-	c := w.call(Call{Kind: Allocate, Count: 1, HoldMs: hold, RequestID: id, Outcome: Happened, Token: 1})
+	c := w.call(Call{Kind: Allocate, Count: 1, HoldMs: hold, RequestID: id, Outcome: Happened, Token: w.token})
 	row := w.free()
-	attempt := max(row.Attempt+1, firstAttempt(w.stored.Version>>32))
+	attempt := row.Attempt + 1
+	for _, l := range w.h.Losses {
+		if row.Nonce < l.Ceiling {
+			attempt = max(attempt, l.Epoch<<attemptShift+1)
+		}
+	}
 	row.Status, row.Attempt, row.Reason, row.HeldUntil = Held, attempt, "", w.now+hold
 	c.Nonces, c.HeldUntil = []Given{{row.Nonce, row.Attempt}}, row.HeldUntil
 	if id != "" {
@@ -63,7 +69,7 @@ func (w *world) again(got Call) *Call {
 
 // status shows the cursor and the floor.
 func (w *world) status() *Call {
-	return w.call(Call{Kind: Status, Outcome: Happened, Next: w.stored.Next, FloorNow: w.stored.Floor, Token: 1, Version: w.stored.Version})
+	return w.call(Call{Kind: Status, Outcome: Happened, Next: w.stored.Next, FloorNow: w.stored.Floor, Token: w.token, Version: w.stored.Version})
 }
 
 // forget loses the answer of a call.
@@ -153,7 +159,7 @@ func (w *world) floor(n int64) *Call {
 
 // end completes the history.
 func (w *world) end() *History {
-	w.stored.Token = max(w.stored.Token, 1)
+	w.stored.Token = max(w.stored.Token, w.token)
 	for i := range w.stored.Rows {
 		r := &w.stored.Rows[i]
 		if r.Status == Held && r.HeldUntil < w.now {

@@ -11,7 +11,6 @@ import (
 // Command is the campaign as a command line; a kong command that is given a
 // context.
 type Command struct {
-	Heart     string `default:"old" enum:"old,new" help:"The one that gateways serve with."`
 	Histories int    `default:"100" help:"Histories in all, those already done included."`
 	First     uint64 `default:"1" help:"Seed of the first."`
 	Planted   int    `default:"0" help:"Instead: so many runs of each gateway that is known to be wrong."`
@@ -25,9 +24,6 @@ func (c *Command) Run(ctx context.Context) error {
 		return err
 	}
 	cfg := Config{Dir: c.Dir, Log: os.Stdout}
-	if c.Heart == NewHeart {
-		cfg.Heart = NewHeart
-	}
 	if c.Planted > 0 {
 		return c.planted(ctx, cfg)
 	}

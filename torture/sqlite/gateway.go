@@ -21,7 +21,6 @@ import (
 type launcher struct {
 	room                                 *guarded.Room
 	program, store, mode, trace, control string
-	more                                 []string // flags
 	starts                               int
 }
 
@@ -51,10 +50,10 @@ func (l *launcher) start(ctx context.Context) (*gateway, error) {
 	log := fmt.Sprintf("gateway-%d.log", l.starts)
 	// No settings of whoever runs this.
 	env := []string{"PATH=" + os.Getenv("PATH"), "NONCEGATE_TORTURE_TRACE=" + l.trace, "NONCEGATE_TORTURE_CONTROL=" + l.control}
-	p, err := l.room.Start(log, env, append([]string{
-		l.program, "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--node-id=n", "--store=sqlite:" + l.store, "--mode=" + l.mode,
+	p, err := l.room.Start(log, env, l.program,
+		"--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--node-id=n", "--store=sqlite:"+l.store, "--mode="+l.mode,
 		"--workers=2", "--lease-ttl=1s", "--sweep-interval=100ms", "--max-holds=4096", "--drain-timeout=5s",
-	}, l.more...)...)
+	)
 	if err != nil {
 		return nil, err
 	}

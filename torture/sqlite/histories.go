@@ -25,8 +25,6 @@ type Config struct {
 	// Dir takes the built gateways and everything about a history. What belongs to
 	// one without a violation is removed.
 	Dir string
-	// Heart is the one that gateways serve with: "", or NewHeart.
-	Heart string
 	// Rounds is how many faults a history has; 0: 4.
 	Rounds int
 	// Points is how many moments of each round are judged at which nobody was
@@ -35,9 +33,6 @@ type Config struct {
 	// Log, when not nil, gets a line for each history.
 	Log io.Writer
 }
-
-// NewHeart names the gateways that serve from shards, as their --heart does.
-const NewHeart = "new"
 
 // Violation is a breach of a rule, and where it was seen.
 type Violation struct {
@@ -101,7 +96,7 @@ func runHistory(ctx context.Context, cfg Config, b *Builds, build string, seed u
 	if cfg.Points == 0 {
 		cfg.Points = 8
 	}
-	dir := filepath.Join(cfg.Dir, fmt.Sprintf("%s%s-%d", build, cfg.Heart, seed))
+	dir := filepath.Join(cfg.Dir, fmt.Sprintf("%s-%d", build, seed))
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, fmt.Errorf("history %d: %w", seed, err)
 	}

@@ -3,13 +3,14 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"time"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
@@ -44,16 +45,12 @@ func readImage(ctx context.Context, dir string) (s *stored, err error) {
 	}
 	s = &stored{requests: map[requestKey][]history.Given{}}
 	s.Now = time.Now().UnixMilli()
-	var inShards, migrated bool // the latter to the last column that is read
-	const shards = `SELECT count(*) > 0 FROM pragma_table_info('signer_request')`
-	if err := db.QueryRowContext(ctx, shards).Scan(&inShards); err != nil || inShards {
-		return s, errors.Join(err, s.readShards(ctx, db))
-	}
-	const query = `SELECT count(*) > 0 FROM pragma_table_info('signer_nonce_state') WHERE name = 'pruned'`
+	var migrated bool // to the last table that is read
+	const query = `SELECT count(*) > 0 FROM pragma_table_info('signer_request')`
 	if err := db.QueryRowContext(ctx, query).Scan(&migrated); err != nil || !migrated {
 		return s, err
 	}
-	return s, errors.Join(s.readSigners(ctx, db), s.readRows(ctx, db), s.readRequests(ctx, db))
+	return s, s.readSigners(ctx, db)
 }
 
 // each runs a query and calls fn for each row.
@@ -71,56 +68,68 @@ func each(ctx context.Context, db *sql.DB, query string, fn func(scan func(...an
 	return rows.Err()
 }
 
+// readSigners reads the signers, and what belongs to each.
 func (s *stored) readSigners(ctx context.Context, db *sql.DB) error {
-	const query = `SELECT signer, next_nonce, floor, pruned, held, version, fencing_token FROM signer_nonce_state ORDER BY signer_id`
-	return each(ctx, db, query, func(scan func(...any) error) error {
+	at := make(map[int64]int) // by id of the signer
+	const signers = `SELECT s.signer_id, s.signer, s.next_nonce, s.floor, s.version, d.fencing_token, s.live FROM signer s JOIN shard d USING (shard_id) ORDER BY s.signer_id`
+	err := each(ctx, db, signers, func(scan func(...any) error) error {
 		var v history.StoredSigner
-		err := scan(&v.Signer, &v.Next, &v.Floor, &v.Pruned, &v.Held, &v.Version, &v.Token)
+		var id int64
+		var live []byte
+		if err := scan(&id, &v.Signer, &v.Next, &v.Floor, &v.Version, &v.Token, &live); err != nil {
+			return err
+		}
+		v.Requests = make(map[string][]history.Given)
+		at[id] = len(s.Signers)
+		err := v.Lives(live)
 		s.Signers = append(s.Signers, v)
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.readPast(ctx, db, at), s.readAsked(ctx, db, at))
 }
 
-func (s *stored) readRows(ctx context.Context, db *sql.DB) error {
-	const query = `SELECT s.signer, a.nonce, a.status, a.attempt, a.tx_hash, coalesce(a.reason, ''), coalesce(a.held_until, 0) / 1000
-		FROM signer_nonce_allocation a LEFT JOIN signer_nonce_state s USING (signer_id) ORDER BY a.signer_id, a.nonce`
-	at := 0
-	return each(ctx, db, query, func(scan func(...any) error) error {
-		var signer sql.NullString
-		var row history.Row
-		var status int
-		var hash []byte
-		if err := scan(&signer, &row.Nonce, &status, &row.Attempt, &hash, &row.Reason, &row.HeldUntil); err != nil {
+// readPast adds what was consumed.
+func (s *stored) readPast(ctx context.Context, db *sql.DB, at map[int64]int) error {
+	err := each(ctx, db, `SELECT signer_id, nonce, attempt, tx_hashes, reason FROM signer_history`, func(scan func(...any) error) error {
+		var id int64
+		row := history.Row{Status: history.Consumed}
+		var hashes []byte
+		if err := scan(&id, &row.Nonce, &row.Attempt, &hashes, &row.Reason); err != nil {
 			return err
 		}
-		row.Status = []string{"", history.Held, history.Released, history.Consumed}[status]
-		row.Recorded(hash)
-		for at < len(s.Signers) && s.Signers[at].Signer != signer.String {
-			at++
+		row.Recorded(hashes)
+		i, ok := at[id]
+		if !ok {
+			return fmt.Errorf("a consumed nonce of a signer that is not there")
 		}
-		if at == len(s.Signers) {
-			return fmt.Errorf("an allocation of a signer that is not there")
-		}
-		s.Signers[at].Rows = append(s.Signers[at].Rows, row)
+		s.Signers[i].Rows = append(s.Signers[i].Rows, row)
 		return nil
 	})
+	for i := range s.Signers {
+		slices.SortStableFunc(s.Signers[i].Rows, func(a, b history.Row) int { return cmp.Compare(a.Nonce, b.Nonce) })
+	}
+	return err
 }
 
-func (s *stored) readRequests(ctx context.Context, db *sql.DB) error {
-	const query = `SELECT s.signer, r.request_id, r.nonces FROM signer_nonce_request r JOIN signer_nonce_state s USING (signer_id)`
-	return each(ctx, db, query, func(scan func(...any) error) error {
-		var k requestKey
-		var text []byte
-		if err := scan(&k.signer, &k.id, &text); err != nil {
+// readAsked adds the request ids.
+func (s *stored) readAsked(ctx context.Context, db *sql.DB, at map[int64]int) error {
+	return each(ctx, db, `SELECT signer_id, request_id, nonces FROM signer_request`, func(scan func(...any) error) error {
+		var id int64
+		var request string
+		var nonces []byte
+		if err := scan(&id, &request, &nonces); err != nil {
 			return err
 		}
-		var pairs [][2]int64
-		if err := json.Unmarshal(text, &pairs); err != nil {
-			return err
+		i, ok := at[id]
+		if !ok {
+			return fmt.Errorf("request %q of a signer that is not there", request)
 		}
-		for _, p := range pairs {
-			s.requests[k] = append(s.requests[k], history.Given{Nonce: p[0], Attempt: p[1]})
-		}
-		return nil
+		given, err := history.ParseGiven(nonces)
+		s.Signers[i].Requests[request] = given
+		s.requests[requestKey{s.Signers[i].Signer, request}] = given
+		return err
 	})
 }

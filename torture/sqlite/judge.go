@@ -61,7 +61,7 @@ func (r *run) judgeImage(ctx context.Context, m moment, image map[string][]byte,
 		}
 		r.violation(history.Violation{Rule: history.HoldLost, Text: fmt.Sprintf("the file cannot be read: %v", err)}, what)
 	} else {
-		r.judge(&history.History{GraceMs: r.grace.Milliseconds(), Calls: m.callsBy(r.clients), Final: &found.Final}, found, what, history.Limits{NoModel: true, MaxOverdue: 1000 * time.Hour})
+		r.judge(&history.History{GraceMs: grace.Milliseconds(), Calls: m.callsBy(r.clients), Final: &found.Final}, found, what, history.Limits{NoModel: true, MaxOverdue: 1000 * time.Hour})
 	}
 	if len(r.result.Violations) > before {
 		return save(image, filepath.Join(r.dir, fmt.Sprintf("bad-image-%d", r.result.Images)))

@@ -71,8 +71,7 @@ type run struct {
 	chance  *rand.Rand
 	disk    *disk
 	clients []*client
-	told    atomic.Int64  // calls that happened
-	grace   time.Duration // for how long after its deadline nobody ends a hold
+	told    atomic.Int64 // calls that happened
 	result  *Result
 }
 
@@ -86,19 +85,17 @@ const (
 	loadTimeout       = 30 * time.Second
 	// settling is how long after the load a calm gateway has had time to end the
 	// holds of a second.
-	settling = 2 * time.Second
-	// mostOverdue is how long one may be overdue then.
-	mostOverdue = 900 * time.Millisecond
+	settling = 2*time.Second + grace
+	// grace is for how long after its deadline nobody ends a hold.
+	grace = time.Second
+	// mostOverdue is how long one may be overdue when all is settled.
+	mostOverdue = grace + 900*time.Millisecond
 )
 
 func newRun(cfg Config, program string, seed uint64, dir string) *run {
 	r := &run{
 		cfg: cfg, dir: dir, began: time.Now(), chance: rand.New(rand.NewPCG(seed, 0)), result: &Result{Seed: seed},
 		launch: launcher{program: program, store: filepath.Join(dir, "store", database), mode: "worker-queue", control: filepath.Join(dir, "control")},
-	}
-	if cfg.Heart == NewHeart {
-		r.launch.more = []string{"--heart=" + NewHeart}
-		r.grace = time.Second
 	}
 	if r.chance.IntN(3) == 0 {
 		r.launch.mode = "basic"
@@ -215,10 +212,10 @@ func (r *run) await(ctx context.Context, n int64, where string) {
 	}
 }
 
-// settle lets the holds of a second end, and more than it.
-func settle(ctx context.Context, more time.Duration) {
+// settle lets the holds of a second end.
+func settle(ctx context.Context) {
 	select {
-	case <-time.After(settling + more):
+	case <-time.After(settling):
 	case <-ctx.Done():
 	}
 }
@@ -345,7 +342,7 @@ func (r *run) calm(ctx context.Context, n int) error {
 	}
 	r.await(ctx, max(r.told.Load()+100, leastAcknowledged), "the calm round")
 	endLoad()
-	settle(ctx, r.grace)
+	settle(ctx)
 	if err := errors.Join(g.stop(), r.keepLog(g, n)); err != nil {
 		return err
 	}
@@ -355,10 +352,10 @@ func (r *run) calm(ctx context.Context, n int) error {
 		return err
 	}
 	h := &history.History{
-		GraceMs: r.grace.Milliseconds(), Seed: r.result.Seed, Name: "sqlite", Faults: r.result.Faults,
+		GraceMs: grace.Milliseconds(), Seed: r.result.Seed, Name: "sqlite", Faults: r.result.Faults,
 		Calls: moment{n, forever}.callsBy(r.clients), Final: &found.Final,
 	}
-	report := r.judge(h, found, "at the end", history.Limits{MinAcknowledged: leastAcknowledged, MaxOverdue: mostOverdue + r.grace})
+	report := r.judge(h, found, "at the end", history.Limits{MinAcknowledged: leastAcknowledged, MaxOverdue: mostOverdue})
 	r.result.Acknowledged, r.result.Unknown, r.result.Refused = report.Acknowledged, report.Unknown, report.Refused
 	if len(r.result.Violations) == 0 {
 		return nil

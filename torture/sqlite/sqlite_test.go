@@ -30,13 +30,6 @@ func gateways(t *testing.T, variants ...variant) (Config, *Builds) {
 
 func TestWhatAGatewayOnAFileAnsweredSurvivesCrashes(t *testing.T) {
 	cfg, b := gateways(t, checkpointing)
-	for _, heart := range []string{"", NewHeart} {
-		cfg.Heart = heart
-		t.Run("heart "+heart, func(t *testing.T) { survives(t, cfg, b) })
-	}
-}
-
-func survives(t *testing.T, cfg Config, b *Builds) {
 	for seed, faults := range map[uint64][]fault{
 		1: {{none, kill, powerLoss}, {none, kill, tornTail}, {none, kill, none}, {none, stop, powerLoss}},
 		2: {{fullDisk, kill, powerLoss}, {failedSync, kill, powerLoss}, {failedSync, kill, none}, {none, kill, powerLoss}},
