@@ -194,7 +194,6 @@ func newNode(room *guarded.Room, exe, id, mode, database, target string) (*Node,
 		return nil, errors.Join(err, n.close())
 	}
 	n.args = []string{
-		"--heart=new", // until there is no other
 		"--listen=" + listen, "--admin-listen=" + admin, "--node-id=" + id, "--advertise-url=" + n.URL(),
 		"--store=" + store, "--workers=2", "--max-holds=4096", "--log-level=info",
 		"--lease-ttl=" + leaseTTL.String(), "--hold-ttl=" + holdTTL.String(), "--max-hold=" + maxHold.String(),

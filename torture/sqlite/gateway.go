@@ -51,7 +51,6 @@ func (l *launcher) start(ctx context.Context) (*gateway, error) {
 	// No settings of whoever runs this.
 	env := []string{"PATH=" + os.Getenv("PATH"), "NONCEGATE_TORTURE_TRACE=" + l.trace, "NONCEGATE_TORTURE_CONTROL=" + l.control}
 	p, err := l.room.Start(log, env, l.program,
-		"--heart=new", // until there is no other
 		"--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--node-id=n", "--store=sqlite:"+l.store, "--mode="+l.mode,
 		"--workers=2", "--lease-ttl=1s", "--sweep-interval=100ms", "--max-holds=4096", "--drain-timeout=5s",
 	)
