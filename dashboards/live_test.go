@@ -63,22 +63,13 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// TestEveryQueryHasAnAnswerOfRealGateways: and the figures of the shards say who has
+// them.
 func TestEveryQueryHasAnAnswerOfRealGateways(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	everythingIsAnswered(t, ctx, watched(t, ctx), "")
-}
-
-// onlyOld is a figure that gateways of the old heart alone have.
-const onlyOld = "noncegate_signers_owned"
-
-// TestEveryQueryHasAnAnswerOfGatewaysWithShards: and the figures of the shards say who has
-// them.
-func TestEveryQueryHasAnAnswerOfGatewaysWithShards(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	prometheus := watched(t, ctx, "--heart=new")
-	everythingIsAnswered(t, ctx, prometheus, onlyOld)
+	prometheus := watched(t, ctx)
+	everythingIsAnswered(t, ctx, prometheus)
 	const shards, half = 32, 16
 	value := func(expr string) float64 {
 		t.Helper()
@@ -104,15 +95,11 @@ func TestEveryQueryHasAnAnswerOfGatewaysWithShards(t *testing.T) {
 	}
 }
 
-// everythingIsAnswered asks all that the dashboards and the rules ask, but for what is about
-// the figure absent, and looks for figures that nobody asks for.
-func everythingIsAnswered(t *testing.T, ctx context.Context, prometheus *rig.Prometheus, absent string) {
+// everythingIsAnswered asks all that the dashboards and the rules ask, and looks for figures that nobody asks for.
+func everythingIsAnswered(t *testing.T, ctx context.Context, prometheus *rig.Prometheus) {
 	t.Helper()
 	ask := func(where, expr string) {
 		t.Helper()
-		if absent != "" && strings.Contains(expr, absent) {
-			return
-		}
 		switch got, err := prometheus.Query(ctx, expr); {
 		case err != nil:
 			t.Errorf("%s: %v", where, err)
@@ -150,8 +137,6 @@ func everythingIsAnswered(t *testing.T, ctx context.Context, prometheus *rig.Pro
 
 // unshown are the metrics on no dashboard, and why.
 var unshown = map[string]string{
-	"noncegate_engine_generation":            "a number to compare nodes by; the state itself is shown",
-	"noncegate_engine_reconciliations_total": "how often somebody compared; what came of it is shown",
 	"noncegate_redis_configured":             "a setting, which gateway_info says too",
 	"noncegate_redis_queued_events_max":      "8192, which the panel of the events that wait says",
 }

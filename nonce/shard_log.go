@@ -41,6 +41,9 @@ type ShardLog interface {
 	Reach(ctx context.Context, shard int, identity string) error
 }
 
+// Rehearsal names the log in which a shard's is rehearsed, at the same server. Nobody enters it.
+func Rehearsal(shard int) int { return -1 - shard }
+
 // LogFence is the log of a shard as its owner believes it to be.
 type LogFence struct {
 	Shard            int
@@ -146,6 +149,9 @@ type LogStore interface {
 	// hold and a margin what may have been handed out is in doubt. False: it is not so any
 	// more.
 	Declare(ctx context.Context, h lease.Holder, t lease.ShardTerm, margin time.Duration) (bool, error)
+	// NoteReach says in the row of a node whether it reaches the servers that have logs. It is
+	// a hint for the balance; of a node that registers it is false.
+	NoteReach(ctx context.Context, h lease.Holder, reaches bool) error
 	// Engine returns what is wanted of all shards.
 	Engine(ctx context.Context) (EngineGoal, error)
 	// SetEngine says what is wanted, if it was last changed by the change of that number. It

@@ -134,6 +134,7 @@ type Summary struct {
 	// are HELD whatever their deadline.
 	Overdue, Unknown int64
 	Lease            lease.Grant
+	Performance      bool // the signer's shard has the performance engine
 	Now              time.Time
 }
 

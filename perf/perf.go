@@ -63,7 +63,6 @@ type Set struct {
 	GuardHold       *Stage // from taken until given back, or the end of the call
 
 	guardFailed family[GuardFailure]
-	engine      atomic.Pointer[func() *wire.EngineStats] // see EngineFrom
 
 	forwarded    family[ForwardResult]
 	rejected     family[RejectStage]
@@ -84,8 +83,9 @@ type Set struct {
 
 	reg prometheus.Registerer
 
-	began     time.Time // of the running interval; Run's alone
-	seen      tally     // the counters at began; Run's alone
+	began     time.Time                                // of the running interval; Run's alone
+	seen      tally                                    // the counters at began; Run's alone
+	engine    atomic.Pointer[func() *wire.EngineStats] // see EngineFrom
 	published atomic.Pointer[wire.StatsResult]
 }
 

@@ -170,8 +170,16 @@ type StatusResult struct {
 	FencingToken int64        `json:"fencingToken"`
 	Version      int64        `json:"version"`
 	LeaseUntil   *Time        `json:"leaseUntil,omitempty"`
-	Chain        *ChainStatus `json:"chain,omitempty"` // nil: no chain is asked, or none has answered
+	Engine       string       `json:"engine,omitempty"` // that serves it: EngineReliable or EnginePerformance
+	Chain        *ChainStatus `json:"chain,omitempty"`  // nil: no chain is asked, or none has answered
 }
+
+// The engines. In EnginePerformance a hand-out is answered when Redis has it, and the store
+// follows.
+const (
+	EngineReliable    = "reliable"
+	EnginePerformance = "performance"
+)
 
 // ChainStatus is what a chain says of a signer, as far as the node that answers knows.
 type ChainStatus struct {
@@ -247,7 +255,8 @@ type InfoResult struct {
 	Node        string     `json:"node"`
 	Incarnation int64      `json:"incarnation"`
 	Version     string     `json:"version"`
-	Engine      string     `json:"engine"`
+	Engine      string     `json:"engine"` // EnginePerformance: every signer has it
+	Store       string     `json:"store"`  // sqlite or postgres
 	Mode        string     `json:"mode"`
 	Redis       string     `json:"redis,omitempty"`            // server or cluster; "": none
 	EngineState string     `json:"engineState,omitempty"`      // of the cluster between its engines; "": there is one engine only

@@ -66,7 +66,7 @@ func defaults() setup {
 			PingInterval: time.Minute,
 			Nodes:        NodeConfig{ID: "n1", MaxInflight: 4096},
 			Info: func() wire.InfoResult {
-				return wire.InfoResult{Node: "n1", Incarnation: 1, Version: "test", Engine: "memory", Mode: "worker-queue",
+				return wire.InfoResult{Node: "n1", Incarnation: 1, Version: "test", Engine: wire.EngineReliable, Store: "memory", Mode: "worker-queue",
 					Limits: wire.Limits{MaxCount: nonce.MaxCount, MaxBatch: 100}}
 			},
 			Writer: writer.Config{

@@ -117,7 +117,10 @@ func (c *conn) statusResult(op *nonce.Op) *wire.StatusResult {
 	r := &wire.StatusResult{
 		Signer: op.Signer, Next: s.Next, Floor: s.Floor, Pruned: s.Pruned,
 		Held: s.Held, Unknown: s.Unknown, Released: s.Released, Consumed: s.Consumed,
-		FencingToken: s.Lease.Token, Version: s.Version,
+		FencingToken: s.Lease.Token, Version: s.Version, Engine: wire.EngineReliable,
+	}
+	if s.Performance {
+		r.Engine = wire.EnginePerformance
 	}
 	if s.LowestHeld >= 0 && s.Held > 0 {
 		r.LowestHeld = &s.LowestHeld

@@ -23,13 +23,12 @@ import (
 	"noncegate/writer"
 )
 
-// Service is the part of nonce.Service that runs requests.
+// Service runs requests; see service.Service.
 type Service interface {
 	Reserve(signer string, p nonce.Principal) (nonce.Place, bool)
 	Submit(p nonce.Place, op *nonce.Op)
 	Lane(signer string) int
 }
-
 
 // Server serves WebSocket connections. It is an http.Handler for the one path
 // they are opened on. Stop ends its goroutines.

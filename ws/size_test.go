@@ -222,7 +222,7 @@ func TestFiguresAndDescriptionFitTheirReservation(t *testing.T) {
 	must(t, err)
 	wantWithin(t, "stats", reply, statsBytes)
 	host := strings.Repeat("h", 253) + ":65535"
-	info := wire.InfoResult{Node: host, Incarnation: widest, Version: strings.Repeat("v", 200), Engine: "performance", Mode: "worker-queue",
+	info := wire.InfoResult{Node: host, Incarnation: widest, Version: strings.Repeat("v", 200), Engine: wire.EnginePerformance, Store: "postgres", Mode: "worker-queue",
 		Redis: "cluster", EngineState: "DRAIN_AND_SYNC", Generation: widest,
 		Limits: wire.Limits{MaxCount: widest, MaxBatch: widest, MaxMessageBytes: widest, MaxInflight: widest, MaxHolds: widest,
 			MinHoldMs: widest, MaxHoldMs: widest, DefaultHoldMs: widest, MaxListLimit: widest}}

@@ -308,7 +308,7 @@ func (a *app) info() wire.InfoResult {
 	state, generation := a.engineState()
 	return wire.InfoResult{
 		NodeCount: int64(len(nodes)), Nodes: nodeInfos(nodes),
-		Node: a.node, Incarnation: a.holder.Incarnation, Version: buildVersion(), Engine: a.store.Name(), Mode: c.Mode, EngineState: state, Generation: generation, Redis: a.redisKind(),
+		Node: a.node, Incarnation: a.holder.Incarnation, Version: buildVersion(), Engine: a.engineOfAll(), Store: a.store.Name(), Mode: c.Mode, EngineState: state, Generation: generation, Redis: a.redisKind(),
 		Limits: wire.Limits{
 			MaxCount: nonce.MaxCount, MaxBatch: int64(c.MaxBatch), MaxMessageBytes: c.MaxMessageBytes, MaxInflight: int64(c.MaxInflight),
 			MaxHolds: int64(c.MaxHolds), MinHoldMs: minHold.Milliseconds(), MaxHoldMs: c.MaxHold.Milliseconds(),

@@ -5,26 +5,109 @@ package main
 import (
 	"bytes"
 	"context"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"noncegate/internal/pgtest"
 	"noncegate/internal/redistest"
 	"noncegate/nonce/service"
 	"noncegate/wire"
 )
 
 // logLimits are short times for what tests wait for.
-const logLimits = "--engine-grant=3s --engine-timeout=500ms --redis-lost-after=1500ms --max-hold=60s --hold-ttl=60s"
+const logLimits = "--engine-grant=3s --engine-timeout=500ms --redis-lost-after=1500ms --engine-rehearsal=300ms --max-hold=60s --hold-ttl=60s"
 
-func startLogs(t *testing.T, names, redis string) *fleet {
+func startLogs(t *testing.T, names, redis string, args ...string) *fleet {
 	t.Helper()
-	return serveEach(t, names, append([]string{"--redis=" + redis, "--perf-interval=200ms"}, strings.Fields(logLimits)...)...)
+	return serveEach(t, names, slices.Concat([]string{"--redis=" + redis, "--perf-interval=200ms"}, strings.Fields(logLimits), args)...)
 }
 
 func (p *process) awaitEngine(state service.EngineState) {
 	p.Helper()
 	await(p.TB, "the state is "+string(state), func() bool { return p.engine().State == state })
+}
+
+// saysEngine compares what clients are told of the engines.
+func (c *peer) saysEngine(engine string, state service.EngineState, signer string) {
+	c.Helper()
+	await(c, "the node knows of the engine", func() bool {
+		info := decode[wire.InfoResult](c, c.want("ok", wire.MethodInfo, "{}"))
+		return info.Engine == engine && info.EngineState == string(state) && info.Store == "postgres"
+	})
+	if st := statusOf(c, signer); st.Engine != engine {
+		c.Errorf("nonce_status says %+v", st)
+	}
+	await(c, "gateway_stats tells of the engine", func() bool {
+		e := decode[wire.StatsResult](c, c.want("ok", wire.MethodStats, "{}")).Engine
+		return e != nil && e.State == string(state) && (e.Shards > 0) == (engine == wire.EnginePerformance)
+	})
+}
+
+func TestTheWayUpIsRehearsed(t *testing.T) {
+	f := startLogs(t, "a b", startRedis(t).URL(), "--engine-rehearsal=3s")
+	a, c := f.nodes["a"], f.connectEach()["a"]
+	a.mustRun("engine", "switch", "performance")
+	a.awaitEngine(service.StateDualWrite)
+	await(t, "the status shows how far the shards are", func() bool {
+		s := a.engine()
+		return len(s.Rehearsing) > 0 && s.Rehearse == "3s" && s.Logs == 0
+	})
+	out := a.mustRun("engine", "status")
+	if !strings.Contains(out, "shards have kept up for 3s") || !strings.Contains(out, "kept up for ") {
+		t.Errorf("the status is %s", out)
+	}
+	c.allocate("one", "")
+	a.awaitEngine(service.StatePerformance)
+	if n := c.allocate("one", ""); n.Nonce != 1 {
+		t.Errorf("after the rehearsal: %+v", n)
+	}
+}
+
+// TestAGatewayThatDoesNotReachRedisLeavesItsShardsToOneThatDoes: and nothing is lost by it.
+func TestAGatewayThatDoesNotReachRedisLeavesItsShardsToOneThatDoes(t *testing.T) {
+	redis := startRedis(t)
+	proxy, err := pgtest.NewProxy(redis.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { do(t, "close", proxy.Close) })
+	f := startLogs(t, "a", redis.URL(), "--redis-lost-after=4s")
+	f.launch("b", "--redis="+strings.Replace(redis.URL(), redis.Addr(), proxy.Addr(), 1))
+	f.linked()
+	a, b, conns := f.nodes["a"], f.nodes["b"], f.connectEach()
+	a.mustRun("engine", "switch", "performance", "--wait")
+	await(t, "both serve logs", func() bool { return a.value("noncegate_logs_served") > 0 && b.value("noncegate_logs_served") > 0 })
+	signers := named("account", 16)
+	for i := range int64(3) {
+		for _, s := range signers {
+			if n := conns["b"].allocate(s, ""); n.Nonce != i {
+				t.Fatalf("%s: %+v", s, n)
+			}
+		}
+	}
+	proxy.Refuse()
+	await(t, "a serves all logs", func() bool {
+		return a.value("noncegate_logs_served") == a.value("noncegate_shards_logged") && b.value("noncegate_logs_served") == 0
+	})
+	for _, s := range signers {
+		await(t, s+" is handed out of by b", func() bool {
+			reply := conns["b"].call(wire.MethodAllocate, `{"signer":"`+s+`"}`)
+			if reply.Error != nil {
+				return false
+			}
+			if n := decode[wire.AllocateResult](t, reply); n.Nonce < 3 && n.Attempt == 1 {
+				t.Fatalf("%s: got %+v again", s, n)
+			}
+			return true
+		})
+	}
+	if s := a.engine(); s.State != service.StatePerformance || s.Lost+b.engine().Lost > 0 {
+		t.Errorf("the status is %+v", s)
+	}
+	proxy.Forward()
+	await(t, "b has its share again", func() bool { return b.value("noncegate_logs_served") > 0 })
 }
 
 func TestShardsGoToThePerformanceEngineAndBack(t *testing.T) {
@@ -65,10 +148,11 @@ func TestShardsGoToThePerformanceEngineAndBack(t *testing.T) {
 			if out := a.mustRun("engine", "replay"); !strings.Contains(out, " logs shipped, 0 left") {
 				t.Errorf("replay said %s", out)
 			}
-			if info := decode[wire.InfoResult](t, conns["a"].want("ok", wire.MethodInfo, "{}")); info.EngineState != "PERFORMANCE" || info.Generation != 1 {
-				t.Errorf("gateway_info says %+v", info)
+			for _, c := range conns {
+				c.saysEngine(wire.EnginePerformance, service.StatePerformance, signers[0])
 			}
 			f.nodes["b"].mustRun("engine", "switch", "reliable", "--wait")
+			conns["a"].saysEngine(wire.EngineReliable, service.StateReliable, signers[0])
 			for _, s := range signers {
 				if st := statusOf(conns["a"], s); st.Next != 20 || st.Consumed != 10 {
 					t.Errorf("%s: %+v", s, st)

@@ -85,7 +85,7 @@ func encryptedPostgres(t *testing.T, ca *tlstest.Authority) (url string) {
 }
 
 // encryptedRedis listens with TLS beside its plain port.
-func encryptedRedis(t *testing.T, ca *tlstest.Authority) string {
+func encryptedRedis(t *testing.T, ca *tlstest.Authority, settings ...string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -112,8 +112,8 @@ func encryptedRedis(t *testing.T, ca *tlstest.Authority) string {
 		t.Fatal(err)
 	}
 	cert, key := ca.Issue(tlstest.Leaf{})
-	s, err := redistest.Start("tls-port "+port, "tls-cert-file "+file("cert.pem", cert), "tls-key-file "+file("key.pem", key),
-		"tls-auth-clients no", "tls-ca-cert-file "+file("ca.pem", ca.PEM))
+	s, err := redistest.Start(append(settings, "tls-port "+port, "tls-cert-file "+file("cert.pem", cert), "tls-key-file "+file("key.pem", key),
+		"tls-auth-clients no", "tls-ca-cert-file "+file("ca.pem", ca.PEM))...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,11 @@ type engineStatus struct {
 	Lost      int64               `json:"logsLost"`     // logs that the node declared lost
 	Redis     string              `json:"redis"`        // ok, or what is wrong
 	Here      []loggedShard       `json:"logsHere,omitempty"`
+	// In DUAL_WRITE: how many shards have kept up for as long as is wanted, how long that is,
+	// and those of the node that answers.
+	Rehearsed  int          `json:"shardsRehearsed,omitempty"`
+	Rehearse   string       `json:"rehearsal,omitempty"`
+	Rehearsing []rehearsing `json:"rehearsingHere,omitempty"`
 }
 
 // switchQuestion is the body of POST /engine/switch.

@@ -44,6 +44,12 @@ func printEngine(w io.Writer, s *engineStatus) error {
 		for _, l := range s.Here {
 			fmt.Fprintf(t, "log %d\thead %d\tshipped %d\t%d signers behind, %s\tgrant %s\t%s\n", l.Shard, l.Head, l.Shipped, l.Signers, l.Behind, l.Grant, l.Trouble)
 		}
+		if s.Rehearse != "" {
+			fmt.Fprintf(t, "rehearsal\t%d of %d shards have kept up for %s\n", s.Rehearsed, s.Shards, s.Rehearse)
+		}
+		for _, r := range s.Rehearsing {
+			fmt.Fprintf(t, "shard %d\tkept up for %s\t%s\n", r.Shard, r.KeptUp, r.Trouble)
+		}
 		fmt.Fprintf(t, "Redis\t%s\n", s.Redis)
 	}
 	return t.Flush()

@@ -55,6 +55,14 @@ func (a *app) logConfig(ctx context.Context) (*service.LogConfig, error) {
 	}, nil
 }
 
+// rehearsing is how far the rehearsal of a shard of the node that answers is, for GET /engine.
+type rehearsing struct {
+	Shard   int    `json:"shard"`
+	KeptUp  string `json:"keptUp"`
+	Done    bool   `json:"done"`
+	Trouble string `json:"trouble,omitempty"`
+}
+
 // loggedShard is a log of the node that answers, for GET /engine.
 type loggedShard struct {
 	Shard   int    `json:"shard"`
@@ -79,6 +87,12 @@ func (a *app) loggedStatus(ctx context.Context) engineStatus {
 			Behind: sh.Behind.Round(time.Millisecond).String(), Grant: sh.Grant.Round(time.Millisecond).String(), Trouble: sh.Trouble,
 		}
 		out.Here = append(out.Here, l)
+	}
+	if st.State == service.StateDualWrite {
+		out.Rehearsed, out.Rehearse = st.Rehearsed, st.Goal.Rehearse.String()
+		for _, sh := range st.Rehearsing {
+			out.Rehearsing = append(out.Rehearsing, rehearsing{sh.Shard, sh.KeptUp.Round(time.Millisecond).String(), sh.Done, sh.Trouble})
+		}
 	}
 	if _, err := a.redis.Check(ctx); err != nil {
 		out.Redis = sentenceOf(err)
@@ -111,7 +125,7 @@ func (a *app) switchLogs(ctx context.Context, to service.EngineState, dryRun boo
 	if dryRun {
 		return r, nil
 	}
-	if _, err := a.service.Switch(ctx, performance, 0, "an operator at "+a.node); err != nil {
+	if _, err := a.service.Switch(ctx, performance, a.cfg.EngineRehearsal, "an operator at "+a.node); err != nil {
 		return r, err
 	}
 	r.Done = true
@@ -143,12 +157,30 @@ var logGauges = []perf.Named{
 	{Name: "logs_failing", Help: "Logs of this node that cannot be used just now."},
 	{Name: "logs_lost", Help: "Logs that this node declared lost, with what was not shipped."},
 	{Name: "log_unshipped_changes", Help: "Changes of this node's signers that the log has and the rows do not."},
+	{Name: "engine_degraded", Help: "1 from when a node left the performance engine because of a trouble until somebody switches, as this node saw last."},
+	{Name: "shards_rehearsed", Help: "Shards that have kept up with the rehearsal of the performance engine, or have it."},
+	{Name: "log_reached", Help: "1 while this node reaches the Redis that was accepted."},
 	{Name: "log_behind_seconds", Help: "How long the rows have been behind the log for the signer that has waited for the longest."},
 }
 
 func (a *app) logValues() []float64 {
 	f := a.service.LogFigures()
-	return []float64{float64(f.Logged), float64(f.Serving), float64(f.Failing), float64(f.Lost), float64(f.Unshipped), f.Behind.Seconds()}
+	return []float64{float64(f.Logged), float64(f.Serving), float64(f.Failing), float64(f.Lost), float64(f.Unshipped), oneIf(f.Degraded), float64(f.Rehearsed), oneIf(f.Reached), f.Behind.Seconds()}
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// engineOfAll is the engine that every signer has; of a cluster between the two, reliable.
+func (a *app) engineOfAll() string {
+	if state, _ := a.service.EngineState(); state == service.StatePerformance {
+		return wire.EnginePerformance
+	}
+	return wire.EngineReliable
 }
 
 // engineStats is what gateway_stats and the ws_perf line say of the engines; nil: there is only

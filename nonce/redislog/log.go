@@ -90,6 +90,10 @@ var (
 
 // keys are the fence and the log of a shard.
 func (l *Log) keys(shard int) []string {
+	if shard < 0 {
+		tag := l.prefix + strconv.Itoa(nonce.Rehearsal(shard)) + "}:rehearsal-"
+		return []string{tag + "fence", tag + "log"}
+	}
 	tag := l.prefix + strconv.Itoa(shard) + "}:"
 	return []string{tag + "fence", tag + "log"}
 }

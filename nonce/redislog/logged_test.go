@@ -127,7 +127,10 @@ func TestNothingIsLostWithRedisWhileTheOwnerLives(t *testing.T) {
 		"it is emptied":  func(w *world) error { w.server.Client(w.T).FlushAll(context.Background()); return nil },
 		"it is killed":   func(w *world) error { return w.server.Kill() },
 		"it starts anew": func(w *world) error { return w.server.Restart() },
-		"it goes back":   func(w *world) error { return w.server.SetBack(300) },
+		"it is full": func(w *world) error {
+			return w.server.Client(w.T).ConfigSet(context.Background(), "maxmemory", "1").Err()
+		},
+		"it goes back": func(w *world) error { return w.server.SetBack(300) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -207,6 +207,10 @@ func (l *logReach) Append(ctx context.Context, items []nonce.LogAppend) []error 
 	return out
 }
 
+func (l *logReach) Reach(ctx context.Context, shard int, identity string) error {
+	return l.call(ctx, func(ctx context.Context) error { return l.ShardLog.Reach(ctx, shard, identity) })
+}
+
 func (l *logReach) Trim(ctx context.Context, logs []nonce.LogFence) error {
 	return l.call(ctx, func(ctx context.Context) error { return l.ShardLog.Trim(ctx, logs) })
 }

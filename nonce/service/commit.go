@@ -57,6 +57,7 @@ func (w *worker) tryCommit(groups []*group) (nonce.Committed, error) {
 func (w *worker) applied(g *group, now time.Time) {
 	sig, plan := g.sig, g.plan
 	if plan.Writes {
+		w.rehearse(g)
 		w.set(sig, plan.Signer, g.write.Term.Token)
 	}
 	if g.write.DueAt != 0 {
@@ -82,7 +83,7 @@ func (w *worker) answer(g *group, now time.Time) {
 	for i, t := range tasks {
 		a := &plan.Answers[i]
 		if a.Summary != nil {
-			a.Summary.Lease, a.Summary.Now = svc.grant(g.shard.view.Load()), now
+			a.Summary.Lease, a.Summary.Now, a.Summary.Performance = svc.grant(g.shard.view.Load()), now, g.shard.log != nil
 		}
 		svc.open.settle(t.op, a)
 		if w.waits(g, t, a) || w.tooSoon(t, a) {

@@ -127,14 +127,19 @@ func sameLive(a, b []nonce.Entry) bool {
 // could give a nonce two holders. A floor at or above all that was seen, once
 // committed, lets it serve again.
 func (w *worker) stopSigner(sig *signer, l *nonce.LoadedSigner) {
-	if !sig.stopped {
-		sig.shard.stopped.Add(1)
-	}
-	sig.stopped, sig.safe = true, max(sig.safe, sig.row.Next)
+	sig.stop()
 	w.svc.fig.WentBack()
 	w.svc.log.Error("the store went back: this signer is stopped until nonce_setFloor gives it a safe floor",
 		"signer", sig.name, "seen_version", sig.row.Version, "version", l.Signer.Version, "seen_next", sig.row.Next, "next", l.Signer.Next)
 	w.memory.set(sig, l.Signer, l.Token)
+}
+
+// stop has nothing but a safe floor change the signer.
+func (s *signer) stop() {
+	if !s.stopped {
+		s.shard.stopped.Add(1)
+	}
+	s.stopped, s.safe = true, max(s.safe, s.row.Next)
 }
 
 // wentBack follows a shard's row with a lower token than was seen, which a store only shows

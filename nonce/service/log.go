@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -139,7 +138,7 @@ func (w *worker) append(groups, next []*group) []*group {
 		}
 		return next
 	}
-	groups, next = w.early(groups, next)
+	groups, next = w.tooEarly(groups, next)
 	groups = w.reserve(groups)
 	if len(groups) == 0 {
 		return next
@@ -154,7 +153,8 @@ func (w *worker) append(groups, next []*group) []*group {
 		mine := slices.DeleteFunc(slices.Clone(groups), func(g *group) bool { return g.shard != sh })
 		switch err := errs[i]; {
 		case err == nil:
-			if sh.log.failing = (time.Time{}); items[i].Record != nil {
+			sh.works()
+			if items[i].Record != nil {
 				sh.log.fence.Head++
 			}
 			for _, g := range mine {
@@ -174,8 +174,8 @@ func (w *worker) append(groups, next []*group) []*group {
 	return next
 }
 
-// early sends groups back whose plan ends holds that may not be over yet.
-func (w *worker) early(groups, next []*group) (left, all []*group) {
+// tooEarly sends groups back whose plan ends holds that may not be over yet.
+func (w *worker) tooEarly(groups, next []*group) (left, all []*group) {
 	now := w.svc.clock.now().Earliest
 	for _, g := range groups {
 		if g.plan.NotBefore > now {
@@ -310,36 +310,35 @@ func (w *worker) unship(sig *signer) *unshipped {
 }
 
 // waits reports whether an answer waits until the rows have what it rests on, and keeps it if
-// so. Hand-outs, and what refuses one, are answered when the log has them, while a grant runs.
+// so. It is asked when the log has replied. While a grant runs hand-outs, and what refuses one,
+// are answered when the log has them, and what rests on nothing unshipped is, too; past it
+// nothing rests on the log alone, and the next shipment compares the row.
 func (w *worker) waits(g *group, t *task, a *rules.Answer) bool {
 	lg, u := g.shard.log, g.sig.unshipped
-	switch {
-	case lg == nil:
+	if lg == nil {
 		return false
-	case !time.Now().Before(lg.trust): // nothing rests on the log alone; the next shipment compares the row
-		u = w.unship(g.sig)
-	case u == nil || t.op.Kind == nonce.KindStatus:
-		return false
-	case t.op.Kind == nonce.KindAllocate && (len(a.Nonces) > 0 || plainRefusal(a.Err)) && w.trusts(lg, u) && covered(g.sig, lg, g.plan.Signer.Next):
+	}
+	if now := time.Now(); now.Before(lg.trust) && (u == nil || t.op.Kind == nonce.KindStatus || w.early(g, t, a, now)) {
 		return false
 	}
 	t.move(waiting)
+	u = w.unship(g.sig)
 	u.waiting = append(u.waiting, untold{g.plan.Signer.Version, t, *a})
 	w.impatient = true
 	return true
+}
+
+// early reports whether a hand-out, or what refuses one, is told before the rows have it: they
+// are not too far behind, unless the store is away, and its nonces are below the ceiling.
+func (w *worker) early(g *group, t *task, a *rules.Answer, now time.Time) bool {
+	return t.op.Kind == nonce.KindAllocate && (len(a.Nonces) > 0 || plainRefusal(a.Err)) &&
+		(w.storeAway || now.Sub(g.sig.unshipped.since) < w.svc.cfg.Log.ShipSLA) && covered(g.sig, g.shard.log, g.plan.Signer.Next)
 }
 
 // plainRefusal reports whether an error tells nothing of what became of a nonce.
 func plainRefusal(err error) bool {
 	_, conflict := errors.AsType[*nonce.ConflictError](err)
 	return err != nil && !conflict
-}
-
-// trusts reports whether hand-outs may rest on the log alone. It is asked when the log has
-// replied.
-func (w *worker) trusts(lg *shardLog, u *unshipped) bool {
-	now := time.Now()
-	return now.Before(lg.trust) && (w.storeAway || now.Sub(u.since) < w.svc.cfg.Log.ShipSLA)
 }
 
 // notAccepted deals with the groups of a shard whose log did not take their record, or did not
@@ -364,20 +363,7 @@ func (w *worker) notAccepted(sh *shard, groups []*group, wrote bool, err error) 
 		w.unclaim(g)
 		g.unread()
 	}
-	switch {
-	case errors.Is(err, nonce.ErrLogFenced):
-		w.svc.log.Warn("the log has another owner", "shard", sh.id, "error", err)
-		w.lose(sh)
-		sh.unsure = true
-		w.anew = append(w.anew, groups...)
-		return
-	case errors.Is(err, nonce.ErrLogLost):
-		w.fails(sh, err)
-		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, err))
-	default:
-		w.fails(sh, err)
-		w.tryLog(sh)
-	}
+	w.broken(sh, err)
 	for _, g := range groups {
 		if sh.log == nil {
 			w.anew = append(w.anew, g)

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -23,17 +24,28 @@ func (w *worker) beginLog(sh *shard, row *lease.Shard) {
 	}
 }
 
-// fails notes that a log does not do what it should.
+// fails notes that a log does not do what it should. After a call that was not answered, which
+// took its time, no other shard makes one for a while.
 func (w *worker) fails(sh *shard, err error) {
+	if _, silent := errors.AsType[*nonce.StoreError](err); silent {
+		w.svc.reach.failed(err)
+	}
 	lg, now := sh.log, time.Now()
 	if lg.failing.IsZero() {
 		lg.failing = now
 		w.svc.log.Warn("the log of a shard does not do what it should", "shard", sh.id, "serves", lg.serves, "error", err)
 	}
-	lg.why, lg.retryAt = err, now.Add(logRetry)
-	sh.logFailing, sh.logWhy = lg.failing, err
+	sh.logFailing, sh.logWhy, lg.why = lg.failing, err, err
+	w.retryLog(lg)
+}
+
+func (w *worker) retryLog(lg *shardLog) {
+	lg.retryAt = time.Now().Add(logRetry)
 	time.AfterFunc(logRetry, w.signal)
 }
+
+// works notes that a log does what it should.
+func (sh *shard) works() { sh.log.failing, sh.logFailing = time.Time{}, time.Time{} }
 
 // logLost reports whether a log has failed for so long that it counts as lost.
 func (w *worker) logLost(lg *shardLog) bool {
@@ -58,14 +70,32 @@ func (w *worker) tendLogs() {
 func (w *worker) tryLog(sh *shard) {
 	lg := sh.log
 	switch {
+	case !lg.serves && w.svc.yields():
+		sh.leftTo, sh.leftUntil = w.svc.fleet.Load().heir(sh.id), time.Now().Add(freeFor)
+		w.giveUp([]*shard{sh})
 	case !lg.serves && w.logLost(lg):
 		w.declare(sh)
+	case lg.serves && w.logLost(lg):
+		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, lg.why))
+	case w.svc.reach.resting() != nil:
+		w.fails(sh, errors.New(w.svc.reach.resting().Error())) // it was not tried
 	case !lg.serves:
 		w.enter(sh)
-	case w.logLost(lg):
-		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, lg.why))
 	default:
 		w.settleLog(sh)
+	}
+}
+
+// broken follows an error of a log that serves, which says that nothing happened.
+func (w *worker) broken(sh *shard, err error) {
+	if errors.Is(err, nonce.ErrLogFenced) {
+		w.svc.log.Warn("the log has another owner", "shard", sh.id, "error", err)
+		w.lose(sh)
+		sh.unsure = true
+		return
+	}
+	if w.fails(sh, err); errors.Is(err, nonce.ErrLogLost) {
+		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, err))
 	}
 }
 
@@ -76,29 +106,16 @@ func (w *worker) settleLog(sh *shard) {
 	ctx, cancel := w.svc.logTime()
 	defer cancel()
 	after, err := w.svc.cfg.Log.Log.Raise(ctx, lg.fence)
-	switch {
-	case errors.Is(err, nonce.ErrLogFenced):
-		w.svc.log.Warn("the log has another owner", "shard", sh.id, "error", err)
-		w.lose(sh)
-		sh.unsure = true
-		return
-	case errors.Is(err, nonce.ErrLogLost):
-		w.fails(sh, err)
-		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, err))
-		return
-	case err != nil:
-		w.fails(sh, err)
-		return
-	}
 	happened := len(lg.stuck) > 0 && after.Head == lg.fence.Head+1
-	if !happened && after.Head != lg.fence.Head {
-		err := fmt.Errorf("%w: its head is %d, and %d was believed", nonce.ErrLogLost, after.Head, lg.fence.Head)
-		w.fails(sh, err)
-		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, err))
+	if err == nil && !happened && after.Head != lg.fence.Head {
+		err = fmt.Errorf("%w: its head is %d, and %d was believed", nonce.ErrLogLost, after.Head, lg.fence.Head)
+	}
+	if err != nil {
+		w.broken(sh, err)
 		return
 	}
 	lg.fence = after
-	lg.failing, sh.logFailing = time.Time{}, time.Time{}
+	sh.works()
 	w.unstick(sh, func(g *group) {
 		if happened {
 			w.accepted(g)
@@ -129,14 +146,18 @@ func (w *worker) unstick(sh *shard, each func(*group)) {
 	w.signal()
 }
 
+// enterTimes is how many calls of the log the take-over of one may take: it reads all that was
+// not shipped.
+const enterTimes = 5
+
 // enter takes over the log of a shard that was just acquired: (b) and (c) of the design.
 func (w *worker) enter(sh *shard) {
 	lg := sh.log
 	if !lg.retryAt.IsZero() { // a try before this one may come late, or have put the token in
 		was := *sh.view.Load()
 		rows, err := w.tryAcquire([]int{sh.id})
-		if err != nil {
-			w.fails(sh, err)
+		if err != nil { // the store is away, and not the log
+			w.retryLog(lg)
 			return
 		}
 		if w.acquired(sh, &rows[0], &was); sh.log == nil {
@@ -144,22 +165,29 @@ func (w *worker) enter(sh *shard) {
 		}
 		lg = sh.log
 	}
-	ctx, cancel := w.svc.logTime()
-	defer cancel()
 	log := w.svc.cfg.Log.Log
+	ctx, cancel := context.WithTimeout(context.Background(), enterTimes*w.svc.cfg.Log.Timeout)
 	fence, records, err := log.Enter(ctx, lg.fence)
+	cancel()
 	if err != nil {
 		w.fails(sh, fmt.Errorf("take over the log: %w", err))
 		return
 	}
 	folded, err := w.fold(sh, records)
-	if err == nil {
-		err = log.Append(ctx, []nonce.LogAppend{{Fence: fence}})[0]
+	switch _, silent := errors.AsType[*nonce.StoreError](err); {
+	case sh.log != lg:
+		return
+	case silent: // the store is away, and not the log
+		w.retryLog(lg)
+		return
+	case err != nil:
+		w.fails(sh, fmt.Errorf("fold the log: %w", err))
+		return
 	}
-	if err != nil {
-		if sh.log == lg {
-			w.fails(sh, fmt.Errorf("fold the log: %w", err))
-		}
+	again, cancel := w.svc.logTime()
+	defer cancel()
+	if err := log.Append(again, []nonce.LogAppend{{Fence: fence}})[0]; err != nil {
+		w.fails(sh, fmt.Errorf("compare the log: %w", err))
 		return
 	}
 	for _, sig := range folded {
@@ -176,7 +204,7 @@ func (w *worker) enter(sh *shard) {
 		lg.shipped = lg.engine.Shipped
 	}
 	lg.trimmed = 0
-	lg.failing, sh.logFailing = time.Time{}, time.Time{}
+	sh.works()
 	w.shippedAt = time.Time{}
 	w.svc.log.Info("took over a log", "shard", sh.id, "records", len(records), "signers", len(folded), "fencing_token", fence.Token, "head", fence.Head)
 }
@@ -204,8 +232,10 @@ func (w *worker) fold(sh *shard, records []nonce.LogRecord) ([]*signer, error) {
 				w.lose(sh)
 				return nil, nonce.ErrFenced
 			}
-			if l.Err != nil {
-				return nil, l.Err
+			if l.Err != nil { // it is refused to all who ask for it
+				w.svc.log.Error("the row of a signer cannot be read; what the log has of it is not shipped", "signer", chunk[i].Signer, "error", l.Err)
+				at[chunk[i].Signer] = nil
+				continue
 			}
 			sig := at[chunk[i].Signer]
 			sig.row, sig.token = l.Signer, l.Token
@@ -216,6 +246,9 @@ func (w *worker) fold(sh *shard, records []nonce.LogRecord) ([]*signer, error) {
 		for j := range records[i].Changes {
 			c := &records[i].Changes[j]
 			sig := at[c.Name]
+			if sig == nil {
+				continue
+			}
 			applied, err := c.Apply(&sig.row)
 			if err != nil {
 				return nil, err
@@ -233,7 +266,7 @@ func (w *worker) fold(sh *shard, records []nonce.LogRecord) ([]*signer, error) {
 	}
 	var dirty []*signer
 	for _, n := range needs {
-		if sig := at[n.Signer]; sig.row.Version > sig.unshipped.base.Version {
+		if sig := at[n.Signer]; sig != nil && sig.row.Version > sig.unshipped.base.Version {
 			sig.token = sh.term.Load()
 			dirty = append(dirty, sig)
 		}
@@ -270,8 +303,7 @@ func (w *worker) turnOff(sh *shard, reason string) bool {
 	}
 	if !w.flush(sh, true) {
 		if sh.log == lg {
-			lg.retryAt = time.Now().Add(logRetry)
-			time.AfterFunc(logRetry, w.signal)
+			w.retryLog(lg)
 		}
 		return false
 	}
@@ -282,7 +314,7 @@ func (w *worker) turnOff(sh *shard, reason string) bool {
 	view := *sh.view.Load()
 	view.Performance = false
 	sh.see(view)
-	if reason == "" {
+	if reason == "" && w.svc.reach.missed() == 0 {
 		ctx, cancel := w.svc.logTime()
 		defer cancel()
 		if err := w.svc.cfg.Log.Log.Trim(ctx, []nonce.LogFence{trim}); err != nil {
@@ -349,13 +381,10 @@ func (w *worker) dropLog(sh *shard) {
 		g.unread()
 	})
 	for sig := range lg.dirty {
-		u := sig.unshipped
-		w.unshipped -= int(sig.row.Version - u.base.Version)
-		for _, v := range u.waiting {
+		for _, v := range sig.unshipped.waiting {
 			w.refuse(v.task, unknown)
 		}
-		sig.unshipped = nil
-		w.memory.set(sig, u.base, u.token)
+		w.drop(sig)
 	}
 	sh.log = nil
 }

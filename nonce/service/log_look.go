@@ -14,11 +14,17 @@ type LogFigures struct {
 	Unshipped        int // changes
 	Lost             int64
 	Behind           time.Duration
+	Rehearsed        int  // shards that have kept up with the rehearsal, or have a log
+	Degraded         bool // the performance engine was left because of a trouble
+	Reached          bool // this node reaches the server that was accepted
 }
 
 // LogFigures returns them.
 func (s *Service) LogFigures() LogFigures {
-	out := LogFigures{Logged: s.loggedShards(), Lost: s.tally.lost.Load()}
+	out := LogFigures{
+		Logged: s.loggedShards(), Lost: s.tally.lost.Load(), Rehearsed: s.rehearsedShards(), Degraded: s.goal().Degraded,
+		Reached: s.cfg.Log != nil && s.reach.missed() == 0,
+	}
 	for _, w := range s.workers {
 		if f := w.logs.Load(); f != nil {
 			out.Serving, out.Failing, out.Unshipped = out.Serving+f.Serving, out.Failing+f.Failing, out.Unshipped+f.Unshipped

@@ -1,7 +1,6 @@
 package service
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"time"
@@ -18,9 +17,9 @@ type shipment struct {
 	signers []*signer // of each write
 	began   time.Time // before it was sent
 	trims   []nonce.LogFence
-	trimmed bool
 	out     nonce.Shipped
 	err     error
+	refused error // why writes without a result were refused, each alone
 }
 
 // ship is the goroutine that sends a worker's shipments, one at a time.
@@ -40,21 +39,61 @@ func (w *worker) ship(stop <-chan struct{}) {
 }
 
 func (w *worker) sendShipment(s *shipment) {
-	cfg := w.svc.cfg.Log
 	if len(s.trims) > 0 {
 		ctx, cancel := w.svc.logTime()
-		err := cfg.Log.Trim(ctx, s.trims)
-		cancel()
-		if s.trimmed = err == nil; err != nil {
+		err := w.svc.cfg.Log.Log.Trim(ctx, s.trims)
+		if cancel(); err != nil { // the next one takes out more
 			w.svc.log.Debug("a log was not trimmed", "error", err)
 		}
 	}
 	if len(s.what.Shards) > 0 {
-		ctx, cancel := w.svc.timeout()
-		defer cancel()
-		s.began = time.Now()
-		s.out, s.err = cfg.Store.Ship(ctx, w.svc.holder, s.what)
+		w.svc.dispatch(s)
 	}
+}
+
+// dispatch brings a shipment to the store. One that the store refuses for what a row would be
+// is sent in halves, until the write at fault is alone. By these halves nothing is noted of
+// the shards, which the next shipment does.
+func (s *Service) dispatch(of *shipment) {
+	of.began = time.Now()
+	if of.out, of.err = s.shipOnce(of.what); !errors.Is(of.err, nonce.ErrInvariant) {
+		return
+	}
+	of.refused, of.out = of.err, nonce.Shipped{Granted: make([]bool, len(of.what.Shards)), Whole: make([]bool, len(of.what.Shards))}
+	of.out.Results = make([]nonce.WriteResult, len(of.what.Writes))
+	of.err = s.shipHalves(of, 0, len(of.what.Writes))
+}
+
+func (s *Service) shipHalves(of *shipment, from, to int) error {
+	for _, half := range [][2]int{{from, (from + to) / 2}, {(from + to) / 2, to}} {
+		writes := of.what.Writes[half[0]:half[1]]
+		if to-from <= 1 || len(writes) == 0 {
+			continue // it was alone when it was refused
+		}
+		part := nonce.Shipment{Writes: writes, Grant: nonce.Grant{LongestHold: of.what.Grant.LongestHold}}
+		for _, sh := range of.what.Shards {
+			if slices.ContainsFunc(writes, func(w nonce.Write) bool { return w.Term == sh.Term }) {
+				part.Shards = append(part.Shards, nonce.ShippedShard{Term: sh.Term})
+			}
+		}
+		out, err := s.shipOnce(part)
+		if errors.Is(err, nonce.ErrInvariant) {
+			of.refused, err = err, s.shipHalves(of, half[0], half[1])
+		} else if err == nil {
+			copy(of.out.Results[half[0]:], out.Results)
+			of.out.Now = out.Now
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Service) shipOnce(what nonce.Shipment) (nonce.Shipped, error) {
+	ctx, cancel := s.timeout()
+	defer cancel()
+	return s.cfg.Log.Store.Ship(ctx, s.holder, what)
 }
 
 // serving are the worker's shards that have a log.
@@ -93,9 +132,9 @@ func (w *worker) shipNext() {
 		if lg.shipped > lg.trimmed {
 			f := lg.fence
 			f.Head = lg.shipped
-			s.trims = append(s.trims, f)
+			s.trims, lg.trimmed = append(s.trims, f), lg.shipped
 		}
-		if len(lg.dirty) > 0 || lg.trust.Sub(now) < cfg.Grant*2/3 {
+		if len(lg.dirty) > 0 || lg.shipped < lg.fence.Head || lg.trust.Sub(now) < cfg.Grant*2/3 {
 			w.pack(s, sh)
 		}
 	}
@@ -184,17 +223,12 @@ func (w *worker) shipped(s *shipment) {
 			continue
 		}
 		if s.out.Granted[i] {
-			lg.trust = latest(lg.trust, s.began.Add(w.svc.cfg.Log.Grant))
+			if until := s.began.Add(w.svc.cfg.Log.Grant); until.After(lg.trust) {
+				lg.trust = until
+			}
 		}
 		if s.out.Whole[i] && !s.what.Shards[i].Off {
 			lg.shipped = max(lg.shipped, s.what.Shards[i].Head)
-		}
-	}
-	if s.trimmed {
-		for _, f := range s.trims {
-			if lg := w.svc.shards[f.Shard].log; lg != nil && lg.fence.Token == f.Token {
-				lg.trimmed = max(lg.trimmed, f.Head)
-			}
 		}
 	}
 	if len(s.what.Shards) == 0 {
@@ -204,7 +238,9 @@ func (w *worker) shipped(s *shipment) {
 		w.svc.log.Warn("what the log has was not shipped; it is tried again", "signers", len(s.what.Writes), "error", s.err)
 		return
 	}
-	w.svc.clock.observe(s.began, time.Now(), s.out.Now)
+	if s.refused == nil {
+		w.svc.clock.observe(s.began, time.Now(), s.out.Now)
+	}
 	var moved []*signer
 	for i, sig := range s.signers {
 		if sig.unshipped == nil || !slices.Contains(s.logs, sig.shard.log) {
@@ -217,6 +253,8 @@ func (w *worker) shipped(s *shipment) {
 			}
 			sig.row.Ceiling, sig.row.Epoch = max(sig.row.Ceiling, write.Signer.Ceiling), max(sig.row.Epoch, write.Signer.Epoch)
 			w.inRow(sig, write.Signer, write.Term.Token)
+		case 0:
+			w.stopRefused(sig, s.refused)
 		case nonce.NotOwner:
 			w.svc.log.Warn("fenced", "signer", sig.name, "op", "ship", "shard", sig.shard.id, "provided_token", write.Term.Token, "node", w.svc.holder.Node)
 			sh := sig.shard
@@ -229,11 +267,27 @@ func (w *worker) shipped(s *shipment) {
 	w.look(moved)
 }
 
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
+// stopRefused stops a signer of which the store refuses what the log has, so that the others
+// of its shard are shipped. What nobody was told is unknown.
+func (w *worker) stopRefused(sig *signer, cause error) {
+	u := sig.unshipped
+	w.svc.fig.Invariant()
+	w.svc.log.Error("the store refuses what the log has of this signer: it is stopped until nonce_setFloor gives it a safe floor",
+		"signer", sig.name, "seen_version", sig.row.Version, "version", u.base.Version, "seen_next", sig.row.Next, "next", u.base.Next, "error", cause)
+	sig.stop()
+	for _, v := range u.waiting {
+		w.refuse(v.task, &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errStopped})
 	}
-	return b
+	w.drop(sig)
+}
+
+// drop forgets what the log has of a signer and the rows do not.
+func (w *worker) drop(sig *signer) {
+	u := sig.unshipped
+	w.unshipped -= int(sig.row.Version - u.base.Version)
+	sig.unshipped = nil
+	delete(sig.shard.log.dirty, sig)
+	w.memory.set(sig, u.base, u.token)
 }
 
 // inRow follows a row that is known to have a version of a signer, and tells those who waited
@@ -307,7 +361,6 @@ func (w *worker) look(signers []*signer) {
 // flush ships what a shard's log has, and waits for it. It tries a few times, because a shipment
 // may be under way.
 func (w *worker) flush(sh *shard, off bool) (whole bool) {
-	cfg := w.svc.cfg.Log
 	for range 4 {
 		lg := sh.log
 		if lg == nil || !lg.serves {
@@ -317,10 +370,7 @@ func (w *worker) flush(sh *shard, off bool) (whole bool) {
 		w.pack(s, sh)
 		s.what.Shards[0].Off = off
 		s.what.Grant = nonce.Grant{LongestHold: w.svc.cfg.MaxHold}
-		ctx, cancel := context.WithTimeout(context.Background(), w.svc.cfg.StoreTimeout)
-		s.began = time.Now()
-		s.out, s.err = cfg.Store.Ship(ctx, w.svc.holder, s.what)
-		cancel()
+		w.svc.dispatch(s)
 		w.shipped(s)
 		switch {
 		case s.err != nil && nonce.OutcomeOf(s.err) == nonce.NotSent:

@@ -52,7 +52,7 @@ func (s *Service) switchShards() {
 		return
 	}
 	goal := s.goal()
-	if goal.Performance && !s.rehearsed(&goal) {
+	if goal.Performance && (s.reach.missed() > 0 || !s.rehearsed(&goal)) {
 		return
 	}
 	for _, sh := range s.shards {
@@ -68,12 +68,17 @@ func (s *Service) rehearsed(goal *nonce.EngineGoal) bool {
 	if goal.Rehearse == 0 {
 		return true
 	}
+	return s.rehearsedShards() == len(s.shards)
+}
+
+func (s *Service) rehearsedShards() (n int) {
+	change := s.goal().Change
 	for _, sh := range s.shards {
-		if row := sh.view.Load(); !row.Performance && row.Rehearsed != goal.Change {
-			return false
+		if row := sh.view.Load(); row.Performance || change > 0 && row.Rehearsed == change {
+			n++
 		}
 	}
-	return true
+	return n
 }
 
 // EngineState is a state of the whole cluster.
@@ -94,8 +99,10 @@ type EngineStatus struct {
 	Goal        nonce.EngineGoal
 	Shards      int
 	Performance int // shards with the performance engine
+	Rehearsed   int // shards that have kept up with the rehearsal, or have the engine
 	Lost        int64
 	Here        []LoggedShard // shards with a log that are this node's
+	Rehearsing  []Rehearsing  // shards that are this node's and rehearse
 }
 
 // LoggedShard is a shard of this node with the performance engine.
@@ -114,6 +121,10 @@ func (s *Service) Engine() EngineStatus {
 	st := EngineStatus{Goal: s.goal(), Shards: len(s.shards), Lost: s.tally.lost.Load()}
 	st.Performance = s.loggedShards()
 	st.State, _ = s.EngineState()
+	st.Rehearsed = s.rehearsedShards()
+	if s.rehearsal != nil && s.rehearsal.progress.Load() != nil {
+		st.Rehearsing = *s.rehearsal.progress.Load()
+	}
 	for _, w := range s.workers {
 		w.turn.Lock()
 		for _, sh := range w.owned() {

@@ -13,6 +13,7 @@ import (
 // which is only looked at for overdue holds, is dropped: its shard is not acquired for that.
 func (w *worker) own(groups []*group) []*group {
 	var missing []*shard
+	groups = w.yield(groups)
 	for _, g := range groups {
 		if !g.shard.mine() && len(g.tasks) > 0 && !slices.Contains(missing, g.shard) {
 			missing = append(missing, g.shard)
@@ -36,6 +37,19 @@ func (w *worker) own(groups []*group) []*group {
 		}
 	}
 	return w.inLog(left)
+}
+
+// yield sets groups aside whose shard is for a node that reaches its log, and comes back to
+// them to see whether that node has it.
+func (w *worker) yield(groups []*group) []*group {
+	return slices.DeleteFunc(groups, func(g *group) bool {
+		sh := g.shard
+		if sh.mine() || sh.unsure || len(g.tasks) == 0 || w.svc.cfg.Log == nil || !sh.view.Load().Performance || !w.svc.yields() {
+			return false
+		}
+		w.park(g, errLogAway)
+		return true
+	})
 }
 
 // inLog returns the groups whose shard has no log, or one that serves. The others wait for it.
@@ -146,6 +160,10 @@ func (w *worker) acquired(sh *shard, row, was *lease.Shard) {
 		if w.svc.cfg.Log == nil { // it is for nodes with Redis
 			w.giveUp([]*shard{sh})
 			row.Taken = false
+			return
+		}
+		if w.svc.yields() {
+			w.giveUp([]*shard{sh})
 			return
 		}
 	}

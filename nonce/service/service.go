@@ -12,8 +12,8 @@
 // The store says that, in the statement that writes, by the token of the shard and the
 // version of the signer. No comparison of times decides it.
 //
-// Its goroutines are the workers, with logs one beside each that ships, one that watches who
-// owns which shard, one that ends overdue holds, one that prunes, and the heartbeat (package
+// Its goroutines are the workers, with logs one beside each that ships, one that looks whether
+// their server is reached and one for rehearsals, one that watches who owns which shard, one that ends overdue holds, one that prunes, and the heartbeat (package
 // lease). Stop ends them all and waits.
 //
 // Locks, in the order in which they are taken: worker.turn, or in mode basic a stripe of
@@ -71,8 +71,11 @@ type Service struct {
 	began   time.Time
 	engine  atomic.Pointer[nonce.EngineGoal] // nil: not read yet
 	trouble atomic.Pointer[string]           // why the performance engine is to be left; nil: nothing
-	tally   tally
-	saidWhy atomic.Int64 // when sayWhy said something last, Unix nanoseconds
+	reach   reach
+	// rehearsal is nil where there is no log.
+	rehearsal *rehearsal
+	tally     tally
+	saidWhy   atomic.Int64 // when sayWhy said something last, Unix nanoseconds
 
 	gate   sync.RWMutex // guards closed; nobody enters once Stop has set it
 	closed bool
@@ -93,9 +96,12 @@ func New(ctx context.Context, store nonce.ShardStore, h lease.Holder, fig nonce.
 	}
 	s := &Service{
 		store: store, holder: h, cfg: cfg, fig: fig, sink: sink, log: log.With("component", "nonce"), fatal: fatal,
-		began: time.Now(), stop: make(chan struct{}),
+		began: time.Now(), stop: make(chan struct{}), reach: reach{unseen: time.Now()},
 	}
 	s.clock = &clock{longestHold: cfg.MaxHold, jumped: s.clockJumped}
+	if cfg.Log != nil {
+		s.rehearsal = &rehearsal{svc: s, batches: make(chan []rehearsed, maxRehearsals)}
+	}
 	s.open = newOpenHolds(s.clock)
 	if cfg.Mode == nonce.Basic {
 		s.basic = &basic{svc: s}
@@ -135,6 +141,10 @@ func (s *Service) begin(ctx context.Context) (err error) {
 				s.runs.Go(func() { w.ship(s.stop) })
 			}
 		}
+	}
+	if s.basic == nil && s.cfg.Log != nil {
+		s.runs.Go(s.probe)
+		s.runs.Go(s.rehearsal.run)
 	}
 	watch := &watch{svc: s, freeSince: make([]time.Time, len(s.shards)), keptUntil: make([]time.Time, len(s.shards))}
 	watch.balance()

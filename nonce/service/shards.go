@@ -40,6 +40,9 @@ type shard struct {
 
 func (sh *shard) mine() bool { return sh.term.Load() != 0 }
 
+// logged reports whether the shard is this node's and has a log, as far as anybody sees.
+func (sh *shard) logged() bool { return sh.mine() && sh.view.Load().Performance }
+
 func (sh *shard) shardTerm() lease.ShardTerm {
 	return lease.ShardTerm{Shard: sh.id, Token: sh.term.Load(), Performance: sh.log != nil}
 }
@@ -60,31 +63,50 @@ type fleet struct {
 	live   []string // worker-queue nodes that serve, in order
 	pinned []string // the node that each shard is pinned to; "": none
 	assign []int    // who of live should have each shard
+	// logged are those of live that reach the servers with logs. Shards that have a log are for
+	// them, while there are any.
+	logged []string
+	logs   []bool // which shards have one, or are to have one
 	// unserved is since when nobody has had each shard by a lease that runs, as this node
 	// saw it, by its own clock; zero: somebody has it.
 	unserved []time.Time
 }
 
-func newFleet(all *lease.Owners) *fleet {
-	f := &fleet{nodes: make(map[string]lease.Node, len(all.Nodes)), pinned: make([]string, len(all.Shards))}
+func newFleet(all *lease.Owners, goal nonce.EngineGoal) *fleet {
+	f := &fleet{nodes: make(map[string]lease.Node, len(all.Nodes)), pinned: make([]string, len(all.Shards)), logs: make([]bool, len(all.Shards))}
 	for i, row := range all.Shards {
-		f.pinned[i] = row.Pinned
+		f.pinned[i], f.logs[i] = row.Pinned, row.Performance || goal.Performance
 	}
 	for _, n := range all.Nodes {
 		f.nodes[n.Node] = n
 		if n.Live && n.Mode == string(nonce.WorkerQueue) {
-			f.live = append(f.live, n.Node)
+			if f.live = append(f.live, n.Node); n.ReachesLog {
+				f.logged = append(f.logged, n.Node)
+			}
 		}
 	}
-	f.assign = lease.Assign(f.live, f.pinned)
+	f.share()
 	return f
+}
+
+// share says who should have each shard.
+func (f *fleet) share() {
+	f.assign = lease.Assign(f.live, f.pinned)
+	if len(f.logged) == 0 {
+		return
+	}
+	for i, at := range lease.Assign(f.logged, f.pinned) {
+		if f.logs[i] {
+			f.assign[i] = slices.Index(f.live, f.logged[at])
+		}
+	}
 }
 
 // without is the fleet but for a node that serves no more.
 func (f *fleet) without(node string) *fleet {
-	left := *f
-	left.live = slices.DeleteFunc(slices.Clone(f.live), func(n string) bool { return n == node })
-	left.assign = lease.Assign(left.live, f.pinned)
+	left, is := *f, func(n string) bool { return n == node }
+	left.live, left.logged = slices.DeleteFunc(slices.Clone(f.live), is), slices.DeleteFunc(slices.Clone(f.logged), is)
+	left.share()
 	return &left
 }
 
@@ -127,7 +149,7 @@ func (s *Service) look(ctx context.Context) error {
 	for _, row := range all.Shards {
 		s.shards[row.Shard].see(row)
 	}
-	f := newFleet(&all)
+	f := newFleet(&all, s.goal())
 	if s.retired.Load() {
 		f = f.without(s.holder.Node)
 	}
@@ -157,19 +179,26 @@ func (s *Service) elsewhere(sh *shard) (node, url string) {
 	if owner := view.Owner; owner.Node != "" && owner.Node != s.holder.Node && !sh.unsure && s.held(f, owner) {
 		return owner.Node, f.nodes[owner.Node].URL
 	}
-	if heir := f.heir(sh.id); view.Owner.Node == "" && heir != "" && heir != s.holder.Node && !sh.unsure && s.reaches(heir) {
+	free := view.Owner.Node == "" || view.Performance && s.yields()
+	if heir := f.heir(sh.id); free && heir != "" && heir != s.holder.Node && !sh.unsure && s.reaches(heir) {
 		return heir, f.nodes[heir].URL
 	}
 	return "", ""
 }
 
 // left is the node for which this one gave the shard up, while that node may still be about
-// to take it; nil: there is none. It runs in the worker's turn.
+// to take it, or, of a shard that this node yields, the one that should have it; nil: there is
+// none. It runs in the worker's turn.
 func (s *Service) left(sh *shard) *nonce.NotOwnerError {
-	if sh.mine() || sh.leftTo == "" || sh.view.Load().Owner.Node != "" || !time.Now().Before(sh.leftUntil) || !s.reaches(sh.leftTo) {
+	f, view := s.fleet.Load(), sh.view.Load()
+	to, free := sh.leftTo, view.Owner.Node == "" && time.Now().Before(sh.leftUntil)
+	if view.Performance && s.yields() && s.cfg.Log != nil && !sh.unsure {
+		to, free = f.heir(sh.id), !s.held(f, view.Owner)
+	}
+	if sh.mine() || to == "" || to == s.holder.Node || !free || !s.reaches(to) {
 		return nil
 	}
-	return &nonce.NotOwnerError{Node: sh.leftTo, URL: s.fleet.Load().nodes[sh.leftTo].URL}
+	return &nonce.NotOwnerError{Node: to, URL: f.nodes[to].URL}
 }
 
 // reaches reports whether ops, or clients, can go to the node.

@@ -64,7 +64,7 @@ func (w *watch) balance() {
 		row, heir := sh.view.Load(), f.heir(i)
 		free := row.Owner.Node == "" || row.Owner.Node == s.holder.Node || !s.held(f, row.Owner)
 		switch {
-		case row.Performance && s.cfg.Log == nil && !sh.mine(): // it is for nodes with Redis
+		case row.Performance && !sh.mine() && s.yields(): // it is for nodes that reach Redis
 		case sh.mine() && row.Owner != s.holder && row.Token > sh.term.Load():
 			// It was taken from this node, which was paused perhaps. To ask for it tells.
 			sh.worker.order(order{shard: sh, take: true})
@@ -89,5 +89,8 @@ func (w *watch) balance() {
 
 // mayGo reports whether this node gives a shard up for the node that should have it.
 func (w *watch) mayGo(sh *shard, heir string) bool {
+	if sh.view.Load().Performance && w.svc.cfg.Log != nil && w.svc.keepsLog() {
+		return false
+	}
 	return heir != "" && heir != w.svc.holder.Node && sh.stopped.Load() == 0 && time.Now().After(w.keptUntil[sh.id]) && w.svc.reaches(heir)
 }

@@ -57,6 +57,7 @@ type worker struct {
 	logs      atomic.Pointer[LogFigures]
 	counted   time.Time // when they were
 	later     []untold  // answers that wait for a time
+	rehearsed []rehearsed
 }
 
 // order asks a worker to take a shard, or to give it up.
@@ -197,6 +198,7 @@ func (w *worker) run(b batch) {
 		w.giveUp(w.owned())
 	}
 	w.pace.ended(w.ended, w.more || b.waiting, w.marked)
+	w.handRehearsed()
 	w.shipNext()
 	w.countLogs()
 	w.wakeAll()
@@ -220,6 +222,8 @@ func (w *worker) obey(orders []order) {
 			if sh.log != nil && sh.log.serves && len(sh.log.stuck) == 0 {
 				w.turnOff(sh, "")
 			}
+		case !o.take && o.heir != "" && sh.log != nil && len(sh.log.dirty) > 0 && !w.flush(sh, false):
+			// It is kept: memory has what another owner may not find.
 		case !o.take || w.svc.retired.Load():
 			give = append(give, sh)
 			sh.leftTo, sh.leftUntil = o.heir, w.marked.Add(freeFor)

@@ -30,7 +30,7 @@ const (
 	OpReserve  Op = "reserve"
 	OpTurnOn   Op = "turn on"
 	OpDeclare  Op = "declare"
-	OpEngine   Op = "engine" // Engine, SetEngine and Rehearsed
+	OpEngine   Op = "engine" // Engine, SetEngine, Rehearsed and NoteReach
 )
 
 // Call is what a hook sees of a call: the arguments of the method that Op names.

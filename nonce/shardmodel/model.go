@@ -49,7 +49,7 @@ type node struct {
 	url, mode            string
 	incarnation, counter int64
 	until                time.Time // of its lease; zero: it never had one
-	left                 bool
+	left, reachesLog     bool
 	startedAt, seenAt    time.Time
 }
 

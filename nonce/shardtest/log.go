@@ -248,6 +248,27 @@ var logRules = []logRule{
 			f.Errorf("got %+v, want %+v", again, got)
 		}
 	}},
+	{"a node says whether it reaches the log, until it registers anew", func(f *logFixture) {
+		reaching := func() (names []string) {
+			o, err := f.Owners(f.Context())
+			f.ok(err)
+			for _, n := range o.Nodes {
+				if n.ReachesLog {
+					names = append(names, n.Node)
+				}
+			}
+			return names
+		}
+		f.ok(f.log.NoteReach(f.Context(), f.alice, true))
+		f.ok(f.log.NoteReach(f.Context(), lease.Holder{Node: f.bob.Node, Incarnation: f.bob.Incarnation + 1}, true))
+		if got := reaching(); !slices.Equal(got, []string{f.alice.Node}) {
+			f.Errorf("got %v", got)
+		}
+		f.node("alice")
+		if got := reaching(); len(got) > 0 {
+			f.Errorf("after a new start: %v", got)
+		}
+	}},
 	{"a rehearsal is noted of shards of the owner that are reliable", func(f *logFixture) {
 		mine, other := f.take(f.alice, 0), f.take(f.bob, 1)
 		f.ok(f.log.Rehearsed(f.Context(), f.alice, []lease.ShardTerm{mine, other}, 3))

@@ -1,6 +1,6 @@
 package boards
 
-// whoHasTheShards is about the new heart: without it all of it is 0.
+// whoHasTheShards is about shards and their owners.
 func whoHasTheShards() Row {
 	return Row{"Shards: who has them?", []Panel{
 		stat("Owned: 100 % = each has an owner", "percentunit", 0, 0, share(sum(of("shards_owned")), highest(of("shards"))),
@@ -34,19 +34,6 @@ func whoHasTheShards() Row {
 		graph("Bytes grow, same signers = more open holds each", "bytes",
 			"Memory for the state of signers, about, and the bound of a node, --max-signer-bytes. A signer takes as much as it has nonces that are held or released.",
 			Query{sum(of("signer_memory_bytes"), instanceVariable), "{{instance}}"}, Query{highest(of("signer_memory_max_bytes")), "bound of a node"}),
-		stat("Logs lost: not 0 = nonces are in doubt", "short", 0, 1, sum(of("logs_lost")),
-			"Logs that nodes declared lost since they started, with what was not shipped to the rows. docs/engine.md, \"A lost Redis\"."),
-		stat("Logs that fail: not 0 = look at Redis", "short", 1, 0, sum(of("logs_failing")),
-			"Logs that their nodes cannot use just now. After --engine-redis-lost-after the shard goes back to the rows."),
-		graph("Shards with the performance engine, and the logs that nodes serve", "short",
-			"Shards that have a log in Redis, as the node saw last that sees most of them, and the logs that each node serves. Without the performance engine all are 0.",
-			Query{highest(of("shards_logged")), "shards"}, Query{sum(of("logs_served"), instanceVariable), "{{instance}}"}),
-		graph("Changes that the rows do not have yet", "short",
-			"Changes of signers that are in the log of Redis and not in the rows, by node.",
-			byInstance(of("log_unshipped_changes"))...),
-		graph("How far the rows are behind", "s",
-			"For how long the change that waits for the longest has been in the log and not in the rows, by node.",
-			byInstance(of("log_behind_seconds"))...),
 	}}
 }
 

@@ -1,0 +1,149 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"noncegate/nonce"
+)
+
+// steadyProbes is how many probes in a row find a server that was out of reach, before other
+// nodes leave shards to this one again.
+const steadyProbes = 4
+
+// reach is what this node knows of its way to the server of the logs. It is one for all shards,
+// so that an outage is waited out once and not by each shard.
+type reach struct {
+	mu     sync.Mutex // guards all below
+	why    error      // of the last call that was not answered
+	rests  time.Time  // until then no other shard is tried
+	unseen time.Time  // since when no probe found the server that was accepted; zero: the last one did
+}
+
+// failed notes a call that no server answered.
+func (r *reach) failed(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.why, r.rests = err, time.Now().Add(logRetry)
+}
+
+// resting is why a log was out of reach just now; nil: it may be tried.
+func (r *reach) resting() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Now().Before(r.rests) {
+		return r.why
+	}
+	return nil
+}
+
+// see notes what a probe found.
+func (r *reach) see(found bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case found:
+		r.unseen = time.Time{}
+	case r.unseen.IsZero():
+		r.unseen = time.Now()
+	}
+}
+
+// missed is for how long no probe has found the server that was accepted.
+func (r *reach) missed() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.unseen.IsZero() {
+		return 0
+	}
+	return max(time.Since(r.unseen), 1)
+}
+
+// probe is the goroutine that looks whether this node reaches the servers that have logs, and
+// tells the other nodes. What it finds is a hint of who should have a shard, and no more.
+func (s *Service) probe() {
+	tick := time.NewTicker(s.cfg.WatchEvery)
+	defer tick.Stop()
+	said, steady := false, steadyProbes
+	for {
+		err := s.probeOnce()
+		if s.reach.see(err == nil); err == nil {
+			steady++
+		} else {
+			steady = 0
+		}
+		if say := err == nil && steady >= steadyProbes; say != said {
+			if s.sayReach(say) {
+				said = say
+			}
+		}
+		if err != nil && s.reach.missed() >= s.cfg.Log.LostAfter && !s.yields() && slices.ContainsFunc(s.shards, (*shard).logged) {
+			s.degrade(err.Error()) // no request may have found it out
+		}
+		select {
+		case <-s.stop:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// probeOnce asks each server that was accepted, or, where none was, the one that there is.
+func (s *Service) probeOnce() error {
+	asked := make(map[string]bool)
+	for _, sh := range s.shards {
+		row := sh.view.Load()
+		if !row.Performance || asked[row.Identity] {
+			continue
+		}
+		asked[row.Identity] = true
+		if err := s.ask(sh.id, row.Identity); err != nil {
+			return err
+		}
+	}
+	if len(asked) > 0 {
+		return nil
+	}
+	if err := s.ask(0, ""); !errors.Is(err, nonce.ErrLogLost) { // it is another than none, so it is there
+		return err
+	}
+	return nil
+}
+
+func (s *Service) ask(shard int, identity string) error {
+	ctx, cancel := s.logTime()
+	defer cancel()
+	return s.cfg.Log.Log.Reach(ctx, shard, identity)
+}
+
+// sayReach tells the other nodes whether this one reaches the logs.
+func (s *Service) sayReach(reaches bool) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StoreTimeout)
+	defer cancel()
+	if err := s.cfg.Log.Store.NoteReach(ctx, s.holder, reaches); err != nil {
+		s.log.Debug("whether this node reaches the logs was not noted", "error", err)
+		return false
+	}
+	if !reaches {
+		s.log.Warn("this node does not reach the accepted Redis; it leaves shards that have a log to nodes that do")
+	}
+	return true
+}
+
+// yields reports whether this node leaves shards that have a log to others: it has none, or
+// does not reach its server, and another node does.
+func (s *Service) yields() bool {
+	return s.cfg.Log == nil || s.reach.missed() > 0 && slices.ContainsFunc(s.fleet.Load().logged, func(n string) bool { return n != s.holder.Node })
+}
+
+// keepsLog reports whether a shard that has a log stays here although another node should have
+// it. What this node remembers is whole, and while it lives nothing is lost with the server; so
+// while it does not find the server, the shard goes only to a node that goes on saying that it
+// does, for longer than it takes to find out and to be heard.
+func (s *Service) keepsLog() bool {
+	missed, heard := s.reach.missed(), 2*s.cfg.WatchEvery+s.cfg.Log.Timeout
+	return missed > 0 && (!s.yields() || missed < max(s.cfg.Log.LostAfter/2, heard))
+}

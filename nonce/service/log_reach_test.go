@@ -1,0 +1,118 @@
+package service_test
+
+import (
+	"testing"
+	"time"
+)
+
+func of(name string) func(owned) bool { return func(o owned) bool { return o.node == name } }
+
+func logOf(name string) func(owned) bool {
+	return func(o owned) bool { return o.log && o.node == name }
+}
+
+func lost(o owned) bool { return o.epoch > 0 }
+
+func TestANodeThatDoesNotReachTheLogTakesNoShardThatHasOne(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, _ := l.start("a")
+		l.on(a)
+		_, way := l.start("b")
+		way.refuses.Store(true)
+		l.await(time.Minute, "b is seen not to reach it", func() bool { return !l.reaches("b") })
+		time.Sleep(time.Minute)
+		if n := l.owners(logOf("a")); n != shards {
+			t.Errorf("a has %d shards", n)
+		}
+		l.allocateAll(a)
+		way.refuses.Store(false)
+		l.await(time.Minute, "b has its share", func() bool { return l.owners(logOf("b")) > 0 })
+		l.allocateAny()
+	})
+}
+
+func TestAShardWithALogGoesToANodeThatReachesIt(t *testing.T) {
+	for name, cut := range map[string]func(w *logWay){
+		"refused": func(w *logWay) { w.refuses.Store(true) }, "without an answer": func(w *logWay) { w.hangs.Store(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inLogs(t, func(l *logged) {
+				a, way := l.start("a")
+				b, _ := l.start("b")
+				l.on(a)
+				l.allocateAny()
+				cut(way)
+				after := l.await(2*logLostAfter, "b has all", func() bool { return l.owners(logOf("b")) == shards })
+				if after < logLostAfter/2 {
+					t.Errorf("what is whole was given up after %v", after)
+				}
+				l.allocateAny()
+				if got := b.do(allocate("new")); got != "0#1" {
+					t.Errorf("b hands out: %s", got)
+				}
+				time.Sleep(time.Minute)
+				if n := l.owners(lost); n > 0 || l.owners(logOf("b")) != shards || a.Engine().Lost+b.Engine().Lost > 0 {
+					t.Errorf("%d shards lost their log, b has %d", n, l.owners(logOf("b")))
+				}
+			})
+		})
+	}
+}
+
+// TestAnOwnerThatDiedIsFollowedByANodeThatReachesTheLog: the other one would declare a loss.
+func TestAnOwnerThatDiedIsFollowedByANodeThatReachesTheLog(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, _ := l.start("a")
+		b, way := l.start("b")
+		c, _ := l.start("c")
+		way.hangs.Store(true)
+		l.await(time.Minute, "b is seen not to reach it", func() bool { return !l.reaches("b") })
+		l.on(a)
+		l.allocateAny()
+		l.disk.mute("a", true) // its lease ends
+		l.await(time.Minute, "c has all that is not a's any more", func() bool { return l.owners(of("a")) == 0 && l.owners(logOf("c")) == shards })
+		time.Sleep(time.Minute)
+		if l.owners(lost) > 0 || b.Engine().Lost+c.Engine().Lost > 0 {
+			t.Error("a loss was declared")
+		}
+		l.disk.mute("a", false)
+	})
+}
+
+// TestWhereNobodyReachesTheLogItsOwnersLeaveIt: also those whose signers nobody uses.
+func TestWhereNobodyReachesTheLogItsOwnersLeaveIt(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, way := l.start("a")
+		b, other := l.start("b")
+		l.on(a)
+		l.allocateAny()
+		way.refuses.Store(true)
+		other.refuses.Store(true)
+		l.await(time.Minute, "the engine is reliable", func() bool { return l.owners(func(o owned) bool { return o.log }) == 0 })
+		if l.owners(lost) > 0 || a.Engine().Lost+b.Engine().Lost > 0 {
+			t.Error("a loss was declared, and the owners live")
+		}
+		l.allocateAny()
+	})
+}
+
+// TestAnOutageIsWaitedOutOnce: the owner died and no server answers, so each try takes its time.
+func TestAnOutageIsWaitedOutOnce(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, _ := l.start("a")
+		l.on(a)
+		l.allocateAll(a)
+		l.disk.mute("a", true)
+		b, way := l.start("b")
+		way.hangs.Store(true)
+		l.await(time.Minute, "b has all", func() bool { return l.owners(of("b")) == shards })
+		after := l.await(time.Minute, "all losses are declared", func() bool { return l.owners(lost) == shards })
+		if most := logLostAfter + 7*time.Second; after > most {
+			t.Errorf("it took %v, and one outage is waited for %v", after, logLostAfter)
+		}
+		if b.Engine().Lost != shards {
+			t.Errorf("%d losses", b.Engine().Lost)
+		}
+		l.disk.mute("a", false)
+	})
+}

@@ -1,0 +1,248 @@
+package service
+
+import (
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+)
+
+// maxRehearsals bounds the batches that wait to be written into the logs of a rehearsal.
+const maxRehearsals = 64
+
+// rehearsal writes into the logs what the store has answered, behind the answers, before
+// shards get the performance engine. It harms nobody: what it has no room for is left out, and
+// what fails only begins the rehearsal of a shard anew. It has logs of its own beside those that
+// serve, at the same servers. The fields below run belong to its goroutine.
+type rehearsal struct {
+	svc      *Service
+	runs     atomic.Bool
+	batches  chan []rehearsed
+	progress atomic.Pointer[[]Rehearsing]
+	missed   atomic.Int64 // batches that there was no room for
+
+	seen   int64 // of missed
+	change int64 // of the goal
+	shards map[int]*rehearsing
+}
+
+// rehearsed is a change of a signer that the store has.
+type rehearsed struct {
+	term   lease.ShardTerm
+	at     time.Time
+	change nonce.LogChange
+}
+
+// rehearsing is a shard of this node. Its fence is of a log of its own, nonce.Rehearsal.
+type rehearsing struct {
+	term    int64 // of the shard
+	begins  int64
+	fence   nonce.LogFence
+	begun   bool
+	since   time.Time // since when it has kept up
+	why     error     // it last began anew
+	noted   bool
+	trimmed int64
+}
+
+// Rehearsing is how far the rehearsal of a shard is.
+type Rehearsing struct {
+	Shard   int
+	KeptUp  time.Duration // since it began, or began anew
+	Done    bool
+	Trouble string // why it began anew last; "": it did not
+}
+
+// rehearse keeps what a group is about to change for the rehearsal, if one runs.
+func (w *worker) rehearse(g *group) {
+	if r := w.svc.rehearsal; r == nil || !r.runs.Load() {
+		return
+	}
+	c := nonce.ChangeOf(g.name, &g.sig.row, &g.plan.Signer)
+	c.History, c.Requests = g.plan.History, g.plan.Requests
+	w.rehearsed = append(w.rehearsed, rehearsed{g.write.Term, time.Now(), c})
+}
+
+// handRehearsed hands on what was kept in a batch.
+func (w *worker) handRehearsed() {
+	if len(w.rehearsed) == 0 {
+		return
+	}
+	select {
+	case w.svc.rehearsal.batches <- w.rehearsed:
+	default:
+		w.svc.rehearsal.missed.Add(1)
+	}
+	w.rehearsed = nil
+}
+
+func (r *rehearsal) run() {
+	tick := time.NewTicker(r.svc.cfg.WatchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.svc.stop:
+			return
+		case batch := <-r.batches:
+			r.write(batch)
+		case <-tick.C:
+			r.look()
+		}
+	}
+}
+
+var (
+	errRehearsalFull   = errors.New("the log was slower than the store")
+	errRehearsalBehind = errors.New("the log was behind the store")
+)
+
+// anew has a shard begin anew.
+func (sh *rehearsing) anew(why error) { sh.since, sh.why, sh.begun = time.Now(), why, false }
+
+// look begins and ends rehearsals, compares the fence of each shard, so that it is known of one
+// that nobody uses as well, and notes which have kept up for long enough.
+func (r *rehearsal) look() {
+	s := r.svc
+	goal := s.goal()
+	on := goal.Performance && goal.Rehearse > 0 && !s.rehearsed(&goal)
+	if r.runs.Store(on); !on || goal.Change != r.change {
+		r.trim()
+		r.change, r.shards = goal.Change, make(map[int]*rehearsing)
+		r.progress.Store(nil)
+	}
+	if !on {
+		return
+	}
+	missed, reached := r.missed.Load(), true
+	for _, of := range s.shards {
+		term := of.term.Load()
+		sh := r.shards[of.id]
+		if term == 0 || of.view.Load().Performance {
+			delete(r.shards, of.id)
+			continue
+		}
+		if sh == nil || sh.term != term {
+			sh = &rehearsing{term: term, since: time.Now()}
+			r.shards[of.id] = sh
+		} else if missed != r.seen {
+			sh.anew(errRehearsalFull)
+		}
+		reached = reached && r.begin(of.id, sh) // one call that fails is enough
+	}
+	r.seen = missed
+	r.append(nil)
+	r.note(&goal)
+	r.trim()
+}
+
+// begin makes the log of a rehearsal empty, under a token of its own, so that what comes late of
+// the time before is refused.
+func (r *rehearsal) begin(shard int, sh *rehearsing) bool {
+	if sh.begun {
+		return true
+	}
+	ctx, cancel := r.svc.logTime()
+	defer cancel()
+	sh.begins++
+	fence, err := r.svc.cfg.Log.Log.Begin(ctx, nonce.Rehearsal(shard), sh.term<<20+sh.begins)
+	if err != nil {
+		sh.anew(err)
+		return false
+	}
+	sh.fence, sh.begun, sh.trimmed = fence, true, 0
+	return true
+}
+
+// write adds changes to the logs, those of a shard as one record.
+func (r *rehearsal) write(batch []rehearsed) {
+	records := make(map[int]*nonce.LogRecord)
+	for i := range batch {
+		c := &batch[i]
+		id := c.term.Shard
+		sh := r.shards[id]
+		switch {
+		case sh == nil || !sh.begun || sh.term != c.term.Token: // it begins after this
+		case time.Since(c.at) > r.svc.cfg.Log.ShipSLA:
+			sh.anew(errRehearsalBehind)
+		case records[id] == nil:
+			records[id] = &nonce.LogRecord{Shard: id, Token: sh.fence.Token, Seq: sh.fence.Head + 1, Changes: []nonce.LogChange{c.change}}
+		default:
+			records[id].Changes = append(records[id].Changes, c.change)
+		}
+	}
+	r.append(records)
+}
+
+// append adds records, or, without, compares the fences of all shards.
+func (r *rehearsal) append(records map[int]*nonce.LogRecord) {
+	var items []nonce.LogAppend
+	var of []*rehearsing
+	for id, sh := range r.shards {
+		if sh.begun && (records == nil || records[id] != nil) {
+			items, of = append(items, nonce.LogAppend{Fence: sh.fence, Record: records[id]}), append(of, sh)
+		}
+	}
+	if len(items) == 0 {
+		return
+	}
+	ctx, cancel := r.svc.logTime()
+	defer cancel()
+	for i, err := range r.svc.cfg.Log.Log.Append(ctx, items) {
+		if err != nil {
+			of[i].anew(err)
+		} else if items[i].Record != nil {
+			of[i].fence.Head++
+		}
+	}
+}
+
+// note says of shards in the store that they have kept up, and shows how far each is.
+func (r *rehearsal) note(goal *nonce.EngineGoal) {
+	var terms []lease.ShardTerm
+	var all []Rehearsing
+	for id, sh := range r.shards {
+		out := Rehearsing{Shard: id, KeptUp: time.Since(sh.since)}
+		if out.Done = sh.begun && out.KeptUp >= goal.Rehearse; out.Done && !sh.noted {
+			terms = append(terms, lease.ShardTerm{Shard: id, Token: sh.term})
+		}
+		if sh.why != nil {
+			out.Trouble = sh.why.Error()
+		}
+		all = append(all, out)
+	}
+	slices.SortFunc(all, func(a, b Rehearsing) int { return a.Shard - b.Shard })
+	if r.progress.Store(&all); len(terms) == 0 {
+		return
+	}
+	ctx, cancel := r.svc.timeout()
+	defer cancel()
+	if err := r.svc.cfg.Log.Store.Rehearsed(ctx, r.svc.holder, terms, goal.Change); err != nil {
+		r.svc.log.Debug("a rehearsal was not noted", "error", err)
+		return
+	}
+	for _, t := range terms {
+		r.shards[t.Shard].noted = true
+	}
+}
+
+// trim takes out of the logs what was written: the rows have it.
+func (r *rehearsal) trim() {
+	var fences []nonce.LogFence
+	for _, sh := range r.shards {
+		if sh.begun && sh.fence.Head > sh.trimmed {
+			sh.trimmed = sh.fence.Head // if it fails, the next one takes out more
+			fences = append(fences, sh.fence)
+		}
+	}
+	if len(fences) == 0 {
+		return
+	}
+	ctx, cancel := r.svc.logTime()
+	defer cancel()
+	if err := r.svc.cfg.Log.Log.Trim(ctx, fences); err != nil {
+		r.svc.log.Debug("the log of a rehearsal was not trimmed", "error", err)
+	}
+}
