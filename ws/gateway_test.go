@@ -24,9 +24,9 @@ import (
 	"noncegate/hub"
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/nonce/memstore"
 	"noncegate/nonce/rules"
 	"noncegate/nonce/service"
-	"noncegate/nonce/memstore"
 	"noncegate/perf"
 	"noncegate/postdb"
 	"noncegate/wire"
@@ -50,9 +50,9 @@ type setup struct {
 
 	headers time.Duration // how long those of a request may take, of startRaw
 
-	node  string            // its id
+	node  string          // its id
 	store *memstore.Store // nil: one of its own
-	locks guard.Locks       // nil: there is no guard
+	locks guard.Locks     // nil: there is no guard
 	guard guard.Config
 }
 

@@ -38,7 +38,7 @@ func TestDefaultsAreThePromisedOnes(t *testing.T) {
 		LeaseTTL: 5 * time.Second, HoldTTL: time.Minute, MaxHold: 10 * time.Minute, MaxHolds: 256,
 		MaxSigners: 1_000_000, MaxSignerBytes: 512 << 20, SweepInterval: time.Second,
 		EngineConfig: EngineConfig{
-			ShipSLA: time.Second, ShipInterval: 100 * time.Millisecond, EngineGrant: 45 * time.Second, EngineTimeout: time.Second, RedisLostAfter: 30 * time.Second,
+			ShipSLA: time.Second, ShipInterval: 100 * time.Millisecond, EngineGrant: 45 * time.Second, EngineTimeout: time.Second, EngineRehearsal: 10 * time.Second, RedisLostAfter: 30 * time.Second,
 		},
 		ChainConfig: ChainConfig{
 			ChainFinality: []string{"finalized"}, ChainWindow: []string{"16"}, UnknownTTL: 10 * time.Minute, ChainGapAfter: 30 * time.Second,

@@ -19,8 +19,8 @@ import (
 const idleHold = 10 * time.Minute
 
 // noteTransactions is how many transactions PostgreSQL ended, one way or the other, and
-// noteWritten how many rows they wrote. The walk that looks for what can be pruned
-// reads each signer once in ten minutes or so, so only the second is about leases.
+// noteWritten how many rows they wrote. Heartbeats and looks for
+// overdue holds are among them.
 const (
 	noteTransactions = "transactions"
 	noteWritten      = "rows written"
@@ -31,7 +31,7 @@ var idleNotes = []struct {
 	name string
 	of   func(figures) float64
 }{
-	{"signers owned", nil}, // counted at the end
+	{"shards owned", nil}, // counted at the end
 	{noteTransactions, nil},
 	{noteWritten, nil},
 	{"rows read", nil},
@@ -67,7 +67,7 @@ func idleSigners(signers int, before time.Duration) func(context.Context, *clust
 			return s, err
 		}
 		s.Notes = map[string]float64{
-			"signers owned":  after["noncegate_signers_owned"],
+			"shards owned":   after["noncegate_shards_owned"],
 			noteTransactions: storedAfter.transactions - stored.transactions,
 			noteWritten:      storedAfter.written - stored.written,
 			"rows read":      storedAfter.read - stored.read,

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"noncegate/nonce/postgres"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +34,7 @@ func TestManyNodesAreMeasuredAsOneAndEachSideDoesWhatItSays(t *testing.T) {
 	}
 	for side, signers := range []float64{20, 60} {
 		n := notes(1, side)
-		if n["signers owned"] != signers || n[noteTransactions] < 1 || n["leases renewed"] != 0 || n["leases acquired"] != 0 {
+		if n["shards owned"] != postgres.DefaultShards || n[noteTransactions] < 1 || n["heartbeats"] < 1 {
 			t.Errorf("with %v idle signers: %v", signers, n)
 		}
 	}
@@ -45,12 +46,12 @@ func TestManyNodesAreMeasuredAsOneAndEachSideDoesWhatItSays(t *testing.T) {
 			func(is func(string) float64) bool { return is("commits") == 1000 && is("forwarded") == 0 },
 		},
 		{ // forwarding
-			func(is func(string) float64) bool { return is("acquisitions") > 0 && is("forwarded") > 0 },
-			func(is func(string) float64) bool { return is("acquisitions") == 0 && is("not_owner") == 0 },
+			func(is func(string) float64) bool { return is("forwarded") > 0 },
+			func(is func(string) float64) bool { return is("acquisitions") < fewMoves && is("not_owner") == 0 },
 		},
 		{ // following
-			func(is func(string) float64) bool { return is("held elsewhere") > 0 && is("not_owner") > 0 },
-			func(is func(string) float64) bool { return is("not_owner") == 0 && is("forwarded") == 0 },
+			func(is func(string) float64) bool { return is("not_owner") > 0 },
+			func(is func(string) float64) bool { return is("not_owner") < fewMoves && is("forwarded") == 0 },
 		},
 		{ // mixed
 			func(is func(string) float64) bool { return is("forwarded") > 0 && is("calls") == callClients*30 },
@@ -66,6 +67,9 @@ func TestManyNodesAreMeasuredAsOneAndEachSideDoesWhatItSays(t *testing.T) {
 		}
 	}
 }
+
+// fewMoves bounds, for each 1,000 calls, what comes of shards that still move to their nodes.
+const fewMoves = 20
 
 // countsReport has two sides in each scene that has counts, one of them void.
 func countsReport() *NodesReport {

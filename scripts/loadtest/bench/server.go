@@ -171,7 +171,7 @@ func (a *arena) command(kind, addr, admin string, st store) (args []string, read
 	case gatewayPostgres, gatewayKeys, gatewayShared, gatewayApart, gatewayChain, gatewaySQLite, gatewayFar, gatewayEngine, engineFar:
 		args = []string{gateway, "serve", "--store", st.url, "--listen", addr, "--admin-listen", admin}
 		if st.redis != "" {
-			args = append(args, "--redis", st.redis)
+			args = append(args, "--redis", st.redis, "--engine-rehearsal", "0s")
 		}
 		if len(st.nodes) > 0 {
 			args = append(append(args, "--chain", loadChain+"="+strings.Join(st.nodes, ",")), chainFlags...)
