@@ -34,7 +34,7 @@ quotas:
 // world is a Gate with its store and its rights file.
 type world struct {
 	*auth.Gate
-	store *sqlite.ShardStore
+	store *sqlite.Store
 	file  string
 }
 
@@ -48,7 +48,7 @@ func write(t testing.TB, path, text string) {
 func newWorld(t testing.TB, change func(*auth.Config)) *world {
 	t.Helper()
 	dir := t.TempDir()
-	store, err := sqlite.OpenShards(t.Context(), filepath.Join(dir, "store.db"), 0, sqlite.Config{})
+	store, err := sqlite.Open(t.Context(), filepath.Join(dir, "store.db"), 0, sqlite.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

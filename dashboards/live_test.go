@@ -137,8 +137,8 @@ func everythingIsAnswered(t *testing.T, ctx context.Context, prometheus *rig.Pro
 
 // unshown are the metrics on no dashboard, and why.
 var unshown = map[string]string{
-	"noncegate_redis_configured":             "a setting, which gateway_info says too",
-	"noncegate_redis_queued_events_max":      "8192, which the panel of the events that wait says",
+	"noncegate_redis_configured":        "a setting, which gateway_info says too",
+	"noncegate_redis_queued_events_max": "8192, which the panel of the events that wait says",
 }
 
 // everyMetricIsShown: what nobody looks at need not be counted.

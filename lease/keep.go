@@ -11,7 +11,7 @@ import (
 
 // Renewer is the part of a store that renews the lease of a node.
 type Renewer interface {
-	// Renew gives a node a lease from now on for ttl; see nonce.ShardStore.
+	// Renew gives a node a lease from now on for ttl; see nonce.Store.
 	Renew(ctx context.Context, h Holder, ttl time.Duration) (Renewal, error)
 }
 

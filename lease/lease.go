@@ -1,25 +1,16 @@
-// Package lease says who may allocate for a signer, and for how long a node may
-// believe it.
+// Package lease has the words of ownership: which node runs, until when it may believe that it
+// does, and which node should have which shard.
 //
-// A lease is a row of the store: an owner, an expiry by the store's clock, and a
-// fencing token. The token grows at every acquire, also by the same node, and at
-// release; a renewal leaves it. Safety rests on the token (and the version of the
-// signer's row) alone: every write names both, and the store refuses a write
-// whose token is old. Times decide only who may try to take over, and when a node
-// had better stop trusting its memory; nothing is correct because of a time.
+// A node has one lease, which its heartbeat renews (Keeper). A shard of signers has an owner and
+// a fencing token in the store; the token grows at every acquire, also by the same node, and at
+// release. Safety rests on the token and on the version of the signer's row alone: every write
+// names both, and the store refuses a write whose token is old. Times decide only who may try to
+// take a shard, and when a node had better stop; nothing is correct because of a time.
 //
-// There are two kinds of lease. In a nonce.ShardStore a node has one lease, which a Keeper
-// renews, and each shard of signers has an owner and a token (shard.go, keep.go, assign.go).
-// In the older stores each signer has a lease of its own (Grant, Term), and nodes are
-// registered by a Membership; that part goes with the old heart.
-//
-// What this package promises: term arithmetic that touches nothing but its
-// arguments, a Membership that keeps a node registered and notices when it was
-// superseded or when the store went back, and a Watch that knows the nodes there
-// are. What it does not: it never decides whether a write is allowed. The store
-// does, in the statement that writes. And the list of nodes is news, not truth: who
-// acts on it must be right also when it is wrong. A Keeper, a Membership and a Watch
-// have one goroutine each, which their Stop ends and waits for. The package has no locks.
+// What this package promises: a Keeper that renews a lease and notices when the node was
+// superseded or when the store went back, and an assignment of shards that all nodes compute
+// alike. What it does not: it never decides whether a write is allowed. A Keeper has one
+// goroutine, which its Stop ends and waits for. The package has no locks.
 package lease
 
 import (

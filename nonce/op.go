@@ -21,10 +21,6 @@ const (
 	KindExtend     // a running hold gets a new deadline
 	KindMarkSigned // a hash is recorded before its transaction is sent
 	KindRepair     // the nonce that blocks others is handed out, whatever its state
-	kindSweep      // of the service's own: end overdue holds
-	kindAlign      // of the service's own: follow the chain's count
-	kindRelease    // of the service's own: give leases back; only a label
-	kindPrune      // of the service's own: delete old CONSUMED rows, at most Count
 )
 
 // String returns the op label of metrics and logs.
@@ -48,14 +44,6 @@ func (k Kind) String() string {
 		return "mark_signed"
 	case KindRepair:
 		return "repair"
-	case kindSweep:
-		return "sweep"
-	case kindAlign:
-		return "align"
-	case kindRelease:
-		return "release"
-	case kindPrune:
-		return "prune"
 	}
 	return "unknown"
 }

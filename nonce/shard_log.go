@@ -131,7 +131,7 @@ func (c *LogChange) Apply(row *Signer) (applied bool, err error) {
 	return true, nil
 }
 
-// LogStore is what a service needs of a store beside a ShardStore for the performance engine.
+// LogStore is what a service needs of a store beside a Store for the performance engine.
 // In all that changes a shard, the shard's owner, token and engine are compared.
 type LogStore interface {
 	// Reserve raises the ceilings of signers, of those whose epoch is the shard's or that

@@ -9,7 +9,7 @@ import (
 	"noncegate/lease"
 )
 
-// ShardStore is what a service needs of a store in which all that lives of a signer is one
+// Store is what a service needs of a store in which all that lives of a signer is one
 // row, a shard of signers has one owner and one fencing token, and a node one lease.
 //
 // A signer is of one shard for ever: ShardOf. Every change of a signer raises its version
@@ -21,7 +21,7 @@ import (
 // List of it is an ErrLive, Signers and Totals show it as Unreadable.
 //
 // Errors are *StoreError, whose Outcome says whether anything happened.
-type ShardStore interface {
+type Store interface {
 	Database
 	lease.Register
 

@@ -45,6 +45,7 @@ const (
 	ReasonNotRecorded = "not_recorded" // RELEASED: its holder had to record a hash first, and did not
 	ReasonUnseen      = "unseen"       // RELEASED: it was unknown for long, and no node saw a transaction
 	ReasonMined       = "mined"        // CONSUMED: the chain's count has passed it
+	ReasonInDoubt     = "in_doubt"     // RELEASED: a loss of Redis left it in doubt
 )
 
 // Row is one allocation as a store keeps it.

@@ -20,7 +20,7 @@ import (
 	"noncegate/nonce"
 	"noncegate/nonce/rules"
 	shards "noncegate/nonce/service"
-	"noncegate/nonce/shardmodel"
+	"noncegate/nonce/memstore"
 	"noncegate/perf"
 	"noncegate/postdb"
 	"noncegate/wire"
@@ -64,7 +64,7 @@ func startGateway(t *testing.T, id, secret string) *gateway {
 	must(err)
 	encode, err := encodepool.New(encodepool.Config{Workers: 2, Queue: 1000}, log)
 	must(err)
-	store := shardmodel.New(4, time.Now)
+	store := memstore.New(4, time.Now)
 	holder, err := store.Register(t.Context(), lease.Presence{Node: id, Mode: modeWorkerQueue, Patience: time.Minute})
 	must(err)
 	h := hub.New(events, func(int) {})

@@ -63,7 +63,7 @@ func StartPostgres(ctx context.Context) (*pgtest.Server, error) {
 }
 
 func migrate(ctx context.Context, url string) error {
-	s, err := postgres.OpenShards(ctx, url, shards, postgres.Config{})
+	s, err := postgres.Open(ctx, url, shards, postgres.Config{})
 	if err != nil {
 		return err
 	}

@@ -36,8 +36,8 @@ const (
 func engineFlags(seed uint64) []string {
 	rehearsal := time.Duration(seed%2) * 200 * time.Millisecond
 	return []string{
-		"--engine-grant=" + engineGrant.String(), "--engine-redis-limit=1s", "--engine-redis-lost-after=" + engineRedisLost.String(),
-		"--engine-timeout=500ms", "--flush-sla=300ms", "--engine-rehearsal=" + rehearsal.String(),
+		"--engine-grant=" + engineGrant.String(), "--redis-lost-after=" + engineRedisLost.String(),
+		"--engine-timeout=500ms", "--ship-sla=300ms", "--engine-rehearsal=" + rehearsal.String(),
 	}
 }
 
@@ -234,7 +234,7 @@ func (c *Cluster) switchTo(ctx context.Context, to string) (err error) {
 		if n.redis == nil {
 			continue
 		}
-		if err = n.ask(ctx, http.MethodPost, "/engine/switch", fmt.Sprintf(`{"to":%q,"force":true}`, to), nil); err == nil {
+		if err = n.ask(ctx, http.MethodPost, "/engine/switch", fmt.Sprintf(`{"to":%q}`, to), nil); err == nil {
 			return nil
 		}
 	}

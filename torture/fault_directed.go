@@ -91,7 +91,7 @@ func drainWhileLocked(ctx context.Context, b *breaker) error {
 	defer b.fast.hold()()
 	err := b.hotLocked(ctx, func() error {
 		lasts(ctx, b.between(50*time.Millisecond, 300*time.Millisecond))
-		b.note("drain: %v", b.switchTo(ctx, "drain"))
+		b.note("drain: %v", b.switchTo(ctx, "reliable"))
 		lasts(ctx, b.between(600*time.Millisecond, 1200*time.Millisecond)) // every node knows it by then, and wants to
 		return nil
 	})

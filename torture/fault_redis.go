@@ -351,7 +351,7 @@ func pauseLong(ctx context.Context, b *breaker) error {
 func switchBackAndForth(ctx context.Context, b *breaker) error {
 	for range 2 + b.rnd.IntN(2) {
 		release := b.fast.hold()
-		err := b.switchTo(ctx, "drain")
+		err := b.switchTo(ctx, "reliable")
 		b.note("drain: %v", err)
 		lasts(ctx, b.between(0, 1200*time.Millisecond))
 		release()

@@ -45,12 +45,9 @@ var EnginePlants = []Plant{
 		Faults:  []string{"redis-late-scripts"}, Engine: true,
 	},
 	{
-		Name: "grant not checked on the reply",
-		Patches: []Patch{
-			{logFile, "case !time.Now().Before(lg.trust):", "case false:"},
-			{logFile, "return now.Before(lg.trust) && ", "return "},
-		},
-		Faults: []string{"parted-for-long"}, Engine: true,
+		Name:    "grant not checked on the reply",
+		Patches: []Patch{{logFile, "now.Before(lg.trust) && (u == nil", "(u == nil"}},
+		Faults:  []string{"parted-for-long"}, Engine: true,
 	},
 	{
 		Name:    "ceiling not reserved first",
@@ -59,7 +56,7 @@ var EnginePlants = []Plant{
 	},
 	{
 		Name:    "marks answered before shipping",
-		Patches: []Patch{{logFile, "case u == nil || t.op.Kind == nonce.KindStatus:", "case u == nil || t.op.Kind != nonce.KindAllocate:"}},
+		Patches: []Patch{{logFile, "t.op.Kind == nonce.KindStatus || w.early(", "t.op.Kind != nonce.KindAllocate || w.early("}},
 		Faults:  []string{"all-lost-while-postgres-is-away"}, Engine: true,
 	},
 	{

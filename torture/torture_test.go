@@ -145,7 +145,7 @@ func TestHistoriesOfThePerformanceEngineKeepEveryRule(t *testing.T) {
 	for _, tt := range shortEngine {
 		t.Run(strings.Join(tt.faults, "+"), func(t *testing.T) {
 			t.Parallel()
-			res := judged(t, Plan{Seed: tt.seed, Options: Options{Engine: true, Forward: "on"}}, tt.faults)
+			res := judged(t, Plan{Seed: tt.seed, Clients: 15, Options: Options{Engine: true, Forward: "on"}}, tt.faults)
 			if tt.lost && res.Report.Losses == 0 {
 				t.Error("no signer was lost")
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"noncegate/backpressure"
-	"noncegate/nonce/shardmodel"
+	"noncegate/nonce/memstore"
 	"noncegate/wire"
 	"noncegate/writer"
 )
@@ -75,15 +75,15 @@ func TestEachRequestIsCountedByItsMethodAndEachErrorReplyByItsReason(t *testing.
 func TestARepliedUnknownOutcomeIsCounted(t *testing.T) {
 	g := startGateway(t)
 	c := g.dial()
-	cut := func(shardmodel.Call) error { return errors.New("the connection broke") }
-	g.store.SetHooks(shardmodel.Hooks{Before: cut})
+	cut := func(memstore.Call) error { return errors.New("the connection broke") }
+	g.store.SetHooks(memstore.Hooks{Before: cut})
 	c.request("1", "nonce_allocate", `["a"]`)
 	c.wantError("1", "unavailable") // the acquire: nothing was tried
 	g.wantFigures(map[string]float64{"refused_total{unavailable}": 1, "unknown_outcomes_total": 0})
-	g.store.SetHooks(shardmodel.Hooks{})
+	g.store.SetHooks(memstore.Hooks{})
 	c.request("2", "nonce_allocate", `["a"]`)
 	c.wantResult("2")
-	g.store.SetHooks(shardmodel.Hooks{Before: cut})
+	g.store.SetHooks(memstore.Hooks{Before: cut})
 	c.request("3", "nonce_allocate", `["a"]`)
 	c.wantError("3", "unavailable")
 	g.wantFigures(map[string]float64{"refused_total{unavailable}": 2, "unknown_outcomes_total": 1})
@@ -92,7 +92,7 @@ func TestARepliedUnknownOutcomeIsCounted(t *testing.T) {
 func TestWhatAnotherNodeIsToldIsCountedApart(t *testing.T) {
 	g := startGateway(t)
 	c := g.dialWith(asNode("n2"))
-	g.store.SetHooks(shardmodel.Hooks{Before: func(shardmodel.Call) error { return errors.New("the connection broke") }})
+	g.store.SetHooks(memstore.Hooks{Before: func(memstore.Call) error { return errors.New("the connection broke") }})
 	c.request("1", "nonce_allocate", `["a"]`)
 	c.wantError("1", "unavailable")
 	g.wantFigures(map[string]float64{"node_refused_total{unavailable}": 1, "refused_total{unavailable}": 0})

@@ -26,7 +26,7 @@ import (
 	"noncegate/nonce"
 	"noncegate/nonce/rules"
 	"noncegate/nonce/service"
-	"noncegate/nonce/shardmodel"
+	"noncegate/nonce/memstore"
 	"noncegate/perf"
 	"noncegate/postdb"
 	"noncegate/wire"
@@ -51,7 +51,7 @@ type setup struct {
 	headers time.Duration // how long those of a request may take, of startRaw
 
 	node  string            // its id
-	store *shardmodel.Store // nil: one of its own
+	store *memstore.Store // nil: one of its own
 	locks guard.Locks       // nil: there is no guard
 	guard guard.Config
 }
@@ -95,7 +95,7 @@ type gateway struct {
 	hub     *hub.Hub
 	service *service.Service
 	encode  *encodepool.Pool
-	store   *shardmodel.Store
+	store   *memstore.Store
 	holder  lease.Holder
 	figures *prometheus.Registry
 	guard   *guard.Guard // nil: there is none
@@ -116,7 +116,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	encode, err := encodepool.New(s.encode, log)
 	must(t, err)
 	if s.store == nil {
-		s.store = shardmodel.New(4, time.Now)
+		s.store = memstore.New(4, time.Now)
 	}
 	g := &gateway{TB: t, store: s.store, hub: hub.New(events, func(int) {}), encode: encode, figures: prometheus.NewRegistry()}
 	g.holder, err = g.store.Register(t.Context(), lease.Presence{Node: s.node, Mode: "worker-queue", Patience: time.Minute})
@@ -135,7 +135,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		g.store.SetHooks(shardmodel.Hooks{})
+		g.store.SetHooks(memstore.Hooks{})
 		check(t, g.srv.Stop(ctx))
 		g.service.Stop()
 		if g.guard != nil {
@@ -244,8 +244,8 @@ func (g *gateway) awaitInflight(n int) {
 // each that does, and what lets all of them go on.
 func (g *gateway) holdCommits() (waiting chan struct{}, release func()) {
 	waiting, let := make(chan struct{}, 1000), make(chan struct{})
-	g.store.SetHooks(shardmodel.Hooks{Before: func(c shardmodel.Call) error {
-		if c.Op == shardmodel.OpCommit {
+	g.store.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
+		if c.Op == memstore.OpCommit {
 			waiting <- struct{}{}
 			<-let
 		}

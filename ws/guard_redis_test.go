@@ -15,7 +15,7 @@ import (
 	"noncegate/guard"
 	"noncegate/internal/redistest"
 	"noncegate/nonce"
-	"noncegate/nonce/shardmodel"
+	"noncegate/nonce/memstore"
 )
 
 // redisLocks are two clients of one Redis, as two gateways have them.
@@ -39,7 +39,7 @@ func TestOfAHundredSubmissionsToTwoNodesAtOnceOnePasses(t *testing.T) {
 	for name, mode := range workModes {
 		t.Run(name, func(t *testing.T) {
 			one, two := redisLocks(t)
-			store := shardmodel.New(4, time.Now)
+			store := memstore.New(4, time.Now)
 			shared := func(node string) func(*setup) {
 				return func(s *setup) { s.store, s.node, s.ws.Nodes.ID = store, node, node }
 			}
@@ -90,7 +90,7 @@ func TestOfAHundredSubmissionsToTwoNodesAtOnceOnePasses(t *testing.T) {
 
 func TestTheLockOfAnAnsweredCallIsFreeOnAllNodes(t *testing.T) {
 	one, two := redisLocks(t)
-	store := shardmodel.New(4, time.Now)
+	store := memstore.New(4, time.Now)
 	basic := workModes["basic"]
 	a := startGateway(t, basic, withLocks(one), func(s *setup) { s.store = store })
 	b := startGateway(t, basic, withLocks(two), func(s *setup) { s.store, s.node, s.ws.Nodes.ID = store, "n2", "n2" })

@@ -12,7 +12,7 @@ import (
 
 	"noncegate/guard"
 	"noncegate/nonce"
-	"noncegate/nonce/shardmodel"
+	"noncegate/nonce/memstore"
 	"noncegate/perf"
 )
 
@@ -96,14 +96,14 @@ var workModes = map[string]func(*setup){
 // with one entry for each that does, and what lets all of them go on.
 func (g *gateway) holdWrites() (waiting chan struct{}, release func()) {
 	waiting, let := make(chan struct{}, 1000), make(chan struct{})
-	g.store.SetHooks(shardmodel.Hooks{Before: func(c shardmodel.Call) error {
-		if c.Op == shardmodel.OpCommit || c.Op == shardmodel.OpLocked {
+	g.store.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
+		if c.Op == memstore.OpCommit || c.Op == memstore.OpLocked {
 			waiting <- struct{}{}
 			<-let
 		}
 		return nil
 	}})
-	release = sync.OnceFunc(func() { g.store.SetHooks(shardmodel.Hooks{}); close(let) })
+	release = sync.OnceFunc(func() { g.store.SetHooks(memstore.Hooks{}); close(let) })
 	g.Cleanup(release)
 	return waiting, release
 }
@@ -161,14 +161,14 @@ func TestTheLockIsFreeHoweverItsCallEnded(t *testing.T) {
 			c.wantError("not found", "not_found")
 
 			away := errors.New("away")
-			g.store.SetHooks(shardmodel.Hooks{Before: func(c shardmodel.Call) error {
+			g.store.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
 				return &nonce.StoreError{Outcome: nonce.NotSent, Err: away}
 			}})
 			c.request("away", "nonce_allocate", guarded("a", `{"key":"k","keep":true}`))
 			if d := c.wantError("away", "unavailable"); d["outcome"] != "none" {
 				t.Errorf("the outcome is %v", d["outcome"])
 			}
-			g.store.SetHooks(shardmodel.Hooks{})
+			g.store.SetHooks(memstore.Hooks{})
 
 			c.send(`{"jsonrpc":"2.0","method":"nonce_allocate","params":` + guarded("a", `{"key":"k"}`) + `}`)
 

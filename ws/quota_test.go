@@ -22,7 +22,7 @@ import (
 	"noncegate/auth"
 	"noncegate/hub"
 	"noncegate/nonce"
-	"noncegate/nonce/shardmodel"
+	"noncegate/nonce/memstore"
 	"noncegate/quota"
 )
 
@@ -489,10 +489,10 @@ func TestAnUnknownOutcomeIsAuditedAsSuch(t *testing.T) {
 	ada := g.as("ada")
 	ada.request("1", "nonce_allocate", `["a"]`)
 	ada.wantResult("1")
-	g.store.SetHooks(shardmodel.Hooks{Before: func(shardmodel.Call) error { return errors.New("the connection broke") }})
+	g.store.SetHooks(memstore.Hooks{Before: func(memstore.Call) error { return errors.New("the connection broke") }})
 	ada.request("2", "nonce_allocate", `["a"]`)
 	ada.wantError("2", "unavailable")
-	g.store.SetHooks(shardmodel.Hooks{})
+	g.store.SetHooks(memstore.Hooks{})
 	got := read()
 	if last := got[len(got)-1]; last["outcome"] != "unknown" {
 		t.Errorf("got %v", last)

@@ -17,7 +17,7 @@ import (
 
 	"noncegate/lease"
 	"noncegate/nonce"
-	"noncegate/nonce/shardmodel"
+	"noncegate/nonce/memstore"
 )
 
 // TestTranscripts plays testdata/*.txt, each on a connection and a gateway of its
@@ -186,12 +186,12 @@ func (p *transcript) do(words []string) error {
 	away := &nonce.StoreError{Outcome: nonce.NotSent, Err: errors.New("away")}
 	switch words[0] {
 	case "store-works":
-		p.g.store.SetHooks(shardmodel.Hooks{})
+		p.g.store.SetHooks(memstore.Hooks{})
 	case "store-away":
-		p.g.store.SetHooks(shardmodel.Hooks{Before: func(shardmodel.Call) error { return away }})
+		p.g.store.SetHooks(memstore.Hooks{Before: func(memstore.Call) error { return away }})
 	case "commits-unknown":
-		p.g.store.SetHooks(shardmodel.Hooks{Before: func(c shardmodel.Call) error {
-			if c.Op == shardmodel.OpCommit {
+		p.g.store.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
+			if c.Op == memstore.OpCommit {
 				return unknown
 			}
 			return away // so that the service cannot settle it

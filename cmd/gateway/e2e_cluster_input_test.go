@@ -187,7 +187,7 @@ func TestWhatAnotherNodeSentIsNotSentOnByAProcess(t *testing.T) {
 // storePlace is what the nodes of a database show each other of it.
 func storePlace(t testing.TB, url string) string {
 	t.Helper()
-	s, err := postgres.OpenShards(t.Context(), url, 0, postgres.Config{})
+	s, err := postgres.Open(t.Context(), url, 0, postgres.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ const fewShards = 8
 // migrateFor brings a database to the schema of the test's gateways.
 func migrateFor(t testing.TB, url string) {
 	t.Helper()
-	store, err := postgres.OpenShards(t.Context(), url, fewShards, postgres.Config{})
+	store, err := postgres.Open(t.Context(), url, fewShards, postgres.Config{})
 	if err == nil {
 		err = store.Close()
 	}

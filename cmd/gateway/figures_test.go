@@ -19,7 +19,7 @@ import (
 
 // beats is a store that answers each heartbeat with the next of its errors.
 type beats struct {
-	nonce.ShardStore
+	nonce.Store
 	errs []error
 }
 

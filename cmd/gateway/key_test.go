@@ -68,7 +68,7 @@ func TestKeysAreMadeListedAndRevokedOnPostgres(t *testing.T) {
 
 func TestKeysOfAFileThatAGatewayHas(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
-	s, err := sqlite.OpenShards(t.Context(), path, 0, sqlite.Config{})
+	s, err := sqlite.Open(t.Context(), path, 0, sqlite.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

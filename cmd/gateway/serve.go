@@ -66,11 +66,11 @@ func openStore(ctx context.Context, cfg *StoreConfig, log *slog.Logger) (storage
 // tells fatal of an error after which the process must end.
 func openStoreFor(ctx context.Context, cfg *StoreConfig, log *slog.Logger, conns int, fatal func(error)) (storage, error) {
 	if path, ok := cfg.SQLitePath(); ok {
-		return sqlite.OpenShards(ctx, path, cfg.Shards, sqlite.Config{Fatal: fatal})
+		return sqlite.Open(ctx, path, cfg.Shards, sqlite.Config{Fatal: fatal})
 	}
 	waiting, began := false, time.Now()
 	s, err := backoff.Retry(ctx, func() (storage, error) {
-		s, err := postgres.OpenShards(ctx, cfg.Store, cfg.Shards, postgres.Config{MaxConns: conns, Log: log.With("component", "postgres")})
+		s, err := postgres.Open(ctx, cfg.Store, cfg.Shards, postgres.Config{MaxConns: conns, Log: log.With("component", "postgres")})
 		switch {
 		case err == nil:
 			return s, nil

@@ -15,7 +15,7 @@ import (
 // storage is a store.
 type storage interface {
 	nonce.Database
-	nonce.ShardStore
+	nonce.Store
 	lease.Register
 }
 
@@ -80,13 +80,13 @@ func (a *app) shardValues() []float64 {
 // countedRenewals is a store whose heartbeats are counted. That a heartbeat has bad news is
 // an answer too.
 type countedRenewals struct {
-	nonce.ShardStore
+	nonce.Store
 	figures *perf.Set
 }
 
-// Renew implements nonce.ShardStore.
+// Renew implements nonce.Store.
 func (c countedRenewals) Renew(ctx context.Context, h lease.Holder, ttl time.Duration) (lease.Renewal, error) {
-	r, err := c.ShardStore.Renew(ctx, h, ttl)
+	r, err := c.Store.Renew(ctx, h, ttl)
 	switch {
 	case err == nil, errors.Is(err, lease.ErrWentBack), errors.Is(err, lease.ErrSuperseded):
 		c.figures.Heartbeat(perf.BeatAnswered)

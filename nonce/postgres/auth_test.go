@@ -19,7 +19,7 @@ import (
 )
 
 // newGate is the gate of a node, whose store is at url.
-func newGate(t *testing.T, url string) (*auth.Gate, *postgres.ShardStore) {
+func newGate(t *testing.T, url string) (*auth.Gate, *postgres.Store) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rights.yaml")
 	if err := os.WriteFile(file, []byte("principals: {alice: []}"), 0o600); err != nil {

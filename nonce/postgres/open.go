@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"noncegate/nonce"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
+var _ nonce.Store = (*Store)(nil)
+
 // Config are the settings of a Store.
 type Config struct {
 	// MaxConns bounds the pool. Mode worker-queue uses one for each worker that
@@ -27,10 +30,15 @@ type Config struct {
 	Log      *slog.Logger // nil: discarded
 }
 
-// Store is a PostgreSQL database. Its methods may be called from many goroutines.
+// Store is a database in which all that lives of a signer is one row, and a shard of signers has
+// one owner. Its methods may be called from many goroutines.
 type Store struct {
-	pool *pgxpool.Pool
-	log  *slog.Logger
+	pool   *pgxpool.Pool
+	log    *slog.Logger
+	shards int
+
+	totals                 nonce.TotalsWalk
+	pruned, prunedRequests pruning
 
 	locksUntil atomic.Int64 // unix nanoseconds; until then commits leave locked rows out
 	idsUntil   atomic.Int64 // and until then they look whether request ids are known
@@ -66,10 +74,11 @@ func runtimeParams() map[string]string {
 	}
 }
 
-// Open connects to the database of url and checks that it is one to be trusted
-// with a commit: a server with fsync=off is refused. It does not migrate. The
-// error names what is wrong in a sentence.
-func Open(ctx context.Context, url string, cfg Config) (*Store, error) {
+// Open connects to the database of url, checks that it is one to be trusted with a commit (a
+// server with fsync=off is refused), migrates it, and makes so many shards in a new one; 0 is as
+// many as there are, or DefaultShards. The error names what is wrong in a sentence; it is a
+// *SchemaError when the schema is at fault and not the connection.
+func Open(ctx context.Context, url string, shards int, cfg Config) (*Store, error) {
 	pc, err := poolConfig(url, cfg)
 	if err != nil {
 		return nil, err
@@ -81,9 +90,11 @@ func Open(ctx context.Context, url string, cfg Config) (*Store, error) {
 	if s.pool, err = s.connect(ctx, pc); err != nil {
 		return nil, err
 	}
-	if err := s.Ping(ctx); err != nil {
-		s.pool.Close()
-		return nil, err
+	if err = s.Ping(ctx); err == nil {
+		err = s.prepare(ctx, url, shards, cfg)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }

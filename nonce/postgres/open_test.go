@@ -38,12 +38,12 @@ func TestAServerThatMayLoseCommitsIsRefused(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if _, err := postgres.OpenShards(t.Context(), unsafe.URL("postgres"), 0, postgres.Config{}); !errors.Is(err, postgres.ErrFsyncOff) || postgres.Away(err) {
+	if _, err := postgres.Open(t.Context(), unsafe.URL("postgres"), 0, postgres.Config{}); !errors.Is(err, postgres.ErrFsyncOff) || postgres.Away(err) {
 		t.Errorf("fsync=off: got %v", err)
 	}
 	raw := server.NewDatabase(t)
 	for _, word := range []string{"off", "local"} {
-		_, err := postgres.OpenShards(t.Context(), raw+"&synchronous_commit="+word, 0, postgres.Config{})
+		_, err := postgres.Open(t.Context(), raw+"&synchronous_commit="+word, 0, postgres.Config{})
 		if err == nil || !strings.Contains(err.Error(), "synchronous_commit="+word) || postgres.Away(err) {
 			t.Errorf("%s: got %v", word, err)
 		}
@@ -99,7 +99,7 @@ func TestWhatIsAwayAndWhatIsWrong(t *testing.T) {
 		"no such database":   {with(func(u *url.URL) { u.Path = "/none" }), false},
 		"not a URL":          {"postgres://h:port/db", false},
 	} {
-		_, err := postgres.OpenShards(t.Context(), tt.url, 0, postgres.Config{})
+		_, err := postgres.Open(t.Context(), tt.url, 0, postgres.Config{})
 		if err == nil || postgres.Away(err) != tt.away || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: away %t, want %t: %v", name, postgres.Away(err), tt.away, err)
 		}
@@ -111,7 +111,7 @@ func TestNodesThatStartTogetherMigrateOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 3 {
 		all.Go(func() {
-			s, err := postgres.OpenShards(t.Context(), url, 7, postgres.Config{})
+			s, err := postgres.Open(t.Context(), url, 7, postgres.Config{})
 			if err != nil {
 				t.Error(err)
 				return
@@ -137,7 +137,7 @@ func TestASchemaThatBreaksOlderProgramsIsRefused(t *testing.T) {
 		conn := dial(t, url)
 		execute(t, conn, `CREATE TABLE kept AS TABLE noncegate_schema`)
 		execute(t, conn, change)
-		_, err := postgres.OpenShards(t.Context(), url, 0, postgres.Config{})
+		_, err := postgres.Open(t.Context(), url, 0, postgres.Config{})
 		if _, ofSchema := errors.AsType[*postgres.SchemaError](err); !ofSchema || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v", change, err)
 		}
@@ -157,7 +157,7 @@ func TestAURLThatAsksForLessThanADurableCommitIsRefused(t *testing.T) {
 		q := u.Query()
 		q.Set("synchronous_commit", spelling)
 		u.RawQuery = q.Encode()
-		if s, err := postgres.OpenShards(t.Context(), u.String(), 0, postgres.Config{}); err == nil {
+		if s, err := postgres.Open(t.Context(), u.String(), 0, postgres.Config{}); err == nil {
 			t.Errorf("synchronous_commit=%s was taken", spelling)
 			_ = s.Close()
 		}
@@ -168,7 +168,7 @@ func TestStoresOfOneDatabaseAreTheSamePlaceAndOthersAreNot(t *testing.T) {
 	one, other := server.NewDatabase(t), server.NewDatabase(t)
 	place := func(url string) string {
 		t.Helper()
-		s, err := postgres.OpenShards(t.Context(), url, 0, postgres.Config{})
+		s, err := postgres.Open(t.Context(), url, 0, postgres.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,16 +13,16 @@ import (
 	"noncegate/nonce"
 )
 
-// Commit implements nonce.ShardStore. A row that somebody else writes is waited for at first,
+// Commit implements nonce.Store. A row that somebody else writes is waited for at first,
 // for as long as a lock may take; then all such rows are left out, also by the commits of
 // the next second.
-func (s *ShardStore) Commit(ctx context.Context, h lease.Holder, writes []nonce.Write) (nonce.Committed, error) {
+func (s *Store) Commit(ctx context.Context, h lease.Holder, writes []nonce.Write) (nonce.Committed, error) {
 	out, err := s.Ship(ctx, h, nonce.Shipment{Writes: writes})
 	return out.Committed, err
 }
 
 // Ship implements nonce.LogStore.
-func (s *ShardStore) Ship(ctx context.Context, h lease.Holder, what nonce.Shipment) (nonce.Shipped, error) {
+func (s *Store) Ship(ctx context.Context, h lease.Holder, what nonce.Shipment) (nonce.Shipped, error) {
 	conn, err := s.conn(ctx)
 	if err != nil {
 		return nonce.Shipped{}, err
@@ -54,7 +54,7 @@ func (s *ShardStore) Ship(ctx context.Context, h lease.Holder, what nonce.Shipme
 const bytesOfWrite = 160
 
 // commit runs the statement, of a form: 0, partFree or partBasic.
-func (s *ShardStore) commit(ctx context.Context, conn *pgxpool.Conn, form shardParts, node string, incarnation int64, what nonce.Shipment) (nonce.Shipped, error) {
+func (s *Store) commit(ctx context.Context, conn *pgxpool.Conn, form shardParts, node string, incarnation int64, what nonce.Shipment) (nonce.Shipped, error) {
 	writes := what.Writes
 	p := packed{
 		blob: make([]byte, 0, bytesOfWrite*len(writes)), writes: make([]int64, 0, len(writeNumbers)*len(writes)), past: make([]int64, 0, len(pastNumbers)*len(writes)),

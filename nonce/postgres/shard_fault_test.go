@@ -31,7 +31,7 @@ func next(w nonce.Write) nonce.Write {
 	return w
 }
 
-func applies(t *testing.T, s nonce.ShardStore, h lease.Holder, writes ...nonce.Write) {
+func applies(t *testing.T, s nonce.Store, h lease.Holder, writes ...nonce.Write) {
 	t.Helper()
 	got, err := s.Commit(t.Context(), h, writes)
 	if err != nil || slices.ContainsFunc(got.Results, func(r nonce.WriteResult) bool { return r != nonce.Applied }) {
@@ -105,35 +105,35 @@ func TestAReplyOnShardsThatIsLostLeavesTheOutcomeUnknown(t *testing.T) {
 	ctx := context.Background()
 	for name, tt := range map[string]struct {
 		cut     string // what the client sends last
-		run     func(s nonce.ShardStore, h lease.Holder, w nonce.Write) error
+		run     func(s nonce.Store, h lease.Holder, w nonce.Write) error
 		outcome nonce.Outcome
 		changes string // version, token and counter when it did happen
 	}{
-		"commit": {"stmtcache", func(s nonce.ShardStore, h lease.Holder, w nonce.Write) error {
+		"commit": {"stmtcache", func(s nonce.Store, h lease.Holder, w nonce.Write) error {
 			_, err := s.Commit(ctx, h, []nonce.Write{next(w)})
 			return err
 		}, nonce.Unknown, "(3,1,2)"},
-		"acquire": {"stmtcache", func(s nonce.ShardStore, h lease.Holder, _ nonce.Write) error {
+		"acquire": {"stmtcache", func(s nonce.Store, h lease.Holder, _ nonce.Write) error {
 			_, err := s.Acquire(ctx, h, []int{0})
 			return err
 		}, nonce.Unknown, "(2,2,2)"},
-		"release": {"stmtcache", func(s nonce.ShardStore, h lease.Holder, w nonce.Write) error {
+		"release": {"stmtcache", func(s nonce.Store, h lease.Holder, w nonce.Write) error {
 			_, err := s.Release(ctx, h, []lease.ShardTerm{w.Term})
 			return err
 		}, nonce.Unknown, "(2,2,2)"},
-		"renew": {"stmtcache", func(s nonce.ShardStore, h lease.Holder, _ nonce.Write) error {
+		"renew": {"stmtcache", func(s nonce.Store, h lease.Holder, _ nonce.Write) error {
 			_, err := s.Renew(ctx, h, time.Hour)
 			return err
 		}, nonce.Unknown, "(2,1,3)"},
-		"load": {"stmtcache", func(s nonce.ShardStore, _ lease.Holder, w nonce.Write) error {
+		"load": {"stmtcache", func(s nonce.Store, _ lease.Holder, w nonce.Write) error {
 			_, err := s.Load(ctx, []nonce.SignerNeed{{Signer: w.Name}})
 			return err
 		}, nonce.NotSent, "(2,1,2)"},
-		"the end of a locked transaction": {"COMMIT", func(s nonce.ShardStore, _ lease.Holder, w nonce.Write) error {
+		"the end of a locked transaction": {"COMMIT", func(s nonce.Store, _ lease.Holder, w nonce.Write) error {
 			_, err := s.Locked(ctx, nonce.SignerNeed{Signer: w.Name}, func(nonce.Loaded) (nonce.Write, error) { return next(w), nil })
 			return err
 		}, nonce.Unknown, "(3,1,2)"},
-		"the beginning of a locked transaction": {"stmtcache", func(s nonce.ShardStore, _ lease.Holder, w nonce.Write) error {
+		"the beginning of a locked transaction": {"stmtcache", func(s nonce.Store, _ lease.Holder, w nonce.Write) error {
 			_, err := s.Locked(ctx, nonce.SignerNeed{Signer: w.Name}, func(nonce.Loaded) (nonce.Write, error) { return next(w), nil })
 			return err
 		}, nonce.NotSent, "(2,1,2)"},

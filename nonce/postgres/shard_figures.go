@@ -24,7 +24,7 @@ const (
 // List implements nonce.Database. The history is read after the signer: a nonce that was
 // consumed in between is shown as it lived. Of the signer's remembered request ids it looks
 // at the first nonce.ListedRequests.
-func (s *ShardStore) List(ctx context.Context, q nonce.ListQuery) (nonce.ListPage, error) {
+func (s *Store) List(ctx context.Context, q nonce.ListQuery) (nonce.ListPage, error) {
 	none := nonce.ListPage{NextFrom: -1}
 	var row nonce.Signer
 	var id, written int64
@@ -63,7 +63,7 @@ func (s *ShardStore) List(ctx context.Context, q nonce.ListQuery) (nonce.ListPag
 }
 
 // Signers implements nonce.Database. It reads a thousand signers a round trip.
-func (s *ShardStore) Signers(ctx context.Context, q nonce.SignersQuery) ([]nonce.SignerFigures, error) {
+func (s *Store) Signers(ctx context.Context, q nonce.SignersQuery) ([]nonce.SignerFigures, error) {
 	o, err := s.Owners(ctx)
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func queueSigners(b *pgx.Batch, fn func(*nonce.StoredSigner), text string, args 
 
 // Totals implements nonce.Database. It reads up to nonce.TotalsBound signers, a few thousand
 // a round trip; see nonce.TotalsWalk.
-func (s *ShardStore) Totals(ctx context.Context) (nonce.Totals, error) {
+func (s *Store) Totals(ctx context.Context) (nonce.Totals, error) {
 	now, err := s.clock(ctx)
 	if err != nil {
 		return nonce.Totals{}, err

@@ -43,7 +43,7 @@ SELECT d.shard_id, s.signer, d.due_at FROM due d JOIN signer s ON s.signer_id = 
 )
 
 // queueLoad queues what reads signers, and fills what is returned when it is sent.
-func (s *ShardStore) queueLoad(b *pgx.Batch, needs []nonce.SignerNeed) *nonce.Loaded {
+func (s *Store) queueLoad(b *pgx.Batch, needs []nonce.SignerNeed) *nonce.Loaded {
 	out := &nonce.Loaded{Signers: make([]nonce.LoadedSigner, len(needs))}
 	var ords, shards, historyOf, requestsOf []int
 	var names, historyNames, requestNames, ids []string
@@ -126,8 +126,8 @@ func scanRequests(rows pgx.Rows, each func(ord int, q *nonce.Request)) error {
 	return err
 }
 
-// Load implements nonce.ShardStore.
-func (s *ShardStore) Load(ctx context.Context, needs []nonce.SignerNeed) (nonce.Loaded, error) {
+// Load implements nonce.Store.
+func (s *Store) Load(ctx context.Context, needs []nonce.SignerNeed) (nonce.Loaded, error) {
 	var out *nonce.Loaded
 	if err := s.moment(ctx, "load", func(b *pgx.Batch) { out = s.queueLoad(b, needs) }); err != nil {
 		return nonce.Loaded{}, err
@@ -137,10 +137,10 @@ func (s *ShardStore) Load(ctx context.Context, needs []nonce.SignerNeed) (nonce.
 
 var errOtherSigner = errors.New("the plan is of another signer than was locked")
 
-// Locked implements nonce.ShardStore in three round trips: begin, lock and load; write;
+// Locked implements nonce.Store in three round trips: begin, lock and load; write;
 // commit. A signer without a row has none to lock: of two that begin it, the later one is told
 // Moved.
-func (s *ShardStore) Locked(ctx context.Context, need nonce.SignerNeed, plan func(nonce.Loaded) (nonce.Write, error)) (nonce.Committed, error) {
+func (s *Store) Locked(ctx context.Context, need nonce.SignerNeed, plan func(nonce.Loaded) (nonce.Write, error)) (nonce.Committed, error) {
 	conn, err := s.conn(ctx)
 	if err != nil {
 		return nonce.Committed{}, err
@@ -153,7 +153,7 @@ func (s *ShardStore) Locked(ctx context.Context, need nonce.SignerNeed, plan fun
 	return out, err
 }
 
-func (s *ShardStore) lockedWrite(ctx context.Context, conn *pgxpool.Conn, need nonce.SignerNeed, plan func(nonce.Loaded) (nonce.Write, error)) (nonce.Committed, error) {
+func (s *Store) lockedWrite(ctx context.Context, conn *pgxpool.Conn, need nonce.SignerNeed, plan func(nonce.Loaded) (nonce.Write, error)) (nonce.Committed, error) {
 	shard := nonce.ShardOf(need.Signer, s.shards)
 	b := &pgx.Batch{}
 	b.Queue(`BEGIN`)
@@ -178,8 +178,8 @@ func (s *ShardStore) lockedWrite(ctx context.Context, conn *pgxpool.Conn, need n
 	return out.Committed, commit(ctx, conn)
 }
 
-// Due implements nonce.ShardStore.
-func (s *ShardStore) Due(ctx context.Context, shards []int, limit int) (due []nonce.DueEntry, err error) {
+// Due implements nonce.Store.
+func (s *Store) Due(ctx context.Context, shards []int, limit int) (due []nonce.DueEntry, err error) {
 	err = s.moment(ctx, "look for what is due", func(b *pgx.Batch) {
 		b.Queue(dueSigners, shards, limit).Query(func(rows pgx.Rows) (err error) {
 			due, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e nonce.DueEntry, err error) {

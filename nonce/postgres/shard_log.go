@@ -11,7 +11,7 @@ import (
 	"noncegate/nonce"
 )
 
-var _ nonce.LogStore = (*ShardStore)(nil)
+var _ nonce.LogStore = (*Store)(nil)
 
 const (
 	// The shards' rows are locked first, as by a commit: nobody takes one meanwhile, and
@@ -70,7 +70,7 @@ func (p *packed) ship(shards []nonce.ShippedShard) {
 }
 
 // Reserve implements nonce.LogStore.
-func (s *ShardStore) Reserve(ctx context.Context, h lease.Holder, ceilings []nonce.Ceiling) ([]bool, error) {
+func (s *Store) Reserve(ctx context.Context, h lease.Holder, ceilings []nonce.Ceiling) ([]bool, error) {
 	out := make([]bool, len(ceilings))
 	at := make(map[string]int, len(ceilings))
 	var ords, shards []int
@@ -94,7 +94,7 @@ func (s *ShardStore) Reserve(ctx context.Context, h lease.Holder, ceilings []non
 }
 
 // changes runs a statement that changes a shard, and reports whether it did.
-func (s *ShardStore) changes(ctx context.Context, doing, text string, args ...any) (changed bool, err error) {
+func (s *Store) changes(ctx context.Context, doing, text string, args ...any) (changed bool, err error) {
 	b := &pgx.Batch{}
 	b.Queue(text, args...).Exec(func(done pgconn.CommandTag) error {
 		changed = done.RowsAffected() > 0
@@ -105,17 +105,17 @@ func (s *ShardStore) changes(ctx context.Context, doing, text string, args ...an
 }
 
 // TurnOn implements nonce.LogStore.
-func (s *ShardStore) TurnOn(ctx context.Context, h lease.Holder, t lease.ShardTerm, identity string, g nonce.Grant) (bool, error) {
+func (s *Store) TurnOn(ctx context.Context, h lease.Holder, t lease.ShardTerm, identity string, g nonce.Grant) (bool, error) {
 	return s.changes(ctx, "turn on the log", turnOn, t.Shard, h.Node, h.Incarnation, t.Token, identity, g.For.Milliseconds(), g.LongestHold.Milliseconds())
 }
 
 // Declare implements nonce.LogStore.
-func (s *ShardStore) Declare(ctx context.Context, h lease.Holder, t lease.ShardTerm, margin time.Duration) (bool, error) {
+func (s *Store) Declare(ctx context.Context, h lease.Holder, t lease.ShardTerm, margin time.Duration) (bool, error) {
 	return s.changes(ctx, "declare the log lost", declareLost, t.Shard, h.Node, h.Incarnation, t.Token, margin.Milliseconds())
 }
 
 // Rehearsed implements nonce.LogStore.
-func (s *ShardStore) Rehearsed(ctx context.Context, h lease.Holder, terms []lease.ShardTerm, change int64) error {
+func (s *Store) Rehearsed(ctx context.Context, h lease.Holder, terms []lease.ShardTerm, change int64) error {
 	shards, tokens := make([]int, len(terms)), make([]int64, len(terms))
 	for i, t := range terms {
 		shards[i], tokens[i] = t.Shard, t.Token
@@ -125,13 +125,13 @@ func (s *ShardStore) Rehearsed(ctx context.Context, h lease.Holder, terms []leas
 }
 
 // NoteReach implements nonce.LogStore.
-func (s *ShardStore) NoteReach(ctx context.Context, h lease.Holder, reaches bool) error {
+func (s *Store) NoteReach(ctx context.Context, h lease.Holder, reaches bool) error {
 	_, err := s.changes(ctx, "note whether the log is reached", noteReach, h.Node, h.Incarnation, reaches)
 	return err
 }
 
 // Engine implements nonce.LogStore.
-func (s *ShardStore) Engine(ctx context.Context) (g nonce.EngineGoal, err error) {
+func (s *Store) Engine(ctx context.Context) (g nonce.EngineGoal, err error) {
 	err = s.moment(ctx, "read which engine is wanted", func(b *pgx.Batch) { queueEngine(b, &g) })
 	return g, err
 }
@@ -146,7 +146,7 @@ func queueEngine(b *pgx.Batch, g *nonce.EngineGoal) {
 }
 
 // SetEngine implements nonce.LogStore.
-func (s *ShardStore) SetEngine(ctx context.Context, from int64, goal nonce.EngineGoal) (g nonce.EngineGoal, err error) {
+func (s *Store) SetEngine(ctx context.Context, from int64, goal nonce.EngineGoal) (g nonce.EngineGoal, err error) {
 	b := &pgx.Batch{}
 	b.Queue(setEngine, from, goal.Performance, goal.Degraded, goal.Reason, goal.Rehearse.Milliseconds())
 	queueEngine(b, &g)

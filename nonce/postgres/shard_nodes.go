@@ -67,7 +67,7 @@ UPDATE shard s SET owner_node = '', owner_incarnation = 0, fencing_token = s.fen
 )
 
 // Register implements lease.Register.
-func (s *ShardStore) Register(ctx context.Context, p lease.Presence) (lease.Holder, error) {
+func (s *Store) Register(ctx context.Context, p lease.Presence) (lease.Holder, error) {
 	h := lease.Holder{Node: p.Node}
 	b := &pgx.Batch{}
 	b.Queue(startNode, p.Node, p.URL, p.Mode).QueryRow(func(row pgx.Row) error { return row.Scan(&h.Incarnation) })
@@ -75,7 +75,7 @@ func (s *ShardStore) Register(ctx context.Context, p lease.Presence) (lease.Hold
 }
 
 // Leave implements lease.Register.
-func (s *ShardStore) Leave(ctx context.Context, h lease.Holder) error {
+func (s *Store) Leave(ctx context.Context, h lease.Holder) error {
 	b := &pgx.Batch{}
 	b.Queue(leaveNode, h.Node, h.Incarnation)
 	return roundTrip(ctx, s.pool, "leave", b)
@@ -83,9 +83,9 @@ func (s *ShardStore) Leave(ctx context.Context, h lease.Holder) error {
 
 func aborted(err error) error { return &nonce.StoreError{Outcome: nonce.Aborted, Err: err} }
 
-// Renew implements nonce.ShardStore. It has a connection of its own, so that a heartbeat
+// Renew implements nonce.Store. It has a connection of its own, so that a heartbeat
 // does not wait behind requests, and takes one round trip.
-func (s *ShardStore) Renew(ctx context.Context, h lease.Holder, ttl time.Duration) (lease.Renewal, error) {
+func (s *Store) Renew(ctx context.Context, h lease.Holder, ttl time.Duration) (lease.Renewal, error) {
 	var r lease.Renewal
 	var now, until, incarnation int64
 	b := &pgx.Batch{}
@@ -129,16 +129,16 @@ func scanShards(rows pgx.Rows) ([]lease.Shard, error) {
 // row before it. They do not wait for it.
 const pinPatience = `SELECT set_config('lock_timeout', '2000', true)`
 
-// Pin implements nonce.ShardStore.
-func (s *ShardStore) Pin(ctx context.Context, shard int, node string) error {
+// Pin implements nonce.Store.
+func (s *Store) Pin(ctx context.Context, shard int, node string) error {
 	b := &pgx.Batch{}
 	b.Queue(pinPatience)
 	b.Queue(`UPDATE shard SET pinned_node = $2 WHERE shard_id = $1`, shard, node)
 	return roundTrip(ctx, s.pool, "pin a shard", b)
 }
 
-// Owners implements nonce.ShardStore.
-func (s *ShardStore) Owners(ctx context.Context) (o lease.Owners, err error) {
+// Owners implements nonce.Store.
+func (s *Store) Owners(ctx context.Context) (o lease.Owners, err error) {
 	err = s.moment(ctx, "read who has which shard", func(b *pgx.Batch) {
 		b.Queue(allShards).Query(func(rows pgx.Rows) (err error) {
 			o.Shards, err = scanShards(rows)
@@ -168,14 +168,14 @@ func scanNodes(rows pgx.Rows, o *lease.Owners) error {
 }
 
 // Nodes implements lease.Register.
-func (s *ShardStore) Nodes(ctx context.Context) ([]lease.Node, time.Time, error) {
+func (s *Store) Nodes(ctx context.Context) ([]lease.Node, time.Time, error) {
 	o, err := s.Owners(ctx)
 	return o.Nodes, o.Now, err
 }
 
-// Acquire implements nonce.ShardStore. The second statement of its transaction sees what
+// Acquire implements nonce.Store. The second statement of its transaction sees what
 // other nodes had committed before the first one had the locks.
-func (s *ShardStore) Acquire(ctx context.Context, h lease.Holder, shards []int) ([]lease.Shard, error) {
+func (s *Store) Acquire(ctx context.Context, h lease.Holder, shards []int) ([]lease.Shard, error) {
 	var taken []int
 	var all []lease.Shard
 	b := &pgx.Batch{}
@@ -198,8 +198,8 @@ func (s *ShardStore) Acquire(ctx context.Context, h lease.Holder, shards []int) 
 	return out, nil
 }
 
-// Release implements nonce.ShardStore.
-func (s *ShardStore) Release(ctx context.Context, h lease.Holder, terms []lease.ShardTerm) (int, error) {
+// Release implements nonce.Store.
+func (s *Store) Release(ctx context.Context, h lease.Holder, terms []lease.ShardTerm) (int, error) {
 	shards, tokens := make([]int, len(terms)), make([]int64, len(terms))
 	for i, t := range terms {
 		shards[i], tokens[i] = t.Shard, t.Token

@@ -39,14 +39,14 @@ var (
 	pruneRequests = prunePiece("signer_request", "created_at")
 )
 
-// Prune implements nonce.ShardStore. A call reads 1024 blocks of the table and goes on
+// Prune implements nonce.Store. A call reads 1024 blocks of the table and goes on
 // behind those of the call before, so a row goes some time after it has become old.
-func (s *ShardStore) Prune(ctx context.Context, before time.Time, limit int) (int, error) {
+func (s *Store) Prune(ctx context.Context, before time.Time, limit int) (int, error) {
 	return s.pruned.run(ctx, s, pruneHistory, before.UnixMilli(), limit)
 }
 
 // PruneRequests implements nonce.Database, as Prune does it.
-func (s *ShardStore) PruneRequests(ctx context.Context, age time.Duration, limit int) (int, error) {
+func (s *Store) PruneRequests(ctx context.Context, age time.Duration, limit int) (int, error) {
 	now, err := s.clock(ctx)
 	if err != nil {
 		return 0, err
@@ -54,7 +54,7 @@ func (s *ShardStore) PruneRequests(ctx context.Context, age time.Duration, limit
 	return s.prunedRequests.run(ctx, s, pruneRequests, now-age.Milliseconds(), limit)
 }
 
-func (p *pruning) run(ctx context.Context, s *ShardStore, text string, before int64, limit int) (n int, err error) {
+func (p *pruning) run(ctx context.Context, s *Store, text string, before int64, limit int) (n int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var last, blocks int64

@@ -10,26 +10,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"noncegate/nonce"
 )
-
-var _ nonce.ShardStore = (*ShardStore)(nil)
 
 //go:embed migrations/*.sql
 var migrations embed.FS
 
 // DefaultShards is how many shards a new database gets.
 const DefaultShards = 32
-
-// ShardStore is a database in which all that lives of a signer is one row, and a shard of
-// signers has one owner. Its methods may be called from many goroutines.
-type ShardStore struct {
-	*Store
-	shards                 int
-	totals                 nonce.TotalsWalk
-	pruned, prunedRequests pruning
-}
 
 // shardLevel is the breaking level of the schema that this program understands.
 const shardLevel = 1
@@ -43,22 +30,7 @@ func (e *SchemaError) Error() string { return e.err.Error() }
 // Unwrap returns what the database, or the migration, said.
 func (e *SchemaError) Unwrap() error { return e.err }
 
-// OpenShards connects as Open does, migrates, and makes so many shards in a new database;
-// 0 is as many as there are, or DefaultShards. The error is a *SchemaError when the schema
-// is at fault and not the connection.
-func OpenShards(ctx context.Context, url string, shards int, cfg Config) (*ShardStore, error) {
-	s, err := Open(ctx, url, cfg)
-	if err != nil {
-		return nil, err
-	}
-	out := &ShardStore{Store: s}
-	if err := out.prepare(ctx, url, shards, cfg); err != nil {
-		return nil, errors.Join(err, out.Close())
-	}
-	return out, nil
-}
-
-func (s *ShardStore) prepare(ctx context.Context, url string, shards int, cfg Config) error {
+func (s *Store) prepare(ctx context.Context, url string, shards int, cfg Config) error {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return err
@@ -102,7 +74,7 @@ func (s *Store) refuseForeign(ctx context.Context) error {
 }
 
 // count reads how many shards there are, and makes those of a new database.
-func (s *ShardStore) count(ctx context.Context, want int) error {
+func (s *Store) count(ctx context.Context, want int) error {
 	const countShards = `SELECT count(*) FROM shard`
 	if err := s.pool.QueryRow(ctx, countShards).Scan(&s.shards); err != nil {
 		return err
@@ -128,8 +100,8 @@ func (s *ShardStore) count(ctx context.Context, want int) error {
 	return nil
 }
 
-// Shards implements nonce.ShardStore.
-func (s *ShardStore) Shards() int { return s.shards }
+// Shards implements nonce.Store.
+func (s *Store) Shards() int { return s.shards }
 
 // roundTrip sends a batch, which is one transaction.
 func roundTrip(ctx context.Context, pool *pgxpool.Pool, doing string, b *pgx.Batch) error {
@@ -143,7 +115,7 @@ func roundTrip(ctx context.Context, pool *pgxpool.Pool, doing string, b *pgx.Bat
 
 // moment sends a batch that only reads, in one round trip and so that all is of one moment.
 // Whatever its error says, nothing happened.
-func (s *ShardStore) moment(ctx context.Context, doing string, queue func(*pgx.Batch)) error {
+func (s *Store) moment(ctx context.Context, doing string, queue func(*pgx.Batch)) error {
 	conn, err := s.conn(ctx)
 	if err != nil {
 		return err
@@ -161,7 +133,7 @@ func (s *ShardStore) moment(ctx context.Context, doing string, queue func(*pgx.B
 }
 
 // clock reads the store's clock, in Unix milliseconds.
-func (s *ShardStore) clock(ctx context.Context) (now int64, err error) {
+func (s *Store) clock(ctx context.Context) (now int64, err error) {
 	err = s.moment(ctx, "read the clock", func(b *pgx.Batch) {
 		b.Queue(`SELECT store_millis()`).QueryRow(func(row pgx.Row) error { return row.Scan(&now) })
 	})

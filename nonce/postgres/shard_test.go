@@ -15,12 +15,12 @@ import (
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/postgres"
-	"noncegate/nonce/shardtest"
+	"noncegate/nonce/storetest"
 )
 
-func openShards(t testing.TB, url string, shards int) *postgres.ShardStore {
+func openShards(t testing.TB, url string, shards int) *postgres.Store {
 	t.Helper()
-	s, err := postgres.OpenShards(t.Context(), url, shards, postgres.Config{MaxConns: 8})
+	s, err := postgres.Open(t.Context(), url, shards, postgres.Config{MaxConns: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,13 +44,13 @@ func advance(t *testing.T, url string, by int64) {
 }
 
 func TestAStoreInShardsKeepsTheRules(t *testing.T) {
-	open := func(t *testing.T) shardtest.Database {
+	open := func(t *testing.T) storetest.Database {
 		url := server.NewDatabase(t)
 		openShards(t, url, 2)
 		ahead := make(chan int64, 1)
 		ahead <- 0
-		return shardtest.Database{
-			Open: func(t *testing.T) nonce.ShardStore { return openShards(t, url, 0) },
+		return storetest.Database{
+			Open: func(t *testing.T) nonce.Store { return openShards(t, url, 0) },
 			Damage: func(t *testing.T, signer string) {
 				execute(t, dial(t, url), `UPDATE signer SET live = '\xff' WHERE signer = $1`, signer)
 			},
@@ -61,8 +61,8 @@ func TestAStoreInShardsKeepsTheRules(t *testing.T) {
 			},
 		}
 	}
-	shardtest.Run(t, open)
-	t.Run("logs", func(t *testing.T) { shardtest.RunLogs(t, open) })
+	storetest.Run(t, open)
+	t.Run("logs", func(t *testing.T) { storetest.RunLogs(t, open) })
 }
 
 func TestAStoreInShardsKeepsCredentials(t *testing.T) {
@@ -77,7 +77,7 @@ func TestTheNumberOfShardsIsThatOfTheDatabase(t *testing.T) {
 	if got := openShards(t, url, postgres.DefaultShards).Shards(); got != postgres.DefaultShards {
 		t.Errorf("got %d", got)
 	}
-	_, err := postgres.OpenShards(t.Context(), url, 7, postgres.Config{})
+	_, err := postgres.Open(t.Context(), url, 7, postgres.Config{})
 	if err == nil || !strings.Contains(err.Error(), "has 32 shards, and 7 are wanted") {
 		t.Errorf("got %v", err)
 	}
@@ -86,7 +86,7 @@ func TestTheNumberOfShardsIsThatOfTheDatabase(t *testing.T) {
 func TestADatabaseOfAnotherSchemaIsRefused(t *testing.T) {
 	url := server.NewDatabase(t)
 	execute(t, dial(t, url), `CREATE TABLE gateway_node (node_id text)`)
-	_, err := postgres.OpenShards(t.Context(), url, 0, postgres.Config{})
+	_, err := postgres.Open(t.Context(), url, 0, postgres.Config{})
 	if err == nil || !strings.Contains(err.Error(), "its schema is none of this program's; name another database") {
 		t.Errorf("got %v", err)
 	}
@@ -147,14 +147,14 @@ func besides(t *testing.T, url, statement string, test func()) {
 }
 
 // owned is a database of two shards that one node has, with a write of a signer of each.
-func owned(t *testing.T) (url string, s *postgres.ShardStore, h lease.Holder, writes []nonce.Write) {
+func owned(t *testing.T) (url string, s *postgres.Store, h lease.Holder, writes []nonce.Write) {
 	t.Helper()
 	url = server.NewDatabase(t)
 	s, h, writes = ownedAt(t, url)
 	return url, s, h, writes
 }
 
-func ownedAt(t *testing.T, url string) (s *postgres.ShardStore, h lease.Holder, writes []nonce.Write) {
+func ownedAt(t *testing.T, url string) (s *postgres.Store, h lease.Holder, writes []nonce.Write) {
 	t.Helper()
 	s = openShards(t, url, 2)
 	h, err := s.Register(t.Context(), lease.Presence{Node: "a"})

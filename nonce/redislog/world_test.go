@@ -14,17 +14,17 @@ import (
 	"noncegate/internal/redistest"
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/nonce/memstore"
 	"noncegate/nonce/redislog"
 	"noncegate/nonce/rules"
 	"noncegate/nonce/service"
-	"noncegate/nonce/shardmodel"
 	"noncegate/redisdb"
 )
 
 // world is a database and a Redis that several nodes use.
 type world struct {
 	*testing.T
-	store  *shardmodel.Store
+	store  *memstore.Store
 	server *redistest.Server
 	shards int
 	nodes  []*node
@@ -38,7 +38,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Close() })
-	return &world{T: t, store: shardmodel.New(2, time.Now), server: server, shards: 2, logs: slog.LevelError}
+	return &world{T: t, store: memstore.New(2, time.Now), server: server, shards: 2, logs: slog.LevelError}
 }
 
 // node is a service, with what stands between it and the others.
@@ -98,7 +98,7 @@ func (f *faults) call(away *atomic.Bool, do func(ctx context.Context) error, ctx
 
 // reach is the store as a node reaches it.
 type reach struct {
-	*shardmodel.Store
+	*memstore.Store
 	n *node
 }
 

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"noncegate/nonce"
+	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
-	"noncegate/nonce/shardmodel"
 )
 
 var errLocked = &nonce.StoreError{Outcome: nonce.Aborted, Err: errors.New("lock timeout")}
@@ -29,10 +29,10 @@ func (d *disk) others() (x, y string) {
 
 // abortTogether aborts each acquire of more than one shard, and the first of signer's
 // shard alone.
-func abortTogether() func(shardmodel.Call) error {
-	alone := once(shardmodel.OpAcquire, signer, func(shardmodel.Call) error { return errLocked })
-	return func(c shardmodel.Call) error {
-		if c.Op == shardmodel.OpAcquire && len(c.Shards) > 1 {
+func abortTogether() func(memstore.Call) error {
+	alone := once(memstore.OpAcquire, signer, func(memstore.Call) error { return errLocked })
+	return func(c memstore.Call) error {
+		if c.Op == memstore.OpAcquire && len(c.Shards) > 1 {
 			return errLocked
 		}
 		return alone(c)
@@ -67,7 +67,7 @@ func TestAnUnknownCommitOfManySignersIsSettledForEach(t *testing.T) {
 			if happened {
 				lose = d.onAfter
 			}
-			lose(once(shardmodel.OpCommit, signer, func(shardmodel.Call) error {
+			lose(once(memstore.OpCommit, signer, func(memstore.Call) error {
 				d.onBefore(abortTogether()) // and signer's alone: its row is locked
 				return errCut
 			}))
@@ -87,7 +87,7 @@ func TestOpsRunOneByOneWaitInOrderForALockedRow(t *testing.T) {
 	d := newDisk()
 	n := start(t, d, "a")
 	n.want("allocate -> 0#1")
-	d.onBefore(once(shardmodel.OpCommit, signer, func(shardmodel.Call) error {
+	d.onBefore(once(memstore.OpCommit, signer, func(memstore.Call) error {
 		var locked sync.Once
 		d.onLock(func(name string) (yes bool) { locked.Do(func() { yes = name == signer }); return yes })
 		return errLocked
@@ -101,10 +101,10 @@ func TestOpsRunOneByOneWaitInOrderForALockedRow(t *testing.T) {
 func TestAnOpThatIsAbortedAllAloneIsTriedAgainAndRefusedWhenThatTakesTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, newDisk(), "a")
-		n.disk.onBefore(once(shardmodel.OpCommit, signer, func(shardmodel.Call) error { return errLocked }))
+		n.disk.onBefore(once(memstore.OpCommit, signer, func(memstore.Call) error { return errLocked }))
 		n.want("allocate -> 0#1")
-		n.disk.onBefore(func(c shardmodel.Call) error {
-			if c.Op == shardmodel.OpCommit {
+		n.disk.onBefore(func(c memstore.Call) error {
+			if c.Op == memstore.OpCommit {
 				return errLocked
 			}
 			return nil
@@ -173,8 +173,8 @@ func TestWhileNobodyStopsWritingBesideItASignerIsToldBusy(t *testing.T) {
 	d := newDisk()
 	n, basic := start(t, d, "a"), start(t, d, "b", basicMode)
 	n.want("allocate -> 0#1")
-	d.onBefore(func(c shardmodel.Call) error {
-		if touches(c, shardmodel.OpCommit, signer) {
+	d.onBefore(func(c memstore.Call) error {
+		if touches(c, memstore.OpCommit, signer) {
 			basic.run("allocate")
 		}
 		return nil
@@ -191,10 +191,10 @@ func TestOnlyTheOneAtFaultIsRefused(t *testing.T) {
 	d := newDisk()
 	n := start(t, d, "a")
 	n.want("allocate -> 0#1")
-	d.onBefore(func(c shardmodel.Call) error {
+	d.onBefore(func(c memstore.Call) error {
 		for _, ch := range c.Writes {
 			for _, past := range ch.History {
-				if c.Op == shardmodel.OpCommit && ch.Name == signer && past.TxHash[31] == 66 {
+				if c.Op == memstore.OpCommit && ch.Name == signer && past.TxHash[31] == 66 {
 					return &nonce.StoreError{Outcome: nonce.Aborted, Err: nonce.ErrInvariant}
 				}
 			}
@@ -218,7 +218,7 @@ func TestAnAbortedExpiryDoesNotStopItsSigner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, newDisk(), "a", sweepEvery(time.Second))
 		n.want("allocate hold=5s -> 0#1", "allocate -> 1#1")
-		n.disk.onBefore(func(c shardmodel.Call) error {
+		n.disk.onBefore(func(c memstore.Call) error {
 			if slices.ContainsFunc(c.Writes, func(w nonce.Write) bool { return w.NotBefore != 0 }) {
 				return &nonce.StoreError{Outcome: nonce.Aborted, Err: nonce.ErrInvariant}
 			}
@@ -276,8 +276,8 @@ func TestAStoreThatRefusesEveryTransactionOfModeBasicIsSaidToRefuse(t *testing.T
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, newDisk(), "a", basicMode)
 		refusal := errors.New("relation does not exist")
-		n.disk.onBefore(func(c shardmodel.Call) error {
-			if c.Op == shardmodel.OpLocked {
+		n.disk.onBefore(func(c memstore.Call) error {
+			if c.Op == memstore.OpLocked {
 				return &nonce.StoreError{Outcome: nonce.Aborted, Err: refusal}
 			}
 			return nil

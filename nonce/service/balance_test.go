@@ -12,8 +12,8 @@ import (
 
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
-	"noncegate/nonce/shardmodel"
 )
 
 // owned says how many shards each node owns by the store, and how many are nobody's.
@@ -317,8 +317,8 @@ func TestANodeThatOversleptItsLeaseHasItsShardsAgainWithoutARequest(t *testing.T
 			t.Fatalf("b has %d shards, want all %d", got, shards)
 		}
 		d.mute("b", true)
-		d.onBefore(func(c shardmodel.Call) error {
-			if c.Op == shardmodel.OpOwners {
+		d.onBefore(func(c memstore.Call) error {
+			if c.Op == memstore.OpOwners {
 				return &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut}
 			}
 			return nil

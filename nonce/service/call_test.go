@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"noncegate/nonce"
+	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
-	"noncegate/nonce/shardmodel"
 )
 
 // withNonceModes are the ways in which a service runs what WithNonce asks for.
@@ -165,7 +165,7 @@ func TestDoSaysWhatIsKnownAlsoWhenItsContextHasEnded(t *testing.T) {
 	n := start(t, newDisk(), "a", basicMode)
 	for i := range 100 {
 		ctx, cancel := context.WithCancel(t.Context())
-		n.disk.onAfter(func(shardmodel.Call) error { cancel(); return nil })
+		n.disk.onAfter(func(memstore.Call) error { cancel(); return nil })
 		if err := n.Do(ctx, allocate(signer)); err != nil {
 			t.Fatalf("op %d: %v", i, err)
 		}

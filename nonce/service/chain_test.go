@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"noncegate/nonce"
+	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
-	"noncegate/nonce/shardmodel"
 )
 
 // book is a chain that says what the test writes into it, of every signer.
@@ -143,8 +143,8 @@ func TestNothingTheChainHasUsedIsHandedOutThoughTheStoreRefusesToFollow(t *testi
 		n := start(t, d, "a", func(c *service.Config) { c.Chain = b })
 		n.want("allocate -> 0#1")
 		b.says(func(v *nonce.ChainView) { v.Mined = 5 })
-		d.onBefore(func(c shardmodel.Call) error {
-			if touches(c, shardmodel.OpCommit, signer) {
+		d.onBefore(func(c memstore.Call) error {
+			if touches(c, memstore.OpCommit, signer) {
 				return &nonce.StoreError{Outcome: nonce.Aborted, Err: nonce.ErrInvariant}
 			}
 			return nil
@@ -292,8 +292,8 @@ func TestARepairIsOfTheNonceThatBlocksWhenItIsPlanned(t *testing.T) {
 		n := start(t, d, "a", func(c *service.Config) { c.Chain, c.Mode = b, mode })
 		n.want("allocate count=2 -> 0#1 1#1")
 		d.RaiseEpoch() // so that both modes read before they plan
-		d.onBefore(func(c shardmodel.Call) error {
-			if touches(c, shardmodel.OpLocked, signer) || touches(c, shardmodel.OpAcquire, signer) {
+		d.onBefore(func(c memstore.Call) error {
+			if touches(c, memstore.OpLocked, signer) || touches(c, memstore.OpAcquire, signer) {
 				b.says(func(v *nonce.ChainView) { v.Mined = 1 })
 			}
 			return nil

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"noncegate/nonce"
-	"noncegate/nonce/shardmodel"
+	"noncegate/nonce/memstore"
 )
 
 func TestACommitRefusedBecauseANodeOfTheOtherModeWroteIsCountedOnce(t *testing.T) {
@@ -41,7 +41,7 @@ func TestALockedRowAndALostLeaseAreNoVersionConflicts(t *testing.T) {
 		t.Errorf("the owner of a row that is locked for a while is handed out %s", got)
 	}
 	d.onLock(nil)
-	lose := once(shardmodel.OpCommit, signer, func(shardmodel.Call) error {
+	lose := once(memstore.OpCommit, signer, func(memstore.Call) error {
 		d.ahead.Add(int64(2 * settings().LeaseTTL))
 		d.onBefore(nil)
 		heir := start(t, d, "heir")

@@ -11,15 +11,15 @@ import (
 	"time"
 
 	"noncegate/nonce"
+	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
-	"noncegate/nonce/shardmodel"
 )
 
 // slow has the answer of the next write take four seconds.
 func slow(n *node) {
 	var once sync.Once
-	n.disk.onAfter(func(c shardmodel.Call) error {
-		if c.Op == shardmodel.OpCommit || c.Op == shardmodel.OpLocked {
+	n.disk.onAfter(func(c memstore.Call) error {
+		if c.Op == memstore.OpCommit || c.Op == memstore.OpLocked {
 			once.Do(func() { time.Sleep(4 * time.Second) })
 		}
 		return nil
@@ -92,7 +92,7 @@ func TestNoHoldIsEndedEarlyByTheStoresClockHoweverThatSteps(t *testing.T) {
 // listings counts the writes that list a signer.
 func (d *disk) listings() *atomic.Int64 {
 	count := new(atomic.Int64)
-	d.onBefore(func(c shardmodel.Call) error {
+	d.onBefore(func(c memstore.Call) error {
 		for _, w := range c.Writes {
 			if w.DueAt > 0 {
 				count.Add(1)
@@ -177,7 +177,7 @@ func TestEndingHoldsIsPacedBesideRequests(t *testing.T) {
 				asked, batches := 0, 0
 				var first, last time.Time
 				var mu sync.Mutex
-				d.onBefore(func(c shardmodel.Call) error {
+				d.onBefore(func(c memstore.Call) error {
 					mu.Lock()
 					over, others := 0, 0
 					for _, w := range c.Writes {

@@ -7,8 +7,8 @@ import (
 
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
-	"noncegate/nonce/shardmodel"
 )
 
 var away = &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut}
@@ -24,7 +24,7 @@ func TestFailoverSeenByTheAcquireOfARequest(t *testing.T) {
 	back := d.storeAway(d.onBefore)
 	n.want("allocate -> unknown", "allocate -> none")
 	back()
-	d.onBefore(once(shardmodel.OpAcquire, signer, func(shardmodel.Call) error { toReplica(); d.RaiseEpoch(); return nil }))
+	d.onBefore(once(memstore.OpAcquire, signer, func(memstore.Call) error { toReplica(); d.RaiseEpoch(); return nil }))
 	n.want("allocate -> none", "allocate -> none", "floor 3 -> floor 3 next 3", "allocate -> 3#1")
 	if got := n.StoppedSigners(); got != 0 || n.fig.get(&n.fig.wentBack) != 1 {
 		t.Errorf("%d stopped, %d alarms", got, n.fig.get(&n.fig.wentBack))
@@ -40,7 +40,7 @@ func TestFailoverWithAChain(t *testing.T) {
 	n.want("allocate -> 0#1")
 	toReplica := d.Backup()
 	n.want("allocate -> 1#1", "allocate -> 2#1") // acknowledged, lost at the failover
-	d.onBefore(once(shardmodel.OpCommit, signer, func(shardmodel.Call) error { toReplica(); d.RaiseEpoch(); return errCut }))
+	d.onBefore(once(memstore.OpCommit, signer, func(memstore.Call) error { toReplica(); d.RaiseEpoch(); return errCut }))
 	n.want("allocate -> unknown", "allocate -> none", "allocate -> none", "floor 3 -> floor 3 next 3", "allocate -> 3#1")
 }
 
@@ -54,7 +54,7 @@ func TestCompareAllWithAChainAndAFailedAcquire(t *testing.T) {
 	n.want("allocate -> 1#1", "allocate -> 2#1")
 	toReplica()
 	d.RaiseEpoch()
-	d.onBefore(once(shardmodel.OpAcquire, signer, func(shardmodel.Call) error { return away }))
+	d.onBefore(once(memstore.OpAcquire, signer, func(memstore.Call) error { return away }))
 	n.want("allocate -> none", "allocate -> none")
 	// What is planned behind the safe floor goes by the chain.
 	b.says(func(v *nonce.ChainView) { v.Mined = 10 })

@@ -15,10 +15,10 @@ import (
 
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/nonce/memstore"
 	"noncegate/nonce/noncetest"
 	"noncegate/nonce/rules"
 	"noncegate/nonce/service"
-	"noncegate/nonce/shardmodel"
 )
 
 // signer is the signer of tests that need only one.
@@ -29,10 +29,10 @@ var errCut = &nonce.StoreError{Outcome: nonce.Unknown, Err: errors.New("the conn
 // disk is the database of a test, with the hooks in use on it. Hooks that are
 // set here see the calls of every node.
 type disk struct {
-	*shardmodel.Store
+	*memstore.Store
 	ahead         atomic.Int64 // nanoseconds that its clock is ahead of time.Now
 	mu            sync.Mutex   // guards all below
-	before, after func(shardmodel.Call) error
+	before, after func(memstore.Call) error
 	locked        func(signer string) bool
 	muted         map[string]bool // nodes whose heartbeats do not arrive
 }
@@ -42,15 +42,15 @@ const shards = 4
 
 func newDisk() *disk {
 	d := &disk{muted: make(map[string]bool)}
-	d.Store = shardmodel.New(shards, func() time.Time { return time.Now().Add(time.Duration(d.ahead.Load())) })
-	d.SetHooks(shardmodel.Hooks{
-		Before: func(c shardmodel.Call) error {
-			if c.Op == shardmodel.OpRenew && d.mutes(c.Holder.Node) {
+	d.Store = memstore.New(shards, func() time.Time { return time.Now().Add(time.Duration(d.ahead.Load())) })
+	d.SetHooks(memstore.Hooks{
+		Before: func(c memstore.Call) error {
+			if c.Op == memstore.OpRenew && d.mutes(c.Holder.Node) {
 				return &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut}
 			}
 			return d.hook(&d.before, c)
 		},
-		After: func(c shardmodel.Call) error { return d.hook(&d.after, c) },
+		After: func(c memstore.Call) error { return d.hook(&d.after, c) },
 		RowLocked: func(signer string) bool {
 			d.mu.Lock()
 			defer d.mu.Unlock()
@@ -60,7 +60,7 @@ func newDisk() *disk {
 	return d
 }
 
-func (d *disk) hook(hook *func(shardmodel.Call) error, c shardmodel.Call) error {
+func (d *disk) hook(hook *func(memstore.Call) error, c memstore.Call) error {
 	d.mu.Lock()
 	h := *hook
 	d.mu.Unlock()
@@ -70,9 +70,9 @@ func (d *disk) hook(hook *func(shardmodel.Call) error, c shardmodel.Call) error 
 	return h(c)
 }
 
-func (d *disk) onBefore(h func(shardmodel.Call) error) { d.set(func() { d.before = h }) }
-func (d *disk) onAfter(h func(shardmodel.Call) error)  { d.set(func() { d.after = h }) }
-func (d *disk) onLock(h func(string) bool)             { d.set(func() { d.locked = h }) }
+func (d *disk) onBefore(h func(memstore.Call) error) { d.set(func() { d.before = h }) }
+func (d *disk) onAfter(h func(memstore.Call) error)  { d.set(func() { d.after = h }) }
+func (d *disk) onLock(h func(string) bool)           { d.set(func() { d.locked = h }) }
 
 func (d *disk) set(change func()) {
 	d.mu.Lock()
@@ -90,7 +90,7 @@ func (d *disk) mutes(node string) bool {
 }
 
 // touches reports whether the call is an op about name.
-func touches(c shardmodel.Call, op shardmodel.Op, name string) bool {
+func touches(c memstore.Call, op memstore.Op, name string) bool {
 	if c.Op != op {
 		return false
 	}
@@ -108,9 +108,9 @@ func touches(c shardmodel.Call, op shardmodel.Op, name string) bool {
 }
 
 // once makes a hook that acts on the first op about name only.
-func once(op shardmodel.Op, name string, act func(shardmodel.Call) error) func(shardmodel.Call) error {
+func once(op memstore.Op, name string, act func(memstore.Call) error) func(memstore.Call) error {
 	var done atomic.Bool
-	return func(c shardmodel.Call) error {
+	return func(c memstore.Call) error {
 		if !touches(c, op, name) || !done.CompareAndSwap(false, true) {
 			return nil
 		}
@@ -118,21 +118,21 @@ func once(op shardmodel.Op, name string, act func(shardmodel.Call) error) func(s
 	}
 }
 
-func cut(shardmodel.Call) error { return errCut }
+func cut(memstore.Call) error { return errCut }
 
 // holdCommit makes the next commit about name wait. began is closed when it
 // does, and open lets it go on.
 func (d *disk) holdCommit(name string) (began <-chan struct{}, open func()) {
-	return d.hold(shardmodel.OpCommit, name)
+	return d.hold(memstore.OpCommit, name)
 }
 
 // hold is holdCommit for any op.
-func (d *disk) hold(op shardmodel.Op, name string) (began <-chan struct{}, open func()) {
+func (d *disk) hold(op memstore.Op, name string) (began <-chan struct{}, open func()) {
 	b, o := make(chan struct{}), make(chan struct{})
 	old := d.before
-	d.onBefore(func() func(shardmodel.Call) error {
-		hold := once(op, name, func(shardmodel.Call) error { close(b); <-o; return nil })
-		return func(c shardmodel.Call) error {
+	d.onBefore(func() func(memstore.Call) error {
+		hold := once(op, name, func(memstore.Call) error { close(b); <-o; return nil })
+		return func(c memstore.Call) error {
 			if err := hold(c); err != nil || old == nil {
 				return err
 			}
@@ -266,7 +266,7 @@ func (d *disk) register(t *testing.T, name string, change ...func(*service.Confi
 	return h
 }
 
-func startAs(t *testing.T, d *disk, store nonce.ShardStore, h lease.Holder, change ...func(*service.Config)) *node {
+func startAs(t *testing.T, d *disk, store nonce.Store, h lease.Holder, change ...func(*service.Config)) *node {
 	t.Helper()
 	n := &node{t: t, disk: d, cfg: settings(), fig: &figures{}, events: &events{}, fatal: make(chan error, 1)}
 	for _, c := range change {

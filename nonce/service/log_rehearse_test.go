@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"noncegate/nonce"
+	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
-	"noncegate/nonce/shardmodel"
 )
 
 // rehearse says that the performance engine is wanted, after a rehearsal.
@@ -89,8 +89,8 @@ func TestEveryShardIsRehearsedBeforeOneServes(t *testing.T) {
 		a, _ := l.start("a")
 		b, _ := l.start("b")
 		l.await(time.Minute, "b has its share", func() bool { return l.owners(of("b")) > 0 })
-		l.disk.onBefore(func(c shardmodel.Call) error {
-			if c.Op == shardmodel.OpEngine && c.Holder.Node == "b" && len(c.Terms) > 0 {
+		l.disk.onBefore(func(c memstore.Call) error {
+			if c.Op == memstore.OpEngine && c.Holder.Node == "b" && len(c.Terms) > 0 {
 				return &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut}
 			}
 			return nil

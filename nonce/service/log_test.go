@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"noncegate/nonce"
-	"noncegate/nonce/shardmodel"
+	"noncegate/nonce/memstore"
 )
 
 // storeAway is a store that is out of reach.
-func storeAway(shardmodel.Call) error { return away }
+func storeAway(memstore.Call) error { return away }
 
 func TestNothingIsToldByTheLogAlonePastTheGrant(t *testing.T) {
 	inLogs(t, func(l *logged) {
@@ -50,8 +50,8 @@ func TestWhatTheStoreRefusesOfOneSignerStopsThatSignerOnly(t *testing.T) {
 		bad := l.disk.nameIn(1)
 		l.allocateAll(n)
 		time.Sleep(time.Second)
-		l.disk.onBefore(func(c shardmodel.Call) error {
-			if c.Op == shardmodel.OpShip && slices.ContainsFunc(c.Writes, func(w nonce.Write) bool { return w.Name == bad }) {
+		l.disk.onBefore(func(c memstore.Call) error {
+			if c.Op == memstore.OpShip && slices.ContainsFunc(c.Writes, func(w nonce.Write) bool { return w.Name == bad }) {
 				return &nonce.StoreError{Outcome: nonce.Aborted, Err: nonce.ErrInvariant}
 			}
 			return nil
@@ -115,8 +115,8 @@ func TestALogIsTakenOverBesideARowThatCannotBeRead(t *testing.T) {
 		both("0#1")
 		a.Ship()
 		l.disk.mute("a", true)
-		l.disk.onBefore(func(c shardmodel.Call) error {
-			if c.Op == shardmodel.OpShip && c.Holder.Node == "a" {
+		l.disk.onBefore(func(c memstore.Call) error {
+			if c.Op == memstore.OpShip && c.Holder.Node == "a" {
 				return away
 			}
 			return nil

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"noncegate/nonce"
+	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
-	"noncegate/nonce/shardmodel"
 )
 
 // handOut is one nonce as somebody was given it.
@@ -40,10 +40,10 @@ func (d *disk) faults(seed uint64) {
 		defer mu.Unlock()
 		return r.IntN(oneIn) == 0
 	}
-	writes := func(c shardmodel.Call) bool { return c.Op == shardmodel.OpCommit || c.Op == shardmodel.OpLocked }
-	d.onBefore(func(c shardmodel.Call) error {
+	writes := func(c memstore.Call) bool { return c.Op == memstore.OpCommit || c.Op == memstore.OpLocked }
+	d.onBefore(func(c memstore.Call) error {
 		switch {
-		case writes(c) && hit(40), c.Op == shardmodel.OpAcquire && hit(40):
+		case writes(c) && hit(40), c.Op == memstore.OpAcquire && hit(40):
 			return errCut
 		case hit(60):
 			return &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut}
@@ -52,8 +52,8 @@ func (d *disk) faults(seed uint64) {
 		}
 		return nil
 	})
-	d.onAfter(func(c shardmodel.Call) error {
-		if writes(c) && hit(20) || c.Op == shardmodel.OpAcquire && hit(40) {
+	d.onAfter(func(c memstore.Call) error {
+		if writes(c) && hit(20) || c.Op == memstore.OpAcquire && hit(40) {
 			return errCut
 		}
 		return nil

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"noncegate/nonce"
-	"noncegate/nonce/shardmodel"
+	"noncegate/nonce/memstore"
 )
 
 // askedOf is an allocate of principal 7, who may have so many open holds.
@@ -69,8 +69,8 @@ func TestWhatWasNotCommittedIsNotCounted(t *testing.T) {
 	for _, outcome := range []nonce.Outcome{nonce.NotSent, nonce.Aborted, nonce.Unknown} {
 		inBothModes(t, func(t *testing.T, n *node) {
 			n.want("allocate signer=other -> 0#1")
-			n.disk.onBefore(func(c shardmodel.Call) error {
-				if c.Op != shardmodel.OpCommit && c.Op != shardmodel.OpLocked {
+			n.disk.onBefore(func(c memstore.Call) error {
+				if c.Op != memstore.OpCommit && c.Op != memstore.OpLocked {
 					return nil
 				}
 				return &nonce.StoreError{Outcome: outcome, Err: errCut}
@@ -88,8 +88,8 @@ func TestWhatWasNotCommittedIsNotCounted(t *testing.T) {
 		n := start(t, newDisk(), "a")
 		for i, line := range []string{"allocate by=7 most=2 -> 0#1", "allocate id=x by=7 most=2 -> 1#1"} {
 			var once sync.Once
-			n.disk.onAfter(func(c shardmodel.Call) (err error) {
-				if c.Op == shardmodel.OpCommit {
+			n.disk.onAfter(func(c memstore.Call) (err error) {
+				if c.Op == memstore.OpCommit {
 					once.Do(func() { err = &nonce.StoreError{Outcome: nonce.Unknown, Err: errCut} })
 				}
 				return err
@@ -106,7 +106,7 @@ func TestWhatWasNotCommittedIsNotCounted(t *testing.T) {
 
 func TestInModeBasicWhatIsUnknownIsNotCounted(t *testing.T) {
 	n := start(t, newDisk(), "a", basicMode)
-	n.disk.onAfter(once(shardmodel.OpLocked, signer, func(shardmodel.Call) error {
+	n.disk.onAfter(once(memstore.OpLocked, signer, func(memstore.Call) error {
 		return &nonce.StoreError{Outcome: nonce.Unknown, Err: errCut}
 	}))
 	n.want("allocate by=7 most=1 -> unknown", "allocate by=7 most=1 -> 1#1", "allocate by=7 most=1 -> hold_limit 1 of principal")

@@ -10,8 +10,8 @@ import (
 
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
-	"noncegate/nonce/shardmodel"
 )
 
 func TestAnotherNodeIsToldWhoOwnsASigner(t *testing.T) {
@@ -135,7 +135,7 @@ func TestWhoTakesOverEndsTheOverdueHoldsBeforeItsFirstAnswer(t *testing.T) {
 
 func TestAPausedOwnerWhoseCommitComesAfterTheTakeOverChangesNothing(t *testing.T) {
 	afterExpiry(t, func(t *testing.T, d *disk, old, next *node) {
-		d.onBefore(once(shardmodel.OpCommit, signer, func(shardmodel.Call) error {
+		d.onBefore(once(memstore.OpCommit, signer, func(memstore.Call) error {
 			next.want("allocate -> 0#2", "allocate -> 2#1")
 			return nil
 		}))
@@ -198,7 +198,7 @@ func TestASignerOfWhichTheStoreShowsLessThanWasSeenStopsUntilItsFloorIsSafe(t *t
 				restore()
 				d.RaiseEpoch()
 			case "whileACommitWasUnknown":
-				d.onAfter(once(shardmodel.OpCommit, signer, func(shardmodel.Call) error { restore(); return errCut }))
+				d.onAfter(once(memstore.OpCommit, signer, func(memstore.Call) error { restore(); return errCut }))
 				want = "unknown"
 			}
 			n.want("allocate -> "+want, "allocate -> none", "used 0#1 -> none", "floor 4 -> none",
@@ -234,8 +234,8 @@ func TestAStoppedSignerStaysStoppedWhenItsNewFloorIsNotCommitted(t *testing.T) {
 			n.want("allocate count=4 -> 1#1 2#1 3#1 4#1")
 			restore()
 			n.want("allocate -> none")
-			d.onBefore(once(shardmodel.OpCommit, signer, func(shardmodel.Call) error {
-				d.onBefore(once(shardmodel.OpAcquire, signer, func(shardmodel.Call) error {
+			d.onBefore(once(memstore.OpCommit, signer, func(memstore.Call) error {
+				d.onBefore(once(memstore.OpAcquire, signer, func(memstore.Call) error {
 					return &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut}
 				}))
 				return &nonce.StoreError{Outcome: outcome, Err: errCut}
@@ -324,7 +324,7 @@ func TestTheSameRequestIdOnTwoNodesAtOnceIsAnsweredOnce(t *testing.T) {
 	d := newDisk()
 	n, basic := start(t, d, "a"), start(t, d, "b", basicMode)
 	n.want("allocate -> 0#1")
-	d.onBefore(once(shardmodel.OpCommit, signer, func(shardmodel.Call) error {
+	d.onBefore(once(memstore.OpCommit, signer, func(memstore.Call) error {
 		basic.want("allocate id=x -> 1#1")
 		return nil
 	}))
@@ -347,7 +347,7 @@ func TestAStoreThatBecomesAnotherOneUnderABatchRefusesIt(t *testing.T) {
 	b.want("floor 100 -> floor 100 next 100") // the same version again
 	toFailedOver := d.Backup()
 	toPrimary()
-	d.onBefore(once(shardmodel.OpCommit, signer, func(shardmodel.Call) error {
+	d.onBefore(once(memstore.OpCommit, signer, func(memstore.Call) error {
 		toFailedOver()
 		d.RaiseEpoch()
 		return nil

@@ -9,8 +9,8 @@ import (
 
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
-	"noncegate/nonce/shardmodel"
 )
 
 func watchEvery(d time.Duration) func(*service.Config) {
@@ -135,8 +135,8 @@ func TestAMoveThatCannotBeIsRefusedAndChangesNothing(t *testing.T) {
 				t.Errorf("shard %d to %q: got %v, want %s", c.shard, c.node, err, c.want)
 			}
 		}
-		d.onBefore(func(c shardmodel.Call) error {
-			if c.Op == shardmodel.OpPin {
+		d.onBefore(func(c memstore.Call) error {
+			if c.Op == memstore.OpPin {
 				return errCut
 			}
 			return nil
@@ -168,8 +168,8 @@ func TestAShardThatNobodyServesIsMissed(t *testing.T) {
 		}
 		// b dies, and a cannot take what it had.
 		lost := errors.New("refused")
-		d.onBefore(func(c shardmodel.Call) error {
-			if c.Op == shardmodel.OpAcquire {
+		d.onBefore(func(c memstore.Call) error {
+			if c.Op == memstore.OpAcquire {
 				return &nonce.StoreError{Outcome: nonce.Aborted, Err: lost}
 			}
 			return nil
@@ -203,8 +203,8 @@ func TestAServiceStartsThoughTheFirstLooksFail(t *testing.T) {
 	for lasts, starts := range map[time.Duration]bool{5 * time.Second: true, time.Hour: false} {
 		synctest.Test(t, func(t *testing.T) {
 			d, began := newDisk(), time.Now()
-			d.onBefore(func(call shardmodel.Call) error {
-				if call.Op == shardmodel.OpOwners && time.Since(began) < lasts {
+			d.onBefore(func(call memstore.Call) error {
+				if call.Op == memstore.OpOwners && time.Since(began) < lasts {
 					return errCut
 				}
 				return nil
@@ -229,7 +229,7 @@ func TestAnAnswerThatIsOlderThanWhatWasReadMeanwhileIsNoAlarm(t *testing.T) {
 		n := start(t, d, "a", watchEvery(500*time.Millisecond))
 		d.takeAway(signer)
 		n.want("allocate -> fenced")
-		d.onAfter(once(shardmodel.OpAcquire, signer, func(shardmodel.Call) error {
+		d.onAfter(once(memstore.OpAcquire, signer, func(memstore.Call) error {
 			d.takeAway(signer)
 			time.Sleep(time.Second) // a reads who owns what
 			return nil

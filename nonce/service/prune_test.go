@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"noncegate/lease"
+	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
-	"noncegate/nonce/shardmodel"
 )
 
 func retention(d time.Duration) func(*service.Config) {
@@ -19,8 +19,8 @@ func aged() { pass(2*time.Minute + 3*time.Second) }
 
 // onPrune has the test see each pruning.
 func (d *disk) onPrune(see func()) {
-	d.onBefore(func(c shardmodel.Call) error {
-		if c.Op == shardmodel.OpPrune {
+	d.onBefore(func(c memstore.Call) error {
+		if c.Op == memstore.OpPrune {
 			see()
 		}
 		return nil

@@ -9,7 +9,7 @@ import (
 
 	"noncegate/lease"
 	"noncegate/nonce"
-	"noncegate/nonce/shardmodel"
+	"noncegate/nonce/memstore"
 )
 
 func TestARetiringNodeGivesItsShardsUpInOneStatementAndServesOn(t *testing.T) {
@@ -18,8 +18,8 @@ func TestARetiringNodeGivesItsShardsUpInOneStatementAndServesOn(t *testing.T) {
 		other, _ := c.disk.others()
 		a.want("allocate -> 0#1", "allocate signer="+other+" -> 0#1")
 		releases := 0
-		c.disk.onBefore(func(call shardmodel.Call) error {
-			if call.Op == shardmodel.OpRelease {
+		c.disk.onBefore(func(call memstore.Call) error {
+			if call.Op == memstore.OpRelease {
 				releases++
 			}
 			return nil
@@ -90,7 +90,7 @@ func TestAShardThatANodeIsAcquiringAsItRetiresIsGivenBack(t *testing.T) {
 	n := start(t, d, "a")
 	d.takeAway(signer)
 	n.want("allocate -> fenced")
-	began, open := d.hold(shardmodel.OpAcquire, signer)
+	began, open := d.hold(memstore.OpAcquire, signer)
 	ps := n.send(allocate(signer))
 	<-began
 	var retire sync.WaitGroup
@@ -129,8 +129,8 @@ func TestAShardThatWasNotGivenBackIsGivenBackByTheHeartbeat(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDisk()
 				n := start(t, d, "a")
-				d.onBefore(func(c shardmodel.Call) error {
-					if c.Op == shardmodel.OpRelease {
+				d.onBefore(func(c memstore.Call) error {
+					if c.Op == memstore.OpRelease {
 						d.onBefore(nil)
 						return err
 					}

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"noncegate/nonce"
+	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
-	"noncegate/nonce/shardmodel"
 )
 
 func TestARequestAtAnyNodeIsAnsweredByTheOneThatOwnsTheShard(t *testing.T) {
@@ -104,8 +104,8 @@ func TestAnHeirThatDoesNotTakeItsShardIsNotWaitedForForLong(t *testing.T) {
 		d := newDisk()
 		a := start(t, d, "a", watchEvery(500*time.Millisecond))
 		a.want("allocate -> 0#1")
-		d.onBefore(func(call shardmodel.Call) error {
-			if call.Op == shardmodel.OpAcquire && call.Holder.Node == "b" {
+		d.onBefore(func(call memstore.Call) error {
+			if call.Op == memstore.OpAcquire && call.Holder.Node == "b" {
 				return errLocked
 			}
 			return nil
@@ -255,7 +255,7 @@ func TestAnOwnerThatLostTheStoreIsNotAskedForEver(t *testing.T) {
 		a, b := c.nodes["a"], c.nodes["b"]
 		a.want("allocate -> 0#1")
 		b.want("allocate -> 1#1")
-		c.disk.onBefore(func(call shardmodel.Call) error {
+		c.disk.onBefore(func(call memstore.Call) error {
 			if call.Holder.Node == "a" {
 				return &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut}
 			}
@@ -300,7 +300,7 @@ func TestARequestWhoseAnswerIsLostIsAskedAgainAndOnlyAnAnswerSettlesIt(t *testin
 				c.set(func() {
 					c.before = func(string, *nonce.Op) {
 						if lost.Load() { // what is asked again is refused
-							c.disk.onBefore(func(shardmodel.Call) error { return &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut} })
+							c.disk.onBefore(func(memstore.Call) error { return &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut} })
 						}
 					}
 				})

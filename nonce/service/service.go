@@ -46,7 +46,7 @@ import (
 
 // Service runs ops. Its methods may be called from many goroutines.
 type Service struct {
-	store  nonce.ShardStore
+	store  nonce.Store
 	holder lease.Holder
 	cfg    Config
 	fig    nonce.Figures
@@ -89,7 +89,7 @@ type Service struct {
 // node has its lease and knows the others. fatal is called, once at most and from any
 // goroutine, when the process must end because a later start of the same node id exists.
 // sink may be nil. The error is a sentence that names the setting or what the store said.
-func New(ctx context.Context, store nonce.ShardStore, h lease.Holder, fig nonce.Figures, sink nonce.EventSink, log *slog.Logger, fatal func(error), cfg Config) (*Service, error) {
+func New(ctx context.Context, store nonce.Store, h lease.Holder, fig nonce.Figures, sink nonce.EventSink, log *slog.Logger, fatal func(error), cfg Config) (*Service, error) {
 	cfg.defaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err

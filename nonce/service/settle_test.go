@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"noncegate/nonce"
-	"noncegate/nonce/shardmodel"
+	"noncegate/nonce/memstore"
 )
 
 // fates are what becomes of the signer between a commit that broke and its settling. They
@@ -67,7 +67,7 @@ type broken struct {
 	fate            func(t *testing.T, d *disk, other, basic *node) ([]string, int64)
 	given           []string // nonces and attempts that were told to somebody
 	writes          int64    // of others
-	commit          shardmodel.Call
+	commit          memstore.Call
 }
 
 func (b *broken) run(op, when string) {
@@ -76,7 +76,7 @@ func (b *broken) run(op, when string) {
 		b.given = append(b.given, held)
 	}
 	before := b.d.summary(b.t, signer).Version
-	act := func(c shardmodel.Call) error {
+	act := func(c memstore.Call) error {
 		b.d.onBefore(nil)
 		b.d.onAfter(nil)
 		b.commit = c
@@ -88,9 +88,9 @@ func (b *broken) run(op, when string) {
 		return errCut
 	}
 	if when == "happened" {
-		b.d.onAfter(once(shardmodel.OpCommit, signer, act))
+		b.d.onAfter(once(memstore.OpCommit, signer, act))
 	} else {
-		b.d.onBefore(once(shardmodel.OpCommit, signer, act))
+		b.d.onBefore(once(memstore.OpCommit, signer, act))
 	}
 	asked := parse(b.t, op)
 	got := b.n.do(asked)

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"noncegate/nonce"
-	"noncegate/nonce/shardmodel"
+	"noncegate/nonce/memstore"
 )
 
 func TestStopFinishesWhatIsQueuedAndGivesTheLeasesBack(t *testing.T) {
@@ -60,8 +60,8 @@ func TestEachStopReturnsOnlyWhenAllIsQuiet(t *testing.T) {
 	n := start(t, newDisk(), "a")
 	n.want("allocate -> 0#1")
 	releasing, goOn := make(chan struct{}), make(chan struct{})
-	n.disk.onBefore(func(c shardmodel.Call) error {
-		if c.Op == shardmodel.OpRelease {
+	n.disk.onBefore(func(c memstore.Call) error {
+		if c.Op == memstore.OpRelease {
 			close(releasing)
 			<-goOn
 		}
@@ -77,7 +77,7 @@ func TestEachStopReturnsOnlyWhenAllIsQuiet(t *testing.T) {
 			t.Error("the second Stop returned before the leases were given back")
 		}
 	})
-	n.disk.onAfter(func(shardmodel.Call) error { quiet.Store(true); return nil })
+	n.disk.onAfter(func(memstore.Call) error { quiet.Store(true); return nil })
 	close(goOn)
 	wg.Wait()
 }

@@ -9,8 +9,8 @@ import (
 
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
-	"noncegate/nonce/shardmodel"
 )
 
 func TestOverdueHoldsAreReleasedThoughNobodyAsks(t *testing.T) {
@@ -63,8 +63,8 @@ func TestAStopDuringASweepLosesNoPlace(t *testing.T) {
 		n := start(t, newDisk(), "a", sweepEvery(time.Second))
 		n.want("allocate hold=1s -> 0#1")
 		looking, goOn := make(chan struct{}), make(chan struct{})
-		n.disk.onAfter(func(c shardmodel.Call) error {
-			if c.Op == shardmodel.OpDue {
+		n.disk.onAfter(func(c memstore.Call) error {
+			if c.Op == memstore.OpDue {
 				close(looking)
 				<-goOn
 				n.disk.onAfter(nil)
@@ -81,13 +81,13 @@ func TestAStopDuringASweepLosesNoPlace(t *testing.T) {
 }
 
 func TestASweepWhoseOutcomeIsUnknownIsRunAgain(t *testing.T) {
-	for name, lose := range map[string]func(*disk, func(shardmodel.Call) error){"reply": (*disk).onAfter, "commit": (*disk).onBefore} {
+	for name, lose := range map[string]func(*disk, func(memstore.Call) error){"reply": (*disk).onAfter, "commit": (*disk).onBefore} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := start(t, newDisk(), "a")
 				n.want("allocate hold=5s -> 0#1", "allocate -> 1#1")
 				time.Sleep(7 * time.Second)
-				lose(n.disk, once(shardmodel.OpCommit, signer, cut))
+				lose(n.disk, once(memstore.OpCommit, signer, cut))
 				n.want("allocate -> 0#2", "allocate -> 2#1", "list -> 0#2=HELD 1#1=HELD 2#1=HELD")
 			})
 		})
@@ -96,11 +96,11 @@ func TestASweepWhoseOutcomeIsUnknownIsRunAgain(t *testing.T) {
 
 func TestInModeBasicAnAbortIsTriedAgainUnlessARowIsWrong(t *testing.T) {
 	n := start(t, newDisk(), "a", basicMode, func(c *service.Config) { c.LockWait = time.Hour })
-	n.disk.onBefore(once(shardmodel.OpLocked, signer, func(shardmodel.Call) error {
+	n.disk.onBefore(once(memstore.OpLocked, signer, func(memstore.Call) error {
 		return &nonce.StoreError{Outcome: nonce.Aborted, Err: errors.New("lock timeout")}
 	}))
 	n.want("allocate -> 0#1")
-	n.disk.onBefore(once(shardmodel.OpLocked, signer, func(shardmodel.Call) error {
+	n.disk.onBefore(once(memstore.OpLocked, signer, func(memstore.Call) error {
 		return &nonce.StoreError{Outcome: nonce.Aborted, Err: nonce.ErrInvariant}
 	}))
 	n.want("allocate -> internal", "allocate -> 1#1")
@@ -149,7 +149,7 @@ func TestTheReadThatNoticesAJumpEndsNoHold(t *testing.T) {
 func TestASlowAnswerIsNotAJump(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, newDisk(), "a", sweepEvery(time.Second))
-		n.disk.onAfter(once(shardmodel.OpCommit, signer, func(shardmodel.Call) error { time.Sleep(4 * time.Second); return nil }))
+		n.disk.onAfter(once(memstore.OpCommit, signer, func(memstore.Call) error { time.Sleep(4 * time.Second); return nil }))
 		n.want("allocate hold=10s -> 0#1", "allocate -> 1#1")
 		time.Sleep(9 * time.Second)
 		synctest.Wait()

@@ -6,18 +6,18 @@ import (
 	"time"
 
 	"noncegate/nonce"
+	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
-	"noncegate/nonce/shardmodel"
 )
 
 // late is a commit whose connection broke before the store saw it.
-type late struct{ shardmodel.Call }
+type late struct{ memstore.Call }
 
 // breakLate makes the next commit about signer end as unknown and keeps it, to
 // arrive later.
 func (d *disk) breakLate() *late {
 	l := &late{}
-	d.onBefore(once(shardmodel.OpCommit, signer, func(c shardmodel.Call) error {
+	d.onBefore(once(memstore.OpCommit, signer, func(c memstore.Call) error {
 		l.Call = c
 		return errCut
 	}))
@@ -79,7 +79,7 @@ func eachUnknown(t *testing.T, test func(t *testing.T, n *node, i int), change .
 
 func TestACommitWhoseReplyWasLostIsAnsweredAsWhatItDid(t *testing.T) {
 	eachUnknown(t, func(t *testing.T, n *node, i int) {
-		n.disk.onAfter(once(shardmodel.OpCommit, signer, cut))
+		n.disk.onAfter(once(memstore.OpCommit, signer, cut))
 		before := n.disk.summary(t, signer)
 		if got := n.run(unknowns[i].op); got != unknowns[i].want {
 			t.Errorf("got %q, want %q", got, unknowns[i].want)
@@ -120,10 +120,10 @@ func TestACommitThatWasLostIsRunAgainAndRefusedWhenItArrivesAfterAll(t *testing.
 
 // storeAway makes the next commit about signer break, at when, and all that
 // follows fail as not sent, until back is called.
-func (d *disk) storeAway(when func(func(shardmodel.Call) error)) (back func()) {
+func (d *disk) storeAway(when func(func(memstore.Call) error)) (back func()) {
 	notSent := &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut}
-	when(once(shardmodel.OpCommit, signer, func(shardmodel.Call) error {
-		d.onBefore(func(shardmodel.Call) error { return notSent })
+	when(once(memstore.OpCommit, signer, func(memstore.Call) error {
+		d.onBefore(func(memstore.Call) error { return notSent })
 		return errCut
 	}))
 	return func() { d.onBefore(nil) }
@@ -160,7 +160,7 @@ func TestASignerIsAcquiredAnewAfterAnUnknownCommitThatCouldNotBeSettled(t *testi
 	n := start(t, newDisk(), "a")
 	n.want("allocate -> 0#1")
 	l := n.disk.breakLate()
-	n.disk.onAfter(once(shardmodel.OpAcquire, signer, cut))
+	n.disk.onAfter(once(memstore.OpAcquire, signer, cut))
 	n.want("allocate -> unknown")
 	if l.arrive(t, n.disk) {
 		t.Fatal("the acquire that broke had taken effect: it must have fenced the late commit")
@@ -169,8 +169,8 @@ func TestASignerIsAcquiredAnewAfterAnUnknownCommitThatCouldNotBeSettled(t *testi
 
 	l = n.disk.breakLate()
 	breakCommit := n.disk.before
-	n.disk.onBefore(func(c shardmodel.Call) error {
-		if c.Op == shardmodel.OpAcquire {
+	n.disk.onBefore(func(c memstore.Call) error {
+		if c.Op == memstore.OpAcquire {
 			n.disk.onBefore(nil)
 			return errCut
 		}
@@ -191,11 +191,11 @@ func TestWhatMayHaveHappenedIsNeverReportedAsNone(t *testing.T) {
 	for _, op := range []string{"allocate id=a", "repair 0 id=r"} {
 		for name, then := range map[string]func(*disk, *node){
 			"away": func(d *disk, _ *node) {
-				d.onBefore(once(shardmodel.OpCommit, signer, func(shardmodel.Call) error { return notSent }))
+				d.onBefore(once(memstore.OpCommit, signer, func(memstore.Call) error { return notSent }))
 			},
 			"aborted": func(d *disk, _ *node) {
-				d.onBefore(func(c shardmodel.Call) error {
-					if touches(c, shardmodel.OpCommit, signer) {
+				d.onBefore(func(c memstore.Call) error {
+					if touches(c, memstore.OpCommit, signer) {
 						return errLocked
 					}
 					return nil
@@ -210,7 +210,7 @@ func TestWhatMayHaveHappenedIsNeverReportedAsNone(t *testing.T) {
 				n := start(t, d, "a", func(c *service.Config) { c.LockWait = 20 * time.Millisecond })
 				basic := start(t, d, "b", basicMode)
 				n.want("allocate -> 0#1")
-				d.onAfter(once(shardmodel.OpCommit, signer, func(shardmodel.Call) error {
+				d.onAfter(once(memstore.OpCommit, signer, func(memstore.Call) error {
 					basic.run("allocate")
 					then(d, n)
 					return errCut
@@ -276,7 +276,7 @@ func TestAnAnswerThatTheRowCannotTellIsUnknown(t *testing.T) {
 			if test.happened {
 				when = d.onAfter
 			}
-			when(once(shardmodel.OpCommit, signer, func(shardmodel.Call) error {
+			when(once(memstore.OpCommit, signer, func(memstore.Call) error {
 				basic.want(test.meanwhile)
 				return errCut
 			}))
@@ -294,8 +294,8 @@ func TestAMarkThatHappenedIsNotRefusedForWhatCameAfterIt(t *testing.T) {
 	d := newDisk()
 	n, basic := start(t, d, "a"), start(t, d, "b", basicMode)
 	n.want("allocate -> 0#1")
-	d.onAfter(once(shardmodel.OpCommit, signer, func(shardmodel.Call) error {
-		d.onAfter(once(shardmodel.OpAcquire, signer, func(shardmodel.Call) error {
+	d.onAfter(once(memstore.OpCommit, signer, func(memstore.Call) error {
+		d.onAfter(once(memstore.OpAcquire, signer, func(memstore.Call) error {
 			basic.want("allocate -> 0#2")
 			return nil
 		}))
@@ -309,18 +309,18 @@ func TestAnotherNodeTookOverAfterAnUnknownCommit(t *testing.T) {
 		eachUnknown(t, func(t *testing.T, n *node, i int) {
 			u := unknowns[i]
 			other := start(t, n.disk, "b")
-			takeOver := func(shardmodel.Call) error {
+			takeOver := func(memstore.Call) error {
 				n.disk.takeAway(signer)
 				other.want("used 99#99 -> not_found") // acquires, and changes nothing
 				return errCut
 			}
 			l := (*late)(nil)
 			if happened {
-				n.disk.onAfter(once(shardmodel.OpCommit, signer, takeOver))
+				n.disk.onAfter(once(memstore.OpCommit, signer, takeOver))
 			} else {
 				l = n.disk.breakLate()
 				broken := n.disk.before
-				n.disk.onBefore(func(c shardmodel.Call) error {
+				n.disk.onBefore(func(c memstore.Call) error {
 					err := broken(c)
 					if err != nil {
 						n.disk.onBefore(nil)
@@ -358,7 +358,7 @@ func TestInModeBasicAnUnknownOutcomeStaysUnknownUntilItIsAskedAgain(t *testing.T
 			if happened {
 				when, want = n.disk.onAfter, "unknown"
 			}
-			when(once(shardmodel.OpLocked, signer, cut))
+			when(once(memstore.OpLocked, signer, cut))
 			if got := n.run(u.op); got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}

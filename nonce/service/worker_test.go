@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"noncegate/nonce"
+	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
-	"noncegate/nonce/shardmodel"
 )
 
 // signerOf finds a signer of a shard, or of any other one.
@@ -46,7 +46,7 @@ func TestOneSignersOperationsNeverInterleave(t *testing.T) {
 	d := newDisk()
 	n := start(t, d, "a", workers(4), places(1000))
 	var under sync.Map
-	d.onBefore(func(c shardmodel.Call) error {
+	d.onBefore(func(c memstore.Call) error {
 		for _, ch := range c.Writes {
 			if _, twice := under.LoadOrStore(ch.Name, true); twice {
 				t.Errorf("two commits of %s at once", ch.Name)
@@ -54,7 +54,7 @@ func TestOneSignersOperationsNeverInterleave(t *testing.T) {
 		}
 		return nil
 	})
-	d.onAfter(func(c shardmodel.Call) error {
+	d.onAfter(func(c memstore.Call) error {
 		for _, ch := range c.Writes {
 			under.Delete(ch.Name)
 		}
@@ -266,8 +266,8 @@ func TestTheWorkOfACallerThatIsGoneIsSkipped(t *testing.T) {
 func TestABrokenReadRefusesWhatNeedsItAndNothingElse(t *testing.T) {
 	n := start(t, newDisk(), "a")
 	n.want("allocate -> 0#1", "used 0#1 hash=7 -> CONSUMED")
-	n.disk.onBefore(func(c shardmodel.Call) error {
-		if c.Op == shardmodel.OpLoad {
+	n.disk.onBefore(func(c memstore.Call) error {
+		if c.Op == memstore.OpLoad {
 			return errCut
 		}
 		return nil
@@ -278,11 +278,11 @@ func TestABrokenReadRefusesWhatNeedsItAndNothingElse(t *testing.T) {
 }
 
 func TestAStoreOutOfReachIsNoneAndTheNextOpIsServed(t *testing.T) {
-	for _, op := range []shardmodel.Op{shardmodel.OpAcquire, shardmodel.OpLoad, shardmodel.OpCommit} {
+	for _, op := range []memstore.Op{memstore.OpAcquire, memstore.OpLoad, memstore.OpCommit} {
 		n := start(t, newDisk(), "a")
 		n.disk.takeAway(signer)
 		n.want("used 0#1 -> fenced")
-		n.disk.onBefore(once(op, signer, func(shardmodel.Call) error {
+		n.disk.onBefore(once(op, signer, func(memstore.Call) error {
 			return &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut}
 		}))
 		n.want("allocate -> none", "allocate -> 0#1")

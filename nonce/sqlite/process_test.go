@@ -31,7 +31,7 @@ const (
 // play plays a role and returns the exit status.
 func play(role, path string) int {
 	fatal := 0
-	s, err := sqlite.OpenShards(context.Background(), path, 0, sqlite.Config{Fatal: func(error) { fatal++ }})
+	s, err := sqlite.Open(context.Background(), path, 0, sqlite.Config{Fatal: func(error) { fatal++ }})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -50,7 +50,7 @@ func play(role, path string) int {
 }
 
 // write hands out nonces one by one until an error.
-func write(s *sqlite.ShardStore) error {
+func write(s *sqlite.Store) error {
 	w, err := newWriter(context.Background(), s)
 	for err == nil {
 		var n int64
@@ -106,7 +106,7 @@ func TestWhatWasAcknowledgedSurvivesAKill(t *testing.T) {
 				t.Fatalf("got %q: %v", out.Text(), err)
 			}
 			if lines == 20 {
-				_, err := sqlite.OpenShards(t.Context(), path, 0, sqlite.Config{})
+				_, err := sqlite.Open(t.Context(), path, 0, sqlite.Config{})
 				wantSentence(t, err, path, "in use by another process")
 				if err := cmd.Process.Kill(); err != nil {
 					t.Fatal(err)
@@ -185,7 +185,7 @@ func TestAReadOnlyDirectoryOrFileIsNamed(t *testing.T) {
 			file:                         "cannot be opened for writing: permission denied",
 			filepath.Join(dir, "new.db"): "cannot be taken: permission denied",
 		} {
-			_, err := sqlite.OpenShards(t.Context(), path, 0, sqlite.Config{})
+			_, err := sqlite.Open(t.Context(), path, 0, sqlite.Config{})
 			wantSentence(t, err, path, want)
 		}
 	})

@@ -6,7 +6,7 @@ import (
 )
 
 func TestEveryConnectionWritesDurably(t *testing.T) {
-	s, err := OpenShards(t.Context(), filepath.Join(t.TempDir(), "store.db"), 0, Config{})
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "store.db"), 0, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -111,8 +111,8 @@ func (c *session) knownRequest(ctx context.Context, signer int64, id string) (*n
 	return &q, q.UnpackNonces(text)
 }
 
-// Load implements nonce.ShardStore.
-func (s *ShardStore) Load(ctx context.Context, needs []nonce.SignerNeed) (out nonce.Loaded, err error) {
+// Load implements nonce.Store.
+func (s *Store) Load(ctx context.Context, needs []nonce.SignerNeed) (out nonce.Loaded, err error) {
 	err = s.look(ctx, func(ctx context.Context, c *session) error {
 		out = nonce.Loaded{Now: time.UnixMilli(s.millis())}
 		for i := range needs {
@@ -129,8 +129,8 @@ func (s *ShardStore) Load(ctx context.Context, needs []nonce.SignerNeed) (out no
 
 var errEpoch = &nonce.StoreError{Outcome: nonce.NotSent, Err: errors.New("the belief is of another database")}
 
-// Commit implements nonce.ShardStore.
-func (s *ShardStore) Commit(ctx context.Context, h lease.Holder, writes []nonce.Write) (nonce.Committed, error) {
+// Commit implements nonce.Store.
+func (s *Store) Commit(ctx context.Context, h lease.Holder, writes []nonce.Write) (nonce.Committed, error) {
 	if slices.ContainsFunc(writes, func(w nonce.Write) bool { return w.Epoch != s.Epoch() }) {
 		return nonce.Committed{}, errEpoch
 	}
@@ -254,9 +254,9 @@ func (c *session) list(ctx context.Context, w *nonce.Write, id, now int64) (err 
 
 var errOtherSigner = errors.New("the plan is of another signer than was locked")
 
-// Locked implements nonce.ShardStore. SQLite has one writer at a time, so that the
+// Locked implements nonce.Store. SQLite has one writer at a time, so that the
 // transaction is the lock.
-func (s *ShardStore) Locked(ctx context.Context, need nonce.SignerNeed, plan func(nonce.Loaded) (nonce.Write, error)) (nonce.Committed, error) {
+func (s *Store) Locked(ctx context.Context, need nonce.SignerNeed, plan func(nonce.Loaded) (nonce.Write, error)) (nonce.Committed, error) {
 	var out nonce.Committed
 	err := s.write(ctx, func(ctx context.Context, c *session) error {
 		now := s.millis()
@@ -287,8 +287,8 @@ func (s *ShardStore) Locked(ctx context.Context, need nonce.SignerNeed, plan fun
 	return out, nil
 }
 
-// Due implements nonce.ShardStore.
-func (s *ShardStore) Due(ctx context.Context, shards []int, limit int) (due []nonce.DueEntry, err error) {
+// Due implements nonce.Store.
+func (s *Store) Due(ctx context.Context, shards []int, limit int) (due []nonce.DueEntry, err error) {
 	list, err := json.Marshal(slices.Concat([]int{}, shards))
 	if err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ DELETE FROM signer_request WHERE (signer_id, request_id) IN (SELECT signer_id, r
 
 // List implements nonce.Database. Of the signer's remembered request ids it looks at the
 // first nonce.ListedRequests.
-func (s *ShardStore) List(ctx context.Context, q nonce.ListQuery) (page nonce.ListPage, err error) {
+func (s *Store) List(ctx context.Context, q nonce.ListQuery) (page nonce.ListPage, err error) {
 	err = s.look(ctx, func(ctx context.Context, c *session) error {
 		page = nonce.ListPage{NextFrom: -1}
 		row, err := c.signerRow(ctx, q.Signer)
@@ -64,7 +64,7 @@ func (s *ShardStore) List(ctx context.Context, q nonce.ListQuery) (page nonce.Li
 }
 
 // Signers implements nonce.Database. It reads a thousand signers a transaction.
-func (s *ShardStore) Signers(ctx context.Context, q nonce.SignersQuery) ([]nonce.SignerFigures, error) {
+func (s *Store) Signers(ctx context.Context, q nonce.SignersQuery) ([]nonce.SignerFigures, error) {
 	o, err := s.Owners(ctx)
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (s *ShardStore) Signers(ctx context.Context, q nonce.SignersQuery) ([]nonce
 
 // Totals implements nonce.Database. It reads up to nonce.TotalsBound signers, in
 // transactions of a few thousand; see nonce.TotalsWalk.
-func (s *ShardStore) Totals(ctx context.Context) (nonce.Totals, error) {
+func (s *Store) Totals(ctx context.Context) (nonce.Totals, error) {
 	return s.totals.Next(s.millis(), func(after, to int64, each func(*nonce.StoredSigner)) (more bool, err error) {
 		if err := s.eachSigner(ctx, each, sqlOpenSigners, after, to); err != nil {
 			return false, err
@@ -99,7 +99,7 @@ func (s *ShardStore) Totals(ctx context.Context) (nonce.Totals, error) {
 	})
 }
 
-func (s *ShardStore) eachSigner(ctx context.Context, fn func(*nonce.StoredSigner), query string, args ...any) error {
+func (s *Store) eachSigner(ctx context.Context, fn func(*nonce.StoredSigner), query string, args ...any) error {
 	return s.look(ctx, func(ctx context.Context, c *session) error {
 		return c.each(ctx, func(scan func(...any) error) (bool, error) {
 			var at nonce.StoredSigner
@@ -114,17 +114,17 @@ func (s *ShardStore) eachSigner(ctx context.Context, fn func(*nonce.StoredSigner
 	})
 }
 
-// Prune implements nonce.ShardStore.
-func (s *ShardStore) Prune(ctx context.Context, before time.Time, limit int) (int, error) {
+// Prune implements nonce.Store.
+func (s *Store) Prune(ctx context.Context, before time.Time, limit int) (int, error) {
 	return s.prune(ctx, sqlPruneHistory, before, limit)
 }
 
 // PruneRequests implements nonce.Database.
-func (s *ShardStore) PruneRequests(ctx context.Context, age time.Duration, limit int) (int, error) {
+func (s *Store) PruneRequests(ctx context.Context, age time.Duration, limit int) (int, error) {
 	return s.prune(ctx, sqlPruneRequests, s.now().Add(-age), limit)
 }
 
-func (s *ShardStore) prune(ctx context.Context, query string, before time.Time, limit int) (pruned int, err error) {
+func (s *Store) prune(ctx context.Context, query string, before time.Time, limit int) (pruned int, err error) {
 	err = s.write(ctx, func(ctx context.Context, c *session) error {
 		n, err := c.exec(ctx, query, before.UnixMilli(), limit)
 		pruned = int(n)

@@ -23,7 +23,7 @@ WHERE NOT gone AND lease_until > ?1 OR seen_at > ?2 ORDER BY node`
 )
 
 // Register implements lease.Register.
-func (s *ShardStore) Register(ctx context.Context, p lease.Presence) (lease.Holder, error) {
+func (s *Store) Register(ctx context.Context, p lease.Presence) (lease.Holder, error) {
 	h := lease.Holder{Node: p.Node}
 	err := s.write(ctx, func(ctx context.Context, c *session) error {
 		_, err := c.one(ctx, []any{&h.Incarnation}, sqlStartNode, p.Node, p.URL, p.Mode, s.millis())
@@ -33,15 +33,15 @@ func (s *ShardStore) Register(ctx context.Context, p lease.Presence) (lease.Hold
 }
 
 // Leave implements lease.Register.
-func (s *ShardStore) Leave(ctx context.Context, h lease.Holder) error {
+func (s *Store) Leave(ctx context.Context, h lease.Holder) error {
 	return s.write(ctx, func(ctx context.Context, c *session) error {
 		_, err := c.exec(ctx, sqlLeaveNode, s.millis(), h.Node, h.Incarnation)
 		return err
 	})
 }
 
-// Renew implements nonce.ShardStore.
-func (s *ShardStore) Renew(ctx context.Context, h lease.Holder, ttl time.Duration) (lease.Renewal, error) {
+// Renew implements nonce.Store.
+func (s *Store) Renew(ctx context.Context, h lease.Holder, ttl time.Duration) (lease.Renewal, error) {
 	var r lease.Renewal
 	err := s.write(ctx, func(ctx context.Context, c *session) error {
 		var incarnation, until int64
@@ -90,16 +90,16 @@ func (c *session) owner(ctx context.Context, shard int) (o lease.Shard, err erro
 	return o, err
 }
 
-// Pin implements nonce.ShardStore.
-func (s *ShardStore) Pin(ctx context.Context, shard int, node string) error {
+// Pin implements nonce.Store.
+func (s *Store) Pin(ctx context.Context, shard int, node string) error {
 	return s.write(ctx, func(ctx context.Context, c *session) error {
 		_, err := c.exec(ctx, `UPDATE shard SET pinned_node = ? WHERE shard_id = ?`, node, shard)
 		return err
 	})
 }
 
-// Owners implements nonce.ShardStore.
-func (s *ShardStore) Owners(ctx context.Context) (o lease.Owners, err error) {
+// Owners implements nonce.Store.
+func (s *Store) Owners(ctx context.Context) (o lease.Owners, err error) {
 	err = s.look(ctx, func(ctx context.Context, c *session) error {
 		now := s.millis()
 		o = lease.Owners{Now: time.UnixMilli(now)}
@@ -123,7 +123,7 @@ func (s *ShardStore) Owners(ctx context.Context) (o lease.Owners, err error) {
 }
 
 // Nodes implements lease.Register.
-func (s *ShardStore) Nodes(ctx context.Context) ([]lease.Node, time.Time, error) {
+func (s *Store) Nodes(ctx context.Context) ([]lease.Node, time.Time, error) {
 	o, err := s.Owners(ctx)
 	return o.Nodes, o.Now, err
 }

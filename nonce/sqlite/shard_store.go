@@ -3,26 +3,16 @@ package sqlite
 import (
 	"context"
 	"embed"
-	"errors"
 	"fmt"
-	"io/fs"
 
 	"noncegate/lease"
 	"noncegate/nonce"
 )
 
-var _ nonce.ShardStore = (*ShardStore)(nil)
+var _ nonce.Store = (*Store)(nil)
 
 //go:embed migrations/*.sql
 var migrations embed.FS
-
-// ShardStore is a file in which all that lives of a signer is one row, and a shard of
-// signers has one owner. Its methods are safe for concurrent use.
-type ShardStore struct {
-	*Store
-	shards int
-	totals nonce.TotalsWalk
-}
 
 // DefaultShards is how many shards a new file gets.
 const DefaultShards = 4
@@ -32,27 +22,8 @@ const (
 	sqlAddShard    = `INSERT INTO shard (shard_id) VALUES (?)`
 )
 
-// OpenShards opens the database at path, creates it with so many shards when it is
-// missing, and migrates it; 0 is as many as there are, or DefaultShards. An error is a
-// sentence that names the file, as that of Open.
-func OpenShards(ctx context.Context, path string, shards int, cfg Config) (*ShardStore, error) {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return nil, err
-	}
-	s, err := openWith(ctx, path, cfg, files)
-	if err != nil {
-		return nil, err
-	}
-	out := &ShardStore{Store: s}
-	if err := out.count(ctx, path, shards); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return out, nil
-}
-
 // count reads how many shards there are, and makes those of a new file.
-func (s *ShardStore) count(ctx context.Context, path string, want int) error {
+func (s *Store) count(ctx context.Context, path string, want int) error {
 	return s.write(ctx, func(ctx context.Context, c *session) error {
 		n, err := c.count(ctx, sqlCountShards)
 		if err != nil {
@@ -76,8 +47,8 @@ func (s *ShardStore) count(ctx context.Context, path string, want int) error {
 	})
 }
 
-// Shards implements nonce.ShardStore.
-func (s *ShardStore) Shards() int { return s.shards }
+// Shards implements nonce.Store.
+func (s *Store) Shards() int { return s.shards }
 
 const (
 	sqlShards = `SELECT shard_id, owner_node, owner_incarnation, fencing_token, pinned_node FROM shard`
@@ -97,11 +68,11 @@ UPDATE shard SET owner_node = '', owner_incarnation = 0, fencing_token = fencing
 WHERE shard_id = ? AND owner_node = ? AND owner_incarnation = ? AND fencing_token = ?`
 )
 
-func (s *ShardStore) millis() int64 { return s.now().UnixMilli() }
+func (s *Store) millis() int64 { return s.now().UnixMilli() }
 
 // look reads in one transaction, so that all is of one moment. Whatever its error says,
 // nothing happened.
-func (s *ShardStore) look(ctx context.Context, fn func(context.Context, *session) error) error {
+func (s *Store) look(ctx context.Context, fn func(context.Context, *session) error) error {
 	err := s.read(ctx, fn)
 	switch {
 	case err == nil:
@@ -112,8 +83,8 @@ func (s *ShardStore) look(ctx context.Context, fn func(context.Context, *session
 	return &nonce.StoreError{Outcome: nonce.Aborted, Err: err}
 }
 
-// Acquire implements nonce.ShardStore.
-func (s *ShardStore) Acquire(ctx context.Context, h lease.Holder, shards []int) (out []lease.Shard, err error) {
+// Acquire implements nonce.Store.
+func (s *Store) Acquire(ctx context.Context, h lease.Holder, shards []int) (out []lease.Shard, err error) {
 	err = s.write(ctx, func(ctx context.Context, c *session) error {
 		out = make([]lease.Shard, len(shards))
 		for i, shard := range shards {
@@ -131,8 +102,8 @@ func (s *ShardStore) Acquire(ctx context.Context, h lease.Holder, shards []int) 
 	return out, err
 }
 
-// Release implements nonce.ShardStore.
-func (s *ShardStore) Release(ctx context.Context, h lease.Holder, terms []lease.ShardTerm) (given int, err error) {
+// Release implements nonce.Store.
+func (s *Store) Release(ctx context.Context, h lease.Holder, terms []lease.ShardTerm) (given int, err error) {
 	err = s.write(ctx, func(ctx context.Context, c *session) error {
 		given = 0
 		for _, t := range terms {

@@ -11,13 +11,13 @@ import (
 	"noncegate/auth"
 	"noncegate/auth/authtest"
 	"noncegate/nonce"
-	"noncegate/nonce/shardtest"
 	"noncegate/nonce/sqlite"
+	"noncegate/nonce/storetest"
 )
 
-func openShards(t *testing.T, path string, shards int, cfg sqlite.Config) *sqlite.ShardStore {
+func openShards(t *testing.T, path string, shards int, cfg sqlite.Config) *sqlite.Store {
 	t.Helper()
-	s, err := sqlite.OpenShards(t.Context(), path, shards, cfg)
+	s, err := sqlite.Open(t.Context(), path, shards, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,14 +49,14 @@ func TestAStoreInShardsKeepsCredentials(t *testing.T) {
 }
 
 func TestAStoreInShardsKeepsTheRules(t *testing.T) {
-	shardtest.Run(t, func(t *testing.T) shardtest.Database {
+	storetest.Run(t, func(t *testing.T) storetest.Database {
 		var ahead atomic.Int64 // milliseconds
 		began := time.UnixMilli(1_790_000_000_000)
 		now := func() time.Time { return began.Add(time.Duration(ahead.Load()) * time.Millisecond) }
 		path := filepath.Join(t.TempDir(), "db")
 		s := openShards(t, path, 2, sqlite.Config{Now: now})
-		return shardtest.Database{
-			Open: func(*testing.T) nonce.ShardStore { return s },
+		return storetest.Database{
+			Open: func(*testing.T) nonce.Store { return s },
 			Damage: func(t *testing.T, signer string) {
 				execute(t, path, `UPDATE signer SET live = x'ff' WHERE signer = ?`, signer)
 			},
@@ -68,7 +68,7 @@ func TestAStoreInShardsKeepsTheRules(t *testing.T) {
 func TestTheNumberOfShardsIsThatOfTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	open := func(shards int) (int, error) {
-		s, err := sqlite.OpenShards(t.Context(), path, shards, sqlite.Config{})
+		s, err := sqlite.Open(t.Context(), path, shards, sqlite.Config{})
 		if err != nil {
 			return 0, err
 		}
@@ -87,7 +87,7 @@ func TestTheNumberOfShardsIsThatOfTheFile(t *testing.T) {
 func TestAFileOfAnotherSchemaIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	execute(t, path, `CREATE TABLE gateway_node (node_id text)`)
-	if _, err := sqlite.OpenShards(t.Context(), path, 0, sqlite.Config{}); err == nil || !strings.Contains(err.Error(), "its schema is none of this program's; name another file") {
+	if _, err := sqlite.Open(t.Context(), path, 0, sqlite.Config{}); err == nil || !strings.Contains(err.Error(), "its schema is none of this program's; name another file") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -10,10 +10,6 @@
 // can know whether it will be there after a restart, the caller is told Unknown,
 // every later write is refused, and Config.Fatal is called so that the process
 // can end. It starts no goroutine.
-//
-// ShardStore (shard_*.go) is a store with another schema on the same file handling: all that
-// lives of a signer is one row, and a shard of signers has one owner. Its lock is that of the
-// one writer.
 package sqlite
 
 import (
@@ -28,6 +24,8 @@ import (
 
 	"github.com/gofrs/flock"
 	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"noncegate/nonce"
 )
 
 // Config is what Open takes beside the path. The zero value is good for tests.
@@ -63,19 +61,30 @@ type Store struct {
 	writer chan *session // the one writing session, when free
 	reader chan *session // the reading sessions that are free
 	broken atomic.Pointer[error]
+	shards int
+	totals nonce.TotalsWalk
 }
 
-// openWith opens a database of the schema that is in files.
-func openWith(ctx context.Context, path string, cfg Config, files fs.FS) (*Store, error) {
+// Open opens the database at path, creates it with so many shards when it is missing, and
+// migrates it; 0 is as many as there are, or DefaultShards. An error is a sentence that names the
+// file.
+func Open(ctx context.Context, path string, shards int, cfg Config) (*Store, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return nil, err
 	}
 	path, lock, err := claim(path)
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{cfg: cfg, lock: lock, writer: make(chan *session, 1), reader: make(chan *session, readers)}
-	if err := s.connect(ctx, path, files); err != nil {
+	if err = s.connect(ctx, path, files); err == nil {
+		err = s.count(ctx, path, shards)
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil

@@ -25,9 +25,9 @@ func TestMain(m *testing.M) {
 }
 
 // open opens the file for the rest of the test.
-func open(t testing.TB, path string) *sqlite.ShardStore {
+func open(t testing.TB, path string) *sqlite.Store {
 	t.Helper()
-	s, err := sqlite.OpenShards(context.Background(), path, 0, sqlite.Config{Fatal: func(err error) { t.Error(err) }})
+	s, err := sqlite.Open(context.Background(), path, 0, sqlite.Config{Fatal: func(err error) { t.Error(err) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,13 +41,13 @@ func open(t testing.TB, path string) *sqlite.ShardStore {
 
 // writer hands out nonces of signer "s", whose shard it acquires.
 type writer struct {
-	store *sqlite.ShardStore
+	store *sqlite.Store
 	node  lease.Holder
 	term  lease.ShardTerm
 	at    nonce.Signer
 }
 
-func newWriter(ctx context.Context, s *sqlite.ShardStore) (w *writer, err error) {
+func newWriter(ctx context.Context, s *sqlite.Store) (w *writer, err error) {
 	w = &writer{store: s}
 	if w.node, err = s.Register(ctx, lease.Presence{Node: "n", Patience: time.Hour}); err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (w *writer) next(ctx context.Context) (int64, error) {
 }
 
 // take hands out the next nonce of signer "s" to a node of its own.
-func take(t testing.TB, s *sqlite.ShardStore) int64 {
+func take(t testing.TB, s *sqlite.Store) int64 {
 	t.Helper()
 	w, err := newWriter(t.Context(), s)
 	if err != nil {
@@ -107,7 +107,7 @@ func take(t testing.TB, s *sqlite.ShardStore) int64 {
 func TestOpenFindsWhatWasClosed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a b?c#d%20é;.db")
 	for want := range int64(3) {
-		s, err := sqlite.OpenShards(t.Context(), path, 0, sqlite.Config{})
+		s, err := sqlite.Open(t.Context(), path, 0, sqlite.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +131,7 @@ func TestASecondOpenIsRefusedByNameAndAlsoThroughALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range []string{path, link} {
-		_, err := sqlite.OpenShards(t.Context(), p, 0, sqlite.Config{})
+		_, err := sqlite.Open(t.Context(), p, 0, sqlite.Config{})
 		wantSentence(t, err, p, "in use by another process")
 	}
 	take(t, s) // the first is none the worse
@@ -149,7 +149,7 @@ func TestAPathThatCannotBeUsedIsNamed(t *testing.T) {
 		dir:                                    "is a directory",
 		file:                                   "not a database",
 	} {
-		_, err := sqlite.OpenShards(t.Context(), path, 0, sqlite.Config{})
+		_, err := sqlite.Open(t.Context(), path, 0, sqlite.Config{})
 		wantSentence(t, err, path, want)
 	}
 }
@@ -169,7 +169,7 @@ func TestANewerSchemaIsRefusedOnlyWhenItIsMarkedAsBreaking(t *testing.T) {
 	}
 	execute(t, path, `INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, 1);
 		ALTER TABLE signer ADD COLUMN later TEXT; INSERT INTO schema_breaking VALUES (1, 'known to this version')`)
-	s, err := sqlite.OpenShards(t.Context(), path, 0, sqlite.Config{})
+	s, err := sqlite.Open(t.Context(), path, 0, sqlite.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestANewerSchemaIsRefusedOnlyWhenItIsMarkedAsBreaking(t *testing.T) {
 	}
 	execute(t, path, "INSERT INTO schema_breaking VALUES (99, 'tokens are 128 bits wide')")
 	for range 2 { // refused again: the first refusal gave the lock back
-		_, err = sqlite.OpenShards(t.Context(), path, 0, sqlite.Config{})
+		_, err = sqlite.Open(t.Context(), path, 0, sqlite.Config{})
 		wantSentence(t, err, path, "schema 99")
 		wantSentence(t, err, path, "tokens are 128 bits wide")
 	}

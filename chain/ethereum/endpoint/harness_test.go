@@ -29,7 +29,7 @@ import (
 	"noncegate/nonce"
 	"noncegate/nonce/rules"
 	"noncegate/nonce/service"
-	"noncegate/nonce/shardmodel"
+	"noncegate/nonce/memstore"
 	"noncegate/perf"
 	"noncegate/postdb"
 	"noncegate/wire"
@@ -82,7 +82,7 @@ func defaults() setup {
 type gateway struct {
 	testing.TB
 	nodes    *fakeNodes
-	store    *shardmodel.Store
+	store    *memstore.Store
 	service  *service.Service
 	srv      *ws.Server
 	hub      *hub.Hub
@@ -115,7 +115,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 		change(&s)
 	}
 	log := slog.New(s.log)
-	g := &gateway{TB: t, nodes: newNodes(t), store: shardmodel.New(4, time.Now), figures: prometheus.NewRegistry()}
+	g := &gateway{TB: t, nodes: newNodes(t), store: memstore.New(4, time.Now), figures: prometheus.NewRegistry()}
 	events, err := postdb.New(postdb.Config{Workers: 2, Queue: 1000, LaneShare: 500, Lanes: s.nonce.Workers}, log)
 	must(t, err)
 	encode, err := encodepool.New(encodepool.Config{Workers: 2, Queue: 4096}, log)
@@ -144,7 +144,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		g.store.SetHooks(shardmodel.Hooks{})
+		g.store.SetHooks(memstore.Hooks{})
 		stopHTTP()
 		check(t, g.srv.Stop(ctx))
 		stopFollowing()

@@ -12,7 +12,7 @@ import (
 	"noncegate/auth"
 	"noncegate/chain"
 	"noncegate/nonce"
-	"noncegate/nonce/shardmodel"
+	"noncegate/nonce/memstore"
 	"noncegate/wire"
 )
 
@@ -162,8 +162,8 @@ func TestNothingIsSentBeforeTheRecordIsCommitted(t *testing.T) {
 	waiting, let := make(chan struct{}, 100), make(chan struct{})
 	release := sync.OnceFunc(func() { close(let) })
 	defer release()
-	g.store.SetHooks(shardmodel.Hooks{Before: func(call shardmodel.Call) error {
-		if call.Op == shardmodel.OpCommit {
+	g.store.SetHooks(memstore.Hooks{Before: func(call memstore.Call) error {
+		if call.Op == memstore.OpCommit {
 			waiting <- struct{}{}
 			<-let
 		}
@@ -182,13 +182,13 @@ func TestNothingIsSentWithoutARecord(t *testing.T) {
 	cut := &nonce.StoreError{Outcome: nonce.Unknown, Err: errors.New("cut")}
 	for _, c := range []struct {
 		name    string
-		hooks   shardmodel.Hooks
+		hooks   memstore.Hooks
 		outcome string
 		words   string
 	}{
-		{"the store is away", shardmodel.Hooks{Before: func(shardmodel.Call) error { return away }}, "none", "nothing was sent"},
-		{"the commit is not answered", shardmodel.Hooks{Before: func(call shardmodel.Call) error {
-			if call.Op == shardmodel.OpCommit {
+		{"the store is away", memstore.Hooks{Before: func(memstore.Call) error { return away }}, "none", "nothing was sent"},
+		{"the commit is not answered", memstore.Hooks{Before: func(call memstore.Call) error {
+			if call.Op == memstore.OpCommit {
 				return cut
 			}
 			return away // so that it cannot be settled
@@ -205,7 +205,7 @@ func TestNothingIsSentWithoutARecord(t *testing.T) {
 				t.Errorf("outcome %q, want %q", r.outcome(), c.outcome)
 			}
 			g.nodes.wantGiven(0)
-			g.store.SetHooks(shardmodel.Hooks{})
+			g.store.SetHooks(memstore.Hooks{})
 			client.send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
 			g.nodes.wantGiven(0, 1)
 		})
@@ -218,13 +218,13 @@ func TestTheFateOfATransactionThatCouldNotBeMarkedIsInItsRecord(t *testing.T) {
 	g := startGateway(t)
 	c, raw := g.dial(), transaction(ada, 0, "a")
 	g.nodes.saysBy(func(chain.Tx) chain.Verdict {
-		g.store.SetHooks(shardmodel.Hooks{Before: func(shardmodel.Call) error {
+		g.store.SetHooks(memstore.Hooks{Before: func(memstore.Call) error {
 			return &nonce.StoreError{Outcome: nonce.NotSent, Err: errors.New("away")}
 		}})
 		return chain.Verdict{Class: chain.InPool}
 	})
 	c.send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
-	g.store.SetHooks(shardmodel.Hooks{})
+	g.store.SetHooks(memstore.Hooks{})
 	g.wantRow(signer(ada), 0, nonce.Held, hashOf(raw))
 	g.wantFigures(map[string]float64{"noncegate_eth_loose_ends_total": 1})
 	g.nodes.says(chain.Verdict{Class: chain.InPool, Code: -32000, Message: "already known"})
@@ -243,8 +243,8 @@ func TestWhatWasRecordedIsSentAlthoughItsClientHasGone(t *testing.T) {
 	})
 	c.begin(methodSend, `["`+raw+`"]`)
 	await(t, given, "the transaction at the nodes")
-	g.store.SetHooks(shardmodel.Hooks{After: func(call shardmodel.Call) error {
-		if call.Op == shardmodel.OpCommit && len(call.Writes) == 1 && len(call.Writes[0].History) == 1 {
+	g.store.SetHooks(memstore.Hooks{After: func(call memstore.Call) error {
+		if call.Op == memstore.OpCommit && len(call.Writes) == 1 && len(call.Writes[0].History) == 1 {
 			close(marked)
 		}
 		return nil

@@ -18,7 +18,7 @@ import (
 )
 
 // rowsDatabase is a database with a store and a connection.
-func rowsDatabase(t *testing.T) (*postgres.ShardStore, *pgx.Conn, string) {
+func rowsDatabase(t *testing.T) (*postgres.Store, *pgx.Conn, string) {
 	t.Helper()
 	server, err := pgtest.Start()
 	if err != nil {
@@ -29,7 +29,7 @@ func rowsDatabase(t *testing.T) (*postgres.ShardStore, *pgx.Conn, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := postgres.OpenShards(t.Context(), server.URL(name), 0, postgres.Config{MaxConns: 2})
+	s, err := postgres.Open(t.Context(), server.URL(name), 0, postgres.Config{MaxConns: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

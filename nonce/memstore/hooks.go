@@ -1,4 +1,4 @@
-package shardmodel
+package memstore
 
 import (
 	"noncegate/lease"

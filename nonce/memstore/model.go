@@ -1,10 +1,10 @@
-// Package shardmodel is the in-memory model of a nonce.ShardStore: its sentences written
-// down as plainly as possible, as the yardstick that shardtest holds real stores against
+// Package memstore is the in-memory model of a nonce.Store: its sentences written
+// down as plainly as possible, as the yardstick that storetest holds real stores against
 // and for tests of the service.
 //
 // It promises to be obviously right, and neither durability nor speed. It starts no
 // goroutine.
-package shardmodel
+package memstore
 
 import (
 	"cmp"
@@ -20,7 +20,7 @@ import (
 	"noncegate/nonce"
 )
 
-var _ nonce.ShardStore = (*Store)(nil)
+var _ nonce.Store = (*Store)(nil)
 
 // Store is one database, which several nodes share. Its methods are safe for concurrent
 // use.
@@ -109,7 +109,7 @@ func (s *Store) locked(fn func(db *database, now time.Time) error) error {
 	return fn(s.db, s.now().Truncate(time.Millisecond))
 }
 
-// Shards implements nonce.ShardStore.
+// Shards implements nonce.Store.
 func (s *Store) Shards() int { return s.shards }
 
 // Name is "memory".
@@ -129,7 +129,7 @@ func (db *database) leased(h lease.Holder, now time.Time) bool {
 	return n != nil && n.incarnation == h.Incarnation && n.until.After(now)
 }
 
-// Acquire implements nonce.ShardStore.
+// Acquire implements nonce.Store.
 func (s *Store) Acquire(ctx context.Context, h lease.Holder, shards []int) ([]lease.Shard, error) {
 	out := make([]lease.Shard, len(shards))
 	err := s.call(ctx, Call{Op: OpAcquire, Holder: h, Shards: shards}, func(db *database, now time.Time) error {
@@ -152,7 +152,7 @@ func (s *Store) Acquire(ctx context.Context, h lease.Holder, shards []int) ([]le
 	return out, nil
 }
 
-// Release implements nonce.ShardStore.
+// Release implements nonce.Store.
 func (s *Store) Release(ctx context.Context, h lease.Holder, terms []lease.ShardTerm) (given int, err error) {
 	err = s.call(ctx, Call{Op: OpRelease, Holder: h, Terms: terms}, func(db *database, _ time.Time) error {
 		for _, t := range terms {
@@ -172,7 +172,7 @@ func (db *database) owns(h lease.Holder, t lease.ShardTerm) bool {
 	return o.Owner == h && o.Token == t.Token
 }
 
-// Load implements nonce.ShardStore.
+// Load implements nonce.Store.
 func (s *Store) Load(ctx context.Context, needs []nonce.SignerNeed) (out nonce.Loaded, err error) {
 	err = s.call(ctx, Call{Op: OpLoad, Needs: needs}, func(db *database, now time.Time) error {
 		out = db.load(needs, now)
@@ -224,7 +224,7 @@ func (db *database) load(needs []nonce.SignerNeed, now time.Time) nonce.Loaded {
 
 var errEpoch = errors.New("the database may have become another one")
 
-// Commit implements nonce.ShardStore.
+// Commit implements nonce.Store.
 func (s *Store) Commit(ctx context.Context, h lease.Holder, writes []nonce.Write) (nonce.Committed, error) {
 	out, err := s.ship(ctx, Call{Op: OpCommit, Holder: h, Writes: writes}, nonce.Shipment{Writes: writes})
 	return out.Committed, err
@@ -345,7 +345,7 @@ func (db *database) clone() *database {
 
 var errOtherSigner = errors.New("the plan is of another signer than was locked")
 
-// Locked implements nonce.ShardStore.
+// Locked implements nonce.Store.
 func (s *Store) Locked(ctx context.Context, need nonce.SignerNeed, plan func(nonce.Loaded) (nonce.Write, error)) (out nonce.Committed, err error) {
 	err = s.call(ctx, Call{Op: OpLocked, Needs: []nonce.SignerNeed{need}}, func(db *database, now time.Time) error {
 		w, err := plan(db.load([]nonce.SignerNeed{need}, now))
@@ -374,7 +374,7 @@ func (s *Store) Locked(ctx context.Context, need nonce.SignerNeed, plan func(non
 	return out, nil
 }
 
-// Due implements nonce.ShardStore.
+// Due implements nonce.Store.
 func (s *Store) Due(ctx context.Context, shards []int, limit int) (due []nonce.DueEntry, err error) {
 	err = s.call(ctx, Call{Op: OpDue, Shards: shards}, func(db *database, now time.Time) error {
 		for name, at := range db.signers {
@@ -392,7 +392,7 @@ func (s *Store) Due(ctx context.Context, shards []int, limit int) (due []nonce.D
 	return due, err
 }
 
-// Pin implements nonce.ShardStore.
+// Pin implements nonce.Store.
 func (s *Store) Pin(ctx context.Context, shard int, node string) error {
 	return s.call(ctx, Call{Op: OpPin, Shards: []int{shard}}, func(db *database, _ time.Time) error {
 		db.owners[shard].Pinned = node
@@ -400,7 +400,7 @@ func (s *Store) Pin(ctx context.Context, shard int, node string) error {
 	})
 }
 
-// Prune implements nonce.ShardStore.
+// Prune implements nonce.Store.
 func (s *Store) Prune(ctx context.Context, before time.Time, limit int) (pruned int, err error) {
 	err = s.call(ctx, Call{Op: OpPrune}, func(db *database, _ time.Time) error {
 		for _, at := range db.signers {

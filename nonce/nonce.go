@@ -1,19 +1,10 @@
-// Package nonce holds the rules of handing out nonces, and the service that runs
-// them: in mode worker-queue on shards of signers this node owns, in mode basic
-// in a transaction per request. It knows no socket and no SQL.
+// Package nonce has the words that the rest of the gateway shares: ops and their results, errors
+// and outcomes, events, what is stored of a signer, and the interfaces Store, of databases, and
+// ShardLog, of the performance engine. It knows no socket and no SQL, and starts no goroutine.
 //
-// The rules (rules.go) are a state machine without I/O: a draft plans one commit
-// against what is remembered of a signer. The service tries the plan in the
-// store, on the condition of fencing token and version, and follows it in memory
-// only when the store says that it happened. Whatever memory gets wrong costs a
-// round trip, never a nonce.
-//
-// A write happened, did not happen, or is unknown; see StoreError and settle.go
-// for how the third is turned into one of the others.
-//
-// Goroutines: New starts one per worker, one for sweeps and, where consumed
-// allocations are not kept for ever, one that prunes them; Stop ends them and
-// waits. In mode basic there are no workers.
+// The state machine is package rules, what runs it package service, the stores are postgres,
+// sqlite and, for tests, memstore. A write happened, did not happen, or is unknown; see
+// StoreError.
 package nonce
 
 import (

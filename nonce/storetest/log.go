@@ -1,4 +1,4 @@
-package shardtest
+package storetest
 
 import (
 	"slices"
@@ -14,9 +14,9 @@ func RunLogs(t *testing.T, open func(t *testing.T) Database) {
 	for _, rule := range logRules {
 		t.Run(rule.name, func(t *testing.T) {
 			db := open(t)
-			f := &fixture{T: t, ShardStore: db.Open(t), db: db}
+			f := &fixture{T: t, Store: db.Open(t), db: db}
 			f.alice, f.bob = f.node("alice"), f.node("bob")
-			log, ok := f.ShardStore.(nonce.LogStore)
+			log, ok := f.Store.(nonce.LogStore)
 			if !ok {
 				t.Fatal("it is no LogStore")
 			}

@@ -1,4 +1,4 @@
-package shardmodel
+package memstore
 
 import (
 	"cmp"
@@ -38,7 +38,7 @@ func (s *Store) Leave(ctx context.Context, h lease.Holder) error {
 
 func aborted(err error) error { return &nonce.StoreError{Outcome: nonce.Aborted, Err: err} }
 
-// Renew implements nonce.ShardStore.
+// Renew implements nonce.Store.
 func (s *Store) Renew(ctx context.Context, h lease.Holder, ttl time.Duration) (r lease.Renewal, err error) {
 	err = s.call(ctx, Call{Op: OpRenew, Holder: h}, func(db *database, now time.Time) error {
 		n := db.nodes[h.Node]
@@ -63,7 +63,7 @@ func (s *Store) Renew(ctx context.Context, h lease.Holder, ttl time.Duration) (r
 	return r, err
 }
 
-// Owners implements nonce.ShardStore.
+// Owners implements nonce.Store.
 func (s *Store) Owners(ctx context.Context) (o lease.Owners, err error) {
 	err = s.call(ctx, Call{Op: OpOwners}, func(db *database, now time.Time) error {
 		o = db.who(now)

@@ -1,10 +1,10 @@
-// Package shardtest holds every nonce.ShardStore to the sentences of its interface. Each
+// Package storetest holds every nonce.Store to the sentences of its interface. Each
 // rule is one test whose name is the rule.
 //
 // A store that passes fences, compares versions, lists and counts as the service expects,
 // also through several handles. It does not cover durability, failover or a broken
 // connection: those tests are each store's own. Goroutines it starts end with their test.
-package shardtest
+package storetest
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ import (
 type Database struct {
 	// Open returns a handle to the database, as one more node would have it. Who made the
 	// Database closes the handles, by t.Cleanup.
-	Open func(t *testing.T) nonce.ShardStore
+	Open func(t *testing.T) nonce.Store
 	// Advance moves the store's clock on.
 	Advance func(d time.Duration)
 	// Damage makes what lives of a signer, which has a row, unreadable.
@@ -32,7 +32,7 @@ func Run(t *testing.T, open func(t *testing.T) Database) {
 	for _, rule := range slices.Concat(nodeRules, shardRules, commitRules, loadRules, lockedRules, dueRules, listRules, figureRules, holderRules) {
 		t.Run(rule.name, func(t *testing.T) {
 			db := open(t)
-			f := &fixture{T: t, ShardStore: db.Open(t), db: db}
+			f := &fixture{T: t, Store: db.Open(t), db: db}
 			f.alice, f.bob = f.node("alice"), f.node("bob")
 			rule.test(f)
 		})
@@ -51,7 +51,7 @@ const ttl = time.Minute
 // errors.
 type fixture struct {
 	*testing.T
-	nonce.ShardStore
+	nonce.Store
 	db         Database
 	alice, bob lease.Holder // with leases that run
 }

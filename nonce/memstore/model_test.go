@@ -1,4 +1,4 @@
-package shardmodel_test
+package memstore_test
 
 import (
 	"errors"
@@ -8,29 +8,29 @@ import (
 
 	"noncegate/lease"
 	"noncegate/nonce"
-	"noncegate/nonce/shardmodel"
-	"noncegate/nonce/shardtest"
+	"noncegate/nonce/memstore"
+	"noncegate/nonce/storetest"
 )
 
 func TestTheModelKeepsTheRules(t *testing.T) {
-	open := func(t *testing.T) shardtest.Database {
+	open := func(t *testing.T) storetest.Database {
 		var ahead atomic.Int64 // milliseconds
 		began := time.UnixMilli(1_790_000_000_000)
-		s := shardmodel.New(2, func() time.Time { return began.Add(time.Duration(ahead.Load()) * time.Millisecond) })
-		return shardtest.Database{
-			Open:    func(*testing.T) nonce.ShardStore { return s },
+		s := memstore.New(2, func() time.Time { return began.Add(time.Duration(ahead.Load()) * time.Millisecond) })
+		return storetest.Database{
+			Open:    func(*testing.T) nonce.Store { return s },
 			Damage:  func(_ *testing.T, name string) { s.Damage(name) },
 			Advance: func(d time.Duration) { ahead.Add(d.Milliseconds()) },
 		}
 	}
-	shardtest.Run(t, open)
-	t.Run("logs", func(t *testing.T) { shardtest.RunLogs(t, open) })
+	storetest.Run(t, open)
+	t.Run("logs", func(t *testing.T) { storetest.RunLogs(t, open) })
 }
 
 // owned is a store of which a node has the only shard, with a first write.
-func owned(t *testing.T) (*shardmodel.Store, lease.Holder, nonce.Write) {
+func owned(t *testing.T) (*memstore.Store, lease.Holder, nonce.Write) {
 	t.Helper()
-	s := shardmodel.New(1, time.Now)
+	s := memstore.New(1, time.Now)
 	h, err := s.Register(t.Context(), lease.Presence{Node: "a"})
 	if err == nil {
 		_, err = s.Renew(t.Context(), h, time.Hour)
@@ -45,7 +45,7 @@ func owned(t *testing.T) (*shardmodel.Store, lease.Holder, nonce.Write) {
 	return s, h, nonce.Write{Name: "s", Term: lease.ShardTerm{Token: shards[0].Token}, Signer: nonce.Signer{Version: 1}}
 }
 
-func version(t *testing.T, s *shardmodel.Store) int64 {
+func version(t *testing.T, s *memstore.Store) int64 {
 	t.Helper()
 	got, err := s.Load(t.Context(), []nonce.SignerNeed{{Signer: "s"}})
 	if err != nil {
@@ -55,23 +55,23 @@ func version(t *testing.T, s *shardmodel.Store) int64 {
 }
 
 func TestACommitOfTheModelBreaksAsItsHooksSay(t *testing.T) {
-	broken := func(o nonce.Outcome) func(shardmodel.Call) error {
-		return func(c shardmodel.Call) error {
-			if c.Op == shardmodel.OpCommit && len(c.Writes) == 1 {
+	broken := func(o nonce.Outcome) func(memstore.Call) error {
+		return func(c memstore.Call) error {
+			if c.Op == memstore.OpCommit && len(c.Writes) == 1 {
 				return &nonce.StoreError{Outcome: o, Err: errors.New("broken")}
 			}
 			return nil
 		}
 	}
 	for name, c := range map[string]struct {
-		hooks   shardmodel.Hooks
+		hooks   memstore.Hooks
 		outcome nonce.Outcome
 		version int64
 	}{
-		"it was not sent":                 {shardmodel.Hooks{Before: broken(nonce.NotSent)}, nonce.NotSent, 0},
-		"it was refused":                  {shardmodel.Hooks{Before: broken(nonce.Aborted)}, nonce.Aborted, 0},
-		"it broke and did not happen":     {shardmodel.Hooks{Before: broken(nonce.Unknown)}, nonce.Unknown, 0},
-		"it happened and nobody was told": {shardmodel.Hooks{After: broken(nonce.Unknown)}, nonce.Unknown, 1},
+		"it was not sent":                 {memstore.Hooks{Before: broken(nonce.NotSent)}, nonce.NotSent, 0},
+		"it was refused":                  {memstore.Hooks{Before: broken(nonce.Aborted)}, nonce.Aborted, 0},
+		"it broke and did not happen":     {memstore.Hooks{Before: broken(nonce.Unknown)}, nonce.Unknown, 0},
+		"it happened and nobody was told": {memstore.Hooks{After: broken(nonce.Unknown)}, nonce.Unknown, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, h, w := owned(t)
@@ -83,7 +83,7 @@ func TestACommitOfTheModelBreaksAsItsHooksSay(t *testing.T) {
 			if got := version(t, s); got != c.version {
 				t.Errorf("the signer is at version %d, want %d", got, c.version)
 			}
-			s.SetHooks(shardmodel.Hooks{RowLocked: func(name string) bool { return name == "s" }})
+			s.SetHooks(memstore.Hooks{RowLocked: func(name string) bool { return name == "s" }})
 			w.Signer.Version = c.version + 1
 			if got, err := s.Commit(t.Context(), h, []nonce.Write{w}); err != nil || got.Results[0] != nonce.Moved {
 				t.Errorf("of a locked row: %+v, %v", got, err)

@@ -1,4 +1,4 @@
-package shardtest
+package storetest
 
 import (
 	"slices"
@@ -15,7 +15,7 @@ var commitRules = []rule{
 		w.Signer.Floor = 0
 		w.History = []nonce.Past{}
 		f.results(f.alice, []nonce.Write{w}, nonce.Applied)
-		again := &fixture{T: f.T, ShardStore: f.db.Open(f.T), db: f.db}
+		again := &fixture{T: f.T, Store: f.db.Open(f.T), db: f.db}
 		for _, h := range []*fixture{f, again} {
 			if got := h.read(name); got.Signer.Version != 1 || got.Signer.Next != 1 || !slices.Equal(got.Signer.Live, w.Signer.Live) ||
 				got.Token != term.Token || got.Shard.Owner != f.alice || got.Shard.Token != term.Token || got.Err != nil {
