@@ -45,6 +45,9 @@ func (c *LogConfig) defaults() {
 	setDefault(&c.Margin, 2*time.Second)
 }
 
+// settled reports whether batches may go into the log.
+func (lg *shardLog) settled() bool { return lg.serves && len(lg.stuck) == 0 && !lg.raising }
+
 // shardLog is the log of a shard that is this node's. It belongs to the worker's turn.
 //
 // Until it serves, nothing of its signers is remembered. From then on memory is whole: it has
@@ -55,6 +58,7 @@ type shardLog struct {
 	engine  lease.Engine
 	serves  bool
 	stuck   []*group  // whose append has an unknown outcome
+	raising bool      // it is not known whether the try was raised; nothing is appended meanwhile
 	failing time.Time // since when the log does not do what it should; zero: it does
 	retryAt time.Time // the next try while it fails
 	why     error     // of the last one

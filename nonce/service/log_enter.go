@@ -111,10 +111,11 @@ func (w *worker) settleLog(sh *shard) {
 		err = fmt.Errorf("%w: its head is %d, and %d was believed", nonce.ErrLogLost, after.Head, lg.fence.Head)
 	}
 	if err != nil {
+		lg.raising = nonce.OutcomeOf(err) == nonce.Unknown
 		w.broken(sh, err)
 		return
 	}
-	lg.fence = after
+	lg.fence, lg.raising = after, false
 	sh.works()
 	w.unstick(sh, func(g *group) {
 		if happened {

@@ -36,6 +36,7 @@ type logWay struct {
 	*logServer
 	hangs, refuses atomic.Bool  // a call ends with its context, or at once
 	calls          atomic.Int64 // that were made while it was out of reach
+	losesRaise     atomic.Bool  // the answer to the next Raise is lost
 }
 
 func (l *logWay) call(ctx context.Context) error {
@@ -107,10 +108,14 @@ func (l *logWay) Enter(ctx context.Context, of nonce.LogFence) (f nonce.LogFence
 }
 
 func (l *logWay) Raise(ctx context.Context, of nonce.LogFence) (nonce.LogFence, error) {
-	return l.fenced(ctx, of, func(sh *loggedShard) error {
+	after, err := l.fenced(ctx, of, func(sh *loggedShard) error {
 		sh.fence.Try++
 		return nil
 	})
+	if err == nil && l.losesRaise.CompareAndSwap(true, false) {
+		return of, &nonce.StoreError{Outcome: nonce.Unknown, Err: errors.New("the answer is lost")}
+	}
+	return after, err
 }
 
 func (l *logWay) Append(ctx context.Context, items []nonce.LogAppend) []error {

@@ -1,6 +1,8 @@
 package service_test
 
 import (
+	"noncegate/nonce/service"
+	"sync"
 	"testing"
 	"time"
 )
@@ -114,5 +116,56 @@ func TestAnOutageIsWaitedOutOnce(t *testing.T) {
 			t.Errorf("%d losses", b.Engine().Lost)
 		}
 		l.disk.mute("a", false)
+	})
+}
+
+// TestAShardThatComesBackIsNotTakenForLost: its log failed in the stay before, and is well.
+func TestAShardThatComesBackIsNotTakenForLost(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, way := l.start("a")
+		b, _ := l.start("b")
+		l.on(a)
+		l.allocateAny()
+		l.disk.mute("a", true)
+		way.refuses.Store(true)
+		for i := range shards {
+			_ = a.Do(l.Context(), allocate(l.disk.nameIn(i))) // its log fails, of those that are a's
+		}
+		l.await(time.Minute, "b has all", func() bool { return l.owners(of("b")) == shards })
+		time.Sleep(2 * logLostAfter)
+		way.refuses.Store(false)
+		l.disk.mute("a", false)
+		l.await(time.Minute, "a has its part again", func() bool { return l.owners(logOf("a")) > 0 })
+		l.allocateAny()
+		time.Sleep(logLostAfter)
+		if n := a.Engine().Lost + b.Engine().Lost; n > 0 || l.owners(lost) > 0 {
+			t.Errorf("%d losses were declared", n)
+		}
+	})
+}
+
+// TestATryWhoseRaiseIsNotAnsweredIsNotBelieved: what is appended under the one before would be
+// taken for a loss.
+func TestATryWhoseRaiseIsNotAnsweredIsNotBelieved(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, way := l.start("a")
+		l.on(a)
+		l.allocateAll(a)
+		way.refuses.Store(true)
+		var all sync.WaitGroup
+		for i := range shards {
+			all.Go(func() { _ = a.Do(l.Context(), allocate(l.disk.nameIn(i))) })
+		}
+		all.Wait() // they are refused, and what is tried next is the log alone
+		way.losesRaise.Store(true)
+		way.refuses.Store(false)
+		l.await(time.Minute, "the raise is lost", func() bool { return !way.losesRaise.Load() })
+		for range 20 {
+			l.allocateAny()
+			time.Sleep(50 * time.Millisecond)
+		}
+		if state, _ := a.EngineState(); state != service.StatePerformance {
+			t.Errorf("the engine is %s", state)
+		}
 	})
 }

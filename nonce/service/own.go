@@ -57,7 +57,7 @@ func (w *worker) inLog(groups []*group) []*group {
 	return slices.DeleteFunc(groups, func(g *group) bool {
 		lg := g.shard.log
 		switch {
-		case lg == nil, lg.serves && len(lg.stuck) == 0:
+		case lg == nil, lg.settled():
 			return false
 		case len(g.tasks) > 0:
 			w.park(g, errLogAway)
@@ -154,7 +154,9 @@ func (w *worker) acquired(sh *shard, row, was *lease.Shard) {
 	if before == 0 || row.Token != before+1 || sh.log != nil || row.Performance {
 		w.lose(sh)
 	}
-	sh.term.Store(row.Token)
+	if sh.term.Store(row.Token); before == 0 {
+		sh.logFailing = time.Time{} // what failed did so in a stay before this one
+	}
 	if sh.doubt = *row; row.Performance {
 		w.beginLog(sh, row)
 		if w.svc.cfg.Log == nil { // it is for nodes with Redis

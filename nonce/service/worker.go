@@ -219,7 +219,7 @@ func (w *worker) obey(orders []order) {
 				w.turnOn(sh)
 			}
 		case o.engine:
-			if sh.log != nil && sh.log.serves && len(sh.log.stuck) == 0 {
+			if sh.log != nil && sh.log.settled() {
 				w.turnOff(sh, "")
 			}
 		case !o.take && o.heir != "" && sh.log != nil && len(sh.log.dirty) > 0 && !w.flush(sh, false):
