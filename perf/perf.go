@@ -129,7 +129,7 @@ func New(reg prometheus.Registerer) *Set {
 		dropped:      newFamily(reg, undeclared, "dropped_total", "reason", "Notifications not delivered (slow, no_room and messages together are drop_unwritable in ws_perf).", dropReasons),
 		kicked:       newFamily(reg, undeclared, "kicked_total", "reason", "Connections the gateway closed (all but idle are kick_slow in ws_perf).", kickReasons),
 		leaseAcquire: newFamily(reg, undeclared, "lease_acquire_total", "result", "Attempts to take a shard.", acquireResults),
-		leaseRenew:   newFamily(reg, undeclared, "lease_renew_total", "result", "Leases renewed by a write.", renewResults),
+		leaseRenew:   newFamily(reg, undeclared, "lease_renew_total", "result", "Heartbeats that renewed the lease of this node; late: it had ended before.", renewResults),
 		fenceRejects: newFamily(reg, undeclared, "fence_rejects_total", "op", "Operations refused because ownership was lost.", fenceOps),
 
 		requests:       newFamily(reg, undeclared, "requests_total", "method", "Requests read, refused ones included; unknown is what is no method, or no request.", requestMethods),

@@ -53,9 +53,9 @@ type Config struct {
 	ForwardTimeout time.Duration `group:"node" default:"5s" help:"Longest wait for another node's answer, at most 20s. Beyond it: unavailable, outcome unknown. A node that says nothing for three quarters of it counts as lost."`
 
 	Mode                string        `group:"work" default:"worker-queue" help:"worker-queue: requests of a signer share commits. basic: each request is its own transaction."`
-	Workers             int           `group:"work" default:"${workers}" help:"Shards, each with one worker. A signer belongs to one of them."`
-	WorkerQueueCapacity int           `group:"work" default:"4096" help:"Most requests waiting at one shard."`
-	WorkerRejectPolicy  string        `group:"work" default:"fail-fast" help:"When a shard is full. fail-fast: server_busy, stage worker. caller-runs: the connection waits for its turn and reads nothing meanwhile."`
+	Workers             int           `group:"work" default:"${workers}" help:"Workers. Each runs an equal part of this node's shards, one batch at a time."`
+	WorkerQueueCapacity int           `group:"work" default:"4096" help:"Most requests waiting at one worker."`
+	WorkerRejectPolicy  string        `group:"work" default:"fail-fast" help:"When a worker's queue is full. fail-fast: server_busy, stage worker. caller-runs: the connection waits until its requests run, and reads nothing meanwhile."`
 	LeaseTTL            time.Duration `name:"lease-ttl" group:"work" default:"5s" help:"How long a node owns its shards after its last heartbeat; there is one each third of it. Shorter frees what a dead node owned sooner, at least 1s."`
 	HoldTTL             time.Duration `name:"hold-ttl" group:"work" default:"60s" help:"How long a nonce is held for a client that does not say."`
 	MaxHold             time.Duration `group:"work" default:"10m" help:"Longest hold a client may ask for."`

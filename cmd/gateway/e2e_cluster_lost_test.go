@@ -137,12 +137,12 @@ func TestTheSignersOfANodeThatDrainsAreServedElsewhereAtOnce(t *testing.T) {
 	f := serveEach(t, "a b", "--lease-ttl=10m", "--drain-timeout=10s")
 	toB := f.nodes["b"].connect()
 	all := named("account", 60)
-	owner := owners(toB, all)
-	// Some of the signers that a owns would now settle at c.
+	owners(toB, all)
+	// Some of the shards that a owns go to c now.
 	f.launch("c")
 	f.linked()
 	toC := f.nodes["c"].connect()
-	owner = owners(toB, all) // what c should have is c's by now
+	owner := owners(toB, all)
 	signers := of(owner, "a")
 	if !maps.Equal(owner, owners(toC, all)) {
 		t.Fatal("b and c do not agree who owns what")

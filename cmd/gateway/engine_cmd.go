@@ -39,7 +39,9 @@ func printEngine(w io.Writer, s *engineStatus) error {
 		if s.Goal != s.State {
 			fmt.Fprintf(t, "goal\t%s\n", s.Goal)
 		}
-		fmt.Fprintf(t, "since\t%s\t%s\n", s.ChangedAt.UTC().Format(time.RFC3339), s.Reason)
+		if s.Number > 0 {
+			fmt.Fprintf(t, "since\t%s\t%s\n", s.ChangedAt.UTC().Format(time.RFC3339), s.Reason)
+		}
 		fmt.Fprintf(t, "shards\t%d of %d have a log\t%d logs lost\n", s.Logs, s.Shards, s.Lost)
 		for _, l := range s.Here {
 			fmt.Fprintf(t, "log %d\thead %d\tshipped %d\t%d signers behind, %s\tgrant %s\t%s\n", l.Shard, l.Head, l.Shipped, l.Signers, l.Behind, l.Grant, l.Trouble)

@@ -41,7 +41,6 @@ type Store struct {
 	pruned, prunedRequests pruning
 
 	locksUntil atomic.Int64 // unix nanoseconds; until then commits leave locked rows out
-	idsUntil   atomic.Int64 // and until then they look whether request ids are known
 
 	epoch    atomic.Uint64
 	mu       sync.Mutex    // guards what follows

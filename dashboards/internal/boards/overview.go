@@ -105,7 +105,7 @@ func whatBecomesOfNonces() Row {
 	return Row{"Who owns the signers, and what becomes of nonces?", []Panel{
 		forwarding(),
 		graph("takeover = node away; acquired high = signers move", "ops",
-			"Attempts to take a signer's lease. held: another node has it; the request is forwarded there, or told not_owner. Takeovers with all nodes up: --lease-ttl is too short, or nodes were paused. error: the store did not say. More in the dashboard of the store.",
+			"Attempts to take a shard. held: another node has it; the request is forwarded there, or told not_owner. Takeovers with all nodes up: --lease-ttl is too short, or nodes were paused. error: the store did not say. More in the dashboard of the store.",
 			byLabel("lease_acquire_total", "result")...),
 		graph("Steady fence rejects = two nodes fight over signers", "ops",
 			"Operations refused because ownership was lost. Nothing happened to them. A few at a take-over are as it should be.",

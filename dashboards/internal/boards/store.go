@@ -92,7 +92,7 @@ func holdsAndReleased() Panel {
 func whoOwnsTheSigners() Row {
 	return Row{"Who owns the signers?", []Panel{
 		graph("takeover = node away; acquired high = signers move", "ops",
-			"Attempts to take a signer's lease. held: another node has it; the request is forwarded there, or told not_owner. Takeovers with all nodes up: --lease-ttl is too short, or nodes were paused. error: the store did not say.",
+			"Attempts to take a shard. held: another node has it; the request is forwarded there, or told not_owner. Takeovers with all nodes up: --lease-ttl is too short, or nodes were paused. error: the store did not say.",
 			byLabel("lease_acquire_total", "result")...),
 		graph("Late renewals everywhere = --lease-ttl is too short", "ops",
 			"Writes that renewed the lease of their signer. late: it had ended by the node's own reckoning, and nobody had taken it. Usual for signers that are used seldom.",
