@@ -123,7 +123,7 @@ func TestEachAlertFiresOnceAndStaysSilentOnce(t *testing.T) {
 }
 
 func TestEachAlertSaysWhatIsWrongAndWhereToRead(t *testing.T) {
-	manual := page(t, "monitoring")
+	manual := page(t, "alerts")
 	seen := make(map[string]bool)
 	for _, r := range rules(t) {
 		if (r.Record == "") == (r.Alert == "") || seen[r.name()] {
@@ -144,7 +144,7 @@ func TestEachAlertSaysWhatIsWrongAndWhereToRead(t *testing.T) {
 			t.Errorf("%s: the runbook line leads nowhere: %q", r.Alert, r.Annotations["runbook"])
 		}
 		if !strings.Contains(manual, "\n| `"+r.Alert+"` | "+r.Labels["severity"]+" | ") {
-			t.Errorf("%s (%s) has no line in the table of alerts of docs/monitoring.md", r.Alert, r.Labels["severity"])
+			t.Errorf("%s (%s) has no line in the table of alerts of docs/alerts.md", r.Alert, r.Labels["severity"])
 		}
 	}
 }
@@ -159,7 +159,7 @@ func parseAnnotation(text string) error {
 }
 
 var (
-	runbook = regexp.MustCompile(`^docs/(access|chain|engine|monitoring|operations|runbooks)\.md#([a-z-]+)(?: \((.+)\))?$`)
+	runbook = regexp.MustCompile(`^docs/(access|chain|engine|figures|monitoring|nodes|operations|runbooks|sizing)\.md#([a-z-]+)(?: \((.+)\))?$`)
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
 )
 
