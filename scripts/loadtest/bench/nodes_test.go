@@ -69,7 +69,7 @@ func TestManyNodesAreMeasuredAsOneAndEachSideDoesWhatItSays(t *testing.T) {
 }
 
 // fewMoves bounds, for each 1,000 calls, what comes of shards that still move to their nodes.
-const fewMoves = 20
+const fewMoves = 100
 
 // countsReport has two sides in each scene that has counts, one of them void.
 func countsReport() *NodesReport {
