@@ -182,6 +182,13 @@ func judged(t *testing.T, p Plan, names []string) *Result {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if v := res.Report.Violations; len(v) == 1 && v[0].Rule == history.Void { // the machine had other work
+		t.Log(v[0], "; once more, for longer")
+		p.Load, p.Dir = 4*p.Load, artefacts(t)
+		if res, err = Run(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, v := range res.Report.Violations {
 		t.Error(v)
 	}
