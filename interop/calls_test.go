@@ -98,7 +98,7 @@ func play(t *testing.T, args func(step) []any) {
 		}
 	}
 	info := call[object](t, client, "gateway_info")
-	if info["engine"] != "sqlite" || info["mode"] != "worker-queue" || info["incarnation"] != 1.0 {
+	if info["store"] != "sqlite" || info["engine"] != "reliable" || info["mode"] != "worker-queue" || info["incarnation"] != 1.0 {
 		t.Errorf("gateway_info: got %v", info)
 	}
 	if stats := call[object](t, client, "gateway_stats"); stats["commitMs"] == nil {
@@ -236,7 +236,7 @@ func wantRefusal(t *testing.T, what string, err error, code int, reason string, 
 
 func TestCallsInFlightTogetherGetDifferentNonces(t *testing.T) {
 	const clients, callers, calls = 2, 8, 25
-	g := start(t)
+	g := start(t, "--max-holds=400")
 	nonces := make(chan hold, clients*callers*calls)
 	var wg sync.WaitGroup
 	for range clients {
