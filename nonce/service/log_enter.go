@@ -111,7 +111,7 @@ func (w *worker) settleLog(sh *shard) {
 		err = fmt.Errorf("%w: its head is %d, and %d was believed", nonce.ErrLogLost, after.Head, lg.fence.Head)
 	}
 	if err != nil {
-		lg.raising = nonce.OutcomeOf(err) == nonce.Unknown
+		lg.raising = lg.raising || nonce.OutcomeOf(err) == nonce.Unknown
 		w.broken(sh, err)
 		return
 	}

@@ -160,6 +160,9 @@ func TestATryWhoseRaiseIsNotAnsweredIsNotBelieved(t *testing.T) {
 		way.losesRaise.Store(true)
 		way.refuses.Store(false)
 		l.await(time.Minute, "the raise is lost", func() bool { return !way.losesRaise.Load() })
+		way.refuses.Store(true) // which says nothing of the raise before
+		time.Sleep(300 * time.Millisecond)
+		way.refuses.Store(false)
 		for range 20 {
 			l.allocateAny()
 			time.Sleep(50 * time.Millisecond)

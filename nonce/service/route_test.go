@@ -189,6 +189,24 @@ func TestAShardThatIsPinnedElsewhereGoesThereWithoutARefusedRequest(t *testing.T
 	})
 }
 
+// TestASignerIsElsewhereWhereAnotherNodeThatIsReachedHasItsShard: what is said to whoever would
+// wait for something before an op is sent on.
+func TestASignerIsElsewhereWhereAnotherNodeThatIsReachedHasItsShard(t *testing.T) {
+	inCluster(t, two, func(t *testing.T, c *cluster) {
+		a, b := c.nodes["a"], c.nodes["b"]
+		a.want("allocate -> 0#1")
+		b.want("allocate -> 1#1") // and knows the owner by now
+		if a.Elsewhere(signer) || !b.Elsewhere(signer) {
+			t.Errorf("elsewhere for its owner: %v, for the other node: %v", a.Elsewhere(signer), b.Elsewhere(signer))
+		}
+		c.set(func() { c.away["a"] = true })
+		if b.Elsewhere(signer) {
+			t.Error("it is elsewhere, and nobody is reached there")
+		}
+		c.set(func() { c.away["a"] = false })
+	})
+}
+
 func TestWhatAnotherNodeSentIsNeverSentOn(t *testing.T) {
 	inCluster(t, three, func(t *testing.T, c *cluster) {
 		c.nodes["a"].want("allocate -> 0#1")
