@@ -155,7 +155,6 @@ func (s *Service) begin(ctx context.Context) (err error) {
 }
 
 func (s *Service) clockJumped(by time.Duration) {
-	s.fig.SweepsPaused(true)
 	s.log.Warn("the store's clock jumped; sweeps pause for the longest hold", "by", by, "pause", s.cfg.MaxHold)
 }
 

@@ -91,10 +91,11 @@ func (s *Service) sweep() {
 			continue
 		}
 		s.open.sweep()
-		if s.clock.paused() {
+		paused := s.clock.paused()
+		s.fig.SweepsPaused(paused)
+		if paused {
 			continue
 		}
-		s.fig.SweepsPaused(false)
 		if s.basic != nil {
 			s.basic.sweep()
 			continue
