@@ -38,7 +38,8 @@ const (
 //	inserted  their rows. The place of one is found by its name
 //	written   both. All else depends on them
 //	checked   what is only compared, and is as it is believed
-//	shipped   shards of a shipment: whole, if all of their writes are in the two before
+//	counted   of a shipment: how many writes of each place of a shard are in the two before
+//	shipped   its shards: whole, if all of their writes were counted
 //
 // Plans are fixed on purpose: every join is a nested loop into a primary key or a unique
 // index, driven by the writes, whatever the tables' sizes were when the statement was
@@ -101,9 +102,11 @@ func shardText(p shardParts) string {
 	if p&partChecks != 0 {
 		settled = append(settled, "SELECT * FROM checked")
 	}
-	counted := "0"
+	counts, counted := "", "0"
 	if len(settled) > 0 {
-		counted = "(SELECT count(*) FROM (" + strings.Join(settled, " UNION ALL ") + ") x WHERE " + wx("place") + " = a.place)"
+		counts = `,
+counted AS MATERIALIZED (SELECT ` + wx("place") + ` AS place, count(*) AS writes FROM (` + strings.Join(settled, " UNION ALL ") + `) x GROUP BY 1)`
+		counted = "coalesce((SELECT t.writes FROM counted t WHERE t.place = a.place), 0)"
 	}
 	return `
 WITH c AS MATERIALIZED (SELECT store_millis() AS now, $1::text AS node, $2::bigint AS incarnation, length($4::bytea) + cardinality($5::bigint[]) + cardinality($6::bigint[]) + cardinality($7::bigint[]) AS size),
@@ -158,12 +161,12 @@ due AS (
     SELECT x.signer_id, x.shard_id, `+wx("due_at")+` FROM (`+strings.Join(settled, " UNION ALL ")+`) x WHERE `+wx("due_at")+` > 0 AND x.signer_id IS NOT NULL
     ON CONFLICT (signer_id) DO UPDATE SET due_at = excluded.due_at
     WHERE excluded.due_at < d.due_at OR d.due_at <= (SELECT now FROM c))`) +
-		has(partShips, `,
+		has(partShips, counts+`,
 shipped AS (
     UPDATE shard s SET log_shipped = CASE WHEN w.whole THEN greatest(s.log_shipped, w.head) ELSE s.log_shipped END,
         performance = NOT (w.whole AND w.off = 1), grant_until = greatest(s.grant_until, (SELECT now FROM c) + $9::bigint), longest_hold = greatest(s.longest_hold, $10::bigint)
     FROM (SELECT a.id, `+ship("head")+` AS head, `+ship("off")+` AS off, `+ship("writes")+` = `+counted+` AS whole
-        FROM unnest($3::int[]) WITH ORDINALITY a(id, place) WHERE (SELECT beliefs FROM mine)[a.place] = `+ship("belief")+`) w
+        FROM unnest($3::int[]) WITH ORDINALITY a(id, place) WHERE (SELECT beliefs FROM mine)[a.place] = `+ship("belief")+` OFFSET 0) w
     WHERE s.shard_id = w.id
     RETURNING s.shard_id, w.whole)`) + `
 SELECT c.now, mine.beliefs, ` +

@@ -29,25 +29,28 @@ func (w *worker) ship(stop <-chan struct{}) {
 		case <-stop:
 			return
 		case s := <-w.shipments:
-			w.sendShipment(s)
+			if len(s.what.Shards) > 0 {
+				w.svc.dispatch(s)
+			}
 			w.mu.Lock()
 			w.arrived = s
 			w.mu.Unlock()
 			w.signal()
+			w.trim(s)
 		}
 	}
 }
 
-func (w *worker) sendShipment(s *shipment) {
-	if len(s.trims) > 0 {
-		ctx, cancel := w.svc.logTime()
-		err := w.svc.cfg.Log.Log.Trim(ctx, s.trims)
-		if cancel(); err != nil { // the next one takes out more
-			w.svc.log.Debug("a log was not trimmed", "error", err)
-		}
+// trim takes what earlier shipments brought out of the logs, after the shipment, whose answers
+// somebody waits for.
+func (w *worker) trim(s *shipment) {
+	if len(s.trims) == 0 {
+		return
 	}
-	if len(s.what.Shards) > 0 {
-		w.svc.dispatch(s)
+	ctx, cancel := w.svc.logTime()
+	defer cancel()
+	if err := w.svc.cfg.Log.Log.Trim(ctx, s.trims); err != nil { // the next one takes out more
+		w.svc.log.Debug("a log was not trimmed", "error", err)
 	}
 }
 
