@@ -11,7 +11,7 @@ TORTURE     ?= torture-out
 TORTUREFUZZ ?= 30s
 
 # The folders that are Go modules of their own, the root first.
-MODULES := . $(patsubst %/go.mod,%,$(wildcard interop/go.mod deploy/check/go.mod))
+MODULES := . $(patsubst %/go.mod,%,$(wildcard test/interop/go.mod deploy/check/go.mod))
 
 # each runs a command in every module and stops at the first that fails.
 each = for dir in $(MODULES); do (cd $$dir && $(1)) || exit 1; done
@@ -34,7 +34,7 @@ test: ## all tests with the race detector (installs what they need where it may)
 	@scripts/setup-test.sh
 	$(GO) test -race $(TESTFLAGS) ./...
 	@# The gateway is built by a process of the tests' own, which Go's test cache does not see.
-	cd interop && $(GO) test -race -count=1 $(TESTFLAGS) ./...
+	cd test/interop && $(GO) test -race -count=1 $(TESTFLAGS) ./...
 
 fmt: ## format the code
 	gofmt -w .
@@ -68,10 +68,10 @@ nodes: bin/loadtest ## measure three nodes over one PostgreSQL beside one (BENCH
 
 torture: ## break things around real gateways for two and a half hours, and judge; goes on where it was stopped
 	@scripts/setup-test.sh
-	$(GO) run ./torture/cmd campaign --runs 306 --forward both --limit 50m --dir $(TORTURE)/postgres
-	$(GO) run ./torture/cmd campaign --engine --runs 360 --forward both --limit 60m --dir $(TORTURE)/engine
-	$(GO) run ./torture/cmd campaign --chain --runs 53 --forward both --limit 30m --dir $(TORTURE)/chain
-	$(GO) run ./torture/cmd sqlite --dir $(TORTURE)/sqlite
+	$(GO) run ./test/torture/cmd campaign --runs 306 --forward both --limit 50m --dir $(TORTURE)/postgres
+	$(GO) run ./test/torture/cmd campaign --engine --runs 360 --forward both --limit 60m --dir $(TORTURE)/engine
+	$(GO) run ./test/torture/cmd campaign --chain --runs 53 --forward both --limit 30m --dir $(TORTURE)/chain
+	$(GO) run ./test/torture/cmd sqlite --dir $(TORTURE)/sqlite
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=$(TORTUREFUZZ)
 
 .PHONY: bin/loadtest
@@ -82,7 +82,7 @@ bin/loadtest:
 # is dropped is dropped on purpose here; G115, since nonces, counts and codes are
 # bounded where they come in, and a database column is what its check allows.
 gosec: ## look for what is often unsafe; what is not carries its reason
-	$(GO) run $(GOSEC) -quiet -exclude=G104,G115 $(foreach d,deploy interop internal scripts torture refserver dashboards nonce/storetest,-exclude-dir=$(d)) ./...
+	$(GO) run $(GOSEC) -quiet -exclude=G104,G115 $(foreach d,deploy internal/testenv scripts test dashboards nonce/storetest,-exclude-dir=$(d)) ./...
 
 vulncheck: ## look for known vulnerabilities in what is linked (asks vuln.go.dev)
 	$(GO) run $(GOVULNCHECK) ./...
@@ -99,8 +99,8 @@ deploy-check: ## hold deploy/ against the Kubernetes API, Compose and systemd
 # What it says of the gateway is judged; what it says of the others is for the table.
 chain-soak: ## ten minutes of payments while chain, nodes, workers and gateways fail; then the same without a gateway
 	@scripts/setup-test.sh
-	cd interop && $(GO) run ./soak --who gateway --report soak.json
-	cd interop && $(GO) run ./soak --who viem,viem+fresh,ethers,ethers+fresh,redis,redis+fresh --duration 3m --report soak-others.json
+	cd test/interop && $(GO) run ./soak --who gateway --report soak.json
+	cd test/interop && $(GO) run ./soak --who viem,viem+fresh,ethers,ethers+fresh,redis,redis+fresh --duration 3m --report soak-others.json
 
 test-long: torture chain-soak ## what takes hours
 

@@ -18,7 +18,7 @@ package encodepool
 import (
 	"log/slog"
 
-	"noncegate/taskpool"
+	"noncegate/internal/taskpool"
 )
 
 // Config is the size of the pool.

@@ -25,7 +25,7 @@ import (
 	"time"
 
 	"noncegate/backpressure"
-	"noncegate/taskpool"
+	"noncegate/internal/taskpool"
 )
 
 // Config is the size of the pool.

@@ -4,7 +4,7 @@
 #   scripts/fuzz.sh [TIME [PACKAGE...]]
 #
 # TIME is for each of them, 10s unless given. PACKAGE is ./... unless given, and those of
-# interop/, a module of its own, that have targets; ./interop/PACKAGE is one of these.
+# test/interop, a module of its own, that have targets; ./test/interop/PACKAGE is one of these.
 # What a target finds is printed, and is in the testdata of its package; then it ends
 # with 1.
 set -eu
@@ -14,7 +14,7 @@ time=${1:-10s}
 [ $# -eq 0 ] || shift
 # Listing the targets of a package runs its TestMain, so that of interop itself, which
 # builds a gateway, is left alone.
-[ $# -gt 0 ] || set -- ./... $(grep -rl '^func Fuzz' --include='*_test.go' interop | sed 's|^|./|; s|/[^/]*$||' | sort -u)
+[ $# -gt 0 ] || set -- ./... $(grep -rl '^func Fuzz' --include='*_test.go' test/interop | sed 's|^|./|; s|/[^/]*$||' | sort -u)
 go=${GO:-go}
 
 log=$(mktemp)
@@ -35,13 +35,13 @@ root=
 interop=
 for package; do
 	case $package in
-	./interop/*) interop="$interop ./${package#./interop/}" ;;
+	./test/interop/*) interop="$interop ./${package#./test/interop/}" ;;
 	*) root="$root $package" ;;
 	esac
 done
 # Unquoted: a word for each package.
 targets . $root >"$list"
-targets interop $interop >>"$list"
+targets test/interop $interop >>"$list"
 
 # An input that reaches something new is made smaller ten times at most: a minute, the
 # default, would be longer than the target has.

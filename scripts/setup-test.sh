@@ -16,7 +16,7 @@ compiler|a C compiler, for the race detector|gcc libc6-dev|gcc|gcc musl-dev|xcod
 postgresql|a PostgreSQL server to start|postgresql|postgresql-server|postgresql|brew install postgresql
 redis|a Redis server to start|redis-server|redis|redis|brew install redis
 prometheus|prometheus and promtool, for rules and dashboards|prometheus|golang-github-prometheus|prometheus|brew install prometheus
-node|node and npm, for the PowerShell grammar and for the chain that interop/ starts (anvil)|nodejs npm|nodejs npm|nodejs npm|brew install node
+node|node and npm, for the PowerShell grammar and for the chain that test/interop starts (anvil)|nodejs npm|nodejs npm|nodejs npm|brew install node
 '
 
 has_compiler() { has "$("$go" env CC)"; }

@@ -20,7 +20,7 @@ import (
 
 	"noncegate/backpressure"
 	"noncegate/encodepool"
-	"noncegate/taskpool"
+	"noncegate/internal/taskpool"
 )
 
 // Ants starts a default pool when it is imported; what runs before the tests is

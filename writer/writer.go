@@ -30,7 +30,7 @@ import (
 
 	"noncegate/backpressure"
 	"noncegate/encodepool"
-	"noncegate/taskpool"
+	"noncegate/internal/taskpool"
 )
 
 // Message is something to be sent as one text frame.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"noncegate/hub"
+	"noncegate/internal/events"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -30,7 +30,7 @@ func (h hanging) Offer([]byte, int64) bool { <-h; return true }
 func (g *gateway) hangPostDB(signer string) {
 	g.Helper()
 	h := make(hanging)
-	s, err := g.hub.Subscribe(h, hub.Everywhere, []string{signer})
+	s, err := g.hub.Subscribe(h, events.Everywhere, []string{signer})
 	must(g.TB, err)
 	g.Cleanup(func() { close(h); s.Close() })
 }

@@ -3,7 +3,7 @@ package ws
 import (
 	"time"
 
-	"noncegate/audit"
+	"noncegate/internal/access/audit"
 	"noncegate/nonce"
 	"noncegate/wire"
 )

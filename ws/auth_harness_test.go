@@ -13,31 +13,31 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"noncegate/auth"
+	"noncegate/internal/access"
 )
 
-// people is an auth.Authenticator whose credentials are names, and whose rights a
+// people is an access.Authenticator whose credentials are names, and whose rights a
 // test may change at any time.
 type people struct {
 	mu     sync.Mutex
-	rights map[string]map[string]auth.Right // by name and by signer, or "*"
-	ended  map[string]error                 // by name
-	refuse error                            // what everybody is told; nil: who is known comes in
+	rights map[string]map[string]access.Right // by name and by signer, or "*"
+	ended  map[string]error                   // by name
+	refuse error                              // what everybody is told; nil: who is known comes in
 }
 
 func newPeople() *people {
-	return &people{rights: map[string]map[string]auth.Right{}, ended: map[string]error{}}
+	return &people{rights: map[string]map[string]access.Right{}, ended: map[string]error{}}
 }
 
-const everyRight = auth.RightAllocate | auth.RightMark | auth.RightMarkAny | auth.RightRead | auth.RightSubscribe | auth.RightAdmin | auth.RightRepair
+const everyRight = access.RightAllocate | access.RightMark | access.RightMarkAny | access.RightRead | access.RightSubscribe | access.RightAdmin | access.RightRepair
 
 // grant gives a name rights on a signer, in place of those it had there.
-func (p *people) grant(name, signer string, rights auth.Right) {
+func (p *people) grant(name, signer string, rights access.Right) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	on := maps.Clone(p.rights[name])
 	if on == nil {
-		on = map[string]auth.Right{}
+		on = map[string]access.Right{}
 	}
 	on[signer] = rights
 	p.rights[name] = on
@@ -50,7 +50,7 @@ func (p *people) end(name string, why error) {
 	p.ended[name] = why
 }
 
-func (p *people) Authenticate(r *http.Request) (*auth.Session, error) {
+func (p *people) Authenticate(r *http.Request) (*access.Session, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	name, given := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -58,11 +58,11 @@ func (p *people) Authenticate(r *http.Request) (*auth.Session, error) {
 	case p.refuse != nil:
 		return nil, fmt.Errorf("told so: %w", p.refuse)
 	case !given:
-		return nil, auth.ErrMissing
+		return nil, access.ErrMissing
 	case p.rights[name] == nil:
-		return nil, auth.ErrInvalid
+		return nil, access.ErrInvalid
 	}
-	may := func(right auth.Right, signer string) bool {
+	may := func(right access.Right, signer string) bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return (p.rights[name][signer]|p.rights[name]["*"])&right != 0
@@ -72,7 +72,7 @@ func (p *people) Authenticate(r *http.Request) (*auth.Session, error) {
 		defer p.mu.Unlock()
 		return p.ended[name]
 	}
-	return auth.NewSession(name, "key-of-"+name, time.Time{}, may, ended), nil
+	return access.NewSession(name, "key-of-"+name, time.Time{}, may, ended), nil
 }
 
 // guardedGateway is a gateway that lets in whom people knows, and looks at its

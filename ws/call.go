@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"noncegate/audit"
-	"noncegate/auth"
+	"noncegate/internal/access"
+	"noncegate/internal/access/audit"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -38,7 +38,7 @@ type visitor struct {
 }
 
 // May reports whether who asks has a right on a signer.
-func (c *Call) May(right auth.Right, signer string) bool { return c.who.session.May(right, signer) }
+func (c *Call) May(right access.Right, signer string) bool { return c.who.session.May(right, signer) }
 
 // Principal is who asks, as holds know it; 0: without authentication all are one.
 func (c *Call) Principal() nonce.Principal { return nonce.PrincipalOf(c.who.principal()) }
@@ -50,7 +50,7 @@ func (c *Call) MaxOpen() int { return c.who.session.Quota().OpenHolds }
 func (c *Call) About(signer string, n int64) { c.signer, c.nonce, c.hasNonce = signer, n, true }
 
 // Forbidden is the refusal of who has not the right on the signer.
-func (c *Call) Forbidden(right auth.Right) *wire.Error { return forbidden(right) }
+func (c *Call) Forbidden(right access.Right) *wire.Error { return forbidden(right) }
 
 // Charge counts the call against the quota of a signer.
 func (c *Call) Charge(signer string) *wire.Error {

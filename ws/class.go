@@ -3,7 +3,7 @@ package ws
 import (
 	"noncegate/backpressure"
 	"noncegate/encodepool"
-	"noncegate/hub"
+	"noncegate/internal/events"
 	"noncegate/nonce"
 	"noncegate/wire"
 	"noncegate/writer"
@@ -36,7 +36,7 @@ const (
 	nodeMessages = 4
 	// nodeMessageBytes holds the longest request there is between nodes: a
 	// subscription to MaxSigners signers, each of quotes only, which double.
-	nodeMessageBytes = hub.MaxSigners * (2*nonce.MaxKeyBytes + len(`"",`)) * 5 / 4
+	nodeMessageBytes = events.MaxSigners * (2*nonce.MaxKeyBytes + len(`"",`)) * 5 / 4
 )
 
 // nodeClass is that of other nodes. Their requests have places of their own, as

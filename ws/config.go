@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	"noncegate/audit"
-	"noncegate/auth"
-	"noncegate/guard"
+	"noncegate/internal/access"
+	"noncegate/internal/access/audit"
+	"noncegate/internal/access/quota"
+	"noncegate/internal/guard"
 	"noncegate/nonce"
-	"noncegate/quota"
 	"noncegate/wire"
 	"noncegate/writer"
 )
@@ -20,7 +20,7 @@ import (
 type Config struct {
 	// Auth lets clients in. It must live until Stop has returned. nil: everybody is
 	// let in, and may everything.
-	Auth auth.Authenticator
+	Auth access.Authenticator
 	// Origins says which pages of browsers may connect.
 	Origins Origins
 	// Addresses bounds what comes from one address. It applies only with Auth.

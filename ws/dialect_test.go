@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/auth"
+	"noncegate/internal/access"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -55,8 +55,8 @@ func (p *parrot) Answer(ctx context.Context, c *Call) Answer {
 		p.streams = append(p.streams, s)
 		return Answer{Result: []byte(`"` + s.ID() + `"`)}
 	case "take":
-		if !c.May(auth.RightAllocate, "a") {
-			return Answer{Err: c.Forbidden(auth.RightAllocate)}
+		if !c.May(access.RightAllocate, "a") {
+			return Answer{Err: c.Forbidden(access.RightAllocate)}
 		}
 		op := &nonce.Op{Kind: nonce.KindAllocate, Signer: "a", Count: 1}
 		if err := c.Do(op); err != nil {
@@ -152,10 +152,10 @@ func TestASessionThatEndsEndsItsStreams(t *testing.T) {
 	if n := c.notification(); n["method"] != "seen" {
 		t.Errorf("got %v", n)
 	}
-	people.grant("ada", "*", auth.RightRead)
+	people.grant("ada", "*", access.RightRead)
 	c.request("2", "take", `[]`)
 	c.wantError("2", "forbidden")
-	people.end("ada", auth.ErrRevoked)
+	people.end("ada", access.ErrRevoked)
 	if code, _ := c.closedWith(); code != wire.CloseRevoked {
 		t.Errorf("closed with %d", code)
 	}

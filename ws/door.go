@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"noncegate/audit"
-	"noncegate/auth"
-	"noncegate/perf"
-	"noncegate/quota"
+	"noncegate/internal/access"
+	"noncegate/internal/access/audit"
+	"noncegate/internal/access/quota"
+	"noncegate/internal/metrics"
 )
 
 const (
@@ -50,15 +50,15 @@ func (s *Server) ConnState(c net.Conn, state http.ConnState) {
 	}
 }
 
-func (d *door) arrive(c net.Conn) (refused perf.UpgradeReason) {
+func (d *door) arrive(c net.Conn) (refused metrics.UpgradeReason) {
 	place, why := d.addresses.Arrive(c.RemoteAddr().String(), time.Now())
 	switch why {
 	case quota.TooFast:
-		return perf.UpgradeAddressFast
+		return metrics.UpgradeAddressFast
 	case quota.TooMany:
-		return perf.UpgradeAddressWaiting
+		return metrics.UpgradeAddressWaiting
 	case quota.Crowded:
-		return perf.UpgradeWaiting
+		return metrics.UpgradeWaiting
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -117,7 +117,7 @@ func (s *Server) Waiting() int {
 
 // guest is whom a client was let in as, and what its connection counts for.
 type guest struct {
-	session *auth.Session // nil: nobody asked
+	session *access.Session // nil: nobody asked
 	account *quota.Account
 	place   *quota.Place
 }
@@ -137,7 +137,7 @@ func (g *guest) leave() {
 // it was answered. What costs least is asked first.
 func (s *Server) admitClient(w http.ResponseWriter, r *http.Request) (g guest, ok bool) {
 	if !s.cfg.Origins.Allow(r) {
-		s.refuseClient(w, http.StatusForbidden, perf.UpgradeOrigin, "pages of this origin may not connect")
+		s.refuseClient(w, http.StatusForbidden, metrics.UpgradeOrigin, "pages of this origin may not connect")
 		return guest{}, false
 	}
 	if s.cfg.Auth == nil {
@@ -157,20 +157,20 @@ func (s *Server) admitClient(w http.ResponseWriter, r *http.Request) (g guest, o
 }
 
 // authenticate returns nil for a client that was answered.
-func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) *auth.Session {
+func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) *access.Session {
 	ctx, cancel := context.WithTimeout(r.Context(), authTime)
 	defer cancel()
 	session, err := s.cfg.Auth.Authenticate(r.WithContext(ctx))
 	if err == nil {
 		return session
 	}
-	status, sentence := auth.Answer(w, r, err)
-	reason := perf.UpgradeUnchecked
+	status, sentence := access.Answer(w, r, err)
+	reason := metrics.UpgradeUnchecked
 	switch status {
 	case http.StatusUnauthorized:
-		reason = perf.UpgradeUnauthorized
+		reason = metrics.UpgradeUnauthorized
 	case http.StatusTooManyRequests:
-		reason = perf.UpgradeThrottled
+		reason = metrics.UpgradeThrottled
 	}
 	s.refuseClient(w, status, reason, sentence)
 	s.auditRefused(r, nil, err.Error())
@@ -178,27 +178,27 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) *auth.Sess
 }
 
 // count counts a connection of a principal and of an address. refused is why not.
-func (s *Server) count(g *guest, r *http.Request) (refused perf.UpgradeReason) {
+func (s *Server) count(g *guest, r *http.Request) (refused metrics.UpgradeReason) {
 	now, ok := time.Now(), false
 	if g.place, _ = s.door.addresses.Enter(r.RemoteAddr, now); g.place == nil {
-		return perf.UpgradeAddress
+		return metrics.UpgradeAddress
 	}
 	if g.account, ok = s.principals.Enter(g.session.Principal, g.session.Quota().Connections, now); !ok {
-		return perf.UpgradePrincipal
+		return metrics.UpgradePrincipal
 	}
 	return ""
 }
 
 // refuseClient answers a client that is not let in. Its socket is closed, so that who
 // was refused holds nothing here.
-func (s *Server) refuseClient(w http.ResponseWriter, status int, reason perf.UpgradeReason, why string) {
+func (s *Server) refuseClient(w http.ResponseWriter, status int, reason metrics.UpgradeReason, why string) {
 	s.figures.UpgradeRefused(reason)
 	w.Header().Set("Connection", "close")
 	http.Error(w, why, status)
 }
 
 // auditRefused says who was not let in, as far as that is known.
-func (s *Server) auditRefused(r *http.Request, session *auth.Session, why string) {
+func (s *Server) auditRefused(r *http.Request, session *access.Session, why string) {
 	if !s.cfg.Audit.Wants(audit.Refusals) {
 		return
 	}

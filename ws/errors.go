@@ -5,7 +5,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"noncegate/auth"
+	"noncegate/internal/access"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -69,8 +69,8 @@ func errorOf(err error, signer string, count int) *wire.Error {
 		return with(wire.Errorf(wire.CodeFenced, "fenced", "%s", nonce.ErrFenced.Error()),
 			wire.ErrorData{RetryAfterMs: retryFenced.Milliseconds()})
 	case errors.Is(err, nonce.ErrNotHolder):
-		return with(wire.Errorf(wire.CodeForbidden, "forbidden", "%s, and the right %s on this signer is missing; nothing happened", nonce.ErrNotHolder, auth.RightMarkAny),
-			wire.ErrorData{Right: auth.RightMarkAny.String()})
+		return with(wire.Errorf(wire.CodeForbidden, "forbidden", "%s, and the right %s on this signer is missing; nothing happened", nonce.ErrNotHolder, access.RightMarkAny),
+			wire.ErrorData{Right: access.RightMarkAny.String()})
 	case errors.Is(err, nonce.ErrNoChain):
 		return invalidParams("nonce", nonce.ErrNoChain.Error())
 	case errors.Is(err, nonce.ErrNewSigner):

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"net/http"
 
-	"noncegate/perf"
+	"noncegate/internal/metrics"
 	"noncegate/wire"
 	"noncegate/writer"
 )
@@ -14,26 +14,26 @@ import (
 type endpoint struct {
 	name  string // "": of none
 	run   method
-	asked *perf.Count
+	asked *metrics.Count
 }
 
 // endpointsOf are the methods, and what counts all others.
-func endpointsOf(figures *perf.Set) (known map[string]endpoint, nowhere endpoint) {
+func endpointsOf(figures *metrics.Set) (known map[string]endpoint, nowhere endpoint) {
 	known = make(map[string]endpoint, len(methods))
 	for name, run := range methods {
-		known[name] = endpoint{name, run, figures.Requests(perf.Method(name))}
+		known[name] = endpoint{name, run, figures.Requests(metrics.Method(name))}
 	}
-	return known, endpoint{asked: figures.Requests(perf.MethodUnknown)}
+	return known, endpoint{asked: figures.Requests(metrics.MethodUnknown)}
 }
 
 // countRefusal counts an error reply. What another node is told is no client's to
 // see: that node routes the request again, or tells its client and counts it there.
 func (s *Server) countRefusal(said *wire.ErrorData, toNode bool) {
 	if toNode {
-		s.figures.NodeRefused(perf.RefuseReason(said.Reason))
+		s.figures.NodeRefused(metrics.RefuseReason(said.Reason))
 		return
 	}
-	s.figures.Refused(perf.RefuseReason(said.Reason))
+	s.figures.Refused(metrics.RefuseReason(said.Reason))
 	if said.Outcome == wire.OutcomeUnknown {
 		s.figures.UnknownOutcomes.Inc()
 	}
@@ -41,12 +41,12 @@ func (s *Server) countRefusal(said *wire.ErrorData, toNode bool) {
 
 // refuseUpgrade answers a handshake that gorilla refuses, as it would itself.
 func (s *Server) refuseUpgrade(w http.ResponseWriter, _ *http.Request, status int, _ error) {
-	reason := perf.UpgradeBadRequest
+	reason := metrics.UpgradeBadRequest
 	switch status {
 	case http.StatusForbidden:
-		reason = perf.UpgradeOrigin
+		reason = metrics.UpgradeOrigin
 	case http.StatusInternalServerError: // the connection could not be taken over
-		reason = perf.UpgradeBroken
+		reason = metrics.UpgradeBroken
 	}
 	s.figures.UpgradeRefused(reason)
 	w.Header().Set("Sec-Websocket-Version", "13")
@@ -58,42 +58,42 @@ const clientsClose = -1
 
 // ending is why a connection ended: the orderly close that was begun first, or
 // what ended its queue.
-func (c *conn) ending() perf.CloseReason {
+func (c *conn) ending() metrics.CloseReason {
 	switch c.began.Load() {
 	case clientsClose:
-		return perf.CloseClient
+		return metrics.CloseClient
 	case wire.CloseServiceRestart:
-		return perf.CloseRestart
+		return metrics.CloseRestart
 	case wire.CloseExpired:
-		return perf.CloseExpired
+		return metrics.CloseExpired
 	case wire.CloseRevoked:
-		return perf.CloseRevoked
+		return metrics.CloseRevoked
 	case wire.CloseUnsupported:
-		return perf.CloseUnsupported
+		return metrics.CloseUnsupported
 	case wire.ClosePolicy:
-		return perf.ClosePolicy
+		return metrics.ClosePolicy
 	case wire.CloseGoingAway:
-		return perf.CloseUnused
+		return metrics.CloseUnused
 	case wire.CloseTooLarge:
-		return perf.CloseTooLarge
+		return metrics.CloseTooLarge
 	case wire.CloseInternal:
-		return perf.CloseInternal
+		return metrics.CloseInternal
 	case wire.CloseProtocolError:
-		return perf.CloseProtocol
+		return metrics.CloseProtocol
 	case wire.CloseSubscriptionLost:
-		return perf.CloseEventsLost
+		return metrics.CloseEventsLost
 	}
 	cause := c.out.Cause()
 	if _, kicked := errors.AsType[*writer.KickError](cause); kicked {
-		return perf.CloseSlow
+		return metrics.CloseSlow
 	}
 	switch {
 	case errors.Is(cause, errSilent):
-		return perf.CloseIdle
+		return metrics.CloseIdle
 	case errors.Is(cause, errStopped):
-		return perf.CloseStopped
+		return metrics.CloseStopped
 	}
-	return perf.CloseLost
+	return metrics.CloseLost
 }
 
 // Outbound is what waits for clients to read, over all open connections.

@@ -20,14 +20,14 @@ import (
 
 	"noncegate/backpressure"
 	"noncegate/encodepool"
-	"noncegate/guard"
-	"noncegate/hub"
+	"noncegate/internal/events"
+	"noncegate/internal/guard"
+	"noncegate/internal/metrics"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
 	"noncegate/nonce/rules"
 	"noncegate/nonce/service"
-	"noncegate/perf"
 	"noncegate/postdb"
 	"noncegate/wire"
 	"noncegate/writer"
@@ -92,7 +92,7 @@ func defaults() setup {
 type gateway struct {
 	testing.TB
 	srv     *Server
-	hub     *hub.Hub
+	hub     *events.Hub
 	service *service.Service
 	encode  *encodepool.Pool
 	store   *memstore.Store
@@ -111,19 +111,19 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	}
 	s.postdb.Lanes = s.nonce.Workers
 	log := slog.New(s.log)
-	events, err := postdb.New(s.postdb, log)
+	after, err := postdb.New(s.postdb, log)
 	must(t, err)
 	encode, err := encodepool.New(s.encode, log)
 	must(t, err)
 	if s.store == nil {
 		s.store = memstore.New(4, time.Now)
 	}
-	g := &gateway{TB: t, store: s.store, hub: hub.New(events, func(int) {}), encode: encode, figures: prometheus.NewRegistry()}
+	g := &gateway{TB: t, store: s.store, hub: events.New(after, func(int) {}), encode: encode, figures: prometheus.NewRegistry()}
 	g.holder, err = g.store.Register(t.Context(), lease.Presence{Node: s.node, Mode: "worker-queue", Patience: time.Minute})
 	must(t, err)
 	g.service, err = service.New(t.Context(), g.store, g.holder, unmeasured{}, g.hub, log, nil, s.nonce)
 	must(t, err)
-	figures := perf.New(g.figures)
+	figures := metrics.New(g.figures)
 	if s.locks != nil {
 		g.guard, err = guard.New(s.locks, guardFigures{figures}, log, s.guard)
 		must(t, err)
@@ -141,7 +141,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 		if g.guard != nil {
 			check(t, g.guard.Stop(ctx))
 		}
-		check(t, events.Stop(ctx))
+		check(t, after.Stop(ctx))
 		check(t, encode.Stop(ctx))
 		stopHTTP()
 		g.wantFigures(map[string]float64{"undeclared_labels_total": 0})
@@ -150,8 +150,8 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 		}
 		used, _ := g.srv.Inflight()
 		ofNodes, _ := g.srv.NodeInflight()
-		if used += ofNodes; !g.leaky && (used != 0 || events.Reserved() != 0 || encode.Reserved() != 0) {
-			t.Errorf("left behind: %d in flight, %d post-DB and %d encode places", used, events.Reserved(), encode.Reserved())
+		if used += ofNodes; !g.leaky && (used != 0 || after.Reserved() != 0 || encode.Reserved() != 0) {
+			t.Errorf("left behind: %d in flight, %d post-DB and %d encode places", used, after.Reserved(), encode.Reserved())
 		}
 	})
 	return g

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"noncegate/guard"
+	"noncegate/internal/guard"
 	"noncegate/nonce"
 	"noncegate/wire"
 )

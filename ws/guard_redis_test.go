@@ -12,8 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"noncegate/guard"
-	"noncegate/internal/redistest"
+	"noncegate/internal/guard"
+	"noncegate/internal/testenv/redistest"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
 )

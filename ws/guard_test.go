@@ -10,14 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/guard"
+	"noncegate/internal/guard"
+	"noncegate/internal/metrics"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
-	"noncegate/perf"
 )
 
 // guardFigures is what the gateway counts of locks.
-type guardFigures struct{ set *perf.Set }
+type guardFigures struct{ set *metrics.Set }
 
 func (f guardFigures) Acquired()   { f.set.GuardAcquired.Inc() }
 func (f guardFigures) Refused()    { f.set.GuardRefused.Inc() }
@@ -28,7 +28,7 @@ func (f guardFigures) Released(d time.Duration) {
 }
 func (f guardFigures) Kept(time.Duration) { f.set.GuardKept.Inc() }
 func (f guardFigures) ReleaseFailed(why guard.Failure, _ time.Duration) {
-	f.set.GuardReleaseFailed(perf.GuardFailure(why))
+	f.set.GuardReleaseFailed(metrics.GuardFailure(why))
 }
 
 // locksmith is Locks in memory, of which a test knows each step, and which it can

@@ -3,7 +3,7 @@ package ws
 import (
 	"testing"
 
-	"noncegate/auth"
+	"noncegate/internal/access"
 	"noncegate/nonce"
 )
 
@@ -11,11 +11,11 @@ import (
 func TestTheNameOfAHolderIsForWhomItConcerns(t *testing.T) {
 	for _, mode := range []nonce.Mode{nonce.WorkerQueue, nonce.Basic} {
 		p := newPeople()
-		p.grant("ada", "*", auth.RightAllocate|auth.RightRead)
-		p.grant("eve", "*", auth.RightAllocate|auth.RightRead)
-		for name, right := range map[string]auth.Right{"marker": auth.RightMarkAny, "mender": auth.RightRepair, "admin": auth.RightAdmin} {
-			p.grant(name, "a", right|auth.RightRead)
-			p.grant(name, "b", auth.RightRead)
+		p.grant("ada", "*", access.RightAllocate|access.RightRead)
+		p.grant("eve", "*", access.RightAllocate|access.RightRead)
+		for name, right := range map[string]access.Right{"marker": access.RightMarkAny, "mender": access.RightRepair, "admin": access.RightAdmin} {
+			p.grant(name, "a", right|access.RightRead)
+			p.grant(name, "b", access.RightRead)
 		}
 		met := make(chan string, 10)
 		g := guardedGateway(t, p, func(s *setup) { s.nonce.Mode = mode; s.ws.Met = func(name string) { met <- name } })

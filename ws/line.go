@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"noncegate/guard"
+	"noncegate/internal/guard"
 )
 
 // lines are the requests of one connection that wait for a lock or for the first word

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"noncegate/auth"
-	"noncegate/hub"
+	"noncegate/internal/access"
+	"noncegate/internal/events"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -163,8 +163,8 @@ func subscribeAs(notifications string) method {
 		if err != nil {
 			return err
 		}
-		if len(p.Signers) > hub.MaxSigners {
-			return invalidParams("signers", fmt.Sprintf("must be at most %d; leave signers out to get every event", hub.MaxSigners))
+		if len(p.Signers) > events.MaxSigners {
+			return invalidParams("signers", fmt.Sprintf("must be at most %d; leave signers out to get every event", events.MaxSigners))
 		}
 		for i, s := range p.Signers {
 			signer, bad := nonce.ParseSigner(s)
@@ -172,12 +172,12 @@ func subscribeAs(notifications string) method {
 				return invalidParams("signers", fmt.Sprintf("number %d: %v", i+1, bad))
 			}
 			p.Signers[i] = signer
-			if err := c.may(auth.RightSubscribe, signer); err != nil {
+			if err := c.may(access.RightSubscribe, signer); err != nil {
 				return err
 			}
 		}
 		if len(p.Signers) == 0 {
-			if err := c.may(auth.RightSubscribe, everySigner); err != nil {
+			if err := c.may(access.RightSubscribe, everySigner); err != nil {
 				return err
 			}
 		}

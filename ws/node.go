@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"noncegate/internal/metrics"
 	"noncegate/nonce"
-	"noncegate/perf"
 	"noncegate/wire"
 )
 
@@ -145,12 +145,12 @@ func (s *Server) admitNode(w http.ResponseWriter, r *http.Request) (node string,
 	node = from[0]
 	switch refused := s.cfg.Nodes.refusal(r); {
 	case refused != "":
-		s.refuseNode(w, r, http.StatusForbidden, perf.UpgradeNodeSecret, refused)
+		s.refuseNode(w, r, http.StatusForbidden, metrics.UpgradeNodeSecret, refused)
 	case s.cfg.Nodes.strange(r):
-		s.refuseNode(w, r, http.StatusMisdirectedRequest, perf.UpgradeMisdirected,
+		s.refuseNode(w, r, http.StatusMisdirectedRequest, metrics.UpgradeMisdirected,
 			"this gateway keeps its nonces in another database: the --advertise-url of the node that was meant leads out of its cluster")
 	case node == "" || s.cfg.Nodes.ID == "" || node == s.cfg.Nodes.ID || r.Header.Get(HeaderNodeTo) != s.cfg.Nodes.ID:
-		s.refuseNode(w, r, http.StatusMisdirectedRequest, perf.UpgradeMisdirected,
+		s.refuseNode(w, r, http.StatusMisdirectedRequest, metrics.UpgradeMisdirected,
 			"this is not the node that was meant: its --advertise-url leads to another one, or its id has changed")
 	default:
 		return node, true
@@ -220,7 +220,7 @@ func loopback(address string) bool {
 // refuseNode answers a node that may not come in, with a sentence for whoever runs
 // it. A node tries again and again, and anybody may say that he is one: the log
 // says it once a second at most for each reason, the counter counts all.
-func (s *Server) refuseNode(w http.ResponseWriter, r *http.Request, status int, reason perf.UpgradeReason, why string) {
+func (s *Server) refuseNode(w http.ResponseWriter, r *http.Request, status int, reason metrics.UpgradeReason, why string) {
 	s.figures.UpgradeRefused(reason)
 	said := &s.saidMisdirected
 	if status == http.StatusForbidden {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"noncegate/backpressure"
-	"noncegate/perf"
+	"noncegate/internal/metrics"
 	"noncegate/wire"
 )
 
@@ -22,7 +22,7 @@ func (t *dialect) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s.leaving.Load() {
-		s.figures.UpgradeRefused(perf.UpgradeDraining)
+		s.figures.UpgradeRefused(metrics.UpgradeDraining)
 		unavailable(w, retryDraining, "this node is going away")
 		return
 	}
@@ -32,7 +32,7 @@ func (t *dialect) post(w http.ResponseWriter, r *http.Request) {
 	}
 	defer g.leave()
 	if !s.conns.reserve(false) {
-		s.figures.UpgradeRefused(perf.UpgradeFull)
+		s.figures.UpgradeRefused(metrics.UpgradeFull)
 		unavailable(w, retryFull, "this node has as many connections as it may have")
 		return
 	}
@@ -56,7 +56,7 @@ func (t *dialect) post(w http.ResponseWriter, r *http.Request) {
 func (s *Server) cors(w http.ResponseWriter, r *http.Request) bool {
 	w.Header().Add("Vary", "Origin")
 	if !s.cfg.Origins.Allow(r) {
-		s.refuseClient(w, http.StatusForbidden, perf.UpgradeOrigin, "pages of this origin may not connect")
+		s.refuseClient(w, http.StatusForbidden, metrics.UpgradeOrigin, "pages of this origin may not connect")
 		return false
 	}
 	if origin := r.Header.Get("Origin"); origin != "" {
@@ -80,13 +80,13 @@ func (s *Server) admitPost(w http.ResponseWriter, r *http.Request) (g guest, ok 
 	if g.session = s.authenticate(w, r); g.session == nil {
 		return guest{}, false
 	}
-	reason := perf.UpgradeAddress
+	reason := metrics.UpgradeAddress
 	socket, known := r.Context().Value(socketKey{}).(net.Conn)
 	if !known || s.door.enter(socket) {
 		if g.account, ok = s.principals.Enter(g.session.Principal, g.session.Quota().Connections, time.Now()); ok {
 			return g, true
 		}
-		reason = perf.UpgradePrincipal
+		reason = metrics.UpgradePrincipal
 	}
 	g.leave()
 	w.Header().Set("Retry-After", seconds(retryCrowded))

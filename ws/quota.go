@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"noncegate/hub"
-	"noncegate/quota"
+	"noncegate/internal/access/quota"
+	"noncegate/internal/events"
 	"noncegate/wire"
 )
 
@@ -106,7 +106,7 @@ func (c *conn) pause() {
 // of one connection, of one principal and of all clients of this node are bounded. A
 // client that is to hear of more may be given the right on all.
 const (
-	connectionNames = 16 * hub.MaxSigners
+	connectionNames = 16 * events.MaxSigners
 	nodeNames       = 1 << 18
 	principalNames  = nodeNames / 2
 )

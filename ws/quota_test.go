@@ -18,29 +18,29 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"noncegate/audit"
-	"noncegate/auth"
-	"noncegate/hub"
+	"noncegate/internal/access"
+	"noncegate/internal/access/audit"
+	"noncegate/internal/access/quota"
+	"noncegate/internal/events"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
-	"noncegate/quota"
 )
 
 // limited lets everybody in whom people knows, with a quota.
 type limited struct {
 	*people
-	quota map[string]auth.Quota
+	quota map[string]access.Quota
 }
 
-func (l limited) Authenticate(r *http.Request) (*auth.Session, error) {
+func (l limited) Authenticate(r *http.Request) (*access.Session, error) {
 	s, err := l.people.Authenticate(r)
 	if err != nil {
 		return nil, err
 	}
-	return s.WithQuota(func() auth.Quota { return l.quota[s.Principal] }), nil
+	return s.WithQuota(func() access.Quota { return l.quota[s.Principal] }), nil
 }
 
-func newLimited(quotas map[string]auth.Quota) limited {
+func newLimited(quotas map[string]access.Quota) limited {
 	p := newPeople()
 	for name := range quotas {
 		p.grant(name, "*", everyRight)
@@ -48,13 +48,13 @@ func newLimited(quotas map[string]auth.Quota) limited {
 	return limited{p, quotas}
 }
 
-func limitedGateway(t testing.TB, quotas map[string]auth.Quota, changes ...func(*setup)) *gateway {
+func limitedGateway(t testing.TB, quotas map[string]access.Quota, changes ...func(*setup)) *gateway {
 	t.Helper()
 	return startGateway(t, append([]func(*setup){func(s *setup) { s.ws.Auth = newLimited(quotas) }}, changes...)...)
 }
 
 func TestRequestsBeyondAQuotaAreRefusedWithTheTimeToWait(t *testing.T) {
-	g := limitedGateway(t, map[string]auth.Quota{"ada": {RequestsPerSecond: 0.01, Burst: 3}, "bob": {}})
+	g := limitedGateway(t, map[string]access.Quota{"ada": {RequestsPerSecond: 0.01, Burst: 3}, "bob": {}})
 	ada, again, bob := g.as("ada"), g.as("ada"), g.as("bob")
 	for i, c := range []*client{ada, again, ada} {
 		c.request(fmt.Sprint(i), "nonce_allocate", `["a"]`)
@@ -79,7 +79,7 @@ func TestRequestsBeyondAQuotaAreRefusedWithTheTimeToWait(t *testing.T) {
 }
 
 func TestABatchCountsAsManyAndOneThatIsTooLongSaysSo(t *testing.T) {
-	g := limitedGateway(t, map[string]auth.Quota{"ada": {RequestsPerSecond: 0.01, Burst: 3}})
+	g := limitedGateway(t, map[string]access.Quota{"ada": {RequestsPerSecond: 0.01, Burst: 3}})
 	ada := g.as("ada")
 	batch := func(n int) map[string]any {
 		one := `{"jsonrpc":"2.0","id":"x","method":"nonce_allocate","params":["a"]}`
@@ -115,7 +115,7 @@ func TestASignerHasAQuotaWhoeverAsks(t *testing.T) {
 }
 
 func TestAPrincipalHasSoManyConnectionsAndSubscriptions(t *testing.T) {
-	g := limitedGateway(t, map[string]auth.Quota{"ada": {Connections: 2, Subscriptions: 2}})
+	g := limitedGateway(t, map[string]access.Quota{"ada": {Connections: 2, Subscriptions: 2}})
 	one, two := g.as("ada"), g.as("ada")
 	ada := http.Header{"Authorization": {"Bearer ada"}}
 	if response, says := g.wantRefused(ada, http.StatusTooManyRequests); response.Header.Get("Retry-After") == "" || says == "" {
@@ -155,7 +155,7 @@ func TestAPrincipalHasSoManyConnectionsAndSubscriptions(t *testing.T) {
 // Each signer that a subscription names is kept: without a bound one client with the
 // right to subscribe takes all memory there is.
 func TestTheSignersThatSubscriptionsNameAreBounded(t *testing.T) {
-	g := limitedGateway(t, map[string]auth.Quota{"ada": {}, "bob": {}, "eve": {}}, func(s *setup) { s.ws.MaxSubscriptions = 64 })
+	g := limitedGateway(t, map[string]access.Quota{"ada": {}, "bob": {}, "eve": {}}, func(s *setup) { s.ws.MaxSubscriptions = 64 })
 	next := 0
 	subscribe := func(c *client, names int) map[string]any {
 		t.Helper()
@@ -170,8 +170,8 @@ func TestTheSignersThatSubscriptionsNameAreBounded(t *testing.T) {
 	full := func(name string) (c *client, id string) {
 		t.Helper()
 		c = g.as(name)
-		for range connectionNames / hub.MaxSigners {
-			r := subscribe(c, hub.MaxSigners)
+		for range connectionNames / events.MaxSigners {
+			r := subscribe(c, events.MaxSigners)
 			if r["error"] != nil {
 				t.Fatalf("%s: %v", name, r)
 			}
@@ -197,11 +197,11 @@ func TestTheSignersThatSubscriptionsNameAreBounded(t *testing.T) {
 	}
 	last.request("u", "nonce_unsubscribe", `["`+id+`"]`)
 	last.reply()
-	if r := subscribe(eve, hub.MaxSigners); r["error"] != nil {
+	if r := subscribe(eve, events.MaxSigners); r["error"] != nil {
 		t.Errorf("the room of a subscription that ended is not free: %v", r)
 	}
 	must(t, eve.conn.Close())
-	for began := time.Now(); g.srv.names.Load() != nodeNames-hub.MaxSigners; runtime.Gosched() {
+	for began := time.Now(); g.srv.names.Load() != nodeNames-events.MaxSigners; runtime.Gosched() {
 		if time.Since(began) > patience {
 			t.Fatalf("the signers of a connection that ended count: %d", g.srv.names.Load())
 		}
@@ -209,7 +209,7 @@ func TestTheSignersThatSubscriptionsNameAreBounded(t *testing.T) {
 }
 
 func TestAnAddressHasSoManyConnections(t *testing.T) {
-	g := limitedGateway(t, map[string]auth.Quota{"ada": {}}, func(s *setup) { s.ws.Addresses.Connections = 1 })
+	g := limitedGateway(t, map[string]access.Quota{"ada": {}}, func(s *setup) { s.ws.Addresses.Connections = 1 })
 	g.as("ada").settle()
 	g.wantRefused(http.Header{"Authorization": {"Bearer ada"}}, http.StatusTooManyRequests)
 	g.wantFigures(map[string]float64{"upgrade_refused_total{address_full}": 1})
@@ -218,7 +218,7 @@ func TestAnAddressHasSoManyConnections(t *testing.T) {
 // Sockets that do not authenticate have a bound of their own, and what is beyond is
 // closed unread. Nodes and clients that are in are not touched.
 func TestSocketsThatDoNotAuthenticateAreBounded(t *testing.T) {
-	p := newLimited(map[string]auth.Quota{"ada": {}})
+	p := newLimited(map[string]access.Quota{"ada": {}})
 	h := startRaw(t, func(s *setup) {
 		s.ws.Auth = p
 		s.ws.Addresses = quota.AddressConfig{Waiting: 3, WaitingEach: 2}
@@ -256,7 +256,7 @@ func TestSocketsThatDoNotAuthenticateAreBounded(t *testing.T) {
 
 func TestAnAddressThatConnectsTooFastIsClosedUnread(t *testing.T) {
 	h := startRaw(t, func(s *setup) {
-		s.ws.Auth = newLimited(map[string]auth.Quota{"ada": {}})
+		s.ws.Auth = newLimited(map[string]access.Quota{"ada": {}})
 		s.ws.Addresses.Sockets = quota.Rate{PerSecond: 0.001, Burst: 2} // the warm-up took one
 	})
 	h.as("ada").settle()
@@ -316,7 +316,7 @@ func TestAPageThatMayNotConnectIsRefusedBeforeItsCredentialIsLookedAt(t *testing
 // neither an answer nor their turn.
 func TestAGreedyPrincipalDoesNotSlowAModestOne(t *testing.T) {
 	const rate, burst, asks = 50, 100, 200
-	g := limitedGateway(t, map[string]auth.Quota{"greedy": {RequestsPerSecond: rate, Burst: burst}, "modest": {}})
+	g := limitedGateway(t, map[string]access.Quota{"greedy": {RequestsPerSecond: rate, Burst: burst}, "modest": {}})
 	began := time.Now()
 	stop := make(chan struct{})
 	var granted, refused atomic.Int64
@@ -407,7 +407,7 @@ func auditedGateway(t *testing.T, level audit.Level, p *people) (*gateway, func(
 func TestTheAuditSaysWhoDidWhatToWhichSigner(t *testing.T) {
 	for level, want := range map[audit.Level][]string{
 		audit.Refusals: {
-			"login_refused why=" + auth.ErrInvalid.Error(), "login principal=ada credential=key-of-ada",
+			"login_refused why=" + access.ErrInvalid.Error(), "login principal=ada credential=key-of-ada",
 			"call principal=ada credential=key-of-ada method=nonce_allocate signer=s outcome=forbidden right=allocate",
 			"call principal=ada credential=key-of-ada method=nonce_repair signer=mine nonce=2 outcome=ok",
 			"call principal=ada credential=key-of-ada method=nonce_repair signer=mine outcome=invalid_params",
@@ -415,7 +415,7 @@ func TestTheAuditSaysWhoDidWhatToWhichSigner(t *testing.T) {
 			"logout principal=ada credential=key-of-ada outcome=client",
 		},
 		audit.Changes: {
-			"login_refused why=" + auth.ErrInvalid.Error(), "login principal=ada credential=key-of-ada",
+			"login_refused why=" + access.ErrInvalid.Error(), "login principal=ada credential=key-of-ada",
 			"call principal=ada credential=key-of-ada method=nonce_allocate signer=s outcome=forbidden right=allocate",
 			"call principal=ada credential=key-of-ada method=nonce_allocate signer=mine nonce=0 count=3 outcome=ok",
 			"call principal=ada credential=key-of-ada method=nonce_markRecyclable signer=mine nonce=1 outcome=ok",
@@ -428,7 +428,7 @@ func TestTheAuditSaysWhoDidWhatToWhichSigner(t *testing.T) {
 			"logout principal=ada credential=key-of-ada outcome=client",
 		},
 		audit.All: {
-			"login_refused why=" + auth.ErrInvalid.Error(), "login principal=ada credential=key-of-ada",
+			"login_refused why=" + access.ErrInvalid.Error(), "login principal=ada credential=key-of-ada",
 			"call principal=ada credential=key-of-ada method=nonce_allocate signer=s outcome=forbidden right=allocate",
 			"call principal=ada credential=key-of-ada method=nonce_allocate signer=mine nonce=0 count=3 outcome=ok",
 			"call principal=ada credential=key-of-ada method=nonce_markRecyclable signer=mine nonce=1 outcome=ok",
@@ -503,9 +503,9 @@ func TestAnUnknownOutcomeIsAuditedAsSuch(t *testing.T) {
 func TestAHoldIsItsPrincipals(t *testing.T) {
 	for _, mode := range []nonce.Mode{nonce.WorkerQueue, nonce.Basic} {
 		p := newPeople()
-		p.grant("ada", "*", everyRight&^auth.RightMarkAny)
-		p.grant("eve", "*", everyRight&^auth.RightMarkAny)
-		p.grant("ops", "*", auth.RightMarkAny)
+		p.grant("ada", "*", everyRight&^access.RightMarkAny)
+		p.grant("eve", "*", everyRight&^access.RightMarkAny)
+		p.grant("ops", "*", access.RightMarkAny)
 		g := guardedGateway(t, p, func(s *setup) { s.nonce.Mode = mode })
 		ada, eve, ops := g.as("ada"), g.as("eve"), g.as("ops")
 		ada.request("1", "nonce_allocate", `["a",2]`)

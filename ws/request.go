@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"sync"
 
-	"noncegate/guard"
+	"noncegate/internal/guard"
 	"noncegate/nonce"
 	"noncegate/wire"
 	"noncegate/writer"

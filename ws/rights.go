@@ -1,7 +1,7 @@
 package ws
 
 import (
-	"noncegate/auth"
+	"noncegate/internal/access"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -20,37 +20,37 @@ func (c *conn) authorize(r *request) *wire.Error {
 	switch signer := r.op.Signer; r.op.Kind {
 	case nonce.KindAllocate:
 		r.op.MaxOpen = c.session.Quota().OpenHolds
-		return c.may(auth.RightAllocate, signer)
+		return c.may(access.RightAllocate, signer)
 	case nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindMarkSigned, nonce.KindExtend:
-		if r.op.MarkAny = c.session.May(auth.RightMarkAny, signer); r.op.MarkAny {
+		if r.op.MarkAny = c.session.May(access.RightMarkAny, signer); r.op.MarkAny {
 			return nil
 		}
-		return c.may(auth.RightMark, signer)
+		return c.may(access.RightMark, signer)
 	case nonce.KindRepair:
-		return c.may(auth.RightRepair, signer)
+		return c.may(access.RightRepair, signer)
 	case nonce.KindStatus, nonce.KindList:
-		return c.may(auth.RightRead, signer)
+		return c.may(access.RightRead, signer)
 	default:
-		return c.may(auth.RightAdmin, signer)
+		return c.may(access.RightAdmin, signer)
 	}
 }
 
 // seesHolders reports whether the client is told who else holds nonces of the signer:
 // who may do something about it is.
 func (c *conn) seesHolders(signer string) bool {
-	return c.session.May(auth.RightMarkAny, signer) || c.session.May(auth.RightRepair, signer) || c.session.May(auth.RightAdmin, signer)
+	return c.session.May(access.RightMarkAny, signer) || c.session.May(access.RightRepair, signer) || c.session.May(access.RightAdmin, signer)
 }
 
 // may refuses who has not the right on the signer. The answer is the same whether
 // there is such a signer or not.
-func (c *conn) may(right auth.Right, signer string) *wire.Error {
+func (c *conn) may(right access.Right, signer string) *wire.Error {
 	if c.session.May(right, signer) {
 		return nil
 	}
 	return forbidden(right)
 }
 
-func forbidden(right auth.Right) *wire.Error {
+func forbidden(right access.Right) *wire.Error {
 	return with(wire.Errorf(wire.CodeForbidden, "forbidden", "the right %s on this signer is missing; nothing happened", right),
 		wire.ErrorData{Right: right.String()})
 }

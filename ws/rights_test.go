@@ -5,27 +5,27 @@ import (
 	"strings"
 	"testing"
 
-	"noncegate/auth"
+	"noncegate/internal/access"
 	"noncegate/nonce"
 )
 
 // calls are one call of each kind that touches a signer, with what may do it.
 var calls = []struct {
 	method, params string
-	needs          []auth.Right // one of these
-	missing        string       // what the refusal names
+	needs          []access.Right // one of these
+	missing        string         // what the refusal names
 }{
-	{"nonce_allocate", `["s"]`, []auth.Right{auth.RightAllocate}, "allocate"},
-	{"nonce_markUsed", `["s",0,"0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060"]`, []auth.Right{auth.RightMark, auth.RightMarkAny}, "mark"},
-	{"nonce_markRecyclable", `["s",0]`, []auth.Right{auth.RightMark, auth.RightMarkAny}, "mark"},
-	{"nonce_markSigned", `["s",0,"0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060"]`, []auth.Right{auth.RightMark, auth.RightMarkAny}, "mark"},
-	{"nonce_extend", `["s",0,60000]`, []auth.Right{auth.RightMark, auth.RightMarkAny}, "mark"},
-	{"nonce_repair", `["s",0]`, []auth.Right{auth.RightRepair}, "repair"},
-	{"nonce_status", `["s"]`, []auth.Right{auth.RightRead}, "read"},
-	{"nonce_list", `["s"]`, []auth.Right{auth.RightRead}, "read"},
-	{"nonce_setFloor", `["s",1]`, []auth.Right{auth.RightAdmin}, "admin"},
-	{"nonce_subscribe", `["events",{"signers":["s"]}]`, []auth.Right{auth.RightSubscribe}, "subscribe"},
-	{"eth_subscribe", `["events",{"signers":["s"]}]`, []auth.Right{auth.RightSubscribe}, "subscribe"},
+	{"nonce_allocate", `["s"]`, []access.Right{access.RightAllocate}, "allocate"},
+	{"nonce_markUsed", `["s",0,"0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060"]`, []access.Right{access.RightMark, access.RightMarkAny}, "mark"},
+	{"nonce_markRecyclable", `["s",0]`, []access.Right{access.RightMark, access.RightMarkAny}, "mark"},
+	{"nonce_markSigned", `["s",0,"0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060"]`, []access.Right{access.RightMark, access.RightMarkAny}, "mark"},
+	{"nonce_extend", `["s",0,60000]`, []access.Right{access.RightMark, access.RightMarkAny}, "mark"},
+	{"nonce_repair", `["s",0]`, []access.Right{access.RightRepair}, "repair"},
+	{"nonce_status", `["s"]`, []access.Right{access.RightRead}, "read"},
+	{"nonce_list", `["s"]`, []access.Right{access.RightRead}, "read"},
+	{"nonce_setFloor", `["s",1]`, []access.Right{access.RightAdmin}, "admin"},
+	{"nonce_subscribe", `["events",{"signers":["s"]}]`, []access.Right{access.RightSubscribe}, "subscribe"},
+	{"eth_subscribe", `["events",{"signers":["s"]}]`, []access.Right{access.RightSubscribe}, "subscribe"},
 }
 
 func TestEachCallNeedsItsRightAndNoOther(t *testing.T) {
@@ -34,7 +34,7 @@ func TestEachCallNeedsItsRightAndNoOther(t *testing.T) {
 	g := guardedGateway(t, p, func(s *setup) { s.ws.MaxSubscriptions = 100 })
 	ada := g.as("ada")
 	for _, call := range calls {
-		for right := auth.RightAllocate; right <= auth.RightRepair; right <<= 1 {
+		for right := access.RightAllocate; right <= access.RightRepair; right <<= 1 {
 			p.grant("ada", "s", right)
 			id := call.method + " with " + right.String()
 			ada.request(id, call.method, call.params)
@@ -128,7 +128,7 @@ func (s signatures) Submit(p nonce.Place, op *nonce.Op) {
 
 func TestOpsAreSignedWithWhoAsks(t *testing.T) {
 	p := newPeople()
-	p.grant("ada", "*", everyRight&^auth.RightMarkAny)
+	p.grant("ada", "*", everyRight&^access.RightMarkAny)
 	p.grant("bob", "*", everyRight)
 	g := guardedGateway(t, p)
 	ops := signatures{g.service, make(chan nonce.Op, 1)}
@@ -163,7 +163,7 @@ func TestWithoutAuthenticationOpsAreEverybodys(t *testing.T) {
 
 func TestASubscriptionNeedsTheRightOnEverySignerItNames(t *testing.T) {
 	p := newPeople()
-	p.grant("ada", "a", auth.RightSubscribe)
+	p.grant("ada", "a", access.RightSubscribe)
 	g := guardedGateway(t, p)
 	ada := g.as("ada")
 	for _, params := range []string{`["events",{"signers":["a","b"]}]`, `["events"]`} {
@@ -172,7 +172,7 @@ func TestASubscriptionNeedsTheRightOnEverySignerItNames(t *testing.T) {
 			t.Errorf("%s: got %v", params, data)
 		}
 	}
-	p.grant("ada", "*", auth.RightSubscribe)
+	p.grant("ada", "*", access.RightSubscribe)
 	ada.request("2", "nonce_subscribe", `["events"]`)
 	if r := ada.reply(); r["error"] != nil {
 		t.Errorf("got %v", r)
@@ -181,7 +181,7 @@ func TestASubscriptionNeedsTheRightOnEverySignerItNames(t *testing.T) {
 
 func TestEventsFollowTheRightsThatAreInForce(t *testing.T) {
 	p := newPeople()
-	p.grant("ada", "*", auth.RightSubscribe)
+	p.grant("ada", "*", access.RightSubscribe)
 	p.grant("bob", "*", everyRight)
 	g := guardedGateway(t, p, func(s *setup) { s.nonce.Workers = 1 })
 	ada, bob := g.as("ada"), g.as("bob")
@@ -198,7 +198,7 @@ func TestEventsFollowTheRightsThatAreInForce(t *testing.T) {
 	ada.notification()
 	ada.notification()
 	p.grant("ada", "*", 0)
-	p.grant("ada", "b", auth.RightSubscribe)
+	p.grant("ada", "b", access.RightSubscribe)
 	allocate("a", "b", "a", "b")
 	var got []map[string]any
 	for range 2 {

@@ -16,10 +16,10 @@ import (
 
 	"noncegate/backpressure"
 	"noncegate/encodepool"
-	"noncegate/hub"
+	"noncegate/internal/access/quota"
+	"noncegate/internal/events"
+	"noncegate/internal/metrics"
 	"noncegate/nonce"
-	"noncegate/perf"
-	"noncegate/quota"
 	"noncegate/writer"
 )
 
@@ -34,9 +34,9 @@ type Service interface {
 // they are opened on. Stop ends its goroutines.
 type Server struct {
 	service Service
-	hub     *hub.Hub
+	hub     *events.Hub
 	pool    *encodepool.Pool
-	figures *perf.Set
+	figures *metrics.Set
 	log     *slog.Logger
 	cfg     Config
 
@@ -81,7 +81,7 @@ const readBufferBytes = 128
 // New makes a server and starts its pinger. The encode pool and the hub's pool
 // must live until Stop has returned; so must the service, to answer what is in
 // flight. An error names the setting that is wrong.
-func New(service Service, events *hub.Hub, pool *encodepool.Pool, figures *perf.Set, log *slog.Logger, cfg Config) (*Server, error) {
+func New(service Service, events *events.Hub, pool *encodepool.Pool, figures *metrics.Set, log *slog.Logger, cfg Config) (*Server, error) {
 	s := &Server{
 		service: service, hub: events, pool: pool, figures: figures, log: log.With("component", "ws"), cfg: cfg,
 		// EnableCompression stays false: an extension that a client offers is not taken.
@@ -91,10 +91,10 @@ func New(service Service, events *hub.Hub, pool *encodepool.Pool, figures *perf.
 		},
 		principals: quota.NewPrincipals(), signers: quota.NewSigners(cfg.Signers),
 		conns:    newRegistry(cfg.MaxConnections),
-		rejected: func(stage string, n int) { figures.Rejected(perf.RejectStage(stage), n) },
+		rejected: func(stage string, n int) { figures.Rejected(metrics.RejectStage(stage), n) },
 	}
 	s.endpoints, s.nowhere = endpointsOf(figures)
-	s.elsewhere = endpoint{asked: figures.Requests(perf.MethodDialect)}
+	s.elsewhere = endpoint{asked: figures.Requests(metrics.MethodDialect)}
 	s.cfg.Origins.Addresses = cfg.Auth == nil
 	if s.cfg.Nodes.known = cfg.Auth != nil; s.cfg.Nodes.known {
 		s.door = newDoor(cfg.Addresses)
@@ -142,7 +142,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.open(w, r
 // a dialect.
 func (s *Server) open(w http.ResponseWriter, r *http.Request, t *dialect) {
 	if s.leaving.Load() {
-		s.figures.UpgradeRefused(perf.UpgradeDraining)
+		s.figures.UpgradeRefused(metrics.UpgradeDraining)
 		unavailable(w, retryDraining, "this node is going away")
 		return
 	}
@@ -160,7 +160,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, t *dialect) {
 	}
 	if !s.conns.reserve(node != "") {
 		g.leave()
-		s.figures.UpgradeRefused(perf.UpgradeFull)
+		s.figures.UpgradeRefused(metrics.UpgradeFull)
 		unavailable(w, retryFull, "this node has as many connections as it may have")
 		return
 	}
@@ -173,7 +173,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g 
 	ws, err := s.upgrader.Upgrade(h, r, nil)
 	if err != nil {
 		if _, answered := errors.AsType[websocket.HandshakeError](err); !answered {
-			s.figures.UpgradeRefused(perf.UpgradeBroken)
+			s.figures.UpgradeRefused(metrics.UpgradeBroken)
 		}
 		g.leave()
 		s.conns.cancel(node != "") // refuseUpgrade has answered, or nobody can any more
@@ -253,7 +253,7 @@ func (s *Server) ping(ctx context.Context) {
 }
 
 func (s *Server) dropSilent(c *conn) {
-	s.figures.Kicked(perf.KickIdle)
+	s.figures.Kicked(metrics.KickIdle)
 	s.log.Debug("dropped a silent peer", "remote", c.ws.RemoteAddr().String())
 	c.out.Kill(errSilent)
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"noncegate/auth"
+	"noncegate/internal/access"
 	"noncegate/wire"
 )
 
@@ -29,7 +29,7 @@ func (g *guest) principal() string {
 // closed once what it has in flight is answered, or when that takes too long.
 func (c *conn) lapse(now time.Time, ended error) {
 	code := wire.CloseExpired
-	if errors.Is(ended, auth.ErrRevoked) {
+	if errors.Is(ended, access.ErrRevoked) {
 		code = wire.CloseRevoked
 	}
 	if c.lapsed.CompareAndSwap(0, int32(code)) {
@@ -43,9 +43,9 @@ func (c *conn) lapse(now time.Time, ended error) {
 
 func lapseSentence(code int) string {
 	if code == wire.CloseRevoked {
-		return auth.ErrRevoked.Error()
+		return access.ErrRevoked.Error()
 	}
-	return auth.ErrExpired.Error()
+	return access.ErrExpired.Error()
 }
 
 // errLapsed refuses a request of a session that has ended.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/auth"
+	"noncegate/internal/access"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -23,9 +23,9 @@ func TestWithoutAGoodCredentialThereIsNoUpgrade(t *testing.T) {
 	}{
 		"none":        {nil, nil, 401, "no credential was given"},
 		"unknown":     {nil, http.Header{"Authorization": {"Bearer eve"}}, 401, "the credential is not valid"},
-		"expired":     {auth.ErrExpired, nil, 401, "the credential has expired"},
-		"revoked":     {auth.ErrRevoked, nil, 401, "the credential was revoked"},
-		"unavailable": {auth.ErrUnavailable, nil, 503, "the credential cannot be checked now"},
+		"expired":     {access.ErrExpired, nil, 401, "the credential has expired"},
+		"revoked":     {access.ErrRevoked, nil, 401, "the credential was revoked"},
+		"unavailable": {access.ErrUnavailable, nil, 503, "the credential cannot be checked now"},
 		"nobody's":    {http.ErrBodyNotAllowed, nil, 503, "the credential cannot be checked now"},
 	} {
 		p.mu.Lock()
@@ -60,8 +60,8 @@ func TestASessionThatEndsClosesItsConnectionAndNoOther(t *testing.T) {
 		says   string
 		reason string
 	}{
-		{auth.ErrExpired, wire.CloseExpired, "the credential has expired", "expired"},
-		{auth.ErrRevoked, wire.CloseRevoked, "the credential was revoked", "revoked"},
+		{access.ErrExpired, wire.CloseExpired, "the credential has expired", "expired"},
+		{access.ErrRevoked, wire.CloseRevoked, "the credential was revoked", "revoked"},
 	} {
 		p := newPeople()
 		p.grant("ada", "*", everyRight)
@@ -94,7 +94,7 @@ func TestASessionThatEndsAnswersWhatItHasInFlightAndTakesNothingNew(t *testing.T
 	ada := g.as("ada")
 	ada.request("before", "nonce_allocate", `["a"]`)
 	await(t, waiting, "the commit")
-	p.end("ada", auth.ErrRevoked)
+	p.end("ada", access.ErrRevoked)
 	for lapsed := false; !lapsed; runtime.Gosched() {
 		lapsed = g.srv.conns.all()[0].lapsed.Load() != 0
 	}
@@ -146,7 +146,7 @@ func TestASessionThatHasEndedGetsNoEvents(t *testing.T) {
 	bob.request("1", "nonce_allocate", `["seen"]`)
 	ada.notification()
 	bob.notification()
-	p.end("ada", auth.ErrRevoked)
+	p.end("ada", access.ErrRevoked)
 	for lapsed := false; !lapsed; runtime.Gosched() {
 		for _, c := range g.srv.conns.all() {
 			lapsed = lapsed || c.lapsed.Load() != 0
@@ -177,12 +177,12 @@ func TestAnAnswerThatDoesNotComeDoesNotKeepASessionOpen(t *testing.T) {
 	await(t, waiting, "the commit")
 	c := g.srv.conns.all()[0]
 	now := time.Now()
-	c.lapse(now, auth.ErrExpired)
-	c.lapse(now.Add(lapseTime-time.Second), auth.ErrExpired)
+	c.lapse(now, access.ErrExpired)
+	c.lapse(now.Add(lapseTime-time.Second), access.ErrExpired)
 	if c.closing.Load() {
 		t.Fatal("closed before its time was over")
 	}
-	c.lapse(now.Add(lapseTime), auth.ErrRevoked)
+	c.lapse(now.Add(lapseTime), access.ErrRevoked)
 	if code := ada.closed(); code != wire.CloseExpired { // the first end counts
 		t.Errorf("closed with %d", code)
 	}

@@ -12,10 +12,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"noncegate/hub"
+	"noncegate/internal/events"
+	"noncegate/internal/metrics"
 	"noncegate/lease"
 	"noncegate/nonce"
-	"noncegate/perf"
 	"noncegate/wire"
 )
 
@@ -107,7 +107,7 @@ func wantWithin(t *testing.T, what string, reply []byte, reserved int64) {
 
 func TestNoReplyExceedsItsReservation(t *testing.T) {
 	id := []byte(`"` + strings.Repeat("i", maxIDBytes-2) + `"`)
-	c := &conn{srv: &Server{figures: perf.New(prometheus.NewRegistry()), rejected: func(string, int) {}, cfg: widestChain()}} // which counts the refusals
+	c := &conn{srv: &Server{figures: metrics.New(prometheus.NewRegistry()), rejected: func(string, int) {}, cfg: widestChain()}} // which counts the refusals
 	for _, op := range widestOps() {
 		r := &request{op: *op, id: id, conn: c}
 		reserved := opBytes(op) + int64(len(id))
@@ -128,7 +128,7 @@ func widestChain() Config {
 	return Config{
 		ChainStatus: func(context.Context, string, int64) *wire.ChainStatus {
 			final, gap := int64(widest), &nonce.Gap{Nonce: widest, Since: widestTime, Status: nonce.Consumed, Attempt: widest, TxHash: widestHash, Blocked: widest}
-			return &wire.ChainStatus{Mined: widest, Final: &final, Window: widest, Head: widest, Gap: hub.Gap(gap), Stopped: true}
+			return &wire.ChainStatus{Mined: widest, Final: &final, Window: widest, Head: widest, Gap: events.Gap(gap), Stopped: true}
 		},
 		ChainStates: func(_ string, rows []nonce.Row) []string {
 			words := make([]string, len(rows))

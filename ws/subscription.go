@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"noncegate/auth"
-	"noncegate/hub"
+	"noncegate/internal/access"
+	"noncegate/internal/events"
 	"noncegate/wire"
 	"noncegate/writer"
 )
@@ -17,14 +17,14 @@ import (
 type subscription struct {
 	id     string // "0x" and 32 hexadecimal digits, random
 	conn   *conn
-	method string            // of its notifications
-	names  int               // how many signers it names
-	events *hub.Subscription // noted in the hub; delivers once it is live
+	method string               // of its notifications
+	names  int                  // how many signers it names
+	events *events.Subscription // noted in the hub; delivers once it is live
 }
 
 var (
-	_ hub.Subscriber = (*subscription)(nil)
-	_ hub.Selective  = (*subscription)(nil)
+	_ events.Subscriber = (*subscription)(nil)
+	_ events.Selective  = (*subscription)(nil)
 )
 
 // addSubscription makes a subscription that is not live yet. The hub knows of it,
@@ -43,9 +43,9 @@ func (c *conn) addSubscription(method string, signers []string) (*subscription, 
 	if err := c.takeSubscription(s.names); err != nil {
 		return nil, err
 	}
-	scope := hub.Everywhere
+	scope := events.Everywhere
 	if c.peer != nil {
-		scope = hub.Here
+		scope = events.Here
 	}
 	events, err := c.srv.hub.Subscribe(s, scope, signers)
 	if err != nil { // more signers than parsing let through: cannot be
@@ -147,13 +147,13 @@ func (c *conn) closeSubscriptions() {
 	}
 }
 
-// May implements hub.Selective, by the rights that are in force now. Whose session has
+// May implements events.Selective, by the rights that are in force now. Whose session has
 // ended is owed answers and no events.
 func (s *subscription) May(signer string) bool {
-	return s.conn.lapsed.Load() == 0 && s.conn.session.May(auth.RightSubscribe, signer)
+	return s.conn.lapsed.Load() == 0 && s.conn.session.May(access.RightSubscribe, signer)
 }
 
-// Offer implements hub.Subscriber.
+// Offer implements events.Subscriber.
 func (s *subscription) Offer(event []byte, missed int64) bool {
 	n := notifications.Get().(*notification)
 	*n = notification{subscription: s, event: event, missed: missed}

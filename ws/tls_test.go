@@ -15,8 +15,8 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"noncegate/internal/tlstest"
-	"noncegate/tlsfiles"
+	"noncegate/internal/testenv/tlstest"
+	"noncegate/internal/tlsfiles"
 	"noncegate/wire"
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
 
 	"noncegate/chain/ethereum/address"
-	"noncegate/internal/fakenode"
+	"noncegate/internal/testenv/fakenode"
 )
 
 // authorityKey signs authorizations; authority is its account.

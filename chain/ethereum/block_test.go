@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 
 	"noncegate/chain"
-	"noncegate/internal/fakenode"
+	"noncegate/internal/testenv/fakenode"
 )
 
 func TestQuantitiesAreReadStrictly(t *testing.T) {

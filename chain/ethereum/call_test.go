@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"noncegate/internal/fakenode"
+	"noncegate/internal/testenv/fakenode"
 )
 
 // named has each node answer eth_call with its name.

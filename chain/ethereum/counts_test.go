@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"noncegate/chain"
-	"noncegate/internal/fakenode"
+	"noncegate/internal/testenv/fakenode"
 )
 
 func isUnreachable(err error) bool { return errors.Is(err, chain.ErrUnreachable) }

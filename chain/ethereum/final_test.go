@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"noncegate/chain"
-	"noncegate/internal/fakenode"
+	"noncegate/internal/testenv/fakenode"
 )
 
 // finals sets the final block of all nodes.

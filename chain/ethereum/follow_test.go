@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"noncegate/chain"
-	"noncegate/internal/fakenode"
+	"noncegate/internal/testenv/fakenode"
 )
 
 func TestTheFirstHeadHasTheNewestAndTheFinalBlockAndAsksForCounts(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"noncegate/chain"
-	"noncegate/internal/fakenode"
+	"noncegate/internal/testenv/fakenode"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

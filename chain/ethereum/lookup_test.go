@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 
 	"noncegate/chain"
-	"noncegate/internal/fakenode"
+	"noncegate/internal/testenv/fakenode"
 )
 
 func TestATransactionIsSeenByItsHashInTheBlockOrThePool(t *testing.T) {

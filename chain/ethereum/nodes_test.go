@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"noncegate/chain"
-	"noncegate/internal/fakenode"
+	"noncegate/internal/testenv/fakenode"
 )
 
 func TestANodeOfAnotherChainIsNeverAskedAnythingElse(t *testing.T) {

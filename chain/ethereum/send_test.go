@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"noncegate/chain"
-	"noncegate/internal/fakenode"
+	"noncegate/internal/testenv/fakenode"
 )
 
 // says answers transactions with a refusal, or with their hash if it is "".

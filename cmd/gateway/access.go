@@ -7,11 +7,11 @@ import (
 	"net/http"
 	"time"
 
-	"noncegate/audit"
-	"noncegate/auth"
-	"noncegate/auth/jwt"
-	"noncegate/auth/rights"
 	"noncegate/chain/ethereum/endpoint"
+	"noncegate/internal/access"
+	"noncegate/internal/access/audit"
+	"noncegate/internal/access/jwt"
+	"noncegate/internal/access/rights"
 )
 
 // openAudit comes early, so that its end comes late: what the connections say last is
@@ -33,10 +33,10 @@ func (a *app) openAudit(context.Context) (err error) {
 // openGate opens what lets clients in, where they must say who they are.
 func (a *app) openGate(ctx context.Context) (err error) {
 	if !a.cfg.Authenticated() {
-		auth.WithoutRights(a.figures)
+		access.WithoutRights(a.figures)
 		return nil
 	}
-	store, ok := a.store.(auth.Store)
+	store, ok := a.store.(access.Store)
 	if !ok {
 		return fmt.Errorf("the store %s keeps no credentials", a.store.Name())
 	}
@@ -46,7 +46,7 @@ func (a *app) openGate(ctx context.Context) (err error) {
 	cfg := a.cfg.gate()
 	cfg.Certificates = a.cfg.TLSClientCA != ""
 	cfg.Figures, cfg.Log = a.figures, a.log.With("component", "auth")
-	a.gate, err = auth.New(ctx, store, cfg)
+	a.gate, err = access.New(ctx, store, cfg)
 	if wrong, ok := errors.AsType[*jwt.KeysError](err); ok {
 		return settingErrorf("jwt-keys", "cannot be used: %s", sentenceOf(wrong))
 	}
@@ -68,7 +68,7 @@ func rightsUsable(ctx context.Context, path string) error {
 }
 
 // authenticator is nil where nobody is asked who he is.
-func (a *app) authenticator() auth.Authenticator {
+func (a *app) authenticator() access.Authenticator {
 	if a.gate == nil {
 		return nil
 	}

@@ -13,12 +13,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"noncegate/perf"
+	"noncegate/internal/metrics"
 )
 
 func TestTheAdminSideAnswers(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	perf.New(reg)
+	metrics.New(reg)
 	var sentence error
 	h := adminHandler(reg, func() error { return sentence }, true)
 	for _, tt := range []struct {

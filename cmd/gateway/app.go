@@ -13,22 +13,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"noncegate/audit"
-	"noncegate/auth"
 	"noncegate/backpressure"
 	"noncegate/chain"
 	"noncegate/chain/ethereum"
 	"noncegate/encodepool"
-	"noncegate/guard"
-	"noncegate/hub"
+	"noncegate/internal/access"
+	"noncegate/internal/access/audit"
+	"noncegate/internal/cluster"
+	"noncegate/internal/events"
+	"noncegate/internal/events/redisevents"
+	"noncegate/internal/guard"
+	"noncegate/internal/metrics"
+	"noncegate/internal/redisdb"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/service"
-	"noncegate/perf"
 	"noncegate/postdb"
-	"noncegate/redisdb"
-	"noncegate/redisevents"
-	"noncegate/route"
 	"noncegate/wire"
 	"noncegate/writer"
 	"noncegate/ws"
@@ -50,13 +50,13 @@ type app struct {
 	redis           *redisdb.DB            // nil: without
 	publisher       *redisevents.Publisher // nil: events do not go by Redis
 	remote          *redisevents.Listener  // nil: nor do they come by it
-	figures         *perf.Set
+	figures         *metrics.Set
 	registry        *prometheus.Registry
 	encode          *encodepool.Pool
 	postdb          *postdb.Pool
-	hub             *hub.Hub
+	hub             *events.Hub
 	holder          lease.Holder
-	router          *route.Router                // nil: there are no other nodes
+	router          *cluster.Router              // nil: there are no other nodes
 	known           atomic.Pointer[[]lease.Node] // see nodes
 	guard           *guard.Guard
 	names           *namebook                   // nil: nobody is asked who he is
@@ -64,7 +64,7 @@ type app struct {
 	ethereum        map[string]*ethereum.Client // the clients of the chains, by CAIP-2 identifier
 	endpoints       http.Handler                // of all chains
 	audit           *audit.Log                  // nil: off
-	gate            *auth.Gate                  // nil: clients need not say who they are
+	gate            *access.Gate                // nil: clients need not say who they are
 	service         *service.Service
 	server          *ws.Server
 }
@@ -212,7 +212,7 @@ func (a *app) openStore(ctx context.Context) (err error) {
 
 func (a *app) openFigures(ctx context.Context) error {
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	a.figures = perf.New(a.registry)
+	a.figures = metrics.New(a.registry)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	go func() {
@@ -240,7 +240,7 @@ func (a *app) openPools(context.Context) (err error) {
 		return err
 	}
 	a.onStop("post-DB pool", a.postdb.Stop)
-	a.hub = hub.New(a.postdb, func(events int) { a.figures.Dropped(perf.DropPostDBFull, events) })
+	a.hub = events.New(a.postdb, func(events int) { a.figures.Dropped(metrics.DropPostDBFull, events) })
 	if a.publisher != nil {
 		a.hub.RelayTo(a.publisher)
 	}

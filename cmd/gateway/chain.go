@@ -8,7 +8,7 @@ import (
 	"noncegate/chain"
 	"noncegate/chain/ethereum"
 	"noncegate/chain/ethereum/endpoint"
-	"noncegate/hub"
+	"noncegate/internal/events"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -143,7 +143,7 @@ func (a *app) chainStatus() func(context.Context, string, int64) *wire.ChainStat
 		if st.FinalKnown {
 			out.Final = &st.Final
 		}
-		out.Gap = hub.Gap(st.Gap)
+		out.Gap = events.Gap(st.Gap)
 		return out
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"noncegate/chain/ethereum/endpoint"
+	"noncegate/internal/cluster"
+	"noncegate/internal/metrics"
 	"noncegate/nonce"
-	"noncegate/perf"
-	"noncegate/route"
 	"noncegate/ws"
 )
 
@@ -17,7 +17,7 @@ func (a *app) openRouter(context.Context) (err error) {
 	if _, embedded := a.cfg.SQLitePath(); embedded {
 		return nil
 	}
-	a.router, err = route.New(route.Config{
+	a.router, err = cluster.New(cluster.Config{
 		Forward: a.forwards(), Secret: a.cfg.NodeSecret, TLS: a.nodeTLS, Queue: a.forwardQueue(), Timeout: a.cfg.ForwardTimeout, Store: a.place(),
 	}, a.node, a.log, routeFigures{a.figures})
 	if err == nil {
@@ -123,20 +123,20 @@ func (a *app) leave(ctx context.Context) error {
 }
 
 // routeFigures carries what the router measures to the figures.
-type routeFigures struct{ set *perf.Set }
+type routeFigures struct{ set *metrics.Set }
 
-var _ route.Figures = routeFigures{}
+var _ cluster.Figures = routeFigures{}
 
-// Forwarded implements route.Figures.
-func (f routeFigures) Forwarded(result route.Result, took time.Duration) {
-	f.set.Forwarded(perf.ForwardResult(result))
-	if result == route.Answered {
+// Forwarded implements cluster.Figures.
+func (f routeFigures) Forwarded(result cluster.Result, took time.Duration) {
+	f.set.Forwarded(metrics.ForwardResult(result))
+	if result == cluster.Answered {
 		f.set.Forward.Observe(took)
 	}
 }
 
 // peerGauges are what a node knows of the others, in the order of peerValues.
-var peerGauges = []perf.Named{
+var peerGauges = []metrics.Named{
 	{Name: "nodes_live", Help: "Nodes that are live by the registry, this one included."},
 	{Name: "peers_linked", Help: "Other nodes to which a link is open."},
 	{Name: "peers_unreachable", Help: "Other nodes, live by the registry, that this one tried to reach and cannot."},
@@ -155,9 +155,9 @@ func (a *app) peerValues() []float64 {
 		for _, p := range a.router.Peers() {
 			underWay += p.UnderWay
 			switch {
-			case p.State == route.Up:
+			case p.State == cluster.Up:
 				linked++
-			case p.State == route.Suspect && registered[p.Node]:
+			case p.State == cluster.Suspect && registered[p.Node]:
 				unreachable++
 			}
 		}

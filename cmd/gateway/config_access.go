@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"noncegate/audit"
-	"noncegate/auth"
-	"noncegate/auth/jwt"
-	"noncegate/quota"
+	"noncegate/internal/access"
+	"noncegate/internal/access/audit"
+	"noncegate/internal/access/jwt"
+	"noncegate/internal/access/quota"
 	"noncegate/ws"
 )
 
@@ -150,9 +150,9 @@ func (c *AccessConfig) auditLevel() audit.Level {
 }
 
 // gate is what the Gate is opened with.
-func (c *AccessConfig) gate() auth.Config {
+func (c *AccessConfig) gate() access.Config {
 	pages := c.pages()
-	cfg := auth.Config{Rights: c.Rights, AllowOrigin: pages.Allow}
+	cfg := access.Config{Rights: c.Rights, AllowOrigin: pages.Allow}
 	if c.JWTKeys != "" {
 		cfg.Tokens = &jwt.Config{
 			Methods: strings.Split(c.JWTMethods, ","), Issuer: c.JWTIssuer, Audience: c.JWTAudience, Keys: c.JWTKeys,

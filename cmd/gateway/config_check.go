@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"noncegate/guard"
+	"noncegate/internal/guard"
+	"noncegate/internal/redisdb"
 	"noncegate/nonce"
-	"noncegate/redisdb"
 )
 
 // settingError is a setting that cannot be used. The process ends with exit

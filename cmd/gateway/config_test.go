@@ -16,7 +16,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"noncegate/auth/jwt"
+	"noncegate/internal/access/jwt"
 )
 
 func TestDefaultsAreThePromisedOnes(t *testing.T) {

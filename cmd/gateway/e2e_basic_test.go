@@ -32,7 +32,7 @@ func basicOf(name, word string) http.Header {
 }
 
 // A client that cannot set headers has its key in the URL, of which its library makes
-// HTTP Basic. interop/ has foreign ones.
+// HTTP Basic. test/interop/ has foreign ones.
 func TestAKeyInTheURLLetsIn(t *testing.T) {
 	dir := t.TempDir()
 	store, file := "sqlite:"+filepath.Join(dir, "n.db"), filepath.Join(dir, "rights.yaml")

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/internal/fakenode"
+	"noncegate/internal/testenv/fakenode"
 	"noncegate/wire"
 )
 

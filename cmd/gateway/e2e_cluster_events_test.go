@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"noncegate/client"
-	"noncegate/internal/pgtest"
+	"noncegate/internal/testenv/pgtest"
 	"noncegate/wire"
 )
 

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"noncegate/internal/pgtest"
+	"noncegate/internal/testenv/pgtest"
 	"noncegate/wire"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"noncegate/internal/tlstest"
+	"noncegate/internal/testenv/tlstest"
 	"noncegate/nonce/service"
 	"noncegate/wire"
 )

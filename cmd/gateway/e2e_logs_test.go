@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"noncegate/internal/pgtest"
-	"noncegate/internal/redistest"
+	"noncegate/internal/testenv/pgtest"
+	"noncegate/internal/testenv/redistest"
 	"noncegate/nonce/service"
 	"noncegate/wire"
 )

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/internal/pgtest"
+	"noncegate/internal/testenv/pgtest"
 	"noncegate/wire"
 )
 

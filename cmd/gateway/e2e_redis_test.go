@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"noncegate/client"
-	"noncegate/internal/redistest"
+	"noncegate/internal/testenv/redistest"
 	"noncegate/wire"
 )
 

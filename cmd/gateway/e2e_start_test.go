@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/internal/pgtest"
+	"noncegate/internal/testenv/pgtest"
 )
 
 // refused runs a gateway that must not start, and returns its one sentence.

@@ -21,7 +21,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
-	"noncegate/internal/pgtest"
+	"noncegate/internal/testenv/pgtest"
 	"noncegate/wire"
 )
 

@@ -13,9 +13,9 @@ import (
 	"syscall"
 	"testing"
 
-	"noncegate/internal/pgtest"
-	"noncegate/internal/redistest"
-	"noncegate/internal/tlstest"
+	"noncegate/internal/testenv/pgtest"
+	"noncegate/internal/testenv/redistest"
+	"noncegate/internal/testenv/tlstest"
 )
 
 // TestTheStoreAndRedisAreReachedOverTLS has servers with certificates of an authority

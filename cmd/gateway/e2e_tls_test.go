@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"noncegate/client"
-	"noncegate/internal/tlstest"
+	"noncegate/internal/testenv/tlstest"
 )
 
 // adminKey is the key of the private side in these tests.

@@ -4,13 +4,13 @@ import (
 	"context"
 	"time"
 
+	"noncegate/internal/metrics"
 	"noncegate/nonce"
-	"noncegate/perf"
 	"noncegate/ws"
 )
 
 // nonceFigures carries what the service measures to the figures.
-type nonceFigures struct{ set *perf.Set }
+type nonceFigures struct{ set *metrics.Set }
 
 var _ nonce.Figures = nonceFigures{}
 
@@ -25,14 +25,14 @@ func (f nonceFigures) Commit(d time.Duration, ops int) {
 
 // LeaseAcquire implements nonce.Figures.
 func (f nonceFigures) LeaseAcquire(r nonce.AcquireResult) {
-	f.set.LeaseAcquire(perf.AcquireResult(r), 1)
+	f.set.LeaseAcquire(metrics.AcquireResult(r), 1)
 }
 
 // LeaseRenew implements nonce.Figures.
-func (f nonceFigures) LeaseRenew(r nonce.RenewResult) { f.set.LeaseRenew(perf.RenewResult(r), 1) }
+func (f nonceFigures) LeaseRenew(r nonce.RenewResult) { f.set.LeaseRenew(metrics.RenewResult(r), 1) }
 
 // FenceReject implements nonce.Figures.
-func (f nonceFigures) FenceReject(op nonce.Kind) { f.set.FenceRejects(perf.FenceOp(op.String()), 1) }
+func (f nonceFigures) FenceReject(op nonce.Kind) { f.set.FenceRejects(metrics.FenceOp(op.String()), 1) }
 
 // WentBack implements nonce.Figures.
 func (f nonceFigures) WentBack() { f.set.StoreWentBack.Inc() }
@@ -93,7 +93,7 @@ func (a *app) openGauges(context.Context) error {
 
 // outboundGauges are what waits for clients to read, in the order of
 // outboundValues.
-var outboundGauges = []perf.Named{
+var outboundGauges = []metrics.Named{
 	{Name: "outbound_bytes", Help: "Bytes that wait for clients to read: queued, encoded or being written, over all connections."},
 	{Name: "outbound_promised_bytes", Help: "Bytes of --write-max-bytes that are promised to answers whose work is under way, over all connections."},
 	{Name: "outbound_messages", Help: "Messages that wait for clients to read, and answers under way, over all connections."},

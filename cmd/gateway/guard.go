@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"noncegate/guard"
-	"noncegate/perf"
+	"noncegate/internal/guard"
+	"noncegate/internal/metrics"
 )
 
 const (
@@ -38,7 +38,7 @@ func (a *app) openGuard(context.Context) (err error) {
 }
 
 // guardFigures carries what the guard measures to the figures.
-type guardFigures struct{ set *perf.Set }
+type guardFigures struct{ set *metrics.Set }
 
 var _ guard.Figures = guardFigures{}
 
@@ -62,6 +62,6 @@ func (f guardFigures) Kept(time.Duration) { f.set.GuardKept.Inc() }
 
 // ReleaseFailed implements guard.Figures.
 func (f guardFigures) ReleaseFailed(why guard.Failure, held time.Duration) {
-	f.set.GuardReleaseFailed(perf.GuardFailure(why))
+	f.set.GuardReleaseFailed(metrics.GuardFailure(why))
 	f.set.GuardHold.Observe(held)
 }

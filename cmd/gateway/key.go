@@ -11,8 +11,8 @@ import (
 	"os"
 	"time"
 
-	"noncegate/auth/apikey"
-	"noncegate/auth/rights"
+	"noncegate/internal/access/apikey"
+	"noncegate/internal/access/rights"
 	"noncegate/nonce"
 	"noncegate/nonce/sqlite"
 	"noncegate/wire"

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"noncegate/auth/apikey"
+	"noncegate/internal/access/apikey"
 	"noncegate/nonce/sqlite"
 )
 

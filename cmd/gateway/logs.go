@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"noncegate/internal/metrics"
+	"noncegate/internal/redisdb"
 	"noncegate/nonce"
 	"noncegate/nonce/redislog"
 	"noncegate/nonce/service"
-	"noncegate/perf"
-	"noncegate/redisdb"
 	"noncegate/wire"
 )
 
@@ -151,7 +151,7 @@ func (a *app) reconcileLogs(ctx context.Context) (reconcileReport, error) {
 }
 
 // logGauges are the logs of this node, in the order of logValues.
-var logGauges = []perf.Named{
+var logGauges = []metrics.Named{
 	{Name: "shards_logged", Help: "Shards of the database that have the performance engine, as this node saw last."},
 	{Name: "logs_served", Help: "Logs that this node serves."},
 	{Name: "logs_failing", Help: "Logs of this node that cannot be used just now."},

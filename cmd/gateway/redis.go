@@ -8,9 +8,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"noncegate/perf"
-	"noncegate/redisdb"
-	"noncegate/redisevents"
+	"noncegate/internal/events/redisevents"
+	"noncegate/internal/metrics"
+	"noncegate/internal/redisdb"
 )
 
 // redisOpenTime bounds the look at Redis at the start.
@@ -73,25 +73,25 @@ func (a *app) openListener() {
 
 // redisCounters are what publisher and listener count; 0 where there is none.
 var redisCounters = []struct {
-	perf.Named
+	metrics.Named
 	of func(redisevents.PublisherFigures, redisevents.ListenerFigures) uint64
 }{
-	{perf.Named{Name: "redis_events_published_total", Help: "Events that Redis took for other nodes."},
+	{metrics.Named{Name: "redis_events_published_total", Help: "Events that Redis took for other nodes."},
 		func(p redisevents.PublisherFigures, _ redisevents.ListenerFigures) uint64 { return p.Published }},
-	{perf.Named{Name: "redis_events_failed_total", Help: "Events that Redis did not take, or did not say that it took. Subscribers of other nodes are told that they missed them."},
+	{metrics.Named{Name: "redis_events_failed_total", Help: "Events that Redis did not take, or did not say that it took. Subscribers of other nodes are told that they missed them."},
 		func(p redisevents.PublisherFigures, _ redisevents.ListenerFigures) uint64 { return p.Failed }},
-	{perf.Named{Name: "redis_events_dropped_total", Help: "Events for other nodes that found no room while they waited for Redis or in the post-DB pool. Their subscribers are told that they missed them."},
+	{metrics.Named{Name: "redis_events_dropped_total", Help: "Events for other nodes that found no room while they waited for Redis or in the post-DB pool. Their subscribers are told that they missed them."},
 		func(p redisevents.PublisherFigures, _ redisevents.ListenerFigures) uint64 { return p.Dropped }},
-	{perf.Named{Name: "redis_events_received_total", Help: "Events of other nodes that came by Redis."},
+	{metrics.Named{Name: "redis_events_received_total", Help: "Events of other nodes that came by Redis."},
 		func(_ redisevents.PublisherFigures, l redisevents.ListenerFigures) uint64 { return l.Received }},
-	{perf.Named{Name: "redis_events_missed_total", Help: "Events of other nodes that did not come by Redis, and one for each loss of unknown size. The subscribers concerned are told."},
+	{metrics.Named{Name: "redis_events_missed_total", Help: "Events of other nodes that did not come by Redis, and one for each loss of unknown size. The subscribers concerned are told."},
 		func(_ redisevents.PublisherFigures, l redisevents.ListenerFigures) uint64 { return l.Missed }},
-	{perf.Named{Name: "redis_messages_garbled_total", Help: "Messages on the channels of this program that it did not write, and ignores."},
+	{metrics.Named{Name: "redis_messages_garbled_total", Help: "Messages on the channels of this program that it did not write, and ignores."},
 		func(_ redisevents.PublisherFigures, l redisevents.ListenerFigures) uint64 { return l.Garbled }},
 }
 
 // redisGauges are how Redis is, in the order of redisValues.
-var redisGauges = []perf.Named{
+var redisGauges = []metrics.Named{
 	{Name: "redis_configured", Help: "1 with --redis."},
 	{Name: "redis_down", Help: "1 while Redis does not take events of this node, or does not bring those of others."},
 	{Name: "redis_queued_events", Help: "Events that wait for Redis."},

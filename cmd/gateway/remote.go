@@ -7,7 +7,7 @@ import (
 	"net/url"
 
 	"noncegate/client"
-	"noncegate/tlsfiles"
+	"noncegate/internal/tlsfiles"
 )
 
 // GatewayURL is which gateway the commands talk to, and as whom.

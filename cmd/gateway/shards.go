@@ -5,11 +5,11 @@ import (
 	"errors"
 	"time"
 
+	"noncegate/internal/metrics"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/rules"
 	"noncegate/nonce/service"
-	"noncegate/perf"
 )
 
 // storage is a store.
@@ -61,7 +61,7 @@ func (a *app) routerOfService() service.Router {
 }
 
 // shardGauges are what a node knows of the shards, in the order of shardValues.
-var shardGauges = []perf.Named{
+var shardGauges = []metrics.Named{
 	{Name: "shards", Help: "Shards of the database."},
 	{Name: "shards_owned", Help: "Shards that this node owns, as far as it knows."},
 	{Name: "shards_unowned", Help: "Shards that no node owns by a lease that runs, as this node saw last. 0 where no node of mode worker-queue is live."},
@@ -81,7 +81,7 @@ func (a *app) shardValues() []float64 {
 // an answer too.
 type countedRenewals struct {
 	nonce.Store
-	figures *perf.Set
+	figures *metrics.Set
 }
 
 // Renew implements nonce.Store.
@@ -89,9 +89,9 @@ func (c countedRenewals) Renew(ctx context.Context, h lease.Holder, ttl time.Dur
 	r, err := c.Store.Renew(ctx, h, ttl)
 	switch {
 	case err == nil, errors.Is(err, lease.ErrWentBack), errors.Is(err, lease.ErrSuperseded):
-		c.figures.Heartbeat(perf.BeatAnswered)
+		c.figures.Heartbeat(metrics.BeatAnswered)
 	case !errors.Is(ctx.Err(), context.Canceled): // which is this node's own end
-		c.figures.Heartbeat(perf.BeatFailed)
+		c.figures.Heartbeat(metrics.BeatFailed)
 	}
 	return r, err
 }

@@ -6,8 +6,8 @@ import (
 	"net"
 	"net/netip"
 
-	"noncegate/perf"
-	"noncegate/tlsfiles"
+	"noncegate/internal/metrics"
+	"noncegate/internal/tlsfiles"
 )
 
 // encryption is the files of TLS, as far as there are any.
@@ -127,7 +127,7 @@ func (e *encryption) sum(of func(watched) int64) func() float64 {
 }
 
 // tlsGauges are in the order of values.
-var tlsGauges = []perf.Named{
+var tlsGauges = []metrics.Named{
 	{Name: "tls_files_stale", Help: "1 while files of TLS have changed to something that cannot be used, and what was read before is in force."},
 	{Name: "tls_certificate_expires_timestamp_seconds", Help: "When the certificate in force ends, in Unix time. 0 without --tls-cert."},
 }

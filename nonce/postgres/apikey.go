@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"noncegate/auth/apikey"
+	"noncegate/internal/access/apikey"
 )
 
 var _ apikey.Store = (*Store)(nil)

@@ -12,21 +12,21 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/auth"
-	"noncegate/auth/apikey"
-	"noncegate/internal/pgtest"
+	"noncegate/internal/access"
+	"noncegate/internal/access/apikey"
+	"noncegate/internal/testenv/pgtest"
 	"noncegate/nonce/postgres"
 )
 
 // newGate is the gate of a node, whose store is at url.
-func newGate(t *testing.T, url string) (*auth.Gate, *postgres.Store) {
+func newGate(t *testing.T, url string) (*access.Gate, *postgres.Store) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rights.yaml")
 	if err := os.WriteFile(file, []byte("principals: {alice: []}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := openShards(t, url, 0)
-	g, err := auth.New(t.Context(), s, auth.Config{Rights: file, Keys: apikey.Config{Refresh: 20 * time.Millisecond}})
+	g, err := access.New(t.Context(), s, access.Config{Rights: file, Keys: apikey.Config{Refresh: 20 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func newGate(t *testing.T, url string) (*auth.Gate, *postgres.Store) {
 // logins makes the address of each login another one: failures count against it.
 var logins atomic.Uint32
 
-func login(g *auth.Gate, header, query string) (*auth.Session, error) {
+func login(g *access.Gate, header, query string) (*access.Session, error) {
 	r := httptest.NewRequest(http.MethodGet, "/ws?"+query, nil)
 	n := logins.Add(1)
 	r.RemoteAddr = fmt.Sprintf("10.%d.%d.%d:1", n>>16&255, n>>8&255, n&255)
@@ -48,7 +48,7 @@ func login(g *auth.Gate, header, query string) (*auth.Session, error) {
 }
 
 // issue gets a ticket, or fails with what the handler answered.
-func issue(t *testing.T, g *auth.Gate, header string) (ticket string, status int) {
+func issue(t *testing.T, g *access.Gate, header string) (ticket string, status int) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodPost, "/ticket", nil)
 	r.Header.Set("Authorization", header)
@@ -79,8 +79,8 @@ func TestACredentialIsGoodAtEveryNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	header := "Bearer " + text
-	var sessions []*auth.Session
-	for _, g := range []*auth.Gate{here, there} {
+	var sessions []*access.Session
+	for _, g := range []*access.Gate{here, there} {
 		eventually(t, "the new key is good", func() bool { _, err := login(g, header, ""); return err == nil })
 		session, err := login(g, header, "")
 		if err != nil {
@@ -97,14 +97,14 @@ func TestACredentialIsGoodAtEveryNode(t *testing.T) {
 		t.Fatalf("a ticket at another node: %+v, %v", session, err)
 	}
 	sessions = append(sessions, session)
-	if _, err := login(here, "", "ticket="+ticket); !errors.Is(err, auth.ErrInvalid) {
+	if _, err := login(here, "", "ticket="+ticket); !errors.Is(err, access.ErrInvalid) {
 		t.Errorf("the same ticket again: %v", err)
 	}
 	if _, err := s.RevokeKey(t.Context(), r.ID); err != nil {
 		t.Fatal(err)
 	}
 	for _, session := range sessions {
-		eventually(t, "the session ends", func() bool { return errors.Is(session.Ended(time.Now()), auth.ErrRevoked) })
+		eventually(t, "the session ends", func() bool { return errors.Is(session.Ended(time.Now()), access.ErrRevoked) })
 	}
 }
 
@@ -141,12 +141,12 @@ func TestWhileTheDatabaseIsAwayOnlyWhoIsKnownIsLetIn(t *testing.T) {
 	proxy.Refuse()
 	eventually(t, "an unknown key cannot be checked", func() bool {
 		_, err := login(g, "Bearer "+unknown, "")
-		return errors.Is(err, auth.ErrUnavailable)
+		return errors.Is(err, access.ErrUnavailable)
 	})
 	if _, err := login(g, "Bearer "+text, ""); err != nil {
 		t.Errorf("a known key: %v", err)
 	}
-	if _, err := login(g, "", "ticket="+ticket); !errors.Is(err, auth.ErrUnavailable) {
+	if _, err := login(g, "", "ticket="+ticket); !errors.Is(err, access.ErrUnavailable) {
 		t.Errorf("a ticket: %v", err)
 	}
 	if text, status := issue(t, g, "Bearer "+text); text != "" || status != http.StatusServiceUnavailable {
@@ -159,7 +159,7 @@ func TestWhileTheDatabaseIsAwayOnlyWhoIsKnownIsLetIn(t *testing.T) {
 	proxy.Forward()
 	eventually(t, "an unknown key is refused", func() bool {
 		_, err := login(g, "Bearer "+unknown, "")
-		return errors.Is(err, auth.ErrInvalid)
+		return errors.Is(err, access.ErrInvalid)
 	})
 	if _, err := login(g, "", "ticket="+ticket); err != nil {
 		t.Errorf("the ticket, when the database is back: %v", err)

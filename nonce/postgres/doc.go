@@ -3,7 +3,7 @@
 // The fence is the row of a shard: a commit is one statement that first locks the rows of its
 // shards on the condition of owner, token and engine, then updates each signer's row on the
 // condition of its version, and everything else in the statement hangs on the rows that the
-// update returned (shard_statement.go). Nothing here relies on comparing times, on SERIALIZABLE,
+// update returned (statement.go). Nothing here relies on comparing times, on SERIALIZABLE,
 // or on reading before writing.
 //
 // What it does not promise: with asynchronous replication a failover may lose acknowledged

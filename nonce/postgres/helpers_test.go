@@ -8,7 +8,7 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"noncegate/internal/pgtest"
+	"noncegate/internal/testenv/pgtest"
 	"noncegate/nonce"
 	"strings"
 	"sync"

@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/internal/redistest"
+	"noncegate/internal/redisdb"
+	"noncegate/internal/testenv/redistest"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/redislog"
 	"noncegate/nonce/rules"
 	"noncegate/nonce/service"
-	"noncegate/redisdb"
 )
 
 type noFigures struct{}

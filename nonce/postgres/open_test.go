@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"noncegate/internal/pgtest"
+	"noncegate/internal/testenv/pgtest"
 	"noncegate/nonce/postgres"
 )
 

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"noncegate/internal/pgtest"
+	"noncegate/internal/testenv/pgtest"
 )
 
 var server *pgtest.Server

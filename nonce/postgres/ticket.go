@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"noncegate/auth/ticket"
+	"noncegate/internal/access/ticket"
 )
 
 var _ ticket.Store = (*Store)(nil)

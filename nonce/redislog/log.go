@@ -28,8 +28,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"noncegate/internal/redisdb"
 	"noncegate/nonce"
-	"noncegate/redisdb"
 )
 
 var _ nonce.ShardLog = (*Log)(nil)

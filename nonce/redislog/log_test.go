@@ -10,9 +10,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"noncegate/internal/redistest"
+	"noncegate/internal/redisdb"
+	"noncegate/internal/testenv/redistest"
 	"noncegate/nonce"
-	"noncegate/redisdb"
 )
 
 func open(t testing.TB, url, place string) *Log {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"noncegate/internal/redistest"
+	"noncegate/internal/testenv/redistest"
 )
 
 var server *redistest.Server

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"noncegate/internal/redistest"
+	"noncegate/internal/testenv/redistest"
 	"noncegate/nonce"
 )
 

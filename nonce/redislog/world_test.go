@@ -11,14 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/internal/redistest"
+	"noncegate/internal/redisdb"
+	"noncegate/internal/testenv/redistest"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
 	"noncegate/nonce/redislog"
 	"noncegate/nonce/rules"
 	"noncegate/nonce/service"
-	"noncegate/redisdb"
 )
 
 // world is a database and a Redis that several nodes use.

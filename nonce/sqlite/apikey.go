@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"noncegate/auth/apikey"
+	"noncegate/internal/access/apikey"
 )
 
 var _ apikey.Store = (*Store)(nil)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"noncegate/auth/apikey"
+	"noncegate/internal/access/apikey"
 )
 
 // Beside is the API keys of a file that another process has. One process at a time may

@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"time"
 
-	"noncegate/auth/ticket"
+	"noncegate/internal/access/ticket"
 )
 
 var _ ticket.Store = (*Store)(nil)

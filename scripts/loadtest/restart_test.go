@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/internal/pgtest"
+	"noncegate/internal/testenv/pgtest"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
 )

@@ -6,9 +6,9 @@ import (
 	"os"
 	"testing"
 
-	"noncegate/auth"
 	"noncegate/chain"
 	"noncegate/chain/ethereum/rawtx"
+	"noncegate/internal/access"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -34,7 +34,7 @@ func setCode(t *testing.T) (raw string, tx *rawtx.Tx) {
 }
 
 func TestAnAuthorizationMayNotUseANonceThatSomebodyElseHolds(t *testing.T) {
-	wallet := auth.RightAllocate | auth.RightMark
+	wallet := access.RightAllocate | access.RightMark
 	raw, tx := setCode(t)
 	authority := tx.Authorizations[0]
 	if !authority.Valid() {
@@ -42,7 +42,7 @@ func TestAnAuthorizationMayNotUseANonceThatSomebodyElseHolds(t *testing.T) {
 	}
 	of := signer(authority.Authority.String())
 	start := func(t *testing.T) *gateway {
-		g := startGateway(t, func(s *setup) { s.ws.Auth = who(map[string]auth.Right{"alice": wallet, "bob": wallet}) })
+		g := startGateway(t, func(s *setup) { s.ws.Auth = who(map[string]access.Right{"alice": wallet, "bob": wallet}) })
 		g.nodes.at(tx.From.String(), chain.Start{Latest: int64(tx.Nonce), Pending: int64(tx.Nonce)})
 		g.nodes.at(authority.Authority.String(), chain.Start{Latest: int64(authority.Nonce), Pending: int64(authority.Nonce)})
 		return g

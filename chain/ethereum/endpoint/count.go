@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"strings"
 
-	"noncegate/auth"
 	"noncegate/chain"
 	"noncegate/chain/ethereum/address"
+	"noncegate/internal/access"
 	"noncegate/nonce"
 	"noncegate/wire"
 	"noncegate/ws"
@@ -38,7 +38,7 @@ func (e *Endpoint) count(ctx context.Context, c *ws.Call) ws.Answer {
 
 // mayKnow reports whether who asks has something to do with the signer.
 func mayKnow(c *ws.Call, signer string) bool {
-	for _, right := range []auth.Right{auth.RightAllocate, auth.RightMark, auth.RightMarkAny, auth.RightRead} {
+	for _, right := range []access.Right{access.RightAllocate, access.RightMark, access.RightMarkAny, access.RightRead} {
 		if c.May(right, signer) {
 			return true
 		}

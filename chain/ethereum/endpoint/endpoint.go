@@ -101,7 +101,7 @@ type Endpoint struct {
 	events  Events
 	cfg     Config
 	log     *slog.Logger
-	metrics *metrics
+	metrics *counters
 	methods *methods
 
 	chainID uint64

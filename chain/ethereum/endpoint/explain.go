@@ -4,7 +4,7 @@ import (
 	"context"
 	"strings"
 
-	"noncegate/auth"
+	"noncegate/internal/access"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -25,7 +25,7 @@ func (s *sending) row(signer string, n int64) (row nonce.Row, there bool, err *w
 func (s *sending) explain(ctx context.Context, err *wire.Error) *wire.Error {
 	data := err.Data
 	switch {
-	case err.Code == wire.CodeForbidden && data.Right == auth.RightMarkAny.String():
+	case err.Code == wire.CodeForbidden && data.Right == access.RightMarkAny.String():
 		return s.about(rejected("not_holder",
 			"nonce %d of %s is held by somebody else, nothing was sent; ask for the pending transaction count again, and sign with that nonce", s.tx.Nonce, s.signer))
 	case err.Code == wire.CodeConflict:
@@ -63,8 +63,8 @@ func (s *sending) conflict(ctx context.Context, err *wire.Error) *wire.Error {
 		return rejected("conflict", "%s; nothing was sent", said)
 	case n > next:
 		return rejected("conflict", "nonce too high: nobody holds nonce %d of %s, and the next one is %d; nothing was sent", n, s.signer, next)
-	case s.e.cfg.Take && !s.call.May(auth.RightAllocate, s.signer):
-		return s.call.Forbidden(auth.RightAllocate)
+	case s.e.cfg.Take && !s.call.May(access.RightAllocate, s.signer):
+		return s.call.Forbidden(access.RightAllocate)
 	}
 	return rejected("conflict", "nobody holds nonce %d of %s, nothing was sent; allocate it first, with nonce_allocate", n, s.signer)
 }

@@ -19,18 +19,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
-	"noncegate/audit"
-	"noncegate/auth"
 	"noncegate/backpressure"
 	"noncegate/chain"
 	"noncegate/encodepool"
-	"noncegate/hub"
+	"noncegate/internal/access"
+	"noncegate/internal/access/audit"
+	"noncegate/internal/events"
+	"noncegate/internal/metrics"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
 	"noncegate/nonce/rules"
 	"noncegate/nonce/service"
-	"noncegate/perf"
 	"noncegate/postdb"
 	"noncegate/wire"
 	"noncegate/writer"
@@ -85,7 +85,7 @@ type gateway struct {
 	store    *memstore.Store
 	service  *service.Service
 	srv      *ws.Server
-	hub      *hub.Hub
+	hub      *events.Hub
 	endpoint *Endpoint
 	figures  *prometheus.Registry
 	address  string
@@ -116,11 +116,11 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	}
 	log := slog.New(s.log)
 	g := &gateway{TB: t, nodes: newNodes(t), store: memstore.New(4, time.Now), figures: prometheus.NewRegistry()}
-	events, err := postdb.New(postdb.Config{Workers: 2, Queue: 1000, LaneShare: 500, Lanes: s.nonce.Workers}, log)
+	after, err := postdb.New(postdb.Config{Workers: 2, Queue: 1000, LaneShare: 500, Lanes: s.nonce.Workers}, log)
 	must(t, err)
 	encode, err := encodepool.New(encodepool.Config{Workers: 2, Queue: 4096}, log)
 	must(t, err)
-	g.hub = hub.New(events, func(int) {})
+	g.hub = events.New(after, func(int) {})
 	holder, err := g.store.Register(t.Context(), lease.Presence{Node: "n1", Mode: "worker-queue", Patience: time.Minute})
 	must(t, err)
 	tracker, err := chain.New(g.nodes, s.chain, g.figures, log)
@@ -130,7 +130,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	g.service, err = service.New(t.Context(), g.store, holder, unmeasured{}, g.hub, log, nil, s.nonce)
 	must(t, err)
 	chains.Serve(g.service, g.hub)
-	g.srv, err = ws.New(g.service, g.hub, encode, perf.New(g.figures), log, s.ws)
+	g.srv, err = ws.New(g.service, g.hub, encode, metrics.New(g.figures), log, s.ws)
 	must(t, err)
 	g.told = &told{EventSink: g.hub}
 	g.endpoint, err = New(g.nodes, chains, Events{Sink: g.told, Lane: g.service.Lane}, s.endpoint, g.figures, log)
@@ -150,7 +150,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 		stopFollowing()
 		following.Wait()
 		g.service.Stop()
-		check(t, events.Stop(ctx))
+		check(t, after.Stop(ctx))
 		check(t, encode.Stop(ctx))
 		if n := g.endpoint.feeds.len(); n != 0 {
 			t.Errorf("left behind: %d subscriptions at nodes", n)
@@ -448,38 +448,38 @@ func (g *gateway) request(name, method, path, body string, header http.Header) (
 	return response.StatusCode, strings.TrimSpace(string(answer)), response.Header
 }
 
-// people is an auth.Authenticator whose credentials are names.
+// people is an access.Authenticator whose credentials are names.
 type people struct {
 	mu     sync.Mutex
-	rights map[string]map[string]auth.Right // by name and by signer, or "*"
-	quota  auth.Quota
+	rights map[string]map[string]access.Right // by name and by signer, or "*"
+	quota  access.Quota
 }
 
-const everyRight = auth.RightAllocate | auth.RightMark | auth.RightMarkAny | auth.RightRead | auth.RightSubscribe | auth.RightAdmin
+const everyRight = access.RightAllocate | access.RightMark | access.RightMarkAny | access.RightRead | access.RightSubscribe | access.RightAdmin
 
 // who knows people by their rights on all signers.
-func who(rights map[string]auth.Right) *people {
-	p := &people{rights: map[string]map[string]auth.Right{}}
+func who(rights map[string]access.Right) *people {
+	p := &people{rights: map[string]map[string]access.Right{}}
 	for name, r := range rights {
-		p.rights[name] = map[string]auth.Right{"*": r}
+		p.rights[name] = map[string]access.Right{"*": r}
 	}
 	return p
 }
 
-func (p *people) Authenticate(r *http.Request) (*auth.Session, error) {
+func (p *people) Authenticate(r *http.Request) (*access.Session, error) {
 	name, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.rights[name] == nil {
-		return nil, auth.ErrInvalid
+		return nil, access.ErrInvalid
 	}
-	may := func(right auth.Right, signer string) bool {
+	may := func(right access.Right, signer string) bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return (p.rights[name][signer]|p.rights[name]["*"])&right != 0
 	}
-	s := auth.NewSession(name, "key-of-"+name, time.Time{}, may, func(time.Time) error { return nil })
-	return s.WithQuota(func() auth.Quota { return p.quota }), nil
+	s := access.NewSession(name, "key-of-"+name, time.Time{}, may, func(time.Time) error { return nil })
+	return s.WithQuota(func() access.Quota { return p.quota }), nil
 }
 
 // audited collects what the audit says.

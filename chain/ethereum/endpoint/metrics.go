@@ -8,9 +8,9 @@ import (
 	"noncegate/ws"
 )
 
-// metrics are what an Endpoint counts, with the chain as a label: chains are settings,
+// counters are what an Endpoint counts, with the chain as a label: chains are settings,
 // and few.
-type metrics struct {
+type counters struct {
 	requests *prometheus.CounterVec
 	sends    *prometheus.CounterVec
 	loose    prometheus.Counter
@@ -34,9 +34,9 @@ const (
 	sendInDoubt = "doubt"   // it may be recorded; it was not sent
 )
 
-func newMetrics(id string, known []string, subscriptions func() float64, reg prometheus.Registerer) *metrics {
+func newMetrics(id string, known []string, subscriptions func() float64, reg prometheus.Registerer) *counters {
 	reg = prometheus.WrapRegistererWith(prometheus.Labels{"chain": id}, reg)
-	m := &metrics{
+	m := &counters{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "noncegate_eth_requests_total", Help: "Calls of the Ethereum endpoint, by method and by what they came to: ok, refused by the gateway, node for an error of a node.",
 		}, []string{"method", "result"}),
@@ -60,7 +60,7 @@ func newMetrics(id string, known []string, subscriptions func() float64, reg pro
 	return m
 }
 
-func (m *metrics) answered(method string, a *ws.Answer) {
+func (m *counters) answered(method string, a *ws.Answer) {
 	if !m.known[method] {
 		method = otherMethod
 	}
@@ -74,9 +74,9 @@ func (m *metrics) answered(method string, a *ws.Answer) {
 	m.requests.WithLabelValues(method, result).Inc()
 }
 
-func (m *metrics) sent(c chain.Class) { m.sends.WithLabelValues(c.String()).Inc() }
+func (m *counters) sent(c chain.Class) { m.sends.WithLabelValues(c.String()).Inc() }
 
-func (m *metrics) notSent(err *wire.Error) {
+func (m *counters) notSent(err *wire.Error) {
 	if err.Data.Outcome == wire.OutcomeUnknown {
 		m.sends.WithLabelValues(sendInDoubt).Inc()
 		return

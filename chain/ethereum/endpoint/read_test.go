@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"noncegate/auth"
 	"noncegate/chain"
 	"noncegate/chain/ethereum"
+	"noncegate/internal/access"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -163,7 +163,7 @@ func TestThePendingCountIsWhatWouldBeHandedOut(t *testing.T) {
 
 func TestThePendingCountOfWhoHasNothingToDoWithTheSignerIsTheNodes(t *testing.T) {
 	g := startGateway(t, func(s *setup) {
-		s.ws.Auth = who(map[string]auth.Right{"alice": auth.RightAllocate, "stranger": auth.RightSubscribe})
+		s.ws.Auth = who(map[string]access.Right{"alice": access.RightAllocate, "stranger": access.RightSubscribe})
 	})
 	g.allocate(signer(ada), "alice")
 	params := `["` + ada + `","pending"]`
@@ -337,8 +337,8 @@ func TestWhatComesByPost(t *testing.T) {
 }
 
 func TestPostsOfWhoIsNotKnownAreRefused(t *testing.T) {
-	p := who(map[string]auth.Right{"alice": everyRight})
-	p.quota = auth.Quota{RequestsPerSecond: 0.001, Burst: 2, Connections: 1}
+	p := who(map[string]access.Right{"alice": everyRight})
+	p.quota = access.Quota{RequestsPerSecond: 0.001, Burst: 2, Connections: 1}
 	g := startGateway(t, func(s *setup) { s.ws.Auth = p })
 	if status, _ := g.post("mallory", call("1", methodChainID, "[]")); status != 401 {
 		t.Errorf("a stranger got %d", status)
@@ -351,7 +351,7 @@ func TestPostsOfWhoIsNotKnownAreRefused(t *testing.T) {
 	}
 	// A request that is being answered is a connection of its principal.
 	p.mu.Lock()
-	p.quota = auth.Quota{Connections: 1}
+	p.quota = access.Quota{Connections: 1}
 	p.mu.Unlock()
 	entered, let := make(chan struct{}), make(chan struct{})
 	g.nodes.answer("eth_call", func(string) (string, *rpcError, error) { close(entered); <-let; return "1", nil, nil })
@@ -373,7 +373,7 @@ func TestPostsOfWhoIsNotKnownAreRefused(t *testing.T) {
 // A socket that is kept open counts as let in from its first request on.
 func TestASocketThatIsKeptOpenIsNotOneThatWaits(t *testing.T) {
 	g := startGateway(t, func(s *setup) {
-		s.ws.Auth = who(map[string]auth.Right{"alice": everyRight})
+		s.ws.Auth = who(map[string]access.Right{"alice": everyRight})
 		s.ws.Addresses.Connections = 1
 	})
 	kept := &http.Client{Transport: &http.Transport{}}
@@ -410,7 +410,7 @@ func TestASocketThatIsKeptOpenIsNotOneThatWaits(t *testing.T) {
 func TestTheAuditSaysWhoSentWhat(t *testing.T) {
 	lines := &audited{}
 	g := startGateway(t, func(s *setup) {
-		s.ws.Auth = who(map[string]auth.Right{"alice": everyRight, "eve": auth.RightRead})
+		s.ws.Auth = who(map[string]access.Right{"alice": everyRight, "eve": access.RightRead})
 		s.ws.Audit = auditTo(t, lines)
 	})
 	g.dialAs("alice").send(transaction(ada, 0, "a"))

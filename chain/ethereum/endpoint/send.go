@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"noncegate/auth"
 	"noncegate/chain"
+	"noncegate/internal/access"
 	"noncegate/nonce"
 	"noncegate/wire"
 	"noncegate/ws"
@@ -57,8 +57,8 @@ func (e *Endpoint) sending(c *ws.Call, param []byte) (*sending, *wire.Error) {
 	}
 	s.signer = e.nodes.ID() + ":" + s.tx.Account
 	c.About(s.signer, s.tx.Nonce)
-	if !c.May(auth.RightMark, s.signer) && !c.May(auth.RightMarkAny, s.signer) {
-		return nil, c.Forbidden(auth.RightMark)
+	if !c.May(access.RightMark, s.signer) && !c.May(access.RightMarkAny, s.signer) {
+		return nil, c.Forbidden(access.RightMark)
 	}
 	return s, c.Charge(s.signer)
 }
@@ -199,8 +199,8 @@ func (s *sending) hope(ctx context.Context, err *wire.Error, take bool) hope {
 func (s *sending) recordOp() *nonce.Op {
 	return &nonce.Op{
 		Kind: nonce.KindMarkSigned, Signer: s.signer, Nonce: s.tx.Nonce, TxHash: s.tx.Hash, Forwarded: true,
-		Take:    s.e.cfg.Take && s.call.May(auth.RightAllocate, s.signer),
-		MarkAny: s.call.May(auth.RightMarkAny, s.signer), MaxOpen: s.call.MaxOpen(),
+		Take:    s.e.cfg.Take && s.call.May(access.RightAllocate, s.signer),
+		MarkAny: s.call.May(access.RightMarkAny, s.signer), MaxOpen: s.call.MaxOpen(),
 	}
 }
 
@@ -274,7 +274,7 @@ func (s *sending) giveBack(why string) {
 }
 
 func (s *sending) follow(op *nonce.Op) {
-	op.Signer, op.Nonce, op.Forwarded, op.MarkAny = s.signer, s.tx.Nonce, op.Kind == nonce.KindMarkRecyclable, s.call.May(auth.RightMarkAny, s.signer)
+	op.Signer, op.Nonce, op.Forwarded, op.MarkAny = s.signer, s.tx.Nonce, op.Kind == nonce.KindMarkRecyclable, s.call.May(access.RightMarkAny, s.signer)
 	err := s.call.Finish(op)
 	if err != nil && err.Code == wire.CodeConflict && op.Kind == nonce.KindMarkRecyclable {
 		return // a try before may have left it somewhere, so that it is used

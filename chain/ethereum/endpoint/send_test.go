@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/auth"
 	"noncegate/chain"
+	"noncegate/internal/access"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
 	"noncegate/wire"
@@ -287,9 +287,9 @@ func TestADrainWaitsForTransactionsThatAreBeingSent(t *testing.T) {
 }
 
 func TestWhoIsNotTheHolderIsRefusedAndNothingIsSent(t *testing.T) {
-	wallet := auth.RightAllocate | auth.RightMark
+	wallet := access.RightAllocate | access.RightMark
 	g := startGateway(t, func(s *setup) {
-		s.ws.Auth = who(map[string]auth.Right{"alice": wallet, "bob": wallet, "boss": everyRight})
+		s.ws.Auth = who(map[string]access.Right{"alice": wallet, "bob": wallet, "boss": everyRight})
 	})
 	if n := g.allocate(signer(ada), "alice"); n != 0 {
 		t.Fatalf("allocated %d", n)
@@ -312,7 +312,7 @@ func TestWhoIsNotTheHolderIsRefusedAndNothingIsSent(t *testing.T) {
 
 func TestRightsAreAskedForAsElsewhere(t *testing.T) {
 	g := startGateway(t, func(s *setup) {
-		s.ws.Auth = who(map[string]auth.Right{"reader": auth.RightRead | auth.RightAllocate, "marker": auth.RightMark})
+		s.ws.Auth = who(map[string]access.Right{"reader": access.RightRead | access.RightAllocate, "marker": access.RightMark})
 	})
 	g.dialAs("reader").send(transaction(ada, 0, "a")).wantError(t, wire.CodeForbidden, "the right mark on this signer is missing")
 	g.dialAs("marker").send(transaction(ada, 0, "a")).wantError(t, wire.CodeForbidden, "the right allocate on this signer is missing")
@@ -324,8 +324,8 @@ func TestRightsAreAskedForAsElsewhere(t *testing.T) {
 }
 
 func TestQuotasHoldAsElsewhere(t *testing.T) {
-	p := who(map[string]auth.Right{"alice": everyRight, "bob": everyRight})
-	p.quota = auth.Quota{OpenHolds: 2}
+	p := who(map[string]access.Right{"alice": everyRight, "bob": everyRight})
+	p.quota = access.Quota{OpenHolds: 2}
 	g := startGateway(t, func(s *setup) { s.ws.Auth = p })
 	// Those that are in a pool are no open holds; those of which nobody knows are.
 	g.nodes.says(chain.Verdict{Class: chain.Taken, Code: -32000, Message: "replacement transaction underpriced"})

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"noncegate/chain/ethereum"
-	"noncegate/hub"
+	"noncegate/internal/events"
 )
 
 type rpcError = ethereum.RPCError
@@ -13,7 +13,7 @@ type rpcError = ethereum.RPCError
 // watcher is a subscriber to the gateway's own events.
 type watcher chan string
 
-// Offer implements hub.Subscriber.
+// Offer implements events.Subscriber.
 func (w watcher) Offer(event []byte, _ int64) bool {
 	var e struct {
 		Type  string
@@ -28,7 +28,7 @@ func (w watcher) Offer(event []byte, _ int64) bool {
 func (g *gateway) watch(signer string) <-chan string {
 	g.Helper()
 	w := make(watcher, 100)
-	s, err := g.hub.Subscribe(w, hub.Everywhere, []string{signer})
+	s, err := g.hub.Subscribe(w, events.Everywhere, []string{signer})
 	must(g.TB, err)
 	s.Announce()
 	s.Start()

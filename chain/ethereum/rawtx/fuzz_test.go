@@ -13,7 +13,7 @@ import (
 )
 
 // FuzzDecode gives Decode bytes of strangers. Whether it is right about them is the
-// matter of interop/rawtx, which asks go-ethereum.
+// matter of test/interop/rawtx, which asks go-ethereum.
 func FuzzDecode(f *testing.F) {
 	for _, v := range vectors(f) {
 		if raw := v.raw(f); len(raw) < 10_000 {

@@ -16,7 +16,7 @@ import (
 )
 
 // vector is a transaction of testdata/vectors.json and what go-ethereum reads in it.
-// The file is written, and compared with go-ethereum, by interop/rawtx.
+// The file is written, and compared with go-ethereum, by test/interop/rawtx.
 type vector struct {
 	Name           string  `json:"name"`
 	Raw            string  `json:"raw"`

@@ -22,7 +22,7 @@ import (
 
 	"noncegate/dashboards/internal/boards"
 	"noncegate/dashboards/internal/rig"
-	"noncegate/internal/guarded"
+	"noncegate/internal/testenv/guarded"
 )
 
 const (

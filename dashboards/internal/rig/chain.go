@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"noncegate/client"
-	"noncegate/internal/fakenode"
+	"noncegate/internal/testenv/fakenode"
 )
 
 // The chain that gateways of a cluster ask.

@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"noncegate/internal/guarded"
-	"noncegate/internal/pgtest"
-	"noncegate/internal/redistest"
+	"noncegate/internal/testenv/guarded"
+	"noncegate/internal/testenv/pgtest"
+	"noncegate/internal/testenv/redistest"
 )
 
 // Cluster is gateways over one private PostgreSQL, and a Redis and a chain where they

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"noncegate/internal/guarded"
+	"noncegate/internal/testenv/guarded"
 )
 
 // Gateway is a gateway under watch.

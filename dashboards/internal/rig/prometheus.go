@@ -20,7 +20,7 @@ import (
 	"strings"
 	"time"
 
-	"noncegate/internal/guarded"
+	"noncegate/internal/testenv/guarded"
 )
 
 // Prometheus is a server that scrapes gateways, as the job noncegate.

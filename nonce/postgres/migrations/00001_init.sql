@@ -19,7 +19,7 @@ CREATE TABLE shard (
     owner_incarnation bigint NOT NULL DEFAULT 0,
     fencing_token     bigint NOT NULL DEFAULT 0,
     pinned_node       text   NOT NULL DEFAULT '', -- where it should be while that node lives; '': the balance says
-    -- The log in front of the rows, with the performance engine (nonce/shard_log.go).
+    -- The log in front of the rows, with the performance engine (nonce/log.go).
     performance  boolean NOT NULL DEFAULT false,
     log_identity text    NOT NULL DEFAULT '', -- of the server that has it
     log_shipped  bigint  NOT NULL DEFAULT 0,  -- the number of the last record that the rows have
@@ -51,7 +51,7 @@ ALTER TABLE signer ALTER COLUMN live SET STORAGE EXTERNAL;
 -- What was CONSUMED: information, and no state. A nonce below next_nonce that is not in
 -- live is CONSUMED whether its row is kept or not. tx_hashes: 32 bytes each, the newest,
 -- then those that it replaced, oldest first. Old rows are found by reading the table in
--- pieces, not by an index (shard_prune.go).
+-- pieces, not by an index (prune.go).
 CREATE TABLE signer_history (
     signer_id bigint NOT NULL,
     nonce     bigint NOT NULL,

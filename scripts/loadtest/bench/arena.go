@@ -12,8 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"noncegate/internal/guarded"
-	"noncegate/internal/pgtest"
+	"noncegate/internal/testenv/guarded"
+	"noncegate/internal/testenv/pgtest"
 )
 
 // postgresSettings are what the private server has beside the defaults of pgtest.
@@ -54,7 +54,7 @@ func openArena(ctx context.Context, progress io.Writer, scenes []scene) (*arena,
 }
 
 func (a *arena) setUp(ctx context.Context) error {
-	build := exec.CommandContext(ctx, "go", "build", "-o", a.room.Dir()+"/", "noncegate/cmd/gateway", "noncegate/refserver")
+	build := exec.CommandContext(ctx, "go", "build", "-o", a.room.Dir()+"/", "noncegate/cmd/gateway", "noncegate/test/refserver")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
 	}

@@ -14,7 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"noncegate/internal/guarded"
+	"noncegate/internal/testenv/guarded"
 	"noncegate/scripts/loadtest/traffic"
 )
 

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"noncegate/internal/fakenode"
+	"noncegate/internal/testenv/fakenode"
 )
 
 // loadChain is the chain that the load's accounts are of, and chainNumber its number.

@@ -11,8 +11,8 @@ import (
 	"net/http"
 	"time"
 
-	"noncegate/internal/pgtest"
-	"noncegate/internal/redistest"
+	"noncegate/internal/testenv/pgtest"
+	"noncegate/internal/testenv/redistest"
 	"noncegate/scripts/loadtest/traffic"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"noncegate/internal/pgtest"
+	"noncegate/internal/testenv/pgtest"
 	"noncegate/nonce"
 	"noncegate/nonce/postgres"
 	"noncegate/scripts/loadtest/traffic"

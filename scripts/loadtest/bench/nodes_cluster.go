@@ -16,7 +16,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 
-	"noncegate/internal/guarded"
+	"noncegate/internal/testenv/guarded"
 	"noncegate/scripts/loadtest/process"
 )
 

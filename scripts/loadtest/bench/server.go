@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"time"
 
-	"noncegate/internal/guarded"
-	"noncegate/internal/redistest"
+	"noncegate/internal/testenv/guarded"
+	"noncegate/internal/testenv/redistest"
 	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/process"
 )

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"noncegate/perf"
+	"noncegate/internal/metrics"
 )
 
 // readOnce reads what handler answers.
@@ -35,7 +35,7 @@ func text(page string) http.HandlerFunc {
 func TestTheStagesOfAGatewayAreFoundUnderTheirMillisecondNames(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	set := perf.New(reg)
+	set := metrics.New(reg)
 	handler := promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP
 
 	n := newNode("")
@@ -43,10 +43,10 @@ func TestTheStagesOfAGatewayAreFoundUnderTheirMillisecondNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []*perf.Stage{set.EncodeQueue, set.PostDBQueue, set.WriteQueue, set.WorkerQueue, set.Commit} {
+	for _, s := range []*metrics.Stage{set.EncodeQueue, set.PostDBQueue, set.WriteQueue, set.WorkerQueue, set.Commit} {
 		s.ObserveN(3*time.Millisecond, 10)
 	}
-	set.Rejected(perf.RejectWorker, 7)
+	set.Rejected(metrics.RejectWorker, 7)
 	set.BatchSize.Observe(5)
 	after, err := readOnce(t, time.Minute, handler)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"strings"
 	"testing"
 
-	"noncegate/internal/npmtest"
+	"noncegate/internal/testenv/npmtest"
 )
 
 // script is what parse.mjs says of a file.

@@ -14,7 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"noncegate/internal/fakenode"
+	"noncegate/internal/testenv/fakenode"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"noncegate/internal/fakenode"
+	"noncegate/internal/testenv/fakenode"
 )
 
 // socketRig is a rig over a WebSocket that is connected.

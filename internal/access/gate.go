@@ -1,0 +1,323 @@
+package access
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"noncegate/internal/access/apikey"
+	"noncegate/internal/access/jwt"
+	"noncegate/internal/access/rights"
+	"noncegate/internal/access/ticket"
+	"noncegate/internal/metrics"
+)
+
+// What Session.Credential begins with.
+const (
+	keyCredential         = "key:"
+	tokenCredential       = "token:"
+	certificateCredential = "certificate:"
+)
+
+// Config are the settings of a Gate. Rights is required.
+type Config struct {
+	// Rights is the path of the rights file.
+	Rights string
+	// RightsEvery is how often it is looked at, and so how soon a change counts. 0: 2s.
+	RightsEvery time.Duration
+	// Keys are the settings of API keys.
+	Keys apikey.Config
+	// Tokens are the settings of JSON Web Tokens. nil: none is accepted.
+	Tokens *jwt.Config
+	// Certificates accepts client certificates, which the TLS listener has to ask for and
+	// to verify.
+	Certificates bool
+	// Tickets are the settings of tickets.
+	Tickets ticket.Config
+	// AllowOrigin reports whether a page of a request's Origin, which is not empty, may
+	// ask for tickets. nil: none may; a program, which sends no Origin, may.
+	AllowOrigin func(*http.Request) bool
+	// Figures counts who is let in and who is not. nil: nobody does.
+	Figures *metrics.Set
+	// Log is told of rights that come into force, and of what cannot be read. nil:
+	// nobody.
+	Log *slog.Logger
+}
+
+// Store keeps credentials; every store of nonces but the one for tests is one.
+type Store interface {
+	apikey.Store
+	ticket.Store
+}
+
+// Gate is the Authenticator of a gateway. Its methods may be called by any goroutine.
+type Gate struct {
+	cfg      Config
+	rights   *rights.File
+	keys     *apikey.Cache
+	tokens   *jwt.Verifier // nil: tokens are not accepted
+	tickets  *ticket.Office
+	failures *failures
+	stops    []func() // in the order in which they were started
+}
+
+var _ Authenticator = (*Gate)(nil)
+
+// New reads the rights and the keys and starts what keeps them up to date. The error
+// is a sentence that names what cannot be used. Stop ends what New started.
+func New(ctx context.Context, store Store, cfg Config) (*Gate, error) {
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	g := &Gate{cfg: cfg, failures: newFailures()}
+	for _, step := range []func(context.Context, Store) error{g.openRights, g.openKeys, g.openTokens, g.openTickets} {
+		if err := step(ctx, store); err != nil {
+			g.Stop()
+			return nil, err
+		}
+	}
+	if cfg.Figures != nil {
+		g.register(cfg.Figures)
+	}
+	return g, nil
+}
+
+// Stop ends the goroutines of the Gate and waits for them. Sessions go on by what is
+// known. It may be called more than once.
+func (g *Gate) Stop() {
+	for i := len(g.stops) - 1; i >= 0; i-- {
+		g.stops[i]()
+	}
+}
+
+// Reload has the rights, the API keys and the keys of tokens read now, and not when
+// their time comes. It does not wait for that; what cannot be used is logged, and what
+// was read before stays in force.
+func (g *Gate) Reload() {
+	g.rights.Soon()
+	g.keys.Soon()
+	if g.tokens != nil {
+		g.tokens.Soon()
+	}
+}
+
+func (g *Gate) openRights(ctx context.Context, _ Store) (err error) {
+	g.rights, err = rights.Open(ctx, g.cfg.Rights, rights.Config{Every: g.cfg.RightsEvery, Log: g.cfg.Log})
+	if err == nil {
+		g.stops = append(g.stops, g.rights.Stop)
+	}
+	return err
+}
+
+func (g *Gate) openKeys(ctx context.Context, store Store) (err error) {
+	keys := g.cfg.Keys
+	keys.Log = cmp.Or(keys.Log, g.cfg.Log)
+	g.keys, err = apikey.Open(ctx, store, keys)
+	if err == nil {
+		g.stops = append(g.stops, g.keys.Stop)
+	}
+	return err
+}
+
+func (g *Gate) openTokens(ctx context.Context, _ Store) (err error) {
+	if g.cfg.Tokens == nil {
+		return nil
+	}
+	tokens := *g.cfg.Tokens
+	tokens.Log = cmp.Or(tokens.Log, g.cfg.Log)
+	g.tokens, err = jwt.Open(ctx, tokens)
+	if err == nil {
+		g.stops = append(g.stops, g.tokens.Stop)
+	}
+	return err
+}
+
+func (g *Gate) openTickets(ctx context.Context, store Store) (err error) {
+	tickets := g.cfg.Tickets
+	tickets.Log = cmp.Or(tickets.Log, g.cfg.Log)
+	g.tickets, err = ticket.Open(ctx, store, tickets)
+	if err == nil {
+		g.stops = append(g.stops, g.tickets.Stop)
+	}
+	return err
+}
+
+// WithoutRights registers the figure that an alert looks at where there is no rights
+// file: with nothing to read, nothing fails.
+func WithoutRights(figures *metrics.Set) {
+	figures.Gauge(reloadFailed, reloadFailedHelp, func() float64 { return 0 })
+}
+
+const (
+	reloadFailed     = "rights_reload_failed"
+	reloadFailedHelp = "1 while the rights file cannot be used and an earlier one is in force. 0 without --rights."
+)
+
+func (g *Gate) register(figures *metrics.Set) {
+	figures.Gauge(reloadFailed, reloadFailedHelp, func() float64 {
+		if _, err := g.rights.State(); err != nil {
+			return 1
+		}
+		return 0
+	})
+	figures.Gauge("rights_age_seconds", "Time since the rights in force were last found to be those of the rights file.", func() float64 {
+		good, _ := g.rights.State()
+		return time.Since(good).Seconds()
+	})
+}
+
+// Authenticate implements Authenticator. What is looked at, in this order; the first
+// that is there decides alone, so that a wrong one is not made good by another:
+//
+//  1. the Authorization header: Bearer with an API key, or with a token where tokens are
+//     accepted; or Basic with an API key as the password and any user name;
+//  2. the parameter ticket of the URL;
+//  3. where certificates are accepted, a client certificate that TLS has verified.
+//
+// Of an address from which too many were wrong, nothing but API keys that are known
+// here is looked at.
+// The error is a *Refusal.
+func (g *Gate) Authenticate(r *http.Request) (*Session, error) {
+	s, refused := g.authenticate(r, g.credential(r))
+	if refused != nil {
+		return nil, refused
+	}
+	return s, nil
+}
+
+// authenticate checks a credential and counts how that went.
+func (g *Gate) authenticate(r *http.Request, check check) (*Session, *Refusal) {
+	s, by, refused := g.admit(r, check)
+	switch {
+	case g.cfg.Figures == nil:
+	case refused != nil:
+		g.cfg.Figures.LoginRefused(refused.Reason)
+	default:
+		g.cfg.Figures.LoggedIn(by)
+	}
+	return s, refused
+}
+
+// admit counts a credential against its address when it is wrong. Of an address from
+// which too many were, API keys that are known here are let in all the same: they cost
+// next to nothing to check and cannot be guessed, and many clients may have one address.
+func (g *Gate) admit(r *http.Request, check check) (*Session, metrics.Login, *Refusal) {
+	if check == nil {
+		return nil, "", refuse(metrics.LoginMissing, ErrMissing, nil)
+	}
+	addr := remote(r)
+	switch g.failures.take(addr, time.Now()) {
+	case tooBusy:
+		return nil, "", refuse(metrics.LoginUnavailable, ErrUnavailable, "many credentials of this address are being looked at")
+	case tooWrong:
+		if s := g.byKnownKey(r); s != nil && g.rights.Rights().Knows(s.Principal) {
+			return s, metrics.LoginKey, nil
+		}
+		return nil, "", refuse(metrics.LoginThrottled, ErrThrottled, nil)
+	}
+	s, by, refused := check(r)
+	if refused == nil && !g.rights.Rights().Knows(s.Principal) {
+		refused = refuse(metrics.LoginPrincipal, ErrInvalid, fmt.Sprintf("principal %q is not in the rights file", s.Principal))
+	}
+	g.failures.done(addr, refused != nil && refused.Reason != metrics.LoginUnavailable)
+	return s, by, refused
+}
+
+// check looks at one kind of credential of a request.
+type check func(*http.Request) (*Session, metrics.Login, *Refusal)
+
+// credential returns the check of the first kind of credential that a request has.
+func (g *Gate) credential(r *http.Request) check {
+	switch {
+	case len(r.Header.Values("Authorization")) > 0:
+		return g.byHeader
+	case strings.Contains(r.URL.RawQuery, ticketParameter) && r.URL.Query().Has(ticketParameter):
+		return g.byTicket
+	case g.cfg.Certificates && r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
+		return g.byCertificate
+	}
+	return nil
+}
+
+func (g *Gate) byKey(ctx context.Context, text string) (*Session, metrics.Login, *Refusal) {
+	k, err := g.keys.Check(ctx, text)
+	if err != nil {
+		return nil, "", refusalOf(err)
+	}
+	return g.keySession(k), metrics.LoginKey, nil
+}
+
+func (g *Gate) byToken(ctx context.Context, text string) (*Session, metrics.Login, *Refusal) {
+	id, err := g.tokens.Check(ctx, text)
+	if err != nil {
+		return nil, "", refusalOf(err)
+	}
+	return g.timedSession(id.Principal, tokenCredential+id.ID, id.Expires), metrics.LoginToken, nil
+}
+
+// byCertificate lets in whom a client certificate names. It ends with the certificate;
+// TLS has checked that it has begun.
+func (g *Gate) byCertificate(r *http.Request) (*Session, metrics.Login, *Refusal) {
+	leaf := r.TLS.VerifiedChains[0][0]
+	principal, err := certificatePrincipal(leaf)
+	if err != nil {
+		return nil, "", refuse(metrics.LoginCertificateName, ErrInvalid, err)
+	}
+	if ended(leaf.NotAfter, time.Now()) != nil { // a TLS connection may be older than the request
+		return nil, "", refuse(metrics.LoginExpired, ErrExpired, "the client certificate")
+	}
+	return g.timedSession(principal, certificateCredential+leaf.SerialNumber.Text(16), leaf.NotAfter), metrics.LoginCertificate, nil
+}
+
+// certificatePrincipal returns the one URI among the certificate's subject alternative
+// names, as SPIFFE has it, and where there is none the common name.
+func certificatePrincipal(leaf *x509.Certificate) (string, error) {
+	switch len(leaf.URIs) {
+	case 0:
+		if err := rights.CheckPrincipal(leaf.Subject.CommonName); err != nil {
+			return "", fmt.Errorf("the common name %q of the client certificate %w", leaf.Subject.CommonName, err)
+		}
+		return leaf.Subject.CommonName, nil
+	case 1:
+		principal := leaf.URIs[0].String()
+		if err := rights.CheckPrincipal(principal); err != nil {
+			return "", fmt.Errorf("the URI %q of the client certificate %w", principal, err)
+		}
+		return principal, nil
+	}
+	return "", fmt.Errorf("the client certificate has %d URIs, and so does not say who it is", len(leaf.URIs))
+}
+
+func (g *Gate) keySession(k apikey.Key) *Session {
+	return g.session(k.Principal, keyCredential+k.ID, k.Expires, func(now time.Time) error {
+		switch err := g.keys.Ended(k.ID, now); {
+		case errors.Is(err, apikey.ErrExpired):
+			return ErrExpired
+		case err != nil:
+			return ErrRevoked
+		}
+		return nil
+	})
+}
+
+// session makes a Session whose rights and quota are those in force at each call. It
+// ends with its credential, or when the principal is taken out of the rights file.
+func (g *Gate) session(principal, credential string, expires time.Time, ended func(time.Time) error) *Session {
+	s := NewSession(principal, credential, expires,
+		func(want Right, signer string) bool { return g.rights.Rights().May(principal, want, signer) },
+		func(now time.Time) error {
+			if err := ended(now); err != nil {
+				return err
+			}
+			if !g.rights.Rights().Knows(principal) {
+				return ErrRevoked
+			}
+			return nil
+		})
+	s.quota = func() Quota { return g.rights.Rights().Quota(principal) }
+	return s
+}

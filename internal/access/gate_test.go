@@ -1,0 +1,325 @@
+package access_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"noncegate/internal/access"
+	"noncegate/internal/access/apikey"
+	"noncegate/internal/access/jwt"
+	"noncegate/internal/metrics"
+	"noncegate/nonce/sqlite"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const rightsFile = `
+principals:
+  alice: [{rights: [allocate], signers: ["a*"]}]
+  bob: []
+quotas:
+  alice: {connections: 3}
+`
+
+// world is a Gate with its store and its rights file.
+type world struct {
+	*access.Gate
+	store *sqlite.Store
+	file  string
+}
+
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newWorld(t testing.TB, change func(*access.Config)) *world {
+	t.Helper()
+	dir := t.TempDir()
+	store, err := sqlite.Open(t.Context(), filepath.Join(dir, "store.db"), 0, sqlite.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	w := &world{store: store, file: filepath.Join(dir, "rights.yaml")}
+	write(t, w.file, rightsFile)
+	cfg := access.Config{Rights: w.file, RightsEvery: 5 * time.Millisecond, Keys: apikey.Config{Refresh: 5 * time.Millisecond}}
+	if change != nil {
+		change(&cfg)
+	}
+	if w.Gate, err = access.New(t.Context(), store, cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Stop)
+	return w
+}
+
+func (w *world) key(t testing.TB, principal string, lifetime time.Duration) (text string, k apikey.Key) {
+	t.Helper()
+	text, r := apikey.Generate(principal, lifetime)
+	k, err := w.store.CreateKey(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the key is known", func() bool {
+		_, err := w.Authenticate(request("Bearer " + text))
+		refused, _ := errors.AsType[*access.Refusal](err)
+		return err == nil || refused.Reason != metrics.LoginUnknown
+	})
+	return text, k
+}
+
+// nextAddress makes the address of each request another one, so that the failures of
+// one do not count against the next.
+var nextAddress atomic.Uint32
+
+func request(header ...string) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "/ws", nil)
+	n := nextAddress.Add(1)
+	r.RemoteAddr = fmt.Sprintf("10.%d.%d.%d:1", n>>16&255, n>>8&255, n&255)
+	for _, h := range header {
+		r.Header.Add("Authorization", h)
+	}
+	return r
+}
+
+// eventually waits until a condition that a goroutine of the Gate brings about.
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(10 * time.Second); !is(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatal("it did not happen: " + what)
+		}
+	}
+}
+
+func wantRefused(t *testing.T, err error, reason metrics.LoginRefusal, kind error) {
+	t.Helper()
+	refused, ok := errors.AsType[*access.Refusal](err)
+	if !ok || refused.Reason != reason || !errors.Is(err, kind) {
+		t.Errorf("got %v, want a refusal %q that is %q", err, reason, kind)
+	}
+}
+
+func TestAKeyLetsItsPrincipalIn(t *testing.T) {
+	w := newWorld(t, nil)
+	text, k := w.key(t, "alice", time.Hour)
+	s, err := w.Authenticate(request("bearer  " + text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Principal != "alice" || s.Credential != "key:"+k.ID || s.Expires.Sub(k.Expires).Abs() > time.Second || s.Ended(time.Now()) != nil {
+		t.Errorf("got %+v", s)
+	}
+	if !s.May(access.RightAllocate, "a1") || s.May(access.RightAllocate, "b1") || s.May(access.RightRead, "a1") || s.Quota().Connections != 3 {
+		t.Error("the rights and the quota are not those of the file")
+	}
+	if err := s.Ended(time.Now().Add(time.Hour)); !errors.Is(err, access.ErrExpired) {
+		t.Errorf("an hour later: got %v", err)
+	}
+}
+
+func TestASessionEndsWithItsKey(t *testing.T) {
+	w := newWorld(t, nil)
+	text, k := w.key(t, "alice", 0)
+	s, err := w.Authenticate(request("Bearer " + text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.store.RevokeKey(t.Context(), k.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the session ends", func() bool { return errors.Is(s.Ended(time.Now()), access.ErrRevoked) })
+	_, err = w.Authenticate(request("Bearer " + text))
+	wantRefused(t, err, metrics.LoginRevoked, access.ErrRevoked)
+}
+
+func TestASessionEndsWithItsPrincipal(t *testing.T) {
+	w := newWorld(t, nil)
+	text, _ := w.key(t, "alice", 0)
+	s, err := w.Authenticate(request("Bearer " + text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, w.file, "principals: {alice: [{rights: [read], signers: ['*']}]}")
+	eventually(t, "the rights change", func() bool { return s.May(access.RightRead, "b") && !s.May(access.RightAllocate, "a") })
+	write(t, w.file, "principals: {bob: []}")
+	eventually(t, "the session ends", func() bool { return errors.Is(s.Ended(time.Now()), access.ErrRevoked) })
+	if s.May(access.RightRead, "b") {
+		t.Error("a principal that is gone has a right")
+	}
+	_, err = w.Authenticate(request("Bearer " + text))
+	wantRefused(t, err, metrics.LoginPrincipal, access.ErrInvalid)
+}
+
+func TestAReloadDoesNotWaitForTheTimeOfTheNextReading(t *testing.T) {
+	w := newWorld(t, nil)
+	text, k := w.key(t, "alice", 0)
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	mine, next := newKey(t), newKey(t)
+	write(t, keys, keySetOf(t, mine))
+	g, err := access.New(t.Context(), w.store, access.Config{
+		Rights: w.file, RightsEvery: time.Hour, Keys: apikey.Config{Refresh: time.Hour, Trust: time.Hour},
+		Tokens: &jwt.Config{Methods: []string{"ES256"}, Issuer: "i", Audience: "a", Keys: keys, Refresh: time.Hour},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Stop()
+	s, err := g.Authenticate(request("Bearer " + text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, w.file, "principals: {alice: [{rights: [read], signers: ['*']}]}")
+	write(t, keys, keySetOf(t, next))
+	if _, err := w.store.RevokeKey(t.Context(), k.ID); err != nil {
+		t.Fatal(err)
+	}
+	old := token(t, mine, "alice", time.Now().Add(time.Hour))
+	if _, err := g.Authenticate(request("Bearer " + old)); err != nil {
+		t.Errorf("before: %v", err)
+	}
+	g.Reload()
+	eventually(t, "the rights change", func() bool { return s.May(access.RightRead, "b") })
+	eventually(t, "the session ends", func() bool { return errors.Is(s.Ended(time.Now()), access.ErrRevoked) })
+	eventually(t, "the old key of tokens is gone", func() bool {
+		_, err := g.Authenticate(request("Bearer " + old))
+		return errors.Is(err, access.ErrInvalid)
+	})
+}
+
+func TestAHeaderThatIsNoneOrWrongIsRefused(t *testing.T) {
+	w := newWorld(t, nil)
+	text, k := w.key(t, "alice", 0)
+	stranger, _ := w.key(t, "stranger", 0)
+	expired, _ := w.key(t, "bob", time.Microsecond)
+	other, _ := apikey.Generate("alice", 0)
+	wrongSecret := apikey.Prefix + k.ID + other[len(apikey.Prefix)+len(k.ID):]
+	for _, c := range []struct {
+		name   string
+		header []string
+		reason metrics.LoginRefusal
+		kind   error
+	}{
+		{"none", nil, metrics.LoginMissing, access.ErrMissing},
+		{"empty", []string{""}, metrics.LoginMalformed, access.ErrInvalid},
+		{"two", []string{"Bearer " + text, "Bearer " + text}, metrics.LoginMalformed, access.ErrAmbiguous},
+		{"another scheme", []string{"Digest " + text}, metrics.LoginMalformed, access.ErrInvalid},
+		{"no scheme", []string{text}, metrics.LoginMalformed, access.ErrInvalid},
+		{"no word", []string{"Bearer "}, metrics.LoginMalformed, access.ErrInvalid},
+		{"two words", []string{"Bearer " + text + " x"}, metrics.LoginMalformed, access.ErrInvalid},
+		{"control character", []string{"Bearer " + text + "\x7f"}, metrics.LoginMalformed, access.ErrInvalid},
+		{"too long", []string{"Bearer " + string(make([]byte, 9<<10))}, metrics.LoginMalformed, access.ErrInvalid},
+		{"cut short", []string{"Bearer " + text[:len(text)-1]}, metrics.LoginMalformed, access.ErrInvalid},
+		{"unknown", []string{"Bearer " + other}, metrics.LoginUnknown, access.ErrInvalid},
+		{"wrong secret", []string{"Bearer " + wrongSecret}, metrics.LoginSecret, access.ErrInvalid},
+		{"expired", []string{"Bearer " + expired}, metrics.LoginExpired, access.ErrExpired},
+		{"deleted principal", []string{"Bearer " + stranger}, metrics.LoginPrincipal, access.ErrInvalid},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := w.Authenticate(request(c.header...))
+			wantRefused(t, err, c.reason, c.kind)
+		})
+	}
+	if _, err := w.Authenticate(request("Bearer " + text)); err != nil {
+		t.Errorf("and the right one: %v", err)
+	}
+}
+
+func TestAnAddressThatIsWrongTooOftenIsNotLookedAt(t *testing.T) {
+	w := newWorld(t, nil)
+	text, _ := w.key(t, "alice", 0)
+	from := func(addr, header string) error {
+		r := request(header)
+		r.RemoteAddr = addr
+		_, err := w.Authenticate(r)
+		return err
+	}
+	for range 100 { // what is right costs nothing
+		if err := from("192.0.2.1:1", "Bearer "+text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 20 {
+		wantRefused(t, from("192.0.2.1:1", "Bearer x"), metrics.LoginMalformed, access.ErrInvalid)
+	}
+	wantRefused(t, from("192.0.2.1:2", "Bearer x"), metrics.LoginThrottled, access.ErrThrottled)
+	wantRefused(t, from("192.0.2.2:1", "Bearer x"), metrics.LoginMalformed, access.ErrInvalid)
+	for range 20 {
+		_ = from("[2001:db8::1]:1", "Bearer x")
+	}
+	wantRefused(t, from("[2001:db8::ffff:1]:1", "Bearer x"), metrics.LoginThrottled, access.ErrThrottled)
+	wantRefused(t, from("[2001:db8:0:1::1]:1", "Bearer x"), metrics.LoginMalformed, access.ErrInvalid)
+}
+
+// Behind a proxy all clients have one address: a stranger there must not be able to
+// lock out those who have good keys.
+func TestAGoodKeyIsLetInFromAnAddressOfWhichOthersAreWrong(t *testing.T) {
+	w := newWorld(t, nil)
+	text, k := w.key(t, "alice", 0)
+	stranger, _ := w.key(t, "stranger", 0)
+	revoked, old := w.key(t, "bob", 0)
+	if _, err := w.store.RevokeKey(t.Context(), old.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the key is revoked", func() bool {
+		_, err := w.Authenticate(request("Bearer " + revoked))
+		return errors.Is(err, access.ErrRevoked)
+	})
+	other, _ := apikey.Generate("alice", 0)
+	from := func(header ...string) error {
+		r := request(header...)
+		r.RemoteAddr = "192.0.2.1:1"
+		_, err := w.Authenticate(r)
+		return err
+	}
+	for range 20 {
+		_ = from("Bearer x")
+	}
+	if err := from("Bearer " + text); err != nil {
+		t.Error(err)
+	}
+	for name, header := range map[string][]string{
+		"an unknown key": {"Bearer " + other}, "another secret": {"Bearer " + apikey.Prefix + k.ID + other[len(apikey.Prefix)+len(k.ID):]},
+		"of nobody": {"Bearer " + stranger}, "revoked": {"Bearer " + revoked}, "twice": {"Bearer " + text, "Bearer " + text}, "no key": {"Bearer x"},
+	} {
+		t.Run(name, func(t *testing.T) { wantRefused(t, from(header...), metrics.LoginThrottled, access.ErrThrottled) })
+	}
+}
+
+func TestAWrongRightsFileStopsTheStart(t *testing.T) {
+	dir := t.TempDir()
+	bad := filepath.Join(dir, "bad.yaml")
+	write(t, bad, "principals: {a: [{rights: [write], signers: [x]}]}")
+	for path, want := range map[string]string{
+		bad:                          `rights file "` + bad + `": line 1: there is no right "write"`,
+		filepath.Join(dir, "absent"): `rights file "` + filepath.Join(dir, "absent") + `": no such file or directory`,
+		dir:                          `rights file "` + dir + `": is a directory`,
+	} {
+		_, err := access.New(context.Background(), nil, access.Config{Rights: path})
+		if err == nil || len(err.Error()) < len(want) || err.Error()[:len(want)] != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+func TestWithoutAuthenticationEverybodyMayEverything(t *testing.T) {
+	var s *access.Session
+	if !s.May(access.RightAdmin, "x") || s.Ended(time.Now()) != nil || s.Quota() != (access.Quota{}) {
+		t.Error("a nil session is limited")
+	}
+}

@@ -1,0 +1,223 @@
+package rights_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"noncegate/internal/access/rights"
+)
+
+const example = `
+principals:
+  relayer-1:
+    - rights: [allocate, mark]
+      signers: ["eip155:1:*", treasury]
+    - rights: [read]
+      signers: ["*"]
+    - {rights: [mark-any], signers: ["eip155:1:0xAB5801A7D398351B8BE11C439E05C5B3259AEC9B"]}
+    - {rights: [admin], signers: ["eip155:1:0xAB5801A7D398351B8BE11C439E05C5B3259AEC9B*"]}
+  idle:
+  watcher:
+    - {rights: [subscribe], signers: ["*"]}
+quotas:
+  relayer-1: {requestsPerSecond: 2.5, connections: 0}
+defaultQuota: {requestsPerSecond: 50, burst: 200, connections: 5, subscriptions: 7, openHolds: 9}
+`
+
+func parse(t testing.TB, text string) *rights.Rights {
+	t.Helper()
+	r, err := rights.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestARightIsThereOnlyWhereItIsWritten(t *testing.T) {
+	r := parse(t, example)
+	const address = "eip155:1:0xab5801a7d398351b8be11c439e05c5b3259aec9b"
+	for _, c := range []struct {
+		principal string
+		want      rights.Right
+		signer    string
+		may       bool
+	}{
+		{"relayer-1", rights.Allocate, "eip155:1:x", true},
+		{"relayer-1", rights.Allocate, "eip155:1:", true},
+		{"relayer-1", rights.Allocate, "eip155:1", false},
+		{"relayer-1", rights.Allocate, "eip155:10:x", false},
+		{"relayer-1", rights.Allocate, "treasury", true},
+		{"relayer-1", rights.Allocate, "treasury2", false},
+		{"relayer-1", rights.Allocate | rights.Read, "treasury", true},
+		{"relayer-1", rights.Allocate | rights.Admin, "treasury", false},
+		{"relayer-1", rights.Read, "whatever", true},
+		{"relayer-1", rights.Read, "*", true},
+		{"relayer-1", rights.Subscribe, "treasury", false},
+		{"relayer-1", rights.MarkAny, address, true},
+		{"relayer-1", rights.Admin, address, true},
+		{"relayer-1", rights.Mark, address, true},
+		{"idle", rights.Read, "treasury", false},
+		{"watcher", rights.Subscribe, "*", true},
+		{"watcher", rights.Read, "treasury", false},
+		{"nobody", rights.Read, "treasury", false},
+		{"", rights.Read, "treasury", false},
+	} {
+		if got := r.May(c.principal, c.want, c.signer); got != c.may {
+			t.Errorf("%s, %v on %s: got %v, want %v", c.principal, c.want, c.signer, got, c.may)
+		}
+	}
+	if !r.Knows("idle") || r.Knows("nobody") {
+		t.Error("idle is in the file and nobody is not")
+	}
+}
+
+func TestQuotasAreTheDefaultButForWhatIsGiven(t *testing.T) {
+	r := parse(t, example)
+	if got, want := r.Quota("relayer-1"), (rights.Quota{RequestsPerSecond: 2.5, Burst: 3, Subscriptions: 7, OpenHolds: 9}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got, want := r.Quota("idle"), (rights.Quota{RequestsPerSecond: 50, Burst: 200, Connections: 5, Subscriptions: 7, OpenHolds: 9}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := parse(t, "principals: {a: []}").Quota("a"); got != (rights.Quota{}) {
+		t.Errorf("without any quota: got %+v", got)
+	}
+}
+
+func TestAnErrorIsASentenceWithItsLine(t *testing.T) {
+	for _, c := range []struct{ name, text, want string }{
+		{"empty", "", "principals is missing"},
+		{"comment only", "# nothing\n", "principals is missing"},
+		{"nobody", "principals: {}\n", "principals is missing or empty: nobody could be let in"},
+		{"no YAML", "principals: [", "line 1: did not find expected node content"},
+		{"a tab", "principals:\n\ta: []\n", "line 2: found character that cannot start any token"},
+		{"another top", "principals: {a: []}\nprincipal: {}\n", "line 2: field principal not found"},
+		{"another key of an entry", "principals:\n  a:\n    - right: [read]\n      signers: [x]\n", "line 3: field right not found"},
+		{"another quota", "principals: {a: []}\ndefaultQuota: {rps: 1}\n", "line 2: field rps not found"},
+		{"twice", "principals:\n  a: []\n  a: []\n", `line 3: mapping key "a" already defined at line 2`},
+		{"two documents", "principals: {a: []}\n---\nprincipals: {b: []}\n", "more than one YAML document"},
+		{"no list", "principals:\n  a: read\n", "line 2: cannot unmarshal !!str `read`"},
+		{"unknown right", "principals:\n  a:\n    - {rights: [write], signers: [x]}\n", `line 3: there is no right "write"; the rights are allocate, mark, mark-any, read, subscribe, admin, repair`},
+		{"capital right", "principals:\n  a:\n    - {rights: [Read], signers: [x]}\n", `there is no right "Read"`},
+		{"null right", "principals:\n  a:\n    - {rights: [~], signers: [x]}\n", `line 2: entry 1 of principal "a" needs rights and signers`},
+		{"no rights", "principals:\n  a:\n    - {signers: [x]}\n", `line 2: entry 1 of principal "a" needs rights and signers`},
+		{"no signers", "principals:\n  a:\n    - {rights: [read], signers: []}\n", `entry 1 of principal "a" needs rights and signers`},
+		{"star in front", "principals:\n  a:\n    - rights: [read]\n      signers:\n        - \"*:1\"\n", `line 5: signer pattern "*:1" must have its * at the end only`},
+		{"two stars", "principals:\n  a:\n    - {rights: [read], signers: [\"a**\"]}\n", "must have its * at the end only"},
+		{"empty signer", "principals:\n  a:\n    - {rights: [read], signers: [\"\"]}\n", `signer pattern "" must not be empty`},
+		{"space", "principals:\n  a:\n    - {rights: [read], signers: [\"a b\"]}\n", "must be visible ASCII characters only"},
+		{"long", "principals:\n  a:\n    - {rights: [read], signers: [" + strings.Repeat("x", 129) + "]}\n", "must be at most 128 characters"},
+		{"no signer begins so", "principals:\n  a:\n    - {rights: [read], signers: [\"eip155:01:*\"]}\n", `signer pattern "eip155:01:*" must have a chain id`},
+		{"a bare address", "principals:\n  a:\n    - {rights: [read], signers: [\"0xab5801a7d398351b8be11c439e05c5b3259aec9b\"]}\n", "did you mean eip155:1:0xab5801a7d398351b8be11c439e05c5b3259aec9b?"},
+		{"a mistyped account", "principals:\n  a:\n    - {rights: [read], signers: [\"eip155:1:0xAb5801a7D398351b8bE11C439e05C5B3259aeC9b\"]}\n", "not its checksum (EIP-55)"},
+		{"half an address", "principals:\n  a:\n    - {rights: [read], signers: [\"eip155:1:0xAB*\"]}\n", "must have the beginning of an address in lower case"},
+		{"a number as signer", "principals:\n  a:\n    - {rights: [read], signers: [1]}\n", "line 3: a name is needed here, in quotes where it looks like something else"},
+		{"a number as principal", "principals:\n  1: []\n", "line 2: a name is needed here"},
+		{"principal with a space", "principals:\n  a b: []\n", `line 2: principal "a b" must be 1 to 128 visible ASCII characters, no spaces`},
+		{"quota of nobody", "principals: {a: []}\nquotas:\n  b: {connections: 1}\n", `line 3: there is a quota for "b", who is not among the principals`},
+		{"negative quota", "principals: {a: []}\nquotas:\n  a: {connections: -1}\n", `line 3: "-1" must be a whole number, 0 (no limit) to 2147483647`},
+		{"negative rate", "principals: {a: []}\ndefaultQuota: {requestsPerSecond: -0.5}\n", "defaultQuota: requestsPerSecond -0.5 must be 0 (no limit) to 1e9"},
+		{"endless rate", "principals: {a: []}\ndefaultQuota: {requestsPerSecond: .inf}\n", "requestsPerSecond +Inf must be"},
+		{"no rate", "principals: {a: []}\ndefaultQuota: {requestsPerSecond: .nan}\n", "requestsPerSecond NaN must be"},
+		{"half a connection", "principals: {a: []}\ndefaultQuota: {connections: 1.5}\n", `line 2: "1.5" must be a whole number`},
+		{"burst alone", "principals: {a: []}\ndefaultQuota: {burst: 5}\n", "defaultQuota: burst needs requestsPerSecond"},
+	} {
+		r, err := rights.Parse([]byte(c.text))
+		if err == nil {
+			t.Errorf("%s: it was taken: %+v", c.name, r)
+			continue
+		}
+		if !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "rights.") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %q, want it to have %q", c.name, err, c.want)
+		}
+	}
+}
+
+// TestALookupFindsWhatASearchOfAllPatternsFinds compares the search with the plain
+// rule, on few letters so that patterns are often prefixes of each other.
+func TestALookupFindsWhatASearchOfAllPatternsFinds(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	word := func() string {
+		b := make([]byte, rnd.IntN(7))
+		for i := range b {
+			b[i] = "ab~!"[rnd.IntN(4)]
+		}
+		return string(b)
+	}
+	for range 300 {
+		var file strings.Builder
+		type pattern struct {
+			text     string
+			isPrefix bool
+			right    int
+		}
+		var all []pattern
+		names := []string{"allocate", "mark", "mark-any", "read", "subscribe", "admin", "repair"}
+		file.WriteString("principals:\n  p:\n")
+		for range 1 + rnd.IntN(20) {
+			p := pattern{word(), rnd.IntN(2) == 0, rnd.IntN(len(names))}
+			if p.text == "" {
+				p.isPrefix = true
+			}
+			all = append(all, p)
+			star := ""
+			if p.isPrefix {
+				star = "*"
+			}
+			fmt.Fprintf(&file, "    - {rights: [%s], signers: ['%s%s']}\n", names[p.right], p.text, star)
+		}
+		r := parse(t, file.String())
+		for range 50 {
+			signer := word() + word()
+			for right := range names {
+				want := false
+				for _, p := range all {
+					want = want || p.right == right && (p.text == signer || p.isPrefix && strings.HasPrefix(signer, p.text))
+				}
+				if got := r.May("p", 1<<right, signer); got != want {
+					t.Fatalf("%s on %q: got %v, want %v by\n%s", names[right], signer, got, want, file.String())
+				}
+			}
+		}
+	}
+}
+
+func TestRightsAreNamedAsInTheFile(t *testing.T) {
+	for right, want := range map[rights.Right]string{
+		rights.Allocate: "allocate", rights.MarkAny: "mark-any", rights.Admin: "admin", rights.Repair: "repair", rights.Mark | rights.Read: "mark, read", 0: "",
+	} {
+		if got := right.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestALookupTakesNoAllocation(t *testing.T) {
+	r := parse(t, example)
+	if n := testing.AllocsPerRun(100, func() { r.May("relayer-1", rights.Allocate, "eip155:1:0xab5801a7d398351b8be11c439e05c5b3259aec9b") }); n != 0 {
+		t.Errorf("a lookup takes %v allocations", n)
+	}
+}
+
+// BenchmarkMay looks up a signer among few and among many patterns.
+func BenchmarkMay(b *testing.B) {
+	for _, patterns := range []int{1, 100, 10_000} {
+		var file strings.Builder
+		file.WriteString("principals:\n  p:\n    - rights: [allocate]\n      signers:\n")
+		for i := range patterns {
+			fmt.Fprintf(&file, "        - 'eip155:%d:*'\n        - 'eip155:%d:0x%040x'\n", i, i, i)
+		}
+		r := parse(b, file.String())
+		signer := fmt.Sprintf("eip155:%d:0x%040x", patterns/2, 1)
+		b.Run(fmt.Sprint(2*patterns, "_patterns"), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if !r.May("p", rights.Allocate, signer) {
+					b.Fatal("refused")
+				}
+			}
+		})
+	}
+}

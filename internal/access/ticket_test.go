@@ -1,0 +1,200 @@
+package access_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"noncegate/internal/access"
+	"noncegate/internal/access/ticket"
+	"noncegate/internal/metrics"
+)
+
+func fromExample(r *http.Request) bool { return r.Header.Get("Origin") == "https://app.example" }
+
+// post asks the TicketHandler.
+func (w *world) post(t *testing.T, method, authorization, origin string) (*httptest.ResponseRecorder, map[string]string) {
+	t.Helper()
+	r := request()
+	r.Method = method
+	if authorization != "" {
+		r.Header.Set("Authorization", authorization)
+	}
+	if origin != "" {
+		r.Header.Set("Origin", origin)
+	}
+	rec := httptest.NewRecorder()
+	w.TicketHandler().ServeHTTP(rec, r)
+	body := map[string]string{}
+	if rec.Body.Len() > 0 {
+		if err := json.Unmarshal(rec.Body.Bytes(), &body); err != nil {
+			t.Fatalf("%q: %v", rec.Body, err)
+		}
+	}
+	return rec, body
+}
+
+func withTicket(ticket string) *http.Request {
+	r := request()
+	r.URL.RawQuery = "x=1&ticket=" + ticket
+	return r
+}
+
+func TestATicketOpensOneSessionOfItsKey(t *testing.T) {
+	w := newWorld(t, func(c *access.Config) { c.AllowOrigin = fromExample })
+	text, k := w.key(t, "alice", 0)
+	rec, body := w.post(t, http.MethodPost, "Bearer "+text, "https://app.example")
+	expires, err := time.Parse(time.RFC3339, body["expiresAt"])
+	if rec.Code != http.StatusOK || err != nil || time.Until(expires) > 30*time.Second || time.Until(expires) < 20*time.Second {
+		t.Fatalf("got %d, %v", rec.Code, body)
+	}
+	if h := rec.Header(); h.Get("Cache-Control") != "no-store" || h.Get("Access-Control-Allow-Origin") != "https://app.example" || h.Get("Vary") != "Origin" {
+		t.Errorf("got headers %v", h)
+	}
+	s, err := w.Authenticate(withTicket(body["ticket"]))
+	if err != nil || s.Principal != "alice" || s.Credential != "key:"+k.ID || !s.May(access.RightAllocate, "a") {
+		t.Fatalf("got %+v, %v", s, err)
+	}
+	_, err = w.Authenticate(withTicket(body["ticket"]))
+	wantRefused(t, err, metrics.LoginUnknown, access.ErrInvalid)
+
+	_, unused := w.post(t, http.MethodPost, "Bearer "+text, "")
+	if _, err := w.store.RevokeKey(t.Context(), k.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the session ends with the key", func() bool { return errors.Is(s.Ended(time.Now()), access.ErrRevoked) })
+	_, err = w.Authenticate(withTicket(unused["ticket"]))
+	wantRefused(t, err, metrics.LoginRevoked, access.ErrRevoked)
+}
+
+func TestWhatIsNoTicketIsRefused(t *testing.T) {
+	w := newWorld(t, nil)
+	for query, reason := range map[string]metrics.LoginRefusal{
+		"ticket=":                             metrics.LoginMalformed,
+		"ticket=x":                            metrics.LoginMalformed,
+		"ticket=" + strings.Repeat("0", 9000): metrics.LoginMalformed,
+		"ticket=nct_" + strings.Repeat("0", 64) + "&ticket=nct_" + strings.Repeat("0", 64): metrics.LoginMalformed,
+		"ticket=nct_" + strings.Repeat("0", 64) + "&%":                                     metrics.LoginMalformed,
+		"ticket=nct_" + strings.Repeat("F", 64):                                            metrics.LoginMalformed,
+		"ticket=nct_" + strings.Repeat("0", 64):                                            metrics.LoginUnknown,
+		"%74icket=nct_" + strings.Repeat("0", 64):                                          metrics.LoginMissing,
+		"tickets=1": metrics.LoginMissing,
+	} {
+		r := request()
+		r.URL.RawQuery = query
+		_, err := w.Authenticate(r)
+		kind := access.ErrInvalid
+		if reason == metrics.LoginMissing {
+			kind = access.ErrMissing
+		}
+		wantRefused(t, err, reason, kind)
+	}
+}
+
+func TestTheTicketHandlerRefuses(t *testing.T) {
+	w := newWorld(t, func(c *access.Config) {
+		c.AllowOrigin = fromExample
+		c.Tickets = ticket.Config{PerPrincipal: 1}
+	})
+	text, _ := w.key(t, "alice", 0)
+	used, _ := w.key(t, "bob", 0)
+	if rec, body := w.post(t, http.MethodPost, "Bearer "+used, ""); rec.Code != http.StatusOK {
+		t.Fatal(rec.Code, body)
+	}
+	for _, c := range []struct {
+		name, method, authorization, origin string
+		status                              int
+		header, value, said                 string
+	}{
+		{"no credential", http.MethodPost, "", "", 401, "WWW-Authenticate", `Bearer realm="noncegate"`, "no credential was given"},
+		{"wrong credential", http.MethodPost, "Bearer nck_x", "", 401, "WWW-Authenticate", `Bearer realm="noncegate"`, "the credential is not valid"},
+		{"another origin", http.MethodPost, "Bearer " + text, "https://evil.example", 403, "Access-Control-Allow-Origin", "", "pages of this origin"},
+		{"asked first by another origin", http.MethodOptions, "", "https://evil.example", 403, "Access-Control-Allow-Origin", "", "pages of this origin"},
+		{"asked first", http.MethodOptions, "", "https://app.example", 204, "Access-Control-Allow-Headers", "Authorization", ""},
+		{"read", http.MethodGet, "Bearer " + text, "", 405, "Allow", "POST, OPTIONS", "POST asks for a ticket"},
+		{"too many", http.MethodPost, "Bearer " + used, "", 429, "Retry-After", "30", "too many unused tickets"},
+	} {
+		rec, body := w.post(t, c.method, c.authorization, c.origin)
+		if rec.Code != c.status || rec.Header().Get(c.header) != c.value || !strings.Contains(body["error"], c.said) || body["ticket"] != "" {
+			t.Errorf("%s: got %d %v %v", c.name, rec.Code, rec.Header(), body)
+		}
+	}
+}
+
+func TestATicketDoesNotGetAnother(t *testing.T) {
+	w := newWorld(t, nil)
+	text, _ := w.key(t, "alice", 0)
+	_, body := w.post(t, http.MethodPost, "Bearer "+text, "")
+	r := withTicket(body["ticket"])
+	r.Method = http.MethodPost
+	rec := httptest.NewRecorder()
+	w.TicketHandler().ServeHTTP(rec, r)
+	if rec.Code != http.StatusUnauthorized {
+		t.Errorf("got %d, %s", rec.Code, rec.Body)
+	}
+}
+
+func TestWhatAClientIsToldNamesNoMore(t *testing.T) {
+	w := newWorld(t, nil)
+	stranger, _ := w.key(t, "stranger", 0)
+	_, err := w.Authenticate(request("Bearer " + stranger))
+	rec := httptest.NewRecorder()
+	if status, said := access.Answer(rec, request(), err); status != http.StatusUnauthorized || said != "the credential is not valid" {
+		t.Errorf("got %d, %q of %v", status, said, err)
+	}
+	if status, said := access.Answer(rec, request(), errors.New("dial tcp 10.0.0.1")); status != http.StatusServiceUnavailable || said != access.ErrUnavailable.Error() {
+		t.Errorf("got %d, %q of an error that is not ours", status, said)
+	}
+}
+
+// slowTickets is a store that redeems nothing before it is let.
+type slowTickets struct {
+	access.Store
+	asked chan struct{}
+	let   chan struct{}
+}
+
+func (s slowTickets) TakeTicket(ctx context.Context, h ticket.Hash) (ticket.Grant, error) {
+	s.asked <- struct{}{}
+	<-s.let
+	return s.Store.TakeTicket(ctx, h)
+}
+
+// All pages come back at once after a restart, and behind a proxy they have one address.
+func TestManyTicketsOfOneAddressAreRedeemedAtTheSameTime(t *testing.T) {
+	const pages = 60
+	w := newWorld(t, nil)
+	text, _ := w.key(t, "alice", 0)
+	slow := slowTickets{w.store, make(chan struct{}, pages), make(chan struct{})}
+	g, err := access.New(t.Context(), slow, access.Config{Rights: w.file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Stop()
+	answers, began := make(chan error, pages), make(chan struct{}, pages)
+	for range pages {
+		_, body := w.post(t, http.MethodPost, "Bearer "+text, "")
+		r := withTicket(body["ticket"])
+		r.RemoteAddr = "192.0.2.1:1"
+		go func() {
+			began <- struct{}{}
+			_, err := g.Authenticate(r)
+			answers <- err
+		}()
+	}
+	for range pages {
+		<-began
+	}
+	<-slow.asked
+	close(slow.let)
+	for range pages {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package cluster
+
+import (
+	"slices"
+	"time"
+
+	"noncegate/nonce"
+)
+
+// Result is how the forwarding of one op went: a label of metrics.
+type Result string
+
+// The results. Busy and Away are refusals of Forward.
+const (
+	Answered Result = "answered"
+	Bounced  Result = "bounced"
+	Doubtful Result = "doubtful"
+	Expired  Result = "expired"
+	Busy     Result = "busy"
+	Away     Result = "away"
+)
+
+// resultOf names a verdict.
+func resultOf(v nonce.Verdict) Result {
+	return [...]Result{nonce.Answered: Answered, nonce.Bounced: Bounced, nonce.Doubtful: Doubtful, nonce.Expired: Expired}[v]
+}
+
+// returned is an op on its way back to the service.
+type returned struct {
+	op      *nonce.Op
+	at      time.Time // of Forward
+	verdict nonce.Verdict
+}
+
+// giveBack ends the op's time with the router. The caller holds no lock, and wakes
+// w after the last of its batch.
+func (r *Router) giveBack(b returned, now time.Time, w *wakers) {
+	r.figures.Forwarded(resultOf(b.verdict), now.Sub(b.at))
+	w.add(r.service.Return(b.op, b.verdict))
+}
+
+// giveAllBack gives back ops that end together, in this order.
+func (r *Router) giveAllBack(all []returned) {
+	if len(all) == 0 {
+		return
+	}
+	var w wakers
+	now := time.Now()
+	for _, b := range all {
+		r.giveBack(b, now, &w)
+	}
+	w.wake()
+}
+
+// wakers collects whom to wake after a batch, each once.
+type wakers struct{ list []nonce.Waker }
+
+// mostWakers bounds the search for what is there already.
+const mostWakers = 128
+
+func (w *wakers) add(one nonce.Waker) {
+	if one == nil || slices.Contains(w.list, one) {
+		return
+	}
+	if len(w.list) == mostWakers {
+		w.wake()
+	}
+	w.list = append(w.list, one)
+}
+
+func (w *wakers) wake() {
+	for i, one := range w.list {
+		one.Wake()
+		w.list[i] = nil
+	}
+	w.list = w.list[:0]
+}

@@ -1,0 +1,96 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+// maxQueue is the most that Config.Queue may be: an id of the protocol has this
+// many places in its low bits.
+const maxQueue = 1<<slotBits - 1
+
+// Config holds the settings of a Router. The zero value of a field means its
+// default.
+type Config struct {
+	// Forward says whether ops are forwarded at all. Without it Prefer names no
+	// node, Forward refuses, and links are opened for events only.
+	Forward bool
+	// TLS is how nodes are reached whose URL is wss, and asked for at each attempt.
+	// nil: with the authorities of the system.
+	TLS func() *tls.Config
+	// Secret is what the nodes of one cluster prove each other by. Without one
+	// nodes are reached, and accepted, over loopback only. Over ws:// it travels
+	// in the clear.
+	Secret string
+	// Store tells the store from others, as it is now. Each node is told, so that
+	// one of another store, whatever its id, does not serve what is forwarded here.
+	// nil: it is not told.
+	Store func() string
+	// Queue is how many ops may be under way at one other node, those included
+	// that wait for their link. More means more memory and longer waits before a
+	// client is told that a node is overloaded. Default 4096.
+	Queue int
+	// Timeout bounds the time from Forward to the end of an op. A node that says
+	// nothing for three quarters of it counts as lost. Default 5 s.
+	Timeout time.Duration
+	// BackoffMin and BackoffMax bound the pause between two attempts to reach a
+	// node. It doubles each time and is spread by half of itself to both sides.
+	// Defaults 50 ms and 700 ms, which keeps it below about a second.
+	BackoffMin, BackoffMax time.Duration
+	// NetDial opens the connections beneath, in place of a net.Dialer.
+	NetDial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// complete fills in the defaults and checks what is left.
+func (c Config) complete() (Config, error) {
+	if c.TLS == nil {
+		c.TLS = func() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12} }
+	}
+	if c.NetDial == nil {
+		c.NetDial = new(net.Dialer).DialContext
+	}
+	orDefault(&c.Queue, 4096)
+	orDefault(&c.Timeout, 5*time.Second)
+	orDefault(&c.BackoffMin, 50*time.Millisecond)
+	orDefault(&c.BackoffMax, 700*time.Millisecond)
+	switch {
+	case c.Queue < 0 || c.Queue > maxQueue:
+		return c, fmt.Errorf("route: Queue must be 1 to %d", maxQueue)
+	case c.Timeout < 100*time.Millisecond:
+		return c, errors.New("route: Timeout must be at least 100 ms")
+	case c.BackoffMin < 0 || c.BackoffMax < c.BackoffMin:
+		return c, fmt.Errorf("route: BackoffMax (%v) is below BackoffMin (%v)", c.BackoffMax, c.BackoffMin)
+	}
+	return c, nil
+}
+
+func orDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// The parts of Timeout. A node whose kernel still takes bytes but which has hung is
+// found by silence: its ops come back as doubtful before they are too old.
+func (c *Config) silence() time.Duration     { return c.Timeout * 3 / 4 }
+func (c *Config) pingEvery() time.Duration   { return c.Timeout / 4 }
+func (c *Config) dialTimeout() time.Duration { return c.Timeout / 2 } // nothing that waits for a dial gets too old
+func (c *Config) writeTime() time.Duration   { return c.Timeout / 2 }
+func (c *Config) tick() time.Duration        { return c.Timeout / 16 }
+
+// lastWords is how long the reader goes on after the writer gave up: the other node
+// may have said why it closed.
+func (c *Config) lastWords() time.Duration { return c.Timeout / 16 }
+
+func (c *Config) pace() *backoff.ExponentialBackOff {
+	return &backoff.ExponentialBackOff{
+		InitialInterval: c.BackoffMin, MaxInterval: c.BackoffMax, RandomizationFactor: 0.5, Multiplier: 2,
+	}
+}

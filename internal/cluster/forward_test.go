@@ -1,0 +1,432 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"noncegate/nonce"
+	"noncegate/wire"
+)
+
+func TestOpsGoOutAsTheClientSaidThem(t *testing.T) {
+	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
+		hash, _ := nonce.ParseTxHash("0x" + strings.Repeat("ab", 32))
+		for _, c := range []struct {
+			op   *nonce.Op
+			want string
+		}{
+			{&nonce.Op{Kind: nonce.KindAllocate, Signer: `s"\`, Count: 3, RequestID: "r", Hold: 2 * time.Second},
+				`nonce_allocate {"signer":"s\"\\","count":3,"requestId":"r","holdMs":2000}`},
+			{&nonce.Op{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 2, TxHash: hash},
+				`nonce_markUsed {"signer":"s","nonce":4,"txHash":"` + hash.String() + `","attempt":2}`},
+			{&nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 0, Attempt: 1, Reason: "r"},
+				`nonce_markRecyclable {"signer":"s","nonce":0,"reason":"r","attempt":1}`},
+			{&nonce.Op{Kind: nonce.KindAllocate, Signer: "s", Count: 1, RequestID: "r", RecordFirst: true},
+				`nonce_allocate {"signer":"s","count":1,"requestId":"r","recordFirst":true}`},
+			{&nonce.Op{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 2}, `nonce_markUsed {"signer":"s","nonce":4,"attempt":2}`},
+			{&nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 4, Attempt: 2, Unsent: true},
+				`nonce_markRecyclable {"signer":"s","nonce":4,"attempt":2,"unsent":true}`},
+			{&nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 4, Attempt: 2, Forwarded: true, TxHash: hash},
+				`nonce_markRecyclable {"signer":"s","nonce":4,"attempt":2,"forwarded":true,"txHash":"` + hash.String() + `"}`},
+			{&nonce.Op{Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 4, Attempt: 2, TxHash: hash, Principal: 7, MarkAny: true},
+				`nonce_markSigned {"signer":"s","nonce":4,"txHash":"` + hash.String() + `","attempt":2,"principal":"0000000000000007","markAny":true}`},
+			{&nonce.Op{Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 4, TxHash: hash, Forwarded: true, Take: true, MaxOpen: 9},
+				`nonce_markSigned {"signer":"s","nonce":4,"txHash":"` + hash.String() + `","forwarded":true,"take":true,"maxOpen":9}`},
+			{&nonce.Op{Kind: nonce.KindExtend, Signer: "s", Nonce: 4, Attempt: 2, Hold: 2 * time.Second, Principal: 7},
+				`nonce_extend {"signer":"s","nonce":4,"holdMs":2000,"attempt":2,"principal":"0000000000000007"}`},
+			{&nonce.Op{Kind: nonce.KindRepair, Signer: "s", Nonce: -1, RequestID: "r", Principal: 7},
+				`nonce_repair {"signer":"s","requestId":"r","principal":"0000000000000007"}`},
+			{&nonce.Op{Kind: nonce.KindRepair, Signer: "s", Nonce: 0, RequestID: "r", Hold: time.Second},
+				`nonce_repair {"signer":"s","nonce":0,"holdMs":1000,"requestId":"r"}`},
+			{&nonce.Op{Kind: nonce.KindSetFloor, Signer: "s", Floor: 0}, `nonce_setFloor {"signer":"s","floor":0}`},
+			{&nonce.Op{Kind: nonce.KindAllocate, Signer: "s", Count: 1, RequestID: "r", Principal: 0xab},
+				`nonce_allocate {"signer":"s","count":1,"requestId":"r","principal":"00000000000000ab"}`},
+			{&nonce.Op{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 2, TxHash: hash, MarkAny: true}, // nobody is told apart
+				`nonce_markUsed {"signer":"s","nonce":4,"txHash":"` + hash.String() + `","attempt":2}`},
+			{&nonce.Op{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 2, TxHash: hash, Principal: 1 << 63, MarkAny: true},
+				`nonce_markUsed {"signer":"s","nonce":4,"txHash":"` + hash.String() + `","attempt":2,"principal":"8000000000000000","markAny":true}`},
+			{&nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 0, Attempt: 1, Principal: 7},
+				`nonce_markRecyclable {"signer":"s","nonce":0,"attempt":1,"principal":"0000000000000007"}`},
+			{&nonce.Op{Kind: nonce.KindSetFloor, Signer: "s", Floor: 1, Principal: 7}, `nonce_setFloor {"signer":"s","floor":1,"principal":"0000000000000007"}`},
+		} {
+			w.forward("a", c.op)
+			r := <-f.requests
+			if got := r.Method + " " + string(r.Params); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		}
+	})
+}
+
+func TestAnAllocateWithoutRequestIDIsGivenOneAndKeepsIt(t *testing.T) {
+	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
+		op, other := allocation("s"), allocation("s")
+		w.forward("a", op)
+		r := f.next(wire.MethodAllocate)
+		id := decode[wire.AllocateParams](t, r).RequestID
+		if _, err := nonce.ParseRequestID(id); err != nil || !strings.HasPrefix(id, "fwd-") || op.RequestID != id {
+			t.Fatalf("sent the request id %q (%v), the op has %q", id, err, op.RequestID)
+		}
+		f.refuse(r, wire.CodeFenced, "fenced", wire.ErrorData{})
+		w.wantBack(op, nonce.Bounced, nonce.ErrFenced)
+		w.forward("a", op)
+		if again := decode[wire.AllocateParams](t, f.next(wire.MethodAllocate)).RequestID; again != id {
+			t.Errorf("the second time it is %q, want %q", again, id)
+		}
+		w.forward("a", other)
+		if next := decode[wire.AllocateParams](t, f.next(wire.MethodAllocate)).RequestID; next == id {
+			t.Errorf("two requests have the id %q", id)
+		}
+	})
+}
+
+func TestARepairWithoutRequestIDIsGivenOneToo(t *testing.T) {
+	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
+		op := &nonce.Op{Kind: nonce.KindRepair, Signer: "s", Nonce: -1, Completion: new(caller)}
+		w.forward("a", op)
+		if id := decode[wire.RepairParams](t, f.next(wire.MethodRepair)).RequestID; !strings.HasPrefix(id, "fwd-") || op.RequestID != id {
+			t.Errorf("sent the request id %q, the op has %q", id, op.RequestID)
+		}
+	})
+}
+
+func TestOpsOfOneSignerReachANodeInTheOrderOfForward(t *testing.T) {
+	const signers, each = 8, 300
+	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
+		var callers sync.WaitGroup
+		for s := range signers {
+			callers.Go(func() {
+				for n := range each {
+					w.forward("a", &nonce.Op{Kind: nonce.KindMarkUsed, Signer: fmt.Sprint(s), Nonce: int64(n), Attempt: 1})
+				}
+			})
+		}
+		next := make(map[string]int64)
+		for range signers * each {
+			p := decode[wire.MarkUsedParams](t, f.next(wire.MethodMarkUsed))
+			if p.Nonce != next[p.Signer] {
+				t.Fatalf("signer %s: nonce %d came, want %d", p.Signer, p.Nonce, next[p.Signer])
+			}
+			next[p.Signer]++
+		}
+		callers.Wait()
+	})
+}
+
+func TestManyRequestsLeaveInOneWrite(t *testing.T) {
+	var writes atomic.Int64
+	tell(t, Config{}, []string{"a"}, func(t *testing.T, w *world) {
+		h := w.hosts["a"]
+		first := <-h.far
+		h.wrap = func(c net.Conn) net.Conn { return counting{c, &writes} }
+		first.cut()
+		f := <-h.far
+		synctest.Wait()
+		readOn := f.stopReading()
+		w.forward("a", allocation("s"))
+		synctest.Wait()
+		before := writes.Load()
+		for range 100 {
+			w.forward("a", allocation("s"))
+		}
+		readOn()
+		for range 101 {
+			f.next(wire.MethodAllocate)
+		}
+		if got := writes.Load() - before; got > 2 {
+			t.Errorf("100 requests took %d writes", got)
+		}
+	})
+}
+
+type counting struct {
+	net.Conn
+	writes *atomic.Int64
+}
+
+func (c counting) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(p)
+}
+
+// One principal must not take every place at a node from the others: what it has under
+// way there may wait for long.
+func TestAGreedyPrincipalLeavesOthersAPlaceAtAnotherNode(t *testing.T) {
+	const places = 16
+	linked(t, Config{Queue: places}, func(t *testing.T, w *world, f *far) {
+		try := func(p nonce.Principal) (op *nonce.Op, err error) {
+			op = allocation("s")
+			op.Principal = p
+			return op, w.Forward("a", "", op)
+		}
+		has := map[nonce.Principal]int{}
+		var first *nonce.Op
+		fill := func(p nonce.Principal, want int) {
+			t.Helper()
+			for {
+				op, err := try(p)
+				if err != nil && err != nonce.ErrForwardBusy {
+					t.Fatal(err)
+				}
+				if err != nil {
+					break
+				}
+				if first == nil {
+					first = op
+				}
+				has[p]++
+			}
+			if has[p] != want {
+				t.Errorf("principal %d has %d places, want %d", p, has[p], want)
+			}
+		}
+		fill(1, places-places/spareRoom) // alone
+		fill(2, places/spareRoom)        // what was left to it
+		if _, err := try(0); err != nonce.ErrForwardBusy {
+			t.Errorf("beyond the places: %v", err)
+		}
+		f.grant(f.next(wire.MethodAllocate), 1)
+		w.wantBack(first, nonce.Answered, nil)
+		if _, err := try(1); err != nonce.ErrForwardBusy {
+			t.Errorf("who has more than an equal part: %v", err)
+		}
+		fill(3, 1)
+	})
+}
+
+func TestAQueueThatIsFullRefusesAtOnce(t *testing.T) {
+	linked(t, Config{Queue: 3}, func(t *testing.T, w *world, f *far) {
+		ops := []*nonce.Op{allocation("1"), allocation("2"), allocation("3")}
+		for _, op := range ops {
+			w.forward("a", op)
+		}
+		if err := w.Forward("a", "", allocation("4")); err != nonce.ErrForwardBusy {
+			t.Fatalf("got %v, want ErrForwardBusy", err)
+		}
+		f.grant(f.next(wire.MethodAllocate), 1)
+		w.wantBack(ops[0], nonce.Answered, nil)
+		w.forward("a", allocation("4"))
+		if n := len(w.table.Load().peers["a"].way.slots); n > 4 {
+			t.Errorf("%d slots for 3 places", n-1)
+		}
+		if w.results[Busy] != 1 || w.results[Answered] != 1 {
+			t.Errorf("counted %v", w.results)
+		}
+	})
+}
+
+func TestALostLinkGivesBackInTheOrderOfForward(t *testing.T) {
+	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
+		var ops []*nonce.Op
+		forward := func(n int) {
+			for range n {
+				op := allocation(fmt.Sprint(len(ops)))
+				ops = append(ops, op)
+				w.forward("a", op)
+			}
+			synctest.Wait()
+		}
+		forward(burstOps / 2)
+		f.stopReading()
+		forward(2 * burstOps)
+		f.cut()
+		doubtful := 0
+		for i, op := range ops {
+			b := <-w.svc.back
+			if b.op != op {
+				t.Fatalf("op %s came back as number %d", b.op.Signer, i)
+			}
+			switch b.verdict {
+			case nonce.Doubtful:
+				doubtful++
+				if i != doubtful-1 {
+					t.Fatalf("op %d is doubtful after one that was not sent", i)
+				}
+			case nonce.Bounced:
+				if op.Err != nonce.ErrPeerAway || op.RequestID != "" {
+					t.Fatalf("op %d was not sent; error %v, request id %q", i, op.Err, op.RequestID)
+				}
+			default:
+				t.Fatalf("verdict %d", b.verdict)
+			}
+		}
+		if doubtful < burstOps/2 || doubtful == len(ops) {
+			t.Errorf("%d of %d are doubtful, want those that were handed to the network", doubtful, len(ops))
+		}
+	})
+}
+
+func TestANodeThatHangsIsNoticedBeforeItsOpsAreTooOld(t *testing.T) {
+	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
+		began := time.Now()
+		f.mute.Store(true)
+		op, second := allocation("1"), allocation("2")
+		w.forward("a", op)
+		w.forward("a", second)
+		w.wantBack(op, nonce.Doubtful, errSilent)
+		w.wantBack(second, nonce.Doubtful, errSilent)
+		if took := time.Since(began); took < 3*time.Second || took >= 5*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if w.Reaches("a") {
+			t.Error("it is reached")
+		}
+	})
+}
+
+func TestANodeThatStopsReadingIsNoticed(t *testing.T) {
+	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
+		f.stopReading()
+		began := time.Now()
+		sent, queued := allocation("1"), allocation("2")
+		w.forward("a", allocation("0"))
+		synctest.Wait() // it was read
+		w.forward("a", sent)
+		synctest.Wait() // hangs in its write
+		w.forward("a", queued)
+		<-w.svc.back
+		w.wantBack(sent, nonce.Doubtful, nil)
+		w.wantBack(queued, nonce.Bounced, nonce.ErrPeerAway)
+		if took := time.Since(began); took >= 5*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+func TestAnOpThatIsNotAnsweredInTimeExpires(t *testing.T) {
+	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
+		began := time.Now()
+		op := allocation("1")
+		w.forward("a", op)
+		r := f.next(wire.MethodAllocate)
+		w.wantBack(op, nonce.Expired, errTooLate)
+		if took := time.Since(began); took < 5*time.Second || took > 6*time.Second {
+			t.Errorf("it took %v, want 5 s", took)
+		}
+		f.grant(r, 1) // too late: it harms nobody
+		op = allocation("2")
+		w.forward("a", op)
+		f.grant(f.next(wire.MethodAllocate), 2)
+		w.wantBack(op, nonce.Answered, nil)
+		if op.Nonces[0] != 2 {
+			t.Errorf("got nonce %d, want 2", op.Nonces[0])
+		}
+	})
+}
+
+// The other bounds of time make this one rare: a write that hangs ends its link
+// before anything behind it is too old.
+func TestWhatIsTooOldAndWasNotSentIsBounced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Config{})
+		p := newPeer(w.Router, node("a", 1))
+		began, ops := time.Now(), []*nonce.Op{allocation("1"), allocation("2"), allocation("3")}
+		for i, op := range ops {
+			p.way.add(op, began.Add(time.Duration(i)*time.Second))
+		}
+		p.way.write().stage = sent
+		p.expire(began.Add(6 * time.Second))
+		w.wantBack(ops[0], nonce.Expired, errTooLate)
+		w.wantBack(ops[1], nonce.Bounced, nonce.ErrPeerAway)
+		if p.way.n != 1 {
+			t.Errorf("%d are under way, want the youngest", p.way.n)
+		}
+		p.way.write() // has it now
+		p.expire(began.Add(time.Minute))
+		if p.way.n != 1 {
+			t.Error("an op was taken from the writer")
+		}
+	})
+}
+
+func TestWorkOfACallerThatIsGoneIsNotSent(t *testing.T) {
+	tell(t, Config{}, []string{"a"}, func(t *testing.T, w *world) {
+		op, other := allocation("1"), allocation("2")
+		w.forward("a", op) // waits for the link
+		w.forward("a", other)
+		op.Completion.(*caller).gone.Store(true)
+		f := <-w.hosts["a"].far
+		w.wantBack(op, nonce.Bounced, nonce.ErrGone)
+		if p := decode[wire.AllocateParams](t, f.next(wire.MethodAllocate)); p.Signer != "2" {
+			t.Errorf("signer %s was sent", p.Signer)
+		}
+	})
+}
+
+type waking struct{ times atomic.Int64 }
+
+func (w *waking) Wake() { w.times.Add(1) }
+
+func TestAfterABatchOfAnswersEachConnectionIsWokenOnce(t *testing.T) {
+	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
+		woken := new(waking)
+		w.svc.waker = woken
+		var all []byte
+		for i := range 20 {
+			w.forward("a", allocation("s"))
+			r := f.next(wire.MethodAllocate)
+			text := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"signer":"s","nonce":%d,"attempt":1,"heldUntil":"2026-11-20T18:00:00.000Z"}}`, r.ID, i)
+			all = append(all, 0x81, 126, byte(len(text)>>8), byte(len(text)))
+			all = append(all, text...)
+		}
+		f.raw.Write(all)
+		for range 20 {
+			<-w.svc.back
+		}
+		synctest.Wait()
+		if got := woken.times.Load(); got != 1 {
+			t.Errorf("woken %d times, want once", got)
+		}
+	})
+}
+
+func TestStopGivesBackWhatIsUnderWayAndRefusesFromThenOn(t *testing.T) {
+	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
+		w.hosts["b"] = new(host)
+		w.hosts["b"].hung.Store(true)
+		sent, queued := allocation("1"), allocation("2")
+		w.forward("a", sent)
+		f.next(wire.MethodAllocate)
+		if err := w.Forward("b", "ws://b", queued); err != nil { // waits for the dial
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := w.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got := map[*nonce.Op]nonce.Verdict{}
+		for range 2 {
+			b := <-w.svc.back
+			got[b.op] = b.verdict
+		}
+		if len(got) != 2 || got[sent] != nonce.Doubtful || got[queued] != nonce.Bounced {
+			t.Errorf("came back: %v", got)
+		}
+		if err := w.Forward("a", "ws://a", allocation("3")); err != nonce.ErrPeerAway {
+			t.Errorf("after Stop: %v", err)
+		}
+		if err := <-f.ended; !strings.Contains(err.Error(), "1001") {
+			t.Errorf("the link ended with %v, want 1001", err)
+		}
+		if err := w.Stop(t.Context()); err != nil {
+			t.Errorf("the second Stop: %v", err)
+		}
+	})
+}
+
+func TestRefusalsOfForward(t *testing.T) {
+	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
+		for _, c := range []struct{ node, url string }{{"self", "ws://self"}, {"stranger", ""}} {
+			if err := w.Forward(c.node, c.url, allocation("s")); !errors.Is(err, nonce.ErrPeerAway) {
+				t.Errorf("to %s: %v", c.node, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,256 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"noncegate/backpressure"
+	"noncegate/encodepool"
+	"noncegate/internal/events"
+	"noncegate/internal/metrics"
+	"noncegate/lease"
+	"noncegate/nonce"
+	"noncegate/nonce/memstore"
+	"noncegate/nonce/rules"
+	shards "noncegate/nonce/service"
+	"noncegate/postdb"
+	"noncegate/wire"
+	"noncegate/writer"
+	"noncegate/ws"
+)
+
+// patience is the safety net of every wait for something that must happen.
+const patience = 20 * time.Second
+
+// gateway is a real node on a real socket, with a store in memory.
+type gateway struct {
+	*httptest.Server
+	ws   *ws.Server
+	node lease.Node
+}
+
+// unmeasured takes no figures.
+type unmeasured struct{}
+
+func (unmeasured) WorkerQueue(time.Duration)        {}
+func (unmeasured) Commit(time.Duration, int)        {}
+func (unmeasured) LeaseAcquire(nonce.AcquireResult) {}
+func (unmeasured) LeaseRenew(nonce.RenewResult)     {}
+func (unmeasured) FenceReject(nonce.Kind)           {}
+func (unmeasured) WentBack()                        {}
+func (unmeasured) Invariant()                       {}
+func (unmeasured) Swept(int)                        {}
+func (unmeasured) SweepsPaused(bool)                {}
+
+func startGateway(t *testing.T, id, secret string) *gateway {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	log, figures := slog.New(slog.DiscardHandler), metrics.New(prometheus.NewRegistry())
+	after, err := postdb.New(postdb.Config{Workers: 2, Queue: 1000, Lanes: 2, LaneShare: 500}, log)
+	must(err)
+	encode, err := encodepool.New(encodepool.Config{Workers: 2, Queue: 1000}, log)
+	must(err)
+	store := memstore.New(4, time.Now)
+	holder, err := store.Register(t.Context(), lease.Presence{Node: id, Mode: modeWorkerQueue, Patience: time.Minute})
+	must(err)
+	h := events.New(after, func(int) {})
+	svc, err := shards.New(t.Context(), store, holder, unmeasured{}, h, log, nil, shards.Config{
+		Mode: nonce.WorkerQueue, Workers: 2, QueueCapacity: 1000, Reject: nonce.FailFast, LeaseTTL: 10 * time.Second,
+		Rules: rules.Rules{DefaultHold: time.Minute, MaxLive: 3}, MaxHold: 10 * time.Minute, SweepInterval: time.Hour,
+	})
+	must(err)
+	g := &gateway{}
+	g.ws, err = ws.New(svc, h, encode, figures, log, ws.Config{
+		MaxConnections: 10, MaxInflight: 256, MaxInflightTotal: 10_000, MaxMessageBytes: 64 << 10, MaxBatch: 100, MaxSubscriptions: 4,
+		MinHold: time.Second, MaxHold: 10 * time.Minute, PingInterval: time.Minute,
+		Nodes: ws.NodeConfig{ID: id, Secret: secret, MaxInflight: 1000},
+		Info:  func() wire.InfoResult { return wire.InfoResult{} },
+		Writer: writer.Config{
+			Marks:       backpressure.Marks{High: 64 << 10, Low: 16 << 10, Max: 1 << 20, SlowAfter: time.Minute, Pause: true, Drop: true, Kick: true},
+			MaxMessages: 1024, Share: 512, WriteTimeout: patience, CloseTimeout: patience, KickCode: wire.CloseSlowConsumer, KickText: "slow_consumer",
+		},
+	})
+	must(err)
+	g.Server = httptest.NewServer(g.ws)
+	g.node = node(id, 1)
+	g.node.URL = g.URL
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		err := g.ws.Stop(ctx)
+		svc.Stop()
+		if err = errors.Join(err, after.Stop(ctx), encode.Stop(ctx)); err != nil {
+			t.Error(err)
+		}
+		g.Close()
+	})
+	return g
+}
+
+// router makes one that knows the gateway as node.
+func (g *gateway) router(t *testing.T, cfg Config, node lease.Node) (*Router, *service, *sink, *syncBuffer) {
+	t.Helper()
+	svc, events, log := &service{back: make(chan back, 1000)}, &sink{heard: make(chan struct{}, 1000)}, new(syncBuffer)
+	cfg.Forward = true
+	r, err := New(cfg, "self", slog.New(slog.NewTextHandler(log, nil)), new(counts))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := r.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	r.Serve(svc, events)
+	r.Nodes([]lease.Node{node})
+	return r, svc, events, log
+}
+
+// do forwards op to the gateway and waits for its end.
+func do(t *testing.T, r *Router, svc *service, op *nonce.Op) (nonce.Verdict, error) {
+	t.Helper()
+	if err := r.Forward("b", "", op); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case b := <-svc.back:
+		return b.verdict, b.op.Err
+	case <-time.After(patience):
+		t.Fatal("it does not come back")
+		return 0, nil
+	}
+}
+
+func TestARealGatewayServesWhatIsForwarded(t *testing.T) {
+	g := startGateway(t, "b", "sesame")
+	r, svc, events, _ := g.router(t, Config{Secret: "sesame"}, g.node)
+	r.InterestChanged(func() (bool, []string) { return false, []string{"s"} })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r.Await(ctx)
+
+	op := allocation("s")
+	op.Count = 2
+	if v, err := do(t, r, svc, op); v != nonce.Answered || err != nil || fmt.Sprint(op.Nonces, op.Attempts) != "[0 1] [1 1]" || op.Token == 0 {
+		t.Fatalf("verdict %d, %v, %+v", v, err, op)
+	}
+	hash, _ := nonce.ParseTxHash("0x" + strings.Repeat("ab", 32))
+	used := &nonce.Op{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 0, Attempt: 1, TxHash: hash}
+	if v, err := do(t, r, svc, used); v != nonce.Answered || err != nil || used.Status != nonce.Consumed {
+		t.Errorf("used: verdict %d, %v, %v", v, err, used.Status)
+	}
+	release := &nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 0, Attempt: 1, Reason: "r"}
+	v, err := do(t, r, svc, release)
+	if e, ok := errors.AsType[*nonce.ConflictError](err); v != nonce.Answered || !ok || e.Status != nonce.Consumed || e.TxHash != hash || e.Nonce != 0 {
+		t.Errorf("conflict: verdict %d, %+v", v, err)
+	}
+	signed := &nonce.Op{Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 1, TxHash: hash, Forwarded: true}
+	if v, err := do(t, r, svc, signed); v != nonce.Answered || err != nil || signed.Attempt != 1 || signed.Status != nonce.Held || signed.Hashes.Len() != 1 {
+		t.Errorf("signed: verdict %d, %v, %+v", v, err, signed)
+	}
+	extend := &nonce.Op{Kind: nonce.KindExtend, Signer: "s", Nonce: 1, Attempt: 1, Hold: 9 * time.Minute}
+	if v, err := do(t, r, svc, extend); v != nonce.Answered || err != nil || extend.HoldLeft != 9*time.Minute {
+		t.Errorf("extend: verdict %d, %v, %+v", v, err, extend)
+	}
+	late := &nonce.Op{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 1, Attempt: 1}
+	if v, err := do(t, r, svc, late); v != nonce.Answered || err != nil || late.Status != nonce.Consumed || late.Hashes.Len() != 1 {
+		t.Errorf("used without a hash: verdict %d, %v, %+v", v, err, late)
+	}
+	repair := &nonce.Op{Kind: nonce.KindRepair, Signer: "s", Nonce: 1}
+	if v, err := do(t, r, svc, repair); v != nonce.Answered || err != nil || fmt.Sprint(repair.Nonces, repair.Attempts) != "[1] [2]" || repair.Before == nil || repair.Before.Attempt != 1 {
+		t.Errorf("repair: verdict %d, %v, %+v", v, err, repair)
+	}
+	again := &nonce.Op{Kind: nonce.KindRepair, Signer: "s", Nonce: 1, RequestID: repair.RequestID}
+	if v, err := do(t, r, svc, again); v != nonce.Answered || err != nil || fmt.Sprint(again.Nonces, again.Attempts) != "[1] [2]" || again.Before != nil {
+		t.Errorf("repeated: verdict %d, %v, %+v", v, err, again)
+	}
+	v, err = do(t, r, svc, &nonce.Op{Kind: nonce.KindRepair, Signer: "s", Nonce: -1})
+	if e, ok := errors.AsType[*wire.Error](err); v != nonce.Answered || !ok || e.Code != wire.CodeInvalidParams || e.Data.Field != "nonce" {
+		t.Errorf("repair without a chain: verdict %d, %v", v, err)
+	}
+	if v, err := do(t, r, svc, &nonce.Op{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 9, Attempt: 1, TxHash: hash}); v != nonce.Answered || err != nonce.ErrNotFound {
+		t.Errorf("not found: verdict %d, %v", v, err)
+	}
+	floor := &nonce.Op{Kind: nonce.KindSetFloor, Signer: "t", Floor: 50}
+	if v, err := do(t, r, svc, floor); v != nonce.Answered || err != nil || floor.Floor != 50 || floor.Next != 50 {
+		t.Errorf("floor: verdict %d, %v, %+v", v, err, floor)
+	}
+	last := allocation("s")
+	last.Count = 3
+	v, err = do(t, r, svc, last)
+	if e, ok := errors.AsType[*nonce.HoldLimitError](err); v != nonce.Answered || !ok || e.Limit != 3 {
+		t.Errorf("hold limit: verdict %d, %v", v, err)
+	}
+	for range 7 {
+		select {
+		case <-events.heard:
+		case <-time.After(patience):
+			t.Fatalf("events: %s", events.got())
+		}
+	}
+	if got := events.got(); got != "s/0 s/1 s/0 s/1 s/1 s/1 s/1" || events.losses() != 0 {
+		t.Errorf("events %s, %d losses", got, events.losses())
+	}
+}
+
+func TestARealGatewayThatDrainsIsSeenToLeave(t *testing.T) {
+	g := startGateway(t, "b", "sesame")
+	r, svc, events, _ := g.router(t, Config{Secret: "sesame"}, g.node)
+	r.InterestChanged(func() (bool, []string) { return true, nil })
+	if v, err := do(t, r, svc, allocation("s")); v != nonce.Answered || err != nil {
+		t.Fatal(v, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	g.ws.Drain(ctx)
+	for r.Peers()[0].State != Leaving {
+		if ctx.Err() != nil {
+			t.Fatalf("%+v", r.Peers())
+		}
+		runtime.Gosched() // nothing says when the router has seen it
+	}
+	if err := r.Forward("b", "", allocation("s")); err != nonce.ErrPeerAway {
+		t.Errorf("forward: %v", err)
+	}
+	if events.losses() != 0 {
+		t.Errorf("%d losses", events.losses())
+	}
+}
+
+func TestARealGatewayRefusesWhoIsNotOfItsCluster(t *testing.T) {
+	for words, c := range map[string]struct{ id, secret string }{
+		"--node-secret":   {"b", "open"},
+		"--advertise-url": {"other", "sesame"},
+	} {
+		g := startGateway(t, c.id, "sesame")
+		meant := g.node
+		meant.Node = "b"
+		r, svc, _, log := g.router(t, Config{Secret: c.secret}, meant)
+		if err := r.Forward("b", "", allocation("s")); err == nil { // before the first dial has failed
+			if b := <-svc.back; b.verdict != nonce.Bounced || b.op.Err != nonce.ErrPeerAway {
+				t.Errorf("%s: verdict %d, %v", words, b.verdict, b.op.Err)
+			}
+		} else if err != nonce.ErrPeerAway {
+			t.Errorf("%s: %v", words, err)
+		}
+		if log.count("level=ERROR") != 1 || log.count(words) == 0 {
+			t.Errorf("logged\n%s", log.buf.String())
+		}
+	}
+}

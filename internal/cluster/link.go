@@ -1,0 +1,246 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"noncegate/wire"
+)
+
+const (
+	// maxMessageBytes bounds what a node may send in one message: the answer to
+	// an allocate of 256 nonces has about 20 KiB.
+	maxMessageBytes = 256 << 10
+	byeTimeout      = 100 * time.Millisecond
+)
+
+// link is one connection to another node. run, called by keep, owns its reader and
+// its writer.
+type link struct {
+	peer        *peer
+	url         string // as the node advertises it
+	incarnation int64  // of the node, by the registry when it was dialled
+	ws          *websocket.Conn
+	transport   *transport // beneath ws
+
+	// To the writer.
+	pings chan struct{} // send a ping
+	pongs chan []byte   // send this pong; only the latest is kept
+	quit  chan int      // send a close frame with this code, and end
+
+	readEnd, writeEnd chan error // each receives once, when its goroutine ends
+
+	in  input
+	out output
+}
+
+func (l *link) init(ws *websocket.Conn) {
+	l.ws = ws
+	l.pings, l.pongs, l.quit = make(chan struct{}, 1), make(chan []byte, 1), make(chan int, 1)
+	l.readEnd, l.writeEnd = make(chan error, 1), make(chan error, 1)
+	l.transport.beforeRead = l.in.wakers.wake
+	ws.SetReadLimit(maxMessageBytes)
+	ws.SetPingHandler(l.ping)
+	ws.SetCloseHandler(func(int, string) error { return nil }) // run answers it
+}
+
+// run serves the link until it is over and returns why. Both goroutines have ended
+// then.
+func (l *link) run() error {
+	cfg := &l.peer.r.cfg
+	go func() { l.readEnd <- l.read() }()
+	go func() { l.writeEnd <- l.write() }()
+	tick := time.NewTicker(cfg.tick())
+	defer tick.Stop()
+	pinged := time.Now()
+	for {
+		select {
+		case err := <-l.readEnd:
+			l.readEnd <- err
+			return l.over(err)
+		case err := <-l.writeEnd:
+			l.writeEnd <- err
+			return l.over(l.reasonOr(err))
+		case <-l.peer.ctx.Done():
+			return l.over(context.Cause(l.peer.ctx))
+		case now := <-tick.C:
+			if err := l.unfit(now); err != nil {
+				return l.over(err)
+			}
+			if now.Sub(pinged) >= cfg.pingEvery() {
+				pinged = now
+				poke(l.pings)
+			}
+			l.peer.expire(now)
+			l.peer.nudge() // a subscription that was refused is tried again
+		}
+	}
+}
+
+// unfit is why a link that looks sound must end.
+func (l *link) unfit(now time.Time) error {
+	if l.transport.silentFor(now) > l.peer.r.cfg.silence() {
+		return errSilent
+	}
+	l.peer.mu.Lock()
+	defer l.peer.mu.Unlock()
+	if l.peer.node.URL != l.url {
+		return errMoved
+	}
+	return nil
+}
+
+// reasonOr waits a moment for what the node said when it closed; err is what the
+// writer met.
+func (l *link) reasonOr(err error) error {
+	timer := time.NewTimer(l.peer.r.cfg.lastWords())
+	defer timer.Stop()
+	select {
+	case why := <-l.readEnd:
+		l.readEnd <- why
+		if ce, ok := errors.AsType[*websocket.CloseError](why); ok {
+			return ce
+		}
+	case <-timer.C:
+	case <-l.peer.ctx.Done():
+	}
+	return err
+}
+
+// over ends the link, with a close frame if that can be sent at once.
+func (l *link) over(err error) error {
+	l.quit <- closeCode(err)
+	timer := time.NewTimer(byeTimeout)
+	defer timer.Stop()
+	select {
+	case end := <-l.writeEnd:
+		l.writeEnd <- end
+	case <-timer.C: // it is stuck in a write
+	}
+	l.ws.Close()
+	<-l.writeEnd
+	<-l.readEnd
+	l.in.wakers.wake()
+	return err
+}
+
+// closeCode is what the other node is told when err ended the link.
+func closeCode(err error) int {
+	if ce, ok := errors.AsType[*websocket.CloseError](err); ok && ce.Code != websocket.CloseAbnormalClosure {
+		return websocket.CloseNormalClosure
+	}
+	if errors.Is(err, errNonsense) {
+		return wire.CloseProtocolError
+	}
+	return wire.CloseGoingAway
+}
+
+// isRestart reports whether the node closed because it drains. A proxy between may
+// close with that code too, but does not say why in the same word.
+func isRestart(err error) bool {
+	ce, ok := errors.AsType[*websocket.CloseError](err)
+	return ok && ce.Code == wire.CloseServiceRestart && ce.Text == wire.CloseTextRestart
+}
+
+// ping hands the answer to the writer. It runs in the reader.
+func (l *link) ping(data string) error {
+	for {
+		select {
+		case l.pongs <- []byte(data):
+			return nil
+		default: // the writer is behind: only the latest counts
+		}
+		select {
+		case <-l.pongs:
+		default:
+		}
+	}
+}
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// transport is the connection beneath gorilla. It joins frames: what is written
+// between hold and release goes out as one. And it remembers when something was
+// heard.
+type transport struct {
+	net.Conn
+	beforeRead func() // called by the reader before it may have to wait
+	start      time.Time
+	heardAt    atomic.Int64 // since start
+
+	mu   sync.Mutex // guards what follows, and is the order of writes
+	held bool
+	buf  []byte
+}
+
+// Read reads what there is, and waits if there is nothing.
+func (t *transport) Read(p []byte) (int, error) {
+	if t.beforeRead != nil {
+		t.beforeRead()
+	}
+	n, err := t.Conn.Read(p)
+	if n > 0 {
+		t.heardAt.Store(int64(time.Since(t.start)))
+	}
+	return n, err
+}
+
+// silentFor is how long nothing was heard.
+func (t *transport) silentFor(now time.Time) time.Duration {
+	return now.Sub(t.start) - time.Duration(t.heardAt.Load())
+}
+
+// Write keeps p when writes are held, and passes it on otherwise.
+func (t *transport) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.held {
+		t.buf = append(t.buf, p...)
+		return len(p), nil
+	}
+	return t.Conn.Write(p)
+}
+
+// SetWriteDeadline is for writes that are not held: release sets its own.
+func (t *transport) SetWriteDeadline(at time.Time) error {
+	t.mu.Lock()
+	held := t.held
+	t.mu.Unlock()
+	if held {
+		return nil
+	}
+	return t.Conn.SetWriteDeadline(at)
+}
+
+func (t *transport) hold() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.held = true
+}
+
+// release writes what was held.
+func (t *transport) release(deadline time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.held = false
+	if len(t.buf) == 0 {
+		return nil
+	}
+	t.Conn.SetWriteDeadline(deadline)
+	_, err := t.Conn.Write(t.buf)
+	if t.buf = t.buf[:0]; cap(t.buf) > keptBytes {
+		t.buf = nil
+	}
+	return err
+}

@@ -1,0 +1,274 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+)
+
+var (
+	errStopped   = errors.New("this node stops")
+	errForgotten = errors.New("the node is not in the registry any more")
+	errMoved     = errors.New("the node has another address now")
+	errSilent    = errors.New("the node says nothing any more")
+)
+
+const (
+	modeWorkerQueue = "worker-queue" // of nodes that take leases
+	// askedTime is how long a node that the registry does not hold for live is
+	// tried to be reached after somebody wanted to forward to it.
+	askedTime = 2 * time.Second
+)
+
+// peer is one other node. Its goroutine, keep, alone dials and gives back what a
+// lost link leaves.
+type peer struct {
+	r      *Router
+	id     string
+	met    time.Time
+	listed bool // the registry has named it; guarded by Router.mu
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	kick   chan struct{} // there is something to send, or to look at anew
+
+	complaint string // keep's: why the node could not be reached, as it was logged
+
+	mu      sync.Mutex // guards what follows; no I/O and no calls of others beneath it
+	node    lease.Node
+	up      bool      // there is a link
+	suspect bool      // the last link was lost, or could not be opened
+	leaving bool      // the node drains or has left
+	leftAs  int64     // the highest incarnation of which that was heard
+	asked   time.Time // when Forward last refused for want of a link
+	closed  bool      // keep has ended, or is about to
+	way     way
+	subs    subscribed
+}
+
+func newPeer(r *Router, n lease.Node) *peer {
+	p := &peer{r: r, id: n.Node, node: n, met: time.Now(), kick: make(chan struct{}, 1)}
+	p.ctx, p.cancel = context.WithCancelCause(r.ctx)
+	return p
+}
+
+// update follows the registry.
+func (p *peer) update(n lease.Node) {
+	p.mu.Lock()
+	p.node = n
+	switch {
+	case n.Left:
+		p.leaving, p.leftAs = true, n.Incarnation
+	case n.Incarnation > p.leftAs:
+		p.leaving = false
+	}
+	p.mu.Unlock()
+	p.nudge()
+}
+
+// nudge makes keep, or the writer of the link, look again.
+func (p *peer) nudge() {
+	select {
+	case p.kick <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// reachable reports whether ops can be sent to the node now, as far as is known.
+func (p *peer) reachable() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.node.Live && p.node.Mode == modeWorkerQueue && !p.suspect && !p.leaving
+}
+
+// send takes op over, or says why not.
+func (p *peer) send(op *nonce.Op) error {
+	now := time.Now()
+	p.mu.Lock()
+	switch {
+	case p.closed:
+		p.mu.Unlock()
+		return nonce.ErrPeerAway
+	case !p.up && (p.suspect || p.leaving || !p.node.Live):
+		p.asked = now
+		p.mu.Unlock()
+		p.nudge()
+		return nonce.ErrPeerAway
+	case !p.way.room(op.Principal, p.r.cfg.Queue):
+		p.mu.Unlock()
+		return nonce.ErrForwardBusy
+	}
+	p.way.add(op, now)
+	p.mu.Unlock()
+	p.nudge()
+	return nil
+}
+
+// wanted reports whether there should be a link.
+func (p *peer) wanted() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.way.n > 0, time.Since(p.asked) < askedTime:
+		return true
+	case !p.node.Live || p.leaving:
+		return false
+	}
+	return p.r.cfg.Forward && p.node.Mode == modeWorkerQueue || !p.r.interests.now().empty()
+}
+
+// keep is the peer's goroutine: it opens a link while one is wanted, and again when
+// it was lost.
+func (p *peer) keep() {
+	select {
+	case <-p.r.served:
+	case <-p.ctx.Done():
+		return // nothing was taken over before Serve
+	}
+	defer p.end()
+	pace := p.r.cfg.pace()
+	for p.await() {
+		began := time.Now()
+		l, err := p.dial()
+		if err == nil {
+			p.linked(l)
+			began = time.Now()
+			err = l.run()
+		}
+		if p.lost(l, err); p.ctx.Err() != nil {
+			return
+		}
+		if l != nil && time.Since(began) > p.r.cfg.BackoffMax {
+			pace.Reset() // a link that dies at once is no better than none
+		}
+		p.pause(pace.NextBackOff())
+	}
+}
+
+// await waits until a link is wanted; false: the peer ends.
+func (p *peer) await() bool {
+	for !p.wanted() {
+		select {
+		case <-p.kick:
+		case <-p.ctx.Done():
+			return false
+		}
+	}
+	return p.ctx.Err() == nil
+}
+
+func (p *peer) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-p.ctx.Done():
+	}
+}
+
+// linked follows a dial that succeeded. A node that drains refuses new
+// connections, so one that accepted is not leaving, whatever was heard before.
+func (p *peer) linked(l *link) {
+	p.mu.Lock()
+	p.up, p.suspect, p.leaving = true, false, p.node.Left
+	p.mu.Unlock()
+	p.r.log.Info("linked to node", "node", p.id, "url", l.url)
+	p.r.rebuild()
+}
+
+// lost follows the end of a link, or a dial that failed with l == nil, and gives back
+// what was under way. The link's goroutines have ended.
+func (p *peer) lost(l *link, err error) {
+	wasUp := l != nil
+	restart := wasUp && isRestart(err)
+	p.mu.Lock()
+	p.up, p.suspect = false, true
+	if restart {
+		p.leftLocked(l.incarnation)
+	}
+	leaving := p.leaving
+	missed := p.subs.lostLink(restart, p.node.Live && !p.r.interests.now().empty())
+	back := p.drainLocked(err, restart)
+	p.mu.Unlock()
+	p.r.rebuild() // first: from here on nobody prefers the node
+	switch {
+	case p.ctx.Err() != nil: // asked for
+	case wasUp && leaving:
+		p.r.log.Info("node is leaving", "node", p.id, "error", err)
+	case wasUp:
+		p.r.log.Warn("link to node lost", "node", p.id, "under_way", len(back), "error", err)
+	}
+	p.r.interests.progress()
+	if missed {
+		p.r.events.Lost()
+	}
+	p.r.giveAllBack(back)
+}
+
+// drainLocked takes out everything under way, in the order of Forward. restart: the
+// node closed the link in an orderly way, which it does when it has answered all it
+// took; what is not answered then was not taken.
+func (p *peer) drainLocked(err error, restart bool) []returned {
+	back := make([]returned, 0, p.way.n)
+	for s := p.way.first(); s != nil; s = p.way.first() {
+		b := returned{op: s.op, at: s.at, verdict: nonce.Bounced}
+		if b.op.Err = nonce.ErrPeerAway; s.stage == sent && !restart {
+			b.verdict, b.op.Err = nonce.Doubtful, err
+		}
+		back = append(back, b)
+		p.way.remove(s)
+	}
+	return back
+}
+
+// end refuses what comes from now on, and gives back what came since the last link.
+func (p *peer) end() {
+	p.mu.Lock()
+	p.closed, p.up = true, false
+	back := p.drainLocked(errStopped, false)
+	p.mu.Unlock()
+	p.r.giveAllBack(back)
+}
+
+// leftLocked notes that an incarnation goes away. The registry may have named a later one
+// by then: that one stays.
+func (p *peer) leftLocked(incarnation int64) {
+	p.leftAs = max(p.leftAs, incarnation)
+	p.leaving = p.node.Left || p.node.Incarnation <= p.leftAs
+}
+
+// bow is called when the node said, over l, that it drains.
+func (p *peer) bow(l *link) {
+	p.mu.Lock()
+	was := p.leaving
+	p.leftLocked(l.incarnation)
+	news := p.leaving != was
+	p.mu.Unlock()
+	if news {
+		p.r.rebuild()
+	}
+}
+
+func (p *peer) snapshot() Peer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := Peer{Node: p.id, URL: p.node.URL, UnderWay: p.way.n}
+	switch {
+	case p.leaving:
+		s.State = Leaving
+	case p.up:
+		s.State = Up
+	case !p.node.Live:
+		s.State = Silent
+	case p.suspect:
+		s.State = Suspect
+	case p.way.n > 0 || p.r.cfg.Forward && p.node.Mode == modeWorkerQueue:
+		s.State = Dialling
+	default:
+		s.State = Unlinked
+	}
+	return s
+}

@@ -1,0 +1,224 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+)
+
+// Service takes back the ops that were forwarded. A service.Service is one.
+type Service interface {
+	// Return is called once for each op that Forward took over. It must not block. The
+	// Waker, which may be nil, is woken after others that are given back at the same time.
+	Return(op *nonce.Op, v nonce.Verdict) nonce.Waker
+}
+
+// Figures is told what becomes of forwarded ops.
+type Figures interface {
+	// Forwarded is called once for each call of Forward: when the op is given
+	// back, with the time since then, or with Busy or Away when it was refused,
+	// with 0. It must not block.
+	Forwarded(result Result, took time.Duration)
+}
+
+const (
+	// maxPeers bounds the nodes known at a time. It is far above any cluster and
+	// keeps a registry full of rubbish from costing goroutines without end.
+	maxPeers = 1024
+	// unlistedTime is how long a node is believed in that only the store has
+	// named: its start is newer than what the registry was last read.
+	unlistedTime = 5 * time.Second
+)
+
+// Router is a service.Router. Its methods may be called from any goroutine.
+type Router struct {
+	cfg     Config
+	self    string
+	log     *slog.Logger
+	figures Figures
+
+	idPrefix string // of the request ids that are given to ops without one
+	idCount  atomic.Uint64
+
+	table atomic.Pointer[table]
+
+	ctx     context.Context // ends at Stop
+	cancel  context.CancelCauseFunc
+	keepers sync.WaitGroup
+
+	served  chan struct{} // closed by Serve, after which service and events are set
+	service Service
+	events  EventSink
+
+	mu      sync.Mutex // guards what follows; taken before any peer.mu
+	peers   map[string]*peer
+	stopped bool
+
+	interests interests
+}
+
+// New makes the router of the node whose id is self. It knows no other node until
+// Nodes is called, and reaches none until Serve.
+func New(cfg Config, self string, log *slog.Logger, figures Figures) (*Router, error) {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // never fails
+	r := &Router{
+		cfg: cfg, self: self, log: log.With("component", "route"), figures: figures,
+		idPrefix: "fwd-" + hex.EncodeToString(random[:]) + "-",
+		served:   make(chan struct{}),
+		peers:    make(map[string]*peer),
+	}
+	r.ctx, r.cancel = context.WithCancelCause(context.Background())
+	r.interests.init()
+	r.table.Store(new(table))
+	return r, nil
+}
+
+// Serve gives the router whom it works for, and lets it open links. It is called
+// once, before the service is given an op.
+func (r *Router) Serve(svc Service, events EventSink) {
+	r.service, r.events = svc, events
+	close(r.served)
+}
+
+// Nodes tells the router which nodes the registry has now, this one included. The
+// lists of one registry are given in the order in which they were read.
+func (r *Router) Nodes(list []lease.Node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stopped {
+		return
+	}
+	listed := make(map[string]bool, len(list))
+	for _, n := range list {
+		listed[n.Node] = true
+		if n.Node == r.self {
+			continue
+		}
+		p := r.peers[n.Node]
+		if p == nil {
+			if p = r.meetLocked(n); p == nil {
+				continue
+			}
+		}
+		p.listed = true
+		p.update(n)
+	}
+	for id, p := range r.peers {
+		if !listed[id] && (p.listed || time.Since(p.met) > unlistedTime) {
+			delete(r.peers, id)
+			p.cancel(errForgotten)
+		}
+	}
+	r.rebuildLocked()
+}
+
+// meetLocked makes a peer of a node that was not known; nil when there are too
+// many.
+func (r *Router) meetLocked(n lease.Node) *peer {
+	if len(r.peers) >= maxPeers {
+		r.log.Error("more nodes than can be known; some are not", "most", maxPeers)
+		return nil
+	}
+	p := newPeer(r, n)
+	p.subs.blind = !r.interests.now().empty() // it may have committed things already
+	r.peers[n.Node] = p
+	r.keepers.Go(p.keep)
+	return p
+}
+
+// Reaches reports whether ops can be sent to a node now, as far as is known: it is live, has
+// not begun to leave, and its link is not lost.
+func (r *Router) Reaches(node string) bool {
+	p := r.table.Load().peers[node]
+	return p != nil && r.cfg.Forward && p.reachable()
+}
+
+// Forward takes op over and sends it to the node. Ops of one signer sent to one node reach it in
+// the order of the calls. With an error nothing was sent and op is still the caller's:
+// nonce.ErrPeerAway or nonce.ErrForwardBusy. Without one Service.Return is called once, from a
+// goroutine of the router's. An allocate or repair without a request id is given one,
+// which it keeps when it is forwarded again: if its answer is lost, the id finds it.
+// A node that the registry did not name yet is reached under url.
+func (r *Router) Forward(node, url string, op *nonce.Op) error {
+	err := r.forward(node, url, op)
+	switch err {
+	case nil:
+	case nonce.ErrForwardBusy:
+		r.figures.Forwarded(Busy, 0)
+	default:
+		r.figures.Forwarded(Away, 0)
+	}
+	return err
+}
+
+func (r *Router) forward(node, url string, op *nonce.Op) error {
+	if !r.cfg.Forward || node == r.self {
+		return nonce.ErrPeerAway
+	}
+	p := r.table.Load().peers[node]
+	if p == nil {
+		if p = r.meet(node, url); p == nil {
+			return nonce.ErrPeerAway
+		}
+	}
+	return p.send(op)
+}
+
+// meet makes a peer of a node that only the store has named so far.
+func (r *Router) meet(node, url string) *peer {
+	if url == "" {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.peers[node]; p != nil || r.stopped {
+		return p
+	}
+	// It owns a signer, so it takes leases.
+	p := r.meetLocked(lease.Node{Holder: lease.Holder{Node: node}, URL: url, Mode: modeWorkerQueue, Live: true})
+	if p != nil {
+		r.rebuildLocked()
+	}
+	return p
+}
+
+// requestID is a new id for an op that the client gave none.
+func (r *Router) requestID() string {
+	return r.idPrefix + strconv.FormatUint(r.idCount.Add(1), 36)
+}
+
+// Stop ends all links and gives back what is under way: what was not sent as
+// bounced, what was as doubtful. From then on Forward refuses. It returns when
+// everything is quiet, or with an error when ctx is over before; it may be called
+// twice, and without Serve.
+func (r *Router) Stop(ctx context.Context) error {
+	r.mu.Lock()
+	r.stopped = true
+	r.mu.Unlock()
+	r.cancel(errStopped)
+	quiet := make(chan struct{})
+	go func() {
+		r.keepers.Wait()
+		close(quiet)
+	}()
+	select {
+	case <-quiet:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("route: links did not end: %w", context.Cause(ctx))
+	}
+}

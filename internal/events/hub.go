@@ -1,0 +1,195 @@
+// Package hub hands committed events to those who subscribed to them: the clients
+// of this node, and the other nodes, which hand them on to clients of theirs.
+//
+// It promises that what a subscriber is offered of one signer comes in the order
+// in which it came here, which for what one node committed is commit order; that
+// an event is encoded once, however many want it, on other nodes too; that an event a subscriber did
+// not get is counted, and that the next one it does get says how many were missed;
+// that nothing is offered before Start was called nor after Close returned; that
+// what came from another node is offered to clients only, so that no event goes in
+// circles. It costs a commit one atomic load while nobody subscribes.
+//
+// It does not promise that every event arrives: a subscriber that refuses one,
+// and events that find the post-DB pool full, lose them. Who needs every change
+// reads the signer's state again when something was missed.
+//
+// The hub starts no goroutine. Events are handed out by tasks of the post-DB
+// pool, one lane per shard of the service; the pool's owner stops it, and with it
+// the last delivery. A subscriber that hangs holds up its lane and nothing else.
+package events
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"noncegate/nonce"
+	"noncegate/postdb"
+	"noncegate/wire"
+)
+
+// MaxSigners bounds the signers of one subscription. Who wants more subscribes
+// to all.
+const MaxSigners = 1024
+
+// ErrTooManySigners refuses a subscription to more than MaxSigners signers.
+var ErrTooManySigners = errors.New("a subscription may name at most 1024 signers")
+
+// Subscriber receives events.
+type Subscriber interface {
+	// Offer hands over one encoded event, which is shared and must not be
+	// changed, and the number of events missed before it. false: not taken. It
+	// is called from tasks of the post-DB pool, for one subscription by one at a
+	// time, and must not block nor close its subscription.
+	Offer(event []byte, missed int64) bool
+}
+
+// Selective is a Subscriber that may not have every event it asked for. May is asked
+// of each event just before it is offered, or counted as missed, and must not
+// block. What it may not have was never meant for it: it is not missed.
+type Selective interface{ May(signer string) bool }
+
+// Hub is a nonce.EventSink. Its methods may be called from any goroutine.
+type Hub struct {
+	pool *postdb.Pool
+	drop func(events int)
+
+	lane    func(signer string) int // see LaneBy; nil: lane 0
+	relay   Relay                   // see RelayTo; nil: nobody
+	changed func()                  // see OnInterest; nil: nobody asks
+
+	open    atomic.Int64 // subscriptions that are open, so that none costs one load
+	clients atomic.Int64 // those of clients
+
+	mu    sync.RWMutex // guards what follows; nobody is called under it
+	wants [2]wishes    // by Scope
+}
+
+var _ nonce.EventSink = (*Hub)(nil)
+
+// New makes a hub that delivers on the lanes of pool. dropped is told how many
+// events found the pool full; it must not block.
+func New(pool *postdb.Pool, dropped func(events int)) *Hub {
+	return &Hub{pool: pool, drop: dropped, wants: [2]wishes{newWishes(), newWishes()}}
+}
+
+// LaneBy says on which lane the events of a signer travel that come from other
+// nodes: best that of its own commits, so that they keep their order when the
+// signer moves here. Without it they all take lane 0. It is called once, before
+// the first Remote; lane must not block.
+func (h *Hub) LaneBy(lane func(signer string) int) { h.lane = lane }
+
+// Watched reports whether anybody subscribed to the signer, another node included.
+func (h *Hub) Watched(signer string) bool {
+	return h.watchedHere(signer) || h.relayed(signer)
+}
+
+func (h *Hub) watchedHere(signer string) bool {
+	if h.open.Load() == 0 {
+		return false
+	}
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.wants[Everywhere].any(signer) || h.wants[Here].any(signer)
+}
+
+// Subscriptions is how many are open, those of other nodes included.
+func (h *Hub) Subscriptions() int { return int(h.open.Load()) }
+
+// Reserve takes a post-DB place for the events of one op, at its admission.
+// false: the lane has its share, or the pool is full.
+func (h *Hub) Reserve(lane int) bool { return h.pool.Lane(lane).TryReserve() }
+
+// Unreserve gives a place back that was not handed to Publish.
+func (h *Hub) Unreserve(lane int) { h.pool.Lane(lane).Unreserve() }
+
+// Publish implements nonce.EventSink. It keeps events.
+func (h *Hub) Publish(lane int, placed bool, events []nonce.Event) {
+	l := h.pool.Lane(lane)
+	switch {
+	case len(events) == 0 || !h.Watched(events[0].Signer):
+		if placed {
+			l.Unreserve()
+		}
+	case !placed && !l.TryReserve():
+		h.miss(events)
+	default:
+		l.Submit(func() { h.deliver(events) }, time.Now())
+	}
+}
+
+// deliver is the task of one op's events.
+func (h *Hub) deliver(events []nonce.Event) {
+	subs := h.matching(events[0].Signer, Everywhere, Here)
+	relayed := h.relayed(events[0].Signer)
+	for i := range events {
+		body, err := encode(&events[i])
+		if relayed {
+			h.passOn(events[i].Signer, body, err)
+		}
+		for _, s := range subs {
+			if err != nil {
+				s.missed.Add(1)
+				continue
+			}
+			s.offer(body)
+		}
+	}
+}
+
+// miss drops events for want of a place.
+func (h *Hub) miss(events []nonce.Event) {
+	h.drop(len(events))
+	if h.relayed(events[0].Signer) {
+		h.relay.Missed(events[0].Signer, len(events))
+	}
+	for _, s := range h.matching(events[0].Signer, Everywhere, Here) {
+		s.missed.Add(int64(len(events)))
+	}
+}
+
+// matching is who of the scopes wants events of the signer just now, and may have
+// them.
+func (h *Hub) matching(signer string, scopes ...Scope) []*Subscription {
+	return slices.DeleteFunc(h.wanting(signer, scopes), func(s *Subscription) bool { return s.may != nil && !s.may(signer) })
+}
+
+func (h *Hub) wanting(signer string, scopes []Scope) []*Subscription {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	n := 0
+	for _, scope := range scopes {
+		n += h.wants[scope].count(signer)
+	}
+	subs := make([]*Subscription, 0, n)
+	for _, scope := range scopes {
+		subs = h.wants[scope].appendFor(subs, signer)
+	}
+	return subs
+}
+
+func encode(e *nonce.Event) ([]byte, error) {
+	return wire.AppendEvent(nil, &wire.Event{
+		Type: e.Type.String(), Signer: e.Signer, Nonce: e.Nonce, Attempt: e.Attempt,
+		TxHash: e.TxHash.String(), Reason: e.Reason, Version: e.Version, At: wire.Time(e.At), Gap: Gap(e.Gap),
+	})
+}
+
+// Gap is the wire form of a gap; nil for nil.
+func Gap(g *nonce.Gap) *wire.Gap {
+	if g == nil {
+		return nil
+	}
+	w := &wire.Gap{
+		Nonce: g.Nonce, Since: wire.Time(g.Since), Attempt: g.Attempt, TxHash: g.TxHash.String(), Blocked: g.Blocked,
+	}
+	switch {
+	case g.Unknown:
+		w.Status = wire.StatusUnknown
+	case g.Status != 0:
+		w.Status = g.Status.String()
+	}
+	return w
+}

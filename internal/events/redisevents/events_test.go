@@ -1,0 +1,261 @@
+//go:build unix
+
+package redisevents
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"noncegate/internal/testenv/redistest"
+)
+
+func do(t testing.TB, what string, f func() error) {
+	t.Helper()
+	if err := f(); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func TestWhatANodeCommitsComesToTheOthersOnceAndInOrderAndNotToItself(t *testing.T) {
+	a, b := begin(t, server.URL(), "order", "a"), begin(t, server.URL(), "order", "b")
+	a.asks("x", "y")
+	b.asks("x", "y")
+	const most = 3000
+	var both sync.WaitGroup
+	both.Go(func() { a.commits("x", 1, most) })
+	both.Go(func() { b.commits("y", 1, most) })
+	both.Wait()
+	if got := b.has("x", most); len(got) != most || !ascending(got) {
+		t.Errorf("b got %d events of x", len(got))
+	}
+	if got := a.has("y", most); len(got) != most || !ascending(got) {
+		t.Errorf("a got %d events of y", len(got))
+	}
+	if len(a.of("x"))+len(b.of("y")) != 0 || a.missedOf("y")+b.missedOf("x") != 0 {
+		t.Error("a node was told of its own commits, or missed some")
+	}
+	if f := a.p.Figures(); f.Published != most || f.Failed+f.Dropped != 0 || !f.Well {
+		t.Errorf("published %+v", f)
+	}
+}
+
+func TestAnotherPlaceHearsNothing(t *testing.T) {
+	a, b, other := begin(t, server.URL(), "here", "a"), begin(t, server.URL(), "here", "b"), begin(t, server.URL(), "there", "b")
+	b.asks("x")
+	other.asks("x")
+	a.commits("x", 1, 1)
+	b.has("x", 1)
+	if got := other.of("x"); len(got) != 0 {
+		t.Errorf("it got %v", got)
+	}
+}
+
+func TestOnlyWhatSomebodyNeedsIsSubscribedTo(t *testing.T) {
+	client := server.Client(t)
+	b := begin(t, server.URL(), "needs", "b")
+	for _, c := range []struct {
+		signers []string
+		want    int
+	}{{[]string{"x"}, 1}, {[]string{"x", "y"}, 2}, {[]string{"y"}, 1}, {nil, 0}} {
+		b.asks(c.signers...)
+		await(t, fmt.Sprintf("%d channels", c.want), func() bool {
+			open, err := client.PubSubShardChannels(t.Context(), "noncegate:{needs:*").Result()
+			return err == nil && len(open) == c.want
+		})
+	}
+	b.l.InterestChanged(func() (bool, []string) { return true, nil })
+	await(t, "all channels", func() bool {
+		open, err := client.PubSubShardChannels(t.Context(), "noncegate:{needs:*").Result()
+		return err == nil && len(open) == channels
+	})
+}
+
+// TestNobodyIsLeftOutWhoWasToldThatHeIsThere: a begins with knowing that nobody
+// needs the signer, again and again, and commits as soon as b may tell its client
+// that the subscription is there.
+func TestNobodyIsLeftOutWhoWasToldThatHeIsThere(t *testing.T) {
+	a, b := begin(t, server.URL(), "there", "a"), begin(t, server.URL(), "there", "b")
+	for i := range 10 {
+		s := fmt.Sprintf("signer-%d", i)
+		await(t, "a to know that nobody needs it", func() bool { return !a.p.Wanted(s) })
+		b.asks(s)
+		a.commits(s, 1, 1)
+		b.has(s, 1)
+	}
+}
+
+func TestWhatWasDroppedIsToldAlsoIfNothingFollows(t *testing.T) {
+	a, b := begin(t, server.URL(), "drop", "a"), begin(t, server.URL(), "drop", "b")
+	b.asks("x", "y")
+	a.commits("x", 1, 1)
+	b.has("x", 1)
+	a.p.Missed("x", 3)
+	await(t, "the loss to be told", func() bool { return b.missedOf("x") == 3 })
+	if b.missedOf("y") != 0 {
+		t.Error("subscribers to another signer were told")
+	}
+	a.commits("x", 5, 5)
+	b.has("x", 5)
+	if n := b.missedOf("x"); n != 3 {
+		t.Errorf("missed %d, want 3", n)
+	}
+}
+
+// TestAHungRedisDelaysNobodyAndLosesOnlyWhatItSays: the buffer fills meanwhile.
+func TestAHungRedisDelaysNobodyAndLosesOnlyWhatItSays(t *testing.T) {
+	a, b := begin(t, server.URL(), "hung", "a"), begin(t, server.URL(), "hung", "b")
+	b.asks("x")
+	a.commits("x", 1, 10)
+	b.has("x", 10)
+	do(t, "pause", server.Pause)
+	const most = 3 * maxQueued
+	a.commits("x", 11, most) // it comes back, and drops what finds no room
+	await(t, "a to notice", func() bool { return !a.p.Figures().Well })
+	await(t, "b to notice", func() bool { return !b.l.Figures().Well && b.missedOf("x") > 0 })
+	if f := a.p.Figures(); f.Queued > f.Capacity || f.Dropped == 0 {
+		t.Errorf("figures %+v", f)
+	}
+	do(t, "resume", server.Resume)
+	await(t, "both to be well", func() bool { return a.p.Figures().Well && b.l.Figures().Well })
+	a.commits("x", most+1, most+1)
+	got := b.has("x", most+1)
+	if !ascending(got) {
+		t.Errorf("out of order: %v", got)
+	}
+	if missed := b.missedOf("x"); missed < most+1-int64(len(got)) {
+		t.Errorf("%d came of %d, and %d are missed", len(got), most+1, missed)
+	}
+}
+
+func TestAfterARestartOfRedisEventsGoOnAndTheLossIsTold(t *testing.T) {
+	a, b := begin(t, server.URL(), "restart", "a"), begin(t, server.URL(), "restart", "b")
+	b.asks("x")
+	a.commits("x", 1, 5)
+	b.has("x", 5)
+	do(t, "kill", server.Kill)
+	await(t, "b to tell", func() bool { return b.missedOf("x") > 0 })
+	a.commits("x", 6, 8)
+	await(t, "a to notice", func() bool { return a.p.Figures().Failed >= 3 })
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	began := time.Now()
+	b.l.Await(ctx) // a client that subscribes now is not kept waiting
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("waited for %v", took)
+	}
+	before := b.missedOf("x")
+	do(t, "restart", server.Restart)
+	await(t, "the loss to be told again", func() bool { return b.missedOf("x") >= before+3 })
+	a.commits("x", 9, 9)
+	if got := fmt.Sprint(b.has("x", 9)); got != "[1 2 3 4 5 9]" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestWhoLeavesIsNoLossAndWhoComesIsHeard(t *testing.T) {
+	a, b := begin(t, server.URL(), "come", "a"), begin(t, server.URL(), "come", "b")
+	b.asks("x")
+	a.commits("x", 1, 100)
+	a.end() // what waits is sent first
+	b.has("x", 100)
+	c := begin(t, server.URL(), "come", "c")
+	c.commits("x", 101, 102)
+	b.has("x", 102)
+	if n := b.missedOf("x"); n != 0 {
+		t.Errorf("missed %d", n)
+	}
+	await(t, "a to be a node that is silent", func() bool { return b.l.Silent([]string{"a", "c"}) == 1 })
+}
+
+func TestWhatOthersPublishIsCountedAndIgnored(t *testing.T) {
+	client := server.Client(t)
+	a, b := begin(t, server.URL(), "foreign", "a"), begin(t, server.URL(), "foreign", "b")
+	b.asks("x")
+	name := a.p.names[channelOf("x")]
+	for i, text := range []string{"hello", "noncegate1 o n 1\n{", "noncegate1 o n x"} {
+		if err := client.SPublish(t.Context(), name, text).Err(); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "it to be counted", func() bool { return b.l.Figures().Garbled == uint64(i+1) })
+	}
+	a.commits("x", 1, 2)
+	b.has("x", 2)
+	if n := b.missedOf("x"); n != 0 {
+		t.Errorf("missed %d", n)
+	}
+}
+
+// TestEventsComeByAClusterAlsoWhileItMoves: a slot goes to another server, and later
+// a server dies and comes back.
+func TestEventsComeByAClusterAlsoWhileItMoves(t *testing.T) {
+	c, err := redistest.StartCluster(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	a, b := begin(t, c.URL(), "cluster", "a"), begin(t, c.URL(), "cluster", "b")
+	signers := make([]string, 40)
+	for i := range signers {
+		signers[i] = fmt.Sprint("signer-", i)
+	}
+	b.asks(signers...)
+	version := int64(0)
+	// round commits one event of each signer, until all have come once more.
+	round := func() {
+		t.Helper()
+		await(t, "an event of every signer", func() bool {
+			version++
+			from := version
+			for _, s := range signers {
+				a.commits(s, version, version)
+			}
+			arrived := func() bool {
+				for _, s := range signers {
+					if got := b.of(s); len(got) == 0 || got[len(got)-1] < from {
+						return false
+					}
+				}
+				return true
+			}
+			for began := time.Now(); time.Since(began) < 500*time.Millisecond; <-time.After(5 * time.Millisecond) {
+				if arrived() {
+					return true
+				}
+			}
+			return false
+		})
+	}
+	round()
+	for _, s := range signers {
+		if b.missedOf(s) != 0 || len(b.of(s)) != 1 {
+			t.Errorf("%s: %v, missed %d", s, b.of(s), b.missedOf(s))
+		}
+	}
+
+	moved := signers[0]
+	slot, err := a.db.Client().ClusterKeySlot(t.Context(), a.p.names[channelOf(moved)]).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := c.Owner(t.Context(), int(slot))
+	if err != nil {
+		t.Fatal(err)
+	}
+	do(t, "move", func() error { return c.Move(t.Context(), int(slot), from, (from+1)%3) })
+	round()
+	await(t, "the loss to be told", func() bool { return b.missedOf(moved) > 0 })
+
+	do(t, "kill", c.Servers[2].Kill)
+	await(t, "both to notice", func() bool { return !b.l.Figures().Well && !a.p.Figures().Well })
+	do(t, "restart", c.Servers[2].Restart)
+	round()
+	await(t, "both to be well", func() bool { return b.l.Figures().Well && a.p.Figures().Well })
+	for _, s := range signers {
+		if got := b.of(s); !ascending(got) || int64(len(got))+b.missedOf(s) < version {
+			t.Errorf("%s: %v of %d, missed %d", s, got, version, b.missedOf(s))
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package events
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// Interest is what the clients of this node want to hear of. The zero Interest is
+// nothing.
+type Interest struct {
+	All     bool
+	Signers []string // sorted, each once, at most MaxSigners; nil with All
+}
+
+// Interest is what the clients want just now, those included whose subscription
+// was not started yet: what other nodes are to be asked for. Wishes of other
+// nodes are none of it. The signers of many subscriptions that are more than
+// MaxSigners together come to all.
+func (h *Hub) Interest() Interest {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	w := &h.wants[Everywhere]
+	if w.everything() {
+		return Interest{All: true}
+	}
+	return Interest{Signers: slices.Sorted(maps.Keys(w.bySigner))}
+}
+
+// OnInterest makes changed be called whenever Interest has become another one,
+// before the Subscribe or Close returns that made it so. Several calls may run at
+// a time; what is wanted is read by Interest, not told in their order. It is
+// called once, before the first Subscribe; changed must not block.
+func (h *Hub) OnInterest(changed func()) { h.changed = changed }
+
+// Remote hands an event over that another node committed, as it encoded it, to the
+// clients who want it. missed is how many events that node could not tell us of
+// before this one, whatever their signers. The event is kept and must not be
+// changed afterwards. It does not block: without a place in the post-DB pool the
+// event is dropped, and counted as missed.
+func (h *Hub) Remote(signer string, event []byte, missed int64) {
+	if h.clients.Load() == 0 {
+		return
+	}
+	if missed > 0 {
+		h.missEverywhere(missed)
+	}
+	subs := h.matching(signer, Everywhere)
+	if len(subs) == 0 {
+		return // its last subscriber has just left
+	}
+	l := h.pool.Lane(h.laneOf(signer))
+	if !l.TryReserve() {
+		h.drop(1)
+		for _, s := range subs {
+			s.missed.Add(1)
+		}
+		return
+	}
+	l.Submit(func() { h.deliverRemote(signer, event) }, time.Now())
+}
+
+// MissedOf counts n events as missed by every client's subscription to one of the
+// signers for which of is true, and by those to all signers: of a part of the
+// signers, events of another node got lost. of must not block.
+func (h *Hub) MissedOf(n int64, of func(signer string) bool) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	w := &h.wants[Everywhere]
+	for s := range w.all {
+		s.missed.Add(n)
+	}
+	for signer, wanting := range w.bySigner {
+		for s := range wanting {
+			if s.signers[0] == signer && slices.ContainsFunc(s.signers, of) { // once for each, however many it names
+				s.missed.Add(n)
+			}
+		}
+	}
+}
+
+// Lost says that events of another node got lost and nobody knows how many, nor
+// of whom: the next event that a client gets says that it missed one.
+func (h *Hub) Lost() { h.missEverywhere(1) }
+
+// deliverRemote is the task of one event of another node.
+func (h *Hub) deliverRemote(signer string, event []byte) {
+	for _, s := range h.matching(signer, Everywhere) {
+		s.offer(event)
+	}
+}
+
+// missEverywhere counts events as missed by every client's subscription: any of
+// them may have wanted them.
+func (h *Hub) missEverywhere(n int64) { h.MissedOf(n, func(string) bool { return true }) }
+
+func (h *Hub) laneOf(signer string) int {
+	if h.lane == nil {
+		return 0
+	}
+	return h.lane(signer)
+}

@@ -1,0 +1,106 @@
+package events
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// Subscription is one subscriber's wish for events.
+type Subscription struct {
+	hub     *Hub
+	to      Subscriber
+	scope   Scope
+	may     func(signer string) bool // nil: every signer; see Selective
+	signers []string                 // nil: all; each once
+
+	missed atomic.Int64 // apart from mu: Publish counts here and must not wait for an Offer
+
+	mu        sync.Mutex // guards what follows; Offer is called under it, so that none comes after Close
+	announced bool
+	live      bool
+	closed    bool
+}
+
+// Subscribe notes that to is to receive the events of the signers, or of every
+// signer when none is named, from Start on. More than MaxSigners is
+// ErrTooManySigners. Signers are as nonce.ParseSigner returned them; naming one
+// twice is naming it once. The caller closes the subscription.
+func (h *Hub) Subscribe(to Subscriber, scope Scope, signers []string) (*Subscription, error) {
+	if len(signers) > MaxSigners {
+		return nil, ErrTooManySigners
+	}
+	s := &Subscription{hub: h, to: to, scope: scope}
+	if some, ok := to.(Selective); ok {
+		s.may = some.May
+	}
+	h.change(s, 1, func(w *wishes) { w.add(s, signers) })
+	return s, nil
+}
+
+// Announce says that the subscriber may hear of its subscription from now on: what
+// cannot be delivered before Start counts as missed.
+func (s *Subscription) Announce() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.announced = true
+}
+
+// Miss counts n events as missed that the subscriber would have got in another way.
+func (s *Subscription) Miss(n int64) { s.missed.Add(n) }
+
+// Start begins the delivery. Of what came before, nothing is delivered; but what
+// was dropped or lost since Subscribe counts as missed, because the answer that
+// the subscriber got may promise it. After Close it does nothing.
+func (s *Subscription) Start() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.live = true
+}
+
+// Close ends the subscription: nothing is offered after it returned. It waits for
+// an Offer under way and may be called twice. missed is how many events were missed
+// of which the subscriber was not told.
+func (s *Subscription) Close() (missed int64) {
+	s.mu.Lock()
+	closed := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if !closed {
+		s.hub.change(s, -1, func(w *wishes) { w.remove(s) })
+	}
+	return s.missed.Swap(0)
+}
+
+// change adds a subscription or takes it away, and tells when what the clients
+// want is another thing afterwards.
+func (h *Hub) change(s *Subscription, by int64, edit func(*wishes)) {
+	clients := &h.wants[Everywhere]
+	h.mu.Lock()
+	allBefore, before := clients.sum()
+	edit(&h.wants[s.scope])
+	allNow, now := clients.sum()
+	if s.scope == Everywhere {
+		h.clients.Add(by)
+	}
+	h.open.Add(by)
+	h.mu.Unlock()
+	if h.changed != nil && (allNow != allBefore || now != before) {
+		h.changed()
+	}
+}
+
+// offer hands one event over, or counts it as missed.
+func (s *Subscription) offer(event []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || !s.live {
+		if s.announced && !s.live {
+			s.missed.Add(1)
+		}
+		return
+	}
+	missed := s.missed.Swap(0)
+	if !s.to.Offer(event, missed) {
+		s.missed.Add(missed + 1)
+	}
+}

@@ -1,0 +1,85 @@
+package events
+
+// Scope says whose commits a subscription hears of.
+type Scope uint8
+
+// The scopes.
+const (
+	// Everywhere: what any node committed. For clients.
+	Everywhere Scope = iota
+	// Here: what this node committed. For other nodes, each of which asks every
+	// node; they are told nothing that a third one said.
+	Here
+)
+
+// wishes are the subscriptions of one scope. The hub's lock guards them.
+type wishes struct {
+	all      map[*Subscription]struct{}
+	bySigner map[string]map[*Subscription]struct{}
+	edition  uint64 // grows whenever a signer comes into bySigner or leaves it
+}
+
+func newWishes() wishes {
+	return wishes{all: make(map[*Subscription]struct{}), bySigner: make(map[string]map[*Subscription]struct{})}
+}
+
+// any reports whether anybody wants events of the signer.
+func (w *wishes) any(signer string) bool { return len(w.all) > 0 || len(w.bySigner[signer]) > 0 }
+
+// count is how many do.
+func (w *wishes) count(signer string) int { return len(w.all) + len(w.bySigner[signer]) }
+
+// appendFor appends those who do.
+func (w *wishes) appendFor(subs []*Subscription, signer string) []*Subscription {
+	for s := range w.all {
+		subs = append(subs, s)
+	}
+	for s := range w.bySigner[signer] {
+		subs = append(subs, s)
+	}
+	return subs
+}
+
+// add notes a subscription to the signers, or to all when none is named, and in s
+// for which: each once.
+func (w *wishes) add(s *Subscription, signers []string) {
+	if len(signers) == 0 {
+		w.all[s] = struct{}{}
+	}
+	for _, signer := range signers {
+		wanting := w.bySigner[signer]
+		if wanting == nil {
+			wanting = make(map[*Subscription]struct{})
+			w.bySigner[signer] = wanting
+			w.edition++
+		}
+		if _, twice := wanting[s]; !twice {
+			wanting[s] = struct{}{}
+			s.signers = append(s.signers, signer)
+		}
+	}
+}
+
+// remove forgets a subscription that was added.
+func (w *wishes) remove(s *Subscription) {
+	delete(w.all, s)
+	for _, signer := range s.signers {
+		delete(w.bySigner[signer], s)
+		if len(w.bySigner[signer]) == 0 {
+			delete(w.bySigner, signer)
+			w.edition++
+		}
+	}
+}
+
+// everything reports whether it takes a subscription to all signers to grant all
+// wishes.
+func (w *wishes) everything() bool { return len(w.all) > 0 || len(w.bySigner) > MaxSigners }
+
+// sum is what the wishes come to. Equal sums are the same wish.
+func (w *wishes) sum() (all bool, edition uint64) {
+	if w.everything() {
+		return true, 0
+	}
+	return false, w.edition
+}

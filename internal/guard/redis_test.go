@@ -1,0 +1,173 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"noncegate/internal/testenv/redistest"
+)
+
+// run does one step with the locks.
+func run(t *testing.T, locks Locks, s Step) Step {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	steps := []Step{s}
+	locks.Run(ctx, steps)
+	if steps[0].Err != nil {
+		t.Fatalf("%+v", steps[0])
+	}
+	return steps[0]
+}
+
+func TestRedisAndMemoryDoTheSame(t *testing.T) {
+	for name, locks := range map[string]Locks{"redis": NewRedis(client(t, server), "test"), "memory": NewMemory(10)} {
+		t.Run(name, func(t *testing.T) {
+			take := Step{Key: "k", Value: "v1", TTL: time.Minute}
+			if s := run(t, locks, take); !s.OK {
+				t.Errorf("the first take: %+v", s)
+			}
+			other := take
+			other.Value, other.TTL = "v2", time.Hour
+			if s := run(t, locks, other); s.OK || s.Left <= 50*time.Second || s.Left > time.Minute {
+				t.Errorf("the second take: %+v, want what is left of the first's minute", s)
+			}
+			if s := run(t, locks, Step{Key: "k", Value: "v2", Release: true}); s.OK || !s.Others {
+				t.Errorf("a release by the other: %+v", s)
+			}
+			if s := run(t, locks, Step{Key: "k", Value: "v1", Release: true}); !s.OK {
+				t.Errorf("the release: %+v", s)
+			}
+			if s := run(t, locks, Step{Key: "k", Value: "v1", Release: true}); s.OK || s.Others {
+				t.Errorf("the release of nothing: %+v", s)
+			}
+			steps := []Step{
+				{Key: "a", Value: "1", TTL: time.Minute}, {Key: "b", Value: "2", TTL: time.Minute}, {Key: "a", Value: "3", TTL: time.Minute},
+				{Key: "a", Value: "1", Release: true}, {Key: "a", Value: "4", TTL: time.Minute},
+				{Key: "a", Value: "4", Release: true}, {Key: "b", Value: "2", Release: true},
+			}
+			locks.Run(t.Context(), steps)
+			for i, want := range []bool{true, true, false, true, true, true, true} {
+				if s := steps[i]; s.OK != want || s.Err != nil {
+					t.Errorf("step %d: %+v, want %v", i, s, want)
+				}
+			}
+		})
+	}
+}
+
+func TestALockInRedisEndsByItselfAndIsNotReleasedByItsFormerCall(t *testing.T) {
+	r := start(t, NewRedis(client(t, server), "test"))
+	first := r.take("short", MinInterval, Granted)
+	if ttl := client(t, server).PTTL(t.Context(), redisPrefix+"test:short").Val(); ttl <= 0 || ttl > MinInterval {
+		t.Errorf("it lasts %v, want %v at most", ttl, MinInterval)
+	}
+	var second *call
+	for began := time.Now(); second == nil; {
+		c := r.ask("short", time.Minute, false)
+		if <-c.decided; c.lock.Verdict == Granted {
+			second = c
+		} else if c.lock.Left > MinInterval || time.Since(began) > patience {
+			t.Fatalf("refused: %+v", c.lock)
+		}
+	}
+	r.end(first)
+	if r.counts.get(func(c *counts) int { return c.mismatched }) != 1 {
+		t.Errorf("%+v, want a mismatch", r.counts)
+	}
+	r.take("short", time.Minute, Taken)
+	r.end(second)
+}
+
+// A client that asks again, because the answer was lost, still has its lock.
+func TestATakeThatIsSentTwiceIsTakenOnce(t *testing.T) {
+	locks := NewRedis(client(t, server), "test")
+	take := Step{Key: "twice", Value: "v", TTL: time.Minute}
+	for range 2 {
+		if s := run(t, locks, take); !s.OK {
+			t.Errorf("%+v", s)
+		}
+	}
+	run(t, locks, Step{Key: "twice", Value: "v", Release: true})
+}
+
+func TestARedisThatHangsOrIsAwayLetsNobodyThroughAndServesAgain(t *testing.T) {
+	r := start(t, NewRedis(client(t, server), "test"), func(c *Config) { c.Timeout = 200 * time.Millisecond })
+	held := r.take("held", time.Minute, Granted)
+	must := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	must("pause", server.Pause())
+	began := time.Now()
+	r.take("k", time.Second, Unanswered)
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("refused after %v", took)
+	}
+	r.end(held) // fails, and its call is answered nevertheless
+	must("resume", server.Resume())
+	// The take may have reached Redis; then it is given back, or ends by itself.
+	r.again("k")
+	must("kill", server.Kill())
+	r.take("k", time.Second, Unanswered)
+	must("restart", server.Restart())
+	r.again("k")
+}
+
+// again takes and releases a lock that may still be there for its interval.
+func (r *rig) again(key string) {
+	r.Helper()
+	for began := time.Now(); ; {
+		c := r.ask(key, time.Second, false)
+		if <-c.decided; c.lock.Verdict == Granted {
+			r.end(c)
+			return
+		}
+		if time.Since(began) > patience {
+			r.Fatalf("never again: %+v", c.lock)
+		}
+	}
+}
+
+// One server that has all slots speaks as three do; a pipeline to more is the client
+// library's.
+func TestLocksAreKeptInACluster(t *testing.T) {
+	s, err := redistest.Start("cluster-enabled yes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	alone := client(t, s)
+	if err := alone.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); !strings.Contains(alone.ClusterInfo(t.Context()).Val(), "cluster_state:ok"); {
+		if time.Since(began) > patience {
+			t.Fatal("the cluster does not become one")
+		}
+	}
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{s.Addr()}, Password: alone.Options().Password, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
+	})
+	t.Cleanup(func() { _ = cluster.Close() })
+	r := start(t, NewRedis(cluster, "test"))
+	var calls []*call
+	for i := range 50 {
+		calls = append(calls, r.ask(fmt.Sprint("k", i), time.Minute, false))
+	}
+	for _, c := range calls {
+		r.want(c, Granted)
+		r.take(c.lock.Key, time.Minute, Taken)
+		r.end(c)
+	}
+	if n := r.counts.get(func(c *counts) int { return c.released }); n != 50 {
+		t.Errorf("%d locks given back, want 50", n)
+	}
+}

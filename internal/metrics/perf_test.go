@@ -1,0 +1,420 @@
+package metrics
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+
+	"noncegate/backpressure"
+	"noncegate/nonce"
+	"noncegate/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var degraded = wire.EngineStats{State: "DEGRADED", Generation: 4, Shards: 3, Unshipped: 17, BehindMs: 1500}
+
+// exercise makes every figure other than it began.
+func exercise(s *Set) {
+	for _, stage := range []*Stage{s.EncodeQueue, s.Encode, s.PostDBQueue, s.WriteQueue, s.WorkerQueue, s.Commit} {
+		stage.Observe(3 * time.Millisecond)
+	}
+	s.BatchSize.Observe(7)
+	s.Connections.Add(5)
+	s.Rejected(RejectWorker, 2)
+	s.Dropped(backpressure.DropSlow, 2)
+	s.Dropped(backpressure.DropMessages, 1)
+	s.Dropped(DropPostDBFull, 4)
+	s.Kicked(backpressure.KickSlow)
+	s.Kicked(KickIdle)
+	s.EngineFrom(func() *wire.EngineStats { e := degraded; return &e })
+}
+
+func TestTheExpositionIsCleanByPromlint(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	s := New(reg)
+	s.Gauge("worker_queue_depth", "Requests queued at all shards.", func() float64 { return 1 })
+	s.Counter("panics_total", "Mistakes.", func() float64 { return 1 })
+	s.Gauges([]Named{{"outbound_bytes", "Bytes."}, {"outbound_messages", "Messages."}}, func() []float64 { return []float64{1, 2} })
+	exercise(s)
+	problems, err := testutil.GatherAndLint(reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+func TestEveryLabelValueShowsZeroFromTheStart(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	New(reg)
+	const want = `
+# HELP noncegate_rejected_total Requests refused as server_busy (busy_reject in ws_perf).
+# TYPE noncegate_rejected_total counter
+noncegate_rejected_total{stage="connection"} 0
+noncegate_rejected_total{stage="encode"} 0
+noncegate_rejected_total{stage="forward"} 0
+noncegate_rejected_total{stage="guard"} 0
+noncegate_rejected_total{stage="inflight"} 0
+noncegate_rejected_total{stage="postdb"} 0
+noncegate_rejected_total{stage="quota"} 0
+noncegate_rejected_total{stage="worker"} 0
+# HELP noncegate_fence_rejects_total Operations refused because ownership was lost.
+# TYPE noncegate_fence_rejects_total counter
+noncegate_fence_rejects_total{op="align"} 0
+noncegate_fence_rejects_total{op="allocate"} 0
+noncegate_fence_rejects_total{op="extend"} 0
+noncegate_fence_rejects_total{op="floor"} 0
+noncegate_fence_rejects_total{op="mark_recyclable"} 0
+noncegate_fence_rejects_total{op="mark_signed"} 0
+noncegate_fence_rejects_total{op="mark_used"} 0
+noncegate_fence_rejects_total{op="prune"} 0
+noncegate_fence_rejects_total{op="release"} 0
+noncegate_fence_rejects_total{op="repair"} 0
+noncegate_fence_rejects_total{op="sweep"} 0
+`
+	err := testutil.GatherAndCompare(reg, strings.NewReader(want), "noncegate_rejected_total", "noncegate_fence_rejects_total")
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEachCounterCountsUnderItsOwnLabel(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	s := New(reg)
+	s.LeaseAcquire(AcquireTakeover, 2)
+	s.LeaseRenew(RenewLate, 3)
+	s.FenceRejects(FenceSweep, 1)
+	s.HoldsExpired.Add(4)
+	s.Kicked(backpressure.KickHardCap)
+	s.StoreWentBack.Inc()
+	s.InvariantAlarms.Inc()
+	s.SweepsPaused.Set(1)
+	for series, want := range map[string]float64{
+		`noncegate_lease_acquire_total{result="takeover"}`: 2,
+		`noncegate_lease_acquire_total{result="acquired"}`: 0,
+		`noncegate_lease_renew_total{result="late"}`:       3,
+		`noncegate_fence_rejects_total{op="sweep"}`:        1,
+		`noncegate_holds_expired_total`:                    4,
+		`noncegate_kicked_total{reason="hard_cap"}`:        1,
+		`noncegate_store_went_back_total`:                  1,
+		`noncegate_invariant_alarms_total`:                 1,
+		`noncegate_sweeps_paused`:                          1,
+	} {
+		if got := gathered(t, reg)[series]; got != want {
+			t.Errorf("%s = %v, want %v", series, got, want)
+		}
+	}
+}
+
+// gathered maps each counter and gauge, written as in the exposition, to its value.
+func gathered(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			series := f.GetName()
+			for _, l := range m.GetLabel() {
+				series += "{" + l.GetName() + `="` + l.GetValue() + `"}`
+			}
+			values[series] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return values
+}
+
+func TestTheHelpOfEachStageNamesItsTwinInWsPerf(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	New(reg)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	twins := map[string]string{
+		"noncegate_encode_queue_seconds": "encodeQueueMs",
+		"noncegate_encode_seconds":       "encodeMs",
+		"noncegate_postdb_queue_seconds": "postDbQueueMs",
+		"noncegate_write_queue_seconds":  "writeQueueMs",
+		"noncegate_worker_queue_seconds": "workerQueueMs",
+		"noncegate_commit_seconds":       "commitMs",
+		"noncegate_commit_batch_size":    "commitBatchSize",
+		"noncegate_rejected_total":       "busy_reject",
+		"noncegate_dropped_total":        "drop_unwritable",
+		"noncegate_kicked_total":         "kick_slow",
+	}
+	keys := keysOf(t, wire.StatsResult{})
+	for _, f := range families {
+		twin, ok := twins[f.GetName()]
+		if !ok {
+			continue
+		}
+		delete(twins, f.GetName())
+		if !strings.Contains(f.GetHelp(), twin+" in ws_perf") {
+			t.Errorf("help of %s does not name %s: %q", f.GetName(), twin, f.GetHelp())
+		}
+		if _, ok := keys[twin]; !ok {
+			t.Errorf("%s is no key of wire.StatsResult", twin)
+		}
+	}
+	for name := range twins {
+		t.Errorf("%s is not registered", name)
+	}
+}
+
+func TestAnIntervalHasPercentilesWithinOnePerCentAndAnExactMaximum(t *testing.T) {
+	s := New(prometheus.NewRegistry())
+	for i := 1; i <= 1000; i++ {
+		s.Commit.Observe(time.Duration(i) * time.Millisecond)
+	}
+	s.Commit.Observe(1000_123_456 * time.Nanosecond)
+	got := s.roll().CommitMs
+	if got.Count != 1001 || got.Max != 1000.123456 {
+		t.Errorf("count %d, max %v; want 1001, 1000.123456", got.Count, got.Max)
+	}
+	for _, p := range []struct{ got, want float64 }{{got.P50, 500}, {got.P95, 950}, {got.P99, 990}} {
+		if p.got < p.want*0.99 || p.got > p.want*1.01 {
+			t.Errorf("percentile %v, want %v within 1 %%", p.got, p.want)
+		}
+	}
+}
+
+func TestValuesOutOfRangeAreCountedAtItsEnds(t *testing.T) {
+	s := New(prometheus.NewRegistry())
+	s.Encode.Observe(-time.Second)
+	s.Encode.ObserveN(time.Hour, 3)
+	got := s.roll().EncodeMs
+	if want := float64(time.Hour / time.Millisecond); got.Count != 4 || got.Max != want {
+		t.Errorf("count %d, max %v; want 4, %v", got.Count, got.Max, want)
+	}
+	if minute := 60_000.0; got.P99 < minute || got.P99 > minute*1.01 {
+		t.Errorf("p99 %v, want about %v", got.P99, minute)
+	}
+	for range 2 { // intervals take turns with two histograms
+		if got := s.roll().EncodeMs; got != (wire.Figure{}) {
+			t.Errorf("a later interval holds %+v, want nothing", got)
+		}
+	}
+}
+
+func TestRunReportsEachIntervalApartAndStopsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		s := New(prometheus.NewRegistry())
+		ctx, cancel := context.WithCancel(t.Context())
+		returned := make(chan struct{})
+		go func() {
+			defer close(returned)
+			s.Run(ctx, 10*time.Second, slog.New(slog.NewJSONHandler(&out, nil)))
+		}()
+
+		exercise(s)
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		if got := s.Stats(); got != (wire.StatsResult{}) {
+			t.Errorf("before the first interval ended: %+v, want nothing", got)
+		}
+
+		time.Sleep(time.Second)
+		synctest.Wait()
+		first := s.Stats()
+		if first.IntervalMs != 10_000 || first.Connections != 5 || first.BusyReject != 2 ||
+			first.DropUnwritable != 3 || first.KickSlow != 1 || first.CommitMs.Count != 1 ||
+			first.CommitMs.Max != 3 || first.CommitBatchSize.P50 != 7 {
+			t.Errorf("first interval: %+v", first)
+		}
+
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		quiet := s.Stats()
+		if got := quiet.Engine; got == nil || *got != degraded {
+			t.Errorf("the engine in it: %+v, want %+v", got, degraded)
+		}
+		quiet.Engine = nil
+		if want := (wire.StatsResult{IntervalMs: 10_000, Connections: 5}); quiet != want {
+			t.Errorf("a quiet interval: %+v, want %+v", quiet, want)
+		}
+
+		cancel()
+		<-returned
+		if got := strings.Count(out.String(), "\n"); got != 2 {
+			t.Errorf("%d log lines, want 2:\n%s", got, out.String())
+		}
+	})
+}
+
+func TestTheLogLineIsStatsResultAsJSON(t *testing.T) {
+	s := New(prometheus.NewRegistry())
+	exercise(s)
+	var out bytes.Buffer
+	stats := s.roll()
+	slog.New(slog.NewJSONHandler(&out, nil)).LogAttrs(t.Context(), slog.LevelInfo, Message, attrs(stats)...)
+
+	var line map[string]any
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
+		t.Fatal(err)
+	}
+	if line["msg"] != "ws_perf" {
+		t.Errorf("msg %q, want ws_perf", line["msg"])
+	}
+	for _, k := range []string{"time", "level", "msg"} {
+		delete(line, k)
+	}
+	if want := keysOf(t, stats); !reflect.DeepEqual(line, want) {
+		t.Errorf("line %v\nwant %v", line, want)
+	}
+}
+
+func TestWithoutAnEngineTheFiguresSayNothingOfIt(t *testing.T) {
+	stats := New(prometheus.NewRegistry()).roll()
+	if stats.Engine != nil {
+		t.Errorf("they say %+v", stats.Engine)
+	}
+	if _, ok := keysOf(t, stats)["engine"]; ok {
+		t.Error("there is a key for it")
+	}
+	if line := attrs(stats); line[len(line)-1].Key == "engine" {
+		t.Errorf("the log line ends with %v", line[len(line)-1])
+	}
+}
+
+func keysOf(t *testing.T, v any) map[string]any {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys map[string]any
+	if err := json.Unmarshal(text, &keys); err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+func TestNothingIsLostBetweenIntervals(t *testing.T) {
+	s := New(prometheus.NewRegistry())
+	const each = 5000
+	var observers sync.WaitGroup
+	for range 4 {
+		observers.Go(func() {
+			for range each {
+				s.WriteQueue.Observe(time.Microsecond)
+				s.Rejected(RejectEncode, 1)
+			}
+		})
+	}
+	var observed, rejected int64
+	add := func() {
+		r := s.roll()
+		observed += r.WriteQueueMs.Count
+		rejected += r.BusyReject
+	}
+	done := make(chan struct{})
+	go func() { observers.Wait(); close(done) }()
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		add() // once more after the last observation
+	}
+	if observed != 4*each || rejected != 4*each {
+		t.Errorf("intervals add up to %d observed and %d rejected, want %d each", observed, rejected, 4*each)
+	}
+}
+
+func TestAnUndeclaredLabelMakesNoSeriesAndIsSeen(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	s := New(reg)
+	before := len(gathered(t, reg))
+	s.Dropped("because", 3)
+	after := gathered(t, reg)
+	if got := after["noncegate_undeclared_labels_total"]; got != 3 || len(after) != before {
+		t.Errorf("undeclared %v, %d series; want 3, %d", got, len(after), before)
+	}
+}
+
+func TestEveryWordOfTheOtherPackagesIsDeclared(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	s := New(reg)
+	for _, stage := range []string{wire.StageConnection, wire.StageInflight, wire.StageWorker, wire.StageEncode, wire.StagePostDB} {
+		s.Rejected(RejectStage(stage), 1)
+	}
+	for _, reason := range []backpressure.DropReason{
+		backpressure.DropSlow, backpressure.DropNoRoom, backpressure.DropMessages, backpressure.DropEncode,
+	} {
+		s.Dropped(reason, 1)
+	}
+	for _, reason := range []backpressure.KickReason{
+		backpressure.KickHardCap, backpressure.KickTooOld, backpressure.KickSlow, backpressure.KickWriteTimeout,
+	} {
+		s.Kicked(reason)
+	}
+	for _, result := range []nonce.AcquireResult{
+		nonce.AcquireNew, nonce.AcquireTakeover, nonce.AcquireHeld, nonce.AcquireError,
+	} {
+		s.LeaseAcquire(AcquireResult(result), 1)
+	}
+	for _, result := range []nonce.RenewResult{nonce.RenewInTime, nonce.RenewLate} {
+		s.LeaseRenew(RenewResult(result), 1)
+	}
+	for _, op := range []nonce.Kind{nonce.KindAllocate, nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindSetFloor} {
+		s.FenceRejects(FenceOp(op.String()), 1)
+	}
+	if got := gathered(t, reg)["noncegate_undeclared_labels_total"]; got != 0 {
+		t.Errorf("%v are not declared", got)
+	}
+}
+
+func TestObservingDoesNotAllocate(t *testing.T) {
+	s := New(prometheus.NewRegistry())
+	if n := testing.AllocsPerRun(100, func() {
+		s.Encode.Observe(time.Microsecond)
+		s.BatchSize.Observe(3)
+		s.Rejected(RejectWorker, 1)
+	}); n != 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}
+
+func BenchmarkObserve(b *testing.B) {
+	s := New(prometheus.NewRegistry())
+	b.Run("alone", func(b *testing.B) {
+		for b.Loop() {
+			s.Encode.Observe(120 * time.Microsecond)
+		}
+	})
+	b.Run("contended", func(b *testing.B) {
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				s.Encode.Observe(120 * time.Microsecond)
+			}
+		})
+	})
+	b.Run("counter", func(b *testing.B) {
+		for b.Loop() {
+			s.Rejected(RejectWorker, 1)
+		}
+	})
+	b.Run("batch of 64", func(b *testing.B) {
+		for b.Loop() {
+			s.Encode.ObserveN(120*time.Microsecond, 64)
+		}
+	})
+}

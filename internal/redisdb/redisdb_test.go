@@ -1,0 +1,371 @@
+//go:build unix
+
+package redisdb
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"noncegate/internal/testenv/redistest"
+)
+
+var server *redistest.Server
+
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m, &server)) }
+
+const patience = 30 * time.Second
+
+func testContext(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func open(t *testing.T, address string) *DB {
+	t.Helper()
+	db, err := Open(testContext(t), address, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
+// refusal is the sentence of an Open that must fail.
+func refusal(t *testing.T, address string) error {
+	t.Helper()
+	db, err := Open(testContext(t), address, slog.New(slog.DiscardHandler))
+	if err == nil {
+		db.Close()
+		t.Fatal("it was opened")
+	}
+	return err
+}
+
+func start(t *testing.T, settings ...string) *redistest.Server {
+	t.Helper()
+	s, err := redistest.Start(settings...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func TestAWrongAddressIsSaidWithoutShowingIt(t *testing.T) {
+	for address, want := range map[string]error{
+		"":                                                    errScheme,
+		"localhost:6379":                                      errScheme,
+		"http://:secret@localhost":                            errScheme,
+		"redis+sentinel://:secret@a,b":                        errScheme,
+		"redis://":                                            errForm,
+		"redis://:secret%@localhost":                          errForm,
+		"redis://:secret@localhost:notaport":                  errForm,
+		"redis://:secret@localhost/notanumber":                errForm,
+		"redis://:secret@localhost/1/2":                       errForm,
+		"unix://":                                             errForm,
+		"redis+cluster://:secret@":                            errForm,
+		"redis://:secret@localhost?max_retries=3":             errUnknown,
+		"redis://:secret@localhost?dial_timeout=0":            errTimes,
+		"redis://:secret@localhost?read_timeout=1h":           errTimes,
+		"redis://:secret@localhost?pool_size=100000":          errPool,
+		"redis+cluster://:secret@a:1,b:2?db=1":                errCluster,
+		"redis+cluster://:secret@a:1,b:2?route_randomly=true": errUnknown,
+	} {
+		if err := CheckURL(address); !errors.Is(err, want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v, want %v", address, err, want)
+		}
+	}
+}
+
+func TestAnAddressIsUnderstood(t *testing.T) {
+	one, _, err := parse("rediss://user:p%40ss@cache.internal:7000/3?read_timeout=300ms&pool_size=5")
+	if err != nil || one.Addr != "cache.internal:7000" || one.Username != "user" || one.Password != "p@ss" || one.DB != 3 || one.TLSConfig == nil ||
+		one.TLSConfig.ServerName != "cache.internal" || one.ReadTimeout != 300*time.Millisecond || one.MaxActiveConns != 5 || one.DialTimeout != defaultTimeout {
+		t.Errorf("%+v, %v", one, err)
+	}
+	_, many, err := parse("redis+cluster://user:p%40ss@a:1,b:2,[::1]:3")
+	if err != nil || fmt.Sprint(many.Addrs) != "[a:1 b:2 [::1]:3]" || many.Username != "user" || many.Password != "p@ss" || many.TLSConfig != nil {
+		t.Errorf("%+v, %v", many, err)
+	}
+	if _, many, err = parse("rediss+cluster://a:1,b:2"); err != nil || many.TLSConfig == nil || len(many.Addrs) != 2 {
+		t.Errorf("%+v, %v", many, err)
+	}
+	if one, _, err = parse("unix:///run/redis.sock?db=2"); err != nil || one.Addr != "/run/redis.sock" || one.Network != "unix" || one.DB != 2 {
+		t.Errorf("%+v, %v", one, err)
+	}
+}
+
+func TestAServerIsCheckedAndItsFactsAreLogged(t *testing.T) {
+	for _, address := range []string{server.URL(), server.SocketURL()} {
+		var log bytes.Buffer
+		db, err := Open(testContext(t), address, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		s := db.Facts().Servers[0]
+		if len(s.RunID) != 40 || len(s.ReplicationID) != 40 || s.Role != "master" || !strings.HasPrefix(s.Version, "7.") && !strings.HasPrefix(s.Version, "8.") ||
+			!s.AOF || s.Fsync != "everysec" || s.Replicas != 0 || s.Policy != "noeviction" || db.Facts().Cluster {
+			t.Errorf("facts %+v", db.Facts())
+		}
+		if u, _ := url.Parse(address); !strings.Contains(log.String(), s.RunID) || strings.Contains(log.String(), password(u)) {
+			t.Errorf("logged: %s", log.String())
+		}
+	}
+}
+
+func password(u *url.URL) string {
+	p, _ := u.User.Password()
+	return p
+}
+
+func TestARedisThatDoesNotAnswerIsAway(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() // takes connections and says nothing
+	gone := start(t)
+	if err := gone.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range []string{
+		gone.URL(), "redis://:secret@" + l.Addr().String() + "?read_timeout=50ms", "redis+cluster://:secret@" + gone.Addr() + ",127.0.0.1:1", "unix:///nowhere",
+	} {
+		began := time.Now()
+		if err := refusal(t, address); !errors.Is(err, ErrAway) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%v, want that it is away", err)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	}
+}
+
+func TestAWrongPasswordIsSaidAndNotShown(t *testing.T) {
+	for address, want := range map[string]string{
+		"redis://:secret@" + server.Addr():     "refuses the user or password",
+		"redis://bob:secret@" + server.Addr():  "refuses the user or password",
+		"redis://" + server.Addr():             "wants a password",
+		"redis+cluster://:x@" + server.Addr():  "refuses the user or password",
+		"redis://:secret@" + old(t, "no auth"): "refuses the user or password",
+	} {
+		if err := refusal(t, address); !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") || errors.Is(err, ErrAway) {
+			t.Errorf("%s: %v, want %q", address, err, want)
+		}
+	}
+}
+
+// old speaks as much of Redis' protocol as it takes to say that it is version 6.2,
+// or that it wants no password. It returns its address.
+func old(t *testing.T, auth string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { speak(c, auth) })
+		}
+	})
+	t.Cleanup(func() { l.Close(); all.Wait() })
+	return l.Addr().String()
+}
+
+func speak(c net.Conn, auth string) {
+	defer c.Close()
+	in := bufio.NewReader(c)
+	for {
+		head, err := in.ReadString('\n')
+		if err != nil {
+			return
+		}
+		n, _ := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(head, "*")))
+		words := make([]string, n)
+		for i := range words {
+			if _, err = in.ReadString('\n'); err == nil {
+				words[i], err = in.ReadString('\n')
+			}
+			if err != nil {
+				return
+			}
+			words[i] = strings.ToLower(strings.TrimSpace(words[i]))
+		}
+		reply := "-ERR unknown command\r\n"
+		switch {
+		case words[0] == "auth" && auth != "":
+			reply = "-ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?\r\n"
+		case words[0] == "info":
+			text := "# Server\r\nredis_version:6.2.14\r\nredis_mode:standalone\r\n# Replication\r\nrole:master\r\n# Memory\r\nmaxmemory_policy:noeviction\r\n"
+			reply = fmt.Sprintf("$%d\r\n%s\r\n", len(text), text)
+		}
+		if _, err := c.Write([]byte(reply)); err != nil {
+			return
+		}
+	}
+}
+
+func TestWhatWouldLoseOrRefuseWritesIsRefused(t *testing.T) {
+	master := start(t)
+	host, port, _ := net.SplitHostPort(master.Addr())
+	u, _ := url.Parse(master.URL())
+	replica := start(t, "replicaof "+host+" "+port, "masterauth "+password(u))
+	member := start(t, "cluster-enabled yes")
+	for address, want := range map[string]string{
+		"redis://" + old(t, ""): `is Redis "6.2.14": 7.0 is the oldest version`,
+		replica.URL():           "is a read-only replica",
+		start(t, "maxmemory 100mb", "maxmemory-policy volatile-lru").URL(): `the maxmemory-policy "volatile-lru"`,
+		member.URL(): "starts with redis+cluster://",
+		strings.Replace(server.URL()[:len(server.URL())-2], "redis://", "redis+cluster://", 1): "starts with redis://",
+		strings.Replace(member.URL()[:len(member.URL())-2], "redis://", "redis+cluster://", 1): "0 of 16384 slots",
+	} {
+		if err := refusal(t, address); !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+func TestOfAClusterEveryMasterIsChecked(t *testing.T) {
+	c, err := redistest.StartCluster(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx := testContext(t)
+	db := open(t, c.URL())
+	if f := db.Facts(); !f.Cluster || len(f.Servers) != 3 || f.Servers[0].Addr >= f.Servers[2].Addr || f.Servers[1].RunID == f.Servers[2].RunID {
+		t.Errorf("facts %+v", f)
+	}
+	found := make(map[string]bool)
+	for i := range 50 {
+		m, err := db.Master(ctx, strconv.Itoa(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[m.Options().Addr] = true
+	}
+	if len(found) != 3 {
+		t.Errorf("keys are at %v", found)
+	}
+	m, err := db.Master(ctx, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Check(ctx); err == nil || !strings.Contains(err.Error(), m.Options().Addr+" has the maxmemory-policy") {
+		t.Errorf("%v, want that one evicts", err)
+	}
+}
+
+// TestACommandWithoutAnAnswerIsNotSentAgain: it may have run.
+func TestACommandWithoutAnAnswerIsNotSentAgain(t *testing.T) {
+	c, err := redistest.StartCluster(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx := testContext(t)
+	for address, s := range map[string]*redistest.Server{server.URL(): server, c.URL(): c.Servers[0]} {
+		db := open(t, address+"?read_timeout=100ms")
+		client := db.Client()
+		if err := client.Set(ctx, "n", 0, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		spare(t, db, "n") // over which it could be sent again
+		if err := s.Pause(); err != nil {
+			t.Fatal(err)
+		}
+		var said redis.Error
+		if err := client.Incr(ctx, "n").Err(); err == nil || errors.As(err, &said) {
+			t.Errorf("a paused server: %v, want that it is unknown", err)
+		}
+		if err := s.Resume(); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := client.Get(ctx, "n").Int(); n > 1 || err != nil {
+			t.Errorf("counted %d times, %v", n, err)
+		}
+	}
+}
+
+// spare opens connections to the key's server for the pool to keep.
+func spare(t *testing.T, db *DB, key string) {
+	t.Helper()
+	m, err := db.Master(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		c := m.Conn()
+		defer c.Close()
+		if err := c.Ping(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAMovedSlotIsSaidAndFoundAtTheNextTry(t *testing.T) {
+	c, err := redistest.StartCluster(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx := testContext(t)
+	db := open(t, c.URL())
+	const key = "moving"
+	if err := db.Client().Get(ctx, key).Err(); !errors.Is(err, redis.Nil) {
+		t.Fatal(err)
+	}
+	slot, err := db.Client().ClusterKeySlot(ctx, key).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := c.Owner(ctx, int(slot))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Move(ctx, int(slot), from, (from+1)%3); err != nil {
+		t.Fatal(err)
+	}
+	moved := false
+	for {
+		err := db.Client().Incr(ctx, key).Err()
+		if err == nil {
+			break
+		}
+		if !strings.HasPrefix(err.Error(), "MOVED ") {
+			t.Fatal(err)
+		}
+		moved = true
+	}
+	if n, _ := db.Client().Get(ctx, key).Int(); n != 1 || !moved {
+		t.Errorf("counted %d times; the move was said: %t", n, moved)
+	}
+}

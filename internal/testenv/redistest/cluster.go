@@ -1,0 +1,187 @@
+//go:build unix
+
+package redistest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"noncegate/internal/testenv/guarded"
+)
+
+// Cluster is several servers that are a Redis Cluster of masters without replicas,
+// each with an equal share of the slots.
+type Cluster struct {
+	Servers []*Server // not to be changed
+}
+
+const (
+	slots       = 16384
+	nodeTimeout = "2000" // milliseconds until the others notice that one is gone
+)
+
+// StartCluster starts n servers as a cluster and returns once all of them know all
+// slots. settings are as for Start. The caller must Close.
+func StartCluster(n int, settings ...string) (*Cluster, error) {
+	c := new(Cluster)
+	password := rand.Text() // the same for all, as a client of the cluster has only one
+	for range n {
+		bus, err := guarded.FreePort() // by itself it would be in the range of outgoing connections
+		if err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+		s, err := start(password, append([]string{
+			"cluster-enabled yes", "cluster-port " + strconv.Itoa(bus), "cluster-node-timeout " + nodeTimeout,
+		}, settings...))
+		if err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+		s.bus = bus
+		c.Servers = append(c.Servers, s)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	if err := c.join(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("start Redis Cluster: %w", err), c.Close())
+	}
+	return c, nil
+}
+
+// join gives the slots out and makes the servers known to the first one.
+func (c *Cluster) join(ctx context.Context) error {
+	for i, s := range c.Servers {
+		client, err := s.direct()
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		if err := client.ClusterAddSlotsRange(ctx, i*slots/len(c.Servers), (i+1)*slots/len(c.Servers)-1).Err(); err != nil {
+			return err
+		}
+		if err := client.Do(ctx, "cluster", "set-config-epoch", i+1).Err(); err != nil { // else they quarrel first
+			return err
+		}
+		if i == 0 {
+			continue
+		}
+		if err := client.Do(ctx, "cluster", "meet", "127.0.0.1", c.Servers[0].port, c.Servers[0].bus).Err(); err != nil {
+			return err
+		}
+	}
+	return c.Await(ctx)
+}
+
+// Await waits until every server that runs says that the cluster is whole.
+func (c *Cluster) Await(ctx context.Context) error {
+	tick := time.NewTicker(5 * readyPoll)
+	defer tick.Stop()
+	for _, s := range c.Servers {
+		if s.PID() == 0 {
+			continue
+		}
+		client, err := s.direct()
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		for {
+			info, err := client.ClusterInfo(ctx).Result()
+			if err == nil && strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", len(c.Servers))) {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("the cluster is not whole: %w (%v) %s", ctx.Err(), err, info)
+			case <-tick.C:
+			}
+		}
+	}
+	return nil
+}
+
+// Move gives a slot that holds no keys from one server to another.
+func (c *Cluster) Move(ctx context.Context, slot, from, to int) error {
+	target, err := c.Servers[to].direct()
+	if err != nil {
+		return err
+	}
+	defer target.Close()
+	id, err := target.Do(ctx, "cluster", "myid").Text()
+	if err != nil {
+		return err
+	}
+	for _, i := range []int{to, from} { // the new owner first, so that nobody sends it back
+		client, err := c.Servers[i].direct()
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		if err := client.Do(ctx, "cluster", "setslot", slot, "node", id).Err(); err != nil {
+			return fmt.Errorf("move slot %d: %w", slot, err)
+		}
+	}
+	return nil
+}
+
+// Owner is the index of the server that says it has the slot; -1: none does.
+func (c *Cluster) Owner(ctx context.Context, slot int) (int, error) {
+	client, err := c.Servers[0].direct()
+	if err != nil {
+		return -1, err
+	}
+	defer client.Close()
+	shards, err := client.ClusterShards(ctx).Result()
+	if err != nil {
+		return -1, err
+	}
+	for _, shard := range shards {
+		for _, r := range shard.Slots {
+			if int64(slot) < r.Start || int64(slot) > r.End {
+				continue
+			}
+			for i, s := range c.Servers {
+				if shard.Nodes[0].Port == int64(s.port) {
+					return i, nil
+				}
+			}
+		}
+	}
+	return -1, nil
+}
+
+// URL addresses the cluster by all its servers.
+func (c *Cluster) URL() string {
+	hosts := make([]string, len(c.Servers))
+	for i, s := range c.Servers {
+		hosts[i] = s.Addr()
+	}
+	return "redis+cluster://" + url.UserPassword("", c.Servers[0].password).String() + "@" + strings.Join(hosts, ",")
+}
+
+// Close ends all servers.
+func (c *Cluster) Close() error {
+	var errs []error
+	for _, s := range c.Servers {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// direct is a client of this server only, without retries.
+func (s *Server) direct() (*redis.Client, error) {
+	options, err := redis.ParseURL(s.URL())
+	if err != nil {
+		return nil, err
+	}
+	options.MaxRetries, options.DialerRetries = -1, 1
+	options.ContextTimeoutEnabled = true
+	return redis.NewClient(options), nil
+}

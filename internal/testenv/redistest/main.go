@@ -1,0 +1,55 @@
+//go:build unix
+
+package redistest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"noncegate/internal/testenv/guarded"
+)
+
+// flushTimeout bounds the emptying of a server after a test.
+const flushTimeout = 30 * time.Second
+
+// Main runs a package's tests beside one server, which *server points at
+// meanwhile, and returns the exit code:
+//
+//	var server *redistest.Server
+//
+//	func TestMain(m *testing.M) { os.Exit(redistest.Main(m, &server)) }
+//
+// It fails the run when the server cannot be started, or when the tests leave
+// goroutines behind beyond those that options ignore.
+func Main(m *testing.M, server **Server, options ...goleak.Option) int {
+	return guarded.Main(m, server, func() (*Server, error) { return Start() }, options...)
+}
+
+// Client connects to the server for one test, without retries, because a command
+// whose answer was lost may have run; contexts bound its calls. It is closed, and the server emptied, when the
+// test ends, so a test that stops the server must have it run again by then.
+func (s *Server) Client(t testing.TB) *redis.Client {
+	t.Helper()
+	options, err := redis.ParseURL(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.MaxRetries, options.DialerRetries = -1, 1
+	options.ContextTimeoutEnabled = true
+	client := redis.NewClient(options)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), flushTimeout)
+		defer cancel()
+		if err := client.FlushAll(ctx).Err(); err != nil {
+			t.Errorf("empty Redis: %v", err)
+		}
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return client
+}

@@ -1,0 +1,328 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"noncegate/internal/testenv/pgtest"
+	"noncegate/lease"
+	"noncegate/nonce"
+)
+
+// version reads the version of a signer, past the store.
+func version(t *testing.T, url, name string) (v int64) {
+	t.Helper()
+	err := dial(t, url).QueryRow(t.Context(), `SELECT coalesce((SELECT version FROM signer WHERE signer = $1), 0)`, name).Scan(&v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// next is the write after another.
+func next(w nonce.Write) nonce.Write {
+	w.Signer.Version++
+	w.Signer.Next++
+	w.Signer.Live = []nonce.Entry{{Nonce: w.Signer.Next - 1, Attempt: 1, Status: nonce.Held, Until: 1}}
+	return w
+}
+
+func applies(t *testing.T, s nonce.Store, h lease.Holder, writes ...nonce.Write) {
+	t.Helper()
+	got, err := s.Commit(t.Context(), h, writes)
+	if err != nil || slices.ContainsFunc(got.Results, func(r nonce.WriteResult) bool { return r != nonce.Applied }) {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+}
+
+func TestABatchOnShardsIsOneRoundTripWhateverTheNumberOfSigners(t *testing.T) {
+	relay := newRelay(t, server.Addr())
+	s, h, first := ownedAt(t, relay.url(t, server.NewDatabase(t))+"&pool_max_conns=1")
+	writes, needs := make([]nonce.Write, 300), make([]nonce.SignerNeed, 300)
+	for i := range writes {
+		name := fmt.Sprint("signer-", i)
+		writes[i] = nonce.Write{Name: name, Term: first[nonce.ShardOf(name, 2)].Term}
+		needs[i] = nonce.SignerNeed{Signer: name, History: []int64{0}, Requests: []string{"a"}}
+	}
+	step := func(what string, trips int64, run func() error) {
+		t.Helper()
+		for _, prepared := range []bool{false, true} {
+			before := relay.trips.Load()
+			if err := run(); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			if got := relay.trips.Load() - before; prepared && got != trips {
+				t.Errorf("%s: %d round trips, want %d", what, got, trips)
+			}
+		}
+	}
+	for i := range writes { // a row for half of them
+		if i%2 == 0 {
+			writes[i] = next(writes[i])
+			applies(t, s, h, writes[i])
+		}
+	}
+	round := 0
+	step("writes of all kinds", 1, func() error {
+		round++
+		batch := slices.Clone(writes)
+		for i := range batch {
+			w := &batch[i]
+			switch {
+			case i%2 == 1 && i >= 100*round:
+				w.Check = true
+			default:
+				*w = next(*w)
+				w.History, w.Requests, w.DueAt = []nonce.Past{{Nonce: int64(round), Attempt: 1}}, []nonce.Request{{ID: fmt.Sprint(round)}}, 1
+				writes[i] = next(writes[i])
+			}
+		}
+		got, err := s.Commit(t.Context(), h, batch)
+		if i := slices.IndexFunc(got.Results, func(r nonce.WriteResult) bool { return r != nonce.Applied }); i >= 0 {
+			t.Fatalf("write %d of round %d: %v", i, round, got.Results[i])
+		}
+		return err
+	})
+	step("load", 1, func() error { _, err := s.Load(t.Context(), needs); return err })
+	step("renew", 1, func() error { _, err := s.Renew(t.Context(), h, time.Hour); return err })
+	step("acquire", 1, func() error { _, err := s.Acquire(t.Context(), h, []int{0, 1}); return err })
+	step("release", 1, func() error { _, err := s.Release(t.Context(), h, []lease.ShardTerm{{}}); return err })
+	step("owners", 1, func() error { _, err := s.Owners(t.Context()); return err })
+	step("due", 1, func() error { _, err := s.Due(t.Context(), []int{0, 1}, 10); return err })
+	step("lock, write, commit", 3, func() error {
+		_, err := s.Locked(t.Context(), needs[0], func(l nonce.Loaded) (nonce.Write, error) {
+			return next(nonce.Write{Name: needs[0].Signer, Signer: l.Signers[0].Signer}), nil
+		})
+		return err
+	})
+}
+
+func TestAReplyOnShardsThatIsLostLeavesTheOutcomeUnknown(t *testing.T) {
+	ctx := context.Background()
+	for name, tt := range map[string]struct {
+		cut     string // what the client sends last
+		run     func(s nonce.Store, h lease.Holder, w nonce.Write) error
+		outcome nonce.Outcome
+		changes string // version, token and counter when it did happen
+	}{
+		"commit": {"stmtcache", func(s nonce.Store, h lease.Holder, w nonce.Write) error {
+			_, err := s.Commit(ctx, h, []nonce.Write{next(w)})
+			return err
+		}, nonce.Unknown, "(3,1,2)"},
+		"acquire": {"stmtcache", func(s nonce.Store, h lease.Holder, _ nonce.Write) error {
+			_, err := s.Acquire(ctx, h, []int{0})
+			return err
+		}, nonce.Unknown, "(2,2,2)"},
+		"release": {"stmtcache", func(s nonce.Store, h lease.Holder, w nonce.Write) error {
+			_, err := s.Release(ctx, h, []lease.ShardTerm{w.Term})
+			return err
+		}, nonce.Unknown, "(2,2,2)"},
+		"renew": {"stmtcache", func(s nonce.Store, h lease.Holder, _ nonce.Write) error {
+			_, err := s.Renew(ctx, h, time.Hour)
+			return err
+		}, nonce.Unknown, "(2,1,3)"},
+		"load": {"stmtcache", func(s nonce.Store, _ lease.Holder, w nonce.Write) error {
+			_, err := s.Load(ctx, []nonce.SignerNeed{{Signer: w.Name}})
+			return err
+		}, nonce.NotSent, "(2,1,2)"},
+		"the end of a locked transaction": {"COMMIT", func(s nonce.Store, _ lease.Holder, w nonce.Write) error {
+			_, err := s.Locked(ctx, nonce.SignerNeed{Signer: w.Name}, func(nonce.Loaded) (nonce.Write, error) { return next(w), nil })
+			return err
+		}, nonce.Unknown, "(3,1,2)"},
+		"the beginning of a locked transaction": {"stmtcache", func(s nonce.Store, _ lease.Holder, w nonce.Write) error {
+			_, err := s.Locked(ctx, nonce.SignerNeed{Signer: w.Name}, func(nonce.Loaded) (nonce.Write, error) { return next(w), nil })
+			return err
+		}, nonce.NotSent, "(2,1,2)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			direct := server.NewDatabase(t)
+			proxy, err := pgtest.NewProxy(server.Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = proxy.Close() })
+			through, err := proxy.URL(direct)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, h, writes := ownedAt(t, through+"&pool_max_conns=1")
+			w := writes[0]
+			// These prepare the statements.
+			applies(t, s, h, w)
+			w.Signer.Live = []nonce.Entry{}
+			w = next(w)
+			applies(t, s, h, w)
+			if _, err := s.Release(t.Context(), h, []lease.ShardTerm{{Shard: 1, Token: 7}}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Renew(t.Context(), h, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Load(t.Context(), []nonce.SignerNeed{{Signer: w.Name}}); err != nil {
+				t.Fatal(err)
+			}
+			plan := func(nonce.Loaded) (nonce.Write, error) { return w, errors.New("no") }
+			if _, err := s.Locked(t.Context(), nonce.SignerNeed{Signer: w.Name}, plan); err == nil {
+				t.Fatal("the plan's error was lost")
+			}
+			answered := proxy.CutReplies(tt.cut)
+			err = tt.run(s, h, w)
+			if err == nil || nonce.OutcomeOf(err) != tt.outcome {
+				t.Errorf("got %v, want outcome %v", err, tt.outcome)
+			}
+			if tt.outcome == nonce.Unknown {
+				<-answered
+			}
+			conn := dial(t, direct)
+			// A new token waits for what is still under way, as the service does.
+			execute(t, conn, `SELECT 1 FROM shard FOR UPDATE`)
+			var got string
+			if err := conn.QueryRow(t.Context(), `SELECT (version, d.fencing_token, counter)::text FROM signer JOIN shard d USING (shard_id), gateway_node`).Scan(&got); err != nil {
+				t.Fatal(err)
+			}
+			if got != tt.changes {
+				t.Errorf("version, token and counter are %s, want %s", got, tt.changes)
+			}
+			if err := s.Ping(t.Context()); err != nil {
+				t.Errorf("the next call: %v", err)
+			}
+		})
+	}
+}
+
+func TestAHeartbeatDoesNotWaitForAConnectionOfRequests(t *testing.T) {
+	s, h, writes := ownedAt(t, server.NewDatabase(t)+"&pool_max_conns=1")
+	_, err := s.Locked(t.Context(), nonce.SignerNeed{Signer: writes[0].Name}, func(nonce.Loaded) (nonce.Write, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		_, err := s.Renew(ctx, h, time.Hour) // the only connection of the pool is this transaction's
+		return writes[0], err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestACommitOnShardsThatWaitedForSomebodyElsesIsRefused: the statement's snapshot is from
+// before the wait, and still nothing of it may take effect.
+func TestACommitOnShardsThatWaitedForSomebodyElsesIsRefused(t *testing.T) {
+	for name, statement := range map[string]string{
+		"a take-over":               `UPDATE shard SET fencing_token = fencing_token + 1, owner_node = 'b', owner_incarnation = 1 WHERE shard_id = $1 AND $2 <> ''`,
+		"a later term of its own":   `UPDATE shard SET fencing_token = fencing_token + 1 WHERE shard_id = $1 AND $2 <> ''`,
+		"a start of the same node":  `UPDATE shard SET fencing_token = fencing_token + 1, owner_incarnation = 2 WHERE shard_id = $1 AND $2 <> ''`,
+		"a release":                 `UPDATE shard SET fencing_token = fencing_token + 1, owner_node = '', owner_incarnation = 0 WHERE shard_id = $1 AND $2 <> ''`,
+		"another owner, same token": `UPDATE shard SET owner_node = 'b' WHERE shard_id = $1 AND $2 <> ''`,
+		"a write of mode basic":     `UPDATE signer SET version = version + 1, next_nonce = next_nonce + 1 WHERE shard_id = $1 AND signer = $2`,
+		"a first write":             `INSERT INTO signer (signer, shard_id, version, fencing_token, next_nonce, floor, live, updated_at) VALUES ($2 || '', $1, 1, 0, 1, 0, '', 0)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 20 {
+				url, s, h, writes := owned(t)
+				w := writes[0]
+				w.History, w.Requests, w.DueAt = []nonce.Past{{Nonce: 0, Attempt: 1}}, []nonce.Request{{ID: "late"}}, 1
+				if name != "a first write" {
+					applies(t, s, h, writes[0])
+					w.Signer.Version, w.Signer.Next = 2, 3
+				}
+				var got nonce.Committed
+				met := overtaken(t, url, statement, []any{0, w.Name}, func() (err error) {
+					got, err = s.Commit(t.Context(), h, []nonce.Write{w, writes[1]})
+					return err
+				})
+				if !met {
+					continue
+				}
+				if got.Results[0] == nonce.Applied || got.Results[1] != nonce.Applied {
+					t.Errorf("got %v", got.Results)
+				}
+				if left := count(t, url, `SELECT (SELECT count(*) FROM signer_history) + (SELECT count(*) FROM signer_request) + (SELECT count(*) FROM signer_due)`); left != 0 {
+					t.Errorf("it left %d rows", left)
+				}
+				if v := version(t, url, w.Name); v != w.Signer.Version-1 && name != "a write of mode basic" && name != "a first write" {
+					t.Errorf("the signer is at version %d", v)
+				}
+				return
+			}
+			t.Fatal("the commit never waited")
+		})
+	}
+}
+
+func TestATakeOverOfAShardWaitsForTheOldOwnersCommitAndThenSeesIt(t *testing.T) {
+	for range 20 {
+		url, s, h, writes := owned(t)
+		applies(t, s, h, writes...)
+		met := overtaken(t, url, `WITH l AS MATERIALIZED (SELECT 1 FROM shard WHERE shard_id = 0 FOR SHARE) UPDATE signer SET version = version + 1 FROM l WHERE signer = $1`, []any{writes[0].Name}, func() error {
+			got, err := s.Acquire(t.Context(), h, []int{0})
+			if err != nil {
+				return err
+			}
+			loaded, err := s.Load(t.Context(), []nonce.SignerNeed{{Signer: writes[0].Name}})
+			if err == nil && (!got[0].Taken || loaded.Signers[0].Signer.Version != 2) {
+				t.Errorf("got %+v and %+v", got, loaded)
+			}
+			return err
+		})
+		if met {
+			return
+		}
+	}
+	t.Fatal("the acquire never waited")
+}
+
+func TestARowThatStaysLockedHoldsUpNotEveryCommit(t *testing.T) {
+	url, s, h, writes := owned(t)
+	applies(t, s, h, writes...)
+	const rounds = 20
+	besides(t, url, `SELECT 1 FROM signer WHERE signer = '`+writes[0].Name+`' FOR UPDATE`, func() {
+		began := time.Now()
+		for range rounds {
+			writes[1] = next(writes[1])
+			got, err := s.Commit(t.Context(), h, []nonce.Write{next(writes[0]), writes[1]})
+			if err != nil || got.Results[0] != nonce.Moved || got.Results[1] != nonce.Applied {
+				t.Fatalf("got %+v, %v", got, err)
+			}
+		}
+		if took := time.Since(began); took > rounds*100*time.Millisecond { // lock_timeout
+			t.Errorf("%d commits took %v: each waited", rounds, took)
+		}
+	})
+	applies(t, s, h, next(writes[0]))
+}
+
+func TestAnotherServerOfShardsBehindTheSameAddressChangesTheEpoch(t *testing.T) {
+	raw := server.NewDatabase(t)
+	other, there := twin(t, raw)
+	openShards(t, there, 2)
+	relay := newRelay(t, server.Addr())
+	s, h, writes := ownedAt(t, relay.url(t, raw))
+	applies(t, s, h, writes...)
+	was := s.Epoch()
+	relay.cut()
+	await(t, "the same server again", func() bool { return s.Ping(t.Context()) == nil })
+	if s.Epoch() != was {
+		t.Error("a new connection to the same server changed the epoch")
+	}
+	relay.move(other.Addr())
+	relay.cut()
+	// The heartbeat may be the first to meet it.
+	await(t, "a heartbeat of the other server", func() bool {
+		_, err := s.Renew(t.Context(), h, time.Hour)
+		return errors.Is(err, lease.ErrWentBack)
+	})
+	if s.Epoch() == was {
+		t.Fatal("another server went unnoticed")
+	}
+	if _, err := s.Commit(t.Context(), h, []nonce.Write{next(writes[0])}); err == nil || nonce.OutcomeOf(err) != nonce.NotSent {
+		t.Errorf("a belief of the first server: got %v, want not sent", err)
+	}
+	w := next(writes[0])
+	w.Epoch = s.Epoch()
+	if got, err := s.Commit(t.Context(), h, []nonce.Write{w}); err != nil || got.Results[0] != nonce.NotOwner {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}

@@ -1,0 +1,424 @@
+package interop
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/core/types"
+	"github.com/ethereum/go-ethereum/rpc"
+
+	"noncegate/test/interop/chaintest"
+)
+
+// The scenarios of testdata/chain are what happens between a wallet, the gateway and a
+// chain, a line a step. A line "STEP -> RESULT" runs the step once; "await STEP -> RESULT"
+// runs it until it has that result. # begins a comment.
+//
+// At the gateway, for account 0 unless as=N is said:
+//
+//	allocate [first] [hold=MS]     nonce#attempt, or the reason of the refusal
+//	used N#A [TX]                  the status, or the reason
+//	signed N#A TX
+//	release N#A [unsent]
+//	extend N#A hold=MS
+//	repair                         nonce#attempt was STATUS, and the recorded transactions
+//	status                         next and mined, and gap N where there is one
+//	list                           nonce#attempt=STATUS/TX/chain …
+//	events TYPE                    the nonces of the events of that type so far
+//	kill                           the gateway is killed and started again
+//
+// At the chain, which is go-ethereum's:
+//
+//	sign TX N [bump=%] [cancel]    makes a transaction with a name
+//	give TX                        to the node itself: ok, or the beginning of the refusal
+//	where TX                       pending, mined, …
+//	mining                         from now on a block comes every half second
+//	block [N]; empty [N]; reorg DEPTH keep|lose; drop TX; finalize
+//	authorize N                    account 1 sends an EIP-7702 authorization of account 0's nonce N
+//	fault METHOD KIND; refuse; accept; clear; lag N; catchup     of the first node
+type scenario struct {
+	t      *testing.T
+	sim    *chaintest.Sim
+	proxy  *chaintest.Proxy
+	gw     *gateway
+	client *rpc.Client
+	flags  []string
+	txs    map[string]*types.Transaction
+	events chan json.RawMessage
+	seen   map[string][]string
+}
+
+// scenarioTime bounds one await.
+const scenarioTime = 30 * time.Second
+
+func TestScenariosOfAChain(t *testing.T) {
+	files, err := filepath.Glob("testdata/chain/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scenarios", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			newScenario(t).run(string(text))
+		})
+	}
+}
+
+func newScenario(t *testing.T) *scenario {
+	s := &scenario{
+		t: t, sim: chaintest.StartSim(t, chaintest.SimConfig{Accounts: 3}),
+		txs: make(map[string]*types.Transaction), seen: make(map[string][]string),
+	}
+	s.proxy = chaintest.StartProxy(t, s.sim)
+	return s
+}
+
+func (s *scenario) run(text string) {
+	for i, line := range strings.Split(text, "\n") {
+		if line, _, _ = strings.Cut(line, "#  "); strings.HasPrefix(line, "#") || strings.TrimSpace(line) == "" {
+			continue
+		}
+		s.line(i+1, strings.TrimSpace(line))
+		if s.t.Failed() {
+			s.t.FailNow()
+		}
+	}
+}
+
+func (s *scenario) line(number int, line string) {
+	step, want, checked := strings.Cut(line, " -> ")
+	step, want = strings.TrimSpace(step), strings.TrimSpace(want)
+	awaited, await := strings.CutPrefix(step, "await ")
+	if await {
+		step = awaited
+	}
+	words := strings.Fields(step)
+	got := s.do(words)
+	for deadline := time.Now().Add(scenarioTime); await && got != want && time.Now().Before(deadline); {
+		time.Sleep(20 * time.Millisecond) // between two looks: the gateway asks its nodes by its own clock
+		got = s.do(words)
+	}
+	if checked && got != want {
+		s.t.Errorf("line %d: %s\n got  %s\n want %s", number, step, got, want)
+	}
+}
+
+func (s *scenario) do(words []string) string {
+	if words[0] == "gateway" {
+		s.begin(words[1:])
+		return ""
+	}
+	if r, ok := s.atChain(words); ok {
+		return r
+	}
+	if s.gw == nil {
+		s.begin(nil)
+	}
+	return s.atGateway(words)
+}
+
+// begin starts the gateway, with quick settings, and what the scenario wants.
+func (s *scenario) begin(flags []string) {
+	chain := "eip155:" + s.sim.ChainID().String() + "=" + s.proxy.WS()
+	for _, f := range flags {
+		if f == "two" { // a second node that nothing happens to
+			chain += "," + s.sim.URL()
+		}
+	}
+	s.flags = []string{"--chain=" + chain, "--chain-poll=50ms", "--chain-gap-after=1s", "--chain-timeout=1s", "--unknown-ttl=2s", "--sweep-interval=100ms", "--log-level=debug"}
+	for _, f := range flags {
+		if strings.HasPrefix(f, "--") {
+			s.flags = append(s.flags, f)
+		}
+	}
+	s.gw = start(s.t, s.flags...)
+	s.connect()
+}
+
+func (s *scenario) connect() {
+	s.client = s.gw.dial()
+	s.events = make(chan json.RawMessage, 1000)
+	if _, err := s.client.Subscribe(s.t.Context(), "nonce", s.events, "events"); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *scenario) signer(words []string) string {
+	return fmt.Sprintf("eip155:%s:%s", s.sim.ChainID(), strings.ToLower(s.account(words).Address.Hex()))
+}
+
+func (s *scenario) account(words []string) chaintest.Account {
+	return s.sim.Accounts[number(option(words, "as", "0"))]
+}
+
+func option(words []string, name, absent string) string {
+	for _, w := range words {
+		if v, ok := strings.CutPrefix(w, name+"="); ok {
+			return v
+		}
+	}
+	return absent
+}
+
+func has(words []string, word string) bool {
+	for _, w := range words[1:] {
+		if w == word {
+			return true
+		}
+	}
+	return false
+}
+
+func number(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		panic("scenario: " + err.Error())
+	}
+	return n
+}
+
+// answer is any answer of the gateway.
+type answer struct {
+	Nonce, Attempt, Next int64
+	Status, TxHash       string
+	TxHashes             []string
+	Was                  struct{ Status string }
+	Reissued             *struct{ Reason string }
+	Chain                struct {
+		Mined int64
+		Gap   *struct{ Nonce int64 }
+	}
+	Allocations []struct {
+		Nonce, Attempt        int64
+		Status, TxHash, Chain string
+		TxHashes              []string
+	}
+}
+
+func (s *scenario) atGateway(words []string) string {
+	params := map[string]any{"signer": s.signer(words)}
+	for _, w := range words[1:] {
+		var n, a int
+		if k, _ := fmt.Sscanf(w, "%d#%d", &n, &a); k == 2 {
+			params["nonce"], params["attempt"] = n, a
+		} else if tx, ok := s.txs[w]; ok {
+			params["txHash"] = tx.Hash().Hex()
+		}
+	}
+	if hold := option(words, "hold", ""); hold != "" {
+		params["holdMs"] = number(hold)
+	}
+	if has(words, "first") {
+		params["recordFirst"] = true
+	}
+	if has(words, "unsent") {
+		params["unsent"] = true
+	}
+	method := map[string]string{
+		"allocate": "nonce_allocate", "used": "nonce_markUsed", "signed": "nonce_markSigned", "release": "nonce_markRecyclable",
+		"extend": "nonce_extend", "repair": "nonce_repair", "status": "nonce_status", "list": "nonce_list",
+	}[words[0]]
+	switch words[0] {
+	case "events":
+		return s.heard(words[1])
+	case "kill":
+		s.gw.kill()
+		s.gw = s.gw.again()
+		s.connect()
+		return ""
+	}
+	if method == "" {
+		s.t.Fatalf("what is %q?", words)
+	}
+	var a answer
+	if err := s.client.CallContext(s.t.Context(), &a, method, params); err != nil {
+		return reason(err)
+	}
+	return s.told(words[0], &a)
+}
+
+// reason is the stable word of a refusal, with the cause where there is one.
+func reason(err error) string {
+	if e, ok := errors.AsType[rpc.DataError](err); ok {
+		if data, ok := e.ErrorData().(map[string]any); ok {
+			word := fmt.Sprint(data["reason"])
+			for _, more := range []string{"cause", "outcome", "status"} {
+				if v, ok := data[more]; ok {
+					word += " " + fmt.Sprint(v)
+				}
+			}
+			return word
+		}
+	}
+	return err.Error()
+}
+
+func (s *scenario) told(what string, a *answer) string {
+	switch what {
+	case "allocate":
+		r := fmt.Sprintf("%d#%d", a.Nonce, a.Attempt)
+		if a.Reissued != nil {
+			r += " " + a.Reissued.Reason
+		}
+		return r
+	case "repair":
+		r := fmt.Sprintf("%d#%d was %s", a.Nonce, a.Attempt, a.Was.Status)
+		for _, h := range a.TxHashes {
+			r += " " + s.name(h)
+		}
+		return r
+	case "status":
+		r := fmt.Sprintf("next %d mined %d", a.Next, a.Chain.Mined)
+		if a.Chain.Gap != nil {
+			r += fmt.Sprintf(" gap %d", a.Chain.Gap.Nonce)
+		}
+		return r
+	case "list":
+		var rows []string
+		for _, row := range a.Allocations {
+			r := fmt.Sprintf("%d#%d=%s", row.Nonce, row.Attempt, row.Status)
+			for _, more := range []string{s.name(row.TxHash), row.Chain} {
+				if more != "" {
+					r += "/" + more
+				}
+			}
+			rows = append(rows, r)
+		}
+		return strings.Join(rows, " ")
+	}
+	return a.Status
+}
+
+func (s *scenario) name(hash string) string {
+	for name, tx := range s.txs {
+		if strings.EqualFold(tx.Hash().Hex(), hash) {
+			return name
+		}
+	}
+	return hash
+}
+
+// heard is the nonces of the events of a type, in order.
+func (s *scenario) heard(typ string) string {
+	for {
+		select {
+		case raw := <-s.events:
+			var e struct {
+				Type  string
+				Nonce int64
+			}
+			if err := json.Unmarshal(raw, &e); err != nil {
+				s.t.Fatal(err)
+			}
+			s.seen[e.Type] = append(s.seen[e.Type], fmt.Sprint(e.Nonce))
+		default:
+			return strings.Join(s.seen[typ], " ")
+		}
+	}
+}
+
+// mine makes blocks until the scenario ends.
+func (s *scenario) mine() {
+	done, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(500 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				s.sim.Commit()
+			}
+		}
+	}()
+	s.t.Cleanup(func() { close(done); <-stopped })
+}
+
+// faults are the words of fault.
+var faults = map[string]chaintest.Fault{
+	"lost": chaintest.Lost, "noanswer": chaintest.NoAnswer, "cut": chaintest.Cut, "cutafter": chaintest.CutAfter, "notjson": chaintest.NotJSON,
+	"endless": chaintest.Endless, "busy": chaintest.Status(429), "broken": chaintest.Status(502), "chain9": chaintest.Result("0x9"),
+	"limit": chaintest.RPCError(-32005, "limit exceeded"), "null": chaintest.Result(nil), "big": chaintest.Big(100 << 20),
+	"redirect": chaintest.Redirect("http://127.0.0.1:9/"),
+}
+
+func (s *scenario) atChain(words []string) (result string, ok bool) {
+	count := 1
+	if len(words) > 1 {
+		if n, err := strconv.Atoi(words[1]); err == nil {
+			count = n
+		}
+	}
+	switch words[0] {
+	case "sign":
+		p := chaintest.Payment{Nonce: uint64(number(words[2])), To: s.sim.Accounts[2].Address, Bump: number(option(words, "bump", "0"))}
+		if has(words, "cancel") {
+			p.To, p.Value = s.account(words).Address, new(big.Int)
+		}
+		s.txs[words[1]] = s.sim.Sign(s.account(words), p)
+	case "give":
+		if err := s.sim.Send(s.txs[words[1]]); err != nil {
+			text, _, _ := strings.Cut(err.Error(), ":")
+			return text, true
+		}
+		return "ok", true
+	case "where":
+		return s.sim.Where(s.txs[words[1]].Hash()), true
+	case "block":
+		for range count {
+			s.sim.Commit()
+		}
+	case "mining":
+		s.mine()
+	case "empty":
+		for range count {
+			s.sim.CommitEmpty()
+		}
+	case "reorg":
+		s.sim.Reorg(count, words[2] == "keep")
+	case "drop":
+		s.sim.Drop(s.txs[words[1]].Hash())
+	case "finalize":
+		n, _ := s.sim.Head()
+		s.sim.Finalize(n)
+	case "authorize":
+		auth := s.sim.Authorize(s.sim.Accounts[0], s.sim.Accounts[2].Address, uint64(count))
+		s.txs["auth"] = s.sim.SignDelegations(s.sim.Accounts[1], chaintest.Payment{Nonce: s.sim.PendingNonce(s.sim.Accounts[1].Address), To: s.sim.Accounts[2].Address}, auth)
+		if err := s.sim.Send(s.txs["auth"]); err != nil {
+			return err.Error(), true
+		}
+	case "fault":
+		f, known := faults[words[2]]
+		if !known {
+			s.t.Fatalf("what is fault %q?", words[2])
+		}
+		s.proxy.On(words[1], f)
+	case "clear":
+		s.proxy.Clear()
+	case "refuse":
+		s.proxy.Refuse()
+	case "accept":
+		s.proxy.Accept()
+	case "lag":
+		s.proxy.Lag(uint64(count))
+	case "catchup":
+		s.proxy.CatchUp()
+	default:
+		return "", false
+	}
+	return "", true
+}

@@ -1,0 +1,188 @@
+//go:build unix
+
+package chaintest
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/common/hexutil"
+	"github.com/ethereum/go-ethereum/rpc"
+
+	"noncegate/internal/testenv/guarded"
+	"noncegate/internal/testenv/npmtest"
+)
+
+//go:embed npm/package.json npm/package-lock.json npm/.npmrc
+var anvilPackages embed.FS
+
+// anvilListens is what anvil says last when it starts.
+var anvilListens = regexp.MustCompile(`Listening on (127\.0\.0\.1:\d+)`)
+
+// Anvil is Foundry's node, a process of its own, for what is not as in go-ethereum: blocks
+// that come by themselves with every transaction, and a reorg that loses them. The chain id
+// is 31337 where no argument says otherwise. Two epochs below the head are finalized, one is
+// safe, of 32 blocks where --slots-in-an-epoch does not say otherwise; never below block 0.
+//
+// The program is that of the npm package for Linux on x86-64, in the version of the lock
+// file; on other systems it is the anvil in PATH. Its methods may be called from any
+// goroutine.
+type Anvil struct {
+	*Node
+	// Accounts are those that own ether at the start: 64 of NewAccounts with 1000 ether
+	// each, besides anvil's own.
+	Accounts []Account
+	process  *guarded.Process
+	stop     func() error
+}
+
+// StartAnvil starts an anvil with these arguments on a free port. It ends with the test,
+// and with the process that called this, however that ends.
+func StartAnvil(t T, args ...string) *Anvil {
+	t.Helper()
+	program, err := anvilProgram(t.Context())
+	if err != nil {
+		t.Fatalf("anvil: %v", err)
+	}
+	room, err := guarded.Open("anvil", nil)
+	if err != nil {
+		t.Fatalf("anvil: %v", err)
+	}
+	a := &Anvil{stop: room.Close}
+	t.Cleanup(a.Stop)
+	// It keeps what it must below its home.
+	env := []string{"HOME=" + room.Dir(), "TMPDIR=" + room.Dir()}
+	a.process, err = room.Start("log", env, slices.Concat([]string{program, "--host", "127.0.0.1", "--port", "0"}, args)...)
+	if err != nil {
+		t.Fatalf("anvil: %v", err)
+	}
+	address := a.address(t)
+	client, err := rpc.DialContext(t.Context(), "ws://"+address)
+	if err != nil {
+		t.Fatalf("anvil: %v", err)
+	}
+	t.Cleanup(client.Close)
+	a.Node = newNode(t, client, "http://"+address, "ws://"+address)
+	a.Accounts = NewAccounts(64)
+	a.fund(a.Accounts, Ether(1000))
+	return a
+}
+
+// Stop ends the process, and waits. It may be called twice, and is called by itself at the
+// end of the test.
+func (a *Anvil) Stop() {
+	if err := a.stop(); err != nil && a.Node != nil {
+		a.t.Logf("stop anvil: %v", err)
+	}
+}
+
+// anvilProgram is the path of the program, which npm installs the first time.
+func anvilProgram(ctx context.Context) (string, error) {
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		path, err := exec.LookPath("anvil")
+		if err != nil {
+			err = fmt.Errorf("%w: its npm package is used on Linux on x86-64 only; elsewhere install Foundry (https://getfoundry.sh)", err)
+		}
+		return path, err
+	}
+	packages, err := fs.Sub(anvilPackages, "npm")
+	if err != nil {
+		return "", err
+	}
+	dir, err := npmtest.Folder(ctx, "anvil", packages)
+	return filepath.Join(dir, "node_modules", "@foundry-rs", "anvil-linux-amd64", "bin", "anvil"), err
+}
+
+// address waits until the program has said where it listens.
+func (a *Anvil) address(t T) string {
+	t.Helper()
+	var found []string
+	poll(t, "anvil says where it listens", func() bool {
+		found = anvilListens.FindStringSubmatch(a.process.LogTail(1000))
+		select {
+		case <-a.process.Exited():
+			t.Fatalf("anvil ended: %v\n%s", a.process.Err(), a.process.LogTail(2000))
+		default:
+		}
+		return found != nil
+	})
+	return found[1]
+}
+
+func (a *Anvil) fund(accounts []Account, wei *big.Int) {
+	a.t.Helper()
+	batch := make([]rpc.BatchElem, len(accounts))
+	for i, account := range accounts {
+		batch[i] = rpc.BatchElem{Method: "anvil_setBalance", Args: []any{account.Address, (*hexutil.Big)(wei)}, Result: new(any)}
+	}
+	err := a.rpc.BatchCallContext(a.t.Context(), batch)
+	for _, e := range batch {
+		if err == nil {
+			err = e.Error
+		}
+	}
+	a.must("anvil_setBalance", err)
+}
+
+// Mine mines so many blocks, the first with what is in the pool.
+func (a *Anvil) Mine(n int) {
+	a.t.Helper()
+	a.must("anvil_mine", a.Call(new(any), "anvil_mine", hexutil.EncodeUint64(uint64(n))))
+}
+
+// Reorg replaces the last depth blocks by as many empty ones. Their transactions are
+// nowhere after it, not in the pool either.
+func (a *Anvil) Reorg(depth int) {
+	a.t.Helper()
+	a.must("anvil_reorg", a.Call(new(any), "anvil_reorg", depth, []any{}))
+}
+
+// SetNonce sets an account's count, up or down.
+func (a *Anvil) SetNonce(account common.Address, nonce uint64) {
+	a.t.Helper()
+	a.must("anvil_setNonce", a.Call(new(any), "anvil_setNonce", account, hexutil.EncodeUint64(nonce)))
+}
+
+// DropTransaction takes a transaction out of the pool.
+func (a *Anvil) DropTransaction(hash common.Hash) {
+	a.t.Helper()
+	var dropped *common.Hash
+	a.must("anvil_dropTransaction", a.Call(&dropped, "anvil_dropTransaction", hash))
+	if dropped == nil {
+		a.t.Fatalf("anvil has no transaction %v to drop", hash)
+	}
+}
+
+// Automine says whether each transaction is mined in a block of its own when it comes,
+// which is so at the start unless an argument says otherwise.
+func (a *Anvil) Automine(on bool) {
+	a.t.Helper()
+	a.must("evm_setAutomine", a.Call(new(any), "evm_setAutomine", on))
+}
+
+// Snapshot remembers the state of the chain for Revert.
+func (a *Anvil) Snapshot() string {
+	a.t.Helper()
+	var id string
+	a.must("evm_snapshot", a.Call(&id, "evm_snapshot"))
+	return id
+}
+
+// Revert goes back to a state, once.
+func (a *Anvil) Revert(id string) {
+	a.t.Helper()
+	var done bool
+	a.must("evm_revert", a.Call(&done, "evm_revert", id))
+	if !done {
+		a.t.Fatalf("anvil did not go back to %s", id)
+	}
+}

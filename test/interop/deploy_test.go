@@ -1,0 +1,168 @@
+package interop
+
+import (
+	"bufio"
+	"crypto/tls"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/ethereum/go-ethereum/rpc"
+	"github.com/gorilla/websocket"
+
+	"noncegate/client"
+	"noncegate/internal/testenv/tlstest"
+)
+
+// installed is a gateway that deploy/install.sh has put below a folder.
+type installed struct {
+	t    *testing.T
+	root string
+}
+
+// at is where a file of the host is.
+func (h *installed) at(path string) string { return filepath.Join(h.root, path) }
+
+func (h *installed) install() {
+	h.t.Helper()
+	if out, err := exec.Command("../../deploy/install.sh", "--root", h.root, program).CombinedOutput(); err != nil {
+		h.t.Fatalf("install.sh: %v\n%s", err, out)
+	}
+}
+
+func (h *installed) write(path, text string) {
+	h.t.Helper()
+	if err := os.WriteFile(h.at(path), []byte(text), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *installed) read(path string) string {
+	h.t.Helper()
+	text, err := os.ReadFile(h.at(path))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// unitLine is what the unit says of a key.
+func (h *installed) unitLine(key string) string {
+	h.t.Helper()
+	for line := range strings.Lines(h.read("/etc/systemd/system/noncegate.service")) {
+		if value, ok := strings.CutPrefix(line, key+"="); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	h.t.Fatalf("the unit does not say %s", key)
+	return ""
+}
+
+// command is the unit's own: its program, arguments, environment file and folder, all
+// below the root.
+func (h *installed) command(args ...string) *exec.Cmd {
+	h.t.Helper()
+	below := strings.NewReplacer("/etc/noncegate", h.at("/etc/noncegate"), "/var/lib/noncegate", h.at("/var/lib/noncegate"))
+	words := strings.Fields(h.unitLine("ExecStart"))
+	if len(args) > 0 {
+		words = append(words[:1], args...)
+	}
+	for i := range words[1:] {
+		words[i+1] = below.Replace(words[i+1])
+	}
+	cmd := exec.Command(h.at(words[0]), words[1:]...)
+	cmd.Dir = h.at(h.unitLine("WorkingDirectory"))
+	cmd.Env = []string{"GORACE=atexit_sleep_ms=0 halt_on_error=1"}
+	for line := range strings.Lines(h.read(strings.TrimPrefix(h.unitLine("EnvironmentFile"), "-"))) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			cmd.Env = append(cmd.Env, below.Replace(line))
+		}
+	}
+	return cmd
+}
+
+func TestAGatewayInstalledOnAHostIsUsedOverTLS(t *testing.T) {
+	h := &installed{t: t, root: t.TempDir()}
+	h.install()
+	ca := tlstest.New(t, "self-signed authority")
+	cert, key := ca.Issue(tlstest.Leaf{})
+	h.write("/etc/noncegate/tls/cert.pem", string(cert))
+	h.write("/etc/noncegate/tls/key.pem", string(key))
+	h.write("/etc/noncegate/rights.yaml", "principals:\n  payouts:\n    - {rights: [allocate, mark, read], signers: [\"*\"]}\n")
+	settings := strings.NewReplacer(
+		"# tls-cert: /etc/noncegate", "tls-cert: "+h.at("/etc/noncegate"), "# tls-key: /etc/noncegate", "tls-key: "+h.at("/etc/noncegate"),
+		"# rights: /etc/noncegate", "rights: "+h.at("/etc/noncegate"), "sqlite:/var/lib/noncegate", "sqlite:"+h.at("/var/lib/noncegate"),
+		"listen: 127.0.0.1:8080", "listen: 0.0.0.0:0", "admin-listen: 127.0.0.1:8081", "admin-listen: 127.0.0.1:0",
+	).Replace(h.read("/etc/noncegate/noncegate.yaml"))
+	h.write("/etc/noncegate/noncegate.yaml", settings)
+	h.write("/etc/noncegate/noncegate.env", "NONCEGATE_ADMIN_KEY=the-key-of-this-test\n")
+
+	// An upgrade leaves the settings.
+	h.install()
+	if got := h.read("/etc/noncegate/noncegate.yaml"); got != settings || h.read("/etc/noncegate/noncegate.env") == "" {
+		t.Errorf("the settings after an upgrade:\n%s", got)
+	}
+
+	// By hand, from wherever the operator is, and without the unit's environment.
+	byHand := h.command("key", "create", "payouts", "--config", "/etc/noncegate/noncegate.yaml")
+	byHand.Dir, byHand.Env = t.TempDir(), nil
+	made, err := byHand.Output()
+	token := regexp.MustCompile(`nck_\S+`).FindString(string(made))
+	if err != nil || token == "" {
+		t.Fatalf("key create: %s, %v", made, err)
+	}
+
+	g := &gateway{t: t, cmd: h.command()}
+	g.cmd.Stderr = &g.stderr
+	stdout, err := g.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.cleanup)
+	url := ""
+	for lines := bufio.NewScanner(stdout); url == "" && lines.Scan(); {
+		if rest, ok := strings.CutPrefix(lines.Text(), "Noncegate listens on "); ok {
+			url = strings.Replace(strings.Fields(rest)[0], "[::]", "localhost", 1)
+		}
+	}
+	if !strings.HasPrefix(url, "wss://localhost:") {
+		t.Fatalf("it listens on %q", url)
+	}
+
+	c, err := client.Dial(t.Context(), url, client.Config{TLS: ca.Client(), Header: http.Header{"Authorization": {"Bearer " + token}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err := c.Allocate(t.Context(), client.AllocateRequest{Signer: signer}); err != nil || a.Nonce != 0 {
+		t.Errorf("the Go client: %+v, %v", a, err)
+	}
+	c.Close()
+
+	ethereum := func(config *tls.Config, opts ...rpc.ClientOption) (*rpc.Client, error) {
+		return rpc.DialOptions(t.Context(), url, append(opts, rpc.WithWebsocketDialer(websocket.Dialer{TLSClientConfig: config}))...)
+	}
+	withKey := rpc.WithHeader("Authorization", "Bearer "+token)
+	eth, err := ethereum(ca.Client(), withKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := call[hold](t, eth, "nonce_allocate", signer); got.Nonce != 1 {
+		t.Errorf("go-ethereum's client: %+v", got)
+	}
+	eth.Close()
+	if eth, err := ethereum(ca.Client()); err == nil {
+		eth.Close()
+		t.Error("a client without a key was let in")
+	}
+	if eth, err := ethereum(tlstest.New(t, "another").Client(), withKey); err == nil {
+		eth.Close()
+		t.Error("a client that trusts another authority went on")
+	}
+}

@@ -1,0 +1,406 @@
+package interop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum"
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/common/hexutil"
+	"github.com/ethereum/go-ethereum/core/types"
+	"github.com/ethereum/go-ethereum/ethclient"
+	"github.com/ethereum/go-ethereum/rpc"
+
+	"noncegate/internal/testenv/pgtest"
+	"noncegate/test/interop/chaintest"
+)
+
+// answerer is a contract that logs each call and answers 42.
+const answerer = "0x600f600c600039600f6000f3" + "60006000a0602a60005260206000f3"
+
+// chained is a chain, the fault proxy in front of its node, and a gateway that asks it.
+type chained struct {
+	*gateway
+	sim   *chaintest.Sim
+	proxy *chaintest.Proxy
+}
+
+func chainFlags(nodes string, sim *chaintest.Sim) []string {
+	return []string{fmt.Sprintf("--chain=eip155:%v=%s", sim.ChainID(), nodes), "--chain-poll=50ms", "--chain-timeout=2s", "--log-level=debug"}
+}
+
+// startChained starts all three.
+func startChained(t *testing.T, flags ...string) *chained {
+	t.Helper()
+	c := &chained{sim: chaintest.StartSim(t, chaintest.SimConfig{Accounts: 4})}
+	c.proxy = chaintest.StartProxy(t, c.sim)
+	c.gateway = start(t, append(chainFlags(c.proxy.WS(), c.sim), flags...)...)
+	return c
+}
+
+// eth is the endpoint's address; ws is its scheme.
+func (c *chained) eth(scheme string) string {
+	return fmt.Sprintf("%s://%s/eth/%v", scheme, c.addr, c.sim.ChainID())
+}
+
+func (c *chained) dialEth(scheme string) *ethclient.Client {
+	c.t.Helper()
+	client, err := ethclient.DialContext(c.t.Context(), c.eth(scheme))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(client.Close)
+	return client
+}
+
+// mine makes a block whenever the pool has something to mine, until the test ends.
+func (c *chained) mine() {
+	done, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(200 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+			var pool struct{ Pending hexutil.Uint }
+			if err := c.sim.Call(&pool, "txpool_status"); err != nil {
+				c.t.Error(err)
+			}
+			if pool.Pending > 0 {
+				c.sim.Commit()
+			}
+		}
+	}()
+	c.t.Cleanup(func() { close(done); <-stopped })
+}
+
+func (c *chained) signerOf(a chaintest.Account) string {
+	return fmt.Sprintf("eip155:%v:%s", c.sim.ChainID(), strings.ToLower(a.Address.Hex()))
+}
+
+// rows are the nonces of an account as the gateway lists them: NONCE STATUS TX.
+func (c *chained) rows(client *rpc.Client, a chaintest.Account) string {
+	c.t.Helper()
+	list := call[struct {
+		Allocations []struct {
+			Nonce          int64
+			Status, TxHash string
+		}
+	}](c.t, client, "nonce_list", c.signerOf(a))
+	var all []string
+	for _, row := range list.Allocations {
+		all = append(all, fmt.Sprint(row.Nonce, " ", row.Status, " ", row.TxHash))
+	}
+	return strings.Join(all, "; ")
+}
+
+// get ends the test if there is an error: get(f())(t).
+func get[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// go-ethereum's client as a program uses it, with nothing changed but the URL.
+func TestGoEthereumsClientSendsThroughTheGateway(t *testing.T) {
+	for _, scheme := range []string{"ws", "http"} {
+		t.Run(scheme, func(t *testing.T) {
+			t.Parallel()
+			c := startChained(t)
+			client, from := c.dialEth(scheme), c.sim.Accounts[0]
+			heads := make(chan *types.Header, 100)
+			logs := make(chan types.Log, 100)
+			if scheme == "ws" {
+				sub := get(client.SubscribeNewHead(t.Context(), heads))(t)
+				defer sub.Unsubscribe()
+				sub2 := get(client.SubscribeFilterLogs(t.Context(), ethereum.FilterQuery{}, logs))(t)
+				defer sub2.Unsubscribe()
+			}
+			c.mine()
+			if id := get(client.ChainID(t.Context()))(t); id.Cmp(c.sim.ChainID()) != 0 {
+				t.Errorf("chain id %v", id)
+			}
+			for i := range uint64(3) {
+				n := get(client.PendingNonceAt(t.Context(), from.Address))(t)
+				if n != i {
+					t.Fatalf("pending nonce %d, want %d", n, i)
+				}
+				tx := newTx(t, client, from, n, &c.sim.Accounts[1].Address, nil)
+				if err := client.SendTransaction(t.Context(), tx); err != nil {
+					t.Fatal(err)
+				}
+				if r := awaitReceipt(t, client, tx.Hash()); r.Status != types.ReceiptStatusSuccessful {
+					t.Errorf("receipt of %d: %+v", i, r)
+				}
+			}
+			deploy := newTx(t, client, from, get(client.PendingNonceAt(t.Context(), from.Address))(t), nil, common.FromHex(answerer))
+			if err := client.SendTransaction(t.Context(), deploy); err != nil {
+				t.Fatal(err)
+			}
+			contract := awaitReceipt(t, client, deploy.Hash()).ContractAddress
+			if out := get(client.CallContract(t.Context(), ethereum.CallMsg{To: &contract}, nil))(t); new(big.Int).SetBytes(out).Int64() != 42 {
+				t.Errorf("the contract answers %x", out)
+			}
+			tx := newTx(t, client, from, 4, &contract, nil)
+			if err := client.SendTransaction(t.Context(), tx); err != nil {
+				t.Fatal(err)
+			}
+			r := awaitReceipt(t, client, tx.Hash())
+			found := get(client.FilterLogs(t.Context(), ethereum.FilterQuery{BlockHash: &r.BlockHash, Addresses: []common.Address{contract}}))(t)
+			if len(found) != 1 {
+				t.Errorf("logs: %v", found)
+			}
+			if scheme == "ws" {
+				if l := next1(t, logs); l.Address != contract {
+					t.Errorf("log of %v", l.Address)
+				}
+				if h := next1(t, heads); h.Number.Sign() <= 0 {
+					t.Errorf("head %v", h.Number)
+				}
+			}
+			status := call[status](t, c.dial(), "nonce_status", c.signerOf(from))
+			if status.Next != 5 || status.Held != 0 || status.Released != 0 {
+				t.Errorf("the gateway has %+v", status)
+			}
+		})
+	}
+}
+
+// newTx makes a transaction as a wallet does, with what the client says of gas and fees.
+func newTx(t *testing.T, client *ethclient.Client, from chaintest.Account, n uint64, to *common.Address, data []byte) *types.Transaction {
+	t.Helper()
+	ctx := t.Context()
+	tip := get(client.SuggestGasTipCap(ctx))(t)
+	head := get(client.HeaderByNumber(ctx, nil))(t)
+	gas := get(client.EstimateGas(ctx, ethereum.CallMsg{From: from.Address, To: to, Data: data}))(t)
+	id := get(client.ChainID(ctx))(t)
+	return get(types.SignNewTx(from.Key, types.LatestSignerForChainID(id), &types.DynamicFeeTx{
+		ChainID: id, Nonce: n, To: to, Data: data, Gas: gas, GasTipCap: tip, GasFeeCap: new(big.Int).Add(tip, new(big.Int).Mul(head.BaseFee, big.NewInt(2))),
+	}))(t)
+}
+
+func awaitReceipt(t *testing.T, client *ethclient.Client, tx common.Hash) *types.Receipt {
+	t.Helper()
+	for began := time.Now(); time.Since(began) < scenarioTime; time.Sleep(20 * time.Millisecond) { // between two looks, as a program does
+		r, err := client.TransactionReceipt(t.Context(), tx)
+		if err == nil {
+			return r
+		}
+		if !errors.Is(err, ethereum.NotFound) {
+			t.Fatal(err)
+		}
+	}
+	t.Fatalf("transaction %v was never mined", tx)
+	return nil
+}
+
+func next1[T any](t *testing.T, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(scenarioTime):
+		t.Fatal("nothing came over the subscription")
+		panic("unreachable")
+	}
+}
+
+// The gateway dies when the record is committed and the node has nothing yet.
+func TestAGatewayThatDiesBeforeItForwardsLeavesTheRecord(t *testing.T) {
+	c := startChained(t)
+	from := c.sim.Accounts[0]
+	tx := c.sim.Sign(from, chaintest.Payment{Nonce: 0, To: c.sim.Accounts[1].Address})
+	lost := c.proxy.On("eth_sendRawTransaction", chaintest.Lost)
+	client := c.dialEth("ws")
+	sent := make(chan error, 1)
+	go func() { sent <- client.SendTransaction(context.Background(), tx) }()
+	lost.Await(1)
+	c.kill()
+	if err := <-sent; err == nil {
+		t.Error("a client of a gateway that died was told that all is well")
+	}
+	lost.End()
+	if where := c.sim.Where(tx.Hash()); where != chaintest.Nowhere {
+		t.Fatalf("the transaction is %s", where)
+	}
+	c.gateway = c.again()
+	want := "0 HELD " + tx.Hash().Hex()
+	if got := c.rows(c.dial(), from); got != want {
+		t.Errorf("the gateway has %s, want %s", got, want)
+	}
+	// Nobody gets the nonce, and the same transaction goes on.
+	if n := get(c.dialEth("http").PendingNonceAt(t.Context(), from.Address))(t); n != 1 {
+		t.Errorf("pending nonce %d", n)
+	}
+	if err := c.dialEth("http").SendTransaction(t.Context(), tx); err != nil {
+		t.Fatal(err)
+	}
+	if where := c.sim.Where(tx.Hash()); where != chaintest.InPool {
+		t.Errorf("the transaction is %s", where)
+	}
+	if got, want := c.rows(c.dial(), from), "0 CONSUMED "+tx.Hash().Hex(); got != want {
+		t.Errorf("the gateway has %s, want %s", got, want)
+	}
+}
+
+// The gateway dies when the node has the transaction and nobody was told.
+func TestAGatewayThatDiesAfterItForwardedLeavesTheRecord(t *testing.T) {
+	c := startChained(t)
+	from := c.sim.Accounts[0]
+	tx := c.sim.Sign(from, chaintest.Payment{Nonce: 0, To: c.sim.Accounts[1].Address})
+	unanswered := c.proxy.On("eth_sendRawTransaction", chaintest.NoAnswer)
+	client := c.dialEth("ws")
+	sent := make(chan error, 1)
+	go func() { sent <- client.SendTransaction(context.Background(), tx) }()
+	unanswered.Await(1)
+	c.kill()
+	<-sent
+	unanswered.End()
+	c.gateway = c.again()
+	if where := c.sim.Where(tx.Hash()); where != chaintest.InPool {
+		t.Fatalf("the transaction is %s", where)
+	}
+	if got, want := c.rows(c.dial(), from), "0 HELD "+tx.Hash().Hex(); got != want {
+		t.Errorf("the gateway has %s, want %s", got, want)
+	}
+	if err := c.dialEth("ws").SendTransaction(t.Context(), tx); err != nil { // the node knows it already
+		t.Fatal(err)
+	}
+	if got, want := c.rows(c.dial(), from), "0 CONSUMED "+tx.Hash().Hex(); got != want {
+		t.Errorf("the gateway has %s, want %s", got, want)
+	}
+}
+
+// What the nodes say, as a wallet hears it, and what becomes of the nonce.
+func TestRefusalsOfARealNode(t *testing.T) {
+	c := startChained(t)
+	client, admin := c.dialEth("ws"), c.dial()
+	poor := chaintest.NewAccount(99) // it owns nothing
+	refused := func(tx *types.Transaction, words string) {
+		t.Helper()
+		if err := client.SendTransaction(t.Context(), tx); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("got %v, want %q", err, words)
+		}
+	}
+	refused(c.sim.Sign(poor, chaintest.Payment{Nonce: 0}), "insufficient funds for gas * price + value")
+	if got := c.rows(admin, poor); got != "0 RELEASED " {
+		t.Errorf("the gateway has %s", got)
+	}
+	from := c.sim.Accounts[0]
+	first := c.sim.Sign(from, chaintest.Payment{Nonce: 0})
+	if err := client.SendTransaction(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	refused(c.sim.Sign(from, chaintest.Payment{Nonce: 0, Bump: 5}), "replacement transaction underpriced")
+	bumped := c.sim.Sign(from, chaintest.Payment{Nonce: 0, Bump: 20})
+	if err := client.SendTransaction(t.Context(), bumped); err != nil {
+		t.Fatal(err)
+	}
+	refused(c.sim.Sign(from, chaintest.Payment{Nonce: 2}), "nonce too high: nobody holds nonce 2")
+	c.sim.Commit()
+	if where := c.sim.Where(bumped.Hash()); where != chaintest.Mined {
+		t.Errorf("the replacement is %s", where)
+	}
+	if err := client.SendTransaction(t.Context(), bumped); err != nil { // it is mined: all is well
+		t.Errorf("the same transaction again: %v", err)
+	}
+	// Somebody uses the key without the gateway.
+	outside := c.sim.Sign(from, chaintest.Payment{Nonce: 1})
+	if err := c.sim.Send(outside); err != nil {
+		t.Fatal(err)
+	}
+	c.sim.Commit()
+	refused(c.sim.Sign(from, chaintest.Payment{Nonce: 1, Bump: 50}), "nonce too low")
+	if n := get(client.PendingNonceAt(t.Context(), from.Address))(t); n != 2 {
+		t.Errorf("pending nonce %d, want 2", n)
+	}
+	wrong := get(types.SignNewTx(from.Key, types.LatestSignerForChainID(big.NewInt(5)), &types.DynamicFeeTx{ChainID: big.NewInt(5), Nonce: 2, To: &common.Address{}}))(t)
+	refused(wrong, "the transaction is for another chain")
+	for _, gone := range []string{"eth_newBlockFilter", "personal_sign", "debug_traceTransaction"} {
+		var r any
+		if err := client.Client().CallContext(t.Context(), &r, gone); err == nil || !strings.Contains(err.Error(), "does not exist/is not available") {
+			t.Errorf("%s: %v", gone, err)
+		}
+	}
+	response := get(http.Get("http://" + c.addr + "/eth/5"))(t)
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusNotFound {
+		t.Errorf("another chain: %d", response.StatusCode)
+	}
+}
+
+// A blob transaction is as long as no other.
+func TestABlobTransactionGoesThrough(t *testing.T) {
+	c := startChained(t)
+	tx := c.sim.SignBlob(c.sim.Accounts[0], chaintest.Payment{Nonce: 0, To: c.sim.Accounts[1].Address})
+	for _, scheme := range []string{"ws", "http"} {
+		var hash common.Hash
+		if err := c.dialEth(scheme).Client().CallContext(t.Context(), &hash, "eth_sendRawTransaction", hexutil.Bytes(c.sim.Raw(tx))); err != nil || hash != tx.Hash() {
+			t.Errorf("over %s: %v, %v", scheme, hash, err)
+		}
+	}
+	if where := c.sim.Where(tx.Hash()); where != chaintest.InPool {
+		t.Errorf("the transaction is %s", where)
+	}
+}
+
+// Which node of a cluster owns an account makes no difference.
+func TestEveryNodeOfAClusterSends(t *testing.T) {
+	pg := get(pgtest.Start())(t)
+	t.Cleanup(func() {
+		if err := pg.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	sim := chaintest.StartSim(t, chaintest.SimConfig{Accounts: 4})
+	flags := append(chainFlags(sim.WS(), sim), "--store="+pg.NewDatabase(t))
+	var nodes []*chained
+	for _, id := range []string{"a", "b"} {
+		nodes = append(nodes, &chained{sim: sim, gateway: launch(t, "127.0.0.1:0", append(flags, "--node-id="+id))})
+	}
+	for _, n := range nodes {
+		awaitNodes(t, n.dial(), 2)
+	}
+	from := sim.Accounts[0]
+	for i := range uint64(6) {
+		client := nodes[i%2].dialEth("http")
+		n := get(client.PendingNonceAt(t.Context(), from.Address))(t)
+		if n != i {
+			t.Fatalf("node %d says pending nonce %d, want %d", i%2, n, i)
+		}
+		if err := client.SendTransaction(t.Context(), sim.Sign(from, chaintest.Payment{Nonce: n})); err != nil {
+			t.Fatalf("transaction %d at node %d: %v", i, i%2, err)
+		}
+	}
+	if n := sim.PendingNonce(from.Address); n != 6 {
+		t.Errorf("the pool of the chain says %d", n)
+	}
+	// Wallets that send all at once, over both nodes.
+	var all sync.WaitGroup
+	for i := range uint64(6) {
+		all.Go(func() {
+			if err := nodes[i%2].dialEth("ws").SendTransaction(t.Context(), sim.Sign(from, chaintest.Payment{Nonce: 6 + i})); err != nil {
+				t.Errorf("transaction %d at node %d: %v", 6+i, i%2, err)
+			}
+		})
+	}
+	all.Wait()
+	if n := sim.PendingNonce(from.Address); n != 12 {
+		t.Errorf("the pool of the chain says %d", n)
+	}
+}

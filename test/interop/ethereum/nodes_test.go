@@ -1,0 +1,384 @@
+// Package ethereum_test holds chain/ethereum against real nodes: go-ethereum's own, in
+// this process, and Foundry's anvil.
+package ethereum_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/core/types"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"noncegate/chain"
+	"noncegate/chain/ethereum"
+	"noncegate/test/interop/chaintest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, chaintest.Leftovers()...) }
+
+// net is how long anything may take before a test fails.
+const net = 30 * time.Second
+
+// world is a node and a Client that follows its chain.
+type world struct {
+	*ethereum.Client
+	t        *testing.T
+	node     *chaintest.Node
+	accounts []chaintest.Account
+	mine     func() // one block with what is in the pool
+	heads    chan chain.Head
+	log      *logged
+}
+
+type logged struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// everywhere runs a test against each kind of node, over HTTP and over a WebSocket.
+func everywhere(t *testing.T, test func(w *world)) {
+	for _, carrier := range []string{"http", "ws"} {
+		t.Run("geth over "+carrier, func(t *testing.T) {
+			sim := chaintest.StartSim(t, chaintest.SimConfig{})
+			test(follow(t, sim.Node, carrier, sim.Accounts, func() { sim.Commit() }))
+		})
+		t.Run("anvil over "+carrier, func(t *testing.T) {
+			anvil := chaintest.StartAnvil(t, "--no-mining")
+			test(follow(t, anvil.Node, carrier, anvil.Accounts, func() { anvil.Mine(1) }))
+		})
+	}
+}
+
+// follow starts a Client of a node, and of more at their addresses, and waits until it
+// knows the newest block.
+func follow(t *testing.T, node *chaintest.Node, carrier string, accounts []chaintest.Account, mine func(), more ...string) *world {
+	t.Helper()
+	w := &world{t: t, node: node, accounts: accounts, mine: mine, heads: make(chan chain.Head, 1000), log: new(logged)}
+	url := node.URL()
+	if carrier == "ws" {
+		url = node.WS()
+	}
+	var err error
+	w.Client, err = ethereum.New(ethereum.Config{
+		ID: "eip155:" + node.ChainID().String(), Nodes: append([]string{url}, more...), PollInterval: 50 * time.Millisecond, Timeout: net,
+	}, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(w.log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { w.Run(ctx, func(h chain.Head) { w.heads <- h }) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	w.until(func(h chain.Head) bool { return h.Skipped })
+	return w
+}
+
+// until returns the first head that fits.
+func (w *world) until(fits func(chain.Head) bool) chain.Head {
+	w.t.Helper()
+	late := time.After(net)
+	for {
+		select {
+		case h := <-w.heads:
+			if fits(h) {
+				return h
+			}
+		case <-late:
+			w.t.Fatalf("no such head; the log says\n%s", w.log)
+		}
+	}
+}
+
+// block mines one, and returns the head that tells of it.
+func (w *world) block() chain.Head {
+	w.t.Helper()
+	w.mine()
+	number, hash := w.node.Head()
+	h := w.until(func(h chain.Head) bool { return h.Latest.Hash == chain.Hash(hash) })
+	if h.Latest.Number != int64(number) || h.Skipped {
+		w.t.Errorf("head %+v, want block %d and nothing skipped", h, number)
+	}
+	return h
+}
+
+func (w *world) send(from chaintest.Account, p chaintest.Payment) (*types.Transaction, chain.Verdict) {
+	tx := w.node.Sign(from, p)
+	return tx, w.Send(w.t.Context(), w.node.Raw(tx))
+}
+
+func (w *world) wantClass(v chain.Verdict, want chain.Class) {
+	w.t.Helper()
+	if v.Class != want {
+		w.t.Errorf("verdict %+v, want %v", v, want)
+	}
+}
+
+func name(a chaintest.Account) string { return strings.ToLower(a.Address.Hex()) }
+
+func (w *world) counts(at chain.Block, of ...chaintest.Account) []int64 {
+	w.t.Helper()
+	var names []string
+	for _, a := range of {
+		names = append(names, name(a))
+	}
+	got, err := w.Counts(w.t.Context(), at, names)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var used []int64
+	for _, c := range got {
+		used = append(used, c.Used)
+	}
+	return used
+}
+
+func TestATransactionIsFollowedFromTheSendingToTheBlock(t *testing.T) {
+	everywhere(t, func(w *world) {
+		t := w.t
+		from := w.accounts[0]
+		start, err := w.Start(t.Context(), []string{name(from)})
+		if err != nil || start[0] != (chain.Start{}) {
+			t.Errorf("start %+v, %v; want a new account", start, err)
+		}
+		tx, v := w.send(from, chaintest.Payment{Nonce: 0})
+		w.wantClass(v, chain.InPool)
+		w.wantClass(w.Send(t.Context(), w.node.Raw(tx)), chain.InPool) // the node has it already
+		_, v = w.send(from, chaintest.Payment{Nonce: 0, Data: []byte("other")})
+		w.wantClass(v, chain.Taken)
+		_, v = w.send(from, chaintest.Payment{Nonce: 2})
+		w.wantClass(v, chain.InPool) // it waits for nonce 1
+
+		seen, err := w.Lookup(t.Context(), []chain.Ask{
+			{Account: name(from), Nonce: 0, Hashes: []chain.Hash{chain.Hash(tx.Hash())}},
+			{Account: name(from), Nonce: 0}, {Account: name(from), Nonce: 2}, {Account: name(from), Nonce: 1},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []chain.Seen{chain.Pooled, chain.Pooled, chain.Pooled, chain.Absent} {
+			if seen[i].Seen != want || seen[i].Failed {
+				t.Errorf("sighting %d is %+v, want %v", i, seen[i], want)
+			}
+		}
+		if seen[0].Tx != chain.Hash(tx.Hash()) || seen[0].Raw.MaxFeePerGas == "" {
+			t.Errorf("sighting %+v, want the transaction and what it offers", seen[0])
+		}
+		start, err = w.Start(t.Context(), []string{name(from)})
+		if err != nil || start[0].Latest != 0 || start[0].Pending < 1 {
+			t.Errorf("start %+v, %v; want one pending", start, err)
+		}
+
+		h := w.block()
+		if len(h.Uses) != 1 || h.Uses[0] != (chain.Use{Account: name(from), Nonce: 0, Tx: chain.Hash(tx.Hash())}) {
+			t.Errorf("uses %+v, want that of the transaction", h.Uses)
+		}
+		before := chain.Block{Number: h.Latest.Number - 1, Hash: h.Latest.Parent}
+		if now, then := w.counts(h.Latest, from), w.counts(before, from); now[0] != 1 || then[0] != 0 {
+			t.Errorf("counts %v now and %v in the block before, want 1 and 0", now, then)
+		}
+		_, v = w.send(from, chaintest.Payment{Nonce: 0, Bump: 100})
+		w.wantClass(v, chain.Used)
+		seen, err = w.Lookup(t.Context(), []chain.Ask{{Account: name(from), Nonce: 0, Hashes: []chain.Hash{chain.Hash(tx.Hash())}}})
+		if err != nil || seen[0].Seen != chain.Mined || seen[0].Block.Hash != h.Latest.Hash || seen[0].Block.Number != h.Latest.Number {
+			t.Errorf("sighting %+v, %v; want it mined in block %d", seen, err, h.Latest.Number)
+		}
+		v = w.Send(t.Context(), w.node.Raw(tx))
+		if v.Class == chain.Used && !bytes.Contains(v.Data, []byte(tx.Hash().Hex())) {
+			t.Errorf("verdict %+v does not say that this transaction used the nonce", v)
+		} else if v.Class != chain.Used && v.Class != chain.InPool {
+			t.Errorf("verdict %+v of a transaction that was mined, want used", v)
+		}
+		if strings.Contains(w.log.String(), "EIP-1898") {
+			t.Errorf("the node was taken for one without counts at a block hash:\n%s", w.log)
+		}
+	})
+}
+
+func TestARefusalThatMeansNothingWasKeptIsFree(t *testing.T) {
+	everywhere(t, func(w *world) {
+		poor := chaintest.NewAccount(1000)
+		_, v := w.send(poor, chaintest.Payment{Nonce: 0})
+		w.wantClass(v, chain.Free)
+		_, v = w.send(w.accounts[0], chaintest.Payment{Nonce: 0, Bump: -100}) // no fee at all
+		if v.Class != chain.Free && v.Class != chain.InPool {
+			w.t.Errorf("verdict %+v of a transaction without a fee", v)
+		}
+	})
+}
+
+func TestAnAuthorizationMovesTheNonceOfWhoSignedIt(t *testing.T) {
+	everywhere(t, func(w *world) {
+		t := w.t
+		from, moved := w.accounts[0], w.accounts[1]
+		tx := w.node.SignDelegations(from, chaintest.Payment{Nonce: 0}, w.node.Authorize(moved, common.Address{19: 0xaa}, 0))
+		w.wantClass(w.Send(t.Context(), w.node.Raw(tx)), chain.InPool)
+		h := w.block()
+		want := []chain.Use{
+			{Account: name(from), Nonce: 0, Tx: chain.Hash(tx.Hash())},
+			{Account: name(moved), Nonce: 0, Tx: chain.Hash(tx.Hash()), Authorization: true},
+		}
+		if len(h.Uses) != 2 || h.Uses[0] != want[0] || h.Uses[1] != want[1] {
+			t.Errorf("uses %+v, want %+v", h.Uses, want)
+		}
+		if got := w.counts(h.Latest, from, moved); got[0] != 1 || got[1] != 1 {
+			t.Errorf("counts %v, want 1 and 1", got)
+		}
+		start, err := w.Start(t.Context(), []string{name(from), name(moved)})
+		if err != nil || start[0].Delegated || !start[1].Delegated {
+			t.Errorf("starts %+v, %v; want the second one delegated", start, err)
+		}
+	})
+}
+
+func TestABlockThatNobodyHasHasNoCounts(t *testing.T) {
+	everywhere(t, func(w *world) {
+		at := w.Status().Head
+		at.Hash[0]++
+		if got, err := w.Counts(w.t.Context(), at, []string{name(w.accounts[0])}); !errors.Is(err, chain.ErrUnreachable) {
+			w.t.Errorf("counts %+v, %v; want ErrUnreachable", got, err)
+		}
+		if s := w.Status().Nodes[0]; !s.Up {
+			w.t.Errorf("status %+v, want up", s)
+		}
+	})
+}
+
+func TestCallsAndSubscriptionsAreAnsweredByTheNode(t *testing.T) {
+	everywhere(t, func(w *world) {
+		t := w.t
+		result, refusal, err := w.Call(t.Context(), "eth_chainId", nil)
+		var id string
+		if err != nil || refusal != nil || json.Unmarshal(result, &id) != nil || id != "0x"+w.node.ChainID().Text(16) {
+			t.Errorf("chain id %s, %v, %v", result, refusal, err)
+		}
+		if _, refusal, err := w.Call(t.Context(), "eth_nothing", json.RawMessage("[]")); err != nil || refusal == nil {
+			t.Errorf("a method that nobody has: %v, %v; want a refusal", refusal, err)
+		}
+		if !strings.Contains(t.Name(), "ws") {
+			return
+		}
+		events := make(chan json.RawMessage, 100)
+		leave, refusal, err := w.Subscribe(t.Context(), json.RawMessage(`["newHeads"]`), func(e json.RawMessage) { events <- e }, func(error) {})
+		if err != nil || refusal != nil {
+			t.Fatalf("not subscribed: %v, %v", refusal, err)
+		}
+		defer leave()
+		h := w.block()
+		select {
+		case e := <-events:
+			if !bytes.Contains(e, []byte(common.Hash(h.Latest.Hash).Hex())) {
+				t.Errorf("event %s, want block %v", e, h.Latest.Hash)
+			}
+		case <-time.After(net):
+			t.Error("no event")
+		}
+	})
+}
+
+func TestAReorganizationOfGethTakesTheTransactionBack(t *testing.T) {
+	for _, carrier := range []string{"http", "ws"} {
+		t.Run(carrier, func(t *testing.T) {
+			sim := chaintest.StartSim(t, chaintest.SimConfig{})
+			w := follow(t, sim.Node, carrier, sim.Accounts, func() { sim.Commit() })
+			from := w.accounts[0]
+			w.block()
+			number, _ := sim.Head()
+			sim.Finalize(number - 1)
+			w.until(func(h chain.Head) bool { return h.Final.Number == int64(number-1) })
+			w.send(from, chaintest.Payment{Nonce: 0})
+			old := w.block().Latest
+			if got := w.counts(old, from); got[0] != 1 {
+				t.Errorf("count %v, want 1", got)
+			}
+			sim.Reorg(1, false)
+			h := w.until(func(h chain.Head) bool { return h.Reorg != nil })
+			if h.Reorg.From != old || h.Reorg.Depth != 1 || h.FinalFell {
+				t.Errorf("head %+v with %+v, want a reorganization of one block", h, h.Reorg)
+			}
+			if got := w.counts(w.Status().Head, from); got[0] != 0 {
+				t.Errorf("count %v, want 0", got)
+			}
+		})
+	}
+}
+
+func TestABlobTransactionIsTakenAndAGapOfBlobsIsNot(t *testing.T) {
+	sim := chaintest.StartSim(t, chaintest.SimConfig{})
+	w := follow(t, sim.Node, "ws", sim.Accounts, func() { sim.Commit() })
+	from := w.accounts[0]
+	gap := w.node.SignBlob(from, chaintest.Payment{Nonce: 1})
+	if v := w.Send(t.Context(), w.node.Raw(gap)); v.Class != chain.Free || !v.Missing {
+		t.Errorf("verdict %+v of a blob without the nonce before it, want free, because of a gap", v)
+	}
+	tx := w.node.SignBlob(from, chaintest.Payment{Nonce: 0})
+	w.wantClass(w.Send(t.Context(), w.node.Raw(tx)), chain.InPool)
+	w.wantClass(w.Send(t.Context(), w.node.Raw(tx)), chain.InPool)
+	h := w.block()
+	if len(h.Uses) != 1 || h.Uses[0] != (chain.Use{Account: name(from), Nonce: 0, Tx: chain.Hash(tx.Hash())}) {
+		t.Errorf("uses %+v, want that of the blob transaction", h.Uses)
+	}
+}
+
+func TestOfTwoNodesTheOneThatIsBehindIsNotAsked(t *testing.T) {
+	sim := chaintest.StartSim(t, chaintest.SimConfig{})
+	proxy := chaintest.StartProxy(t, sim)
+	w := follow(t, sim.Node, "http", sim.Accounts, func() { sim.Commit() }, proxy.URL())
+	proxy.Lag(0) // it stops here
+	from := w.accounts[0]
+	for n := range uint64(3) {
+		w.send(from, chaintest.Payment{Nonce: n})
+		w.block()
+	}
+	late := time.Now().Add(net)
+	for w.Status().Nodes[1].Lag <= 3 && time.Now().Before(late) {
+		w.block()
+	}
+	if got := w.counts(w.Status().Head, from); got[0] != 3 {
+		t.Errorf("count %v, want 3", got)
+	}
+	if s := w.Status().Nodes; s[0].Lag != 0 || s[1].Lag <= 3 {
+		t.Errorf("nodes %+v, want the second one behind", s)
+	}
+}
+
+func TestAReorganizationOfAnvilLosesTheTransaction(t *testing.T) {
+	anvil := chaintest.StartAnvil(t, "--no-mining")
+	w := follow(t, anvil.Node, "ws", anvil.Accounts, func() { anvil.Mine(1) })
+	from := w.accounts[0]
+	w.block()
+	tx, _ := w.send(from, chaintest.Payment{Nonce: 0})
+	old := w.block().Latest
+	anvil.Reorg(1)
+	h := w.until(func(h chain.Head) bool { return h.Reorg != nil })
+	if h.Reorg.From != old || h.Reorg.Depth != 1 {
+		t.Errorf("head %+v with %+v, want a reorganization of one block", h, h.Reorg)
+	}
+	if got := w.counts(w.Status().Head, from); got[0] != 0 {
+		t.Errorf("count %v, want 0", got)
+	}
+	seen, err := w.Lookup(t.Context(), []chain.Ask{{Account: name(from), Nonce: 0, Hashes: []chain.Hash{chain.Hash(tx.Hash())}}})
+	if err != nil || seen[0].Seen != chain.Absent || seen[0].Failed {
+		t.Errorf("sighting %+v, %v; want it nowhere", seen, err)
+	}
+}

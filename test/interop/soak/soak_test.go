@@ -1,0 +1,41 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"noncegate/test/interop/chaintest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, chaintest.Leftovers()...) }
+
+// TestNothingIsLeftBehind is twenty seconds of the soak.
+func TestNothingIsLeftBehind(t *testing.T) {
+	cfg := defaultConfig()
+	cfg.Duration, cfg.KillEvery, cfg.Accounts, cfg.Seed = 20*time.Second, 6*time.Second, 20, uint64(time.Now().UnixNano())
+	cfg.Logs, cfg.Verbose = t.TempDir(), true
+	report, err := run(t.Context(), cfg, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	report.WriteText(t.Output())
+	for _, text := range report.Violations {
+		t.Error(text)
+	}
+	// It was no holiday either.
+	if report.Payments < 200 || report.Crashes == 0 || report.Kills == 0 || report.NodeFaults == 0 {
+		t.Error("the run was too quiet to show anything")
+	}
+	if !t.Failed() {
+		return
+	}
+	for _, name := range []string{"gateway-a.log", "gateway-b.log"} {
+		if text, err := os.ReadFile(filepath.Join(cfg.Logs, name)); err == nil {
+			t.Logf("%s:\n%s", name, text[max(0, len(text)-10_000):])
+		}
+	}
+}

@@ -1,0 +1,422 @@
+//go:build unix
+
+package torture
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
+
+	"noncegate/internal/testenv/pgtest"
+	"noncegate/internal/testenv/redistest"
+	"noncegate/nonce"
+	"noncegate/test/torture/history"
+)
+
+// The times of the performance engine in a run. The grant is longer than a lease and the time
+// until Redis counts as lost together, so that who takes a shard over can declare a loss while
+// the old owner still hands out.
+const (
+	engineGrant     = 3 * time.Second
+	engineRedisLost = 1200 * time.Millisecond
+)
+
+// engineFlags are the settings of nodes that have a Redis. Every other seed rehearses.
+func engineFlags(seed uint64) []string {
+	rehearsal := time.Duration(seed%2) * 200 * time.Millisecond
+	return []string{
+		"--engine-grant=" + engineGrant.String(), "--redis-lost-after=" + engineRedisLost.String(),
+		"--engine-timeout=500ms", "--ship-sla=300ms", "--engine-rehearsal=" + rehearsal.String(),
+	}
+}
+
+// persistences are how a Redis of a run writes to its disk; the seed chooses.
+var persistences = [][]string{
+	{"appendonly yes", "appendfsync everysec"},
+	{"appendonly yes", "appendfsync always"},
+	{"appendonly no"}, // nothing, or with SAVE a snapshot
+}
+
+// fastSide is the Redis of a run. Nodes reach it through proxies of their own.
+type fastSide struct {
+	server  *redistest.Server
+	replica *redistest.Server // nil: there is none
+
+	mu     sync.Mutex          // guards what follows
+	others []*redistest.Server // that took its place
+	held   int                 // faults that want nobody to switch
+	down   func()              // ends such a wish from the start; nil: there was none
+
+	declared int64 // losses, once all is settled
+}
+
+// startFast starts a Redis for the cluster and keeps a list of losses in its database.
+func (c *Cluster) startFast(ctx context.Context, o Options) error {
+	server, err := redistest.Start(persistences[o.persistence%len(persistences)]...)
+	if err != nil {
+		return err
+	}
+	c.fast = &fastSide{server: server}
+	if o.replica {
+		if err := c.fast.startReplica(ctx); err != nil {
+			return err
+		}
+	}
+	conn, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, engineTriggers)
+	return err
+}
+
+// startReplica starts a replica and returns once it has what its master has.
+func (f *fastSide) startReplica(ctx context.Context) error {
+	host, port, pass := f.server.Master()
+	var err error
+	if f.replica, err = f.server.Another("appendonly no", "replicaof "+host+" "+port, "masterauth "+pass); err != nil {
+		return err
+	}
+	options, err := redis.ParseURL(f.replica.URL())
+	if err != nil {
+		return err
+	}
+	client := redis.NewClient(options)
+	defer client.Close()
+	for {
+		said, err := client.Info(ctx, "replication").Result()
+		if err == nil && strings.Contains(said, "master_link_status:up") {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("the replica did not synchronize: %w", errors.Join(err, context.Cause(ctx)))
+		}
+		lasts(ctx, poll)
+	}
+}
+
+// engineTriggers write down every loss of a shard as it is declared, every signer that is
+// mended because of one, and why the engine was left. Mode basic mends and hands out in one
+// statement.
+const engineTriggers = `
+	CREATE TABLE torture_loss (shard_id int, epoch bigint, token bigint, at bigint, grant_until bigint, doubt_until bigint);
+	CREATE FUNCTION torture_lost() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		INSERT INTO torture_loss VALUES (NEW.shard_id, NEW.epoch, NEW.fencing_token, store_millis(), NEW.grant_until, NEW.doubt_until);
+		RETURN NULL;
+	END $$;
+	CREATE TRIGGER torture_lost AFTER UPDATE ON shard FOR EACH ROW WHEN (NEW.epoch > OLD.epoch) EXECUTE FUNCTION torture_lost();
+
+	CREATE TABLE torture_mended (signer text, shard_id int, was bigint, epoch bigint, ceiling bigint);
+	CREATE FUNCTION torture_mended() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		INSERT INTO torture_mended VALUES (NEW.signer, NEW.shard_id, OLD.epoch, NEW.epoch, greatest(OLD.next_nonce, OLD.ceiling));
+		RETURN NULL;
+	END $$;
+	CREATE TRIGGER torture_mended AFTER UPDATE ON signer FOR EACH ROW WHEN (NEW.epoch > OLD.epoch AND OLD.ceiling > 0) EXECUTE FUNCTION torture_mended();
+
+	CREATE TABLE torture_left (at bigint, reason text);
+	CREATE FUNCTION torture_left() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		INSERT INTO torture_left VALUES (store_millis(), NEW.reason);
+		RETURN NULL;
+	END $$;
+	CREATE TRIGGER torture_left AFTER UPDATE ON gateway_engine FOR EACH ROW WHEN (NEW.degraded) EXECUTE FUNCTION torture_left();`
+
+// withFast gives a node its way to Redis.
+func (c *Cluster) withFast(n *Node, more []string) error {
+	proxy, err := pgtest.NewProxy(c.fast.server.Addr())
+	if err != nil {
+		return err
+	}
+	n.redis = proxy
+	url, err := proxy.URL(c.fast.server.URL())
+	if err != nil {
+		return err
+	}
+	n.args = append(n.args, "--redis="+url)
+	n.args = append(n.args, more...)
+	return nil
+}
+
+// close ends the servers.
+func (f *fastSide) close() error {
+	err := f.server.Close()
+	if f.replica != nil {
+		err = errors.Join(err, f.replica.Close())
+	}
+	for _, s := range f.others {
+		err = errors.Join(err, s.Close())
+	}
+	return err
+}
+
+// hold keeps the cluster from being switched up again until the returned function is
+// called.
+func (f *fastSide) hold() (release func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held++
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.held--
+	}
+}
+
+func (f *fastSide) free() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.held == 0
+}
+
+// engineState is a part of what a node says of the engine.
+type engineState struct {
+	State, Goal, Reason, Redis string
+	Here                       []struct {
+		Shard, UnshippedSigners int
+		Trouble                 string
+	} `json:"logsHere"`
+}
+
+// shipped reports whether the node's logs have nothing that the rows do not.
+func (s *engineState) shipped() bool {
+	for _, l := range s.Here {
+		if l.UnshippedSigners > 0 || l.Trouble != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// ask asks the private side of a node. A refusal is an error.
+func (n *Node) ask(ctx context.Context, method, path, body string, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+n.admin+path, bytes.NewBufferString(body))
+	if err != nil {
+		return err
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		return err
+	}
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", res.Status, text)
+	}
+	if into == nil {
+		return nil
+	}
+	return json.Unmarshal(text, into)
+}
+
+// switchTo asks for a state of the engine, at each node that has Redis until one does it.
+func (c *Cluster) switchTo(ctx context.Context, to string) (err error) {
+	for _, n := range c.nodes {
+		if n.redis == nil {
+			continue
+		}
+		if err = n.ask(ctx, http.MethodPost, "/engine/switch", fmt.Sprintf(`{"to":%q}`, to), nil); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// engineIs is what each node that has Redis says. Those that run must all answer.
+func (c *Cluster) engineIs(ctx context.Context) (all []engineState, err error) {
+	for _, n := range c.nodes {
+		if n.redis == nil || !n.runs() || n.basic.Load() {
+			continue
+		}
+		var s engineState
+		if err = n.ask(ctx, http.MethodGet, "/engine", "", &s); err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// engineWait bounds the way to a state of the engine on a machine that is busy.
+const engineWait = 30 * time.Second
+
+// awaitEngine waits until the engine is as is wants it at every node, and asks for a state
+// meanwhile where to is not "".
+func (c *Cluster) awaitEngine(ctx context.Context, to string, is func(*engineState) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, engineWait)
+	defer cancel()
+	for {
+		all, err := c.engineIs(ctx)
+		if err == nil && len(all) > 0 && !slices.ContainsFunc(all, func(s engineState) bool { return !is(&s) }) {
+			return nil
+		}
+		var refused error
+		if err == nil && to != "" {
+			refused = c.switchTo(ctx, to)
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("the engine is %+v: %w", all, errors.Join(err, refused, ctx.Err()))
+		}
+		lasts(ctx, 20*poll)
+	}
+}
+
+// up brings the cluster to PERFORMANCE.
+func (c *Cluster) up(ctx context.Context) error {
+	return c.awaitEngine(ctx, "performance", func(s *engineState) bool { return s.State == "PERFORMANCE" })
+}
+
+// begin switches up, unless a fault does it.
+func (c *Cluster) begin(ctx context.Context, faults []Fault) error {
+	if slices.ContainsFunc(faults, func(f Fault) bool { return f.Down }) {
+		c.fast.down = c.fast.hold()
+		return nil
+	}
+	return c.up(ctx)
+}
+
+// keepUp switches up again whenever the engine has been left, until ctx ends.
+func (c *Cluster) keepUp(ctx context.Context) {
+	for ctx.Err() == nil {
+		lasts(ctx, 300*time.Millisecond)
+		all, err := c.engineIs(ctx)
+		left := func(s engineState) bool { return s.State == "RELIABLE" || s.State == "DEGRADED" }
+		if err == nil && c.fast.free() && slices.ContainsFunc(all, left) {
+			_ = c.switchTo(ctx, "performance") // refused while Redis is not well
+		}
+	}
+}
+
+// settleEngine waits until everything is shipped and compares the logs with what the nodes
+// remember, brings every shard back and reads what was lost meanwhile. What is wrong it
+// returns as violations.
+func (c *Cluster) settleEngine(ctx context.Context, h *history.History) (found []history.Violation, err error) {
+	wrong := func(rule history.Rule, format string, args ...any) {
+		found = append(found, history.Violation{Rule: rule, Text: fmt.Sprintf(format, args...)})
+	}
+	if err := c.awaitEngine(ctx, "", (*engineState).shipped); err != nil {
+		wrong(history.Stuck, "not everything was shipped: %v", err)
+	}
+	if said := c.compare(ctx); said != "" {
+		wrong(history.Different, "a log and the memory of its owner are not equal: %s", said)
+	}
+	if err := c.awaitEngine(ctx, "reliable", func(s *engineState) bool { return s.State == "RELIABLE" }); err != nil {
+		wrong(history.Stuck, "not every shard returned: %v", err)
+	}
+	conn, err := c.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close(ctx)
+	if err := conn.QueryRow(ctx, `SELECT count(*) FROM torture_loss`).Scan(&c.fast.declared); err != nil {
+		return nil, err
+	}
+	if h.Left, err = readLeft(ctx, conn); err != nil {
+		return nil, err
+	}
+	h.Losses, err = readLosses(ctx, conn)
+	return found, err
+}
+
+// compare lets every node compare its logs with its memory until nothing is different, and
+// says what is. Work that is under way meanwhile may look like a difference.
+func (c *Cluster) compare(ctx context.Context) (different string) {
+	type report struct {
+		Equal, Different int
+		Differences      []json.RawMessage
+	}
+	for _, n := range c.nodes[:2] {
+		until := time.Now().Add(engineWait / 2)
+		for ctx.Err() == nil {
+			var r report
+			err := n.ask(ctx, http.MethodPost, "/engine/reconcile", "", &r)
+			if err == nil && r.Different == 0 {
+				break
+			}
+			if time.Now().After(until) {
+				return fmt.Sprintf("%s: %+v %v", n.ID, r, err)
+			}
+			lasts(ctx, 20*poll)
+		}
+	}
+	return ""
+}
+
+// outlastDoubt returns when nothing that was lost is in doubt any more, and some of it has
+// been handed out again.
+func (c *Cluster) outlastDoubt(ctx context.Context) error {
+	conn, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	var left int64
+	if err := conn.QueryRow(ctx, `SELECT coalesce(max(doubt_until) - store_millis(), 0) FROM torture_loss`).Scan(&left); err != nil {
+		return err
+	}
+	if left > 0 {
+		lasts(ctx, time.Duration(left)*time.Millisecond+grace+calmAfter)
+	}
+	return nil
+}
+
+// judge looks whether what was lost, and that the engine was left, has a reason among the
+// faults. While nothing was taken from Redis, nobody may find that something is missing.
+func (f *fastSide) judge(faults []Fault, h *history.History) (found []history.Violation) {
+	forgets := slices.ContainsFunc(faults, func(f Fault) bool { return f.Forgets })
+	loses := forgets || slices.ContainsFunc(faults, func(f Fault) bool { return f.Loses })
+	alarm := func(format string, args ...any) {
+		found = append(found, history.Violation{Rule: history.Alarm, Text: fmt.Sprintf(format, args...)})
+	}
+	if f.declared > 0 && !loses {
+		alarm("%d shards, %d signers, were lost for no reason", f.declared, len(h.Losses))
+	}
+	for _, reason := range h.Left {
+		if !forgets && strings.Contains(reason, nonce.ErrLogLost.Error()) {
+			alarm("the engine was left for no reason: %s", reason)
+		}
+	}
+	return found
+}
+
+// readLosses reads which signers were mended, each with the losses of its shard until then.
+func readLosses(ctx context.Context, conn *pgx.Conn) ([]history.Loss, error) {
+	rows, err := conn.Query(ctx, `
+		SELECT m.signer, m.epoch, m.ceiling, max(l.token), min(l.at), max(l.grant_until), max(l.doubt_until)
+		FROM torture_mended m JOIN torture_loss l ON l.shard_id = m.shard_id AND l.epoch > m.was AND l.epoch <= m.epoch
+		GROUP BY m.signer, m.epoch, m.ceiling ORDER BY m.signer, m.epoch`)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l history.Loss, err error) {
+		return l, row.Scan(&l.Signer, &l.Epoch, &l.Ceiling, &l.Token, &l.At, &l.GrantUntil, &l.DoubtUntil)
+	})
+}
+
+// readLeft reads why the engine was left.
+func readLeft(ctx context.Context, conn *pgx.Conn) ([]string, error) {
+	rows, err := conn.Query(ctx, `SELECT reason FROM torture_left ORDER BY at`)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}

@@ -1,0 +1,352 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"noncegate/test/torture/history"
+)
+
+// Fault is something that goes wrong in a run and is healed again within it.
+type Fault struct {
+	Name string
+	// Offsets says that the nodes' wall clocks are wrong for the whole run.
+	Offsets bool
+	// Engine says that it takes the performance engine.
+	Engine bool
+	// Chain says that it takes a chain.
+	Chain bool
+	// Loses says that Redis may be out of reach because of it until it counts as lost, and
+	// Forgets that it does not have any more what it had, or is another one.
+	Loses, Forgets bool
+	// Replica says that Redis has one from the start: the first that is attached later
+	// makes Redis begin another history, which is a loss by itself.
+	Replica bool
+	// Down says that it switches up itself: nothing was handed out from a log before.
+	Down bool
+	// Guests is how many more nodes it starts.
+	Guests int
+	// Overdue is for how much longer a hold may be overdue because of it.
+	Overdue time.Duration
+	// do breaks something and heals it; nil for what is wrong from the start.
+	do func(ctx context.Context, b *breaker) error
+}
+
+// Faults are all there are, in the order in which campaigns number them.
+var Faults = []Fault{
+	{Name: "kill", do: kill},
+	{Name: "pause", do: pause},
+	{Name: "backend", do: endBackends},
+	{Name: "cut-reply", do: cutReplies},
+	{Name: "late-commit", do: lateCommits},
+	{Name: "postgres-crash", do: crashPostgres},
+	{Name: "partition", do: partition},
+	{Name: "row-lock", do: lockRows},
+	{Name: "cut-websocket", do: cutWebSockets},
+	{Name: "wrong-clock", Offsets: true},
+	{Name: "drain", do: drain},
+	{Name: "silent-node", do: silence},
+	// Sweeps pause for the longest hold after each step, and what was held by a clock that
+	// was behind is overdue at once when it is right again.
+	{Name: "store-clock", Overdue: mostStep + maxHold, do: stepClock},
+	{Name: "basic-again", do: comeBackBasic},
+	{Name: "move-shards", do: moveShards},
+	{Name: "join-leave", Guests: len(guests), do: joinAndLeave},
+	{Name: "dump", do: dump},
+}
+
+// FaultsNamed finds faults by name.
+func FaultsNamed(names ...string) ([]Fault, error) {
+	var found []Fault
+	for _, name := range names {
+		n := len(found)
+		for _, f := range slices.Concat(Faults, EngineFaults, ChainFaults, directedFaults) {
+			if f.Name == name {
+				found = append(found, f)
+			}
+		}
+		if len(found) == n {
+			return nil, fmt.Errorf("there is no fault %q", name)
+		}
+	}
+	return found, nil
+}
+
+// breaker is what a fault works with: the cluster, the run's randomness and a place
+// to say what it did.
+type breaker struct {
+	*Cluster
+	load  *workload
+	rnd   *rand.Rand
+	began time.Time
+
+	mu   *sync.Mutex // guards said, which all faults of a run share
+	said *[]string
+
+	shifts *[]history.Shift // of the store's clock; only the fault that sets it has it
+}
+
+// note writes down what is done now.
+func (b *breaker) note(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	*b.said = append(*b.said, fmt.Sprintf("%8v ", time.Since(b.began).Round(time.Millisecond))+fmt.Sprintf(format, args...))
+}
+
+// between is a random time from least to most.
+func (b *breaker) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(b.rnd.Int64N(int64(most-least)+1))
+}
+
+// ttls is a random time from least to most lease lengths.
+func (b *breaker) ttls(least, most float64) time.Duration {
+	return b.between(time.Duration(least*float64(leaseTTL)), time.Duration(most*float64(leaseTTL)))
+}
+
+// victim is a node; those of mode worker-queue are taken more often, for they have
+// more to lose.
+func (b *breaker) victim() *Node {
+	if b.rnd.IntN(5) == 0 {
+		return b.nodes[2]
+	}
+	return b.nodes[b.rnd.IntN(2)]
+}
+
+// lasts waits: a fault lasts for as long as it was drawn to.
+func lasts(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// noRedis is what a gateway says that does not start because of Redis.
+const noRedis = "--redis cannot be used"
+
+// restart starts a node again, also when the run is being given up; again and again, as
+// a supervisor does, while another fault keeps it from Redis.
+func (b *breaker) restart(ctx context.Context, n *Node) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
+	defer cancel()
+	err := n.Start(ctx)
+	for err != nil && strings.Contains(err.Error(), noRedis) && ctx.Err() == nil {
+		b.note("%s does not start without Redis", n.ID)
+		lasts(ctx, 20*poll)
+		err = n.Start(ctx)
+	}
+	b.note("%s is up again", n.ID)
+	return err
+}
+
+// kill ends a gateway as a crash does.
+func kill(ctx context.Context, b *breaker) error {
+	n, away := b.victim(), b.ttls(0, 1.5)
+	n.away.Lock()
+	defer n.away.Unlock()
+	b.note("kill -9 %s, back after %v", n.ID, away)
+	n.end(syscall.SIGKILL)
+	lasts(ctx, away)
+	return b.restart(ctx, n)
+}
+
+// drain ends a gateway in order.
+func drain(ctx context.Context, b *breaker) error {
+	n, away := b.victim(), b.ttls(0, 1)
+	n.away.Lock()
+	defer n.away.Unlock()
+	b.note("SIGTERM to %s, back %v after its end", n.ID, away)
+	n.end(syscall.SIGTERM)
+	lasts(ctx, away)
+	return b.restart(ctx, n)
+}
+
+// pause stops a gateway where it stands, for longer than its leases last.
+func pause(ctx context.Context, b *breaker) error {
+	n, d := b.victim(), b.ttls(1.5, 3)
+	b.note("SIGSTOP %s for %v", n.ID, d)
+	n.signal(syscall.SIGSTOP)
+	lasts(ctx, d)
+	n.signal(syscall.SIGCONT)
+	b.note("SIGCONT %s", n.ID)
+	return nil
+}
+
+// endBackends ends database sessions that are at work, commits among them.
+func endBackends(ctx context.Context, b *breaker) error {
+	conn, err := b.connect(ctx)
+	if err != nil {
+		return nil // another fault has the database down
+	}
+	defer func() { conn.Close(context.WithoutCancel(ctx)) }()
+	until, ended := time.Now().Add(b.ttls(1, 2)), 0
+	b.note("end backends that are at work")
+	for time.Now().Before(until) && ctx.Err() == nil {
+		tag, err := conn.Exec(ctx, `
+			SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND application_name = 'noncegate' AND (state = 'active' OR state LIKE 'idle in trans%')`)
+		if err != nil {
+			break // another fault has the database down
+		}
+		ended += int(tag.RowsAffected())
+		lasts(ctx, b.between(time.Millisecond, 40*time.Millisecond))
+	}
+	b.note("%d backends were ended", ended)
+	return nil
+}
+
+// commitOfBasic is in what a node of mode basic sends to commit.
+const commitOfBasic = "COMMIT\x00"
+
+// cutReplies loses the replies of commits: they happened, and the node is not told.
+func cutReplies(ctx context.Context, b *breaker) error {
+	return b.commits(ctx, "lose the replies of commits of", func(n *Node) <-chan struct{} {
+		return b.cut(n)
+	})
+}
+
+// lateCommits cuts a connection when a commit was sent, and lets that reach the
+// database later, when the node has gone on without it.
+func lateCommits(ctx context.Context, b *breaker) error {
+	return b.commits(ctx, "commits arrive late of", func(n *Node) <-chan struct{} {
+		late := b.between(time.Millisecond, 150*time.Millisecond)
+		if b.rnd.IntN(2) == 0 {
+			late = b.between(100*time.Microsecond, 4*time.Millisecond) // while the node looks what became of it
+		}
+		return b.late(n, late)
+	})
+}
+
+// cut and late lose the reply of a node's next commit, or let it arrive late.
+func (b *breaker) cut(n *Node) <-chan struct{} {
+	if n.basic.Load() {
+		return n.db.CutReplies(commitOfBasic)
+	}
+	return n.db.CutStatement(shardCommit)
+}
+
+func (b *breaker) late(n *Node, by time.Duration) <-chan struct{} {
+	if n.basic.Load() {
+		return n.db.DelayRequest(commitOfBasic, by)
+	}
+	return n.db.DelayStatement(shardCommit, by)
+}
+
+// commits does something to commits of one or all nodes, one after the other.
+func (b *breaker) commits(ctx context.Context, what string, arm func(*Node) <-chan struct{}) error {
+	n, all := b.victim(), b.rnd.IntN(2) == 0
+	until, times := time.Now().Add(b.ttls(1.5, 3)), 0
+	b.note("%s %s, all nodes: %v", what, n.ID, all)
+	for time.Now().Before(until) && ctx.Err() == nil {
+		if all {
+			n = b.nodes[b.rnd.IntN(len(b.nodes))]
+		}
+		timer := time.NewTimer(200 * time.Millisecond)
+		select {
+		case <-arm(n):
+			times++
+		case <-timer.C: // nothing was committed, or the database is away
+		}
+		timer.Stop()
+		lasts(ctx, b.between(0, 30*time.Millisecond))
+	}
+	b.note("it was done to %d commits", times)
+	return nil
+}
+
+// crashPostgres ends the database as a crash does and starts it again.
+func crashPostgres(ctx context.Context, b *breaker) error {
+	away := b.between(0, 1200*time.Millisecond)
+	b.note("PostgreSQL crashes, back after %v", away)
+	if err := b.pg.Kill(); err != nil {
+		return err
+	}
+	lasts(ctx, away)
+	err := b.pg.Restart()
+	b.note("PostgreSQL is up again")
+	return err
+}
+
+// partition cuts one node off from the database for longer than its leases last: in
+// silence, and what was sent arrives in the end, or by refusing.
+func partition(ctx context.Context, b *breaker) error {
+	n, d := b.victim(), b.ttls(1.2, 2.5)
+	if b.rnd.IntN(4) == 0 {
+		b.note("%s is refused by the database for %v", n.ID, d)
+		n.db.Refuse()
+	} else {
+		b.note("%s hears nothing from the database for %v", n.ID, d)
+		n.db.BlackHole()
+	}
+	lasts(ctx, d)
+	n.db.Forward()
+	b.note("%s is back at the database", n.ID)
+	return nil
+}
+
+// silence keeps everything between one node and its clients and the other nodes
+// from passing, for a while.
+func silence(ctx context.Context, b *breaker) error {
+	n, d := b.victim(), b.ttls(0.5, 2)
+	b.note("nobody hears from %s for %v", n.ID, d)
+	n.net.BlackHole()
+	lasts(ctx, d)
+	n.net.Forward()
+	b.note("%s is heard again", n.ID)
+	return nil
+}
+
+// lockRows locks the rows of two signers, or of their shards, from outside, for longer than a lease lasts.
+func lockRows(ctx context.Context, b *breaker) error {
+	d := b.ttls(1.2, 2.2)
+	one, two := b.rnd.IntN(hotSigners), hotSigners+b.rnd.IntN(signers-hotSigners)
+	lock, what := lockSigners, "rows"
+	if b.rnd.IntN(3) == 0 {
+		lock, what = lockShards, "shards"
+	}
+	b.note("somebody locks the %s of signers %d and %d for %v", what, one, two, d)
+	conn, err := b.connect(ctx)
+	if err != nil {
+		return nil // another fault has the database down
+	}
+	defer func() { conn.Close(context.WithoutCancel(ctx)) }()
+	names := []string{fmt.Sprintf("signer-%02d", one), fmt.Sprintf("signer-%02d", two)}
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, lock, names); err != nil {
+			return err
+		}
+		lasts(ctx, d)
+		return nil
+	})
+	b.note("the %s are free: %v", what, err)
+	return nil
+}
+
+// cutWebSockets ends connections between request and answer: those of all clients
+// of a node at once, and some single ones just after they asked.
+func cutWebSockets(ctx context.Context, b *breaker) error {
+	until, times := time.Now().Add(b.ttls(1.5, 3)), 0
+	b.note("connections to the nodes are cut")
+	b.load.cutting.Store(true)
+	for time.Now().Before(until) && ctx.Err() == nil {
+		n := b.nodes[b.rnd.IntN(len(b.nodes))]
+		n.net.Refuse()
+		n.net.Forward()
+		times++
+		lasts(ctx, b.between(20*time.Millisecond, 300*time.Millisecond))
+	}
+	b.load.cutting.Store(false)
+	b.note("they were cut %d times", times)
+	return nil
+}

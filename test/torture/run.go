@@ -1,0 +1,312 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"noncegate/test/torture/history"
+)
+
+// Plan is one run.
+type Plan struct {
+	Seed    uint64
+	Faults  []Fault
+	Load    time.Duration // how long clients work at least; 0: 6s, with a chain 10s
+	Enough  int           // acknowledged calls that they work on for, up to five times as long; 0: as many as a run must have
+	Clients int           // 0: 9
+	HotOnly bool          // clients use the hot signers only
+	Options
+	// Dir is where a run that failed leaves what it has, in a folder named by its
+	// seed. "": nowhere.
+	Dir string
+	// KeepAll keeps it of a run that did not fail as well.
+	KeepAll bool
+}
+
+// MinAcknowledged is the least number of calls that must have happened for a run to
+// count.
+const MinAcknowledged = 1000
+
+// patience bounds the wait for the last hold to end.
+const patience = 12 * time.Second
+
+// Result is what came of a run.
+type Result struct {
+	Seed   uint64
+	Faults []string // names
+	Said   []string // by the faults: what they did, and when
+	Report *history.Report
+	Took   time.Duration
+	// Quiet is how long it took until the last hold had ended, with nobody asking,
+	// and Overdue by how much one of them was late at most.
+	Quiet, Overdue time.Duration
+	Kept           string // folder of what was kept; "": nothing
+
+	mayBeLate time.Duration // how long a hold may be overdue once everything is healed
+}
+
+// OK reports whether nothing was found.
+func (r *Result) OK() bool { return r.Report.OK() }
+
+// Run does one run. Its error says that the run could not be done; what the checker
+// finds is in the result.
+func Run(ctx context.Context, p Plan) (*Result, error) {
+	started := time.Now()
+	if p.Load == 0 {
+		p.Load = 6 * time.Second
+		if p.Chain {
+			p.Load = 10 * time.Second
+		}
+	}
+	if p.Clients == 0 {
+		p.Clients = 9
+	}
+	if p.Enough == 0 {
+		p.Enough = MinAcknowledged + MinAcknowledged/10
+	}
+	res := &Result{Seed: p.Seed}
+	for _, f := range p.Faults {
+		res.Faults = append(res.Faults, f.Name)
+		if f.Engine && !p.Engine {
+			return nil, fmt.Errorf("fault %s takes the performance engine", f.Name)
+		}
+		if f.Chain && !p.Chain {
+			return nil, fmt.Errorf("fault %s takes a chain", f.Name)
+		}
+		p.guests = max(p.guests, f.Guests)
+		res.mayBeLate += f.Overdue
+		if f.Offsets && !p.Clock {
+			return nil, fmt.Errorf("fault %s needs a gateway that was built for it", f.Name)
+		}
+		if f.Offsets {
+			p.Offsets = []time.Duration{2 * leaseTTL, -2 * leaseTTL, 0}
+		}
+	}
+	p.persistence, p.seed = int(p.Seed), p.Seed
+	p.replica = slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Replica })
+	c, err := startCluster(ctx, p.Options)
+	if err != nil {
+		return nil, fmt.Errorf("start a cluster: %w", err)
+	}
+	defer c.close()
+	res.mayBeLate += maxOverdue
+	h := &history.History{GraceMs: grace.Milliseconds(), RowsBehind: p.Engine, Seed: p.Seed, Name: strings.Join(res.Faults, "+"), Notes: make(map[string]string)}
+	if c.fast != nil {
+		if err := c.begin(ctx, p.Faults); err != nil {
+			return nil, fmt.Errorf("switch up: %w", err)
+		}
+	}
+	stuck, err := c.load(ctx, p, h)
+	if err != nil {
+		return nil, err
+	}
+	found, err := c.finish(ctx, res, h)
+	if err != nil {
+		return nil, err
+	}
+	if c.chain != nil {
+		found = append(found, c.chain.judge(h)...)
+	}
+	for _, n := range c.nodes {
+		n.end(syscall.SIGKILL)
+	}
+	res.Report = history.Check(h, history.Limits{MinAcknowledged: MinAcknowledged, MaxOverdue: res.mayBeLate})
+	if c.fast != nil {
+		found = append(found, c.fast.judge(p.Faults, h)...)
+	}
+	res.Said = h.Faults
+	res.Report.Violations = append(res.Report.Violations, found...)
+	c.judge(res, stuck)
+	res.Took = time.Since(started)
+	if p.Dir != "" && (p.KeepAll || !res.OK()) {
+		res.Kept = filepath.Join(p.Dir, fmt.Sprintf("seed-%d-%s", p.Seed, h.Name))
+		return res, c.keep(res, h)
+	}
+	return res, nil
+}
+
+// judge adds what is not in a history.
+func (c *Cluster) judge(res *Result, stuck []string) {
+	add := func(rule history.Rule, signer, text string) {
+		res.Report.Violations = append(res.Report.Violations, history.Violation{Rule: rule, Signer: signer, Text: text})
+	}
+	for _, signer := range stuck {
+		add(history.Stuck, signer, "nobody serves it once all is healed")
+	}
+	if res.Overdue > res.mayBeLate {
+		add(history.Hole, "", fmt.Sprintf("a hold was overdue by %v when it was ended", res.Overdue))
+	}
+	for _, n := range c.nodes {
+		for _, problem := range n.found() {
+			add(history.Alarm, "", problem)
+		}
+	}
+}
+
+// load lets clients work and faults happen, and then asks for every signer once
+// more. It returns those that nobody serves.
+func (c *Cluster) load(ctx context.Context, p Plan, h *history.History) (stuck []string, err error) {
+	began := time.Now()
+	h.BeganAt = began.UnixMilli()
+	load := &workload{hotOnly: p.HotOnly}
+	workers := make([]*worker, p.Clients)
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range workers {
+		rnd := rand.New(rand.NewPCG(p.Seed, uint64(1000+i)))
+		workers[i] = &worker{client: newClient(i, began, c.nodes, rnd), load: load, owners: make(map[string]*Node)}
+		all.Go(func() { workers[i].run(ctx, stop) })
+	}
+	payers := c.payers(p, began, load)
+	for _, p := range payers {
+		all.Go(func() { p.run(ctx, stop) })
+	}
+	looking, look := context.WithCancel(ctx)
+	var looker sync.WaitGroup
+	looker.Go(func() { h.Samples = c.sample(looking, began) })
+	if c.fast != nil {
+		looker.Go(func() { c.keepUp(looking) })
+	}
+	err = c.breakThings(ctx, p, began, load, h)
+	if err == nil {
+		p.goOn(ctx, began, func() bool {
+			return load.acknowledged.Load() >= int64(p.Enough) && (c.chain == nil || c.chain.minedSoFar() >= 2*minMined)
+		})
+	}
+	if err == nil && c.fast != nil {
+		err = c.outlastDoubt(ctx)
+	}
+	close(stop)
+	all.Wait()
+	last := newClient(p.Clients, began, c.nodes, rand.New(rand.NewPCG(p.Seed, 0)))
+	if err == nil {
+		stuck = last.probe(ctx)
+	}
+	if c.chain != nil && err == nil {
+		h.Chain = c.settleChain(ctx, p, began, load, payers)
+	}
+	look()
+	looker.Wait()
+	for _, w := range workers {
+		h.Calls = append(h.Calls, w.calls...)
+	}
+	h.Calls = append(h.Calls, last.calls...)
+	return stuck, errors.Join(err, ctx.Err())
+}
+
+// goOn waits until clients have worked for long enough, and on a machine that is
+// busy until enough came of it.
+func (p *Plan) goOn(ctx context.Context, began time.Time, enough func() bool) {
+	lasts(ctx, p.Load-time.Since(began))
+	for ctx.Err() == nil && time.Since(began) < 5*p.Load && !enough() {
+		lasts(ctx, 5*poll)
+	}
+}
+
+// probeTimeout is how long after the faults were healed a signer may not be served.
+const probeTimeout = leaseTTL + 4*time.Second
+
+// probe allocates for every signer, at any node, and returns those for which
+// that was refused for too long.
+func (c *client) probe(ctx context.Context) (stuck []string) {
+	defer c.close()
+	until := time.Now().Add(probeTimeout)
+	for i := range signers {
+		name := fmt.Sprintf("signer-%02d", i)
+		for served := false; !served; {
+			for _, n := range c.nodes {
+				done, _, err := c.do(ctx, n, false, history.Call{Kind: history.Allocate, Signer: name, Count: 1, HoldMs: holdTTL.Milliseconds()})
+				served = served || err == nil && done[0].Outcome == history.Happened
+			}
+			if !served && (time.Now().After(until) || ctx.Err() != nil) {
+				stuck = append(stuck, name)
+				break
+			}
+			if !served {
+				lasts(ctx, 5*poll)
+			}
+		}
+	}
+	return stuck
+}
+
+// After a start without faults come the faults, and after the last one a while
+// without.
+const (
+	calmBefore = 700 * time.Millisecond
+	calmAfter  = 1200 * time.Millisecond
+)
+
+// breakThings runs the plan's faults beside one another, each at a time of its own.
+func (c *Cluster) breakThings(ctx context.Context, p Plan, began time.Time, load *workload, h *history.History) error {
+	var mu sync.Mutex
+	errs := make([]error, len(p.Faults))
+	var all sync.WaitGroup
+	for i, f := range p.Faults {
+		b := &breaker{Cluster: c, load: load, rnd: rand.New(rand.NewPCG(p.Seed, uint64(i))), began: began, mu: &mu, said: &h.Faults, shifts: &h.Shifts}
+		if f.do == nil {
+			b.note("clocks are wrong by %v", p.Offsets)
+			continue
+		}
+		all.Go(func() {
+			lasts(ctx, calmBefore+b.between(0, 1200*time.Millisecond))
+			errs[i] = f.do(ctx, b)
+		})
+	}
+	all.Wait()
+	lasts(ctx, calmAfter)
+	return errors.Join(errs...)
+}
+
+// finish waits for the last hold to end and reads what is stored.
+func (c *Cluster) finish(ctx context.Context, res *Result, h *history.History) (found []history.Violation, err error) {
+	if res.Quiet, res.Overdue, err = c.quiet(ctx, patience); err != nil {
+		return nil, err
+	}
+	if c.fast != nil {
+		if found, err = c.settleEngine(ctx, h); err != nil {
+			return nil, err
+		}
+	}
+	h.Final, err = c.final(ctx)
+	return found, err
+}
+
+// keep saves what helps to understand a run.
+func (c *Cluster) keep(res *Result, h *history.History) error {
+	if err := os.MkdirAll(res.Kept, 0o755); err != nil {
+		return err
+	}
+	logs, err := filepath.Glob(filepath.Join(c.room.Dir(), "*.log"))
+	if err != nil {
+		return err
+	}
+	for _, log := range logs {
+		text, err := os.ReadFile(log)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(res.Kept, filepath.Base(log)), text, 0o644)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	var said strings.Builder
+	fmt.Fprintf(&said, "seed %d, faults %s, %v\n\n%s\n\n", res.Seed, strings.Join(res.Faults, " + "), res.Took, strings.Join(slices.Clone(h.Faults), "\n"))
+	res.Report.Print(&said)
+	return errors.Join(
+		os.WriteFile(filepath.Join(res.Kept, "report.txt"), []byte(said.String()), 0o644),
+		h.Save(filepath.Join(res.Kept, "history.json")),
+		res.Report.SavePictures(res.Kept),
+	)
+}

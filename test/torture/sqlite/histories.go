@@ -1,0 +1,236 @@
+//go:build unix
+
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"noncegate/test/torture/history"
+)
+
+// Config is how histories are run. The zero value but for Dir is good for a
+// campaign.
+type Config struct {
+	// Dir takes the built gateways and everything about a history. What belongs to
+	// one without a violation is removed.
+	Dir string
+	// Rounds is how many faults a history has; 0: 4.
+	Rounds int
+	// Points is how many moments of each round are judged at which nobody was
+	// killed; 0: 8. Each costs about the reading of the whole file.
+	Points int
+	// Log, when not nil, gets a line for each history.
+	Log io.Writer
+}
+
+// Violation is a breach of a rule, and where it was seen.
+type Violation struct {
+	history.Violation
+	Where string `json:"where"`
+}
+
+// String is a line for people.
+func (v Violation) String() string { return v.Where + ": " + v.Violation.String() }
+
+// Result is what came of one history.
+type Result struct {
+	Seed                           uint64
+	Build                          string
+	Mode                           string
+	Faults                         []string
+	Acknowledged, Refused, Unknown int // calls; 0 when it ended at a violation
+	Images                         int // crash images that were judged
+	Violations                     []Violation
+	Dir                            string // what is kept of a failure; "" otherwise
+}
+
+// Builds are the gateways of the campaign.
+type Builds struct{ paths map[string]string }
+
+// Build builds them into cfg.Dir. The working directory must be within the module.
+func Build(ctx context.Context, cfg Config) (*Builds, error) {
+	return buildAll(ctx, cfg, asItIs, checkpointing)
+}
+
+func buildAll(ctx context.Context, cfg Config, variants ...variant) (*Builds, error) {
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b := &Builds{paths: map[string]string{}}
+	for _, v := range variants {
+		if b.paths[v.name], err = build(ctx, root, cfg.Dir, v); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// History runs the history of a seed. Its error is one of the harness: whether the
+// gateway is right, the violations tell.
+func History(ctx context.Context, cfg Config, b *Builds, seed uint64) (*Result, error) {
+	chance := rand.New(rand.NewPCG(seed, 1))
+	build := checkpointing.name
+	if chance.IntN(4) == 0 && b.paths[asItIs.name] != "" {
+		build = asItIs.name
+	}
+	faults := make([]fault, cmp.Or(cfg.Rounds, 4))
+	for i := range faults {
+		faults[i] = anyFault(chance)
+	}
+	return runHistory(ctx, cfg, b, build, seed, faults)
+}
+
+func runHistory(ctx context.Context, cfg Config, b *Builds, build string, seed uint64, faults []fault) (*Result, error) {
+	if cfg.Points == 0 {
+		cfg.Points = 8
+	}
+	dir := filepath.Join(cfg.Dir, fmt.Sprintf("%s-%d", build, seed))
+	if err := os.RemoveAll(dir); err != nil {
+		return nil, fmt.Errorf("history %d: %w", seed, err)
+	}
+	r := newRun(cfg, b.paths[build], seed, dir)
+	r.result.Build, r.result.Mode = build, r.launch.mode
+	err := r.history(ctx, faults)
+	if err == nil && len(r.result.Violations) == 0 {
+		err = os.RemoveAll(dir)
+	} else {
+		r.result.Dir = dir
+	}
+	if err != nil {
+		return r.result, fmt.Errorf("history %d: %w", seed, err)
+	}
+	if cfg.Log != nil {
+		fmt.Fprintln(cfg.Log, r.result)
+	}
+	return r.result, nil
+}
+
+// String is a line for people, and one for each violation.
+func (r *Result) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "sqlite seed %d %s %s: %d acknowledged, %d refused, %d unknown, %d images; %s", r.Seed, r.Build, r.Mode,
+		r.Acknowledged, r.Refused, r.Unknown, r.Images, strings.Join(r.Faults, " · "))
+	for _, v := range r.Violations {
+		fmt.Fprintf(&b, "\n  VIOLATION %v", v)
+	}
+	if r.Dir != "" {
+		fmt.Fprintf(&b, "\n  kept in %s", r.Dir)
+	}
+	return b.String()
+}
+
+// Report is the sum of many histories.
+type Report struct {
+	Histories, Acknowledged, Refused, Unknown, Images int
+	Faults                                            map[string]int // rounds
+	Failed                                            []*Result
+}
+
+// Add counts a history.
+func (s *Report) Add(r *Result) {
+	s.Histories++
+	s.Acknowledged += r.Acknowledged
+	s.Refused += r.Refused
+	s.Unknown += r.Unknown
+	s.Images += r.Images
+	if s.Faults == nil {
+		s.Faults = map[string]int{}
+	}
+	for _, f := range r.Faults {
+		s.Faults[f]++
+	}
+	if len(r.Violations) > 0 {
+		s.Failed = append(s.Failed, r)
+	}
+}
+
+// String is the report for people.
+func (s *Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d histories, %d calls acknowledged, %d refused, %d unknown, %d crash images judged, %d histories with a violation",
+		s.Histories, s.Acknowledged, s.Refused, s.Unknown, s.Images, len(s.Failed))
+	for _, f := range slices.Sorted(maps.Keys(s.Faults)) {
+		fmt.Fprintf(&b, "\n  %5d  %s", s.Faults[f], f)
+	}
+	if n := s.Acknowledged; n > 0 && len(s.Failed) == 0 {
+		fmt.Fprintf(&b, "\nno violation: with 95 %% confidence fewer than %.1g of acknowledged calls have one (rule of three)", 3/float64(n))
+	}
+	return b.String()
+}
+
+// stateFile lists in Config.Dir the histories that are finished, a line each.
+const stateFile = "sqlite.jsonl"
+
+// Histories runs the histories of some seeds, one after the other, until ctx ends.
+// Those that an earlier call has finished in the same folder are not run again. The
+// report is of all that are finished, also with an error.
+func Histories(ctx context.Context, cfg Config, seeds ...uint64) (*Report, error) {
+	report := &Report{}
+	finished, err := readState(filepath.Join(cfg.Dir, stateFile))
+	if err != nil {
+		return report, err
+	}
+	b, err := Build(ctx, cfg)
+	if err != nil {
+		return report, err
+	}
+	for _, seed := range seeds {
+		if r := finished[seed]; r != nil {
+			report.Add(r)
+			continue
+		}
+		r, err := History(ctx, cfg, b, seed)
+		if ctx.Err() != nil {
+			return report, nil
+		}
+		if err != nil {
+			return report, errors.Join(err, fmt.Errorf("what there is of it is in %s", r.Dir))
+		}
+		report.Add(r)
+		if err := appendState(filepath.Join(cfg.Dir, stateFile), r); err != nil {
+			return report, err
+		}
+	}
+	return report, nil
+}
+
+func readState(path string) (map[uint64]*Result, error) {
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("read what is finished: %w", err)
+	}
+	finished := map[uint64]*Result{}
+	for line := range strings.Lines(string(text)) {
+		r := new(Result)
+		if err := json.Unmarshal([]byte(line), r); err != nil {
+			return nil, fmt.Errorf("read what is finished: %s: %w", path, err)
+		}
+		finished[r.Seed] = r
+	}
+	return finished, nil
+}
+
+func appendState(path string, r *Result) error {
+	line, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("note what is finished: %w", err)
+	}
+	_, err = f.Write(append(line, '\n'))
+	return errors.Join(err, f.Close())
+}

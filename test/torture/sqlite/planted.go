@@ -1,0 +1,129 @@
+//go:build unix
+
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"noncegate/test/torture/history"
+)
+
+// planted is a gateway that is known to be wrong, and the faults that must show it.
+type planted struct {
+	variant
+	what   string // is wrong about it
+	faults []fault
+}
+
+const (
+	storeFile   = "nonce/sqlite/sqlite.go"
+	sessionFile = "nonce/sqlite/session.go"
+	fileFile    = "nonce/sqlite/file.go"
+)
+
+// thePlanted are the known-bad builds. Each differs from the product in the lines
+// named here and in the many checkpoints.
+var thePlanted = []planted{
+	{
+		variant{"synchronous-off", []edit{busyCheckpoints, {storeFile, "synchronous(FULL)", "synchronous(OFF)"}}},
+		"SQLite with synchronous=OFF", []fault{{none, kill, powerLoss}},
+	},
+	{
+		variant{"synchronous-normal", []edit{busyCheckpoints, {storeFile, "synchronous(FULL)", "synchronous(NORMAL)"}}},
+		"SQLite with synchronous=NORMAL", []fault{{none, kill, powerLoss}},
+	},
+	{
+		variant{"answer-before-commit", []edit{
+			busyCheckpoints,
+			{sessionFile, "	defer func() { s.writer <- c }()\n	ctx = ", "	defer func() {\n		if c != nil {\n			s.writer <- c\n		}\n	}()\n	ctx = "},
+			{sessionFile, "		return refusal(err)\n	}\n", `		return refusal(err)
+	}
+	if late := c; true {
+		open, c = false, nil
+		go func() {
+			_, _ = late.exec(ctx, "COMMIT")
+			s.writer <- late
+		}()
+		return nil
+	}
+`},
+		}},
+		"answered before the commit", []fault{{none, kill, none}, {none, kill, powerLoss}},
+	},
+	{
+		variant{"journal-in-memory", []edit{busyCheckpoints, {storeFile, "journal_mode(WAL)", "journal_mode(MEMORY)"}}},
+		"rollback journal in memory", []fault{{none, kill, none}, {none, kill, powerLoss}},
+	},
+	{
+		variant{"failed-commit-is-done", []edit{busyCheckpoints, {sessionFile, "		return &nonce.StoreError{Outcome: nonce.Unknown, Err: err}", "		return nil"}}},
+		"a COMMIT that failed is answered as done", []fault{{fullDisk, kill, none}},
+	},
+	{
+		variant{"failed-commit-is-nothing", []edit{busyCheckpoints, {sessionFile, "Outcome: nonce.Unknown", "Outcome: nonce.Aborted"}}},
+		"a COMMIT that failed is answered as not done", []fault{{failedSync, kill, none}, {failedSync, kill, none}, {failedSync, kill, none}},
+	},
+	{
+		variant{"failed-sync-is-forgotten", []edit{busyCheckpoints, {fileFile, "writeAgain(real + \"-wal\"); err", "error(nil); err"}}},
+		"after a sync that failed, a start trusts what the file shows", []fault{{failedSync, kill, none}, {none, kill, powerLoss}, {failedSync, kill, none}, {none, kill, powerLoss}},
+	},
+}
+
+// Caught is how a planted fault fared.
+type Caught struct {
+	What         string
+	Runs, Caught int
+	Rules        map[history.Rule]int // runs in which each was broken
+}
+
+// String is a row of a table in Markdown.
+func (c Caught) String() string {
+	var rules []string
+	for _, rule := range slices.SortedFunc(maps.Keys(c.Rules), func(a, b history.Rule) int { return c.Rules[b] - c.Rules[a] }) {
+		rules = append(rules, fmt.Sprintf("%s (%d)", rule, c.Rules[rule]))
+	}
+	return fmt.Sprintf("| %s | %d of %d | %s |", c.What, c.Caught, c.Runs, strings.Join(rules, ", "))
+}
+
+// Planted runs histories of every known-bad build with so many seeds, and tells
+// how many of them were found out. One that never is says that the proof is blind.
+func Planted(ctx context.Context, cfg Config, runs int) ([]Caught, error) {
+	table := make([]Caught, 0, len(thePlanted))
+	for _, p := range thePlanted {
+		c, err := runPlanted(ctx, cfg, p, runs)
+		if err != nil {
+			return table, err
+		}
+		table = append(table, c)
+	}
+	return table, nil
+}
+
+func runPlanted(ctx context.Context, cfg Config, p planted, runs int) (Caught, error) {
+	c := Caught{What: p.what, Rules: map[history.Rule]int{}}
+	b, err := buildAll(ctx, cfg, p.variant)
+	if err != nil {
+		return c, err
+	}
+	for seed := range uint64(runs) {
+		r, err := runHistory(ctx, cfg, b, p.name, seed+1, p.faults)
+		if err != nil {
+			return c, err
+		}
+		c.Runs++
+		if len(r.Violations) > 0 {
+			c.Caught++
+		}
+		seen := map[history.Rule]bool{}
+		for _, v := range r.Violations {
+			if !seen[v.Rule] {
+				seen[v.Rule] = true
+				c.Rules[v.Rule]++
+			}
+		}
+	}
+	return c, nil
+}

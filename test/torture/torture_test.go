@@ -1,0 +1,322 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"noncegate/internal/testenv/pgtest"
+	"noncegate/test/torture/history"
+)
+
+// What the tests share.
+var (
+	pg      *pgtest.Server
+	folder  string // of the gateways that were built
+	gateway string
+)
+
+func TestMain(m *testing.M) {
+	code, err := runAll(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// together is how many tests run at a time: a history waits for most of its time.
+const together = "3"
+
+func runAll(m *testing.M) (code int, err error) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", together); err != nil {
+		return 1, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	if folder, err = os.MkdirTemp("", "torture"); err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(folder)
+	if gateway, err = Build(ctx, folder, "gateway"); err != nil {
+		return 1, err
+	}
+	if pg, err = StartPostgres(ctx); err != nil {
+		return 1, err
+	}
+	code = m.Run()
+	err = pg.Close()
+	cancel()
+	if code == 0 && err == nil {
+		err = goleak.Find(goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"), goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"))
+	}
+	return code, err
+}
+
+// lookAtSources opens every folder of the module, so that go test, which takes note
+// of what is opened while tests run, does not show an old result when the gateway
+// has changed.
+func lookAtSources(t *testing.T) {
+	t.Helper()
+	module, _, err := roots(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(module, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && (d.Name() == ".git" || d.Name() == "bin") {
+			return filepath.SkipDir
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// artefacts is where a test that fails leaves what it has.
+func artefacts(t *testing.T) string {
+	dir := filepath.Join(os.TempDir(), "noncegate-torture")
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("see %s", dir)
+		}
+	})
+	return dir
+}
+
+// short is the campaign of make test: every fault but the wrong clock, which needs a
+// gateway of its own, and the end of PostgreSQL, which all clusters share.
+var short = []struct {
+	seed    uint64
+	forward string
+	faults  []string
+}{
+	{1, "on", []string{"kill", "late-commit", "move-shards"}},
+	{2, "on", []string{"pause", "cut-reply", "dump"}},
+	{3, "off", []string{"partition", "cut-websocket", "basic-again"}},
+	{4, "on", []string{"silent-node", "drain", "join-leave"}},
+	{6, "on", []string{"backend", "store-clock", "row-lock"}},
+}
+
+func TestHistoriesUnderFaultsKeepEveryRule(t *testing.T) {
+	lookAtSources(t)
+	t.Parallel()
+	for _, r := range short {
+		t.Run(strings.Join(r.faults, "+"), func(t *testing.T) {
+			t.Parallel()
+			survives(t, Plan{Seed: r.seed, Options: Options{Forward: r.forward}}, r.faults)
+		})
+	}
+}
+
+// It is not parallel to any other.
+func TestAHistoryInWhichPostgreSQLCrashesKeepsEveryRule(t *testing.T) {
+	lookAtSources(t)
+	survives(t, Plan{Seed: 5, Options: Options{Forward: "on"}}, []string{"postgres-crash"})
+}
+
+// shortEngine is its part with Redis: a loss beside an owner that knows nothing of it, and
+// moves between the engines while answers of Redis are lost.
+var shortEngine = []struct {
+	seed   uint64
+	lost   bool // signers must have been lost
+	faults []string
+}{
+	{1, true, []string{"parted-for-long"}},
+	{2, false, []string{"redis-cut-reply", "switch"}},
+}
+
+func TestHistoriesOfThePerformanceEngineKeepEveryRule(t *testing.T) {
+	lookAtSources(t)
+	t.Parallel()
+	for _, tt := range shortEngine {
+		t.Run(strings.Join(tt.faults, "+"), func(t *testing.T) {
+			t.Parallel()
+			res := judged(t, Plan{Seed: tt.seed, Clients: 15, Options: Options{Engine: true, Forward: "on"}}, tt.faults)
+			if tt.lost && res.Report.Losses == 0 {
+				t.Error("no signer was lost")
+			}
+		})
+	}
+}
+
+// With a chain: its nodes fail beside a gateway that dies.
+func TestHistoriesBesideAChainKeepEveryRule(t *testing.T) {
+	lookAtSources(t)
+	t.Parallel()
+	judged(t, Plan{Seed: 1, Options: Options{Chain: true, Forward: "on"}}, []string{"nodes-away", "kill"})
+}
+
+func survives(t *testing.T, p Plan, names []string) {
+	t.Helper()
+	res := judged(t, p, names)
+	for _, said := range res.Said {
+		if strings.Contains(said, "done to 0 commits") {
+			t.Errorf("a fault met nothing: %s", said)
+		}
+	}
+}
+
+// judged does a run with the tests' own gateway and fails for what the checker finds.
+func judged(t *testing.T, p Plan, names []string) *Result {
+	t.Helper()
+	faults, err := FaultsNamed(names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Faults, p.Load, p.Dir, p.Postgres, p.Gateway = faults, 5*time.Second, artefacts(t), pg, gateway
+	res, err := Run(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := res.Report.Violations; len(v) == 1 && v[0].Rule == history.Void { // the machine had other work
+		t.Log(v[0], "; once more, for longer")
+		p.Load, p.Dir = 4*p.Load, artefacts(t)
+		if res, err = Run(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, v := range res.Report.Violations {
+		t.Error(v)
+	}
+	t.Logf("%d acknowledged, %d refused, %d unknown, %d losses", res.Report.Acknowledged, res.Report.Refused, res.Report.Unknown, res.Report.Losses)
+	return res
+}
+
+func TestAGatewayThatIsWrongIsCaught(t *testing.T) {
+	lookAtSources(t)
+	t.Parallel()
+	// Those that show at once; the others take a campaign.
+	for name, rule := range map[string]history.Rule{
+		"version not compared":                history.OneHolder,
+		"request id taken as new":             history.OneAnswer,
+		"blind retry after an unknown commit": history.RefusedDone,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			caught(t, Plants, Options{Postgres: pg}, name, rule)
+		})
+	}
+}
+
+// caught tries a plant until the rule has noticed it.
+func caught(t *testing.T, plants []Plant, o Options, name string, rule history.Rule) {
+	t.Helper()
+	i := slices.IndexFunc(plants, func(p Plant) bool { return p.Name == name })
+	if i < 0 {
+		t.Fatal("there is no such plant")
+	}
+	c, err := TryPlant(t.Context(), PlantConfig{Options: o, Dir: t.TempDir(), Runs: 4, UntilCaught: true, Load: 3 * time.Second}, plants[i])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Rules[string(rule)] == 0 {
+		t.Errorf("found %v in %d runs, want %q", c.Rules, c.Runs, rule)
+	}
+}
+
+func TestEveryPlantFitsTheSources(t *testing.T) {
+	lookAtSources(t)
+	for _, p := range append(slices.Concat(Plants, EnginePlants), Plant{Name: "wrong clock", Patches: WrongClock()}) {
+		if len(p.Patches) == 0 {
+			t.Errorf("%s changes nothing", p.Name)
+		}
+		if _, err := FaultsNamed(p.Faults...); err != nil {
+			t.Errorf("%s: %v", p.Name, err)
+		}
+		if _, err := overlayFor(t.Context(), t.TempDir(), p.Patches); err != nil {
+			t.Errorf("%s: %v", p.Name, err)
+		}
+	}
+}
+
+func TestAPatchMustFitOnce(t *testing.T) {
+	for old, want := range map[string]string{"no such text": "occurs 0 times", "nonce.Entry": "times, want once"} {
+		_, err := overlayFor(t.Context(), t.TempDir(), []Patch{{"nonce/rules/allocate.go", old, ""}})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("patch of %q: %v, want an error that says %q", old, err, want)
+		}
+	}
+	_, err := overlayFor(t.Context(), t.TempDir(), []Patch{{"nonce/no such file.go", "x", ""}})
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("patch of a file that is not there: %v", err)
+	}
+}
+
+func TestEverySeedBreaksSomethingAndAllPairsComeUp(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		o    Options
+		want int
+	}{
+		{"the store", Options{}, len(Faults) * (len(Faults) + 1) / 2},
+		{"the performance engine", Options{Engine: true}, len(EngineFaults)*(len(EngineFaults)+1)/2 + len(EngineFaults)*(len(Faults)-1)},
+		{"a chain", Options{Chain: true}, len(Faults) + len(ChainFaults)*(len(Faults)+1)},
+	} {
+		seen := make(map[string]bool)
+		for seed := range uint64(len(combinations(tt.o))) {
+			var names []string
+			for _, f := range ForSeed(seed, tt.o) {
+				names = append(names, f.Name)
+			}
+			seen[strings.Join(names, "+")] = true
+		}
+		if len(seen) != tt.want || seen[""] {
+			t.Errorf("%s: %d combinations, want %d", tt.name, len(seen), tt.want)
+		}
+	}
+}
+
+func TestACampaignGoesOnWhereItWasStopped(t *testing.T) {
+	dir := t.TempDir()
+	state := `{"seed":0,"faults":["kill"],"acknowledged":3000}` + "\n" + `{"seed":1,"faults":["pause"],"acknowledged":2000,"rules":["hole"],"violations":["x"]}` + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "state.jsonl"), []byte(state), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	failed, err := Campaign(t.Context(), CampaignConfig{Runs: 2, Dir: dir, Out: &said}) // without a gateway: there is nothing left to do
+	if err != nil || failed != 1 {
+		t.Fatalf("%d failed, %v, want 1", failed, err)
+	}
+	for _, want := range []string{"2 histories, 5000 acknowledged", "kill 1, pause 1", "FAILED seed 1 (pause): x"} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("it does not say %q:\n%s", want, &said)
+		}
+	}
+}
+
+// The faults of commits know one by its text.
+func TestACommitOfShardsIsKnownByItsText(t *testing.T) {
+	module, _, err := roots(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(module, "nonce/postgres/*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found += strings.Count(string(text), shardCommit)
+	}
+	if found != 1 {
+		t.Errorf("%q occurs %d times, want once", shardCommit, found)
+	}
+}
