@@ -117,9 +117,10 @@ func startCluster(ctx context.Context, o Options) (c *Cluster, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("the cluster did not start in time"))
 	defer cancel()
 	c = &Cluster{pg: o.Postgres}
+	made := c
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, c.close())
+			err = errors.Join(err, made.close())
 		}
 	}()
 	if c.database, err = c.pg.CreateDatabase(ctx); err != nil {
