@@ -162,7 +162,7 @@ func (s *fakeService) Do(_ context.Context, op *nonce.Op) error {
 	return s.err
 }
 
-func (*fakeService) Lane(string) int { return 0 }
+func (*fakeService) WorkerIndex(string) int { return 0 }
 
 // fakeSink keeps events.
 type fakeSink struct {

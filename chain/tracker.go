@@ -17,7 +17,7 @@ import (
 // which the chain has decided. nonce.Service is one.
 type Service interface {
 	Do(ctx context.Context, op *nonce.Op) error
-	Lane(signer string) int
+	WorkerIndex(signer string) int
 }
 
 // Tracker keeps, in memory only, what one chain says of the signers that this node
@@ -315,7 +315,7 @@ func (t *Tracker) tell(s *signer, events ...nonce.Event) {
 	for i := range events {
 		events[i].Signer, events[i].Version, events[i].At = s.name, s.version.Load(), now
 	}
-	t.sink.Publish(t.svc.Lane(s.name), false, events)
+	t.sink.Publish(t.svc.WorkerIndex(s.name), false, events)
 }
 
 // gapAfter is how long something waits behind a nonce until that is called a gap.

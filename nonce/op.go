@@ -248,9 +248,9 @@ type EventSink interface {
 	// Watched reports whether anybody wants events of the signer. It is asked
 	// for every op and must be cheap.
 	Watched(signer string) bool
-	// Publish hands over the events of one op, in commit order per lane. It must
+	// Publish hands over the events of one op, in commit order per worker. It must
 	// not block. placed says that a place was reserved for them at admission;
 	// the sink gives it back when its task has run. Without one the sink takes a
 	// place that is free, or drops the events and counts them.
-	Publish(lane int, placed bool, events []Event)
+	Publish(worker int, placed bool, events []Event)
 }

@@ -1,12 +1,12 @@
 // Package postdb runs what follows a commit: publishing and pushing events.
 // Never SQL, and never anything a reply waits for.
 //
-// Work is queued in lanes, one for each shard of signers. It promises: the work
-// of one lane runs in the order it was submitted and never two at a time, so that
-// the events of a signer keep the order of its commits; lanes run beside each
-// other; Submit never blocks. A lane holds at most its share of the places, and
-// work that never returns occupies one worker, not the other lanes, as long as
-// fewer lanes are stuck than there are workers. What it does not promise: that
+// Work is queued in queues, one for each shard of signers. It promises: the work
+// of one queue runs in the order it was submitted and never two at a time, so that
+// the events of a signer keep the order of its commits; queues run beside each
+// other; Submit never blocks. A queue holds at most its share of the places, and
+// work that never returns occupies one worker, not the other queues, as long as
+// fewer queues are stuck than there are workers. What it does not promise: that
 // what was committed is published; a process may die in between.
 //
 // A place is one piece of work that waits or runs. A full stage is noticed when
@@ -30,12 +30,12 @@ import (
 
 // Config is the size of the pool.
 type Config struct {
-	Workers int // lanes that run at the same time; with one, a stuck lane stops all
-	Queue   int // places over all lanes
-	Lanes   int // as many as there are shards
-	// LaneShare is the most places one lane may hold. Below Queue, so that a
-	// stuck lane leaves room for the others.
-	LaneShare int
+	Workers int // queues that run at the same time; with one, a stuck queue stops all
+	Queue   int // places over all queues
+	Queues  int // as many as there are shards
+	// QueueShare is the most places one queue may hold. Below Queue, so that a
+	// stuck queue leaves room for the others.
+	QueueShare int
 	// Queued observes how long each piece of work waited from its queuedAt until
 	// it ran. It must not block. Nil: nobody wants to know.
 	Queued func(time.Duration)
@@ -43,11 +43,11 @@ type Config struct {
 
 // validate checks what taskpool cannot know.
 func (c Config) validate() error {
-	if c.Lanes < 1 {
-		return fmt.Errorf("post-DB pool: %d lanes, at least 1 is needed", c.Lanes)
+	if c.Queues < 1 {
+		return fmt.Errorf("post-DB pool: %d queues, at least 1 is needed", c.Queues)
 	}
-	if c.LaneShare < 1 || c.LaneShare > c.Queue {
-		return fmt.Errorf("post-DB pool: a lane's share of %d must be between 1 and the queue of %d", c.LaneShare, c.Queue)
+	if c.QueueShare < 1 || c.QueueShare > c.Queue {
+		return fmt.Errorf("post-DB pool: a queue's share of %d must be between 1 and the queue of %d", c.QueueShare, c.Queue)
 	}
 	return nil
 }
@@ -56,7 +56,7 @@ func (c Config) validate() error {
 type Pool struct {
 	tasks  *taskpool.Pool
 	queued func(time.Duration)
-	lanes  []Lane
+	queues []SerialQueue
 }
 
 // New starts the pool. An error names the setting that is wrong.
@@ -68,19 +68,19 @@ func New(cfg Config, log *slog.Logger) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Pool{tasks: tasks, queued: cfg.Queued, lanes: make([]Lane, cfg.Lanes)}
+	p := &Pool{tasks: tasks, queued: cfg.Queued, queues: make([]SerialQueue, cfg.Queues)}
 	if p.queued == nil {
 		p.queued = func(time.Duration) {}
 	}
-	for i := range p.lanes {
-		p.lanes[i].pool = p
-		p.lanes[i].share = backpressure.NewShare(cfg.LaneShare)
+	for i := range p.queues {
+		p.queues[i].pool = p
+		p.queues[i].share = backpressure.NewShare(cfg.QueueShare)
 	}
 	return p, nil
 }
 
-// Lane returns lane i, from 0. It lives as long as the pool.
-func (p *Pool) Lane(i int) *Lane { return &p.lanes[i] }
+// Queue returns queue i, from 0. It lives as long as the pool.
+func (p *Pool) Queue(i int) *SerialQueue { return &p.queues[i] }
 
 // Stop refuses new places, runs what is queued and ends the workers. When ctx
 // ends first it says how much was left. It may be called again.
@@ -92,24 +92,24 @@ func (p *Pool) Capacity() int { return p.tasks.Capacity() }
 // Reserved is the number of places taken by promised, waiting and running work.
 func (p *Pool) Reserved() int { return p.tasks.Reserved() }
 
-// Running is the number of workers that have a lane.
+// Running is the number of workers that have a queue.
 func (p *Pool) Running() int { return p.tasks.Running() }
 
 // Panics is the number of pieces of work that panicked.
 func (p *Pool) Panics() uint64 { return p.tasks.Panics() }
 
-// turn is how many pieces of work a lane runs before the other lanes have a turn.
-const turn = 16
+// maxRun is how many pieces of work a queue runs before the other queues have a turn.
+const maxRun = 16
 
-// Lane is a chain of work. Safe for concurrent use; the order is that of the
+// SerialQueue is a chain of work. Safe for concurrent use; the order is that of the
 // calls of Submit.
-type Lane struct {
+type SerialQueue struct {
 	pool  *Pool
 	share *backpressure.Share
 
 	mu     sync.Mutex // guards what follows; never held while work runs
 	jobs   []job      // bounded by the share
-	active bool       // a task of this lane is queued or runs; never two
+	active bool       // a task of this queue is queued or runs; never two
 }
 
 // job is one piece of work.
@@ -118,33 +118,33 @@ type job struct {
 	queuedAt time.Time
 }
 
-// TryReserve takes a place for one Submit, if lane and pool have one.
-func (l *Lane) TryReserve() bool { return l.pool.tasks.TryReserve(l.share, 1) }
+// TryReserve takes a place for one Submit, if queue and pool have one.
+func (l *SerialQueue) TryReserve() bool { return l.pool.tasks.TryReserve(l.share, 1) }
 
 // Unreserve gives back a place that was not used.
-func (l *Lane) Unreserve() { l.pool.tasks.Unreserve(l.share, 1) }
+func (l *SerialQueue) Unreserve() { l.pool.tasks.Unreserve(l.share, 1) }
 
-// Submit queues fn behind the lane's other work. The caller holds a place, which
+// Submit queues fn behind the queue's other work. The caller holds a place, which
 // is given back when fn has returned or panicked. It does not block.
-func (l *Lane) Submit(fn func(), queuedAt time.Time) {
+func (l *SerialQueue) Submit(fn func(), queuedAt time.Time) {
 	l.mu.Lock()
 	l.jobs = append(l.jobs, job{fn, queuedAt})
 	start := !l.active
 	l.active = true
 	l.mu.Unlock()
 	if start {
-		l.pool.tasks.Submit((*laneTask)(l))
+		l.pool.tasks.Submit((*queueTask)(l))
 	}
 }
 
-// laneTask is a lane as the pool sees it. Its place is that of any of its jobs.
-type laneTask Lane
+// queueTask is a queue as the pool sees it. Its place is that of any of its jobs.
+type queueTask SerialQueue
 
-// Run has the lane's turn. Also after a panic the lane goes on.
-func (t *laneTask) Run() {
-	l := (*Lane)(t)
+// Run has the queue's turn. Also after a panic the queue goes on.
+func (t *queueTask) Run() {
+	l := (*SerialQueue)(t)
 	defer l.endTurn()
-	for range turn {
+	for range maxRun {
 		j, ok := l.next()
 		if !ok {
 			return
@@ -153,8 +153,8 @@ func (t *laneTask) Run() {
 	}
 }
 
-// next removes the lane's oldest job.
-func (l *Lane) next() (job, bool) {
+// next removes the queue's oldest job.
+func (l *SerialQueue) next() (job, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.jobs) == 0 {
@@ -167,14 +167,14 @@ func (l *Lane) next() (job, bool) {
 }
 
 // runJob runs one job and gives its place back.
-func (l *Lane) runJob(j job) {
+func (l *SerialQueue) runJob(j job) {
 	defer l.Unreserve()
 	l.pool.queued(time.Since(j.queuedAt))
 	j.run()
 }
 
-// endTurn queues the lane again if it has work left.
-func (l *Lane) endTurn() {
+// endTurn queues the queue again if it has work left.
+func (l *SerialQueue) endTurn() {
 	l.mu.Lock()
 	l.active = len(l.jobs) > 0
 	again := l.active
@@ -183,6 +183,6 @@ func (l *Lane) endTurn() {
 	}
 	l.mu.Unlock()
 	if again {
-		l.pool.tasks.Submit((*laneTask)(l))
+		l.pool.tasks.Submit((*queueTask)(l))
 	}
 }

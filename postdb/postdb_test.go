@@ -37,7 +37,7 @@ func stop(t testing.TB, p *Pool) {
 	}
 }
 
-func submit(t testing.TB, l *Lane, fn func()) {
+func submit(t testing.TB, l *SerialQueue, fn func()) {
 	t.Helper()
 	if !l.TryReserve() {
 		t.Fatal("no place")
@@ -46,16 +46,16 @@ func submit(t testing.TB, l *Lane, fn func()) {
 }
 
 func TestALaneKeepsItsOrderBesideOthers(t *testing.T) {
-	const lanes, each = 6, 2000
-	p := newPool(t, Config{Workers: 4, Queue: lanes * each, Lanes: lanes, LaneShare: each})
-	var ran [lanes]int // of each lane: how many ran. Unguarded: the race detector sees two at a time
+	const queues, each = 6, 2000
+	p := newPool(t, Config{Workers: 4, Queue: queues * each, Queues: queues, QueueShare: each})
+	var ran [queues]int // of each queue: how many ran. Unguarded: the race detector sees two at a time
 	var wg sync.WaitGroup
-	for i := range lanes {
+	for i := range queues {
 		wg.Go(func() {
 			for n := range each {
-				submit(t, p.Lane(i), func() {
+				submit(t, p.Queue(i), func() {
 					if ran[i] != n {
-						t.Errorf("lane %d: work %d ran as number %d", i, n, ran[i])
+						t.Errorf("queue %d: work %d ran as number %d", i, n, ran[i])
 					}
 					ran[i]++
 				})
@@ -64,36 +64,36 @@ func TestALaneKeepsItsOrderBesideOthers(t *testing.T) {
 	}
 	wg.Wait()
 	stop(t, p)
-	for i := range lanes {
+	for i := range queues {
 		if ran[i] != each {
-			t.Errorf("lane %d ran %d of %d", i, ran[i], each)
+			t.Errorf("queue %d ran %d of %d", i, ran[i], each)
 		}
 	}
 }
 
 func TestAHangingLaneLeavesTheOthersRunningAndIsRefusedWhenFull(t *testing.T) {
-	p := newPool(t, Config{Workers: 2, Queue: 10, Lanes: 3, LaneShare: 4})
+	p := newPool(t, Config{Workers: 2, Queue: 10, Queues: 3, QueueShare: 4})
 	hang := make(chan struct{})
-	stuck := p.Lane(0)
+	stuck := p.Queue(0)
 	for range 4 {
 		submit(t, stuck, func() { <-hang })
 	}
 	if stuck.TryReserve() {
-		t.Error("a full lane granted a place")
+		t.Error("a full queue granted a place")
 	}
 	for n := range 100 {
 		ran := make(chan struct{})
-		submit(t, p.Lane(1+n%2), func() { close(ran) })
+		submit(t, p.Queue(1+n%2), func() { close(ran) })
 		<-ran
 	}
 	close(hang)
 }
 
 func TestAPanicKeepsTheLaneGoing(t *testing.T) {
-	p := newPool(t, Config{Workers: 1, Queue: 40, Lanes: 1, LaneShare: 40})
+	p := newPool(t, Config{Workers: 1, Queue: 40, Queues: 1, QueueShare: 40})
 	ran := 0
 	for n := range 40 {
-		submit(t, p.Lane(0), func() {
+		submit(t, p.Queue(0), func() {
 			ran++
 			if n%3 == 0 {
 				panic("boom")
@@ -108,8 +108,8 @@ func TestAPanicKeepsTheLaneGoing(t *testing.T) {
 
 func TestTheWaitIsObserved(t *testing.T) {
 	var observed atomic.Int64
-	p := newPool(t, Config{Workers: 1, Queue: 2, Lanes: 1, LaneShare: 2, Queued: func(d time.Duration) { observed.Store(int64(d)) }})
-	l := p.Lane(0)
+	p := newPool(t, Config{Workers: 1, Queue: 2, Queues: 1, QueueShare: 2, Queued: func(d time.Duration) { observed.Store(int64(d)) }})
+	l := p.Queue(0)
 	if !l.TryReserve() {
 		t.Fatal("no place")
 	}
@@ -121,15 +121,15 @@ func TestTheWaitIsObserved(t *testing.T) {
 }
 
 func TestUnusedPlacesGoBack(t *testing.T) {
-	p := newPool(t, Config{Workers: 1, Queue: 1, Lanes: 2, LaneShare: 1})
-	if !p.Lane(0).TryReserve() || p.Lane(1).TryReserve() {
+	p := newPool(t, Config{Workers: 1, Queue: 1, Queues: 2, QueueShare: 1})
+	if !p.Queue(0).TryReserve() || p.Queue(1).TryReserve() {
 		t.Fatal("one place must be granted once")
 	}
-	p.Lane(0).Unreserve()
-	if !p.Lane(1).TryReserve() {
+	p.Queue(0).Unreserve()
+	if !p.Queue(1).TryReserve() {
 		t.Fatal("the place did not come back")
 	}
-	p.Lane(1).Unreserve()
+	p.Queue(1).Unreserve()
 }
 
 func TestWrongSizesAreNamed(t *testing.T) {
@@ -137,10 +137,10 @@ func TestWrongSizesAreNamed(t *testing.T) {
 		cfg  Config
 		want string
 	}{
-		{Config{Workers: 1, Queue: 1, LaneShare: 1}, "lanes"},
-		{Config{Workers: 1, Queue: 1, Lanes: 1, LaneShare: 2}, "share"},
-		{Config{Workers: 1, Queue: 1, Lanes: 1}, "share"},
-		{Config{Queue: 1, Lanes: 1, LaneShare: 1}, "workers"},
+		{Config{Workers: 1, Queue: 1, QueueShare: 1}, "queues"},
+		{Config{Workers: 1, Queue: 1, Queues: 1, QueueShare: 2}, "share"},
+		{Config{Workers: 1, Queue: 1, Queues: 1}, "share"},
+		{Config{Queue: 1, Queues: 1, QueueShare: 1}, "workers"},
 	} {
 		if _, err := New(c.cfg, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: got %v, want %q", c.cfg, err, c.want)
@@ -149,10 +149,10 @@ func TestWrongSizesAreNamed(t *testing.T) {
 }
 
 func BenchmarkLane(b *testing.B) {
-	p := newPool(b, Config{Workers: 2, Queue: 1024, Lanes: 4, LaneShare: 256})
+	p := newPool(b, Config{Workers: 2, Queue: 1024, Queues: 4, QueueShare: 256})
 	b.ReportAllocs()
 	for b.Loop() {
-		for l := p.Lane(rand.IntN(4)); ; l = p.Lane(rand.IntN(4)) {
+		for l := p.Queue(rand.IntN(4)); ; l = p.Queue(rand.IntN(4)) {
 			if l.TryReserve() {
 				l.Submit(func() {}, time.Now())
 				break

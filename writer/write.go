@@ -47,7 +47,7 @@ func (q *Queue) writeOn(written *batch, err error) {
 		b, cause := q.next(written, err, true)
 		if b == nil {
 			if cause != nil {
-				q.hangUp(cause, err != nil)
+				q.closeSocket(cause, err != nil)
 			}
 			return
 		}
@@ -97,7 +97,7 @@ func (q *Queue) tryWrite() {
 		b, cause = q.next(b, nil, false)
 	}
 	if cause != nil {
-		go q.hangUp(cause, false)
+		go q.closeSocket(cause, false)
 	}
 }
 
@@ -189,11 +189,11 @@ func (q *Queue) forgetLocked(b *batch) {
 	putBatch(b)
 }
 
-// hangUp ends the write goroutine of a closed queue and closes the socket. A
+// closeSocket ends the write goroutine of a closed queue and closes the socket. A
 // kicked client is told so if no frame was cut in the middle and its connection
 // takes the few bytes at once. Behind a full one the attempt is pointless, and
 // the client sees the connection end.
-func (q *Queue) hangUp(cause error, midFrame bool) {
+func (q *Queue) closeSocket(cause error, midFrame bool) {
 	if _, kicked := errors.AsType[*KickError](cause); kicked && !midFrame {
 		_ = q.sock.SetWriteDeadline(deadline(clock(), farewellTimeout))
 		_, _ = q.sock.Write(encodepool.AppendClose(nil, q.cfg.KickCode, q.cfg.KickText))

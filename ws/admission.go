@@ -72,8 +72,8 @@ func (c *conn) admitOne(r *request) *wire.Error {
 	if !r.writes() || !c.srv.hub.Watched(r.op.Signer) {
 		return nil
 	}
-	r.lane = c.srv.service.Lane(r.op.Signer)
-	if !c.srv.hub.Reserve(r.lane) {
+	r.worker = c.srv.service.WorkerIndex(r.op.Signer)
+	if !c.srv.hub.Reserve(r.worker) {
 		c.cancel(r)
 		return busy(wire.StagePostDB)
 	}
@@ -92,6 +92,6 @@ func (c *conn) cancel(r *request) {
 	}
 	if r.op.EventPlace {
 		r.op.EventPlace = false
-		c.srv.hub.Unreserve(r.lane)
+		c.srv.hub.Unreserve(r.worker)
 	}
 }

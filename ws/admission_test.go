@@ -61,8 +61,8 @@ func TestAFullStageIsNamedAndNothingHappens(t *testing.T) {
 			change: func(s *setup) { s.ws.Writer.Share = 2 }},
 		{stage: wire.StageEncode, name: "pool", fill: 2, other: true,
 			change: func(s *setup) { s.encode.Queue = 2 }},
-		{stage: wire.StagePostDB, name: "lane", fill: 1,
-			change:  func(s *setup) { s.postdb.LaneShare, s.nonce.Workers = 1, 1 },
+		{stage: wire.StagePostDB, name: "worker", fill: 1,
+			change:  func(s *setup) { s.postdb.QueueShare, s.nonce.Workers = 1, 1 },
 			prepare: func(g *gateway) { g.hangPostDB("held"); g.hangPostDB("refused") }},
 	} {
 		t.Run(c.stage+" "+c.name, func(t *testing.T) {

@@ -94,11 +94,11 @@ func (b *batch) Append(dst []byte) ([]byte, error) {
 	return append(dst, ']'), nil
 }
 
-// apology implements apologizer.
-func (b *batch) apology() []byte {
+// errorReply implements apologizer.
+func (b *batch) errorReply() []byte {
 	parts := make([][]byte, 0, b.answers)
 	for _, r := range b.answered() {
-		parts = append(parts, r.apology())
+		parts = append(parts, r.errorReply())
 	}
 	return slices.Concat([]byte("["), bytes.Join(parts, []byte(",")), []byte("]"))
 }

@@ -31,7 +31,7 @@ type Call struct {
 
 // visitor is who asks: a connection of a dialect, or a request by POST.
 type visitor struct {
-	guest
+	identity
 	address string
 	conn    *conn       // nil: by POST
 	gone    func() bool // nobody waits for the answer any more
@@ -81,8 +81,8 @@ func (c *Call) do(op *nonce.Op, gone func() bool) *wire.Error {
 	}
 	w := &opWaiter{srv: s, gone: gone, done: make(chan struct{})}
 	if opWrites(op) && s.hub.Watched(op.Signer) {
-		w.lane = s.service.Lane(op.Signer)
-		if !s.hub.Reserve(w.lane) {
+		w.worker = s.service.WorkerIndex(op.Signer)
+		if !s.hub.Reserve(w.worker) {
 			place.Cancel()
 			return busy(wire.StagePostDB)
 		}
@@ -99,17 +99,17 @@ func (c *Call) do(op *nonce.Op, gone func() bool) *wire.Error {
 
 // opWaiter is the Completion of an op that a goroutine waits for.
 type opWaiter struct {
-	srv  *Server
-	lane int
-	gone func() bool
-	done chan struct{}
+	srv    *Server
+	worker int
+	gone   func() bool
+	done   chan struct{}
 }
 
 // Done implements nonce.Completion.
 func (w *opWaiter) Done(op *nonce.Op) nonce.Waker {
 	if op.EventPlace {
 		op.EventPlace = false
-		w.srv.hub.Unreserve(w.lane)
+		w.srv.hub.Unreserve(w.worker)
 	}
 	close(w.done)
 	return nil

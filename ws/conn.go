@@ -33,8 +33,8 @@ type conn struct {
 	out       *writer.Queue
 	share     *backpressure.Share // its requests in flight
 
-	guest                 // whom it was let in as; the zero guest is a node's
-	asker nonce.Principal // the same, as holds know it; 0: without a session
+	identity                 // whom it was let in as; the zero identity is a node's
+	asker    nonce.Principal // the same, as holds know it; 0: without a session
 
 	// The read goroutine's.
 	badFrames  int           // in a row

@@ -120,7 +120,7 @@ func TestARequestGetsInOrItsConnectionIsClosedNeverBoth(t *testing.T) {
 	g := startGateway(t)
 	for range 5000 {
 		pipe, peer := net.Pipe()
-		c := g.srv.newConn(new(websocket.Conn), &transport{Conn: pipe}, "", guest{}, nil)
+		c := g.srv.newConn(new(websocket.Conn), &transport{Conn: pipe}, "", identity{}, nil)
 		refused, start := make(chan *wire.Error), make(chan struct{})
 		go func() { <-start; refused <- c.enterInflight(1) }()
 		close(start)

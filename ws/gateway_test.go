@@ -81,9 +81,9 @@ func defaults() setup {
 			MaxHold: 10 * time.Minute, SweepInterval: time.Hour,
 		},
 		encode: encodepool.Config{Workers: 2, Queue: 10_000},
-		postdb: postdb.Config{Workers: 2, Queue: 10_000, LaneShare: 5_000},
+		postdb: postdb.Config{Workers: 2, Queue: 10_000, QueueShare: 5_000},
 		node:   "n1",
-		guard:  guard.Config{Places: 1000, Lanes: 2, Timeout: patience},
+		guard:  guard.Config{Places: 1000, Workers: 2, Timeout: patience},
 	}
 }
 
@@ -109,7 +109,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	for _, change := range changes {
 		change(&s)
 	}
-	s.postdb.Lanes = s.nonce.Workers
+	s.postdb.Queues = s.nonce.Workers
 	log := slog.New(s.log)
 	after, err := postdb.New(s.postdb, log)
 	must(t, err)

@@ -56,44 +56,44 @@ const maxNodeConnections = 256
 type peer struct {
 	id string
 
-	mu     sync.Mutex // guards what follows
-	ways   map[uint64]*way
-	broken []*way // on which something was sent back and nothing is under way, oldest first
+	mu      sync.Mutex // guards what follows
+	streams map[uint64]*inboundStream
+	broken  []*inboundStream // on which something was sent back and nothing is under way, oldest first
 }
 
-// way is one of the sender's paths here, as long as requests of it are under way,
+// inboundStream is one of the sender's paths here, as long as requests of it are under way,
 // or may still come although one was sent back.
-type way struct {
-	number  uint64 // 0: the sender gave none; then it is the way of one request
+type inboundStream struct {
+	number  uint64 // 0: the sender gave none; then it is the stream of one request
 	path    nonce.Path
 	n       int       // requests under way
-	emptyAt time.Time // when the last one ended; broken ways only
+	emptyAt time.Time // when the last one ended; broken streams only
 }
 
 const (
-	// brokenFor is how long a broken way is remembered. The sender begins a new
+	// brokenFor is how long a broken stream is remembered. The sender begins a new
 	// one when it has all answers, so it is enough if no request is on its way
 	// for longer than this: it has given those up since.
 	brokenFor = 30 * time.Second
-	// maxBroken bounds the broken ways remembered for one connection. Each cost
+	// maxBroken bounds the broken streams remembered for one connection. Each cost
 	// the sender a request that moved, so more come in half a minute only if
 	// signers move by the ten thousand; then the oldest are forgotten sooner.
 	maxBroken = 1 << 16
 )
 
-func newPeer(id string) *peer { return &peer{id: id, ways: make(map[uint64]*way)} }
+func newPeer(id string) *peer { return &peer{id: id, streams: make(map[uint64]*inboundStream)} }
 
-// enter counts a request as under way on the sender's path of that number.
-func (p *peer) enter(number uint64) *way {
+// enter counts a request as under way on the sender's stream of that number.
+func (p *peer) enter(number uint64) *inboundStream {
 	if number == 0 {
-		return &way{n: 1}
+		return &inboundStream{n: 1}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w := p.ways[number]
+	w := p.streams[number]
 	if w == nil {
-		w = &way{number: number}
-		p.ways[number] = w
+		w = &inboundStream{number: number}
+		p.streams[number] = w
 	}
 	w.n++
 	return w
@@ -102,7 +102,7 @@ func (p *peer) enter(number uint64) *way {
 // leave counts it as done. It comes before the answer can leave: a path on which
 // nothing was sent back may be forgotten and begun again, a broken one may not,
 // because the sender may have sent more before it knew.
-func (p *peer) leave(w *way) {
+func (p *peer) leave(w *inboundStream) {
 	if w.number == 0 {
 		return
 	}
@@ -116,12 +116,12 @@ func (p *peer) leave(w *way) {
 		p.broken = append(p.broken, w)
 		p.forgetLocked(w.emptyAt)
 	default:
-		delete(p.ways, w.number)
+		delete(p.streams, w.number)
 	}
 }
 
-// forgetLocked drops the broken ways that are old, and the oldest of too many. A
-// way that was entered again stands in the list once more, later.
+// forgetLocked drops the broken streams that are old, and the oldest of too many. A
+// stream that was entered again stands in the list once more, later.
 func (p *peer) forgetLocked(now time.Time) {
 	for len(p.broken) > 0 {
 		w := p.broken[0]
@@ -130,7 +130,7 @@ func (p *peer) forgetLocked(now time.Time) {
 		}
 		p.broken = p.broken[1:]
 		if w.n == 0 && now.Sub(w.emptyAt) >= brokenFor || len(p.broken) >= maxBroken {
-			delete(p.ways, w.number)
+			delete(p.streams, w.number)
 		}
 	}
 }

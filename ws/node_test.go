@@ -199,8 +199,8 @@ func TestWhatOneNodeHasUnderWayUnderOneNumberIsOnOnePath(t *testing.T) {
 	other.reply()
 	own.reply()
 	for _, c := range g.srv.conns.all() {
-		if c.peer != nil && len(c.peer.ways) != 0 {
-			t.Errorf("%d ways are left", len(c.peer.ways))
+		if c.peer != nil && len(c.peer.streams) != 0 {
+			t.Errorf("%d ways are left", len(c.peer.streams))
 		}
 	}
 }
@@ -229,16 +229,16 @@ func TestBrokenPathsAreForgottenAfterAWhileAndBounded(t *testing.T) {
 		}
 		time.Sleep(brokenFor)
 		p.forgetLocked(time.Now())
-		if len(p.ways) != 0 || len(p.broken) != 0 {
-			t.Errorf("%d ways and %d broken ones are left", len(p.ways), len(p.broken))
+		if len(p.streams) != 0 || len(p.broken) != 0 {
+			t.Errorf("%d ways and %d broken ones are left", len(p.streams), len(p.broken))
 		}
 		for i := range uint64(maxBroken + 10) {
 			w := p.enter(i + 1)
 			w.path.Break(nonce.ErrFenced)
 			p.leave(w)
 		}
-		if len(p.ways) != maxBroken || len(p.broken) != maxBroken {
-			t.Errorf("%d ways and %d broken ones, want %d", len(p.ways), len(p.broken), maxBroken)
+		if len(p.streams) != maxBroken || len(p.broken) != maxBroken {
+			t.Errorf("%d ways and %d broken ones, want %d", len(p.streams), len(p.broken), maxBroken)
 		}
 	})
 }

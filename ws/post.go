@@ -47,7 +47,7 @@ func (t *dialect) post(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	p := &posted{of: t, guest: g, request: r}
+	p := &posted{of: t, identity: g, request: r}
 	p.answer(body.Bytes())
 	p.write(w)
 }
@@ -73,16 +73,16 @@ func (s *Server) cors(w http.ResponseWriter, r *http.Request) bool {
 
 // admitPost asks who it is, and counts the request, and its socket once. Not ok: it was
 // answered.
-func (s *Server) admitPost(w http.ResponseWriter, r *http.Request) (g guest, ok bool) {
+func (s *Server) admitPost(w http.ResponseWriter, r *http.Request) (g identity, ok bool) {
 	if s.cfg.Auth == nil {
-		return guest{}, true
+		return identity{}, true
 	}
 	if g.session = s.authenticate(w, r); g.session == nil {
-		return guest{}, false
+		return identity{}, false
 	}
 	reason := metrics.UpgradeAddress
 	socket, known := r.Context().Value(socketKey{}).(net.Conn)
-	if !known || s.door.enter(socket) {
+	if !known || s.preAuth.enter(socket) {
 		if g.account, ok = s.principals.Enter(g.session.Principal, g.session.Quota().Connections, time.Now()); ok {
 			return g, true
 		}
@@ -92,7 +92,7 @@ func (s *Server) admitPost(w http.ResponseWriter, r *http.Request) (g guest, ok 
 	w.Header().Set("Retry-After", seconds(retryCrowded))
 	s.refuseClient(w, http.StatusTooManyRequests, reason, "there are as many connections as may be from here, or of this principal")
 	s.auditRefused(r, g.session, string(reason))
-	return guest{}, false
+	return identity{}, false
 }
 
 // readBody reads the body. nil: there is none to be answered, and status is what to say.
@@ -113,9 +113,9 @@ func (t *dialect) readBody(w http.ResponseWriter, r *http.Request) (body *bytes.
 
 // posted is what one POST asks for.
 type posted struct {
-	of      *dialect
-	guest   guest
-	request *http.Request
+	of       *dialect
+	identity identity
+	request  *http.Request
 
 	batch bool
 	calls []*postedCall
@@ -157,7 +157,7 @@ func (p *posted) callOf(call *wire.Call, gone func() bool) *postedCall {
 	p.of.srv.elsewhere.asked.Inc()
 	c := &postedCall{id: append([]byte(nil), call.ID...), err: call.Err, Call: &Call{
 		Method: call.Method, Params: append([]byte(nil), call.Params...), of: p.of,
-		who: visitor{guest: p.guest, address: p.request.RemoteAddr, gone: gone},
+		who: visitor{identity: p.identity, address: p.request.RemoteAddr, gone: gone},
 	}}
 	if len(call.ID) > maxIDBytes {
 		c.id, c.err = []byte("null"), errLongID()
@@ -168,8 +168,8 @@ func (p *posted) callOf(call *wire.Call, gone func() bool) *postedCall {
 // admit counts all calls against the quota of who asks, and as in flight.
 func (p *posted) admit(share *backpressure.Share) *wire.Error {
 	s := p.of.srv
-	if p.guest.account != nil {
-		if _, err := p.guest.charge(len(p.calls), time.Now()); err != nil {
+	if p.identity.account != nil {
+		if _, err := p.identity.charge(len(p.calls), time.Now()); err != nil {
 			return err
 		}
 	}

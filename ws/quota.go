@@ -39,14 +39,14 @@ func (c *conn) charge(requests []*request) *wire.Error {
 }
 
 func (c *conn) chargePrincipal(n int, now time.Time) *wire.Error {
-	wait, err := c.guest.charge(n, now)
+	wait, err := c.identity.charge(n, now)
 	c.rest = max(c.rest, wait)
 	return err
 }
 
 // charge counts n requests against the quota of their client. A refusal says how long the
 // client is not to be listened to; 0: it is not the rate that was too high.
-func (g *guest) charge(n int, now time.Time) (rest time.Duration, err *wire.Error) {
+func (g *identity) charge(n int, now time.Time) (rest time.Duration, err *wire.Error) {
 	q := g.session.Quota()
 	if q.RequestsPerSecond > 0 && n > q.Burst {
 		return 0, wire.Errorf(wire.CodeInvalidRequest, "invalid_request",

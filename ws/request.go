@@ -37,13 +37,13 @@ type request struct {
 	unless    *wire.Error // the answer unless its request id is known, once the lock was refused
 
 	// What admission took for it.
-	place nonce.Place
-	lane  int
+	place  nonce.Place
+	worker int
 
 	sight *sight // for a wait for its signer's chain; kept from use to use, nil while one has it
 
-	path uint64 // its number on a connection of another node; 0: none
-	way  *way   // of a request of another node that writes, while it is under way
+	path uint64         // its number on a connection of another node; 0: none
+	way  *inboundStream // of a request of another node that writes, while it is under way
 
 	// subscription goes live once the reply is queued.
 	subscription *subscription
@@ -185,7 +185,7 @@ func (r *request) submit() {
 func (r *request) Done(op *nonce.Op) nonce.Waker {
 	if op.EventPlace {
 		op.EventPlace = false
-		r.conn.srv.hub.Unreserve(r.lane)
+		r.conn.srv.hub.Unreserve(r.worker)
 	}
 	if r.way != nil {
 		r.conn.peer.leave(r.way)
@@ -249,9 +249,9 @@ func (r *request) appendError(dst []byte, err *wire.Error) []byte {
 	return wire.AppendError(dst, r.id, err)
 }
 
-// apology implements apologizer. The work may well have happened, so the answer is
+// errorReply implements apologizer. The work may well have happened, so the answer is
 // that its outcome is unknown, never internal.
-func (r *request) apology() []byte {
+func (r *request) errorReply() []byte {
 	return wire.AppendError(nil, r.id, errNotEncoded())
 }
 

@@ -27,7 +27,7 @@ import (
 type Service interface {
 	Reserve(signer string, p nonce.Principal) (nonce.Place, bool)
 	Submit(p nonce.Place, op *nonce.Op)
-	Lane(signer string) int
+	WorkerIndex(signer string) int
 }
 
 // Server serves WebSocket connections. It is an http.Handler for the one path
@@ -54,9 +54,9 @@ type Server struct {
 	draining atomic.Bool // and no request
 
 	principals *quota.Principals
-	signers    *quota.Signers // nil: no limit for one signer
-	names      atomic.Int64   // signers that subscriptions of clients name
-	door       *door          // nil: without authentication, what comes from an address is not bounded
+	signers    *quota.Signers  // nil: no limit for one signer
+	names      atomic.Int64    // signers that subscriptions of clients name
+	preAuth    *preAuthLimiter // nil: without authentication, what comes from an address is not bounded
 
 	saidForbidden, saidMisdirected seldom // nodes refused, in the log
 
@@ -97,7 +97,7 @@ func New(service Service, events *events.Hub, pool *encodepool.Pool, figures *me
 	s.elsewhere = endpoint{asked: figures.Requests(metrics.MethodDialect)}
 	s.cfg.Origins.Addresses = cfg.Auth == nil
 	if s.cfg.Nodes.known = cfg.Auth != nil; s.cfg.Nodes.known {
-		s.door = newDoor(cfg.Addresses)
+		s.preAuth = newPreAuthLimiter(cfg.Addresses)
 	}
 	s.upgrader.Error = s.refuseUpgrade
 	s.cfg.Writer.OnEncodeError = s.encodeFailed
@@ -152,7 +152,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, t *dialect) {
 			return
 		}
 	}
-	var g guest
+	var g identity
 	if node == "" {
 		if g, ok = s.admitClient(w, r); !ok {
 			return
@@ -168,7 +168,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, t *dialect) {
 }
 
 // upgrade makes a connection of a request whose place is reserved.
-func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g guest, t *dialect) {
+func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g identity, t *dialect) {
 	h := &hijacker{ResponseWriter: w}
 	ws, err := s.upgrader.Upgrade(h, r, nil)
 	if err != nil {
@@ -206,10 +206,10 @@ func seconds(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }
 
 // newConn makes a connection of a client, with a dialect or without, or with its id of
 // another node.
-func (s *Server) newConn(ws *websocket.Conn, t *transport, node string, g guest, d *dialect) *conn {
+func (s *Server) newConn(ws *websocket.Conn, t *transport, node string, g identity, d *dialect) *conn {
 	now := time.Now()
 	c := &conn{
-		srv: s, class: &s.clients, ws: ws, transport: t, guest: g,
+		srv: s, class: &s.clients, ws: ws, transport: t, identity: g,
 		heardAt: now, pingAt: now.Add(s.firstPing()),
 	}
 	if node != "" {
@@ -266,7 +266,7 @@ func (s *Server) left(c *conn) {
 		s.log.Info("the connection of another node has ended", "node", clip(c.peer.id), "ending", string(c.ending()))
 	}
 	s.auditLogout(c)
-	c.guest.leave()
+	c.identity.leave()
 	s.conns.leave(c)
 }
 

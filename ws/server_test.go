@@ -217,7 +217,7 @@ func TestPingsAndSilenceByTheClock(t *testing.T) {
 	g := startGateway(t)
 	pipe, peer := net.Pipe()
 	defer peer.Close()
-	c := g.srv.newConn(new(websocket.Conn), &transport{Conn: pipe}, "", guest{}, nil)
+	c := g.srv.newConn(new(websocket.Conn), &transport{Conn: pipe}, "", identity{}, nil)
 	defer func() { c.out.Kill(errStopped); <-c.out.Done() }()
 	c.heardAt, c.pingAt = start, start.Add(interval)
 	r := newRegistry(1)

@@ -18,16 +18,16 @@ const (
 )
 
 // principal is the name of who a client is; without authentication all are one.
-func (g *guest) principal() string {
+func (g *identity) principal() string {
 	if g.session == nil {
 		return ""
 	}
 	return g.session.Principal
 }
 
-// lapse ends a connection whose session has ended: nothing new is taken, and it is
+// expireSession ends a connection whose session has ended: nothing new is taken, and it is
 // closed once what it has in flight is answered, or when that takes too long.
-func (c *conn) lapse(now time.Time, ended error) {
+func (c *conn) expireSession(now time.Time, ended error) {
 	code := wire.CloseExpired
 	if errors.Is(ended, access.ErrRevoked) {
 		code = wire.CloseRevoked

@@ -134,7 +134,7 @@ func TestASessionThatHasEndedGetsNoEvents(t *testing.T) {
 	p := newPeople()
 	p.grant("ada", "*", everyRight)
 	p.grant("bob", "*", everyRight)
-	g := guardedGateway(t, p, func(s *setup) { s.nonce.Workers, s.postdb.LaneShare = 1, s.postdb.Queue })
+	g := guardedGateway(t, p, func(s *setup) { s.nonce.Workers, s.postdb.QueueShare = 1, s.postdb.Queue })
 	let := make(chan struct{})
 	g.srv.service = delaying{g.service, "slow", let}
 	ada, bob := g.as("ada"), g.as("bob")
@@ -177,12 +177,12 @@ func TestAnAnswerThatDoesNotComeDoesNotKeepASessionOpen(t *testing.T) {
 	await(t, waiting, "the commit")
 	c := g.srv.conns.all()[0]
 	now := time.Now()
-	c.lapse(now, access.ErrExpired)
-	c.lapse(now.Add(lapseTime-time.Second), access.ErrExpired)
+	c.expireSession(now, access.ErrExpired)
+	c.expireSession(now.Add(lapseTime-time.Second), access.ErrExpired)
 	if c.closing.Load() {
 		t.Fatal("closed before its time was over")
 	}
-	c.lapse(now.Add(lapseTime), access.ErrRevoked)
+	c.expireSession(now.Add(lapseTime), access.ErrRevoked)
 	if code := ada.closed(); code != wire.CloseExpired { // the first end counts
 		t.Errorf("closed with %d", code)
 	}

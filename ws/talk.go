@@ -29,7 +29,7 @@ func newTalk(life context.Context, d *dialect) *talk {
 func (t *talk) callOf(c *conn, call *wire.Call) *Call {
 	return &Call{
 		Method: call.Method, Params: append([]byte(nil), call.Params...), of: t.of,
-		who: visitor{guest: c.guest, address: c.ws.RemoteAddr().String(), conn: c, gone: c.gone.Load},
+		who: visitor{identity: c.identity, address: c.ws.RemoteAddr().String(), conn: c, gone: c.gone.Load},
 	}
 }
 

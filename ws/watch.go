@@ -79,7 +79,7 @@ func (c *conn) oversee(now time.Time) {
 		return
 	}
 	if ended := c.session.Ended(now); ended != nil {
-		c.lapse(now, ended)
+		c.expireSession(now, ended)
 		return
 	}
 	cfg, w := &c.srv.cfg, &c.watch

@@ -73,9 +73,9 @@ func (e *SettingError) Error() string {
 const (
 	smallAnswer = 1 << 20 // bytes of an answer that is no block
 	leastAnswer = 64 << 10
-	mostAnswer  = 1 << 30
-	mostNodes   = 16
-	mostFinal   = 10_000
+	maxAnswer   = 1 << 30
+	maxNodes    = 16
+	maxFinal    = 10_000
 	// finalizedTag stands in the field finality for the tag, in place of a number.
 	finalizedTag = -1
 	maxPause     = 30 * time.Second // between two attempts to reach a node
@@ -109,8 +109,8 @@ func (cfg Config) complete() (*settings, error) {
 	}
 	if cfg.Finality != "finalized" {
 		n, err := strconv.ParseUint(cfg.Finality, 10, 31)
-		if err != nil || n > mostFinal {
-			return nil, s.wrong("Finality", `must be "finalized" or a number of blocks from 0 to %d, is %q`, mostFinal, cfg.Finality)
+		if err != nil || n > maxFinal {
+			return nil, s.wrong("Finality", `must be "finalized" or a number of blocks from 0 to %d, is %q`, maxFinal, cfg.Finality)
 		}
 		s.finality = int64(n)
 	}
@@ -136,7 +136,7 @@ func (s *settings) validate() error {
 		{"MaxBlocksBehind", int64(s.MaxBlocksBehind), 1, 10_000},
 		{"MaxInflight", int64(s.MaxInflight), 1, 10_000},
 		{"MaxBatch", int64(s.MaxBatch), 1, 1000},
-		{"MaxAnswerBytes", s.MaxAnswerBytes, leastAnswer, mostAnswer},
+		{"MaxAnswerBytes", s.MaxAnswerBytes, leastAnswer, maxAnswer},
 	} {
 		if f.value < f.min || f.value > f.most {
 			return s.wrong(f.name, "must be %d to %d, is %d", f.min, f.most, f.value)
@@ -156,8 +156,8 @@ func (s *settings) validate() error {
 // parseNodes reads the addresses and names the nodes: by host, with the port where two
 // have the same host, with a number where that is the same too.
 func (s *settings) parseNodes() error {
-	if n := len(s.Nodes); n == 0 || n > mostNodes {
-		return s.wrong("Nodes", "must have 1 to %d addresses, has %d", mostNodes, n)
+	if n := len(s.Nodes); n == 0 || n > maxNodes {
+		return s.wrong("Nodes", "must have 1 to %d addresses, has %d", maxNodes, n)
 	}
 	hosts := map[string]int{}
 	for i, raw := range s.Nodes {

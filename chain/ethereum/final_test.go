@@ -93,7 +93,7 @@ func TestAFinalBlockThatIsLowerNowAndThenDoesNotFall(t *testing.T) {
 			} else {
 				w.finals(low)
 			}
-			time.Sleep(mostInterval)
+			time.Sleep(maxInterval)
 		}
 		w.none()
 		if w.Status().Final != was {
@@ -107,7 +107,7 @@ func TestAFinalBlockThatStaysLowerHasFallen(t *testing.T) {
 		w := newWorld(t, 2).run()
 		low := below(w.nodes[0].Head(), 96)
 		w.finals(low)
-		time.Sleep(fellRounds * mostInterval)
+		time.Sleep(fellRounds * maxInterval)
 		synctest.Wait()
 		if h := w.next(); !h.FinalFell || h.Final != blockOf(low) || h.Reorg != nil {
 			t.Errorf("head %+v, want one whose final block fell to %d", h, low.Number)
@@ -160,16 +160,16 @@ func TestAChainThatBeganAnewIsNoticedAndFollowed(t *testing.T) {
 		fresh := w.chain.ExtendBy(w.chain.First(), 3)
 		w.nodes[0].SetHead(fresh)
 		w.nodes[0].SetFinal(w.chain.First())
-		time.Sleep(10 * mostInterval)
+		time.Sleep(10 * maxInterval)
 		w.none() // one of two nodes may just be far behind
 		w.nodes[1].OnHTTP(func(rw http.ResponseWriter, _ *http.Request, _ []byte) bool { rw.WriteHeader(500); return true })
-		time.Sleep(10 * mostInterval)
+		time.Sleep(10 * maxInterval)
 		w.none() // also when the other one does not answer
 		w.nodes[1].OnHTTP(nil)
 		time.Sleep(2 * maxPause)
 		w.nodes[1].SetHead(fresh)
 		w.nodes[1].SetFinal(w.chain.First())
-		time.Sleep((fellRounds + 1) * mostInterval)
+		time.Sleep((fellRounds + 1) * maxInterval)
 		synctest.Wait()
 		h := w.next()
 		if !h.FinalFell || !h.Skipped || h.Latest != blockOf(fresh) || h.Final != blockOf(w.chain.First()) || h.Reorg == nil {
@@ -191,7 +191,7 @@ func TestAChainWithoutAFinalBlockThatBeganAnewIsFollowed(t *testing.T) {
 		w.next()
 		fresh := w.chain.ExtendBy(w.chain.First(), 3)
 		w.to(fresh)
-		time.Sleep((fellRounds + 1) * mostInterval)
+		time.Sleep((fellRounds + 1) * maxInterval)
 		synctest.Wait()
 		if h := w.next(); h.Latest != blockOf(fresh) || !h.Skipped || h.FinalFell || h.Reorg == nil {
 			t.Errorf("head %+v, want the chain that began anew", h)

@@ -14,7 +14,7 @@ import (
 
 const (
 	leastInterval = 250 * time.Millisecond // between polls, by default
-	mostInterval  = 6500 * time.Millisecond
+	maxInterval   = 6500 * time.Millisecond
 	firstInterval = time.Second // before the time between blocks is known
 	// remembered is how many blocks below the newest are remembered, at least.
 	remembered = 256
@@ -22,7 +22,7 @@ const (
 	blockTimeOver = 32
 	// grace is how long slower nodes are waited for, once one has answered.
 	leastGrace = 20 * time.Millisecond
-	mostGrace  = 500 * time.Millisecond
+	maxGrace   = 500 * time.Millisecond
 	// aheadOfTime is how far a block may be dated into the future before its node is not
 	// believed against others.
 	aheadOfTime = time.Minute
@@ -130,9 +130,9 @@ func (f *follower) interval() time.Duration {
 	if blockTime == 0 {
 		return firstInterval
 	}
-	share, most := blockTime*13/24, mostInterval // so that there are two polls a block at most
+	share, most := blockTime*13/24, maxInterval // so that there are two polls a block at most
 	if slices.ContainsFunc(f.c.nodes, (*node).taps) {
-		share, most = blockTime*3/4, mostInterval*3/2 // one of the two is that of a tap
+		share, most = blockTime*3/4, maxInterval*3/2 // one of the two is that of a tap
 	}
 	return min(max(share, leastInterval), most)
 }
@@ -173,7 +173,7 @@ func (f *follower) round(ctx context.Context) {
 			f.take(v)
 			delete(waiting, v.n)
 			if over == nil && v.err == nil {
-				over = time.After(min(max(f.interval()/4, leastGrace), mostGrace))
+				over = time.After(min(max(f.interval()/4, leastGrace), maxGrace))
 			}
 		case <-over:
 			return

@@ -20,8 +20,8 @@ const (
 	maxWaitingEvents = 256
 	// lookAfter is how often the node of a subscription is looked at.
 	lookAfter = 10 * time.Second
-	// mostAway is how long a subscription may be without a node before it ends.
-	mostAway = time.Minute
+	// maxAway is how long a subscription may be without a node before it ends.
+	maxAway = time.Minute
 )
 
 // Subscribe opens a subscription (eth_subscribe) with params at a node over WebSocket, on
@@ -240,7 +240,7 @@ func (s *subscription) again(ctx context.Context, reason error) error {
 		InitialInterval: 100 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: 5 * time.Second,
 	}
 	pace.Reset()
-	for until := time.Now().Add(mostAway); ; {
+	for until := time.Now().Add(maxAway); ; {
 		refusal, err := s.open(ctx)
 		switch {
 		case refusal == nil && err == nil:

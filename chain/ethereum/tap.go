@@ -22,9 +22,9 @@ type tap struct {
 const (
 	// silentBlocks is how many blocks' time a subscription may be silent.
 	silentBlocks = 3
-	// leastPatience bounds that from below, mostPatience from above when it grew.
+	// leastPatience bounds that from below, maxPatience from above when it grew.
 	leastPatience = 5 * time.Second
-	mostPatience  = 30 * time.Minute
+	maxPatience   = 30 * time.Minute
 )
 
 // subscribeHeads opens the subscription if the node can have one and has none.
@@ -83,7 +83,7 @@ func (n *node) wakeIfSilent(blockTime time.Duration) {
 	patience := max(usual, n.patience)
 	silent := n.tapped && n.head.Number > n.told.Number && n.movedAt.After(n.tappedAt) && time.Since(n.tappedAt) > patience
 	if silent {
-		n.patience = min(2*patience, mostPatience)
+		n.patience = min(2*patience, maxPatience)
 	}
 	session := n.verified
 	n.mu.Unlock()

@@ -233,8 +233,8 @@ func (a *app) openPools(context.Context) (err error) {
 	}
 	a.onStop("encode pool", a.encode.Stop)
 	a.postdb, err = postdb.New(postdb.Config{
-		Workers: a.cfg.PostDBWorkers, Queue: a.cfg.PostDBQueue, Lanes: a.cfg.Workers,
-		LaneShare: laneShare(a.cfg.PostDBQueue, a.cfg.Workers), Queued: a.figures.PostDBQueue.Observe,
+		Workers: a.cfg.PostDBWorkers, Queue: a.cfg.PostDBQueue, Queues: a.cfg.Workers,
+		QueueShare: queueShare(a.cfg.PostDBQueue, a.cfg.Workers), Queued: a.figures.PostDBQueue.Observe,
 	}, a.log)
 	if err != nil {
 		return err
@@ -247,10 +247,10 @@ func (a *app) openPools(context.Context) (err error) {
 	return nil
 }
 
-// laneShare is the most places of the post-DB pool one lane may hold: half, so
-// that one stuck lane leaves room, or all of them where there is no other lane.
-func laneShare(queue, lanes int) int {
-	if lanes == 1 {
+// queueShare is the most places of the post-DB pool one queue may hold: half, so
+// that one stuck queue leaves room, or all of them where there is no other queue.
+func queueShare(queue, queues int) int {
+	if queues == 1 {
 		return queue
 	}
 	return max(1, queue/2)

@@ -94,7 +94,7 @@ func (a *app) openEndpoints(context.Context) error {
 	}
 	var all []*endpoint.Endpoint
 	for _, l := range list {
-		e, err := endpoint.New(a.ethereum[l.ID], a.chains, endpoint.Events{Sink: a.hub, Lane: a.service.Lane}, endpoint.Config{
+		e, err := endpoint.New(a.ethereum[l.ID], a.chains, endpoint.Events{Sink: a.hub, WorkerIndex: a.service.WorkerIndex}, endpoint.Config{
 			Take: a.cfg.EthTake == "on", ReadyWait: a.cfg.ChainWait,
 		}, a.registry, a.log)
 		if err != nil {

@@ -50,7 +50,7 @@ func (a *app) forwards() bool {
 // by Redis. The links end before the service does, which takes back what is under
 // way on them.
 func (a *app) openLinks(context.Context) error {
-	a.hub.LaneBy(a.service.Lane)
+	a.hub.QueueBy(a.service.WorkerIndex)
 	if a.router == nil {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (a *app) leave(ctx context.Context) error {
 	a.draining.Store(true)
 	err := a.leaveRegistry(ctx)
 	if a.hasHeirs() {
-		a.service.Retire()
+		a.service.StepDown()
 	}
 	return err
 }

@@ -30,7 +30,7 @@ func (a *app) openGuard(context.Context) (err error) {
 	if a.redis != nil {
 		locks = guard.NewRedis(a.redis.Client(), a.clusterName())
 	}
-	a.guard, err = guard.New(locks, guardFigures{a.figures}, a.log, guard.Config{Places: guardPlaces, Lanes: guardLanes, Timeout: guardTimeout})
+	a.guard, err = guard.New(locks, guardFigures{a.figures}, a.log, guard.Config{Places: guardPlaces, Workers: guardLanes, Timeout: guardTimeout})
 	if err == nil {
 		a.onStop("guard", a.guard.Stop)
 	}

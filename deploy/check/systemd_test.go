@@ -12,8 +12,8 @@ import (
 
 const unit = "../systemd/noncegate.service"
 
-// mostExposed is the most of systemd's score, 0 to 10, that the unit may have.
-const mostExposed = 1.5
+// maxExposed is the most of systemd's score, 0 to 10, that the unit may have.
+const maxExposed = 1.5
 
 func TestTheUnitIsUnderstoodAndHardened(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
@@ -43,7 +43,7 @@ func TestTheUnitIsUnderstoodAndHardened(t *testing.T) {
 	if found == nil {
 		t.Skipf("this systemd-analyze does not judge units that are not loaded: %v\n%s", err, out)
 	}
-	if score, err := strconv.ParseFloat(string(found[1]), 64); err != nil || score > mostExposed {
-		t.Errorf("exposure %s, want at most %v\n%s", found[1], mostExposed, out)
+	if score, err := strconv.ParseFloat(string(found[1]), 64); err != nil || score > maxExposed {
+		t.Errorf("exposure %s, want at most %v\n%s", found[1], maxExposed, out)
 	}
 }

@@ -132,8 +132,8 @@ func (r *results) allocated(q asked, result []byte) (answer, error) {
 
 // holds reports whether a deadline and what was left until it can be those of a hold.
 func holds(until wire.Time, leftMs int64) bool {
-	const mostMs = int64(math.MaxInt64 / time.Millisecond)
-	return !time.Time(until).IsZero() && leftMs >= 0 && leftMs <= mostMs
+	const maxMs = int64(math.MaxInt64 / time.Millisecond)
+	return !time.Time(until).IsZero() && leftMs >= 0 && leftMs <= maxMs
 }
 
 // sensible reports whether a reason is one that a node can have written.

@@ -32,9 +32,9 @@ type returned struct {
 	verdict nonce.Verdict
 }
 
-// giveBack ends the op's time with the router. The caller holds no lock, and wakes
+// returnOps ends the op's time with the router. The caller holds no lock, and wakes
 // w after the last of its batch.
-func (r *Router) giveBack(b returned, now time.Time, w *wakers) {
+func (r *Router) returnOps(b returned, now time.Time, w *wakers) {
 	r.figures.Forwarded(resultOf(b.verdict), now.Sub(b.at))
 	w.add(r.service.Return(b.op, b.verdict))
 }
@@ -47,7 +47,7 @@ func (r *Router) giveAllBack(all []returned) {
 	var w wakers
 	now := time.Now()
 	for _, b := range all {
-		r.giveBack(b, now, &w)
+		r.returnOps(b, now, &w)
 	}
 	w.wake()
 }
@@ -55,14 +55,14 @@ func (r *Router) giveAllBack(all []returned) {
 // wakers collects whom to wake after a batch, each once.
 type wakers struct{ list []nonce.Waker }
 
-// mostWakers bounds the search for what is there already.
-const mostWakers = 128
+// maxWakers bounds the search for what is there already.
+const maxWakers = 128
 
 func (w *wakers) add(one nonce.Waker) {
 	if one == nil || slices.Contains(w.list, one) {
 		return
 	}
-	if len(w.list) == mostWakers {
+	if len(w.list) == maxWakers {
 		w.wake()
 	}
 	w.list = append(w.list, one)

@@ -23,15 +23,15 @@ type EventSink interface {
 }
 
 const (
-	// mostSigners bounds what a link subscribes to by name. Who wants more gets
+	// maxSigners bounds what a link subscribes to by name. Who wants more gets
 	// everything and leaves the choice to the hub of this node.
-	mostSigners = 1024
-	// mostInterestBytes keeps the request below the longest message that a node
+	maxSigners = 1024
+	// maxInterestBytes keeps the request below the longest message that a node
 	// takes, which is 64 KiB unless it was told otherwise.
-	mostInterestBytes = 48 << 10
-	// mostSeen bounds the events remembered while one subscription takes the
+	maxInterestBytes = 48 << 10
+	// maxSeen bounds the events remembered while one subscription takes the
 	// place of another, which is about one round trip.
-	mostSeen = 4096
+	maxSeen = 4096
 	// subscribeAgain is the pause after a subscription was refused.
 	subscribeAgain = 500 * time.Millisecond
 )
@@ -95,7 +95,7 @@ func (r *Router) InterestChanged(read func() (all bool, signers []string)) {
 		for _, s := range next.signers {
 			bytes += 2*len(s) + len(`"",`) // as if each character had to be escaped
 		}
-		if len(next.signers) > mostSigners || bytes > mostInterestBytes {
+		if len(next.signers) > maxSigners || bytes > maxInterestBytes {
 			next.all, next.signers = true, nil
 		}
 	}
@@ -330,7 +330,7 @@ func (s *subscribed) first(subscription string, e event) (wanted, overflow bool)
 	if _, again := s.seen[e]; again {
 		return false, false
 	}
-	if len(s.seen) == mostSeen {
+	if len(s.seen) == maxSeen {
 		s.seen = nil
 		return subscription == s.id, true
 	}

@@ -207,14 +207,14 @@ func TestMoreThanCanBeToldApartIsALossAndNoLeak(t *testing.T) {
 	subscribedStory(t, func(t *testing.T, w *world, f *far) {
 		w.want("s")
 		f.answer(f.next(wire.MethodSubscribe), "two")
-		for n := range int64(mostSeen + 10) {
+		for n := range int64(maxSeen + 10) {
 			f.event("one", "s", n, "")
 		}
-		f.event("two", "s", mostSeen+20, "")
+		f.event("two", "s", maxSeen+20, "")
 		synctest.Wait()
 		w.sink.mu.Lock()
 		defer w.sink.mu.Unlock()
-		if len(w.sink.events) != mostSeen+1 || w.sink.lost != 1 {
+		if len(w.sink.events) != maxSeen+1 || w.sink.lost != 1 {
 			t.Errorf("%d events and %d losses", len(w.sink.events), w.sink.lost)
 		}
 	})

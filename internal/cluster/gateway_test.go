@@ -60,7 +60,7 @@ func startGateway(t *testing.T, id, secret string) *gateway {
 		}
 	}
 	log, figures := slog.New(slog.DiscardHandler), metrics.New(prometheus.NewRegistry())
-	after, err := postdb.New(postdb.Config{Workers: 2, Queue: 1000, Lanes: 2, LaneShare: 500}, log)
+	after, err := postdb.New(postdb.Config{Workers: 2, Queue: 1000, Queues: 2, QueueShare: 500}, log)
 	must(err)
 	encode, err := encodepool.New(encodepool.Config{Workers: 2, Queue: 1000}, log)
 	must(err)

@@ -45,7 +45,7 @@ type peer struct {
 	leftAs  int64     // the highest incarnation of which that was heard
 	asked   time.Time // when Forward last refused for want of a link
 	closed  bool      // keep has ended, or is about to
-	way     way
+	way     inflight
 	subs    subscribed
 }
 
@@ -240,8 +240,8 @@ func (p *peer) leftLocked(incarnation int64) {
 	p.leaving = p.node.Left || p.node.Incarnation <= p.leftAs
 }
 
-// bow is called when the node said, over l, that it drains.
-func (p *peer) bow(l *link) {
+// markDraining is called when the node said, over l, that it drains.
+func (p *peer) markDraining(l *link) {
 	p.mu.Lock()
 	was := p.leaving
 	p.leftLocked(l.incarnation)

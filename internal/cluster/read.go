@@ -115,10 +115,10 @@ func (l *link) answered(id uint64, f *frame) error {
 	p.way.remove(s)
 	p.mu.Unlock()
 	if a.err == nonce.ErrDraining {
-		p.bow(l)
+		p.markDraining(l)
 	}
 	a.fill(b.op)
-	p.r.giveBack(b, time.Now(), &l.in.wakers)
+	p.r.returnOps(b, time.Now(), &l.in.wakers)
 	return nil
 }
 

@@ -8,9 +8,9 @@ import (
 	"noncegate/wire"
 )
 
-// mostErrorBytes bounds an error of another node that is passed on as it is. It is
+// maxErrorBytes bounds an error of another node that is passed on as it is. It is
 // below the place that a reply has in the client's queue.
-const mostErrorBytes = 900
+const maxErrorBytes = 900
 
 // refused reads an error. It is the counterpart of the table of errors in ws.
 func refused(q asked, e *wire.Error) (answer, error) {
@@ -39,7 +39,7 @@ func refused(q asked, e *wire.Error) (answer, error) {
 		return conflict(q, e)
 	}
 	written, err := wire.Marshal(e)
-	if err != nil || len(written) > mostErrorBytes {
+	if err != nil || len(written) > maxErrorBytes {
 		return answer{}, nonsense("an error of %d bytes", len(written))
 	}
 	return answer{err: e}, nil

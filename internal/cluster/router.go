@@ -171,15 +171,15 @@ func (r *Router) forward(node, url string, op *nonce.Op) error {
 	}
 	p := r.table.Load().peers[node]
 	if p == nil {
-		if p = r.meet(node, url); p == nil {
+		if p = r.peerFor(node, url); p == nil {
 			return nonce.ErrPeerAway
 		}
 	}
 	return p.send(op)
 }
 
-// meet makes a peer of a node that only the store has named so far.
-func (r *Router) meet(node, url string) *peer {
+// peerFor makes a peer of a node that only the store has named so far.
+func (r *Router) peerFor(node, url string) *peer {
 	if url == "" {
 		return nil
 	}

@@ -14,8 +14,8 @@
 // reads the signer's state again when something was missed.
 //
 // The hub starts no goroutine. Events are handed out by tasks of the post-DB
-// pool, one lane per shard of the service; the pool's owner stops it, and with it
-// the last delivery. A subscriber that hangs holds up its lane and nothing else.
+// pool, one queue per shard of the service; the pool's owner stops it, and with it
+// the last delivery. A subscriber that hangs holds up its queue and nothing else.
 package events
 
 import (
@@ -56,30 +56,30 @@ type Hub struct {
 	pool *postdb.Pool
 	drop func(events int)
 
-	lane    func(signer string) int // see LaneBy; nil: lane 0
+	queueOf func(signer string) int // see LaneBy; nil: queue 0
 	relay   Relay                   // see RelayTo; nil: nobody
 	changed func()                  // see OnInterest; nil: nobody asks
 
 	open    atomic.Int64 // subscriptions that are open, so that none costs one load
 	clients atomic.Int64 // those of clients
 
-	mu    sync.RWMutex // guards what follows; nobody is called under it
-	wants [2]wishes    // by Scope
+	mu    sync.RWMutex         // guards what follows; nobody is called under it
+	wants [2]subscriptionIndex // by Scope
 }
 
 var _ nonce.EventSink = (*Hub)(nil)
 
-// New makes a hub that delivers on the lanes of pool. dropped is told how many
+// New makes a hub that delivers on the queues of pool. dropped is told how many
 // events found the pool full; it must not block.
 func New(pool *postdb.Pool, dropped func(events int)) *Hub {
-	return &Hub{pool: pool, drop: dropped, wants: [2]wishes{newWishes(), newWishes()}}
+	return &Hub{pool: pool, drop: dropped, wants: [2]subscriptionIndex{newSubscriptionIndex(), newSubscriptionIndex()}}
 }
 
-// LaneBy says on which lane the events of a signer travel that come from other
+// QueueBy says on which queue the events of a signer travel that come from other
 // nodes: best that of its own commits, so that they keep their order when the
-// signer moves here. Without it they all take lane 0. It is called once, before
-// the first Remote; lane must not block.
-func (h *Hub) LaneBy(lane func(signer string) int) { h.lane = lane }
+// signer moves here. Without it they all take queue 0. It is called once, before
+// the first Remote; queueOf must not block.
+func (h *Hub) QueueBy(queueOf func(signer string) int) { h.queueOf = queueOf }
 
 // Watched reports whether anybody subscribed to the signer, another node included.
 func (h *Hub) Watched(signer string) bool {
@@ -99,15 +99,15 @@ func (h *Hub) watchedHere(signer string) bool {
 func (h *Hub) Subscriptions() int { return int(h.open.Load()) }
 
 // Reserve takes a post-DB place for the events of one op, at its admission.
-// false: the lane has its share, or the pool is full.
-func (h *Hub) Reserve(lane int) bool { return h.pool.Lane(lane).TryReserve() }
+// false: the queue has its share, or the pool is full.
+func (h *Hub) Reserve(queue int) bool { return h.pool.Queue(queue).TryReserve() }
 
 // Unreserve gives a place back that was not handed to Publish.
-func (h *Hub) Unreserve(lane int) { h.pool.Lane(lane).Unreserve() }
+func (h *Hub) Unreserve(queue int) { h.pool.Queue(queue).Unreserve() }
 
 // Publish implements nonce.EventSink. It keeps events.
-func (h *Hub) Publish(lane int, placed bool, events []nonce.Event) {
-	l := h.pool.Lane(lane)
+func (h *Hub) Publish(queue int, placed bool, events []nonce.Event) {
+	l := h.pool.Queue(queue)
 	switch {
 	case len(events) == 0 || !h.Watched(events[0].Signer):
 		if placed {

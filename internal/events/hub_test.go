@@ -23,7 +23,7 @@ import (
 // not ours.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
-const lanes = 2
+const queues = 2
 
 type fixture struct {
 	*Hub
@@ -33,7 +33,7 @@ type fixture struct {
 
 func newHub(t *testing.T, places int) *fixture {
 	t.Helper()
-	pool, err := postdb.New(postdb.Config{Workers: 2, Queue: places, Lanes: lanes, LaneShare: places}, slog.New(slog.DiscardHandler))
+	pool, err := postdb.New(postdb.Config{Workers: 2, Queue: places, Queues: queues, QueueShare: places}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +285,7 @@ func TestASubscriptionNamesABoundedNumberOfSigners(t *testing.T) {
 }
 
 func BenchmarkPublishWhenNobodyWatches(b *testing.B) {
-	pool, err := postdb.New(postdb.Config{Workers: 1, Queue: 1, Lanes: 1, LaneShare: 1}, slog.New(slog.DiscardHandler))
+	pool, err := postdb.New(postdb.Config{Workers: 1, Queue: 1, Queues: 1, QueueShare: 1}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		b.Fatal(err)
 	}

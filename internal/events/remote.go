@@ -49,7 +49,7 @@ func (h *Hub) Remote(signer string, event []byte, missed int64) {
 	if len(subs) == 0 {
 		return // its last subscriber has just left
 	}
-	l := h.pool.Lane(h.laneOf(signer))
+	l := h.pool.Queue(h.laneOf(signer))
 	if !l.TryReserve() {
 		h.drop(1)
 		for _, s := range subs {
@@ -95,8 +95,8 @@ func (h *Hub) deliverRemote(signer string, event []byte) {
 func (h *Hub) missEverywhere(n int64) { h.MissedOf(n, func(string) bool { return true }) }
 
 func (h *Hub) laneOf(signer string) int {
-	if h.lane == nil {
+	if h.queueOf == nil {
 		return 0
 	}
-	return h.lane(signer)
+	return h.queueOf(signer)
 }

@@ -100,13 +100,13 @@ func TestAnEventOfANewerNodeIsPassedOnAsItCame(t *testing.T) {
 func TestEventsOfAnotherNodeTravelOnTheLaneOfTheirSigner(t *testing.T) {
 	const n = 1000
 	h := newHub(t, 2*n)
-	h.LaneBy(func(signer string) int { return int(signer[0] - 'a') })
+	h.QueueBy(func(signer string) int { return int(signer[0] - 'a') })
 	stuck, entered := make(chan struct{}), make(chan struct{})
 	h.subscribe(t, &recorder{refuse: func(int64) bool { close(entered); <-stuck; return false }}, "b")
 	r := new(recorder)
 	h.subscribe(t, r, "a")
 	h.Remote("b", remote(t, "b", 1), 0)
-	<-entered // lane 1 hangs, and a's goes on
+	<-entered // queue 1 hangs, and a's goes on
 	for v := int64(1); v <= n; v++ {
 		if v%2 == 0 {
 			h.Publish(0, false, event("a", v))
@@ -117,7 +117,7 @@ func TestEventsOfAnotherNodeTravelOnTheLaneOfTheirSigner(t *testing.T) {
 	for began := time.Now(); h.pool.Reserved() > 1; runtime.Gosched() { // all but the one that hangs run
 		if time.Since(began) > 10*time.Second {
 			close(stuck)
-			t.Fatal("they are held up by another lane")
+			t.Fatal("they are held up by another queue")
 		}
 	}
 	close(stuck)

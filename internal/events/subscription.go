@@ -33,7 +33,7 @@ func (h *Hub) Subscribe(to Subscriber, scope Scope, signers []string) (*Subscrip
 	if some, ok := to.(Selective); ok {
 		s.may = some.May
 	}
-	h.change(s, 1, func(w *wishes) { w.add(s, signers) })
+	h.change(s, 1, func(w *subscriptionIndex) { w.add(s, signers) })
 	return s, nil
 }
 
@@ -66,14 +66,14 @@ func (s *Subscription) Close() (missed int64) {
 	s.closed = true
 	s.mu.Unlock()
 	if !closed {
-		s.hub.change(s, -1, func(w *wishes) { w.remove(s) })
+		s.hub.change(s, -1, func(w *subscriptionIndex) { w.remove(s) })
 	}
 	return s.missed.Swap(0)
 }
 
 // change adds a subscription or takes it away, and tells when what the clients
 // want is another thing afterwards.
-func (h *Hub) change(s *Subscription, by int64, edit func(*wishes)) {
+func (h *Hub) change(s *Subscription, by int64, edit func(*subscriptionIndex)) {
 	clients := &h.wants[Everywhere]
 	h.mu.Lock()
 	allBefore, before := clients.sum()

@@ -19,6 +19,6 @@
 // locks. What must not happen twice has a request id; this keeps the gateway from
 // doing the same work twice at once, and people from pressing a button twice.
 //
-// A Guard owns one goroutine a lane, which talks to the Locks, and which also tells
+// A Guard owns one goroutine a worker, which talks to the Locks, and which also tells
 // what became of it. Stop ends them and waits.
 package guard

@@ -18,17 +18,17 @@ type Config struct {
 	// lock was given back. It bounds every queue of the Guard: a call waits in one
 	// of them at most. More let more calls wait for a Redis that hangs.
 	Places int
-	// Lanes is how many goroutines talk to the Locks, each with as many steps at a
+	// Workers is how many goroutines talk to the Locks, each with as many steps at a
 	// time as have gathered. A key belongs to one of them.
-	Lanes int
+	Workers int
 	// Timeout bounds how long a step waits until it is asked, and again the asking.
 	// Shorter refuses more calls when Redis is slow, longer keeps them waiting.
 	Timeout time.Duration
 }
 
 func (c *Config) validate() error {
-	if c.Places < 1 || c.Lanes < 1 || c.Timeout < time.Millisecond {
-		return fmt.Errorf("%d places, %d lanes and a timeout of %v: at least 1, 1 and 1ms are needed", c.Places, c.Lanes, c.Timeout)
+	if c.Places < 1 || c.Workers < 1 || c.Timeout < time.Millisecond {
+		return fmt.Errorf("%d places, %d workers and a timeout of %v: at least 1, 1 and 1ms are needed", c.Places, c.Workers, c.Timeout)
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ type Guard struct {
 	figures Figures
 	log     *slog.Logger
 	seed    maphash.Seed
-	lanes   []*lane
+	workers []*worker
 	said    atomic.Int64 // when the log last said that the Locks do not answer
 
 	mu     sync.Mutex // guards what follows
@@ -125,7 +125,7 @@ type Guard struct {
 	running sync.WaitGroup
 }
 
-// New makes a guard and starts its lanes.
+// New makes a guard and starts its workers.
 func New(locks Locks, figures Figures, log *slog.Logger, cfg Config) (*Guard, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("guard: %w", err)
@@ -134,9 +134,9 @@ func New(locks Locks, figures Figures, log *slog.Logger, cfg Config) (*Guard, er
 		cfg: cfg, locks: locks, figures: figures, log: log.With("component", "guard"), seed: maphash.MakeSeed(),
 		idle: make(chan struct{}), stop: make(chan struct{}),
 	}
-	for range cfg.Lanes {
-		ln := &lane{g: g, wake: make(chan struct{}, 1)}
-		g.lanes = append(g.lanes, ln)
+	for range cfg.Workers {
+		ln := &worker{g: g, wake: make(chan struct{}, 1)}
+		g.workers = append(g.workers, ln)
 		g.running.Go(ln.loop)
 	}
 	return g, nil
@@ -178,7 +178,7 @@ func (g *Guard) Places() (used, capacity int) {
 // Take asks for the lock of a call that has a place.
 func (g *Guard) Take(l *Lock) {
 	l.value = rand.Text() // of this call alone, so that nobody else can give the lock back
-	if !g.lane(l.Key).push(l) {
+	if !g.workerOf(l.Key).push(l) {
 		l.Verdict, l.Err = Unanswered, errStopped
 		g.decide(l)
 	}
@@ -194,20 +194,20 @@ func (g *Guard) End(l *Lock, keep bool) (later bool) {
 		return false
 	}
 	l.release = true
-	if !g.lane(l.Key).push(l) {
+	if !g.workerOf(l.Key).push(l) {
 		g.Cancel()
 		return false
 	}
 	return true
 }
 
-func (g *Guard) lane(key string) *lane {
-	return g.lanes[maphash.String(g.seed, key)%uint64(len(g.lanes))]
+func (g *Guard) workerOf(key string) *worker {
+	return g.workers[maphash.String(g.seed, key)%uint64(len(g.workers))]
 }
 
 var errStopped = errors.New("the guard has stopped")
 
-// Stop lets nobody in, waits until every lock was given back, and ends the lanes.
+// Stop lets nobody in, waits until every lock was given back, and ends the workers.
 // When ctx ends first it says so; locks that are left end by themselves. It may be
 // called twice.
 func (g *Guard) Stop(ctx context.Context) (err error) {

@@ -102,7 +102,7 @@ func TestALockThatIsKeptEndsWithItsInterval(t *testing.T) {
 // Whatever gathers while the locks are asked goes in one piece, and in order.
 func TestLocksOfOneKeyAreTakenInTheOrderTheyAreAskedFor(t *testing.T) {
 	g := newGate(NewMemory(10))
-	r := start(t, g, func(c *Config) { c.Lanes = 1 })
+	r := start(t, g, func(c *Config) { c.Workers = 1 })
 	plug := r.ask("plug", time.Minute, false)
 	<-g.came
 	var calls []*call
@@ -195,7 +195,7 @@ func TestALockThatCannotBeGivenBackIsCountedAndItsCallEnds(t *testing.T) {
 		if memory.Run(ctx, steps); away {
 			steps[0].OK, steps[0].Err = false, errors.New("away")
 		}
-	}), func(c *Config) { c.Lanes = 1 })
+	}), func(c *Config) { c.Workers = 1 })
 	c := r.take("k", time.Minute, Granted)
 	away = true
 	r.end(c)
@@ -212,7 +212,7 @@ func TestLocksThatHangRefuseEverybodyInTime(t *testing.T) {
 				steps[i].Err = ctx.Err()
 			}
 		}
-		r := start(t, script(hang), func(c *Config) { c.Lanes = 1 })
+		r := start(t, script(hang), func(c *Config) { c.Workers = 1 })
 		began := time.Now()
 		var calls []*call
 		for i := range 50 {
@@ -238,7 +238,7 @@ func TestATakeThatHasWaitedTooLongIsNotAskedFor(t *testing.T) {
 		r := start(t, script(func(ctx context.Context, steps []Step) {
 			time.Sleep(3 * time.Second)
 			memory.Run(ctx, steps)
-		}), func(c *Config) { c.Lanes = 1 })
+		}), func(c *Config) { c.Workers = 1 })
 		first := r.ask("a", time.Minute, false)
 		synctest.Wait()
 		second := r.ask("b", time.Minute, false)
@@ -253,7 +253,7 @@ func TestATakeThatHasWaitedTooLongIsNotAskedFor(t *testing.T) {
 
 func TestALockIsNotAskedForWhenNobodyWaitsForItAnyMore(t *testing.T) {
 	g := newGate(NewMemory(10))
-	r := start(t, g, func(c *Config) { c.Lanes = 1 })
+	r := start(t, g, func(c *Config) { c.Workers = 1 })
 	plug := r.ask("plug", time.Minute, false)
 	<-g.came
 	gone := &call{decided: make(chan struct{}), ended: make(chan struct{}), gone: true}

@@ -58,7 +58,7 @@ func TestShardsFollowTheNodesThatComeAndGo(t *testing.T) {
 		if err := d.Leave(t.Context(), lease.Holder{Node: "b", Incarnation: 1}); err != nil {
 			t.Fatal(err)
 		}
-		b.Retire()
+		b.StepDown()
 		pass(time.Second)
 		even(2)
 		d.mute("c", true)
@@ -226,9 +226,9 @@ func TestWhatIsRememberedIsBoundedByCountAndBytes(t *testing.T) {
 			}
 			n.run("used 99#99 signer=s199") // the batch after the last eviction
 			count, _ := n.Remembered()
-			bytes, mostBytes := n.RememberedBytes()
-			if count > test.most || count < test.most/4 || bytes > test.bytes || mostBytes != test.bytes {
-				t.Errorf("%d signers in %d bytes of %d are remembered, want at most %d", count, bytes, mostBytes, test.most)
+			bytes, maxBytes := n.RememberedBytes()
+			if count > test.most || count < test.most/4 || bytes > test.bytes || maxBytes != test.bytes {
+				t.Errorf("%d signers in %d bytes of %d are remembered, want at most %d", count, bytes, maxBytes, test.most)
 			}
 			n.run("allocate signer=s0")
 			if got := n.disk.summary(t, "s0").Next; got != int64(test.holds)+1 {
@@ -290,7 +290,7 @@ func TestWhileClientsAskNodesComeAndGo(t *testing.T) {
 		if err := c.disk.Leave(t.Context(), lease.Holder{Node: "c", Incarnation: 1}); err != nil {
 			t.Fatal(err)
 		}
-		c.nodes["c"].Retire()
+		c.nodes["c"].StepDown()
 		pass(250 * time.Millisecond)
 		if got := c.disk.owned(t); got["c"] != 0 || got[""] != 0 {
 			t.Errorf("250ms after c retired the shards are at %v", got)

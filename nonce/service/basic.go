@@ -148,7 +148,7 @@ func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool)
 		row, mended := rules.Mend(l.Signer, &l.Shard)
 		plan = svc.cfg.Rules.Make(&rules.Input{
 			Signer: row, GrantUntil: l.Shard.GrantUntil, Now: exactly(loaded.Now), History: l.History, Requests: l.Requests, Chain: chain,
-			Claim: svc.open.claim, NoExpiry: noExpiry || svc.clock.paused(),
+			Claim: svc.open.reserve, NoExpiry: noExpiry || svc.clock.paused(),
 		}, ops)
 		w := nonce.Write{
 			Name: need.Signer, Term: l.Shard.Term(), Check: !plan.Writes && !mended, Signer: plan.Signer,
@@ -169,7 +169,7 @@ func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool)
 	}
 	if plan != nil {
 		for i := range plan.Answers {
-			svc.open.unclaim(tasks[i].op.Principal, plan.Answers[i].Claimed)
+			svc.open.release(tasks[i].op.Principal, plan.Answers[i].Claimed)
 		}
 	}
 	if err != nil {
@@ -187,11 +187,11 @@ func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool)
 // committed follows a transaction.
 func (b *basic) committed(signer string, tasks []*task, plan *rules.Plan, chain nonce.ChainSigner, now time.Time) {
 	svc := b.svc
-	lane := svc.Lane(signer)
+	worker := svc.WorkerIndex(signer)
 	if plan.Expired > 0 {
 		svc.fig.Swept(plan.Expired)
 	}
-	svc.publishOwn(lane, signer, chain, plan, now)
+	svc.publishOwn(worker, signer, chain, plan, now)
 	for i := range plan.Answers {
 		t, a := tasks[i], &plan.Answers[i]
 		svc.open.settle(t.op, a)
@@ -200,7 +200,7 @@ func (b *basic) committed(signer string, tasks []*task, plan *rules.Plan, chain 
 		} else {
 			t.answer(a, svc.clock.now())
 		}
-		svc.publish(lane, t, a, chain, plan.Signer.Version, now)
+		svc.publish(worker, t, a, chain, plan.Signer.Version, now)
 	}
 }
 

@@ -8,11 +8,11 @@ import (
 
 // batch is what a worker takes from its queue at a time.
 type batch struct {
-	tasks  []*task
-	home   []*stray
-	orders []order
-	due    []nonce.DueEntry // signers to be looked at for overdue holds
-	tick   bool
+	tasks        []*task
+	forwardsOver []*remoteSigner
+	orders       []order
+	due          []nonce.DueEntry // signers to be looked at for overdue holds
+	tick         bool
 	// signers and holds bound what is looked at for overdue holds, see pace.room
 	signers, holds int
 	waiting        bool // the store has listed more than is looked at now
@@ -22,7 +22,7 @@ type batch struct {
 func (w *worker) take() (b batch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	b.home, w.home = w.home, nil
+	b.forwardsOver, w.forwardsOver = w.forwardsOver, nil
 	b.orders, w.orders = w.orders, nil
 	now := time.Now()
 	b.tasks = w.queue.take(w.svc.cfg.MaxBatch, now)
@@ -38,14 +38,14 @@ func (w *worker) take() (b batch) {
 // those that waited for another node, or were parked, then those of this batch. A task whose
 // signer still waits, or is parked, joins it there and is not run now.
 func (w *worker) group(b *batch) []*group {
-	groups := make([]*group, 0, min(len(b.tasks), 256)+len(w.parked)+len(b.home)+len(b.due))
+	groups := make([]*group, 0, min(len(b.tasks), 256)+len(w.parked)+len(b.forwardsOver)+len(b.due))
 	open := make(map[string]*group, cap(groups))
 	begin := func(g *group) {
 		open[g.name] = g
 		groups = append(groups, g)
 	}
-	for _, st := range b.home {
-		if w.strays[st.name] != st || w.parked[st.name] != nil || open[st.name] != nil {
+	for _, st := range b.forwardsOver {
+		if w.remote[st.name] != st || w.parked[st.name] != nil || open[st.name] != nil {
 			continue // the signer's group finds what came back (collect)
 		}
 		g := st.waiting
@@ -67,7 +67,7 @@ func (w *worker) group(b *batch) []*group {
 			g.add(t)
 			continue
 		}
-		if st := w.strays[name]; st != nil && st.waiting != nil {
+		if st := w.remote[name]; st != nil && st.waiting != nil {
 			w.joinWaiting(st, t)
 			continue
 		}

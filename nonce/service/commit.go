@@ -100,7 +100,7 @@ func (w *worker) answer(g *group, now time.Time) {
 // settle counts what a committed op did to its principal's open holds: it has new ones, or it
 // ended one or gave it another deadline. A hold that another node handed out is not counted
 // here, and stays so when it is extended. What the plan claimed is given back.
-func (o *openHolds) settle(op *nonce.Op, a *rules.Answer) {
+func (o *holdQuota) settle(op *nonce.Op, a *rules.Answer) {
 	switch {
 	case a.Err != nil || !a.Wrote:
 	case a.Claimed > 0:
@@ -114,7 +114,7 @@ func (o *openHolds) settle(op *nonce.Op, a *rules.Answer) {
 			o.given(holder, 1, a.Until)
 		}
 	}
-	o.unclaim(op.Principal, a.Claimed)
+	o.release(op.Principal, a.Claimed)
 }
 
 const errRowLocked nonce.Told = "the signer's row stayed locked by another session"
@@ -122,7 +122,7 @@ const errRowLocked nonce.Told = "the signer's row stayed locked by another sessi
 // notApplied deals with a group whose write the store left out: nothing of it happened. It
 // reports whether the group goes on.
 func (w *worker) notApplied(g *group, why nonce.WriteResult) bool {
-	w.unclaim(g)
+	w.releaseHolds(g)
 	requests := g.write.Requests
 	version := g.sig.row.Version
 	g.unread()
@@ -170,7 +170,7 @@ func (w *worker) commitFailed(groups []*group, err error) (next []*group) {
 		return w.settle(groups, err)
 	}
 	for _, g := range groups {
-		w.unclaim(g)
+		w.releaseHolds(g)
 	}
 	switch {
 	case outcome == nonce.NotSent:

@@ -13,7 +13,7 @@ import (
 // Config are the settings of a Service. All are required unless said otherwise.
 type Config struct {
 	Mode    nonce.Mode
-	Workers int // in mode basic only lanes for events
+	Workers int // in mode basic only workers for events
 	// QueueCapacity is the places of one worker's queue, in ops. While several
 	// principals have places there, none has more than an equal share: the capacity
 	// divided by how many they are. So that who comes to a queue that others have filled

@@ -42,9 +42,9 @@ func TestEventsOfASignerComeOnItsLane(t *testing.T) {
 	if got, want := n.events.String(), "allocated 0#1, allocated 1#1, used 0#1, released 1#1, floor 1#0"; got != want {
 		t.Errorf("got events %s, want %s", got, want)
 	}
-	for i, lane := range n.events.lane {
-		if lane != n.Lane(signer) || lane >= n.Lanes() {
-			t.Errorf("event %d: got lane %d of %d, want %d", i, lane, n.Lanes(), n.Lane(signer))
+	for i, worker := range n.events.worker {
+		if worker != n.WorkerIndex(signer) || worker >= n.WorkerCount() {
+			t.Errorf("event %d: got worker %d of %d, want %d", i, worker, n.WorkerCount(), n.WorkerIndex(signer))
 		}
 	}
 	for i, want := range []int64{1, 1, 2, 3, 4} {

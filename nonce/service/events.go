@@ -13,7 +13,7 @@ import (
 func (s *Service) storeTime() time.Time { return time.UnixMilli(s.clock.now().Earliest) }
 
 // publishOwn hands on the events of holds that were over and of what the chain said.
-func (s *Service) publishOwn(lane int, signer string, chain nonce.ChainSigner, plan *rules.Plan, now time.Time) {
+func (s *Service) publishOwn(worker int, signer string, chain nonce.ChainSigner, plan *rules.Plan, now time.Time) {
 	if len(plan.Own) == 0 {
 		return
 	}
@@ -25,12 +25,12 @@ func (s *Service) publishOwn(lane int, signer string, chain nonce.ChainSigner, p
 		chain.Committed(plan.Own)
 	}
 	if s.sink != nil && s.sink.Watched(signer) {
-		s.sink.Publish(lane, false, plan.Own)
+		s.sink.Publish(worker, false, plan.Own)
 	}
 }
 
 // publish hands on the events of a committed op.
-func (s *Service) publish(lane int, t *task, a *rules.Answer, chain nonce.ChainSigner, version int64, now time.Time) {
+func (s *Service) publish(worker int, t *task, a *rules.Answer, chain nonce.ChainSigner, version int64, now time.Time) {
 	op := t.op
 	if a.Err != nil || !a.Wrote {
 		return
@@ -51,7 +51,7 @@ func (s *Service) publish(lane int, t *task, a *rules.Answer, chain nonce.ChainS
 		chain.Committed(all)
 	}
 	if len(all) > 0 {
-		s.sink.Publish(lane, op.EventPlace, all)
+		s.sink.Publish(worker, op.EventPlace, all)
 		op.EventPlace = false
 	}
 }

@@ -150,7 +150,7 @@ func TestASignerThatIsStoppedServesOnceItsFloorWasRaisedElsewhere(t *testing.T) 
 		if err := d.Leave(t.Context(), lease.Holder{Node: "b", Incarnation: 1}); err != nil {
 			t.Fatal(err)
 		}
-		b.Retire()
+		b.StepDown()
 		pass(20 * time.Second)
 		if a.want("allocate -> 2#1"); a.StoppedSigners() != 0 {
 			t.Errorf("%d signers are stopped", a.StoppedSigners())

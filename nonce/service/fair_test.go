@@ -12,8 +12,8 @@ import (
 )
 
 // queueOf makes a queue of ops of principals, numbered in order of arrival.
-func queueOf(who ...nonce.Principal) *turns {
-	q := new(turns)
+func queueOf(who ...nonce.Principal) *fairQueue {
+	q := new(fairQueue)
 	for i, p := range who {
 		q.push(&task{op: &nonce.Op{Principal: p, Nonce: int64(i)}})
 	}
@@ -125,7 +125,7 @@ func TestNobodyWaitsForLongerThanThereAreOthers(t *testing.T) {
 func TestBatchesHaveEveryOpOnceAndEachPrincipalsInOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for range 300 {
-		q, last, pushed, taken := new(turns), make(map[nonce.Principal]int64), 0, 0
+		q, last, pushed, taken := new(fairQueue), make(map[nonce.Principal]int64), 0, 0
 		principals, most := 1+rng.IntN(6), 1+rng.IntN(12)
 		for pushed < 400 || len(q.tasks) > 0 {
 			for range rng.IntN(30) {
@@ -229,7 +229,7 @@ func TestWhoComesToAFullQueueFindsAPlaceAndTheGreedyOneDoesNot(t *testing.T) {
 func BenchmarkQueue(b *testing.B) {
 	for name, principals := range map[string]int{"nobody": 0, "one": 1, "hundred": 100} {
 		b.Run(name, func(b *testing.B) {
-			s, q := &shares{most: 4096}, new(turns)
+			s, q := &shares{most: 4096}, new(fairQueue)
 			ops := make([]*task, 1024)
 			for i := range ops {
 				ops[i] = &task{op: new(nonce.Op)}

@@ -190,17 +190,17 @@ func (f *figures) sweepsPaused() (p bool) { f.count(func() { p = f.paused }); re
 
 // events is a sink that keeps what was published.
 type events struct {
-	mu   sync.Mutex // guards all
-	all  []nonce.Event
-	lane []int
+	mu     sync.Mutex // guards all
+	all    []nonce.Event
+	worker []int
 }
 
 func (e *events) Watched(string) bool { return true }
-func (e *events) Publish(lane int, _ bool, events []nonce.Event) {
+func (e *events) Publish(worker int, _ bool, events []nonce.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for range events {
-		e.lane = append(e.lane, lane)
+		e.worker = append(e.worker, worker)
 	}
 	e.all = append(e.all, events...)
 }

@@ -100,7 +100,7 @@ func (w *worker) follow(g *group, l *nonce.LoadedSigner) {
 	case l.Shard.Performance != (g.shard.log != nil): // an outcome that was unknown, or the engine of another life
 		w.lose(g.shard)
 		g.sig = nil
-		w.anew = append(w.anew, g)
+		w.rerouted = append(w.rerouted, g)
 	case g.sig != nil && g.shard.log != nil: // memory is ahead of the rows
 	case g.sig == nil:
 		if g.sig = w.remember(g, l); g.sig == nil {
@@ -115,7 +115,7 @@ func (w *worker) follow(g *group, l *nonce.LoadedSigner) {
 // all of its tasks but a safe floor.
 func (w *worker) stoppedNow(g *group) {
 	g.sig, g.look = nil, false
-	w.anew = append(w.anew, g)
+	w.rerouted = append(w.rerouted, g)
 }
 
 // remember begins to remember a signer as it was read. nil: the row shows less than this node

@@ -46,22 +46,22 @@ func (c *LogConfig) defaults() {
 }
 
 // settled reports whether batches may go into the log.
-func (lg *shardLog) settled() bool { return lg.serves && len(lg.stuck) == 0 && !lg.raising }
+func (lg *shardLog) settled() bool { return lg.serves && len(lg.unanswered) == 0 && !lg.raising }
 
-// shardLog is the log of a shard that is this node's. It belongs to the worker's turn.
+// shardLog is the log of a shard that is this node's. It belongs to worker.batchMu.
 //
 // Until it serves, nothing of its signers is remembered. From then on memory is whole: it has
 // all that the log accepted, until the shard is lost. While it is stuck it is not known whether
 // the log has what was appended last; nothing is planned meanwhile.
 type shardLog struct {
-	fence   nonce.LogFence
-	engine  lease.Engine
-	serves  bool
-	stuck   []*group  // whose append has an unknown outcome
-	raising bool      // it is not known whether the try was raised; nothing is appended meanwhile
-	failing time.Time // since when the log does not do what it should; zero: it does
-	retryAt time.Time // the next try while it fails
-	why     error     // of the last one
+	fence      nonce.LogFence
+	engine     lease.Engine
+	serves     bool
+	unanswered []*group  // whose append has an unknown outcome
+	raising    bool      // it is not known whether the try was raised; nothing is appended meanwhile
+	failing    time.Time // since when the log does not do what it should; zero: it does
+	retryAt    time.Time // the next try while it fails
+	why        error     // of the last one
 
 	dirty   map[*signer]struct{} // signers that have something to be shipped
 	shipped int64                // the head up to which the rows have everything
@@ -137,7 +137,7 @@ func handsOut(g *group) (n int) {
 func (w *worker) append(groups, next []*group) []*group {
 	if w.unshipped > w.svc.cfg.Log.MaxUnshipped {
 		for _, g := range groups {
-			w.unclaim(g)
+			w.releaseHolds(g)
 			w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: errLogBehind})
 		}
 		return next
@@ -183,7 +183,7 @@ func (w *worker) tooEarly(groups, next []*group) (left, all []*group) {
 	now := w.svc.clock.now().Earliest
 	for _, g := range groups {
 		if g.plan.NotBefore > now {
-			w.unclaim(g)
+			w.releaseHolds(g)
 			g.unread()
 			g.noExpiry = true
 			next = append(next, g)
@@ -251,7 +251,7 @@ func (w *worker) reserve(groups []*group) []*group {
 			g.plan.Signer.Ceiling, g.plan.Signer.Epoch = g.sig.row.Ceiling, g.sig.row.Epoch
 			continue
 		}
-		w.unclaim(g)
+		w.releaseHolds(g)
 		g.unread()
 		cause := err
 		if cause == nil {
@@ -269,9 +269,9 @@ func (w *worker) reserve(groups []*group) []*group {
 		if g.shard.log != nil {
 			return false
 		}
-		w.unclaim(g) // its shard was just lost
+		w.releaseHolds(g) // its shard was just lost
 		g.unread()
-		w.anew = append(w.anew, g)
+		w.rerouted = append(w.rerouted, g)
 		return true
 	})
 }
@@ -352,7 +352,7 @@ func (w *worker) notAccepted(sh *shard, groups []*group, wrote bool, err error) 
 	if _, is := errors.AsType[*nonce.StoreError](err); is && nonce.OutcomeOf(err) == nonce.Unknown && wrote {
 		w.svc.tally.unknown.Add(1)
 		w.fails(sh, err)
-		lg.stuck = groups
+		lg.unanswered = groups
 		for _, g := range groups { // what comes for its signers joins them
 			g.retryAt = time.Now().Add(time.Hour)
 			for _, t := range g.tasks {
@@ -364,13 +364,13 @@ func (w *worker) notAccepted(sh *shard, groups []*group, wrote bool, err error) 
 		return
 	}
 	for _, g := range groups {
-		w.unclaim(g)
+		w.releaseHolds(g)
 		g.unread()
 	}
 	w.broken(sh, err)
 	for _, g := range groups {
 		if sh.log == nil {
-			w.anew = append(w.anew, g)
+			w.rerouted = append(w.rerouted, g)
 		} else {
 			w.park(g, errLogAway)
 		}

@@ -59,7 +59,7 @@ func (w *worker) tendLogs() {
 	}
 	now := time.Now()
 	for _, sh := range w.owned() {
-		if lg := sh.log; lg != nil && (!lg.serves || len(lg.stuck) > 0 || !lg.failing.IsZero()) && !now.Before(lg.retryAt) {
+		if lg := sh.log; lg != nil && (!lg.serves || len(lg.unanswered) > 0 || !lg.failing.IsZero()) && !now.Before(lg.retryAt) {
 			w.tryLog(sh)
 		}
 	}
@@ -72,7 +72,7 @@ func (w *worker) tryLog(sh *shard) {
 	switch {
 	case !lg.serves && w.svc.yields():
 		sh.leftTo, sh.leftUntil = w.svc.fleet.Load().heir(sh.id), time.Now().Add(freeFor)
-		w.giveUp([]*shard{sh})
+		w.releaseShards([]*shard{sh})
 	case !lg.serves && w.logLost(lg):
 		w.declare(sh)
 	case lg.serves && w.logLost(lg):
@@ -106,7 +106,7 @@ func (w *worker) settleLog(sh *shard) {
 	ctx, cancel := w.svc.logTime()
 	defer cancel()
 	after, err := w.svc.cfg.Log.Log.Raise(ctx, lg.fence)
-	happened := len(lg.stuck) > 0 && after.Head == lg.fence.Head+1
+	happened := len(lg.unanswered) > 0 && after.Head == lg.fence.Head+1
 	if err == nil && !happened && after.Head != lg.fence.Head {
 		err = fmt.Errorf("%w: its head is %d, and %d was believed", nonce.ErrLogLost, after.Head, lg.fence.Head)
 	}
@@ -122,7 +122,7 @@ func (w *worker) settleLog(sh *shard) {
 			w.accepted(g)
 			return
 		}
-		w.unclaim(g)
+		w.releaseHolds(g)
 		g.unread()
 	})
 }
@@ -130,8 +130,8 @@ func (w *worker) settleLog(sh *shard) {
 // unstick lets the groups go on whose append had an unknown outcome, once each has been told
 // what became of it.
 func (w *worker) unstick(sh *shard, each func(*group)) {
-	stuck := sh.log.stuck
-	sh.log.stuck = nil
+	stuck := sh.log.unanswered
+	sh.log.unanswered = nil
 	for _, g := range stuck {
 		delete(w.parked, g.name)
 		tasks := len(g.tasks)
@@ -309,7 +309,7 @@ func (w *worker) turnOff(sh *shard, reason string) bool {
 		return false
 	}
 	w.svc.log.Info("a shard has the reliable engine", "shard", sh.id, "because", reason)
-	w.unstick(sh, func(g *group) { w.unclaim(g); g.unread() })
+	w.unstick(sh, func(g *group) { w.releaseHolds(g); g.unread() })
 	trim := lg.fence
 	sh.log, sh.logFailing = nil, time.Time{}
 	view := *sh.view.Load()
@@ -377,7 +377,7 @@ func (w *worker) dropLog(sh *shard) {
 	}
 	unknown := &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errLogDoubt}
 	w.unstick(sh, func(g *group) {
-		w.unclaim(g)
+		w.releaseHolds(g)
 		w.endUnknown(g, errLogDoubt, func(*task) bool { return false })
 		g.unread()
 	})

@@ -71,13 +71,13 @@ type Reconciled struct {
 // remembered. It waits for the batch under way of each worker.
 func (s *Service) Reconcile(ctx context.Context) (r Reconciled, err error) {
 	for _, w := range s.workers {
-		w.turn.Lock()
+		w.batchMu.Lock()
 		for _, sh := range w.serving() {
 			if err == nil {
 				err = w.reconcile(ctx, sh, &r)
 			}
 		}
-		w.turn.Unlock()
+		w.batchMu.Unlock()
 	}
 	return r, err
 }

@@ -99,8 +99,8 @@ var (
 	errRehearsalBehind = errors.New("the log was behind the store")
 )
 
-// anew has a shard begin anew.
-func (sh *rehearsing) anew(why error) { sh.since, sh.why, sh.begun = time.Now(), why, false }
+// restart has a shard begin anew.
+func (sh *rehearsing) restart(why error) { sh.since, sh.why, sh.begun = time.Now(), why, false }
 
 // look begins and ends rehearsals, compares the fence of each shard, so that it is known of one
 // that nobody uses as well, and notes which have kept up for long enough.
@@ -128,7 +128,7 @@ func (r *rehearsal) look() {
 			sh = &rehearsing{term: term, since: time.Now()}
 			r.shards[of.id] = sh
 		} else if missed != r.seen {
-			sh.anew(errRehearsalFull)
+			sh.restart(errRehearsalFull)
 		}
 		reached = reached && r.begin(of.id, sh) // one call that fails is enough
 	}
@@ -149,7 +149,7 @@ func (r *rehearsal) begin(shard int, sh *rehearsing) bool {
 	sh.begins++
 	fence, err := r.svc.cfg.Log.Log.Begin(ctx, nonce.Rehearsal(shard), sh.term<<20+sh.begins)
 	if err != nil {
-		sh.anew(err)
+		sh.restart(err)
 		return false
 	}
 	sh.fence, sh.begun, sh.trimmed = fence, true, 0
@@ -166,7 +166,7 @@ func (r *rehearsal) write(batch []rehearsed) {
 		switch {
 		case sh == nil || !sh.begun || sh.term != c.term.Token: // it begins after this
 		case time.Since(c.at) > r.svc.cfg.Log.ShipSLA:
-			sh.anew(errRehearsalBehind)
+			sh.restart(errRehearsalBehind)
 		case records[id] == nil:
 			records[id] = &nonce.LogRecord{Shard: id, Token: sh.fence.Token, Seq: sh.fence.Head + 1, Changes: []nonce.LogChange{c.change}}
 		default:
@@ -192,7 +192,7 @@ func (r *rehearsal) append(records map[int]*nonce.LogRecord) {
 	defer cancel()
 	for i, err := range r.svc.cfg.Log.Log.Append(ctx, items) {
 		if err != nil {
-			of[i].anew(err)
+			of[i].restart(err)
 		} else if items[i].Record != nil {
 			of[i].fence.Head++
 		}

@@ -409,7 +409,7 @@ func (w *worker) logDue() bool {
 		return true
 	}
 	for _, sh := range w.owned() {
-		if lg := sh.log; lg != nil && (!lg.serves || len(lg.stuck) > 0 || !lg.failing.IsZero()) && !now.Before(lg.retryAt) {
+		if lg := sh.log; lg != nil && (!lg.serves || len(lg.unanswered) > 0 || !lg.failing.IsZero()) && !now.Before(lg.retryAt) {
 			return true
 		}
 	}

@@ -126,13 +126,13 @@ func (s *Service) Engine() EngineStatus {
 		st.Rehearsing = *s.rehearsal.progress.Load()
 	}
 	for _, w := range s.workers {
-		w.turn.Lock()
+		w.batchMu.Lock()
 		for _, sh := range w.owned() {
 			if lg := sh.log; lg != nil {
 				st.Here = append(st.Here, lg.status(sh.id))
 			}
 		}
-		w.turn.Unlock()
+		w.batchMu.Unlock()
 	}
 	return st
 }
@@ -204,14 +204,14 @@ func (s *Service) Switch(ctx context.Context, performance bool, rehearse time.Du
 // Ship ships what the logs of this node have, and reports how many shards have nothing left.
 func (s *Service) Ship() (whole, shards int) {
 	for _, w := range s.workers {
-		w.turn.Lock()
+		w.batchMu.Lock()
 		for _, sh := range w.serving() {
 			if shards++; w.flush(sh, false) {
 				whole++
 			}
 		}
 		w.wakeAll()
-		w.turn.Unlock()
+		w.batchMu.Unlock()
 	}
 	return whole, shards
 }

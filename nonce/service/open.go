@@ -7,11 +7,11 @@ import (
 	"noncegate/nonce"
 )
 
-// openHolds counts, of each principal, the holds that this node handed out and that
+// holdQuota counts, of each principal, the holds that this node handed out and that
 // are neither marked here nor due. A hold that is marked at another node counts until it is
 // due. Of holds it keeps only the deadlines, each with how many holds have it, so it is
 // bounded by the open holds that principals may have.
-type openHolds struct {
+type holdQuota struct {
 	clock *clock
 
 	mu sync.Mutex // guards of
@@ -31,13 +31,13 @@ type deadline struct {
 	holds int
 }
 
-func newOpenHolds(c *clock) *openHolds {
-	return &openHolds{clock: c, of: make(map[nonce.Principal]*account)}
+func newOpenHolds(c *clock) *holdQuota {
+	return &holdQuota{clock: c, of: make(map[nonce.Principal]*account)}
 }
 
-// claim takes room for what the op is about to be handed out, until settle or unclaim,
+// reserve takes room for what the op is about to be handed out, until settle or release,
 // or reports that there is none.
-func (o *openHolds) claim(op *nonce.Op, count int) bool {
+func (o *holdQuota) reserve(op *nonce.Op, count int) bool {
 	now := o.clock.now().Earliest
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -50,8 +50,8 @@ func (o *openHolds) claim(op *nonce.Op, count int) bool {
 	return true
 }
 
-// unclaim gives room back.
-func (o *openHolds) unclaim(p nonce.Principal, count int) {
+// release gives room back.
+func (o *holdQuota) release(p nonce.Principal, count int) {
 	if count == 0 {
 		return
 	}
@@ -62,7 +62,7 @@ func (o *openHolds) unclaim(p nonce.Principal, count int) {
 	o.forget(p, a)
 }
 
-func (o *openHolds) account(p nonce.Principal) *account {
+func (o *holdQuota) account(p nonce.Principal) *account {
 	a := o.of[p]
 	if a == nil {
 		a = new(account)
@@ -72,7 +72,7 @@ func (o *openHolds) account(p nonce.Principal) *account {
 }
 
 // given counts holds that were handed out.
-func (o *openHolds) given(p nonce.Principal, n int, until int64) {
+func (o *holdQuota) given(p nonce.Principal, n int, until int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.account(p).add(until, n)
@@ -80,7 +80,7 @@ func (o *openHolds) given(p nonce.Principal, n int, until int64) {
 
 // marked counts a hold as ended, and reports whether it was counted: one that this
 // node did not hand out is not.
-func (o *openHolds) marked(p nonce.Principal, until int64) (counted bool) {
+func (o *holdQuota) marked(p nonce.Principal, until int64) (counted bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	a := o.of[p]
@@ -99,7 +99,7 @@ func (o *openHolds) marked(p nonce.Principal, until int64) (counted bool) {
 }
 
 // sweep forgets holds that are due, and who has none.
-func (o *openHolds) sweep() {
+func (o *holdQuota) sweep() {
 	now := o.clock.now().Earliest
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -109,7 +109,7 @@ func (o *openHolds) sweep() {
 	}
 }
 
-func (o *openHolds) forget(p nonce.Principal, a *account) {
+func (o *holdQuota) forget(p nonce.Principal, a *account) {
 	if a.open+a.claimed == 0 {
 		delete(o.of, p)
 	}

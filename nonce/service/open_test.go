@@ -32,14 +32,14 @@ func openHoldsLikeAList(t *testing.T) {
 		switch rng.IntN(4) {
 		case 0, 1:
 			op := &nonce.Op{Kind: nonce.KindAllocate, Principal: p, Count: 1 + rng.IntN(4), MaxOpen: most}
-			if got, want := o.claim(op, op.Count), len(open[p])+op.Count <= most; got != want {
+			if got, want := o.reserve(op, op.Count), len(open[p])+op.Count <= most; got != want {
 				t.Fatalf("%d more for who has %d of %d: %v", op.Count, len(open[p]), most, got)
 			} else if !got {
 				refused++
 				continue
 			}
 			if rng.IntN(5) == 0 {
-				o.unclaim(p, op.Count)
+				o.release(p, op.Count)
 				continue
 			}
 			until := now + 1000*int64(1+rng.IntN(30))

@@ -31,7 +31,7 @@ func (w *worker) own(groups []*group) []*group {
 		case i < 0:
 			left = append(left, g)
 		case retired:
-			w.giveAway(g)
+			w.releaseGroup(g)
 		case w.may(g, &acquired[i]):
 			left = append(left, g)
 		}
@@ -160,12 +160,12 @@ func (w *worker) acquired(sh *shard, row, was *lease.Shard) {
 	if sh.doubt = *row; row.Performance {
 		w.beginLog(sh, row)
 		if w.svc.cfg.Log == nil { // it is for nodes with Redis
-			w.giveUp([]*shard{sh})
+			w.releaseShards([]*shard{sh})
 			row.Taken = false
 			return
 		}
 		if w.svc.yields() {
-			w.giveUp([]*shard{sh})
+			w.releaseShards([]*shard{sh})
 			return
 		}
 	}
@@ -188,6 +188,6 @@ func (w *worker) lost(g *group, row *lease.Shard) {
 				"token", row.Token, "owner_node", row.Owner.Node, "node", w.svc.holder.Node)
 		}
 	}
-	w.svc.meet(row.Owner)
+	w.svc.checkIncarnation(row.Owner)
 	w.toOwner(g, row, nonce.ErrFenced)
 }

@@ -116,7 +116,7 @@ func TestAPinIsForAsLongAsItsNodeLives(t *testing.T) {
 func TestAMoveThatCannotBeIsRefusedAndChangesNothing(t *testing.T) {
 	watching(t, func(t *testing.T, d *disk, a, b *node) {
 		start(t, d, "basic", basicMode)
-		b.Retire()
+		b.StepDown()
 		if err := d.Leave(t.Context(), d.holder(t, "b")); err != nil {
 			t.Fatal(err)
 		}

@@ -24,8 +24,8 @@ func TestARetiringNodeGivesItsShardsUpInOneStatementAndServesOn(t *testing.T) {
 			}
 			return nil
 		})
-		a.Retire()
-		a.Retire()
+		a.StepDown()
+		a.StepDown()
 		if releases != 1 || a.Owned() != 0 || c.owner(signer) != "" {
 			t.Errorf("after retiring, in %d statements, a owns %d, and %q has the shard", releases, a.Owned(), c.owner(signer))
 		}
@@ -43,7 +43,7 @@ func TestARetiringNodeGivesItsShardsUpInOneStatementAndServesOn(t *testing.T) {
 func TestARetiringNodeThatIsAloneRefusesWhatItWouldHaveToAcquire(t *testing.T) {
 	n := start(t, newDisk(), "a")
 	n.want("allocate -> 0#1")
-	n.Retire()
+	n.StepDown()
 	n.want("allocate -> draining", "status -> next 1 floor 0 held 1 released 0 consumed 0")
 }
 
@@ -57,7 +57,7 @@ func TestWhatIsUnderWayWhenANodeRetiresIsNotRefused(t *testing.T) {
 		ps = append(ps, a.send(allocate(signer), allocate(signer))...)
 		ps = append(ps, b.send(allocate(signer), allocate(signer))...)
 		var retire sync.WaitGroup
-		retire.Go(a.Retire)
+		retire.Go(a.StepDown)
 		open()
 		got := results(ps)
 		slices.Sort(got)
@@ -75,7 +75,7 @@ func TestALeaseThatIsAboutToEndIsGivenBackToo(t *testing.T) {
 		a.want("allocate -> 0#1")
 		c.disk.mute("a", true)
 		pass(a.cfg.LeaseTTL * 9 / 10)
-		a.Retire()
+		a.StepDown()
 		began := time.Now()
 		b.want("allocate -> 1#1")
 		if took := time.Since(began); took != 0 {
@@ -94,7 +94,7 @@ func TestAShardThatANodeIsAcquiringAsItRetiresIsGivenBack(t *testing.T) {
 	ps := n.send(allocate(signer))
 	<-began
 	var retire sync.WaitGroup
-	retire.Go(n.Retire)
+	retire.Go(n.StepDown)
 	open()
 	if got := results(ps); got[0] != "0#1" {
 		t.Errorf("got %q", got)
@@ -110,7 +110,7 @@ func TestAnAcquireThatComesAfterItsNodeRetiredIsGivenBackByTheHeartbeat(t *testi
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk()
 		n := start(t, d, "a")
-		n.Retire()
+		n.StepDown()
 		h := lease.Holder{Node: "a", Incarnation: 1}
 		if rows, err := d.Acquire(t.Context(), h, []int{2}); err != nil || !rows[0].Taken {
 			t.Fatal(rows, err)
@@ -136,7 +136,7 @@ func TestAShardThatWasNotGivenBackIsGivenBackByTheHeartbeat(t *testing.T) {
 					}
 					return nil
 				})
-				n.Retire()
+				n.StepDown()
 				n.want("allocate -> draining")
 				pass(n.cfg.LeaseTTL / 2)
 				if got := d.load(t, signer).Shard; got.Owner != (lease.Holder{}) {

@@ -294,7 +294,7 @@ func TestAShardThatItsOwnerGaveBackBeforeItWentIsServedAtOnce(t *testing.T) {
 		a, b := c.nodes["a"], c.nodes["b"]
 		a.want("allocate -> 0#1")
 		b.want("allocate -> 1#1") // b knows that a owns it
-		a.Retire()
+		a.StepDown()
 		c.set(func() { c.away["a"] = true })
 		began := time.Now()
 		b.want("allocate -> 2#1")
@@ -340,7 +340,7 @@ func TestWhatIsAskedAgainIsAnsweredByWhoHasTheShardNow(t *testing.T) {
 					c.lose = func(*nonce.Op) bool { return lost.CompareAndSwap(false, true) }
 					c.before = func(string, *nonce.Op) {
 						if lost.Load() {
-							c.nodes["a"].Retire()
+							c.nodes["a"].StepDown()
 						}
 					}
 				})
@@ -488,7 +488,7 @@ func TestWhatMayHaveBeenDoneBeforeALaterOneIsNotDoneBehindIt(t *testing.T) {
 	}
 }
 
-// A group that waits for another node, and whose last op has just come home, is
+// A group that waits for another node, and whose last op has just come back, is
 // forgotten by the eviction, and split in two.
 func TestAGroupThatWaitsForAnotherNodeIsNotForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

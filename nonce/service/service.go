@@ -16,7 +16,7 @@
 // their server is reached and one for rehearsals, one that watches who owns which shard, one that ends overdue holds, one that prunes, and the heartbeat (package
 // lease). Stop ends them all and waits.
 //
-// Locks, in the order in which they are taken: worker.turn, or in mode basic a stripe of
+// Locks, in the order in which they are taken: worker.batchMu, or in mode basic a stripe of
 // basic, held for a whole batch or transaction, calls of the store included; Service.looking,
 // held while the store is asked for the fleet; then worker.mu, shares.mu, trail.mu,
 // openHolds.mu and clock.mu, of which nobody has two, and under which nothing waits. Only
@@ -58,7 +58,7 @@ type Service struct {
 	workers []*worker
 	basic   *basic // nil: mode worker-queue
 	clock   *clock
-	open    *openHolds
+	open    *holdQuota
 	looking sync.Mutex // held while the store is asked for the fleet
 	fleet   atomic.Pointer[fleet]
 	keeper  *lease.Keeper
@@ -212,11 +212,11 @@ func (s *Service) shardOf(signer string) *shard {
 	return s.shards[nonce.ShardOf(signer, len(s.shards))]
 }
 
-// Lane is the worker of a signer's shard, from 0 to Lanes()-1.
-func (s *Service) Lane(signer string) int { return s.shardOf(signer).worker.index }
+// WorkerIndex is the worker of a signer's shard, from 0 to WorkerCount()-1.
+func (s *Service) WorkerIndex(signer string) int { return s.shardOf(signer).worker.index }
 
-// Lanes is the number of workers.
-func (s *Service) Lanes() int { return len(s.workers) }
+// WorkerCount is the number of workers.
+func (s *Service) WorkerCount() int { return len(s.workers) }
 
 // Queued is the number of places taken in all worker queues, and their capacity. It
 // may be exceeded by an eighth; see Config.QueueCapacity.

@@ -51,7 +51,7 @@ var errEpoch = errors.New("the store may have become another one meanwhile")
 // leaveUnknown answers a group whose commit could not be settled. What wrote
 // nothing, or was not part of the commit, did not happen.
 func (w *worker) leaveUnknown(g *group, cause error) {
-	w.unclaim(g)
+	w.releaseHolds(g)
 	w.endUnknown(g, cause, func(*task) bool { return false })
 	g.unread()
 	w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: cause})
@@ -85,19 +85,19 @@ func (w *worker) settled(g *group, l *nonce.LoadedSigner, cause error) (stopped 
 		w.leaveUnknown(g, cause)
 		return false
 	case checks || l.Signer.Version == believed, l.Signer.Version == planned && l.Token != token:
-		w.unclaim(g) // nothing of it happened
+		w.releaseHolds(g) // nothing of it happened
 	case l.Signer.Version == planned: // under the commit's own token: it happened
 		g.sig = &old // it may be forgotten; its chain is wanted
 		g.sig.row, g.sig.token = l.Signer, l.Token
 		w.answer(g, w.svc.storeTime())
 	case l.Signer.Version < believed: // the store went back; what the commit would have written is not tried again
-		w.unclaim(g)
+		w.releaseHolds(g)
 		w.endUnknown(g, cause, func(*task) bool { return false })
 	default: // others wrote since: the request id tells, and a task without one stays unknown
-		w.unclaim(g)
+		w.releaseHolds(g)
 		w.endUnknown(g, cause, func(t *task) bool {
-			t.doubt = t.op.RequestID != ""
-			return t.doubt
+			t.mayBeDone = t.op.RequestID != ""
+			return t.mayBeDone
 		})
 	}
 	g.unread()

@@ -18,12 +18,12 @@ type shard struct {
 	// so the higher one is the newer.
 	view atomic.Pointer[lease.Shard]
 	// term is the token under which the shard is this node's, as far as it knows; 0: it is
-	// not. It is written in the worker's turn only.
+	// not. It is written in the worker.batchMu only.
 	term atomic.Int64
 	// stopped is how many of its signers this node has stopped. No other node knows of them,
 	// so the balance leaves the shard where it is.
 	stopped atomic.Int32
-	// What follows is read and written in the worker's turn only.
+	// What follows is read and written in the worker.batchMu only.
 	unsure    bool                 // view and hint are doubted: the next op acquires, which asks the store
 	askedAt   time.Time            // when that was done last
 	hint      *nonce.NotOwnerError // the owner, as another node told it; nil: none did
@@ -188,7 +188,7 @@ func (s *Service) elsewhere(sh *shard) (node, url string) {
 
 // left is the node for which this one gave the shard up, while that node may still be about
 // to take it, or, of a shard that this node yields, the one that should have it; nil: there is
-// none. It runs in the worker's turn.
+// none. It runs in worker.batchMu.
 func (s *Service) left(sh *shard) *nonce.NotOwnerError {
 	f, view := s.fleet.Load(), sh.view.Load()
 	to, free := sh.leftTo, view.Owner.Node == "" && time.Now().Before(sh.leftUntil)
@@ -207,7 +207,7 @@ func (s *Service) reaches(node string) bool { return s.cfg.Router == nil || s.cf
 // notOwner is the error of ops of a shard that another node owns, by a lease that runs. Of a
 // node that came only now more is asked.
 func (s *Service) notOwner(row *lease.Shard) error {
-	if s.meet(row.Owner) {
+	if s.checkIncarnation(row.Owner) {
 		return nonce.ErrFenced
 	}
 	if !s.held(s.fleet.Load(), row.Owner) {
@@ -218,8 +218,8 @@ func (s *Service) notOwner(row *lease.Shard) error {
 	return &nonce.NotOwnerError{Node: row.Owner.Node, URL: s.fleet.Load().nodes[row.Owner.Node].URL}
 }
 
-// meet stops the service when the owner of a shard is a later start of this node id.
-func (s *Service) meet(owner lease.Holder) bool {
+// checkIncarnation stops the service when the owner of a shard is a later start of this node id.
+func (s *Service) checkIncarnation(owner lease.Holder) bool {
 	if owner.Node != s.holder.Node || owner.Incarnation <= s.holder.Incarnation {
 		return false
 	}

@@ -140,7 +140,7 @@ func (s *Service) due(shards []*shard) ([]nonce.DueEntry, error) {
 }
 
 // pace keeps the ending of overdue holds from harming requests. Its methods are called with
-// the turn of the worker, but for close.
+// worker.batchMu held, but for close.
 type pace struct {
 	every     time.Duration // for each hold that ended beside requests
 	busyUntil time.Time
@@ -200,7 +200,7 @@ func (w *worker) groupDue(b *batch, open map[string]*group, begin func(*group)) 
 	look := func(name string) *group {
 		g := open[name]
 		if g == nil {
-			if w.parked[name] != nil || w.strays[name] != nil {
+			if w.parked[name] != nil || w.remote[name] != nil {
 				return nil
 			}
 			g = w.newGroup(name)

@@ -70,13 +70,13 @@ func (s *Service) Owned() (owned int) {
 // the batch under way of each worker.
 func (s *Service) Stopped(limit int) (names []string) {
 	for _, w := range s.workers {
-		w.turn.Lock()
+		w.batchMu.Lock()
 		for name, sig := range w.memory.signers {
 			if sig.stopped && len(names) < limit {
 				names = append(names, name)
 			}
 		}
-		w.turn.Unlock()
+		w.batchMu.Unlock()
 	}
 	return names
 }

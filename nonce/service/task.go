@@ -17,12 +17,12 @@ type task struct {
 	where    whereabouts
 	outcome  outcome
 	placed   bool  // it holds a place of its worker's queue
-	taken    *bool // with caller-runs: set once it was taken from the queue, in the turn of its worker
+	taken    *bool // with caller-runs: set once it was taken from the queue, under its worker.s batchMu
 
-	trail *trail // while it is forwarded
-	order int    // among the tasks of its trail
-	trips int    // how often it was sent to another node, or had to be routed again
-	doubt bool   // another node, or a commit of unknown outcome, may have done it
+	trail     *forwardStream // while it is forwarded
+	order     int            // among the tasks of its trail
+	hops      int            // how often it was sent to another node, or had to be routed again
+	mayBeDone bool           // another node, or a commit of unknown outcome, may have done it
 }
 
 // whereabouts is where a task is.
@@ -88,7 +88,7 @@ func (t *task) end(o outcome, err error) {
 func (t *task) refuse(err error) {
 	clearResult(t.op)
 	_, conflict := errors.AsType[*nonce.ConflictError](err)
-	if t.doubt && !t.op.OnlyKnown && !(conflict && t.op.Kind == nonce.KindAllocate) {
+	if t.mayBeDone && !t.op.OnlyKnown && !(conflict && t.op.Kind == nonce.KindAllocate) {
 		err = &nonce.UnavailableError{Outcome: nonce.Unknown, Err: fmt.Errorf("%w, and then: %v", errDoubt, err)}
 	}
 	o := refused

@@ -13,7 +13,7 @@ import (
 	"noncegate/nonce"
 )
 
-// worker runs the batches of some of the node's shards. Its turn is a lock: whoever holds
+// worker runs the batches of some of the node's shards. Its lock is batchMu: whoever holds
 // it, the worker's goroutine or with caller-runs a connection's, runs one batch, so the ops
 // of a signer never interleave inside a node.
 type worker struct {
@@ -22,29 +22,29 @@ type worker struct {
 	shares shares        // of the places of the queue
 	wake   chan struct{} // capacity 1: there is something to do
 
-	remembered, rememberedBytes atomic.Int64 // of memory at the end of the last batch, for readers without the turn
+	remembered, rememberedBytes atomic.Int64 // of memory at the end of the last batch, for readers without batchMu
 
-	mu      sync.Mutex // guards what follows; no I/O under it
-	queue   turns
-	home    []*stray // signers with nothing under way at another node any more
-	orders  []order
-	due     []nonce.DueEntry // that the store has listed and that were not looked at yet
-	tick    bool             // it is time to look at deadlines
-	arrived *shipment        // that came back
+	mu           sync.Mutex // guards what follows; no I/O under it
+	queue        fairQueue
+	forwardsOver []*remoteSigner // signers with nothing under way at another node any more
+	orders       []order
+	due          []nonce.DueEntry // that the store has listed and that were not looked at yet
+	tick         bool             // it is time to look at deadlines
+	arrived      *shipment        // that came back
 
-	turn    sync.Mutex // guards all below; held for a whole batch
-	memory  *memory
-	pace    pace
-	ended   int  // overdue holds, by the batch under way
-	more    bool // signers that are remembered have overdue holds that the last batch had no room for
-	strays  map[string]*stray
-	parked  map[string]*group // groups that wait for a lock, or rest, by signer
-	anew    []*group          // groups that begin the next round at its first step again
-	epoch   uint64            // of the store, as of which memory is; noEpoch: memory must be compared first
-	wakers  []nonce.Waker
-	marked  time.Time   // when the batch under way was taken
-	ops     []*nonce.Op // the memory of plan
-	noReads error       // why no more is read in this batch
+	batchMu  sync.Mutex // guards all below; held for a whole batch
+	memory   *memory
+	pace     pace
+	ended    int  // overdue holds, by the batch under way
+	more     bool // signers that are remembered have overdue holds that the last batch had no room for
+	remote   map[string]*remoteSigner
+	parked   map[string]*group // groups that wait for a lock, or rest, by signer
+	rerouted []*group          // groups that begin the next round at its first step again
+	epoch    uint64            // of the store, as of which memory is; noEpoch: memory must be compared first
+	wakers   []nonce.Waker
+	marked   time.Time   // when the batch under way was taken
+	ops      []*nonce.Op // the memory of plan
+	noReads  error       // why no more is read in this batch
 
 	shipments chan *shipment // to the goroutine that sends them
 	shipping  bool           // one is under way
@@ -72,7 +72,7 @@ func newWorker(s *Service, index int) *worker {
 	w := &worker{
 		svc: s, index: index, shares: shares{most: int64(s.cfg.QueueCapacity)}, wake: make(chan struct{}, 1), epoch: s.store.Epoch(),
 		memory: newMemory(s.cfg.MaxSigners/s.cfg.Workers, s.cfg.MaxSignerBytes/int64(s.cfg.Workers)),
-		strays: make(map[string]*stray), parked: make(map[string]*group), shipments: make(chan *shipment, 1),
+		remote: make(map[string]*remoteSigner), parked: make(map[string]*group), shipments: make(chan *shipment, 1),
 	}
 	w.pace = newPace(s.cfg.Workers, w.signal)
 	return w
@@ -124,7 +124,7 @@ func (w *worker) loop(stop <-chan struct{}) {
 	}
 }
 
-// runAll runs everything that is queued. It gives up the turn between two batches, so that
+// runAll runs everything that is queued. It gives up batchMu between two batches, so that
 // callers who wait for it get it.
 func (w *worker) runAll() {
 	for w.runNext() {
@@ -132,10 +132,10 @@ func (w *worker) runAll() {
 }
 
 func (w *worker) runNext() bool {
-	w.turn.Lock()
-	defer w.turn.Unlock()
+	w.batchMu.Lock()
+	defer w.batchMu.Unlock()
 	b := w.take()
-	if len(b.tasks) == 0 && len(b.home) == 0 && len(b.orders) == 0 && len(b.due) == 0 && !b.tick && b.arrived == nil && (!w.more || b.signers == 0) && !w.parkedDue() && !w.logDue() {
+	if len(b.tasks) == 0 && len(b.forwardsOver) == 0 && len(b.orders) == 0 && len(b.due) == 0 && !b.tick && b.arrived == nil && (!w.more || b.signers == 0) && !w.parkedDue() && !w.logDue() {
 		return false
 	}
 	w.run(b)
@@ -146,18 +146,18 @@ func (w *worker) runNext() bool {
 // runs batches in the caller's goroutine until one has had the task, unless the worker was
 // faster. What is queued behind it is left to the worker.
 func (w *worker) callerRuns(t *task) {
-	taken := false // by whoever has the turn
+	taken := false // by whoever holds batchMu
 	t.taken = &taken
 	w.push(t)
-	w.turn.Lock()
-	defer w.turn.Unlock()
+	w.batchMu.Lock()
+	defer w.batchMu.Unlock()
 	defer endProcess()
 	for !taken {
 		w.run(w.take())
 	}
 }
 
-// endProcess makes a panic of a turn in a caller's goroutine what it is in a
+// endProcess makes a panic of a batch in a caller's goroutine what it is in a
 // worker's: the end of the process. Who brought the op may recover, but the batch
 // has ops of others, and nobody knows what became of them.
 func endProcess() {
@@ -195,7 +195,7 @@ func (w *worker) run(b batch) {
 		w.wakeAll()
 	}
 	if w.svc.retired.Load() {
-		w.giveUp(w.owned())
+		w.releaseShards(w.owned())
 	}
 	w.pace.ended(w.ended, w.more || b.waiting, w.marked)
 	w.handRehearsed()
@@ -232,7 +232,7 @@ func (w *worker) obey(orders []order) {
 		}
 	}
 	w.acquire(take)
-	w.giveUp(give)
+	w.releaseShards(give)
 }
 
 // finish ends a task that has its outcome. Its place is free before the caller hears of it.
@@ -313,13 +313,13 @@ func (w *worker) parkedDue() bool {
 // failParked refuses what is still parked, or waits for another node, when the
 // service stops.
 func (w *worker) failParked() {
-	w.turn.Lock()
-	defer w.turn.Unlock()
+	w.batchMu.Lock()
+	defer w.batchMu.Unlock()
 	for name, g := range w.parked {
 		delete(w.parked, name)
 		w.failGroup(g, nonce.ErrDraining)
 	}
-	for _, st := range w.strays {
+	for _, st := range w.remote {
 		if g := st.waiting; g != nil {
 			st.waiting = nil
 			w.failGroup(g, nonce.ErrDraining)
@@ -357,9 +357,9 @@ func (w *worker) lose(sh *shard) {
 	}
 }
 
-// giveUp gives back those of the shards that this node has a token of, or that the store was
+// releaseShards gives back those of the shards that this node has a token of, or that the store was
 // last seen to call its own.
-func (w *worker) giveUp(shards []*shard) {
+func (w *worker) releaseShards(shards []*shard) {
 	var terms []lease.ShardTerm
 	for _, sh := range shards {
 		terms = w.leave(sh, terms)
@@ -401,11 +401,11 @@ func (s *Service) release(terms []lease.ShardTerm) {
 	}
 }
 
-// Retire gives up every shard, in one statement and between two batches of each worker, and
+// StepDown gives up every shard, in one statement and between two batches of each worker, and
 // acquires none any more: requests of clients go to other nodes, those of other nodes are
 // told nonce.ErrDraining. It may be called twice, and before Stop. In mode basic it does
 // nothing.
-func (s *Service) Retire() {
+func (s *Service) StepDown() {
 	if s.basic != nil {
 		return
 	}
@@ -429,8 +429,8 @@ const maxNamed = 20
 func (s *Service) giveAllBack() {
 	var terms []lease.ShardTerm
 	for _, w := range s.workers {
-		w.turn.Lock()
-		defer w.turn.Unlock()
+		w.batchMu.Lock()
+		defer w.batchMu.Unlock()
 	}
 	for _, sh := range s.shards {
 		terms = sh.worker.leave(sh, terms)

@@ -13,9 +13,9 @@ import (
 )
 
 // signerOf finds a signer of a shard, or of any other one.
-func (n *node) signerOf(lane int, same bool) string {
+func (n *node) signerOf(worker int, same bool) string {
 	for i := 0; ; i++ {
-		if name := fmt.Sprintf("signer-%d", i); (n.Lane(name) == lane) == same {
+		if name := fmt.Sprintf("signer-%d", i); (n.WorkerIndex(name) == worker) == same {
 			return name
 		}
 	}

@@ -126,7 +126,7 @@ func (c *comparison) text(w io.Writer) error {
 	for _, r := range c.Runs {
 		fmt.Fprintf(table, "%s\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%d\t%d\t%d\t%.0f\t\n", r.Name, r.PerSecond,
 			r.LatencyMs.P50, r.LatencyMs.P95, r.LatencyMs.P99, r.LatencyMs.P999,
-			r.Refusals(), r.Failed, r.Unsent, count(r.Lost), mostMemory(r)/(1<<20))
+			r.Refusals(), r.Failed, r.Unsent, count(r.Lost), maxMemory(r)/(1<<20))
 	}
 	table.Flush() // to a buffer
 	for _, r := range c.Runs {
@@ -204,7 +204,7 @@ func harm(n result.Node) map[string]int64 {
 	return counts
 }
 
-func mostMemory(r *result.Run) (sum float64) {
+func maxMemory(r *result.Run) (sum float64) {
 	for _, n := range r.Nodes {
 		var most float64
 		for _, point := range n.Memory {

@@ -58,7 +58,7 @@ var Faults = []Fault{
 	{Name: "silent-node", do: silence},
 	// Sweeps pause for the longest hold after each step, and what was held by a clock that
 	// was behind is overdue at once when it is right again.
-	{Name: "store-clock", Overdue: mostStep + maxHold, do: stepClock},
+	{Name: "store-clock", Overdue: maxStep + maxHold, do: stepClock},
 	{Name: "basic-again", do: comeBackBasic},
 	{Name: "move-shards", do: moveShards},
 	{Name: "join-leave", Guests: len(guests), do: joinAndLeave},

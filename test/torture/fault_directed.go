@@ -26,7 +26,7 @@ var directedFaults = []Fault{
 	{Name: "owner-without-postgres", Engine: true, do: ownerWithoutPostgres},
 	{Name: "parted-for-long", Engine: true, Loses: true, do: partForLong},
 	{Name: "late-commits", do: manyLateCommits},
-	{Name: "store-clock-back", Overdue: clockBackSteps*mostStep + maxHold, do: stepClockBack},
+	{Name: "store-clock-back", Overdue: clockBackSteps*maxStep + maxHold, do: stepClockBack},
 	{Name: "late-commits-while-rows-are-locked", do: lateCommitsWhileLocked},
 }
 
@@ -278,7 +278,7 @@ func stepClockBack(ctx context.Context, b *breaker) error {
 		for _, n := range b.nodes {
 			n.signal(syscall.SIGSTOP)
 		}
-		err := b.setClock(ctx, -time.Duration(i+1)*mostStep)
+		err := b.setClock(ctx, -time.Duration(i+1)*maxStep)
 		lasts(ctx, b.between(leaseTTL/3, leaseTTL*2/3))
 		for _, n := range b.nodes {
 			n.signal(syscall.SIGCONT)

@@ -15,8 +15,8 @@ import (
 	"noncegate/test/torture/history"
 )
 
-// mostStep is how far the store's clock is set from the wall clock at most.
-const mostStep = 3 * leaseTTL
+// maxStep is how far the store's clock is set from the wall clock at most.
+const maxStep = 3 * leaseTTL
 
 // sweepsAgain is for how long nodes wait with sweeps after a step of the store's clock, and
 // a little more.
@@ -26,7 +26,7 @@ const sweepsAgain = maxHold + 300*time.Millisecond
 func stepClock(ctx context.Context, b *breaker) error {
 	until, steps := time.Now().Add(b.ttls(3, 5.5)), 0
 	for time.Now().Before(until) && ctx.Err() == nil {
-		by := b.ttls(1.1, float64(mostStep)/float64(leaseTTL))
+		by := b.ttls(1.1, float64(maxStep)/float64(leaseTTL))
 		if b.rnd.IntN(2) == 0 {
 			by = -by
 		}

@@ -114,7 +114,7 @@ var Plants = []Plant{
 	},
 	{
 		Name:    "blind retry after an unknown commit",
-		Patches: []Patch{{serviceCommitFile, "		return w.settle(groups, err)\n", "		for _, g := range groups {\n			w.unclaim(g)\n			g.unread()\n		}\n		return groups\n"}},
+		Patches: []Patch{{serviceCommitFile, "		return w.settle(groups, err)\n", "		for _, g := range groups {\n			w.releaseHolds(g)\n			g.unread()\n		}\n		return groups\n"}},
 		Faults:  []string{"cut-reply"},
 	},
 	{

@@ -102,7 +102,7 @@ var EnginePlants = []Plant{
 	},
 	{
 		Name: "shipping of what Redis had not confirmed",
-		Patches: []Patch{{logFile, "		lg.stuck = groups\n", `		lg.stuck = groups
+		Patches: []Patch{{logFile, "		lg.unanswered = groups\n", `		lg.unanswered = groups
 		for _, g := range groups {
 			u, row := w.unship(g.sig), g.plan.Signer
 			ctx, cancel := w.svc.timeout()

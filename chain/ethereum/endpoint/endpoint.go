@@ -42,10 +42,10 @@ type Chains interface {
 var _ Chains = (*chain.Chains)(nil)
 
 // Events is who is told that a transaction was sent: the nonce.EventSink of the gateway,
-// and nonce.Service.Lane.
+// and nonce.Service.WorkerIndex.
 type Events struct {
-	Sink nonce.EventSink
-	Lane func(signer string) int
+	Sink        nonce.EventSink
+	WorkerIndex func(signer string) int
 }
 
 // Config are the settings of an Endpoint. Zero means the default, except for Take.

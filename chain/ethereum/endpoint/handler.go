@@ -17,10 +17,10 @@ const Prefix = "/eth/"
 // so many requests in flight: a frame may hold the largest transaction that is decoded, an
 // answer is as large as a node's may be, and the calls that wait for nodes have places of
 // their own.
-func Bounds(maxInflight int) ws.DialectConfig {
-	const mostInflight = 1024
+func Bounds(inflight int) ws.DialectConfig {
+	const maxInflight = 1024
 	return ws.DialectConfig{
-		MaxInflight: maxInflight, MaxInflightTotal: max(mostInflight, 2*maxInflight),
+		MaxInflight: inflight, MaxInflightTotal: max(maxInflight, 2*inflight),
 		MaxMessageBytes: 2*rawtx.MaxBlobSize + 64<<10,
 		MaxAnswerBytes:  16<<20 + 64<<10, MaxWaitingBytes: 256 << 20,
 	}

@@ -101,11 +101,11 @@ type told struct {
 
 func (s *told) Watched(string) bool { return true }
 
-func (s *told) Publish(lane int, placed bool, events []nonce.Event) {
+func (s *told) Publish(worker int, placed bool, events []nonce.Event) {
 	s.mu.Lock()
 	s.events = append(s.events, events...)
 	s.mu.Unlock()
-	s.EventSink.Publish(lane, placed, events)
+	s.EventSink.Publish(worker, placed, events)
 }
 
 func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
@@ -116,7 +116,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	}
 	log := slog.New(s.log)
 	g := &gateway{TB: t, nodes: newNodes(t), store: memstore.New(4, time.Now), figures: prometheus.NewRegistry()}
-	after, err := postdb.New(postdb.Config{Workers: 2, Queue: 1000, LaneShare: 500, Lanes: s.nonce.Workers}, log)
+	after, err := postdb.New(postdb.Config{Workers: 2, Queue: 1000, QueueShare: 500, Queues: s.nonce.Workers}, log)
 	must(t, err)
 	encode, err := encodepool.New(encodepool.Config{Workers: 2, Queue: 4096}, log)
 	must(t, err)
@@ -133,7 +133,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	g.srv, err = ws.New(g.service, g.hub, encode, metrics.New(g.figures), log, s.ws)
 	must(t, err)
 	g.told = &told{EventSink: g.hub}
-	g.endpoint, err = New(g.nodes, chains, Events{Sink: g.told, Lane: g.service.Lane}, s.endpoint, g.figures, log)
+	g.endpoint, err = New(g.nodes, chains, Events{Sink: g.told, WorkerIndex: g.service.WorkerIndex}, s.endpoint, g.figures, log)
 	must(t, err)
 	handler, err := Handler(g.srv, s.bounds, g.endpoint)
 	must(t, err)

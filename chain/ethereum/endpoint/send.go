@@ -316,7 +316,7 @@ func (s *sending) tell() {
 	if sink == nil || !sink.Watched(s.signer) {
 		return
 	}
-	sink.Publish(s.e.events.Lane(s.signer), false, []nonce.Event{{
+	sink.Publish(s.e.events.WorkerIndex(s.signer), false, []nonce.Event{{
 		Type: nonce.EventSent, Signer: s.signer, Nonce: s.tx.Nonce, Attempt: s.attempt, TxHash: s.tx.Hash, At: time.Now(),
 		Version: s.e.chains.Version(s.signer),
 	}})

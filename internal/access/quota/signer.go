@@ -17,7 +17,7 @@ type SignerConfig struct {
 
 const (
 	signerShards = 16
-	mostSigners  = 1 << 16
+	maxSigners   = 1 << 16
 )
 
 // Signers are the buckets of the signers that were asked for lately.
@@ -45,7 +45,7 @@ func NewSigners(cfg SignerConfig) *Signers {
 		return nil
 	}
 	if cfg.Most == 0 {
-		cfg.Most = mostSigners
+		cfg.Most = maxSigners
 	}
 	s := &Signers{rate: cfg.Rate, most: max(1, cfg.Most/signerShards), seed: maphash.MakeSeed()}
 	for i := range s.shards {

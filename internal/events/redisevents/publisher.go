@@ -27,11 +27,11 @@ const (
 	// needed; silence is after how long it counts as gone.
 	beatEvery = time.Second
 	silence   = 5 * time.Second
-	// turnTime bounds what one turn waits for Redis.
-	turnTime = time.Second
+	// flushTimeout bounds what one flush waits for Redis.
+	flushTimeout = time.Second
 )
 
-// The bounds of what waits for Redis. A turn takes all that waits, so as much again
+// The bounds of what waits for Redis. A flush takes all that waits, so as much again
 // may be under way. Beyond them events are dropped. At 10,000 events a second they
 // are most of a second.
 const (
@@ -74,7 +74,7 @@ type Publisher struct {
 
 	heard [channels]time.Time // when somebody last listened; run's alone
 	sent  [channels]time.Time // when something was last sent; run's alone
-	well  atomic.Bool         // the last turn had its answers
+	well  atomic.Bool         // the last flush had its answers
 	count struct{ published, failed, dropped atomic.Uint64 }
 }
 
@@ -172,7 +172,7 @@ func (p *Publisher) Figures() PublisherFigures {
 	}
 }
 
-// run sends in turns: as soon as something waits, and every probeEvery. While Redis
+// run flushes: as soon as something waits, and every probeEvery. While Redis
 // does not answer, it is asked no sooner than that.
 func (p *Publisher) run() {
 	defer close(p.done)
@@ -187,9 +187,9 @@ func (p *Publisher) run() {
 		case <-wake:
 		case <-tick.C:
 		case <-p.stop:
-			p.turn(true)
+			p.flush(true)
 			return
 		}
-		p.turn(false)
+		p.flush(false)
 	}
 }

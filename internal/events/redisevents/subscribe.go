@@ -115,7 +115,7 @@ func (l *Listener) failed(err error) {
 
 // subscribe begins to subscribe to a channel, over the connection to its server.
 func (l *Listener) subscribe(c int) error {
-	ctx, cancel := context.WithTimeout(l.ctx, turnTime)
+	ctx, cancel := context.WithTimeout(l.ctx, flushTimeout)
 	defer cancel()
 	m, err := l.servers.Master(ctx, l.names[c])
 	if err != nil {
@@ -170,7 +170,7 @@ func (l *Listener) unsubscribe(c int) {
 	if s == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(l.ctx, turnTime)
+	ctx, cancel := context.WithTimeout(l.ctx, flushTimeout)
 	defer cancel()
 	if err := s.ps.SUnsubscribe(ctx, l.names[c]); err != nil {
 		s.end(err)

@@ -107,10 +107,10 @@ func (s *Sample) noteLooks(looks []soakLook) {
 	first, last := looks[:third], looks[len(looks)-third:]
 	s.note(noteLagFirst, medianLook(first, lag))
 	s.note(noteLagLast, medianLook(last, lag))
-	s.note(noteLagMost, mostLook(looks, lag))
+	s.note(noteLagMost, maxLook(looks, lag))
 	s.note(noteMemoryFirst, medianLook(first, memory))
 	s.note(noteMemoryLast, medianLook(last, memory))
-	s.note(noteMemoryMost, mostLook(looks, memory))
+	s.note(noteMemoryMost, maxLook(looks, memory))
 	if s.Notes[noteMemoryFirst] > 0 {
 		s.note(noteGrown, s.Notes[noteMemoryLast]/s.Notes[noteMemoryFirst])
 	}
@@ -124,7 +124,7 @@ func medianLook(looks []soakLook, of func(soakLook) float64) float64 {
 	return median(values)
 }
 
-func mostLook(looks []soakLook, of func(soakLook) float64) (most float64) {
+func maxLook(looks []soakLook, of func(soakLook) float64) (most float64) {
 	for _, l := range looks {
 		most = max(most, of(l))
 	}

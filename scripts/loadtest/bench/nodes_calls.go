@@ -48,13 +48,13 @@ func (cs callers) close() error {
 // ask allocates with all clients, each with as many calls under way, until next
 // says for each of them that there is no further signer, and returns how many
 // calls that took.
-func (cs callers) ask(ctx context.Context, inflight int, hold time.Duration, next func(client, lane int) func() (signer string, more bool)) (int64, error) {
+func (cs callers) ask(ctx context.Context, inflight int, hold time.Duration, next func(client, worker int) func() (signer string, more bool)) (int64, error) {
 	var calls atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	for i, c := range cs {
-		for lane := range inflight {
+		for worker := range inflight {
 			g.Go(func() error {
-				signers := next(i, lane)
+				signers := next(i, worker)
 				for signer, more := signers(); more; signer, more = signers() {
 					if _, err := c.Allocate(ctx, client.AllocateRequest{Signer: signer, Hold: hold}); err != nil {
 						return err
@@ -117,15 +117,15 @@ func randomCalls(signers traffic.Signers) func(context.Context, *cluster, Config
 		for i := range orders {
 			orders[i] = rand.New(rand.NewPCG(1, uint64(i))).Perm(signers.Count)
 		}
-		err = cl.phase(ctx, &s, cs, callPhases[0], func(client, lane int) func() (string, bool) {
-			return each(signers, orders[client], lane, callsInflight)
+		err = cl.phase(ctx, &s, cs, callPhases[0], func(client, worker int) func() (string, bool) {
+			return each(signers, orders[client], worker, callsInflight)
 		})
 		if err != nil {
 			return s, err
 		}
 		end := time.Now().Add(c.Duration)
-		err = cl.phase(ctx, &s, cs, callPhases[1], func(client, lane int) func() (string, bool) {
-			rng := rand.New(rand.NewPCG(uint64(client), uint64(lane)))
+		err = cl.phase(ctx, &s, cs, callPhases[1], func(client, worker int) func() (string, bool) {
+			rng := rand.New(rand.NewPCG(uint64(client), uint64(worker)))
 			return func() (string, bool) { return signers.Name(rng.IntN(signers.Count)), time.Now().Before(end) }
 		})
 		return s, err
@@ -133,7 +133,7 @@ func randomCalls(signers traffic.Signers) func(context.Context, *cluster, Config
 }
 
 // phase asks, and notes in the sample what that cost.
-func (cl *cluster) phase(ctx context.Context, s *Sample, cs callers, name string, next func(client, lane int) func() (string, bool)) error {
+func (cl *cluster) phase(ctx context.Context, s *Sample, cs callers, name string, next func(client, worker int) func() (string, bool)) error {
 	before, err := cl.figures(ctx)
 	if err != nil {
 		return err

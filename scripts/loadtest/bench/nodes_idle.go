@@ -90,8 +90,8 @@ func (cl *cluster) touch(ctx context.Context, n int) (calls int64, err error) {
 	defer func() { err = errors.Join(err, cs.close()) }()
 	order := rand.New(rand.NewPCG(1, 2)).Perm(n)
 	const inflight = 4 * callsInflight
-	return cs.ask(ctx, inflight, idleHold, func(client, lane int) func() (string, bool) {
-		return each(traffic.Signers{Count: n}, order, client*inflight+lane, len(cs)*inflight)
+	return cs.ask(ctx, inflight, idleHold, func(client, worker int) func() (string, bool) {
+		return each(traffic.Signers{Count: n}, order, client*inflight+worker, len(cs)*inflight)
 	})
 }
 

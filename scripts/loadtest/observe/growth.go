@@ -18,7 +18,7 @@ const (
 	fewestPoints = 12
 	// most points that the slope is taken over; more are averaged in groups, for
 	// it looks at every pair.
-	mostPoints = 600
+	maxPoints = 600
 	// what no one notices, in milliseconds.
 	absoluteMargin = 1
 	// as a share of the first third.
@@ -47,7 +47,7 @@ func GrowthOf(series []result.Point, bounds []float64, elapsed time.Duration) re
 		return result.Growth{Unknown: true, Why: fmt.Sprintf("too short to tell: %d points in %.0f s, %d are needed",
 			len(series), elapsed.Seconds(), fewestPoints)}
 	}
-	points := thin(series, mostPoints)
+	points := thin(series, maxPoints)
 	third := len(points) / 3
 	g := result.Growth{
 		SlopePerMinute: 60 * slope(points),

@@ -22,7 +22,7 @@ const (
 	// at; elsewhere they are smaller.
 	chartText = 30
 	// More points than this a line cannot show.
-	mostPoints = 400
+	maxPoints = 400
 	// Lines beyond this look like an earlier one.
 	lineStyles = 8
 )
@@ -63,7 +63,7 @@ func (p plot) draw() (*plotView, error) {
 	folded := 1
 	for i, l := range p.lines {
 		var group int
-		p.lines[i].points, group = fold(l.points, mostPoints, p.worst)
+		p.lines[i].points, group = fold(l.points, maxPoints, p.worst)
 		folded = max(folded, group)
 	}
 	var svg bytes.Buffer

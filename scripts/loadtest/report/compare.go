@@ -40,7 +40,7 @@ var figures = []figure{
 	{"never sent", func(r *result.Run) float64 { return float64(r.Unsent) }, number},
 	{"connections lost", func(r *result.Run) float64 { return float64(total(r.Lost)) }, number},
 	{"slow clients kicked", func(r *result.Run) float64 { return float64(slow(r).Kicked) }, number},
-	{"most memory of all gateways", mostMemory, mebibytes},
+	{"most memory of all gateways", maxMemory, mebibytes},
 }
 
 func events(r *result.Run) result.Events {
@@ -57,7 +57,7 @@ func slow(r *result.Run) result.Slow {
 	return *r.Slow
 }
 
-func mostMemory(r *result.Run) float64 {
+func maxMemory(r *result.Run) float64 {
 	var sum float64
 	for _, n := range r.Nodes {
 		_, _, most := memory(n)

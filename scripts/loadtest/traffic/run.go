@@ -87,7 +87,7 @@ func (l Load) Run(ctx context.Context) (*result.Run, error) {
 		res.Interrupted, err = true, nil
 	}
 	if err != nil {
-		err = fmt.Errorf("%w: %s", err, mostOften(res.Lost))
+		err = fmt.Errorf("%w: %s", err, maxOften(res.Lost))
 	}
 	return res, err
 }
@@ -323,8 +323,8 @@ func (r *runner) result(started time.Time) *result.Run {
 	return res
 }
 
-// mostOften is the reason that was counted most.
-func mostOften(reasons map[string]int64) (most string) {
+// maxOften is the reason that was counted most.
+func maxOften(reasons map[string]int64) (most string) {
 	for reason, n := range reasons {
 		if n > reasons[most] {
 			most = reason

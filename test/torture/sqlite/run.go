@@ -77,8 +77,8 @@ type run struct {
 
 const (
 	clientCount = 6
-	// mostPerRound bounds the calls that happen before something breaks.
-	mostPerRound = 600
+	// maxPerRound bounds the calls that happen before something breaks.
+	maxPerRound = 600
 	// leastAcknowledged is how many a history must have. The calm round makes up
 	// for what is missing.
 	leastAcknowledged = 1000
@@ -88,8 +88,8 @@ const (
 	settling = 2*time.Second + grace
 	// grace is for how long after its deadline nobody ends a hold.
 	grace = time.Second
-	// mostOverdue is how long one may be overdue when all is settled.
-	mostOverdue = grace + 900*time.Millisecond
+	// maxOverdue is how long one may be overdue when all is settled.
+	maxOverdue = grace + 900*time.Millisecond
 )
 
 func newRun(cfg Config, program string, seed uint64, dir string) *run {
@@ -143,7 +143,7 @@ func (r *run) round(ctx context.Context, n int, f fault) error {
 	if err != nil {
 		return errors.Join(err, g.kill())
 	}
-	r.await(ctx, r.told.Load()+r.chance.Int64N(mostPerRound), fmt.Sprintf("round %d", n))
+	r.await(ctx, r.told.Load()+r.chance.Int64N(maxPerRound), fmt.Sprintf("round %d", n))
 	err = errors.Join(r.strike(ctx, g, f), g.kill())
 	endLoad()
 	if err := errors.Join(err, r.keepLog(g, n)); err != nil {
@@ -355,7 +355,7 @@ func (r *run) calm(ctx context.Context, n int) error {
 		GraceMs: grace.Milliseconds(), Seed: r.result.Seed, Name: "sqlite", Faults: r.result.Faults,
 		Calls: moment{n, forever}.callsBy(r.clients), Final: &found.Final,
 	}
-	report := r.judge(h, found, "at the end", history.Limits{MinAcknowledged: leastAcknowledged, MaxOverdue: mostOverdue})
+	report := r.judge(h, found, "at the end", history.Limits{MinAcknowledged: leastAcknowledged, MaxOverdue: maxOverdue})
 	r.result.Acknowledged, r.result.Unknown, r.result.Refused = report.Acknowledged, report.Unknown, report.Refused
 	if len(r.result.Violations) == 0 {
 		return nil

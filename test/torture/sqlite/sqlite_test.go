@@ -48,14 +48,14 @@ func TestWhatAGatewayOnAFileAnsweredSurvivesCrashes(t *testing.T) {
 // TestKnownBadGatewaysAreFoundOut shows that the shim loses what was not synced
 // and that the judgement sees it. All of them run in the campaign.
 func TestKnownBadGatewaysAreFoundOut(t *testing.T) {
-	const mostRuns = 5
+	const maxRuns = 5
 	for _, p := range thePlanted {
 		if p.name != "synchronous-off" && p.name != "answer-before-commit" {
 			continue
 		}
 		t.Run(p.name, func(t *testing.T) {
 			cfg, b := gateways(t, p.variant)
-			for seed := range uint64(mostRuns) {
+			for seed := range uint64(maxRuns) {
 				r, err := runHistory(t.Context(), cfg, b, p.name, seed+1, p.faults)
 				if err != nil {
 					t.Fatal(err)
@@ -65,7 +65,7 @@ func TestKnownBadGatewaysAreFoundOut(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("%d runs found nothing wrong", mostRuns)
+			t.Errorf("%d runs found nothing wrong", maxRuns)
 		})
 	}
 }

@@ -30,10 +30,10 @@ type slot struct {
 // number of uses a process will see, within the 2^53 that every JSON reader knows.
 const slotBits = 18
 
-// way is what is under way at one node, in the order of Forward, which is also
+// inflight is what is under way at one node, in the order of Forward, which is also
 // that of the deadlines: all ops have the same time. Slots are used again, and
 // there are never more than Config.Queue. Guarded by peer.mu.
-type way struct {
+type inflight struct {
 	// slots[0] holds no op: it is the ring's beginning and end. Those that are
 	// free hang together by next.
 	slots []slot
@@ -50,7 +50,7 @@ const spareRoom = 8
 // room reports whether one more op of a principal has a place among so many. While
 // several principals have any, each may have an equal part. What is nobody's has a
 // place as long as there is one.
-func (w *way) room(p nonce.Principal, places int) bool {
+func (w *inflight) room(p nonce.Principal, places int) bool {
 	has, all := w.of[p], len(w.of)
 	switch {
 	case w.n >= places:
@@ -67,7 +67,7 @@ func (w *way) room(p nonce.Principal, places int) bool {
 }
 
 // add puts op at the end. The caller has looked that there is room for it.
-func (w *way) add(op *nonce.Op, at time.Time) {
+func (w *inflight) add(op *nonce.Op, at time.Time) {
 	if len(w.slots) == 0 {
 		w.slots = make([]slot, 1, 16)
 	}
@@ -96,7 +96,7 @@ func (w *way) add(op *nonce.Op, at time.Time) {
 }
 
 // find returns the slot of id, nil when its op has ended.
-func (w *way) find(id uint64) *slot {
+func (w *inflight) find(id uint64) *slot {
 	i := id & (1<<slotBits - 1)
 	if i == 0 || i >= uint64(len(w.slots)) || w.slots[i].id != id || w.slots[i].stage == free {
 		return nil
@@ -105,7 +105,7 @@ func (w *way) find(id uint64) *slot {
 }
 
 // first is the oldest, nil when there is none.
-func (w *way) first() *slot {
+func (w *inflight) first() *slot {
 	if w.n == 0 {
 		return nil
 	}
@@ -113,7 +113,7 @@ func (w *way) first() *slot {
 }
 
 // write gives the next queued op to the writer; nil: none is queued.
-func (w *way) write() *slot {
+func (w *inflight) write() *slot {
 	if w.next == 0 {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (w *way) write() *slot {
 }
 
 // remove ends the use of a slot.
-func (w *way) remove(s *slot) {
+func (w *inflight) remove(s *slot) {
 	i := int32(s.id & (1<<slotBits - 1))
 	if w.next == i {
 		w.next = s.next

@@ -20,37 +20,37 @@ const (
 	retryCrowded = 5 * time.Second
 )
 
-// door knows the sockets whose clients were not let in yet.
-type door struct {
+// preAuthLimiter knows the sockets whose clients were not let in yet.
+type preAuthLimiter struct {
 	addresses *quota.Addresses
 
 	mu     sync.Mutex // guards places; the locks of addresses are taken under it
 	places map[net.Conn]*quota.Place
 }
 
-func newDoor(cfg quota.AddressConfig) *door {
-	return &door{addresses: quota.NewAddresses(cfg), places: make(map[net.Conn]*quota.Place)}
+func newPreAuthLimiter(cfg quota.AddressConfig) *preAuthLimiter {
+	return &preAuthLimiter{addresses: quota.NewAddresses(cfg), places: make(map[net.Conn]*quota.Place)}
 }
 
 // ConnState is for the http.Server that serves this handler: with authentication,
 // sockets are counted from when they are accepted until they were upgraded or closed,
 // and what is too many is closed before a byte of it is read.
 func (s *Server) ConnState(c net.Conn, state http.ConnState) {
-	if s.door == nil {
+	if s.preAuth == nil {
 		return
 	}
 	switch state {
 	case http.StateNew:
-		if reason := s.door.arrive(c); reason != "" {
+		if reason := s.preAuth.arrive(c); reason != "" {
 			s.figures.UpgradeRefused(reason)
 			_ = c.Close() // whoever it is learns no more
 		}
 	case http.StateHijacked, http.StateClosed:
-		s.door.depart(c)
+		s.preAuth.depart(c)
 	}
 }
 
-func (d *door) arrive(c net.Conn) (refused metrics.UpgradeReason) {
+func (d *preAuthLimiter) arrive(c net.Conn) (refused metrics.UpgradeReason) {
 	place, why := d.addresses.Arrive(c.RemoteAddr().String(), time.Now())
 	switch why {
 	case quota.TooFast:
@@ -69,7 +69,7 @@ func (d *door) arrive(c net.Conn) (refused metrics.UpgradeReason) {
 // enter counts a socket as a connection of its address: a client was let in on it, and
 // it goes on being one of HTTP. It is one for the requests that follow, too. false: the
 // address has as many as it may. A socket that nobody counted is not counted now.
-func (d *door) enter(c net.Conn) bool {
+func (d *preAuthLimiter) enter(c net.Conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	place := d.places[c]
@@ -87,7 +87,7 @@ func (d *door) enter(c net.Conn) bool {
 }
 
 // depart does nothing for a socket that was refused.
-func (d *door) depart(c net.Conn) {
+func (d *preAuthLimiter) depart(c net.Conn) {
 	d.mu.Lock()
 	place := d.places[c]
 	delete(d.places, c)
@@ -109,21 +109,21 @@ func (s *Server) ConnContext(ctx context.Context, c net.Conn) context.Context {
 // Waiting is how many sockets are open whose clients were not let in yet; always 0
 // without authentication.
 func (s *Server) Waiting() int {
-	if s.door == nil {
+	if s.preAuth == nil {
 		return 0
 	}
-	return s.door.addresses.Waiting()
+	return s.preAuth.addresses.Waiting()
 }
 
-// guest is whom a client was let in as, and what its connection counts for.
-type guest struct {
+// identity is whom a client was let in as, and what its connection counts for.
+type identity struct {
 	session *access.Session // nil: nobody asked
 	account *quota.Account
 	place   *quota.Place
 }
 
 // leave gives back what the connection counts for. It is called once.
-func (g *guest) leave() {
+func (g *identity) leave() {
 	now := time.Now()
 	if g.account != nil {
 		g.account.Leave(now)
@@ -135,23 +135,23 @@ func (g *guest) leave() {
 
 // admitClient looks where a client comes from, asks who it is and counts it. Not ok:
 // it was answered. What costs least is asked first.
-func (s *Server) admitClient(w http.ResponseWriter, r *http.Request) (g guest, ok bool) {
+func (s *Server) admitClient(w http.ResponseWriter, r *http.Request) (g identity, ok bool) {
 	if !s.cfg.Origins.Allow(r) {
 		s.refuseClient(w, http.StatusForbidden, metrics.UpgradeOrigin, "pages of this origin may not connect")
-		return guest{}, false
+		return identity{}, false
 	}
 	if s.cfg.Auth == nil {
-		return guest{}, true
+		return identity{}, true
 	}
 	if g.session = s.authenticate(w, r); g.session == nil {
-		return guest{}, false
+		return identity{}, false
 	}
 	if reason := s.count(&g, r); reason != "" {
 		g.leave()
 		w.Header().Set("Retry-After", seconds(retryCrowded))
 		s.refuseClient(w, http.StatusTooManyRequests, reason, "there are as many connections as may be from here, or of this principal")
 		s.auditRefused(r, g.session, string(reason))
-		return guest{}, false
+		return identity{}, false
 	}
 	return g, true
 }
@@ -178,9 +178,9 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) *access.Se
 }
 
 // count counts a connection of a principal and of an address. refused is why not.
-func (s *Server) count(g *guest, r *http.Request) (refused metrics.UpgradeReason) {
+func (s *Server) count(g *identity, r *http.Request) (refused metrics.UpgradeReason) {
 	now, ok := time.Now(), false
-	if g.place, _ = s.door.addresses.Enter(r.RemoteAddr, now); g.place == nil {
+	if g.place, _ = s.preAuth.addresses.Enter(r.RemoteAddr, now); g.place == nil {
 		return metrics.UpgradeAddress
 	}
 	if g.account, ok = s.principals.Enter(g.session.Principal, g.session.Quota().Connections, now); !ok {

@@ -18,7 +18,7 @@ func TestAWayKeepsTheOrderAndTellsIdsApart(t *testing.T) {
 		stage stage
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	var w way
+	var w inflight
 	var model []item
 	var ended []uint64
 	defer func() {

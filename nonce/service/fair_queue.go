@@ -9,11 +9,11 @@ import (
 	"noncegate/nonce"
 )
 
-// turns is a worker's queue, in order of arrival. When a batch has no room for all ops, and
+// fairQueue is a worker's queue, in order of arrival. When a batch has no room for all ops, and
 // they are of several principals, each principal gets an equal part of the batch: one with
 // 1,000 queued ops does not delay one with a single op. The ops of one principal keep their
-// order. It has nothing to do with worker.turn, which is a lock.
-type turns struct {
+// order. It has nothing to do with worker.batchMu, which is a lock.
+type fairQueue struct {
 	tasks []*task
 	spare []*task // the memory of the batch before
 	// favoured are those who had an op more than others because a batch could not be
@@ -41,10 +41,10 @@ const (
 	mixedFor  = time.Second
 )
 
-func (q *turns) push(t *task) { q.tasks = append(q.tasks, t) }
+func (q *fairQueue) push(t *task) { q.tasks = append(q.tasks, t) }
 
 // take takes a batch of at most that many ops. It may be used until the next.
-func (q *turns) take(most int, now time.Time) []*task {
+func (q *fairQueue) take(most int, now time.Time) []*task {
 	all, contended := q.tasks, false
 	if len(all) > min(most, mixedPart) {
 		n := principals(all)
@@ -94,7 +94,7 @@ func principals(ops []*task) int {
 
 // divide says how many ops of each principal a batch has: equally many of each, and
 // all of those who have fewer. There are more ops than the batch has room for.
-func (q *turns) divide(ops []*task, most int) {
+func (q *fairQueue) divide(ops []*task, most int) {
 	by := make(map[nonce.Principal]*part)
 	var all []*part // in order of arrival
 	q.parts = q.parts[:0]
@@ -129,7 +129,7 @@ func (q *turns) divide(ops []*task, most int) {
 
 // favour gives what is left of a batch, less than one op for each who has more, to
 // those who were not favoured last.
-func (q *turns) favour(all []*part, left int) {
+func (q *fairQueue) favour(all []*part, left int) {
 	now := make(map[nonce.Principal]struct{}, len(all))
 	give := func(again bool) {
 		for _, p := range all {

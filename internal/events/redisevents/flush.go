@@ -14,12 +14,12 @@ type sending struct {
 	answer  *redis.IntCmd // how many listeners it reached
 }
 
-// turn sends all that waits in one pipeline, and with it a message without events
+// flush sends all that waits in one pipeline, and with it a message without events
 // to each channel in which it is time for one. last: it says goodbye.
-func (p *Publisher) turn(last bool) {
+func (p *Publisher) flush(last bool) {
 	waiting, next := p.take()
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), turnTime)
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	pipe := p.client.Pipeline()
 	var under []sending

@@ -11,8 +11,8 @@ import (
 // errLate says that a take was not asked for, because it had waited too long.
 var errLate = errors.New("too many locks are asked for, or Redis is too slow")
 
-// lane has the steps of its share of the keys, in order.
-type lane struct {
+// worker has the steps of its share of the keys, in order.
+type worker struct {
 	g    *Guard
 	wake chan struct{} // capacity 1: the queue is not empty
 
@@ -20,50 +20,50 @@ type lane struct {
 	queue  []*Lock    // no more than there are places
 	closed bool
 
-	// The lane's goroutine's.
+	// The worker's goroutine's.
 	spare []*Lock
 	asked []*Lock
 	steps []Step
 }
 
-// push queues what a lock waits for. False: the lane has ended.
-func (ln *lane) push(l *Lock) bool {
+// push queues what a lock waits for. False: the worker has ended.
+func (w *worker) push(l *Lock) bool {
 	l.at = time.Now()
-	ln.mu.Lock()
-	if ln.closed {
-		ln.mu.Unlock()
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
 		return false
 	}
-	ln.queue = append(ln.queue, l)
-	ln.mu.Unlock()
+	w.queue = append(w.queue, l)
+	w.mu.Unlock()
 	select {
-	case ln.wake <- struct{}{}:
+	case w.wake <- struct{}{}:
 	default:
 	}
 	return true
 }
 
-// take takes all that is queued. last: the lane ends when there is nothing.
-func (ln *lane) take(last bool) []*Lock {
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	batch := ln.queue
-	ln.queue, ln.spare = ln.spare[:0], batch
-	ln.closed = last && len(batch) == 0
+// take takes all that is queued. last: the worker ends when there is nothing.
+func (w *worker) take(last bool) []*Lock {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	batch := w.queue
+	w.queue, w.spare = w.spare[:0], batch
+	w.closed = last && len(batch) == 0
 	return batch
 }
 
-// loop is the lane's goroutine.
-func (ln *lane) loop() {
+// loop is the worker's goroutine.
+func (w *worker) loop() {
 	for {
 		last := false
 		select {
-		case <-ln.wake:
-		case <-ln.g.stop:
+		case <-w.wake:
+		case <-w.g.stop:
 			last = true
 		}
-		for batch := ln.take(last); len(batch) > 0; batch = ln.take(last) {
-			ln.run(batch)
+		for batch := w.take(last); len(batch) > 0; batch = w.take(last) {
+			w.run(batch)
 			clear(batch)
 		}
 		if last {
@@ -73,9 +73,9 @@ func (ln *lane) loop() {
 }
 
 // run asks for a batch, as one.
-func (ln *lane) run(batch []*Lock) {
-	g, now := ln.g, time.Now()
-	ln.asked, ln.steps = ln.asked[:0], ln.steps[:0]
+func (w *worker) run(batch []*Lock) {
+	g, now := w.g, time.Now()
+	w.asked, w.steps = w.asked[:0], w.steps[:0]
 	for _, l := range batch {
 		switch {
 		case l.release:
@@ -89,35 +89,35 @@ func (ln *lane) run(batch []*Lock) {
 			g.decide(l)
 			continue
 		}
-		ln.asked = append(ln.asked, l)
-		ln.steps = append(ln.steps, Step{Key: l.Key, Value: l.value, Release: l.release, TTL: l.Interval})
+		w.asked = append(w.asked, l)
+		w.steps = append(w.steps, Step{Key: l.Key, Value: l.value, Release: l.release, TTL: l.Interval})
 	}
-	if len(ln.steps) == 0 {
+	if len(w.steps) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Timeout)
-	g.locks.Run(ctx, ln.steps)
+	g.locks.Run(ctx, w.steps)
 	cancel()
 	now = time.Now()
-	for i, l := range ln.asked {
+	for i, l := range w.asked {
 		if l.release {
-			ln.released(l, &ln.steps[i], now)
+			w.released(l, &w.steps[i], now)
 		} else {
-			ln.taken(l, &ln.steps[i], now)
+			w.taken(l, &w.steps[i], now)
 		}
 	}
-	clear(ln.asked)
-	clear(ln.steps)
+	clear(w.asked)
+	clear(w.steps)
 }
 
 // taken follows the answer to a take.
-func (ln *lane) taken(l *Lock, s *Step, now time.Time) {
-	g := ln.g
+func (w *worker) taken(l *Lock, s *Step, now time.Time) {
+	g := w.g
 	switch {
 	case s.Err == ErrFull:
 		l.Verdict = Full
 	case s.Err != nil:
-		ln.unanswered(l, s.Err)
+		w.unanswered(l, s.Err)
 		return
 	case !s.OK:
 		l.Verdict, l.Left = Taken, s.Left
@@ -125,20 +125,20 @@ func (ln *lane) taken(l *Lock, s *Step, now time.Time) {
 	default:
 		l.Verdict, l.since = Granted, now
 		g.figures.Acquired()
-		ln.debug("lock taken", l)
+		w.debug("lock taken", l)
 	}
 	g.decide(l)
 }
 
 // unanswered refuses a call that may have taken its lock, and gives that back, if
 // it is there: the place goes with it.
-func (ln *lane) unanswered(l *Lock, err error) {
-	g := ln.g
+func (w *worker) unanswered(l *Lock, err error) {
+	g := w.g
 	g.figures.Unanswered()
 	if g.seldom() {
 		g.log.Warn("locks cannot be asked for; guarded calls are refused", "error", err)
 	}
-	if !ln.push(&Lock{Key: l.Key, value: l.value, release: true, cleanup: true}) {
+	if !w.push(&Lock{Key: l.Key, value: l.value, release: true, cleanup: true}) {
 		g.Cancel()
 	}
 	l.Verdict, l.Err = Unanswered, err
@@ -146,8 +146,8 @@ func (ln *lane) unanswered(l *Lock, err error) {
 }
 
 // released follows the answer to a release.
-func (ln *lane) released(l *Lock, s *Step, now time.Time) {
-	g, held := ln.g, now.Sub(l.since)
+func (w *worker) released(l *Lock, s *Step, now time.Time) {
+	g, held := w.g, now.Sub(l.since)
 	if l.cleanup {
 		g.Cancel()
 		return
@@ -155,7 +155,7 @@ func (ln *lane) released(l *Lock, s *Step, now time.Time) {
 	switch {
 	case s.OK:
 		g.figures.Released(held)
-		ln.debug("lock released", l)
+		w.debug("lock released", l)
 	case s.Err != nil:
 		g.figures.ReleaseFailed(Away, held)
 		if g.seldom() {
@@ -170,8 +170,8 @@ func (ln *lane) released(l *Lock, s *Step, now time.Time) {
 	l.Caller.Ended(l)
 }
 
-func (ln *lane) debug(what string, l *Lock) {
-	if ln.g.log.Enabled(context.Background(), slog.LevelDebug) {
-		ln.g.log.Debug(what, "key", l.Key, "value", l.value, "interval", l.Interval)
+func (w *worker) debug(what string, l *Lock) {
+	if w.g.log.Enabled(context.Background(), slog.LevelDebug) {
+		w.g.log.Debug(what, "key", l.Key, "value", l.value, "interval", l.Interval)
 	}
 }

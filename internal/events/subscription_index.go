@@ -12,25 +12,27 @@ const (
 	Here
 )
 
-// wishes are the subscriptions of one scope. The hub's lock guards them.
-type wishes struct {
+// subscriptionIndex are the subscriptions of one scope. The hub's lock guards them.
+type subscriptionIndex struct {
 	all      map[*Subscription]struct{}
 	bySigner map[string]map[*Subscription]struct{}
 	edition  uint64 // grows whenever a signer comes into bySigner or leaves it
 }
 
-func newWishes() wishes {
-	return wishes{all: make(map[*Subscription]struct{}), bySigner: make(map[string]map[*Subscription]struct{})}
+func newSubscriptionIndex() subscriptionIndex {
+	return subscriptionIndex{all: make(map[*Subscription]struct{}), bySigner: make(map[string]map[*Subscription]struct{})}
 }
 
 // any reports whether anybody wants events of the signer.
-func (w *wishes) any(signer string) bool { return len(w.all) > 0 || len(w.bySigner[signer]) > 0 }
+func (w *subscriptionIndex) any(signer string) bool {
+	return len(w.all) > 0 || len(w.bySigner[signer]) > 0
+}
 
 // count is how many do.
-func (w *wishes) count(signer string) int { return len(w.all) + len(w.bySigner[signer]) }
+func (w *subscriptionIndex) count(signer string) int { return len(w.all) + len(w.bySigner[signer]) }
 
 // appendFor appends those who do.
-func (w *wishes) appendFor(subs []*Subscription, signer string) []*Subscription {
+func (w *subscriptionIndex) appendFor(subs []*Subscription, signer string) []*Subscription {
 	for s := range w.all {
 		subs = append(subs, s)
 	}
@@ -42,7 +44,7 @@ func (w *wishes) appendFor(subs []*Subscription, signer string) []*Subscription 
 
 // add notes a subscription to the signers, or to all when none is named, and in s
 // for which: each once.
-func (w *wishes) add(s *Subscription, signers []string) {
+func (w *subscriptionIndex) add(s *Subscription, signers []string) {
 	if len(signers) == 0 {
 		w.all[s] = struct{}{}
 	}
@@ -61,7 +63,7 @@ func (w *wishes) add(s *Subscription, signers []string) {
 }
 
 // remove forgets a subscription that was added.
-func (w *wishes) remove(s *Subscription) {
+func (w *subscriptionIndex) remove(s *Subscription) {
 	delete(w.all, s)
 	for _, signer := range s.signers {
 		delete(w.bySigner[signer], s)
@@ -72,12 +74,12 @@ func (w *wishes) remove(s *Subscription) {
 	}
 }
 
-// everything reports whether it takes a subscription to all signers to grant all
-// wishes.
-func (w *wishes) everything() bool { return len(w.all) > 0 || len(w.bySigner) > MaxSigners }
+// everything reports whether it takes a subscription to all signers to serve all
+// subscriptions.
+func (w *subscriptionIndex) everything() bool { return len(w.all) > 0 || len(w.bySigner) > MaxSigners }
 
-// sum is what the wishes come to. Equal sums are the same wish.
-func (w *wishes) sum() (all bool, edition uint64) {
+// sum is a fingerprint of the subscriptions: equal sums are of equal ones.
+func (w *subscriptionIndex) sum() (all bool, edition uint64) {
 	if w.everything() {
 		return true, 0
 	}

@@ -11,20 +11,20 @@ import (
 	"noncegate/nonce"
 )
 
-// stray is a signer of which ops were sent to another node and are under way there, or have
+// remoteSigner is a signer of which ops were sent to another node and are under way there, or have
 // come back and were not looked at yet. At any time all of them are at one node: ops for
 // another node wait, because two nodes could run them in either order.
-type stray struct {
+type remoteSigner struct {
 	name    string
-	trail   *trail
+	trail   *forwardStream
 	waiting *group // goes on when all that is under way has come back
 }
 
-// trail is what is under way of one signer at one other node. Ops that come back
+// forwardStream is what is under way of one signer at one other node. Ops that come back
 // are kept until the last is answered or back, so that they go on in their order
 // and before all later ones.
-type trail struct {
-	stray *stray
+type forwardStream struct {
+	stray *remoteSigner
 	node  string
 	id    uint64
 
@@ -38,7 +38,7 @@ type trail struct {
 
 // leave counts a task as under way, unless one has come back: then the path is
 // broken, and the task has to wait.
-func (t *trail) leave(x *task) bool {
+func (t *forwardStream) leave(x *task) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.back) > 0 {
@@ -53,7 +53,7 @@ func (t *trail) leave(x *task) bool {
 // arrive counts a task as no longer under way. order is its order, and the task is
 // nil if it is not to be routed again. It returns true when that was the last, and the worker
 // has to look.
-func (t *trail) arrive(order int, v nonce.Verdict, back *task) (look bool) {
+func (t *forwardStream) arrive(order int, v nonce.Verdict, back *task) (look bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.out--; back != nil {
@@ -66,23 +66,23 @@ func (t *trail) arrive(order int, v nonce.Verdict, back *task) (look bool) {
 }
 
 // idle reports whether nothing is under way, and nothing came back.
-func (t *trail) idle() bool {
+func (t *forwardStream) idle() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.out == 0 && len(t.back) == 0
 }
 
 // wait says that somebody waits for the last task under way, unless there is none.
-func (t *trail) wait() bool {
+func (t *forwardStream) wait() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.wanted = t.out > 0
 	return t.wanted
 }
 
-// home returns the tasks that came back, and how far the path went, if none is under
+// takeDone returns the tasks that came back, and how far the path went, if none is under
 // way any more.
-func (t *trail) home() (back []*task, far int, all bool) {
+func (t *forwardStream) takeDone() (back []*task, far int, all bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.out > 0 {
@@ -113,25 +113,25 @@ func (s *Service) Return(op *nonce.Op, v nonce.Verdict) (k nonce.Waker) {
 		t.refuse(op.Err)
 		k = t.tell()
 	case v == nonce.Expired:
-		t.doubt = true
+		t.mayBeDone = true
 		t.refuse(&nonce.UnavailableError{Outcome: nonce.Unknown, Err: errDoubt})
 		k = t.tell()
 	case v == nonce.Doubtful:
-		t.doubt, op.Err, back = true, errDoubt, t
+		t.mayBeDone, op.Err, back = true, errDoubt, t
 	default:
 		back = t
 	}
 	if tr.arrive(order, v, back) {
-		s.shardOf(tr.stray.name).worker.welcome(tr.stray)
+		s.shardOf(tr.stray.name).worker.forwardsDone(tr.stray)
 	}
 	return k
 }
 
-// welcome makes the worker look at a signer of which nothing is under way any
+// forwardsDone makes the worker look at a signer of which nothing is under way any
 // more at another node.
-func (w *worker) welcome(st *stray) {
+func (w *worker) forwardsDone(st *remoteSigner) {
 	w.mu.Lock()
-	w.home = append(w.home, st)
+	w.forwardsOver = append(w.forwardsOver, st)
 	w.mu.Unlock()
 	w.signal()
 }
@@ -141,22 +141,22 @@ const (
 	// the one that owns it, and again when it moved meanwhile. With the rests between them,
 	// which are a third of a second together, it outlasts the move of a shard.
 	maxTrips = 9
-	// tiredAfter is after how many trips an op rests before each further one, for LockRetry
+	// maxHops is after how many hops an op rests before each further one, for LockRetry
 	// and then twice as long as before: while a shard moves, two nodes can send what they have
 	// to one another faster than either learns who has it.
-	tiredAfter = 2
+	maxHops = 2
 )
 
 // rest sets a group aside whose ops were routed again and again.
 func (w *worker) rest(g *group) {
 	trips := 0
 	for _, t := range g.tasks {
-		trips = max(trips, t.trips)
+		trips = max(trips, t.hops)
 	}
-	w.setAside(g, min(w.svc.cfg.LockRetry<<(trips-tiredAfter), maxLockRetry))
+	w.setAside(g, min(w.svc.cfg.LockRetry<<(trips-maxHops), maxLockRetry))
 }
 
-func tired(t *task) bool { return t.trips >= tiredAfter }
+func tooManyHops(t *task) bool { return t.hops >= maxHops }
 
 // depart takes from the head of the group what is not to be run here now: tasks whose path is
 // broken, and those that go to another node. It returns true when the first task, if any, is
@@ -177,7 +177,7 @@ func (w *worker) depart(g *group) (here bool) {
 		if len(g.tasks) == 0 {
 			return true
 		}
-		st, t := w.strays[g.name], g.tasks[0]
+		st, t := w.remote[g.name], g.tasks[0]
 		switch {
 		case st != nil && !t.own() && !t.reads():
 			w.refuse(t, &nonce.NotOwnerError{Node: st.trail.node, URL: w.svc.fleet.Load().nodes[st.trail.node].URL})
@@ -199,7 +199,7 @@ func (w *worker) depart(g *group) (here bool) {
 			return true
 		}
 		if st != nil && st.trail.node != node || !w.send(g, node, url) {
-			if st = w.strays[g.name]; st != nil && w.waitFor(st, g) {
+			if st = w.remote[g.name]; st != nil && w.waitFor(st, g) {
 				return false
 			}
 		}
@@ -223,17 +223,17 @@ func (w *worker) dropBroken(g *group) {
 // task has ended, or is to be routed in another way by the next try. It returns
 // false when the task has to wait.
 func (w *worker) send(g *group, node, url string) bool {
-	t, st := g.tasks[0], w.strays[g.name]
+	t, st := g.tasks[0], w.remote[g.name]
 	if st == nil {
-		st = &stray{name: g.name}
-		st.trail = &trail{stray: st, node: node, id: w.svc.trails.Add(1)}
-		w.strays[g.name] = st
+		st = &remoteSigner{name: g.name}
+		st.trail = &forwardStream{stray: st, node: node, id: w.svc.trails.Add(1)}
+		w.remote[g.name] = st
 	}
 	tr := st.trail
 	if !tr.leave(t) {
 		return false
 	}
-	t.trips++
+	t.hops++
 	t.op.PathID = tr.id
 	t.move(forwarded)
 	placed, order, op := t.placed, t.order, t.op // the task is the router's, once it takes it
@@ -252,7 +252,7 @@ func (w *worker) send(g *group, node, url string) bool {
 	tr.arrive(order, nonce.Bounced, nil) // whether the worker must look does not matter: depart does so next
 	switch {
 	case errors.Is(err, nonce.ErrForwardBusy):
-	case t.trips < maxTrips && w.marked.Sub(g.shard.askedAt) > askAgain: // perhaps the node has given the shard up
+	case t.hops < maxTrips && w.marked.Sub(g.shard.askedAt) > askAgain: // perhaps the node has given the shard up
 		g.shard.unsure = true
 		return false
 	default:
@@ -267,11 +267,11 @@ func (w *worker) send(g *group, node, url string) bool {
 // a shard. More often costs the store more while a node is away.
 const askAgain = 250 * time.Millisecond
 
-// dropIdle forgets strays of which nothing is under way, came back or waits.
+// dropIdle forgets signers of which nothing is under way, came back or waits.
 func (w *worker) dropIdle() {
-	for name, st := range w.strays {
+	for name, st := range w.remote {
 		if st.waiting == nil && st.trail.idle() {
-			delete(w.strays, name)
+			delete(w.remote, name)
 		}
 	}
 }
@@ -279,7 +279,7 @@ func (w *worker) dropIdle() {
 // waitFor sets the group aside until all that is under way of its signer has come
 // back, unless it has already. What came from another node does not wait: that
 // could be waiting for this one.
-func (w *worker) waitFor(st *stray, g *group) bool {
+func (w *worker) waitFor(st *remoteSigner, g *group) bool {
 	if !st.trail.wait() {
 		return false
 	}
@@ -293,7 +293,7 @@ func (w *worker) waitFor(st *stray, g *group) bool {
 }
 
 // joinWaiting adds a task to a group that waits.
-func (w *worker) joinWaiting(st *stray, t *task) {
+func (w *worker) joinWaiting(st *remoteSigner, t *task) {
 	if t.own() || t.reads() {
 		st.waiting.add(t)
 		return
@@ -304,15 +304,15 @@ func (w *worker) joinWaiting(st *stray, t *task) {
 // collect puts what came back from another node before the rest of the group. It reports
 // whether the group is to rest.
 func (w *worker) collect(g *group) (rests bool) {
-	st := w.strays[g.name]
+	st := w.remote[g.name]
 	if st == nil {
 		return false
 	}
-	back, far, all := st.trail.home()
+	back, far, all := st.trail.takeDone()
 	if !all {
 		return false
 	}
-	delete(w.strays, g.name)
+	delete(w.remote, g.name)
 	// A refusal of the other node's reader may come before one of its worker that
 	// came first.
 	slices.SortFunc(back, func(a, b *task) int { return cmp.Compare(a.order, b.order) })
@@ -325,7 +325,7 @@ func (w *worker) collect(g *group) (rests bool) {
 		case why == errDoubt && far > t.order:
 			// If it was not done, doing it now would put it behind one that came later.
 			w.refuse(t, &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errDoubt})
-		case t.trips >= maxTrips:
+		case t.hops >= maxTrips:
 			w.refuse(t, routedTooOften(t))
 		default:
 			left = append(left, t)
@@ -333,13 +333,13 @@ func (w *worker) collect(g *group) (rests bool) {
 		}
 	}
 	g.tasks = append(left, g.tasks...)
-	return slices.ContainsFunc(left, tired)
+	return slices.ContainsFunc(left, tooManyHops)
 }
 
 // routedTooOften refuses a task that found no owner. One that another node may have done
 // has an unknown outcome.
 func routedTooOften(t *task) error {
-	if t.doubt {
+	if t.mayBeDone {
 		return &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errDoubt}
 	}
 	return &nonce.UnavailableError{Outcome: nonce.NotSent, Err: errRouted}
@@ -368,7 +368,7 @@ func (w *worker) toOwner(g *group, row *lease.Shard, why error) {
 	tasks := g.tasks
 	g.tasks = nil
 	for _, t := range tasks {
-		if t.trips++; t.reads() || t.own() && t.trips < maxTrips {
+		if t.hops++; t.reads() || t.own() && t.hops < maxTrips {
 			g.tasks = append(g.tasks, t)
 			continue
 		}
@@ -380,16 +380,16 @@ func (w *worker) toOwner(g *group, row *lease.Shard, why error) {
 		}
 	}
 	switch {
-	case slices.ContainsFunc(g.tasks, tired):
+	case slices.ContainsFunc(g.tasks, tooManyHops):
 		w.rest(g)
 	case len(g.tasks) > 0:
-		w.anew = append(w.anew, g)
+		w.rerouted = append(w.rerouted, g)
 	}
 }
 
-// giveAway deals with a group whose shard this node would have to acquire, although
+// releaseGroup deals with a group whose shard this node would have to acquire, although
 // it is retired: what its clients asked for goes to another node, if there is one.
-func (w *worker) giveAway(g *group) {
+func (w *worker) releaseGroup(g *group) {
 	g.shard.unsure, g.shard.hint = false, nil
 	if node, _ := w.svc.elsewhere(g.shard); node != "" && w.svc.cfg.Router != nil {
 		w.toOwner(g, g.shard.view.Load(), nonce.ErrDraining)
