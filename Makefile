@@ -5,6 +5,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOSEC       := github.com/securego/gosec/v2/cmd/gosec@v2.22.11
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 FUZZTIME    ?= 10s
+GOTESTSUM   := gotest.tools/gotestsum@v1.13.0
 TESTFLAGS   ?= -timeout 15m
 BENCHFLAGS  ?=
 TORTURE     ?= torture-out
@@ -30,11 +31,28 @@ run: build ## build and start the gateway on its embedded store
 build: ## build bin/gateway
 	$(GO) build -o bin/gateway ./cmd/gateway
 
-test: ## all tests with the race detector (installs what they need where it may)
+# GOTESTSUM prints a line a package, what failed, and at the end which tests were slow.
+gotestsum = $(GO) run $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --hide-summary=skipped,output --jsonfile $(1)
+slowest   = @$(GO) run $(GOTESTSUM) tool slowest --threshold 5s --num 15 --jsonfile $(1)
+
+test: ## the tests with the race detector, but for the long ones (installs what they need where it may)
 	@scripts/setup-test.sh
-	$(GO) test -race $(TESTFLAGS) ./...
+	@mkdir -p bin
+	$(call gotestsum,bin/test.json) -- -race $(TESTFLAGS) -skip '^TestLong' ./...
+	$(call slowest,bin/test.json)
 	@# The gateway is built by a process of the tests' own, which Go's test cache does not see.
-	cd test/interop && $(GO) test -race -count=1 $(TESTFLAGS) ./...
+	cd test/interop && $(GO) test -race -count=1 $(TESTFLAGS) -skip '^TestLong' ./...
+	@echo "Left out: the long tests, which make test-long runs."
+
+# The packages that have long tests, of a module's folder.
+long = $$(grep -rl '^func TestLong' --include='*_test.go' . | grep $(1) '^./test/interop/' | xargs -n1 dirname | sort -u)
+
+test-long: ## the long tests, which .ci/run runs too
+	@scripts/setup-test.sh
+	@mkdir -p bin
+	$(call gotestsum,bin/test-long.json) -- -race $(TESTFLAGS) -run '^TestLong' $(call long,-v)
+	$(call slowest,bin/test-long.json)
+	cd test/interop && $(GO) test -race -count=1 $(TESTFLAGS) -run '^TestLong' ./...
 
 fmt: ## format the code
 	gofmt -w .
@@ -101,8 +119,6 @@ chain-soak: ## ten minutes of payments while chain, nodes, workers and gateways 
 	@scripts/setup-test.sh
 	cd test/interop && $(GO) run ./soak --who gateway --report soak.json
 	cd test/interop && $(GO) run ./soak --who viem,viem+fresh,ethers,ethers+fresh,redis,redis+fresh --duration 3m --report soak-others.json
-
-test-long: torture chain-soak ## what takes hours
 
 tidy-check: ## fail when go.mod or go.sum is not tidy
 	@$(call each,$(GO) mod tidy -e -diff)

@@ -20,9 +20,6 @@ type Node struct {
 	Holder
 	URL  string
 	Mode string // "" from a version that did not say
-	// Signers is how many signers it owned, by its own memory at its last beat; the
-	// leases of some may have ended since. 0 when it has left.
-	Signers int64
 	// Shards is how many shards it owns in this incarnation.
 	Shards int
 	// LeaseUntil is the end of its lease; zero: it has none, as in a Registry.

@@ -127,7 +127,6 @@ const TotalsBound = 100_000
 type Summary struct {
 	Exists                   bool
 	Next, Floor, Version     int64
-	Pruned                   int64
 	Held, Released, Consumed int64
 	LowestHeld               int64 // -1: none
 	// Overdue is how many holds at or above the floor are counted in Released because

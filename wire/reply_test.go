@@ -29,10 +29,10 @@ func TestReplies(t *testing.T) {
 		{"repaired", &RepairResult{Signer: "a", Attempt: 3, HeldUntil: moment, Was: &Was{Status: StatusConsumed}, Offer: &Offer{GasPrice: "0x1"}},
 			`{"signer":"a","nonce":0,"attempt":3,"fencingToken":0,"heldUntil":"2026-11-20T18:33:56.123Z","holdMs":0,"was":{"status":"CONSUMED","attempt":0},"offer":{"gasPrice":"0x1"}}`},
 		{"status with a chain", &StatusResult{Chain: &ChainStatus{Final: &zero, Gap: &Gap{Since: moment}}},
-			`{"signer":"","next":0,"floor":0,"pruned":0,"held":0,"unknown":0,"released":0,"consumed":0,"fencingToken":0,"version":0,` +
+			`{"signer":"","next":0,"floor":0,"held":0,"unknown":0,"released":0,"consumed":0,"fencingToken":0,"version":0,` +
 				`"chain":{"mined":0,"final":0,"head":0,"gap":{"nonce":0,"since":"2026-11-20T18:33:56.123Z","blocked":0}}}`},
 		{"status", &StatusResult{Signer: "a", LowestHeld: &zero, LeaseUntil: &moment},
-			`{"signer":"a","next":0,"floor":0,"pruned":0,"held":0,"unknown":0,"released":0,"consumed":0,"lowestHeld":0,"fencingToken":0,"version":0,"leaseUntil":"2026-11-20T18:33:56.123Z"}`},
+			`{"signer":"a","next":0,"floor":0,"held":0,"unknown":0,"released":0,"consumed":0,"lowestHeld":0,"fencingToken":0,"version":0,"leaseUntil":"2026-11-20T18:33:56.123Z"}`},
 		{"empty list", &ListResult{}, `{"allocations":[]}`},
 		{"true", true, "true"},
 		{"string", "0x1", `"0x1"`},

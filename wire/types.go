@@ -159,7 +159,6 @@ type StatusResult struct {
 	Signer       string       `json:"signer"`
 	Next         int64        `json:"next"`
 	Floor        int64        `json:"floor"`
-	Pruned       int64        `json:"pruned"`
 	Held         int64        `json:"held"`
 	Unknown      int64        `json:"unknown"`
 	Released     int64        `json:"released"`
@@ -216,7 +215,7 @@ type Allocation struct {
 	RequestID string   `json:"requestId,omitempty"`
 	Holder    string   `json:"holder,omitempty"`    // who has or had its last attempt, for whom it concerns
 	Chain     string   `json:"chain,omitempty"`     // what the chain says of it, such as ChainSeen; empty: nothing
-	UpdatedAt *Time    `json:"updatedAt,omitempty"` // nil: Redis made it so, and the store does not know yet
+	UpdatedAt *Time    `json:"updatedAt,omitempty"` // nil: the store does not know of it yet, see the performance engine
 }
 
 // ListResult answers nonce_list. NextFrom is where the next page begins, absent
@@ -276,16 +275,14 @@ const (
 	NodeSilent = "silent" // it has not left, and was not heard of for too long
 )
 
-// NodeInfo is one node of the registry. Signers is how many it owned at its last
-// beat, by its own memory, where signers are owned; where shards of them are, Shards is
-// how many it owns. Times are of the store's clock.
+// NodeInfo is one node of the registry. Shards is how many it owns. Times are of the
+// store's clock.
 type NodeInfo struct {
 	Node        string `json:"node"`
 	URL         string `json:"url"`
 	Mode        string `json:"mode,omitempty"`
 	State       string `json:"state"`
 	Incarnation int64  `json:"incarnation"`
-	Signers     int64  `json:"signers"`
 	Shards      int64  `json:"shards"`
 	StartedAt   Time   `json:"startedAt"`
 	SeenAt      Time   `json:"seenAt"`

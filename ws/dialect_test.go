@@ -170,7 +170,7 @@ func awaitTrue(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	for began := time.Now(); !so(); runtime.Gosched() {
 		if time.Since(began) > patience {
-			t.Fatal("waited in vain: " + what)
+			t.Fatal("timed out waiting for " + what)
 		}
 	}
 }

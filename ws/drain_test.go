@@ -29,7 +29,7 @@ func (g *gateway) awaitState(what string, reached func() bool) {
 	g.Helper()
 	for began := time.Now(); !reached(); time.Sleep(time.Millisecond) {
 		if time.Since(began) > patience {
-			g.Fatal("waited in vain: " + what)
+			g.Fatal("timed out waiting for " + what)
 		}
 	}
 }

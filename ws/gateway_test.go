@@ -410,7 +410,7 @@ func await[T any](t testing.TB, c <-chan T, what string) T {
 	case v := <-c:
 		return v
 	case <-time.After(patience):
-		t.Fatal("waited in vain: " + what)
+		t.Fatal("timed out waiting for " + what)
 		panic("unreachable")
 	}
 }

@@ -41,7 +41,7 @@ type NodeConfig struct {
 	MaxInflight int
 
 	// known: clients must say who they are. What is on this host is no node for that:
-	// as one it would be asked for no credential, and might everything.
+	// as one it would be asked for no credential, and would have every right.
 	known bool
 }
 
@@ -218,7 +218,7 @@ func loopback(address string) bool {
 }
 
 // refuseNode answers a node that may not come in, with a sentence for whoever runs
-// it. A node tries again and again, and anybody may say that he is one: the log
+// it. A node tries again and again, and anyone can claim to be a node: the log
 // says it once a second at most for each reason, the counter counts all.
 func (s *Server) refuseNode(w http.ResponseWriter, r *http.Request, status int, reason metrics.UpgradeReason, why string) {
 	s.figures.UpgradeRefused(reason)

@@ -115,7 +115,7 @@ func wasOf(b *nonce.Before) *wire.Was {
 func (c *conn) statusResult(op *nonce.Op) *wire.StatusResult {
 	s := &op.Summary
 	r := &wire.StatusResult{
-		Signer: op.Signer, Next: s.Next, Floor: s.Floor, Pruned: s.Pruned,
+		Signer: op.Signer, Next: s.Next, Floor: s.Floor,
 		Held: s.Held, Unknown: s.Unknown, Released: s.Released, Consumed: s.Consumed,
 		FencingToken: s.Lease.Token, Version: s.Version, Engine: wire.EngineReliable,
 	}

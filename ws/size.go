@@ -46,7 +46,7 @@ const (
 	statsBytes = 4096
 	infoBytes  = 2048
 	nodeBytes  = len(widestNode) + 2*maxErrorText + 2*maxWord
-	widestNode = `{"node":"","url":"","mode":"","state":"","incarnation":9223372036854775807,"signers":9223372036854775807,"shards":9223372036854775807,` +
+	widestNode = `{"node":"","url":"","mode":"","state":"","incarnation":9223372036854775807,"shards":9223372036854775807,` +
 		`"startedAt":"2026-11-20T18:33:56.123Z","seenAt":"2026-11-20T18:33:56.123Z"},`
 	// maxWord bounds a word that another node wrote into the registry.
 	maxWord = 32

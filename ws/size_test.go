@@ -60,7 +60,7 @@ func widestOps() []*nonce.Op {
 		&used, &recyclable, &signed, &signedLate, &extend, &repair, list, &one,
 		{Kind: nonce.KindSetFloor, Signer: widestKey, Floor: widest, Next: widest},
 		{Kind: nonce.KindStatus, Signer: widestKey, Summary: nonce.Summary{
-			Exists: true, Next: widest, Floor: widest, Version: widest, Pruned: widest, Held: widest, Released: widest, Consumed: widest, LowestHeld: widest, Unknown: widest,
+			Exists: true, Next: widest, Floor: widest, Version: widest, Held: widest, Released: widest, Consumed: widest, LowestHeld: widest, Unknown: widest,
 			Lease: lease.Grant{Holder: lease.Holder{Node: hostile}, URL: hostile, Token: widest, ExpiresAt: widestTime}, Now: time.Unix(0, 0),
 		}},
 	}
@@ -232,7 +232,7 @@ func TestFiguresAndDescriptionFitTheirReservation(t *testing.T) {
 
 	for range 2 * wire.MaxNodes {
 		info.Nodes = append(info.Nodes, wire.NodeInfo{Node: hostile, URL: widestKey + hostile, Mode: hostile, State: hostile,
-			Incarnation: widest, Signers: widest, Shards: widest, StartedAt: wire.Time(widestTime), SeenAt: wire.Time(widestTime)})
+			Incarnation: widest, Shards: widest, StartedAt: wire.Time(widestTime), SeenAt: wire.Time(widestTime)})
 	}
 	info.NodeCount = widest
 	for _, nodes := range []int{1, wire.MaxNodes, 2 * wire.MaxNodes} {

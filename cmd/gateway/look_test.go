@@ -25,15 +25,15 @@ func answering(t *testing.T, results map[string][]string) (url string, asked *[]
 }
 
 const twoNodes = `"nodes":[` +
-	`{"node":"a","url":"ws://a/ws","mode":"worker-queue","state":"live","incarnation":3,"signers":812,"shards":16,"startedAt":"2026-11-20T18:33:56.123Z","seenAt":"2026-11-20T18:40:00.000Z"},` +
-	`{"node":"gateway-2","url":"ws://b/ws","state":"silent","incarnation":1,"signers":0,"shards":0,"startedAt":"2026-11-20T18:33:56.123Z","seenAt":"2026-11-20T18:34:00.000Z"}]`
+	`{"node":"a","url":"ws://a/ws","mode":"worker-queue","state":"live","incarnation":3,"shards":16,"startedAt":"2026-11-20T18:33:56.123Z","seenAt":"2026-11-20T18:40:00.000Z"},` +
+	`{"node":"gateway-2","url":"ws://b/ws","state":"silent","incarnation":1,"shards":0,"startedAt":"2026-11-20T18:33:56.123Z","seenAt":"2026-11-20T18:34:00.000Z"}]`
 
 func TestNodesPrintsATable(t *testing.T) {
 	url, _ := answering(t, map[string][]string{wire.MethodInfo: {`{"node":"a","nodeCount":5,` + twoNodes + `}`}})
 	want := strings.Join([]string{
-		`NODE       STATE   SIGNERS  SHARDS  MODE          STARTS  SINCE                     SEEN                      URL`,
-		`a          live    812      16      worker-queue  3       2026-11-20T18:33:56.123Z  2026-11-20T18:40:00.000Z  ws://a/ws`,
-		`gateway-2  silent  0        0       -             1       2026-11-20T18:33:56.123Z  2026-11-20T18:34:00.000Z  ws://b/ws`,
+		`NODE       STATE   SHARDS  MODE          STARTS  SINCE                     SEEN                      URL`,
+		`a          live    16      worker-queue  3       2026-11-20T18:33:56.123Z  2026-11-20T18:40:00.000Z  ws://a/ws`,
+		`gateway-2  silent  0       -             1       2026-11-20T18:33:56.123Z  2026-11-20T18:34:00.000Z  ws://b/ws`,
 		`and 3 more`,
 	}, "\n") + "\n"
 	if o := runArgs(t, "nodes", "--url", url); o.code != exitOK || o.stdout != want || o.stderr != "" {
@@ -50,9 +50,9 @@ func TestNodesPrintsJSON(t *testing.T) {
 
 // What a gateway says of the signer s.
 const (
-	busyStatus = `{"signer":"s","next":30,"floor":2,"pruned":1,"held":3,"unknown":0,"released":1,"consumed":26,"lowestHeld":7,` +
+	busyStatus = `{"signer":"s","next":30,"floor":2,"held":3,"unknown":0,"released":1,"consumed":26,"lowestHeld":7,` +
 		`"owner":"gateway-2","ownerUrl":"ws://b/ws","fencingToken":4,"version":90,"leaseUntil":"2026-11-20T18:34:10.000Z"}`
-	idleStatus = `{"signer":"s","next":0,"floor":0,"pruned":0,"held":0,"unknown":0,"released":0,"consumed":0,"fencingToken":0,"version":0}`
+	idleStatus = `{"signer":"s","next":0,"floor":0,"held":0,"unknown":0,"released":0,"consumed":0,"fencingToken":0,"version":0}`
 	heldRows   = `[{"nonce":7,"status":"HELD","attempt":2,"heldUntil":"2026-11-20T18:34:00.000Z","requestId":"payout-7","updatedAt":"2026-11-20T18:33:00.000Z"},` +
 		`{"nonce":28,"status":"HELD","attempt":1,"heldUntil":"2026-11-20T18:35:00.000Z","updatedAt":"2026-11-20T18:33:30.000Z"}]`
 	newestRows = `[{"nonce":28,"status":"HELD","attempt":1,"heldUntil":"2026-11-20T18:35:00.000Z","updatedAt":"2026-11-20T18:33:30.000Z"},` +
@@ -66,7 +66,7 @@ func TestSignerShowPrintsFiguresOwnerHoldsAndTheLastNonces(t *testing.T) {
 	})
 	want := strings.Join([]string{
 		`signer  s`,
-		`next    30         floor     2  pruned    1                         version  90`,
+		`next    30         floor     2  version   90`,
 		`held    3          released  1  consumed  26                        unknown  0`,
 		`owner   gateway-2  token     4  until     2026-11-20T18:34:10.000Z  ws://b/ws`,
 		``,
@@ -94,7 +94,7 @@ func TestSignerShowOfASignerThatWasNeverUsedAsksOnceAndSaysSo(t *testing.T) {
 	url, asked := answering(t, map[string][]string{wire.MethodStatus: {idleStatus, idleStatus}})
 	want := strings.Join([]string{
 		`signer  s`,
-		`next    0       floor     0  pruned    0  version  0`,
+		`next    0       floor     0  version   0`,
 		`held    0       released  0  consumed  0  unknown  0`,
 		`owner   nobody  token     0`,
 		``,

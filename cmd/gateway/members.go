@@ -38,7 +38,7 @@ func nodeInfos(nodes []lease.Node) []wire.NodeInfo {
 	infos := make([]wire.NodeInfo, len(nodes))
 	for i, n := range nodes {
 		infos[i] = wire.NodeInfo{
-			Node: n.Node, URL: n.URL, Mode: n.Mode, State: nodeState(n), Incarnation: n.Incarnation, Signers: n.Signers, Shards: int64(n.Shards),
+			Node: n.Node, URL: n.URL, Mode: n.Mode, State: nodeState(n), Incarnation: n.Incarnation, Shards: int64(n.Shards),
 			StartedAt: wire.Time(n.StartedAt), SeenAt: wire.Time(n.SeenAt),
 		}
 	}

@@ -13,11 +13,11 @@ import (
 func TestANodeIsLiveOrLeftOrSilent(t *testing.T) {
 	seen := time.Date(2026, 11, 20, 18, 33, 56, 0, time.UTC)
 	got := nodeInfos([]lease.Node{
-		{Holder: lease.Holder{Node: "a", Incarnation: 3}, URL: "ws://a", Mode: "basic", Signers: 7, Shards: 5, Live: true, StartedAt: seen, SeenAt: seen},
+		{Holder: lease.Holder{Node: "a", Incarnation: 3}, URL: "ws://a", Mode: "basic", Shards: 5, Live: true, StartedAt: seen, SeenAt: seen},
 		{Holder: lease.Holder{Node: "b"}, Left: true},
 		{Holder: lease.Holder{Node: "c"}},
 	})
-	want := wire.NodeInfo{Node: "a", URL: "ws://a", Mode: "basic", State: "live", Incarnation: 3, Signers: 7, Shards: 5, StartedAt: wire.Time(seen), SeenAt: wire.Time(seen)}
+	want := wire.NodeInfo{Node: "a", URL: "ws://a", Mode: "basic", State: "live", Incarnation: 3, Shards: 5, StartedAt: wire.Time(seen), SeenAt: wire.Time(seen)}
 	if len(got) != 3 || got[0] != want || got[1].State != "left" || got[2].State != "silent" {
 		t.Errorf("got %+v", got)
 	}

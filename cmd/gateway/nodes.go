@@ -73,9 +73,9 @@ func (c *nodesCmd) Run(ctx context.Context, p *program) error {
 
 func printNodes(w io.Writer, v nodesView) error {
 	t := columns(w)
-	fmt.Fprintln(t, "NODE\tSTATE\tSIGNERS\tSHARDS\tMODE\tSTARTS\tSINCE\tSEEN\tURL")
+	fmt.Fprintln(t, "NODE\tSTATE\tSHARDS\tMODE\tSTARTS\tSINCE\tSEEN\tURL")
 	for _, n := range v.Nodes {
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%d\t%s\t%s\t%s\n", n.Node, n.State, n.Signers, n.Shards, cmp.Or(n.Mode, "-"), n.Incarnation, n.StartedAt, n.SeenAt, n.URL)
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\n", n.Node, n.State, n.Shards, cmp.Or(n.Mode, "-"), n.Incarnation, n.StartedAt, n.SeenAt, n.URL)
 	}
 	if more := v.NodeCount - int64(len(v.Nodes)); more > 0 {
 		fmt.Fprintf(t, "and %d more\n", more)

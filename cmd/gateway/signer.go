@@ -76,7 +76,7 @@ func printSigner(w io.Writer, v signerView) error {
 	s := &v.Status
 	t := columns(w)
 	fmt.Fprintf(t, "signer\t%s\n", s.Signer)
-	fmt.Fprintf(t, "next\t%d\tfloor\t%d\tpruned\t%d\tversion\t%d\n", s.Next, s.Floor, s.Pruned, s.Version)
+	fmt.Fprintf(t, "next\t%d\tfloor\t%d\tversion\t%d\n", s.Next, s.Floor, s.Version)
 	fmt.Fprintf(t, "held\t%d\treleased\t%d\tconsumed\t%d\tunknown\t%d\n", s.Held, s.Released, s.Consumed, s.Unknown)
 	printChain(t, s.Chain)
 	if s.Owner != "" && s.LeaseUntil != nil {

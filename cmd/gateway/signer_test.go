@@ -11,7 +11,7 @@ import (
 
 // What a gateway with a chain says of a signer that a nonce blocks.
 const (
-	chainStatus = `{"signer":"s","next":30,"floor":7,"pruned":0,"held":2,"unknown":1,"released":0,"consumed":28,"lowestHeld":7,"fencingToken":4,"version":90,` +
+	chainStatus = `{"signer":"s","next":30,"floor":7,"held":2,"unknown":1,"released":0,"consumed":28,"lowestHeld":7,"fencingToken":4,"version":90,` +
 		`"chain":{"mined":7,"final":4,"window":16,"head":812,"gap":{"nonce":7,"since":"2026-11-20T18:31:00.000Z","status":"UNKNOWN","attempt":2,"blocked":3}}}`
 	chainHolds = `[{"nonce":7,"status":"UNKNOWN","attempt":2,"heldUntil":"2026-11-20T18:30:00.000Z","requestId":"payout-7","holder":"worker-3","updatedAt":"2026-11-20T18:30:00.000Z"}]`
 	chainRows  = `[{"nonce":28,"status":"CONSUMED","attempt":1,"txHash":"0xbb","txHashes":["0xbb","0xaa"],"holder":"worker-4","chain":"sent","updatedAt":"2026-11-20T18:33:30.000Z"},` +
@@ -25,7 +25,7 @@ func TestSignerShowPrintsWhatTheChainSaysWhoHoldsAndHowFarEachTransactionIs(t *t
 	})
 	want := strings.Join([]string{
 		`signer  s`,
-		`next    30       floor     7                         pruned    0   version   90`,
+		`next    30       floor     7                         version   90`,
 		`held    2        released  0                         consumed  28  unknown   1`,
 		`mined   7        final     4                         window    16  at block  812`,
 		`gap     nonce 7  since     2026-11-20T18:31:00.000Z  blocks    3   UNKNOWN`,

@@ -49,7 +49,7 @@ func (h *Hub) Remote(signer string, event []byte, missed int64) {
 	if len(subs) == 0 {
 		return // its last subscriber has just left
 	}
-	l := h.pool.Queue(h.laneOf(signer))
+	l := h.pool.Queue(h.queueFor(signer))
 	if !l.TryReserve() {
 		h.drop(1)
 		for _, s := range subs {
@@ -94,7 +94,7 @@ func (h *Hub) deliverRemote(signer string, event []byte) {
 // them may have wanted them.
 func (h *Hub) missEverywhere(n int64) { h.MissedOf(n, func(string) bool { return true }) }
 
-func (h *Hub) laneOf(signer string) int {
+func (h *Hub) queueFor(signer string) int {
 	if h.queueOf == nil {
 		return 0
 	}

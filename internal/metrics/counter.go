@@ -62,7 +62,7 @@ func newFamily[L ~string](reg prometheus.Registerer, undeclared *Count, name, la
 }
 
 // add never makes a time series: a value that nobody declared is a mistake of
-// the program, to be seen, but none to end the process for.
+// the program, to be seen, but not worth a panic.
 func (f *family[L]) add(value L, n int) {
 	f.of(value).Add(n)
 }

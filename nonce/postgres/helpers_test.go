@@ -47,7 +47,7 @@ func await(t testing.TB, what string, done func() bool) {
 	defer tick.Stop()
 	for !done() {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("timed out waiting for %s", what)
 		}
 		<-tick.C
 	}

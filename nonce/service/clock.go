@@ -11,8 +11,8 @@ const (
 	// clockTolerance is how far the store's clock may leave the monotonic one between two
 	// looks before sweeps pause.
 	clockTolerance = time.Second
-	// clockDrift: two clocks part by less than one in so many. A look that took long is
-	// worth less than an older one that did not.
+	// clockDrift is the assumed maximum drift between two clocks: one part in so many, 0.1 %. A
+	// look that took long is worth less than an older one that did not.
 	clockDrift = 1000
 )
 

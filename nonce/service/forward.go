@@ -16,7 +16,7 @@ import (
 // another node wait, because two nodes could run them in either order.
 type remoteSigner struct {
 	name    string
-	trail   *forwardStream
+	stream  *forwardStream
 	waiting *group // goes on when all that is under way has come back
 }
 
@@ -24,9 +24,9 @@ type remoteSigner struct {
 // are kept until the last is answered or back, so that they go on in their order
 // and before all later ones.
 type forwardStream struct {
-	stray *remoteSigner
-	node  string
-	id    uint64
+	signer *remoteSigner
+	node   string
+	id     uint64
 
 	mu     sync.Mutex // guards what follows
 	sent   int        // tasks sent so far
@@ -46,7 +46,7 @@ func (t *forwardStream) leave(x *task) bool {
 	}
 	t.sent++
 	t.out++
-	x.trail, x.order = t, t.sent
+	x.stream, x.order = t, t.sent
 	return true
 }
 
@@ -102,8 +102,8 @@ const (
 // same time.
 func (s *Service) Return(op *nonce.Op, v nonce.Verdict) (k nonce.Waker) {
 	t := op.Task.(*task)
-	tr, order := t.trail, t.order
-	t.trail, op.PathID = nil, 0
+	tr, order := t.stream, t.order
+	t.stream, op.PathID = nil, 0
 	var back *task
 	switch {
 	case v == nonce.Answered && op.Err == nil:
@@ -122,7 +122,7 @@ func (s *Service) Return(op *nonce.Op, v nonce.Verdict) (k nonce.Waker) {
 		back = t
 	}
 	if tr.arrive(order, v, back) {
-		s.shardOf(tr.stray.name).worker.forwardsDone(tr.stray)
+		s.shardOf(tr.signer.name).worker.forwardsDone(tr.signer)
 	}
 	return k
 }
@@ -180,7 +180,7 @@ func (w *worker) depart(g *group) (here bool) {
 		st, t := w.remote[g.name], g.tasks[0]
 		switch {
 		case st != nil && !t.own() && !t.reads():
-			w.refuse(t, &nonce.NotOwnerError{Node: st.trail.node, URL: w.svc.fleet.Load().nodes[st.trail.node].URL})
+			w.refuse(t, &nonce.NotOwnerError{Node: st.stream.node, URL: w.svc.fleet.Load().nodes[st.stream.node].URL})
 			g.pop(1)
 			continue
 		case st != nil && t.reads():
@@ -198,7 +198,7 @@ func (w *worker) depart(g *group) (here bool) {
 		if node == "" && st == nil {
 			return true
 		}
-		if st != nil && st.trail.node != node || !w.send(g, node, url) {
+		if st != nil && st.stream.node != node || !w.send(g, node, url) {
 			if st = w.remote[g.name]; st != nil && w.waitFor(st, g) {
 				return false
 			}
@@ -226,10 +226,10 @@ func (w *worker) send(g *group, node, url string) bool {
 	t, st := g.tasks[0], w.remote[g.name]
 	if st == nil {
 		st = &remoteSigner{name: g.name}
-		st.trail = &forwardStream{stray: st, node: node, id: w.svc.trails.Add(1)}
+		st.stream = &forwardStream{signer: st, node: node, id: w.svc.streams.Add(1)}
 		w.remote[g.name] = st
 	}
-	tr := st.trail
+	tr := st.stream
 	if !tr.leave(t) {
 		return false
 	}
@@ -248,7 +248,7 @@ func (w *worker) send(g *group, node, url string) bool {
 		return true
 	}
 	t.move(inBatch)
-	t.trail, t.placed, op.PathID = nil, placed, 0
+	t.stream, t.placed, op.PathID = nil, placed, 0
 	tr.arrive(order, nonce.Bounced, nil) // whether the worker must look does not matter: depart does so next
 	switch {
 	case errors.Is(err, nonce.ErrForwardBusy):
@@ -270,7 +270,7 @@ const askAgain = 250 * time.Millisecond
 // dropIdle forgets signers of which nothing is under way, came back or waits.
 func (w *worker) dropIdle() {
 	for name, st := range w.remote {
-		if st.waiting == nil && st.trail.idle() {
+		if st.waiting == nil && st.stream.idle() {
 			delete(w.remote, name)
 		}
 	}
@@ -280,7 +280,7 @@ func (w *worker) dropIdle() {
 // back, unless it has already. What came from another node does not wait: that
 // could be waiting for this one.
 func (w *worker) waitFor(st *remoteSigner, g *group) bool {
-	if !st.trail.wait() {
+	if !st.stream.wait() {
 		return false
 	}
 	tasks := g.tasks
@@ -298,7 +298,7 @@ func (w *worker) joinWaiting(st *remoteSigner, t *task) {
 		st.waiting.add(t)
 		return
 	}
-	w.refuse(t, &nonce.NotOwnerError{Node: st.trail.node, URL: w.svc.fleet.Load().nodes[st.trail.node].URL})
+	w.refuse(t, &nonce.NotOwnerError{Node: st.stream.node, URL: w.svc.fleet.Load().nodes[st.stream.node].URL})
 }
 
 // collect puts what came back from another node before the rest of the group. It reports
@@ -308,7 +308,7 @@ func (w *worker) collect(g *group) (rests bool) {
 	if st == nil {
 		return false
 	}
-	back, far, all := st.trail.takeDone()
+	back, far, all := st.stream.takeDone()
 	if !all {
 		return false
 	}
@@ -320,7 +320,7 @@ func (w *worker) collect(g *group) (rests bool) {
 	for _, t := range back {
 		t.move(inBatch)
 		why := t.op.Err
-		w.learn(g.shard, st.trail.node, why)
+		w.learn(g.shard, st.stream.node, why)
 		switch t.op.Err = nil; {
 		case why == errDoubt && far > t.order:
 			// If it was not done, doing it now would put it behind one that came later.

@@ -37,7 +37,7 @@ type LogConfig struct {
 func (c *LogConfig) defaults() {
 	setDefault(&c.Grant, 45*time.Second)
 	setDefault(&c.ShipEvery, 100*time.Millisecond)
-	setDefault(&c.ShipSoon, 20*time.Millisecond)
+	setDefault(&c.ShipSoon, 5*time.Millisecond)
 	setDefault(&c.ShipSLA, 2*time.Second)
 	setDefault(&c.LostAfter, 10*time.Second)
 	setDefault(&c.Timeout, time.Second)

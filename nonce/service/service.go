@@ -18,7 +18,7 @@
 //
 // Locks, in the order in which they are taken: worker.batchMu, or in mode basic a stripe of
 // basic, held for a whole batch or transaction, calls of the store included; Service.looking,
-// held while the store is asked for the fleet; then worker.mu, shares.mu, trail.mu,
+// held while the store is asked for the fleet; then worker.mu, shares.mu, forwardStream.mu,
 // openHolds.mu and clock.mu, of which nobody has two, and under which nothing waits. Only
 // giveAllBack has several turns, those of all workers in order. Service.gate is apart: it is
 // held for a moment, and nothing else is taken under it.
@@ -67,7 +67,7 @@ type Service struct {
 
 	halt    atomic.Pointer[error]
 	retired atomic.Bool   // no shard is acquired any more
-	trails  atomic.Uint64 // the id of the latest trail
+	streams atomic.Uint64 // the id of the latest forwardStream
 	began   time.Time
 	engine  atomic.Pointer[nonce.EngineGoal] // nil: not read yet
 	trouble atomic.Pointer[string]           // why the performance engine is to be left; nil: nothing

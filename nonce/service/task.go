@@ -19,8 +19,8 @@ type task struct {
 	placed   bool  // it holds a place of its worker's queue
 	taken    *bool // with caller-runs: set once it was taken from the queue, under its worker.s batchMu
 
-	trail     *forwardStream // while it is forwarded
-	order     int            // among the tasks of its trail
+	stream    *forwardStream // while it is forwarded
+	order     int            // among the tasks of its stream
 	hops      int            // how often it was sent to another node, or had to be routed again
 	mayBeDone bool           // another node, or a commit of unknown outcome, may have done it
 }

@@ -73,7 +73,7 @@ var steps = []step{
 	{"nonce_list", []any{signer, nil, 8, 1}, object{"signer": signer, "from": 8, "limit": 1},
 		`{"allocations":[{"nonce":8,"status":"CONSUMED","attempt":2,"txHash":"` + txHash + `","updatedAt":"TIME"}],"nextFrom":9}`},
 	{"nonce_status", []any{signer}, object{"signer": signer},
-		`{"signer":"SIGNER","next":10,"floor":7,"pruned":0,"held":1,"released":0,"unknown":0,"consumed":9,"lowestHeld":9,"owner":"NODE","ownerUrl":"URL","fencingToken":"NUMBER","version":"NUMBER","leaseUntil":"TIME","engine":"reliable"}`},
+		`{"signer":"SIGNER","next":10,"floor":7,"held":1,"released":0,"unknown":0,"consumed":9,"lowestHeld":9,"owner":"NODE","ownerUrl":"URL","fencingToken":"NUMBER","version":"NUMBER","leaseUntil":"TIME","engine":"reliable"}`},
 }
 
 func TestEveryMethodTakesParamsByPosition(t *testing.T) {

@@ -26,7 +26,7 @@ type bucket struct {
 }
 
 // take takes n tokens at a rate that may be another one than the last time. false:
-// there are not so many, and wait is when there will be; nothing was taken. More
+// there are not enough tokens, and wait is when there will be; nothing was taken. More
 // than r.Burst are never there.
 func (b *bucket) take(r Rate, n int, now time.Time) (wait time.Duration, ok bool) {
 	if !r.limited() {

@@ -130,7 +130,7 @@ func await(t testing.TB, what string, done func() bool) {
 	defer tick.Stop()
 	for began := time.Now(); !done(); <-tick.C {
 		if time.Since(began) > patience {
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("timed out waiting for %s", what)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	defer tick.Stop()
 	for deadline := time.Now().Add(patience); !ok(); <-tick.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("timed out waiting for %s", what)
 		}
 	}
 }

@@ -1,0 +1,206 @@
+package endpoint
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"noncegate/chain"
+	"noncegate/nonce"
+	"noncegate/wire"
+)
+
+// Wallets send several transactions at once. Over one connection they keep their order.
+func TestTransactionsOfOneConnectionKeepTheirOrder(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.endpoint.OrderWait = time.Nanosecond })
+	c := g.dial()
+	let := make(chan struct{})
+	g.nodes.saysBy(func(chain.Tx) chain.Verdict { <-let; return chain.Verdict{Class: chain.InPool} })
+	var ids []string
+	for n := range int64(12) {
+		ids = append(ids, c.begin(methodSend, `["`+transaction(ada, n, "a")+`"]`))
+	}
+	// All of them are recorded while the nodes think about the first.
+	eventually(t, "all at the nodes", func() bool { return len(g.nodes.given()) == 12 })
+	close(let)
+	for n, id := range ids {
+		c.end(id).wantResult(t, `"`+hashOf(transaction(ada, int64(n), "a")).String()+`"`)
+	}
+}
+
+// Over several connections they may come in any order: each waits for those before it.
+func TestATransactionWaitsForThoseBeforeIt(t *testing.T) {
+	g := startGateway(t)
+	var all sync.WaitGroup
+	for _, n := range []int64{3, 1, 2, 0} {
+		c := g.dial()
+		id := c.begin(methodSend, `["`+transaction(ada, n, "a")+`"]`)
+		all.Go(func() { c.end(id).wantResult(t, `"`+hashOf(transaction(ada, n, "a")).String()+`"`) })
+		if n != 0 {
+			g.awaitLine(signer(ada), n)
+		}
+	}
+	all.Wait()
+	got := g.nodes.given()
+	slices.Sort(got)
+	if !slices.Equal(got, []int64{0, 1, 2, 3}) {
+		t.Errorf("the nodes were given %v", got)
+	}
+}
+
+// Those before it may have come to another node of the gateway, or over /ws.
+func TestATransactionWaitsForWhatIsDoneElsewhere(t *testing.T) {
+	g := startGateway(t)
+	g.nodes.at(ada, chain.Start{Latest: 0})
+	c, raw := g.dial(), transaction(ada, 1, "b")
+	id := c.begin(methodSend, `["`+raw+`"]`)
+	g.awaitLine(signer(ada), 1)
+	if n := g.allocate(signer(ada), ""); n != 0 {
+		t.Fatalf("allocated %d", n)
+	}
+	c.end(id).wantResult(t, `"`+hashOf(raw).String()+`"`)
+}
+
+// awaitLine returns when a transaction with the nonce is on its way.
+func (g *gateway) awaitLine(signer string, n int64) {
+	g.Helper()
+	eventually(g.TB, fmt.Sprintf("nonce %d on its way", n), func() bool {
+		ls := &g.endpoint.lines
+		ls.mu.Lock()
+		defer ls.mu.Unlock()
+		l := ls.bySigner[signer]
+		return l != nil && l.nonces[n] > 0
+	})
+}
+
+// A node that wants transactions in order refuses one whose predecessor it gets a moment
+// later.
+func TestATransactionWhosePredecessorIsOnItsWayIsGivenAgain(t *testing.T) {
+	g := startGateway(t)
+	c := g.dial()
+	first, refused := make(chan struct{}), make(chan struct{})
+	var mu sync.Mutex
+	have := false
+	g.nodes.saysBy(func(tx chain.Tx) chain.Verdict {
+		if tx.Nonce == 0 {
+			<-first
+			mu.Lock()
+			have = true
+			mu.Unlock()
+			return chain.Verdict{Class: chain.InPool}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if !have {
+			close(refused)
+			return chain.Verdict{Class: chain.Free, Missing: true, Code: -32000, Message: "nonce too high"}
+		}
+		return chain.Verdict{Class: chain.InPool}
+	})
+	a, b := c.begin(methodSend, `["`+transaction(ada, 0, "a")+`"]`), c.begin(methodSend, `["`+transaction(ada, 1, "b")+`"]`)
+	await(t, refused, "the refusal of the second")
+	close(first)
+	c.end(a).wantResult(t, `"`+hashOf(transaction(ada, 0, "a")).String()+`"`)
+	c.end(b).wantResult(t, `"`+hashOf(transaction(ada, 1, "b")).String()+`"`)
+	g.wantRow(signer(ada), 1, nonce.Consumed, hashOf(transaction(ada, 1, "b")))
+}
+
+// The same transaction over two connections at once is not judged by two answers at once:
+// one could give back what the other has put into a pool.
+func TestTheSameTransactionIsSentOnceAtATime(t *testing.T) {
+	g := startGateway(t)
+	raw := transaction(ada, 0, "a")
+	var mu sync.Mutex
+	under, most := 0, 0
+	entered, let := make(chan struct{}, 2), make(chan struct{})
+	g.nodes.saysBy(func(chain.Tx) chain.Verdict {
+		mu.Lock()
+		under++
+		most = max(most, under)
+		mu.Unlock()
+		entered <- struct{}{}
+		<-let
+		mu.Lock()
+		under--
+		mu.Unlock()
+		return chain.Verdict{Class: chain.InPool}
+	})
+	a, b := g.dial(), g.dial()
+	ida := a.begin(methodSend, `["`+raw+`"]`)
+	await(t, entered, "the first")
+	idb := b.begin(methodSend, `["`+raw+`"]`)
+	eventually(t, "the second", func() bool {
+		g.endpoint.lines.mu.Lock()
+		defer g.endpoint.lines.mu.Unlock()
+		return g.endpoint.lines.bySigner[signer(ada)].users == 2
+	})
+	close(let)
+	a.end(ida).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	b.end(idb).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	if most != 1 {
+		t.Errorf("%d at once", most)
+	}
+	g.nodes.wantGiven(0, 0)
+}
+
+func TestASignerThatIsNewWaitsForTheChain(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.endpoint.ReadyWait = time.Millisecond })
+	g.nodes.mu.Lock()
+	g.nodes.away = true
+	g.nodes.mu.Unlock()
+	g.dial().send(transaction(ada, 0, "a")).wantError(t, wire.CodeUnavailable, "nothing was sent")
+	g.nodes.wantGiven()
+}
+
+func TestTheEventsOfATransactionThatIsSent(t *testing.T) {
+	g := startGateway(t)
+	events := g.watch(signer(ada))
+	raw := transaction(ada, 0, "a")
+	g.dial().send(raw)
+	for _, want := range []string{"allocated 0", "signed 0", "used 0", "sent 0"} {
+		if got := await(t, events, "an event"); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+func TestTransactionsThatCannotBeReadAreRefused(t *testing.T) {
+	g := startGateway(t)
+	c := g.dial()
+	for _, bad := range []struct{ params, words string }{
+		{`[]`, "params: must have one element"},
+		{`["0x00","0x00"]`, "params: must have one element"},
+		{`{"raw":"0x00"}`, "params: must be an array"},
+		{`[12]`, "transaction: must be a string"},
+		{`["zz"]`, "transaction: must be 0x and an even number of hexadecimal digits"},
+		{`["0x123"]`, "transaction: must be 0x and an even number of hexadecimal digits"},
+		{`["0x"]`, "is empty"},
+		{`["0x05c0"]`, "has type 5"},
+	} {
+		c.call(methodSend, bad.params).wantError(t, wire.CodeInvalidParams, bad.words)
+	}
+	g.nodes.wantGiven()
+}
+
+func TestSendSyncAnswersWithTheReceipt(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.endpoint.OrderWait = time.Millisecond })
+	c, raw := g.dial(), transaction(ada, 0, "a")
+	other := transaction(ada, 1, "b")
+	asked := 0
+	g.nodes.answer(methodReceipt, func(params string) (string, *rpcError, error) {
+		if asked++; asked < 3 || params != `["`+hashOf(raw).String()+`"]` {
+			return "null", nil, nil
+		}
+		return `{"status":"0x1"}`, nil, nil
+	})
+	c.call(methodSendSync, `["`+raw+`"]`).wantResult(t, `{"status":"0x1"}`)
+	r := c.call(methodSendSync, `["`+other+`","0x5"]`)
+	r.wantError(t, codeReceiptTimeout, "wasn't processed in 5ms")
+	if string(r.Error.Data) != `"`+hashOf(other).String()+`"` {
+		t.Errorf("data %s", r.Error.Data)
+	}
+	c.call(methodSendSync, `["`+other+`",0]`).wantError(t, wire.CodeInvalidParams, "timeout: must be a number of milliseconds above 0")
+	c.call(methodSendSync, `["`+transaction(account(1), 3, "")+`",1]`).wantError(t, wire.CodeRejected, "nonce too high")
+}

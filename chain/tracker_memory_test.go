@@ -1,0 +1,163 @@
+package chain
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"noncegate/nonce"
+)
+
+func TestTheMemoryOfSignersIsBounded(t *testing.T) {
+	inWorld(t, Config{MaxSigners: 10}, func(w *world) {
+		for i := range 100 {
+			w.chains.Signer(numbered(i)).View(0)
+		}
+		w.after(time.Second)
+		if n := len(w.chains.list[0].signers); n != 10 {
+			t.Errorf("%d signers are remembered, want 10", n)
+		}
+		w.after(2 * time.Minute)
+		if !w.signer(bob, 0).View(0).Known || w.chains.list[0].signers[account(bob)] == nil {
+			t.Error("an unused signer was not forgotten for a new one")
+		}
+	})
+}
+
+// Who may only look can make no node work, and crowds nobody out.
+func TestReadsAskNothingAndRememberNothing(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		for i := range 100 {
+			if _, ok := w.chains.State(numbered(i)); ok {
+				t.Error("a state of what nobody asked about")
+			}
+			w.chains.Words(numbered(i), make([]nonce.Row, 1))
+			w.chains.OfferFor(numbered(i), 0)
+			w.chains.Signer(numbered(i)) // as a status does
+		}
+		w.after(time.Second)
+		if n := len(w.chains.list[0].signers); n != 0 || w.chain.starts != 0 {
+			t.Errorf("%d signers are remembered, %d questions", n, w.chain.starts)
+		}
+	})
+}
+
+// One name that no node understands would spoil the batch of a hundred others.
+func TestANameThatIsNoAccountsIsNoSignerOfTheChain(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		for _, name := range []string{"eip155:1:bob", "eip155:1:0xAB16A96D359eC26a11e2C2b3d8f8B8942d5Bfcdb", "eip155:1:"} {
+			if w.chains.Signer(name) != nil || !w.chains.Ready(name, time.Hour, func() { t.Error("waited for") }) {
+				t.Errorf("%s is one", name)
+			}
+		}
+	})
+}
+
+func TestASignerThatWasForgottenAndIsUsedAgainIsFollowed(t *testing.T) {
+	for name, again := range map[string]func(nonce.ChainSigner){
+		"owned again":  func(s nonce.ChainSigner) { s.Owned(true) },
+		"planned with": func(s nonce.ChainSigner) { s.View(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Config{MaxSigners: 2}, func(w *world) {
+				s := w.signer(alice, 1)
+				w.block()
+				s.Owned(false)
+				w.after(2 * time.Minute)
+				for i := range 2 {
+					w.chains.Signer(numbered(i)).View(0)
+				}
+				w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(1)})
+				if s.View(1).Mined != 0 {
+					t.Fatal("it was not forgotten")
+				}
+				w.after(2 * time.Minute) // so that there is room
+				w.chain.set(func() { w.chain.mined[account(alice)] = 1 })
+				again(s)
+				w.block()
+				if v := s.View(1); v.Mined != 1 || v.Window != 16 {
+					t.Errorf("got %+v, want mined 1", v)
+				}
+				w.block(Use{Account: account(alice), Nonce: 1, Tx: hash(1)})
+				if v := s.View(1); v.Mined != 2 {
+					t.Errorf("got %+v, want mined 2", v)
+				}
+			})
+		})
+	}
+}
+
+func TestASignerForWhichThereIsNoRoomHasNoWindow(t *testing.T) {
+	inWorld(t, Config{MaxSigners: 1}, func(w *world) {
+		w.signer(alice, 1)
+		s := w.signer(bob, 0)
+		if v := s.View(0); !v.Known || v.Window != 0 {
+			t.Errorf("got %+v: its count never rises, and would end its hand-outs", v)
+		}
+	})
+}
+
+// In mode basic nobody says that a signer is not used any more.
+func TestOwnedSignersThatNobodyUsesMakeRoom(t *testing.T) {
+	inWorld(t, Config{MaxSigners: 10}, func(w *world) {
+		for i := range 10 {
+			w.chains.Signer(numbered(i)).Owned(true)
+		}
+		w.after(20 * time.Minute)
+		s := w.signer(alice, 0)
+		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(1)})
+		if v := s.View(0); v.Mined != 1 || v.Window != 16 {
+			t.Errorf("got %+v, want it followed", v)
+		}
+	})
+}
+
+func TestTheWatcherRestsWhenNothingIsOpen(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 1)
+		w.after(time.Second)
+		if n := len(w.chains.list[0].open); n != 1 {
+			t.Fatalf("%d signers are open, want 1", n)
+		}
+		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(1)})
+		w.after(5 * time.Second)
+		if n := len(w.chains.list[0].open); n != 0 {
+			t.Errorf("%d signers are open, want none", n)
+		}
+		s.View(2)
+		if n := len(w.chains.list[0].open); n != 1 {
+			t.Errorf("%d signers are open after a hand-out, want 1", n)
+		}
+	})
+}
+
+func TestManySignersCostFewQuestions(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		for i := range 10_000 {
+			w.chains.Signer(numbered(i)).Owned(true)
+		}
+		w.after(time.Second)
+		w.block() // at which the first answers are confirmed
+		before := w.chain.questions()
+		for range 10 {
+			w.block()
+		}
+		if n := w.chain.questions() - before; n != 0 {
+			t.Errorf("%d questions for counts in 10 blocks in which nothing is open", n)
+		}
+	})
+}
+
+func TestTheFiguresFollowTheRulesOfPrometheus(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		families, err := w.reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		problems, err := promlint.NewWithMetricFamilies(families).Lint()
+		if err != nil || len(problems) > 0 {
+			t.Errorf("promlint: %v %v", problems, err)
+		}
+	})
+}

@@ -1,0 +1,288 @@
+package service_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"noncegate/nonce"
+	"noncegate/nonce/memstore"
+	"noncegate/nonce/service"
+)
+
+func TestARequestWhoseAnswerIsLostIsAskedAgainAndOnlyAnAnswerSettlesIt(t *testing.T) {
+	for _, test := range []struct{ line, again string }{
+		{"allocate", "1#1"}, {"allocate id=y", "1#1"}, {"used 0#1", "CONSUMED"}, {"release 0#1", "RELEASED"}, {"floor 7", "floor 7 next 7"},
+	} {
+		t.Run(test.line, func(t *testing.T) {
+			inCluster(t, two, func(t *testing.T, c *cluster) {
+				c.nodes["a"].want("allocate -> 0#1")
+				var lost atomic.Bool
+				c.set(func() { c.lose = func(*nonce.Op) bool { return lost.CompareAndSwap(false, true) } })
+				c.nodes["b"].want(test.line + " -> " + test.again)
+				lost.Store(false)
+				c.set(func() {
+					c.before = func(string, *nonce.Op) {
+						if lost.Load() { // what is asked again is refused
+							c.disk.onBefore(func(memstore.Call) error { return &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut} })
+						}
+					}
+				})
+				c.nodes["b"].want(test.line + " -> unknown")
+				c.disk.onBefore(nil)
+			})
+		})
+	}
+}
+
+// TestWhatIsAskedAgainIsAnsweredByWhoHasTheShardNow: the owner retires between both.
+func TestWhatIsAskedAgainIsAnsweredByWhoHasTheShardNow(t *testing.T) {
+	for _, line := range []string{"allocate -> 1#1", "allocate id=y -> 1#1", "used 0#1 -> CONSUMED", "release 0#1 -> RELEASED", "floor 7 -> floor 7 next 7"} {
+		t.Run(line, func(t *testing.T) {
+			inCluster(t, two, func(t *testing.T, c *cluster) {
+				c.nodes["a"].want("allocate -> 0#1")
+				var lost atomic.Bool
+				c.set(func() {
+					c.lose = func(*nonce.Op) bool { return lost.CompareAndSwap(false, true) }
+					c.before = func(string, *nonce.Op) {
+						if lost.Load() {
+							c.nodes["a"].StepDown()
+						}
+					}
+				})
+				c.nodes["b"].want(line)
+				if got := c.owner(signer); got != "b" {
+					t.Errorf("%q has the shard, want b", got)
+				}
+			})
+		})
+	}
+}
+
+func TestAMarkThatIsAskedAgainAndMeetsWhatCameAfterIsUnknown(t *testing.T) {
+	inCluster(t, two, func(t *testing.T, c *cluster) {
+		a, b := c.nodes["a"], c.nodes["b"]
+		a.want("allocate -> 0#1")
+		var lost atomic.Bool
+		c.set(func() {
+			c.lose = func(*nonce.Op) bool { return lost.CompareAndSwap(false, true) }
+			c.before = func(string, *nonce.Op) {
+				if lost.Load() {
+					a.want("allocate -> 0#2")
+				}
+			}
+		})
+		b.want("release 0#1 -> unknown")
+	})
+}
+
+func TestAReadWaitsForWhatItsConnectionSentBefore(t *testing.T) {
+	inCluster(t, two, func(t *testing.T, c *cluster) {
+		began, open := c.disk.holdCommit(signer)
+		ps := c.nodes["b"].send(parse(t, "allocate"), parse(t, "status"), parse(t, "allocate"))
+		<-began
+		open()
+		if got, want := results(ps), []string{"0#1", "next 1 floor 0 held 1 released 0 consumed 0", "1#1"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// TestWhileARequestIsUnderWayTheNextTakesTheSamePathOrWaits: b learns meanwhile that the
+// shard is at c.
+func TestWhileARequestIsUnderWayTheNextTakesTheSamePathOrWaits(t *testing.T) {
+	inCluster(t, three, func(t *testing.T, c *cluster) {
+		underWay, goOn := make(chan struct{}), make(chan struct{})
+		var began atomic.Bool
+		c.set(func() {
+			c.before = func(string, *nonce.Op) {
+				if began.CompareAndSwap(false, true) {
+					close(underWay)
+					<-goOn
+				}
+			}
+		})
+		b := c.nodes["b"]
+		first := b.send(allocate(signer))
+		<-underWay
+		third := parse(t, "allocate")
+		third.Path = new(nonce.Path)
+		if got := b.do(third); got != "not_owner a ws://a" {
+			t.Errorf("another node's request was answered %q", got)
+		}
+		c.pin("c")
+		pass(3 * time.Second) // it is there, and b has looked
+		second := b.send(allocate(signer), parse(t, "status"))
+		synctest.Wait()
+		if got := c.took(); got != "b>a allocate" {
+			t.Errorf("sent %q, want that the second waits", got)
+		}
+		close(goOn)
+		got := append(results(first), results(second)...)
+		if want := []string{"0#1", "1#1", "next 2 floor 0 held 2 released 0 consumed 0"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// capture is a router that keeps what it is given. It reaches nodes until it is told not to.
+type capture struct {
+	got  chan *nonce.Op
+	away atomic.Bool
+}
+
+func (r *capture) Reaches(string) bool                     { return !r.away.Load() }
+func (r *capture) Forward(_, _ string, op *nonce.Op) error { r.got <- op; return nil }
+
+// beside starts a node beside another, which has the shard of signer and is nothing but a
+// row in the store.
+func beside(t *testing.T, d *disk, change ...func(*service.Config)) (*node, *capture) {
+	t.Helper()
+	h := d.register(t, "other")
+	if _, err := d.Renew(t.Context(), h, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	shard := nonce.ShardOf(signer, shards)
+	if rows, err := d.Acquire(t.Context(), h, []int{shard}); err != nil || !rows[0].Taken {
+		t.Fatal(rows, err)
+	}
+	if err := d.Pin(t.Context(), shard, "other"); err != nil {
+		t.Fatal(err)
+	}
+	r := &capture{got: make(chan *nonce.Op, 10)}
+	return start(t, d, "a", append(change, func(c *service.Config) { c.Router = r })...), r
+}
+
+func give(n *node, op *nonce.Op, v nonce.Verdict, err error) {
+	op.Err = err
+	if w := n.Return(op, v); w != nil {
+		w.Wake()
+	}
+}
+
+// The answers of another node may come in another order than the requests went: a
+// reader refuses "draining" while earlier requests are still in the worker's queue.
+func TestWhatComesBackInAnotherOrderGoesOnInItsOwn(t *testing.T) {
+	for name, v := range map[string]nonce.Verdict{"bounced": nonce.Bounced, "doubtful": nonce.Doubtful} {
+		t.Run(name, func(t *testing.T) {
+			d := newDisk()
+			n, r := beside(t, d)
+			ps := n.send(parse(t, "allocate"), parse(t, "allocate"))
+			op1, op2 := <-r.got, <-r.got
+			d.takeAway(signer)
+			give(n, op2, nonce.Bounced, nonce.ErrDraining)
+			give(n, op1, v, nonce.ErrDraining)
+			if got := fmt.Sprint(results(ps)); got != "[0#1 1#1]" {
+				t.Errorf("got %s: the second overtook the first", got)
+			}
+		})
+	}
+}
+
+// TestWhatMayHaveBeenDoneBeforeALaterOneIsNotDoneBehindIt: of two marks the first was not
+// answered, and the second was.
+func TestWhatMayHaveBeenDoneBeforeALaterOneIsNotDoneBehindIt(t *testing.T) {
+	n, r := beside(t, newDisk())
+	ps := n.send(parse(t, "allocate id=x"), parse(t, "allocate id=y"), parse(t, "allocate id=z"))
+	op1, op2, op3 := <-r.got, <-r.got, <-r.got
+	give(n, op1, nonce.Expired, nil)
+	op2.Nonces, op2.Attempts = []int64{8}, []int64{1}
+	give(n, op3, nonce.Answered, nonce.ErrNotFound)
+	give(n, op2, nonce.Doubtful, nil)
+	if got := fmt.Sprint(results(ps)); got != "[unknown unknown not_found]" {
+		t.Errorf("got %s", got)
+	}
+}
+
+// A group that waits for another node, and whose last op has just come back, is
+// forgotten by the eviction, and split in two.
+func TestAGroupThatWaitsForAnotherNodeIsNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		n, r := beside(t, d, func(c *service.Config) { c.MaxSigners = 1 })
+		first := n.send(parse(t, "allocate"), parse(t, "status"), parse(t, "allocate"), parse(t, "status"))
+		op1 := <-r.got
+		synctest.Wait() // the rest waits
+		mine, _ := d.others()
+		began, open := d.holdCommit(mine)
+		plug := n.send(allocate(mine))
+		<-began
+		// op1 is answered while another batch of the worker is under way.
+		op1.Nonces, op1.Attempts = []int64{0}, []int64{1}
+		give(n, op1, nonce.Answered, nil)
+		later := n.send(parse(t, "allocate"), parse(t, "status"))
+		open()
+		<-plug[0].done
+		synctest.Wait()
+		for i := int64(1); len(r.got) > 0; i++ {
+			op := <-r.got
+			op.Nonces, op.Attempts = []int64{i}, []int64{1}
+			give(n, op, nonce.Answered, nil)
+			synctest.Wait()
+		}
+		for i, p := range append(first, later...) {
+			if !p.answered() {
+				t.Errorf("op %d (%v) is never answered", i, p.op.Kind)
+			}
+		}
+	})
+}
+
+// TestOrderIsKeptWhileShardsMove pipelines allocations of one signer at each
+// node while shards are taken away, nodes are cut off and pins change. Nothing is
+// released, so what one caller is given must ascend, and no nonce comes twice.
+func TestOrderIsKeptWhileShardsMove(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			inCluster(t, three, func(t *testing.T, c *cluster) { orderIsKept(t, c, rand.New(rand.NewPCG(seed, 1))) },
+				maxHolds(nonce.MaxLive), func(c *service.Config) { c.WatchEvery = 10 * time.Millisecond })
+		})
+	}
+}
+
+func orderIsKept(t *testing.T, c *cluster, r *rand.Rand) {
+	seen := map[string]string{}
+	served := 0
+	for round := range 150 {
+		c.pin(three[r.IntN(3)])
+		c.set(func() {
+			clear(c.away)
+			c.away[three[r.IntN(3)]] = r.IntN(4) == 0
+			c.lose = func(op *nonce.Op) bool { return rand.IntN(20) == 0 }
+		})
+		var all [][]*pending
+		for _, name := range three {
+			all = append(all, c.nodes[name].send(allocate(signer), allocate(signer), allocate(signer), allocate(signer)))
+		}
+		if round%3 == 0 {
+			c.disk.takeAway(signer)
+		}
+		for i, ps := range all {
+			last := int64(-1)
+			for _, p := range ps {
+				got := p.wait()
+				if p.op.Err != nil {
+					continue
+				}
+				served++
+				if n := p.op.Nonces[0]; n <= last {
+					t.Errorf("round %d: %s was given %d after %d", round, three[i], n, last)
+				} else {
+					last = n
+				}
+				if seen[got] != "" {
+					t.Errorf("%s was handed out twice", got)
+				}
+				seen[got] = three[i]
+			}
+		}
+		pass(time.Duration(r.IntN(30)) * time.Millisecond)
+	}
+	if served < 900 {
+		t.Errorf("only %d of 1800 were served", served)
+	}
+}
