@@ -98,6 +98,31 @@ func TestWhereNobodyReachesTheLogItsOwnersLeaveIt(t *testing.T) {
 	})
 }
 
+// TestATroubleOfBeforeDoesNotLeaveTheEngineThatIsWantedAgain: b meets it when a has said so, and
+// somebody switches before b looks.
+func TestATroubleOfBeforeDoesNotLeaveTheEngineThatIsWantedAgain(t *testing.T) {
+	for later := 100 * time.Millisecond; later < 500*time.Millisecond; later += 100 * time.Millisecond {
+		inLogs(t, func(l *logged) {
+			a, way := l.start("a")
+			b, other := l.start("b")
+			l.on(a)
+			l.allocateAny()
+			way.refuses.Store(true)
+			time.Sleep(later)
+			other.refuses.Store(true)
+			logs := func(o owned) bool { return o.log }
+			l.await(time.Minute, "the engine is left", func() bool { return l.owners(logs) == 0 && a.Engine().State == service.StateDegraded })
+			way.refuses.Store(false)
+			other.refuses.Store(false)
+			l.on(a)
+			time.Sleep(time.Minute)
+			if n := l.owners(logs); n != shards || a.Engine().State == service.StateDegraded || b.Engine().State == service.StateDegraded {
+				t.Errorf("%v later: %d shards have a log; degraded: %v, %v", later, n, a.Engine().State == service.StateDegraded, b.Engine().State == service.StateDegraded)
+			}
+		})
+	}
+}
+
 // TestAnOutageIsWaitedOutOnce: the owner died and no server answers, so each try takes its time.
 func TestAnOutageIsWaitedOutOnce(t *testing.T) {
 	inLogs(t, func(l *logged) {
@@ -112,9 +137,7 @@ func TestAnOutageIsWaitedOutOnce(t *testing.T) {
 		if most := logLostAfter + 7*time.Second; after > most {
 			t.Errorf("it took %v, and one outage is waited for %v", after, logLostAfter)
 		}
-		if b.Engine().Lost != shards {
-			t.Errorf("%d losses", b.Engine().Lost)
-		}
+		l.await(time.Second, "all losses are counted", func() bool { return b.Engine().Lost == shards })
 		l.disk.mute("a", false)
 	})
 }

@@ -16,10 +16,17 @@ func (s *Service) goal() nonce.EngineGoal {
 	return nonce.EngineGoal{}
 }
 
+// trouble is why the performance engine is to be left, and the change of the goal under which
+// it was met: who wants the engine again afterwards knows of it.
+type trouble struct {
+	reason string
+	change int64
+}
+
 // degrade says that the performance engine is to be left, for a reason. It is written when the
-// watch looks next.
+// watch looks next, unless the goal has changed meanwhile.
 func (s *Service) degrade(reason string) {
-	s.trouble.CompareAndSwap(nil, &reason)
+	s.trouble.Store(&trouble{reason, s.goal().Change})
 }
 
 // lookEngine reads which engine is wanted, and says that there was trouble.
@@ -33,14 +40,14 @@ func (s *Service) lookEngine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if why := s.trouble.Load(); why != nil {
-		if g.Performance {
-			if g, err = s.cfg.Log.Store.SetEngine(ctx, g.Change, nonce.EngineGoal{Degraded: true, Reason: *why}); err != nil {
+	if met := s.trouble.Load(); met != nil {
+		if g.Performance && g.Change == met.change {
+			if g, err = s.cfg.Log.Store.SetEngine(ctx, g.Change, nonce.EngineGoal{Degraded: true, Reason: met.reason}); err != nil {
 				return err
 			}
-			s.log.Error("the performance engine is left", "because", *why)
+			s.log.Error("the performance engine is left", "because", met.reason)
 		}
-		s.trouble.CompareAndSwap(why, nil)
+		s.trouble.CompareAndSwap(met, nil)
 	}
 	s.engine.Store(&g)
 	return nil

@@ -70,7 +70,7 @@ type Service struct {
 	streams atomic.Uint64 // the id of the latest forwardStream
 	began   time.Time
 	engine  atomic.Pointer[nonce.EngineGoal] // nil: not read yet
-	trouble atomic.Pointer[string]           // why the performance engine is to be left; nil: nothing
+	trouble atomic.Pointer[trouble]          // why the performance engine is to be left; nil: nothing
 	reach   reach
 	// rehearsal is nil where there is no log.
 	rehearsal *rehearsal

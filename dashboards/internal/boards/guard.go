@@ -6,21 +6,21 @@ func whatDoesTheGuardRefuse() Row {
 	acquired, refused := sum(each(of("guard_acquired_total"))), sum(each(of("guard_refused_total")))
 	released, failed := sum(each(of("guard_released_total"))), sum(each(of("guard_release_failed_total")))
 	return Row{"What does the duplicate-submit guard refuse?", []Panel{
-		graph("unanswered not 0 = Redis is away, guarded calls are refused", "ops",
-			"Locks of guarded calls. acquired: taken. refused: somebody else had it; the call is duplicate_submit, unless its request id is known. unanswered: nobody said; the call is unavailable. kept: left until its interval is over, as the call asked for.",
+		graph("Submit guard: unanswered", "ops",
+			"Locks of guarded calls. acquired: taken. refused: somebody else had it; the call is duplicate_submit, unless its request id is known. unanswered: nobody said; the call is unavailable. kept: left until its interval is over, as the call asked for. Not 0: Redis is away, and guarded calls are refused.",
 			Query{acquired, "acquired"}, Query{refused, "refused"}, Query{sum(each(of("guard_unanswered_total"))), "unanswered"},
 			Query{released, "released"}, Query{sum(each(of("guard_kept_total"))), "kept"}),
-		graph("Refused above 20 % = clients repeat, or share a key", "percentunit",
-			"Locks that somebody else had, of all that were asked for.",
+		graph("Submit guard: refused", "percentunit",
+			"Locks that somebody else had, of all that were asked for. Above 20 %: clients repeat their calls, or share a key.",
 			Query{share(refused, acquired+" + "+refused), "refused"}),
-		graph("value_mismatch = calls outlast their interval", "ops",
-			"Locks that were not given back. value_mismatch: it had ended by itself before its call, so the same submission may have run twice at a time. away: Redis did not answer, and the lock ends by itself.",
+		graph("Submit guard: releases, by result", "ops",
+			"Locks that were not given back. value_mismatch: it had ended by itself before its call, so the same submission may have run twice at a time. away: Redis did not answer, and the lock ends by itself. value_mismatch: calls take longer than their interval.",
 			byLabel("guard_release_failed_total", "reason")...),
-		graph("Not given back above 1 % = interval too short, or Redis", "percentunit",
-			"Locks that were not given back, of all that were to be.",
+		graph("Submit guard: locks not given back", "percentunit",
+			"Locks that were not given back, of all that were to be. Above 1 %: the interval is too short, or Redis is away.",
 			Query{share(failed, released+" + "+failed), "not given back"}),
-		graph("Mean hold rises = slow calls: a call is answered after it", "s",
-			"How long a call has its lock, on the average: from taking it until it was given back, the call between. Locks that are kept are not in it.",
+		graph("Submit guard: time a lock is held (mean)", "s",
+			"How long a call has its lock, on the average: from taking it until it was given back, the call between. Locks that are kept are not in it. It rises: slow calls, each of which is answered after its lock was given back.",
 			Query{share(sum(each(of("guard_hold_seconds_sum"))), sum(each(of("guard_hold_seconds_count")))), "mean"}),
 	}}
 }

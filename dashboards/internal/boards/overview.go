@@ -18,45 +18,45 @@ func wrong() string {
 
 func areWeServing() Row {
 	return Row{"Are we serving?", []Panel{
-		stat("Nodes up: fewer than you run = down", "short", 0, 0, "count("+of("connections_max")+")",
-			"Nodes whose last scrape succeeded. One that cannot serve still counts here; it is in the next panel."),
-		stat("Nodes not serving: not 0 = runbook", "short", 0, 1,
+		stat("Nodes up", "short", 0, 0, "count("+of("connections_max")+")",
+			"Nodes whose last scrape succeeded. One that cannot serve still counts here; it is in the next panel. Fewer than you run: one is down."),
+		stat("Nodes not serving", "short", 0, 1,
 			sum("clamp_max("+of("halted")+" + "+of("store_away")+", 1)"),
 			"Nodes that stopped serving because the store went back or a later start of their node id exists, and nodes whose last heartbeat the store did not answer. docs/runbooks.md, \"When something breaks\"."),
-		stat("Requests: 0 = nobody gets in", "reqps", 0, 0, sum(each(of("requests_total"))),
-			"Requests read by all chosen nodes, refused ones included."),
+		stat("Requests", "reqps", 0, 0, sum(each(of("requests_total"))),
+			"Requests read by all chosen nodes, refused ones included. 0: nobody gets in."),
 		stat("server_busy: 5 % and clients feel it", "percentunit", 0.01, 0.05,
 			share(sum(each(of("rejected_total"))), sum(each(of("requests_total")))),
 			"Requests refused because a bounded stage was full, of all requests. Nothing happened to them. Which stage: see \"Who is refused, and why?\"."),
-		stat("Connections: near 100 % = 503 next", "percentunit", 0.8, 0.95,
+		stat("Connections used", "percentunit", 0.8, 0.95,
 			highest(of("connections")+" / "+of("connections_max")),
-			"Open connections of the fullest node, of --max-connections."),
+			"Open connections of the fullest node, of --max-connections. Near 100 %: 503 is next."),
 		linksDown(),
-		stat("Alarms: not 0 = open the runbook", "short", 0, 1, wrong(),
-			"Since the start of the nodes: the store showed less than was seen, rows not as the rules left them, caught panics, undeclared labels. They go back to 0 with a restart only; do not restart a node because of them before you have read docs/runbooks.md, \"The database went back\"."),
-		graph("One method falls alone = look at its clients", "reqps",
-			"Requests by method, refused ones included. unknown: what is no method of the protocol, or no request at all.",
+		stat("Alarms", "short", 0, 1, wrong(),
+			"Since the start of the nodes: the store showed less than was seen, rows not as the rules left them, caught panics, undeclared labels. They go back to 0 with a restart only; do not restart a node because of them before you have read docs/runbooks.md, \"The database went back\". Not 0: open the runbook."),
+		graph("Requests, by method", "reqps",
+			"Requests by method, refused ones included. unknown: what is no method of the protocol, or no request at all. One falls alone: look at its clients.",
 			byLabel("requests_total", "method")...),
-		graph("Commits stop while requests go on = no store, or a halted node", "ops",
-			"Requests, and the transactions that answer them. Several requests share a commit; reads and refusals by the rules need none.",
+		graph("Commits, by node", "ops",
+			"Requests, and the transactions that answer them. Several requests share a commit; reads and refusals by the rules need none. They stop while requests go on: no store, or a halted node.",
 			Query{sum(each(of("requests_total"))), "requests"}, Query{sum(each(of("commit_seconds_count"))), "commits"},
 			Query{sum(each(of("refused_total"))), "error replies"}),
-		graph("Connections fall on one node = clients went elsewhere", "short",
-			"Open WebSocket connections of each node. The bound is --max-connections.", byInstance(of("connections"))...),
+		graph("Connections, by node", "short",
+			"Open WebSocket connections of each node. The bound is --max-connections. They fall on one node: its clients went elsewhere.", byInstance(of("connections"))...),
 	}}
 }
 
 func howFast() Row {
 	return Row{"How fast?", []Panel{
-		graph("p99 of every stage: the tallest line is where to look", "s",
-			"99th percentile of the time spent at each stage of a request, all chosen nodes together. Percentiles do not add up to a request's own. Estimated from buckets, which end at 10 s.",
+		graph("Time in each stage (p99)", "s",
+			"99th percentile of the time spent at each stage of a request, all chosen nodes together. Percentiles do not add up to a request's own. Estimated from buckets, which end at 10 s. The highest line is where to look.",
 			Query{quantile(0.99, "worker_queue_seconds"), "worker queue"}, Query{quantile(0.99, "commit_seconds"), "commit"},
 			Query{quantile(0.99, "encode_queue_seconds"), "encode queue"}, Query{quantile(0.99, "encode_seconds"), "encode"},
 			Query{quantile(0.99, "write_queue_seconds"), "write queue"}, Query{quantile(0.99, "postdb_queue_seconds"), "post-DB queue"}),
-		graph("Worker wait: with commit = store; alone = busy worker", "s",
-			"A request's wait for its worker; in mode basic, for its signer's turn.", percentiles("worker_queue_seconds")...),
-		graph("Commit slow = the disk, or the way to the database", "s",
-			"One transaction of the store with its commit. Compare with the time of an fsync.", percentiles("commit_seconds")...),
+		graph("Worker queue time (p50, p95, p99)", "s",
+			"A request's wait for its worker; in mode basic, for its signer's turn. It grows with the commit time: the store. Alone: a busy worker.", percentiles("worker_queue_seconds")...),
+		graph("Commit time (p50, p95, p99)", "s",
+			"One transaction of the store with its commit. Compare with the time of an fsync. Slow: the disk, or the network to the database.", percentiles("commit_seconds")...),
 	}}
 }
 
@@ -68,12 +68,12 @@ func whichStageQueues() Row {
 		growth = append(growth, Query{highest("deriv(" + taken + "[$__rate_interval])"), stage})
 	}
 	return Row{"Which stage queues?", []Panel{
-		graph("Places used: at 100 % this stage refuses next", "percentunit",
-			"Places taken, of those there are, on the fullest node. The bounds are --max-inflight-total (once for clients, once for other nodes: node_inflight), --worker-queue-capacity × workers, --encode-queue and --postdb-queue; of the guard 2048.", used...),
-		graph("Above 0 for minutes = this queue grows: less load, or more of it", "short",
-			"How many places a second a stage fills up by, on the node where it does most. It is about 0 at any steady load.", growth...),
-		graph("Batch of 1 under load = basic mode, or single signers", "short",
-			"Requests in one commit. It grows with the load: what arrives during a commit shares the next one.",
+		graph("Slots used, by stage", "percentunit",
+			"Places taken, of those there are, on the fullest node. The bounds are --max-inflight-total (once for clients, once for other nodes: node_inflight), --worker-queue-capacity × workers, --encode-queue and --postdb-queue; of the guard 2048. At 100 % the stage refuses.", used...),
+		graph("Queues that grow", "short",
+			"How many places a second a stage fills up by, on the node where it does most. It is about 0 at any steady load. Above 0 for minutes: give it less load, or more of what it needs.", growth...),
+		graph("Batch size (mean, p50, p95, p99)", "short",
+			"Requests in one commit. It grows with the load: what arrives during a commit shares the next one. 1 under load: mode basic, or single signers.",
 			Query{share(sum(each(of("commit_batch_size_sum"))), sum(each(of("commit_batch_size_count")))), "mean"},
 			Query{quantile(0.95, "commit_batch_size"), "p95"}),
 	}}
@@ -81,22 +81,22 @@ func whichStageQueues() Row {
 
 func whoIsRefused() Row {
 	return Row{"Who is refused, and why?", []Panel{
-		graph("Error replies: unavailable = store, or a node that is away", "reqps",
-			"Replies that are errors, by data.reason; docs/protocol.md has the list. invalid_params and method_not_found are a client's mistakes; conflict and not_found mean that client and gateway disagree about a nonce.",
+		graph("Error replies, by reason", "reqps",
+			"Replies that are errors, by data.reason; docs/protocol.md has the list. invalid_params and method_not_found are a client's mistakes; conflict and not_found mean that client and gateway disagree about a nonce. unavailable: the store, or a node that is away.",
 			byLabel("refused_total", "reason")...),
-		graph("server_busy: the stage that is full", "reqps",
+		graph("server_busy, by stage", "reqps",
 			"Requests told server_busy. connection: one client has too much under way. inflight: all together have. worker, encode, postdb, guard: that stage is too slow for the load. forward: another node is. A burst is what the bounds are for.",
 			byLabel("rejected_total", "stage")...),
-		graph("Unknown outcomes: clients must ask again with their request id", "ops",
-			"replies: requests told unavailable with outcome unknown. commits: transactions that ended without an answer of the store; most are settled by reading, and nobody is told.",
+		graph("Replies of unknown outcome", "ops",
+			"replies: requests told unavailable with outcome unknown. commits: transactions that ended without an answer of the store; most are settled by reading, and nobody is told. Clients must ask again with their request id.",
 			Query{sum(each(of("unknown_outcomes_total"))), "replies"}, Query{sum(each(of("unknown_commits_total"))), "commits"}),
-		graph("Not let in: full = more nodes or --max-connections", "ops",
-			"Clients refused at the WebSocket handshake. origin: pages of other hosts. bad_request: no WebSocket client. broken: gone before the answer. node_secret, misdirected: other nodes that show another secret, or meant another node.",
+		graph("Refused upgrades, by reason", "ops",
+			"Clients refused at the WebSocket handshake. origin: pages of other hosts. bad_request: no WebSocket client. broken: gone before the answer. node_secret, misdirected: other nodes that show another secret, or meant another node. full: more nodes, or a higher --max-connections.",
 			byLabel("upgrade_refused_total", "reason")...),
-		graph("Dropped events: subscribers do not keep up", "ops",
-			"Events not delivered, each for one subscriber; postdb_full: for all of them. The next event says how many were missed. Answers are never dropped.",
+		graph("Dropped events", "ops",
+			"Events not delivered, each for one subscriber; postdb_full: for all of them. The next event says how many were missed. Answers are never dropped. Subscribers do not keep up.",
 			byLabel("dropped_total", "reason")...),
-		graph("Kicked: clients that did not read; idle: that went silent", "ops",
+		graph("Clients closed by the gateway", "ops",
 			"Connections the gateway closed. See the dashboard of connections.", byLabel("kicked_total", "reason")...),
 	}}
 }
@@ -104,17 +104,17 @@ func whoIsRefused() Row {
 func whatBecomesOfNonces() Row {
 	return Row{"Who owns the signers, and what becomes of nonces?", []Panel{
 		forwarding(),
-		graph("takeover = node away; acquired high = signers move", "ops",
+		graph("Attempts to take a shard, by result", "ops",
 			"Attempts to take a shard. held: another node has it; the request is forwarded there, or told not_owner. Takeovers with all nodes up: --lease-ttl is too short, or nodes were paused. error: the store did not say. More in the dashboard of the store.",
 			byLabel("lease_acquire_total", "result")...),
-		graph("Steady fence rejects = two nodes fight over signers", "ops",
-			"Operations refused because ownership was lost. Nothing happened to them. A few at a take-over are as it should be.",
+		graph("Fence rejects, by op", "ops",
+			"Operations refused because ownership was lost. Nothing happened to them. A few at a take-over are as it should be. A steady rate: two nodes fight over shards.",
 			byLabel("fence_rejects_total", "op")...),
-		graph("Expired holds = clients forget to mark, or need longer", "ops",
-			"Holds whose deadline passed without a mark. Their nonces are handed out again, or with --chain unknown first; each may be a transaction that is still on its way.",
+		graph("Expired holds", "ops",
+			"Holds whose deadline passed without a mark. Their nonces are handed out again, or with --chain unknown first; each may be a transaction that is still on its way. Clients forget to mark, or need longer than a hold lasts.",
 			Query{sum(each(of("holds_expired_total"))), "expired"}),
 		holdsAndReleased(),
-		graph("Gaps, unknown holds = docs/chain.md, Runbooks", "short",
+		graph("Gaps and unknown holds", "short",
 			"Signers that a nonce blocks on their chain, unknown holds of chains, and pairs of an instance and a chain that has no node. 0 without --chain. More in the dashboard of chains.",
 			Query{orZero(sum(of("chain_gaps"))), "gaps"}, Query{orZero(sum(of("chain_unknown_holds"))), "unknown holds"},
 			Query{orZero(chainsWithoutNode()), "chains without a node"}),
@@ -124,26 +124,26 @@ func whatBecomesOfNonces() Row {
 func howIsTheNode() Row {
 	return Row{"How is the node?", []Panel{
 		processor(), memory(), descriptors(),
-		graph("Uptime falls to 0 = the node was restarted", "s",
-			"Time since the start of each node. All counters begin at 0 there.",
+		graph("Uptime, by node", "s",
+			"Time since the start of each node. All counters begin at 0 there. It falls to 0: the node was restarted.",
 			Query{"time() - " + of("process_start_time_seconds"), "{{instance}}"}),
 	}}
 }
 
 func processor() Panel {
-	return graph("Processor at 100 % = add nodes or processors", "percentunit",
-		"Processor time of each node, of the processors the Go runtime uses.",
+	return graph("Processor used, by node", "percentunit",
+		"Processor time of each node, of the processors the Go runtime uses. At 100 %: add nodes or processors.",
 		Query{each(of("process_cpu_seconds_total")) + " / " + of("go_sched_gomaxprocs_threads"), "{{instance}}"})
 }
 
 func memory() Panel {
-	return graph("Memory grows without connections = report it", "bytes",
-		"Resident memory of each node. Its bound when every client is slow is --max-connections × --write-max-bytes.",
+	return graph("Resident memory, by node", "bytes",
+		"Resident memory of each node. Its bound when every client is slow is --max-connections × --write-max-bytes. It grows without connections: report it.",
 		byInstance(of("process_resident_memory_bytes"))...)
 }
 
 func descriptors() Panel {
-	return graph("File descriptors at 100 % = no new connection", "percentunit",
-		"Open file descriptors of each node, of the most it may have. One for each connection.",
+	return graph("File descriptors used", "percentunit",
+		"Open file descriptors of each node, of the most it may have. One for each connection. At 100 % there is no new connection.",
 		Query{of("process_open_fds") + " / " + of("process_max_fds"), "{{instance}}"})
 }
