@@ -372,7 +372,7 @@ func serveFlags(t *testing.T) []*kong.Flag {
 
 // No number and no duration of any command may be below zero, and who gives one that
 // is learns the rule, also where it looks like a flag.
-func TestANumberBelowZeroIsToldTheRule(t *testing.T) {
+func TestLongANumberBelowZeroIsToldTheRule(t *testing.T) {
 	parser, err := kong.New(new(commands), kong.Vars{
 		"workers": defaultWorkers, "encode_workers": defaultEncodeWorkers, "postdb_workers": defaultPostDBWorkers, "version": "",
 	})

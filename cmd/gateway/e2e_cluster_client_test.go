@@ -44,7 +44,7 @@ func (p *process) listenArg() string {
 	return "--listen=" + u.Host
 }
 
-func TestARollingRestartUnderLoadFailsNoCall(t *testing.T) {
+func TestLongARollingRestartUnderLoadFailsNoCall(t *testing.T) {
 	t.Parallel()
 	f := serveEach(t, "a b c", "--drain-timeout=10s")
 	ctx, cancel := context.WithCancel(t.Context())

@@ -82,9 +82,9 @@ func (c *crowd) take(r *reply, signer, id string) {
 	}
 }
 
-// TestANodeThatAdvertisesAWrongURLIsNotReachedAndHarmsNobody: each of these nodes can
+// TestLongANodeThatAdvertisesAWrongURLIsNotReachedAndHarmsNobody: each of these nodes can
 // be used by its own clients, and reaches a; what leads back to it is wrong.
-func TestANodeThatAdvertisesAWrongURLIsNotReachedAndHarmsNobody(t *testing.T) {
+func TestLongANodeThatAdvertisesAWrongURLIsNotReachedAndHarmsNobody(t *testing.T) {
 	t.Parallel()
 	f := serveEachUnlinked(t, "a", "--forward-timeout=1s")
 	foreign := serveEachUnlinked(t, "twin")
@@ -195,10 +195,10 @@ func storePlace(t testing.TB, url string) string {
 	return s.Place()
 }
 
-// TestNodesWithoutTheSameSecretDoNotTalk: a and b have different secrets and c none.
+// TestLongNodesWithoutTheSameSecretDoNotTalk: a and b have different secrets and c none.
 // Who has none takes whoever comes over loopback, so a and b reach c. The Go client of
 // a goes to b by itself for a signer in use there.
-func TestNodesWithoutTheSameSecretDoNotTalk(t *testing.T) {
+func TestLongNodesWithoutTheSameSecretDoNotTalk(t *testing.T) {
 	t.Parallel()
 	secrets := map[string]string{"a": "first-secret-of-the-cluster", "b": "other-secret-of-the-cluster"}
 	f := &fleet{TB: t, db: database(t), nodes: make(map[string]*process)}
@@ -285,9 +285,9 @@ func TestANodeOfAnotherSchemaDoesNotStartAndTheOthersServeOn(t *testing.T) {
 	}
 }
 
-// TestTheOthersFollowANodeThatIsStartedTwice: the first of two processes with one node
+// TestLongTheOthersFollowANodeThatIsStartedTwice: the first of two processes with one node
 // id ends, and what the third node's clients ask for goes to the second.
-func TestTheOthersFollowANodeThatIsStartedTwice(t *testing.T) {
+func TestLongTheOthersFollowANodeThatIsStartedTwice(t *testing.T) {
 	t.Parallel()
 	f := serveEach(t, "a b", "--lease-ttl=3s")
 	first := f.nodes["b"]

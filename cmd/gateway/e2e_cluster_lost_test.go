@@ -103,10 +103,10 @@ func kept(t testing.TB, db string, c *crowd) {
 	consistent(t, db)
 }
 
-// TestASignerFirstAskedForShortlyBeforeItsDeadOwnersLeaseEndsIsServedThen: a node that
+// TestLongASignerFirstAskedForShortlyBeforeItsDeadOwnersLeaseEndsIsServedThen: a node that
 // only then hears who the owner was is not told how long the lease still runs, and
 // must not wait for a whole one.
-func TestASignerFirstAskedForShortlyBeforeItsDeadOwnersLeaseEndsIsServedThen(t *testing.T) {
+func TestLongASignerFirstAskedForShortlyBeforeItsDeadOwnersLeaseEndsIsServedThen(t *testing.T) {
 	t.Parallel()
 	const ttl = 5 * time.Second
 	f := serveEach(t, "a b c", "--lease-ttl="+ttl.String())
@@ -169,10 +169,10 @@ func TestTheSignersOfANodeThatDrainsAreServedElsewhereAtOnce(t *testing.T) {
 	consistent(t, f.db)
 }
 
-// TestAPausedOwnerLosesItsSignersToTheOthersAndServesOnWhenItWakes: its own clients
+// TestLongAPausedOwnerLosesItsSignersToTheOthersAndServesOnWhenItWakes: its own clients
 // wait for it, those of other nodes until it counts as lost. Then they are served
 // elsewhere, with what they had asked for done once, or not known to be done.
-func TestAPausedOwnerLosesItsSignersToTheOthersAndServesOnWhenItWakes(t *testing.T) {
+func TestLongAPausedOwnerLosesItsSignersToTheOthersAndServesOnWhenItWakes(t *testing.T) {
 	t.Parallel()
 	f := serveEach(t, "a b c", "--forward-timeout=2s")
 	toA, toB := f.nodes["a"].connect(), f.nodes["b"].connect()
@@ -229,7 +229,7 @@ func TestAPausedOwnerLosesItsSignersToTheOthersAndServesOnWhenItWakes(t *testing
 	}
 }
 
-func TestAPostgresThatIsGoneIsSaidAtOnceByEveryNodeAndFoundAgainByEach(t *testing.T) {
+func TestLongAPostgresThatIsGoneIsSaidAtOnceByEveryNodeAndFoundAgainByEach(t *testing.T) {
 	f := serveEach(t, "a b c=basic")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

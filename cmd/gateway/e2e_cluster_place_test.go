@@ -45,9 +45,9 @@ func (f *fleet) stayed(node string, before map[int]int64) (n int) {
 	return n
 }
 
-// TestNodesThatJoinHaveTheirShardsUnderLoadAndNobodyIsRefused: with as many shards as a
+// TestLongNodesThatJoinHaveTheirShardsUnderLoadAndNobodyIsRefused: with as many shards as a
 // database has if nobody says how many, and clients that do not ask twice.
-func TestNodesThatJoinHaveTheirShardsUnderLoadAndNobodyIsRefused(t *testing.T) {
+func TestLongNodesThatJoinHaveTheirShardsUnderLoadAndNobodyIsRefused(t *testing.T) {
 	const longest = 10 * time.Second // until they have them
 	f := &fleet{TB: t, db: pg.NewDatabase(t), args: []string{"--lease-ttl=5s"}, nodes: make(map[string]*process)}
 	f.launch("a")
@@ -100,9 +100,9 @@ func TestNodesThatJoinHaveTheirShardsUnderLoadAndNobodyIsRefused(t *testing.T) {
 	consistent(t, f.db)
 }
 
-// TestABasicNodeServesBesideNodesThatOwn: it takes no lease and forwards nothing, and
+// TestLongABasicNodeServesBesideNodesThatOwn: it takes no lease and forwards nothing, and
 // all it does is in order with what the others do.
-func TestABasicNodeServesBesideNodesThatOwn(t *testing.T) {
+func TestLongABasicNodeServesBesideNodesThatOwn(t *testing.T) {
 	t.Parallel()
 	f := serveEach(t, "a b c=basic")
 	stop := make(chan struct{})

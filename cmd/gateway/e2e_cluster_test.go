@@ -210,7 +210,7 @@ func mark(signer string, nonce int64) string {
 	return fmt.Sprintf(`{"signer":%q,"nonce":%d,"txHash":%q}`, signer, nonce, hash)
 }
 
-func TestARequestAtAnyNodeIsServedByTheOneThatOwnsItsSigner(t *testing.T) {
+func TestLongARequestAtAnyNodeIsServedByTheOneThatOwnsItsSigner(t *testing.T) {
 	t.Parallel()
 	f := serveEach(t, "a b c", "--lease-ttl=10s")
 	conns := f.connectEach()

@@ -44,8 +44,8 @@ func (p *process) engine() (s engineStatus) {
 	return s
 }
 
-// TestWhilePostgresIsAwayNoncesAreHandedOut: nothing is late because of it, and marks wait.
-func TestWhilePostgresIsAwayNoncesAreHandedOut(t *testing.T) {
+// TestLongWhilePostgresIsAwayNoncesAreHandedOut: nothing is late because of it, and marks wait.
+func TestLongWhilePostgresIsAwayNoncesAreHandedOut(t *testing.T) {
 	t.Parallel()
 	r := startRedis(t)
 	direct, through, proxy := behindProxy(t)

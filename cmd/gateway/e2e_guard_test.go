@@ -106,7 +106,7 @@ func TestCallsAreGuardedByThemselvesWithASubmitGuardInterval(t *testing.T) {
 
 // The store is held by a lock on the signer's row, for less long than a worker waits
 // for one.
-func TestOfAHundredSubmissionsToTwoNodesOnePasses(t *testing.T) {
+func TestLongOfAHundredSubmissionsToTwoNodesOnePasses(t *testing.T) {
 	t.Parallel()
 	r := startRedis(t)
 	f := serveEach(t, "a b", "--redis="+r.URL())

@@ -65,8 +65,8 @@ func TestTheWayUpIsRehearsed(t *testing.T) {
 	}
 }
 
-// TestAGatewayThatDoesNotReachRedisLeavesItsShardsToOneThatDoes: and nothing is lost by it.
-func TestAGatewayThatDoesNotReachRedisLeavesItsShardsToOneThatDoes(t *testing.T) {
+// TestLongAGatewayThatDoesNotReachRedisLeavesItsShardsToOneThatDoes: and nothing is lost by it.
+func TestLongAGatewayThatDoesNotReachRedisLeavesItsShardsToOneThatDoes(t *testing.T) {
 	redis := startRedis(t)
 	proxy, err := pgtest.NewProxy(redis.Addr())
 	if err != nil {

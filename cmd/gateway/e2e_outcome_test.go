@@ -265,7 +265,7 @@ func endBackends(t *testing.T, mode string) {
 	c.stored(db)
 }
 
-func TestAPostgresThatCrashesIsAwayAtOnceAndFoundAgain(t *testing.T) {
+func TestLongAPostgresThatCrashesIsAwayAtOnceAndFoundAgain(t *testing.T) {
 	db := database(t)
 	p := launch(t, "--store="+db, "--max-holds=4096")
 	ctx, stop := context.WithCancel(t.Context())

@@ -86,7 +86,7 @@ func TestOldConsumedAllocationsArePrunedWhileClientsWork(t *testing.T) {
 	}
 }
 
-func TestASignerOfAStoppedGatewayIsPrunedByTheNextStart(t *testing.T) {
+func TestLongASignerOfAStoppedGatewayIsPrunedByTheNextStart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "n.db")
 	args := []string{"--store=sqlite:" + path, "--node-id=n", "--consumed-retention=1m"}
 	p := launch(t, args...)

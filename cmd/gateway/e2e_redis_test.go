@@ -178,7 +178,7 @@ func TestWithoutRedisTheGatewaysServeAndSubscribersHearOfIt(t *testing.T) {
 	consistent(t, f.db)
 }
 
-func TestANodeThatIsKilledIsALossForSubscribersByRedis(t *testing.T) {
+func TestLongANodeThatIsKilledIsALossForSubscribersByRedis(t *testing.T) {
 	t.Parallel()
 	r := startRedis(t)
 	f := serveEach(t, "a b", "--redis="+r.URL())
@@ -196,8 +196,8 @@ func TestANodeThatIsKilledIsALossForSubscribersByRedis(t *testing.T) {
 	})
 }
 
-// TestANodeThatIsNotHeardByRedisIsCounted: one node of two was started without.
-func TestANodeThatIsNotHeardByRedisIsCounted(t *testing.T) {
+// TestLongANodeThatIsNotHeardByRedisIsCounted: one node of two was started without.
+func TestLongANodeThatIsNotHeardByRedisIsCounted(t *testing.T) {
 	t.Parallel()
 	r := startRedis(t)
 	f := serveEach(t, "a")

@@ -105,9 +105,9 @@ func (f *fleet) signerOf(shard int) string {
 	return strings.Trim(signer, `()"`)
 }
 
-// TestAShardIsMovedByHandAndBackAndNobodyIsRefused: clients of all nodes go on meanwhile,
+// TestLongAShardIsMovedByHandAndBackAndNobodyIsRefused: clients of all nodes go on meanwhile,
 // and do not ask twice.
-func TestAShardIsMovedByHandAndBackAndNobodyIsRefused(t *testing.T) {
+func TestLongAShardIsMovedByHandAndBackAndNobodyIsRefused(t *testing.T) {
 	f := serveEach(t, "a b c d=basic", "--lease-ttl=5s")
 	signers := named("account", 300)
 	toC := f.nodes["c"].connect()
@@ -178,7 +178,7 @@ func TestAShardIsMovedByHandAndBackAndNobodyIsRefused(t *testing.T) {
 	consistent(t, f.db)
 }
 
-func TestAPinHoldsForAsLongAsItsNodeLivesAndWhenItIsBack(t *testing.T) {
+func TestLongAPinHoldsForAsLongAsItsNodeLivesAndWhenItIsBack(t *testing.T) {
 	t.Parallel()
 	f := serveEach(t, "a b", "--lease-ttl=5s")
 	pinned := make(map[int]string)
@@ -209,8 +209,8 @@ func TestAPinHoldsForAsLongAsItsNodeLivesAndWhenItIsBack(t *testing.T) {
 	}
 }
 
-// TestAMoveThatCannotBeDoneSaysWhy: one sentence, exit code 1, and nothing moves.
-func TestAMoveThatCannotBeDoneSaysWhy(t *testing.T) {
+// TestLongAMoveThatCannotBeDoneSaysWhy: one sentence, exit code 1, and nothing moves.
+func TestLongAMoveThatCannotBeDoneSaysWhy(t *testing.T) {
 	t.Parallel()
 	f := serveEach(t, "a b c=basic", "--lease-ttl=5s")
 	f.nodes["b"].signal(syscall.SIGTERM)
@@ -290,8 +290,8 @@ func TestAMoveThatIsNotAnsweredIsUnknown(t *testing.T) {
 	p.connect().want("ok", wire.MethodAllocate, allocation(account, ""))
 }
 
-// TestASignerWhoseRowCannotBeReadIsShownAndMendedByHand as docs/runbooks.md says.
-func TestASignerWhoseRowCannotBeReadIsShownAndMendedByHand(t *testing.T) {
+// TestLongASignerWhoseRowCannotBeReadIsShownAndMendedByHand as docs/runbooks.md says.
+func TestLongASignerWhoseRowCannotBeReadIsShownAndMendedByHand(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	first := launch(t, "--store="+db, "--node-id=a")

@@ -18,9 +18,9 @@ import (
 	"noncegate/internal/testenv/tlstest"
 )
 
-// TestTheStoreAndRedisAreReachedOverTLS has servers with certificates of an authority
+// TestLongTheStoreAndRedisAreReachedOverTLS has servers with certificates of an authority
 // of its own, and gateways that trust it, or do not.
-func TestTheStoreAndRedisAreReachedOverTLS(t *testing.T) {
+func TestLongTheStoreAndRedisAreReachedOverTLS(t *testing.T) {
 	ca := tlstest.New(t, "ca")
 	store := encryptedPostgres(t, ca)
 	redis := encryptedRedis(t, ca)

@@ -26,7 +26,7 @@ func benchOnce(t *testing.T, ctx context.Context, args ...string) (code int, std
 	return code, out.String(), err.String(), dir
 }
 
-func TestBenchPrintsAndWritesTheTableAndAMissedTargetIsNoFailure(t *testing.T) {
+func TestLongBenchPrintsAndWritesTheTableAndAMissedTargetIsNoFailure(t *testing.T) {
 	code, stdout, stderr, dir := benchOnce(t, t.Context(),
 		"bench", "--rows", "echo-sqlite,idle", "--rounds", "1", "--warmup", "0s", "--duration", "100ms", "--idle", "0s")
 	if code != exitOK {

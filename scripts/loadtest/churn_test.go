@@ -31,7 +31,7 @@ func TestAGatewayIsAfterTheChurnWhatItWasBefore(t *testing.T) {
 	}
 }
 
-func TestAGatewayThatKeepsSomethingFailsTheChurn(t *testing.T) {
+func TestLongAGatewayThatKeepsSomethingFailsTheChurn(t *testing.T) {
 	g := target.StartGateway(t, "--max-holds=4096")
 	for kept, verdictOn := range map[string]string{
 		"noncegate_connections": "connections of the gateway", "go_goroutines": "goroutines of the gateway",

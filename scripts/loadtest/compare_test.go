@@ -14,7 +14,7 @@ func quickCompare(g gatewayAt, b string, more ...string) []string {
 	}, more...)
 }
 
-func TestTwoSettingsAreComparedInAlternation(t *testing.T) {
+func TestLongTwoSettingsAreComparedInAlternation(t *testing.T) {
 	g := newGateway(t, "")
 	d := drill(t, t.Context(), quickCompare(g, g.command+" --mode=basic", "--rounds=2", "--min-ratio=0.0001", "--max-p99-ratio=100000", "--json=-"), exitOK)
 	got := decode[comparisonForm](t, d)
@@ -45,13 +45,13 @@ func TestARatioBelowItsLimitFailsTheComparison(t *testing.T) {
 	drill(t, t.Context(), quickCompare(g, g.command, "--rounds=1", "--min-ratio=1000"), exitFailure, "FAIL     acknowledged a second, B over A", "failed")
 }
 
-func TestASideThatDoesNotStartSaysWhy(t *testing.T) {
+func TestLongASideThatDoesNotStartSaysWhy(t *testing.T) {
 	g := newGateway(t, "")
 	drill(t, t.Context(), quickCompare(g, g.command+" --mode=sideways", "--rounds=1"), exitFailure, "A, round 1", "B: ", "sideways",
 		"FAIL     B, round 1: B: ", "\nfailed\n")
 }
 
-func TestWithoutACriterionAComparisonIsNotJudged(t *testing.T) {
+func TestLongWithoutACriterionAComparisonIsNotJudged(t *testing.T) {
 	g := newGateway(t, "")
 	d := drill(t, t.Context(), quickCompare(g, g.command, "--rounds=1"), exitOK, "\nnot judged: ")
 	if strings.Contains(d.stdout, "passed") {
@@ -59,7 +59,7 @@ func TestWithoutACriterionAComparisonIsNotJudged(t *testing.T) {
 	}
 }
 
-func TestAGatewayThatIsThereAlreadyIsNotTakenForTheOneToStart(t *testing.T) {
+func TestLongAGatewayThatIsThereAlreadyIsNotTakenForTheOneToStart(t *testing.T) {
 	g := newGateway(t, "")
 	g.start(t)
 	d := drill(t, t.Context(), quickCompare(g, g.command, "--rounds=1"), exitUsage, "--url", "the address is taken", "end it first")

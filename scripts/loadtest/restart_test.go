@@ -29,7 +29,7 @@ func quickRestart(more ...string) []string {
 	}, more...)
 }
 
-func TestOneGatewayIsRestartedAndNothingIsLost(t *testing.T) {
+func TestLongOneGatewayIsRestartedAndNothingIsLost(t *testing.T) {
 	g := newGateway(t, "")
 	html := filepath.Join(t.TempDir(), "restart.html")
 	d := drill(t, t.Context(), quickRestart("--gateway="+g.url+"="+g.command, "--ready="+g.ready, "--rounds=2", "--rate=1000", "--json=-", "--html="+html), exitOK)
@@ -67,7 +67,7 @@ func TestOneGatewayIsRestartedAndNothingIsLost(t *testing.T) {
 	}
 }
 
-func TestTwoGatewaysAreRestartedInTurnAndNothingIsLost(t *testing.T) {
+func TestLongTwoGatewaysAreRestartedInTurnAndNothingIsLost(t *testing.T) {
 	pg, err := pgtest.Start()
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestAGatewayThatDoesNotEndWhenAskedToFailsTheDrill(t *testing.T) {
 		"--stop-timeout=300ms"), exitFailure, "was killed", "FAIL    gateways that ended when asked to and came back: 0 of 1")
 }
 
-func TestAGatewayThatDoesNotComeBackEndsTheDrillWithWhatItHas(t *testing.T) {
+func TestLongAGatewayThatDoesNotComeBackEndsTheDrillWithWhatItHas(t *testing.T) {
 	g := newGateway(t, "")
 	marker := filepath.Join(t.TempDir(), "ran")
 	command := `/bin/sh -c "test ! -e ` + marker + ` && touch ` + marker + ` && exec ` + strings.ReplaceAll(g.command, "'", "") + `"`

@@ -27,7 +27,7 @@ func quickSlow(g *target.Gateway, more ...string) []string {
 	}, more...)
 }
 
-func TestTheSlowDrillPutsHealthyClientsWithSlowOnesBesideThoseWithout(t *testing.T) {
+func TestLongTheSlowDrillPutsHealthyClientsWithSlowOnesBesideThoseWithout(t *testing.T) {
 	g := target.StartGateway(t, "--max-holds=4096")
 	html := filepath.Join(t.TempDir(), "slow.html")
 	d := drill(t, t.Context(), quickSlow(g, "--max-p99-ratio=10000", "--json=-", "--html="+html), exitOK)
@@ -63,7 +63,7 @@ func TestARatioAboveItsLimitFailsTheSlowDrill(t *testing.T) {
 		"FAIL     healthy p99", "2 slow clients (trickle)", "failed")
 }
 
-func TestSlowClientsMisbehaveInTheMeasuredTime(t *testing.T) {
+func TestLongSlowClientsMisbehaveInTheMeasuredTime(t *testing.T) {
 	g := target.StartGateway(t, "--max-holds=4096")
 	d := drill(t, t.Context(), quickSlow(g, "--rounds=1", "--duration=2s", "--max-p99-ratio=10000", "--behaviour=vanish", "--json=-"), exitOK)
 	// A client that vanishes does so within a second and a half.

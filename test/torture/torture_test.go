@@ -111,7 +111,7 @@ var short = []struct {
 	{6, "on", []string{"backend", "store-clock", "row-lock"}},
 }
 
-func TestHistoriesUnderFaultsKeepEveryRule(t *testing.T) {
+func TestLongHistoriesUnderFaultsKeepEveryRule(t *testing.T) {
 	lookAtSources(t)
 	t.Parallel()
 	for _, r := range short {
@@ -139,7 +139,7 @@ var shortEngine = []struct {
 	{2, false, []string{"redis-cut-reply", "switch"}},
 }
 
-func TestHistoriesOfThePerformanceEngineKeepEveryRule(t *testing.T) {
+func TestLongHistoriesOfThePerformanceEngineKeepEveryRule(t *testing.T) {
 	lookAtSources(t)
 	t.Parallel()
 	for _, tt := range shortEngine {
@@ -154,7 +154,7 @@ func TestHistoriesOfThePerformanceEngineKeepEveryRule(t *testing.T) {
 }
 
 // With a chain: its nodes fail beside a gateway that dies.
-func TestHistoriesBesideAChainKeepEveryRule(t *testing.T) {
+func TestLongHistoriesBesideAChainKeepEveryRule(t *testing.T) {
 	lookAtSources(t)
 	t.Parallel()
 	judged(t, Plan{Seed: 1, Options: Options{Chain: true, Forward: "on"}}, []string{"nodes-away", "kill"})
@@ -196,7 +196,7 @@ func judged(t *testing.T, p Plan, names []string) *Result {
 	return res
 }
 
-func TestAGatewayThatIsWrongIsCaught(t *testing.T) {
+func TestLongAGatewayThatIsWrongIsCaught(t *testing.T) {
 	lookAtSources(t)
 	t.Parallel()
 	// Those that show at once; the others take a campaign.

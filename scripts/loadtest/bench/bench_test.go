@@ -65,7 +65,7 @@ func testScenes() []scene {
 	}
 }
 
-func TestEveryServerAndEveryDriveIsMeasuredInAlternation(t *testing.T) {
+func TestLongEveryServerAndEveryDriveIsMeasuredInAlternation(t *testing.T) {
 	progress := new(lines)
 	c := short
 	c.Progress = progress

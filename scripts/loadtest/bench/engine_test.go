@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-func TestThePerformanceEngineIsMeasuredWithAllSignersInIt(t *testing.T) {
+func TestLongThePerformanceEngineIsMeasuredWithAllSignersInIt(t *testing.T) {
 	c := short
 	c.Rounds, c.Soak = 1, 4*time.Second
 	engines := []scene{

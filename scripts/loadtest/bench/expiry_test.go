@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestALoadIsMeasuredUntilAllHoldsThatSomebodyElseLeftHaveEnded(t *testing.T) {
+func TestLongALoadIsMeasuredUntilAllHoldsThatSomebodyElseLeftHaveEnded(t *testing.T) {
 	c := short
 	c.Rounds, c.Duration = 1, 5*time.Second
 	left := abandoned{signers: 20, each: 5, lasting: 1500 * time.Millisecond}

@@ -34,7 +34,7 @@ func seen(d drive, saw *gatewaySaw) drive {
 	}
 }
 
-func TestAModestClientIsMeasuredBesideAGreedyOneAtItsGatewayOrAtAnother(t *testing.T) {
+func TestLongAModestClientIsMeasuredBesideAGreedyOneAtItsGatewayOrAtAnother(t *testing.T) {
 	c := short
 	c.Rounds, c.Duration = 1, time.Second
 	greedy := closed(8, 8, 50)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-func TestManyNodesAreMeasuredAsOneAndEachSideDoesWhatItSays(t *testing.T) {
+func TestLongManyNodesAreMeasuredAsOneAndEachSideDoesWhatItSays(t *testing.T) {
 	c := short
 	c.Rounds, c.Warmup, c.Duration, c.Idle = 1, 500*time.Millisecond, 500*time.Millisecond, 1500*time.Millisecond
 	r, err := runNodes(t.Context(), c, nodesScenes(c, nodesSizes{calls: 30, fewIdle: 20, manyIdle: 60}))

@@ -72,7 +72,7 @@ func TestASoakThatCannotTellIsVoid(t *testing.T) {
 	}
 }
 
-func TestASoakFindsItsPeakAndMakesHalfOfIt(t *testing.T) {
+func TestLongASoakFindsItsPeakAndMakesHalfOfIt(t *testing.T) {
 	c := short
 	c.Soak = 2 * time.Second // too short to pass judgement, which others test
 	few := soakScene(c.Soak)

@@ -28,7 +28,7 @@ func gateways(t *testing.T, variants ...variant) (Config, *Builds) {
 	return cfg, b
 }
 
-func TestWhatAGatewayOnAFileAnsweredSurvivesCrashes(t *testing.T) {
+func TestLongWhatAGatewayOnAFileAnsweredSurvivesCrashes(t *testing.T) {
 	cfg, b := gateways(t, checkpointing)
 	for seed, faults := range map[uint64][]fault{
 		1: {{none, kill, powerLoss}, {none, kill, tornTail}, {none, kill, none}, {none, stop, powerLoss}},
@@ -45,9 +45,9 @@ func TestWhatAGatewayOnAFileAnsweredSurvivesCrashes(t *testing.T) {
 	}
 }
 
-// TestKnownBadGatewaysAreFoundOut shows that the shim loses what was not synced
+// TestLongKnownBadGatewaysAreFoundOut shows that the shim loses what was not synced
 // and that the judgement sees it. All of them run in the campaign.
-func TestKnownBadGatewaysAreFoundOut(t *testing.T) {
+func TestLongKnownBadGatewaysAreFoundOut(t *testing.T) {
 	const maxRuns = 5
 	for _, p := range thePlanted {
 		if p.name != "synchronous-off" && p.name != "answer-before-commit" {
