@@ -42,7 +42,9 @@ type Keeper struct {
 // first renewal only; later ones end by Stop. renewed is called after
 // each renewal, from one goroutine at a time (this one, then the Keeper's), with the times
 // between which the store was asked. lost is called once at most, with ErrSuperseded or
-// ErrWentBack; the heartbeat is over then. That the first renewal failed is the error.
+// ErrWentBack; the heartbeat is over then. Keep returns an error only if
+// the first renewal fails. Neither function may call Stop, which waits for them; renewed is first
+// called before Keep returns.
 func Keep(ctx context.Context, store Renewer, h Holder, ttl time.Duration, log *slog.Logger, renewed func(r Renewal, started, ended time.Time), lost func(error)) (*Keeper, error) {
 	k := &Keeper{store: store, holder: h, ttl: ttl, log: log.With("component", "lease"), renewed: renewed, lost: lost}
 	if err := k.once(ctx, max(firstPatience, k.patience())); err != nil {

@@ -1,11 +1,13 @@
-// Package lease has the words of ownership: which node runs, until when it may believe that it
-// does, and which node should have which shard.
+// Package lease defines node leases and shard ownership: which node is live, until when, and
+// which node should have which shard.
 //
 // A node has one lease, which its heartbeat renews (Keeper). A shard of signers has an owner and
 // a fencing token in the store; the token grows at every acquire, also by the same node, and at
 // release. Safety rests on the token and on the version of the signer's row alone: every write
 // names both, and the store refuses a write whose token is old. Times decide only who may try to
-// take a shard, and when a node had better stop; nothing is correct because of a time.
+// take a shard. A Keeper has no trust window: a node whose lease has run out serves on until the
+// store refuses its token. (How long a shard's log may answer alone does rest on a time, see
+// Engine.)
 //
 // What this package promises: a Keeper that renews a lease and notices when the node was
 // superseded or when the store went back, and an assignment of shards that all nodes compute

@@ -10,9 +10,6 @@ type Presence struct {
 	Node string // its id, the same at each start
 	URL  string // under which clients and other nodes reach it
 	Mode string // how it serves; the registry only repeats it
-	// Patience is how long after its last beat others are to take the node for
-	// live. It is above 0 in a Registry; a node with a lease has none.
-	Patience time.Duration
 }
 
 // Node is a node as the registry shows it. Times are of the store's clock.
@@ -22,10 +19,9 @@ type Node struct {
 	Mode string // "" from a version that did not say
 	// Shards is how many shards it owns in this incarnation.
 	Shards int
-	// LeaseUntil is the end of its lease; zero: it has none, as in a Registry.
+	// LeaseUntil is the end of its lease; zero: it has none yet.
 	LeaseUntil time.Time
-	// Live: it has not left, and its lease runs, or, in a Registry, its last beat is
-	// younger than its own patience; by the store's clock when the row was read.
+	// Live: it has not left, and its lease runs, by the store's clock when the row was read.
 	Live bool
 	// ReachesLog: the node says that it reaches the servers that have logs of shards.
 	ReachesLog bool

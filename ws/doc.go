@@ -21,9 +21,19 @@
 // (package backpressure). Origin is checked as browsers need it, which
 // authenticates no program.
 //
-// The Server owns all goroutines of the package: one reads each connection, from
-// the upgrade until its socket is closed, and one pings all of them. Drain ends
-// the connections politely and serves on meanwhile; Stop ends everything and
+// The Server owns all goroutines of the package: a reader for each connection, from
+// the upgrade until its socket is closed; one that pings all of them; one for each
+// call of a dialect under way, of which a connection has at most MaxInflight; one for
+// each signer of a connection whose line moves; one for each call of a POST. Drain
+// ends the connections politely and serves on meanwhile; Stop ends everything and
 // waits. The HTTP handler itself returns after the upgrade, so that net/http's
 // memory goes with it.
+//
+// Each lock is a field mu that says what it guards. None is held during I/O, and
+// none while another is taken, but that of the pre-auth limiter, under which those
+// of addresses are.
+//
+// Where to begin reading: server.go, conn.go (a connection), request.go and method.go
+// (a request), admission.go, batch.go; then line.go, talk.go, call.go and stream.go
+// (dialects).
 package ws

@@ -119,7 +119,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 		s.store = memstore.New(4, time.Now)
 	}
 	g := &gateway{TB: t, store: s.store, hub: events.New(after, func(int) {}), encode: encode, figures: prometheus.NewRegistry()}
-	g.holder, err = g.store.Register(t.Context(), lease.Presence{Node: s.node, Mode: "worker-queue", Patience: time.Minute})
+	g.holder, err = g.store.Register(t.Context(), lease.Presence{Node: s.node, Mode: "worker-queue"})
 	must(t, err)
 	g.service, err = service.New(t.Context(), g.store, g.holder, unmeasured{}, g.hub, log, nil, s.nonce)
 	must(t, err)
@@ -205,7 +205,7 @@ func (g *gateway) ownSigner(name string) string {
 // moves gives the shard of a signer to another node, and returns once the service knows.
 func (g *gateway) moves(signer, node string) (by lease.Holder, term lease.ShardTerm) {
 	g.Helper()
-	by, err := g.store.Register(context.Background(), lease.Presence{Node: node, URL: "ws://" + node + ".example/ws", Mode: "worker-queue", Patience: time.Minute})
+	by, err := g.store.Register(context.Background(), lease.Presence{Node: node, URL: "ws://" + node + ".example/ws", Mode: "worker-queue"})
 	must(g.TB, err)
 	_, err = g.store.Renew(context.Background(), by, time.Hour)
 	must(g.TB, err)

@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -37,7 +38,7 @@ var methods = map[string]method{
 func (c *conn) allocate(r *request, params []byte) *wire.Error {
 	p, err := wire.DecodeAllocate(params)
 	if err == nil {
-		err = firstOf(setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs))
+		err = cmp.Or(setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs))
 	}
 	if err != nil {
 		return err
@@ -50,7 +51,7 @@ func (c *conn) allocate(r *request, params []byte) *wire.Error {
 	}
 	r.op.Kind, r.op.Count, r.op.OnlyKnown, r.op.RecordFirst = nonce.KindAllocate, int(p.Count), p.OnlyKnown, p.RecordFirst
 	r.op.MaxOpen = int(p.MaxOpen)
-	return firstOf(setRequestID(&r.op, p.RequestID), c.ofNodes("maxOpen", p.MaxOpen != 0), c.setPrincipal(r, p.Principal, false), c.setGuard(r, p.Guard))
+	return cmp.Or(setRequestID(&r.op, p.RequestID), c.ofNodes("maxOpen", p.MaxOpen != 0), c.setPrincipal(r, p.Principal, false), c.setGuard(r, p.Guard))
 }
 
 func (c *conn) markUsed(r *request, params []byte) *wire.Error {
@@ -62,26 +63,26 @@ func (c *conn) markUsed(r *request, params []byte) *wire.Error {
 		return err
 	}
 	r.op.Kind, r.op.Nonce, r.op.Attempt = nonce.KindMarkUsed, p.Nonce, p.Attempt
-	return firstOf(setHash(&r.op, p.TxHash), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
+	return cmp.Or(setHash(&r.op, p.TxHash), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
 }
 
 func (c *conn) markSigned(r *request, params []byte) *wire.Error {
 	p, err := wire.DecodeMarkSigned(params)
 	if err == nil {
-		err = firstOf(setSigner(&r.op, p.Signer), c.ofNodes("forwarded", p.Forwarded))
+		err = cmp.Or(setSigner(&r.op, p.Signer), c.ofNodes("forwarded", p.Forwarded))
 	}
 	if err != nil {
 		return err
 	}
 	r.op.Kind, r.op.Nonce, r.op.Attempt = nonce.KindMarkSigned, p.Nonce, p.Attempt
 	r.op.Forwarded, r.op.Take, r.op.MaxOpen = p.Forwarded, p.Take, int(p.MaxOpen)
-	return firstOf(setHash(&r.op, p.TxHash), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
+	return cmp.Or(setHash(&r.op, p.TxHash), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
 }
 
 func (c *conn) extend(r *request, params []byte) *wire.Error {
 	p, err := wire.DecodeExtend(params)
 	if err == nil {
-		err = firstOf(setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs))
+		err = cmp.Or(setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs))
 	}
 	if err != nil {
 		return err
@@ -93,7 +94,7 @@ func (c *conn) extend(r *request, params []byte) *wire.Error {
 func (c *conn) repair(r *request, params []byte) *wire.Error {
 	p, err := wire.DecodeRepair(params)
 	if err == nil {
-		err = firstOf(setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs))
+		err = cmp.Or(setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs))
 	}
 	if err != nil {
 		return err
@@ -102,13 +103,13 @@ func (c *conn) repair(r *request, params []byte) *wire.Error {
 	if p.Nonce != nil {
 		r.op.Nonce = *p.Nonce
 	}
-	return firstOf(setRequestID(&r.op, p.RequestID), c.setPrincipal(r, p.Principal, false))
+	return cmp.Or(setRequestID(&r.op, p.RequestID), c.setPrincipal(r, p.Principal, false))
 }
 
 func (c *conn) markRecyclable(r *request, params []byte) *wire.Error {
 	p, err := wire.DecodeMarkRecyclable(params)
 	if err == nil {
-		err = firstOf(setSigner(&r.op, p.Signer), c.ofNodes("forwarded", p.Forwarded), c.ofNodes("txHash", p.TxHash != ""))
+		err = cmp.Or(setSigner(&r.op, p.Signer), c.ofNodes("forwarded", p.Forwarded), c.ofNodes("txHash", p.TxHash != ""))
 	}
 	if err != nil {
 		return err
@@ -119,7 +120,7 @@ func (c *conn) markRecyclable(r *request, params []byte) *wire.Error {
 	}
 	r.op.Kind, r.op.Nonce, r.op.Attempt, r.op.Reason = nonce.KindMarkRecyclable, p.Nonce, p.Attempt, reason
 	r.op.Unsent, r.op.Forwarded = p.Unsent, p.Forwarded
-	return firstOf(setHash(&r.op, p.TxHash), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
+	return cmp.Or(setHash(&r.op, p.TxHash), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
 }
 
 func (c *conn) status(r *request, params []byte) *wire.Error {
@@ -152,7 +153,7 @@ func (c *conn) setFloor(r *request, params []byte) *wire.Error {
 		return err
 	}
 	r.op.Kind, r.op.Floor = nonce.KindSetFloor, p.Floor
-	return firstOf(setSigner(&r.op, p.Signer), c.setPrincipal(r, p.Principal, false))
+	return cmp.Or(setSigner(&r.op, p.Signer), c.setPrincipal(r, p.Principal, false))
 }
 
 // subscribeAs makes the two names of subscribing, which differ in the method of
@@ -219,15 +220,6 @@ func (c *conn) stats(r *request, params []byte) *wire.Error {
 	r.bytes = statsBytes
 	r.act = func() (any, *wire.Error) { stats := c.srv.figures.Stats(); return &stats, nil }
 	return wire.DecodeNone(params)
-}
-
-func firstOf(errs ...*wire.Error) *wire.Error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func setSigner(op *nonce.Op, given string) *wire.Error {

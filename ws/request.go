@@ -190,7 +190,7 @@ func (r *request) Done(op *nonce.Op) nonce.Waker {
 	if r.way != nil {
 		r.conn.peer.leave(r.way)
 	}
-	if r.unless != nil && op.Err == nonce.ErrNotFound {
+	if r.unless != nil && errors.Is(op.Err, nonce.ErrNotFound) {
 		r.fail(r.unless)
 	}
 	if r.lock != nil && r.conn.srv.cfg.Guard.End(r.lock, keepsLock(op.Err)) {

@@ -224,7 +224,7 @@ func (p *transcript) takeOver(signer, node string) error {
 		p.g.moves(signer, node)
 		return nil
 	}
-	by, err := p.g.store.Register(context.Background(), lease.Presence{Node: node, URL: "ws://" + node + ".example/ws", Patience: time.Minute})
+	by, err := p.g.store.Register(context.Background(), lease.Presence{Node: node, URL: "ws://" + node + ".example/ws"})
 	if err == nil {
 		_, err = p.g.store.Renew(context.Background(), by, time.Hour)
 	}

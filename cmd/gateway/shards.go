@@ -21,7 +21,7 @@ type storage interface {
 
 // register makes this start of the node known. The service takes the lease.
 func (a *app) register(ctx context.Context) (err error) {
-	a.holder, err = a.store.Register(ctx, lease.Presence{Node: a.node, URL: a.url, Mode: a.cfg.Mode, Patience: a.cfg.LeaseTTL})
+	a.holder, err = a.store.Register(ctx, lease.Presence{Node: a.node, URL: a.url, Mode: a.cfg.Mode})
 	if err == nil {
 		a.onStop("registry", a.leaveRegistry)
 	}

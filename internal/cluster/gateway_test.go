@@ -65,7 +65,7 @@ func startGateway(t *testing.T, id, secret string) *gateway {
 	encode, err := encodepool.New(encodepool.Config{Workers: 2, Queue: 1000}, log)
 	must(err)
 	store := memstore.New(4, time.Now)
-	holder, err := store.Register(t.Context(), lease.Presence{Node: id, Mode: modeWorkerQueue, Patience: time.Minute})
+	holder, err := store.Register(t.Context(), lease.Presence{Node: id, Mode: modeWorkerQueue})
 	must(err)
 	h := events.New(after, func(int) {})
 	svc, err := shards.New(t.Context(), store, holder, unmeasured{}, h, log, nil, shards.Config{

@@ -372,7 +372,7 @@ func (w *worker) toOwner(g *group, row *lease.Shard, why error) {
 			g.tasks = append(g.tasks, t)
 			continue
 		}
-		if t.own() && why != nonce.ErrFenced {
+		if t.own() && !errors.Is(why, nonce.ErrFenced) {
 			// Whose it is does not help the client: that node was tried for it.
 			w.refuse(t, routedTooOften(t))
 		} else {

@@ -31,7 +31,7 @@ type deadline struct {
 	holds int
 }
 
-func newOpenHolds(c *clock) *holdQuota {
+func newHoldQuota(c *clock) *holdQuota {
 	return &holdQuota{clock: c, of: make(map[nonce.Principal]*account)}
 }
 

@@ -13,17 +13,17 @@ import (
 
 // TestOpenHoldsAreThoseNeitherMarkedNorDue compares the count with a plain list.
 func TestOpenHoldsAreThoseNeitherMarkedNorDue(t *testing.T) {
-	synctest.Test(t, openHoldsLikeAList) // so that the clock stands still
+	synctest.Test(t, holdQuotaLikeAList) // so that the clock stands still
 }
 
-func openHoldsLikeAList(t *testing.T) {
+func holdQuotaLikeAList(t *testing.T) {
 	const most = 20
 	rng := rand.New(rand.NewPCG(3, 3))
 	now := int64(1_000_000_000)
 	c := &clock{}
 	at := func() { c.store, c.from, c.at = time.UnixMilli(now), time.Now(), time.Now() }
 	at()
-	o := newOpenHolds(c)
+	o := newHoldQuota(c)
 	open := make(map[nonce.Principal][]int64)
 	refused := 0
 	for range 5000 {

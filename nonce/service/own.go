@@ -8,9 +8,9 @@ import (
 	"noncegate/nonce"
 )
 
-// own acquires the shards that are missing, in one statement, and returns the groups whose
-// shard is this node's then. The others are ended, routed or parked. A group without tasks,
-// which is only looked at for overdue holds, is dropped: its shard is not acquired for that.
+// own acquires, in one statement, the shards of these groups that this node does not own, and
+// returns the groups that may go on; the others are ended, routed or parked. A group without
+// tasks, which is there only for overdue holds, is dropped: no shard is acquired for it.
 func (w *worker) own(groups []*group) []*group {
 	var missing []*shard
 	groups = w.yield(groups)
@@ -67,8 +67,8 @@ func (w *worker) inLog(groups []*group) []*group {
 }
 
 const (
-	errNoLease    nonce.Told = "the lease of this node is over, and was not renewed yet; try again"
-	errTakenSince nonce.Told = "the signer's shard was taken by another node just now; try again"
+	errNoLease    nonce.Told = "this node's lease has expired and is not renewed yet; try again"
+	errTakenSince nonce.Told = "another node has just taken the signer's shard; try again"
 )
 
 // may reports whether a group may go on: its shard was acquired. Else it ends, routes or

@@ -12,19 +12,19 @@
 // The store says that, in the statement that writes, by the token of the shard and the
 // version of the signer. No comparison of times decides it.
 //
-// Its goroutines are the workers, with logs one beside each that ships, one that looks whether
-// their server is reached and one for rehearsals, one that watches who owns which shard, one that ends overdue holds, one that prunes, and the heartbeat (package
-// lease). Stop ends them all and waits.
+// Its goroutines are the workers, the watcher of shard ownership, the sweeper of overdue holds,
+// the pruner, the heartbeat (package lease) and, with logs, a shipper for each worker, one that
+// probes the logs' server and one for rehearsals. Stop ends them all and waits.
 //
 // Locks, in the order in which they are taken: worker.batchMu, or in mode basic a stripe of
 // basic, held for a whole batch or transaction, calls of the store included; Service.looking,
 // held while the store is asked for the fleet; then worker.mu, shares.mu, forwardStream.mu,
-// openHolds.mu and clock.mu, of which nobody has two, and under which nothing waits. Only
-// giveAllBack has several turns, those of all workers in order. Service.gate is apart: it is
+// holdQuota.mu, clock.mu and reach.mu, of which nobody has two, and under which nothing waits.
+// Only giveAllBack holds several batchMu, those of all workers in order. Service.gate is apart: it is
 // held for a moment, and nothing else is taken under it.
 //
 // Where to begin reading: worker.go and batch.go (a batch), round.go (one step of it), then its
-// steps in order: away.go, own.go, load.go, commit.go, settle.go. shards.go has who owns what,
+// steps in order: forward.go, own.go, load.go, commit.go, settle.go. shards.go has who owns what,
 // watch.go moves shards, sweep.go ends overdue holds, compare.go follows a store that went back.
 // log.go and its neighbours are the performance engine: a batch of a shard that has a log ends
 // there, and log_ship.go brings it to the rows.
@@ -102,7 +102,7 @@ func New(ctx context.Context, store nonce.Store, h lease.Holder, fig nonce.Figur
 	if cfg.Log != nil {
 		s.rehearsal = &rehearsal{svc: s, batches: make(chan []rehearsed, maxRehearsals)}
 	}
-	s.open = newOpenHolds(s.clock)
+	s.open = newHoldQuota(s.clock)
 	if cfg.Mode == nonce.Basic {
 		s.basic = &basic{svc: s}
 	}

@@ -63,26 +63,27 @@ func (w *watch) balance() {
 	for i, sh := range s.shards {
 		row, heir := sh.view.Load(), f.heir(i)
 		free := row.Owner.Node == "" || row.Owner.Node == s.holder.Node || !s.held(f, row.Owner)
+		if sh.mine() || !free {
+			w.freeSince[i] = time.Time{}
+		} else if w.freeSince[i].IsZero() {
+			w.freeSince[i] = time.Now()
+		}
 		switch {
 		case row.Performance && !sh.mine() && s.yields(): // it is for nodes that reach Redis
 		case sh.mine() && row.Owner != s.holder && row.Token > sh.term.Load():
 			// It was taken from this node, which was paused perhaps. To ask for it tells.
 			sh.worker.order(order{shard: sh, take: true})
 		case sh.mine():
-			w.freeSince[i] = time.Time{}
 			if moves > 0 && w.mayGo(sh, heir) {
 				moves--
 				sh.worker.order(order{shard: sh, heir: heir})
 			}
 		case !free:
-			w.freeSince[i] = time.Time{}
 		case heir == s.holder.Node:
 			sh.worker.order(order{shard: sh, take: true})
-		case !w.freeSince[i].IsZero() && time.Since(w.freeSince[i]) >= freeFor:
+		case time.Since(w.freeSince[i]) >= freeFor:
 			w.keptUntil[i] = time.Now().Add(keepFor)
 			sh.worker.order(order{shard: sh, take: true})
-		case w.freeSince[i].IsZero():
-			w.freeSince[i] = time.Now()
 		}
 	}
 }

@@ -49,7 +49,7 @@ type writer struct {
 
 func newWriter(ctx context.Context, s *sqlite.Store) (w *writer, err error) {
 	w = &writer{store: s}
-	if w.node, err = s.Register(ctx, lease.Presence{Node: "n", Patience: time.Hour}); err != nil {
+	if w.node, err = s.Register(ctx, lease.Presence{Node: "n"}); err != nil {
 		return nil, err
 	}
 	if _, err = s.Renew(ctx, w.node, time.Hour); err != nil {

@@ -119,7 +119,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	encode, err := encodepool.New(encodepool.Config{Workers: 2, Queue: 4096}, log)
 	must(t, err)
 	g.hub = events.New(after, func(int) {})
-	holder, err := g.store.Register(t.Context(), lease.Presence{Node: "n1", Mode: "worker-queue", Patience: time.Minute})
+	holder, err := g.store.Register(t.Context(), lease.Presence{Node: "n1", Mode: "worker-queue"})
 	must(t, err)
 	tracker, err := chain.New(g.nodes, s.chain, g.figures, log)
 	must(t, err)
