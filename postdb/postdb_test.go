@@ -45,7 +45,7 @@ func submit(t testing.TB, l *SerialQueue, fn func()) {
 	l.Submit(fn, time.Now())
 }
 
-func TestALaneKeepsItsOrderBesideOthers(t *testing.T) {
+func TestAQueueKeepsItsOrderBesideOthers(t *testing.T) {
 	const queues, each = 6, 2000
 	p := newPool(t, Config{Workers: 4, Queue: queues * each, Queues: queues, QueueShare: each})
 	var ran [queues]int // of each queue: how many ran. Unguarded: the race detector sees two at a time
@@ -71,7 +71,7 @@ func TestALaneKeepsItsOrderBesideOthers(t *testing.T) {
 	}
 }
 
-func TestAHangingLaneLeavesTheOthersRunningAndIsRefusedWhenFull(t *testing.T) {
+func TestAHangingQueueLeavesTheOthersRunningAndIsRefusedWhenFull(t *testing.T) {
 	p := newPool(t, Config{Workers: 2, Queue: 10, Queues: 3, QueueShare: 4})
 	hang := make(chan struct{})
 	stuck := p.Queue(0)

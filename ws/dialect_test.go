@@ -302,7 +302,7 @@ func TestBoundsOfADialectThatContradictEachOther(t *testing.T) {
 }
 
 // A client that asks for much and reads slowly gets it all, in its time.
-func TestLongAnswersWaitForAClientThatReadsSlowly(t *testing.T) {
+func TestAnswersThatAreLongWaitForAClientThatReadsSlowly(t *testing.T) {
 	g := startGateway(t, func(s *setup) { s.ws.SendBuffer = 64 << 10 })
 	c := g.at(g.speak(longWinded{})).dial()
 	const answers = 6 // thrice what may wait for a connection

@@ -12,9 +12,9 @@ const (
 	// guardPlaces bounds the guarded calls under way: half of one worker's queue
 	// with the default, so that a Redis which hangs leaves room for others.
 	guardPlaces = 2048
-	// guardLanes talk to Redis, each with all that has gathered: more use more of
+	// guardWorkers talk to Redis, each with all that has gathered: more use more of
 	// its connections and share fewer round trips.
-	guardLanes = 4
+	guardWorkers = 4
 	// guardTimeout is long for a Redis that is there, and short for a client that
 	// waits for one that is not.
 	guardTimeout = 500 * time.Millisecond
@@ -30,7 +30,7 @@ func (a *app) openGuard(context.Context) (err error) {
 	if a.redis != nil {
 		locks = guard.NewRedis(a.redis.Client(), a.clusterName())
 	}
-	a.guard, err = guard.New(locks, guardFigures{a.figures}, a.log, guard.Config{Places: guardPlaces, Workers: guardLanes, Timeout: guardTimeout})
+	a.guard, err = guard.New(locks, guardFigures{a.figures}, a.log, guard.Config{Places: guardPlaces, Workers: guardWorkers, Timeout: guardTimeout})
 	if err == nil {
 		a.onStop("guard", a.guard.Stop)
 	}

@@ -61,11 +61,11 @@ func (c Config) complete() (Config, error) {
 	orDefault(&c.BackoffMax, 700*time.Millisecond)
 	switch {
 	case c.Queue < 0 || c.Queue > maxQueue:
-		return c, fmt.Errorf("route: Queue must be 1 to %d", maxQueue)
+		return c, fmt.Errorf("cluster: Queue must be 1 to %d", maxQueue)
 	case c.Timeout < 100*time.Millisecond:
-		return c, errors.New("route: Timeout must be at least 100 ms")
+		return c, errors.New("cluster: Timeout must be at least 100 ms")
 	case c.BackoffMin < 0 || c.BackoffMax < c.BackoffMin:
-		return c, fmt.Errorf("route: BackoffMax (%v) is below BackoffMin (%v)", c.BackoffMax, c.BackoffMin)
+		return c, fmt.Errorf("cluster: BackoffMax (%v) is below BackoffMin (%v)", c.BackoffMax, c.BackoffMin)
 	}
 	return c, nil
 }

@@ -1,4 +1,4 @@
-// Package route carries ops to the nodes that own the shards of their signers, and events from
+// Package cluster carries ops to the nodes that own the shards of their signers, and events from
 // them. It is the service.Router of a gateway.
 //
 // It promises:

@@ -219,6 +219,6 @@ func (r *Router) Stop(ctx context.Context) error {
 	case <-quiet:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("route: links did not end: %w", context.Cause(ctx))
+		return fmt.Errorf("cluster: links did not end: %w", context.Cause(ctx))
 	}
 }

@@ -1,4 +1,4 @@
-// Package hub hands committed events to those who subscribed to them: the clients
+// Package events hands committed events to those who subscribed to them: the clients
 // of this node, and the other nodes, which hand them on to clients of theirs.
 //
 // It promises that what a subscriber is offered of one signer comes in the order
@@ -56,7 +56,7 @@ type Hub struct {
 	pool *postdb.Pool
 	drop func(events int)
 
-	queueOf func(signer string) int // see LaneBy; nil: queue 0
+	queueOf func(signer string) int // see QueueBy; nil: queue 0
 	relay   Relay                   // see RelayTo; nil: nobody
 	changed func()                  // see OnInterest; nil: nobody asks
 

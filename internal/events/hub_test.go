@@ -98,7 +98,7 @@ func event(signer string, version int64) []nonce.Event {
 	return []nonce.Event{{Type: nonce.EventAllocated, Signer: signer, Nonce: version, Attempt: 1, Version: version, At: time.Now()}}
 }
 
-func TestEventsOfALaneComeInOrderToThoseWhoWantThem(t *testing.T) {
+func TestEventsOfAQueueComeInOrderToThoseWhoWantThem(t *testing.T) {
 	const n = 2000
 	h := newHub(t, n)
 	all, one, other := new(recorder), new(recorder), new(recorder)

@@ -24,7 +24,7 @@ func TestWhatIsCommittedHereIsRelayedInOrderAndEncodedOnce(t *testing.T) {
 	r, here := &relay{wants: "a"}, new(recorder)
 	h.RelayTo(r)
 	if !h.Watched("a") || h.Watched("b") {
-		t.Error("a relay's wish is a wish, and nothing else is")
+		t.Error("what a relay wants counts as interest, and nothing else does")
 	}
 	h.subscribe(t, here, "a")
 	h.Publish(0, false, event("a", 1))

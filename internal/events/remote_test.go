@@ -97,7 +97,7 @@ func TestAnEventOfANewerNodeIsPassedOnAsItCame(t *testing.T) {
 	}
 }
 
-func TestEventsOfAnotherNodeTravelOnTheLaneOfTheirSigner(t *testing.T) {
+func TestEventsOfAnotherNodeTravelOnTheQueueOfTheirSigner(t *testing.T) {
 	const n = 1000
 	h := newHub(t, 2*n)
 	h.QueueBy(func(signer string) int { return int(signer[0] - 'a') })

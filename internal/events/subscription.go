@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// Subscription is one subscriber's wish for events.
+// Subscription is what one subscriber wants.
 type Subscription struct {
 	hub     *Hub
 	to      Subscriber

@@ -58,7 +58,8 @@ type Config struct {
 type Router interface {
 	// Reaches reports whether ops can be sent to the node now.
 	Reaches(node string) bool
-	// Forward is nonce.Router's.
+	// Forward sends op to the node. An error means that nothing was sent; else
+	// Service.Return gets it back once, with a verdict.
 	Forward(node, url string, op *nonce.Op) error
 }
 

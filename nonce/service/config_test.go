@@ -35,7 +35,7 @@ func TestAServiceRefusesSettingsThatContradictEachOther(t *testing.T) {
 	}
 }
 
-func TestEventsOfASignerComeOnItsLane(t *testing.T) {
+func TestEventsOfASignerComeOnItsQueue(t *testing.T) {
 	n := start(t, newDisk(), "a", workers(3))
 	n.want("allocate count=2 -> 0#1 1#1", "used 0#1 hash=7 -> CONSUMED", "release 1#1 -> RELEASED", "floor 1 -> floor 1 next 2",
 		"used 0#1 hash=7 -> CONSUMED", "release 1#9 -> conflict 1#1=RELEASED", "floor 0 -> floor 1 next 2")

@@ -62,6 +62,7 @@ type shardLog struct {
 	failing    time.Time // since when the log does not do what it should; zero: it does
 	retryAt    time.Time // the next try while it fails
 	why        error     // of the last one
+	seen       time.Time // when it was last seen to do what it should
 
 	dirty   map[*signer]struct{} // signers that have something to be shipped
 	shipped int64                // the head up to which the rows have everything

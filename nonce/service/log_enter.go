@@ -45,7 +45,9 @@ func (w *worker) retryLog(lg *shardLog) {
 }
 
 // works notes that a log does what it should.
-func (sh *shard) works() { sh.log.failing, sh.logFailing = time.Time{}, time.Time{} }
+func (sh *shard) works() {
+	sh.log.failing, sh.logFailing, sh.log.seen = time.Time{}, time.Time{}, time.Now()
+}
 
 // logLost reports whether a log has failed for so long that it counts as lost.
 func (w *worker) logLost(lg *shardLog) bool {
@@ -61,6 +63,30 @@ func (w *worker) tendLogs() {
 	for _, sh := range w.owned() {
 		if lg := sh.log; lg != nil && (!lg.serves || len(lg.unanswered) > 0 || !lg.failing.IsZero()) && !now.Before(lg.retryAt) {
 			w.tryLog(sh)
+		}
+	}
+	w.checkIdle(now)
+}
+
+// checkIdle looks whether the logs that nobody has used for a while are as this node left them.
+// Their keys may be gone, and while the owner lives nothing is lost by that.
+func (w *worker) checkIdle(now time.Time) {
+	var idle []*shard
+	var items []nonce.LogAppend
+	for _, sh := range w.owned() {
+		if lg := sh.log; lg != nil && lg.settled() && lg.failing.IsZero() && now.Sub(lg.seen) >= w.svc.cfg.Log.LostAfter/4 {
+			lg.seen = now
+			idle, items = append(idle, sh), append(items, nonce.LogAppend{Fence: lg.fence})
+		}
+	}
+	if len(items) == 0 {
+		return
+	}
+	ctx, cancel := w.svc.logTime()
+	defer cancel()
+	for i, err := range w.svc.cfg.Log.Log.Append(ctx, items) {
+		if err != nil && idle[i].log != nil {
+			w.notAccepted(idle[i], nil, false, err)
 		}
 	}
 }

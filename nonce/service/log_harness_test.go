@@ -158,7 +158,7 @@ func (l *logWay) Trim(ctx context.Context, logs []nonce.LogFence) error {
 	defer l.mu.Unlock()
 	for _, f := range logs {
 		sh := l.shards[f.Shard]
-		for sh.fence.Token == f.Token && len(sh.records) > 0 && sh.records[0].Seq <= f.Head {
+		for sh != nil && sh.fence.Token == f.Token && len(sh.records) > 0 && sh.records[0].Seq <= f.Head {
 			sh.records = sh.records[1:]
 		}
 	}
@@ -175,6 +175,13 @@ func (l *logWay) Reach(ctx context.Context, _ int, identity string) error {
 		return nonce.ErrLogLost
 	}
 	return nil
+}
+
+// flush deletes all keys.
+func (l *logServer) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.shards)
 }
 
 // records is how many records a shard's log has; of no log -1.

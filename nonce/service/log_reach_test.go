@@ -123,6 +123,22 @@ func TestATroubleOfBeforeDoesNotLeaveTheEngineThatIsWantedAgain(t *testing.T) {
 	}
 }
 
+// TestALogThatNobodyUsesIsSeenToBeGone: while its owner lives nothing is lost by that.
+func TestALogThatNobodyUsesIsSeenToBeGone(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, _ := l.start("a")
+		l.on(a)
+		l.allocateAll(a)
+		time.Sleep(2 * time.Second) // all is shipped
+		l.server.flush()
+		l.await(logLostAfter, "the engine is left", func() bool { return l.owners(func(o owned) bool { return o.log }) == 0 })
+		if l.owners(lost) > 0 || a.Engine().Lost > 0 {
+			t.Error("a loss was declared, and the owner lives")
+		}
+		l.allocateAll(a)
+	})
+}
+
 // TestAnOutageIsWaitedOutOnce: the owner died and no server answers, so each try takes its time.
 func TestAnOutageIsWaitedOutOnce(t *testing.T) {
 	inLogs(t, func(l *logged) {

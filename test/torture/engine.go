@@ -56,7 +56,7 @@ type fastSide struct {
 	mu     sync.Mutex          // guards what follows
 	others []*redistest.Server // that took its place
 	held   int                 // faults that want nobody to switch
-	down   func()              // ends such a wish from the start; nil: there was none
+	down   func()              // takes such a goal back from the start; nil: there was none
 
 	declared int64 // losses, once all is settled
 }

@@ -150,7 +150,7 @@ func (l *Load) hearEvents(ctx context.Context) error {
 	}
 }
 
-// beRefused makes mistakes, some of them at the door.
+// beRefused makes mistakes, some of them at admission.
 func (l *Load) beRefused(ctx context.Context) error {
 	for wait(ctx, 5*l.cfg.Pause) {
 		if err := l.mistakes(ctx); err != nil {

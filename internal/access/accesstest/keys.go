@@ -1,4 +1,4 @@
-// Package authtest is the suite that every store of credentials passes.
+// Package accesstest is the suite that every store of credentials passes.
 package accesstest
 
 import (

@@ -100,13 +100,13 @@ func NewPublisher(client redis.UniversalClient, cfg Config, log *slog.Logger) *P
 	return p
 }
 
-// Wanted implements hub.Relay.
+// Wanted implements events.Relay.
 func (p *Publisher) Wanted(signer string) bool {
 	at := p.idle[channelOf(signer)].Load()
 	return at == 0 || time.Since(p.began)-time.Duration(at) > fresh
 }
 
-// Relay implements hub.Relay. Without room the event is dropped; its number is not
+// Relay implements events.Relay. Without room the event is dropped; its number is not
 // used again, so that listeners notice.
 func (p *Publisher) Relay(signer string, event []byte) {
 	c := channelOf(signer)
@@ -129,7 +129,7 @@ func (p *Publisher) Relay(signer string, event []byte) {
 	}
 }
 
-// Missed implements hub.Relay.
+// Missed implements events.Relay.
 func (p *Publisher) Missed(signer string, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -77,7 +77,7 @@ func chosenNames(t *testing.T, only ...string) (names []string) {
 	return names
 }
 
-func TestLongRowsAreMeasuredOnlyWhenAskedFor(t *testing.T) {
+func TestRowsThatTakeLongAreMeasuredOnlyWhenAskedFor(t *testing.T) {
 	if got := chosenNames(t); slices.Contains(got, "million") || !slices.Contains(got, "echo") {
 		t.Errorf("without a choice: %v", got)
 	}

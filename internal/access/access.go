@@ -1,4 +1,4 @@
-// Package auth says who a client is and what it may touch.
+// Package access says who a client is and what it may touch.
 package access
 
 import (

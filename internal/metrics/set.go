@@ -1,4 +1,4 @@
-// Package perf keeps the figures of a gateway: how long each stage took, what
+// Package metrics keeps the figures of a gateway: how long each stage took, what
 // was refused, dropped and kicked, and what became of leases and fences.
 //
 // Every duration is counted twice at one call. Prometheus sees a histogram in
