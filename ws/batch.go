@@ -94,7 +94,7 @@ func (b *batch) Append(dst []byte) ([]byte, error) {
 	return append(dst, ']'), nil
 }
 
-// errorReply implements apologizer.
+// errorReply implements errorReplier.
 func (b *batch) errorReply() []byte {
 	parts := make([][]byte, 0, b.answers)
 	for _, r := range b.answered() {

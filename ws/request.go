@@ -249,7 +249,7 @@ func (r *request) appendError(dst []byte, err *wire.Error) []byte {
 	return wire.AppendError(dst, r.id, err)
 }
 
-// errorReply implements apologizer. The work may well have happened, so the answer is
+// errorReply implements errorReplier. The work may well have happened, so the answer is
 // that its outcome is unknown, never internal.
 func (r *request) errorReply() []byte {
 	return wire.AppendError(nil, r.id, errNotEncoded())

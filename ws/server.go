@@ -270,20 +270,25 @@ func (s *Server) left(c *conn) {
 	s.conns.leave(c)
 }
 
-// apologizer is a message whose client waits for it.
-type apologizer interface {
-	// apology is what is sent when the message could not be encoded.
-	apology() []byte
+// errorReplier is a message whose client waits for it.
+type errorReplier interface {
+	// errorReply is what is sent when the message could not be encoded.
+	errorReply() []byte
 }
+
+var (
+	_ errorReplier = (*request)(nil)
+	_ errorReplier = (*batch)(nil)
+)
 
 // encodeFailed says what to send in the place of a message that could not be
 // encoded: a mistake of this program.
 func (s *Server) encodeFailed(m writer.Message, err error) []byte {
 	s.panics.Add(1)
 	s.log.Error("a message could not be encoded", "error", err)
-	if a, ok := m.(apologizer); ok {
+	if a, ok := m.(errorReplier); ok {
 		s.countRefusal(errNotEncoded().Data, false) // once, for a batch too: the panic counts more
-		return a.apology()
+		return a.errorReply()
 	}
 	return nil
 }

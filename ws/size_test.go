@@ -114,7 +114,7 @@ func TestNoReplyExceedsItsReservation(t *testing.T) {
 		reply, err := r.Append(nil)
 		must(t, err)
 		wantWithin(t, op.Kind.String(), reply, reserved)
-		wantWithin(t, "an apology", r.errorReply(), reserved)
+		wantWithin(t, "an error reply", r.errorReply(), reserved)
 		for _, err := range widestErrors() {
 			r.op.Err = err
 			reply, _ := r.Append(nil)
