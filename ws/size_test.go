@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"runtime"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/wire"
+	"noncegate/writer"
 )
 
 var (
@@ -102,6 +104,18 @@ func wantWithin(t *testing.T, what string, reply []byte, reserved int64) {
 	t.Helper()
 	if int64(len(reply)) > reserved {
 		t.Errorf("%s: %d bytes, %d were reserved: %.300s", what, len(reply), reserved, reply)
+	}
+}
+
+func TestAMessageThatCannotBeEncodedIsAnsweredWithAnUnknownOutcome(t *testing.T) {
+	s := &Server{figures: metrics.New(prometheus.NewRegistry()), rejected: func(string, int) {}, log: slog.New(slog.DiscardHandler)}
+	c := &conn{srv: s}
+	one, other := &request{id: []byte("1"), conn: c}, &request{id: []byte("2"), conn: c}
+	for _, m := range []writer.Message{one, &batch{requests: []*request{one, other}, answers: 2}} {
+		said := string(s.encodeFailed(m, errors.New("no encoding")))
+		if !strings.Contains(said, `"id":1`) || !strings.Contains(said, `"outcome":"unknown"`) {
+			t.Errorf("%T: %s", m, said)
+		}
 	}
 }
 
