@@ -1,7 +1,7 @@
 // Package encodepool turns messages into WebSocket frames, off the workers that
 // made them and off the connections they go to.
 //
-// A place of the pool is an item that waits to be encoded. A task is "encode what
+// A place stands for one item that waits to be encoded. A task is "encode what
 // this connection has queued" and may encode many items, so there are never more
 // tasks than places. A full pool is noticed when a place is asked for, before the
 // work whose reply it would have been: server_busy, stage encode. A Share bounds

@@ -11,7 +11,7 @@ import (
 	"noncegate/wire"
 )
 
-// Call is one call of a Dialect, with who asks. Its methods belong to the goroutine that
+// Call is one call of a Dialect, with its caller. Its methods belong to the goroutine that
 // runs it, until Answer has returned.
 type Call struct {
 	Method string
@@ -29,7 +29,7 @@ type Call struct {
 	hasNonce bool
 }
 
-// visitor is who asks: a connection of a dialect, or a request by POST.
+// visitor is the caller: a connection of a dialect, or a request by POST.
 type visitor struct {
 	identity
 	address string
@@ -37,19 +37,19 @@ type visitor struct {
 	gone    func() bool // nobody waits for the answer any more
 }
 
-// May reports whether who asks has a right on a signer.
+// May reports whether the caller has a right on a signer.
 func (c *Call) May(right access.Right, signer string) bool { return c.who.session.May(right, signer) }
 
-// Principal is who asks, as holds know it; 0: without authentication all are one.
+// Principal is the caller, as holds know it; 0: without authentication all are one.
 func (c *Call) Principal() nonce.Principal { return nonce.PrincipalOf(c.who.principal()) }
 
-// MaxOpen is how many holds who asks may have open; 0: no limit. See nonce.Op.
+// MaxOpen is how many holds the caller may have open; 0: no limit. See nonce.Op.
 func (c *Call) MaxOpen() int { return c.who.session.Quota().OpenHolds }
 
-// About says which signer the call changes something of, and which nonce.
+// About records, for the audit, the signer and the nonce that the call changes.
 func (c *Call) About(signer string, n int64) { c.signer, c.nonce, c.hasNonce = signer, n, true }
 
-// Forbidden is the refusal of who has not the right on the signer.
+// Forbidden is the error for a caller that lacks the right on the signer.
 func (c *Call) Forbidden(right access.Right) *wire.Error { return forbidden(right) }
 
 // Charge counts the call against the quota of a signer.
@@ -64,12 +64,12 @@ func (c *Call) Charge(signer string) *wire.Error {
 	return nil
 }
 
-// Do runs op in the name of who asks and waits for its end, however long that takes: an
-// op ends by the bounds of the service, and what was begun is not left in doubt. Nothing
-// happens if who asks is gone before the commit.
+// Do runs op for the caller and waits until it has ended, however long that takes: the
+// service bounds an op, and what was begun is not left in doubt. Nothing happens if the
+// caller is gone before the commit.
 func (c *Call) Do(op *nonce.Op) *wire.Error { return c.do(op, c.who.gone) }
 
-// Finish is Do for what must be done although who asks may be gone.
+// Finish is Do for what must be done although the caller may be gone.
 func (c *Call) Finish(op *nonce.Op) *wire.Error { return c.do(op, func() bool { return false }) }
 
 func (c *Call) do(op *nonce.Op, gone func() bool) *wire.Error {
