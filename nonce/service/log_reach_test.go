@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
 	"sync"
 	"testing"
@@ -135,6 +136,27 @@ func TestALogThatNobodyUsesIsSeenToBeGone(t *testing.T) {
 		if l.owners(lost) > 0 || a.Engine().Lost > 0 {
 			t.Error("a loss was declared, and the owner lives")
 		}
+		l.allocateAll(a)
+	})
+}
+
+// TestAShardWhoseWayDownWasNotAnsweredIsSeenToBeThere: its last shipment had nothing to write.
+func TestAShardWhoseWayDownWasNotAnsweredIsSeenToBeThere(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, _ := l.start("a")
+		l.on(a)
+		l.allocateAll(a)
+		time.Sleep(2 * time.Second) // all is shipped
+		l.disk.onAfter(func(c memstore.Call) error {
+			if c.Op == memstore.OpShip {
+				return cut(c)
+			}
+			return nil
+		})
+		l.switchTo(a, false)
+		time.Sleep(3 * time.Second)
+		l.disk.onAfter(nil)
+		l.await(20*time.Second, "no shard has a log here", func() bool { return len(a.Engine().Here) == 0 })
 		l.allocateAll(a)
 	})
 }

@@ -244,6 +244,7 @@ func (w *worker) shipped(s *shipment) {
 	if s.refused == nil {
 		w.svc.clock.observe(s.began, time.Now(), s.out.Now)
 	}
+	w.loseNotGranted(s)
 	var moved []*signer
 	for i, sig := range s.signers {
 		if sig.unshipped == nil || !slices.Contains(s.logs, sig.shard.log) {
@@ -268,6 +269,19 @@ func (w *worker) shipped(s *shipment) {
 		}
 	}
 	w.look(moved)
+}
+
+// loseNotGranted gives up the shards whose rows are not as this node believes, also where the
+// shipment had no write that would tell: a shipment before it whose answer was lost may have
+// given the shard the reliable engine.
+func (w *worker) loseNotGranted(s *shipment) {
+	for i, sh := range s.shards {
+		if s.refused == nil && sh.log == s.logs[i] && !s.out.Granted[i] {
+			w.svc.log.Warn("the row of a shard is not as this node believes", "shard", sh.id, "provided_token", s.what.Shards[i].Term.Token)
+			w.lose(sh)
+			sh.unsure = true
+		}
+	}
 }
 
 // stopRefused stops a signer of which the store refuses what the log has, so that the others
