@@ -26,6 +26,7 @@ import (
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
+	"noncegate/nonce/noncetest"
 	"noncegate/nonce/rules"
 	"noncegate/nonce/service"
 	"noncegate/postdb"
@@ -121,7 +122,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	g := &gateway{TB: t, store: s.store, hub: events.New(after, func(int) {}), encode: encode, figures: prometheus.NewRegistry()}
 	g.holder, err = g.store.Register(t.Context(), lease.Presence{Node: s.node, Mode: "worker-queue"})
 	must(t, err)
-	g.service, err = service.New(t.Context(), g.store, g.holder, unmeasured{}, g.hub, log, nil, s.nonce)
+	g.service, err = service.New(t.Context(), g.store, g.holder, noncetest.Unmeasured{}, g.hub, log, nil, s.nonce)
 	must(t, err)
 	figures := metrics.New(g.figures)
 	if s.locks != nil {
@@ -171,18 +172,6 @@ func (g *gateway) serve() (stop func()) {
 	})
 	return func() { check(g.TB, web.Close()); served.Wait() }
 }
-
-type unmeasured struct{}
-
-func (unmeasured) WorkerQueue(time.Duration)        {}
-func (unmeasured) Commit(time.Duration, int)        {}
-func (unmeasured) LeaseAcquire(nonce.AcquireResult) {}
-func (unmeasured) LeaseRenew(nonce.RenewResult)     {}
-func (unmeasured) FenceReject(nonce.Kind)           {}
-func (unmeasured) WentBack()                        {}
-func (unmeasured) Invariant()                       {}
-func (unmeasured) Swept(int)                        {}
-func (unmeasured) SweepsPaused(bool)                {}
 
 // next is the signer's cursor in the store: what was written.
 func (g *gateway) next(signer string) int64 {

@@ -95,7 +95,7 @@ func start(ctx context.Context, cfg *Config, log *slog.Logger) (*app, error) {
 			"limit", limit, "need", a.descriptors())
 	}
 	log.Info("serving", "node", a.node, "incarnation", a.holder.Incarnation, "url", a.url,
-		"engine", a.store.Name(), "mode", cfg.Mode, "version", buildVersion())
+		"store", a.store.Name(), "mode", cfg.Mode, "version", buildVersion())
 	return a, nil
 }
 

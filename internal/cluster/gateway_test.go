@@ -20,6 +20,7 @@ import (
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
+	"noncegate/nonce/noncetest"
 	"noncegate/nonce/rules"
 	shards "noncegate/nonce/service"
 	"noncegate/postdb"
@@ -38,19 +39,6 @@ type gateway struct {
 	node lease.Node
 }
 
-// unmeasured takes no figures.
-type unmeasured struct{}
-
-func (unmeasured) WorkerQueue(time.Duration)        {}
-func (unmeasured) Commit(time.Duration, int)        {}
-func (unmeasured) LeaseAcquire(nonce.AcquireResult) {}
-func (unmeasured) LeaseRenew(nonce.RenewResult)     {}
-func (unmeasured) FenceReject(nonce.Kind)           {}
-func (unmeasured) WentBack()                        {}
-func (unmeasured) Invariant()                       {}
-func (unmeasured) Swept(int)                        {}
-func (unmeasured) SweepsPaused(bool)                {}
-
 func startGateway(t *testing.T, id, secret string) *gateway {
 	t.Helper()
 	must := func(err error) {
@@ -68,7 +56,7 @@ func startGateway(t *testing.T, id, secret string) *gateway {
 	holder, err := store.Register(t.Context(), lease.Presence{Node: id, Mode: modeWorkerQueue})
 	must(err)
 	h := events.New(after, func(int) {})
-	svc, err := shards.New(t.Context(), store, holder, unmeasured{}, h, log, nil, shards.Config{
+	svc, err := shards.New(t.Context(), store, holder, noncetest.Unmeasured{}, h, log, nil, shards.Config{
 		Mode: nonce.WorkerQueue, Workers: 2, QueueCapacity: 1000, Reject: nonce.FailFast, LeaseTTL: 10 * time.Second,
 		Rules: rules.Rules{DefaultHold: time.Minute, MaxLive: 3}, MaxHold: 10 * time.Minute, SweepInterval: time.Hour,
 	})

@@ -13,22 +13,11 @@ import (
 	"noncegate/internal/testenv/redistest"
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/nonce/noncetest"
 	"noncegate/nonce/redislog"
 	"noncegate/nonce/rules"
 	"noncegate/nonce/service"
 )
-
-type noFigures struct{}
-
-func (noFigures) WorkerQueue(time.Duration)        {}
-func (noFigures) Commit(time.Duration, int)        {}
-func (noFigures) LeaseAcquire(nonce.AcquireResult) {}
-func (noFigures) LeaseRenew(nonce.RenewResult)     {}
-func (noFigures) FenceReject(nonce.Kind)           {}
-func (noFigures) WentBack()                        {}
-func (noFigures) Invariant()                       {}
-func (noFigures) Swept(int)                        {}
-func (noFigures) SweepsPaused(bool)                {}
 
 // BenchmarkEngines compares the engines below the WebSocket: 1024 ops in flight, 1,000 signers,
 // pairs and hand-outs alone.
@@ -64,7 +53,7 @@ func benchEngine(b *testing.B, redis *redistest.Server, pairs, performance bool)
 	if err != nil {
 		b.Fatal(err)
 	}
-	s, err := service.New(ctx, store, h, noFigures{}, nil, slog.New(slog.DiscardHandler), func(error) {}, service.Config{
+	s, err := service.New(ctx, store, h, noncetest.Unmeasured{}, nil, slog.New(slog.DiscardHandler), func(error) {}, service.Config{
 		Mode: nonce.WorkerQueue, Workers: 2, QueueCapacity: 4096, Reject: nonce.FailFast, LeaseTTL: 5 * time.Second, WatchEvery: 100 * time.Millisecond,
 		Rules: rules.Rules{DefaultHold: time.Minute, MaxLive: 256}, MaxHold: time.Minute, SweepInterval: time.Second,
 		Log: &service.LogConfig{Log: log, Store: store},

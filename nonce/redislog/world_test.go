@@ -16,6 +16,7 @@ import (
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
+	"noncegate/nonce/noncetest"
 	"noncegate/nonce/redislog"
 	"noncegate/nonce/rules"
 	"noncegate/nonce/service"
@@ -251,7 +252,7 @@ func (w *world) start(name string, seed uint64, change ...func(*service.Config))
 	for _, c := range change {
 		c(&cfg)
 	}
-	n.Service, err = service.New(ctx, store, n.holder, noFigures{}, nil, slog.New(slog.NewTextHandler(w.Output(), &slog.HandlerOptions{Level: w.logs})), func(error) {}, cfg)
+	n.Service, err = service.New(ctx, store, n.holder, noncetest.Unmeasured{}, nil, slog.New(slog.NewTextHandler(w.Output(), &slog.HandlerOptions{Level: w.logs})), func(error) {}, cfg)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -369,15 +370,3 @@ func (w *world) row(signer string) nonce.LoadedSigner {
 	}
 	return l.Signers[0]
 }
-
-type noFigures struct{}
-
-func (noFigures) WorkerQueue(time.Duration)        {}
-func (noFigures) Commit(time.Duration, int)        {}
-func (noFigures) LeaseAcquire(nonce.AcquireResult) {}
-func (noFigures) LeaseRenew(nonce.RenewResult)     {}
-func (noFigures) FenceReject(nonce.Kind)           {}
-func (noFigures) WentBack()                        {}
-func (noFigures) Invariant()                       {}
-func (noFigures) Swept(int)                        {}
-func (noFigures) SweepsPaused(bool)                {}

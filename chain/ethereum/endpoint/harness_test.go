@@ -27,6 +27,7 @@ import (
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
+	"noncegate/nonce/noncetest"
 	"noncegate/nonce/rules"
 	"noncegate/nonce/service"
 	"noncegate/postdb"
@@ -125,7 +126,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	must(t, err)
 	chains := chain.NewChains([]*chain.Tracker{tracker})
 	s.nonce.Chain = chains
-	g.service, err = service.New(t.Context(), g.store, holder, unmeasured{}, g.hub, log, nil, s.nonce)
+	g.service, err = service.New(t.Context(), g.store, holder, noncetest.Unmeasured{}, g.hub, log, nil, s.nonce)
 	must(t, err)
 	chains.Serve(g.service, g.hub)
 	g.srv, err = ws.New(g.service, g.hub, encode, metrics.New(g.figures), log, s.ws)
@@ -202,18 +203,6 @@ func (g *gateway) wantFigures(want map[string]float64) {
 		}
 	}
 }
-
-type unmeasured struct{}
-
-func (unmeasured) WorkerQueue(time.Duration)        {}
-func (unmeasured) Commit(time.Duration, int)        {}
-func (unmeasured) LeaseAcquire(nonce.AcquireResult) {}
-func (unmeasured) LeaseRenew(nonce.RenewResult)     {}
-func (unmeasured) FenceReject(nonce.Kind)           {}
-func (unmeasured) WentBack()                        {}
-func (unmeasured) Invariant()                       {}
-func (unmeasured) Swept(int)                        {}
-func (unmeasured) SweepsPaused(bool)                {}
 
 // row is what the store has of a nonce.
 func (g *gateway) row(signer string, n int64) nonce.Row {

@@ -68,7 +68,7 @@ type Room struct {
 // also owns the directory, or under ours when cred is nil. The directory's path is
 // short enough for a Unix socket in it. The caller must Close.
 func Open(prefix string, cred *syscall.Credential) (*Room, error) {
-	dir, err := makeDir(prefix, cred)
+	dir, err := MakeDir(prefix, cred)
 	if err != nil {
 		return nil, fmt.Errorf("directory for %s: %w", prefix, err)
 	}

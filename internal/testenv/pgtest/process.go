@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -191,56 +190,4 @@ func childrenByProc(parent int) ([]int, error) {
 		}
 	}
 	return pids, err
-}
-
-// serverAccount is whom the server runs as: nil for ourselves, and when we are
-// root the account postgres or nobody.
-func serverAccount() (*syscall.Credential, error) {
-	if os.Geteuid() != 0 {
-		return nil, nil
-	}
-	for _, name := range []string{"postgres", "nobody"} {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, errUID := strconv.ParseUint(u.Uid, 10, 32)
-		gid, errGID := strconv.ParseUint(u.Gid, 10, 32)
-		if err := errors.Join(errUID, errGID); err != nil {
-			return nil, fmt.Errorf("account %s: %w", name, err)
-		}
-		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
-	}
-	return nil, errors.New("PostgreSQL refuses to run as root, and there is neither an account postgres nor nobody")
-}
-
-// makeDir makes a directory that the account owns and can reach, with a path
-// short enough for a Unix socket (about 100 bytes on every system).
-func makeDir(cred *syscall.Credential) (string, error) {
-	base := os.TempDir()
-	if len(base) > 60 || cred != nil && !reachable(base) {
-		base = "/tmp"
-	}
-	dir, err := os.MkdirTemp(base, "pgtest")
-	if err != nil || cred == nil {
-		return dir, err
-	}
-	if err := os.Chown(dir, int(cred.Uid), int(cred.Gid)); err != nil {
-		return "", errors.Join(err, os.Remove(dir))
-	}
-	return dir, nil
-}
-
-// reachable reports whether everybody may pass through dir and all above it.
-func reachable(dir string) bool {
-	for {
-		if info, err := os.Stat(dir); err != nil || info.Mode()&0o001 == 0 {
-			return false
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return true
-		}
-		dir = parent
-	}
 }

@@ -52,11 +52,11 @@ func Start(settings ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	cred, err := serverAccount()
+	cred, err := guarded.Account("postgres", "nobody")
 	if err != nil {
 		return nil, err
 	}
-	dir, err := makeDir(cred)
+	dir, err := guarded.MakeDir("pgtest", cred)
 	if err != nil {
 		return nil, fmt.Errorf("directory for PostgreSQL: %w", err)
 	}

@@ -19,7 +19,7 @@ import (
 // it follows the server asynchronously, answers reads, and may become a primary by
 // Promote. It has the server's databases and password. The caller must Close it.
 func (s *Server) Standby() (*Server, error) {
-	dir, err := makeDir(s.cred)
+	dir, err := guarded.MakeDir("pgtest", s.cred)
 	if err != nil {
 		return nil, fmt.Errorf("directory for PostgreSQL: %w", err)
 	}
