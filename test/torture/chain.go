@@ -246,20 +246,7 @@ func (c *Cluster) payers(p Plan, began time.Time, load *workload) (payers []*pay
 }
 
 func (p *payer) run(ctx context.Context, stop <-chan struct{}) {
-	defer p.close()
-	for {
-		timer := time.NewTimer(time.Duration(p.rnd.Int64N(int64(chainThinkMost))))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-stop:
-			timer.Stop()
-			return
-		case <-timer.C:
-		}
-		p.pay(ctx)
-	}
+	p.repeat(ctx, stop, chainThinkMost, p.pay)
 }
 
 func account(n int) string { return chainID + ":" + fakenode.Account(n+1) }

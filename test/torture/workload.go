@@ -83,9 +83,15 @@ const maxPast = 40
 
 // run makes calls until stop is closed or ctx ends.
 func (w *worker) run(ctx context.Context, stop <-chan struct{}) {
+	w.repeat(ctx, stop, maxThink, w.one)
+}
+
+// repeat does one thing after the other, with a pause below think before each, until stop is
+// closed or ctx ends. Then it closes the worker.
+func (w *worker) repeat(ctx context.Context, stop <-chan struct{}, think time.Duration, one func(context.Context)) {
 	defer w.close()
 	for {
-		timer := time.NewTimer(time.Duration(w.rnd.Int64N(int64(maxThink))))
+		timer := time.NewTimer(time.Duration(w.rnd.Int64N(int64(think))))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -95,7 +101,7 @@ func (w *worker) run(ctx context.Context, stop <-chan struct{}) {
 			return
 		case <-timer.C:
 		}
-		w.one(ctx)
+		one(ctx)
 	}
 }
 
