@@ -94,7 +94,7 @@ func (w *worker) checkIdle(now time.Time) {
 // tryLog takes a log up, or settles what has an unknown outcome, or, once it has failed for
 // long enough, ends it.
 func (w *worker) tryLog(sh *shard) {
-	lg := sh.log
+	lg, resting := sh.log, w.svc.reach.resting() // read once: it may end meanwhile
 	switch {
 	case !lg.serves && w.svc.yields():
 		sh.leftTo, sh.leftUntil = w.svc.fleet.Load().heir(sh.id), time.Now().Add(freeFor)
@@ -103,8 +103,8 @@ func (w *worker) tryLog(sh *shard) {
 		w.declare(sh)
 	case lg.serves && w.logLost(lg):
 		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, lg.why))
-	case w.svc.reach.resting() != nil:
-		w.fails(sh, errors.New(w.svc.reach.resting().Error())) // it was not tried
+	case resting != nil:
+		w.fails(sh, errors.New(resting.Error())) // it was not tried
 	case !lg.serves:
 		w.enter(sh)
 	default:
