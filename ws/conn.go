@@ -20,10 +20,11 @@ import (
 // connection is closed: whoever sends them is not speaking this protocol.
 const maxBadFrames = 1000
 
-// conn is one connection. Its read goroutine runs read, decodes frames, admits
-// and starts requests, and at the end waits for the writer's queue and closes the
-// socket; it is the only one to do any of these. An idle connection holds this
-// struct, gorilla's read buffer and the goroutine's stack, nothing else.
+// conn is one connection. Its read goroutine decodes frames, admits and starts requests,
+// and at the end waits for the writer's queue and closes the socket; it is the only one to
+// do any of these. It is two goroutines, of which one runs at a time: read waits for bytes
+// and keeps the smallest stack there is, and serve takes what came, until nothing is left.
+// An idle connection holds this struct, gorilla's read buffer and read's stack.
 type conn struct {
 	srv       *Server
 	class     *class
@@ -37,6 +38,8 @@ type conn struct {
 	asker    nonce.Principal // the same, as holds know it; 0: without a session
 
 	// The read goroutine's.
+	serving    sync.WaitGroup
+	over       bool          // serve read the last frame
 	badFrames  int           // in a row
 	peerClosed bool          // its close frame came
 	awaitBy    time.Time     // see awaitNodes; zero: this frame has not begun to wait
@@ -89,9 +92,31 @@ func (s *scratch) release() {
 func (c *conn) read() {
 	defer c.srv.left(c)
 	defer c.end()
+	for !c.over && c.out.WaitReadable() {
+		if c.transport.eager == nil {
+			c.serve()
+			continue
+		}
+		c.transport.await()
+		c.serving.Go(c.serve)
+		c.serving.Wait()
+	}
+}
+
+// serve reads frames and starts what they ask for, until the transport is known to be empty
+// or there will be no more.
+func (c *conn) serve() {
+	c.over = true
 	defer c.recovered()
-	for c.out.WaitReadable() && c.next() {
+	for c.next() {
 		c.pause()
+		if !c.out.WaitReadable() {
+			return
+		}
+		if c.transport.empty() {
+			c.over = false
+			return
+		}
 	}
 }
 
@@ -115,6 +140,7 @@ func (c *conn) next() bool {
 		return c.broken(err)
 	}
 	c.inMessage = false
+	c.transport.taken++
 	c.transport.finished()
 	c.frames.Add(1)
 	if c.handle(s) {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -152,5 +154,29 @@ func TestAWriteThatWouldWaitTakesWhatThereIsRoomFor(t *testing.T) {
 	}
 	if n := tr.eager.TryWrite(big); n != 0 {
 		t.Errorf("a closed socket took %d bytes", n)
+	}
+}
+
+// A connection that has nothing to say keeps the stack of the goroutine that waits, whatever it
+// sent before and however that was cut.
+func TestAnIdleConnectionHasOnlyTheGoroutineThatWaits(t *testing.T) {
+	h := startRaw(t)
+	all := slices.Concat(probe("a"), frame(fin|opPing, "p"), frame(opText, status0[:10]), frame(fin|opPing, "q"),
+		frame(fin|opContinuation, status0[10:]), frame(fin|opPong, ""), probe("b"))
+	for cut := range all {
+		r := h.connect(t)
+		r.upgrade()
+		r.write(all[:cut], all[cut:])
+		r.want(opText, `"id":"b"`)
+		awaitTrue(t, "the end of what served the frames", func() bool {
+			stacks := make([]byte, 1<<20)
+			stacks = stacks[:runtime.Stack(stacks, true)]
+			return !bytes.Contains(stacks, []byte("ws.(*conn).serve(")) && bytes.Contains(stacks, []byte("ws.(*conn).read("))
+		})
+		if got := r.outcome(served); got != served {
+			t.Errorf("cut at %d, and a request behind it: %s", cut, got)
+		}
+		must(t, r.Close())
+		h.settle(t)
 	}
 }

@@ -51,19 +51,13 @@ func newEager(conn net.Conn) *eager {
 	return e
 }
 
+// await waits until there are bytes for Read. false: there will be none, and Read says why.
+func (e *eager) await() bool { return e.raw.Read(e.tryRead) == nil && e.buf != nil }
+
 // Read is io.Reader's, with the errors of conn.
 func (e *eager) Read(conn net.Conn, p []byte) (int, error) {
-	if e.buf == nil {
-		if len(p) >= readBytes {
-			return conn.Read(p)
-		}
-		if err := e.raw.Read(e.tryRead); err != nil {
-			return 0, err
-		}
-		if e.buf == nil {
-			// The end, or an error: conn says which, in its own words.
-			return conn.Read(p)
-		}
+	if e.buf == nil && (len(p) >= readBytes || !e.await()) {
+		return conn.Read(p) // at the end, or with an error, conn says which, in its own words
 	}
 	n := copy(p, e.buf.bytes[e.off:e.buf.n])
 	if e.off += n; e.off == e.buf.n {

@@ -6,14 +6,23 @@ import (
 )
 
 // follower follows the frames of a peer by their headers, to say what gorilla does
-// not: that a close frame has a payload of one byte. RFC 6455, 5.5.1, wants a code of
-// two bytes first where there is a payload. It is the read goroutine's.
+// not: that a close frame has a payload of one byte (RFC 6455, 5.5.1, wants a code of
+// two bytes first where there is a payload), and how much has come whole. It is the
+// read goroutine's.
 type follower struct {
 	skip   uint64   // bytes of the present frame behind head that are still to come
 	head   [10]byte // of the present frame, without its mask
 	have   int      // bytes of head that came
+	open   bool     // the present frame is not the last of its message
+	ended  uint64   // messages and control frames that have come whole
 	closed bool     // a close frame came; nothing behind it counts
 	half   bool     // its payload has one byte
+}
+
+// whole is how many messages and control frames have come whole; false: bytes of another
+// one have come behind them.
+func (f *follower) whole() (n uint64, ok bool) {
+	return f.ended, f.skip == 0 && f.have == 0 && !f.open && !f.closed
 }
 
 // see takes the next bytes of the peer, which may begin and end anywhere.
@@ -23,6 +32,7 @@ func (f *follower) see(p []byte) {
 			n := min(f.skip, uint64(len(p)))
 			f.skip -= n
 			p = p[n:]
+			f.end()
 			continue
 		}
 		f.head[f.have] = p[0]
@@ -66,11 +76,21 @@ func (f *follower) begin() {
 		f.closed, f.half = true, length == 1
 		return
 	}
-	f.skip = length
+	f.skip, f.open = length, f.head[0]&finBit == 0
 	if f.head[1]&maskBit != 0 {
 		f.skip += 4
 	}
+	f.end()
 }
 
-// opClose is the opcode of a close frame.
-const opClose = 0x8
+// end counts the present frame, if all of it has come.
+func (f *follower) end() {
+	if f.skip == 0 && !f.open {
+		f.ended++
+	}
+}
+
+const (
+	opClose = 0x8  // the opcode of a close frame
+	finBit  = 0x80 // beside the opcode of the last frame of a message
+)

@@ -42,3 +42,40 @@ func TestTheFramesOfAPeerAreFollowedHoweverTheyAreCut(t *testing.T) {
 		}
 	}
 }
+
+// What has come whole is known at each byte: a message in several frames with its last one.
+func TestWhatHasComeWholeIsCounted(t *testing.T) {
+	f, came := new(follower), uint64(0)
+	for _, part := range []struct {
+		bytes []byte
+		last  bool
+	}{
+		{text("[]"), true},
+		{text(strings.Repeat(" ", 200)), true},
+		{frame(fin|opPing, ""), true},
+		{[]byte{fin | opText, 0}, true}, // without a mask, and nothing in it
+		{frame(opText, "[1,"), false},
+		{frame(opContinuation, ""), false},
+		{frame(fin|opContinuation, "2]"), true},
+		{frame(fin|opPong, "x"), true},
+	} {
+		for i, b := range part.bytes {
+			if _, whole := f.whole(); whole != (i == 0 && !f.open) {
+				t.Errorf("%x: byte %d: whole is %v", part.bytes, i, whole)
+			}
+			f.see([]byte{b})
+		}
+		if part.last {
+			came++
+		}
+		if n, whole := f.whole(); n != came || whole != part.last {
+			t.Errorf("%x: %d have come, whole is %v; want %d, %v", part.bytes, n, whole, came, part.last)
+		}
+	}
+	if f.see(closing(1000, "")); f.skip != 0 {
+		t.Error("something is to come behind a close frame")
+	}
+	if _, whole := f.whole(); whole {
+		t.Error("a close frame counts as taken")
+	}
+}

@@ -31,6 +31,7 @@ type transport struct {
 	closeFrame func(code int, reason string)
 
 	frames follower // of the peer
+	taken  uint64   // messages and control frames that gorilla has handed on; the read goroutine's
 
 	reading atomic.Bool // a read of the socket is under way: the peer could speak
 	heard   atomic.Bool // bytes came since the registry last looked
@@ -58,6 +59,24 @@ func (t *transport) Read(p []byte) (int, error) {
 		t.frames.see(p[:n])
 	}
 	return n, err
+}
+
+// empty reports whether all that came was taken, so that there is nothing in any buffer.
+// It is false where that is not known.
+func (t *transport) empty() bool {
+	n, whole := t.frames.whole()
+	return t.eager != nil && !t.eager.buffered() && whole && n == t.taken
+}
+
+// await waits for bytes, or for the end, which the Read that follows tells. It is for a
+// transport with a plain socket that is empty.
+func (t *transport) await() {
+	t.reading.Store(true)
+	came := t.eager.await()
+	t.reading.Store(false)
+	if came {
+		t.began()
+	}
 }
 
 // began notes that bytes came. They may be the whole of something, or finish what

@@ -22,6 +22,7 @@ type controls struct {
 
 // control notes that a control frame came.
 func (c *conn) control() {
+	c.transport.taken++
 	if !c.inMessage {
 		c.transport.finished()
 	}
