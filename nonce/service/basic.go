@@ -148,7 +148,7 @@ func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool)
 		row, mended := rules.Mend(l.Signer, &l.Shard)
 		plan = svc.cfg.Rules.Make(&rules.Input{
 			Signer: row, GrantUntil: l.Shard.GrantUntil, Now: exactly(loaded.Now), History: l.History, Requests: l.Requests, Chain: chain,
-			Claim: svc.open.reserve, NoExpiry: noExpiry || svc.clock.paused(),
+			Claim: svc.open.Reserve, NoExpiry: noExpiry || svc.clock.paused(),
 		}, ops)
 		w := nonce.Write{
 			Name: need.Signer, Term: l.Shard.Term(), Check: !plan.Writes && !mended, Signer: plan.Signer,
@@ -169,7 +169,7 @@ func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool)
 	}
 	if plan != nil {
 		for i := range plan.Answers {
-			svc.open.release(tasks[i].op.Principal, plan.Answers[i].Claimed)
+			svc.open.Release(tasks[i].op.Principal, plan.Answers[i].Claimed)
 		}
 	}
 	if err != nil {
@@ -194,7 +194,7 @@ func (b *basic) committed(signer string, tasks []*task, plan *rules.Plan, chain 
 	svc.publishOwn(worker, signer, chain, plan, now)
 	for i := range plan.Answers {
 		t, a := tasks[i], &plan.Answers[i]
-		svc.open.settle(t.op, a)
+		svc.open.Settle(t.op, a)
 		if a.After > svc.clock.now().Earliest {
 			t.refuse(&nonce.UnavailableError{Outcome: nonce.Unknown, Err: errAfterGrant})
 		} else {

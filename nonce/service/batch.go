@@ -25,7 +25,7 @@ func (w *worker) take() (b batch) {
 	b.forwardsOver, w.forwardsOver = w.forwardsOver, nil
 	b.orders, w.orders = w.orders, nil
 	now := time.Now()
-	b.tasks = w.queue.take(w.svc.cfg.MaxBatch, now)
+	b.tasks = w.queue.Take(w.svc.cfg.MaxBatch, now)
 	b.signers, b.holds = w.pace.room(len(b.tasks), now)
 	b.due = w.takeDue(b.signers)
 	b.waiting = len(w.due) > 0

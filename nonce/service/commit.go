@@ -85,7 +85,7 @@ func (w *worker) answer(g *group, now time.Time) {
 		if a.Summary != nil {
 			a.Summary.Lease, a.Summary.Now, a.Summary.Performance = svc.grant(g.shard.view.Load()), now, g.shard.log != nil
 		}
-		svc.open.settle(t.op, a)
+		svc.open.Settle(t.op, a)
 		if w.waits(g, t, a) || w.tooSoon(t, a) {
 			svc.publish(w.index, t, a, g.sig.chain, plan.Signer.Version, now)
 			continue
@@ -95,26 +95,6 @@ func (w *worker) answer(g *group, now time.Time) {
 		w.finish(t)
 	}
 	g.pop(len(tasks))
-}
-
-// settle counts what a committed op did to its principal's open holds: it has new ones, or it
-// ended one or gave it another deadline. A hold that another node handed out is not counted
-// here, and stays so when it is extended. What the plan claimed is given back.
-func (o *holdQuota) settle(op *nonce.Op, a *rules.Answer) {
-	switch {
-	case a.Err != nil || !a.Wrote:
-	case a.Claimed > 0:
-		o.given(op.Principal, a.Claimed, a.Until)
-	case a.Ends != nil && a.Ends.Holder != 0 && o.marked(a.Ends.Holder, a.Ends.Until) && a.Status == nonce.Held:
-		holder := a.Ends.Holder // of a hold that has another deadline now
-		if op.Kind == nonce.KindRepair {
-			holder = op.Principal
-		}
-		if holder != 0 {
-			o.given(holder, 1, a.Until)
-		}
-	}
-	o.release(op.Principal, a.Claimed)
 }
 
 const errRowLocked nonce.Told = "the signer's row stayed locked by another session"

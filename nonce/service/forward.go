@@ -242,7 +242,7 @@ func (w *worker) send(g *group, node, url string) bool {
 	err := w.svc.cfg.Router.Forward(node, url, op)
 	if err == nil {
 		if placed {
-			w.shares.leave(principal)
+			w.places.Leave(principal)
 		}
 		g.pop(1)
 		return true

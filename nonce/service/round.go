@@ -218,7 +218,7 @@ func (w *worker) plan(g *group) {
 	g.plan = w.svc.cfg.Rules.Make(&rules.Input{
 		GrantUntil: g.shard.doubt.GrantUntil,
 		Signer:     sig.row, Token: g.shard.term.Load(), Now: w.svc.clock.now(), History: g.history, Requests: g.requests,
-		Chain: sig.chain, Claim: w.svc.open.reserve, NoExpiry: g.noExpiry || w.svc.clock.paused(),
+		Chain: sig.chain, Claim: w.svc.open.Reserve, NoExpiry: g.noExpiry || w.svc.clock.paused(),
 	}, w.ops)
 	g.wants = g.plan.Wants
 	g.write = nonce.Write{
@@ -248,7 +248,7 @@ func (w *worker) dueAt(g *group) int64 {
 // releaseHolds gives back what the group's plan reserved of principals' open holds.
 func (w *worker) releaseHolds(g *group) {
 	for i, t := range g.planned() {
-		w.svc.open.release(t.op.Principal, g.plan.Answers[i].Claimed)
+		w.svc.open.Release(t.op.Principal, g.plan.Answers[i].Claimed)
 	}
 }
 

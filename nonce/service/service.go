@@ -18,8 +18,8 @@
 //
 // Locks, in the order in which they are taken: worker.batchMu, or in mode basic a stripe of
 // basic, held for a whole batch or transaction, calls of the store included; Service.looking,
-// held while the store is asked for the fleet; then worker.mu, shares.mu, forwardStream.mu,
-// holdQuota.mu, clock.mu and reach.mu, of which nobody has two, and under which nothing waits.
+// held while the store is asked for the fleet; then worker.mu, forwardStream.mu, clock.mu, reach.mu
+// and those of package fairness, of which nobody has two, and under which nothing waits.
 // Only giveAllBack holds several batchMu, those of all workers in order. Service.gate is apart: it is
 // held for a moment, and nothing else is taken under it.
 //
@@ -42,6 +42,7 @@ import (
 
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/nonce/fairness"
 )
 
 // Service runs ops. Its methods may be called from many goroutines.
@@ -58,7 +59,7 @@ type Service struct {
 	workers []*worker
 	basic   *basic // nil: mode worker-queue
 	clock   *clock
-	open    *holdQuota
+	open    *fairness.Holds
 	looking sync.Mutex // held while the store is asked for the fleet
 	fleet   atomic.Pointer[fleet]
 	keeper  *lease.Keeper
@@ -102,7 +103,7 @@ func New(ctx context.Context, store nonce.Store, h lease.Holder, fig nonce.Figur
 	if cfg.Log != nil {
 		s.rehearsal = &rehearsal{svc: s, batches: make(chan []rehearsed, maxRehearsals)}
 	}
-	s.open = newHoldQuota(s.clock)
+	s.open = fairness.NewHolds(func() int64 { return s.clock.now().Earliest })
 	if cfg.Mode == nonce.Basic {
 		s.basic = &basic{svc: s}
 	}
@@ -225,7 +226,7 @@ func (s *Service) Queued() (used, capacity int) {
 		return 0, 0
 	}
 	for _, w := range s.workers {
-		used += int(w.shares.places.Load())
+		used += w.places.Taken()
 	}
 	return used, len(s.workers) * s.cfg.QueueCapacity
 }
@@ -238,7 +239,7 @@ func (s *Service) Reserve(signer string, p nonce.Principal) (nonce.Place, bool) 
 		return nonce.Place{}, true
 	}
 	w := s.shardOf(signer).worker
-	if w.shares.reserve(p) {
+	if w.places.Reserve(p) {
 		return nonce.Place{Queue: w, Of: p, Held: true}, true
 	}
 	return nonce.Place{Queue: w}, s.cfg.Reject == nonce.CallerRuns

@@ -90,7 +90,7 @@ func (s *Service) sweep() {
 		if s.haltedBy() != nil {
 			continue
 		}
-		s.open.sweep()
+		s.open.Sweep()
 		paused := s.clock.paused()
 		s.fig.SweepsPaused(paused)
 		if paused {

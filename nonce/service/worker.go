@@ -11,6 +11,7 @@ import (
 
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/nonce/fairness"
 )
 
 // worker runs the batches of some of the node's shards. Its lock is batchMu: whoever holds
@@ -19,13 +20,13 @@ import (
 type worker struct {
 	svc    *Service
 	index  int
-	shares shares        // of the places of the queue
-	wake   chan struct{} // capacity 1: there is something to do
+	places *fairness.Places // reserved, queued, running or parked ops have one
+	wake   chan struct{}    // capacity 1: there is something to do
 
 	remembered, rememberedBytes atomic.Int64 // of memory at the end of the last batch, for readers without batchMu
 
 	mu           sync.Mutex // guards what follows; no I/O under it
-	queue        fairQueue
+	queue        *fairness.Queue[*task]
 	forwardsOver []*remoteSigner // signers with nothing under way at another node any more
 	orders       []order
 	due          []nonce.DueEntry // that the store has listed and that were not looked at yet
@@ -70,7 +71,7 @@ type order struct {
 
 func newWorker(s *Service, index int) *worker {
 	w := &worker{
-		svc: s, index: index, shares: shares{most: int64(s.cfg.QueueCapacity)}, wake: make(chan struct{}, 1), epoch: s.store.Epoch(),
+		svc: s, index: index, places: fairness.NewPlaces(s.cfg.QueueCapacity), queue: fairness.NewQueue(func(t *task) nonce.Principal { return t.op.Principal }), wake: make(chan struct{}, 1), epoch: s.store.Epoch(),
 		memory: newMemory(s.cfg.MaxSigners/s.cfg.Workers, s.cfg.MaxSignerBytes/int64(s.cfg.Workers)),
 		remote: make(map[string]*remoteSigner), parked: make(map[string]*group), shipments: make(chan *shipment, 1),
 	}
@@ -79,13 +80,13 @@ func newWorker(s *Service, index int) *worker {
 }
 
 // Leave implements nonce.Queue.
-func (w *worker) Leave(of nonce.Principal) { w.shares.leave(of) }
+func (w *worker) Leave(of nonce.Principal) { w.places.Leave(of) }
 
 // push queues a task.
 func (w *worker) push(t *task) {
 	w.mu.Lock()
-	w.queue.push(t)
-	first := len(w.queue.tasks) == 1
+	w.queue.Push(t)
+	first := w.queue.Len() == 1
 	w.mu.Unlock()
 	if first {
 		w.signal()
@@ -238,7 +239,7 @@ func (w *worker) obey(orders []order) {
 // finish ends a task that has its outcome. Its place is free before the caller hears of it.
 func (w *worker) finish(t *task) {
 	if t.placed {
-		w.shares.leave(t.op.Principal)
+		w.places.Leave(t.op.Principal)
 		t.placed = false
 	}
 	op := t.op

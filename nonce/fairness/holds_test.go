@@ -1,11 +1,9 @@
-package service
+package fairness
 
 import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"noncegate/nonce"
 	"noncegate/nonce/rules"
@@ -13,17 +11,10 @@ import (
 
 // TestOpenHoldsAreThoseNeitherMarkedNorDue compares the count with a plain list.
 func TestOpenHoldsAreThoseNeitherMarkedNorDue(t *testing.T) {
-	synctest.Test(t, holdQuotaLikeAList) // so that the clock stands still
-}
-
-func holdQuotaLikeAList(t *testing.T) {
 	const most = 20
 	rng := rand.New(rand.NewPCG(3, 3))
 	now := int64(1_000_000_000)
-	c := &clock{}
-	at := func() { c.store, c.from, c.at = time.UnixMilli(now), time.Now(), time.Now() }
-	at()
-	o := newHoldQuota(c)
+	o := NewHolds(func() int64 { return now })
 	open := make(map[nonce.Principal][]int64)
 	refused := 0
 	for range 5000 {
@@ -32,18 +23,18 @@ func holdQuotaLikeAList(t *testing.T) {
 		switch rng.IntN(4) {
 		case 0, 1:
 			op := &nonce.Op{Kind: nonce.KindAllocate, Principal: p, Count: 1 + rng.IntN(4), MaxOpen: most}
-			if got, want := o.reserve(op, op.Count), len(open[p])+op.Count <= most; got != want {
+			if got, want := o.Reserve(op, op.Count), len(open[p])+op.Count <= most; got != want {
 				t.Fatalf("%d more for who has %d of %d: %v", op.Count, len(open[p]), most, got)
 			} else if !got {
 				refused++
 				continue
 			}
 			if rng.IntN(5) == 0 {
-				o.release(p, op.Count)
+				o.Release(p, op.Count)
 				continue
 			}
 			until := now + 1000*int64(1+rng.IntN(30))
-			o.settle(op, &rules.Answer{Wrote: true, Claimed: op.Count, Until: until})
+			o.Settle(op, &rules.Answer{Wrote: true, Claimed: op.Count, Until: until})
 			for range op.Count {
 				open[p] = append(open[p], until)
 			}
@@ -61,19 +52,17 @@ func holdQuotaLikeAList(t *testing.T) {
 					open[p] = append(open[p], a.Until)
 				}
 			}
-			o.settle(&nonce.Op{Kind: nonce.KindMarkUsed}, a)
+			o.Settle(&nonce.Op{Kind: nonce.KindMarkUsed}, a)
 		default:
 			now += rng.Int64N(1500)
-			at()
-			o.sweep()
+			o.Sweep()
 		}
 	}
 	if refused == 0 {
 		t.Error("nothing was refused")
 	}
 	now += 120_000
-	at()
-	if o.sweep(); len(o.of) != 0 {
+	if o.Sweep(); len(o.of) != 0 {
 		t.Errorf("%d principals are remembered, and none has a hold", len(o.of))
 	}
 }

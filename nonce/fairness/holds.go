@@ -1,18 +1,19 @@
-package service
+package fairness
 
 import (
 	"slices"
 	"sync"
 
 	"noncegate/nonce"
+	"noncegate/nonce/rules"
 )
 
-// holdQuota counts, of each principal, the holds that this node handed out and that
+// Holds counts, of each principal, the holds that this node handed out and that
 // are neither marked here nor due. A hold that is marked at another node counts until it is
 // due. Of holds it keeps only the deadlines, each with how many holds have it, so it is
 // bounded by the open holds that principals may have.
-type holdQuota struct {
-	clock *clock
+type Holds struct {
+	now func() int64 // the store's clock, at its earliest, Unix milliseconds
 
 	mu sync.Mutex // guards of
 	of map[nonce.Principal]*account
@@ -31,14 +32,15 @@ type deadline struct {
 	holds int
 }
 
-func newHoldQuota(c *clock) *holdQuota {
-	return &holdQuota{clock: c, of: make(map[nonce.Principal]*account)}
+// NewHolds counts from none. now is the store's clock at its earliest, in Unix milliseconds.
+func NewHolds(now func() int64) *Holds {
+	return &Holds{now: now, of: make(map[nonce.Principal]*account)}
 }
 
-// reserve takes room for what the op is about to be handed out, until settle or release,
+// Reserve takes room for what the op is about to be handed out, until Settle or Release,
 // or reports that there is none.
-func (o *holdQuota) reserve(op *nonce.Op, count int) bool {
-	now := o.clock.now().Earliest
+func (o *Holds) Reserve(op *nonce.Op, count int) bool {
+	now := o.now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	a := o.account(op.Principal)
@@ -50,8 +52,8 @@ func (o *holdQuota) reserve(op *nonce.Op, count int) bool {
 	return true
 }
 
-// release gives room back.
-func (o *holdQuota) release(p nonce.Principal, count int) {
+// Release gives room back.
+func (o *Holds) Release(p nonce.Principal, count int) {
 	if count == 0 {
 		return
 	}
@@ -62,7 +64,27 @@ func (o *holdQuota) release(p nonce.Principal, count int) {
 	o.forget(p, a)
 }
 
-func (o *holdQuota) account(p nonce.Principal) *account {
+// Settle counts what a committed op did to its principal's open holds: it has new ones, or it
+// ended one or gave it another deadline. A hold that another node handed out is not counted
+// here, and stays so when it is extended. What the plan claimed is given back.
+func (o *Holds) Settle(op *nonce.Op, a *rules.Answer) {
+	switch {
+	case a.Err != nil || !a.Wrote:
+	case a.Claimed > 0:
+		o.given(op.Principal, a.Claimed, a.Until)
+	case a.Ends != nil && a.Ends.Holder != 0 && o.marked(a.Ends.Holder, a.Ends.Until) && a.Status == nonce.Held:
+		holder := a.Ends.Holder // of a hold that has another deadline now
+		if op.Kind == nonce.KindRepair {
+			holder = op.Principal
+		}
+		if holder != 0 {
+			o.given(holder, 1, a.Until)
+		}
+	}
+	o.Release(op.Principal, a.Claimed)
+}
+
+func (o *Holds) account(p nonce.Principal) *account {
 	a := o.of[p]
 	if a == nil {
 		a = new(account)
@@ -72,7 +94,7 @@ func (o *holdQuota) account(p nonce.Principal) *account {
 }
 
 // given counts holds that were handed out.
-func (o *holdQuota) given(p nonce.Principal, n int, until int64) {
+func (o *Holds) given(p nonce.Principal, n int, until int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.account(p).add(until, n)
@@ -80,7 +102,7 @@ func (o *holdQuota) given(p nonce.Principal, n int, until int64) {
 
 // marked counts a hold as ended, and reports whether it was counted: one that this
 // node did not hand out is not.
-func (o *holdQuota) marked(p nonce.Principal, until int64) (counted bool) {
+func (o *Holds) marked(p nonce.Principal, until int64) (counted bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	a := o.of[p]
@@ -98,9 +120,9 @@ func (o *holdQuota) marked(p nonce.Principal, until int64) (counted bool) {
 	return counted
 }
 
-// sweep forgets holds that are due, and who has none.
-func (o *holdQuota) sweep() {
-	now := o.clock.now().Earliest
+// Sweep forgets holds that are due, and who has none.
+func (o *Holds) Sweep() {
+	now := o.now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for p, a := range o.of {
@@ -109,7 +131,7 @@ func (o *holdQuota) sweep() {
 	}
 }
 
-func (o *holdQuota) forget(p nonce.Principal, a *account) {
+func (o *Holds) forget(p nonce.Principal, a *account) {
 	if a.open+a.claimed == 0 {
 		delete(o.of, p)
 	}

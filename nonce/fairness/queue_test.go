@@ -1,4 +1,4 @@
-package service
+package fairness
 
 import (
 	"fmt"
@@ -11,11 +11,19 @@ import (
 	"noncegate/nonce"
 )
 
-// queueOf makes a queue of ops of principals, numbered in order of arrival.
-func queueOf(who ...nonce.Principal) *fairQueue {
-	q := new(fairQueue)
+// op is one of a principal, numbered in order of arrival.
+type op struct {
+	of     nonce.Principal
+	number int
+}
+
+func principalOf(o op) nonce.Principal { return o.of }
+
+// queueOf makes a queue of ops of principals.
+func queueOf(who ...nonce.Principal) *Queue[op] {
+	q := NewQueue(principalOf)
 	for i, p := range who {
-		q.push(&task{op: &nonce.Op{Principal: p, Nonce: int64(i)}})
+		q.Push(op{p, i})
 	}
 	return q
 }
@@ -23,10 +31,10 @@ func queueOf(who ...nonce.Principal) *fairQueue {
 func many(p nonce.Principal, n int) []nonce.Principal { return slices.Repeat([]nonce.Principal{p}, n) }
 
 // counted is how many ops of each principal a batch has.
-func counted(batch []*task) map[nonce.Principal]int {
+func counted(batch []op) map[nonce.Principal]int {
 	n := make(map[nonce.Principal]int)
-	for _, op := range batch {
-		n[op.op.Principal]++
+	for _, o := range batch {
+		n[o.of]++
 	}
 	return n
 }
@@ -34,12 +42,12 @@ func counted(batch []*task) map[nonce.Principal]int {
 func TestTheModestOnesOpIsInTheNextBatchWhateverTheGreedyOneQueued(t *testing.T) {
 	for _, greedy := range []int{20, 1000, 4000} {
 		q := queueOf(append(many(1, greedy), 2)...)
-		batch := q.take(16, time.Now())
+		batch := q.Take(16, time.Now())
 		if n := counted(batch); n[2] != 1 || n[1] != 15 {
 			t.Errorf("with %d before it the batch has %v", greedy, n)
 		}
-		if last := batch[15].op; last.Principal != 2 {
-			t.Errorf("the order of arrival is lost: the last is of %d", last.Principal)
+		if last := batch[15]; last.of != 2 {
+			t.Errorf("the order of arrival is lost: the last is of %d", last.of)
 		}
 	}
 }
@@ -55,7 +63,7 @@ func TestABatchIsShortWhileSeveralMeetAndAsLongAsItMayBeForOneAlone(t *testing.T
 		{many(1, 1000), map[nonce.Principal]int{1: 1000}},
 		{many(0, 1500), map[nonce.Principal]int{0: 1024}},
 	} {
-		if got := counted(queueOf(c.who...).take(1024, time.Now())); !maps.Equal(got, c.want) {
+		if got := counted(queueOf(c.who...).Take(1024, time.Now())); !maps.Equal(got, c.want) {
 			t.Errorf("of %d ops the batch has %v, want %v", len(c.who), got, c.want)
 		}
 	}
@@ -69,7 +77,7 @@ func TestBatchesStayShortForAWhileAfterPrincipalsMet(t *testing.T) {
 		after time.Duration
 		want  int
 	}{{0, 128}, {mixedFor / 2, 128}, {mixedFor, 1024}} {
-		if got := len(q.take(1024, now.Add(c.after))); got != c.want {
+		if got := len(q.Take(1024, now.Add(c.after))); got != c.want {
 			t.Errorf("%v after they met a batch has %d ops, want %d", c.after, got, c.want)
 		}
 	}
@@ -77,9 +85,9 @@ func TestBatchesStayShortForAWhileAfterPrincipalsMet(t *testing.T) {
 
 func TestABatchThatHasRoomForAllIsInOrderOfArrival(t *testing.T) {
 	q := queueOf(1, 2, 1, 3, 2)
-	for i, op := range q.take(5, time.Now()) {
-		if op.op.Nonce != int64(i) {
-			t.Errorf("at %d is %d", i, op.op.Nonce)
+	for i, o := range q.Take(5, time.Now()) {
+		if o.number != i {
+			t.Errorf("at %d is %d", i, o.number)
 		}
 	}
 }
@@ -98,7 +106,7 @@ func TestABatchIsDividedEquallyAndWhoHasLessIsServedInFull(t *testing.T) {
 		{slices.Concat(many(1, 9), many(2, 9), many(3, 9)), 2, "map[1:1 2:1]"},
 	} {
 		got := make(map[uint64]int)
-		for p, n := range counted(queueOf(c.who...).take(c.most, time.Now())) {
+		for p, n := range counted(queueOf(c.who...).Take(c.most, time.Now())) {
 			got[uint64(p)] = n
 		}
 		if fmt.Sprint(got) != c.want {
@@ -113,7 +121,7 @@ func TestNobodyWaitsForLongerThanThereAreOthers(t *testing.T) {
 	q := queueOf(slices.Concat(many(1, 50), many(2, 50), many(3, 50), many(4, 5))...)
 	var order []nonce.Principal
 	for range 20 {
-		order = append(order, q.take(1, time.Now())[0].op.Principal)
+		order = append(order, q.Take(1, time.Now())[0].of)
 	}
 	if want := slices.Repeat([]nonce.Principal{1, 2, 3, 4}, 5); !slices.Equal(order, want) {
 		t.Errorf("got %v, want %v", order, want)
@@ -125,25 +133,25 @@ func TestNobodyWaitsForLongerThanThereAreOthers(t *testing.T) {
 func TestBatchesHaveEveryOpOnceAndEachPrincipalsInOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for range 300 {
-		q, last, pushed, taken := new(fairQueue), make(map[nonce.Principal]int64), 0, 0
+		q, last, pushed, taken := NewQueue(principalOf), make(map[nonce.Principal]int), 0, 0
 		principals, most := 1+rng.IntN(6), 1+rng.IntN(12)
-		for pushed < 400 || len(q.tasks) > 0 {
+		for pushed < 400 || q.Len() > 0 {
 			for range rng.IntN(30) {
 				if pushed < 400 {
 					pushed++
-					q.push(&task{op: &nonce.Op{Principal: nonce.Principal(rng.IntN(principals) * rng.IntN(2)), Nonce: int64(pushed)}})
+					q.Push(op{nonce.Principal(rng.IntN(principals) * rng.IntN(2)), pushed})
 				}
 			}
-			has, size := counted(q.tasks), len(q.tasks)
-			batch := q.take(most, time.Now())
-			if taken += len(batch); len(batch) != min(most, size) || len(q.tasks) != size-len(batch) {
-				t.Fatalf("%d of %d taken, %d are left", len(batch), size, len(q.tasks))
+			has, size := counted(q.ops), q.Len()
+			batch := q.Take(most, time.Now())
+			if taken += len(batch); len(batch) != min(most, size) || q.Len() != size-len(batch) {
+				t.Fatalf("%d of %d taken, %d are left", len(batch), size, q.Len())
 			}
-			for _, op := range batch {
-				if op.op.Nonce <= last[op.op.Principal] {
-					t.Fatalf("%d of %d after %d", op.op.Nonce, op.op.Principal, last[op.op.Principal])
+			for _, o := range batch {
+				if o.number <= last[o.of] {
+					t.Fatalf("%d of %d after %d", o.number, o.of, last[o.of])
 				}
-				last[op.op.Principal] = op.op.Nonce
+				last[o.of] = o.number
 			}
 			got := counted(batch)
 			for p, n := range has {
@@ -161,94 +169,30 @@ func TestBatchesHaveEveryOpOnceAndEachPrincipalsInOrder(t *testing.T) {
 	}
 }
 
-func TestOnePrincipalAloneMayFillTheQueue(t *testing.T) {
-	for _, p := range []nonce.Principal{0, 1} {
-		s := &shares{most: 16}
-		for i := range 16 {
-			if !s.reserve(p) {
-				t.Errorf("%d: no place after %d", p, i)
-			}
-		}
-		if s.reserve(p) {
-			t.Errorf("%d: a place more than there are", p)
-		}
-	}
-}
-
-func TestWhoComesToAFullQueueFindsAPlaceAndTheGreedyOneDoesNot(t *testing.T) {
-	s := &shares{most: 64}
-	for s.reserve(1) {
-	}
-	for i := range 8 { // an eighth
-		if !s.reserve(2) {
-			t.Fatalf("the modest one has %d places, and finds no other", i)
-		}
-	}
-	if s.reserve(2) || s.reserve(3) || s.reserve(0) {
-		t.Error("a place beyond the eighth")
-	}
-	for s.of[1].has > 32 {
-		if s.reserve(1) {
-			t.Fatalf("the greedy one has %d places, and finds another", s.of[1].has)
-		}
-		s.leave(1)
-	}
-	for s.reserve(2) {
-	}
-	if s.of[2].has != 32 {
-		t.Errorf("the second has %d of 64 places, want a half", s.of[2].has)
-	}
-	for s.reserve(1) {
-	}
-	if s.of[1].has != 32 {
-		t.Errorf("the first has %d of 64 places, want a half", s.of[1].has)
-	}
-	if !s.reserve(3) || s.reserve(1) || s.reserve(2) {
-		t.Error("a third does not make the shares of two smaller")
-	}
-	for range 32 {
-		s.leave(1)
-		s.leave(2)
-	}
-	if s.leave(3); s.places.Load() != 0 || s.active != 0 {
-		t.Errorf("%d places and %d principals are left", s.places.Load(), s.active)
-	}
-	for p := range nonce.Principal(10_000) {
-		if !s.reserve(4 + p) {
-			t.Fatal("no place in an empty queue")
-		}
-		s.leave(4 + p)
-	}
-	if len(s.of) > 2*keptShares {
-		t.Errorf("%d principals are remembered, and none has a place", len(s.of))
-	}
-}
-
 // BenchmarkQueue is what a queue costs an op: a place, the way through, and the place
 // back; batches of 256 out of a queue of 1,024.
 func BenchmarkQueue(b *testing.B) {
 	for name, principals := range map[string]int{"nobody": 0, "one": 1, "hundred": 100} {
 		b.Run(name, func(b *testing.B) {
-			s, q := &shares{most: 4096}, new(fairQueue)
-			ops := make([]*task, 1024)
+			s, q := NewPlaces(4096), NewQueue(principalOf)
+			ops := make([]op, 1024)
 			for i := range ops {
-				ops[i] = &task{op: new(nonce.Op)}
 				if principals > 0 {
-					ops[i].op.Principal = nonce.Principal(1 + i%principals)
+					ops[i].of = nonce.Principal(1 + i%principals)
 				}
 			}
 			free := ops
 			for b.Loop() {
-				for _, op := range free {
-					if !s.reserve(op.op.Principal) {
+				for _, o := range free {
+					if !s.Reserve(o.of) {
 						b.Fatal("no place")
 					}
-					q.push(op)
+					q.Push(o)
 				}
-				batch := q.take(256, time.Now())
+				batch := q.Take(256, time.Now())
 				free = append(ops[:0], batch...)
-				for _, op := range free {
-					s.leave(op.op.Principal)
+				for _, o := range free {
+					s.Leave(o.of)
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(256*b.N), "ns/op-in-queue")

@@ -1,0 +1,111 @@
+package fairness
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"noncegate/nonce"
+)
+
+// sparePlaces is the part of a queue's capacity that is kept beside it for principals
+// who come to a queue that others have filled.
+const sparePlaces = 8
+
+// Places counts the places of a queue, and how many of them each principal
+// has. While several have any, each may have an equal share, and who has less finds a
+// place beyond the capacity when the others have filled it. What is nobody's has no
+// share; it finds a place as long as there is one.
+type Places struct {
+	taken    atomic.Int64
+	capacity int64
+
+	mu     sync.Mutex // guards all below
+	of     map[nonce.Principal]*share
+	active int64  // how many of them have places; the others are forgotten now and then
+	last   *share // of the last call
+}
+
+// NewPlaces returns so many places, all free.
+func NewPlaces(capacity int) *Places { return &Places{capacity: int64(capacity)} }
+
+// Taken is the number of places that are taken. It may be above the capacity by an eighth.
+func (s *Places) Taken() int { return int(s.taken.Load()) }
+
+// share is what one principal has.
+type share struct {
+	of  nonce.Principal
+	has int64
+}
+
+// Reserve takes a place, or reports that there is none for this principal.
+func (s *Places) Reserve(p nonce.Principal) bool {
+	if p == 0 {
+		return s.add(s.capacity)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sh, all, room := s.share(p), s.active, s.capacity
+	if sh.has == 0 {
+		all++
+	}
+	if all > 1 {
+		if sh.has >= max(1, s.capacity/all) {
+			return false
+		}
+		room += max(1, s.capacity/sparePlaces)
+	}
+	if !s.add(room) {
+		return false
+	}
+	if sh.has++; sh.has == 1 {
+		s.active++
+	}
+	return true
+}
+
+func (s *Places) add(limit int64) bool {
+	if s.taken.Add(1) > limit {
+		s.taken.Add(-1)
+		return false
+	}
+	return true
+}
+
+// Leave gives a place back.
+func (s *Places) Leave(p nonce.Principal) {
+	if s.taken.Add(-1); p == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sh := s.share(p)
+	if sh.has--; sh.has == 0 {
+		s.active--
+	}
+}
+
+// keptShares is how many principals without places are remembered, beside as many as
+// have some.
+const keptShares = 64
+
+func (s *Places) share(p nonce.Principal) *share {
+	if s.last != nil && s.last.of == p {
+		return s.last
+	}
+	sh := s.of[p]
+	if sh == nil {
+		if int64(len(s.of)) > 2*s.active+keptShares {
+			for of, sh := range s.of {
+				if sh.has == 0 {
+					delete(s.of, of)
+				}
+			}
+		}
+		if sh = (&share{of: p}); s.of == nil {
+			s.of = make(map[nonce.Principal]*share)
+		}
+		s.of[p] = sh
+	}
+	s.last = sh
+	return sh
+}
