@@ -175,7 +175,8 @@ func (s *signer) View(next int64) nonce.ChainView {
 	kept := s.kept.Load() || s.t.keep(s)
 	v := *s.view.Load()
 	s.raise(next)
-	if next = s.next.Load(); v.Known && next > v.Mined {
+	next = s.next.Load()
+	if v.Known && next > v.Mined {
 		s.t.watch(s)
 	}
 	if next == 0 && v.Known && time.Since(time.Unix(0, s.began.Load())) > startUsable {
@@ -271,7 +272,8 @@ func (s *signer) noteLocked(e *nonce.Event) bool {
 	open := false
 	if e.Type == nonce.EventAllocated {
 		s.raise(e.Nonce + 1) // the next plan may be long in coming
-		if open = s.known && e.Nonce >= s.mined; s.give(e.Nonce, e.Attempt) {
+		open = s.known && e.Nonce >= s.mined
+		if s.give(e.Nonce, e.Attempt) {
 			return open
 		}
 	}

@@ -199,7 +199,8 @@ const (
 func (t *Tracker) evictLocked() bool {
 	looked := 0
 	for account, s := range t.signers {
-		if looked++; looked > evictSome {
+		looked++
+		if looked > evictSome {
 			return false
 		}
 		idle := time.Since(s.lastUsed())

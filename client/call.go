@@ -189,7 +189,8 @@ func (h *history) end(stopped error) error {
 	} else if h.last != h.unknown {
 		u.Last = h.last
 	}
-	if u.Err = gaveUp(h.unknown, stopped); h.before != nil {
+	u.Err = gaveUp(h.unknown, stopped)
+	if h.before != nil {
 		u.Err = fmt.Errorf("%w; the try before was told: %v", u.Err, h.before)
 	}
 	return u

@@ -140,7 +140,8 @@ func (c *corkedConn) release(deadline time.Time) error {
 	c.held = false
 	c.Conn.SetWriteDeadline(deadline)
 	_, err := c.Conn.Write(c.buf)
-	if c.buf = c.buf[:0]; cap(c.buf) > 2*burstBytes {
+	c.buf = c.buf[:0]
+	if cap(c.buf) > 2*burstBytes {
 		c.buf = nil
 	}
 	return err

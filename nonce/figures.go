@@ -27,14 +27,16 @@ func (s *Signer) Figures() SignerFigures {
 		e := &s.Live[i]
 		switch {
 		case e.Status == Held:
-			if f.Held++; e.Unknown() {
+			f.Held++
+			if e.Unknown() {
 				f.Unknown++
 			}
 			if until := time.UnixMilli(e.Until); f.OldestHold.IsZero() || until.Before(f.OldestHold) {
 				f.OldestHold = until
 			}
 		case e.Nonce >= s.Floor:
-			if f.Released++; f.LowestReleased < 0 {
+			f.Released++
+			if f.LowestReleased < 0 {
 				f.LowestReleased = e.Nonce
 			}
 		default:

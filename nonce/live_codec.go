@@ -70,7 +70,8 @@ func AppendLive(b []byte, live []Entry) []byte {
 		flags := byte(reason) << liveReasonShift
 		flags |= flag(liveReleased, e.Status == Released) | flag(liveFirst, e.Attempt == 1) |
 			flag(liveSameHolder, e.Holder == holder) | flag(liveHashes, hashes > 0)
-		if b = append(b, flags); e.Attempt != 1 {
+		b = append(b, flags)
+		if e.Attempt != 1 {
 			b = binary.AppendUvarint(b, uint64(e.Attempt))
 		}
 		if e.Status == Held {
@@ -159,7 +160,8 @@ func (r *liveReader) entry() (e Entry) {
 	}
 	if flags&liveFirst == 0 {
 		a := r.uvarint()
-		if e.Attempt = int64(a); a < 2 || a > math.MaxInt64 {
+		e.Attempt = int64(a)
+		if a < 2 || a > math.MaxInt64 {
 			r.bad = true
 		}
 	}

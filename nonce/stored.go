@@ -43,7 +43,8 @@ func (q *SignersQuery) Collect(now int64, serving []string, piece func(after str
 			}
 			f := r.Figures()
 			f.Signer, f.Owner, f.Unreadable = r.Name, serving[r.Shard], r.Err != nil
-			if out = append(out, f); len(out) == q.Limit {
+			out = append(out, f)
+			if len(out) == q.Limit {
 				return out, nil
 			}
 		}
@@ -89,7 +90,8 @@ func (w *TotalsWalk) Next(now int64, piece func(after, to int64, each func(*Stor
 			return Totals{}, err
 		}
 		w.sum.join(&sum)
-		if w.after += totalsPiece; !more {
+		w.after += totalsPiece
+		if !more {
 			w.last, w.complete = w.sum, true
 			w.sum, w.after = Totals{}, 0
 			return w.last, nil

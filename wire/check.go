@@ -93,7 +93,8 @@ func (c *checker) texts(field string, list []text) []string {
 	}
 	values := make([]string, len(list))
 	for i, t := range list {
-		if values[i] = t.value; !t.given {
+		values[i] = t.value
+		if !t.given {
 			c.refuse(field, "must be an array of strings")
 		}
 	}

@@ -60,7 +60,8 @@ func (e *eager) Read(conn net.Conn, p []byte) (int, error) {
 		return conn.Read(p) // at the end, or with an error, conn says which, in its own words
 	}
 	n := copy(p, e.buf.bytes[e.off:e.buf.n])
-	if e.off += n; e.off == e.buf.n {
+	e.off += n
+	if e.off == e.buf.n {
 		readBuffers.Put(e.buf)
 		e.buf, e.off = nil, 0
 	}

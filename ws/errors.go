@@ -107,7 +107,8 @@ func relayed(e *wire.Error) *wire.Error {
 func errPeerAway(err error) *wire.Error {
 	why := err.Error()
 	if e, ok := errors.AsType[*nonce.UnavailableError](err); ok {
-		if why = e.Err.Error(); e.Outcome == nonce.Unknown {
+		why = e.Err.Error()
+		if e.Outcome == nonce.Unknown {
 			return errUnknown(clip(why))
 		}
 	}
@@ -173,7 +174,8 @@ func clip(s string) string { return clipTo(s, maxErrorText) }
 func clipTo(s string, most int) string {
 	written := 0
 	for i, r := range s {
-		if written += writtenRune(r); written > most {
+		written += writtenRune(r)
+		if written > most {
 			return s[:i]
 		}
 	}

@@ -80,7 +80,8 @@ func (r *request) decided() {
 	ls := r.conn.lines
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if r.undecided--; r.undecided > 0 {
+	r.undecided--
+	if r.undecided > 0 {
 		return
 	}
 	if l := ls.bySigner[r.op.Signer]; !l.moving && l.waiting[0] == r {

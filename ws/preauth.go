@@ -180,7 +180,8 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) *access.Se
 // count counts a connection of a principal and of an address. refused is why not.
 func (s *Server) count(g *identity, r *http.Request) (refused metrics.UpgradeReason) {
 	now, ok := time.Now(), false
-	if g.place, _ = s.preAuth.addresses.Enter(r.RemoteAddr, now); g.place == nil {
+	g.place, _ = s.preAuth.addresses.Enter(r.RemoteAddr, now)
+	if g.place == nil {
 		return metrics.UpgradeAddress
 	}
 	if g.account, ok = s.principals.Enter(g.session.Principal, g.session.Quota().Connections, now); !ok {

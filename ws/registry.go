@@ -31,7 +31,8 @@ func (g *registry) reserve(node bool) bool {
 	if *places == most {
 		return false
 	}
-	if *places++; g.places+g.nodes == 1 {
+	*places++
+	if g.places+g.nodes == 1 {
 		g.empty = make(chan struct{})
 	}
 	return true
@@ -53,7 +54,8 @@ func (g *registry) cancel(node bool) {
 
 func (g *registry) releaseLocked(node bool) {
 	places, _ := g.placesLocked(node)
-	if *places--; g.places+g.nodes == 0 {
+	*places--
+	if g.places+g.nodes == 0 {
 		close(g.empty)
 	}
 }

@@ -82,7 +82,8 @@ func (c *conn) repairResult(op *nonce.Op) *wire.RepairResult {
 		Was: wasOf(op.Before),
 	}
 	var newest string
-	if newest, r.TxHashes = hashesOf(op.Hashes); newest != "" && r.TxHashes == nil {
+	newest, r.TxHashes = hashesOf(op.Hashes)
+	if newest != "" && r.TxHashes == nil {
 		r.TxHashes = []string{newest}
 	}
 	offer := op.Offer
@@ -170,7 +171,8 @@ func (c *conn) listResult(op *nonce.Op) *wire.ListResult {
 		if i < len(words) {
 			a.Chain = clipTo(words[i], maxWord)
 		}
-		if room -= bytesOf(&a); room < 0 {
+		room -= bytesOf(&a)
+		if room < 0 {
 			r.NextFrom = &row.Nonce
 			return r
 		}

@@ -30,7 +30,8 @@ func (c *conn) control() {
 	if c.controls.n == 0 {
 		c.controls.since = now
 	}
-	if c.controls.n++; c.controls.n < floodFrames {
+	c.controls.n++
+	if c.controls.n < floodFrames {
 		return
 	}
 	c.controls.n = 0

@@ -32,7 +32,8 @@ func (f *follower) settleFinal(ctx context.Context, claims []claim, head *chain.
 	case final.Number == was.Number, beside:
 		head.FinalFell = true
 	default:
-		if f.lower++; f.lower < fellRounds {
+		f.lower++
+		if f.lower < fellRounds {
 			return head.FinalFell
 		}
 		head.FinalFell = true
@@ -110,7 +111,8 @@ func (f *follower) reset(claims []claim, head *chain.Head) bool {
 		f.below = 0
 		return false
 	}
-	if f.below++; f.below < fellRounds {
+	f.below++
+	if f.below < fellRounds {
 		return false
 	}
 	to := slices.MaxFunc(claims, func(a, b claim) int { return cmp.Compare(a.head.Number, b.head.Number) }).head.Block

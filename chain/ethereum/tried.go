@@ -36,7 +36,8 @@ func (t *tried) begin(h chain.Hash) {
 func (t *tried) end(h chain.Hash) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.open[h]--; t.open[h] == 0 {
+	t.open[h]--
+	if t.open[h] == 0 {
 		delete(t.open, h)
 	}
 }

@@ -147,7 +147,8 @@ func (a *app) peerValues() []float64 {
 	live, linked, unreachable, underWay := 0, 0, 0, 0
 	registered := map[string]bool{}
 	for _, n := range a.nodes() {
-		if registered[n.Node] = n.Live; n.Live {
+		registered[n.Node] = n.Live
+		if n.Live {
 			live++
 		}
 	}

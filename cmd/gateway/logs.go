@@ -118,7 +118,8 @@ func (a *app) switchLogs(ctx context.Context, to service.EngineState, dryRun boo
 		if err != nil {
 			check.Text = sentenceOf(err)
 		}
-		if r.Checks = append(r.Checks, check); err != nil {
+		r.Checks = append(r.Checks, check)
+		if err != nil {
 			return r, &refusedSwitch{state: from, why: sentenceOf(err)}
 		}
 	}

@@ -110,7 +110,8 @@ func signersQuestion(r *http.Request) (q nonce.SignersQuery, err error) {
 	q.After, q.Limit = r.FormValue("after"), 100
 	if word := r.FormValue("filter"); word != "" {
 		var known bool
-		if q.Filter, known = signerFilters[word]; !known {
+		q.Filter, known = signerFilters[word]
+		if !known {
 			return q, fmt.Errorf("filter: %.40q must be %s", word, filterWords)
 		}
 	}
@@ -177,7 +178,8 @@ func (a *app) listed(f *nonce.SignerFigures, stopped bool) listedSigner {
 	if a.chains != nil {
 		a.chains.LookAt(f.Signer, f.Next)
 		if st, ok := a.chains.State(f.Signer); ok {
-			if s.Mined = &st.Mined; st.Gap != nil {
+			s.Mined = &st.Mined
+			if st.Gap != nil {
 				s.Gap = &st.Gap.Nonce
 			}
 		}

@@ -135,7 +135,8 @@ func (w *inflight) remove(s *slot) {
 	if s.of == 0 {
 		return
 	}
-	if w.of[s.of]--; w.of[s.of] == 0 {
+	w.of[s.of]--
+	if w.of[s.of] == 0 {
 		delete(w.of, s.of)
 	}
 }

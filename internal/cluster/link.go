@@ -239,7 +239,8 @@ func (t *transport) release(deadline time.Time) error {
 	}
 	t.Conn.SetWriteDeadline(deadline)
 	_, err := t.Conn.Write(t.buf)
-	if t.buf = t.buf[:0]; cap(t.buf) > keptBytes {
+	t.buf = t.buf[:0]
+	if cap(t.buf) > keptBytes {
 		t.buf = nil
 	}
 	return err

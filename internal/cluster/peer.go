@@ -215,7 +215,8 @@ func (p *peer) drainLocked(err error, restart bool) []returned {
 	back := make([]returned, 0, p.way.n)
 	for s := p.way.first(); s != nil; s = p.way.first() {
 		b := returned{op: s.op, at: s.at, verdict: nonce.Bounced}
-		if b.op.Err = nonce.ErrPeerAway; s.stage == sent && !restart {
+		b.op.Err = nonce.ErrPeerAway
+		if s.stage == sent && !restart {
 			b.verdict, b.op.Err = nonce.Doubtful, err
 		}
 		back = append(back, b)

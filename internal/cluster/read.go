@@ -128,7 +128,8 @@ func (p *peer) expire(now time.Time) {
 	p.mu.Lock()
 	for s := p.way.first(); s != nil && s.stage != writing && now.Sub(s.at) >= p.r.cfg.Timeout; s = p.way.first() {
 		b := returned{op: s.op, at: s.at, verdict: nonce.Expired}
-		if b.op.Err = errTooLate; s.stage == queued {
+		b.op.Err = errTooLate
+		if s.stage == queued {
 			b.verdict, b.op.Err = nonce.Bounced, nonce.ErrPeerAway
 		}
 		back = append(back, b)

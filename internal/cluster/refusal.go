@@ -93,7 +93,8 @@ func conflict(q asked, e *wire.Error) (answer, error) {
 	}
 	for _, h := range d.Nonces {
 		state := nonce.HoldState{Nonce: h.Nonce, Attempt: h.Attempt}
-		if state.Status, state.Unknown = statusOf(h.Status); state.Status == 0 {
+		state.Status, state.Unknown = statusOf(h.Status)
+		if state.Status == 0 {
 			return answer{}, nonsense("a hold in the state %.40q", h.Status)
 		}
 		c.Holds = append(c.Holds, state)

@@ -128,7 +128,8 @@ func (l *link) settle() {
 	for i := range o.burst {
 		b := &o.burst[i]
 		s := p.way.find(b.id)
-		if s.stage = sent; b.skip {
+		s.stage = sent
+		if b.skip {
 			o.back = append(o.back, returned{op: s.op, at: s.at, verdict: nonce.Bounced})
 			p.way.remove(s)
 		}

@@ -44,7 +44,8 @@ func (o *Holds) Reserve(op *nonce.Op, count int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	a := o.account(op.Principal)
-	if a.end(now); a.open+a.claimed+count > op.MaxOpen {
+	a.end(now)
+	if a.open+a.claimed+count > op.MaxOpen {
 		o.forget(op.Principal, a)
 		return false
 	}
@@ -111,7 +112,8 @@ func (o *Holds) marked(p nonce.Principal, until int64) (counted bool) {
 	}
 	if i, ok := a.find(until); ok {
 		a.open--
-		if a.due[i].holds--; a.due[i].holds == 0 {
+		a.due[i].holds--
+		if a.due[i].holds == 0 {
 			a.due = slices.Delete(a.due, i, i+1)
 		}
 		counted = true

@@ -57,7 +57,8 @@ func (s *Places) Reserve(p nonce.Principal) bool {
 	if !s.add(room) {
 		return false
 	}
-	if sh.has++; sh.has == 1 {
+	sh.has++
+	if sh.has == 1 {
 		s.active++
 	}
 	return true
@@ -73,13 +74,15 @@ func (s *Places) add(limit int64) bool {
 
 // Leave gives a place back.
 func (s *Places) Leave(p nonce.Principal) {
-	if s.taken.Add(-1); p == 0 {
+	s.taken.Add(-1)
+	if p == 0 {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sh := s.share(p)
-	if sh.has--; sh.has == 0 {
+	sh.has--
+	if sh.has == 0 {
 		s.active--
 	}
 }
@@ -101,7 +104,8 @@ func (s *Places) share(p nonce.Principal) *share {
 				}
 			}
 		}
-		if sh = (&share{of: p}); s.of == nil {
+		sh = (&share{of: p})
+		if s.of == nil {
 			s.of = make(map[nonce.Principal]*share)
 		}
 		s.of[p] = sh

@@ -156,7 +156,8 @@ func (q *Queue[T]) favour(all []*part, left int) {
 			}
 		}
 	}
-	if give(false); left > 0 {
+	give(false)
+	if left > 0 {
 		give(true)
 	} else { // the others' turn comes first, still
 		for _, p := range all {

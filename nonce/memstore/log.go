@@ -31,7 +31,8 @@ func (db *database) shipped(h lease.Holder, what *nonce.Shipment, out *nonce.Shi
 		for i := range what.Writes {
 			whole = whole && (what.Writes[i].Term.Shard != sh.Term.Shard || out.Results[i] == nonce.Applied)
 		}
-		if whole = whole && mine; mine {
+		whole = whole && mine
+		if mine {
 			db.granted(sh.Term.Shard, what.Grant, out.Now)
 		}
 		if o := &db.owners[sh.Term.Shard]; whole {

@@ -60,7 +60,8 @@ func (p *packed) ship(shards []nonce.ShippedShard) {
 	for i := range shards {
 		s := &shards[i]
 		at := p.ships[n*(p.place(s.Term.Shard)-1):]
-		if at[0], at[1] = belief(s.Term), s.Head; s.Off {
+		at[0], at[1] = belief(s.Term), s.Head
+		if s.Off {
 			at[2] = 1
 		}
 	}

@@ -154,10 +154,12 @@ func scanNodes(rows pgx.Rows, o *lease.Owners) error {
 	var n lease.Node
 	var now, until, started, seen int64
 	_, err := pgx.ForEachRow(rows, []any{&now, &n.Node, &n.Incarnation, &n.URL, &n.Mode, &until, &n.Live, &n.Left, &n.ReachesLog, &started, &seen}, func() error {
-		if o.Now = time.UnixMilli(now); seen == 0 {
+		o.Now = time.UnixMilli(now)
+		if seen == 0 {
 			return nil // there is none; the row carries the clock
 		}
-		if n.LeaseUntil = (time.Time{}); until > 0 {
+		n.LeaseUntil = (time.Time{})
+		if until > 0 {
 			n.LeaseUntil = time.UnixMilli(until)
 		}
 		n.StartedAt, n.SeenAt = time.UnixMilli(started), time.UnixMilli(seen)

@@ -301,7 +301,8 @@ func (p *packed) add(ord, shards int, w *nonce.Write) {
 
 func (p *packed) consumed(h *nonce.Past) {
 	var again int64
-	if p.parts |= partHistory; h.Again {
+	p.parts |= partHistory
+	if h.Again {
 		p.parts |= partAgain
 		again = 1
 	}

@@ -42,7 +42,8 @@ func (d *draft) released(want int) []int {
 	var at []int
 	for i := range d.plan.Signer.Live {
 		if e := &d.plan.Signer.Live[i]; e.Status == nonce.Released && e.Nonce >= d.plan.Signer.Floor {
-			if at = append(at, i); len(at) == want {
+			at = append(at, i)
+			if len(at) == want {
 				break
 			}
 		}

@@ -100,7 +100,8 @@ func (d *draft) expire() {
 			}
 		default:
 			d.consume(nonce.Past{Nonce: e.Nonce, Attempt: e.Attempt, Holder: e.Holder, Note: note})
-			if event.Type = nonce.EventUsed; note.Reason == nonce.ReasonBelowFloor {
+			event.Type = nonce.EventUsed
+			if note.Reason == nonce.ReasonBelowFloor {
 				event.Type = nonce.EventExpired
 				d.plan.Expired++
 			}

@@ -72,7 +72,8 @@ func (d *draft) end(row nonce.Row, note nonce.Note) {
 
 // ends notes the hold whose end, or new deadline, the op brings.
 func (d *draft) ends(row nonce.Row) {
-	if d.ans.Wrote = true; row.Status == nonce.Held {
+	d.ans.Wrote = true
+	if row.Status == nonce.Held {
 		i, _ := d.plan.Signer.Find(row.Nonce)
 		e := d.plan.Signer.Live[i]
 		d.ans.Ends = &e

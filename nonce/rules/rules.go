@@ -358,7 +358,8 @@ func (d *draft) status() {
 			}
 			continue
 		}
-		if sum.Held++; sum.LowestHeld < 0 {
+		sum.Held++
+		if sum.LowestHeld < 0 {
 			sum.LowestHeld = e.Nonce
 		}
 	}

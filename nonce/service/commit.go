@@ -209,7 +209,8 @@ func (w *worker) alone(g *group, cause error) {
 		}
 	default:
 		svc.fig.Invariant()
-		if g.tasks = nil; len(tasks) == 1 {
+		g.tasks = nil
+		if len(tasks) == 1 {
 			w.refuse(tasks[0], nonce.ErrInternal)
 		}
 	}

@@ -56,7 +56,8 @@ func (t *forwardStream) leave(x *task) bool {
 func (t *forwardStream) arrive(order int, v nonce.Verdict, back *task) (look bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.out--; back != nil {
+	t.out--
+	if back != nil {
 		t.back = append(t.back, back)
 	}
 	if v != nonce.Bounced {
@@ -368,7 +369,8 @@ func (w *worker) toOwner(g *group, row *lease.Shard, why error) {
 	tasks := g.tasks
 	g.tasks = nil
 	for _, t := range tasks {
-		if t.hops++; t.reads() || t.own() && t.hops < maxTrips {
+		t.hops++
+		if t.reads() || t.own() && t.hops < maxTrips {
 			g.tasks = append(g.tasks, t)
 			continue
 		}

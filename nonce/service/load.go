@@ -87,10 +87,11 @@ func (w *worker) follow(g *group, l *nonce.LoadedSigner) {
 	term := g.shard.term.Load()
 	switch {
 	case l.Shard.Token != term || l.Shard.Owner != w.svc.holder:
-		if g.sig = nil; l.Shard.Token < term {
+		g.sig = nil
+		if l.Shard.Token < term {
 			w.wentBack(g.shard, &l.Shard)
 		}
-		w.lost(g, &l.Shard)
+		w.fenced(g, &l.Shard)
 	case l.Err != nil:
 		w.svc.fig.Invariant()
 		w.svc.log.Error("the row of a signer cannot be read", "signer", g.name, "version", l.Signer.Version, "error", l.Err)
@@ -125,7 +126,8 @@ func (w *worker) remember(g *group, l *nonce.LoadedSigner) *signer {
 	case was == nil:
 	case was.stopped: // before the shard was lost; its floor may have been raised elsewhere meanwhile
 		w.meetAgain(was)
-		if w.set(was, l.Signer, l.Token); was.stopped {
+		w.set(was, l.Signer, l.Token)
+		if was.stopped {
 			return nil
 		}
 		return was

@@ -161,7 +161,8 @@ func (w *worker) unstick(sh *shard, each func(*group)) {
 	for _, g := range stuck {
 		delete(w.parked, g.name)
 		tasks := len(g.tasks)
-		if each(g); len(g.tasks) == 0 && !g.look {
+		each(g)
+		if len(g.tasks) == 0 && !g.look {
 			continue
 		}
 		for _, t := range g.tasks[:min(tasks, len(g.tasks))] {
@@ -187,7 +188,8 @@ func (w *worker) enter(sh *shard) {
 			w.retryLog(lg)
 			return
 		}
-		if w.acquired(sh, &rows[0], &was); sh.log == nil {
+		_ = w.acquired(sh, &rows[0], &was) // without a log it is not this node's
+		if sh.log == nil {
 			return
 		}
 		lg = sh.log
@@ -360,12 +362,12 @@ func (w *worker) turnOn(sh *shard) {
 	if err != nil || !rows[0].Taken {
 		w.svc.log.Warn("a shard could not be acquired for the performance engine", "shard", sh.id, "error", err)
 		if err == nil {
-			w.acquired(sh, &rows[0], &was)
+			_ = w.acquired(sh, &rows[0], &was) // somebody else has it
 		}
 		return
 	}
 	w.lose(sh)
-	if w.acquired(sh, &rows[0], &was); !sh.mine() || sh.log != nil {
+	if err := w.acquired(sh, &rows[0], &was); err != nil || sh.log != nil {
 		return
 	}
 	ctx, cancel := w.svc.logTime()
@@ -453,7 +455,8 @@ func (w *worker) mendAll(groups []*group) []*group {
 		if err != nil && nonce.OutcomeOf(err) == nonce.Unknown {
 			w.lose(g.shard) // the next acquire raises the token, and what comes late is refused
 		}
-		if g.sig = nil; len(g.tasks) > 0 {
+		g.sig = nil
+		if len(g.tasks) > 0 {
 			w.park(g, errRowLocked)
 		}
 	}

@@ -49,7 +49,8 @@ func (w *worker) countLogs() {
 			continue
 		}
 		st := sh.log.status(sh.id)
-		if f.Behind = max(f.Behind, st.Behind); st.Trouble != "" || !st.Serves {
+		f.Behind = max(f.Behind, st.Behind)
+		if st.Trouble != "" || !st.Serves {
 			f.Failing++
 		} else {
 			f.Serving++

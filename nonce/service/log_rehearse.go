@@ -108,7 +108,8 @@ func (r *rehearsal) look() {
 	s := r.svc
 	goal := s.goal()
 	on := goal.Performance && goal.Rehearse > 0 && !s.rehearsed(&goal)
-	if r.runs.Store(on); !on || goal.Change != r.change {
+	r.runs.Store(on)
+	if !on || goal.Change != r.change {
 		r.trim()
 		r.change, r.shards = goal.Change, make(map[int]*rehearsing)
 		r.progress.Store(nil)
@@ -214,7 +215,8 @@ func (r *rehearsal) note(goal *nonce.EngineGoal) {
 		all = append(all, out)
 	}
 	slices.SortFunc(all, func(a, b Rehearsing) int { return a.Shard - b.Shard })
-	if r.progress.Store(&all); len(terms) == 0 {
+	r.progress.Store(&all)
+	if len(terms) == 0 {
 		return
 	}
 	ctx, cancel := r.svc.timeout()

@@ -213,7 +213,8 @@ func (s *Service) Ship() (whole, shards int) {
 	for _, w := range s.workers {
 		w.batchMu.Lock()
 		for _, sh := range w.serving() {
-			if shards++; w.flush(sh, false) {
+			shards++
+			if w.flush(sh, false) {
 				whole++
 			}
 		}

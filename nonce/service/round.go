@@ -70,7 +70,7 @@ func (w *worker) failGroup(g *group, err error) {
 // park or route a group, or put it into anew to begin the next round at front.
 func (w *worker) round(groups []*group) []*group {
 	groups = w.front(groups)
-	groups = w.own(groups)
+	groups = w.ensureOwned(groups)
 	groups = w.load(groups)
 	next := w.commit(w.planAll(groups))
 	next = append(next, w.rerouted...)
@@ -93,7 +93,8 @@ func (w *worker) front(groups []*group) []*group {
 			w.park(g, errLogBehind)
 			continue
 		}
-		if g.tries++; g.tries > maxRounds {
+		g.tries++
+		if g.tries > maxRounds {
 			w.failGroup(g, nonce.ErrBusy)
 			continue
 		}
@@ -182,7 +183,8 @@ func (w *worker) read(t *task) {
 		w.refuse(t, w.noReads)
 		return
 	}
-	if w.svc.read(t); errors.Is(t.op.Err, context.DeadlineExceeded) {
+	w.svc.read(t)
+	if errors.Is(t.op.Err, context.DeadlineExceeded) {
 		w.noReads = t.op.Err
 	}
 	w.finish(t)

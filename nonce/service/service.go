@@ -24,7 +24,7 @@
 // held for a moment, and nothing else is taken under it.
 //
 // Where to begin reading: worker.go and batch.go (a batch), round.go (one step of it), then its
-// steps in order: forward.go, own.go, load.go, commit.go, settle.go. shards.go has who owns what,
+// steps in order: forward.go, acquire.go, load.go, commit.go, settle.go. shards.go has who owns what,
 // watch.go moves shards, sweep.go ends overdue holds, compare.go follows a store that went back.
 // log.go and its neighbours are the performance engine: a batch of a shard that has a log ends
 // there, and log_ship.go brings it to the rows.

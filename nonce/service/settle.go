@@ -101,7 +101,8 @@ func (w *worker) settled(g *group, l *nonce.LoadedSigner, cause error) (stopped 
 		})
 	}
 	g.unread()
-	if g.wants = (rules.Wants{}); w.memory.signers[g.name] == nil {
+	g.wants = (rules.Wants{})
+	if w.memory.signers[g.name] == nil {
 		return false
 	}
 	return w.compared(w.memory.signers[g.name], l)

@@ -80,7 +80,8 @@ func newFleet(all *lease.Owners, goal nonce.EngineGoal) *fleet {
 	for _, n := range all.Nodes {
 		f.nodes[n.Node] = n
 		if n.Live && n.Mode == string(nonce.WorkerQueue) {
-			if f.live = append(f.live, n.Node); n.ReachesLog {
+			f.live = append(f.live, n.Node)
+			if n.ReachesLog {
 				f.logged = append(f.logged, n.Node)
 			}
 		}

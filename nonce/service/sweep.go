@@ -242,7 +242,8 @@ func overdue(row *nonce.Signer, now int64) (n int) {
 // lookedAt ends a look at a signer, and notes its next deadline. A look that ends in another
 // way notes none; the store has the signer listed, and the sweep finds it there.
 func (w *worker) lookedAt(g *group) {
-	if g.look = false; w.memory.signers[g.name] == g.sig {
+	g.look = false
+	if w.memory.signers[g.name] == g.sig {
 		w.memory.dates.expect(g.sig)
 	}
 }

@@ -377,7 +377,8 @@ func (w *worker) leave(sh *shard, terms []lease.ShardTerm) []lease.ShardTerm {
 	if view.Owner == w.svc.holder {
 		token = max(token, view.Token)
 	}
-	if w.lose(sh); token == 0 {
+	w.lose(sh)
+	if token == 0 {
 		return terms
 	}
 	return append(terms, lease.ShardTerm{Shard: sh.id, Token: token})

@@ -73,7 +73,8 @@ func (c *session) loadSigner(ctx context.Context, shards int, need *nonce.Signer
 		if err != nil {
 			return l, err
 		}
-		if l.History[n] = nil; len(past) > 0 {
+		l.History[n] = nil
+		if len(past) > 0 {
 			l.History[n] = &past[0]
 		}
 	}
@@ -146,7 +147,8 @@ func (s *Store) Commit(ctx context.Context, h lease.Holder, writes []nonce.Write
 		for i := range writes {
 			w := &writes[i]
 			o := &owners[nonce.ShardOf(w.Name, s.shards)]
-			if out.Results[i] = nonce.NotOwner; o.Owner != h || o.Token != w.Term.Token || o.Shard != w.Term.Shard {
+			out.Results[i] = nonce.NotOwner
+			if o.Owner != h || o.Token != w.Term.Token || o.Shard != w.Term.Shard {
 				continue
 			}
 			if out.Results[i], err = c.writeSigner(ctx, w, w.Term.Token, now); err != nil {
@@ -273,7 +275,8 @@ func (s *Store) Locked(ctx context.Context, need nonce.SignerNeed, plan func(non
 		}
 		w.Term.Shard = l.Shard.Shard
 		result, err := c.writeSigner(ctx, &w, 0, now)
-		if out = (nonce.Committed{Now: time.UnixMilli(now), Results: []nonce.WriteResult{result}}); err != nil {
+		out = (nonce.Committed{Now: time.UnixMilli(now), Results: []nonce.WriteResult{result}})
+		if err != nil {
 			return err
 		}
 		if isRead(&w) || result != nonce.Applied {

@@ -46,7 +46,8 @@ func (s *Store) List(ctx context.Context, q nonce.ListQuery) (page nonce.ListPag
 		if err != nil {
 			return err
 		}
-		if page = q.Page(&row.Signer, time.UnixMilli(written), past); len(page.Rows) == 0 {
+		page = q.Page(&row.Signer, time.UnixMilli(written), past)
+		if len(page.Rows) == 0 {
 			return nil
 		}
 		return c.each(ctx, func(scan func(...any) error) (bool, error) {

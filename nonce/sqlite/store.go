@@ -30,12 +30,14 @@ func (s *Store) count(ctx context.Context, path string, want int) error {
 			return err
 		}
 		if n > 0 {
-			if s.shards = int(n); want != 0 && want != s.shards {
+			s.shards = int(n)
+			if want != 0 && want != s.shards {
 				return errPlan{fmt.Errorf("sqlite store %q has %d shards, and %d are wanted; their number is fixed when the file is made", path, n, want)}
 			}
 			return nil
 		}
-		if s.shards = want; want == 0 {
+		s.shards = want
+		if want == 0 {
 			s.shards = DefaultShards
 		}
 		for i := range s.shards {

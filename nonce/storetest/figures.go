@@ -68,7 +68,8 @@ func (f *fixture) finds(filter nonce.SignerFilter, want ...string) {
 			if len(page) == 0 {
 				break
 			}
-			if paged = append(paged, page...); len(paged) > 100 {
+			paged = append(paged, page...)
+			if len(paged) > 100 {
 				f.Fatalf("the pages do not end: %q", paged)
 			}
 		}
@@ -121,7 +122,8 @@ var figureRules = []rule{
 			if !got.OldestHold.Equal(want.OldestHold) {
 				f.Errorf("%s: the oldest hold is that of %v, want %v", got.Signer, got.OldestHold, want.OldestHold)
 			}
-			if got.OldestHold = want.OldestHold; got != want {
+			got.OldestHold = want.OldestHold
+			if got != want {
 				f.Errorf("got  %+v\nwant %+v", got, want)
 			}
 		}
@@ -225,7 +227,8 @@ var figureRules = []rule{
 		named("payouts", "é \"'\\")
 	}},
 	{"a store answers, and has a name", func(f *fixture) {
-		if f.ok(f.Ping(f.Context())); f.Name() == "" {
+		f.ok(f.Ping(f.Context()))
+		if f.Name() == "" {
 			f.Error("it has none")
 		}
 	}},

@@ -134,7 +134,8 @@ var dueRules = []rule{
 		write := func(due int64, check bool) {
 			f.Helper()
 			w := f.after(term, name)
-			if w.DueAt, w.Check = due, check; check {
+			w.DueAt, w.Check = due, check
+			if check {
 				w.Signer.Version--
 			}
 			f.results(f.alice, []nonce.Write{w}, nonce.Applied)

@@ -84,7 +84,8 @@ func (f *fixture) named(shard, which int) string {
 	for i := 0; ; i++ {
 		name := "signer-" + string(rune('a'+i%26)) + string(rune('a'+i/26%26)) + string(rune('a'+i/676))
 		if nonce.ShardOf(name, f.Shards()) == shard {
-			if which--; which < 0 {
+			which--
+			if which < 0 {
 				return name
 			}
 		}

@@ -54,7 +54,8 @@ func (f *benchFlags) config(only []string, progress io.Writer) bench.Config {
 // Run implements the command.
 func (c *benchCmd) Run(ctx context.Context, p *program) error {
 	cfg := c.config(c.Rows, p.stderr)
-	if cfg.Soak = c.Soak; c.Quick {
+	cfg.Soak = c.Soak
+	if c.Quick {
 		cfg.Soak = quickSoak
 	}
 	r, err := bench.Run(ctx, cfg)

@@ -204,13 +204,15 @@ func (c *chainSide) send(m mine, givenBack bool) (hash string, taken bool) {
 func (c *chainSide) blindly() (healed func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.away++; c.away == 1 {
+	c.away++
+	if c.away == 1 {
 		c.blind = append(c.blind, history.Span{From: time.Since(c.began), To: time.Hour})
 	}
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.away--; c.away == 0 {
+		c.away--
+		if c.away == 0 {
 			c.blind[len(c.blind)-1].To = time.Since(c.began)
 		}
 	}

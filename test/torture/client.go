@@ -224,7 +224,8 @@ func result(c *history.Call, raw wire.Raw) error {
 		if err := wire.Unmarshal(raw, &r); err != nil {
 			return err
 		}
-		if c.State = r.Status; r.Nonce != c.Nonce || r.Attempt != c.Attempt {
+		c.State = r.Status
+		if r.Nonce != c.Nonce || r.Attempt != c.Attempt {
 			return fmt.Errorf("the answer is about %d/%d", r.Nonce, r.Attempt)
 		}
 	case history.SetFloor:

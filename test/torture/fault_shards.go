@@ -30,7 +30,8 @@ func stepClock(ctx context.Context, b *breaker) error {
 		if b.rnd.IntN(2) == 0 {
 			by = -by
 		}
-		if steps++; steps%3 == 0 {
+		steps++
+		if steps%3 == 0 {
 			by = 0
 		}
 		if err := b.setClock(ctx, by); err != nil {

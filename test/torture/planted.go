@@ -75,7 +75,8 @@ func (c *Caught) count(res *Result) {
 	for _, r := range rules {
 		c.Rules[string(r)]++
 	}
-	if c.Runs++; len(rules) > 0 {
+	c.Runs++
+	if len(rules) > 0 {
 		c.Times++
 	}
 }

@@ -111,7 +111,8 @@ func readSigners(ctx context.Context, tx pgx.Tx, f *history.Final) (map[int64]in
 	_, err = pgx.ForEachRow(rows, []any{&id, &r.Nonce, &r.Status, &r.Attempt, &r.HeldUntil, &r.Reason, &hashes}, func() error {
 		row, of := r, &f.Signers[at[id]]
 		row.Recorded(hashes)
-		if of.Rows = append(of.Rows, row); row.Status == history.Held {
+		of.Rows = append(of.Rows, row)
+		if row.Status == history.Held {
 			of.Held++
 		}
 		return nil

@@ -43,7 +43,8 @@ func (ls *lines) enter(signer string) *line {
 func (ls *lines) leave(l *line) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if l.users--; l.users == 0 {
+	l.users--
+	if l.users == 0 {
 		delete(ls.bySigner, l.signer)
 	}
 }
@@ -76,7 +77,8 @@ func (l *line) end(tx chain.Tx) {
 	l.all.mu.Lock()
 	defer l.all.mu.Unlock()
 	delete(l.hashes, tx.Hash)
-	if l.nonces[tx.Nonce]--; l.nonces[tx.Nonce] == 0 {
+	l.nonces[tx.Nonce]--
+	if l.nonces[tx.Nonce] == 0 {
 		delete(l.nonces, tx.Nonce)
 	}
 	l.tellLocked()

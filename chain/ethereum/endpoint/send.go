@@ -340,7 +340,8 @@ func (e *Endpoint) sendSync(ctx context.Context, c *ws.Call) ws.Answer {
 	}
 	wait := e.cfg.ReceiptWait
 	if len(list) == 2 {
-		if wait, bad = e.receiptWait(list[1]); bad != nil {
+		wait, bad = e.receiptWait(list[1])
+		if bad != nil {
 			return ws.Answer{Err: bad}
 		}
 	}

@@ -150,7 +150,8 @@ func (fs *feeds) open(ctx context.Context, f *feed) {
 
 // forgetLocked lets nobody join the feed any more.
 func (fs *feeds) forgetLocked(f *feed) {
-	if f.over = true; fs.byParams[f.params] == f {
+	f.over = true
+	if fs.byParams[f.params] == f {
 		delete(fs.byParams, f.params)
 	}
 }

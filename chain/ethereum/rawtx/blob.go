@@ -100,7 +100,8 @@ func readSidecar(body, hashes []byte) (*Sidecar, error) {
 		return nil, err
 	}
 	if len(names) == len(cellSidecarNames) {
-		if s.Version = cellVersion; f.uint64() != cellVersion {
+		s.Version = cellVersion
+		if f.uint64() != cellVersion {
 			f.fail(ErrContent, "must be 1 (EIP-7594); version 0 is written without one")
 		}
 	}

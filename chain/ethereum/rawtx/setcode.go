@@ -46,7 +46,8 @@ func (a *Authorization) judge(chainID uint64, sig *authSignature) {
 		return
 	}
 	hash := signingHash([]byte{authorizationPrefix}, sig.signed, nil)
-	if a.Authority, a.Invalid = recoverSender(hash, sig.parity, &sig.r, &sig.s); a.Invalid != nil {
+	a.Authority, a.Invalid = recoverSender(hash, sig.parity, &sig.r, &sig.s)
+	if a.Invalid != nil {
 		return
 	}
 	switch {

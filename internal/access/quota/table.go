@@ -54,7 +54,8 @@ func (t *table[K, E]) use(key K, now time.Time, allow func(e *E, uses int) bool)
 func (t *table[K, E]) leave(e *entry[K, E], now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if e.uses--; e.uses > 0 {
+	e.uses--
+	if e.uses > 0 {
 		return
 	}
 	if t.full(&e.E, now) {

@@ -100,7 +100,8 @@ func (s *Server) NewDatabase(t testing.TB) string {
 func (s *Server) ended(name string) (drop []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.old = append(s.old, name); len(s.old) > s.keep {
+	s.old = append(s.old, name)
+	if len(s.old) > s.keep {
 		drop, s.old = s.old, nil
 	}
 	return drop

@@ -73,7 +73,8 @@ func (cs callers) ask(ctx context.Context, inflight int, hold time.Duration, nex
 func each(signers traffic.Signers, order []int, first, step int) func() (string, bool) {
 	at := first - step
 	return func() (string, bool) {
-		if at += step; at >= len(order) {
+		at += step
+		if at >= len(order) {
 			return "", false
 		}
 		return signers.Name(order[at]), true

@@ -53,7 +53,8 @@ func scenesOf(rows []row, scenes []scene) []scene {
 				sides = append(sides, side)
 			}
 		}
-		if s.sides = sides; len(sides) > 0 {
+		s.sides = sides
+		if len(sides) > 0 {
 			needed = append(needed, s)
 		}
 	}

@@ -29,7 +29,8 @@ func (b *backlog) pop() (time.Duration, bool) {
 		return 0, false
 	}
 	due := b.due[b.head]
-	if b.head++; b.empty() {
+	b.head++
+	if b.empty() {
 		b.due, b.head = b.due[:0], 0
 	}
 	return due, true

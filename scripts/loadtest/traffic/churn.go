@@ -132,7 +132,8 @@ func (r *churner) leave(interrupted bool, stop func()) {
 func (r *churner) endSecond() {
 	now := r.clock.now()
 	second := r.meter.endSecond(r.secondAt, now-r.secondAt)
-	if r.secondAt = now; r.Progress != nil {
+	r.secondAt = now
+	if r.Progress != nil {
 		r.Progress(second)
 	}
 }

@@ -177,7 +177,8 @@ func (l *SteadyLoad) submit(k int, due time.Duration) {
 func (l *SteadyLoad) endSecond() {
 	now := l.clock.now()
 	second := l.meter.endSecond(l.secondAt, now-l.secondAt)
-	if l.secondAt = now; l.steady.Progress != nil {
+	l.secondAt = now
+	if l.steady.Progress != nil {
 		l.steady.Progress(second)
 	}
 }

@@ -88,7 +88,8 @@ func (c *client) answered(payload []byte, now time.Duration, t *tally) error {
 		}
 		t.method, t.due, t.n = r.method, b.due, t.n+1
 	}
-	if b.left--; b.left == 0 {
+	b.left--
+	if b.left == 0 {
 		c.free = append(c.free, i/c.load.Inflight)
 		c.sent--
 	}

@@ -71,7 +71,8 @@ func planOf(seed, id uint64, generation, runs int, calm bool) plan {
 	r = rand.New(rand.NewPCG(seed+1, id<<16|uint64(runs)))
 	n := r.IntN(1000)
 	for m, share := range shares {
-		if n -= share; n < 0 {
+		n -= share
+		if n < 0 {
 			p.mishap = mishap(m)
 			break
 		}

@@ -71,7 +71,8 @@ func (v *view) update() error {
 		if int(n) < len(v.blocks) && v.blocks[n].Hash == b.Hash {
 			break
 		}
-		if fresh = append(fresh, b); n == 0 {
+		fresh = append(fresh, b)
+		if n == 0 {
 			break
 		}
 	}

@@ -119,7 +119,8 @@ func (d *disk) crash(w weather, r *rand.Rand) map[string][]byte {
 	names := maps.Clone(d.safe)
 	// A file system keeps the order of changes of names.
 	for _, e := range d.pending[:r.IntN(len(d.pending)+1)] {
-		if names[e.name] = e.file; e.file == nil {
+		names[e.name] = e.file
+		if e.file == nil {
 			delete(names, e.name)
 		}
 	}

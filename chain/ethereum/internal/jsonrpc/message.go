@@ -216,7 +216,8 @@ func (x *exchange) finish(err error) {
 func (x *exchange) read(data []byte, e *Endpoint) {
 	n := 0
 	x.finish(each(data, func(m *message) error {
-		if n++; n > len(x.calls) {
+		n++
+		if n > len(x.calls) {
 			return nonsense("more answers than requests")
 		}
 		return x.take(m, e)

@@ -8,10 +8,10 @@ import (
 	"noncegate/nonce"
 )
 
-// own acquires, in one statement, the shards of these groups that this node does not own, and
+// ensureOwned acquires, in one statement, the shards of these groups that this node does not own, and
 // returns the groups that may go on; the others are ended, routed or parked. A group without
 // tasks, which is there only for overdue holds, is dropped: no shard is acquired for it.
-func (w *worker) own(groups []*group) []*group {
+func (w *worker) ensureOwned(groups []*group) []*group {
 	var missing []*shard
 	groups = w.yield(groups)
 	for _, g := range groups {
@@ -20,7 +20,7 @@ func (w *worker) own(groups []*group) []*group {
 		}
 	}
 	retired := w.svc.retired.Load()
-	var acquired []had
+	var acquired []acquisition
 	if !retired {
 		acquired = w.acquire(missing)
 	}
@@ -32,7 +32,7 @@ func (w *worker) own(groups []*group) []*group {
 			left = append(left, g)
 		case retired:
 			w.releaseGroup(g)
-		case w.may(g, &acquired[i]):
+		case w.goesOn(g, &acquired[i]):
 			left = append(left, g)
 		}
 	}
@@ -71,19 +71,17 @@ const (
 	errTakenSince nonce.Told = "another node has just taken the signer's shard; try again"
 )
 
-// may reports whether a group may go on: its shard was acquired. Else it ends, routes or
+// goesOn reports whether a group may go on: its shard was acquired. Else it ends, routes or
 // parks the group.
-func (w *worker) may(g *group, got *had) bool {
+func (w *worker) goesOn(g *group, got *acquisition) bool {
 	owner := got.row.Owner
 	switch {
-	case got.row.Taken:
-		return true
-	case got.row.Performance && w.svc.cfg.Log == nil && owner == w.svc.holder:
-		w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: errNoLog})
 	case got.err != nil && nonce.OutcomeOf(got.err) == nonce.Aborted: // it is locked, perhaps
 		w.park(g, got.err)
 	case got.err != nil: // the acquire may have happened, the ops did not
 		w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: got.err})
+	case got.row.Taken:
+		return true
 	case owner.Node == "" || owner.Node == w.svc.holder.Node && owner.Incarnation <= w.svc.holder.Incarnation:
 		// It could be taken, so the store refused because this node has no lease that runs.
 		w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.Aborted, Err: errNoLease})
@@ -93,15 +91,16 @@ func (w *worker) may(g *group, got *had) bool {
 	return false
 }
 
-// had is what an acquire brought of one shard: its row, or an error.
-type had struct {
+// acquisition is what an acquire brought of one shard. The shard is this node's if err is nil
+// and the row says that it was taken.
+type acquisition struct {
 	row lease.Shard
 	err error
 }
 
 // acquire takes shards in one statement, or, when that is aborted, each by itself: the row
 // of one may be locked. Those that were taken are this node's from now on.
-func (w *worker) acquire(shards []*shard) []had {
+func (w *worker) acquire(shards []*shard) []acquisition {
 	if len(shards) == 0 {
 		return nil
 	}
@@ -110,21 +109,16 @@ func (w *worker) acquire(shards []*shard) []had {
 		ids[i], seen[i] = sh.id, *sh.view.Load()
 	}
 	rows, err := w.tryAcquire(ids)
-	out := make([]had, 0, len(shards))
+	out := make([]acquisition, 0, len(shards))
 	for i, sh := range shards {
 		switch {
 		case err == nil:
-			w.acquired(sh, &rows[i], &seen[i])
-			if rows[i].Taken && !sh.mine() {
-				out = append(out, had{err: &nonce.StoreError{Outcome: nonce.Aborted, Err: errTakenSince}})
-				continue
-			}
-			out = append(out, had{row: rows[i]})
+			out = append(out, acquisition{rows[i], w.acquired(sh, &rows[i], &seen[i])})
 		case len(shards) > 1 && nonce.OutcomeOf(err) == nonce.Aborted:
 			out = append(out, w.acquire([]*shard{sh})...)
 		default:
 			w.svc.fig.LeaseAcquire(nonce.AcquireError)
-			out = append(out, had{err: err})
+			out = append(out, acquisition{err: err})
 		}
 	}
 	return out
@@ -138,47 +132,52 @@ func (w *worker) tryAcquire(ids []int) ([]lease.Shard, error) {
 
 // acquired follows one result of an acquire. What is remembered of the shard's signers stays
 // valid only if this node owned the shard and the new token is the next one: then nobody else
-// owned it in between. was is the row as it was known before the acquire was sent.
-func (w *worker) acquired(sh *shard, row, was *lease.Shard) {
+// owned it in between. was is the row as it was known before the acquire was sent. An error says
+// why this node does not have the shard although it was taken.
+func (w *worker) acquired(sh *shard, row, was *lease.Shard) error {
 	before := sh.term.Load()
 	sh.unsure, sh.hint, sh.askedAt = false, nil, time.Now()
 	if row.Token < was.Token {
 		w.wentBack(sh, row)
 	}
 	sh.see(*row)
-	if !row.Taken || row.Token < sh.view.Load().Token { // or somebody took it since, as was read meanwhile
+	if !row.Taken || row.Token < sh.view.Load().Token {
 		w.svc.fig.LeaseAcquire(nonce.AcquireHeld)
 		w.lose(sh)
-		return
+		if row.Taken { // and somebody took it since, as was read meanwhile
+			return &nonce.StoreError{Outcome: nonce.Aborted, Err: errTakenSince}
+		}
+		return nil
 	}
 	if before == 0 || row.Token != before+1 || sh.log != nil || row.Performance {
 		w.lose(sh)
 	}
-	if sh.term.Store(row.Token); before == 0 {
+	sh.term.Store(row.Token)
+	if before == 0 {
 		sh.logFailing = time.Time{} // what failed did so in a stay before this one
 	}
-	if sh.doubt = *row; row.Performance {
+	sh.doubt = *row
+	if row.Performance {
 		w.beginLog(sh, row)
-		if w.svc.cfg.Log == nil { // it is for nodes with Redis
+		if w.svc.yields() { // the shard is for a node that reaches its log
 			w.releaseShards([]*shard{sh})
-			row.Taken = false
-			return
-		}
-		if w.svc.yields() {
-			w.releaseShards([]*shard{sh})
-			return
+			if w.svc.cfg.Log == nil {
+				return errNoLog
+			}
+			return &nonce.StoreError{Outcome: nonce.Aborted, Err: errLogAway}
 		}
 	}
 	if from := was.Owner.Node; from != "" && from != w.svc.holder.Node && row.Token == was.Token+1 { // else it was given back
 		w.svc.fig.LeaseAcquire(nonce.AcquireTakeover)
 		w.svc.log.Info("took over a shard", "shard", sh.id, "from_node", from, "owner_node", w.svc.holder.Node, "fencing_token", row.Token)
-		return
+		return nil
 	}
 	w.svc.fig.LeaseAcquire(nonce.AcquireNew)
+	return nil
 }
 
-// lost ends, or routes, a group whose shard another node took.
-func (w *worker) lost(g *group, row *lease.Shard) {
+// fenced ends, or routes, a group whose shard another node took.
+func (w *worker) fenced(g *group, row *lease.Shard) {
 	provided := g.shard.term.Load()
 	w.lose(g.shard)
 	for _, t := range g.tasks {
