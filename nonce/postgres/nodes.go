@@ -158,7 +158,7 @@ func scanNodes(rows pgx.Rows, o *lease.Owners) error {
 		if seen == 0 {
 			return nil // there is none; the row carries the clock
 		}
-		n.LeaseUntil = (time.Time{})
+		n.LeaseUntil = time.Time{}
 		if until > 0 {
 			n.LeaseUntil = time.UnixMilli(until)
 		}

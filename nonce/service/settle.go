@@ -101,7 +101,7 @@ func (w *worker) settled(g *group, l *nonce.LoadedSigner, cause error) (stopped 
 		})
 	}
 	g.unread()
-	g.wants = (rules.Wants{})
+	g.wants = rules.Wants{}
 	if w.memory.signers[g.name] == nil {
 		return false
 	}

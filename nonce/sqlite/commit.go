@@ -275,7 +275,7 @@ func (s *Store) Locked(ctx context.Context, need nonce.SignerNeed, plan func(non
 		}
 		w.Term.Shard = l.Shard.Shard
 		result, err := c.writeSigner(ctx, &w, 0, now)
-		out = (nonce.Committed{Now: time.UnixMilli(now), Results: []nonce.WriteResult{result}})
+		out = nonce.Committed{Now: time.UnixMilli(now), Results: []nonce.WriteResult{result}}
 		if err != nil {
 			return err
 		}

@@ -151,15 +151,20 @@ func killWhileLocked(ctx context.Context, b *breaker) error {
 	})
 }
 
-// lateScripts cuts connections to Redis when a script was sent, which arrives a moment
-// later: while the node, under a new token, looks what became of it, or has just looked.
+// lateScripts cuts connections to Redis when a script was sent, which arrives later: at once, or
+// when the node, which leaves Redis alone for a tenth of a second after that, looks what became
+// of it or has just looked.
 func lateScripts(ctx context.Context, b *breaker) error {
 	until, times := time.Now().Add(6*time.Second), 0
 	b.note("scripts arrive a moment late")
 	for time.Now().Before(until) && ctx.Err() == nil {
+		late := b.between(200*time.Microsecond, 8*time.Millisecond)
+		if times%4 > 0 {
+			late = b.between(97*time.Millisecond, 112*time.Millisecond)
+		}
 		timer := time.NewTimer(200 * time.Millisecond)
 		select {
-		case <-b.fastNode().redis.CutAnyReply("evalsha", b.between(200*time.Microsecond, 8*time.Millisecond)):
+		case <-b.fastNode().redis.CutAnyReply("evalsha", late):
 			times++
 		case <-timer.C:
 		}
