@@ -65,6 +65,7 @@ func (k *Keeper) Stop() {
 func (k *Keeper) run(ctx context.Context) {
 	tick := time.NewTicker(k.ttl / renewalsPerLease)
 	defer tick.Stop()
+	failed := 0 // renewals since the last one that was confirmed
 	for {
 		select {
 		case <-ctx.Done():
@@ -78,7 +79,13 @@ func (k *Keeper) run(ctx context.Context) {
 			k.lost(err)
 			return
 		case err != nil:
-			k.log.Warn("the lease of this node was not renewed", "error", err)
+			failed++
+			if failed == 1 {
+				k.log.Warn("the lease of this node was not renewed; it is tried again", "lease", k.ttl, "error", err)
+			}
+		case failed > 0:
+			k.log.Info("the lease of this node is renewed again", "failed", failed)
+			failed = 0
 		}
 	}
 }

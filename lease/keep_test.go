@@ -1,9 +1,11 @@
 package lease
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -223,6 +225,30 @@ func TestStopWaitsForAHeartbeatUnderWayAndMayBeCalledTwice(t *testing.T) {
 		wait(time.Minute)
 		if len(l.at) != beats || len(lost) > 0 {
 			t.Errorf("%d heartbeats after Stop, lost %d", len(l.at)-beats, len(lost))
+		}
+	})
+}
+
+// TestAnOutageIsSaidOnceAndSoIsItsEnd: six renewals fail.
+func TestAnOutageIsSaidOnceAndSoIsItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&said, nil))
+		l := &leases{fail: func(beat int) error {
+			if beat > 2 && beat < 9 {
+				return errors.New("away")
+			}
+			return nil
+		}}
+		k, err := Keep(t.Context(), l, Holder{"a", 1}, ttl, log, func(Renewal, time.Time, time.Time) {}, func(err error) { t.Error(err) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		wait(12 * time.Second)
+		k.Stop()
+		if lines := strings.Split(strings.TrimSpace(said.String()), "\n"); len(lines) != 2 ||
+			!strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[1], "level=INFO") || !strings.Contains(lines[1], "failed=6") {
+			t.Errorf("the log has:\n%s", said.String())
 		}
 	})
 }
