@@ -62,6 +62,7 @@ func wantDialRefused(t testing.TB, err error, status int, reason string) {
 }
 
 func TestAGatewayWithRightsLetsInWhomItKnows(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	store, file := "sqlite:"+filepath.Join(dir, "n.db"), filepath.Join(dir, "rights.yaml")
 	write(t, file, accessRights)
@@ -179,6 +180,7 @@ func ticketOf(t *testing.T, url, key string) string {
 }
 
 func TestARightsFileThatIsWrongStopsTheStart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "rights.yaml")
 	for text, want := range map[string]string{
@@ -197,6 +199,7 @@ func TestARightsFileThatIsWrongStopsTheStart(t *testing.T) {
 }
 
 func TestAKeySetThatIsWrongStopsTheStartAsAWrongSetting(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file, keys := filepath.Join(dir, "rights.yaml"), filepath.Join(dir, "keys.json")
 	write(t, file, accessRights)
@@ -215,6 +218,7 @@ func TestAKeySetThatIsWrongStopsTheStartAsAWrongSetting(t *testing.T) {
 }
 
 func TestSIGHUPHasFilesReadAgainAndEndsNothing(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	store, file := "sqlite:"+filepath.Join(dir, "n.db"), filepath.Join(dir, "rights.yaml")
 	write(t, file, accessRights)
@@ -246,6 +250,7 @@ func TestSIGHUPHasFilesReadAgainAndEndsNothing(t *testing.T) {
 // Whoever reaches the private side without its key must not be able to take the
 // process's descriptors for nothing.
 func TestLongASocketOfThePrivateSideThatSaysNothingMoreIsClosed(t *testing.T) {
+	t.Parallel()
 	p := launch(t, "--store=sqlite:"+filepath.Join(t.TempDir(), "n.db"))
 	conn, err := net.Dial("tcp", strings.TrimPrefix(p.admin, "http://"))
 	if err != nil {
@@ -266,6 +271,7 @@ func TestLongASocketOfThePrivateSideThatSaysNothingMoreIsClosed(t *testing.T) {
 // With every descriptor taken by clients a gateway does not reach its store any more,
 // which is worse than to turn clients away.
 func TestTooFewDescriptorsAreWarnedOf(t *testing.T) {
+	t.Parallel()
 	const said = "fewer file descriptors than this gateway may need"
 	for most, warned := range map[string]bool{"100": false, "2000000000": true} {
 		p := launch(t, "--store=sqlite:"+filepath.Join(t.TempDir(), "n.db"), "--max-connections="+most)

@@ -34,6 +34,7 @@ func basicOf(name, word string) http.Header {
 // A client that cannot set headers has its key in the URL, of which its library makes
 // HTTP Basic. test/interop/ has foreign ones.
 func TestAKeyInTheURLLetsIn(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	store, file := "sqlite:"+filepath.Join(dir, "n.db"), filepath.Join(dir, "rights.yaml")
 	write(t, file, accessRights)
@@ -116,6 +117,7 @@ func wantBasicRefused(t *testing.T, url, key string) {
 }
 
 func TestACredentialInTheURLOfACommandIsOneAndIsNotShown(t *testing.T) {
+	t.Parallel()
 	const key = "nck_hidden"
 	for _, c := range []struct {
 		args []string

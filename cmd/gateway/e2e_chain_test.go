@@ -101,6 +101,7 @@ func (c *peer) gives(back wire.AllocateResult, reason string) {
 const someHash = "0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060"
 
 func TestAGapOfReleasedNoncesIsListedAndEndedByHand(t *testing.T) {
+	t.Parallel()
 	p := launch(t, sqliteStore(t))
 	c := p.connect()
 	var held []wire.AllocateResult
@@ -151,6 +152,7 @@ func TestAGapOfReleasedNoncesIsListedAndEndedByHand(t *testing.T) {
 }
 
 func TestSignersAreListedByWhatStandsOutAPageAtATime(t *testing.T) {
+	t.Parallel()
 	p := launch(t, sqliteStore(t))
 	c := p.connect()
 	for _, signer := range []string{"d", "b", "a", "c"} {
@@ -181,6 +183,7 @@ func TestSignersAreListedByWhatStandsOutAPageAtATime(t *testing.T) {
 }
 
 func TestTheFiguresSayWhatIsOpenInTheWholeStore(t *testing.T) {
+	t.Parallel()
 	store := sqliteStore(t)
 	first := launch(t, store)
 	c := first.connect()
@@ -201,6 +204,7 @@ func TestTheFiguresSayWhatIsOpenInTheWholeStore(t *testing.T) {
 }
 
 func TestANewSignerBeginsWhereItsAccountStandsWithWhatIsInThePool(t *testing.T) {
+	t.Parallel()
 	node := startEthereumNode(t)
 	node.mine(sent(1, 0, 5)...)
 	node.SetPool(sent(1, 5, 7)...)
@@ -235,6 +239,7 @@ func TestANewSignerBeginsWhereItsAccountStandsWithWhatIsInThePool(t *testing.T) 
 }
 
 func TestWithoutANodeNewSignersAreUnavailableAndKnownOnesGoOn(t *testing.T) {
+	t.Parallel()
 	node, store := startEthereumNode(t), sqliteStore(t)
 	node.mine(sent(1, 0, 3)...)
 	p := launch(t, store, node.flag(), "--node-id=n")
@@ -274,6 +279,7 @@ func TestWithoutANodeNewSignersAreUnavailableAndKnownOnesGoOn(t *testing.T) {
 }
 
 func TestAHoldOfWhichNobodyKnowsIsShownAsUnknownAndEndedByHand(t *testing.T) {
+	t.Parallel()
 	node := startEthereumNode(t)
 	p := launch(t, sqliteStore(t), node.flag(), "--chain-poll=20ms", "--hold-ttl=1s", "--sweep-interval=10ms")
 	c := p.connect()
@@ -305,6 +311,7 @@ func TestAHoldOfWhichNobodyKnowsIsShownAsUnknownAndEndedByHand(t *testing.T) {
 }
 
 func TestWhatBlocksASignerOnItsChainIsListedAsAGapUntilItIsMined(t *testing.T) {
+	t.Parallel()
 	node := startEthereumNode(t)
 	p := launch(t, sqliteStore(t), node.flag(), "--chain-poll=20ms", "--chain-gap-after=1s", "--hold-ttl=10m")
 	c := p.connect()

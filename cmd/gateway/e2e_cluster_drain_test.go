@@ -82,6 +82,7 @@ func (th *throng) one(node string, c *peer, window int, signers []string) {
 // goes away is served until its connection is closed or the grace is over, and those
 // of other nodes notice nothing at all.
 func TestWhileANodeDrainsNobodyIsRefusedWithinItsGrace(t *testing.T) {
+	t.Parallel()
 	const grace = time.Second // a twentieth of the drain timeout
 	f := serveEach(t, "a b c", "--lease-ttl=10s", "--drain-timeout=20s")
 	signers := named("account", 1000)

@@ -44,6 +44,7 @@ func serveAgain(c *peer, signers []string, began time.Time, reasons ...string) (
 }
 
 func TestTheSignersOfANodeThatWasKilledAreServedElsewhereWhenTheirLeasesEnd(t *testing.T) {
+	t.Parallel()
 	ttl := 3 * time.Second
 	longest := ttl + time.Second
 	f := serveEach(t, "a b c", "--lease-ttl="+ttl.String())
@@ -134,6 +135,7 @@ func TestLongASignerFirstAskedForShortlyBeforeItsDeadOwnersLeaseEndsIsServedThen
 }
 
 func TestTheSignersOfANodeThatDrainsAreServedElsewhereAtOnce(t *testing.T) {
+	t.Parallel()
 	f := serveEach(t, "a b", "--lease-ttl=10m", "--drain-timeout=10s")
 	toB := f.nodes["b"].connect()
 	all := named("account", 60)
@@ -230,6 +232,7 @@ func TestLongAPausedOwnerLosesItsSignersToTheOthersAndServesOnWhenItWakes(t *tes
 }
 
 func TestLongAPostgresThatIsGoneIsSaidAtOnceByEveryNodeAndFoundAgainByEach(t *testing.T) {
+	t.Parallel()
 	f := serveEach(t, "a b c=basic")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -24,6 +24,7 @@ func guarded(signer, requestID, guard string) string {
 const keptGuard = `{"key":"payout","keep":true,"intervalMs":60000}`
 
 func TestAGuardedSubmissionIsMadeOnceByAGatewayOfEachKind(t *testing.T) {
+	t.Parallel()
 	for _, args := range []string{"--mode=worker-queue", "--mode=basic", "--worker-reject-policy=caller-runs --worker-queue-capacity=1", "postgres"} {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()

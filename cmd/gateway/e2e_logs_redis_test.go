@@ -48,6 +48,7 @@ func TestTheEngineIsUsedOverTLSByAUserWithItsRightsOnly(t *testing.T) {
 }
 
 func TestARedisThatCannotKeepLogsStopsTheStart(t *testing.T) {
+	t.Parallel()
 	master := startRedis(t)
 	host, port, password := master.Master()
 	for want, redis := range map[string]string{
@@ -63,6 +64,7 @@ func TestARedisThatCannotKeepLogsStopsTheStart(t *testing.T) {
 
 // TestAFullRedisIsLeftAndNothingIsLost: it takes no record any more.
 func TestAFullRedisIsLeftAndNothingIsLost(t *testing.T) {
+	t.Parallel()
 	redis := startRedis(t)
 	f := startLogs(t, "a", redis.URL())
 	a, c := f.nodes["a"], f.connectEach()["a"]

@@ -46,6 +46,7 @@ func (c *peer) saysEngine(engine string, state service.EngineState, signer strin
 }
 
 func TestTheWayUpIsRehearsed(t *testing.T) {
+	t.Parallel()
 	f := startLogs(t, "a b", startRedis(t).URL(), "--engine-rehearsal=3s")
 	a, c := f.nodes["a"], f.connectEach()["a"]
 	a.mustRun("engine", "switch", "performance")
@@ -67,6 +68,7 @@ func TestTheWayUpIsRehearsed(t *testing.T) {
 
 // TestLongAGatewayThatDoesNotReachRedisLeavesItsShardsToOneThatDoes: and nothing is lost by it.
 func TestLongAGatewayThatDoesNotReachRedisLeavesItsShardsToOneThatDoes(t *testing.T) {
+	t.Parallel()
 	redis := startRedis(t)
 	proxy, err := pgtest.NewProxy(redis.Addr())
 	if err != nil {
@@ -111,6 +113,7 @@ func TestLongAGatewayThatDoesNotReachRedisLeavesItsShardsToOneThatDoes(t *testin
 }
 
 func TestShardsGoToThePerformanceEngineAndBack(t *testing.T) {
+	t.Parallel()
 	for name, url := range map[string]func(t *testing.T) string{
 		"one Redis": func(t *testing.T) string { return startRedis(t).URL() },
 		"a cluster of three": func(t *testing.T) string {
@@ -164,6 +167,7 @@ func TestShardsGoToThePerformanceEngineAndBack(t *testing.T) {
 }
 
 func TestAnOwnerWithALogIsKilledAndNothingItSaidIsLost(t *testing.T) {
+	t.Parallel()
 	f := startLogs(t, "a b", startRedis(t).URL())
 	f.nodes["b"].mustRun("engine", "switch", "performance", "--wait")
 	conns := f.connectEach()
@@ -191,6 +195,7 @@ func TestAnOwnerWithALogIsKilledAndNothingItSaidIsLost(t *testing.T) {
 }
 
 func TestALostRedisLeavesWhatWasHandedOut(t *testing.T) {
+	t.Parallel()
 	redis := startRedis(t)
 	f := startLogs(t, "a", redis.URL())
 	a := f.nodes["a"]
@@ -225,6 +230,7 @@ func TestALostRedisLeavesWhatWasHandedOut(t *testing.T) {
 }
 
 func TestARedisWithTheLogsOfAnotherDatabaseStopsTheStart(t *testing.T) {
+	t.Parallel()
 	redis := startRedis(t)
 	startLogs(t, "a", redis.URL())
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

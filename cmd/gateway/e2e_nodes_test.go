@@ -31,6 +31,7 @@ func (p *process) shown() map[string]wire.NodeInfo {
 }
 
 func TestEachNodeShowsAllNodesAndWhatBecomesOfThem(t *testing.T) {
+	t.Parallel()
 	db := database(t)
 	a := launch(t, "--store="+db, "--node-id=a", "--lease-ttl=1s")
 	b := launch(t, "--store="+db, "--node-id=b", "--lease-ttl=1s", "--mode=basic")
@@ -71,6 +72,7 @@ func TestEachNodeShowsAllNodesAndWhatBecomesOfThem(t *testing.T) {
 }
 
 func TestAGatewayOnAFileShowsItself(t *testing.T) {
+	t.Parallel()
 	p := launch(t, "--store=sqlite:"+filepath.Join(t.TempDir(), "n.db"), "--node-id=only")
 	nodes := p.shown()
 	if n := nodes["only"]; len(nodes) != 1 || n.State != "live" || n.URL != p.url || n.Mode != "worker-queue" {
@@ -79,6 +81,7 @@ func TestAGatewayOnAFileShowsItself(t *testing.T) {
 }
 
 func TestASignerIsShownByANodeThatDoesNotOwnIt(t *testing.T) {
+	t.Parallel()
 	db := database(t)
 	a := launch(t, "--store="+db, "--node-id=a")
 	toA := a.connect()
@@ -103,6 +106,7 @@ func TestASignerIsShownByANodeThatDoesNotOwnIt(t *testing.T) {
 }
 
 func TestANodeThatWasSupersededWhilePausedChangesNothingAndEndsWhenItWakes(t *testing.T) {
+	t.Parallel()
 	db := database(t)
 	first := launch(t, "--store="+db, "--node-id=same", "--lease-ttl=1s")
 	toFirst := first.connect()

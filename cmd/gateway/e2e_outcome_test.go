@@ -42,6 +42,7 @@ func behindProxy(t *testing.T) (direct, through string, p *pgtest.Proxy) {
 const hash = `0x00000000000000000000000000000000000000000000000000000000000000aa`
 
 func TestACommitWhoseReplyIsLostIsSettledAndAnswered(t *testing.T) {
+	t.Parallel()
 	db, through, proxy := behindProxy(t)
 	c := launch(t, "--store="+through).connect()
 	first := c.allocate(account, "")
@@ -90,6 +91,7 @@ func TestACommitWhoseReplyIsLostIsSettledAndAnswered(t *testing.T) {
 // TestAnUnknownOutcomeStaysUnknownUntilTheStoreIsBack: no new connection can be
 // made when the only one is lost, so nothing can be settled.
 func TestAnUnknownOutcomeStaysUnknownUntilTheStoreIsBack(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"worker-queue", "basic"} {
 		t.Run(mode, func(t *testing.T) {
 			db, through, proxy := behindProxy(t)
@@ -235,6 +237,7 @@ func (c *crowd) stored(db string) {
 }
 
 func TestBackendsThatAreEndedUnderLoadLeaveThreeOutcomesAndNoDoubt(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"worker-queue", "basic"} {
 		t.Run(mode, func(t *testing.T) { endBackends(t, mode) })
 	}
@@ -266,6 +269,7 @@ func endBackends(t *testing.T, mode string) {
 }
 
 func TestLongAPostgresThatCrashesIsAwayAtOnceAndFoundAgain(t *testing.T) {
+	t.Parallel()
 	db := database(t)
 	p := launch(t, "--store="+db, "--max-holds=4096")
 	ctx, stop := context.WithCancel(t.Context())

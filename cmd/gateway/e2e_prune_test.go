@@ -47,6 +47,7 @@ func (c *peer) left(signer string) (nonces []int64, status wire.StatusResult) {
 // TestOldConsumedAllocationsArePrunedWhileClientsWork: rows are made old behind
 // the gateway's back, because no test waits for a retention.
 func TestOldConsumedAllocationsArePrunedWhileClientsWork(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"worker-queue", "basic"} {
 		t.Run(mode, func(t *testing.T) {
 			db := database(t)
@@ -87,6 +88,7 @@ func TestOldConsumedAllocationsArePrunedWhileClientsWork(t *testing.T) {
 }
 
 func TestLongASignerOfAStoppedGatewayIsPrunedByTheNextStart(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "n.db")
 	args := []string{"--store=sqlite:" + path, "--node-id=n", "--consumed-retention=1m"}
 	p := launch(t, args...)

@@ -104,6 +104,7 @@ func inOrder(t testing.TB, who string, events []client.Event, signer string, las
 // back, hangs, and goes on. Answers are never late; events of the own node come
 // meanwhile; subscribers at the other are told that they missed some.
 func TestWithoutRedisTheGatewaysServeAndSubscribersHearOfIt(t *testing.T) {
+	t.Parallel()
 	r := startRedis(t)
 	f := serveEach(t, "a b", "--redis="+r.URL())
 	toA, toB := f.nodes["a"].connect(), f.nodes["b"].connect()
@@ -147,7 +148,14 @@ func TestWithoutRedisTheGatewaysServeAndSubscribersHearOfIt(t *testing.T) {
 		}
 		do(t, "end of "+what, harm[1])
 		slowest = max(slowest, busy("both to be well", func() bool { return down("a", 0) && down("b", 0) }))
-		slowest = max(slowest, busy("the loss to be told", func() bool { return missed() > before }))
+		// What a Redis that hung was sent before it was given up it may do when it goes on.
+		slowest = max(slowest, busy("every event to come, or to be told as missed", func() bool {
+			all := len(near.events())
+			return len(far.events())+int(missed()) >= all
+		}))
+		if what == "kill" && missed() == before {
+			t.Error("nobody was told of a loss")
+		}
 		at = len(far.events())
 		busy("events by Redis again", func() bool { return len(far.events()) > at+10 })
 		t.Logf("%s: slowest answer %v, missed %d", what, slowest, missed()-before)

@@ -37,6 +37,7 @@ func (c *peer) holds() map[string]bool {
 }
 
 func TestAGatewayThatWasKilledHasEveryHoldItAnsweredAndServesAtOnce(t *testing.T) {
+	t.Parallel()
 	for engine, store := range map[string]func() string{
 		"postgres": func() string { return database(t) },
 		"sqlite":   func() string { return "sqlite:" + filepath.Join(t.TempDir(), "n.db") },
@@ -79,6 +80,7 @@ func TestAGatewayThatWasKilledHasEveryHoldItAnsweredAndServesAtOnce(t *testing.T
 // TestAGatewayThatIsToldToEndDrains: what it answered happened, what it did not
 // answer did not.
 func TestAGatewayThatIsToldToEndDrains(t *testing.T) {
+	t.Parallel()
 	db := database(t)
 	p := launch(t, "--store="+db, "--max-holds=4096", "--drain-timeout=10s", "--lease-ttl=10m")
 	idle := p.connect()

@@ -28,6 +28,7 @@ func refused(t *testing.T, code int, args ...string) string {
 }
 
 func TestAStoreThatCannotBeUsedStopsTheStartWithASentence(t *testing.T) {
+	t.Parallel()
 	free := []string{"--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"}
 	unsafe, err := pgtest.Start("fsync = off")
 	if err != nil {
@@ -79,6 +80,7 @@ func TestAStoreThatCannotBeUsedStopsTheStartWithASentence(t *testing.T) {
 }
 
 func TestAPostgresThatIsAwayIsWaitedForAtTheStart(t *testing.T) {
+	t.Parallel()
 	_, through, proxy := behindProxy(t)
 	proxy.Refuse()
 	began := time.Now()
@@ -98,6 +100,7 @@ func TestAPostgresThatIsAwayIsWaitedForAtTheStart(t *testing.T) {
 }
 
 func TestASecondGatewayOnTheSameFileIsRefused(t *testing.T) {
+	t.Parallel()
 	store := "--store=sqlite:" + filepath.Join(t.TempDir(), "n.db")
 	first := launch(t, store)
 	c := first.connect()
@@ -116,6 +119,7 @@ func TestASecondGatewayOnTheSameFileIsRefused(t *testing.T) {
 }
 
 func TestAPortThatIsTakenStopsTheStartBeforeAnythingIsWritten(t *testing.T) {
+	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -134,6 +138,7 @@ func TestAPortThatIsTakenStopsTheStartBeforeAnythingIsWritten(t *testing.T) {
 }
 
 func TestMigrateMayBeRunAgain(t *testing.T) {
+	t.Parallel()
 	url := pg.NewDatabase(t)
 	var first string
 	for range 2 {
@@ -152,6 +157,7 @@ func TestMigrateMayBeRunAgain(t *testing.T) {
 }
 
 func TestGatewaysThatStartTogetherMigrateOnce(t *testing.T) {
+	t.Parallel()
 	url := pg.NewDatabase(t)
 	codes := make(chan int)
 	for range 3 {

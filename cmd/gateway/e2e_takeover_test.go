@@ -15,6 +15,7 @@ import (
 const account = "eip155:1:0xab16a96d359ec26a11e2c2b3d8f8b8942d5bfcdb"
 
 func TestAPausedOwnerThatWakesAfterTheTakeOverIsFenced(t *testing.T) {
+	t.Parallel()
 	db := database(t)
 	// What is fenced is told so, and not routed to the new owner.
 	a := launch(t, "--store="+db, "--node-id=a", "--lease-ttl=1s", "--forward=off")
@@ -87,6 +88,7 @@ func TestAPausedOwnerThatWakesAfterTheTakeOverIsFenced(t *testing.T) {
 }
 
 func TestASecondStartOfANodeTakesOverAtOnceAndTheFirstEnds(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		ttl   string
 		touch bool // the first is asked for the signer it lost

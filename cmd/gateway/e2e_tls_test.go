@@ -21,6 +21,7 @@ import (
 const adminKey = "the key of the private side"
 
 func TestAStartBeyondLoopbackNeedsWhatProtectsIt(t *testing.T) {
+	t.Parallel()
 	ca := tlstest.New(t, "ca")
 	cert, key := ca.Write(tlstest.Leaf{})
 	_, other := ca.Write(tlstest.Leaf{})
@@ -55,6 +56,7 @@ func TestAStartBeyondLoopbackNeedsWhatProtectsIt(t *testing.T) {
 }
 
 func TestAGatewayBeyondLoopbackServesBothAddressesOverTLS(t *testing.T) {
+	t.Parallel()
 	ca := tlstest.New(t, "ca")
 	cert, key := ca.Write(tlstest.Leaf{})
 	caFile, adminKey := ca.WriteCA(), strings.ReplaceAll(adminKey, " ", "-")
@@ -118,6 +120,7 @@ func TestAGatewayBeyondLoopbackServesBothAddressesOverTLS(t *testing.T) {
 // TestClientsComeInByKeyOrCertificateOverTLS is the way a gateway is meant to be open
 // to others: with TLS and authentication, and without --insecure-listen.
 func TestClientsComeInByKeyOrCertificateOverTLS(t *testing.T) {
+	t.Parallel()
 	ca, dir := tlstest.New(t, "ca"), t.TempDir()
 	cert, key := ca.Write(tlstest.Leaf{})
 	caFile, rights, store := ca.WriteCA(), filepath.Join(dir, "rights.yaml"), "--store=sqlite:"+filepath.Join(dir, "n.db")
@@ -160,6 +163,7 @@ func TestClientsComeInByKeyOrCertificateOverTLS(t *testing.T) {
 }
 
 func TestLongACertificateIsRenewedWhileTheGatewayRuns(t *testing.T) {
+	t.Parallel()
 	old, renewed := tlstest.New(t, "old"), tlstest.New(t, "renewed")
 	cert, key := old.Write(tlstest.Leaf{})
 	newCert, newKey := renewed.Issue(tlstest.Leaf{})
@@ -205,6 +209,7 @@ func TestLongACertificateIsRenewedWhileTheGatewayRuns(t *testing.T) {
 }
 
 func TestNodesReachEachOtherOverTLS(t *testing.T) {
+	t.Parallel()
 	ca := tlstest.New(t, "ca")
 	cert, key := ca.Write(tlstest.Leaf{Client: true})
 	caFile := ca.WriteCA()
