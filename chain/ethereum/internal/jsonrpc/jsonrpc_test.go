@@ -30,7 +30,8 @@ type rig struct {
 	stop    func()
 }
 
-func newRig(t *testing.T, address string) *rig {
+// newRig opens a node at an address. Before it is dialled, each of before sees the fake one.
+func newRig(t *testing.T, address string, before ...func(*fakenode.Node)) *rig {
 	t.Helper()
 	network := fakenode.NewNet()
 	e, err := ParseEndpoint(address)
@@ -39,6 +40,9 @@ func newRig(t *testing.T, address string) *rig {
 	}
 	r := &rig{e: e, changes: make(chan error, 100)}
 	r.fake = fakenode.New(t, network, e.Host(), fakenode.NewChain(time.Now(), time.Second), 1)
+	for _, f := range before {
+		f(r.fake)
+	}
 	r.Node = Open(e, Config{
 		Dial: network.Dial, MaxInflight: 4, MaxAnswer: 4 << 20, Timeout: 5 * time.Second, MaxPause: 10 * time.Second,
 		Changed: func(err error) { r.changes <- err },

@@ -144,9 +144,8 @@ func TestReconnectEndsOnlyTheSessionThatIsMeant(t *testing.T) {
 
 func TestANodeThatIsSilentForAMinuteIsConnectedAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, "ws://node:80")
-		r.fake.OnHTTP(func(w http.ResponseWriter, q *http.Request, _ []byte) bool {
-			return upgradeAndSleep(t, w, q)
+		r := newRig(t, "ws://node:80", func(n *fakenode.Node) {
+			n.OnHTTP(func(w http.ResponseWriter, q *http.Request, _ []byte) bool { return upgradeAndSleep(t, w, q) })
 		})
 		<-r.changes
 		begin := time.Now()
