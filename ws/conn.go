@@ -92,14 +92,32 @@ func (s *scratch) release() {
 func (c *conn) read() {
 	defer c.srv.left(c)
 	defer c.end()
+	defer c.recovered()
 	for !c.over && c.out.WaitReadable() {
-		if c.transport.eager == nil {
+		switch {
+		case c.transport.eager == nil:
 			c.serve()
-			continue
+		case !c.transport.await() || !c.takeControls():
+			c.serving.Go(c.serve)
+			c.serving.Wait()
 		}
-		c.transport.await()
-		c.serving.Go(c.serve)
-		c.serving.Wait()
+	}
+}
+
+// takeControls handles the pings and pongs that come first in what was read. It reports whether
+// that was all: an idle peer sends nothing else, and serve would stay for the message behind
+// them.
+func (c *conn) takeControls() bool {
+	for {
+		kind, payload, ok := c.transport.control()
+		switch {
+		case !ok:
+			return c.transport.empty()
+		case kind == websocket.PingMessage:
+			_ = c.onPing(string(payload)) // neither fails
+		default:
+			_ = c.onPong("")
+		}
 	}
 }
 

@@ -168,15 +168,63 @@ func TestAnIdleConnectionHasOnlyTheGoroutineThatWaits(t *testing.T) {
 		r.upgrade()
 		r.write(all[:cut], all[cut:])
 		r.want(opText, `"id":"b"`)
-		awaitTrue(t, "the end of what served the frames", func() bool {
-			stacks := make([]byte, 1<<20)
-			stacks = stacks[:runtime.Stack(stacks, true)]
-			return !bytes.Contains(stacks, []byte("ws.(*conn).serve(")) && bytes.Contains(stacks, []byte("ws.(*conn).read("))
-		})
+		onlyWaits(t, "of what served the frames")
+		if cut%10 == 0 { // what an idle peer sends
+			r.write(frame(fin|opPong, "beat"), frame(fin|opPing, "again"))
+			r.want(opPong, "again")
+			onlyWaits(t, "of what took the pings")
+		}
 		if got := r.outcome(served); got != served {
 			t.Errorf("cut at %d, and a request behind it: %s", cut, got)
 		}
 		must(t, r.Close())
 		h.settle(t)
+	}
+}
+
+func onlyWaits(t *testing.T, what string) {
+	t.Helper()
+	awaitTrue(t, "the end "+what, func() bool {
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		return !bytes.Contains(stacks, []byte("ws.(*conn).serve(")) && bytes.Contains(stacks, []byte("ws.(*conn).read("))
+	})
+}
+
+// What begins like a ping and is none, or not all of one, is gorilla's to judge.
+func TestOnlyWholeControlFramesAreTakenWithoutGorilla(t *testing.T) {
+	ping := frame(fin|opPing, strings.Repeat("p", 125))
+	for _, c := range []struct {
+		name string
+		sent []byte
+		kind int
+	}{
+		{"a ping", ping, opPing},
+		{"a pong of nothing", frame(fin|opPong, ""), opPong},
+		{"a pong, and a message", slices.Concat(frame(fin|opPong, "x"), text("[]")), opPong},
+		{"half a ping", ping[:60], 0},
+		{"a message", text("[]"), 0},
+		{"a close frame", closing(1000, ""), 0},
+		{"a ping in pieces", frame(opPing, "x"), 0},
+		{"a ping with a reserved bit", frame(fin|rsv1|opPing, "x"), 0},
+		{"a ping without a mask", append([]byte{fin | opPing, 4}, "abcdefgh"...), 0},
+		{"a ping that is too long", frame(fin|opPing, strings.Repeat("p", 126)), 0},
+	} {
+		tr, peer := pair(t)
+		_, err := peer.Write(c.sent)
+		must(t, err)
+		if !tr.await() {
+			t.Fatal("no bytes")
+		}
+		kind, payload, ok := tr.control()
+		if ok != (c.kind != 0) || kind != c.kind || c.kind == opPing && string(payload) != strings.Repeat("p", 125) {
+			t.Errorf("%s: %d %q %v", c.name, kind, payload, ok)
+		}
+		if n, whole := tr.frames.whole(); ok && (n != 1 || !whole) || !ok && n != 0 {
+			t.Errorf("%s: %d frames are whole: %v", c.name, n, whole)
+		}
+		if left := len(tr.eager.peek()); !ok && left != len(c.sent) {
+			t.Errorf("%s: %d of %d bytes are left to gorilla", c.name, left, len(c.sent))
+		}
 	}
 }

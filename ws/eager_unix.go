@@ -59,13 +59,26 @@ func (e *eager) Read(conn net.Conn, p []byte) (int, error) {
 	if e.buf == nil && (len(p) >= readBytes || !e.await()) {
 		return conn.Read(p) // at the end, or with an error, conn says which, in its own words
 	}
-	n := copy(p, e.buf.bytes[e.off:e.buf.n])
+	n := copy(p, e.peek())
+	e.skip(n)
+	return n, nil
+}
+
+// peek is what was read that nobody took yet, until the next call of another method.
+func (e *eager) peek() []byte {
+	if e.buf == nil {
+		return nil
+	}
+	return e.buf.bytes[e.off:e.buf.n]
+}
+
+// skip takes so many bytes of it.
+func (e *eager) skip(n int) {
 	e.off += n
 	if e.off == e.buf.n {
 		readBuffers.Put(e.buf)
 		e.buf, e.off = nil, 0
 	}
-	return n, nil
 }
 
 // buffered reports whether bytes were read that nobody took yet.

@@ -8,8 +8,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/gorilla/websocket"
 
 	"noncegate/writer"
 )
@@ -68,15 +71,38 @@ func (t *transport) empty() bool {
 	return t.eager != nil && !t.eager.buffered() && whole && n == t.taken
 }
 
-// await waits for bytes, or for the end, which the Read that follows tells. It is for a
-// transport with a plain socket that is empty.
-func (t *transport) await() {
+// await waits for bytes. false: there will be none, and Read says why. It is for a transport
+// with a plain socket that is empty.
+func (t *transport) await() bool {
 	t.reading.Store(true)
 	came := t.eager.await()
 	t.reading.Store(false)
 	if came {
 		t.began()
 	}
+	return came
+}
+
+// control takes a ping or a pong that comes first in what was read, by RFC 6455, 5.5: its
+// opcode and its payload. false: there is none, or not all of it, or something is wrong with
+// it, which is for gorilla to say. The transport was empty before.
+func (t *transport) control() (kind int, payload []byte, ok bool) {
+	const head, longest = 2 + 4, 125 // with the mask
+	p := t.eager.peek()
+	if len(p) < head || p[0] != finBit|websocket.PingMessage && p[0] != finBit|websocket.PongMessage {
+		return 0, nil, false
+	}
+	n := int(p[1] &^ maskBit)
+	if p[1]&maskBit == 0 || n > longest || len(p) < head+n {
+		return 0, nil, false
+	}
+	payload = slices.Clone(p[head : head+n])
+	for i := range payload {
+		payload[i] ^= p[2+i%4]
+	}
+	t.frames.see(p[:head+n])
+	t.eager.skip(head + n)
+	return int(p[0] &^ finBit), payload, true
 }
 
 // began notes that bytes came. They may be the whole of something, or finish what

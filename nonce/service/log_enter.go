@@ -188,7 +188,7 @@ func (w *worker) enter(sh *shard) {
 			w.retryLog(lg)
 			return
 		}
-		_ = w.acquired(sh, &rows[0], &was) // without a log it is not this node's
+		_ = w.acquired(sh, &rows[0], &was) // an error leaves it without a log, too
 		if sh.log == nil {
 			return
 		}
