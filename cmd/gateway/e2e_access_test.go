@@ -238,9 +238,7 @@ func TestSIGHUPHasFilesReadAgainAndEndsNothing(t *testing.T) {
 		_, err := ada.Status(t.Context(), "yours:1")
 		return err == nil
 	})
-	if !strings.Contains(p.log.String(), "reading rights, keys and TLS files again") {
-		t.Error("the log does not say so")
-	}
+	p.says("reading rights, keys and TLS files again")
 	p.signal(syscall.SIGTERM)
 	if code := p.exit(); code != exitOK {
 		t.Errorf("exit %d", code)

@@ -57,9 +57,7 @@ func TestAGuardedSubmissionIsMadeOnceByAGatewayOfEachKind(t *testing.T) {
 					t.Errorf("%s is %v, want %v", metric, got, want)
 				}
 			}
-			if log := p.log.String(); !strings.Contains(log, `"msg":"lock taken","component":"guard","key":"k:0::payout","value":"`) {
-				t.Errorf("the log does not say that a lock was taken:\n%s", log)
-			}
+			p.says(`"msg":"lock taken","component":"guard","key":"k:0::payout","value":"`)
 		})
 	}
 }

@@ -182,6 +182,13 @@ func (p *process) exit() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
+// says waits for a text in the log, which comes by a pipe and so a little later than what a
+// client is told.
+func (p *process) says(text string) {
+	p.Helper()
+	p.await("the log to say "+text, func() bool { return strings.Contains(p.log.String(), text) })
+}
+
 // await asks done until it says yes.
 func (p *process) await(what string, done func() bool) {
 	p.Helper()
