@@ -248,7 +248,6 @@ func TestSIGHUPHasFilesReadAgainAndEndsNothing(t *testing.T) {
 // Whoever reaches the private side without its key must not be able to take the
 // process's descriptors for nothing.
 func TestLongASocketOfThePrivateSideThatSaysNothingMoreIsClosed(t *testing.T) {
-	t.Parallel()
 	p := launch(t, "--store=sqlite:"+filepath.Join(t.TempDir(), "n.db"))
 	conn, err := net.Dial("tcp", strings.TrimPrefix(p.admin, "http://"))
 	if err != nil {

@@ -232,7 +232,6 @@ func TestLongAPausedOwnerLosesItsSignersToTheOthersAndServesOnWhenItWakes(t *tes
 }
 
 func TestLongAPostgresThatIsGoneIsSaidAtOnceByEveryNodeAndFoundAgainByEach(t *testing.T) {
-	t.Parallel()
 	f := serveEach(t, "a b c=basic")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

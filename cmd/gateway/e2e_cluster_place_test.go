@@ -48,7 +48,6 @@ func (f *fleet) stayed(node string, before map[int]int64) (n int) {
 // TestLongNodesThatJoinHaveTheirShardsUnderLoadAndNobodyIsRefused: with as many shards as a
 // database has if nobody says how many, and clients that do not ask twice.
 func TestLongNodesThatJoinHaveTheirShardsUnderLoadAndNobodyIsRefused(t *testing.T) {
-	t.Parallel()
 	const longest = 10 * time.Second // until they have them
 	f := &fleet{TB: t, db: pg.NewDatabase(t), args: []string{"--lease-ttl=5s"}, nodes: make(map[string]*process)}
 	f.launch("a")

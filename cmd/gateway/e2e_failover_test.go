@@ -38,7 +38,6 @@ func replicated(t *testing.T) (primary, replica *pgtest.Server, both string) {
 // TestLongAFailoverThatLostWritesIsNoticedAndComeBackFrom is the runbook "The database went
 // back" of docs/runbooks.md, with a real standby that is promoted.
 func TestLongAFailoverThatLostWritesIsNoticedAndComeBackFrom(t *testing.T) {
-	t.Parallel()
 	primary, replica, both := replicated(t)
 	// One node, which remembers all signers: what another one takes over is not compared.
 	a := launch(t, "--store="+both, "--node-id=a", "--lease-ttl=2s")

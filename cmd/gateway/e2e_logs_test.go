@@ -68,7 +68,6 @@ func TestTheWayUpIsRehearsed(t *testing.T) {
 
 // TestLongAGatewayThatDoesNotReachRedisLeavesItsShardsToOneThatDoes: and nothing is lost by it.
 func TestLongAGatewayThatDoesNotReachRedisLeavesItsShardsToOneThatDoes(t *testing.T) {
-	t.Parallel()
 	redis := startRedis(t)
 	proxy, err := pgtest.NewProxy(redis.Addr())
 	if err != nil {

@@ -269,7 +269,6 @@ func endBackends(t *testing.T, mode string) {
 }
 
 func TestLongAPostgresThatCrashesIsAwayAtOnceAndFoundAgain(t *testing.T) {
-	t.Parallel()
 	db := database(t)
 	p := launch(t, "--store="+db, "--max-holds=4096")
 	ctx, stop := context.WithCancel(t.Context())

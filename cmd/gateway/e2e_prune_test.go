@@ -88,7 +88,6 @@ func TestOldConsumedAllocationsArePrunedWhileClientsWork(t *testing.T) {
 }
 
 func TestLongASignerOfAStoppedGatewayIsPrunedByTheNextStart(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "n.db")
 	args := []string{"--store=sqlite:" + path, "--node-id=n", "--consumed-retention=1m"}
 	p := launch(t, args...)

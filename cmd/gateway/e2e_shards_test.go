@@ -108,7 +108,6 @@ func (f *fleet) signerOf(shard int) string {
 // TestLongAShardIsMovedByHandAndBackAndNobodyIsRefused: clients of all nodes go on meanwhile,
 // and do not ask twice.
 func TestLongAShardIsMovedByHandAndBackAndNobodyIsRefused(t *testing.T) {
-	t.Parallel()
 	f := serveEach(t, "a b c d=basic", "--lease-ttl=5s")
 	signers := named("account", 300)
 	toC := f.nodes["c"].connect()

@@ -159,7 +159,6 @@ func TestClientsComeInByKeyOrCertificateOverTLS(t *testing.T) {
 }
 
 func TestLongACertificateIsRenewedWhileTheGatewayRuns(t *testing.T) {
-	t.Parallel()
 	old, renewed := tlstest.New(t, "old"), tlstest.New(t, "renewed")
 	cert, key := old.Write(tlstest.Leaf{})
 	newCert, newKey := renewed.Issue(tlstest.Leaf{})
