@@ -6,8 +6,7 @@ GOSEC       := github.com/securego/gosec/v2/cmd/gosec@v2.22.11
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 FUZZTIME    ?= 10s
 GOTESTSUM   := gotest.tools/gotestsum@v1.13.0
-# The tests of a package that wait for processes wait beside each other.
-TESTFLAGS   ?= -timeout 15m -parallel 4
+TESTFLAGS   ?= -timeout 15m
 # A program with the race detector sleeps for a second before it ends, unless it is told not to.
 export GORACE ?= atexit_sleep_ms=10
 BENCHFLAGS  ?=
