@@ -8,9 +8,9 @@ import (
 	"noncegate/nonce"
 )
 
-// ensureOwned acquires, in one statement, the shards of these groups that this node does not own, and
-// returns the groups that may go on; the others are ended, routed or parked. A group without
-// tasks, which is there only for overdue holds, is dropped: no shard is acquired for it.
+// ensureOwned acquires, in one statement, the shards of these groups that this node does not
+// own, and returns the groups that may go on; the others are ended, routed or parked. A group
+// without tasks, which is there only for overdue holds, is dropped: no shard is acquired for it.
 func (w *worker) ensureOwned(groups []*group) []*group {
 	var missing []*shard
 	groups = w.yield(groups)

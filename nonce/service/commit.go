@@ -168,9 +168,9 @@ func (w *worker) commitFailed(groups []*group, err error) (next []*group) {
 	return nil
 }
 
-// again plans and commits groups that were aborted together with others. It skips front
-// and ensureOwned, which they went through in this round; a shard that was lost since is refused by
-// the commit.
+// again plans and commits groups that were aborted together with others. It skips front and
+// ensureOwned, which they went through in this round; a shard that was lost since is refused
+// by the commit.
 func (w *worker) again(groups []*group) []*group {
 	for _, g := range groups {
 		g.unread()

@@ -30,7 +30,9 @@ func (w *worker) settle(groups []*group, cause error) []*group {
 	}
 	var next []*group
 	for i, g := range groups {
-		if err != nil || acquired[slices.Index(shards, g.shard)].err != nil {
+		// A row says that the acquire was answered, and so that the token is above the commit's,
+		// also where this node does not have the shard.
+		if err != nil || acquired[slices.Index(shards, g.shard)].row.Token == 0 {
 			w.lose(g.shard) // so that whoever asks next acquires it first
 			w.leaveUnknown(g, cause)
 			continue

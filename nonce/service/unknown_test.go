@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
@@ -370,4 +371,33 @@ func TestInModeBasicAnUnknownOutcomeStaysUnknownUntilItIsAskedAgain(t *testing.T
 			}
 		}, basicMode)
 	}
+}
+
+// TestACommitIsSettledAlsoByANodeThatMayNotKeepItsShard: it has got a log meanwhile, and this
+// node has no Redis. It gives the shard back, and the row tells what became of the commit.
+func TestACommitIsSettledAlsoByANodeThatMayNotKeepItsShard(t *testing.T) {
+	n := start(t, newDisk(), "a")
+	shard := nonce.ShardOf(signer, shards)
+	n.disk.onAfter(once(memstore.OpCommit, signer, func(memstore.Call) error {
+		n.disk.onAfter(nil)
+		n.disk.takeAway(signer)
+		b := n.disk.register(t, "b")
+		if _, err := n.disk.Renew(t.Context(), b, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := n.disk.Acquire(t.Context(), b, []int{shard})
+		if err != nil || !rows[0].Taken {
+			t.Fatal(rows, err)
+		}
+		term := rows[0].Term()
+		if on, err := n.disk.TurnOn(t.Context(), b, term, "server", nonce.Grant{For: time.Minute, LongestHold: time.Minute}); err != nil || !on {
+			t.Fatal(on, err)
+		}
+		term.Performance = true
+		if given, err := n.disk.Release(t.Context(), b, []lease.ShardTerm{term}); err != nil || given != 1 {
+			t.Fatal(given, err)
+		}
+		return errCut
+	}))
+	n.want("allocate -> 0#1", "used 0#1 -> none")
 }
