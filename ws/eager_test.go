@@ -11,8 +11,11 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/gorilla/websocket"
 )
 
 // pair is both ends of a TCP connection; the first is wrapped.
@@ -226,5 +229,30 @@ func TestOnlyWholeControlFramesAreTakenWithoutGorilla(t *testing.T) {
 		if left := len(tr.eager.peek()); !ok && left != len(c.sent) {
 			t.Errorf("%s: %d of %d bytes are left to gorilla", c.name, left, len(c.sent))
 		}
+	}
+}
+
+// TestConnectionsTakePingsAndPongsBesideEachOther: the buffer of one is at once that of another,
+// which the race detector sees.
+func TestConnectionsTakePingsAndPongsBesideEachOther(t *testing.T) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for _, opcode := range []int{websocket.PingMessage, websocket.PongMessage, websocket.PingMessage} {
+		tr, peer := pair(t)
+		frame := append([]byte{byte(finBit | opcode), maskBit | 4, 0, 0, 0, 0}, "four"...)
+		all.Go(func() {
+			for range 500 {
+				_, err := peer.Write(frame)
+				if err != nil || !tr.await() {
+					t.Error("nothing came:", err)
+					return
+				}
+				kind, payload, ok := tr.control()
+				if !ok || kind != opcode || string(payload) != "four" {
+					t.Errorf("control() = %d, %q, %v; want opcode %d with %q", kind, payload, ok, opcode, "four")
+					return
+				}
+			}
+		})
 	}
 }

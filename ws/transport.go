@@ -96,13 +96,14 @@ func (t *transport) control() (kind int, payload []byte, ok bool) {
 	if p[1]&maskBit == 0 || n > longest || len(p) < head+n {
 		return 0, nil, false
 	}
+	kind = int(p[0] &^ finBit)
 	payload = slices.Clone(p[head : head+n])
 	for i := range payload {
 		payload[i] ^= p[2+i%4]
 	}
 	t.frames.see(p[:head+n])
 	t.eager.skip(head + n)
-	return int(p[0] &^ finBit), payload, true
+	return kind, payload, true
 }
 
 // began notes that bytes came. They may be the whole of something, or finish what
