@@ -46,14 +46,16 @@ test: ## the tests with the race detector, but for the long ones (installs what 
 	cd test/interop && $(GO) test -race -count=1 $(TESTFLAGS) -skip '^TestLong' ./...
 	@echo "Left out: the long tests, which make test-long runs."
 
-# The packages that have long tests, of a module's folder.
-long = $$(grep -rl '^func TestLong' --include='*_test.go' . | grep $(1) '^./test/interop/' | xargs -n1 dirname | sort -u)
+# The packages of this module that have long tests, but for the one that measures.
+long = $$(grep -rl '^func TestLong' --include='*_test.go' . | xargs -n1 dirname | sort -u | grep -v -e '^./test/interop' -e '^./scripts/loadtest/bench$$')
 
 test-long: ## the long tests, which .ci/run runs too
 	@scripts/setup-test.sh
 	@mkdir -p bin
-	$(call gotestsum,bin/test-long.json) -- -race $(TESTFLAGS) -run '^TestLong' $(call long,-v)
+	$(call gotestsum,bin/test-long.json) -- -race $(TESTFLAGS) -run '^TestLong' $(long)
 	$(call slowest,bin/test-long.json)
+	@# What measures has the machine to itself.
+	$(GO) test -race $(TESTFLAGS) -run '^TestLong' ./scripts/loadtest/bench
 	cd test/interop && $(GO) test -race -count=1 $(TESTFLAGS) -run '^TestLong' ./...
 
 fmt: ## format the code

@@ -26,10 +26,17 @@ func TestLongThePerformanceEngineIsMeasuredWithAllSignersInIt(t *testing.T) {
 		{name: "memory", scene: "soak", over: gatewayEngine, figure: noted(noteGrown), target: atLeast(0.01)},
 	}
 	r, err := run(t.Context(), c, engines, table)
+	why, void := r.IsVoid()
+	for tries := 1; err == nil && void && tries < 4; tries++ {
+		// Beside other work Redis may keep a gateway waiting until it leaves the engine.
+		t.Logf("once more, the bench was void: %s", why)
+		r, err = run(t.Context(), c, engines, table)
+		why, void = r.IsVoid()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if why, void := r.IsVoid(); void {
+	if void {
 		t.Fatalf("the bench is void: %s", why)
 	}
 	sides := r.Scenes[0].Sides
