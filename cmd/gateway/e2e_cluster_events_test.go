@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"noncegate/client"
+	"noncegate/internal/testenv/guarded"
 	"noncegate/internal/testenv/pgtest"
 	"noncegate/wire"
 )
@@ -117,12 +117,11 @@ func TestEventsReachSubscribersOnEveryNodeOnceAndInOrder(t *testing.T) {
 // freeAddr is an address on which nobody listens just now.
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := guarded.FreeAddr()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return addr
 }
 
 // between makes a proxy to an address on which a node is going to listen.

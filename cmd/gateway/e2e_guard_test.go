@@ -13,8 +13,8 @@ import (
 	"noncegate/wire"
 )
 
-// guarded is the params of an allocate with a guard.
-func guarded(signer, requestID, guard string) string {
+// allocateGuarded is the params of an allocate with a guard.
+func allocateGuarded(signer, requestID, guard string) string {
 	if requestID != "" {
 		requestID = fmt.Sprintf(`"requestId":%q,`, requestID)
 	}
@@ -36,12 +36,12 @@ func TestAGuardedSubmissionIsMadeOnceByAGatewayOfEachKind(t *testing.T) {
 			}
 			p := launch(t, append(flags, "--log-level=debug")...)
 			c, other := p.connect(), p.connect()
-			first := decode[wire.AllocateResult](t, c.want("ok", wire.MethodAllocate, guarded("a", "r", keptGuard)))
-			refused := other.want("duplicate_submit", wire.MethodAllocate, guarded("b", "", keptGuard))
+			first := decode[wire.AllocateResult](t, c.want("ok", wire.MethodAllocate, allocateGuarded("a", "r", keptGuard)))
+			refused := other.want("duplicate_submit", wire.MethodAllocate, allocateGuarded("b", "", keptGuard))
 			if after := refused.Error.Data.RetryAfterMs; after < 1000 || after > 60_000 || refused.Error.Code != wire.CodeDuplicateSubmit {
 				t.Errorf("refused with %+v, want -32016 and what is left of a minute", refused.Error)
 			}
-			again := decode[wire.AllocateResult](t, other.want("ok", wire.MethodAllocate, guarded("a", "r", keptGuard)))
+			again := decode[wire.AllocateResult](t, other.want("ok", wire.MethodAllocate, allocateGuarded("a", "r", keptGuard)))
 			if again.Nonce != first.Nonce || again.Attempt != first.Attempt || !slices.Equal(again.Nonces, first.Nonces) {
 				t.Errorf("a known request id is answered %+v, want %+v", again, first)
 			}
@@ -70,9 +70,9 @@ func TestAGuardedCallIsForwardedAndGuardedOnce(t *testing.T) {
 	conns := f.connectEach()
 	owner := owners(conns["a"], named("s", 12))
 	signer := of(owner, "a")[0]
-	first := decode[wire.AllocateResult](t, conns["b"].want("ok", wire.MethodAllocate, guarded(signer, "r", keptGuard)))
-	conns["b"].want("duplicate_submit", wire.MethodAllocate, guarded(signer, "s", keptGuard))
-	again := decode[wire.AllocateResult](t, conns["b"].want("ok", wire.MethodAllocate, guarded(signer, "r", keptGuard)))
+	first := decode[wire.AllocateResult](t, conns["b"].want("ok", wire.MethodAllocate, allocateGuarded(signer, "r", keptGuard)))
+	conns["b"].want("duplicate_submit", wire.MethodAllocate, allocateGuarded(signer, "s", keptGuard))
+	again := decode[wire.AllocateResult](t, conns["b"].want("ok", wire.MethodAllocate, allocateGuarded(signer, "r", keptGuard)))
 	if again.Nonce != first.Nonce || again.Attempt != first.Attempt {
 		t.Errorf("a known request id is answered %+v, want %+v", again, first)
 	}
@@ -121,7 +121,7 @@ func TestLongOfAHundredSubmissionsToTwoNodesOnePasses(t *testing.T) {
 	}
 	execute("BEGIN")
 	execute("SELECT 1 FROM " + "signer" + " FOR UPDATE")
-	submission := guarded("s", "", `{"key":"payout","intervalMs":60000}`)
+	submission := allocateGuarded("s", "", `{"key":"payout","intervalMs":60000}`)
 	const connections, each = 9, 11
 	var conns []*peer
 	for i := range connections {

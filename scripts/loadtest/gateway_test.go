@@ -4,12 +4,12 @@ package main
 
 import (
 	"context"
-	"net"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"noncegate/internal/testenv/guarded"
 	"noncegate/scripts/loadtest/process"
 )
 
@@ -61,10 +61,9 @@ func (g gatewayAt) start(t *testing.T) {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := guarded.FreeAddr()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	return addr
 }

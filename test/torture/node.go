@@ -6,13 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -187,11 +185,11 @@ func (n *Node) close() error {
 
 // newNode makes a node that is not started yet.
 func newNode(room *guarded.Room, exe, id, mode, database, target string) (*Node, error) {
-	listen, err := freeAddr()
+	listen, err := guarded.FreeAddr()
 	if err != nil {
 		return nil, err
 	}
-	admin, err := freeAddr()
+	admin, err := guarded.FreeAddr()
 	if err != nil {
 		return nil, err
 	}
@@ -216,19 +214,4 @@ func newNode(room *guarded.Room, exe, id, mode, database, target string) (*Node,
 		"--sweep-interval=" + sweepInterval.String(), "--request-retention=0", "--consumed-retention=0", "--drain-timeout=2s",
 	}
 	return n, nil
-}
-
-// freeAddr finds an address of the loopback interface that nobody listens on, below
-// the range that outgoing connections take their ports from, so that it is still
-// free when a gateway is started again.
-func freeAddr() (string, error) {
-	var err error
-	for range 50 {
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(12000+rand.IntN(20000)))
-		var l net.Listener
-		if l, err = net.Listen("tcp", addr); err == nil {
-			return addr, l.Close()
-		}
-	}
-	return "", fmt.Errorf("no free port: %w", err)
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/http"
 	"net/url"
 	"os/exec"
@@ -76,7 +75,7 @@ func StartPrometheus(ctx context.Context, room *guarded.Room, c PrometheusConfig
 	if err := room.WriteFile("prometheus.yml", fmt.Sprintf(config, every, rules, strings.Join(targets, ", "))); err != nil {
 		return nil, err
 	}
-	address, err := freeAddress()
+	address, err := guarded.FreeAddr()
 	if err != nil {
 		return nil, err
 	}
@@ -95,15 +94,6 @@ func StartPrometheus(ctx context.Context, room *guarded.Room, c PrometheusConfig
 		return nil, fmt.Errorf("start prometheus: %w\n%s", err, p.LogTail(2000))
 	}
 	return s, nil
-}
-
-// freeAddress is an address nobody listened on a moment ago.
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }
 
 // Stop ends the server in order.

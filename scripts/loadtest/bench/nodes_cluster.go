@@ -53,11 +53,11 @@ func (a *arena) startCluster(ctx context.Context, database string, kinds []nodeK
 
 func (cl *cluster) start(ctx context.Context, kinds []nodeKind) error {
 	for i, kind := range kinds {
-		addr, err := freeAddr()
+		addr, err := guarded.FreeAddr()
 		if err != nil {
 			return err
 		}
-		admin, err := freeAddr()
+		admin, err := guarded.FreeAddr()
 		if err != nil {
 			return err
 		}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -132,11 +131,11 @@ type server struct {
 // startServer starts a server and waits until it is ready. The caller must stop
 // it.
 func (a *arena) startServer(ctx context.Context, kind string, st store) (*server, error) {
-	addr, err := freeAddr()
+	addr, err := guarded.FreeAddr()
 	if err != nil {
 		return nil, err
 	}
-	admin, err := freeAddr()
+	admin, err := guarded.FreeAddr()
 	if err != nil {
 		return nil, err
 	}
@@ -249,12 +248,3 @@ func waitReady(ctx context.Context, p *guarded.Process, ready func(context.Conte
 
 // stop ends the server, asking first, and waits.
 func (s *server) stop() error { return s.proc.End(syscall.SIGTERM, stopTimeout) }
-
-// freeAddr is a loopback address nobody listens on at the moment.
-func freeAddr() (string, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
-	}
-	return ln.Addr().String(), ln.Close()
-}
