@@ -97,9 +97,11 @@ func TestCastSendsThroughTheGateway(t *testing.T) {
 				defer cancel()
 				cmd := exec.CommandContext(ctx, program, args...)
 				cmd.Env = []string{"HOME=" + t.TempDir(), "NO_COLOR=1", "ETH_RPC_URL=" + c.eth(scheme)}
-				out, err := cmd.CombinedOutput()
+				var stderr strings.Builder // also what cast says while it ends, such as of a poll that it breaks off
+				cmd.Stderr = &stderr
+				out, err := cmd.Output()
 				if err != nil {
-					t.Fatalf("cast %s: %v\n%s", args, err, out)
+					t.Fatalf("cast %s: %v\n%s%s", args, err, out, &stderr)
 				}
 				return strings.TrimSpace(string(out))
 			}
