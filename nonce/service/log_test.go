@@ -135,3 +135,25 @@ func TestALogIsTakenOverBesideARowThatCannotBeRead(t *testing.T) {
 		l.disk.onBefore(nil)
 	})
 }
+
+// TestAStopDoesNotRefuseWhatTheLogMayHave: the append of the first has an unknown outcome; what
+// came behind it was not tried.
+func TestAStopDoesNotRefuseWhatTheLogMayHave(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		n, way := l.start("a")
+		l.on(n)
+		name := l.disk.nameIn(0)
+		n.run("allocate " + name)
+		way.hangs.Store(true)
+		first := n.send(allocate(name))[0]
+		time.Sleep(logTimeout + 100*time.Millisecond)
+		behind := n.send(allocate(name))[0]
+		n.Stop()
+		if got := first.wait(); got != "unknown" {
+			t.Errorf("what the log may have: %s", got)
+		}
+		if got := behind.wait(); got != "draining" {
+			t.Errorf("what came behind it: %s", got)
+		}
+	})
+}

@@ -309,6 +309,9 @@ func (s *Service) Stop() {
 		s.runs.Wait()
 		if s.basic == nil {
 			s.giveAllBack()
+			for _, w := range s.workers {
+				w.failParked()
+			}
 		}
 		s.keeper.Stop()
 	})

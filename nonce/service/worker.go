@@ -119,7 +119,6 @@ func (w *worker) loop(stop <-chan struct{}) {
 			w.runAll()
 		case <-stop:
 			w.runAll()
-			w.failParked()
 			return
 		}
 	}
@@ -311,8 +310,8 @@ func (w *worker) parkedDue() bool {
 	return false
 }
 
-// failParked refuses what is still parked, or waits for another node, when the
-// service stops.
+// failParked ends what is still parked, waits for another node or for a time, when the service
+// has stopped and given its shards back: what had an unknown outcome has ended by that.
 func (w *worker) failParked() {
 	w.batchMu.Lock()
 	defer w.batchMu.Unlock()
@@ -326,6 +325,10 @@ func (w *worker) failParked() {
 			w.failGroup(g, nonce.ErrDraining)
 		}
 	}
+	for _, v := range w.later {
+		w.refuse(v.task, &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errAfterGrant})
+	}
+	w.later = nil
 	w.wakeAll()
 }
 
