@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"noncegate/nonce"
@@ -21,17 +22,9 @@ func (d *draft) allocate() bool {
 	}
 	free := d.released(op.Count)
 	fresh := op.Count - len(free)
-	if fresh > 0 && d.room() < fresh { // what is RELEASED takes no room
-		return d.refuse(&nonce.HoldLimitError{Limit: d.rules.MaxLive})
-	}
-	if err := d.outsideWindow(int64(fresh)); err != nil {
+	err := d.withheld(op.Count, fresh)
+	if err != nil {
 		return d.refuse(err)
-	}
-	if d.usedUp(int64(fresh)) {
-		return d.refuse(&nonce.ConflictError{Sentence: "the nonces of this signer are used up", Nonce: -1})
-	}
-	if !d.claim(op.Count) {
-		return d.refuse(&nonce.HoldLimitError{Limit: op.MaxOpen, OfPrincipal: true})
 	}
 	d.handOut(free, fresh)
 	return true
@@ -84,18 +77,6 @@ var recordFirst = &nonce.Note{Reason: nonce.ReasonRecordFirst}
 // give adds a nonce to what the op is told.
 func (d *draft) give(e *nonce.Entry) {
 	d.ans.Nonces, d.ans.Attempts = append(d.ans.Nonces, e.Nonce), append(d.ans.Attempts, e.Attempt)
-}
-
-// claim takes room for nonces among the open holds of the op's principal.
-func (d *draft) claim(count int) bool {
-	if d.in.Claim == nil || d.op.Principal == 0 || d.op.MaxOpen == 0 {
-		return true
-	}
-	if !d.in.Claim(d.op, count) {
-		return false
-	}
-	d.ans.Claimed = count
-	return true
 }
 
 // refuse ends an op with an error, unless it may be a repeat of one that succeeded: if it
@@ -182,8 +163,7 @@ func (d *draft) holdStates(req *nonce.Request) []nonce.HoldState {
 			continue
 		}
 		e := &s.Live[at]
-		row := e.Row()
-		out[i].Attempt, out[i].Status, out[i].Unknown = e.Attempt, e.Status, row.Unknown()
+		out[i].Attempt, out[i].Status, out[i].Unknown = e.Attempt, e.Status, e.Unknown()
 		if e.Status == nonce.Held && e.Until <= d.in.Now.Latest && !out[i].Unknown {
 			out[i].Status, _ = d.judge(e)
 			out[i].Unknown = out[i].Status == nonce.Held
@@ -192,17 +172,26 @@ func (d *draft) holdStates(req *nonce.Request) []nonce.HoldState {
 	return out
 }
 
-// outsideWindow says why so many new nonces may not be handed out now. A signer whose
-// chain has not answered yet does not begin at 0; one that has begun goes on without.
-func (d *draft) outsideWindow(fresh int64) error {
-	v := &d.view
+// withheld says why nonces, so many of them new, may not be handed out now; nil: they may, and
+// room for them is taken among the open holds of the op's principal. A signer whose chain has
+// not answered yet does not begin at 0; one that has begun goes on without.
+func (d *draft) withheld(count, fresh int) error {
+	op, v, next := d.op, &d.view, d.plan.Signer.Next
 	switch {
-	case d.in.Chain == nil || fresh == 0:
-	case d.silent():
+	case fresh > 0 && d.room() < fresh: // what is RELEASED takes no room
+		return &nonce.HoldLimitError{Limit: d.rules.MaxLive}
+	case fresh > 0 && d.silent():
 		return errSilent()
-	case v.Known && v.Window > 0 && d.plan.Signer.Next+fresh > v.Mined+v.Window:
+	case fresh > 0 && v.Known && v.Window > 0 && next+int64(fresh) > v.Mined+v.Window:
 		return &nonce.HoldLimitError{Limit: int(v.Window), Window: true, Lowest: v.Mined}
+	case next > math.MaxInt64-int64(fresh):
+		return &nonce.ConflictError{Sentence: "the nonces of this signer are used up", Nonce: -1}
+	case d.in.Claim == nil || op.Principal == 0 || op.MaxOpen == 0: // nobody counts
+		return nil
+	case !d.in.Claim(op, count):
+		return &nonce.HoldLimitError{Limit: op.MaxOpen, OfPrincipal: true}
 	}
+	d.ans.Claimed = count
 	return nil
 }
 
@@ -217,39 +206,22 @@ func (d *draft) silent() bool {
 }
 
 // takeNext hands out the nonce of a transaction if it is the one to be handed out next.
-func (d *draft) takeNext() bool {
+func (d *draft) takeNext() {
 	op, s := d.op, &d.plan.Signer
-	next, attempt := s.Next, int64(1)
+	row := nonce.Row{Nonce: s.Next, Attempt: 1, Holder: op.Principal}
 	free := d.released(1)
 	if len(free) > 0 {
-		next, attempt = s.Live[free[0]].Nonce, s.Live[free[0]].Attempt+1
+		row.Nonce, row.Attempt = s.Live[free[0]].Nonce, s.Live[free[0]].Attempt+1
 	}
-	switch {
-	case op.Nonce != next:
-		d.conflict(nonce.Row{Nonce: -1}, fmt.Sprintf("nobody holds the nonce, and the next one is %d", next))
-		return true
-	case len(free) == 0 && d.room() < 1:
-		d.ans.Err = &nonce.HoldLimitError{Limit: d.rules.MaxLive}
-		return true
-	case len(free) == 0 && d.usedUp(1):
-		d.conflict(nonce.Row{Nonce: -1}, "the nonces of this signer are used up")
-		return true
+	if op.Nonce != row.Nonce {
+		d.conflict(nonce.Row{Nonce: -1}, fmt.Sprintf("nobody holds the nonce, and the next one is %d", row.Nonce))
+		return
 	}
-	if err := d.outsideWindow(int64(1 - len(free))); err != nil {
-		d.ans.Err = err
-		return true
+	d.ans.Err = d.withheld(1, 1-len(free))
+	if d.ans.Err != nil {
+		return
 	}
-	if !d.claim(1) {
-		d.ans.Err = &nonce.HoldLimitError{Limit: op.MaxOpen, OfPrincipal: true}
-		return true
-	}
-	hold := d.holdOf(op)
-	d.put(nonce.Entry{
-		Nonce: next, Attempt: attempt, Status: nonce.Held, Until: d.until(hold), Holder: op.Principal,
-		Note: &nonce.Note{Reason: nonce.ReasonForwarded, TxHash: op.TxHash},
-	})
-	s.Next = max(s.Next, next+1)
-	d.ans.Attempt, d.ans.Status, d.ans.Token, d.ans.Wrote, d.ans.Took = attempt, nonce.Held, d.in.Token, true, true
-	d.ans.Until, d.ans.Left, d.ans.Hashes = d.until(hold), hold, allHashes(op.TxHash, "")
-	return true
+	d.hold(row, d.holdOf(op), nonce.Note{Reason: nonce.ReasonForwarded, TxHash: op.TxHash})
+	s.Next = max(s.Next, row.Nonce+1)
+	d.ans.Attempt, d.ans.Took = row.Attempt, true
 }

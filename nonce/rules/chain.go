@@ -30,27 +30,23 @@ func unknownLook(v *nonce.ChainView) time.Duration {
 // chain that is asked such a hold is unknown until the nodes have been asked for long
 // enough; without one it is handed out again.
 func (d *draft) judge(e *nonce.Entry) (to nonce.Status, note nonce.Note) {
-	was := nonce.Note{}
-	if e.Note != nil {
-		was = *e.Note
-	}
-	sent := nonce.Note{TxHash: was.TxHash, Replaced: was.Replaced}
+	row := e.Row()
 	because := func(s nonce.Status, reason string) (nonce.Status, nonce.Note) {
-		return s, nonce.Note{Reason: reason, TxHash: sent.TxHash, Replaced: sent.Replaced}
+		return s, nonce.Note{Reason: reason, TxHash: row.TxHash, Replaced: row.Replaced}
 	}
 	switch {
-	case was.TxHash != nonce.TxHash{}:
+	case row.TxHash != nonce.TxHash{}:
 		return because(nonce.Consumed, "")
 	case e.Nonce < d.plan.Signer.Floor:
 		return because(nonce.Consumed, nonce.ReasonBelowFloor)
 	case d.mined(e.Nonce):
-		sent.TxHash = d.in.Chain.UsedBy(e.Nonce)
+		row.TxHash = d.in.Chain.UsedBy(e.Nonce)
 		return because(nonce.Consumed, nonce.ReasonMined)
-	case was.Reason == nonce.ReasonRecordFirst:
+	case row.Reason == nonce.ReasonRecordFirst:
 		return because(nonce.Released, nonce.ReasonNotRecorded)
 	case d.in.Chain == nil:
 		return because(nonce.Released, nonce.ReasonExpired)
-	case was.Reason == nonce.ReasonUnknown && d.view.UnknownFor > 0 && d.in.Chain.Unseen(e.Nonce, e.Attempt):
+	case row.Reason == nonce.ReasonUnknown && d.view.UnknownFor > 0 && d.in.Chain.Unseen(e.Nonce, e.Attempt):
 		return because(nonce.Released, nonce.ReasonUnseen)
 	}
 	return because(nonce.Held, nonce.ReasonUnknown)
@@ -89,8 +85,7 @@ func (d *draft) expire() {
 			event.Type, event.Reason = nonce.EventUnknown, ""
 			d.plan.Expired++
 		case to == nonce.Released:
-			row := e.Row()
-			d.put(release(row, note.Reason))
+			d.put(release(e.Row(), note.Reason))
 			event.Type = nonce.EventExpired
 			if note.Reason == nonce.ReasonExpired {
 				event.Reason = ""
@@ -119,32 +114,24 @@ func (d *draft) align(ops []*nonce.Op) {
 	if d.in.Chain == nil || !v.Known || d.refusesNew() || d.silent() || s.Version == 0 && !slices.ContainsFunc(ops, begins) {
 		return
 	}
-	if from := max(v.Mined, startOf(s, v)); from > s.Next {
+	from := v.Mined
+	if s.Version == 0 { // it is not there yet
+		from = max(from, v.Start)
+	}
+	if from > s.Next {
 		s.Next, d.plan.Writes = from, true
 	}
 	for _, e := range slices.Clone(s.Live) {
-		if e.Nonce >= v.Mined {
-			break
+		if e.Nonce < v.Mined && e.Status == nonce.Released {
+			note := nonce.Note{Reason: nonce.ReasonMined, TxHash: d.in.Chain.UsedBy(e.Nonce)}
+			d.consume(nonce.Past{Nonce: e.Nonce, Attempt: e.Attempt, Holder: e.Holder, Note: note})
+			d.plan.Own = append(d.plan.Own, nonce.Event{Type: nonce.EventUsed, Nonce: e.Nonce, Attempt: e.Attempt, Reason: note.Reason, TxHash: note.TxHash})
 		}
-		if e.Status != nonce.Released {
-			continue
-		}
-		note := nonce.Note{Reason: nonce.ReasonMined, TxHash: d.in.Chain.UsedBy(e.Nonce)}
-		d.consume(nonce.Past{Nonce: e.Nonce, Attempt: e.Attempt, Holder: e.Holder, Note: note})
-		d.plan.Own = append(d.plan.Own, nonce.Event{Type: nonce.EventUsed, Nonce: e.Nonce, Attempt: e.Attempt, Reason: note.Reason, TxHash: note.TxHash})
 	}
 	if v.Final >= s.Floor+alignFloor {
 		d.raise(v.Final)
 		d.plan.Own = append(d.plan.Own, nonce.Event{Type: nonce.EventFloor, Nonce: v.Final})
 	}
-}
-
-// startOf is where a signer begins that is not there yet.
-func startOf(s *nonce.Signer, v *nonce.ChainView) int64 {
-	if s.Version > 0 {
-		return 0
-	}
-	return v.Start
 }
 
 // begins reports whether an op makes a signer begin.
@@ -235,8 +222,7 @@ func (d *draft) handOutAgain(n int64, row nonce.Row) {
 	}
 	d.ans.Before = &nonce.Before{Status: row.Status, Attempt: row.Attempt, Reason: row.Reason}
 	row.Nonce, row.Attempt, row.Holder = n, attempt, d.op.Principal
-	held := row
-	d.hold(held, d.holdOf(d.op), nonce.Note{Reason: nonce.ReasonRepair, TxHash: row.TxHash, Replaced: hashes})
+	d.hold(row, d.holdOf(d.op), nonce.Note{Reason: nonce.ReasonRepair, TxHash: row.TxHash, Replaced: hashes})
 	d.ans.Nonces, d.ans.Attempts = []int64{n}, []int64{attempt}
 	d.remember()
 }

@@ -63,9 +63,9 @@ const (
 // firstAttempt is above all attempts that a nonce in doubt can have been given.
 func (d *draft) firstAttempt() int64 { return d.plan.Signer.Epoch << attemptShift }
 
-// markDoubtful lets a mark of use pass of a nonce in doubt, for whatever attempt the log may
-// have given; it is told when the log gives no more. All other marks are refused.
-func (d *draft) markDoubtful(row nonce.Row) (nonce.Row, bool) {
+// markDoubtful does what a mark of use asks for with a nonce in doubt, for whatever attempt the
+// log may have given; it is told when the log gives no more. All other marks are refused.
+func (d *draft) markDoubtful(row nonce.Row, do func(nonce.Row)) {
 	switch op := d.op; {
 	case op.Kind != nonce.KindMarkUsed:
 		d.conflict(nonce.Row{Nonce: row.Nonce, Status: nonce.Held}, doubtSentence)
@@ -75,7 +75,6 @@ func (d *draft) markDoubtful(row nonce.Row) (nonce.Row, bool) {
 		d.conflict(nonce.Row{Nonce: -1}, doubtAttempt)
 	default:
 		row.Attempt, d.ans.After = op.Attempt, d.in.GrantUntil
-		return row, true
+		do(row)
 	}
-	return row, false
 }

@@ -12,22 +12,20 @@ const (
 	longAgo     = "the nonce is consumed, so long ago that nothing else is known of it"
 )
 
-// markable finds the nonce that a mark is about, and checks attempt and holder. ok: the
-// mark may go on; else it is answered, or, not read, waits. Who is late, so that somebody
+// mark does what a mark asks for, where it may: it finds the nonce and checks attempt and
+// holder. Else the mark is answered, or, not read, waits. Who is late, so that somebody
 // else has the nonce now, is told so, and nothing of the other's hold.
-func (d *draft) markable() (row nonce.Row, ok, read bool) {
+func (d *draft) mark(do func(nonce.Row)) (read bool) {
 	op := d.op
 	row, there, read := d.row(op.Nonce)
 	switch {
 	case !read:
-		return row, false, false
 	case !there && op.Nonce < d.plan.Signer.Next:
 		d.conflict(nonce.Row{Nonce: op.Nonce, Status: nonce.Consumed}, longAgo)
 	case !there:
 		d.ans.Err = nonce.ErrNotFound
 	case row.Status == nonce.Held && row.Reason == nonce.ReasonInDoubt:
-		row, ok = d.markDoubtful(row)
-		return row, ok, true
+		d.markDoubtful(row, do)
 	case row.Attempt != op.Attempt && !op.MayMark(row):
 		d.conflict(nonce.Row{Nonce: -1}, attemptOver)
 	case row.Attempt != op.Attempt:
@@ -35,32 +33,27 @@ func (d *draft) markable() (row nonce.Row, ok, read bool) {
 	case !op.MayMark(row):
 		d.ans.Err = nonce.ErrNotHolder
 	default:
-		return row, true, true
+		do(row)
 	}
-	return row, false, true
+	return read
 }
 
 // markUsed records that a nonce was used, and by which transaction if that is known.
 // Another one of the same attempt has replaced it: nobody else can have sent it.
-func (d *draft) markUsed() bool {
-	row, ok, read := d.markable()
-	if !ok {
-		return read
-	}
+func (d *draft) markUsed(row nonce.Row) {
 	hash := d.op.TxHash
 	if row.Status == nonce.Consumed && (hash == row.TxHash || hash == nonce.TxHash{} || row.Replaced.Contains(hash)) {
 		d.ans.Status, d.ans.Hashes = nonce.Consumed, allHashes(row.TxHash, row.Replaced)
-		return true
+		return
 	}
 	note, ok := d.record(row)
 	if !ok {
-		return true
+		return
 	}
 	if row.Status == nonce.Consumed {
 		note.Reason = row.Reason
 	}
 	d.end(row, note)
-	return true
 }
 
 // end has the op consume a nonce.
@@ -112,11 +105,7 @@ func allHashes(newest nonce.TxHash, replaced nonce.TxHashes) nonce.TxHashes {
 }
 
 // markRecyclable gives a nonce back, unless somebody may have sent with it.
-func (d *draft) markRecyclable() bool {
-	row, ok, read := d.markable()
-	if !ok {
-		return read
-	}
+func (d *draft) markRecyclable(row nonce.Row) {
 	op := d.op
 	sent := row.TxHash != nonce.TxHash{}
 	repaired := row.Reason == nonce.ReasonRepair // others may have sent with the nonce before
@@ -148,7 +137,6 @@ func (d *draft) markRecyclable() bool {
 		d.ans.Status = nonce.Released
 		d.put(release(row, op.Reason))
 	}
-	return true
 }
 
 // release is the entry of a hold that has ended without use.
@@ -161,19 +149,14 @@ func release(row nonce.Row, reason string) nonce.Entry {
 }
 
 // extend gives a running hold a new deadline.
-func (d *draft) extend() bool {
-	row, ok, read := d.markable()
-	if !ok {
-		return read
-	}
+func (d *draft) extend(row nonce.Row) {
 	if row.Status != nonce.Held || row.Unknown() {
 		d.conflict(row, "the hold has ended")
-		return true
+		return
 	}
 	hold := d.holdOf(d.op)
 	d.hold(row, hold, nonce.Note{Reason: row.Reason, TxHash: row.TxHash, Replaced: row.Replaced})
 	d.ans.Hashes = "" // nothing was recorded
-	return true
 }
 
 // hold writes a hold of the op with a new deadline.
@@ -186,19 +169,6 @@ func (d *draft) hold(row nonce.Row, hold time.Duration, note nonce.Note) {
 	d.put(e)
 	d.ans.Status, d.ans.Token, d.ans.Until, d.ans.Left = nonce.Held, d.in.Token, e.Until, hold
 	d.ans.Hashes = allHashes(note.TxHash, note.Replaced)
-}
-
-// markSigned records a hash before its transaction is sent. Who is told ok may send: from
-// then on the nonce is never handed out for lack of a mark.
-func (d *draft) markSigned() bool {
-	if d.op.Forwarded && d.op.Attempt == 0 {
-		return d.takeInPassing()
-	}
-	row, ok, read := d.markable()
-	if ok {
-		d.recordSigned(row)
-	}
-	return read
 }
 
 // takeInPassing records a transaction that a wallet sends through the gateway. The wallet
@@ -226,13 +196,14 @@ func (d *draft) takeInPassing() bool {
 	case !op.Take:
 		d.conflict(nonce.Row{Nonce: -1}, "nobody holds the nonce; allocate it first")
 	default:
-		return d.takeNext()
+		d.takeNext()
 	}
 	return true
 }
 
 // recordSigned records a hash of a hold, or of a nonce whose transaction was sent and is
-// to be replaced.
+// to be replaced, before the transaction is sent. Who is told ok may send: from then on the
+// nonce is never handed out for lack of a mark.
 func (d *draft) recordSigned(row nonce.Row) {
 	op := d.op
 	held, known := row.Status == nonce.Held, op.TxHash == row.TxHash || row.Replaced.Contains(op.TxHash)

@@ -18,7 +18,6 @@
 package rules
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -180,23 +179,25 @@ func (d *draft) apply() bool {
 	case nonce.KindAllocate:
 		return d.allocate()
 	case nonce.KindMarkUsed:
-		return d.markUsed()
+		return d.mark(d.markUsed)
 	case nonce.KindMarkRecyclable:
-		return d.markRecyclable()
-	case nonce.KindSetFloor:
-		d.setFloor()
-		return true
+		return d.mark(d.markRecyclable)
 	case nonce.KindExtend:
-		return d.extend()
+		return d.mark(d.extend)
 	case nonce.KindMarkSigned:
-		return d.markSigned()
+		if d.op.Forwarded && d.op.Attempt == 0 {
+			return d.takeInPassing()
+		}
+		return d.mark(d.recordSigned)
 	case nonce.KindRepair:
 		return d.repair()
+	case nonce.KindSetFloor:
+		d.setFloor()
 	case nonce.KindStatus:
 		d.status()
-		return true
+	default:
+		d.ans.Err = nonce.ErrInternal
 	}
-	d.ans.Err = nonce.ErrInternal
 	return true
 }
 
@@ -350,9 +351,8 @@ func (d *draft) status() {
 			sum.Unknown++
 		}
 		if e.Until <= d.in.Now.Earliest && !unknown && d.in.Chain == nil {
-			switch to, _ := d.judge(e); {
-			case e.Nonce < s.Floor, to == nonce.Consumed: // it is about to be CONSUMED
-			default:
+			to, _ := d.judge(e)
+			if to != nonce.Consumed { // else it is about to be CONSUMED
 				sum.Released++
 				sum.Overdue++
 			}
@@ -373,6 +373,3 @@ func (d *draft) conflict(row nonce.Row, sentence string) {
 		TxHash: row.TxHash, HeldUntil: row.HeldUntil, Unknown: row.Unknown(),
 	}
 }
-
-// usedUp reports whether so many nonces cannot be taken from the cursor.
-func (d *draft) usedUp(fresh int64) bool { return d.plan.Signer.Next > math.MaxInt64-fresh }

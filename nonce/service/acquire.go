@@ -167,12 +167,12 @@ func (w *worker) acquired(sh *shard, row, was *lease.Shard) error {
 			return &nonce.StoreError{Outcome: nonce.Aborted, Err: errLogAway}
 		}
 	}
+	result := nonce.AcquireNew
 	if from := was.Owner.Node; from != "" && from != w.svc.holder.Node && row.Token == was.Token+1 { // else it was given back
-		w.svc.fig.LeaseAcquire(nonce.AcquireTakeover)
+		result = nonce.AcquireTakeover
 		w.svc.log.Info("took over a shard", "shard", sh.id, "from_node", from, "owner_node", w.svc.holder.Node, "fencing_token", row.Token)
-		return nil
 	}
-	w.svc.fig.LeaseAcquire(nonce.AcquireNew)
+	w.svc.fig.LeaseAcquire(result)
 	return nil
 }
 

@@ -2,7 +2,6 @@ package service
 
 import (
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +35,8 @@ func (b *basic) stripe(signer string) *sync.Mutex {
 func (b *basic) run(t *task) {
 	t.move(inBatch)
 	switch {
+	case b.svc.haltedBy() != nil && !t.reads():
+		t.refuse(&nonce.UnavailableError{Outcome: nonce.NotSent, Err: b.svc.haltedBy()})
 	case t.gone():
 		t.refuse(nonce.ErrGone)
 	case t.reads():
@@ -47,9 +48,7 @@ func (b *basic) run(t *task) {
 		b.write(t)
 		mu.Unlock()
 	}
-	if t.op.Err != nil {
-		b.svc.sayWhy(t.op)
-	}
+	b.svc.sayWhy(t.op)
 	if w := t.tell(); w != nil {
 		w.Wake()
 	}
@@ -66,7 +65,7 @@ func (b *basic) write(t *task) {
 		t.refuse(nonce.ErrInternal)
 	case errors.Is(err, nonce.ErrLive):
 		t.refuse(&nonce.UnavailableError{Outcome: nonce.Aborted, Err: errUnreadable})
-	case isNotOwner(err):
+	case sentBack(err):
 		t.refuse(err)
 	default:
 		t.refuse(&nonce.UnavailableError{Outcome: nonce.OutcomeOf(err), Err: err})
@@ -95,9 +94,8 @@ func (b *basic) commit(signer string, tasks []*task) error {
 			return err
 		case err != nil, result == nonce.TooEarly: // with the service's own part, or because of it
 			noExpiry = true
-		case result == nonce.IDKnown, plan.Wants.Any():
-			need.History, need.Requests = append(need.History, plan.Wants.History...), append(need.Requests, plan.Wants.Requests...)
-			need.History, need.Requests = unique(need.History), unique(need.Requests)
+		case plan.Wants.Any(): // they are all that the op may need
+			need.History, need.Requests = plan.Wants.History, plan.Wants.Requests
 		case result == nonce.Applied:
 			return nil
 		}
@@ -108,16 +106,6 @@ func (b *basic) commit(signer string, tasks []*task) error {
 // passes reports whether an error is of a lock, or of whatever else may pass.
 func passes(err error) bool {
 	return err != nil && nonce.OutcomeOf(err) == nonce.Aborted && !errors.Is(err, nonce.ErrInvariant) && !errors.Is(err, nonce.ErrLive)
-}
-
-func unique[T comparable](list []T) []T {
-	var out []T
-	for _, v := range list {
-		if !slices.Contains(out, v) {
-			out = append(out, v)
-		}
-	}
-	return out
 }
 
 // transaction plans under the lock of the row, commits the plan, and answers the tasks if it
@@ -207,11 +195,6 @@ func (b *basic) committed(signer string, tasks []*task, plan *rules.Plan, chain 
 // errAfterGrant is told in place of an answer that must wait, where nobody waits.
 const errAfterGrant nonce.Told = "it is recorded, and Redis, which was lost, may still have given the nonce to somebody else for a while; ask again"
 
-func isNotOwner(err error) bool {
-	_, is := errors.AsType[*nonce.NotOwnerError](err)
-	return is
-}
-
 // sweep ends overdue holds where no node of the other mode lives that would.
 func (b *basic) sweep() {
 	if len(b.svc.fleet.Load().live) > 0 {
@@ -223,10 +206,8 @@ func (b *basic) sweep() {
 		return
 	}
 	for _, e := range due {
-		select {
-		case <-b.svc.stop:
+		if b.svc.stopping() {
 			return
-		default:
 		}
 		b.sweepSigner(e)
 	}

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"time"
 
 	"noncegate/nonce"
@@ -27,7 +28,8 @@ func (w *worker) take() (b batch) {
 	now := time.Now()
 	b.tasks = w.queue.Take(w.svc.cfg.MaxBatch, now)
 	b.signers, b.holds = w.pace.room(len(b.tasks), now)
-	b.due = w.takeDue(b.signers)
+	n := min(b.signers, len(w.due))
+	b.due, w.due = w.due[:n:n], w.due[n:]
 	b.waiting = len(w.due) > 0
 	b.tick, w.tick = w.tick, false
 	b.arrived, w.arrived = w.arrived, nil
@@ -43,17 +45,16 @@ func (w *worker) group(b *batch) []*group {
 	begin := func(g *group) {
 		open[g.name] = g
 		groups = append(groups, g)
+		for _, t := range g.tasks {
+			t.move(inBatch)
+		}
 	}
 	for _, st := range b.forwardsOver {
 		if w.remote[st.name] != st || w.parked[st.name] != nil || open[st.name] != nil {
 			continue // the signer's group finds what came back (collect)
 		}
-		g := st.waiting
-		if g == nil {
-			g = w.newGroup(st.name)
-		}
+		begin(cmp.Or(st.waiting, w.newGroup(st.name)))
 		st.waiting = nil
-		begin(g)
 	}
 	for name, g := range w.parked {
 		if !g.retryAt.After(w.marked) && open[name] == nil {
@@ -79,11 +80,6 @@ func (w *worker) group(b *batch) []*group {
 		g.tasks = append(g.tasks, t)
 	}
 	w.groupDue(b, open, begin)
-	for _, g := range groups {
-		for _, t := range g.tasks {
-			t.move(inBatch)
-		}
-	}
 	return groups
 }
 

@@ -23,13 +23,12 @@ func (w *worker) commit(groups, next []*group) []*group {
 		return append(next, w.commitFailed(groups, err)...)
 	}
 	for i, g := range groups {
-		goesOn := true
 		if res.Results[i] == nonce.Applied {
 			w.applied(g, res.Now)
-		} else {
-			goesOn = w.notApplied(g, res.Results[i])
+		} else if !w.notApplied(g, res.Results[i]) {
+			continue
 		}
-		if goesOn && (len(g.tasks) > 0 || g.look) {
+		if len(g.tasks) > 0 || g.look {
 			next = append(next, g)
 		}
 	}
@@ -142,7 +141,7 @@ func (w *worker) reload(g *group, version int64) bool {
 }
 
 // commitFailed deals with a commit that ended in an error.
-func (w *worker) commitFailed(groups []*group, err error) (next []*group) {
+func (w *worker) commitFailed(groups []*group, err error) []*group {
 	outcome := nonce.OutcomeOf(err)
 	if outcome == nonce.Unknown {
 		w.svc.tally.unknown.Add(1)
@@ -157,14 +156,12 @@ func (w *worker) commitFailed(groups []*group, err error) (next []*group) {
 		for _, g := range groups {
 			w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: err})
 		}
-		return nil
 	case len(groups) > 1: // in halves, until the one at fault is alone
-		for _, half := range [][]*group{groups[:len(groups)/2], groups[len(groups)/2:]} {
-			next = append(next, w.again(half)...)
-		}
-		return next
+		half := len(groups) / 2
+		return append(w.again(groups[:half]), w.again(groups[half:])...)
+	default:
+		w.alone(groups[0], err)
 	}
-	w.alone(groups[0], err)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -37,19 +38,12 @@ func (w *worker) compareAll() {
 // compareThose compares some of the signers that are remembered. While that cannot be done,
 // nothing is committed.
 func (w *worker) compareThose(which func(*signer) bool) {
-	var remembered []*signer
-	for _, sig := range w.memory.signers {
-		if which(sig) {
-			remembered = append(remembered, sig)
-		}
-	}
-	for len(remembered) > 0 {
-		n := min(len(remembered), compareChunk)
-		if !w.compare(remembered[:n]) {
+	remembered := slices.DeleteFunc(slices.Collect(maps.Values(w.memory.signers)), func(sig *signer) bool { return !which(sig) })
+	for chunk := range slices.Chunk(remembered, compareChunk) {
+		if !w.compare(chunk) {
 			w.epoch = noEpoch // the next batch compares everything
 			return
 		}
-		remembered = remembered[n:]
 	}
 }
 

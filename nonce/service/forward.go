@@ -13,20 +13,13 @@ import (
 
 // remoteSigner is a signer of which ops were sent to another node and are under way there, or have
 // come back and were not looked at yet. At any time all of them are at one node: ops for
-// another node wait, because two nodes could run them in either order.
-type remoteSigner struct {
-	name    string
-	stream  *forwardStream
-	waiting *group // goes on when all that is under way has come back
-}
-
-// forwardStream is what is under way of one signer at one other node. Ops that come back
+// another node wait, because two nodes could run them in either order. Ops that come back
 // are kept until the last is answered or back, so that they go on in their order
 // and before all later ones.
-type forwardStream struct {
-	signer *remoteSigner
-	node   string
-	id     uint64
+type remoteSigner struct {
+	name, node string
+	id         uint64 // the number of the path there
+	waiting    *group // goes on when all that is under way has come back; of worker.batchMu
 
 	mu     sync.Mutex // guards what follows
 	sent   int        // tasks sent so far
@@ -38,58 +31,58 @@ type forwardStream struct {
 
 // leave counts a task as under way, unless one has come back: then the path is
 // broken, and the task has to wait.
-func (t *forwardStream) leave(x *task) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.back) > 0 {
+func (st *remoteSigner) leave(t *task) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if len(st.back) > 0 {
 		return false
 	}
-	t.sent++
-	t.out++
-	x.stream, x.order = t, t.sent
+	st.sent++
+	st.out++
+	t.stream, t.order = st, st.sent
 	return true
 }
 
 // arrive counts a task as no longer under way. order is its order, and the task is
 // nil if it is not to be routed again. It returns true when that was the last, and the worker
 // has to look.
-func (t *forwardStream) arrive(order int, v nonce.Verdict, back *task) (look bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.out--
+func (st *remoteSigner) arrive(order int, v nonce.Verdict, back *task) (look bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.out--
 	if back != nil {
-		t.back = append(t.back, back)
+		st.back = append(st.back, back)
 	}
 	if v != nonce.Bounced {
-		t.far = max(t.far, order)
+		st.far = max(st.far, order)
 	}
-	return t.out == 0 && (t.wanted || len(t.back) > 0)
+	return st.out == 0 && (st.wanted || len(st.back) > 0)
 }
 
 // idle reports whether nothing is under way, and nothing came back.
-func (t *forwardStream) idle() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.out == 0 && len(t.back) == 0
+func (st *remoteSigner) idle() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.out == 0 && len(st.back) == 0
 }
 
 // wait says that somebody waits for the last task under way, unless there is none.
-func (t *forwardStream) wait() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.wanted = t.out > 0
-	return t.wanted
+func (st *remoteSigner) wait() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.wanted = st.out > 0
+	return st.wanted
 }
 
 // takeDone returns the tasks that came back, and how far the path went, if none is under
 // way any more.
-func (t *forwardStream) takeDone() (back []*task, far int, all bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.out > 0 {
+func (st *remoteSigner) takeDone() (back []*task, far int, all bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.out > 0 {
 		return nil, 0, false
 	}
-	return t.back, t.far, true
+	return st.back, st.far, true
 }
 
 // errDoubt and errRouted are said of ops that another node has not done.
@@ -103,27 +96,25 @@ const (
 // same time.
 func (s *Service) Return(op *nonce.Op, v nonce.Verdict) (k nonce.Waker) {
 	t := op.Task.(*task)
-	tr, order := t.stream, t.order
+	st, order := t.stream, t.order
 	t.stream, op.PathID = nil, 0
-	var back *task
+	back := t
 	switch {
 	case v == nonce.Answered && op.Err == nil:
-		t.end(committed, nil)
-		k = t.tell()
+		t.end(nil)
 	case v == nonce.Answered, v == nonce.Bounced && op.Err == nonce.ErrGone:
 		t.refuse(op.Err)
-		k = t.tell()
 	case v == nonce.Expired:
 		t.mayBeDone = true
 		t.refuse(&nonce.UnavailableError{Outcome: nonce.Unknown, Err: errDoubt})
-		k = t.tell()
 	case v == nonce.Doubtful:
-		t.mayBeDone, op.Err, back = true, errDoubt, t
-	default:
-		back = t
+		t.mayBeDone, op.Err = true, errDoubt
 	}
-	if tr.arrive(order, v, back) {
-		s.shardOf(tr.signer.name).worker.forwardsDone(tr.signer)
+	if t.decided {
+		back, k = nil, t.tell()
+	}
+	if st.arrive(order, v, back) {
+		s.shardOf(st.name).worker.forwardsDone(st)
 	}
 	return k
 }
@@ -181,7 +172,7 @@ func (w *worker) depart(g *group) (here bool) {
 		st, t := w.remote[g.name], g.tasks[0]
 		switch {
 		case st != nil && !t.own() && !t.reads():
-			w.refuse(t, &nonce.NotOwnerError{Node: st.stream.node, URL: w.svc.fleet.Load().nodes[st.stream.node].URL})
+			w.refuse(t, &nonce.NotOwnerError{Node: st.node, URL: w.svc.fleet.Load().nodes[st.node].URL})
 			g.pop(1)
 			continue
 		case st != nil && t.reads():
@@ -199,7 +190,7 @@ func (w *worker) depart(g *group) (here bool) {
 		if node == "" && st == nil {
 			return true
 		}
-		if st != nil && st.stream.node != node || !w.send(g, node, url) {
+		if st != nil && st.node != node || !w.send(g, node, url) {
 			if st = w.remote[g.name]; st != nil && w.waitFor(st, g) {
 				return false
 			}
@@ -209,15 +200,12 @@ func (w *worker) depart(g *group) (here bool) {
 
 // dropBroken sends back the tasks of the group whose path is broken.
 func (w *worker) dropBroken(g *group) {
-	left := g.tasks[:0]
 	for _, t := range g.tasks {
 		if p := t.op.Path; p != nil && p.Broken() {
 			w.refuse(t, p.Reason())
-		} else {
-			left = append(left, t)
 		}
 	}
-	g.tasks = left
+	g.tasks = slices.DeleteFunc(g.tasks, (*task).over)
 }
 
 // send hands the first task of the group to the router. Where nothing was sent the
@@ -226,16 +214,14 @@ func (w *worker) dropBroken(g *group) {
 func (w *worker) send(g *group, node, url string) bool {
 	t, st := g.tasks[0], w.remote[g.name]
 	if st == nil {
-		st = &remoteSigner{name: g.name}
-		st.stream = &forwardStream{signer: st, node: node, id: w.svc.streams.Add(1)}
+		st = &remoteSigner{name: g.name, node: node, id: w.svc.streams.Add(1)}
 		w.remote[g.name] = st
 	}
-	tr := st.stream
-	if !tr.leave(t) {
+	if !st.leave(t) {
 		return false
 	}
 	t.hops++
-	t.op.PathID = tr.id
+	t.op.PathID = st.id
 	t.move(forwarded)
 	placed, order, op := t.placed, t.order, t.op // the task is the router's, once it takes it
 	principal := op.Principal
@@ -250,7 +236,7 @@ func (w *worker) send(g *group, node, url string) bool {
 	}
 	t.move(inBatch)
 	t.stream, t.placed, op.PathID = nil, placed, 0
-	tr.arrive(order, nonce.Bounced, nil) // whether the worker must look does not matter: depart does so next
+	st.arrive(order, nonce.Bounced, nil) // whether the worker must look does not matter: depart does so next
 	switch {
 	case errors.Is(err, nonce.ErrForwardBusy):
 	case t.hops < maxTrips && w.marked.Sub(g.shard.askedAt) > askAgain: // perhaps the node has given the shard up
@@ -271,7 +257,7 @@ const askAgain = 250 * time.Millisecond
 // dropIdle forgets signers of which nothing is under way, came back or waits.
 func (w *worker) dropIdle() {
 	for name, st := range w.remote {
-		if st.waiting == nil && st.stream.idle() {
+		if st.waiting == nil && st.idle() {
 			delete(w.remote, name)
 		}
 	}
@@ -281,7 +267,7 @@ func (w *worker) dropIdle() {
 // back, unless it has already. What came from another node does not wait: that
 // could be waiting for this one.
 func (w *worker) waitFor(st *remoteSigner, g *group) bool {
-	if !st.stream.wait() {
+	if !st.wait() {
 		return false
 	}
 	tasks := g.tasks
@@ -299,7 +285,7 @@ func (w *worker) joinWaiting(st *remoteSigner, t *task) {
 		st.waiting.add(t)
 		return
 	}
-	w.refuse(t, &nonce.NotOwnerError{Node: st.stream.node, URL: w.svc.fleet.Load().nodes[st.stream.node].URL})
+	w.refuse(t, &nonce.NotOwnerError{Node: st.node, URL: w.svc.fleet.Load().nodes[st.node].URL})
 }
 
 // collect puts what came back from another node before the rest of the group. It reports
@@ -309,7 +295,7 @@ func (w *worker) collect(g *group) (rests bool) {
 	if st == nil {
 		return false
 	}
-	back, far, all := st.stream.takeDone()
+	back, far, all := st.takeDone()
 	if !all {
 		return false
 	}
@@ -317,24 +303,19 @@ func (w *worker) collect(g *group) (rests bool) {
 	// A refusal of the other node's reader may come before one of its worker that
 	// came first.
 	slices.SortFunc(back, func(a, b *task) int { return cmp.Compare(a.order, b.order) })
-	left := make([]*task, 0, len(back)+len(g.tasks))
 	for _, t := range back {
 		t.move(inBatch)
 		why := t.op.Err
-		w.learn(g.shard, st.stream.node, why)
-		switch t.op.Err = nil; {
-		case why == errDoubt && far > t.order:
-			// If it was not done, doing it now would put it behind one that came later.
-			w.refuse(t, &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errDoubt})
-		case t.hops >= maxTrips:
+		w.learn(g.shard, st.node, why)
+		t.op.Err = nil
+		// If one in doubt was not done, doing it now would put it behind one that came later.
+		if why == errDoubt && far > t.order || t.hops >= maxTrips {
 			w.refuse(t, routedTooOften(t))
-		default:
-			left = append(left, t)
-			continue
 		}
 	}
-	g.tasks = append(left, g.tasks...)
-	return slices.ContainsFunc(left, tooManyHops)
+	back = slices.DeleteFunc(back, (*task).over)
+	g.tasks = append(back, g.tasks...)
+	return slices.ContainsFunc(back, tooManyHops)
 }
 
 // routedTooOften refuses a task that found no owner. One that another node may have done
@@ -366,21 +347,18 @@ func (w *worker) toOwner(g *group, row *lease.Shard, why error) {
 		w.failGroup(g, why)
 		return
 	}
-	tasks := g.tasks
-	g.tasks = nil
-	for _, t := range tasks {
+	for _, t := range g.tasks {
 		t.hops++
-		if t.reads() || t.own() && t.hops < maxTrips {
-			g.tasks = append(g.tasks, t)
-			continue
-		}
-		if t.own() && !errors.Is(why, nonce.ErrFenced) {
+		switch {
+		case t.reads() || t.own() && t.hops < maxTrips:
+		case t.own() && !errors.Is(why, nonce.ErrFenced):
 			// Whose it is does not help the client: that node was tried for it.
 			w.refuse(t, routedTooOften(t))
-		} else {
+		default:
 			w.refuse(t, why)
 		}
 	}
+	g.tasks = slices.DeleteFunc(g.tasks, (*task).over)
 	switch {
 	case slices.ContainsFunc(g.tasks, tooManyHops):
 		w.rest(g)

@@ -27,20 +27,15 @@ type Ownership struct {
 // Shards says who owns which shard, as this node sees it.
 func (s *Service) Shards() []Ownership {
 	f, out := s.fleet.Load(), make([]Ownership, len(s.shards))
-	for i := range out {
-		out[i] = s.ownership(f, i)
+	for i, sh := range s.shards {
+		row := sh.view.Load()
+		out[i] = Ownership{
+			Shard: i, Owner: row.Owner.Node, URL: f.nodes[row.Owner.Node].URL, Token: row.Token,
+			Mine: sh.mine(), Heir: f.heir(i), Pinned: f.pinned[i],
+			Stopped: int(sh.stopped.Load()),
+		}
 	}
 	return out
-}
-
-func (s *Service) ownership(f *fleet, shard int) Ownership {
-	sh := s.shards[shard]
-	row := sh.view.Load()
-	return Ownership{
-		Shard: shard, Owner: row.Owner.Node, URL: f.nodes[row.Owner.Node].URL, Token: row.Token,
-		Mine: sh.mine(), Heir: f.heir(shard), Pinned: f.pinned[shard],
-		Stopped: int(sh.stopped.Load()),
-	}
 }
 
 // Elsewhere reports whether an op of the signer would go to another node, as this node sees it:
@@ -106,17 +101,14 @@ func (s *Service) Move(ctx context.Context, shard int, node string) (Ownership, 
 	if live := s.fleet.Load().live; node != "" && !slices.Contains(live, node) {
 		return Ownership{}, &NoNodeError{node, live}
 	}
-	if err := s.pin(ctx, shard, node); err != nil {
+	pinning, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+	defer cancel()
+	err := s.store.Pin(pinning, shard, node)
+	if err != nil {
 		return Ownership{}, err
 	}
 	if err := s.look(ctx); err != nil {
 		s.log.Warn("a shard was moved, and who owns which shard cannot be read", "shard", shard, "error", err)
 	}
-	return s.ownership(s.fleet.Load(), shard), nil
-}
-
-func (s *Service) pin(ctx context.Context, shard int, node string) error {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
-	defer cancel()
-	return s.store.Pin(ctx, shard, node)
+	return s.Shards()[shard], nil
 }

@@ -1,6 +1,9 @@
 package service
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 const (
 	// pruneRows bounds one delete, and pruneShare is how many times as long as it took the
@@ -15,22 +18,6 @@ const (
 	pruneLeast = 20 * time.Millisecond
 )
 
-// prune is the goroutine that deletes old request ids and old rows of the history, in small
-// pieces. No signer's state changes by it. Every node does it: what one has deleted the
-// others do not find.
-func (s *Service) prune() {
-	next := time.NewTimer(s.pruneEvery()) // not at once: a node that starts is busy
-	defer next.Stop()
-	for {
-		select {
-		case <-s.stop:
-			return
-		case <-next.C:
-		}
-		next.Reset(s.pruneOnce())
-	}
-}
-
 // pruneEvery is the time between two deletes that find little.
 func (s *Service) pruneEvery() time.Duration {
 	every := pruneMost
@@ -42,43 +29,37 @@ func (s *Service) pruneEvery() time.Duration {
 	return every
 }
 
-// pruneOnce deletes a piece of each and returns how long to pause then.
+// pruneOnce deletes a piece of the old request ids and of the old rows of the history, and
+// returns how long to pause then. No signer's state changes by it. Every node does it: what one
+// has deleted the others do not find.
 func (s *Service) pruneOnce() time.Duration {
 	if s.haltedBy() != nil || s.clock.paused() {
 		return s.pruneEvery()
 	}
 	started := time.Now()
-	more := s.pruneRequests()
-	more = s.pruneHistory() || more
-	if more {
+	requests := s.piece("pruning request ids", s.cfg.RequestRetention, func(ctx context.Context) (int, error) {
+		return s.store.PruneRequests(ctx, s.cfg.RequestRetention, pruneRows)
+	})
+	history := s.piece("pruning the history", s.cfg.HistoryRetention, func(ctx context.Context) (int, error) {
+		return s.store.Prune(ctx, s.storeTime().Add(-s.cfg.HistoryRetention), pruneRows)
+	})
+	s.tally.pruned.Add(int64(history))
+	if requests == pruneRows || history == pruneRows {
 		return min(max(pruneShare*time.Since(started), pruneLeast), pruneMost)
 	}
 	return s.pruneEvery()
 }
 
-func (s *Service) pruneRequests() (more bool) {
-	if s.cfg.RequestRetention == 0 {
-		return false
+// piece deletes some of what is kept for a time, 0: for ever, and returns how many.
+func (s *Service) piece(what string, kept time.Duration, prune func(context.Context) (int, error)) int {
+	if kept == 0 {
+		return 0
 	}
 	ctx, cancel := s.timeout()
 	defer cancel()
-	n, err := s.store.PruneRequests(ctx, s.cfg.RequestRetention, pruneRows)
+	n, err := prune(ctx)
 	if err != nil {
-		s.log.Debug("pruning request ids", "error", err)
+		s.log.Debug(what, "error", err)
 	}
-	return n == pruneRows
-}
-
-func (s *Service) pruneHistory() (more bool) {
-	if s.cfg.HistoryRetention == 0 {
-		return false
-	}
-	ctx, cancel := s.timeout()
-	defer cancel()
-	n, err := s.store.Prune(ctx, s.storeTime().Add(-s.cfg.HistoryRetention), pruneRows)
-	if err != nil {
-		s.log.Debug("pruning the history", "error", err)
-	}
-	s.tally.pruned.Add(int64(n))
-	return n == pruneRows
+	return n
 }

@@ -22,7 +22,7 @@ func (s *Service) read(t *task) {
 		t.refuse(&nonce.UnavailableError{Outcome: nonce.NotSent, Err: err})
 		return
 	}
-	t.end(committed, nil)
+	t.end(nil)
 }
 
 func (s *Service) readList(ctx context.Context, op *nonce.Op) (err error) {

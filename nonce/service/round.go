@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"noncegate/nonce"
@@ -83,8 +84,7 @@ func (w *worker) round(groups []*group) []*group {
 func (w *worker) front(groups []*group) []*group {
 	left := groups[:0]
 	for _, g := range groups {
-		w.dropGone(g)
-		w.refer(g)
+		w.dismiss(g)
 		if !w.leadIn(g) || len(g.tasks) == 0 && !g.look {
 			continue
 		}
@@ -103,23 +103,20 @@ func (w *worker) front(groups []*group) []*group {
 	return left
 }
 
-// refer refuses ops that would make this node take a shard again right after it gave it up
-// for another node, and names that node. Ops that can be forwarded are not refused; depart
-// sends them.
-func (w *worker) refer(g *group) {
+// dismiss ends the tasks whose caller is gone, of which nothing is committed yet, and refuses
+// those that would make this node take a shard again right after it gave it up for another
+// node, which they are told. What can be forwarded is not refused; depart sends it.
+func (w *worker) dismiss(g *group) {
 	to := w.svc.left(g.shard)
-	if to == nil {
-		return
-	}
-	left := g.tasks[:0]
 	for _, t := range g.tasks {
-		if t.reads() || t.own() && w.svc.cfg.Router != nil {
-			left = append(left, t)
-		} else {
+		switch {
+		case t.gone():
+			w.refuse(t, nonce.ErrGone)
+		case to != nil && !t.reads() && !(t.own() && w.svc.cfg.Router != nil):
 			w.refuse(t, to)
 		}
 	}
-	g.tasks = left
+	g.tasks = slices.DeleteFunc(g.tasks, (*task).over)
 }
 
 // leadIn ends or hands on what is at the head of the group and needs no plan. It
@@ -136,19 +133,6 @@ func (w *worker) leadIn(g *group) bool {
 		}
 		g.pop(1)
 	}
-}
-
-// dropGone ends the tasks whose caller is gone: nothing of them is committed yet.
-func (w *worker) dropGone(g *group) {
-	left := g.tasks[:0]
-	for _, t := range g.tasks {
-		if t.gone() {
-			w.refuse(t, nonce.ErrGone)
-		} else {
-			left = append(left, t)
-		}
-	}
-	g.tasks = left
 }
 
 // errStopped refuses what could hand out a nonce twice.
@@ -254,8 +238,8 @@ func (w *worker) releaseHolds(g *group) {
 	}
 }
 
-// sentBack reports whether an op of another node ended in an error with which that
-// node routes it again.
+// sentBack reports whether an error says that the signer is not this node's to serve: an op of
+// another node that ends in it is routed again by that node.
 func sentBack(err error) bool {
 	_, elsewhere := errors.AsType[*nonce.NotOwnerError](err)
 	return elsewhere || err == nonce.ErrFenced || err == nonce.ErrDraining

@@ -18,7 +18,7 @@
 //
 // Locks, in the order in which they are taken: worker.batchMu, or in mode basic a stripe of
 // basic, held for a whole batch or transaction, calls of the store included; Service.looking,
-// held while the store is asked for the fleet; then worker.mu, forwardStream.mu, clock.mu, reach.mu
+// held while the store is asked for the fleet; then worker.mu, remoteSigner.mu, clock.mu, reach.mu
 // and those of package fairness, of which nobody has two, and under which nothing waits.
 // Only giveAllBack holds several batchMu, those of all workers in order. Service.gate is apart: it is
 // held for a moment, and nothing else is taken under it.
@@ -67,9 +67,8 @@ type Service struct {
 	leasedUntil time.Time
 
 	halt    atomic.Pointer[error]
-	retired atomic.Bool   // no shard is acquired any more
-	streams atomic.Uint64 // the id of the latest forwardStream
-	began   time.Time
+	retired atomic.Bool                      // no shard is acquired any more
+	streams atomic.Uint64                    // the id of the latest remoteSigner
 	engine  atomic.Pointer[nonce.EngineGoal] // nil: not read yet
 	trouble atomic.Pointer[trouble]          // why the performance engine is to be left; nil: nothing
 	reach   reach
@@ -97,7 +96,7 @@ func New(ctx context.Context, store nonce.Store, h lease.Holder, fig nonce.Figur
 	}
 	s := &Service{
 		store: store, holder: h, cfg: cfg, fig: fig, sink: sink, log: log.With("component", "nonce"), fatal: fatal,
-		began: time.Now(), stop: make(chan struct{}), reach: reach{unseen: time.Now()},
+		stop: make(chan struct{}), reach: reach{unseen: time.Now()},
 	}
 	s.clock = &clock{longestHold: cfg.MaxHold, jumped: s.clockJumped}
 	if cfg.Log != nil {
@@ -149,10 +148,25 @@ func (s *Service) begin(ctx context.Context) (err error) {
 	}
 	watch := &watch{svc: s, freeSince: make([]time.Time, len(s.shards)), keptUntil: make([]time.Time, len(s.shards))}
 	watch.balance()
-	s.runs.Go(watch.run)
-	s.runs.Go(s.sweep)
-	s.runs.Go(s.prune)
+	s.runs.Go(func() { s.every(s.cfg.WatchEvery, watch.look) })
+	s.runs.Go(func() { s.every(s.cfg.SweepInterval, s.sweep) })
+	// Not at once: a node that starts is busy.
+	s.runs.Go(func() { s.every(s.pruneEvery(), func(tick *time.Ticker) { tick.Reset(s.pruneOnce()) }) })
 	return nil
+}
+
+// every calls do again and again until Stop. do may give the ticker another period.
+func (s *Service) every(d time.Duration, do func(*time.Ticker)) {
+	tick := time.NewTicker(d)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-tick.C:
+		}
+		do(tick)
+	}
 }
 
 func (s *Service) clockJumped(by time.Duration) {
@@ -254,28 +268,20 @@ func (s *Service) Submit(p nonce.Place, op *nonce.Op) {
 	op.Task = t
 	if !s.enter() {
 		p.Cancel()
-		t.placed = false
-		s.tellAlone(t, nonce.ErrDraining)
+		t.refuse(nonce.ErrDraining)
+		if k := t.tell(); k != nil {
+			k.Wake()
+		}
 		return
 	}
 	defer s.inside.Done()
 	switch {
-	case s.basic != nil && s.haltedBy() != nil && !t.reads():
-		s.tellAlone(t, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: s.haltedBy()})
 	case s.basic != nil:
 		s.basic.run(t)
 	case p.Held:
 		p.Queue.(*worker).push(t)
 	default:
 		p.Queue.(*worker).callerRuns(t)
-	}
-}
-
-// tellAlone ends a task that no worker has, with an error.
-func (s *Service) tellAlone(t *task, err error) {
-	t.refuse(err)
-	if w := t.tell(); w != nil {
-		w.Wake()
 	}
 }
 

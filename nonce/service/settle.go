@@ -62,15 +62,12 @@ func (w *worker) leaveUnknown(g *group, cause error) {
 // endUnknown ends the tasks of which the commit would have written something, but those that
 // may run again; all others stay.
 func (w *worker) endUnknown(g *group, cause error, again func(*task) bool) {
-	var left []*task
-	for i, t := range g.tasks {
-		if i < len(g.plan.Answers) && g.plan.Answers[i].Wrote && !again(t) {
+	for i, t := range g.planned() {
+		if g.plan.Answers[i].Wrote && !again(t) {
 			w.refuse(t, &nonce.UnavailableError{Outcome: nonce.Unknown, Err: cause})
-		} else {
-			left = append(left, t)
 		}
 	}
-	g.tasks = left
+	g.tasks = slices.DeleteFunc(g.tasks, (*task).over)
 }
 
 // settled judges the unknown commit of one signer by its row, read under a higher token than

@@ -76,33 +76,24 @@ func (d *dates) drop(sig *signer) {
 // passed reports whether it is time to look at the first.
 func (d dates) passed(now int64) bool { return len(d) > 0 && d[0].dueAt+sweepMargin <= now }
 
-// sweep is the goroutine that makes the workers look for overdue holds, those of signers
-// they remember and those that the store has listed.
-func (s *Service) sweep() {
-	tick := time.NewTicker(s.cfg.SweepInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-s.stop:
-			return
-		case <-tick.C:
-		}
-		if s.haltedBy() != nil {
-			continue
-		}
-		s.open.Sweep()
-		paused := s.clock.paused()
-		s.fig.SweepsPaused(paused)
-		if paused {
-			continue
-		}
-		if s.basic != nil {
-			s.basic.sweep()
-			continue
-		}
-		for _, w := range s.workers {
-			w.sweep()
-		}
+// sweep makes the workers look for overdue holds, those of signers they remember and those
+// that the store has listed.
+func (s *Service) sweep(*time.Ticker) {
+	if s.haltedBy() != nil {
+		return
+	}
+	s.open.Sweep()
+	paused := s.clock.paused()
+	s.fig.SweepsPaused(paused)
+	if paused {
+		return
+	}
+	if s.basic != nil {
+		s.basic.sweep()
+		return
+	}
+	for _, w := range s.workers {
+		w.sweep()
 	}
 }
 
@@ -180,14 +171,6 @@ func (p *pace) ended(holds int, more bool, now time.Time) {
 	if more {
 		p.again.Reset(max(0, time.Until(p.next)))
 	}
-}
-
-// takeDue takes so many of the signers that the store has listed. The caller holds mu.
-func (w *worker) takeDue(n int) []nonce.DueEntry {
-	n = min(n, len(w.due))
-	due := w.due[:n:n]
-	w.due = w.due[n:]
-	return due
 }
 
 // groupDue adds to a batch the signers to be looked at: those that the store has listed, and

@@ -58,10 +58,8 @@ func (s *Service) RememberedBytes() (bytes, maxBytes int64) {
 
 // Owned is the number of shards that this node owns, as far as it knows.
 func (s *Service) Owned() (owned int) {
-	for _, sh := range s.shards {
-		if sh.mine() {
-			owned++
-		}
+	for _, w := range s.workers {
+		owned += len(w.owned())
 	}
 	return owned
 }

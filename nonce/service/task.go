@@ -3,6 +3,7 @@ package service
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"noncegate/nonce"
@@ -15,14 +16,14 @@ type task struct {
 	op       *nonce.Op
 	queuedAt time.Time
 	where    whereabouts
-	outcome  outcome
+	decided  bool  // it has its outcome
 	placed   bool  // it holds a place of its worker's queue
 	taken    *bool // with caller-runs: set once it was taken from the queue, under its worker.s batchMu
 
-	stream    *forwardStream // while it is forwarded
-	order     int            // among the tasks of its stream
-	hops      int            // how often it was sent to another node, or had to be routed again
-	mayBeDone bool           // another node, or a commit of unknown outcome, may have done it
+	stream    *remoteSigner // while it is forwarded
+	order     int           // among the tasks of its stream
+	hops      int           // how often it was sent to another node, or had to be routed again
+	mayBeDone bool          // another node, or a commit of unknown outcome, may have done it
 }
 
 // whereabouts is where a task is.
@@ -52,33 +53,18 @@ var ways = [...][]whereabouts{
 
 // move takes the task to another place.
 func (t *task) move(to whereabouts) {
-	for _, w := range ways[t.where] {
-		if w == to {
-			t.where = to
-			return
-		}
-	}
-	if t.where != to || to == ended {
+	if !slices.Contains(ways[t.where], to) && (t.where != to || to == ended) {
 		panic(fmt.Sprintf("nonce/service: a %s op that is %s is made %s", t.op.Kind, t.where, to))
 	}
+	t.where = to
 }
 
-// outcome is what became of a task.
-type outcome uint8
-
-const (
-	pending   outcome = iota
-	committed         // or compared, where it changes nothing
-	refused           // nothing happened
-	unknown           // it may have happened
-)
-
 // end gives the task its outcome, once.
-func (t *task) end(o outcome, err error) {
-	if t.outcome != pending {
+func (t *task) end(err error) {
+	if t.decided {
 		panic(fmt.Sprintf("nonce/service: a %s op has two outcomes", t.op.Kind))
 	}
-	t.outcome, t.op.Err = o, err
+	t.decided, t.op.Err = true, err
 }
 
 // refuse ends the task without a result. An op that another node, or a commit before, may
@@ -91,11 +77,7 @@ func (t *task) refuse(err error) {
 	if t.mayBeDone && !t.op.OnlyKnown && !(conflict && t.op.Kind == nonce.KindAllocate) {
 		err = &nonce.UnavailableError{Outcome: nonce.Unknown, Err: fmt.Errorf("%w, and then: %v", errDoubt, err)}
 	}
-	o := refused
-	if e, ok := err.(*nonce.UnavailableError); ok && e.Outcome == nonce.Unknown {
-		o = unknown
-	}
-	t.end(o, err)
+	t.end(err)
 }
 
 const errOver nonce.Told = "the hold was over before it could be answered; ask again with the same request id"
@@ -127,7 +109,7 @@ func (t *task) answer(a *rules.Answer, now nonce.Clock) {
 	if op.Kind == nonce.KindSetFloor {
 		op.Floor = a.Floor
 	}
-	t.end(committed, nil)
+	t.end(nil)
 }
 
 // clearResult empties the result part of an op.
@@ -146,6 +128,9 @@ func (t *task) tell() nonce.Waker {
 	}
 	return t.op.Completion.Done(t.op)
 }
+
+// over reports whether the task has its outcome.
+func (t *task) over() bool { return t.decided }
 
 // gone reports whether nobody waits for the op any more.
 func (t *task) gone() bool { return t.op.Completion != nil && t.op.Completion.Gone() }

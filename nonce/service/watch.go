@@ -22,34 +22,26 @@ type watch struct {
 	svc       *Service
 	freeSince []time.Time // of each shard; zero: somebody has it
 	keptUntil []time.Time // of each shard: before then it is not given up
+	away      bool        // the last look failed
 }
 
-func (w *watch) run() {
-	tick := time.NewTicker(w.svc.cfg.WatchEvery)
-	defer tick.Stop()
-	away := false
-	for {
-		select {
-		case <-w.svc.stop:
-			return
-		case <-tick.C:
-		}
-		err := w.svc.look(context.Background())
-		if err == nil {
-			err = w.svc.lookEngine(context.Background())
-		}
-		if err == nil {
-			w.balance()
-			w.svc.switchShards()
-		}
-		switch {
-		case err != nil && !away:
-			w.svc.log.Warn("who owns which shard cannot be read; what was read last stands", "error", err)
-		case err == nil && away:
-			w.svc.log.Info("who owns which shard can be read again")
-		}
-		away = err != nil
+// look looks once, and acts on what it saw.
+func (w *watch) look(*time.Ticker) {
+	err := w.svc.look(context.Background())
+	if err == nil {
+		err = w.svc.lookEngine(context.Background())
 	}
+	if err == nil {
+		w.balance()
+		w.svc.switchShards()
+	}
+	switch {
+	case err != nil && !w.away:
+		w.svc.log.Warn("who owns which shard cannot be read; what was read last stands", "error", err)
+	case err == nil && w.away:
+		w.svc.log.Info("who owns which shard can be read again")
+	}
+	w.away = err != nil
 }
 
 // balance asks for shards that this node should have and nobody has, and for those that

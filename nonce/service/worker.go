@@ -113,21 +113,14 @@ func (w *worker) order(o order) {
 // loop is the worker. It ends when stop is closed and the queue is empty.
 func (w *worker) loop(stop <-chan struct{}) {
 	defer w.pace.again.Stop()
-	for {
+	for stopped := false; !stopped; {
 		select {
 		case <-w.wake:
-			w.runAll()
 		case <-stop:
-			w.runAll()
-			return
+			stopped = true
 		}
-	}
-}
-
-// runAll runs everything that is queued. It gives up batchMu between two batches, so that
-// callers who wait for it get it.
-func (w *worker) runAll() {
-	for w.runNext() {
+		for w.runNext() { // it gives up batchMu between two batches, so that callers who wait for it get it
+		}
 	}
 }
 
@@ -242,11 +235,9 @@ func (w *worker) finish(t *task) {
 		t.placed = false
 	}
 	op := t.op
-	if op.Err != nil {
-		w.svc.sayWhy(op)
-		if op.Path != nil && sentBack(op.Err) {
-			op.Path.Break(op.Err)
-		}
+	w.svc.sayWhy(op)
+	if op.Path != nil && sentBack(op.Err) {
+		op.Path.Break(op.Err)
 	}
 	if k := t.tell(); k != nil && (len(w.wakers) == 0 || w.wakers[len(w.wakers)-1] != k) {
 		w.wakers = append(w.wakers, k)

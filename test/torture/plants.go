@@ -214,7 +214,7 @@ var Plants = []Plant{
 	},
 	{
 		Name:    "released nonces are handed out although a block has used them",
-		Patches: []Patch{{expiryFile, "		if e.Nonce >= v.Mined {\n			break\n", "		if e.Nonce >= 0 {\n			break\n"}},
+		Patches: []Patch{{expiryFile, "e.Nonce < v.Mined && e.Status", "e.Nonce < 0 && e.Status"}},
 		Chain:   true,
 	},
 }
