@@ -62,19 +62,19 @@ func (c *chained) dialEth(scheme string) *ethclient.Client {
 
 // mine makes a block whenever the pool has something to mine, until the test ends.
 func (c *chained) mine() {
-	done, stopped := make(chan struct{}), make(chan struct{})
+	ended, stopped := c.t.Context(), make(chan struct{})
 	go func() {
 		defer close(stopped)
 		tick := time.NewTicker(200 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			select {
-			case <-done:
+			case <-ended.Done():
 				return
 			case <-tick.C:
 			}
 			var pool struct{ Pending hexutil.Uint }
-			if err := c.sim.Call(&pool, "txpool_status"); err != nil {
+			if err := c.sim.Call(&pool, "txpool_status"); err != nil && ended.Err() == nil {
 				c.t.Error(err)
 			}
 			if pool.Pending > 0 {
@@ -82,7 +82,7 @@ func (c *chained) mine() {
 			}
 		}
 	}()
-	c.t.Cleanup(func() { close(done); <-stopped })
+	c.t.Cleanup(func() { <-stopped })
 }
 
 func (c *chained) signerOf(a chaintest.Account) string {
