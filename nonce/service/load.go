@@ -30,7 +30,7 @@ func (w *worker) load(groups []*group) []*group {
 		switch {
 		case g.sig == nil || len(g.tasks) == 0 && !g.look:
 		case g.sig.stopped && (len(g.tasks) == 0 || !g.sig.safeFloor(g.tasks[0])): // it was stopped after front had looked
-			w.stoppedNow(g)
+			w.stoppedNow(g, g.sig.row.Version)
 		default:
 			left = append(left, g)
 		}
@@ -80,6 +80,12 @@ func (g *group) need() nonce.SignerNeed {
 // errUnreadable refuses what concerns a signer whose row cannot be read.
 const errUnreadable nonce.Told = "the stored state of this signer cannot be read; it is stopped until its row is mended"
 
+// alarmUnreadable tells of a row that cannot be read.
+func (s *Service) alarmUnreadable(signer string, version int64, cause error) {
+	s.fig.Invariant()
+	s.log.Error("the row of a signer cannot be read", "signer", signer, "version", version, "error", cause)
+}
+
 // follow takes in one read of a signer.
 func (w *worker) follow(g *group, l *nonce.LoadedSigner) {
 	g.history, g.requests, g.wants = l.History, l.Requests, rules.Wants{}
@@ -93,8 +99,7 @@ func (w *worker) follow(g *group, l *nonce.LoadedSigner) {
 		}
 		w.fenced(g, &l.Shard)
 	case l.Err != nil:
-		w.svc.fig.Invariant()
-		w.svc.log.Error("the row of a signer cannot be read", "signer", g.name, "version", l.Signer.Version, "error", l.Err)
+		w.svc.alarmUnreadable(g.name, l.Signer.Version, l.Err)
 		w.postpone(g, l.Signer.Version)
 		g.sig, g.look, g.listed = nil, false, nonce.DueEntry{}
 		w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.Aborted, Err: errUnreadable})
@@ -105,17 +110,19 @@ func (w *worker) follow(g *group, l *nonce.LoadedSigner) {
 	case g.sig != nil && g.shard.log != nil: // memory is ahead of the rows
 	case g.sig == nil:
 		if g.sig = w.remember(g, l); g.sig == nil {
-			w.stoppedNow(g)
+			w.stoppedNow(g, l.Signer.Version)
 		}
 	case w.compared(g.sig, l):
-		w.stoppedNow(g)
+		w.stoppedNow(g, l.Signer.Version)
 	}
 }
 
 // stoppedNow sends the group of a signer that was just stopped back to front, which refuses
-// all of its tasks but a safe floor.
-func (w *worker) stoppedNow(g *group) {
-	g.sig, g.look = nil, false
+// all of its tasks but a safe floor. What the store has listed of it waits, so that it does not
+// stand before others there. Version is that of its row.
+func (w *worker) stoppedNow(g *group, version int64) {
+	w.postpone(g, version)
+	g.sig, g.look, g.listed = nil, false, nonce.DueEntry{}
 	w.rerouted = append(w.rerouted, g)
 }
 

@@ -16,6 +16,7 @@ type signer struct {
 
 	chain nonce.ChainSigner // nil: no chain is configured for it
 
+	size      int64      // of memory, as it was counted last
 	dueAt     int64      // for when it is in the list of deadlines; 0: it is not
 	place     int        // in that list
 	listed    int64      // for when the store has it listed, as far as is known; 0: it is not
@@ -31,7 +32,13 @@ type signer struct {
 // bytes is what the signer takes of memory, about.
 func (s *signer) bytes() int64 {
 	const fixed = int64(unsafe.Sizeof(signer{})) + 64 // and its place in the map
-	return fixed + int64(len(s.name)) + int64(cap(s.row.Live))*int64(unsafe.Sizeof(nonce.Entry{}))
+	n := fixed + int64(len(s.name)) + int64(cap(s.row.Live))*int64(unsafe.Sizeof(nonce.Entry{}))
+	for i := range s.row.Live {
+		if note := s.row.Live[i].Note; note != nil {
+			n += int64(unsafe.Sizeof(*note)) + int64(len(note.Reason)+len(note.Replaced))
+		}
+	}
+	return n
 }
 
 // firstDeadline is the earliest deadline of a hold, 0 without any.
@@ -76,16 +83,22 @@ func (m *memory) use(name string) *signer {
 func (m *memory) add(s *signer) {
 	m.signers[s.name] = s
 	m.link(s)
-	m.bytes += s.bytes()
+	m.count(s)
 	m.dates.expect(s)
+}
+
+// count follows what the signer takes.
+func (m *memory) count(s *signer) {
+	was := s.size
+	s.size = s.bytes()
+	m.bytes += s.size - was
 }
 
 // set replaces the row of a signer, which may have been forgotten since it was found.
 func (m *memory) set(s *signer, row nonce.Signer, token int64) {
-	before := s.bytes()
 	s.row, s.token = row, token
 	if m.signers[s.name] == s {
-		m.bytes += s.bytes() - before
+		m.count(s)
 		m.dates.expect(s)
 	}
 }
@@ -96,7 +109,8 @@ func (m *memory) forget(s *signer) {
 	}
 	m.unlink(s)
 	m.dates.drop(s)
-	m.bytes -= s.bytes()
+	m.bytes -= s.size
+	s.size = 0
 	delete(m.signers, s.name)
 	s.disown()
 }
