@@ -329,7 +329,7 @@ func (w *worker) waits(g *group, t *task, a *rules.Answer) bool {
 	t.move(waiting)
 	u = w.unship(g.sig)
 	u.waiting = append(u.waiting, untold{g.plan.Signer.Version, t, *a})
-	w.impatient = true
+	w.shipperOf(g.shard).impatient = true
 	return true
 }
 

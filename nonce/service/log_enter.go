@@ -234,7 +234,7 @@ func (w *worker) enter(sh *shard) {
 	}
 	lg.trimmed = 0
 	sh.works()
-	w.shippedAt = time.Time{}
+	w.shipperOf(sh).began = time.Time{}
 	w.svc.log.Info("took over a log", "shard", sh.id, "records", len(records), "signers", len(folded), "fencing_token", fence.Token, "head", fence.Head)
 }
 

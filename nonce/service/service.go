@@ -138,7 +138,9 @@ func (s *Service) begin(ctx context.Context) (err error) {
 		for _, w := range s.workers {
 			s.runs.Go(func() { w.loop(s.stop) })
 			if s.cfg.Log != nil {
-				s.runs.Go(func() { w.ship(s.stop) })
+				for _, p := range w.shippers {
+					s.runs.Go(func() { p.run(s.stop) })
+				}
 			}
 		}
 	}

@@ -31,7 +31,7 @@ type worker struct {
 	orders       []order
 	due          []nonce.DueEntry // that the store has listed and that were not looked at yet
 	tick         bool             // it is time to look at deadlines
-	arrived      *shipment        // that came back
+	arrived      []*shipment      // that came back
 
 	batchMu  sync.Mutex // guards all below; held for a whole batch
 	memory   *memory
@@ -47,12 +47,7 @@ type worker struct {
 	ops      []*nonce.Op // the memory of plan
 	noReads  error       // why no more is read in this batch
 
-	shipments chan *shipment // to the goroutine that sends them
-	shipping  bool           // one is under way
-	shippedAt time.Time      // when the last one began
-	shipDue   time.Time      // when it is time to look at shipping again
-	shipTimer *time.Timer
-	impatient bool // answers wait for a shipment
+	shippers  [shippers]*shipper
 	storeAway bool // the last shipment did not reach the store
 	unshipped int  // changes that the rows do not have yet
 	logs      atomic.Pointer[LogFigures]
@@ -73,7 +68,10 @@ func newWorker(s *Service, index int) *worker {
 	w := &worker{
 		svc: s, index: index, places: fairness.NewPlaces(s.cfg.QueueCapacity), queue: fairness.NewQueue(func(t *task) nonce.Principal { return t.op.Principal }), wake: make(chan struct{}, 1), epoch: s.store.Epoch(),
 		memory: newMemory(s.cfg.MaxSigners/s.cfg.Workers, s.cfg.MaxSignerBytes/int64(s.cfg.Workers)),
-		remote: make(map[string]*remoteSigner), parked: make(map[string]*group), shipments: make(chan *shipment, 1),
+		remote: make(map[string]*remoteSigner), parked: make(map[string]*group),
+	}
+	for i := range w.shippers {
+		w.shippers[i] = newShipper(w)
 	}
 	w.pace = newPace(s.cfg.Workers, w.signal)
 	return w
@@ -128,7 +126,7 @@ func (w *worker) runNext() bool {
 	w.batchMu.Lock()
 	defer w.batchMu.Unlock()
 	b := w.take()
-	if len(b.tasks) == 0 && len(b.forwardsOver) == 0 && len(b.orders) == 0 && len(b.due) == 0 && !b.tick && b.arrived == nil && (!w.more || b.signers == 0) && !w.parkedDue() && !w.logDue() {
+	if len(b.tasks) == 0 && len(b.forwardsOver) == 0 && len(b.orders) == 0 && len(b.due) == 0 && !b.tick && len(b.arrived) == 0 && (!w.more || b.signers == 0) && !w.parkedDue() && !w.logDue() {
 		return false
 	}
 	w.run(b)
