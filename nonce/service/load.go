@@ -14,8 +14,8 @@ func (w *worker) load(groups []*group) []*group {
 	var reading []*group
 	var needs []nonce.SignerNeed
 	for _, g := range groups {
-		if g.sig = w.memory.use(g.name); g.sig != nil && !g.wants.Any() {
-			g.wants.Requests = g.unasked()
+		if g.sig = w.memory.use(g.name); g.sig != nil {
+			g.wants.Requests = append(g.wants.Requests, g.unasked()...)
 		}
 		if g.sig == nil || g.wants.Any() {
 			reading, needs = append(reading, g), append(needs, g.need())
@@ -56,11 +56,11 @@ func (s *signer) safeFloor(t *task) bool {
 	return t.op.Kind == nonce.KindSetFloor && t.op.Floor >= s.safe
 }
 
-// need says what to read for a group: what its last plan wanted, or, of a signer of which
+// need says what to read for a group: what its last plan wanted, and, of a signer of which
 // nothing is remembered, all that its tasks may need.
 func (g *group) need() nonce.SignerNeed {
 	n := nonce.SignerNeed{Signer: g.name, History: g.wants.History, Requests: g.wants.Requests}
-	if g.sig != nil || g.wants.Any() {
+	if g.sig != nil {
 		return n
 	}
 	for _, t := range g.tasks {

@@ -46,7 +46,9 @@ func (c *LogConfig) defaults() {
 }
 
 // settled reports whether batches may go into the log.
-func (lg *shardLog) settled() bool { return lg.serves && len(lg.unanswered) == 0 && !lg.raising }
+func (lg *shardLog) settled() bool {
+	return lg.serves && len(lg.unanswered) == 0 && !lg.raising && !lg.leaving
+}
 
 // shardLog is the log of a shard that is this node's. It belongs to worker.batchMu.
 //
@@ -57,8 +59,12 @@ type shardLog struct {
 	fence      nonce.LogFence
 	engine     lease.Engine
 	serves     bool
-	unanswered []*group  // whose append has an unknown outcome
-	raising    bool      // it is not known whether the try was raised; nothing is appended meanwhile
+	unanswered []*group // whose append has an unknown outcome
+	raising    bool     // it is not known whether the try was raised; nothing is appended meanwhile
+	// A statement that gives the shard the reliable engine was not answered. It may have happened,
+	// or still happen, so nothing is appended any more, and it is sent until it is answered.
+	leaving    bool
+	leavingFor string    // the reason, as turnOff was told
 	failing    time.Time // since when the log does not do what it should; zero: it does
 	retryAt    time.Time // the next try while it fails
 	why        error     // of the last one
@@ -355,6 +361,7 @@ func (w *worker) notAccepted(sh *shard, groups []*group, wrote bool, err error) 
 		w.fails(sh, err)
 		lg.unanswered = groups
 		for _, g := range groups { // what comes for its signers joins them
+			g.sig.pinned = true
 			g.retryAt = time.Now().Add(time.Hour)
 			for _, t := range g.tasks {
 				t.move(waiting)
@@ -400,7 +407,7 @@ func (g *group) overlay() {
 	}
 }
 
-// unasked are the request ids of a group that nobody has looked up. In a log an id is proved new
+// unasked are the request ids of a group that nobody has looked up, and that are not about to be. In a log an id is proved new
 // before the record is written: by what was not shipped yet, and by the store.
 func (g *group) unasked() (ids []string) {
 	if g.shard.log == nil {
@@ -411,7 +418,7 @@ func (g *group) unasked() (ids []string) {
 		if id == "" || slices.Contains(ids, id) {
 			continue
 		}
-		if _, read := g.requests[id]; read {
+		if _, read := g.requests[id]; read || slices.Contains(g.wants.Requests, id) {
 			continue
 		}
 		if u := g.sig.unshipped; u != nil && slices.ContainsFunc(u.requests, func(q versioned[nonce.Request]) bool { return q.it.ID == id }) {

@@ -61,11 +61,16 @@ func (w *worker) tendLogs() {
 	}
 	now := time.Now()
 	for _, sh := range w.owned() {
-		if lg := sh.log; lg != nil && (!lg.serves || len(lg.unanswered) > 0 || !lg.failing.IsZero()) && !now.Before(lg.retryAt) {
+		if lg := sh.log; lg != nil && lg.due(now) {
 			w.tryLog(sh)
 		}
 	}
 	w.checkIdle(now)
+}
+
+// due reports whether it is time to try again what has failed.
+func (lg *shardLog) due(now time.Time) bool {
+	return (!lg.serves || len(lg.unanswered) > 0 || lg.leaving || !lg.failing.IsZero()) && !now.Before(lg.retryAt)
 }
 
 // checkIdle looks whether the logs that nobody has used for a while are as this node left them.
@@ -101,6 +106,8 @@ func (w *worker) tryLog(sh *shard) {
 		w.releaseShards([]*shard{sh})
 	case !lg.serves && w.logLost(lg):
 		w.declare(sh)
+	case lg.leaving:
+		w.turnOff(sh, lg.leavingFor)
 	case lg.serves && w.logLost(lg):
 		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, lg.why))
 	case resting != nil:
@@ -160,6 +167,7 @@ func (w *worker) unstick(sh *shard, each func(*group)) {
 	sh.log.unanswered = nil
 	for _, g := range stuck {
 		delete(w.parked, g.name)
+		g.sig.pinned = false
 		tasks := len(g.tasks)
 		each(g)
 		if len(g.tasks) == 0 && !g.look {
@@ -330,6 +338,7 @@ func (w *worker) turnOff(sh *shard, reason string) bool {
 	if reason != "" {
 		w.svc.degrade(reason)
 	}
+	lg.leavingFor = reason
 	if !w.flush(sh, true) {
 		if sh.log == lg {
 			w.retryLog(lg)

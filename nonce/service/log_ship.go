@@ -266,7 +266,7 @@ func (w *worker) shipped(s *shipment) {
 			continue
 		}
 		if s.out.Granted[i] {
-			if until := s.began.Add(w.svc.cfg.Log.Grant); until.After(lg.trust) {
+			if until := s.began.Add(s.what.Grant.For); until.After(lg.trust) {
 				lg.trust = until
 			}
 		}
@@ -286,6 +286,7 @@ func (w *worker) shipped(s *shipment) {
 	}
 	w.loseNotGranted(s)
 	var moved []*signer
+	known := make(map[*signer]bool) // signers of which the store has a request id that is to be new
 	for i, sig := range s.signers {
 		if sig.unshipped == nil || !slices.Contains(s.logs, sig.shard.log) {
 			continue // it was lost meanwhile
@@ -305,10 +306,10 @@ func (w *worker) shipped(s *shipment) {
 			w.lose(sh)
 			sh.unsure = true
 		default:
-			moved = append(moved, sig)
+			moved, known[sig] = append(moved, sig), s.out.Results[i] == nonce.IDKnown
 		}
 	}
-	w.look(moved)
+	w.look(moved, known)
 }
 
 // loseNotGranted gives up the shards whose rows are not as this node believes, also where the
@@ -381,9 +382,12 @@ func (w *worker) tellLate(v untold) {
 
 var errAfterLoss = errors.New("the row of the signer shows less than the store confirmed")
 
+var errKnownRequest = errors.New("the store has a request id that the log took for new")
+
 // look reads signers whose shipment was left out: a shipment before it, whose outcome was
-// unknown, may have brought the row to where it is, or somebody has it locked.
-func (w *worker) look(signers []*signer) {
+// unknown, may have brought the row to where it is, or somebody has it locked. Where neither is
+// so and a request id is known, the signer is stopped.
+func (w *worker) look(signers []*signer, known map[*signer]bool) {
 	if len(signers) == 0 {
 		return
 	}
@@ -404,6 +408,8 @@ func (w *worker) look(signers []*signer) {
 			w.lose(sig.shard)
 		case l.Err != nil:
 			w.svc.log.Error("the row of a signer cannot be read, so it is not shipped", "signer", sig.name, "error", l.Err)
+		case l.Signer.Version == u.base.Version && known[sig]:
+			w.stopRefused(sig, errKnownRequest)
 		case l.Signer.Version == u.base.Version: // somebody has it locked
 		case l.Signer.Version > u.base.Version && l.Signer.Version <= sig.row.Version && l.Token == sig.shard.term.Load():
 			w.inRow(sig, l.Signer, l.Token)
@@ -415,8 +421,8 @@ func (w *worker) look(signers []*signer) {
 	}
 }
 
-// flush ships what a shard's log has, and waits for it. It tries a few times, because a shipment
-// may be under way.
+// flush ships what a shard's log has, and waits for it; off gives the shard the reliable engine
+// with it. It tries a few times, because a shipment may be under way.
 func (w *worker) flush(sh *shard, off bool) (whole bool) {
 	for range 4 {
 		lg := sh.log
@@ -428,9 +434,10 @@ func (w *worker) flush(sh *shard, off bool) (whole bool) {
 		s.what.Shards[0].Off = off
 		s.what.Grant = nonce.Grant{LongestHold: w.svc.cfg.MaxHold}
 		w.svc.dispatch(s)
+		lg.leaving = lg.leaving || off && s.err != nil && nonce.OutcomeOf(s.err) == nonce.Unknown
 		w.shipped(s)
 		switch {
-		case s.err != nil && nonce.OutcomeOf(s.err) == nonce.NotSent:
+		case s.err != nil && nonce.OutcomeOf(s.err) != nonce.Aborted:
 			return false
 		case s.err == nil && s.out.Whole[0]:
 			return true
@@ -465,7 +472,7 @@ func (w *worker) logDue() bool {
 		}
 	}
 	for _, sh := range w.owned() {
-		if lg := sh.log; lg != nil && (!lg.serves || len(lg.unanswered) > 0 || !lg.failing.IsZero()) && !now.Before(lg.retryAt) {
+		if lg := sh.log; lg != nil && lg.due(now) {
 			return true
 		}
 	}

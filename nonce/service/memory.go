@@ -23,6 +23,7 @@ type signer struct {
 	unshipped *unshipped // what the store does not have yet; nil: nothing
 	block     int64      // nonces that are reserved ahead
 
+	pinned  bool  // the log may have what was appended of it last; memory has not followed yet
 	stopped bool  // the store showed less of it than was seen
 	safe    int64 // a floor at or above it lets it serve again
 
@@ -127,7 +128,7 @@ func (s *signer) disown() {
 func (m *memory) evict() {
 	for n := len(m.signers); n > 0 && (len(m.signers) > m.maxCount || m.bytes > m.maxBytes); n-- {
 		s := m.newest.newer // the one used longest ago
-		if s.stopped || s.unshipped != nil {
+		if s.stopped || s.unshipped != nil || s.pinned {
 			m.unlink(s)
 			m.link(s)
 			continue
