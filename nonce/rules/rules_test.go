@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/noncetest"
 	"noncegate/nonce/rules"
@@ -21,6 +22,8 @@ type room struct {
 	chain    nonce.ChainSigner
 	now      time.Duration // of the store's clock, since the beginning
 	events   []nonce.Event
+	shard    lease.Shard // what a loss of its log left
+	after    int64       // when the last answer may be told; 0: at once
 	plans    int
 }
 
@@ -34,7 +37,7 @@ func newRoom(t testing.TB) *room {
 // run plans ops and follows the plan, as often as it takes.
 func (r *room) run(ops ...*nonce.Op) {
 	r.Helper()
-	in := rules.Input{Chain: r.chain, History: make(map[int64]*nonce.Past), Requests: make(map[string]*nonce.Request), Token: 1}
+	in := rules.Input{Chain: r.chain, GrantUntil: r.shard.GrantUntil, History: make(map[int64]*nonce.Past), Requests: make(map[string]*nonce.Request), Token: 1}
 	for tries := 0; len(ops) > 0; {
 		before := r.signer
 		before.Live = slices.Clone(before.Live)
@@ -106,6 +109,7 @@ func (r *room) follow(plan *rules.Plan) {
 
 // tell gives an op its answer.
 func (r *room) tell(op *nonce.Op, a *rules.Answer) {
+	r.after = a.After
 	if op.Err = a.Err; a.Err != nil {
 		return
 	}
