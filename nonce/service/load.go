@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -40,7 +41,11 @@ func (w *worker) load(groups []*group) []*group {
 
 // readAll reads signers in one round trip.
 func (w *worker) readAll(groups []*group, needs []nonce.SignerNeed) {
-	loaded, err := w.svc.load(needs)
+	var loaded nonce.Loaded
+	err := w.askStore(func(ctx context.Context) (err error) {
+		loaded, err = w.svc.loadBy(ctx, needs)
+		return err
+	})
 	for i, g := range groups {
 		if err != nil {
 			w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: err})
@@ -172,6 +177,10 @@ func (w *worker) followChain(sig *signer) {
 func (s *Service) load(needs []nonce.SignerNeed) (nonce.Loaded, error) {
 	ctx, cancel := s.timeout()
 	defer cancel()
+	return s.loadBy(ctx, needs)
+}
+
+func (s *Service) loadBy(ctx context.Context, needs []nonce.SignerNeed) (nonce.Loaded, error) {
 	started := time.Now()
 	loaded, err := s.store.Load(ctx, needs)
 	if err == nil {

@@ -20,7 +20,7 @@ type LogConfig struct {
 	// ShipEvery is between two shipments; while answers wait for one, it is ShipSoon.
 	ShipEvery, ShipSoon time.Duration
 	// ShipSLA is how far the rows may be behind before hand-outs wait for them too, unless the
-	// store is away.
+	// store is away. Batches wait as long for what they read of the store.
 	ShipSLA time.Duration
 	// LostAfter is how long a log is out of reach, or not what was accepted, before it counts as
 	// lost.
@@ -246,9 +246,11 @@ func (w *worker) reserve(groups []*group) []*group {
 	if len(short) == 0 {
 		return groups
 	}
-	ctx, cancel := w.svc.timeout()
-	defer cancel()
-	got, err := w.svc.cfg.Log.Store.Reserve(ctx, w.svc.holder, up)
+	var got []bool
+	err := w.askStore(func(ctx context.Context) (err error) {
+		got, err = w.svc.cfg.Log.Store.Reserve(ctx, w.svc.holder, up)
+		return err
+	})
 	for i, g := range short {
 		if g.shard.log == nil {
 			continue // it was lost with another of its signers
@@ -342,8 +344,13 @@ func (w *worker) waits(g *group, t *task, a *rules.Answer) bool {
 // early reports whether a hand-out, or what refuses one, is told before the rows have it: they
 // are not too far behind, unless the store is away, and its nonces are below the ceiling.
 func (w *worker) early(g *group, t *task, a *rules.Answer, now time.Time) bool {
-	return t.op.Kind == nonce.KindAllocate && (len(a.Nonces) > 0 || plainRefusal(a.Err)) &&
+	return handOut(t, a) &&
 		(w.storeAway || now.Sub(g.sig.unshipped.since) < w.svc.cfg.Log.ShipSLA) && covered(g.sig, g.shard.log, g.plan.Signer.Next)
+}
+
+// handOut reports whether an answer hands out, or refuses to.
+func handOut(t *task, a *rules.Answer) bool {
+	return t.op.Kind == nonce.KindAllocate && (len(a.Nonces) > 0 || plainRefusal(a.Err))
 }
 
 // plainRefusal reports whether an error tells nothing of what became of a nonce.

@@ -229,6 +229,7 @@ func (w *worker) enter(sh *shard) {
 	}
 	for _, sig := range folded {
 		if was := w.memory.signers[sig.name]; was != nil {
+			w.stayStopped(was, sig)
 			w.memory.forget(was)
 		}
 		w.followChain(sig)
@@ -244,6 +245,17 @@ func (w *worker) enter(sh *shard) {
 	sh.works()
 	w.shipperOf(sh).began = time.Time{}
 	w.svc.log.Info("took over a log", "shard", sh.id, "records", len(records), "signers", len(folded), "fencing_token", fence.Token, "head", fence.Head)
+}
+
+// stayStopped has a signer that is read anew be stopped as it was, unless its floor is safe by now.
+func (w *worker) stayStopped(was, sig *signer) {
+	switch {
+	case !was.stopped:
+	case sig.row.Floor >= was.safe:
+		sig.shard.stopped.Add(-1)
+	default:
+		sig.stopped, sig.safe = true, was.safe
+	}
 }
 
 // fold lays the records of a log over the rows of their signers.

@@ -277,10 +277,12 @@ func (w *worker) shipped(s *shipment) {
 	if len(s.what.Shards) == 0 {
 		return
 	}
-	if w.storeAway = s.err != nil && nonce.OutcomeOf(s.err) != nonce.Aborted; s.err != nil {
+	w.noteStore(s.err != nil && nonce.OutcomeOf(s.err) != nonce.Aborted)
+	if s.err != nil {
 		w.svc.log.Warn("what the log has was not shipped; it is tried again", "signers", len(s.what.Writes), "error", s.err)
 		return
 	}
+	w.svc.hears(time.Now())
 	if s.refused == nil {
 		w.svc.clock.observe(s.began, time.Now(), s.out.Now)
 	}
@@ -471,6 +473,9 @@ func (w *worker) logDue() bool {
 			return true
 		}
 	}
+	if w.storeQuiet() {
+		return true
+	}
 	for _, sh := range w.owned() {
 		if lg := sh.log; lg != nil && lg.due(now) {
 			return true
@@ -486,6 +491,7 @@ func (w *worker) laterDue() bool {
 
 // tendShipping follows shipments that came back, and tells who waited for a time.
 func (w *worker) tendShipping(arrived []*shipment) {
+	w.checkStore()
 	for _, s := range arrived {
 		s.by.underWay = false
 		w.shipped(s)

@@ -63,6 +63,7 @@ type Service struct {
 	looking sync.Mutex // held while the store is asked for the fleet
 	fleet   atomic.Pointer[fleet]
 	keeper  *lease.Keeper
+	heard   atomic.Pointer[time.Time] // when the store answered last
 	// leasedUntil is the end of the lease, by the last heartbeat, whose goroutine has it.
 	leasedUntil time.Time
 

@@ -243,6 +243,7 @@ func (s *Service) grant(row *lease.Shard) lease.Grant {
 // node: it is acquired again, or, by a node that retired, given back.
 func (s *Service) renewed(r lease.Renewal, started, ended time.Time) {
 	s.clock.observe(started, ended, r.Now)
+	s.hears(ended)
 	result := nonce.RenewInTime
 	if s.leasedUntil.Before(r.Now) && !s.leasedUntil.IsZero() {
 		result = nonce.RenewLate

@@ -48,8 +48,9 @@ type worker struct {
 	noReads  error       // why no more is read in this batch
 
 	shippers  [shippers]*shipper
-	storeAway bool // the last shipment did not reach the store
-	unshipped int  // changes that the rows do not have yet
+	storeAway bool      // it does not answer, as far as logs have to do with it
+	askAgain  time.Time // while it is away it is not asked before
+	unshipped int       // changes that the rows do not have yet
 	logs      atomic.Pointer[LogFigures]
 	counted   time.Time // when they were
 	later     []untold  // answers that wait for a time
@@ -362,7 +363,7 @@ func (w *worker) releaseShards(shards []*shard) {
 
 // leave forgets a shard and adds what is to be given back.
 func (w *worker) leave(sh *shard, terms []lease.ShardTerm) []lease.ShardTerm {
-	if sh.log != nil && len(sh.log.dirty) > 0 {
+	if sh.log != nil && len(sh.log.dirty) > 0 && !w.storeAway { // else the next owner finds it in the log
 		w.flush(sh, false)
 	}
 	token, view := sh.term.Load(), sh.view.Load()
