@@ -183,3 +183,27 @@ func TestRules(t *testing.T) {
 		}
 	}
 }
+
+// TestHoldsAreLongerThanTheClocksErrorOnBothSides: the store's clock is known to lie between two
+// times. A hold that is written lasts from the later one on, and one that ends is over by the
+// earlier one.
+func TestHoldsAreLongerThanTheClocksErrorOnBothSides(t *testing.T) {
+	r := rules.Rules{DefaultHold: time.Minute, MaxLive: 16}
+	clock := func(earliest int64) nonce.Clock { return nonce.Clock{Earliest: earliest, Latest: earliest + 500} }
+	in := rules.Input{Token: 1, Now: clock(10_000)}
+	plan := r.Make(&in, []*nonce.Op{{Kind: nonce.KindAllocate, Count: 1}})
+	if got := plan.Signer.Live[0].Until; got != 10_500+60_000 {
+		t.Errorf("a hold of a minute that begins between 10,000 and 10,500 lasts until %d", got)
+	}
+	in.Signer = plan.Signer
+	for _, now := range []struct {
+		at   int64
+		want nonce.Status
+	}{{71_499, nonce.Held}, {71_500, nonce.Released}} { // a second after the deadline
+		in.Now = clock(now.at)
+		plan := r.Make(&in, []*nonce.Op{{Kind: nonce.KindStatus}})
+		if got := plan.Signer.Live[0].Status; got != now.want {
+			t.Errorf("between %d and %d the hold is %v, want %v", in.Now.Earliest, in.Now.Latest, got, now.want)
+		}
+	}
+}
