@@ -120,7 +120,7 @@ func TestAnAcquireThatComesLateIsTakenUp(t *testing.T) {
 			t.Errorf("a owns %d shards, the store calls all its own", n.Owned())
 		}
 		if got := d.load(t, signer).Shard.Token; got != rows[0].Token+1 {
-			t.Errorf("got token %d, want it acquired anew, once, after %d", got, rows[0].Token)
+			t.Errorf("got token %d, want it acquired again, once, after %d", got, rows[0].Token)
 		}
 	})
 }

@@ -171,7 +171,7 @@ func (w *worker) depart(g *group) (here bool) {
 		}
 		st, t := w.remote[g.name], g.tasks[0]
 		switch {
-		case st != nil && !t.own() && !t.reads():
+		case st != nil && !t.local() && !t.reads():
 			w.refuse(t, &nonce.NotOwnerError{Node: st.node, URL: w.svc.fleet.Load().nodes[st.node].URL})
 			g.pop(1)
 			continue
@@ -180,7 +180,7 @@ func (w *worker) depart(g *group) (here bool) {
 				return false
 			}
 			continue
-		case t.reads() || !t.own():
+		case t.reads() || !t.local():
 			return true
 		}
 		node, url := "", ""
@@ -271,7 +271,7 @@ func (w *worker) waitFor(st *remoteSigner, g *group) bool {
 		return false
 	}
 	tasks := g.tasks
-	g.tasks, g.giveUpAt = make([]*task, 0, len(tasks)), time.Time{}
+	g.tasks, g.refuseAt = make([]*task, 0, len(tasks)), time.Time{}
 	st.waiting = g
 	for _, t := range tasks {
 		w.joinWaiting(st, t)
@@ -281,7 +281,7 @@ func (w *worker) waitFor(st *remoteSigner, g *group) bool {
 
 // joinWaiting adds a task to a group that waits.
 func (w *worker) joinWaiting(st *remoteSigner, t *task) {
-	if t.own() || t.reads() {
+	if t.local() || t.reads() {
 		st.waiting.add(t)
 		return
 	}
@@ -350,8 +350,8 @@ func (w *worker) toOwner(g *group, row *lease.Shard, why error) {
 	for _, t := range g.tasks {
 		t.hops++
 		switch {
-		case t.reads() || t.own() && t.hops < maxTrips:
-		case t.own() && !errors.Is(why, nonce.ErrFenced):
+		case t.reads() || t.local() && t.hops < maxTrips:
+		case t.local() && !errors.Is(why, nonce.ErrFenced):
 			// Whose it is does not help the client: that node was tried for it.
 			w.refuse(t, routedTooOften(t))
 		default:

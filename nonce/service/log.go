@@ -309,7 +309,7 @@ func (w *worker) accepted(g *group) {
 	if g.look && len(g.tasks) == 0 {
 		w.lookedAt(g)
 	}
-	g.tries, g.giveUpAt = 0, time.Time{}
+	g.tries, g.refuseAt = 0, time.Time{}
 	g.unread()
 }
 

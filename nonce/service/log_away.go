@@ -32,6 +32,7 @@ func (w *worker) checkStore() {
 	}
 }
 
+// storeQuiet reports whether it is time for checkStore. The probe of the logs wakes the worker for it.
 func (w *worker) storeQuiet() bool {
 	if w.storeAway || time.Since(*w.svc.heard.Load()) < w.svc.cfg.LeaseTTL/2 {
 		return false

@@ -102,7 +102,7 @@ func (w *worker) tryLog(sh *shard) {
 	lg, resting := sh.log, w.svc.reach.resting() // read once: it may end meanwhile
 	switch {
 	case !lg.serves && w.svc.yields():
-		sh.leftTo, sh.leftUntil = w.svc.fleet.Load().heir(sh.id), time.Now().Add(freeFor)
+		sh.leftTo, sh.leftUntil = w.svc.fleet.Load().preferred(sh.id), time.Now().Add(freeFor)
 		w.releaseShards([]*shard{sh})
 	case !lg.serves && w.logLost(lg):
 		w.declare(sh)
@@ -247,7 +247,7 @@ func (w *worker) enter(sh *shard) {
 	w.svc.log.Info("took over a log", "shard", sh.id, "records", len(records), "signers", len(folded), "fencing_token", fence.Token, "head", fence.Head)
 }
 
-// stayStopped has a signer that is read anew be stopped as it was, unless its floor is safe by now.
+// stayStopped has a signer that is read again be stopped as it was, unless its floor is safe by now.
 func (w *worker) stayStopped(was, sig *signer) {
 	switch {
 	case !was.stopped:

@@ -20,7 +20,7 @@
 // basic, held for a whole batch or transaction, calls of the store included; Service.looking,
 // held while the store is asked for the fleet; then worker.mu, remoteSigner.mu, clock.mu, reach.mu
 // and those of package fairness, of which nobody has two, and under which nothing waits.
-// Only giveAllBack holds several batchMu, those of all workers in order. Service.gate is apart: it is
+// Only releaseAll holds several batchMu, those of all workers in order. Service.gate is apart: it is
 // held for a moment, and nothing else is taken under it.
 //
 // Where to begin reading: worker.go and batch.go (a batch), round.go (one step of it), then its
@@ -317,7 +317,7 @@ func (s *Service) Stop() {
 		close(s.stop)
 		s.runs.Wait()
 		if s.basic == nil {
-			s.giveAllBack()
+			s.releaseAll()
 			for _, w := range s.workers {
 				w.failParked()
 			}

@@ -8,7 +8,7 @@ import (
 	"noncegate/nonce/rules"
 )
 
-// settle deals with a commit whose outcome is unknown. The shards are acquired anew, with a
+// settle deals with a commit whose outcome is unknown. The shards are acquired again, with a
 // higher token, before anything of their signers is read or answered: from then on the late
 // commit is either visible or refused, and only then does reading settle it. Where another
 // node has the shard by now, its token does the same.

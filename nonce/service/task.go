@@ -135,9 +135,9 @@ func (t *task) over() bool { return t.decided }
 // gone reports whether nobody waits for the op any more.
 func (t *task) gone() bool { return t.op.Completion != nil && t.op.Completion.Gone() }
 
-// own reports whether the op is a client's of this node, which may be sent to another;
+// local reports whether the op is a client's of this node, which may be sent to another;
 // those of other nodes may not.
-func (t *task) own() bool { return t.op.Path == nil }
+func (t *task) local() bool { return t.op.Path == nil }
 
 // reads reports whether the op changes nothing.
 func (t *task) reads() bool {

@@ -59,10 +59,10 @@ type worker struct {
 
 // order asks a worker to take a shard, or to give it up.
 type order struct {
-	shard  *shard
-	take   bool
-	engine bool   // it is about the engine: take is the performance engine
-	heir   string // for whom it is given up; "": for nobody
+	shard     *shard
+	take      bool
+	engine    bool   // it is about the engine: take is the performance engine
+	preferred string // for whom it is given up; "": for nobody
 }
 
 func newWorker(s *Service, index int) *worker {
@@ -214,11 +214,11 @@ func (w *worker) obey(orders []order) {
 			if sh.log != nil && sh.log.settled() {
 				w.turnOff(sh, "")
 			}
-		case !o.take && o.heir != "" && sh.log != nil && len(sh.log.dirty) > 0 && !w.flush(sh, false):
+		case !o.take && o.preferred != "" && sh.log != nil && len(sh.log.dirty) > 0 && !w.flush(sh, false):
 			// It is kept: memory has what another owner may not find.
 		case !o.take || w.svc.retired.Load():
 			give = append(give, sh)
-			sh.leftTo, sh.leftUntil = o.heir, w.marked.Add(freeFor)
+			sh.leftTo, sh.leftUntil = o.preferred, w.marked.Add(freeFor)
 		case w.svc.haltedBy() == nil && (!sh.mine() || sh.view.Load().Token > sh.term.Load()):
 			take = append(take, sh)
 		}
@@ -266,14 +266,14 @@ const maxLockRetry = 100 * time.Millisecond
 // it is refused: nothing happened.
 func (w *worker) park(g *group, cause error) {
 	now := time.Now()
-	if g.giveUpAt.IsZero() {
-		g.giveUpAt = now.Add(w.svc.cfg.LockWait)
+	if g.refuseAt.IsZero() {
+		g.refuseAt = now.Add(w.svc.cfg.LockWait)
 	}
-	if now.After(g.giveUpAt) {
+	if now.After(g.refuseAt) {
 		w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.Aborted, Err: cause})
 		return
 	}
-	g.tries = 0 // giveUpAt bounds these
+	g.tries = 0 // refuseAt bounds these
 	g.pause = min(max(2*g.pause, w.svc.cfg.LockRetry), maxLockRetry)
 	w.setAside(g, g.pause)
 }
@@ -415,13 +415,13 @@ func (s *Service) StepDown() {
 		s.log.Error("this node leaves, and with it what it knows of signers that it stopped because the store went back: other nodes hand out of them again; raise their floors above every nonce that was handed out",
 			"stopped", s.StoppedSigners(), "signers", s.Stopped(maxNamed))
 	}
-	s.giveAllBack()
+	s.releaseAll()
 }
 
 // maxNamed bounds the signers that a line of the log names.
 const maxNamed = 20
 
-func (s *Service) giveAllBack() {
+func (s *Service) releaseAll() {
 	var terms []lease.ShardTerm
 	for _, w := range s.workers {
 		w.batchMu.Lock()
