@@ -105,12 +105,13 @@ func (s *Service) Return(op *nonce.Op, v nonce.Verdict) (k nonce.Waker) {
 	case v == nonce.Answered, v == nonce.Bounced && op.Err == nonce.ErrGone:
 		t.refuse(op.Err)
 	case v == nonce.Expired:
-		t.mayBeDone = true
+		t.become(uncertain)
 		t.refuse(&nonce.UnavailableError{Outcome: nonce.Unknown, Err: errDoubt})
 	case v == nonce.Doubtful:
-		t.mayBeDone, op.Err = true, errDoubt
+		t.become(uncertain)
+		op.Err = errDoubt
 	}
-	if t.decided {
+	if t.over() {
 		back, k = nil, t.tell()
 	}
 	if st.arrive(order, v, back) {
@@ -321,7 +322,7 @@ func (w *worker) collect(g *group) (rests bool) {
 // routedTooOften refuses a task that found no owner. One that another node may have done
 // has an unknown outcome.
 func routedTooOften(t *task) error {
-	if t.mayBeDone {
+	if t.outcome == uncertain {
 		return &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errDoubt}
 	}
 	return &nonce.UnavailableError{Outcome: nonce.NotSent, Err: errRouted}

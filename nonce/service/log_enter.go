@@ -424,7 +424,7 @@ func (w *worker) dropLog(sh *shard) {
 	if lg == nil {
 		return
 	}
-	unknown := &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errLogDoubt}
+	lost := &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errLogDoubt}
 	w.unstick(sh, func(g *group) {
 		w.releaseHolds(g)
 		w.endUnknown(g, errLogDoubt, func(*task) bool { return false })
@@ -432,7 +432,7 @@ func (w *worker) dropLog(sh *shard) {
 	})
 	for sig := range lg.dirty {
 		for _, v := range sig.unshipped.waiting {
-			w.refuse(v.task, unknown)
+			w.refuse(v.task, lost)
 		}
 		w.drop(sig)
 	}

@@ -95,8 +95,11 @@ func (w *worker) settled(g *group, l *nonce.LoadedSigner, cause error) (stopped 
 	default: // others wrote since: the request id tells, and a task without one stays unknown
 		w.releaseHolds(g)
 		w.endUnknown(g, cause, func(t *task) bool {
-			t.mayBeDone = t.op.RequestID != ""
-			return t.mayBeDone
+			if t.op.RequestID == "" {
+				return false
+			}
+			t.become(uncertain)
+			return true
 		})
 	}
 	g.unread()
