@@ -57,7 +57,7 @@ func pageOf(ctx context.Context, p *rig.Prometheus, b boards.Board, from, to tim
 	v := view{Title: b.Title, Description: b.Description}
 	height := headHeight
 	for _, row := range b.Rows {
-		r := rowView{Title: row.Title}
+		r := rowView{Title: row.Heading()}
 		height += rowHeight
 		for _, line := range row.Lines() {
 			views, err := drawLine(ctx, p, line, from, to)
