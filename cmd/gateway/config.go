@@ -107,7 +107,7 @@ var groups = map[string]string{
 	"store":  "Store:",
 	"node":   "Node:",
 	"work":   "Nonces:",
-	"fast":   "Performance engine, with --redis:",
+	"engine": "Performance engine, with --redis:",
 	"chain":  "Chains:",
 	"slow":   "Slow clients:",
 	"pools":  "Pools:",
