@@ -45,19 +45,15 @@ func (f nonceFigures) Swept(expired int) { f.set.HoldsExpired.Add(expired) }
 
 // SweepsPaused implements nonce.Figures.
 func (f nonceFigures) SweepsPaused(paused bool) {
-	level := int64(0)
-	if paused {
-		level = 1
-	}
-	f.set.SweepsPaused.Set(level)
+	f.set.SweepsPaused.Set(paused)
 }
 
 // openGauges registers how full each bounded stage is, beside its bound.
 func (a *app) openGauges(context.Context) error {
 	service, server := a.service, a.server
 	pair := func(name, what string, f func() (used, capacity int)) {
-		a.figures.Gauge(name+"_places_used", what+": places taken.", func() float64 { used, _ := f(); return float64(used) })
-		a.figures.Gauge(name+"_places", what+": places there are.", func() float64 { _, capacity := f(); return float64(capacity) })
+		metrics.Gauge(a.registry, name+"_places_used", what+": places taken.", func() float64 { used, _ := f(); return float64(used) })
+		metrics.Gauge(a.registry, name+"_places", what+": places there are.", func() float64 { _, capacity := f(); return float64(capacity) })
 	}
 	pair("inflight", "Requests not answered yet", server.Inflight)
 	pair("node_inflight", "Requests of other nodes not answered yet", server.NodeInflight)
@@ -65,27 +61,27 @@ func (a *app) openGauges(context.Context) error {
 	pair("encode", "Encode pool", func() (int, int) { return a.encode.Reserved(), a.encode.Capacity() })
 	pair("guard", "Guarded calls under way", a.guard.Places)
 	pair("postdb", "Post-DB pool", func() (int, int) { return a.postdb.Reserved(), a.postdb.Capacity() })
-	a.figures.Gauge("encode_running", "Encoders at work.", func() float64 { return float64(a.encode.Running()) })
-	a.figures.Gauge("postdb_running", "Post-DB workers at work.", func() float64 { return float64(a.postdb.Running()) })
-	a.figures.Gauge("connections_max", "Most open WebSocket connections.", func() float64 { return float64(a.cfg.MaxConnections) })
-	a.figures.Gauge("sockets_waiting", "Open sockets whose clients were not let in yet. 0 without --rights.", func() float64 { return float64(server.Waiting()) })
-	a.figures.Gauge("sockets_waiting_max", "Most of them.", func() float64 { return float64(a.cfg.MaxUnauthenticated) })
-	a.figures.Gauge("signers_remembered", "Signers whose state is kept between requests: those this node served lately.", func() float64 { n, _ := service.Remembered(); return float64(n) })
-	a.figures.Gauge("signers_remembered_max", "Most signers whose state is kept between requests. 0 in mode basic.", func() float64 { _, most := service.Remembered(); return float64(most) })
-	a.figures.Gauges(shardGauges, a.shardValues)
-	a.figures.Gauges(logGauges, a.logValues)
+	metrics.Gauge(a.registry, "encode_running", "Encoders at work.", func() float64 { return float64(a.encode.Running()) })
+	metrics.Gauge(a.registry, "postdb_running", "Post-DB workers at work.", func() float64 { return float64(a.postdb.Running()) })
+	metrics.Gauge(a.registry, "connections_max", "Most open WebSocket connections.", func() float64 { return float64(a.cfg.MaxConnections) })
+	metrics.Gauge(a.registry, "sockets_waiting", "Open sockets whose clients were not let in yet. 0 without --rights.", func() float64 { return float64(server.Waiting()) })
+	metrics.Gauge(a.registry, "sockets_waiting_max", "Most of them.", func() float64 { return float64(a.cfg.MaxUnauthenticated) })
+	metrics.Gauge(a.registry, "signers_remembered", "Signers whose state is kept between requests: those this node served lately.", func() float64 { n, _ := service.Remembered(); return float64(n) })
+	metrics.Gauge(a.registry, "signers_remembered_max", "Most signers whose state is kept between requests. 0 in mode basic.", func() float64 { _, most := service.Remembered(); return float64(most) })
+	metrics.Gauges(a.registry, shardGauges, a.shardValues)
+	metrics.Gauges(a.registry, logGauges, a.logValues)
 	a.figures.EngineFrom(a.engineStats)
-	a.figures.Gauge("lease_ttl_seconds", "How long a lease is: --lease-ttl.", func() float64 { return a.cfg.LeaseTTL.Seconds() })
-	a.figures.Gauges(peerGauges, a.peerValues)
+	metrics.Gauge(a.registry, "lease_ttl_seconds", "How long a lease is: --lease-ttl.", func() float64 { return a.cfg.LeaseTTL.Seconds() })
+	metrics.Gauges(a.registry, peerGauges, a.peerValues)
 	a.openRedisFigures()
 	a.openTLSFigures()
-	a.figures.Gauge("signers_stopped", "Signers stopped because the store showed less of them than was seen; a safe floor ends it.", func() float64 { return float64(service.StoppedSigners()) })
-	a.figures.Counter("unknown_commits_total", "Commits that ended without an answer of the store. Most are settled by reading.", func() float64 { return float64(service.UnknownCommits()) })
-	a.figures.Counter("version_conflicts_total", "Commits of one signer's requests that the store refused because a node in mode basic had written meanwhile; they were read and planned anew.", func() float64 { return float64(service.VersionConflicts()) })
-	a.figures.Counter("pruned_total", "Consumed allocations deleted because they were older than --consumed-retention.", func() float64 { return float64(service.Pruned()) })
-	a.figures.Gauge("subscriptions", "Open subscriptions to events.", func() float64 { return float64(a.hub.Subscriptions()) })
-	a.figures.Gauges(outboundGauges, func() []float64 { return outboundValues(server.Outbound()) })
-	a.figures.Counter("panics_total", "Mistakes of this program that were caught: panics of connections, encoders and post-DB work.", func() float64 {
+	metrics.Gauge(a.registry, "signers_stopped", "Signers stopped because the store showed less of them than was seen; a safe floor ends it.", func() float64 { return float64(service.StoppedSigners()) })
+	metrics.Counter(a.registry, "unknown_commits_total", "Commits that ended without an answer of the store. Most are settled by reading.", func() float64 { return float64(service.UnknownCommits()) })
+	metrics.Counter(a.registry, "version_conflicts_total", "Commits of one signer's requests that the store refused because a node in mode basic had written meanwhile; they were read and planned anew.", func() float64 { return float64(service.VersionConflicts()) })
+	metrics.Counter(a.registry, "pruned_total", "Consumed allocations deleted because they were older than --consumed-retention.", func() float64 { return float64(service.Pruned()) })
+	metrics.Gauge(a.registry, "subscriptions", "Open subscriptions to events.", func() float64 { return float64(a.hub.Subscriptions()) })
+	metrics.Gauges(a.registry, outboundGauges, func() []float64 { return outboundValues(server.Outbound()) })
+	metrics.Counter(a.registry, "panics_total", "Mistakes of this program that were caught: panics of connections, encoders and post-DB work.", func() float64 {
 		return float64(server.Panics()) + float64(a.encode.Panics()) + float64(a.postdb.Panics())
 	})
 	return nil

@@ -140,9 +140,9 @@ func (a *app) silentNodes() int {
 // dashboard shows 0 and not nothing.
 func (a *app) openRedisFigures() {
 	for _, c := range redisCounters {
-		a.figures.Counter(c.Name, c.Help, func() float64 { return float64(c.of(a.redisFigures())) })
+		metrics.Counter(a.registry, c.Name, c.Help, func() float64 { return float64(c.of(a.redisFigures())) })
 	}
-	a.figures.Gauges(redisGauges, a.redisValues)
+	metrics.Gauges(a.registry, redisGauges, a.redisValues)
 }
 
 // redisKind is what gateway_info says of Redis.

@@ -103,26 +103,22 @@ var beatResults = []BeatResult{BeatAnswered, BeatFailed}
 
 // Requests returns the counter of a method, to be looked up once and not with
 // each request. One that is not declared counts as such.
-func (s *Set) Requests(method Method) *Count { return s.requests.of(method) }
+func (s *Set) Requests(method Method) *Count { return s.requests.Of(method) }
 
 // Refused counts a reply to a client that is an error.
-func (s *Set) Refused(reason RefuseReason) { s.refused.add(reason, 1) }
+func (s *Set) Refused(reason RefuseReason) { s.refused.Inc(reason) }
 
 // NodeRefused counts a reply to another node that is an error.
-func (s *Set) NodeRefused(reason RefuseReason) { s.nodeRefused.add(reason, 1) }
+func (s *Set) NodeRefused(reason RefuseReason) { s.nodeRefused.Inc(reason) }
 
 // UpgradeRefused counts a client that was not let in.
-func (s *Set) UpgradeRefused(reason UpgradeReason) { s.upgradeRefused.add(reason, 1) }
+func (s *Set) UpgradeRefused(reason UpgradeReason) { s.upgradeRefused.Inc(reason) }
 
 // Closed counts a connection that has ended.
-func (s *Set) Closed(reason CloseReason) { s.closed.add(reason, 1) }
+func (s *Set) Closed(reason CloseReason) { s.closed.Inc(reason) }
 
 // Heartbeat counts a heartbeat, and notes whether the store is there.
 func (s *Set) Heartbeat(result BeatResult) {
-	s.heartbeats.add(result, 1)
-	away := int64(0)
-	if result == BeatFailed {
-		away = 1
-	}
-	s.StoreAway.Set(away)
+	s.heartbeats.Inc(result)
+	s.StoreAway.Set(result == BeatFailed)
 }

@@ -70,9 +70,9 @@ func TestTheStoreIsAwayFromAFailedHeartbeatToTheNextAnsweredOne(t *testing.T) {
 
 func TestAGroupOfGaugesIsReadOnceForAll(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	s := New(reg)
+	New(reg)
 	reads := 0.0
-	s.Gauges([]Named{{"a_bytes", "A."}, {"b_bytes", "B."}}, func() []float64 { reads++; return []float64{reads, -reads} })
+	Gauges(reg, []Named{{"a_bytes", "A."}, {"b_bytes", "B."}}, func() []float64 { reads++; return []float64{reads, -reads} })
 	got := gathered(t, reg)
 	if got["noncegate_a_bytes"] != 1 || got["noncegate_b_bytes"] != -1 {
 		t.Errorf("a %v, b %v; want 1, -1 of the first read", got["noncegate_a_bytes"], got["noncegate_b_bytes"])

@@ -62,26 +62,22 @@ type Set struct {
 	GuardKept       *Count // left until they end, as was asked for
 	GuardHold       *Stage // from taken until given back, or the end of the call
 
-	guardFailed family[GuardFailure]
+	guardFailed Family[GuardFailure]
 
-	forwarded    family[ForwardResult]
-	rejected     family[RejectStage]
-	dropped      family[backpressure.DropReason]
-	kicked       family[backpressure.KickReason]
-	leaseAcquire family[AcquireResult]
-	leaseRenew   family[RenewResult]
-	fenceRejects family[FenceOp]
+	forwarded    Family[ForwardResult]
+	rejected     Family[RejectStage]
+	dropped      Family[backpressure.DropReason]
+	kicked       Family[backpressure.KickReason]
+	leaseAcquire Family[AcquireResult]
+	leaseRenew   Family[RenewResult]
+	fenceRejects Family[FenceOp]
 
-	requests       family[Method]
-	refused        family[RefuseReason]
-	nodeRefused    family[RefuseReason]
-	upgradeRefused family[UpgradeReason]
-	closed         family[CloseReason]
-	heartbeats     family[BeatResult]
-	loggedIn       family[Login]
-	loginRefused   family[LoginRefusal]
-
-	reg prometheus.Registerer
+	requests       Family[Method]
+	refused        Family[RefuseReason]
+	nodeRefused    Family[RefuseReason]
+	upgradeRefused Family[UpgradeReason]
+	closed         Family[CloseReason]
+	heartbeats     Family[BeatResult]
 
 	began     time.Time                                // of the running interval; Run's alone
 	seen      tally                                    // the counters at began; Run's alone
@@ -93,7 +89,6 @@ type Set struct {
 // now. It panics when reg already has figures of these names: one registry
 // serves one gateway.
 func New(reg prometheus.Registerer) *Set {
-	undeclared := newCount(reg, "undeclared_labels_total", "Events counted nowhere else because nobody declared their label value; any is a mistake of the program.")
 	s := &Set{
 		EncodeQueue: newStage(reg, "encode_queue_seconds", "Time a message waited until its encoding started (encodeQueueMs in ws_perf)."),
 		Encode:      newStage(reg, "encode_seconds", "Time to encode one message (encodeMs in ws_perf)."),
@@ -103,45 +98,42 @@ func New(reg prometheus.Registerer) *Set {
 		Commit:      newStage(reg, "commit_seconds", "Time of one transaction of the store, commit included (commitMs in ws_perf)."),
 		BatchSize:   newSizes(reg, "commit_batch_size", "Requests in one commit (commitBatchSize in ws_perf)."),
 
-		Connections:  newLevel(reg, "connections", "Open WebSocket connections."),
-		SweepsPaused: newLevel(reg, "sweeps_paused", "1 while sweeps of due holds are paused because the store's clock jumped."),
-		StoreAway:    newLevel(reg, "store_away", "1 while the last heartbeat was not answered by the store."),
-		Halted:       newLevel(reg, "halted", "1 once the node has stopped serving: the store went back as a whole, or a later start of its node id exists."),
+		Connections:  NewLevel(reg, "connections", "Open WebSocket connections."),
+		SweepsPaused: NewLevel(reg, "sweeps_paused", "1 while sweeps of due holds are paused because the store's clock jumped."),
+		StoreAway:    NewLevel(reg, "store_away", "1 while the last heartbeat was not answered by the store."),
+		Halted:       NewLevel(reg, "halted", "1 once the node has stopped serving: the store went back as a whole, or a later start of its node id exists."),
 
-		ConnectionsOpened: newCount(reg, "connections_opened_total", "WebSocket connections that were accepted."),
-		UnknownOutcomes:   newCount(reg, "unknown_outcomes_total", "Replies to clients: unavailable with outcome unknown: the work may or may not have happened, and only the same request id asks."),
-		StoreWentBack:     newCount(reg, "store_went_back_total", "Times the store showed less than was seen before."),
-		InvariantAlarms:   newCount(reg, "invariant_alarms_total", "Rows found not as the rules left them; any is an alarm."),
-		HoldsExpired:      newCount(reg, "holds_expired_total", "Holds whose deadline passed without a mark: their nonces came back, or are unknown from then on."),
+		ConnectionsOpened: NewCount(reg, "connections_opened_total", "WebSocket connections that were accepted."),
+		UnknownOutcomes:   NewCount(reg, "unknown_outcomes_total", "Replies to clients: unavailable with outcome unknown: the work may or may not have happened, and only the same request id asks."),
+		StoreWentBack:     NewCount(reg, "store_went_back_total", "Times the store showed less than was seen before."),
+		InvariantAlarms:   NewCount(reg, "invariant_alarms_total", "Rows found not as the rules left them; any is an alarm."),
+		HoldsExpired:      NewCount(reg, "holds_expired_total", "Holds whose deadline passed without a mark: their nonces came back, or are unknown from then on."),
 
 		Forward: newStage(reg, "forward_seconds", "Time from sending a request to the node that owns its signer to the answer."),
 
-		GuardAcquired:   newCount(reg, "guard_acquired_total", "Locks taken for guarded calls."),
-		GuardRefused:    newCount(reg, "guard_refused_total", "Locks of guarded calls that somebody else had. The call is duplicate_submit, unless its request id is known."),
-		GuardUnanswered: newCount(reg, "guard_unanswered_total", "Locks of guarded calls of which nobody knows whether they were taken. The call is unavailable, unless its request id is known."),
-		GuardReleased:   newCount(reg, "guard_released_total", "Locks given back at the end of their call."),
-		GuardKept:       newCount(reg, "guard_kept_total", "Locks left until they end by themselves, because the call asked for it."),
+		GuardAcquired:   NewCount(reg, "guard_acquired_total", "Locks taken for guarded calls."),
+		GuardRefused:    NewCount(reg, "guard_refused_total", "Locks of guarded calls that somebody else had. The call is duplicate_submit, unless its request id is known."),
+		GuardUnanswered: NewCount(reg, "guard_unanswered_total", "Locks of guarded calls of which nobody knows whether they were taken. The call is unavailable, unless its request id is known."),
+		GuardReleased:   NewCount(reg, "guard_released_total", "Locks given back at the end of their call."),
+		GuardKept:       NewCount(reg, "guard_kept_total", "Locks left until they end by themselves, because the call asked for it."),
 		GuardHold:       newStage(reg, "guard_hold_seconds", "Time from taking the lock of a guarded call until it was given back, or could not be. Those that are kept are not in it."),
 
-		guardFailed:  newFamily(reg, undeclared, "guard_release_failed_total", "reason", "Locks not given back at the end of their call: value_mismatch, it had ended before or is somebody else's; away, nobody answered, and it ends by itself.", guardFailures),
-		forwarded:    newFamily(reg, undeclared, "forwarded_total", "result", "Requests sent to the node that owns their signer: answered there; bounced, to be routed again; doubtful, sent and not answered, asked again; expired, told unknown; busy, refused for want of a place; away, that node does not answer.", forwardResults),
-		rejected:     newFamily(reg, undeclared, "rejected_total", "stage", "Requests refused as server_busy (busy_reject in ws_perf).", rejectStages),
-		dropped:      newFamily(reg, undeclared, "dropped_total", "reason", "Notifications not delivered (slow, no_room and messages together are drop_unwritable in ws_perf).", dropReasons),
-		kicked:       newFamily(reg, undeclared, "kicked_total", "reason", "Connections the gateway closed (all but idle are kick_slow in ws_perf).", kickReasons),
-		leaseAcquire: newFamily(reg, undeclared, "lease_acquire_total", "result", "Attempts to take a shard.", acquireResults),
-		leaseRenew:   newFamily(reg, undeclared, "lease_renew_total", "result", "Heartbeats that renewed the lease of this node; late: it had ended before.", renewResults),
-		fenceRejects: newFamily(reg, undeclared, "fence_rejects_total", "op", "Operations refused because ownership was lost.", fenceOps),
+		guardFailed:  NewFamily(reg, "guard_release_failed_total", "reason", "Locks not given back at the end of their call: value_mismatch, it had ended before or is somebody else's; away, nobody answered, and it ends by itself.", guardFailures...),
+		forwarded:    NewFamily(reg, "forwarded_total", "result", "Requests sent to the node that owns their signer: answered there; bounced, to be routed again; doubtful, sent and not answered, asked again; expired, told unknown; busy, refused for want of a place; away, that node does not answer.", forwardResults...),
+		rejected:     NewFamily(reg, "rejected_total", "stage", "Requests refused as server_busy (busy_reject in ws_perf).", rejectStages...),
+		dropped:      NewFamily(reg, "dropped_total", "reason", "Notifications not delivered (slow, no_room and messages together are drop_unwritable in ws_perf).", dropReasons...),
+		kicked:       NewFamily(reg, "kicked_total", "reason", "Connections the gateway closed (all but idle are kick_slow in ws_perf).", kickReasons...),
+		leaseAcquire: NewFamily(reg, "lease_acquire_total", "result", "Attempts to take a shard.", acquireResults...),
+		leaseRenew:   NewFamily(reg, "lease_renew_total", "result", "Heartbeats that renewed the lease of this node; late: it had ended before.", renewResults...),
+		fenceRejects: NewFamily(reg, "fence_rejects_total", "op", "Operations refused because ownership was lost.", fenceOps...),
 
-		requests:       newFamily(reg, undeclared, "requests_total", "method", "Requests read, refused ones included; unknown is what is no method, or no request.", requestMethods),
-		refused:        newFamily(reg, undeclared, "refused_total", "reason", "Error replies to clients, by data.reason.", refuseReasons),
-		nodeRefused:    newFamily(reg, undeclared, "node_refused_total", "reason", "Error replies to other nodes, which route the request again or pass the answer on, by data.reason.", refuseReasons),
-		upgradeRefused: newFamily(reg, undeclared, "upgrade_refused_total", "reason", "Clients not let in, before or at the WebSocket handshake.", upgradeReasons),
-		closed:         newFamily(reg, undeclared, "connections_closed_total", "reason", "Connections that ended, by what ended them first.", closeReasons),
-		heartbeats:     newFamily(reg, undeclared, "heartbeats_total", "result", "Heartbeats of this node to the store.", beatResults),
-		loggedIn:       newFamily(reg, undeclared, "logins_total", "credential", "Credentials accepted, at the upgrade or for a ticket.", logins),
-		loginRefused:   newFamily(reg, undeclared, "logins_refused_total", "reason", "Credentials not accepted, at the upgrade or for a ticket, by why.", loginRefusals),
+		requests:       NewFamily(reg, "requests_total", "method", "Requests read, refused ones included; unknown is what is no method, or no request.", requestMethods...),
+		refused:        NewFamily(reg, "refused_total", "reason", "Error replies to clients, by data.reason.", refuseReasons...),
+		nodeRefused:    NewFamily(reg, "node_refused_total", "reason", "Error replies to other nodes, which route the request again or pass the answer on, by data.reason.", refuseReasons...),
+		upgradeRefused: NewFamily(reg, "upgrade_refused_total", "reason", "Clients not let in, before or at the WebSocket handshake.", upgradeReasons...),
+		closed:         NewFamily(reg, "connections_closed_total", "reason", "Connections that ended, by what ended them first.", closeReasons...),
+		heartbeats:     NewFamily(reg, "heartbeats_total", "result", "Heartbeats of this node to the store.", beatResults...),
 
-		reg:   reg,
 		began: time.Now(),
 	}
 	s.published.Store(&wire.StatsResult{})
@@ -149,25 +141,25 @@ func New(reg prometheus.Registerer) *Set {
 }
 
 // Rejected counts n requests refused at a bounded stage.
-func (s *Set) Rejected(stage RejectStage, n int) { s.rejected.add(stage, n) }
+func (s *Set) Rejected(stage RejectStage, n int) { s.rejected.Add(stage, n) }
 
 // GuardReleaseFailed counts the lock of a guarded call that was not given back.
-func (s *Set) GuardReleaseFailed(why GuardFailure) { s.guardFailed.add(why, 1) }
+func (s *Set) GuardReleaseFailed(why GuardFailure) { s.guardFailed.Inc(why) }
 
 // Forwarded counts a request that was to go to another node.
-func (s *Set) Forwarded(result ForwardResult) { s.forwarded.add(result, 1) }
+func (s *Set) Forwarded(result ForwardResult) { s.forwarded.Inc(result) }
 
 // Dropped counts n notifications that will not be delivered.
-func (s *Set) Dropped(reason backpressure.DropReason, n int) { s.dropped.add(reason, n) }
+func (s *Set) Dropped(reason backpressure.DropReason, n int) { s.dropped.Add(reason, n) }
 
 // Kicked counts a connection closed for the reason.
-func (s *Set) Kicked(reason backpressure.KickReason) { s.kicked.add(reason, 1) }
+func (s *Set) Kicked(reason backpressure.KickReason) { s.kicked.Inc(reason) }
 
 // LeaseAcquire counts n signers whose lease was asked for.
-func (s *Set) LeaseAcquire(result AcquireResult, n int) { s.leaseAcquire.add(result, n) }
+func (s *Set) LeaseAcquire(result AcquireResult, n int) { s.leaseAcquire.Add(result, n) }
 
 // LeaseRenew counts n signers whose lease a write renewed.
-func (s *Set) LeaseRenew(result RenewResult, n int) { s.leaseRenew.add(result, n) }
+func (s *Set) LeaseRenew(result RenewResult, n int) { s.leaseRenew.Add(result, n) }
 
 // FenceRejects counts n operations refused because ownership was lost.
-func (s *Set) FenceRejects(op FenceOp, n int) { s.fenceRejects.add(op, n) }
+func (s *Set) FenceRejects(op FenceOp, n int) { s.fenceRejects.Add(op, n) }

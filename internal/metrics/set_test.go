@@ -44,9 +44,9 @@ func exercise(s *Set) {
 func TestTheExpositionIsCleanByPromlint(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	s := New(reg)
-	s.Gauge("worker_queue_depth", "Requests queued at all shards.", func() float64 { return 1 })
-	s.Counter("panics_total", "Mistakes.", func() float64 { return 1 })
-	s.Gauges([]Named{{"outbound_bytes", "Bytes."}, {"outbound_messages", "Messages."}}, func() []float64 { return []float64{1, 2} })
+	Gauge(reg, "worker_queue_depth", "Requests queued at all shards.", func() float64 { return 1 })
+	Counter(reg, "panics_total", "Mistakes.", func() float64 { return 1 })
+	Gauges(reg, []Named{{"outbound_bytes", "Bytes."}, {"outbound_messages", "Messages."}}, func() []float64 { return []float64{1, 2} })
 	exercise(s)
 	problems, err := testutil.GatherAndLint(reg)
 	if err != nil {
@@ -101,7 +101,7 @@ func TestEachCounterCountsUnderItsOwnLabel(t *testing.T) {
 	s.Kicked(backpressure.KickHardCap)
 	s.StoreWentBack.Inc()
 	s.InvariantAlarms.Inc()
-	s.SweepsPaused.Set(1)
+	s.SweepsPaused.Set(true)
 	for series, want := range map[string]float64{
 		`noncegate_lease_acquire_total{result="takeover"}`: 2,
 		`noncegate_lease_acquire_total{result="acquired"}`: 0,

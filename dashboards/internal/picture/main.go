@@ -46,7 +46,7 @@ func main() {
 
 // The gateways soon find a client slow, and the doubt after a loss of Redis soon ends.
 var settings = []string{
-	"--chain-gap-after=2s", "--slow-after=3s", "--max-inflight=100", "--hold-ttl=5s", "--max-hold=10s", "--engine-grant=5s", "--engine-observe=10s", "--engine-script-limit=1s",
+	"--chain-gap-after=2s", "--slow-after=3s", "--max-inflight=100", "--hold-ttl=5s", "--max-hold=10s", "--engine-grant=5s", "--engine-rehearsal=10s", "--engine-timeout=1s",
 }
 
 // run draws all dashboards: that of the performance engine while Redis serves and is
