@@ -126,7 +126,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	must(t, err)
 	figures := metrics.New(g.figures)
 	if s.locks != nil {
-		g.guard, err = guard.New(s.locks, guardFigures{figures}, log, s.guard)
+		g.guard, err = guard.New(s.locks, g.figures, log, s.guard)
 		must(t, err)
 		s.ws.Guard = g.guard
 	}

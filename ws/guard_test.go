@@ -11,25 +11,9 @@ import (
 	"time"
 
 	"noncegate/internal/guard"
-	"noncegate/internal/metrics"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
 )
-
-// guardFigures is what the gateway counts of locks.
-type guardFigures struct{ set *metrics.Set }
-
-func (f guardFigures) Acquired()   { f.set.GuardAcquired.Inc() }
-func (f guardFigures) Refused()    { f.set.GuardRefused.Inc() }
-func (f guardFigures) Unanswered() { f.set.GuardUnanswered.Inc() }
-func (f guardFigures) Released(d time.Duration) {
-	f.set.GuardReleased.Inc()
-	f.set.GuardHold.Observe(d)
-}
-func (f guardFigures) Kept(time.Duration) { f.set.GuardKept.Inc() }
-func (f guardFigures) ReleaseFailed(why guard.Failure, _ time.Duration) {
-	f.set.GuardReleaseFailed(metrics.GuardFailure(why))
-}
 
 // locksmith is Locks in memory, of which a test knows each step, and which it can
 // keep waiting, and take away.

@@ -86,17 +86,6 @@ var fenceOps = []FenceOp{
 	FenceSweep, FenceAlign, FenceFloor, FenceRelease, FencePrune,
 }
 
-// GuardFailure is why the lock of a guarded call was not given back.
-type GuardFailure string
-
-// The failures of giving back.
-const (
-	GuardMismatch GuardFailure = "value_mismatch" // it had ended, or is somebody else's
-	GuardAway     GuardFailure = "away"           // nobody answered; it ends by itself
-)
-
-var guardFailures = []GuardFailure{GuardMismatch, GuardAway}
-
 // ForwardResult is what became of a request that was to go to another node.
 type ForwardResult string
 

@@ -54,16 +54,6 @@ type Set struct {
 
 	Forward *Stage // from the shard that sends a request to another node to its answer
 
-	// The locks of the duplicate-submit guard.
-	GuardAcquired   *Count // taken
-	GuardRefused    *Count // somebody else had it
-	GuardUnanswered *Count // nobody said, and the call was refused
-	GuardReleased   *Count // given back
-	GuardKept       *Count // left until they end, as was asked for
-	GuardHold       *Stage // from taken until given back, or the end of the call
-
-	guardFailed Family[GuardFailure]
-
 	forwarded    Family[ForwardResult]
 	rejected     Family[RejectStage]
 	dropped      Family[backpressure.DropReason]
@@ -111,14 +101,6 @@ func New(reg prometheus.Registerer) *Set {
 
 		Forward: newStage(reg, "forward_seconds", "Time from sending a request to the node that owns its signer to the answer."),
 
-		GuardAcquired:   NewCount(reg, "guard_acquired_total", "Locks taken for guarded calls."),
-		GuardRefused:    NewCount(reg, "guard_refused_total", "Locks of guarded calls that somebody else had. The call is duplicate_submit, unless its request id is known."),
-		GuardUnanswered: NewCount(reg, "guard_unanswered_total", "Locks of guarded calls of which nobody knows whether they were taken. The call is unavailable, unless its request id is known."),
-		GuardReleased:   NewCount(reg, "guard_released_total", "Locks given back at the end of their call."),
-		GuardKept:       NewCount(reg, "guard_kept_total", "Locks left until they end by themselves, because the call asked for it."),
-		GuardHold:       newStage(reg, "guard_hold_seconds", "Time from taking the lock of a guarded call until it was given back, or could not be. Those that are kept are not in it."),
-
-		guardFailed:  NewFamily(reg, "guard_release_failed_total", "reason", "Locks not given back at the end of their call: value_mismatch, it had ended before or is somebody else's; away, nobody answered, and it ends by itself.", guardFailures...),
 		forwarded:    NewFamily(reg, "forwarded_total", "result", "Requests sent to the node that owns their signer: answered there; bounced, to be routed again; doubtful, sent and not answered, asked again; expired, told unknown; busy, refused for want of a place; away, that node does not answer.", forwardResults...),
 		rejected:     NewFamily(reg, "rejected_total", "stage", "Requests refused as server_busy (busy_reject in ws_perf).", rejectStages...),
 		dropped:      NewFamily(reg, "dropped_total", "reason", "Notifications not delivered (slow, no_room and messages together are drop_unwritable in ws_perf).", dropReasons...),
@@ -142,9 +124,6 @@ func New(reg prometheus.Registerer) *Set {
 
 // Rejected counts n requests refused at a bounded stage.
 func (s *Set) Rejected(stage RejectStage, n int) { s.rejected.Add(stage, n) }
-
-// GuardReleaseFailed counts the lock of a guarded call that was not given back.
-func (s *Set) GuardReleaseFailed(why GuardFailure) { s.guardFailed.Inc(why) }
 
 // Forwarded counts a request that was to go to another node.
 func (s *Set) Forwarded(result ForwardResult) { s.forwarded.Inc(result) }
