@@ -94,7 +94,7 @@ func (g *gateway) router(t *testing.T, cfg Config, node lease.Node) (*Router, *s
 	t.Helper()
 	svc, events, log := &service{back: make(chan back, 1000)}, &sink{heard: make(chan struct{}, 1000)}, new(syncBuffer)
 	cfg.Forward = true
-	r, err := New(cfg, "self", slog.New(slog.NewTextHandler(log, nil)), new(counts))
+	r, err := New(cfg, "self", slog.New(slog.NewTextHandler(log, nil)), NewMetrics(prometheus.NewRegistry()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,18 +85,3 @@ var fenceOps = []FenceOp{
 	FenceAllocate, FenceMarkUsed, FenceMarkRecyclable, FenceMarkSigned, FenceExtend, FenceRepair,
 	FenceSweep, FenceAlign, FenceFloor, FenceRelease, FencePrune,
 }
-
-// ForwardResult is what became of a request that was to go to another node.
-type ForwardResult string
-
-// The results of forwarding.
-const (
-	ForwardAnswered ForwardResult = "answered"
-	ForwardBounced  ForwardResult = "bounced"  // not done there; it is routed again
-	ForwardDoubtful ForwardResult = "doubtful" // sent and not answered; it is asked again
-	ForwardExpired  ForwardResult = "expired"  // the same, and its time was over
-	ForwardBusy     ForwardResult = "busy"     // as many as may be are under way there
-	ForwardAway     ForwardResult = "away"     // that node does not answer
-)
-
-var forwardResults = []ForwardResult{ForwardAnswered, ForwardBounced, ForwardDoubtful, ForwardExpired, ForwardBusy, ForwardAway}

@@ -52,9 +52,6 @@ type Set struct {
 	InvariantAlarms   *Count // rows found not as the rules left them
 	HoldsExpired      *Count // holds that were not marked in time
 
-	Forward *Stage // from the shard that sends a request to another node to its answer
-
-	forwarded    Family[ForwardResult]
 	rejected     Family[RejectStage]
 	dropped      Family[backpressure.DropReason]
 	kicked       Family[backpressure.KickReason]
@@ -99,9 +96,6 @@ func New(reg prometheus.Registerer) *Set {
 		InvariantAlarms:   NewCount(reg, "invariant_alarms_total", "Rows found not as the rules left them; any is an alarm."),
 		HoldsExpired:      NewCount(reg, "holds_expired_total", "Holds whose deadline passed without a mark: their nonces came back, or are unknown from then on."),
 
-		Forward: newStage(reg, "forward_seconds", "Time from sending a request to the node that owns its signer to the answer."),
-
-		forwarded:    NewFamily(reg, "forwarded_total", "result", "Requests sent to the node that owns their signer: answered there; bounced, to be routed again; doubtful, sent and not answered, asked again; expired, told unknown; busy, refused for want of a place; away, that node does not answer.", forwardResults...),
 		rejected:     NewFamily(reg, "rejected_total", "stage", "Requests refused as server_busy (busy_reject in ws_perf).", rejectStages...),
 		dropped:      NewFamily(reg, "dropped_total", "reason", "Notifications not delivered (slow, no_room and messages together are drop_unwritable in ws_perf).", dropReasons...),
 		kicked:       NewFamily(reg, "kicked_total", "reason", "Connections the gateway closed (all but idle are kick_slow in ws_perf).", kickReasons...),
@@ -124,9 +118,6 @@ func New(reg prometheus.Registerer) *Set {
 
 // Rejected counts n requests refused at a bounded stage.
 func (s *Set) Rejected(stage RejectStage, n int) { s.rejected.Add(stage, n) }
-
-// Forwarded counts a request that was to go to another node.
-func (s *Set) Forwarded(result ForwardResult) { s.forwarded.Inc(result) }
 
 // Dropped counts n notifications that will not be delivered.
 func (s *Set) Dropped(reason backpressure.DropReason, n int) { s.dropped.Add(reason, n) }
