@@ -48,7 +48,7 @@ func TestANodeComesInWithTheSecretWhenItMeansThisNode(t *testing.T) {
 		h := http.Header{HeaderNode: {c.from}, HeaderNodeTo: {c.to}, HeaderNodeStore: {c.store}, HeaderNodeSecret: c.secret}
 		before := 0.0
 		if c.reason != "" {
-			before = g.figure("upgrade_refused_total{" + c.reason + "}")
+			before = g.counted("upgrade_refused_total{" + c.reason + "}")
 		}
 		conn, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", h)
 		if response == nil || response.StatusCode != c.status {
@@ -58,7 +58,7 @@ func TestANodeComesInWithTheSecretWhenItMeansThisNode(t *testing.T) {
 			must(t, conn.Close())
 			continue
 		}
-		if got := g.figure("upgrade_refused_total{" + c.reason + "}"); got != before+1 {
+		if got := g.counted("upgrade_refused_total{" + c.reason + "}"); got != before+1 {
 			t.Errorf("%s: %v are counted as %s, want %v", c.name, got, c.reason, before+1)
 		}
 	}
@@ -97,7 +97,7 @@ func TestWhereClientsMustSayWhoTheyAreNoNodeComesInWithoutASecret(t *testing.T) 
 	if !strings.Contains(says, "--node-secret") || !response.Close {
 		t.Errorf("it says %q, and its socket is closed: %v", says, response.Close)
 	}
-	g.wantFigures(map[string]float64{"upgrade_refused_total{node_secret}": 1, "connections_opened_total": 0})
+	g.wantCounted(map[string]float64{"upgrade_refused_total{node_secret}": 1, "connections_opened_total": 0})
 
 	known := guardedGateway(t, p, func(s *setup) { s.ws.Nodes.Secret = "open sesame" })
 	h := asNode("n2")

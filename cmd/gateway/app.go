@@ -263,7 +263,7 @@ const messageFactor = 4
 func (a *app) openServer(context.Context) (err error) {
 	c := a.cfg
 	pause, drop, kick := c.SlowActions()
-	a.server, err = ws.New(a.service, a.hub, a.encode, a.figures, a.log, ws.Config{
+	a.server, err = ws.New(a.service, a.hub, a.encode, a.figures, a.registry, a.log, ws.Config{
 		MaxConnections: c.MaxConnections, MaxInflight: c.MaxInflight, MaxInflightTotal: c.MaxInflightTotal,
 		SendBuffer: int(c.WriteHighBytes), MaxMessageBytes: c.MaxMessageBytes, MaxBatch: c.MaxBatch, MaxSubscriptions: maxSubscriptions,
 		MinHold: minHold, MaxHold: c.MaxHold, PingInterval: c.PingInterval, CloseSpread: c.DrainTimeout / 20,

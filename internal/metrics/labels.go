@@ -5,22 +5,10 @@ import (
 	"noncegate/wire"
 )
 
-// RejectStage is the bounded stage that was full: data.stage of server_busy.
-type RejectStage string
-
-// The stages that refuse.
-const (
-	RejectConnection RejectStage = wire.StageConnection
-	RejectInflight   RejectStage = wire.StageInflight
-	RejectWorker     RejectStage = wire.StageWorker
-	RejectEncode     RejectStage = wire.StageEncode
-	RejectPostDB     RejectStage = wire.StagePostDB
-	RejectForward    RejectStage = wire.StageForward
-	RejectGuard      RejectStage = wire.StageGuard
-	RejectQuota      RejectStage = wire.StageQuota
-)
-
-var rejectStages = []RejectStage{RejectConnection, RejectInflight, RejectWorker, RejectEncode, RejectPostDB, RejectForward, RejectGuard, RejectQuota}
+// stages are those that refuse: data.stage of server_busy.
+var stages = []string{
+	wire.StageConnection, wire.StageInflight, wire.StageWorker, wire.StageEncode, wire.StagePostDB, wire.StageForward, wire.StageGuard, wire.StageQuota,
+}
 
 // Reasons beside those of package backpressure.
 const (

@@ -4,51 +4,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"noncegate/wire"
 )
-
-func TestRequestsAndRefusalsCountUnderTheirOwnLabel(t *testing.T) {
-	reg := prometheus.NewPedanticRegistry()
-	s := New(reg)
-	s.Requests(wire.MethodStatus).Add(3)
-	s.Requests(MethodUnknown).Inc()
-	s.Refused("conflict")
-	s.NodeRefused("not_owner")
-	s.UnknownOutcomes.Inc()
-	s.UpgradeRefused(UpgradeFull)
-	s.ConnectionsOpened.Inc()
-	s.Closed(CloseRestart)
-	got := gathered(t, reg)
-	for series, want := range map[string]float64{
-		`noncegate_requests_total{method="nonce_status"}`:        3,
-		`noncegate_requests_total{method="unknown"}`:             1,
-		`noncegate_requests_total{method="nonce_allocate"}`:      0,
-		`noncegate_refused_total{reason="conflict"}`:             1,
-		`noncegate_refused_total{reason="server_busy"}`:          0,
-		`noncegate_refused_total{reason="not_owner"}`:            0,
-		`noncegate_node_refused_total{reason="not_owner"}`:       1,
-		`noncegate_unknown_outcomes_total`:                       1,
-		`noncegate_upgrade_refused_total{reason="full"}`:         1,
-		`noncegate_upgrade_refused_total{reason="origin"}`:       0,
-		`noncegate_connections_opened_total`:                     1,
-		`noncegate_connections_closed_total{reason="restart"}`:   1,
-		`noncegate_connections_closed_total{reason="too_large"}`: 0,
-		`noncegate_undeclared_labels_total`:                      0,
-	} {
-		if got, ok := got[series]; !ok || got != want {
-			t.Errorf("%s = %v (%v), want %v", series, got, ok, want)
-		}
-	}
-}
-
-func TestAMethodNobodyDeclaredIsSeen(t *testing.T) {
-	reg := prometheus.NewPedanticRegistry()
-	New(reg).Requests("nonce_new").Inc()
-	if got := gathered(t, reg)["noncegate_undeclared_labels_total"]; got != 1 {
-		t.Errorf("%v events under undeclared labels, want 1", got)
-	}
-}
 
 func TestTheStoreIsAwayFromAFailedHeartbeatToTheNextAnsweredOne(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()

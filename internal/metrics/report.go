@@ -40,7 +40,7 @@ type tally struct{ busyReject, dropUnwritable, kickSlow int64 }
 
 func (s *Set) tally() tally {
 	return tally{
-		busyReject:     s.rejected.sum(rejectStages),
+		busyReject:     s.rejected.sum(stages),
 		dropUnwritable: s.dropped.sum(unwritable),
 		kickSlow:       s.kicked.sum(slowKicks),
 	}

@@ -46,25 +46,18 @@ type Set struct {
 	StoreAway    *Level // 1 while the last heartbeat was not answered; Heartbeat sets it
 	Halted       *Level // 1 once the node has stopped serving until its process ends
 
-	ConnectionsOpened *Count // WebSocket connections that were accepted
-	UnknownOutcomes   *Count // replies that leave open whether the work happened
-	StoreWentBack     *Count // times the store showed less than was seen before
-	InvariantAlarms   *Count // rows found not as the rules left them
-	HoldsExpired      *Count // holds that were not marked in time
+	StoreWentBack   *Count // times the store showed less than was seen before
+	InvariantAlarms *Count // rows found not as the rules left them
+	HoldsExpired    *Count // holds that were not marked in time
 
-	rejected     Family[RejectStage]
+	rejected     Family[string]
 	dropped      Family[backpressure.DropReason]
 	kicked       Family[backpressure.KickReason]
 	leaseAcquire Family[AcquireResult]
 	leaseRenew   Family[RenewResult]
 	fenceRejects Family[FenceOp]
 
-	requests       Family[Method]
-	refused        Family[RefuseReason]
-	nodeRefused    Family[RefuseReason]
-	upgradeRefused Family[UpgradeReason]
-	closed         Family[CloseReason]
-	heartbeats     Family[BeatResult]
+	heartbeats Family[BeatResult]
 
 	began     time.Time                                // of the running interval; Run's alone
 	seen      tally                                    // the counters at began; Run's alone
@@ -90,25 +83,18 @@ func New(reg prometheus.Registerer) *Set {
 		StoreAway:    NewLevel(reg, "store_away", "1 while the last heartbeat was not answered by the store."),
 		Halted:       NewLevel(reg, "halted", "1 once the node has stopped serving: the store went back as a whole, or a later start of its node id exists."),
 
-		ConnectionsOpened: NewCount(reg, "connections_opened_total", "WebSocket connections that were accepted."),
-		UnknownOutcomes:   NewCount(reg, "unknown_outcomes_total", "Replies to clients: unavailable with outcome unknown: the work may or may not have happened, and only the same request id asks."),
-		StoreWentBack:     NewCount(reg, "store_went_back_total", "Times the store showed less than was seen before."),
-		InvariantAlarms:   NewCount(reg, "invariant_alarms_total", "Rows found not as the rules left them; any is an alarm."),
-		HoldsExpired:      NewCount(reg, "holds_expired_total", "Holds whose deadline passed without a mark: their nonces came back, or are unknown from then on."),
+		StoreWentBack:   NewCount(reg, "store_went_back_total", "Times the store showed less than was seen before."),
+		InvariantAlarms: NewCount(reg, "invariant_alarms_total", "Rows found not as the rules left them; any is an alarm."),
+		HoldsExpired:    NewCount(reg, "holds_expired_total", "Holds whose deadline passed without a mark: their nonces came back, or are unknown from then on."),
 
-		rejected:     NewFamily(reg, "rejected_total", "stage", "Requests refused as server_busy (busy_reject in ws_perf).", rejectStages...),
+		rejected:     NewFamily(reg, "rejected_total", "stage", "Requests refused as server_busy (busy_reject in ws_perf).", stages...),
 		dropped:      NewFamily(reg, "dropped_total", "reason", "Notifications not delivered (slow, no_room and messages together are drop_unwritable in ws_perf).", dropReasons...),
 		kicked:       NewFamily(reg, "kicked_total", "reason", "Connections the gateway closed (all but idle are kick_slow in ws_perf).", kickReasons...),
 		leaseAcquire: NewFamily(reg, "lease_acquire_total", "result", "Attempts to take a shard.", acquireResults...),
 		leaseRenew:   NewFamily(reg, "lease_renew_total", "result", "Heartbeats that renewed the lease of this node; late: it had ended before.", renewResults...),
 		fenceRejects: NewFamily(reg, "fence_rejects_total", "op", "Operations refused because ownership was lost.", fenceOps...),
 
-		requests:       NewFamily(reg, "requests_total", "method", "Requests read, refused ones included; unknown is what is no method, or no request.", requestMethods...),
-		refused:        NewFamily(reg, "refused_total", "reason", "Error replies to clients, by data.reason.", refuseReasons...),
-		nodeRefused:    NewFamily(reg, "node_refused_total", "reason", "Error replies to other nodes, which route the request again or pass the answer on, by data.reason.", refuseReasons...),
-		upgradeRefused: NewFamily(reg, "upgrade_refused_total", "reason", "Clients not let in, before or at the WebSocket handshake.", upgradeReasons...),
-		closed:         NewFamily(reg, "connections_closed_total", "reason", "Connections that ended, by what ended them first.", closeReasons...),
-		heartbeats:     NewFamily(reg, "heartbeats_total", "result", "Heartbeats of this node to the store.", beatResults...),
+		heartbeats: NewFamily(reg, "heartbeats_total", "result", "Heartbeats of this node to the store.", beatResults...),
 
 		began: time.Now(),
 	}
@@ -117,7 +103,7 @@ func New(reg prometheus.Registerer) *Set {
 }
 
 // Rejected counts n requests refused at a bounded stage.
-func (s *Set) Rejected(stage RejectStage, n int) { s.rejected.Add(stage, n) }
+func (s *Set) Rejected(stage string, n int) { s.rejected.Add(stage, n) }
 
 // Dropped counts n notifications that will not be delivered.
 func (s *Set) Dropped(reason backpressure.DropReason, n int) { s.dropped.Add(reason, n) }

@@ -32,7 +32,7 @@ func exercise(s *Set) {
 	}
 	s.BatchSize.Observe(7)
 	s.Connections.Add(5)
-	s.Rejected(RejectWorker, 2)
+	s.Rejected(wire.StageWorker, 2)
 	s.Dropped(backpressure.DropSlow, 2)
 	s.Dropped(backpressure.DropMessages, 1)
 	s.Dropped(DropPostDBFull, 4)
@@ -314,7 +314,7 @@ func TestNothingIsLostBetweenIntervals(t *testing.T) {
 		observers.Go(func() {
 			for range each {
 				s.WriteQueue.Observe(time.Microsecond)
-				s.Rejected(RejectEncode, 1)
+				s.Rejected(wire.StageEncode, 1)
 			}
 		})
 	}
@@ -354,7 +354,7 @@ func TestEveryWordOfTheOtherPackagesIsDeclared(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	s := New(reg)
 	for _, stage := range []string{wire.StageConnection, wire.StageInflight, wire.StageWorker, wire.StageEncode, wire.StagePostDB} {
-		s.Rejected(RejectStage(stage), 1)
+		s.Rejected(stage, 1)
 	}
 	for _, reason := range []backpressure.DropReason{
 		backpressure.DropSlow, backpressure.DropNoRoom, backpressure.DropMessages, backpressure.DropEncode,
@@ -387,7 +387,7 @@ func TestObservingDoesNotAllocate(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		s.Encode.Observe(time.Microsecond)
 		s.BatchSize.Observe(3)
-		s.Rejected(RejectWorker, 1)
+		s.Rejected(wire.StageWorker, 1)
 	}); n != 0 {
 		t.Errorf("%v allocations, want none", n)
 	}
@@ -409,7 +409,7 @@ func BenchmarkObserve(b *testing.B) {
 	})
 	b.Run("counter", func(b *testing.B) {
 		for b.Loop() {
-			s.Rejected(RejectWorker, 1)
+			s.Rejected(wire.StageWorker, 1)
 		}
 	})
 	b.Run("batch of 64", func(b *testing.B) {

@@ -129,7 +129,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	g.service, err = service.New(t.Context(), g.store, holder, noncetest.Unmeasured{}, g.hub, log, nil, s.nonce)
 	must(t, err)
 	chains.Serve(g.service, g.hub)
-	g.srv, err = ws.New(g.service, g.hub, encode, metrics.New(g.figures), log, s.ws)
+	g.srv, err = ws.New(g.service, g.hub, encode, metrics.New(g.figures), g.figures, log, s.ws)
 	must(t, err)
 	g.told = &told{EventSink: g.hub}
 	g.endpoint, err = New(g.nodes, chains, Events{Sink: g.told, WorkerIndex: g.service.WorkerIndex}, s.endpoint, g.figures, log)
