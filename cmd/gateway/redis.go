@@ -136,9 +136,9 @@ func (a *app) silentNodes() int {
 	return a.remote.Silent(live)
 }
 
-// openRedisFigures registers them; they are there without Redis too, so that a
+// openRedisMetrics registers them; they are there without Redis too, so that a
 // dashboard shows 0 and not nothing.
-func (a *app) openRedisFigures() {
+func (a *app) openRedisMetrics() {
 	for _, c := range redisCounters {
 		metrics.Counter(a.registry, c.Name, c.Help, func() float64 { return float64(c.of(a.redisFigures())) })
 	}

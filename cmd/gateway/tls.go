@@ -145,8 +145,8 @@ func (e *encryption) values() []float64 {
 	return []float64{stale, expires}
 }
 
-// openTLSFigures registers them; they are there without TLS too.
-func (a *app) openTLSFigures() {
+// openTLSMetrics registers them; they are there without TLS too.
+func (a *app) openTLSMetrics() {
 	metrics.Gauges(a.registry, tlsGauges, a.tls.values)
 	metrics.Counter(a.registry, "tls_reloads_total", "Changes of the files of TLS that were taken.", a.tls.sum(watched.Reloads))
 	metrics.Counter(a.registry, "tls_reload_failures_total", "Changes of the files of TLS that could not be used.", a.tls.sum(watched.Failures))

@@ -41,23 +41,11 @@ type Set struct {
 	Commit      *Stage // one transaction of the store, commit included
 	BatchSize   *Sizes // requests in one commit
 
-	Connections  *Level // open WebSocket connections
-	SweepsPaused *Level // 1 while a jump of the store's clock pauses sweeps
-	StoreAway    *Level // 1 while the last heartbeat was not answered; Heartbeat sets it
-	Halted       *Level // 1 once the node has stopped serving until its process ends
+	Connections *Level // open WebSocket connections
 
-	StoreWentBack   *Count // times the store showed less than was seen before
-	InvariantAlarms *Count // rows found not as the rules left them
-	HoldsExpired    *Count // holds that were not marked in time
-
-	rejected     Family[string]
-	dropped      Family[backpressure.DropReason]
-	kicked       Family[backpressure.KickReason]
-	leaseAcquire Family[AcquireResult]
-	leaseRenew   Family[RenewResult]
-	fenceRejects Family[FenceOp]
-
-	heartbeats Family[BeatResult]
+	rejected Family[string]
+	dropped  Family[backpressure.DropReason]
+	kicked   Family[backpressure.KickReason]
 
 	began     time.Time                                // of the running interval; Run's alone
 	seen      tally                                    // the counters at began; Run's alone
@@ -78,23 +66,11 @@ func New(reg prometheus.Registerer) *Set {
 		Commit:      newStage(reg, "commit_seconds", "Time of one transaction of the store, commit included (commitMs in ws_perf)."),
 		BatchSize:   newSizes(reg, "commit_batch_size", "Requests in one commit (commitBatchSize in ws_perf)."),
 
-		Connections:  NewLevel(reg, "connections", "Open WebSocket connections."),
-		SweepsPaused: NewLevel(reg, "sweeps_paused", "1 while sweeps of due holds are paused because the store's clock jumped."),
-		StoreAway:    NewLevel(reg, "store_away", "1 while the last heartbeat was not answered by the store."),
-		Halted:       NewLevel(reg, "halted", "1 once the node has stopped serving: the store went back as a whole, or a later start of its node id exists."),
+		Connections: NewLevel(reg, "connections", "Open WebSocket connections."),
 
-		StoreWentBack:   NewCount(reg, "store_went_back_total", "Times the store showed less than was seen before."),
-		InvariantAlarms: NewCount(reg, "invariant_alarms_total", "Rows found not as the rules left them; any is an alarm."),
-		HoldsExpired:    NewCount(reg, "holds_expired_total", "Holds whose deadline passed without a mark: their nonces came back, or are unknown from then on."),
-
-		rejected:     NewFamily(reg, "rejected_total", "stage", "Requests refused as server_busy (busy_reject in ws_perf).", stages...),
-		dropped:      NewFamily(reg, "dropped_total", "reason", "Notifications not delivered (slow, no_room and messages together are drop_unwritable in ws_perf).", dropReasons...),
-		kicked:       NewFamily(reg, "kicked_total", "reason", "Connections the gateway closed (all but idle are kick_slow in ws_perf).", kickReasons...),
-		leaseAcquire: NewFamily(reg, "lease_acquire_total", "result", "Attempts to take a shard.", acquireResults...),
-		leaseRenew:   NewFamily(reg, "lease_renew_total", "result", "Heartbeats that renewed the lease of this node; late: it had ended before.", renewResults...),
-		fenceRejects: NewFamily(reg, "fence_rejects_total", "op", "Operations refused because ownership was lost.", fenceOps...),
-
-		heartbeats: NewFamily(reg, "heartbeats_total", "result", "Heartbeats of this node to the store.", beatResults...),
+		rejected: NewFamily(reg, "rejected_total", "stage", "Requests refused as server_busy (busy_reject in ws_perf).", stages...),
+		dropped:  NewFamily(reg, "dropped_total", "reason", "Notifications not delivered (slow, no_room and messages together are drop_unwritable in ws_perf).", dropReasons...),
+		kicked:   NewFamily(reg, "kicked_total", "reason", "Connections the gateway closed (all but idle are kick_slow in ws_perf).", kickReasons...),
 
 		began: time.Now(),
 	}
@@ -110,12 +86,3 @@ func (s *Set) Dropped(reason backpressure.DropReason, n int) { s.dropped.Add(rea
 
 // Kicked counts a connection closed for the reason.
 func (s *Set) Kicked(reason backpressure.KickReason) { s.kicked.Inc(reason) }
-
-// LeaseAcquire counts n signers whose lease was asked for.
-func (s *Set) LeaseAcquire(result AcquireResult, n int) { s.leaseAcquire.Add(result, n) }
-
-// LeaseRenew counts n signers whose lease a write renewed.
-func (s *Set) LeaseRenew(result RenewResult, n int) { s.leaseRenew.Add(result, n) }
-
-// FenceRejects counts n operations refused because ownership was lost.
-func (s *Set) FenceRejects(op FenceOp, n int) { s.fenceRejects.Add(op, n) }

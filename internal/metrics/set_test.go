@@ -59,7 +59,7 @@ func TestTheExpositionIsCleanByPromlint(t *testing.T) {
 
 func TestEveryLabelValueShowsZeroFromTheStart(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	New(reg)
+	NewNonce(reg, New(reg))
 	const want = `
 # HELP noncegate_rejected_total Requests refused as server_busy (busy_reject in ws_perf).
 # TYPE noncegate_rejected_total counter
@@ -94,19 +94,24 @@ noncegate_fence_rejects_total{op="sweep"} 0
 func TestEachCounterCountsUnderItsOwnLabel(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	s := New(reg)
-	s.LeaseAcquire(AcquireTakeover, 2)
-	s.LeaseRenew(RenewLate, 3)
-	s.FenceRejects(FenceSweep, 1)
-	s.HoldsExpired.Add(4)
 	s.Kicked(backpressure.KickHardCap)
-	s.StoreWentBack.Inc()
-	s.InvariantAlarms.Inc()
-	s.SweepsPaused.Set(true)
+	s.Dropped(backpressure.DropSlow, 3)
+	n := NewNonce(reg, s)
+	n.LeaseAcquire(nonce.AcquireTakeover)
+	n.LeaseAcquire(nonce.AcquireTakeover)
+	n.LeaseRenew(nonce.RenewLate)
+	n.FenceReject(nonce.KindSetFloor)
+	n.Swept(4)
+	n.WentBack()
+	n.Invariant()
+	n.SweepsPaused(true)
 	for series, want := range map[string]float64{
 		`noncegate_lease_acquire_total{result="takeover"}`: 2,
 		`noncegate_lease_acquire_total{result="acquired"}`: 0,
-		`noncegate_lease_renew_total{result="late"}`:       3,
-		`noncegate_fence_rejects_total{op="sweep"}`:        1,
+		`noncegate_lease_renew_total{result="late"}`:       1,
+		`noncegate_fence_rejects_total{op="floor"}`:        1,
+		`noncegate_fence_rejects_total{op="allocate"}`:     0,
+		`noncegate_dropped_total{reason="slow"}`:           3,
 		`noncegate_holds_expired_total`:                    4,
 		`noncegate_kicked_total{reason="hard_cap"}`:        1,
 		`noncegate_store_went_back_total`:                  1,
@@ -116,6 +121,17 @@ func TestEachCounterCountsUnderItsOwnLabel(t *testing.T) {
 		if got := gathered(t, reg)[series]; got != want {
 			t.Errorf("%s = %v, want %v", series, got, want)
 		}
+	}
+}
+
+func TestAGroupOfGaugesIsReadOnceForAll(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	New(reg)
+	reads := 0.0
+	Gauges(reg, []Named{{"a_bytes", "A."}, {"b_bytes", "B."}}, func() []float64 { reads++; return []float64{reads, -reads} })
+	got := gathered(t, reg)
+	if got["noncegate_a_bytes"] != 1 || got["noncegate_b_bytes"] != -1 {
+		t.Errorf("a %v, b %v; want 1, -1 of the first read", got["noncegate_a_bytes"], got["noncegate_b_bytes"])
 	}
 }
 
@@ -366,16 +382,11 @@ func TestEveryWordOfTheOtherPackagesIsDeclared(t *testing.T) {
 	} {
 		s.Kicked(reason)
 	}
-	for _, result := range []nonce.AcquireResult{
-		nonce.AcquireNew, nonce.AcquireTakeover, nonce.AcquireHeld, nonce.AcquireError,
+	n := NewNonce(reg, s)
+	for _, op := range []nonce.Kind{
+		nonce.KindAllocate, nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindMarkSigned, nonce.KindExtend, nonce.KindRepair, nonce.KindSetFloor,
 	} {
-		s.LeaseAcquire(AcquireResult(result), 1)
-	}
-	for _, result := range []nonce.RenewResult{nonce.RenewInTime, nonce.RenewLate} {
-		s.LeaseRenew(RenewResult(result), 1)
-	}
-	for _, op := range []nonce.Kind{nonce.KindAllocate, nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindSetFloor} {
-		s.FenceRejects(FenceOp(op.String()), 1)
+		n.FenceReject(op)
 	}
 	if got := gathered(t, reg)["noncegate_undeclared_labels_total"]; got != 0 {
 		t.Errorf("%v are not declared", got)

@@ -2,51 +2,10 @@ package main
 
 import (
 	"context"
-	"time"
 
 	"noncegate/internal/metrics"
-	"noncegate/nonce"
 	"noncegate/ws"
 )
-
-// nonceFigures carries what the service measures to the figures.
-type nonceFigures struct{ set *metrics.Set }
-
-var _ nonce.Figures = nonceFigures{}
-
-// WorkerQueue implements nonce.Figures.
-func (f nonceFigures) WorkerQueue(d time.Duration) { f.set.WorkerQueue.Observe(d) }
-
-// Commit implements nonce.Figures.
-func (f nonceFigures) Commit(d time.Duration, ops int) {
-	f.set.Commit.Observe(d)
-	f.set.BatchSize.Observe(ops)
-}
-
-// LeaseAcquire implements nonce.Figures.
-func (f nonceFigures) LeaseAcquire(r nonce.AcquireResult) {
-	f.set.LeaseAcquire(metrics.AcquireResult(r), 1)
-}
-
-// LeaseRenew implements nonce.Figures.
-func (f nonceFigures) LeaseRenew(r nonce.RenewResult) { f.set.LeaseRenew(metrics.RenewResult(r), 1) }
-
-// FenceReject implements nonce.Figures.
-func (f nonceFigures) FenceReject(op nonce.Kind) { f.set.FenceRejects(metrics.FenceOp(op.String()), 1) }
-
-// WentBack implements nonce.Figures.
-func (f nonceFigures) WentBack() { f.set.StoreWentBack.Inc() }
-
-// Invariant implements nonce.Figures.
-func (f nonceFigures) Invariant() { f.set.InvariantAlarms.Inc() }
-
-// Swept implements nonce.Figures.
-func (f nonceFigures) Swept(expired int) { f.set.HoldsExpired.Add(expired) }
-
-// SweepsPaused implements nonce.Figures.
-func (f nonceFigures) SweepsPaused(paused bool) {
-	f.set.SweepsPaused.Set(paused)
-}
 
 // openGauges registers how full each bounded stage is, beside its bound.
 func (a *app) openGauges(context.Context) error {
@@ -70,11 +29,11 @@ func (a *app) openGauges(context.Context) error {
 	metrics.Gauge(a.registry, "signers_remembered_max", "Most signers whose state is kept between requests. 0 in mode basic.", func() float64 { _, most := service.Remembered(); return float64(most) })
 	metrics.Gauges(a.registry, shardGauges, a.shardValues)
 	metrics.Gauges(a.registry, logGauges, a.logValues)
-	a.figures.EngineFrom(a.engineStats)
+	a.perf.EngineFrom(a.engineStats)
 	metrics.Gauge(a.registry, "lease_ttl_seconds", "How long a lease is: --lease-ttl.", func() float64 { return a.cfg.LeaseTTL.Seconds() })
 	metrics.Gauges(a.registry, peerGauges, a.peerValues)
-	a.openRedisFigures()
-	a.openTLSFigures()
+	a.openRedisMetrics()
+	a.openTLSMetrics()
 	metrics.Gauge(a.registry, "signers_stopped", "Signers stopped because the store showed less of them than was seen; a safe floor ends it.", func() float64 { return float64(service.StoppedSigners()) })
 	metrics.Counter(a.registry, "unknown_commits_total", "Commits that ended without an answer of the store. Most are settled by reading.", func() float64 { return float64(service.UnknownCommits()) })
 	metrics.Counter(a.registry, "version_conflicts_total", "Commits of one signer's requests that the store refused because a node in mode basic had written meanwhile; they were read and planned anew.", func() float64 { return float64(service.VersionConflicts()) })

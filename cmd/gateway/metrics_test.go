@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"noncegate/internal/metrics"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/sqlite"
@@ -33,7 +32,7 @@ func TestAHeartbeatThatIsNotAnsweredSaysThatTheStoreIsAway(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	r := countedRenewals{&beats{errs: []error{nil, errors.New("cut"), lease.ErrWentBack, context.Canceled}}, metrics.New(reg)}
+	r := countRenewals(&beats{errs: []error{nil, errors.New("cut"), lease.ErrWentBack, context.Canceled}}, reg)
 	for i, step := range []struct {
 		ctx          context.Context
 		away, failed float64
@@ -47,7 +46,7 @@ func TestAHeartbeatThatIsNotAnsweredSaysThatTheStoreIsAway(t *testing.T) {
 		if got := figure(t, reg, "noncegate_store_away", ""); got != step.away {
 			t.Errorf("beat %d: store_away is %v, want %v", i, got, step.away)
 		}
-		if got := figure(t, reg, "noncegate_heartbeats_total", string(metrics.BeatFailed)); got != step.failed {
+		if got := figure(t, reg, "noncegate_heartbeats_total", string(beatFailed)); got != step.failed {
 			t.Errorf("beat %d: %v failed, want %v", i, got, step.failed)
 		}
 	}
