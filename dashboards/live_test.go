@@ -38,7 +38,7 @@ func watched(t *testing.T, ctx context.Context, flags ...string) *rig.Prometheus
 	t.Cleanup(func() { must(t, room.Close()) })
 	// The compiler is a process of its own. Only what the test opens itself makes
 	// a cached result out of date: the folders that name the metrics.
-	for _, source := range []string{"../chain", "../chain/ethereum", "../chain/ethereum/endpoint", "../cmd/gateway", "../internal/access", "../internal/cluster", "../internal/guard", "../internal/metrics", "../ws"} {
+	for _, source := range []string{"../chain", "../chain/ethereum", "../chain/ethereum/endpoint", "../cmd/gateway", "../internal/access", "../internal/cluster", "../internal/events/redisevents", "../internal/guard", "../internal/metrics", "../ws"} {
 		_, err := os.ReadDir(source)
 		must(t, err)
 	}
