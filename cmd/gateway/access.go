@@ -103,7 +103,7 @@ func (a *app) hardenAdmin(srv *http.Server) {
 	srv.ReadTimeout, srv.IdleTimeout = requestTimeout, adminIdle
 }
 
-// adminIdle is longer than the usual time between two readings of the figures, so that
+// adminIdle is longer than the usual time between two readings of the metrics, so that
 // they need no new socket each.
 const adminIdle = time.Minute
 

@@ -318,7 +318,7 @@ func (a *app) info() wire.InfoResult {
 }
 
 // openAdmin comes before the connections, so that while they drain /readyz says
-// so and the figures can still be read.
+// so and the metrics can still be read.
 func (a *app) openAdmin(context.Context) error {
 	store := readiness{look: a.ready}
 	ready := func() error {

@@ -111,7 +111,7 @@ var groups = map[string]string{
 	"chain":  "Chains:",
 	"slow":   "Slow clients:",
 	"pools":  "Pools:",
-	"log":    "Log and figures:",
+	"log":    "Log and metrics:",
 }
 
 // SlowActions tells which actions --slow-policy names.

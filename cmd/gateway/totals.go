@@ -9,7 +9,7 @@ import (
 	"noncegate/nonce"
 )
 
-// totalsEvery is how often what is open in the store is counted, for the figures.
+// totalsEvery is how often what is open in the store is counted, for the metrics.
 const totalsEvery = 15 * time.Second
 
 // openTotals counts what is open in the whole store now and then. Each count is bounded

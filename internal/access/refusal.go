@@ -14,7 +14,7 @@ import (
 // Refusal is the error of a Gate. Its text is for the log; what the client may be told
 // is in Answer.
 type Refusal struct {
-	// Reason is the word for logs and figures.
+	// Reason is the word for logs and metrics.
 	Reason LoginRefusal
 	err    error // wraps one of the errors of a credential
 }

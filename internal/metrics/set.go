@@ -1,14 +1,16 @@
-// Package metrics keeps the figures of a gateway: how long each stage took, what
-// was refused, dropped and kicked, and what became of leases and fences.
+// Package metrics has what packages of a gateway make their metrics of (NewCount,
+// NewFamily, Gauge and others, each with a registerer), and Set, the metrics that the
+// ws_perf log line and gateway_stats tell as well: how long each stage took, and what was
+// refused, dropped and kicked. All others are declared by the package that counts them;
+// those of nonce/service are here (Nonce), because it knows no Prometheus.
 //
-// Every duration is counted twice at one call. Prometheus sees a histogram in
-// seconds since the start of the process; the ws_perf log line and
-// gateway_stats see the last complete interval in milliseconds, with
-// percentiles exact to one per cent and an exact maximum. Counters are one
-// number read by both.
+// Every duration of a Set is counted twice at one call. Prometheus sees a histogram in
+// seconds since the start of the process; ws_perf and gateway_stats see the last complete
+// interval in milliseconds, with percentiles exact to one per cent and an exact maximum.
+// Counters are one number read by both.
 //
 // What it promises: observing takes no allocation, waits for no I/O, and stays
-// well below 100 ns; memory is fixed at New; label values are closed sets of
+// well below 100 ns; memory is fixed when metrics are made; label values are closed sets of
 // constants, each present from the start, so that what never happened shows as
 // 0. What it does not: it judges nothing, and never
 // carries a signer, a connection or a request.
@@ -29,7 +31,7 @@ import (
 
 const namespace = "noncegate"
 
-// Set is all figures of one gateway. Make it with New.
+// Set is what ws_perf and gateway_stats tell of one gateway. Make it with New.
 type Set struct {
 	// The stages of a request's life. Each observation is the time one item
 	// spent there.
@@ -53,8 +55,8 @@ type Set struct {
 	published atomic.Pointer[wire.StatsResult]
 }
 
-// New makes the figures and registers them with reg. The first interval begins
-// now. It panics when reg already has figures of these names: one registry
+// New makes the metrics and registers them with reg. The first interval begins
+// now. It panics when reg already has metrics of these names: one registry
 // serves one gateway.
 func New(reg prometheus.Registerer) *Set {
 	s := &Set{

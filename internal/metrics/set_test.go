@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var degraded = wire.EngineStats{State: "DEGRADED", Generation: 4, Shards: 3, Unshipped: 17, BehindMs: 1500}
 
-// exercise makes every figure other than it began.
+// exercise makes every metric other than it began.
 func exercise(s *Set) {
 	for _, stage := range []*Stage{s.EncodeQueue, s.Encode, s.PostDBQueue, s.WriteQueue, s.WorkerQueue, s.Commit} {
 		stage.Observe(3 * time.Millisecond)
@@ -296,7 +296,7 @@ func TestTheLogLineIsStatsResultAsJSON(t *testing.T) {
 	}
 }
 
-func TestWithoutAnEngineTheFiguresSayNothingOfIt(t *testing.T) {
+func TestWithoutAnEngineTheStatsSayNothingOfIt(t *testing.T) {
 	stats := New(prometheus.NewRegistry()).roll()
 	if stats.Engine != nil {
 		t.Errorf("they say %+v", stats.Engine)
