@@ -63,7 +63,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestEveryQueryHasAnAnswerOfRealGateways: and the figures of the shards say who has
+// TestEveryQueryHasAnAnswerOfRealGateways: and the metrics of the shards say who has
 // them.
 func TestEveryQueryHasAnAnswerOfRealGateways(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -95,7 +95,7 @@ func TestEveryQueryHasAnAnswerOfRealGateways(t *testing.T) {
 	}
 }
 
-// everythingIsAnswered asks all that the dashboards and the rules ask, and looks for figures that nobody asks for.
+// everythingIsAnswered asks all that the dashboards and the rules ask, and looks for metrics that nobody asks for.
 func everythingIsAnswered(t *testing.T, ctx context.Context, prometheus *rig.Prometheus) {
 	t.Helper()
 	ask := func(where, expr string) {

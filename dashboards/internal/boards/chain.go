@@ -61,7 +61,7 @@ func chainState() Row {
 
 func chainNodes() Row {
 	return Row{Title: "Nodes of the chains", Needs: "--chain", Panels: []Panel{
-		graph("Nodes that answer, by node of the chain", "short",
+		graph("Nodes that answer: 1, or do not: 0", "short",
 			"1: the node answered last, and is of the chain. The instance counts that sees it worst. 0: the node does not answer some instance.",
 			byNode("min", "chain_node_up")...),
 		graph("Blocks behind, by node", "short",

@@ -23,7 +23,7 @@ func engineState() Row {
 			"Logs that nodes declared lost since they started, with what was not shipped to the rows. docs/engine.md, \"Runbook: Redis is lost\". Not 0: nonces are in doubt."),
 		stat("Failing logs", "short", 1, 0, sum(of("logs_failing")),
 			"Logs that their nodes cannot use just now. After --redis-lost-after the shard goes back to the rows, or before to a node that reaches Redis. Not 0: look at Redis."),
-		graph("Shards with the performance engine", "short",
+		graph("Shards: performance, rehearsed, all", "short",
 			"Shards that have the performance engine, those that have kept up with the rehearsal that runs, and all. Below all for long: one does not go up, or down.",
 			Query{highest(of("shards_logged")), "performance"}, Query{highest(of("shards_rehearsed")), "rehearsed"}, Query{highest(of("shards")), "all"}),
 		graph("Engine degraded, by node", "short",
@@ -40,7 +40,7 @@ func engineLogs() Row {
 			Query{highest(of("shards_logged")), "shards"}, Query{sum(of("logs_served"), instanceVariable), "{{instance}}"}),
 		graph("Failing logs, by node", "short",
 			"Logs that each node has and cannot use just now. At one node: its way to Redis. At all: Redis.", byInstance(of("logs_failing"))...),
-		graph("Logs lost", "short",
+		graph("Logs lost, by node", "short",
 			"Logs that each node declared lost since it started. A step: Redis and the owner were lost together.", byInstance(of("logs_lost"))...),
 	}}
 }
