@@ -148,8 +148,8 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 		if queued, _ := g.service.Queued(); queued != 0 {
 			t.Errorf("left behind: %d places of the worker queues", queued)
 		}
-		used, _ := g.srv.Inflight()
-		ofNodes, _ := g.srv.NodeInflight()
+		used, _ := g.srv.inflight()
+		ofNodes, _ := g.srv.nodeInflight()
 		if used += ofNodes; !g.leaky && (used != 0 || after.Reserved() != 0 || encode.Reserved() != 0) {
 			t.Errorf("left behind: %d in flight, %d post-DB and %d encode places", used, after.Reserved(), encode.Reserved())
 		}
@@ -219,7 +219,7 @@ func (g *gateway) moves(signer, node string) (by lease.Holder, term lease.ShardT
 func (g *gateway) awaitInflight(n int) {
 	g.Helper()
 	for began := time.Now(); ; runtime.Gosched() {
-		if used, _ := g.srv.Inflight(); used == n {
+		if used, _ := g.srv.inflight(); used == n {
 			return
 		}
 		if time.Since(began) > patience {

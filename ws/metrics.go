@@ -202,29 +202,3 @@ func (c *conn) ending() closeReason {
 	}
 	return closeLost
 }
-
-// Outbound is what waits for clients to read, over all open connections.
-type Outbound struct {
-	Bytes    int64 // of messages queued, encoded or being written
-	Promised int64 // bytes reserved for answers whose work is under way
-	Messages int   // queued, encoded, being written, or promised
-	Largest  int64 // bytes of the connection that has most
-	Paused   int   // connections that are not read because they do not read
-}
-
-// Outbound looks at every open connection, so it is for whoever looks now and
-// then; it keeps each up for a moment only.
-func (s *Server) Outbound() Outbound {
-	var sum Outbound
-	for _, c := range s.conns.all() {
-		d := c.out.Depth()
-		sum.Bytes += d.Bytes
-		sum.Promised += d.Promised
-		sum.Messages += d.Messages
-		sum.Largest = max(sum.Largest, d.Bytes)
-		if d.Paused {
-			sum.Paused++
-		}
-	}
-	return sum
-}

@@ -266,7 +266,7 @@ func TestWhatNodesBringHasPlacesOfItsOwn(t *testing.T) {
 	for i := range 2 { // a quarter
 		node.request(fmt.Sprint(i), "nonce_allocate", `["a"]`)
 	}
-	g.awaitState("the node's requests in flight", func() bool { used, _ := g.srv.NodeInflight(); return used == 2 })
+	g.awaitState("the node's requests in flight", func() bool { used, _ := g.srv.nodeInflight(); return used == 2 })
 	node.request("more", "nonce_allocate", `["a"]`)
 	if stage := await(t, rejected, "the refusal"); stage != wire.StageConnection {
 		t.Errorf("a node's share is full, and the stage is %s", stage)
@@ -304,7 +304,7 @@ func TestANodeMayHaveThousandsOfRequestsInFlight(t *testing.T) {
 		c.request(fmt.Sprint(i), "nonce_allocate", fmt.Sprintf(`["signer-%d"]`, i%64))
 	}
 	await(t, waiting, "a commit")
-	g.awaitState("all of them in flight", func() bool { used, _ := g.srv.NodeInflight(); return used == n })
+	g.awaitState("all of them in flight", func() bool { used, _ := g.srv.nodeInflight(); return used == n })
 	release()
 	for range n {
 		if r := c.reply(); r["error"] != nil {

@@ -111,6 +111,7 @@ func New(service Service, events *events.Hub, pool *encodepool.Pool, perf *metri
 	if err := s.nodes.writer.Validate(); err != nil {
 		return nil, fmt.Errorf("connections of other nodes: %w", err)
 	}
+	s.registerGauges(reg)
 	s.life, s.endOfLife = context.WithCancel(context.Background())
 	s.pinger.Go(func() { s.ping(s.life) })
 	return s, nil
@@ -118,16 +119,6 @@ func New(service Service, events *events.Hub, pool *encodepool.Pool, perf *metri
 
 // Connections is the number of open connections, those of other nodes included.
 func (s *Server) Connections() int { return s.conns.len() }
-
-// Inflight is the number of requests of clients not answered yet, and their bound.
-func (s *Server) Inflight() (used, capacity int) {
-	return s.clients.inflight.Used(), s.clients.inflight.Capacity()
-}
-
-// NodeInflight is the same of the requests that other nodes brought.
-func (s *Server) NodeInflight() (used, capacity int) {
-	return s.nodes.inflight.Used(), s.nodes.inflight.Capacity()
-}
 
 // Panics is the number of connections that ended in a mistake of this program.
 func (s *Server) Panics() int64 { return s.panics.Load() }

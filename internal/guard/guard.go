@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"noncegate/internal/metrics"
 )
 
 // Config are the settings of a Guard. All are required.
@@ -125,6 +127,7 @@ func New(locks Locks, reg prometheus.Registerer, log *slog.Logger, cfg Config) (
 		cfg: cfg, locks: locks, counters: newCounters(reg), log: log.With("component", "guard"), seed: maphash.MakeSeed(),
 		idle: make(chan struct{}), stop: make(chan struct{}),
 	}
+	metrics.Places(reg, "guard", "Guarded calls under way", g.places)
 	for range cfg.Workers {
 		ln := &worker{g: g, wake: make(chan struct{}, 1)}
 		g.workers = append(g.workers, ln)
@@ -159,8 +162,8 @@ func (g *Guard) closeIdleLocked() {
 	}
 }
 
-// Places is the number of places taken, and of those there are.
-func (g *Guard) Places() (used, capacity int) {
+// places is the number of places taken, and of those there are.
+func (g *Guard) places() (used, capacity int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.used, g.cfg.Places
@@ -211,7 +214,7 @@ func (g *Guard) Stop(ctx context.Context) (err error) {
 	select {
 	case <-g.idle:
 	case <-ctx.Done():
-		used, _ := g.Places()
+		used, _ := g.places()
 		err = fmt.Errorf("guard: %d calls have not ended: %w", used, context.Cause(ctx))
 	}
 	g.once.Do(func() { close(g.stop) })

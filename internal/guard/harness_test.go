@@ -50,7 +50,7 @@ func start(t *testing.T, locks Locks, change ...func(*Config)) *rig {
 		if err := r.Stop(ctx); err != nil {
 			t.Error(err)
 		}
-		if used, _ := r.Places(); used != 0 {
+		if used, _ := r.places(); used != 0 {
 			t.Errorf("%d places are lost", used)
 		}
 	})

@@ -17,6 +17,19 @@ func Counter(reg prometheus.Registerer, name, help string, f func() float64) {
 		prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, f))
 }
 
+// Places registers how full a bounded stage is, beside its bound: the gauges NAME_places_used
+// and NAME_places.
+func Places(reg prometheus.Registerer, name, what string, f func() (used, capacity int)) {
+	Gauge(reg, name+"_places_used", what+": places taken.", func() float64 {
+		used, _ := f()
+		return float64(used)
+	})
+	Gauge(reg, name+"_places", what+": places there are.", func() float64 {
+		_, capacity := f()
+		return float64(capacity)
+	})
+}
+
 // Seconds makes a histogram of durations and registers it, as NewCount does.
 func Seconds(reg prometheus.Registerer, name, help string) prometheus.Histogram {
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{
