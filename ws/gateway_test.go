@@ -98,7 +98,7 @@ type gateway struct {
 	encode  *encodepool.Pool
 	store   *memstore.Store
 	holder  lease.Holder
-	figures *prometheus.Registry
+	metrics *prometheus.Registry
 	guard   *guard.Guard // nil: there is none
 	address string
 	leaky   bool // the test makes places leak
@@ -119,18 +119,17 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	if s.store == nil {
 		s.store = memstore.New(4, time.Now)
 	}
-	g := &gateway{TB: t, store: s.store, hub: events.New(after, func(int) {}), encode: encode, figures: prometheus.NewRegistry()}
+	g := &gateway{TB: t, store: s.store, hub: events.New(after, func(int) {}), encode: encode, metrics: prometheus.NewRegistry()}
 	g.holder, err = g.store.Register(t.Context(), lease.Presence{Node: s.node, Mode: "worker-queue"})
 	must(t, err)
 	g.service, err = service.New(t.Context(), g.store, g.holder, noncetest.Unmeasured{}, g.hub, log, nil, s.nonce)
 	must(t, err)
-	figures := metrics.New(g.figures)
 	if s.locks != nil {
-		g.guard, err = guard.New(s.locks, guardFigures{figures}, log, s.guard)
+		g.guard, err = guard.New(s.locks, g.metrics, log, s.guard)
 		must(t, err)
 		s.ws.Guard = g.guard
 	}
-	g.srv, err = New(g.service, g.hub, encode, figures, log, s.ws)
+	g.srv, err = New(g.service, g.hub, encode, metrics.New(g.metrics), g.metrics, log, s.ws)
 	must(t, err)
 	stopHTTP := g.serve()
 	t.Cleanup(func() {
@@ -145,12 +144,12 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 		check(t, after.Stop(ctx))
 		check(t, encode.Stop(ctx))
 		stopHTTP()
-		g.wantFigures(map[string]float64{"undeclared_labels_total": 0})
+		g.wantCounted(map[string]float64{"undeclared_labels_total": 0})
 		if queued, _ := g.service.Queued(); queued != 0 {
 			t.Errorf("left behind: %d places of the worker queues", queued)
 		}
-		used, _ := g.srv.Inflight()
-		ofNodes, _ := g.srv.NodeInflight()
+		used, _ := g.srv.inflight()
+		ofNodes, _ := g.srv.nodeInflight()
 		if used += ofNodes; !g.leaky && (used != 0 || after.Reserved() != 0 || encode.Reserved() != 0) {
 			t.Errorf("left behind: %d in flight, %d post-DB and %d encode places", used, after.Reserved(), encode.Reserved())
 		}
@@ -220,7 +219,7 @@ func (g *gateway) moves(signer, node string) (by lease.Holder, term lease.ShardT
 func (g *gateway) awaitInflight(n int) {
 	g.Helper()
 	for began := time.Now(); ; runtime.Gosched() {
-		if used, _ := g.srv.Inflight(); used == n {
+		if used, _ := g.srv.inflight(); used == n {
 			return
 		}
 		if time.Since(began) > patience {

@@ -48,7 +48,7 @@ func TestANodeComesInWithTheSecretWhenItMeansThisNode(t *testing.T) {
 		h := http.Header{HeaderNode: {c.from}, HeaderNodeTo: {c.to}, HeaderNodeStore: {c.store}, HeaderNodeSecret: c.secret}
 		before := 0.0
 		if c.reason != "" {
-			before = g.figure("upgrade_refused_total{" + c.reason + "}")
+			before = g.counted("upgrade_refused_total{" + c.reason + "}")
 		}
 		conn, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", h)
 		if response == nil || response.StatusCode != c.status {
@@ -58,7 +58,7 @@ func TestANodeComesInWithTheSecretWhenItMeansThisNode(t *testing.T) {
 			must(t, conn.Close())
 			continue
 		}
-		if got := g.figure("upgrade_refused_total{" + c.reason + "}"); got != before+1 {
+		if got := g.counted("upgrade_refused_total{" + c.reason + "}"); got != before+1 {
 			t.Errorf("%s: %v are counted as %s, want %v", c.name, got, c.reason, before+1)
 		}
 	}
@@ -97,7 +97,7 @@ func TestWhereClientsMustSayWhoTheyAreNoNodeComesInWithoutASecret(t *testing.T) 
 	if !strings.Contains(says, "--node-secret") || !response.Close {
 		t.Errorf("it says %q, and its socket is closed: %v", says, response.Close)
 	}
-	g.wantFigures(map[string]float64{"upgrade_refused_total{node_secret}": 1, "connections_opened_total": 0})
+	g.wantCounted(map[string]float64{"upgrade_refused_total{node_secret}": 1, "connections_opened_total": 0})
 
 	known := guardedGateway(t, p, func(s *setup) { s.ws.Nodes.Secret = "open sesame" })
 	h := asNode("n2")
@@ -266,7 +266,7 @@ func TestWhatNodesBringHasPlacesOfItsOwn(t *testing.T) {
 	for i := range 2 { // a quarter
 		node.request(fmt.Sprint(i), "nonce_allocate", `["a"]`)
 	}
-	g.awaitState("the node's requests in flight", func() bool { used, _ := g.srv.NodeInflight(); return used == 2 })
+	g.awaitState("the node's requests in flight", func() bool { used, _ := g.srv.nodeInflight(); return used == 2 })
 	node.request("more", "nonce_allocate", `["a"]`)
 	if stage := await(t, rejected, "the refusal"); stage != wire.StageConnection {
 		t.Errorf("a node's share is full, and the stage is %s", stage)
@@ -304,7 +304,7 @@ func TestANodeMayHaveThousandsOfRequestsInFlight(t *testing.T) {
 		c.request(fmt.Sprint(i), "nonce_allocate", fmt.Sprintf(`["signer-%d"]`, i%64))
 	}
 	await(t, waiting, "a commit")
-	g.awaitState("all of them in flight", func() bool { used, _ := g.srv.NodeInflight(); return used == n })
+	g.awaitState("all of them in flight", func() bool { used, _ := g.srv.nodeInflight(); return used == n })
 	release()
 	for range n {
 		if r := c.reply(); r["error"] != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"noncegate/backpressure"
 	"noncegate/encodepool"
@@ -33,12 +34,13 @@ type Service interface {
 // Server serves WebSocket connections. It is an http.Handler for the one path
 // they are opened on. Stop ends its goroutines.
 type Server struct {
-	service Service
-	hub     *events.Hub
-	pool    *encodepool.Pool
-	figures *metrics.Set
-	log     *slog.Logger
-	cfg     Config
+	service  Service
+	hub      *events.Hub
+	pool     *encodepool.Pool
+	perf     *metrics.Set
+	counters *counters
+	log      *slog.Logger
+	cfg      Config
 
 	upgrader  websocket.Upgrader
 	endpoints map[string]endpoint // by method; never written after New
@@ -78,12 +80,12 @@ var (
 // once goes to a buffer that is lent for as long as it takes (see eager).
 const readBufferBytes = 128
 
-// New makes a server and starts its pinger. The encode pool and the hub's pool
+// New makes a server, registers its metrics with reg, and starts its pinger. The encode pool and the hub's pool
 // must live until Stop has returned; so must the service, to answer what is in
 // flight. An error names the setting that is wrong.
-func New(service Service, events *events.Hub, pool *encodepool.Pool, figures *metrics.Set, log *slog.Logger, cfg Config) (*Server, error) {
+func New(service Service, events *events.Hub, pool *encodepool.Pool, perf *metrics.Set, reg prometheus.Registerer, log *slog.Logger, cfg Config) (*Server, error) {
 	s := &Server{
-		service: service, hub: events, pool: pool, figures: figures, log: log.With("component", "ws"), cfg: cfg,
+		service: service, hub: events, pool: pool, perf: perf, counters: newCounters(reg), log: log.With("component", "ws"), cfg: cfg,
 		// EnableCompression stays false: an extension that a client offers is not taken.
 		upgrader: websocket.Upgrader{
 			ReadBufferSize: readBufferBytes, WriteBufferPool: new(sync.Pool), HandshakeTimeout: handshakeTime,
@@ -91,10 +93,10 @@ func New(service Service, events *events.Hub, pool *encodepool.Pool, figures *me
 		},
 		principals: quota.NewPrincipals(), signers: quota.NewSigners(cfg.Signers),
 		conns:    newRegistry(cfg.MaxConnections),
-		rejected: func(stage string, n int) { figures.Rejected(metrics.RejectStage(stage), n) },
+		rejected: perf.Rejected,
 	}
-	s.endpoints, s.nowhere = endpointsOf(figures)
-	s.elsewhere = endpoint{asked: figures.Requests(metrics.MethodDialect)}
+	s.endpoints, s.nowhere = endpointsOf(s.counters)
+	s.elsewhere = endpoint{asked: s.counters.requests.Of(methodDialect)}
 	s.cfg.Origins.Addresses = cfg.Auth == nil
 	if s.cfg.Nodes.known = cfg.Auth != nil; s.cfg.Nodes.known {
 		s.preAuth = newPreAuthLimiter(cfg.Addresses)
@@ -109,6 +111,7 @@ func New(service Service, events *events.Hub, pool *encodepool.Pool, figures *me
 	if err := s.nodes.writer.Validate(); err != nil {
 		return nil, fmt.Errorf("connections of other nodes: %w", err)
 	}
+	s.registerGauges(reg)
 	s.life, s.endOfLife = context.WithCancel(context.Background())
 	s.pinger.Go(func() { s.ping(s.life) })
 	return s, nil
@@ -116,16 +119,6 @@ func New(service Service, events *events.Hub, pool *encodepool.Pool, figures *me
 
 // Connections is the number of open connections, those of other nodes included.
 func (s *Server) Connections() int { return s.conns.len() }
-
-// Inflight is the number of requests of clients not answered yet, and their bound.
-func (s *Server) Inflight() (used, capacity int) {
-	return s.clients.inflight.Used(), s.clients.inflight.Capacity()
-}
-
-// NodeInflight is the same of the requests that other nodes brought.
-func (s *Server) NodeInflight() (used, capacity int) {
-	return s.nodes.inflight.Used(), s.nodes.inflight.Capacity()
-}
 
 // Panics is the number of connections that ended in a mistake of this program.
 func (s *Server) Panics() int64 { return s.panics.Load() }
@@ -142,7 +135,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.open(w, r
 // a dialect.
 func (s *Server) open(w http.ResponseWriter, r *http.Request, t *dialect) {
 	if s.leaving.Load() {
-		s.figures.UpgradeRefused(metrics.UpgradeDraining)
+		s.counters.upgradeRefused.Inc(upgradeDraining)
 		unavailable(w, retryDraining, "this node is going away")
 		return
 	}
@@ -160,7 +153,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, t *dialect) {
 	}
 	if !s.conns.reserve(node != "") {
 		g.leave()
-		s.figures.UpgradeRefused(metrics.UpgradeFull)
+		s.counters.upgradeRefused.Inc(upgradeFull)
 		unavailable(w, retryFull, "this node has as many connections as it may have")
 		return
 	}
@@ -173,7 +166,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g 
 	ws, err := s.upgrader.Upgrade(h, r, nil)
 	if err != nil {
 		if _, answered := errors.AsType[websocket.HandshakeError](err); !answered {
-			s.figures.UpgradeRefused(metrics.UpgradeBroken)
+			s.counters.upgradeRefused.Inc(upgradeBroken)
 		}
 		g.leave()
 		s.conns.cancel(node != "") // refuseUpgrade has answered, or nobody can any more
@@ -182,8 +175,8 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g 
 	}
 	c := s.newConn(ws, h.transport, node, g, t)
 	s.conns.enter(c)
-	s.figures.Connections.Add(1)
-	s.figures.ConnectionsOpened.Inc()
+	s.perf.Connections.Add(1)
+	s.counters.opened.Inc()
 	if node != "" {
 		s.log.Info("another node has connected", "node", clip(node), "remote", r.RemoteAddr)
 	}
@@ -253,15 +246,15 @@ func (s *Server) ping(ctx context.Context) {
 }
 
 func (s *Server) dropSilent(c *conn) {
-	s.figures.Kicked(metrics.KickIdle)
+	s.perf.Kicked(metrics.KickIdle)
 	s.log.Debug("dropped a silent peer", "remote", c.ws.RemoteAddr().String())
 	c.out.Kill(errSilent)
 }
 
 // left is the end of a connection.
 func (s *Server) left(c *conn) {
-	s.figures.Connections.Add(-1)
-	s.figures.Closed(c.ending())
+	s.perf.Connections.Add(-1)
+	s.counters.closed.Inc(c.ending())
 	if c.peer != nil {
 		s.log.Info("the connection of another node has ended", "node", clip(c.peer.id), "ending", string(c.ending()))
 	}

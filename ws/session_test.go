@@ -45,7 +45,7 @@ func TestWithoutAGoodCredentialThereIsNoUpgrade(t *testing.T) {
 			t.Errorf("%s: its connection may go on", name)
 		}
 	}
-	g.wantFigures(map[string]float64{
+	g.wantCounted(map[string]float64{
 		"upgrade_refused_total{unauthorized}": 4, "upgrade_refused_total{unchecked}": 2, "connections_opened_total": 0,
 	})
 	if g.srv.Connections() != 0 {
@@ -82,7 +82,7 @@ func TestASessionThatEndsClosesItsConnectionAndNoOther(t *testing.T) {
 		for g.srv.Connections() != 1 {
 			runtime.Gosched()
 		}
-		g.wantFigures(map[string]float64{"connections_closed_total{" + c.reason + "}": 1})
+		g.wantCounted(map[string]float64{"connections_closed_total{" + c.reason + "}": 1})
 	}
 }
 

@@ -48,7 +48,7 @@ func TestTheFirstRequestOfASignerWaitsForItsChainAndWhatFollowsKeepsItsOrder(t *
 			c.request("read", "nonce_status", `["`+otherAccount+`"]`) // asks for nothing that the chain knows
 			c.wantResult("read")
 			chain.awaitWaits(t, 2)
-			if used, _ := g.srv.Inflight(); used != 4 {
+			if used, _ := g.srv.inflight(); used != 4 {
 				t.Errorf("%d requests are in flight, want the 4 that wait", used)
 			}
 			chain.answer(nonce.ChainView{Mined: 7, Start: 7})
@@ -151,7 +151,7 @@ func TestARequestThatWaitsForItsChainAndItsLockNeedsBoth(t *testing.T) {
 		first()
 		c.request("2", "nonce_allocate", `["a"]`)
 		c.wantResult("2")
-		if used, _ := g.srv.Inflight(); used != 1 {
+		if used, _ := g.srv.inflight(); used != 1 {
 			t.Errorf("chain first %t: %d requests are in flight, want the one that waits", chainFirst, used)
 		}
 		second()

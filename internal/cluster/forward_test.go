@@ -216,8 +216,8 @@ func TestAQueueThatIsFullRefusesAtOnce(t *testing.T) {
 		if n := len(w.table.Load().peers["a"].way.slots); n > 4 {
 			t.Errorf("%d slots for 3 places", n-1)
 		}
-		if w.results[Busy] != 1 || w.results[Answered] != 1 {
-			t.Errorf("counted %v", w.results)
+		if busy, answered := w.metrics.forwarded.Of(Busy).Load(), w.metrics.forwarded.Of(Answered).Load(); busy != 1 || answered != 1 {
+			t.Errorf("counted %d busy and %d answered, want 1 each", busy, answered)
 		}
 	})
 }

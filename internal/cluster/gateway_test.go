@@ -47,7 +47,7 @@ func startGateway(t *testing.T, id, secret string) *gateway {
 			t.Fatal(err)
 		}
 	}
-	log, figures := slog.New(slog.DiscardHandler), metrics.New(prometheus.NewRegistry())
+	log, reg := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
 	after, err := postdb.New(postdb.Config{Workers: 2, Queue: 1000, Queues: 2, QueueShare: 500}, log)
 	must(err)
 	encode, err := encodepool.New(encodepool.Config{Workers: 2, Queue: 1000}, log)
@@ -62,7 +62,7 @@ func startGateway(t *testing.T, id, secret string) *gateway {
 	})
 	must(err)
 	g := &gateway{}
-	g.ws, err = ws.New(svc, h, encode, figures, log, ws.Config{
+	g.ws, err = ws.New(svc, h, encode, metrics.New(reg), reg, log, ws.Config{
 		MaxConnections: 10, MaxInflight: 256, MaxInflightTotal: 10_000, MaxMessageBytes: 64 << 10, MaxBatch: 100, MaxSubscriptions: 4,
 		MinHold: time.Second, MaxHold: 10 * time.Minute, PingInterval: time.Minute,
 		Nodes: ws.NodeConfig{ID: id, Secret: secret, MaxInflight: 1000},
@@ -94,7 +94,7 @@ func (g *gateway) router(t *testing.T, cfg Config, node lease.Node) (*Router, *s
 	t.Helper()
 	svc, events, log := &service{back: make(chan back, 1000)}, &sink{heard: make(chan struct{}, 1000)}, new(syncBuffer)
 	cfg.Forward = true
-	r, err := New(cfg, "self", slog.New(slog.NewTextHandler(log, nil)), new(counts))
+	r, err := New(cfg, "self", slog.New(slog.NewTextHandler(log, nil)), NewMetrics(prometheus.NewRegistry()))
 	if err != nil {
 		t.Fatal(err)
 	}

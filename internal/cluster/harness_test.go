@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
 	"noncegate/lease"
@@ -40,7 +41,6 @@ type world struct {
 
 	mu      sync.Mutex
 	dialled []string
-	results map[Result]int
 }
 
 // host is where one scripted node listens.
@@ -76,7 +76,7 @@ func linked(t *testing.T, cfg Config, story func(t *testing.T, w *world, f *far)
 func newWorld(t *testing.T, cfg Config, hosts ...string) *world {
 	w := &world{
 		t: t, hosts: make(map[string]*host), svc: &service{back: make(chan back, 100_000)},
-		sink: &sink{}, log: new(syncBuffer), results: make(map[Result]int),
+		sink: &sink{}, log: new(syncBuffer),
 	}
 	for _, name := range hosts {
 		h := &host{conns: make(chan net.Conn, 64), far: make(chan *far, 64)}
@@ -99,7 +99,7 @@ func (w *world) serve(cfg Config) {
 	w.t.Helper()
 	cfg.NetDial = w.dial
 	log := slog.New(slog.NewTextHandler(w.log, nil))
-	r, err := New(cfg, "self", log, w)
+	r, err := New(cfg, "self", log, NewMetrics(prometheus.NewRegistry()))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -112,13 +112,6 @@ func (w *world) serve(cfg Config) {
 			w.t.Error(err)
 		}
 	})
-}
-
-// Forwarded implements Figures.
-func (w *world) Forwarded(result Result, _ time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.results[result]++
 }
 
 // nodes is a registry in which every host lives, and self.

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/wire"
@@ -15,7 +17,7 @@ import (
 // ring is a router that knows n nodes beside itself and has lost none.
 func ring(t *testing.T, n int) *Router {
 	t.Helper()
-	r, err := New(Config{Forward: true}, "self", slog.New(slog.DiscardHandler), new(world))
+	r, err := New(Config{Forward: true}, "self", slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +323,7 @@ func TestSettingsThatContradictEachOtherAreRefused(t *testing.T) {
 	for _, cfg := range []Config{
 		{Queue: -1}, {Queue: maxQueue + 1}, {Timeout: time.Millisecond}, {BackoffMin: time.Second, BackoffMax: time.Millisecond},
 	} {
-		if _, err := New(cfg, "self", slog.New(slog.DiscardHandler), new(world)); err == nil {
+		if _, err := New(cfg, "self", slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry())); err == nil {
 			t.Errorf("%+v was taken", cfg)
 		}
 	}

@@ -103,13 +103,13 @@ type member struct{ id, mode string }
 
 // Cluster is three gateways over one database, and perhaps guests behind them in nodes.
 type Cluster struct {
-	pg       *pgtest.Server
-	database string // name
-	url      string // past all proxies
-	room     *guarded.Room
-	nodes    []*Node
-	fast     *fastSide  // nil: there is no Redis
-	chain    *chainSide // nil: there is no chain
+	pg          *pgtest.Server
+	database    string // name
+	url         string // past all proxies
+	room        *guarded.Room
+	nodes       []*Node
+	engineRedis *redisSide // nil: there is no Redis
+	chain       *chainSide // nil: there is no chain
 }
 
 // startCluster makes a database and starts the nodes. The caller must close.
@@ -131,11 +131,11 @@ func startCluster(ctx context.Context, o Options) (c *Cluster, err error) {
 		return nil, err
 	}
 	if o.Engine {
-		if err := c.startFast(ctx, o); err != nil {
+		if err := c.startRedis(ctx, o); err != nil {
 			return nil, err
 		}
 	}
-	more, fast, err := moreArgs(ctx, o)
+	more, engine, err := moreArgs(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func startCluster(ctx context.Context, o Options) (c *Cluster, err error) {
 		n.args = append(n.args, more...)
 		c.nodes = append(c.nodes, n)
 		if o.Engine && !n.basic.Load() {
-			if err := c.withFast(n, slices.Concat(fast, o.EngineArgs)); err != nil {
+			if err := c.withRedis(n, slices.Concat(engine, o.EngineArgs)); err != nil {
 				return nil, err
 			}
 		}
@@ -170,7 +170,7 @@ func startCluster(ctx context.Context, o Options) (c *Cluster, err error) {
 
 // moreArgs are the settings between nodes, and those of nodes that have a Redis: what of them
 // the gateway knows.
-func moreArgs(ctx context.Context, o Options) (all, fast []string, err error) {
+func moreArgs(ctx context.Context, o Options) (all, engine []string, err error) {
 	help, err := exec.CommandContext(ctx, o.Gateway, "serve", "--help").Output()
 	if err != nil {
 		return nil, nil, fmt.Errorf("ask the gateway for its flags: %w", err)
@@ -199,8 +199,8 @@ func (c *Cluster) close() error {
 	if c.room != nil {
 		err = errors.Join(err, c.room.Close())
 	}
-	if c.fast != nil {
-		err = errors.Join(err, c.fast.close())
+	if c.engineRedis != nil {
+		err = errors.Join(err, c.engineRedis.close())
 	}
 	if c.chain != nil {
 		err = errors.Join(err, c.chain.close())

@@ -48,8 +48,8 @@ var persistences = [][]string{
 	{"appendonly no"}, // nothing, or with SAVE a snapshot
 }
 
-// fastSide is the Redis of a run. Nodes reach it through proxies of their own.
-type fastSide struct {
+// redisSide is the Redis of a run. Nodes reach it through proxies of their own.
+type redisSide struct {
 	server  *redistest.Server
 	replica *redistest.Server // nil: there is none
 
@@ -61,15 +61,15 @@ type fastSide struct {
 	declared int64 // losses, once all is settled
 }
 
-// startFast starts a Redis for the cluster and keeps a list of losses in its database.
-func (c *Cluster) startFast(ctx context.Context, o Options) error {
+// startRedis starts a Redis for the cluster and keeps a list of losses in its database.
+func (c *Cluster) startRedis(ctx context.Context, o Options) error {
 	server, err := redistest.Start(persistences[o.persistence%len(persistences)]...)
 	if err != nil {
 		return err
 	}
-	c.fast = &fastSide{server: server}
+	c.engineRedis = &redisSide{server: server}
 	if o.replica {
-		if err := c.fast.startReplica(ctx); err != nil {
+		if err := c.engineRedis.startReplica(ctx); err != nil {
 			return err
 		}
 	}
@@ -83,13 +83,13 @@ func (c *Cluster) startFast(ctx context.Context, o Options) error {
 }
 
 // startReplica starts a replica and returns once it has what its master has.
-func (f *fastSide) startReplica(ctx context.Context) error {
-	host, port, pass := f.server.Master()
+func (r *redisSide) startReplica(ctx context.Context) error {
+	host, port, pass := r.server.Master()
 	var err error
-	if f.replica, err = f.server.Another("appendonly no", "replicaof "+host+" "+port, "masterauth "+pass); err != nil {
+	if r.replica, err = r.server.Another("appendonly no", "replicaof "+host+" "+port, "masterauth "+pass); err != nil {
 		return err
 	}
-	options, err := redis.ParseURL(f.replica.URL())
+	options, err := redis.ParseURL(r.replica.URL())
 	if err != nil {
 		return err
 	}
@@ -135,14 +135,14 @@ const engineTriggers = `
 	END $$;
 	CREATE TRIGGER torture_left AFTER UPDATE ON gateway_engine FOR EACH ROW WHEN (NEW.degraded) EXECUTE FUNCTION torture_left();`
 
-// withFast gives a node its way to Redis.
-func (c *Cluster) withFast(n *Node, more []string) error {
-	proxy, err := pgtest.NewProxy(c.fast.server.Addr())
+// withRedis gives a node its way to Redis.
+func (c *Cluster) withRedis(n *Node, more []string) error {
+	proxy, err := pgtest.NewProxy(c.engineRedis.server.Addr())
 	if err != nil {
 		return err
 	}
 	n.redis = proxy
-	url, err := proxy.URL(c.fast.server.URL())
+	url, err := proxy.URL(c.engineRedis.server.URL())
 	if err != nil {
 		return err
 	}
@@ -152,12 +152,12 @@ func (c *Cluster) withFast(n *Node, more []string) error {
 }
 
 // close ends the servers.
-func (f *fastSide) close() error {
-	err := f.server.Close()
-	if f.replica != nil {
-		err = errors.Join(err, f.replica.Close())
+func (r *redisSide) close() error {
+	err := r.server.Close()
+	if r.replica != nil {
+		err = errors.Join(err, r.replica.Close())
 	}
-	for _, s := range f.others {
+	for _, s := range r.others {
 		err = errors.Join(err, s.Close())
 	}
 	return err
@@ -165,21 +165,21 @@ func (f *fastSide) close() error {
 
 // hold keeps the cluster from being switched up again until the returned function is
 // called.
-func (f *fastSide) hold() (release func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.held++
+func (r *redisSide) hold() (release func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held++
 	return func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.held--
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.held--
 	}
 }
 
-func (f *fastSide) free() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.held == 0
+func (r *redisSide) free() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.held == 0
 }
 
 // engineState is a part of what a node says of the engine.
@@ -288,7 +288,7 @@ func (c *Cluster) up(ctx context.Context) error {
 // begin switches up, unless a fault does it.
 func (c *Cluster) begin(ctx context.Context, faults []Fault) error {
 	if slices.ContainsFunc(faults, func(f Fault) bool { return f.Down }) {
-		c.fast.down = c.fast.hold()
+		c.engineRedis.down = c.engineRedis.hold()
 		return nil
 	}
 	return c.up(ctx)
@@ -300,7 +300,7 @@ func (c *Cluster) keepUp(ctx context.Context) {
 		lasts(ctx, 300*time.Millisecond)
 		all, err := c.engineIs(ctx)
 		left := func(s engineState) bool { return s.State == "RELIABLE" || s.State == "DEGRADED" }
-		if err == nil && c.fast.free() && slices.ContainsFunc(all, left) {
+		if err == nil && c.engineRedis.free() && slices.ContainsFunc(all, left) {
 			_ = c.switchTo(ctx, "performance") // refused while Redis is not well
 		}
 	}
@@ -327,7 +327,7 @@ func (c *Cluster) settleEngine(ctx context.Context, h *history.History) (found [
 		return nil, err
 	}
 	defer conn.Close(ctx)
-	if err := conn.QueryRow(ctx, `SELECT count(*) FROM torture_loss`).Scan(&c.fast.declared); err != nil {
+	if err := conn.QueryRow(ctx, `SELECT count(*) FROM torture_loss`).Scan(&c.engineRedis.declared); err != nil {
 		return nil, err
 	}
 	if h.Left, err = readLeft(ctx, conn); err != nil {
@@ -381,14 +381,14 @@ func (c *Cluster) outlastDoubt(ctx context.Context) error {
 
 // judge looks whether what was lost, and that the engine was left, has a reason among the
 // faults. While nothing was taken from Redis, nobody may find that something is missing.
-func (f *fastSide) judge(faults []Fault, h *history.History) (found []history.Violation) {
+func (r *redisSide) judge(faults []Fault, h *history.History) (found []history.Violation) {
 	forgets := slices.ContainsFunc(faults, func(f Fault) bool { return f.Forgets })
 	loses := forgets || slices.ContainsFunc(faults, func(f Fault) bool { return f.Loses })
 	alarm := func(format string, args ...any) {
 		found = append(found, history.Violation{Rule: history.Alarm, Text: fmt.Sprintf(format, args...)})
 	}
-	if f.declared > 0 && !loses {
-		alarm("%d shards, %d signers, were lost for no reason", f.declared, len(h.Losses))
+	if r.declared > 0 && !loses {
+		alarm("%d shards, %d signers, were lost for no reason", r.declared, len(h.Losses))
 	}
 	for _, reason := range h.Left {
 		if !forgets && strings.Contains(reason, nonce.ErrLogLost.Error()) {

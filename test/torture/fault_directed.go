@@ -88,7 +88,7 @@ func hotNames() []string {
 
 // drainWhileLocked lets shards return while PostgreSQL cannot follow them.
 func drainWhileLocked(ctx context.Context, b *breaker) error {
-	defer b.fast.hold()()
+	defer b.engineRedis.hold()()
 	err := b.hotLocked(ctx, func() error {
 		lasts(ctx, b.between(50*time.Millisecond, 300*time.Millisecond))
 		b.note("drain: %v", b.switchTo(ctx, "reliable"))
@@ -126,7 +126,7 @@ func loseAllAfterSwitch(ctx context.Context, b *breaker) error {
 		lasts(ctx, b.between(100*time.Millisecond, 500*time.Millisecond))
 		return b.killAll(ctx, func() error { return emptyRedis(ctx, b) })
 	})
-	b.fast.down()
+	b.engineRedis.down()
 	return err
 }
 
@@ -198,7 +198,7 @@ func failOverAndBack(ctx context.Context, b *breaker) error {
 	lasts(ctx, b.between(300*time.Millisecond, 900*time.Millisecond))
 	return b.killAll(ctx, func() error {
 		b.note("and back to the first Redis; PostgreSQL is back")
-		lead(b.fast.server.Addr())
+		lead(b.engineRedis.server.Addr())
 		for _, n := range b.nodes {
 			n.db.Forward()
 		}

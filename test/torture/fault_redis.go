@@ -41,11 +41,11 @@ func (b *breaker) fastNode() *Node { return b.nodes[b.rnd.IntN(2)] }
 func killRedis(ctx context.Context, b *breaker) error {
 	away := b.between(0, 2500*time.Millisecond)
 	b.note("kill -9 Redis, back after %v", away)
-	if err := b.fast.server.Kill(); err != nil {
+	if err := b.engineRedis.server.Kill(); err != nil {
 		return err
 	}
 	lasts(ctx, away)
-	err := b.fast.server.Restart()
+	err := b.engineRedis.server.Restart()
 	b.note("Redis is up again")
 	return err
 }
@@ -63,12 +63,12 @@ func emptyRedis(ctx context.Context, b *breaker) error {
 // saved a while ago.
 func setRedisBack(ctx context.Context, b *breaker) error {
 	n := b.rnd.Int64N(1 << (8 + b.rnd.IntN(8)))
-	if err := b.fast.server.SetBack(n); err == nil {
+	if err := b.engineRedis.server.SetBack(n); err == nil {
 		b.note("Redis is set back by %d bytes", n)
 		return nil
 	}
 	// It writes no such file, and was ended.
-	if err := b.fast.server.Restart(); err != nil {
+	if err := b.engineRedis.server.Restart(); err != nil {
 		return err
 	}
 	if err := b.redis(ctx, func(c *redis.Client) error { return c.Save(ctx).Err() }); err != nil {
@@ -76,15 +76,15 @@ func setRedisBack(ctx context.Context, b *breaker) error {
 	}
 	lasts(ctx, b.between(50*time.Millisecond, 1500*time.Millisecond))
 	b.note("Redis is set back to what it saved")
-	if err := b.fast.server.Kill(); err != nil {
+	if err := b.engineRedis.server.Kill(); err != nil {
 		return err
 	}
-	return b.fast.server.Restart()
+	return b.engineRedis.server.Restart()
 }
 
 // redis does something with the Redis of the run.
 func (b *breaker) redis(ctx context.Context, do func(*redis.Client) error) error {
-	options, err := redis.ParseURL(b.fast.server.URL())
+	options, err := redis.ParseURL(b.engineRedis.server.URL())
 	if err != nil {
 		return err
 	}
@@ -115,8 +115,8 @@ func (b *breaker) another(ctx context.Context, replica bool) error {
 	if b.rnd.IntN(2) == 0 {
 		lasts(ctx, b.ttls(0, 1))
 		b.note("and back to the first Redis")
-		b.leadTo(b.nodes[first], b.fast.server.Addr())
-		b.leadTo(b.nodes[1-first], b.fast.server.Addr())
+		b.leadTo(b.nodes[first], b.engineRedis.server.Addr())
+		b.leadTo(b.nodes[1-first], b.engineRedis.server.Addr())
 	}
 	// A gateway's connections live for a minute; here for less.
 	lasts(ctx, b.ttls(0.5, 2))
@@ -129,15 +129,15 @@ func (b *breaker) another(ctx context.Context, replica bool) error {
 // otherRedis is one more server, empty, or the replica, which is promoted.
 func (b *breaker) otherRedis(ctx context.Context, replica bool) (*redistest.Server, error) {
 	if !replica {
-		other, err := b.fast.server.Another("appendonly no")
+		other, err := b.engineRedis.server.Another("appendonly no")
 		if err == nil {
-			b.fast.mu.Lock()
-			b.fast.others = append(b.fast.others, other)
-			b.fast.mu.Unlock()
+			b.engineRedis.mu.Lock()
+			b.engineRedis.others = append(b.engineRedis.others, other)
+			b.engineRedis.mu.Unlock()
 		}
 		return other, err
 	}
-	options, err := redis.ParseURL(b.fast.replica.URL())
+	options, err := redis.ParseURL(b.engineRedis.replica.URL())
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (b *breaker) otherRedis(ctx context.Context, replica bool) (*redistest.Serv
 	if err := client.ReplicaOf(ctx, "NO", "ONE").Err(); err != nil {
 		b.note("the replica was not promoted: %v", err)
 	}
-	return b.fast.replica, nil
+	return b.engineRedis.replica, nil
 }
 
 // leadTo leads a node to another server, at once or with its next connection.
@@ -161,12 +161,12 @@ func (b *breaker) leadTo(n *Node, addr string) {
 func pauseRedis(ctx context.Context, b *breaker) error {
 	d := b.ttls(0.4, 3)
 	b.note("SIGSTOP Redis for %v", d)
-	if err := b.fast.server.Pause(); err != nil {
+	if err := b.engineRedis.server.Pause(); err != nil {
 		b.note("it failed: %v", err)
 		return nil
 	}
 	lasts(ctx, d)
-	if err := b.fast.server.Resume(); err != nil {
+	if err := b.engineRedis.server.Resume(); err != nil {
 		b.note("it failed: %v", err)
 	}
 	b.note("SIGCONT Redis")
@@ -350,7 +350,7 @@ func pauseLong(ctx context.Context, b *breaker) error {
 // switchBackAndForth lets the shards return, and go up again.
 func switchBackAndForth(ctx context.Context, b *breaker) error {
 	for range 2 + b.rnd.IntN(2) {
-		release := b.fast.hold()
+		release := b.engineRedis.hold()
 		err := b.switchTo(ctx, "reliable")
 		b.note("drain: %v", err)
 		lasts(ctx, b.between(0, 1200*time.Millisecond))

@@ -102,7 +102,7 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 	defer c.close()
 	res.mayBeLate += maxOverdue
 	h := &history.History{GraceMs: grace.Milliseconds(), RowsBehind: p.Engine, Seed: p.Seed, Name: strings.Join(res.Faults, "+"), Notes: make(map[string]string)}
-	if c.fast != nil {
+	if c.engineRedis != nil {
 		if err := c.begin(ctx, p.Faults); err != nil {
 			return nil, fmt.Errorf("switch up: %w", err)
 		}
@@ -122,8 +122,8 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 		n.end(syscall.SIGKILL)
 	}
 	res.Report = history.Check(h, history.Limits{MinAcknowledged: MinAcknowledged, MaxOverdue: res.mayBeLate})
-	if c.fast != nil {
-		found = append(found, c.fast.judge(p.Faults, h)...)
+	if c.engineRedis != nil {
+		found = append(found, c.engineRedis.judge(p.Faults, h)...)
 	}
 	res.Said = h.Faults
 	res.Report.Violations = append(res.Report.Violations, found...)
@@ -175,7 +175,7 @@ func (c *Cluster) load(ctx context.Context, p Plan, h *history.History) (stuck [
 	looking, look := context.WithCancel(ctx)
 	var looker sync.WaitGroup
 	looker.Go(func() { h.Samples = c.sample(looking, began) })
-	if c.fast != nil {
+	if c.engineRedis != nil {
 		looker.Go(func() { c.keepUp(looking) })
 	}
 	err = c.breakThings(ctx, p, began, load, h)
@@ -184,7 +184,7 @@ func (c *Cluster) load(ctx context.Context, p Plan, h *history.History) (stuck [
 			return load.acknowledged.Load() >= int64(p.Enough) && (c.chain == nil || c.chain.minedSoFar() >= 2*minMined)
 		})
 	}
-	if err == nil && c.fast != nil {
+	if err == nil && c.engineRedis != nil {
 		err = c.outlastDoubt(ctx)
 	}
 	close(stop)
@@ -274,7 +274,7 @@ func (c *Cluster) finish(ctx context.Context, res *Result, h *history.History) (
 	if res.Quiet, res.Overdue, err = c.quiet(ctx, patience); err != nil {
 		return nil, err
 	}
-	if c.fast != nil {
+	if c.engineRedis != nil {
 		if found, err = c.settleEngine(ctx, h); err != nil {
 			return nil, err
 		}

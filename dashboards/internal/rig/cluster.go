@@ -104,8 +104,8 @@ func (g *Gateway) awaitLinks(ctx context.Context, n int) error {
 			return false, err
 		}
 		defer response.Body.Close()
-		figures, err := io.ReadAll(response.Body)
-		return bytes.Contains(figures, want), err
+		metrics, err := io.ReadAll(response.Body)
+		return bytes.Contains(metrics, want), err
 	})
 }
 
@@ -156,7 +156,7 @@ func (c *Cluster) Switch(ctx context.Context, to string) error {
 // life of it, which counts as lost.
 func (c *Cluster) LoseRedis() error { return errors.Join(c.redis.Kill(), c.redis.Restart()) }
 
-// Admins are the addresses of the figures of all nodes.
+// Admins are the addresses of the metrics of all nodes.
 func (c *Cluster) Admins() []string {
 	var all []string
 	for _, g := range c.Nodes {

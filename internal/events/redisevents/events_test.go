@@ -37,8 +37,8 @@ func TestWhatANodeCommitsComesToTheOthersOnceAndInOrderAndNotToItself(t *testing
 	if len(a.of("x"))+len(b.of("y")) != 0 || a.missedOf("y")+b.missedOf("x") != 0 {
 		t.Error("a node was told of its own commits, or missed some")
 	}
-	if f := a.p.Figures(); f.Published != most || f.Failed+f.Dropped != 0 || !f.Well {
-		t.Errorf("published %+v", f)
+	if m := a.p.metrics; m.published.Load() != most || m.failed.Load()+m.dropped.Load() != 0 || !a.p.Well() {
+		t.Errorf("%d published, %d failed, %d dropped", m.published.Load(), m.failed.Load(), m.dropped.Load())
 	}
 }
 
@@ -113,13 +113,13 @@ func TestAHungRedisDelaysNobodyAndLosesOnlyWhatItSays(t *testing.T) {
 	do(t, "pause", server.Pause)
 	const most = 3 * maxQueued
 	a.commits("x", 11, most) // it comes back, and drops what finds no room
-	await(t, "a to notice", func() bool { return !a.p.Figures().Well })
-	await(t, "b to notice", func() bool { return !b.l.Figures().Well && b.missedOf("x") > 0 })
-	if f := a.p.Figures(); f.Queued > f.Capacity || f.Dropped == 0 {
-		t.Errorf("figures %+v", f)
+	await(t, "a to notice", func() bool { return !a.p.Well() })
+	await(t, "b to notice", func() bool { return !b.l.Well() && b.missedOf("x") > 0 })
+	if waiting, capacity := a.p.Waiting(); waiting > capacity || a.p.metrics.dropped.Load() == 0 {
+		t.Errorf("%d wait of %d, and %d are dropped", waiting, capacity, a.p.metrics.dropped.Load())
 	}
 	do(t, "resume", server.Resume)
-	await(t, "both to be well", func() bool { return a.p.Figures().Well && b.l.Figures().Well })
+	await(t, "both to be well", func() bool { return a.p.Well() && b.l.Well() })
 	a.commits("x", most+1, most+1)
 	got := b.has("x", most+1)
 	if !ascending(got) {
@@ -138,7 +138,7 @@ func TestAfterARestartOfRedisEventsGoOnAndTheLossIsTold(t *testing.T) {
 	do(t, "kill", server.Kill)
 	await(t, "b to tell", func() bool { return b.missedOf("x") > 0 })
 	a.commits("x", 6, 8)
-	await(t, "a to notice", func() bool { return a.p.Figures().Failed >= 3 })
+	await(t, "a to notice", func() bool { return a.p.metrics.failed.Load() >= 3 })
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	began := time.Now()
@@ -179,7 +179,7 @@ func TestWhatOthersPublishIsCountedAndIgnored(t *testing.T) {
 		if err := client.SPublish(t.Context(), name, text).Err(); err != nil {
 			t.Fatal(err)
 		}
-		await(t, "it to be counted", func() bool { return b.l.Figures().Garbled == uint64(i+1) })
+		await(t, "it to be counted", func() bool { return b.l.metrics.garbled.Load() == int64(i+1) })
 	}
 	a.commits("x", 1, 2)
 	b.has("x", 2)
@@ -249,10 +249,10 @@ func TestEventsComeByAClusterAlsoWhileItMoves(t *testing.T) {
 	await(t, "the loss to be told", func() bool { return b.missedOf(moved) > 0 })
 
 	do(t, "kill", c.Servers[2].Kill)
-	await(t, "both to notice", func() bool { return !b.l.Figures().Well && !a.p.Figures().Well })
+	await(t, "both to notice", func() bool { return !b.l.Well() && !a.p.Well() })
 	do(t, "restart", c.Servers[2].Restart)
 	round()
-	await(t, "both to be well", func() bool { return b.l.Figures().Well && a.p.Figures().Well })
+	await(t, "both to be well", func() bool { return b.l.Well() && a.p.Well() })
 	for _, s := range signers {
 		if got := b.of(s); !ascending(got) || int64(len(got))+b.missedOf(s) < version {
 			t.Errorf("%s: %v of %d, missed %d", s, got, version, b.missedOf(s))

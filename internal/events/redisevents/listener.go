@@ -71,8 +71,8 @@ type Listener struct {
 	pause    backoff.ExponentialBackOff // run's alone
 	after    time.Time                  // when to try again; run's alone
 
+	metrics   *Metrics
 	garbledAt atomic.Int64 // when it was last logged, Unix nanoseconds
-	count     struct{ received, missed, garbled atomic.Uint64 }
 }
 
 // heard is what is known of one channel.
@@ -91,7 +91,7 @@ func (h *heard) settled(now time.Time) bool { return !h.since.IsZero() && now.Su
 func Listen(servers Servers, p *Publisher, sink Sink, log *slog.Logger) *Listener {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Listener{
-		servers: servers, sink: sink, log: log.With("component", "redis_events"), names: p.names, origin: p.origin,
+		servers: servers, sink: sink, metrics: p.metrics, log: log.With("component", "redis_events"), names: p.names, origin: p.origin,
 		channel: make(map[string]int), nodes: make(map[string]time.Time), progress: make(chan struct{}),
 		wake: make(chan struct{}, 1), ctx: ctx, cancel: cancel, done: make(chan struct{}), sessions: make(map[*redis.Client]*session),
 		pause: backoff.ExponentialBackOff{InitialInterval: 100 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 1.5, MaxInterval: 2 * time.Second},
@@ -185,23 +185,15 @@ func (l *Listener) Stop(ctx context.Context) error {
 	}
 }
 
-// ListenerFigures are what a listener counted since its start, and how it is.
-type ListenerFigures struct {
-	Received uint64 // events
-	Missed   uint64 // events that did not come, and one for each loss of unknown size
-	Garbled  uint64 // messages that no node of ours wrote
-	Well     bool   // all that is wanted is subscribed to
-}
-
-// Figures may be asked for at any time.
-func (l *Listener) Figures() ListenerFigures {
+// Well reports whether all that is wanted is subscribed to.
+func (l *Listener) Well() bool {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	well := !l.failing
 	for c := range channels {
 		well = well && (!l.want.has(c) || !l.each[c].blind || !l.each[c].since.IsZero())
 	}
-	l.mu.Unlock()
-	return ListenerFigures{Received: l.count.received.Load(), Missed: l.count.missed.Load(), Garbled: l.count.garbled.Load(), Well: well}
+	return well
 }
 
 // Silent is how many of the nodes given, which live and share this Redis, have not
@@ -225,7 +217,7 @@ func (l *Listener) Silent(nodes []string) (n int) {
 // lost tells the sink of a loss of unknown size in some channels.
 func (l *Listener) lost(where set) {
 	if where != 0 {
-		l.count.missed.Add(1)
+		l.metrics.missed.Inc()
 		l.sink.MissedOf(1, where.of())
 	}
 }

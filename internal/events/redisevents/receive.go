@@ -99,18 +99,18 @@ func (l *Listener) message(s *session, name, payload string) {
 		return
 	}
 	if missed > 0 {
-		l.count.missed.Add(missed)
+		l.metrics.missed.Add(int(missed))
 		l.sink.MissedOf(int64(missed), set(1<<c).of())
 	}
 	for i := skip; i < len(m.events); i++ {
-		l.count.received.Add(1)
+		l.metrics.received.Inc()
 		l.sink.Remote(signers[i], m.events[i], 0)
 	}
 }
 
 // garbled counts what no node of ours wrote, and says so once a second at most.
 func (l *Listener) garbled(name string, err error) {
-	l.count.garbled.Add(1)
+	l.metrics.garbled.Inc()
 	now, last := time.Now().UnixNano(), l.garbledAt.Load()
 	if now-last >= int64(time.Second) && l.garbledAt.CompareAndSwap(last, now) {
 		l.log.Warn("ignored a message on a channel of ours: somebody else publishes there", "channel", name, "reason", err)

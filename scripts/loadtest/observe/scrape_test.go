@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"noncegate/internal/metrics"
+	"noncegate/wire"
 )
 
 // readOnce reads what handler answers.
@@ -46,7 +47,7 @@ func TestTheStagesOfAGatewayAreFoundUnderTheirMillisecondNames(t *testing.T) {
 	for _, s := range []*metrics.Stage{set.EncodeQueue, set.PostDBQueue, set.WriteQueue, set.WorkerQueue, set.Commit} {
 		s.ObserveN(3*time.Millisecond, 10)
 	}
-	set.Rejected(metrics.RejectWorker, 7)
+	set.Rejected(wire.StageWorker, 7)
 	set.BatchSize.Observe(5)
 	after, err := readOnce(t, time.Minute, handler)
 	if err != nil {

@@ -9,9 +9,10 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/wcharczuk/go-chart/v2"
 
 	"noncegate/dashboards/internal/boards"
 	"noncegate/dashboards/internal/rig"
@@ -34,19 +35,14 @@ func TestValuesAreWrittenInTheUnitOfTheirPanel(t *testing.T) {
 
 func TestAStatHasTheColourOfItsThreshold(t *testing.T) {
 	p := boards.Panel{Unit: "percentunit", Orange: 0.01, Red: 0.05}
-	one := func(v float64) []line { return []line{{samples: []rig.Sample{{Value: 9}, {Value: v}}}} }
-	green, orange, red := color3(p, one(0.001)), color3(p, one(0.01)), color3(p, one(0.06))
-	if green == orange || orange == red || green == red {
-		t.Errorf("green %s, orange %s, red %s", green, orange, red)
+	for value, want := range map[float64]any{0.001: greenColor, 0.01: orangeColor, 0.06: redColor} {
+		if _, color := stat(p, []line{{samples: samples(9, value)}}); color != want {
+			t.Errorf("%v is %v, want %v", value, color, want)
+		}
 	}
 	if number, _ := stat(p, nil); number != "No data" {
 		t.Errorf("nothing is shown as %q", number)
 	}
-}
-
-func color3(p boards.Panel, lines []line) string {
-	_, c := stat(p, lines)
-	return c
 }
 
 func samples(values ...float64) (all []rig.Sample) {
@@ -64,28 +60,54 @@ func TestALineIsCutWhereItIsNoNumber(t *testing.T) {
 }
 
 func TestLinesThatMoveComeBeforeThoseThatDoNot(t *testing.T) {
-	got := busiest([]line{{"zero", samples(0, 0)}, {"moves", samples(0, 1)}, {"other zero", samples(0)}}, 2)
-	if len(got) != 2 || got[0].name != "moves" || got[1].name != "zero" {
+	got := busiest([]line{{"zero", samples(0, 0)}, {"moves", samples(0, 1)}, {"other zero", samples(0)}})
+	if len(got) != 3 || got[0].name != "moves" || got[1].name != "zero" {
 		t.Errorf("got %v", got)
 	}
 }
 
 func TestAChartHasItsLinesAndALegend(t *testing.T) {
-	p := boards.Panel{Unit: "s", Title: "any"}
-	for name, lines := range map[string][]line{
-		"lines": {{"p50", samples(1, 2, 3)}, {"p99", samples(2, 4, 6)}},
-		"zeros": {{"p50", samples(0, 0, 0)}, {"p99", samples(0, 0, 0)}},
-	} {
-		svg, names, err := plot(p, lines, 400, time.Unix(0, 0), time.Unix(2, 0))
-		if err != nil || !strings.HasPrefix(string(svg), "<svg") || len(names) != 2 || names[0].Color == names[1].Color {
-			t.Errorf("%s: %v, legend %v, %.40s", name, err, names, svg)
+	renderer, err := chart.PNG(400, graphHeight)
+	if err != nil {
+		t.Fatal(err)
+	}
+	font, err := chart.GetDefaultFont()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := picture{renderer, time.Unix(0, 0), time.Unix(2, 0)}
+	p.SetFont(font)
+	p.panel(boards.Panel{Kind: boards.Graph, Unit: "s", Title: "any"}, []line{{"p50", samples(1, 2, 3)}, {"p99", samples(6, 6, 6)}, {"max", samples(0, 0, 0)}}, 0, 0, 400)
+	var out chart.ImageWriter
+	if err := p.Save(&out); err != nil {
+		t.Fatal(err)
+	}
+	drawn, err := out.Image()
+	if err != nil {
+		t.Fatal(err)
+	}
+	legend := graphHeight - 2*legendLine - gap
+	for i := range 3 {
+		inChart, inLegend := 0, 0
+		for x := range 400 {
+			for y := range graphHeight {
+				if r, g, b, _ := drawn.At(x, y).RGBA(); uint8(r>>8) != lineColor(i).R || uint8(g>>8) != lineColor(i).G || uint8(b>>8) != lineColor(i).B {
+					continue
+				} else if y < legend {
+					inChart++
+				} else {
+					inLegend++
+				}
+			}
+		}
+		if inChart < 20 || inLegend < 12 {
+			t.Errorf("line %d: %d points in the chart and %d in the legend", i, inChart, inLegend)
 		}
 	}
 }
 
 func TestAPictureIsWrittenInItsCommonestColours(t *testing.T) {
-	dir := t.TempDir()
-	from, to := filepath.Join(dir, "from.png"), filepath.Join(dir, "to.png")
+	to := filepath.Join(t.TempDir(), "to.png")
 	full := image.NewRGBA(image.Rect(0, 0, 40, 40))
 	for i := range 40 * 40 {
 		full.Set(i%40, i/40, color.RGBA{uint8(i % 250), uint8(i / 250 % 3), 7, 255})
@@ -93,17 +115,7 @@ func TestAPictureIsWrittenInItsCommonestColours(t *testing.T) {
 	for x := range 40 {
 		full.Set(x, 0, color.RGBA{255, 255, 255, 255})
 	}
-	out, err := os.Create(from)
-	if err == nil {
-		err = png.Encode(out, full)
-	}
-	if err == nil {
-		err = out.Close()
-	}
-	if err == nil {
-		err = shrink(from, to)
-	}
-	if err != nil {
+	if err := save(full, to); err != nil {
 		t.Fatal(err)
 	}
 	in, err := os.Open(to)
@@ -118,7 +130,7 @@ func TestAPictureIsWrittenInItsCommonestColours(t *testing.T) {
 	if r, _, b, _ := got.At(5, 0).RGBA(); r != 0xffff || b != 0xffff {
 		t.Errorf("white became %v", got.At(5, 0))
 	}
-	if p, ok := got.ColorModel().(color.Palette); !ok || len(p) > 256 {
+	if p, ok := got.ColorModel().(color.Palette); !ok || len(p) > maxColors {
 		t.Errorf("a picture of %T", got.ColorModel())
 	}
 }

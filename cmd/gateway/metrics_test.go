@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"noncegate/internal/metrics"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/sqlite"
@@ -33,7 +32,7 @@ func TestAHeartbeatThatIsNotAnsweredSaysThatTheStoreIsAway(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	r := countedRenewals{&beats{errs: []error{nil, errors.New("cut"), lease.ErrWentBack, context.Canceled}}, metrics.New(reg)}
+	r := countRenewals(&beats{errs: []error{nil, errors.New("cut"), lease.ErrWentBack, context.Canceled}}, reg)
 	for i, step := range []struct {
 		ctx          context.Context
 		away, failed float64
@@ -44,16 +43,16 @@ func TestAHeartbeatThatIsNotAnsweredSaysThatTheStoreIsAway(t *testing.T) {
 		{ended, 0, 1},       // and the end of this node none of the store's doing
 	} {
 		_, _ = r.Renew(step.ctx, lease.Holder{}, time.Second)
-		if got := figure(t, reg, "noncegate_store_away", ""); got != step.away {
+		if got := metricOf(t, reg, "noncegate_store_away", ""); got != step.away {
 			t.Errorf("beat %d: store_away is %v, want %v", i, got, step.away)
 		}
-		if got := figure(t, reg, "noncegate_heartbeats_total", string(metrics.BeatFailed)); got != step.failed {
+		if got := metricOf(t, reg, "noncegate_heartbeats_total", string(beatFailed)); got != step.failed {
 			t.Errorf("beat %d: %v failed, want %v", i, got, step.failed)
 		}
 	}
 }
 
-func TestTheFiguresOfAGatewayAreThereFromTheStartAndCleanByPromlint(t *testing.T) {
+func TestTheMetricsOfAGatewayAreThereFromTheStartAndCleanByPromlint(t *testing.T) {
 	cfg := runArgs(t, "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=sqlite:"+filepath.Join(t.TempDir(), "nonces.db"), "--chain=eip155:1=http://127.0.0.1:1").cfg
 	a, err := start(t.Context(), cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -74,27 +73,27 @@ func TestTheFiguresOfAGatewayAreThereFromTheStartAndCleanByPromlint(t *testing.T
 	for _, name := range []string{"noncegate_panics_total", "noncegate_unknown_commits_total", "noncegate_signers_stopped", "noncegate_signers_remembered",
 		"noncegate_subscriptions", "noncegate_outbound_bytes", "noncegate_connections_paused",
 		"noncegate_open_holds", "noncegate_unknown_holds", "noncegate_released_nonces", "noncegate_repeated_nonces", "noncegate_oldest_overdue_hold_seconds", "noncegate_signers_unreadable"} {
-		if got := figure(t, a.registry, name, ""); got != 0 {
+		if got := metricOf(t, a.registry, name, ""); got != 0 {
 			t.Errorf("%s is %v at the start", name, got)
 		}
 	}
 	for _, name := range []string{"noncegate_chain_gaps", "noncegate_chain_unknown_holds", "noncegate_chain_stopped", "noncegate_chain_head_number", "noncegate_chain_node_up"} {
-		if got := figure(t, a.registry, name, "eip155:1"); got != 0 {
+		if got := metricOf(t, a.registry, name, "eip155:1"); got != 0 {
 			t.Errorf("%s is %v at the start", name, got)
 		}
 	}
 	for name, want := range map[string]float64{
 		"noncegate_shards": sqlite.DefaultShards, "noncegate_signer_memory_bytes": 0, "noncegate_signer_memory_max_bytes": 512 << 20, "noncegate_lease_ttl_seconds": 5,
 	} {
-		if got := figure(t, a.registry, name, ""); got != want {
+		if got := metricOf(t, a.registry, name, ""); got != want {
 			t.Errorf("%s is %v at the start, want %v", name, got, want)
 		}
 	}
 }
 
-// figure is the value of a counter or gauge, the one with the label value where
+// metricOf is the value of a counter or gauge, the one with the label value where
 // it has a label.
-func figure(t *testing.T, reg prometheus.Gatherer, name, label string) float64 {
+func metricOf(t *testing.T, reg prometheus.Gatherer, name, label string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
 	if err != nil {

@@ -1,4 +1,12 @@
-package metrics
+package access
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"noncegate/internal/metrics"
+)
 
 // Login is the kind of credential by which somebody was let in.
 type Login string
@@ -41,8 +49,42 @@ var loginRefusals = []LoginRefusal{
 	LoginAlgorithm, LoginSignature, LoginIssuer, LoginAudience, LoginClaims, LoginCertificateName, LoginPrincipal,
 }
 
-// LoggedIn counts a credential that was accepted.
-func (s *Set) LoggedIn(by Login) { s.loggedIn.add(by, 1) }
+// counters are what a Gate counts.
+type counters struct {
+	loggedIn metrics.Family[Login]
+	refused  metrics.Family[LoginRefusal]
+}
 
-// LoginRefused counts a credential that was not.
-func (s *Set) LoginRefused(why LoginRefusal) { s.loginRefused.add(why, 1) }
+func newCounters(reg prometheus.Registerer) *counters {
+	return &counters{
+		loggedIn: metrics.NewFamily(reg, "logins_total", "credential", "Credentials accepted, at the upgrade or for a ticket.", logins...),
+		refused:  metrics.NewFamily(reg, "logins_refused_total", "reason", "Credentials not accepted, at the upgrade or for a ticket, by why.", loginRefusals...),
+	}
+}
+
+const (
+	reloadFailed     = "rights_reload_failed"
+	reloadFailedHelp = "1 while the rights file cannot be used and an earlier one is in force. 0 without --rights."
+)
+
+// WithoutRights registers what dashboards and alerts look at where there is no rights
+// file: nobody logs in, and with nothing to read, nothing fails.
+func WithoutRights(reg prometheus.Registerer) {
+	newCounters(reg)
+	metrics.Gauge(reg, reloadFailed, reloadFailedHelp, func() float64 { return 0 })
+}
+
+// register makes the counters of the Gate, and the gauges of its rights.
+func (g *Gate) register(reg prometheus.Registerer) {
+	g.counters = newCounters(reg)
+	metrics.Gauge(reg, reloadFailed, reloadFailedHelp, func() float64 {
+		if _, err := g.rights.State(); err != nil {
+			return 1
+		}
+		return 0
+	})
+	metrics.Gauge(reg, "rights_age_seconds", "Time since the rights in force were last found to be those of the rights file.", func() float64 {
+		good, _ := g.rights.State()
+		return time.Since(good).Seconds()
+	})
+}
