@@ -180,8 +180,8 @@ func TestRoutesAreBounded(t *testing.T) {
 	for i := range maxRoutes + 10 {
 		w.learn(&op{signer: fmt.Sprint(i)}, &wire.ErrorData{OwnerURL: "ws://b"})
 	}
-	if len(w.routes) != maxRoutes {
-		t.Errorf("%d routes, want %d", len(w.routes), maxRoutes)
+	if w.routes.Len() != maxRoutes {
+		t.Errorf("%d routes, want %d", w.routes.Len(), maxRoutes)
 	}
 	last := op{signer: fmt.Sprint(maxRoutes + 9)}
 	if got := w.route(&last); got != "ws://b/ws" {

@@ -13,6 +13,7 @@ import (
 
 	"noncegate/internal/access/apikey"
 	"noncegate/internal/access/jwt"
+	"noncegate/internal/access/quota"
 	"noncegate/internal/access/rights"
 	"noncegate/internal/access/ticket"
 	"noncegate/internal/metrics"
@@ -209,7 +210,7 @@ func (g *Gate) admit(r *http.Request, check check) (*Session, metrics.Login, *Re
 	if check == nil {
 		return nil, "", refuse(metrics.LoginMissing, ErrMissing, nil)
 	}
-	addr := remote(r)
+	addr := quota.NetworkOf(r.RemoteAddr)
 	switch g.failures.take(addr, time.Now()) {
 	case tooBusy:
 		return nil, "", refuse(metrics.LoginUnavailable, ErrUnavailable, "many credentials of this address are being looked at")

@@ -8,8 +8,9 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // Config are the settings of a Guard. All are required.
@@ -113,7 +114,7 @@ type Guard struct {
 	log     *slog.Logger
 	seed    maphash.Seed
 	workers []*worker
-	said    atomic.Int64 // when the log last said that the Locks do not answer
+	away    rate.Sometimes // the log says that the Locks do not answer
 
 	mu     sync.Mutex // guards what follows
 	used   int
@@ -133,6 +134,7 @@ func New(locks Locks, figures Figures, log *slog.Logger, cfg Config) (*Guard, er
 	g := &Guard{
 		cfg: cfg, locks: locks, figures: figures, log: log.With("component", "guard"), seed: maphash.MakeSeed(),
 		idle: make(chan struct{}), stop: make(chan struct{}),
+		away: rate.Sometimes{Interval: time.Second},
 	}
 	for range cfg.Workers {
 		ln := &worker{g: g, wake: make(chan struct{}, 1)}
@@ -234,10 +236,4 @@ func (g *Guard) decide(l *Lock) {
 		g.Cancel()
 	}
 	l.Caller.Decided(l)
-}
-
-// seldom is true once a second at most.
-func (g *Guard) seldom() bool {
-	now, last := time.Now().UnixNano(), g.said.Load()
-	return now-last >= int64(time.Second) && g.said.CompareAndSwap(last, now)
 }

@@ -31,7 +31,7 @@ const (
 )
 
 // Addresses counts sockets by the address they come from, which is given with its
-// port. An IPv6 address stands for the 64 bits that one subscriber is given.
+// port, see NetworkOf.
 type Addresses struct {
 	cfg     AddressConfig
 	waiting atomic.Int64
@@ -59,7 +59,7 @@ type Place struct {
 // became of it.
 func (a *Addresses) Arrive(from string, now time.Time) (*Place, Refusal) {
 	why := Granted
-	e, ok := a.hosts.use(prefixOf(from), now, func(h *host, _ int) bool {
+	e, ok := a.hosts.use(NetworkOf(from), now, func(h *host, _ int) bool {
 		switch _, inTime := h.sockets.take(a.cfg.Sockets, 1, now); {
 		case !inTime:
 			why = TooFast
@@ -82,7 +82,7 @@ func (a *Addresses) Arrive(from string, now time.Time) (*Place, Refusal) {
 // Enter counts a connection of a client that was let in. The socket's own place is
 // left as it is.
 func (a *Addresses) Enter(from string, now time.Time) (*Place, Refusal) {
-	e, ok := a.hosts.use(prefixOf(from), now, func(h *host, _ int) bool {
+	e, ok := a.hosts.use(NetworkOf(from), now, func(h *host, _ int) bool {
 		if a.cfg.Connections > 0 && h.connections >= a.cfg.Connections {
 			return false
 		}
@@ -118,8 +118,10 @@ func (a *Addresses) Waiting() int { return int(a.waiting.Load()) }
 // Len is how many addresses are remembered.
 func (a *Addresses) Len() int { return a.hosts.len() }
 
-// prefixOf is the zero Prefix for what is no address and port, such as a Unix socket.
-func prefixOf(from string) netip.Prefix {
+// NetworkOf is what an address with its port counts as: an IPv4 address, or the 64 bits
+// of an IPv6 address that are given out together. The zero Prefix stands for all that
+// have none, such as Unix sockets.
+func NetworkOf(from string) netip.Prefix {
 	at, err := netip.ParseAddrPort(from)
 	if err != nil {
 		return netip.Prefix{}

@@ -173,7 +173,7 @@ func TestSignersHaveAQuotaEachUpToABound(t *testing.T) {
 	if NewSigners(SignerConfig{}) != nil {
 		t.Error("a table without a limit")
 	}
-	s := NewSigners(SignerConfig{Rate: Rate{PerSecond: 1, Burst: 1}, Most: 160})
+	s := NewSigners(SignerConfig{Rate: Rate{PerSecond: 1, Burst: 1}, MaxSigners: 160})
 	for _, name := range []string{"a", "b"} {
 		if _, ok := s.Request(name, at(0)); !ok {
 			t.Errorf("%s: refused the first", name)
@@ -285,6 +285,30 @@ func TestCountsComeOutEvenWhenManyComeAndGo(t *testing.T) {
 	if a.Waiting() != 0 || a.Len() != 0 || p.Len() != 0 {
 		t.Errorf("left behind: %d waiting, %d addresses, %d principals", a.Waiting(), a.Len(), p.Len())
 	}
+}
+
+func TestTheNetworkThatAnAddressCountsAs(t *testing.T) {
+	for remoteAddr, want := range map[string]string{
+		"192.0.2.1:80": "192.0.2.1/32", "[::ffff:192.0.2.1]:80": "192.0.2.1/32", "[2001:db8:1:2:3::4%eth0]:80": "2001:db8:1:2::/64",
+		"@": "invalid Prefix", "": "invalid Prefix", "host:80": "invalid Prefix",
+	} {
+		if got := NetworkOf(remoteAddr).String(); got != want {
+			t.Errorf("%q: got %s, want %s", remoteAddr, got, want)
+		}
+	}
+}
+
+// FuzzNetworkOf looks for addresses that panic.
+func FuzzNetworkOf(f *testing.F) {
+	for _, addr := range []string{"192.0.2.1:80", "[::1%lo]:80", "[::ffff:1.2.3.4]:1", "", ":", "@"} {
+		f.Add(addr)
+	}
+	f.Fuzz(func(t *testing.T, addr string) {
+		p := NetworkOf(addr)
+		if p.IsValid() && p.Bits() != 32 && p.Bits() != 64 {
+			t.Error(p)
+		}
+	})
 }
 
 func BenchmarkRequestOfAPrincipal(b *testing.B) {

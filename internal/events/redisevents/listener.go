@@ -11,6 +11,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/time/rate"
 )
 
 // Sink takes what other nodes committed. Its methods are called from several
@@ -71,8 +72,8 @@ type Listener struct {
 	pause    backoff.ExponentialBackOff // run's alone
 	after    time.Time                  // when to try again; run's alone
 
-	garbledAt atomic.Int64 // when it was last logged, Unix nanoseconds
-	count     struct{ received, missed, garbled atomic.Uint64 }
+	count      struct{ received, missed, garbled atomic.Uint64 }
+	garbledLog rate.Sometimes
 }
 
 // heard is what is known of one channel.
@@ -94,7 +95,8 @@ func Listen(servers Servers, p *Publisher, sink Sink, log *slog.Logger) *Listene
 		servers: servers, sink: sink, log: log.With("component", "redis_events"), names: p.names, origin: p.origin,
 		channel: make(map[string]int), nodes: make(map[string]time.Time), progress: make(chan struct{}),
 		wake: make(chan struct{}, 1), ctx: ctx, cancel: cancel, done: make(chan struct{}), sessions: make(map[*redis.Client]*session),
-		pause: backoff.ExponentialBackOff{InitialInterval: 100 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 1.5, MaxInterval: 2 * time.Second},
+		garbledLog: rate.Sometimes{Interval: time.Second},
+		pause:      backoff.ExponentialBackOff{InitialInterval: 100 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 1.5, MaxInterval: 2 * time.Second},
 	}
 	for i, name := range l.names {
 		l.channel[name] = i
