@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	leastInterval = 250 * time.Millisecond // between polls, by default
+	minInterval   = 250 * time.Millisecond // between polls, by default
 	maxInterval   = 6500 * time.Millisecond
 	firstInterval = time.Second // before the time between blocks is known
 	// remembered is how many blocks below the newest are remembered, at least.
@@ -21,8 +21,8 @@ const (
 	// blockTimeOver is over how many blocks the time between them is measured.
 	blockTimeOver = 32
 	// grace is how long slower nodes are waited for, once one has answered.
-	leastGrace = 20 * time.Millisecond
-	maxGrace   = 500 * time.Millisecond
+	minGrace = 20 * time.Millisecond
+	maxGrace = 500 * time.Millisecond
 	// aheadOfTime is how far a block may be dated into the future before its node is not
 	// believed against others.
 	aheadOfTime = time.Minute
@@ -108,7 +108,7 @@ func (f *follower) run(ctx context.Context) {
 // waitForTap returns how long to wait before a tap on the shoulder is followed: a node
 // that tells of blocks without end does not make polls without end.
 func (f *follower) waitForTap() time.Duration {
-	f.taps.SetLimit(rate.Every(max(f.interval()/4, leastGrace)))
+	f.taps.SetLimit(rate.Every(max(f.interval()/4, minGrace)))
 	r := f.taps.Reserve()
 	defer r.Cancel() // the poll takes it
 	return r.Delay()
@@ -130,11 +130,11 @@ func (f *follower) interval() time.Duration {
 	if blockTime == 0 {
 		return firstInterval
 	}
-	share, most := blockTime*13/24, maxInterval // so that there are two polls a block at most
+	share, longest := blockTime*13/24, maxInterval // so that there are two polls a block at most
 	if slices.ContainsFunc(f.c.nodes, (*node).taps) {
-		share, most = blockTime*3/4, maxInterval*3/2 // one of the two is that of a tap
+		share, longest = blockTime*3/4, maxInterval*3/2 // one of the two is that of a tap
 	}
-	return min(max(share, leastInterval), most)
+	return min(max(share, minInterval), longest)
 }
 
 // taps reports whether the node tells of new blocks.
@@ -173,7 +173,7 @@ func (f *follower) round(ctx context.Context) {
 			f.take(v)
 			delete(waiting, v.n)
 			if over == nil && v.err == nil {
-				over = time.After(min(max(f.interval()/4, leastGrace), maxGrace))
+				over = time.After(min(max(f.interval()/4, minGrace), maxGrace))
 			}
 		case <-over:
 			return
@@ -305,7 +305,7 @@ func (f *follower) claims() []claim {
 			continue
 		}
 		if reason := f.absurd(v); reason != "" {
-			n.disbelieve(reason)
+			n.distrust(reason)
 			continue
 		}
 		n.mu.Lock()
@@ -321,7 +321,7 @@ func (f *follower) claims() []claim {
 // always believed.
 func (f *follower) absurd(v *view) string {
 	now := time.Now()
-	most := f.kept.Number + int64(f.c.set.MaxBlocksBehind) + int64(max(now.Sub(f.kept.Time), 0)/f.fastest())
+	highest := f.kept.Number + int64(f.c.set.MaxBlocksBehind) + int64(max(now.Sub(f.kept.Time), 0)/f.fastest())
 	for n, other := range f.views {
 		if n == v.n {
 			continue
@@ -329,9 +329,9 @@ func (f *follower) absurd(v *view) string {
 		if ahead := v.head.Time.Sub(now); ahead > aheadOfTime && other.head.Time.Sub(now) <= aheadOfTime {
 			return fmt.Sprintf("its newest block %d is dated %v into the future, and that of %s is not", v.head.Number, ahead.Round(time.Second), n.name)
 		}
-		goesOn := other.head.Number >= f.kept.Number-int64(f.c.set.Lag) && other.head.Number <= most
-		if f.kept.Hash != (chain.Hash{}) && v.head.Number > most && goesOn {
-			return fmt.Sprintf("its newest block %d is above %d, which is the most that the chain can have come to, and %s is at %d", v.head.Number, most, n.name, other.head.Number)
+		goesOn := other.head.Number >= f.kept.Number-int64(f.c.set.Lag) && other.head.Number <= highest
+		if f.kept.Hash != (chain.Hash{}) && v.head.Number > highest && goesOn {
+			return fmt.Sprintf("its newest block %d is above %d, which is the most that the chain can have come to, and %s is at %d", v.head.Number, highest, n.name, other.head.Number)
 		}
 	}
 	return ""
@@ -358,11 +358,11 @@ func (f *follower) judge(claims []claim) {
 	}
 }
 
-// disbelieve notes that the node's newest block is not believed.
-func (n *node) disbelieve(reason string) {
+// distrust notes that the node's newest block is not believed.
+func (n *node) distrust(reason string) {
 	n.mu.Lock()
-	was := n.doubted
-	n.doubted, n.onBranch, n.lag = true, false, 0
+	was := n.distrusted
+	n.distrusted, n.onBranch, n.lag = true, false, 0
 	n.noteLocked(fmt.Errorf("not believed: %s", reason))
 	n.mu.Unlock()
 	if !was {
@@ -375,15 +375,15 @@ func (n *node) disbelieve(reason string) {
 func (n *node) place(onBranch bool, lag int64) {
 	n.mu.Lock()
 	was, wasLag := n.onBranch, n.lag
-	n.doubted, n.onBranch, n.lag = false, onBranch, lag
+	n.distrusted, n.onBranch, n.lag = false, onBranch, lag
 	number := n.head.Number
 	n.mu.Unlock()
-	most := int64(n.c.set.Lag)
+	maxLag := int64(n.c.set.Lag)
 	switch {
 	case was && !onBranch:
 		n.c.m.disagreements.WithLabelValues(disagreeHead).Inc()
 		n.log.Warn("node is on another branch and is not asked", "head", number)
-	case wasLag <= most && lag > most:
+	case wasLag <= maxLag && lag > maxLag:
 		n.log.Warn("node is behind and is not asked", "head", number, "blocks", lag)
 	}
 }

@@ -31,7 +31,7 @@ type node struct {
 	otherChain   string     // what it said in place of that; "": nothing
 	answered     bool       // the last poll was answered
 	onBranch     bool       // its head is on the branch that counts
-	doubted      bool       // its head is not believed
+	distrusted   bool       // its head is not believed
 	head         chain.Block
 	movedAt      time.Time // when head was another one before
 	lag          int64

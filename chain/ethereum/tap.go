@@ -22,9 +22,9 @@ type tap struct {
 const (
 	// silentBlocks is how many blocks' time a subscription may be silent.
 	silentBlocks = 3
-	// leastPatience bounds that from below, maxPatience from above when it grew.
-	leastPatience = 5 * time.Second
-	maxPatience   = 30 * time.Minute
+	// minPatience bounds that from below, maxPatience from above when it grew.
+	minPatience = 5 * time.Second
+	maxPatience = 30 * time.Minute
 )
 
 // subscribeHeads opens the subscription if the node can have one and has none.
@@ -78,7 +78,7 @@ func (n *node) news(kept chain.Block) bool {
 // wakeIfSilent connects anew if the polls see blocks that the subscription does not tell
 // of. Each time in a row that this does not help, it waits twice as long.
 func (n *node) wakeIfSilent(blockTime time.Duration) {
-	usual := max(silentBlocks*blockTime, leastPatience)
+	usual := max(silentBlocks*blockTime, minPatience)
 	n.mu.Lock()
 	patience := max(usual, n.patience)
 	silent := n.tapped && n.head.Number > n.told.Number && n.movedAt.After(n.tappedAt) && time.Since(n.tappedAt) > patience
