@@ -63,7 +63,7 @@ type Gate struct {
 	rights   *rights.File
 	keys     *apikey.Cache
 	tokens   *jwt.Verifier // nil: tokens are not accepted
-	tickets  *ticket.Office
+	tickets  *ticket.Issuer
 	failures *failures
 	stops    []func() // in the order in which they were started
 }
@@ -308,7 +308,8 @@ func (g *Gate) keySession(k apikey.Key) *Session {
 // session makes a Session whose rights and quota are those in force at each call. It
 // ends with its credential, or when the principal is taken out of the rights file.
 func (g *Gate) session(principal, credential string, expires time.Time, ended func(time.Time) error) *Session {
-	s := NewSession(principal, credential, expires,
+	quota := func() Quota { return g.rights.Rights().Quota(principal) }
+	return NewSession(principal, credential, expires,
 		func(want Right, signer string) bool { return g.rights.Rights().May(principal, want, signer) },
 		func(now time.Time) error {
 			if err := ended(now); err != nil {
@@ -318,7 +319,5 @@ func (g *Gate) session(principal, credential string, expires time.Time, ended fu
 				return ErrRevoked
 			}
 			return nil
-		})
-	s.quota = func() Quota { return g.rights.Rights().Quota(principal) }
-	return s
+		}).WithQuota(quota)
 }

@@ -48,16 +48,16 @@ func NewAddresses(cfg AddressConfig) *Addresses {
 	return &Addresses{cfg: cfg, hosts: newTable[netip.Prefix](maxIdle, func(h *host, now time.Time) bool { return h.sockets.full(now) })}
 }
 
-// Place is what one socket counts for.
-type Place struct {
+// Slot is what one socket counts for.
+type Slot struct {
 	of      *Addresses
 	entry   *entry[netip.Prefix, host]
 	entered bool // as a connection, else as a socket that waits
 }
 
-// Arrive counts a socket that was accepted as waiting. Its place is left whatever
+// Arrive counts a socket that was accepted as waiting. Its slot is left whatever
 // became of it.
-func (a *Addresses) Arrive(from string, now time.Time) (*Place, Refusal) {
+func (a *Addresses) Arrive(from string, now time.Time) (*Slot, Refusal) {
 	why := Granted
 	e, ok := a.hosts.use(NetworkOf(from), now, func(h *host, _ int) bool {
 		switch _, inTime := h.sockets.take(a.cfg.Sockets, 1, now); {
@@ -76,12 +76,12 @@ func (a *Addresses) Arrive(from string, now time.Time) (*Place, Refusal) {
 	if !ok {
 		return nil, why
 	}
-	return &Place{of: a, entry: e}, Granted
+	return &Slot{of: a, entry: e}, Granted
 }
 
-// Enter counts a connection of a client that was let in. The socket's own place is
+// Enter counts a connection of a client that was let in. The socket's own slot is
 // left as it is.
-func (a *Addresses) Enter(from string, now time.Time) (*Place, Refusal) {
+func (a *Addresses) Enter(from string, now time.Time) (*Slot, Refusal) {
 	e, ok := a.hosts.use(NetworkOf(from), now, func(h *host, _ int) bool {
 		if a.cfg.Connections > 0 && h.connections >= a.cfg.Connections {
 			return false
@@ -92,24 +92,24 @@ func (a *Addresses) Enter(from string, now time.Time) (*Place, Refusal) {
 	if !ok {
 		return nil, Connections
 	}
-	return &Place{of: a, entry: e, entered: true}, Granted
+	return &Slot{of: a, entry: e, entered: true}, Granted
 }
 
-// Entered reports whether the place is that of a connection.
-func (p *Place) Entered() bool { return p.entered }
+// Entered reports whether the slot is that of a connection.
+func (s *Slot) Entered() bool { return s.entered }
 
-// Leave gives a place back. It is called once.
-func (p *Place) Leave(now time.Time) {
-	t := p.of.hosts
+// Leave gives a slot back. It is called once.
+func (s *Slot) Leave(now time.Time) {
+	t := s.of.hosts
 	t.mu.Lock()
-	if p.entered {
-		p.entry.E.connections--
+	if s.entered {
+		s.entry.E.connections--
 	} else {
-		p.entry.E.waiting--
-		p.of.waiting.Add(-1)
+		s.entry.E.waiting--
+		s.of.waiting.Add(-1)
 	}
 	t.mu.Unlock()
-	t.leave(p.entry, now)
+	t.leave(s.entry, now)
 }
 
 // Waiting is how many sockets wait to be let in.

@@ -113,7 +113,7 @@ func TestConnectionsOfAPrincipalShareItsQuota(t *testing.T) {
 	one, _ := p.Enter("ada", 0, at(0))
 	two, _ := p.Enter("ada", 0, at(0))
 	r := Rate{PerSecond: 1, Burst: 2}
-	for _, a := range []*Account{one, two} {
+	for _, a := range []*Usage{one, two} {
 		if _, ok := a.Request(r, 1, at(0)); !ok {
 			t.Fatal("refused within the burst")
 		}
@@ -122,7 +122,7 @@ func TestConnectionsOfAPrincipalShareItsQuota(t *testing.T) {
 		t.Error("each connection has a quota of its own")
 	}
 	for i, want := range []bool{true, true, false} {
-		if got := []*Account{one, two, one}[i].Subscribe(2); got != want {
+		if got := []*Usage{one, two, one}[i].Subscribe(2); got != want {
 			t.Errorf("subscription %d: got %v", i+1, got)
 		}
 	}
@@ -194,7 +194,7 @@ func tcp(ip string) string { return net.JoinHostPort(ip, "1234") }
 
 func TestSocketsThatWaitToBeLetInAreBounded(t *testing.T) {
 	a := NewAddresses(AddressConfig{Waiting: 3, WaitingEach: 2})
-	var places []*Place
+	var slots []*Slot
 	for i, c := range []struct {
 		from string
 		want Refusal
@@ -209,13 +209,13 @@ func TestSocketsThatWaitToBeLetInAreBounded(t *testing.T) {
 			t.Errorf("socket %d, of %s: got %d, want %d", i+1, c.from, why, c.want)
 		}
 		if p != nil {
-			places = append(places, p)
+			slots = append(slots, p)
 		}
 	}
 	if a.Waiting() != 3 {
 		t.Errorf("%d wait", a.Waiting())
 	}
-	for _, p := range places {
+	for _, p := range slots {
 		p.Leave(at(0))
 	}
 	if a.Waiting() != 0 || a.Len() != 0 {
@@ -269,11 +269,11 @@ func TestCountsComeOutEvenWhenManyComeAndGo(t *testing.T) {
 					continue
 				}
 				if connection, _ := a.Enter(from, at(0)); connection != nil {
-					if account, ok := p.Enter("ada", 3, at(0)); ok {
-						if account.Subscribe(1) {
-							account.Unsubscribe(1)
+					if usage, ok := p.Enter("ada", 3, at(0)); ok {
+						if usage.Subscribe(1) {
+							usage.Unsubscribe(1)
 						}
-						account.Leave(at(0))
+						usage.Leave(at(0))
 					}
 					connection.Leave(at(0))
 				}
