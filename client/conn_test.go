@@ -185,7 +185,7 @@ func TestWithdrawnRequestsDoNotPileUp(t *testing.T) {
 			_, err = wait()
 		}
 		wantNotSent(t, err, ErrQueueFull)
-		if most := strayRoom + 3; sent > most {
+		if most := unsubscribeRoom + 3; sent > most {
 			t.Errorf("%d requests were queued behind a stuck write, want at most %d", sent, most)
 		}
 	})
@@ -260,7 +260,7 @@ func TestNonsenseEndsTheConnection(t *testing.T) {
 }
 
 func TestAnAnswerBeforeTheRequestEndsTheConnection(t *testing.T) {
-	c := &conn{pending: map[uint64]*trip{1: {}}}
+	c := &conn{pending: map[uint64]*exchange{1: {}}}
 	if err := c.deliver(1, &frame{}); err == nil || c.pending[1] == nil {
 		t.Errorf("got error %v", err)
 	}

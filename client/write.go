@@ -47,14 +47,14 @@ func (c *conn) writeLoop() {
 }
 
 // writeBurst sends t and what is queued behind it in one write.
-func (c *conn) writeBurst(t *trip) error {
+func (c *conn) writeBurst(t *exchange) error {
 	now := time.Now()
 	deadline := now.Add(c.cfg.WriteTimeout)
 	c.ws.SetWriteDeadline(deadline)
 	c.cork.hold()
-	for bytes := 0; t != nil; t = c.nextTrip(bytes) {
+	for bytes := 0; t != nil; t = c.nextExchange(bytes) {
 		t.sentAt = now
-		if !t.state.CompareAndSwap(tripQueued, tripSent) {
+		if !t.state.CompareAndSwap(queued, sent) {
 			continue // withdrawn
 		}
 		if err := c.ws.WriteMessage(websocket.TextMessage, t.frame); err != nil {
@@ -65,8 +65,8 @@ func (c *conn) writeBurst(t *trip) error {
 	return c.cork.release(deadline)
 }
 
-// nextTrip takes the next request of a burst that has bytes so far.
-func (c *conn) nextTrip(bytes int) *trip {
+// nextExchange takes the next request of a burst that has bytes so far.
+func (c *conn) nextExchange(bytes int) *exchange {
 	if bytes >= burstBytes {
 		return nil
 	}

@@ -12,17 +12,17 @@ type Result string
 
 // The results. Busy and Away are refusals of Forward.
 const (
-	Answered Result = "answered"
-	Bounced  Result = "bounced"
-	Doubtful Result = "doubtful"
-	Expired  Result = "expired"
-	Busy     Result = "busy"
-	Away     Result = "away"
+	Answered   Result = "answered"
+	Bounced    Result = "bounced"
+	Unanswered Result = "unanswered"
+	Expired    Result = "expired"
+	Busy       Result = "busy"
+	Away       Result = "away"
 )
 
 // resultOf names a verdict.
 func resultOf(v nonce.Verdict) Result {
-	return [...]Result{nonce.Answered: Answered, nonce.Bounced: Bounced, nonce.Doubtful: Doubtful, nonce.Expired: Expired}[v]
+	return [...]Result{nonce.Answered: Answered, nonce.Bounced: Bounced, nonce.Doubtful: Unanswered, nonce.Expired: Expired}[v]
 }
 
 // returned is an op on its way back to the service.

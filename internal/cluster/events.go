@@ -136,7 +136,7 @@ func (r *Router) Await(ctx context.Context) {
 	for _, p := range r.table.Load().peers {
 		p.mu.Lock()
 		if p.subs.have < seq && p.node.Live {
-			p.subs.blind = true
+			p.subs.incomplete = true
 		}
 		p.mu.Unlock()
 	}
@@ -161,8 +161,8 @@ const controlBit = 1 << 52
 // subscribed is what a link has subscribed to at its node: one subscription, and
 // while another takes its place, for a moment two. Guarded by peer.mu.
 type subscribed struct {
-	blind bool // events may have been missed: the sink is told once it is no longer so
-	told  bool // and was told that it began
+	incomplete bool // events may have been missed: the sink is told once it is no longer so
+	told       bool // and was told that it began
 
 	lastID    uint64
 	have      uint64    // seq of the interest that is taken up
@@ -190,7 +190,7 @@ type event struct {
 func (s *subscribed) due(want *interest, now time.Time, to []control) []control {
 	if s.asking == 0 && s.old == "" && s.have != want.seq && !now.Before(s.notBefore) {
 		if want.empty() {
-			s.have, s.blind, s.told = want.seq, false, false
+			s.have, s.incomplete, s.told = want.seq, false, false
 			s.old, s.id = s.id, ""
 		} else {
 			s.asking, s.asked = s.nextID(), want
@@ -216,9 +216,9 @@ func (s *subscribed) nextID() uint64 {
 // events may be lost from now on. clean: the node closed it after it had sent
 // everything. wanted: somebody wants events, and the node may commit some.
 func (s *subscribed) lostLink(clean, wanted bool) (missed bool) {
-	missed = (s.blind || s.id != "" && !clean) && wanted && !s.told
+	missed = (s.incomplete || s.id != "" && !clean) && wanted && !s.told
 	// Also a node that left cleanly may start again and commit before it is heard.
-	*s = subscribed{blind: s.blind || s.id != "", told: s.told || missed, lastID: s.lastID}
+	*s = subscribed{incomplete: s.incomplete || s.id != "", told: s.told || missed, lastID: s.lastID}
 	return missed
 }
 
@@ -256,14 +256,14 @@ func (l *link) controlAnswered(id uint64, f *frame) error {
 func (s *subscribed) taken(f *frame) (lost bool, refusal, err error) {
 	s.asking = 0
 	if f.Error != nil {
-		s.notBefore, s.blind, s.seen = time.Now().Add(subscribeAgain), true, nil
+		s.notBefore, s.incomplete, s.seen = time.Now().Add(subscribeAgain), true, nil
 		return false, f.Error, nil
 	}
 	var id string
 	if wire.Unmarshal(f.Result, &id) != nil || id == "" || len(id) > 128 || id == s.id {
 		return false, nil, nonsense("a subscription with the id %.140q", f.Result)
 	}
-	lost, s.blind, s.told = s.blind, false, false
+	lost, s.incomplete, s.told = s.incomplete, false, false
 	s.old, s.id = s.id, id
 	s.have = s.asked.seq
 	return lost, nil, nil

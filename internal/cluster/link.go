@@ -99,15 +99,13 @@ func (l *link) unfit(now time.Time) error {
 // reasonOr waits a moment for what the node said when it closed; err is what the
 // writer met.
 func (l *link) reasonOr(err error) error {
-	timer := time.NewTimer(l.peer.r.cfg.lastWords())
-	defer timer.Stop()
 	select {
 	case why := <-l.readEnd:
 		l.readEnd <- why
 		if ce, ok := errors.AsType[*websocket.CloseError](why); ok {
 			return ce
 		}
-	case <-timer.C:
+	case <-time.After(l.peer.r.cfg.lastWords()):
 	case <-l.peer.ctx.Done():
 	}
 	return err
@@ -116,12 +114,10 @@ func (l *link) reasonOr(err error) error {
 // over ends the link, with a close frame if that can be sent at once.
 func (l *link) over(err error) error {
 	l.quit <- closeCode(err)
-	timer := time.NewTimer(byeTimeout)
-	defer timer.Stop()
 	select {
 	case end := <-l.writeEnd:
 		l.writeEnd <- end
-	case <-timer.C: // it is stuck in a write
+	case <-time.After(byeTimeout): // it is stuck in a write
 	}
 	l.ws.Close()
 	<-l.writeEnd

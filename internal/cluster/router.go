@@ -76,7 +76,7 @@ func New(cfg Config, self string, log *slog.Logger, figures Figures) (*Router, e
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
 	r := &Router{
-		cfg: cfg, self: self, log: log.With("component", "route"), figures: figures,
+		cfg: cfg, self: self, log: log.With("component", "cluster"), figures: figures,
 		idPrefix: "fwd-" + hex.EncodeToString(random[:]) + "-",
 		served:   make(chan struct{}),
 		peers:    make(map[string]*peer),
@@ -134,7 +134,7 @@ func (r *Router) meetLocked(n lease.Node) *peer {
 		return nil
 	}
 	p := newPeer(r, n)
-	p.subs.blind = !r.interests.now().empty() // it may have committed things already
+	p.subs.incomplete = !r.interests.now().empty() // it may have committed things already
 	r.peers[n.Node] = p
 	r.keepers.Go(p.keep)
 	return p

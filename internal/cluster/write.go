@@ -64,7 +64,7 @@ func (l *link) write() error {
 			l.peer.nudge() // after what else there may be to do
 		}
 		select {
-		case <-l.peer.kick:
+		case <-l.peer.wake:
 		case data := <-l.pongs:
 			err = l.control(websocket.PongMessage, data)
 		case <-l.pings:

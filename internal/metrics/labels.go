@@ -102,12 +102,12 @@ type ForwardResult string
 
 // The results of forwarding.
 const (
-	ForwardAnswered ForwardResult = "answered"
-	ForwardBounced  ForwardResult = "bounced"  // not done there; it is routed again
-	ForwardDoubtful ForwardResult = "doubtful" // sent and not answered; it is asked again
-	ForwardExpired  ForwardResult = "expired"  // the same, and its time was over
-	ForwardBusy     ForwardResult = "busy"     // as many as may be are under way there
-	ForwardAway     ForwardResult = "away"     // that node does not answer
+	ForwardAnswered   ForwardResult = "answered"
+	ForwardBounced    ForwardResult = "bounced"    // not done there; it is routed again
+	ForwardUnanswered ForwardResult = "unanswered" // sent and not answered; it is asked again
+	ForwardExpired    ForwardResult = "expired"    // the same, and its time was over
+	ForwardBusy       ForwardResult = "busy"       // as many as may be are under way there
+	ForwardAway       ForwardResult = "away"       // that node does not answer
 )
 
-var forwardResults = []ForwardResult{ForwardAnswered, ForwardBounced, ForwardDoubtful, ForwardExpired, ForwardBusy, ForwardAway}
+var forwardResults = []ForwardResult{ForwardAnswered, ForwardBounced, ForwardUnanswered, ForwardExpired, ForwardBusy, ForwardAway}

@@ -124,7 +124,7 @@ func New(reg prometheus.Registerer) *Set {
 		GuardHold:       newStage(reg, "guard_hold_seconds", "Time from taking the lock of a guarded call until it was given back, or could not be. Those that are kept are not in it."),
 
 		guardFailed:  newFamily(reg, undeclared, "guard_release_failed_total", "reason", "Locks not given back at the end of their call: value_mismatch, it had ended before or is somebody else's; away, nobody answered, and it ends by itself.", guardFailures),
-		forwarded:    newFamily(reg, undeclared, "forwarded_total", "result", "Requests sent to the node that owns their signer: answered there; bounced, to be routed again; doubtful, sent and not answered, asked again; expired, told unknown; busy, refused for want of a place; away, that node does not answer.", forwardResults),
+		forwarded:    newFamily(reg, undeclared, "forwarded_total", "result", "Requests sent to the node that owns their signer: answered there; bounced, to be routed again; unanswered, sent and not answered, asked again; expired, told unknown; busy, refused for want of a place; away, that node does not answer.", forwardResults),
 		rejected:     newFamily(reg, undeclared, "rejected_total", "stage", "Requests refused as server_busy (busy_reject in ws_perf).", rejectStages),
 		dropped:      newFamily(reg, undeclared, "dropped_total", "reason", "Notifications not delivered (slow, no_room and messages together are drop_unwritable in ws_perf).", dropReasons),
 		kicked:       newFamily(reg, undeclared, "kicked_total", "reason", "Connections the gateway closed (all but idle are kick_slow in ws_perf).", kickReasons),

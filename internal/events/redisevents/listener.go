@@ -78,10 +78,10 @@ type Listener struct {
 
 // heard is what is known of one channel.
 type heard struct {
-	session *session             // that has subscribed to it, or is about to; nil: none
-	since   time.Time            // when that was confirmed; zero: it was not
-	blind   bool                 // something may have been missed: it is told once it is sure again
-	origins map[string]*sequence // who publishes in it
+	session    *session             // that has subscribed to it, or is about to; nil: none
+	since      time.Time            // when that was confirmed; zero: it was not
+	incomplete bool                 // something may have been missed: it is told once it is sure again
+	origins    map[string]*sequence // who publishes in it
 }
 
 // settled reports whether nothing can be left out any more.
@@ -145,7 +145,7 @@ func (l *Listener) Await(ctx context.Context) {
 		wait := open != 0 && !l.failing && ctx.Err() == nil && l.ctx.Err() == nil
 		if !wait {
 			for c := range channels {
-				l.each[c].blind = l.each[c].blind || open.has(c)
+				l.each[c].incomplete = l.each[c].incomplete || open.has(c)
 			}
 		}
 		l.mu.Unlock()
@@ -200,7 +200,7 @@ func (l *Listener) Figures() ListenerFigures {
 	l.mu.Lock()
 	well := !l.failing
 	for c := range channels {
-		well = well && (!l.want.has(c) || !l.each[c].blind || !l.each[c].since.IsZero())
+		well = well && (!l.want.has(c) || !l.each[c].incomplete || !l.each[c].since.IsZero())
 	}
 	l.mu.Unlock()
 	return ListenerFigures{Received: l.count.received.Load(), Missed: l.count.missed.Load(), Garbled: l.count.garbled.Load(), Well: well}
