@@ -84,7 +84,7 @@ func (f *follower) run(ctx context.Context) {
 			f.take(v)
 			f.decide(ctx)
 			continue
-		case <-f.c.told:
+		case <-f.c.newHead:
 			if !slices.ContainsFunc(f.c.nodes, func(n *node) bool { return n.news(f.kept) }) {
 				continue
 			}

@@ -12,11 +12,11 @@ import (
 // tap is a subscription to new heads, guarded by node.mu. It only says when to poll:
 // subscriptions die without a word, and leave out blocks of a reorganization.
 type tap struct {
-	tapped   bool          // it is open
-	refused  bool          // the node has none, in this session
-	tappedAt time.Time     // when it was opened or told of a block
-	told     chain.Block   // what it told of last
-	patience time.Duration // how long it may be silent while there are blocks; 0: as usual
+	tapped    bool          // it is open
+	refused   bool          // the node has none, in this session
+	tappedAt  time.Time     // when it was opened or told of a block
+	announced chain.Block   // its newest block, as it told by itself
+	patience  time.Duration // how long it may be silent while there are blocks; 0: as usual
 }
 
 const (
@@ -37,7 +37,7 @@ func (n *node) subscribeHeads(ctx context.Context, session uint64) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, n.c.set.Timeout, errTimeout)
 	defer cancel()
-	_, refusal, err := n.link.Subscribe(ctx, session, json.RawMessage(`["newHeads"]`), n.tapOnShoulder, func(error) {})
+	_, refusal, err := n.link.Subscribe(ctx, session, json.RawMessage(`["newHeads"]`), n.onNewHead, func(error) {})
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
@@ -50,8 +50,8 @@ func (n *node) subscribeHeads(ctx context.Context, session uint64) {
 	}
 }
 
-// tapOnShoulder is told of a new head, by the goroutine that reads the connection.
-func (n *node) tapOnShoulder(raw json.RawMessage) {
+// onNewHead is told of a new head, by the goroutine that reads the connection.
+func (n *node) onNewHead(raw json.RawMessage) {
 	var h header
 	if wire.Unmarshal(raw, &h) != nil {
 		return
@@ -62,9 +62,9 @@ func (n *node) tapOnShoulder(raw json.RawMessage) {
 		return
 	}
 	n.mu.Lock()
-	n.tappedAt, n.told, n.patience = time.Now(), chain.Block{Number: number, Hash: hash}, 0
+	n.tappedAt, n.announced, n.patience = time.Now(), chain.Block{Number: number, Hash: hash}, 0
 	n.mu.Unlock()
-	wake(n.c.told)
+	wake(n.c.newHead)
 }
 
 // news reports whether the node told of a block that is not kept, the newest so far, nor
@@ -72,7 +72,7 @@ func (n *node) tapOnShoulder(raw json.RawMessage) {
 func (n *node) news(kept chain.Block) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.tapped && (n.told.Number > kept.Number || n.told.Number == kept.Number && n.told.Hash != kept.Hash)
+	return n.tapped && (n.announced.Number > kept.Number || n.announced.Number == kept.Number && n.announced.Hash != kept.Hash)
 }
 
 // wakeIfSilent connects anew if the polls see blocks that the subscription does not tell
@@ -81,7 +81,7 @@ func (n *node) wakeIfSilent(blockTime time.Duration) {
 	usual := max(silentBlocks*blockTime, minPatience)
 	n.mu.Lock()
 	patience := max(usual, n.patience)
-	silent := n.tapped && n.head.Number > n.told.Number && n.movedAt.After(n.tappedAt) && time.Since(n.tappedAt) > patience
+	silent := n.tapped && n.head.Number > n.announced.Number && n.movedAt.After(n.tappedAt) && time.Since(n.tappedAt) > patience
 	if silent {
 		n.patience = min(2*patience, maxPatience)
 	}

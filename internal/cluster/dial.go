@@ -18,10 +18,10 @@ import (
 
 // The headers of an upgrade between nodes.
 const (
-	HeaderNode   = "Noncegate-Node"        // id of the node that dials
-	HeaderTo     = "Noncegate-Node-To"     // id of the node it means to reach
-	HeaderStore  = "Noncegate-Node-Store"  // which store this node works on, when that is known
-	HeaderSecret = "Noncegate-Node-Secret" // #nosec G101 -- the name of a header: what --node-secret says, when it is set
+	headerNode   = "Noncegate-Node"        // id of the node that dials
+	headerTo     = "Noncegate-Node-To"     // id of the node it means to reach
+	headerStore  = "Noncegate-Node-Store"  // which store this node works on, when that is known
+	headerSecret = "Noncegate-Node-Secret" // #nosec G101 -- the name of a header: what --node-secret says, when it is set
 )
 
 var (
@@ -98,12 +98,12 @@ func (p *peer) open(raw string) (*link, error) {
 }
 
 func (p *peer) header() http.Header {
-	h := http.Header{HeaderNode: {p.r.self}, HeaderTo: {p.id}}
+	h := http.Header{headerNode: {p.r.self}, headerTo: {p.id}}
 	if p.r.cfg.Store != nil {
-		h.Set(HeaderStore, p.r.cfg.Store())
+		h.Set(headerStore, p.r.cfg.Store())
 	}
 	if p.r.cfg.Secret != "" {
-		h.Set(HeaderSecret, p.r.cfg.Secret)
+		h.Set(headerSecret, p.r.cfg.Secret)
 	}
 	return h
 }

@@ -12,7 +12,7 @@ import (
 // Authorities are the certificates that a dialler trusts, in a file.
 type Authorities struct{ files[x509.CertPool] }
 
-// OpenAuthorities reads a file of certificates in PEM, and again every so often (0: Every).
+// OpenAuthorities reads a file of certificates in PEM, and again every so often (0: 5s).
 func OpenAuthorities(file string, every time.Duration, log *slog.Logger) (*Authorities, error) {
 	f, err := open([]string{file}, every, log, func(contents [][]byte) (*x509.CertPool, error) {
 		return authorities(file, contents[0])

@@ -9,9 +9,9 @@ import (
 	"noncegate/internal/reload"
 )
 
-// Every is how often files are read unless a Config says otherwise. A renewed
+// defaultEvery is how often files are read unless a Config says otherwise. A renewed
 // certificate is in force after at most this time.
-const Every = 5 * time.Second
+const defaultEvery = 5 * time.Second
 
 // maxFile bounds a file: a bundle of every public authority has a quarter of it.
 const maxFile = 1 << 20
@@ -30,7 +30,7 @@ func open[T any](names []string, every time.Duration, log *slog.Logger, parse fu
 		}
 		return v, err
 	})
-	cfg := reload.Config{Name: "TLS files", Every: cmp.Or(every, Every), Log: log}
+	cfg := reload.Config{Name: "TLS files", Every: cmp.Or(every, defaultEvery), Log: log}
 	value, err := reload.Open(context.Background(), cfg, load)
 	return files[T]{value}, err
 }

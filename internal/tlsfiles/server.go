@@ -22,7 +22,7 @@ type Config struct {
 	// RequireClient refuses clients without a certificate. Otherwise they may come
 	// without one; a certificate of somebody else is refused either way.
 	RequireClient bool
-	// Every is how often the files are read. 0: Every.
+	// Every is how often the files are read. 0: 5s.
 	Every time.Duration
 }
 

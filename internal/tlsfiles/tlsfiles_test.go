@@ -111,7 +111,7 @@ func TestARenewedPairIsTakenAndOneThatDoesNotMatchIsNot(t *testing.T) {
 		is := func(reloads, failures int64, stale bool) {
 			t.Helper()
 			for range 3 {
-				time.Sleep(Every)
+				time.Sleep(defaultEvery)
 				synctest.Wait()
 			}
 			if s.Reloads() != reloads || s.Failures() != failures || s.Stale() != stale {

@@ -36,7 +36,7 @@ func Open(ctx context.Context, path string, cfg Config) (*File, error) {
 	}
 	rc := reload.Config{Name: "the rights file", Every: cmp.Or(cfg.Every, 2*time.Second), Log: f.log}
 	var err error
-	f.v, err = reload.Open(ctx, rc, reload.Files([]string{path}, MaxBytes, f.parse))
+	f.v, err = reload.Open(ctx, rc, reload.Files([]string{path}, maxBytes, f.parse))
 	if err != nil {
 		return nil, fmt.Errorf("rights file %w", err)
 	}
