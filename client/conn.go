@@ -8,6 +8,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"noncegate/internal/wsconn"
 	"noncegate/wire"
 )
 
@@ -25,12 +26,12 @@ type conn struct {
 	born time.Time
 	cfg  *Config
 	ws   *websocket.Conn
-	cork *corkedConn // beneath ws: what joins frames into one write
+	cork *wsconn.Cork // beneath ws
 
 	places         chan struct{}  // one for each call under way
 	waiting        atomic.Int64   // calls that wait for a place
 	queue          chan *exchange // to the writer
-	pongs          chan []byte    // to the writer; holds the latest only
+	pongs          wsconn.Pongs   // to the writer
 	unsubscribedAt time.Time      // the reader's: when it last ended a subscription that nobody has
 	lastID         atomic.Uint64
 	broken         atomic.Bool   // the writer gave up; see breakOff
@@ -47,12 +48,12 @@ type conn struct {
 	subs     map[string]*Subscription // live here, by subscription id; nil when dead
 }
 
-func newConn(url string, ws *websocket.Conn, cork *corkedConn, cfg *Config) *conn {
+func newConn(url string, ws *websocket.Conn, cork *wsconn.Cork, cfg *Config) *conn {
 	c := &conn{
 		url: url, born: time.Now(), cfg: cfg, ws: ws, cork: cork,
 		places:  make(chan struct{}, cfg.MaxInflight),
 		queue:   make(chan *exchange, cfg.MaxInflight+unsubscribeRoom),
-		pongs:   make(chan []byte, 1),
+		pongs:   wsconn.NewPongs(),
 		dead:    make(chan struct{}),
 		leaving: make(chan struct{}),
 		pending: make(map[uint64]*exchange),

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"noncegate/internal/wsconn"
 )
 
 // The headers of an upgrade between nodes.
@@ -68,28 +70,17 @@ func (p *peer) open(raw string) (*link, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(p.ctx, cfg.dialTimeout(), errDialTimeout)
 	defer cancel()
-	l := &link{peer: p, url: raw}
-	unwatch := func() bool { return true }
+	l := &link{peer: p, url: raw, transport: &transport{start: time.Now()}}
 	dialer := websocket.Dialer{ // without a proxy: nodes talk to each other directly
 		TLSClientConfig: cfg.TLS(),
 		ReadBufferSize:  16 << 10,
 		WriteBufferSize: 4 << 10,
-		NetDialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := cfg.NetDial(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			l.transport = &transport{Conn: conn, start: time.Now()}
-			// gorilla looks at the context only while it dials.
-			unwatch = context.AfterFunc(ctx, func() { conn.Close() })
-			return l.transport, nil
+		NetDialContext: func(ctx context.Context, network, addr string) (_ net.Conn, err error) {
+			l.transport.Conn, err = cfg.NetDial(ctx, network, addr)
+			return l.transport, err
 		},
 	}
-	ws, resp, err := dialer.DialContext(ctx, address, p.header())
-	if !unwatch() && err == nil {
-		ws.Close()
-		err = context.Cause(ctx)
-	}
+	ws, resp, err := wsconn.Dial(ctx, dialer, address, p.header())
 	if err != nil {
 		return nil, dialError(ctx, resp, err)
 	}
