@@ -186,8 +186,8 @@ func TestWithdrawnRequestsDoNotPileUp(t *testing.T) {
 			_, err = wait()
 		}
 		wantNotSent(t, err, ErrQueueFull)
-		if most := unsubscribeRoom + 3; sent > most {
-			t.Errorf("%d requests were queued behind a stuck write, want at most %d", sent, most)
+		if limit := unsubscribeRoom + 3; sent > limit {
+			t.Errorf("%d requests were queued behind a stuck write, want at most %d", sent, limit)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 // What Decode allocates is bounded by what it was given, whatever lengths are written
 // in it, and however many small items there are.
 func TestMemoryIsInProportionToTheInput(t *testing.T) {
-	const most = 64                                             // bytes for each byte given, and a little for errors
+	const perByte = 64                                          // bytes for each byte given, and a little for errors
 	if _, err := rawtx.Decode(named(t, "legacy")); err != nil { // makes the curve's tables
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestMemoryIsInProportionToTheInput(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		_, _ = rawtx.Decode(raw) // taken or refused, it must not cost more
 		runtime.ReadMemStats(&after)
-		if got, bound := after.TotalAlloc-before.TotalAlloc, uint64(most*len(raw)+10_000); got > bound {
+		if got, bound := after.TotalAlloc-before.TotalAlloc, uint64(perByte*len(raw)+10_000); got > bound {
 			t.Errorf("%s: %d bytes were allocated for %d", name, got, len(raw))
 		}
 	}

@@ -78,8 +78,8 @@ func TestNoMoreIsGrantedThanRateAndBurst(t *testing.T) {
 				}
 			}
 		}
-		if most := r.PerSecond*now + float64(r.Burst) + 1e-6; float64(granted) > most {
-			t.Errorf("%+v: %d granted in %v s, at most %v are allowed", r, granted, now, most)
+		if allowed := r.PerSecond*now + float64(r.Burst) + 1e-6; float64(granted) > allowed {
+			t.Errorf("%+v: %d granted in %v s, at most %v are allowed", r, granted, now, allowed)
 		}
 	}
 }
