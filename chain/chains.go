@@ -189,9 +189,9 @@ func (c *Chains) Gaps(after string, limit int) (names []string) {
 
 // The words of Words.
 const (
-	WordSent, WordSeen, WordDropped = "sent", "seen", "dropped"
-	WordMined, WordFinal            = "mined", "final"
-	WordExternal                    = "external"
+	wordSent, wordSeen, wordDropped = "sent", "seen", "dropped"
+	wordMined, wordFinal            = "mined", "final"
+	wordExternal                    = "external"
 )
 
 // Words says of each row how far the chain has come with it; "": nothing is known, or
@@ -219,19 +219,19 @@ func (s *signer) wordLocked(row *nonce.Row) string {
 	sent := row.TxHash != Hash{}
 	switch {
 	case k != nil && k.tx != (Hash{}) && sent && k.tx != row.TxHash && !row.Replaced.Contains(k.tx):
-		return WordExternal
+		return wordExternal
 	case s.known && row.Nonce < s.final:
-		return WordFinal
+		return wordFinal
 	case s.known && row.Nonce < s.mined:
-		return WordMined
+		return wordMined
 	case !sent && row.Status != nonce.Consumed:
 		return ""
 	case k != nil && k.seen == Pooled:
-		return WordSeen
+		return wordSeen
 	case k != nil && !k.looked.IsZero():
-		return WordDropped
+		return wordDropped
 	case sent:
-		return WordSent
+		return wordSent
 	}
 	return ""
 }

@@ -163,7 +163,7 @@ func (t *Tracker) settleOutside(ctx context.Context, s *signer, left *budget) {
 	}
 	op := &nonce.Op{Kind: nonce.KindList, Signer: s.name, List: nonce.ListQuery{Signer: s.name, From: from, Limit: listLimit}}
 	if left.do(ctx, t, op) == nil {
-		t.told(s, s.settledOutside(from, &op.Page))
+		t.report(s, s.settledOutside(from, &op.Page))
 	}
 }
 
@@ -283,7 +283,7 @@ func (t *Tracker) ask(ctx context.Context, list []question, now time.Time, left 
 func (s *signer) sighted(n int64, f *Sighting, at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.noteOf(n)
+	k := s.noteOfLocked(n)
 	if k == nil {
 		return
 	}
@@ -351,12 +351,12 @@ func (t *Tracker) mark(ctx context.Context, s *signer, op *nonce.Op, left *budge
 func (t *Tracker) blocks(ctx context.Context, q *question, f *Sighting, now time.Time, left *budget) {
 	s, n := q.s, q.ask.Nonce
 	if f.Seen != Absent || f.Nodes == 0 {
-		t.told(s, s.notBlocking(n, f.Seen != Absent))
+		t.report(s, s.notBlocking(n, f.Seen != Absent))
 		return
 	}
 	op := &nonce.Op{Kind: nonce.KindList, Signer: s.name, List: nonce.ListQuery{Signer: s.name, From: n, Limit: listLimit}}
 	if left.do(ctx, t, op) == nil {
-		t.told(s, s.blocking(n, &op.Page, f.Failed, now))
+		t.report(s, s.blocking(n, &op.Page, f.Failed, now))
 	}
 }
 
@@ -425,10 +425,10 @@ func (s *signer) blocking(n int64, page *nonce.ListPage, failed bool, now time.T
 func (s *signer) learnLocked(rows []nonce.Row) {
 	for i := range rows {
 		row := &rows[i]
-		if row.Status == nonce.Held && row.Reason == "" && row.TxHash == (Hash{}) && (s.wasGiven(row) || s.give(row.Nonce, row.Attempt)) {
+		if row.Status == nonce.Held && row.Reason == "" && row.TxHash == (Hash{}) && (s.wasGivenLocked(row) || s.giveLocked(row.Nonce, row.Attempt)) {
 			continue
 		}
-		k := s.noteOf(row.Nonce)
+		k := s.noteOfLocked(row.Nonce)
 		switch {
 		case k == nil || k.attempt > row.Attempt: // what was committed since the read is newer
 			continue

@@ -24,11 +24,11 @@ type preAuthLimiter struct {
 	addresses *quota.Addresses
 
 	mu     sync.Mutex // guards places; the locks of addresses are taken under it
-	places map[net.Conn]*quota.Place
+	places map[net.Conn]*quota.Slot
 }
 
 func newPreAuthLimiter(cfg quota.AddressConfig) *preAuthLimiter {
-	return &preAuthLimiter{addresses: quota.NewAddresses(cfg), places: make(map[net.Conn]*quota.Place)}
+	return &preAuthLimiter{addresses: quota.NewAddresses(cfg), places: make(map[net.Conn]*quota.Slot)}
 }
 
 // ConnState is for the http.Server that serves this handler: with authentication,
@@ -117,8 +117,8 @@ func (s *Server) Waiting() int {
 // identity is whom a client was let in as, and what its connection counts for.
 type identity struct {
 	session *access.Session // nil: nobody asked
-	account *quota.Account
-	place   *quota.Place
+	account *quota.Usage
+	place   *quota.Slot
 }
 
 // leave gives back what the connection counts for. It is called once.

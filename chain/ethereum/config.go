@@ -72,7 +72,7 @@ func (e *SettingError) Error() string {
 
 const (
 	smallAnswer = 1 << 20 // bytes of an answer that is no block
-	leastAnswer = 64 << 10
+	minAnswer   = 64 << 10
 	maxAnswer   = 1 << 30
 	maxNodes    = 16
 	maxFinal    = 10_000
@@ -129,17 +129,17 @@ func (s *settings) validate() error {
 	}
 	s.chainID = id
 	for _, f := range []struct {
-		name             string
-		value, min, most int64
+		name            string
+		value, min, max int64
 	}{
 		{"Lag", int64(s.Lag), 1, 1000},
 		{"MaxBlocksBehind", int64(s.MaxBlocksBehind), 1, 10_000},
 		{"MaxInflight", int64(s.MaxInflight), 1, 10_000},
 		{"MaxBatch", int64(s.MaxBatch), 1, 1000},
-		{"MaxAnswerBytes", s.MaxAnswerBytes, leastAnswer, maxAnswer},
+		{"MaxAnswerBytes", s.MaxAnswerBytes, minAnswer, maxAnswer},
 	} {
-		if f.value < f.min || f.value > f.most {
-			return s.wrong(f.name, "must be %d to %d, is %d", f.min, f.most, f.value)
+		if f.value < f.min || f.value > f.max {
+			return s.wrong(f.name, "must be %d to %d, is %d", f.min, f.max, f.value)
 		}
 	}
 	switch {

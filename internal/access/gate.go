@@ -15,6 +15,7 @@ import (
 
 	"noncegate/internal/access/apikey"
 	"noncegate/internal/access/jwt"
+	"noncegate/internal/access/quota"
 	"noncegate/internal/access/rights"
 	"noncegate/internal/access/ticket"
 )
@@ -63,7 +64,7 @@ type Gate struct {
 	rights   *rights.File
 	keys     *apikey.Cache
 	tokens   *jwt.Verifier // nil: tokens are not accepted
-	tickets  *ticket.Office
+	tickets  *ticket.Issuer
 	failures *failures
 	counters *counters // nil: nothing is counted
 	stops    []func()  // in the order in which they were started
@@ -187,7 +188,7 @@ func (g *Gate) admit(r *http.Request, check check) (*Session, Login, *Refusal) {
 	if check == nil {
 		return nil, "", refuse(LoginMissing, ErrMissing, nil)
 	}
-	addr := remote(r)
+	addr := quota.NetworkOf(r.RemoteAddr)
 	switch g.failures.take(addr, time.Now()) {
 	case tooBusy:
 		return nil, "", refuse(LoginUnavailable, ErrUnavailable, "many credentials of this address are being looked at")
@@ -285,7 +286,8 @@ func (g *Gate) keySession(k apikey.Key) *Session {
 // session makes a Session whose rights and quota are those in force at each call. It
 // ends with its credential, or when the principal is taken out of the rights file.
 func (g *Gate) session(principal, credential string, expires time.Time, ended func(time.Time) error) *Session {
-	s := NewSession(principal, credential, expires,
+	quota := func() Quota { return g.rights.Rights().Quota(principal) }
+	return NewSession(principal, credential, expires,
 		func(want Right, signer string) bool { return g.rights.Rights().May(principal, want, signer) },
 		func(now time.Time) error {
 			if err := ended(now); err != nil {
@@ -295,7 +297,5 @@ func (g *Gate) session(principal, credential string, expires time.Time, ended fu
 				return ErrRevoked
 			}
 			return nil
-		})
-	s.quota = func() Quota { return g.rights.Rights().Quota(principal) }
-	return s
+		}).WithQuota(quota)
 }

@@ -305,9 +305,9 @@ func TestAWrongRightsFileStopsTheStart(t *testing.T) {
 	bad := filepath.Join(dir, "bad.yaml")
 	write(t, bad, "principals: {a: [{rights: [write], signers: [x]}]}")
 	for path, want := range map[string]string{
-		bad:                          `rights file "` + bad + `": line 1: there is no right "write"`,
-		filepath.Join(dir, "absent"): `rights file "` + filepath.Join(dir, "absent") + `": no such file or directory`,
-		dir:                          `rights file "` + dir + `": is a directory`,
+		bad:                          `rights file ` + bad + `: line 1: there is no right "write"`,
+		filepath.Join(dir, "absent"): `rights file ` + filepath.Join(dir, "absent") + `: no such file or directory`,
+		dir:                          `rights file ` + dir + `: is not a file`,
 	} {
 		_, err := access.New(context.Background(), nil, access.Config{Rights: path})
 		if err == nil || len(err.Error()) < len(want) || err.Error()[:len(want)] != want {

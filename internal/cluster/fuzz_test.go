@@ -106,7 +106,7 @@ func FuzzReceive(f *testing.F) {
 			t.Fatal(err)
 		}
 		r.service, r.events = back, told{t}
-		p := &peer{r: r, id: "there", kick: make(chan struct{}, 1)}
+		p := &peer{r: r, id: "there", wake: make(chan struct{}, 1)}
 		for i, op := range []*nonce.Op{
 			{Kind: nonce.KindAllocate, Signer: "s", Count: 1}, {Kind: nonce.KindAllocate, Signer: "s", Count: 2},
 			{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 1}, {Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 4, Attempt: 1},

@@ -33,7 +33,7 @@ type peer struct {
 	listed bool // the registry has named it; guarded by Router.mu
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	kick   chan struct{} // there is something to send, or to look at anew
+	wake   chan struct{} // there is something to send, or to look at anew
 
 	complaint string // keep's: why the node could not be reached, as it was logged
 
@@ -50,7 +50,7 @@ type peer struct {
 }
 
 func newPeer(r *Router, n lease.Node) *peer {
-	p := &peer{r: r, id: n.Node, node: n, met: time.Now(), kick: make(chan struct{}, 1)}
+	p := &peer{r: r, id: n.Node, node: n, met: time.Now(), wake: make(chan struct{}, 1)}
 	p.ctx, p.cancel = context.WithCancelCause(r.ctx)
 	return p
 }
@@ -72,7 +72,7 @@ func (p *peer) update(n lease.Node) {
 // nudge makes keep, or the writer of the link, look again.
 func (p *peer) nudge() {
 	select {
-	case p.kick <- struct{}{}:
+	case p.wake <- struct{}{}:
 	default: // it will look anyway
 	}
 }
@@ -152,7 +152,7 @@ func (p *peer) keep() {
 func (p *peer) await() bool {
 	for !p.wanted() {
 		select {
-		case <-p.kick:
+		case <-p.wake:
 		case <-p.ctx.Done():
 			return false
 		}
@@ -161,10 +161,8 @@ func (p *peer) await() bool {
 }
 
 func (p *peer) pause(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-p.ctx.Done():
 	}
 }

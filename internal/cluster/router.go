@@ -68,7 +68,7 @@ func New(cfg Config, self string, log *slog.Logger, m *Metrics) (*Router, error)
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
 	r := &Router{
-		cfg: cfg, self: self, log: log.With("component", "route"), metrics: m,
+		cfg: cfg, self: self, log: log.With("component", "cluster"), metrics: m,
 		idPrefix: "fwd-" + hex.EncodeToString(random[:]) + "-",
 		served:   make(chan struct{}),
 		peers:    make(map[string]*peer),
@@ -126,7 +126,9 @@ func (r *Router) meetLocked(n lease.Node) *peer {
 		return nil
 	}
 	p := newPeer(r, n)
-	p.subs.blind = !r.interests.now().empty() // it may have committed things already
+	if !r.interests.now().empty() { // it may have committed things already
+		p.subs.gap = gapOpen
+	}
 	r.peers[n.Node] = p
 	r.keepers.Go(p.keep)
 	return p

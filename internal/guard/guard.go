@@ -8,10 +8,10 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"noncegate/internal/metrics"
 )
@@ -106,7 +106,7 @@ type Guard struct {
 	log      *slog.Logger
 	seed     maphash.Seed
 	workers  []*worker
-	said     atomic.Int64 // when the log last said that the Locks do not answer
+	away     rate.Sometimes // the log says that the Locks do not answer
 
 	mu     sync.Mutex // guards what follows
 	used   int
@@ -126,12 +126,13 @@ func New(locks Locks, reg prometheus.Registerer, log *slog.Logger, cfg Config) (
 	g := &Guard{
 		cfg: cfg, locks: locks, counters: newCounters(reg), log: log.With("component", "guard"), seed: maphash.MakeSeed(),
 		idle: make(chan struct{}), stop: make(chan struct{}),
+		away: rate.Sometimes{Interval: time.Second},
 	}
 	metrics.Places(reg, "guard", "Guarded calls under way", g.places)
 	for range cfg.Workers {
-		ln := &worker{g: g, wake: make(chan struct{}, 1)}
-		g.workers = append(g.workers, ln)
-		g.running.Go(ln.loop)
+		w := &worker{g: g, wake: make(chan struct{}, 1)}
+		g.workers = append(g.workers, w)
+		g.running.Go(w.loop)
 	}
 	return g, nil
 }
@@ -228,10 +229,4 @@ func (g *Guard) decide(l *Lock) {
 		g.Cancel()
 	}
 	l.Caller.Decided(l)
-}
-
-// seldom is true once a second at most.
-func (g *Guard) seldom() bool {
-	now, last := time.Now().UnixNano(), g.said.Load()
-	return now-last >= int64(time.Second) && g.said.CompareAndSwap(last, now)
 }

@@ -301,7 +301,7 @@ func TestManyAtOnceGetOneLock(t *testing.T) {
 	for name, locks := range map[string]Locks{"memory": NewMemory(10), "redis": NewRedis(client(t, server), "test")} {
 		t.Run(name, func(t *testing.T) {
 			nodes := []*rig{start(t, locks), start(t, locks)}
-			var inside, most, granted int
+			var inside, peak, granted int
 			var mu sync.Mutex
 			var all sync.WaitGroup
 			for i := range 50 {
@@ -315,7 +315,7 @@ func TestManyAtOnceGetOneLock(t *testing.T) {
 						}
 						mu.Lock()
 						inside, granted = inside+1, granted+1
-						most = max(most, inside)
+						peak = max(peak, inside)
 						mu.Unlock()
 						mu.Lock()
 						inside--
@@ -325,8 +325,8 @@ func TestManyAtOnceGetOneLock(t *testing.T) {
 				})
 			}
 			all.Wait()
-			if most != 1 || granted == 0 {
-				t.Errorf("%d had the lock at a time, %d in all", most, granted)
+			if peak != 1 || granted == 0 {
+				t.Errorf("%d had the lock at a time, %d in all", peak, granted)
 			}
 		})
 	}

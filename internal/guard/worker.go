@@ -135,9 +135,7 @@ func (w *worker) taken(l *Lock, s *Step, now time.Time) {
 func (w *worker) unanswered(l *Lock, err error) {
 	g := w.g
 	g.counters.unanswered.Inc()
-	if g.seldom() {
-		g.log.Warn("locks cannot be asked for; guarded calls are refused", "error", err)
-	}
+	g.away.Do(func() { g.log.Warn("locks cannot be asked for; guarded calls are refused", "error", err) })
 	if !w.push(&Lock{Key: l.Key, value: l.value, release: true, cleanup: true}) {
 		g.Cancel()
 	}
@@ -159,9 +157,9 @@ func (w *worker) released(l *Lock, s *Step, now time.Time) {
 		w.debug("lock released", l)
 	case s.Err != nil:
 		g.counters.releaseFailed.Inc(Away)
-		if g.seldom() {
+		g.away.Do(func() {
 			g.log.Warn("a lock was not given back; it ends by itself", "reason", string(Away), "key", l.Key, "value", l.value, "held", held, "error", s.Err)
-		}
+		})
 	default:
 		g.counters.releaseFailed.Inc(ValueMismatch)
 		g.log.Warn("a lock was not its caller's any more", "reason", string(ValueMismatch), "key", l.Key, "value", l.value,

@@ -45,6 +45,6 @@ func linksDown() Panel {
 // forwarding is what became of requests for signers of other nodes.
 func forwarding() Panel {
 	return graph("Forwarded requests, by result", "ops",
-		"Requests that were to go to another node. bounced: the signer had moved, it is routed again. doubtful: sent and not answered, asked again. expired: told unknown. busy: --forward-queue is full. away: that node does not answer. doubtful, expired, away: a node is gone.",
+		"Requests that were to go to another node. bounced: the signer had moved, it is routed again. unanswered: asked again. expired: told unknown. busy: --forward-queue is full. away: that node does not answer. unanswered, expired, away: a node is gone.",
 		byLabel("forwarded_total", "result")...)
 }

@@ -23,21 +23,21 @@ func TestWhatANodeCommitsComesToTheOthersOnceAndInOrderAndNotToItself(t *testing
 	a, b := begin(t, server.URL(), "order", "a"), begin(t, server.URL(), "order", "b")
 	a.asks("x", "y")
 	b.asks("x", "y")
-	const most = 3000
+	const total = 3000
 	var both sync.WaitGroup
-	both.Go(func() { a.commits("x", 1, most) })
-	both.Go(func() { b.commits("y", 1, most) })
+	both.Go(func() { a.commits("x", 1, total) })
+	both.Go(func() { b.commits("y", 1, total) })
 	both.Wait()
-	if got := b.has("x", most); len(got) != most || !ascending(got) {
+	if got := b.has("x", total); len(got) != total || !ascending(got) {
 		t.Errorf("b got %d events of x", len(got))
 	}
-	if got := a.has("y", most); len(got) != most || !ascending(got) {
+	if got := a.has("y", total); len(got) != total || !ascending(got) {
 		t.Errorf("a got %d events of y", len(got))
 	}
 	if len(a.of("x"))+len(b.of("y")) != 0 || a.missedOf("y")+b.missedOf("x") != 0 {
 		t.Error("a node was told of its own commits, or missed some")
 	}
-	if m := a.p.metrics; m.published.Load() != most || m.failed.Load()+m.dropped.Load() != 0 || !a.p.Well() {
+	if m := a.p.metrics; m.published.Load() != total || m.failed.Load()+m.dropped.Load() != 0 || !a.p.Well() {
 		t.Errorf("%d published, %d failed, %d dropped", m.published.Load(), m.failed.Load(), m.dropped.Load())
 	}
 }
@@ -111,8 +111,8 @@ func TestAHungRedisDelaysNobodyAndLosesOnlyWhatItSays(t *testing.T) {
 	a.commits("x", 1, 10)
 	b.has("x", 10)
 	do(t, "pause", server.Pause)
-	const most = 3 * maxQueued
-	a.commits("x", 11, most) // it comes back, and drops what finds no room
+	const total = 3 * maxQueued
+	a.commits("x", 11, total) // it comes back, and drops what finds no room
 	await(t, "a to notice", func() bool { return !a.p.Well() })
 	await(t, "b to notice", func() bool { return !b.l.Well() && b.missedOf("x") > 0 })
 	if waiting, capacity := a.p.Waiting(); waiting > capacity || a.p.metrics.dropped.Load() == 0 {
@@ -120,13 +120,13 @@ func TestAHungRedisDelaysNobodyAndLosesOnlyWhatItSays(t *testing.T) {
 	}
 	do(t, "resume", server.Resume)
 	await(t, "both to be well", func() bool { return a.p.Well() && b.l.Well() })
-	a.commits("x", most+1, most+1)
-	got := b.has("x", most+1)
+	a.commits("x", total+1, total+1)
+	got := b.has("x", total+1)
 	if !ascending(got) {
 		t.Errorf("out of order: %v", got)
 	}
-	if missed := b.missedOf("x"); missed < most+1-int64(len(got)) {
-		t.Errorf("%d came of %d, and %d are missed", len(got), most+1, missed)
+	if missed := b.missedOf("x"); missed < total+1-int64(len(got)) {
+		t.Errorf("%d came of %d, and %d are missed", len(got), total+1, missed)
 	}
 }
 

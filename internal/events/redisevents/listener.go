@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/time/rate"
 )
 
 // Sink takes what other nodes committed. Its methods are called from several
@@ -71,16 +71,16 @@ type Listener struct {
 	pause    backoff.ExponentialBackOff // run's alone
 	after    time.Time                  // when to try again; run's alone
 
-	metrics   *Metrics
-	garbledAt atomic.Int64 // when it was last logged, Unix nanoseconds
+	metrics    *Metrics
+	garbledLog rate.Sometimes
 }
 
 // heard is what is known of one channel.
 type heard struct {
-	session *session             // that has subscribed to it, or is about to; nil: none
-	since   time.Time            // when that was confirmed; zero: it was not
-	blind   bool                 // something may have been missed: it is told once it is sure again
-	origins map[string]*sequence // who publishes in it
+	session    *session             // that has subscribed to it, or is about to; nil: none
+	since      time.Time            // when that was confirmed; zero: it was not
+	incomplete bool                 // something may have been missed: it is told once it is sure again
+	origins    map[string]*sequence // who publishes in it
 }
 
 // settled reports whether nothing can be left out any more.
@@ -94,7 +94,8 @@ func Listen(servers Servers, p *Publisher, sink Sink, log *slog.Logger) *Listene
 		servers: servers, sink: sink, metrics: p.metrics, log: log.With("component", "redis_events"), names: p.names, origin: p.origin,
 		channel: make(map[string]int), nodes: make(map[string]time.Time), progress: make(chan struct{}),
 		wake: make(chan struct{}, 1), ctx: ctx, cancel: cancel, done: make(chan struct{}), sessions: make(map[*redis.Client]*session),
-		pause: backoff.ExponentialBackOff{InitialInterval: 100 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 1.5, MaxInterval: 2 * time.Second},
+		garbledLog: rate.Sometimes{Interval: time.Second},
+		pause:      backoff.ExponentialBackOff{InitialInterval: 100 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 1.5, MaxInterval: 2 * time.Second},
 	}
 	for i, name := range l.names {
 		l.channel[name] = i
@@ -143,7 +144,7 @@ func (l *Listener) Await(ctx context.Context) {
 		wait := open != 0 && !l.failing && ctx.Err() == nil && l.ctx.Err() == nil
 		if !wait {
 			for c := range channels {
-				l.each[c].blind = l.each[c].blind || open.has(c)
+				l.each[c].incomplete = l.each[c].incomplete || open.has(c)
 			}
 		}
 		l.mu.Unlock()
@@ -191,7 +192,7 @@ func (l *Listener) Well() bool {
 	defer l.mu.Unlock()
 	well := !l.failing
 	for c := range channels {
-		well = well && (!l.want.has(c) || !l.each[c].blind || !l.each[c].since.IsZero())
+		well = well && (!l.want.has(c) || !l.each[c].incomplete || !l.each[c].since.IsZero())
 	}
 	return well
 }

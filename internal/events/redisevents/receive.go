@@ -79,7 +79,7 @@ func (l *Listener) message(s *session, name, payload string) {
 		m.events, signers, err = parseEvents(c, body)
 	}
 	if err != nil {
-		l.garbled(name, err)
+		l.ignore(name, err)
 		return
 	}
 	now := time.Now()
@@ -95,7 +95,7 @@ func (l *Listener) message(s *session, name, payload string) {
 	}
 	l.mu.Unlock()
 	if !ok {
-		l.garbled(name, errHead)
+		l.ignore(name, errHead)
 		return
 	}
 	if missed > 0 {
@@ -108,11 +108,10 @@ func (l *Listener) message(s *session, name, payload string) {
 	}
 }
 
-// garbled counts what no node of ours wrote, and says so once a second at most.
-func (l *Listener) garbled(name string, err error) {
+// ignore counts what no node of ours wrote, and says so once a second at most.
+func (l *Listener) ignore(name string, err error) {
 	l.metrics.garbled.Inc()
-	now, last := time.Now().UnixNano(), l.garbledAt.Load()
-	if now-last >= int64(time.Second) && l.garbledAt.CompareAndSwap(last, now) {
+	l.garbledLog.Do(func() {
 		l.log.Warn("ignored a message on a channel of ours: somebody else publishes there", "channel", name, "reason", err)
-	}
+	})
 }
