@@ -27,8 +27,8 @@ func seen(d drive, saw *gatewaySaw) drive {
 		is, lookErr := readFigures(ctx, srv.admin+"/metrics")
 		const key = "Authorization"
 		*saw = gatewaySaw{
-			asked: is.all("noncegate_requests_total"), twoIn: srv.guest.url == srv.url,
-			ownKey: srv.access.Header.Get(key) != "" && srv.guest.access.Header.Get(key) != "" && srv.access.Header.Get(key) != srv.guest.access.Header.Get(key),
+			asked: is.all("noncegate_requests_total"), twoIn: srv.greedyAt.url == srv.url,
+			ownKey: srv.access.Header.Get(key) != "" && srv.greedyAt.access.Header.Get(key) != "" && srv.access.Header.Get(key) != srv.greedyAt.access.Header.Get(key),
 		}
 		return s, errors.Join(err, lookErr)
 	}
@@ -80,7 +80,7 @@ func TestAGreedyClientMayBeRefusedAndNothingElse(t *testing.T) {
 }
 
 func TestAGreedyClientThatDoesNotBeginMakesTheSampleVoid(t *testing.T) {
-	srv := &server{guest: guest{url: "ws://127.0.0.1:1/ws"}}
+	srv := &server{greedyAt: endpoint{url: "ws://127.0.0.1:1/ws"}}
 	_, err := besideGreed(few(1))(t.Context(), srv, open(1, 1))
 	if err == nil || !strings.Contains(err.Error(), "the greedy client did not begin") {
 		t.Errorf("without the other gateway: %v", err)

@@ -51,11 +51,11 @@ const (
 
 // store is what one server is started on.
 type store struct {
-	url     string
-	redis   string       // URL of the Redis beside it; "": none
-	nodes   []string     // URLs of the nodes of the chain that it asks
-	guest   guest        // of a gateway beside it
-	release func() error // ends and deletes it
+	url      string
+	redis    string       // URL of the Redis beside it; "": none
+	nodes    []string     // URLs of the nodes of the chain that it asks
+	greedyAt endpoint     // of a gateway beside it, for the greedy client
+	release  func() error // ends and deletes it
 }
 
 // openStore makes an empty store of the kind that the side's server has, or finds
@@ -116,13 +116,13 @@ func (a *arena) emptyDatabase(ctx context.Context) (store, error) {
 
 // server is one that runs.
 type server struct {
-	url    string        // of its WebSocket
-	admin  string        // URL of its private side, where it has one
-	store  string        // URL
-	redis  string        // URL of the Redis it uses beside its store; "": none
-	access access.Access // how its clients are let in
-	guest  guest         // where there is one
-	proc   *guarded.Process
+	url      string        // of its WebSocket
+	admin    string        // URL of its private side, where it has one
+	store    string        // URL
+	redis    string        // URL of the Redis it uses beside its store; "": none
+	access   access.Access // how its clients are let in
+	greedyAt endpoint      // of the greedy client, where there is one
+	proc     *guarded.Process
 	// atStart is its resident memory before any connection, in bytes; 0 where
 	// there is no /proc.
 	atStart float64
@@ -152,9 +152,9 @@ func (a *arena) startServer(ctx context.Context, kind string, st store) (*server
 	if err != nil {
 		return nil, err
 	}
-	s := &server{url: "ws://" + addr + "/ws", admin: "http://" + admin, store: st.url, redis: st.redis, access: in[0], guest: st.guest, proc: proc}
+	s := &server{url: "ws://" + addr + "/ws", admin: "http://" + admin, store: st.url, redis: st.redis, access: in[0], greedyAt: st.greedyAt, proc: proc}
 	if len(in) > 1 {
-		s.guest = guest{s.url, in[1]}
+		s.greedyAt = endpoint{s.url, in[1]}
 	}
 	if err := waitReady(ctx, proc, ready); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w\n%s", kind, err, proc.LogTail(logBytes)), s.stop())

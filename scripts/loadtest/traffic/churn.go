@@ -75,7 +75,7 @@ type churner struct {
 	Churn
 	clock    clock
 	meter    *meter
-	places   chan struct{}
+	slots    chan struct{}
 	opened   atomic.Int64
 	visitors sync.WaitGroup
 	secondAt time.Duration // begin of the second that has not ended
@@ -100,7 +100,7 @@ func (c Churn) Run(ctx context.Context) (*result.Run, error) {
 	first.conn.Close()
 	started := time.Now()
 	r := &churner{
-		Churn: c, clock: clock{started}, meter: newMeter(), places: make(chan struct{}, c.MaxOpen),
+		Churn: c, clock: clock{started}, meter: newMeter(), slots: make(chan struct{}, c.MaxOpen),
 		connect: newFigures(), lost: make(map[string]int64),
 	}
 	visits, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -138,16 +138,16 @@ func (r *churner) endSecond() {
 	}
 }
 
-// letIn starts the k-th visitor, if there is a place.
+// letIn starts the k-th visitor, if there is a free slot.
 func (r *churner) letIn(ctx context.Context, k int, due time.Duration) {
 	select {
-	case r.places <- struct{}{}:
+	case r.slots <- struct{}{}:
 	default:
 		r.meter.shard(k).leave(due, r.Requests)
 		return
 	}
 	r.visitors.Go(func() {
-		defer func() { <-r.places }()
+		defer func() { <-r.slots }()
 		if err := r.visit(ctx, k, due); err != nil {
 			r.mu.Lock()
 			defer r.mu.Unlock()

@@ -89,7 +89,7 @@ type SteadyLoad struct {
 	meter   *meter
 	clients []*goclient.Client
 	noticed noticed
-	places  chan struct{}
+	slots   chan struct{}
 	phase   atomic.Int32
 
 	ctx      context.Context // of the submissions
@@ -114,7 +114,7 @@ func (s Steady) Start(ctx context.Context) (*SteadyLoad, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	l := &SteadyLoad{steady: s, meter: newMeter(), clients: make([]*goclient.Client, s.Clients), places: make(chan struct{}, s.MaxWaiting)}
+	l := &SteadyLoad{steady: s, meter: newMeter(), clients: make([]*goclient.Client, s.Clients), slots: make(chan struct{}, s.MaxWaiting)}
 	for i := range l.phases {
 		l.phases[i] = newFigures()
 	}
@@ -162,14 +162,14 @@ func (l *SteadyLoad) Enter(p Phase) { l.phase.Store(int32(p)) }
 // submit begins the k-th submission.
 func (l *SteadyLoad) submit(k int, due time.Duration) {
 	select {
-	case l.places <- struct{}{}:
+	case l.slots <- struct{}{}:
 	default:
 		l.meter.shard(k).leave(due, 1)
 		return
 	}
 	phase := Phase(l.phase.Load())
 	l.underway.Go(func() {
-		defer func() { <-l.places }()
+		defer func() { <-l.slots }()
 		l.run(newSubmission(l, k), due, phase)
 	})
 }

@@ -163,7 +163,7 @@ func TestWhatIsDueWhileTooManyWaitIsUnsent(t *testing.T) {
 	s := steady(url)
 	s.MaxWaiting = 2
 	l := startSteady(t, s)
-	until(t, "one had no place", func() bool {
+	until(t, "one had no slot", func() bool {
 		var unsent int64
 		for i := range l.meter.shards {
 			shard := &l.meter.shards[i]

@@ -113,7 +113,7 @@ func (l *Load) validateURLs() error {
 	return nil
 }
 
-func outside(n, least, most int) bool { return n < least || n > most }
+func outside(n, low, high int) bool { return n < low || n > high }
 
 // describe is the load as results repeat it.
 func (l *Load) describe() result.Load {

@@ -124,7 +124,7 @@ func TestABacklogKeepsItsOrderAndItsBound(t *testing.T) {
 }
 
 func TestHoldsAreMarkedOldestFirstAndOnlyWhileTheyLast(t *testing.T) {
-	h := holds{most: maxHolds}
+	h := holds{limit: maxHolds}
 	for i := range maxHolds + 10 {
 		h.push(hold{nonce: int64(i), until: time.Duration(i)})
 	}

@@ -88,7 +88,7 @@ func micros(d time.Duration) int64 {
 	return min(max(d, time.Microsecond), maxLatency).Microseconds()
 }
 
-// figuresLocked are those of a method. The caller holds mu.
+// figuresLocked are those of a method.
 func (s *shard) figuresLocked(m Method) *figures {
 	if s.now[m] == nil {
 		s.now[m] = newFigures()
