@@ -118,7 +118,8 @@ func TestNobodyMoreThanTheBoundIsThereAtATime(t *testing.T) {
 	})
 	c := visits(url)
 	c.MaxOpen, c.Requests = 3, 1
-	time.AfterFunc(c.Duration, func() { close(hold) })
+	// Long after the last visitor was due, however late it came.
+	c.BeginMeasure = func() { time.AfterFunc(4*c.Duration, func() { close(hold) }) }
 	r := churn(t, c)
 	if most.Load() != 3 || r.Unsent != 47 || r.Acknowledged != 3 {
 		t.Errorf("%d at a time, %+v; want 3, and 47 turned away", most.Load(), r)
