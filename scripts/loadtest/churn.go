@@ -15,6 +15,7 @@ import (
 	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
+	"noncegate/scripts/loadtest/wait"
 )
 
 // churnCmd lets clients come and go, and looks at what they leave behind.
@@ -115,20 +116,16 @@ func (c *churnCmd) quiet(ctx context.Context, urls []string) []reading {
 // quietFor is how long a gateway must not have become any smaller to be quiet.
 const quietFor = time.Second
 
-// quietest is the least that a gateway has until it becomes no smaller, or most
-// has passed.
-func quietest(ctx context.Context, url string, most time.Duration) (gauges, error) {
+// quietest is the least that a gateway has until it becomes no smaller, or the
+// limit has passed.
+func quietest(ctx context.Context, url string, limit time.Duration) (gauges, error) {
 	least, err := readGauges(ctx, url)
 	if err != nil {
 		return least, err
 	}
 	began := time.Now()
-	tick := time.NewTicker(gaugePoll)
-	defer tick.Stop()
-	for since := began; time.Since(since) < quietFor && time.Since(began) < most; {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+	for since := began; time.Since(since) < quietFor && time.Since(began) < limit; {
+		if wait.For(ctx, gaugePoll) != nil {
 			return least, nil
 		}
 		now, err := readGauges(ctx, url)
@@ -175,18 +172,12 @@ func (c *churnCmd) judge(ctx context.Context, url string, before reading, nodes 
 func (c *churnCmd) settle(ctx context.Context, url string, before gauges) (gauges, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Settle)
 	defer cancel()
-	tick := time.NewTicker(gaugePoll)
-	defer tick.Stop()
+	margin := max(goroutineMargin, goroutineMarginShare*before.goroutines)
 	for {
 		now, err := readGauges(context.WithoutCancel(ctx), url)
-		margin := max(goroutineMargin, goroutineMarginShare*before.goroutines)
-		if err != nil || now.connections <= before.connections && now.goroutines <= before.goroutines+margin {
+		settled := now.connections <= before.connections && now.goroutines <= before.goroutines+margin
+		if err != nil || settled || wait.For(ctx, gaugePoll) != nil {
 			return now, err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return now, nil
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"noncegate/internal/testenv/pgtest"
 	"noncegate/internal/testenv/redistest"
 	"noncegate/scripts/loadtest/traffic"
+	"noncegate/scripts/loadtest/wait"
 )
 
 // The kinds of gateways of the performance engine's rows. A far one has a PostgreSQL
@@ -153,17 +154,14 @@ func (s *Sample) note(name string, v float64) {
 
 // awaitEngine waits until the gateway says what is waited for.
 func (s *server) awaitEngine(ctx context.Context, is func(engineState) bool) (e engineState, err error) {
-	for {
-		if err := s.askAdmin(ctx, http.MethodGet, "/engine", nil, &e); err != nil {
-			return e, err
-		}
-		if is(e) {
-			return e, nil
-		}
-		if err := rest(ctx, enterPoll); err != nil {
-			return e, fmt.Errorf("the engine stays %s (%s), with %d signers behind: %w", e.State, e.Reason, e.behind(), err)
-		}
+	err = wait.Until(ctx, enterPoll, func() (bool, error) {
+		err := s.askAdmin(ctx, http.MethodGet, "/engine", nil, &e)
+		return err == nil && is(e), err
+	})
+	if err != nil {
+		err = fmt.Errorf("the engine stays %s (%s), with %d signers behind: %w", e.State, e.Reason, e.behind(), err)
 	}
+	return e, err
 }
 
 // askAdmin asks the gateway's private side. An answer that is not 200 is an error.

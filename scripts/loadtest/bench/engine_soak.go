@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"noncegate/scripts/loadtest/traffic"
+	"noncegate/scripts/loadtest/wait"
 )
 
 // The notes of a soak of the performance engine. The lag is the age of the oldest change that PostgreSQL
@@ -64,7 +65,7 @@ func engineSoak(d time.Duration) drive {
 
 // watch looks until ctx ends, which is no error.
 func (s *server) watch(ctx context.Context, client *redis.Client) (looks []soakLook, err error) {
-	for rest(ctx, soakPoll) == nil {
+	for wait.For(ctx, soakPoll) == nil {
 		is, err := readFigures(ctx, s.admin+"/metrics")
 		if ctx.Err() != nil {
 			break

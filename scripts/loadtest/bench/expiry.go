@@ -14,6 +14,7 @@ import (
 
 	"noncegate/client"
 	"noncegate/scripts/loadtest/traffic"
+	"noncegate/scripts/loadtest/wait"
 )
 
 // The notes of a load beside which holds end.
@@ -73,7 +74,7 @@ func ending(left abandoned) drive {
 			return Sample{}, fmt.Errorf("it took %v to leave %s holds behind, which is too long for holds of %v",
 				(left.lasting - time.Until(over)).Round(time.Millisecond), whole(float64(left.holds())), left.lasting)
 		}
-		if err := rest(ctx, begin); err != nil {
+		if err := wait.For(ctx, begin); err != nil {
 			return Sample{}, err
 		}
 		measured, enough := context.WithCancel(ctx)
@@ -141,24 +142,22 @@ func (w *endingWatch) start(ctx context.Context) {
 }
 
 func (w *endingWatch) run(ctx context.Context) error {
-	for {
+	err := wait.Until(ctx, endingPoll, func() (all bool, err error) {
 		is, err := readFigures(ctx, w.metrics)
-		if ctx.Err() != nil {
-			return nil
-		}
 		if err != nil {
-			return err
+			return false, err
 		}
 		look := endingLook{time.Now(), is["noncegate_holds_expired_total"]}
 		w.looks = append(w.looks, look)
-		if w.want > 0 && look.ended >= w.want {
-			w.all()
-			return nil
-		}
-		if rest(ctx, endingPoll) != nil {
-			return nil
-		}
+		return w.want > 0 && look.ended >= w.want, nil
+	})
+	if ctx.Err() != nil {
+		return nil // the measured time is over
 	}
+	if err == nil {
+		w.all()
+	}
+	return err
 }
 
 // noteEnding notes how many holds were ended, and how long that took at most. A load that

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"noncegate/scripts/loadtest/traffic"
+	"noncegate/scripts/loadtest/wait"
 )
 
 // idleHold is how long the idle signers' nonces are held: the longest that the
@@ -52,14 +53,14 @@ func idleSigners(signers int, before time.Duration) func(context.Context, *clust
 			return s, err
 		}
 		defer func() { err = errors.Join(err, resume()) }()
-		if err := rest(ctx, before); err != nil {
+		if err := wait.For(ctx, before); err != nil {
 			return s, err
 		}
 		is, stored, err := cl.counted(ctx)
 		if err != nil {
 			return s, err
 		}
-		if err := rest(ctx, c.Idle); err != nil {
+		if err := wait.For(ctx, c.Idle); err != nil {
 			return s, err
 		}
 		after, storedAfter, err := cl.counted(ctx)
@@ -133,16 +134,4 @@ func (a *arena) withoutAutovacuum(ctx context.Context) (resume func() error, err
 		defer cancel()
 		return set(ctx, "on")
 	}, set(ctx, "off")
-}
-
-// rest returns after d, or with an error when ctx ends before.
-func rest(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

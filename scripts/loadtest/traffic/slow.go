@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -184,16 +183,4 @@ func (g *SlowClients) miss(n int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.missed += n
-}
-
-// pause waits, and returns false once Stop was called.
-func (g *SlowClients) pause(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-g.ctx.Done():
-		return false
-	}
 }

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"time"
+
+	"noncegate/scripts/loadtest/wait"
 )
 
 const (
@@ -102,12 +104,12 @@ func (c *slowClient) live(s *socket) {
 			}
 			return
 		}
-		wait := time.Duration(0)
+		pause := time.Duration(0)
 		if !errors.Is(why, errVanish) {
 			c.group.ended(why)
-			wait = c.spread(comeBackAfter)
+			pause = c.spread(comeBackAfter)
 		}
-		s = c.comeBack(wait)
+		s = c.comeBack(pause)
 	}
 }
 
@@ -118,8 +120,8 @@ func (c *slowClient) spread(d time.Duration) time.Duration {
 
 // comeBack opens the next connection, however long it takes; nil once Stop was
 // called.
-func (c *slowClient) comeBack(wait time.Duration) *socket {
-	for c.group.pause(wait) {
+func (c *slowClient) comeBack(after time.Duration) *socket {
+	for wait.For(c.group.ctx, after) == nil {
 		s, err := c.group.open(c.group.ctx, c.number)
 		if err == nil {
 			c.group.reconnected()
@@ -128,7 +130,7 @@ func (c *slowClient) comeBack(wait time.Duration) *socket {
 		if !c.group.stopped() {
 			c.group.refused(err)
 		}
-		wait = c.spread(comeBackAfter)
+		after = c.spread(comeBackAfter)
 	}
 	return nil
 }
