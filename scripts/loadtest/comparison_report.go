@@ -9,10 +9,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/result"
+	"noncegate/scripts/loadtest/table"
 )
 
 // writeComparison writes a comparison in all forms that were asked for.
@@ -36,17 +36,17 @@ func (o *outputs) writeComparison(c *comparison) error {
 // summary is what the HTML report begins with.
 func (c *comparison) summary() report.Summary {
 	s := report.Summary{
-		Outcome: c.outcome(), Judged: c.judged(), Failed: c.failed(), Verdicts: c.Verdicts, Tables: []report.Table{c.ratioTable()},
+		Outcome: c.outcome(), Judged: c.judged(), Failed: c.failed(), Verdicts: c.Verdicts, Tables: []table.Table{c.ratioTable()},
 	}
-	if table := c.slowTable(); len(table.Rows) > 0 {
-		s.Tables = append(s.Tables, table)
+	if slow := c.slowTable(); len(slow.Rows) > 0 {
+		s.Tables = append(s.Tables, slow)
 	}
 	return s
 }
 
 // ratioTable has the ratios, round by round.
-func (c *comparison) ratioTable() report.Table {
-	t := report.Table{Title: "The ratios", Head: []string{"", "median", "least … most", "rounds"}}
+func (c *comparison) ratioTable() table.Table {
+	t := table.Table{Title: "The ratios", Head: []string{"", "median", "least … most", "rounds"}}
 	for _, r := range c.Ratios {
 		row := []string{r.Name, "unknown", "–", "–"}
 		if len(r.Rounds) > 0 {
@@ -63,8 +63,8 @@ func (c *comparison) ratioTable() report.Table {
 }
 
 // slowTable is what became of the slow clients, run by run.
-func (c *comparison) slowTable() report.Table {
-	t := report.Table{Title: "Closings and drops: what the slow clients saw, and what the gateway counted (…_total)", Head: []string{
+func (c *comparison) slowTable() table.Table {
+	t := table.Table{Title: "Closings and drops: what the slow clients saw, and what the gateway counted (…_total)", Head: []string{
 		"", "slow clients", "saw close 4001", "kicked_total", "came back", "dropped_total", "told they missed",
 	}}
 	for _, r := range c.Runs {
@@ -121,14 +121,7 @@ func (c *comparison) json(w io.Writer) error {
 func (c *comparison) text(w io.Writer) error {
 	var out bytes.Buffer
 	fmt.Fprintln(&out, c.Title)
-	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "\tacknowledged/s\tp50 ms\tp95 ms\tp99 ms\tp99.9 ms\trefused\tfailed\tunsent\tlost\tmemory MiB\t")
-	for _, r := range c.Runs {
-		fmt.Fprintf(table, "%s\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%d\t%d\t%d\t%.0f\t\n", r.Name, r.PerSecond,
-			r.LatencyMs.P50, r.LatencyMs.P95, r.LatencyMs.P99, r.LatencyMs.P999,
-			r.Refusals(), r.Failed, r.Unsent, count(r.Lost), maxMemory(r)/(1<<20))
-	}
-	table.Flush() // to a buffer
+	c.runTable().Text(&out, table.Figures) // to memory
 	for _, r := range c.Runs {
 		c.aside(&out, r)
 	}
@@ -155,6 +148,23 @@ func (c *comparison) text(w io.Writer) error {
 	fmt.Fprintln(&out, c.outcome())
 	_, err := w.Write(out.Bytes())
 	return err
+}
+
+// runTable has a line for each run.
+func (c *comparison) runTable() table.Table {
+	t := table.Table{Head: []string{"", "acknowledged/s", "p50 ms", "p95 ms", "p99 ms", "p99.9 ms", "refused", "failed", "unsent", "lost", "memory MiB"}}
+	for _, r := range c.Runs {
+		l := r.LatencyMs
+		row := []string{r.Name, fmt.Sprintf("%.0f", r.PerSecond)}
+		for _, ms := range []float64{l.P50, l.P95, l.P99, l.P999} {
+			row = append(row, fmt.Sprintf("%.2f", ms))
+		}
+		for _, n := range []int64{r.Refusals(), r.Failed, r.Unsent, count(r.Lost)} {
+			row = append(row, fmt.Sprint(n))
+		}
+		t.Rows = append(t.Rows, append(row, fmt.Sprintf("%.0f", maxMemory(r)/(1<<20))))
+	}
+	return t
 }
 
 // aside writes what is not in the table: reasons, and what became of slow

@@ -4,8 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"noncegate/scripts/loadtest/bench"
@@ -30,24 +28,5 @@ func (c *nodesCmd) Run(ctx context.Context, p *program) error {
 		cfg.Rounds, cfg.Warmup, cfg.Duration, cfg.Idle = 2, 500*time.Millisecond, time.Second, 10*time.Second
 	}
 	r, err := bench.Nodes(ctx, cfg)
-	if r == nil {
-		return p.benched(ctx, nil, err, "", "")
-	}
-	return errors.Join(err, p.nodesMeasured(r, c.JSON, c.Markdown))
-}
-
-// nodesMeasured reports what was measured, and says how it ends the program, as
-// benched does.
-func (p *program) nodesMeasured(r *bench.NodesReport, jsonPath, markdownPath string) error {
-	err := errors.Join(r.WriteText(p.stdout), writeTo(jsonPath, r.WriteJSON), writeTo(markdownPath, r.WriteMarkdown))
-	why, void := r.IsVoid()
-	switch {
-	case err != nil:
-		return err
-	case r.Interrupted:
-		return errInterrupted
-	case void:
-		return fmt.Errorf("a measurement is void: %s", why)
-	}
-	return nil
+	return p.benched(ctx, r, err, c.JSON, c.Markdown)
 }

@@ -97,18 +97,22 @@ func (a *arena) settle(ctx context.Context) error {
 	return nil
 }
 
-// measure starts one server on its store, loads it, and stops it. What goes wrong
-// makes the sample void.
+// measure starts a side's server or cluster, loads it, and stops it. What goes
+// wrong makes the sample void.
 func (a *arena) measure(ctx context.Context, c Config, s scene, side side) Sample {
 	a.runs++
-	sample, err := a.measureOn(ctx, c, s, side)
+	on := a.measureServer
+	if len(side.nodes) > 0 {
+		on = a.measureCluster
+	}
+	sample, err := on(ctx, c, s, side)
 	if err != nil {
 		sample.Void = err.Error()
 	}
 	return sample
 }
 
-func (a *arena) measureOn(ctx context.Context, c Config, s scene, side side) (sample Sample, err error) {
+func (a *arena) measureServer(ctx context.Context, c Config, s scene, side side) (sample Sample, err error) {
 	st, err := a.openStore(ctx, side)
 	if err != nil {
 		return Sample{}, err

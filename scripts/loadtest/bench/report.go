@@ -5,7 +5,11 @@ package bench
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
+
+	"noncegate/scripts/loadtest/table"
 )
 
 // Report is everything a bench found out. Its JSON form is what machines read, so
@@ -64,6 +68,8 @@ type Scene struct {
 	Name  string `json:"name"`
 	About string `json:"about"`
 	Sides []Side `json:"sides"`
+
+	layout func(*Scene) table.Table // nil: that of most
 }
 
 // Side is one server under one load.
@@ -100,11 +106,25 @@ func (s Sample) String() string {
 	if s.PerConnection != 0 {
 		return kibibytes(s.PerConnection) + " a connection"
 	}
+	if s.PerSecond == 0 {
+		return s.counts()
+	}
 	text := fmt.Sprintf("%s/s, p50 %s ms, p99 %s ms", whole(s.PerSecond), milli(s.P50Ms), milli(s.P99Ms))
 	if s.Verdict != "" {
 		text += ", " + s.Verdict
 	}
 	return text
+}
+
+// counts is what was noted in a line, but for what never happened.
+func (s Sample) counts() string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(s.Notes)) {
+		if v := s.Notes[name]; v != 0 {
+			parts = append(parts, name+" "+rate(v))
+		}
+	}
+	return strings.Join(parts, "; ")
 }
 
 // IsVoid reports whether a row or a measurement counts for nothing, and why the

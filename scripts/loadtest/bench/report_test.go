@@ -231,11 +231,11 @@ func TestASoakIsToldAsPassOrFailAndItsLogInBytes(t *testing.T) {
 		scene := Scene{Name: "soak", Sides: []Side{{Name: halfOfPeak, Samples: []Sample{s}}}}
 		r := Report{Scenes: []Scene{scene}}
 		r.Rows = judge([]row{{scene: "soak", over: halfOfPeak, figure: passed, target: atLeast(1)}}, r.Scenes)
-		line := r.rowTable().lines[0]
+		line := r.rowTable().Rows[0]
 		if line[1] != pass || line[2] != want || line[4] != map[string]string{pass: Met, "FAIL": Missed}[want] {
 			t.Errorf("row %q, want %s", line, want)
 		}
-		if notes := scene.table().lines[0][5]; !strings.Contains(notes, s.Verdict) {
+		if notes := scene.table().Rows[0][5]; !strings.Contains(notes, s.Verdict) {
 			t.Errorf("notes %q, want the verdict in them", notes)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"noncegate/scripts/loadtest/result"
+	"noncegate/scripts/loadtest/table"
 )
 
 //go:embed page.html.tmpl
@@ -43,14 +44,7 @@ type Summary struct {
 	Judged   bool   // there was a criterion for all of them together
 	Failed   bool   // a criterion was missed, or a run could not be made
 	Verdicts []result.Verdict
-	Tables   []Table
-}
-
-// Table is figures that are written already. Each row has a cell for each head.
-type Table struct {
-	Title string
-	Head  []string
-	Rows  [][]string
+	Tables   []table.Table
 }
 
 // Comparison writes several runs of the same kind as one page like that of HTML:
