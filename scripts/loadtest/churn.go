@@ -5,13 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-
+	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
@@ -208,39 +205,19 @@ func halfway(points []result.Point) float64 {
 // gaugePoll is how often a gateway is read while something of it is waited for.
 const gaugePoll = 100 * time.Millisecond
 
-// gaugeTimeout bounds reading a gateway's /metrics once.
-const gaugeTimeout = 5 * time.Second
-
 func readGauges(ctx context.Context, url string) (g gauges, err error) {
-	ctx, cancel := context.WithTimeout(ctx, gaugeTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	is, err := observe.Read(ctx, url)
 	if err != nil {
 		return g, err
 	}
-	req.Close = true // a kept connection would be one more goroutine there
-	req.Header.Set("Accept", string(expfmt.NewFormat(expfmt.TypeTextPlain)))
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return g, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return g, fmt.Errorf("%s answered %s", url, resp.Status)
-	}
-	wanted := map[string]*float64{
+	for name, to := range map[string]*float64{
 		"noncegate_connections": &g.connections, "go_goroutines": &g.goroutines, "process_resident_memory_bytes": &g.memory,
-	}
-	decoder := expfmt.NewDecoder(resp.Body, expfmt.ResponseFormat(resp.Header))
-	for len(wanted) > 0 {
-		var family dto.MetricFamily
-		if err := decoder.Decode(&family); err != nil {
-			return g, fmt.Errorf("%s does not say all of its connections, goroutines and memory: %w", url, err)
+	} {
+		v, ok := is[name]
+		if !ok {
+			return g, fmt.Errorf("%s does not say all of its connections, goroutines and memory: there is no %s", url, name)
 		}
-		if value := wanted[family.GetName()]; value != nil && len(family.GetMetric()) == 1 {
-			*value = family.GetMetric()[0].GetGauge().GetValue()
-			delete(wanted, family.GetName())
-		}
+		*to = v
 	}
 	return g, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/traffic"
 	"noncegate/scripts/loadtest/wait"
 )
@@ -66,7 +67,7 @@ func engineSoak(d time.Duration) drive {
 // watch looks until ctx ends, which is no error.
 func (s *server) watch(ctx context.Context, client *redis.Client) (looks []soakLook, err error) {
 	for wait.For(ctx, soakPoll) == nil {
-		is, err := readFigures(ctx, s.admin+"/metrics")
+		is, err := observe.Read(ctx, s.admin+"/metrics")
 		if ctx.Err() != nil {
 			break
 		}

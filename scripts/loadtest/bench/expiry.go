@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"noncegate/client"
+	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/traffic"
 	"noncegate/scripts/loadtest/wait"
 )
@@ -143,7 +144,7 @@ func (w *endingWatch) start(ctx context.Context) {
 
 func (w *endingWatch) run(ctx context.Context) error {
 	err := wait.Until(ctx, endingPoll, func() (all bool, err error) {
-		is, err := readFigures(ctx, w.metrics)
+		is, err := observe.Read(ctx, w.metrics)
 		if err != nil {
 			return false, err
 		}

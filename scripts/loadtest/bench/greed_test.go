@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
 )
@@ -24,10 +25,10 @@ type gatewaySaw struct {
 func seen(d drive, saw *gatewaySaw) drive {
 	return func(ctx context.Context, srv *server, l traffic.Load) (Sample, error) {
 		s, err := d(ctx, srv, l)
-		is, lookErr := readFigures(ctx, srv.admin+"/metrics")
+		is, lookErr := observe.Read(ctx, srv.admin+"/metrics")
 		const key = "Authorization"
 		*saw = gatewaySaw{
-			asked: is.all("noncegate_requests_total"), twoIn: srv.greedyAt.url == srv.url,
+			asked: is.All("noncegate_requests_total"), twoIn: srv.greedyAt.url == srv.url,
 			ownKey: srv.access.Header.Get(key) != "" && srv.greedyAt.access.Header.Get(key) != "" && srv.access.Header.Get(key) != srv.greedyAt.access.Header.Get(key),
 		}
 		return s, errors.Join(err, lookErr)

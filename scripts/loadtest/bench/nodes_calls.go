@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"noncegate/client"
+	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/traffic"
 )
 
@@ -85,17 +86,17 @@ func each(signers traffic.Signers, order []int, first, step int) func() (string,
 // first are for 1,000 calls.
 var callNotes = []struct {
 	name string
-	of   func(figures) float64
+	of   func(observe.Figures) float64
 }{
-	{"acquisitions", func(f figures) float64 {
+	{"acquisitions", func(f observe.Figures) float64 {
 		return f["noncegate_lease_acquire_total{acquired}"] + f["noncegate_lease_acquire_total{takeover}"]
 	}},
-	{"held elsewhere", func(f figures) float64 { return f["noncegate_lease_acquire_total{held}"] }},
-	{"version conflicts", func(f figures) float64 { return f["noncegate_version_conflicts_total"] }},
-	{"fenced", func(f figures) float64 { return f.all("noncegate_fence_rejects_total") }},
-	{"forwarded", func(f figures) float64 { return f["noncegate_forwarded_total{answered}"] }},
-	{"not_owner", func(f figures) float64 { return f["noncegate_refused_total{not_owner}"] }},
-	{"commits", func(f figures) float64 { return f["noncegate_commit_seconds"] }},
+	{"held elsewhere", func(f observe.Figures) float64 { return f["noncegate_lease_acquire_total{held}"] }},
+	{"version conflicts", func(f observe.Figures) float64 { return f["noncegate_version_conflicts_total"] }},
+	{"fenced", func(f observe.Figures) float64 { return f.All("noncegate_fence_rejects_total") }},
+	{"forwarded", func(f observe.Figures) float64 { return f["noncegate_forwarded_total{answered}"] }},
+	{"not_owner", func(f observe.Figures) float64 { return f["noncegate_refused_total{not_owner}"] }},
+	{"commits", func(f observe.Figures) float64 { return f["noncegate_commit_seconds"] }},
 }
 
 // The two times of the calls, as their notes begin.
@@ -147,12 +148,12 @@ func (cl *cluster) phase(ctx context.Context, s *Sample, cs callers, name string
 	if err != nil {
 		return err
 	}
-	s.noteCalls(name, calls, after.since(before))
+	s.noteCalls(name, calls, after.Since(before))
 	return nil
 }
 
 // noteCalls notes what calls of a phase cost.
-func (s *Sample) noteCalls(phase string, calls int64, grown figures) {
+func (s *Sample) noteCalls(phase string, calls int64, grown observe.Figures) {
 	s.Acknowledged += calls
 	s.Notes[noteOf(phase, "calls")] = float64(calls)
 	for _, note := range callNotes {

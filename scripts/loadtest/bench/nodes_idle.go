@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/traffic"
 	"noncegate/scripts/loadtest/wait"
 )
@@ -30,15 +31,15 @@ const (
 // idleNotes are what is noted of the idle time, in the order of the table.
 var idleNotes = []struct {
 	name string
-	of   func(figures) float64
+	of   func(observe.Figures) float64
 }{
 	{"shards owned", nil}, // counted at the end
 	{noteTransactions, nil},
 	{noteWritten, nil},
 	{"rows read", nil},
-	{"heartbeats", func(f figures) float64 { return f.all("noncegate_heartbeats_total") }},
-	{"leases acquired", func(f figures) float64 { return f.all("noncegate_lease_acquire_total") }},
-	{"leases renewed", func(f figures) float64 { return f.all("noncegate_lease_renew_total") }},
+	{"heartbeats", func(f observe.Figures) float64 { return f.All("noncegate_heartbeats_total") }},
+	{"leases acquired", func(f observe.Figures) float64 { return f.All("noncegate_lease_acquire_total") }},
+	{"leases renewed", func(f observe.Figures) float64 { return f.All("noncegate_lease_renew_total") }},
 }
 
 // idleSigners asks for each of so many signers once, and looks at what the nodes
@@ -75,7 +76,7 @@ func idleSigners(signers int, before time.Duration) func(context.Context, *clust
 		}
 		for _, note := range idleNotes {
 			if note.of != nil {
-				s.Notes[note.name] = note.of(after.since(is))
+				s.Notes[note.name] = note.of(after.Since(is))
 			}
 		}
 		return s, nil
@@ -100,7 +101,7 @@ func (cl *cluster) touch(ctx context.Context, n int) (calls int64, err error) {
 type storeCounts struct{ transactions, written, read float64 }
 
 // counted is what the nodes and PostgreSQL say.
-func (cl *cluster) counted(ctx context.Context) (is figures, stored storeCounts, err error) {
+func (cl *cluster) counted(ctx context.Context) (is observe.Figures, stored storeCounts, err error) {
 	if is, err = cl.figures(ctx); err != nil {
 		return nil, stored, err
 	}

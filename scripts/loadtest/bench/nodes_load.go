@@ -79,7 +79,7 @@ func (cl *cluster) loaded(ctx context.Context, loads ...traffic.Load) (Sample, e
 	for _, n := range cl.nodes {
 		sum.Resident += residentBytes(n.proc.PID())
 	}
-	grown := after.since(before)
+	grown := after.Since(before)
 	forwarded := grown["noncegate_forwarded_total{answered}"]
 	if asked := grown["noncegate_requests_total{nonce_allocate}"] + grown["noncegate_requests_total{nonce_markUsed}"] - forwarded; asked > 0 {
 		sum.Notes = map[string]float64{noteForwarded: 1000 * forwarded / asked}
