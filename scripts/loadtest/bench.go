@@ -16,7 +16,7 @@ import (
 
 // benchCmd measures the table of the README.
 type benchCmd struct {
-	Rows []string `placeholder:"NAME,…" help:"Rows to measure, or all. engine are those of the performance engine. Default: all but those that fill a database first, the soaks, and those about holds that end and a greedy client. docs/bench.md lists them."`
+	Rows []string `placeholder:"NAME,…" help:"Rows to measure, or all. engine are those of the performance engine. Default: all but those that fill a database first, the soaks, and those about holds that end, a greedy client and PostgreSQL out of reach. docs/bench.md lists them."`
 	benchFlags
 	Soak     time.Duration `default:"10m" help:"How long a soak lasts, which is the rows soak and soak-wal, and engine-lag and engine-memory. Its peak is found before, in three tenths of the time."`
 	JSON     string        `name:"json" default:"bin/bench.json" type:"path" help:"File for everything that was measured, for machines."`

@@ -71,7 +71,12 @@ func (a *arena) uses(server string) bool { return a.servers[server] }
 
 // usesRedis reports whether a server takes part that uses Redis.
 func (a *arena) usesRedis() bool {
-	return a.uses(redisIncr) || a.uses(gatewayEngine) || a.uses(engineFar)
+	for kind := range a.servers {
+		if kind == redisIncr || onRedis(kind) {
+			return true
+		}
+	}
+	return false
 }
 
 // close ends everything and deletes it.

@@ -28,7 +28,9 @@ const (
 const farAway = 5 * time.Millisecond
 
 // onRedis reports whether a kind is a gateway that the performance engine serves.
-func onRedis(kind string) bool { return kind == gatewayEngine || kind == engineFar }
+func onRedis(kind string) bool {
+	return kind == gatewayEngine || kind == engineFar || kind == engineOutage
+}
 
 // isFar reports whether a kind has its PostgreSQL far away.
 func isFar(kind string) bool { return kind == gatewayFar || kind == engineFar }
@@ -36,13 +38,16 @@ func isFar(kind string) bool { return kind == gatewayFar || kind == engineFar }
 // engineStore adds to a database of the PostgreSQL at an address what the kind needs
 // beside it. When there is an error, nothing is left of either.
 func engineStore(st store, postgres, kind string) (store, error) {
-	if isFar(kind) {
+	if isFar(kind) || kind == engineOutage {
 		proxy, err := pgtest.NewProxy(postgres)
 		if err != nil {
 			return store{}, errors.Join(err, st.release())
 		}
-		proxy.DelayReplies(farAway)
+		if isFar(kind) {
+			proxy.DelayReplies(farAway)
+		}
 		st = st.and(proxy.Close)
+		st.postgres = proxy
 		if st.url, err = proxy.URL(st.url); err != nil {
 			return store{}, errors.Join(err, st.release())
 		}

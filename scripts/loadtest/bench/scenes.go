@@ -140,6 +140,7 @@ func scenes(c Config) []scene {
 			sides: sides(allocations(open(5000, 10_000)), gatewayFar, engineFar)},
 		{name: "engine soak", about: "64 connections, bursts of 16, 1,000 signers, for " + c.Soak.String(), once: true,
 			sides: []side{{name: gatewayEngine, server: gatewayEngine, load: closed(64, 16, 1000), drive: engineSoak(c.Soak)}}},
+		outageScene(usualOutage),
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"noncegate/internal/testenv/guarded"
+	"noncegate/internal/testenv/pgtest"
 	"noncegate/internal/testenv/redistest"
 	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/process"
@@ -52,10 +53,11 @@ const (
 // store is what one server is started on.
 type store struct {
 	url      string
-	redis    string       // URL of the Redis beside it; "": none
-	nodes    []string     // URLs of the nodes of the chain that it asks
-	greedyAt endpoint     // of a gateway beside it, for the greedy client
-	release  func() error // ends and deletes it
+	redis    string        // URL of the Redis beside it; "": none
+	nodes    []string      // URLs of the nodes of the chain that it asks
+	greedyAt endpoint      // of a gateway beside it, for the greedy client
+	postgres *pgtest.Proxy // before its PostgreSQL; nil: none
+	release  func() error  // ends and deletes it
 }
 
 // openStore makes an empty store of the kind that the side's server has, or finds
@@ -122,6 +124,7 @@ type server struct {
 	redis    string        // URL of the Redis it uses beside its store; "": none
 	access   access.Access // how its clients are let in
 	greedyAt endpoint      // of the greedy client, where there is one
+	postgres *pgtest.Proxy // before its PostgreSQL; nil: none
 	proc     *guarded.Process
 	// atStart is its resident memory before any connection, in bytes; 0 where
 	// there is no /proc.
@@ -152,7 +155,7 @@ func (a *arena) startServer(ctx context.Context, kind string, st store) (*server
 	if err != nil {
 		return nil, err
 	}
-	s := &server{url: "ws://" + addr + "/ws", admin: "http://" + admin, store: st.url, redis: st.redis, access: in[0], greedyAt: st.greedyAt, proc: proc}
+	s := &server{url: "ws://" + addr + "/ws", admin: "http://" + admin, store: st.url, redis: st.redis, access: in[0], greedyAt: st.greedyAt, postgres: st.postgres, proc: proc}
 	if len(in) > 1 {
 		s.greedyAt = endpoint{s.url, in[1]}
 	}
@@ -167,10 +170,13 @@ func (a *arena) startServer(ctx context.Context, kind string, st store) (*server
 func (a *arena) command(kind, addr, admin string, st store) (args []string, ready func(context.Context) error) {
 	gateway, ref := filepath.Join(a.room.Dir(), "gateway"), filepath.Join(a.room.Dir(), "refserver")
 	switch kind {
-	case gatewayPostgres, gatewayKeys, gatewayShared, gatewayApart, gatewayChain, gatewaySQLite, gatewayFar, gatewayEngine, engineFar:
+	case gatewayPostgres, gatewayKeys, gatewayShared, gatewayApart, gatewayChain, gatewaySQLite, gatewayFar, gatewayEngine, engineFar, engineOutage:
 		args = []string{gateway, "serve", "--store", st.url, "--listen", addr, "--admin-listen", admin}
 		if st.redis != "" {
 			args = append(args, "--redis", st.redis, "--engine-rehearsal", "0s")
+		}
+		if kind == engineOutage {
+			args = append(args, outageFlags...)
 		}
 		if len(st.nodes) > 0 {
 			args = append(append(args, "--chain", loadChain+"="+strings.Join(st.nodes, ",")), chainFlags...)

@@ -180,6 +180,9 @@ func (m *meter) endSecond(at, length time.Duration) result.Second {
 			}
 			sum.Merge(f.latency)
 			m.total[method].add(f)
+			if Method(method) == MarkUsed || Method(method) == MarkRecyclable {
+				second.Marks += f.latency.TotalCount()
+			}
 			for _, n := range f.refused {
 				second.Refused += n
 			}
