@@ -46,24 +46,13 @@ type Steady struct {
 
 // Validate returns a *FieldError for the first field that breaks its rule.
 func (s *Steady) Validate() error {
-	for _, rule := range []struct {
-		field  string
-		broken bool
-		text   string
-	}{
-		{"URLs", len(s.URLs) == 0, "must have at least one address"},
+	return validate(s.URLs, []rule{
 		{"Connections", outside(s.Clients, 1, maxConnections), "must be 1 to 1000000"},
 		{"Rate", !(s.Rate > 0 && s.Rate <= 1e6), "must be above 0 and at most 1000000 submissions a second"},
 		{"Patience", s.Patience <= 0, "must be above 0"},
 		{"MaxWaiting", outside(s.MaxWaiting, 1, maxConnections), "must be 1 to 1000000"},
 		{"Signers", outside(s.Signers.Count, 1, maxSigners), "must be 1 to 1000000000"},
-	} {
-		if rule.broken {
-			return &FieldError{rule.field, rule.text}
-		}
-	}
-	l := Load{URLs: s.URLs}
-	return l.validateURLs()
+	})
 }
 
 // Phase is a part of a steady load's time.
@@ -98,7 +87,7 @@ type SteadyLoad struct {
 	end      context.CancelFunc
 	sending  sync.WaitGroup
 	underway sync.WaitGroup
-	secondAt time.Duration // of the goroutine that paces
+	seconds  seconds // of the goroutine that paces
 
 	mu      sync.Mutex // guards what follows
 	phases  [phaseCount]*figures
@@ -126,8 +115,9 @@ func (s Steady) Start(ctx context.Context) (*SteadyLoad, error) {
 	l.pacing, l.end = context.WithCancel(context.Background())
 	l.started = time.Now()
 	l.clock = clock{l.started}
+	l.seconds = seconds{meter: l.meter, clock: l.clock, tell: s.Progress}
 	l.meter.begin.Store(0)
-	l.sending.Go(func() { l.clock.pace(l.pacing, s.Rate, never, l.endSecond, l.submit) })
+	l.sending.Go(func() { l.clock.pace(l.pacing, s.Rate, never, l.seconds.end, l.submit) })
 	return l, nil
 }
 
@@ -174,15 +164,6 @@ func (l *SteadyLoad) submit(k int, due time.Duration) {
 	})
 }
 
-func (l *SteadyLoad) endSecond() {
-	now := l.clock.now()
-	second := l.meter.endSecond(l.secondAt, now-l.secondAt)
-	l.secondAt = now
-	if l.steady.Progress != nil {
-		l.steady.Progress(second)
-	}
-}
-
 // Stop lets no submission begin any more, waits for those under way, asks again
 // for what is unknown, and closes all clients. When ctx ends, what is under way
 // is given up and stays unknown.
@@ -199,7 +180,7 @@ func (l *SteadyLoad) Stop(ctx context.Context) *result.Run {
 	lost := l.noticed.reasons() // before the clients are closed, as the summary
 	l.summary.Settled = l.settled
 	l.close()
-	l.endSecond()
+	l.seconds.end()
 	res := &result.Run{
 		Started: l.started.UTC(), Targets: l.steady.URLs, Seconds: measured.Seconds(),
 		Opened: int64(len(l.clients)) + l.summary.Opened, Lost: lost,

@@ -58,21 +58,12 @@ type Slow struct {
 
 // Validate returns a *FieldError for the first field that breaks its rule.
 func (s *Slow) Validate() error {
-	switch {
-	case outside(s.Clients, 1, maxConnections):
-		return &FieldError{"Clients", "must be 1 to 1000000"}
-	case !s.Behaviour.valid():
-		return &FieldError{"Behaviour", "must be stop, trickle or vanish"}
-	case !(s.Rate > 0 && s.Rate <= 1e9):
-		return &FieldError{"Rate", "must be above 0 and at most 1000000000 requests a second"}
-	case outside(s.Signers.Count, 1, maxSigners):
-		return &FieldError{"Signers", "must be 1 to 1000000000"}
-	}
-	l := Load{URLs: s.URLs}
-	if len(s.URLs) == 0 {
-		return &FieldError{"URLs", "must have at least one address"}
-	}
-	return l.validateURLs()
+	return validate(s.URLs, []rule{
+		{"Clients", outside(s.Clients, 1, maxConnections), "must be 1 to 1000000"},
+		{"Behaviour", !s.Behaviour.valid(), "must be stop, trickle or vanish"},
+		{"Rate", !(s.Rate > 0 && s.Rate <= 1e9), "must be above 0 and at most 1000000000 requests a second"},
+		{"Signers", outside(s.Signers.Count, 1, maxSigners), "must be 1 to 1000000000"},
+	})
 }
 
 // SlowClients are the clients of a Slow. Each has a goroutine, and a second one
