@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"noncegate/scripts/loadtest/observe"
-	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
 	"noncegate/scripts/loadtest/wait"
@@ -52,31 +51,23 @@ func (c *churnCmd) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	out, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer out.close()
 	metrics := c.metrics(c.URL)
-	before := c.quiet(ctx, metrics)
-	run, err := p.observed(ctx, metrics, func(h hooks) (*result.Run, error) {
-		churn.BeginMeasure, churn.EndMeasure, churn.Progress = h.begin, h.end, h.second
-		return churn.Run(ctx)
-	})
-	if run == nil {
-		if ctx.Err() != nil {
-			return errInterrupted
+	var before []reading
+	measure := func() (*result.Run, error) {
+		before = c.quiet(ctx, metrics)
+		run, err := p.observed(ctx, metrics, func(h hooks) (*result.Run, error) {
+			churn.BeginMeasure, churn.EndMeasure, churn.Progress = h.begin, h.end, h.second
+			return churn.Run(ctx)
+		})
+		return run, advised(err)
+	}
+	judge := func(run *result.Run) (verdicts []result.Verdict) {
+		for i, url := range metrics {
+			verdicts = append(verdicts, c.judge(ctx, url, before[i], run.Nodes)...)
 		}
-		return advised(err)
+		return verdicts
 	}
-	report.Judge(run, criteria)
-	for i, url := range metrics {
-		run.Verdicts = append(run.Verdicts, c.judge(ctx, url, before[i], run.Nodes)...)
-	}
-	if written := out.write(run); written != nil {
-		return errors.Join(err, written)
-	}
-	return outcome(run, err)
+	return p.single(ctx, single{files: &c.reportFlags, criteria: criteria, measure: measure, verdicts: judge})
 }
 
 // churn is the load the flags ask for. An error is a *usageError.

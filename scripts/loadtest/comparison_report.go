@@ -3,10 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 
@@ -15,22 +13,12 @@ import (
 	"noncegate/scripts/loadtest/table"
 )
 
-// writeComparison writes a comparison in all forms that were asked for.
-func (o *outputs) writeComparison(c *comparison) error {
-	var errs []error
-	if o.text {
-		errs = append(errs, c.text(o.stdout))
+// forms are the ways to write a comparison.
+func (c *comparison) forms() forms {
+	return forms{
+		text: c.text, json: c.json,
+		html: func(w io.Writer) error { return report.Comparison(w, c.Title, c.summary(), c.Runs) },
 	}
-	if o.jsonOut != nil {
-		errs = append(errs, c.json(o.jsonOut))
-	}
-	if o.html != nil {
-		errs = append(errs, report.Comparison(o.html, c.Title, c.summary(), c.Runs))
-	}
-	if err := errors.Join(append(errs, o.close())...); err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	return nil
 }
 
 // summary is what the HTML report begins with.
@@ -74,7 +62,7 @@ func (c *comparison) slowTable() table.Table {
 		// Without its figures nobody knows what the gateway did.
 		kicked, dropped := "–", "–"
 		if slices.ContainsFunc(r.Nodes, func(n result.Node) bool { return len(n.Stages) > 0 }) {
-			kicked, dropped = fmt.Sprint(harmed(r, "kicked_total")), fmt.Sprint(harmed(r, "dropped_total"))
+			kicked, dropped = fmt.Sprint(report.Moved(r, "noncegate_kicked_total")), fmt.Sprint(report.Moved(r, "noncegate_dropped_total"))
 		}
 		t.Rows = append(t.Rows, []string{
 			r.Name, fmt.Sprintf("%d (%s)", r.Slow.Clients, r.Slow.Behaviour), fmt.Sprint(r.Slow.Kicked), kicked,
@@ -82,18 +70,6 @@ func (c *comparison) slowTable() table.Table {
 		})
 	}
 	return t
-}
-
-// harmed adds up the counters of harm of a family.
-func harmed(r *result.Run, family string) (sum int64) {
-	for _, n := range r.Nodes {
-		for name, by := range harm(n) {
-			if strings.HasPrefix(name, family) {
-				sum += by
-			}
-		}
-	}
-	return sum
 }
 
 func (c *comparison) json(w io.Writer) error {
@@ -113,9 +89,7 @@ func (c *comparison) json(w io.Writer) error {
 		}
 		form.Runs = append(form.Runs, text.Bytes())
 	}
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(form)
+	return writeJSON(w, form)
 }
 
 func (c *comparison) text(w io.Writer) error {
@@ -136,14 +110,7 @@ func (c *comparison) text(w io.Writer) error {
 		}
 	}
 	for _, v := range c.Verdicts {
-		mark := "FAIL"
-		switch {
-		case v.Unknown:
-			mark = "unknown"
-		case v.Passed:
-			mark = "pass"
-		}
-		fmt.Fprintf(&out, "%-8s %s: %s (want: %s)\n", mark, v.Name, v.Got, v.Want)
+		fmt.Fprintf(&out, "%-8s %s: %s (want: %s)\n", report.Mark(v), v.Name, v.Got, v.Want)
 	}
 	fmt.Fprintln(&out, c.outcome())
 	_, err := w.Write(out.Bytes())
@@ -159,10 +126,10 @@ func (c *comparison) runTable() table.Table {
 		for _, ms := range []float64{l.P50, l.P95, l.P99, l.P999} {
 			row = append(row, fmt.Sprintf("%.2f", ms))
 		}
-		for _, n := range []int64{r.Refusals(), r.Failed, r.Unsent, count(r.Lost)} {
+		for _, n := range []int64{r.Refusals(), r.Failed, r.Unsent, report.Total(r.Lost)} {
 			row = append(row, fmt.Sprint(n))
 		}
-		t.Rows = append(t.Rows, append(row, fmt.Sprintf("%.0f", maxMemory(r)/(1<<20))))
+		t.Rows = append(t.Rows, append(row, fmt.Sprintf("%.0f", report.MaxMemory(r)/(1<<20))))
 	}
 	return t
 }
@@ -172,7 +139,7 @@ func (c *comparison) runTable() table.Table {
 func (c *comparison) aside(w io.Writer, r *result.Run) {
 	line := func(what string, counts map[string]int64) {
 		if len(counts) > 0 {
-			fmt.Fprintf(w, "  %s: %s: %s\n", r.Name, what, tally(counts))
+			fmt.Fprintf(w, "  %s: %s: %s\n", r.Name, what, report.Tally(counts))
 		}
 	}
 	for _, note := range r.Notes {
@@ -212,31 +179,4 @@ func harm(n result.Node) map[string]int64 {
 		}
 	}
 	return counts
-}
-
-func maxMemory(r *result.Run) (sum float64) {
-	for _, n := range r.Nodes {
-		var most float64
-		for _, point := range n.Memory {
-			most = max(most, point.Value)
-		}
-		sum += most
-	}
-	return sum
-}
-
-func count(by map[string]int64) (sum int64) {
-	for _, n := range by {
-		sum += n
-	}
-	return sum
-}
-
-// tally lists counts by name.
-func tally(counts map[string]int64) string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		parts = append(parts, fmt.Sprintf("%s %d", name, counts[name]))
-	}
-	return strings.Join(parts, ", ")
 }

@@ -7,8 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
+
+	"noncegate/scripts/loadtest/rounds"
 )
 
 // Config says what to measure and how long.
@@ -174,21 +175,14 @@ func (a *arena) measureScene(ctx context.Context, c Config, s scene) Scene {
 	for _, side := range s.sides {
 		out.Sides = append(out.Sides, Side{Name: side.name})
 	}
-	order := make([]int, len(s.sides))
-	for i := range order {
-		order[i] = i
-	}
-	rounds := s.rounds(c)
-	for round := range rounds {
-		for _, i := range order {
-			sample := a.measure(ctx, c, s, s.sides[i])
-			if ctx.Err() != nil {
-				return out
-			}
-			out.Sides[i].Samples = append(out.Sides[i].Samples, sample)
-			fmt.Fprintf(c.Progress, "%s, round %d/%d, %s: %s\n", s.name, round+1, rounds, s.sides[i].name, sample)
+	all := s.rounds(c)
+	for round, i := range rounds.Alternate(all, len(s.sides), rounds.BackAndForth) {
+		sample := a.measure(ctx, c, s, s.sides[i])
+		if ctx.Err() != nil {
+			return out
 		}
-		slices.Reverse(order)
+		out.Sides[i].Samples = append(out.Sides[i].Samples, sample)
+		fmt.Fprintf(c.Progress, "%s, round %d/%d, %s: %s\n", s.name, round+1, all, s.sides[i].name, sample)
 	}
 	a.forgetFilled(ctx)
 	return out

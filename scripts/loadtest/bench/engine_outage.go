@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"noncegate/internal/testenv/pgtest"
+	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
 )
@@ -116,19 +117,11 @@ func (s *Sample) judgeOutage(r *result.Run, o outage) {
 	handOuts := r.Methods[traffic.Allocate.String()]
 	s.P50Ms, s.P99Ms = handOuts.LatencyMs.P50, handOuts.LatencyMs.P99
 	s.note(noteLongestHandOut, handOuts.LatencyMs.Max)
-	s.note(noteRefusedHandOuts, float64(refusals(handOuts)))
+	s.note(noteRefusedHandOuts, float64(report.Total(handOuts.Refused)))
 	s.note(noteMarksMeanwhile, float64(meanwhile))
 	s.note(noteMarks, float64(r.Methods[traffic.MarkUsed.String()].Acknowledged))
 	s.Verdict = pass
 	if len(failed) > 0 {
 		s.Verdict = "FAIL: " + strings.Join(failed, "; ")
 	}
-}
-
-// refusals is how often a method was refused, whatever the reason.
-func refusals(m result.Method) (n int64) {
-	for _, count := range m.Refused {
-		n += count
-	}
-	return n
 }

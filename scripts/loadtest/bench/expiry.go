@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -80,14 +79,18 @@ func ending(left abandoned) drive {
 		}
 		measured, enough := context.WithCancel(ctx)
 		defer enough()
-		w := &endingWatch{metrics: srv.admin + "/metrics", want: float64(left.holds()), all: enough}
-		l.BeginMeasure = func() { w.start(measured) }
-		l.EndMeasure = func() { enough(); w.runs.Wait() }
+		want := float64(left.holds())
+		var looks []endingLook
+		watched := beside(measured, &l, func(ctx context.Context) (err error) {
+			defer enough()
+			looks, err = watchEnding(ctx, srv.admin+"/metrics", want)
+			return err
+		})
 		s, err := load(measured, srv, l, 0)
-		if err = errors.Join(err, w.err); err != nil {
+		if err = errors.Join(err, watched()); err != nil {
 			return s, err
 		}
-		s.noteEnding(w.looks, w.want)
+		s.noteEnding(looks, want)
 		return s, nil
 	}
 }
@@ -120,45 +123,22 @@ type endingLook struct {
 	ended float64
 }
 
-// endingWatch looks how many holds a gateway has ended, from the begin of the measured time
-// to its end, or until it has ended as many as are wanted, above 0, and then says so.
-type endingWatch struct {
-	metrics string // URL
-	want    float64
-	all     func()
-	runs    sync.WaitGroup
-
-	// Of run, until it has ended.
-	looks []endingLook
-	err   error
-}
-
-func (w *endingWatch) start(ctx context.Context) {
-	w.runs.Go(func() {
-		if w.err = w.run(ctx); w.err != nil {
-			w.err = fmt.Errorf("look how many holds were ended: %w", w.err)
-			w.all()
-		}
-	})
-}
-
-func (w *endingWatch) run(ctx context.Context) error {
-	err := wait.Until(ctx, endingPoll, func() (all bool, err error) {
-		is, err := observe.Read(ctx, w.metrics)
+// watchEnding looks how many holds a gateway has ended until ctx ends, or until it has
+// ended as many as are wanted, above 0.
+func watchEnding(ctx context.Context, metrics string, want float64) (looks []endingLook, err error) {
+	err = wait.Until(ctx, endingPoll, func() (all bool, err error) {
+		is, err := observe.Read(ctx, metrics)
 		if err != nil {
-			return false, err
+			return false, fmt.Errorf("look how many holds were ended: %w", err)
 		}
 		look := endingLook{time.Now(), is["noncegate_holds_expired_total"]}
-		w.looks = append(w.looks, look)
-		return w.want > 0 && look.ended >= w.want, nil
+		looks = append(looks, look)
+		return want > 0 && look.ended >= want, nil
 	})
 	if ctx.Err() != nil {
-		return nil // the measured time is over
+		return looks, nil // the measured time is over
 	}
-	if err == nil {
-		w.all()
-	}
-	return err
+	return looks, err
 }
 
 // noteEnding notes how many holds were ended, and how long that took at most. A load that

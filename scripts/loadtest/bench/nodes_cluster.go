@@ -130,9 +130,9 @@ func (cl *cluster) logTails() string {
 	return text.String()
 }
 
-// figures sums up what all nodes say of themselves.
-func (cl *cluster) figures(ctx context.Context) (observe.Figures, error) {
-	sum := make(observe.Figures)
+// metrics sums up what all nodes say of themselves.
+func (cl *cluster) metrics(ctx context.Context) (observe.Metrics, error) {
+	sum := make(observe.Metrics)
 	for _, n := range cl.nodes {
 		is, err := observe.Read(ctx, n.metrics)
 		if err != nil {

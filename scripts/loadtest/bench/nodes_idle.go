@@ -31,15 +31,15 @@ const (
 // idleNotes are what is noted of the idle time, in the order of the table.
 var idleNotes = []struct {
 	name string
-	of   func(observe.Figures) float64
+	of   func(observe.Metrics) float64
 }{
 	{"shards owned", nil}, // counted at the end
 	{noteTransactions, nil},
 	{noteWritten, nil},
 	{"rows read", nil},
-	{"heartbeats", func(f observe.Figures) float64 { return f.All("noncegate_heartbeats_total") }},
-	{"leases acquired", func(f observe.Figures) float64 { return f.All("noncegate_lease_acquire_total") }},
-	{"leases renewed", func(f observe.Figures) float64 { return f.All("noncegate_lease_renew_total") }},
+	{"heartbeats", func(f observe.Metrics) float64 { return f.All("noncegate_heartbeats_total") }},
+	{"leases acquired", func(f observe.Metrics) float64 { return f.All("noncegate_lease_acquire_total") }},
+	{"leases renewed", func(f observe.Metrics) float64 { return f.All("noncegate_lease_renew_total") }},
 }
 
 // idleSigners asks for each of so many signers once, and looks at what the nodes
@@ -101,8 +101,8 @@ func (cl *cluster) touch(ctx context.Context, n int) (calls int64, err error) {
 type storeCounts struct{ transactions, written, read float64 }
 
 // counted is what the nodes and PostgreSQL say.
-func (cl *cluster) counted(ctx context.Context) (is observe.Figures, stored storeCounts, err error) {
-	if is, err = cl.figures(ctx); err != nil {
+func (cl *cluster) counted(ctx context.Context) (is observe.Metrics, stored storeCounts, err error) {
+	if is, err = cl.metrics(ctx); err != nil {
 		return nil, stored, err
 	}
 	database, err := pgx.ParseConfig(cl.database)

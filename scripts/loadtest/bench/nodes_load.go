@@ -46,7 +46,7 @@ func share(total, i, n int) int { return (total*(i+1))/n - total*i/n }
 // loaded makes loads at the same time, and tells of them as of one. Of the latency
 // it tells that of the worst.
 func (cl *cluster) loaded(ctx context.Context, loads ...traffic.Load) (Sample, error) {
-	before, err := cl.figures(ctx)
+	before, err := cl.metrics(ctx)
 	if err != nil {
 		return Sample{}, err
 	}
@@ -58,7 +58,7 @@ func (cl *cluster) loaded(ctx context.Context, loads ...traffic.Load) (Sample, e
 	if err := g.Wait(); err != nil {
 		return Sample{}, err
 	}
-	after, err := cl.figures(ctx)
+	after, err := cl.metrics(ctx)
 	if err != nil {
 		return Sample{}, err
 	}

@@ -5,6 +5,7 @@ package bench
 import (
 	"strconv"
 
+	"noncegate/scripts/loadtest/rounds"
 	"noncegate/scripts/loadtest/table"
 )
 
@@ -54,7 +55,7 @@ func (s *Side) count(note string, write func(float64) string) string {
 	}
 	switch why := s.void(); {
 	case len(values) > 0:
-		return write(median(values))
+		return write(rounds.Median(values))
 	case why != "":
 		return Void
 	}

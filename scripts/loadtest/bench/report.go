@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"noncegate/scripts/loadtest/rounds"
 	"noncegate/scripts/loadtest/table"
 )
 
@@ -201,7 +202,7 @@ func (r *Row) judge(row row, s Scene) {
 		}
 		r.Values = append(r.Values, value)
 	}
-	r.Median = median(r.Values)
+	r.Median = rounds.Median(r.Values)
 	switch {
 	case r.Why != "":
 		r.Verdict = Void
@@ -225,16 +226,6 @@ func (s *Scene) side(name string) *Side {
 	return &Side{Name: name}
 }
 
-// median of values, 0 of none. Half the values or more are on each side of it.
-func median(values []float64) float64 {
-	n := len(values)
-	if n == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
-}
-
 // medianOf is the median of one figure over the samples that count.
 func (s *Side) medianOf(f figure) float64 {
 	var values []float64
@@ -243,5 +234,5 @@ func (s *Side) medianOf(f figure) float64 {
 			values = append(values, f.of(sample))
 		}
 	}
-	return median(values)
+	return rounds.Median(values)
 }

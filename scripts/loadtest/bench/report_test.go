@@ -120,17 +120,6 @@ func TestWhatMakesARunVoid(t *testing.T) {
 	}
 }
 
-func TestMedianOfNothingIsZero(t *testing.T) {
-	for _, c := range []struct {
-		values []float64
-		want   float64
-	}{{nil, 0}, {[]float64{3}, 3}, {[]float64{4, 1}, 2.5}, {[]float64{9, 1, 2}, 2}} {
-		if got := median(c.values); got != c.want {
-			t.Errorf("median of %v = %v, want %v", c.values, got, c.want)
-		}
-	}
-}
-
 // sampleReport has one of everything that a report can show.
 func sampleReport() Report {
 	scenes := []Scene{

@@ -67,26 +67,6 @@ func (a *arena) openStore(ctx context.Context, s side) (store, error) {
 	case s.stored != stored{}:
 		name, err := a.filledDatabase(ctx, s.stored)
 		return store{url: a.pg.URL(name), release: nothing}, err
-	case s.server == gatewayPostgres, s.server == gatewayKeys, s.server == gatewayShared, s.server == naive:
-		return a.emptyDatabase(ctx)
-	case s.server == gatewayApart:
-		st, err := a.emptyDatabase(ctx)
-		if err != nil {
-			return store{}, err
-		}
-		return a.neighbour(ctx, st)
-	case s.server == gatewayChain:
-		st, err := a.emptyDatabase(ctx)
-		if err != nil {
-			return store{}, err
-		}
-		return chainStore(st)
-	case onRedis(s.server), isFar(s.server):
-		st, err := a.emptyDatabase(ctx)
-		if err != nil {
-			return store{}, err
-		}
-		return engineStore(st, a.pg.Addr(), s.server)
 	case s.server == gatewaySQLite:
 		dir := filepath.Join(a.room.Dir(), fmt.Sprintf("sqlite%d", a.runs))
 		err := os.Mkdir(dir, 0o700)
@@ -97,9 +77,26 @@ func (a *arena) openStore(ctx context.Context, s side) (store, error) {
 			return store{}, err
 		}
 		return store{url: redis.URL(), release: redis.Close}, nil
+	case !isGateway(s.server) && s.server != naive:
+		return store{release: nothing}, nil
 	}
-	return store{release: nothing}, nil
+	st, err := a.emptyDatabase(ctx)
+	switch {
+	case err != nil:
+		return store{}, err
+	case s.server == gatewayApart:
+		return a.neighbour(ctx, st)
+	case s.server == gatewayChain:
+		return chainStore(st)
+	case onRedis(s.server), isFar(s.server):
+		return engineStore(st, a.pg.Addr(), s.server)
+	}
+	return st, nil
 }
+
+// isGateway reports whether a kind of server is a gateway; the others are those it is
+// compared with.
+func isGateway(kind string) bool { return strings.HasPrefix(kind, "gateway-") }
 
 func nothing() error { return nil }
 
@@ -169,8 +166,8 @@ func (a *arena) startServer(ctx context.Context, kind string, st store) (*server
 // command is how a server is started, and how one sees that it is ready.
 func (a *arena) command(kind, addr, admin string, st store) (args []string, ready func(context.Context) error) {
 	gateway, ref := filepath.Join(a.room.Dir(), "gateway"), filepath.Join(a.room.Dir(), "refserver")
-	switch kind {
-	case gatewayPostgres, gatewayKeys, gatewayShared, gatewayApart, gatewayChain, gatewaySQLite, gatewayFar, gatewayEngine, engineFar, engineOutage:
+	switch {
+	case isGateway(kind):
 		args = []string{gateway, "serve", "--store", st.url, "--listen", addr, "--admin-listen", admin}
 		if st.redis != "" {
 			args = append(args, "--redis", st.redis, "--engine-rehearsal", "0s")
@@ -182,9 +179,9 @@ func (a *arena) command(kind, addr, admin string, st store) (args []string, read
 			args = append(append(args, "--chain", loadChain+"="+strings.Join(st.nodes, ",")), chainFlags...)
 		}
 		return append(args, gatewayFlags...), process.AnswersOK("http://" + admin + "/readyz")
-	case naive:
+	case kind == naive:
 		return []string{ref, naive, "-listen", addr, "-database", st.url}, process.Listens(addr)
-	case redisIncr:
+	case kind == redisIncr:
 		return []string{ref, redisIncr, "-listen", addr, "-redis", st.url}, process.Listens(addr)
 	}
 	return []string{ref, kind, "-listen", addr}, process.Listens(addr)

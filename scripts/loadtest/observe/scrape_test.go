@@ -155,7 +155,7 @@ func TestLabelsAreWrittenAsPrometheusWritesThem(t *testing.T) {
 	}
 }
 
-func TestFiguresAreReadByTheirFirstLabel(t *testing.T) {
+func TestMetricsAreReadByTheirFirstLabel(t *testing.T) {
 	server := httptest.NewServer(text("# TYPE a_total counter\na_total{how=\"x\",why=\"1\"} 2\na_total{how=\"x\",why=\"2\"} 3\na_total{how=\"y\",why=\"1\"} 4\n" +
 		"# TYPE b gauge\nb 5\n# TYPE c_seconds histogram\nc_seconds_bucket{le=\"+Inf\"} 6\nc_seconds_sum 7\nc_seconds_count 6\n"))
 	defer server.Close()
@@ -163,7 +163,7 @@ func TestFiguresAreReadByTheirFirstLabel(t *testing.T) {
 	if err != nil || is["a_total{x}"] != 5 || is["a_total{y}"] != 4 || is["b"] != 5 || is["c_seconds"] != 6 || is.All("a_total") != 9 {
 		t.Errorf("%v, %v; want 5, 4, 5 and 6, and 9 of all", is, err)
 	}
-	if grown := is.Since(Figures{"b": 2}); grown["b"] != 3 || grown["a_total{y}"] != 4 {
+	if grown := is.Since(Metrics{"b": 2}); grown["b"] != 3 || grown["a_total{y}"] != 4 {
 		t.Errorf("grown by %v, want 3 and 4", grown)
 	}
 	nothing := httptest.NewServer(text(""))

@@ -83,8 +83,8 @@ func plain(s string) string {
 	}, s)
 }
 
-// verdictMark is the word for how a verdict ended.
-func verdictMark(v result.Verdict) string {
+// Mark is the word for how a verdict ended.
+func Mark(v result.Verdict) string {
 	switch {
 	case !v.Passed:
 		return "FAIL"
@@ -218,6 +218,15 @@ func tallies(counts map[string]int64) []tally {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
 	})
 	return out
+}
+
+// Tally lists counts by reason in a line, the largest first.
+func Tally(counts map[string]int64) string {
+	var parts []string
+	for _, t := range tallies(counts) {
+		parts = append(parts, t.Name+" "+count(t.Count))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // spread is a latency under a name.

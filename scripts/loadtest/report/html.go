@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"strings"
 
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/table"
@@ -85,15 +86,7 @@ func writePage(w io.Writer, page pageView) error {
 }
 
 // verdictClass is the style of a verdict.
-func verdictClass(v result.Verdict) string {
-	switch {
-	case !v.Passed:
-		return "fail"
-	case v.Unknown:
-		return "unknown"
-	}
-	return "pass"
-}
+func verdictClass(v result.Verdict) string { return strings.ToLower(Mark(v)) }
 
 // verdictSign says by sign and word how a verdict ended, for those who do not
 // see colours.

@@ -63,7 +63,7 @@ func (p *page) counts(run *result.Run) {
 	if run.Unsent > 0 {
 		p.line("unsent       %s (%s)", count(run.Unsent), percent(share(run.Unsent, all)))
 	}
-	p.line("connections  %s opened, %s ended early%s", count(run.Opened), count(total(run.Lost)), reasons(run.Lost))
+	p.line("connections  %s opened, %s ended early%s", count(run.Opened), count(Total(run.Lost)), reasons(run.Lost))
 	if e := run.Events; e != nil {
 		p.line("events       %s received, %s missed, %s of no known request", count(e.Received), count(e.Missed), count(e.Unmatched))
 	}
@@ -74,14 +74,10 @@ func (p *page) counts(run *result.Run) {
 }
 
 func reasons(counts map[string]int64) string {
-	var parts []string
-	for _, t := range tallies(counts) {
-		parts = append(parts, t.Name+" "+count(t.Count))
-	}
-	if len(parts) == 0 {
+	if len(counts) == 0 {
 		return ""
 	}
-	return ": " + strings.Join(parts, ", ")
+	return ": " + Tally(counts)
 }
 
 func (p *page) latency(run *result.Run) {
@@ -144,7 +140,7 @@ func (p *page) verdicts(run *result.Run) {
 		p.line("%-7s %s", "note", note)
 	}
 	for _, v := range run.Verdicts {
-		p.line("%-7s %s: %s (want: %s)", verdictMark(v), v.Name, v.Got, v.Want)
+		p.line("%-7s %s: %s (want: %s)", Mark(v), v.Name, v.Got, v.Want)
 	}
 	p.line("%s", outcome(run))
 }

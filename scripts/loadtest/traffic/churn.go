@@ -112,8 +112,8 @@ func (r *churner) leave(interrupted bool, stop func()) {
 	if interrupted {
 		grace = interruptGrace
 	}
-	giveUp := time.AfterFunc(grace, stop)
-	defer giveUp.Stop()
+	abandon := time.AfterFunc(grace, stop)
+	defer abandon.Stop()
 	r.visitors.Wait()
 	r.seconds.end()
 }

@@ -82,7 +82,7 @@ type SteadyLoad struct {
 	phase   atomic.Int32
 
 	ctx      context.Context // of the submissions
-	giveUp   context.CancelFunc
+	cancel   context.CancelFunc
 	pacing   context.Context
 	end      context.CancelFunc
 	sending  sync.WaitGroup
@@ -111,7 +111,7 @@ func (s Steady) Start(ctx context.Context) (*SteadyLoad, error) {
 		l.close()
 		return nil, err
 	}
-	l.ctx, l.giveUp = context.WithCancel(context.Background())
+	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.pacing, l.end = context.WithCancel(context.Background())
 	l.started = time.Now()
 	l.clock = clock{l.started}
@@ -171,11 +171,11 @@ func (l *SteadyLoad) Stop(ctx context.Context) *result.Run {
 	l.end()
 	l.sending.Wait()
 	measured := l.clock.now()
-	stop := context.AfterFunc(ctx, l.giveUp)
+	stop := context.AfterFunc(ctx, l.cancel)
 	defer stop()
 	l.underway.Wait()
 	l.settle()
-	l.giveUp()
+	l.cancel()
 	l.summary = l.noticed.sum()
 	lost := l.noticed.reasons() // before the clients are closed, as the summary
 	l.summary.Settled = l.settled
