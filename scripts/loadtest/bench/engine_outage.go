@@ -52,8 +52,8 @@ func outageScene(o outage) scene {
 		return side{name: name, server: engineOutage, load: l, drive: duringOutage(o, take)}
 	}
 	return scene{name: "engine-outage", once: true,
-		about: fmt.Sprintf("performance engine, open loop, 500 connections, 3,000 requests/s, 1,000 signers; PostgreSQL is out of reach for %d s of %d; latencies are those of hand-outs",
-			o.away, o.before+o.away+o.after),
+		about: fmt.Sprintf("performance engine, open loop, 500 connections, 3,000 requests/s, 1,000 signers; "+
+			"PostgreSQL is out of reach for %d s of %d; latencies are those of hand-outs", o.away, o.before+o.away+o.after),
 		sides: []side{on(refusing, (*pgtest.Proxy).Refuse), on(silent, (*pgtest.Proxy).BlackHole)}}
 }
 

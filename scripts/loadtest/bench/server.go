@@ -152,7 +152,10 @@ func (a *arena) startServer(ctx context.Context, kind string, st store) (*server
 	if err != nil {
 		return nil, err
 	}
-	s := &server{url: "ws://" + addr + "/ws", admin: "http://" + admin, store: st.url, redis: st.redis, access: in[0], greedyAt: st.greedyAt, postgres: st.postgres, proc: proc}
+	s := &server{
+		url: "ws://" + addr + "/ws", admin: "http://" + admin, store: st.url, redis: st.redis,
+		access: in[0], greedyAt: st.greedyAt, postgres: st.postgres, proc: proc,
+	}
 	if len(in) > 1 {
 		s.greedyAt = endpoint{s.url, in[1]}
 	}

@@ -11,21 +11,13 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/dustin/go-humanize"
+
 	"noncegate/scripts/loadtest/result"
 )
 
 // count writes a whole number in groups of three.
-func count(n int64) string {
-	digits := strconv.FormatInt(n, 10)
-	sign := ""
-	if n < 0 {
-		sign, digits = "-", digits[1:]
-	}
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return sign + digits
-}
+func count(n int64) string { return humanize.Comma(n) }
 
 // number writes a figure as a person reads it: whole where it is large or whole,
 // three digits else.
