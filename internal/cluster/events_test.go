@@ -41,6 +41,14 @@ func ended(done <-chan struct{}) bool {
 	}
 }
 
+// wantLosses asserts how often the sink was told that events may have been missed.
+func (w *world) wantLosses(want int) {
+	w.t.Helper()
+	if got := w.sink.losses(); got != want {
+		w.t.Errorf("%d losses, want %d", got, want)
+	}
+}
+
 func tellOf(f *far, subscription, signer string, n int64, more string) {
 	f.T.Helper()
 	f.Send(`{"jsonrpc":"2.0","method":"nonce_subscription","params":{"subscription":%q,"result":`+
@@ -75,9 +83,7 @@ func TestEventsOfAnotherNodeReachTheSinkAsTheyAre(t *testing.T) {
 		if !strings.Contains(w.sink.bodies[1], `"new":[1]`) || strings.Contains(w.sink.bodies[2], "missed") {
 			t.Errorf("bodies %q", w.sink.bodies)
 		}
-		if w.sink.losses() != 0 {
-			t.Errorf("%d losses", w.sink.losses())
-		}
+		w.wantLosses(0)
 	})
 }
 
@@ -159,9 +165,7 @@ func TestNothingIsDoubledOrLostWhileSubscriptionsChange(t *testing.T) {
 		if got := w.sink.got(); got != "s/1 s/2 s/3 s/4 s/5 s/6 s/8" {
 			t.Errorf("got %s", got)
 		}
-		if w.sink.losses() != 0 {
-			t.Errorf("%d losses", w.sink.losses())
-		}
+		w.wantLosses(0)
 		p := w.table.Load().peers["a"]
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -224,19 +228,13 @@ func TestALostLinkLosesEventsUntilItIsSubscribedAgain(t *testing.T) {
 	subscribedStory(t, func(t *testing.T, w *world, f *far) {
 		f.Cut()
 		synctest.Wait()
-		if w.sink.losses() != 1 {
-			t.Errorf("%d losses when it broke, want 1", w.sink.losses())
-		}
+		w.wantLosses(1)
 		f = <-w.net.Host("a").Peers
 		r := f.Next(wire.MethodSubscribe)
-		if w.sink.losses() != 1 {
-			t.Errorf("%d losses before it was subscribed again, want 1", w.sink.losses())
-		}
+		w.wantLosses(1)
 		f.Answer(r, "two")
 		synctest.Wait()
-		if w.sink.losses() != 2 { // what came meanwhile
-			t.Errorf("%d losses when it was back, want 2", w.sink.losses())
-		}
+		w.wantLosses(2) // what came meanwhile
 		tellOf(f, "two", "s", 1, "")
 		synctest.Wait()
 		if got := w.sink.got(); got != "s/1" {
@@ -253,9 +251,7 @@ func TestALinkThatNobodyListensToLosesNothing(t *testing.T) {
 		f.Cut()
 		<-w.net.Host("a").Peers
 		synctest.Wait()
-		if w.sink.losses() != 0 {
-			t.Errorf("%d losses", w.sink.losses())
-		}
+		w.wantLosses(0)
 	})
 }
 
@@ -279,9 +275,7 @@ func TestANodeThatJoinsMayHaveSentBefore(t *testing.T) {
 		f := <-w.net.Host("b").Peers
 		f.Answer(f.Next(wire.MethodSubscribe), "new")
 		synctest.Wait()
-		if w.sink.losses() != 1 {
-			t.Errorf("%d losses, want 1", w.sink.losses())
-		}
+		w.wantLosses(1)
 	})
 }
 
@@ -301,9 +295,7 @@ func TestAwaitWaitsForEveryNodeThatCanBeReached(t *testing.T) {
 		if !ended(done) {
 			t.Fatal("it waits for a node that cannot be reached")
 		}
-		if w.sink.losses() != 0 {
-			t.Errorf("%d losses", w.sink.losses())
-		}
+		w.wantLosses(0)
 		w.refuseUpgrades("c", 0)
 		c = <-w.net.Host("c").Peers
 		c.Answer(c.Next(wire.MethodSubscribe), "one")
@@ -329,9 +321,7 @@ func TestAwaitEndsWithItsContextAndSaysWhatIsLostLater(t *testing.T) {
 		}
 		f.Answer(r, "one")
 		synctest.Wait()
-		if w.sink.losses() != 1 {
-			t.Errorf("%d losses, want 1", w.sink.losses())
-		}
+		w.wantLosses(1)
 	})
 }
 
@@ -366,9 +356,7 @@ func TestARefusedSubscriptionIsAskedForAgain(t *testing.T) {
 		}
 		f.Answer(r, "one")
 		synctest.Wait()
-		if w.sink.losses() != 1 {
-			t.Errorf("%d losses, want 1 for the time between", w.sink.losses())
-		}
+		w.wantLosses(1)
 	})
 }
 

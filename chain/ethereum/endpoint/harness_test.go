@@ -295,6 +295,12 @@ func (r *reply) wantResult(t testing.TB, want string) {
 	}
 }
 
+// wantHashOf fails unless the result is the hash of a transaction.
+func (r *reply) wantHashOf(t testing.TB, raw string) {
+	t.Helper()
+	r.wantResult(t, `"`+hashOf(raw).String()+`"`)
+}
+
 // people is an access.Authenticator whose credentials are names.
 type people struct {
 	mu     sync.Mutex

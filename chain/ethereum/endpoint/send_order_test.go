@@ -26,7 +26,7 @@ func TestTransactionsOfOneConnectionKeepTheirOrder(t *testing.T) {
 	eventually(t, "all at the nodes", func() bool { return len(g.nodes.given()) == 12 })
 	close(let)
 	for n, id := range ids {
-		c.end(id).wantResult(t, `"`+hashOf(transaction(ada, int64(n), "a")).String()+`"`)
+		c.end(id).wantHashOf(t, transaction(ada, int64(n), "a"))
 	}
 }
 
@@ -37,7 +37,7 @@ func TestATransactionWaitsForThoseBeforeIt(t *testing.T) {
 	for _, n := range []int64{3, 1, 2, 0} {
 		c := g.dial()
 		id := c.begin(methodSend, `["`+transaction(ada, n, "a")+`"]`)
-		all.Go(func() { c.end(id).wantResult(t, `"`+hashOf(transaction(ada, n, "a")).String()+`"`) })
+		all.Go(func() { c.end(id).wantHashOf(t, transaction(ada, n, "a")) })
 		if n != 0 {
 			g.awaitLine(signer(ada), n)
 		}
@@ -60,7 +60,7 @@ func TestATransactionWaitsForWhatIsDoneElsewhere(t *testing.T) {
 	if n := g.allocate(signer(ada), ""); n != 0 {
 		t.Fatalf("allocated %d", n)
 	}
-	c.end(id).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	c.end(id).wantHashOf(t, raw)
 }
 
 // awaitLine returns when a transaction with the nonce is on its way.
@@ -102,8 +102,8 @@ func TestATransactionWhosePredecessorIsOnItsWayIsGivenAgain(t *testing.T) {
 	a, b := c.begin(methodSend, `["`+transaction(ada, 0, "a")+`"]`), c.begin(methodSend, `["`+transaction(ada, 1, "b")+`"]`)
 	await(t, refused, "the refusal of the second")
 	close(first)
-	c.end(a).wantResult(t, `"`+hashOf(transaction(ada, 0, "a")).String()+`"`)
-	c.end(b).wantResult(t, `"`+hashOf(transaction(ada, 1, "b")).String()+`"`)
+	c.end(a).wantHashOf(t, transaction(ada, 0, "a"))
+	c.end(b).wantHashOf(t, transaction(ada, 1, "b"))
 	g.wantRow(signer(ada), 1, nonce.Consumed, hashOf(transaction(ada, 1, "b")))
 }
 
@@ -137,8 +137,8 @@ func TestTheSameTransactionIsSentOnceAtATime(t *testing.T) {
 		return g.endpoint.lines.bySigner[signer(ada)].users == 2
 	})
 	close(let)
-	a.end(ida).wantResult(t, `"`+hashOf(raw).String()+`"`)
-	b.end(idb).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	a.end(ida).wantHashOf(t, raw)
+	b.end(idb).wantHashOf(t, raw)
 	if peak != 1 {
 		t.Errorf("%d at once", peak)
 	}
