@@ -26,8 +26,8 @@ const (
 	// aheadOfTime is how far a block may be dated into the future before its node is not
 	// believed against others.
 	aheadOfTime = time.Minute
-	// tapBurst is how many taps in a row are followed at once.
-	tapBurst = 3
+	// pollBurst is how many announcements in a row make a poll each at once.
+	pollBurst = 3
 )
 
 // follower finds out what the newest and the final block are. It belongs to the
@@ -36,11 +36,11 @@ type follower struct {
 	c  *Client
 	on func(chain.Head)
 
-	views  map[*node]*view // the last one of each node that answers
-	asked  map[*node]bool  // polled, and not heard of yet
-	rests  map[*node]*rest // nodes that failed, and are asked less often
-	reader *node           // who shows blocks with their transactions
-	taps   *rate.Limiter
+	views    map[*node]*view // the last one of each node that answers
+	asked    map[*node]bool  // polled, and not heard of yet
+	rests    map[*node]*rest // nodes that failed, and are asked less often
+	reader   *node           // who shows blocks with their transactions
+	pollRate *rate.Limiter   // of polls that announcements make
 
 	branch *branches
 	canon  *canon
@@ -63,11 +63,11 @@ func newFollower(c *Client, on func(chain.Head)) *follower {
 	return &follower{
 		c: c, on: on,
 		views: map[*node]*view{}, asked: map[*node]bool{}, rests: map[*node]*rest{},
-		reader: c.nodes[0],
-		taps:   rate.NewLimiter(rate.Inf, tapBurst),
-		branch: newBranches(),
-		canon:  newCanon(remembered + max(c.set.finality, 0) + int64(c.set.MaxBlocksBehind)),
-		bodies: map[chain.Hash]*block{},
+		reader:   c.nodes[0],
+		pollRate: rate.NewLimiter(rate.Inf, pollBurst),
+		branch:   newBranches(),
+		canon:    newCanon(remembered + max(c.set.finality, 0) + int64(c.set.MaxBlocksBehind)),
+		bodies:   map[chain.Hash]*block{},
 	}
 }
 
@@ -88,7 +88,7 @@ func (f *follower) run(ctx context.Context) {
 			if !slices.ContainsFunc(f.c.nodes, func(n *node) bool { return n.news(f.kept) }) {
 				continue
 			}
-			if wait := f.waitForTap(); wait > 0 {
+			if wait := f.waitForPoll(); wait > 0 {
 				due = earlier(due, time.Now().Add(wait))
 				timer.Reset(time.Until(due))
 				continue
@@ -97,7 +97,7 @@ func (f *follower) run(ctx context.Context) {
 		case <-timer.C:
 		}
 		begin := time.Now()
-		f.taps.Allow()
+		f.pollRate.Allow()
 		f.round(ctx)
 		f.decide(ctx)
 		due = begin.Add(f.interval())
@@ -105,11 +105,11 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// waitForTap returns how long to wait before a tap on the shoulder is followed: a node
+// waitForPoll returns how long to wait before an announcement makes a poll: a node
 // that tells of blocks without end does not make polls without end.
-func (f *follower) waitForTap() time.Duration {
-	f.taps.SetLimit(rate.Every(max(f.interval()/4, minGrace)))
-	r := f.taps.Reserve()
+func (f *follower) waitForPoll() time.Duration {
+	f.pollRate.SetLimit(rate.Every(max(f.interval()/4, minGrace)))
+	r := f.pollRate.Reserve()
 	defer r.Cancel() // the poll takes it
 	return r.Delay()
 }
@@ -131,17 +131,17 @@ func (f *follower) interval() time.Duration {
 		return firstInterval
 	}
 	share, longest := blockTime*13/24, maxInterval // so that there are two polls a block at most
-	if slices.ContainsFunc(f.c.nodes, (*node).taps) {
-		share, longest = blockTime*3/4, maxInterval*3/2 // one of the two is that of a tap
+	if slices.ContainsFunc(f.c.nodes, (*node).announces) {
+		share, longest = blockTime*3/4, maxInterval*3/2 // one of the two is that of an announcement
 	}
 	return min(max(share, minInterval), longest)
 }
 
-// taps reports whether the node tells of new blocks.
-func (n *node) taps() bool {
+// announces reports whether the node tells of new blocks by itself.
+func (n *node) announces() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.upLocked() && n.tapped && n.onBranch
+	return n.upLocked() && n.subscribed && n.onBranch
 }
 
 // blockTime is the time between blocks, over the last ones; 0: unknown.

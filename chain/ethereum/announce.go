@@ -9,14 +9,14 @@ import (
 	"noncegate/wire"
 )
 
-// tap is a subscription to new heads, guarded by node.mu. It only says when to poll:
+// announcements are a subscription to new heads, guarded by node.mu. They only say when to poll:
 // subscriptions die without a word, and leave out blocks of a reorganization.
-type tap struct {
-	tapped    bool          // it is open
-	refused   bool          // the node has none, in this session
-	tappedAt  time.Time     // when it was opened or told of a block
-	announced chain.Block   // its newest block, as it told by itself
-	patience  time.Duration // how long it may be silent while there are blocks; 0: as usual
+type announcements struct {
+	subscribed  bool          // it is open
+	refused     bool          // the node has none, in this session
+	announcedAt time.Time     // when it was opened or told of a block
+	announced   chain.Block   // its newest block, as it told by itself
+	patience    time.Duration // how long it may be silent while there are blocks; 0: as usual
 }
 
 const (
@@ -30,7 +30,7 @@ const (
 // subscribeHeads opens the subscription if the node can have one and has none.
 func (n *node) subscribeHeads(ctx context.Context, session uint64) {
 	n.mu.Lock()
-	wanted := !n.tapped && !n.refused && n.socket
+	wanted := !n.subscribed && !n.refused && n.socket
 	n.mu.Unlock()
 	if !wanted {
 		return
@@ -46,7 +46,7 @@ func (n *node) subscribeHeads(ctx context.Context, session uint64) {
 		n.refused = true
 		n.log.Info("node has no subscription to new heads and is polled only", "error", refusal)
 	case n.link.Session() == session:
-		n.tapped, n.tappedAt = true, time.Now()
+		n.subscribed, n.announcedAt = true, time.Now()
 	}
 }
 
@@ -62,7 +62,7 @@ func (n *node) onNewHead(raw json.RawMessage) {
 		return
 	}
 	n.mu.Lock()
-	n.tappedAt, n.announced, n.patience = time.Now(), chain.Block{Number: number, Hash: hash}, 0
+	n.announcedAt, n.announced, n.patience = time.Now(), chain.Block{Number: number, Hash: hash}, 0
 	n.mu.Unlock()
 	wake(n.c.newHead)
 }
@@ -72,7 +72,7 @@ func (n *node) onNewHead(raw json.RawMessage) {
 func (n *node) news(kept chain.Block) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.tapped && (n.announced.Number > kept.Number || n.announced.Number == kept.Number && n.announced.Hash != kept.Hash)
+	return n.subscribed && (n.announced.Number > kept.Number || n.announced.Number == kept.Number && n.announced.Hash != kept.Hash)
 }
 
 // wakeIfSilent connects anew if the polls see blocks that the subscription does not tell
@@ -81,7 +81,7 @@ func (n *node) wakeIfSilent(blockTime time.Duration) {
 	usual := max(silentBlocks*blockTime, minPatience)
 	n.mu.Lock()
 	patience := max(usual, n.patience)
-	silent := n.tapped && n.head.Number > n.announced.Number && n.movedAt.After(n.tappedAt) && time.Since(n.tappedAt) > patience
+	silent := n.subscribed && n.head.Number > n.announced.Number && n.movedAt.After(n.announcedAt) && time.Since(n.announcedAt) > patience
 	if silent {
 		n.patience = min(2*patience, maxPatience)
 	}
