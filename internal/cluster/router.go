@@ -134,7 +134,9 @@ func (r *Router) meetLocked(n lease.Node) *peer {
 		return nil
 	}
 	p := newPeer(r, n)
-	p.subs.incomplete = !r.interests.now().empty() // it may have committed things already
+	if !r.interests.now().empty() { // it may have committed things already
+		p.subs.gap = gapOpen
+	}
 	r.peers[n.Node] = p
 	r.keepers.Go(p.keep)
 	return p
