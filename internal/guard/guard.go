@@ -137,9 +137,9 @@ func New(locks Locks, figures Figures, log *slog.Logger, cfg Config) (*Guard, er
 		away: rate.Sometimes{Interval: time.Second},
 	}
 	for range cfg.Workers {
-		ln := &worker{g: g, wake: make(chan struct{}, 1)}
-		g.workers = append(g.workers, ln)
-		g.running.Go(ln.loop)
+		w := &worker{g: g, wake: make(chan struct{}, 1)}
+		g.workers = append(g.workers, w)
+		g.running.Go(w.loop)
 	}
 	return g, nil
 }
