@@ -72,14 +72,14 @@ func combinations(o Options) (all [][]Fault) {
 			}
 		}
 	}
-	faults, others := Faults, []Fault(nil)
+	faults, others := storeFaults, []Fault(nil)
 	if o.Engine {
-		faults, others = EngineFaults, slices.DeleteFunc(slices.Clone(Faults), func(f Fault) bool { return f.Name == "store-clock" })
+		faults, others = engineFaults, slices.DeleteFunc(slices.Clone(storeFaults), func(f Fault) bool { return f.Name == "store-clock" })
 	}
 	alone(faults)
 	if o.Chain {
-		alone(ChainFaults)
-		beside(ChainFaults, faults)
+		alone(chainFaults)
+		beside(chainFaults, faults)
 		return all
 	}
 	for i := range faults {

@@ -232,7 +232,7 @@ type slowly struct {
 }
 
 // payers makes the clients who pay on the chain; none without one.
-func (c *Cluster) payers(p Plan, began time.Time, load *workload) (payers []*payer) {
+func (c *cluster) payers(p Plan, began time.Time, load *workload) (payers []*payer) {
 	if c.chain == nil {
 		return nil
 	}
@@ -241,7 +241,7 @@ func (c *Cluster) payers(p Plan, began time.Time, load *workload) (payers []*pay
 	c.chain.mu.Unlock()
 	for i := range chainPayers {
 		rnd := rand.New(rand.NewPCG(p.Seed, uint64(3000+i)))
-		w := &worker{client: newClient(p.Clients+1+i, began, c.nodes, rnd), load: load, owners: make(map[string]*Node)}
+		w := &worker{client: newClient(p.Clients+1+i, began, c.nodes, rnd), load: load, owners: make(map[string]*node)}
 		payers = append(payers, &payer{worker: w, chain: c.chain})
 	}
 	return payers
@@ -305,9 +305,9 @@ func (p *payer) sendAndMark(ctx context.Context, m mine) {
 // settleChain has one more client pay from all accounts until what the others left is
 // filled, then give nonces back and send with them all the same, and ask for the next
 // ones once gateways know that those are mined. It returns all calls.
-func (c *Cluster) settleChain(ctx context.Context, p Plan, began time.Time, load *workload, payers []*payer) *history.Chain {
+func (c *cluster) settleChain(ctx context.Context, p Plan, began time.Time, load *workload, payers []*payer) *history.Chain {
 	rnd := rand.New(rand.NewPCG(p.Seed, 1))
-	w := &worker{client: newClient(p.Clients+1+chainPayers, began, c.nodes, rnd), load: load, owners: make(map[string]*Node)}
+	w := &worker{client: newClient(p.Clients+1+chainPayers, began, c.nodes, rnd), load: load, owners: make(map[string]*node)}
 	last := &payer{worker: w, chain: c.chain}
 	defer last.close()
 	c.chain.calm.Store(true)

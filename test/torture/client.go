@@ -25,17 +25,17 @@ const answerTimeout = 4 * time.Second
 type client struct {
 	id      int
 	began   time.Time
-	nodes   []*Node
-	conns   map[*Node]*websocket.Conn
+	nodes   []*node
+	conns   map[*node]*websocket.Conn
 	rnd     *rand.Rand
 	last    int64
 	calls   []history.Call
 	serials int64 // connections made so far
-	serial  map[*Node]int64
+	serial  map[*node]int64
 }
 
-func newClient(id int, began time.Time, nodes []*Node, rnd *rand.Rand) *client {
-	return &client{id: id, began: began, nodes: nodes, rnd: rnd, conns: make(map[*Node]*websocket.Conn), serial: make(map[*Node]int64)}
+func newClient(id int, began time.Time, nodes []*node, rnd *rand.Rand) *client {
+	return &client{id: id, began: began, nodes: nodes, rnd: rnd, conns: make(map[*node]*websocket.Conn), serial: make(map[*node]int64)}
 }
 
 func (c *client) close() {
@@ -44,7 +44,7 @@ func (c *client) close() {
 	}
 }
 
-func (c *client) drop(n *Node) {
+func (c *client) drop(n *node) {
 	if conn := c.conns[n]; conn != nil {
 		_ = conn.Close()
 		delete(c.conns, n)
@@ -52,7 +52,7 @@ func (c *client) drop(n *Node) {
 }
 
 // conn is the connection to a node, made when there is none.
-func (c *client) conn(ctx context.Context, n *Node) (*websocket.Conn, error) {
+func (c *client) conn(ctx context.Context, n *node) (*websocket.Conn, error) {
 	if conn := c.conns[n]; conn != nil {
 		return conn, nil
 	}
@@ -81,14 +81,14 @@ var errNotSent = errors.New("no connection to the node")
 // do sends calls over one connection, one behind the other, waits for their answers
 // and writes them down. cut ends the connection once they were sent, without reading
 // an answer. With errNotSent there was no call.
-func (c *client) do(ctx context.Context, n *Node, cut bool, calls ...history.Call) ([]history.Call, []*wire.Error, error) {
+func (c *client) do(ctx context.Context, n *node, cut bool, calls ...history.Call) ([]history.Call, []*wire.Error, error) {
 	conn, err := c.conn(ctx, n)
 	if err != nil {
 		return nil, nil, errNotSent
 	}
 	index := make(map[int64]int)
 	for i := range calls {
-		calls[i].Client, calls[i].Node = c.id, n.ID
+		calls[i].Client, calls[i].Node = c.id, n.id
 		calls[i].Conn = int64(c.id)<<32 | c.serial[n]
 		calls[i].Start, calls[i].Outcome, calls[i].Reason = time.Since(c.began), history.Unknown, "connection closed"
 		c.last++

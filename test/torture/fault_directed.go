@@ -50,7 +50,7 @@ func loseAllWhileAway(ctx context.Context, b *breaker) error {
 }
 
 // restartAll starts nodes again, at the same time.
-func (b *breaker) restartAll(ctx context.Context, nodes []*Node) error {
+func (b *breaker) restartAll(ctx context.Context, nodes []*node) error {
 	var all errgroup.Group
 	for _, n := range nodes {
 		all.Go(func() error { return b.restart(ctx, n) })
@@ -105,7 +105,7 @@ func ownerWithoutPostgres(ctx context.Context, b *breaker) error {
 	for i := range 3 {
 		n := b.nodes[i%2]
 		d := b.between(leaseTTL*2, engineGrant+leaseTTL/2)
-		b.note("%s is refused by PostgreSQL for %v", n.ID, d)
+		b.note("%s is refused by PostgreSQL for %v", n.id, d)
 		n.db.Refuse()
 		lasts(ctx, d)
 		n.db.Forward()
@@ -135,7 +135,7 @@ func (b *breaker) killAll(ctx context.Context, do func() error) error {
 	for _, n := range b.nodes[:2] {
 		n.away.Lock()
 		defer n.away.Unlock()
-		b.note("kill -9 %s", n.ID)
+		b.note("kill -9 %s", n.id)
 		n.end(syscall.SIGKILL)
 	}
 	err := do()
@@ -240,7 +240,7 @@ func lateCommitsWhileLocked(ctx context.Context, b *breaker) error {
 	basic := b.nodes[2]
 	basic.away.Lock()
 	defer basic.away.Unlock()
-	b.note("SIGTERM to %s, and commits of the others wait for rows while their nodes are cut off", basic.ID)
+	b.note("SIGTERM to %s, and commits of the others wait for rows while their nodes are cut off", basic.id)
 	basic.end(syscall.SIGTERM)
 	until, waited := time.Now().Add(12*time.Second), 0
 	for err == nil && time.Now().Before(until) && ctx.Err() == nil {

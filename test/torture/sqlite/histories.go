@@ -64,15 +64,13 @@ func Build(ctx context.Context, cfg Config) (*Builds, error) {
 }
 
 func buildAll(ctx context.Context, cfg Config, variants ...variant) (*Builds, error) {
-	root, err := moduleRoot(ctx)
-	if err != nil {
-		return nil, err
-	}
 	b := &Builds{paths: map[string]string{}}
 	for _, v := range variants {
-		if b.paths[v.name], err = build(ctx, root, cfg.Dir, v); err != nil {
+		path, err := v.build(ctx, cfg.Dir)
+		if err != nil {
 			return nil, err
 		}
+		b.paths[v.name] = path
 	}
 	return b, nil
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"noncegate/internal/testenv/gateway"
 	"noncegate/test/torture/history"
 )
 
@@ -29,18 +30,22 @@ const (
 // named here and in the many checkpoints.
 var thePlanted = []planted{
 	{
-		variant{"synchronous-off", []edit{busyCheckpoints, {storeFile, "synchronous(FULL)", "synchronous(OFF)"}}},
+		variant{"synchronous-off", []gateway.Patch{busyCheckpoints, {File: storeFile, Old: "synchronous(FULL)", New: "synchronous(OFF)"}}},
 		"SQLite with synchronous=OFF", []fault{{none, kill, powerLoss}},
 	},
 	{
-		variant{"synchronous-normal", []edit{busyCheckpoints, {storeFile, "synchronous(FULL)", "synchronous(NORMAL)"}}},
+		variant{"synchronous-normal", []gateway.Patch{busyCheckpoints, {File: storeFile, Old: "synchronous(FULL)", New: "synchronous(NORMAL)"}}},
 		"SQLite with synchronous=NORMAL", []fault{{none, kill, powerLoss}},
 	},
 	{
-		variant{"answer-before-commit", []edit{
+		variant{"answer-before-commit", []gateway.Patch{
 			busyCheckpoints,
-			{sessionFile, "	defer func() { s.writer <- c }()\n	ctx = ", "	defer func() {\n		if c != nil {\n			s.writer <- c\n		}\n	}()\n	ctx = "},
-			{sessionFile, "		return refusal(err)\n	}\n", `		return refusal(err)
+			{File: sessionFile,
+				Old: "	defer func() { s.writer <- c }()\n	ctx = ",
+				New: "	defer func() {\n		if c != nil {\n			s.writer <- c\n		}\n	}()\n	ctx = "},
+			{File: sessionFile,
+				Old: "		return refusal(err)\n	}\n",
+				New: `		return refusal(err)
 	}
 	if late := c; true {
 		open, c = false, nil
@@ -55,20 +60,24 @@ var thePlanted = []planted{
 		"answered before the commit", []fault{{none, kill, none}, {none, kill, powerLoss}},
 	},
 	{
-		variant{"journal-in-memory", []edit{busyCheckpoints, {storeFile, "journal_mode(WAL)", "journal_mode(MEMORY)"}}},
+		variant{"journal-in-memory", []gateway.Patch{busyCheckpoints, {File: storeFile, Old: "journal_mode(WAL)", New: "journal_mode(MEMORY)"}}},
 		"rollback journal in memory", []fault{{none, kill, none}, {none, kill, powerLoss}},
 	},
 	{
-		variant{"failed-commit-is-done", []edit{busyCheckpoints, {sessionFile, "		return &nonce.StoreError{Outcome: nonce.Unknown, Err: err}", "		return nil"}}},
+		variant{"failed-commit-is-done", []gateway.Patch{
+			busyCheckpoints,
+			{File: sessionFile, Old: "		return &nonce.StoreError{Outcome: nonce.Unknown, Err: err}", New: "		return nil"},
+		}},
 		"a COMMIT that failed is answered as done", []fault{{fullDisk, kill, none}},
 	},
 	{
-		variant{"failed-commit-is-nothing", []edit{busyCheckpoints, {sessionFile, "Outcome: nonce.Unknown", "Outcome: nonce.Aborted"}}},
+		variant{"failed-commit-is-nothing", []gateway.Patch{busyCheckpoints, {File: sessionFile, Old: "Outcome: nonce.Unknown", New: "Outcome: nonce.Aborted"}}},
 		"a COMMIT that failed is answered as not done", []fault{{failedSync, kill, none}, {failedSync, kill, none}, {failedSync, kill, none}},
 	},
 	{
-		variant{"failed-sync-is-forgotten", []edit{busyCheckpoints, {fileFile, "writeAgain(real + \"-wal\"); err", "error(nil); err"}}},
-		"after a sync that failed, a start trusts what the file shows", []fault{{failedSync, kill, none}, {none, kill, powerLoss}, {failedSync, kill, none}, {none, kill, powerLoss}},
+		variant{"failed-sync-is-forgotten", []gateway.Patch{busyCheckpoints, {File: fileFile, Old: "writeAgain(real + \"-wal\"); err", New: "error(nil); err"}}},
+		"after a sync that failed, a start trusts what the file shows",
+		[]fault{{failedSync, kill, none}, {none, kill, powerLoss}, {failedSync, kill, none}, {none, kill, powerLoss}},
 	},
 }
 

@@ -12,8 +12,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"noncegate/internal/testenv/gateway"
 	"noncegate/internal/testenv/guarded"
 	"noncegate/test/torture/history"
 )
@@ -83,6 +85,7 @@ const (
 	// for what is missing.
 	leastAcknowledged = 1000
 	loadTimeout       = 30 * time.Second
+	endTimeout        = 20 * time.Second // of an orderly end
 	// settling is how long after the load a calm gateway has had time to end the
 	// holds of a second.
 	settling = 2*time.Second + grace
@@ -141,32 +144,32 @@ func (r *run) round(ctx context.Context, n int, f fault) error {
 	}
 	endLoad, err := r.load(ctx, g, n)
 	if err != nil {
-		return errors.Join(err, g.kill())
+		return errors.Join(err, g.Kill())
 	}
 	r.await(ctx, r.told.Load()+r.chance.Int64N(maxPerRound), fmt.Sprintf("round %d", n))
-	err = errors.Join(r.strike(ctx, g, f), g.kill())
+	err = errors.Join(r.strike(ctx, g, f), g.Kill())
 	endLoad()
 	if err := errors.Join(err, r.keepLog(g, n)); err != nil {
 		return err
 	}
-	if line := g.crashed(); line != "" {
-		r.violation(history.Violation{Rule: history.Alarm, Text: line}, fmt.Sprintf("round %d", n))
+	for _, alarm := range gateway.Alarms(g.Log(), alarming) {
+		r.violation(history.Violation{Rule: history.Alarm, Text: alarm}, fmt.Sprintf("round %d", n))
 	}
 	r.judgeAnswers(n)
 	return r.aftermath(ctx, n, f)
 }
 
 // keepLog puts the log of a gateway where what is kept of a failure is.
-func (r *run) keepLog(g *gateway, n int) error {
-	return os.WriteFile(filepath.Join(r.dir, fmt.Sprintf("round-%d.log", n)), []byte(g.says()), 0o600)
+func (r *run) keepLog(g *gateway.Gateway, n int) error {
+	return os.WriteFile(filepath.Join(r.dir, fmt.Sprintf("round-%d.log", n)), []byte(g.Log()), 0o600)
 }
 
 // begin starts the gateway of a round. That it does not serve is a violation, and
 // no error; then there is none.
-func (r *run) begin(ctx context.Context, n int) (*gateway, error) {
+func (r *run) begin(ctx context.Context, n int) (*gateway.Gateway, error) {
 	r.launch.trace = filepath.Join(r.dir, fmt.Sprintf("round-%d.trace", n))
 	g, err := r.launch.start(ctx)
-	if errors.Is(err, errDidNotServe) {
+	if errors.Is(err, guarded.ErrEnded) {
 		r.violation(history.Violation{Rule: history.Alarm, Text: err.Error()}, fmt.Sprintf("start of round %d", n))
 		return nil, nil
 	}
@@ -175,7 +178,7 @@ func (r *run) begin(ctx context.Context, n int) (*gateway, error) {
 
 // load lets the clients work until the returned function is called or their
 // connections end.
-func (r *run) load(ctx context.Context, g *gateway, n int) (end func(), err error) {
+func (r *run) load(ctx context.Context, g *gateway.Gateway, n int) (end func(), err error) {
 	stop := make(chan struct{})
 	var working sync.WaitGroup
 	end = func() {
@@ -183,7 +186,7 @@ func (r *run) load(ctx context.Context, g *gateway, n int) (end func(), err erro
 		working.Wait()
 	}
 	for _, c := range r.clients {
-		ws, err := dial(ctx, g.url)
+		ws, err := dial(ctx, g.URL)
 		if err != nil {
 			end()
 			return nil, err
@@ -221,19 +224,19 @@ func settle(ctx context.Context) {
 }
 
 // strike does to a gateway what the fault says, up to the end of its process.
-func (r *run) strike(ctx context.Context, g *gateway, f fault) error {
+func (r *run) strike(ctx context.Context, g *gateway.Gateway, f fault) error {
 	switch {
 	case f.trouble != none:
 		return r.trouble(ctx, g, f)
 	case f.end == stop:
-		return g.stop()
+		return g.End(syscall.SIGTERM, endTimeout)
 	}
-	return g.kill()
+	return g.Kill()
 }
 
 // trouble makes the disk unusable. The gateway must end by itself and say why, and
 // one that is started meanwhile must do the same.
-func (r *run) trouble(ctx context.Context, g *gateway, f fault) error {
+func (r *run) trouble(ctx context.Context, g *gateway.Gateway, f fault) error {
 	says, sentence := "fail sync", "disk I/O error"
 	if f.trouble == fullDisk {
 		files, err := load(filepath.Dir(r.launch.store))
@@ -249,21 +252,17 @@ func (r *run) trouble(ctx context.Context, g *gateway, f fault) error {
 	if err := os.WriteFile(r.launch.control, []byte(says), 0o600); err != nil {
 		return err
 	}
-	err := g.ended(15 * time.Second)
-	if err == nil {
-		err = g.endedWithASentence(sentence)
-	}
-	if err != nil {
+	if err := endsWithASentence(g, sentence); err != nil {
 		r.violation(history.Violation{Rule: history.Alarm, Text: err.Error()}, f.trouble)
 	}
 	again, err := r.launch.start(ctx)
 	switch {
 	case err == nil: // there was room for a start
-		if err := again.kill(); err != nil {
+		if err := again.Kill(); err != nil {
 			return err
 		}
-	case errors.Is(err, errDidNotServe):
-		if err := again.endedWithASentence(sentence); err != nil {
+	case errors.Is(err, guarded.ErrEnded):
+		if err := endsWithASentence(again, sentence); err != nil {
 			r.violation(history.Violation{Rule: history.Alarm, Text: "a start meanwhile: " + err.Error()}, f.trouble)
 		}
 	default:
@@ -338,12 +337,12 @@ func (r *run) calm(ctx context.Context, n int) error {
 	}
 	endLoad, err := r.load(ctx, g, n)
 	if err != nil {
-		return errors.Join(err, g.kill())
+		return errors.Join(err, g.Kill())
 	}
 	r.await(ctx, max(r.told.Load()+100, leastAcknowledged), "the calm round")
 	endLoad()
 	settle(ctx)
-	if err := errors.Join(g.stop(), r.keepLog(g, n)); err != nil {
+	if err := errors.Join(g.End(syscall.SIGTERM, endTimeout), r.keepLog(g, n)); err != nil {
 		return err
 	}
 	r.judgeAnswers(n)
