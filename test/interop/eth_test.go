@@ -118,6 +118,7 @@ func get[T any](v T, err error) func(*testing.T) T {
 
 // go-ethereum's client as a program uses it, with nothing changed but the URL.
 func TestGoEthereumsClientSendsThroughTheGateway(t *testing.T) {
+	t.Parallel()
 	for _, scheme := range []string{"ws", "http"} {
 		t.Run(scheme, func(t *testing.T) {
 			t.Parallel()
@@ -196,17 +197,18 @@ func newTx(t *testing.T, client *ethclient.Client, from chaintest.Account, n uin
 
 func awaitReceipt(t *testing.T, client *ethclient.Client, tx common.Hash) *types.Receipt {
 	t.Helper()
-	for began := time.Now(); time.Since(began) < scenarioTime; time.Sleep(20 * time.Millisecond) { // between two looks, as a program does
-		r, err := client.TransactionReceipt(t.Context(), tx)
-		if err == nil {
-			return r
-		}
-		if !errors.Is(err, ethereum.NotFound) {
+	var receipt *types.Receipt
+	mined := eventually(func() bool {
+		var err error
+		if receipt, err = client.TransactionReceipt(t.Context(), tx); err != nil && !errors.Is(err, ethereum.NotFound) {
 			t.Fatal(err)
 		}
+		return err == nil
+	})
+	if !mined {
+		t.Fatalf("transaction %v was never mined", tx)
 	}
-	t.Fatalf("transaction %v was never mined", tx)
-	return nil
+	return receipt
 }
 
 func next1[T any](t *testing.T, c <-chan T) T {
@@ -222,6 +224,7 @@ func next1[T any](t *testing.T, c <-chan T) T {
 
 // The gateway dies when the record is committed and the node has nothing yet.
 func TestAGatewayThatDiesBeforeItForwardsLeavesTheRecord(t *testing.T) {
+	t.Parallel()
 	c := startChained(t)
 	from := c.sim.Accounts[0]
 	tx := c.sim.Sign(from, chaintest.Payment{Nonce: 0, To: c.sim.Accounts[1].Address})
@@ -260,6 +263,7 @@ func TestAGatewayThatDiesBeforeItForwardsLeavesTheRecord(t *testing.T) {
 
 // The gateway dies when the node has the transaction and nobody was told.
 func TestAGatewayThatDiesAfterItForwardedLeavesTheRecord(t *testing.T) {
+	t.Parallel()
 	c := startChained(t)
 	from := c.sim.Accounts[0]
 	tx := c.sim.Sign(from, chaintest.Payment{Nonce: 0, To: c.sim.Accounts[1].Address})
@@ -288,6 +292,7 @@ func TestAGatewayThatDiesAfterItForwardedLeavesTheRecord(t *testing.T) {
 
 // What the nodes say, as a wallet hears it, and what becomes of the nonce.
 func TestRefusalsOfARealNode(t *testing.T) {
+	t.Parallel()
 	c := startChained(t)
 	client, admin := c.dialEth("ws"), c.dial()
 	poor := chaintest.NewAccount(99) // it owns nothing
@@ -345,7 +350,8 @@ func TestRefusalsOfARealNode(t *testing.T) {
 }
 
 // A blob transaction is as long as no other.
-func TestABlobTransactionGoesThrough(t *testing.T) {
+func TestLongABlobTransactionGoesThrough(t *testing.T) {
+	t.Parallel()
 	c := startChained(t)
 	tx := c.sim.SignBlob(c.sim.Accounts[0], chaintest.Payment{Nonce: 0, To: c.sim.Accounts[1].Address})
 	for _, scheme := range []string{"ws", "http"} {
@@ -361,6 +367,7 @@ func TestABlobTransactionGoesThrough(t *testing.T) {
 
 // Which node of a cluster owns an account makes no difference.
 func TestEveryNodeOfAClusterSends(t *testing.T) {
+	t.Parallel()
 	pg := get(pgtest.Start())(t)
 	t.Cleanup(func() {
 		if err := pg.Close(); err != nil {

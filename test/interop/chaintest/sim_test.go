@@ -365,7 +365,7 @@ func TestAnAuthorizationMovesANonceWithoutATransaction(t *testing.T) {
 	}
 }
 
-func TestABlobIsMined(t *testing.T) {
+func TestLongABlobIsMined(t *testing.T) {
 	s := StartSim(t, SimConfig{})
 	a := s.Accounts[0]
 	tx := s.SignBlob(a, Payment{})
