@@ -153,21 +153,24 @@ func (b *breaker) restart(ctx context.Context, n *node) error {
 // kill ends a gateway as a crash does.
 func kill(ctx context.Context, b *breaker) error {
 	n, away := b.victim(), b.ttls(0, 1.5)
-	n.away.Lock()
-	defer n.away.Unlock()
-	b.note("kill -9 %s, back after %v", n.id, away)
-	n.end(syscall.SIGKILL)
-	lasts(ctx, away)
-	return b.restart(ctx, n)
+	return b.endAndRestart(ctx, n, syscall.SIGKILL, away)
 }
 
 // drain ends a gateway in order.
 func drain(ctx context.Context, b *breaker) error {
 	n, away := b.victim(), b.ttls(0, 1)
+	return b.endAndRestart(ctx, n, syscall.SIGTERM, away)
+}
+
+func (b *breaker) endAndRestart(ctx context.Context, n *node, sig syscall.Signal, away time.Duration) error {
 	n.away.Lock()
 	defer n.away.Unlock()
-	b.note("SIGTERM to %s, back %v after its end", n.id, away)
-	n.end(syscall.SIGTERM)
+	return b.endAndRestartLocked(ctx, n, sig, away)
+}
+
+func (b *breaker) endAndRestartLocked(ctx context.Context, n *node, sig syscall.Signal, away time.Duration) error {
+	b.note("%v to %s, back %v after its end in mode %s", sig, n.id, away, n.mode())
+	n.end(sig)
 	lasts(ctx, away)
 	return b.restart(ctx, n)
 }
@@ -175,6 +178,10 @@ func drain(ctx context.Context, b *breaker) error {
 // pause stops a gateway where it stands, for longer than its leases last.
 func pause(ctx context.Context, b *breaker) error {
 	n, d := b.victim(), b.ttls(1.5, 3)
+	return b.pause(ctx, n, d)
+}
+
+func (b *breaker) pause(ctx context.Context, n *node, d time.Duration) error {
 	b.note("SIGSTOP %s for %v", n.id, d)
 	n.signal(syscall.SIGSTOP)
 	lasts(ctx, d)
@@ -245,24 +252,33 @@ func (b *breaker) late(n *node, by time.Duration) <-chan struct{} {
 
 // commits does something to commits of one or all nodes, one after the other.
 func (b *breaker) commits(ctx context.Context, what string, arm func(*node) <-chan struct{}) error {
-	n, all := b.victim(), b.rnd.IntN(2) == 0
-	until, times := time.Now().Add(b.ttls(1.5, 3)), 0
+	n, all, d := b.victim(), b.rnd.IntN(2) == 0, b.ttls(1.5, 3)
 	b.note("%s %s, all nodes: %v", what, n.id, all)
-	for time.Now().Before(until) && ctx.Err() == nil {
+	times := b.again(ctx, d, 200*time.Millisecond, 30*time.Millisecond, func(int) <-chan struct{} {
 		if all {
 			n = b.nodes[b.rnd.IntN(len(b.nodes))]
 		}
-		timer := time.NewTimer(200 * time.Millisecond)
-		select {
-		case <-arm(n):
-			times++
-		case <-timer.C: // nothing was committed, or the database is away
-		}
-		timer.Stop()
-		lasts(ctx, b.between(0, 30*time.Millisecond))
-	}
+		return arm(n)
+	})
 	b.note("it was done to %d commits", times)
 	return nil
+}
+
+// again arms a proxy one time after the other, for a while, each with a pause of at most
+// rest behind it. What was armed has a time of patience to happen: nothing may be sent, or
+// the server may be away. arm is told how often it happened so far, which again returns.
+func (b *breaker) again(ctx context.Context, d, patience, rest time.Duration, arm func(times int) <-chan struct{}) (times int) {
+	for until := time.Now().Add(d); time.Now().Before(until) && ctx.Err() == nil; {
+		timer := time.NewTimer(patience)
+		select {
+		case <-arm(times):
+			times++
+		case <-timer.C:
+		}
+		timer.Stop()
+		lasts(ctx, b.between(0, rest))
+	}
+	return times
 }
 
 // crashPostgres ends the database as a crash does and starts it again.

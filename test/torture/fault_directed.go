@@ -155,22 +155,14 @@ func killWhileLocked(ctx context.Context, b *breaker) error {
 // when the node, which leaves Redis alone for a tenth of a second after that, looks what became
 // of it or has just looked.
 func lateScripts(ctx context.Context, b *breaker) error {
-	until, times := time.Now().Add(6*time.Second), 0
 	b.note("scripts arrive a moment late")
-	for time.Now().Before(until) && ctx.Err() == nil {
+	times := b.again(ctx, 6*time.Second, 200*time.Millisecond, 10*time.Millisecond, func(times int) <-chan struct{} {
 		late := b.between(200*time.Microsecond, 8*time.Millisecond)
 		if times%4 > 0 {
 			late = b.between(97*time.Millisecond, 112*time.Millisecond)
 		}
-		timer := time.NewTimer(200 * time.Millisecond)
-		select {
-		case <-b.fastNode().redis.CutAnyReply("evalsha", late):
-			times++
-		case <-timer.C:
-		}
-		timer.Stop()
-		lasts(ctx, b.between(0, 10*time.Millisecond))
-	}
+		return b.fastNode().redis.CutAnyReply("evalsha", late)
+	})
 	b.note("%d did", times)
 	return nil
 }
@@ -210,18 +202,10 @@ func failOverAndBack(ctx context.Context, b *breaker) error {
 // acquired the shards anew and read their signers, and has not committed yet what it was
 // asked for once more.
 func manyLateCommits(ctx context.Context, b *breaker) error {
-	until, times := time.Now().Add(8*time.Second), 0
 	b.note("commits arrive a moment late")
-	for time.Now().Before(until) && ctx.Err() == nil {
-		timer := time.NewTimer(200 * time.Millisecond)
-		select {
-		case <-b.late(b.nodes[b.rnd.IntN(2)], b.between(500*time.Microsecond, 15*time.Millisecond)):
-			times++
-		case <-timer.C:
-		}
-		timer.Stop()
-		lasts(ctx, b.between(0, 10*time.Millisecond))
-	}
+	times := b.again(ctx, 8*time.Second, 200*time.Millisecond, 10*time.Millisecond, func(int) <-chan struct{} {
+		return b.late(b.nodes[b.rnd.IntN(2)], b.between(500*time.Microsecond, 15*time.Millisecond))
+	})
 	b.note("%d did", times)
 	return nil
 }

@@ -5,7 +5,6 @@ package torture
 import (
 	"context"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -175,22 +174,14 @@ func pauseRedis(ctx context.Context, b *breaker) error {
 
 // cutRedisReplies loses answers of Redis, or lets commands arrive late.
 func cutRedisReplies(ctx context.Context, b *breaker) error {
-	until, times := time.Now().Add(b.ttls(1.5, 3)), 0
 	b.note("answers of Redis are lost")
-	for time.Now().Before(until) && ctx.Err() == nil {
+	times := b.again(ctx, b.ttls(1.5, 3), time.Second, 60*time.Millisecond, func(int) <-chan struct{} {
 		late := time.Duration(0)
 		if b.rnd.IntN(2) == 0 {
 			late = b.between(time.Millisecond, 700*time.Millisecond)
 		}
-		timer := time.NewTimer(time.Second)
-		select {
-		case <-b.fastNode().redis.CutAnyReply("evalsha", late):
-			times++
-		case <-timer.C:
-		}
-		timer.Stop()
-		lasts(ctx, b.between(0, 60*time.Millisecond))
-	}
+		return b.fastNode().redis.CutAnyReply("evalsha", late)
+	})
 	b.note("%d were", times)
 	return nil
 }
@@ -339,12 +330,7 @@ func (b *breaker) part(ctx context.Context, d time.Duration, cut func(*pgtest.Pr
 // pauseLong stops a node where it stands for longer than lease and grant together.
 func pauseLong(ctx context.Context, b *breaker) error {
 	n, d := b.fastNode(), engineGrant+b.ttls(1, 2)
-	b.note("SIGSTOP %s for %v", n.id, d)
-	n.signal(syscall.SIGSTOP)
-	lasts(ctx, d)
-	n.signal(syscall.SIGCONT)
-	b.note("SIGCONT %s", n.id)
-	return nil
+	return b.pause(ctx, n, d)
 }
 
 // switchBackAndForth lets the shards return, and go up again.

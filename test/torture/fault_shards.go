@@ -110,10 +110,7 @@ func (b *breaker) comeBack(ctx context.Context, n *node, basic bool) error {
 		sig = syscall.SIGTERM
 	}
 	n.basic.Store(basic)
-	b.note("%v to %s, back after %v in mode %s", sig, n.id, away, n.mode())
-	n.end(sig)
-	lasts(ctx, away)
-	return b.restart(ctx, n)
+	return b.endAndRestartLocked(ctx, n, sig, away)
 }
 
 // moveShards has somebody say again and again at which node shards should be: the one or

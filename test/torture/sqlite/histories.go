@@ -5,7 +5,6 @@ package sqlite
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -176,7 +175,8 @@ const stateFile = "sqlite.jsonl"
 // report is of all that are finished, also with an error.
 func Histories(ctx context.Context, cfg Config, seeds ...uint64) (*Report, error) {
 	report := &Report{}
-	finished, err := readState(filepath.Join(cfg.Dir, stateFile))
+	journal := filepath.Join(cfg.Dir, stateFile)
+	finished, err := history.Finished[*Result](journal)
 	if err != nil {
 		return report, err
 	}
@@ -185,8 +185,8 @@ func Histories(ctx context.Context, cfg Config, seeds ...uint64) (*Report, error
 		return report, err
 	}
 	for _, seed := range seeds {
-		if r := finished[seed]; r != nil {
-			report.Add(r)
+		if i := slices.IndexFunc(finished, func(r *Result) bool { return r.Seed == seed }); i >= 0 {
+			report.Add(finished[i])
 			continue
 		}
 		r, err := History(ctx, cfg, b, seed)
@@ -197,38 +197,9 @@ func Histories(ctx context.Context, cfg Config, seeds ...uint64) (*Report, error
 			return report, errors.Join(err, fmt.Errorf("what there is of it is in %s", r.Dir))
 		}
 		report.Add(r)
-		if err := appendState(filepath.Join(cfg.Dir, stateFile), r); err != nil {
+		if err := history.Finish(journal, r); err != nil {
 			return report, err
 		}
 	}
 	return report, nil
-}
-
-func readState(path string) (map[uint64]*Result, error) {
-	text, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("read what is finished: %w", err)
-	}
-	finished := map[uint64]*Result{}
-	for line := range strings.Lines(string(text)) {
-		r := new(Result)
-		if err := json.Unmarshal([]byte(line), r); err != nil {
-			return nil, fmt.Errorf("read what is finished: %s: %w", path, err)
-		}
-		finished[r.Seed] = r
-	}
-	return finished, nil
-}
-
-func appendState(path string, r *Result) error {
-	line, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-	if err != nil {
-		return fmt.Errorf("note what is finished: %w", err)
-	}
-	_, err = f.Write(append(line, '\n'))
-	return errors.Join(err, f.Close())
 }

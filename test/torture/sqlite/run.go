@@ -18,6 +18,7 @@ import (
 	"noncegate/internal/testenv/gateway"
 	"noncegate/internal/testenv/guarded"
 	"noncegate/test/torture/history"
+	"noncegate/test/torture/peer"
 )
 
 // The faults of one round. A round may have one of each row.
@@ -186,14 +187,14 @@ func (r *run) load(ctx context.Context, g *gateway.Gateway, n int) (end func(), 
 		working.Wait()
 	}
 	for _, c := range r.clients {
-		ws, err := dial(ctx, g.URL)
+		conn, err := peer.Dial(ctx, g.URL, peerConfig)
 		if err != nil {
 			end()
 			return nil, err
 		}
 		working.Go(func() {
-			defer ws.Close()
-			c.work(&peer{ws: ws, client: c.number, round: n, trace: r.launch.trace, began: r.began, told: &r.told}, stop)
+			defer conn.Close()
+			c.work(&session{conn: conn, client: c.number, round: n, trace: r.launch.trace, began: r.began, told: &r.told}, stop)
 		})
 	}
 	return end, nil
