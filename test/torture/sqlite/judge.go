@@ -97,7 +97,7 @@ const maxViolations = 20
 
 func (r *run) violation(v history.Violation, what string) {
 	if len(r.result.Violations) < maxViolations {
-		r.result.Violations = append(r.result.Violations, Violation{v, what})
+		r.result.Violations = append(r.result.Violations, violation{v, what})
 	}
 }
 

@@ -81,26 +81,26 @@ var thePlanted = []planted{
 	},
 }
 
-// Caught is how a planted fault fared.
-type Caught struct {
-	What         string
-	Runs, Caught int
-	Rules        map[history.Rule]int // runs in which each was broken
+// caught is how a planted fault fared.
+type caught struct {
+	what        string
+	runs, times int
+	rules       map[history.Rule]int // runs in which each was broken
 }
 
 // String is a row of a table in Markdown.
-func (c Caught) String() string {
+func (c caught) String() string {
 	var rules []string
-	for _, rule := range slices.SortedFunc(maps.Keys(c.Rules), func(a, b history.Rule) int { return c.Rules[b] - c.Rules[a] }) {
-		rules = append(rules, fmt.Sprintf("%s (%d)", rule, c.Rules[rule]))
+	for _, rule := range slices.SortedFunc(maps.Keys(c.rules), func(a, b history.Rule) int { return c.rules[b] - c.rules[a] }) {
+		rules = append(rules, fmt.Sprintf("%s (%d)", rule, c.rules[rule]))
 	}
-	return fmt.Sprintf("| %s | %d of %d | %s |", c.What, c.Caught, c.Runs, strings.Join(rules, ", "))
+	return fmt.Sprintf("| %s | %d of %d | %s |", c.what, c.times, c.runs, strings.Join(rules, ", "))
 }
 
-// Planted runs histories of every known-bad build with so many seeds, and tells
+// tryPlanted runs histories of every known-bad build with so many seeds, and tells
 // how many of them were found out. One that never is says that the proof is blind.
-func Planted(ctx context.Context, cfg Config, runs int) ([]Caught, error) {
-	table := make([]Caught, 0, len(thePlanted))
+func tryPlanted(ctx context.Context, cfg config, runs int) ([]caught, error) {
+	table := make([]caught, 0, len(thePlanted))
 	for _, p := range thePlanted {
 		c, err := runPlanted(ctx, cfg, p, runs)
 		if err != nil {
@@ -111,8 +111,8 @@ func Planted(ctx context.Context, cfg Config, runs int) ([]Caught, error) {
 	return table, nil
 }
 
-func runPlanted(ctx context.Context, cfg Config, p planted, runs int) (Caught, error) {
-	c := Caught{What: p.what, Rules: map[history.Rule]int{}}
+func runPlanted(ctx context.Context, cfg config, p planted, runs int) (caught, error) {
+	c := caught{what: p.what, rules: map[history.Rule]int{}}
 	b, err := buildAll(ctx, cfg, p.variant)
 	if err != nil {
 		return c, err
@@ -122,15 +122,15 @@ func runPlanted(ctx context.Context, cfg Config, p planted, runs int) (Caught, e
 		if err != nil {
 			return c, err
 		}
-		c.Runs++
+		c.runs++
 		if len(r.Violations) > 0 {
-			c.Caught++
+			c.times++
 		}
 		seen := map[history.Rule]bool{}
 		for _, v := range r.Violations {
 			if !seen[v.Rule] {
 				seen[v.Rule] = true
-				c.Rules[v.Rule]++
+				c.rules[v.Rule]++
 			}
 		}
 	}

@@ -67,7 +67,7 @@ func anyFault(r *rand.Rand) fault {
 // run is one history while it happens. It belongs to one goroutine, and the
 // clients to theirs during a round.
 type run struct {
-	cfg     Config
+	cfg     config
 	launch  launcher
 	dir     string // of everything about it
 	began   time.Time
@@ -75,7 +75,7 @@ type run struct {
 	disk    *disk
 	clients []*client
 	told    atomic.Int64 // calls that happened
-	result  *Result
+	result  *result
 }
 
 const (
@@ -96,9 +96,9 @@ const (
 	maxOverdue = grace + 900*time.Millisecond
 )
 
-func newRun(cfg Config, program string, seed uint64, dir string) *run {
+func newRun(cfg config, program string, seed uint64, dir string) *run {
 	r := &run{
-		cfg: cfg, dir: dir, began: time.Now(), chance: rand.New(rand.NewPCG(seed, 0)), result: &Result{Seed: seed},
+		cfg: cfg, dir: dir, began: time.Now(), chance: rand.New(rand.NewPCG(seed, 0)), result: &result{Seed: seed},
 		launch: launcher{program: program, store: filepath.Join(dir, "store", database), mode: "worker-queue", control: filepath.Join(dir, "control")},
 	}
 	if r.chance.IntN(3) == 0 {

@@ -15,13 +15,13 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // gateways builds variants for the rest of the test.
-func gateways(t *testing.T, variants ...variant) (Config, *Builds) {
+func gateways(t *testing.T, variants ...variant) (config, *builds) {
 	t.Helper()
 	dir := t.TempDir()
 	if keep := os.Getenv("TORTURE_KEEP"); keep != "" { // what a failure left is wanted
 		dir = filepath.Join(keep, t.Name())
 	}
-	cfg := Config{Dir: dir, Points: 3}
+	cfg := config{Dir: dir, Points: 3}
 	b, err := buildAll(t.Context(), cfg, variants...)
 	if err != nil {
 		t.Fatal(err)
