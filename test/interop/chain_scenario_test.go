@@ -345,25 +345,6 @@ func (s *scenario) heard(typ string) string {
 	}
 }
 
-// mine makes blocks until the scenario ends.
-func (s *scenario) mine() {
-	done, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		tick := time.NewTicker(500 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-tick.C:
-				s.sim.Commit()
-			}
-		}
-	}()
-	s.t.Cleanup(func() { close(done); <-stopped })
-}
-
 // faults are the words of fault.
 var faults = map[string]chaintest.Fault{
 	"lost": chaintest.Lost, "noanswer": chaintest.NoAnswer, "cut": chaintest.Cut, "cutafter": chaintest.CutAfter, "notjson": chaintest.NotJSON,
@@ -399,7 +380,7 @@ func (s *scenario) atChain(words []string) (result string, ok bool) {
 			s.sim.Commit()
 		}
 	case "mining":
-		s.mine()
+		every(s.t, 500*time.Millisecond, func() { s.sim.Commit() })
 	case "empty":
 		for range count {
 			s.sim.CommitEmpty()

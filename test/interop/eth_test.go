@@ -62,27 +62,34 @@ func (c *chained) dialEth(scheme string) *ethclient.Client {
 
 // mine makes a block whenever the pool has something to mine, until the test ends.
 func (c *chained) mine() {
-	ended, stopped := c.t.Context(), make(chan struct{})
+	every(c.t, 200*time.Millisecond, func() {
+		var pool struct{ Pending hexutil.Uint }
+		if err := c.sim.Call(&pool, "txpool_status"); err != nil && c.t.Context().Err() == nil {
+			c.t.Error(err)
+		}
+		if pool.Pending > 0 {
+			c.sim.Commit()
+		}
+	})
+}
+
+// every does something again and again until the test ends, which waits for it.
+func every(t *testing.T, d time.Duration, do func()) {
+	ctx, stopped := t.Context(), make(chan struct{})
 	go func() {
 		defer close(stopped)
-		tick := time.NewTicker(200 * time.Millisecond)
+		tick := time.NewTicker(d)
 		defer tick.Stop()
 		for {
 			select {
-			case <-ended.Done():
+			case <-ctx.Done():
 				return
 			case <-tick.C:
-			}
-			var pool struct{ Pending hexutil.Uint }
-			if err := c.sim.Call(&pool, "txpool_status"); err != nil && ended.Err() == nil {
-				c.t.Error(err)
-			}
-			if pool.Pending > 0 {
-				c.sim.Commit()
+				do()
 			}
 		}
 	}()
-	c.t.Cleanup(func() { <-stopped })
+	t.Cleanup(func() { <-stopped })
 }
 
 func (c *chained) signerOf(a chaintest.Account) string {
@@ -222,71 +229,54 @@ func next1[T any](t *testing.T, c <-chan T) T {
 	}
 }
 
-// The gateway dies when the record is committed and the node has nothing yet.
-func TestAGatewayThatDiesBeforeItForwardsLeavesTheRecord(t *testing.T) {
+// A gateway dies when the record is committed: before the node has the transaction, or when
+// it has it and nobody was told. Nobody else gets the nonce, and the same transaction goes on.
+func TestAGatewayThatDiesWhileItForwardsLeavesTheRecord(t *testing.T) {
 	t.Parallel()
-	c := startChained(t)
-	from := c.sim.Accounts[0]
-	tx := c.sim.Sign(from, chaintest.Payment{Nonce: 0, To: c.sim.Accounts[1].Address})
-	lost := c.proxy.On("eth_sendRawTransaction", chaintest.Lost)
-	client := c.dialEth("ws")
-	sent := make(chan error, 1)
-	go func() { sent <- client.SendTransaction(context.Background(), tx) }()
-	lost.Await(1)
-	c.kill()
-	if err := <-sent; err == nil {
-		t.Error("a client of a gateway that died was told that all is well")
-	}
-	lost.End()
-	if where := c.sim.Where(tx.Hash()); where != chaintest.Nowhere {
-		t.Fatalf("the transaction is %s", where)
-	}
-	c.gateway = c.again()
-	want := "0 HELD " + tx.Hash().Hex()
-	if got := c.rows(c.dial(), from); got != want {
-		t.Errorf("the gateway has %s, want %s", got, want)
-	}
-	// Nobody gets the nonce, and the same transaction goes on.
-	if n := get(c.dialEth("http").PendingNonceAt(t.Context(), from.Address))(t); n != 1 {
-		t.Errorf("pending nonce %d", n)
-	}
-	if err := c.dialEth("http").SendTransaction(t.Context(), tx); err != nil {
-		t.Fatal(err)
-	}
-	if where := c.sim.Where(tx.Hash()); where != chaintest.InPool {
-		t.Errorf("the transaction is %s", where)
-	}
-	if got, want := c.rows(c.dial(), from), "0 CONSUMED "+tx.Hash().Hex(); got != want {
-		t.Errorf("the gateway has %s, want %s", got, want)
-	}
-}
-
-// The gateway dies when the node has the transaction and nobody was told.
-func TestAGatewayThatDiesAfterItForwardedLeavesTheRecord(t *testing.T) {
-	t.Parallel()
-	c := startChained(t)
-	from := c.sim.Accounts[0]
-	tx := c.sim.Sign(from, chaintest.Payment{Nonce: 0, To: c.sim.Accounts[1].Address})
-	unanswered := c.proxy.On("eth_sendRawTransaction", chaintest.NoAnswer)
-	client := c.dialEth("ws")
-	sent := make(chan error, 1)
-	go func() { sent <- client.SendTransaction(context.Background(), tx) }()
-	unanswered.Await(1)
-	c.kill()
-	<-sent
-	unanswered.End()
-	c.gateway = c.again()
-	if where := c.sim.Where(tx.Hash()); where != chaintest.InPool {
-		t.Fatalf("the transaction is %s", where)
-	}
-	if got, want := c.rows(c.dial(), from), "0 HELD "+tx.Hash().Hex(); got != want {
-		t.Errorf("the gateway has %s, want %s", got, want)
-	}
-	if err := c.dialEth("ws").SendTransaction(t.Context(), tx); err != nil { // the node knows it already
-		t.Fatal(err)
-	}
-	if got, want := c.rows(c.dial(), from), "0 CONSUMED "+tx.Hash().Hex(); got != want {
-		t.Errorf("the gateway has %s, want %s", got, want)
+	for name, tt := range map[string]struct {
+		fault chaintest.Fault
+		where string // the transaction is after it
+	}{
+		"before the node has it": {chaintest.Lost, chaintest.Nowhere},
+		"when the node has it":   {chaintest.NoAnswer, chaintest.InPool},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := startChained(t)
+			from := c.sim.Accounts[0]
+			tx := c.sim.Sign(from, chaintest.Payment{Nonce: 0, To: c.sim.Accounts[1].Address})
+			rule := c.proxy.On("eth_sendRawTransaction", tt.fault)
+			client := c.dialEth("ws")
+			sent := make(chan error, 1)
+			go func() { sent <- client.SendTransaction(context.Background(), tx) }()
+			rule.Await(1)
+			c.kill()
+			if err := <-sent; err == nil {
+				t.Error("a client of a gateway that died was told that all is well")
+			}
+			rule.End()
+			if where := c.sim.Where(tx.Hash()); where != tt.where {
+				t.Fatalf("the transaction is %s", where)
+			}
+			c.gateway = c.again()
+			if got, want := c.rows(c.dial(), from), "0 HELD "+tx.Hash().Hex(); got != want {
+				t.Errorf("the gateway has %s, want %s", got, want)
+			}
+			if n := get(c.dialEth("http").PendingNonceAt(t.Context(), from.Address))(t); n != 1 {
+				t.Errorf("pending nonce %d", n)
+			}
+			for _, scheme := range []string{"http", "ws"} { // the second time the node knows it already
+				if err := c.dialEth(scheme).SendTransaction(t.Context(), tx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if where := c.sim.Where(tx.Hash()); where != chaintest.InPool {
+				t.Errorf("the transaction is %s", where)
+			}
+			if got, want := c.rows(c.dial(), from), "0 CONSUMED "+tx.Hash().Hex(); got != want {
+				t.Errorf("the gateway has %s, want %s", got, want)
+			}
+		})
 	}
 }
 
