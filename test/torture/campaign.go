@@ -174,7 +174,7 @@ func report(w io.Writer, runs []done) int {
 	}
 	fmt.Fprintf(w, "\n%d histories, %d acknowledged calls, %d refused, %d of unknown outcome\n", len(runs), acknowledged, refused, unknown)
 	fmt.Fprintf(w, "histories with each fault: %s\n", counts(perFault))
-	fmt.Fprintf(w, "refusals and doubts: %s\n", counts(reasons))
+	fmt.Fprintf(w, "refusals and unknown outcomes: %s\n", counts(reasons))
 	fmt.Fprintf(w, "the last hold was ended at most %.1f s after the clients had gone, and at most %.1f s late\n", slowest, late)
 	for _, d := range runs {
 		if len(d.Rules) > 0 {

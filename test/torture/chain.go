@@ -22,19 +22,19 @@ import (
 // The chain of a run: what it is called, its accounts, and its times, as short as those
 // of the gateways. A hold that is over stays unknown for chainUnknown.
 const (
-	chainNumber    = 1337
-	chainID        = "eip155:1337"
-	chainAccounts  = 4
-	chainPayers    = 4
-	blockEvery     = 150 * time.Millisecond
-	finalAfter     = 8 // blocks
-	deepestReorg   = 3 // blocks
-	chainUnknown   = 2 * time.Second
-	chainTold      = 4 * time.Second // until a gateway knows of a block: a node may be paused while it has a request
-	chainSlack     = 50 * time.Millisecond
-	chainSettles   = chainUnknown + chainTold + 2*time.Second // from the last fault until the chain's signers are judged
-	chainThinkMost = 40 * time.Millisecond
-	chainTurn      = 1500 * time.Millisecond // then other accounts are paid from
+	chainNumber   = 1337
+	chainID       = "eip155:1337"
+	chainAccounts = 4
+	chainPayers   = 4
+	blockEvery    = 150 * time.Millisecond
+	finalAfter    = 8 // blocks
+	deepestReorg  = 3 // blocks
+	chainUnknown  = 2 * time.Second
+	chainTold     = 4 * time.Second // until a gateway knows of a block: a node may be paused while it has a request
+	chainSlack    = 50 * time.Millisecond
+	chainSettles  = chainUnknown + chainTold + 2*time.Second // from the last fault until the chain's signers are judged
+	maxChainThink = 40 * time.Millisecond
+	chainTurn     = 1500 * time.Millisecond // then other accounts are paid from
 )
 
 // chainSide is a chain with two nodes beside a cluster, which makes blocks and takes some
@@ -248,7 +248,7 @@ func (c *cluster) payers(p Plan, began time.Time, load *workload) (payers []*pay
 }
 
 func (p *payer) run(ctx context.Context, stop <-chan struct{}) {
-	p.repeat(ctx, stop, chainThinkMost, p.pay)
+	p.repeat(ctx, stop, maxChainThink, p.pay)
 }
 
 func account(n int) string { return chainID + ":" + fakenode.Account(n+1) }

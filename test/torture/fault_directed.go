@@ -199,7 +199,7 @@ func failOverAndBack(ctx context.Context, b *breaker) error {
 }
 
 // manyLateCommits cuts nodes off from commits that arrive a moment later: when the node has
-// acquired the shards anew and read their signers, and has not committed yet what it was
+// acquired the shards again and read their signers, and has not committed yet what it was
 // asked for once more.
 func manyLateCommits(ctx context.Context, b *breaker) error {
 	b.note("commits arrive a moment late")

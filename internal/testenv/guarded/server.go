@@ -64,7 +64,7 @@ func (s *Server) PID() int {
 	return s.proc.PID()
 }
 
-// portTries is how often a server is started anew whose port somebody took meanwhile.
+// portTries is how often a server is started again whose port somebody took meanwhile.
 const portTries = 3
 
 // StartOn starts the server on a free port, which configure writes into its settings, and

@@ -19,7 +19,7 @@ const maxInFlight = 4096
 const maxWithheld = 1024
 
 // socket is one client's WebSocket and its twin to the node. Each side is read by a
-// goroutine of its own, which hands on what nothing holds by itself, so that the order is
+// goroutine of its own, which hands on what nothing delays by itself, so that the order is
 // kept: calls reach the node in theirs, and an answer is written before what the node said
 // after it.
 type socket struct {

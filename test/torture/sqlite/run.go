@@ -82,11 +82,11 @@ const (
 	clientCount = 6
 	// maxPerRound bounds the calls that happen before something breaks.
 	maxPerRound = 600
-	// leastAcknowledged is how many a history must have. The calm round makes up
+	// minAcknowledged is how many a history must have. The calm round makes up
 	// for what is missing.
-	leastAcknowledged = 1000
-	loadTimeout       = 30 * time.Second
-	endTimeout        = 20 * time.Second // of an orderly end
+	minAcknowledged = 1000
+	loadTimeout     = 30 * time.Second
+	endTimeout      = 20 * time.Second // of an orderly end
 	// settling is how long after the load a calm gateway has had time to end the
 	// holds of a second.
 	settling = 2*time.Second + grace
@@ -340,7 +340,7 @@ func (r *run) calm(ctx context.Context, n int) error {
 	if err != nil {
 		return errors.Join(err, g.Kill())
 	}
-	r.await(ctx, max(r.told.Load()+100, leastAcknowledged), "the calm round")
+	r.await(ctx, max(r.told.Load()+100, minAcknowledged), "the calm round")
 	endLoad()
 	settle(ctx)
 	if err := errors.Join(g.End(syscall.SIGTERM, endTimeout), r.keepLog(g, n)); err != nil {
@@ -355,7 +355,7 @@ func (r *run) calm(ctx context.Context, n int) error {
 		GraceMs: grace.Milliseconds(), Seed: r.result.Seed, Name: "sqlite", Faults: r.result.Faults,
 		Calls: moment{n, forever}.callsBy(r.clients), Final: &found.Final,
 	}
-	report := r.judge(h, found, "at the end", history.Limits{MinAcknowledged: leastAcknowledged, MaxOverdue: maxOverdue})
+	report := r.judge(h, found, "at the end", history.Limits{MinAcknowledged: minAcknowledged, MaxOverdue: maxOverdue})
 	r.result.Acknowledged, r.result.Unknown, r.result.Refused = report.Acknowledged, report.Unknown, report.Refused
 	if len(r.result.Violations) == 0 {
 		return nil
