@@ -42,7 +42,7 @@ func watched(t *testing.T, ctx context.Context, flags ...string) *rig.Prometheus
 		_, err := os.ReadDir(source)
 		must(t, err)
 	}
-	gateways, err := rig.StartCluster(ctx, room, "..", rig.ClusterConfig{Nodes: 2, Chain: true, Flags: flags})
+	gateways, err := rig.StartCluster(ctx, room, rig.ClusterConfig{Nodes: 2, Chain: true, Flags: flags})
 	must(t, err)
 	t.Cleanup(func() { must(t, gateways.Stop()) })
 	rules, err := filepath.Abs("rules.yml")

@@ -62,7 +62,7 @@ type redisSide struct {
 }
 
 // startRedis starts a Redis for the cluster and keeps a list of losses in its database.
-func (c *Cluster) startRedis(ctx context.Context, o Options) error {
+func (c *cluster) startRedis(ctx context.Context, o Options) error {
 	server, err := redistest.Start(persistences[o.persistence%len(persistences)]...)
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ const engineTriggers = `
 	CREATE TRIGGER torture_left AFTER UPDATE ON gateway_engine FOR EACH ROW WHEN (NEW.degraded) EXECUTE FUNCTION torture_left();`
 
 // withRedis gives a node its way to Redis.
-func (c *Cluster) withRedis(n *Node, more []string) error {
+func (c *cluster) withRedis(n *node, more []string) error {
 	proxy, err := pgtest.NewProxy(c.engineRedis.server.Addr())
 	if err != nil {
 		return err
@@ -202,7 +202,7 @@ func (s *engineState) shipped() bool {
 }
 
 // ask asks the private side of a node. A refusal is an error.
-func (n *Node) ask(ctx context.Context, method, path, body string, into any) error {
+func (n *node) ask(ctx context.Context, method, path, body string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+n.admin+path, bytes.NewBufferString(body))
@@ -229,7 +229,7 @@ func (n *Node) ask(ctx context.Context, method, path, body string, into any) err
 }
 
 // switchTo asks for a state of the engine, at each node that has Redis until one does it.
-func (c *Cluster) switchTo(ctx context.Context, to string) (err error) {
+func (c *cluster) switchTo(ctx context.Context, to string) (err error) {
 	for _, n := range c.nodes {
 		if n.redis == nil {
 			continue
@@ -242,7 +242,7 @@ func (c *Cluster) switchTo(ctx context.Context, to string) (err error) {
 }
 
 // engineIs is what each node that has Redis says. Those that run must all answer.
-func (c *Cluster) engineIs(ctx context.Context) (all []engineState, err error) {
+func (c *cluster) engineIs(ctx context.Context) (all []engineState, err error) {
 	for _, n := range c.nodes {
 		if n.redis == nil || !n.runs() || n.basic.Load() {
 			continue
@@ -261,7 +261,7 @@ const engineWait = 30 * time.Second
 
 // awaitEngine waits until the engine is as is wants it at every node, and asks for a state
 // meanwhile where to is not "".
-func (c *Cluster) awaitEngine(ctx context.Context, to string, is func(*engineState) bool) error {
+func (c *cluster) awaitEngine(ctx context.Context, to string, is func(*engineState) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, engineWait)
 	defer cancel()
 	for {
@@ -281,12 +281,12 @@ func (c *Cluster) awaitEngine(ctx context.Context, to string, is func(*engineSta
 }
 
 // up brings the cluster to PERFORMANCE.
-func (c *Cluster) up(ctx context.Context) error {
+func (c *cluster) up(ctx context.Context) error {
 	return c.awaitEngine(ctx, "performance", func(s *engineState) bool { return s.State == "PERFORMANCE" })
 }
 
 // begin switches up, unless a fault does it.
-func (c *Cluster) begin(ctx context.Context, faults []Fault) error {
+func (c *cluster) begin(ctx context.Context, faults []Fault) error {
 	if slices.ContainsFunc(faults, func(f Fault) bool { return f.Down }) {
 		c.engineRedis.down = c.engineRedis.hold()
 		return nil
@@ -295,7 +295,7 @@ func (c *Cluster) begin(ctx context.Context, faults []Fault) error {
 }
 
 // keepUp switches up again whenever the engine has been left, until ctx ends.
-func (c *Cluster) keepUp(ctx context.Context) {
+func (c *cluster) keepUp(ctx context.Context) {
 	for ctx.Err() == nil {
 		lasts(ctx, 300*time.Millisecond)
 		all, err := c.engineIs(ctx)
@@ -309,7 +309,7 @@ func (c *Cluster) keepUp(ctx context.Context) {
 // settleEngine waits until everything is shipped and compares the logs with what the nodes
 // remember, brings every shard back and reads what was lost meanwhile. What is wrong it
 // returns as violations.
-func (c *Cluster) settleEngine(ctx context.Context, h *history.History) (found []history.Violation, err error) {
+func (c *cluster) settleEngine(ctx context.Context, h *history.History) (found []history.Violation, err error) {
 	wrong := func(rule history.Rule, format string, args ...any) {
 		found = append(found, history.Violation{Rule: rule, Text: fmt.Sprintf(format, args...)})
 	}
@@ -339,7 +339,7 @@ func (c *Cluster) settleEngine(ctx context.Context, h *history.History) (found [
 
 // compare lets every node compare its logs with its memory until nothing is different, and
 // says what is. Work that is under way meanwhile may look like a difference.
-func (c *Cluster) compare(ctx context.Context) (different string) {
+func (c *cluster) compare(ctx context.Context) (different string) {
 	type report struct {
 		Equal, Different int
 		Differences      []json.RawMessage
@@ -353,7 +353,7 @@ func (c *Cluster) compare(ctx context.Context) (different string) {
 				break
 			}
 			if time.Now().After(until) {
-				return fmt.Sprintf("%s: %+v %v", n.ID, r, err)
+				return fmt.Sprintf("%s: %+v %v", n.id, r, err)
 			}
 			lasts(ctx, 20*poll)
 		}
@@ -363,7 +363,7 @@ func (c *Cluster) compare(ctx context.Context) (different string) {
 
 // outlastDoubt returns when nothing that was lost is in doubt any more, and some of it has
 // been handed out again.
-func (c *Cluster) outlastDoubt(ctx context.Context) error {
+func (c *cluster) outlastDoubt(ctx context.Context) error {
 	conn, err := c.connect(ctx)
 	if err != nil {
 		return err

@@ -5,7 +5,6 @@ package torture
 import (
 	"context"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,9 +13,9 @@ import (
 	"noncegate/internal/testenv/redistest"
 )
 
-// EngineFaults are those of the performance engine, in the order in which campaigns
+// engineFaults are those of the performance engine, in the order in which campaigns
 // number them.
-var EngineFaults = []Fault{
+var engineFaults = []Fault{
 	{Name: "redis-kill", Engine: true, Forgets: true, do: killRedis},
 	{Name: "redis-empty", Engine: true, Forgets: true, do: emptyRedis},
 	{Name: "redis-back", Engine: true, Forgets: true, do: setRedisBack},
@@ -35,7 +34,7 @@ var EngineFaults = []Fault{
 }
 
 // fastNode is a node that has Redis.
-func (b *breaker) fastNode() *Node { return b.nodes[b.rnd.IntN(2)] }
+func (b *breaker) fastNode() *node { return b.nodes[b.rnd.IntN(2)] }
 
 // killRedis ends Redis as a crash does.
 func killRedis(ctx context.Context, b *breaker) error {
@@ -107,7 +106,7 @@ func (b *breaker) another(ctx context.Context, replica bool) error {
 		return err
 	}
 	first := b.rnd.IntN(2)
-	b.note("%s is led to another Redis, replica: %v", b.nodes[first].ID, replica)
+	b.note("%s is led to another Redis, replica: %v", b.nodes[first].id, replica)
 	b.leadTo(b.nodes[first], other.Addr())
 	lasts(ctx, b.ttls(0, 1.5))
 	b.note("all nodes are")
@@ -150,7 +149,7 @@ func (b *breaker) otherRedis(ctx context.Context, replica bool) (*redistest.Serv
 }
 
 // leadTo leads a node to another server, at once or with its next connection.
-func (b *breaker) leadTo(n *Node, addr string) {
+func (b *breaker) leadTo(n *node, addr string) {
 	n.redis.Retarget(addr)
 	if b.rnd.IntN(4) > 0 {
 		n.redis.Drop()
@@ -175,22 +174,14 @@ func pauseRedis(ctx context.Context, b *breaker) error {
 
 // cutRedisReplies loses answers of Redis, or lets commands arrive late.
 func cutRedisReplies(ctx context.Context, b *breaker) error {
-	until, times := time.Now().Add(b.ttls(1.5, 3)), 0
 	b.note("answers of Redis are lost")
-	for time.Now().Before(until) && ctx.Err() == nil {
+	times := b.again(ctx, b.ttls(1.5, 3), time.Second, 60*time.Millisecond, func(int) <-chan struct{} {
 		late := time.Duration(0)
 		if b.rnd.IntN(2) == 0 {
 			late = b.between(time.Millisecond, 700*time.Millisecond)
 		}
-		timer := time.NewTimer(time.Second)
-		select {
-		case <-b.fastNode().redis.CutAnyReply("evalsha", late):
-			times++
-		case <-timer.C:
-		}
-		timer.Stop()
-		lasts(ctx, b.between(0, 60*time.Millisecond))
-	}
+		return b.fastNode().redis.CutAnyReply("evalsha", late)
+	})
 	b.note("%d were", times)
 	return nil
 }
@@ -238,19 +229,19 @@ func fillRedis(ctx context.Context, b *breaker) error {
 
 // partitionRedis cuts one node, or all, off from Redis for a while.
 func partitionRedis(ctx context.Context, b *breaker) error {
-	nodes, d := []*Node{b.fastNode()}, b.ttls(0.5, 4)
+	nodes, d := []*node{b.fastNode()}, b.ttls(0.5, 4)
 	if b.rnd.IntN(3) == 0 {
 		nodes = b.nodes[:2]
 	}
 	cut, how := b.cutOff()
 	for _, n := range nodes {
-		b.note("%s %s Redis for %v", n.ID, how, d)
+		b.note("%s %s Redis for %v", n.id, how, d)
 		cut(n.redis)
 	}
 	lasts(ctx, d)
 	for _, n := range nodes {
 		n.redis.Forward()
-		b.note("%s is back at Redis", n.ID)
+		b.note("%s is back at Redis", n.id)
 	}
 	return nil
 }
@@ -285,8 +276,8 @@ func awayBoth(ctx context.Context, b *breaker) error {
 	var all sync.WaitGroup
 	for _, server := range []struct {
 		name string
-		of   func(*Node) *pgtest.Proxy
-	}{{"PostgreSQL", func(n *Node) *pgtest.Proxy { return n.db }}, {"Redis", func(n *Node) *pgtest.Proxy { return n.redis }}} {
+		of   func(*node) *pgtest.Proxy
+	}{{"PostgreSQL", func(n *node) *pgtest.Proxy { return n.db }}, {"Redis", func(n *node) *pgtest.Proxy { return n.redis }}} {
 		first, d := b.between(0, time.Second), b.between(engineGrant/4, engineGrant*3/2)
 		cut, how := b.cutOff()
 		all.Go(func() {
@@ -326,7 +317,7 @@ func partForLong(ctx context.Context, b *breaker) error {
 func (b *breaker) part(ctx context.Context, d time.Duration, cut func(*pgtest.Proxy), how string) error {
 	with := b.rnd.IntN(2)
 	old, other := b.nodes[with], b.nodes[1-with]
-	b.note("%s %s PostgreSQL, and %s Redis, for %v", old.ID, how, other.ID, d)
+	b.note("%s %s PostgreSQL, and %s Redis, for %v", old.id, how, other.id, d)
 	cut(old.db)
 	cut(other.redis)
 	lasts(ctx, d)
@@ -339,12 +330,7 @@ func (b *breaker) part(ctx context.Context, d time.Duration, cut func(*pgtest.Pr
 // pauseLong stops a node where it stands for longer than lease and grant together.
 func pauseLong(ctx context.Context, b *breaker) error {
 	n, d := b.fastNode(), engineGrant+b.ttls(1, 2)
-	b.note("SIGSTOP %s for %v", n.ID, d)
-	n.signal(syscall.SIGSTOP)
-	lasts(ctx, d)
-	n.signal(syscall.SIGCONT)
-	b.note("SIGCONT %s", n.ID)
-	return nil
+	return b.pause(ctx, n, d)
 }
 
 // switchBackAndForth lets the shards return, and go up again.

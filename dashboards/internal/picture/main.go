@@ -33,13 +33,12 @@ const (
 )
 
 func main() {
-	root := flag.String("root", "..", "the folder of the gateway's sources")
 	out := flag.String("out", "images", "the folder for the pictures")
 	length := flag.Duration("for", 75*time.Second, "the time that the pictures show")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *root, *out, *length); err != nil {
+	if err := run(ctx, *out, *length); err != nil {
 		fmt.Fprintln(os.Stderr, "picture:", err)
 		os.Exit(1)
 	}
@@ -53,13 +52,13 @@ var settings = []string{
 
 // run draws all dashboards: that of the performance engine while Redis serves and is
 // lost, the others before. What it started has ended when it returns.
-func run(ctx context.Context, root, out string, length time.Duration) (err error) {
+func run(ctx context.Context, out string, length time.Duration) (err error) {
 	room, err := guarded.Open("picture-", nil)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, room.Close()) }()
-	gateways, err := rig.StartCluster(ctx, room, root, rig.ClusterConfig{Nodes: 2, Redis: true, Chain: true, Flags: settings})
+	gateways, err := rig.StartCluster(ctx, room, rig.ClusterConfig{Nodes: 2, Redis: true, Chain: true, Flags: settings})
 	if err != nil {
 		return err
 	}
