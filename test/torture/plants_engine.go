@@ -23,7 +23,7 @@ var enginePlants = []plant{
 	{
 		Name: "identity not compared",
 		Patches: []gateway.Patch{
-			{File: redisAppendFile, Old: "case is != f.Identity:", New: "case is != f.Identity && false:"},
+			{File: redisAppendFile, Old: "case c.server != f.Identity:", New: "case c.server != f.Identity && false:"},
 			{File: redislogFile, Old: "if err == nil && is != accepted {", New: "if err == nil && is != accepted && false {"},
 		},
 		Faults: []string{"redis-failover-and-back"}, Engine: true,
@@ -77,7 +77,7 @@ var enginePlants = []plant{
 	},
 	{
 		Name:    "attempts not raised by the epoch",
-		Patches: []gateway.Patch{{File: expiryFile, Old: "max(e.Attempt, d.firstAttempt())", New: "max(e.Attempt, 0*d.firstAttempt())"}},
+		Patches: []gateway.Patch{{File: expiryFile, Old: "e.Attempt = d.afterLoss(e.Attempt)", New: "_ = d.afterLoss"}},
 		Faults:  []string{"all-lost-while-postgres-is-away"}, Crowd: true, Engine: true,
 	},
 	{
