@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -21,6 +22,8 @@ const (
 
 const errStoreAway nonce.Told = "the database does not answer just now; try again"
 
+var errSilent = errors.New("neither a shipment nor a heartbeat was answered in time")
+
 // hears notes that the store answered.
 func (s *Service) hears(at time.Time) { s.heard.Store(&at) }
 
@@ -28,7 +31,7 @@ func (s *Service) hears(at time.Time) { s.heard.Store(&at) }
 // it has answered neither that for the ship SLA nor a heartbeat for half of a lease.
 func (w *worker) checkStore() {
 	if w.storeQuiet() {
-		w.noteStore(true)
+		w.noteStore(errSilent)
 	}
 }
 
@@ -42,15 +45,20 @@ func (w *worker) storeQuiet() bool {
 	})
 }
 
-// noteStore follows whether the store is away. When it is, hand-outs that wait for a shipment,
-// because the rows were far behind, are told: from then on the grant says how long they may be.
-func (w *worker) noteStore(away bool) {
+// noteStore follows whether the store is away, and why; nil: it is there. When it is away,
+// hand-outs that wait for a shipment, because the rows were far behind, are told: from then on
+// the grant says how long they may be.
+func (w *worker) noteStore(why error) {
 	was := w.storeAway
-	w.storeAway = away
-	if was || !away {
+	w.storeAway = why != nil
+	switch {
+	case was && why == nil:
+		w.svc.log.Info("the store answers again", "worker", w.index)
+		return
+	case was || why == nil:
 		return
 	}
-	w.svc.log.Warn("the store does not answer; hand-outs go on by the log until the grant ends", "worker", w.index)
+	w.svc.log.Warn("the store does not answer; hand-outs go on by the log until the grant ends", "worker", w.index, "error", why)
 	now := time.Now()
 	for _, sh := range w.serving() {
 		for sig := range sh.log.dirty {
@@ -86,7 +94,7 @@ func (w *worker) askStore(ask func(context.Context) error) error {
 	err := ask(ctx)
 	if logs && (err == nil || nonce.OutcomeOf(err) != nonce.Aborted) {
 		w.askAgain = time.Now().Add(awayAgain)
-		w.noteStore(err != nil)
+		w.noteStore(err)
 	}
 	return err
 }

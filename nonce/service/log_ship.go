@@ -157,7 +157,7 @@ func (p *shipper) next(shards []*shard) {
 		return
 	}
 	wait := cfg.ShipEvery
-	if p.impatient {
+	if p.impatient && !w.storeAway {
 		wait = cfg.ShipSoon
 	}
 	if due := p.began.Add(wait); now.Before(due) {
@@ -277,11 +277,11 @@ func (w *worker) shipped(s *shipment) {
 	if len(s.what.Shards) == 0 {
 		return
 	}
-	w.noteStore(s.err != nil && nonce.OutcomeOf(s.err) != nonce.Aborted)
 	if s.err != nil {
-		w.svc.log.Warn("what the log has was not shipped; it is tried again", "signers", len(s.what.Writes), "error", s.err)
+		w.notShipped(s)
 		return
 	}
+	w.noteStore(nil)
 	w.svc.hears(time.Now())
 	if s.refused == nil {
 		w.svc.clock.observe(s.began, time.Now(), s.out.Now)
@@ -312,6 +312,16 @@ func (w *worker) shipped(s *shipment) {
 		}
 	}
 	w.look(moved, known)
+}
+
+// notShipped follows a shipment that failed. It is tried again.
+func (w *worker) notShipped(s *shipment) {
+	if nonce.OutcomeOf(s.err) != nonce.Aborted {
+		w.noteStore(s.err)
+		return
+	}
+	w.noteStore(nil)
+	w.svc.log.Warn("what the log has was not shipped; it is tried again", "signers", len(s.what.Writes), "error", s.err)
 }
 
 // loseNotGranted gives up the shards whose rows are not as this node believes, also where the

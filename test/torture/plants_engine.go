@@ -133,13 +133,13 @@ var enginePlants = []plant{
 	{
 		Name: "a shipment that failed counts as done",
 		Patches: []gateway.Patch{{File: logShipFile,
-			Old: "		w.svc.log.Warn(\"what the log has was not shipped;",
+			Old: "		w.notShipped(s)",
 			New: `		for i, sig := range s.signers {
 			if sig.unshipped != nil && sig.shard.log != nil {
 				w.inRow(sig, s.what.Writes[i].Signer, s.what.Writes[i].Term.Token)
 			}
 		}
-		w.svc.log.Warn("what the log has was not shipped;`}},
+		w.notShipped(s)`}},
 		Faults: []string{"postgres-crash"}, Engine: true,
 	},
 }
