@@ -171,11 +171,11 @@ func with(e *wire.Error, data wire.ErrorData) *wire.Error {
 // clip bounds a text of somebody else's by the bytes it has in JSON.
 func clip(s string) string { return clipTo(s, maxErrorText) }
 
-func clipTo(s string, most int) string {
+func clipTo(s string, maxBytes int) string {
 	written := 0
 	for i, r := range s {
 		written += writtenRune(r)
-		if written > most {
+		if written > maxBytes {
 			return s[:i]
 		}
 	}

@@ -98,7 +98,7 @@ type gateway struct {
 	encode  *encodepool.Pool
 	store   *memstore.Store
 	holder  lease.Holder
-	figures *prometheus.Registry
+	metrics *prometheus.Registry
 	guard   *guard.Guard // nil: there is none
 	address string
 	leaky   bool // the test makes places leak
@@ -119,18 +119,18 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	if s.store == nil {
 		s.store = memstore.New(4, time.Now)
 	}
-	g := &gateway{TB: t, store: s.store, hub: events.New(after, func(int) {}), encode: encode, figures: prometheus.NewRegistry()}
+	g := &gateway{TB: t, store: s.store, hub: events.New(after, func(int) {}), encode: encode, metrics: prometheus.NewRegistry()}
 	g.holder, err = g.store.Register(t.Context(), lease.Presence{Node: s.node, Mode: "worker-queue"})
 	must(t, err)
 	g.service, err = service.New(t.Context(), g.store, g.holder, noncetest.Unmeasured{}, g.hub, log, nil, s.nonce)
 	must(t, err)
-	figures := metrics.New(g.figures)
+	set := metrics.New(g.metrics)
 	if s.locks != nil {
-		g.guard, err = guard.New(s.locks, guardFigures{figures}, log, s.guard)
+		g.guard, err = guard.New(s.locks, guardMetrics{set}, log, s.guard)
 		must(t, err)
 		s.ws.Guard = g.guard
 	}
-	g.srv, err = New(g.service, g.hub, encode, figures, log, s.ws)
+	g.srv, err = New(g.service, g.hub, encode, set, log, s.ws)
 	must(t, err)
 	stopHTTP := g.serve()
 	t.Cleanup(func() {
@@ -145,7 +145,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 		check(t, after.Stop(ctx))
 		check(t, encode.Stop(ctx))
 		stopHTTP()
-		g.wantFigures(map[string]float64{"undeclared_labels_total": 0})
+		g.wantMetrics(map[string]float64{"undeclared_labels_total": 0})
 		if queued, _ := g.service.Queued(); queued != 0 {
 			t.Errorf("left behind: %d places of the worker queues", queued)
 		}

@@ -16,18 +16,18 @@ import (
 	"noncegate/nonce/memstore"
 )
 
-// guardFigures is what the gateway counts of locks.
-type guardFigures struct{ set *metrics.Set }
+// guardMetrics is what the gateway counts of locks.
+type guardMetrics struct{ set *metrics.Set }
 
-func (f guardFigures) Acquired()   { f.set.GuardAcquired.Inc() }
-func (f guardFigures) Refused()    { f.set.GuardRefused.Inc() }
-func (f guardFigures) Unanswered() { f.set.GuardUnanswered.Inc() }
-func (f guardFigures) Released(d time.Duration) {
+func (f guardMetrics) Acquired()   { f.set.GuardAcquired.Inc() }
+func (f guardMetrics) Refused()    { f.set.GuardRefused.Inc() }
+func (f guardMetrics) Unanswered() { f.set.GuardUnanswered.Inc() }
+func (f guardMetrics) Released(d time.Duration) {
 	f.set.GuardReleased.Inc()
 	f.set.GuardHold.Observe(d)
 }
-func (f guardFigures) Kept(time.Duration) { f.set.GuardKept.Inc() }
-func (f guardFigures) ReleaseFailed(why guard.Failure, _ time.Duration) {
+func (f guardMetrics) Kept(time.Duration) { f.set.GuardKept.Inc() }
+func (f guardMetrics) ReleaseFailed(why guard.Failure, _ time.Duration) {
 	f.set.GuardReleaseFailed(metrics.GuardFailure(why))
 }
 
@@ -142,7 +142,7 @@ func TestTheSameSubmissionIsRefusedWhileTheFirstRunsAndPassesAfterIt(t *testing.
 			if v := locks.taken; len(v) != 2 || v[0] == v[1] {
 				t.Errorf("locks with the values %q, want two different ones", v)
 			}
-			g.wantFigures(map[string]float64{"guard_acquired_total": 2, "guard_refused_total": 1, "guard_released_total": 2, "refused_total{duplicate_submit}": 1})
+			g.wantMetrics(map[string]float64{"guard_acquired_total": 2, "guard_refused_total": 1, "guard_released_total": 2, "refused_total{duplicate_submit}": 1})
 			if n := g.next("b"); n != 0 {
 				t.Errorf("%d nonces were handed out to the refused", n)
 			}
@@ -354,7 +354,7 @@ func TestWithoutAnAnswerOfTheLocksAGuardedCallIsRefused(t *testing.T) {
 	if r := c.wantResult("2"); r["nonce"] != json.Number("0") {
 		t.Errorf("got %v", r)
 	}
-	g.wantFigures(map[string]float64{"guard_unanswered_total": 1, "guard_acquired_total": 0})
+	g.wantMetrics(map[string]float64{"guard_unanswered_total": 1, "guard_acquired_total": 0})
 }
 
 func TestMoreGuardedCallsThanThereArePlacesAreBusy(t *testing.T) {
@@ -376,7 +376,7 @@ func TestMoreGuardedCallsThanThereArePlacesAreBusy(t *testing.T) {
 	}
 	open()
 	c.wantResult("1")
-	g.wantFigures(map[string]float64{"rejected_total{guard}": 3})
+	g.wantMetrics(map[string]float64{"rejected_total{guard}": 3})
 }
 
 func TestCallsWithoutAGuardAreGuardedByWhatTheyAskForWhereTheGatewayIsToldTo(t *testing.T) {

@@ -5,14 +5,18 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"noncegate/backpressure"
+	"noncegate/encodepool"
+	"noncegate/internal/metrics"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/wire"
@@ -48,7 +52,7 @@ func TestANodeComesInWithTheSecretWhenItMeansThisNode(t *testing.T) {
 		h := http.Header{HeaderNode: {c.from}, HeaderNodeTo: {c.to}, HeaderNodeStore: {c.store}, HeaderNodeSecret: c.secret}
 		before := 0.0
 		if c.reason != "" {
-			before = g.figure("upgrade_refused_total{" + c.reason + "}")
+			before = g.metric("upgrade_refused_total{" + c.reason + "}")
 		}
 		conn, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", h)
 		if response == nil || response.StatusCode != c.status {
@@ -58,7 +62,7 @@ func TestANodeComesInWithTheSecretWhenItMeansThisNode(t *testing.T) {
 			must(t, conn.Close())
 			continue
 		}
-		if got := g.figure("upgrade_refused_total{" + c.reason + "}"); got != before+1 {
+		if got := g.metric("upgrade_refused_total{" + c.reason + "}"); got != before+1 {
 			t.Errorf("%s: %v are counted as %s, want %v", c.name, got, c.reason, before+1)
 		}
 	}
@@ -97,7 +101,7 @@ func TestWhereClientsMustSayWhoTheyAreNoNodeComesInWithoutASecret(t *testing.T) 
 	if !strings.Contains(says, "--node-secret") || !response.Close {
 		t.Errorf("it says %q, and its socket is closed: %v", says, response.Close)
 	}
-	g.wantFigures(map[string]float64{"upgrade_refused_total{node_secret}": 1, "connections_opened_total": 0})
+	g.wantMetrics(map[string]float64{"upgrade_refused_total{node_secret}": 1, "connections_opened_total": 0})
 
 	known := guardedGateway(t, p, func(s *setup) { s.ws.Nodes.Secret = "open sesame" })
 	h := asNode("n2")
@@ -131,17 +135,22 @@ func TestAGatewayWithoutANodeIDLetsNoNodeIn(t *testing.T) {
 }
 
 func TestRefusedNodesAreLoggedOnceASecondAtMost(t *testing.T) {
-	var s seldom
-	start := time.Unix(1e9, 0)
-	said := 0
-	for ms := range 3500 {
-		if s.due(start.Add(time.Duration(ms) * time.Millisecond)) {
-			said++
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		pool, err := encodepool.New(defaults().encode, slog.New(slog.DiscardHandler))
+		must(t, err)
+		s, err := New(nil, nil, pool, metrics.New(prometheus.NewRegistry()), slog.New(slog.NewTextHandler(&log, nil)), defaults().ws)
+		must(t, err)
+		for range 35 { // 3.5 seconds
+			s.refuseNode(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/ws", nil), http.StatusForbidden, metrics.UpgradeNodeSecret, "no")
+			time.Sleep(100 * time.Millisecond)
 		}
-	}
-	if said != 4 {
-		t.Errorf("said %d times in 3.5 seconds, want 4", said)
-	}
+		must(t, s.Stop(t.Context()))
+		must(t, pool.Stop(t.Context()))
+		if got := strings.Count(log.String(), "refused a node's connection"); got != 4 {
+			t.Errorf("%d lines in 3.5 seconds, want 4", got)
+		}
+	})
 }
 
 // inspected is a service whose ops are shown before they run.
@@ -227,7 +236,7 @@ func TestBrokenPathsAreForgottenAfterAWhileAndBounded(t *testing.T) {
 			w.path.Break(nonce.ErrFenced)
 			p.leave(w)
 		}
-		time.Sleep(brokenFor)
+		time.Sleep(BrokenStreamTTL)
 		p.forgetLocked(time.Now())
 		if len(p.streams) != 0 || len(p.broken) != 0 {
 			t.Errorf("%d ways and %d broken ones are left", len(p.streams), len(p.broken))
@@ -285,7 +294,7 @@ func TestWhatNodesBringHasPlacesOfItsOwn(t *testing.T) {
 
 func TestTheConnectionsOfNodesAreBounded(t *testing.T) {
 	g := startGateway(t)
-	for range maxNodeConnections {
+	for range MaxNodeConnections {
 		g.dialWith(asNode("n2"))
 	}
 	_, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", asNode("n2"))

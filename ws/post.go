@@ -22,7 +22,7 @@ func (t *dialect) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s.leaving.Load() {
-		s.figures.UpgradeRefused(metrics.UpgradeDraining)
+		s.metrics.UpgradeRefused(metrics.UpgradeDraining)
 		unavailable(w, retryDraining, "this node is going away")
 		return
 	}
@@ -32,7 +32,7 @@ func (t *dialect) post(w http.ResponseWriter, r *http.Request) {
 	}
 	defer g.leave()
 	if !s.conns.reserve(false) {
-		s.figures.UpgradeRefused(metrics.UpgradeFull)
+		s.metrics.UpgradeRefused(metrics.UpgradeFull)
 		unavailable(w, retryFull, "this node has as many connections as it may have")
 		return
 	}
@@ -203,7 +203,7 @@ func (p *posted) run(ctx context.Context) {
 			continue
 		}
 		if p.of.Ordered(c.Method) {
-			c.turn.queue(&last)
+			c.order.queue(&last)
 		}
 		all.Go(func() { c.answered(p.of.run(ctx, c.Call)) })
 	}

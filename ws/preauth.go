@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// authTime bounds the question who a client is; beyond it, it cannot be said.
-	authTime = 5 * time.Second
+	// authTimeout bounds the authentication of a client; past it the client is answered 503.
+	authTimeout = 5 * time.Second
 	// retryCrowded is the Retry-After of a client that has its connections.
 	retryCrowded = 5 * time.Second
 )
@@ -42,7 +42,7 @@ func (s *Server) ConnState(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		if reason := s.preAuth.arrive(c); reason != "" {
-			s.figures.UpgradeRefused(reason)
+			s.metrics.UpgradeRefused(reason)
 			_ = c.Close() // whoever it is learns no more
 		}
 	case http.StateHijacked, http.StateClosed:
@@ -158,7 +158,7 @@ func (s *Server) admitClient(w http.ResponseWriter, r *http.Request) (g identity
 
 // authenticate returns nil for a client that was answered.
 func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) *access.Session {
-	ctx, cancel := context.WithTimeout(r.Context(), authTime)
+	ctx, cancel := context.WithTimeout(r.Context(), authTimeout)
 	defer cancel()
 	session, err := s.cfg.Auth.Authenticate(r.WithContext(ctx))
 	if err == nil {
@@ -193,7 +193,7 @@ func (s *Server) count(g *identity, r *http.Request) (refused metrics.UpgradeRea
 // refuseClient answers a client that is not let in. Its socket is closed, so that who
 // was refused holds nothing here.
 func (s *Server) refuseClient(w http.ResponseWriter, status int, reason metrics.UpgradeReason, why string) {
-	s.figures.UpgradeRefused(reason)
+	s.metrics.UpgradeRefused(reason)
 	w.Header().Set("Connection", "close")
 	http.Error(w, why, status)
 }

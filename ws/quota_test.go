@@ -70,7 +70,7 @@ func TestRequestsBeyondAQuotaAreRefusedWithTheTimeToWait(t *testing.T) {
 	if n := g.next("a"); n != 4 {
 		t.Errorf("%d nonces were taken, want 4", n)
 	}
-	g.wantFigures(map[string]float64{"rejected_total{quota}": 3})
+	g.wantMetrics(map[string]float64{"rejected_total{quota}": 3})
 }
 
 func TestABatchCountsAsManyAndOneThatIsTooLongSaysSo(t *testing.T) {
@@ -207,7 +207,7 @@ func TestAnAddressHasSoManyConnections(t *testing.T) {
 	g := limitedGateway(t, map[string]access.Quota{"ada": {}}, func(s *setup) { s.ws.Addresses.Connections = 1 })
 	g.as("ada").settle()
 	g.wantRefused(http.Header{"Authorization": {"Bearer ada"}}, http.StatusTooManyRequests)
-	g.wantFigures(map[string]float64{"upgrade_refused_total{address_full}": 1})
+	g.wantMetrics(map[string]float64{"upgrade_refused_total{address_full}": 1})
 }
 
 // Sockets that do not authenticate have a bound of their own, and what is beyond is
@@ -238,7 +238,7 @@ func TestSocketsThatDoNotAuthenticateAreBounded(t *testing.T) {
 	if _, err := third.in.ReadByte(); err == nil || errors.Is(err, io.ErrNoProgress) {
 		t.Errorf("the third is read: %v", err)
 	}
-	h.wantFigures(map[string]float64{"upgrade_refused_total{address_waiting}": 1})
+	h.wantMetrics(map[string]float64{"upgrade_refused_total{address_waiting}": 1})
 	must(t, open[0].Close())
 	for began := time.Now(); h.srv.Waiting() != 1; time.Sleep(time.Millisecond) {
 		if time.Since(began) > patience {
@@ -260,7 +260,7 @@ func TestAnAddressThatConnectsTooFastIsClosedUnread(t *testing.T) {
 	if _, err := r.in.ReadByte(); err == nil {
 		t.Error("a third one is answered")
 	}
-	h.wantFigures(map[string]float64{"upgrade_refused_total{address_fast}": 1})
+	h.wantMetrics(map[string]float64{"upgrade_refused_total{address_fast}": 1})
 }
 
 func TestOrigins(t *testing.T) {
@@ -304,7 +304,7 @@ func TestAPageThatMayNotConnectIsRefusedBeforeItsCredentialIsLookedAt(t *testing
 	p.refuse = errors.New("must not be asked")
 	g := guardedGateway(t, p, func(s *setup) { s.ws.Origins.Allowed = []string{"https://app.example"} })
 	g.wantRefused(http.Header{"Origin": {"https://evil.example"}, "Authorization": {"Bearer ada"}}, http.StatusForbidden)
-	g.wantFigures(map[string]float64{"upgrade_refused_total{origin}": 1})
+	g.wantMetrics(map[string]float64{"upgrade_refused_total{origin}": 1})
 }
 
 // A principal that asks as fast as it can is held to its quota, and costs the others

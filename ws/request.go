@@ -81,7 +81,7 @@ func (c *conn) newRequest(call *wire.Call) *request {
 func (c *conn) parse(r *request, call *wire.Call) *wire.Error {
 	m, known := c.srv.endpoints[call.Method]
 	switch {
-	case c.talk != nil:
+	case c.dialect != nil:
 		m = c.srv.elsewhere
 	case !known:
 		m = c.srv.nowhere
@@ -95,8 +95,8 @@ func (c *conn) parse(r *request, call *wire.Call) *wire.Error {
 	if call.Err != nil {
 		return call.Err
 	}
-	if c.talk != nil {
-		r.call = c.talk.callOf(c, call)
+	if c.dialect != nil {
+		r.call = c.dialect.callOf(c, call)
 		return nil
 	}
 	if !known {
@@ -154,7 +154,7 @@ func opWrites(op *nonce.Op) bool {
 // start does an admitted request. The caller does not touch it afterwards.
 func (r *request) start() {
 	if r.err == nil && r.call != nil {
-		r.conn.talk.begin(r)
+		r.conn.dialect.begin(r)
 		return
 	}
 	if r.err == nil && r.act == nil {

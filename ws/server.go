@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	"golang.org/x/time/rate"
 
 	"noncegate/backpressure"
 	"noncegate/encodepool"
@@ -36,7 +37,7 @@ type Server struct {
 	service Service
 	hub     *events.Hub
 	pool    *encodepool.Pool
-	figures *metrics.Set
+	metrics *metrics.Set
 	log     *slog.Logger
 	cfg     Config
 
@@ -58,7 +59,7 @@ type Server struct {
 	names      atomic.Int64    // signers that subscriptions of clients name
 	preAuth    *preAuthLimiter // nil: without authentication, what comes from an address is not bounded
 
-	saidForbidden, saidMisdirected seldom // nodes refused, in the log
+	logForbidden, logMisdirected rate.Sometimes // nodes that are refused
 
 	life      context.Context // ends with Stop
 	endOfLife context.CancelFunc
@@ -81,20 +82,22 @@ const readBufferBytes = 128
 // New makes a server and starts its pinger. The encode pool and the hub's pool
 // must live until Stop has returned; so must the service, to answer what is in
 // flight. An error names the setting that is wrong.
-func New(service Service, events *events.Hub, pool *encodepool.Pool, figures *metrics.Set, log *slog.Logger, cfg Config) (*Server, error) {
+func New(service Service, events *events.Hub, pool *encodepool.Pool, set *metrics.Set, log *slog.Logger, cfg Config) (*Server, error) {
 	s := &Server{
-		service: service, hub: events, pool: pool, figures: figures, log: log.With("component", "ws"), cfg: cfg,
+		service: service, hub: events, pool: pool, metrics: set, log: log.With("component", "ws"), cfg: cfg,
 		// EnableCompression stays false: an extension that a client offers is not taken.
 		upgrader: websocket.Upgrader{
 			ReadBufferSize: readBufferBytes, WriteBufferPool: new(sync.Pool), HandshakeTimeout: handshakeTime,
 			CheckOrigin: func(*http.Request) bool { return true }, // admitClient has looked
 		},
 		principals: quota.NewPrincipals(), signers: quota.NewSigners(cfg.Signers),
-		conns:    newRegistry(cfg.MaxConnections),
-		rejected: func(stage string, n int) { figures.Rejected(metrics.RejectStage(stage), n) },
+		conns:          newRegistry(cfg.MaxConnections),
+		logForbidden:   rate.Sometimes{Interval: time.Second},
+		logMisdirected: rate.Sometimes{Interval: time.Second},
+		rejected:       func(stage string, n int) { set.Rejected(metrics.RejectStage(stage), n) },
 	}
-	s.endpoints, s.nowhere = endpointsOf(figures)
-	s.elsewhere = endpoint{asked: figures.Requests(metrics.MethodDialect)}
+	s.endpoints, s.nowhere = endpointsOf(set)
+	s.elsewhere = endpoint{asked: set.Requests(metrics.MethodDialect)}
 	s.cfg.Origins.Addresses = cfg.Auth == nil
 	if s.cfg.Nodes.known = cfg.Auth != nil; s.cfg.Nodes.known {
 		s.preAuth = newPreAuthLimiter(cfg.Addresses)
@@ -142,7 +145,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.open(w, r
 // a dialect.
 func (s *Server) open(w http.ResponseWriter, r *http.Request, t *dialect) {
 	if s.leaving.Load() {
-		s.figures.UpgradeRefused(metrics.UpgradeDraining)
+		s.metrics.UpgradeRefused(metrics.UpgradeDraining)
 		unavailable(w, retryDraining, "this node is going away")
 		return
 	}
@@ -160,7 +163,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, t *dialect) {
 	}
 	if !s.conns.reserve(node != "") {
 		g.leave()
-		s.figures.UpgradeRefused(metrics.UpgradeFull)
+		s.metrics.UpgradeRefused(metrics.UpgradeFull)
 		unavailable(w, retryFull, "this node has as many connections as it may have")
 		return
 	}
@@ -173,7 +176,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g 
 	ws, err := s.upgrader.Upgrade(h, r, nil)
 	if err != nil {
 		if _, answered := errors.AsType[websocket.HandshakeError](err); !answered {
-			s.figures.UpgradeRefused(metrics.UpgradeBroken)
+			s.metrics.UpgradeRefused(metrics.UpgradeBroken)
 		}
 		g.leave()
 		s.conns.cancel(node != "") // refuseUpgrade has answered, or nobody can any more
@@ -182,8 +185,8 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g 
 	}
 	c := s.newConn(ws, h.transport, node, g, t)
 	s.conns.enter(c)
-	s.figures.Connections.Add(1)
-	s.figures.ConnectionsOpened.Inc()
+	s.metrics.Connections.Add(1)
+	s.metrics.ConnectionsOpened.Inc()
 	if node != "" {
 		s.log.Info("another node has connected", "node", clip(node), "remote", r.RemoteAddr)
 	}
@@ -216,7 +219,7 @@ func (s *Server) newConn(ws *websocket.Conn, t *transport, node string, g identi
 		c.class, c.peer = &s.nodes, newPeer(node)
 	}
 	if d != nil {
-		c.class, c.talk = &d.class, newTalk(s.life, d)
+		c.class, c.dialect = &d.class, newDialectConn(s.life, d)
 	}
 	c.watch = newWatch(now)
 	c.asker = nonce.PrincipalOf(c.principal())
@@ -253,15 +256,15 @@ func (s *Server) ping(ctx context.Context) {
 }
 
 func (s *Server) dropSilent(c *conn) {
-	s.figures.Kicked(metrics.KickIdle)
+	s.metrics.Kicked(metrics.KickIdle)
 	s.log.Debug("dropped a silent peer", "remote", c.ws.RemoteAddr().String())
 	c.out.Kill(errSilent)
 }
 
 // left is the end of a connection.
 func (s *Server) left(c *conn) {
-	s.figures.Connections.Add(-1)
-	s.figures.Closed(c.ending())
+	s.metrics.Connections.Add(-1)
+	s.metrics.Closed(c.ending())
 	if c.peer != nil {
 		s.log.Info("the connection of another node has ended", "node", clip(c.peer.id), "ending", string(c.ending()))
 	}

@@ -45,7 +45,7 @@ func TestWithoutAGoodCredentialThereIsNoUpgrade(t *testing.T) {
 			t.Errorf("%s: its connection may go on", name)
 		}
 	}
-	g.wantFigures(map[string]float64{
+	g.wantMetrics(map[string]float64{
 		"upgrade_refused_total{unauthorized}": 4, "upgrade_refused_total{unchecked}": 2, "connections_opened_total": 0,
 	})
 	if g.srv.Connections() != 0 {
@@ -82,7 +82,7 @@ func TestASessionThatEndsClosesItsConnectionAndNoOther(t *testing.T) {
 		for g.srv.Connections() != 1 {
 			runtime.Gosched()
 		}
-		g.wantFigures(map[string]float64{"connections_closed_total{" + c.reason + "}": 1})
+		g.wantMetrics(map[string]float64{"connections_closed_total{" + c.reason + "}": 1})
 	}
 }
 
@@ -95,8 +95,8 @@ func TestASessionThatEndsAnswersWhatItHasInFlightAndTakesNothingNew(t *testing.T
 	ada.request("before", "nonce_allocate", `["a"]`)
 	await(t, waiting, "the commit")
 	p.end("ada", access.ErrRevoked)
-	for lapsed := false; !lapsed; runtime.Gosched() {
-		lapsed = g.srv.conns.all()[0].lapsed.Load() != 0
+	for expired := false; !expired; runtime.Gosched() {
+		expired = g.srv.conns.all()[0].expired.Load() != 0
 	}
 	ada.request("after", "nonce_allocate", `["b"]`)
 	ada.wantError("after", "unauthorized")
@@ -147,9 +147,9 @@ func TestASessionThatHasEndedGetsNoEvents(t *testing.T) {
 	ada.notification()
 	bob.notification()
 	p.end("ada", access.ErrRevoked)
-	for lapsed := false; !lapsed; runtime.Gosched() {
+	for expired := false; !expired; runtime.Gosched() {
 		for _, c := range g.srv.conns.all() {
-			lapsed = lapsed || c.lapsed.Load() != 0
+			expired = expired || c.expired.Load() != 0
 		}
 	}
 	for range 2 { // with the second event the first has been offered to everybody
@@ -178,11 +178,11 @@ func TestAnAnswerThatDoesNotComeDoesNotKeepASessionOpen(t *testing.T) {
 	c := g.srv.conns.all()[0]
 	now := time.Now()
 	c.expireSession(now, access.ErrExpired)
-	c.expireSession(now.Add(lapseTime-time.Second), access.ErrExpired)
+	c.expireSession(now.Add(expiryTimeout-time.Second), access.ErrExpired)
 	if c.closing.Load() {
 		t.Fatal("closed before its time was over")
 	}
-	c.expireSession(now.Add(lapseTime), access.ErrRevoked)
+	c.expireSession(now.Add(expiryTimeout), access.ErrRevoked)
 	if code := ada.closed(); code != wire.CloseExpired { // the first end counts
 		t.Errorf("closed with %d", code)
 	}

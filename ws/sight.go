@@ -89,7 +89,7 @@ type sights struct {
 }
 
 // add notes a wait and bounds it. false: nobody waits any more.
-func (s *sights) add(w *sight, most time.Duration) bool {
+func (s *sights) add(w *sight, timeout time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
@@ -99,7 +99,7 @@ func (s *sights) add(w *sight, most time.Duration) bool {
 		s.waiting = make(map[*sight]struct{})
 	}
 	s.waiting[w] = struct{}{}
-	w.timer = time.AfterFunc(most, w.over)
+	w.timer = time.AfterFunc(timeout, w.over)
 	return true
 }
 

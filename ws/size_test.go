@@ -108,7 +108,7 @@ func wantWithin(t *testing.T, what string, reply []byte, reserved int64) {
 }
 
 func TestAMessageThatCannotBeEncodedIsAnsweredWithAnUnknownOutcome(t *testing.T) {
-	s := &Server{figures: metrics.New(prometheus.NewRegistry()), rejected: func(string, int) {}, log: slog.New(slog.DiscardHandler)}
+	s := &Server{metrics: metrics.New(prometheus.NewRegistry()), rejected: func(string, int) {}, log: slog.New(slog.DiscardHandler)}
 	c := &conn{srv: s}
 	one, other := &request{id: []byte("1"), conn: c}, &request{id: []byte("2"), conn: c}
 	for _, m := range []writer.Message{one, &batch{requests: []*request{one, other}, answers: 2}} {
@@ -121,7 +121,7 @@ func TestAMessageThatCannotBeEncodedIsAnsweredWithAnUnknownOutcome(t *testing.T)
 
 func TestNoReplyExceedsItsReservation(t *testing.T) {
 	id := []byte(`"` + strings.Repeat("i", maxIDBytes-2) + `"`)
-	c := &conn{srv: &Server{figures: metrics.New(prometheus.NewRegistry()), rejected: func(string, int) {}, cfg: widestChain()}} // which counts the refusals
+	c := &conn{srv: &Server{metrics: metrics.New(prometheus.NewRegistry()), rejected: func(string, int) {}, cfg: widestChain()}} // which counts the refusals
 	for _, op := range widestOps() {
 		r := &request{op: *op, id: id, conn: c}
 		reserved := opBytes(op) + int64(len(id))
@@ -225,7 +225,7 @@ func (g *gateway) anyConn() *conn {
 	return nil
 }
 
-func TestFiguresAndDescriptionFitTheirReservation(t *testing.T) {
+func TestMetricsAndDescriptionFitTheirReservation(t *testing.T) {
 	wide := wire.Figure{Count: widest, P50: math.MaxFloat64, P95: math.MaxFloat64, P99: math.MaxFloat64, Max: -math.MaxFloat64}
 	stats := wire.StatsResult{
 		IntervalMs: widest, Connections: widest, EncodeQueueMs: wide, EncodeMs: wide, PostDBQueueMs: wide, WriteQueueMs: wide,

@@ -125,9 +125,9 @@ func (a *app) leave(ctx context.Context) error {
 // routeFigures carries what the router measures to the figures.
 type routeFigures struct{ set *metrics.Set }
 
-var _ cluster.Figures = routeFigures{}
+var _ cluster.Metrics = routeFigures{}
 
-// Forwarded implements cluster.Figures.
+// Forwarded implements cluster.Metrics.
 func (f routeFigures) Forwarded(result cluster.Result, took time.Duration) {
 	f.set.Forwarded(metrics.ForwardResult(result))
 	if result == cluster.Answered {

@@ -35,7 +35,7 @@ type returned struct {
 // returnOps ends the op's time with the router. The caller holds no lock, and wakes
 // w after the last of its batch.
 func (r *Router) returnOps(b returned, now time.Time, w *wakers) {
-	r.figures.Forwarded(resultOf(b.verdict), now.Sub(b.at))
+	r.metrics.Forwarded(resultOf(b.verdict), now.Sub(b.at))
 	w.add(r.service.Return(b.op, b.verdict))
 }
 

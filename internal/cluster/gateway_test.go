@@ -47,7 +47,7 @@ func startGateway(t *testing.T, id, secret string) *gateway {
 			t.Fatal(err)
 		}
 	}
-	log, figures := slog.New(slog.DiscardHandler), metrics.New(prometheus.NewRegistry())
+	log, set := slog.New(slog.DiscardHandler), metrics.New(prometheus.NewRegistry())
 	after, err := postdb.New(postdb.Config{Workers: 2, Queue: 1000, Queues: 2, QueueShare: 500}, log)
 	must(err)
 	encode, err := encodepool.New(encodepool.Config{Workers: 2, Queue: 1000}, log)
@@ -62,7 +62,7 @@ func startGateway(t *testing.T, id, secret string) *gateway {
 	})
 	must(err)
 	g := &gateway{}
-	g.ws, err = ws.New(svc, h, encode, figures, log, ws.Config{
+	g.ws, err = ws.New(svc, h, encode, set, log, ws.Config{
 		MaxConnections: 10, MaxInflight: 256, MaxInflightTotal: 10_000, MaxMessageBytes: 64 << 10, MaxBatch: 100, MaxSubscriptions: 4,
 		MinHold: time.Second, MaxHold: 10 * time.Minute, PingInterval: time.Minute,
 		Nodes: ws.NodeConfig{ID: id, Secret: secret, MaxInflight: 1000},

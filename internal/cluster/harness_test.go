@@ -114,7 +114,7 @@ func (w *world) serve(cfg Config) {
 	})
 }
 
-// Forwarded implements Figures.
+// Forwarded implements Metrics.
 func (w *world) Forwarded(result Result, _ time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -22,8 +22,8 @@ type Service interface {
 	Return(op *nonce.Op, v nonce.Verdict) nonce.Waker
 }
 
-// Figures is told what becomes of forwarded ops.
-type Figures interface {
+// Metrics is told what becomes of forwarded ops.
+type Metrics interface {
 	// Forwarded is called once for each call of Forward: when the op is given
 	// back, with the time since then, or with Busy or Away when it was refused,
 	// with 0. It must not block.
@@ -44,7 +44,7 @@ type Router struct {
 	cfg     Config
 	self    string
 	log     *slog.Logger
-	figures Figures
+	metrics Metrics
 
 	idPrefix string // of the request ids that are given to ops without one
 	idCount  atomic.Uint64
@@ -68,7 +68,7 @@ type Router struct {
 
 // New makes the router of the node whose id is self. It knows no other node until
 // Nodes is called, and reaches none until Serve.
-func New(cfg Config, self string, log *slog.Logger, figures Figures) (*Router, error) {
+func New(cfg Config, self string, log *slog.Logger, metrics Metrics) (*Router, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func New(cfg Config, self string, log *slog.Logger, figures Figures) (*Router, e
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
 	r := &Router{
-		cfg: cfg, self: self, log: log.With("component", "route"), figures: figures,
+		cfg: cfg, self: self, log: log.With("component", "route"), metrics: metrics,
 		idPrefix: "fwd-" + hex.EncodeToString(random[:]) + "-",
 		served:   make(chan struct{}),
 		peers:    make(map[string]*peer),
@@ -158,9 +158,9 @@ func (r *Router) Forward(node, url string, op *nonce.Op) error {
 	switch err {
 	case nil:
 	case nonce.ErrForwardBusy:
-		r.figures.Forwarded(Busy, 0)
+		r.metrics.Forwarded(Busy, 0)
 	default:
-		r.figures.Forwarded(Away, 0)
+		r.metrics.Forwarded(Away, 0)
 	}
 	return err
 }

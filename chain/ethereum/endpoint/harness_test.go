@@ -86,7 +86,7 @@ type gateway struct {
 	srv      *ws.Server
 	hub      *events.Hub
 	endpoint *Endpoint
-	figures  *prometheus.Registry
+	metrics  *prometheus.Registry
 	address  string
 	told     *told
 }
@@ -114,7 +114,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 		change(&s)
 	}
 	log := slog.New(s.log)
-	g := &gateway{TB: t, nodes: newNodes(t), store: memstore.New(4, time.Now), figures: prometheus.NewRegistry()}
+	g := &gateway{TB: t, nodes: newNodes(t), store: memstore.New(4, time.Now), metrics: prometheus.NewRegistry()}
 	after, err := postdb.New(postdb.Config{Workers: 2, Queue: 1000, QueueShare: 500, Queues: s.nonce.Workers}, log)
 	must(t, err)
 	encode, err := encodepool.New(encodepool.Config{Workers: 2, Queue: 4096}, log)
@@ -122,17 +122,17 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	g.hub = events.New(after, func(int) {})
 	holder, err := g.store.Register(t.Context(), lease.Presence{Node: "n1", Mode: "worker-queue"})
 	must(t, err)
-	tracker, err := chain.New(g.nodes, s.chain, g.figures, log)
+	tracker, err := chain.New(g.nodes, s.chain, g.metrics, log)
 	must(t, err)
 	chains := chain.NewChains([]*chain.Tracker{tracker})
 	s.nonce.Chain = chains
 	g.service, err = service.New(t.Context(), g.store, holder, noncetest.Unmeasured{}, g.hub, log, nil, s.nonce)
 	must(t, err)
 	chains.Serve(g.service, g.hub)
-	g.srv, err = ws.New(g.service, g.hub, encode, metrics.New(g.figures), log, s.ws)
+	g.srv, err = ws.New(g.service, g.hub, encode, metrics.New(g.metrics), log, s.ws)
 	must(t, err)
 	g.told = &told{EventSink: g.hub}
-	g.endpoint, err = New(g.nodes, chains, Events{Sink: g.told, WorkerIndex: g.service.WorkerIndex}, s.endpoint, g.figures, log)
+	g.endpoint, err = New(g.nodes, chains, Events{Sink: g.told, WorkerIndex: g.service.WorkerIndex}, s.endpoint, g.metrics, log)
 	must(t, err)
 	handler, err := Handler(g.srv, s.bounds, g.endpoint)
 	must(t, err)
@@ -157,7 +157,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 		if used := encode.Reserved(); used != 0 {
 			t.Errorf("left behind: %d encode places", used)
 		}
-		g.wantFigures(map[string]float64{"noncegate_undeclared_labels_total": 0})
+		g.wantMetrics(map[string]float64{"noncegate_undeclared_labels_total": 0})
 	})
 	return g
 }
@@ -180,10 +180,10 @@ func (g *gateway) serve(handler http.Handler) (stop func()) {
 	return func() { check(g.TB, web.Close()); served.Wait() }
 }
 
-// wantFigures fails unless the figures are so.
-func (g *gateway) wantFigures(want map[string]float64) {
+// wantMetrics fails unless the metrics have these values.
+func (g *gateway) wantMetrics(want map[string]float64) {
 	g.Helper()
-	families, err := g.figures.Gather()
+	families, err := g.metrics.Gather()
 	must(g.TB, err)
 	got := map[string]float64{}
 	for _, f := range families {
@@ -199,7 +199,7 @@ func (g *gateway) wantFigures(want map[string]float64) {
 	}
 	for name, value := range want {
 		if v, ok := got[name]; !ok || v != value {
-			g.Errorf("figure %s: got %v (%v), want %v", name, v, ok, value)
+			g.Errorf("metric %s: got %v (%v), want %v", name, v, ok, value)
 		}
 	}
 }

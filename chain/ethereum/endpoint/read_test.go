@@ -44,7 +44,7 @@ func TestAnErrorOfTheNodeIsPassedOnAsItIs(t *testing.T) {
 	if want := "{\"jsonrpc\":\"2.0\",\"id\":7,\"error\":{\"code\":3,\"message\":\"execution reverted: \\\"no\\\"\u2028\",\"data\":\"0x08c379a0\"}}"; body != want {
 		t.Errorf("got %s, want %s", body, want)
 	}
-	g.wantFigures(map[string]float64{"noncegate_eth_requests_total,eth_call,node": 2})
+	g.wantMetrics(map[string]float64{"noncegate_eth_requests_total,eth_call,node": 2})
 }
 
 func TestNodesThatAreAwayOrBusyOrTooTalkative(t *testing.T) {
@@ -66,7 +66,7 @@ func TestNodesThatAreAwayOrBusyOrTooTalkative(t *testing.T) {
 	}
 	g.nodes.answer("eth_getLogs", big(1<<20))
 	c := g.dial()
-	c.call("eth_getLogs", `[{}]`).wantError(t, wire.CodeAnswerTooLarge, "1048576 are the most")
+	c.call("eth_getLogs", `[{}]`).wantError(t, wire.CodeAnswerTooLarge, "at most 1048576 are sent")
 	if _, body := g.post("", call("1", "eth_getLogs", "[{}]")); !strings.Contains(body, "answer_too_large") {
 		t.Errorf("by POST: %.200s", body)
 	}
@@ -92,7 +92,7 @@ func TestNodesThatAreAwayOrBusyOrTooTalkative(t *testing.T) {
 	if ok != 2 || tooLarge != 2 {
 		t.Errorf("%d answers of a batch, %d too large; want 2 and 2", ok, tooLarge)
 	}
-	g.wantFigures(map[string]float64{"noncegate_refused_total,answer_too_large": 5})
+	g.wantMetrics(map[string]float64{"noncegate_refused_total,answer_too_large": 5})
 }
 
 func TestMethodsThatAreNotPassedOn(t *testing.T) {
@@ -114,7 +114,7 @@ func TestMethodsThatAreNotPassedOn(t *testing.T) {
 	if len(g.nodes.asked) != 0 {
 		t.Errorf("the nodes were asked for %v", g.nodes.asked)
 	}
-	g.wantFigures(map[string]float64{"noncegate_eth_requests_total,other,refused": 5, "noncegate_eth_requests_total,eth_newFilter,refused": 1})
+	g.wantMetrics(map[string]float64{"noncegate_eth_requests_total,other,refused": 5, "noncegate_eth_requests_total,eth_newFilter,refused": 1})
 }
 
 func TestTheGatewayAnswersWhatItKnowsItself(t *testing.T) {
@@ -269,7 +269,7 @@ func TestCallsInFlightAreBoundedAndEndWithTheConnection(t *testing.T) {
 		return b.call("eth_blockNumber", "[]").Error == nil
 	})
 	// The others end with the server, which the end of the test checks.
-	g.wantFigures(map[string]float64{"noncegate_rejected_total,connection": 1})
+	g.wantMetrics(map[string]float64{"noncegate_rejected_total,connection": 1})
 }
 
 func TestAMistakeOfOursEndsOneCall(t *testing.T) {

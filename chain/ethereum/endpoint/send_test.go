@@ -28,7 +28,7 @@ func TestATransactionIsRecordedThenForwardedThenMarked(t *testing.T) {
 	g.dial().send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
 	g.nodes.wantGiven(0)
 	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
-	g.wantFigures(map[string]float64{"noncegate_eth_sends_total,in_pool": 1, "noncegate_eth_requests_total,eth_sendRawTransaction,ok": 1})
+	g.wantMetrics(map[string]float64{"noncegate_eth_sends_total,in_pool": 1, "noncegate_eth_requests_total,eth_sendRawTransaction,ok": 1})
 }
 
 // Each class of answers, what the wallet is told, and what becomes of the nonce.
@@ -88,7 +88,7 @@ func TestWhatTheNodesSayDecidesOverTheNonce(t *testing.T) {
 			}
 			g.nodes.wantGiven(0)
 			g.wantRow(signer(ada), 0, c.status, c.left)
-			g.wantFigures(map[string]float64{"noncegate_eth_sends_total," + c.verdict.Class.String(): 1})
+			g.wantMetrics(map[string]float64{"noncegate_eth_sends_total," + c.verdict.Class.String(): 1})
 		})
 	}
 }
@@ -120,7 +120,7 @@ func TestTheSameTransactionAgainIsForwardedAgain(t *testing.T) {
 	g.nodes.says(chain.Verdict{Class: chain.Free, Code: -32000, Message: "insufficient funds"})
 	c.send(raw).wantError(t, -32000, "insufficient funds")
 	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
-	g.wantFigures(map[string]float64{"noncegate_eth_loose_ends_total": 0})
+	g.wantMetrics(map[string]float64{"noncegate_eth_loose_ends_total": 0})
 }
 
 func TestWhoSubscribedIsToldThatANodeHasATransaction(t *testing.T) {
@@ -212,7 +212,7 @@ func TestNothingIsSentWithoutARecord(t *testing.T) {
 
 // What a gateway that dies between forward and mark leaves behind: the record, by which
 // the nonce is used when its hold ends.
-func TestTheFateOfATransactionThatCouldNotBeMarkedIsInItsRecord(t *testing.T) {
+func TestTheOutcomeOfATransactionThatCouldNotBeMarkedIsInItsRecord(t *testing.T) {
 	g := startGateway(t)
 	c, raw := g.dial(), transaction(ada, 0, "a")
 	g.nodes.saysBy(func(chain.Tx) chain.Verdict {
@@ -224,7 +224,7 @@ func TestTheFateOfATransactionThatCouldNotBeMarkedIsInItsRecord(t *testing.T) {
 	c.send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
 	g.store.SetHooks(memstore.Hooks{})
 	g.wantRow(signer(ada), 0, nonce.Held, hashOf(raw))
-	g.wantFigures(map[string]float64{"noncegate_eth_loose_ends_total": 1})
+	g.wantMetrics(map[string]float64{"noncegate_eth_loose_ends_total": 1})
 	g.nodes.says(chain.Verdict{Class: chain.InPool, Code: -32000, Message: "already known"})
 	c.send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
 	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
@@ -252,7 +252,7 @@ func TestWhatWasRecordedIsSentAlthoughItsClientHasGone(t *testing.T) {
 	close(let)
 	await(t, marked, "the mark")
 	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
-	g.wantFigures(map[string]float64{"noncegate_eth_sends_total,in_pool": 1})
+	g.wantMetrics(map[string]float64{"noncegate_eth_sends_total,in_pool": 1})
 }
 
 // A gateway that goes away waits for what it has begun.
@@ -305,7 +305,7 @@ func TestWhoIsNotTheHolderIsRefusedAndNothingIsSent(t *testing.T) {
 	replaced := transaction(ada, 0, "boss")
 	g.dialAs("boss").send(replaced).wantResult(t, `"`+hashOf(replaced).String()+`"`) // it may mark any
 	g.nodes.wantGiven(0, 0)
-	g.wantFigures(map[string]float64{"noncegate_eth_sends_total,refused": 2})
+	g.wantMetrics(map[string]float64{"noncegate_eth_sends_total,refused": 2})
 }
 
 func TestRightsAreAskedForAsElsewhere(t *testing.T) {

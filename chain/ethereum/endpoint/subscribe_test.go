@@ -67,7 +67,7 @@ func TestClientsThatWantTheSameShareOneSubscription(t *testing.T) {
 	if g.nodes.opened != 2 || idA == idB {
 		t.Errorf("%d subscriptions at the nodes, ids %s and %s", g.nodes.opened, idA, idB)
 	}
-	g.wantFigures(map[string]float64{"noncegate_eth_upstream_subscriptions": 2})
+	g.wantMetrics(map[string]float64{"noncegate_eth_upstream_subscriptions": 2})
 	u := g.nodes.upstreamOf(heads)
 	u.on(json.RawMessage(`1`))
 	a.notification()
@@ -101,8 +101,8 @@ func TestLostEventsEndTheConnection(t *testing.T) {
 	bystander.call(methodChainID, "[]").wantResult(t, `"0x1"`)
 	again := g.dial()
 	again.subscribe(`["logs",{}]`)
-	eventually(t, "the figure", func() bool {
-		families, err := g.figures.Gather()
+	eventually(t, "the metric", func() bool {
+		families, err := g.metrics.Gather()
 		must(t, err)
 		for _, f := range families {
 			for _, m := range f.GetMetric() {

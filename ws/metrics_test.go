@@ -17,11 +17,11 @@ import (
 	"noncegate/writer"
 )
 
-// figure is the value of a counter or gauge; series is without the prefix and
+// metric is the value of a counter or gauge; series is without the prefix and
 // written as name{label value}.
-func (g *gateway) figure(series string) float64 {
+func (g *gateway) metric(series string) float64 {
 	g.Helper()
-	families, err := g.figures.Gather()
+	families, err := g.metrics.Gather()
 	must(g.TB, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -38,10 +38,10 @@ func (g *gateway) figure(series string) float64 {
 	return 0
 }
 
-func (g *gateway) wantFigures(want map[string]float64) {
+func (g *gateway) wantMetrics(want map[string]float64) {
 	g.Helper()
 	for series, want := range want {
-		if got := g.figure(series); got != want {
+		if got := g.metric(series); got != want {
 			g.Errorf("%s is %v, want %v", series, got, want)
 		}
 	}
@@ -62,7 +62,7 @@ func TestEachRequestIsCountedByItsMethodAndEachErrorReplyByItsReason(t *testing.
 	c.reply()
 	c.send(`[{"jsonrpc":"2.0","id":5,"method":"nonce_status","params":["a"]},{"jsonrpc":"2.0","id":6,"method":"nonce_status","params":[]},{"jsonrpc":"2.0","method":"nonce_status","params":[]}]`)
 	c.batch()
-	g.wantFigures(map[string]float64{
+	g.wantMetrics(map[string]float64{
 		"requests_total{nonce_allocate}": 2, "requests_total{nonce_markUsed}": 1, "requests_total{nonce_status}": 3, "requests_total{unknown}": 2,
 		"requests_total{nonce_list}":      0,
 		"refused_total{invalid_params}":   2, // not the notification, which nobody was told about
@@ -79,14 +79,14 @@ func TestARepliedUnknownOutcomeIsCounted(t *testing.T) {
 	g.store.SetHooks(memstore.Hooks{Before: cut})
 	c.request("1", "nonce_allocate", `["a"]`)
 	c.wantError("1", "unavailable") // the acquire: nothing was tried
-	g.wantFigures(map[string]float64{"refused_total{unavailable}": 1, "unknown_outcomes_total": 0})
+	g.wantMetrics(map[string]float64{"refused_total{unavailable}": 1, "unknown_outcomes_total": 0})
 	g.store.SetHooks(memstore.Hooks{})
 	c.request("2", "nonce_allocate", `["a"]`)
 	c.wantResult("2")
 	g.store.SetHooks(memstore.Hooks{Before: cut})
 	c.request("3", "nonce_allocate", `["a"]`)
 	c.wantError("3", "unavailable")
-	g.wantFigures(map[string]float64{"refused_total{unavailable}": 2, "unknown_outcomes_total": 1})
+	g.wantMetrics(map[string]float64{"refused_total{unavailable}": 2, "unknown_outcomes_total": 1})
 }
 
 func TestWhatAnotherNodeIsToldIsCountedApart(t *testing.T) {
@@ -95,7 +95,7 @@ func TestWhatAnotherNodeIsToldIsCountedApart(t *testing.T) {
 	g.store.SetHooks(memstore.Hooks{Before: func(memstore.Call) error { return errors.New("the connection broke") }})
 	c.request("1", "nonce_allocate", `["a"]`)
 	c.wantError("1", "unavailable")
-	g.wantFigures(map[string]float64{"node_refused_total{unavailable}": 1, "refused_total{unavailable}": 0})
+	g.wantMetrics(map[string]float64{"node_refused_total{unavailable}": 1, "refused_total{unavailable}": 0})
 }
 
 func TestARefusedUpgradeIsCountedByItsReason(t *testing.T) {
@@ -118,7 +118,7 @@ func TestARefusedUpgradeIsCountedByItsReason(t *testing.T) {
 	dial(nil)
 	g.srv.leaving.Store(true)
 	dial(nil)
-	g.wantFigures(map[string]float64{
+	g.wantMetrics(map[string]float64{
 		"upgrade_refused_total{origin}": 1, "upgrade_refused_total{bad_request}": 1,
 		"upgrade_refused_total{full}": 1, "upgrade_refused_total{draining}": 1, "upgrade_refused_total{broken}": 0,
 		"connections_opened_total": 1, "connections": 1,
@@ -138,7 +138,7 @@ func TestAClientThatSpeaksBeforeItsUpgradeIsAnsweredIsCounted(t *testing.T) {
 		t.Errorf("%d bytes were answered", n)
 	}
 	await(t, g.srv.conns.whenEmpty(), "the place of the failed upgrade")
-	g.wantFigures(map[string]float64{"upgrade_refused_total{broken}": 1, "connections_opened_total": 0})
+	g.wantMetrics(map[string]float64{"upgrade_refused_total{broken}": 1, "connections_opened_total": 0})
 }
 
 func TestAConnectionThatEndedIsCountedByWhatEndedItFirst(t *testing.T) {
@@ -193,7 +193,7 @@ func TestAConnectionThatEndedIsCountedByWhatEndedItFirst(t *testing.T) {
 			end(g, c)
 			_ = c.conn.Close() // a client that is still there is waited for
 			await(t, g.srv.conns.whenEmpty(), "the end of the connection")
-			g.wantFigures(map[string]float64{
+			g.wantMetrics(map[string]float64{
 				"connections_closed_total{" + reason + "}": 1, "connections_opened_total": 1, "connections": 0,
 			})
 		})

@@ -18,24 +18,24 @@ type endpoint struct {
 }
 
 // endpointsOf are the methods, and what counts all others.
-func endpointsOf(figures *metrics.Set) (known map[string]endpoint, nowhere endpoint) {
+func endpointsOf(set *metrics.Set) (known map[string]endpoint, nowhere endpoint) {
 	known = make(map[string]endpoint, len(methods))
 	for name, run := range methods {
-		known[name] = endpoint{name, run, figures.Requests(metrics.Method(name))}
+		known[name] = endpoint{name, run, set.Requests(metrics.Method(name))}
 	}
-	return known, endpoint{asked: figures.Requests(metrics.MethodUnknown)}
+	return known, endpoint{asked: set.Requests(metrics.MethodUnknown)}
 }
 
 // countRefusal counts an error reply. What another node is told is no client's to
 // see: that node routes the request again, or tells its client and counts it there.
 func (s *Server) countRefusal(said *wire.ErrorData, toNode bool) {
 	if toNode {
-		s.figures.NodeRefused(metrics.RefuseReason(said.Reason))
+		s.metrics.NodeRefused(metrics.RefuseReason(said.Reason))
 		return
 	}
-	s.figures.Refused(metrics.RefuseReason(said.Reason))
+	s.metrics.Refused(metrics.RefuseReason(said.Reason))
 	if said.Outcome == wire.OutcomeUnknown {
-		s.figures.UnknownOutcomes.Inc()
+		s.metrics.UnknownOutcomes.Inc()
 	}
 }
 
@@ -48,7 +48,7 @@ func (s *Server) refuseUpgrade(w http.ResponseWriter, _ *http.Request, status in
 	case http.StatusInternalServerError: // the connection could not be taken over
 		reason = metrics.UpgradeBroken
 	}
-	s.figures.UpgradeRefused(reason)
+	s.metrics.UpgradeRefused(reason)
 	w.Header().Set("Sec-Websocket-Version", "13")
 	http.Error(w, http.StatusText(status), status)
 }
