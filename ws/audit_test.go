@@ -1,7 +1,6 @@
 package ws
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,32 +16,22 @@ import (
 
 	"noncegate/internal/access"
 	"noncegate/internal/access/audit"
+	"noncegate/internal/testenv/inprocess"
+	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
 )
 
-// auditLines is a log that keeps the lines of the audit.
-type auditLines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *auditLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func auditedGateway(t *testing.T, level audit.Level, p *people) (*gateway, func() []map[string]any) {
+func auditedGateway(t *testing.T, level audit.Level, p *inprocess.People) (*gateway, func() []map[string]any) {
 	t.Helper()
-	out := new(auditLines)
+	out := new(inprocess.Buffer)
 	log, err := audit.New(slog.NewJSONHandler(out, nil), audit.Config{Level: level, Queue: 100, LoginsRefused: 100, CallsRefused: 100})
 	must(t, err)
 	g := guardedGateway(t, p, func(s *setup) { s.ws.Audit = log })
 	read := sync.OnceValue(func() []map[string]any {
 		must(t, log.Stop(t.Context()))
 		var all []map[string]any
-		for line := range strings.Lines(out.buf.String()) {
+		for line := range strings.Lines(out.String()) {
 			var one map[string]any
 			must(t, json.Unmarshal([]byte(line), &one))
 			all = append(all, one)
@@ -93,8 +82,8 @@ func TestTheAuditSaysWhoDidWhatToWhichSigner(t *testing.T) {
 		audit.Off: nil,
 	} {
 		t.Run(level.String(), func(t *testing.T) {
-			p := newPeople()
-			p.grant("ada", "mine", everyRight)
+			p := new(inprocess.People)
+			p.Grant("ada", "mine", inprocess.EveryRight)
 			g, read := auditedGateway(t, level, p)
 			g.wantRefused(http.Header{"Authorization": {"Bearer sesame"}}, http.StatusUnauthorized)
 			ada := g.as("ada")
@@ -109,7 +98,7 @@ func TestTheAuditSaysWhoDidWhatToWhichSigner(t *testing.T) {
 			}
 			must(t, ada.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(1000, ""), time.Now().Add(patience)))
 			ada.closed()
-			await(t, g.srv.conns.whenEmpty(), "the end of the connection")
+			wait.For(t, g.srv.conns.whenEmpty(), "the end of the connection")
 			var got []string
 			for _, line := range read() {
 				if host, _, err := net.SplitHostPort(fmt.Sprint(line["remote"])); err != nil || host != "127.0.0.1" {
@@ -131,16 +120,16 @@ func TestTheAuditSaysWhoDidWhatToWhichSigner(t *testing.T) {
 }
 
 func TestAnUnknownOutcomeIsAuditedAsSuch(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "*", everyRight)
+	p := new(inprocess.People)
+	p.Grant("ada", "*", inprocess.EveryRight)
 	g, read := auditedGateway(t, audit.Changes, p)
 	ada := g.as("ada")
 	ada.request("1", "nonce_allocate", `["a"]`)
 	ada.wantResult("1")
-	g.store.SetHooks(memstore.Hooks{Before: func(memstore.Call) error { return errors.New("the connection broke") }})
+	g.Store.SetHooks(memstore.Hooks{Before: func(memstore.Call) error { return errors.New("the connection broke") }})
 	ada.request("2", "nonce_allocate", `["a"]`)
 	ada.wantError("2", "unavailable")
-	g.store.SetHooks(memstore.Hooks{})
+	g.Store.SetHooks(memstore.Hooks{})
 	got := read()
 	if last := got[len(got)-1]; last["outcome"] != "unknown" {
 		t.Errorf("got %v", last)
@@ -150,11 +139,11 @@ func TestAnUnknownOutcomeIsAuditedAsSuch(t *testing.T) {
 // Only who holds a nonce, or who may mark any, ends its hold.
 func TestAHoldIsItsPrincipals(t *testing.T) {
 	for _, mode := range []nonce.Mode{nonce.WorkerQueue, nonce.Basic} {
-		p := newPeople()
-		p.grant("ada", "*", everyRight&^access.RightMarkAny)
-		p.grant("eve", "*", everyRight&^access.RightMarkAny)
-		p.grant("ops", "*", access.RightMarkAny)
-		g := guardedGateway(t, p, func(s *setup) { s.nonce.Mode = mode })
+		p := new(inprocess.People)
+		p.Grant("ada", "*", inprocess.EveryRight&^access.RightMarkAny)
+		p.Grant("eve", "*", inprocess.EveryRight&^access.RightMarkAny)
+		p.Grant("ops", "*", access.RightMarkAny)
+		g := guardedGateway(t, p, func(s *setup) { s.Service.Mode = mode })
 		ada, eve, ops := g.as("ada"), g.as("eve"), g.as("ops")
 		ada.request("1", "nonce_allocate", `["a",2]`)
 		ada.wantResult("1")

@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
 
 	"noncegate/internal/guard"
 	"noncegate/internal/metrics"
+	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
 )
@@ -87,23 +87,23 @@ func withLocks(l guard.Locks) func(*setup) { return func(s *setup) { s.locks = l
 var workModes = map[string]func(*setup){
 	"worker-queue": func(*setup) {},
 	"caller-runs": func(s *setup) {
-		s.nonce.Reject, s.nonce.QueueCapacity = nonce.CallerRuns, 1
+		s.Service.Reject, s.Service.QueueCapacity = nonce.CallerRuns, 1
 	},
-	"basic": func(s *setup) { s.nonce.Mode = nonce.Basic },
+	"basic": func(s *setup) { s.Service.Mode = nonce.Basic },
 }
 
 // holdWrites makes the store's writes wait, in either mode, and returns a channel
 // with one entry for each that does, and what lets all of them go on.
 func (g *gateway) holdWrites() (waiting chan struct{}, release func()) {
 	waiting, let := make(chan struct{}, 1000), make(chan struct{})
-	g.store.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
+	g.Store.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
 		if c.Op == memstore.OpCommit || c.Op == memstore.OpLocked {
 			waiting <- struct{}{}
 			<-let
 		}
 		return nil
 	}})
-	release = sync.OnceFunc(func() { g.store.SetHooks(memstore.Hooks{}); close(let) })
+	release = sync.OnceFunc(func() { g.Store.SetHooks(memstore.Hooks{}); close(let) })
 	g.Cleanup(release)
 	return waiting, release
 }
@@ -130,7 +130,7 @@ func TestTheSameSubmissionIsRefusedWhileTheFirstRunsAndPassesAfterIt(t *testing.
 			first, second := g.dial(), g.dial()
 			waiting, release := g.holdWrites()
 			first.request("1", "nonce_allocate", guarded("a", `{"key":"k","intervalMs":60000}`))
-			await(t, waiting, "a write")
+			wait.For(t, waiting, "a write")
 			second.request("2", "nonce_allocate", guarded("b", `{"key":"k"}`))
 			second.wantDuplicate("2", 50_000, 60_000)
 			release()
@@ -142,7 +142,7 @@ func TestTheSameSubmissionIsRefusedWhileTheFirstRunsAndPassesAfterIt(t *testing.
 			if v := locks.taken; len(v) != 2 || v[0] == v[1] {
 				t.Errorf("locks with the values %q, want two different ones", v)
 			}
-			g.wantMetrics(map[string]float64{"guard_acquired_total": 2, "guard_refused_total": 1, "guard_released_total": 2, "refused_total{duplicate_submit}": 1})
+			g.WantMetrics(map[string]float64{"guard_acquired_total": 2, "guard_refused_total": 1, "guard_released_total": 2, "refused_total{duplicate_submit}": 1})
 			if n := g.next("b"); n != 0 {
 				t.Errorf("%d nonces were handed out to the refused", n)
 			}
@@ -161,14 +161,14 @@ func TestTheLockIsFreeHoweverItsCallEnded(t *testing.T) {
 			c.wantError("not found", "not_found")
 
 			away := errors.New("away")
-			g.store.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
+			g.Store.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
 				return &nonce.StoreError{Outcome: nonce.NotSent, Err: away}
 			}})
 			c.request("away", "nonce_allocate", guarded("a", `{"key":"k","keep":true}`))
 			if d := c.wantError("away", "unavailable"); d["outcome"] != "none" {
 				t.Errorf("the outcome is %v", d["outcome"])
 			}
-			g.store.SetHooks(memstore.Hooks{})
+			g.Store.SetHooks(memstore.Hooks{})
 
 			c.send(`{"jsonrpc":"2.0","method":"nonce_allocate","params":` + guarded("a", `{"key":"k"}`) + `}`)
 
@@ -176,7 +176,7 @@ func TestTheLockIsFreeHoweverItsCallEnded(t *testing.T) {
 			dying.settle()
 			waiting, release := g.holdWrites()
 			dying.request("dies", "nonce_allocate", guarded("b", `{"key":"dying"}`))
-			await(t, waiting, "a write")
+			wait.For(t, waiting, "a write")
 			must(t, dying.conn.Close())
 			release()
 			g.awaitInflight(0)
@@ -208,9 +208,7 @@ func TestACallWhoseClientIsGoneBeforeItBeginsIsNotMade(t *testing.T) {
 			g.awaitInflight(2)
 			conn := g.srv.conns.all()[0]
 			must(t, c.conn.Close())
-			for began := time.Now(); !conn.gone.Load() && time.Since(began) < patience; {
-				runtime.Gosched()
-			}
+			wait.Until(t, "the end of the connection", conn.gone.Load)
 			open()
 			g.awaitInflight(0)
 			if n, kept := g.next("a"), locks.Len(); n != 0 || kept != 0 {
@@ -227,8 +225,8 @@ func TestInOneArrayTheFirstOfTheSameSubmissionsPasses(t *testing.T) {
 	c := g.dial()
 	call := `{"jsonrpc":"2.0","id":%d,"method":"nonce_allocate","params":` + guarded("a", `{"key":"k"}`) + `}`
 	c.send(`[` + fmt.Sprintf(call, 1) + `,` + fmt.Sprintf(call, 2) + `,{"jsonrpc":"2.0","id":3,"method":"nonce_status","params":["a"]}]`)
-	await(t, waiting, "a write")
-	g.awaitState("both submissions asked for the lock", func() (both bool) {
+	wait.For(t, waiting, "a write")
+	wait.Until(g, "both submissions asked for the lock", func() (both bool) {
 		locks.set(func() { both = locks.steps >= 2 })
 		return both
 	})
@@ -248,7 +246,7 @@ func TestAStopGivesTheLocksBack(t *testing.T) {
 		waiting, release := g.holdWrites()
 		c := g.dial()
 		c.request("1", "nonce_allocate", guarded("a", `{"key":"k"}`))
-		await(t, waiting, "a write")
+		wait.For(t, waiting, "a write")
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		check(t, g.srv.Stop(ctx))
@@ -287,24 +285,20 @@ func TestWhatComesAfterAGuardedCallForItsSignerWaitsAndNothingElseDoes(t *testin
 					t.Errorf("%s is given %v, want nonce %s", id, r, want[id])
 				}
 			}
-			if n := len(g.lineOf(c)); n != 0 {
-				t.Errorf("%d lines are left", n)
-			}
+			g.awaitNoLines()
 		})
 	}
 }
 
-// lineOf are the lines of the only connection.
-func (g *gateway) lineOf(*client) map[string]*line {
+// awaitNoLines returns when nothing is in line on the only connection.
+func (g *gateway) awaitNoLines() {
+	g.Helper()
 	ls := g.srv.conns.all()[0].lines
-	for began := time.Now(); ; {
+	wait.Until(g, "the end of all lines", func() bool {
 		ls.mu.Lock()
-		n := len(ls.bySigner)
-		ls.mu.Unlock()
-		if n == 0 || time.Since(began) > patience {
-			return ls.bySigner
-		}
-	}
+		defer ls.mu.Unlock()
+		return len(ls.bySigner) == 0
+	})
 }
 
 func TestAKnownRequestIDIsAnsweredThoughTheLockIsTakenOrNobodyCanBeAsked(t *testing.T) {
@@ -354,7 +348,7 @@ func TestWithoutAnAnswerOfTheLocksAGuardedCallIsRefused(t *testing.T) {
 	if r := c.wantResult("2"); r["nonce"] != json.Number("0") {
 		t.Errorf("got %v", r)
 	}
-	g.wantMetrics(map[string]float64{"guard_unanswered_total": 1, "guard_acquired_total": 0})
+	g.WantMetrics(map[string]float64{"guard_unanswered_total": 1, "guard_acquired_total": 0})
 }
 
 func TestMoreGuardedCallsThanThereArePlacesAreBusy(t *testing.T) {
@@ -376,7 +370,7 @@ func TestMoreGuardedCallsThanThereArePlacesAreBusy(t *testing.T) {
 	}
 	open()
 	c.wantResult("1")
-	g.wantMetrics(map[string]float64{"rejected_total{guard}": 3})
+	g.WantMetrics(map[string]float64{"rejected_total{guard}": 3})
 }
 
 func TestCallsWithoutAGuardAreGuardedByWhatTheyAskForWhereTheGatewayIsToldTo(t *testing.T) {
@@ -385,7 +379,7 @@ func TestCallsWithoutAGuardAreGuardedByWhatTheyAskForWhereTheGatewayIsToldTo(t *
 	waiting, release := g.holdWrites()
 	c, other := g.dial(), g.dial()
 	c.request("1", "nonce_allocate", `["a",1]`)
-	await(t, waiting, "a write")
+	wait.For(t, waiting, "a write")
 	other.request("2", "nonce_allocate", `{"signer":"a"}`)
 	other.wantDuplicate("2", 50_000, 60_000)
 	other.request("3", "nonce_allocate", `["a",2]`)

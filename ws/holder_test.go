@@ -4,23 +4,25 @@ import (
 	"testing"
 
 	"noncegate/internal/access"
+	"noncegate/internal/testenv/inprocess"
+	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
 )
 
 // Who holds a nonce is told to the holder, and to who may do something about it.
 func TestTheNameOfAHolderIsForWhomItConcerns(t *testing.T) {
 	for _, mode := range []nonce.Mode{nonce.WorkerQueue, nonce.Basic} {
-		p := newPeople()
-		p.grant("ada", "*", access.RightAllocate|access.RightRead)
-		p.grant("eve", "*", access.RightAllocate|access.RightRead)
+		p := new(inprocess.People)
+		p.Grant("ada", "*", access.RightAllocate|access.RightRead)
+		p.Grant("eve", "*", access.RightAllocate|access.RightRead)
 		for name, right := range map[string]access.Right{"marker": access.RightMarkAny, "mender": access.RightRepair, "admin": access.RightAdmin} {
-			p.grant(name, "a", right|access.RightRead)
-			p.grant(name, "b", access.RightRead)
+			p.Grant(name, "a", right|access.RightRead)
+			p.Grant(name, "b", access.RightRead)
 		}
 		met := make(chan string, 10)
-		g := guardedGateway(t, p, func(s *setup) { s.nonce.Mode = mode; s.ws.Met = func(name string) { met <- name } })
+		g := guardedGateway(t, p, func(s *setup) { s.Service.Mode = mode; s.ws.Met = func(name string) { met <- name } })
 		ada, eve := g.as("ada"), g.as("eve")
-		must(t, g.store.RememberNames(t.Context(), []string{await(t, met, "ada"), await(t, met, "eve")}))
+		must(t, g.Store.RememberNames(t.Context(), []string{wait.For(t, met, "ada"), wait.For(t, met, "eve")}))
 		for _, signer := range []string{"a", "b"} {
 			ada.request("1", "nonce_allocate", `["`+signer+`"]`)
 			ada.wantResult("1")

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,33 +18,23 @@ import (
 	"noncegate/internal/access"
 	"noncegate/internal/access/quota"
 	"noncegate/internal/events"
+	"noncegate/internal/testenv/inprocess"
+	"noncegate/internal/testenv/wait"
 )
 
-// limited lets everybody in whom people knows, with a quota.
-type limited struct {
-	*people
-	quota map[string]access.Quota
-}
-
-func (l limited) Authenticate(r *http.Request) (*access.Session, error) {
-	s, err := l.people.Authenticate(r)
-	if err != nil {
-		return nil, err
+// limited are people with every right, each with a quota.
+func limited(quotas map[string]access.Quota) *inprocess.People {
+	p := new(inprocess.People)
+	for name, q := range quotas {
+		p.Grant(name, "*", inprocess.EveryRight)
+		p.Limit(name, q)
 	}
-	return s.WithQuota(func() access.Quota { return l.quota[s.Principal] }), nil
-}
-
-func newLimited(quotas map[string]access.Quota) limited {
-	p := newPeople()
-	for name := range quotas {
-		p.grant(name, "*", everyRight)
-	}
-	return limited{p, quotas}
+	return p
 }
 
 func limitedGateway(t testing.TB, quotas map[string]access.Quota, changes ...func(*setup)) *gateway {
 	t.Helper()
-	return startGateway(t, append([]func(*setup){func(s *setup) { s.ws.Auth = newLimited(quotas) }}, changes...)...)
+	return startGateway(t, append([]func(*setup){func(s *setup) { s.ws.Auth = limited(quotas) }}, changes...)...)
 }
 
 func TestRequestsBeyondAQuotaAreRefusedWithTheTimeToWait(t *testing.T) {
@@ -70,7 +59,7 @@ func TestRequestsBeyondAQuotaAreRefusedWithTheTimeToWait(t *testing.T) {
 	if n := g.next("a"); n != 4 {
 		t.Errorf("%d nonces were taken, want 4", n)
 	}
-	g.wantMetrics(map[string]float64{"rejected_total{quota}": 3})
+	g.WantMetrics(map[string]float64{"rejected_total{quota}": 3})
 }
 
 func TestABatchCountsAsManyAndOneThatIsTooLongSaysSo(t *testing.T) {
@@ -196,24 +185,20 @@ func TestTheSignersThatSubscriptionsNameAreBounded(t *testing.T) {
 		t.Errorf("the room of a subscription that ended is not free: %v", r)
 	}
 	must(t, eve.conn.Close())
-	for began := time.Now(); g.srv.names.Load() != nodeNames-events.MaxSigners; runtime.Gosched() {
-		if time.Since(began) > patience {
-			t.Fatalf("the signers of a connection that ended count: %d", g.srv.names.Load())
-		}
-	}
+	wait.Until(t, "the signers of a connection that ended to count no more", func() bool { return g.srv.names.Load() == nodeNames-events.MaxSigners })
 }
 
 func TestAnAddressHasSoManyConnections(t *testing.T) {
 	g := limitedGateway(t, map[string]access.Quota{"ada": {}}, func(s *setup) { s.ws.Addresses.Connections = 1 })
 	g.as("ada").settle()
 	g.wantRefused(http.Header{"Authorization": {"Bearer ada"}}, http.StatusTooManyRequests)
-	g.wantMetrics(map[string]float64{"upgrade_refused_total{address_full}": 1})
+	g.WantMetrics(map[string]float64{"upgrade_refused_total{address_full}": 1})
 }
 
 // Sockets that do not authenticate have a bound of their own, and what is beyond is
 // closed unread. Nodes and clients that are in are not touched.
 func TestSocketsThatDoNotAuthenticateAreBounded(t *testing.T) {
-	p := newLimited(map[string]access.Quota{"ada": {}})
+	p := limited(map[string]access.Quota{"ada": {}})
 	h := startRaw(t, func(s *setup) {
 		s.ws.Auth = p
 		s.ws.Addresses = quota.AddressConfig{Waiting: 3, WaitingEach: 2}
@@ -228,30 +213,22 @@ func TestSocketsThatDoNotAuthenticateAreBounded(t *testing.T) {
 		r.write([]byte("GET"))
 		open = append(open, r)
 	}
-	for began := time.Now(); h.srv.Waiting() != 2; time.Sleep(time.Millisecond) {
-		if time.Since(began) > patience {
-			t.Fatalf("%d sockets wait, want 2", h.srv.Waiting())
-		}
-	}
+	wait.Until(t, "two sockets to wait", func() bool { return h.srv.Waiting() == 2 })
 	third := h.connect(t)
 	defer third.Close()
 	if _, err := third.in.ReadByte(); err == nil || errors.Is(err, io.ErrNoProgress) {
 		t.Errorf("the third is read: %v", err)
 	}
-	h.wantMetrics(map[string]float64{"upgrade_refused_total{address_waiting}": 1})
+	h.WantMetrics(map[string]float64{"upgrade_refused_total{address_waiting}": 1})
 	must(t, open[0].Close())
-	for began := time.Now(); h.srv.Waiting() != 1; time.Sleep(time.Millisecond) {
-		if time.Since(began) > patience {
-			t.Fatalf("%d sockets wait, want 1", h.srv.Waiting())
-		}
-	}
+	wait.Until(t, "one socket to wait", func() bool { return h.srv.Waiting() == 1 })
 	h.as("ada").settle()
 	in.settle()
 }
 
 func TestAnAddressThatConnectsTooFastIsClosedUnread(t *testing.T) {
 	h := startRaw(t, func(s *setup) {
-		s.ws.Auth = newLimited(map[string]access.Quota{"ada": {}})
+		s.ws.Auth = limited(map[string]access.Quota{"ada": {}})
 		s.ws.Addresses.Sockets = quota.Rate{PerSecond: 0.001, Burst: 2} // the warm-up took one
 	})
 	h.as("ada").settle()
@@ -260,7 +237,7 @@ func TestAnAddressThatConnectsTooFastIsClosedUnread(t *testing.T) {
 	if _, err := r.in.ReadByte(); err == nil {
 		t.Error("a third one is answered")
 	}
-	h.wantMetrics(map[string]float64{"upgrade_refused_total{address_fast}": 1})
+	h.WantMetrics(map[string]float64{"upgrade_refused_total{address_fast}": 1})
 }
 
 func TestOrigins(t *testing.T) {
@@ -300,11 +277,11 @@ func TestOrigins(t *testing.T) {
 }
 
 func TestAPageThatMayNotConnectIsRefusedBeforeItsCredentialIsLookedAt(t *testing.T) {
-	p := newPeople()
-	p.refuse = errors.New("must not be asked")
+	p := new(inprocess.People)
+	p.Refuse(errors.New("must not be asked"))
 	g := guardedGateway(t, p, func(s *setup) { s.ws.Origins.Allowed = []string{"https://app.example"} })
 	g.wantRefused(http.Header{"Origin": {"https://evil.example"}, "Authorization": {"Bearer ada"}}, http.StatusForbidden)
-	g.wantMetrics(map[string]float64{"upgrade_refused_total{origin}": 1})
+	g.WantMetrics(map[string]float64{"upgrade_refused_total{origin}": 1})
 }
 
 // A principal that asks as fast as it can is held to its quota, and costs the others

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"noncegate/internal/access"
+	"noncegate/internal/testenv/inprocess"
+	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
 )
 
@@ -29,13 +31,13 @@ var calls = []struct {
 }
 
 func TestEachCallNeedsItsRightAndNoOther(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "other", everyRight)
+	p := new(inprocess.People)
+	p.Grant("ada", "other", inprocess.EveryRight)
 	g := guardedGateway(t, p, func(s *setup) { s.ws.MaxSubscriptions = 100 })
 	ada := g.as("ada")
 	for _, call := range calls {
 		for right := access.RightAllocate; right <= access.RightRepair; right <<= 1 {
-			p.grant("ada", "s", right)
+			p.Grant("ada", "s", right)
 			id := call.method + " with " + right.String()
 			ada.request(id, call.method, call.params)
 			r := ada.reply()
@@ -54,15 +56,15 @@ func TestEachCallNeedsItsRightAndNoOther(t *testing.T) {
 		}
 	}
 	for _, free := range []string{"gateway_info", "gateway_stats"} {
-		p.grant("ada", "other", 0)
+		p.Grant("ada", "other", 0)
 		ada.request(free, free, `[]`)
 		ada.wantResult(free)
 	}
 }
 
 func TestForbiddenRequestsAreRequests(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "mine", everyRight)
+	p := new(inprocess.People)
+	p.Grant("ada", "mine", inprocess.EveryRight)
 	g := guardedGateway(t, p)
 	ada := g.as("ada")
 	for range maxBadFrames + 1 {
@@ -75,9 +77,9 @@ func TestForbiddenRequestsAreRequests(t *testing.T) {
 
 // Who has no right learns nothing: not whether there is such a signer, nor its state.
 func TestARefusalSaysNothingOfWhatExists(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "known", everyRight)
-	p.grant("eve", "hers", everyRight)
+	p := new(inprocess.People)
+	p.Grant("ada", "known", inprocess.EveryRight)
+	p.Grant("eve", "hers", inprocess.EveryRight)
 	g := guardedGateway(t, p)
 	ada, eve := g.as("ada"), g.as("eve")
 	ada.request("1", "nonce_allocate", `{"signer":"known","requestId":"id"}`)
@@ -100,11 +102,11 @@ func TestARefusalSaysNothingOfWhatExists(t *testing.T) {
 // A refusal of rights is decided before anything is taken: with every place full it
 // is still the answer.
 func TestARightIsAskedForBeforeAdmission(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "mine", everyRight)
+	p := new(inprocess.People)
+	p.Grant("ada", "mine", inprocess.EveryRight)
 	g := guardedGateway(t, p)
 	g.leaky = true
-	g.srv.service = panicking{g.service} // whoever reserves a place fails the test
+	g.srv.service = panicking{g.Service} // whoever reserves a place fails the test
 	ada := g.as("ada")
 	ada.request("1", "nonce_allocate", `["yours"]`)
 	ada.wantError("1", "forbidden")
@@ -127,17 +129,17 @@ func (s signatures) Submit(p nonce.Place, op *nonce.Op) {
 }
 
 func TestOpsAreSignedWithWhoAsks(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "*", everyRight&^access.RightMarkAny)
-	p.grant("bob", "*", everyRight)
+	p := new(inprocess.People)
+	p.Grant("ada", "*", inprocess.EveryRight&^access.RightMarkAny)
+	p.Grant("bob", "*", inprocess.EveryRight)
 	g := guardedGateway(t, p)
-	ops := signatures{g.service, make(chan nonce.Op, 1)}
+	ops := signatures{g.Service, make(chan nonce.Op, 1)}
 	g.srv.service = ops
 	for name, any := range map[string]bool{"ada": false, "bob": true} {
 		c := g.as(name)
 		for _, call := range calls[:9] {
 			c.request("1", call.method, call.params)
-			op := await(t, ops.ops, "the op")
+			op := wait.For(t, ops.ops, "the op")
 			c.reply()
 			if want := nonce.PrincipalOf(name); op.Principal != want || want == 0 {
 				t.Errorf("%s of %s is signed %x, want %x", call.method, name, op.Principal, want)
@@ -151,19 +153,19 @@ func TestOpsAreSignedWithWhoAsks(t *testing.T) {
 
 func TestWithoutAuthenticationOpsAreEverybodys(t *testing.T) {
 	g := startGateway(t)
-	ops := signatures{g.service, make(chan nonce.Op, 1)}
+	ops := signatures{g.Service, make(chan nonce.Op, 1)}
 	g.srv.service = ops
 	c := g.dial()
 	c.request("1", "nonce_allocate", `["a"]`)
-	if op := await(t, ops.ops, "the op"); op.Principal != 0 {
+	if op := wait.For(t, ops.ops, "the op"); op.Principal != 0 {
 		t.Errorf("signed %x", op.Principal)
 	}
 	c.wantResult("1")
 }
 
 func TestASubscriptionNeedsTheRightOnEverySignerItNames(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "a", access.RightSubscribe)
+	p := new(inprocess.People)
+	p.Grant("ada", "a", access.RightSubscribe)
 	g := guardedGateway(t, p)
 	ada := g.as("ada")
 	for _, params := range []string{`["events",{"signers":["a","b"]}]`, `["events"]`} {
@@ -172,7 +174,7 @@ func TestASubscriptionNeedsTheRightOnEverySignerItNames(t *testing.T) {
 			t.Errorf("%s: got %v", params, data)
 		}
 	}
-	p.grant("ada", "*", access.RightSubscribe)
+	p.Grant("ada", "*", access.RightSubscribe)
 	ada.request("2", "nonce_subscribe", `["events"]`)
 	if r := ada.reply(); r["error"] != nil {
 		t.Errorf("got %v", r)
@@ -180,10 +182,10 @@ func TestASubscriptionNeedsTheRightOnEverySignerItNames(t *testing.T) {
 }
 
 func TestEventsFollowTheRightsThatAreInForce(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "*", access.RightSubscribe)
-	p.grant("bob", "*", everyRight)
-	g := guardedGateway(t, p, func(s *setup) { s.nonce.Workers = 1 })
+	p := new(inprocess.People)
+	p.Grant("ada", "*", access.RightSubscribe)
+	p.Grant("bob", "*", inprocess.EveryRight)
+	g := guardedGateway(t, p, func(s *setup) { s.Service.Workers = 1 })
 	ada, bob := g.as("ada"), g.as("bob")
 	ada.request("1", "nonce_subscribe", `["events"]`)
 	ada.reply()
@@ -197,8 +199,8 @@ func TestEventsFollowTheRightsThatAreInForce(t *testing.T) {
 	allocate("a", "b")
 	ada.notification()
 	ada.notification()
-	p.grant("ada", "*", 0)
-	p.grant("ada", "b", access.RightSubscribe)
+	p.Grant("ada", "*", 0)
+	p.Grant("ada", "b", access.RightSubscribe)
 	allocate("a", "b", "a", "b")
 	var got []map[string]any
 	for range 2 {

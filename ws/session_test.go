@@ -2,18 +2,20 @@ package ws
 
 import (
 	"net/http"
-	"runtime"
+	"slices"
 	"testing"
 	"time"
 
 	"noncegate/internal/access"
+	"noncegate/internal/testenv/inprocess"
+	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
 
 func TestWithoutAGoodCredentialThereIsNoUpgrade(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "*", everyRight)
+	p := new(inprocess.People)
+	p.Grant("ada", "*", inprocess.EveryRight)
 	g := guardedGateway(t, p)
 	for name, c := range map[string]struct {
 		refuse error
@@ -28,9 +30,7 @@ func TestWithoutAGoodCredentialThereIsNoUpgrade(t *testing.T) {
 		"unavailable": {access.ErrUnavailable, nil, 503, "the credential cannot be checked now"},
 		"nobody's":    {http.ErrBodyNotAllowed, nil, 503, "the credential cannot be checked now"},
 	} {
-		p.mu.Lock()
-		p.refuse = c.refuse
-		p.mu.Unlock()
+		p.Refuse(c.refuse)
 		response, says := g.wantRefused(c.header, c.status)
 		if says != c.says {
 			t.Errorf("%s: it says %q, want %q", name, says, c.says)
@@ -45,7 +45,7 @@ func TestWithoutAGoodCredentialThereIsNoUpgrade(t *testing.T) {
 			t.Errorf("%s: its connection may go on", name)
 		}
 	}
-	g.wantMetrics(map[string]float64{
+	g.WantMetrics(map[string]float64{
 		"upgrade_refused_total{unauthorized}": 4, "upgrade_refused_total{unchecked}": 2, "connections_opened_total": 0,
 	})
 	if g.srv.Connections() != 0 {
@@ -63,13 +63,13 @@ func TestASessionThatEndsClosesItsConnectionAndNoOther(t *testing.T) {
 		{access.ErrExpired, wire.CloseExpired, "the credential has expired", "expired"},
 		{access.ErrRevoked, wire.CloseRevoked, "the credential was revoked", "revoked"},
 	} {
-		p := newPeople()
-		p.grant("ada", "*", everyRight)
-		p.grant("bob", "*", everyRight)
+		p := new(inprocess.People)
+		p.Grant("ada", "*", inprocess.EveryRight)
+		p.Grant("bob", "*", inprocess.EveryRight)
 		g := guardedGateway(t, p)
 		ada, bob := g.as("ada"), g.as("bob")
 		bob.settle()
-		p.end("ada", c.ended)
+		p.End("ada", c.ended)
 		began := time.Now()
 		if code, text := ada.closedWith(); code != c.code || text != c.says {
 			t.Errorf("closed with %d %q, want %d %q", code, text, c.code, c.says)
@@ -79,25 +79,29 @@ func TestASessionThatEndsClosesItsConnectionAndNoOther(t *testing.T) {
 		}
 		bob.request("1", "nonce_allocate", `["a"]`)
 		bob.wantResult("1")
-		for g.srv.Connections() != 1 {
-			runtime.Gosched()
-		}
-		g.wantMetrics(map[string]float64{"connections_closed_total{" + c.reason + "}": 1})
+		wait.Until(t, "the end of the connection", func() bool { return g.srv.Connections() == 1 })
+		g.WantMetrics(map[string]float64{"connections_closed_total{" + c.reason + "}": 1})
 	}
 }
 
+// awaitExpired returns when the gateway knows that somebody's session has ended.
+func (g *gateway) awaitExpired() {
+	g.Helper()
+	wait.Until(g, "the end of a session", func() bool {
+		return slices.ContainsFunc(g.srv.conns.all(), func(c *conn) bool { return c.expired.Load() != 0 })
+	})
+}
+
 func TestASessionThatEndsAnswersWhatItHasInFlightAndTakesNothingNew(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "*", everyRight)
+	p := new(inprocess.People)
+	p.Grant("ada", "*", inprocess.EveryRight)
 	g := guardedGateway(t, p)
 	waiting, release := g.holdCommits()
 	ada := g.as("ada")
 	ada.request("before", "nonce_allocate", `["a"]`)
-	await(t, waiting, "the commit")
-	p.end("ada", access.ErrRevoked)
-	for expired := false; !expired; runtime.Gosched() {
-		expired = g.srv.conns.all()[0].expired.Load() != 0
-	}
+	wait.For(t, waiting, "the commit")
+	p.End("ada", access.ErrRevoked)
+	g.awaitExpired()
 	ada.request("after", "nonce_allocate", `["b"]`)
 	ada.wantError("after", "unauthorized")
 	release()
@@ -131,12 +135,12 @@ func (d delaying) Submit(p nonce.Place, op *nonce.Op) {
 // Whoever has something in flight keeps its connection for a while, but is told
 // nothing more of what others do.
 func TestASessionThatHasEndedGetsNoEvents(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "*", everyRight)
-	p.grant("bob", "*", everyRight)
-	g := guardedGateway(t, p, func(s *setup) { s.nonce.Workers, s.postdb.QueueShare = 1, s.postdb.Queue })
+	p := new(inprocess.People)
+	p.Grant("ada", "*", inprocess.EveryRight)
+	p.Grant("bob", "*", inprocess.EveryRight)
+	g := guardedGateway(t, p, func(s *setup) { s.Service.Workers, s.PostDB.QueueShare = 1, s.PostDB.Queue })
 	let := make(chan struct{})
-	g.srv.service = delaying{g.service, "slow", let}
+	g.srv.service = delaying{g.Service, "slow", let}
 	ada, bob := g.as("ada"), g.as("bob")
 	for _, c := range []*client{ada, bob} {
 		c.request("sub", "nonce_subscribe", `["events"]`)
@@ -146,12 +150,8 @@ func TestASessionThatHasEndedGetsNoEvents(t *testing.T) {
 	bob.request("1", "nonce_allocate", `["seen"]`)
 	ada.notification()
 	bob.notification()
-	p.end("ada", access.ErrRevoked)
-	for expired := false; !expired; runtime.Gosched() {
-		for _, c := range g.srv.conns.all() {
-			expired = expired || c.expired.Load() != 0
-		}
-	}
+	p.End("ada", access.ErrRevoked)
+	g.awaitExpired()
 	for range 2 { // with the second event the first has been offered to everybody
 		bob.request("2", "nonce_allocate", `["unseen"]`)
 		bob.notification()
@@ -168,13 +168,13 @@ func TestASessionThatHasEndedGetsNoEvents(t *testing.T) {
 
 // By the clock: what does not come to an end does not keep the connection.
 func TestAnAnswerThatDoesNotComeDoesNotKeepASessionOpen(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "*", everyRight)
+	p := new(inprocess.People)
+	p.Grant("ada", "*", inprocess.EveryRight)
 	g := guardedGateway(t, p, func(s *setup) { s.ws.PingInterval = time.Hour })
 	waiting, _ := g.holdCommits()
 	ada := g.as("ada")
 	ada.request("1", "nonce_allocate", `["a"]`)
-	await(t, waiting, "the commit")
+	wait.For(t, waiting, "the commit")
 	c := g.srv.conns.all()[0]
 	now := time.Now()
 	c.expireSession(now, access.ErrExpired)

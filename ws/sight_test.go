@@ -3,11 +3,12 @@ package ws
 import (
 	"context"
 	"encoding/json"
-	"runtime"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
 
+	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
 )
 
@@ -26,11 +27,7 @@ func patientChain() (*fakeChain, func(*setup)) {
 // awaitWaits returns when n requests wait for the chain.
 func (f *fakeChain) awaitWaits(t testing.TB, n int) {
 	t.Helper()
-	for began := time.Now(); f.waits() != n; runtime.Gosched() {
-		if time.Since(began) > patience {
-			t.Fatalf("%d requests wait for the chain, want %d", f.waits(), n)
-		}
-	}
+	wait.Until(t, fmt.Sprintf("%d requests to wait for the chain", n), func() bool { return f.waits() == n })
 }
 
 func TestTheFirstRequestOfASignerWaitsForItsChainAndWhatFollowsKeepsItsOrder(t *testing.T) {
@@ -64,9 +61,7 @@ func TestTheFirstRequestOfASignerWaitsForItsChainAndWhatFollowsKeepsItsOrder(t *
 					t.Errorf("%s is given %v, want nonce %s", id, r, n)
 				}
 			}
-			if n := len(g.lineOf(c)); n != 0 {
-				t.Errorf("%d lines are left", n)
-			}
+			g.awaitNoLines()
 			c.request("later", "nonce_allocate", `["`+account+`"]`)
 			c.wantResult("later")
 		})
@@ -129,9 +124,7 @@ func TestALateWordOfTheChainDecidesNothingElse(t *testing.T) {
 		c.reply()
 	}
 	late.Wait()
-	if n := len(g.lineOf(c)); n != 0 {
-		t.Errorf("%d lines are left", n)
-	}
+	g.awaitNoLines()
 }
 
 func TestARequestThatWaitsForItsChainAndItsLockNeedsBoth(t *testing.T) {
@@ -169,9 +162,7 @@ func TestWorkOfAClientThatIsGoneWhenItsChainAnswersIsNotDone(t *testing.T) {
 	chain.awaitWaits(t, 1)
 	conn := g.srv.conns.all()[0]
 	must(t, c.conn.Close())
-	for began := time.Now(); !conn.gone.Load() && time.Since(began) < patience; {
-		runtime.Gosched()
-	}
+	wait.Until(t, "the end of the connection", conn.gone.Load)
 	chain.answer(nonce.ChainView{Mined: 5, Start: 5})
 	g.awaitInflight(0)
 	if n := g.next(account); n != 0 {
@@ -198,7 +189,7 @@ func TestAWaitForAChainEndsWhenTheGatewayGoesAway(t *testing.T) {
 					t.Errorf("closed with %d", code)
 				}
 			}
-			must(t, await(t, ended, "the end"))
+			must(t, wait.For(t, ended, "the end"))
 			if took := time.Since(began); took > patience/2 {
 				t.Errorf("it took %v", took)
 			}

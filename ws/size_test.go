@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 	"noncegate/internal/events"
 	"noncegate/internal/metrics"
+	"noncegate/internal/testenv/wait"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/wire"
@@ -216,13 +216,8 @@ func TestNoRefusalExceedsItsReservation(t *testing.T) {
 // the client's.
 func (g *gateway) anyConn() *conn {
 	g.Helper()
-	for began := time.Now(); time.Since(began) < patience; runtime.Gosched() {
-		for _, c := range g.srv.conns.all() {
-			return c
-		}
-	}
-	g.Fatal("no connection")
-	return nil
+	wait.Until(g, "a connection", func() bool { return g.srv.Connections() > 0 })
+	return g.srv.conns.all()[0]
 }
 
 func TestMetricsAndDescriptionFitTheirReservation(t *testing.T) {

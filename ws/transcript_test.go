@@ -49,7 +49,7 @@ type transcript struct {
 
 func play(t *testing.T, text string) {
 	chain := new(fakeChain)
-	g := startGateway(t, withChain(chain), func(s *setup) { s.nonce.Rules.MaxLive = 5; s.ws.MaxBatch = 5 })
+	g := startGateway(t, withChain(chain), func(s *setup) { s.Service.Rules.MaxLive = 5; s.ws.MaxBatch = 5 })
 	p := &transcript{client: g.dial(), g: g, chain: chain, names: map[string]string{}}
 	for n, line := range strings.Split(text, "\n") {
 		verb, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -186,11 +186,11 @@ func (p *transcript) do(words []string) error {
 	away := &nonce.StoreError{Outcome: nonce.NotSent, Err: errors.New("away")}
 	switch words[0] {
 	case "store-works":
-		p.g.store.SetHooks(memstore.Hooks{})
+		p.g.Store.SetHooks(memstore.Hooks{})
 	case "store-away":
-		p.g.store.SetHooks(memstore.Hooks{Before: func(memstore.Call) error { return away }})
+		p.g.Store.SetHooks(memstore.Hooks{Before: func(memstore.Call) error { return away }})
 	case "commits-unknown":
-		p.g.store.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
+		p.g.Store.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
 			if c.Op == memstore.OpCommit {
 				return unknown
 			}
@@ -220,18 +220,18 @@ func (p *transcript) do(words []string) error {
 // takeOver lets a node take the shard of a signer: another one, which the service gets to
 // know, or a later start of our own node id, which it does not.
 func (p *transcript) takeOver(signer, node string) error {
-	if node != p.g.holder.Node {
+	if node != p.g.Holder.Node {
 		p.g.moves(signer, node)
 		return nil
 	}
-	by, err := p.g.store.Register(context.Background(), lease.Presence{Node: node, URL: "ws://" + node + ".example/ws"})
+	by, err := p.g.Store.Register(context.Background(), lease.Presence{Node: node, URL: "ws://" + node + ".example/ws"})
 	if err == nil {
-		_, err = p.g.store.Renew(context.Background(), by, time.Hour)
+		_, err = p.g.Store.Renew(context.Background(), by, time.Hour)
 	}
 	if err != nil {
 		return err
 	}
-	rows, err := p.g.store.Acquire(context.Background(), by, []int{nonce.ShardOf(signer, p.g.store.Shards())})
+	rows, err := p.g.Store.Acquire(context.Background(), by, []int{nonce.ShardOf(signer, p.g.Store.Shards())})
 	if err == nil && !rows[0].Taken {
 		err = errors.New("not acquired")
 	}

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +18,7 @@ import (
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
 
+	"noncegate/internal/testenv/inprocess"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/wire"
@@ -36,7 +36,7 @@ type world struct {
 	hosts map[string]*host
 	svc   *service
 	sink  *sink
-	log   *syncBuffer
+	log   *inprocess.Buffer
 
 	mu      sync.Mutex
 	dialled []string
@@ -76,7 +76,7 @@ func linked(t *testing.T, cfg Config, story func(t *testing.T, w *world, f *far)
 func newWorld(t *testing.T, cfg Config, hosts ...string) *world {
 	w := &world{
 		t: t, hosts: make(map[string]*host), svc: &service{back: make(chan back, 100_000)},
-		sink: &sink{}, log: new(syncBuffer), results: make(map[Result]int),
+		sink: &sink{}, log: new(inprocess.Buffer), results: make(map[Result]int),
 	}
 	for _, name := range hosts {
 		h := &host{conns: make(chan net.Conn, 64), far: make(chan *far, 64)}
@@ -307,19 +307,5 @@ func (w *world) wantState(node string, want State) {
 	}
 }
 
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) count(word string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return strings.Count(b.buf.String(), word)
-}
+// logged is how often a word is in the log.
+func (w *world) logged(word string) int { return strings.Count(w.log.String(), word) }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"noncegate/chain"
+	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -23,7 +24,7 @@ func TestTransactionsOfOneConnectionKeepTheirOrder(t *testing.T) {
 		ids = append(ids, c.begin(methodSend, `["`+transaction(ada, n, "a")+`"]`))
 	}
 	// All of them are recorded while the nodes think about the first.
-	eventually(t, "all at the nodes", func() bool { return len(g.nodes.given()) == 12 })
+	wait.Until(t, "all at the nodes", func() bool { return len(g.nodes.given()) == 12 })
 	close(let)
 	for n, id := range ids {
 		c.end(id).wantResult(t, `"`+hashOf(transaction(ada, int64(n), "a")).String()+`"`)
@@ -66,7 +67,7 @@ func TestATransactionWaitsForWhatIsDoneElsewhere(t *testing.T) {
 // awaitLine returns when a transaction with the nonce is on its way.
 func (g *gateway) awaitLine(signer string, n int64) {
 	g.Helper()
-	eventually(g.TB, fmt.Sprintf("nonce %d on its way", n), func() bool {
+	wait.Until(g.TB, fmt.Sprintf("nonce %d on its way", n), func() bool {
 		ls := &g.endpoint.lines
 		ls.mu.Lock()
 		defer ls.mu.Unlock()
@@ -100,7 +101,7 @@ func TestATransactionWhosePredecessorIsOnItsWayIsGivenAgain(t *testing.T) {
 		return chain.Verdict{Class: chain.InPool}
 	})
 	a, b := c.begin(methodSend, `["`+transaction(ada, 0, "a")+`"]`), c.begin(methodSend, `["`+transaction(ada, 1, "b")+`"]`)
-	await(t, refused, "the refusal of the second")
+	wait.For(t, refused, "the refusal of the second")
 	close(first)
 	c.end(a).wantResult(t, `"`+hashOf(transaction(ada, 0, "a")).String()+`"`)
 	c.end(b).wantResult(t, `"`+hashOf(transaction(ada, 1, "b")).String()+`"`)
@@ -129,9 +130,9 @@ func TestTheSameTransactionIsSentOnceAtATime(t *testing.T) {
 	})
 	a, b := g.dial(), g.dial()
 	ida := a.begin(methodSend, `["`+raw+`"]`)
-	await(t, entered, "the first")
+	wait.For(t, entered, "the first")
 	idb := b.begin(methodSend, `["`+raw+`"]`)
-	eventually(t, "the second", func() bool {
+	wait.Until(t, "the second", func() bool {
 		g.endpoint.lines.mu.Lock()
 		defer g.endpoint.lines.mu.Unlock()
 		return g.endpoint.lines.bySigner[signer(ada)].users == 2
@@ -160,7 +161,7 @@ func TestTheEventsOfATransactionThatIsSent(t *testing.T) {
 	raw := transaction(ada, 0, "a")
 	g.dial().send(raw)
 	for _, want := range []string{"allocated 0", "signed 0", "used 0", "sent 0"} {
-		if got := await(t, events, "an event"); got != want {
+		if got := wait.For(t, events, "an event"); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
