@@ -1,7 +1,6 @@
 package ws
 
 import (
-	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -44,20 +43,6 @@ func (g *gateway) wantRefused(h http.Header, status int) (*http.Response, string
 	body := make([]byte, 1024) // gorilla keeps so much
 	n, _ := response.Body.Read(body)
 	return response, strings.TrimSpace(string(body[:n]))
-}
-
-// closedWith reads until the close frame.
-func (c *client) closedWith() (code int, text string) {
-	c.Helper()
-	for {
-		err := c.read()
-		if ce, ok := errors.AsType[*websocket.CloseError](err); ok {
-			return ce.Code, ce.Text
-		}
-		if err != nil {
-			c.Fatalf("no close frame: %v", err)
-		}
-	}
 }
 
 func signersOf(events []map[string]any) []string {

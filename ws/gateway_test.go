@@ -179,6 +179,7 @@ func (g *gateway) holdCommits() (waiting chan struct{}, release func()) {
 type client struct {
 	testing.TB
 	conn          *websocket.Conn
+	ended         bool // the test has read its end
 	replies       []map[string]any
 	batches       [][]any
 	notifications []map[string]any
@@ -266,16 +267,23 @@ func (c *client) notification() map[string]any { c.Helper(); return take(c, &c.n
 // closed reads until the connection ends and returns its close code, 0 for none.
 func (c *client) closed() int {
 	c.Helper()
+	code, _ := c.closedWith()
+	return code
+}
+
+// closedWith is closed, with the text of the close frame.
+func (c *client) closedWith() (code int, text string) {
+	c.Helper()
 	for {
 		err := c.read()
 		if ce, ok := errors.AsType[*websocket.CloseError](err); ok {
-			return ce.Code
+			return ce.Code, ce.Text
 		}
 		if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() {
 			c.Fatal("the connection did not end")
 		}
 		if err != nil {
-			return 0
+			return 0, ""
 		}
 	}
 }

@@ -18,31 +18,6 @@ import (
 	"noncegate/writer"
 )
 
-func TestEachRequestIsCountedByItsMethodAndEachErrorReplyByItsReason(t *testing.T) {
-	g := startGateway(t)
-	c := g.dial()
-	c.request("1", "nonce_allocate", `["a"]`)
-	c.wantResult("1")
-	c.request("2", "nonce_allocate", `[""]`)
-	c.wantError("2", "invalid_params")
-	c.request("3", "nonce_markUsed", `["a",7,"0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060"]`)
-	c.wantError("3", "not_found")
-	c.request("4", "eth_chainId", `[]`)
-	c.wantError("4", "method_not_found")
-	c.send(`{`)
-	c.reply()
-	c.send(`[{"jsonrpc":"2.0","id":5,"method":"nonce_status","params":["a"]},{"jsonrpc":"2.0","id":6,"method":"nonce_status","params":[]},{"jsonrpc":"2.0","method":"nonce_status","params":[]}]`)
-	c.batch()
-	g.WantMetrics(map[string]float64{
-		"requests_total{nonce_allocate}": 2, "requests_total{nonce_markUsed}": 1, "requests_total{nonce_status}": 3, "requests_total{unknown}": 2,
-		"requests_total{nonce_list}":      0,
-		"refused_total{invalid_params}":   2, // not the notification, which nobody was told about
-		"refused_total{not_found}":        1,
-		"refused_total{method_not_found}": 1, "refused_total{parse_error}": 1, "refused_total{server_busy}": 0,
-		"unknown_outcomes_total": 0,
-	})
-}
-
 func TestARepliedUnknownOutcomeIsCounted(t *testing.T) {
 	g := startGateway(t)
 	c := g.dial()

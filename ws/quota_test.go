@@ -2,7 +2,6 @@ package ws
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -35,105 +34,6 @@ func limited(quotas map[string]access.Quota) *inprocess.People {
 func limitedGateway(t testing.TB, quotas map[string]access.Quota, changes ...func(*setup)) *gateway {
 	t.Helper()
 	return startGateway(t, append([]func(*setup){func(s *setup) { s.ws.Auth = limited(quotas) }}, changes...)...)
-}
-
-func TestRequestsBeyondAQuotaAreRefusedWithTheTimeToWait(t *testing.T) {
-	g := limitedGateway(t, map[string]access.Quota{"ada": {RequestsPerSecond: 0.01, Burst: 3}, "bob": {}})
-	ada, again, bob := g.as("ada"), g.as("ada"), g.as("bob")
-	for i, c := range []*client{ada, again, ada} {
-		c.request(fmt.Sprint(i), "nonce_allocate", `["a"]`)
-		c.wantResult(fmt.Sprint(i))
-	}
-	for _, c := range []*client{ada, again} { // the quota is the principal's
-		c.request("more", "nonce_allocate", `["a"]`)
-		data := c.wantError("more", "server_busy")
-		wait, _ := data["retryAfterMs"].(json.Number).Int64()
-		if data["stage"] != "quota" || wait < 90_000 || wait > 100_000 {
-			t.Errorf("got %v, want stage quota and nearly 100 s to wait", data)
-		}
-	}
-	ada.send(`{"not a request`)
-	ada.reply() // what is no request counts, too
-	bob.request("1", "nonce_allocate", `["a"]`)
-	bob.wantResult("1")
-	if n := g.next("a"); n != 4 {
-		t.Errorf("%d nonces were taken, want 4", n)
-	}
-	g.WantMetrics(map[string]float64{"rejected_total{quota}": 3})
-}
-
-func TestABatchCountsAsManyAndOneThatIsTooLongSaysSo(t *testing.T) {
-	g := limitedGateway(t, map[string]access.Quota{"ada": {RequestsPerSecond: 0.01, Burst: 3}})
-	ada := g.as("ada")
-	batch := func(n int) map[string]any {
-		one := `{"jsonrpc":"2.0","id":"x","method":"nonce_allocate","params":["a"]}`
-		ada.send("[" + strings.Repeat(one+",", n-1) + one + "]")
-		return ada.batch()[0].(map[string]any)
-	}
-	if e := batch(4)["error"].(map[string]any); !strings.Contains(e["message"].(string), "never lets through more than 3") {
-		t.Errorf("got %v", e)
-	}
-	if r := batch(2); r["error"] != nil {
-		t.Errorf("got %v", r)
-	}
-	wantError(t, batch(2), "x", "server_busy")
-	ada.request("last", "nonce_allocate", `["a"]`)
-	ada.wantResult("last") // the batch that was refused took nothing
-}
-
-func TestASignerHasAQuotaWhoeverAsks(t *testing.T) {
-	g := startGateway(t, func(s *setup) {
-		s.ws.Signers = quota.SignerConfig{Rate: quota.Rate{PerSecond: 0.01, Burst: 2}}
-	})
-	one, two := g.dial(), g.dial()
-	for _, c := range []*client{one, two} {
-		c.request("1", "nonce_allocate", `["hot"]`)
-		c.wantResult("1")
-	}
-	two.request("2", "nonce_status", `["hot"]`)
-	if data := two.wantError("2", "server_busy"); data["stage"] != "quota" {
-		t.Errorf("got %v", data)
-	}
-	two.request("3", "nonce_allocate", `["cold"]`)
-	two.wantResult("3")
-}
-
-func TestAPrincipalHasSoManyConnectionsAndSubscriptions(t *testing.T) {
-	g := limitedGateway(t, map[string]access.Quota{"ada": {Connections: 2, Subscriptions: 2}})
-	one, two := g.as("ada"), g.as("ada")
-	ada := http.Header{"Authorization": {"Bearer ada"}}
-	if response, says := g.wantRefused(ada, http.StatusTooManyRequests); response.Header.Get("Retry-After") == "" || says == "" {
-		t.Errorf("got %v, %q", response, says)
-	}
-	subscribe := func(c *client) map[string]any {
-		c.request("s", "nonce_subscribe", `["events"]`)
-		return c.reply()
-	}
-	first := subscribe(one)
-	subscribe(two)
-	if data := wantError(t, subscribe(two), "s", "server_busy"); data["stage"] != "quota" {
-		t.Errorf("got %v", data)
-	}
-	one.request("u", "nonce_unsubscribe", `["`+first["result"].(string)+`"]`)
-	one.reply()
-	if r := subscribe(two); r["error"] != nil {
-		t.Errorf("the place of a subscription that ended is not free: %v", r)
-	}
-	must(t, two.conn.Close())
-	for began := time.Now(); ; {
-		conn, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", ada)
-		if err == nil {
-			c := &client{TB: t, conn: conn}
-			defer conn.Close()
-			if r := subscribe(c); r["error"] != nil {
-				t.Errorf("the subscriptions of a connection that ended count: %v", r)
-			}
-			return
-		}
-		if response.StatusCode != http.StatusTooManyRequests || time.Since(began) > patience {
-			t.Fatalf("the place of a connection that ended is not free: %v", err)
-		}
-	}
 }
 
 // Each signer that a subscription names is kept: without a bound one client with the
@@ -186,13 +86,6 @@ func TestTheSignersThatSubscriptionsNameAreBounded(t *testing.T) {
 	}
 	must(t, eve.conn.Close())
 	wait.Until(t, "the signers of a connection that ended to count no more", func() bool { return g.srv.names.Load() == nodeNames-events.MaxSigners })
-}
-
-func TestAnAddressHasSoManyConnections(t *testing.T) {
-	g := limitedGateway(t, map[string]access.Quota{"ada": {}}, func(s *setup) { s.ws.Addresses.Connections = 1 })
-	g.as("ada").settle()
-	g.wantRefused(http.Header{"Authorization": {"Bearer ada"}}, http.StatusTooManyRequests)
-	g.WantMetrics(map[string]float64{"upgrade_refused_total{address_full}": 1})
 }
 
 // Sockets that do not authenticate have a bound of their own, and what is beyond is

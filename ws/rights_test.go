@@ -2,7 +2,6 @@ package ws
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"noncegate/internal/access"
@@ -75,30 +74,6 @@ func TestForbiddenRequestsAreRequests(t *testing.T) {
 	ada.wantResult("2")
 }
 
-// Who has no right learns nothing: not whether there is such a signer, nor its state.
-func TestARefusalSaysNothingOfWhatExists(t *testing.T) {
-	p := new(inprocess.People)
-	p.Grant("ada", "known", inprocess.EveryRight)
-	p.Grant("eve", "hers", inprocess.EveryRight)
-	g := guardedGateway(t, p)
-	ada, eve := g.as("ada"), g.as("eve")
-	ada.request("1", "nonce_allocate", `{"signer":"known","requestId":"id"}`)
-	ada.wantResult("1")
-	for _, params := range []string{`{"signer":"%s"}`, `{"signer":"%s","requestId":"id"}`} {
-		var said []string
-		for _, signer := range []string{"known", "nosuch"} {
-			eve.request("x", "nonce_allocate", fmt.Sprintf(params, signer))
-			said = append(said, strings.ReplaceAll(fmt.Sprint(eve.reply()), signer, "-"))
-		}
-		if said[0] != said[1] {
-			t.Errorf("a signer that exists: %s\none that does not: %s", said[0], said[1])
-		}
-	}
-	if g.next("known") != 1 || g.next("nosuch") != 0 {
-		t.Error("something was handed out")
-	}
-}
-
 // A refusal of rights is decided before anything is taken: with every place full it
 // is still the answer.
 func TestARightIsAskedForBeforeAdmission(t *testing.T) {
@@ -161,57 +136,4 @@ func TestWithoutAuthenticationOpsAreEverybodys(t *testing.T) {
 		t.Errorf("signed %x", op.Principal)
 	}
 	c.wantResult("1")
-}
-
-func TestASubscriptionNeedsTheRightOnEverySignerItNames(t *testing.T) {
-	p := new(inprocess.People)
-	p.Grant("ada", "a", access.RightSubscribe)
-	g := guardedGateway(t, p)
-	ada := g.as("ada")
-	for _, params := range []string{`["events",{"signers":["a","b"]}]`, `["events"]`} {
-		ada.request("1", "nonce_subscribe", params)
-		if data := ada.wantError("1", "forbidden"); data["right"] != "subscribe" {
-			t.Errorf("%s: got %v", params, data)
-		}
-	}
-	p.Grant("ada", "*", access.RightSubscribe)
-	ada.request("2", "nonce_subscribe", `["events"]`)
-	if r := ada.reply(); r["error"] != nil {
-		t.Errorf("got %v", r)
-	}
-}
-
-func TestEventsFollowTheRightsThatAreInForce(t *testing.T) {
-	p := new(inprocess.People)
-	p.Grant("ada", "*", access.RightSubscribe)
-	p.Grant("bob", "*", inprocess.EveryRight)
-	g := guardedGateway(t, p, func(s *setup) { s.Service.Workers = 1 })
-	ada, bob := g.as("ada"), g.as("bob")
-	ada.request("1", "nonce_subscribe", `["events"]`)
-	ada.reply()
-	ada.settle()
-	allocate := func(signers ...string) {
-		for _, s := range signers {
-			bob.request(s, "nonce_allocate", `["`+s+`"]`)
-			bob.wantResult(s)
-		}
-	}
-	allocate("a", "b")
-	ada.notification()
-	ada.notification()
-	p.Grant("ada", "*", 0)
-	p.Grant("ada", "b", access.RightSubscribe)
-	allocate("a", "b", "a", "b")
-	var got []map[string]any
-	for range 2 {
-		got = append(got, ada.notification())
-	}
-	if signers := signersOf(got); len(signers) != 1 || signers[0] != "b" {
-		t.Errorf("events of %q, want those of b", signers)
-	}
-	for _, n := range got {
-		if missed := n["params"].(map[string]any)["result"].(map[string]any)["missed"]; missed != nil {
-			t.Errorf("%v events count as missed that were not hers", missed)
-		}
-	}
 }

@@ -53,65 +53,12 @@ func TestWithoutAGoodCredentialThereIsNoUpgrade(t *testing.T) {
 	}
 }
 
-func TestASessionThatEndsClosesItsConnectionAndNoOther(t *testing.T) {
-	for _, c := range []struct {
-		ended  error
-		code   int
-		says   string
-		reason string
-	}{
-		{access.ErrExpired, wire.CloseExpired, "the credential has expired", "expired"},
-		{access.ErrRevoked, wire.CloseRevoked, "the credential was revoked", "revoked"},
-	} {
-		p := new(inprocess.People)
-		p.Grant("ada", "*", inprocess.EveryRight)
-		p.Grant("bob", "*", inprocess.EveryRight)
-		g := guardedGateway(t, p)
-		ada, bob := g.as("ada"), g.as("bob")
-		bob.settle()
-		p.End("ada", c.ended)
-		began := time.Now()
-		if code, text := ada.closedWith(); code != c.code || text != c.says {
-			t.Errorf("closed with %d %q, want %d %q", code, text, c.code, c.says)
-		}
-		if took := time.Since(began); took > sessionLook+patience/4 {
-			t.Errorf("it took %v", took)
-		}
-		bob.request("1", "nonce_allocate", `["a"]`)
-		bob.wantResult("1")
-		wait.Until(t, "the end of the connection", func() bool { return g.srv.Connections() == 1 })
-		g.WantMetrics(map[string]float64{"connections_closed_total{" + c.reason + "}": 1})
-	}
-}
-
 // awaitExpired returns when the gateway knows that somebody's session has ended.
 func (g *gateway) awaitExpired() {
 	g.Helper()
 	wait.Until(g, "the end of a session", func() bool {
 		return slices.ContainsFunc(g.srv.conns.all(), func(c *conn) bool { return c.expired.Load() != 0 })
 	})
-}
-
-func TestASessionThatEndsAnswersWhatItHasInFlightAndTakesNothingNew(t *testing.T) {
-	p := new(inprocess.People)
-	p.Grant("ada", "*", inprocess.EveryRight)
-	g := guardedGateway(t, p)
-	waiting, release := g.holdCommits()
-	ada := g.as("ada")
-	ada.request("before", "nonce_allocate", `["a"]`)
-	wait.For(t, waiting, "the commit")
-	p.End("ada", access.ErrRevoked)
-	g.awaitExpired()
-	ada.request("after", "nonce_allocate", `["b"]`)
-	ada.wantError("after", "unauthorized")
-	release()
-	ada.wantResult("before")
-	if code := ada.closed(); code != wire.CloseRevoked {
-		t.Errorf("closed with %d", code)
-	}
-	if n := g.next("b"); n != 0 {
-		t.Errorf("%d nonces were taken after the end", n)
-	}
 }
 
 // delaying is a service that does not take the ops of one signer before it is let.
