@@ -169,18 +169,3 @@ func TestRequestsOfAConnectionForOneSignerKeepTheirOrder(t *testing.T) {
 		}
 	}
 }
-
-func TestAReplyThatCouldNeverFitIsRefusedByItsParameter(t *testing.T) {
-	g := startGateway(t, func(s *setup) { m := &s.ws.Writer.Marks; m.Low, m.High, m.Max = 10, 20, 8000 })
-	c := g.dial()
-	c.request("1", "nonce_list", `{"signer":"a","limit":50}`)
-	if data := c.wantError("1", "invalid_params"); data["field"] != "limit" {
-		t.Errorf("got %v", data)
-	}
-	c.request("2", "nonce_allocate", `{"signer":"a","count":256}`)
-	if data := c.wantError("2", "invalid_params"); data["field"] != "count" {
-		t.Errorf("got %v", data)
-	}
-	c.request("3", "nonce_list", `{"signer":"a","limit":5}`)
-	c.wantResult("3")
-}

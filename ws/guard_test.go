@@ -2,7 +2,6 @@ package ws
 
 import (
 	"context"
-	"encoding/json"
 	"sync"
 	"testing"
 	"time"
@@ -129,39 +128,6 @@ func TestAStopGivesTheLocksBack(t *testing.T) {
 	}
 }
 
-func TestWhatComesAfterAGuardedCallForItsSignerWaitsAndNothingElseDoes(t *testing.T) {
-	for name, mode := range workModes {
-		t.Run(name, func(t *testing.T) {
-			locks := newLocksmith()
-			g := startGateway(t, mode, withLocks(locks))
-			open := locks.close()
-			defer open()
-			c := g.dial()
-			c.request("guarded", "nonce_allocate", guarded("a", `{"key":"k"}`))
-			c.request("plain", "nonce_allocate", `["a"]`)
-			c.request("status", "nonce_status", `["a"]`)
-			c.request("guarded again", "nonce_allocate", guarded("a", `{"key":"l"}`))
-			c.request("batched", "nonce_allocate", `["a"]`)
-			c.request("other", "nonce_allocate", `["b"]`)
-			c.wantResult("other")
-			open()
-			want := map[string]string{"guarded": "0", "plain": "1", "guarded again": "2", "batched": "3"}
-			for range 5 {
-				r := c.reply()
-				result, _ := r["result"].(map[string]any)
-				if r["id"] == "status" {
-					if result["next"] != json.Number("2") {
-						t.Errorf("the status between shows next %v, want 2", result["next"])
-					}
-				} else if id := r["id"].(string); result["nonce"] != json.Number(want[id]) {
-					t.Errorf("%s is given %v, want nonce %s", id, r, want[id])
-				}
-			}
-			g.awaitNoLines()
-		})
-	}
-}
-
 // awaitNoLines returns when nothing is in line on the only connection.
 func (g *gateway) awaitNoLines() {
 	g.Helper()
@@ -171,17 +137,4 @@ func (g *gateway) awaitNoLines() {
 		defer ls.mu.Unlock()
 		return len(ls.bySigner) == 0
 	})
-}
-
-func TestWhatAnotherNodeBringsIsNotGuardedAgain(t *testing.T) {
-	locks := newLocksmith()
-	g := startGateway(t, withLocks(locks), func(s *setup) { s.ws.GuardCalls = time.Minute })
-	c := g.dialWith(asNode("n2"))
-	c.request("1", "nonce_allocate", guarded("a", `{"key":"k"}`))
-	c.wantResult("1")
-	c.request("2", "nonce_allocate", `["a"]`)
-	c.wantResult("2")
-	if locks.steps != 0 {
-		t.Errorf("%d steps", locks.steps)
-	}
 }

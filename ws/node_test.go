@@ -19,7 +19,6 @@ import (
 	"noncegate/internal/metrics"
 	"noncegate/internal/testenv/inprocess"
 	"noncegate/internal/testenv/wait"
-	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -214,20 +213,6 @@ func TestWhatOneNodeHasUnderWayUnderOneNumberIsOnOnePath(t *testing.T) {
 			t.Errorf("%d ways are left", len(c.peer.streams))
 		}
 	}
-}
-
-func TestAPathOnWhichSomethingWasSentBackStaysClosed(t *testing.T) {
-	g := startGateway(t)
-	elsewhere, term := g.moves("a", "elsewhere")
-	node := g.dialWith(asNode("n2"))
-	node.onPath(7, "1", "nonce_allocate", `["a"]`)
-	node.wantError("1", "not_owner")
-	_, err := g.Store.Release(t.Context(), elsewhere, []lease.ShardTerm{term})
-	must(t, err)
-	node.onPath(7, "2", "nonce_allocate", `["a"]`) // it was sent before the answer to the first was read
-	node.wantError("2", "not_owner")
-	node.onPath(8, "3", "nonce_allocate", `["a"]`)
-	node.wantResult("3")
 }
 
 func TestBrokenPathsAreForgottenAfterAWhileAndBounded(t *testing.T) {

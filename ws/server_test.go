@@ -25,15 +25,6 @@ func (g *gateway) wantUnavailable() {
 	}
 }
 
-func TestAFullGatewayAnswers503BeforeTheUpgrade(t *testing.T) {
-	g := startGateway(t, func(s *setup) { s.ws.MaxConnections = 1 })
-	c := g.dial()
-	g.wantUnavailable()
-	must(t, c.conn.Close())
-	wait.For(t, g.srv.conns.whenEmpty(), "the place of the connection that ended")
-	g.dial()
-}
-
 func TestAnOriginOfAnotherHostIsRefused(t *testing.T) {
 	g := startGateway(t)
 	_, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", http.Header{"Origin": {"https://evil.example"}})
@@ -110,56 +101,6 @@ func TestDrainSaysWhatIsLeftWhenItsTimeIsUp(t *testing.T) {
 	cancel()
 	if err := g.srv.Drain(ctx); err == nil || !strings.Contains(err.Error(), "1 connections are left, 1 requests in flight") {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestWorkOfAConnectionThatEndedIsSkipped(t *testing.T) {
-	g := startGateway(t, func(s *setup) { s.Service.Workers, s.Service.MaxBatch = 1, 1 })
-	waiting, release := g.holdCommits()
-	c := g.dial()
-	c.request("1", "nonce_allocate", `["a"]`)
-	c.request("2", "nonce_allocate", `["b"]`)
-	wait.For(t, waiting, "the first commit")
-	g.awaitInflight(2)
-	must(t, c.conn.Close())
-	wait.For(t, g.srv.conns.whenEmpty(), "the end of the connection")
-	release()
-	other := g.dial()
-	other.request("3", "nonce_allocate", `["c"]`) // behind both in the only queue
-	other.wantResult("3")
-	if g.next("a") != 1 || g.next("b") != 0 {
-		t.Errorf("took %d and %d nonces, want 1 of the commit under way and none", g.next("a"), g.next("b"))
-	}
-}
-
-func TestAConnectionThatEndsLeavesNoSubscription(t *testing.T) {
-	g := startGateway(t)
-	c := g.dial()
-	c.request("1", "nonce_subscribe", `["events",{"signers":["a"]}]`)
-	c.reply()
-	c.request("2", "gateway_info", `[]`) // the subscription is live before this is read
-	c.wantResult("2")
-	if !g.Hub.Watched("a") {
-		t.Error("the subscription is not live")
-	}
-	must(t, c.conn.Close())
-	wait.For(t, g.srv.conns.whenEmpty(), "the end of the connection")
-	if g.Hub.Watched("a") {
-		t.Error("the subscription outlives its connection")
-	}
-}
-
-func TestNothingIsDoneForFramesAfterTheClose(t *testing.T) {
-	g := startGateway(t)
-	c := g.dial()
-	must(t, c.conn.WriteMessage(websocket.BinaryMessage, nil))
-	c.send(`{"jsonrpc":"2.0","method":"nonce_allocate","params":["a"]}`)
-	if code := c.closed(); code != websocket.CloseUnsupportedData {
-		t.Errorf("closed with %d", code)
-	}
-	wait.For(t, g.srv.conns.whenEmpty(), "the end of the connection")
-	if n := g.next("a"); n != 0 {
-		t.Errorf("%d nonces were taken", n)
 	}
 }
 

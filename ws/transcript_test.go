@@ -7,10 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"noncegate/internal/testenv/inprocess"
 
 	"github.com/gorilla/websocket"
 )
@@ -20,8 +23,8 @@ import (
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	must(t, err)
-	if len(files) < 80 {
-		t.Fatalf("found %d transcripts, there were 80", len(files))
+	if len(files) < 95 {
+		t.Fatalf("found %d transcripts, there were 95", len(files))
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
@@ -67,10 +70,8 @@ func playOnce(t *testing.T, text string, way variant) {
 func (p *transcript) line(line string) error {
 	verb, rest, _ := strings.Cut(line, " ")
 	speaker := ""
-	if after, ok := strings.CutPrefix(rest, "--> "); ok {
-		speaker, verb, rest = verb, "-->", after
-	} else if after, ok := strings.CutPrefix(rest, "<-- "); ok {
-		speaker, verb, rest = verb, "<--", after
+	if second, after, _ := strings.Cut(rest, " "); slices.Contains(arrows, second) {
+		speaker, verb, rest = verb, second, after
 	}
 	switch verb {
 	case "", "#":
@@ -79,17 +80,26 @@ func (p *transcript) line(line string) error {
 		return p.client(speaker).conn.WriteMessage(websocket.TextMessage, []byte(p.fill(rest)))
 	case "<--":
 		return p.expect(p.client(speaker), rest)
+	case "<~~":
+		return p.expectAmong(p.client(speaker), rest)
 	case "==":
 		return p.do(strings.Fields(rest))
 	}
-	return errors.New("a line begins with -->, <--, NAME -->, NAME <--, == or #")
+	return errors.New("a line begins with an arrow, a name and an arrow, ==, or #")
 }
+
+// arrows are what stands before what is sent, what comes next, and what comes at some time.
+var arrows = []string{"-->", "<--", "<~~"}
 
 // client is the connection of a speaker, which is opened when he first says something.
 func (p *transcript) client(speaker string) *client {
 	if p.clients[speaker] == nil {
 		name, _, _ := strings.Cut(speaker, "/")
-		p.clients[speaker] = p.gateway().as(name)
+		headers := inprocess.As(name)
+		if id, ok := strings.CutPrefix(name, "node:"); ok {
+			headers = asNode(id)
+		}
+		p.clients[speaker] = p.gateway().dialWith(headers)
 	}
 	return p.clients[speaker]
 }
@@ -125,6 +135,24 @@ func (p *transcript) expect(c *client, line string) error {
 	return p.match(want, got, "")
 }
 
+// expectAmong compares the reply to the same request, however many come before it.
+func (p *transcript) expectAmong(c *client, line string) error {
+	decoded, err := decode(line)
+	want, ok := decoded.(map[string]any)
+	if err != nil || !ok {
+		return fmt.Errorf("it must be a reply: %w", err)
+	}
+	for {
+		i := slices.IndexFunc(c.replies, func(r map[string]any) bool { return r["id"] == want["id"] })
+		if i >= 0 {
+			got := c.replies[i]
+			c.replies = slices.Delete(c.replies, i, i+1)
+			return p.match(want, got, "")
+		}
+		must(p, c.read())
+	}
+}
+
 // expectClose waits for the end of a connection, with a code, or with a code and a text.
 func (p *transcript) expectClose(c *client, want string) error {
 	code, text := c.closedWith()
@@ -145,15 +173,19 @@ func decode(line string) (v any, err error) {
 }
 
 // match compares two decoded values; a string of the wanted one may be a
-// placeholder. Objects must have the same members.
+// placeholder. Objects must have the same members; one with "..." may have more.
 func (p *transcript) match(want, got any, path string) error {
 	switch w := want.(type) {
 	case map[string]any:
 		g, ok := got.(map[string]any)
-		if !ok || len(g) != len(w) {
+		_, more := w["..."]
+		if !ok || len(g) != len(w) && !more {
 			return fmt.Errorf("%s is %s", path, show(got))
 		}
 		for name := range w {
+			if name == "..." {
+				continue
+			}
 			if err := p.match(w[name], g[name], path+"."+name); err != nil {
 				return err
 			}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"slices"
 	"strconv"
@@ -17,50 +16,12 @@ import (
 
 	"noncegate/internal/access"
 	"noncegate/internal/access/audit"
-	"noncegate/internal/access/quota"
 	"noncegate/internal/testenv/inprocess"
 	"noncegate/internal/testenv/wait"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
 )
-
-// variant is one way to play a transcript: the words of its "== with" lines, each with
-// one of its values.
-type variant struct {
-	name  string // of the values of which there are several
-	words []string
-}
-
-// variants are the ways to play a text.
-func variants(text string) []variant {
-	all := []variant{{}}
-	for line := range strings.Lines(text) {
-		words, ok := strings.CutPrefix(strings.TrimSpace(line), "== with ")
-		if !ok {
-			continue
-		}
-		for _, word := range strings.Fields(words) {
-			all = withEach(all, word)
-		}
-	}
-	return all
-}
-
-func withEach(all []variant, word string) (more []variant) {
-	name, list, _ := strings.Cut(word, "=")
-	values := strings.Split(list, ",")
-	for _, v := range all {
-		for _, value := range values {
-			one := variant{name: v.name, words: append(slices.Clone(v.words), name+"="+value)}
-			if len(values) > 1 {
-				one.name = strings.TrimSpace(one.name + " " + value)
-			}
-			more = append(more, one)
-		}
-	}
-	return more
-}
 
 // world is what a transcript is played in: a gateway, which starts with the first line
 // that needs it, and what is around it.
@@ -72,6 +33,8 @@ type world struct {
 	people *inprocess.People // nil: nobody is asked who he is
 	locks  *locksmith
 	met    chan string
+	owner  lease.Holder    // the other node that has taken a shard
+	term   lease.ShardTerm // of that
 
 	held    <-chan struct{} // has an entry for each write that waits
 	release func()          // lets them go on
@@ -91,11 +54,7 @@ func newWorld(t testing.TB, way variant) *world {
 	}}
 	for _, word := range way.words {
 		name, value, _ := strings.Cut(word, "=")
-		set := settings[name]
-		if set == nil {
-			t.Fatalf("there is no setting %s", name)
-		}
-		w.setup = append(w.setup, func(s *setup) { must(t, set(w, s, value)) })
+		w.setup = append(w.setup, func(s *setup) { must(t, w.set(s, name, value)) })
 	}
 	return w
 }
@@ -112,53 +71,6 @@ func (w *world) gateway() *gateway {
 	}
 	w.g = startGateway(w.tb, w.setup...)
 	return w.g
-}
-
-// settings are those of "== with".
-var settings = map[string]func(w *world, s *setup, value string) error{
-	"mode": func(_ *world, s *setup, value string) error {
-		mode := workModes[value]
-		if mode == nil {
-			return fmt.Errorf("there is no mode %s", value)
-		}
-		mode(s)
-		return nil
-	},
-	"workers": func(_ *world, s *setup, value string) (err error) {
-		s.Service.Workers, err = strconv.Atoi(value)
-		return err
-	},
-	"locks": func(w *world, s *setup, _ string) error {
-		s.locks = w.locks
-		return nil
-	},
-	"guard-places": func(_ *world, s *setup, value string) (err error) {
-		s.guard.Places, err = strconv.Atoi(value)
-		return err
-	},
-	"guard-calls": func(_ *world, s *setup, value string) (err error) {
-		s.ws.GuardCalls, err = time.ParseDuration(value)
-		return err
-	},
-	"signer-rate": func(_ *world, s *setup, value string) error {
-		var rate quota.Rate
-		_, err := fmt.Sscanf(value, "%g/%d", &rate.PerSecond, &rate.Burst)
-		s.ws.Signers = quota.SignerConfig{Rate: rate}
-		return err
-	},
-	"address-connections": func(_ *world, s *setup, value string) (err error) {
-		s.ws.Addresses.Connections, err = strconv.Atoi(value)
-		return err
-	},
-	"audit": func(w *world, s *setup, value string) (err error) {
-		if w.auditLevel, err = audit.ParseLevel(value); err != nil {
-			return err
-		}
-		w.auditSaid = []string{}
-		w.auditLog, err = audit.New(slog.NewJSONHandler(&w.auditOut, nil), audit.Config{Level: w.auditLevel, Queue: 100, LoginsRefused: 100, CallsRefused: 100})
-		s.ws.Audit = w.auditLog
-		return err
-	},
 }
 
 // do carries out a directive about the world around the connections.
@@ -188,10 +100,13 @@ var directives = map[string]*directive{
 	"hold-writes":     {0, (*transcript).holdWrites},
 	"write-held":      {0, func(p *transcript, _ []string) error { wait.For(p, p.held, "a write"); return nil }},
 	"release-writes":  {0, func(p *transcript, _ []string) error { p.release(); return nil }},
+	"owner-releases":  {0, (*transcript).ownerReleases},
 	"owned-by":        {2, func(p *transcript, a []string) error { return p.takeOver(a[0], a[1]) }},
 	"next":            {2, (*transcript).wantNext},
 
-	"chain": {1, func(p *transcript, a []string) error { return p.chain.says(a) }},
+	"chain-waits": {1, (*transcript).awaitChainWaits},
+	"chain-late":  {0, func(p *transcript, _ []string) error { p.chain.endWaits(); return nil }},
+	"chain":       {1, func(p *transcript, a []string) error { return p.chain.says(a) }},
 	"unknown": {2, func(p *transcript, a []string) error {
 		return p.gateway().rewrite(a[0], a[1], nonce.ReasonUnknown, nonce.Held)
 	}},
@@ -207,6 +122,8 @@ var directives = map[string]*directive{
 	"hang-up":     {1, (*transcript).closeInOrder},
 	"connections": {1, (*transcript).awaitConnections},
 	"refused":     {2, (*transcript).wantRefused},
+	"lines":       {1, func(p *transcript, _ []string) error { p.g.awaitNoLines(); return nil }},
+	"watched":     {2, (*transcript).wantWatched},
 	"metrics":     {1, (*transcript).wantMetrics},
 
 	"grant":    {3, (*transcript).grant},
@@ -255,7 +172,7 @@ func (p *transcript) holdWrites([]string) error {
 func (p *transcript) takeOver(signer, node string) error {
 	g := p.gateway()
 	if node != g.Holder.Node {
-		g.moves(signer, node)
+		p.owner, p.term = g.moves(signer, node)
 		return nil
 	}
 	by, err := g.Store.Register(context.Background(), lease.Presence{Node: node, URL: "ws://" + node + ".example/ws"})
@@ -270,6 +187,25 @@ func (p *transcript) takeOver(signer, node string) error {
 		err = errors.New("not acquired")
 	}
 	return err
+}
+
+// ownerReleases lets the other node release the shard that it has taken last.
+func (p *transcript) ownerReleases([]string) error {
+	_, err := p.g.Store.Release(p.Context(), p.owner, []lease.ShardTerm{p.term})
+	return err
+}
+
+func (p *transcript) awaitChainWaits(a []string) error {
+	n, err := strconv.Atoi(a[0])
+	p.chain.awaitWaits(p, n)
+	return err
+}
+
+func (p *transcript) wantWatched(a []string) error {
+	if got := strconv.FormatBool(p.gateway().Hub.Watched(a[0])); got != a[1] {
+		return fmt.Errorf("watched: %s", got)
+	}
+	return nil
 }
 
 func (p *transcript) wantNext(a []string) error {
