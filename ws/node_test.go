@@ -210,7 +210,7 @@ func TestWhatOneNodeHasUnderWayUnderOneNumberIsOnOnePath(t *testing.T) {
 	own.reply()
 	for _, c := range g.srv.conns.all() {
 		if c.peer != nil && len(c.peer.streams) != 0 {
-			t.Errorf("%d ways are left", len(c.peer.streams))
+			t.Errorf("%d streams are left", len(c.peer.streams))
 		}
 	}
 }
@@ -226,7 +226,7 @@ func TestBrokenPathsAreForgottenAfterAWhileAndBounded(t *testing.T) {
 		time.Sleep(BrokenStreamTTL)
 		p.forgetLocked(time.Now())
 		if len(p.streams) != 0 || len(p.broken) != 0 {
-			t.Errorf("%d ways and %d broken ones are left", len(p.streams), len(p.broken))
+			t.Errorf("%d streams and %d broken ones are left", len(p.streams), len(p.broken))
 		}
 		for i := range uint64(maxBroken + 10) {
 			w := p.enter(i + 1)
@@ -234,7 +234,7 @@ func TestBrokenPathsAreForgottenAfterAWhileAndBounded(t *testing.T) {
 			p.leave(w)
 		}
 		if len(p.streams) != maxBroken || len(p.broken) != maxBroken {
-			t.Errorf("%d ways and %d broken ones, want %d", len(p.streams), len(p.broken), maxBroken)
+			t.Errorf("%d streams and %d broken ones, want %d", len(p.streams), len(p.broken), maxBroken)
 		}
 	})
 }

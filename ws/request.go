@@ -42,8 +42,8 @@ type request struct {
 
 	sight *sight // for a wait for its signer's chain; kept from use to use, nil while one has it
 
-	path uint64         // its number on a connection of another node; 0: none
-	way  *inboundStream // of a request of another node that writes, while it is under way
+	path    uint64         // its number on a connection of another node; 0: none
+	inbound *inboundStream // of a request of another node that writes, while it is under way
 
 	// subscription goes live once the reply is queued.
 	subscription *subscription
@@ -175,8 +175,8 @@ func (r *request) start() {
 // submit hands an admitted request to the service.
 func (r *request) submit() {
 	if r.conn.peer != nil && r.writes() {
-		r.way = r.conn.peer.enter(r.path)
-		r.op.Path = &r.way.path
+		r.inbound = r.conn.peer.enter(r.path)
+		r.op.Path = &r.inbound.path
 	}
 	r.conn.srv.service.Submit(r.place, &r.op)
 }
@@ -187,8 +187,8 @@ func (r *request) Done(op *nonce.Op) nonce.Waker {
 		op.EventPlace = false
 		r.conn.srv.hub.Unreserve(r.worker)
 	}
-	if r.way != nil {
-		r.conn.peer.leave(r.way)
+	if r.inbound != nil {
+		r.conn.peer.leave(r.inbound)
 	}
 	if r.unless != nil && errors.Is(op.Err, nonce.ErrNotFound) {
 		r.fail(r.unless)

@@ -64,7 +64,7 @@ func (l *link) write() error {
 			l.peer.nudge() // after what else there may be to do
 		}
 		select {
-		case <-l.peer.kick:
+		case <-l.peer.wake:
 		case data := <-l.pongs:
 			err = l.control(websocket.PongMessage, data)
 		case <-l.pings:
@@ -97,7 +97,7 @@ func (l *link) writeBurst() (more bool, err error) {
 	}
 	l.settle()
 	err = l.transport.release(time.Now().Add(l.peer.r.cfg.writeTime()))
-	l.peer.r.giveAllBack(o.back)
+	l.peer.r.returnAll(o.back)
 	clear(o.back)
 	return len(o.burst) == burstOps, err
 }
@@ -111,7 +111,7 @@ func (l *link) take() {
 	defer p.mu.Unlock()
 	o.controls = p.subs.due(p.r.interests.now(), time.Now(), o.controls[:0])
 	for len(o.burst) < burstOps {
-		s := p.way.write()
+		s := p.inflight.write()
 		if s == nil {
 			return
 		}
@@ -127,11 +127,11 @@ func (l *link) settle() {
 	defer p.mu.Unlock()
 	for i := range o.burst {
 		b := &o.burst[i]
-		s := p.way.find(b.id)
+		s := p.inflight.find(b.id)
 		s.stage = sent
 		if b.skip {
 			o.back = append(o.back, returned{op: s.op, at: s.at, verdict: nonce.Bounced})
-			p.way.remove(s)
+			p.inflight.remove(s)
 		}
 		b.op = nil
 	}
