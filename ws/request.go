@@ -114,18 +114,6 @@ func errLongID() *wire.Error {
 		wire.ErrorData{Field: "id"})
 }
 
-// tooLarge refuses what could never be admitted.
-func tooLarge(op *nonce.Op) *wire.Error {
-	field := "id"
-	switch op.Kind {
-	case nonce.KindList:
-		field = "limit"
-	case nonce.KindAllocate:
-		field = "count"
-	}
-	return invalidParams(field, "the reply could be larger than what may wait for a connection; ask for less")
-}
-
 // answerBytes is the worst case of the answer, 0 for a notification.
 func (r *request) answerBytes() int64 {
 	if len(r.id) == 0 {
@@ -143,13 +131,7 @@ func (r *request) refuse(err *wire.Error) {
 // writes reports whether the request may change something, and so cause events.
 func (r *request) writes() bool { return opWrites(&r.op) }
 
-func opWrites(op *nonce.Op) bool {
-	switch op.Kind {
-	case 0, nonce.KindStatus, nonce.KindList:
-		return false
-	}
-	return true
-}
+func opWrites(op *nonce.Op) bool { return !kinds[op.Kind].reads }
 
 // start does an admitted request. The caller does not touch it afterwards.
 func (r *request) start() {
@@ -240,7 +222,7 @@ func (r *request) Append(dst []byte) ([]byte, error) {
 	if r.act != nil {
 		return wire.AppendResult(dst, r.id, r.result)
 	}
-	return wire.AppendResult(dst, r.id, r.conn.resultOf(&r.op))
+	return wire.AppendResult(dst, r.id, r.kind().result(r.conn, &r.op))
 }
 
 // appendError encodes an error reply and counts it: here it is said, and once.

@@ -4,8 +4,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"noncegate/nonce"
 )
 
 // defaultChainWait is how long a request waits for the first word of a chain.
@@ -49,13 +47,8 @@ func (c *conn) firstSight(r *request) *sight {
 }
 
 func (r *request) needsChain() bool {
-	switch r.op.Kind {
-	case nonce.KindAllocate:
-		return !r.op.OnlyKnown
-	case nonce.KindMarkSigned, nonce.KindRepair:
-		return true
-	}
-	return false
+	needs := r.kind().needsChain
+	return needs != nil && needs(&r.op)
 }
 
 // begin waits, the request being in line. It may be over already.
