@@ -110,7 +110,7 @@ func (s *signer) usedBy(u Use, h *Head) []nonce.Event {
 	if !s.known {
 		return nil
 	}
-	if k := s.noteOf(u.Nonce); k != nil {
+	if k := s.noteOfLocked(u.Nonce); k != nil {
 		if was := k.tx; u.Nonce < s.mined && was != u.Tx && was != (Hash{}) {
 			s.outside = append(s.outside[:min(len(s.outside), maxTold-1)], outsider{nonce: u.Nonce, tx: u.Tx}) // mined again, and otherwise
 		}
@@ -133,7 +133,7 @@ func (s *signer) advanceLocked(mined, at int64) (events []nonce.Event) {
 		return nil
 	}
 	s.mined, s.finalOld = mined, true
-	s.publish()
+	s.publishLocked()
 	cursor := s.next.Load()
 	for n := max(from, mined-maxTold); n < mined; n++ {
 		events = append(events, s.minedLocked(n, cursor)...)
@@ -147,7 +147,7 @@ func (s *signer) advanceLocked(mined, at int64) (events []nonce.Event) {
 // minedLocked tells that a nonce is used, or keeps it until it is known whether that was
 // by its holder. cursor is the signer's; 0 if no plan of this node has shown it.
 func (s *signer) minedLocked(n, cursor int64) []nonce.Event {
-	k := s.look(n)
+	k := s.lookLocked(n)
 	if k == nil {
 		k = new(note)
 	}
@@ -261,7 +261,7 @@ func (s *signer) loweredLocked(mined, at int64) (events []nonce.Event) {
 			k.tx, k.shown = Hash{}, k.tx
 		}
 	}
-	s.publish()
+	s.publishLocked()
 	if s.gap != nil && s.gap.Nonce != mined {
 		return s.closeGapLocked()
 	}
@@ -326,15 +326,15 @@ func (s *signer) finalized(used int64) (events []nonce.Event) {
 		return nil
 	}
 	for n := max(s.final, used-maxTold); n < used; n++ {
-		if k := s.look(n); k != nil && k.attempt > 0 {
+		if k := s.lookLocked(n); k != nil && k.attempt > 0 {
 			events = append(events, nonce.Event{Type: nonce.EventFinal, Nonce: n, Attempt: k.attempt, TxHash: k.tx})
 		}
 	}
 	for i := range s.outside {
 		s.outside[i].final = s.outside[i].nonce < used
 	}
-	s.forgetBelow(used)
+	s.forgetBelowLocked(used)
 	s.final, s.finalOld = used, used < s.mined
-	s.publish()
+	s.publishLocked()
 	return events
 }

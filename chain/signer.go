@@ -68,9 +68,9 @@ type note struct {
 // given is a hand-out.
 type given struct{ nonce, attempt int64 }
 
-// give remembers a hand-out, and reports that it could without a note: it is above all of
-// which there is one of these, and nothing was known of it. mu is held.
-func (s *signer) give(n, attempt int64) bool {
+// giveLocked remembers a hand-out, and reports that it could without a note: it is above all of
+// which there is one of these, and nothing was known of it.
+func (s *signer) giveLocked(n, attempt int64) bool {
 	if s.notes[n] != nil || len(s.given)+len(s.notes) >= maxNotes || len(s.given) > 0 && s.given[len(s.given)-1].nonce >= n {
 		return false
 	}
@@ -78,24 +78,23 @@ func (s *signer) give(n, attempt int64) bool {
 	return true
 }
 
-// givenAt is the place of a nonce among those that were only handed out.
-func (s *signer) givenAt(n int64) (int, bool) {
+// givenAtLocked is the place of a nonce among those that were only handed out.
+func (s *signer) givenAtLocked(n int64) (int, bool) {
 	return slices.BinarySearchFunc(s.given, n, func(g given, n int64) int { return cmp.Compare(g.nonce, n) })
 }
 
-// wasGiven reports whether this hand-out is remembered already. mu is held.
-func (s *signer) wasGiven(row *nonce.Row) bool {
-	i, ok := s.givenAt(row.Nonce)
+// wasGivenLocked reports whether this hand-out is remembered already.
+func (s *signer) wasGivenLocked(row *nonce.Row) bool {
+	i, ok := s.givenAtLocked(row.Nonce)
 	return ok && s.given[i].attempt == row.Attempt
 }
 
-// look is the note of a nonce, as far as there is one: nil, or one that nobody keeps. mu
-// is held.
-func (s *signer) look(n int64) *note {
+// lookLocked is the note of a nonce, as far as there is one: nil, or one that nobody keeps.
+func (s *signer) lookLocked(n int64) *note {
 	if k := s.notes[n]; k != nil {
 		return k
 	}
-	if i, ok := s.givenAt(n); ok {
+	if i, ok := s.givenAtLocked(n); ok {
 		return &note{status: nonce.Held, attempt: s.given[i].attempt}
 	}
 	return nil
@@ -127,16 +126,16 @@ const (
 	keepUsed = 128
 )
 
-// noteOf finds or makes the note of a nonce; nil: there are too many. mu is held.
-func (s *signer) noteOf(n int64) *note {
+// noteOfLocked finds or makes the note of a nonce; nil: there are too many.
+func (s *signer) noteOfLocked(n int64) *note {
 	k := s.notes[n]
 	if k != nil {
 		return k
 	}
 	if len(s.notes)+len(s.given) >= maxNotes {
-		s.forgetBelow(s.mined - keepUsed)
+		s.forgetBelowLocked(s.mined - keepUsed)
 	}
-	i, handedOut := s.givenAt(n)
+	i, handedOut := s.givenAtLocked(n)
 	if len(s.notes)+len(s.given) >= maxNotes && !handedOut {
 		return nil
 	}
@@ -152,14 +151,14 @@ func (s *signer) noteOf(n int64) *note {
 	return k
 }
 
-// forgetBelow forgets nonces. mu is held.
-func (s *signer) forgetBelow(below int64) {
+// forgetBelowLocked forgets nonces.
+func (s *signer) forgetBelowLocked(below int64) {
 	for n := range s.notes {
 		if n < below {
 			delete(s.notes, n)
 		}
 	}
-	i, _ := s.givenAt(below)
+	i, _ := s.givenAtLocked(below)
 	s.given = slices.Delete(s.given, 0, i)
 }
 
@@ -273,11 +272,11 @@ func (s *signer) noteLocked(e *nonce.Event) bool {
 	if e.Type == nonce.EventAllocated {
 		s.raise(e.Nonce + 1) // the next plan may be long in coming
 		open = s.known && e.Nonce >= s.mined
-		if s.give(e.Nonce, e.Attempt) {
+		if s.giveLocked(e.Nonce, e.Attempt) {
 			return open
 		}
 	}
-	k := s.noteOf(e.Nonce)
+	k := s.noteOfLocked(e.Nonce)
 	if k == nil {
 		return open
 	}
@@ -315,8 +314,8 @@ func (t *Tracker) number() int64 {
 	return 0
 }
 
-// publish makes the view what is known now. mu is held, or nobody else has s yet.
-func (s *signer) publish() {
+// publishLocked makes the view what is known now. It may also be called while nobody else has s yet.
+func (s *signer) publishLocked() {
 	v := &nonce.ChainView{
 		Known: s.known, Mined: s.mined, Final: s.final, Start: s.start,
 		Window: s.t.cfg.window(s.name, s.delegated), UnknownFor: max(0, s.t.cfg.UnknownFor),
@@ -334,7 +333,7 @@ func (s *signer) begin(st Start) {
 	}
 	s.start = max(s.start, st.Latest, st.Pending)
 	s.delegated = st.Delegated
-	s.publish()
+	s.publishLocked()
 	s.began.Store(time.Now().UnixNano())
 }
 

@@ -122,7 +122,7 @@ func (t *Tracker) known(account string) *signer {
 func (t *Tracker) newSigner(name, account string) *signer {
 	s := &signer{t: t, name: name, account: account}
 	s.used.Store(time.Now().Unix())
-	s.publish()
+	s.publishLocked()
 	return s
 }
 

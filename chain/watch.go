@@ -283,7 +283,7 @@ func (t *Tracker) ask(ctx context.Context, list []question, now time.Time, left 
 func (s *signer) sighted(n int64, f *Sighting, at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.noteOf(n)
+	k := s.noteOfLocked(n)
 	if k == nil {
 		return
 	}
@@ -425,10 +425,10 @@ func (s *signer) blocking(n int64, page *nonce.ListPage, failed bool, now time.T
 func (s *signer) learnLocked(rows []nonce.Row) {
 	for i := range rows {
 		row := &rows[i]
-		if row.Status == nonce.Held && row.Reason == "" && row.TxHash == (Hash{}) && (s.wasGiven(row) || s.give(row.Nonce, row.Attempt)) {
+		if row.Status == nonce.Held && row.Reason == "" && row.TxHash == (Hash{}) && (s.wasGivenLocked(row) || s.giveLocked(row.Nonce, row.Attempt)) {
 			continue
 		}
-		k := s.noteOf(row.Nonce)
+		k := s.noteOfLocked(row.Nonce)
 		switch {
 		case k == nil || k.attempt > row.Attempt: // what was committed since the read is newer
 			continue

@@ -118,8 +118,8 @@ var directives = map[string]*directive{
 	"send-binary": {1, (*transcript).sendBinary},
 	"send-bytes":  {1, (*transcript).sendBytes},
 	"inflight":    {1, (*transcript).awaitInflight},
-	"gone":        {1, (*transcript).hangUp},
-	"hang-up":     {1, (*transcript).closeInOrder},
+	"gone":        {1, (*transcript).cut},
+	"close":       {1, (*transcript).closeInOrder},
 	"connections": {1, (*transcript).awaitConnections},
 	"refused":     {2, (*transcript).wantRefused},
 	"lines":       {1, func(p *transcript, _ []string) error { p.g.awaitNoLines(); return nil }},
@@ -244,9 +244,9 @@ func (p *transcript) closeInOrder(a []string) error {
 	return err
 }
 
-// hangUp ends the connection of a speaker without a close frame, and waits until the
+// cut ends the connection of a speaker without a close frame, and waits until the
 // gateway has seen it.
-func (p *transcript) hangUp(a []string) error {
+func (p *transcript) cut(a []string) error {
 	c, before := p.client(a[0]), p.g.srv.Connections()
 	delete(p.clients, a[0])
 	err := c.conn.Close()

@@ -100,7 +100,7 @@ func (n *node) changed(why error) {
 	wake(n.c.back)
 }
 
-// forgetSessionLocked drops what was found out in a session. Caller holds mu.
+// forgetSessionLocked drops what was found out in a session.
 func (n *node) forgetSessionLocked() {
 	n.verified, n.byHash, n.maxBatch = 0, supportUnknown, n.c.set.MaxBatch
 	clear(n.lacks)

@@ -8,7 +8,7 @@ import (
 // table is what Reaches and Forward look at. It is never changed, only replaced.
 type table struct{ peers map[string]*peer }
 
-// rebuildLocked makes the table follow what is known. The caller holds r.mu.
+// rebuildLocked makes the table follow what is known.
 func (r *Router) rebuildLocked() { r.table.Store(&table{peers: maps.Clone(r.peers)}) }
 
 // rebuild makes the table follow a change of a peer.
