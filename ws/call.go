@@ -64,9 +64,9 @@ func (c *Call) Charge(signer string) *wire.Error {
 	return nil
 }
 
-// Do runs op for the caller and waits until it has ended, however long that takes: the
-// service bounds an op, and what was begun is not left in doubt. Nothing happens if the
-// caller is gone before the commit.
+// Do runs op for the caller and waits until it has ended, so that its outcome is known.
+// How long that takes is bounded by the service. Nothing happens if the caller is gone
+// before the commit.
 func (c *Call) Do(op *nonce.Op) *wire.Error { return c.do(op, c.who.gone) }
 
 // Finish is Do for what must be done although the caller may be gone.

@@ -14,7 +14,7 @@ import (
 // They are hints: an answer may come sooner or later.
 const (
 	retryBusy        = 50 * time.Millisecond  // a queue drains in a few commits
-	retryFenced      = 50 * time.Millisecond  // the signer only has to be acquired anew
+	retryFenced      = 50 * time.Millisecond  // the signer only has to be acquired again
 	retryUnavailable = 500 * time.Millisecond // a store that reconnects
 	retryHoldLimit   = time.Second            // somebody has to mark, or a hold to end
 	retryDraining    = time.Second            // time to find another node

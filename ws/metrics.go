@@ -56,32 +56,26 @@ func (s *Server) refuseUpgrade(w http.ResponseWriter, _ *http.Request, status in
 // clientsClose stands for the code of a close that the client began.
 const clientsClose = -1
 
+// closeReasons are the reasons of orderly closes, by their codes. It is never written.
+var closeReasons = map[int32]metrics.CloseReason{
+	clientsClose:               metrics.CloseClient,
+	wire.CloseServiceRestart:   metrics.CloseRestart,
+	wire.CloseExpired:          metrics.CloseExpired,
+	wire.CloseRevoked:          metrics.CloseRevoked,
+	wire.CloseUnsupported:      metrics.CloseUnsupported,
+	wire.ClosePolicy:           metrics.ClosePolicy,
+	wire.CloseGoingAway:        metrics.CloseUnused,
+	wire.CloseTooLarge:         metrics.CloseTooLarge,
+	wire.CloseInternal:         metrics.CloseInternal,
+	wire.CloseProtocolError:    metrics.CloseProtocol,
+	wire.CloseSubscriptionLost: metrics.CloseEventsLost,
+}
+
 // ending is why a connection ended: the orderly close that was begun first, or
 // what ended its queue.
 func (c *conn) ending() metrics.CloseReason {
-	switch c.began.Load() {
-	case clientsClose:
-		return metrics.CloseClient
-	case wire.CloseServiceRestart:
-		return metrics.CloseRestart
-	case wire.CloseExpired:
-		return metrics.CloseExpired
-	case wire.CloseRevoked:
-		return metrics.CloseRevoked
-	case wire.CloseUnsupported:
-		return metrics.CloseUnsupported
-	case wire.ClosePolicy:
-		return metrics.ClosePolicy
-	case wire.CloseGoingAway:
-		return metrics.CloseUnused
-	case wire.CloseTooLarge:
-		return metrics.CloseTooLarge
-	case wire.CloseInternal:
-		return metrics.CloseInternal
-	case wire.CloseProtocolError:
-		return metrics.CloseProtocol
-	case wire.CloseSubscriptionLost:
-		return metrics.CloseEventsLost
+	if reason := closeReasons[c.began.Load()]; reason != "" {
+		return reason
 	}
 	cause := c.out.Cause()
 	if _, kicked := errors.AsType[*writer.KickError](cause); kicked {

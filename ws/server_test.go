@@ -80,7 +80,7 @@ func TestAThousandBadFramesInARowEndTheConnectionAndNobodyElses(t *testing.T) {
 		good.request("1", "nonce_allocate", `["a"]`)
 		good.wantResult("1")
 		if run < maxBadFrames {
-			bad.request("good", "nonce_status", `["a"]`) // the row starts anew
+			bad.request("good", "nonce_status", `["a"]`) // the count starts again
 			bad.wantResult("good")
 		}
 	}

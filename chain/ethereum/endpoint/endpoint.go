@@ -57,7 +57,7 @@ type Config struct {
 	// ReadTimeout bounds one question to the nodes; default 30s.
 	ReadTimeout time.Duration
 	// NodesWait is for how long a question is asked again while no node can be asked, which
-	// is so at the start, and while a connection is made anew; default 1s.
+	// is so at the start, and while a connection is made again; default 1s.
 	NodesWait time.Duration
 	// SendTimeout bounds the giving of one transaction to the nodes; default 20s. Past it
 	// nobody knows whether they have it.
