@@ -227,9 +227,9 @@ func TestAGreedyPrincipalDoesNotSlowAModestOne(t *testing.T) {
 	close(stop)
 	greedy.Wait()
 	took = max(took, time.Since(began))
-	most := float64(burst) + rate*took.Seconds() + 1
-	if n := g.next("g"); float64(n) > most || n == 0 {
-		t.Errorf("the greedy one took %d nonces in %v, at most %.0f are its quota", n, took, most)
+	limit := float64(burst) + rate*took.Seconds() + 1
+	if n := g.next("g"); float64(n) > limit || n == 0 {
+		t.Errorf("the greedy one took %d nonces in %v, at most %.0f are its quota", n, took, limit)
 	}
 	// Each of its 4 connections is refused a hundred times a second at most.
 	if n := float64(refused.Load()); n > 4*(1+took.Seconds()/minRest.Seconds()) {

@@ -177,10 +177,10 @@ func TestAPageOfWideRowsEndsSoonerAndSaysWhereTheNextBegins(t *testing.T) {
 }
 
 func TestEveryRequestFitsTheDefaultCap(t *testing.T) {
-	most := defaults().ws.Writer.Marks.Max
+	limit := defaults().ws.Writer.Marks.Max
 	for _, op := range widestOps() {
-		if reserved := opBytes(op) + maxIDBytes; reserved > most {
-			t.Errorf("%s reserves %d bytes of %d", op.Kind, reserved, most)
+		if reserved := opBytes(op) + maxIDBytes; reserved > limit {
+			t.Errorf("%s reserves %d bytes of %d", op.Kind, reserved, limit)
 		}
 	}
 }
@@ -259,8 +259,8 @@ func TestMetricsAndDescriptionFitTheirReservation(t *testing.T) {
 		reply, err := wire.AppendResult(nil, nil, answer)
 		must(t, err)
 		wantWithin(t, "info with nodes", reply, r.bytes)
-		if most := defaults().ws.Writer.Marks.High; r.bytes > most {
-			t.Errorf("%d nodes reserve %d bytes, above the mark of slow clients, %d", nodes, r.bytes, most)
+		if limit := defaults().ws.Writer.Marks.High; r.bytes > limit {
+			t.Errorf("%d nodes reserve %d bytes, above the mark of slow clients, %d", nodes, r.bytes, limit)
 		}
 	}
 }

@@ -129,8 +129,8 @@ func (s *settings) validate() error {
 	}
 	s.chainID = id
 	for _, f := range []struct {
-		name             string
-		value, min, most int64
+		name            string
+		value, min, max int64
 	}{
 		{"Lag", int64(s.Lag), 1, 1000},
 		{"MaxBlocksBehind", int64(s.MaxBlocksBehind), 1, 10_000},
@@ -138,8 +138,8 @@ func (s *settings) validate() error {
 		{"MaxBatch", int64(s.MaxBatch), 1, 1000},
 		{"MaxAnswerBytes", s.MaxAnswerBytes, leastAnswer, maxAnswer},
 	} {
-		if f.value < f.min || f.value > f.most {
-			return s.wrong(f.name, "must be %d to %d, is %d", f.min, f.most, f.value)
+		if f.value < f.min || f.value > f.max {
+			return s.wrong(f.name, "must be %d to %d, is %d", f.min, f.max, f.value)
 		}
 	}
 	switch {

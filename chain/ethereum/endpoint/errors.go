@@ -22,9 +22,9 @@ const maxWord = 160
 
 func clip(s string) string { return clipTo(s, maxWord) }
 
-func clipTo(s string, most int) string {
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "…"
+func clipTo(s string, maxLen int) string {
+	if len(s) > maxLen {
+		s = strings.ToValidUTF8(s[:maxLen], "") + "…"
 	}
 	return s
 }
@@ -79,21 +79,21 @@ func array(params []byte) ([]byte, *wire.Error) {
 	return params, nil
 }
 
-// elements returns the params one by one, least of them at least and most at most.
-func elements(params []byte, least, most int) ([]json.RawMessage, *wire.Error) {
+// elements returns the params one by one: minLen of them or more, and maxLen at most.
+func elements(params []byte, minLen, maxLen int) ([]json.RawMessage, *wire.Error) {
 	params, err := array(params)
 	if err != nil {
 		return nil, err
 	}
 	var list []json.RawMessage
-	if json.Unmarshal(params, &list) != nil || len(list) < least || len(list) > most {
-		if most == 1 {
+	if json.Unmarshal(params, &list) != nil || len(list) < minLen || len(list) > maxLen {
+		if maxLen == 1 {
 			return nil, invalid("params", "must have one element")
 		}
-		if least == most {
-			return nil, invalid("params", "must have %d elements", most)
+		if minLen == maxLen {
+			return nil, invalid("params", "must have %d elements", maxLen)
 		}
-		return nil, invalid("params", "must have %d to %d elements", least, most)
+		return nil, invalid("params", "must have %d to %d elements", minLen, maxLen)
 	}
 	return list, nil
 }

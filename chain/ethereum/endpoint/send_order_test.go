@@ -114,12 +114,12 @@ func TestTheSameTransactionIsSentOnceAtATime(t *testing.T) {
 	g := startGateway(t)
 	raw := transaction(ada, 0, "a")
 	var mu sync.Mutex
-	under, most := 0, 0
+	under, highest := 0, 0
 	entered, let := make(chan struct{}, 2), make(chan struct{})
 	g.nodes.saysBy(func(chain.Tx) chain.Verdict {
 		mu.Lock()
 		under++
-		most = max(most, under)
+		highest = max(highest, under)
 		mu.Unlock()
 		entered <- struct{}{}
 		<-let
@@ -140,8 +140,8 @@ func TestTheSameTransactionIsSentOnceAtATime(t *testing.T) {
 	close(let)
 	a.end(ida).wantResult(t, `"`+hashOf(raw).String()+`"`)
 	b.end(idb).wantResult(t, `"`+hashOf(raw).String()+`"`)
-	if most != 1 {
-		t.Errorf("%d at once", most)
+	if highest != 1 {
+		t.Errorf("%d at once", highest)
 	}
 	g.nodes.wantGiven(0, 0)
 }

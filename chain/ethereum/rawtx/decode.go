@@ -55,9 +55,9 @@ func Decode(raw []byte) (*Tx, error) {
 }
 
 // envelope returns the list that the transaction consists of behind its type byte.
-func envelope(raw []byte, kind byte, most int) (item, error) {
-	if len(raw) > most {
-		return item{}, refuse(ErrTooLarge, whole, "has %d bytes; of type %d, %d at most are taken", len(raw), kind, most)
+func envelope(raw []byte, kind byte, maxBytes int) (item, error) {
+	if len(raw) > maxBytes {
+		return item{}, refuse(ErrTooLarge, whole, "has %d bytes; of type %d, %d at most are taken", len(raw), kind, maxBytes)
 	}
 	if kind != Legacy {
 		raw = raw[1:]

@@ -130,11 +130,11 @@ func (f *fields) list() item {
 
 // number reads an unsigned integer of most bytes at the most. The result has no leading
 // zeros; 0 is empty.
-func (f *fields) number(most int) []byte {
+func (f *fields) number(maxBytes int) []byte {
 	b := f.bytes()
 	switch {
-	case len(b) > most:
-		f.fail(ErrEncoding, "must be below 2^%d, has %d bytes", 8*most, len(b))
+	case len(b) > maxBytes:
+		f.fail(ErrEncoding, "must be below 2^%d, has %d bytes", 8*maxBytes, len(b))
 		return nil
 	case len(b) > 0 && b[0] == 0:
 		f.fail(ErrEncoding, "must have no leading zeros (0 is the empty string)")
