@@ -1,11 +1,20 @@
 // Package chain is what a blockchain says of signers: how far their accounts have
 // come, which transactions its nodes have seen, and what became of one that was sent.
 //
-// This file is the seam. A Chain knows nothing of holds; package chain/ethereum is
-// one. A chain whose accounts count their transactions can be another package.
+// chain.go is the seam. A Chain knows nothing of holds; package chain/ethereum is
+// one. A chain whose accounts count their transactions can be another package. A Tracker
+// holds what one Chain says against what this node handed out.
 //
 // What a Chain says is evidence of a moment. A higher count than before is proof
 // that nonces were used; a lower one, or the absence of a transaction, proves nothing.
+//
+// It promises: nothing is called external or unseen while a node could not be asked;
+// plans are answered from memory and never wait for a node; the memory is bounded by
+// Config.MaxSigners. It does not promise that what it tells is complete: other nodes of
+// this gateway may have seen more, and nothing is kept over a restart.
+//
+// Goroutines and locks are those of Tracker, which says so. Read chain.go, tracker.go,
+// signer.go, follow.go (heads and counts), watch.go (what is open), chains.go (several).
 package chain
 
 import (
@@ -121,7 +130,7 @@ const (
 	Free                 // every node refused it, and none had an unknown try of it
 )
 
-// String returns the word of the class, as metrics and logs have it.
+// String returns the word of the class, as figures and logs have it.
 func (c Class) String() string {
 	return [...]string{"unknown", "in_pool", "taken", "used", "free"}[c]
 }

@@ -3,7 +3,6 @@ package chain
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -237,17 +236,13 @@ func (w *world) signer(name string, next int64) nonce.ChainSigner {
 	return s
 }
 
-// told takes the events of the types, in order, as "type nonce".
-func (w *world) told(types ...nonce.EventType) []nonce.Event {
+// told takes the events that were told so far.
+func (w *world) told() []nonce.Event {
 	w.sink.mu.Lock()
 	defer w.sink.mu.Unlock()
-	var out []nonce.Event
-	for _, e := range w.sink.events {
-		if slices.Contains(types, e.Type) {
-			out = append(out, e)
-		}
-	}
-	return out
+	events := w.sink.events
+	w.sink.events = nil
+	return events
 }
 
 // rows makes the store show these.

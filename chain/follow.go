@@ -91,7 +91,7 @@ func (t *Tracker) applyUses(uses []Use, h *Head) {
 			s.askAgain()
 			continue
 		}
-		t.told(s, s.usedBy(u, h))
+		t.report(s, s.usedBy(u, h))
 	}
 }
 
@@ -163,9 +163,9 @@ func (s *signer) minedLocked(n, cursor int64) []nonce.Event {
 	return nil
 }
 
-// told publishes what following the chain has shown, and makes the watcher look where
+// report publishes what following the chain has shown, and makes the watcher look where
 // holds may be ended.
-func (t *Tracker) told(s *signer, events []nonce.Event) {
+func (t *Tracker) report(s *signer, events []nonce.Event) {
 	if !s.owned.Load() {
 		return // its owner tells
 	}
@@ -292,7 +292,7 @@ func (t *Tracker) counted(s *signer, used int64, h *Head) {
 		t.log.Warn("a node gave a lower count than was seen, and no block was replaced: it is not believed",
 			"account", s.account, "seen", before, "count", used, "block", h.Latest.Number)
 	}
-	t.told(s, events)
+	t.report(s, events)
 }
 
 // askFinal asks for the counts at the final block where they may have risen.
@@ -313,7 +313,7 @@ func (t *Tracker) askFinal(ctx context.Context, h *Head) bool {
 			t.metrics.disagreed.Inc()
 			return // nothing that cannot be undone follows from what nodes disagree about
 		}
-		t.told(s, s.finalized(c.Used))
+		t.report(s, s.finalized(c.Used))
 	})
 }
 

@@ -13,21 +13,6 @@ func hash(b byte) (h Hash) { h[31] = b; return h }
 // numbered is the name of some signer.
 func numbered(i int) string { return fmt.Sprintf("eip155:1:0x%040x", 0x1000+i) }
 
-func hashText(b byte) string { h := hash(b); return string(h[:]) }
-
-func TestANewSignerBeginsAtTheGreatestCountWithPools(t *testing.T) {
-	inWorld(t, Config{}, func(w *world) {
-		w.chain.set(func() { w.chain.mined[account(alice)], w.chain.pending[account(alice)] = 5, 8 })
-		v := w.signer(alice, 0).View(0)
-		if !v.Known || v.Mined != 5 || v.Start != 8 || v.Window != 16 {
-			t.Errorf("got %+v, want mined 5, start 8, window 16", v)
-		}
-		if w.chains.Signer("alice") != nil || w.chains.Signer("eip155:2:0xaa") != nil {
-			t.Error("a signer without a configured chain has one")
-		}
-	})
-}
-
 func TestANewSignerIsUnknownUntilANodeAnswers(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.chain.set(func() { w.chain.away = true })
@@ -106,159 +91,6 @@ func TestAKnownSignerDoesNotWaitForNodesThatAreAway(t *testing.T) {
 	})
 }
 
-func TestBlocksRaiseTheCountWithoutAQuestion(t *testing.T) {
-	inWorld(t, Config{}, func(w *world) {
-		s := w.signer(alice, 3)
-		s.Committed([]nonce.Event{{Type: nonce.EventAllocated, Nonce: 0, Attempt: 2}})
-		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(1)})
-		if v := s.View(3); v.Mined != 1 {
-			t.Errorf("mined %d, want 1", v.Mined)
-		}
-		got := w.told(nonce.EventMined)
-		if len(got) != 1 || got[0].Nonce != 0 || got[0].Attempt != 2 || got[0].TxHash != hash(1) {
-			t.Errorf("told %+v, want mined 0, attempt 2", got)
-		}
-	})
-}
-
-func TestACountFallsOnlyWithAReorganization(t *testing.T) {
-	inWorld(t, Config{}, func(w *world) {
-		w.chain.set(func() { w.chain.mined[account(alice)] = 5 })
-		s := w.signer(alice, 7)
-		w.block()
-		w.chain.set(func() { w.chain.mined[account(alice)] = 3 })
-		w.block()
-		if v := s.View(7); v.Mined != 5 {
-			t.Fatalf("mined %d after a lower count, want 5", v.Mined)
-		}
-		w.number++
-		now := Block{Number: w.number, Time: time.Unix(12*w.number, 0)}
-		w.head(Head{Latest: now, Reorg: &Reorg{From: Block{Number: w.number}, To: now, Depth: 5}})
-		if v := s.View(7); v.Mined != 3 {
-			t.Errorf("mined %d after a reorganization, want 3", v.Mined)
-		}
-		if got := w.told(nonce.EventReorg); len(got) != 1 || got[0].Nonce != 3 {
-			t.Errorf("told %+v, want one reorg to 3", got)
-		}
-	})
-}
-
-// A node that is ahead, or on a branch that loses, may have given it: no block that is
-// replaced tells of that.
-func TestTheFirstAnswerIsReplacedByTheFirstCountAtABlock(t *testing.T) {
-	inWorld(t, Config{}, func(w *world) {
-		w.chain.set(func() { w.chain.mined[account(alice)] = 6 })
-		s := w.signer(alice, 7)
-		w.chain.set(func() { w.chain.mined[account(alice)] = 5 })
-		w.block()
-		if v := s.View(7); v.Mined != 5 || v.Start != 6 {
-			t.Errorf("got %+v, want mined 5", v)
-		}
-		if got := w.told(nonce.EventReorg); len(got) != 0 {
-			t.Errorf("told %+v", got)
-		}
-		w.block(Use{Account: account(alice), Nonce: 5, Tx: hash(1)})
-		if v := s.View(7); v.Mined != 6 {
-			t.Errorf("mined %d, want 6", v.Mined)
-		}
-	})
-}
-
-func TestTheFloorFollowsTheFinalCountOnlyWhereNodesAgree(t *testing.T) {
-	inWorld(t, Config{}, func(w *world) {
-		w.chain.set(func() {
-			w.chain.mined[account(alice)], w.chain.final[account(alice)], w.chain.quarrel = 50, 40, true
-		})
-		s := w.signer(alice, 50)
-		final := Block{Number: 90, Hash: Hash{'f'}}
-		w.number++
-		w.head(Head{Latest: Block{Number: w.number}, Final: final})
-		if v := s.View(50); v.Final != 0 {
-			t.Fatalf("final %d although the nodes disagree", v.Final)
-		}
-		w.chain.set(func() { w.chain.quarrel = false })
-		final.Number = 91
-		w.number++
-		w.head(Head{Latest: Block{Number: w.number}, Final: final})
-		if v := s.View(50); v.Final != 40 || v.Mined != 50 {
-			t.Errorf("final %d, mined %d, want 40 and 50", v.Final, v.Mined)
-		}
-	})
-}
-
-func TestAFallingFinalBlockStopsWhatHappensByItself(t *testing.T) {
-	inWorld(t, Config{GapAfter: time.Second}, func(w *world) {
-		s := w.signer(alice, 5)
-		s.Committed([]nonce.Event{{Type: nonce.EventUnknown, Nonce: 0, Attempt: 1}})
-		w.number++
-		w.head(Head{Latest: Block{Number: w.number}, FinalFell: true})
-		w.chain.set(func() { w.chain.pool[0] = Sighting{Seen: Pooled, Tx: hash(1)} })
-		w.after(time.Hour)
-		if ops := w.did(); len(ops) > 0 {
-			t.Errorf("did %+v", ops)
-		}
-		if st, ok := w.chains.State(alice); !ok || !st.Stopped {
-			t.Errorf("state %+v %v, want stopped", st, ok)
-		}
-	})
-}
-
-func TestAnAuthorizationIsNotForgottenForAnotherUseOfItsBlock(t *testing.T) {
-	inWorld(t, Config{}, func(w *world) {
-		s := w.signer(alice, 1)
-		w.block()
-		w.chain.set(func() { w.chain.mined[account(alice)] = 2 })
-		w.block(Use{Account: account(alice), Nonce: 1, Tx: hash(1), Authorization: true}, Use{Account: account(alice), Nonce: 0, Tx: hash(1)})
-		if v := s.View(1); v.Mined != 2 {
-			t.Errorf("mined %d, want 2", v.Mined)
-		}
-	})
-}
-
-func TestDelegatedAccountsHaveAWindowOfOne(t *testing.T) {
-	inWorld(t, Config{Windows: []WindowOf{{Pattern: "*bb", Window: 4}}}, func(w *world) {
-		w.chain.set(func() { w.chain.code[account(alice)] = true })
-		if v := w.signer(alice, 0).View(0); v.Window != 1 {
-			t.Errorf("window %d, want 1", v.Window)
-		}
-		b := w.signer(bob, 0)
-		if v := b.View(0); v.Window != 4 {
-			t.Errorf("window %d, want 4 by the pattern", v.Window)
-		}
-		w.chain.set(func() { w.chain.code[account(bob)] = true })
-		w.block(Use{Account: account(bob), Nonce: 0, Authorization: true})
-		if v := b.View(0); v.Window != 1 {
-			t.Errorf("window %d after an authorization, want 1", v.Window)
-		}
-	})
-}
-
-func TestAnUnknownHoldThatANodeHasSeenIsUsed(t *testing.T) {
-	inWorld(t, Config{}, func(w *world) {
-		s := w.signer(alice, 1)
-		s.Committed([]nonce.Event{{Type: nonce.EventAllocated, Nonce: 0, Attempt: 4}})
-		s.Committed([]nonce.Event{{Type: nonce.EventUnknown, Nonce: 0, Attempt: 4}})
-		w.chain.set(func() { w.chain.pool[0] = Sighting{Seen: Pooled, Tx: hash(9)} })
-		w.after(10 * time.Second)
-		ops := w.did()
-		if len(ops) == 0 || ops[0].Kind != nonce.KindMarkUsed || ops[0].Attempt != 4 || ops[0].TxHash != hash(9) || !ops[0].MarkAny {
-			t.Errorf("did %+v, want nonce 0 marked used", ops)
-		}
-	})
-}
-
-func TestAnUnknownHoldBelowTheCountIsUsedThoughNoNodeHasTheTransaction(t *testing.T) {
-	inWorld(t, Config{}, func(w *world) {
-		s := w.signer(alice, 1)
-		s.Committed([]nonce.Event{{Type: nonce.EventUnknown, Nonce: 0, Attempt: 1}})
-		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(3)})
-		w.after(10 * time.Second)
-		if ops := w.did(); len(ops) == 0 || ops[0].TxHash != hash(3) {
-			t.Errorf("did %+v, want nonce 0 marked used with the hash of the block", ops)
-		}
-	})
-}
-
 func TestHoldsAreLookedForAlsoWhereNothingBecomesFinal(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		s := w.signer(alice, 0)
@@ -276,49 +108,6 @@ func TestHoldsAreLookedForAlsoWhereNothingBecomesFinal(t *testing.T) {
 		}
 		if n := len(s.(*signer).notes); n > maxNotes {
 			t.Errorf("%d notes", n)
-		}
-	})
-}
-
-func TestWhatWasReadBeforeACommitIsNotNewerThanIt(t *testing.T) {
-	inWorld(t, Config{}, func(w *world) {
-		s := w.signer(alice, 1)
-		s.Committed([]nonce.Event{{Type: nonce.EventAllocated, Nonce: 0, Attempt: 2}, {Type: nonce.EventUnknown, Nonce: 0, Attempt: 2}})
-		w.rows([]nonce.Row{{Nonce: 0, Status: nonce.Held, Attempt: 1}})
-		w.block()
-		w.after(10 * time.Second)
-		if !s.Unseen(0, 2) {
-			t.Error("the attempt that the store has is not looked for")
-		}
-	})
-}
-
-func TestAHoldIsUnseenOnlyAfterAllNodesWereAskedAndTheChainMovedOn(t *testing.T) {
-	inWorld(t, Config{}, func(w *world) {
-		s := w.signer(alice, 1)
-		s.Committed([]nonce.Event{{Type: nonce.EventUnknown, Nonce: 0, Attempt: 1}})
-		w.after(10 * time.Second)
-		if s.Unseen(0, 1) {
-			t.Error("unseen although the chain has not moved on")
-		}
-		w.chain.set(func() { w.chain.failed = true })
-		w.block()
-		w.after(10 * time.Second)
-		if s.Unseen(0, 1) {
-			t.Error("unseen although a node could not be asked")
-		}
-		w.chain.set(func() { w.chain.failed = false })
-		w.after(10 * time.Second)
-		if !s.Unseen(0, 1) {
-			t.Error("not unseen after all nodes were asked at a later block")
-		}
-		if s.Unseen(0, 2) || s.Unseen(1, 1) {
-			t.Error("another attempt or nonce is unseen")
-		}
-		w.chain.set(func() { w.chain.away = true })
-		w.after(2 * unseenFresh)
-		if s.Unseen(0, 1) {
-			t.Error("unseen by a look of long ago")
 		}
 	})
 }
@@ -368,85 +157,28 @@ func TestAHoldWhoseTransactionWasShownIsNeverUnseen(t *testing.T) {
 	}
 }
 
-func TestAReplacedBlockDoesNotSayWhoUsedANonceAfterwards(t *testing.T) {
+func TestALookRunsFewOpsAndNoneAfterOneThatFailed(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		s := w.signer(alice, 1)
-		s.Committed([]nonce.Event{{Type: nonce.EventAllocated, Nonce: 0, Attempt: 1}, {Type: nonce.EventUsed, Nonce: 0, Attempt: 1, TxHash: hash(1)}})
-		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(2)})
-		now := Block{Number: w.number, Hash: hash(9), Time: time.Unix(12*w.number, 0)}
-		w.head(Head{Latest: now, Reorg: &Reorg{From: Block{Number: w.number}, To: now, Depth: 1}})
-		w.chain.set(func() { w.chain.mined[account(alice)] = 1 })
-		w.block() // its transactions are not shown
-		got := w.told(nonce.EventMined)
-		if last := got[len(got)-1]; last.TxHash != (Hash{}) {
-			t.Errorf("told %+v, want no transaction", last)
+		w.svc.refuseLists(true)
+		for i := range 3 * maxOps {
+			s := w.chains.Signer(numbered(i))
+			s.Owned(true)
+			s.View(1)
 		}
-	})
-}
-
-func TestTheCountDoesNotFallBelowWhatIsFinal(t *testing.T) {
-	inWorld(t, Config{}, func(w *world) {
-		w.chain.set(func() { w.chain.mined[account(alice)], w.chain.final[account(alice)] = 5, 4 })
-		s := w.signer(alice, 6)
-		w.number++
-		w.head(Head{Latest: Block{Number: w.number}, Final: Block{Number: 90, Hash: Hash{'f'}}})
-		w.chain.set(func() { w.chain.mined[account(alice)] = 2 })
-		now := Block{Number: w.number, Hash: hash(9)}
-		w.head(Head{Latest: now, Final: Block{Number: 90, Hash: Hash{'f'}}, Reorg: &Reorg{From: Block{Number: w.number}, To: now, Depth: 5}})
-		if v := s.View(6); v.Mined != 4 || v.Final != 4 {
-			t.Errorf("got %+v, want mined 4", v)
+		w.after(watchEvery)
+		w.svc.lists()
+		w.after(watchEvery)
+		if n := w.svc.lists(); n != 1 {
+			t.Errorf("%d ops in a look in which the first failed", n)
 		}
-	})
-}
-
-func TestASignerOfAnotherNodeIsNotToldOf(t *testing.T) {
-	inWorld(t, Config{}, func(w *world) {
-		s := w.signer(alice, 1)
-		s.Owned(false)
-		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(2)}, Use{Account: account(alice), Nonce: 1, Tx: hash(2)})
-		w.after(10 * time.Minute)
-		if got := w.sink.events; len(got) != 0 {
-			t.Errorf("told %+v", got)
+		w.svc.refuseLists(false)
+		w.after(watchEvery)
+		if n := w.svc.lists(); n != maxOps {
+			t.Errorf("%d ops in a look, want %d", n, maxOps)
 		}
-		if v := s.View(1); v.Mined != 2 {
-			t.Errorf("mined %d, want 2", v.Mined)
-		}
-	})
-}
-
-// The gap of a signer is shown by whichever node is asked, whether another one owns it or
-// the one that did has died; it is told by who owns it, and when that is this node at
-// last, then by this node.
-func TestAGapIsShownByWhoeverIsAsked(t *testing.T) {
-	inWorld(t, Config{}, func(w *world) {
-		w.rows([]nonce.Row{{Nonce: 0, Status: nonce.Released, Attempt: 1}, {Nonce: 1, Status: nonce.Consumed, Attempt: 1}})
-		gap := func() *nonce.Gap {
-			w.chains.LookAt(alice, 2)
-			st, _ := w.chains.State(alice)
-			return st.Gap
-		}
-		for range 4 {
-			if got := gap(); got != nil {
-				t.Fatalf("%+v before the time", got)
-			}
-			w.after(10 * time.Second)
-		}
-		w.after(20 * time.Second)
-		if got := gap(); got == nil || got.Nonce != 0 || got.Status != nonce.Released || got.Blocked != 1 {
-			t.Fatalf("got %+v, want the released nonce 0 that blocks 1", got)
-		}
-		if ops, events := w.did(), w.told(nonce.EventGap, nonce.EventGapClosed); len(ops)+len(events) > 0 {
-			t.Errorf("did %+v, told %+v: that is for the owner", ops, events)
-		}
-		w.signer(alice, 2)
-		w.after(10 * time.Second)
-		if got := w.told(nonce.EventGap); len(got) != 1 || got[0].Nonce != 0 {
-			t.Errorf("told %+v as the owner, want the gap", got)
-		}
-		w.chains.Signer(alice).Owned(false)
-		w.after(2 * shownFor)
-		if got, _ := w.chains.State(alice); got.Gap != nil {
-			t.Errorf("got %+v of a signer at which nobody looks any more", got.Gap)
+		w.after(2 * watchEvery)
+		if n := w.svc.lists(); n < 2*maxOps-10 {
+			t.Errorf("%d ops in two looks more: not everybody has his turn", n)
 		}
 	})
 }

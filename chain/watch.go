@@ -163,7 +163,7 @@ func (t *Tracker) settleOutside(ctx context.Context, s *signer, left *budget) {
 	}
 	op := &nonce.Op{Kind: nonce.KindList, Signer: s.name, List: nonce.ListQuery{Signer: s.name, From: from, Limit: listLimit}}
 	if left.do(ctx, t, op) == nil {
-		t.told(s, s.settledOutside(from, &op.Page))
+		t.report(s, s.settledOutside(from, &op.Page))
 	}
 }
 
@@ -351,12 +351,12 @@ func (t *Tracker) mark(ctx context.Context, s *signer, op *nonce.Op, left *budge
 func (t *Tracker) blocks(ctx context.Context, q *question, f *Sighting, now time.Time, left *budget) {
 	s, n := q.s, q.ask.Nonce
 	if f.Seen != Absent || f.Nodes == 0 {
-		t.told(s, s.notBlocking(n, f.Seen != Absent))
+		t.report(s, s.notBlocking(n, f.Seen != Absent))
 		return
 	}
 	op := &nonce.Op{Kind: nonce.KindList, Signer: s.name, List: nonce.ListQuery{Signer: s.name, From: n, Limit: listLimit}}
 	if left.do(ctx, t, op) == nil {
-		t.told(s, s.blocking(n, &op.Page, f.Failed, now))
+		t.report(s, s.blocking(n, &op.Page, f.Failed, now))
 	}
 }
 

@@ -16,14 +16,14 @@ func TestAllocateIsAnsweredWithItsDeadlineCountedFromSending(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		sent := time.Now()
 		wait := allocate(t, c, AllocateRequest{Count: 2, Hold: 5 * time.Second, Guard: &wire.Guard{Key: "k", Keep: true}})
-		r := p.next(wire.MethodAllocate)
+		r := p.Next(wire.MethodAllocate)
 		var params map[string]any
 		json.Unmarshal(r.Params, &params)
 		if params["count"] != 2.0 || params["holdMs"] != 5000.0 || params["guard"].(map[string]any)["keep"] != true {
 			t.Errorf("got params %s", r.Params)
 		}
 		time.Sleep(time.Second) // fake: the gateway takes its time
-		p.send(`{"jsonrpc":"2.0","id":%s,"result":{"signer":"s","nonce":4,"attempt":2,"fencingToken":7,`+
+		p.Send(`{"jsonrpc":"2.0","id":%s,"result":{"signer":"s","nonce":4,"attempt":2,"fencingToken":7,`+
 			`"heldUntil":"2026-11-20T18:33:56.123Z","holdMs":4500,"nonces":[{"nonce":4,"attempt":2},{"nonce":9,"attempt":1}]}}`, r.ID)
 		a, err := wait()
 		if err != nil {
@@ -32,8 +32,8 @@ func TestAllocateIsAnsweredWithItsDeadlineCountedFromSending(t *testing.T) {
 		if got, want := a.Deadline.Sub(sent), 4500*time.Millisecond; got != want {
 			t.Errorf("deadline %v after sending, want %v", got, want)
 		}
-		if a.RequestID == "" || a.RequestID != r.requestID(t) {
-			t.Errorf("got request id %q, sent was %q", a.RequestID, r.requestID(t))
+		if a.RequestID == "" || a.RequestID != requestID(t, r) {
+			t.Errorf("got request id %q, sent was %q", a.RequestID, requestID(t, r))
 		}
 		holds := a.Holds()
 		if len(holds) != 2 || holds[0] != (Hold{"s", 4, 2}) || holds[1] != (Hold{"s", 9, 1}) {
@@ -56,13 +56,13 @@ func TestRefusalsThatPassAreRepeatedWithTheSameRequestID(t *testing.T) {
 		for _, without := range []bool{false, true} {
 			story(t, Config{NoRequestIDs: without}, func(t *testing.T, _ *network, c *Client, p *peer) {
 				wait := allocate(t, c, AllocateRequest{})
-				first := p.next(wire.MethodAllocate)
-				p.refuse(first, refusal.code, reason, refusal.data)
-				second := p.next(wire.MethodAllocate)
-				if got, want := second.requestID(t), first.requestID(t); got != want || (got == "") != without {
+				first := p.Next(wire.MethodAllocate)
+				p.Reject(first, refusal.code, reason, refusal.data)
+				second := p.Next(wire.MethodAllocate)
+				if got, want := requestID(t, second), requestID(t, first); got != want || (got == "") != without {
 					t.Errorf("%s: repeated with request id %q, first was %q", reason, got, want)
 				}
-				p.answer(second, held(3))
+				p.Answer(second, held(3))
 				if a, err := wait(); err != nil || a.Nonce != 3 {
 					t.Errorf("%s: got %v, %v", reason, a, err)
 				}
@@ -79,7 +79,7 @@ func TestRefusalsThatStayAreReturnedAtOnce(t *testing.T) {
 		story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
 			wait := allocate(t, c, AllocateRequest{})
 			nonce := int64(5)
-			p.refuse(p.next(wire.MethodAllocate), code, sentinel.Error(), wire.ErrorData{Nonce: &nonce})
+			p.Reject(p.Next(wire.MethodAllocate), code, sentinel.Error(), wire.ErrorData{Nonce: &nonce})
 			_, err := wait()
 			if !errors.Is(err, sentinel) {
 				t.Errorf("got error %v, want %v", err, sentinel)
@@ -97,13 +97,13 @@ func TestRefusalsThatStayAreReturnedAtOnce(t *testing.T) {
 func TestRetryAfterIsObeyed(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		wait := allocate(t, c, AllocateRequest{})
-		p.busy(p.next(wire.MethodAllocate), 4000)
+		busy(p, p.Next(wire.MethodAllocate), 4000)
 		refused := time.Now()
-		r := p.next(wire.MethodAllocate)
+		r := p.Next(wire.MethodAllocate)
 		if pause := time.Since(refused); pause < 4*time.Second || pause > 5*time.Second+time.Millisecond {
 			t.Errorf("came back after %v, asked was 4 s", pause)
 		}
-		p.answer(r, held(1))
+		p.Answer(r, held(1))
 		wait()
 	})
 }
@@ -111,17 +111,17 @@ func TestRetryAfterIsObeyed(t *testing.T) {
 func TestPausesGrowAndAreSpread(t *testing.T) {
 	story(t, Config{BackoffMin: 100 * time.Millisecond, RetryMax: 400 * time.Millisecond}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		wait := allocate(t, c, AllocateRequest{})
-		r := p.next(wire.MethodAllocate)
+		r := p.Next(wire.MethodAllocate)
 		for _, base := range []time.Duration{100, 200, 400, 400} {
-			p.busy(r, 0)
+			busy(p, r, 0)
 			refused := time.Now()
-			r = p.next(wire.MethodAllocate)
+			r = p.Next(wire.MethodAllocate)
 			base *= time.Millisecond
 			if pause := time.Since(refused); pause < base/2 || pause > base*3/2+1 {
 				t.Errorf("pause %v, want %v give or take a half", pause, base)
 			}
 		}
-		p.answer(r, held(1))
+		p.Answer(r, held(1))
 		wait()
 	})
 }
@@ -131,15 +131,15 @@ func TestPausesGrowAndAreSpread(t *testing.T) {
 func TestACallIsBackSoonAfterItsSignerIs(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		wait := allocate(t, c, AllocateRequest{})
-		r, died := p.next(wire.MethodAllocate), time.Now()
+		r, died := p.Next(wire.MethodAllocate), time.Now()
 		for time.Since(died) < 10*time.Second {
-			p.refuse(r, wire.CodeUnavailable, "unavailable", wire.ErrorData{Outcome: wire.OutcomeNone, RetryAfterMs: 500})
-			r = p.next(wire.MethodAllocate)
+			p.Reject(r, wire.CodeUnavailable, "unavailable", wire.ErrorData{Outcome: wire.OutcomeNone, RetryAfterMs: 500})
+			r = p.Next(wire.MethodAllocate)
 		}
 		if late := time.Since(died) - 10*time.Second; late > 1500*time.Millisecond {
 			t.Errorf("it came back %v after the signer", late)
 		}
-		p.answer(r, held(1))
+		p.Answer(r, held(1))
 		if _, err := wait(); err != nil {
 			t.Error(err)
 		}
@@ -151,8 +151,8 @@ func TestMaxElapsedEndsTheTriesAndSaysThatNothingHappened(t *testing.T) {
 		began := time.Now()
 		wait := allocate(t, c, AllocateRequest{})
 		go func() {
-			for r := range p.requests {
-				p.busy(r, 0)
+			for r := range p.Requests {
+				busy(p, r, 0)
 			}
 		}()
 		_, err := wait()
@@ -172,7 +172,7 @@ func TestAPauseLongerThanTheTimeLeftIsNotWaitedFor(t *testing.T) {
 	story(t, Config{MaxElapsed: 3 * time.Second}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		began := time.Now()
 		wait := allocate(t, c, AllocateRequest{})
-		p.busy(p.next(wire.MethodAllocate), 10_000)
+		busy(p, p.Next(wire.MethodAllocate), 10_000)
 		if _, err := wait(); !errors.Is(err, ErrServerBusy) || time.Since(began) != 0 {
 			t.Errorf("got error %v after %v", err, time.Since(began))
 		}
@@ -182,15 +182,15 @@ func TestAPauseLongerThanTheTimeLeftIsNotWaitedFor(t *testing.T) {
 func TestALostAnswerIsAskedForAgainOnTheNextConnection(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
 		wait := allocate(t, c, AllocateRequest{})
-		first := p.next(wire.MethodAllocate)
-		p.cut()
-		p = <-n.hosts["a"].peers
-		second := p.next(wire.MethodAllocate)
-		if first.requestID(t) != second.requestID(t) {
-			t.Errorf("request ids %q and %q", first.requestID(t), second.requestID(t))
+		first := p.Next(wire.MethodAllocate)
+		p.Cut()
+		p = <-n.Host("a").Peers
+		second := p.Next(wire.MethodAllocate)
+		if requestID(t, first) != requestID(t, second) {
+			t.Errorf("request ids %q and %q", requestID(t, first), requestID(t, second))
 		}
 		again := time.Now()
-		p.answer(second, held(8))
+		p.Answer(second, held(8))
 		a, err := wait()
 		if err != nil || a.Nonce != 8 {
 			t.Fatalf("got %v, %v", a, err)
@@ -210,12 +210,12 @@ func TestRefusalsAfterALostAnswerDoNotSettleIt(t *testing.T) {
 	for reason, code := range nothing {
 		story(t, Config{MaxElapsed: 5 * time.Second}, func(t *testing.T, n *network, c *Client, p *peer) {
 			wait := allocate(t, c, AllocateRequest{RequestID: "mine"})
-			p.next(wire.MethodAllocate)
-			p.cut()
-			p = <-n.hosts["a"].peers
+			p.Next(wire.MethodAllocate)
+			p.Cut()
+			p = <-n.Host("a").Peers
 			go func() {
-				for r := range p.requests {
-					p.refuse(r, code, reason, wire.ErrorData{})
+				for r := range p.Requests {
+					p.Reject(r, code, reason, wire.ErrorData{})
 				}
 			}()
 			_, err := wait()
@@ -233,10 +233,10 @@ func TestRefusalsAfterALostAnswerDoNotSettleIt(t *testing.T) {
 func TestConflictSettlesALostAnswer(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
 		wait := allocate(t, c, AllocateRequest{})
-		p.next(wire.MethodAllocate)
-		p.cut()
-		p = <-n.hosts["a"].peers
-		p.refuse(p.next(wire.MethodAllocate), wire.CodeConflict, "conflict",
+		p.Next(wire.MethodAllocate)
+		p.Cut()
+		p = <-n.Host("a").Peers
+		p.Reject(p.Next(wire.MethodAllocate), wire.CodeConflict, "conflict",
 			wire.ErrorData{Nonces: []wire.HoldState{{Nonce: 4, Attempt: 1, Status: wire.StatusReleased}}})
 		_, err := wait()
 		if _, ok := errors.AsType[*UnknownOutcomeError](err); ok || !errors.Is(err, ErrConflict) {
@@ -251,11 +251,11 @@ func TestConflictSettlesALostAnswer(t *testing.T) {
 func TestDuplicateSubmitOfTheLostTryIsWaitedFor(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
 		wait := allocate(t, c, AllocateRequest{Guard: &wire.Guard{Key: "k"}})
-		p.next(wire.MethodAllocate)
-		p.cut()
-		p = <-n.hosts["a"].peers
-		p.refuse(p.next(wire.MethodAllocate), wire.CodeDuplicateSubmit, "duplicate_submit", wire.ErrorData{RetryAfterMs: 500})
-		p.answer(p.next(wire.MethodAllocate), held(2))
+		p.Next(wire.MethodAllocate)
+		p.Cut()
+		p = <-n.Host("a").Peers
+		p.Reject(p.Next(wire.MethodAllocate), wire.CodeDuplicateSubmit, "duplicate_submit", wire.ErrorData{RetryAfterMs: 500})
+		p.Answer(p.Next(wire.MethodAllocate), held(2))
 		if a, err := wait(); err != nil || a.Nonce != 2 {
 			t.Errorf("got %v, %v", a, err)
 		}
@@ -274,12 +274,12 @@ func TestMarksCarryTheirGuard(t *testing.T) {
 	} {
 		story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
 			wait := later(func() (wire.MarkResult, error) { return call(t.Context(), c) })
-			r := p.next(method)
+			r := p.Next(method)
 			var params struct{ Guard wire.Guard }
 			if err := json.Unmarshal(r.Params, &params); err != nil || params.Guard != (wire.Guard{Key: "k", IntervalMs: 500, Keep: true}) {
 				t.Errorf("%s is sent with %s", method, r.Params)
 			}
-			p.refuse(r, wire.CodeDuplicateSubmit, "duplicate_submit", wire.ErrorData{RetryAfterMs: 500})
+			p.Reject(r, wire.CodeDuplicateSubmit, "duplicate_submit", wire.ErrorData{RetryAfterMs: 500})
 			if _, err := wait(); !errors.Is(err, ErrDuplicateSubmit) {
 				t.Errorf("%s: got error %v", method, err)
 			}
@@ -291,16 +291,16 @@ func TestUnavailableWithUnknownOutcomeIsRepeatedOnlyWithARequestID(t *testing.T)
 	unknown := wire.ErrorData{Outcome: wire.OutcomeUnknown}
 	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		wait := allocate(t, c, AllocateRequest{})
-		p.refuse(p.next(wire.MethodAllocate), wire.CodeUnavailable, "unavailable", unknown)
-		p.busy(p.next(wire.MethodAllocate), 0)
-		p.answer(p.next(wire.MethodAllocate), held(2))
+		p.Reject(p.Next(wire.MethodAllocate), wire.CodeUnavailable, "unavailable", unknown)
+		busy(p, p.Next(wire.MethodAllocate), 0)
+		p.Answer(p.Next(wire.MethodAllocate), held(2))
 		if a, err := wait(); err != nil || a.Nonce != 2 {
 			t.Errorf("got %v, %v", a, err)
 		}
 	})
 	story(t, Config{NoRequestIDs: true}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		wait := allocate(t, c, AllocateRequest{})
-		p.refuse(p.next(wire.MethodAllocate), wire.CodeUnavailable, "unavailable", unknown)
+		p.Reject(p.Next(wire.MethodAllocate), wire.CodeUnavailable, "unavailable", unknown)
 		_, err := wait()
 		if u := wantUnknown(t, err); u.RequestID != "" || !errors.Is(err, ErrUnavailable) {
 			t.Errorf("got %+v", u)
@@ -311,13 +311,13 @@ func TestUnavailableWithUnknownOutcomeIsRepeatedOnlyWithARequestID(t *testing.T)
 func TestWithoutRequestIDALostAnswerIsUnknownAndNotRepeated(t *testing.T) {
 	story(t, Config{NoRequestIDs: true}, func(t *testing.T, n *network, c *Client, p *peer) {
 		wait := allocate(t, c, AllocateRequest{})
-		p.next(wire.MethodAllocate)
-		p.cut()
+		p.Next(wire.MethodAllocate)
+		p.Cut()
 		_, err := wait()
 		wantUnknown(t, err)
-		p = <-n.hosts["a"].peers
+		p = <-n.Host("a").Peers
 		synctest.Wait()
-		if len(p.requests) != 0 {
+		if len(p.Requests) != 0 {
 			t.Error("it was repeated")
 		}
 	})
@@ -326,9 +326,9 @@ func TestWithoutRequestIDALostAnswerIsUnknownAndNotRepeated(t *testing.T) {
 func TestALostAnswerDoesNotHideTheRefusalBefore(t *testing.T) {
 	story(t, Config{NoRequestIDs: true}, func(t *testing.T, n *network, c *Client, p *peer) {
 		wait := allocate(t, c, AllocateRequest{})
-		p.refuse(p.next(wire.MethodAllocate), wire.CodeUnavailable, "unavailable", wire.ErrorData{Outcome: wire.OutcomeNone})
-		p.next(wire.MethodAllocate)
-		p.cut()
+		p.Reject(p.Next(wire.MethodAllocate), wire.CodeUnavailable, "unavailable", wire.ErrorData{Outcome: wire.OutcomeNone})
+		p.Next(wire.MethodAllocate)
+		p.Cut()
 		_, err := wait()
 		if wantUnknown(t, err); errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "the try before was told: unavailable") {
 			t.Errorf("got %v", err)
@@ -358,14 +358,14 @@ func TestMarksFloorsAndReadsAreRepeated(t *testing.T) {
 	for method, call := range calls {
 		story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
 			wait := later(func() (struct{}, error) { return struct{}{}, call(t.Context(), c) })
-			first := p.next(method)
-			p.cut()
-			p = <-n.hosts["a"].peers
-			second := p.next(method)
+			first := p.Next(method)
+			p.Cut()
+			p = <-n.Host("a").Peers
+			second := p.Next(method)
 			if string(first.Params) != string(second.Params) {
 				t.Errorf("%s: repeated with %s, first was %s", method, second.Params, first.Params)
 			}
-			p.answer(second, struct{}{})
+			p.Answer(second, struct{}{})
 			if _, err := wait(); err != nil {
 				t.Errorf("%s: %v", method, err)
 			}
@@ -392,17 +392,17 @@ func TestCallDecodesAndDoesNotRepeatWhatItDoesNotKnow(t *testing.T) {
 			err := c.Call(t.Context(), wire.MethodAllocate, params, &result)
 			return result.Nonce, err
 		})
-		r := p.next(wire.MethodAllocate)
+		r := p.Next(wire.MethodAllocate)
 		if string(r.Params) != `["s"]` {
 			t.Errorf("got params %s", r.Params)
 		}
-		p.answer(r, held(6))
+		p.Answer(r, held(6))
 		if nonce, err := wait(); err != nil || nonce != 6 {
 			t.Errorf("got %d, %v", nonce, err)
 		}
 		wait = later(func() (int64, error) { return 0, c.Call(t.Context(), "x_write", nil, nil) })
-		p.next("x_write")
-		p.cut()
+		p.Next("x_write")
+		p.Cut()
 		_, err := wait()
 		wantUnknown(t, err)
 		if err := c.Call(t.Context(), wire.MethodSubscribe, nil, nil); err == nil {
@@ -418,7 +418,7 @@ func TestCallDecodesAndDoesNotRepeatWhatItDoesNotKnow(t *testing.T) {
 func TestAResultThatCannotBeReadIsNoRefusal(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		wait := allocate(t, c, AllocateRequest{})
-		p.answer(p.next(wire.MethodAllocate), "what?")
+		p.Answer(p.Next(wire.MethodAllocate), "what?")
 		_, err := wait()
 		wantUnknown(t, err)
 	})

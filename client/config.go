@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -91,19 +92,19 @@ func (cfg Config) complete(first string) (Config, error) {
 	if cfg.NetDial == nil {
 		cfg.NetDial = new(net.Dialer).DialContext
 	}
-	orDefault(&cfg.DialTimeout, 10*time.Second)
-	orDefault(&cfg.ReadTimeout, 75*time.Second)
-	orDefault(&cfg.WriteTimeout, 10*time.Second)
-	orDefault(&cfg.MaxInflight, 256)
-	orDefault(&cfg.QueueLimit, 1024)
-	orDefault(&cfg.MaxMessageBytes, 64<<10)
-	orDefault(&cfg.MaxElapsed, 30*time.Second)
-	orDefault(&cfg.BackoffMin, 100*time.Millisecond)
-	orDefault(&cfg.BackoffMax, 10*time.Second)
-	orDefault(&cfg.RetryMax, min(max(time.Second, cfg.BackoffMin), cfg.BackoffMax))
-	orDefault(&cfg.MarkTimeout, 10*time.Second)
-	orDefault(&cfg.OwnerConnections, 8)
-	orDefault(&cfg.EventBuffer, 256)
+	cfg.DialTimeout = cmp.Or(cfg.DialTimeout, 10*time.Second)
+	cfg.ReadTimeout = cmp.Or(cfg.ReadTimeout, 75*time.Second)
+	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 10*time.Second)
+	cfg.MaxInflight = cmp.Or(cfg.MaxInflight, 256)
+	cfg.QueueLimit = cmp.Or(cfg.QueueLimit, 1024)
+	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, 64<<10)
+	cfg.MaxElapsed = cmp.Or(cfg.MaxElapsed, 30*time.Second)
+	cfg.BackoffMin = cmp.Or(cfg.BackoffMin, 100*time.Millisecond)
+	cfg.BackoffMax = cmp.Or(cfg.BackoffMax, 10*time.Second)
+	cfg.RetryMax = cmp.Or(cfg.RetryMax, min(max(time.Second, cfg.BackoffMin), cfg.BackoffMax))
+	cfg.MarkTimeout = cmp.Or(cfg.MarkTimeout, 10*time.Second)
+	cfg.OwnerConnections = cmp.Or(cfg.OwnerConnections, 8)
+	cfg.EventBuffer = cmp.Or(cfg.EventBuffer, 256)
 	return cfg, cfg.validate()
 }
 
@@ -135,20 +136,13 @@ func (cfg *Config) validate() error {
 	return nil
 }
 
-func orDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
-
-// pace is a fresh sequence of pauses, of which none is above most but for its
+// pace is a fresh sequence of pauses, of which none is above longest but for its
 // spread.
-func (cfg *Config) pace(most time.Duration) *backoff.ExponentialBackOff {
+func (cfg *Config) pace(longest time.Duration) *backoff.ExponentialBackOff {
 	return &backoff.ExponentialBackOff{
 		InitialInterval:     cfg.BackoffMin,
 		RandomizationFactor: 0.5,
 		Multiplier:          2,
-		MaxInterval:         most,
+		MaxInterval:         longest,
 	}
 }

@@ -8,14 +8,15 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"noncegate/internal/wsconn"
 	"noncegate/wire"
 )
 
 const (
-	maxReplyBytes = 16 << 20 // a page of 1,000 allocations is below 1 MiB
-	strayRoom     = 64       // queue places for requests that wait for no answer
-	byeTimeout    = 100 * time.Millisecond
-	strayPause    = time.Second // between two unsubscribes because of stray events
+	maxReplyBytes    = 16 << 20 // a page of 1,000 allocations is below 1 MiB
+	unsubscribeRoom  = 64       // queue places for requests that wait for no answer
+	byeTimeout       = 100 * time.Millisecond
+	unsubscribeEvery = time.Second // between two attempts to end subscriptions that nobody has
 )
 
 // conn is one life of one WebSocket connection. One goroutine reads and one
@@ -25,17 +26,17 @@ type conn struct {
 	born time.Time
 	cfg  *Config
 	ws   *websocket.Conn
-	cork *corkedConn // beneath ws: what joins frames into one write
+	cork *wsconn.Cork // beneath ws
 
-	places  chan struct{} // one for each call under way
-	waiting atomic.Int64  // calls that wait for a place
-	queue   chan *trip    // to the writer
-	pongs   chan []byte   // to the writer; holds the latest only
-	strayAt time.Time     // the reader's: when it last answered a stray event
-	lastID  atomic.Uint64
-	broken  atomic.Bool   // the writer gave up; see breakOff
-	dead    chan struct{} // closed by fail
-	leaving chan struct{} // closed by leave
+	places         chan struct{}  // one for each call under way
+	waiting        atomic.Int64   // calls that wait for a place
+	queue          chan *exchange // to the writer
+	pongs          wsconn.Pongs   // to the writer
+	unsubscribedAt time.Time      // the reader's: when it last ended a subscription that nobody has
+	lastID         atomic.Uint64
+	broken         atomic.Bool   // the writer gave up; see breakOff
+	dead           chan struct{} // closed by fail
+	leaving        chan struct{} // closed by leave
 
 	mu       sync.Mutex               // guards what follows; no I/O beneath it
 	err      error                    // why it is dead
@@ -43,19 +44,19 @@ type conn struct {
 	writeErr error                    // why the writer gave up
 	retired  bool                     // takes no new calls, ends with the last one
 	left     bool                     // leaving is closed
-	pending  map[uint64]*trip         // by id; nil when dead
+	pending  map[uint64]*exchange     // by id; nil when dead
 	subs     map[string]*Subscription // live here, by subscription id; nil when dead
 }
 
-func newConn(url string, ws *websocket.Conn, cork *corkedConn, cfg *Config) *conn {
+func newConn(url string, ws *websocket.Conn, cork *wsconn.Cork, cfg *Config) *conn {
 	c := &conn{
 		url: url, born: time.Now(), cfg: cfg, ws: ws, cork: cork,
 		places:  make(chan struct{}, cfg.MaxInflight),
-		queue:   make(chan *trip, cfg.MaxInflight+strayRoom),
-		pongs:   make(chan []byte, 1),
+		queue:   make(chan *exchange, cfg.MaxInflight+unsubscribeRoom),
+		pongs:   wsconn.NewPongs(),
 		dead:    make(chan struct{}),
 		leaving: make(chan struct{}),
-		pending: make(map[uint64]*trip),
+		pending: make(map[uint64]*exchange),
 		subs:    make(map[string]*Subscription),
 	}
 	ws.SetReadLimit(maxReplyBytes)
@@ -67,19 +68,19 @@ func newConn(url string, ws *websocket.Conn, cork *corkedConn, cfg *Config) *con
 	return c
 }
 
-// trip is one request on its way over one connection.
-type trip struct {
+// exchange is one request on its way over one connection.
+type exchange struct {
 	frame  []byte
-	state  atomic.Int32 // tripQueued, then tripSent or tripWithdrawn
-	sentAt time.Time    // set by the writer before tripSent
-	done   chan arrival // receives exactly once, unless the trip was removed from pending
+	state  atomic.Int32 // queued, then sent or withdrawn
+	sentAt time.Time    // set by the writer before sent
+	done   chan arrival // receives exactly once, unless the exchange was removed from pending
 	live   func(*conn, answer)
 }
 
 const (
-	tripQueued    = iota
-	tripSent      // handed to the network, or about to be
-	tripWithdrawn // never sent
+	queued    = iota
+	sent      // handed to the network, or about to be
+	withdrawn // never sent
 )
 
 // answer is the result of a call that was answered.
@@ -137,7 +138,7 @@ func (c *conn) enter(ctx context.Context) error {
 	}
 }
 
-func (c *conn) enqueue(o *op) (uint64, *trip, error) {
+func (c *conn) enqueue(o *op) (uint64, *exchange, error) {
 	id := c.lastID.Add(1)
 	data, err := encode(id, o.method, o.params)
 	if err == nil && len(data) > c.cfg.MaxMessageBytes {
@@ -146,7 +147,7 @@ func (c *conn) enqueue(o *op) (uint64, *trip, error) {
 	if err != nil {
 		return 0, nil, &NotSentError{Err: err}
 	}
-	t := &trip{frame: data, done: make(chan arrival, 1), live: o.live}
+	t := &exchange{frame: data, done: make(chan arrival, 1), live: o.live}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -165,8 +166,8 @@ func (c *conn) enqueue(o *op) (uint64, *trip, error) {
 }
 
 // abandon ends the wait for t, whose context is over.
-func (c *conn) abandon(ctx context.Context, id uint64, t *trip) (answer, error) {
-	if t.state.CompareAndSwap(tripQueued, tripWithdrawn) {
+func (c *conn) abandon(ctx context.Context, id uint64, t *exchange) (answer, error) {
+	if t.state.CompareAndSwap(queued, withdrawn) {
 		c.remove(id)
 		return answer{}, &NotSentError{Err: ctxError(ctx)}
 	}
@@ -180,9 +181,9 @@ func (c *conn) abandon(ctx context.Context, id uint64, t *trip) (answer, error) 
 	return answer{}, &lostError{ctxError(ctx)}
 }
 
-// remove takes the trip out of pending, and ends a retired connection with the
+// remove takes the exchange out of pending, and ends a retired connection with the
 // last one. It returns nil when somebody else removed it.
-func (c *conn) remove(id uint64) *trip {
+func (c *conn) remove(id uint64) *exchange {
 	c.mu.Lock()
 	t := c.pending[id]
 	delete(c.pending, id)
@@ -218,7 +219,7 @@ func (c *conn) unsubscribe(id string) {
 		return // a string always has a JSON form
 	}
 	select {
-	case c.queue <- &trip{frame: data}:
+	case c.queue <- &exchange{frame: data}:
 	default:
 	}
 }
@@ -288,7 +289,7 @@ func (c *conn) fail(err error) {
 	close(c.dead)
 	c.ws.Close()
 	for _, t := range pending {
-		if t.state.CompareAndSwap(tripQueued, tripWithdrawn) {
+		if t.state.CompareAndSwap(queued, withdrawn) {
 			t.done <- arrival{err: &NotSentError{Err: err, again: true}}
 		} else {
 			t.done <- arrival{err: &lostError{err}}

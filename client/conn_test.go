@@ -17,6 +17,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"noncegate/internal/wsconn/wspeer"
 	"noncegate/wire"
 )
 
@@ -30,12 +31,12 @@ func TestConcurrentCallsAreToldApartByID(t *testing.T) {
 		byRequest := make(map[string]int64)
 		var got []received
 		for i := range calls {
-			r := p.next(wire.MethodAllocate)
-			byRequest[r.requestID(t)] = int64(i)
+			r := p.Next(wire.MethodAllocate)
+			byRequest[requestID(t, r)] = int64(i)
 			got = append(got, r)
 		}
 		for i := calls - 1; i >= 0; i-- { // answered in another order
-			p.answer(got[i], held(int64(i)))
+			p.Answer(got[i], held(int64(i)))
 		}
 		for _, wait := range waits {
 			if a, err := wait(); err != nil || a.Nonce != byRequest[a.RequestID] {
@@ -48,7 +49,7 @@ func TestConcurrentCallsAreToldApartByID(t *testing.T) {
 func TestACallCancelledBeforeItWasSentSaysSo(t *testing.T) {
 	story(t, Config{MaxInflight: 1}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		allocate(t, c, AllocateRequest{})
-		p.next(wire.MethodAllocate) // has the only place
+		p.Next(wire.MethodAllocate) // has the only place
 		ctx, cancel := context.WithCancelCause(t.Context())
 		wait := later(func() (Allocation, error) { return c.Allocate(ctx, AllocateRequest{Signer: "s"}) })
 		synctest.Wait()
@@ -66,15 +67,15 @@ func TestACallCancelledAfterItWasSentIsUnknown(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		ctx, cancel := context.WithCancel(t.Context())
 		wait := later(func() (Allocation, error) { return c.Allocate(ctx, AllocateRequest{Signer: "s"}) })
-		r := p.next(wire.MethodAllocate)
+		r := p.Next(wire.MethodAllocate)
 		cancel()
 		_, err := wait()
-		if u := wantUnknown(t, err); u.RequestID != r.requestID(t) || !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v, want request id %q and a cancelled context", err, r.requestID(t))
+		if u := wantUnknown(t, err); u.RequestID != requestID(t, r) || !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want request id %q and a cancelled context", err, requestID(t, r))
 		}
-		p.answer(r, held(1)) // too late: it harms nobody
+		p.Answer(r, held(1)) // too late: it harms nobody
 		wait = allocate(t, c, AllocateRequest{})
-		p.answer(p.next(wire.MethodAllocate), held(2))
+		p.Answer(p.Next(wire.MethodAllocate), held(2))
 		if a, err := wait(); err != nil || a.Nonce != 2 {
 			t.Errorf("got %v, %v", a, err)
 		}
@@ -90,11 +91,11 @@ func TestCallsBeyondTheQueueAreRefusedByName(t *testing.T) {
 		}
 		_, err := c.Allocate(t.Context(), AllocateRequest{Signer: "s"})
 		wantNotSent(t, err, ErrQueueFull)
-		if len(p.requests) != 2 {
-			t.Errorf("%d calls are under way, want 2", len(p.requests))
+		if len(p.Requests) != 2 {
+			t.Errorf("%d calls are under way, want 2", len(p.Requests))
 		}
 		for range 5 {
-			p.answer(p.next(wire.MethodAllocate), held(1))
+			p.Answer(p.Next(wire.MethodAllocate), held(1))
 		}
 		for _, wait := range waits {
 			if _, err := wait(); err != nil {
@@ -128,12 +129,12 @@ func (s stalling) Write(p []byte) (int, error) {
 // stalled is closed. writes counts them all.
 func stallingStory(t *testing.T, cfg Config, tell func(t *testing.T, c *Client, p *peer, stalled chan struct{}, writes *atomic.Int64)) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNetwork(t, "a")
+		n := wspeer.New(t, "a")
 		var writes atomic.Int64
 		stalled := make(chan struct{}, 1)
 		stalled <- struct{}{} // the upgrade
 		cfg.NetDial = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			raw, err := n.dial(ctx, network, addr)
+			raw, err := n.Dial(ctx, network, addr)
 			return stalling{raw, &writes, stalled}, err
 		}
 		c, err := Dial(t.Context(), "ws://a", cfg)
@@ -141,7 +142,7 @@ func stallingStory(t *testing.T, cfg Config, tell func(t *testing.T, c *Client, 
 			t.Fatal(err)
 		}
 		defer c.Close()
-		tell(t, c, <-n.hosts["a"].peers, stalled, &writes)
+		tell(t, c, <-n.Host("a").Peers, stalled, &writes)
 	})
 }
 
@@ -160,7 +161,7 @@ func TestRequestsQueuedBehindAWriteLeaveTogether(t *testing.T) {
 		wantNotSent(t, err, context.Canceled)
 		close(stalled)
 		for range 100 {
-			p.answer(p.next(wire.MethodAllocate), held(1))
+			p.Answer(p.Next(wire.MethodAllocate), held(1))
 		}
 		for _, wait := range waits {
 			if _, err := wait(); err != nil {
@@ -185,8 +186,8 @@ func TestWithdrawnRequestsDoNotPileUp(t *testing.T) {
 			_, err = wait()
 		}
 		wantNotSent(t, err, ErrQueueFull)
-		if most := strayRoom + 3; sent > most {
-			t.Errorf("%d requests were queued behind a stuck write, want at most %d", sent, most)
+		if limit := unsubscribeRoom + 3; sent > limit {
+			t.Errorf("%d requests were queued behind a stuck write, want at most %d", sent, limit)
 		}
 	})
 }
@@ -195,12 +196,12 @@ func TestAPingIsAnsweredAndKeepsTheConnection(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
 		for range 10 {
 			time.Sleep(30 * time.Second)
-			p.ws.WriteControl(websocket.PingMessage, []byte("hello"), time.Now().Add(time.Second))
-			if got := <-p.pongs; got != "hello" {
+			p.WS.WriteControl(websocket.PingMessage, []byte("hello"), time.Now().Add(time.Second))
+			if got := <-p.Pongs; got != "hello" {
 				t.Errorf("got pong %q", got)
 			}
 		}
-		if got := len(n.dials()); got != 1 {
+		if got := len(n.Dials()); got != 1 {
 			t.Errorf("%d connections, want 1", got)
 		}
 	})
@@ -209,7 +210,7 @@ func TestAPingIsAnsweredAndKeepsTheConnection(t *testing.T) {
 func TestASilentPeerIsDead(t *testing.T) {
 	story(t, Config{ReadTimeout: 40 * time.Second}, func(t *testing.T, n *network, c *Client, p *peer) {
 		began := time.Now()
-		<-n.hosts["a"].peers // the next connection
+		<-n.Host("a").Peers // the next connection
 		if took := time.Since(began); took < 40*time.Second || took > 41*time.Second {
 			t.Errorf("came back after %v, want 40 s of silence", took)
 		}
@@ -219,19 +220,17 @@ func TestASilentPeerIsDead(t *testing.T) {
 func TestAPeerThatDoesNotReadIsDead(t *testing.T) {
 	story(t, Config{WriteTimeout: 5 * time.Second}, func(t *testing.T, n *network, c *Client, p *peer) {
 		synctest.Wait()
-		deaf := p.deaf
-		deaf <- struct{}{}
-		defer func() { <-deaf }()
+		p.StopReading()
 		began := time.Now()
 		first := allocate(t, c, AllocateRequest{})
-		p.next(wire.MethodAllocate) // the last it reads
+		p.Next(wire.MethodAllocate) // the last it reads
 		second := allocate(t, c, AllocateRequest{})
-		p = <-n.hosts["a"].peers
+		p = <-n.Host("a").Peers
 		if took := time.Since(began); took < 5*time.Second || took > 5*time.Second+lastWords+time.Second {
 			t.Errorf("came back after %v", took)
 		}
-		p.answer(p.next(wire.MethodAllocate), held(1))
-		p.answer(p.next(wire.MethodAllocate), held(1))
+		p.Answer(p.Next(wire.MethodAllocate), held(1))
+		p.Answer(p.Next(wire.MethodAllocate), held(1))
 		for _, wait := range []func() (Allocation, error){first, second} {
 			if _, err := wait(); err != nil {
 				t.Error(err)
@@ -248,19 +247,19 @@ func TestNonsenseEndsTheConnection(t *testing.T) {
 	} {
 		story(t, Config{NoRequestIDs: true}, func(t *testing.T, n *network, c *Client, p *peer) {
 			wait := allocate(t, c, AllocateRequest{})
-			p.next(wire.MethodAllocate)
-			p.send("%s", nonsense)
+			p.Next(wire.MethodAllocate)
+			p.Send("%s", nonsense)
 			_, err := wait()
 			if wantUnknown(t, err); errors.Is(err, ErrServerBusy) {
 				t.Errorf("%s: %v is a refusal", nonsense, err)
 			}
-			<-n.hosts["a"].peers
+			<-n.Host("a").Peers
 		})
 	}
 }
 
 func TestAnAnswerBeforeTheRequestEndsTheConnection(t *testing.T) {
-	c := &conn{pending: map[uint64]*trip{1: {}}}
+	c := &conn{pending: map[uint64]*exchange{1: {}}}
 	if err := c.deliver(1, &frame{}); err == nil || c.pending[1] == nil {
 		t.Errorf("got error %v", err)
 	}
@@ -269,7 +268,7 @@ func TestAnAnswerBeforeTheRequestEndsTheConnection(t *testing.T) {
 func TestCloseEndsCallsInFlightAndSaysWhichWereSent(t *testing.T) {
 	story(t, Config{MaxInflight: 1}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		sent := allocate(t, c, AllocateRequest{})
-		p.next(wire.MethodAllocate)
+		p.Next(wire.MethodAllocate)
 		waiting := allocate(t, c, AllocateRequest{})
 		synctest.Wait()
 		if err := c.Close(); err != nil {
@@ -283,7 +282,7 @@ func TestCloseEndsCallsInFlightAndSaysWhichWereSent(t *testing.T) {
 		wantNotSent(t, err, ErrClosed)
 		_, err = c.Allocate(t.Context(), AllocateRequest{Signer: "s"})
 		wantNotSent(t, err, ErrClosed)
-		if ended := <-p.ended; !websocket.IsCloseError(ended, websocket.CloseNormalClosure) {
+		if ended := <-p.Ended; !websocket.IsCloseError(ended, websocket.CloseNormalClosure) {
 			t.Errorf("the gateway saw %v, want a goodbye", ended)
 		}
 		c.Close()
@@ -293,7 +292,7 @@ func TestCloseEndsCallsInFlightAndSaysWhichWereSent(t *testing.T) {
 func TestCloseEndsAPause(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		wait := allocate(t, c, AllocateRequest{})
-		p.busy(p.next(wire.MethodAllocate), 20_000)
+		busy(p, p.Next(wire.MethodAllocate), 20_000)
 		synctest.Wait()
 		c.Close()
 		if _, err := wait(); !errors.Is(err, ErrServerBusy) || !errors.Is(err, ErrClosed) {

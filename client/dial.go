@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/gorilla/websocket"
+
+	"noncegate/internal/wsconn"
 )
 
 // dial opens one connection and starts its goroutines. The error is a
@@ -20,29 +22,18 @@ import (
 func (c *Client) dial(ctx context.Context, url string) (*conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.DialTimeout, errDialTimeout)
 	defer cancel()
-	var cork *corkedConn
-	unwatch := func() bool { return true }
+	cork := new(wsconn.Cork)
 	dialer := websocket.Dialer{
 		Proxy:           http.ProxyFromEnvironment,
 		TLSClientConfig: c.cfg.TLS,
 		ReadBufferSize:  4 << 10,
 		WriteBufferSize: 4 << 10,
-		NetDialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			raw, err := c.cfg.NetDial(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			cork = &corkedConn{Conn: raw}
-			// gorilla looks at the context only while it dials.
-			unwatch = context.AfterFunc(ctx, func() { raw.Close() })
-			return cork, nil
+		NetDialContext: func(ctx context.Context, network, addr string) (_ net.Conn, err error) {
+			cork.Conn, err = c.cfg.NetDial(ctx, network, addr)
+			return cork, err
 		},
 	}
-	ws, resp, err := dialer.DialContext(ctx, url, c.cfg.Header)
-	if !unwatch() && err == nil {
-		ws.Close()
-		err = ctxError(ctx)
-	}
+	ws, resp, err := wsconn.Dial(ctx, dialer, url, c.cfg.Header)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = ctxError(ctx)

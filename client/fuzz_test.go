@@ -24,24 +24,24 @@ func FuzzReceive(f *testing.F) {
 	f.Add([]byte(`{"id":1,"error":{"code":-32010,"message":"not_owner: b","data":{"reason":"not_owner","ownerUrl":"ws://b/ws","ownerNode":"b"}}}`), []byte(`{"id":1}`), []byte(`[]`))
 	f.Fuzz(func(t *testing.T, first, second, third []byte) {
 		c := &conn{
-			cfg: &Config{}, queue: make(chan *trip, 4), dead: make(chan struct{}), leaving: make(chan struct{}),
-			pending: make(map[uint64]*trip), subs: make(map[string]*Subscription),
+			cfg: &Config{}, queue: make(chan *exchange, 4), dead: make(chan struct{}), leaving: make(chan struct{}),
+			pending: make(map[uint64]*exchange), subs: make(map[string]*Subscription),
 		}
 		s := &Subscription{events: make(chan Event, 1), lost: make(chan struct{}, 1)}
 		c.subs["0x1"] = s
-		trips := make([]*trip, 3)
-		for i := range trips {
-			trips[i] = &trip{done: make(chan arrival, 1)}
-			trips[i].state.Store(tripSent)
-			c.pending[uint64(i+1)] = trips[i]
+		exchanges := make([]*exchange, 3)
+		for i := range exchanges {
+			exchanges[i] = &exchange{done: make(chan arrival, 1)}
+			exchanges[i].state.Store(sent)
+			c.pending[uint64(i+1)] = exchanges[i]
 		}
-		trips[1].live = func(_ *conn, a answer) {
+		exchanges[1].live = func(_ *conn, a answer) {
 			var id string
 			if wire.Unmarshal(a.result, &id) == nil {
 				c.subscribe(id, s)
 			}
 		}
-		trips[2].state.Store(tripQueued)
+		exchanges[2].state.Store(queued)
 		for _, data := range [][]byte{first, second, third} {
 			if c.receive(data) != nil {
 				break
@@ -49,7 +49,7 @@ func FuzzReceive(f *testing.F) {
 		}
 		for i, want := range []any{new(wire.AllocateResult), new(string), nil} {
 			select {
-			case a := <-trips[i].done:
+			case a := <-exchanges[i].done:
 				if want == nil {
 					t.Error("a call that was not sent was answered")
 				} else if a.err == nil {

@@ -39,11 +39,11 @@ func TestMarksExtensionsAndRepairsSayWhatTheirCallerSaid(t *testing.T) {
 	} {
 		story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
 			wait := later(func() (struct{}, error) { return struct{}{}, call(t.Context(), c) })
-			r := <-p.requests
+			r := <-p.Requests
 			if got := r.Method + " " + string(r.Params); got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
-			p.answer(r, wire.MarkResult{})
+			p.Answer(r, wire.MarkResult{})
 			if _, err := wait(); err != nil {
 				t.Error(err)
 			}
@@ -55,17 +55,17 @@ func TestExtensionsAndRepairsCountTheirDeadlineFromSending(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		sent := time.Now()
 		extended := later(func() (Extension, error) { return c.Extend(t.Context(), Hold{"s", 4, 2}, time.Minute) })
-		r := p.next(wire.MethodExtend)
+		r := p.Next(wire.MethodExtend)
 		time.Sleep(time.Second) // fake: the gateway takes its time
-		p.answer(r, wire.ExtendResult{Signer: "s", Nonce: 4, Attempt: 2, HoldMs: 60_000})
+		p.Answer(r, wire.ExtendResult{Signer: "s", Nonce: 4, Attempt: 2, HoldMs: 60_000})
 		if e, err := extended(); err != nil || e.Deadline.Sub(sent) != time.Minute {
 			t.Errorf("got %+v, %v", e, err)
 		}
 		sent = time.Now()
 		repaired := later(func() (Repair, error) { return c.Repair(t.Context(), RepairRequest{Signer: "s"}) })
-		r = p.next(wire.MethodRepair)
+		r = p.Next(wire.MethodRepair)
 		time.Sleep(time.Second)
-		p.answer(r, wire.RepairResult{Signer: "s", Nonce: 3, Attempt: 5, HoldMs: 9000, Was: &wire.Was{Status: wire.StatusUnknown, Attempt: 4}})
+		p.Answer(r, wire.RepairResult{Signer: "s", Nonce: 3, Attempt: 5, HoldMs: 9000, Was: &wire.Was{Status: wire.StatusUnknown, Attempt: 4}})
 		if got, err := repaired(); err != nil || got.Deadline.Sub(sent) != 9*time.Second || got.Hold() != (Hold{"s", 3, 5}) || got.Was.Attempt != 4 {
 			t.Errorf("got %+v, %v", got, err)
 		}
@@ -75,23 +75,23 @@ func TestExtensionsAndRepairsCountTheirDeadlineFromSending(t *testing.T) {
 func TestARepairIsRepeatedWithItsRequestIDAndNotWithoutOne(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
 		wait := later(func() (Repair, error) { return c.Repair(t.Context(), RepairRequest{Signer: "s"}) })
-		first := p.next(wire.MethodRepair)
-		p.cut()
-		p = <-n.hosts["a"].peers
-		again := p.next(wire.MethodRepair)
-		if id := first.requestID(t); id == "" || again.requestID(t) != id {
-			t.Errorf("repeated with the request id %q, first was %q", again.requestID(t), id)
+		first := p.Next(wire.MethodRepair)
+		p.Cut()
+		p = <-n.Host("a").Peers
+		again := p.Next(wire.MethodRepair)
+		if id := requestID(t, first); id == "" || requestID(t, again) != id {
+			t.Errorf("repeated with the request id %q, first was %q", requestID(t, again), id)
 		}
-		p.answer(again, wire.RepairResult{Signer: "s", Nonce: 3, Attempt: 5})
-		if r, err := wait(); err != nil || r.Was != nil || r.RequestID != first.requestID(t) {
+		p.Answer(again, wire.RepairResult{Signer: "s", Nonce: 3, Attempt: 5})
+		if r, err := wait(); err != nil || r.Was != nil || r.RequestID != requestID(t, first) {
 			t.Errorf("got %+v, %v", r, err)
 		}
 	})
 	story(t, Config{NoRequestIDs: true}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		wait := later(func() (Repair, error) { return c.Repair(t.Context(), RepairRequest{Signer: "s"}) })
-		p.busy(p.next(wire.MethodRepair), 0) // nothing happened, and it is tried again
-		p.next(wire.MethodRepair)
-		p.cut() // a second repair would hand the nonce out once more
+		busy(p, p.Next(wire.MethodRepair), 0) // nothing happened, and it is tried again
+		p.Next(wire.MethodRepair)
+		p.Cut() // a second repair would hand the nonce out once more
 		_, err := wait()
 		wantUnknown(t, err)
 	})
@@ -102,7 +102,7 @@ func TestAWindowIsAHoldLimitWithTheLowestNonce(t *testing.T) {
 		story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
 			wait := allocate(t, c, AllocateRequest{})
 			lowest := int64(7)
-			p.refuse(p.next(wire.MethodAllocate), wire.CodeHoldLimit, "hold_limit", wire.ErrorData{Cause: cause, Nonce: &lowest, Limit: 16})
+			p.Reject(p.Next(wire.MethodAllocate), wire.CodeHoldLimit, "hold_limit", wire.ErrorData{Cause: cause, Nonce: &lowest, Limit: 16})
 			_, err := wait()
 			if !errors.Is(err, ErrHoldLimit) || errors.Is(err, ErrWindow) != window {
 				t.Errorf("cause %q: got %v", cause, err)

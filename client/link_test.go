@@ -12,6 +12,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"noncegate/internal/wsconn/wspeer"
 	"noncegate/wire"
 )
 
@@ -20,16 +21,16 @@ func TestTheClientComesBackAfterCloseCodesThatAllowIt(t *testing.T) {
 		story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
 			closed := time.Now()
 			if code == 0 {
-				p.cut()
+				p.Cut()
 			} else {
-				p.closeWith(code)
+				closeWith(p, code)
 			}
-			p = <-n.hosts["a"].peers
+			p = <-n.Host("a").Peers
 			if pause := time.Since(closed); pause < 50*time.Millisecond || pause > 200*time.Millisecond {
 				t.Errorf("%d: came back after %v, want 100 ms give or take a half", code, pause)
 			}
 			wait := allocate(t, c, AllocateRequest{})
-			p.answer(p.next(wire.MethodAllocate), held(1))
+			p.Answer(p.Next(wire.MethodAllocate), held(1))
 			if _, err := wait(); err != nil {
 				t.Errorf("%d: %v", code, err)
 			}
@@ -40,10 +41,10 @@ func TestTheClientComesBackAfterCloseCodesThatAllowIt(t *testing.T) {
 func TestTheClientStaysAwayWhenTold(t *testing.T) {
 	story(t, Config{MaxInflight: 1}, func(t *testing.T, n *network, c *Client, p *peer) {
 		sent := allocate(t, c, AllocateRequest{})
-		p.next(wire.MethodAllocate)
+		p.Next(wire.MethodAllocate)
 		waiting := allocate(t, c, AllocateRequest{})
 		synctest.Wait()
-		p.closeWith(4500)
+		closeWith(p, 4500)
 		_, err := sent()
 		wantUnknown(t, err)
 		if e, ok := errors.AsType[*CloseError](err); !ok || e.Code != 4500 || e.Reason != "as the test says" {
@@ -57,7 +58,7 @@ func TestTheClientStaysAwayWhenTold(t *testing.T) {
 			t.Errorf("got error %v, want the close code", err)
 		}
 		time.Sleep(time.Hour)
-		if got := len(n.dials()); got != 1 {
+		if got := len(n.Dials()); got != 1 {
 			t.Errorf("dialled %d times, want once", got)
 		}
 	})
@@ -66,7 +67,7 @@ func TestTheClientStaysAwayWhenTold(t *testing.T) {
 func TestTheWriterLeavesTheLastWordToTheCloseFrame(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
 		c.main.current().breakOff(errors.New("broken pipe")) // as after a write
-		p.closeWith(4600)
+		closeWith(p, 4600)
 		_, err := c.Status(t.Context(), "s")
 		if e, ok := errors.AsType[*CloseError](err); !ok || e.Code != 4600 {
 			t.Errorf("got error %v, want the close code", err)
@@ -76,11 +77,11 @@ func TestTheWriterLeavesTheLastWordToTheCloseFrame(t *testing.T) {
 
 func TestAddressesAreTriedInTurn(t *testing.T) {
 	story(t, Config{URLs: []string{"ws://nowhere", "ws://b"}}, func(t *testing.T, n *network, c *Client, p *peer) {
-		p.cut()
-		p = <-n.hosts["b"].peers
-		p.cut()
-		<-n.hosts["a"].peers
-		if got, want := n.dials(), []string{"a", "nowhere", "b", "a"}; !slices.Equal(got, want) {
+		p.Cut()
+		p = <-n.Host("b").Peers
+		p.Cut()
+		<-n.Host("a").Peers
+		if got, want := n.Dials(), []string{"a", "nowhere", "b", "a"}; !slices.Equal(got, want) {
 			t.Errorf("dialled %v, want %v", got, want)
 		}
 	})
@@ -88,17 +89,17 @@ func TestAddressesAreTriedInTurn(t *testing.T) {
 
 func TestDialTriesEachAddressOnceAndJoinsTheErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNetwork(t, "a")
-		n.hosts["a"].closed.Store(&closed{503, "7", "full \x1b[31mhouse\xff\nand more"})
-		_, err := Dial(t.Context(), "ws://nowhere", Config{URLs: []string{"ws://a"}, NetDial: n.dial})
+		n := wspeer.New(t, "a")
+		n.Host("a").Refuse.Store(&wspeer.Refusal{Status: 503, RetryAfter: "7", Text: "full \x1b[31mhouse\xff\nand more"})
+		_, err := Dial(t.Context(), "ws://nowhere", Config{URLs: []string{"ws://a"}, NetDial: n.Dial})
 		e, ok := errors.AsType[*DialError](err)
 		if !ok || e.URL != "ws://nowhere/ws" {
 			t.Fatalf("got error %v", err)
 		}
-		if got, want := n.dials(), []string{"nowhere", "a"}; !slices.Equal(got, want) {
+		if got, want := n.Dials(), []string{"nowhere", "a"}; !slices.Equal(got, want) {
 			t.Errorf("dialled %v, want %v", got, want)
 		}
-		_, err = Dial(t.Context(), "ws://a", Config{NetDial: n.dial})
+		_, err = Dial(t.Context(), "ws://a", Config{NetDial: n.Dial})
 		if e, _ = errors.AsType[*DialError](err); e == nil || e.Status != 503 || e.RetryAfter != 7*time.Second || e.Reason != "full [31mhouse" {
 			t.Errorf("got error %v", err)
 		}
@@ -107,16 +108,16 @@ func TestDialTriesEachAddressOnceAndJoinsTheErrors(t *testing.T) {
 
 func TestRetryAfterOfARefusedUpgradeIsObeyed(t *testing.T) {
 	story(t, Config{MaxElapsed: -1}, func(t *testing.T, n *network, c *Client, p *peer) {
-		g := n.hosts["a"]
-		g.closed.Store(&closed{status: 503, retryAfter: "20"})
-		p.cut()
-		for len(n.dials()) < 2 {
+		g := n.Host("a")
+		g.Refuse.Store(&wspeer.Refusal{Status: 503, RetryAfter: "20"})
+		p.Cut()
+		for len(n.Dials()) < 2 {
 			time.Sleep(10 * time.Millisecond)
 		}
 		refused := time.Now()
 		synctest.Wait()
-		g.closed.Store(nil)
-		<-g.peers
+		g.Refuse.Store(nil)
+		<-g.Peers
 		if pause := time.Since(refused); pause < 19*time.Second || pause > 21*time.Second {
 			t.Errorf("came back after %v, asked was 20 s", pause)
 		}
@@ -125,8 +126,8 @@ func TestRetryAfterOfARefusedUpgradeIsObeyed(t *testing.T) {
 
 func TestACallWithoutConnectionWaitsAndSaysWhyThereWasNone(t *testing.T) {
 	story(t, Config{MaxElapsed: 5 * time.Second}, func(t *testing.T, n *network, c *Client, p *peer) {
-		n.hosts["a"].closed.Store(&closed{status: 401, says: "the credential was revoked"})
-		p.cut()
+		n.Host("a").Refuse.Store(&wspeer.Refusal{Status: 401, Text: "the credential was revoked"})
+		p.Cut()
 		synctest.Wait()
 		_, err := c.Allocate(t.Context(), AllocateRequest{Signer: "s"})
 		wantNotSent(t, err, context.DeadlineExceeded)
@@ -140,17 +141,17 @@ func TestPausesBetweenConnectionsGrowUntilOneLasts(t *testing.T) {
 	story(t, Config{BackoffMax: time.Second}, func(t *testing.T, n *network, c *Client, p *peer) {
 		for _, base := range []time.Duration{100, 200, 400, 800, 1000} {
 			base *= time.Millisecond
-			p.cut()
+			p.Cut()
 			lost := time.Now()
-			p = <-n.hosts["a"].peers
+			p = <-n.Host("a").Peers
 			if pause := time.Since(lost); pause < base/2 || pause > base*3/2+1 {
 				t.Errorf("pause %v, want %v give or take a half", pause, base)
 			}
 		}
 		time.Sleep(time.Second)
-		p.cut()
+		p.Cut()
 		lost := time.Now()
-		<-n.hosts["a"].peers
+		<-n.Host("a").Peers
 		if pause := time.Since(lost); pause > 150*time.Millisecond {
 			t.Errorf("pause %v after a connection that lasted", pause)
 		}
@@ -160,30 +161,30 @@ func TestPausesBetweenConnectionsGrowUntilOneLasts(t *testing.T) {
 func TestDrainingMovesToAnotherGatewayBeforeTheOldOneIsLeft(t *testing.T) {
 	story(t, Config{URLs: []string{"ws://b"}}, func(t *testing.T, n *network, c *Client, p *peer) {
 		old := later(func() (wire.StatusResult, error) { return c.Status(t.Context(), "served") })
-		served := p.next(wire.MethodStatus)
+		served := p.Next(wire.MethodStatus)
 		wait := allocate(t, c, AllocateRequest{})
-		first := p.next(wire.MethodAllocate)
-		p.refuse(first, wire.CodeDraining, "draining", wire.ErrorData{})
-		q := <-n.hosts["b"].peers
+		first := p.Next(wire.MethodAllocate)
+		p.Reject(first, wire.CodeDraining, "draining", wire.ErrorData{})
+		q := <-n.Host("b").Peers
 		var second received
 		select {
-		case second = <-q.requests:
-		case second = <-p.requests: // it was faster than the new connection
-			p.refuse(second, wire.CodeDraining, "draining", wire.ErrorData{})
-			second = q.next(wire.MethodAllocate)
+		case second = <-q.Requests:
+		case second = <-p.Requests: // it was faster than the new connection
+			p.Reject(second, wire.CodeDraining, "draining", wire.ErrorData{})
+			second = q.Next(wire.MethodAllocate)
 		}
-		if second.requestID(t) != first.requestID(t) {
+		if requestID(t, second) != requestID(t, first) {
 			t.Error("repeated with another request id")
 		}
-		q.answer(second, held(1))
+		q.Answer(second, held(1))
 		if _, err := wait(); err != nil {
 			t.Error(err)
 		}
-		p.answer(served, wire.StatusResult{Next: 5}) // what is under way there may end
+		p.Answer(served, wire.StatusResult{Next: 5}) // what is under way there may end
 		if s, err := old(); err != nil || s.Next != 5 {
 			t.Errorf("got %v, %v", s, err)
 		}
-		if ended := <-p.ended; !websocket.IsCloseError(ended, websocket.CloseNormalClosure) {
+		if ended := <-p.Ended; !websocket.IsCloseError(ended, websocket.CloseNormalClosure) {
 			t.Errorf("the old gateway saw %v, want a goodbye", ended)
 		}
 	})

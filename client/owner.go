@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"noncegate/wire"
 )
 
@@ -20,9 +22,10 @@ type owners struct {
 	c      *Client
 	secure bool
 
-	mu     sync.Mutex        // guards what follows
-	routes map[string]string // signer to URL, at most maxRoutes
-	lines  map[string]*line  // by URL, at most Config.OwnerConnections
+	routes *lru.Cache[string, string] // signer to URL, at most maxRoutes
+
+	mu    sync.Mutex       // guards lines
+	lines map[string]*line // by URL, at most Config.OwnerConnections
 }
 
 // line is one owner's connection, from the first dial to its end.
@@ -32,11 +35,8 @@ type line struct {
 }
 
 func newOwners(c *Client) *owners {
-	return &owners{
-		c: c, secure: c.cfg.secure(),
-		routes: make(map[string]string),
-		lines:  make(map[string]*line),
-	}
+	routes, _ := lru.New[string, string](maxRoutes) // fails for a size below 1
+	return &owners{c: c, secure: c.cfg.secure(), routes: routes, lines: make(map[string]*line)}
 }
 
 // learn takes in what not_owner said, and reports whether it can be followed.
@@ -98,18 +98,9 @@ func (l *line) open() bool {
 // remember sends the call, and later ones for its signer, to url.
 func (w *owners) remember(o *op, url string) {
 	o.owner = url
-	if o.signer == "" {
-		return
+	if o.signer != "" {
+		w.routes.Add(o.signer, url)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, known := w.routes[o.signer]; !known && len(w.routes) >= maxRoutes {
-		for signer := range w.routes { // whichever comes
-			delete(w.routes, signer)
-			break
-		}
-	}
-	w.routes[o.signer] = url
 }
 
 // route returns the URL of the gateway to ask, "" for the main connection.
@@ -117,17 +108,14 @@ func (w *owners) route(o *op) string {
 	if o.owner != "" || o.signer == "" {
 		return o.owner
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.routes[o.signer]
+	url, _ := w.routes.Get(o.signer)
+	return url
 }
 
 // forget sends the call and later ones for its signer to the main connection.
 func (w *owners) forget(o *op) {
 	o.owner = ""
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.routes, o.signer)
+	w.routes.Remove(o.signer)
 }
 
 // reach returns a live connection to url, dialling when there is none, or nil

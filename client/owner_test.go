@@ -3,7 +3,6 @@ package client
 import (
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -14,35 +13,35 @@ import (
 
 func notOwner(url string) wire.ErrorData { return wire.ErrorData{OwnerNode: "b", OwnerURL: url} }
 
-func (p *peer) sendTo(r received, url string) {
-	p.t.Helper()
-	p.refuse(r, wire.CodeNotOwner, "not_owner", notOwner(url))
+func sendTo(p *peer, r received, url string) {
+	p.T.Helper()
+	p.Reject(r, wire.CodeNotOwner, "not_owner", notOwner(url))
 }
 
 func TestNotOwnerIsFollowedAtOnceAndRemembered(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
 		began := time.Now()
 		wait := allocate(t, c, AllocateRequest{})
-		first := p.next(wire.MethodAllocate)
-		p.sendTo(first, "http://b:8080")
-		q := <-n.hosts["b"].peers
-		second := q.next(wire.MethodAllocate)
-		q.answer(second, held(1))
-		if _, err := wait(); err != nil || first.requestID(t) != second.requestID(t) {
-			t.Fatalf("error %v, request ids %q and %q", err, first.requestID(t), second.requestID(t))
+		first := p.Next(wire.MethodAllocate)
+		sendTo(p, first, "http://b:8080")
+		q := <-n.Host("b").Peers
+		second := q.Next(wire.MethodAllocate)
+		q.Answer(second, held(1))
+		if _, err := wait(); err != nil || requestID(t, first) != requestID(t, second) {
+			t.Fatalf("error %v, request ids %q and %q", err, requestID(t, first), requestID(t, second))
 		}
 		if took := time.Since(began); took != 0 {
 			t.Errorf("took %v, want no pause", took)
 		}
 		wait = allocate(t, c, AllocateRequest{}) // straight to b now
-		q.answer(q.next(wire.MethodAllocate), held(2))
+		q.Answer(q.Next(wire.MethodAllocate), held(2))
 		wait()
 		wait = allocate(t, c, AllocateRequest{Signer: "other"}) // nothing known: to a
-		p.answer(p.next(wire.MethodAllocate), held(1))
+		p.Answer(p.Next(wire.MethodAllocate), held(1))
 		if _, err := wait(); err != nil {
 			t.Error(err)
 		}
-		if got, want := n.dials(), []string{"a", "b"}; !slices.Equal(got, want) {
+		if got, want := n.Dials(), []string{"a", "b"}; !slices.Equal(got, want) {
 			t.Errorf("dialled %v, want %v", got, want)
 		}
 	})
@@ -53,15 +52,15 @@ func TestTwoGatewaysThatNameEachOtherAreAskedWithPauses(t *testing.T) {
 		tries := make(chan int, 2)
 		blame := func(p *peer, url string) {
 			count := 0
-			for r := range p.requests {
-				p.sendTo(r, url)
+			for r := range p.Requests {
+				sendTo(p, r, url)
 				count++
 			}
 			tries <- count
 		}
 		go blame(p, "ws://b")
 		wait := allocate(t, c, AllocateRequest{})
-		q := <-n.hosts["b"].peers
+		q := <-n.Host("b").Peers
 		go blame(q, "ws://a")
 		if _, err := wait(); !errors.Is(err, ErrNotOwner) {
 			t.Errorf("got error %v", err)
@@ -76,12 +75,12 @@ func TestTwoGatewaysThatNameEachOtherAreAskedWithPauses(t *testing.T) {
 func TestAnOwnerThatCannotBeReachedIsForgotten(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
 		wait := allocate(t, c, AllocateRequest{})
-		p.sendTo(p.next(wire.MethodAllocate), "ws://nowhere")
-		p.answer(p.next(wire.MethodAllocate), held(1)) // a has taken over meanwhile
+		sendTo(p, p.Next(wire.MethodAllocate), "ws://nowhere")
+		p.Answer(p.Next(wire.MethodAllocate), held(1)) // a has taken over meanwhile
 		if _, err := wait(); err != nil {
 			t.Error(err)
 		}
-		if got, want := n.dials(), []string{"a", "nowhere"}; !slices.Equal(got, want) {
+		if got, want := n.Dials(), []string{"a", "nowhere"}; !slices.Equal(got, want) {
 			t.Errorf("dialled %v, want %v", got, want)
 		}
 	})
@@ -90,38 +89,38 @@ func TestAnOwnerThatCannotBeReachedIsForgotten(t *testing.T) {
 func TestAnOwnersConnectionThatIsLostIsOpenedForTheNextCall(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
 		wait := allocate(t, c, AllocateRequest{})
-		p.sendTo(p.next(wire.MethodAllocate), "ws://b")
-		q := <-n.hosts["b"].peers
-		first := q.next(wire.MethodAllocate)
-		q.cut()
-		q = <-n.hosts["b"].peers
-		second := q.next(wire.MethodAllocate)
-		if first.requestID(t) != second.requestID(t) {
+		sendTo(p, p.Next(wire.MethodAllocate), "ws://b")
+		q := <-n.Host("b").Peers
+		first := q.Next(wire.MethodAllocate)
+		q.Cut()
+		q = <-n.Host("b").Peers
+		second := q.Next(wire.MethodAllocate)
+		if requestID(t, first) != requestID(t, second) {
 			t.Error("repeated with another request id")
 		}
-		q.refuse(second, wire.CodeDraining, "draining", wire.ErrorData{})
-		third := p.next(wire.MethodAllocate) // b is left
-		p.answer(third, held(1))
+		q.Reject(second, wire.CodeDraining, "draining", wire.ErrorData{})
+		third := p.Next(wire.MethodAllocate) // b is left
+		p.Answer(third, held(1))
 		if _, err := wait(); err != nil {
 			t.Error(err)
 		}
-		<-q.ended
+		<-q.Ended
 	})
 }
 
 func TestAnOwnerThatForbidsToComeBackIsObeyed(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
 		wait := allocate(t, c, AllocateRequest{})
-		p.sendTo(p.next(wire.MethodAllocate), "ws://b")
-		q := <-n.hosts["b"].peers
-		q.next(wire.MethodAllocate)
-		q.closeWith(4503)
-		p.sendTo(p.next(wire.MethodAllocate), "ws://b")
-		p.answer(p.next(wire.MethodAllocate), held(1))
+		sendTo(p, p.Next(wire.MethodAllocate), "ws://b")
+		q := <-n.Host("b").Peers
+		q.Next(wire.MethodAllocate)
+		closeWith(q, 4503)
+		sendTo(p, p.Next(wire.MethodAllocate), "ws://b")
+		p.Answer(p.Next(wire.MethodAllocate), held(1))
 		if _, err := wait(); err != nil {
 			t.Error(err)
 		}
-		if got, want := n.dials(), []string{"a", "b"}; !slices.Equal(got, want) {
+		if got, want := n.Dials(), []string{"a", "b"}; !slices.Equal(got, want) {
 			t.Errorf("dialled %v, want %v", got, want)
 		}
 	})
@@ -130,24 +129,24 @@ func TestAnOwnerThatForbidsToComeBackIsObeyed(t *testing.T) {
 func TestOwnerConnectionsAreBounded(t *testing.T) {
 	story(t, Config{OwnerConnections: 1}, func(t *testing.T, n *network, c *Client, p *peer) {
 		busy := allocate(t, c, AllocateRequest{Signer: "s"})
-		p.sendTo(p.next(wire.MethodAllocate), "ws://b")
-		q := <-n.hosts["b"].peers
-		r := q.next(wire.MethodAllocate)
+		sendTo(p, p.Next(wire.MethodAllocate), "ws://b")
+		q := <-n.Host("b").Peers
+		r := q.Next(wire.MethodAllocate)
 
 		wait := allocate(t, c, AllocateRequest{Signer: "other"})
-		p.sendTo(p.next(wire.MethodAllocate), "ws://b:2") // no room: b is in use
-		p.answer(p.next(wire.MethodAllocate), held(1))
+		sendTo(p, p.Next(wire.MethodAllocate), "ws://b:2") // no room: b is in use
+		p.Answer(p.Next(wire.MethodAllocate), held(1))
 		if _, err := wait(); err != nil {
 			t.Error(err)
 		}
-		q.answer(r, held(1))
+		q.Answer(r, held(1))
 		busy()
 
 		wait = allocate(t, c, AllocateRequest{Signer: "other"})
-		p.sendTo(p.next(wire.MethodAllocate), "ws://b:2") // now b is idle, and gives way
-		<-q.ended
-		q = <-n.hosts["b"].peers
-		q.answer(q.next(wire.MethodAllocate), held(1))
+		sendTo(p, p.Next(wire.MethodAllocate), "ws://b:2") // now b is idle, and gives way
+		<-q.Ended
+		q = <-n.Host("b").Peers
+		q.Answer(q.Next(wire.MethodAllocate), held(1))
 		if _, err := wait(); err != nil {
 			t.Error(err)
 		}
@@ -163,13 +162,13 @@ func TestWhatMustNotBeFollowedIsNot(t *testing.T) {
 	}{{secure, "ws://c"}, {never, "ws://c"}, {Config{}, "ftp://c"}, {Config{}, ""}} {
 		story(t, c.cfg, func(t *testing.T, n *network, client *Client, p *peer) {
 			wait := allocate(t, client, AllocateRequest{})
-			p.sendTo(p.next(wire.MethodAllocate), c.url)
-			p.answer(p.next(wire.MethodAllocate), held(1))
+			sendTo(p, p.Next(wire.MethodAllocate), c.url)
+			p.Answer(p.Next(wire.MethodAllocate), held(1))
 			if _, err := wait(); err != nil {
 				t.Error(err)
 			}
-			if got := len(n.dials()); got != 1 {
-				t.Errorf("%s: dialled %v", c.url, n.dials())
+			if got := len(n.Dials()); got != 1 {
+				t.Errorf("%s: dialled %v", c.url, n.Dials())
 			}
 		})
 	}
@@ -180,8 +179,8 @@ func TestRoutesAreBounded(t *testing.T) {
 	for i := range maxRoutes + 10 {
 		w.learn(&op{signer: fmt.Sprint(i)}, &wire.ErrorData{OwnerURL: "ws://b"})
 	}
-	if len(w.routes) != maxRoutes {
-		t.Errorf("%d routes, want %d", len(w.routes), maxRoutes)
+	if w.routes.Len() != maxRoutes {
+		t.Errorf("%d routes, want %d", w.routes.Len(), maxRoutes)
 	}
 	last := op{signer: fmt.Sprint(maxRoutes + 9)}
 	if got := w.route(&last); got != "ws://b/ws" {
@@ -191,11 +190,9 @@ func TestRoutesAreBounded(t *testing.T) {
 
 func TestCloseEndsADialToAnOwner(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
-		n.mu.Lock()
-		n.hosts["silent"] = &gateway{conns: make(chan net.Conn, 1)} // nobody serves it
-		n.mu.Unlock()
+		n.AddSilent("silent")
 		wait := allocate(t, c, AllocateRequest{})
-		p.sendTo(p.next(wire.MethodAllocate), "ws://silent")
+		sendTo(p, p.Next(wire.MethodAllocate), "ws://silent")
 		synctest.Wait()
 		began := time.Now()
 		c.Close()
@@ -206,24 +203,24 @@ func TestCloseEndsADialToAnOwner(t *testing.T) {
 }
 
 // away is what a gateway says that does not reach the owner.
-func (p *peer) away(r received, url string) {
-	p.t.Helper()
-	p.refuse(r, wire.CodeUnavailable, "unavailable", wire.ErrorData{Outcome: wire.OutcomeNone, RetryAfterMs: 500, OwnerNode: "b", OwnerURL: url})
+func away(p *peer, r received, url string) {
+	p.T.Helper()
+	p.Reject(r, wire.CodeUnavailable, "unavailable", wire.ErrorData{Outcome: wire.OutcomeNone, RetryAfterMs: 500, OwnerNode: "b", OwnerURL: url})
 }
 
 func TestAnOwnerThatTheGatewayDoesNotReachIsAskedByTheClient(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
 		wait := allocate(t, c, AllocateRequest{})
-		first := p.next(wire.MethodAllocate)
-		p.away(first, "ws://b")
-		q := <-n.hosts["b"].peers
-		second := q.next(wire.MethodAllocate)
-		q.answer(second, held(1))
-		if _, err := wait(); err != nil || first.requestID(t) != second.requestID(t) {
-			t.Fatalf("error %v, request ids %q and %q", err, first.requestID(t), second.requestID(t))
+		first := p.Next(wire.MethodAllocate)
+		away(p, first, "ws://b")
+		q := <-n.Host("b").Peers
+		second := q.Next(wire.MethodAllocate)
+		q.Answer(second, held(1))
+		if _, err := wait(); err != nil || requestID(t, first) != requestID(t, second) {
+			t.Fatalf("error %v, request ids %q and %q", err, requestID(t, first), requestID(t, second))
 		}
 		wait = allocate(t, c, AllocateRequest{})
-		q.answer(q.next(wire.MethodAllocate), held(2)) // remembered
+		q.Answer(q.Next(wire.MethodAllocate), held(2)) // remembered
 		if _, err := wait(); err != nil {
 			t.Error(err)
 		}
@@ -232,19 +229,17 @@ func TestAnOwnerThatTheGatewayDoesNotReachIsAskedByTheClient(t *testing.T) {
 
 func TestAnOwnerThatNobodyReachesKeepsNoCallWaiting(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
-		n.mu.Lock()
-		n.hosts["silent"] = &gateway{conns: make(chan net.Conn, 1)} // nobody serves it
-		n.mu.Unlock()
+		n.AddSilent("silent")
 		began := time.Now()
 		wait := allocate(t, c, AllocateRequest{})
 		for range 3 {
-			p.away(p.next(wire.MethodAllocate), "ws://silent")
+			away(p, p.Next(wire.MethodAllocate), "ws://silent")
 		}
-		p.answer(p.next(wire.MethodAllocate), held(1))
+		p.Answer(p.Next(wire.MethodAllocate), held(1))
 		if _, err := wait(); err != nil || time.Since(began) > 3*time.Second {
 			t.Errorf("error %v after %v", err, time.Since(began))
 		}
-		if got, want := n.dials(), []string{"a", "silent"}; !slices.Equal(got, want) {
+		if got, want := n.Dials(), []string{"a", "silent"}; !slices.Equal(got, want) {
 			t.Errorf("dialled %v, want %v", got, want)
 		}
 	})

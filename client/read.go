@@ -84,7 +84,7 @@ func (c *conn) deliver(id uint64, f *frame) error {
 	switch {
 	case t == nil:
 		return nil // its caller has gone
-	case t.state.Load() != tripSent:
+	case t.state.Load() != sent:
 		return fmt.Errorf("answer to request %d, which was not sent", id)
 	case c.remove(id) == nil:
 		return nil // its caller goes at this very moment
@@ -117,8 +117,8 @@ func (c *conn) event(params []byte) error {
 	c.mu.Unlock()
 	if s != nil {
 		s.offer(Event{Event: n.Result})
-	} else if time.Since(c.strayAt) >= strayPause { // an unsubscribe found no room, or is under way
-		c.strayAt = time.Now()
+	} else if time.Since(c.unsubscribedAt) >= unsubscribeEvery { // an unsubscribe found no room, or is under way
+		c.unsubscribedAt = time.Now()
 		c.unsubscribe(n.Subscription)
 	}
 	return nil

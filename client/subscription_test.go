@@ -7,12 +7,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"noncegate/internal/wsconn/wspeer"
 	"noncegate/wire"
 )
 
-func (p *peer) event(subscription string, version, missed int64) {
-	p.t.Helper()
-	p.send(`{"jsonrpc":"2.0","method":"nonce_subscription","params":{"subscription":%q,"result":{"type":"allocated",`+
+func event(p *peer, subscription string, version, missed int64) {
+	p.T.Helper()
+	p.Send(`{"jsonrpc":"2.0","method":"nonce_subscription","params":{"subscription":%q,"result":{"type":"allocated",`+
 		`"signer":"s","nonce":1,"attempt":1,"version":%d,"at":"2026-11-20T18:33:56.123Z","missed":%d}}}`, subscription, version, missed)
 }
 
@@ -20,7 +21,7 @@ func (p *peer) event(subscription string, version, missed int64) {
 func subscribed(t *testing.T, c *Client, p *peer, signers ...string) *Subscription {
 	t.Helper()
 	wait := later(func() (*Subscription, error) { return c.Subscribe(t.Context(), signers...) })
-	p.answer(p.next(wire.MethodSubscribe), "1")
+	p.Answer(p.Next(wire.MethodSubscribe), "1")
 	s, err := wait()
 	if err != nil {
 		t.Fatal(err)
@@ -42,13 +43,13 @@ func wantEvent(t *testing.T, s *Subscription, version, missed int64, gap bool) {
 func TestEventsComeInOrder(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		wait := later(func() (*Subscription, error) { return c.Subscribe(t.Context(), "s", "u") })
-		r := p.next(wire.MethodSubscribe)
+		r := p.Next(wire.MethodSubscribe)
 		if got, want := string(r.Params), `["events",{"signers":["s","u"]}]`; got != want {
 			t.Errorf("got params %s, want %s", got, want)
 		}
-		p.answer(r, "1")
-		p.event("1", 1, 0) // at once behind the answer
-		p.event("1", 2, 0)
+		p.Answer(r, "1")
+		event(p, "1", 1, 0) // at once behind the answer
+		event(p, "1", 2, 0)
 		s, err := wait()
 		if err != nil {
 			t.Fatal(err)
@@ -56,7 +57,7 @@ func TestEventsComeInOrder(t *testing.T) {
 		wantEvent(t, s, 1, 0, false)
 		wantEvent(t, s, 2, 0, false)
 		s.Close()
-		if got, want := string(p.next(wire.MethodUnsubscribe).Params), `["1"]`; got != want {
+		if got, want := string(p.Next(wire.MethodUnsubscribe).Params), `["1"]`; got != want {
 			t.Errorf("unsubscribed %s, want %s", got, want)
 		}
 		if _, ok := <-s.Events(); ok || s.Err() != nil {
@@ -69,16 +70,16 @@ func TestEventsComeInOrder(t *testing.T) {
 func TestMissedEventsOfBothSidesAreCounted(t *testing.T) {
 	story(t, Config{EventBuffer: 2}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		s := subscribed(t, c, p)
-		p.event("1", 1, 0)
-		p.event("1", 2, 5) // dropped by the gateway: 5
-		p.event("1", 3, 0) // dropped here
-		p.event("1", 6, 2) // dropped here, and two before
+		event(p, "1", 1, 0)
+		event(p, "1", 2, 5) // dropped by the gateway: 5
+		event(p, "1", 3, 0) // dropped here
+		event(p, "1", 6, 2) // dropped here, and two before
 		synctest.Wait()
 		wantEvent(t, s, 1, 0, false)
 		wantEvent(t, s, 2, 5, false)
-		p.event("1", 7, 1)
+		event(p, "1", 7, 1)
 		wantEvent(t, s, 7, 5, false) // 3, two, 6, and one
-		p.event("1", 8, 0)
+		event(p, "1", 8, 0)
 		wantEvent(t, s, 8, 0, false)
 	})
 }
@@ -86,16 +87,16 @@ func TestMissedEventsOfBothSidesAreCounted(t *testing.T) {
 func TestAReconnectIsAGapThatIsToldAtOnce(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
 		s := subscribed(t, c, p)
-		p.event("1", 1, 0)
+		event(p, "1", 1, 0)
 		wantEvent(t, s, 1, 0, false)
-		p.cut()
-		p = <-n.hosts["a"].peers
-		p.busy(p.next(wire.MethodSubscribe), 0)
-		p.answer(p.next(wire.MethodSubscribe), "other")
+		p.Cut()
+		p = <-n.Host("a").Peers
+		busy(p, p.Next(wire.MethodSubscribe), 0)
+		p.Answer(p.Next(wire.MethodSubscribe), "other")
 		if e := <-s.Events(); !e.Gap || e.Type != "" {
 			t.Errorf("got %+v, want a gap alone", e)
 		}
-		p.event("other", 9, 0)
+		event(p, "other", 9, 0)
 		wantEvent(t, s, 9, 0, false)
 	})
 }
@@ -103,14 +104,14 @@ func TestAReconnectIsAGapThatIsToldAtOnce(t *testing.T) {
 func TestAGapThatFindsNoRoomComesWithTheNextEvent(t *testing.T) {
 	story(t, Config{EventBuffer: 1}, func(t *testing.T, n *network, c *Client, p *peer) {
 		s := subscribed(t, c, p)
-		p.event("1", 1, 0)
-		p.event("1", 2, 0) // missed
-		p.cut()
-		p = <-n.hosts["a"].peers
-		p.answer(p.next(wire.MethodSubscribe), "1")
+		event(p, "1", 1, 0)
+		event(p, "1", 2, 0) // missed
+		p.Cut()
+		p = <-n.Host("a").Peers
+		p.Answer(p.Next(wire.MethodSubscribe), "1")
 		synctest.Wait()
 		wantEvent(t, s, 1, 0, false)
-		p.event("1", 9, 0)
+		event(p, "1", 9, 0)
 		wantEvent(t, s, 9, 1, true)
 	})
 }
@@ -119,11 +120,11 @@ func TestDrainingMovesSubscriptions(t *testing.T) {
 	story(t, Config{URLs: []string{"ws://b"}}, func(t *testing.T, n *network, c *Client, p *peer) {
 		s := subscribed(t, c, p)
 		c.main.current().leave()
-		q := <-n.hosts["b"].peers
-		q.answer(q.next(wire.MethodSubscribe), "2")
+		q := <-n.Host("b").Peers
+		q.Answer(q.Next(wire.MethodSubscribe), "2")
 		wantEvent(t, s, 0, 0, true)
-		<-p.ended
-		q.event("2", 5, 0)
+		<-p.Ended
+		event(q, "2", 5, 0)
 		wantEvent(t, s, 5, 0, false)
 	})
 }
@@ -131,9 +132,9 @@ func TestDrainingMovesSubscriptions(t *testing.T) {
 func TestASubscriptionEndsWithTheClientOrARefusal(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
 		s := subscribed(t, c, p)
-		p.cut()
-		p = <-n.hosts["a"].peers
-		p.refuse(p.next(wire.MethodSubscribe), wire.CodeForbidden, "forbidden", wire.ErrorData{})
+		p.Cut()
+		p = <-n.Host("a").Peers
+		p.Reject(p.Next(wire.MethodSubscribe), wire.CodeForbidden, "forbidden", wire.ErrorData{})
 		if _, ok := <-s.Events(); ok || !errors.Is(s.Err(), ErrForbidden) {
 			t.Errorf("open %v, error %v", ok, s.Err())
 		}
@@ -151,12 +152,12 @@ func TestASubscriptionEndsWithTheClientOrARefusal(t *testing.T) {
 func TestASubscriptionIsRenewedHoweverLongItTakes(t *testing.T) {
 	story(t, Config{MaxElapsed: time.Second}, func(t *testing.T, n *network, c *Client, p *peer) {
 		s := subscribed(t, c, p)
-		n.hosts["a"].closed.Store(&closed{status: 500})
-		p.cut()
+		n.Host("a").Refuse.Store(&wspeer.Refusal{Status: 500})
+		p.Cut()
 		time.Sleep(time.Hour)
-		n.hosts["a"].closed.Store(nil)
-		p = <-n.hosts["a"].peers
-		p.answer(p.next(wire.MethodSubscribe), "1")
+		n.Host("a").Refuse.Store(nil)
+		p = <-n.Host("a").Peers
+		p.Answer(p.Next(wire.MethodSubscribe), "1")
 		wantEvent(t, s, 0, 0, true)
 	})
 }
@@ -165,19 +166,19 @@ func TestASubscriptionNobodyWaitsForAnyMoreIsEnded(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		ctx, cancel := context.WithCancel(t.Context())
 		wait := later(func() (*Subscription, error) { return c.Subscribe(ctx) })
-		r := p.next(wire.MethodSubscribe)
+		r := p.Next(wire.MethodSubscribe)
 		cancel()
 		if _, err := wait(); !errors.Is(err, context.Canceled) {
 			t.Errorf("got error %v", err)
 		}
-		p.answer(r, "1")
-		p.next(wire.MethodUnsubscribe)
+		p.Answer(r, "1")
+		p.Next(wire.MethodUnsubscribe)
 		for range 100 { // it was not heard: asked again, but not each time
-			p.event("1", 1, 0)
+			event(p, "1", 1, 0)
 		}
-		p.next(wire.MethodUnsubscribe)
+		p.Next(wire.MethodUnsubscribe)
 		synctest.Wait()
-		if got := len(p.requests); got != 0 {
+		if got := len(p.Requests); got != 0 {
 			t.Errorf("asked %d times more", got)
 		}
 	})
@@ -186,9 +187,9 @@ func TestASubscriptionNobodyWaitsForAnyMoreIsEnded(t *testing.T) {
 func TestASubscriptionIDThatIsNoneEndsTheConnection(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
 		wait := later(func() (*Subscription, error) { return c.Subscribe(t.Context()) })
-		p.answer(p.next(wire.MethodSubscribe), 5)
-		p = <-n.hosts["a"].peers
-		p.answer(p.next(wire.MethodSubscribe), "1")
+		p.Answer(p.Next(wire.MethodSubscribe), 5)
+		p = <-n.Host("a").Peers
+		p.Answer(p.Next(wire.MethodSubscribe), "1")
 		s, err := wait()
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"noncegate/internal/wsconn/wspeer"
 	"noncegate/wire"
 )
 
@@ -18,24 +19,15 @@ var errBoom = errors.New("boom")
 func withNonce(ctx context.Context, t *testing.T, c *Client, p *peer, o NonceOptions, fn func(context.Context, *HeldNonce) (string, error)) func() (struct{}, error) {
 	t.Helper()
 	wait := later(func() (struct{}, error) { return struct{}{}, c.WithNonce(ctx, "s", o, fn) })
-	p.answer(p.next(wire.MethodAllocate), wire.AllocateResult{Signer: "s", Nonce: 4, Attempt: 2, HoldMs: 60_000})
+	p.Answer(p.Next(wire.MethodAllocate), wire.AllocateResult{Signer: "s", Nonce: 4, Attempt: 2, HoldMs: 60_000})
 	return wait
-}
-
-// decode reads the params of a request.
-func decode[T any](t *testing.T, r received) (params T) {
-	t.Helper()
-	if err := json.Unmarshal(r.Params, &params); err != nil {
-		t.Fatal(err)
-	}
-	return params
 }
 
 // wantUnmarked asserts that the gateway is told nothing.
 func wantUnmarked(t *testing.T, p *peer) {
 	t.Helper()
 	synctest.Wait()
-	if len(p.requests) != 0 {
+	if len(p.Requests) != 0 {
 		t.Error("the hold was marked")
 	}
 }
@@ -50,11 +42,11 @@ func TestWithNonceMarksUsedWithTheAttempt(t *testing.T) {
 			cancel() // the caller goes; what was sent is marked all the same
 			return "0xabc", nil
 		})
-		r := p.next(wire.MethodMarkUsed)
-		if got, want := decode[wire.MarkUsedParams](t, r), (wire.MarkUsedParams{Signer: "s", Nonce: 4, Attempt: 2, TxHash: "0xabc"}); got != want {
+		r := p.Next(wire.MethodMarkUsed)
+		if got, want := wspeer.Decode[wire.MarkUsedParams](t, r), (wire.MarkUsedParams{Signer: "s", Nonce: 4, Attempt: 2, TxHash: "0xabc"}); got != want {
 			t.Errorf("got mark %+v, want %+v", got, want)
 		}
-		p.answer(r, wire.MarkResult{})
+		p.Answer(r, wire.MarkResult{})
 		if _, err := wait(); err != nil {
 			t.Error(err)
 		}
@@ -65,24 +57,24 @@ func TestWithNoncePassesItsOptionsOn(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		o := NonceOptions{Hold: 5 * time.Second, RequestID: "payment", Guard: &wire.Guard{Key: "k"}, RecordFirst: true}
 		wait := later(func() (struct{}, error) { return struct{}{}, c.WithNonce(t.Context(), "s", o, nil) })
-		r := p.next(wire.MethodAllocate)
-		got := decode[wire.AllocateParams](t, r)
+		r := p.Next(wire.MethodAllocate)
+		got := wspeer.Decode[wire.AllocateParams](t, r)
 		if got.HoldMs != 5000 || got.RequestID != "payment" || got.Guard == nil || got.Guard.Key != "k" || !got.RecordFirst {
 			t.Errorf("got params %s", r.Params)
 		}
-		p.refuse(r, wire.CodeHoldLimit, "hold_limit", wire.ErrorData{})
+		p.Reject(r, wire.CodeHoldLimit, "hold_limit", wire.ErrorData{})
 		wait()
 	})
 }
 
 // lastMark is what the gateway is told at the end, in a few words; "": nothing.
-func (p *peer) lastMark(t *testing.T) string {
+func lastMark(t *testing.T, p *peer) string {
 	t.Helper()
 	synctest.Wait()
-	if len(p.requests) == 0 {
+	if len(p.Requests) == 0 {
 		return ""
 	}
-	r := <-p.requests
+	r := <-p.Requests
 	var params struct {
 		Nonce, Attempt int64
 		TxHash, Reason string
@@ -91,7 +83,7 @@ func (p *peer) lastMark(t *testing.T) string {
 	if err := json.Unmarshal(r.Params, &params); err != nil {
 		t.Fatal(err)
 	}
-	p.answer(r, wire.MarkResult{})
+	p.Answer(r, wire.MarkResult{})
 	return fmt.Sprintf("%s %d#%d %s%s %t", r.Method, params.Nonce, params.Attempt, params.TxHash, params.Reason, params.Unsent)
 }
 
@@ -128,17 +120,17 @@ func TestWithNonceGivesBackOnlyWhatIsKnownNotToBeSent(t *testing.T) {
 					return test.hash, test.err
 				})
 				if test.signs {
-					r := p.next(wire.MethodMarkSigned)
-					if got, want := decode[wire.MarkSignedParams](t, r), (wire.MarkSignedParams{Signer: "s", Nonce: 4, Attempt: 2, TxHash: "0x5"}); got != want {
+					r := p.Next(wire.MethodMarkSigned)
+					if got, want := wspeer.Decode[wire.MarkSignedParams](t, r), (wire.MarkSignedParams{Signer: "s", Nonce: 4, Attempt: 2, TxHash: "0x5"}); got != want {
 						t.Errorf("got %+v, want %+v", got, want)
 					}
 					if test.fails {
-						p.refuse(r, wire.CodeConflict, "conflict", wire.ErrorData{})
+						p.Reject(r, wire.CodeConflict, "conflict", wire.ErrorData{})
 					} else {
-						p.answer(r, wire.MarkResult{})
+						p.Answer(r, wire.MarkResult{})
 					}
 				}
-				if got := p.lastMark(t); got != test.mark {
+				if got := lastMark(t, p); got != test.mark {
 					t.Errorf("the gateway was told %q, want %q", got, test.mark)
 				}
 				if _, err := wait(); !errors.Is(err, test.err) {
@@ -163,7 +155,7 @@ func TestWithNonceLeavesTheHoldWhenItsContextIsCancelled(t *testing.T) {
 				return "", ctx.Err()
 			})
 			if signs {
-				p.answer(p.next(wire.MethodMarkSigned), wire.MarkResult{})
+				p.Answer(p.Next(wire.MethodMarkSigned), wire.MarkResult{})
 			}
 			if _, err := wait(); !errors.Is(err, context.Canceled) {
 				t.Errorf("got error %v", err)
@@ -179,7 +171,7 @@ func TestWithNonceSaysWhenTheNonceCouldNotBeGivenBack(t *testing.T) {
 			return "", fmt.Errorf("%w: %w", ErrNotSent, errBoom)
 		}
 		wait := withNonce(t.Context(), t, c, p, NonceOptions{}, fail)
-		p.refuse(p.next(wire.MethodMarkRecyclable), wire.CodeConflict, "conflict", wire.ErrorData{})
+		p.Reject(p.Next(wire.MethodMarkRecyclable), wire.CodeConflict, "conflict", wire.ErrorData{})
 		if _, err := wait(); !errors.Is(err, errBoom) || !errors.Is(err, ErrConflict) {
 			t.Errorf("got error %v, want both", err)
 		}
@@ -194,7 +186,7 @@ func TestWithNoncePassesAPanicOnAndLeavesTheHold(t *testing.T) {
 				defer func() { panicked <- recover() }()
 				c.WithNonce(t.Context(), "s", o, func(context.Context, *HeldNonce) (string, error) { panic(errBoom) })
 			}()
-			p.answer(p.next(wire.MethodAllocate), held(4))
+			p.Answer(p.Next(wire.MethodAllocate), held(4))
 			if got := <-panicked; got != errBoom {
 				t.Errorf("recovered %v", got)
 			}
@@ -233,10 +225,10 @@ func TestWithNonceDoesNotBeginWhenTheHoldIsOver(t *testing.T) {
 					return "", nil
 				})
 			})
-			r := p.next(wire.MethodAllocate)
+			r := p.Next(wire.MethodAllocate)
 			time.Sleep(2 * time.Second)
-			p.answer(r, wire.AllocateResult{Signer: "s", Nonce: 4, Attempt: 2, HoldMs: 1000})
-			if got := p.lastMark(t); (got != "") != back {
+			p.Answer(r, wire.AllocateResult{Signer: "s", Nonce: 4, Attempt: 2, HoldMs: 1000})
+			if got := lastMark(t, p); (got != "") != back {
 				t.Errorf("%+v: the gateway was told %q", o, got)
 			}
 			if _, err := wait(); !errors.Is(err, ErrHoldEnded) {
@@ -250,7 +242,7 @@ func TestWithNonceSaysWhenTheMarkIsUnknown(t *testing.T) {
 	story(t, Config{MarkTimeout: 3 * time.Second}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		began := time.Now()
 		wait := withNonce(t.Context(), t, c, p, NonceOptions{}, func(context.Context, *HeldNonce) (string, error) { return "0xabc", nil })
-		p.next(wire.MethodMarkUsed) // never answered
+		p.Next(wire.MethodMarkUsed) // never answered
 		_, err := wait()
 		wantUnknown(t, err)
 		if took := time.Since(began); took != 3*time.Second {
@@ -262,7 +254,7 @@ func TestWithNonceSaysWhenTheMarkIsUnknown(t *testing.T) {
 func TestWithNonceReturnsTheErrorOfAllocate(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		wait := later(func() (struct{}, error) { return struct{}{}, c.WithNonce(t.Context(), "s", NonceOptions{}, nil) })
-		p.refuse(p.next(wire.MethodAllocate), wire.CodeHoldLimit, "hold_limit", wire.ErrorData{Limit: 5})
+		p.Reject(p.Next(wire.MethodAllocate), wire.CodeHoldLimit, "hold_limit", wire.ErrorData{Limit: 5})
 		if _, err := wait(); !errors.Is(err, ErrHoldLimit) {
 			t.Errorf("got error %v", err)
 		}
@@ -276,8 +268,8 @@ func TestWithNonceMayCallTheClient(t *testing.T) {
 			_, err := c.Status(ctx, "s")
 			return "0xabc", err
 		})
-		p.answer(p.next(wire.MethodStatus), wire.StatusResult{})
-		p.answer(p.next(wire.MethodMarkUsed), wire.MarkResult{})
+		p.Answer(p.Next(wire.MethodStatus), wire.StatusResult{})
+		p.Answer(p.Next(wire.MethodMarkUsed), wire.MarkResult{})
 		if _, err := wait(); err != nil {
 			t.Error(err)
 		}

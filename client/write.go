@@ -1,8 +1,6 @@
 package client
 
 import (
-	"net"
-	"sync"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -47,14 +45,14 @@ func (c *conn) writeLoop() {
 }
 
 // writeBurst sends t and what is queued behind it in one write.
-func (c *conn) writeBurst(t *trip) error {
+func (c *conn) writeBurst(t *exchange) error {
 	now := time.Now()
 	deadline := now.Add(c.cfg.WriteTimeout)
 	c.ws.SetWriteDeadline(deadline)
-	c.cork.hold()
-	for bytes := 0; t != nil; t = c.nextTrip(bytes) {
+	c.cork.Hold()
+	for bytes := 0; t != nil; t = c.nextExchange(bytes) {
 		t.sentAt = now
-		if !t.state.CompareAndSwap(tripQueued, tripSent) {
+		if !t.state.CompareAndSwap(queued, sent) {
 			continue // withdrawn
 		}
 		if err := c.ws.WriteMessage(websocket.TextMessage, t.frame); err != nil {
@@ -62,11 +60,11 @@ func (c *conn) writeBurst(t *trip) error {
 		}
 		bytes += len(t.frame)
 	}
-	return c.cork.release(deadline)
+	return c.cork.Release(deadline)
 }
 
-// nextTrip takes the next request of a burst that has bytes so far.
-func (c *conn) nextTrip(bytes int) *trip {
+// nextExchange takes the next request of a burst that has bytes so far.
+func (c *conn) nextExchange(bytes int) *exchange {
 	if bytes >= burstBytes {
 		return nil
 	}
@@ -91,58 +89,6 @@ func (c *conn) breakOff(err error) {
 // ping hands the answer to the writer. It runs in the reader.
 func (c *conn) ping(data string) error {
 	c.extend()
-	for {
-		select {
-		case c.pongs <- []byte(data):
-			return nil
-		default: // the writer is behind: only the latest counts
-		}
-		select {
-		case <-c.pongs:
-		default:
-		}
-	}
-}
-
-// corkedConn joins writes: what is written between hold and release goes out as
-// one. It lies beneath TLS and gorilla, which make one write of each frame.
-type corkedConn struct {
-	net.Conn
-
-	mu   sync.Mutex // guards what follows, and is the order of writes
-	held bool
-	buf  []byte
-}
-
-// Write keeps p when writes are held, and passes it on otherwise.
-func (c *corkedConn) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.held {
-		c.buf = append(c.buf, p...)
-		return len(p), nil
-	}
-	return c.Conn.Write(p)
-}
-
-func (c *corkedConn) hold() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.held = true
-}
-
-// release writes what was held. The lock stays taken meanwhile: a close frame
-// must not overtake. Who brings one has set its own deadline, which ends this
-// write early when it is stuck.
-func (c *corkedConn) release(deadline time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.held = false
-	c.Conn.SetWriteDeadline(deadline)
-	_, err := c.Conn.Write(c.buf)
-	c.buf = c.buf[:0]
-	if cap(c.buf) > 2*burstBytes {
-		c.buf = nil
-	}
-	return err
+	c.pongs.Put(data)
+	return nil
 }

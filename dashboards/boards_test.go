@@ -5,6 +5,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"noncegate/dashboards/internal/boards"
@@ -33,6 +34,8 @@ type dashboard struct {
 type panel struct {
 	ID                       int
 	Type, Title, Description string
+	Collapsed                bool    // of a row
+	Panels                   []panel // of a row that is collapsed
 	GridPos                  struct{ W, H, X, Y int }
 	Datasource               source
 	FieldConfig              struct{ Defaults struct{ Unit string } }
@@ -60,6 +63,14 @@ func imported(t *testing.T) map[string]dashboard {
 	return all
 }
 
+// all are the rows and the panels, also those within rows.
+func (d dashboard) all() (all []panel) {
+	for _, p := range d.Panels {
+		all = append(append(all, p), p.Panels...)
+	}
+	return all
+}
+
 func TestTheFilesAreThoseThatAreGenerated(t *testing.T) {
 	for _, b := range boards.All() {
 		want, err := b.JSON()
@@ -81,13 +92,13 @@ func TestEachPanelSaysWhatItShows(t *testing.T) {
 		}
 		uids[d.UID] = true
 		ids := make(map[int]string)
-		for _, p := range d.Panels {
+		for _, p := range d.all() {
 			if other, twice := ids[p.ID]; twice || p.ID == 0 {
 				t.Errorf("%s: %q has the id %d, as has %q", file, p.Title, p.ID, other)
 			}
 			ids[p.ID] = p.Title
-			if p.Title == "" {
-				t.Errorf("%s: panel %d has no title", file, p.ID)
+			if p.Title == "" || strings.ContainsAny(p.Title, "?!") {
+				t.Errorf("%s: panel %d has the title %q, which says not what is shown", file, p.ID, p.Title)
 			}
 			if p.Type != "row" {
 				p.check(t)
@@ -117,21 +128,75 @@ func (p panel) check(t *testing.T) {
 }
 
 func TestNoTwoPanelsCoverEachOther(t *testing.T) {
-	const columns = 24
 	for file, d := range imported(t) {
-		taken := make(map[[2]int]string)
-		for _, p := range d.Panels {
-			g := p.GridPos
-			if g.W < 4 || g.H < 1 || g.X+g.W > columns {
-				t.Errorf("%s: %q is at %+v", file, p.Title, g)
-			}
-			for x := g.X; x < g.X+g.W; x++ {
-				for y := g.Y; y < g.Y+g.H; y++ {
-					if other, twice := taken[[2]int{x, y}]; twice {
-						t.Fatalf("%s: %q covers %q", file, p.Title, other)
-					}
-					taken[[2]int{x, y}] = p.Title
+		doNotCover(t, file, d.Panels)
+		for _, row := range d.Panels {
+			doNotCover(t, file+", "+row.Title, append([]panel{row}, row.Panels...))
+		}
+	}
+}
+
+func doNotCover(t *testing.T, where string, panels []panel) {
+	t.Helper()
+	const columns = 24
+	taken := make(map[[2]int]string)
+	for _, p := range panels {
+		g := p.GridPos
+		if g.W < 4 || g.H < 1 || g.X+g.W > columns {
+			t.Errorf("%s: %q is at %+v", where, p.Title, g)
+		}
+		for x := g.X; x < g.X+g.W; x++ {
+			for y := g.Y; y < g.Y+g.H; y++ {
+				if other, twice := taken[[2]int{x, y}]; twice {
+					t.Fatalf("%s: %q covers %q", where, p.Title, other)
 				}
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+	}
+}
+
+// TestARowThatNeedsSomethingIsCollapsedWithItsPanelsInIt: and each other row stands above its panels.
+func TestARowThatNeedsSomethingIsCollapsedWithItsPanelsInIt(t *testing.T) {
+	files := imported(t)
+	for _, b := range boards.All() {
+		rest := files[b.File].Panels
+		for _, row := range b.Rows {
+			head := rest[0]
+			rest = rest[1:]
+			panels := head.Panels
+			if !head.Collapsed {
+				panels, rest = rest[:len(row.Panels)], rest[len(row.Panels):]
+			}
+			if head.Type != "row" || head.Title != row.Heading() || head.Collapsed != (row.Needs != "") || len(panels) != len(row.Panels) {
+				t.Fatalf("%s: %q is %q, collapsed %v, with %d panels; want %d", b.File, row.Heading(), head.Title, head.Collapsed, len(panels), len(row.Panels))
+			}
+			for i, p := range panels {
+				if p.Title != row.Panels[i].Title || p.GridPos.Y <= head.GridPos.Y {
+					t.Errorf("%s: %q has %q where %q should be, at line %d", b.File, head.Title, p.Title, row.Panels[i].Title, p.GridPos.Y)
+				}
+			}
+		}
+		if len(rest) > 0 {
+			t.Errorf("%s: %q is in no row", b.File, rest[0].Title)
+		}
+	}
+}
+
+// The parts of a gateway that may be missing, by a metric of each: a row with such a metric
+// in more than one of its panels is about the part, and is closed.
+func TestRowsOfPartsThatMayBeMissingAreCollapsed(t *testing.T) {
+	optional := regexp.MustCompile(`noncegate_(chain_|eth_|redis_|guard_\w+_(total|bucket|sum)|log_|logs_|logins_|tls_|peers_|forward)`)
+	for _, b := range boards.All() {
+		for _, row := range b.Rows {
+			about := 0
+			for _, p := range row.Panels {
+				if slices.ContainsFunc(p.Queries, func(q boards.Query) bool { return optional.MatchString(q.Expr) }) {
+					about++
+				}
+			}
+			if about > 1 && row.Needs == "" {
+				t.Errorf("%s: %q is open, and may have no data", b.File, row.Title)
 			}
 		}
 	}
@@ -147,7 +212,7 @@ func TestTheVariablesThatPanelsUseAreThere(t *testing.T) {
 				t.Errorf("%s: the variable datasource is of type %q", file, v.Type)
 			}
 		}
-		for _, p := range d.Panels {
+		for _, p := range d.all() {
 			for _, q := range p.Targets {
 				for _, v := range used.FindAllStringSubmatch(q.Expr+q.Datasource.UID, -1) {
 					if !slices.Contains(have, v[1]) {

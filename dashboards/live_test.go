@@ -38,11 +38,11 @@ func watched(t *testing.T, ctx context.Context, flags ...string) *rig.Prometheus
 	t.Cleanup(func() { must(t, room.Close()) })
 	// The compiler is a process of its own. Only what the test opens itself makes
 	// a cached result out of date: the folders that name the metrics.
-	for _, source := range []string{"../chain", "../chain/ethereum", "../chain/ethereum/endpoint", "../cmd/gateway", "../internal/metrics", "../internal/cluster", "../ws"} {
+	for _, source := range []string{"../chain", "../chain/ethereum", "../chain/ethereum/endpoint", "../cmd/gateway", "../internal/access", "../internal/cluster", "../internal/events/redisevents", "../internal/guard", "../internal/metrics", "../ws"} {
 		_, err := os.ReadDir(source)
 		must(t, err)
 	}
-	gateways, err := rig.StartCluster(ctx, room, "..", rig.ClusterConfig{Nodes: 2, Chain: true, Flags: flags})
+	gateways, err := rig.StartCluster(ctx, room, rig.ClusterConfig{Nodes: 2, Chain: true, Flags: flags})
 	must(t, err)
 	t.Cleanup(func() { must(t, gateways.Stop()) })
 	rules, err := filepath.Abs("rules.yml")
@@ -63,7 +63,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestEveryQueryHasAnAnswerOfRealGateways: and the figures of the shards say who has
+// TestEveryQueryHasAnAnswerOfRealGateways: and the metrics of the shards say who has
 // them.
 func TestEveryQueryHasAnAnswerOfRealGateways(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -95,7 +95,7 @@ func TestEveryQueryHasAnAnswerOfRealGateways(t *testing.T) {
 	}
 }
 
-// everythingIsAnswered asks all that the dashboards and the rules ask, and looks for figures that nobody asks for.
+// everythingIsAnswered asks all that the dashboards and the rules ask, and looks for metrics that nobody asks for.
 func everythingIsAnswered(t *testing.T, ctx context.Context, prometheus *rig.Prometheus) {
 	t.Helper()
 	ask := func(where, expr string) {

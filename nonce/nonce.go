@@ -34,8 +34,8 @@ const (
 type Figures interface {
 	WorkerQueue(d time.Duration)       // queued to taken by a worker
 	Commit(d time.Duration, ops int)   // one round trip, and the ops it carried
-	LeaseAcquire(result AcquireResult) // one signer
-	LeaseRenew(result RenewResult)     // one signer, by writing to it
+	LeaseAcquire(result AcquireResult) // one attempt to take a shard
+	LeaseRenew(result RenewResult)     // one heartbeat that renewed the lease of the node
 	FenceReject(op Kind)               // one op told fenced
 	WentBack()                         // a signer, or the node, stopped because the store went back
 	Invariant()                        // a commit aborted by ErrInvariant: an alarm
@@ -43,23 +43,22 @@ type Figures interface {
 	SweepsPaused(paused bool)          // by a jump of the store's clock
 }
 
-// AcquireResult is the label of a lease acquisition.
+// AcquireResult is what became of an attempt to take a shard: a label of metrics.
 type AcquireResult string
 
 // The results of an acquire.
 const (
-	AcquireNew      AcquireResult = "acquired"
-	AcquireTakeover AcquireResult = "takeover" // of another node's expired lease
-	AcquireHeld     AcquireResult = "held"     // by another node
-	AcquireError    AcquireResult = "error"
+	AcquireNew      AcquireResult = "acquired" // nobody owned it, or its owner had given it up
+	AcquireTakeover AcquireResult = "takeover" // its owner was another node, whose lease had ended
+	AcquireHeld     AcquireResult = "held"     // another node owns it
+	AcquireError    AcquireResult = "error"    // the store did not say
 )
 
-// RenewResult is the label of a renewal.
+// RenewResult is what became of a heartbeat that renewed the lease: a label of metrics.
 type RenewResult string
 
-// The results of a renewal. Late: the write renewed a lease this node could no
-// longer trust, which nobody had taken meanwhile.
+// The results of a renewal.
 const (
 	RenewInTime RenewResult = "renewed"
-	RenewLate   RenewResult = "late"
+	RenewLate   RenewResult = "late" // the lease had ended before
 )

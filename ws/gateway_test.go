@@ -80,11 +80,11 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	g := &gateway{Core: inprocess.Start(t, s.Config)}
 	var err error
 	if s.locks != nil {
-		g.guard, err = guard.New(s.locks, guardMetrics{g.Set}, g.Logger, s.guard)
+		g.guard, err = guard.New(s.locks, g.Metrics, g.Logger, s.guard)
 		must(t, err)
 		s.ws.Guard = g.guard
 	}
-	g.srv, err = New(g.Service, g.Hub, g.Encode, g.Set, g.Logger, s.ws)
+	g.srv, err = New(g.Service, g.Hub, g.Encode, g.Set, g.Metrics, g.Logger, s.ws)
 	must(t, err)
 	var stopHTTP func()
 	g.address, stopHTTP = inprocess.Serve(t, &http.Server{Handler: g.srv})
@@ -102,8 +102,8 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 			return
 		}
 		g.WantNoPlaces()
-		ofClients, _ := g.srv.Inflight()
-		ofNodes, _ := g.srv.NodeInflight()
+		ofClients, _ := g.srv.inflight()
+		ofNodes, _ := g.srv.nodeInflight()
 		if ofClients+ofNodes != 0 {
 			t.Errorf("left behind: %d requests of clients and %d of nodes", ofClients, ofNodes)
 		}
@@ -155,7 +155,7 @@ func (g *gateway) moves(signer, node string) (by lease.Holder, term lease.ShardT
 // awaitInflight returns when n requests are admitted.
 func (g *gateway) awaitInflight(n int) {
 	g.Helper()
-	wait.Until(g, fmt.Sprintf("%d requests in flight", n), func() bool { used, _ := g.srv.Inflight(); return used == n })
+	wait.Until(g, fmt.Sprintf("%d requests in flight", n), func() bool { used, _ := g.srv.inflight(); return used == n })
 }
 
 // holdCommits makes the store's commits wait and returns a channel with one entry for

@@ -4,29 +4,12 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"noncegate/internal/guard"
-	"noncegate/internal/metrics"
 	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
 )
-
-// guardMetrics is what the gateway counts of locks.
-type guardMetrics struct{ set *metrics.Set }
-
-func (f guardMetrics) Acquired()   { f.set.GuardAcquired.Inc() }
-func (f guardMetrics) Refused()    { f.set.GuardRefused.Inc() }
-func (f guardMetrics) Unanswered() { f.set.GuardUnanswered.Inc() }
-func (f guardMetrics) Released(d time.Duration) {
-	f.set.GuardReleased.Inc()
-	f.set.GuardHold.Observe(d)
-}
-func (f guardMetrics) Kept(time.Duration) { f.set.GuardKept.Inc() }
-func (f guardMetrics) ReleaseFailed(why guard.Failure, _ time.Duration) {
-	f.set.GuardReleaseFailed(metrics.GuardFailure(why))
-}
 
 // locksmith is Locks in memory, of which a test knows each step, and which it can
 // keep waiting, and take away.

@@ -218,7 +218,7 @@ func (c *conn) info(r *request, params []byte) *wire.Error {
 
 func (c *conn) stats(r *request, params []byte) *wire.Error {
 	r.bytes = statsBytes
-	r.act = func() (any, *wire.Error) { stats := c.srv.metrics.Stats(); return &stats, nil }
+	r.act = func() (any, *wire.Error) { stats := c.srv.perf.Stats(); return &stats, nil }
 	return wire.DecodeNone(params)
 }
 

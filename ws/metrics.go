@@ -2,12 +2,119 @@ package ws
 
 import (
 	"errors"
+	"maps"
 	"net/http"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"noncegate/internal/metrics"
 	"noncegate/wire"
 	"noncegate/writer"
 )
+
+// Methods that stand for others: a client may say anything, and a label may not.
+const (
+	methodUnknown = "unknown" // what is no method of the protocol, and what is no request at all
+	methodDialect = "dialect" // all methods of the protocols beside that of nonces
+)
+
+// refuseReasons are the stable words of error replies: data.reason.
+var refuseReasons = []string{
+	"parse_error", "invalid_request", "method_not_found", "invalid_params", "internal", "server_busy", "not_owner", "fenced",
+	"unavailable", "conflict", "not_found", "hold_limit", "duplicate_submit", "unauthorized", "forbidden", "draining",
+	"not_holder", "answer_too_large",
+}
+
+// upgradeReason is why a client was not let in.
+type upgradeReason string
+
+// The reasons for refusing an upgrade. All but upgradeBroken are answered in HTTP.
+const (
+	upgradeFull       upgradeReason = "full"        // as many connections as there may be
+	upgradeDraining   upgradeReason = "draining"    // the node is going away
+	upgradeOrigin     upgradeReason = "origin"      // a browser's page of another host
+	upgradeBadRequest upgradeReason = "bad_request" // not a WebSocket handshake
+	upgradeBroken     upgradeReason = "broken"      // the client went or spoke before it was answered
+
+	upgradeUnauthorized upgradeReason = "unauthorized"   // without a credential that is good
+	upgradeThrottled    upgradeReason = "throttled"      // too many bad credentials came from its address
+	upgradeUnchecked    upgradeReason = "unchecked"      // it could not be said whether the credential is good
+	upgradePrincipal    upgradeReason = "principal_full" // its principal has as many connections as it may
+	upgradeAddress      upgradeReason = "address_full"   // its address has
+
+	// Sockets that were closed before anything was read of them.
+	upgradeAddressFast    upgradeReason = "address_fast"    // its address opens too many a second
+	upgradeAddressWaiting upgradeReason = "address_waiting" // its address has too many that were not let in yet
+	upgradeWaiting        upgradeReason = "waiting_full"    // all addresses together have
+
+	upgradeNodeSecret  upgradeReason = "node_secret" // another node without the secret, or from another host where there is none
+	upgradeMisdirected upgradeReason = "misdirected" // a node that meant another one
+)
+
+var upgradeReasons = []upgradeReason{
+	upgradeFull, upgradeDraining, upgradeOrigin, upgradeBadRequest, upgradeBroken,
+	upgradeUnauthorized, upgradeThrottled, upgradeUnchecked, upgradePrincipal, upgradeAddress,
+	upgradeAddressFast, upgradeAddressWaiting, upgradeWaiting,
+	upgradeNodeSecret, upgradeMisdirected,
+}
+
+// closeReason is how a connection ended: what came first, where several did.
+type closeReason string
+
+// The ends of a connection.
+const (
+	closeClient      closeReason = "client"      // the client closed it, in order
+	closeLost        closeReason = "lost"        // it broke, or the client went without a word
+	closeSlow        closeReason = "slow"        // kicked, see noncegate_kicked_total
+	closeIdle        closeReason = "idle"        // nothing was heard from the client
+	closeRestart     closeReason = "restart"     // a draining node sent it away
+	closeStopped     closeReason = "stopped"     // it was left when the drain ran out of time
+	closeExpired     closeReason = "expired"     // its credential has expired
+	closeRevoked     closeReason = "revoked"     // its credential was revoked
+	closeUnsupported closeReason = "unsupported" // a binary frame
+	closeProtocol    closeReason = "protocol"    // frames against RFC 6455
+	closePolicy      closeReason = "policy"      // frames without a request, or control frames, without end; a first or a whole message that did not come
+	closeUnused      closeReason = "unused"      // it had asked for nothing for too long
+	closeTooLarge    closeReason = "too_large"   // a frame that is too long
+	closeInternal    closeReason = "internal"    // a mistake of this program
+	closeEventsLost  closeReason = "events_lost" // events of a subscription are lost for good
+)
+
+var closeReasons = []closeReason{
+	closeClient, closeLost, closeSlow, closeIdle, closeRestart, closeStopped, closeExpired, closeRevoked,
+	closeUnsupported, closeProtocol, closePolicy, closeUnused, closeTooLarge, closeInternal, closeEventsLost,
+}
+
+// counters are what a Server counts beside what ws_perf tells.
+type counters struct {
+	opened          *metrics.Count
+	unknownOutcomes *metrics.Count
+
+	requests       metrics.Family[string]
+	refused        metrics.Family[string]
+	nodeRefused    metrics.Family[string]
+	upgradeRefused metrics.Family[upgradeReason]
+	closed         metrics.Family[closeReason]
+}
+
+func newCounters(reg prometheus.Registerer) *counters {
+	names := slices.Concat(slices.Collect(maps.Keys(methods)), []string{methodDialect, methodUnknown})
+	return &counters{
+		opened: metrics.NewCount(reg, "connections_opened_total", "WebSocket connections that were accepted."),
+		unknownOutcomes: metrics.NewCount(reg, "unknown_outcomes_total",
+			"Replies to clients: unavailable with outcome unknown: the work may or may not have happened, and only the same request id asks."),
+		requests: metrics.NewFamily(reg, "requests_total", "method",
+			"Requests read, refused ones included; unknown is what is no method, or no request.", names...),
+		refused: metrics.NewFamily(reg, "refused_total", "reason", "Error replies to clients, by data.reason.", refuseReasons...),
+		nodeRefused: metrics.NewFamily(reg, "node_refused_total", "reason",
+			"Error replies to other nodes, which route the request again or pass the answer on, by data.reason.", refuseReasons...),
+		upgradeRefused: metrics.NewFamily(reg, "upgrade_refused_total", "reason",
+			"Clients not let in, before or at the WebSocket handshake.", upgradeReasons...),
+		closed: metrics.NewFamily(reg, "connections_closed_total", "reason",
+			"Connections that ended, by what ended them first.", closeReasons...),
+	}
+}
 
 // endpoint is a method with the counter of its requests, which is looked up here
 // once so that a request costs it one addition.
@@ -18,37 +125,37 @@ type endpoint struct {
 }
 
 // endpointsOf are the methods, and what counts all others.
-func endpointsOf(set *metrics.Set) (known map[string]endpoint, nowhere endpoint) {
+func endpointsOf(m *counters) (known map[string]endpoint, nowhere endpoint) {
 	known = make(map[string]endpoint, len(methods))
 	for name, run := range methods {
-		known[name] = endpoint{name, run, set.Requests(metrics.Method(name))}
+		known[name] = endpoint{name, run, m.requests.Of(name)}
 	}
-	return known, endpoint{asked: set.Requests(metrics.MethodUnknown)}
+	return known, endpoint{asked: m.requests.Of(methodUnknown)}
 }
 
 // countRefusal counts an error reply. What another node is told is no client's to
 // see: that node routes the request again, or tells its client and counts it there.
 func (s *Server) countRefusal(said *wire.ErrorData, toNode bool) {
 	if toNode {
-		s.metrics.NodeRefused(metrics.RefuseReason(said.Reason))
+		s.counters.nodeRefused.Inc(said.Reason)
 		return
 	}
-	s.metrics.Refused(metrics.RefuseReason(said.Reason))
+	s.counters.refused.Inc(said.Reason)
 	if said.Outcome == wire.OutcomeUnknown {
-		s.metrics.UnknownOutcomes.Inc()
+		s.counters.unknownOutcomes.Inc()
 	}
 }
 
 // refuseUpgrade answers a handshake that gorilla refuses, as it would itself.
 func (s *Server) refuseUpgrade(w http.ResponseWriter, _ *http.Request, status int, _ error) {
-	reason := metrics.UpgradeBadRequest
+	reason := upgradeBadRequest
 	switch status {
 	case http.StatusForbidden:
-		reason = metrics.UpgradeOrigin
+		reason = upgradeOrigin
 	case http.StatusInternalServerError: // the connection could not be taken over
-		reason = metrics.UpgradeBroken
+		reason = upgradeBroken
 	}
-	s.metrics.UpgradeRefused(reason)
+	s.counters.upgradeRefused.Inc(reason)
 	w.Header().Set("Sec-Websocket-Version", "13")
 	http.Error(w, http.StatusText(status), status)
 }
@@ -56,62 +163,42 @@ func (s *Server) refuseUpgrade(w http.ResponseWriter, _ *http.Request, status in
 // clientsClose stands for the code of a close that the client began.
 const clientsClose = -1
 
-// closeReasons are the reasons of orderly closes, by their codes. It is never written.
-var closeReasons = map[int32]metrics.CloseReason{
-	clientsClose:               metrics.CloseClient,
-	wire.CloseServiceRestart:   metrics.CloseRestart,
-	wire.CloseExpired:          metrics.CloseExpired,
-	wire.CloseRevoked:          metrics.CloseRevoked,
-	wire.CloseUnsupported:      metrics.CloseUnsupported,
-	wire.ClosePolicy:           metrics.ClosePolicy,
-	wire.CloseGoingAway:        metrics.CloseUnused,
-	wire.CloseTooLarge:         metrics.CloseTooLarge,
-	wire.CloseInternal:         metrics.CloseInternal,
-	wire.CloseProtocolError:    metrics.CloseProtocol,
-	wire.CloseSubscriptionLost: metrics.CloseEventsLost,
-}
-
 // ending is why a connection ended: the orderly close that was begun first, or
 // what ended its queue.
-func (c *conn) ending() metrics.CloseReason {
-	if reason := closeReasons[c.began.Load()]; reason != "" {
-		return reason
+func (c *conn) ending() closeReason {
+	switch c.began.Load() {
+	case clientsClose:
+		return closeClient
+	case wire.CloseServiceRestart:
+		return closeRestart
+	case wire.CloseExpired:
+		return closeExpired
+	case wire.CloseRevoked:
+		return closeRevoked
+	case wire.CloseUnsupported:
+		return closeUnsupported
+	case wire.ClosePolicy:
+		return closePolicy
+	case wire.CloseGoingAway:
+		return closeUnused
+	case wire.CloseTooLarge:
+		return closeTooLarge
+	case wire.CloseInternal:
+		return closeInternal
+	case wire.CloseProtocolError:
+		return closeProtocol
+	case wire.CloseSubscriptionLost:
+		return closeEventsLost
 	}
 	cause := c.out.Cause()
 	if _, kicked := errors.AsType[*writer.KickError](cause); kicked {
-		return metrics.CloseSlow
+		return closeSlow
 	}
 	switch {
 	case errors.Is(cause, errSilent):
-		return metrics.CloseIdle
+		return closeIdle
 	case errors.Is(cause, errStopped):
-		return metrics.CloseStopped
+		return closeStopped
 	}
-	return metrics.CloseLost
-}
-
-// Outbound is what waits for clients to read, over all open connections.
-type Outbound struct {
-	Bytes    int64 // of messages queued, encoded or being written
-	Promised int64 // bytes reserved for answers whose work is under way
-	Messages int   // queued, encoded, being written, or promised
-	Largest  int64 // bytes of the connection that has most
-	Paused   int   // connections that are not read because they do not read
-}
-
-// Outbound looks at every open connection, so it is for whoever looks now and
-// then; it keeps each up for a moment only.
-func (s *Server) Outbound() Outbound {
-	var sum Outbound
-	for _, c := range s.conns.all() {
-		d := c.out.Depth()
-		sum.Bytes += d.Bytes
-		sum.Promised += d.Promised
-		sum.Messages += d.Messages
-		sum.Largest = max(sum.Largest, d.Bytes)
-		if d.Paused {
-			sum.Paused++
-		}
-	}
-	return sum
+	return closeLost
 }

@@ -154,7 +154,7 @@ func TestWhatWaitsForClientsIsSummedOverTheConnections(t *testing.T) {
 	wait.For(t, waiting, "the commit")
 	other.request("2", "nonce_allocate", `["b"]`)
 	g.awaitInflight(2)
-	if got := g.srv.Outbound(); got.Messages != 2 || got.Promised == 0 || got.Bytes != 0 || got.Paused != 0 {
+	if got := g.srv.outbound(); got.messages != 2 || got.promised == 0 || got.bytes != 0 || got.paused != 0 {
 		t.Errorf("two requests under way: %+v", got)
 	}
 	release()

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"noncegate/internal/metrics"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -144,12 +143,12 @@ func (s *Server) admitNode(w http.ResponseWriter, r *http.Request) (node string,
 	node = from[0]
 	switch refused := s.cfg.Nodes.refusal(r); {
 	case refused != "":
-		s.refuseNode(w, r, http.StatusForbidden, metrics.UpgradeNodeSecret, refused)
+		s.refuseNode(w, r, http.StatusForbidden, upgradeNodeSecret, refused)
 	case s.cfg.Nodes.strange(r):
-		s.refuseNode(w, r, http.StatusMisdirectedRequest, metrics.UpgradeMisdirected,
+		s.refuseNode(w, r, http.StatusMisdirectedRequest, upgradeMisdirected,
 			"this gateway keeps its nonces in another database: the --advertise-url of the node that was meant leads out of its cluster")
 	case node == "" || s.cfg.Nodes.ID == "" || node == s.cfg.Nodes.ID || r.Header.Get(HeaderNodeTo) != s.cfg.Nodes.ID:
-		s.refuseNode(w, r, http.StatusMisdirectedRequest, metrics.UpgradeMisdirected,
+		s.refuseNode(w, r, http.StatusMisdirectedRequest, upgradeMisdirected,
 			"this is not the node that was meant: its --advertise-url leads to another one, or its id has changed")
 	default:
 		return node, true
@@ -219,8 +218,8 @@ func loopback(address string) bool {
 // refuseNode answers a node that may not come in, with a sentence for whoever runs
 // it. A node tries again and again, and anyone can claim to be a node: the log
 // says it once a second at most for each reason, the counter counts all.
-func (s *Server) refuseNode(w http.ResponseWriter, r *http.Request, status int, reason metrics.UpgradeReason, why string) {
-	s.metrics.UpgradeRefused(reason)
+func (s *Server) refuseNode(w http.ResponseWriter, r *http.Request, status int, reason upgradeReason, why string) {
+	s.counters.upgradeRefused.Inc(reason)
 	logged := &s.logMisdirected
 	if status == http.StatusForbidden {
 		logged = &s.logForbidden

@@ -140,10 +140,10 @@ func TestRefusedNodesAreLoggedOnceASecondAtMost(t *testing.T) {
 		var log bytes.Buffer
 		pool, err := encodepool.New(defaults().Encode, slog.New(slog.DiscardHandler))
 		must(t, err)
-		s, err := New(nil, nil, pool, metrics.New(prometheus.NewRegistry()), slog.New(slog.NewTextHandler(&log, nil)), defaults().ws)
+		s, err := New(nil, nil, pool, metrics.New(prometheus.NewRegistry()), prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&log, nil)), defaults().ws)
 		must(t, err)
 		for range 35 { // 3.5 seconds
-			s.refuseNode(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/ws", nil), http.StatusForbidden, metrics.UpgradeNodeSecret, "no")
+			s.refuseNode(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/ws", nil), http.StatusForbidden, upgradeNodeSecret, "no")
 			time.Sleep(100 * time.Millisecond)
 		}
 		must(t, s.Stop(t.Context()))
@@ -262,7 +262,7 @@ func TestWhatNodesBringHasPlacesOfItsOwn(t *testing.T) {
 	for i := range 2 { // a quarter
 		node.request(fmt.Sprint(i), "nonce_allocate", `["a"]`)
 	}
-	wait.Until(g, "the node's requests in flight", func() bool { used, _ := g.srv.NodeInflight(); return used == 2 })
+	wait.Until(g, "the node's requests in flight", func() bool { used, _ := g.srv.nodeInflight(); return used == 2 })
 	node.request("more", "nonce_allocate", `["a"]`)
 	if stage := wait.For(t, rejected, "the refusal"); stage != wire.StageConnection {
 		t.Errorf("a node's share is full, and the stage is %s", stage)
@@ -300,7 +300,7 @@ func TestANodeMayHaveThousandsOfRequestsInFlight(t *testing.T) {
 		c.request(fmt.Sprint(i), "nonce_allocate", fmt.Sprintf(`["signer-%d"]`, i%64))
 	}
 	wait.For(t, waiting, "a commit")
-	wait.Until(g, "all of them in flight", func() bool { used, _ := g.srv.NodeInflight(); return used == n })
+	wait.Until(g, "all of them in flight", func() bool { used, _ := g.srv.nodeInflight(); return used == n })
 	release()
 	for range n {
 		if r := c.reply(); r["error"] != nil {

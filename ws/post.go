@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"noncegate/backpressure"
-	"noncegate/internal/metrics"
 	"noncegate/wire"
 )
 
@@ -22,7 +21,7 @@ func (t *dialect) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s.leaving.Load() {
-		s.metrics.UpgradeRefused(metrics.UpgradeDraining)
+		s.counters.upgradeRefused.Inc(upgradeDraining)
 		unavailable(w, retryDraining, "this node is going away")
 		return
 	}
@@ -32,7 +31,7 @@ func (t *dialect) post(w http.ResponseWriter, r *http.Request) {
 	}
 	defer g.leave()
 	if !s.conns.reserve(false) {
-		s.metrics.UpgradeRefused(metrics.UpgradeFull)
+		s.counters.upgradeRefused.Inc(upgradeFull)
 		unavailable(w, retryFull, "this node has as many connections as it may have")
 		return
 	}
@@ -56,7 +55,7 @@ func (t *dialect) post(w http.ResponseWriter, r *http.Request) {
 func (s *Server) cors(w http.ResponseWriter, r *http.Request) bool {
 	w.Header().Add("Vary", "Origin")
 	if !s.cfg.Origins.Allow(r) {
-		s.refuseClient(w, http.StatusForbidden, metrics.UpgradeOrigin, "pages of this origin may not connect")
+		s.refuseClient(w, http.StatusForbidden, upgradeOrigin, "pages of this origin may not connect")
 		return false
 	}
 	if origin := r.Header.Get("Origin"); origin != "" {
@@ -80,13 +79,13 @@ func (s *Server) admitPost(w http.ResponseWriter, r *http.Request) (g identity, 
 	if g.session = s.authenticate(w, r); g.session == nil {
 		return identity{}, false
 	}
-	reason := metrics.UpgradeAddress
+	reason := upgradeAddress
 	socket, known := r.Context().Value(socketKey{}).(net.Conn)
 	if !known || s.preAuth.enter(socket) {
 		if g.account, ok = s.principals.Enter(g.session.Principal, g.session.Quota().Connections, time.Now()); ok {
 			return g, true
 		}
-		reason = metrics.UpgradePrincipal
+		reason = upgradePrincipal
 	}
 	g.leave()
 	w.Header().Set("Retry-After", seconds(retryCrowded))

@@ -10,7 +10,6 @@ import (
 	"noncegate/internal/access"
 	"noncegate/internal/access/audit"
 	"noncegate/internal/access/quota"
-	"noncegate/internal/metrics"
 )
 
 const (
@@ -25,11 +24,11 @@ type preAuthLimiter struct {
 	addresses *quota.Addresses
 
 	mu     sync.Mutex // guards places; the locks of addresses are taken under it
-	places map[net.Conn]*quota.Place
+	places map[net.Conn]*quota.Slot
 }
 
 func newPreAuthLimiter(cfg quota.AddressConfig) *preAuthLimiter {
-	return &preAuthLimiter{addresses: quota.NewAddresses(cfg), places: make(map[net.Conn]*quota.Place)}
+	return &preAuthLimiter{addresses: quota.NewAddresses(cfg), places: make(map[net.Conn]*quota.Slot)}
 }
 
 // ConnState is for the http.Server that serves this handler: with authentication,
@@ -42,7 +41,7 @@ func (s *Server) ConnState(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		if reason := s.preAuth.arrive(c); reason != "" {
-			s.metrics.UpgradeRefused(reason)
+			s.counters.upgradeRefused.Inc(reason)
 			_ = c.Close() // whoever it is learns no more
 		}
 	case http.StateHijacked, http.StateClosed:
@@ -50,15 +49,15 @@ func (s *Server) ConnState(c net.Conn, state http.ConnState) {
 	}
 }
 
-func (d *preAuthLimiter) arrive(c net.Conn) (refused metrics.UpgradeReason) {
+func (d *preAuthLimiter) arrive(c net.Conn) (refused upgradeReason) {
 	place, why := d.addresses.Arrive(c.RemoteAddr().String(), time.Now())
 	switch why {
 	case quota.TooFast:
-		return metrics.UpgradeAddressFast
+		return upgradeAddressFast
 	case quota.TooMany:
-		return metrics.UpgradeAddressWaiting
+		return upgradeAddressWaiting
 	case quota.Crowded:
-		return metrics.UpgradeWaiting
+		return upgradeWaiting
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -118,8 +117,8 @@ func (s *Server) Waiting() int {
 // identity is whom a client was let in as, and what its connection counts for.
 type identity struct {
 	session *access.Session // nil: nobody asked
-	account *quota.Account
-	place   *quota.Place
+	account *quota.Usage
+	place   *quota.Slot
 }
 
 // leave gives back what the connection counts for. It is called once.
@@ -137,7 +136,7 @@ func (g *identity) leave() {
 // it was answered. What costs least is asked first.
 func (s *Server) admitClient(w http.ResponseWriter, r *http.Request) (g identity, ok bool) {
 	if !s.cfg.Origins.Allow(r) {
-		s.refuseClient(w, http.StatusForbidden, metrics.UpgradeOrigin, "pages of this origin may not connect")
+		s.refuseClient(w, http.StatusForbidden, upgradeOrigin, "pages of this origin may not connect")
 		return identity{}, false
 	}
 	if s.cfg.Auth == nil {
@@ -165,12 +164,12 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) *access.Se
 		return session
 	}
 	status, sentence := access.Answer(w, r, err)
-	reason := metrics.UpgradeUnchecked
+	reason := upgradeUnchecked
 	switch status {
 	case http.StatusUnauthorized:
-		reason = metrics.UpgradeUnauthorized
+		reason = upgradeUnauthorized
 	case http.StatusTooManyRequests:
-		reason = metrics.UpgradeThrottled
+		reason = upgradeThrottled
 	}
 	s.refuseClient(w, status, reason, sentence)
 	s.auditRefused(r, nil, err.Error())
@@ -178,22 +177,22 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) *access.Se
 }
 
 // count counts a connection of a principal and of an address. refused is why not.
-func (s *Server) count(g *identity, r *http.Request) (refused metrics.UpgradeReason) {
+func (s *Server) count(g *identity, r *http.Request) (refused upgradeReason) {
 	now, ok := time.Now(), false
 	g.place, _ = s.preAuth.addresses.Enter(r.RemoteAddr, now)
 	if g.place == nil {
-		return metrics.UpgradeAddress
+		return upgradeAddress
 	}
 	if g.account, ok = s.principals.Enter(g.session.Principal, g.session.Quota().Connections, now); !ok {
-		return metrics.UpgradePrincipal
+		return upgradePrincipal
 	}
 	return ""
 }
 
 // refuseClient answers a client that is not let in. Its socket is closed, so that who
 // was refused holds nothing here.
-func (s *Server) refuseClient(w http.ResponseWriter, status int, reason metrics.UpgradeReason, why string) {
-	s.metrics.UpgradeRefused(reason)
+func (s *Server) refuseClient(w http.ResponseWriter, status int, reason upgradeReason, why string) {
+	s.counters.upgradeRefused.Inc(reason)
 	w.Header().Set("Connection", "close")
 	http.Error(w, why, status)
 }

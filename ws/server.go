@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
 	"noncegate/backpressure"
@@ -34,12 +35,13 @@ type Service interface {
 // Server serves WebSocket connections. It is an http.Handler for the one path
 // they are opened on. Stop ends its goroutines.
 type Server struct {
-	service Service
-	hub     *events.Hub
-	pool    *encodepool.Pool
-	metrics *metrics.Set
-	log     *slog.Logger
-	cfg     Config
+	service  Service
+	hub      *events.Hub
+	pool     *encodepool.Pool
+	perf     *metrics.Set
+	counters *counters
+	log      *slog.Logger
+	cfg      Config
 
 	upgrader  websocket.Upgrader
 	endpoints map[string]endpoint // by method; never written after New
@@ -79,12 +81,12 @@ var (
 // once goes to a buffer that is lent for as long as it takes (see eager).
 const readBufferBytes = 128
 
-// New makes a server and starts its pinger. The encode pool and the hub's pool
+// New makes a server, registers its metrics with reg, and starts its pinger. The encode pool and the hub's pool
 // must live until Stop has returned; so must the service, to answer what is in
 // flight. An error names the setting that is wrong.
-func New(service Service, events *events.Hub, pool *encodepool.Pool, set *metrics.Set, log *slog.Logger, cfg Config) (*Server, error) {
+func New(service Service, events *events.Hub, pool *encodepool.Pool, perf *metrics.Set, reg prometheus.Registerer, log *slog.Logger, cfg Config) (*Server, error) {
 	s := &Server{
-		service: service, hub: events, pool: pool, metrics: set, log: log.With("component", "ws"), cfg: cfg,
+		service: service, hub: events, pool: pool, perf: perf, counters: newCounters(reg), log: log.With("component", "ws"), cfg: cfg,
 		// EnableCompression stays false: an extension that a client offers is not taken.
 		upgrader: websocket.Upgrader{
 			ReadBufferSize: readBufferBytes, WriteBufferPool: new(sync.Pool), HandshakeTimeout: handshakeTime,
@@ -94,10 +96,10 @@ func New(service Service, events *events.Hub, pool *encodepool.Pool, set *metric
 		conns:          newRegistry(cfg.MaxConnections),
 		logForbidden:   rate.Sometimes{Interval: time.Second},
 		logMisdirected: rate.Sometimes{Interval: time.Second},
-		rejected:       func(stage string, n int) { set.Rejected(metrics.RejectStage(stage), n) },
+		rejected:       perf.Rejected,
 	}
-	s.endpoints, s.nowhere = endpointsOf(set)
-	s.elsewhere = endpoint{asked: set.Requests(metrics.MethodDialect)}
+	s.endpoints, s.nowhere = endpointsOf(s.counters)
+	s.elsewhere = endpoint{asked: s.counters.requests.Of(methodDialect)}
 	s.cfg.Origins.Addresses = cfg.Auth == nil
 	if s.cfg.Nodes.known = cfg.Auth != nil; s.cfg.Nodes.known {
 		s.preAuth = newPreAuthLimiter(cfg.Addresses)
@@ -112,6 +114,7 @@ func New(service Service, events *events.Hub, pool *encodepool.Pool, set *metric
 	if err := s.nodes.writer.Validate(); err != nil {
 		return nil, fmt.Errorf("connections of other nodes: %w", err)
 	}
+	s.registerGauges(reg)
 	s.life, s.endOfLife = context.WithCancel(context.Background())
 	s.pinger.Go(func() { s.ping(s.life) })
 	return s, nil
@@ -119,16 +122,6 @@ func New(service Service, events *events.Hub, pool *encodepool.Pool, set *metric
 
 // Connections is the number of open connections, those of other nodes included.
 func (s *Server) Connections() int { return s.conns.len() }
-
-// Inflight is the number of requests of clients not answered yet, and their bound.
-func (s *Server) Inflight() (used, capacity int) {
-	return s.clients.inflight.Used(), s.clients.inflight.Capacity()
-}
-
-// NodeInflight is the same of the requests that other nodes brought.
-func (s *Server) NodeInflight() (used, capacity int) {
-	return s.nodes.inflight.Used(), s.nodes.inflight.Capacity()
-}
 
 // Panics is the number of connections that ended in a mistake of this program.
 func (s *Server) Panics() int64 { return s.panics.Load() }
@@ -145,7 +138,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.open(w, r
 // a dialect.
 func (s *Server) open(w http.ResponseWriter, r *http.Request, t *dialect) {
 	if s.leaving.Load() {
-		s.metrics.UpgradeRefused(metrics.UpgradeDraining)
+		s.counters.upgradeRefused.Inc(upgradeDraining)
 		unavailable(w, retryDraining, "this node is going away")
 		return
 	}
@@ -163,7 +156,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, t *dialect) {
 	}
 	if !s.conns.reserve(node != "") {
 		g.leave()
-		s.metrics.UpgradeRefused(metrics.UpgradeFull)
+		s.counters.upgradeRefused.Inc(upgradeFull)
 		unavailable(w, retryFull, "this node has as many connections as it may have")
 		return
 	}
@@ -176,7 +169,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g 
 	ws, err := s.upgrader.Upgrade(h, r, nil)
 	if err != nil {
 		if _, answered := errors.AsType[websocket.HandshakeError](err); !answered {
-			s.metrics.UpgradeRefused(metrics.UpgradeBroken)
+			s.counters.upgradeRefused.Inc(upgradeBroken)
 		}
 		g.leave()
 		s.conns.cancel(node != "") // refuseUpgrade has answered, or nobody can any more
@@ -185,8 +178,8 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g 
 	}
 	c := s.newConn(ws, h.transport, node, g, t)
 	s.conns.enter(c)
-	s.metrics.Connections.Add(1)
-	s.metrics.ConnectionsOpened.Inc()
+	s.perf.Connections.Add(1)
+	s.counters.opened.Inc()
 	if node != "" {
 		s.log.Info("another node has connected", "node", clip(node), "remote", r.RemoteAddr)
 	}
@@ -256,15 +249,15 @@ func (s *Server) ping(ctx context.Context) {
 }
 
 func (s *Server) dropSilent(c *conn) {
-	s.metrics.Kicked(metrics.KickIdle)
+	s.perf.Kicked(metrics.KickIdle)
 	s.log.Debug("dropped a silent peer", "remote", c.ws.RemoteAddr().String())
 	c.out.Kill(errSilent)
 }
 
 // left is the end of a connection.
 func (s *Server) left(c *conn) {
-	s.metrics.Connections.Add(-1)
-	s.metrics.Closed(c.ending())
+	s.perf.Connections.Add(-1)
+	s.counters.closed.Inc(c.ending())
 	if c.peer != nil {
 		s.log.Info("the connection of another node has ended", "node", clip(c.peer.id), "ending", string(c.ending()))
 	}

@@ -41,7 +41,7 @@ const (
 	maxPrincipal = 128
 	// chainBytes is what a chain says in the answer to nonce_status.
 	chainBytes = 512
-	// statsBytes and infoBytes hold the metrics and the description of the
+	// statsBytes and infoBytes hold the statistics and the description of the
 	// gateway, nodeBytes each node in it.
 	statsBytes = 4096
 	infoBytes  = 2048

@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"noncegate/internal/events"
-	"noncegate/internal/metrics"
 	"noncegate/internal/testenv/wait"
 	"noncegate/lease"
 	"noncegate/nonce"
@@ -108,7 +107,7 @@ func wantWithin(t *testing.T, what string, reply []byte, reserved int64) {
 }
 
 func TestAMessageThatCannotBeEncodedIsAnsweredWithAnUnknownOutcome(t *testing.T) {
-	s := &Server{metrics: metrics.New(prometheus.NewRegistry()), rejected: func(string, int) {}, log: slog.New(slog.DiscardHandler)}
+	s := &Server{counters: newCounters(prometheus.NewRegistry()), rejected: func(string, int) {}, log: slog.New(slog.DiscardHandler)}
 	c := &conn{srv: s}
 	one, other := &request{id: []byte("1"), conn: c}, &request{id: []byte("2"), conn: c}
 	for _, m := range []writer.Message{one, &batch{requests: []*request{one, other}, answers: 2}} {
@@ -121,7 +120,7 @@ func TestAMessageThatCannotBeEncodedIsAnsweredWithAnUnknownOutcome(t *testing.T)
 
 func TestNoReplyExceedsItsReservation(t *testing.T) {
 	id := []byte(`"` + strings.Repeat("i", maxIDBytes-2) + `"`)
-	c := &conn{srv: &Server{metrics: metrics.New(prometheus.NewRegistry()), rejected: func(string, int) {}, cfg: widestChain()}} // which counts the refusals
+	c := &conn{srv: &Server{counters: newCounters(prometheus.NewRegistry()), rejected: func(string, int) {}, cfg: widestChain()}} // which counts the refusals
 	for _, op := range widestOps() {
 		r := &request{op: *op, id: id, conn: c}
 		reserved := opBytes(op) + int64(len(id))

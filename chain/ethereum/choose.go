@@ -67,7 +67,7 @@ func better(a claim, aVotes int, b claim, bVotes int, kept chain.Block, at lookB
 // branches is what is known of blocks that may or may not be on the chain.
 type branches struct {
 	known map[chain.Hash]chain.Block          // headers that a node has shown
-	said  map[chain.Hash]map[int64]chain.Hash // by a head: what its node says is below it
+	below map[chain.Hash]map[int64]chain.Hash // by a head: what its node says is below it
 }
 
 // maxBranches bounds what is remembered of blocks; beyond that it is all forgotten, and
@@ -75,7 +75,7 @@ type branches struct {
 const maxBranches = 4096
 
 func newBranches() *branches {
-	return &branches{known: map[chain.Hash]chain.Block{}, said: map[chain.Hash]map[int64]chain.Hash{}}
+	return &branches{known: map[chain.Hash]chain.Block{}, below: map[chain.Hash]map[int64]chain.Hash{}}
 }
 
 func (b *branches) add(block chain.Block) {
@@ -87,13 +87,13 @@ func (b *branches) add(block chain.Block) {
 
 // say notes which block a node has below its head.
 func (b *branches) say(head chain.Hash, below chain.Block) {
-	if len(b.said) >= maxBranches {
-		clear(b.said)
+	if len(b.below) >= maxBranches {
+		clear(b.below)
 	}
-	if b.said[head] == nil {
-		b.said[head] = map[int64]chain.Hash{}
+	if b.below[head] == nil {
+		b.below[head] = map[int64]chain.Hash{}
 	}
-	b.said[head][below.Number] = below.Hash
+	b.below[head][below.Number] = below.Hash
 	b.add(below)
 }
 
@@ -108,7 +108,7 @@ func (b *branches) at(head chain.Block, number int64) (chain.Hash, bool) {
 		case cur.Number-1 == number:
 			return cur.Parent, true
 		}
-		if h, ok := b.said[cur.Hash][number]; ok {
+		if h, ok := b.below[cur.Hash][number]; ok {
 			return h, true
 		}
 		parent, ok := b.known[cur.Parent]
@@ -124,7 +124,7 @@ func (b *branches) forget(number int64) {
 	for h, block := range b.known {
 		if block.Number < number {
 			delete(b.known, h)
-			delete(b.said, h)
+			delete(b.below, h)
 		}
 	}
 }

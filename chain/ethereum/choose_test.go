@@ -110,7 +110,7 @@ func TestWhatIsNotKnownOfBranchesIsNotGuessed(t *testing.T) {
 		b.add(chain.Block{Number: 5, Hash: chain.Hash{byte(i), byte(i >> 8), 1}})
 		b.say(chain.Hash{byte(i), byte(i >> 8), 2}, link(3))
 	}
-	if len(b.known) > maxBranches || len(b.said) > maxBranches {
-		t.Errorf("%d and %d are remembered, want %d at most", len(b.known), len(b.said), maxBranches)
+	if len(b.known) > maxBranches || len(b.below) > maxBranches {
+		t.Errorf("%d and %d are remembered, want %d at most", len(b.known), len(b.below), maxBranches)
 	}
 }

@@ -23,11 +23,11 @@ type Client struct {
 	nodes []*node // in the order of Config.Nodes
 	tried *tried
 
-	differ rate.Sometimes // lines about counts that differ
-	views  chan *view     // from the pollers to the follower
-	told   chan struct{}  // holds one: a node told of a block
-	back   chan struct{}  // holds one: a node is connected
-	subs   chan struct{}  // a place for each subscription of others
+	differ  rate.Sometimes // lines about counts that differ
+	views   chan *view     // from the pollers to the follower
+	newHead chan struct{}  // holds one: a node told of a block
+	back    chan struct{}  // holds one: a node is connected
+	subs    chan struct{}  // a place for each subscription of others
 
 	mu        sync.Mutex // guards what follows; no I/O beneath it
 	running   context.Context
@@ -56,12 +56,12 @@ func New(cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Client, erro
 	}
 	c := &Client{
 		set: set, log: log.With("chain", set.ID), table: table, tried: newTried(maxTried),
-		views:  make(chan *view, len(set.Nodes)),
-		told:   make(chan struct{}, 1),
-		back:   make(chan struct{}, 1),
-		subs:   make(chan struct{}, maxSubscriptions),
-		headAt: time.Now(),
-		differ: rate.Sometimes{Interval: time.Minute},
+		views:   make(chan *view, len(set.Nodes)),
+		newHead: make(chan struct{}, 1),
+		back:    make(chan struct{}, 1),
+		subs:    make(chan struct{}, maxSubscriptions),
+		headAt:  time.Now(),
+		differ:  rate.Sometimes{Interval: time.Minute},
 	}
 	for i := range set.Nodes {
 		c.nodes = append(c.nodes, newNode(c, i))
@@ -139,8 +139,8 @@ func (c *Client) eligible() []*node {
 	return all
 }
 
-// side asks nodes side by side and waits for all.
-func side(nodes []*node, ask func(i int, n *node)) {
+// inParallel asks nodes at the same time and waits for all.
+func inParallel(nodes []*node, ask func(i int, n *node)) {
 	var all sync.WaitGroup
 	for i, n := range nodes {
 		all.Go(func() { ask(i, n) })

@@ -72,7 +72,7 @@ func (e *SettingError) Error() string {
 
 const (
 	smallAnswer = 1 << 20 // bytes of an answer that is no block
-	leastAnswer = 64 << 10
+	minAnswer   = 64 << 10
 	maxAnswer   = 1 << 30
 	maxNodes    = 16
 	maxFinal    = 10_000
@@ -136,7 +136,7 @@ func (s *settings) validate() error {
 		{"MaxBlocksBehind", int64(s.MaxBlocksBehind), 1, 10_000},
 		{"MaxInflight", int64(s.MaxInflight), 1, 10_000},
 		{"MaxBatch", int64(s.MaxBatch), 1, 1000},
-		{"MaxAnswerBytes", s.MaxAnswerBytes, leastAnswer, maxAnswer},
+		{"MaxAnswerBytes", s.MaxAnswerBytes, minAnswer, maxAnswer},
 	} {
 		if f.value < f.min || f.value > f.max {
 			return s.wrong(f.name, "must be %d to %d, is %d", f.min, f.max, f.value)

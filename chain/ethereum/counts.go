@@ -26,9 +26,9 @@ func (c *Client) Counts(ctx context.Context, at chain.Block, accounts []string) 
 	}
 	defer done()
 	nodes := c.eligible()
-	said, errs := make([][]int64, len(nodes)), make([]error, len(nodes))
-	side(nodes, func(i int, n *node) { said[i], errs[i] = n.counts(ctx, at, accounts) })
-	return c.merge(at, accounts, said, errs)
+	replies, errs := make([][]int64, len(nodes)), make([]error, len(nodes))
+	inParallel(nodes, func(i int, n *node) { replies[i], errs[i] = n.counts(ctx, at, accounts) })
+	return c.merge(at, accounts, replies, errs)
 }
 
 func checkAccounts(accounts []string) error {
@@ -41,11 +41,11 @@ func checkAccounts(accounts []string) error {
 }
 
 // merge takes the greatest count of each account.
-func (c *Client) merge(at chain.Block, accounts []string, said [][]int64, errs []error) ([]chain.Count, error) {
+func (c *Client) merge(at chain.Block, accounts []string, replies [][]int64, errs []error) ([]chain.Count, error) {
 	counts := make([]chain.Count, len(accounts))
 	for i, account := range accounts {
 		best, agreed := int64(noCount), true
-		for _, of := range said {
+		for _, of := range replies {
 			if of == nil || of[i] == noCount {
 				continue
 			}
@@ -157,12 +157,12 @@ func (c *Client) Start(ctx context.Context, accounts []string) ([]chain.Start, e
 		return nil, err
 	}
 	defer done()
-	said, errs := make([][]*chain.Start, len(c.nodes)), make([]error, len(c.nodes))
-	side(c.nodes, func(i int, n *node) { said[i], errs[i] = n.start(ctx, accounts) })
+	replies, errs := make([][]*chain.Start, len(c.nodes)), make([]error, len(c.nodes))
+	inParallel(c.nodes, func(i int, n *node) { replies[i], errs[i] = n.start(ctx, accounts) })
 	starts := make([]chain.Start, len(accounts))
 	for i := range accounts {
 		known := false
-		for _, of := range said {
+		for _, of := range replies {
 			if of == nil || of[i] == nil {
 				continue
 			}

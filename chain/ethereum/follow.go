@@ -21,13 +21,13 @@ const (
 	// blockTimeOver is over how many blocks the time between them is measured.
 	blockTimeOver = 32
 	// grace is how long slower nodes are waited for, once one has answered.
-	leastGrace = 20 * time.Millisecond
-	maxGrace   = 500 * time.Millisecond
+	minGrace = 20 * time.Millisecond
+	maxGrace = 500 * time.Millisecond
 	// aheadOfTime is how far a block may be dated into the future before its node is not
 	// believed against others.
 	aheadOfTime = time.Minute
-	// tapBurst is how many taps in a row are followed at once.
-	tapBurst = 3
+	// pollBurst is how many announcements in a row make a poll each at once.
+	pollBurst = 3
 )
 
 // follower finds out what the newest and the final block are. It belongs to the
@@ -36,11 +36,11 @@ type follower struct {
 	c  *Client
 	on func(chain.Head)
 
-	views  map[*node]*view // the last one of each node that answers
-	asked  map[*node]bool  // polled, and not heard of yet
-	rests  map[*node]*rest // nodes that failed, and are asked less often
-	reader *node           // who shows blocks with their transactions
-	taps   *rate.Limiter
+	views    map[*node]*view // the last one of each node that answers
+	asked    map[*node]bool  // polled, and not heard of yet
+	rests    map[*node]*rest // nodes that failed, and are asked less often
+	reader   *node           // who shows blocks with their transactions
+	pollRate *rate.Limiter   // of polls that announcements make
 
 	branch *branches
 	canon  *canon
@@ -63,11 +63,11 @@ func newFollower(c *Client, on func(chain.Head)) *follower {
 	return &follower{
 		c: c, on: on,
 		views: map[*node]*view{}, asked: map[*node]bool{}, rests: map[*node]*rest{},
-		reader: c.nodes[0],
-		taps:   rate.NewLimiter(rate.Inf, tapBurst),
-		branch: newBranches(),
-		canon:  newCanon(remembered + max(c.set.finality, 0) + int64(c.set.MaxBlocksBehind)),
-		bodies: map[chain.Hash]*block{},
+		reader:   c.nodes[0],
+		pollRate: rate.NewLimiter(rate.Inf, pollBurst),
+		branch:   newBranches(),
+		canon:    newCanon(remembered + max(c.set.finality, 0) + int64(c.set.MaxBlocksBehind)),
+		bodies:   map[chain.Hash]*block{},
 	}
 }
 
@@ -84,11 +84,11 @@ func (f *follower) run(ctx context.Context) {
 			f.take(v)
 			f.decide(ctx)
 			continue
-		case <-f.c.told:
+		case <-f.c.newHead:
 			if !slices.ContainsFunc(f.c.nodes, func(n *node) bool { return n.news(f.kept) }) {
 				continue
 			}
-			if wait := f.waitForTap(); wait > 0 {
+			if wait := f.waitForPoll(); wait > 0 {
 				due = earlier(due, time.Now().Add(wait))
 				timer.Reset(time.Until(due))
 				continue
@@ -97,7 +97,7 @@ func (f *follower) run(ctx context.Context) {
 		case <-timer.C:
 		}
 		begin := time.Now()
-		f.taps.Allow()
+		f.pollRate.Allow()
 		f.round(ctx)
 		f.decide(ctx)
 		due = begin.Add(f.interval())
@@ -105,11 +105,11 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// waitForTap returns how long to wait before a tap on the shoulder is followed: a node
+// waitForPoll returns how long to wait before an announcement makes a poll: a node
 // that tells of blocks without end does not make polls without end.
-func (f *follower) waitForTap() time.Duration {
-	f.taps.SetLimit(rate.Every(max(f.interval()/4, leastGrace)))
-	r := f.taps.Reserve()
+func (f *follower) waitForPoll() time.Duration {
+	f.pollRate.SetLimit(rate.Every(max(f.interval()/4, minGrace)))
+	r := f.pollRate.Reserve()
 	defer r.Cancel() // the poll takes it
 	return r.Delay()
 }
@@ -130,18 +130,18 @@ func (f *follower) interval() time.Duration {
 	if blockTime == 0 {
 		return firstInterval
 	}
-	share, limit := blockTime*13/24, maxInterval // so that there are two polls a block at most
-	if slices.ContainsFunc(f.c.nodes, (*node).taps) {
-		share, limit = blockTime*3/4, maxInterval*3/2 // one of the two is that of a tap
+	share, longest := blockTime*13/24, maxInterval // so that there are two polls a block at most
+	if slices.ContainsFunc(f.c.nodes, (*node).announces) {
+		share, longest = blockTime*3/4, maxInterval*3/2 // one of the two is that of an announcement
 	}
-	return min(max(share, minInterval), limit)
+	return min(max(share, minInterval), longest)
 }
 
-// taps reports whether the node tells of new blocks.
-func (n *node) taps() bool {
+// announces reports whether the node tells of new blocks by itself.
+func (n *node) announces() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.upLocked() && n.tapped && n.onBranch
+	return n.upLocked() && n.subscribed && n.onBranch
 }
 
 // blockTime is the time between blocks, over the last ones; 0: unknown.
@@ -173,7 +173,7 @@ func (f *follower) round(ctx context.Context) {
 			f.take(v)
 			delete(waiting, v.n)
 			if over == nil && v.err == nil {
-				over = time.After(min(max(f.interval()/4, leastGrace), maxGrace))
+				over = time.After(min(max(f.interval()/4, minGrace), maxGrace))
 			}
 		case <-over:
 			return
@@ -305,7 +305,7 @@ func (f *follower) claims() []claim {
 			continue
 		}
 		if reason := f.absurd(v); reason != "" {
-			n.disbelieve(reason)
+			n.distrust(reason)
 			continue
 		}
 		n.mu.Lock()
@@ -321,7 +321,7 @@ func (f *follower) claims() []claim {
 // always believed.
 func (f *follower) absurd(v *view) string {
 	now := time.Now()
-	limit := f.kept.Number + int64(f.c.set.MaxBlocksBehind) + int64(max(now.Sub(f.kept.Time), 0)/f.fastest())
+	highest := f.kept.Number + int64(f.c.set.MaxBlocksBehind) + int64(max(now.Sub(f.kept.Time), 0)/f.fastest())
 	for n, other := range f.views {
 		if n == v.n {
 			continue
@@ -329,9 +329,9 @@ func (f *follower) absurd(v *view) string {
 		if ahead := v.head.Time.Sub(now); ahead > aheadOfTime && other.head.Time.Sub(now) <= aheadOfTime {
 			return fmt.Sprintf("its newest block %d is dated %v into the future, and that of %s is not", v.head.Number, ahead.Round(time.Second), n.name)
 		}
-		goesOn := other.head.Number >= f.kept.Number-int64(f.c.set.Lag) && other.head.Number <= limit
-		if f.kept.Hash != (chain.Hash{}) && v.head.Number > limit && goesOn {
-			return fmt.Sprintf("its newest block %d is above %d, which is the most that the chain can have come to, and %s is at %d", v.head.Number, limit, n.name, other.head.Number)
+		goesOn := other.head.Number >= f.kept.Number-int64(f.c.set.Lag) && other.head.Number <= highest
+		if f.kept.Hash != (chain.Hash{}) && v.head.Number > highest && goesOn {
+			return fmt.Sprintf("its newest block %d is above %d, which is the most that the chain can have come to, and %s is at %d", v.head.Number, highest, n.name, other.head.Number)
 		}
 	}
 	return ""
@@ -358,11 +358,11 @@ func (f *follower) judge(claims []claim) {
 	}
 }
 
-// disbelieve notes that the node's newest block is not believed.
-func (n *node) disbelieve(reason string) {
+// distrust notes that the node's newest block is not believed.
+func (n *node) distrust(reason string) {
 	n.mu.Lock()
-	was := n.doubted
-	n.doubted, n.onBranch, n.lag = true, false, 0
+	was := n.distrusted
+	n.distrusted, n.onBranch, n.lag = true, false, 0
 	n.noteLocked(fmt.Errorf("not believed: %s", reason))
 	n.mu.Unlock()
 	if !was {
@@ -375,15 +375,15 @@ func (n *node) disbelieve(reason string) {
 func (n *node) place(onBranch bool, lag int64) {
 	n.mu.Lock()
 	was, wasLag := n.onBranch, n.lag
-	n.doubted, n.onBranch, n.lag = false, onBranch, lag
+	n.distrusted, n.onBranch, n.lag = false, onBranch, lag
 	number := n.head.Number
 	n.mu.Unlock()
-	limit := int64(n.c.set.Lag)
+	maxLag := int64(n.c.set.Lag)
 	switch {
 	case was && !onBranch:
 		n.c.m.disagreements.WithLabelValues(disagreeHead).Inc()
 		n.log.Warn("node is on another branch and is not asked", "head", number)
-	case wasLag <= limit && lag > limit:
+	case wasLag <= maxLag && lag > maxLag:
 		n.log.Warn("node is behind and is not asked", "head", number, "blocks", lag)
 	}
 }

@@ -43,8 +43,8 @@ func (c *Client) Lookup(ctx context.Context, asks []chain.Ask) ([]chain.Sighting
 
 // look asks all nodes. failed has the error of each that could not be asked at all.
 func (c *Client) look(ctx context.Context, asks []chain.Ask) (found []chain.Sighting, failed []error) {
-	said, errs := make([][]glimpse, len(c.nodes)), make([]error, len(c.nodes))
-	side(c.nodes, func(i int, n *node) { said[i], errs[i] = n.look(ctx, asks) })
+	replies, errs := make([][]glimpse, len(c.nodes)), make([]error, len(c.nodes))
+	inParallel(c.nodes, func(i int, n *node) { replies[i], errs[i] = n.look(ctx, asks) })
 	for _, err := range errs {
 		if err != nil {
 			failed = append(failed, err)
@@ -53,7 +53,7 @@ func (c *Client) look(ctx context.Context, asks []chain.Ask) (found []chain.Sigh
 	found = make([]chain.Sighting, len(asks))
 	for i := range asks {
 		s := &found[i]
-		for j, of := range said {
+		for j, of := range replies {
 			switch {
 			case of == nil || of[i].err != nil:
 				s.Failed = true

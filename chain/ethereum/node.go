@@ -31,7 +31,7 @@ type node struct {
 	otherChain   string     // what it said in place of that; "": nothing
 	answered     bool       // the last poll was answered
 	onBranch     bool       // its head is on the branch that counts
-	doubted      bool       // its head is not believed
+	distrusted   bool       // its head is not believed
 	head         chain.Block
 	movedAt      time.Time // when head was another one before
 	lag          int64
@@ -43,7 +43,7 @@ type node struct {
 	byHash       support         // counts at a block hash (EIP-1898), in this session
 	lastErr      string
 	lastErrAt    time.Time
-	tap
+	announcements
 }
 
 // support says whether a node can do something.
@@ -104,7 +104,7 @@ func (n *node) changed(why error) {
 func (n *node) forgetSessionLocked() {
 	n.verified, n.byHash, n.maxBatch = 0, supportUnknown, n.c.set.MaxBatch
 	clear(n.lacks)
-	n.tap = tap{patience: n.patience}
+	n.announcements = announcements{patience: n.patience}
 }
 
 func (n *node) upLocked() bool {

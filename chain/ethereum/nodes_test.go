@@ -184,7 +184,7 @@ func TestASlowNodeDoesNotHoldUpTheOthers(t *testing.T) {
 	})
 }
 
-func TestATapOnTheShoulderBringsTheBlockAtOnce(t *testing.T) {
+func TestAnAnnouncementBringsTheBlockAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2, overWebSocket).run()
 		for range 5 {
@@ -203,7 +203,7 @@ func TestATapOnTheShoulderBringsTheBlockAtOnce(t *testing.T) {
 	})
 }
 
-func TestTapsWithoutEndDoNotMakePollsWithoutEnd(t *testing.T) {
+func TestAnnouncementsWithoutEndDoNotMakePollsWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1, overWebSocket).run()
 		before := w.nodes[0].Requests()
@@ -351,7 +351,7 @@ func TestWhatANodeSaysToATransactionIsNoWishForFewerRequests(t *testing.T) {
 }
 
 func TestWatchingTenThousandAccountsCostsTwoRequestsABlockAndNode(t *testing.T) {
-	for name, change := range map[string]func(*Config){"polled": func(*Config) {}, "tapped": overWebSocket} {
+	for name, change := range map[string]func(*Config){"polled": func(*Config) {}, "announced": overWebSocket} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, 3, change).run()
@@ -378,7 +378,7 @@ func TestWatchingTenThousandAccountsCostsTwoRequestsABlockAndNode(t *testing.T) 
 					}
 					before[i] = n.Requests()
 				}
-				if name == "tapped" { // batches are the same
+				if name == "announced" { // batches are the same
 					return
 				}
 				counts, err := w.Counts(t.Context(), w.Status().Head, accounts)

@@ -46,8 +46,8 @@ func bigQuantity(n *big.Int) string {
 	return "0x" + n.Text(16)
 }
 
-// said is what one node said to a transaction.
-type said struct {
+// reply is what one node said to a transaction.
+type reply struct {
 	n       *node
 	class   chain.Class
 	missing bool      // free, because a lower nonce is missing
@@ -99,7 +99,7 @@ func (c *Client) send(ctx context.Context, raw []byte) chain.Verdict {
 func (c *Client) toAll(ctx context.Context, tx chain.Tx, raw []byte, have chan struct{}) chain.Verdict {
 	defer c.tried.end(tx.Hash)
 	nodes := c.nodes
-	all, answered := make([]said, len(nodes)), make(chan int, len(nodes))
+	all, answered := make([]reply, len(nodes)), make(chan int, len(nodes))
 	text := "0x" + hex.EncodeToString(raw)
 	anyway := c.allBackOff()
 	for i, n := range nodes {
@@ -134,8 +134,8 @@ func (c *Client) allBackOff() bool {
 }
 
 // send gives the transaction to the node. anyway: also if it wants to be left alone.
-func (n *node) send(ctx context.Context, tx chain.Tx, raw string, anyway bool) said {
-	a := said{n: n}
+func (n *node) send(ctx context.Context, tx chain.Tx, raw string, anyway bool) reply {
+	a := reply{n: n}
 	var session uint64
 	if !anyway && n.backingOff() {
 		a.err = fmt.Errorf("%w: %w", jsonrpc.ErrNotSent, errBackingOff)
@@ -192,8 +192,8 @@ func unknown(err error) chain.Verdict {
 // A nonce that one node knows to be used is used. Otherwise one node that may have the
 // transaction makes it unknown. Taken and free need the word of every node, and free
 // also that no other try may have left the transaction anywhere.
-func combine(all []said, elsewhere bool) chain.Verdict {
-	by := map[chain.Class]*said{}
+func combine(all []reply, elsewhere bool) chain.Verdict {
+	by := map[chain.Class]*reply{}
 	missing := false
 	for i := range all {
 		if a := &all[i]; by[a.class] == nil {
@@ -219,7 +219,7 @@ func combine(all []said, elsewhere bool) chain.Verdict {
 }
 
 // verdict returns what the node said as an answer of a class.
-func (a *said) verdict(class chain.Class) chain.Verdict {
+func (a *reply) verdict(class chain.Class) chain.Verdict {
 	if a.refusal == nil {
 		return unknown(fmt.Errorf("%s: %w", a.n.name, a.err))
 	}

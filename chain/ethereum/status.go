@@ -53,7 +53,7 @@ func (n *node) status() NodeStatus {
 	defer n.mu.Unlock()
 	s := NodeStatus{
 		Name: n.name, Up: n.upLocked(), OtherChain: n.otherChain, OnBranch: n.onBranch, Head: n.head.Number, Lag: n.lag,
-		Subscribed: n.tapped, LastError: n.lastErr, LastErrorAt: n.lastErrAt,
+		Subscribed: n.subscribed, LastError: n.lastErr, LastErrorAt: n.lastErrAt,
 	}
 	if n.backoffUntil.After(time.Now()) {
 		s.BackingOffUntil = n.backoffUntil

@@ -12,6 +12,7 @@ import (
 	"noncegate/internal/access/audit"
 	"noncegate/internal/access/jwt"
 	"noncegate/internal/access/rights"
+	"noncegate/internal/metrics"
 )
 
 // openAudit comes early, so that its end comes late: what the connections say last is
@@ -24,8 +25,8 @@ func (a *app) openAudit(context.Context) (err error) {
 		return err
 	}
 	a.onStop("audit", a.audit.Stop)
-	a.figures.Counter("audit_lines_total", "Lines of the audit that were written.", func() float64 { return float64(a.audit.Written()) })
-	a.figures.Counter("audit_dropped_total", "Lines of the audit that were left out: the log did not keep up, or more was refused in a second than is written.",
+	metrics.Counter(a.registry, "audit_lines_total", "Lines of the audit that were written.", func() float64 { return float64(a.audit.Written()) })
+	metrics.Counter(a.registry, "audit_dropped_total", "Lines of the audit that were left out: the log did not keep up, or more was refused in a second than is written.",
 		func() float64 { return float64(a.audit.Dropped()) })
 	return nil
 }
@@ -33,7 +34,7 @@ func (a *app) openAudit(context.Context) (err error) {
 // openGate opens what lets clients in, where they must say who they are.
 func (a *app) openGate(ctx context.Context) (err error) {
 	if !a.cfg.Authenticated() {
-		access.WithoutRights(a.figures)
+		access.WithoutRights(a.registry)
 		return nil
 	}
 	store, ok := a.store.(access.Store)
@@ -45,7 +46,7 @@ func (a *app) openGate(ctx context.Context) (err error) {
 	}
 	cfg := a.cfg.gate()
 	cfg.Certificates = a.cfg.TLSClientCA != ""
-	cfg.Figures, cfg.Log = a.figures, a.log.With("component", "auth")
+	cfg.Metrics, cfg.Log = a.registry, a.log.With("component", "auth")
 	a.gate, err = access.New(ctx, store, cfg)
 	if wrong, ok := errors.AsType[*jwt.KeysError](err); ok {
 		return settingErrorf("jwt-keys", "cannot be used: %s", sentenceOf(wrong))
@@ -102,7 +103,7 @@ func (a *app) hardenAdmin(srv *http.Server) {
 	srv.ReadTimeout, srv.IdleTimeout = requestTimeout, adminIdle
 }
 
-// adminIdle is longer than the usual time between two readings of the figures, so that
+// adminIdle is longer than the usual time between two readings of the metrics, so that
 // they need no new socket each.
 const adminIdle = time.Minute
 

@@ -34,13 +34,13 @@ func (r *readiness) get() error {
 	return r.err
 }
 
-// adminHandler serves the private side: /metrics from figures, /healthz, which
+// adminHandler serves the private side: /metrics from metrics, /healthz, which
 // says only that the process answers, /readyz, which is 503 with the sentence of
 // ready's error while there is one, and with profiles /debug/pprof/. ready is asked
 // at each request and must answer soon. more adds what else there is.
-func adminHandler(figures prometheus.Gatherer, ready func() error, profiles bool, more ...func(*http.ServeMux)) http.Handler {
+func adminHandler(metrics prometheus.Gatherer, ready func() error, profiles bool, more ...func(*http.ServeMux)) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(figures, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "alive")
 	})

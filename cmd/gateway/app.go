@@ -50,7 +50,7 @@ type app struct {
 	redis           *redisdb.DB            // nil: without
 	publisher       *redisevents.Publisher // nil: events do not go by Redis
 	remote          *redisevents.Listener  // nil: nor do they come by it
-	figures         *metrics.Set
+	perf            *metrics.Set
 	registry        *prometheus.Registry
 	encode          *encodepool.Pool
 	postdb          *postdb.Pool
@@ -78,7 +78,7 @@ type cleanup struct {
 func start(ctx context.Context, cfg *Config, log *slog.Logger) (*app, error) {
 	a := &app{cfg: cfg, log: log, fatal: make(chan error, 1), registry: prometheus.NewRegistry()}
 	for _, step := range []func(context.Context) error{
-		a.openMemory, a.openCodec, a.openTLS, a.listen, a.openStore, a.openFigures, a.openAudit, a.openGate, a.openRedis, a.openPublisher, a.openPools, a.openRouter,
+		a.openMemory, a.openCodec, a.openTLS, a.listen, a.openStore, a.openMetrics, a.openAudit, a.openGate, a.openRedis, a.openPublisher, a.openPools, a.openRouter,
 		a.register, a.openGuard, a.openChains, a.openService, a.startChains, a.openTotals, a.openNames, a.openLinks, a.openAdmin, a.openServer, a.openEndpoints, a.openGauges, a.accept,
 	} {
 		if err := step(ctx); err != nil {
@@ -207,16 +207,16 @@ func (a *app) openStore(ctx context.Context) (err error) {
 	return err
 }
 
-func (a *app) openFigures(ctx context.Context) error {
+func (a *app) openMetrics(ctx context.Context) error {
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	a.figures = metrics.New(a.registry)
+	a.perf = metrics.New(a.registry)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		a.figures.Run(ctx, a.cfg.PerfInterval, a.log)
+		a.perf.Run(ctx, a.cfg.PerfInterval, a.log)
 	}()
-	a.onStop("figures", func(context.Context) error {
+	a.onStop("metrics", func(context.Context) error {
 		cancel()
 		<-done
 		return nil
@@ -231,13 +231,13 @@ func (a *app) openPools(context.Context) (err error) {
 	a.onStop("encode pool", a.encode.Stop)
 	a.postdb, err = postdb.New(postdb.Config{
 		Workers: a.cfg.PostDBWorkers, Queue: a.cfg.PostDBQueue, Queues: a.cfg.Workers,
-		QueueShare: queueShare(a.cfg.PostDBQueue, a.cfg.Workers), Queued: a.figures.PostDBQueue.Observe,
+		QueueShare: queueShare(a.cfg.PostDBQueue, a.cfg.Workers), Queued: a.perf.PostDBQueue.Observe,
 	}, a.log)
 	if err != nil {
 		return err
 	}
 	a.onStop("post-DB pool", a.postdb.Stop)
-	a.hub = events.New(a.postdb, func(events int) { a.figures.Dropped(metrics.DropPostDBFull, events) })
+	a.hub = events.New(a.postdb, func(events int) { a.perf.Dropped(metrics.DropPostDBFull, events) })
 	if a.publisher != nil {
 		a.hub.RelayTo(a.publisher)
 	}
@@ -260,7 +260,7 @@ const messageFactor = 4
 func (a *app) openServer(context.Context) (err error) {
 	c := a.cfg
 	pause, drop, kick := c.SlowActions()
-	a.server, err = ws.New(a.service, a.hub, a.encode, a.figures, a.log, ws.Config{
+	a.server, err = ws.New(a.service, a.hub, a.encode, a.perf, a.registry, a.log, ws.Config{
 		MaxConnections: c.MaxConnections, MaxInflight: c.MaxInflight, MaxInflightTotal: c.MaxInflightTotal,
 		SendBuffer: int(c.WriteHighBytes), MaxMessageBytes: c.MaxMessageBytes, MaxBatch: c.MaxBatch, MaxSubscriptions: maxSubscriptions,
 		MinHold: minHold, MaxHold: c.MaxHold, PingInterval: c.PingInterval, CloseSpread: c.DrainTimeout / 20,
@@ -277,8 +277,8 @@ func (a *app) openServer(context.Context) (err error) {
 			},
 			MaxMessages: messageFactor * c.MaxInflight, Share: min(messageFactor*c.MaxInflight, c.EncodeQueue),
 			WriteTimeout: c.WriteTimeout, CloseTimeout: closeTimeout, KickCode: wire.CloseSlowConsumer, KickText: "slow_consumer",
-			EncodeQueue: a.figures.EncodeQueue.Observe, Encode: a.figures.Encode.Observe, WriteQueue: a.figures.WriteQueue.Observe,
-			OnDrop: func(r backpressure.DropReason) { a.figures.Dropped(r, 1) }, OnKick: a.figures.Kicked,
+			EncodeQueue: a.perf.EncodeQueue.Observe, Encode: a.perf.Encode.Observe, WriteQueue: a.perf.WriteQueue.Observe,
+			OnDrop: func(r backpressure.DropReason) { a.perf.Dropped(r, 1) }, OnKick: a.perf.Kicked,
 		},
 	})
 	if err == nil {
@@ -315,7 +315,7 @@ func (a *app) info() wire.InfoResult {
 }
 
 // openAdmin comes before the connections, so that while they drain /readyz says
-// so and the figures can still be read.
+// so and the metrics can still be read.
 func (a *app) openAdmin(context.Context) error {
 	store := readiness{look: a.ready}
 	ready := func() error {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"time"
 
 	"noncegate/chain/ethereum/endpoint"
 	"noncegate/internal/cluster"
@@ -14,12 +13,13 @@ import (
 // openRouter makes what knows the other nodes. A SQLite store has one process, and
 // so no others.
 func (a *app) openRouter(context.Context) (err error) {
+	counted := cluster.NewMetrics(a.registry)
 	if _, embedded := a.cfg.SQLitePath(); embedded {
 		return nil
 	}
 	a.router, err = cluster.New(cluster.Config{
 		Forward: a.forwards(), Secret: a.cfg.NodeSecret, TLS: a.nodeTLS, Queue: a.forwardQueue(), Timeout: a.cfg.ForwardTimeout, Store: a.place(),
-	}, a.node, a.log, routeFigures{a.figures})
+	}, a.node, a.log, counted)
 	if err == nil {
 		a.onStop("router", a.router.Stop) // in case the start ends before openLinks
 	}
@@ -120,19 +120,6 @@ func (a *app) leave(ctx context.Context) error {
 		a.service.StepDown()
 	}
 	return err
-}
-
-// routeFigures carries what the router measures to the figures.
-type routeFigures struct{ set *metrics.Set }
-
-var _ cluster.Metrics = routeFigures{}
-
-// Forwarded implements cluster.Metrics.
-func (f routeFigures) Forwarded(result cluster.Result, took time.Duration) {
-	f.set.Forwarded(metrics.ForwardResult(result))
-	if result == cluster.Answered {
-		f.set.Forward.Observe(took)
-	}
 }
 
 // peerGauges are what a node knows of the others, in the order of peerValues.

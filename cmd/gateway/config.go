@@ -107,11 +107,11 @@ var groups = map[string]string{
 	"store":  "Store:",
 	"node":   "Node:",
 	"work":   "Nonces:",
-	"fast":   "Performance engine, with --redis:",
+	"engine": "Performance engine, with --redis:",
 	"chain":  "Chains:",
 	"slow":   "Slow clients:",
 	"pools":  "Pools:",
-	"log":    "Log and figures:",
+	"log":    "Log and metrics:",
 }
 
 // SlowActions tells which actions --slow-policy names.

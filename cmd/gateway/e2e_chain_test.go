@@ -182,7 +182,7 @@ func TestSignersAreListedByWhatStandsOutAPageAtATime(t *testing.T) {
 	}
 }
 
-func TestTheFiguresSayWhatIsOpenInTheWholeStore(t *testing.T) {
+func TestTheMetricsSayWhatIsOpenInTheWholeStore(t *testing.T) {
 	t.Parallel()
 	store := sqliteStore(t)
 	first := launch(t, store)
@@ -295,7 +295,7 @@ func TestAHoldOfWhichNobodyKnowsIsShownAsUnknownAndEndedByHand(t *testing.T) {
 	if said := p.signer(exitOK, "show", signerOf(1)); strings.Count(said, "UNKNOWN") != 4 || !strings.Contains(said, "unknown   2") {
 		t.Errorf("signer show says\n%s", said)
 	}
-	p.await("the chain's own figure", func() bool { return p.metric(`noncegate_chain_unknown_holds{chain="eip155:1"} 2`) })
+	p.await("the chain's own metric", func() bool { return p.metric(`noncegate_chain_unknown_holds{chain="eip155:1"} 2`) })
 	if got := c.allocate(signerOf(1), ""); got.Nonce != 2 {
 		t.Errorf("beside unknown holds: got nonce %d", got.Nonce)
 	}

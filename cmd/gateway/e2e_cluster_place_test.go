@@ -38,7 +38,7 @@ func (f *fleet) stayed(node string, before map[int]int64) (n int) {
 	for shard, token := range f.shardsOf(node) {
 		if was, had := before[shard]; had {
 			if n++; was != token {
-				f.Errorf("shard %d of %s was acquired anew: token %d, and %d before", shard, node, token, was)
+				f.Errorf("shard %d of %s was acquired again: token %d, and %d before", shard, node, token, was)
 			}
 		}
 	}

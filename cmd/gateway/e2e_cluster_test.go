@@ -124,7 +124,7 @@ func (p *process) value(name string) float64 {
 	return 0
 }
 
-// sum adds up a figure of all nodes.
+// sum adds up a metric of all nodes.
 func (f *fleet) sum(name string) (total float64) {
 	f.Helper()
 	for _, p := range f.nodes {

@@ -57,7 +57,7 @@ func TestACommitWhoseReplyIsLostIsSettledAndAnswered(t *testing.T) {
 	if got.Nonce != 1 || got.Attempt != 1 || got.FencingToken != first.FencingToken {
 		t.Errorf("with a request id: %+v after %+v", got, first)
 	}
-	// A repeat names the token that the shard has by now, and it was acquired anew.
+	// A repeat names the token that the shard has by now, and it was acquired again.
 	token := got.FencingToken + 1
 	if again := c.allocate(account, "r1"); again.Nonce != 1 || again.FencingToken != token {
 		t.Errorf("repeated: %+v, want %+v with token %d", again, got, token)

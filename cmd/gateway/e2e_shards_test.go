@@ -64,7 +64,7 @@ func (f *fleet) listed(pinned map[int]string) {
 	for name, p := range f.nodes {
 		p.await(name+" to list what the database has", func() bool {
 			for i, s := range p.shards() {
-				if s.ID != i || s.Owner != owners[i] || s.URL != f.nodes[s.Owner].url || s.Heir != s.Owner || s.Pinned != pinned[i] || s.Mine != (s.Owner == name) {
+				if s.ID != i || s.Owner != owners[i] || s.URL != f.nodes[s.Owner].url || s.Preferred != s.Owner || s.Pinned != pinned[i] || s.Mine != (s.Owner == name) {
 					return false
 				}
 			}
@@ -252,7 +252,7 @@ func TestLongAMoveThatCannotBeDoneSaysWhy(t *testing.T) {
 		strings.TrimPrefix(gone.admin, "http://") + ": connect: connection refused"
 	refusals(gone, []refusal{{"list", exitFailure, nobody}, {"move 0 a", exitFailure, nobody}, {"move 0 --unpin", exitFailure, nobody}})
 	basic := f.nodes["c"]
-	basic.await("the shards to be nobody's", func() bool { return basic.shards()[0].Heir == "" })
+	basic.await("the shards to be nobody's", func() bool { return basic.shards()[0].Preferred == "" })
 	refusals(basic, []refusal{{"move 0 a", exitFailure, `node: "a" is no live node of mode worker-queue; there is none`}})
 	if said := basic.moved("0", "--unpin"); said != "shard 0 is not pinned, and no node should have it" {
 		t.Errorf("where nobody owns: %q", said)

@@ -65,8 +65,8 @@ func settled(t testing.TB, url string, nodes ...string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for shard, heir := range lease.Assign(nodes, pinned) {
-			if owners[shard] != nodes[heir] {
+		for shard, preferred := range lease.Assign(nodes, pinned) {
+			if owners[shard] != nodes[preferred] {
 				return false
 			}
 		}

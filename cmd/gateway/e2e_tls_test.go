@@ -184,7 +184,7 @@ func TestLongACertificateIsRenewedWhileTheGatewayRuns(t *testing.T) {
 		}
 	}
 	write(cert, newCert)
-	p.await("the figures to say that the pair does not match", func() bool {
+	p.await("the metrics to say that the pair does not match", func() bool {
 		return p.metric("noncegate_tls_files_stale 1") && p.metric("noncegate_tls_reload_failures_total 1")
 	})
 	if !shakes(old) {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"noncegate/internal/guard"
-	"noncegate/internal/metrics"
 )
 
 const (
@@ -30,38 +29,9 @@ func (a *app) openGuard(context.Context) (err error) {
 	if a.redis != nil {
 		locks = guard.NewRedis(a.redis.Client(), a.clusterName())
 	}
-	a.guard, err = guard.New(locks, guardFigures{a.figures}, a.log, guard.Config{Places: guardPlaces, Workers: guardWorkers, Timeout: guardTimeout})
+	a.guard, err = guard.New(locks, a.registry, a.log, guard.Config{Places: guardPlaces, Workers: guardWorkers, Timeout: guardTimeout})
 	if err == nil {
 		a.onStop("guard", a.guard.Stop)
 	}
 	return err
-}
-
-// guardFigures carries what the guard measures to the figures.
-type guardFigures struct{ set *metrics.Set }
-
-var _ guard.Figures = guardFigures{}
-
-// Acquired implements guard.Figures.
-func (f guardFigures) Acquired() { f.set.GuardAcquired.Inc() }
-
-// Refused implements guard.Figures.
-func (f guardFigures) Refused() { f.set.GuardRefused.Inc() }
-
-// Unanswered implements guard.Figures.
-func (f guardFigures) Unanswered() { f.set.GuardUnanswered.Inc() }
-
-// Released implements guard.Figures.
-func (f guardFigures) Released(held time.Duration) {
-	f.set.GuardReleased.Inc()
-	f.set.GuardHold.Observe(held)
-}
-
-// Kept implements guard.Figures.
-func (f guardFigures) Kept(time.Duration) { f.set.GuardKept.Inc() }
-
-// ReleaseFailed implements guard.Figures.
-func (f guardFigures) ReleaseFailed(why guard.Failure, held time.Duration) {
-	f.set.GuardReleaseFailed(metrics.GuardFailure(why))
-	f.set.GuardHold.Observe(held)
 }

@@ -55,10 +55,11 @@ func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
 // that what the post-DB pool runs last is still sent. A SQLite store has no other
 // nodes.
 func (a *app) openPublisher(context.Context) error {
+	counted := redisevents.NewMetrics(a.registry)
 	if _, embedded := a.cfg.SQLitePath(); embedded || a.redis == nil {
 		return nil
 	}
-	a.publisher = redisevents.NewPublisher(a.redis.Client(), redisevents.Config{Place: a.place()(), Node: a.node}, a.log)
+	a.publisher = redisevents.NewPublisher(a.redis.Client(), redisevents.Config{Place: a.place()(), Node: a.node}, counted, a.log)
 	a.onStop("publisher of events", a.publisher.Stop)
 	return nil
 }
@@ -71,26 +72,8 @@ func (a *app) openListener() {
 	a.onStop("events of other nodes", l.Stop)
 }
 
-// redisCounters are what publisher and listener count; 0 where there is none.
-var redisCounters = []struct {
-	metrics.Named
-	of func(redisevents.PublisherFigures, redisevents.ListenerFigures) uint64
-}{
-	{metrics.Named{Name: "redis_events_published_total", Help: "Events that Redis took for other nodes."},
-		func(p redisevents.PublisherFigures, _ redisevents.ListenerFigures) uint64 { return p.Published }},
-	{metrics.Named{Name: "redis_events_failed_total", Help: "Events that Redis did not take, or did not say that it took. Subscribers of other nodes are told that they missed them."},
-		func(p redisevents.PublisherFigures, _ redisevents.ListenerFigures) uint64 { return p.Failed }},
-	{metrics.Named{Name: "redis_events_dropped_total", Help: "Events for other nodes that found no room while they waited for Redis or in the post-DB pool. Their subscribers are told that they missed them."},
-		func(p redisevents.PublisherFigures, _ redisevents.ListenerFigures) uint64 { return p.Dropped }},
-	{metrics.Named{Name: "redis_events_received_total", Help: "Events of other nodes that came by Redis."},
-		func(_ redisevents.PublisherFigures, l redisevents.ListenerFigures) uint64 { return l.Received }},
-	{metrics.Named{Name: "redis_events_missed_total", Help: "Events of other nodes that did not come by Redis, and one for each loss of unknown size. The subscribers concerned are told."},
-		func(_ redisevents.PublisherFigures, l redisevents.ListenerFigures) uint64 { return l.Missed }},
-	{metrics.Named{Name: "redis_messages_garbled_total", Help: "Messages on the channels of this program that it did not write, and ignores."},
-		func(_ redisevents.PublisherFigures, l redisevents.ListenerFigures) uint64 { return l.Garbled }},
-}
-
-// redisGauges are how Redis is, in the order of redisValues.
+// redisGauges are how Redis is, in the order of redisValues. They are there without Redis
+// too, so that a dashboard shows 0 and not nothing.
 var redisGauges = []metrics.Named{
 	{Name: "redis_configured", Help: "1 with --redis."},
 	{Name: "redis_down", Help: "1 while Redis does not take events of this node, or does not bring those of others."},
@@ -99,27 +82,19 @@ var redisGauges = []metrics.Named{
 	{Name: "redis_nodes_silent", Help: "Nodes, live by the registry, that are not heard by Redis although somebody here subscribes: they use another Redis, or none."},
 }
 
-func (a *app) redisFigures() (p redisevents.PublisherFigures, l redisevents.ListenerFigures) {
-	p.Well, l.Well = true, true
-	if a.publisher != nil {
-		p = a.publisher.Figures()
-	}
-	if a.remote != nil {
-		l = a.remote.Figures()
-	}
-	return p, l
-}
-
 func (a *app) redisValues() []float64 {
 	configured, down := 0.0, 0.0
-	p, l := a.redisFigures()
 	if a.redis != nil {
 		configured = 1
 	}
-	if !p.Well || !l.Well {
+	waiting, capacity := 0, 0
+	if a.publisher != nil {
+		waiting, capacity = a.publisher.Waiting()
+	}
+	if a.publisher != nil && !a.publisher.Well() || a.remote != nil && !a.remote.Well() {
 		down = 1
 	}
-	return []float64{configured, down, float64(p.Queued), float64(p.Capacity), float64(a.silentNodes())}
+	return []float64{configured, down, float64(waiting), float64(capacity), float64(a.silentNodes())}
 }
 
 // silentNodes is how many live nodes Redis brings nothing of.
@@ -134,15 +109,6 @@ func (a *app) silentNodes() int {
 		}
 	}
 	return a.remote.Silent(live)
-}
-
-// openRedisFigures registers them; they are there without Redis too, so that a
-// dashboard shows 0 and not nothing.
-func (a *app) openRedisFigures() {
-	for _, c := range redisCounters {
-		a.figures.Counter(c.Name, c.Help, func() float64 { return float64(c.of(a.redisFigures())) })
-	}
-	a.figures.Gauges(redisGauges, a.redisValues)
 }
 
 // redisKind is what gateway_info says of Redis.

@@ -29,7 +29,7 @@ func printShards(w io.Writer, shards []listedShard) error {
 	t := columns(w)
 	fmt.Fprintln(t, "SHARD\tOWNER\tTOKEN\tHEIR\tPINNED\tURL")
 	for _, s := range shards {
-		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%s\n", s.ID, cmp.Or(s.Owner, "-"), s.Token, cmp.Or(s.Heir, "-"), cmp.Or(s.Pinned, "-"), cmp.Or(s.URL, "-"))
+		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%s\n", s.ID, cmp.Or(s.Owner, "-"), s.Token, cmp.Or(s.Preferred, "-"), cmp.Or(s.Pinned, "-"), cmp.Or(s.URL, "-"))
 	}
 	return t.Flush()
 }
@@ -76,14 +76,14 @@ func movedWords(s *listedShard) string {
 		words = fmt.Sprintf("shard %d is pinned to %s", s.ID, s.Pinned)
 	}
 	switch {
-	case s.Owner == s.Heir && s.Owner != "":
+	case s.Owner == s.Preferred && s.Owner != "":
 		return words + ", and " + s.Owner + " has it"
-	case s.Heir == "":
+	case s.Preferred == "":
 		return words + ", and no node should have it"
 	case s.Owner == "":
-		return words + "; " + s.Heir + " takes it"
+		return words + "; " + s.Preferred + " takes it"
 	case s.Mine && s.Stopped > 0:
-		return fmt.Sprintf("%s; %s keeps it until the signers of it that are stopped, %d, have a safe floor, and gives it to %s then", words, s.Owner, s.Stopped, s.Heir)
+		return fmt.Sprintf("%s; %s keeps it until the signers of it that are stopped, %d, have a safe floor, and gives it to %s then", words, s.Owner, s.Stopped, s.Preferred)
 	}
-	return words + "; " + s.Owner + " has it still, and gives it to " + s.Heir
+	return words + "; " + s.Owner + " has it still, and gives it to " + s.Preferred
 }

@@ -126,9 +126,9 @@ func readJSON(t *testing.T, r *http.Request) (body any) {
 }
 
 const threeShards = `{"node":"a","shards":[` +
-	`{"id":0,"owner":"a","url":"ws://a/ws","token":3,"mine":true,"heir":"a","pinned":""},` +
-	`{"id":1,"owner":"gateway-2","url":"ws://b/ws","token":12,"mine":false,"heir":"a","pinned":"a"},` +
-	`{"id":2,"owner":"","url":"","token":4,"mine":false,"heir":"","pinned":""}]}`
+	`{"id":0,"owner":"a","url":"ws://a/ws","token":3,"mine":true,"preferred":"a","pinned":""},` +
+	`{"id":1,"owner":"gateway-2","url":"ws://b/ws","token":12,"mine":false,"preferred":"a","pinned":"a"},` +
+	`{"id":2,"owner":"","url":"","token":4,"mine":false,"preferred":"","pinned":""}]}`
 
 func TestShardListPrintsATableOrJSON(t *testing.T) {
 	url, asked := fakeShards(t, 200, threeShards)
@@ -151,13 +151,13 @@ func TestShardListPrintsATableOrJSON(t *testing.T) {
 
 func TestShardMoveSaysWhatBecomesOfIt(t *testing.T) {
 	for _, c := range []struct{ args, shard, asked, want string }{
-		{"3 b", `{"id":3,"owner":"a","heir":"b","pinned":"b"}`, `{"node":"b"}`, "shard 3 is pinned to b; a has it still, and gives it to b"},
-		{"3 b", `{"id":3,"owner":"a","heir":"b","pinned":"b","mine":true,"stopped":2}`, `{"node":"b"}`,
+		{"3 b", `{"id":3,"owner":"a","preferred":"b","pinned":"b"}`, `{"node":"b"}`, "shard 3 is pinned to b; a has it still, and gives it to b"},
+		{"3 b", `{"id":3,"owner":"a","preferred":"b","pinned":"b","mine":true,"stopped":2}`, `{"node":"b"}`,
 			"shard 3 is pinned to b; a keeps it until the signers of it that are stopped, 2, have a safe floor, and gives it to b then"},
-		{"3 b", `{"id":3,"owner":"b","heir":"b","pinned":"b"}`, `{"node":"b"}`, "shard 3 is pinned to b, and b has it"},
-		{"3 b", `{"id":3,"owner":"","heir":"b","pinned":"b"}`, `{"node":"b"}`, "shard 3 is pinned to b; b takes it"},
-		{"3 --unpin", `{"id":3,"owner":"b","heir":"a","pinned":""}`, `{"node":""}`, "shard 3 is not pinned; b has it still, and gives it to a"},
-		{"3 --unpin", `{"id":3,"owner":"","heir":"","pinned":""}`, `{"node":""}`, "shard 3 is not pinned, and no node should have it"},
+		{"3 b", `{"id":3,"owner":"b","preferred":"b","pinned":"b"}`, `{"node":"b"}`, "shard 3 is pinned to b, and b has it"},
+		{"3 b", `{"id":3,"owner":"","preferred":"b","pinned":"b"}`, `{"node":"b"}`, "shard 3 is pinned to b; b takes it"},
+		{"3 --unpin", `{"id":3,"owner":"b","preferred":"a","pinned":""}`, `{"node":""}`, "shard 3 is not pinned; b has it still, and gives it to a"},
+		{"3 --unpin", `{"id":3,"owner":"","preferred":"","pinned":""}`, `{"node":""}`, "shard 3 is not pinned, and no node should have it"},
 	} {
 		url, asked := fakeShards(t, 200, `{"node":"a","shard":`+c.shard+`}`)
 		o := runArgs(t, append([]string{"shard", "move", "--admin", url}, strings.Fields(c.args)...)...)
@@ -204,7 +204,7 @@ func TestAnAnswerThatCannotBeReadDoesNotSayWhatHappened(t *testing.T) {
 }
 
 func TestShardMovePrintsJSON(t *testing.T) {
-	const answer = `{"node":"a","shard":{"id":1,"owner":"a","url":"ws://a/ws","token":3,"mine":true,"heir":"b","pinned":"b"}}`
+	const answer = `{"node":"a","shard":{"id":1,"owner":"a","url":"ws://a/ws","token":3,"mine":true,"preferred":"b","pinned":"b"}}`
 	url, _ := fakeShards(t, 200, answer)
 	if o := runArgs(t, "shard", "move", "1", "b", "--json", "--admin", url+"/"); o.code != exitOK || o.stdout != answer+"\n" {
 		t.Errorf("exit %d, stderr %q, stdout %s", o.code, o.stderr, o.stdout)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"noncegate/internal/metrics"
 	"noncegate/lease"
 	"noncegate/nonce"
@@ -38,11 +40,14 @@ func (a *app) openService(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.service, err = service.New(ctx, countedRenewals{a.store, a.figures}, a.holder, nonceFigures{a.figures}, a.hub, a.log, a.die, service.Config{
+	halted := metrics.NewLevel(a.registry, "halted",
+		"1 once the node has stopped serving: the store went back as a whole, or a later start of its node id exists.")
+	store, counted := countRenewals(a.store, a.registry), metrics.NewNonce(a.registry, a.perf)
+	a.service, err = service.New(ctx, store, a.holder, counted, a.hub, a.log, a.die, service.Config{
 		Mode: nonce.Mode(c.Mode), Workers: c.Workers, QueueCapacity: c.WorkerQueueCapacity, Reject: nonce.Reject(c.WorkerRejectPolicy),
 		LeaseTTL: c.LeaseTTL, MaxSigners: c.MaxSigners, MaxSignerBytes: c.MaxSignerBytes,
 		Rules: rules.Rules{DefaultHold: c.HoldTTL, MaxLive: c.MaxHolds, NewSigners: nonce.NewSigners(c.NewSigners)},
-		Log:   log, Chain: a.chainOfService(), Router: a.routerOfService(), OnNodes: a.onNodes, OnHalt: func(error) { a.figures.Halted.Set(1) },
+		Log:   log, Chain: a.chainOfService(), Router: a.routerOfService(), OnNodes: a.onNodes, OnHalt: func(error) { halted.Set(true) },
 		MaxHold: c.MaxHold, SweepInterval: c.SweepInterval, RequestRetention: c.RequestRetention, HistoryRetention: c.ConsumedRetention,
 	})
 	if err != nil {
@@ -77,21 +82,41 @@ func (a *app) shardValues() []float64 {
 	return []float64{float64(len(s.Shards())), float64(s.Owned()), float64(unowned), longest.Seconds(), float64(bytes), float64(maxBytes)}
 }
 
+// beatResult is what became of a heartbeat.
+type beatResult string
+
+// The results of a heartbeat.
+const (
+	beatAnswered beatResult = "answered"
+	beatFailed   beatResult = "failed" // the store did not answer, or not in time
+)
+
 // countedRenewals is a store whose heartbeats are counted. That a heartbeat has bad news is
 // an answer too.
 type countedRenewals struct {
 	nonce.Store
-	figures *metrics.Set
+	beats metrics.Family[beatResult]
+	away  *metrics.Level
+}
+
+func countRenewals(store nonce.Store, reg prometheus.Registerer) *countedRenewals {
+	return &countedRenewals{
+		Store: store,
+		beats: metrics.NewFamily(reg, "heartbeats_total", "result", "Heartbeats of this node to the store.", beatAnswered, beatFailed),
+		away:  metrics.NewLevel(reg, "store_away", "1 while the last heartbeat was not answered by the store."),
+	}
 }
 
 // Renew implements nonce.Store.
-func (c countedRenewals) Renew(ctx context.Context, h lease.Holder, ttl time.Duration) (lease.Renewal, error) {
+func (c *countedRenewals) Renew(ctx context.Context, h lease.Holder, ttl time.Duration) (lease.Renewal, error) {
 	r, err := c.Store.Renew(ctx, h, ttl)
 	switch {
 	case err == nil, errors.Is(err, lease.ErrWentBack), errors.Is(err, lease.ErrSuperseded):
-		c.figures.Heartbeat(metrics.BeatAnswered)
+		c.beats.Inc(beatAnswered)
+		c.away.Set(false)
 	case !errors.Is(ctx.Err(), context.Canceled): // which is this node's own end
-		c.figures.Heartbeat(metrics.BeatFailed)
+		c.beats.Inc(beatFailed)
+		c.away.Set(true)
 	}
 	return r, err
 }

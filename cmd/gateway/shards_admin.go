@@ -19,20 +19,20 @@ type shardList struct {
 
 // listedShard is a shard as the node that answers sees it.
 type listedShard struct {
-	ID     int    `json:"id"`
-	Owner  string `json:"owner"` // "": nobody
-	URL    string `json:"url"`   // of the owner
-	Token  int64  `json:"token"`
-	Mine   bool   `json:"mine"`   // the node that answers serves it
-	Heir   string `json:"heir"`   // the node that should have it; "": there is none
-	Pinned string `json:"pinned"` // the node that it was moved to by hand; "": none
+	ID        int    `json:"id"`
+	Owner     string `json:"owner"` // "": nobody
+	URL       string `json:"url"`   // of the owner
+	Token     int64  `json:"token"`
+	Mine      bool   `json:"mine"`      // the node that answers serves it
+	Preferred string `json:"preferred"` // the node that should have it; "": there is none
+	Pinned    string `json:"pinned"`    // the node that it was moved to by hand; "": none
 	// Stopped is how many of its signers wait for a safe floor. Until then the node that
 	// answers, and serves it, keeps it.
 	Stopped int `json:"stopped,omitempty"`
 }
 
 func listedOf(o service.Ownership) listedShard {
-	return listedShard{ID: o.Shard, Owner: o.Owner, URL: o.URL, Token: o.Token, Mine: o.Mine, Heir: o.Heir, Pinned: o.Pinned, Stopped: o.Stopped}
+	return listedShard{ID: o.Shard, Owner: o.Owner, URL: o.URL, Token: o.Token, Mine: o.Mine, Preferred: o.Preferred, Pinned: o.Pinned, Stopped: o.Stopped}
 }
 
 // moveQuestion is the body of POST /shards/{id}/move.
@@ -110,7 +110,7 @@ func readMove(r *http.Request) (shard int, node string, err error) {
 func (a *app) move(ctx context.Context, shard int, node string) (service.Ownership, error) {
 	o, err := a.service.Move(ctx, shard, node)
 	if err == nil {
-		a.log.Info("a shard was moved by hand", "shard", shard, "to_node", node, "owner_node", o.Owner, "heir", o.Heir)
+		a.log.Info("a shard was moved by hand", "shard", shard, "to_node", node, "owner_node", o.Owner, "preferred", o.Preferred)
 	}
 	return o, err
 }

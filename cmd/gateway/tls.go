@@ -145,10 +145,10 @@ func (e *encryption) values() []float64 {
 	return []float64{stale, expires}
 }
 
-// openTLSFigures registers them; they are there without TLS too.
-func (a *app) openTLSFigures() {
-	a.figures.Gauges(tlsGauges, a.tls.values)
-	a.figures.Counter("tls_reloads_total", "Changes of the files of TLS that were taken.", a.tls.sum(watched.Reloads))
-	a.figures.Counter("tls_reload_failures_total", "Changes of the files of TLS that could not be used.", a.tls.sum(watched.Failures))
-	a.figures.Counter("admin_refused_total", "Requests to the private side without the right key.", a.tls.refused.count)
+// openTLSMetrics registers them; they are there without TLS too.
+func (a *app) openTLSMetrics() {
+	metrics.Gauges(a.registry, tlsGauges, a.tls.values)
+	metrics.Counter(a.registry, "tls_reloads_total", "Changes of the files of TLS that were taken.", a.tls.sum(watched.Reloads))
+	metrics.Counter(a.registry, "tls_reload_failures_total", "Changes of the files of TLS that could not be used.", a.tls.sum(watched.Failures))
+	metrics.Counter(a.registry, "admin_refused_total", "Requests to the private side without the right key.", a.tls.refused.count)
 }

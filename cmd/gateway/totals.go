@@ -5,10 +5,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"noncegate/internal/metrics"
 	"noncegate/nonce"
 )
 
-// totalsEvery is how often what is open in the store is counted, for the figures.
+// totalsEvery is how often what is open in the store is counted, for the metrics.
 const totalsEvery = 15 * time.Second
 
 // openTotals counts what is open in the whole store now and then. Each count is bounded
@@ -37,7 +38,7 @@ func (a *app) openTotals(ctx context.Context) error {
 		return nil
 	})
 	gauge := func(name, help string, of func(*nonce.Totals) float64) {
-		a.figures.Gauge(name, help, func() float64 { return of(last.Load()) })
+		metrics.Gauge(a.registry, name, help, func() float64 { return of(last.Load()) })
 	}
 	gauge("open_holds", "Holds in the whole store that are not ended, unknown ones included, as counted every 15 s up to 100,000.",
 		func(t *nonce.Totals) float64 { return float64(t.Held) })

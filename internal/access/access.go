@@ -1,4 +1,3 @@
-// Package access says who a client is and what it may touch.
 package access
 
 import (

@@ -11,11 +11,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"noncegate/internal/access/apikey"
 	"noncegate/internal/access/jwt"
+	"noncegate/internal/access/quota"
 	"noncegate/internal/access/rights"
 	"noncegate/internal/access/ticket"
-	"noncegate/internal/metrics"
 )
 
 // What Session.Credential begins with.
@@ -43,8 +45,8 @@ type Config struct {
 	// AllowOrigin reports whether a page of a request's Origin, which is not empty, may
 	// ask for tickets. nil: none may; a program, which sends no Origin, may.
 	AllowOrigin func(*http.Request) bool
-	// Figures counts who is let in and who is not. nil: nobody does.
-	Figures *metrics.Set
+	// Metrics is where who is let in and who is not is counted. nil: nowhere.
+	Metrics prometheus.Registerer
 	// Log is told of rights that come into force, and of what cannot be read. nil:
 	// nobody.
 	Log *slog.Logger
@@ -62,9 +64,10 @@ type Gate struct {
 	rights   *rights.File
 	keys     *apikey.Cache
 	tokens   *jwt.Verifier // nil: tokens are not accepted
-	tickets  *ticket.Office
+	tickets  *ticket.Issuer
 	failures *failures
-	stops    []func() // in the order in which they were started
+	counters *counters // nil: nothing is counted
+	stops    []func()  // in the order in which they were started
 }
 
 var _ Authenticator = (*Gate)(nil)
@@ -80,8 +83,8 @@ func New(ctx context.Context, store Store, cfg Config) (*Gate, error) {
 			return nil, err
 		}
 	}
-	if cfg.Figures != nil {
-		g.register(cfg.Figures)
+	if cfg.Metrics != nil {
+		g.register(cfg.Metrics)
 	}
 	return g, nil
 }
@@ -146,30 +149,6 @@ func (g *Gate) openTickets(ctx context.Context, store Store) (err error) {
 	return err
 }
 
-// WithoutRights registers the figure that an alert looks at where there is no rights
-// file: with nothing to read, nothing fails.
-func WithoutRights(figures *metrics.Set) {
-	figures.Gauge(reloadFailed, reloadFailedHelp, func() float64 { return 0 })
-}
-
-const (
-	reloadFailed     = "rights_reload_failed"
-	reloadFailedHelp = "1 while the rights file cannot be used and an earlier one is in force. 0 without --rights."
-)
-
-func (g *Gate) register(figures *metrics.Set) {
-	figures.Gauge(reloadFailed, reloadFailedHelp, func() float64 {
-		if _, err := g.rights.State(); err != nil {
-			return 1
-		}
-		return 0
-	})
-	figures.Gauge("rights_age_seconds", "Time since the rights in force were last found to be those of the rights file.", func() float64 {
-		good, _ := g.rights.State()
-		return time.Since(good).Seconds()
-	})
-}
-
 // Authenticate implements Authenticator. What is looked at, in this order; the first
 // that is there decides alone, so that a wrong one is not made good by another:
 //
@@ -193,11 +172,11 @@ func (g *Gate) Authenticate(r *http.Request) (*Session, error) {
 func (g *Gate) authenticate(r *http.Request, check check) (*Session, *Refusal) {
 	s, by, refused := g.admit(r, check)
 	switch {
-	case g.cfg.Figures == nil:
+	case g.counters == nil:
 	case refused != nil:
-		g.cfg.Figures.LoginRefused(refused.Reason)
+		g.counters.refused.Inc(refused.Reason)
 	default:
-		g.cfg.Figures.LoggedIn(by)
+		g.counters.loggedIn.Inc(by)
 	}
 	return s, refused
 }
@@ -205,30 +184,30 @@ func (g *Gate) authenticate(r *http.Request, check check) (*Session, *Refusal) {
 // admit counts a credential against its address when it is wrong. Of an address from
 // which too many were, API keys that are known here are let in all the same: they cost
 // next to nothing to check and cannot be guessed, and many clients may have one address.
-func (g *Gate) admit(r *http.Request, check check) (*Session, metrics.Login, *Refusal) {
+func (g *Gate) admit(r *http.Request, check check) (*Session, Login, *Refusal) {
 	if check == nil {
-		return nil, "", refuse(metrics.LoginMissing, ErrMissing, nil)
+		return nil, "", refuse(LoginMissing, ErrMissing, nil)
 	}
-	addr := remote(r)
+	addr := quota.NetworkOf(r.RemoteAddr)
 	switch g.failures.take(addr, time.Now()) {
 	case tooBusy:
-		return nil, "", refuse(metrics.LoginUnavailable, ErrUnavailable, "many credentials of this address are being looked at")
+		return nil, "", refuse(LoginUnavailable, ErrUnavailable, "many credentials of this address are being looked at")
 	case tooWrong:
 		if s := g.byKnownKey(r); s != nil && g.rights.Rights().Knows(s.Principal) {
-			return s, metrics.LoginKey, nil
+			return s, LoginKey, nil
 		}
-		return nil, "", refuse(metrics.LoginThrottled, ErrThrottled, nil)
+		return nil, "", refuse(LoginThrottled, ErrThrottled, nil)
 	}
 	s, by, refused := check(r)
 	if refused == nil && !g.rights.Rights().Knows(s.Principal) {
-		refused = refuse(metrics.LoginPrincipal, ErrInvalid, fmt.Sprintf("principal %q is not in the rights file", s.Principal))
+		refused = refuse(LoginPrincipal, ErrInvalid, fmt.Sprintf("principal %q is not in the rights file", s.Principal))
 	}
-	g.failures.done(addr, refused != nil && refused.Reason != metrics.LoginUnavailable)
+	g.failures.done(addr, refused != nil && refused.Reason != LoginUnavailable)
 	return s, by, refused
 }
 
 // check looks at one kind of credential of a request.
-type check func(*http.Request) (*Session, metrics.Login, *Refusal)
+type check func(*http.Request) (*Session, Login, *Refusal)
 
 // credential returns the check of the first kind of credential that a request has.
 func (g *Gate) credential(r *http.Request) check {
@@ -243,34 +222,34 @@ func (g *Gate) credential(r *http.Request) check {
 	return nil
 }
 
-func (g *Gate) byKey(ctx context.Context, text string) (*Session, metrics.Login, *Refusal) {
+func (g *Gate) byKey(ctx context.Context, text string) (*Session, Login, *Refusal) {
 	k, err := g.keys.Check(ctx, text)
 	if err != nil {
 		return nil, "", refusalOf(err)
 	}
-	return g.keySession(k), metrics.LoginKey, nil
+	return g.keySession(k), LoginKey, nil
 }
 
-func (g *Gate) byToken(ctx context.Context, text string) (*Session, metrics.Login, *Refusal) {
+func (g *Gate) byToken(ctx context.Context, text string) (*Session, Login, *Refusal) {
 	id, err := g.tokens.Check(ctx, text)
 	if err != nil {
 		return nil, "", refusalOf(err)
 	}
-	return g.timedSession(id.Principal, tokenCredential+id.ID, id.Expires), metrics.LoginToken, nil
+	return g.timedSession(id.Principal, tokenCredential+id.ID, id.Expires), LoginToken, nil
 }
 
 // byCertificate lets in whom a client certificate names. It ends with the certificate;
 // TLS has checked that it has begun.
-func (g *Gate) byCertificate(r *http.Request) (*Session, metrics.Login, *Refusal) {
+func (g *Gate) byCertificate(r *http.Request) (*Session, Login, *Refusal) {
 	leaf := r.TLS.VerifiedChains[0][0]
 	principal, err := certificatePrincipal(leaf)
 	if err != nil {
-		return nil, "", refuse(metrics.LoginCertificateName, ErrInvalid, err)
+		return nil, "", refuse(LoginCertificateName, ErrInvalid, err)
 	}
 	if ended(leaf.NotAfter, time.Now()) != nil { // a TLS connection may be older than the request
-		return nil, "", refuse(metrics.LoginExpired, ErrExpired, "the client certificate")
+		return nil, "", refuse(LoginExpired, ErrExpired, "the client certificate")
 	}
-	return g.timedSession(principal, certificateCredential+leaf.SerialNumber.Text(16), leaf.NotAfter), metrics.LoginCertificate, nil
+	return g.timedSession(principal, certificateCredential+leaf.SerialNumber.Text(16), leaf.NotAfter), LoginCertificate, nil
 }
 
 // certificatePrincipal returns the one URI among the certificate's subject alternative
@@ -307,7 +286,8 @@ func (g *Gate) keySession(k apikey.Key) *Session {
 // session makes a Session whose rights and quota are those in force at each call. It
 // ends with its credential, or when the principal is taken out of the rights file.
 func (g *Gate) session(principal, credential string, expires time.Time, ended func(time.Time) error) *Session {
-	s := NewSession(principal, credential, expires,
+	quota := func() Quota { return g.rights.Rights().Quota(principal) }
+	return NewSession(principal, credential, expires,
 		func(want Right, signer string) bool { return g.rights.Rights().May(principal, want, signer) },
 		func(now time.Time) error {
 			if err := ended(now); err != nil {
@@ -317,7 +297,5 @@ func (g *Gate) session(principal, credential string, expires time.Time, ended fu
 				return ErrRevoked
 			}
 			return nil
-		})
-	s.quota = func() Quota { return g.rights.Rights().Quota(principal) }
-	return s
+		}).WithQuota(quota)
 }

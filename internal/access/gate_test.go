@@ -17,7 +17,6 @@ import (
 	"noncegate/internal/access"
 	"noncegate/internal/access/apikey"
 	"noncegate/internal/access/jwt"
-	"noncegate/internal/metrics"
 	"noncegate/nonce/sqlite"
 )
 
@@ -76,7 +75,7 @@ func (w *world) key(t testing.TB, principal string, lifetime time.Duration) (tex
 	eventually(t, "the key is known", func() bool {
 		_, err := w.Authenticate(request("Bearer " + text))
 		refused, _ := errors.AsType[*access.Refusal](err)
-		return err == nil || refused.Reason != metrics.LoginUnknown
+		return err == nil || refused.Reason != access.LoginUnknown
 	})
 	return text, k
 }
@@ -107,7 +106,7 @@ func eventually(t testing.TB, what string, is func() bool) {
 	}
 }
 
-func wantRefused(t *testing.T, err error, reason metrics.LoginRefusal, kind error) {
+func wantRefused(t *testing.T, err error, reason access.LoginRefusal, kind error) {
 	t.Helper()
 	refused, ok := errors.AsType[*access.Refusal](err)
 	if !ok || refused.Reason != reason || !errors.Is(err, kind) {
@@ -145,7 +144,7 @@ func TestASessionEndsWithItsKey(t *testing.T) {
 	}
 	eventually(t, "the session ends", func() bool { return errors.Is(s.Ended(time.Now()), access.ErrRevoked) })
 	_, err = w.Authenticate(request("Bearer " + text))
-	wantRefused(t, err, metrics.LoginRevoked, access.ErrRevoked)
+	wantRefused(t, err, access.LoginRevoked, access.ErrRevoked)
 }
 
 func TestASessionEndsWithItsPrincipal(t *testing.T) {
@@ -163,7 +162,7 @@ func TestASessionEndsWithItsPrincipal(t *testing.T) {
 		t.Error("a principal that is gone has a right")
 	}
 	_, err = w.Authenticate(request("Bearer " + text))
-	wantRefused(t, err, metrics.LoginPrincipal, access.ErrInvalid)
+	wantRefused(t, err, access.LoginPrincipal, access.ErrInvalid)
 }
 
 func TestAReloadDoesNotWaitForTheTimeOfTheNextReading(t *testing.T) {
@@ -212,23 +211,23 @@ func TestAHeaderThatIsNoneOrWrongIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		header []string
-		reason metrics.LoginRefusal
+		reason access.LoginRefusal
 		kind   error
 	}{
-		{"none", nil, metrics.LoginMissing, access.ErrMissing},
-		{"empty", []string{""}, metrics.LoginMalformed, access.ErrInvalid},
-		{"two", []string{"Bearer " + text, "Bearer " + text}, metrics.LoginMalformed, access.ErrAmbiguous},
-		{"another scheme", []string{"Digest " + text}, metrics.LoginMalformed, access.ErrInvalid},
-		{"no scheme", []string{text}, metrics.LoginMalformed, access.ErrInvalid},
-		{"no word", []string{"Bearer "}, metrics.LoginMalformed, access.ErrInvalid},
-		{"two words", []string{"Bearer " + text + " x"}, metrics.LoginMalformed, access.ErrInvalid},
-		{"control character", []string{"Bearer " + text + "\x7f"}, metrics.LoginMalformed, access.ErrInvalid},
-		{"too long", []string{"Bearer " + string(make([]byte, 9<<10))}, metrics.LoginMalformed, access.ErrInvalid},
-		{"cut short", []string{"Bearer " + text[:len(text)-1]}, metrics.LoginMalformed, access.ErrInvalid},
-		{"unknown", []string{"Bearer " + other}, metrics.LoginUnknown, access.ErrInvalid},
-		{"wrong secret", []string{"Bearer " + wrongSecret}, metrics.LoginSecret, access.ErrInvalid},
-		{"expired", []string{"Bearer " + expired}, metrics.LoginExpired, access.ErrExpired},
-		{"deleted principal", []string{"Bearer " + stranger}, metrics.LoginPrincipal, access.ErrInvalid},
+		{"none", nil, access.LoginMissing, access.ErrMissing},
+		{"empty", []string{""}, access.LoginMalformed, access.ErrInvalid},
+		{"two", []string{"Bearer " + text, "Bearer " + text}, access.LoginMalformed, access.ErrAmbiguous},
+		{"another scheme", []string{"Digest " + text}, access.LoginMalformed, access.ErrInvalid},
+		{"no scheme", []string{text}, access.LoginMalformed, access.ErrInvalid},
+		{"no word", []string{"Bearer "}, access.LoginMalformed, access.ErrInvalid},
+		{"two words", []string{"Bearer " + text + " x"}, access.LoginMalformed, access.ErrInvalid},
+		{"control character", []string{"Bearer " + text + "\x7f"}, access.LoginMalformed, access.ErrInvalid},
+		{"too long", []string{"Bearer " + string(make([]byte, 9<<10))}, access.LoginMalformed, access.ErrInvalid},
+		{"cut short", []string{"Bearer " + text[:len(text)-1]}, access.LoginMalformed, access.ErrInvalid},
+		{"unknown", []string{"Bearer " + other}, access.LoginUnknown, access.ErrInvalid},
+		{"wrong secret", []string{"Bearer " + wrongSecret}, access.LoginSecret, access.ErrInvalid},
+		{"expired", []string{"Bearer " + expired}, access.LoginExpired, access.ErrExpired},
+		{"deleted principal", []string{"Bearer " + stranger}, access.LoginPrincipal, access.ErrInvalid},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := w.Authenticate(request(c.header...))
@@ -255,15 +254,15 @@ func TestAnAddressThatIsWrongTooOftenIsNotLookedAt(t *testing.T) {
 		}
 	}
 	for range 20 {
-		wantRefused(t, from("192.0.2.1:1", "Bearer x"), metrics.LoginMalformed, access.ErrInvalid)
+		wantRefused(t, from("192.0.2.1:1", "Bearer x"), access.LoginMalformed, access.ErrInvalid)
 	}
-	wantRefused(t, from("192.0.2.1:2", "Bearer x"), metrics.LoginThrottled, access.ErrThrottled)
-	wantRefused(t, from("192.0.2.2:1", "Bearer x"), metrics.LoginMalformed, access.ErrInvalid)
+	wantRefused(t, from("192.0.2.1:2", "Bearer x"), access.LoginThrottled, access.ErrThrottled)
+	wantRefused(t, from("192.0.2.2:1", "Bearer x"), access.LoginMalformed, access.ErrInvalid)
 	for range 20 {
 		_ = from("[2001:db8::1]:1", "Bearer x")
 	}
-	wantRefused(t, from("[2001:db8::ffff:1]:1", "Bearer x"), metrics.LoginThrottled, access.ErrThrottled)
-	wantRefused(t, from("[2001:db8:0:1::1]:1", "Bearer x"), metrics.LoginMalformed, access.ErrInvalid)
+	wantRefused(t, from("[2001:db8::ffff:1]:1", "Bearer x"), access.LoginThrottled, access.ErrThrottled)
+	wantRefused(t, from("[2001:db8:0:1::1]:1", "Bearer x"), access.LoginMalformed, access.ErrInvalid)
 }
 
 // Behind a proxy all clients have one address: a stranger there must not be able to
@@ -297,7 +296,7 @@ func TestAGoodKeyIsLetInFromAnAddressOfWhichOthersAreWrong(t *testing.T) {
 		"an unknown key": {"Bearer " + other}, "another secret": {"Bearer " + apikey.Prefix + k.ID + other[len(apikey.Prefix)+len(k.ID):]},
 		"of nobody": {"Bearer " + stranger}, "revoked": {"Bearer " + revoked}, "twice": {"Bearer " + text, "Bearer " + text}, "no key": {"Bearer x"},
 	} {
-		t.Run(name, func(t *testing.T) { wantRefused(t, from(header...), metrics.LoginThrottled, access.ErrThrottled) })
+		t.Run(name, func(t *testing.T) { wantRefused(t, from(header...), access.LoginThrottled, access.ErrThrottled) })
 	}
 }
 
@@ -306,9 +305,9 @@ func TestAWrongRightsFileStopsTheStart(t *testing.T) {
 	bad := filepath.Join(dir, "bad.yaml")
 	write(t, bad, "principals: {a: [{rights: [write], signers: [x]}]}")
 	for path, want := range map[string]string{
-		bad:                          `rights file "` + bad + `": line 1: there is no right "write"`,
-		filepath.Join(dir, "absent"): `rights file "` + filepath.Join(dir, "absent") + `": no such file or directory`,
-		dir:                          `rights file "` + dir + `": is a directory`,
+		bad:                          `rights file ` + bad + `: line 1: there is no right "write"`,
+		filepath.Join(dir, "absent"): `rights file ` + filepath.Join(dir, "absent") + `: no such file or directory`,
+		dir:                          `rights file ` + dir + `: is not a file`,
 	} {
 		_, err := access.New(context.Background(), nil, access.Config{Rights: path})
 		if err == nil || len(err.Error()) < len(want) || err.Error()[:len(want)] != want {

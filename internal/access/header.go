@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"noncegate/internal/access/apikey"
-	"noncegate/internal/metrics"
 )
 
 // maxCredential bounds the Authorization header, in bytes. A token with a few dozen
@@ -17,14 +16,14 @@ const maxCredential = 8 << 10
 
 // byHeader checks the Authorization header: an API key by Bearer or Basic, or, where
 // tokens are accepted, a token by Bearer.
-func (g *Gate) byHeader(r *http.Request) (*Session, metrics.Login, *Refusal) {
+func (g *Gate) byHeader(r *http.Request) (*Session, Login, *Refusal) {
 	values := r.Header.Values("Authorization")
 	if len(values) > 1 {
-		return nil, "", refuse(metrics.LoginMalformed, ErrAmbiguous, nil)
+		return nil, "", refuse(LoginMalformed, ErrAmbiguous, nil)
 	}
 	text, keyOnly, err := credentialOf(values[0])
 	if err != nil {
-		return nil, "", refuse(metrics.LoginMalformed, ErrInvalid, err)
+		return nil, "", refuse(LoginMalformed, ErrInvalid, err)
 	}
 	switch {
 	case apikey.Is(text):
@@ -32,7 +31,7 @@ func (g *Gate) byHeader(r *http.Request) (*Session, metrics.Login, *Refusal) {
 	case g.tokens != nil && !keyOnly:
 		return g.byToken(r.Context(), text)
 	}
-	return nil, "", refuse(metrics.LoginMalformed, ErrInvalid, apikey.ErrFormat)
+	return nil, "", refuse(LoginMalformed, ErrInvalid, apikey.ErrFormat)
 }
 
 // byKnownKey makes the session of a good API key that is known without asking the

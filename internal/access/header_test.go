@@ -11,7 +11,6 @@ import (
 
 	"noncegate/internal/access"
 	"noncegate/internal/access/apikey"
-	"noncegate/internal/metrics"
 )
 
 // basic is the header that clients make of NAME:WORD@ in a URL.
@@ -54,22 +53,22 @@ func TestBasicWithoutAGoodKeyIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		header []string
-		reason metrics.LoginRefusal
+		reason access.LoginRefusal
 		kind   error
 	}{
-		{"a password", []string{basic("alice", "secret")}, metrics.LoginMalformed, access.ErrInvalid},
-		{"an unknown key", []string{basic("any", other)}, metrics.LoginUnknown, access.ErrInvalid},
-		{"another secret", []string{basic("any", apikey.Prefix+k.ID+other[len(apikey.Prefix)+len(k.ID):])}, metrics.LoginSecret, access.ErrInvalid},
-		{"the key of nobody", []string{basic("any", stranger)}, metrics.LoginPrincipal, access.ErrInvalid},
-		{"the key as the name", []string{basic(text, "")}, metrics.LoginMalformed, access.ErrInvalid},
-		{"the key and something more", []string{basic("any", text+":x")}, metrics.LoginMalformed, access.ErrInvalid},
-		{"no colon", []string{"Basic " + base64.StdEncoding.EncodeToString([]byte(text))}, metrics.LoginMalformed, access.ErrInvalid},
-		{"no base64", []string{"Basic " + text}, metrics.LoginMalformed, access.ErrInvalid},
-		{"nothing", []string{"Basic"}, metrics.LoginMalformed, access.ErrInvalid},
-		{"a token", []string{basic("any", jwt)}, metrics.LoginMalformed, access.ErrInvalid},
-		{"too long", []string{basic("any", strings.Repeat("x", 8<<10))}, metrics.LoginMalformed, access.ErrInvalid},
-		{"Bearer beside it", []string{"Bearer " + text, basic("any", text)}, metrics.LoginMalformed, access.ErrAmbiguous},
-		{"Bearer behind it", []string{basic("any", text), "Bearer " + text}, metrics.LoginMalformed, access.ErrAmbiguous},
+		{"a password", []string{basic("alice", "secret")}, access.LoginMalformed, access.ErrInvalid},
+		{"an unknown key", []string{basic("any", other)}, access.LoginUnknown, access.ErrInvalid},
+		{"another secret", []string{basic("any", apikey.Prefix+k.ID+other[len(apikey.Prefix)+len(k.ID):])}, access.LoginSecret, access.ErrInvalid},
+		{"the key of nobody", []string{basic("any", stranger)}, access.LoginPrincipal, access.ErrInvalid},
+		{"the key as the name", []string{basic(text, "")}, access.LoginMalformed, access.ErrInvalid},
+		{"the key and something more", []string{basic("any", text+":x")}, access.LoginMalformed, access.ErrInvalid},
+		{"no colon", []string{"Basic " + base64.StdEncoding.EncodeToString([]byte(text))}, access.LoginMalformed, access.ErrInvalid},
+		{"no base64", []string{"Basic " + text}, access.LoginMalformed, access.ErrInvalid},
+		{"nothing", []string{"Basic"}, access.LoginMalformed, access.ErrInvalid},
+		{"a token", []string{basic("any", jwt)}, access.LoginMalformed, access.ErrInvalid},
+		{"too long", []string{basic("any", strings.Repeat("x", 8<<10))}, access.LoginMalformed, access.ErrInvalid},
+		{"Bearer beside it", []string{"Bearer " + text, basic("any", text)}, access.LoginMalformed, access.ErrAmbiguous},
+		{"Bearer behind it", []string{basic("any", text), "Bearer " + text}, access.LoginMalformed, access.ErrAmbiguous},
 	} {
 		_, err := w.Authenticate(request(c.header...))
 		t.Run(c.name, func(t *testing.T) { wantRefused(t, err, c.reason, c.kind) })
@@ -89,9 +88,9 @@ func TestAGoodKeyIsLetInByBasicFromAnAddressOfWhichOthersAreWrong(t *testing.T) 
 		return err
 	}
 	for range 20 {
-		wantRefused(t, from(basic("any", "x")), metrics.LoginMalformed, access.ErrInvalid)
+		wantRefused(t, from(basic("any", "x")), access.LoginMalformed, access.ErrInvalid)
 	}
-	wantRefused(t, from(basic("any", "x")), metrics.LoginThrottled, access.ErrThrottled)
+	wantRefused(t, from(basic("any", "x")), access.LoginThrottled, access.ErrThrottled)
 	if err := from(basic("any", text)); err != nil {
 		t.Error(err)
 	}

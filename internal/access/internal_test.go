@@ -28,8 +28,8 @@ func TestTheTableOfAddressesIsBounded(t *testing.T) {
 	for n := range 10 { // those that were seen least recently go
 		f.take(addr(failureAddresses+n), now)
 	}
-	if len(f.byAddr) != failureAddresses || f.recent.Len() != failureAddresses || f.byAddr[addr(1)] != nil || f.byAddr[addr(0)] == nil {
-		t.Errorf("the table has %d addresses, in order %d", len(f.byAddr), f.recent.Len())
+	if f.byAddr.Len() != failureAddresses || f.byAddr.Contains(addr(1)) || !f.byAddr.Contains(addr(0)) {
+		t.Errorf("the table has %d addresses", f.byAddr.Len())
 	}
 }
 
@@ -89,17 +89,6 @@ func TestCredentialsThatAreLookedAtAtTheSameTimeAreBounded(t *testing.T) {
 	}
 }
 
-func TestWhereARequestComesFrom(t *testing.T) {
-	for remoteAddr, want := range map[string]string{
-		"192.0.2.1:80": "192.0.2.1/32", "[::ffff:192.0.2.1]:80": "192.0.2.1/32", "[2001:db8:1:2:3::4%eth0]:80": "2001:db8:1:2::/64",
-		"@": "invalid Prefix", "": "invalid Prefix", "host:80": "invalid Prefix",
-	} {
-		if got := remote(&http.Request{RemoteAddr: remoteAddr}).String(); got != want {
-			t.Errorf("%q: got %s, want %s", remoteAddr, got, want)
-		}
-	}
-}
-
 // FuzzAuthorization looks for headers that panic, or that yield what is not one word.
 func FuzzAuthorization(f *testing.F) {
 	for _, header := range []string{
@@ -125,19 +114,6 @@ func FuzzAuthorization(f *testing.F) {
 		}
 		if !keyOnly && !strings.HasSuffix(strings.TrimRight(header, " "), text) {
 			t.Errorf("%q yielded %q", header, text)
-		}
-	})
-}
-
-// FuzzRemote looks for addresses that panic.
-func FuzzRemote(f *testing.F) {
-	for _, addr := range []string{"192.0.2.1:80", "[::1%lo]:80", "[::ffff:1.2.3.4]:1", "", ":", "@"} {
-		f.Add(addr)
-	}
-	f.Fuzz(func(t *testing.T, addr string) {
-		p := remote(&http.Request{RemoteAddr: addr})
-		if p.IsValid() && p.Bits() != 32 && p.Bits() != 64 {
-			t.Error(p)
 		}
 	})
 }

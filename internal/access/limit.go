@@ -1,12 +1,11 @@
 package access
 
 import (
-	"container/list"
-	"net"
-	"net/http"
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 const (
@@ -26,20 +25,21 @@ const (
 
 // failures bounds how often the credentials of an address may be wrong.
 type failures struct {
-	mu     sync.Mutex
-	byAddr map[netip.Prefix]*list.Element
-	recent list.List // of *suspect, the latest at the front
+	mu     sync.Mutex // guards byAddr and what is in it
+	byAddr *simplelru.LRU[netip.Prefix, *suspect]
 }
 
 // suspect is an address with a count of what it may still get wrong.
 type suspect struct {
-	addr    netip.Prefix
 	left    float64   // below zero when more were wrong at the same time
 	at      time.Time // when left was right
 	pending int       // credentials that are looked at
 }
 
-func newFailures() *failures { return &failures{byAddr: map[netip.Prefix]*list.Element{}} }
+func newFailures() *failures {
+	byAddr, _ := simplelru.NewLRU[netip.Prefix, *suspect](failureAddresses, nil) // fails for a size below 1
+	return &failures{byAddr: byAddr}
+}
 
 // admission is whether a credential of an address is looked at.
 type admission uint8
@@ -72,11 +72,10 @@ func (f *failures) take(addr netip.Prefix, now time.Time) admission {
 func (f *failures) done(addr netip.Prefix, wrong bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	e, ok := f.byAddr[addr]
+	s, ok := f.byAddr.Peek(addr)
 	if !ok {
 		return // forgotten meanwhile
 	}
-	s := e.Value.(*suspect)
 	s.pending = max(0, s.pending-1)
 	if wrong {
 		s.left--
@@ -84,38 +83,10 @@ func (f *failures) done(addr netip.Prefix, wrong bool) {
 }
 
 func (f *failures) suspectLocked(addr netip.Prefix, now time.Time) *suspect {
-	if e, ok := f.byAddr[addr]; ok {
-		f.recent.MoveToFront(e)
-		return e.Value.(*suspect)
+	s, ok := f.byAddr.Get(addr)
+	if !ok {
+		s = &suspect{left: failureBurst, at: now}
+		f.byAddr.Add(addr, s)
 	}
-	if f.recent.Len() >= failureAddresses {
-		oldest := f.recent.Remove(f.recent.Back()).(*suspect)
-		delete(f.byAddr, oldest.addr)
-	}
-	s := &suspect{addr: addr, left: failureBurst, at: now}
-	f.byAddr[addr] = f.recent.PushFront(s)
 	return s
-}
-
-// remote is where a request comes from: an IPv4 address, or the 64 bits of an IPv6
-// address that are given out together. The zero Prefix stands for all that have none,
-// such as Unix sockets.
-func remote(r *http.Request) netip.Prefix {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	addr, err := netip.ParseAddr(host)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	bits := 32
-	if addr = addr.Unmap().WithZone(""); addr.Is6() {
-		bits = 64
-	}
-	prefix, err := addr.Prefix(bits)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	return prefix
 }

@@ -25,7 +25,6 @@ import (
 
 	"noncegate/internal/access"
 	"noncegate/internal/access/jwt"
-	"noncegate/internal/metrics"
 )
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
@@ -87,17 +86,17 @@ func TestATokenLetsItsPrincipalIn(t *testing.T) {
 		}
 	}
 	_, err := w.Authenticate(request("Bearer " + token(t, key, "stranger", exp)))
-	wantRefused(t, err, metrics.LoginPrincipal, access.ErrInvalid)
+	wantRefused(t, err, access.LoginPrincipal, access.ErrInvalid)
 	_, err = w.Authenticate(request("Bearer " + token(t, key, "alice", exp.Add(-2*time.Hour))))
-	wantRefused(t, err, metrics.LoginExpired, access.ErrExpired)
+	wantRefused(t, err, access.LoginExpired, access.ErrExpired)
 	_, err = w.Authenticate(request("Bearer " + token(t, newKey(t), "alice", exp)))
-	wantRefused(t, err, metrics.LoginSignature, access.ErrInvalid)
+	wantRefused(t, err, access.LoginSignature, access.ErrInvalid)
 }
 
 func TestATokenIsNothingWhereTokensAreNotAccepted(t *testing.T) {
 	w := newWorld(t, nil)
 	_, err := w.Authenticate(request("Bearer " + token(t, newKey(t), "alice", time.Now().Add(time.Hour))))
-	wantRefused(t, err, metrics.LoginMalformed, access.ErrInvalid)
+	wantRefused(t, err, access.LoginMalformed, access.ErrInvalid)
 }
 
 // certificates is an authority for certificates of servers and clients.
@@ -193,12 +192,12 @@ func TestAClientCertificateLetsItsPrincipalIn(t *testing.T) {
 			t.Errorf("%s: got %+v, %v", c.principal, o.s, o.err)
 		}
 	}
-	wantRefused(t, ask(client("bob")).err, metrics.LoginPrincipal, access.ErrInvalid)
-	wantRefused(t, ask(client("with a space")).err, metrics.LoginCertificateName, access.ErrInvalid)
-	wantRefused(t, ask(client("")).err, metrics.LoginCertificateName, access.ErrInvalid)
-	wantRefused(t, ask(client("alice", uri("a:b"), uri("c:d"))).err, metrics.LoginCertificateName, access.ErrInvalid)
-	wantRefused(t, ask(client("alice", uri("urn:"+strings.Repeat("x", 200)))).err, metrics.LoginCertificateName, access.ErrInvalid)
-	wantRefused(t, ask().err, metrics.LoginMissing, access.ErrMissing)
+	wantRefused(t, ask(client("bob")).err, access.LoginPrincipal, access.ErrInvalid)
+	wantRefused(t, ask(client("with a space")).err, access.LoginCertificateName, access.ErrInvalid)
+	wantRefused(t, ask(client("")).err, access.LoginCertificateName, access.ErrInvalid)
+	wantRefused(t, ask(client("alice", uri("a:b"), uri("c:d"))).err, access.LoginCertificateName, access.ErrInvalid)
+	wantRefused(t, ask(client("alice", uri("urn:"+strings.Repeat("x", 200)))).err, access.LoginCertificateName, access.ErrInvalid)
+	wantRefused(t, ask().err, access.LoginMissing, access.ErrMissing)
 }
 
 func TestACertificateCountsOnlyWhereItWasVerifiedAndAccepted(t *testing.T) {
@@ -209,16 +208,16 @@ func TestACertificateCountsOnlyWhereItWasVerifiedAndAccepted(t *testing.T) {
 	r := request()
 	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
 	_, err := accepts.Authenticate(r)
-	wantRefused(t, err, metrics.LoginMissing, access.ErrMissing)
+	wantRefused(t, err, access.LoginMissing, access.ErrMissing)
 	r.TLS.VerifiedChains = [][]*x509.Certificate{{leaf, authority.cert}}
 	if _, err = accepts.Authenticate(r); err != nil {
 		t.Error(err)
 	}
 	_, err = ignores.Authenticate(r)
-	wantRefused(t, err, metrics.LoginMissing, access.ErrMissing)
+	wantRefused(t, err, access.LoginMissing, access.ErrMissing)
 	r.TLS.VerifiedChains = [][]*x509.Certificate{{over, authority.cert}}
 	_, err = accepts.Authenticate(r)
-	wantRefused(t, err, metrics.LoginExpired, access.ErrExpired)
+	wantRefused(t, err, access.LoginExpired, access.ErrExpired)
 }
 
 func TestAWrongHeaderIsNotMadeGoodByACertificate(t *testing.T) {
@@ -228,12 +227,12 @@ func TestAWrongHeaderIsNotMadeGoodByACertificate(t *testing.T) {
 	r := request("Bearer wrong")
 	r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{leaf, authority.cert}}}
 	_, err := w.Authenticate(r)
-	wantRefused(t, err, metrics.LoginMalformed, access.ErrInvalid)
+	wantRefused(t, err, access.LoginMalformed, access.ErrInvalid)
 }
 
 func TestWhoIsLetInAndWhoIsNotIsCounted(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	w := newWorld(t, func(c *access.Config) { c.Figures = metrics.New(reg) })
+	w := newWorld(t, func(c *access.Config) { c.Metrics = reg })
 	value := func(name, label string) float64 {
 		t.Helper()
 		families, err := reg.Gather()

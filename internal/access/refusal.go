@@ -9,14 +9,13 @@ import (
 	"noncegate/internal/access/apikey"
 	"noncegate/internal/access/jwt"
 	"noncegate/internal/access/ticket"
-	"noncegate/internal/metrics"
 )
 
 // Refusal is the error of a Gate. Its text is for the log; what the client may be told
 // is in Answer.
 type Refusal struct {
-	// Reason is the word for logs and figures.
-	Reason metrics.LoginRefusal
+	// Reason is the word for logs and metrics.
+	Reason LoginRefusal
 	err    error // wraps one of the errors of a credential
 }
 
@@ -26,7 +25,7 @@ func (e *Refusal) Error() string { return e.err.Error() }
 // Unwrap returns the error that wraps one of the errors of a credential.
 func (e *Refusal) Unwrap() error { return e.err }
 
-func refuse(reason metrics.LoginRefusal, kind error, detail any) *Refusal {
+func refuse(reason LoginRefusal, kind error, detail any) *Refusal {
 	if detail == nil {
 		return &Refusal{reason, kind}
 	}
@@ -37,27 +36,27 @@ func refuse(reason metrics.LoginRefusal, kind error, detail any) *Refusal {
 // fits counts.
 var refusals = []struct {
 	err    error
-	reason metrics.LoginRefusal
+	reason LoginRefusal
 	kind   error
 }{
-	{apikey.ErrFormat, metrics.LoginMalformed, ErrInvalid},
-	{apikey.ErrUnknown, metrics.LoginUnknown, ErrInvalid},
-	{apikey.ErrSecret, metrics.LoginSecret, ErrInvalid},
-	{apikey.ErrExpired, metrics.LoginExpired, ErrExpired},
-	{apikey.ErrRevoked, metrics.LoginRevoked, ErrRevoked},
-	{apikey.ErrUnavailable, metrics.LoginUnavailable, ErrUnavailable},
-	{jwt.ErrMalformed, metrics.LoginMalformed, ErrInvalid},
-	{jwt.ErrAlgorithm, metrics.LoginAlgorithm, ErrInvalid},
-	{jwt.ErrSignature, metrics.LoginSignature, ErrInvalid},
-	{jwt.ErrIssuer, metrics.LoginIssuer, ErrInvalid},
-	{jwt.ErrAudience, metrics.LoginAudience, ErrInvalid},
-	{jwt.ErrExpired, metrics.LoginExpired, ErrExpired},
-	{jwt.ErrNotYetValid, metrics.LoginNotYetValid, ErrInvalid},
-	{jwt.ErrClaims, metrics.LoginClaims, ErrInvalid},
-	{jwt.ErrUnavailable, metrics.LoginUnavailable, ErrUnavailable},
-	{ticket.ErrFormat, metrics.LoginMalformed, ErrInvalid},
-	{ticket.ErrUnknown, metrics.LoginUnknown, ErrInvalid},
-	{ticket.ErrUnavailable, metrics.LoginUnavailable, ErrUnavailable},
+	{apikey.ErrFormat, LoginMalformed, ErrInvalid},
+	{apikey.ErrUnknown, LoginUnknown, ErrInvalid},
+	{apikey.ErrSecret, LoginSecret, ErrInvalid},
+	{apikey.ErrExpired, LoginExpired, ErrExpired},
+	{apikey.ErrRevoked, LoginRevoked, ErrRevoked},
+	{apikey.ErrUnavailable, LoginUnavailable, ErrUnavailable},
+	{jwt.ErrMalformed, LoginMalformed, ErrInvalid},
+	{jwt.ErrAlgorithm, LoginAlgorithm, ErrInvalid},
+	{jwt.ErrSignature, LoginSignature, ErrInvalid},
+	{jwt.ErrIssuer, LoginIssuer, ErrInvalid},
+	{jwt.ErrAudience, LoginAudience, ErrInvalid},
+	{jwt.ErrExpired, LoginExpired, ErrExpired},
+	{jwt.ErrNotYetValid, LoginNotYetValid, ErrInvalid},
+	{jwt.ErrClaims, LoginClaims, ErrInvalid},
+	{jwt.ErrUnavailable, LoginUnavailable, ErrUnavailable},
+	{ticket.ErrFormat, LoginMalformed, ErrInvalid},
+	{ticket.ErrUnknown, LoginUnknown, ErrInvalid},
+	{ticket.ErrUnavailable, LoginUnavailable, ErrUnavailable},
 }
 
 // refusalOf translates an error of a package below. One that is not in the table says
@@ -68,7 +67,7 @@ func refusalOf(err error) *Refusal {
 			return refuse(known.reason, known.kind, err)
 		}
 	}
-	return refuse(metrics.LoginUnavailable, ErrUnavailable, err)
+	return refuse(LoginUnavailable, ErrUnavailable, err)
 }
 
 // Answer tells who sent r in HTTP that he is not let in: the status, the headers that

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"noncegate/internal/access/ticket"
-	"noncegate/internal/metrics"
 )
 
 // ticketParameter is the parameter of the URL that has a ticket.
@@ -18,17 +17,17 @@ const ticketParameter = "ticket"
 
 // byTicket redeems the ticket of a URL. The session is that of the credential that
 // asked for the ticket, and ends with it.
-func (g *Gate) byTicket(r *http.Request) (*Session, metrics.Login, *Refusal) {
+func (g *Gate) byTicket(r *http.Request) (*Session, Login, *Refusal) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil || len(query[ticketParameter]) != 1 {
-		return nil, "", refuse(metrics.LoginMalformed, ErrInvalid, "the URL does not have one ticket")
+		return nil, "", refuse(LoginMalformed, ErrInvalid, "the URL does not have one ticket")
 	}
 	grant, err := g.tickets.Redeem(r.Context(), query.Get(ticketParameter))
 	if err != nil {
 		return nil, "", refusalOf(err)
 	}
 	s, refused := g.resume(r.Context(), grant)
-	return s, metrics.LoginTicket, refused
+	return s, LoginTicket, refused
 }
 
 // resume makes the session of a credential that was checked when its ticket was issued.
@@ -41,7 +40,7 @@ func (g *Gate) resume(ctx context.Context, grant ticket.Grant) (*Session, *Refus
 		return g.keySession(k), nil
 	}
 	if ended(grant.Ends, time.Now()) != nil {
-		return nil, refuse(metrics.LoginExpired, ErrExpired, "it ended after the ticket was issued")
+		return nil, refuse(LoginExpired, ErrExpired, "it ended after the ticket was issued")
 	}
 	return g.timedSession(grant.Principal, grant.Credential, grant.Ends), nil
 }

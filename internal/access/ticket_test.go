@@ -12,7 +12,6 @@ import (
 
 	"noncegate/internal/access"
 	"noncegate/internal/access/ticket"
-	"noncegate/internal/metrics"
 )
 
 func fromExample(r *http.Request) bool { return r.Header.Get("Origin") == "https://app.example" }
@@ -61,7 +60,7 @@ func TestATicketOpensOneSessionOfItsKey(t *testing.T) {
 		t.Fatalf("got %+v, %v", s, err)
 	}
 	_, err = w.Authenticate(withTicket(body["ticket"]))
-	wantRefused(t, err, metrics.LoginUnknown, access.ErrInvalid)
+	wantRefused(t, err, access.LoginUnknown, access.ErrInvalid)
 
 	_, unused := w.post(t, http.MethodPost, "Bearer "+text, "")
 	if _, err := w.store.RevokeKey(t.Context(), k.ID); err != nil {
@@ -69,27 +68,27 @@ func TestATicketOpensOneSessionOfItsKey(t *testing.T) {
 	}
 	eventually(t, "the session ends with the key", func() bool { return errors.Is(s.Ended(time.Now()), access.ErrRevoked) })
 	_, err = w.Authenticate(withTicket(unused["ticket"]))
-	wantRefused(t, err, metrics.LoginRevoked, access.ErrRevoked)
+	wantRefused(t, err, access.LoginRevoked, access.ErrRevoked)
 }
 
 func TestWhatIsNoTicketIsRefused(t *testing.T) {
 	w := newWorld(t, nil)
-	for query, reason := range map[string]metrics.LoginRefusal{
-		"ticket=":                             metrics.LoginMalformed,
-		"ticket=x":                            metrics.LoginMalformed,
-		"ticket=" + strings.Repeat("0", 9000): metrics.LoginMalformed,
-		"ticket=nct_" + strings.Repeat("0", 64) + "&ticket=nct_" + strings.Repeat("0", 64): metrics.LoginMalformed,
-		"ticket=nct_" + strings.Repeat("0", 64) + "&%":                                     metrics.LoginMalformed,
-		"ticket=nct_" + strings.Repeat("F", 64):                                            metrics.LoginMalformed,
-		"ticket=nct_" + strings.Repeat("0", 64):                                            metrics.LoginUnknown,
-		"%74icket=nct_" + strings.Repeat("0", 64):                                          metrics.LoginMissing,
-		"tickets=1": metrics.LoginMissing,
+	for query, reason := range map[string]access.LoginRefusal{
+		"ticket=":                             access.LoginMalformed,
+		"ticket=x":                            access.LoginMalformed,
+		"ticket=" + strings.Repeat("0", 9000): access.LoginMalformed,
+		"ticket=nct_" + strings.Repeat("0", 64) + "&ticket=nct_" + strings.Repeat("0", 64): access.LoginMalformed,
+		"ticket=nct_" + strings.Repeat("0", 64) + "&%":                                     access.LoginMalformed,
+		"ticket=nct_" + strings.Repeat("F", 64):                                            access.LoginMalformed,
+		"ticket=nct_" + strings.Repeat("0", 64):                                            access.LoginUnknown,
+		"%74icket=nct_" + strings.Repeat("0", 64):                                          access.LoginMissing,
+		"tickets=1": access.LoginMissing,
 	} {
 		r := request()
 		r.URL.RawQuery = query
 		_, err := w.Authenticate(r)
 		kind := access.ErrInvalid
-		if reason == metrics.LoginMissing {
+		if reason == access.LoginMissing {
 			kind = access.ErrMissing
 		}
 		wantRefused(t, err, reason, kind)

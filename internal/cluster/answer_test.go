@@ -68,7 +68,7 @@ func TestAnAnswerFillsTheOpAsTheServiceWould(t *testing.T) {
 			{&nonce.Op{Kind: nonce.KindSetFloor, Signer: "s", Floor: 3}, `{"signer":"s","floor":5,"next":8}`, nonce.Op{Floor: 5, Next: 8}},
 		} {
 			w.forward("a", c.op)
-			f.answer(<-f.requests, json.RawMessage(c.result))
+			f.Answer(<-f.Requests, json.RawMessage(c.result))
 			w.wantBack(c.op, nonce.Answered, nil)
 			got := nonce.Op{
 				Err: c.op.Err, Nonces: c.op.Nonces, Attempts: c.op.Attempts, Token: c.op.Token, HeldUntil: c.op.HeldUntil,
@@ -181,7 +181,7 @@ func TestARefusalSaysWhatTheOtherNodeSaid(t *testing.T) {
 		linked(t, Config{}, func(t *testing.T, w *world, f *far) {
 			op := allocation("s")
 			w.forward("a", op)
-			f.refuse(f.next(wire.MethodAllocate), c.code, c.reason, c.data)
+			f.Reject(f.Next(wire.MethodAllocate), c.code, c.reason, c.data)
 			w.wantBack(op, c.verdict, nil)
 			if !reflect.DeepEqual(op.Err, c.want) {
 				t.Errorf("%s: got %#v, want %#v", c.reason, op.Err, c.want)
@@ -195,7 +195,7 @@ func TestUnavailableKeepsItsOutcomeAndIsUnknownWhenItSaysNone(t *testing.T) {
 		linked(t, Config{}, func(t *testing.T, w *world, f *far) {
 			op := allocation("s")
 			w.forward("a", op)
-			f.refuse(f.next(wire.MethodAllocate), wire.CodeUnavailable, "unavailable", wire.ErrorData{Outcome: word})
+			f.Reject(f.Next(wire.MethodAllocate), wire.CodeUnavailable, "unavailable", wire.ErrorData{Outcome: word})
 			w.wantBack(op, nonce.Answered, nil)
 			if e, ok := op.Err.(*nonce.UnavailableError); !ok || e.Outcome != want {
 				t.Errorf("%q: got %v, want %v", word, op.Err, want)
@@ -229,18 +229,18 @@ func TestNonsenseMakesEverythingDoubtfulInItsOrder(t *testing.T) {
 			var id string
 			for i, op := range ops {
 				w.forward("a", op)
-				if r := f.next(wire.MethodAllocate); i == 1 {
+				if r := f.Next(wire.MethodAllocate); i == 1 {
 					id = string(r.ID)
 				}
 			}
-			f.send("%s", strings.ReplaceAll(message, "ID", id))
+			f.Send("%s", strings.ReplaceAll(message, "ID", id))
 			for _, op := range ops {
 				b := <-w.svc.back
 				if b.op != op || b.verdict != nonce.Doubtful {
 					t.Errorf("%s: op %s came back with verdict %d, %v", name, b.op.Signer, b.verdict, b.op.Err)
 				}
 			}
-			if err := <-f.ended; !strings.Contains(err.Error(), "1002") {
+			if err := <-f.Ended; !strings.Contains(err.Error(), "1002") {
 				t.Errorf("%s: the link ended with %v, want 1002", name, err)
 			}
 		})
@@ -250,7 +250,7 @@ func TestNonsenseMakesEverythingDoubtfulInItsOrder(t *testing.T) {
 // Nobody else may touch an op that the writer reads, or that is routed elsewhere.
 func TestAnAnswerToWhatWasNotSentIsNoAnswer(t *testing.T) {
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
-		f.stopReading()
+		f.StopReading()
 		w.forward("a", allocation("0"))
 		synctest.Wait() // it was read
 		sent, queued := allocation("1"), allocation("2")
@@ -261,7 +261,7 @@ func TestAnAnswerToWhatWasNotSentIsNoAnswer(t *testing.T) {
 		p.mu.Lock()
 		id := p.inflight.slots[p.inflight.slots[0].prev].id
 		p.mu.Unlock()
-		f.grant(received{ID: json.RawMessage(fmt.Sprint(id)), Params: json.RawMessage(`{"signer":"2"}`)}, 1)
+		grant(f, received{ID: json.RawMessage(fmt.Sprint(id)), Params: json.RawMessage(`{"signer":"2"}`)}, 1)
 		<-w.svc.back
 		w.wantBack(sent, nonce.Doubtful, errNonsense)
 		w.wantBack(queued, nonce.Bounced, nonce.ErrPeerAway)

@@ -7,24 +7,6 @@ import (
 	"noncegate/nonce"
 )
 
-// Result is how the forwarding of one op went: a label of metrics.
-type Result string
-
-// The results. Busy and Away are refusals of Forward.
-const (
-	Answered Result = "answered"
-	Bounced  Result = "bounced"
-	Doubtful Result = "doubtful"
-	Expired  Result = "expired"
-	Busy     Result = "busy"
-	Away     Result = "away"
-)
-
-// resultOf names a verdict.
-func resultOf(v nonce.Verdict) Result {
-	return [...]Result{nonce.Answered: Answered, nonce.Bounced: Bounced, nonce.Doubtful: Doubtful, nonce.Expired: Expired}[v]
-}
-
 // returned is an op on its way back to the service.
 type returned struct {
 	op      *nonce.Op
@@ -35,7 +17,7 @@ type returned struct {
 // returnOps ends the op's time with the router. The caller holds no lock, and wakes
 // w after the last of its batch.
 func (r *Router) returnOps(b returned, now time.Time, w *wakers) {
-	r.metrics.Forwarded(resultOf(b.verdict), now.Sub(b.at))
+	r.metrics.returned(resultOf(b.verdict), now.Sub(b.at))
 	w.add(r.service.Return(b.op, b.verdict))
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"noncegate/lease"
 	"noncegate/nonce"
@@ -53,7 +54,7 @@ func BenchmarkForward(b *testing.B) {
 	srv := httptest.NewServer(http.HandlerFunc(quick))
 	defer srv.Close()
 	svc := &counter{places: make(chan *nonce.Op, 1024)}
-	r, err := New(Config{Forward: true}, "self", slog.New(slog.DiscardHandler), new(counts))
+	r, err := New(Config{Forward: true}, "self", slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry()))
 	if err != nil {
 		b.Fatal(err)
 	}

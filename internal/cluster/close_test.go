@@ -15,10 +15,10 @@ import (
 func TestWhatAnOldSubscriptionMissedIsToldThoughItsEventCameByTheNew(t *testing.T) {
 	subscribedStory(t, func(t *testing.T, w *world, f *far) {
 		w.want("s")
-		f.answer(f.next(wire.MethodSubscribe), "two")
-		f.event("two", "s", 4, "")
-		f.event("one", "s", 4, `,"missed":3`) // before "two" was live three were dropped
-		f.answer(f.next(wire.MethodUnsubscribe), true)
+		f.Answer(f.Next(wire.MethodSubscribe), "two")
+		tellOf(f, "two", "s", 4, "")
+		tellOf(f, "one", "s", 4, `,"missed":3`) // before "two" was live three were dropped
+		f.Answer(f.Next(wire.MethodUnsubscribe), true)
 		synctest.Wait()
 		if got := fmt.Sprint(w.sink.missed); got == "[0]" && w.sink.losses() == 0 {
 			t.Errorf("three missed events are never told: missed %s, %d losses", got, w.sink.losses())
@@ -29,16 +29,16 @@ func TestWhatAnOldSubscriptionMissedIsToldThoughItsEventCameByTheNew(t *testing.
 // A node drains, starts again and commits before the link is back.
 func TestANodeThatLeftAndCommittedBeforeItWasHeardAgainCountsAsMissed(t *testing.T) {
 	subscribedStory(t, func(t *testing.T, w *world, f *far) {
-		f.closeWith(wire.CloseServiceRestart)
+		closeWith(f, wire.CloseServiceRestart)
 		w.wantState("a", Leaving)
 		time.Sleep(10 * time.Second)
 		// It has started again and serves clients of its own.
 		w.Nodes([]lease.Node{node("self", 1), node("a", 2)})
-		g := <-w.hosts["a"].far
-		r := g.next(wire.MethodSubscribe)
+		g := <-w.net.Host("a").Peers
+		r := g.Next(wire.MethodSubscribe)
 		// Until here its commits were heard by nobody.
-		g.answer(r, "two")
-		g.event("two", "s", 9, "")
+		g.Answer(r, "two")
+		tellOf(g, "two", "s", 9, "")
 		synctest.Wait()
 		if w.sink.losses() == 0 {
 			t.Errorf("events %s, missed %v, %d losses", w.sink.got(), w.sink.missed, w.sink.losses())
@@ -51,11 +51,11 @@ func TestANodeThatLeftAndCommittedBeforeItWasHeardAgainCountsAsMissed(t *testing
 func TestAnEventOnBothSidesOfTheAnswerComesOnce(t *testing.T) {
 	subscribedStory(t, func(t *testing.T, w *world, f *far) {
 		w.want("s")
-		r := f.next(wire.MethodSubscribe)
-		f.event("one", "s", 4, "")
-		f.answer(r, "two")
-		f.event("two", "s", 4, "")
-		f.answer(f.next(wire.MethodUnsubscribe), true)
+		r := f.Next(wire.MethodSubscribe)
+		tellOf(f, "one", "s", 4, "")
+		f.Answer(r, "two")
+		tellOf(f, "two", "s", 4, "")
+		f.Answer(f.Next(wire.MethodUnsubscribe), true)
 		synctest.Wait()
 		if got := w.sink.got(); got != "s/4" {
 			t.Errorf("got %s", got)
@@ -69,9 +69,9 @@ func TestWhatANodeThatClosedInOrderDidNotAnswerWasNotDone(t *testing.T) {
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
 		w.forward("a", allocation("s"))
 		w.forward("a", allocation("s"))
-		f.next(wire.MethodAllocate)
-		f.next(wire.MethodAllocate)
-		f.closeWith(wire.CloseServiceRestart)
+		f.Next(wire.MethodAllocate)
+		f.Next(wire.MethodAllocate)
+		closeWith(f, wire.CloseServiceRestart)
 		for range 2 {
 			if b := <-w.svc.back; b.verdict != nonce.Bounced {
 				t.Errorf("verdict %d (%v), want Bounced", b.verdict, b.op.Err)
@@ -83,8 +83,8 @@ func TestWhatANodeThatClosedInOrderDidNotAnswerWasNotDone(t *testing.T) {
 func TestAnotherWhoClosesAsIfForARestartLeavesDoubt(t *testing.T) {
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
 		w.forward("a", allocation("s"))
-		f.next(wire.MethodAllocate)
-		f.closeSaying(wire.CloseServiceRestart, "a proxy restarts")
+		f.Next(wire.MethodAllocate)
+		f.Close(wire.CloseServiceRestart, "a proxy restarts")
 		if b := <-w.svc.back; b.verdict != nonce.Doubtful {
 			t.Errorf("verdict %d (%v), want Doubtful", b.verdict, b.op.Err)
 		}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -55,10 +56,10 @@ func (c Config) complete() (Config, error) {
 	if c.NetDial == nil {
 		c.NetDial = new(net.Dialer).DialContext
 	}
-	orDefault(&c.Queue, 4096)
-	orDefault(&c.Timeout, 5*time.Second)
-	orDefault(&c.BackoffMin, 50*time.Millisecond)
-	orDefault(&c.BackoffMax, 700*time.Millisecond)
+	c.Queue = cmp.Or(c.Queue, 4096)
+	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
+	c.BackoffMin = cmp.Or(c.BackoffMin, 50*time.Millisecond)
+	c.BackoffMax = cmp.Or(c.BackoffMax, 700*time.Millisecond)
 	switch {
 	case c.Queue < 0 || c.Queue > maxQueue:
 		return c, fmt.Errorf("cluster: Queue must be 1 to %d", maxQueue)
@@ -68,13 +69,6 @@ func (c Config) complete() (Config, error) {
 		return c, fmt.Errorf("cluster: BackoffMax (%v) is below BackoffMin (%v)", c.BackoffMax, c.BackoffMin)
 	}
 	return c, nil
-}
-
-func orDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // The parts of Timeout. A node whose kernel still takes bytes but which has hung is

@@ -14,14 +14,16 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"noncegate/internal/wsconn"
 )
 
 // The headers of an upgrade between nodes.
 const (
-	HeaderNode   = "Noncegate-Node"        // id of the node that dials
-	HeaderTo     = "Noncegate-Node-To"     // id of the node it means to reach
-	HeaderStore  = "Noncegate-Node-Store"  // which store this node works on, when that is known
-	HeaderSecret = "Noncegate-Node-Secret" // #nosec G101 -- the name of a header: what --node-secret says, when it is set
+	headerNode   = "Noncegate-Node"        // id of the node that dials
+	headerTo     = "Noncegate-Node-To"     // id of the node it means to reach
+	headerStore  = "Noncegate-Node-Store"  // which store this node works on, when that is known
+	headerSecret = "Noncegate-Node-Secret" // #nosec G101 -- the name of a header: what --node-secret says, when it is set
 )
 
 var (
@@ -68,28 +70,17 @@ func (p *peer) open(raw string) (*link, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(p.ctx, cfg.dialTimeout(), errDialTimeout)
 	defer cancel()
-	l := &link{peer: p, url: raw}
-	unwatch := func() bool { return true }
+	l := &link{peer: p, url: raw, transport: &transport{start: time.Now()}}
 	dialer := websocket.Dialer{ // without a proxy: nodes talk to each other directly
 		TLSClientConfig: cfg.TLS(),
 		ReadBufferSize:  16 << 10,
 		WriteBufferSize: 4 << 10,
-		NetDialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := cfg.NetDial(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			l.transport = &transport{Conn: conn, start: time.Now()}
-			// gorilla looks at the context only while it dials.
-			unwatch = context.AfterFunc(ctx, func() { conn.Close() })
-			return l.transport, nil
+		NetDialContext: func(ctx context.Context, network, addr string) (_ net.Conn, err error) {
+			l.transport.Conn, err = cfg.NetDial(ctx, network, addr)
+			return l.transport, err
 		},
 	}
-	ws, resp, err := dialer.DialContext(ctx, address, p.header())
-	if !unwatch() && err == nil {
-		ws.Close()
-		err = context.Cause(ctx)
-	}
+	ws, resp, err := wsconn.Dial(ctx, dialer, address, p.header())
 	if err != nil {
 		return nil, dialError(ctx, resp, err)
 	}
@@ -98,12 +89,12 @@ func (p *peer) open(raw string) (*link, error) {
 }
 
 func (p *peer) header() http.Header {
-	h := http.Header{HeaderNode: {p.r.self}, HeaderTo: {p.id}}
+	h := http.Header{headerNode: {p.r.self}, headerTo: {p.id}}
 	if p.r.cfg.Store != nil {
-		h.Set(HeaderStore, p.r.cfg.Store())
+		h.Set(headerStore, p.r.cfg.Store())
 	}
 	if p.r.cfg.Secret != "" {
-		h.Set(HeaderSecret, p.r.cfg.Secret)
+		h.Set(headerSecret, p.r.cfg.Secret)
 	}
 	return h
 }

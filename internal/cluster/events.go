@@ -136,7 +136,7 @@ func (r *Router) Await(ctx context.Context) {
 	for _, p := range r.table.Load().peers {
 		p.mu.Lock()
 		if p.subs.have < seq && p.node.Live {
-			p.subs.blind = true
+			p.subs.gap = max(p.subs.gap, gapOpen)
 		}
 		p.mu.Unlock()
 	}
@@ -158,11 +158,19 @@ func (r *Router) awaited(seq uint64) bool {
 // controlBit marks the ids of a link's own requests.
 const controlBit = 1 << 52
 
+// gap says whether events of a node may be missing, and what the sink was told of that.
+type gap uint8
+
+const (
+	noGap   gap = iota
+	gapOpen     // the sink is told once the node is subscribed to
+	gapTold     // and was told already that events may be missing from then on
+)
+
 // subscribed is what a link has subscribed to at its node: one subscription, and
 // while another takes its place, for a moment two. Guarded by peer.mu.
 type subscribed struct {
-	blind bool // events may have been missed: the sink is told once it is no longer so
-	told  bool // and was told that it began
+	gap gap
 
 	lastID    uint64
 	have      uint64    // seq of the interest that is taken up
@@ -190,7 +198,7 @@ type event struct {
 func (s *subscribed) due(want *interest, now time.Time, to []control) []control {
 	if s.asking == 0 && s.old == "" && s.have != want.seq && !now.Before(s.notBefore) {
 		if want.empty() {
-			s.have, s.blind, s.told = want.seq, false, false
+			s.have, s.gap = want.seq, noGap
 			s.old, s.id = s.id, ""
 		} else {
 			s.asking, s.asked = s.nextID(), want
@@ -216,9 +224,15 @@ func (s *subscribed) nextID() uint64 {
 // events may be lost from now on. clean: the node closed it after it had sent
 // everything. wanted: somebody wants events, and the node may commit some.
 func (s *subscribed) lostLink(clean, wanted bool) (missed bool) {
-	missed = (s.blind || s.id != "" && !clean) && wanted && !s.told
-	// Also a node that left cleanly may start again and commit before it is heard.
-	*s = subscribed{blind: s.blind || s.id != "", told: s.told || missed, lastID: s.lastID}
+	missed = (s.gap == gapOpen || s.gap == noGap && s.id != "" && !clean) && wanted
+	next := s.gap
+	switch {
+	case missed:
+		next = gapTold
+	case s.id != "": // also a node that left cleanly may start again and commit before it is heard
+		next = max(next, gapOpen)
+	}
+	*s = subscribed{gap: next, lastID: s.lastID}
 	return missed
 }
 
@@ -256,14 +270,14 @@ func (l *link) controlAnswered(id uint64, f *frame) error {
 func (s *subscribed) taken(f *frame) (lost bool, refusal, err error) {
 	s.asking = 0
 	if f.Error != nil {
-		s.notBefore, s.blind, s.seen = time.Now().Add(subscribeAgain), true, nil
+		s.notBefore, s.gap, s.seen = time.Now().Add(subscribeAgain), max(s.gap, gapOpen), nil
 		return false, f.Error, nil
 	}
 	var id string
 	if wire.Unmarshal(f.Result, &id) != nil || id == "" || len(id) > 128 || id == s.id {
 		return false, nil, nonsense("a subscription with the id %.140q", f.Result)
 	}
-	lost, s.blind, s.told = s.blind, false, false
+	lost, s.gap = s.gap != noGap, noGap
 	s.old, s.id = s.id, id
 	s.have = s.asked.seq
 	return lost, nil, nil
@@ -338,7 +352,7 @@ func (s *subscribed) first(subscription string, e event) (wanted, overflow bool)
 	return true, false
 }
 
-// withoutMissed writes an event again.
+// withoutMissed writes an event anew.
 func withoutMissed(result []byte) ([]byte, error) {
 	var e wire.Event
 	if err := wire.Unmarshal(result, &e); err != nil {

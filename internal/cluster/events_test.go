@@ -41,9 +41,17 @@ func ended(done <-chan struct{}) bool {
 	}
 }
 
-func (f *far) event(subscription, signer string, n int64, more string) {
-	f.t.Helper()
-	f.send(`{"jsonrpc":"2.0","method":"nonce_subscription","params":{"subscription":%q,"result":`+
+// wantLosses asserts how often the sink was told that events may have been missed.
+func (w *world) wantLosses(want int) {
+	w.t.Helper()
+	if got := w.sink.losses(); got != want {
+		w.t.Errorf("%d losses, want %d", got, want)
+	}
+}
+
+func tellOf(f *far, subscription, signer string, n int64, more string) {
+	f.T.Helper()
+	f.Send(`{"jsonrpc":"2.0","method":"nonce_subscription","params":{"subscription":%q,"result":`+
 		`{"type":"allocated","signer":%q,"nonce":%d,"attempt":1,"version":%d,"at":"2026-11-20T18:00:00.000Z"%s}}}`,
 		subscription, signer, n, n, more)
 }
@@ -53,7 +61,7 @@ func subscribedStory(t *testing.T, story func(t *testing.T, w *world, f *far)) {
 	t.Helper()
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
 		w.want()
-		f.answer(f.next(wire.MethodSubscribe), "one")
+		f.Answer(f.Next(wire.MethodSubscribe), "one")
 		synctest.Wait()
 		story(t, w, f)
 	})
@@ -61,10 +69,10 @@ func subscribedStory(t *testing.T, story func(t *testing.T, w *world, f *far)) {
 
 func TestEventsOfAnotherNodeReachTheSinkAsTheyAre(t *testing.T) {
 	subscribedStory(t, func(t *testing.T, w *world, f *far) {
-		f.event("one", "s", 1, "")
-		f.event("stray", "s", 2, "")
-		f.event("one", "t", 3, `,"new":[1]`)
-		f.event("one", "t", 4, `,"missed":7`)
+		tellOf(f, "one", "s", 1, "")
+		tellOf(f, "stray", "s", 2, "")
+		tellOf(f, "one", "t", 3, `,"new":[1]`)
+		tellOf(f, "one", "t", 4, `,"missed":7`)
 		synctest.Wait()
 		if got := w.sink.got(); got != "s/1 t/3 t/4" {
 			t.Fatalf("got %s", got)
@@ -75,16 +83,14 @@ func TestEventsOfAnotherNodeReachTheSinkAsTheyAre(t *testing.T) {
 		if !strings.Contains(w.sink.bodies[1], `"new":[1]`) || strings.Contains(w.sink.bodies[2], "missed") {
 			t.Errorf("bodies %q", w.sink.bodies)
 		}
-		if w.sink.losses() != 0 {
-			t.Errorf("%d losses", w.sink.losses())
-		}
+		w.wantLosses(0)
 	})
 }
 
 func TestALinkAsksForWhatIsWantedAndNoMore(t *testing.T) {
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
 		w.want("b", "a", "b")
-		r := f.next(wire.MethodSubscribe)
+		r := f.Next(wire.MethodSubscribe)
 		if string(r.Params) != `{"signers":["a","b"]}` {
 			t.Errorf("params %s", r.Params)
 		}
@@ -92,31 +98,31 @@ func TestALinkAsksForWhatIsWantedAndNoMore(t *testing.T) {
 		w.want("a", "c") // while the request is under way
 		w.want("a", "d")
 		synctest.Wait()
-		f.answer(r, "one")
-		r = f.next(wire.MethodSubscribe)
+		f.Answer(r, "one")
+		r = f.Next(wire.MethodSubscribe)
 		if string(r.Params) != `{"signers":["a","d"]}` {
 			t.Errorf("params %s", r.Params)
 		}
-		f.answer(r, "two")
-		if r = f.next(wire.MethodUnsubscribe); string(r.Params) != `["one"]` {
+		f.Answer(r, "two")
+		if r = f.Next(wire.MethodUnsubscribe); string(r.Params) != `["one"]` {
 			t.Errorf("ends %s", r.Params)
 		}
 		w.want("e")
 		synctest.Wait()
-		if len(f.requests) != 0 {
+		if len(f.Requests) != 0 {
 			t.Error("it asks for a third subscription while the first has not ended")
 		}
-		f.answer(r, true)
-		f.answer(f.next(wire.MethodSubscribe), "three")
-		f.answer(f.next(wire.MethodUnsubscribe), true)
+		f.Answer(r, true)
+		f.Answer(f.Next(wire.MethodSubscribe), "three")
+		f.Answer(f.Next(wire.MethodUnsubscribe), true)
 		w.wantNothing()
-		if r = f.next(wire.MethodUnsubscribe); string(r.Params) != `["three"]` {
+		if r = f.Next(wire.MethodUnsubscribe); string(r.Params) != `["three"]` {
 			t.Errorf("ends %s", r.Params)
 		}
-		f.answer(r, true)
+		f.Answer(r, true)
 		synctest.Wait()
-		if len(f.requests) != 0 {
-			t.Errorf("%d more requests", len(f.requests))
+		if len(f.Requests) != 0 {
+			t.Errorf("%d more requests", len(f.Requests))
 		}
 	})
 }
@@ -129,7 +135,7 @@ func TestWhoWantsVeryManySignersSubscribesToAll(t *testing.T) {
 				signers = append(signers, fmt.Sprintf("%0*d", c.bytes, i))
 			}
 			w.want(signers...)
-			if r := f.next(wire.MethodSubscribe); string(r.Params) != `{}` {
+			if r := f.Next(wire.MethodSubscribe); string(r.Params) != `{}` {
 				t.Errorf("%s: %d bytes of params", name, len(r.Params))
 			}
 		})
@@ -141,27 +147,25 @@ func TestWhoWantsVeryManySignersSubscribesToAll(t *testing.T) {
 // only.
 func TestNothingIsDoubledOrLostWhileSubscriptionsChange(t *testing.T) {
 	subscribedStory(t, func(t *testing.T, w *world, f *far) {
-		f.event("one", "s", 1, "")
+		tellOf(f, "one", "s", 1, "")
 		w.want("s")
-		r := f.next(wire.MethodSubscribe)
-		f.event("one", "s", 2, "")
-		f.answer(r, "two")
-		f.event("one", "s", 3, "")
-		f.event("one", "s", 4, "")
-		f.event("two", "s", 4, "")
-		f.event("two", "s", 5, "")
-		f.event("one", "s", 5, "")
-		f.event("two", "s", 6, "")
-		f.answer(f.next(wire.MethodUnsubscribe), true)
-		f.event("one", "s", 7, "") // cannot be, and is not wanted
-		f.event("two", "s", 8, "")
+		r := f.Next(wire.MethodSubscribe)
+		tellOf(f, "one", "s", 2, "")
+		f.Answer(r, "two")
+		tellOf(f, "one", "s", 3, "")
+		tellOf(f, "one", "s", 4, "")
+		tellOf(f, "two", "s", 4, "")
+		tellOf(f, "two", "s", 5, "")
+		tellOf(f, "one", "s", 5, "")
+		tellOf(f, "two", "s", 6, "")
+		f.Answer(f.Next(wire.MethodUnsubscribe), true)
+		tellOf(f, "one", "s", 7, "") // cannot be, and is not wanted
+		tellOf(f, "two", "s", 8, "")
 		synctest.Wait()
 		if got := w.sink.got(); got != "s/1 s/2 s/3 s/4 s/5 s/6 s/8" {
 			t.Errorf("got %s", got)
 		}
-		if w.sink.losses() != 0 {
-			t.Errorf("%d losses", w.sink.losses())
-		}
+		w.wantLosses(0)
 		p := w.table.Load().peers["a"]
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -175,9 +179,9 @@ func TestNothingIsDoubledOrLostWhileSubscriptionsChange(t *testing.T) {
 func TestWhatAChainSaysTwiceIsTwoEventsAndNewTypesArePassedOn(t *testing.T) {
 	subscribedStory(t, func(t *testing.T, w *world, f *far) {
 		w.want("s")
-		f.answer(f.next(wire.MethodSubscribe), "two")
+		f.Answer(f.Next(wire.MethodSubscribe), "two")
 		say := func(subscription, typ, at, more string) {
-			f.send(`{"jsonrpc":"2.0","method":"nonce_subscription","params":{"subscription":%q,"result":`+
+			f.Send(`{"jsonrpc":"2.0","method":"nonce_subscription","params":{"subscription":%q,"result":`+
 				`{"type":%q,"signer":"s","nonce":4,"attempt":1,"version":9,"at":"2026-11-20T18:00:%s.000Z"%s}}}`, subscription, typ, at, more)
 		}
 		const gap = `,"gap":{"nonce":4,"since":"2026-11-20T18:00:00.000Z","blocked":2}`
@@ -187,7 +191,7 @@ func TestWhatAChainSaysTwiceIsTwoEventsAndNewTypesArePassedOn(t *testing.T) {
 			say(subscription, "gap", "03", gap)
 			say(subscription, "fromLater", "04", `,"more":[1]`)
 		}
-		f.answer(f.next(wire.MethodUnsubscribe), true)
+		f.Answer(f.Next(wire.MethodUnsubscribe), true)
 		say("two", "gap", "05", gap+`,"missed":3`)
 		synctest.Wait()
 		w.sink.mu.Lock()
@@ -206,11 +210,11 @@ func TestWhatAChainSaysTwiceIsTwoEventsAndNewTypesArePassedOn(t *testing.T) {
 func TestMoreThanCanBeToldApartIsALossAndNoLeak(t *testing.T) {
 	subscribedStory(t, func(t *testing.T, w *world, f *far) {
 		w.want("s")
-		f.answer(f.next(wire.MethodSubscribe), "two")
+		f.Answer(f.Next(wire.MethodSubscribe), "two")
 		for n := range int64(maxSeen + 10) {
-			f.event("one", "s", n, "")
+			tellOf(f, "one", "s", n, "")
 		}
-		f.event("two", "s", maxSeen+20, "")
+		tellOf(f, "two", "s", maxSeen+20, "")
 		synctest.Wait()
 		w.sink.mu.Lock()
 		defer w.sink.mu.Unlock()
@@ -222,22 +226,16 @@ func TestMoreThanCanBeToldApartIsALossAndNoLeak(t *testing.T) {
 
 func TestALostLinkLosesEventsUntilItIsSubscribedAgain(t *testing.T) {
 	subscribedStory(t, func(t *testing.T, w *world, f *far) {
-		f.cut()
+		f.Cut()
 		synctest.Wait()
-		if w.sink.losses() != 1 {
-			t.Errorf("%d losses when it broke, want 1", w.sink.losses())
-		}
-		f = <-w.hosts["a"].far
-		r := f.next(wire.MethodSubscribe)
-		if w.sink.losses() != 1 {
-			t.Errorf("%d losses before it was subscribed again, want 1", w.sink.losses())
-		}
-		f.answer(r, "two")
+		w.wantLosses(1)
+		f = <-w.net.Host("a").Peers
+		r := f.Next(wire.MethodSubscribe)
+		w.wantLosses(1)
+		f.Answer(r, "two")
 		synctest.Wait()
-		if w.sink.losses() != 2 { // what came meanwhile
-			t.Errorf("%d losses when it was back, want 2", w.sink.losses())
-		}
-		f.event("two", "s", 1, "")
+		w.wantLosses(2) // what came meanwhile
+		tellOf(f, "two", "s", 1, "")
 		synctest.Wait()
 		if got := w.sink.got(); got != "s/1" {
 			t.Errorf("got %s", got)
@@ -248,21 +246,19 @@ func TestALostLinkLosesEventsUntilItIsSubscribedAgain(t *testing.T) {
 func TestALinkThatNobodyListensToLosesNothing(t *testing.T) {
 	subscribedStory(t, func(t *testing.T, w *world, f *far) {
 		w.wantNothing()
-		f.answer(f.next(wire.MethodUnsubscribe), true)
+		f.Answer(f.Next(wire.MethodUnsubscribe), true)
 		synctest.Wait()
-		f.cut()
-		<-w.hosts["a"].far
+		f.Cut()
+		<-w.net.Host("a").Peers
 		synctest.Wait()
-		if w.sink.losses() != 0 {
-			t.Errorf("%d losses", w.sink.losses())
-		}
+		w.wantLosses(0)
 	})
 }
 
 func TestANodeThatDrainedHasSentEverything(t *testing.T) {
 	subscribedStory(t, func(t *testing.T, w *world, f *far) {
-		f.event("one", "s", 1, "")
-		f.closeWith(wire.CloseServiceRestart)
+		tellOf(f, "one", "s", 1, "")
+		closeWith(f, wire.CloseServiceRestart)
 		w.wantState("a", Leaving)
 		if w.sink.losses() != 0 || w.sink.got() != "s/1" {
 			t.Errorf("%d losses after %s", w.sink.losses(), w.sink.got())
@@ -272,41 +268,37 @@ func TestANodeThatDrainedHasSentEverything(t *testing.T) {
 
 func TestANodeThatJoinsMayHaveSentBefore(t *testing.T) {
 	subscribedStory(t, func(t *testing.T, w *world, _ *far) {
-		w.hosts["b"] = w.hosts["a"]
+		w.net.Add("b", w.net.Host("a"))
 		basic := node("b", 1)
 		basic.Mode = "basic" // is linked for events only
 		w.Nodes([]lease.Node{node("self", 1), node("a", 1), basic})
-		f := <-w.hosts["b"].far
-		f.answer(f.next(wire.MethodSubscribe), "new")
+		f := <-w.net.Host("b").Peers
+		f.Answer(f.Next(wire.MethodSubscribe), "new")
 		synctest.Wait()
-		if w.sink.losses() != 1 {
-			t.Errorf("%d losses, want 1", w.sink.losses())
-		}
+		w.wantLosses(1)
 	})
 }
 
 func TestAwaitWaitsForEveryNodeThatCanBeReached(t *testing.T) {
 	tell(t, Config{}, []string{"a", "b", "c"}, func(t *testing.T, w *world) {
-		a, b, c := <-w.hosts["a"].far, <-w.hosts["b"].far, <-w.hosts["c"].far
-		w.hosts["c"].status.Store(503)
-		c.cut()
+		a, b, c := <-w.net.Host("a").Peers, <-w.net.Host("b").Peers, <-w.net.Host("c").Peers
+		w.refuseUpgrades("c", 503)
+		c.Cut()
 		w.wantState("c", Suspect)
 		w.want("s")
 		done := w.awaiting(t.Context())
-		a.answer(a.next(wire.MethodSubscribe), "one")
+		a.Answer(a.Next(wire.MethodSubscribe), "one")
 		if ended(done) {
 			t.Fatal("it did not wait for b")
 		}
-		b.answer(b.next(wire.MethodSubscribe), "one")
+		b.Answer(b.Next(wire.MethodSubscribe), "one")
 		if !ended(done) {
 			t.Fatal("it waits for a node that cannot be reached")
 		}
-		if w.sink.losses() != 0 {
-			t.Errorf("%d losses", w.sink.losses())
-		}
-		w.hosts["c"].status.Store(0)
-		c = <-w.hosts["c"].far
-		c.answer(c.next(wire.MethodSubscribe), "one")
+		w.wantLosses(0)
+		w.refuseUpgrades("c", 0)
+		c = <-w.net.Host("c").Peers
+		c.Answer(c.Next(wire.MethodSubscribe), "one")
 		synctest.Wait()
 		if w.sink.losses() == 0 {
 			t.Error("what c sent before it could be reached is not said to be lost")
@@ -320,18 +312,16 @@ func TestAwaitWaitsForEveryNodeThatCanBeReached(t *testing.T) {
 func TestAwaitEndsWithItsContextAndSaysWhatIsLostLater(t *testing.T) {
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
 		w.want("s")
-		r := f.next(wire.MethodSubscribe)
+		r := f.Next(wire.MethodSubscribe)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := w.awaiting(ctx)
 		cancel()
 		if !ended(done) {
 			t.Fatal("it still waits")
 		}
-		f.answer(r, "one")
+		f.Answer(r, "one")
 		synctest.Wait()
-		if w.sink.losses() != 1 {
-			t.Errorf("%d losses, want 1", w.sink.losses())
-		}
+		w.wantLosses(1)
 	})
 }
 
@@ -343,12 +333,12 @@ func TestTheFirstSubscriberWaitsForLinksThatAreOpenedForIt(t *testing.T) {
 		w.wantState("a", Unlinked)
 		w.want("s")
 		done := w.awaiting(t.Context())
-		f := <-w.hosts["a"].far
-		r := f.next(wire.MethodSubscribe)
+		f := <-w.net.Host("a").Peers
+		r := f.Next(wire.MethodSubscribe)
 		if ended(done) {
 			t.Fatal("it did not wait")
 		}
-		f.answer(r, "one")
+		f.Answer(r, "one")
 		if !ended(done) || w.sink.losses() != 0 {
 			t.Errorf("%d losses", w.sink.losses())
 		}
@@ -358,17 +348,15 @@ func TestTheFirstSubscriberWaitsForLinksThatAreOpenedForIt(t *testing.T) {
 func TestARefusedSubscriptionIsAskedForAgain(t *testing.T) {
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
 		w.want("s")
-		f.refuse(f.next(wire.MethodSubscribe), wire.CodeServerBusy, "server_busy", wire.ErrorData{Stage: "inflight"})
+		f.Reject(f.Next(wire.MethodSubscribe), wire.CodeServerBusy, "server_busy", wire.ErrorData{Stage: "inflight"})
 		began := time.Now()
-		r := f.next(wire.MethodSubscribe)
+		r := f.Next(wire.MethodSubscribe)
 		if took := time.Since(began); took < subscribeAgain || took > 2*subscribeAgain {
 			t.Errorf("asked again after %v", took)
 		}
-		f.answer(r, "one")
+		f.Answer(r, "one")
 		synctest.Wait()
-		if w.sink.losses() != 1 {
-			t.Errorf("%d losses, want 1 for the time between", w.sink.losses())
-		}
+		w.wantLosses(1)
 	})
 }
 
@@ -376,9 +364,9 @@ func TestEventsGoThroughWithOpsUnderWay(t *testing.T) {
 	subscribedStory(t, func(t *testing.T, w *world, f *far) {
 		for n := range int64(50) {
 			w.forward("a", allocation("s"))
-			r := f.next(wire.MethodAllocate)
-			f.event("one", "s", n, "")
-			f.answer(r, json.RawMessage(`{"signer":"s","nonce":1,"attempt":1,"heldUntil":"2026-11-20T18:00:00.000Z"}`))
+			r := f.Next(wire.MethodAllocate)
+			tellOf(f, "one", "s", n, "")
+			f.Answer(r, json.RawMessage(`{"signer":"s","nonce":1,"attempt":1,"heldUntil":"2026-11-20T18:00:00.000Z"}`))
 		}
 		for range 50 {
 			<-w.svc.back

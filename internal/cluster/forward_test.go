@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"noncegate/internal/wsconn/wspeer"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -57,7 +58,7 @@ func TestOpsGoOutAsTheClientSaidThem(t *testing.T) {
 			{&nonce.Op{Kind: nonce.KindSetFloor, Signer: "s", Floor: 1, Principal: 7}, `nonce_setFloor {"signer":"s","floor":1,"principal":"0000000000000007"}`},
 		} {
 			w.forward("a", c.op)
-			r := <-f.requests
+			r := <-f.Requests
 			if got := r.Method + " " + string(r.Params); got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
@@ -69,19 +70,19 @@ func TestAnAllocateWithoutRequestIDIsGivenOneAndKeepsIt(t *testing.T) {
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
 		op, other := allocation("s"), allocation("s")
 		w.forward("a", op)
-		r := f.next(wire.MethodAllocate)
-		id := decode[wire.AllocateParams](t, r).RequestID
+		r := f.Next(wire.MethodAllocate)
+		id := wspeer.Decode[wire.AllocateParams](t, r).RequestID
 		if _, err := nonce.ParseRequestID(id); err != nil || !strings.HasPrefix(id, "fwd-") || op.RequestID != id {
 			t.Fatalf("sent the request id %q (%v), the op has %q", id, err, op.RequestID)
 		}
-		f.refuse(r, wire.CodeFenced, "fenced", wire.ErrorData{})
+		f.Reject(r, wire.CodeFenced, "fenced", wire.ErrorData{})
 		w.wantBack(op, nonce.Bounced, nonce.ErrFenced)
 		w.forward("a", op)
-		if again := decode[wire.AllocateParams](t, f.next(wire.MethodAllocate)).RequestID; again != id {
+		if again := wspeer.Decode[wire.AllocateParams](t, f.Next(wire.MethodAllocate)).RequestID; again != id {
 			t.Errorf("the second time it is %q, want %q", again, id)
 		}
 		w.forward("a", other)
-		if next := decode[wire.AllocateParams](t, f.next(wire.MethodAllocate)).RequestID; next == id {
+		if next := wspeer.Decode[wire.AllocateParams](t, f.Next(wire.MethodAllocate)).RequestID; next == id {
 			t.Errorf("two requests have the id %q", id)
 		}
 	})
@@ -91,7 +92,7 @@ func TestARepairWithoutRequestIDIsGivenOneToo(t *testing.T) {
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
 		op := &nonce.Op{Kind: nonce.KindRepair, Signer: "s", Nonce: -1, Completion: new(caller)}
 		w.forward("a", op)
-		if id := decode[wire.RepairParams](t, f.next(wire.MethodRepair)).RequestID; !strings.HasPrefix(id, "fwd-") || op.RequestID != id {
+		if id := wspeer.Decode[wire.RepairParams](t, f.Next(wire.MethodRepair)).RequestID; !strings.HasPrefix(id, "fwd-") || op.RequestID != id {
 			t.Errorf("sent the request id %q, the op has %q", id, op.RequestID)
 		}
 	})
@@ -110,7 +111,7 @@ func TestOpsOfOneSignerReachANodeInTheOrderOfForward(t *testing.T) {
 		}
 		next := make(map[string]int64)
 		for range signers * each {
-			p := decode[wire.MarkUsedParams](t, f.next(wire.MethodMarkUsed))
+			p := wspeer.Decode[wire.MarkUsedParams](t, f.Next(wire.MethodMarkUsed))
 			if p.Nonce != next[p.Signer] {
 				t.Fatalf("signer %s: nonce %d came, want %d", p.Signer, p.Nonce, next[p.Signer])
 			}
@@ -123,13 +124,13 @@ func TestOpsOfOneSignerReachANodeInTheOrderOfForward(t *testing.T) {
 func TestManyRequestsLeaveInOneWrite(t *testing.T) {
 	var writes atomic.Int64
 	tell(t, Config{}, []string{"a"}, func(t *testing.T, w *world) {
-		h := w.hosts["a"]
-		first := <-h.far
-		h.wrap = func(c net.Conn) net.Conn { return counting{c, &writes} }
-		first.cut()
-		f := <-h.far
+		h := w.net.Host("a")
+		first := <-h.Peers
+		h.Wrap = func(c net.Conn) net.Conn { return counting{c, &writes} }
+		first.Cut()
+		f := <-h.Peers
 		synctest.Wait()
-		readOn := f.stopReading()
+		readOn := f.StopReading()
 		w.forward("a", allocation("s"))
 		synctest.Wait()
 		before := writes.Load()
@@ -138,7 +139,7 @@ func TestManyRequestsLeaveInOneWrite(t *testing.T) {
 		}
 		readOn()
 		for range 101 {
-			f.next(wire.MethodAllocate)
+			f.Next(wire.MethodAllocate)
 		}
 		if got := writes.Load() - before; got > 2 {
 			t.Errorf("100 requests took %d writes", got)
@@ -192,7 +193,7 @@ func TestAGreedyPrincipalLeavesOthersAPlaceAtAnotherNode(t *testing.T) {
 		if _, err := try(0); err != nonce.ErrForwardBusy {
 			t.Errorf("beyond the places: %v", err)
 		}
-		f.grant(f.next(wire.MethodAllocate), 1)
+		grant(f, f.Next(wire.MethodAllocate), 1)
 		w.wantBack(first, nonce.Answered, nil)
 		if _, err := try(1); err != nonce.ErrForwardBusy {
 			t.Errorf("who has more than an equal part: %v", err)
@@ -210,14 +211,14 @@ func TestAQueueThatIsFullRefusesAtOnce(t *testing.T) {
 		if err := w.Forward("a", "", allocation("4")); err != nonce.ErrForwardBusy {
 			t.Fatalf("got %v, want ErrForwardBusy", err)
 		}
-		f.grant(f.next(wire.MethodAllocate), 1)
+		grant(f, f.Next(wire.MethodAllocate), 1)
 		w.wantBack(ops[0], nonce.Answered, nil)
 		w.forward("a", allocation("4"))
 		if n := len(w.table.Load().peers["a"].inflight.slots); n > 4 {
 			t.Errorf("%d slots for 3 places", n-1)
 		}
-		if w.results[Busy] != 1 || w.results[Answered] != 1 {
-			t.Errorf("counted %v", w.results)
+		if busy, answered := w.metrics.forwarded.Of(Busy).Load(), w.metrics.forwarded.Of(Answered).Load(); busy != 1 || answered != 1 {
+			t.Errorf("counted %d busy and %d answered, want 1 each", busy, answered)
 		}
 	})
 }
@@ -234,9 +235,9 @@ func TestALostLinkGivesBackInTheOrderOfForward(t *testing.T) {
 			synctest.Wait()
 		}
 		forward(burstOps / 2)
-		f.stopReading()
+		f.StopReading()
 		forward(2 * burstOps)
-		f.cut()
+		f.Cut()
 		doubtful := 0
 		for i, op := range ops {
 			b := <-w.svc.back
@@ -266,7 +267,7 @@ func TestALostLinkGivesBackInTheOrderOfForward(t *testing.T) {
 func TestANodeThatHangsIsNoticedBeforeItsOpsAreTooOld(t *testing.T) {
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
 		began := time.Now()
-		f.mute.Store(true)
+		f.Mute.Store(true)
 		op, second := allocation("1"), allocation("2")
 		w.forward("a", op)
 		w.forward("a", second)
@@ -283,7 +284,7 @@ func TestANodeThatHangsIsNoticedBeforeItsOpsAreTooOld(t *testing.T) {
 
 func TestANodeThatStopsReadingIsNoticed(t *testing.T) {
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
-		f.stopReading()
+		f.StopReading()
 		began := time.Now()
 		sent, queued := allocation("1"), allocation("2")
 		w.forward("a", allocation("0"))
@@ -305,15 +306,15 @@ func TestAnOpThatIsNotAnsweredInTimeExpires(t *testing.T) {
 		began := time.Now()
 		op := allocation("1")
 		w.forward("a", op)
-		r := f.next(wire.MethodAllocate)
+		r := f.Next(wire.MethodAllocate)
 		w.wantBack(op, nonce.Expired, errTooLate)
 		if took := time.Since(began); took < 5*time.Second || took > 6*time.Second {
 			t.Errorf("it took %v, want 5 s", took)
 		}
-		f.grant(r, 1) // too late: it harms nobody
+		grant(f, r, 1) // too late: it harms nobody
 		op = allocation("2")
 		w.forward("a", op)
-		f.grant(f.next(wire.MethodAllocate), 2)
+		grant(f, f.Next(wire.MethodAllocate), 2)
 		w.wantBack(op, nonce.Answered, nil)
 		if op.Nonces[0] != 2 {
 			t.Errorf("got nonce %d, want 2", op.Nonces[0])
@@ -352,9 +353,9 @@ func TestWorkOfACallerThatIsGoneIsNotSent(t *testing.T) {
 		w.forward("a", op) // waits for the link
 		w.forward("a", other)
 		op.Completion.(*caller).gone.Store(true)
-		f := <-w.hosts["a"].far
+		f := <-w.net.Host("a").Peers
 		w.wantBack(op, nonce.Bounced, nonce.ErrGone)
-		if p := decode[wire.AllocateParams](t, f.next(wire.MethodAllocate)); p.Signer != "2" {
+		if p := wspeer.Decode[wire.AllocateParams](t, f.Next(wire.MethodAllocate)); p.Signer != "2" {
 			t.Errorf("signer %s was sent", p.Signer)
 		}
 	})
@@ -371,12 +372,12 @@ func TestAfterABatchOfAnswersEachConnectionIsWokenOnce(t *testing.T) {
 		var all []byte
 		for i := range 20 {
 			w.forward("a", allocation("s"))
-			r := f.next(wire.MethodAllocate)
+			r := f.Next(wire.MethodAllocate)
 			text := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"signer":"s","nonce":%d,"attempt":1,"heldUntil":"2026-11-20T18:00:00.000Z"}}`, r.ID, i)
 			all = append(all, 0x81, 126, byte(len(text)>>8), byte(len(text)))
 			all = append(all, text...)
 		}
-		f.raw.Write(all)
+		f.Raw.Write(all)
 		for range 20 {
 			<-w.svc.back
 		}
@@ -389,11 +390,11 @@ func TestAfterABatchOfAnswersEachConnectionIsWokenOnce(t *testing.T) {
 
 func TestStopGivesBackWhatIsUnderWayAndRefusesFromThenOn(t *testing.T) {
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
-		w.hosts["b"] = new(host)
-		w.hosts["b"].hung.Store(true)
+		w.net.AddSilent("b")
+		w.net.Host("b").Hung.Store(true)
 		sent, queued := allocation("1"), allocation("2")
 		w.forward("a", sent)
-		f.next(wire.MethodAllocate)
+		f.Next(wire.MethodAllocate)
 		if err := w.Forward("b", "ws://b", queued); err != nil { // waits for the dial
 			t.Fatal(err)
 		}
@@ -412,7 +413,7 @@ func TestStopGivesBackWhatIsUnderWayAndRefusesFromThenOn(t *testing.T) {
 		if err := w.Forward("a", "ws://a", allocation("3")); err != nonce.ErrPeerAway {
 			t.Errorf("after Stop: %v", err)
 		}
-		if err := <-f.ended; !strings.Contains(err.Error(), "1001") {
+		if err := <-f.Ended; !strings.Contains(err.Error(), "1001") {
 			t.Errorf("the link ended with %v, want 1001", err)
 		}
 		if err := w.Stop(t.Context()); err != nil {

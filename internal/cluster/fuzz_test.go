@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -61,10 +63,6 @@ func (s told) Remote(signer string, event []byte, missed int64) {
 
 func (told) Lost() {}
 
-type unfigured struct{}
-
-func (unfigured) Forwarded(Result, time.Duration) {}
-
 // FuzzReceive: whatever another node sends, three messages of it, is understood, and
 // fits what was asked, or ends the link. Nothing comes back twice.
 func FuzzReceive(f *testing.F) {
@@ -103,7 +101,7 @@ func FuzzReceive(f *testing.F) {
 	f.Add(refusal(allocate, wire.CodeNotOwner, `{"reason":"not_owner","ownerNode":"b","ownerUrl":"ws://b"}`), refusal(allocate, wire.CodeDraining, `{}`), []byte(`{"method":"later"}`))
 	f.Fuzz(func(t *testing.T, first, second, third []byte) {
 		back := &returns{t: t}
-		r, err := New(Config{}, "here", slog.New(slog.DiscardHandler), unfigured{})
+		r, err := New(Config{}, "here", slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry()))
 		if err != nil {
 			t.Fatal(err)
 		}

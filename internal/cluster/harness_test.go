@@ -1,13 +1,12 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,10 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
-	"noncegate/internal/testenv/inprocess"
+	"noncegate/internal/wsconn/wspeer"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/wire"
@@ -33,24 +32,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 type world struct {
 	*Router
 	t     *testing.T
-	hosts map[string]*host
+	net   *wspeer.Network
+	hosts []string
 	svc   *service
 	sink  *sink
-	log   *inprocess.Buffer
+	log   *syncBuffer
 
-	mu      sync.Mutex
-	dialled []string
-	results map[Result]int
+	mu sync.Mutex
 }
 
-// host is where one scripted node listens.
-type host struct {
-	conns  chan net.Conn // dialled, to be served
-	far    chan *far     // upgraded, for the test
-	status atomic.Int64  // what is answered in place of an upgrade; 0: the upgrade
-	hung   atomic.Bool   // dials stay without an answer
-	wrap   func(net.Conn) net.Conn
-}
+type (
+	far      = wspeer.Peer
+	received = wspeer.Request
+)
 
 // tell runs a story in fake time: self is node "self", and the hosts are nodes of
 // mode worker-queue that live at their names.
@@ -67,7 +61,7 @@ func tell(t *testing.T, cfg Config, hosts []string, story func(t *testing.T, w *
 func linked(t *testing.T, cfg Config, story func(t *testing.T, w *world, f *far)) {
 	t.Helper()
 	tell(t, cfg, []string{"a"}, func(t *testing.T, w *world) {
-		f := <-w.hosts["a"].far
+		f := <-w.net.Host("a").Peers
 		synctest.Wait()
 		story(t, w, f)
 	})
@@ -75,16 +69,8 @@ func linked(t *testing.T, cfg Config, story func(t *testing.T, w *world, f *far)
 
 func newWorld(t *testing.T, cfg Config, hosts ...string) *world {
 	w := &world{
-		t: t, hosts: make(map[string]*host), svc: &service{back: make(chan back, 100_000)},
-		sink: &sink{}, log: new(inprocess.Buffer), results: make(map[Result]int),
-	}
-	for _, name := range hosts {
-		h := &host{conns: make(chan net.Conn, 64), far: make(chan *far, 64)}
-		w.hosts[name] = h
-		srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { h.upgrade(t, rw, r) })}
-		var serving sync.WaitGroup
-		serving.Go(func() { srv.Serve(listener{h.conns}) })
-		t.Cleanup(func() { close(h.conns); srv.Close(); serving.Wait() })
+		t: t, net: wspeer.New(t, hosts...), hosts: hosts, svc: &service{back: make(chan back, 100_000)},
+		sink: &sink{}, log: new(syncBuffer),
 	}
 	cfg.Forward = true
 	if cfg.Secret == "" {
@@ -97,9 +83,9 @@ func newWorld(t *testing.T, cfg Config, hosts ...string) *world {
 // serve makes the router.
 func (w *world) serve(cfg Config) {
 	w.t.Helper()
-	cfg.NetDial = w.dial
+	cfg.NetDial = w.net.Dial
 	log := slog.New(slog.NewTextHandler(w.log, nil))
-	r, err := New(cfg, "self", log, w)
+	r, err := New(cfg, "self", log, NewMetrics(prometheus.NewRegistry()))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -114,17 +100,10 @@ func (w *world) serve(cfg Config) {
 	})
 }
 
-// Forwarded implements Metrics.
-func (w *world) Forwarded(result Result, _ time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.results[result]++
-}
-
 // nodes is a registry in which every host lives, and self.
 func (w *world) nodes() []lease.Node {
 	list := []lease.Node{node("self", 1)}
-	for name := range w.hosts {
+	for _, name := range w.hosts {
 		list = append(list, node(name, 1))
 	}
 	return list
@@ -137,68 +116,36 @@ func node(id string, incarnation int64) lease.Node {
 	}
 }
 
-func (w *world) dial(ctx context.Context, _, addr string) (net.Conn, error) {
-	name, _, _ := strings.Cut(addr, ":")
-	w.mu.Lock()
-	w.dialled = append(w.dialled, name)
-	w.mu.Unlock()
-	h := w.hosts[name]
-	if h == nil {
-		return nil, errors.New("no such host")
-	}
-	here, there := net.Pipe()
-	if h.hung.Load() {
-		context.AfterFunc(ctx, func() { there.Close() })
-		return here, nil
-	}
-	h.conns <- there
-	if h.wrap != nil {
-		return h.wrap(here), nil
-	}
-	return here, nil
+func (w *world) dials() int { return len(w.net.Dials()) }
+
+// grant answers an allocate of one nonce.
+func grant(f *far, r received, n int64) {
+	f.T.Helper()
+	f.Answer(r, held(wspeer.Decode[wire.AllocateParams](f.T, r).Signer, n))
 }
 
-func (w *world) dials() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.dialled)
-}
-
-type listener struct{ conns chan net.Conn }
-
-func (l listener) Accept() (net.Conn, error) {
-	if c, ok := <-l.conns; ok {
-		return c, nil
-	}
-	return nil, net.ErrClosed
-}
-func (l listener) Close() error   { return nil }
-func (l listener) Addr() net.Addr { return &net.TCPAddr{} }
-
-func (h *host) upgrade(t *testing.T, w http.ResponseWriter, r *http.Request) {
-	if status := h.status.Load(); status != 0 {
-		http.Error(w, "so it\nis", int(status))
+// refuseUpgrades makes a host answer upgrades by a status; 0: by the upgrade.
+func (w *world) refuseUpgrades(name string, status int) {
+	if status == 0 {
+		w.net.Host(name).Refuse.Store(nil)
 		return
 	}
-	ws, err := new(websocket.Upgrader).Upgrade(w, r, nil)
-	if err != nil {
-		t.Error(err)
-		return
+	w.net.Host(name).Refuse.Store(&wspeer.Refusal{Status: status, Text: "so it\nis"})
+}
+
+func closeWith(f *far, code int) {
+	why := "as the test says"
+	if code == wire.CloseServiceRestart {
+		why = wire.CloseTextRestart
 	}
-	f := &far{
-		t: t, ws: ws, raw: ws.NetConn(), header: r.Header,
-		requests: make(chan received, 10_000), ended: make(chan error, 1), deaf: make(chan struct{}, 1),
+	f.Close(code, why)
+}
+
+func held(signer string, n int64) wire.AllocateResult {
+	return wire.AllocateResult{
+		Signer: signer, Nonce: n, Attempt: 1, FencingToken: 7,
+		HeldUntil: wire.Time(time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)), HoldMs: 59_321,
 	}
-	pong := ws.PingHandler()
-	ws.SetPingHandler(func(s string) error {
-		if f.mute.Load() {
-			return nil
-		}
-		return pong(s)
-	})
-	ws.SetCloseHandler(func(int, string) error { return nil })
-	h.far <- f
-	go f.read()
 }
 
 // service records what comes back.
@@ -307,5 +254,19 @@ func (w *world) wantState(node string, want State) {
 	}
 }
 
-// logged is how often a word is in the log.
-func (w *world) logged(word string) int { return strings.Count(w.log.String(), word) }
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) count(word string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Count(b.buf.String(), word)
+}

@@ -3,13 +3,12 @@ package cluster
 import (
 	"context"
 	"errors"
-	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
 
+	"noncegate/internal/wsconn"
 	"noncegate/wire"
 )
 
@@ -31,7 +30,7 @@ type link struct {
 
 	// To the writer.
 	pings chan struct{} // send a ping
-	pongs chan []byte   // send this pong; only the latest is kept
+	pongs wsconn.Pongs  // send this pong
 	quit  chan int      // send a close frame with this code, and end
 
 	readEnd, writeEnd chan error // each receives once, when its goroutine ends
@@ -42,11 +41,14 @@ type link struct {
 
 func (l *link) init(ws *websocket.Conn) {
 	l.ws = ws
-	l.pings, l.pongs, l.quit = make(chan struct{}, 1), make(chan []byte, 1), make(chan int, 1)
+	l.pings, l.pongs, l.quit = make(chan struct{}, 1), wsconn.NewPongs(), make(chan int, 1)
 	l.readEnd, l.writeEnd = make(chan error, 1), make(chan error, 1)
 	l.transport.beforeRead = l.in.wakers.wake
 	ws.SetReadLimit(maxMessageBytes)
-	ws.SetPingHandler(l.ping)
+	ws.SetPingHandler(func(data string) error {
+		l.pongs.Put(data)
+		return nil
+	})
 	ws.SetCloseHandler(func(int, string) error { return nil }) // run answers it
 }
 
@@ -99,15 +101,13 @@ func (l *link) unfit(now time.Time) error {
 // reasonOr waits a moment for what the node said when it closed; err is what the
 // writer met.
 func (l *link) reasonOr(err error) error {
-	timer := time.NewTimer(l.peer.r.cfg.lastWords())
-	defer timer.Stop()
 	select {
 	case why := <-l.readEnd:
 		l.readEnd <- why
 		if ce, ok := errors.AsType[*websocket.CloseError](why); ok {
 			return ce
 		}
-	case <-timer.C:
+	case <-time.After(l.peer.r.cfg.lastWords()):
 	case <-l.peer.ctx.Done():
 	}
 	return err
@@ -116,12 +116,10 @@ func (l *link) reasonOr(err error) error {
 // over ends the link, with a close frame if that can be sent at once.
 func (l *link) over(err error) error {
 	l.quit <- closeCode(err)
-	timer := time.NewTimer(byeTimeout)
-	defer timer.Stop()
 	select {
 	case end := <-l.writeEnd:
 		l.writeEnd <- end
-	case <-timer.C: // it is stuck in a write
+	case <-time.After(byeTimeout): // it is stuck in a write
 	}
 	l.ws.Close()
 	<-l.writeEnd
@@ -148,21 +146,6 @@ func isRestart(err error) bool {
 	return ok && ce.Code == wire.CloseServiceRestart && ce.Text == wire.CloseTextRestart
 }
 
-// ping hands the answer to the writer. It runs in the reader.
-func (l *link) ping(data string) error {
-	for {
-		select {
-		case l.pongs <- []byte(data):
-			return nil
-		default: // the writer is behind: only the latest counts
-		}
-		select {
-		case <-l.pongs:
-		default:
-		}
-	}
-}
-
 func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -170,18 +153,12 @@ func poke(c chan struct{}) {
 	}
 }
 
-// transport is the connection beneath gorilla. It joins frames: what is written
-// between hold and release goes out as one. And it remembers when something was
-// heard.
+// transport is the connection beneath gorilla. It remembers when something was heard.
 type transport struct {
-	net.Conn
+	wsconn.Cork
 	beforeRead func() // called by the reader before it may have to wait
 	start      time.Time
 	heardAt    atomic.Int64 // since start
-
-	mu   sync.Mutex // guards what follows, and is the order of writes
-	held bool
-	buf  []byte
 }
 
 // Read reads what there is, and waits if there is nothing.
@@ -189,7 +166,7 @@ func (t *transport) Read(p []byte) (int, error) {
 	if t.beforeRead != nil {
 		t.beforeRead()
 	}
-	n, err := t.Conn.Read(p)
+	n, err := t.Cork.Read(p)
 	if n > 0 {
 		t.heardAt.Store(int64(time.Since(t.start)))
 	}
@@ -199,49 +176,4 @@ func (t *transport) Read(p []byte) (int, error) {
 // silentFor is how long nothing was heard.
 func (t *transport) silentFor(now time.Time) time.Duration {
 	return now.Sub(t.start) - time.Duration(t.heardAt.Load())
-}
-
-// Write keeps p when writes are held, and passes it on otherwise.
-func (t *transport) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.held {
-		t.buf = append(t.buf, p...)
-		return len(p), nil
-	}
-	return t.Conn.Write(p)
-}
-
-// SetWriteDeadline is for writes that are not held: release sets its own.
-func (t *transport) SetWriteDeadline(at time.Time) error {
-	t.mu.Lock()
-	held := t.held
-	t.mu.Unlock()
-	if held {
-		return nil
-	}
-	return t.Conn.SetWriteDeadline(at)
-}
-
-func (t *transport) hold() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.held = true
-}
-
-// release writes what was held.
-func (t *transport) release(deadline time.Time) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.held = false
-	if len(t.buf) == 0 {
-		return nil
-	}
-	t.Conn.SetWriteDeadline(deadline)
-	_, err := t.Conn.Write(t.buf)
-	t.buf = t.buf[:0]
-	if cap(t.buf) > keptBytes {
-		t.buf = nil
-	}
-	return err
 }

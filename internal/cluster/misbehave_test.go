@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"noncegate/lease"
 	"noncegate/nonce"
@@ -108,7 +109,7 @@ func TestEveryOpComesBackOnceWhateverTheOtherNodeDoes(t *testing.T) {
 	defer srv.Close()
 	svc := &tally{back: make(map[*nonce.Op]int), all: make(chan struct{}, 1)}
 	cfg := Config{Forward: true, Queue: 64, Timeout: 100 * time.Millisecond, BackoffMin: time.Millisecond, BackoffMax: 2 * time.Millisecond}
-	r, err := New(cfg, "self", slog.New(slog.DiscardHandler), new(counts))
+	r, err := New(cfg, "self", slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +156,3 @@ func TestEveryOpComesBackOnceWhateverTheOtherNodeDoes(t *testing.T) {
 	}
 	t.Logf("%d ops", forwarded.Load())
 }
-
-type counts struct{ n atomic.Int64 }
-
-func (c *counts) Forwarded(Result, time.Duration) { c.n.Add(1) }

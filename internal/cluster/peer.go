@@ -33,7 +33,7 @@ type peer struct {
 	listed bool // the registry has named it; guarded by Router.mu
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	wake   chan struct{} // there is something to send, or to look at again
+	wake   chan struct{} // there is something to send, or to look at anew
 
 	complaint string // keep's: why the node could not be reached, as it was logged
 
@@ -161,10 +161,8 @@ func (p *peer) await() bool {
 }
 
 func (p *peer) pause(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-p.ctx.Done():
 	}
 }

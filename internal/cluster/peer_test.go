@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/wire"
@@ -15,7 +17,7 @@ import (
 // ring is a router that knows n nodes beside itself and has lost none.
 func ring(t *testing.T, n int) *Router {
 	t.Helper()
-	r, err := New(Config{Forward: true}, "self", slog.New(slog.DiscardHandler), new(world))
+	r, err := New(Config{Forward: true}, "self", slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +69,7 @@ func TestWithoutForwardingNobodyIsReachedOrDialled(t *testing.T) {
 func TestOpsWaitForTheFirstDialAndComeBackWhenItFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Config{}, "a")
-		w.hosts["a"].hung.Store(true)
+		w.net.Host("a").Hung.Store(true)
 		w.Nodes(w.nodes())
 		w.wantState("a", Dialling)
 		began := time.Now()
@@ -83,18 +85,18 @@ func TestOpsWaitForTheFirstDialAndComeBackWhenItFails(t *testing.T) {
 		if err := w.Forward("a", "", allocation("3")); err != nonce.ErrPeerAway {
 			t.Errorf("to a suspect: %v", err)
 		}
-		w.hosts["a"].hung.Store(false)
-		f := <-w.hosts["a"].far
+		w.net.Host("a").Hung.Store(false)
+		f := <-w.net.Host("a").Peers
 		w.wantState("a", Up)
 		w.forward("a", op)
-		f.next(wire.MethodAllocate)
+		f.Next(wire.MethodAllocate)
 	})
 }
 
 func TestASuspectIsTriedAgainWithinASecondAndReachedWhenItIsBack(t *testing.T) {
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
-		w.hosts["a"].status.Store(503)
-		f.cut()
+		w.refuseUpgrades("a", 503)
+		f.Cut()
 		w.wantState("a", Suspect)
 		for range 5 { // the pause has grown
 			time.Sleep(time.Second)
@@ -107,13 +109,13 @@ func TestASuspectIsTriedAgainWithinASecondAndReachedWhenItIsBack(t *testing.T) {
 		if w.Reaches("a") {
 			t.Error("it is reached")
 		}
-		w.hosts["a"].status.Store(0)
-		<-w.hosts["a"].far
+		w.refuseUpgrades("a", 0)
+		<-w.net.Host("a").Peers
 		w.wantState("a", Up)
 		if !w.Reaches("a") {
 			t.Error("the node that is back is not reached")
 		}
-		if n := w.logged("503"); n != 1 {
+		if n := w.log.count("503"); n != 1 {
 			t.Errorf("logged %d times, want once", n)
 		}
 	})
@@ -124,10 +126,10 @@ var leaves = map[string]func(w *world, f *far){
 	"a reply": func(w *world, f *far) {
 		op := allocation("s")
 		w.forward("a", op)
-		f.refuse(f.next(wire.MethodAllocate), wire.CodeDraining, "draining", wire.ErrorData{})
+		f.Reject(f.Next(wire.MethodAllocate), wire.CodeDraining, "draining", wire.ErrorData{})
 		w.wantBack(op, nonce.Bounced, nonce.ErrDraining)
 	},
-	"the close code": func(w *world, f *far) { f.closeWith(wire.CloseServiceRestart) },
+	"the close code": func(w *world, f *far) { closeWith(f, wire.CloseServiceRestart) },
 	"the registry": func(w *world, f *far) {
 		gone := node("a", 1)
 		gone.Live, gone.Left = false, true
@@ -139,7 +141,7 @@ func TestANodeThatLeavesIsNotReachedUntilItStartsAgain(t *testing.T) {
 	for name, leave := range leaves {
 		linked(t, Config{}, func(t *testing.T, w *world, f *far) {
 			leave(w, f)
-			w.hosts["a"].status.Store(503) // as a node that drains
+			w.refuseUpgrades("a", 503) // as a node that drains
 			w.wantState("a", Leaving)
 			dials := w.dials()
 			if name != "the registry" { // which is slow to notice
@@ -149,14 +151,14 @@ func TestANodeThatLeavesIsNotReachedUntilItStartsAgain(t *testing.T) {
 			if w.Reaches("a") {
 				t.Errorf("%s: it is reached", name)
 			}
-			f.cut()
+			f.Cut()
 			time.Sleep(time.Minute)
 			if w.dials() != dials {
 				t.Errorf("%s: it was dialled %d times while it left", name, w.dials()-dials)
 			}
-			w.hosts["a"].status.Store(0)
+			w.refuseUpgrades("a", 0)
 			w.Nodes([]lease.Node{node("self", 1), node("a", 2)})
-			<-w.hosts["a"].far
+			<-w.net.Host("a").Peers
 			w.wantState("a", Up)
 		})
 	}
@@ -166,13 +168,13 @@ func TestANodeThatDrainsStillAnswersWhatItHas(t *testing.T) {
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
 		op := allocation("1")
 		w.forward("a", op)
-		r := f.next(wire.MethodAllocate)
+		r := f.Next(wire.MethodAllocate)
 		leaves["a reply"](w, f)
 		other := allocation("2")
 		w.forward("a", other) // which it owns
-		f.grant(f.next(wire.MethodAllocate), 2)
+		grant(f, f.Next(wire.MethodAllocate), 2)
 		w.wantBack(other, nonce.Answered, nil)
-		f.grant(r, 1)
+		grant(f, r, 1)
 		w.wantBack(op, nonce.Answered, nil)
 	})
 }
@@ -181,16 +183,16 @@ func TestANodeThatDrainsStillAnswersWhatItHas(t *testing.T) {
 func TestANodeThatCameBackIsReachedBeforeTheRegistrySaysSo(t *testing.T) {
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
 		leaves["the registry"](w, f)
-		f.cut()
+		f.Cut()
 		w.wantState("a", Leaving)
 		op := allocation("s")
 		if err := w.Forward("a", "ws://a", op); err != nonce.ErrPeerAway {
 			t.Errorf("got %v, want ErrPeerAway at once", err)
 		}
-		f = <-w.hosts["a"].far
+		f = <-w.net.Host("a").Peers
 		synctest.Wait()
 		w.forward("a", op)
-		f.next(wire.MethodAllocate)
+		f.Next(wire.MethodAllocate)
 	})
 }
 
@@ -201,14 +203,14 @@ func TestANodeThatOnlyTheStoreHasNamedIsReachedUnderItsURL(t *testing.T) {
 		if err := w.Forward("a", "ws://a/ws", op); err != nil {
 			t.Fatal(err)
 		}
-		f := <-w.hosts["a"].far
-		f.grant(f.next(wire.MethodAllocate), 1)
+		f := <-w.net.Host("a").Peers
+		grant(f, f.Next(wire.MethodAllocate), 1)
 		w.wantBack(op, nonce.Answered, nil)
 		w.Nodes([]lease.Node{node("self", 1)}) // read before it had registered
 		w.wantState("a", Up)
 		time.Sleep(2 * unlistedTime)
 		w.Nodes([]lease.Node{node("self", 1)})
-		if err := <-f.ended; err == nil || w.state("a") != "" {
+		if err := <-f.Ended; err == nil || w.state("a") != "" {
 			t.Errorf("the link to a node that nobody knows ended with %v", err)
 		}
 	})
@@ -218,17 +220,15 @@ func TestALinkFollowsTheNodesAddress(t *testing.T) {
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
 		op := allocation("s")
 		w.forward("a", op)
-		f.next(wire.MethodAllocate)
+		f.Next(wire.MethodAllocate)
 		moved := node("a", 2)
 		moved.URL = "ws://b"
-		w.hosts["b"] = w.hosts["a"]
+		w.net.Add("b", w.net.Host("a"))
 		w.Nodes([]lease.Node{node("self", 1), moved})
 		w.wantBack(op, nonce.Doubtful, errMoved)
-		<-w.hosts["b"].far
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if last := w.dialled[len(w.dialled)-1]; last != "b" {
-			t.Errorf("dialled %s", last)
+		<-w.net.Host("b").Peers
+		if dials := w.net.Dials(); dials[len(dials)-1] != "b" {
+			t.Errorf("dialled %v", dials)
 		}
 	})
 }
@@ -241,10 +241,10 @@ func TestANodeThatIsStartedTwiceIsNotTakenToLeave(t *testing.T) {
 			linked(t, Config{}, func(t *testing.T, w *world, f *far) {
 				again := node("a", 2)
 				again.URL = "ws://b"
-				w.hosts["b"] = w.hosts["a"]
+				w.net.Add("b", w.net.Host("a"))
 				w.Nodes([]lease.Node{node("self", 1), again})
 				leaves[name](w, f)
-				<-w.hosts["b"].far
+				<-w.net.Host("b").Peers
 				w.wantState("a", Up)
 			})
 		})
@@ -253,10 +253,10 @@ func TestANodeThatIsStartedTwiceIsNotTakenToLeave(t *testing.T) {
 
 func TestAnUpgradeSaysWhoDialsWhomTheStoreAndTheSecret(t *testing.T) {
 	linked(t, Config{Store: func() string { return "here" }}, func(t *testing.T, w *world, f *far) {
-		if from, to, secret := f.header.Get("Noncegate-Node"), f.header.Get("Noncegate-Node-To"), f.header.Get("Noncegate-Node-Secret"); from != "self" || to != "a" || secret != "sesame" {
+		if from, to, secret := f.Header.Get("Noncegate-Node"), f.Header.Get("Noncegate-Node-To"), f.Header.Get("Noncegate-Node-Secret"); from != "self" || to != "a" || secret != "sesame" {
 			t.Errorf("from %q to %q with %q", from, to, secret)
 		}
-		if store := f.header.Get("Noncegate-Node-Store"); store != "here" {
+		if store := f.Header.Get("Noncegate-Node-Store"); store != "here" {
 			t.Errorf("of the store %q", store)
 		}
 	})
@@ -276,9 +276,9 @@ func TestWithoutASecretNodesAreDialledOverLoopbackOnly(t *testing.T) {
 	}
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
 		w.Router.cfg.Secret = ""
-		f.cut()
+		f.Cut()
 		time.Sleep(time.Minute)
-		if n := w.logged("--node-secret"); n != 1 || w.dials() != 1 {
+		if n := w.log.count("--node-secret"); n != 1 || w.dials() != 1 {
 			t.Errorf("said so %d times and dialled %d times, want once each", n, w.dials())
 		}
 		if err := w.Forward("a", "", allocation("s")); err != nonce.ErrPeerAway {
@@ -299,14 +299,14 @@ func TestAnAddressIsAWebSocketURL(t *testing.T) {
 }
 
 func TestARefusalOfTheUpgradeIsAnErrorSaidOnce(t *testing.T) {
-	for status, words := range map[int64]string{403: "--node-secret", 421: "--advertise-url"} {
+	for status, words := range map[int]string{403: "--node-secret", 421: "--advertise-url"} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, Config{}, "a")
-			w.hosts["a"].status.Store(status)
+			w.refuseUpgrades("a", status)
 			w.Nodes(w.nodes())
 			time.Sleep(time.Minute)
-			if w.logged(words) != 1 || w.logged("level=ERROR") != 1 || w.logged("so it is") != 1 {
-				t.Errorf("%d: logged\n%s", status, w.log)
+			if w.log.count(words) != 1 || w.log.count("level=ERROR") != 1 || w.log.count("so it is") != 1 {
+				t.Errorf("%d: logged\n%s", status, w.log.buf.String())
 			}
 			// A URL that leads to this very node ends here, too: it says 421.
 			if err := w.Forward("a", "ws://a", allocation("s")); err != nonce.ErrPeerAway {
@@ -321,7 +321,7 @@ func TestSettingsThatContradictEachOtherAreRefused(t *testing.T) {
 	for _, cfg := range []Config{
 		{Queue: -1}, {Queue: maxQueue + 1}, {Timeout: time.Millisecond}, {BackoffMin: time.Second, BackoffMax: time.Millisecond},
 	} {
-		if _, err := New(cfg, "self", slog.New(slog.DiscardHandler), new(world)); err == nil {
+		if _, err := New(cfg, "self", slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry())); err == nil {
 			t.Errorf("%+v was taken", cfg)
 		}
 	}

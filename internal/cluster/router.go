@@ -22,14 +22,6 @@ type Service interface {
 	Return(op *nonce.Op, v nonce.Verdict) nonce.Waker
 }
 
-// Metrics is told what becomes of forwarded ops.
-type Metrics interface {
-	// Forwarded is called once for each call of Forward: when the op is given
-	// back, with the time since then, or with Busy or Away when it was refused,
-	// with 0. It must not block.
-	Forwarded(result Result, took time.Duration)
-}
-
 const (
 	// maxPeers bounds the nodes known at a time. It is far above any cluster and
 	// keeps a registry full of rubbish from costing goroutines without end.
@@ -44,7 +36,7 @@ type Router struct {
 	cfg     Config
 	self    string
 	log     *slog.Logger
-	metrics Metrics
+	metrics *Metrics
 
 	idPrefix string // of the request ids that are given to ops without one
 	idCount  atomic.Uint64
@@ -68,7 +60,7 @@ type Router struct {
 
 // New makes the router of the node whose id is self. It knows no other node until
 // Nodes is called, and reaches none until Serve.
-func New(cfg Config, self string, log *slog.Logger, metrics Metrics) (*Router, error) {
+func New(cfg Config, self string, log *slog.Logger, m *Metrics) (*Router, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
 		return nil, err
@@ -76,7 +68,7 @@ func New(cfg Config, self string, log *slog.Logger, metrics Metrics) (*Router, e
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
 	r := &Router{
-		cfg: cfg, self: self, log: log.With("component", "route"), metrics: metrics,
+		cfg: cfg, self: self, log: log.With("component", "cluster"), metrics: m,
 		idPrefix: "fwd-" + hex.EncodeToString(random[:]) + "-",
 		served:   make(chan struct{}),
 		peers:    make(map[string]*peer),
@@ -130,11 +122,13 @@ func (r *Router) Nodes(list []lease.Node) {
 // many.
 func (r *Router) meetLocked(n lease.Node) *peer {
 	if len(r.peers) >= maxPeers {
-		r.log.Error("more nodes than can be known; some are not", "max", maxPeers)
+		r.log.Error("more nodes than can be known; some are not", "most", maxPeers)
 		return nil
 	}
 	p := newPeer(r, n)
-	p.subs.blind = !r.interests.now().empty() // it may have committed things already
+	if !r.interests.now().empty() { // it may have committed things already
+		p.subs.gap = gapOpen
+	}
 	r.peers[n.Node] = p
 	r.keepers.Go(p.keep)
 	return p
@@ -158,9 +152,9 @@ func (r *Router) Forward(node, url string, op *nonce.Op) error {
 	switch err {
 	case nil:
 	case nonce.ErrForwardBusy:
-		r.metrics.Forwarded(Busy, 0)
+		r.metrics.forwarded.Inc(Busy)
 	default:
-		r.metrics.Forwarded(Away, 0)
+		r.metrics.forwarded.Inc(Away)
 	}
 	return err
 }

@@ -37,9 +37,6 @@ const (
 	Unlinked State = "unlinked"
 )
 
-// States is every State there is, for metrics that show all of them.
-var States = [...]State{Up, Dialling, Suspect, Leaving, Silent, Unlinked}
-
 // Peer is a node as this one sees it.
 type Peer struct {
 	Node     string

@@ -9,10 +9,8 @@ import (
 	"noncegate/wire"
 )
 
-const (
-	burstOps  = 256       // one write to the network takes at most so many ops
-	keptBytes = 128 << 10 // what a link keeps of the memory for one write
-)
+// burstOps bounds the ops that one write to the network takes.
+const burstOps = 256
 
 // output is the writer's memory.
 type output struct {
@@ -91,12 +89,12 @@ func (l *link) writeBurst() (more bool, err error) {
 	if len(o.burst)+len(o.controls) == 0 {
 		return false, nil
 	}
-	l.transport.hold()
+	l.transport.Hold()
 	if err := l.encodeBurst(); err != nil {
 		return false, err
 	}
 	l.settle()
-	err = l.transport.release(time.Now().Add(l.peer.r.cfg.writeTime()))
+	err = l.transport.Release(time.Now().Add(l.peer.r.cfg.writeTime()))
 	l.peer.r.returnAll(o.back)
 	clear(o.back)
 	return len(o.burst) == burstOps, err

@@ -14,8 +14,8 @@ type Interest struct {
 }
 
 // Interest is what the clients want just now, those included whose subscription
-// was not started yet: what other nodes are to be asked for. Wishes of other
-// nodes are none of it. The signers of many subscriptions that are more than
+// was not started yet: what other nodes are to be asked for. Subscriptions of
+// other nodes are none of it. The signers of many subscriptions that are more than
 // MaxSigners together come to all.
 func (h *Hub) Interest() Interest {
 	h.mu.RLock()

@@ -8,8 +8,12 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+
+	"noncegate/internal/metrics"
 )
 
 // Config are the settings of a Guard. All are required.
@@ -31,17 +35,6 @@ func (c *Config) validate() error {
 		return fmt.Errorf("%d places, %d workers and a timeout of %v: at least 1, 1 and 1ms are needed", c.Places, c.Workers, c.Timeout)
 	}
 	return nil
-}
-
-// Figures is told what becomes of locks. Its methods must not block. held is how
-// long the call had the lock.
-type Figures interface {
-	Acquired()
-	Refused()    // somebody else has it
-	Unanswered() // the Locks did not say, and the call was refused
-	Released(held time.Duration)
-	Kept(held time.Duration) // left until it ends, as was asked for
-	ReleaseFailed(why Failure, held time.Duration)
 }
 
 // Failure is why a lock was not given back.
@@ -107,13 +100,13 @@ type Lock struct {
 // Guard is a stage that calls pass before they begin, and after they have ended.
 // Its methods may be called from any goroutine.
 type Guard struct {
-	cfg     Config
-	locks   Locks
-	figures Figures
-	log     *slog.Logger
-	seed    maphash.Seed
-	workers []*worker
-	said    atomic.Int64 // when the log last said that the Locks do not answer
+	cfg      Config
+	locks    Locks
+	counters *counters
+	log      *slog.Logger
+	seed     maphash.Seed
+	workers  []*worker
+	away     rate.Sometimes // the log says that the Locks do not answer
 
 	mu     sync.Mutex // guards what follows
 	used   int
@@ -125,19 +118,21 @@ type Guard struct {
 	running sync.WaitGroup
 }
 
-// New makes a guard and starts its workers.
-func New(locks Locks, figures Figures, log *slog.Logger, cfg Config) (*Guard, error) {
+// New makes a guard, registers its metrics with reg, and starts its workers.
+func New(locks Locks, reg prometheus.Registerer, log *slog.Logger, cfg Config) (*Guard, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("guard: %w", err)
 	}
 	g := &Guard{
-		cfg: cfg, locks: locks, figures: figures, log: log.With("component", "guard"), seed: maphash.MakeSeed(),
+		cfg: cfg, locks: locks, counters: newCounters(reg), log: log.With("component", "guard"), seed: maphash.MakeSeed(),
 		idle: make(chan struct{}), stop: make(chan struct{}),
+		away: rate.Sometimes{Interval: time.Second},
 	}
+	metrics.Places(reg, "guard", "Guarded calls under way", g.places)
 	for range cfg.Workers {
-		ln := &worker{g: g, wake: make(chan struct{}, 1)}
-		g.workers = append(g.workers, ln)
-		g.running.Go(ln.loop)
+		w := &worker{g: g, wake: make(chan struct{}, 1)}
+		g.workers = append(g.workers, w)
+		g.running.Go(w.loop)
 	}
 	return g, nil
 }
@@ -168,8 +163,8 @@ func (g *Guard) closeIdleLocked() {
 	}
 }
 
-// Places is the number of places taken, and of those there are.
-func (g *Guard) Places() (used, capacity int) {
+// places is the number of places taken, and of those there are.
+func (g *Guard) places() (used, capacity int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.used, g.cfg.Places
@@ -189,7 +184,7 @@ func (g *Guard) Take(l *Lock) {
 // keep leaves the lock until it ends by itself, if it was to be kept.
 func (g *Guard) End(l *Lock, keep bool) (later bool) {
 	if keep && l.Keep {
-		g.figures.Kept(time.Since(l.since))
+		g.counters.kept.Inc()
 		g.Cancel()
 		return false
 	}
@@ -220,7 +215,7 @@ func (g *Guard) Stop(ctx context.Context) (err error) {
 	select {
 	case <-g.idle:
 	case <-ctx.Done():
-		used, _ := g.Places()
+		used, _ := g.places()
 		err = fmt.Errorf("guard: %d calls have not ended: %w", used, context.Cause(ctx))
 	}
 	g.once.Do(func() { close(g.stop) })
@@ -234,10 +229,4 @@ func (g *Guard) decide(l *Lock) {
 		g.Cancel()
 	}
 	l.Caller.Decided(l)
-}
-
-// seldom is true once a second at most.
-func (g *Guard) seldom() bool {
-	now, last := time.Now().UnixNano(), g.said.Load()
-	return now-last >= int64(time.Second) && g.said.CompareAndSwap(last, now)
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // script is Locks that do what a test says.
@@ -46,9 +48,7 @@ func TestTheLockIsFreeForTheNextWhenItsCallHasEnded(t *testing.T) {
 	}
 	r.end(third)
 	r.end(other)
-	if c := r.counts; c.acquired != 3 || c.refused != 1 || c.released != 3 {
-		t.Errorf("%+v, want 3 acquired and released, 1 refused", c)
-	}
+	r.counted(map[string]float64{"acquired_total": 3, "refused_total": 1, "released_total": 3})
 	if got := r.log.String(); !strings.Contains(got, `msg="lock taken" component=guard key=k value=`+first.lock.value) ||
 		!strings.Contains(got, `msg="lock released" component=guard key=k value=`+third.lock.value) {
 		t.Errorf("the log says\n%s", got)
@@ -64,9 +64,7 @@ func TestALockThatHasExpiredIsNotReleasedByItsFormerCall(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		second := r.take("k", time.Minute, Granted)
 		r.end(first)
-		if c := r.counts; c.mismatched != 1 || c.released != 0 || c.held != 100*time.Millisecond {
-			t.Errorf("%+v, want a mismatch after 100ms", c)
-		}
+		r.counted(map[string]float64{"release_failed_total{value_mismatch}": 1, "released_total": 0, "hold_seconds": 0.1})
 		if !strings.Contains(r.log.String(), "reason=value_mismatch") {
 			t.Errorf("the log says\n%s", r.log)
 		}
@@ -93,9 +91,7 @@ func TestALockThatIsKeptEndsWithItsInterval(t *testing.T) {
 		}
 		<-third.ended
 		r.end(r.take("k", time.Second, Granted))
-		if c := r.counts; c.kept != 1 || c.released != 2 {
-			t.Errorf("%+v, want 1 kept", c)
-		}
+		r.counted(map[string]float64{"kept_total": 1, "released_total": 2})
 	})
 }
 
@@ -183,9 +179,9 @@ func TestATakeWithoutAnAnswerIsRefusedAndGivenBack(t *testing.T) {
 	if n := memory.Len(); n != 0 {
 		t.Errorf("%d locks are left", n)
 	}
-	if c := r.counts; c.unanswered != 1 || c.acquired+c.released+c.mismatched+c.away != 0 {
-		t.Errorf("%+v, want 1 unanswered and nothing else", c)
-	}
+	r.counted(map[string]float64{
+		"unanswered_total": 1, "acquired_total": 0, "released_total": 0, "release_failed_total{value_mismatch}": 0, "release_failed_total{away}": 0,
+	})
 }
 
 func TestALockThatCannotBeGivenBackIsCountedAndItsCallEnds(t *testing.T) {
@@ -199,8 +195,9 @@ func TestALockThatCannotBeGivenBackIsCountedAndItsCallEnds(t *testing.T) {
 	c := r.take("k", time.Minute, Granted)
 	away = true
 	r.end(c)
-	if r.counts.away != 1 || !strings.Contains(r.log.String(), "reason=away") {
-		t.Errorf("%+v; the log says\n%s", r.counts, r.log)
+	r.counted(map[string]float64{"release_failed_total{away}": 1})
+	if !strings.Contains(r.log.String(), "reason=away") {
+		t.Errorf("the log says\n%s", r.log)
 	}
 }
 
@@ -245,9 +242,7 @@ func TestATakeThatHasWaitedTooLongIsNotAskedFor(t *testing.T) {
 		r.want(second, Unanswered)
 		r.want(first, Granted)
 		r.end(first)
-		if c := r.counts; c.acquired != 1 || c.unanswered != 1 {
-			t.Errorf("%+v, want 1 acquired and 1 unanswered", c)
-		}
+		r.counted(map[string]float64{"acquired_total": 1, "unanswered_total": 1})
 	})
 }
 
@@ -263,9 +258,7 @@ func TestALockIsNotAskedForWhenNobodyWaitsForItAnyMore(t *testing.T) {
 	r.want(gone, Gone)
 	r.want(plug, Granted)
 	r.end(plug)
-	if n := r.counts.acquired; n != 1 {
-		t.Errorf("%d locks taken, want 1", n)
-	}
+	r.counted(map[string]float64{"acquired_total": 1})
 }
 
 func TestStopWaitsForCallsAndLetsNobodyIn(t *testing.T) {
@@ -308,7 +301,7 @@ func TestManyAtOnceGetOneLock(t *testing.T) {
 	for name, locks := range map[string]Locks{"memory": NewMemory(10), "redis": NewRedis(client(t, server), "test")} {
 		t.Run(name, func(t *testing.T) {
 			nodes := []*rig{start(t, locks), start(t, locks)}
-			var inside, most, granted int
+			var inside, peak, granted int
 			var mu sync.Mutex
 			var all sync.WaitGroup
 			for i := range 50 {
@@ -322,7 +315,7 @@ func TestManyAtOnceGetOneLock(t *testing.T) {
 						}
 						mu.Lock()
 						inside, granted = inside+1, granted+1
-						most = max(most, inside)
+						peak = max(peak, inside)
 						mu.Unlock()
 						mu.Lock()
 						inside--
@@ -332,8 +325,8 @@ func TestManyAtOnceGetOneLock(t *testing.T) {
 				})
 			}
 			all.Wait()
-			if most != 1 || granted == 0 {
-				t.Errorf("%d had the lock at a time, %d in all", most, granted)
+			if peak != 1 || granted == 0 {
+				t.Errorf("%d had the lock at a time, %d in all", peak, granted)
 			}
 		})
 	}
@@ -355,7 +348,7 @@ func TestKeysOfDifferentCallsAreDifferent(t *testing.T) {
 
 func TestWrongSettingsAreRefused(t *testing.T) {
 	for _, c := range []Config{{0, 1, time.Second}, {1, 0, time.Second}, {1, 1, 0}} {
-		if _, err := New(NewMemory(1), &counts{}, nil, c); err == nil {
+		if _, err := New(NewMemory(1), prometheus.NewRegistry(), nil, c); err == nil {
 			t.Errorf("%+v is accepted", c)
 		}
 	}

@@ -5,10 +5,11 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"sync"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"noncegate/internal/testenv/redistest"
@@ -21,45 +22,12 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m, &server)) }
 // patience is the safety net of every wait for something that must happen.
 const patience = 20 * time.Second
 
-// counts are the figures of a test.
-type counts struct {
-	mu                                            sync.Mutex // guards all
-	acquired, refused, unanswered, released, kept int
-	mismatched, away                              int
-	held                                          time.Duration // by the last lock that ended
-}
-
-func (c *counts) count(f func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f()
-}
-
-func (c *counts) Acquired()                   { c.count(func() { c.acquired++ }) }
-func (c *counts) Refused()                    { c.count(func() { c.refused++ }) }
-func (c *counts) Unanswered()                 { c.count(func() { c.unanswered++ }) }
-func (c *counts) Released(held time.Duration) { c.count(func() { c.released++; c.held = held }) }
-func (c *counts) Kept(held time.Duration)     { c.count(func() { c.kept++; c.held = held }) }
-func (c *counts) ReleaseFailed(why Failure, held time.Duration) {
-	c.count(func() {
-		c.held = held
-		if why == ValueMismatch {
-			c.mismatched++
-		} else {
-			c.away++
-		}
-	})
-}
-
-// get reads figures while a guard works.
-func (c *counts) get(f func(c *counts) int) (n int) { c.count(func() { n = f(c) }); return n }
-
-// rig is a guard with its figures and its log.
+// rig is a guard with its metrics and its log.
 type rig struct {
 	*testing.T
 	*Guard
-	counts *counts
-	log    *bytes.Buffer
+	reg *prometheus.Registry
+	log *bytes.Buffer
 }
 
 func settings() Config { return Config{Places: 100, Workers: 2, Timeout: time.Second} }
@@ -70,9 +38,9 @@ func start(t *testing.T, locks Locks, change ...func(*Config)) *rig {
 	for _, c := range change {
 		c(&cfg)
 	}
-	r := &rig{T: t, counts: &counts{}, log: &bytes.Buffer{}}
+	r := &rig{T: t, reg: prometheus.NewRegistry(), log: &bytes.Buffer{}}
 	var err error
-	r.Guard, err = New(locks, r.counts, slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})), cfg)
+	r.Guard, err = New(locks, r.reg, slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,11 +50,36 @@ func start(t *testing.T, locks Locks, change ...func(*Config)) *rig {
 		if err := r.Stop(ctx); err != nil {
 			t.Error(err)
 		}
-		if used, _ := r.Places(); used != 0 {
+		if used, _ := r.places(); used != 0 {
 			t.Errorf("%d places are lost", used)
 		}
 	})
 	return r
+}
+
+// counted fails unless counters have these values, and histograms these sums. Their names
+// are without noncegate_guard_, and with the value of a label in braces.
+func (r *rig) counted(want map[string]float64) {
+	r.Helper()
+	families, err := r.reg.Gather()
+	if err != nil {
+		r.Fatal(err)
+	}
+	got := make(map[string]float64)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := strings.TrimPrefix(f.GetName(), "noncegate_guard_")
+			for _, l := range m.GetLabel() {
+				name += "{" + l.GetValue() + "}"
+			}
+			got[name] = m.GetCounter().GetValue() + m.GetHistogram().GetSampleSum()
+		}
+	}
+	for name, want := range want {
+		if got, ok := got[name]; !ok || got != want {
+			r.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
 }
 
 // call is a guarded call.

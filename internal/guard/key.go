@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// Bounds and default of the interval of a lock.
+// Bounds of the interval of a lock.
 const (
-	MinInterval     = 100 * time.Millisecond
-	DefaultInterval = 10 * time.Second
-	MaxInterval     = 10 * time.Minute
+	MinInterval = 100 * time.Millisecond
+	MaxInterval = 10 * time.Minute
 )
 
 // NamedKey is the key of a lock that a caller has named, whatever the method.

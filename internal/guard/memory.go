@@ -13,7 +13,7 @@ var ErrFull = errors.New("as many locks are kept as may be")
 
 // Memory keeps the locks of one node. They are gone when its process is.
 type Memory struct {
-	most int
+	maxLocks int
 
 	mu    sync.Mutex // guards what follows
 	locks map[string]*memoryLock
@@ -29,10 +29,10 @@ type memoryLock struct {
 	place      int       // in the heap
 }
 
-// NewMemory keeps up to most locks, each a few hundred bytes. Beyond it a take is
+// NewMemory keeps up to maxLocks, each a few hundred bytes. Beyond it a take is
 // ErrFull until one ends or is given back.
-func NewMemory(most int) *Memory {
-	return &Memory{most: most, locks: make(map[string]*memoryLock)}
+func NewMemory(maxLocks int) *Memory {
+	return &Memory{maxLocks: maxLocks, locks: make(map[string]*memoryLock)}
 }
 
 // Len is the number of locks that are kept, some of which may have ended.
@@ -64,7 +64,7 @@ func (m *Memory) takeLocked(s *Step, now time.Time) {
 		s.Left = l.ends.Sub(now)
 		return
 	}
-	if len(m.locks) >= m.most {
+	if len(m.locks) >= m.maxLocks {
 		s.Err = ErrFull
 		return
 	}

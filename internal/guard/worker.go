@@ -85,7 +85,7 @@ func (w *worker) run(batch []*Lock) {
 			continue
 		case now.Sub(l.at) > g.cfg.Timeout:
 			l.Verdict, l.Err = Unanswered, errLate
-			g.figures.Unanswered()
+			g.counters.unanswered.Inc()
 			g.decide(l)
 			continue
 		}
@@ -121,10 +121,10 @@ func (w *worker) taken(l *Lock, s *Step, now time.Time) {
 		return
 	case !s.OK:
 		l.Verdict, l.Left = Taken, s.Left
-		g.figures.Refused()
+		g.counters.refused.Inc()
 	default:
 		l.Verdict, l.since = Granted, now
-		g.figures.Acquired()
+		g.counters.acquired.Inc()
 		w.debug("lock taken", l)
 	}
 	g.decide(l)
@@ -134,10 +134,8 @@ func (w *worker) taken(l *Lock, s *Step, now time.Time) {
 // it is there: the place goes with it.
 func (w *worker) unanswered(l *Lock, err error) {
 	g := w.g
-	g.figures.Unanswered()
-	if g.seldom() {
-		g.log.Warn("locks cannot be asked for; guarded calls are refused", "error", err)
-	}
+	g.counters.unanswered.Inc()
+	g.away.Do(func() { g.log.Warn("locks cannot be asked for; guarded calls are refused", "error", err) })
 	if !w.push(&Lock{Key: l.Key, value: l.value, release: true, cleanup: true}) {
 		g.Cancel()
 	}
@@ -152,17 +150,18 @@ func (w *worker) released(l *Lock, s *Step, now time.Time) {
 		g.Cancel()
 		return
 	}
+	g.counters.hold.Observe(held.Seconds())
 	switch {
 	case s.OK:
-		g.figures.Released(held)
+		g.counters.released.Inc()
 		w.debug("lock released", l)
 	case s.Err != nil:
-		g.figures.ReleaseFailed(Away, held)
-		if g.seldom() {
+		g.counters.releaseFailed.Inc(Away)
+		g.away.Do(func() {
 			g.log.Warn("a lock was not given back; it ends by itself", "reason", string(Away), "key", l.Key, "value", l.value, "held", held, "error", s.Err)
-		}
+		})
 	default:
-		g.figures.ReleaseFailed(ValueMismatch, held)
+		g.counters.releaseFailed.Inc(ValueMismatch)
 		g.log.Warn("a lock was not its caller's any more", "reason", string(ValueMismatch), "key", l.Key, "value", l.value,
 			"interval", l.Interval, "held", held, "others", s.Others)
 	}

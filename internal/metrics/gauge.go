@@ -2,33 +2,55 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Gauge registers a figure that is read when Prometheus asks: the depth or the
+// Gauge registers a number that is read when Prometheus asks: the depth or the
 // capacity of a queue. name is without the prefix noncegate_, in base units. f
 // may be called at any time and from any goroutine. A name used twice panics.
-func (s *Set) Gauge(name, help string, f func() float64) {
-	s.reg.MustRegister(prometheus.NewGaugeFunc(
+func Gauge(reg prometheus.Registerer, name, help string, f func() float64) {
+	reg.MustRegister(prometheus.NewGaugeFunc(
 		prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, f))
 }
 
 // Counter registers a number that somebody else counts. f is as for Gauge, and
 // what it returns never falls.
-func (s *Set) Counter(name, help string, f func() float64) {
-	s.reg.MustRegister(prometheus.NewCounterFunc(
+func Counter(reg prometheus.Registerer, name, help string, f func() float64) {
+	reg.MustRegister(prometheus.NewCounterFunc(
 		prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, f))
+}
+
+// Places registers how full a bounded stage is, beside its bound: the gauges NAME_places_used
+// and NAME_places.
+func Places(reg prometheus.Registerer, name, what string, f func() (used, capacity int)) {
+	Gauge(reg, name+"_places_used", what+": places taken.", func() float64 {
+		used, _ := f()
+		return float64(used)
+	})
+	Gauge(reg, name+"_places", what+": places there are.", func() float64 {
+		_, capacity := f()
+		return float64(capacity)
+	})
+}
+
+// Seconds makes a histogram of durations and registers it, as NewCount does.
+func Seconds(reg prometheus.Registerer, name, help string) prometheus.Histogram {
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: namespace, Name: name, Help: help, Buckets: secondsBuckets,
+	})
+	reg.MustRegister(h)
+	return h
 }
 
 // Named is one gauge of a group. Name is without the prefix noncegate_.
 type Named struct{ Name, Help string }
 
-// Gauges registers figures that are found by one look, such as a walk over all
+// Gauges registers numbers that are found by one look, such as a walk over all
 // connections. read is called once each time Prometheus asks, from any goroutine;
 // it returns one value for each name, in order. A name used twice panics.
-func (s *Set) Gauges(names []Named, read func() []float64) {
+func Gauges(reg prometheus.Registerer, names []Named, read func() []float64) {
 	g := &group{read: read}
 	for _, n := range names {
 		g.descs = append(g.descs, prometheus.NewDesc(prometheus.BuildFQName(namespace, "", n.Name), n.Help, nil, nil))
 	}
-	s.reg.MustRegister(g)
+	reg.MustRegister(g)
 }
 
 // group is a prometheus.Collector of several gauges.

@@ -13,11 +13,11 @@ const Message = "ws_perf"
 
 const perMs = float64(time.Millisecond)
 
-// Stats returns the figures of the last complete interval; before the first one
+// Stats returns the numbers of the last complete interval; before the first one
 // has ended, all are zero.
 func (s *Set) Stats() wire.StatsResult { return *s.published.Load() }
 
-// Run ends an interval each time the given one has passed, publishes its figures
+// Run ends an interval each time the given one has passed, publishes its numbers
 // for Stats and writes them to log as one line at level info, whose keys are
 // those of wire.StatsResult. It returns when ctx ends; the interval that was
 // running then is not reported. interval must be positive; only one Run at a time.
@@ -40,13 +40,13 @@ type tally struct{ busyReject, dropUnwritable, kickSlow int64 }
 
 func (s *Set) tally() tally {
 	return tally{
-		busyReject:     s.rejected.sum(rejectStages),
+		busyReject:     s.rejected.sum(stages),
 		dropUnwritable: s.dropped.sum(unwritable),
 		kickSlow:       s.kicked.sum(slowKicks),
 	}
 }
 
-// roll ends the running interval and publishes its figures.
+// roll ends the running interval and publishes its numbers.
 func (s *Set) roll() *wire.StatsResult {
 	now, counts := time.Now(), s.tally()
 	stats := &wire.StatsResult{
@@ -70,7 +70,7 @@ func (s *Set) roll() *wire.StatsResult {
 }
 
 // EngineFrom says where each interval reads what it says of the performance engine. Without it
-// the figures say nothing of one.
+// they say nothing of one.
 func (s *Set) EngineFrom(read func() *wire.EngineStats) { s.engine.Store(&read) }
 
 func (s *Set) engineStats() *wire.EngineStats {
@@ -85,16 +85,16 @@ func attrs(r *wire.StatsResult) []slog.Attr {
 	line := []slog.Attr{
 		slog.Int64("intervalMs", r.IntervalMs),
 		slog.Int64("connections", r.Connections),
-		figure("encodeQueueMs", r.EncodeQueueMs),
-		figure("encodeMs", r.EncodeMs),
-		figure("postDbQueueMs", r.PostDBQueueMs),
-		figure("writeQueueMs", r.WriteQueueMs),
-		figure("workerQueueMs", r.WorkerQueueMs),
-		figure("commitMs", r.CommitMs),
+		percentiles("encodeQueueMs", r.EncodeQueueMs),
+		percentiles("encodeMs", r.EncodeMs),
+		percentiles("postDbQueueMs", r.PostDBQueueMs),
+		percentiles("writeQueueMs", r.WriteQueueMs),
+		percentiles("workerQueueMs", r.WorkerQueueMs),
+		percentiles("commitMs", r.CommitMs),
 		slog.Int64("busy_reject", r.BusyReject),
 		slog.Int64("drop_unwritable", r.DropUnwritable),
 		slog.Int64("kick_slow", r.KickSlow),
-		figure("commitBatchSize", r.CommitBatchSize),
+		percentiles("commitBatchSize", r.CommitBatchSize),
 	}
 	if e := r.Engine; e != nil {
 		line = append(line, slog.GroupAttrs("engine",
@@ -108,7 +108,7 @@ func attrs(r *wire.StatsResult) []slog.Attr {
 	return line
 }
 
-func figure(key string, f wire.Figure) slog.Attr {
+func percentiles(key string, f wire.Figure) slog.Attr {
 	return slog.GroupAttrs(key,
 		slog.Int64("count", f.Count),
 		slog.Float64("p50", f.P50),

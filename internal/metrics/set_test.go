@@ -25,14 +25,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var degraded = wire.EngineStats{State: "DEGRADED", Generation: 4, Shards: 3, Unshipped: 17, BehindMs: 1500}
 
-// exercise makes every figure other than it began.
+// exercise makes every metric other than it began.
 func exercise(s *Set) {
 	for _, stage := range []*Stage{s.EncodeQueue, s.Encode, s.PostDBQueue, s.WriteQueue, s.WorkerQueue, s.Commit} {
 		stage.Observe(3 * time.Millisecond)
 	}
 	s.BatchSize.Observe(7)
 	s.Connections.Add(5)
-	s.Rejected(RejectWorker, 2)
+	s.Rejected(wire.StageWorker, 2)
 	s.Dropped(backpressure.DropSlow, 2)
 	s.Dropped(backpressure.DropMessages, 1)
 	s.Dropped(DropPostDBFull, 4)
@@ -44,9 +44,9 @@ func exercise(s *Set) {
 func TestTheExpositionIsCleanByPromlint(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	s := New(reg)
-	s.Gauge("worker_queue_depth", "Requests queued at all shards.", func() float64 { return 1 })
-	s.Counter("panics_total", "Mistakes.", func() float64 { return 1 })
-	s.Gauges([]Named{{"outbound_bytes", "Bytes."}, {"outbound_messages", "Messages."}}, func() []float64 { return []float64{1, 2} })
+	Gauge(reg, "worker_queue_depth", "Requests queued at all shards.", func() float64 { return 1 })
+	Counter(reg, "panics_total", "Mistakes.", func() float64 { return 1 })
+	Gauges(reg, []Named{{"outbound_bytes", "Bytes."}, {"outbound_messages", "Messages."}}, func() []float64 { return []float64{1, 2} })
 	exercise(s)
 	problems, err := testutil.GatherAndLint(reg)
 	if err != nil {
@@ -59,7 +59,7 @@ func TestTheExpositionIsCleanByPromlint(t *testing.T) {
 
 func TestEveryLabelValueShowsZeroFromTheStart(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	New(reg)
+	NewNonce(reg, New(reg))
 	const want = `
 # HELP noncegate_rejected_total Requests refused as server_busy (busy_reject in ws_perf).
 # TYPE noncegate_rejected_total counter
@@ -94,19 +94,24 @@ noncegate_fence_rejects_total{op="sweep"} 0
 func TestEachCounterCountsUnderItsOwnLabel(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	s := New(reg)
-	s.LeaseAcquire(AcquireTakeover, 2)
-	s.LeaseRenew(RenewLate, 3)
-	s.FenceRejects(FenceSweep, 1)
-	s.HoldsExpired.Add(4)
 	s.Kicked(backpressure.KickHardCap)
-	s.StoreWentBack.Inc()
-	s.InvariantAlarms.Inc()
-	s.SweepsPaused.Set(1)
+	s.Dropped(backpressure.DropSlow, 3)
+	n := NewNonce(reg, s)
+	n.LeaseAcquire(nonce.AcquireTakeover)
+	n.LeaseAcquire(nonce.AcquireTakeover)
+	n.LeaseRenew(nonce.RenewLate)
+	n.FenceReject(nonce.KindSetFloor)
+	n.Swept(4)
+	n.WentBack()
+	n.Invariant()
+	n.SweepsPaused(true)
 	for series, want := range map[string]float64{
 		`noncegate_lease_acquire_total{result="takeover"}`: 2,
 		`noncegate_lease_acquire_total{result="acquired"}`: 0,
-		`noncegate_lease_renew_total{result="late"}`:       3,
-		`noncegate_fence_rejects_total{op="sweep"}`:        1,
+		`noncegate_lease_renew_total{result="late"}`:       1,
+		`noncegate_fence_rejects_total{op="floor"}`:        1,
+		`noncegate_fence_rejects_total{op="allocate"}`:     0,
+		`noncegate_dropped_total{reason="slow"}`:           3,
 		`noncegate_holds_expired_total`:                    4,
 		`noncegate_kicked_total{reason="hard_cap"}`:        1,
 		`noncegate_store_went_back_total`:                  1,
@@ -116,6 +121,17 @@ func TestEachCounterCountsUnderItsOwnLabel(t *testing.T) {
 		if got := gathered(t, reg)[series]; got != want {
 			t.Errorf("%s = %v, want %v", series, got, want)
 		}
+	}
+}
+
+func TestAGroupOfGaugesIsReadOnceForAll(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	New(reg)
+	reads := 0.0
+	Gauges(reg, []Named{{"a_bytes", "A."}, {"b_bytes", "B."}}, func() []float64 { reads++; return []float64{reads, -reads} })
+	got := gathered(t, reg)
+	if got["noncegate_a_bytes"] != 1 || got["noncegate_b_bytes"] != -1 {
+		t.Errorf("a %v, b %v; want 1, -1 of the first read", got["noncegate_a_bytes"], got["noncegate_b_bytes"])
 	}
 }
 
@@ -280,7 +296,7 @@ func TestTheLogLineIsStatsResultAsJSON(t *testing.T) {
 	}
 }
 
-func TestWithoutAnEngineTheFiguresSayNothingOfIt(t *testing.T) {
+func TestWithoutAnEngineTheStatsSayNothingOfIt(t *testing.T) {
 	stats := New(prometheus.NewRegistry()).roll()
 	if stats.Engine != nil {
 		t.Errorf("they say %+v", stats.Engine)
@@ -314,7 +330,7 @@ func TestNothingIsLostBetweenIntervals(t *testing.T) {
 		observers.Go(func() {
 			for range each {
 				s.WriteQueue.Observe(time.Microsecond)
-				s.Rejected(RejectEncode, 1)
+				s.Rejected(wire.StageEncode, 1)
 			}
 		})
 	}
@@ -354,7 +370,7 @@ func TestEveryWordOfTheOtherPackagesIsDeclared(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	s := New(reg)
 	for _, stage := range []string{wire.StageConnection, wire.StageInflight, wire.StageWorker, wire.StageEncode, wire.StagePostDB} {
-		s.Rejected(RejectStage(stage), 1)
+		s.Rejected(stage, 1)
 	}
 	for _, reason := range []backpressure.DropReason{
 		backpressure.DropSlow, backpressure.DropNoRoom, backpressure.DropMessages, backpressure.DropEncode,
@@ -366,16 +382,11 @@ func TestEveryWordOfTheOtherPackagesIsDeclared(t *testing.T) {
 	} {
 		s.Kicked(reason)
 	}
-	for _, result := range []nonce.AcquireResult{
-		nonce.AcquireNew, nonce.AcquireTakeover, nonce.AcquireHeld, nonce.AcquireError,
+	n := NewNonce(reg, s)
+	for _, op := range []nonce.Kind{
+		nonce.KindAllocate, nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindMarkSigned, nonce.KindExtend, nonce.KindRepair, nonce.KindSetFloor,
 	} {
-		s.LeaseAcquire(AcquireResult(result), 1)
-	}
-	for _, result := range []nonce.RenewResult{nonce.RenewInTime, nonce.RenewLate} {
-		s.LeaseRenew(RenewResult(result), 1)
-	}
-	for _, op := range []nonce.Kind{nonce.KindAllocate, nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindSetFloor} {
-		s.FenceRejects(FenceOp(op.String()), 1)
+		n.FenceReject(op)
 	}
 	if got := gathered(t, reg)["noncegate_undeclared_labels_total"]; got != 0 {
 		t.Errorf("%v are not declared", got)
@@ -387,7 +398,7 @@ func TestObservingDoesNotAllocate(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		s.Encode.Observe(time.Microsecond)
 		s.BatchSize.Observe(3)
-		s.Rejected(RejectWorker, 1)
+		s.Rejected(wire.StageWorker, 1)
 	}); n != 0 {
 		t.Errorf("%v allocations, want none", n)
 	}
@@ -409,7 +420,7 @@ func BenchmarkObserve(b *testing.B) {
 	})
 	b.Run("counter", func(b *testing.B) {
 		for b.Loop() {
-			s.Rejected(RejectWorker, 1)
+			s.Rejected(wire.StageWorker, 1)
 		}
 	})
 	b.Run("batch of 64", func(b *testing.B) {

@@ -93,7 +93,7 @@ func (s *spread) record(v, n int64) {
 	s.mu.Unlock()
 }
 
-// cut ends the interval and returns its figure, values divided by unit. One
+// cut ends the interval and returns its percentiles, values divided by unit. One
 // caller at a time.
 func (s *spread) cut(unit float64) wire.Figure {
 	s.mu.Lock()

@@ -50,6 +50,8 @@ type Value[T any] struct {
 	stop context.CancelCauseFunc
 	done chan struct{} // closed when the goroutine has ended
 
+	changes, failures atomic.Int64
+
 	mu     sync.Mutex    // guards what follows
 	ended  time.Time     // when the last reading ended
 	good   time.Time     // when the last reading began that succeeded
@@ -104,6 +106,12 @@ func (v *Value[T]) State() (good time.Time, err error) {
 	return v.good, v.err
 }
 
+// Changes counts the readings, beyond the first, that brought another value.
+func (v *Value[T]) Changes() int64 { return v.changes.Load() }
+
+// Failures counts the errors that were logged: not each reading that failed.
+func (v *Value[T]) Failures() int64 { return v.failures.Load() }
+
 // Again waits for the reading that is under way, or else for a new one, and returns its
 // error. When one ended less than Config.Gap ago, that one has to do and its error is
 // returned at once. So any number of callers cost one reading a Gap.
@@ -154,14 +162,11 @@ func (v *Value[T]) run(ctx context.Context) {
 		if before != nil {
 			wait = v.cfg.Retry
 		}
-		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-v.asks:
-			timer.Stop()
 		}
 		err := v.read(ctx)
 		if ctx.Err() != nil {
@@ -191,7 +196,9 @@ func (v *Value[T]) read(ctx context.Context) error {
 	v.ended, v.err, v.active = time.Now(), err, false
 	if err == nil {
 		v.good = began
-		v.now.Store(read)
+		if old := v.now.Swap(read); old != nil && old != read {
+			v.changes.Add(1)
+		}
 	}
 	close(v.next)
 	v.next = make(chan struct{})
@@ -202,6 +209,7 @@ func (v *Value[T]) read(ctx context.Context) error {
 func (v *Value[T]) report(before, err error) {
 	switch {
 	case err != nil && (before == nil || before.Error() != err.Error()):
+		v.failures.Add(1)
 		v.cfg.Log.Error(v.cfg.Name+" cannot be used; what was read before stays in force", "error", err)
 	case err == nil && before != nil:
 		v.cfg.Log.Info(v.cfg.Name + " can be used again")

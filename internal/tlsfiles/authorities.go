@@ -5,27 +5,26 @@ import (
 	"crypto/x509"
 	"log/slog"
 	"time"
+
+	"noncegate/internal/reload"
 )
 
 // Authorities are the certificates that a dialler trusts, in a file.
-type Authorities struct {
-	*source[x509.CertPool]
-}
+type Authorities struct{ files[x509.CertPool] }
 
-// OpenAuthorities reads a file of certificates in PEM, and again each time it has
-// changed when it is looked at, every so often (0: Every).
+// OpenAuthorities reads a file of certificates in PEM, and again every so often (0: 5s).
 func OpenAuthorities(file string, every time.Duration, log *slog.Logger) (*Authorities, error) {
-	s, err := open([]string{file}, every, log, func(contents [][]byte) (*x509.CertPool, error) {
+	f, err := open([]string{file}, every, log, func(contents [][]byte) (*x509.CertPool, error) {
 		return authorities(file, contents[0])
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &Authorities{s}, nil
+	return &Authorities{f}, nil
 }
 
 // Pool is what is trusted now.
-func (a *Authorities) Pool() *x509.CertPool { return a.current.Load() }
+func (a *Authorities) Pool() *x509.CertPool { return a.value.Get() }
 
 // Client is the client's side of TLS for a program that runs once: it trusts the
 // authorities of caFile ("": those of the system), and shows the certificate of
@@ -33,7 +32,7 @@ func (a *Authorities) Pool() *x509.CertPool { return a.current.Load() }
 func Client(caFile, certFile, keyFile string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if caFile != "" {
-		data, err := readFile(caFile)
+		data, err := reload.ReadFile(caFile, maxFile)
 		if err != nil {
 			return nil, err
 		}
@@ -44,11 +43,11 @@ func Client(caFile, certFile, keyFile string) (*tls.Config, error) {
 	if certFile == "" {
 		return c, nil
 	}
-	cert, err := readFile(certFile)
+	cert, err := reload.ReadFile(certFile, maxFile)
 	if err != nil {
 		return nil, err
 	}
-	key, err := readFile(keyFile)
+	key, err := reload.ReadFile(keyFile, maxFile)
 	if err != nil {
 		return nil, err
 	}

@@ -22,14 +22,12 @@ type Config struct {
 	// RequireClient refuses clients without a certificate. Otherwise they may come
 	// without one; a certificate of somebody else is refused either way.
 	RequireClient bool
-	// Every is how often the files are looked at. 0: Every.
+	// Every is how often the files are read. 0: 5s.
 	Every time.Duration
 }
 
 // Server is the server's side of TLS.
-type Server struct {
-	*source[material]
-}
+type Server struct{ files[material] }
 
 // material is what the files held when they were last good.
 type material struct {
@@ -41,15 +39,15 @@ type material struct {
 
 // Open reads the files. An error names the file and what is wrong with it.
 func Open(cfg Config, log *slog.Logger) (*Server, error) {
-	files := []string{cfg.Cert, cfg.Key}
+	names := []string{cfg.Cert, cfg.Key}
 	if cfg.ClientCA != "" {
-		files = append(files, cfg.ClientCA)
+		names = append(names, cfg.ClientCA)
 	}
-	s, err := open(files, cfg.Every, log, cfg.parse)
+	f, err := open(names, cfg.Every, log, cfg.parse)
 	if err != nil {
 		return nil, err
 	}
-	return &Server{s}, nil
+	return &Server{f}, nil
 }
 
 // parse makes the material of the files' contents, in the order of Open.
@@ -143,25 +141,25 @@ func authorities(name string, data []byte) (*x509.CertPool, error) {
 // TLS is the configuration of a listener. Each handshake takes what is in force then.
 func (s *Server) TLS() *tls.Config {
 	c := serverConfig()
-	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.current.Load().config, nil }
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.value.Get().config, nil }
 	return c
 }
 
 // Plain is TLS for a listener that asks nobody for a certificate.
 func (s *Server) Plain() *tls.Config {
 	c := serverConfig()
-	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.current.Load().plain, nil }
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.value.Get().plain, nil }
 	return c
 }
 
 // NotAfter is when the certificate in force ends.
-func (s *Server) NotAfter() time.Time { return s.current.Load().notAfter }
+func (s *Server) NotAfter() time.Time { return s.value.Get().notAfter }
 
 // ClientCertificate is for tls.Config.GetClientCertificate of a node that dials
 // another: it shows the certificate in force if the other side would take it as a
 // client's, and none otherwise.
 func (s *Server) ClientCertificate(asked *tls.CertificateRequestInfo) (*tls.Certificate, error) {
-	pair := s.current.Load().pair
+	pair := s.value.Get().pair
 	if !forClients(pair.Leaf) || asked.SupportsCertificate(&pair) != nil {
 		return new(tls.Certificate), nil
 	}

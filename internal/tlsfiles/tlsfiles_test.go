@@ -34,36 +34,23 @@ func put(t *testing.T, file string, data []byte) {
 // greet makes one handshake between the two sides.
 func greet(t *testing.T, server, client *tls.Config) (seen tls.ConnectionState, err error) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
 	const patience = 10 * time.Second
+	here, there := net.Pipe()
+	_ = here.SetDeadline(time.Now().Add(patience))
+	_ = there.SetDeadline(time.Now().Add(patience))
 	ended := make(chan error, 1)
 	go func() {
-		conn, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			ended <- err
-			return
-		}
-		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(patience))
+		defer there.Close()
 		client = client.Clone()
 		client.ServerName = "localhost"
 		// With TLS 1.3 a refusal comes behind the client's last word.
-		_, err = tls.Client(conn, client).Read(make([]byte, 1))
+		_, err := tls.Client(there, client).Read(make([]byte, 1))
 		ended <- err
 	}()
-	conn, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = conn.SetDeadline(time.Now().Add(patience))
-	s := tls.Server(conn, server)
+	s := tls.Server(here, server)
 	_, err = s.Write([]byte("x"))
 	seen = s.ConnectionState()
-	_ = conn.Close()
+	_ = here.Close()
 	return seen, errors.Join(err, <-ended)
 }
 
@@ -104,53 +91,53 @@ func TestARenewedPairIsTakenAndOneThatDoesNotMatchIsNot(t *testing.T) {
 	old, renewed := tlstest.New(t, "old"), tlstest.New(t, "renewed")
 	cert, key := old.Write(tlstest.Leaf{})
 	newCert, newKey := renewed.Issue(tlstest.Leaf{NotAfter: time.Now().Add(48 * time.Hour)})
-	var log bytes.Buffer
-	s, err := Open(Config{Cert: cert, Key: key, Every: time.Hour}, slog.New(slog.NewTextHandler(&log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Stop()
-	served := s.TLS()
-	trusts := func(ca *tlstest.Authority, want bool) {
-		t.Helper()
-		if _, err := greet(t, served, ca.Client()); (err == nil) != want {
-			t.Errorf("a client that trusts this authority alone: %v", err)
+	issued := time.Now()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s, err := Open(Config{Cert: cert, Key: key}, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	s.look()
-	trusts(old, true)
-	if s.Reloads() != 0 {
-		t.Error("files that did not change were read again")
-	}
-	put(t, cert, newCert) // its key is still the old one
-	for range 3 {
-		s.look()
-	}
-	trusts(old, true)
-	if !s.Stale() || s.Failures() != 1 || strings.Count(log.String(), "level=ERROR") != 1 ||
-		!strings.Contains(log.String(), "private key does not match public key") {
-		t.Errorf("stale %v, %d failures, log %s", s.Stale(), s.Failures(), log.String())
-	}
-	put(t, key, newKey)
-	s.look()
-	trusts(renewed, true)
-	trusts(old, false)
-	if s.Stale() || s.Reloads() != 1 {
-		t.Errorf("stale %v, %d reloads", s.Stale(), s.Reloads())
-	}
-	if err := os.Remove(key); err != nil {
-		t.Fatal(err)
-	}
-	s.look()
-	trusts(renewed, true)
-	if !s.Stale() || s.Failures() != 2 {
-		t.Errorf("without the key: stale %v, %d failures", s.Stale(), s.Failures())
-	}
-	put(t, key, newKey)
-	s.look()
-	if s.Stale() {
-		t.Error("stale although the files are good again")
-	}
+		defer s.Stop()
+		served := s.TLS()
+		trusts := func(ca *tlstest.Authority, want bool) {
+			t.Helper()
+			client := ca.Client()
+			client.Time = func() time.Time { return issued }
+			if _, err := greet(t, served, client); (err == nil) != want {
+				t.Errorf("a client that trusts this authority alone: %v", err)
+			}
+		}
+		is := func(reloads, failures int64, stale bool) {
+			t.Helper()
+			for range 3 {
+				time.Sleep(defaultEvery)
+				synctest.Wait()
+			}
+			if s.Reloads() != reloads || s.Failures() != failures || s.Stale() != stale {
+				t.Errorf("%d reloads, %d failures, stale %v; want %d, %d, %v", s.Reloads(), s.Failures(), s.Stale(), reloads, failures, stale)
+			}
+		}
+		is(0, 0, false)
+		trusts(old, true)
+		put(t, cert, newCert) // its key is still the old one
+		is(0, 1, true)
+		trusts(old, true)
+		if strings.Count(log.String(), "level=ERROR") != 1 || !strings.Contains(log.String(), "private key does not match public key") {
+			t.Errorf("the log: %s", log.String())
+		}
+		put(t, key, newKey)
+		is(1, 1, false)
+		trusts(renewed, true)
+		trusts(old, false)
+		if err := os.Remove(key); err != nil {
+			t.Fatal(err)
+		}
+		is(1, 2, true)
+		trusts(renewed, true)
+		put(t, key, newKey)
+		is(1, 2, false)
+	})
 }
 
 func TestTheFilesOfAMountedSecretAreReadAgainWhenItsLinkIsMoved(t *testing.T) {

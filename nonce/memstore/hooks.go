@@ -41,6 +41,7 @@ type Call struct {
 	Terms  []lease.ShardTerm
 	Needs  []nonce.SignerNeed
 	Writes []nonce.Write
+	Done   <-chan struct{} // closed when the caller waits no longer
 }
 
 // Hooks make a store fail or wait. Before and After run in the caller's goroutine, without

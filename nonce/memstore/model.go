@@ -86,6 +86,7 @@ func (s *Store) call(ctx context.Context, c Call, fn func(db *database, now time
 	s.mu.Lock()
 	hooks := s.hooks
 	s.mu.Unlock()
+	c.Done = ctx.Done()
 	if hooks.Before != nil {
 		if err := hooks.Before(c); err != nil {
 			return err

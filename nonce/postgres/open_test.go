@@ -56,7 +56,7 @@ func TestEverySessionHasTheSettingsTheProofNeeds(t *testing.T) {
 	raw := server.NewDatabase(t)
 	openShards(t, raw, 2)
 	admin := dial(t, raw)
-	for _, setting := range []string{"synchronous_commit TO off", "default_transaction_isolation TO serializable", "lock_timeout TO 0", "enable_seqscan TO on"} {
+	for _, setting := range []string{"synchronous_commit TO off", "default_transaction_isolation TO serializable", "lock_timeout TO 0", "idle_in_transaction_session_timeout TO 0", "enable_seqscan TO on"} {
 		execute(t, admin, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET `+setting+`', current_database()); END $$`)
 	}
 	execute(t, admin, `CREATE TABLE seen (name text, setting text)`)
@@ -69,7 +69,7 @@ func TestEverySessionHasTheSettingsTheProofNeeds(t *testing.T) {
 	}
 	want := postgres.RuntimeParams()
 	// What the guarantees rest on stands here in words of the test's own.
-	maps.Copy(want, map[string]string{"synchronous_commit": "on", "default_transaction_isolation": "read committed", "lock_timeout": "100", "fsync": "on"})
+	maps.Copy(want, map[string]string{"synchronous_commit": "on", "default_transaction_isolation": "read committed", "lock_timeout": "100", "idle_in_transaction_session_timeout": "10000", "fsync": "on"})
 	for name, want := range want {
 		var got string
 		if err := admin.QueryRow(t.Context(), `SELECT setting FROM seen WHERE name = $1`, name).Scan(&got); err != nil || got != want {

@@ -2,6 +2,7 @@ package redislog
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -34,15 +35,17 @@ type call struct {
 	keys   []string
 	args   []any
 	cmd    *redis.Cmd
+	server string // who ran it
+	err    error  // of the question who that is
 }
 
-func (l *Log) calls(items []nonce.LogAppend, places []int) (out []call) {
+func (l *Log) calls(items []nonce.LogAppend, places []int) (out []*call) {
 	most := len(places)
 	if l.db.Facts().Cluster {
 		most = 1
 	}
 	for ; len(places) > 0; places = places[most:] {
-		c := call{places: places[:most], keys: make([]string, 0, 2*most), args: make([]any, 0, 4*most)}
+		c := &call{places: places[:most], keys: make([]string, 0, 2*most), args: make([]any, 0, 4*most)}
 		for _, at := range c.places {
 			f := &items[at].Fence
 			var record []byte
@@ -60,42 +63,45 @@ func (l *Log) calls(items []nonce.LogAppend, places []int) (out []call) {
 // appendTo adds the records of one server, and says of each what became of it.
 func (l *Log) appendTo(ctx context.Context, server *redis.Client, items []nonce.LogAppend, places []int, errs []error) {
 	calls := l.calls(items, places)
-	is, err := appendOnce(ctx, server, calls, func(p redis.Pipeliner, c *call) *redis.Cmd {
+	appendOnce(ctx, server, calls, func(p redis.Pipeliner, c *call) *redis.Cmd {
 		return p.EvalSha(ctx, appendScript.sha, c.keys, c.args...)
 	})
-	if unknownScript(calls[0].cmd.Err()) { // then it is known for none
-		is, err = appendOnce(ctx, server, calls, func(p redis.Pipeliner, c *call) *redis.Cmd {
+	again := slices.DeleteFunc(slices.Clone(calls), func(c *call) bool { return !unknownScript(c.cmd.Err()) })
+	if len(again) > 0 {
+		appendOnce(ctx, server, again, func(p redis.Pipeliner, c *call) *redis.Cmd {
 			return p.Eval(ctx, appendScript.text, c.keys, c.args...)
 		})
 	}
-	for i := range calls {
-		said, failed := calls[i].cmd.Slice()
-		for j, at := range calls[i].places {
+	for _, c := range calls {
+		said, failed := c.cmd.Slice()
+		for j, at := range c.places {
 			switch f := &items[at].Fence; {
 			case failed != nil:
 				errs[at] = wrap(failed)
-			case len(said) != len(calls[i].places):
+			case len(said) != len(c.places):
 				errs[at] = lost("its script says %v", said)
 			case said[j] != "ok":
 				found, _ := said[j].(string)
 				errs[at] = otherFence(f, found)
-			case err != nil: // the record may be with a server that is not the one accepted
-				errs[at] = &nonce.StoreError{Outcome: nonce.Unknown, Err: err}
-			case is != f.Identity:
-				errs[at] = lost("the server is %s, and %s was accepted", is, f.Identity)
+			case c.err != nil: // the record may be with a server that is not the one accepted
+				errs[at] = &nonce.StoreError{Outcome: nonce.Unknown, Err: c.err}
+			case c.server != f.Identity:
+				errs[at] = lost("the server is %s, and %s was accepted", c.server, f.Identity)
 			}
 		}
 	}
 }
 
 // appendOnce sends all calls and the question who the server is.
-func appendOnce(ctx context.Context, server *redis.Client, calls []call, queue func(redis.Pipeliner, *call) *redis.Cmd) (is string, err error) {
+func appendOnce(ctx context.Context, server *redis.Client, calls []*call, queue func(redis.Pipeliner, *call) *redis.Cmd) {
 	pipe := server.Pipeline()
-	for i := range calls {
-		calls[i].cmd = queue(pipe, &calls[i])
+	for _, c := range calls {
+		c.cmd = queue(pipe, c)
 	}
 	asked := pipe.Do(ctx, "INFO", "server", "replication")
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	text, err := asked.Text()
-	return identity(text), err
+	for _, c := range calls {
+		c.server, c.err = identity(text), err
+	}
 }

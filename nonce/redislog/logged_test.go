@@ -3,6 +3,7 @@ package redislog_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -101,7 +102,14 @@ func TestHandOutsGoOnWhileTheStoreIsAwayUntilTheGrantEnds(t *testing.T) {
 }
 
 func TestANewOwnerGoesOnWhereTheLogEnds(t *testing.T) {
-	w := newWorld(t)
+	t.Run("one server", func(t *testing.T) { newWorld(t).takeOver() })
+	t.Run("a cluster", func(t *testing.T) {
+		w, _ := newClusterWorld(t)
+		w.takeOver()
+	})
+}
+
+func (w *world) takeOver() {
 	a := w.start("a", 1)
 	w.on()
 	a.ok(allocate("s"))
@@ -112,12 +120,12 @@ func TestANewOwnerGoesOnWhereTheLogEnds(t *testing.T) {
 	w.eventually("b has the shard of s", func() bool {
 		op := b.do(allocate("s"))
 		if op.Err == nil && op.Nonces[0] <= given.Nonces[0] && op.Attempts[0] == 1 {
-			t.Fatalf("got %v, and %v was given", op.Nonces, given.Nonces)
+			w.Fatalf("got %v, and %v was given", op.Nonces, given.Nonces)
 		}
 		return op.Err == nil
 	})
 	if op := a.do(allocate("s")); op.Err == nil {
-		t.Errorf("the old owner hands out %v", op.Nonces)
+		w.Errorf("the old owner hands out %v", op.Nonces)
 	}
 	b.ok(used("s", given.Nonces[0], 1))
 }
@@ -162,6 +170,45 @@ func TestNothingIsLostWithRedisWhileTheOwnerLives(t *testing.T) {
 				if err := w.server.Restart(); err != nil {
 					t.Fatal(err)
 				}
+			}
+		})
+	}
+}
+
+// TestNothingIsLostWithAClusterWhileTheOwnerLives: one of its masters is killed, and then all.
+func TestNothingIsLostWithAClusterWhileTheOwnerLives(t *testing.T) {
+	for name, killed := range map[string]int{"one master": 1, "all masters": 3} {
+		t.Run(name, func(t *testing.T) {
+			w, cluster := newClusterWorld(t)
+			n := w.start("a", 1)
+			w.on()
+			var signers []string
+			for i := range 16 {
+				signers = append(signers, fmt.Sprint("s", i))
+				for range 3 {
+					n.ok(allocate(signers[i]))
+				}
+			}
+			for _, s := range cluster.Servers[:killed] {
+				if err := s.Kill(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, name := range signers {
+				w.eventually("it hands out again", func() bool {
+					op := n.do(allocate(name))
+					if op.Err == nil && (op.Nonces[0] < 3 || op.Nonces[0] > 8) {
+						t.Fatalf("got %v, and 0 to 2 were given", op.Nonces)
+					}
+					return op.Err == nil
+				})
+			}
+			w.allReliable()
+			if got := n.Engine(); got.Lost != 0 {
+				t.Errorf("a loss was declared: %+v", got)
+			}
+			for _, name := range signers {
+				n.ok(used(name, 2, 1))
 			}
 		})
 	}

@@ -67,6 +67,33 @@ func TestAUserNeedsTheRightsThatAreWrittenDownAndNoOther(t *testing.T) {
 	}
 }
 
+// TestAUserOfAClusterDoesEverythingWithTwoRightsMore.
+func TestAUserOfAClusterDoesEverythingWithTwoRightsMore(t *testing.T) {
+	c, err := redistest.StartCluster(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	args := []any{"ACL", "SETUSER", "gateway", "reset", "on", ">secret", "~noncegate:*", "&noncegate:*"}
+	for _, r := range append(slices.Clone(rights), "cluster|shards", "cluster|slots") {
+		args = append(args, "+"+r)
+	}
+	for _, s := range c.Servers {
+		if err := s.Client(t).Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u, err := url.Parse(c.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword("gateway", "secret")
+	token := int64(0)
+	if err := everything(t, open(t, u.String(), "db"), &token); err != nil {
+		t.Error(err)
+	}
+}
+
 // everything is one of each call.
 func everything(t *testing.T, l *Log, token *int64) error {
 	*token += 2

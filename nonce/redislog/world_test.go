@@ -26,7 +26,8 @@ import (
 type world struct {
 	*testing.T
 	store  *memstore.Store
-	server *redistest.Server
+	server *redistest.Server // nil: it is a cluster
+	url    string
 	shards int
 	nodes  []*node
 	logs   slog.Level
@@ -39,7 +40,18 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Close() })
-	return &world{T: t, store: memstore.New(2, time.Now), server: server, shards: 2, logs: slog.LevelError}
+	return &world{T: t, store: memstore.New(2, time.Now), server: server, url: server.URL() + "?", shards: 2, logs: slog.LevelError}
+}
+
+// newClusterWorld has a cluster in place of the one server.
+func newClusterWorld(t *testing.T) (*world, *redistest.Cluster) {
+	t.Helper()
+	cluster, err := redistest.StartCluster(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cluster.Close() })
+	return &world{T: t, store: memstore.New(8, time.Now), url: cluster.URL() + "?", shards: 8, logs: slog.LevelError}, cluster
 }
 
 // node is a service, with what stands between it and the others.
@@ -231,7 +243,7 @@ func (w *world) start(name string, seed uint64, change ...func(*service.Config))
 	if n.holder, err = w.store.Register(ctx, lease.Presence{Node: name, URL: "ws://" + name, Mode: string(nonce.WorkerQueue)}); err != nil {
 		w.Fatal(err)
 	}
-	db, err := redisdb.Open(ctx, w.server.URL()+"?read_timeout=300ms&dial_timeout=300ms&write_timeout=300ms", slog.New(slog.DiscardHandler))
+	db, err := redisdb.Open(ctx, w.url+"read_timeout=300ms&dial_timeout=300ms&write_timeout=300ms", slog.New(slog.DiscardHandler))
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func (d *draft) expire() {
 		}
 		d.plan.NotBefore = max(d.plan.NotBefore, e.Until+second)
 		if doubtful(&e) {
-			e.Attempt = max(e.Attempt, d.firstAttempt())
+			e.Attempt = d.afterLoss(e.Attempt)
 		}
 		to, note := d.judge(&e)
 		again := e.Note != nil && e.Note.Reason == nonce.ReasonUnknown
@@ -216,9 +216,10 @@ func (d *draft) handOutAgain(n int64, row nonce.Row) {
 	attempt := row.Attempt + 1
 	if row.Attempt == 0 {
 		// Every write of a signer raises its version, and hands a nonce out less often than a
-		// batch has ops, so that no hand-out of a nonce of which nothing is known any more can
-		// have had a higher attempt.
-		attempt = (d.plan.Signer.Version + 1) * handOutsPerWrite
+		// batch has ops, and each loss of a log adds at most its epoch, so that no hand-out of a
+		// nonce of which nothing is known any more can have had a higher attempt.
+		epoch := d.plan.Signer.Epoch
+		attempt = repairBase + (d.plan.Signer.Version+1)*handOutsPerWrite + epoch*epoch<<attemptShift
 	}
 	d.ans.Before = &nonce.Before{Status: row.Status, Attempt: row.Attempt, Reason: row.Reason}
 	row.Nonce, row.Attempt, row.Holder = n, attempt, d.op.Principal

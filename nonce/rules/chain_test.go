@@ -8,6 +8,7 @@ import (
 
 	"noncegate/nonce"
 	"noncegate/nonce/noncetest"
+	"noncegate/nonce/rules"
 )
 
 // book is a chain that says what a script writes into it.
@@ -29,6 +30,7 @@ func (b *book) Signer(string) nonce.ChainSigner { return b }
 //	chain mined=1 final=1 start=5 window=2 unknown=10m known old   what the chain says from now on
 //	chain unseen                         and no node sees what is unknown
 //	holds 3                              as many nonces may be open from now on
+//	lose ceiling=4 doubt=10m grant=30s   a log is lost that may have handed out below the ceiling
 //	rows                                 everything that is kept of the signer
 //	told                                 the events of what ended by itself, since the last
 var stories = []struct{ name, script string }{
@@ -257,10 +259,42 @@ var stories = []struct{ name, script string }{
 	{"ANonceOfWhichNothingIsKnownIsRepairedWithAHigherAttemptThanAny", `
 		chain known start=5
 		allocate        -> 5#1
-		repair          -> 0#8192 was #0 0/
-		used 0#8192 hash=2 -> CONSUMED
-		rows            -> 0#8192=CONSUMED/2 5#1=HELD
+		repair          -> 0#1099511635968 was #0 0/
+		used 0#1099511635968 hash=2 -> CONSUMED
+		rows            -> 0#1099511635968=CONSUMED/2 5#1=HELD
 		status          -> next 6 floor 0 held 1 released 0 consumed 5`},
+	{"WhatALostLogMayHaveHandedOutIsInDoubt", `
+		allocate count=2 hold=1m   -> 0#1 1#1
+		release 1#1                -> RELEASED
+		lose ceiling=4 doubt=10m grant=30s
+		rows                       -> 0#1=HELD/in_doubt 1#1=HELD/in_doubt 2#1=HELD/in_doubt 3#1=HELD/in_doubt
+		allocate                   -> 4#1
+		release 0#1                -> conflict 0#0=HELD
+		extend 0#1 hold=1m         -> conflict 0#0=HELD
+		signed 0#1 hash=1          -> conflict 0#0=HELD
+		repair 3                   -> conflict 3#0=HELD
+		used 0#1                   -> CONSUMED in 30s
+		used 2#5                   -> CONSUMED in 30s
+		used 3#1048576             -> conflict
+		floor 1                    -> floor 1 next 5 in 30s
+		wait 10m1s
+		status                     -> next 5 floor 1 held 0 released 3 consumed 2
+		allocate count=2           -> 1#1048577 3#1048577
+		lose ceiling=8 doubt=10m grant=30s
+		used 1#1048576             -> conflict
+		used 1#1048577             -> CONSUMED in 30s
+		used 3#1048579             -> CONSUMED in 30s
+		wait 10m1s
+		allocate count=3           -> 4#2097153 5#2097153 6#2097153`},
+	{"WhatWasRepairedWithoutKnowingIsAboveItsAttemptsAfterALossToo", `
+		chain known start=5
+		allocate                   -> 5#1
+		repair                     -> 0#1099511635968 was #0 0/
+		lose ceiling=7 doubt=10m grant=30s
+		used 0#1099512684544       -> conflict
+		wait 10m1s
+		repair by=2                -> 0#1099512684545 was #1099512684544 1/unknown
+		used 0#1099512684545 by=2  -> CONSUMED`},
 	{"RecordingAHashNeverShortensAHold", `
 		allocate hold=9m          -> 0#1
 		signed 0#1 hash=4 hold=5s -> HELD #1 4
@@ -298,6 +332,8 @@ func (r *room) line(line string) string {
 		r.now += d
 	case "chain":
 		r.chain = r.says(strings.Fields(rest))
+	case "lose":
+		r.lose(rest)
 	case "holds":
 		fmt.Sscan(rest, &r.rules.MaxLive)
 	case "rows":
@@ -312,9 +348,34 @@ func (r *room) line(line string) string {
 	default:
 		op := noncetest.Parse(r, line)
 		r.run(op)
+		if r.after > 0 {
+			return fmt.Sprintf("%s in %v", noncetest.Result(op), time.Duration(r.after)*time.Millisecond-r.now)
+		}
 		return noncetest.Result(op)
 	}
 	return ""
+}
+
+// lose mends the signer after the loss of a log that had a ceiling of it.
+func (r *room) lose(words string) {
+	var doubt, grant string
+	if _, err := fmt.Sscanf(words, "ceiling=%d doubt=%s grant=%s", &r.signer.Ceiling, &doubt, &grant); err != nil {
+		r.Fatal(err)
+	}
+	at := func(text string) int64 {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			r.Fatal(err)
+		}
+		return (r.now + d).Milliseconds()
+	}
+	r.shard.Epoch++
+	r.shard.DoubtUntil, r.shard.GrantUntil = at(doubt), at(grant)
+	mended, is := rules.Mend(r.signer, &r.shard)
+	if !is {
+		r.Fatal("there is nothing to mend")
+	}
+	r.signer = mended
 }
 
 func (r *room) says(words []string) *book {

@@ -6,8 +6,12 @@ import (
 )
 
 // attemptShift leaves room for the attempts of an epoch: after a loss of its log, those of a
-// nonce that was in doubt are above epoch<<attemptShift.
-const attemptShift = 20
+// nonce that was in doubt are above epoch<<attemptShift. Those of a repair that could not know
+// the attempts before it are above repairBase, which no epoch reaches.
+const (
+	attemptShift = 20
+	repairBase   = 1 << 40
+)
 
 // Mend is a signer after the log of its shard was lost, and with it what was not shipped. All
 // of its live nonces, and those up to the ceiling, which somebody may have been given, are in
@@ -60,8 +64,15 @@ const (
 	doubtAttempt  = "the attempt was never given"
 )
 
-// firstAttempt is above all attempts that a nonce in doubt can have been given.
-func (d *draft) firstAttempt() int64 { return d.plan.Signer.Epoch << attemptShift }
+// afterLoss is above all attempts that a nonce in doubt can have been given, of which the row has
+// attempt: a log hands a nonce out less than 1<<attemptShift times.
+func (d *draft) afterLoss(attempt int64) int64 {
+	first := d.plan.Signer.Epoch << attemptShift
+	if attempt >= repairBase {
+		return attempt + first
+	}
+	return max(attempt, first)
+}
 
 // markDoubtful does what a mark of use asks for with a nonce in doubt, for whatever attempt the
 // log may have given; it is told when the log gives no more. All other marks are refused.
@@ -71,7 +82,7 @@ func (d *draft) markDoubtful(row nonce.Row, do func(nonce.Row)) {
 		d.conflict(nonce.Row{Nonce: row.Nonce, Status: nonce.Held}, doubtSentence)
 	case op.Attempt < row.Attempt:
 		d.conflict(nonce.Row{Nonce: -1}, attemptOver)
-	case op.Attempt >= d.firstAttempt():
+	case op.Attempt >= d.afterLoss(row.Attempt):
 		d.conflict(nonce.Row{Nonce: -1}, doubtAttempt)
 	default:
 		row.Attempt, d.ans.After = op.Attempt, d.in.GrantUntil

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/noncetest"
 	"noncegate/nonce/rules"
@@ -21,6 +22,8 @@ type room struct {
 	chain    nonce.ChainSigner
 	now      time.Duration // of the store's clock, since the beginning
 	events   []nonce.Event
+	shard    lease.Shard // what a loss of its log left
+	after    int64       // when the last answer may be told; 0: at once
 	plans    int
 }
 
@@ -34,7 +37,7 @@ func newRoom(t testing.TB) *room {
 // run plans ops and follows the plan, as often as it takes.
 func (r *room) run(ops ...*nonce.Op) {
 	r.Helper()
-	in := rules.Input{Chain: r.chain, History: make(map[int64]*nonce.Past), Requests: make(map[string]*nonce.Request), Token: 1}
+	in := rules.Input{Chain: r.chain, GrantUntil: r.shard.GrantUntil, History: make(map[int64]*nonce.Past), Requests: make(map[string]*nonce.Request), Token: 1}
 	for tries := 0; len(ops) > 0; {
 		before := r.signer
 		before.Live = slices.Clone(before.Live)
@@ -106,6 +109,7 @@ func (r *room) follow(plan *rules.Plan) {
 
 // tell gives an op its answer.
 func (r *room) tell(op *nonce.Op, a *rules.Answer) {
+	r.after = a.After
 	if op.Err = a.Err; a.Err != nil {
 		return
 	}
@@ -176,6 +180,30 @@ func TestRules(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// TestHoldsAreLongerThanTheClocksErrorOnBothSides: the store's clock is known to lie between two
+// times. A hold that is written lasts from the later one on, and one that ends is over by the
+// earlier one.
+func TestHoldsAreLongerThanTheClocksErrorOnBothSides(t *testing.T) {
+	r := rules.Rules{DefaultHold: time.Minute, MaxLive: 16}
+	clock := func(earliest int64) nonce.Clock { return nonce.Clock{Earliest: earliest, Latest: earliest + 500} }
+	in := rules.Input{Token: 1, Now: clock(10_000)}
+	plan := r.Make(&in, []*nonce.Op{{Kind: nonce.KindAllocate, Count: 1}})
+	if got := plan.Signer.Live[0].Until; got != 10_500+60_000 {
+		t.Errorf("a hold of a minute that begins between 10,000 and 10,500 lasts until %d", got)
+	}
+	in.Signer = plan.Signer
+	for _, now := range []struct {
+		at   int64
+		want nonce.Status
+	}{{71_499, nonce.Held}, {71_500, nonce.Released}} { // a second after the deadline
+		in.Now = clock(now.at)
+		plan := r.Make(&in, []*nonce.Op{{Kind: nonce.KindStatus}})
+		if got := plan.Signer.Live[0].Status; got != now.want {
+			t.Errorf("between %d and %d the hold is %v, want %v", in.Now.Earliest, in.Now.Latest, got, now.want)
 		}
 	}
 }

@@ -120,7 +120,7 @@ func TestAnAcquireThatComesLateIsTakenUp(t *testing.T) {
 			t.Errorf("a owns %d shards, the store calls all its own", n.Owned())
 		}
 		if got := d.load(t, signer).Shard.Token; got != rows[0].Token+1 {
-			t.Errorf("got token %d, want it acquired anew, once, after %d", got, rows[0].Token)
+			t.Errorf("got token %d, want it acquired again, once, after %d", got, rows[0].Token)
 		}
 	})
 }
@@ -202,7 +202,7 @@ func TestARowThatCannotBeReadStopsItsSignerOnly(t *testing.T) {
 				t.Errorf("%s was not swept: %s", name, d.rows(t, name))
 			}
 		}
-		if n.cfg.Mode == nonce.WorkerQueue && n.fig.get(&n.fig.invariant) == 0 {
+		if n.fig.get(&n.fig.invariant) == 0 {
 			t.Error("no alarm")
 		}
 	}, sweepEvery(time.Second), func(c *service.Config) { c.MaxSigners = 2 })
@@ -214,15 +214,24 @@ func TestWhatIsRememberedIsBoundedByCountAndBytes(t *testing.T) {
 		count, most int
 		bytes       int64
 		holds       int
+		signed      bool // each has a hash, and one that it replaced
 	}{
 		"count": {count: 10, bytes: 1 << 30, holds: 1, most: 10},
 		"bytes": {count: 1000, bytes: 40_000, holds: 1, most: 160},
 		"holds": {count: 1000, bytes: 40_000, holds: 100, most: 7},
+		"notes": {count: 1000, bytes: 40_000, holds: 25, signed: true, most: 11},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := start(t, newDisk(), "a", func(c *service.Config) { c.MaxSigners, c.MaxSignerBytes = test.count, test.bytes })
 			for i := range 200 {
 				n.run(fmt.Sprintf("allocate count=%d signer=s%d", test.holds, i))
+				var ops []*nonce.Op
+				for j := range test.holds * 2 {
+					ops = append(ops, parse(t, fmt.Sprintf("signed %d#1 hash=%d signer=s%d", j/2, j%2+1, i)))
+				}
+				if test.signed {
+					n.batch(ops...)
+				}
 			}
 			n.run("used 99#99 signer=s199") // the batch after the last eviction
 			count, _ := n.Remembered()
@@ -249,6 +258,38 @@ func TestHoldsOfForgottenSignersAreEnded(t *testing.T) {
 		pass(20 * time.Second)
 		if got := n.fig.get(&n.fig.swept); got != 300 {
 			t.Errorf("%d of 300 were ended", got)
+		}
+	})
+}
+
+// TestSignersThatAreStoppedDoNotStandBeforeOthersInTheListOfDeadlines: there are more of them than
+// one look brings, all of them due before the signer that nobody remembers.
+func TestSignersThatAreStoppedDoNotStandBeforeOthersInTheListOfDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		n := start(t, d, "a", sweepEvery(time.Second), func(c *service.Config) { c.Workers = 1 })
+		allocateAll := func() {
+			for i := range 22 {
+				ops := make([]*nonce.Op, 50)
+				for j := range ops {
+					ops[j] = parse(t, fmt.Sprintf("allocate hold=5s signer=s%d", 50*i+j))
+				}
+				n.batch(ops...)
+			}
+		}
+		allocateAll()
+		start(t, d, "b", basicMode).run("allocate hold=8s signer=forgotten")
+		toReplica := d.Backup()
+		allocateAll()
+		toReplica()
+		d.RaiseEpoch()
+		n.want("allocate -> 0#1")
+		if n.StoppedSigners() < 1100 {
+			t.Fatalf("%d signers are stopped", n.StoppedSigners())
+		}
+		pass(time.Minute)
+		if got := d.rows(t, "forgotten"); got != "0#1=RELEASED/expired" {
+			t.Errorf("the hold of a signer that nobody remembers: %s", got)
 		}
 	})
 }

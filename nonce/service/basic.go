@@ -128,6 +128,7 @@ func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool)
 		svc.clock.observe(started, time.Now(), loaded.Now)
 		l := &loaded.Signers[0]
 		if l.Err != nil {
+			svc.alarmUnreadable(need.Signer, l.Signer.Version, l.Err)
 			return nonce.Write{}, &nonce.StoreError{Outcome: nonce.Aborted, Err: l.Err}
 		}
 		if l.Shard.Performance { // who has the log serves it

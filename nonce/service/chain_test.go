@@ -307,7 +307,7 @@ func TestARepairIsOfTheNonceThatBlocksWhenItIsPlanned(t *testing.T) {
 
 func TestANonceOfWhichNothingIsKnownIsRepairedWithAHigherAttemptThanAny(t *testing.T) {
 	onChain(t, nonce.ChainView{Known: true, Start: 5}, func(t *testing.T, n *node, b *book) {
-		const attempt = 8192 // above what the commits so far can have handed out
+		const attempt = 1099511635968 // above what the commits so far can have handed out
 		n.want("allocate -> 5#1", fmt.Sprintf("repair -> 0#%d was #0 0/", attempt), fmt.Sprintf("used 0#%d hash=2 -> CONSUMED", attempt),
 			fmt.Sprintf("list -> 0#%d=CONSUMED/2 5#1=HELD", attempt), "status -> next 6 floor 0 held 1 released 0 consumed 5")
 	})

@@ -66,7 +66,7 @@ func (w *worker) applied(g *group, now time.Time) {
 	if g.look && len(g.tasks) == 0 {
 		w.lookedAt(g)
 	}
-	g.tries, g.giveUpAt = 0, time.Time{}
+	g.tries, g.refuseAt = 0, time.Time{}
 	g.unread()
 }
 
@@ -145,7 +145,7 @@ func (w *worker) commitFailed(groups []*group, err error) []*group {
 	outcome := nonce.OutcomeOf(err)
 	if outcome == nonce.Unknown {
 		w.svc.tally.unknown.Add(1)
-		w.svc.log.Warn("a commit's outcome is unknown; its shards are acquired anew", "signers", len(groups), "error", err)
+		w.svc.log.Warn("a commit's outcome is unknown; its shards are acquired again", "signers", len(groups), "error", err)
 		return w.settle(groups, err)
 	}
 	for _, g := range groups {
@@ -181,7 +181,7 @@ func (w *worker) again(groups []*group) []*group {
 // by task, so that only the task at fault is refused.
 func (w *worker) alone(g *group, cause error) {
 	svc, own, tasks := w.svc, len(g.plan.Own) > 0, g.tasks
-	if g.giveUpAt.IsZero() {
+	if g.refuseAt.IsZero() {
 		svc.log.Error("a commit was aborted", "signer", g.name, "ops", len(g.plan.Answers), "error", cause)
 	}
 	if !g.sig.stopped {

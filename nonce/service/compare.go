@@ -20,7 +20,7 @@ const noEpoch = math.MaxUint64
 const noStay = math.MaxUint64
 
 // compareAll follows a store that may have become another one: a failover to a copy that
-// lacks commits, or a restore. Every shard is acquired anew, and every signer that is
+// lacks commits, or a restore. Every shard is acquired again, and every signer that is
 // remembered is compared with its row: what went back is stopped, everything else is
 // forgotten. While the store does not answer, the shards are not this node's.
 func (w *worker) compareAll() {
@@ -28,7 +28,7 @@ func (w *worker) compareAll() {
 	shards := w.owned()
 	for i, got := range w.acquire(shards) {
 		if got.err != nil {
-			w.svc.log.Error("a shard could not be acquired anew", "shard", shards[i].id, "error", got.err)
+			w.svc.log.Error("a shard could not be acquired again", "shard", shards[i].id, "error", got.err)
 			w.lose(shards[i])
 		}
 	}

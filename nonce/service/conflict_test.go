@@ -44,9 +44,9 @@ func TestALockedRowAndALostLeaseAreNoVersionConflicts(t *testing.T) {
 	lose := once(memstore.OpCommit, signer, func(memstore.Call) error {
 		d.ahead.Add(int64(2 * settings().LeaseTTL))
 		d.onBefore(nil)
-		heir := start(t, d, "heir")
-		if got := heir.do(allocate()); got != "2#1" {
-			t.Errorf("the heir is handed out %s", got)
+		preferred := start(t, d, "b")
+		if got := preferred.do(allocate()); got != "2#1" {
+			t.Errorf("the node that should have it is handed out %s", got)
 		}
 		return nil
 	})

@@ -91,7 +91,7 @@ func TestASignerThatWentBackWhileItsShardWasLostFollowsItsChainAgain(t *testing.
 	toReplica := d.Backup()
 	n.want("allocate -> 1#1", "allocate -> 2#1")
 	back := d.storeAway(d.onBefore)
-	n.want("allocate -> unknown") // and the shard is not this node's until it is acquired anew
+	n.want("allocate -> unknown") // and the shard is not this node's until it is acquired again
 	back()
 	toReplica()
 	n.want("allocate -> none")
@@ -119,7 +119,7 @@ func TestAShardWithASignerThatIsStoppedStaysWhereThatIsKnown(t *testing.T) {
 		a := start(t, d, "a", looking)
 		d.loseAWrite(a)
 		start(t, d, "b", looking)
-		if o, err := a.Move(t.Context(), nonce.ShardOf(signer, shards), "b"); err != nil || o.Stopped != 1 || !o.Mine || o.Heir != "b" {
+		if o, err := a.Move(t.Context(), nonce.ShardOf(signer, shards), "b"); err != nil || o.Stopped != 1 || !o.Mine || o.Preferred != "b" {
 			t.Fatalf("got %+v, %v", o, err)
 		}
 		pass(10 * time.Second)

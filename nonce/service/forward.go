@@ -105,12 +105,13 @@ func (s *Service) Return(op *nonce.Op, v nonce.Verdict) (k nonce.Waker) {
 	case v == nonce.Answered, v == nonce.Bounced && op.Err == nonce.ErrGone:
 		t.refuse(op.Err)
 	case v == nonce.Expired:
-		t.mayBeDone = true
+		t.become(uncertain)
 		t.refuse(&nonce.UnavailableError{Outcome: nonce.Unknown, Err: errDoubt})
 	case v == nonce.Doubtful:
-		t.mayBeDone, op.Err = true, errDoubt
+		t.become(uncertain)
+		op.Err = errDoubt
 	}
-	if t.decided {
+	if t.over() {
 		back, k = nil, t.tell()
 	}
 	if st.arrive(order, v, back) {
@@ -171,7 +172,7 @@ func (w *worker) depart(g *group) (here bool) {
 		}
 		st, t := w.remote[g.name], g.tasks[0]
 		switch {
-		case st != nil && !t.own() && !t.reads():
+		case st != nil && !t.local() && !t.reads():
 			w.refuse(t, &nonce.NotOwnerError{Node: st.node, URL: w.svc.fleet.Load().nodes[st.node].URL})
 			g.pop(1)
 			continue
@@ -180,7 +181,7 @@ func (w *worker) depart(g *group) (here bool) {
 				return false
 			}
 			continue
-		case t.reads() || !t.own():
+		case t.reads() || !t.local():
 			return true
 		}
 		node, url := "", ""
@@ -271,7 +272,7 @@ func (w *worker) waitFor(st *remoteSigner, g *group) bool {
 		return false
 	}
 	tasks := g.tasks
-	g.tasks, g.giveUpAt = make([]*task, 0, len(tasks)), time.Time{}
+	g.tasks, g.refuseAt = make([]*task, 0, len(tasks)), time.Time{}
 	st.waiting = g
 	for _, t := range tasks {
 		w.joinWaiting(st, t)
@@ -281,7 +282,7 @@ func (w *worker) waitFor(st *remoteSigner, g *group) bool {
 
 // joinWaiting adds a task to a group that waits.
 func (w *worker) joinWaiting(st *remoteSigner, t *task) {
-	if t.own() || t.reads() {
+	if t.local() || t.reads() {
 		st.waiting.add(t)
 		return
 	}
@@ -321,7 +322,7 @@ func (w *worker) collect(g *group) (rests bool) {
 // routedTooOften refuses a task that found no owner. One that another node may have done
 // has an unknown outcome.
 func routedTooOften(t *task) error {
-	if t.mayBeDone {
+	if t.outcome == uncertain {
 		return &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errDoubt}
 	}
 	return &nonce.UnavailableError{Outcome: nonce.NotSent, Err: errRouted}
@@ -350,8 +351,8 @@ func (w *worker) toOwner(g *group, row *lease.Shard, why error) {
 	for _, t := range g.tasks {
 		t.hops++
 		switch {
-		case t.reads() || t.own() && t.hops < maxTrips:
-		case t.own() && !errors.Is(why, nonce.ErrFenced):
+		case t.reads() || t.local() && t.hops < maxTrips:
+		case t.local() && !errors.Is(why, nonce.ErrFenced):
 			// Whose it is does not help the client: that node was tried for it.
 			w.refuse(t, routedTooOften(t))
 		default:

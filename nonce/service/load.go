@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -14,8 +15,8 @@ func (w *worker) load(groups []*group) []*group {
 	var reading []*group
 	var needs []nonce.SignerNeed
 	for _, g := range groups {
-		if g.sig = w.memory.use(g.name); g.sig != nil && !g.wants.Any() {
-			g.wants.Requests = g.unasked()
+		if g.sig = w.memory.use(g.name); g.sig != nil {
+			g.wants.Requests = append(g.wants.Requests, g.unasked()...)
 		}
 		if g.sig == nil || g.wants.Any() {
 			reading, needs = append(reading, g), append(needs, g.need())
@@ -30,7 +31,7 @@ func (w *worker) load(groups []*group) []*group {
 		switch {
 		case g.sig == nil || len(g.tasks) == 0 && !g.look:
 		case g.sig.stopped && (len(g.tasks) == 0 || !g.sig.safeFloor(g.tasks[0])): // it was stopped after front had looked
-			w.stoppedNow(g)
+			w.stoppedNow(g, g.sig.row.Version)
 		default:
 			left = append(left, g)
 		}
@@ -40,7 +41,11 @@ func (w *worker) load(groups []*group) []*group {
 
 // readAll reads signers in one round trip.
 func (w *worker) readAll(groups []*group, needs []nonce.SignerNeed) {
-	loaded, err := w.svc.load(needs)
+	var loaded nonce.Loaded
+	err := w.askStore(func(ctx context.Context) (err error) {
+		loaded, err = w.svc.loadBy(ctx, needs)
+		return err
+	})
 	for i, g := range groups {
 		if err != nil {
 			w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: err})
@@ -56,11 +61,11 @@ func (s *signer) safeFloor(t *task) bool {
 	return t.op.Kind == nonce.KindSetFloor && t.op.Floor >= s.safe
 }
 
-// need says what to read for a group: what its last plan wanted, or, of a signer of which
+// need says what to read for a group: what its last plan wanted, and, of a signer of which
 // nothing is remembered, all that its tasks may need.
 func (g *group) need() nonce.SignerNeed {
 	n := nonce.SignerNeed{Signer: g.name, History: g.wants.History, Requests: g.wants.Requests}
-	if g.sig != nil || g.wants.Any() {
+	if g.sig != nil {
 		return n
 	}
 	for _, t := range g.tasks {
@@ -80,6 +85,12 @@ func (g *group) need() nonce.SignerNeed {
 // errUnreadable refuses what concerns a signer whose row cannot be read.
 const errUnreadable nonce.Told = "the stored state of this signer cannot be read; it is stopped until its row is mended"
 
+// alarmUnreadable tells of a row that cannot be read.
+func (s *Service) alarmUnreadable(signer string, version int64, cause error) {
+	s.fig.Invariant()
+	s.log.Error("the row of a signer cannot be read", "signer", signer, "version", version, "error", cause)
+}
+
 // follow takes in one read of a signer.
 func (w *worker) follow(g *group, l *nonce.LoadedSigner) {
 	g.history, g.requests, g.wants = l.History, l.Requests, rules.Wants{}
@@ -93,8 +104,7 @@ func (w *worker) follow(g *group, l *nonce.LoadedSigner) {
 		}
 		w.fenced(g, &l.Shard)
 	case l.Err != nil:
-		w.svc.fig.Invariant()
-		w.svc.log.Error("the row of a signer cannot be read", "signer", g.name, "version", l.Signer.Version, "error", l.Err)
+		w.svc.alarmUnreadable(g.name, l.Signer.Version, l.Err)
 		w.postpone(g, l.Signer.Version)
 		g.sig, g.look, g.listed = nil, false, nonce.DueEntry{}
 		w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.Aborted, Err: errUnreadable})
@@ -105,17 +115,19 @@ func (w *worker) follow(g *group, l *nonce.LoadedSigner) {
 	case g.sig != nil && g.shard.log != nil: // memory is ahead of the rows
 	case g.sig == nil:
 		if g.sig = w.remember(g, l); g.sig == nil {
-			w.stoppedNow(g)
+			w.stoppedNow(g, l.Signer.Version)
 		}
 	case w.compared(g.sig, l):
-		w.stoppedNow(g)
+		w.stoppedNow(g, l.Signer.Version)
 	}
 }
 
 // stoppedNow sends the group of a signer that was just stopped back to front, which refuses
-// all of its tasks but a safe floor.
-func (w *worker) stoppedNow(g *group) {
-	g.sig, g.look = nil, false
+// all of its tasks but a safe floor. What the store has listed of it waits, so that it does not
+// stand before others there. Version is that of its row.
+func (w *worker) stoppedNow(g *group, version int64) {
+	w.postpone(g, version)
+	g.sig, g.look, g.listed = nil, false, nonce.DueEntry{}
 	w.rerouted = append(w.rerouted, g)
 }
 
@@ -165,6 +177,10 @@ func (w *worker) followChain(sig *signer) {
 func (s *Service) load(needs []nonce.SignerNeed) (nonce.Loaded, error) {
 	ctx, cancel := s.timeout()
 	defer cancel()
+	return s.loadBy(ctx, needs)
+}
+
+func (s *Service) loadBy(ctx context.Context, needs []nonce.SignerNeed) (nonce.Loaded, error) {
 	started := time.Now()
 	loaded, err := s.store.Load(ctx, needs)
 	if err == nil {

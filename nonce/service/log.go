@@ -20,7 +20,7 @@ type LogConfig struct {
 	// ShipEvery is between two shipments; while answers wait for one, it is ShipSoon.
 	ShipEvery, ShipSoon time.Duration
 	// ShipSLA is how far the rows may be behind before hand-outs wait for them too, unless the
-	// store is away.
+	// store is away. Batches wait as long for what they read of the store.
 	ShipSLA time.Duration
 	// LostAfter is how long a log is out of reach, or not what was accepted, before it counts as
 	// lost.
@@ -46,7 +46,9 @@ func (c *LogConfig) defaults() {
 }
 
 // settled reports whether batches may go into the log.
-func (lg *shardLog) settled() bool { return lg.serves && len(lg.unanswered) == 0 && !lg.raising }
+func (lg *shardLog) settled() bool {
+	return lg.serves && len(lg.unanswered) == 0 && !lg.raising && !lg.leaving
+}
 
 // shardLog is the log of a shard that is this node's. It belongs to worker.batchMu.
 //
@@ -57,8 +59,12 @@ type shardLog struct {
 	fence      nonce.LogFence
 	engine     lease.Engine
 	serves     bool
-	unanswered []*group  // whose append has an unknown outcome
-	raising    bool      // it is not known whether the try was raised; nothing is appended meanwhile
+	unanswered []*group // whose append has an unknown outcome
+	raising    bool     // it is not known whether the try was raised; nothing is appended meanwhile
+	// A statement that gives the shard the reliable engine was not answered. It may have happened,
+	// or still happen, so nothing is appended any more, and it is sent until it is answered.
+	leaving    bool
+	leavingFor string    // the reason, as turnOff was told
 	failing    time.Time // since when the log does not do what it should; zero: it does
 	retryAt    time.Time // the next try while it fails
 	why        error     // of the last one
@@ -240,9 +246,11 @@ func (w *worker) reserve(groups []*group) []*group {
 	if len(short) == 0 {
 		return groups
 	}
-	ctx, cancel := w.svc.timeout()
-	defer cancel()
-	got, err := w.svc.cfg.Log.Store.Reserve(ctx, w.svc.holder, up)
+	var got []bool
+	err := w.askStore(func(ctx context.Context) (err error) {
+		got, err = w.svc.cfg.Log.Store.Reserve(ctx, w.svc.holder, up)
+		return err
+	})
 	for i, g := range short {
 		if g.shard.log == nil {
 			continue // it was lost with another of its signers
@@ -301,7 +309,7 @@ func (w *worker) accepted(g *group) {
 	if g.look && len(g.tasks) == 0 {
 		w.lookedAt(g)
 	}
-	g.tries, g.giveUpAt = 0, time.Time{}
+	g.tries, g.refuseAt = 0, time.Time{}
 	g.unread()
 }
 
@@ -329,15 +337,20 @@ func (w *worker) waits(g *group, t *task, a *rules.Answer) bool {
 	t.move(waiting)
 	u = w.unship(g.sig)
 	u.waiting = append(u.waiting, untold{g.plan.Signer.Version, t, *a})
-	w.impatient = true
+	w.shipperOf(g.shard).impatient = true
 	return true
 }
 
 // early reports whether a hand-out, or what refuses one, is told before the rows have it: they
 // are not too far behind, unless the store is away, and its nonces are below the ceiling.
 func (w *worker) early(g *group, t *task, a *rules.Answer, now time.Time) bool {
-	return t.op.Kind == nonce.KindAllocate && (len(a.Nonces) > 0 || plainRefusal(a.Err)) &&
+	return handOut(t, a) &&
 		(w.storeAway || now.Sub(g.sig.unshipped.since) < w.svc.cfg.Log.ShipSLA) && covered(g.sig, g.shard.log, g.plan.Signer.Next)
+}
+
+// handOut reports whether an answer hands out, or refuses to.
+func handOut(t *task, a *rules.Answer) bool {
+	return t.op.Kind == nonce.KindAllocate && (len(a.Nonces) > 0 || plainRefusal(a.Err))
 }
 
 // plainRefusal reports whether an error tells nothing of what became of a nonce.
@@ -355,6 +368,7 @@ func (w *worker) notAccepted(sh *shard, groups []*group, wrote bool, err error) 
 		w.fails(sh, err)
 		lg.unanswered = groups
 		for _, g := range groups { // what comes for its signers joins them
+			g.sig.pinned = true
 			g.retryAt = time.Now().Add(time.Hour)
 			for _, t := range g.tasks {
 				t.move(waiting)
@@ -400,7 +414,7 @@ func (g *group) overlay() {
 	}
 }
 
-// unasked are the request ids of a group that nobody has looked up. In a log an id is proved new
+// unasked are the request ids of a group that nobody has looked up, and that are not about to be. In a log an id is proved new
 // before the record is written: by what was not shipped yet, and by the store.
 func (g *group) unasked() (ids []string) {
 	if g.shard.log == nil {
@@ -411,7 +425,7 @@ func (g *group) unasked() (ids []string) {
 		if id == "" || slices.Contains(ids, id) {
 			continue
 		}
-		if _, read := g.requests[id]; read {
+		if _, read := g.requests[id]; read || slices.Contains(g.wants.Requests, id) {
 			continue
 		}
 		if u := g.sig.unshipped; u != nil && slices.ContainsFunc(u.requests, func(q versioned[nonce.Request]) bool { return q.it.ID == id }) {

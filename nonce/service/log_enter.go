@@ -61,11 +61,16 @@ func (w *worker) tendLogs() {
 	}
 	now := time.Now()
 	for _, sh := range w.owned() {
-		if lg := sh.log; lg != nil && (!lg.serves || len(lg.unanswered) > 0 || !lg.failing.IsZero()) && !now.Before(lg.retryAt) {
+		if lg := sh.log; lg != nil && lg.due(now) {
 			w.tryLog(sh)
 		}
 	}
 	w.checkIdle(now)
+}
+
+// due reports whether it is time to try again what has failed.
+func (lg *shardLog) due(now time.Time) bool {
+	return (!lg.serves || len(lg.unanswered) > 0 || lg.leaving || !lg.failing.IsZero()) && !now.Before(lg.retryAt)
 }
 
 // checkIdle looks whether the logs that nobody has used for a while are as this node left them.
@@ -97,10 +102,12 @@ func (w *worker) tryLog(sh *shard) {
 	lg, resting := sh.log, w.svc.reach.resting() // read once: it may end meanwhile
 	switch {
 	case !lg.serves && w.svc.yields():
-		sh.leftTo, sh.leftUntil = w.svc.fleet.Load().heir(sh.id), time.Now().Add(freeFor)
+		sh.leftTo, sh.leftUntil = w.svc.fleet.Load().preferred(sh.id), time.Now().Add(freeFor)
 		w.releaseShards([]*shard{sh})
 	case !lg.serves && w.logLost(lg):
 		w.declare(sh)
+	case lg.leaving:
+		w.turnOff(sh, lg.leavingFor)
 	case lg.serves && w.logLost(lg):
 		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, lg.why))
 	case resting != nil:
@@ -160,6 +167,7 @@ func (w *worker) unstick(sh *shard, each func(*group)) {
 	sh.log.unanswered = nil
 	for _, g := range stuck {
 		delete(w.parked, g.name)
+		g.sig.pinned = false
 		tasks := len(g.tasks)
 		each(g)
 		if len(g.tasks) == 0 && !g.look {
@@ -221,6 +229,7 @@ func (w *worker) enter(sh *shard) {
 	}
 	for _, sig := range folded {
 		if was := w.memory.signers[sig.name]; was != nil {
+			w.stayStopped(was, sig)
 			w.memory.forget(was)
 		}
 		w.followChain(sig)
@@ -234,8 +243,19 @@ func (w *worker) enter(sh *shard) {
 	}
 	lg.trimmed = 0
 	sh.works()
-	w.shippedAt = time.Time{}
+	w.shipperOf(sh).began = time.Time{}
 	w.svc.log.Info("took over a log", "shard", sh.id, "records", len(records), "signers", len(folded), "fencing_token", fence.Token, "head", fence.Head)
+}
+
+// stayStopped has a signer that is read again be stopped as it was, unless its floor is safe by now.
+func (w *worker) stayStopped(was, sig *signer) {
+	switch {
+	case !was.stopped:
+	case sig.row.Floor >= was.safe:
+		sig.shard.stopped.Add(-1)
+	default:
+		sig.stopped, sig.safe = true, was.safe
+	}
 }
 
 // fold lays the records of a log over the rows of their signers.
@@ -330,6 +350,7 @@ func (w *worker) turnOff(sh *shard, reason string) bool {
 	if reason != "" {
 		w.svc.degrade(reason)
 	}
+	lg.leavingFor = reason
 	if !w.flush(sh, true) {
 		if sh.log == lg {
 			w.retryLog(lg)
@@ -403,7 +424,7 @@ func (w *worker) dropLog(sh *shard) {
 	if lg == nil {
 		return
 	}
-	unknown := &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errLogDoubt}
+	lost := &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errLogDoubt}
 	w.unstick(sh, func(g *group) {
 		w.releaseHolds(g)
 		w.endUnknown(g, errLogDoubt, func(*task) bool { return false })
@@ -411,7 +432,7 @@ func (w *worker) dropLog(sh *shard) {
 	})
 	for sig := range lg.dirty {
 		for _, v := range sig.unshipped.waiting {
-			w.refuse(v.task, unknown)
+			w.refuse(v.task, lost)
 		}
 		w.drop(sig)
 	}

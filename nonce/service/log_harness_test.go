@@ -37,6 +37,7 @@ type logWay struct {
 	hangs, refuses atomic.Bool  // a call ends with its context, or at once
 	calls          atomic.Int64 // that were made while it was out of reach
 	losesRaise     atomic.Bool  // the answer to the next Raise is lost
+	losesRecord    atomic.Bool  // the answer to the next Append of a record is lost
 }
 
 func (l *logWay) call(ctx context.Context) error {
@@ -135,6 +136,9 @@ func (l *logWay) Append(ctx context.Context, items []nonce.LogAppend) []error {
 			}
 			return nil
 		})
+		if out[i] == nil && item.Record != nil && l.losesRecord.CompareAndSwap(true, false) {
+			out[i] = &nonce.StoreError{Outcome: nonce.Unknown, Err: errors.New("the answer is lost")}
+		}
 	}
 	return out
 }

@@ -88,6 +88,9 @@ func (s *Service) probe() {
 			return
 		case <-tick.C:
 		}
+		for _, w := range s.workers { // to see whether the store is silent
+			w.signal()
+		}
 	}
 }
 

@@ -233,3 +233,38 @@ func TestATryWhoseRaiseIsNotAnsweredIsNotBelieved(t *testing.T) {
 		}
 	})
 }
+
+// TestNothingIsToldByTheLogWhileTheWayDownIsNotAnswered: the statement that gives the shards the
+// reliable engine happened, nobody was told, and the store is out of reach. What the log would
+// hand out then, nobody would find.
+func TestNothingIsToldByTheLogWhileTheWayDownIsNotAnswered(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, _ := l.start("a")
+		l.on(a)
+		l.allocateAll(a)
+		time.Sleep(2 * time.Second) // all is shipped
+		l.disk.onAfter(func(c memstore.Call) error {
+			if c.Op == memstore.OpShip {
+				l.disk.onBefore(storeAway)
+				return cut(c)
+			}
+			return nil
+		})
+		l.switchTo(a, false)
+		time.Sleep(2 * time.Second)
+		var meanwhile []*pending
+		for i := range shards {
+			meanwhile = append(meanwhile, a.send(allocate(l.disk.nameIn(i)))...)
+		}
+		time.Sleep(time.Second)
+		l.disk.onAfter(nil)
+		l.disk.onBefore(nil)
+		l.await(20*time.Second, "no shard has a log here", func() bool { return len(a.Engine().Here) == 0 })
+		for i, p := range meanwhile {
+			told := p.wait()
+			if next := a.do(allocate(l.disk.nameIn(i))); told == next || next != "1#1" && next != "2#1" {
+				t.Errorf("shard %d: %s was told on the way down, and %s afterwards", i, told, next)
+			}
+		}
+	})
+}

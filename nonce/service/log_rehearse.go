@@ -15,7 +15,7 @@ const maxRehearsals = 64
 
 // rehearsal writes into the logs what the store has answered, behind the answers, before
 // shards get the performance engine. It harms nobody: what it has no room for is left out, and
-// what fails only begins the rehearsal of a shard anew. It has logs of its own beside those that
+// what fails only begins the rehearsal of a shard again. It has logs of its own beside those that
 // serve, at the same servers. The fields below run belong to its goroutine.
 type rehearsal struct {
 	svc      *Service
@@ -43,7 +43,7 @@ type rehearsing struct {
 	fence   nonce.LogFence
 	begun   bool
 	since   time.Time // since when it has kept up
-	why     error     // it last began anew
+	why     error     // it last began again
 	noted   bool
 	trimmed int64
 }
@@ -51,9 +51,9 @@ type rehearsing struct {
 // Rehearsing is how far the rehearsal of a shard is.
 type Rehearsing struct {
 	Shard   int
-	KeptUp  time.Duration // since it began, or began anew
+	KeptUp  time.Duration // since it began, or began again
 	Done    bool
-	Trouble string // why it began anew last; "": it did not
+	Trouble string // why it began again last; "": it did not
 }
 
 // rehearse keeps what a group is about to change for the rehearsal, if one runs.
@@ -99,7 +99,7 @@ var (
 	errRehearsalBehind = errors.New("the log was behind the store")
 )
 
-// restart has a shard begin anew.
+// restart has a shard begin again.
 func (sh *rehearsing) restart(why error) { sh.since, sh.why, sh.begun = time.Now(), why, false }
 
 // look begins and ends rehearsals, compares the fence of each shard, so that it is known of one

@@ -11,6 +11,7 @@ import (
 
 // shipment is what goes to the store at a time, and comes back with what became of it.
 type shipment struct {
+	by      *shipper
 	what    nonce.Shipment
 	logs    []*shardLog // of each of its shards
 	shards  []*shard
@@ -22,18 +23,43 @@ type shipment struct {
 	refused error // why writes without a result were refused, each alone
 }
 
-// ship is the goroutine that sends a worker's shipments, one at a time.
-func (w *worker) ship(stop <-chan struct{}) {
+// shippers is how many shipments of a worker are under way at a time, at most. The shards of
+// one do not wait until the store has answered another.
+const shippers = 2
+
+// shipper sends the shipments of some of a worker's shards, one at a time.
+type shipper struct {
+	worker    *worker
+	shipments chan *shipment // to its goroutine
+
+	// What follows belongs to worker.batchMu.
+	underWay  bool        // a shipment is
+	began     time.Time   // when the last one did
+	due       time.Time   // when it is time to look at shipping again
+	timer     *time.Timer // wakes the worker then
+	impatient bool        // answers wait for a shipment
+}
+
+func newShipper(w *worker) *shipper { return &shipper{worker: w, shipments: make(chan *shipment, 1)} }
+
+// shipperOf is the one of a shard.
+func (w *worker) shipperOf(sh *shard) *shipper {
+	return w.shippers[sh.id/len(w.svc.workers)%shippers]
+}
+
+// run is the goroutine that sends the shipments.
+func (p *shipper) run(stop <-chan struct{}) {
+	w := p.worker
 	for {
 		select {
 		case <-stop:
 			return
-		case s := <-w.shipments:
+		case s := <-p.shipments:
 			if len(s.what.Shards) > 0 {
 				w.svc.dispatch(s)
 			}
 			w.mu.Lock()
-			w.arrived = s
+			w.arrived = append(w.arrived, s)
 			w.mu.Unlock()
 			w.signal()
 			w.trim(s)
@@ -109,27 +135,36 @@ func (w *worker) serving() (all []*shard) {
 	return all
 }
 
-// shipNext begins a shipment, if it is time for one and none is under way.
+// shipNext begins the shipments for which it is time, one a shipper.
 func (w *worker) shipNext() {
-	cfg := w.svc.cfg.Log
-	if cfg == nil || w.shipping {
+	if w.svc.cfg.Log == nil {
 		return
 	}
+	serving := w.serving()
+	for _, p := range w.shippers {
+		if !p.underWay {
+			p.next(slices.DeleteFunc(slices.Clone(serving), func(sh *shard) bool { return w.shipperOf(sh) != p }))
+		}
+	}
+}
+
+// next begins a shipment of what the logs of the shipper's shards have, if it is time for one.
+func (p *shipper) next(shards []*shard) {
+	w, cfg := p.worker, p.worker.svc.cfg.Log
 	now := time.Now()
-	shards := w.serving()
 	if len(shards) == 0 {
-		w.shipDue = time.Time{}
+		p.due = time.Time{}
 		return
 	}
 	wait := cfg.ShipEvery
-	if w.impatient {
+	if p.impatient {
 		wait = cfg.ShipSoon
 	}
-	if due := w.shippedAt.Add(wait); now.Before(due) {
-		w.wakeAt(due)
+	if due := p.began.Add(wait); now.Before(due) {
+		p.wakeAt(due)
 		return
 	}
-	s := &shipment{}
+	s := &shipment{by: p}
 	for _, sh := range shards {
 		lg := sh.log
 		if lg.shipped > lg.trimmed {
@@ -141,24 +176,29 @@ func (w *worker) shipNext() {
 			w.pack(s, sh)
 		}
 	}
-	w.shippedAt, w.impatient = now, false
-	w.wakeAt(now.Add(cfg.ShipEvery))
+	p.began, p.impatient = now, false
+	p.wakeAt(now.Add(cfg.ShipEvery))
 	if len(s.what.Shards) == 0 && len(s.trims) == 0 {
 		return
 	}
 	s.what.Grant = nonce.Grant{For: cfg.Grant, LongestHold: w.svc.cfg.MaxHold}
-	w.shipping = true
-	w.shipments <- s
+	p.underWay = true
+	p.shipments <- s
 }
 
 // wakeAt wakes the worker then.
-func (w *worker) wakeAt(at time.Time) {
-	w.shipDue = at
-	if w.shipTimer == nil {
-		w.shipTimer = time.AfterFunc(time.Until(at), w.signal)
+func (p *shipper) wakeAt(at time.Time) {
+	p.due = at
+	if p.timer == nil {
+		p.timer = time.AfterFunc(time.Until(at), p.worker.signal)
 		return
 	}
-	w.shipTimer.Reset(time.Until(at))
+	p.timer.Reset(time.Until(at))
+}
+
+// isDue reports whether it is time to look at shipping again.
+func (p *shipper) isDue(now time.Time) bool {
+	return !p.underWay && !p.due.IsZero() && !now.Before(p.due)
 }
 
 // pack adds what a shard's log has to a shipment.
@@ -226,7 +266,7 @@ func (w *worker) shipped(s *shipment) {
 			continue
 		}
 		if s.out.Granted[i] {
-			if until := s.began.Add(w.svc.cfg.Log.Grant); until.After(lg.trust) {
+			if until := s.began.Add(s.what.Grant.For); until.After(lg.trust) {
 				lg.trust = until
 			}
 		}
@@ -237,15 +277,18 @@ func (w *worker) shipped(s *shipment) {
 	if len(s.what.Shards) == 0 {
 		return
 	}
-	if w.storeAway = s.err != nil && nonce.OutcomeOf(s.err) != nonce.Aborted; s.err != nil {
+	w.noteStore(s.err != nil && nonce.OutcomeOf(s.err) != nonce.Aborted)
+	if s.err != nil {
 		w.svc.log.Warn("what the log has was not shipped; it is tried again", "signers", len(s.what.Writes), "error", s.err)
 		return
 	}
+	w.svc.hears(time.Now())
 	if s.refused == nil {
 		w.svc.clock.observe(s.began, time.Now(), s.out.Now)
 	}
 	w.loseNotGranted(s)
 	var moved []*signer
+	known := make(map[*signer]bool) // signers of which the store has a request id that is to be new
 	for i, sig := range s.signers {
 		if sig.unshipped == nil || !slices.Contains(s.logs, sig.shard.log) {
 			continue // it was lost meanwhile
@@ -265,10 +308,10 @@ func (w *worker) shipped(s *shipment) {
 			w.lose(sh)
 			sh.unsure = true
 		default:
-			moved = append(moved, sig)
+			moved, known[sig] = append(moved, sig), s.out.Results[i] == nonce.IDKnown
 		}
 	}
-	w.look(moved)
+	w.look(moved, known)
 }
 
 // loseNotGranted gives up the shards whose rows are not as this node believes, also where the
@@ -341,9 +384,12 @@ func (w *worker) tellLate(v untold) {
 
 var errAfterLoss = errors.New("the row of the signer shows less than the store confirmed")
 
+var errKnownRequest = errors.New("the store has a request id that the log took for new")
+
 // look reads signers whose shipment was left out: a shipment before it, whose outcome was
-// unknown, may have brought the row to where it is, or somebody has it locked.
-func (w *worker) look(signers []*signer) {
+// unknown, may have brought the row to where it is, or somebody has it locked. Where neither is
+// so and a request id is known, the signer is stopped.
+func (w *worker) look(signers []*signer, known map[*signer]bool) {
 	if len(signers) == 0 {
 		return
 	}
@@ -364,6 +410,8 @@ func (w *worker) look(signers []*signer) {
 			w.lose(sig.shard)
 		case l.Err != nil:
 			w.svc.log.Error("the row of a signer cannot be read, so it is not shipped", "signer", sig.name, "error", l.Err)
+		case l.Signer.Version == u.base.Version && known[sig]:
+			w.stopRefused(sig, errKnownRequest)
 		case l.Signer.Version == u.base.Version: // somebody has it locked
 		case l.Signer.Version > u.base.Version && l.Signer.Version <= sig.row.Version && l.Token == sig.shard.term.Load():
 			w.inRow(sig, l.Signer, l.Token)
@@ -375,8 +423,8 @@ func (w *worker) look(signers []*signer) {
 	}
 }
 
-// flush ships what a shard's log has, and waits for it. It tries a few times, because a shipment
-// may be under way.
+// flush ships what a shard's log has, and waits for it; off gives the shard the reliable engine
+// with it. It tries a few times, because a shipment may be under way.
 func (w *worker) flush(sh *shard, off bool) (whole bool) {
 	for range 4 {
 		lg := sh.log
@@ -388,9 +436,10 @@ func (w *worker) flush(sh *shard, off bool) (whole bool) {
 		s.what.Shards[0].Off = off
 		s.what.Grant = nonce.Grant{LongestHold: w.svc.cfg.MaxHold}
 		w.svc.dispatch(s)
+		lg.leaving = lg.leaving || off && s.err != nil && nonce.OutcomeOf(s.err) == nonce.Unknown
 		w.shipped(s)
 		switch {
-		case s.err != nil && nonce.OutcomeOf(s.err) == nonce.NotSent:
+		case s.err != nil && nonce.OutcomeOf(s.err) != nonce.Aborted:
 			return false
 		case s.err == nil && s.out.Whole[0]:
 			return true
@@ -419,11 +468,16 @@ func (w *worker) logDue() bool {
 		return w.laterDue()
 	}
 	now := time.Now()
-	if !w.shipping && !w.shipDue.IsZero() && !now.Before(w.shipDue) {
+	for _, p := range w.shippers {
+		if p.isDue(now) {
+			return true
+		}
+	}
+	if w.storeQuiet() {
 		return true
 	}
 	for _, sh := range w.owned() {
-		if lg := sh.log; lg != nil && (!lg.serves || len(lg.unanswered) > 0 || !lg.failing.IsZero()) && !now.Before(lg.retryAt) {
+		if lg := sh.log; lg != nil && lg.due(now) {
 			return true
 		}
 	}
@@ -435,11 +489,12 @@ func (w *worker) laterDue() bool {
 	return slices.ContainsFunc(w.later, func(v untold) bool { return v.answer.After <= now })
 }
 
-// tendShipping follows a shipment that came back, and tells who waited for a time.
-func (w *worker) tendShipping(arrived *shipment) {
-	if arrived != nil {
-		w.shipping = false
-		w.shipped(arrived)
+// tendShipping follows shipments that came back, and tells who waited for a time.
+func (w *worker) tendShipping(arrived []*shipment) {
+	w.checkStore()
+	for _, s := range arrived {
+		s.by.underWay = false
+		w.shipped(s)
 	}
 	later := w.later
 	w.later = nil

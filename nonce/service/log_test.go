@@ -8,6 +8,7 @@ import (
 
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
+	"noncegate/nonce/service"
 )
 
 // storeAway is a store that is out of reach.
@@ -154,6 +155,83 @@ func TestAStopDoesNotRefuseWhatTheLogMayHave(t *testing.T) {
 		}
 		if got := behind.wait(); got != "draining" {
 			t.Errorf("what came behind it: %s", got)
+		}
+	})
+}
+
+// TestARequestIDThatComesWhileAnAppendIsNotAnsweredIsLookedUp: the batch before it also wants a
+// row of the history.
+func TestARequestIDThatComesWhileAnAppendIsNotAnsweredIsLookedUp(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		n, way := l.start("a")
+		l.on(n)
+		name := l.disk.nameIn(0)
+		asking := allocate(name)
+		asking.RequestID = "r"
+		first := n.do(asking)
+		second := n.do(allocate(name))
+		used := n.do(&nonce.Op{Kind: nonce.KindMarkUsed, Signer: name, Nonce: 1, Attempt: 1})
+		if first != "0#1" || second != "1#1" || used != "CONSUMED" {
+			t.Fatal(first, second, used)
+		}
+		n.Ship()
+		plug := name + "*"
+		for i := 0; nonce.ShardOf(plug, shards) != 0; i++ {
+			plug = fmt.Sprint("plug-", i)
+		}
+		way.losesRecord.Store(true)
+		way.losesRaise.Store(true)
+		began, open := l.disk.hold(memstore.OpLoad, plug)
+		n.send(&nonce.Op{Kind: nonce.KindStatus, Signer: plug})
+		<-began
+		batch := n.send(allocate(name), &nonce.Op{Kind: nonce.KindMarkUsed, Signer: name, Nonce: 1, Attempt: 1})
+		open()
+		time.Sleep(10 * time.Millisecond)
+		asking = allocate(name)
+		asking.RequestID = "r"
+		again := n.send(asking)[0]
+		if got := results(batch); got[0] != "2#1" || got[1] != "CONSUMED" {
+			t.Error(got)
+		}
+		if got := again.wait(); got != first {
+			t.Errorf("the same request id was given %s, and before %s", got, first)
+		}
+	})
+}
+
+// TestASignerIsRememberedWhileItsAppendIsNotAnswered, though there are more signers than are
+// remembered as a rule.
+func TestASignerIsRememberedWhileItsAppendIsNotAnswered(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		n, way := l.start("a", func(c *service.Config) { c.Workers, c.MaxSigners = 1, 1 })
+		l.on(n)
+		l.allocateAll(n)
+		n.Ship()
+		way.losesRecord.Store(true)
+		way.losesRaise.Store(true)
+		first := n.send(allocate(l.disk.nameIn(0)))[0]
+		time.Sleep(10 * time.Millisecond)
+		if got := n.do(allocate(l.disk.nameIn(1))); got != "1#1" {
+			t.Errorf("of another shard: %s", got)
+		}
+		behind := n.send(allocate(l.disk.nameIn(0)))[0]
+		if a, b := first.wait(), behind.wait(); a != "1#1" || b != "2#1" {
+			t.Errorf("got %s, and %s behind it", a, b)
+		}
+	})
+}
+
+// TestAShipmentByHandDoesNotProlongTheGrant, which it does not write either.
+func TestAShipmentByHandDoesNotProlongTheGrant(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		n, _ := l.start("a")
+		l.on(n)
+		left := func() time.Duration { return n.Engine().Here[0].Grant }
+		l.await(time.Minute, "some of the grant is over", func() bool { return left() < logGrant*8/10 })
+		before := left()
+		n.Ship()
+		if after := left(); after > before {
+			t.Errorf("%v of the grant was left, and then %v", before, after)
 		}
 	})
 }

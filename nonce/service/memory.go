@@ -16,12 +16,14 @@ type signer struct {
 
 	chain nonce.ChainSigner // nil: no chain is configured for it
 
+	size      int64      // of memory, as it was counted last
 	dueAt     int64      // for when it is in the list of deadlines; 0: it is not
 	place     int        // in that list
 	listed    int64      // for when the store has it listed, as far as is known; 0: it is not
 	unshipped *unshipped // what the store does not have yet; nil: nothing
 	block     int64      // nonces that are reserved ahead
 
+	pinned  bool  // the log may have what was appended of it last; memory has not followed yet
 	stopped bool  // the store showed less of it than was seen
 	safe    int64 // a floor at or above it lets it serve again
 
@@ -31,7 +33,13 @@ type signer struct {
 // bytes is what the signer takes of memory, about.
 func (s *signer) bytes() int64 {
 	const fixed = int64(unsafe.Sizeof(signer{})) + 64 // and its place in the map
-	return fixed + int64(len(s.name)) + int64(cap(s.row.Live))*int64(unsafe.Sizeof(nonce.Entry{}))
+	n := fixed + int64(len(s.name)) + int64(cap(s.row.Live))*int64(unsafe.Sizeof(nonce.Entry{}))
+	for i := range s.row.Live {
+		if note := s.row.Live[i].Note; note != nil {
+			n += int64(unsafe.Sizeof(*note)) + int64(len(note.Reason)+len(note.Replaced))
+		}
+	}
+	return n
 }
 
 // firstDeadline is the earliest deadline of a hold, 0 without any.
@@ -76,16 +84,22 @@ func (m *memory) use(name string) *signer {
 func (m *memory) add(s *signer) {
 	m.signers[s.name] = s
 	m.link(s)
-	m.bytes += s.bytes()
+	m.count(s)
 	m.dates.expect(s)
+}
+
+// count follows what the signer takes.
+func (m *memory) count(s *signer) {
+	was := s.size
+	s.size = s.bytes()
+	m.bytes += s.size - was
 }
 
 // set replaces the row of a signer, which may have been forgotten since it was found.
 func (m *memory) set(s *signer, row nonce.Signer, token int64) {
-	before := s.bytes()
 	s.row, s.token = row, token
 	if m.signers[s.name] == s {
-		m.bytes += s.bytes() - before
+		m.count(s)
 		m.dates.expect(s)
 	}
 }
@@ -96,7 +110,8 @@ func (m *memory) forget(s *signer) {
 	}
 	m.unlink(s)
 	m.dates.drop(s)
-	m.bytes -= s.bytes()
+	m.bytes -= s.size
+	s.size = 0
 	delete(m.signers, s.name)
 	s.disown()
 }
@@ -113,7 +128,7 @@ func (s *signer) disown() {
 func (m *memory) evict() {
 	for n := len(m.signers); n > 0 && (len(m.signers) > m.maxCount || m.bytes > m.maxBytes); n-- {
 		s := m.newest.newer // the one used longest ago
-		if s.stopped || s.unshipped != nil {
+		if s.stopped || s.unshipped != nil || s.pinned {
 			m.unlink(s)
 			m.link(s)
 			continue

@@ -269,7 +269,7 @@ func TestWhenTheStoreMayBeAnotherEverySignerIsComparedBeforeItsNextUse(t *testin
 	n.want("allocate -> 1#1", "allocate -> 2#1", "allocate signer=other -> 1#1")
 	for _, name := range []string{signer, "other"} {
 		if got := d.summary(t, name).Lease.Token; got != 2 {
-			t.Errorf("%s: got token %d, want 2: acquired anew once", name, got)
+			t.Errorf("%s: got token %d, want 2: acquired again once", name, got)
 		}
 	}
 }

@@ -12,13 +12,13 @@ import (
 
 // Ownership is a shard as this node sees it.
 type Ownership struct {
-	Shard  int
-	Owner  string // node id; "": nobody
-	URL    string // where that node is
-	Token  int64
-	Mine   bool   // this node serves it
-	Heir   string // the node that should have it; "": there is none
-	Pinned string // the node that it is pinned to; "": the balance says who should have it
+	Shard     int
+	Owner     string // node id; "": nobody
+	URL       string // where that node is
+	Token     int64
+	Mine      bool   // this node serves it
+	Preferred string // the node that should have it; "": there is none
+	Pinned    string // the node that it is pinned to; "": the balance says who should have it
 	// Stopped is how many of its signers are stopped here. While there are any, this node
 	// keeps a shard that it serves.
 	Stopped int
@@ -31,7 +31,7 @@ func (s *Service) Shards() []Ownership {
 		row := sh.view.Load()
 		out[i] = Ownership{
 			Shard: i, Owner: row.Owner.Node, URL: f.nodes[row.Owner.Node].URL, Token: row.Token,
-			Mine: sh.mine(), Heir: f.heir(i), Pinned: f.pinned[i],
+			Mine: sh.mine(), Preferred: f.preferred(i), Pinned: f.pinned[i],
 			Stopped: int(sh.stopped.Load()),
 		}
 	}
@@ -85,7 +85,7 @@ func (e *NoNodeError) Error() string {
 }
 
 // Move pins a shard to a node, which must be one that serves shards now, or with "" unpins
-// it, and returns the shard as it is then. Its owner gives it up, and the heir takes it, when
+// it, and returns the shard as it is then. Its owner gives it up, and the preferred owner takes it, when
 // they look next. A *NoShardError or *NoNodeError means that nothing changed; of any other
 // error nonce.StoreError says what happened.
 func (s *Service) Move(ctx context.Context, shard int, node string) (Ownership, error) {

@@ -63,7 +63,7 @@ func TestAShardThatIsMovedIsServedByThatNodeAndComesBackWhenUnpinned(t *testing.
 		moved := before[0]
 		// Any node may be asked, not only the owner.
 		o, err := b.Move(t.Context(), moved, "b")
-		if err != nil || o.Shard != moved || o.Owner != "a" || o.Heir != "b" || o.Pinned != "b" || o.Mine {
+		if err != nil || o.Shard != moved || o.Owner != "a" || o.Preferred != "b" || o.Pinned != "b" || o.Mine {
 			t.Fatalf("got %+v, %v", o, err)
 		}
 		time.Sleep(time.Second + time.Millisecond)
@@ -76,11 +76,11 @@ func TestAShardThatIsMovedIsServedByThatNodeAndComesBackWhenUnpinned(t *testing.
 			t.Errorf("later a has %v, b has %v", a.owned(), b.owned())
 		}
 		for name, n := range map[string]*node{"a": a, "b": b} {
-			if o := n.Shards()[moved]; o.Owner != "b" || o.URL != "ws://b" || o.Pinned != "b" || o.Heir != "b" || o.Mine != (n == b) {
+			if o := n.Shards()[moved]; o.Owner != "b" || o.URL != "ws://b" || o.Pinned != "b" || o.Preferred != "b" || o.Mine != (n == b) {
 				t.Errorf("%s shows %+v", name, o)
 			}
 		}
-		if o, err := a.Move(t.Context(), moved, ""); err != nil || o.Pinned != "" || o.Heir != "a" {
+		if o, err := a.Move(t.Context(), moved, ""); err != nil || o.Pinned != "" || o.Preferred != "a" {
 			t.Fatalf("unpinned: %+v, %v", o, err)
 		}
 		time.Sleep(10 * time.Second)
@@ -102,7 +102,7 @@ func TestAPinIsForAsLongAsItsNodeLives(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
-		if o := a.Shards()[moved]; !o.Mine || o.Pinned != "b" || o.Heir != "a" {
+		if o := a.Shards()[moved]; !o.Mine || o.Pinned != "b" || o.Preferred != "a" {
 			t.Errorf("without b: %+v", o)
 		}
 		start(t, d, "b", watchEvery(500*time.Millisecond))

@@ -34,7 +34,7 @@ type group struct {
 	noExpiry          bool           // overdue holds stay as they are in this batch
 	look              bool           // it is looked at for overdue holds
 	listed            nonce.DueEntry // as which the store has listed it; without a name: it does not matter
-	retryAt, giveUpAt time.Time      // while it is parked: the next try, and when it is refused
+	retryAt, refuseAt time.Time      // while it is parked: the next try, and when it is refused
 	pause             time.Duration  // before the next try at a lock
 }
 
@@ -68,7 +68,7 @@ func (w *worker) failGroup(g *group, err error) {
 }
 
 // round takes every group one step further and returns those that go on. A step may end,
-// park or route a group, or put it into anew to begin the next round at front.
+// park or route a group, or put it into worker.rerouted to begin the next round at front.
 func (w *worker) round(groups []*group) []*group {
 	groups = w.front(groups)
 	groups = w.ensureOwned(groups)
@@ -89,7 +89,7 @@ func (w *worker) front(groups []*group) []*group {
 			continue
 		}
 		if len(g.tasks) > 0 && g.tasks[0].op.Kind == nonce.KindList { // for what the rows do not have yet
-			w.impatient = true
+			w.shipperOf(g.shard).impatient = true
 			w.park(g, errLogBehind)
 			continue
 		}
@@ -112,7 +112,7 @@ func (w *worker) dismiss(g *group) {
 		switch {
 		case t.gone():
 			w.refuse(t, nonce.ErrGone)
-		case to != nil && !t.reads() && !(t.own() && w.svc.cfg.Router != nil):
+		case to != nil && !t.reads() && !(t.local() && w.svc.cfg.Router != nil):
 			w.refuse(t, to)
 		}
 	}

@@ -48,7 +48,7 @@ func apart(*service.Config) { time.Sleep(150 * time.Millisecond) }
 // TestAShardThatIsGivenUpForAnotherIsNotTakenAgain: requests go on at every node while the
 // shards move, those of b and c by the node that has them.
 func TestAShardThatIsGivenUpForAnotherIsNotTakenAgain(t *testing.T) {
-	for name, asking := range map[string][]string{"its own clients ask": {"a"}, "other nodes ask": {"c"}, "the heir asks": {"b"}, "everybody asks": three} {
+	for name, asking := range map[string][]string{"its own clients ask": {"a"}, "other nodes ask": {"c"}, "the preferred owner asks": {"b"}, "everybody asks": three} {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, three, func(t *testing.T, c *cluster) {
 				for _, name := range asking {
@@ -71,8 +71,8 @@ func TestAShardThatIsGivenUpForAnotherIsNotTakenAgain(t *testing.T) {
 	}
 }
 
-// TestWithoutForwardingAShardThatIsGivenUpIsLeftToItsHeir: clients are told who that is.
-func TestWithoutForwardingAShardThatIsGivenUpIsLeftToItsHeir(t *testing.T) {
+// TestWithoutForwardingAShardThatIsGivenUpIsLeftToItsPreferredOwner: clients are told who that is.
+func TestWithoutForwardingAShardThatIsGivenUpIsLeftToItsPreferredOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk()
 		a := start(t, d, "a", watchEvery(500*time.Millisecond))

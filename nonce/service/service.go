@@ -20,7 +20,7 @@
 // basic, held for a whole batch or transaction, calls of the store included; Service.looking,
 // held while the store is asked for the fleet; then worker.mu, remoteSigner.mu, clock.mu, reach.mu
 // and those of package fairness, of which nobody has two, and under which nothing waits.
-// Only giveAllBack holds several batchMu, those of all workers in order. Service.gate is apart: it is
+// Only releaseAll holds several batchMu, those of all workers in order. Service.gate is apart: it is
 // held for a moment, and nothing else is taken under it.
 //
 // Where to begin reading: worker.go and batch.go (a batch), round.go (one step of it), then its
@@ -63,6 +63,7 @@ type Service struct {
 	looking sync.Mutex // held while the store is asked for the fleet
 	fleet   atomic.Pointer[fleet]
 	keeper  *lease.Keeper
+	heard   atomic.Pointer[time.Time] // when the store answered last
 	// leasedUntil is the end of the lease, by the last heartbeat, whose goroutine has it.
 	leasedUntil time.Time
 
@@ -138,7 +139,9 @@ func (s *Service) begin(ctx context.Context) (err error) {
 		for _, w := range s.workers {
 			s.runs.Go(func() { w.loop(s.stop) })
 			if s.cfg.Log != nil {
-				s.runs.Go(func() { w.ship(s.stop) })
+				for _, p := range w.shippers {
+					s.runs.Go(func() { p.run(s.stop) })
+				}
 			}
 		}
 	}
@@ -314,7 +317,7 @@ func (s *Service) Stop() {
 		close(s.stop)
 		s.runs.Wait()
 		if s.basic == nil {
-			s.giveAllBack()
+			s.releaseAll()
 			for _, w := range s.workers {
 				w.failParked()
 			}

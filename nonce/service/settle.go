@@ -8,7 +8,7 @@ import (
 	"noncegate/nonce/rules"
 )
 
-// settle deals with a commit whose outcome is unknown. The shards are acquired anew, with a
+// settle deals with a commit whose outcome is unknown. The shards are acquired again, with a
 // higher token, before anything of their signers is read or answered: from then on the late
 // commit is either visible or refused, and only then does reading settle it. Where another
 // node has the shard by now, its token does the same.
@@ -95,8 +95,11 @@ func (w *worker) settled(g *group, l *nonce.LoadedSigner, cause error) (stopped 
 	default: // others wrote since: the request id tells, and a task without one stays unknown
 		w.releaseHolds(g)
 		w.endUnknown(g, cause, func(t *task) bool {
-			t.mayBeDone = t.op.RequestID != ""
-			return t.mayBeDone
+			if t.op.RequestID == "" {
+				return false
+			}
+			t.become(uncertain)
+			return true
 		})
 	}
 	g.unread()

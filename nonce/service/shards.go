@@ -127,8 +127,8 @@ func (f *fleet) missServing(all *lease.Owners, before *fleet, now time.Time) {
 	}
 }
 
-// heir is the node that should have a shard, "" without any.
-func (f *fleet) heir(shard int) string {
+// preferred is the node that should have a shard, "" without any.
+func (f *fleet) preferred(shard int) string {
 	if i := f.assign[shard]; i >= 0 {
 		return f.live[i]
 	}
@@ -181,8 +181,8 @@ func (s *Service) elsewhere(sh *shard) (node, url string) {
 		return owner.Node, f.nodes[owner.Node].URL
 	}
 	free := view.Owner.Node == "" || view.Performance && s.yields()
-	if heir := f.heir(sh.id); free && heir != "" && heir != s.holder.Node && !sh.unsure && s.reaches(heir) {
-		return heir, f.nodes[heir].URL
+	if preferred := f.preferred(sh.id); free && preferred != "" && preferred != s.holder.Node && !sh.unsure && s.reaches(preferred) {
+		return preferred, f.nodes[preferred].URL
 	}
 	return "", ""
 }
@@ -194,7 +194,7 @@ func (s *Service) left(sh *shard) *nonce.NotOwnerError {
 	f, view := s.fleet.Load(), sh.view.Load()
 	to, free := sh.leftTo, view.Owner.Node == "" && time.Now().Before(sh.leftUntil)
 	if view.Performance && s.yields() && s.cfg.Log != nil && !sh.unsure {
-		to, free = f.heir(sh.id), !s.held(f, view.Owner)
+		to, free = f.preferred(sh.id), !s.held(f, view.Owner)
 	}
 	if sh.mine() || to == "" || to == s.holder.Node || !free || !s.reaches(to) {
 		return nil
@@ -243,6 +243,7 @@ func (s *Service) grant(row *lease.Shard) lease.Grant {
 // node: it is acquired again, or, by a node that retired, given back.
 func (s *Service) renewed(r lease.Renewal, started, ended time.Time) {
 	s.clock.observe(started, ended, r.Now)
+	s.hears(ended)
 	result := nonce.RenewInTime
 	if s.leasedUntil.Before(r.Now) && !s.leasedUntil.IsZero() {
 		result = nonce.RenewLate

@@ -25,7 +25,8 @@ const (
 	// sweepMargin is how long a hold lasts beyond its deadline before it is looked at: the
 	// second of the rules, and what the node does not know of the store's clock.
 	sweepMargin = 1050 // ms
-	// unreadableAgain is when a signer whose row cannot be read is looked at again.
+	// unreadableAgain is when a signer that is stopped, or whose row cannot be read, is looked at
+	// again.
 	unreadableAgain = 600_000 // ms
 )
 
@@ -231,8 +232,8 @@ func (w *worker) lookedAt(g *group) {
 	}
 }
 
-// postpone lists a signer that cannot be read for later, so that those behind it in the
-// store's list are found.
+// postpone lists a signer that cannot be read, or is stopped, for later, so that those behind it
+// in the store's list are found.
 func (w *worker) postpone(g *group, version int64) {
 	if g.listed.Signer == "" {
 		return
@@ -241,6 +242,6 @@ func (w *worker) postpone(g *group, version int64) {
 	defer cancel()
 	later := nonce.Write{Name: g.name, Term: g.shard.shardTerm(), Epoch: w.epoch, Check: true, Signer: nonce.Signer{Version: version}, DueAt: w.svc.clock.now().Earliest + unreadableAgain}
 	if _, err := w.svc.store.Commit(ctx, w.svc.holder, []nonce.Write{later}); err != nil {
-		w.svc.log.Debug("a signer that cannot be read stays listed", "signer", g.name, "error", err)
+		w.svc.log.Debug("a signer that is stopped, or cannot be read, stays listed", "signer", g.name, "error", err)
 	}
 }

@@ -25,7 +25,7 @@ func (s *Service) UnknownCommits() int64 { return s.tally.unknown.Load() }
 
 // VersionConflicts is how many writes of one signer the store refused because its
 // version had moved on under the same token: a node in mode basic had written
-// meanwhile. Nothing of them happened, and they were read and planned anew. A node
+// meanwhile. Nothing of them happened, and they were read and planned again. A node
 // in mode basic has none itself: it decides under the lock of the row.
 func (s *Service) VersionConflicts() int64 { return s.tally.moved.Load() }
 

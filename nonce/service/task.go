@@ -16,14 +16,13 @@ type task struct {
 	op       *nonce.Op
 	queuedAt time.Time
 	where    whereabouts
-	decided  bool  // it has its outcome
+	outcome  outcome
 	placed   bool  // it holds a place of its worker's queue
 	taken    *bool // with caller-runs: set once it was taken from the queue, under its worker.s batchMu
 
-	stream    *remoteSigner // while it is forwarded
-	order     int           // among the tasks of its stream
-	hops      int           // how often it was sent to another node, or had to be routed again
-	mayBeDone bool          // another node, or a commit of unknown outcome, may have done it
+	stream *remoteSigner // while it is forwarded
+	order  int           // among the tasks of its stream
+	hops   int           // how often it was sent to another node, or had to be routed again
 }
 
 // whereabouts is where a task is.
@@ -59,12 +58,35 @@ func (t *task) move(to whereabouts) {
 	t.where = to
 }
 
-// end gives the task its outcome, once.
-func (t *task) end(err error) {
-	if t.decided {
+// outcome is what became of an op, as far as is known.
+type outcome uint8
+
+const (
+	pending   outcome = iota // nothing of it was done that anybody must be told of
+	uncertain                // another node, or a commit that was not answered, may have done it; it is looked into
+	committed                // it happened, or it was answered from what had
+	refused                  // nothing of it happened
+	unknown                  // nobody knows; its caller is told so
+)
+
+// become gives the task its outcome. Those from committed on are final.
+func (t *task) become(to outcome) {
+	if t.over() {
 		panic(fmt.Sprintf("nonce/service: a %s op has two outcomes", t.op.Kind))
 	}
-	t.decided, t.op.Err = true, err
+	t.outcome = to
+}
+
+// end gives the task its final outcome.
+func (t *task) end(err error) {
+	to := refused
+	if away, is := errors.AsType[*nonce.UnavailableError](err); err == nil {
+		to = committed
+	} else if is && away.Outcome == nonce.Unknown {
+		to = unknown
+	}
+	t.become(to)
+	t.op.Err = err
 }
 
 // refuse ends the task without a result. An op that another node, or a commit before, may
@@ -74,7 +96,7 @@ func (t *task) end(err error) {
 func (t *task) refuse(err error) {
 	clearResult(t.op)
 	_, conflict := errors.AsType[*nonce.ConflictError](err)
-	if t.mayBeDone && !t.op.OnlyKnown && !(conflict && t.op.Kind == nonce.KindAllocate) {
+	if t.outcome == uncertain && !t.op.OnlyKnown && !(conflict && t.op.Kind == nonce.KindAllocate) {
 		err = &nonce.UnavailableError{Outcome: nonce.Unknown, Err: fmt.Errorf("%w, and then: %v", errDoubt, err)}
 	}
 	t.end(err)
@@ -129,15 +151,15 @@ func (t *task) tell() nonce.Waker {
 	return t.op.Completion.Done(t.op)
 }
 
-// over reports whether the task has its outcome.
-func (t *task) over() bool { return t.decided }
+// over reports whether the task has its final outcome.
+func (t *task) over() bool { return t.outcome >= committed }
 
 // gone reports whether nobody waits for the op any more.
 func (t *task) gone() bool { return t.op.Completion != nil && t.op.Completion.Gone() }
 
-// own reports whether the op is a client's of this node, which may be sent to another;
+// local reports whether the op is a client's of this node, which may be sent to another;
 // those of other nodes may not.
-func (t *task) own() bool { return t.op.Path == nil }
+func (t *task) local() bool { return t.op.Path == nil }
 
 // reads reports whether the op changes nothing.
 func (t *task) reads() bool {

@@ -53,7 +53,7 @@ func (w *watch) balance() {
 	}
 	f := s.fleet.Load()
 	for i, sh := range s.shards {
-		row, heir := sh.view.Load(), f.heir(i)
+		row, preferred := sh.view.Load(), f.preferred(i)
 		free := row.Owner.Node == "" || row.Owner.Node == s.holder.Node || !s.held(f, row.Owner)
 		if sh.mine() || !free {
 			w.freeSince[i] = time.Time{}
@@ -66,12 +66,12 @@ func (w *watch) balance() {
 			// It was taken from this node, which was paused perhaps. To ask for it tells.
 			sh.worker.order(order{shard: sh, take: true})
 		case sh.mine():
-			if moves > 0 && w.mayGo(sh, heir) {
+			if moves > 0 && w.mayMove(sh, preferred) {
 				moves--
-				sh.worker.order(order{shard: sh, heir: heir})
+				sh.worker.order(order{shard: sh, preferred: preferred})
 			}
 		case !free:
-		case heir == s.holder.Node:
+		case preferred == s.holder.Node:
 			sh.worker.order(order{shard: sh, take: true})
 		case time.Since(w.freeSince[i]) >= freeFor:
 			w.keptUntil[i] = time.Now().Add(keepFor)
@@ -80,10 +80,10 @@ func (w *watch) balance() {
 	}
 }
 
-// mayGo reports whether this node gives a shard up for the node that should have it.
-func (w *watch) mayGo(sh *shard, heir string) bool {
+// mayMove reports whether this node gives a shard up for the node that should have it.
+func (w *watch) mayMove(sh *shard, preferred string) bool {
 	if sh.view.Load().Performance && w.svc.cfg.Log != nil && w.svc.keepsLog() {
 		return false
 	}
-	return heir != "" && heir != w.svc.holder.Node && sh.stopped.Load() == 0 && time.Now().After(w.keptUntil[sh.id]) && w.svc.reaches(heir)
+	return preferred != "" && preferred != w.svc.holder.Node && sh.stopped.Load() == 0 && time.Now().After(w.keptUntil[sh.id]) && w.svc.reaches(preferred)
 }

@@ -31,7 +31,7 @@ type worker struct {
 	orders       []order
 	due          []nonce.DueEntry // that the store has listed and that were not looked at yet
 	tick         bool             // it is time to look at deadlines
-	arrived      *shipment        // that came back
+	arrived      []*shipment      // that came back
 
 	batchMu  sync.Mutex // guards all below; held for a whole batch
 	memory   *memory
@@ -47,14 +47,10 @@ type worker struct {
 	ops      []*nonce.Op // the memory of plan
 	noReads  error       // why no more is read in this batch
 
-	shipments chan *shipment // to the goroutine that sends them
-	shipping  bool           // one is under way
-	shippedAt time.Time      // when the last one began
-	shipDue   time.Time      // when it is time to look at shipping again
-	shipTimer *time.Timer
-	impatient bool // answers wait for a shipment
-	storeAway bool // the last shipment did not reach the store
-	unshipped int  // changes that the rows do not have yet
+	shippers  [shippers]*shipper
+	storeAway bool      // it does not answer, as far as logs have to do with it
+	askAgain  time.Time // while it is away it is not asked before
+	unshipped int       // changes that the rows do not have yet
 	logs      atomic.Pointer[LogFigures]
 	counted   time.Time // when they were
 	later     []untold  // answers that wait for a time
@@ -63,17 +59,20 @@ type worker struct {
 
 // order asks a worker to take a shard, or to give it up.
 type order struct {
-	shard  *shard
-	take   bool
-	engine bool   // it is about the engine: take is the performance engine
-	heir   string // for whom it is given up; "": for nobody
+	shard     *shard
+	take      bool
+	engine    bool   // it is about the engine: take is the performance engine
+	preferred string // for whom it is given up; "": for nobody
 }
 
 func newWorker(s *Service, index int) *worker {
 	w := &worker{
 		svc: s, index: index, places: fairness.NewPlaces(s.cfg.QueueCapacity), queue: fairness.NewQueue(func(t *task) nonce.Principal { return t.op.Principal }), wake: make(chan struct{}, 1), epoch: s.store.Epoch(),
 		memory: newMemory(s.cfg.MaxSigners/s.cfg.Workers, s.cfg.MaxSignerBytes/int64(s.cfg.Workers)),
-		remote: make(map[string]*remoteSigner), parked: make(map[string]*group), shipments: make(chan *shipment, 1),
+		remote: make(map[string]*remoteSigner), parked: make(map[string]*group),
+	}
+	for i := range w.shippers {
+		w.shippers[i] = newShipper(w)
 	}
 	w.pace = newPace(s.cfg.Workers, w.signal)
 	return w
@@ -128,7 +127,7 @@ func (w *worker) runNext() bool {
 	w.batchMu.Lock()
 	defer w.batchMu.Unlock()
 	b := w.take()
-	if len(b.tasks) == 0 && len(b.forwardsOver) == 0 && len(b.orders) == 0 && len(b.due) == 0 && !b.tick && b.arrived == nil && (!w.more || b.signers == 0) && !w.parkedDue() && !w.logDue() {
+	if len(b.tasks) == 0 && len(b.forwardsOver) == 0 && len(b.orders) == 0 && len(b.due) == 0 && !b.tick && len(b.arrived) == 0 && (!w.more || b.signers == 0) && !w.parkedDue() && !w.logDue() {
 		return false
 	}
 	w.run(b)
@@ -215,11 +214,11 @@ func (w *worker) obey(orders []order) {
 			if sh.log != nil && sh.log.settled() {
 				w.turnOff(sh, "")
 			}
-		case !o.take && o.heir != "" && sh.log != nil && len(sh.log.dirty) > 0 && !w.flush(sh, false):
+		case !o.take && o.preferred != "" && sh.log != nil && len(sh.log.dirty) > 0 && !w.flush(sh, false):
 			// It is kept: memory has what another owner may not find.
 		case !o.take || w.svc.retired.Load():
 			give = append(give, sh)
-			sh.leftTo, sh.leftUntil = o.heir, w.marked.Add(freeFor)
+			sh.leftTo, sh.leftUntil = o.preferred, w.marked.Add(freeFor)
 		case w.svc.haltedBy() == nil && (!sh.mine() || sh.view.Load().Token > sh.term.Load()):
 			take = append(take, sh)
 		}
@@ -267,14 +266,14 @@ const maxLockRetry = 100 * time.Millisecond
 // it is refused: nothing happened.
 func (w *worker) park(g *group, cause error) {
 	now := time.Now()
-	if g.giveUpAt.IsZero() {
-		g.giveUpAt = now.Add(w.svc.cfg.LockWait)
+	if g.refuseAt.IsZero() {
+		g.refuseAt = now.Add(w.svc.cfg.LockWait)
 	}
-	if now.After(g.giveUpAt) {
+	if now.After(g.refuseAt) {
 		w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.Aborted, Err: cause})
 		return
 	}
-	g.tries = 0 // giveUpAt bounds these
+	g.tries = 0 // refuseAt bounds these
 	g.pause = min(max(2*g.pause, w.svc.cfg.LockRetry), maxLockRetry)
 	w.setAside(g, g.pause)
 }
@@ -364,7 +363,7 @@ func (w *worker) releaseShards(shards []*shard) {
 
 // leave forgets a shard and adds what is to be given back.
 func (w *worker) leave(sh *shard, terms []lease.ShardTerm) []lease.ShardTerm {
-	if sh.log != nil && len(sh.log.dirty) > 0 {
+	if sh.log != nil && len(sh.log.dirty) > 0 && !w.storeAway { // else the next owner finds it in the log
 		w.flush(sh, false)
 	}
 	token, view := sh.term.Load(), sh.view.Load()
@@ -416,13 +415,13 @@ func (s *Service) StepDown() {
 		s.log.Error("this node leaves, and with it what it knows of signers that it stopped because the store went back: other nodes hand out of them again; raise their floors above every nonce that was handed out",
 			"stopped", s.StoppedSigners(), "signers", s.Stopped(maxNamed))
 	}
-	s.giveAllBack()
+	s.releaseAll()
 }
 
 // maxNamed bounds the signers that a line of the log names.
 const maxNamed = 20
 
-func (s *Service) giveAllBack() {
+func (s *Service) releaseAll() {
 	var terms []lease.ShardTerm
 	for _, w := range s.workers {
 		w.batchMu.Lock()

@@ -193,7 +193,7 @@ func TestWithCallerRunsAFullQueueIsRunByItsCallerInOrder(t *testing.T) {
 	results(plug)
 }
 
-// again is an op that is submitted anew whenever it ends, until stop.
+// again is an op that is submitted again whenever it ends, until stop.
 type again struct {
 	n    *node
 	stop atomic.Bool

@@ -78,16 +78,47 @@ func TestAnInterruptedBenchSaysSo(t *testing.T) {
 	}
 }
 
-func TestAVoidMeasurementFailsTheBench(t *testing.T) {
-	var out, err bytes.Buffer
-	p := &program{stdout: &out, stderr: &err}
-	r := &bench.Report{Scenes: []bench.Scene{{Name: "s", Sides: []bench.Side{{Name: "a", Samples: []bench.Sample{{Void: "no disk"}}}}}}}
-	dir := t.TempDir()
-	failure := p.benched(t.Context(), r, nil, filepath.Join(dir, "r.json"), filepath.Join(dir, "r.md"))
-	if code := p.exit(failure); code != exitFailure || !strings.Contains(err.String(), "s, a: no disk") {
-		t.Errorf("exit code %d: %q; want %d and why", code, err.String(), exitFailure)
+func TestABenchIsPrintedAndWrittenAndAVoidMeasurementFailsIt(t *testing.T) {
+	for _, c := range []struct {
+		void string
+		code int
+	}{{"", exitOK}, {"no disk", exitFailure}} {
+		var out, said bytes.Buffer
+		p := &program{stdout: &out, stderr: &said}
+		r := &bench.Report{Scenes: []bench.Scene{{Name: "s", Sides: []bench.Side{{Name: "one node", Samples: []bench.Sample{{PerSecond: 4321, Void: c.void}}}}}}}
+		dir := t.TempDir()
+		markdown := filepath.Join(dir, "r.md")
+		code := p.exit(p.benched(t.Context(), r, nil, filepath.Join(dir, "new", "r.json"), markdown))
+		if code != c.code || c.void != "" && !strings.Contains(said.String(), "s, one node: no disk") {
+			t.Errorf("void %q: exit code %d, %q; want %d and why", c.void, code, said.String(), c.code)
+		}
+		written, err := os.ReadFile(markdown)
+		if err != nil || !strings.Contains(string(written), "one node") || !strings.Contains(out.String(), c.void) || !strings.Contains(out.String(), "one node") {
+			t.Errorf("void %q: printed %q, written %q, %v", c.void, out.String(), written, err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "new", "r.json")); err != nil {
+			t.Error(err)
+		}
 	}
-	if !strings.Contains(out.String(), "void: no disk") {
-		t.Errorf("the report is not printed: %q", out.String())
+}
+
+func TestInterruptedNodesSaysSo(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if code, _, stderr, _ := benchOnce(t, ctx, "nodes"); code != exitInterrupted {
+		t.Errorf("exit code %d: %s; want %d", code, stderr, exitInterrupted)
+	}
+}
+
+func TestNodesRefusesAWrongCommandLine(t *testing.T) {
+	for flag, args := range map[string][]string{
+		"--only":   {"nodes", "--only", "speed"},
+		"--rounds": {"nodes", "--rounds", "0"},
+		"--idle":   {"nodes", "--idle", "2m"},
+	} {
+		code, _, stderr, _ := benchOnce(t, t.Context(), args...)
+		if code != exitUsage || !strings.Contains(stderr, flag) {
+			t.Errorf("%v: exit code %d, %q; want %d and the flag", args, code, stderr, exitUsage)
+		}
 	}
 }

@@ -15,3 +15,9 @@ type scaleCmd struct{}
 
 // Run implements the command.
 func (*scaleCmd) Run() error { return errUnixOnly }
+
+// nodesCmd is as benchCmd.
+type nodesCmd struct{}
+
+// Run implements the command.
+func (*nodesCmd) Run() error { return errUnixOnly }

@@ -5,16 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-
-	"noncegate/scripts/loadtest/report"
+	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
+	"noncegate/scripts/loadtest/wait"
 )
 
 // churnCmd lets clients come and go, and looks at what they leave behind.
@@ -54,31 +51,23 @@ func (c *churnCmd) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	out, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer out.close()
 	metrics := c.metrics(c.URL)
-	before := c.quiet(ctx, metrics)
-	run, err := p.observed(ctx, metrics, func(h hooks) (*result.Run, error) {
-		churn.BeginMeasure, churn.EndMeasure, churn.Progress = h.begin, h.end, h.second
-		return churn.Run(ctx)
-	})
-	if run == nil {
-		if ctx.Err() != nil {
-			return errInterrupted
+	var before []reading
+	measure := func() (*result.Run, error) {
+		before = c.quiet(ctx, metrics)
+		run, err := p.observed(ctx, metrics, func(h hooks) (*result.Run, error) {
+			churn.BeginMeasure, churn.EndMeasure, churn.Progress = h.begin, h.end, h.second
+			return churn.Run(ctx)
+		})
+		return run, advised(err)
+	}
+	judge := func(run *result.Run) (verdicts []result.Verdict) {
+		for i, url := range metrics {
+			verdicts = append(verdicts, c.judge(ctx, url, before[i], run.Nodes)...)
 		}
-		return advised(err)
+		return verdicts
 	}
-	report.Judge(run, criteria)
-	for i, url := range metrics {
-		run.Verdicts = append(run.Verdicts, c.judge(ctx, url, before[i], run.Nodes)...)
-	}
-	if written := out.write(run); written != nil {
-		return errors.Join(err, written)
-	}
-	return outcome(run, err)
+	return p.single(ctx, single{files: &c.reportFlags, criteria: criteria, measure: measure, verdicts: judge})
 }
 
 // churn is the load the flags ask for. An error is a *usageError.
@@ -115,20 +104,16 @@ func (c *churnCmd) quiet(ctx context.Context, urls []string) []reading {
 // quietFor is how long a gateway must not have become any smaller to be quiet.
 const quietFor = time.Second
 
-// quietest is the least that a gateway has until it becomes no smaller, or most
-// has passed.
-func quietest(ctx context.Context, url string, most time.Duration) (gauges, error) {
+// quietest is the least that a gateway has until it becomes no smaller, or the
+// limit has passed.
+func quietest(ctx context.Context, url string, limit time.Duration) (gauges, error) {
 	least, err := readGauges(ctx, url)
 	if err != nil {
 		return least, err
 	}
 	began := time.Now()
-	tick := time.NewTicker(gaugePoll)
-	defer tick.Stop()
-	for since := began; time.Since(since) < quietFor && time.Since(began) < most; {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+	for since := began; time.Since(since) < quietFor && time.Since(began) < limit; {
+		if wait.For(ctx, gaugePoll) != nil {
 			return least, nil
 		}
 		now, err := readGauges(ctx, url)
@@ -175,18 +160,12 @@ func (c *churnCmd) judge(ctx context.Context, url string, before reading, nodes 
 func (c *churnCmd) settle(ctx context.Context, url string, before gauges) (gauges, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Settle)
 	defer cancel()
-	tick := time.NewTicker(gaugePoll)
-	defer tick.Stop()
+	margin := max(goroutineMargin, goroutineMarginShare*before.goroutines)
 	for {
 		now, err := readGauges(context.WithoutCancel(ctx), url)
-		margin := max(goroutineMargin, goroutineMarginShare*before.goroutines)
-		if err != nil || now.connections <= before.connections && now.goroutines <= before.goroutines+margin {
+		settled := now.connections <= before.connections && now.goroutines <= before.goroutines+margin
+		if err != nil || settled || wait.For(ctx, gaugePoll) != nil {
 			return now, err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return now, nil
 		}
 	}
 }
@@ -217,39 +196,19 @@ func halfway(points []result.Point) float64 {
 // gaugePoll is how often a gateway is read while something of it is waited for.
 const gaugePoll = 100 * time.Millisecond
 
-// gaugeTimeout bounds reading a gateway's /metrics once.
-const gaugeTimeout = 5 * time.Second
-
 func readGauges(ctx context.Context, url string) (g gauges, err error) {
-	ctx, cancel := context.WithTimeout(ctx, gaugeTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	is, err := observe.Read(ctx, url)
 	if err != nil {
 		return g, err
 	}
-	req.Close = true // a kept connection would be one more goroutine there
-	req.Header.Set("Accept", string(expfmt.NewFormat(expfmt.TypeTextPlain)))
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return g, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return g, fmt.Errorf("%s answered %s", url, resp.Status)
-	}
-	wanted := map[string]*float64{
+	for name, to := range map[string]*float64{
 		"noncegate_connections": &g.connections, "go_goroutines": &g.goroutines, "process_resident_memory_bytes": &g.memory,
-	}
-	decoder := expfmt.NewDecoder(resp.Body, expfmt.ResponseFormat(resp.Header))
-	for len(wanted) > 0 {
-		var family dto.MetricFamily
-		if err := decoder.Decode(&family); err != nil {
-			return g, fmt.Errorf("%s does not say all of its connections, goroutines and memory: %w", url, err)
+	} {
+		v, ok := is[name]
+		if !ok {
+			return g, fmt.Errorf("%s does not say all of its connections, goroutines and memory: there is no %s", url, name)
 		}
-		if value := wanted[family.GetName()]; value != nil && len(family.GetMetric()) == 1 {
-			*value = family.GetMetric()[0].GetGauge().GetValue()
-			delete(wanted, family.GetName())
-		}
+		*to = v
 	}
 	return g, nil
 }

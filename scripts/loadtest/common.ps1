@@ -42,19 +42,29 @@ function Get-LoadTest {
     $path
 }
 
-# Runs the load generator with an array of arguments and shows its report.
+# Runs a command of the load generator with its own arguments and those that all
+# have, and says where its report is.
 function Invoke-LoadTest {
     param(
-        [string]$Program,
+        [Parameter(Mandatory = $true)][string]$Command,
         [Parameter(Mandatory = $true)][string[]]$Arguments,
+        [long]$SignerBase = -1,
         [string]$Report,
-        [switch]$Open
+        [string]$Json,
+        [switch]$Open,
+        [string]$Program,
+        [string[]]$Extra = @()
     )
+    if ($SignerBase -lt 0) { $SignerBase = Get-FreshSignerBase }
+    if (-not $Report) { $Report = Get-ReportPath -Name $Command }
+    $all = @($Command) + $Arguments + @("--signer-base=$SignerBase", "--html=$Report")
+    if ($Json) { $all += "--json=$Json" }
+    $all += $Extra
     # A status other than 0 is an answer here, not an error of the script.
     $PSNativeCommandUseErrorActionPreference = $false
     $loadtest = Get-LoadTest -Program $Program
-    & $loadtest @Arguments
-    if (-not $Report -or -not (Test-Path -LiteralPath $Report)) { return }
+    & $loadtest @all
+    if (-not (Test-Path -LiteralPath $Report)) { return }
     if ((Get-Item -LiteralPath $Report).Length -eq 0) { return } # there was nothing to report
     Write-Host "Report: $Report"
     if (-not $Open) { return }

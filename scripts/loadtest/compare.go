@@ -10,6 +10,7 @@ import (
 
 	"noncegate/scripts/loadtest/process"
 	"noncegate/scripts/loadtest/result"
+	"noncegate/scripts/loadtest/rounds"
 	"noncegate/scripts/loadtest/traffic"
 )
 
@@ -87,31 +88,20 @@ func (c *compareCmd) Run(ctx context.Context, p *program) error {
 	if err := errors.Join(err, c.reportFlags.validate(), c.processFlags.validate(), c.validate()); err != nil {
 		return err
 	}
-	out, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer out.close()
 	logs, done, err := c.logs()
 	if err != nil {
 		return err
 	}
 	defer done()
-	cmp := comparison{Title: "A: " + c.A + "; B: " + c.B}
-	for round := range c.Rounds {
-		order := sides[:]
-		if round%2 == 1 {
-			order = []side{sides[1], sides[0]}
-		}
-		for _, s := range order {
-			load.Signers.Base = c.SignerBase + int64(len(cmp.Runs))*int64(c.Signers)
-			run, err := c.measure(ctx, p, s, load, filepath.Join(logs, s.name+".log"))
-			if done := cmp.add(run, err, fmt.Sprintf("%s, round %d", s.name, round+1), s.name, criteria); done {
-				return p.compared(ctx, &cmp, out, err, c.judge)
-			}
-		}
-	}
-	return p.compared(ctx, &cmp, out, nil, c.judge)
+	return p.contest(ctx, contest{
+		title: "A: " + c.A + "; B: " + c.B, files: &c.reportFlags, criteria: criteria,
+		sides: [2]string{"A", "B"}, rounds: c.Rounds, order: rounds.BackAndForth, signers: load.Signers,
+		measure: func(side int, _ string, signers traffic.Signers) (*result.Run, error) {
+			load.Signers = signers
+			return c.measure(ctx, p, sides[side], load, filepath.Join(logs, sides[side].name+".log"))
+		},
+		judge: c.judge,
+	})
 }
 
 func (c *compareCmd) validate() error {
@@ -149,10 +139,7 @@ func (c *compareCmd) measure(ctx context.Context, p *program, s side, load traff
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
-	return p.observed(ctx, c.metrics(load.URLs), func(h hooks) (*result.Run, error) {
-		load.BeginMeasure, load.EndMeasure, load.Progress = h.begin, h.end, h.second
-		return load.Run(ctx)
-	})
+	return p.loaded(ctx, c.metrics(load.URLs), load)
 }
 
 // judge has the ratios of B over A.

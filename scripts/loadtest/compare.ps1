@@ -10,103 +10,61 @@ arguments, 130 interrupted. Each round starts A, loads and ends it, and then the
 same with B; every second round goes the other way round. Each round has fresh
 signers, so that none sees another's data where both use one store.
 
-.PARAMETER A
-Command of the first gateway, such as 'bin/gateway-old serve --store sqlite:a.db'.
-It is not run by a shell: words are separated by spaces, and what holds spaces
-stands between single quotes (Windows PowerShell loses double ones, so they are
-refused here).
-
-.PARAMETER B
-Command of the second gateway.
-
-.PARAMETER Url
-WebSocket address that both serve, one after the other.
-
-.PARAMETER Metrics
-Address of their /metrics; without it the load generator's own default.
-
-.PARAMETER Rounds
-How often both are measured.
-
-.PARAMETER Connections
-Clients.
-
-.PARAMETER Inflight
-Requests a client sends in one burst.
-
-.PARAMETER Rate
-Requests a second over all clients, latency counted from when each was due.
-0: as fast as answers come.
-
-.PARAMETER Signers
-Signers that take turns; 1 is one hot signer.
-
-.PARAMETER SignerBase
-Number of the first signer of the first round; each round has fresh ones.
-Without it one that no earlier run has used.
-
-.PARAMETER Warmup
-Time before measuring, in each run.
-
-.PARAMETER Duration
-Time measured, in each run.
-
-.PARAMETER MinRatio
-Criterion: acknowledged requests a second of B over those of A, the median of
-the rounds. 0: none.
-
-.PARAMETER MaxP99Ratio
-Criterion: 99th percentile of B over that of A, the median of the rounds.
-0: none.
-
-.PARAMETER Report
-Where to write the HTML report. Without it a new file among the temporary ones.
-
-.PARAMETER Json
-Where to write the report for machines; none without it.
-
-.PARAMETER Open
-Open the HTML report at the end.
-
-.PARAMETER Program
-A load generator that is built already.
-
-.PARAMETER Extra
-Further arguments for "loadtest compare", as they are.
-
 .EXAMPLE
 ./compare.ps1 -A 'bin/gateway serve --store sqlite:a.db --mode basic' -B 'bin/gateway serve --store sqlite:b.db' -Rounds 5
 #>
 [CmdletBinding(PositionalBinding = $false)]
 param(
+    # Command of the first gateway, such as 'bin/gateway-old serve --store sqlite:a.db'.
+    # It is not run by a shell: words are separated by spaces, and what holds spaces
+    # stands between single quotes (Windows PowerShell loses double ones, so they are
+    # refused here).
     [Parameter(Mandatory = $true)][ValidatePattern('^[^"]+$')][string]$A,
+    # Command of the second gateway.
     [Parameter(Mandatory = $true)][ValidatePattern('^[^"]+$')][string]$B,
+    # WebSocket address that both serve, one after the other.
     [ValidatePattern('^wss?://')][string]$Url = 'ws://127.0.0.1:8080/ws',
+    # Address of their /metrics; without it the load generator's own default.
     [ValidatePattern('^https?://')][string[]]$Metrics = @(),
+    # How often both are measured.
     [ValidateRange(1, 1000)][int]$Rounds = 5,
+    # Clients.
     [ValidateRange(1, 1000000)][int]$Connections = 5000,
+    # Requests a client sends in one burst.
     [ValidateRange(1, 10000)][int]$Inflight = 1,
+    # Requests a second over all clients, latency counted from when each was due.
+    # 0: as fast as answers come.
     [ValidateRange(0.0, 10000000.0)][double]$Rate = 0,
+    # Signers that take turns; 1 is one hot signer.
     [ValidateRange(1, 100000000)][int]$Signers = 1000,
+    # Number of the first signer of the first round; each round has fresh ones.
+    # Without it one that no earlier run has used.
     [ValidateRange(-1, 9000000000000000)][long]$SignerBase = -1,
+    # Time before measuring, in each run.
     [ValidatePattern('^[0-9.]+(ms|s|m|h)$')][string]$Warmup = '2s',
+    # Time measured, in each run.
     [ValidatePattern('^[0-9.]+(ms|s|m|h)$')][string]$Duration = '10s',
+    # Criterion: acknowledged requests a second of B over those of A, the median of
+    # the rounds. 0: none.
     [ValidateRange(0.0, 1000.0)][double]$MinRatio = 0,
+    # Criterion: 99th percentile of B over that of A, the median of the rounds.
+    # 0: none.
     [ValidateRange(0.0, 1000.0)][double]$MaxP99Ratio = 0,
+    # Where to write the HTML report. Without it a new file among the temporary ones.
     [string]$Report = '',
+    # Where to write the report for machines; none without it.
     [string]$Json = '',
+    # Open the HTML report at the end.
     [switch]$Open,
+    # A load generator that is built already.
     [string]$Program = '',
+    # Further arguments for "loadtest compare", as they are.
     [string[]]$Extra = @()
 )
 $ErrorActionPreference = 'Stop'
 . (Join-Path $PSScriptRoot 'common.ps1')
 
-if ($SignerBase -lt 0) { $SignerBase = Get-FreshSignerBase }
-if (-not $Report) { $Report = Get-ReportPath -Name 'compare' }
-
 $arguments = @(
-    'compare',
     "--a=$A",
     "--b=$B",
     "--url=$Url",
@@ -115,16 +73,12 @@ $arguments = @(
     "--inflight=$Inflight",
     "--rate=$Rate",
     "--signers=$Signers",
-    "--signer-base=$SignerBase",
     "--warmup=$Warmup",
     "--duration=$Duration",
     "--min-ratio=$MinRatio",
-    "--max-p99-ratio=$MaxP99Ratio",
-    "--html=$Report"
+    "--max-p99-ratio=$MaxP99Ratio"
 )
 foreach ($m in $Metrics) { $arguments += "--metrics=$m" }
-if ($Json) { $arguments += "--json=$Json" }
-$arguments += $Extra
 
-Invoke-LoadTest -Program $Program -Arguments $arguments -Report $Report -Open:$Open
+Invoke-LoadTest -Command 'compare' -Arguments $arguments -SignerBase $SignerBase -Report $Report -Json $Json -Open:$Open -Program $Program -Extra $Extra
 exit $LASTEXITCODE

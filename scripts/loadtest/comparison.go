@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/result"
+	"noncegate/scripts/loadtest/rounds"
 )
 
 // drillFlags are the criteria of each single run of a drill. Growth is not among
@@ -28,27 +28,6 @@ type failedFlags struct {
 func (f *drillFlags) criteria() (report.Criteria, error) {
 	all := criteriaFlags{MaxFailedShare: f.MaxFailedShare, MinAcknowledged: f.MinAcknowledged, MaxLost: f.MaxLost}
 	return all.criteria()
-}
-
-// hooks are what a load calls when its measured time begins and ends, and after
-// each second of it.
-type hooks struct {
-	begin, end func()
-	second     func(result.Second)
-}
-
-// observed makes a load while the gateways at metrics are observed, with a line
-// of progress where somebody looks. A result may come with an error.
-func (p *program) observed(ctx context.Context, metrics []string, measure func(hooks) (*result.Run, error)) (*result.Run, error) {
-	observer := observe.Start(ctx, metrics)
-	line := p.progress()
-	run, err := measure(hooks{begin: observer.Begin, end: func() { observer.End() }, second: line.second})
-	line.end()
-	nodes := observer.End() // the same once more; of a load that was not measured, why there is nothing
-	if run != nil {
-		run.Nodes = nodes
-	}
-	return run, err
 }
 
 // comparison is runs of two sides in alternation.
@@ -103,19 +82,9 @@ func (c *comparison) ratio(name, of, over string, figure func(*result.Run) float
 			r.Rounds = append(r.Rounds, figure(pairs[of][i])/divisor)
 		}
 	}
-	r.Median = median(r.Rounds)
+	r.Median = rounds.Median(r.Rounds)
 	c.Ratios = append(c.Ratios, r)
 	return r
-}
-
-// median is the middle of the values, the mean of the middle two, or 0.
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	n := len(sorted)
-	if n == 0 {
-		return 0
-	}
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
 // judge adds the verdict on a ratio, of which there must be at least one round;
@@ -197,7 +166,7 @@ func (p *program) compared(ctx context.Context, c *comparison, out *outputs, err
 		c.Verdicts = append(c.Verdicts, result.Verdict{Name: c.cut, Want: "no error", Got: what})
 	}
 	judge(c)
-	if written := out.writeComparison(c); written != nil {
+	if written := out.write(c.forms()); written != nil {
 		return errors.Join(err, written)
 	}
 	switch {

@@ -3,50 +3,38 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/result"
+	"noncegate/scripts/loadtest/table"
 )
 
-// writeComparison writes a comparison in all forms that were asked for.
-func (o *outputs) writeComparison(c *comparison) error {
-	var errs []error
-	if o.text {
-		errs = append(errs, c.text(o.stdout))
+// forms are the ways to write a comparison.
+func (c *comparison) forms() forms {
+	return forms{
+		text: c.text, json: c.json,
+		html: func(w io.Writer) error { return report.Comparison(w, c.Title, c.summary(), c.Runs) },
 	}
-	if o.jsonOut != nil {
-		errs = append(errs, c.json(o.jsonOut))
-	}
-	if o.html != nil {
-		errs = append(errs, report.Comparison(o.html, c.Title, c.summary(), c.Runs))
-	}
-	if err := errors.Join(append(errs, o.close())...); err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	return nil
 }
 
 // summary is what the HTML report begins with.
 func (c *comparison) summary() report.Summary {
 	s := report.Summary{
-		Outcome: c.outcome(), Judged: c.judged(), Failed: c.failed(), Verdicts: c.Verdicts, Tables: []report.Table{c.ratioTable()},
+		Outcome: c.outcome(), Judged: c.judged(), Failed: c.failed(), Verdicts: c.Verdicts, Tables: []table.Table{c.ratioTable()},
 	}
-	if table := c.slowTable(); len(table.Rows) > 0 {
-		s.Tables = append(s.Tables, table)
+	if slow := c.slowTable(); len(slow.Rows) > 0 {
+		s.Tables = append(s.Tables, slow)
 	}
 	return s
 }
 
 // ratioTable has the ratios, round by round.
-func (c *comparison) ratioTable() report.Table {
-	t := report.Table{Title: "The ratios", Head: []string{"", "median", "least … most", "rounds"}}
+func (c *comparison) ratioTable() table.Table {
+	t := table.Table{Title: "The ratios", Head: []string{"", "median", "least … most", "rounds"}}
 	for _, r := range c.Ratios {
 		row := []string{r.Name, "unknown", "–", "–"}
 		if len(r.Rounds) > 0 {
@@ -63,8 +51,8 @@ func (c *comparison) ratioTable() report.Table {
 }
 
 // slowTable is what became of the slow clients, run by run.
-func (c *comparison) slowTable() report.Table {
-	t := report.Table{Title: "Closings and drops: what the slow clients saw, and what the gateway counted (…_total)", Head: []string{
+func (c *comparison) slowTable() table.Table {
+	t := table.Table{Title: "Closings and drops: what the slow clients saw, and what the gateway counted (…_total)", Head: []string{
 		"", "slow clients", "saw close 4001", "kicked_total", "came back", "dropped_total", "told they missed",
 	}}
 	for _, r := range c.Runs {
@@ -74,7 +62,7 @@ func (c *comparison) slowTable() report.Table {
 		// Without its figures nobody knows what the gateway did.
 		kicked, dropped := "–", "–"
 		if slices.ContainsFunc(r.Nodes, func(n result.Node) bool { return len(n.Stages) > 0 }) {
-			kicked, dropped = fmt.Sprint(harmed(r, "kicked_total")), fmt.Sprint(harmed(r, "dropped_total"))
+			kicked, dropped = fmt.Sprint(report.Moved(r, "noncegate_kicked_total")), fmt.Sprint(report.Moved(r, "noncegate_dropped_total"))
 		}
 		t.Rows = append(t.Rows, []string{
 			r.Name, fmt.Sprintf("%d (%s)", r.Slow.Clients, r.Slow.Behaviour), fmt.Sprint(r.Slow.Kicked), kicked,
@@ -82,18 +70,6 @@ func (c *comparison) slowTable() report.Table {
 		})
 	}
 	return t
-}
-
-// harmed adds up the counters of harm of a family.
-func harmed(r *result.Run, family string) (sum int64) {
-	for _, n := range r.Nodes {
-		for name, by := range harm(n) {
-			if strings.HasPrefix(name, family) {
-				sum += by
-			}
-		}
-	}
-	return sum
 }
 
 func (c *comparison) json(w io.Writer) error {
@@ -113,22 +89,13 @@ func (c *comparison) json(w io.Writer) error {
 		}
 		form.Runs = append(form.Runs, text.Bytes())
 	}
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(form)
+	return writeJSON(w, form)
 }
 
 func (c *comparison) text(w io.Writer) error {
 	var out bytes.Buffer
 	fmt.Fprintln(&out, c.Title)
-	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "\tacknowledged/s\tp50 ms\tp95 ms\tp99 ms\tp99.9 ms\trefused\tfailed\tunsent\tlost\tmemory MiB\t")
-	for _, r := range c.Runs {
-		fmt.Fprintf(table, "%s\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%d\t%d\t%d\t%.0f\t\n", r.Name, r.PerSecond,
-			r.LatencyMs.P50, r.LatencyMs.P95, r.LatencyMs.P99, r.LatencyMs.P999,
-			r.Refusals(), r.Failed, r.Unsent, count(r.Lost), maxMemory(r)/(1<<20))
-	}
-	table.Flush() // to a buffer
+	c.runTable().Text(&out, table.Figures) // to memory
 	for _, r := range c.Runs {
 		c.aside(&out, r)
 	}
@@ -143,18 +110,28 @@ func (c *comparison) text(w io.Writer) error {
 		}
 	}
 	for _, v := range c.Verdicts {
-		mark := "FAIL"
-		switch {
-		case v.Unknown:
-			mark = "unknown"
-		case v.Passed:
-			mark = "pass"
-		}
-		fmt.Fprintf(&out, "%-8s %s: %s (want: %s)\n", mark, v.Name, v.Got, v.Want)
+		fmt.Fprintf(&out, "%-8s %s: %s (want: %s)\n", report.Mark(v), v.Name, v.Got, v.Want)
 	}
 	fmt.Fprintln(&out, c.outcome())
 	_, err := w.Write(out.Bytes())
 	return err
+}
+
+// runTable has a line for each run.
+func (c *comparison) runTable() table.Table {
+	t := table.Table{Head: []string{"", "acknowledged/s", "p50 ms", "p95 ms", "p99 ms", "p99.9 ms", "refused", "failed", "unsent", "lost", "memory MiB"}}
+	for _, r := range c.Runs {
+		l := r.LatencyMs
+		row := []string{r.Name, fmt.Sprintf("%.0f", r.PerSecond)}
+		for _, ms := range []float64{l.P50, l.P95, l.P99, l.P999} {
+			row = append(row, fmt.Sprintf("%.2f", ms))
+		}
+		for _, n := range []int64{r.Refusals(), r.Failed, r.Unsent, report.Total(r.Lost)} {
+			row = append(row, fmt.Sprint(n))
+		}
+		t.Rows = append(t.Rows, append(row, fmt.Sprintf("%.0f", report.MaxMemory(r)/(1<<20))))
+	}
+	return t
 }
 
 // aside writes what is not in the table: reasons, and what became of slow
@@ -162,7 +139,7 @@ func (c *comparison) text(w io.Writer) error {
 func (c *comparison) aside(w io.Writer, r *result.Run) {
 	line := func(what string, counts map[string]int64) {
 		if len(counts) > 0 {
-			fmt.Fprintf(w, "  %s: %s: %s\n", r.Name, what, tally(counts))
+			fmt.Fprintf(w, "  %s: %s: %s\n", r.Name, what, report.Tally(counts))
 		}
 	}
 	for _, note := range r.Notes {
@@ -202,31 +179,4 @@ func harm(n result.Node) map[string]int64 {
 		}
 	}
 	return counts
-}
-
-func maxMemory(r *result.Run) (sum float64) {
-	for _, n := range r.Nodes {
-		var most float64
-		for _, point := range n.Memory {
-			most = max(most, point.Value)
-		}
-		sum += most
-	}
-	return sum
-}
-
-func count(by map[string]int64) (sum int64) {
-	for _, n := range by {
-		sum += n
-	}
-	return sum
-}
-
-// tally lists counts by name.
-func tally(counts map[string]int64) string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		parts = append(parts, fmt.Sprintf("%s %d", name, counts[name]))
-	}
-	return strings.Join(parts, ", ")
 }

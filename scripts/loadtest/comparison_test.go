@@ -10,6 +10,7 @@ import (
 
 	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/result"
+	"noncegate/scripts/loadtest/rounds"
 )
 
 // sample is a run that answered something.
@@ -65,7 +66,7 @@ func TestARatioIsJudgedByItsMedian(t *testing.T) {
 		{"at least", 0.1, nil, false},
 	} {
 		c := compareRuns(t, sampleRun(1, 1))
-		c.judge(ratio{Name: "x", Rounds: test.rounds, Median: median(test.rounds)}, test.want, test.limit)
+		c.judge(ratio{Name: "x", Rounds: test.rounds, Median: rounds.Median(test.rounds)}, test.want, test.limit)
 		if got := c.Verdicts[0].Passed; got != test.passed || c.failed() == test.passed {
 			t.Errorf("%v %s %v: %v, want %v", test.rounds, test.want, test.limit, got, test.passed)
 		}
@@ -115,7 +116,7 @@ func TestThePageOfAComparisonBeginsWithWhatCameOfIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := out.writeComparison(c); err != nil {
+	if err := out.write(c.forms()); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(page)

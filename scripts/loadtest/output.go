@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -65,22 +66,41 @@ func (f *reportFlags) open(p *program) (*outputs, error) {
 	return o, nil
 }
 
-// write writes a result in all forms that were asked for.
-func (o *outputs) write(run *result.Run) error {
+// forms are the ways to write a result.
+type forms struct{ text, json, html func(io.Writer) error }
+
+// formsOf are those of a run.
+func formsOf(run *result.Run) forms {
+	return forms{
+		text: func(w io.Writer) error { return report.Text(w, run) },
+		json: func(w io.Writer) error { return report.JSON(w, run) },
+		html: func(w io.Writer) error { return report.HTML(w, run) },
+	}
+}
+
+// write writes a result in all forms that were asked for, and closes the files.
+func (o *outputs) write(f forms) error {
 	var errs []error
 	if o.text {
-		errs = append(errs, report.Text(o.stdout, run))
+		errs = append(errs, f.text(o.stdout))
 	}
 	if o.jsonOut != nil {
-		errs = append(errs, report.JSON(o.jsonOut, run))
+		errs = append(errs, f.json(o.jsonOut))
 	}
 	if o.html != nil {
-		errs = append(errs, report.HTML(o.html, run))
+		errs = append(errs, f.html(o.html))
 	}
 	if err := errors.Join(append(errs, o.close())...); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	return nil
+}
+
+// writeJSON writes a value as JSON for machines and people.
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
 }
 
 // close closes the files; it may be called twice.

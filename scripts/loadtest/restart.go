@@ -50,41 +50,27 @@ func (c *restartCmd) Run(ctx context.Context, p *program) error {
 	if err := errors.Join(err, c.validate(), c.reportFlags.validate(), c.processFlags.validate()); err != nil {
 		return err
 	}
-	drill := &restartDrill{cmd: c, say: p.say}
-	if err := drill.parse(); err != nil {
+	rolling := &restartDrill{cmd: c, say: p.say}
+	if err := rolling.parse(); err != nil {
 		return err
 	}
 	in, err := c.access()
 	if err != nil {
 		return err
 	}
-	steady := c.steady(drill.urls(), in, verify.NewRecorder())
+	steady := c.steady(rolling.urls(), in, verify.NewRecorder())
 	if err := asUsage(steady.Validate()); err != nil {
 		return err
 	}
-	out, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer out.close()
 	logs, done, err := c.logs()
 	if err != nil {
 		return err
 	}
 	defer done()
-	run, err := drill.run(ctx, p, steady, logs)
-	if run == nil {
-		if ctx.Err() != nil {
-			return errInterrupted
-		}
-		return err
-	}
-	report.Judge(run, criteria)
-	run.Verdicts = append(run.Verdicts, drill.verdicts(run)...)
-	if written := drill.write(out, run); written != nil {
-		return errors.Join(err, written)
-	}
-	return outcome(run, err)
+	return p.single(ctx, single{
+		files: &c.reportFlags, criteria: criteria, verdicts: rolling.verdicts, forms: rolling.forms,
+		measure: func() (*result.Run, error) { return rolling.run(ctx, p, steady, logs) },
+	})
 }
 
 func (c *restartCmd) validate() error {
@@ -106,23 +92,12 @@ func (c *restartCmd) steady(urls []string, in access.Access, recorder *verify.Re
 	}
 }
 
-// write writes the run in all forms that were asked for, and with it what it has
-// not: the restarts themselves.
-func (d *restartDrill) write(out *outputs, run *result.Run) error {
-	var errs []error
-	if out.text {
-		errs = append(errs, d.text(out.stdout), report.Text(out.stdout, run))
-	}
-	if out.jsonOut != nil {
-		errs = append(errs, d.json(out.jsonOut, run))
-	}
-	if out.html != nil {
-		errs = append(errs, report.HTML(out.html, run))
-	}
-	if err := errors.Join(append(errs, out.close())...); err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	return nil
+// forms are those of a run, and with it what it has not: the restarts themselves.
+func (d *restartDrill) forms(run *result.Run) forms {
+	f := formsOf(run)
+	f.text = func(w io.Writer) error { return errors.Join(d.text(w), report.Text(w, run)) }
+	f.json = func(w io.Writer) error { return d.json(w, run) }
+	return f
 }
 
 func (d *restartDrill) text(w io.Writer) error {
@@ -168,9 +143,7 @@ func (d *restartDrill) json(w io.Writer, run *result.Run) error {
 		return err
 	}
 	form["restarts"], form["noticed"], form["repeated"] = d.restarts, d.noticed, d.repeated
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(form)
+	return writeJSON(w, form)
 }
 
 // splitGateway reads a URL=COMMAND.

@@ -10,6 +10,7 @@ import (
 	"noncegate/scripts/loadtest/process"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
+	"noncegate/scripts/loadtest/wait"
 )
 
 // errorGrace is how long requests may still be answered once a gateway did not
@@ -118,7 +119,7 @@ func (d *restartDrill) run(ctx context.Context, p *program, steady traffic.Stead
 // roll restarts one gateway after the other. An error is one that the drill
 // cannot go on after; it is none when ctx ends.
 func (d *restartDrill) roll(ctx context.Context, load *traffic.SteadyLoad, began time.Time) error {
-	if !sleep(ctx, d.cmd.Before) {
+	if wait.For(ctx, d.cmd.Before) != nil {
 		return nil
 	}
 	for range d.cmd.Rounds {
@@ -132,7 +133,7 @@ func (d *restartDrill) roll(ctx context.Context, load *traffic.SteadyLoad, began
 			if err != nil {
 				return err
 			}
-			if !sleep(ctx, d.cmd.After) {
+			if wait.For(ctx, d.cmd.After) != nil {
 				return nil
 			}
 		}
@@ -205,17 +206,5 @@ func (d *restartDrill) verdicts(run *result.Run) []result.Verdict {
 			Name: "gateways that ended when asked to and came back", Want: fmt.Sprintf("%d of %d", want, want),
 			Got: fmt.Sprintf("%d of %d", well, want), Passed: well == want,
 		},
-	}
-}
-
-// sleep returns after d, and false when ctx ends before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

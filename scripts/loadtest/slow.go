@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"noncegate/scripts/loadtest/result"
+	"noncegate/scripts/loadtest/rounds"
 	"noncegate/scripts/loadtest/traffic"
 )
 
@@ -31,8 +32,8 @@ type slowCmd struct {
 // The two sides of a slow drill. In both the slow clients are connected, so that
 // the gateway has the same connections; without, they keep still.
 const (
-	without = "without"
-	with    = "with"
+	without = "without slow clients"
+	with    = "with slow clients"
 )
 
 // Run implements the command.
@@ -45,30 +46,20 @@ func (c *slowCmd) Run(ctx context.Context, p *program) error {
 	if err := errors.Join(err, c.reportFlags.validate()); err != nil {
 		return err
 	}
-	out, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer out.close()
-	cmp := comparison{
-		Title:  fmt.Sprintf("%d healthy clients without and with %d slow ones (%s)", load.Connections, slow.Clients, c.Behaviour),
-		Missed: map[string]int64{},
-	}
-	for round := range c.Rounds {
-		for _, side := range []string{without, with} {
-			base := c.SignerBase + int64(len(cmp.Runs))*int64(c.Signers)
-			load.Signers.Base, slow.Signers.Base = base, base
-			name := fmt.Sprintf("%s slow clients, round %d", side, round+1)
-			run, missed, err := c.measure(ctx, p, load, slow, side == with)
+	missed := map[string]int64{}
+	return p.contest(ctx, contest{
+		title: fmt.Sprintf("%d healthy clients without and with %d slow ones (%s)", load.Connections, slow.Clients, c.Behaviour),
+		files: &c.reportFlags, criteria: criteria, sides: [2]string{without, with}, rounds: c.Rounds, order: rounds.Same, signers: load.Signers,
+		measure: func(side int, name string, signers traffic.Signers) (*result.Run, error) {
+			load.Signers, slow.Signers = signers, signers
+			run, told, err := c.measure(ctx, p, load, slow, side == 1)
 			if run != nil && run.Slow != nil {
-				cmp.Missed[name] = missed
+				missed[name] = told
 			}
-			if done := cmp.add(run, err, name, side, criteria); done {
-				return p.compared(ctx, &cmp, out, err, c.judge)
-			}
-		}
-	}
-	return p.compared(ctx, &cmp, out, nil, c.judge)
+			return run, err
+		},
+		missed: missed, judge: c.judge,
+	})
 }
 
 // loads are the healthy clients and the slow ones. An error is a *usageError.
@@ -107,13 +98,10 @@ func (c *slowCmd) measure(ctx context.Context, p *program, load traffic.Load, sl
 		return nil, 0, advised(err)
 	}
 	defer group.Stop()
-	run, err := p.observed(ctx, c.metrics(c.URL), func(h hooks) (*result.Run, error) {
-		load.BeginMeasure, load.EndMeasure, load.Progress = h.begin, h.end, h.second
-		if misbehave {
-			load.BeginMeasure = func() { h.begin(); group.Misbehave() }
-		}
-		return load.Run(ctx)
-	})
+	if misbehave {
+		load.BeginMeasure = group.Misbehave
+	}
+	run, err := p.loaded(ctx, c.metrics(c.URL), load)
 	counts := group.Stop()
 	if run == nil {
 		return nil, 0, advised(err)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -44,8 +43,12 @@ func (c *verifyCmd) Run(ctx context.Context, p *program) error {
 	if v.Signers == 0 && v.ViolationCount == 0 && err != nil && ctx.Err() == nil {
 		return advised(err) // there is nothing else to say
 	}
-	if printed := c.print(out, v); printed != nil {
-		return fmt.Errorf("write the result: %w", printed)
+	written := out.write(forms{
+		text: func(w io.Writer) error { return c.text(w, v) },
+		json: func(w io.Writer) error { return writeJSON(w, v) },
+	})
+	if written != nil {
+		return written
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -56,18 +59,6 @@ func (c *verifyCmd) Run(ctx context.Context, p *program) error {
 		return errNothing
 	}
 	return err
-}
-
-func (c *verifyCmd) print(out *outputs, v *result.Verify) (err error) {
-	if out.text {
-		err = c.text(out.stdout, v)
-	}
-	if out.jsonOut != nil {
-		enc := json.NewEncoder(out.jsonOut)
-		enc.SetIndent("", "  ")
-		err = errors.Join(err, enc.Encode(v))
-	}
-	return errors.Join(err, out.close())
 }
 
 func (c *verifyCmd) text(w io.Writer, v *result.Verify) error {

@@ -7,6 +7,10 @@
 // it, with their checksums, and the Go that built it. Of a program that was built for
 // several platforms it lists what is in any of them. There is no time and no serial
 // number in it, so that the same programs have the same bill.
+//
+// It is not cyclonedx-gomod (v1.10.0), because that puts the checksums of its own
+// program into a bill, which differ with where and by what it was built, and makes a
+// bill for each platform. A release has the same bytes everywhere, and one bill.
 package main
 
 import (

@@ -13,6 +13,7 @@ import (
 // go-ethereum's client, as others that are configured by a URL alone, makes HTTP Basic
 // of a user in the URL. The user's name may be any.
 func TestAKeyInTheURLIsEnoughForAClient(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	store, rights := "--store=sqlite:"+filepath.Join(dir, "nonces.db"), filepath.Join(dir, "rights.yaml")
 	if err := os.WriteFile(rights, []byte(`principals: {payouts: [{rights: [allocate], signers: ["*"]}]}`), 0o600); err != nil {

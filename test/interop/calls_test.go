@@ -77,10 +77,12 @@ var steps = []step{
 }
 
 func TestEveryMethodTakesParamsByPosition(t *testing.T) {
+	t.Parallel()
 	play(t, func(s step) []any { return s.byPosition })
 }
 
 func TestEveryMethodTakesParamsAsOneObject(t *testing.T) {
+	t.Parallel()
 	play(t, func(s step) []any { return []any{s.byName} })
 }
 
@@ -145,6 +147,7 @@ func mask(t *testing.T, key string, value any) any {
 }
 
 func TestABatchIsAnsweredElementByElement(t *testing.T) {
+	t.Parallel()
 	client := start(t).dial()
 	var first, second hold
 	var after status
@@ -169,6 +172,7 @@ func TestABatchIsAnsweredElementByElement(t *testing.T) {
 }
 
 func TestANotificationIsExecutedInItsTurn(t *testing.T) {
+	t.Parallel()
 	client := start(t).dial()
 	if err := client.Notify(t.Context(), "nonce_allocate", signer); err != nil {
 		t.Fatal(err)
@@ -190,6 +194,7 @@ func reasonOf(err error) string {
 }
 
 func TestARefusalHasCodeReasonSentenceAndData(t *testing.T) {
+	t.Parallel()
 	client := start(t, "--max-holds=5").dial()
 	call[hold](t, client, "nonce_allocate", signer)
 	call[any](t, client, "nonce_markUsed", signer, 0, txHash)
@@ -235,6 +240,7 @@ func wantRefusal(t *testing.T, what string, err error, code int, reason string, 
 }
 
 func TestCallsInFlightTogetherGetDifferentNonces(t *testing.T) {
+	t.Parallel()
 	const clients, callers, calls = 2, 8, 25
 	g := start(t, "--max-holds=400")
 	nonces := make(chan hold, clients*callers*calls)

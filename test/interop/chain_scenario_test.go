@@ -56,10 +56,24 @@ type scenario struct {
 	seen   map[string][]string
 }
 
-// scenarioTime bounds one await.
-const scenarioTime = 30 * time.Second
+// scenarioTime bounds the wait for what must come.
+const scenarioTime = 60 * time.Second
+
+// eventually looks until it sees what must come, by the gateway's own clock or a chain's, and
+// reports whether it did.
+func eventually(look func() bool) bool {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(scenarioTime); !look(); <-tick.C {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
+}
 
 func TestScenariosOfAChain(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("testdata/chain/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no scenarios", err)
@@ -106,9 +120,11 @@ func (s *scenario) line(number int, line string) {
 	}
 	words := strings.Fields(step)
 	got := s.do(words)
-	for deadline := time.Now().Add(scenarioTime); await && got != want && time.Now().Before(deadline); {
-		time.Sleep(20 * time.Millisecond) // between two looks: the gateway asks its nodes by its own clock
-		got = s.do(words)
+	if await && got != want {
+		eventually(func() bool {
+			got = s.do(words)
+			return got == want
+		})
 	}
 	if checked && got != want {
 		s.t.Errorf("line %d: %s\n got  %s\n want %s", number, step, got, want)
@@ -329,25 +345,6 @@ func (s *scenario) heard(typ string) string {
 	}
 }
 
-// mine makes blocks until the scenario ends.
-func (s *scenario) mine() {
-	done, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		tick := time.NewTicker(500 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-tick.C:
-				s.sim.Commit()
-			}
-		}
-	}()
-	s.t.Cleanup(func() { close(done); <-stopped })
-}
-
 // faults are the words of fault.
 var faults = map[string]chaintest.Fault{
 	"lost": chaintest.Lost, "noanswer": chaintest.NoAnswer, "cut": chaintest.Cut, "cutafter": chaintest.CutAfter, "notjson": chaintest.NotJSON,
@@ -383,7 +380,7 @@ func (s *scenario) atChain(words []string) (result string, ok bool) {
 			s.sim.Commit()
 		}
 	case "mining":
-		s.mine()
+		every(s.t, 500*time.Millisecond, func() { s.sim.Commit() })
 	case "empty":
 		for range count {
 			s.sim.CommitEmpty()

@@ -74,6 +74,9 @@ type payment struct {
 // payer sends a payment, and returns its hash or what it was told.
 type payer func(payment) (hash string, err error)
 
+// clientTimeout is how long a client waits for its node.
+const clientTimeout = 3 * time.Second
+
 func newBench(t *testing.T) *bench {
 	b := &bench{t: t, sim: chaintest.StartSim(t, chaintest.SimConfig{Accounts: 3})}
 	b.proxy = chaintest.StartProxy(t, b.sim)
@@ -118,11 +121,8 @@ func (b *bench) want(nonce int64, want string) {
 
 func (b *bench) await(nonce int64, want string) {
 	b.t.Helper()
-	for deadline := time.Now().Add(scenarioTime); b.row(nonce) != want; {
-		if time.Now().After(deadline) {
-			b.t.Fatalf("nonce %d is %q after %v, want %q", nonce, b.row(nonce), scenarioTime, want)
-		}
-		time.Sleep(20 * time.Millisecond) // between two looks: the gateway asks its nodes by its own clock
+	if !eventually(func() bool { return b.row(nonce) == want }) {
+		b.t.Fatalf("nonce %d is %q after %v, want %q", nonce, b.row(nonce), scenarioTime, want)
 	}
 }
 
@@ -265,7 +265,7 @@ func (b *bench) node(kind string) payer {
 	t.Helper()
 	cmd := exec.Command("node", "drive.mjs")
 	cmd.Dir = folder(t)
-	cmd.Env = append(environment(b.sim, b.proxy), "KIND="+kind, "GATEWAY=ws://"+b.gw.addr+"/ws")
+	cmd.Env = append(environment(b.sim, b.proxy), "KIND="+kind, "GATEWAY=ws://"+b.gw.addr+"/ws", fmt.Sprint("TIMEOUT_MS=", clientTimeout.Milliseconds()))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	in, err := cmd.StdinPipe()
@@ -332,7 +332,7 @@ func TestTheClientForGoEthereum(t *testing.T) {
 	}
 	b.run(func(p payment) (string, error) {
 		value, _ := new(big.Int).SetString(p.Value, 10)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // as the others' time-outs
+		ctx, cancel := context.WithTimeout(t.Context(), clientTimeout)
 		defer cancel()
 		tx, err := clients.Send(ctx, gateway, node, b.signer, *auth, func(opts *bind.TransactOpts) (*types.Transaction, error) {
 			opts.Value, opts.GasLimit = value, p.Gas

@@ -3,7 +3,6 @@ package interop
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/ethereum/go-ethereum/rpc"
 
@@ -13,6 +12,7 @@ import (
 // TestAProgramMayTalkToAnyNode: two gateways over one PostgreSQL look like one to
 // clients that know nothing of nodes.
 func TestAProgramMayTalkToAnyNode(t *testing.T) {
+	t.Parallel()
 	pg, err := pgtest.Start()
 	if err != nil {
 		t.Fatal(err)
@@ -55,17 +55,15 @@ func TestAProgramMayTalkToAnyNode(t *testing.T) {
 	}
 	// Accounts of both nodes, once the second has its shards, in one batch.
 	batch := make([]rpc.BatchElem, 12)
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for owners := map[string]bool{}; !owners["a"] || !owners["b"]; {
-		select {
-		case <-tick.C:
-		case <-t.Context().Done():
-			t.Fatalf("the owners are %v", owners)
-		}
+	owners := map[string]bool{}
+	both := eventually(func() bool {
 		for i := range batch {
 			owners[call[struct{ Owner string }](t, nodes[1], "nonce_status", fmt.Sprint("account-", i)).Owner] = true
 		}
+		return owners["a"] && owners["b"]
+	})
+	if !both {
+		t.Fatalf("the owners are %v", owners)
 	}
 	for i := range batch {
 		batch[i] = rpc.BatchElem{Method: "nonce_allocate", Args: []any{fmt.Sprint("account-", i)}, Result: new(hold)}
@@ -94,21 +92,17 @@ func TestAProgramMayTalkToAnyNode(t *testing.T) {
 // awaitNodes asks until the node knows so many live ones.
 func awaitNodes(t *testing.T, client *rpc.Client, n int) {
 	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(30 * time.Second); ; <-tick.C {
-		info := call[struct{ Nodes []struct{ State string } }](t, client, "gateway_info")
-		live := 0
-		for _, node := range info.Nodes {
+	live := 0
+	known := eventually(func() bool {
+		live = 0
+		for _, node := range call[struct{ Nodes []struct{ State string } }](t, client, "gateway_info").Nodes {
 			if node.State == "live" {
 				live++
 			}
 		}
-		switch {
-		case live == n:
-			return
-		case time.Now().After(deadline):
-			t.Fatalf("%d nodes are live, want %d", live, n)
-		}
+		return live == n
+	})
+	if !known {
+		t.Fatalf("%d nodes are live, want %d", live, n)
 	}
 }

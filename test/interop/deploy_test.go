@@ -3,12 +3,14 @@ package interop
 import (
 	"bufio"
 	"crypto/tls"
+	"errors"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/ethereum/go-ethereum/rpc"
@@ -76,7 +78,7 @@ func (h *installed) command(args ...string) *exec.Cmd {
 	}
 	cmd := exec.Command(h.at(words[0]), words[1:]...)
 	cmd.Dir = h.at(h.unitLine("WorkingDirectory"))
-	cmd.Env = []string{"GORACE=atexit_sleep_ms=0 halt_on_error=1"}
+	cmd.Env = []string{raceEnv}
 	for line := range strings.Lines(h.read(strings.TrimPrefix(h.unitLine("EnvironmentFile"), "-"))) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
 			cmd.Env = append(cmd.Env, below.Replace(line))
@@ -86,6 +88,7 @@ func (h *installed) command(args ...string) *exec.Cmd {
 }
 
 func TestAGatewayInstalledOnAHostIsUsedOverTLS(t *testing.T) {
+	t.Parallel()
 	h := &installed{t: t, root: t.TempDir()}
 	h.install()
 	ca := tlstest.New(t, "self-signed authority")
@@ -116,16 +119,19 @@ func TestAGatewayInstalledOnAHostIsUsedOverTLS(t *testing.T) {
 		t.Fatalf("key create: %s, %v", made, err)
 	}
 
-	g := &gateway{t: t, cmd: h.command()}
-	g.cmd.Stderr = &g.stderr
-	stdout, err := g.cmd.StdoutPipe()
+	cmd := h.command()
+	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.cmd.Start(); err != nil {
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(g.cleanup)
+	t.Cleanup(func() {
+		if err := errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait()); err != nil {
+			t.Errorf("after SIGTERM the gateway ended with: %v", err)
+		}
+	})
 	url := ""
 	for lines := bufio.NewScanner(stdout); url == "" && lines.Scan(); {
 		if rest, ok := strings.CutPrefix(lines.Text(), "Noncegate listens on "); ok {

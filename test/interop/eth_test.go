@@ -62,27 +62,34 @@ func (c *chained) dialEth(scheme string) *ethclient.Client {
 
 // mine makes a block whenever the pool has something to mine, until the test ends.
 func (c *chained) mine() {
-	ended, stopped := c.t.Context(), make(chan struct{})
+	every(c.t, 200*time.Millisecond, func() {
+		var pool struct{ Pending hexutil.Uint }
+		if err := c.sim.Call(&pool, "txpool_status"); err != nil && c.t.Context().Err() == nil {
+			c.t.Error(err)
+		}
+		if pool.Pending > 0 {
+			c.sim.Commit()
+		}
+	})
+}
+
+// every does something again and again until the test ends, which waits for it.
+func every(t *testing.T, d time.Duration, do func()) {
+	ctx, stopped := t.Context(), make(chan struct{})
 	go func() {
 		defer close(stopped)
-		tick := time.NewTicker(200 * time.Millisecond)
+		tick := time.NewTicker(d)
 		defer tick.Stop()
 		for {
 			select {
-			case <-ended.Done():
+			case <-ctx.Done():
 				return
 			case <-tick.C:
-			}
-			var pool struct{ Pending hexutil.Uint }
-			if err := c.sim.Call(&pool, "txpool_status"); err != nil && ended.Err() == nil {
-				c.t.Error(err)
-			}
-			if pool.Pending > 0 {
-				c.sim.Commit()
+				do()
 			}
 		}
 	}()
-	c.t.Cleanup(func() { <-stopped })
+	t.Cleanup(func() { <-stopped })
 }
 
 func (c *chained) signerOf(a chaintest.Account) string {
@@ -118,6 +125,7 @@ func get[T any](v T, err error) func(*testing.T) T {
 
 // go-ethereum's client as a program uses it, with nothing changed but the URL.
 func TestGoEthereumsClientSendsThroughTheGateway(t *testing.T) {
+	t.Parallel()
 	for _, scheme := range []string{"ws", "http"} {
 		t.Run(scheme, func(t *testing.T) {
 			t.Parallel()
@@ -196,17 +204,18 @@ func newTx(t *testing.T, client *ethclient.Client, from chaintest.Account, n uin
 
 func awaitReceipt(t *testing.T, client *ethclient.Client, tx common.Hash) *types.Receipt {
 	t.Helper()
-	for began := time.Now(); time.Since(began) < scenarioTime; time.Sleep(20 * time.Millisecond) { // between two looks, as a program does
-		r, err := client.TransactionReceipt(t.Context(), tx)
-		if err == nil {
-			return r
-		}
-		if !errors.Is(err, ethereum.NotFound) {
+	var receipt *types.Receipt
+	mined := eventually(func() bool {
+		var err error
+		if receipt, err = client.TransactionReceipt(t.Context(), tx); err != nil && !errors.Is(err, ethereum.NotFound) {
 			t.Fatal(err)
 		}
+		return err == nil
+	})
+	if !mined {
+		t.Fatalf("transaction %v was never mined", tx)
 	}
-	t.Fatalf("transaction %v was never mined", tx)
-	return nil
+	return receipt
 }
 
 func next1[T any](t *testing.T, c <-chan T) T {
@@ -220,74 +229,60 @@ func next1[T any](t *testing.T, c <-chan T) T {
 	}
 }
 
-// The gateway dies when the record is committed and the node has nothing yet.
-func TestAGatewayThatDiesBeforeItForwardsLeavesTheRecord(t *testing.T) {
-	c := startChained(t)
-	from := c.sim.Accounts[0]
-	tx := c.sim.Sign(from, chaintest.Payment{Nonce: 0, To: c.sim.Accounts[1].Address})
-	lost := c.proxy.On("eth_sendRawTransaction", chaintest.Lost)
-	client := c.dialEth("ws")
-	sent := make(chan error, 1)
-	go func() { sent <- client.SendTransaction(context.Background(), tx) }()
-	lost.Await(1)
-	c.kill()
-	if err := <-sent; err == nil {
-		t.Error("a client of a gateway that died was told that all is well")
-	}
-	lost.End()
-	if where := c.sim.Where(tx.Hash()); where != chaintest.Nowhere {
-		t.Fatalf("the transaction is %s", where)
-	}
-	c.gateway = c.again()
-	want := "0 HELD " + tx.Hash().Hex()
-	if got := c.rows(c.dial(), from); got != want {
-		t.Errorf("the gateway has %s, want %s", got, want)
-	}
-	// Nobody gets the nonce, and the same transaction goes on.
-	if n := get(c.dialEth("http").PendingNonceAt(t.Context(), from.Address))(t); n != 1 {
-		t.Errorf("pending nonce %d", n)
-	}
-	if err := c.dialEth("http").SendTransaction(t.Context(), tx); err != nil {
-		t.Fatal(err)
-	}
-	if where := c.sim.Where(tx.Hash()); where != chaintest.InPool {
-		t.Errorf("the transaction is %s", where)
-	}
-	if got, want := c.rows(c.dial(), from), "0 CONSUMED "+tx.Hash().Hex(); got != want {
-		t.Errorf("the gateway has %s, want %s", got, want)
-	}
-}
-
-// The gateway dies when the node has the transaction and nobody was told.
-func TestAGatewayThatDiesAfterItForwardedLeavesTheRecord(t *testing.T) {
-	c := startChained(t)
-	from := c.sim.Accounts[0]
-	tx := c.sim.Sign(from, chaintest.Payment{Nonce: 0, To: c.sim.Accounts[1].Address})
-	unanswered := c.proxy.On("eth_sendRawTransaction", chaintest.NoAnswer)
-	client := c.dialEth("ws")
-	sent := make(chan error, 1)
-	go func() { sent <- client.SendTransaction(context.Background(), tx) }()
-	unanswered.Await(1)
-	c.kill()
-	<-sent
-	unanswered.End()
-	c.gateway = c.again()
-	if where := c.sim.Where(tx.Hash()); where != chaintest.InPool {
-		t.Fatalf("the transaction is %s", where)
-	}
-	if got, want := c.rows(c.dial(), from), "0 HELD "+tx.Hash().Hex(); got != want {
-		t.Errorf("the gateway has %s, want %s", got, want)
-	}
-	if err := c.dialEth("ws").SendTransaction(t.Context(), tx); err != nil { // the node knows it already
-		t.Fatal(err)
-	}
-	if got, want := c.rows(c.dial(), from), "0 CONSUMED "+tx.Hash().Hex(); got != want {
-		t.Errorf("the gateway has %s, want %s", got, want)
+// A gateway dies when the record is committed: before the node has the transaction, or when
+// it has it and nobody was told. Nobody else gets the nonce, and the same transaction goes on.
+func TestAGatewayThatDiesWhileItForwardsLeavesTheRecord(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		fault chaintest.Fault
+		where string // the transaction is after it
+	}{
+		"before the node has it": {chaintest.Lost, chaintest.Nowhere},
+		"when the node has it":   {chaintest.NoAnswer, chaintest.InPool},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := startChained(t)
+			from := c.sim.Accounts[0]
+			tx := c.sim.Sign(from, chaintest.Payment{Nonce: 0, To: c.sim.Accounts[1].Address})
+			rule := c.proxy.On("eth_sendRawTransaction", tt.fault)
+			client := c.dialEth("ws")
+			sent := make(chan error, 1)
+			go func() { sent <- client.SendTransaction(context.Background(), tx) }()
+			rule.Await(1)
+			c.kill()
+			if err := <-sent; err == nil {
+				t.Error("a client of a gateway that died was told that all is well")
+			}
+			rule.End()
+			if where := c.sim.Where(tx.Hash()); where != tt.where {
+				t.Fatalf("the transaction is %s", where)
+			}
+			c.gateway = c.again()
+			if got, want := c.rows(c.dial(), from), "0 HELD "+tx.Hash().Hex(); got != want {
+				t.Errorf("the gateway has %s, want %s", got, want)
+			}
+			if n := get(c.dialEth("http").PendingNonceAt(t.Context(), from.Address))(t); n != 1 {
+				t.Errorf("pending nonce %d", n)
+			}
+			for _, scheme := range []string{"http", "ws"} { // the second time the node knows it already
+				if err := c.dialEth(scheme).SendTransaction(t.Context(), tx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if where := c.sim.Where(tx.Hash()); where != chaintest.InPool {
+				t.Errorf("the transaction is %s", where)
+			}
+			if got, want := c.rows(c.dial(), from), "0 CONSUMED "+tx.Hash().Hex(); got != want {
+				t.Errorf("the gateway has %s, want %s", got, want)
+			}
+		})
 	}
 }
 
 // What the nodes say, as a wallet hears it, and what becomes of the nonce.
 func TestRefusalsOfARealNode(t *testing.T) {
+	t.Parallel()
 	c := startChained(t)
 	client, admin := c.dialEth("ws"), c.dial()
 	poor := chaintest.NewAccount(99) // it owns nothing
@@ -345,7 +340,8 @@ func TestRefusalsOfARealNode(t *testing.T) {
 }
 
 // A blob transaction is as long as no other.
-func TestABlobTransactionGoesThrough(t *testing.T) {
+func TestLongABlobTransactionGoesThrough(t *testing.T) {
+	t.Parallel()
 	c := startChained(t)
 	tx := c.sim.SignBlob(c.sim.Accounts[0], chaintest.Payment{Nonce: 0, To: c.sim.Accounts[1].Address})
 	for _, scheme := range []string{"ws", "http"} {
@@ -361,6 +357,7 @@ func TestABlobTransactionGoesThrough(t *testing.T) {
 
 // Which node of a cluster owns an account makes no difference.
 func TestEveryNodeOfAClusterSends(t *testing.T) {
+	t.Parallel()
 	pg := get(pgtest.Start())(t)
 	t.Cleanup(func() {
 		if err := pg.Close(); err != nil {

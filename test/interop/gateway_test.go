@@ -1,67 +1,74 @@
 package interop
 
 import (
-	"bufio"
-	"bytes"
+	"context"
+	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime/debug"
-	"slices"
 	"strings"
-	"syscall"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ethereum/go-ethereum/rpc"
 	"go.uber.org/goleak"
 
+	testenv "noncegate/internal/testenv/gateway"
+	"noncegate/internal/testenv/guarded"
 	"noncegate/test/interop/chaintest"
 )
 
-// program is the path of the gateway that TestMain built.
-var program string
+// What the tests share: the gateway that TestMain built, and the room of all that they start.
+var (
+	program string
+	room    *guarded.Room
+)
+
+// parallel is how many tests run at a time: they wait for blocks for most of their time.
+const parallel = "6"
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "interop")
+	flag.Parse()
+	err := flag.Set("test.parallel", parallel)
 	if err == nil {
-		program = filepath.Join(dir, "gateway")
-		err = build(program)
+		room, err = guarded.Open("interop", nil)
+	}
+	if err == nil {
+		program = filepath.Join(room.Dir(), "gateway")
+		// As this test was built: a race that the gateway finds spoils its exit code.
+		err = testenv.Build(context.Background(), program, nil, testenv.FlagsOfThis()...)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m, append(chaintest.Leftovers(), goleak.Cleanup(func(code int) {
-		_ = os.RemoveAll(dir)
+		if err := room.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
 		os.Exit(code)
 	}))...)
-}
-
-// build builds the gateway as this test was built: with the race detector, or
-// without. A race that it finds spoils the exit code of the gateway.
-func build(path string) error {
-	args := []string{"build", "-o", path}
-	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		args = append(args, "-race")
-	}
-	cmd := exec.Command("go", append(args, "./cmd/gateway")...)
-	cmd.Dir = "../.."
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the gateway: %w\n%s", err, out)
-	}
-	return nil
 }
 
 // gateway is a process of the program. Its methods belong to the goroutine of
 // the test.
 type gateway struct {
-	t      *testing.T
-	cmd    *exec.Cmd
-	addr   string   // host:port of its WebSocket listener
-	flags  []string // what it was started with besides its addresses
-	stderr bytes.Buffer
+	*testenv.Gateway
+	t     *testing.T
+	addr  string   // host:port of its WebSocket listener
+	flags []string // what it was started with besides its addresses
 }
+
+// raceEnv has a race end the gateway at once, whose end is not delayed without one.
+const raceEnv = "GORACE=atexit_sleep_ms=0 halt_on_error=1"
+
+// startTimeout bounds the start of a gateway.
+const startTimeout = 60 * time.Second
+
+// starts numbers the logs of gateways.
+var starts atomic.Int64
 
 // start runs a gateway on a new file and returns when it listens.
 func start(t *testing.T, flags ...string) *gateway {
@@ -79,60 +86,47 @@ func (g *gateway) again() *gateway {
 
 func launch(t *testing.T, listen string, flags []string) *gateway {
 	t.Helper()
-	g := &gateway{t: t, flags: flags}
-	g.cmd = exec.Command(program, append([]string{"--listen", listen, "--admin-listen", "127.0.0.1:0"}, flags...)...)
-	// No settings of whoever runs the test; a race ends the gateway at once, and
-	// without one its end is not delayed.
-	g.cmd.Env = []string{"GORACE=atexit_sleep_ms=0 halt_on_error=1"}
-	g.cmd.Stderr = &g.stderr
-	stdout, err := g.cmd.StdoutPipe()
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	process, err := testenv.Start(ctx, room, testenv.Config{
+		Program: program, Log: fmt.Sprintf("gateway-%d.log", starts.Add(1)), Env: []string{raceEnv},
+		Args: append([]string{"--listen=" + listen}, flags...),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	addr := strings.TrimSuffix(strings.TrimPrefix(process.URL, "ws://"), "/ws")
+	g := &gateway{Gateway: process, t: t, addr: addr, flags: flags}
 	t.Cleanup(g.cleanup)
-	for lines := bufio.NewScanner(stdout); lines.Scan(); {
-		if url, ok := strings.CutPrefix(lines.Text(), "Noncegate listens on ws://"); ok {
-			g.addr, _, _ = strings.Cut(url, "/ws")
-			return g
-		}
-	}
-	t.Fatal("the gateway did not say where it listens")
-	return nil
+	return g
 }
 
-// running reports whether nobody has ended the process yet.
-func (g *gateway) running() bool { return g.cmd.ProcessState == nil }
-
 func (g *gateway) cleanup() {
-	if g.running() {
+	select {
+	case <-g.Exited():
+	default:
 		g.stop()
 	}
 	if g.t.Failed() {
-		g.t.Logf("the log of the gateway:\n%s", &g.stderr)
+		g.t.Logf("the log of the gateway:\n%s", g.Log())
 	}
 }
 
 // stop ends the gateway in the orderly way.
 func (g *gateway) stop() {
 	g.t.Helper()
-	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		g.t.Error(err)
-	}
-	if err := g.cmd.Wait(); err != nil {
-		g.t.Errorf("after SIGTERM the gateway ended with: %v", err)
+	if err := g.Stop(); err != nil {
+		g.t.Errorf("after SIGTERM: %v", err)
 	}
 }
 
 // kill ends the gateway as a crash would.
 func (g *gateway) kill() {
 	g.t.Helper()
-	if err := g.cmd.Process.Kill(); err != nil {
+	if err := g.Kill(); err != nil {
 		g.t.Fatal(err)
 	}
-	if err := g.cmd.Wait(); err == nil || err.Error() != "signal: killed" {
+	if err := g.Err(); err == nil || err.Error() != "signal: killed" {
 		g.t.Fatalf("the gateway was not ended by the kill: %v", err)
 	}
 }

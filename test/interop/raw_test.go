@@ -111,6 +111,7 @@ func (c *rawClient) want(first byte, prefix string) {
 }
 
 func TestAClientWrittenFromTheRFCGetsNonces(t *testing.T) {
+	t.Parallel()
 	c := dialRaw(t, start(t).addr)
 	c.send(final|opText, `{"jsonrpc":"2.0","id":1,"method":"nonce_allocate","params":["`+signer+`"]}`)
 	c.want(final|opText, `{"jsonrpc":"2.0","id":1,"result":{"signer":"`+signer+`","nonce":0,"attempt":1,`)
@@ -131,6 +132,7 @@ func TestAClientWrittenFromTheRFCGetsNonces(t *testing.T) {
 }
 
 func TestAFrameThatIsNotMaskedEndsTheConnection(t *testing.T) {
+	t.Parallel()
 	c := dialRaw(t, start(t).addr)
 	if _, err := c.conn.Write([]byte{final | opText, 2, '{', '}'}); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 )
 
 func TestAClientOutlivesARestartOfTheGateway(t *testing.T) {
+	t.Parallel()
 	g := start(t)
 	client := g.dial()
 	events := make(chan event)
@@ -78,6 +79,7 @@ func allocate(t *testing.T, client *rpc.Client, id string) (h hold, err error) {
 }
 
 func TestWhatWasAnsweredIsThereAfterAKillAndServedAtOnce(t *testing.T) {
+	t.Parallel()
 	g := start(t, "--max-holds=4096")
 	client := g.dial()
 	l := ledger{told: make(map[string]hold), full: make(chan struct{})}

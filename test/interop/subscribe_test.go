@@ -49,6 +49,7 @@ func next(t *testing.T, sub *rpc.ClientSubscription, events <-chan event) event 
 }
 
 func TestASubscriberSeesWhatAnotherClientDoes(t *testing.T) {
+	t.Parallel()
 	for _, namespace := range []string{"nonce", "eth"} {
 		t.Run(namespace, func(t *testing.T) {
 			g := start(t)
@@ -78,6 +79,7 @@ func TestASubscriberSeesWhatAnotherClientDoes(t *testing.T) {
 }
 
 func TestEthSubscribeWithoutSignersSeesAll(t *testing.T) {
+	t.Parallel()
 	client := start(t).dial()
 	events := make(chan event)
 	sub, err := client.EthSubscribe(t.Context(), events, "events")
@@ -94,6 +96,7 @@ func TestEthSubscribeWithoutSignersSeesAll(t *testing.T) {
 }
 
 func TestAnExpiredHoldIsAnEvent(t *testing.T) {
+	t.Parallel()
 	client := start(t).dial()
 	events := make(chan event)
 	sub := subscribe(t, client, "nonce", events)
@@ -108,6 +111,7 @@ func TestAnExpiredHoldIsAnEvent(t *testing.T) {
 // The gateway bounds the subscriptions of a connection. Only if Unsubscribe
 // really ends them can there be more than that one after the other.
 func TestUnsubscribeEndsTheSubscriptionAtTheGateway(t *testing.T) {
+	t.Parallel()
 	client := start(t).dial()
 	events := make(chan event)
 	for range 100 {
@@ -124,6 +128,7 @@ func TestUnsubscribeEndsTheSubscriptionAtTheGateway(t *testing.T) {
 }
 
 func TestARefusedSubscriptionIsAnError(t *testing.T) {
+	t.Parallel()
 	client := start(t).dial()
 	_, err := client.Subscribe(t.Context(), "nonce", make(chan event), "newHeads")
 	wantRefusal(t, "another topic", err, -32602, "invalid_params", object{"field": "topic"})

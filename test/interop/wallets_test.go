@@ -39,10 +39,12 @@ func keyOf(a chaintest.Account) string { return "0x" + hex.EncodeToString(crypto
 // Libraries for wallets as a program uses them, with nothing changed but the URL: three
 // transactions one after the other, three at once, a contract, its events, and blocks.
 func TestWalletsSendThroughTheGateway(t *testing.T) {
+	t.Parallel()
 	packages := wallets(t)
 	for _, library := range []string{"viem", "ethers"} {
 		for _, scheme := range []string{"ws", "http"} {
 			t.Run(library+" over "+scheme, func(t *testing.T) {
+				t.Parallel()
 				c := startChained(t)
 				c.mine()
 				from := c.sim.Accounts[0]
@@ -85,9 +87,11 @@ func runScript(t *testing.T, packages, name string, env ...string) string {
 
 // Foundry's cast, with nothing changed but the URL.
 func TestCastSendsThroughTheGateway(t *testing.T) {
+	t.Parallel()
 	program := castProgram(t)
 	for _, scheme := range []string{"ws", "http"} {
 		t.Run(scheme, func(t *testing.T) {
+			t.Parallel()
 			c := startChained(t)
 			c.mine()
 			from := c.sim.Accounts[0]

@@ -3,10 +3,8 @@
 package torture
 
 import (
-	"bufio"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -72,14 +70,14 @@ func combinations(o Options) (all [][]Fault) {
 			}
 		}
 	}
-	faults, others := Faults, []Fault(nil)
+	faults, others := storeFaults, []Fault(nil)
 	if o.Engine {
-		faults, others = EngineFaults, slices.DeleteFunc(slices.Clone(Faults), func(f Fault) bool { return f.Name == "store-clock" })
+		faults, others = engineFaults, slices.DeleteFunc(slices.Clone(storeFaults), func(f Fault) bool { return f.Name == "store-clock" })
 	}
 	alone(faults)
 	if o.Chain {
-		alone(ChainFaults)
-		beside(ChainFaults, faults)
+		alone(chainFaults)
+		beside(chainFaults, faults)
 		return all
 	}
 	for i := range faults {
@@ -96,15 +94,10 @@ func Campaign(ctx context.Context, cfg CampaignConfig) (failed int, err error) {
 		return 0, err
 	}
 	state := filepath.Join(cfg.Dir, "state.jsonl")
-	runs, err := readState(state)
+	runs, err := history.Finished[done](state)
 	if err != nil {
 		return 0, err
 	}
-	file, err := os.OpenFile(state, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return 0, err
-	}
-	defer file.Close()
 	began := time.Now()
 	for seed := cfg.First; seed < cfg.First+uint64(cfg.Runs); seed++ {
 		if slices.ContainsFunc(runs, func(d done) bool { return d.Seed == seed }) {
@@ -119,12 +112,8 @@ func Campaign(ctx context.Context, cfg CampaignConfig) (failed int, err error) {
 			return 0, errors.Join(fmt.Errorf("seed %d: %w", seed, err), ctx.Err())
 		}
 		runs = append(runs, d)
-		line, err := json.Marshal(d)
-		if err == nil {
-			_, err = file.Write(append(line, '\n'))
-		}
-		if err != nil {
-			return 0, fmt.Errorf("write %s: %w", state, err)
+		if err := history.Finish(state, d); err != nil {
+			return 0, err
 		}
 	}
 	return report(cfg.Out, runs), nil
@@ -164,28 +153,6 @@ func (cfg *CampaignConfig) one(ctx context.Context, seed uint64) (done, error) {
 	return d, nil
 }
 
-func readState(path string) ([]done, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var runs []done
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var d done
-		if err := json.Unmarshal(lines.Bytes(), &d); err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		runs = append(runs, d)
-	}
-	return runs, lines.Err()
-}
-
 // report sums up and returns the number of runs that failed.
 func report(w io.Writer, runs []done) int {
 	var acknowledged, refused, unknown, failed int
@@ -207,7 +174,7 @@ func report(w io.Writer, runs []done) int {
 	}
 	fmt.Fprintf(w, "\n%d histories, %d acknowledged calls, %d refused, %d of unknown outcome\n", len(runs), acknowledged, refused, unknown)
 	fmt.Fprintf(w, "histories with each fault: %s\n", counts(perFault))
-	fmt.Fprintf(w, "refusals and doubts: %s\n", counts(reasons))
+	fmt.Fprintf(w, "refusals and unknown outcomes: %s\n", counts(reasons))
 	fmt.Fprintf(w, "the last hold was ended at most %.1f s after the clients had gone, and at most %.1f s late\n", slowest, late)
 	for _, d := range runs {
 		if len(d.Rules) > 0 {

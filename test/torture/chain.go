@@ -22,19 +22,19 @@ import (
 // The chain of a run: what it is called, its accounts, and its times, as short as those
 // of the gateways. A hold that is over stays unknown for chainUnknown.
 const (
-	chainNumber    = 1337
-	chainID        = "eip155:1337"
-	chainAccounts  = 4
-	chainPayers    = 4
-	blockEvery     = 150 * time.Millisecond
-	finalAfter     = 8 // blocks
-	deepestReorg   = 3 // blocks
-	chainUnknown   = 2 * time.Second
-	chainTold      = 4 * time.Second // until a gateway knows of a block: a node may be paused while it has a request
-	chainSlack     = 50 * time.Millisecond
-	chainSettles   = chainUnknown + chainTold + 2*time.Second // from the last fault until the chain's signers are judged
-	chainThinkMost = 40 * time.Millisecond
-	chainTurn      = 1500 * time.Millisecond // then other accounts are paid from
+	chainNumber   = 1337
+	chainID       = "eip155:1337"
+	chainAccounts = 4
+	chainPayers   = 4
+	blockEvery    = 150 * time.Millisecond
+	finalAfter    = 8 // blocks
+	deepestReorg  = 3 // blocks
+	chainUnknown  = 2 * time.Second
+	chainTold     = 4 * time.Second // until a gateway knows of a block: a node may be paused while it has a request
+	chainSlack    = 50 * time.Millisecond
+	chainSettles  = chainUnknown + chainTold + 2*time.Second // from the last fault until the chain's signers are judged
+	maxChainThink = 40 * time.Millisecond
+	chainTurn     = 1500 * time.Millisecond // then other accounts are paid from
 )
 
 // chainSide is a chain with two nodes beside a cluster, which makes blocks and takes some
@@ -232,7 +232,7 @@ type slowly struct {
 }
 
 // payers makes the clients who pay on the chain; none without one.
-func (c *Cluster) payers(p Plan, began time.Time, load *workload) (payers []*payer) {
+func (c *cluster) payers(p Plan, began time.Time, load *workload) (payers []*payer) {
 	if c.chain == nil {
 		return nil
 	}
@@ -241,14 +241,14 @@ func (c *Cluster) payers(p Plan, began time.Time, load *workload) (payers []*pay
 	c.chain.mu.Unlock()
 	for i := range chainPayers {
 		rnd := rand.New(rand.NewPCG(p.Seed, uint64(3000+i)))
-		w := &worker{client: newClient(p.Clients+1+i, began, c.nodes, rnd), load: load, owners: make(map[string]*Node)}
+		w := &worker{client: newClient(p.Clients+1+i, began, c.nodes, rnd), load: load, owners: make(map[string]*node)}
 		payers = append(payers, &payer{worker: w, chain: c.chain})
 	}
 	return payers
 }
 
 func (p *payer) run(ctx context.Context, stop <-chan struct{}) {
-	p.repeat(ctx, stop, chainThinkMost, p.pay)
+	p.repeat(ctx, stop, maxChainThink, p.pay)
 }
 
 func account(n int) string { return chainID + ":" + fakenode.Account(n+1) }
@@ -305,9 +305,9 @@ func (p *payer) sendAndMark(ctx context.Context, m mine) {
 // settleChain has one more client pay from all accounts until what the others left is
 // filled, then give nonces back and send with them all the same, and ask for the next
 // ones once gateways know that those are mined. It returns all calls.
-func (c *Cluster) settleChain(ctx context.Context, p Plan, began time.Time, load *workload, payers []*payer) *history.Chain {
+func (c *cluster) settleChain(ctx context.Context, p Plan, began time.Time, load *workload, payers []*payer) *history.Chain {
 	rnd := rand.New(rand.NewPCG(p.Seed, 1))
-	w := &worker{client: newClient(p.Clients+1+chainPayers, began, c.nodes, rnd), load: load, owners: make(map[string]*Node)}
+	w := &worker{client: newClient(p.Clients+1+chainPayers, began, c.nodes, rnd), load: load, owners: make(map[string]*node)}
 	last := &payer{worker: w, chain: c.chain}
 	defer last.close()
 	c.chain.calm.Store(true)

@@ -74,7 +74,7 @@ func migrate(ctx context.Context, url string) error {
 type Options struct {
 	Postgres *pgtest.Server
 	Gateway  string // the program, made by Build
-	Clock    bool   // it was built with WrongClock
+	Clock    bool   // it was built with wrongClock
 	// Offsets are by how much the wall clock of each node is wrong; nil: not at all.
 	Offsets []time.Duration
 	// Forward is given to --forward, of gateways that have it; "" leaves the default.
@@ -90,33 +90,33 @@ type Options struct {
 	persistence int  // of Redis
 	replica     bool // of Redis, from the start
 	seed        uint64
-	guests      int // that faults may start
+	spares      int // that faults may start
 }
 
 // modes are the nodes of every cluster.
 var modes = []member{{"w1", "worker-queue"}, {"w2", "worker-queue"}, {"b1", "basic"}}
 
-// guests are nodes that are not there until a fault starts them.
-var guests = []member{{"g1", "worker-queue"}, {"g2", "worker-queue"}}
+// spares are nodes that are not there until a fault starts them.
+var spares = []member{{"g1", "worker-queue"}, {"g2", "worker-queue"}}
 
 type member struct{ id, mode string }
 
-// Cluster is three gateways over one database, and perhaps guests behind them in nodes.
-type Cluster struct {
-	pg       *pgtest.Server
-	database string // name
-	url      string // past all proxies
-	room     *guarded.Room
-	nodes    []*Node
-	fast     *fastSide  // nil: there is no Redis
-	chain    *chainSide // nil: there is no chain
+// cluster is three gateways over one database, and perhaps spares behind them in nodes.
+type cluster struct {
+	pg          *pgtest.Server
+	database    string // name
+	url         string // past all proxies
+	room        *guarded.Room
+	nodes       []*node
+	engineRedis *redisSide // nil: there is no Redis
+	chain       *chainSide // nil: there is no chain
 }
 
 // startCluster makes a database and starts the nodes. The caller must close.
-func startCluster(ctx context.Context, o Options) (c *Cluster, err error) {
+func startCluster(ctx context.Context, o Options) (c *cluster, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("the cluster did not start in time"))
 	defer cancel()
-	c = &Cluster{pg: o.Postgres}
+	c = &cluster{pg: o.Postgres}
 	made := c
 	defer func() {
 		if err != nil {
@@ -131,11 +131,11 @@ func startCluster(ctx context.Context, o Options) (c *Cluster, err error) {
 		return nil, err
 	}
 	if o.Engine {
-		if err := c.startFast(ctx, o); err != nil {
+		if err := c.startRedis(ctx, o); err != nil {
 			return nil, err
 		}
 	}
-	more, fast, err := moreArgs(ctx, o)
+	more, engine, err := moreArgs(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func startCluster(ctx context.Context, o Options) (c *Cluster, err error) {
 		}
 		more = append(more, c.chain.flags()...)
 	}
-	for i, m := range slices.Concat(modes, guests[:o.guests]) {
+	for i, m := range slices.Concat(modes, spares[:o.spares]) {
 		n, err := newNode(c.room, o.Gateway, m.id, m.mode, c.url, c.pg.Addr())
 		if err != nil {
 			return nil, err
@@ -153,7 +153,7 @@ func startCluster(ctx context.Context, o Options) (c *Cluster, err error) {
 		n.args = append(n.args, more...)
 		c.nodes = append(c.nodes, n)
 		if o.Engine && !n.basic.Load() {
-			if err := c.withFast(n, slices.Concat(fast, o.EngineArgs)); err != nil {
+			if err := c.withRedis(n, slices.Concat(engine, o.EngineArgs)); err != nil {
 				return nil, err
 			}
 		}
@@ -163,14 +163,14 @@ func startCluster(ctx context.Context, o Options) (c *Cluster, err error) {
 	}
 	var all errgroup.Group
 	for _, n := range c.nodes[:len(modes)] {
-		all.Go(func() error { return n.Start(ctx) })
+		all.Go(func() error { return n.start(ctx) })
 	}
 	return c, all.Wait()
 }
 
 // moreArgs are the settings between nodes, and those of nodes that have a Redis: what of them
 // the gateway knows.
-func moreArgs(ctx context.Context, o Options) (all, fast []string, err error) {
+func moreArgs(ctx context.Context, o Options) (all, engine []string, err error) {
 	help, err := exec.CommandContext(ctx, o.Gateway, "serve", "--help").Output()
 	if err != nil {
 		return nil, nil, fmt.Errorf("ask the gateway for its flags: %w", err)
@@ -188,10 +188,10 @@ func moreArgs(ctx context.Context, o Options) (all, fast []string, err error) {
 }
 
 // connect opens a session of the run's own to the database.
-func (c *Cluster) connect(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, c.url) }
+func (c *cluster) connect(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, c.url) }
 
 // close ends what is left and drops the database.
-func (c *Cluster) close() error {
+func (c *cluster) close() error {
 	var err error
 	for _, n := range c.nodes {
 		err = errors.Join(err, n.close())
@@ -199,8 +199,8 @@ func (c *Cluster) close() error {
 	if c.room != nil {
 		err = errors.Join(err, c.room.Close())
 	}
-	if c.fast != nil {
-		err = errors.Join(err, c.fast.close())
+	if c.engineRedis != nil {
+		err = errors.Join(err, c.engineRedis.close())
 	}
 	if c.chain != nil {
 		err = errors.Join(err, c.chain.close())

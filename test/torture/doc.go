@@ -24,7 +24,7 @@
 //
 // Nothing here is part of the gateway: its faults come from outside, and what is
 // planted, or is wrong about its clock, is compiled in by go build -overlay from
-// copies of the sources with checked replacements ([Patch]).
+// copies of the sources with checked replacements ([gateway.Patch]).
 //
 // Everything started here ends with the process that started it (packages guarded
 // and pgtest), and a run waits for all of its goroutines.

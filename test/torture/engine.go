@@ -48,8 +48,8 @@ var persistences = [][]string{
 	{"appendonly no"}, // nothing, or with SAVE a snapshot
 }
 
-// fastSide is the Redis of a run. Nodes reach it through proxies of their own.
-type fastSide struct {
+// redisSide is the Redis of a run. Nodes reach it through proxies of their own.
+type redisSide struct {
 	server  *redistest.Server
 	replica *redistest.Server // nil: there is none
 
@@ -61,15 +61,15 @@ type fastSide struct {
 	declared int64 // losses, once all is settled
 }
 
-// startFast starts a Redis for the cluster and keeps a list of losses in its database.
-func (c *Cluster) startFast(ctx context.Context, o Options) error {
+// startRedis starts a Redis for the cluster and keeps a list of losses in its database.
+func (c *cluster) startRedis(ctx context.Context, o Options) error {
 	server, err := redistest.Start(persistences[o.persistence%len(persistences)]...)
 	if err != nil {
 		return err
 	}
-	c.fast = &fastSide{server: server}
+	c.engineRedis = &redisSide{server: server}
 	if o.replica {
-		if err := c.fast.startReplica(ctx); err != nil {
+		if err := c.engineRedis.startReplica(ctx); err != nil {
 			return err
 		}
 	}
@@ -83,13 +83,13 @@ func (c *Cluster) startFast(ctx context.Context, o Options) error {
 }
 
 // startReplica starts a replica and returns once it has what its master has.
-func (f *fastSide) startReplica(ctx context.Context) error {
-	host, port, pass := f.server.Master()
+func (r *redisSide) startReplica(ctx context.Context) error {
+	host, port, pass := r.server.Master()
 	var err error
-	if f.replica, err = f.server.Another("appendonly no", "replicaof "+host+" "+port, "masterauth "+pass); err != nil {
+	if r.replica, err = r.server.Another("appendonly no", "replicaof "+host+" "+port, "masterauth "+pass); err != nil {
 		return err
 	}
-	options, err := redis.ParseURL(f.replica.URL())
+	options, err := redis.ParseURL(r.replica.URL())
 	if err != nil {
 		return err
 	}
@@ -135,14 +135,14 @@ const engineTriggers = `
 	END $$;
 	CREATE TRIGGER torture_left AFTER UPDATE ON gateway_engine FOR EACH ROW WHEN (NEW.degraded) EXECUTE FUNCTION torture_left();`
 
-// withFast gives a node its way to Redis.
-func (c *Cluster) withFast(n *Node, more []string) error {
-	proxy, err := pgtest.NewProxy(c.fast.server.Addr())
+// withRedis gives a node its way to Redis.
+func (c *cluster) withRedis(n *node, more []string) error {
+	proxy, err := pgtest.NewProxy(c.engineRedis.server.Addr())
 	if err != nil {
 		return err
 	}
 	n.redis = proxy
-	url, err := proxy.URL(c.fast.server.URL())
+	url, err := proxy.URL(c.engineRedis.server.URL())
 	if err != nil {
 		return err
 	}
@@ -152,12 +152,12 @@ func (c *Cluster) withFast(n *Node, more []string) error {
 }
 
 // close ends the servers.
-func (f *fastSide) close() error {
-	err := f.server.Close()
-	if f.replica != nil {
-		err = errors.Join(err, f.replica.Close())
+func (r *redisSide) close() error {
+	err := r.server.Close()
+	if r.replica != nil {
+		err = errors.Join(err, r.replica.Close())
 	}
-	for _, s := range f.others {
+	for _, s := range r.others {
 		err = errors.Join(err, s.Close())
 	}
 	return err
@@ -165,21 +165,21 @@ func (f *fastSide) close() error {
 
 // hold keeps the cluster from being switched up again until the returned function is
 // called.
-func (f *fastSide) hold() (release func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.held++
+func (r *redisSide) hold() (release func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held++
 	return func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.held--
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.held--
 	}
 }
 
-func (f *fastSide) free() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.held == 0
+func (r *redisSide) free() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.held == 0
 }
 
 // engineState is a part of what a node says of the engine.
@@ -202,7 +202,7 @@ func (s *engineState) shipped() bool {
 }
 
 // ask asks the private side of a node. A refusal is an error.
-func (n *Node) ask(ctx context.Context, method, path, body string, into any) error {
+func (n *node) ask(ctx context.Context, method, path, body string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+n.admin+path, bytes.NewBufferString(body))
@@ -229,7 +229,7 @@ func (n *Node) ask(ctx context.Context, method, path, body string, into any) err
 }
 
 // switchTo asks for a state of the engine, at each node that has Redis until one does it.
-func (c *Cluster) switchTo(ctx context.Context, to string) (err error) {
+func (c *cluster) switchTo(ctx context.Context, to string) (err error) {
 	for _, n := range c.nodes {
 		if n.redis == nil {
 			continue
@@ -242,7 +242,7 @@ func (c *Cluster) switchTo(ctx context.Context, to string) (err error) {
 }
 
 // engineIs is what each node that has Redis says. Those that run must all answer.
-func (c *Cluster) engineIs(ctx context.Context) (all []engineState, err error) {
+func (c *cluster) engineIs(ctx context.Context) (all []engineState, err error) {
 	for _, n := range c.nodes {
 		if n.redis == nil || !n.runs() || n.basic.Load() {
 			continue
@@ -261,7 +261,7 @@ const engineWait = 30 * time.Second
 
 // awaitEngine waits until the engine is as is wants it at every node, and asks for a state
 // meanwhile where to is not "".
-func (c *Cluster) awaitEngine(ctx context.Context, to string, is func(*engineState) bool) error {
+func (c *cluster) awaitEngine(ctx context.Context, to string, is func(*engineState) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, engineWait)
 	defer cancel()
 	for {
@@ -281,26 +281,26 @@ func (c *Cluster) awaitEngine(ctx context.Context, to string, is func(*engineSta
 }
 
 // up brings the cluster to PERFORMANCE.
-func (c *Cluster) up(ctx context.Context) error {
+func (c *cluster) up(ctx context.Context) error {
 	return c.awaitEngine(ctx, "performance", func(s *engineState) bool { return s.State == "PERFORMANCE" })
 }
 
 // begin switches up, unless a fault does it.
-func (c *Cluster) begin(ctx context.Context, faults []Fault) error {
+func (c *cluster) begin(ctx context.Context, faults []Fault) error {
 	if slices.ContainsFunc(faults, func(f Fault) bool { return f.Down }) {
-		c.fast.down = c.fast.hold()
+		c.engineRedis.down = c.engineRedis.hold()
 		return nil
 	}
 	return c.up(ctx)
 }
 
 // keepUp switches up again whenever the engine has been left, until ctx ends.
-func (c *Cluster) keepUp(ctx context.Context) {
+func (c *cluster) keepUp(ctx context.Context) {
 	for ctx.Err() == nil {
 		lasts(ctx, 300*time.Millisecond)
 		all, err := c.engineIs(ctx)
 		left := func(s engineState) bool { return s.State == "RELIABLE" || s.State == "DEGRADED" }
-		if err == nil && c.fast.free() && slices.ContainsFunc(all, left) {
+		if err == nil && c.engineRedis.free() && slices.ContainsFunc(all, left) {
 			_ = c.switchTo(ctx, "performance") // refused while Redis is not well
 		}
 	}
@@ -309,7 +309,7 @@ func (c *Cluster) keepUp(ctx context.Context) {
 // settleEngine waits until everything is shipped and compares the logs with what the nodes
 // remember, brings every shard back and reads what was lost meanwhile. What is wrong it
 // returns as violations.
-func (c *Cluster) settleEngine(ctx context.Context, h *history.History) (found []history.Violation, err error) {
+func (c *cluster) settleEngine(ctx context.Context, h *history.History) (found []history.Violation, err error) {
 	wrong := func(rule history.Rule, format string, args ...any) {
 		found = append(found, history.Violation{Rule: rule, Text: fmt.Sprintf(format, args...)})
 	}
@@ -327,7 +327,7 @@ func (c *Cluster) settleEngine(ctx context.Context, h *history.History) (found [
 		return nil, err
 	}
 	defer conn.Close(ctx)
-	if err := conn.QueryRow(ctx, `SELECT count(*) FROM torture_loss`).Scan(&c.fast.declared); err != nil {
+	if err := conn.QueryRow(ctx, `SELECT count(*) FROM torture_loss`).Scan(&c.engineRedis.declared); err != nil {
 		return nil, err
 	}
 	if h.Left, err = readLeft(ctx, conn); err != nil {
@@ -339,7 +339,7 @@ func (c *Cluster) settleEngine(ctx context.Context, h *history.History) (found [
 
 // compare lets every node compare its logs with its memory until nothing is different, and
 // says what is. Work that is under way meanwhile may look like a difference.
-func (c *Cluster) compare(ctx context.Context) (different string) {
+func (c *cluster) compare(ctx context.Context) (different string) {
 	type report struct {
 		Equal, Different int
 		Differences      []json.RawMessage
@@ -353,7 +353,7 @@ func (c *Cluster) compare(ctx context.Context) (different string) {
 				break
 			}
 			if time.Now().After(until) {
-				return fmt.Sprintf("%s: %+v %v", n.ID, r, err)
+				return fmt.Sprintf("%s: %+v %v", n.id, r, err)
 			}
 			lasts(ctx, 20*poll)
 		}
@@ -363,7 +363,7 @@ func (c *Cluster) compare(ctx context.Context) (different string) {
 
 // outlastDoubt returns when nothing that was lost is in doubt any more, and some of it has
 // been handed out again.
-func (c *Cluster) outlastDoubt(ctx context.Context) error {
+func (c *cluster) outlastDoubt(ctx context.Context) error {
 	conn, err := c.connect(ctx)
 	if err != nil {
 		return err
@@ -381,14 +381,14 @@ func (c *Cluster) outlastDoubt(ctx context.Context) error {
 
 // judge looks whether what was lost, and that the engine was left, has a reason among the
 // faults. While nothing was taken from Redis, nobody may find that something is missing.
-func (f *fastSide) judge(faults []Fault, h *history.History) (found []history.Violation) {
+func (r *redisSide) judge(faults []Fault, h *history.History) (found []history.Violation) {
 	forgets := slices.ContainsFunc(faults, func(f Fault) bool { return f.Forgets })
 	loses := forgets || slices.ContainsFunc(faults, func(f Fault) bool { return f.Loses })
 	alarm := func(format string, args ...any) {
 		found = append(found, history.Violation{Rule: history.Alarm, Text: fmt.Sprintf(format, args...)})
 	}
-	if f.declared > 0 && !loses {
-		alarm("%d shards, %d signers, were lost for no reason", f.declared, len(h.Losses))
+	if r.declared > 0 && !loses {
+		alarm("%d shards, %d signers, were lost for no reason", r.declared, len(h.Losses))
 	}
 	for _, reason := range h.Left {
 		if !forgets && strings.Contains(reason, nonce.ErrLogLost.Error()) {

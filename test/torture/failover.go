@@ -29,19 +29,19 @@ func Failover(ctx context.Context, o Options, w io.Writer) error {
 	fmt.Fprintf(w, "lease %v; longest time without a success, of the signers that the node owned\n", leaseTTL)
 	for _, s := range []struct {
 		name string
-		do   func(ctx context.Context, c *Cluster, victim *Node) error
+		do   func(ctx context.Context, c *cluster, victim *node) error
 	}{
-		{"kill -9 of the owner", func(ctx context.Context, _ *Cluster, victim *Node) error {
+		{"kill -9 of the owner", func(ctx context.Context, _ *cluster, victim *node) error {
 			victim.end(syscall.SIGKILL)
 			lasts(ctx, 3*leaseTTL)
-			return victim.Start(ctx)
+			return victim.start(ctx)
 		}},
-		{"the owner is drained", func(ctx context.Context, _ *Cluster, victim *Node) error {
+		{"the owner is drained", func(ctx context.Context, _ *cluster, victim *node) error {
 			victim.end(syscall.SIGTERM)
 			lasts(ctx, leaseTTL)
-			return victim.Start(ctx)
+			return victim.start(ctx)
 		}},
-		{"PostgreSQL crashes, and is away for 2s", func(ctx context.Context, c *Cluster, _ *Node) error {
+		{"PostgreSQL crashes, and is away for 2s", func(ctx context.Context, c *cluster, _ *node) error {
 			if err := c.pg.Kill(); err != nil {
 				return err
 			}
@@ -56,7 +56,7 @@ func Failover(ctx context.Context, o Options, w io.Writer) error {
 	return nil
 }
 
-func failover(ctx context.Context, o Options, name string, do func(context.Context, *Cluster, *Node) error, w io.Writer) error {
+func failover(ctx context.Context, o Options, name string, do func(context.Context, *cluster, *node) error, w io.Writer) error {
 	c, err := startCluster(ctx, o)
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func failover(ctx context.Context, o Options, name string, do func(context.Conte
 }
 
 // owner is the worker-queue node that owns the most signers, and those.
-func (c *Cluster) owner(ctx context.Context) (*Node, []string, error) {
+func (c *cluster) owner(ctx context.Context) (*node, []string, error) {
 	conn, err := c.connect(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -103,10 +103,10 @@ func (c *Cluster) owner(ctx context.Context) (*Node, []string, error) {
 		owned[s.Owner] = append(owned[s.Owner], s.Signer)
 	}
 	n := c.nodes[0]
-	if len(owned[c.nodes[1].ID]) > len(owned[n.ID]) {
+	if len(owned[c.nodes[1].id]) > len(owned[n.id]) {
 		n = c.nodes[1]
 	}
-	return n, owned[n.ID], nil
+	return n, owned[n.id], nil
 }
 
 // keepAsking allocates until stop is closed, at the next node whenever one does not

@@ -34,16 +34,16 @@ type Fault struct {
 	Replica bool
 	// Down says that it switches up itself: nothing was handed out from a log before.
 	Down bool
-	// Guests is how many more nodes it starts.
-	Guests int
+	// Spares is how many more nodes it starts.
+	Spares int
 	// Overdue is for how much longer a hold may be overdue because of it.
 	Overdue time.Duration
 	// do breaks something and heals it; nil for what is wrong from the start.
 	do func(ctx context.Context, b *breaker) error
 }
 
-// Faults are all there are, in the order in which campaigns number them.
-var Faults = []Fault{
+// storeFaults are all there are, in the order in which campaigns number them.
+var storeFaults = []Fault{
 	{Name: "kill", do: kill},
 	{Name: "pause", do: pause},
 	{Name: "backend", do: endBackends},
@@ -61,7 +61,7 @@ var Faults = []Fault{
 	{Name: "store-clock", Overdue: maxStep + maxHold, do: stepClock},
 	{Name: "basic-again", do: comeBackBasic},
 	{Name: "move-shards", do: moveShards},
-	{Name: "join-leave", Guests: len(guests), do: joinAndLeave},
+	{Name: "join-leave", Spares: len(spares), do: joinAndLeave},
 	{Name: "dump", do: dump},
 }
 
@@ -70,7 +70,7 @@ func FaultsNamed(names ...string) ([]Fault, error) {
 	var found []Fault
 	for _, name := range names {
 		n := len(found)
-		for _, f := range slices.Concat(Faults, EngineFaults, ChainFaults, directedFaults) {
+		for _, f := range slices.Concat(storeFaults, engineFaults, chainFaults, directedFaults) {
 			if f.Name == name {
 				found = append(found, f)
 			}
@@ -85,7 +85,7 @@ func FaultsNamed(names ...string) ([]Fault, error) {
 // breaker is what a fault works with: the cluster, the run's randomness and a place
 // to say what it did.
 type breaker struct {
-	*Cluster
+	*cluster
 	load  *workload
 	rnd   *rand.Rand
 	began time.Time
@@ -115,7 +115,7 @@ func (b *breaker) ttls(least, most float64) time.Duration {
 
 // victim is a node; those of mode worker-queue are taken more often, for they have
 // more to lose.
-func (b *breaker) victim() *Node {
+func (b *breaker) victim() *node {
 	if b.rnd.IntN(5) == 0 {
 		return b.nodes[2]
 	}
@@ -137,37 +137,40 @@ const noRedis = "--redis cannot be used"
 
 // restart starts a node again, also when the run is being given up; again and again, as
 // a supervisor does, while another fault keeps it from Redis.
-func (b *breaker) restart(ctx context.Context, n *Node) error {
+func (b *breaker) restart(ctx context.Context, n *node) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 	defer cancel()
-	err := n.Start(ctx)
+	err := n.start(ctx)
 	for err != nil && strings.Contains(err.Error(), noRedis) && ctx.Err() == nil {
-		b.note("%s does not start without Redis", n.ID)
+		b.note("%s does not start without Redis", n.id)
 		lasts(ctx, 20*poll)
-		err = n.Start(ctx)
+		err = n.start(ctx)
 	}
-	b.note("%s is up again", n.ID)
+	b.note("%s is up again", n.id)
 	return err
 }
 
 // kill ends a gateway as a crash does.
 func kill(ctx context.Context, b *breaker) error {
 	n, away := b.victim(), b.ttls(0, 1.5)
-	n.away.Lock()
-	defer n.away.Unlock()
-	b.note("kill -9 %s, back after %v", n.ID, away)
-	n.end(syscall.SIGKILL)
-	lasts(ctx, away)
-	return b.restart(ctx, n)
+	return b.endAndRestart(ctx, n, syscall.SIGKILL, away)
 }
 
 // drain ends a gateway in order.
 func drain(ctx context.Context, b *breaker) error {
 	n, away := b.victim(), b.ttls(0, 1)
+	return b.endAndRestart(ctx, n, syscall.SIGTERM, away)
+}
+
+func (b *breaker) endAndRestart(ctx context.Context, n *node, sig syscall.Signal, away time.Duration) error {
 	n.away.Lock()
 	defer n.away.Unlock()
-	b.note("SIGTERM to %s, back %v after its end", n.ID, away)
-	n.end(syscall.SIGTERM)
+	return b.endAndRestartLocked(ctx, n, sig, away)
+}
+
+func (b *breaker) endAndRestartLocked(ctx context.Context, n *node, sig syscall.Signal, away time.Duration) error {
+	b.note("%v to %s, back %v after its end in mode %s", sig, n.id, away, n.mode())
+	n.end(sig)
 	lasts(ctx, away)
 	return b.restart(ctx, n)
 }
@@ -175,11 +178,15 @@ func drain(ctx context.Context, b *breaker) error {
 // pause stops a gateway where it stands, for longer than its leases last.
 func pause(ctx context.Context, b *breaker) error {
 	n, d := b.victim(), b.ttls(1.5, 3)
-	b.note("SIGSTOP %s for %v", n.ID, d)
+	return b.pause(ctx, n, d)
+}
+
+func (b *breaker) pause(ctx context.Context, n *node, d time.Duration) error {
+	b.note("SIGSTOP %s for %v", n.id, d)
 	n.signal(syscall.SIGSTOP)
 	lasts(ctx, d)
 	n.signal(syscall.SIGCONT)
-	b.note("SIGCONT %s", n.ID)
+	b.note("SIGCONT %s", n.id)
 	return nil
 }
 
@@ -211,7 +218,7 @@ const commitOfBasic = "COMMIT\x00"
 
 // cutReplies loses the replies of commits: they happened, and the node is not told.
 func cutReplies(ctx context.Context, b *breaker) error {
-	return b.commits(ctx, "lose the replies of commits of", func(n *Node) <-chan struct{} {
+	return b.commits(ctx, "lose the replies of commits of", func(n *node) <-chan struct{} {
 		return b.cut(n)
 	})
 }
@@ -219,7 +226,7 @@ func cutReplies(ctx context.Context, b *breaker) error {
 // lateCommits cuts a connection when a commit was sent, and lets that reach the
 // database later, when the node has gone on without it.
 func lateCommits(ctx context.Context, b *breaker) error {
-	return b.commits(ctx, "commits arrive late of", func(n *Node) <-chan struct{} {
+	return b.commits(ctx, "commits arrive late of", func(n *node) <-chan struct{} {
 		late := b.between(time.Millisecond, 150*time.Millisecond)
 		if b.rnd.IntN(2) == 0 {
 			late = b.between(100*time.Microsecond, 4*time.Millisecond) // while the node looks what became of it
@@ -229,14 +236,14 @@ func lateCommits(ctx context.Context, b *breaker) error {
 }
 
 // cut and late lose the reply of a node's next commit, or let it arrive late.
-func (b *breaker) cut(n *Node) <-chan struct{} {
+func (b *breaker) cut(n *node) <-chan struct{} {
 	if n.basic.Load() {
 		return n.db.CutReplies(commitOfBasic)
 	}
 	return n.db.CutStatement(shardCommit)
 }
 
-func (b *breaker) late(n *Node, by time.Duration) <-chan struct{} {
+func (b *breaker) late(n *node, by time.Duration) <-chan struct{} {
 	if n.basic.Load() {
 		return n.db.DelayRequest(commitOfBasic, by)
 	}
@@ -244,25 +251,34 @@ func (b *breaker) late(n *Node, by time.Duration) <-chan struct{} {
 }
 
 // commits does something to commits of one or all nodes, one after the other.
-func (b *breaker) commits(ctx context.Context, what string, arm func(*Node) <-chan struct{}) error {
-	n, all := b.victim(), b.rnd.IntN(2) == 0
-	until, times := time.Now().Add(b.ttls(1.5, 3)), 0
-	b.note("%s %s, all nodes: %v", what, n.ID, all)
-	for time.Now().Before(until) && ctx.Err() == nil {
+func (b *breaker) commits(ctx context.Context, what string, arm func(*node) <-chan struct{}) error {
+	n, all, d := b.victim(), b.rnd.IntN(2) == 0, b.ttls(1.5, 3)
+	b.note("%s %s, all nodes: %v", what, n.id, all)
+	times := b.again(ctx, d, 200*time.Millisecond, 30*time.Millisecond, func(int) <-chan struct{} {
 		if all {
 			n = b.nodes[b.rnd.IntN(len(b.nodes))]
 		}
-		timer := time.NewTimer(200 * time.Millisecond)
-		select {
-		case <-arm(n):
-			times++
-		case <-timer.C: // nothing was committed, or the database is away
-		}
-		timer.Stop()
-		lasts(ctx, b.between(0, 30*time.Millisecond))
-	}
+		return arm(n)
+	})
 	b.note("it was done to %d commits", times)
 	return nil
+}
+
+// again arms a proxy one time after the other, for a while, each with a pause of at most
+// rest behind it. What was armed has a time of patience to happen: nothing may be sent, or
+// the server may be away. arm is told how often it happened so far, which again returns.
+func (b *breaker) again(ctx context.Context, d, patience, rest time.Duration, arm func(times int) <-chan struct{}) (times int) {
+	for until := time.Now().Add(d); time.Now().Before(until) && ctx.Err() == nil; {
+		timer := time.NewTimer(patience)
+		select {
+		case <-arm(times):
+			times++
+		case <-timer.C:
+		}
+		timer.Stop()
+		lasts(ctx, b.between(0, rest))
+	}
+	return times
 }
 
 // crashPostgres ends the database as a crash does and starts it again.
@@ -283,15 +299,15 @@ func crashPostgres(ctx context.Context, b *breaker) error {
 func partition(ctx context.Context, b *breaker) error {
 	n, d := b.victim(), b.ttls(1.2, 2.5)
 	if b.rnd.IntN(4) == 0 {
-		b.note("%s is refused by the database for %v", n.ID, d)
+		b.note("%s is refused by the database for %v", n.id, d)
 		n.db.Refuse()
 	} else {
-		b.note("%s hears nothing from the database for %v", n.ID, d)
+		b.note("%s hears nothing from the database for %v", n.id, d)
 		n.db.BlackHole()
 	}
 	lasts(ctx, d)
 	n.db.Forward()
-	b.note("%s is back at the database", n.ID)
+	b.note("%s is back at the database", n.id)
 	return nil
 }
 
@@ -299,11 +315,11 @@ func partition(ctx context.Context, b *breaker) error {
 // from passing, for a while.
 func silence(ctx context.Context, b *breaker) error {
 	n, d := b.victim(), b.ttls(0.5, 2)
-	b.note("nobody hears from %s for %v", n.ID, d)
+	b.note("nobody hears from %s for %v", n.id, d)
 	n.net.BlackHole()
 	lasts(ctx, d)
 	n.net.Forward()
-	b.note("%s is heard again", n.ID)
+	b.note("%s is heard again", n.id)
 	return nil
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// ChainFaults are those of a chain's nodes.
-var ChainFaults = []Fault{
+// chainFaults are those of a chain's nodes.
+var chainFaults = []Fault{
 	{Name: "nodes-away", Chain: true, do: nodesAway},
 	{Name: "node-behind", Chain: true, do: nodeBehind},
 }

@@ -50,7 +50,7 @@ func loseAllWhileAway(ctx context.Context, b *breaker) error {
 }
 
 // restartAll starts nodes again, at the same time.
-func (b *breaker) restartAll(ctx context.Context, nodes []*Node) error {
+func (b *breaker) restartAll(ctx context.Context, nodes []*node) error {
 	var all errgroup.Group
 	for _, n := range nodes {
 		all.Go(func() error { return b.restart(ctx, n) })
@@ -88,7 +88,7 @@ func hotNames() []string {
 
 // drainWhileLocked lets shards return while PostgreSQL cannot follow them.
 func drainWhileLocked(ctx context.Context, b *breaker) error {
-	defer b.fast.hold()()
+	defer b.engineRedis.hold()()
 	err := b.hotLocked(ctx, func() error {
 		lasts(ctx, b.between(50*time.Millisecond, 300*time.Millisecond))
 		b.note("drain: %v", b.switchTo(ctx, "reliable"))
@@ -105,7 +105,7 @@ func ownerWithoutPostgres(ctx context.Context, b *breaker) error {
 	for i := range 3 {
 		n := b.nodes[i%2]
 		d := b.between(leaseTTL*2, engineGrant+leaseTTL/2)
-		b.note("%s is refused by PostgreSQL for %v", n.ID, d)
+		b.note("%s is refused by PostgreSQL for %v", n.id, d)
 		n.db.Refuse()
 		lasts(ctx, d)
 		n.db.Forward()
@@ -126,7 +126,7 @@ func loseAllAfterSwitch(ctx context.Context, b *breaker) error {
 		lasts(ctx, b.between(100*time.Millisecond, 500*time.Millisecond))
 		return b.killAll(ctx, func() error { return emptyRedis(ctx, b) })
 	})
-	b.fast.down()
+	b.engineRedis.down()
 	return err
 }
 
@@ -135,7 +135,7 @@ func (b *breaker) killAll(ctx context.Context, do func() error) error {
 	for _, n := range b.nodes[:2] {
 		n.away.Lock()
 		defer n.away.Unlock()
-		b.note("kill -9 %s", n.ID)
+		b.note("kill -9 %s", n.id)
 		n.end(syscall.SIGKILL)
 	}
 	err := do()
@@ -155,22 +155,14 @@ func killWhileLocked(ctx context.Context, b *breaker) error {
 // when the node, which leaves Redis alone for a tenth of a second after that, looks what became
 // of it or has just looked.
 func lateScripts(ctx context.Context, b *breaker) error {
-	until, times := time.Now().Add(6*time.Second), 0
 	b.note("scripts arrive a moment late")
-	for time.Now().Before(until) && ctx.Err() == nil {
+	times := b.again(ctx, 6*time.Second, 200*time.Millisecond, 10*time.Millisecond, func(times int) <-chan struct{} {
 		late := b.between(200*time.Microsecond, 8*time.Millisecond)
 		if times%4 > 0 {
 			late = b.between(97*time.Millisecond, 112*time.Millisecond)
 		}
-		timer := time.NewTimer(200 * time.Millisecond)
-		select {
-		case <-b.fastNode().redis.CutAnyReply("evalsha", late):
-			times++
-		case <-timer.C:
-		}
-		timer.Stop()
-		lasts(ctx, b.between(0, 10*time.Millisecond))
-	}
+		return b.fastNode().redis.CutAnyReply("evalsha", late)
+	})
 	b.note("%d did", times)
 	return nil
 }
@@ -198,7 +190,7 @@ func failOverAndBack(ctx context.Context, b *breaker) error {
 	lasts(ctx, b.between(300*time.Millisecond, 900*time.Millisecond))
 	return b.killAll(ctx, func() error {
 		b.note("and back to the first Redis; PostgreSQL is back")
-		lead(b.fast.server.Addr())
+		lead(b.engineRedis.server.Addr())
 		for _, n := range b.nodes {
 			n.db.Forward()
 		}
@@ -207,21 +199,13 @@ func failOverAndBack(ctx context.Context, b *breaker) error {
 }
 
 // manyLateCommits cuts nodes off from commits that arrive a moment later: when the node has
-// acquired the shards anew and read their signers, and has not committed yet what it was
+// acquired the shards again and read their signers, and has not committed yet what it was
 // asked for once more.
 func manyLateCommits(ctx context.Context, b *breaker) error {
-	until, times := time.Now().Add(8*time.Second), 0
 	b.note("commits arrive a moment late")
-	for time.Now().Before(until) && ctx.Err() == nil {
-		timer := time.NewTimer(200 * time.Millisecond)
-		select {
-		case <-b.late(b.nodes[b.rnd.IntN(2)], b.between(500*time.Microsecond, 15*time.Millisecond)):
-			times++
-		case <-timer.C:
-		}
-		timer.Stop()
-		lasts(ctx, b.between(0, 10*time.Millisecond))
-	}
+	times := b.again(ctx, 8*time.Second, 200*time.Millisecond, 10*time.Millisecond, func(int) <-chan struct{} {
+		return b.late(b.nodes[b.rnd.IntN(2)], b.between(500*time.Microsecond, 15*time.Millisecond))
+	})
 	b.note("%d did", times)
 	return nil
 }
@@ -240,7 +224,7 @@ func lateCommitsWhileLocked(ctx context.Context, b *breaker) error {
 	basic := b.nodes[2]
 	basic.away.Lock()
 	defer basic.away.Unlock()
-	b.note("SIGTERM to %s, and commits of the others wait for rows while their nodes are cut off", basic.ID)
+	b.note("SIGTERM to %s, and commits of the others wait for rows while their nodes are cut off", basic.id)
 	basic.end(syscall.SIGTERM)
 	until, waited := time.Now().Add(12*time.Second), 0
 	for err == nil && time.Now().Before(until) && ctx.Err() == nil {

@@ -5,7 +5,6 @@ package torture
 import (
 	"context"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,9 +13,9 @@ import (
 	"noncegate/internal/testenv/redistest"
 )
 
-// EngineFaults are those of the performance engine, in the order in which campaigns
+// engineFaults are those of the performance engine, in the order in which campaigns
 // number them.
-var EngineFaults = []Fault{
+var engineFaults = []Fault{
 	{Name: "redis-kill", Engine: true, Forgets: true, do: killRedis},
 	{Name: "redis-empty", Engine: true, Forgets: true, do: emptyRedis},
 	{Name: "redis-back", Engine: true, Forgets: true, do: setRedisBack},
@@ -35,17 +34,17 @@ var EngineFaults = []Fault{
 }
 
 // fastNode is a node that has Redis.
-func (b *breaker) fastNode() *Node { return b.nodes[b.rnd.IntN(2)] }
+func (b *breaker) fastNode() *node { return b.nodes[b.rnd.IntN(2)] }
 
 // killRedis ends Redis as a crash does.
 func killRedis(ctx context.Context, b *breaker) error {
 	away := b.between(0, 2500*time.Millisecond)
 	b.note("kill -9 Redis, back after %v", away)
-	if err := b.fast.server.Kill(); err != nil {
+	if err := b.engineRedis.server.Kill(); err != nil {
 		return err
 	}
 	lasts(ctx, away)
-	err := b.fast.server.Restart()
+	err := b.engineRedis.server.Restart()
 	b.note("Redis is up again")
 	return err
 }
@@ -63,12 +62,12 @@ func emptyRedis(ctx context.Context, b *breaker) error {
 // saved a while ago.
 func setRedisBack(ctx context.Context, b *breaker) error {
 	n := b.rnd.Int64N(1 << (8 + b.rnd.IntN(8)))
-	if err := b.fast.server.SetBack(n); err == nil {
+	if err := b.engineRedis.server.SetBack(n); err == nil {
 		b.note("Redis is set back by %d bytes", n)
 		return nil
 	}
 	// It writes no such file, and was ended.
-	if err := b.fast.server.Restart(); err != nil {
+	if err := b.engineRedis.server.Restart(); err != nil {
 		return err
 	}
 	if err := b.redis(ctx, func(c *redis.Client) error { return c.Save(ctx).Err() }); err != nil {
@@ -76,15 +75,15 @@ func setRedisBack(ctx context.Context, b *breaker) error {
 	}
 	lasts(ctx, b.between(50*time.Millisecond, 1500*time.Millisecond))
 	b.note("Redis is set back to what it saved")
-	if err := b.fast.server.Kill(); err != nil {
+	if err := b.engineRedis.server.Kill(); err != nil {
 		return err
 	}
-	return b.fast.server.Restart()
+	return b.engineRedis.server.Restart()
 }
 
 // redis does something with the Redis of the run.
 func (b *breaker) redis(ctx context.Context, do func(*redis.Client) error) error {
-	options, err := redis.ParseURL(b.fast.server.URL())
+	options, err := redis.ParseURL(b.engineRedis.server.URL())
 	if err != nil {
 		return err
 	}
@@ -107,7 +106,7 @@ func (b *breaker) another(ctx context.Context, replica bool) error {
 		return err
 	}
 	first := b.rnd.IntN(2)
-	b.note("%s is led to another Redis, replica: %v", b.nodes[first].ID, replica)
+	b.note("%s is led to another Redis, replica: %v", b.nodes[first].id, replica)
 	b.leadTo(b.nodes[first], other.Addr())
 	lasts(ctx, b.ttls(0, 1.5))
 	b.note("all nodes are")
@@ -115,8 +114,8 @@ func (b *breaker) another(ctx context.Context, replica bool) error {
 	if b.rnd.IntN(2) == 0 {
 		lasts(ctx, b.ttls(0, 1))
 		b.note("and back to the first Redis")
-		b.leadTo(b.nodes[first], b.fast.server.Addr())
-		b.leadTo(b.nodes[1-first], b.fast.server.Addr())
+		b.leadTo(b.nodes[first], b.engineRedis.server.Addr())
+		b.leadTo(b.nodes[1-first], b.engineRedis.server.Addr())
 	}
 	// A gateway's connections live for a minute; here for less.
 	lasts(ctx, b.ttls(0.5, 2))
@@ -129,15 +128,15 @@ func (b *breaker) another(ctx context.Context, replica bool) error {
 // otherRedis is one more server, empty, or the replica, which is promoted.
 func (b *breaker) otherRedis(ctx context.Context, replica bool) (*redistest.Server, error) {
 	if !replica {
-		other, err := b.fast.server.Another("appendonly no")
+		other, err := b.engineRedis.server.Another("appendonly no")
 		if err == nil {
-			b.fast.mu.Lock()
-			b.fast.others = append(b.fast.others, other)
-			b.fast.mu.Unlock()
+			b.engineRedis.mu.Lock()
+			b.engineRedis.others = append(b.engineRedis.others, other)
+			b.engineRedis.mu.Unlock()
 		}
 		return other, err
 	}
-	options, err := redis.ParseURL(b.fast.replica.URL())
+	options, err := redis.ParseURL(b.engineRedis.replica.URL())
 	if err != nil {
 		return nil, err
 	}
@@ -146,11 +145,11 @@ func (b *breaker) otherRedis(ctx context.Context, replica bool) (*redistest.Serv
 	if err := client.ReplicaOf(ctx, "NO", "ONE").Err(); err != nil {
 		b.note("the replica was not promoted: %v", err)
 	}
-	return b.fast.replica, nil
+	return b.engineRedis.replica, nil
 }
 
 // leadTo leads a node to another server, at once or with its next connection.
-func (b *breaker) leadTo(n *Node, addr string) {
+func (b *breaker) leadTo(n *node, addr string) {
 	n.redis.Retarget(addr)
 	if b.rnd.IntN(4) > 0 {
 		n.redis.Drop()
@@ -161,12 +160,12 @@ func (b *breaker) leadTo(n *Node, addr string) {
 func pauseRedis(ctx context.Context, b *breaker) error {
 	d := b.ttls(0.4, 3)
 	b.note("SIGSTOP Redis for %v", d)
-	if err := b.fast.server.Pause(); err != nil {
+	if err := b.engineRedis.server.Pause(); err != nil {
 		b.note("it failed: %v", err)
 		return nil
 	}
 	lasts(ctx, d)
-	if err := b.fast.server.Resume(); err != nil {
+	if err := b.engineRedis.server.Resume(); err != nil {
 		b.note("it failed: %v", err)
 	}
 	b.note("SIGCONT Redis")
@@ -175,22 +174,14 @@ func pauseRedis(ctx context.Context, b *breaker) error {
 
 // cutRedisReplies loses answers of Redis, or lets commands arrive late.
 func cutRedisReplies(ctx context.Context, b *breaker) error {
-	until, times := time.Now().Add(b.ttls(1.5, 3)), 0
 	b.note("answers of Redis are lost")
-	for time.Now().Before(until) && ctx.Err() == nil {
+	times := b.again(ctx, b.ttls(1.5, 3), time.Second, 60*time.Millisecond, func(int) <-chan struct{} {
 		late := time.Duration(0)
 		if b.rnd.IntN(2) == 0 {
 			late = b.between(time.Millisecond, 700*time.Millisecond)
 		}
-		timer := time.NewTimer(time.Second)
-		select {
-		case <-b.fastNode().redis.CutAnyReply("evalsha", late):
-			times++
-		case <-timer.C:
-		}
-		timer.Stop()
-		lasts(ctx, b.between(0, 60*time.Millisecond))
-	}
+		return b.fastNode().redis.CutAnyReply("evalsha", late)
+	})
 	b.note("%d were", times)
 	return nil
 }
@@ -238,19 +229,19 @@ func fillRedis(ctx context.Context, b *breaker) error {
 
 // partitionRedis cuts one node, or all, off from Redis for a while.
 func partitionRedis(ctx context.Context, b *breaker) error {
-	nodes, d := []*Node{b.fastNode()}, b.ttls(0.5, 4)
+	nodes, d := []*node{b.fastNode()}, b.ttls(0.5, 4)
 	if b.rnd.IntN(3) == 0 {
 		nodes = b.nodes[:2]
 	}
 	cut, how := b.cutOff()
 	for _, n := range nodes {
-		b.note("%s %s Redis for %v", n.ID, how, d)
+		b.note("%s %s Redis for %v", n.id, how, d)
 		cut(n.redis)
 	}
 	lasts(ctx, d)
 	for _, n := range nodes {
 		n.redis.Forward()
-		b.note("%s is back at Redis", n.ID)
+		b.note("%s is back at Redis", n.id)
 	}
 	return nil
 }
@@ -285,8 +276,8 @@ func awayBoth(ctx context.Context, b *breaker) error {
 	var all sync.WaitGroup
 	for _, server := range []struct {
 		name string
-		of   func(*Node) *pgtest.Proxy
-	}{{"PostgreSQL", func(n *Node) *pgtest.Proxy { return n.db }}, {"Redis", func(n *Node) *pgtest.Proxy { return n.redis }}} {
+		of   func(*node) *pgtest.Proxy
+	}{{"PostgreSQL", func(n *node) *pgtest.Proxy { return n.db }}, {"Redis", func(n *node) *pgtest.Proxy { return n.redis }}} {
 		first, d := b.between(0, time.Second), b.between(engineGrant/4, engineGrant*3/2)
 		cut, how := b.cutOff()
 		all.Go(func() {
@@ -326,7 +317,7 @@ func partForLong(ctx context.Context, b *breaker) error {
 func (b *breaker) part(ctx context.Context, d time.Duration, cut func(*pgtest.Proxy), how string) error {
 	with := b.rnd.IntN(2)
 	old, other := b.nodes[with], b.nodes[1-with]
-	b.note("%s %s PostgreSQL, and %s Redis, for %v", old.ID, how, other.ID, d)
+	b.note("%s %s PostgreSQL, and %s Redis, for %v", old.id, how, other.id, d)
 	cut(old.db)
 	cut(other.redis)
 	lasts(ctx, d)
@@ -339,18 +330,13 @@ func (b *breaker) part(ctx context.Context, d time.Duration, cut func(*pgtest.Pr
 // pauseLong stops a node where it stands for longer than lease and grant together.
 func pauseLong(ctx context.Context, b *breaker) error {
 	n, d := b.fastNode(), engineGrant+b.ttls(1, 2)
-	b.note("SIGSTOP %s for %v", n.ID, d)
-	n.signal(syscall.SIGSTOP)
-	lasts(ctx, d)
-	n.signal(syscall.SIGCONT)
-	b.note("SIGCONT %s", n.ID)
-	return nil
+	return b.pause(ctx, n, d)
 }
 
 // switchBackAndForth lets the shards return, and go up again.
 func switchBackAndForth(ctx context.Context, b *breaker) error {
 	for range 2 + b.rnd.IntN(2) {
-		release := b.fast.hold()
+		release := b.engineRedis.hold()
 		err := b.switchTo(ctx, "reliable")
 		b.note("drain: %v", err)
 		lasts(ctx, b.between(0, 1200*time.Millisecond))

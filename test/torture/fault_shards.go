@@ -85,7 +85,7 @@ func (b *breaker) exec(ctx context.Context, sql string) error {
 // comeBackBasic ends a node, or both, and starts it in mode basic under the same id; later
 // it comes back as it was.
 func comeBackBasic(ctx context.Context, b *breaker) error {
-	nodes := []*Node{b.nodes[b.rnd.IntN(2)]}
+	nodes := []*node{b.nodes[b.rnd.IntN(2)]}
 	if b.rnd.IntN(3) == 0 {
 		nodes = b.nodes[:2]
 	}
@@ -102,7 +102,7 @@ func comeBackBasic(ctx context.Context, b *breaker) error {
 	return nil
 }
 
-func (b *breaker) comeBack(ctx context.Context, n *Node, basic bool) error {
+func (b *breaker) comeBack(ctx context.Context, n *node, basic bool) error {
 	n.away.Lock()
 	defer n.away.Unlock()
 	sig, away := syscall.SIGKILL, b.ttls(0, 1.3)
@@ -110,10 +110,7 @@ func (b *breaker) comeBack(ctx context.Context, n *Node, basic bool) error {
 		sig = syscall.SIGTERM
 	}
 	n.basic.Store(basic)
-	b.note("%v to %s, back after %v in mode %s", sig, n.ID, away, n.mode())
-	n.end(sig)
-	lasts(ctx, away)
-	return b.restart(ctx, n)
+	return b.endAndRestartLocked(ctx, n, sig, away)
 }
 
 // moveShards has somebody say again and again at which node shards should be: the one or
@@ -143,7 +140,7 @@ func moveShards(ctx context.Context, b *breaker) error {
 // by a crash, each at times of its own.
 func joinAndLeave(ctx context.Context, b *breaker) error {
 	var all sync.WaitGroup
-	errs := make([]error, len(guests))
+	errs := make([]error, len(spares))
 	until := time.Now().Add(b.ttls(4, 6))
 	for i, n := range b.nodes[len(modes):] {
 		// The times are drawn here: the source of chance is of one goroutine.
@@ -164,19 +161,19 @@ func joinAndLeave(ctx context.Context, b *breaker) error {
 	return nil
 }
 
-// visit starts and ends a guest until it is time.
-func (b *breaker) visit(ctx context.Context, n *Node, until time.Time, waits []time.Duration, sigs []syscall.Signal) error {
+// visit starts and ends a spare until it is time.
+func (b *breaker) visit(ctx context.Context, n *node, until time.Time, waits []time.Duration, sigs []syscall.Signal) error {
 	for i, sig := range sigs {
 		lasts(ctx, waits[2*i])
 		if time.Now().After(until) || ctx.Err() != nil {
 			return nil
 		}
-		b.note("%s joins", n.ID)
+		b.note("%s joins", n.id)
 		if err := b.restart(ctx, n); err != nil {
 			return err
 		}
 		lasts(ctx, waits[2*i+1])
-		b.note("%v to %s", sig, n.ID)
+		b.note("%v to %s", sig, n.id)
 		n.end(sig)
 	}
 	return nil

@@ -15,12 +15,12 @@ import (
 	"noncegate/test/torture/history"
 )
 
-// Caught says how often the checker noticed one plant, and by which rules.
-type Caught struct {
-	Plant Plant
-	Runs  int
-	Times int
-	Rules map[string]int
+// caught says how often the checker noticed one plant, and by which rules.
+type caught struct {
+	plant plant
+	runs  int
+	times int
+	rules map[string]int
 }
 
 // PlantConfig says how plants are tried.
@@ -34,33 +34,33 @@ type PlantConfig struct {
 	Load        time.Duration // of each run; 0: as long as any
 }
 
-// TryPlant builds a gateway that is wrong and does some runs with it.
-func TryPlant(ctx context.Context, cfg PlantConfig, plant Plant) (*Caught, error) {
-	name := notInNames.ReplaceAllString(plant.Name, "-")
-	exe, err := Build(ctx, cfg.Dir, name, plant.Patches...)
+// tryPlant builds a gateway that is wrong and does some runs with it.
+func tryPlant(ctx context.Context, cfg PlantConfig, wrong plant) (*caught, error) {
+	name := notInNames.ReplaceAllString(wrong.Name, "-")
+	exe := filepath.Join(cfg.Dir, name)
+	if err := build(ctx, exe, wrong.Patches); err != nil {
+		return nil, err
+	}
+	faults, err := FaultsNamed(wrong.Faults...)
 	if err != nil {
 		return nil, err
 	}
-	faults, err := FaultsNamed(plant.Faults...)
-	if err != nil {
-		return nil, err
-	}
-	cfg.Gateway, cfg.Engine, cfg.Chain, cfg.EngineArgs = exe, plant.Engine, plant.Chain, plant.Args
-	c := &Caught{Plant: plant, Rules: make(map[string]int)}
+	cfg.Gateway, cfg.Engine, cfg.Chain, cfg.EngineArgs = exe, wrong.Engine, wrong.Chain, wrong.Args
+	c := &caught{plant: wrong, rules: make(map[string]int)}
 	for seed := range uint64(cfg.Runs) {
 		p := Plan{Seed: seed, Faults: faults, Load: cfg.Load, Enough: 1, Options: cfg.Options, KeepAll: true}
 		if cfg.Keep != "" {
 			p.Dir = filepath.Join(cfg.Keep, name)
 		}
-		if plant.Crowd {
+		if wrong.Crowd {
 			p.Clients, p.HotOnly = 20, true
 		}
 		res, err := Run(ctx, p)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", plant.Name, err)
+			return nil, fmt.Errorf("%s: %w", wrong.Name, err)
 		}
 		c.count(res)
-		if cfg.UntilCaught && c.Times > 0 {
+		if cfg.UntilCaught && c.times > 0 {
 			break
 		}
 	}
@@ -70,14 +70,14 @@ func TryPlant(ctx context.Context, cfg PlantConfig, plant Plant) (*Caught, error
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
 // count adds a run. That it is void, or that nobody can tell, is not a catch.
-func (c *Caught) count(res *Result) {
+func (c *caught) count(res *Result) {
 	rules := slices.DeleteFunc(res.Report.Rules(), func(r history.Rule) bool { return r == history.Void || r == history.Undecided })
 	for _, r := range rules {
-		c.Rules[string(r)]++
+		c.rules[string(r)]++
 	}
-	c.Runs++
+	c.runs++
 	if len(rules) > 0 {
-		c.Times++
+		c.times++
 	}
 }
 
@@ -86,22 +86,22 @@ func (c *Caught) count(res *Result) {
 // caught.
 func Planted(ctx context.Context, cfg PlantConfig, only string, w io.Writer) (missed int, err error) {
 	fmt.Fprintf(w, "| what is wrong | beside | caught | by (runs) |\n|---|---|---|---|\n")
-	for _, p := range slices.Concat(Plants, EnginePlants) {
+	for _, p := range slices.Concat(storePlants, enginePlants) {
 		if !strings.Contains(p.Name, only) || cfg.Engine && !p.Engine {
 			continue
 		}
-		c, err := TryPlant(ctx, cfg, p)
+		c, err := tryPlant(ctx, cfg, p)
 		if err != nil {
 			return missed, err
 		}
-		if c.Times == 0 {
+		if c.times == 0 {
 			missed++
 		}
 		beside := "nothing else"
 		if len(p.Faults) > 0 {
 			beside = strings.Join(slices.Compact(slices.Clone(p.Faults)), ", ")
 		}
-		fmt.Fprintf(w, "| %s | %s | %d of %d | %s |\n", p.Name, beside, c.Times, c.Runs, counts(c.Rules))
+		fmt.Fprintf(w, "| %s | %s | %d of %d | %s |\n", p.Name, beside, c.times, c.runs, counts(c.rules))
 	}
 	return missed, nil
 }

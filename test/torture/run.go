@@ -84,7 +84,7 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 		if f.Chain && !p.Chain {
 			return nil, fmt.Errorf("fault %s takes a chain", f.Name)
 		}
-		p.guests = max(p.guests, f.Guests)
+		p.spares = max(p.spares, f.Spares)
 		res.mayBeLate += f.Overdue
 		if f.Offsets && !p.Clock {
 			return nil, fmt.Errorf("fault %s needs a gateway that was built for it", f.Name)
@@ -102,7 +102,7 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 	defer c.close()
 	res.mayBeLate += maxOverdue
 	h := &history.History{GraceMs: grace.Milliseconds(), RowsBehind: p.Engine, Seed: p.Seed, Name: strings.Join(res.Faults, "+"), Notes: make(map[string]string)}
-	if c.fast != nil {
+	if c.engineRedis != nil {
 		if err := c.begin(ctx, p.Faults); err != nil {
 			return nil, fmt.Errorf("switch up: %w", err)
 		}
@@ -122,8 +122,8 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 		n.end(syscall.SIGKILL)
 	}
 	res.Report = history.Check(h, history.Limits{MinAcknowledged: MinAcknowledged, MaxOverdue: res.mayBeLate})
-	if c.fast != nil {
-		found = append(found, c.fast.judge(p.Faults, h)...)
+	if c.engineRedis != nil {
+		found = append(found, c.engineRedis.judge(p.Faults, h)...)
 	}
 	res.Said = h.Faults
 	res.Report.Violations = append(res.Report.Violations, found...)
@@ -137,7 +137,7 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 }
 
 // judge adds what is not in a history.
-func (c *Cluster) judge(res *Result, stuck []string) {
+func (c *cluster) judge(res *Result, stuck []string) {
 	add := func(rule history.Rule, signer, text string) {
 		res.Report.Violations = append(res.Report.Violations, history.Violation{Rule: rule, Signer: signer, Text: text})
 	}
@@ -156,7 +156,7 @@ func (c *Cluster) judge(res *Result, stuck []string) {
 
 // load lets clients work and faults happen, and then asks for every signer once
 // more. It returns those that nobody serves.
-func (c *Cluster) load(ctx context.Context, p Plan, h *history.History) (stuck []string, err error) {
+func (c *cluster) load(ctx context.Context, p Plan, h *history.History) (stuck []string, err error) {
 	began := time.Now()
 	h.BeganAt = began.UnixMilli()
 	load := &workload{hotOnly: p.HotOnly}
@@ -165,7 +165,7 @@ func (c *Cluster) load(ctx context.Context, p Plan, h *history.History) (stuck [
 	var all sync.WaitGroup
 	for i := range workers {
 		rnd := rand.New(rand.NewPCG(p.Seed, uint64(1000+i)))
-		workers[i] = &worker{client: newClient(i, began, c.nodes, rnd), load: load, owners: make(map[string]*Node)}
+		workers[i] = &worker{client: newClient(i, began, c.nodes, rnd), load: load, owners: make(map[string]*node)}
 		all.Go(func() { workers[i].run(ctx, stop) })
 	}
 	payers := c.payers(p, began, load)
@@ -175,7 +175,7 @@ func (c *Cluster) load(ctx context.Context, p Plan, h *history.History) (stuck [
 	looking, look := context.WithCancel(ctx)
 	var looker sync.WaitGroup
 	looker.Go(func() { h.Samples = c.sample(looking, began) })
-	if c.fast != nil {
+	if c.engineRedis != nil {
 		looker.Go(func() { c.keepUp(looking) })
 	}
 	err = c.breakThings(ctx, p, began, load, h)
@@ -184,7 +184,7 @@ func (c *Cluster) load(ctx context.Context, p Plan, h *history.History) (stuck [
 			return load.acknowledged.Load() >= int64(p.Enough) && (c.chain == nil || c.chain.minedSoFar() >= 2*minMined)
 		})
 	}
-	if err == nil && c.fast != nil {
+	if err == nil && c.engineRedis != nil {
 		err = c.outlastDoubt(ctx)
 	}
 	close(stop)
@@ -249,12 +249,12 @@ const (
 )
 
 // breakThings runs the plan's faults beside one another, each at a time of its own.
-func (c *Cluster) breakThings(ctx context.Context, p Plan, began time.Time, load *workload, h *history.History) error {
+func (c *cluster) breakThings(ctx context.Context, p Plan, began time.Time, load *workload, h *history.History) error {
 	var mu sync.Mutex
 	errs := make([]error, len(p.Faults))
 	var all sync.WaitGroup
 	for i, f := range p.Faults {
-		b := &breaker{Cluster: c, load: load, rnd: rand.New(rand.NewPCG(p.Seed, uint64(i))), began: began, mu: &mu, said: &h.Faults, shifts: &h.Shifts}
+		b := &breaker{cluster: c, load: load, rnd: rand.New(rand.NewPCG(p.Seed, uint64(i))), began: began, mu: &mu, said: &h.Faults, shifts: &h.Shifts}
 		if f.do == nil {
 			b.note("clocks are wrong by %v", p.Offsets)
 			continue
@@ -270,11 +270,11 @@ func (c *Cluster) breakThings(ctx context.Context, p Plan, began time.Time, load
 }
 
 // finish waits for the last hold to end and reads what is stored.
-func (c *Cluster) finish(ctx context.Context, res *Result, h *history.History) (found []history.Violation, err error) {
+func (c *cluster) finish(ctx context.Context, res *Result, h *history.History) (found []history.Violation, err error) {
 	if res.Quiet, res.Overdue, err = c.quiet(ctx, patience); err != nil {
 		return nil, err
 	}
-	if c.fast != nil {
+	if c.engineRedis != nil {
 		if found, err = c.settleEngine(ctx, h); err != nil {
 			return nil, err
 		}
@@ -284,7 +284,7 @@ func (c *Cluster) finish(ctx context.Context, res *Result, h *history.History) (
 }
 
 // keep saves what helps to understand a run.
-func (c *Cluster) keep(res *Result, h *history.History) error {
+func (c *cluster) keep(res *Result, h *history.History) error {
 	if err := os.MkdirAll(res.Kept, 0o755); err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ const sampleEvery = 40 * time.Millisecond
 
 // sample looks at the signers' rows until ctx ends, through every end and start of
 // the database.
-func (c *Cluster) sample(ctx context.Context, began time.Time) []history.Sample {
+func (c *cluster) sample(ctx context.Context, began time.Time) []history.Sample {
 	var samples []history.Sample
 	var conn *pgx.Conn
 	tick := time.NewTicker(sampleEvery)
@@ -48,7 +48,7 @@ func (c *Cluster) sample(ctx context.Context, began time.Time) []history.Sample 
 }
 
 // final reads all that is stored, in one transaction.
-func (c *Cluster) final(ctx context.Context) (*history.Final, error) {
+func (c *cluster) final(ctx context.Context) (*history.Final, error) {
 	conn, err := c.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (c *Cluster) final(ctx context.Context) (*history.Final, error) {
 // quiet waits until no hold is open, whoever owns its signer or nobody, and returns
 // how long that took and by how much a hold was overdue at most. After patience it
 // gives up, and the rules judge what is there.
-func (c *Cluster) quiet(ctx context.Context, patience time.Duration) (took, overdue time.Duration, err error) {
+func (c *cluster) quiet(ctx context.Context, patience time.Duration) (took, overdue time.Duration, err error) {
 	conn, err := c.connect(ctx)
 	if err != nil {
 		return 0, 0, err

@@ -4,7 +4,6 @@ package torture
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -17,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"noncegate/internal/testenv/gateway"
 	"noncegate/internal/testenv/pgtest"
 	"noncegate/test/torture/history"
 )
@@ -24,8 +24,7 @@ import (
 // What the tests share.
 var (
 	pg      *pgtest.Server
-	folder  string // of the gateways that were built
-	gateway string
+	program string // of the gateway
 )
 
 func TestMain(m *testing.M) {
@@ -37,21 +36,23 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// together is how many tests run at a time: a history waits for most of its time.
-const together = "3"
+// parallel is how many tests run at a time: a history waits for most of its time.
+const parallel = "3"
 
 func runAll(m *testing.M) (code int, err error) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", together); err != nil {
+	if err := flag.Set("test.parallel", parallel); err != nil {
 		return 1, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	if folder, err = os.MkdirTemp("", "torture"); err != nil {
+	folder, err := os.MkdirTemp("", "torture")
+	if err != nil {
 		return 1, err
 	}
 	defer os.RemoveAll(folder)
-	if gateway, err = Build(ctx, folder, "gateway"); err != nil {
+	program = filepath.Join(folder, "gateway")
+	if err := build(ctx, program, nil); err != nil {
 		return 1, err
 	}
 	if pg, err = StartPostgres(ctx); err != nil {
@@ -71,7 +72,7 @@ func runAll(m *testing.M) (code int, err error) {
 // has changed.
 func lookAtSources(t *testing.T) {
 	t.Helper()
-	module, _, err := roots(t.Context())
+	module, err := gateway.Module(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +178,7 @@ func judged(t *testing.T, p Plan, names []string) *Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Faults, p.Load, p.Dir, p.Postgres, p.Gateway = faults, 5*time.Second, artefacts(t), pg, gateway
+	p.Faults, p.Load, p.Dir, p.Postgres, p.Gateway = faults, 5*time.Second, artefacts(t), pg, program
 	res, err := Run(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
@@ -207,52 +208,39 @@ func TestLongAGatewayThatIsWrongIsCaught(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			caught(t, Plants, Options{Postgres: pg}, name, rule)
+			isCaught(t, storePlants, Options{Postgres: pg}, name, rule)
 		})
 	}
 }
 
-// caught tries a plant until the rule has noticed it.
-func caught(t *testing.T, plants []Plant, o Options, name string, rule history.Rule) {
+// isCaught tries a plant until the rule has noticed it.
+func isCaught(t *testing.T, plants []plant, o Options, name string, rule history.Rule) {
 	t.Helper()
-	i := slices.IndexFunc(plants, func(p Plant) bool { return p.Name == name })
+	i := slices.IndexFunc(plants, func(p plant) bool { return p.Name == name })
 	if i < 0 {
 		t.Fatal("there is no such plant")
 	}
-	c, err := TryPlant(t.Context(), PlantConfig{Options: o, Dir: t.TempDir(), Runs: 4, UntilCaught: true, Load: 3 * time.Second}, plants[i])
+	c, err := tryPlant(t.Context(), PlantConfig{Options: o, Dir: t.TempDir(), Runs: 4, UntilCaught: true, Load: 3 * time.Second}, plants[i])
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Rules[string(rule)] == 0 {
-		t.Errorf("found %v in %d runs, want %q", c.Rules, c.Runs, rule)
+	if c.rules[string(rule)] == 0 {
+		t.Errorf("found %v in %d runs, want %q", c.rules, c.runs, rule)
 	}
 }
 
 func TestEveryPlantFitsTheSources(t *testing.T) {
 	lookAtSources(t)
-	for _, p := range append(slices.Concat(Plants, EnginePlants), Plant{Name: "wrong clock", Patches: WrongClock()}) {
+	for _, p := range append(slices.Concat(storePlants, enginePlants), plant{Name: "wrong clock", Patches: wrongClock()}) {
 		if len(p.Patches) == 0 {
 			t.Errorf("%s changes nothing", p.Name)
 		}
 		if _, err := FaultsNamed(p.Faults...); err != nil {
 			t.Errorf("%s: %v", p.Name, err)
 		}
-		if _, err := overlayFor(t.Context(), t.TempDir(), p.Patches); err != nil {
+		if _, err := gateway.Overlay(t.Context(), t.TempDir(), p.Patches); err != nil {
 			t.Errorf("%s: %v", p.Name, err)
 		}
-	}
-}
-
-func TestAPatchMustFitOnce(t *testing.T) {
-	for old, want := range map[string]string{"no such text": "occurs 0 times", "nonce.Entry": "times, want once"} {
-		_, err := overlayFor(t.Context(), t.TempDir(), []Patch{{"nonce/rules/allocate.go", old, ""}})
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("patch of %q: %v, want an error that says %q", old, err, want)
-		}
-	}
-	_, err := overlayFor(t.Context(), t.TempDir(), []Patch{{"nonce/no such file.go", "x", ""}})
-	if !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("patch of a file that is not there: %v", err)
 	}
 }
 
@@ -262,9 +250,9 @@ func TestEverySeedBreaksSomethingAndAllPairsComeUp(t *testing.T) {
 		o    Options
 		want int
 	}{
-		{"the store", Options{}, len(Faults) * (len(Faults) + 1) / 2},
-		{"the performance engine", Options{Engine: true}, len(EngineFaults)*(len(EngineFaults)+1)/2 + len(EngineFaults)*(len(Faults)-1)},
-		{"a chain", Options{Chain: true}, len(Faults) + len(ChainFaults)*(len(Faults)+1)},
+		{"the store", Options{}, len(storeFaults) * (len(storeFaults) + 1) / 2},
+		{"the performance engine", Options{Engine: true}, len(engineFaults)*(len(engineFaults)+1)/2 + len(engineFaults)*(len(storeFaults)-1)},
+		{"a chain", Options{Chain: true}, len(storeFaults) + len(chainFaults)*(len(storeFaults)+1)},
 	} {
 		seen := make(map[string]bool)
 		for seed := range uint64(len(combinations(tt.o))) {
@@ -300,7 +288,7 @@ func TestACampaignGoesOnWhereItWasStopped(t *testing.T) {
 
 // The faults of commits know one by its text.
 func TestACommitOfShardsIsKnownByItsText(t *testing.T) {
-	module, _, err := roots(t.Context())
+	module, err := gateway.Module(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ type workload struct {
 // asked is an allocate that had a request id.
 type asked struct {
 	call history.Call // as it was asked
-	node *Node
+	node *node
 }
 
 // maxIDs bounds the request ids that are remembered to be asked again.
@@ -66,7 +66,7 @@ func (w *workload) someID(rnd *rand.Rand) (asked, bool) {
 type worker struct {
 	*client
 	load   *workload
-	owners map[string]*Node // by signer, as not_owner said
+	owners map[string]*node // by signer, as not_owner said
 	open   []mine           // holds to be marked
 	past   []mine           // holds that were marked, or left to expire
 	ids    int
@@ -142,7 +142,7 @@ func (w *worker) signer() string {
 }
 
 // node is where the next call of a signer goes: mostly to the owner, if known.
-func (w *worker) node(signer string) *Node {
+func (w *worker) node(signer string) *node {
 	if n := w.owners[signer]; n != nil && w.rnd.IntN(10) < 7 {
 		return n
 	}
@@ -157,7 +157,7 @@ func (w *worker) call(ctx context.Context, call history.Call) (history.Call, boo
 // maxFollow bounds how often a call follows an owner.
 const maxFollow = 3
 
-func (w *worker) callAt(ctx context.Context, n *Node, call history.Call) (history.Call, bool) {
+func (w *worker) callAt(ctx context.Context, n *node, call history.Call) (history.Call, bool) {
 	for range maxFollow {
 		done, errs, err := w.do(ctx, n, w.cut(), call)
 		if err != nil {
@@ -180,7 +180,7 @@ func (w *worker) callAt(ctx context.Context, n *Node, call history.Call) (histor
 // cut decides whether the next call loses its connection before its answer.
 func (w *worker) cut() bool { return w.load.cutting.Load() && w.rnd.IntN(6) == 0 }
 
-func (w *worker) at(url string) *Node {
+func (w *worker) at(url string) *node {
 	for _, n := range w.nodes {
 		if n.URL() == url {
 			return n

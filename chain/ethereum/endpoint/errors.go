@@ -22,9 +22,9 @@ const maxWord = 160
 
 func clip(s string) string { return clipTo(s, maxWord) }
 
-func clipTo(s string, maxLen int) string {
-	if len(s) > maxLen {
-		s = strings.ToValidUTF8(s[:maxLen], "") + "…"
+func clipTo(s string, maxBytes int) string {
+	if len(s) > maxBytes {
+		s = strings.ToValidUTF8(s[:maxBytes], "") + "…"
 	}
 	return s
 }
@@ -53,18 +53,18 @@ func rejected(reason, sentence string, args ...any) *wire.Error {
 
 // errOfNodes is why nodes could not be asked.
 func errOfNodes(err error) *wire.Error {
-	var said *wire.Error
+	var e *wire.Error
 	switch {
 	case errors.Is(err, ethereum.ErrTooLarge):
 		return wire.Errorf(wire.CodeAnswerTooLarge, "answer_too_large", "the node's answer is larger than is passed on; ask for less")
 	case errors.Is(err, ethereum.ErrBusy):
-		said = wire.Errorf(wire.CodeServerBusy, "server_busy", "as many requests wait for the nodes of the chain as may, nothing happened; ask again")
-		said.Data.Stage, said.Data.RetryAfterMs = wire.StageForward, retryBusy
+		e = wire.Errorf(wire.CodeServerBusy, "server_busy", "as many requests wait for the nodes of the chain as may, nothing happened; ask again")
+		e.Data.Stage, e.Data.RetryAfterMs = wire.StageForward, retryBusy
 	default:
-		said = wire.Errorf(wire.CodeUnavailable, "unavailable", "no node of the chain has answered; nothing happened")
-		said.Data.Outcome, said.Data.RetryAfterMs = wire.OutcomeNone, retryUnavailable
+		e = wire.Errorf(wire.CodeUnavailable, "unavailable", "no node of the chain has answered; nothing happened")
+		e.Data.Outcome, e.Data.RetryAfterMs = wire.OutcomeNone, retryUnavailable
 	}
-	return said
+	return e
 }
 
 // array returns params as the array that nodes want.
@@ -79,7 +79,7 @@ func array(params []byte) ([]byte, *wire.Error) {
 	return params, nil
 }
 
-// elements returns the params one by one: minLen of them or more, and maxLen at most.
+// elements returns the params one by one, of which there must be minLen to maxLen.
 func elements(params []byte, minLen, maxLen int) ([]json.RawMessage, *wire.Error) {
 	params, err := array(params)
 	if err != nil {

@@ -50,17 +50,17 @@ func (s *sending) about(err *wire.Error) *wire.Error {
 // conflict explains why the state of a nonce does not allow a transaction. Wallets know
 // nonces that are too low or too high by these words.
 func (s *sending) conflict(ctx context.Context, err *wire.Error) *wire.Error {
-	n, said := s.tx.Nonce, clip(strings.TrimPrefix(err.Message, "conflict: "))
+	n, sentence := s.tx.Nonce, clip(strings.TrimPrefix(err.Message, "conflict: "))
 	next, failed := s.e.next(ctx, s.call, s.signer, s.tx.Account)
 	row, there, unread := s.row(s.signer, n)
 	taken := there && row.Status != nonce.Released
 	switch {
 	case failed != nil || unread != nil:
-		return rejected("conflict", "%s; nothing was sent", said)
+		return rejected("conflict", "%s; nothing was sent", sentence)
 	case n < s.e.mined(ctx, s.signer, s.tx.Account), taken && row.Status == nonce.Consumed && row.TxHash == nonce.TxHash{}, !taken && n < next:
 		return rejected("conflict", "nonce too low: the next nonce of %s is %d, and that of the transaction, %d, is used; nothing was sent", s.signer, next, n)
 	case taken:
-		return rejected("conflict", "%s; nothing was sent", said)
+		return rejected("conflict", "%s; nothing was sent", sentence)
 	case n > next:
 		return rejected("conflict", "nonce too high: nobody holds nonce %d of %s, and the next one is %d; nothing was sent", n, s.signer, next)
 	case s.e.cfg.Take && !s.call.May(access.RightAllocate, s.signer):

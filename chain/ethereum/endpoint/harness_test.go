@@ -100,7 +100,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	s.Service.Chain = chains
 	g.Core = inprocess.Start(t, s.Config)
 	chains.Serve(g.Service, g.Hub)
-	g.srv, err = ws.New(g.Service, g.Hub, g.Encode, g.Set, g.Logger, s.ws)
+	g.srv, err = ws.New(g.Service, g.Hub, g.Encode, g.Set, g.Metrics, g.Logger, s.ws)
 	must(t, err)
 	g.told = &told{EventSink: g.Hub}
 	g.endpoint, err = New(g.nodes, chains, Events{Sink: g.told, WorkerIndex: g.Service.WorkerIndex}, s.endpoint, g.Metrics, g.Logger)
@@ -223,6 +223,12 @@ func (r *reply) wantResult(t testing.TB, want string) {
 	if r.Error != nil || string(r.Result) != want {
 		t.Errorf("got %v, want %s", r, want)
 	}
+}
+
+// wantHashOf fails unless the result is the hash of a transaction.
+func (r *reply) wantHashOf(t testing.TB, raw string) {
+	t.Helper()
+	r.wantResult(t, `"`+hashOf(raw).String()+`"`)
 }
 
 const everyRight = inprocess.EveryRight &^ access.RightRepair

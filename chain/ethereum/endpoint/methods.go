@@ -40,7 +40,7 @@ type methods struct {
 	refused map[string]string // by method: why, and what to do
 }
 
-// known are the methods that are labels of metrics.
+// known are the methods that have a name in metrics.
 func (m *methods) known() []string {
 	all := slices.Concat(ownMethods, slices.Collect(maps.Keys(m.pass)), slices.Collect(maps.Keys(m.refused)))
 	slices.Sort(all)

@@ -293,7 +293,7 @@ func TestAMistakeOfOursEndsOneCall(t *testing.T) {
 		t.Errorf("%d panics were counted", n)
 	}
 	g.nodes.says(chain.Verdict{Class: chain.InPool})
-	c.send(transaction(ada, 0, "a")).wantResult(t, `"`+hashOf(transaction(ada, 0, "a")).String()+`"`)
+	c.send(transaction(ada, 0, "a")).wantHashOf(t, transaction(ada, 0, "a"))
 }
 
 func TestWhatComesByPost(t *testing.T) {

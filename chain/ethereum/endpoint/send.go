@@ -295,11 +295,11 @@ func reason(why string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(why, ""))
-	said := before + clean
-	if len(said) > nonce.MaxReasonBytes {
-		said = strings.ToValidUTF8(said[:nonce.MaxReasonBytes], "")
+	text := before + clean
+	if len(text) > nonce.MaxReasonBytes {
+		text = strings.ToValidUTF8(text[:nonce.MaxReasonBytes], "")
 	}
-	return said
+	return text
 }
 
 // mined reports whether this very transaction has used its nonce.

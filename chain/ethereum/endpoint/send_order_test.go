@@ -27,7 +27,7 @@ func TestTransactionsOfOneConnectionKeepTheirOrder(t *testing.T) {
 	wait.Until(t, "all at the nodes", func() bool { return len(g.nodes.given()) == 12 })
 	close(let)
 	for n, id := range ids {
-		c.end(id).wantResult(t, `"`+hashOf(transaction(ada, int64(n), "a")).String()+`"`)
+		c.end(id).wantHashOf(t, transaction(ada, int64(n), "a"))
 	}
 }
 
@@ -38,7 +38,7 @@ func TestATransactionWaitsForThoseBeforeIt(t *testing.T) {
 	for _, n := range []int64{3, 1, 2, 0} {
 		c := g.dial()
 		id := c.begin(methodSend, `["`+transaction(ada, n, "a")+`"]`)
-		all.Go(func() { c.end(id).wantResult(t, `"`+hashOf(transaction(ada, n, "a")).String()+`"`) })
+		all.Go(func() { c.end(id).wantHashOf(t, transaction(ada, n, "a")) })
 		if n != 0 {
 			g.awaitLine(signer(ada), n)
 		}
@@ -61,7 +61,7 @@ func TestATransactionWaitsForWhatIsDoneElsewhere(t *testing.T) {
 	if n := g.allocate(signer(ada), ""); n != 0 {
 		t.Fatalf("allocated %d", n)
 	}
-	c.end(id).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	c.end(id).wantHashOf(t, raw)
 }
 
 // awaitLine returns when a transaction with the nonce is on its way.
@@ -103,8 +103,8 @@ func TestATransactionWhosePredecessorIsOnItsWayIsGivenAgain(t *testing.T) {
 	a, b := c.begin(methodSend, `["`+transaction(ada, 0, "a")+`"]`), c.begin(methodSend, `["`+transaction(ada, 1, "b")+`"]`)
 	wait.For(t, refused, "the refusal of the second")
 	close(first)
-	c.end(a).wantResult(t, `"`+hashOf(transaction(ada, 0, "a")).String()+`"`)
-	c.end(b).wantResult(t, `"`+hashOf(transaction(ada, 1, "b")).String()+`"`)
+	c.end(a).wantHashOf(t, transaction(ada, 0, "a"))
+	c.end(b).wantHashOf(t, transaction(ada, 1, "b"))
 	g.wantRow(signer(ada), 1, nonce.Consumed, hashOf(transaction(ada, 1, "b")))
 }
 

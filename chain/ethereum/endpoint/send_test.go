@@ -26,7 +26,7 @@ func TestATransactionIsRecordedThenForwardedThenMarked(t *testing.T) {
 		}
 		return chain.Verdict{Class: chain.InPool}
 	})
-	g.dial().send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	g.dial().send(raw).wantHashOf(t, raw)
 	g.nodes.wantGiven(0)
 	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
 	g.WantMetrics(map[string]float64{"eth_sends_total{in_pool}": 1, "eth_requests_total{eth_sendRawTransaction}{ok}": 1})
@@ -104,7 +104,7 @@ func TestANonceThatWasGivenBackIsTakenAgain(t *testing.T) {
 	}
 	g.nodes.says(chain.Verdict{Class: chain.InPool})
 	raw := transaction(ada, 0, "less")
-	c.send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	c.send(raw).wantHashOf(t, raw)
 	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
 	g.nodes.wantGiven(0, 0)
 }
@@ -113,7 +113,7 @@ func TestTheSameTransactionAgainIsForwardedAgain(t *testing.T) {
 	g := startGateway(t)
 	c, raw := g.dial(), transaction(ada, 0, "a")
 	for range 3 {
-		c.send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+		c.send(raw).wantHashOf(t, raw)
 	}
 	g.nodes.wantGiven(0, 0, 0)
 	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
@@ -127,7 +127,7 @@ func TestTheSameTransactionAgainIsForwardedAgain(t *testing.T) {
 func TestWhoSubscribedIsToldThatANodeHasATransaction(t *testing.T) {
 	g := startGateway(t)
 	raw := transaction(ada, 0, "a")
-	g.dial().send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	g.dial().send(raw).wantHashOf(t, raw)
 	g.told.mu.Lock()
 	defer g.told.mu.Unlock()
 	if len(g.told.events) != 1 {
@@ -141,8 +141,8 @@ func TestWhoSubscribedIsToldThatANodeHasATransaction(t *testing.T) {
 func TestAReplacementOfTheHolderIsRecorded(t *testing.T) {
 	g := startGateway(t)
 	c, first, second := g.dial(), transaction(ada, 0, "a"), transaction(ada, 0, "more")
-	c.send(first).wantResult(t, `"`+hashOf(first).String()+`"`)
-	c.send(second).wantResult(t, `"`+hashOf(second).String()+`"`)
+	c.send(first).wantHashOf(t, first)
+	c.send(second).wantHashOf(t, second)
 	row := g.row(signer(ada), 0)
 	if row.TxHash != hashOf(second) || !row.Replaced.Contains(hashOf(first)) {
 		t.Errorf("the store has %v after %v", row.TxHash, row.Replaced)
@@ -172,7 +172,7 @@ func TestNothingIsSentBeforeTheRecordIsCommitted(t *testing.T) {
 	wait.For(t, waiting, "the commit of the record")
 	g.nodes.wantGiven()
 	release()
-	c.end(id).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	c.end(id).wantHashOf(t, raw)
 	g.nodes.wantGiven(0)
 }
 
@@ -227,7 +227,7 @@ func TestTheOutcomeOfATransactionThatCouldNotBeMarkedIsInItsRecord(t *testing.T)
 	g.wantRow(signer(ada), 0, nonce.Held, hashOf(raw))
 	g.WantMetrics(map[string]float64{"eth_loose_ends_total": 1})
 	g.nodes.says(chain.Verdict{Class: chain.InPool, Code: -32000, Message: "already known"})
-	c.send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	c.send(raw).wantHashOf(t, raw)
 	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
 }
 
@@ -278,7 +278,7 @@ func TestADrainWaitsForTransactionsThatAreBeingSent(t *testing.T) {
 	default:
 	}
 	close(let)
-	c.end(id).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	c.end(id).wantHashOf(t, raw)
 	if code, _ := c.closedWith(); code != wire.CloseServiceRestart {
 		t.Errorf("closed with %d", code)
 	}
@@ -301,10 +301,10 @@ func TestWhoIsNotTheHolderIsRefusedAndNothingIsSent(t *testing.T) {
 	}
 	g.nodes.wantGiven()
 	g.wantRow(signer(ada), 0, nonce.Held, chain.Hash{})
-	g.dialAs("alice").send(alices).wantResult(t, `"`+hashOf(alices).String()+`"`)
+	g.dialAs("alice").send(alices).wantHashOf(t, alices)
 	g.dialAs("bob").send(transaction(ada, 0, "after")).wantError(t, wire.CodeRejected, "somebody else")
 	replaced := transaction(ada, 0, "boss")
-	g.dialAs("boss").send(replaced).wantResult(t, `"`+hashOf(replaced).String()+`"`) // it may mark any
+	g.dialAs("boss").send(replaced).wantHashOf(t, replaced) // it may mark any
 	g.nodes.wantGiven(0, 0)
 	g.WantMetrics(map[string]float64{"eth_sends_total{refused}": 2})
 }
@@ -318,7 +318,7 @@ func TestRightsAreAskedForAsElsewhere(t *testing.T) {
 	g.nodes.wantGiven()
 	g.allocate(signer(ada), "marker")
 	raw := transaction(ada, 0, "a")
-	g.dialAs("marker").send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	g.dialAs("marker").send(raw).wantHashOf(t, raw)
 	g.nodes.wantGiven(0)
 }
 
@@ -337,7 +337,7 @@ func TestQuotasHoldAsElsewhere(t *testing.T) {
 	g.nodes.wantGiven(0, 1)
 	raw := transaction(ada, 2, "b")
 	g.nodes.says(chain.Verdict{Class: chain.InPool})
-	g.dialAs("bob").send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	g.dialAs("bob").send(raw).wantHashOf(t, raw)
 }
 
 func TestWithoutTakeOnlyWhatWasAllocatedIsSent(t *testing.T) {
@@ -346,7 +346,7 @@ func TestWithoutTakeOnlyWhatWasAllocatedIsSent(t *testing.T) {
 	c.send(raw).wantError(t, wire.CodeRejected, "nobody holds nonce 0 of "+signer(ada)+", nothing was sent; allocate it first")
 	g.nodes.wantGiven()
 	g.allocate(signer(ada), "")
-	c.send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	c.send(raw).wantHashOf(t, raw)
 }
 
 func TestWalletsUnderstandNoncesThatAreTooLowOrTooHigh(t *testing.T) {
@@ -354,7 +354,7 @@ func TestWalletsUnderstandNoncesThatAreTooLowOrTooHigh(t *testing.T) {
 	g.nodes.at(ada, chain.Start{Latest: 5, Pending: 7})
 	c := g.dial()
 	raw := transaction(ada, 7, "a")
-	c.send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	c.send(raw).wantHashOf(t, raw)
 	c.send(transaction(ada, 4, "mined")).wantError(t, wire.CodeRejected, "nonce too low: the next nonce of "+signer(ada)+" is 8")
 	c.send(transaction(ada, 6, "pending, from elsewhere")).wantError(t, wire.CodeRejected, "nonce too low")
 	c.send(transaction(ada, 9, "ahead")).wantError(t, wire.CodeRejected, "nonce too high: nobody holds nonce 9 of "+signer(ada)+", and the next one is 8")

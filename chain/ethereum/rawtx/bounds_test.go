@@ -2,19 +2,17 @@ package rawtx_test
 
 import (
 	"bytes"
-	"math/big"
 	"runtime"
 	"sync"
 	"testing"
 
-	"noncegate/chain/ethereum/address"
 	"noncegate/chain/ethereum/rawtx"
 )
 
 // What Decode allocates is bounded by what it was given, whatever lengths are written
 // in it, and however many small items there are.
 func TestMemoryIsInProportionToTheInput(t *testing.T) {
-	const most = 64                                             // bytes for each byte given, and a little for errors
+	const perByte = 64                                          // bytes for each byte given, and a little for errors
 	if _, err := rawtx.Decode(named(t, "legacy")); err != nil { // makes the curve's tables
 		t.Fatal(err)
 	}
@@ -36,30 +34,8 @@ func TestMemoryIsInProportionToTheInput(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		_, _ = rawtx.Decode(raw) // taken or refused, it must not cost more
 		runtime.ReadMemStats(&after)
-		if got, bound := after.TotalAlloc-before.TotalAlloc, uint64(most*len(raw)+10_000); got > bound {
+		if got, bound := after.TotalAlloc-before.TotalAlloc, uint64(perByte*len(raw)+10_000); got > bound {
 			t.Errorf("%s: %d bytes were allocated for %d", name, got, len(raw))
-		}
-	}
-}
-
-func TestACancelDoesNothingButUseItsNonce(t *testing.T) {
-	self, other := address.Address{1}, address.Address{2}
-	none, one := new(big.Int), big.NewInt(1)
-	for _, c := range []struct {
-		name string
-		tx   rawtx.Tx
-		want bool
-	}{
-		{"nothing to itself", rawtx.Tx{From: self, To: &self, Value: none}, true},
-		{"to another", rawtx.Tx{From: self, To: &other, Value: none}, false},
-		{"a contract", rawtx.Tx{From: self, Value: none}, false},
-		{"with a value", rawtx.Tx{From: self, To: &self, Value: one}, false},
-		{"with input", rawtx.Tx{From: self, To: &self, Value: none, DataLen: 1}, false},
-		{"with a blob", rawtx.Tx{From: self, To: &self, Value: none, BlobHashes: 1}, false},
-		{"with an authorization", rawtx.Tx{From: self, To: &self, Value: none, Authorizations: make([]rawtx.Authorization, 1)}, false},
-	} {
-		if got := c.tx.IsCancel(); got != c.want {
-			t.Errorf("%s: got %v", c.name, got)
 		}
 	}
 }

@@ -128,7 +128,7 @@ func (f *fields) list() item {
 	return it
 }
 
-// number reads an unsigned integer of most bytes at the most. The result has no leading
+// number reads an unsigned integer of at most maxBytes. The result has no leading
 // zeros; 0 is empty.
 func (f *fields) number(maxBytes int) []byte {
 	b := f.bytes()

@@ -88,11 +88,3 @@ type Authorization struct {
 
 // Valid says whether nothing in the transaction makes nodes skip the authorization.
 func (a *Authorization) Valid() bool { return a.Invalid == nil }
-
-// IsCancel says whether the transaction does nothing but use its nonce: it sends
-// nothing, without input, blobs or authorizations, to its own sender. If the sender is
-// delegated (EIP-7702), its code runs all the same.
-func (t *Tx) IsCancel() bool {
-	return t.To != nil && *t.To == t.From && t.Value.Sign() == 0 && t.DataLen == 0 &&
-		t.BlobHashes == 0 && len(t.Authorizations) == 0
-}

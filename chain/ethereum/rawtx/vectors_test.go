@@ -110,9 +110,6 @@ func TestTransactionsOfGoEthereumAreReadAsItReadsThem(t *testing.T) {
 		if got, want := described(tx), v.described(); got != want {
 			t.Errorf("%s\ngot  %s\nwant %s", v.Name, got, want)
 		}
-		if got, want := tx.IsCancel(), strings.Contains(v.Name, "cancel"); got != want {
-			t.Errorf("%s: cancel is %v", v.Name, got)
-		}
 		seen[tx.Type]++
 	}
 	for kind := range uint8(5) {

@@ -1,7 +1,7 @@
 // Package boards holds the Grafana dashboards as Go values: what is asked of
-// Prometheus, and what a person may conclude. It knows Grafana's classic model in
-// one place (grafana.go), so that the dashboards look alike and say no more than
-// what differs.
+// Prometheus, and what the answer means. It knows Grafana's classic model in one
+// place (grafana.go), so that the dashboards look alike and say no more than what
+// differs.
 //
 // It promises that every panel has a title, a description, a unit and an id, and
 // that each query is narrowed to the chosen instances. It does not promise that
@@ -25,13 +25,16 @@ type Board struct {
 	Rows        []Row
 }
 
-// Row is a question, and the panels that answer it.
+// Row is the panels about one subject.
 type Row struct {
-	Title  string
+	Title string
+	// Needs is the setting, or what else, without which the row has nothing to show; ""
+	// where there always is something. Such a row is collapsed until somebody opens it.
+	Needs  string
 	Panels []Panel
 }
 
-// Kind is how a panel shows its figures.
+// Kind is how a panel shows its answers.
 type Kind string
 
 // The kinds of panels.
@@ -43,8 +46,8 @@ const (
 // Panel shows the answers of some queries.
 type Panel struct {
 	Kind        Kind
-	Title       string // what to conclude
-	Description string // what is shown, and what to do about it
+	Title       string // what is shown
+	Description string // what it means, and what to do about it
 	Unit        string // by Grafana's name for it
 	Orange, Red float64
 	Queries     []Query

@@ -10,8 +10,8 @@ const (
 func chains() Board {
 	return Board{
 		File: "chain.json", UID: "noncegate-chain", Title: "Noncegate: chains",
-		Description: "Do the nodes of the chains answer, which signers are blocked, of which holds does nobody know, what did the chains say, and what comes to the Ethereum endpoint. Without --chain there is nothing to show. docs/chain.md, \"Runbooks\", says what to do.",
-		Rows:        []Row{doTheChainsAnswer(), whichNodeIsWrong(), whatIsBlocked(), whatDidTheChainsSay(), whatComesToTheEndpoint()},
+		Description: "Do the nodes of the chains answer, which signers are blocked, of which holds does nobody know, what did the chains say, and what comes to the Ethereum endpoint. Its rows are closed, because without --chain there is nothing to show. docs/chain.md, \"Runbooks\", says what to do.",
+		Rows:        []Row{chainState(), chainNodes(), chainGaps(), chainEvents(), ethereumEndpoint()},
 	}
 }
 
@@ -35,8 +35,8 @@ func chainsWithoutNode() string {
 	return sum("1 - " + highest(of("chain_node_up"), instanceVariable, chainLabel))
 }
 
-func doTheChainsAnswer() Row {
-	return Row{"Do the chains answer?", []Panel{
+func chainState() Row {
+	return Row{Title: "State of the chains", Needs: "--chain", Panels: []Panel{
 		stat("Chains without a node", "short", 0, 1,
 			chainsWithoutNode(),
 			"Pairs of an instance and a chain of which no node answers it. Known signers are served within the window of the last count, new ones are unavailable, and no unknown hold is released. docs/chain.md, \"Nodes that disagree, lag or are away\"."),
@@ -53,20 +53,20 @@ func doTheChainsAnswer() Row {
 		graph("Newest and final block, by chain", "short",
 			"Numbers of the newest block and of the newest one that is final. A line that is flat: no new blocks, or no node tells of them. Only final blocks raise floors.",
 			Query{highest(of("chain_head_number"), chainLabel), "newest {{chain}}"}, Query{highest(of("chain_final_number"), chainLabel), "final {{chain}}"}),
-		graph("Age of the newest block", "s",
+		graph("Age of the newest block, by chain", "s",
 			"How long ago a new block was seen, by chain, at the instance where that is longest. It rises: nodes hang.",
 			byChain("chain_last_head_age_seconds")...),
 	}}
 }
 
-func whichNodeIsWrong() Row {
-	return Row{"Which node is wrong?", []Panel{
-		graph("Nodes of the chain that answer", "short",
+func chainNodes() Row {
+	return Row{Title: "Nodes of the chains", Needs: "--chain", Panels: []Panel{
+		graph("Nodes that answer: 1, or do not: 0", "short",
 			"1: the node answered last, and is of the chain. The instance counts that sees it worst. 0: the node does not answer some instance.",
 			byNode("min", "chain_node_up")...),
 		graph("Blocks behind, by node", "short",
 			"How many blocks each node is behind the newest one. Beyond --chain-lag the node is not asked.", byNode("max", "chain_node_lag_blocks")...),
-		graph("Nodes left alone", "short",
+		graph("Nodes backing off, of another chain or branch", "short",
 			"1 while a node wants fewer requests (backing off), says that it is of another chain, or is on another branch than the others.",
 			Query{highest(of("chain_node_backing_off"), chainLabel, nodeLabel), "backing off {{chain}} {{node}}"},
 			Query{highest(of("chain_node_other_chain"), chainLabel, nodeLabel), "other chain {{chain}} {{node}}"},
@@ -83,46 +83,46 @@ func whichNodeIsWrong() Row {
 		graph("Node request time (p99)", "s",
 			"99th percentile of the time that a request to each node took. A batch is one request. Slow: the node, or the network to it.",
 			Query{"histogram_quantile(0.99, " + sum(each(of("chain_request_seconds_bucket")), "le", chainLabel, nodeLabel) + ")", "{{chain}} {{node}}"}),
-		graph("Disagreements of nodes", "ops",
+		graph("Disagreements of nodes, by subject", "ops",
 			"Times that nodes were on different branches (head), had different counts at one block (count) or at a final one (final), and counts below what was seen, which are not believed (lower). Not 0: a node lies or lags.",
 			Query{sum(each(of("chain_disagreements_total")), "about"), "{{about}}"},
 			Query{sum(each(of("chain_final_disagreements_total"))), "final"}, Query{sum(each(of("chain_lower_counts_total"))), "lower"}),
 	}}
 }
 
-func whatIsBlocked() Row {
-	return Row{"What is blocked, and what is open?", []Panel{
+func chainGaps() Row {
+	return Row{Title: "Gaps, unknown holds and signers", Needs: "--chain", Panels: []Panel{
 		graph("Gaps, by chain", "short",
 			"Signers that a nonce blocks which no node has seen. Not 0: transactions wait.", addedByChain(of("chain_gaps"))),
 		graph("Unknown holds, by chain", "short",
 			"Holds that are over, and of which nobody knows whether they were used. They grow: clients die.", addedByChain(of("chain_unknown_holds"))),
-		graph("Unknown holds ended by the chain", "ops",
+		graph("Unknown holds ended by the chain, by chain", "ops",
 			"Unknown holds that ended because a block or a pool had a transaction of their nonce.", addedByChain(each(of("chain_holds_ended_total")))),
-		graph("New signers that wait, by chain", "short",
+		graph("Signers waiting for a first count, by chain", "short",
 			"Signers that are new here, and wait for the first answer of a node. No node of the chain answers for them.", addedByChain(of("chain_waiting_signers"))),
-		graph("Signers of the chain", "short",
+		graph("Signers remembered and open, by chain", "short",
 			"Signers of the chain that the instances remember, and those with nonces that the chain has not used. The second are asked for at each block.",
 			Query{sum(of("chain_signers"), chainLabel), "remembered {{chain}}"}, Query{sum(of("chain_open_signers"), chainLabel), "open {{chain}}"}),
 	}}
 }
 
-func whatDidTheChainsSay() Row {
-	return Row{"What did the chains say?", []Panel{
+func chainEvents() Row {
+	return Row{Title: "Chain events and reorganizations", Needs: "--chain", Panels: []Panel{
 		graph("Chain events, by type", "ops",
 			"What was told of signers. gap, gapClosed: a nonce blocks others. external: a transaction that did not come from here. reorg: a count fell. dropped: a transaction left the pools. mined, final: as it should be. mined follows the load.",
 			byLabel("chain_events_total", "type")...),
-		graph("Chain events to look at, by type", "short",
+		graph("External uses, gaps, reorganizations, drops", "short",
 			"The events that somebody should know of, counted since the start of the instances.",
 			Query{sum(among("chain_events_total", "type", "external|gap|reorg|dropped"), chainLabel, "type"), "{{type}} {{chain}}"}),
-		graph("Reorganizations", "short",
+		graph("Reorganizations and unread blocks, by chain", "short",
 			"Since the start of the instances: times that blocks were replaced, that a block was final and is not any more, and that blocks were not read one by one, so that counts were asked for.",
 			Query{sum(of("chain_reorgs_total"), chainLabel), "reorganizations {{chain}}"}, Query{sum(of("chain_final_fell_total"), chainLabel), "final fell {{chain}}"},
 			Query{sum(of("chain_blocks_skipped_total"), chainLabel), "not read {{chain}}"}),
 	}}
 }
 
-func whatComesToTheEndpoint() Row {
-	return Row{"What comes to the Ethereum endpoint, /eth/CHAIN?", []Panel{
+func ethereumEndpoint() Row {
+	return Row{Title: "Ethereum endpoint, /eth/CHAIN", Needs: "--chain", Panels: []Panel{
 		graph("Endpoint calls, by result", "reqps",
 			"Calls of clients that take the gateway for a node. ok: answered. refused: by the gateway, which says why. node: a node answered with an error.",
 			byLabel("eth_requests_total", "result")...),

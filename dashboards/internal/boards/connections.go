@@ -5,20 +5,20 @@ package boards
 func connections() Board {
 	return Board{
 		File: "connections.json", UID: "noncegate-connections", Title: "Noncegate: connections and backpressure",
-		Description: "Who is connected, do they read, what happened to those who do not, and what it costs. Slow clients harm themselves only: the rows below say whether that holds.",
-		Rows:        []Row{whoIsConnected(), whoIsLetIn(), doTheyRead(), whatOfTheSlow(), isTheWayOutWide(), whatDoesItCost()},
+		Description: "Who is connected, do they read, what happened to those who do not, and what it costs. Slow clients harm themselves only: the rows say whether that holds.",
+		Rows:        []Row{connected(), logins(), outbound(), slowClients(), pools(), resources()},
 	}
 }
 
-func whoIsConnected() Row {
-	return Row{"Who is connected?", []Panel{
-		stat("Connections used", "percentunit", 0.8, 0.95,
+func connected() Row {
+	return Row{Title: "Connections", Panels: []Panel{
+		stat("Connections used (fullest node)", "percentunit", 0.8, 0.95,
 			highest(of("connections")+" / "+of("connections_max")),
 			"Open connections of the fullest node, of --max-connections. Near 100 %: 503 is next."),
 		stat("Paused connections", "short", 1, 0, sum(of("connections_paused")),
 			"Connections above --write-high-bytes whose requests wait in their own TCP window until they have read."),
-		stat("Subscriptions: events are made for these", "short", 0, 0, sum(of("subscriptions")),
-			"Open subscriptions of all chosen nodes. Without any, the post-DB stage has nothing to do."),
+		stat("Subscriptions", "short", 0, 0, sum(of("subscriptions")),
+			"Open subscriptions of all chosen nodes, for which events are made. Without any, the post-DB stage has nothing to do."),
 		stat("Largest outbound queue", "bytes", 65536, 524288, highest(of("outbound_largest_bytes")),
 			"Bytes that wait for the client that has most. Orange and red are at --write-high-bytes and half of --write-max-bytes by default. At --write-max-bytes the client is closed."),
 		graph("Connections, by node", "short",
@@ -35,8 +35,8 @@ func whoIsConnected() Row {
 	}}
 }
 
-func doTheyRead() Row {
-	return Row{"Do they read?", []Panel{
+func outbound() Row {
+	return Row{Title: "Outbound queues", Panels: []Panel{
 		graph("Outbound bytes", "bytes",
 			"waiting: messages queued, encoded or being written. promised: room reserved for answers whose work is under way. Over all connections of all chosen nodes. They grow: clients read more slowly than they ask.",
 			Query{sum(of("outbound_bytes")), "waiting"}, Query{sum(of("outbound_promised_bytes")), "promised"}),
@@ -50,8 +50,8 @@ func doTheyRead() Row {
 	}}
 }
 
-func whatOfTheSlow() Row {
-	return Row{"What happened to those who do not?", []Panel{
+func slowClients() Row {
+	return Row{Title: "Slow clients", Panels: []Panel{
 		graph("Write queue time (p50, p95, p99)", "s",
 			"Encoded, until its write starts. Not the time of delivery: a write ends when the kernel has taken it. It grows: clients read slowly.",
 			percentiles("write_queue_seconds")...),
@@ -66,8 +66,8 @@ func whatOfTheSlow() Row {
 	}}
 }
 
-func isTheWayOutWide() Row {
-	return Row{"Is the way out wide enough?", []Panel{
+func pools() Row {
+	return Row{Title: "Encode and post-DB pools", Panels: []Panel{
 		graph("Encode queue time (p50, p95, p99)", "s",
 			"An answer's wait until its encoding starts. Raise --encode-workers, up to the number of processors. It grows: no processor is free.",
 			percentiles("encode_queue_seconds")...),
@@ -75,16 +75,16 @@ func isTheWayOutWide() Row {
 		graph("Post-DB queue time (p50, p95, p99)", "s",
 			"A commit's events, until they are handed to subscribers. Answers do not wait for it. Nothing without subscribers. It grows: many subscribers.",
 			percentiles("postdb_queue_seconds")...),
-		graph("Pool workers busy", "short",
+		graph("Busy pool workers, by pool", "short",
 			"Workers of the encode and post-DB pools that are busy at the moment of the scrape, all chosen nodes together. Compare with --encode-workers and --postdb-workers. All of them: the pool is the limit.",
 			Query{sum(of("encode_running")), "encode"}, Query{sum(of("postdb_running")), "post-DB"}),
 	}}
 }
 
-func whatDoesItCost() Row {
-	return Row{"What does it cost?", []Panel{
+func resources() Row {
+	return Row{Title: "Memory, goroutines and processors", Panels: []Panel{
 		memory(),
-		graph("Memory per connection, by node", "bytes",
+		graph("Resident memory per connection, by node", "bytes",
 			"Resident memory of each node by open connections. It says nothing while there are few. It jumps: slow clients, or a leak.",
 			Query{of("process_resident_memory_bytes") + " / clamp_min(" + of("connections") + ", 1)", "{{instance}}"}),
 		graph("Go heap, by node", "bytes",

@@ -60,30 +60,51 @@ func variables() []any {
 	}
 }
 
-// panels lays the rows out from top to bottom.
+// panels lays the rows out from top to bottom. The panels of a row that is collapsed
+// are within it and take no room; Grafana asks their queries once the row is opened.
+// It has no way to hide a row by its data: one that repeats over a variable is shown
+// once where the variable has no value.
 func (b Board) panels() []any {
 	var all []any
 	id, y := 0, 0
-	add := func(p object, w, h, x int) {
+	place := func(p object, w, h, x, y int) object {
 		id++
 		p["id"], p["gridPos"] = id, object{"w": w, "h": h, "x": x, "y": y}
-		all = append(all, p)
+		return p
 	}
 	for _, row := range b.Rows {
-		add(object{"type": "row", "title": row.Title, "collapsed": false, "panels": []any{}}, columns, 1, 0)
+		collapsed := row.Needs != ""
+		head := place(object{"type": "row", "title": row.Heading(), "collapsed": collapsed, "panels": []any{}}, columns, 1, 0, y)
+		all = append(all, head)
 		y++
+		below := y
+		var inside []any
 		for _, line := range row.Lines() {
 			width, height := columns/len(line), graphHeight
 			if line[0].Kind == Stat {
 				height = statHeight
 			}
 			for i, p := range line {
-				add(p.object(), width, height, i*width)
+				inside = append(inside, place(p.object(), width, height, i*width, below))
 			}
-			y += height
+			below += height
 		}
+		if collapsed {
+			head["panels"] = inside
+			continue
+		}
+		all = append(all, inside...)
+		y = below
 	}
 	return all
+}
+
+// Heading is the title of a row, and what it needs.
+func (r Row) Heading() string {
+	if r.Needs == "" {
+		return r.Title
+	}
+	return r.Title + " (with " + r.Needs + ")"
 }
 
 // Lines are the panels that stand beside each other: as many as there is room

@@ -1,17 +1,17 @@
 package boards
 
-// whoHasTheShards is about shards and their owners.
-func whoHasTheShards() Row {
-	return Row{"Shards: who has them?", []Panel{
+// shards is about shards and their owners.
+func shards() Row {
+	return Row{Title: "Shards and signer memory", Panels: []Panel{
 		stat("Shards owned", "percentunit", 0, 0, share(sum(of("shards_owned")), highest(of("shards"))),
 			"Shards that the nodes own, as far as each knows, of those of the database. Just below 100 % while shards move. Which node has which says gateway shard list."),
 		stat("Shards without an owner", "short", 1, 0, highest(of("shards_unowned")),
 			"Shards that no node owns by a lease that runs, on the node that sees most of them. They are taken within a second or two of the end of a dead node's lease. docs/runbooks.md, \"A shard is nobody's\"."),
-		stat("Longest without an owner", "s", 3, 10, highest(of("shard_unowned_seconds")),
+		stat("Longest time without an owner", "s", 3, 10, highest(of("shard_unowned_seconds")),
 			"How long the shard has been without an owner that has been so for the longest, after the lease of the last one was over. Requests for its signers are told unavailable. docs/runbooks.md, \"A shard is nobody's\"."),
-		stat("Signer memory, count", "percentunit", 0.9, 0, highest(share(of("signers_remembered"), of("signers_remembered_max"))),
+		stat("Signer memory: signers of the bound", "percentunit", 0.9, 0, highest(share(of("signers_remembered"), of("signers_remembered_max"))),
 			"Signers that are remembered, of --max-signers, on the node where it is most. At 100 % those used least recently are forgotten, and read again with their next request: right, and slower. At 100 % signers are forgotten."),
-		stat("Signer memory, bytes", "percentunit", 0.9, 0, highest(share(of("signer_memory_bytes"), of("signer_memory_max_bytes"))),
+		stat("Signer memory: bytes of the bound", "percentunit", 0.9, 0, highest(share(of("signer_memory_bytes"), of("signer_memory_max_bytes"))),
 			"The same of their bytes, of --max-signer-bytes. The bound that is reached first decides. At 100 % signers are forgotten."),
 		stat("Unreadable signers", "short", 0, 1, highest(of("signers_unreadable")),
 			"Signers in the whole store whose state cannot be read, as counted every 15 s. Each is stopped by itself; others are served. docs/runbooks.md, \"A signer's row cannot be read\"."),
@@ -21,13 +21,13 @@ func whoHasTheShards() Row {
 		graph("Shards taken, by node", "ops",
 			"Shards that each node took: acquired, when nobody owned them, or their owner had given them up; takeover, when the lease of their owner was over. With all nodes up there is neither. takeover: a node died. acquired: shards were handed over.",
 			Query{sum(each(among("lease_acquire_total", "result", "acquired|takeover")), instanceVariable, "result"), "{{result}} {{instance}}"}),
-		graph("Shards without an owner, as each node sees it", "short",
+		graph("Shards without an owner, as each node sees them", "short",
 			"Shards that no node owns by a lease that runs, as each node saw last. 0 where no node of mode worker-queue is live. A step: a node is gone. A plateau: nobody takes them.",
 			byInstance(of("shards_unowned"))...),
 		graph("Longest time without an owner, by node", "s",
 			"How long each node has seen a shard without an owner, and how long a lease is. It begins when the lease is over. Above the lease: nobody can take the shard.",
 			Query{highest(of("shard_unowned_seconds"), instanceVariable), "{{instance}}"}, Query{highest(of("lease_ttl_seconds")), "--lease-ttl"}),
-		graph("Signer memory used, by node", "percentunit",
+		graph("Signer memory used of the bound, by node", "percentunit",
 			"Signers that each node remembers, of --max-signers, and their bytes, of --max-signer-bytes. At 100 % signers are forgotten, and read again when they are used.",
 			Query{ofBound("signers_remembered", "signers_remembered_max"), "count {{instance}}"},
 			Query{ofBound("signer_memory_bytes", "signer_memory_max_bytes"), "bytes {{instance}}"}),

@@ -5,12 +5,12 @@ func store() Board {
 	return Board{
 		File: "store.json", UID: "noncegate-store", Title: "Noncegate: ownership and the store",
 		Description: "Is the store there, is it fast, was anything left open, what is held, who owns the signers, who has the shards, do the nodes reach each other, and did the store go back. docs/runbooks.md, \"When something breaks\" and \"The database went back\", says what to do.",
-		Rows:        []Row{isTheStoreThere(), isItFast(), wasAnythingLeftOpen(), whatIsHeld(), whoOwnsTheSigners(), whoHasTheShards(), doTheNodesReachEachOther(), doEventsComeByRedis(), doRowsComeAndGo(), didItGoBack()},
+		Rows:        []Row{storeHealth(), commitTimes(), unknownOutcomes(), holds(), ownership(), shards(), otherNodes(), redisEvents(), cleaning(), alarms()},
 	}
 }
 
-func isTheStoreThere() Row {
-	return Row{"Is the store there?", []Panel{
+func storeHealth() Row {
+	return Row{Title: "Store health", Panels: []Panel{
 		stat("Nodes without a store", "short", 0, 1, sum(of("store_away")),
 			"Nodes whose last heartbeat was not answered. They connect again by themselves. docs/runbooks.md, \"The store is away\". Not 0: look at the database."),
 		stat("Halted nodes", "short", 0, 1, sum(of("halted")),
@@ -21,7 +21,7 @@ func isTheStoreThere() Row {
 			"Rows that were not as the rules left them, since the start of the nodes. Not 0: rows were written by hand, or a bug."),
 		graph("Heartbeats, by result", "ops",
 			"Heartbeats of the nodes, one each third of --lease-ttl. Failed ones: the store is away, or slower than a heartbeat may be.", byLabel("heartbeats_total", "result")...),
-		graph("Refusals of the store and of ownership", "reqps",
+		graph("Error replies: unavailable, fenced, not_owner", "reqps",
 			"Error replies that tell of the store or of ownership. unavailable without failed heartbeats: single signers are stopped or locked.",
 			Query{sum(each(with("refused_total", "reason", "unavailable"))), "unavailable"},
 			Query{sum(each(with("refused_total", "reason", "fenced"))), "fenced"},
@@ -29,8 +29,8 @@ func isTheStoreThere() Row {
 	}}
 }
 
-func isItFast() Row {
-	return Row{"Is it fast?", []Panel{
+func commitTimes() Row {
+	return Row{Title: "Commit times and batches", Panels: []Panel{
 		graph("Commit time (p50, p95, p99)", "s",
 			"One transaction of the store with its commit. Compare with the time of an fsync. Slow: the disk, or the network to the database.", percentiles("commit_seconds")...),
 		graph("Commits, by node", "ops",
@@ -41,14 +41,14 @@ func isItFast() Row {
 			Query{quantile(0.5, "commit_batch_size"), "p50"}, Query{quantile(0.95, "commit_batch_size"), "p95"},
 			Query{quantile(0.99, "commit_batch_size"), "p99"}),
 		graph("Worker queue time (p50, p95, p99)", "s",
-			"A request's wait for its worker; in mode basic, for its signer's turn. It grows with the commit time: the store. Alone: a busy worker.", percentiles("worker_queue_seconds")...),
+			"A request's wait for its worker; in mode basic, until its signer is free. It grows with the commit time: the store. Alone: a busy worker.", percentiles("worker_queue_seconds")...),
 	}}
 }
 
-func wasAnythingLeftOpen() Row {
-	return Row{"Was anything left open?", []Panel{
+func unknownOutcomes() Row {
+	return Row{Title: "Unknown outcomes and conflicts", Panels: []Panel{
 		graph("Commits of unknown outcome, by node", "ops",
-			"Transactions whose connection broke, or whose time ran out, while they may have been committing. Their signers are acquired anew, and reading settles most. Usually the network to the store.",
+			"Transactions whose connection broke, or whose time ran out, while they may have been committing. Their shards are acquired anew, and reading settles most. Usually the network to the store.",
 			byInstance(each(of("unknown_commits_total")))...),
 		graph("Replies of unknown outcome, by node", "ops",
 			"Replies unavailable with outcome unknown. Clients must ask again with their request id.", byInstance(each(of("unknown_outcomes_total")))...),
@@ -58,10 +58,10 @@ func wasAnythingLeftOpen() Row {
 	}}
 }
 
-// whatIsHeld is what the store has open. Each node counts all of it, so the highest is
+// holds is what the store has open. Each node counts all of it, so the highest is
 // that of the store.
-func whatIsHeld() Row {
-	return Row{"What is held and released?", []Panel{
+func holds() Row {
+	return Row{Title: "Holds and released nonces", Panels: []Panel{
 		stat("Open holds", "short", 0, 0, highest(of("open_holds")),
 			"Holds in the whole store that are not ended, unknown ones included, as counted every 15 s. Counts end at 100,000."),
 		stat("Unknown holds", "short", 1, 0, highest(of("unknown_holds")),
@@ -89,13 +89,13 @@ func holdsAndReleased() Panel {
 		Query{highest(of("open_holds")), "open"}, Query{highest(of("unknown_holds")), "unknown"}, Query{highest(of("released_nonces")), "released"})
 }
 
-func whoOwnsTheSigners() Row {
-	return Row{"Who owns the signers?", []Panel{
+func ownership() Row {
+	return Row{Title: "Ownership of signers", Panels: []Panel{
 		graph("Attempts to take a shard, by result", "ops",
 			"Attempts to take a shard. held: another node has it; the request is forwarded there, or told not_owner. Takeovers with all nodes up: --lease-ttl is too short, or nodes were paused. error: the store did not say.",
 			byLabel("lease_acquire_total", "result")...),
 		graph("Lease renewals, by result", "ops",
-			"Writes that renewed the lease of their signer. late: it had ended by the node's own reckoning, and nobody had taken it. Usual for signers that are used seldom. Late ones at every node: --lease-ttl is too short.",
+			"Heartbeats that renewed the lease of their node, which holds for all its shards. late: the lease had ended before. Late ones at every node: --lease-ttl is too short, or the store is slow.",
 			byLabel("lease_renew_total", "result")...),
 		graph("Fence rejects, by op", "ops",
 			"Operations refused because ownership was lost. Nothing happened to them. A few at a take-over are as it should be. A steady rate: two nodes fight over shards.",
@@ -110,8 +110,8 @@ func whoOwnsTheSigners() Row {
 	}}
 }
 
-func doRowsComeAndGo() Row {
-	return Row{"Do rows come and go?", []Panel{
+func cleaning() Row {
+	return Row{Title: "Expiry and pruning", Panels: []Panel{
 		graph("Expired holds", "ops",
 			"Holds whose deadline passed without a mark. Their nonces are handed out again, or with --chain unknown first; each may be a transaction that is still on its way. Clients forget to mark, or need longer than a hold lasts.",
 			Query{sum(each(of("holds_expired_total"))), "expired"}),
@@ -124,8 +124,8 @@ func doRowsComeAndGo() Row {
 	}}
 }
 
-func didItGoBack() Row {
-	return Row{"Did it go back?", []Panel{
+func alarms() Row {
+	return Row{Title: "Alarms and restarts", Panels: []Panel{
 		graph("Alarms", "short",
 			"Counted since the start of each node. went back: signers stopped because the store showed less than was seen. invariant: rows not as the rules left them. panics and undeclared labels: mistakes of the program, to be reported. Any of them: read the runbook before anything else.",
 			Query{sum(of("store_went_back_total"), instanceVariable), "went back {{instance}}"},

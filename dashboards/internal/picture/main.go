@@ -2,8 +2,8 @@
 
 // Command picture draws the dashboards as they look over two gateways under load, so
 // that a reader knows what to expect. It starts the gateways, a PostgreSQL, a
-// Prometheus and a load of its own, asks every query of every panel as Grafana would, and lets headless
-// Chromium make pictures of the answers. They are no screenshots of Grafana.
+// Prometheus and a load of its own, asks every query of every panel as Grafana would, and
+// draws the answers. They are no screenshots of Grafana.
 //
 // Run it in the folder dashboards: go run ./internal/picture
 package main
@@ -17,6 +17,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -32,13 +33,12 @@ const (
 )
 
 func main() {
-	root := flag.String("root", "..", "the folder of the gateway's sources")
 	out := flag.String("out", "images", "the folder for the pictures")
 	length := flag.Duration("for", 75*time.Second, "the time that the pictures show")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *root, *out, *length); err != nil {
+	if err := run(ctx, *out, *length); err != nil {
 		fmt.Fprintln(os.Stderr, "picture:", err)
 		os.Exit(1)
 	}
@@ -46,18 +46,19 @@ func main() {
 
 // The gateways soon find a client slow, and the doubt after a loss of Redis soon ends.
 var settings = []string{
-	"--chain-gap-after=2s", "--slow-after=3s", "--max-inflight=100", "--hold-ttl=5s", "--max-hold=10s", "--engine-grant=5s", "--engine-observe=10s", "--engine-script-limit=1s",
+	"--chain-gap-after=2s", "--slow-after=3s", "--max-inflight=100", "--hold-ttl=5s", "--max-hold=10s",
+	"--engine-grant=5s", "--engine-rehearsal=10s", "--engine-timeout=1s",
 }
 
 // run draws all dashboards: that of the performance engine while Redis serves and is
 // lost, the others before. What it started has ended when it returns.
-func run(ctx context.Context, root, out string, length time.Duration) (err error) {
+func run(ctx context.Context, out string, length time.Duration) (err error) {
 	room, err := guarded.Open("picture-", nil)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, room.Close()) }()
-	gateways, err := rig.StartCluster(ctx, room, root, rig.ClusterConfig{Nodes: 2, Redis: true, Chain: true, Flags: settings})
+	gateways, err := rig.StartCluster(ctx, room, rig.ClusterConfig{Nodes: 2, Redis: true, Chain: true, Flags: settings})
 	if err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func run(ctx context.Context, root, out string, length time.Duration) (err error
 	load := rig.StartLoad(gateways.Nodes[0].WS, rig.LoadConfig{
 		Clients: 12, Signers: 40, Pause: 6 * time.Millisecond, Wave: length / 2, Lazy: true, Flood: 150, Chain: gateways.Chain,
 	})
-	p := photographer{prometheus: prometheus, dir: room.Dir(), out: out, length: length}
+	p := painter{prometheus: prometheus, out: out, length: length}
 	isEngine := func(b boards.Board) bool { return b.UID == engineUID }
 	err = p.chainLives(ctx, gateways.Chain)
 	if err == nil {
@@ -87,19 +88,19 @@ func run(ctx context.Context, root, out string, length time.Duration) (err error
 
 const engineUID = "noncegate-engine"
 
-// photographer draws dashboards with the last of what a Prometheus has.
-type photographer struct {
+// painter draws dashboards with the last of what a Prometheus has.
+type painter struct {
 	prometheus *rig.Prometheus
-	dir, out   string
+	out        string
 	length     time.Duration // of what they show
 }
 
 // scrapes is how many there are in a part of the picture.
-func (p *photographer) scrapes(part float64) int { return int(part * float64(p.length/every)) }
+func (p *painter) scrapes(part float64) int { return int(part * float64(p.length/every)) }
 
 // chainLives lets a transaction get lost, so that it blocks others, and be found again,
 // in the time of a picture.
-func (p *photographer) chainLives(ctx context.Context, chain *rig.Chain) error {
+func (p *painter) chainLives(ctx context.Context, chain *rig.Chain) error {
 	await := func(part float64) error { return p.prometheus.AwaitScrapes(ctx, warmUp+p.scrapes(part)) }
 	if err := await(0.3); err != nil {
 		return err
@@ -114,7 +115,7 @@ func (p *photographer) chainLives(ctx context.Context, chain *rig.Chain) error {
 
 // engineLives lets the cluster go up to the performance engine, lose Redis, and wait
 // until the doubt has ended, in the time of a picture.
-func (p *photographer) engineLives(ctx context.Context, gateways *rig.Cluster) error {
+func (p *painter) engineLives(ctx context.Context, gateways *rig.Cluster) error {
 	begun, err := p.prometheus.Scrapes(ctx)
 	if err != nil {
 		return err
@@ -135,21 +136,16 @@ func (p *photographer) engineLives(ctx context.Context, gateways *rig.Cluster) e
 	return await(1)
 }
 
-func (p *photographer) drawAll(ctx context.Context, some []boards.Board) error {
+func (p *painter) drawAll(ctx context.Context, some []boards.Board) error {
 	to := time.Now()
 	from := to.Add(-p.length)
 	for _, b := range some {
-		page, height, err := pageOf(ctx, p.prometheus, b, from, to)
+		picture, err := drawBoard(ctx, p.prometheus, b, from, to)
+		if err == nil {
+			err = save(picture, filepath.Join(p.out, strings.TrimSuffix(b.File, ".json")+".png"))
+		}
 		if err != nil {
 			return fmt.Errorf("draw %s: %w", b.File, err)
-		}
-		name := b.File[:len(b.File)-len(filepath.Ext(b.File))]
-		path := filepath.Join(p.dir, name+".html")
-		if err := os.WriteFile(path, page, 0o644); err != nil {
-			return err
-		}
-		if err := photograph(ctx, p.dir, path, filepath.Join(p.out, name+".png"), height); err != nil {
-			return fmt.Errorf("picture of %s: %w", b.File, err)
 		}
 	}
 	return nil

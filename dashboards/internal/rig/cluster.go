@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"noncegate/internal/testenv/gateway"
 	"noncegate/internal/testenv/guarded"
 	"noncegate/internal/testenv/pgtest"
 	"noncegate/internal/testenv/redistest"
@@ -39,13 +41,13 @@ type ClusterConfig struct {
 // clusterTime bounds the start of a cluster.
 const clusterTime = 60 * time.Second
 
-// StartCluster starts nodes from the sources below root and returns once all of them
+// StartCluster starts nodes from the sources and returns once all of them
 // serve and reach each other. Stop ends them.
-func StartCluster(ctx context.Context, room *guarded.Room, root string, cfg ClusterConfig) (c *Cluster, err error) {
+func StartCluster(ctx context.Context, room *guarded.Room, cfg ClusterConfig) (c *Cluster, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clusterTime)
 	defer cancel()
-	program, err := Build(ctx, root, room.Dir())
-	if err != nil {
+	program := filepath.Join(room.Dir(), "gateway")
+	if err := gateway.Build(ctx, program, nil); err != nil {
 		return nil, err
 	}
 	c = new(Cluster)
@@ -75,7 +77,7 @@ func StartCluster(ctx context.Context, room *guarded.Room, root string, cfg Clus
 		flags = append(slices.Clone(flags), c.Chain.flags()...)
 	}
 	for i := range cfg.Nodes {
-		g, err := StartGateway(ctx, room, program, fmt.Sprintf("node-%d", i+1), c.pg.URL(database), flags...)
+		g, err := startGateway(ctx, room, program, fmt.Sprintf("node-%d", i+1), c.pg.URL(database), flags...)
 		if err != nil {
 			return c, err
 		}
@@ -94,18 +96,21 @@ func StartCluster(ctx context.Context, room *guarded.Room, root string, cfg Clus
 func (g *Gateway) awaitLinks(ctx context.Context, n int) error {
 	want := fmt.Appendf(nil, "\nnoncegate_peers_linked %d\n", n)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	return poll(ctx, g.process, func() (bool, error) {
+	return g.process.Await(ctx, again, func(ctx context.Context) error {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+g.Admin+"/metrics", nil)
 		if err != nil {
-			return false, err
+			return err
 		}
 		response, err := client.Do(request)
 		if err != nil {
-			return false, err
+			return err
 		}
 		defer response.Body.Close()
-		figures, err := io.ReadAll(response.Body)
-		return bytes.Contains(figures, want), err
+		metrics, err := io.ReadAll(response.Body)
+		if err == nil && !bytes.Contains(metrics, want) {
+			err = errNotYet
+		}
+		return err
 	})
 }
 
@@ -156,7 +161,7 @@ func (c *Cluster) Switch(ctx context.Context, to string) error {
 // life of it, which counts as lost.
 func (c *Cluster) LoseRedis() error { return errors.Join(c.redis.Kill(), c.redis.Restart()) }
 
-// Admins are the addresses of the figures of all nodes.
+// Admins are the addresses of the metrics of all nodes.
 func (c *Cluster) Admins() []string {
 	var all []string
 	for _, g := range c.Nodes {

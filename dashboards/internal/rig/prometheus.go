@@ -86,12 +86,12 @@ func StartPrometheus(ctx context.Context, room *guarded.Room, c PrometheusConfig
 	}
 	// A connection for each question: none is left open at the end.
 	s := &Prometheus{URL: "http://" + address, targets: len(c.Targets), process: p, http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
-	err = poll(ctx, p, func() (bool, error) {
-		body, err := s.get(ctx, "/-/ready", nil)
-		return err == nil && len(body) > 0, nil
+	err = p.Await(ctx, again, func(ctx context.Context) error {
+		_, err := s.get(ctx, "/-/ready", nil)
+		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("start prometheus: %w\n%s", err, p.LogTail(2000))
+		return nil, fmt.Errorf("start prometheus: %w", err)
 	}
 	return s, nil
 }
@@ -137,9 +137,12 @@ func (s *Prometheus) QueryRange(ctx context.Context, expr string, from, to time.
 // AwaitScrapes waits until n scrapes of each gateway are stored. The rules are
 // evaluated as often.
 func (s *Prometheus) AwaitScrapes(ctx context.Context, n int) error {
-	return poll(ctx, s.process, func() (bool, error) {
+	return s.process.Await(ctx, again, func(ctx context.Context) error {
 		stored, err := s.Scrapes(ctx)
-		return stored >= n, err
+		if err == nil && stored < n {
+			err = errNotYet
+		}
+		return err
 	})
 }
 

@@ -32,8 +32,8 @@ import (
 // Methods are the methods of signing that may be pinned.
 var Methods = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 
-// MaxBytes bounds a token.
-const MaxBytes = 8 << 10
+// maxBytes bounds a token.
+const maxBytes = 8 << 10
 
 // Errors of a token.
 var (
@@ -153,7 +153,7 @@ func (v *Verifier) Soon() { v.keys.Soon() }
 
 // Check returns who a token is for. Its errors are those of this package.
 func (v *Verifier) Check(ctx context.Context, text string) (Identity, error) {
-	if len(text) > MaxBytes {
+	if len(text) > maxBytes {
 		return Identity{}, ErrMalformed
 	}
 	id, err := v.check(text)

@@ -11,11 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -130,8 +128,7 @@ func (k *publicKey) fitsAny() bool {
 func openKeys(ctx context.Context, cfg *Config) (*reload.Value[keySet], error) {
 	rc := reload.Config{Name: "the key set of tokens", Every: cfg.Refresh, Log: cfg.Log}
 	if !strings.Contains(cfg.Keys, "://") {
-		rc.Every = cmp.Or(rc.Every, 2*time.Second)
-		return reload.Open(ctx, rc, func(context.Context, *keySet) (*keySet, error) { return fromFile(cfg.Keys) })
+		return openKeyFile(ctx, rc, cfg.Keys)
 	}
 	if err := checkURL(cfg.Keys); err != nil {
 		return nil, err
@@ -139,40 +136,29 @@ func openKeys(ctx context.Context, cfg *Config) (*reload.Value[keySet], error) {
 	rc.Every = cmp.Or(rc.Every, 5*time.Minute)
 	rc.Retry, rc.Gap = min(rc.Every, 10*time.Second), min(rc.Every, 10*time.Second)
 	client := cmp.Or(cfg.Client, newClient())
-	return reload.OpenLater(ctx, rc, func(ctx context.Context, _ *keySet) (*keySet, error) { return fromURL(ctx, client, cfg.Keys) }), nil
+	return reload.OpenLater(ctx, rc, func(ctx context.Context, _ *keySet) (*keySet, error) {
+		s, err := fromURL(ctx, client, cfg.Keys)
+		if err != nil {
+			return nil, fmt.Errorf("token keys %s: %w", cfg.Keys, err)
+		}
+		return s, nil
+	}), nil
 }
 
-func fromFile(path string) (*keySet, error) {
-	file, err := os.Open(path) // #nosec G304 -- the file that the operator named
+func openKeyFile(ctx context.Context, rc reload.Config, path string) (*reload.Value[keySet], error) {
+	rc.Every = cmp.Or(rc.Every, 2*time.Second)
+	load := reload.Files([]string{path}, maxKeySet, func(contents [][]byte) (*keySet, error) {
+		s, err := parseKeySet(contents[0])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		return s, nil
+	})
+	v, err := reload.Open(ctx, rc, load)
 	if err != nil {
-		return nil, fmt.Errorf("token keys %q: %w", path, plain(err))
+		return nil, fmt.Errorf("token keys %w", err)
 	}
-	defer file.Close()
-	return readKeySet(path, file)
-}
-
-// plain drops the operation and path of an error of package os; the sentence names the
-// file already.
-func plain(err error) error {
-	if pe, ok := errors.AsType[*fs.PathError](err); ok {
-		return pe.Err
-	}
-	return err
-}
-
-func readKeySet(from string, r io.Reader) (*keySet, error) {
-	text, err := io.ReadAll(io.LimitReader(r, maxKeySet+1))
-	if err == nil && len(text) > maxKeySet {
-		err = fmt.Errorf("it is longer than %d bytes", maxKeySet)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("token keys %q: %w", from, plain(err))
-	}
-	s, err := parseKeySet(text)
-	if err != nil {
-		return nil, fmt.Errorf("token keys %q: %w", from, err)
-	}
-	return s, nil
+	return v, nil
 }
 
 // checkURL admits what nobody on the way can change.
@@ -218,7 +204,14 @@ func fromURL(ctx context.Context, client *http.Client, from string) (*keySet, er
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("token keys %q: it answered %s", from, answer.Status)
+		return nil, fmt.Errorf("it answered %s", answer.Status)
 	}
-	return readKeySet(from, answer.Body)
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxKeySet+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(text) > maxKeySet:
+		return nil, fmt.Errorf("it is larger than %d bytes", maxKeySet)
+	}
+	return parseKeySet(text)
 }

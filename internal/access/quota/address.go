@@ -31,7 +31,7 @@ const (
 )
 
 // Addresses counts sockets by the address they come from, which is given with its
-// port. An IPv6 address stands for the 64 bits that one subscriber is given.
+// port, see NetworkOf.
 type Addresses struct {
 	cfg     AddressConfig
 	waiting atomic.Int64
@@ -48,18 +48,18 @@ func NewAddresses(cfg AddressConfig) *Addresses {
 	return &Addresses{cfg: cfg, hosts: newTable[netip.Prefix](maxIdle, func(h *host, now time.Time) bool { return h.sockets.full(now) })}
 }
 
-// Place is what one socket counts for.
-type Place struct {
+// Slot is what one socket counts for.
+type Slot struct {
 	of      *Addresses
 	entry   *entry[netip.Prefix, host]
 	entered bool // as a connection, else as a socket that waits
 }
 
-// Arrive counts a socket that was accepted as waiting. Its place is left whatever
+// Arrive counts a socket that was accepted as waiting. Its slot is left whatever
 // became of it.
-func (a *Addresses) Arrive(from string, now time.Time) (*Place, Refusal) {
+func (a *Addresses) Arrive(from string, now time.Time) (*Slot, Refusal) {
 	why := Granted
-	e, ok := a.hosts.use(prefixOf(from), now, func(h *host, _ int) bool {
+	e, ok := a.hosts.use(NetworkOf(from), now, func(h *host, _ int) bool {
 		switch _, inTime := h.sockets.take(a.cfg.Sockets, 1, now); {
 		case !inTime:
 			why = TooFast
@@ -76,13 +76,13 @@ func (a *Addresses) Arrive(from string, now time.Time) (*Place, Refusal) {
 	if !ok {
 		return nil, why
 	}
-	return &Place{of: a, entry: e}, Granted
+	return &Slot{of: a, entry: e}, Granted
 }
 
-// Enter counts a connection of a client that was let in. The socket's own place is
+// Enter counts a connection of a client that was let in. The socket's own slot is
 // left as it is.
-func (a *Addresses) Enter(from string, now time.Time) (*Place, Refusal) {
-	e, ok := a.hosts.use(prefixOf(from), now, func(h *host, _ int) bool {
+func (a *Addresses) Enter(from string, now time.Time) (*Slot, Refusal) {
+	e, ok := a.hosts.use(NetworkOf(from), now, func(h *host, _ int) bool {
 		if a.cfg.Connections > 0 && h.connections >= a.cfg.Connections {
 			return false
 		}
@@ -92,24 +92,24 @@ func (a *Addresses) Enter(from string, now time.Time) (*Place, Refusal) {
 	if !ok {
 		return nil, Connections
 	}
-	return &Place{of: a, entry: e, entered: true}, Granted
+	return &Slot{of: a, entry: e, entered: true}, Granted
 }
 
-// Entered reports whether the place is that of a connection.
-func (p *Place) Entered() bool { return p.entered }
+// Entered reports whether the slot is that of a connection.
+func (s *Slot) Entered() bool { return s.entered }
 
-// Leave gives a place back. It is called once.
-func (p *Place) Leave(now time.Time) {
-	t := p.of.hosts
+// Leave gives a slot back. It is called once.
+func (s *Slot) Leave(now time.Time) {
+	t := s.of.hosts
 	t.mu.Lock()
-	if p.entered {
-		p.entry.E.connections--
+	if s.entered {
+		s.entry.E.connections--
 	} else {
-		p.entry.E.waiting--
-		p.of.waiting.Add(-1)
+		s.entry.E.waiting--
+		s.of.waiting.Add(-1)
 	}
 	t.mu.Unlock()
-	t.leave(p.entry, now)
+	t.leave(s.entry, now)
 }
 
 // Waiting is how many sockets wait to be let in.
@@ -118,8 +118,10 @@ func (a *Addresses) Waiting() int { return int(a.waiting.Load()) }
 // Len is how many addresses are remembered.
 func (a *Addresses) Len() int { return a.hosts.len() }
 
-// prefixOf is the zero Prefix for what is no address and port, such as a Unix socket.
-func prefixOf(from string) netip.Prefix {
+// NetworkOf is what an address with its port counts as: an IPv4 address, or the 64 bits
+// of an IPv6 address that are given out together. The zero Prefix stands for all that
+// have none, such as Unix sockets.
+func NetworkOf(from string) netip.Prefix {
 	at, err := netip.ParseAddrPort(from)
 	if err != nil {
 		return netip.Prefix{}

@@ -10,16 +10,16 @@ import (
 // that left first comes back with a full bucket.
 const maxIdle = 1 << 14
 
-// Principals are the accounts of those who have a connection.
-type Principals struct{ accounts *table[string, account] }
+// Principals count what those have had who have a connection.
+type Principals struct{ usages *table[string, usage] }
 
-// Account is what one principal has had. Each connection of it has the same one.
-type Account struct {
+// Usage is what one principal has had. Each connection of it has the same one.
+type Usage struct {
 	of    *Principals
-	entry *entry[string, account]
+	entry *entry[string, usage]
 }
 
-type account struct {
+type usage struct {
 	requests      bucket
 	subscriptions atomic.Int64
 	names         atomic.Int64
@@ -27,44 +27,44 @@ type account struct {
 
 // NewPrincipals makes an empty table.
 func NewPrincipals() *Principals {
-	return &Principals{newTable[string](maxIdle, func(a *account, now time.Time) bool { return a.requests.full(now) })}
+	return &Principals{newTable[string](maxIdle, func(u *usage, now time.Time) bool { return u.requests.full(now) })}
 }
 
 // Enter counts a connection of a principal, of which there may be so many; 0: any
 // number. false: it has them.
-func (p *Principals) Enter(principal string, most int, now time.Time) (*Account, bool) {
-	e, ok := p.accounts.use(principal, now, func(_ *account, uses int) bool { return most == 0 || uses < most })
+func (p *Principals) Enter(principal string, limit int, now time.Time) (*Usage, bool) {
+	e, ok := p.usages.use(principal, now, func(_ *usage, uses int) bool { return limit == 0 || uses < limit })
 	if !ok {
 		return nil, false
 	}
-	return &Account{of: p, entry: e}, true
+	return &Usage{of: p, entry: e}, true
 }
 
 // Len is how many principals are remembered.
-func (p *Principals) Len() int { return p.accounts.len() }
+func (p *Principals) Len() int { return p.usages.len() }
 
 // Leave ends a connection. It is called once for each Enter.
-func (a *Account) Leave(now time.Time) { a.of.accounts.leave(a.entry, now) }
+func (u *Usage) Leave(now time.Time) { u.of.usages.leave(u.entry, now) }
 
-// Request takes n requests, all or none. wait is how long until there are so many.
-func (a *Account) Request(r Rate, n int, now time.Time) (wait time.Duration, ok bool) {
-	return a.entry.E.requests.take(r, n, now)
+// Request takes n requests, all or none. wait is how long until there are enough tokens.
+func (u *Usage) Request(r Rate, n int, now time.Time) (wait time.Duration, ok bool) {
+	return u.entry.E.requests.take(r, n, now)
 }
 
 // Subscribe counts a subscription, of which there may be so many; 0: any number.
 // false: it has them.
-func (a *Account) Subscribe(most int) bool { return within(&a.entry.E.subscriptions, 1, most) }
+func (u *Usage) Subscribe(limit int) bool { return within(&u.entry.E.subscriptions, 1, limit) }
 
 // Name counts n signers that a subscription names, of which there may be so many in
 // all. false: with them there would be more.
-func (a *Account) Name(n, most int) bool { return within(&a.entry.E.names, n, most) }
+func (u *Usage) Name(n, limit int) bool { return within(&u.entry.E.names, n, limit) }
 
 // Unname gives n of them back.
-func (a *Account) Unname(n int) { a.entry.E.names.Add(int64(-n)) }
+func (u *Usage) Unname(n int) { u.entry.E.names.Add(int64(-n)) }
 
-// within adds n to what is counted, unless that makes it more than most; 0: any number.
-func within(count *atomic.Int64, n, most int) bool {
-	if now := count.Add(int64(n)); most > 0 && now > int64(most) {
+// within adds n to what is counted, unless that makes it more than limit; 0: any number.
+func within(count *atomic.Int64, n, limit int) bool {
+	if now := count.Add(int64(n)); limit > 0 && now > int64(limit) {
 		count.Add(int64(-n))
 		return false
 	}
@@ -72,4 +72,4 @@ func within(count *atomic.Int64, n, most int) bool {
 }
 
 // Unsubscribe ends n subscriptions.
-func (a *Account) Unsubscribe(n int) { a.entry.E.subscriptions.Add(int64(-n)) }
+func (u *Usage) Unsubscribe(n int) { u.entry.E.subscriptions.Add(int64(-n)) }

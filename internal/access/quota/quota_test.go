@@ -78,8 +78,8 @@ func TestNoMoreIsGrantedThanRateAndBurst(t *testing.T) {
 				}
 			}
 		}
-		if most := r.PerSecond*now + float64(r.Burst) + 1e-6; float64(granted) > most {
-			t.Errorf("%+v: %d granted in %v s, at most %v are allowed", r, granted, now, most)
+		if allowed := r.PerSecond*now + float64(r.Burst) + 1e-6; float64(granted) > allowed {
+			t.Errorf("%+v: %d granted in %v s, at most %v are allowed", r, granted, now, allowed)
 		}
 	}
 }
@@ -113,7 +113,7 @@ func TestConnectionsOfAPrincipalShareItsQuota(t *testing.T) {
 	one, _ := p.Enter("ada", 0, at(0))
 	two, _ := p.Enter("ada", 0, at(0))
 	r := Rate{PerSecond: 1, Burst: 2}
-	for _, a := range []*Account{one, two} {
+	for _, a := range []*Usage{one, two} {
 		if _, ok := a.Request(r, 1, at(0)); !ok {
 			t.Fatal("refused within the burst")
 		}
@@ -122,7 +122,7 @@ func TestConnectionsOfAPrincipalShareItsQuota(t *testing.T) {
 		t.Error("each connection has a quota of its own")
 	}
 	for i, want := range []bool{true, true, false} {
-		if got := []*Account{one, two, one}[i].Subscribe(2); got != want {
+		if got := []*Usage{one, two, one}[i].Subscribe(2); got != want {
 			t.Errorf("subscription %d: got %v", i+1, got)
 		}
 	}
@@ -173,7 +173,7 @@ func TestSignersHaveAQuotaEachUpToABound(t *testing.T) {
 	if NewSigners(SignerConfig{}) != nil {
 		t.Error("a table without a limit")
 	}
-	s := NewSigners(SignerConfig{Rate: Rate{PerSecond: 1, Burst: 1}, Most: 160})
+	s := NewSigners(SignerConfig{Rate: Rate{PerSecond: 1, Burst: 1}, MaxSigners: 160})
 	for _, name := range []string{"a", "b"} {
 		if _, ok := s.Request(name, at(0)); !ok {
 			t.Errorf("%s: refused the first", name)
@@ -194,7 +194,7 @@ func tcp(ip string) string { return net.JoinHostPort(ip, "1234") }
 
 func TestSocketsThatWaitToBeLetInAreBounded(t *testing.T) {
 	a := NewAddresses(AddressConfig{Waiting: 3, WaitingEach: 2})
-	var places []*Place
+	var slots []*Slot
 	for i, c := range []struct {
 		from string
 		want Refusal
@@ -209,13 +209,13 @@ func TestSocketsThatWaitToBeLetInAreBounded(t *testing.T) {
 			t.Errorf("socket %d, of %s: got %d, want %d", i+1, c.from, why, c.want)
 		}
 		if p != nil {
-			places = append(places, p)
+			slots = append(slots, p)
 		}
 	}
 	if a.Waiting() != 3 {
 		t.Errorf("%d wait", a.Waiting())
 	}
-	for _, p := range places {
+	for _, p := range slots {
 		p.Leave(at(0))
 	}
 	if a.Waiting() != 0 || a.Len() != 0 {
@@ -269,11 +269,11 @@ func TestCountsComeOutEvenWhenManyComeAndGo(t *testing.T) {
 					continue
 				}
 				if connection, _ := a.Enter(from, at(0)); connection != nil {
-					if account, ok := p.Enter("ada", 3, at(0)); ok {
-						if account.Subscribe(1) {
-							account.Unsubscribe(1)
+					if usage, ok := p.Enter("ada", 3, at(0)); ok {
+						if usage.Subscribe(1) {
+							usage.Unsubscribe(1)
 						}
-						account.Leave(at(0))
+						usage.Leave(at(0))
 					}
 					connection.Leave(at(0))
 				}
@@ -285,6 +285,30 @@ func TestCountsComeOutEvenWhenManyComeAndGo(t *testing.T) {
 	if a.Waiting() != 0 || a.Len() != 0 || p.Len() != 0 {
 		t.Errorf("left behind: %d waiting, %d addresses, %d principals", a.Waiting(), a.Len(), p.Len())
 	}
+}
+
+func TestTheNetworkThatAnAddressCountsAs(t *testing.T) {
+	for remoteAddr, want := range map[string]string{
+		"192.0.2.1:80": "192.0.2.1/32", "[::ffff:192.0.2.1]:80": "192.0.2.1/32", "[2001:db8:1:2:3::4%eth0]:80": "2001:db8:1:2::/64",
+		"@": "invalid Prefix", "": "invalid Prefix", "host:80": "invalid Prefix",
+	} {
+		if got := NetworkOf(remoteAddr).String(); got != want {
+			t.Errorf("%q: got %s, want %s", remoteAddr, got, want)
+		}
+	}
+}
+
+// FuzzNetworkOf looks for addresses that panic.
+func FuzzNetworkOf(f *testing.F) {
+	for _, addr := range []string{"192.0.2.1:80", "[::1%lo]:80", "[::ffff:1.2.3.4]:1", "", ":", "@"} {
+		f.Add(addr)
+	}
+	f.Fuzz(func(t *testing.T, addr string) {
+		p := NetworkOf(addr)
+		if p.IsValid() && p.Bits() != 32 && p.Bits() != 64 {
+			t.Error(p)
+		}
+	})
 }
 
 func BenchmarkRequestOfAPrincipal(b *testing.B) {

@@ -1,18 +1,19 @@
 package quota
 
 import (
-	"container/list"
+	"cmp"
 	"hash/maphash"
-	"sync"
 	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
 )
 
 // SignerConfig is how much may be asked of one signer, whoever asks.
 type SignerConfig struct {
 	Rate Rate
-	// Most bounds the signers that are remembered; of more, the one asked for least
-	// recently begins anew. 0: 65536.
-	Most int
+	// MaxSigners bounds the signers that are remembered; of more, the one asked for
+	// least recently begins anew. 0: 65536.
+	MaxSigners int
 }
 
 const (
@@ -23,20 +24,8 @@ const (
 // Signers are the buckets of the signers that were asked for lately.
 type Signers struct {
 	rate   Rate
-	most   int // of one shard
 	seed   maphash.Seed
-	shards [signerShards]signerShard
-}
-
-type signerShard struct {
-	mu     sync.Mutex // guards what follows
-	byName map[string]*list.Element
-	recent list.List // of *signer, the latest first
-}
-
-type signer struct {
-	name string
-	bucket
+	shards [signerShards]*lru.Cache[string, *bucket] // several, so that few wait for one lock
 }
 
 // NewSigners returns nil where there is no limit.
@@ -44,12 +33,10 @@ func NewSigners(cfg SignerConfig) *Signers {
 	if !cfg.Rate.limited() {
 		return nil
 	}
-	if cfg.Most == 0 {
-		cfg.Most = maxSigners
-	}
-	s := &Signers{rate: cfg.Rate, most: max(1, cfg.Most/signerShards), seed: maphash.MakeSeed()}
+	size := max(1, cmp.Or(cfg.MaxSigners, maxSigners)/signerShards)
+	s := &Signers{rate: cfg.Rate, seed: maphash.MakeSeed()}
 	for i := range s.shards {
-		s.shards[i].byName = make(map[string]*list.Element)
+		s.shards[i], _ = lru.New[string, *bucket](size) // fails for a size below 1
 	}
 	return s
 }
@@ -60,29 +47,21 @@ func (s *Signers) Request(name string, now time.Time) (wait time.Duration, ok bo
 }
 
 func (s *Signers) bucketOf(name string) *bucket {
-	h := &s.shards[maphash.String(s.seed, name)%signerShards]
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if e, ok := h.byName[name]; ok {
-		h.recent.MoveToFront(e)
-		return &e.Value.(*signer).bucket
+	shard := s.shards[maphash.String(s.seed, name)%signerShards]
+	if b, ok := shard.Get(name); ok {
+		return b
 	}
-	if h.recent.Len() == s.most {
-		delete(h.byName, h.recent.Remove(h.recent.Back()).(*signer).name)
+	added := new(bucket)
+	if b, ok, _ := shard.PeekOrAdd(name, added); ok {
+		return b // somebody else was faster
 	}
-	one := &signer{name: name}
-	h.byName[name] = h.recent.PushFront(one)
-	return &one.bucket
+	return added
 }
 
 // Len is how many signers are remembered.
-func (s *Signers) Len() int {
-	n := 0
-	for i := range s.shards {
-		h := &s.shards[i]
-		h.mu.Lock()
-		n += h.recent.Len()
-		h.mu.Unlock()
+func (s *Signers) Len() (n int) {
+	for _, shard := range s.shards {
+		n += shard.Len()
 	}
 	return n
 }

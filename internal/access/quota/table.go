@@ -1,31 +1,32 @@
 package quota
 
 import (
-	"container/list"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 // table keeps one entry for each key that is in use, and for a bounded number of
 // those that are not as long as forgetting them would make a difference.
 type table[K comparable, E any] struct {
-	most int                      // of those that are not in use
 	full func(*E, time.Time) bool // a new entry would be the same
 
-	mu    sync.Mutex // guards what follows, and uses
-	byKey map[K]*entry[K, E]
-	idle  list.List // of those not in use, the one that has been so for longest first
+	mu   sync.Mutex // guards what follows, and uses
+	used map[K]*entry[K, E]
+	idle *simplelru.LRU[K, *entry[K, E]] // by when they were left
 }
 
 type entry[K comparable, E any] struct {
 	key  K
 	uses int
-	idle *list.Element // nil while in use
 	E    E
 }
 
-func newTable[K comparable, E any](most int, full func(*E, time.Time) bool) *table[K, E] {
-	return &table[K, E]{most: most, full: full, byKey: make(map[K]*entry[K, E])}
+// newTable bounds the entries that are not in use.
+func newTable[K comparable, E any](maxIdle int, full func(*E, time.Time) bool) *table[K, E] {
+	idle, _ := simplelru.NewLRU[K, *entry[K, E]](maxIdle, nil) // fails for a size below 1
+	return &table[K, E]{full: full, used: make(map[K]*entry[K, E]), idle: idle}
 }
 
 // use returns the entry of a key and counts it as in use, if allow agrees. It is
@@ -34,19 +35,21 @@ func (t *table[K, E]) use(key K, now time.Time, allow func(e *E, uses int) bool)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.pruneLocked(now)
-	e := t.byKey[key]
+	e := t.used[key]
+	if e == nil {
+		e, _ = t.idle.Peek(key)
+	}
 	if e == nil {
 		e = &entry[K, E]{key: key}
 	}
 	if !allow(&e.E, e.uses) {
 		return nil, false
 	}
-	if e.idle != nil {
-		t.idle.Remove(e.idle)
-		e.idle = nil
+	if e.uses == 0 {
+		t.idle.Remove(key)
+		t.used[key] = e
 	}
 	e.uses++
-	t.byKey[key] = e
 	return e, true
 }
 
@@ -58,29 +61,22 @@ func (t *table[K, E]) leave(e *entry[K, E], now time.Time) {
 	if e.uses > 0 {
 		return
 	}
-	if t.full(&e.E, now) {
-		delete(t.byKey, e.key)
-		return
+	delete(t.used, e.key)
+	if !t.full(&e.E, now) {
+		t.idle.Add(e.key, e)
 	}
-	e.idle = t.idle.PushBack(e)
-	t.pruneLocked(now)
 }
 
 // pruneLocked forgets what may be forgotten, a few at a time, so that nobody waits
-// for many, and the oldest of too many.
+// for many.
 func (t *table[K, E]) pruneLocked(now time.Time) {
 	const few = 4
 	for range few {
-		first := t.idle.Front()
-		if first == nil {
+		_, e, ok := t.idle.GetOldest()
+		if !ok || !t.full(&e.E, now) {
 			return
 		}
-		e := first.Value.(*entry[K, E])
-		if t.idle.Len() <= t.most && !t.full(&e.E, now) {
-			return
-		}
-		t.idle.Remove(first)
-		delete(t.byKey, e.key)
+		t.idle.RemoveOldest()
 	}
 }
 
@@ -88,5 +84,5 @@ func (t *table[K, E]) pruneLocked(now time.Time) {
 func (t *table[K, E]) len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.byKey)
+	return len(t.used) + t.idle.Len()
 }

@@ -3,14 +3,8 @@ package rights
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"log/slog"
-	"os"
 	"time"
 
 	"noncegate/internal/reload"
@@ -40,10 +34,11 @@ func Open(ctx context.Context, path string, cfg Config) (*File, error) {
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
 	}
+	rc := reload.Config{Name: "the rights file", Every: cmp.Or(cfg.Every, 2*time.Second), Log: f.log}
 	var err error
-	f.v, err = reload.Open(ctx, reload.Config{Name: "the rights file", Every: cmp.Or(cfg.Every, 2*time.Second), Log: f.log}, f.read)
+	f.v, err = reload.Open(ctx, rc, reload.Files([]string{path}, maxBytes, f.parse))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("rights file %w", err)
 	}
 	return f, nil
 }
@@ -61,42 +56,13 @@ func (f *File) Rights() *Rights { return f.v.Get() }
 // why those of the file are not in force: nil, they are.
 func (f *File) State() (good time.Time, err error) { return f.v.State() }
 
-// read reads the whole file each time: times of change and sizes may stay the same
-// although the text does not, and links to files are exchanged as a whole.
-func (f *File) read(_ context.Context, old *Rights) (*Rights, error) {
-	text, err := readFile(f.path)
+// parse reads the text of the file and says that it is in force.
+func (f *File) parse(contents [][]byte) (*Rights, error) {
+	r, err := Parse(contents[0])
 	if err != nil {
-		return nil, fmt.Errorf("rights file %q: %w", f.path, err)
-	}
-	if sum := sha256.Sum256(text); old != nil && old.hash == hex.EncodeToString(sum[:]) {
-		return old, nil
-	}
-	r, err := Parse(text)
-	if err != nil {
-		return nil, fmt.Errorf("rights file %q: %w", f.path, err)
+		return nil, fmt.Errorf("%s: %w", f.path, err)
 	}
 	principals, patterns := r.Size()
 	f.log.Info("rights are in force", "file", f.path, "sha256", r.hash, "principals", principals, "patterns", patterns)
 	return r, nil
-}
-
-// readFile reads at most one byte more than is allowed, so that Parse sees that it is
-// too much.
-func readFile(path string) ([]byte, error) {
-	file, err := os.Open(path) // #nosec G304 -- the file that the operator named
-	if err != nil {
-		return nil, plain(err)
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, MaxBytes+1))
-	return text, plain(err)
-}
-
-// plain drops the operation and path of an error of package os; the sentence names the
-// file already.
-func plain(err error) error {
-	if pe, ok := errors.AsType[*fs.PathError](err); ok {
-		return pe.Err
-	}
-	return err
 }

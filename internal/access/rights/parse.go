@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// MaxBytes bounds the file.
-	MaxBytes = 16 << 20
-	// MaxPrincipal bounds the name of a principal, in characters.
-	MaxPrincipal = 128
+	// maxBytes bounds the file.
+	maxBytes = 16 << 20
+	// maxPrincipal bounds the name of a principal, in characters.
+	maxPrincipal = 128
 )
 
 // file is the YAML as it is written.
@@ -86,8 +86,8 @@ func (l located) errorf(format string, args ...any) error {
 // Parse reads the text of a rights file. The error is a sentence about the first thing
 // that is wrong, with its line.
 func Parse(text []byte) (*Rights, error) {
-	if len(text) > MaxBytes {
-		return nil, fmt.Errorf("it is longer than %d bytes", MaxBytes)
+	if len(text) > maxBytes {
+		return nil, fmt.Errorf("it is longer than %d bytes", maxBytes)
 	}
 	var f file
 	dec := yaml.NewDecoder(bytes.NewReader(text))
@@ -173,7 +173,7 @@ func parseRight(name string) (Right, error) {
 }
 
 var (
-	errPrincipal = fmt.Errorf("must be 1 to %d visible ASCII characters, no spaces", MaxPrincipal)
+	errPrincipal = fmt.Errorf("must be 1 to %d visible ASCII characters, no spaces", maxPrincipal)
 	errStar      = errors.New("must have its * at the end only")
 	errHalf      = errors.New("must have the beginning of an address in lower case, as addresses are in signers")
 )
@@ -181,7 +181,7 @@ var (
 // CheckPrincipal reports whether name can be that of a principal: the error goes
 // behind the name.
 func CheckPrincipal(name string) error {
-	if name == "" || len(name) > MaxPrincipal || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' }) {
+	if name == "" || len(name) > maxPrincipal || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		return errPrincipal
 	}
 	return nil

@@ -20,6 +20,13 @@
 // lower-cased, as it is in signers. Unknown keys, unknown rights, a quota of nobody and
 // whatever else is wrong make the whole file unusable, with a sentence that has the
 // line.
+//
+// It promises: Rights are never changed, only replaced as a whole, and a file that cannot
+// be used leaves those in force that were read before. It does not promise that all nodes
+// have the same rights: each reads its own file, and State says how old what it has is.
+//
+// A File owns the goroutine of a reload.Value, which Stop ends and waits for. There is no
+// lock: Rights may be asked by any goroutine at any time.
 package rights
 
 import (

@@ -6,7 +6,7 @@
 // and so can be redeemed at any node, by the store's clock. It is for whoever asked for
 // it, and what it opens ends when the credential ends that asked.
 //
-// An Office owns one goroutine, which deletes what nobody redeemed. Stop ends it and
+// An Issuer owns one goroutine, which deletes what nobody redeemed. Stop ends it and
 // waits for it.
 package ticket
 
@@ -56,9 +56,9 @@ type Grant struct {
 // Store keeps tickets. Its implementations are the stores of nonces.
 type Store interface {
 	// PutTicket keeps a ticket for ttl, and returns until when that is. It fails with
-	// ErrTooMany when the principal has most already. Some more may be there when
+	// ErrTooMany when the principal has maxTickets already. Some more may be there when
 	// several are put at the same time.
-	PutTicket(ctx context.Context, h Hash, g Grant, ttl time.Duration, most int) (time.Time, error)
+	PutTicket(ctx context.Context, h Hash, g Grant, ttl time.Duration, maxTickets int) (time.Time, error)
 	// TakeTicket deletes a ticket and returns what it stood for, to one caller only.
 	// It fails with ErrUnknown.
 	TakeTicket(ctx context.Context, h Hash) (Grant, error)
@@ -66,16 +66,16 @@ type Store interface {
 	PruneTickets(ctx context.Context) error
 }
 
-// Config are the settings of an Office.
+// Config are the settings of an Issuer.
 type Config struct {
 	// TTL is how long a ticket is good. 0: 30s.
 	TTL time.Duration
 	// PerPrincipal is how many unused tickets a principal may have. 0: 100.
 	PerPrincipal int
-	// Asking is how many tickets a node issues or redeems at a time, each with a write of
+	// MaxConcurrent is how many tickets a node issues or redeems at a time, each with a write of
 	// the store: whoever tries made-up ones cannot take all of the store's connections
 	// from those who work. 0: 8.
-	Asking int
+	MaxConcurrent int
 	// Waiting is how many more wait for that, as when all pages come back after a
 	// restart. Beyond it they are refused as ErrUnavailable, and so is who waits for five
 	// seconds. 0: 1000.
@@ -84,43 +84,43 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Office issues and redeems tickets. Its methods may be called by any goroutine.
-type Office struct {
-	store  Store
-	cfg    Config
-	places chan struct{} // taken by who asks or waits for it
-	asking chan struct{} // taken by who asks
-	stop   context.CancelFunc
-	done   chan struct{} // closed when the goroutine has ended
+// Issuer issues and redeems tickets. Its methods may be called by any goroutine.
+type Issuer struct {
+	store   Store
+	cfg     Config
+	places  chan struct{} // taken by who asks or waits for it
+	running chan struct{} // taken by who asks
+	stop    context.CancelFunc
+	done    chan struct{} // closed when the goroutine has ended
 }
 
-// Open starts an Office. It outlives ctx: Stop ends it.
-func Open(ctx context.Context, store Store, cfg Config) (*Office, error) {
-	cfg.TTL, cfg.PerPrincipal, cfg.Asking = cmp.Or(cfg.TTL, 30*time.Second), cmp.Or(cfg.PerPrincipal, 100), cmp.Or(cfg.Asking, 8)
+// Open starts an Issuer. It outlives ctx: Stop ends it.
+func Open(ctx context.Context, store Store, cfg Config) (*Issuer, error) {
+	cfg.TTL, cfg.PerPrincipal, cfg.MaxConcurrent = cmp.Or(cfg.TTL, 30*time.Second), cmp.Or(cfg.PerPrincipal, 100), cmp.Or(cfg.MaxConcurrent, 8)
 	cfg.Waiting = cmp.Or(cfg.Waiting, 1000)
-	if cfg.TTL < time.Second || cfg.TTL > 10*time.Minute || cfg.PerPrincipal < 1 || cfg.Asking < 1 || cfg.Waiting < 1 {
+	if cfg.TTL < time.Second || cfg.TTL > 10*time.Minute || cfg.PerPrincipal < 1 || cfg.MaxConcurrent < 1 || cfg.Waiting < 1 {
 		return nil, fmt.Errorf("tickets for %v, %d to a principal, %d at a time, %d waiting: 1s to 10m, and at least 1, 1 and 1 are needed",
-			cfg.TTL, cfg.PerPrincipal, cfg.Asking, cfg.Waiting)
+			cfg.TTL, cfg.PerPrincipal, cfg.MaxConcurrent, cfg.Waiting)
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	o := &Office{
+	o := &Issuer{
 		store: store, cfg: cfg, done: make(chan struct{}),
-		places: make(chan struct{}, cfg.Asking+cfg.Waiting), asking: make(chan struct{}, cfg.Asking),
+		places: make(chan struct{}, cfg.MaxConcurrent+cfg.Waiting), running: make(chan struct{}, cfg.MaxConcurrent),
 	}
 	ctx, o.stop = context.WithCancel(context.WithoutCancel(ctx))
 	go o.prune(ctx)
 	return o, nil
 }
 
-// Stop ends the goroutine of the Office and waits for it. It may be called more than
+// Stop ends the goroutine of the Issuer and waits for it. It may be called more than
 // once.
-func (o *Office) Stop() {
+func (o *Issuer) Stop() {
 	o.stop()
 	<-o.done
 }
 
 // Issue makes a ticket. expires is by the store's clock.
-func (o *Office) Issue(ctx context.Context, g Grant) (text string, expires time.Time, err error) {
+func (o *Issuer) Issue(ctx context.Context, g Grant) (text string, expires time.Time, err error) {
 	var b [secretBytes]byte
 	_, _ = rand.Read(b[:]) // it ends the process rather than to fail
 	text = Prefix + hex.EncodeToString(b[:])
@@ -136,7 +136,7 @@ func (o *Office) Issue(ctx context.Context, g Grant) (text string, expires time.
 
 // Redeem returns what a ticket stands for, once. After ErrUnavailable the ticket may
 // have been used up; another is needed then.
-func (o *Office) Redeem(ctx context.Context, text string) (g Grant, err error) {
+func (o *Issuer) Redeem(ctx context.Context, text string) (g Grant, err error) {
 	h, err := Parse(text)
 	if err != nil {
 		return Grant{}, err
@@ -158,7 +158,7 @@ func Parse(text string) (Hash, error) {
 
 // ask asks the store something, when there is a place for it. What is not an error of
 // this package is ErrUnavailable.
-func (o *Office) ask(ctx context.Context, fn func(context.Context) error) error {
+func (o *Issuer) ask(ctx context.Context, fn func(context.Context) error) error {
 	select {
 	case o.places <- struct{}{}:
 		defer func() { <-o.places }()
@@ -168,8 +168,8 @@ func (o *Office) ask(ctx context.Context, fn func(context.Context) error) error 
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	select {
-	case o.asking <- struct{}{}:
-		defer func() { <-o.asking }()
+	case o.running <- struct{}{}:
+		defer func() { <-o.running }()
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
 	}
@@ -181,7 +181,7 @@ func (o *Office) ask(ctx context.Context, fn func(context.Context) error) error 
 }
 
 // prune deletes tickets nobody redeemed, every while that tickets are good for.
-func (o *Office) prune(ctx context.Context) {
+func (o *Issuer) prune(ctx context.Context) {
 	defer close(o.done)
 	tick := time.NewTicker(o.cfg.TTL)
 	defer tick.Stop()
@@ -202,7 +202,7 @@ func (o *Office) prune(ctx context.Context) {
 	}
 }
 
-func (o *Office) pruneOnce(ctx context.Context) error {
+func (o *Issuer) pruneOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	return o.store.PruneTickets(ctx)

@@ -58,7 +58,7 @@ func (s *store) PruneTickets(context.Context) error {
 	return s.err
 }
 
-func open(t *testing.T, s *store, cfg ticket.Config) *ticket.Office {
+func open(t *testing.T, s *store, cfg ticket.Config) *ticket.Issuer {
 	t.Helper()
 	s.kept = map[ticket.Hash]ticket.Grant{}
 	o, err := ticket.Open(t.Context(), s, cfg)
@@ -103,7 +103,7 @@ func TestWhatNobodyRedeemedIsDeleted(t *testing.T) {
 func TestOnlySoManyAskAtATimeAndOnlySoManyWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{block: true}
-		o := open(t, s, ticket.Config{Asking: 3, Waiting: 2})
+		o := open(t, s, ticket.Config{MaxConcurrent: 3, Waiting: 2})
 		defer o.Stop()
 		text := ticket.Prefix + strings.Repeat("0", 64)
 		var all sync.WaitGroup
@@ -169,7 +169,7 @@ func TestAStoreThatIsAwayIsUnavailable(t *testing.T) {
 }
 
 func TestSettingsThatAreWrongStopTheStart(t *testing.T) {
-	for _, cfg := range []ticket.Config{{TTL: time.Hour}, {TTL: time.Millisecond}, {PerPrincipal: -1}, {Asking: -1}, {Waiting: -1}} {
+	for _, cfg := range []ticket.Config{{TTL: time.Hour}, {TTL: time.Millisecond}, {PerPrincipal: -1}, {MaxConcurrent: -1}, {Waiting: -1}} {
 		if o, err := ticket.Open(t.Context(), &store{}, cfg); err == nil {
 			o.Stop()
 			t.Errorf("%+v was taken", cfg)

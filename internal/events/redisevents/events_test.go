@@ -23,22 +23,22 @@ func TestWhatANodeCommitsComesToTheOthersOnceAndInOrderAndNotToItself(t *testing
 	a, b := begin(t, server.URL(), "order", "a"), begin(t, server.URL(), "order", "b")
 	a.asks("x", "y")
 	b.asks("x", "y")
-	const most = 3000
+	const total = 3000
 	var both sync.WaitGroup
-	both.Go(func() { a.commits("x", 1, most) })
-	both.Go(func() { b.commits("y", 1, most) })
+	both.Go(func() { a.commits("x", 1, total) })
+	both.Go(func() { b.commits("y", 1, total) })
 	both.Wait()
-	if got := b.has("x", most); len(got) != most || !ascending(got) {
+	if got := b.has("x", total); len(got) != total || !ascending(got) {
 		t.Errorf("b got %d events of x", len(got))
 	}
-	if got := a.has("y", most); len(got) != most || !ascending(got) {
+	if got := a.has("y", total); len(got) != total || !ascending(got) {
 		t.Errorf("a got %d events of y", len(got))
 	}
 	if len(a.of("x"))+len(b.of("y")) != 0 || a.missedOf("y")+b.missedOf("x") != 0 {
 		t.Error("a node was told of its own commits, or missed some")
 	}
-	if f := a.p.Figures(); f.Published != most || f.Failed+f.Dropped != 0 || !f.Well {
-		t.Errorf("published %+v", f)
+	if m := a.p.metrics; m.published.Load() != total || m.failed.Load()+m.dropped.Load() != 0 || !a.p.Well() {
+		t.Errorf("%d published, %d failed, %d dropped", m.published.Load(), m.failed.Load(), m.dropped.Load())
 	}
 }
 
@@ -111,22 +111,22 @@ func TestAHungRedisDelaysNobodyAndLosesOnlyWhatItSays(t *testing.T) {
 	a.commits("x", 1, 10)
 	b.has("x", 10)
 	do(t, "pause", server.Pause)
-	const most = 3 * maxQueued
-	a.commits("x", 11, most) // it comes back, and drops what finds no room
-	await(t, "a to notice", func() bool { return !a.p.Figures().Well })
-	await(t, "b to notice", func() bool { return !b.l.Figures().Well && b.missedOf("x") > 0 })
-	if f := a.p.Figures(); f.Queued > f.Capacity || f.Dropped == 0 {
-		t.Errorf("figures %+v", f)
+	const total = 3 * maxQueued
+	a.commits("x", 11, total) // it comes back, and drops what finds no room
+	await(t, "a to notice", func() bool { return !a.p.Well() })
+	await(t, "b to notice", func() bool { return !b.l.Well() && b.missedOf("x") > 0 })
+	if waiting, capacity := a.p.Waiting(); waiting > capacity || a.p.metrics.dropped.Load() == 0 {
+		t.Errorf("%d wait of %d, and %d are dropped", waiting, capacity, a.p.metrics.dropped.Load())
 	}
 	do(t, "resume", server.Resume)
-	await(t, "both to be well", func() bool { return a.p.Figures().Well && b.l.Figures().Well })
-	a.commits("x", most+1, most+1)
-	got := b.has("x", most+1)
+	await(t, "both to be well", func() bool { return a.p.Well() && b.l.Well() })
+	a.commits("x", total+1, total+1)
+	got := b.has("x", total+1)
 	if !ascending(got) {
 		t.Errorf("out of order: %v", got)
 	}
-	if missed := b.missedOf("x"); missed < most+1-int64(len(got)) {
-		t.Errorf("%d came of %d, and %d are missed", len(got), most+1, missed)
+	if missed := b.missedOf("x"); missed < total+1-int64(len(got)) {
+		t.Errorf("%d came of %d, and %d are missed", len(got), total+1, missed)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestAfterARestartOfRedisEventsGoOnAndTheLossIsTold(t *testing.T) {
 	do(t, "kill", server.Kill)
 	await(t, "b to tell", func() bool { return b.missedOf("x") > 0 })
 	a.commits("x", 6, 8)
-	await(t, "a to notice", func() bool { return a.p.Figures().Failed >= 3 })
+	await(t, "a to notice", func() bool { return a.p.metrics.failed.Load() >= 3 })
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	began := time.Now()
@@ -179,7 +179,7 @@ func TestWhatOthersPublishIsCountedAndIgnored(t *testing.T) {
 		if err := client.SPublish(t.Context(), name, text).Err(); err != nil {
 			t.Fatal(err)
 		}
-		await(t, "it to be counted", func() bool { return b.l.Figures().Garbled == uint64(i+1) })
+		await(t, "it to be counted", func() bool { return b.l.metrics.garbled.Load() == int64(i+1) })
 	}
 	a.commits("x", 1, 2)
 	b.has("x", 2)
@@ -249,10 +249,10 @@ func TestEventsComeByAClusterAlsoWhileItMoves(t *testing.T) {
 	await(t, "the loss to be told", func() bool { return b.missedOf(moved) > 0 })
 
 	do(t, "kill", c.Servers[2].Kill)
-	await(t, "both to notice", func() bool { return !b.l.Figures().Well && !a.p.Figures().Well })
+	await(t, "both to notice", func() bool { return !b.l.Well() && !a.p.Well() })
 	do(t, "restart", c.Servers[2].Restart)
 	round()
-	await(t, "both to be well", func() bool { return b.l.Figures().Well && a.p.Figures().Well })
+	await(t, "both to be well", func() bool { return b.l.Well() && a.p.Well() })
 	for _, s := range signers {
 		if got := b.of(s); !ascending(got) || int64(len(got))+b.missedOf(s) < version {
 			t.Errorf("%s: %v of %d, missed %d", s, got, version, b.missedOf(s))

@@ -101,7 +101,7 @@ func (p *Publisher) learn(under []sending, began time.Time) {
 		listeners, err := s.answer.Result()
 		switch {
 		case err != nil:
-			p.count.failed.Add(uint64(s.events))
+			p.metrics.failed.Add(s.events)
 			p.sent[s.channel] = time.Time{} // the gap is told as soon as it can be
 			continue
 		case listeners > 0:
@@ -110,7 +110,7 @@ func (p *Publisher) learn(under []sending, began time.Time) {
 		case !p.lingers(s.channel, began):
 			p.idle[s.channel].Store(max(1, int64(began.Sub(p.began))))
 		}
-		p.count.published.Add(uint64(s.events))
+		p.metrics.published.Add(s.events)
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"noncegate/internal/redisdb"
 	"noncegate/internal/testenv/redistest"
 	"noncegate/wire"
@@ -47,7 +49,7 @@ func begin(t testing.TB, url, place, name string) *node {
 		t.Fatal(err)
 	}
 	n := &node{TB: t, db: db, told: make(map[string][]int64), missed: make(map[string]int64)}
-	n.p = NewPublisher(db.Client(), Config{Place: place, Node: name}, log)
+	n.p = NewPublisher(db.Client(), Config{Place: place, Node: name}, NewMetrics(prometheus.NewRegistry()), log)
 	n.l = Listen(db, n.p, n, log)
 	t.Cleanup(n.end)
 	return n

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/time/rate"
 )
 
 // Sink takes what other nodes committed. Its methods are called from several
@@ -71,16 +71,16 @@ type Listener struct {
 	pause    backoff.ExponentialBackOff // run's alone
 	after    time.Time                  // when to try again; run's alone
 
-	garbledAt atomic.Int64 // when it was last logged, Unix nanoseconds
-	count     struct{ received, missed, garbled atomic.Uint64 }
+	metrics    *Metrics
+	garbledLog rate.Sometimes
 }
 
 // heard is what is known of one channel.
 type heard struct {
-	session *session             // that has subscribed to it, or is about to; nil: none
-	since   time.Time            // when that was confirmed; zero: it was not
-	blind   bool                 // something may have been missed: it is told once it is sure again
-	origins map[string]*sequence // who publishes in it
+	session    *session             // that has subscribed to it, or is about to; nil: none
+	since      time.Time            // when that was confirmed; zero: it was not
+	incomplete bool                 // something may have been missed: it is told once it is sure again
+	origins    map[string]*sequence // who publishes in it
 }
 
 // settled reports whether nothing can be left out any more.
@@ -91,10 +91,11 @@ func (h *heard) settled(now time.Time) bool { return !h.since.IsZero() && now.Su
 func Listen(servers Servers, p *Publisher, sink Sink, log *slog.Logger) *Listener {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Listener{
-		servers: servers, sink: sink, log: log.With("component", "redis_events"), names: p.names, origin: p.origin,
+		servers: servers, sink: sink, metrics: p.metrics, log: log.With("component", "redis_events"), names: p.names, origin: p.origin,
 		channel: make(map[string]int), nodes: make(map[string]time.Time), progress: make(chan struct{}),
 		wake: make(chan struct{}, 1), ctx: ctx, cancel: cancel, done: make(chan struct{}), sessions: make(map[*redis.Client]*session),
-		pause: backoff.ExponentialBackOff{InitialInterval: 100 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 1.5, MaxInterval: 2 * time.Second},
+		garbledLog: rate.Sometimes{Interval: time.Second},
+		pause:      backoff.ExponentialBackOff{InitialInterval: 100 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 1.5, MaxInterval: 2 * time.Second},
 	}
 	for i, name := range l.names {
 		l.channel[name] = i
@@ -143,7 +144,7 @@ func (l *Listener) Await(ctx context.Context) {
 		wait := open != 0 && !l.failing && ctx.Err() == nil && l.ctx.Err() == nil
 		if !wait {
 			for c := range channels {
-				l.each[c].blind = l.each[c].blind || open.has(c)
+				l.each[c].incomplete = l.each[c].incomplete || open.has(c)
 			}
 		}
 		l.mu.Unlock()
@@ -185,23 +186,15 @@ func (l *Listener) Stop(ctx context.Context) error {
 	}
 }
 
-// ListenerFigures are what a listener counted since its start, and how it is.
-type ListenerFigures struct {
-	Received uint64 // events
-	Missed   uint64 // events that did not come, and one for each loss of unknown size
-	Garbled  uint64 // messages that no node of ours wrote
-	Well     bool   // all that is wanted is subscribed to
-}
-
-// Figures may be asked for at any time.
-func (l *Listener) Figures() ListenerFigures {
+// Well reports whether all that is wanted is subscribed to.
+func (l *Listener) Well() bool {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	well := !l.failing
 	for c := range channels {
-		well = well && (!l.want.has(c) || !l.each[c].blind || !l.each[c].since.IsZero())
+		well = well && (!l.want.has(c) || !l.each[c].incomplete || !l.each[c].since.IsZero())
 	}
-	l.mu.Unlock()
-	return ListenerFigures{Received: l.count.received.Load(), Missed: l.count.missed.Load(), Garbled: l.count.garbled.Load(), Well: well}
+	return well
 }
 
 // Silent is how many of the nodes given, which live and share this Redis, have not
@@ -225,7 +218,7 @@ func (l *Listener) Silent(nodes []string) (n int) {
 // lost tells the sink of a loss of unknown size in some channels.
 func (l *Listener) lost(where set) {
 	if where != 0 {
-		l.count.missed.Add(1)
+		l.metrics.missed.Inc()
 		l.sink.MissedOf(1, where.of())
 	}
 }

@@ -62,6 +62,8 @@ type Publisher struct {
 	// nanoseconds since began; 0: somebody does, or it is not known.
 	idle [channels]atomic.Int64
 
+	metrics *Metrics
+
 	mu    sync.Mutex // guards what follows; nothing is waited for under it
 	queue []queued
 	bytes int
@@ -75,7 +77,6 @@ type Publisher struct {
 	heard [channels]time.Time // when somebody last listened; run's alone
 	sent  [channels]time.Time // when something was last sent; run's alone
 	well  atomic.Bool         // the last flush had its answers
-	count struct{ published, failed, dropped atomic.Uint64 }
 }
 
 // queued is an event that waits.
@@ -86,12 +87,12 @@ type queued struct {
 }
 
 // NewPublisher starts a publisher. The client must be one that sends nothing twice
-// (see redisdb), and is not closed.
-func NewPublisher(client redis.UniversalClient, cfg Config, log *slog.Logger) *Publisher {
+// (see redisdb), and is not closed. m is what the publisher counts in, and its listener.
+func NewPublisher(client redis.UniversalClient, cfg Config, m *Metrics, log *slog.Logger) *Publisher {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
 	p := &Publisher{
-		client: client, log: log.With("component", "redis_events"), names: names(cfg.Place),
+		client: client, metrics: m, log: log.With("component", "redis_events"), names: names(cfg.Place),
 		node: cfg.Node, origin: hex.EncodeToString(random[:]), began: time.Now(),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -120,7 +121,7 @@ func (p *Publisher) Relay(signer string, event []byte) {
 	}
 	p.mu.Unlock()
 	if full {
-		p.count.dropped.Add(1)
+		p.metrics.dropped.Inc()
 		return
 	}
 	select {
@@ -134,7 +135,7 @@ func (p *Publisher) Missed(signer string, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.next[channelOf(signer)] += uint64(n)
-	p.count.dropped.Add(uint64(n))
+	p.metrics.dropped.Add(n)
 }
 
 // Stop sends what waits, says goodbye and ends the publisher. What is relayed
@@ -150,27 +151,15 @@ func (p *Publisher) Stop(ctx context.Context) error {
 	}
 }
 
-// PublisherFigures are what a publisher counted since its start, in events, and how
-// it is.
-type PublisherFigures struct {
-	Published uint64 // that Redis took
-	Failed    uint64 // that it did not, or did not say
-	Dropped   uint64 // for want of room, here or in the post-DB pool
-	Queued    int    // that wait
-	Capacity  int    // that may
-	Well      bool   // Redis answers
+// Waiting is how many events wait for Redis, and how many may.
+func (p *Publisher) Waiting() (events, capacity int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.queue), maxQueued
 }
 
-// Figures may be asked for at any time.
-func (p *Publisher) Figures() PublisherFigures {
-	p.mu.Lock()
-	waiting := len(p.queue)
-	p.mu.Unlock()
-	return PublisherFigures{
-		Published: p.count.published.Load(), Failed: p.count.failed.Load(), Dropped: p.count.dropped.Load(),
-		Queued: waiting, Capacity: maxQueued, Well: p.well.Load(),
-	}
-}
+// Well reports whether Redis answers.
+func (p *Publisher) Well() bool { return p.well.Load() }
 
 // run flushes: as soon as something waits, and every probeEvery. While Redis
 // does not answer, it is asked no sooner than that.

@@ -79,7 +79,7 @@ func (l *Listener) message(s *session, name, payload string) {
 		m.events, signers, err = parseEvents(c, body)
 	}
 	if err != nil {
-		l.garbled(name, err)
+		l.ignore(name, err)
 		return
 	}
 	now := time.Now()
@@ -95,24 +95,23 @@ func (l *Listener) message(s *session, name, payload string) {
 	}
 	l.mu.Unlock()
 	if !ok {
-		l.garbled(name, errHead)
+		l.ignore(name, errHead)
 		return
 	}
 	if missed > 0 {
-		l.count.missed.Add(missed)
+		l.metrics.missed.Add(int(missed))
 		l.sink.MissedOf(int64(missed), set(1<<c).of())
 	}
 	for i := skip; i < len(m.events); i++ {
-		l.count.received.Add(1)
+		l.metrics.received.Inc()
 		l.sink.Remote(signers[i], m.events[i], 0)
 	}
 }
 
-// garbled counts what no node of ours wrote, and says so once a second at most.
-func (l *Listener) garbled(name string, err error) {
-	l.count.garbled.Add(1)
-	now, last := time.Now().UnixNano(), l.garbledAt.Load()
-	if now-last >= int64(time.Second) && l.garbledAt.CompareAndSwap(last, now) {
+// ignore counts what no node of ours wrote, and says so once a second at most.
+func (l *Listener) ignore(name string, err error) {
+	l.metrics.garbled.Inc()
+	l.garbledLog.Do(func() {
 		l.log.Warn("ignored a message on a channel of ours: somebody else publishes there", "channel", name, "reason", err)
-	}
+	})
 }

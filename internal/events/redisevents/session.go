@@ -137,7 +137,7 @@ func (l *Listener) broke(s *session) {
 		if !h.since.IsZero() {
 			was |= 1 << c
 		}
-		h.session, h.since, h.blind = nil, time.Time{}, true
+		h.session, h.since, h.incomplete = nil, time.Time{}, true
 	}
 	over := s.cause == nil || l.ctx.Err() != nil
 	again := l.failing

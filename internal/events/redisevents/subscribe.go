@@ -17,20 +17,15 @@ const (
 // run follows what is wanted. It alone subscribes, and begins and ends sessions.
 func (l *Listener) run() {
 	defer close(l.done)
-	timer := time.NewTimer(watch)
-	defer timer.Stop()
 	for l.ctx.Err() == nil {
 		l.follow()
-		pending := l.look(time.Now())
-		switch {
-		case pending:
-			timer.Reset(settle)
-		default:
-			timer.Reset(watch)
+		wait := watch
+		if l.look(time.Now()) {
+			wait = settle
 		}
 		select {
 		case <-l.wake:
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-l.ctx.Done():
 		}
 	}
@@ -133,7 +128,7 @@ func (l *Listener) subscribe(c int) error {
 		l.sessions[m] = s
 	}
 	l.mu.Lock()
-	l.each[c] = heard{session: s, blind: l.each[c].blind, origins: l.each[c].origins}
+	l.each[c] = heard{session: s, incomplete: l.each[c].incomplete, origins: l.each[c].origins}
 	s.asked[c]++
 	l.mu.Unlock()
 	if err = s.ps.SSubscribe(ctx, l.names[c]); err == nil {
@@ -143,7 +138,7 @@ func (l *Listener) subscribe(c int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if h := &l.each[c]; h.session == s { // it had ended before it was given this channel
-		h.session, h.blind = nil, true
+		h.session, h.incomplete = nil, true
 	}
 	return err
 }
@@ -190,8 +185,8 @@ func (l *Listener) look(now time.Time) (pending bool) {
 		case !l.want.has(c):
 		case !h.settled(now):
 			pending = true
-		case h.blind:
-			h.blind = false
+		case h.incomplete:
+			h.incomplete = false
 			missed |= 1 << c
 			fallthrough
 		default:

@@ -23,10 +23,7 @@ func Serve(c *Chain, chainID int64) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Node: &Node{
-		Host: l.Addr().String(), chain: c, chainID: chainID, head: c.First(),
-		code: map[string]string{}, handlers: map[string]Handler{}, sockets: map[*socket]bool{}, calls: map[string]int{},
-	}}
+	s := &Server{Node: newNode(l.Addr().String(), c, chainID)}
 	s.http = &http.Server{Handler: s.Node, ReadHeaderTimeout: time.Second}
 	s.works.Go(func() {
 		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -17,26 +17,26 @@ func (n *Node) usual(method string, params []json.RawMessage, s *socket) (any, e
 	case "eth_blockNumber":
 		return Quantity(n.head.Number), nil
 	case "eth_getBlockByNumber":
-		b, err := n.tagged(text(params, 0))
+		b, err := n.taggedLocked(text(params, 0))
 		if b == nil || err != nil {
 			return nil, err
 		}
 		return b.JSON(string(params[1]) == "true"), nil
 	case "eth_getBlockByHash":
 		b := n.chain.byHash(text(params, 0))
-		if b == nil || !n.has(b) {
+		if b == nil || !n.hasLocked(b) {
 			return nil, nil
 		}
 		return b.JSON(string(params[1]) == "true"), nil
 	case "eth_getTransactionCount":
-		return n.count(params)
+		return n.countLocked(params)
 	case "eth_getCode":
 		if code, ok := n.code[text(params, 0)]; ok {
 			return code, nil
 		}
 		return "0x", nil
 	case "eth_getTransactionByHash":
-		return n.find(func(t Tx) bool { return t.Hash.String() == text(params, 0) }), nil
+		return n.findLocked(func(t Tx) bool { return t.Hash.String() == text(params, 0) }), nil
 	case "eth_sendRawTransaction":
 		n.sent = append(n.sent, text(params, 0))
 		return nil, errors.New("fakenode: On says what is answered to transactions")
@@ -44,16 +44,16 @@ func (n *Node) usual(method string, params []json.RawMessage, s *socket) (any, e
 		if s == nil {
 			return nil, &Error{-32000, "notifications not supported"}
 		}
-		return n.subscription(method, params, s)
+		return n.subscriptionLocked(method, params, s)
 	}
 	return nil, &Error{-32601, "the method " + method + " does not exist/is not available"}
 }
 
-// has reports whether the node knows of a block: it is not above its own.
-func (n *Node) has(b *Block) bool { return b.Number <= n.head.Number }
+// hasLocked reports whether the node knows of a block: it is not above its own.
+func (n *Node) hasLocked(b *Block) bool { return b.Number <= n.head.Number }
 
-// tagged returns the block that a tag or a number means.
-func (n *Node) tagged(tag string) (*Block, error) {
+// taggedLocked returns the block that a tag or a number means.
+func (n *Node) taggedLocked(tag string) (*Block, error) {
 	switch tag {
 	case "latest", "pending":
 		return n.head, nil
@@ -70,20 +70,20 @@ func (n *Node) tagged(tag string) (*Block, error) {
 	return n.head.at(number), nil
 }
 
-func (n *Node) count(params []json.RawMessage) (any, error) {
+func (n *Node) countLocked(params []json.RawMessage) (any, error) {
 	account := text(params, 0)
 	var at struct {
 		BlockHash string `json:"blockHash"`
 	}
 	if json.Unmarshal(params[1], &at) == nil && at.BlockHash != "" {
 		b := n.chain.byHash(at.BlockHash)
-		if b == nil || !n.has(b) {
+		if b == nil || !n.hasLocked(b) {
 			return nil, &Error{-32000, "header for hash not found"}
 		}
 		return Quantity(b.used(account)), nil
 	}
 	tag := text(params, 1)
-	b, err := n.tagged(tag)
+	b, err := n.taggedLocked(tag)
 	if err != nil {
 		return nil, err
 	}
@@ -101,8 +101,8 @@ func (n *Node) count(params []json.RawMessage) (any, error) {
 	return Quantity(count), nil
 }
 
-// find returns the first transaction that fits, in the pool or the chain.
-func (n *Node) find(fits func(Tx) bool) any {
+// findLocked returns the first transaction that fits, in the pool or the chain.
+func (n *Node) findLocked(fits func(Tx) bool) any {
 	for b := n.head; b != nil; b = b.Parent {
 		for _, t := range b.Txs {
 			if fits(t) {
@@ -122,7 +122,7 @@ func (n *Node) find(fits func(Tx) bool) any {
 func (n *Node) FindBySender(params []json.RawMessage) (any, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.find(func(t Tx) bool { return t.From == text(params, 0) && Quantity(t.Nonce) == text(params, 1) }), nil
+	return n.findLocked(func(t Tx) bool { return t.From == text(params, 0) && Quantity(t.Nonce) == text(params, 1) }), nil
 }
 
 // ContentFrom answers txpool_contentFrom, which not every node has.

@@ -1,5 +1,20 @@
 // Package fakenode is an Ethereum node in memory, for tests: it answers what a node does,
 // over HTTP and WebSocket, and misbehaves as it is told.
+//
+// A [Chain] is a tree of blocks, which the test grows; each [Node] shows the branch that it
+// was told of, and nothing above. Several nodes of one chain may lag, fork, or lose their
+// finality. What a node should answer otherwise the test says method by method ([Node.On]).
+//
+// Promises: a node is on a real port ([Serve]), or on a network in memory ([New] on a [Net])
+// that works in a bubble of testing/synctest. It answers at once, in the order of the
+// questions of a connection.
+//
+// Not promised: any check of a transaction. What was sent ([Node.Sent]) is in no pool and no
+// block unless the test puts it there; there is no signature, balance or execution.
+//
+// A node owns one goroutine that accepts and one for each connection, which end with the
+// test, or with Close. All methods may be called by many goroutines: Chain.mu guards the
+// tree, Node.mu what a node shows; neither is held while something is written.
 package fakenode
 
 import (
@@ -46,7 +61,7 @@ type Node struct {
 	code     map[string]string
 	handlers map[string]Handler
 	raw      func(w http.ResponseWriter, r *http.Request, body []byte) bool
-	noBatch  int  // batches of more than this are refused; 0: none
+	maxBatch int  // batches of more calls are refused; 0: none
 	mute     bool // subscriptions are taken and never served
 	sockets  map[*socket]bool
 	requests int
@@ -60,10 +75,7 @@ type Node struct {
 // New starts a node that has only the first block of a chain. It ends with the test.
 func New(t testing.TB, net *Net, host string, c *Chain, chainID int64) *Node {
 	t.Helper()
-	n := &Node{
-		Host: host, chain: c, chainID: chainID, head: c.First(),
-		code: map[string]string{}, handlers: map[string]Handler{}, sockets: map[*socket]bool{}, calls: map[string]int{},
-	}
+	n := newNode(host, c, chainID)
 	l := net.listen(host)
 	server := &http.Server{Handler: n}
 	var serving sync.WaitGroup
@@ -74,6 +86,13 @@ func New(t testing.TB, net *Net, host string, c *Chain, chainID int64) *Node {
 		serving.Wait()
 	})
 	return n
+}
+
+func newNode(host string, c *Chain, chainID int64) *Node {
+	return &Node{
+		Host: host, chain: c, chainID: chainID, head: c.First(),
+		code: map[string]string{}, handlers: map[string]Handler{}, sockets: map[*socket]bool{}, calls: map[string]int{},
+	}
 }
 
 func (n *Node) locked(f func()) {
@@ -129,7 +148,7 @@ func (n *Node) OnHTTP(f func(w http.ResponseWriter, r *http.Request, body []byte
 }
 
 // RefuseBatches refuses batches of more than max calls.
-func (n *Node) RefuseBatches(max int) { n.locked(func() { n.noBatch = max }) }
+func (n *Node) RefuseBatches(max int) { n.locked(func() { n.maxBatch = max }) }
 
 // Mute takes subscriptions and never serves them.
 func (n *Node) Mute(on bool) { n.locked(func() { n.mute = on }) }
@@ -224,9 +243,9 @@ func (n *Node) answer(body []byte, s *socket) []byte {
 	}
 	n.note(all...)
 	n.mu.Lock()
-	most := n.noBatch
+	maxCalls := n.maxBatch
 	n.mu.Unlock()
-	if most > 0 && len(all) > most { // as go-ethereum says it
+	if maxCalls > 0 && len(all) > maxCalls { // as go-ethereum says it
 		return encode([]reply{{Version: "2.0", ID: all[0].ID, Error: &Error{-32600, "batch too large"}}})
 	}
 	replies := make([]reply, len(all))

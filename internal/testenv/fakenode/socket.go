@@ -71,8 +71,8 @@ func (s *socket) event(kind string, result any) {
 	}
 }
 
-// subscription opens or ends one. Caller holds mu.
-func (n *Node) subscription(method string, params []json.RawMessage, s *socket) (any, error) {
+// subscriptionLocked opens or ends one.
+func (n *Node) subscriptionLocked(method string, params []json.RawMessage, s *socket) (any, error) {
 	if method == "eth_unsubscribe" {
 		_, open := s.subs[text(params, 0)]
 		delete(s.subs, text(params, 0))

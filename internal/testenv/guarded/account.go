@@ -34,9 +34,9 @@ func Account(names ...string) (*syscall.Credential, error) {
 	return nil, fmt.Errorf("no account to run under: none of %s exists", strings.Join(names, ", "))
 }
 
-// MakeDir makes a directory that the account owns and can reach, with a path
+// makeDir makes a directory that the account owns and can reach, with a path
 // short enough for a Unix socket (about 100 bytes on every system).
-func MakeDir(prefix string, cred *syscall.Credential) (string, error) {
+func makeDir(prefix string, cred *syscall.Credential) (string, error) {
 	base := os.TempDir()
 	if len(base) > 60 || cred != nil && !reachable(base) {
 		base = "/tmp"

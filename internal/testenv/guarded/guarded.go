@@ -13,13 +13,18 @@
 // (A parent death signal would depend on the thread that forked, would be lost on
 // a stopped program, and exists on Linux only.)
 //
-// Not promised: an end of what a program has started itself; an orderly end, when
-// it is the guard that ends it; anything on a system that is not Unix.
+// Not promised: an end of what a program has started itself, unless the program sees to
+// that when it is given the signal that OpenFor names; an orderly end, when it is the
+// guard that ends it; anything on a system that is not Unix.
+//
+// A [Server] is a server program in a room of its own, which is stopped, killed, paused
+// and started again.
 //
 // A room owns one goroutine for each running program, which waits for its end.
 package guarded
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -34,12 +39,19 @@ import (
 )
 
 // guardScript remembers the last line it was told, which is the process ids of
-// all that runs, until its standard input ends; then it kills those and deletes
-// the directory $1.
+// all that runs, until its standard input ends; then it gives those the signal $2,
+// kills after ten seconds those that it does not kill, and deletes the directory $1.
 const guardScript = `
 pids=
 while read -r line; do pids=$line; done
-[ -z "$pids" ] || kill -KILL $pids 2>/dev/null
+if [ -n "$pids" ]; then
+	kill -$2 $pids; kill -CONT $pids
+	n=0
+	[ $2 = 9 ] || for pid in $pids; do
+		while kill -0 $pid && [ $n -lt 100 ]; do sleep 0.1; n=$((n+1)); done
+	done
+	kill -KILL $pids
+fi 2>/dev/null
 n=0
 until rm -rf "$1" 2>/dev/null || [ $n -ge 50 ]; do sleep 0.1; n=$((n+1)); done
 `
@@ -47,14 +59,15 @@ until rm -rf "$1" 2>/dev/null || [ $n -ge 50 ]; do sleep 0.1; n=$((n+1)); done
 // gateScript becomes the command it is given once it has read a line.
 const gateScript = `read -r _ && exec "$@" </dev/null`
 
-// killTimeout bounds the wait for a process that was sent SIGKILL.
-const killTimeout = 10 * time.Second
+// killTimeout bounds the wait for a process that is to end at once.
+const killTimeout = 15 * time.Second
 
 // Room is a directory and the programs that run in it. Its methods may be called
 // from any goroutine.
 type Room struct {
 	dir  string
 	cred *syscall.Credential // nil: as ourselves
+	end  syscall.Signal      // ends a program at once
 	cmd  *exec.Cmd           // the guard
 	pipe io.WriteCloser      // what it reads
 
@@ -68,11 +81,17 @@ type Room struct {
 // also owns the directory, or under ours when cred is nil. The directory's path is
 // short enough for a Unix socket in it. The caller must Close.
 func Open(prefix string, cred *syscall.Credential) (*Room, error) {
-	dir, err := MakeDir(prefix, cred)
+	return OpenFor(prefix, cred, syscall.SIGKILL)
+}
+
+// OpenFor is Open for programs that are not to be killed, because they have others to
+// end: they are given the signal end instead, and killed if that does not end them.
+func OpenFor(prefix string, cred *syscall.Credential, end syscall.Signal) (*Room, error) {
+	dir, err := makeDir(prefix, cred)
 	if err != nil {
 		return nil, fmt.Errorf("directory for %s: %w", prefix, err)
 	}
-	cmd := exec.Command("/bin/sh", "-c", guardScript, "guard", dir)
+	cmd := exec.Command("/bin/sh", "-c", guardScript, "guard", dir, strconv.Itoa(int(end)))
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	pipe, err := cmd.StdinPipe()
@@ -82,7 +101,7 @@ func Open(prefix string, cred *syscall.Credential) (*Room, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the guard of %s: %w", dir, err), os.RemoveAll(dir))
 	}
-	return &Room{dir: dir, cred: cred, cmd: cmd, pipe: pipe, procs: make(map[*Process]struct{})}, nil
+	return &Room{dir: dir, cred: cred, end: end, cmd: cmd, pipe: pipe, procs: make(map[*Process]struct{})}, nil
 }
 
 // Dir is the room's directory.
@@ -116,7 +135,7 @@ func (r *Room) Close() error {
 	r.mu.Unlock()
 	var err error
 	for _, p := range left {
-		err = errors.Join(err, p.End(syscall.SIGKILL, killTimeout))
+		err = errors.Join(err, p.End(r.end, killTimeout))
 	}
 	return errors.Join(err, r.pipe.Close(), r.cmd.Wait())
 }
@@ -214,12 +233,34 @@ func (p *Process) Err() error {
 // Signal sends sig; an error says that the program has ended.
 func (p *Process) Signal(sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }
 
-// End sends sig, lets a stopped program go on, and waits for the end. After
-// timeout the program is killed, which is an error; that it had ended before is
-// none.
+// Await asks every now and then, until ready returns no error. Its own error says that the
+// program has ended or that ctx has, with the end of the log.
+func (p *Process) Await(ctx context.Context, every time.Duration, ready func(context.Context) error) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		err := ready(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.exited:
+			return fmt.Errorf("%w at once: %v\n%s", ErrEnded, p.err, p.LogTail(logBytes))
+		case <-ctx.Done():
+			return fmt.Errorf("not ready: %w: %w\n%s", context.Cause(ctx), err, p.LogTail(logBytes))
+		case <-tick.C:
+		}
+	}
+}
+
+// ErrEnded says that a program ended that should have gone on.
+var ErrEnded = errors.New("it ended")
+
+// End sends sig, lets a stopped program and what it has started go on, and waits for the
+// end. After timeout these are killed, which is an error; that it had ended before is none.
 func (p *Process) End(sig syscall.Signal, timeout time.Duration) error {
 	p.Signal(sig)
-	p.Signal(syscall.SIGCONT)
+	p.signalAll(syscall.SIGCONT)
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
@@ -227,17 +268,23 @@ func (p *Process) End(sig syscall.Signal, timeout time.Duration) error {
 		return nil
 	case <-timer.C:
 	}
-	p.Signal(syscall.SIGKILL)
+	p.signalAll(syscall.SIGKILL)
 	<-p.exited
 	return fmt.Errorf("process %d did not end within %v of %v", p.PID(), timeout, sig)
+}
+
+// Log is all that the program and those before it wrote to the log.
+func (p *Process) Log() string {
+	log, err := os.ReadFile(p.logPath)
+	if err != nil {
+		return err.Error()
+	}
+	return string(log)
 }
 
 // LogTail is the last bytes that the program and those before it wrote to the
 // log, for errors.
 func (p *Process) LogTail(bytes int) string {
-	log, err := os.ReadFile(p.logPath)
-	if err != nil {
-		return err.Error()
-	}
-	return strings.TrimSpace(string(log[max(0, len(log)-bytes):]))
+	log := p.Log()
+	return strings.TrimSpace(log[max(0, len(log)-bytes):])
 }

@@ -11,14 +11,8 @@
 //
 // Promises: when the binaries are missing, Start says which package to install;
 // nothing skips. No process and no directory outlives the process that called
-// Start, however that process ends. Each server has a guard, a small shell in a
-// session of its own that reads from a pipe the process holds open. The kernel
-// closes the pipe when the process dies, also by SIGKILL, and the guard then
-// ends the server and deletes its directory. A server is started in two steps,
-// first a shell that waits for a word on its own pipe, then, once the guard
-// knows its process id, the word; so there is no moment without a guard.
-// (A parent death signal would depend on the thread that forked, would be lost
-// on a stopped server, and exists on Linux only.)
+// Start, however that process ends (see package guarded, whose guard has the
+// postmaster end its children).
 //
 // Not promised: anything on a system that is not Unix; safety of the data after
 // Close. The port is below the usual ephemeral range, so that a client dialling

@@ -69,36 +69,56 @@ func TestCutRepliesLosesTheReplyOfTheCommitOnly(t *testing.T) {
 	}
 }
 
-func TestCutRepliesWithoutMatchCutsTheNextRequest(t *testing.T) {
-	p := newProxy(t)
-	direct, through := proxied(t, p)
-	conn := connect(t, through)
-	answered := p.CutReplies("")
-	if _, err := conn.Exec(testContext(t), "INSERT INTO rows VALUES (1)"); err == nil {
-		t.Error("the request was answered")
-	}
-	<-answered
-	if got := countRows(t, direct); got != "1" {
-		t.Errorf("%s rows, want 1", got)
-	}
-}
-
-func TestADelayedRequestArrivesAfterItsClientWasCut(t *testing.T) {
-	p := newProxy(t)
-	direct, through := proxied(t, p)
-	conn := connect(t, through)
+// What is cut or comes late has happened at the server, and its client is not told. A
+// prepared statement is known by its text, also when it was prepared long before; that it is
+// prepared is let through, and so is the execution of another one.
+func TestWhatIsCutOrComesLateHappensAndIsNotAnswered(t *testing.T) {
 	const late = 100 * time.Millisecond
-	began := time.Now()
-	arrived := p.DelayRequest("INSERT", late)
-	if _, err := conn.Exec(testContext(t), "INSERT INTO rows VALUES (1)"); err == nil {
-		t.Error("the request was answered")
-	}
-	<-arrived
-	if took := time.Since(began); took < late {
-		t.Errorf("the server had it after %v, want at least %v", took, late)
-	}
-	if got := countRows(t, direct); got != "1" {
-		t.Errorf("%s rows, want the one that came late", got)
+	for name, tt := range map[string]struct {
+		arm       func(*Proxy) <-chan struct{}
+		statement bool // a prepared one is executed
+		before    bool // it was prepared before the proxy is armed
+		late      time.Duration
+	}{
+		"any request":      {arm: func(p *Proxy) <-chan struct{} { return p.CutReplies("") }},
+		"a late request":   {arm: func(p *Proxy) <-chan struct{} { return p.DelayRequest("INSERT", late) }, late: late},
+		"a statement":      {arm: func(p *Proxy) <-chan struct{} { return p.CutStatement("INTO rows") }, statement: true},
+		"a late statement": {arm: func(p *Proxy) <-chan struct{} { return p.DelayStatement("INTO rows", late) }, statement: true, before: true, late: late},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newProxy(t)
+			direct, through := proxied(t, p)
+			conn := connect(t, through)
+			prepare := func(now bool) {
+				if !tt.statement || !now {
+					return
+				}
+				if _, err := conn.Prepare(testContext(t), "put", "INSERT INTO rows VALUES ($1)"); err != nil {
+					t.Fatalf("prepare: %v", err)
+				}
+			}
+			prepare(tt.before)
+			began := time.Now()
+			met := tt.arm(p)
+			prepare(!tt.before)
+			sql, args := "INSERT INTO rows VALUES (1)", []any(nil)
+			if tt.statement {
+				if _, err := conn.Exec(testContext(t), "SELECT $1::int", 7); err != nil {
+					t.Fatalf("another statement: %v", err)
+				}
+				sql, args = "put", []any{1}
+			}
+			if _, err := conn.Exec(testContext(t), sql, args...); err == nil {
+				t.Error("it was answered")
+			}
+			<-met
+			if took := time.Since(began); took < tt.late {
+				t.Errorf("the server had it after %v, want at least %v", took, tt.late)
+			}
+			if got := countRows(t, direct); got != "1" {
+				t.Errorf("%s rows, want the one that nobody was told of", got)
+			}
+		})
 	}
 }
 
@@ -186,50 +206,6 @@ func TestDelayedRepliesArriveLateAndDoNotWaitForOneAnother(t *testing.T) {
 	mustExec(t, early, "SELECT 1")
 	if took := time.Since(began); took >= late {
 		t.Errorf("a connection from before was answered after %v", took)
-	}
-}
-
-// A prepared statement is known by its text, also when it was prepared long before; that it
-// is prepared is let through.
-func TestCutStatementLosesTheReplyOfAnExecutionOfThatStatement(t *testing.T) {
-	p := newProxy(t)
-	direct, through := proxied(t, p)
-	conn := connect(t, through)
-	answered := p.CutStatement("INTO rows")
-	if _, err := conn.Prepare(testContext(t), "put", "INSERT INTO rows VALUES ($1)"); err != nil {
-		t.Fatalf("prepare: %v", err)
-	}
-	if _, err := conn.Exec(testContext(t), "SELECT $1::int", 7); err != nil {
-		t.Fatalf("another statement: %v", err)
-	}
-	if _, err := conn.Exec(testContext(t), "put", 1); err == nil {
-		t.Error("the statement was answered")
-	}
-	<-answered
-	if got := countRows(t, direct); got != "1" {
-		t.Errorf("%s rows, want the one whose statement got no reply", got)
-	}
-}
-
-func TestADelayedStatementArrivesAfterItsClientWasCut(t *testing.T) {
-	p := newProxy(t)
-	direct, through := proxied(t, p)
-	conn := connect(t, through)
-	if _, err := conn.Prepare(testContext(t), "put", "INSERT INTO rows VALUES ($1)"); err != nil {
-		t.Fatal(err)
-	}
-	const late = 100 * time.Millisecond
-	began := time.Now()
-	arrived := p.DelayStatement("INTO rows", late)
-	if _, err := conn.Exec(testContext(t), "put", 1); err == nil {
-		t.Error("the statement was answered")
-	}
-	<-arrived
-	if took := time.Since(began); took < late {
-		t.Errorf("the server had it after %v, want at least %v", took, late)
-	}
-	if got := countRows(t, direct); got != "1" {
-		t.Errorf("%s rows, want the one that came late", got)
 	}
 }
 

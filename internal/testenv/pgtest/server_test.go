@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"noncegate/internal/testenv/guarded"
 )
 
 var server *Server
@@ -207,7 +209,7 @@ func TestPausedServerCanBeKilled(t *testing.T) {
 // states is one letter a process: the postmaster and its children.
 func states(t *testing.T, pid int) string {
 	t.Helper()
-	pids, err := children(pid)
+	pids, err := guarded.Children(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +302,7 @@ func killVictim(t *testing.T, mode string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pids, err := children(pid)
+	pids, err := guarded.Children(pid)
 	if err != nil || len(pids) == 0 {
 		t.Fatalf("children of %d: %v, %v", pid, pids, err)
 	}

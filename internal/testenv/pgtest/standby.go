@@ -6,31 +6,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"noncegate/internal/testenv/guarded"
 )
 
 // Standby makes a physical replica of the server, as pg_basebackup does, and starts it:
 // it follows the server asynchronously, answers reads, and may become a primary by
 // Promote. It has the server's databases and password. The caller must Close it.
 func (s *Server) Standby() (*Server, error) {
-	dir, err := guarded.MakeDir("pgtest", s.cred)
-	if err != nil {
-		return nil, fmt.Errorf("directory for PostgreSQL: %w", err)
+	bin := s.bin
+	// initdb and postgres may be links to where the server has its other programs.
+	if real, err := filepath.EvalSymlinks(filepath.Join(bin, "initdb")); err == nil {
+		bin = filepath.Dir(real)
 	}
-	g, err := startGuard(dir)
+	replica, err := newServer(bin, s.password)
 	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	replica := &Server{
-		launcher: launcher{bin: s.bin, dir: dir, cred: s.cred, guard: g},
-		password: s.password,
-		template: "template1",
+		return nil, err
 	}
 	if err := replica.follow(s); err != nil {
 		return nil, errors.Join(fmt.Errorf("start a standby of PostgreSQL: %w", err), replica.Close())
@@ -38,23 +31,13 @@ func (s *Server) Standby() (*Server, error) {
 	return replica, nil
 }
 
-func (s *Server) follow(primary *Server) (err error) {
-	// initdb and postgres may be links to where the server has its other programs.
-	if real, err := filepath.EvalSymlinks(filepath.Join(s.bin, "initdb")); err == nil {
-		s.bin = filepath.Dir(real)
-	}
-	err = s.run("pg_basebackup", "--pgdata="+s.dataDir(), "--dbname="+primary.URL("postgres"), "--wal-method=stream",
+func (s *Server) follow(primary *Server) error {
+	err := s.run("pg_basebackup", "--pgdata="+s.dataDir(), "--dbname="+primary.URL("postgres"), "--wal-method=stream",
 		"--write-recovery-conf", "--checkpoint=fast", "--no-sync")
 	if err != nil {
 		return err
 	}
-	if s.port, err = guarded.FreePort(); err != nil {
-		return err
-	}
-	if err := s.writeOwned(filepath.Join(s.dataDir(), "postgresql.conf"), s.conf(nil)); err != nil {
-		return err
-	}
-	return s.startLocked()
+	return s.startNew(nil)
 }
 
 // Follows waits until a standby has replayed all that its primary has committed.

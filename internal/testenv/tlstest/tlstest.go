@@ -1,4 +1,11 @@
-// Package tlstest makes certificate authorities and certificates for tests.
+// Package tlstest makes certificate authorities, certificates and the configurations of
+// clients for tests: right ones, and by [Leaf] wrong ones, such as for another host or past
+// their time.
+//
+// Everything is made for one test, with P-256 keys and the clock of the machine, valid
+// for an hour unless a Leaf says otherwise. Files are in folders of the test and end with
+// it; what cannot be made fails the test. Nothing is revoked, and there are no intermediate
+// authorities. The package starts no goroutine, and a test's values belong to its own.
 package tlstest
 
 import (

@@ -71,7 +71,12 @@ func (a *arena) uses(server string) bool { return a.servers[server] }
 
 // usesRedis reports whether a server takes part that uses Redis.
 func (a *arena) usesRedis() bool {
-	return a.uses(redisIncr) || a.uses(gatewayEngine) || a.uses(engineFar)
+	for kind := range a.servers {
+		if kind == redisIncr || onRedis(kind) {
+			return true
+		}
+	}
+	return false
 }
 
 // close ends everything and deletes it.
@@ -97,18 +102,22 @@ func (a *arena) settle(ctx context.Context) error {
 	return nil
 }
 
-// measure starts one server on its store, loads it, and stops it. What goes wrong
-// makes the sample void.
+// measure starts a side's server or cluster, loads it, and stops it. What goes
+// wrong makes the sample void.
 func (a *arena) measure(ctx context.Context, c Config, s scene, side side) Sample {
 	a.runs++
-	sample, err := a.measureOn(ctx, c, s, side)
+	on := a.measureServer
+	if len(side.nodes) > 0 {
+		on = a.measureCluster
+	}
+	sample, err := on(ctx, c, s, side)
 	if err != nil {
 		sample.Void = err.Error()
 	}
 	return sample
 }
 
-func (a *arena) measureOn(ctx context.Context, c Config, s scene, side side) (sample Sample, err error) {
+func (a *arena) measureServer(ctx context.Context, c Config, s scene, side side) (sample Sample, err error) {
 	st, err := a.openStore(ctx, side)
 	if err != nil {
 		return Sample{}, err

@@ -7,13 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
+
+	"noncegate/scripts/loadtest/rounds"
 )
 
 // Config says what to measure and how long.
 type Config struct {
-	// Only names the rows (of Run) or the scenes (of Scale) to measure; empty
+	// Only names the rows (of Run) or the scenes (of Scale and Nodes) to measure; empty
 	// means the default ones.
 	Only []string
 	// Rounds is how often each side is measured, at least 1.
@@ -97,6 +98,18 @@ func Scale(ctx context.Context, c Config) (*Report, error) {
 	return run(ctx, c, chosen, nil)
 }
 
+// Nodes measures many nodes over one PostgreSQL: what they answer together beside
+// one node, what they ask of the database while nobody asks them, and how often
+// they take leases and get into one another's way. It is as Run in all else.
+func Nodes(ctx context.Context, c Config) (*Report, error) {
+	size := nodesSizes{calls: 1_000, fewIdle: 1_000, manyIdle: 200_000, rest: 3 * time.Second}
+	chosen, err := chooseScenes(c.Only, nodesScenes(c, size))
+	if err != nil {
+		return nil, err
+	}
+	return run(ctx, c, chosen, nodesRows(chosen))
+}
+
 // run sets everything up, measures, and leaves nothing behind.
 func run(ctx context.Context, c Config, scenes []scene, rows []row) (r *Report, err error) {
 	if err := c.validate(scenes); err != nil {
@@ -137,12 +150,13 @@ func run(ctx context.Context, c Config, scenes []scene, rows []row) (r *Report, 
 func (c *Config) limit(scenes []scene) time.Duration {
 	total := setUpTimeout
 	for _, s := range scenes {
-		one := sideTimeout + c.Warmup + time.Duration(s.times())*c.Duration + c.Idle
-		total += time.Duration(s.rounds(*c)*len(s.sides)) * one
 		if s.once {
 			total += time.Duration(len(s.sides)) * c.Soak
 		}
 		for _, side := range s.sides {
+			servers := time.Duration(max(1, len(side.nodes)))
+			one := servers*sideTimeout + c.Warmup + time.Duration(s.times())*c.Duration + c.Idle
+			total += time.Duration(s.rounds(*c)) * one
 			if onRedis(side.server) {
 				total += time.Duration(s.rounds(*c)) * (enterTimeout + shipTimeout)
 			}
@@ -157,25 +171,18 @@ func (c *Config) limit(scenes []scene) time.Duration {
 // measureScene measures every side once a round. What is void is noted, and the
 // other sides go on: the rows they belong to may be of use.
 func (a *arena) measureScene(ctx context.Context, c Config, s scene) Scene {
-	out := Scene{Name: s.name, About: s.about}
+	out := Scene{Name: s.name, About: s.about, layout: s.layout}
 	for _, side := range s.sides {
 		out.Sides = append(out.Sides, Side{Name: side.name})
 	}
-	order := make([]int, len(s.sides))
-	for i := range order {
-		order[i] = i
-	}
-	rounds := s.rounds(c)
-	for round := range rounds {
-		for _, i := range order {
-			sample := a.measure(ctx, c, s, s.sides[i])
-			if ctx.Err() != nil {
-				return out
-			}
-			out.Sides[i].Samples = append(out.Sides[i].Samples, sample)
-			fmt.Fprintf(c.Progress, "%s, round %d/%d, %s: %s\n", s.name, round+1, rounds, s.sides[i].name, sample)
+	all := s.rounds(c)
+	for round, i := range rounds.Alternate(all, len(s.sides), rounds.BackAndForth) {
+		sample := a.measure(ctx, c, s, s.sides[i])
+		if ctx.Err() != nil {
+			return out
 		}
-		slices.Reverse(order)
+		out.Sides[i].Samples = append(out.Sides[i].Samples, sample)
+		fmt.Fprintf(c.Progress, "%s, round %d/%d, %s: %s\n", s.name, round+1, all, s.sides[i].name, sample)
 	}
 	a.forgetFilled(ctx)
 	return out

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
@@ -39,6 +40,23 @@ func load(ctx context.Context, srv *server, l traffic.Load, refusable float64) (
 	s := sampleOf(r, refusable)
 	s.Resident = residentBytes(srv.proc.PID())
 	return s, nil
+}
+
+// beside has watch run while a load is measured: until its context ends, which is when the
+// measured time is over. How watch failed is to be asked once the load has run.
+func beside(ctx context.Context, l *traffic.Load, watch func(context.Context) error) (failed func() error) {
+	watching, over := context.WithCancel(ctx)
+	var runs sync.WaitGroup
+	var err error
+	l.BeginMeasure = func() { runs.Go(func() { err = watch(watching) }) }
+	l.EndMeasure = func() {
+		over()
+		runs.Wait()
+	}
+	return func() error {
+		over()
+		return err
+	}
 }
 
 // sampleOf is what the bench needs of a run. Of a run in which more than the

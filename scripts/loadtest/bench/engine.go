@@ -14,6 +14,7 @@ import (
 	"noncegate/internal/testenv/pgtest"
 	"noncegate/internal/testenv/redistest"
 	"noncegate/scripts/loadtest/traffic"
+	"noncegate/scripts/loadtest/wait"
 )
 
 // The kinds of gateways of the performance engine's rows. A far one has a PostgreSQL
@@ -27,7 +28,9 @@ const (
 const farAway = 5 * time.Millisecond
 
 // onRedis reports whether a kind is a gateway that the performance engine serves.
-func onRedis(kind string) bool { return kind == gatewayEngine || kind == engineFar }
+func onRedis(kind string) bool {
+	return kind == gatewayEngine || kind == engineFar || kind == engineOutage
+}
 
 // isFar reports whether a kind has its PostgreSQL far away.
 func isFar(kind string) bool { return kind == gatewayFar || kind == engineFar }
@@ -35,13 +38,16 @@ func isFar(kind string) bool { return kind == gatewayFar || kind == engineFar }
 // engineStore adds to a database of the PostgreSQL at an address what the kind needs
 // beside it. When there is an error, nothing is left of either.
 func engineStore(st store, postgres, kind string) (store, error) {
-	if isFar(kind) {
+	if isFar(kind) || kind == engineOutage {
 		proxy, err := pgtest.NewProxy(postgres)
 		if err != nil {
 			return store{}, errors.Join(err, st.release())
 		}
-		proxy.DelayReplies(farAway)
+		if isFar(kind) {
+			proxy.DelayReplies(farAway)
+		}
 		st = st.and(proxy.Close)
+		st.postgres = proxy
 		if st.url, err = proxy.URL(st.url); err != nil {
 			return store{}, errors.Join(err, st.release())
 		}
@@ -153,17 +159,14 @@ func (s *Sample) note(name string, v float64) {
 
 // awaitEngine waits until the gateway says what is waited for.
 func (s *server) awaitEngine(ctx context.Context, is func(engineState) bool) (e engineState, err error) {
-	for {
-		if err := s.askAdmin(ctx, http.MethodGet, "/engine", nil, &e); err != nil {
-			return e, err
-		}
-		if is(e) {
-			return e, nil
-		}
-		if err := rest(ctx, enterPoll); err != nil {
-			return e, fmt.Errorf("the engine stays %s (%s), with %d signers behind: %w", e.State, e.Reason, e.behind(), err)
-		}
+	err = wait.Until(ctx, enterPoll, func() (bool, error) {
+		err := s.askAdmin(ctx, http.MethodGet, "/engine", nil, &e)
+		return err == nil && is(e), err
+	})
+	if err != nil {
+		err = fmt.Errorf("the engine stays %s (%s), with %d signers behind: %w", e.State, e.Reason, e.behind(), err)
 	}
+	return e, err
 }
 
 // askAdmin asks the gateway's private side. An answer that is not 200 is an error.

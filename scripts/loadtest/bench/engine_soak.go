@@ -12,7 +12,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"noncegate/scripts/loadtest/observe"
+	"noncegate/scripts/loadtest/rounds"
 	"noncegate/scripts/loadtest/traffic"
+	"noncegate/scripts/loadtest/wait"
 )
 
 // The notes of a soak of the performance engine. The lag is the age of the oldest change that PostgreSQL
@@ -41,20 +44,13 @@ func engineSoak(d time.Duration) drive {
 		client := redis.NewClient(options)
 		defer client.Close()
 		l.Duration = d
-		watching, stop := context.WithCancel(ctx)
-		defer stop()
 		var looks []soakLook
-		var watchErr error
-		done := make(chan struct{})
-		l.BeginMeasure = func() {
-			go func() {
-				defer close(done)
-				looks, watchErr = srv.watch(watching, client)
-			}()
-		}
-		l.EndMeasure = func() { stop(); <-done }
+		watched := beside(ctx, &l, func(ctx context.Context) (err error) {
+			looks, err = srv.watch(ctx, client)
+			return err
+		})
 		sample, err := load(ctx, srv, l, 0)
-		if err = errors.Join(err, watchErr); err != nil {
+		if err = errors.Join(err, watched()); err != nil {
 			return sample, err
 		}
 		sample.noteLooks(looks)
@@ -64,8 +60,8 @@ func engineSoak(d time.Duration) drive {
 
 // watch looks until ctx ends, which is no error.
 func (s *server) watch(ctx context.Context, client *redis.Client) (looks []soakLook, err error) {
-	for rest(ctx, soakPoll) == nil {
-		is, err := readFigures(ctx, s.admin+"/metrics")
+	for wait.For(ctx, soakPoll) == nil {
+		is, err := observe.Read(ctx, s.admin+"/metrics")
 		if ctx.Err() != nil {
 			break
 		}
@@ -121,7 +117,7 @@ func medianLook(looks []soakLook, of func(soakLook) float64) float64 {
 	for i, l := range looks {
 		values[i] = of(l)
 	}
-	return median(values)
+	return rounds.Median(values)
 }
 
 func maxLook(looks []soakLook, of func(soakLook) float64) (most float64) {

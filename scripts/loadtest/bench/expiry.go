@@ -7,13 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"noncegate/client"
+	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/traffic"
+	"noncegate/scripts/loadtest/wait"
 )
 
 // The notes of a load beside which holds end.
@@ -73,19 +74,23 @@ func ending(left abandoned) drive {
 			return Sample{}, fmt.Errorf("it took %v to leave %s holds behind, which is too long for holds of %v",
 				(left.lasting - time.Until(over)).Round(time.Millisecond), whole(float64(left.holds())), left.lasting)
 		}
-		if err := rest(ctx, begin); err != nil {
+		if err := wait.For(ctx, begin); err != nil {
 			return Sample{}, err
 		}
 		measured, enough := context.WithCancel(ctx)
 		defer enough()
-		w := &endingWatch{metrics: srv.admin + "/metrics", want: float64(left.holds()), all: enough}
-		l.BeginMeasure = func() { w.start(measured) }
-		l.EndMeasure = func() { enough(); w.runs.Wait() }
+		want := float64(left.holds())
+		var looks []endingLook
+		watched := beside(measured, &l, func(ctx context.Context) (err error) {
+			defer enough()
+			looks, err = watchEnding(ctx, srv.admin+"/metrics", want)
+			return err
+		})
 		s, err := load(measured, srv, l, 0)
-		if err = errors.Join(err, w.err); err != nil {
+		if err = errors.Join(err, watched()); err != nil {
 			return s, err
 		}
-		s.noteEnding(w.looks, w.want)
+		s.noteEnding(looks, want)
 		return s, nil
 	}
 }
@@ -118,47 +123,22 @@ type endingLook struct {
 	ended float64
 }
 
-// endingWatch looks how many holds a gateway has ended, from the begin of the measured time
-// to its end, or until it has ended as many as are wanted, above 0, and then says so.
-type endingWatch struct {
-	metrics string // URL
-	want    float64
-	all     func()
-	runs    sync.WaitGroup
-
-	// Of run, until it has ended.
-	looks []endingLook
-	err   error
-}
-
-func (w *endingWatch) start(ctx context.Context) {
-	w.runs.Go(func() {
-		if w.err = w.run(ctx); w.err != nil {
-			w.err = fmt.Errorf("look how many holds were ended: %w", w.err)
-			w.all()
-		}
-	})
-}
-
-func (w *endingWatch) run(ctx context.Context) error {
-	for {
-		is, err := readFigures(ctx, w.metrics)
-		if ctx.Err() != nil {
-			return nil
-		}
+// watchEnding looks how many holds a gateway has ended until ctx ends, or until it has
+// ended as many as are wanted, above 0.
+func watchEnding(ctx context.Context, metrics string, want float64) (looks []endingLook, err error) {
+	err = wait.Until(ctx, endingPoll, func() (all bool, err error) {
+		is, err := observe.Read(ctx, metrics)
 		if err != nil {
-			return err
+			return false, fmt.Errorf("look how many holds were ended: %w", err)
 		}
 		look := endingLook{time.Now(), is["noncegate_holds_expired_total"]}
-		w.looks = append(w.looks, look)
-		if w.want > 0 && look.ended >= w.want {
-			w.all()
-			return nil
-		}
-		if rest(ctx, endingPoll) != nil {
-			return nil
-		}
+		looks = append(looks, look)
+		return want > 0 && look.ended >= want, nil
+	})
+	if ctx.Err() != nil {
+		return looks, nil // the measured time is over
 	}
+	return looks, err
 }
 
 // noteEnding notes how many holds were ended, and how long that took at most. A load that

@@ -33,8 +33,8 @@ const (
 	noteGreedRefused = "refused of 1,000 of its"
 )
 
-// guest is where another client than the measured one is let in, and how.
-type guest struct {
+// endpoint is where a client is let in, and how.
+type endpoint struct {
 	url    string
 	access access.Access
 }
@@ -67,7 +67,7 @@ func (a *arena) neighbour(ctx context.Context, st store) (store, error) {
 		return store{}, errors.Join(err, st.release())
 	}
 	a.runs++ // the names of its files are taken
-	st.guest = guest{srv.url, srv.access}
+	st.greedyAt = endpoint{srv.url, srv.access}
 	return st.and(srv.stop), nil
 }
 
@@ -89,7 +89,7 @@ func greedScene() scene {
 func besideGreed(greedy traffic.Load) drive {
 	return func(ctx context.Context, srv *server, l traffic.Load) (Sample, error) {
 		g := &greed{load: greedy, begun: make(chan struct{}), ended: make(chan struct{})}
-		g.load.URLs, g.load.Access = []string{srv.guest.url}, srv.guest.access
+		g.load.URLs, g.load.Access = []string{srv.greedyAt.url}, srv.greedyAt.access
 		g.load.Duration = l.Warmup + l.Duration + sideTimeout // it ends when it is told to
 		g.load.BeginMeasure = func() { close(g.begun) }
 		greeding, enough := context.WithCancel(ctx)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
 )
@@ -24,11 +25,11 @@ type gatewaySaw struct {
 func seen(d drive, saw *gatewaySaw) drive {
 	return func(ctx context.Context, srv *server, l traffic.Load) (Sample, error) {
 		s, err := d(ctx, srv, l)
-		is, lookErr := readFigures(ctx, srv.admin+"/metrics")
+		is, lookErr := observe.Read(ctx, srv.admin+"/metrics")
 		const key = "Authorization"
 		*saw = gatewaySaw{
-			asked: is.all("noncegate_requests_total"), twoIn: srv.guest.url == srv.url,
-			ownKey: srv.access.Header.Get(key) != "" && srv.guest.access.Header.Get(key) != "" && srv.access.Header.Get(key) != srv.guest.access.Header.Get(key),
+			asked: is.All("noncegate_requests_total"), twoIn: srv.greedyAt.url == srv.url,
+			ownKey: srv.access.Header.Get(key) != "" && srv.greedyAt.access.Header.Get(key) != "" && srv.access.Header.Get(key) != srv.greedyAt.access.Header.Get(key),
 		}
 		return s, errors.Join(err, lookErr)
 	}
@@ -80,7 +81,7 @@ func TestAGreedyClientMayBeRefusedAndNothingElse(t *testing.T) {
 }
 
 func TestAGreedyClientThatDoesNotBeginMakesTheSampleVoid(t *testing.T) {
-	srv := &server{guest: guest{url: "ws://127.0.0.1:1/ws"}}
+	srv := &server{greedyAt: endpoint{url: "ws://127.0.0.1:1/ws"}}
 	_, err := besideGreed(few(1))(t.Context(), srv, open(1, 1))
 	if err == nil || !strings.Contains(err.Error(), "the greedy client did not begin") {
 		t.Errorf("without the other gateway: %v", err)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"noncegate/scripts/loadtest/traffic"
+	"noncegate/scripts/loadtest/wait"
 )
 
 const (
@@ -33,12 +34,8 @@ func idle(while time.Duration) drive {
 		if err != nil {
 			return Sample{}, err
 		}
-		timer := time.NewTimer(while)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return Sample{}, context.Cause(ctx)
+		if err := wait.For(ctx, while); err != nil {
+			return Sample{}, err
 		}
 		now := residentBytes(srv.proc.PID())
 		return Sample{

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,20 +15,6 @@ import (
 
 // nodesCount is how many gateways make a cluster here.
 const nodesCount = 3
-
-// nodesScene is a set of clusters that are measured in alternation.
-type nodesScene struct {
-	name, about string
-	once        bool // one round is enough: what is counted does not depend on how busy the machine is
-	sides       []nodesSide
-}
-
-// nodesSide is one cluster over one PostgreSQL, and what is done with it.
-type nodesSide struct {
-	name  string
-	nodes []nodeKind
-	drive func(ctx context.Context, cl *cluster, c Config) (Sample, error)
-}
 
 // nodeKind is how one gateway of a cluster is started.
 type nodeKind struct {
@@ -55,15 +39,12 @@ func (k nodeKind) forwards() bool { return !k.basic && !k.forwardOff }
 // three is a cluster of equal nodes.
 func three(k nodeKind) []nodeKind { return slices.Repeat([]nodeKind{k}, nodesCount) }
 
-// The scenes of Nodes, by which they are chosen.
+// The names of the scenes of Nodes.
 const (
 	nodesThroughput = "throughput"
 	nodesIdle       = "idle"
 	nodesCalls      = "calls"
 )
-
-// NodesSceneNames lists the scenes that Nodes knows.
-func NodesSceneNames() []string { return []string{nodesThroughput, nodesIdle, nodesCalls} }
 
 // nodesSizes are the numbers of signers: of the calls, and of the idle ones on the
 // two sides that are compared. rest is how long is waited before those are watched:
@@ -74,25 +55,27 @@ type nodesSizes struct {
 }
 
 // nodesScenes are those of Nodes.
-func nodesScenes(c Config, size nodesSizes) []nodesScene {
-	idleSide := func(signers int) nodesSide {
-		return nodesSide{name: whole(float64(signers)) + " idle signers", nodes: three(nodeKind{}), drive: idleSigners(signers, size.rest)}
+func nodesScenes(c Config, size nodesSizes) []scene {
+	idleSide := func(signers int) side {
+		return side{name: whole(float64(signers)) + " idle signers", nodes: three(nodeKind{}), driveNodes: idleSigners(signers, size.rest)}
 	}
-	calls := func(name string, nodes ...nodeKind) nodesSide {
-		return nodesSide{name: name, nodes: nodes, drive: randomCalls(traffic.Signers{Count: size.calls})}
+	calls := func(name string, nodes ...nodeKind) side {
+		return side{name: name, nodes: nodes, driveNodes: randomCalls(traffic.Signers{Count: size.calls})}
 	}
 	queue, basic, off := nodeKind{}, nodeKind{basic: true}, nodeKind{forwardOff: true}
-	return []nodesScene{
+	return []scene{
 		{name: nodesThroughput, about: "64 connections, bursts of 16, 1,000 signers",
-			sides: []nodesSide{
-				{name: "one node", nodes: []nodeKind{queue}, drive: randomNodes},
-				{name: "three nodes, clients at the owners", nodes: three(queue), drive: atOwners},
-				{name: "three nodes, clients anywhere", nodes: three(queue), drive: randomNodes}}},
-		{name: nodesIdle, about: fmt.Sprintf("three nodes, each signer handed out one nonce for %v, and then %v in which nobody asks", idleHold, c.Idle), once: true,
-			sides: []nodesSide{idleSide(size.fewIdle), idleSide(size.manyIdle)}},
-		{name: nodesCalls, about: fmt.Sprintf("three nodes, %d Go clients at random nodes with %d calls under way each, %s signers; at first each client asks for each signer once, then at random for %v",
-			callClients, callsInflight, whole(float64(size.calls)), c.Duration),
-			sides: []nodesSide{
+			sides: []side{
+				{name: "one node", nodes: []nodeKind{queue}, driveNodes: randomNodes},
+				{name: "three nodes, clients at the owners", nodes: three(queue), driveNodes: atOwners},
+				{name: "three nodes, clients anywhere", nodes: three(queue), driveNodes: randomNodes}}},
+		{name: nodesIdle, layout: (*Scene).idleTable,
+			about: fmt.Sprintf("three nodes, each signer handed out one nonce for %v, and then %v in which nobody asks", idleHold, c.Idle), once: true,
+			sides: []side{idleSide(size.fewIdle), idleSide(size.manyIdle)}},
+		{name: nodesCalls, layout: (*Scene).callsTable,
+			about: fmt.Sprintf("three nodes, %d Go clients at random nodes with %d calls under way each, %s signers; at first each client asks for each signer once, then at random for %v",
+				callClients, callsInflight, whole(float64(size.calls)), c.Duration),
+			sides: []side{
 				calls("basic", three(basic)...),
 				calls("worker-queue, forwarding", three(queue)...),
 				calls("worker-queue, clients follow not_owner", three(off)...),
@@ -101,7 +84,7 @@ func nodesScenes(c Config, size nodesSizes) []nodesScene {
 }
 
 // nodesRows are the ratios of Nodes.
-func nodesRows(scenes []nodesScene) []row {
+func nodesRows(scenes []scene) []row {
 	var rows []row
 	for _, s := range scenes {
 		last := len(s.sides) - 1
@@ -123,115 +106,8 @@ func noted(name string) figure {
 	return figure{name: name, of: func(s Sample) float64 { return s.Notes[name] }}
 }
 
-// Nodes measures many nodes over one PostgreSQL: what they answer together beside
-// one node, what they ask of the database while nobody asks them, and how often
-// they take leases and get into one another's way. It is as Run in all else.
-func Nodes(ctx context.Context, c Config) (*NodesReport, error) {
-	scenes := nodesScenes(c, nodesSizes{calls: 1_000, fewIdle: 1_000, manyIdle: 200_000, rest: 3 * time.Second})
-	for _, name := range c.Only {
-		if !slices.Contains(NodesSceneNames(), name) {
-			return nil, &ConfigError{"--only", fmt.Sprintf("knows no %q, only %s", name, strings.Join(NodesSceneNames(), ", "))}
-		}
-	}
-	scenes = slices.DeleteFunc(scenes, func(s nodesScene) bool {
-		return len(c.Only) > 0 && !slices.Contains(c.Only, s.name)
-	})
-	return runNodes(ctx, c, scenes)
-}
-
-// runNodes sets everything up, measures, and leaves nothing behind.
-func runNodes(ctx context.Context, c Config, scenes []nodesScene) (r *NodesReport, err error) {
-	if err := c.validate(nil); err != nil {
-		return nil, err
-	}
-	if c.Progress == nil {
-		c.Progress = io.Discard
-	}
-	begin, limit := time.Now(), c.nodesLimit(scenes)
-	limited, cancel := context.WithTimeoutCause(ctx, limit, errTooLong)
-	defer cancel()
-	a, err := openArena(limited, c.Progress, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, a.close()) }()
-	r = new(NodesReport)
-	if r.Host, err = describeHost(limited, a); err != nil {
-		return nil, fmt.Errorf("describe the machine: %w", err)
-	}
-	r.Settings = c.settings(a)
-	for _, s := range scenes {
-		r.Scenes = append(r.Scenes, a.measureNodes(limited, c, s))
-		if limited.Err() != nil {
-			break
-		}
-	}
-	if errors.Is(context.Cause(limited), errTooLong) {
-		return nil, fmt.Errorf("%w: %v", errTooLong, limit)
-	}
-	r.Interrupted = ctx.Err() != nil
-	r.Seconds = time.Since(begin).Seconds()
-	r.Rows = judge(nodesRows(scenes), r.Scenes)
-	return r, nil
-}
-
-// nodesLimit bounds the whole run.
-func (c *Config) nodesLimit(scenes []nodesScene) time.Duration {
-	total := setUpTimeout
-	for _, s := range scenes {
-		one := nodesCount*sideTimeout + c.Warmup + c.Duration + c.Idle
-		total += time.Duration(c.Rounds*len(s.sides)) * one
-	}
-	return total
-}
-
-// measureNodes measures every side once a round, every second round backwards.
-// What is void is noted, and the other sides go on.
-func (a *arena) measureNodes(ctx context.Context, c Config, s nodesScene) Scene {
-	out := Scene{Name: s.name, About: s.about}
-	order := make([]int, len(s.sides))
-	for i, side := range s.sides {
-		out.Sides = append(out.Sides, Side{Name: side.name})
-		order[i] = i
-	}
-	rounds := c.Rounds
-	if s.once {
-		rounds = 1
-	}
-	for round := range rounds {
-		for _, i := range order {
-			sample, err := a.measureCluster(ctx, c, s.sides[i])
-			if ctx.Err() != nil {
-				return out
-			}
-			if err != nil {
-				sample.Void = err.Error()
-			}
-			out.Sides[i].Samples = append(out.Sides[i].Samples, sample)
-			fmt.Fprintf(c.Progress, "%s, round %d/%d, %s: %s\n", s.name, round+1, rounds, s.sides[i].name, told(sample))
-		}
-		slices.Reverse(order)
-	}
-	return out
-}
-
-// told is the sample in a line.
-func told(s Sample) string {
-	if s.Void != "" || s.PerSecond != 0 {
-		return s.String()
-	}
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(s.Notes)) {
-		if v := s.Notes[name]; v != 0 {
-			parts = append(parts, name+" "+rate(v))
-		}
-	}
-	return strings.Join(parts, "; ")
-}
-
 // measureCluster starts a cluster on a fresh database, drives it, and stops it.
-func (a *arena) measureCluster(ctx context.Context, c Config, side nodesSide) (sample Sample, err error) {
-	a.runs++
+func (a *arena) measureCluster(ctx context.Context, c Config, _ scene, side side) (sample Sample, err error) {
 	st, err := a.emptyDatabase(ctx)
 	if err != nil {
 		return Sample{}, err
@@ -245,7 +121,7 @@ func (a *arena) measureCluster(ctx context.Context, c Config, side nodesSide) (s
 		return Sample{}, err
 	}
 	defer func() { err = errors.Join(err, cl.stop()) }()
-	if sample, err = side.drive(ctx, cl, c); err != nil {
+	if sample, err = side.driveNodes(ctx, cl, c); err != nil {
 		return sample, fmt.Errorf("%w\n%s", err, cl.logTails())
 	}
 	return sample, nil

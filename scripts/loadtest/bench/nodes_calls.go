@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"noncegate/client"
+	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/traffic"
 )
 
@@ -85,17 +87,17 @@ func each(signers traffic.Signers, order []int, first, step int) func() (string,
 // first are for 1,000 calls.
 var callNotes = []struct {
 	name string
-	of   func(figures) float64
+	of   func(observe.Metrics) float64
 }{
-	{"acquisitions", func(f figures) float64 {
+	{"acquisitions", func(f observe.Metrics) float64 {
 		return f["noncegate_lease_acquire_total{acquired}"] + f["noncegate_lease_acquire_total{takeover}"]
 	}},
-	{"held elsewhere", func(f figures) float64 { return f["noncegate_lease_acquire_total{held}"] }},
-	{"version conflicts", func(f figures) float64 { return f["noncegate_version_conflicts_total"] }},
-	{"fenced", func(f figures) float64 { return f.all("noncegate_fence_rejects_total") }},
-	{"forwarded", func(f figures) float64 { return f["noncegate_forwarded_total{answered}"] }},
-	{"not_owner", func(f figures) float64 { return f["noncegate_refused_total{not_owner}"] }},
-	{"commits", func(f figures) float64 { return f["noncegate_commit_seconds"] }},
+	{"held elsewhere", func(f observe.Metrics) float64 { return f["noncegate_lease_acquire_total{held}"] }},
+	{"version conflicts", func(f observe.Metrics) float64 { return f["noncegate_version_conflicts_total"] }},
+	{"fenced", func(f observe.Metrics) float64 { return f.All("noncegate_fence_rejects_total") }},
+	{"forwarded", func(f observe.Metrics) float64 { return f["noncegate_forwarded_total{answered}"] }},
+	{"not_owner", func(f observe.Metrics) float64 { return f["noncegate_refused_total{not_owner}"] }},
+	{"commits", func(f observe.Metrics) float64 { return f["noncegate_commit_seconds"] }},
 }
 
 // The two times of the calls, as their notes begin.
@@ -124,8 +126,10 @@ func randomCalls(signers traffic.Signers) func(context.Context, *cluster, Config
 		if err != nil {
 			return s, err
 		}
-		end := time.Now().Add(c.Duration)
+		var begun sync.Once
+		var end time.Time
 		err = cl.phase(ctx, &s, cs, callPhases[1], func(client, worker int) func() (string, bool) {
+			begun.Do(func() { end = time.Now().Add(c.Duration) }) // now that the figures were read
 			rng := rand.New(rand.NewPCG(uint64(client), uint64(worker)))
 			return func() (string, bool) { return signers.Name(rng.IntN(signers.Count)), time.Now().Before(end) }
 		})
@@ -135,7 +139,7 @@ func randomCalls(signers traffic.Signers) func(context.Context, *cluster, Config
 
 // phase asks, and notes in the sample what that cost.
 func (cl *cluster) phase(ctx context.Context, s *Sample, cs callers, name string, next func(client, worker int) func() (string, bool)) error {
-	before, err := cl.figures(ctx)
+	before, err := cl.metrics(ctx)
 	if err != nil {
 		return err
 	}
@@ -143,16 +147,16 @@ func (cl *cluster) phase(ctx context.Context, s *Sample, cs callers, name string
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	after, err := cl.figures(ctx)
+	after, err := cl.metrics(ctx)
 	if err != nil {
 		return err
 	}
-	s.noteCalls(name, calls, after.since(before))
+	s.noteCalls(name, calls, after.Since(before))
 	return nil
 }
 
 // noteCalls notes what calls of a phase cost.
-func (s *Sample) noteCalls(phase string, calls int64, grown figures) {
+func (s *Sample) noteCalls(phase string, calls int64, grown observe.Metrics) {
 	s.Acknowledged += calls
 	s.Notes[noteOf(phase, "calls")] = float64(calls)
 	for _, note := range callNotes {

@@ -6,17 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
-
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
 
 	"noncegate/internal/testenv/guarded"
+	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/process"
 )
 
@@ -91,7 +86,7 @@ func (cl *cluster) awaitFormed(ctx context.Context) error {
 			}
 		}
 		formed := func(ctx context.Context) error {
-			is, err := readFigures(ctx, n.metrics)
+			is, err := observe.Read(ctx, n.metrics)
 			if err != nil {
 				return err
 			}
@@ -135,11 +130,11 @@ func (cl *cluster) logTails() string {
 	return text.String()
 }
 
-// figures sums up what all nodes say of themselves.
-func (cl *cluster) figures(ctx context.Context) (figures, error) {
-	sum := make(figures)
+// metrics sums up what all nodes say of themselves.
+func (cl *cluster) metrics(ctx context.Context) (observe.Metrics, error) {
+	sum := make(observe.Metrics)
 	for _, n := range cl.nodes {
-		is, err := readFigures(ctx, n.metrics)
+		is, err := observe.Read(ctx, n.metrics)
 		if err != nil {
 			return nil, fmt.Errorf("figures of %s: %w", n.id, err)
 		}
@@ -148,66 +143,4 @@ func (cl *cluster) figures(ctx context.Context) (figures, error) {
 		}
 	}
 	return sum, nil
-}
-
-// figures are counters and gauges, those with a label under name{value}, and how
-// many a histogram has counted under its name.
-type figures map[string]float64
-
-// since is how much each has grown.
-func (f figures) since(earlier figures) figures {
-	grown := make(figures, len(f))
-	for name, v := range f {
-		grown[name] = v - earlier[name]
-	}
-	return grown
-}
-
-// all is the sum over all values of a name's label.
-func (f figures) all(name string) (sum float64) {
-	for key, v := range f {
-		if strings.HasPrefix(key, name+"{") {
-			sum += v
-		}
-	}
-	return sum
-}
-
-// figuresTimeout is for one reading of a node's figures.
-const figuresTimeout = 5 * time.Second
-
-// readFigures reads a gateway's figures once.
-func readFigures(ctx context.Context, url string) (figures, error) {
-	ctx, cancel := context.WithTimeout(ctx, figuresTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Close = true
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %s", url, res.Status)
-	}
-	is := make(figures)
-	decoder := expfmt.NewDecoder(res.Body, expfmt.ResponseFormat(res.Header))
-	for {
-		var f dto.MetricFamily
-		if err := decoder.Decode(&f); errors.Is(err, io.EOF) {
-			return is, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("read %s: %w", url, err)
-		}
-		for _, m := range f.GetMetric() {
-			name := f.GetName()
-			if len(m.GetLabel()) > 0 {
-				name += "{" + m.GetLabel()[0].GetValue() + "}"
-			}
-			is[name] += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
-		}
-	}
 }

@@ -11,7 +11,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/traffic"
+	"noncegate/scripts/loadtest/wait"
 )
 
 // idleHold is how long the idle signers' nonces are held: the longest that the
@@ -29,15 +31,15 @@ const (
 // idleNotes are what is noted of the idle time, in the order of the table.
 var idleNotes = []struct {
 	name string
-	of   func(figures) float64
+	of   func(observe.Metrics) float64
 }{
 	{"shards owned", nil}, // counted at the end
 	{noteTransactions, nil},
 	{noteWritten, nil},
 	{"rows read", nil},
-	{"heartbeats", func(f figures) float64 { return f.all("noncegate_heartbeats_total") }},
-	{"leases acquired", func(f figures) float64 { return f.all("noncegate_lease_acquire_total") }},
-	{"leases renewed", func(f figures) float64 { return f.all("noncegate_lease_renew_total") }},
+	{"heartbeats", func(f observe.Metrics) float64 { return f.All("noncegate_heartbeats_total") }},
+	{"leases acquired", func(f observe.Metrics) float64 { return f.All("noncegate_lease_acquire_total") }},
+	{"leases renewed", func(f observe.Metrics) float64 { return f.All("noncegate_lease_renew_total") }},
 }
 
 // idleSigners asks for each of so many signers once, and looks at what the nodes
@@ -52,14 +54,14 @@ func idleSigners(signers int, before time.Duration) func(context.Context, *clust
 			return s, err
 		}
 		defer func() { err = errors.Join(err, resume()) }()
-		if err := rest(ctx, before); err != nil {
+		if err := wait.For(ctx, before); err != nil {
 			return s, err
 		}
 		is, stored, err := cl.counted(ctx)
 		if err != nil {
 			return s, err
 		}
-		if err := rest(ctx, c.Idle); err != nil {
+		if err := wait.For(ctx, c.Idle); err != nil {
 			return s, err
 		}
 		after, storedAfter, err := cl.counted(ctx)
@@ -74,7 +76,7 @@ func idleSigners(signers int, before time.Duration) func(context.Context, *clust
 		}
 		for _, note := range idleNotes {
 			if note.of != nil {
-				s.Notes[note.name] = note.of(after.since(is))
+				s.Notes[note.name] = note.of(after.Since(is))
 			}
 		}
 		return s, nil
@@ -99,8 +101,8 @@ func (cl *cluster) touch(ctx context.Context, n int) (calls int64, err error) {
 type storeCounts struct{ transactions, written, read float64 }
 
 // counted is what the nodes and PostgreSQL say.
-func (cl *cluster) counted(ctx context.Context) (is figures, stored storeCounts, err error) {
-	if is, err = cl.figures(ctx); err != nil {
+func (cl *cluster) counted(ctx context.Context) (is observe.Metrics, stored storeCounts, err error) {
+	if is, err = cl.metrics(ctx); err != nil {
 		return nil, stored, err
 	}
 	database, err := pgx.ParseConfig(cl.database)
@@ -133,16 +135,4 @@ func (a *arena) withoutAutovacuum(ctx context.Context) (resume func() error, err
 		defer cancel()
 		return set(ctx, "on")
 	}, set(ctx, "off")
-}
-
-// rest returns after d, or with an error when ctx ends before.
-func rest(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

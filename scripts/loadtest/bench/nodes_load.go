@@ -46,7 +46,7 @@ func share(total, i, n int) int { return (total*(i+1))/n - total*i/n }
 // loaded makes loads at the same time, and tells of them as of one. Of the latency
 // it tells that of the worst.
 func (cl *cluster) loaded(ctx context.Context, loads ...traffic.Load) (Sample, error) {
-	before, err := cl.figures(ctx)
+	before, err := cl.metrics(ctx)
 	if err != nil {
 		return Sample{}, err
 	}
@@ -58,7 +58,7 @@ func (cl *cluster) loaded(ctx context.Context, loads ...traffic.Load) (Sample, e
 	if err := g.Wait(); err != nil {
 		return Sample{}, err
 	}
-	after, err := cl.figures(ctx)
+	after, err := cl.metrics(ctx)
 	if err != nil {
 		return Sample{}, err
 	}
@@ -79,7 +79,7 @@ func (cl *cluster) loaded(ctx context.Context, loads ...traffic.Load) (Sample, e
 	for _, n := range cl.nodes {
 		sum.Resident += residentBytes(n.proc.PID())
 	}
-	grown := after.since(before)
+	grown := after.Since(before)
 	forwarded := grown["noncegate_forwarded_total{answered}"]
 	if asked := grown["noncegate_requests_total{nonce_allocate}"] + grown["noncegate_requests_total{nonce_markUsed}"] - forwarded; asked > 0 {
 		sum.Notes = map[string]float64{noteForwarded: 1000 * forwarded / asked}

@@ -13,6 +13,7 @@ import (
 
 	"noncegate/nonce"
 	"noncegate/scripts/loadtest/traffic"
+	"noncegate/scripts/loadtest/wait"
 )
 
 // owned are the signers in as many parts as there are nodes: those that each owns.
@@ -39,25 +40,25 @@ func (cl *cluster) byShard(ctx context.Context, conn *pgx.Conn, all traffic.Sign
 	ctx, cancel := context.WithTimeoutCause(ctx, balanceTimeout, errors.New("the nodes do not share the shards out"))
 	defer cancel()
 	var owners []string
-	for since := time.Now(); ; {
+	since := time.Now()
+	err := wait.Until(ctx, balancePoll, func() (bool, error) {
 		rows, err := conn.Query(ctx, `SELECT owner_node FROM shard ORDER BY shard_id`)
 		if err != nil {
-			return nil, err
+			return false, err
 		}
 		now, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		if err != nil {
-			return nil, err
+			return false, err
 		}
 		if !slices.Equal(now, owners) || !cl.shared(now) {
 			owners, since = now, time.Now()
 		}
-		if time.Since(since) > still {
-			return cl.divide(all, owners), nil
-		}
-		if err := rest(ctx, balancePoll); err != nil {
-			return nil, fmt.Errorf("%w: they are of %v", err, owners)
-		}
+		return time.Since(since) > still, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: they are of %v", err, owners)
 	}
+	return cl.divide(all, owners), nil
 }
 
 // shared reports whether every shard is of one of the nodes, and every node has one.

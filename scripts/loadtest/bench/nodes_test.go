@@ -15,7 +15,8 @@ import (
 func TestLongManyNodesAreMeasuredAsOneAndEachSideDoesWhatItSays(t *testing.T) {
 	c := short
 	c.Rounds, c.Warmup, c.Duration, c.Idle = 1, 500*time.Millisecond, 500*time.Millisecond, 1500*time.Millisecond
-	r, err := runNodes(t.Context(), c, nodesScenes(c, nodesSizes{calls: 30, fewIdle: 20, manyIdle: 60}))
+	scenes := nodesScenes(c, nodesSizes{calls: 30, fewIdle: 20, manyIdle: 60})
+	r, err := run(t.Context(), c, scenes, nodesRows(scenes))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,15 +73,15 @@ func TestLongManyNodesAreMeasuredAsOneAndEachSideDoesWhatItSays(t *testing.T) {
 const fewMoves = 100
 
 // countsReport has two sides in each scene that has counts, one of them void.
-func countsReport() *NodesReport {
+func countsReport() *Report {
 	side := func(notes map[string]float64, void string) []Side {
 		return []Side{{Name: "some", Samples: []Sample{{Notes: notes, Void: void}}}, {Name: "other", Samples: []Sample{{Void: "no disk"}}}}
 	}
-	r := new(NodesReport)
+	r := new(Report)
 	r.Scenes = []Scene{
 		{Name: nodesThroughput, Sides: []Side{{Name: "one node", Samples: []Sample{{PerSecond: 1234, Acknowledged: 1}}}}},
-		{Name: nodesIdle, Sides: side(map[string]float64{noteTransactions: 5432, "leases renewed": 0}, "")},
-		{Name: nodesCalls, Sides: side(map[string]float64{"at first, calls": 4321, "at first, acquisitions": 0.0123, "at first, fenced": 0}, "")},
+		{Name: nodesIdle, layout: (*Scene).idleTable, Sides: side(map[string]float64{noteTransactions: 5432, "leases renewed": 0}, "")},
+		{Name: nodesCalls, layout: (*Scene).callsTable, Sides: side(map[string]float64{"at first, calls": 4321, "at first, acquisitions": 0.0123, "at first, fenced": 0}, "")},
 	}
 	return r
 }
@@ -105,7 +106,7 @@ func TestTheTablesShowWhatIsRareAndTellNothingFromNotMeasured(t *testing.T) {
 			t.Errorf("the text has no %q:\n%s", want, text.String())
 		}
 	}
-	var again NodesReport
+	var again Report
 	if err := json.Unmarshal(data.Bytes(), &again); err != nil || len(again.Scenes) != 3 {
 		t.Errorf("the JSON has scenes %+v, %v", again.Scenes, err)
 	}

@@ -10,16 +10,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/dustin/go-humanize"
-)
 
-// table is a heading and lines of cells, for both forms.
-type table struct {
-	head  []string
-	lines [][]string
-}
+	"noncegate/scripts/loadtest/table"
+)
 
 // WriteJSON writes the report for machines.
 func (r *Report) WriteJSON(w io.Writer) error {
@@ -30,30 +25,16 @@ func (r *Report) WriteJSON(w io.Writer) error {
 
 // WriteText writes the report for a terminal.
 func (r *Report) WriteText(w io.Writer) error {
-	return r.write(w, "", func(w io.Writer, t table) error {
-		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		for _, line := range append([][]string{t.head}, t.lines...) {
-			fmt.Fprintln(tw, strings.Join(line, "\t"))
-		}
-		return tw.Flush()
-	})
+	return r.write(w, "", func(w io.Writer, t table.Table) error { return t.Text(w, table.Left) })
 }
 
 // WriteMarkdown writes the report for a README.
 func (r *Report) WriteMarkdown(w io.Writer) error {
-	return r.write(w, "### ", func(w io.Writer, t table) error {
-		lines := [][]string{t.head, slices.Repeat([]string{"---"}, len(t.head))}
-		for _, line := range append(lines, t.lines...) {
-			if _, err := fmt.Fprintf(w, "| %s |\n", strings.Join(line, " | ")); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return r.write(w, "### ", func(w io.Writer, t table.Table) error { return t.Markdown(w) })
 }
 
 // write writes all parts, each table by put.
-func (r *Report) write(w io.Writer, heading string, put func(io.Writer, table) error) error {
+func (r *Report) write(w io.Writer, heading string, put func(io.Writer, table.Table) error) error {
 	text := new(strings.Builder)
 	var settings []string
 	for _, key := range slices.Sorted(maps.Keys(r.Settings)) {
@@ -80,14 +61,14 @@ func (r *Report) write(w io.Writer, heading string, put func(io.Writer, table) e
 }
 
 // rowTable is the table of ratios.
-func (r *Report) rowTable() table {
-	t := table{head: []string{"what", "target", "median", "of the rounds", "verdict", "figures"}}
+func (r *Report) rowTable() table.Table {
+	t := table.Table{Head: []string{"what", "target", "median", "of the rounds", "verdict", "figures"}}
 	for _, row := range r.Rows {
 		verdict := row.Verdict
 		if row.Why != "" {
 			verdict += ": " + oneLine(row.Why)
 		}
-		t.lines = append(t.lines, []string{
+		t.Rows = append(t.Rows, []string{
 			row.What, row.Target.text(row.Unit), cell(row.Median, row.amount), row.span(), verdict, r.figures(row),
 		})
 	}
@@ -151,15 +132,18 @@ func (r *Report) figures(row Row) string {
 	return cell(scene.side(row.Over).medianOf(f), write) + " ÷ " + cell(scene.side(row.Under).medianOf(f), write)
 }
 
-// table is the medians of a scene's sides.
-func (s *Scene) table() table {
-	t := table{head: []string{"median of the rounds", "acknowledged/s", "p50 ms", "p99 ms", "resident MiB", "notes"}}
+// table is the scene as it is laid out, else the medians of its sides.
+func (s *Scene) table() table.Table {
+	if s.layout != nil {
+		return s.layout(s)
+	}
+	t := table.Table{Head: []string{"median of the rounds", "acknowledged/s", "p50 ms", "p99 ms", "resident MiB", "notes"}}
 	for _, side := range s.Sides {
 		line := []string{
 			side.Name, cell(side.medianOf(perSecond), whole), cell(side.medianOf(p50), milli),
 			cell(side.medianOf(p99), milli), cell(side.medianOf(resident), mebibytes), side.notes(),
 		}
-		t.lines = append(t.lines, line)
+		t.Rows = append(t.Rows, line)
 	}
 	return t
 }

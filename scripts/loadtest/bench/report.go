@@ -5,7 +5,12 @@ package bench
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
+
+	"noncegate/scripts/loadtest/rounds"
+	"noncegate/scripts/loadtest/table"
 )
 
 // Report is everything a bench found out. Its JSON form is what machines read, so
@@ -64,6 +69,8 @@ type Scene struct {
 	Name  string `json:"name"`
 	About string `json:"about"`
 	Sides []Side `json:"sides"`
+
+	layout func(*Scene) table.Table // nil: that of most
 }
 
 // Side is one server under one load.
@@ -100,11 +107,25 @@ func (s Sample) String() string {
 	if s.PerConnection != 0 {
 		return kibibytes(s.PerConnection) + " a connection"
 	}
+	if s.PerSecond == 0 {
+		return s.counts()
+	}
 	text := fmt.Sprintf("%s/s, p50 %s ms, p99 %s ms", whole(s.PerSecond), milli(s.P50Ms), milli(s.P99Ms))
 	if s.Verdict != "" {
 		text += ", " + s.Verdict
 	}
 	return text
+}
+
+// counts is what was noted in a line, but for what never happened.
+func (s Sample) counts() string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(s.Notes)) {
+		if v := s.Notes[name]; v != 0 {
+			parts = append(parts, name+" "+rate(v))
+		}
+	}
+	return strings.Join(parts, "; ")
 }
 
 // IsVoid reports whether a row or a measurement counts for nothing, and why the
@@ -181,7 +202,7 @@ func (r *Row) judge(row row, s Scene) {
 		}
 		r.Values = append(r.Values, value)
 	}
-	r.Median = median(r.Values)
+	r.Median = rounds.Median(r.Values)
 	switch {
 	case r.Why != "":
 		r.Verdict = Void
@@ -205,16 +226,6 @@ func (s *Scene) side(name string) *Side {
 	return &Side{Name: name}
 }
 
-// median of values, 0 of none. Half the values or more are on each side of it.
-func median(values []float64) float64 {
-	n := len(values)
-	if n == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
-}
-
 // medianOf is the median of one figure over the samples that count.
 func (s *Side) medianOf(f figure) float64 {
 	var values []float64
@@ -223,5 +234,5 @@ func (s *Side) medianOf(f figure) float64 {
 			values = append(values, f.of(sample))
 		}
 	}
-	return median(values)
+	return rounds.Median(values)
 }

@@ -120,17 +120,6 @@ func TestWhatMakesARunVoid(t *testing.T) {
 	}
 }
 
-func TestMedianOfNothingIsZero(t *testing.T) {
-	for _, c := range []struct {
-		values []float64
-		want   float64
-	}{{nil, 0}, {[]float64{3}, 3}, {[]float64{4, 1}, 2.5}, {[]float64{9, 1, 2}, 2}} {
-		if got := median(c.values); got != c.want {
-			t.Errorf("median of %v = %v, want %v", c.values, got, c.want)
-		}
-	}
-}
-
 // sampleReport has one of everything that a report can show.
 func sampleReport() Report {
 	scenes := []Scene{
@@ -231,11 +220,11 @@ func TestASoakIsToldAsPassOrFailAndItsLogInBytes(t *testing.T) {
 		scene := Scene{Name: "soak", Sides: []Side{{Name: halfOfPeak, Samples: []Sample{s}}}}
 		r := Report{Scenes: []Scene{scene}}
 		r.Rows = judge([]row{{scene: "soak", over: halfOfPeak, figure: passed, target: atLeast(1)}}, r.Scenes)
-		line := r.rowTable().lines[0]
+		line := r.rowTable().Rows[0]
 		if line[1] != pass || line[2] != want || line[4] != map[string]string{pass: Met, "FAIL": Missed}[want] {
 			t.Errorf("row %q, want %s", line, want)
 		}
-		if notes := scene.table().lines[0][5]; !strings.Contains(notes, s.Verdict) {
+		if notes := scene.table().Rows[0][5]; !strings.Contains(notes, s.Verdict) {
 			t.Errorf("notes %q, want the verdict in them", notes)
 		}
 	}

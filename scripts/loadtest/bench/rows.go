@@ -81,6 +81,14 @@ var rows = []row{
 	{name: "engine-far-p99", what: "with PostgreSQL 5 ms away: p99, the same load", scene: "far open 5000", over: engineFar, under: gatewayFar, figure: p99, target: atMost(0.3), group: engineRows},
 	{name: "engine-lag", what: "how far PostgreSQL was behind at most, at peak", scene: "engine soak", over: gatewayEngine, figure: notedIn(noteLagMost, "ms"), target: atMost(soakLag), long: true, group: engineRows},
 	{name: "engine-memory", what: "memory of Redis, median of the last third ÷ of the first, at peak", scene: "engine soak", over: gatewayEngine, figure: noted(noteGrown), target: atMost(1.1), long: true, group: engineRows},
+	{name: "engine-outage", what: "PostgreSQL refuses connections for 20 s: hand-outs go on, marks wait and are all answered afterwards", scene: "engine-outage",
+		over: refusing, figure: passed, target: atLeast(1), long: true, group: engineRows},
+	{name: "engine-outage-longest", what: "the longest that a hand-out took", scene: "engine-outage",
+		over: refusing, figure: notedIn(noteLongestHandOut, "ms"), long: true, group: engineRows},
+	{name: "engine-silence", what: "PostgreSQL is a black hole for 20 s: the same", scene: "engine-outage",
+		over: silent, figure: passed, target: atLeast(1), long: true, group: engineRows},
+	{name: "engine-silence-longest", what: "the longest that a hand-out took", scene: "engine-outage",
+		over: silent, figure: notedIn(noteLongestHandOut, "ms"), long: true, group: engineRows},
 }
 
 // soakLag bounds how far the rows are behind in a soak, in milliseconds: the gateway's --ship-sla.
@@ -127,6 +135,9 @@ func (c *Config) settings(a *arena) map[string]string {
 	}
 	if a.uses(gatewayChain) {
 		out["gateway with a chain"] = strings.Join(chainFlags, " ")
+	}
+	if a.uses(engineOutage) {
+		out["gateway whose PostgreSQL goes away"] = strings.Join(outageFlags, " ")
 	}
 	if a.usesRedis() {
 		out["redis"] = strings.Join(redisSettings, ", ")

@@ -47,6 +47,7 @@ func TestTheDesignsTargetsAreInTheTable(t *testing.T) {
 		"keys": {AtLeast: 0.97}, "chain": {AtLeast: 0.95},
 		"expiry": {AtMost: 1.5}, "greed": {AtMost: 1},
 		"engine-lag": {AtMost: 1000}, "engine-memory": {AtMost: 1.1},
+		"engine-outage": {AtLeast: 1}, "engine-silence": {AtLeast: 1},
 	}
 	got := make(map[string]Target)
 	for _, r := range rows {

@@ -3,11 +3,13 @@
 package bench
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"noncegate/scripts/loadtest/table"
 	"noncegate/scripts/loadtest/traffic"
 )
 
@@ -19,7 +21,8 @@ type scene struct {
 	// factor times the bench's duration is measured; 0 is 1. More where what is
 	// measured takes time to show.
 	factor int
-	once   bool // one round is enough, and its sides are measured together or not at all
+	once   bool                     // one round is enough, and its sides are measured together or not at all
+	layout func(*Scene) table.Table // of its table; nil: that of most
 }
 
 // rounds is how often its sides are measured.
@@ -39,6 +42,11 @@ type side struct {
 	load   traffic.Load
 	stored stored // what the store holds before; only gateway-postgres has any
 	drive  drive  // nil: plain
+
+	// nodes are the gateways of a cluster over one fresh PostgreSQL, which is measured
+	// in place of one server: then of the above there is only the name.
+	nodes      []nodeKind
+	driveNodes func(ctx context.Context, cl *cluster, c Config) (Sample, error)
 }
 
 // scenesOf picks the scenes that rows need, with only the sides they need.
@@ -132,6 +140,7 @@ func scenes(c Config) []scene {
 			sides: sides(allocations(open(5000, 10_000)), gatewayFar, engineFar)},
 		{name: "engine soak", about: "64 connections, bursts of 16, 1,000 signers, for " + c.Soak.String(), once: true,
 			sides: []side{{name: gatewayEngine, server: gatewayEngine, load: closed(64, 16, 1000), drive: engineSoak(c.Soak)}}},
+		outageScene(usualOutage),
 	}
 }
 
@@ -152,19 +161,15 @@ func scaleScenes() []scene {
 	return []scene{connections, signers}
 }
 
-// SceneNames lists the scenes that Scale knows.
-func SceneNames() (names []string) {
-	for _, s := range scaleScenes() {
-		names = append(names, s.name)
-	}
-	return names
-}
-
 // chooseScenes finds scenes by name; no name means all.
 func chooseScenes(names []string, scenes []scene) ([]scene, error) {
+	var known []string
+	for _, s := range scenes {
+		known = append(known, s.name)
+	}
 	for _, name := range names {
-		if !slices.Contains(SceneNames(), name) {
-			return nil, &ConfigError{"--only", fmt.Sprintf("knows no %q, only %s", name, strings.Join(SceneNames(), ", "))}
+		if !slices.Contains(known, name) {
+			return nil, &ConfigError{"--only", fmt.Sprintf("knows no %q, only %s", name, strings.Join(known, ", "))}
 		}
 	}
 	return slices.DeleteFunc(scenes, func(s scene) bool {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"noncegate/internal/testenv/guarded"
+	"noncegate/internal/testenv/pgtest"
 	"noncegate/internal/testenv/redistest"
 	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/process"
@@ -51,11 +52,12 @@ const (
 
 // store is what one server is started on.
 type store struct {
-	url     string
-	redis   string       // URL of the Redis beside it; "": none
-	nodes   []string     // URLs of the nodes of the chain that it asks
-	guest   guest        // of a gateway beside it
-	release func() error // ends and deletes it
+	url      string
+	redis    string        // URL of the Redis beside it; "": none
+	nodes    []string      // URLs of the nodes of the chain that it asks
+	greedyAt endpoint      // of a gateway beside it, for the greedy client
+	postgres *pgtest.Proxy // before its PostgreSQL; nil: none
+	release  func() error  // ends and deletes it
 }
 
 // openStore makes an empty store of the kind that the side's server has, or finds
@@ -65,26 +67,6 @@ func (a *arena) openStore(ctx context.Context, s side) (store, error) {
 	case s.stored != stored{}:
 		name, err := a.filledDatabase(ctx, s.stored)
 		return store{url: a.pg.URL(name), release: nothing}, err
-	case s.server == gatewayPostgres, s.server == gatewayKeys, s.server == gatewayShared, s.server == naive:
-		return a.emptyDatabase(ctx)
-	case s.server == gatewayApart:
-		st, err := a.emptyDatabase(ctx)
-		if err != nil {
-			return store{}, err
-		}
-		return a.neighbour(ctx, st)
-	case s.server == gatewayChain:
-		st, err := a.emptyDatabase(ctx)
-		if err != nil {
-			return store{}, err
-		}
-		return chainStore(st)
-	case onRedis(s.server), isFar(s.server):
-		st, err := a.emptyDatabase(ctx)
-		if err != nil {
-			return store{}, err
-		}
-		return engineStore(st, a.pg.Addr(), s.server)
 	case s.server == gatewaySQLite:
 		dir := filepath.Join(a.room.Dir(), fmt.Sprintf("sqlite%d", a.runs))
 		err := os.Mkdir(dir, 0o700)
@@ -95,9 +77,26 @@ func (a *arena) openStore(ctx context.Context, s side) (store, error) {
 			return store{}, err
 		}
 		return store{url: redis.URL(), release: redis.Close}, nil
+	case !isGateway(s.server) && s.server != naive:
+		return store{release: nothing}, nil
 	}
-	return store{release: nothing}, nil
+	st, err := a.emptyDatabase(ctx)
+	switch {
+	case err != nil:
+		return store{}, err
+	case s.server == gatewayApart:
+		return a.neighbour(ctx, st)
+	case s.server == gatewayChain:
+		return chainStore(st)
+	case onRedis(s.server), isFar(s.server):
+		return engineStore(st, a.pg.Addr(), s.server)
+	}
+	return st, nil
 }
+
+// isGateway reports whether a kind of server is a gateway; the others are those it is
+// compared with.
+func isGateway(kind string) bool { return strings.HasPrefix(kind, "gateway-") }
 
 func nothing() error { return nil }
 
@@ -116,13 +115,14 @@ func (a *arena) emptyDatabase(ctx context.Context) (store, error) {
 
 // server is one that runs.
 type server struct {
-	url    string        // of its WebSocket
-	admin  string        // URL of its private side, where it has one
-	store  string        // URL
-	redis  string        // URL of the Redis it uses beside its store; "": none
-	access access.Access // how its clients are let in
-	guest  guest         // where there is one
-	proc   *guarded.Process
+	url      string        // of its WebSocket
+	admin    string        // URL of its private side, where it has one
+	store    string        // URL
+	redis    string        // URL of the Redis it uses beside its store; "": none
+	access   access.Access // how its clients are let in
+	greedyAt endpoint      // of the greedy client, where there is one
+	postgres *pgtest.Proxy // before its PostgreSQL; nil: none
+	proc     *guarded.Process
 	// atStart is its resident memory before any connection, in bytes; 0 where
 	// there is no /proc.
 	atStart float64
@@ -152,9 +152,12 @@ func (a *arena) startServer(ctx context.Context, kind string, st store) (*server
 	if err != nil {
 		return nil, err
 	}
-	s := &server{url: "ws://" + addr + "/ws", admin: "http://" + admin, store: st.url, redis: st.redis, access: in[0], guest: st.guest, proc: proc}
+	s := &server{
+		url: "ws://" + addr + "/ws", admin: "http://" + admin, store: st.url, redis: st.redis,
+		access: in[0], greedyAt: st.greedyAt, postgres: st.postgres, proc: proc,
+	}
 	if len(in) > 1 {
-		s.guest = guest{s.url, in[1]}
+		s.greedyAt = endpoint{s.url, in[1]}
 	}
 	if err := waitReady(ctx, proc, ready); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w\n%s", kind, err, proc.LogTail(logBytes)), s.stop())
@@ -166,19 +169,22 @@ func (a *arena) startServer(ctx context.Context, kind string, st store) (*server
 // command is how a server is started, and how one sees that it is ready.
 func (a *arena) command(kind, addr, admin string, st store) (args []string, ready func(context.Context) error) {
 	gateway, ref := filepath.Join(a.room.Dir(), "gateway"), filepath.Join(a.room.Dir(), "refserver")
-	switch kind {
-	case gatewayPostgres, gatewayKeys, gatewayShared, gatewayApart, gatewayChain, gatewaySQLite, gatewayFar, gatewayEngine, engineFar:
+	switch {
+	case isGateway(kind):
 		args = []string{gateway, "serve", "--store", st.url, "--listen", addr, "--admin-listen", admin}
 		if st.redis != "" {
 			args = append(args, "--redis", st.redis, "--engine-rehearsal", "0s")
+		}
+		if kind == engineOutage {
+			args = append(args, outageFlags...)
 		}
 		if len(st.nodes) > 0 {
 			args = append(append(args, "--chain", loadChain+"="+strings.Join(st.nodes, ",")), chainFlags...)
 		}
 		return append(args, gatewayFlags...), process.AnswersOK("http://" + admin + "/readyz")
-	case naive:
+	case kind == naive:
 		return []string{ref, naive, "-listen", addr, "-database", st.url}, process.Listens(addr)
-	case redisIncr:
+	case kind == redisIncr:
 		return []string{ref, redisIncr, "-listen", addr, "-redis", st.url}, process.Listens(addr)
 	}
 	return []string{ref, kind, "-listen", addr}, process.Listens(addr)

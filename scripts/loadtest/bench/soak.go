@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +16,7 @@ import (
 	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
+	"noncegate/scripts/loadtest/wait"
 )
 
 // The notes of a soak. Dead rows are those that PostgreSQL counts in all tables.
@@ -74,17 +74,26 @@ func soak(peak *float64, d time.Duration) drive {
 		l.Rate, l.Duration = *peak/2, d
 		queues := observe.Start(ctx, []string{srv.admin + "/metrics"})
 		defer queues.End()
-		database := &databaseWatch{url: srv.store, stop: make(chan struct{})}
-		l.BeginMeasure = func() { queues.Begin(); database.start(ctx) }
-		l.EndMeasure = func() { queues.End(); database.end() }
+		conn, err := pgx.Connect(ctx, srv.store)
+		if err != nil {
+			return Sample{}, err
+		}
+		defer conn.Close(context.WithoutCancel(ctx))
+		var looks []databaseLook
+		watched := beside(ctx, &l, func(ctx context.Context) (err error) {
+			queues.Begin()
+			defer queues.End()
+			looks, err = lookAtDatabase(ctx, conn)
+			return err
+		})
 		r, err := l.Run(ctx)
-		if err = errors.Join(err, database.err); err != nil {
+		if err = errors.Join(err, watched()); err != nil {
 			return Sample{}, err
 		}
 		r.Nodes = queues.End()
 		s := sampleOf(r, 0)
 		s.Resident = residentBytes(srv.proc.PID())
-		s.judgeSoak(r, database.looks)
+		s.judgeSoak(r, looks)
 		return s, nil
 	}
 }
@@ -96,61 +105,27 @@ type databaseLook struct {
 	wal  float64 // bytes written since the server was made
 }
 
-// databaseWatch looks at a database, from start to end.
-type databaseWatch struct {
-	url  string
-	stop chan struct{}
-	runs sync.WaitGroup
-
-	// Of run, until end has returned.
-	looks []databaseLook
-	err   error
-}
-
-func (w *databaseWatch) start(ctx context.Context) {
-	w.runs.Go(func() {
-		if w.err = w.run(ctx); w.err != nil {
-			w.err = fmt.Errorf("look at the database: %w", w.err)
+// lookAtDatabase looks every second until ctx ends, and then a last time.
+func lookAtDatabase(ctx context.Context, conn *pgx.Conn) (looks []databaseLook, err error) {
+	for over := false; ; over = wait.For(ctx, soakPoll) != nil {
+		l, err := lookOnce(context.WithoutCancel(ctx), conn)
+		if err != nil {
+			return looks, fmt.Errorf("look at the database: %w", err)
 		}
-	})
-}
-
-// end looks a last time.
-func (w *databaseWatch) end() {
-	close(w.stop)
-	w.runs.Wait()
-}
-
-func (w *databaseWatch) run(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, w.url)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	tick := time.NewTicker(soakPoll)
-	defer tick.Stop()
-	for last := false; ; {
-		if err := w.look(ctx, conn); err != nil || last {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-w.stop:
-			last = true
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		looks = append(looks, l)
+		if over {
+			return looks, nil
 		}
 	}
 }
 
-func (w *databaseWatch) look(ctx context.Context, conn *pgx.Conn) error {
+func lookOnce(ctx context.Context, conn *pgx.Conn) (databaseLook, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	l := databaseLook{at: time.Now()}
 	err := conn.QueryRow(ctx, `
 SELECT coalesce(sum(n_dead_tup), 0)::float8, pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::float8 FROM pg_stat_user_tables`).Scan(&l.dead, &l.wal)
-	w.looks = append(w.looks, l)
-	return err
+	return l, err
 }
 
 // judgeSoak sets the verdict and the notes of a sample. What makes another sample void is

@@ -42,7 +42,7 @@ func (c cumulative) plus(h *dto.Histogram) cumulative {
 }
 
 // since is what was observed after earlier. Where any count went back, the
-// gateway began anew in between, and all of c is new.
+// gateway was another process in between, and all of c is new.
 func (c cumulative) since(earlier cumulative) cumulative {
 	if !slices.Equal(c.bounds, earlier.bounds) {
 		return c

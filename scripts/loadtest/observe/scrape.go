@@ -85,24 +85,28 @@ var errNoFigures = errors.New("answered no figures")
 
 func parse(page []byte, format expfmt.Format) (*reading, error) {
 	r := &reading{counters: map[string]float64{}, histograms: map[string]cumulative{}}
-	decoder := expfmt.NewDecoder(bytes.NewReader(page), format)
-	families := 0
-	for {
-		var f dto.MetricFamily
-		err := decoder.Decode(&f)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("not Prometheus text: %w", err)
-		}
-		families++
-		r.take(&f)
-	}
-	if families == 0 {
-		return nil, errNoFigures
+	if err := eachFamily(page, format, r.take); err != nil {
+		return nil, err
 	}
 	return r, nil
+}
+
+// eachFamily calls take for every family of a page, which must have one at least.
+func eachFamily(page []byte, format expfmt.Format, take func(*dto.MetricFamily)) error {
+	decoder := expfmt.NewDecoder(bytes.NewReader(page), format)
+	for families := 0; ; families++ {
+		var f dto.MetricFamily
+		err := decoder.Decode(&f)
+		switch {
+		case errors.Is(err, io.EOF) && families == 0:
+			return errNoFigures
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("not Prometheus text: %w", err)
+		}
+		take(&f)
+	}
 }
 
 // take keeps what is of use in one family.

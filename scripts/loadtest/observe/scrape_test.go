@@ -2,6 +2,7 @@ package observe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"noncegate/internal/metrics"
+	"noncegate/wire"
 )
 
 // readOnce reads what handler answers.
@@ -46,7 +48,7 @@ func TestTheStagesOfAGatewayAreFoundUnderTheirMillisecondNames(t *testing.T) {
 	for _, s := range []*metrics.Stage{set.EncodeQueue, set.PostDBQueue, set.WriteQueue, set.WorkerQueue, set.Commit} {
 		s.ObserveN(3*time.Millisecond, 10)
 	}
-	set.Rejected(metrics.RejectWorker, 7)
+	set.Rejected(wire.StageWorker, 7)
 	set.BatchSize.Observe(5)
 	after, err := readOnce(t, time.Minute, handler)
 	if err != nil {
@@ -151,5 +153,23 @@ func TestLabelsAreWrittenAsPrometheusWritesThem(t *testing.T) {
 	}
 	if got := r.counters[`a_total{x="1",y="a\"b\\c\nd"}`]; got != 2 || len(r.counters) != 1 {
 		t.Errorf("counters %v, want the one with escaped labels, and none that is no number", r.counters)
+	}
+}
+
+func TestMetricsAreReadByTheirFirstLabel(t *testing.T) {
+	server := httptest.NewServer(text("# TYPE a_total counter\na_total{how=\"x\",why=\"1\"} 2\na_total{how=\"x\",why=\"2\"} 3\na_total{how=\"y\",why=\"1\"} 4\n" +
+		"# TYPE b gauge\nb 5\n# TYPE c_seconds histogram\nc_seconds_bucket{le=\"+Inf\"} 6\nc_seconds_sum 7\nc_seconds_count 6\n"))
+	defer server.Close()
+	is, err := Read(t.Context(), server.URL)
+	if err != nil || is["a_total{x}"] != 5 || is["a_total{y}"] != 4 || is["b"] != 5 || is["c_seconds"] != 6 || is.All("a_total") != 9 {
+		t.Errorf("%v, %v; want 5, 4, 5 and 6, and 9 of all", is, err)
+	}
+	if grown := is.Since(Metrics{"b": 2}); grown["b"] != 3 || grown["a_total{y}"] != 4 {
+		t.Errorf("grown by %v, want 3 and 4", grown)
+	}
+	nothing := httptest.NewServer(text(""))
+	defer nothing.Close()
+	if _, err := Read(t.Context(), nothing.URL); !errors.Is(err, errNoFigures) || !strings.Contains(err.Error(), nothing.URL) {
+		t.Errorf("an empty page: %v, want its address and that it is empty", err)
 	}
 }

@@ -2,7 +2,8 @@
 //
 // Parses PowerShell files with the grammar in the folder MODULES and prints a
 // JSON array with one object a file: where its syntax is wrong, its first comment
-// block, the parameters of the script, and its string literals without quotes.
+// block, the parameters of the script and whether a comment stands before each, and
+// its string literals without quotes.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
@@ -28,8 +29,13 @@ function problem(node) {
 }
 
 function describe(file) {
-  const tree = parser.parse(readFileSync(file, "utf8"));
+  const text = readFileSync(file, "utf8");
+  const tree = parser.parse(text);
   const found = { file, problems: [], help: "", parameters: [], strings: [] };
+  // The rows after one that is a comment and nothing else: Get-Help takes it for that of
+  // the parameter which begins there.
+  const documented = new Set(
+    text.split("\n").flatMap((line, row) => (/^\s*# \S/.test(line) ? [row + 1] : [])));
   const visit = (node, depth) => {
     const what = problem(node);
     if (what) {
@@ -40,7 +46,7 @@ function describe(file) {
     if (node.type === "param_block" && depth === 1) {
       for (const p of node.descendantsOfType("script_parameter")) {
         const name = p.namedChildren.find((child) => child.type === "variable");
-        found.parameters.push(name.text.slice(1));
+        found.parameters.push({ name: name.text.slice(1), documented: documented.has(p.startPosition.row) });
       }
     }
     if (node.type === "string_literal") found.strings.push(node.text.slice(1, -1));

@@ -38,9 +38,9 @@ var figures = []figure{
 	{"refused", func(r *result.Run) float64 { return float64(r.Refusals()) }, number},
 	{"failed", func(r *result.Run) float64 { return float64(r.Failed) }, number},
 	{"never sent", func(r *result.Run) float64 { return float64(r.Unsent) }, number},
-	{"connections lost", func(r *result.Run) float64 { return float64(total(r.Lost)) }, number},
+	{"connections lost", func(r *result.Run) float64 { return float64(Total(r.Lost)) }, number},
 	{"slow clients kicked", func(r *result.Run) float64 { return float64(slow(r).Kicked) }, number},
-	{"most memory of all gateways", maxMemory, mebibytes},
+	{"most memory of all gateways", MaxMemory, mebibytes},
 }
 
 func events(r *result.Run) result.Events {
@@ -57,7 +57,8 @@ func slow(r *result.Run) result.Slow {
 	return *r.Slow
 }
 
-func maxMemory(r *result.Run) float64 {
+// MaxMemory is the largest resident memory of each gateway, all together, in bytes.
+func MaxMemory(r *result.Run) float64 {
 	var sum float64
 	for _, n := range r.Nodes {
 		_, _, most := memory(n)

@@ -11,21 +11,13 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/dustin/go-humanize"
+
 	"noncegate/scripts/loadtest/result"
 )
 
 // count writes a whole number in groups of three.
-func count(n int64) string {
-	digits := strconv.FormatInt(n, 10)
-	sign := ""
-	if n < 0 {
-		sign, digits = "-", digits[1:]
-	}
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return sign + digits
-}
+func count(n int64) string { return humanize.Comma(n) }
 
 // number writes a figure as a person reads it: whole where it is large or whole,
 // three digits else.
@@ -83,8 +75,8 @@ func plain(s string) string {
 	}, s)
 }
 
-// verdictMark is the word for how a verdict ended.
-func verdictMark(v result.Verdict) string {
+// Mark is the word for how a verdict ended.
+func Mark(v result.Verdict) string {
 	switch {
 	case !v.Passed:
 		return "FAIL"
@@ -218,6 +210,15 @@ func tallies(counts map[string]int64) []tally {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
 	})
 	return out
+}
+
+// Tally lists counts by reason in a line, the largest first.
+func Tally(counts map[string]int64) string {
+	var parts []string
+	for _, t := range tallies(counts) {
+		parts = append(parts, t.Name+" "+count(t.Count))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // spread is a latency under a name.

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"strings"
 
 	"noncegate/scripts/loadtest/result"
+	"noncegate/scripts/loadtest/table"
 )
 
 //go:embed page.html.tmpl
@@ -43,14 +45,7 @@ type Summary struct {
 	Judged   bool   // there was a criterion for all of them together
 	Failed   bool   // a criterion was missed, or a run could not be made
 	Verdicts []result.Verdict
-	Tables   []Table
-}
-
-// Table is figures that are written already. Each row has a cell for each head.
-type Table struct {
-	Title string
-	Head  []string
-	Rows  [][]string
+	Tables   []table.Table
 }
 
 // Comparison writes several runs of the same kind as one page like that of HTML:
@@ -91,15 +86,7 @@ func writePage(w io.Writer, page pageView) error {
 }
 
 // verdictClass is the style of a verdict.
-func verdictClass(v result.Verdict) string {
-	switch {
-	case !v.Passed:
-		return "fail"
-	case v.Unknown:
-		return "unknown"
-	}
-	return "pass"
-}
+func verdictClass(v result.Verdict) string { return strings.ToLower(Mark(v)) }
 
 // verdictSign says by sign and word how a verdict ended, for those who do not
 // see colours.

@@ -13,7 +13,7 @@ const expiredShare = 0.01
 
 // notes are what to know of a run before its figures are believed.
 func notes(run *result.Run) []string {
-	expired := moved(run, "noncegate_holds_expired_total")
+	expired := Moved(run, "noncegate_holds_expired_total")
 	if expired == 0 || expired <= expiredShare*float64(run.Acknowledged) {
 		return nil
 	}
@@ -25,8 +25,8 @@ func notes(run *result.Run) []string {
 		"To end them is work that counts in these figures. Wait a minute between runs, or give each a fresh store."}
 }
 
-// moved is by how much a counter moved, whatever its labels, at all gateways.
-func moved(run *result.Run, name string) (by float64) {
+// Moved is by how much a counter moved, whatever its labels, at all gateways.
+func Moved(run *result.Run, name string) (by float64) {
 	for _, n := range run.Nodes {
 		for counter, grown := range n.Counters {
 			if counter == name || strings.HasPrefix(counter, name+"{") {

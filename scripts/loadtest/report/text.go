@@ -7,9 +7,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"noncegate/scripts/loadtest/result"
+	"noncegate/scripts/loadtest/table"
 )
 
 // Text writes the run for people, the verdicts last.
@@ -30,30 +30,21 @@ func Text(w io.Writer, run *result.Run) error {
 	return nil
 }
 
-// page is a text in the making. Everything goes through plain.
+// page is a text in the making. Everything in it has gone through plain.
 type page struct{ out bytes.Buffer }
 
 func (p *page) line(format string, args ...any) {
 	p.out.WriteString(strings.TrimRight(plain(fmt.Sprintf(format, args...)), " ") + "\n")
 }
 
-// table writes rows of as many cells each: the first to the left, the others,
-// which are figures, to the right.
-func (p *page) table(rows [][]string) {
-	widths := make([]int, len(rows[0]))
+// table writes figures under a heading.
+func (p *page) table(head []string, rows [][]string) {
 	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		for i := range row {
+			row[i] = plain(row[i])
 		}
 	}
-	for _, row := range rows {
-		var l strings.Builder
-		fmt.Fprintf(&l, "%-*s", widths[0], row[0])
-		for i, cell := range row[1:] {
-			fmt.Fprintf(&l, "  %*s", widths[i+1], cell)
-		}
-		p.line("%s", l.String())
-	}
+	table.Table{Head: head, Rows: rows}.Text(&p.out, table.Figures) // to memory
 }
 
 func (p *page) head(run *result.Run) {
@@ -72,7 +63,7 @@ func (p *page) counts(run *result.Run) {
 	if run.Unsent > 0 {
 		p.line("unsent       %s (%s)", count(run.Unsent), percent(share(run.Unsent, all)))
 	}
-	p.line("connections  %s opened, %s ended early%s", count(run.Opened), count(total(run.Lost)), reasons(run.Lost))
+	p.line("connections  %s opened, %s ended early%s", count(run.Opened), count(Total(run.Lost)), reasons(run.Lost))
 	if e := run.Events; e != nil {
 		p.line("events       %s received, %s missed, %s of no known request", count(e.Received), count(e.Missed), count(e.Unmatched))
 	}
@@ -83,24 +74,20 @@ func (p *page) counts(run *result.Run) {
 }
 
 func reasons(counts map[string]int64) string {
-	var parts []string
-	for _, t := range tallies(counts) {
-		parts = append(parts, t.Name+" "+count(t.Count))
-	}
-	if len(parts) == 0 {
+	if len(counts) == 0 {
 		return ""
 	}
-	return ": " + strings.Join(parts, ", ")
+	return ": " + Tally(counts)
 }
 
 func (p *page) latency(run *result.Run) {
-	rows := [][]string{{"latency, ms", "count", "mean", "p50", "p90", "p95", "p99", "p99.9", "max"}}
+	var rows [][]string
 	for _, l := range latencies(run) {
 		rows = append(rows, []string{l.Name, count(l.Count), milli(l.Mean), milli(l.P50), milli(l.P90),
 			milli(l.P95), milli(l.P99), milli(l.P999), milli(l.Max)})
 	}
 	p.line("")
-	p.table(rows)
+	p.table([]string{"latency, ms", "count", "mean", "p50", "p90", "p95", "p99", "p99.9", "max"}, rows)
 }
 
 func (p *page) node(n result.Node) {
@@ -110,13 +97,13 @@ func (p *page) node(n result.Node) {
 		p.line("  %s", n.Missing)
 	}
 	if len(n.Stages) > 0 {
-		rows := [][]string{{"stage", "count", "p50", "p95", "p99", "first third", "last third", "slope/min", "grows"}}
+		var rows [][]string
 		for _, s := range n.Stages {
 			rows = append(rows, []string{s.Name, count(s.Count), milli(s.P50), milli(s.P95), milli(s.P99),
 				ofGrowth(s.Growth, s.Growth.FirstThird), ofGrowth(s.Growth, s.Growth.LastThird),
 				ofGrowth(s.Growth, s.Growth.SlopePerMinute), direction(s.Growth)})
 		}
-		p.table(rows)
+		p.table([]string{"stage", "count", "p50", "p95", "p99", "first third", "last third", "slope/min", "grows"}, rows)
 	}
 	if first, last, most := memory(n); most > 0 {
 		p.line("memory %s at first, %s at last, at most %s", mebibytes(first), mebibytes(last), mebibytes(most))
@@ -153,7 +140,7 @@ func (p *page) verdicts(run *result.Run) {
 		p.line("%-7s %s", "note", note)
 	}
 	for _, v := range run.Verdicts {
-		p.line("%-7s %s: %s (want: %s)", verdictMark(v), v.Name, v.Got, v.Want)
+		p.line("%-7s %s: %s (want: %s)", Mark(v), v.Name, v.Got, v.Want)
 	}
 	p.line("%s", outcome(run))
 }

@@ -120,6 +120,7 @@ type Second struct {
 	At           float64 `json:"at"`
 	Seconds      float64 `json:"seconds"` // how long it was; less than 1 only for the last one
 	Acknowledged int64   `json:"acknowledged"`
+	Marks        int64   `json:"marks,omitempty"` // of the acknowledged
 	Refused      int64   `json:"refused"`
 	Failed       int64   `json:"failed"`
 	P50          float64 `json:"p50"` // ms, of what was acknowledged in it

@@ -38,7 +38,7 @@ func (b *backlog) pop() (time.Duration, bool) {
 
 // holds is a ring of the last nonces handed out to a connection, oldest first.
 type holds struct {
-	most  int    // that are remembered
+	limit int    // that are remembered
 	ring  []hold // empty until there is one
 	head  int
 	count int
@@ -46,7 +46,7 @@ type holds struct {
 
 // push forgets the oldest where there is no room.
 func (h *holds) push(held hold) {
-	if h.count == len(h.ring) && len(h.ring) < h.most {
+	if h.count == len(h.ring) && len(h.ring) < h.limit {
 		h.grow()
 	}
 	if h.count == len(h.ring) {
@@ -58,7 +58,7 @@ func (h *holds) push(held hold) {
 }
 
 func (h *holds) grow() {
-	ring := make([]hold, min(h.most, max(8, 2*len(h.ring))))
+	ring := make([]hold, min(h.limit, max(8, 2*len(h.ring))))
 	for i := range h.count {
 		ring[i] = h.ring[(h.head+i)%len(h.ring)]
 	}

@@ -20,7 +20,7 @@ type causePart struct {
 	mu     sync.Mutex // guards what follows
 	known  map[event]*cause
 	order  []event // a ring of what became known, some of it forgotten since
-	oldest int     // its place in order
+	oldest int     // its slot in order
 	count  int
 	early  int // arrivals that wait for their request
 }
@@ -61,12 +61,12 @@ func (c *causes) part(e event) *causePart {
 func (c *causes) caused(e event, due time.Duration) {
 	p := c.part(e)
 	p.mu.Lock()
-	entry := p.entry(e)
+	entry := p.entryLocked(e)
 	entry.due, entry.known = due, true
 	arrived := entry.early
 	entry.early = nil
 	p.early -= len(arrived)
-	p.forgetSeen(e, entry, c.subscribers)
+	p.forgetSeenLocked(e, entry, c.subscribers)
 	p.mu.Unlock()
 	for _, a := range arrived {
 		a.shard.arrive(due, a.at)
@@ -77,27 +77,27 @@ func (c *causes) caused(e event, due time.Duration) {
 func (c *causes) arrived(e event, s *shard, at time.Duration) {
 	p := c.part(e)
 	p.mu.Lock()
-	entry := p.entry(e)
+	entry := p.entryLocked(e)
 	entry.seen++
 	due, known := entry.due, entry.known
 	if !known {
 		entry.early = append(entry.early, early{s, at})
 		p.early++
 	}
-	p.forgetSeen(e, entry, c.subscribers)
+	p.forgetSeenLocked(e, entry, c.subscribers)
 	p.mu.Unlock()
 	if known {
 		s.arrive(due, at)
 	}
 }
 
-// entry finds or makes the cause of e. The caller holds mu.
-func (p *causePart) entry(e event) *cause {
+// entryLocked finds or makes the cause of e.
+func (p *causePart) entryLocked(e event) *cause {
 	if entry := p.known[e]; entry != nil {
 		return entry
 	}
 	for p.count == maxCauses || p.early >= maxEarly && p.count > 0 {
-		p.forgetOldest()
+		p.forgetOldestLocked()
 	}
 	if at := p.oldest + p.count; at < maxCauses && at == len(p.order) {
 		p.order = append(p.order, e)
@@ -110,19 +110,19 @@ func (p *causePart) entry(e event) *cause {
 	return entry
 }
 
-// forgetOldest makes room. The caller holds mu, and count is above 0.
-func (p *causePart) forgetOldest() {
+// forgetOldestLocked makes room. There is one at least.
+func (p *causePart) forgetOldestLocked() {
 	e := p.order[p.oldest]
 	p.oldest = (p.oldest + 1) % maxCauses
 	p.count--
 	if entry := p.known[e]; entry != nil {
-		p.unmatched(entry)
+		p.unmatchedLocked(entry)
 		delete(p.known, e)
 	}
 }
 
-// unmatched counts the arrivals whose request is not known. The caller holds mu.
-func (p *causePart) unmatched(c *cause) {
+// unmatchedLocked counts the arrivals whose request is not known.
+func (p *causePart) unmatchedLocked(c *cause) {
 	for _, a := range c.early {
 		a.shard.unmatch(a.at)
 	}
@@ -130,9 +130,9 @@ func (p *causePart) unmatched(c *cause) {
 	c.early = nil
 }
 
-// forgetSeen forgets a cause that every subscriber has seen. Its place in the
-// order stays until it is the oldest. The caller holds mu.
-func (p *causePart) forgetSeen(e event, entry *cause, subscribers int) {
+// forgetSeenLocked forgets a cause that every subscriber has seen. Its slot in the
+// order stays until it is the oldest.
+func (p *causePart) forgetSeenLocked(e event, entry *cause, subscribers int) {
 	if entry.known && entry.seen >= subscribers {
 		delete(p.known, e)
 	}
@@ -160,7 +160,7 @@ func (c *causes) end() {
 		p := &c.parts[i]
 		p.mu.Lock()
 		for _, entry := range p.known {
-			p.unmatched(entry)
+			p.unmatchedLocked(entry)
 		}
 		clear(p.known)
 		p.mu.Unlock()

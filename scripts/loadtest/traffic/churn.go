@@ -3,7 +3,6 @@ package traffic
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -49,25 +48,14 @@ type Churn struct {
 
 // Validate returns a *FieldError for the first field that breaks its rule.
 func (c *Churn) Validate() error {
-	for _, rule := range []struct {
-		field  string
-		broken bool
-		text   string
-	}{
-		{"URLs", len(c.URLs) == 0, "must have at least one address"},
+	return validate(c.URLs, []rule{
 		{"Rate", !(c.Rate > 0 && c.Rate <= 1e6), "must be above 0 and at most 1000000 connections a second"},
 		{"Requests", outside(c.Requests, 1, 1000), "must be 1 to 1000"},
 		{"Abrupt", !(c.Abrupt >= 0 && c.Abrupt <= 1), "must be 0 to 1"},
 		{"MaxOpen", outside(c.MaxOpen, 1, maxConnections), "must be 1 to 1000000"},
 		{"Signers", outside(c.Signers.Count, 1, maxSigners), "must be 1 to 1000000000"},
 		{"Duration", c.Duration <= 0, "must be above 0"},
-	} {
-		if rule.broken {
-			return &FieldError{rule.field, rule.text}
-		}
-	}
-	l := Load{URLs: c.URLs}
-	return l.validateURLs()
+	})
 }
 
 // churner is a churn that runs.
@@ -75,10 +63,10 @@ type churner struct {
 	Churn
 	clock    clock
 	meter    *meter
-	places   chan struct{}
+	slots    chan struct{}
 	opened   atomic.Int64
 	visitors sync.WaitGroup
-	secondAt time.Duration // begin of the second that has not ended
+	seconds  seconds
 
 	mu      sync.Mutex // guards what follows
 	connect *figures
@@ -100,14 +88,15 @@ func (c Churn) Run(ctx context.Context) (*result.Run, error) {
 	first.conn.Close()
 	started := time.Now()
 	r := &churner{
-		Churn: c, clock: clock{started}, meter: newMeter(), places: make(chan struct{}, c.MaxOpen),
+		Churn: c, clock: clock{started}, meter: newMeter(), slots: make(chan struct{}, c.MaxOpen),
 		connect: newFigures(), lost: make(map[string]int64),
 	}
+	r.seconds = seconds{meter: r.meter, clock: r.clock, tell: c.Progress}
 	visits, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	r.meter.begin.Store(0)
 	call(c.BeginMeasure)
-	r.clock.pace(ctx, c.Rate, c.Duration, r.endSecond, func(k int, due time.Duration) { r.letIn(visits, k, due) })
+	r.clock.pace(ctx, c.Rate, c.Duration, r.seconds.end, func(k int, due time.Duration) { r.letIn(visits, k, due) })
 	measured := r.clock.now()
 	r.leave(ctx.Err() != nil, stop)
 	call(c.EndMeasure)
@@ -123,31 +112,22 @@ func (r *churner) leave(interrupted bool, stop func()) {
 	if interrupted {
 		grace = interruptGrace
 	}
-	giveUp := time.AfterFunc(grace, stop)
-	defer giveUp.Stop()
+	abandon := time.AfterFunc(grace, stop)
+	defer abandon.Stop()
 	r.visitors.Wait()
-	r.endSecond()
+	r.seconds.end()
 }
 
-func (r *churner) endSecond() {
-	now := r.clock.now()
-	second := r.meter.endSecond(r.secondAt, now-r.secondAt)
-	r.secondAt = now
-	if r.Progress != nil {
-		r.Progress(second)
-	}
-}
-
-// letIn starts the k-th visitor, if there is a place.
+// letIn starts the k-th visitor, if there is a free slot.
 func (r *churner) letIn(ctx context.Context, k int, due time.Duration) {
 	select {
-	case r.places <- struct{}{}:
+	case r.slots <- struct{}{}:
 	default:
 		r.meter.shard(k).leave(due, r.Requests)
 		return
 	}
 	r.visitors.Go(func() {
-		defer func() { <-r.places }()
+		defer func() { <-r.slots }()
 		if err := r.visit(ctx, k, due); err != nil {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -210,36 +190,17 @@ func refusedUpgrade(err error) string {
 // request allocates and waits for the answer.
 func (r *churner) request(s *socket, shard *shard, signer string) error {
 	due := r.clock.now()
-	text := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"nonce_allocate","params":{"signer":%q}}`, firstID, signer)
 	s.conn.SetDeadline(time.Now().Add(drainGrace))
-	if _, err := s.conn.Write(appendFrame(nil, finText, []byte(text))); err != nil {
+	rep, err := s.ask(allocation(signer))
+	switch {
+	case err != nil:
 		return err
+	case rep.failed:
+		shard.refuse(Allocate, due, rep.refusal())
+	default:
+		shard.acknowledge(Allocate, due, r.clock.now(), 1)
 	}
-	for {
-		op, payload, ok := s.next()
-		if !ok {
-			if err := s.read(); err != nil {
-				return err
-			}
-			continue
-		}
-		if op != finText {
-			if err := s.control(op, payload); err != nil {
-				return err
-			}
-			continue
-		}
-		rep, err := parseReply(payload)
-		switch {
-		case err != nil:
-			return err
-		case rep.failed:
-			shard.refuse(Allocate, due, rep.refusal())
-		default:
-			shard.acknowledge(Allocate, due, r.clock.now(), 1)
-		}
-		return nil
-	}
+	return nil
 }
 
 // result sums up once all have left.

@@ -3,7 +3,27 @@ package traffic
 import (
 	"context"
 	"time"
+
+	"noncegate/scripts/loadtest/result"
 )
+
+// seconds tells of each second of a measured time. It belongs to one goroutine.
+type seconds struct {
+	meter *meter
+	clock clock
+	tell  func(result.Second) // nil: nobody is told
+	at    time.Duration       // when the one began that has not ended
+}
+
+// end ends the present second.
+func (s *seconds) end() {
+	now := s.clock.now()
+	second := s.meter.endSecond(s.at, now-s.at)
+	s.at = now
+	if s.tell != nil {
+		s.tell(second)
+	}
+}
 
 // pace calls next for each of the events that come at a rate a second, with its
 // number from 0 and the time of the clock when it is due, and second after each

@@ -46,24 +46,13 @@ type Steady struct {
 
 // Validate returns a *FieldError for the first field that breaks its rule.
 func (s *Steady) Validate() error {
-	for _, rule := range []struct {
-		field  string
-		broken bool
-		text   string
-	}{
-		{"URLs", len(s.URLs) == 0, "must have at least one address"},
+	return validate(s.URLs, []rule{
 		{"Connections", outside(s.Clients, 1, maxConnections), "must be 1 to 1000000"},
 		{"Rate", !(s.Rate > 0 && s.Rate <= 1e6), "must be above 0 and at most 1000000 submissions a second"},
 		{"Patience", s.Patience <= 0, "must be above 0"},
 		{"MaxWaiting", outside(s.MaxWaiting, 1, maxConnections), "must be 1 to 1000000"},
 		{"Signers", outside(s.Signers.Count, 1, maxSigners), "must be 1 to 1000000000"},
-	} {
-		if rule.broken {
-			return &FieldError{rule.field, rule.text}
-		}
-	}
-	l := Load{URLs: s.URLs}
-	return l.validateURLs()
+	})
 }
 
 // Phase is a part of a steady load's time.
@@ -89,16 +78,16 @@ type SteadyLoad struct {
 	meter   *meter
 	clients []*goclient.Client
 	noticed noticed
-	places  chan struct{}
+	slots   chan struct{}
 	phase   atomic.Int32
 
 	ctx      context.Context // of the submissions
-	giveUp   context.CancelFunc
+	cancel   context.CancelFunc
 	pacing   context.Context
 	end      context.CancelFunc
 	sending  sync.WaitGroup
 	underway sync.WaitGroup
-	secondAt time.Duration // of the goroutine that paces
+	seconds  seconds // of the goroutine that paces
 
 	mu      sync.Mutex // guards what follows
 	phases  [phaseCount]*figures
@@ -114,7 +103,7 @@ func (s Steady) Start(ctx context.Context) (*SteadyLoad, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	l := &SteadyLoad{steady: s, meter: newMeter(), clients: make([]*goclient.Client, s.Clients), places: make(chan struct{}, s.MaxWaiting)}
+	l := &SteadyLoad{steady: s, meter: newMeter(), clients: make([]*goclient.Client, s.Clients), slots: make(chan struct{}, s.MaxWaiting)}
 	for i := range l.phases {
 		l.phases[i] = newFigures()
 	}
@@ -122,12 +111,13 @@ func (s Steady) Start(ctx context.Context) (*SteadyLoad, error) {
 		l.close()
 		return nil, err
 	}
-	l.ctx, l.giveUp = context.WithCancel(context.Background())
+	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.pacing, l.end = context.WithCancel(context.Background())
 	l.started = time.Now()
 	l.clock = clock{l.started}
+	l.seconds = seconds{meter: l.meter, clock: l.clock, tell: s.Progress}
 	l.meter.begin.Store(0)
-	l.sending.Go(func() { l.clock.pace(l.pacing, s.Rate, never, l.endSecond, l.submit) })
+	l.sending.Go(func() { l.clock.pace(l.pacing, s.Rate, never, l.seconds.end, l.submit) })
 	return l, nil
 }
 
@@ -162,25 +152,16 @@ func (l *SteadyLoad) Enter(p Phase) { l.phase.Store(int32(p)) }
 // submit begins the k-th submission.
 func (l *SteadyLoad) submit(k int, due time.Duration) {
 	select {
-	case l.places <- struct{}{}:
+	case l.slots <- struct{}{}:
 	default:
 		l.meter.shard(k).leave(due, 1)
 		return
 	}
 	phase := Phase(l.phase.Load())
 	l.underway.Go(func() {
-		defer func() { <-l.places }()
+		defer func() { <-l.slots }()
 		l.run(newSubmission(l, k), due, phase)
 	})
-}
-
-func (l *SteadyLoad) endSecond() {
-	now := l.clock.now()
-	second := l.meter.endSecond(l.secondAt, now-l.secondAt)
-	l.secondAt = now
-	if l.steady.Progress != nil {
-		l.steady.Progress(second)
-	}
 }
 
 // Stop lets no submission begin any more, waits for those under way, asks again
@@ -190,16 +171,16 @@ func (l *SteadyLoad) Stop(ctx context.Context) *result.Run {
 	l.end()
 	l.sending.Wait()
 	measured := l.clock.now()
-	stop := context.AfterFunc(ctx, l.giveUp)
+	stop := context.AfterFunc(ctx, l.cancel)
 	defer stop()
 	l.underway.Wait()
 	l.settle()
-	l.giveUp()
+	l.cancel()
 	l.summary = l.noticed.sum()
 	lost := l.noticed.reasons() // before the clients are closed, as the summary
 	l.summary.Settled = l.settled
 	l.close()
-	l.endSecond()
+	l.seconds.end()
 	res := &result.Run{
 		Started: l.started.UTC(), Targets: l.steady.URLs, Seconds: measured.Seconds(),
 		Opened: int64(len(l.clients)) + l.summary.Opened, Lost: lost,

@@ -2,7 +2,6 @@ package traffic
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -163,7 +162,7 @@ func TestWhatIsDueWhileTooManyWaitIsUnsent(t *testing.T) {
 	s := steady(url)
 	s.MaxWaiting = 2
 	l := startSteady(t, s)
-	until(t, "one had no place", func() bool {
+	until(t, "one had no slot", func() bool {
 		var unsent int64
 		for i := range l.meter.shards {
 			shard := &l.meter.shards[i]
@@ -193,23 +192,12 @@ func TestAGatewayThatHandsANonceOutTwiceIsFoundOut(t *testing.T) {
 }
 
 func TestWrongSteadyLoadsAreRefusedByTheirField(t *testing.T) {
-	for field, change := range map[string]func(*Steady){
-		"URLs":        func(s *Steady) { s.URLs = nil },
-		"Connections": func(s *Steady) { s.Clients = 0 },
-		"Rate":        func(s *Steady) { s.Rate = 0 },
-		"Patience":    func(s *Steady) { s.Patience = 0 },
-		"MaxWaiting":  func(s *Steady) { s.MaxWaiting = 0 },
-		"Signers":     func(s *Steady) { s.Signers.Count = 0 },
-	} {
-		s := steady("ws://127.0.0.1:1/ws")
-		change(&s)
-		_, err := s.Start(t.Context())
-		wrong, ok := errors.AsType[*FieldError](err)
-		if !ok || wrong.Field != field {
-			t.Errorf("%s: %v, want an error that names it", field, err)
-		}
-	}
-	if _, err := steady("ws://127.0.0.1:1/ws").Start(t.Context()); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
-		t.Errorf("unreachable: %v, want an error that names the address", err)
-	}
+	refusedByField(t, steady(nowhere), Steady.Start, map[string][]func(*Steady){
+		"URLs":        {func(s *Steady) { s.URLs = nil }},
+		"Connections": {func(s *Steady) { s.Clients = 0 }},
+		"Rate":        {func(s *Steady) { s.Rate = 0 }},
+		"Patience":    {func(s *Steady) { s.Patience = 0 }},
+		"MaxWaiting":  {func(s *Steady) { s.MaxWaiting = 0 }},
+		"Signers":     {func(s *Steady) { s.Signers.Count = 0 }},
+	})
 }

@@ -45,7 +45,7 @@ type client struct {
 
 	mu       sync.Mutex // guards what follows, and is held to write
 	out      []byte     // the last burst that was sent
-	outPlace int        // of it
+	outSlot  int        // of it
 	requests []request  // by id less firstID; those of a burst are neighbours
 	bursts   []burst
 	free     []int // bursts with nothing unanswered
@@ -68,7 +68,7 @@ func newClient(r *runner, s *socket, i int) *client {
 	return &client{
 		socket: s, number: int64(i), load: &r.load, shard: r.meter.shard(i), clock: r.clock, rng: rng,
 		accounts: newChooser(r.load.Signers, rng), causes: r.causes,
-		holds: holds{most: max(maxHolds, r.load.window()*r.load.Inflight)},
+		holds: holds{limit: max(maxHolds, r.load.window()*r.load.Inflight)},
 		plain: r.load.Verify == nil && r.causes == nil && r.load.Mix.allocatesOnly(),
 	}
 }
@@ -104,7 +104,7 @@ func (c *client) first() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.load.Rate == 0 && !c.stopping {
-		c.send(c.clock.now())
+		c.sendLocked(c.clock.now())
 	}
 }
 
@@ -117,25 +117,25 @@ func (c *client) offer(due time.Duration) bool {
 	case c.ended || c.stopping:
 		return false
 	case c.sent < c.load.window() && c.backlog.empty():
-		c.send(due)
+		c.sendLocked(due)
 	case !c.backlog.push(due):
 		c.shard.leave(due, c.load.Inflight)
 	}
 	return true
 }
 
-// send composes a burst and writes it. The caller holds mu, and there is a place
-// for it. A connection that cannot be written to sends no more, and has ended
-// once its reader has seen why.
-func (c *client) send(due time.Duration) {
-	at := c.place()
+// sendLocked composes a burst, for which there is a slot, and writes it. A
+// connection that cannot be written to sends no more, and has ended once its
+// reader has seen why.
+func (c *client) sendLocked(due time.Duration) {
+	at := c.slotLocked()
 	n := c.load.Inflight
-	if c.plain && len(c.out) > 0 && at == c.outPlace {
-		c.renew(c.requests[at*n : (at+1)*n])
+	if c.plain && len(c.out) > 0 && at == c.outSlot {
+		c.renewLocked(c.requests[at*n : (at+1)*n])
 	} else {
-		c.write(at*n, n)
+		c.writeLocked(at*n, n)
 	}
-	c.outPlace = at
+	c.outSlot = at
 	c.bursts[at] = burst{due: due, left: n}
 	c.sent++
 	if _, err := c.conn.Write(c.out); err != nil {
@@ -144,20 +144,19 @@ func (c *client) send(due time.Duration) {
 	}
 }
 
-// write composes n requests, the first of which is at a place. The caller holds
-// mu.
-func (c *client) write(first, n int) {
+// writeLocked composes n requests from the number first on.
+func (c *client) writeLocked(first, n int) {
 	now := c.clock.now()
 	c.out = c.out[:0]
 	for i := first; i < first+n; i++ {
-		c.compose(&c.requests[i], now)
+		c.composeLocked(&c.requests[i], now)
 		c.out = appendRequest(c.out, firstID+i, &c.requests[i], c.number)
 	}
 }
 
-// renew makes the last burst, which was at the same place, one of other accounts:
-// while it only allocates, nothing else differs. The caller holds mu.
-func (c *client) renew(requests []request) {
+// renewLocked makes the last burst, which was in the same slot, one of other accounts:
+// while it only allocates, nothing else differs.
+func (c *client) renewLocked(requests []request) {
 	size := len(c.out) / len(requests)
 	for i := range requests {
 		r := &requests[i]
@@ -166,8 +165,8 @@ func (c *client) renew(requests []request) {
 	}
 }
 
-// place takes a free burst. The caller holds mu.
-func (c *client) place() int {
+// slotLocked takes a free slot for a burst.
+func (c *client) slotLocked() int {
 	if n := len(c.free); n > 0 {
 		at := c.free[n-1]
 		c.free = c.free[:n-1]
@@ -178,8 +177,8 @@ func (c *client) place() int {
 	return len(c.bursts) - 1
 }
 
-// compose decides what a request asks. The caller holds mu.
-func (c *client) compose(r *request, now time.Duration) {
+// composeLocked decides what a request asks.
+func (c *client) composeLocked(r *request, now time.Duration) {
 	*r = request{open: true}
 	if !c.load.Mix.allocatesOnly() {
 		r.method = c.load.Mix.pick(c.rng)
@@ -196,13 +195,13 @@ func (c *client) compose(r *request, now time.Duration) {
 	}
 	r.account = c.accounts.next()
 	if c.load.Verify != nil && r.method == Allocate {
-		c.sample(r)
+		c.sampleLocked(r)
 	}
 }
 
-// sample gives some of the allocations a request id, or makes them ask again for
-// one. The caller holds mu.
-func (c *client) sample(r *request) {
+// sampleLocked gives some of the allocations a request id, or makes them ask again for
+// one.
+func (c *client) sampleLocked(r *request) {
 	switch n := c.rng.IntN(repeatEvery); {
 	case n == 0:
 		if s := c.load.Verify.Pick(c.rng); s != nil {
@@ -219,21 +218,21 @@ func (c *client) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stopping = true
-	c.forget()
+	c.forgetLocked()
 	if c.sent == 0 && !c.ended {
-		c.close()
+		c.closeLocked()
 	}
 }
 
-// forget counts what waits for its turn as unsent. The caller holds mu.
-func (c *client) forget() {
+// forgetLocked counts what waits for its turn as unsent.
+func (c *client) forgetLocked() {
 	for due, ok := c.backlog.pop(); ok; due, ok = c.backlog.pop() {
 		c.shard.leave(due, c.load.Inflight)
 	}
 }
 
-// close ends the connection in an orderly way. The caller holds mu.
-func (c *client) close() {
+// closeLocked ends the connection in an orderly way.
+func (c *client) closeLocked() {
 	c.ended = true
 	c.goodbye()
 	c.conn.Close()
@@ -257,7 +256,7 @@ func (c *client) end(err error) {
 		c.lost = err
 	}
 	c.ended = true
-	c.forget()
+	c.forgetLocked()
 	for _, b := range c.bursts {
 		if b.left == 0 {
 			continue

@@ -77,12 +77,7 @@ func (e *FieldError) Error() string { return e.Field + " " + e.Rule }
 
 // Validate returns a *FieldError for the first field that breaks its rule.
 func (l *Load) Validate() error {
-	for _, rule := range []struct {
-		field  string
-		broken bool
-		text   string
-	}{
-		{"URLs", len(l.URLs) == 0, "must have at least one address"},
+	return validate(l.URLs, []rule{
 		{"Connections", outside(l.Connections, 1, maxConnections), "must be 1 to 1000000"},
 		{"Inflight", outside(l.Inflight, 1, maxInflight), "must be 1 to 1000"},
 		{"Rate", !(l.Rate >= 0 && l.Rate <= 1e9), "must be 0 (closed loop) to 1000000000 requests a second"},
@@ -95,16 +90,28 @@ func (l *Load) Validate() error {
 		{"Zipf", l.Signers.Zipf != 0 && !(l.Signers.Zipf > 1 && l.Signers.Zipf <= 100), "must be above 1 and at most 100, or 0 for a uniform choice"},
 		{"Subscribers", outside(l.Subscribers, 0, maxConnections), "must be 0 to 1000000"},
 		{"Mix", !l.Mix.valid(), "must be pairs, or have shares that are not negative and a share of allocate above 0"},
-	} {
+	})
+}
+
+// rule is one of a field.
+type rule struct {
+	field  string
+	broken bool
+	text   string
+}
+
+// validate returns a *FieldError for the first rule that is broken, or for the
+// targets.
+func validate(urls []string, rules []rule) error {
+	if len(urls) == 0 {
+		return &FieldError{"URLs", "must have at least one address"}
+	}
+	for _, rule := range rules {
 		if rule.broken {
 			return &FieldError{rule.field, rule.text}
 		}
 	}
-	return l.validateURLs()
-}
-
-func (l *Load) validateURLs() error {
-	for _, text := range l.URLs {
+	for _, text := range urls {
 		u, err := url.Parse(text)
 		if err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Host == "" {
 			return &FieldError{"URLs", fmt.Sprintf("must be like ws://127.0.0.1:8080/ws, and %q is not", text)}
@@ -113,7 +120,7 @@ func (l *Load) validateURLs() error {
 	return nil
 }
 
-func outside(n, least, most int) bool { return n < least || n > most }
+func outside(n, low, high int) bool { return n < low || n > high }
 
 // describe is the load as results repeat it.
 func (l *Load) describe() result.Load {

@@ -1,17 +1,43 @@
 package traffic
 
 import (
+	"context"
 	"errors"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
 	"noncegate/scripts/loadtest/verify"
 )
 
+// nowhere is an address at which nobody is.
+const nowhere = "ws://127.0.0.1:1/ws"
+
+// refusedByField changes what is right in one field at a time, which the error must name.
+// What is right gets as far as the address, which the error names then.
+func refusedByField[T any, R comparable](t *testing.T, right T, start func(T, context.Context) (R, error), wrong map[string][]func(*T)) {
+	t.Helper()
+	for field, changes := range wrong {
+		for i, change := range changes {
+			changed := right
+			change(&changed)
+			var none R
+			started, err := start(changed, t.Context())
+			found, ok := errors.AsType[*FieldError](err)
+			if started != none || !ok || found.Field != field {
+				t.Errorf("%s %d: %v, want an error about it", field, i, err)
+			}
+		}
+	}
+	if _, err := start(right, t.Context()); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
+		t.Errorf("unreachable: %v, want an error that names the address", err)
+	}
+}
+
 func TestAWrongLoadIsRefusedWithItsField(t *testing.T) {
-	for want, changes := range map[string][]func(*Load){
+	refusedByField(t, short(nowhere), Load.Run, map[string][]func(*Load){
 		"URLs": {
 			func(l *Load) { l.URLs = nil },
 			func(l *Load) { l.URLs = []string{"ws://a/ws", "http://b/ws"} },
@@ -29,17 +55,7 @@ func TestAWrongLoadIsRefusedWithItsField(t *testing.T) {
 		"Zipf":        {func(l *Load) { l.Signers.Zipf = 1 }, func(l *Load) { l.Signers.Zipf = math.NaN() }, func(l *Load) { l.Signers.Zipf = -2 }},
 		"Subscribers": {func(l *Load) { l.Subscribers = -1 }},
 		"Mix":         {func(l *Load) { l.Mix = Mix{Status: 1} }, func(l *Load) { l.Mix = Mix{Allocate: 1, Status: -1} }, func(l *Load) { l.Mix = Mix{Allocate: 1, Pairs: true} }, func(l *Load) { l.Mix.Allocate = math.Inf(1) }},
-	} {
-		for i, change := range changes {
-			l := short("ws://127.0.0.1:1/ws")
-			change(&l)
-			r, err := l.Run(t.Context())
-			field, ok := errors.AsType[*FieldError](err)
-			if r != nil || !ok || field.Field != want {
-				t.Errorf("%s %d: %v, want an error about it", want, i, err)
-			}
-		}
-	}
+	})
 }
 
 func TestAMixIsReadAndPickedByItsShares(t *testing.T) {
@@ -124,7 +140,7 @@ func TestABacklogKeepsItsOrderAndItsBound(t *testing.T) {
 }
 
 func TestHoldsAreMarkedOldestFirstAndOnlyWhileTheyLast(t *testing.T) {
-	h := holds{most: maxHolds}
+	h := holds{limit: maxHolds}
 	for i := range maxHolds + 10 {
 		h.push(hold{nonce: int64(i), until: time.Duration(i)})
 	}

@@ -88,7 +88,7 @@ func micros(d time.Duration) int64 {
 	return min(max(d, time.Microsecond), maxLatency).Microseconds()
 }
 
-// figuresLocked are those of a method. The caller holds mu.
+// figuresLocked are those of a method.
 func (s *shard) figuresLocked(m Method) *figures {
 	if s.now[m] == nil {
 		s.now[m] = newFigures()
@@ -180,6 +180,9 @@ func (m *meter) endSecond(at, length time.Duration) result.Second {
 			}
 			sum.Merge(f.latency)
 			m.total[method].add(f)
+			if Method(method) == MarkUsed || Method(method) == MarkRecyclable {
+				second.Marks += f.latency.TotalCount()
+			}
 			for _, n := range f.refused {
 				second.Refused += n
 			}

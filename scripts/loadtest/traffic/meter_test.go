@@ -44,11 +44,12 @@ func TestASecondHasWhatCameInIt(t *testing.T) {
 	m.begin.Store(0)
 	m.shard(0).acknowledge(Allocate, 0, time.Millisecond, 3)
 	m.shard(1).acknowledge(Status, 0, 9*time.Millisecond, 1)
+	m.shard(1).acknowledge(MarkUsed, 0, time.Millisecond, 2)
 	first := m.endSecond(0, time.Second)
 	m.shard(1).refuse(Allocate, 0, "server_busy")
 	m.shard(0).fail(0, 2)
 	second := m.endSecond(time.Second, time.Second/2)
-	if first.Acknowledged != 4 || first.Refused != 0 || first.P50 > 1.1 || first.Max < 8.9 || first.At != 0 {
+	if first.Acknowledged != 6 || first.Marks != 2 || first.Refused != 0 || first.P50 > 1.1 || first.Max < 8.9 || first.At != 0 {
 		t.Errorf("first second %+v", first)
 	}
 	if want := (result.Second{At: 1, Seconds: 0.5, Refused: 1, Failed: 2}); second != want {

@@ -32,38 +32,38 @@ func (c *client) receive() error {
 			}
 			continue
 		}
-		if err := c.answered(payload, now, &t); err != nil {
+		if err := c.answeredLocked(payload, now, &t); err != nil {
 			c.shard.acknowledge(t.method, t.due, now, t.n)
 			return err
 		}
 	}
 	c.shard.acknowledge(t.method, t.due, now, t.n)
-	c.proceed(now)
+	c.proceedLocked(now)
 	return nil
 }
 
-// proceed sends what may leave now that answers have come. The caller holds mu.
-func (c *client) proceed(now time.Duration) {
+// proceedLocked sends what may leave now that answers have come.
+func (c *client) proceedLocked(now time.Duration) {
 	switch {
 	case c.ended:
 	case c.stopping:
 		if c.sent == 0 {
-			c.close()
+			c.closeLocked()
 		}
 	case c.load.Rate == 0:
 		if c.sent == 0 {
-			c.send(now)
+			c.sendLocked(now)
 		}
 	default:
 		for c.sent < c.load.window() && !c.backlog.empty() && !c.ended {
 			due, _ := c.backlog.pop()
-			c.send(due)
+			c.sendLocked(due)
 		}
 	}
 }
 
-// answered settles one request. The caller holds mu.
-func (c *client) answered(payload []byte, now time.Duration, t *tally) error {
+// answeredLocked settles one request.
+func (c *client) answeredLocked(payload []byte, now time.Duration, t *tally) error {
 	rep, err := parseReply(payload)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (c *client) answered(payload []byte, now time.Duration, t *tally) error {
 		return fmt.Errorf("an answer to a request that was not asked")
 	}
 	r, b := &c.requests[i], &c.bursts[i/c.load.Inflight]
-	if err := c.judge(r, &rep, b.due); err != nil {
+	if err := c.judgeLocked(r, &rep, b.due); err != nil {
 		return err
 	}
 	r.open = false
@@ -96,22 +96,22 @@ func (c *client) answered(payload []byte, now time.Duration, t *tally) error {
 	return nil
 }
 
-// judge tells those who want to know what an answer says. An error is an answer
-// that cannot be read. The caller holds mu.
-func (c *client) judge(r *request, rep *reply, due time.Duration) error {
+// judgeLocked tells those who want to know what an answer says. An error is an answer
+// that cannot be read.
+func (c *client) judgeLocked(r *request, rep *reply, due time.Duration) error {
 	switch {
 	case c.plain:
 		return nil
 	case r.repeat:
-		return c.repeated(r, rep)
+		return c.repeatedLocked(r, rep)
 	case rep.failed:
 		return nil
 	}
-	return c.acknowledged(r, rep, due)
+	return c.acknowledgedLocked(r, rep, due)
 }
 
-// acknowledged keeps what a result says. The caller holds mu.
-func (c *client) acknowledged(r *request, rep *reply, due time.Duration) error {
+// acknowledgedLocked keeps what a result says.
+func (c *client) acknowledgedLocked(r *request, rep *reply, due time.Duration) error {
 	switch r.method {
 	case Allocate:
 		a, err := rep.handedOut()
@@ -144,8 +144,8 @@ func (c *client) acknowledged(r *request, rep *reply, due time.Duration) error {
 	return nil
 }
 
-// repeated judges the answer to a repeat, which is not part of the load.
-func (c *client) repeated(r *request, rep *reply) error {
+// repeatedLocked judges the answer to a repeat, which is not part of the load.
+func (c *client) repeatedLocked(r *request, rep *reply) error {
 	if rep.failed {
 		c.load.Verify.RepeatedRefusal(r.sample, rep.refused(), time.Now())
 		return nil

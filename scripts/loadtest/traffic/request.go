@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
@@ -89,6 +90,11 @@ func appendRequest(dst []byte, id int, r *request, connection int64) []byte {
 		dst = append(dst, '"')
 	}
 	return closeText(append(dst, "}}"...), payload)
+}
+
+// allocation is the text of an allocation that is asked for by itself.
+func allocation(signer string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"signer":%q}}`, firstID, wire.MethodAllocate, signer)
 }
 
 // accountAt is where the digits of the account begin in the frame of an allocate.

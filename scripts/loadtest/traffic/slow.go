@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -59,21 +58,12 @@ type Slow struct {
 
 // Validate returns a *FieldError for the first field that breaks its rule.
 func (s *Slow) Validate() error {
-	switch {
-	case outside(s.Clients, 1, maxConnections):
-		return &FieldError{"Clients", "must be 1 to 1000000"}
-	case !s.Behaviour.valid():
-		return &FieldError{"Behaviour", "must be stop, trickle or vanish"}
-	case !(s.Rate > 0 && s.Rate <= 1e9):
-		return &FieldError{"Rate", "must be above 0 and at most 1000000000 requests a second"}
-	case outside(s.Signers.Count, 1, maxSigners):
-		return &FieldError{"Signers", "must be 1 to 1000000000"}
-	}
-	l := Load{URLs: s.URLs}
-	if len(s.URLs) == 0 {
-		return &FieldError{"URLs", "must have at least one address"}
-	}
-	return l.validateURLs()
+	return validate(s.URLs, []rule{
+		{"Clients", outside(s.Clients, 1, maxConnections), "must be 1 to 1000000"},
+		{"Behaviour", !s.Behaviour.valid(), "must be stop, trickle or vanish"},
+		{"Rate", !(s.Rate > 0 && s.Rate <= 1e9), "must be above 0 and at most 1000000000 requests a second"},
+		{"Signers", outside(s.Signers.Count, 1, maxSigners), "must be 1 to 1000000000"},
+	})
 }
 
 // SlowClients are the clients of a Slow. Each has a goroutine, and a second one
@@ -184,16 +174,4 @@ func (g *SlowClients) miss(n int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.missed += n
-}
-
-// pause waits, and returns false once Stop was called.
-func (g *SlowClients) pause(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-g.ctx.Done():
-		return false
-	}
 }

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"time"
+
+	"noncegate/scripts/loadtest/wait"
 )
 
 const (
@@ -102,12 +104,12 @@ func (c *slowClient) live(s *socket) {
 			}
 			return
 		}
-		wait := time.Duration(0)
+		pause := time.Duration(0)
 		if !errors.Is(why, errVanish) {
 			c.group.ended(why)
-			wait = c.spread(comeBackAfter)
+			pause = c.spread(comeBackAfter)
 		}
-		s = c.comeBack(wait)
+		s = c.comeBack(pause)
 	}
 }
 
@@ -118,8 +120,8 @@ func (c *slowClient) spread(d time.Duration) time.Duration {
 
 // comeBack opens the next connection, however long it takes; nil once Stop was
 // called.
-func (c *slowClient) comeBack(wait time.Duration) *socket {
-	for c.group.pause(wait) {
+func (c *slowClient) comeBack(after time.Duration) *socket {
+	for wait.For(c.group.ctx, after) == nil {
 		s, err := c.group.open(c.group.ctx, c.number)
 		if err == nil {
 			c.group.reconnected()
@@ -128,7 +130,7 @@ func (c *slowClient) comeBack(wait time.Duration) *socket {
 		if !c.group.stopped() {
 			c.group.refused(err)
 		}
-		wait = c.spread(comeBackAfter)
+		after = c.spread(comeBackAfter)
 	}
 	return nil
 }
@@ -187,7 +189,7 @@ func (c *slowClient) misbehave(s *socket) error {
 func (c *slowClient) subscribe(s *socket) error {
 	timer := time.AfterFunc(dialTimeout, func() { s.conn.Close() })
 	defer timer.Stop()
-	return (&subscriber{socket: s}).ask()
+	return s.subscribe()
 }
 
 // send allocates at the client's share of the rate. It returns nil when over is
@@ -222,9 +224,7 @@ func (c *slowClient) send(s *socket, over <-chan struct{}) error {
 
 func (c *slowClient) request(out []byte) []byte {
 	signers := c.group.slow.Signers
-	text := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"nonce_allocate","params":{"signer":%q}}`,
-		firstID, signers.Name(c.rng.IntN(signers.Count)))
-	return appendFrame(out, finText, []byte(text))
+	return appendFrame(out, finText, []byte(allocation(signers.Name(c.rng.IntN(signers.Count)))))
 }
 
 // receive reads as the behaviour says until quit is closed or the connection
@@ -276,24 +276,6 @@ func (c *slowClient) take(s *socket, n int) error {
 		}
 	}
 	return nil
-}
-
-// readAtMost is read with a bound.
-func (s *socket) readAtMost(n int) error {
-	s.end = copy(s.in, s.in[s.used:s.end])
-	s.used = 0
-	for len(s.in)-s.end < n {
-		if len(s.in) >= maxReadBytes {
-			return fmt.Errorf("a frame of more than %d bytes", maxReadBytes)
-		}
-		s.in = append(s.in, make([]byte, len(s.in))...)
-	}
-	got, err := s.conn.Read(s.in[s.end : s.end+n])
-	s.end += got
-	if got > 0 {
-		return nil
-	}
-	return err
 }
 
 // leftOver reads what the client did not, for a moment, and returns the close

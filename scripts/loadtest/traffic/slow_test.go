@@ -196,23 +196,12 @@ func TestSlowClientsHarmNobody(t *testing.T) {
 }
 
 func TestWrongSlowClientsAreRefusedByTheirField(t *testing.T) {
-	right := Slow{URLs: []string{"ws://127.0.0.1:1/ws"}, Clients: 1, Behaviour: Trickle, Rate: 1, Signers: Signers{Count: 1}}
-	for field, change := range map[string]func(*Slow){
-		"URLs":      func(s *Slow) { s.URLs = nil },
-		"Clients":   func(s *Slow) { s.Clients = 0 },
-		"Behaviour": func(s *Slow) { s.Behaviour = "sulk" },
-		"Rate":      func(s *Slow) { s.Rate = 0 },
-		"Signers":   func(s *Slow) { s.Signers.Count = 0 },
-	} {
-		s := right
-		change(&s)
-		_, err := s.Start(t.Context())
-		wrong, ok := errors.AsType[*FieldError](err)
-		if !ok || wrong.Field != field {
-			t.Errorf("%s: %v, want an error that names it", field, err)
-		}
-	}
-	if _, err := right.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
-		t.Errorf("unreachable: %v, want an error that names the address", err)
-	}
+	right := Slow{URLs: []string{nowhere}, Clients: 1, Behaviour: Trickle, Rate: 1, Signers: Signers{Count: 1}}
+	refusedByField(t, right, Slow.Start, map[string][]func(*Slow){
+		"URLs":      {func(s *Slow) { s.URLs = nil }},
+		"Clients":   {func(s *Slow) { s.Clients = 0 }},
+		"Behaviour": {func(s *Slow) { s.Behaviour = "sulk" }},
+		"Rate":      {func(s *Slow) { s.Rate = 0 }},
+		"Signers":   {func(s *Slow) { s.Signers.Count = 0 }},
+	})
 }

@@ -57,7 +57,10 @@ func dial(ctx context.Context, url string, in access.Access, burst int) (*socket
 const defaultSendBuffer = 16 << 10
 
 // read makes one read call. What next returned before is gone.
-func (s *socket) read() error {
+func (s *socket) read() error { return s.readAtMost(maxReadBytes) }
+
+// readAtMost is read with a bound.
+func (s *socket) readAtMost(n int) error {
 	s.end = copy(s.in, s.in[s.used:s.end])
 	s.used = 0
 	if s.end == len(s.in) {
@@ -66,12 +69,35 @@ func (s *socket) read() error {
 		}
 		s.in = append(s.in, make([]byte, len(s.in))...)
 	}
-	n, err := s.conn.Read(s.in[s.end:])
-	s.end += n
-	if n > 0 {
+	got, err := s.conn.Read(s.in[s.end:min(len(s.in), s.end+n)])
+	s.end += got
+	if got > 0 {
 		return nil
 	}
 	return err
+}
+
+// ask sends a request by itself and waits for the answer, which is valid until
+// read. Nothing but control frames may come before.
+func (s *socket) ask(request string) (reply, error) {
+	if _, err := s.conn.Write(appendFrame(nil, finText, []byte(request))); err != nil {
+		return reply{}, err
+	}
+	for {
+		op, payload, ok := s.next()
+		switch {
+		case !ok:
+			if err := s.read(); err != nil {
+				return reply{}, err
+			}
+		case op == finText:
+			return parseReply(payload)
+		default:
+			if err := s.control(op, payload); err != nil {
+				return reply{}, err
+			}
+		}
+	}
 }
 
 // next returns the next frame that was read as a whole. It is valid until read.

@@ -31,7 +31,7 @@ func subscribe(ctx context.Context, r *runner, url string, i int) (*subscriber, 
 	stop := context.AfterFunc(ctx, func() { s.conn.SetDeadline(time.Now()) })
 	defer stop()
 	s.conn.SetDeadline(time.Now().Add(dialTimeout))
-	if err := sub.ask(); err != nil {
+	if err := sub.subscribe(); err != nil {
 		s.conn.Close()
 		return nil, fmt.Errorf("subscribe at %s: %w", url, err)
 	}
@@ -41,32 +41,13 @@ func subscribe(ctx context.Context, r *runner, url string, i int) (*subscriber, 
 	return sub, nil
 }
 
-// ask subscribes and waits for the answer, which comes before the first event.
-func (s *subscriber) ask() error {
-	text := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":[%q]}`, firstID, wire.MethodSubscribe, wire.TopicEvents)
-	if _, err := s.conn.Write(appendFrame(nil, finText, []byte(text))); err != nil {
-		return err
+// subscribe asks for all events. The answer comes before the first of them.
+func (s *socket) subscribe() error {
+	rep, err := s.ask(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":[%q]}`, firstID, wire.MethodSubscribe, wire.TopicEvents))
+	if err == nil && rep.failed {
+		err = rep.refused()
 	}
-	for {
-		op, payload, ok := s.next()
-		if !ok {
-			if err := s.read(); err != nil {
-				return err
-			}
-			continue
-		}
-		if op != finText {
-			if err := s.control(op, payload); err != nil {
-				return err
-			}
-			continue
-		}
-		rep, err := parseReply(payload)
-		if err == nil && rep.failed {
-			err = rep.refused()
-		}
-		return err
-	}
+	return err
 }
 
 // loop reads until the connection ends.

@@ -74,10 +74,10 @@ func TestABurstThatIsRenewedDiffersByItsAccountsOnly(t *testing.T) {
 	l := Load{Inflight: 3, Signers: Signers{Base: 1 << 40, Count: 1_000_000}}
 	r := &runner{load: l, meter: newMeter()}
 	c := newClient(r, &socket{conn: &sink{}}, 0)
-	c.send(0)
+	c.sendLocked(0)
 	c.requests[0].open, c.requests[1].open, c.requests[2].open = false, false, false
 	c.free = append(c.free, 0)
-	c.send(0)
+	c.sendLocked(0)
 	var want []byte
 	for i := range c.requests {
 		want = appendRequest(want, firstID+i, &c.requests[i], 0)

@@ -14,7 +14,6 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/ethereum/go-ethereum/rpc"
 
@@ -144,45 +143,4 @@ func (a *Anvil) Mine(n int) {
 func (a *Anvil) Reorg(depth int) {
 	a.t.Helper()
 	a.must("anvil_reorg", a.Call(new(any), "anvil_reorg", depth, []any{}))
-}
-
-// SetNonce sets an account's count, up or down.
-func (a *Anvil) SetNonce(account common.Address, nonce uint64) {
-	a.t.Helper()
-	a.must("anvil_setNonce", a.Call(new(any), "anvil_setNonce", account, hexutil.EncodeUint64(nonce)))
-}
-
-// DropTransaction takes a transaction out of the pool.
-func (a *Anvil) DropTransaction(hash common.Hash) {
-	a.t.Helper()
-	var dropped *common.Hash
-	a.must("anvil_dropTransaction", a.Call(&dropped, "anvil_dropTransaction", hash))
-	if dropped == nil {
-		a.t.Fatalf("anvil has no transaction %v to drop", hash)
-	}
-}
-
-// Automine says whether each transaction is mined in a block of its own when it comes,
-// which is so at the start unless an argument says otherwise.
-func (a *Anvil) Automine(on bool) {
-	a.t.Helper()
-	a.must("evm_setAutomine", a.Call(new(any), "evm_setAutomine", on))
-}
-
-// Snapshot remembers the state of the chain for Revert.
-func (a *Anvil) Snapshot() string {
-	a.t.Helper()
-	var id string
-	a.must("evm_snapshot", a.Call(&id, "evm_snapshot"))
-	return id
-}
-
-// Revert goes back to a state, once.
-func (a *Anvil) Revert(id string) {
-	a.t.Helper()
-	var done bool
-	a.must("evm_revert", a.Call(&done, "evm_revert", id))
-	if !done {
-		a.t.Fatalf("anvil did not go back to %s", id)
-	}
 }

@@ -28,28 +28,18 @@ func TestAnvilMinesByItselfOrWhenTold(t *testing.T) {
 		t.Errorf("the receipt is %+v", r)
 	}
 
-	a.Automine(false)
-	second, gapped := send(t, a.Node, payer, Payment{Nonce: 1}), send(t, a.Node, payer, Payment{Nonce: 3})
-	wantNonces(t, a.Node, payer, 1, 2)
 	before, _ := a.Head()
 	a.Mine(3)
 	if number, _ := a.Head(); number != before+3 {
 		t.Errorf("block %d after %d and 3", number, before)
 	}
-	wantWhere(t, a.Node, second, Mined)
-	wantWhere(t, a.Node, gapped, InPool)
-	wantNonces(t, a.Node, payer, 2, 2)
-
-	dropped := send(t, a.Node, payer, Payment{Nonce: 2})
-	a.DropTransaction(dropped.Hash())
-	wantWhere(t, a.Node, dropped, Nowhere)
-
-	a.SetNonce(payer.Address, 9)
-	wantNonces(t, a.Node, payer, 9, 9)
 }
 
 func TestAReorgOfAnvilLosesTransactions(t *testing.T) {
-	a := StartAnvil(t, "--no-mining")
+	a := StartAnvil(t, "--no-mining", "--chain-id", "5")
+	if a.ChainID().Uint64() != 5 {
+		t.Errorf("chain %v, want that of the arguments", a.ChainID())
+	}
 	payer := a.Accounts[0]
 	a.Mine(2)
 	tx := send(t, a.Node, payer, Payment{})
@@ -64,22 +54,6 @@ func TestAReorgOfAnvilLosesTransactions(t *testing.T) {
 	wantWhere(t, a.Node, tx, Nowhere)
 	a.Mine(1)
 	wantNonces(t, a.Node, payer, 0, 0)
-}
-
-func TestAnvilGoesBackToASnapshot(t *testing.T) {
-	a := StartAnvil(t, "--no-mining", "--chain-id", "5")
-	if a.ChainID().Uint64() != 5 {
-		t.Errorf("chain %v, want that of the arguments", a.ChainID())
-	}
-	id := a.Snapshot()
-	number, hash := a.Head()
-	send(t, a.Node, a.Accounts[0], Payment{})
-	a.Mine(2)
-	a.Revert(id)
-	if got, head := a.Head(); got != number || head != hash {
-		t.Errorf("the head is block %d %v, want %d %v", got, head, number, hash)
-	}
-	wantNonces(t, a.Node, a.Accounts[0], 0, 0)
 }
 
 func TestTwoEpochsBelowTheHeadOfAnvilAreFinalized(t *testing.T) {

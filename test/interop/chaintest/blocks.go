@@ -14,14 +14,14 @@ import (
 // Commit mines one block of what the pool can mine and makes it the head.
 func (s *Sim) Commit() common.Hash {
 	s.t.Helper()
-	return s.extend(nil, false)
+	return s.extend(false)
 }
 
 // CommitEmpty mines one block without transactions and makes it the head; the pool keeps
 // what it has.
 func (s *Sim) CommitEmpty() common.Hash {
 	s.t.Helper()
-	return s.extend(nil, true)
+	return s.extend(true)
 }
 
 // CommitN mines n empty blocks, one after the other, each of which is the head for a
@@ -35,37 +35,12 @@ func (s *Sim) CommitN(n int) common.Hash {
 	return head
 }
 
-// CommitThese mines one block of these transactions, which must be valid in this order
-// and need not be in the pool, and makes it the head: what came to the block's builder on
-// a way that this node does not see.
-func (s *Sim) CommitThese(txs ...*types.Transaction) common.Hash {
-	s.t.Helper()
-	return s.extend(txs, len(txs) == 0)
-}
-
-// AdjustTime mines an empty block that is by d (whole seconds, 1 at least) later than its
-// parent, and has the blocks after it follow that clock.
-func (s *Sim) AdjustTime(d time.Duration) common.Hash {
-	s.t.Helper()
-	if d < time.Second {
-		s.t.Fatalf("AdjustTime(%v): the clock of a chain moves by a second at least", d)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	head := s.eth.BlockChain().CurrentBlock()
-	at := head.Time + uint64(d/time.Second)
-	s.ahead = time.Until(time.Unix(int64(at), 0))
-	block := s.build(head, nil, true, at)
-	s.setHead(block)
-	return block.Hash()
-}
-
-func (s *Sim) extend(txs []*types.Transaction, empty bool) common.Hash {
+func (s *Sim) extend(empty bool) common.Hash {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.Settle()
-	block := s.mine(s.eth.BlockChain().CurrentBlock(), txs, empty)
+	block := s.mine(s.eth.BlockChain().CurrentBlock(), empty)
 	s.setHead(block)
 	return block.Hash()
 }
@@ -98,7 +73,7 @@ func (s *Sim) Reorg(depth int, keepTxs bool) common.Hash {
 	defer s.mu.Unlock()
 	base, replaced := s.below(depth)
 	for range depth + 1 {
-		base = s.mine(base, nil, true).Header()
+		base = s.mine(base, true).Header()
 	}
 	tip, err := s.header(base.Hash())
 	s.must("reorg", err)
@@ -129,19 +104,14 @@ func (s *Sim) below(depth int) (*types.Header, []common.Hash) {
 }
 
 // mine builds a block on parent and stores it without making it the head.
-func (s *Sim) mine(parent *types.Header, txs []*types.Transaction, empty bool) *types.Block {
-	s.t.Helper()
-	return s.build(parent, txs, empty, max(parent.Time+1, uint64(time.Now().Add(s.ahead).Unix())))
-}
-
-func (s *Sim) build(parent *types.Header, txs []*types.Transaction, empty bool, at uint64) *types.Block {
+func (s *Sim) mine(parent *types.Header, empty bool) *types.Block {
 	s.t.Helper()
 	s.built++
 	args := &miner.BuildPayloadArgs{
-		Parent: parent.Hash(), Timestamp: at, Withdrawals: types.Withdrawals{}, BeaconRoot: &common.Hash{},
+		Parent: parent.Hash(), Timestamp: max(parent.Time+1, uint64(time.Now().Unix())), Withdrawals: types.Withdrawals{}, BeaconRoot: &common.Hash{},
 		Random: common.BytesToHash(binary.BigEndian.AppendUint64(nil, s.built)), // no two blocks are alike
 	}
-	block, _, err := s.eth.Miner().BuildTestingPayload(args, txs, empty, nil)
+	block, _, err := s.eth.Miner().BuildTestingPayload(args, nil, empty, nil)
 	s.must("build a block", err)
 	_, err = s.eth.BlockChain().InsertBlockWithoutSetHead(s.t.Context(), block, false)
 	s.must(fmt.Sprintf("take in block %v", block.Number()), err)
@@ -179,15 +149,6 @@ func (s *Sim) finalize(number uint64) {
 	}
 	s.eth.BlockChain().SetFinalized(header)
 	s.eth.BlockChain().SetSafe(header)
-}
-
-// Unfinalize has the node know of no finalized and no safe block, as a node does whose
-// consensus client has just started: it answers that there is no such block.
-func (s *Sim) Unfinalize() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.eth.BlockChain().SetFinalized(nil)
-	s.eth.BlockChain().SetSafe(nil)
 }
 
 // Rollback empties the pool.

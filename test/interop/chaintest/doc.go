@@ -5,13 +5,12 @@
 // process of its own, for what it does otherwise: blocks that come by themselves, and a
 // reorg after which transactions are nowhere. Both answer over HTTP and WebSocket on ports
 // of the loopback address, both give the same accounts ether, and both embed a [Node],
-// which asks them and signs. A [Proxy] stands in front of one and delays, holds, loses,
-// falsifies and counts calls by rules that a test sets while it runs, or has the node lag.
+// which asks them and signs. A [Proxy] stands in front of one and delays, loses, falsifies
+// and counts calls by rules that a test sets while it runs, or has the node lag.
 //
 // Promises: a chain changes by the test's calls alone (but for Anvil's automatic mining),
-// and when a method of Sim returns the pool has followed. What a Proxy's rule holds is held
-// until the rule ends, and a test waits for a call to be there ([Rule.Await]), not for
-// time to pass. Everything ends with the test; an Anvil also with the process that started
+// and when a method of Sim returns the pool has followed. A test waits for a call to meet a
+// rule ([Rule.Await]), not for time to pass. Everything ends with the test; an Anvil also with the process that started
 // it, however that ends. go-ethereum logs nothing unless somebody sets its logger.
 //
 // Not promised: gossip (a node here has no peers, and what is sent to one is not with

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -68,9 +69,6 @@ func (p *Proxy) parse(message []byte) (*exchange, error) {
 		if j.rule != nil && j.rule.fault.replace != nil {
 			j.local = j.rule.fault.replace(j)
 		}
-		if j.rule != nil && j.rule.fault.edit != nil {
-			j.edits = append(j.edits, j.rule.fault.edit)
-		}
 		ex.jobs = append(ex.jobs, j)
 	}
 	p.mu.Lock()
@@ -87,33 +85,15 @@ func (p *Proxy) parse(message []byte) (*exchange, error) {
 	return ex, nil
 }
 
-// waits reports whether a call of the exchange is held or delayed there.
-func (ex *exchange) waits(at hold) bool {
-	for _, j := range ex.jobs {
-		if j.rule != nil && (j.rule.fault.hold == at || at == holdRequest && j.rule.fault.delay > 0) {
-			return true
-		}
-	}
-	return false
+// delayed reports whether a call of the exchange is delayed.
+func (ex *exchange) delayed() bool {
+	return slices.ContainsFunc(ex.jobs, func(j *job) bool { return j.rule != nil && j.rule.fault.delay > 0 })
 }
 
-// wait returns once nothing holds the exchange there any more, or false when the proxy
-// is closed.
-func (ex *exchange) wait(ctx context.Context, at hold) bool {
+// wait returns once nothing delays the exchange any more, or false when the proxy is closed.
+func (ex *exchange) wait(ctx context.Context) bool {
 	for _, j := range ex.jobs {
-		if j.rule == nil {
-			continue
-		}
-		if at == holdRequest && j.rule.fault.delay > 0 && !pause(ctx, j.rule.fault.delay) {
-			return false
-		}
-		if j.rule.fault.hold != at {
-			continue
-		}
-		j.rule.meet()
-		select {
-		case <-j.rule.ended:
-		case <-ctx.Done():
+		if j.rule != nil && j.rule.fault.delay > 0 && !pause(ctx, j.rule.fault.delay) {
 			return false
 		}
 	}
@@ -201,7 +181,7 @@ func (ex *exchange) assemble(answers map[uint64]*answer) *outcome {
 		if a == nil {
 			a = answers[j.sent]
 		}
-		if j.rule != nil && j.rule.fault.hold == noHold {
+		if j.rule != nil {
 			j.rule.meet()
 		}
 		if a == nil || j.id == nil {
@@ -222,8 +202,7 @@ func (ex *exchange) assemble(answers map[uint64]*answer) *outcome {
 	return asBody(out[0])
 }
 
-// asBody is v as an answer. An Edit may have made something that is not JSON: then the
-// answer is none either.
+// asBody is v as an answer.
 func asBody(v any) *outcome {
 	body, err := json.Marshal(v)
 	if err != nil {

@@ -21,31 +21,15 @@ const (
 type Fault struct {
 	name    string
 	local   bool // not forwarded
-	hold    hold
 	delay   time.Duration
-	whole   *outcome // in place of the whole message's answer
-	edit    func(j *job, a *answer)
+	whole   *outcome             // in place of the whole message's answer
 	replace func(j *job) *answer // in place of forwarding this call
 }
-
-// hold is where a call waits until its rule ends.
-type hold int
-
-const (
-	noHold hold = iota
-	holdRequest
-	holdAnswer
-)
 
 // String is the fault's name.
 func (f Fault) String() string { return f.name }
 
 var (
-	// HoldRequest keeps a call from the node until the rule ends, and forwards it then,
-	// also when its client has gone away meanwhile: a request that arrives late.
-	HoldRequest = Fault{name: "hold request", hold: holdRequest}
-	// HoldAnswer forwards a call and keeps the answer until the rule ends.
-	HoldAnswer = Fault{name: "hold answer", hold: holdAnswer}
 	// Lost neither forwards a call nor answers it.
 	Lost = Fault{name: "lost", local: true, whole: &outcome{kind: silent}}
 	// NoAnswer forwards a call and never answers it: sent, and nobody was told.
@@ -59,15 +43,12 @@ var (
 	NotJSON = Fault{name: "not JSON", local: true, whole: &outcome{kind: raw, body: []byte("<html><body>Bad gateway</body></html>")}}
 	// Endless answers with a result that never ends, and does not forward.
 	Endless = Fault{name: "endless", local: true, whole: &outcome{kind: stream, bytes: -1}}
-	// WrongID forwards a call and gives its answer the id of another.
-	WrongID = Fault{name: "wrong id", edit: func(_ *job, a *answer) { a.ID = json.RawMessage(`987654321`) }}
 	// RateLimited is the JSON-RPC error of a provider whose limit is exceeded; the HTTP
 	// form is Status(429).
 	RateLimited = RPCError(-32005, "daily request count exceeded, request rate limited")
 )
 
-// Delay forwards a call after a time, on the real clock. It is for loads that go on for
-// long; a test that waits for something holds and releases.
+// Delay forwards a call after a time, on the real clock.
 func Delay(d time.Duration) Fault { return Fault{name: "delay " + d.String(), delay: d} }
 
 // Status answers with an HTTP status and does not forward. On an open WebSocket there is
@@ -108,16 +89,6 @@ func Result(v any) Fault {
 	return Fault{name: "result", replace: func(j *job) *answer { return &answer{ID: j.id, Result: text} }}
 }
 
-// Edit forwards a call and answers with what change makes of its params and result, which
-// may be called from several goroutines. An error of the node is passed on as it is.
-func Edit(change func(params, result json.RawMessage) json.RawMessage) Fault {
-	return Fault{name: "edit", edit: func(j *job, a *answer) {
-		if a.Error == nil {
-			a.Result = change(j.params, a.Result)
-		}
-	}}
-}
-
 // kind is what a client gets in place of the node's answer.
 type kind int
 
@@ -140,36 +111,25 @@ type outcome struct {
 // When restricts a Rule.
 type When func(*Rule)
 
-// Times has the rule be met by so many calls only. Those it holds stay held until End.
-func Times(n int) When { return func(r *Rule) { r.times = n } }
-
-// Skip lets so many calls pass that the rule would be met by.
-func Skip(n int) When { return func(r *Rule) { r.skip = n } }
-
 // If has the rule met only by calls with such params. The function must not call the
 // Proxy.
-func If(fits func(params json.RawMessage) bool) When { return func(r *Rule) { r.fits = fits } }
+func If(fits func(params json.RawMessage) bool) When { return func(r *Rule) { r.when = fits } }
 
 // Rule is a fault in force. Its methods may be called from any goroutine.
 type Rule struct {
 	p      *Proxy
 	method string
 	fault  Fault
-	times  int // 0: any number
-	fits   func(json.RawMessage) bool
-	ended  chan struct{} // closed by End: what is held goes on
+	when   func(json.RawMessage) bool // nil: always
 
 	// Guarded by p.mu.
-	skip    int // so many more calls pass
-	isEnded bool
-	matched int
-	met     int
+	met int
 }
 
 // On has calls of a method (or Upgrade, or All) meet a fault from now on. Where several
 // rules fit, the newest is met, and one alone.
 func (p *Proxy) On(method string, fault Fault, when ...When) *Rule {
-	r := &Rule{p: p, method: method, fault: fault, ended: make(chan struct{})}
+	r := &Rule{p: p, method: method, fault: fault}
 	for _, w := range when {
 		w(r)
 	}
@@ -189,20 +149,15 @@ func (p *Proxy) Clear() {
 	}
 }
 
-// End has no further call meet the rule, and lets those go on that it holds. It may be
-// called twice.
+// End has no further call meet the rule. It may be called twice.
 func (r *Rule) End() {
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
-	if !r.isEnded {
-		r.isEnded = true
-		close(r.ended)
-		r.p.rules = slices.DeleteFunc(r.p.rules, func(other *Rule) bool { return other == r })
-	}
+	r.p.rules = slices.DeleteFunc(r.p.rules, func(other *Rule) bool { return other == r })
 }
 
-// Met is how many calls have met the rule. One that is held has when it is held; one that
-// is forwarded first has when the node has answered it.
+// Met is how many calls have met the rule. One that is forwarded has when the node has
+// answered it.
 func (r *Rule) Met() int {
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
@@ -230,21 +185,15 @@ func (p *Proxy) match(method string, params json.RawMessage) *Rule {
 	p.requests[method]++
 	for i := len(p.rules) - 1; i >= 0; i-- {
 		r := p.rules[i]
-		if !r.fitsLocked(method, params) {
-			continue
+		if r.fitsLocked(method, params) {
+			return r
 		}
-		if r.skip > 0 {
-			r.skip--
-			continue
-		}
-		r.matched++
-		return r
 	}
 	return nil
 }
 
 func (r *Rule) fitsLocked(method string, params json.RawMessage) bool {
-	if r.times > 0 && r.matched >= r.times || r.fits != nil && !r.fits(params) {
+	if r.when != nil && !r.when(params) {
 		return false
 	}
 	return r.method == method || r.method == All && method != Upgrade

@@ -86,15 +86,6 @@ func TestANodeThatLagsKnowsNothingNewer(t *testing.T) {
 
 func second[V any](_ V, err error) error { return err }
 
-func TestALaggingNodeWithoutFinality(t *testing.T) {
-	s, p := behind(t)
-	s.Unfinalize()
-	p.Lag(0)
-	if _, err := dial(t, p.URL()).HeaderByNumber(t.Context(), big.NewInt(int64(rpc.FinalizedBlockNumber))); err == nil {
-		t.Error("it says what is finalized")
-	}
-}
-
 func TestALaggingNodeAnnouncesItsHeadsWhenItCatchesUp(t *testing.T) {
 	s, p := behind(t)
 	client := dial(t, p.WS())

@@ -28,7 +28,7 @@ type Endpoint interface {
 //
 // It reads every call and writes it, and every answer, anew; what is not JSON-RPC it
 // refuses itself. A Proxy owns the goroutines of its connections and one for each message
-// that is held; Close ends them all and waits.
+// that is delayed; Close ends them all and waits.
 type Proxy struct {
 	t      T
 	target Endpoint
@@ -277,7 +277,7 @@ func (p *Proxy) servePost(w http.ResponseWriter, r *http.Request) {
 		p.writeHTTP(w, r, refusal(err))
 		return
 	}
-	if !ex.wait(p.ctx, holdRequest) {
+	if !ex.wait(p.ctx) {
 		panic(http.ErrAbortHandler)
 	}
 	out, local := ex.local()
@@ -304,9 +304,6 @@ func (p *Proxy) forwardPost(ex *exchange) *outcome {
 		if answers, err = readAnswers(text); err != nil {
 			return &outcome{kind: status, status: http.StatusBadGateway, body: []byte(err.Error())}
 		}
-	}
-	if !ex.wait(p.ctx, holdAnswer) {
-		return &outcome{kind: closed}
 	}
 	return ex.after(answers)
 }

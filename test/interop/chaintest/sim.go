@@ -32,11 +32,6 @@ type SimConfig struct {
 	// changes nothing. AccountSlots and AccountQueue bound what one account may have in
 	// the pool that can be mined next, and that cannot.
 	TxPool func(*legacypool.Config)
-	// Locals has the node answer success for transactions that its pool refused for the
-	// time being, remember them, and offer them to the pool again 10 seconds after the
-	// start and each minute: what geth does unless it is told not to. Without it a
-	// refusal is answered as such, and what a test drops stays dropped.
-	Locals bool
 	// FinalLag has the block so many below the head finalized at every new head. With 0
 	// only Finalize moves finality.
 	FinalLag uint64
@@ -65,7 +60,6 @@ type Sim struct {
 
 	mu    sync.Mutex // held while the chain is changed
 	built uint64     // blocks; makes each of them another
-	ahead time.Duration
 }
 
 // StartSim starts a chain of its own, which ends with the test.
@@ -144,7 +138,9 @@ func ethConfig(config SimConfig, accounts []Account) *ethconfig.Config {
 	c.TrieCleanCache, c.TrieDirtyCache, c.SnapshotCache, c.DatabaseCache = 16, 16, 0, 16
 	c.Miner.Recommit = time.Minute // however slow the machine, a block has all that fits
 	c.TxPool.Journal = ""
-	c.TxPool.NoLocals = !config.Locals
+	// A refusal is answered as such, and what a test drops stays dropped: geth would else answer
+	// success, and offer it to the pool again each minute.
+	c.TxPool.NoLocals = true
 	if config.TxPool != nil {
 		config.TxPool(&c.TxPool)
 	}

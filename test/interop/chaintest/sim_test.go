@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/core/txpool/legacypool"
@@ -162,27 +161,6 @@ func wrongChain(s *Sim, a Account) *types.Transaction {
 	return other.Sign(a, Payment{Nonce: 1})
 }
 
-func TestLocalsHideARefusal(t *testing.T) {
-	full := func(c *legacypool.Config) { c.GlobalSlots, c.GlobalQueue, c.AccountSlots, c.AccountQueue = 1, 1, 1, 1 }
-	for _, locals := range []bool{false, true} {
-		s := StartSim(t, SimConfig{TxPool: full, Locals: locals})
-		refused := 0
-		lost := 0
-		for _, a := range s.Accounts[:8] {
-			tx := s.Sign(a, Payment{})
-			if err := s.Send(tx); err != nil {
-				refused++
-			} else if s.Where(tx.Hash()) == Nowhere {
-				lost++
-			}
-		}
-		t.Logf("locals %v: %d refused, %d lost", locals, refused, lost)
-		if (refused > 0) == locals || (lost > 0) != locals {
-			t.Errorf("locals %v: %d refused and %d taken that are nowhere", locals, refused, lost)
-		}
-	}
-}
-
 func TestAnotherBranchBecomesCanonical(t *testing.T) {
 	for _, keep := range []bool{true, false} {
 		s := StartSim(t, SimConfig{})
@@ -330,10 +308,6 @@ func TestFinalityMovesWhenTheTestSaysSo(t *testing.T) {
 			t.Errorf("finalized is %d %v, want %d", got, hash, number)
 		}
 	}
-	s.Unfinalize()
-	if err := s.Call(new(any), "eth_getBlockByNumber", "finalized", false); err == nil {
-		t.Error("a node without finality answers what is finalized")
-	}
 	lagging := StartSim(t, SimConfig{FinalLag: 4})
 	lagging.CommitN(9)
 	head, _ := lagging.Head()
@@ -365,7 +339,7 @@ func TestAnAuthorizationMovesANonceWithoutATransaction(t *testing.T) {
 	}
 }
 
-func TestABlobIsMined(t *testing.T) {
+func TestLongABlobIsMined(t *testing.T) {
 	s := StartSim(t, SimConfig{})
 	a := s.Accounts[0]
 	tx := s.SignBlob(a, Payment{})
@@ -377,32 +351,4 @@ func TestABlobIsMined(t *testing.T) {
 	}
 	s.Commit()
 	wantWhere(t, s.Node, tx, Mined)
-}
-
-func TestTheSameKeyElsewhere(t *testing.T) {
-	s := StartSim(t, SimConfig{})
-	a := s.Accounts[0]
-	mine, theirs := send(t, s.Node, a, Payment{}), s.Sign(a, Payment{Value: big.NewInt(77)})
-	s.CommitThese(theirs)
-	wantNonces(t, s.Node, a, 1, 1)
-	wantWhere(t, s.Node, mine, Nowhere)
-	wantWhere(t, s.Node, theirs, Mined)
-}
-
-func TestTheClockOfAChain(t *testing.T) {
-	s := StartSim(t, SimConfig{})
-	at := func(hash common.Hash) time.Time {
-		header, err := s.Node.eth.HeaderByHash(t.Context(), hash)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return time.Unix(int64(header.Time), 0)
-	}
-	first := at(s.CommitEmpty())
-	if second := at(s.AdjustTime(time.Hour)); second.Sub(first) != time.Hour {
-		t.Errorf("%v between them, want an hour", second.Sub(first))
-	}
-	if third := at(s.CommitEmpty()); third.Sub(first) <= time.Hour {
-		t.Errorf("%v after the first, want more than an hour", third.Sub(first))
-	}
 }

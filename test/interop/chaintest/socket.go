@@ -19,7 +19,7 @@ const maxInFlight = 4096
 const maxWithheld = 1024
 
 // socket is one client's WebSocket and its twin to the node. Each side is read by a
-// goroutine of its own, which hands on what nothing holds by itself, so that the order is
+// goroutine of its own, which hands on what nothing delays by itself, so that the order is
 // kept: calls reach the node in theirs, and an answer is written before what the node said
 // after it.
 type socket struct {
@@ -78,7 +78,7 @@ func (p *Proxy) serveSocket(w http.ResponseWriter, r *http.Request) {
 // meetUpgrade reports whether the upgrade goes on.
 func (p *Proxy) meetUpgrade(w http.ResponseWriter, r *http.Request, rule *Rule) bool {
 	ex := &exchange{p: p, jobs: []*job{{method: Upgrade, rule: rule}}}
-	if !ex.wait(p.ctx, holdRequest) {
+	if !ex.wait(p.ctx) {
 		panic(http.ErrAbortHandler)
 	}
 	if rule.fault.whole == nil {
@@ -130,11 +130,11 @@ func (s *socket) fromClient(message []byte) bool {
 	if err != nil {
 		return s.write(refusal(err))
 	}
-	if !ex.waits(holdRequest) {
+	if !ex.delayed() {
 		return s.forward(ex)
 	}
 	s.p.wg.Go(func() {
-		if ex.wait(s.p.ctx, holdRequest) && !s.forward(ex) {
+		if ex.wait(s.p.ctx) && !s.forward(ex) {
 			s.client.Close()
 		}
 	})
@@ -184,15 +184,7 @@ func (s *socket) fromNode(message []byte) bool {
 	if f == nil {
 		return s.notify(message)
 	}
-	if !f.ex.waits(holdAnswer) {
-		return s.write(f.ex.after(answers))
-	}
-	s.p.wg.Go(func() {
-		if f.ex.wait(s.p.ctx, holdAnswer) && !s.write(f.ex.after(answers)) {
-			s.client.Close()
-		}
-	})
-	return true
+	return s.write(f.ex.after(answers))
 }
 
 // landed takes the exchange that is answered off the list; nil for none.

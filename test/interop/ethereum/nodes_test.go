@@ -323,7 +323,7 @@ func TestAReorganizationOfGethTakesTheTransactionBack(t *testing.T) {
 	}
 }
 
-func TestABlobTransactionIsTakenAndAGapOfBlobsIsNot(t *testing.T) {
+func TestLongABlobTransactionIsTakenAndAGapOfBlobsIsNot(t *testing.T) {
 	sim := chaintest.StartSim(t, chaintest.SimConfig{})
 	w := follow(t, sim.Node, "ws", sim.Accounts, func() { sim.Commit() })
 	from := w.accounts[0]

@@ -127,8 +127,6 @@ func difference(raw []byte) (diff string, taken bool) {
 		{"prices", prices(got), wantPrices(want)},
 		{"sidecar", fmt.Sprint(got.Sidecar != nil), fmt.Sprint(want.BlobTxSidecar() != nil)},
 		{"authorizations", authorizations(got), wantAuthorizations(want)},
-		{"cancel", got.IsCancel(), want.To() != nil && *want.To() == from && want.Value().Sign() == 0 && len(want.Data()) == 0 &&
-			len(want.BlobHashes()) == 0 && len(want.SetCodeAuthorizations()) == 0},
 	} {
 		if f.got != f.want {
 			return fmt.Sprintf("%s: got %v, go-ethereum has %v", f.name, f.got, f.want), true

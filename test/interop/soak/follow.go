@@ -17,7 +17,7 @@ const (
 
 // follow looks after what the worker has sent until it is mined for good: it sends again
 // what is not mined, what a crash has left in the journal first, replaces what it means to
-// replace, and has a payment begin anew whose nonce was used by another transaction.
+// replace, and has a payment begin again whose nonce was used by another transaction.
 func (w *incarnation) follow() {
 	for sleep(w.ctx, 300*time.Millisecond) {
 		for _, g := range w.journal.live(w.id) {

@@ -1,16 +1,14 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	testenv "noncegate/internal/testenv/gateway"
 	"noncegate/internal/testenv/guarded"
 	"noncegate/internal/testenv/pgtest"
 )
@@ -58,7 +56,7 @@ func startGateways(h *host, cfg Config, chain string) *gateways {
 	program := cfg.Gateway
 	if program == "" {
 		program = filepath.Join(room.Dir(), "gateway")
-		if err := build(h.ctx, program); err != nil {
+		if err := testenv.Build(h.ctx, program, nil); err != nil {
 			h.Fatalf("%v", err)
 		}
 	}
@@ -79,20 +77,6 @@ func startGateways(h *host, cfg Config, chain string) *gateways {
 		g.start(node)
 	}
 	return g
-}
-
-// build builds the gateway of this repository.
-func build(ctx context.Context, path string) error {
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "noncegate").Output()
-	if err != nil {
-		return fmt.Errorf("find the gateway's source: %w", err)
-	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/gateway")
-	cmd.Dir = strings.TrimSpace(string(root))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the gateway: %w\n%s", err, out)
-	}
-	return nil
 }
 
 func (g *gateways) urls() (urls []string) {
@@ -145,12 +129,9 @@ func (g *gateways) keepLog(n *gateway, folder string) {
 	if folder == "" {
 		return
 	}
-	text, err := os.ReadFile(filepath.Join(g.room.Dir(), n.name+".log"))
+	err := os.MkdirAll(folder, 0o755)
 	if err == nil {
-		err = os.MkdirAll(folder, 0o755)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(folder, "gateway-"+n.name+".log"), text, 0o644)
+		err = os.WriteFile(filepath.Join(folder, "gateway-"+n.name+".log"), []byte(n.process.Log()), 0o644)
 	}
 	if err != nil {
 		g.h.Logf("keep the log of gateway %s: %v", n.name, err)

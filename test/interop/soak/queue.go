@@ -30,7 +30,7 @@ type queue struct {
 	all     []*payment
 	waiting []*payment
 	open    int           // payments that are not done
-	changed chan struct{} // closed and made anew when a payment comes to wait
+	changed chan struct{} // closed and replaced when a payment comes to wait
 }
 
 func newQueue() *queue { return &queue{changed: make(chan struct{})} }
@@ -89,14 +89,14 @@ func (q *queue) next(worker int) (*payment, time.Duration, <-chan struct{}) {
 }
 
 // back puts a payment that has no transaction which may still be mined into the queue
-// again. anew: with another request id.
-func (q *queue) back(p *payment, anew bool, after time.Duration) {
+// again. newID: with another request id.
+func (q *queue) back(p *payment, newID bool, after time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if p.done || p.owner == nobody {
 		return
 	}
-	if anew {
+	if newID {
 		p.generation++
 	}
 	p.owner, p.notBefore = nobody, time.Now().Add(after)

@@ -13,8 +13,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, chaintest.Leftovers()...) }
 
-// TestNothingIsLeftBehind is twenty seconds of the soak.
-func TestNothingIsLeftBehind(t *testing.T) {
+// TestLongNothingIsLeftBehind is twenty seconds of the soak.
+func TestLongNothingIsLeftBehind(t *testing.T) {
 	cfg := defaultConfig()
 	cfg.Duration, cfg.KillEvery, cfg.Accounts, cfg.Seed = 20*time.Second, 6*time.Second, 20, uint64(time.Now().UnixNano())
 	cfg.Logs, cfg.Verbose = t.TempDir(), true

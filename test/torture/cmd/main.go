@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"noncegate/internal/testenv/gateway"
 	"noncegate/test/torture"
 	"noncegate/test/torture/history"
 	"noncegate/test/torture/sqlite"
@@ -45,7 +47,8 @@ func rig(ctx context.Context, o torture.Options, exe string) (torture.Options, f
 	}
 	o.Clock = exe == ""
 	if o.Clock {
-		exe, err = torture.Build(ctx, dir, "gateway", torture.WrongClock()...)
+		exe = filepath.Join(dir, "gateway")
+		err = torture.BuildWithClock(ctx, exe)
 	}
 	if err != nil {
 		os.RemoveAll(dir)
@@ -162,8 +165,8 @@ func (c *failoverCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	exe, err := torture.BuildPlain(ctx, dir, "gateway")
-	if err != nil {
+	exe := filepath.Join(dir, "gateway") // as it is released, for figures
+	if err := gateway.Build(ctx, exe, nil); err != nil {
 		return err
 	}
 	pg, err := torture.StartPostgres(ctx)

@@ -40,7 +40,7 @@ func (s *signer) checkHandOuts(r *Report, n int64, of *nonce, limits Limits) {
 			early = ends - s.began - is.call.End.Milliseconds()
 		}
 		if early > 0 && !of.releasedBefore(was.attempt, is.attempt, is.call) {
-			r.add(LiveHold, s.name, "nonce %d attempt %d was given out %d ms before the hold of attempt %d may be ended", n, is.attempt, early, was.attempt)
+			r.add(liveHold, s.name, "nonce %d attempt %d was given out %d ms before the hold of attempt %d may be ended", n, is.attempt, early, was.attempt)
 		}
 	}
 	given := make([]reading, 0, len(of.given))
@@ -48,7 +48,7 @@ func (s *signer) checkHandOuts(r *Report, n int64, of *nonce, limits Limits) {
 		given = append(given, reading{g.call, g.attempt})
 	}
 	went(given, func(was, is reading) {
-		r.add(AttemptBack, s.name, "nonce %d: attempt %d was given after attempt %d", n, is.value, was.value)
+		r.add(attemptBack, s.name, "nonce %d: attempt %d was given after attempt %d", n, is.value, was.value)
 	})
 }
 
@@ -68,7 +68,7 @@ func (s *signer) checkMarks(r *Report, n int64, of *nonce) {
 			continue
 		}
 		if used != nil && used.Attempt != c.Attempt { // of one attempt, the second is a replacement
-			r.add(ConsumedStays, s.name, "nonce %d was consumed as attempt %d by %s and as attempt %d by %s", n, used.Attempt, used.TxHash, c.Attempt, c.TxHash)
+			r.add(consumedStays, s.name, "nonce %d was consumed as attempt %d by %s and as attempt %d by %s", n, used.Attempt, used.TxHash, c.Attempt, c.TxHash)
 		}
 		if used == nil {
 			used = c
@@ -76,18 +76,18 @@ func (s *signer) checkMarks(r *Report, n int64, of *nonce) {
 	}
 	for _, c := range of.freed {
 		if used != nil && c.Outcome == Happened && c.State == Released && before(used, c) {
-			r.add(ConsumedStays, s.name, "nonce %d was consumed (%v) and then released (%v)", n, used.End, c.Start)
+			r.add(consumedStays, s.name, "nonce %d was consumed (%v) and then released (%v)", n, used.End, c.Start)
 		}
 	}
 	for _, g := range of.given {
 		if used != nil && (g.attempt > used.Attempt && !s.forgotten(n, &g, used) || before(used, g.call)) {
-			r.add(ConsumedStays, s.name, "nonce %d was consumed as attempt %d (%v) and given out as attempt %d (%v)", n, used.Attempt, used.End, g.attempt, g.call.End)
+			r.add(consumedStays, s.name, "nonce %d was consumed as attempt %d (%v) and given out as attempt %d (%v)", n, used.Attempt, used.End, g.attempt, g.call.End)
 		}
 	}
 	for _, c := range slices.Concat(of.used, of.freed) {
 		for _, g := range of.given {
 			if c.Outcome == Happened && g.attempt > c.Attempt && before(g.call, c) && !s.forgotten(n, &g, c) {
-				r.add(AttemptBack, s.name, "nonce %d: %s of attempt %d (%v) was accepted after attempt %d was given out (%v)", n, c.Kind, c.Attempt, c.Start, g.attempt, g.call.End)
+				r.add(attemptBack, s.name, "nonce %d: %s of attempt %d (%v) was accepted after attempt %d was given out (%v)", n, c.Kind, c.Attempt, c.Start, g.attempt, g.call.End)
 			}
 		}
 	}
@@ -145,7 +145,7 @@ func (s *signer) checkTokens(r *Report) {
 		}
 	}
 	went(tokens, func(was, is reading) {
-		r.add(TokenBack, s.name, "token %d (%s, %v) after token %d (%s, %v)", is.value, is.call.Node, is.call.Start, was.value, was.call.Node, was.call.End)
+		r.add(tokenBack, s.name, "token %d (%s, %v) after token %d (%s, %v)", is.value, is.call.Node, is.call.Start, was.value, was.call.Node, was.call.End)
 	})
 }
 
@@ -169,7 +169,7 @@ func (s *signer) checkReads(r *Report) {
 		}
 		for _, of := range read {
 			went(of, func(was, is reading) {
-				r.add(TokenBack, s.name, "nonce_status showed %s %d (%s) after %d (%s)", what, is.value, is.call.Node, was.value, was.call.Node)
+				r.add(tokenBack, s.name, "nonce_status showed %s %d (%s) after %d (%s)", what, is.value, is.call.Node, was.value, was.call.Node)
 			})
 		}
 	}
@@ -190,7 +190,7 @@ func (s *signer) checkBehind(r *Report) {
 			continue
 		}
 		if is := samples[0]; c.Version < is.Version || c.Next < is.Next || c.FloorNow < is.Floor {
-			r.add(TokenBack, s.name, "nonce_status of %s showed version %d, next %d, floor %d (%v), and the row had %d, %d, %d before (%v)", c.Node,
+			r.add(tokenBack, s.name, "nonce_status of %s showed version %d, next %d, floor %d (%v), and the row had %d, %d, %d before (%v)", c.Node,
 				c.Version, c.Next, c.FloorNow, c.Start, is.Version, is.Next, is.Floor, is.At)
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Mined: a nonce came back although a transaction used it, or is lost although none did.
-const Mined Rule = "the chain's word"
+// againstChain: a nonce came back although a transaction used it, or is lost although none did.
+const againstChain Rule = "the chain's word"
 
 // Tx is a transaction that a chain's nodes took from a client.
 type Tx struct {
@@ -61,7 +61,7 @@ func CheckChain(c *Chain, limits ChainLimits) []Violation {
 	}
 	var found []Violation
 	wrong := func(of nonce, format string, args ...any) {
-		found = append(found, Violation{Rule: Mined, Signer: of.signer, Text: fmt.Sprintf("nonce %d: ", of.n) + fmt.Sprintf(format, args...)})
+		found = append(found, Violation{Rule: againstChain, Signer: of.signer, Text: fmt.Sprintf("nonce %d: ", of.n) + fmt.Sprintf(format, args...)})
 	}
 	given := make(map[nonce][]handOut)
 	for i := range c.Calls {

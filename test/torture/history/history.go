@@ -43,11 +43,11 @@ const (
 	Consumed = "CONSUMED"
 )
 
-// BelowFloor is the reason of an allocation that a raised floor consumed.
-const BelowFloor = "below_floor"
+// belowFloor is the reason of an allocation that a raised floor consumed.
+const belowFloor = "below_floor"
 
-// Expired is the reason of an allocation whose hold passed its deadline.
-const Expired = "expired"
+// expired is the reason of an allocation whose hold passed its deadline.
+const expired = "expired"
 
 // Given is one nonce of an allocation with its generation.
 type Given struct {

@@ -35,7 +35,7 @@ var badHistories = []bad{
 		func(h *History) {},
 	},
 	{
-		"a nonce is handed out while it is held", LiveHold, true,
+		"a nonce is handed out while it is held", liveHold, true,
 		func(w *world) { w.allocate(""); w.now += 2 * hold; w.allocate("") },
 		func(h *History) {
 			h.Calls[1].HeldUntil -= hold + 100
@@ -43,24 +43,24 @@ var badHistories = []bad{
 		},
 	},
 	{
-		"an attempt goes back", AttemptBack, true,
+		"an attempt goes back", attemptBack, true,
 		func(w *world) { w.allocate(""); w.now += 2 * hold; w.allocate("") },
 		func(h *History) {
 			h.Calls[0].Start, h.Calls[0].End = h.Calls[1].End+1, h.Calls[1].End+2
 		},
 	},
 	{
-		"a mark of an older attempt is accepted", AttemptBack, true,
+		"a mark of an older attempt is accepted", attemptBack, true,
 		func(w *world) { w.allocate(""); w.now += 2 * hold; w.allocate(""); w.mark(MarkRecyclable, 0, 2) },
 		func(h *History) { last(h, MarkRecyclable).Attempt = 1 },
 	},
 	{
-		"a token goes back", TokenBack, false,
+		"a token goes back", tokenBack, false,
 		func(w *world) { w.allocate(""); w.allocate("") },
 		func(h *History) { h.Calls[0].Token = 2; h.Final.Signers[0].Token = 2 },
 	},
 	{
-		"the status is behind the row", TokenBack, false,
+		"the status is behind the row", tokenBack, false,
 		func(w *world) { w.allocate(""); w.status().Next-- },
 		func(h *History) {
 			h.RowsBehind = true
@@ -68,7 +68,7 @@ var badHistories = []bad{
 		},
 	},
 	{
-		"the stored cursor goes back for a while", TokenBack, false,
+		"the stored cursor goes back for a while", tokenBack, false,
 		func(w *world) { w.allocate("") },
 		func(h *History) { h.Samples = []Sample{{Signer: "s", Next: 2}, {Signer: "s", Next: 1}} },
 	},
@@ -99,7 +99,7 @@ var badHistories = []bad{
 		},
 	},
 	{
-		"a consumed nonce is handed out", ConsumedStays, true,
+		"a consumed nonce is handed out", consumedStays, true,
 		func(w *world) { w.allocate(""); w.mark(MarkUsed, 0, 1); w.now += 2 * hold; w.allocate("") },
 		func(h *History) {
 			c := last(h, Allocate)
@@ -107,7 +107,7 @@ var badHistories = []bad{
 		},
 	},
 	{
-		"a nonce is consumed twice", ConsumedStays, true,
+		"a nonce is consumed twice", consumedStays, true,
 		func(w *world) { w.allocate(""); w.mark(MarkUsed, 0, 1); w.mark(MarkUsed, 0, 2) },
 		func(h *History) {
 			c := last(h, MarkUsed)
@@ -115,7 +115,7 @@ var badHistories = []bad{
 		},
 	},
 	{
-		"a replaced transaction is forgotten", ConsumedStays, true,
+		"a replaced transaction is forgotten", consumedStays, true,
 		func(w *world) { w.allocate(""); w.mark(MarkUsed, 0, 1); w.mark(MarkUsed, 0, 1) },
 		func(h *History) { h.Final.Signers[0].Rows[0].Replaced = nil },
 	},
@@ -127,7 +127,7 @@ var badHistories = []bad{
 		},
 	},
 	{
-		"a consumed nonce is released", ConsumedStays, true,
+		"a consumed nonce is released", consumedStays, true,
 		func(w *world) { w.allocate(""); w.mark(MarkUsed, 0, 1); w.mark(MarkRecyclable, 0, 1) },
 		func(h *History) {
 			c := last(h, MarkRecyclable)
@@ -206,7 +206,7 @@ var badHistories = []bad{
 		func(h *History) { h.Final.Now += 10 * hold },
 	},
 	{
-		"calls of one connection overtake one another", Disorder, false,
+		"calls of one connection overtake one another", disorder, false,
 		func(w *world) { w.allocate(""); w.allocate("") },
 		func(h *History) {
 			a, b := &h.Calls[0], &h.Calls[1]
@@ -215,7 +215,7 @@ var badHistories = []bad{
 		},
 	},
 	{
-		"a release overtakes the mark before it", Disorder, false,
+		"a release overtakes the mark before it", disorder, false,
 		func(w *world) { w.allocate(""); w.mark(MarkRecyclable, 0, 1); w.mark(MarkUsed, 0, 1) },
 		func(h *History) {
 			for i, seq := range []int64{1, 3, 2} {
@@ -234,7 +234,7 @@ var badHistories = []bad{
 		},
 	},
 	{
-		"nonces come in an order that time forbids", NotLinear, true,
+		"nonces come in an order that time forbids", notLinear, true,
 		func(w *world) { w.allocate(""); w.allocate("") },
 		func(h *History) {
 			a, b := &h.Calls[0], &h.Calls[1]
@@ -242,24 +242,24 @@ var badHistories = []bad{
 		},
 	},
 	{
-		"a refusal tells of a state that never was", NotLinear, true,
+		"a refusal tells of a state that never was", notLinear, true,
 		func(w *world) { w.allocate(""); w.mark(MarkRecyclable, 0, 2) },
 		func(h *History) { last(h, MarkRecyclable).Seen = &Seen{Status: Consumed, Attempt: 1, TxHash: "0xff"} },
 	},
 	{
-		"a nonce that was handed out is not found", NotLinear, true,
+		"a nonce that was handed out is not found", notLinear, true,
 		func(w *world) { w.mark(MarkRecyclable, 0, 1); w.allocate("") },
 		func(h *History) {
 			h.Calls[0].Start, h.Calls[0].End = h.Calls[1].End+1, h.Calls[1].End+2
 		},
 	},
 	{
-		"a status shows an older cursor", NotLinear, true,
+		"a status shows an older cursor", notLinear, true,
 		func(w *world) { w.allocate(""); w.allocate(""); w.call(Call{Kind: Status, Outcome: Happened, Next: 1}) },
 		func(h *History) {},
 	},
 	{
-		"a floor is forgotten", NotLinear, true,
+		"a floor is forgotten", notLinear, true,
 		func(w *world) { w.allocate(""); w.mark(MarkRecyclable, 0, 1); w.floor(1); w.allocate("") },
 		func(h *History) {
 			s := &h.Final.Signers[0]
@@ -283,7 +283,7 @@ func TestEveryRuleFindsWhatItForbids(t *testing.T) {
 			if !slices.Contains(rules, tt.rule) {
 				t.Errorf("found %v, want %q: %v", rules, tt.rule, r.Violations)
 			}
-			if got := slices.Contains(rules, NotLinear); got != tt.model && tt.model {
+			if got := slices.Contains(rules, notLinear); got != tt.model && tt.model {
 				t.Errorf("porcupine found nothing: %v", r.Violations)
 			}
 		})

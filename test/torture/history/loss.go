@@ -16,8 +16,8 @@ type Loss struct {
 	DoubtUntil int64 `json:"doubtUntil"` // until then nothing in doubt is handed out
 }
 
-// InDoubt is the reason of a row that a loss made.
-const InDoubt = "in_doubt"
+// inDoubt is the reason of a row that a loss made.
+const inDoubt = "in_doubt"
 
 // attemptShift: those of a nonce that was in doubt are above epoch<<attemptShift. Those of a
 // new nonce begin at 1, as ever.
@@ -115,11 +115,11 @@ func (s *signer) checkLosses(r *Report, limits Limits) {
 				old := l.before(n, g.attempt)
 				switch {
 				case n >= l.Ceiling && g.call.Token > 0 && g.call.Token < l.Token:
-					r.add(LiveHold, s.name, "nonce %d attempt %d of an epoch before %d is not below the ceiling %d of its loss", n, g.attempt, l.Epoch, l.Ceiling)
+					r.add(liveHold, s.name, "nonce %d attempt %d of an epoch before %d is not below the ceiling %d of its loss", n, g.attempt, l.Epoch, l.Ceiling)
 				case old && s.startedAt(g.call) > l.GrantUntil+slack && g.call.committedAt() > l.GrantUntil+slack:
-					r.add(LiveHold, s.name, "nonce %d attempt %d of an epoch before %d was given out %d ms after its grant had ended", n, g.attempt, l.Epoch, g.call.committedAt()-l.GrantUntil)
+					r.add(liveHold, s.name, "nonce %d attempt %d of an epoch before %d was given out %d ms after its grant had ended", n, g.attempt, l.Epoch, g.call.committedAt()-l.GrantUntil)
 				case !old && n < l.Ceiling && g.attempt>>attemptShift == l.Epoch && s.endedAt(g.call)+slack < l.DoubtUntil:
-					r.add(LiveHold, s.name, "nonce %d attempt %d was given out %d ms before its doubt ended", n, g.attempt, l.DoubtUntil-s.endedAt(g.call))
+					r.add(liveHold, s.name, "nonce %d attempt %d was given out %d ms before its doubt ended", n, g.attempt, l.DoubtUntil-s.endedAt(g.call))
 				}
 			}
 		}

@@ -17,7 +17,7 @@ const (
 func (w *world) lose(forgotten ...int64) {
 	l := Loss{Signer: "s", Epoch: int64(len(w.h.Losses)) + 1, Ceiling: w.stored.Next + lossBlock, Token: w.token + 1, At: w.now, GrantUntil: w.now + lossGrant}
 	l.DoubtUntil = l.GrantUntil + hold + lossMargin
-	doubtful := Row{Status: Released, Reason: InDoubt, Attempt: l.Epoch << attemptShift}
+	doubtful := Row{Status: Released, Reason: inDoubt, Attempt: l.Epoch << attemptShift}
 	for _, n := range forgotten {
 		doubtful.Nonce = n
 		*w.row(n) = doubtful
@@ -40,7 +40,7 @@ func (w *world) forgetSecond() {
 	w.now += 2 * hold
 	w.allocate("")
 	w.lose()
-	*w.row(0) = Row{Nonce: 0, Status: Released, Attempt: 1, Reason: Expired}
+	*w.row(0) = Row{Nonce: 0, Status: Released, Attempt: 1, Reason: expired}
 }
 
 // undoubted is the time when the last doubt has ended.
@@ -139,7 +139,7 @@ var badLosses = []bad{
 		spoil: func(h *History) { h.Losses = nil },
 	},
 	{
-		name: "a hand-out that began after the old grant is forgotten", rule: LiveHold,
+		name: "a hand-out that began after the old grant is forgotten", rule: liveHold,
 		make:  func(w *world) { w.allocate(""); w.allocate(""); w.lose(1) },
 		spoil: func(h *History) { h.Losses[0].GrantUntil = h.Calls[1].Start.Milliseconds() - 100 },
 	},
@@ -148,17 +148,17 @@ var badLosses = []bad{
 		make: func(w *world) { w.lose(); w.allocate("") },
 		spoil: func(h *History) {
 			s := &h.Final.Signers[0]
-			s.Rows[lossBlock] = Row{Nonce: lossBlock, Status: Released, Reason: InDoubt}
+			s.Rows[lossBlock] = Row{Nonce: lossBlock, Status: Released, Reason: inDoubt}
 			s.Held = 0
 		},
 	},
 	{
-		name: "the old epoch handed out from above its ceiling", rule: LiveHold,
+		name: "the old epoch handed out from above its ceiling", rule: liveHold,
 		make:  func(w *world) { w.allocate(""); w.lose(); w.old(lossBlock + 1) },
 		spoil: func(h *History) {},
 	},
 	{
-		name: "the old epoch hands out after its grant", rule: LiveHold,
+		name: "the old epoch hands out after its grant", rule: liveHold,
 		make: func(w *world) {
 			w.allocate("")
 			w.lose()
@@ -168,7 +168,7 @@ var badLosses = []bad{
 		spoil: func(h *History) {},
 	},
 	{
-		name: "a doubtful nonce is handed out while somebody may hold it", rule: LiveHold,
+		name: "a doubtful nonce is handed out while somebody may hold it", rule: liveHold,
 		make: func(w *world) {
 			w.allocate("")
 			w.lose(0)
@@ -184,29 +184,29 @@ var badLosses = []bad{
 		spoil: func(h *History) { last(h, Allocate).Nonces[0].Attempt = 1; h.Final.Signers[0].Rows[0].Attempt = 1 },
 	},
 	{
-		name: "a mark that was acknowledged is lost", rule: ConsumedStays,
+		name: "a mark that was acknowledged is lost", rule: consumedStays,
 		make:  func(w *world) { w.allocate(""); w.mark(MarkUsed, 0, 1); w.lose(0) },
 		spoil: func(h *History) {},
 	},
 	{
-		name: "a nonce is handed out after its use was acknowledged in doubt", rule: ConsumedStays,
+		name: "a nonce is handed out after its use was acknowledged in doubt", rule: consumedStays,
 		make:  func(w *world) { w.allocate(""); w.lose(); w.mark(MarkUsed, 0, 1); w.old(0).Nonces[0].Attempt = 2 },
 		spoil: func(h *History) {},
 	},
 	{
-		name: "a late mark is accepted after a hand-out that was not forgotten", rule: AttemptBack,
+		name: "a late mark is accepted after a hand-out that was not forgotten", rule: attemptBack,
 		make:  func(w *world) { w.forgetSecond(); w.mark(MarkUsed, 0, 1) },
 		spoil: func(h *History) { h.Final.Signers[0].Rows[0].Attempt = 2 },
 	},
 	{
-		name: "a late mark is accepted before the hand-out was forgotten", rule: AttemptBack,
+		name: "a late mark is accepted before the hand-out was forgotten", rule: attemptBack,
 		make: func(w *world) { w.forgetSecond(); w.mark(MarkUsed, 0, 1) },
 		spoil: func(h *History) {
 			h.Losses[0].At, h.Losses[0].GrantUntil = last(h, MarkUsed).End.Milliseconds()+1, last(h, MarkUsed).End.Milliseconds()+lossGrant
 		},
 	},
 	{
-		name: "a nonce that was used late is handed out by the old owner", rule: ConsumedStays,
+		name: "a nonce that was used late is handed out by the old owner", rule: consumedStays,
 		make:  func(w *world) { w.forgetSecond(); w.mark(MarkUsed, 0, 1); w.old(0).Nonces[0].Attempt = 2 },
 		spoil: func(h *History) { h.Calls = append(h.Calls[:1], h.Calls[2:]...) },
 	},
@@ -223,7 +223,7 @@ var badLosses = []bad{
 		spoil: func(h *History) {},
 	},
 	{
-		name: "the token of the new owner goes back", rule: TokenBack,
+		name: "the token of the new owner goes back", rule: tokenBack,
 		make: func(w *world) {
 			w.allocate("")
 			w.lose()
@@ -234,7 +234,7 @@ var badLosses = []bad{
 		spoil: func(h *History) {},
 	},
 	{
-		name: "the old owner's token is used after its grant", rule: TokenBack,
+		name: "the old owner's token is used after its grant", rule: tokenBack,
 		make: func(w *world) {
 			w.allocate("")
 			w.lose()
@@ -245,12 +245,12 @@ var badLosses = []bad{
 		spoil: func(h *History) {},
 	},
 	{
-		name: "a floor that was acknowledged is lost", rule: TokenBack,
+		name: "a floor that was acknowledged is lost", rule: tokenBack,
 		make:  func(w *world) { w.allocate(""); w.floor(1); w.lose() },
 		spoil: func(h *History) { h.Final.Signers[0].Floor = 0 },
 	},
 	{
-		name: "the ceiling of a loss is below what the status showed", rule: TokenBack,
+		name: "the ceiling of a loss is below what the status showed", rule: tokenBack,
 		make: func(w *world) {
 			w.status().Next += lossBlock + 2
 			w.now += 20
@@ -261,7 +261,7 @@ var badLosses = []bad{
 		spoil: func(h *History) {},
 	},
 	{
-		name: "the status shows an older version of one epoch", rule: TokenBack,
+		name: "the status shows an older version of one epoch", rule: tokenBack,
 		make: func(w *world) {
 			w.status().Version++
 			w.status()
@@ -271,7 +271,7 @@ var badLosses = []bad{
 		spoil: func(h *History) {},
 	},
 	{
-		name: "the status shows an older cursor once the old grant has ended", rule: TokenBack,
+		name: "the status shows an older cursor once the old grant has ended", rule: tokenBack,
 		make: func(w *world) {
 			w.lose()
 			w.now = w.loss().GrantUntil + 20

@@ -49,7 +49,7 @@ func (s *signer) checkModel(r *Report, limits Limits) {
 	case porcupine.Unknown:
 		r.add(Undecided, s.name, "no verdict on %d calls within %v", len(ops), limits.ModelTimeout)
 	case porcupine.Illegal:
-		r.add(NotLinear, s.name, "%d calls have no order that explains the answers; the longest that does breaks off %s", len(ops), stuck(ops, &info))
+		r.add(notLinear, s.name, "%d calls have no order that explains the answers; the longest that does breaks off %s", len(ops), stuck(ops, &info))
 	}
 	r.pictures = append(r.pictures, picture{s.name, m, info})
 }

@@ -25,7 +25,7 @@ func (s *signer) checkOrder(r *Report) {
 			case c.Kind == Allocate && (c.RequestID == "" || len(s.requests[c.RequestID]) == 1):
 				for _, g := range c.Nonces {
 					if g.Attempt == 1 && g.Nonce < last.Nonce {
-						r.add(Disorder, s.name, "client %d was given new nonce %d by %s after it was given %d by the call before", c.Client, g.Nonce, c.Node, last.Nonce)
+						r.add(disorder, s.name, "client %d was given new nonce %d by %s after it was given %d by the call before", c.Client, g.Nonce, c.Node, last.Nonce)
 					}
 					if g.Attempt == 1 {
 						last = g
@@ -34,7 +34,7 @@ func (s *signer) checkOrder(r *Report) {
 			case c.Kind == MarkUsed:
 				used[c.Nonce] = true
 			case c.Kind == MarkRecyclable && c.State == Released && used[c.Nonce]:
-				r.add(Disorder, s.name, "client %d consumed nonce %d, and the release behind it was accepted by %s", c.Client, c.Nonce, c.Node)
+				r.add(disorder, s.name, "client %d consumed nonce %d, and the release behind it was accepted by %s", c.Client, c.Nonce, c.Node)
 			}
 		}
 	}

@@ -15,20 +15,20 @@ type Rule string
 const (
 	// OneHolder: one attempt of one nonce was told to two requests.
 	OneHolder Rule = "one holder"
-	// LiveHold: a nonce was handed out again before its hold ended and without
+	// liveHold: a nonce was handed out again before its hold ended and without
 	// anybody giving it back.
-	LiveHold Rule = "two live holds"
-	// AttemptBack: an attempt went back, or a mark was accepted for an attempt that
+	liveHold Rule = "two live holds"
+	// attemptBack: an attempt went back, or a mark was accepted for an attempt that
 	// was not the current one.
-	AttemptBack Rule = "attempt went back"
-	// TokenBack: a fencing token, version, cursor or floor went back, or a lease was
+	attemptBack Rule = "attempt went back"
+	// tokenBack: a fencing token, version, cursor or floor went back, or a lease was
 	// acquired without a higher token.
-	TokenBack Rule = "token went back"
+	tokenBack Rule = "token went back"
 	// HoldLost: what was acknowledged is not in the store.
 	HoldLost Rule = "acknowledged but not stored"
-	// ConsumedStays: a consumed nonce was handed out, released or consumed by
+	// consumedStays: a consumed nonce was handed out, released or consumed by
 	// another transaction.
-	ConsumedStays Rule = "consumed stays"
+	consumedStays Rule = "consumed stays"
 	// OneAnswer: one request id was answered in two ways.
 	OneAnswer Rule = "one id, one answer"
 	// Hole: a nonce below the cursor is nowhere, or a hold is long overdue and was
@@ -37,17 +37,17 @@ const (
 	// RefusedDone: something is stored that nobody was told of and no unknown call
 	// explains: a refusal that happened, or one call that happened twice.
 	RefusedDone Rule = "refused or done twice"
-	// Disorder: two calls of one connection for one signer took effect in another
+	// disorder: two calls of one connection for one signer took effect in another
 	// order than they were sent in.
-	Disorder Rule = "disorder"
+	disorder Rule = "disorder"
 	// Stuck: a signer is not served although everything is healed.
 	Stuck Rule = "does not serve again"
 	// Alarm: a gateway said internal, or ended by itself.
 	Alarm Rule = "alarm"
 	// Different: a log and what its owner remembers are not equal once everything is shipped.
 	Different Rule = "Redis and store differ"
-	// NotLinear: there is no order of a signer's calls in which the answers are right.
-	NotLinear Rule = "not linearizable"
+	// notLinear: there is no order of a signer's calls in which the answers are right.
+	notLinear Rule = "not linearizable"
 	// Undecided: porcupine ran out of time; that counts as a failure.
 	Undecided Rule = "porcupine undecided"
 	// Void: too few calls were acknowledged for the history to say anything.

@@ -13,17 +13,17 @@ func (s *signer) checkSamples(r *Report) {
 		was, is := s.samples[i-1], s.samples[i]
 		switch {
 		case is.Version > was.Version && is.Written > 0 && is.Written < was.Token:
-			r.add(TokenBack, s.name, "version %d was written under token %d when the token was %d, at %v", is.Version, is.Written, was.Token, is.At)
+			r.add(tokenBack, s.name, "version %d was written under token %d when the token was %d, at %v", is.Version, is.Written, was.Token, is.At)
 		case is.Token < was.Token:
-			r.add(TokenBack, s.name, "the row's token was %d and is %d at %v", was.Token, is.Token, is.At)
+			r.add(tokenBack, s.name, "the row's token was %d and is %d at %v", was.Token, is.Token, is.At)
 		case is.Version < was.Version:
-			r.add(TokenBack, s.name, "the row's version was %d and is %d at %v", was.Version, is.Version, is.At)
+			r.add(tokenBack, s.name, "the row's version was %d and is %d at %v", was.Version, is.Version, is.At)
 		case is.Next < was.Next:
-			r.add(TokenBack, s.name, "the row's cursor was %d and is %d at %v", was.Next, is.Next, is.At)
+			r.add(tokenBack, s.name, "the row's cursor was %d and is %d at %v", was.Next, is.Next, is.At)
 		case is.Floor < was.Floor:
-			r.add(TokenBack, s.name, "the row's floor was %d and is %d at %v", was.Floor, is.Floor, is.At)
+			r.add(tokenBack, s.name, "the row's floor was %d and is %d at %v", was.Floor, is.Floor, is.At)
 		case (is.Owner != was.Owner || is.Incarnation != was.Incarnation) && is.Token <= was.Token:
-			r.add(TokenBack, s.name, "%q acquired it, or it was given back, under token %d, which %q had", is.Owner, is.Token, was.Owner)
+			r.add(tokenBack, s.name, "%q acquired it, or it was given back, under token %d, which %q had", is.Owner, is.Token, was.Owner)
 		}
 	}
 }

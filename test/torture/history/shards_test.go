@@ -28,7 +28,7 @@ var badShards = []bad{
 		func(w *world) { w.allocate(""); w.mark(MarkRecyclable, 0, 1) },
 		func(h *History) {
 			s := &h.Final.Signers[0]
-			s.Rows = append(s.Rows, Row{Nonce: 0, Attempt: 1, Status: Consumed, Reason: BelowFloor})
+			s.Rows = append(s.Rows, Row{Nonce: 0, Attempt: 1, Status: Consumed, Reason: belowFloor})
 		},
 	},
 	{
@@ -37,21 +37,21 @@ var badShards = []bad{
 		func(h *History) { h.Samples = []Sample{{Signer: "s", Both: []int64{0}}} },
 	},
 	{
-		"a shard goes to another node under the same token", TokenBack, false,
+		"a shard goes to another node under the same token", tokenBack, false,
 		func(w *world) { w.allocate("") },
 		func(h *History) {
 			h.Samples = []Sample{{Signer: "s", Token: 1, Owner: "a"}, {Signer: "s", Token: 1, Owner: "b"}}
 		},
 	},
 	{
-		"a shard is given back under the same token", TokenBack, false,
+		"a shard is given back under the same token", tokenBack, false,
 		func(w *world) { w.allocate("") },
 		func(h *History) {
 			h.Samples = []Sample{{Signer: "s", Token: 1, Owner: "a", Incarnation: 1}, {Signer: "s", Token: 1}}
 		},
 	},
 	{
-		"a row is written under a token that is over", TokenBack, false,
+		"a row is written under a token that is over", tokenBack, false,
 		func(w *world) { w.allocate("") },
 		func(h *History) {
 			h.Samples = []Sample{{Signer: "s", Token: 2, Version: 1, Written: 1}, {Signer: "s", Token: 2, Version: 2, Written: 1}}
@@ -83,12 +83,12 @@ var badShards = []bad{
 		func(h *History) { remembers(h)["of another node"] = []Given{{0, 1}} },
 	},
 	{
-		"a hold is ended within the second behind its deadline", LiveHold, true,
+		"a hold is ended within the second behind its deadline", liveHold, true,
 		func(w *world) { w.allocate(""); w.now += hold + 300; w.allocate("") },
 		func(h *History) { h.GraceMs = 1000 },
 	},
 	{
-		"a hold is ended early by a clock that stepped back", LiveHold, true,
+		"a hold is ended early by a clock that stepped back", liveHold, true,
 		func(w *world) { w.allocate(""); w.now += 2 * hold; w.allocate("") },
 		func(h *History) { h.Shifts = []Shift{{h.Calls[0].End, h.Calls[0].End + 1, -1500 * time.Millisecond}} },
 	},
@@ -103,7 +103,7 @@ func TestEveryRuleOfShardsFindsWhatItForbids(t *testing.T) {
 			tt.spoil(h)
 			r := check(h)
 			rules := r.Rules()
-			if !slices.Contains(rules, tt.rule) || tt.model && !slices.Contains(rules, NotLinear) {
+			if !slices.Contains(rules, tt.rule) || tt.model && !slices.Contains(rules, notLinear) {
 				t.Errorf("found %v, want %q, and porcupine %v: %v", rules, tt.rule, tt.model, r.Violations)
 			}
 		})

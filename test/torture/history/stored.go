@@ -60,7 +60,7 @@ func (s *signer) checkWhole(r *Report, rows map[int64]*Row) {
 			continue // what it saw may have been lost
 		}
 		if c.Outcome == Happened && (c.Token > st.Token || c.Version > st.Version || c.Next > st.Next || c.FloorNow > st.Floor) {
-			r.add(TokenBack, s.name, "%s was told token %d, version %d, cursor %d, floor %d, and %d, %d, %d, %d are stored", c.Kind,
+			r.add(tokenBack, s.name, "%s was told token %d, version %d, cursor %d, floor %d, and %d, %d, %d, %d are stored", c.Kind,
 				c.Token, c.Version, c.Next, c.FloorNow, st.Token, st.Version, st.Next, st.Floor)
 		}
 	}
@@ -88,7 +88,7 @@ func (s *signer) checkRow(r *Report, n int64, of *nonce, row *Row) {
 	}
 	for _, c := range of.used {
 		if c.Outcome == Happened && (row.Status != Consumed || !slices.Contains(row.hashes(), c.TxHash)) {
-			r.add(ConsumedStays, s.name, "nonce %d was consumed by %s, and %s %v is stored", n, c.TxHash, row.Status, row.hashes())
+			r.add(consumedStays, s.name, "nonce %d was consumed by %s, and %s %v is stored", n, c.TxHash, row.Status, row.hashes())
 		}
 	}
 	for _, c := range of.freed {
@@ -112,9 +112,9 @@ func (s *signer) checkExplained(r *Report, row *Row) {
 				r.add(RefusedDone, s.name, "nonce %d is consumed as attempt %d by %s, and every call that says so was refused", row.Nonce, row.Attempt, tx)
 			}
 		}
-	case row.Status == Consumed && row.Reason != BelowFloor:
+	case row.Status == Consumed && row.Reason != belowFloor:
 		r.add(RefusedDone, s.name, "nonce %d is consumed for no reason", row.Nonce)
-	case row.Status == Released && row.Reason != Expired && !(row.Reason == InDoubt && len(s.losses) > 0):
+	case row.Status == Released && row.Reason != expired && !(row.Reason == inDoubt && len(s.losses) > 0):
 		if !slices.ContainsFunc(of.freed, func(c *Call) bool { return c.Why == row.Reason && c.Attempt == row.Attempt }) {
 			r.add(RefusedDone, s.name, "nonce %d is released as attempt %d because of %q, and every call that says so was refused", row.Nonce, row.Attempt, row.Reason)
 		}

@@ -129,7 +129,7 @@ func (w *world) markBy(kind Kind, n, attempt int64, tx string) *Call {
 		c.Seen = &Seen{row.Status, row.Attempt, row.TxHash}
 	case kind == MarkRecyclable && n < w.stored.Floor:
 		c.Outcome, c.Reason, c.State = Happened, "", Consumed
-		row.Status, row.Reason = Consumed, BelowFloor
+		row.Status, row.Reason = Consumed, belowFloor
 	case kind == MarkUsed:
 		c.Outcome, c.Reason, c.State = Happened, "", Consumed
 		if row.TxHash != "" {
@@ -150,7 +150,7 @@ func (w *world) floor(n int64) *Call {
 	w.stored.Floor, w.stored.Next = max(w.stored.Floor, n), max(w.stored.Next, n)
 	for i := range w.stored.Rows {
 		if r := &w.stored.Rows[i]; r.Nonce < n && (r.Status == Released || r.Status == Held && r.HeldUntil < w.now) {
-			r.Status, r.Reason = Consumed, BelowFloor
+			r.Status, r.Reason = Consumed, belowFloor
 		}
 	}
 	c.FloorNow, c.Next = w.stored.Floor, w.stored.Next
@@ -163,9 +163,9 @@ func (w *world) end() *History {
 	for i := range w.stored.Rows {
 		r := &w.stored.Rows[i]
 		if r.Status == Held && r.HeldUntil < w.now {
-			r.Status, r.Reason = Released, Expired
+			r.Status, r.Reason = Released, expired
 			if r.Nonce < w.stored.Floor {
-				r.Status, r.Reason = Consumed, BelowFloor
+				r.Status, r.Reason = Consumed, belowFloor
 			}
 		}
 		if r.Status != Held {

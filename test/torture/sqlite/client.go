@@ -13,15 +13,15 @@ import (
 // client works on a few signers and records what it is told. It lives through all
 // rounds of a history; one goroutine has it at a time.
 type client struct {
-	number int
-	seed   uint64
-	chance *rand.Rand
-	calls  []call
-	holds  []hold         // it has and has not marked
-	past   []hold         // it has marked
-	asked  []history.Call // allocates with a request id
-	doubts []history.Call // of unknown outcome, to be asked again after the crash
-	made   int
+	number   int
+	seed     uint64
+	chance   *rand.Rand
+	calls    []call
+	holds    []hold         // it has and has not marked
+	past     []hold         // it has marked
+	asked    []history.Call // allocates with a request id
+	unknowns []history.Call // of unknown outcome, to be asked again after the crash
+	made     int
 }
 
 // hold is one nonce that the client was given.
@@ -33,8 +33,8 @@ type hold struct {
 // signers are what all clients work on, the first more than the others.
 var signers = []string{"hot", "a", "b", "c"}
 
-// most bounds what a client remembers of each kind.
-const most = 64
+// maxKept bounds what a client remembers of each kind.
+const maxKept = 64
 
 func newClient(number int, seed uint64) *client {
 	return &client{number: number, seed: seed, chance: rand.New(rand.NewPCG(seed, uint64(number)))}
@@ -42,29 +42,29 @@ func newClient(number int, seed uint64) *client {
 
 // work asks for one thing after the other until the connection ends or stop is
 // closed.
-func (c *client) work(p *peer, stop <-chan struct{}) {
-	doubts := c.doubts
-	c.doubts = nil
+func (c *client) work(p *session, stop <-chan struct{}) {
+	unknowns := c.unknowns
+	c.unknowns = nil
 	for {
 		select {
 		case <-stop:
-			c.doubts = append(c.doubts, doubts...)
+			c.unknowns = append(c.unknowns, unknowns...)
 			return
 		default:
 		}
 		var next history.Call
-		if len(doubts) > 0 {
-			next, doubts = doubts[0], doubts[1:]
+		if len(unknowns) > 0 {
+			next, unknowns = unknowns[0], unknowns[1:]
 		} else {
 			next = c.next()
 		}
 		done, err := p.do(next)
 		c.note(next, &done)
 		if err != nil {
-			c.doubts = append(c.doubts, doubts...)
+			c.unknowns = append(c.unknowns, unknowns...)
 			return
 		}
-		if done.Reason == "unavailable" || done.Reason == "draining" {
+		if reason := word(done.Reason); reason == "unavailable" || reason == "draining" {
 			select { // then it closes, and too many refusals would only fill the history
 			case <-time.After(20 * time.Millisecond):
 			case <-stop:
@@ -77,9 +77,9 @@ func (c *client) work(p *peer, stop <-chan struct{}) {
 func (c *client) note(asked history.Call, done *call) {
 	c.calls = append(c.calls, *done)
 	switch {
-	case done.Outcome == history.Unknown && len(c.doubts) < most:
+	case done.Outcome == history.Unknown && len(c.unknowns) < maxKept:
 		if asked.Kind != history.Allocate || asked.RequestID != "" {
-			c.doubts = append(c.doubts, asked)
+			c.unknowns = append(c.unknowns, asked)
 		}
 	case done.Outcome == history.Happened && asked.Kind == history.Allocate:
 		for _, g := range done.Nonces {
@@ -92,7 +92,7 @@ func (c *client) note(asked history.Call, done *call) {
 	c.holds, c.asked, c.past = newest(c.holds), newest(c.asked), newest(c.past)
 }
 
-func newest[T any](all []T) []T { return all[max(0, len(all)-most):] }
+func newest[T any](all []T) []T { return all[max(0, len(all)-maxKept):] }
 
 // next draws what to ask for.
 func (c *client) next() history.Call {

@@ -23,7 +23,7 @@ func (c *Command) Run(ctx context.Context) error {
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return err
 	}
-	cfg := Config{Dir: c.Dir, Log: os.Stdout}
+	cfg := config{Dir: c.Dir, Log: os.Stdout}
 	if c.Planted > 0 {
 		return c.planted(ctx, cfg)
 	}
@@ -31,7 +31,7 @@ func (c *Command) Run(ctx context.Context) error {
 	for i := range seeds {
 		seeds[i] = c.First + uint64(i)
 	}
-	report, err := Histories(ctx, cfg, seeds...)
+	report, err := runAll(ctx, cfg, seeds...)
 	fmt.Println(report)
 	if err == nil && len(report.Failed) > 0 {
 		err = fmt.Errorf("%d histories failed", len(report.Failed))
@@ -39,12 +39,12 @@ func (c *Command) Run(ctx context.Context) error {
 	return err
 }
 
-func (c *Command) planted(ctx context.Context, cfg Config) error {
-	table, err := Planted(ctx, cfg, c.Planted)
+func (c *Command) planted(ctx context.Context, cfg config) error {
+	table, err := tryPlanted(ctx, cfg, c.Planted)
 	for _, row := range table {
 		fmt.Println(row)
-		if row.Caught == 0 && err == nil {
-			err = fmt.Errorf("nothing was found wrong with: %s", row.What)
+		if row.times == 0 && err == nil {
+			err = fmt.Errorf("nothing was found wrong with: %s", row.what)
 		}
 	}
 	return err

@@ -5,7 +5,6 @@ package sqlite
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,9 +18,9 @@ import (
 	"noncegate/test/torture/history"
 )
 
-// Config is how histories are run. The zero value but for Dir is good for a
+// config is how histories are run. The zero value but for Dir is good for a
 // campaign.
-type Config struct {
+type config struct {
 	// Dir takes the built gateways and everything about a history. What belongs to
 	// one without a violation is removed.
 	Dir string
@@ -34,52 +33,50 @@ type Config struct {
 	Log io.Writer
 }
 
-// Violation is a breach of a rule, and where it was seen.
-type Violation struct {
+// violation is a breach of a rule, and where it was seen.
+type violation struct {
 	history.Violation
 	Where string `json:"where"`
 }
 
 // String is a line for people.
-func (v Violation) String() string { return v.Where + ": " + v.Violation.String() }
+func (v violation) String() string { return v.Where + ": " + v.Violation.String() }
 
-// Result is what came of one history.
-type Result struct {
+// result is what came of one history.
+type result struct {
 	Seed                           uint64
 	Build                          string
 	Mode                           string
 	Faults                         []string
 	Acknowledged, Refused, Unknown int // calls; 0 when it ended at a violation
 	Images                         int // crash images that were judged
-	Violations                     []Violation
+	Violations                     []violation
 	Dir                            string // what is kept of a failure; "" otherwise
 }
 
-// Builds are the gateways of the campaign.
-type Builds struct{ paths map[string]string }
+// builds are the gateways of the campaign.
+type builds struct{ paths map[string]string }
 
-// Build builds them into cfg.Dir. The working directory must be within the module.
-func Build(ctx context.Context, cfg Config) (*Builds, error) {
+// buildProduct builds them into cfg.Dir. The working directory must be within the module.
+func buildProduct(ctx context.Context, cfg config) (*builds, error) {
 	return buildAll(ctx, cfg, asItIs, checkpointing)
 }
 
-func buildAll(ctx context.Context, cfg Config, variants ...variant) (*Builds, error) {
-	root, err := moduleRoot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	b := &Builds{paths: map[string]string{}}
+func buildAll(ctx context.Context, cfg config, variants ...variant) (*builds, error) {
+	b := &builds{paths: map[string]string{}}
 	for _, v := range variants {
-		if b.paths[v.name], err = build(ctx, root, cfg.Dir, v); err != nil {
+		path, err := v.build(ctx, cfg.Dir)
+		if err != nil {
 			return nil, err
 		}
+		b.paths[v.name] = path
 	}
 	return b, nil
 }
 
-// History runs the history of a seed. Its error is one of the harness: whether the
+// runOne runs the history of a seed. Its error is one of the harness: whether the
 // gateway is right, the violations tell.
-func History(ctx context.Context, cfg Config, b *Builds, seed uint64) (*Result, error) {
+func runOne(ctx context.Context, cfg config, b *builds, seed uint64) (*result, error) {
 	chance := rand.New(rand.NewPCG(seed, 1))
 	build := checkpointing.name
 	if chance.IntN(4) == 0 && b.paths[asItIs.name] != "" {
@@ -92,7 +89,7 @@ func History(ctx context.Context, cfg Config, b *Builds, seed uint64) (*Result, 
 	return runHistory(ctx, cfg, b, build, seed, faults)
 }
 
-func runHistory(ctx context.Context, cfg Config, b *Builds, build string, seed uint64, faults []fault) (*Result, error) {
+func runHistory(ctx context.Context, cfg config, b *builds, build string, seed uint64, faults []fault) (*result, error) {
 	if cfg.Points == 0 {
 		cfg.Points = 8
 	}
@@ -118,7 +115,7 @@ func runHistory(ctx context.Context, cfg Config, b *Builds, build string, seed u
 }
 
 // String is a line for people, and one for each violation.
-func (r *Result) String() string {
+func (r *result) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "sqlite seed %d %s %s: %d acknowledged, %d refused, %d unknown, %d images; %s", r.Seed, r.Build, r.Mode,
 		r.Acknowledged, r.Refused, r.Unknown, r.Images, strings.Join(r.Faults, " · "))
@@ -131,15 +128,15 @@ func (r *Result) String() string {
 	return b.String()
 }
 
-// Report is the sum of many histories.
-type Report struct {
+// report is the sum of many histories.
+type report struct {
 	Histories, Acknowledged, Refused, Unknown, Images int
 	Faults                                            map[string]int // rounds
-	Failed                                            []*Result
+	Failed                                            []*result
 }
 
 // Add counts a history.
-func (s *Report) Add(r *Result) {
+func (s *report) Add(r *result) {
 	s.Histories++
 	s.Acknowledged += r.Acknowledged
 	s.Refused += r.Refused
@@ -157,7 +154,7 @@ func (s *Report) Add(r *Result) {
 }
 
 // String is the report for people.
-func (s *Report) String() string {
+func (s *report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d histories, %d calls acknowledged, %d refused, %d unknown, %d crash images judged, %d histories with a violation",
 		s.Histories, s.Acknowledged, s.Refused, s.Unknown, s.Images, len(s.Failed))
@@ -170,28 +167,29 @@ func (s *Report) String() string {
 	return b.String()
 }
 
-// stateFile lists in Config.Dir the histories that are finished, a line each.
+// stateFile lists in config.Dir the histories that are finished, a line each.
 const stateFile = "sqlite.jsonl"
 
-// Histories runs the histories of some seeds, one after the other, until ctx ends.
+// runAll runs the histories of some seeds, one after the other, until ctx ends.
 // Those that an earlier call has finished in the same folder are not run again. The
 // report is of all that are finished, also with an error.
-func Histories(ctx context.Context, cfg Config, seeds ...uint64) (*Report, error) {
-	report := &Report{}
-	finished, err := readState(filepath.Join(cfg.Dir, stateFile))
+func runAll(ctx context.Context, cfg config, seeds ...uint64) (*report, error) {
+	report := &report{}
+	journal := filepath.Join(cfg.Dir, stateFile)
+	finished, err := history.Finished[*result](journal)
 	if err != nil {
 		return report, err
 	}
-	b, err := Build(ctx, cfg)
+	b, err := buildProduct(ctx, cfg)
 	if err != nil {
 		return report, err
 	}
 	for _, seed := range seeds {
-		if r := finished[seed]; r != nil {
-			report.Add(r)
+		if i := slices.IndexFunc(finished, func(r *result) bool { return r.Seed == seed }); i >= 0 {
+			report.Add(finished[i])
 			continue
 		}
-		r, err := History(ctx, cfg, b, seed)
+		r, err := runOne(ctx, cfg, b, seed)
 		if ctx.Err() != nil {
 			return report, nil
 		}
@@ -199,38 +197,9 @@ func Histories(ctx context.Context, cfg Config, seeds ...uint64) (*Report, error
 			return report, errors.Join(err, fmt.Errorf("what there is of it is in %s", r.Dir))
 		}
 		report.Add(r)
-		if err := appendState(filepath.Join(cfg.Dir, stateFile), r); err != nil {
+		if err := history.Finish(journal, r); err != nil {
 			return report, err
 		}
 	}
 	return report, nil
-}
-
-func readState(path string) (map[uint64]*Result, error) {
-	text, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("read what is finished: %w", err)
-	}
-	finished := map[uint64]*Result{}
-	for line := range strings.Lines(string(text)) {
-		r := new(Result)
-		if err := json.Unmarshal([]byte(line), r); err != nil {
-			return nil, fmt.Errorf("read what is finished: %s: %w", path, err)
-		}
-		finished[r.Seed] = r
-	}
-	return finished, nil
-}
-
-func appendState(path string, r *Result) error {
-	line, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-	if err != nil {
-		return fmt.Errorf("note what is finished: %w", err)
-	}
-	_, err = f.Write(append(line, '\n'))
-	return errors.Join(err, f.Close())
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"noncegate/test/torture/history"
@@ -96,19 +97,25 @@ const maxViolations = 20
 
 func (r *run) violation(v history.Violation, what string) {
 	if len(r.result.Violations) < maxViolations {
-		r.result.Violations = append(r.result.Violations, Violation{v, what})
+		r.result.Violations = append(r.result.Violations, violation{v, what})
 	}
 }
 
 // usual are the reasons that a gateway may refuse the clients for.
 var usual = []string{"conflict", "unavailable", "draining"}
 
+// word is a reason without the stage or the outcome behind it.
+func word(reason string) string {
+	first, _, _ := strings.Cut(reason, " ")
+	return first
+}
+
 // judgeAnswers looks for answers that no fault excuses.
 func (r *run) judgeAnswers(n int) {
 	for _, c := range r.clients {
 		for i := range c.calls {
 			rec := &c.calls[i]
-			if rec.round == n && rec.to >= 0 && rec.Outcome != history.Happened && !slices.Contains(usual, rec.Reason) {
+			if rec.round == n && rec.to >= 0 && rec.Outcome != history.Happened && !slices.Contains(usual, word(rec.Reason)) {
 				r.violation(history.Violation{Rule: history.Alarm, Signer: rec.Signer, Text: rec.Call.String() + ": " + rec.Detail}, fmt.Sprintf("round %d", n))
 			}
 		}

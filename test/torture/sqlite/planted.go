@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"noncegate/internal/testenv/gateway"
 	"noncegate/test/torture/history"
 )
 
@@ -29,18 +30,22 @@ const (
 // named here and in the many checkpoints.
 var thePlanted = []planted{
 	{
-		variant{"synchronous-off", []edit{busyCheckpoints, {storeFile, "synchronous(FULL)", "synchronous(OFF)"}}},
+		variant{"synchronous-off", []gateway.Patch{busyCheckpoints, {File: storeFile, Old: "synchronous(FULL)", New: "synchronous(OFF)"}}},
 		"SQLite with synchronous=OFF", []fault{{none, kill, powerLoss}},
 	},
 	{
-		variant{"synchronous-normal", []edit{busyCheckpoints, {storeFile, "synchronous(FULL)", "synchronous(NORMAL)"}}},
+		variant{"synchronous-normal", []gateway.Patch{busyCheckpoints, {File: storeFile, Old: "synchronous(FULL)", New: "synchronous(NORMAL)"}}},
 		"SQLite with synchronous=NORMAL", []fault{{none, kill, powerLoss}},
 	},
 	{
-		variant{"answer-before-commit", []edit{
+		variant{"answer-before-commit", []gateway.Patch{
 			busyCheckpoints,
-			{sessionFile, "	defer func() { s.writer <- c }()\n	ctx = ", "	defer func() {\n		if c != nil {\n			s.writer <- c\n		}\n	}()\n	ctx = "},
-			{sessionFile, "		return refusal(err)\n	}\n", `		return refusal(err)
+			{File: sessionFile,
+				Old: "	defer func() { s.writer <- c }()\n	ctx = ",
+				New: "	defer func() {\n		if c != nil {\n			s.writer <- c\n		}\n	}()\n	ctx = "},
+			{File: sessionFile,
+				Old: "		return refusal(err)\n	}\n",
+				New: `		return refusal(err)
 	}
 	if late := c; true {
 		open, c = false, nil
@@ -55,43 +60,47 @@ var thePlanted = []planted{
 		"answered before the commit", []fault{{none, kill, none}, {none, kill, powerLoss}},
 	},
 	{
-		variant{"journal-in-memory", []edit{busyCheckpoints, {storeFile, "journal_mode(WAL)", "journal_mode(MEMORY)"}}},
+		variant{"journal-in-memory", []gateway.Patch{busyCheckpoints, {File: storeFile, Old: "journal_mode(WAL)", New: "journal_mode(MEMORY)"}}},
 		"rollback journal in memory", []fault{{none, kill, none}, {none, kill, powerLoss}},
 	},
 	{
-		variant{"failed-commit-is-done", []edit{busyCheckpoints, {sessionFile, "		return &nonce.StoreError{Outcome: nonce.Unknown, Err: err}", "		return nil"}}},
+		variant{"failed-commit-is-done", []gateway.Patch{
+			busyCheckpoints,
+			{File: sessionFile, Old: "		return &nonce.StoreError{Outcome: nonce.Unknown, Err: err}", New: "		return nil"},
+		}},
 		"a COMMIT that failed is answered as done", []fault{{fullDisk, kill, none}},
 	},
 	{
-		variant{"failed-commit-is-nothing", []edit{busyCheckpoints, {sessionFile, "Outcome: nonce.Unknown", "Outcome: nonce.Aborted"}}},
+		variant{"failed-commit-is-nothing", []gateway.Patch{busyCheckpoints, {File: sessionFile, Old: "Outcome: nonce.Unknown", New: "Outcome: nonce.Aborted"}}},
 		"a COMMIT that failed is answered as not done", []fault{{failedSync, kill, none}, {failedSync, kill, none}, {failedSync, kill, none}},
 	},
 	{
-		variant{"failed-sync-is-forgotten", []edit{busyCheckpoints, {fileFile, "writeAgain(real + \"-wal\"); err", "error(nil); err"}}},
-		"after a sync that failed, a start trusts what the file shows", []fault{{failedSync, kill, none}, {none, kill, powerLoss}, {failedSync, kill, none}, {none, kill, powerLoss}},
+		variant{"failed-sync-is-forgotten", []gateway.Patch{busyCheckpoints, {File: fileFile, Old: "writeAgain(real + \"-wal\"); err", New: "error(nil); err"}}},
+		"after a sync that failed, a start trusts what the file shows",
+		[]fault{{failedSync, kill, none}, {none, kill, powerLoss}, {failedSync, kill, none}, {none, kill, powerLoss}},
 	},
 }
 
-// Caught is how a planted fault fared.
-type Caught struct {
-	What         string
-	Runs, Caught int
-	Rules        map[history.Rule]int // runs in which each was broken
+// caught is how a planted fault fared.
+type caught struct {
+	what        string
+	runs, times int
+	rules       map[history.Rule]int // runs in which each was broken
 }
 
 // String is a row of a table in Markdown.
-func (c Caught) String() string {
+func (c caught) String() string {
 	var rules []string
-	for _, rule := range slices.SortedFunc(maps.Keys(c.Rules), func(a, b history.Rule) int { return c.Rules[b] - c.Rules[a] }) {
-		rules = append(rules, fmt.Sprintf("%s (%d)", rule, c.Rules[rule]))
+	for _, rule := range slices.SortedFunc(maps.Keys(c.rules), func(a, b history.Rule) int { return c.rules[b] - c.rules[a] }) {
+		rules = append(rules, fmt.Sprintf("%s (%d)", rule, c.rules[rule]))
 	}
-	return fmt.Sprintf("| %s | %d of %d | %s |", c.What, c.Caught, c.Runs, strings.Join(rules, ", "))
+	return fmt.Sprintf("| %s | %d of %d | %s |", c.what, c.times, c.runs, strings.Join(rules, ", "))
 }
 
-// Planted runs histories of every known-bad build with so many seeds, and tells
+// tryPlanted runs histories of every known-bad build with so many seeds, and tells
 // how many of them were found out. One that never is says that the proof is blind.
-func Planted(ctx context.Context, cfg Config, runs int) ([]Caught, error) {
-	table := make([]Caught, 0, len(thePlanted))
+func tryPlanted(ctx context.Context, cfg config, runs int) ([]caught, error) {
+	table := make([]caught, 0, len(thePlanted))
 	for _, p := range thePlanted {
 		c, err := runPlanted(ctx, cfg, p, runs)
 		if err != nil {
@@ -102,8 +111,8 @@ func Planted(ctx context.Context, cfg Config, runs int) ([]Caught, error) {
 	return table, nil
 }
 
-func runPlanted(ctx context.Context, cfg Config, p planted, runs int) (Caught, error) {
-	c := Caught{What: p.what, Rules: map[history.Rule]int{}}
+func runPlanted(ctx context.Context, cfg config, p planted, runs int) (caught, error) {
+	c := caught{what: p.what, rules: map[history.Rule]int{}}
 	b, err := buildAll(ctx, cfg, p.variant)
 	if err != nil {
 		return c, err
@@ -113,15 +122,15 @@ func runPlanted(ctx context.Context, cfg Config, p planted, runs int) (Caught, e
 		if err != nil {
 			return c, err
 		}
-		c.Runs++
+		c.runs++
 		if len(r.Violations) > 0 {
-			c.Caught++
+			c.times++
 		}
 		seen := map[history.Rule]bool{}
 		for _, v := range r.Violations {
 			if !seen[v.Rule] {
 				seen[v.Rule] = true
-				c.Rules[v.Rule]++
+				c.rules[v.Rule]++
 			}
 		}
 	}

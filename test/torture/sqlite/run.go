@@ -12,10 +12,13 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"noncegate/internal/testenv/gateway"
 	"noncegate/internal/testenv/guarded"
 	"noncegate/test/torture/history"
+	"noncegate/test/torture/peer"
 )
 
 // The faults of one round. A round may have one of each row.
@@ -64,7 +67,7 @@ func anyFault(r *rand.Rand) fault {
 // run is one history while it happens. It belongs to one goroutine, and the
 // clients to theirs during a round.
 type run struct {
-	cfg     Config
+	cfg     config
 	launch  launcher
 	dir     string // of everything about it
 	began   time.Time
@@ -72,17 +75,18 @@ type run struct {
 	disk    *disk
 	clients []*client
 	told    atomic.Int64 // calls that happened
-	result  *Result
+	result  *result
 }
 
 const (
 	clientCount = 6
 	// maxPerRound bounds the calls that happen before something breaks.
 	maxPerRound = 600
-	// leastAcknowledged is how many a history must have. The calm round makes up
+	// minAcknowledged is how many a history must have. The calm round makes up
 	// for what is missing.
-	leastAcknowledged = 1000
-	loadTimeout       = 30 * time.Second
+	minAcknowledged = 1000
+	loadTimeout     = 30 * time.Second
+	endTimeout      = 20 * time.Second // of an orderly end
 	// settling is how long after the load a calm gateway has had time to end the
 	// holds of a second.
 	settling = 2*time.Second + grace
@@ -92,9 +96,9 @@ const (
 	maxOverdue = grace + 900*time.Millisecond
 )
 
-func newRun(cfg Config, program string, seed uint64, dir string) *run {
+func newRun(cfg config, program string, seed uint64, dir string) *run {
 	r := &run{
-		cfg: cfg, dir: dir, began: time.Now(), chance: rand.New(rand.NewPCG(seed, 0)), result: &Result{Seed: seed},
+		cfg: cfg, dir: dir, began: time.Now(), chance: rand.New(rand.NewPCG(seed, 0)), result: &result{Seed: seed},
 		launch: launcher{program: program, store: filepath.Join(dir, "store", database), mode: "worker-queue", control: filepath.Join(dir, "control")},
 	}
 	if r.chance.IntN(3) == 0 {
@@ -141,32 +145,32 @@ func (r *run) round(ctx context.Context, n int, f fault) error {
 	}
 	endLoad, err := r.load(ctx, g, n)
 	if err != nil {
-		return errors.Join(err, g.kill())
+		return errors.Join(err, g.Kill())
 	}
 	r.await(ctx, r.told.Load()+r.chance.Int64N(maxPerRound), fmt.Sprintf("round %d", n))
-	err = errors.Join(r.strike(ctx, g, f), g.kill())
+	err = errors.Join(r.strike(ctx, g, f), g.Kill())
 	endLoad()
 	if err := errors.Join(err, r.keepLog(g, n)); err != nil {
 		return err
 	}
-	if line := g.crashed(); line != "" {
-		r.violation(history.Violation{Rule: history.Alarm, Text: line}, fmt.Sprintf("round %d", n))
+	for _, alarm := range gateway.Alarms(g.Log(), alarming) {
+		r.violation(history.Violation{Rule: history.Alarm, Text: alarm}, fmt.Sprintf("round %d", n))
 	}
 	r.judgeAnswers(n)
 	return r.aftermath(ctx, n, f)
 }
 
 // keepLog puts the log of a gateway where what is kept of a failure is.
-func (r *run) keepLog(g *gateway, n int) error {
-	return os.WriteFile(filepath.Join(r.dir, fmt.Sprintf("round-%d.log", n)), []byte(g.says()), 0o600)
+func (r *run) keepLog(g *gateway.Gateway, n int) error {
+	return os.WriteFile(filepath.Join(r.dir, fmt.Sprintf("round-%d.log", n)), []byte(g.Log()), 0o600)
 }
 
 // begin starts the gateway of a round. That it does not serve is a violation, and
 // no error; then there is none.
-func (r *run) begin(ctx context.Context, n int) (*gateway, error) {
+func (r *run) begin(ctx context.Context, n int) (*gateway.Gateway, error) {
 	r.launch.trace = filepath.Join(r.dir, fmt.Sprintf("round-%d.trace", n))
 	g, err := r.launch.start(ctx)
-	if errors.Is(err, errDidNotServe) {
+	if errors.Is(err, guarded.ErrEnded) {
 		r.violation(history.Violation{Rule: history.Alarm, Text: err.Error()}, fmt.Sprintf("start of round %d", n))
 		return nil, nil
 	}
@@ -175,7 +179,7 @@ func (r *run) begin(ctx context.Context, n int) (*gateway, error) {
 
 // load lets the clients work until the returned function is called or their
 // connections end.
-func (r *run) load(ctx context.Context, g *gateway, n int) (end func(), err error) {
+func (r *run) load(ctx context.Context, g *gateway.Gateway, n int) (end func(), err error) {
 	stop := make(chan struct{})
 	var working sync.WaitGroup
 	end = func() {
@@ -183,14 +187,14 @@ func (r *run) load(ctx context.Context, g *gateway, n int) (end func(), err erro
 		working.Wait()
 	}
 	for _, c := range r.clients {
-		ws, err := dial(ctx, g.url)
+		conn, err := peer.Dial(ctx, g.URL, peerConfig)
 		if err != nil {
 			end()
 			return nil, err
 		}
 		working.Go(func() {
-			defer ws.Close()
-			c.work(&peer{ws: ws, client: c.number, round: n, trace: r.launch.trace, began: r.began, told: &r.told}, stop)
+			defer conn.Close()
+			c.work(&session{conn: conn, client: c.number, round: n, trace: r.launch.trace, began: r.began, told: &r.told}, stop)
 		})
 	}
 	return end, nil
@@ -221,19 +225,19 @@ func settle(ctx context.Context) {
 }
 
 // strike does to a gateway what the fault says, up to the end of its process.
-func (r *run) strike(ctx context.Context, g *gateway, f fault) error {
+func (r *run) strike(ctx context.Context, g *gateway.Gateway, f fault) error {
 	switch {
 	case f.trouble != none:
 		return r.trouble(ctx, g, f)
 	case f.end == stop:
-		return g.stop()
+		return g.End(syscall.SIGTERM, endTimeout)
 	}
-	return g.kill()
+	return g.Kill()
 }
 
 // trouble makes the disk unusable. The gateway must end by itself and say why, and
 // one that is started meanwhile must do the same.
-func (r *run) trouble(ctx context.Context, g *gateway, f fault) error {
+func (r *run) trouble(ctx context.Context, g *gateway.Gateway, f fault) error {
 	says, sentence := "fail sync", "disk I/O error"
 	if f.trouble == fullDisk {
 		files, err := load(filepath.Dir(r.launch.store))
@@ -249,21 +253,17 @@ func (r *run) trouble(ctx context.Context, g *gateway, f fault) error {
 	if err := os.WriteFile(r.launch.control, []byte(says), 0o600); err != nil {
 		return err
 	}
-	err := g.ended(15 * time.Second)
-	if err == nil {
-		err = g.endedWithASentence(sentence)
-	}
-	if err != nil {
+	if err := endsWithASentence(g, sentence); err != nil {
 		r.violation(history.Violation{Rule: history.Alarm, Text: err.Error()}, f.trouble)
 	}
 	again, err := r.launch.start(ctx)
 	switch {
 	case err == nil: // there was room for a start
-		if err := again.kill(); err != nil {
+		if err := again.Kill(); err != nil {
 			return err
 		}
-	case errors.Is(err, errDidNotServe):
-		if err := again.endedWithASentence(sentence); err != nil {
+	case errors.Is(err, guarded.ErrEnded):
+		if err := endsWithASentence(again, sentence); err != nil {
 			r.violation(history.Violation{Rule: history.Alarm, Text: "a start meanwhile: " + err.Error()}, f.trouble)
 		}
 	default:
@@ -338,12 +338,12 @@ func (r *run) calm(ctx context.Context, n int) error {
 	}
 	endLoad, err := r.load(ctx, g, n)
 	if err != nil {
-		return errors.Join(err, g.kill())
+		return errors.Join(err, g.Kill())
 	}
-	r.await(ctx, max(r.told.Load()+100, leastAcknowledged), "the calm round")
+	r.await(ctx, max(r.told.Load()+100, minAcknowledged), "the calm round")
 	endLoad()
 	settle(ctx)
-	if err := errors.Join(g.stop(), r.keepLog(g, n)); err != nil {
+	if err := errors.Join(g.End(syscall.SIGTERM, endTimeout), r.keepLog(g, n)); err != nil {
 		return err
 	}
 	r.judgeAnswers(n)
@@ -355,7 +355,7 @@ func (r *run) calm(ctx context.Context, n int) error {
 		GraceMs: grace.Milliseconds(), Seed: r.result.Seed, Name: "sqlite", Faults: r.result.Faults,
 		Calls: moment{n, forever}.callsBy(r.clients), Final: &found.Final,
 	}
-	report := r.judge(h, found, "at the end", history.Limits{MinAcknowledged: leastAcknowledged, MaxOverdue: maxOverdue})
+	report := r.judge(h, found, "at the end", history.Limits{MinAcknowledged: minAcknowledged, MaxOverdue: maxOverdue})
 	r.result.Acknowledged, r.result.Unknown, r.result.Refused = report.Acknowledged, report.Unknown, report.Refused
 	if len(r.result.Violations) == 0 {
 		return nil

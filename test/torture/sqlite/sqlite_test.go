@@ -5,22 +5,23 @@ package sqlite
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"noncegate/internal/testenv/gateway"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // gateways builds variants for the rest of the test.
-func gateways(t *testing.T, variants ...variant) (Config, *Builds) {
+func gateways(t *testing.T, variants ...variant) (config, *builds) {
 	t.Helper()
 	dir := t.TempDir()
 	if keep := os.Getenv("TORTURE_KEEP"); keep != "" { // what a failure left is wanted
 		dir = filepath.Join(keep, t.Name())
 	}
-	cfg := Config{Dir: dir, Points: 3}
+	cfg := config{Dir: dir, Points: 3}
 	b, err := buildAll(t.Context(), cfg, variants...)
 	if err != nil {
 		t.Fatal(err)
@@ -71,55 +72,9 @@ func TestLongKnownBadGatewaysAreFoundOut(t *testing.T) {
 }
 
 func TestEveryKnownBadBuildStillDiffersFromTheProduct(t *testing.T) {
-	root, err := moduleRoot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, p := range thePlanted {
-		if _, err := writeOverlay(root, t.TempDir(), p.variant); err != nil {
+		if _, err := gateway.Overlay(t.Context(), t.TempDir(), p.all()); err != nil {
 			t.Errorf("%s: %v", p.name, err)
 		}
-	}
-}
-
-// module is a directory with what every variant changes.
-func module(t *testing.T) string {
-	t.Helper()
-	root := t.TempDir()
-	path := filepath.Join(root, seeLog.file)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(seeLog.old), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return root
-}
-
-func TestAnEditThatFitsNowhereOrTwiceIsRefused(t *testing.T) {
-	root := module(t)
-	if err := os.WriteFile(filepath.Join(root, "a.go"), []byte("one two two"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for old, want := range map[string]string{"one": "", "two": "2 places", "three": "0 places"} {
-		_, err := writeOverlay(root, t.TempDir(), variant{edits: []edit{{"a.go", old, "x"}}})
-		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: got %v, want %q", old, err, want)
-		}
-	}
-}
-
-func TestAVariantMayChangeAFileTwice(t *testing.T) {
-	root, dir := module(t), t.TempDir()
-	original := filepath.Join(root, "a.go")
-	if err := os.WriteFile(original, []byte("one two"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	replace, err := writeOverlay(root, dir, variant{edits: []edit{{"a.go", "one", "1"}, {"a.go", "two", "2"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := os.ReadFile(replace[original]); err != nil || string(got) != "1 2" {
-		t.Errorf("got %q, %v", got, err)
 	}
 }

@@ -31,13 +31,13 @@ const (
 // conn is one life of one WebSocket connection. Its reader and its pinger are run's;
 // any goroutine may send.
 type conn struct {
-	e       *Endpoint
-	cfg     *Config
-	ws      *websocket.Conn
-	session uint64        // set before anybody else has the conn
-	writing chan struct{} // one place: gorilla allows one writer
-	dead    chan struct{} // closed by fail
-	stray   chan string   // to the pinger: a subscription that nobody has, to be ended
+	e         *Endpoint
+	cfg       *Config
+	ws        *websocket.Conn
+	session   uint64        // set before anybody else has the conn
+	writing   chan struct{} // one place: gorilla allows one writer
+	dead      chan struct{} // closed by fail
+	unclaimed chan string   // to the pinger: a subscription that nobody has, to be ended
 
 	mu      sync.Mutex               // guards what follows, and the calls of pending exchanges; no I/O beneath it
 	err     error                    // why it is dead
@@ -57,11 +57,11 @@ func newConn(e *Endpoint, ws *websocket.Conn, cfg *Config) *conn {
 	ws.SetReadLimit(drained * cfg.MaxAnswer)
 	return &conn{
 		e: e, cfg: cfg, ws: ws,
-		writing: make(chan struct{}, 1),
-		dead:    make(chan struct{}),
-		stray:   make(chan string, 1),
-		pending: make(map[uint64]*waiting),
-		subs:    make(map[string]*Subscription),
+		writing:   make(chan struct{}, 1),
+		dead:      make(chan struct{}),
+		unclaimed: make(chan string, 1),
+		pending:   make(map[uint64]*waiting),
+		subs:      make(map[string]*Subscription),
 	}
 }
 
@@ -145,7 +145,7 @@ func (c *conn) pingLoop() {
 	defer tick.Stop()
 	for {
 		select {
-		case id := <-c.stray:
+		case id := <-c.unclaimed:
 			c.unsubscribe(id)
 		case <-tick.C:
 			if err := c.ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(c.cfg.Timeout)); err != nil {
@@ -375,7 +375,7 @@ func (c *conn) notify(m *message) {
 		return
 	}
 	select { // whoever wanted it is gone; when there is no room, the next event tells again
-	case c.stray <- string(n.Subscription):
+	case c.unclaimed <- string(n.Subscription):
 	default:
 	}
 }

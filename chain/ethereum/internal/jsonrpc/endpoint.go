@@ -61,8 +61,8 @@ const minSecret = 12
 // takeCredentials moves user and password into a header, and notes everything in the
 // address that may be a key.
 func (e *Endpoint) takeCredentials(u *url.URL) {
-	note := func(s string, least int) {
-		if len(s) >= least {
+	note := func(s string, minLen int) {
+		if len(s) >= minLen {
 			e.secrets = append(e.secrets, s)
 		}
 	}

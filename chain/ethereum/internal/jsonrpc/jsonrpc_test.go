@@ -243,7 +243,7 @@ func TestManyLargeAnswersDoNotFillTheMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, "http://node:80")
 		var mu sync.Mutex
-		reading, most := 0, 0
+		reading, peak := 0, 0
 		chunk := []byte(strings.Repeat(" ", 64<<10))
 		r.fake.OnHTTP(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 			for written := 0; written < 100<<20; written += len(chunk) {
@@ -253,7 +253,7 @@ func TestManyLargeAnswersDoNotFillTheMemory(t *testing.T) {
 				mu.Lock()
 				if written == smallAnswer+4*len(chunk) { // it is read beyond the small part
 					reading++
-					most = max(most, reading)
+					peak = max(peak, reading)
 				}
 				mu.Unlock()
 				if written == 3<<20 {
@@ -274,8 +274,8 @@ func TestManyLargeAnswersDoNotFillTheMemory(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if most != largeAnswers {
-			t.Errorf("%d large answers were read at a time, want %d", most, largeAnswers)
+		if peak != largeAnswers {
+			t.Errorf("%d large answers were read at a time, want %d", peak, largeAnswers)
 		}
 	})
 }

@@ -95,25 +95,25 @@ func (m *message) refusal(e *Endpoint) *Error {
 	if len(m.Error) == 0 || string(m.Error) == "null" {
 		return nil
 	}
-	var said struct {
+	var refused struct {
 		Code    json.RawMessage `json:"code"`
 		Message json.RawMessage `json:"message"`
 		Data    wire.Raw        `json:"data"`
 	}
 	var text string
-	if err := wire.Unmarshal(m.Error, &said); err != nil {
+	if err := wire.Unmarshal(m.Error, &refused); err != nil {
 		if wire.Unmarshal(m.Error, &text) != nil {
 			text = string(m.Error)
 		}
 		return &Error{Message: e.clean(text)}
 	}
-	code, _ := strconv.Atoi(string(said.Code)) // 0 where it is no whole number
-	if wire.Unmarshal(said.Message, &text) != nil {
-		text = string(said.Message)
+	code, _ := strconv.Atoi(string(refused.Code)) // 0 where it is no whole number
+	if wire.Unmarshal(refused.Message, &text) != nil {
+		text = string(refused.Message)
 	}
 	refusal := &Error{Code: code, Message: e.clean(text)}
-	if len(said.Data) > 0 && string(said.Data) != "null" {
-		refusal.Data = json.RawMessage(said.Data)
+	if len(refused.Data) > 0 && string(refused.Data) != "null" {
+		refusal.Data = json.RawMessage(refused.Data)
 	}
 	return refusal
 }

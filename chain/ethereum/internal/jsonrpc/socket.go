@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -14,6 +13,8 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/gorilla/websocket"
+
+	"noncegate/internal/wsconn"
 )
 
 // minPause is the first pause between two attempts to connect.
@@ -134,25 +135,14 @@ func (s *socket) Subscribe(ctx context.Context, session uint64, params json.RawM
 func (s *socket) dial(ctx context.Context) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
-	unwatch := func() bool { return true }
 	dialer := websocket.Dialer{
 		Proxy:           http.ProxyFromEnvironment,
 		TLSClientConfig: s.cfg.TLS,
 		ReadBufferSize:  4 << 10,
 		WriteBufferSize: 4 << 10,
-		NetDialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			raw, err := s.cfg.Dial(ctx, network, addr)
-			if err == nil { // gorilla looks at the context only while it dials
-				unwatch = context.AfterFunc(ctx, func() { raw.Close() })
-			}
-			return raw, err
-		},
+		NetDialContext:  s.cfg.Dial,
 	}
-	ws, resp, err := dialer.DialContext(ctx, s.e.target, s.e.header())
-	if !unwatch() && err == nil {
-		ws.Close()
-		err = ctx.Err()
-	}
+	ws, resp, err := wsconn.Dial(ctx, dialer, s.e.target, s.e.header())
 	if err != nil {
 		return nil, s.e.cleanError(dialError(resp, err, s.e))
 	}

@@ -3,12 +3,13 @@
 import { createInterface } from 'node:readline'
 
 const { KIND, GATEWAY, NODE, CHAIN_ID, KEY, TO } = process.env
+const timeout = Number(process.env.TIMEOUT_MS)
 const start = {
   async viem() {
     const { createWalletClient, defineChain } = await import('viem')
     const { throughGateway } = await import('./viem.mjs')
     const chain = defineChain({ id: Number(CHAIN_ID), name: 'test', nativeCurrency: { name: 'Ether', symbol: 'ETH', decimals: 18 }, rpcUrls: { default: { http: [NODE] } } })
-    const { account, transport } = throughGateway({ gatewayUrl: GATEWAY, nodeUrl: NODE, chainId: chain.id, key: KEY, timeout: 1000 })
+    const { account, transport } = throughGateway({ gatewayUrl: GATEWAY, nodeUrl: NODE, chainId: chain.id, key: KEY, timeout })
     const wallet = createWalletClient({ account, chain, transport })
     return ({ value, gas, nonce }) => wallet.sendTransaction({ to: TO, value: BigInt(value), gas: gas && BigInt(gas), nonce })
   },
@@ -17,7 +18,7 @@ const start = {
     const { GatewaySigner } = await import('./ethers.mjs')
     const network = Network.from(Number(CHAIN_ID)), staticNetwork = network
     const url = new FetchRequest(NODE)
-    url.timeout = 1000
+    url.timeout = timeout
     const node = new JsonRpcProvider(url, network, { staticNetwork })
     const gateway = new WebSocketProvider(GATEWAY, network, { staticNetwork })
     const signer = new GatewaySigner(new Wallet(KEY, node), gateway)

@@ -1,0 +1,320 @@
+package chain
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"noncegate/nonce"
+)
+
+var update = flag.Bool("update", false, "write what came of the scenarios into their files")
+
+// TestScenarios plays testdata/*.txt; testdata/README.md has the format. What a scenario
+// shows is compared with the file as a whole.
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		played := ""
+		for i, scenario := range strings.Split(string(text), "== ") {
+			if i == 0 {
+				played = scenario // comments
+				continue
+			}
+			name, _, _ := strings.Cut(scenario, "\n")
+			got := "== " + scenario
+			t.Run(strings.TrimSuffix(filepath.Base(file), ".txt")+"/"+name, func(t *testing.T) {
+				got = "== " + play(t, scenario)
+				if want := "== " + scenario; got != want && !*update {
+					t.Errorf("%s: got\n%s\nwant\n%s", file, got, want)
+				}
+			})
+			played += got
+		}
+		if *update {
+			if err := os.WriteFile(file, []byte(played), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// play runs a scenario and returns it with what it shows.
+func play(t *testing.T, scenario string) string {
+	lines := strings.Split(scenario, "\n")
+	var cfg Config
+	if len(lines) > 1 && strings.HasPrefix(lines[1], "windows ") {
+		pattern, window, _ := strings.Cut(strings.TrimPrefix(lines[1], "windows "), "=")
+		cfg.Windows = []WindowOf{{Pattern: pattern, Window: number(t, window)}}
+	}
+	var played []string
+	inWorld(t, cfg, func(w *world) {
+		for i, line := range lines {
+			if strings.HasPrefix(line, "    ") {
+				continue // what it showed before
+			}
+			played = append(played, line)
+			words := strings.Fields(line)
+			if i == 0 || len(words) == 0 || words[0] == "#" || words[0] == "windows" {
+				continue
+			}
+			for _, shown := range w.step(words[0], words[1:]) {
+				played = append(played, "    "+shown)
+			}
+		}
+	})
+	return strings.Join(played, "\n")
+}
+
+var names = map[string]string{"alice": alice, "bob": bob}
+
+// step does what one line says, and returns what is shown below it.
+func (w *world) step(command string, args []string) []string {
+	w.t.Helper()
+	switch command {
+	case "after":
+		d, err := time.ParseDuration(args[0])
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.after(d)
+	case "own":
+		w.signer(names[args[0]], number(w.t, args[1]))
+	case "disown":
+		w.chains.Signer(names[args[0]]).Owned(false)
+	case "chain":
+		w.chain.set(func() { w.setChain(args) })
+	case "lists":
+		w.svc.refuseLists(args[0] == "refused")
+	case "rows":
+		w.rows(w.parseRows(args))
+	case "commit":
+		w.chains.Signer(names[args[0]]).Committed(w.parseEvents(args[1:]))
+	case "block":
+		w.block(w.parseUses(args)...)
+	case "head":
+		w.number++
+		w.head(w.parseHead(args, Head{}))
+	case "reorg":
+		now := Block{Number: w.number, Hash: hash(9), Time: time.Unix(12*w.number, 0)}
+		depth := int(number(w.t, args[0]))
+		w.head(w.parseHead(args[1:], Head{Reorg: &Reorg{From: Block{Number: w.number}, To: now, Depth: depth}}))
+	default:
+		return w.show(command, args)
+	}
+	return nil
+}
+
+// show is what a line asks for.
+func (w *world) show(command string, args []string) (shown []string) {
+	w.t.Helper()
+	switch command {
+	case "view":
+		v := w.chains.Signer(names[args[0]]).View(number(w.t, args[1]))
+		if !v.Known {
+			return []string{"not known"}
+		}
+		return []string{fmt.Sprintf("mined %d final %d start %d window %d", v.Mined, v.Final, v.Start, v.Window)}
+	case "unseen":
+		return []string{fmt.Sprint(w.chains.Signer(names[args[0]]).Unseen(number(w.t, args[1]), number(w.t, args[2])))}
+	case "lookat":
+		w.chains.LookAt(names[args[0]], number(w.t, args[1]))
+		return w.show("state", args)
+	case "state":
+		st, _ := w.chains.State(names[args[0]])
+		if st.Stopped {
+			shown = append(shown, "stopped")
+		}
+		if g := st.Gap; g != nil {
+			shown = append(shown, fmt.Sprintf("gap %d/%d %s%s blocks %d", g.Nonce, g.Attempt, g.Status, flagged(" unknown", g.Unknown), g.Blocked))
+		}
+		return shown
+	case "did":
+		for _, op := range w.did() {
+			shown = append(shown, fmt.Sprintf("%v %d/%d%s%s", op.Kind, op.Nonce, op.Attempt, tx(op.TxHash), flagged(" any", op.MarkAny)))
+		}
+		return shown
+	case "told":
+		for _, e := range w.told() {
+			if gap := e.Gap; gap != nil {
+				e.Reason = fmt.Sprintf("%s%s blocks %d", gap.Status, flagged(" unknown", gap.Unknown), gap.Blocked)
+			}
+			shown = append(shown, strings.TrimSpace(fmt.Sprintf("%v %d/%d%s %s", e.Type, e.Nonce, e.Attempt, tx(e.TxHash), e.Reason)))
+		}
+		return shown
+	}
+	w.t.Fatalf("there is no command %q", command)
+	return nil
+}
+
+func tx(h Hash) string {
+	if h == (Hash{}) {
+		return ""
+	}
+	return fmt.Sprintf(" tx%d", h[31])
+}
+
+func flagged(word string, is bool) string {
+	if is {
+		return word
+	}
+	return ""
+}
+
+func number(t *testing.T, text string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// setChain takes what nodes say from now on: of an account, or of themselves.
+func (w *world) setChain(args []string) {
+	w.t.Helper()
+	c, who := w.chain, account(alice)
+	for _, arg := range args {
+		name, value, _ := strings.Cut(arg, "=")
+		switch name {
+		case "of":
+			who = account(names[value])
+		case "mined":
+			c.mined[who] = number(w.t, value)
+		case "pending":
+			c.pending[who] = number(w.t, value)
+		case "final":
+			c.final[who] = number(w.t, value)
+		case "delegated":
+			c.code[who] = true
+		case "quarrel":
+			c.quarrel = value == "yes"
+		case "away":
+			c.away = value == "yes"
+		case "failed":
+			c.failed = value == "yes"
+		case "pool":
+			n, transaction, _ := strings.Cut(value, ":")
+			delete(c.pool, number(w.t, n))
+			if transaction != "" {
+				c.pool[number(w.t, n)] = Sighting{Seen: Pooled, Tx: w.parseTx(transaction)}
+			}
+		default:
+			w.t.Fatalf("a chain has no %q", name)
+		}
+	}
+}
+
+// parseTx reads the name of a transaction, tx1 to tx255; "": none.
+func (w *world) parseTx(text string) Hash {
+	w.t.Helper()
+	if text == "" {
+		return Hash{}
+	}
+	return hash(byte(number(w.t, strings.TrimPrefix(text, "tx"))))
+}
+
+// parseHold reads NONCE/ATTEMPT.
+func (w *world) parseHold(text string) (n, attempt int64) {
+	w.t.Helper()
+	first, second, _ := strings.Cut(text, "/")
+	return number(w.t, first), number(w.t, second)
+}
+
+// part is the i-th of the parts of a word, "" beyond the last.
+func part(word string, i int) string {
+	if parts := strings.Split(word, ":"); i < len(parts) {
+		return parts[i]
+	}
+	return ""
+}
+
+// parseUses reads SIGNER:NONCE:TX, with :auth if it is an authorization's.
+func (w *world) parseUses(args []string) (uses []Use) {
+	w.t.Helper()
+	for _, arg := range args {
+		uses = append(uses, Use{
+			Account: account(names[part(arg, 0)]), Nonce: number(w.t, part(arg, 1)), Tx: w.parseTx(part(arg, 2)), Authorization: part(arg, 3) == "auth",
+		})
+	}
+	return uses
+}
+
+// parseHead reads skipped, fell, final=NUMBER and uses.
+func (w *world) parseHead(args []string, h Head) Head {
+	w.t.Helper()
+	h.Latest = Block{Number: w.number, Time: time.Unix(12*w.number, 0)}
+	if h.Reorg != nil {
+		h.Latest = h.Reorg.To
+	}
+	for _, arg := range args {
+		switch {
+		case arg == "skipped":
+			h.Skipped = true
+		case arg == "fell":
+			h.FinalFell = true
+		case strings.HasPrefix(arg, "final="):
+			h.Final = Block{Number: number(w.t, strings.TrimPrefix(arg, "final=")), Hash: Hash{'f'}}
+		default:
+			h.Uses = append(h.Uses, w.parseUses([]string{arg})...)
+		}
+	}
+	return h
+}
+
+// parseEvents reads TYPE:NONCE/ATTEMPT:TX.
+func (w *world) parseEvents(args []string) (events []nonce.Event) {
+	w.t.Helper()
+	for _, arg := range args {
+		e := nonce.Event{TxHash: w.parseTx(part(arg, 2))}
+		e.Nonce, e.Attempt = w.parseHold(part(arg, 1))
+		for typ := nonce.EventAllocated; typ <= nonce.EventReorg; typ++ {
+			if typ.String() == part(arg, 0) {
+				e.Type = typ
+			}
+		}
+		if e.Type == 0 {
+			w.t.Fatalf("there is no event %q", arg)
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+// parseRows reads STATUS:NONCE/ATTEMPT:TX:REPLACED; the status unknown is that of a hold.
+func (w *world) parseRows(args []string) (rows []nonce.Row) {
+	w.t.Helper()
+	for _, arg := range args {
+		row := nonce.Row{TxHash: w.parseTx(part(arg, 2))}
+		row.Nonce, row.Attempt = w.parseHold(part(arg, 1))
+		if before := w.parseTx(part(arg, 3)); before != (Hash{}) {
+			row.Replaced = nonce.TxHashes(before[:])
+		}
+		switch part(arg, 0) {
+		case "held":
+			row.Status = nonce.Held
+		case "unknown":
+			row.Status, row.Reason = nonce.Held, nonce.ReasonUnknown
+		case "released":
+			row.Status = nonce.Released
+		case "consumed":
+			row.Status = nonce.Consumed
+		default:
+			w.t.Fatalf("there is no status %q", arg)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}

@@ -1,0 +1,124 @@
+//go:build unix
+
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+)
+
+// Patch is a replacement in a copy of a source file: Old, which must occur exactly once, so
+// that a patch never goes stale unseen, becomes New. Without Old, the file is New.
+type Patch struct {
+	File     string // relative to the module; below $GOROOT for the standard library
+	Old, New string
+}
+
+// Build builds the gateway of this repository from its sources, with the patches applied,
+// as the file exe. It touches neither the module nor the standard library. The working
+// directory must be in a module that knows this one.
+func Build(ctx context.Context, exe string, patches []Patch, flags ...string) error {
+	module, err := Module(ctx)
+	if err != nil {
+		return err
+	}
+	args := append([]string{"build", "-o", exe}, flags...)
+	if len(patches) > 0 {
+		overlay, err := Overlay(ctx, exe+".overlay", patches)
+		if err != nil {
+			return err
+		}
+		args = append(args, "-overlay", overlay)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, "./cmd/gateway")...)
+	cmd.Dir = module
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", filepath.Base(exe), err, said)
+	}
+	return nil
+}
+
+// FlagsOfThis are the flags that this program was built with and a gateway should be too:
+// the race detector, or none.
+func FlagsOfThis() []string {
+	info, ok := debug.ReadBuildInfo()
+	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		return []string{"-race"}
+	}
+	return nil
+}
+
+// Module is the folder of this repository's module.
+func Module(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "noncegate").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the gateway's sources: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// Overlay writes the patched copies of source files into a folder, which it makes, and
+// returns the file there that go build -overlay reads.
+func Overlay(ctx context.Context, dir string, patches []Patch) (string, error) {
+	module, err := Module(ctx)
+	if err != nil {
+		return "", err
+	}
+	goroot, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the standard library: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	texts := make(map[string]string)
+	for _, p := range patches {
+		path := filepath.Join(module, p.File)
+		if rest, ok := strings.CutPrefix(p.File, "$GOROOT/"); ok {
+			path = filepath.Join(strings.TrimSpace(string(goroot)), rest)
+		}
+		if err := p.apply(path, texts); err != nil {
+			return "", err
+		}
+	}
+	replace := make(map[string]string)
+	for path, text := range texts {
+		replace[path] = filepath.Join(dir, fmt.Sprintf("%d_%s", len(replace), filepath.Base(path)))
+		if err := os.WriteFile(replace[path], []byte(text), 0o644); err != nil {
+			return "", err
+		}
+	}
+	data, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, "overlay.json")
+	return file, os.WriteFile(file, data, 0o644)
+}
+
+// apply replaces in the text of path, which is read when texts does not have it.
+func (p *Patch) apply(path string, texts map[string]string) error {
+	if p.Old == "" {
+		texts[path] = p.New
+		return nil
+	}
+	if _, read := texts[path]; !read {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("patch: %w", err)
+		}
+		texts[path] = string(text)
+	}
+	if n := strings.Count(texts[path], p.Old); n != 1 {
+		return fmt.Errorf("patch %s: the text to be replaced occurs %d times, want once:\n%s", p.File, n, p.Old)
+	}
+	texts[path] = strings.Replace(texts[path], p.Old, p.New, 1)
+	return nil
+}

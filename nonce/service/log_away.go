@@ -1,0 +1,92 @@
+package service
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"noncegate/nonce"
+)
+
+// While hand-outs rest on logs, a store that does not answer must not hold them up: neither
+// those that wait for a shipment since the rows were far behind, nor those behind a batch that
+// reads something.
+
+const (
+	// awayPatience bounds what a batch waits for a store that is away, and awayAgain is between
+	// two tries: hand-outs wait for a tenth of the time at most.
+	awayPatience = 100 * time.Millisecond
+	awayAgain    = time.Second
+)
+
+const errStoreAway nonce.Told = "the database does not answer just now; try again"
+
+// hears notes that the store answered.
+func (s *Service) hears(at time.Time) { s.heard.Store(&at) }
+
+// checkStore finds out that the store is away before a shipment has waited for as long as it may:
+// it has answered neither that for the ship SLA nor a heartbeat for half of a lease.
+func (w *worker) checkStore() {
+	if w.storeQuiet() {
+		w.noteStore(true)
+	}
+}
+
+// storeQuiet reports whether it is time for checkStore. The probe of the logs wakes the worker for it.
+func (w *worker) storeQuiet() bool {
+	if w.storeAway || time.Since(*w.svc.heard.Load()) < w.svc.cfg.LeaseTTL/2 {
+		return false
+	}
+	return slices.ContainsFunc(w.shippers[:], func(p *shipper) bool {
+		return p.underWay && time.Since(p.began) > w.svc.cfg.Log.ShipSLA
+	})
+}
+
+// noteStore follows whether the store is away. When it is, hand-outs that wait for a shipment,
+// because the rows were far behind, are told: from then on the grant says how long they may be.
+func (w *worker) noteStore(away bool) {
+	was := w.storeAway
+	w.storeAway = away
+	if was || !away {
+		return
+	}
+	w.svc.log.Warn("the store does not answer; hand-outs go on by the log until the grant ends", "worker", w.index)
+	now := time.Now()
+	for _, sh := range w.serving() {
+		for sig := range sh.log.dirty {
+			u := sig.unshipped
+			told := u.waiting
+			u.waiting = nil
+			for _, v := range told {
+				if handOut(v.task, &v.answer) && covered(sig, sh.log, sig.row.Next) && now.Before(sh.log.trust) {
+					w.tellLate(v)
+				} else {
+					u.waiting = append(u.waiting, v)
+				}
+			}
+		}
+	}
+}
+
+// askStore reads or reserves something that groups wait for. With logs the store is waited for as
+// long as the ship SLA, and while it is away shortly and now and then; else for StoreTimeout.
+func (w *worker) askStore(ask func(context.Context) error) error {
+	patience, logs := w.svc.cfg.StoreTimeout, len(w.serving()) > 0
+	switch {
+	case !logs:
+	case w.storeAway && time.Now().Before(w.askAgain):
+		return &nonce.StoreError{Outcome: nonce.NotSent, Err: errStoreAway}
+	case w.storeAway:
+		patience = awayPatience
+	default:
+		patience = min(patience, w.svc.cfg.Log.ShipSLA)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	err := ask(ctx)
+	if logs && (err == nil || nonce.OutcomeOf(err) != nonce.Aborted) {
+		w.askAgain = time.Now().Add(awayAgain)
+		w.noteStore(err != nil)
+	}
+	return err
+}

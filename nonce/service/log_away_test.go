@@ -1,0 +1,130 @@
+package service_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"noncegate/nonce"
+	"noncegate/nonce/memstore"
+	"noncegate/nonce/service"
+)
+
+// silent is a store that takes calls and answers none.
+func silent(c memstore.Call) error {
+	<-c.Done
+	return &nonce.StoreError{Outcome: nonce.Unknown, Err: context.DeadlineExceeded}
+}
+
+// TestAStoreThatDoesNotAnswerHoldsUpNoHandOut for longer than it takes to find that out, also
+// where others ask for signers that must be read.
+func TestAStoreThatDoesNotAnswerHoldsUpNoHandOut(t *testing.T) {
+	for name, others := range map[string]bool{"alone": false, "beside others": true} {
+		t.Run(name, func(t *testing.T) {
+			inLogs(t, func(l *logged) { l.handOutWithoutStore(others) })
+		})
+	}
+}
+
+func (l *logged) handOutWithoutStore(others bool) {
+	n, _ := l.start("a", func(c *service.Config) { c.Workers, c.LeaseTTL, c.Log.ShipSLA = 1, 3*time.Second, time.Second })
+	l.on(n)
+	name := l.disk.nameIn(0)
+	for range 20 { // so many are reserved ahead that they last
+		l.allocateAll(n)
+		time.Sleep(100 * time.Millisecond)
+	}
+	l.disk.onBefore(silent)
+	defer l.disk.onBefore(nil)
+	gone, settled := time.Now(), n.cfg.LeaseTTL/2+2*time.Second
+	mark := n.send(&nonce.Op{Kind: nonce.KindMarkUsed, Signer: name, Nonce: 0, Attempt: 1})[0]
+	var slowest time.Duration
+	slow := 0 // hand-outs, once the store is known to be away
+	for i := 0; time.Since(gone) < 20*time.Second; i++ {
+		if others {
+			n.send(allocate(fmt.Sprint("unknown-", i)))
+		}
+		sent := time.Now()
+		if got, want := n.do(allocate(name)), fmt.Sprintf("%d#1", 20+i); got != want {
+			l.Fatalf("after %v: %s, want %s", time.Since(gone), got, want)
+		}
+		took := time.Since(sent)
+		slowest = max(slowest, took)
+		if time.Since(gone) > settled && took > 50*time.Millisecond {
+			slow++
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	if slowest > settled || slow > 20 {
+		l.Errorf("a hand-out took %v, want %v at most; %d were slow", slowest, settled, slow)
+	}
+	if mark.answered() {
+		l.Errorf("a mark was answered that no row has: %s", result(mark.op))
+	}
+	l.disk.onBefore(nil)
+	if got := mark.wait(); got != "CONSUMED" {
+		l.Errorf("the mark: %s", got)
+	}
+}
+
+// TestHandOutsWaitForRowsThatAreFarBehind, where the store answers, and slowly.
+func TestHandOutsWaitForRowsThatAreFarBehind(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		n, _ := l.start("a", func(c *service.Config) { c.Log.ShipSLA = time.Second })
+		l.on(n)
+		l.allocateAll(n)
+		time.Sleep(time.Second)
+		l.disk.onBefore(func(c memstore.Call) error {
+			if c.Op == memstore.OpShip {
+				time.Sleep(3 * time.Second)
+			}
+			return nil
+		})
+		name := l.disk.nameIn(0)
+		if got := n.do(allocate(name)); got != "1#1" {
+			t.Error(got)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		behind := n.send(allocate(name))[0]
+		time.Sleep(time.Second)
+		if behind.answered() {
+			t.Errorf("told %s while the rows are 2.5s behind", result(behind.op))
+		}
+		if got := behind.wait(); got != "2#1" {
+			t.Error(got)
+		}
+		l.disk.onBefore(nil)
+	})
+}
+
+// TestReconcileNamesWhatDiffers between a log and memory.
+func TestReconcileNamesWhatDiffers(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		n, _ := l.start("a")
+		l.on(n)
+		l.allocateAll(n)
+		time.Sleep(time.Second)
+		l.disk.onBefore(storeAway) // nothing is shipped any more
+		defer l.disk.onBefore(nil)
+		l.allocateAll(n)
+		l.disk.onBefore(func(c memstore.Call) error {
+			if c.Op == memstore.OpShip {
+				return away
+			}
+			return nil
+		})
+		if got, err := n.Reconcile(l.Context()); err != nil || got.Equal != shards || len(got.Differences) > 0 {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		name := l.disk.nameIn(1)
+		l.server.mu.Lock()
+		last := l.server.shards[1].records
+		last[len(last)-1].Changes[0].Next = 9
+		l.server.mu.Unlock()
+		want := service.Difference{Signer: name, What: "next", Log: "9", Memory: "2"}
+		if got, err := n.Reconcile(l.Context()); err != nil || got.Equal != shards-1 || len(got.Differences) != 1 || got.Differences[0] != want {
+			t.Errorf("got %+v, %v, want %+v", got, err, want)
+		}
+	})
+}

@@ -1,0 +1,68 @@
+package ws
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"noncegate/internal/metrics"
+)
+
+// registerGauges registers what is read when Prometheus asks.
+func (s *Server) registerGauges(reg prometheus.Registerer) {
+	number := func(name, help string, n int) {
+		metrics.Gauge(reg, name, help, func() float64 { return float64(n) })
+	}
+	metrics.Places(reg, "inflight", "Requests not answered yet", s.inflight)
+	metrics.Places(reg, "node_inflight", "Requests of other nodes not answered yet", s.nodeInflight)
+	number("connections_max", "Most open WebSocket connections.", s.cfg.MaxConnections)
+	metrics.Gauge(reg, "sockets_waiting", "Open sockets whose clients were not let in yet. 0 without --rights.", func() float64 { return float64(s.Waiting()) })
+	number("sockets_waiting_max", "Most of them.", s.cfg.Addresses.Waiting)
+	metrics.Gauges(reg, outboundGauges, func() []float64 {
+		o := s.outbound()
+		return []float64{float64(o.bytes), float64(o.promised), float64(o.messages), float64(o.largest), float64(o.paused)}
+	})
+}
+
+// inflight is the number of requests of clients not answered yet, and their bound.
+func (s *Server) inflight() (used, capacity int) {
+	return s.clients.inflight.Used(), s.clients.inflight.Capacity()
+}
+
+// nodeInflight is the same of the requests that other nodes brought.
+func (s *Server) nodeInflight() (used, capacity int) {
+	return s.nodes.inflight.Used(), s.nodes.inflight.Capacity()
+}
+
+// outboundGauges are what waits for clients to read.
+var outboundGauges = []metrics.Named{
+	{Name: "outbound_bytes", Help: "Bytes that wait for clients to read: queued, encoded or being written, over all connections."},
+	{Name: "outbound_promised_bytes", Help: "Bytes of --write-max-bytes that are promised to answers whose work is under way, over all connections."},
+	{Name: "outbound_messages", Help: "Messages that wait for clients to read, and answers under way, over all connections."},
+	{Name: "outbound_largest_bytes", Help: "Bytes that wait for the client that has most."},
+	{Name: "connections_paused", Help: "Connections that are not read now because their clients do not read."},
+}
+
+// outbound is what waits for clients to read, over all open connections.
+type outbound struct {
+	bytes    int64 // of messages queued, encoded or being written
+	promised int64 // bytes reserved for answers whose work is under way
+	messages int   // queued, encoded, being written, or promised
+	largest  int64 // bytes of the connection that has most
+	paused   int   // connections that are not read because they do not read
+}
+
+// outbound looks at every open connection, so it is for whoever looks now and
+// then; it keeps each up for a moment only.
+func (s *Server) outbound() outbound {
+	var sum outbound
+	for _, c := range s.conns.all() {
+		d := c.out.Depth()
+		sum.bytes += d.Bytes
+		sum.promised += d.Promised
+		sum.messages += d.Messages
+		sum.largest = max(sum.largest, d.Bytes)
+		if d.Paused {
+			sum.paused++
+		}
+	}
+	return sum
+}
