@@ -13,19 +13,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"noncegate/backpressure"
-	"noncegate/encodepool"
-	"noncegate/internal/events"
-	"noncegate/internal/metrics"
+	"noncegate/internal/testenv/inprocess"
 	"noncegate/lease"
 	"noncegate/nonce"
-	"noncegate/nonce/memstore"
-	"noncegate/nonce/noncetest"
-	"noncegate/nonce/rules"
-	shards "noncegate/nonce/service"
-	"noncegate/postdb"
 	"noncegate/wire"
-	"noncegate/writer"
 	"noncegate/ws"
 )
 
@@ -41,49 +32,24 @@ type gateway struct {
 
 func startGateway(t *testing.T, id, secret string) *gateway {
 	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	log, reg := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
-	after, err := postdb.New(postdb.Config{Workers: 2, Queue: 1000, Queues: 2, QueueShare: 500}, log)
-	must(err)
-	encode, err := encodepool.New(encodepool.Config{Workers: 2, Queue: 1000}, log)
-	must(err)
-	store := memstore.New(4, time.Now)
-	holder, err := store.Register(t.Context(), lease.Presence{Node: id, Mode: modeWorkerQueue})
-	must(err)
-	h := events.New(after, func(int) {})
-	svc, err := shards.New(t.Context(), store, holder, noncetest.Unmeasured{}, h, log, nil, shards.Config{
-		Mode: nonce.WorkerQueue, Workers: 2, QueueCapacity: 1000, Reject: nonce.FailFast, LeaseTTL: 10 * time.Second,
-		Rules: rules.Rules{DefaultHold: time.Minute, MaxLive: 3}, MaxHold: 10 * time.Minute, SweepInterval: time.Hour,
-	})
-	must(err)
-	g := &gateway{}
-	g.ws, err = ws.New(svc, h, encode, metrics.New(reg), reg, log, ws.Config{
+	cfg := inprocess.Defaults()
+	cfg.Node, cfg.Service.Rules.MaxLive = id, 3
+	core := inprocess.Start(t, cfg)
+	srv, err := ws.New(core.Service, core.Hub, core.Encode, core.Set, core.Metrics, core.Logger, ws.Config{
 		MaxConnections: 10, MaxInflight: 256, MaxInflightTotal: 10_000, MaxMessageBytes: 64 << 10, MaxBatch: 100, MaxSubscriptions: 4,
 		MinHold: time.Second, MaxHold: 10 * time.Minute, PingInterval: time.Minute,
-		Nodes: ws.NodeConfig{ID: id, Secret: secret, MaxInflight: 1000},
-		Info:  func() wire.InfoResult { return wire.InfoResult{} },
-		Writer: writer.Config{
-			Marks:       backpressure.Marks{High: 64 << 10, Low: 16 << 10, Max: 1 << 20, SlowAfter: time.Minute, Pause: true, Drop: true, Kick: true},
-			MaxMessages: 1024, Share: 512, WriteTimeout: patience, CloseTimeout: patience, KickCode: wire.CloseSlowConsumer, KickText: "slow_consumer",
-		},
+		Nodes:  ws.NodeConfig{ID: id, Secret: secret, MaxInflight: 1000},
+		Info:   func() wire.InfoResult { return wire.InfoResult{} },
+		Writer: inprocess.Writer(),
 	})
-	must(err)
-	g.Server = httptest.NewServer(g.ws)
-	g.node = node(id, 1)
+	inprocess.Must(t, err)
+	g := &gateway{Server: httptest.NewServer(srv), ws: srv, node: node(id, 1)}
 	g.node.URL = g.URL
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		err := g.ws.Stop(ctx)
-		svc.Stop()
-		if err = errors.Join(err, after.Stop(ctx), encode.Stop(ctx)); err != nil {
-			t.Error(err)
-		}
+		inprocess.Check(t, srv.Stop(ctx))
+		core.Stop(ctx)
 		g.Close()
 	})
 	return g
