@@ -8,6 +8,7 @@ import "noncegate/internal/testenv/gateway"
 const (
 	logFile         = "nonce/service/log.go"
 	logShipFile     = "nonce/service/log_ship.go"
+	logShipperFile  = "nonce/service/log_shipper.go"
 	redislogFile    = "nonce/redislog/log.go"
 	redisAppendFile = "nonce/redislog/append.go"
 	appendLua       = "nonce/redislog/lua/append.lua"
@@ -125,8 +126,8 @@ var enginePlants = []plant{
 	{
 		Name: "trimming before the rows have it",
 		Patches: []gateway.Patch{
-			{File: logShipFile, Old: "if lg.shipped > lg.trimmed {", New: "if lg.fence.Head > lg.trimmed {"},
-			{File: logShipFile, Old: "f.Head = lg.shipped", New: "f.Head = lg.fence.Head"},
+			{File: logShipperFile, Old: "if lg.shipped > lg.trimmed {", New: "if lg.fence.Head > lg.trimmed {"},
+			{File: logShipperFile, Old: "f.Head = lg.shipped", New: "f.Head = lg.fence.Head"},
 		},
 		Faults: []string{"kill-while-rows-are-locked"}, Engine: true,
 	},
