@@ -26,8 +26,9 @@ type ShardLog interface {
 	// is there. of has the token, the identity that was accepted, and as Head what is known
 	// as shipped. The token found must be lower, the head not below Head, no record missing.
 	Enter(ctx context.Context, of LogFence) (LogFence, []LogRecord, error)
-	// Raise puts a higher try into the log, under the same token, and returns the fence with
-	// the head that it has.
+	// Raise puts the try after of.Try into the log, under the same token, unless it has that or a
+	// higher one, and returns the fence with the head that it has. One that comes late changes
+	// nothing.
 	Raise(ctx context.Context, of LogFence) (LogFence, error)
 	// Append adds records, each at the head of its log, and returns an error of each, nil:
 	// it is in the log, or, without a record, the fence is as it is believed. What it

@@ -238,7 +238,7 @@ func (l *Log) Raise(ctx context.Context, of nonce.LogFence) (nonce.LogFence, err
 
 // enter runs the script, and then asks the server who it is, on one connection.
 func (l *Log) enter(ctx context.Context, one *redis.Conn, of nonce.LogFence, mode string) (nonce.LogFence, error) {
-	got, err := enterScript.run(ctx, one, l.keys(of.Shard), of.Token, mode)
+	got, err := enterScript.run(ctx, one, l.keys(of.Shard), of.Token, mode, of.Try+1)
 	if err != nil {
 		return of, err
 	}

@@ -126,6 +126,9 @@ func TestAHigherTryRefusesWhatIsLate(t *testing.T) {
 		t.Fatalf("got %+v, %v", after, err)
 	}
 	is(t, add(t, l, &f), nonce.ErrLogLost)
+	if again, err := l.Raise(t.Context(), f); err != nil || again.Try != after.Try {
+		t.Errorf("the same raise once more, and late: %+v, %v", again, err)
+	}
 	added(t, l, &after)
 	older := after
 	older.Token--

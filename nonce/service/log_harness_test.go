@@ -37,6 +37,7 @@ type logWay struct {
 	hangs, refuses atomic.Bool  // a call ends with its context, or at once
 	calls          atomic.Int64 // that were made while it was out of reach
 	losesRaise     atomic.Bool  // the answer to the next Raise is lost
+	delaysRaise    atomic.Bool  // the next Raise comes long after nobody waits for it any more
 	losesRecord    atomic.Bool  // the answer to the next Append of a record is lost
 }
 
@@ -109,10 +110,17 @@ func (l *logWay) Enter(ctx context.Context, of nonce.LogFence) (f nonce.LogFence
 }
 
 func (l *logWay) Raise(ctx context.Context, of nonce.LogFence) (nonce.LogFence, error) {
-	after, err := l.fenced(ctx, of, func(sh *loggedShard) error {
-		sh.fence.Try++
-		return nil
-	})
+	raise := func(ctx context.Context) (nonce.LogFence, error) {
+		return l.fenced(ctx, of, func(sh *loggedShard) error {
+			sh.fence.Try = max(sh.fence.Try, of.Try+1)
+			return nil
+		})
+	}
+	if l.delaysRaise.CompareAndSwap(true, false) {
+		time.AfterFunc(5*logTimeout, func() { _, _ = raise(context.Background()) })
+		return of, &nonce.StoreError{Outcome: nonce.Unknown, Err: errors.New("it is on its way")}
+	}
+	after, err := raise(ctx)
 	if err == nil && l.losesRaise.CompareAndSwap(true, false) {
 		return of, &nonce.StoreError{Outcome: nonce.Unknown, Err: errors.New("the answer is lost")}
 	}

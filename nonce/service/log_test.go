@@ -235,3 +235,24 @@ func TestAShipmentByHandDoesNotProlongTheGrant(t *testing.T) {
 		}
 	})
 }
+
+// TestARaiseThatComesLateChangesNothing: another one was answered meanwhile, and the shard serves.
+func TestARaiseThatComesLateChangesNothing(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		n, way := l.start("a")
+		l.on(n)
+		l.allocateAll(n)
+		way.losesRecord.Store(true)
+		way.delaysRaise.Store(true)
+		if got := n.do(allocate(l.disk.nameIn(0))); got != "1#1" {
+			t.Errorf("the append that was not answered: %s", got)
+		}
+		time.Sleep(6 * logTimeout)
+		if got := n.do(allocate(l.disk.nameIn(0))); got != "2#1" {
+			t.Errorf("after the late raise: %s", got)
+		}
+		if got := n.Engine().State; got != service.StatePerformance {
+			t.Errorf("the state is %s", got)
+		}
+	})
+}
