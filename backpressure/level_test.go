@@ -41,7 +41,7 @@ func TestLevelHasHysteresis(t *testing.T) {
 		{at: 6, bytes: 21, want: slow(6)},    // just above low
 		{at: 7, bytes: 20},                   // low: well again
 		{at: 8, bytes: 60},                   // between the marks: still well
-		{at: 20, bytes: 500, want: slow(10)}, // a new period counts anew
+		{at: 20, bytes: 500, want: slow(10)}, // a new period counts from 0
 	})
 }
 

@@ -111,7 +111,7 @@ func FuzzTextFrame(f *testing.F) {
 
 func TestControlFramesAreCutToTheirBound(t *testing.T) {
 	f := parse(t, AppendControl(nil, OpPong, bytes.Repeat([]byte("p"), 200)))
-	if f.first != 0x8A || len(f.payload) != MaxControlPayload {
+	if f.first != 0x8A || len(f.payload) != maxControlPayload {
 		t.Errorf("pong reads as %#x with %d bytes", f.first, len(f.payload))
 	}
 }

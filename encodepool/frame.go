@@ -16,9 +16,9 @@ const (
 	OpPong  Opcode = 0xA
 )
 
-// MaxControlPayload is the most bytes a control frame may carry; a close frame's
+// maxControlPayload is the most bytes a control frame may carry; a close frame's
 // reason has two less, for the code.
-const MaxControlPayload = 125
+const maxControlPayload = 125
 
 // MaxHeader is the most bytes a frame has besides its payload.
 const MaxHeader = 10
@@ -56,9 +56,9 @@ func EndText(dst []byte, start int) []byte {
 	return dst
 }
 
-// AppendControl appends a ping or pong. A payload beyond MaxControlPayload is cut.
+// AppendControl appends a ping or pong. A payload beyond maxControlPayload is cut.
 func AppendControl(dst []byte, op Opcode, payload []byte) []byte {
-	payload = payload[:min(len(payload), MaxControlPayload)]
+	payload = payload[:min(len(payload), maxControlPayload)]
 	dst = append(dst, finBit|byte(op), byte(len(payload)))
 	return append(dst, payload...)
 }
@@ -66,14 +66,14 @@ func AppendControl(dst []byte, op Opcode, payload []byte) []byte {
 // AppendClose appends a close frame. A reason that is too long is cut between
 // two characters.
 func AppendClose(dst []byte, code int, reason string) []byte {
-	payload := binary.BigEndian.AppendUint16(make([]byte, 0, MaxControlPayload), uint16(code))
+	payload := binary.BigEndian.AppendUint16(make([]byte, 0, maxControlPayload), uint16(code))
 	return AppendControl(dst, OpClose, append(payload, cutReason(reason)...))
 }
 
 // cutReason shortens a reason to what a close frame holds. Clients fail the
 // connection on half a character.
 func cutReason(s string) string {
-	n := MaxControlPayload - 2
+	n := maxControlPayload - 2
 	if len(s) <= n {
 		return s
 	}

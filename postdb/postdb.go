@@ -98,7 +98,7 @@ func (p *Pool) Running() int { return p.tasks.Running() }
 // Panics is the number of pieces of work that panicked.
 func (p *Pool) Panics() uint64 { return p.tasks.Panics() }
 
-// maxRun is how many pieces of work a queue runs before the other queues have a turn.
+// maxRun is how many pieces of work a queue runs before the other queues are served.
 const maxRun = 16
 
 // SerialQueue is a chain of work. Safe for concurrent use; the order is that of the
@@ -140,10 +140,10 @@ func (l *SerialQueue) Submit(fn func(), queuedAt time.Time) {
 // queueTask is a queue as the pool sees it. Its place is that of any of its jobs.
 type queueTask SerialQueue
 
-// Run has the queue's turn. Also after a panic the queue goes on.
+// Run runs some of the queue's work. Also after a panic the queue goes on.
 func (t *queueTask) Run() {
 	l := (*SerialQueue)(t)
-	defer l.endTurn()
+	defer l.endRun()
 	for range maxRun {
 		j, ok := l.next()
 		if !ok {
@@ -173,8 +173,8 @@ func (l *SerialQueue) runJob(j job) {
 	j.run()
 }
 
-// endTurn queues the queue again if it has work left.
-func (l *SerialQueue) endTurn() {
+// endRun queues the queue again if it has work left.
+func (l *SerialQueue) endRun() {
 	l.mu.Lock()
 	l.active = len(l.jobs) > 0
 	again := l.active

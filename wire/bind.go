@@ -149,7 +149,7 @@ func split(data []byte, end jsontext.Kind, read func(i int, dec *jsontext.Decode
 // Elements calls yield with each element of the JSON array data, in order, until it
 // returns an error, which is then the result. An element is valid JSON, but for names
 // given twice, and may be used only until yield returns. It costs the memory of one
-// element at a time: whoever reads arrays of strangers can stop at any number.
+// element at a time: whoever reads an array from a client can stop at any number.
 func Elements(data []byte, yield func(i int, element []byte) error) error {
 	if jsontext.Value(data).Kind() != jsontext.KindBeginArray {
 		return errNoArray

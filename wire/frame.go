@@ -101,7 +101,7 @@ func (f *Frame) add(data []byte) error {
 	if err != nil {
 		return err
 	}
-	f.Calls = append(f.Calls, r.doubtful(twice))
+	f.Calls = append(f.Calls, r.lenientCall(twice))
 	return nil
 }
 
@@ -160,9 +160,9 @@ func (r *request) reread(data []byte) (twice string, err error) {
 	return twice, err
 }
 
-// doubtful judges the members of a request that only the lenient reading takes. What
+// lenientCall judges the members of a request that only the lenient reading takes. What
 // is wrong inside of its params is found, and refused, by who decodes them.
-func (r *request) doubtful(twice string) Call {
+func (r *request) lenientCall(twice string) Call {
 	badID := unpaired(r.ID)
 	if twice != "" {
 		var id []byte

@@ -245,15 +245,15 @@ func DecodeMarkSigned(params []byte) (MarkSignedParams, *Error) {
 		MarkAny   bool   `json:"markAny"`
 	}
 	c := checker{bind(params, &given, "signer", "nonce", "txHash", "attempt", "guard")}
-	least := int64(1)
+	first := int64(1)
 	if given.Forwarded {
-		least = 0
+		first = 0
 	}
 	p := MarkSignedParams{
 		Signer:  c.needText("signer", given.Signer),
 		Nonce:   c.needNumber("nonce", given.Nonce),
 		TxHash:  c.needText("txHash", given.TxHash),
-		Attempt: c.between("attempt", given.Attempt, least, least, math.MaxInt64),
+		Attempt: c.between("attempt", given.Attempt, first, first, math.MaxInt64),
 		Guard:   c.guard(given.Guard),
 
 		Forwarded: given.Forwarded, Take: given.Take, MaxOpen: c.between("maxOpen", given.MaxOpen, 0, 1, math.MaxInt32),

@@ -169,7 +169,7 @@ func (a *alarm) ring() {
 	case !q.sealed:
 		t = q.judgeLocked(now)
 	case now >= q.closeBy:
-		t = q.endLocked(ErrCloseTimeout)
+		t = q.endLocked(errCloseTimeout)
 	}
 	q.finishLocked()
 	q.mu.Unlock()

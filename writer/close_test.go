@@ -298,7 +298,7 @@ func TestAnOrderlyCloseIsBounded(t *testing.T) {
 				}
 			}
 			<-q.Done()
-			if took := time.Since(start); took != cfg.CloseTimeout || !errors.Is(q.Cause(), ErrCloseTimeout) {
+			if took := time.Since(start); took != cfg.CloseTimeout || !errors.Is(q.Cause(), errCloseTimeout) {
 				t.Errorf("peer reads: %v: ended after %v with %v", reads, took, q.Cause())
 			}
 			checkEmpty(t, q)

@@ -68,7 +68,8 @@ func New(sock Socket, pool Pool, cfg *Config) *Queue {
 // Reserve promises room for one reply of at most bytes (its payload; the frame's
 // header is added here): the connection's bytes and messages and a place for the
 // encoding, all or nothing. Each Granted is followed by exactly one Push or
-// Unreserve with the same number. A number above MaxReply can never be granted.
+// Unreserve with the same number. What does not fit below Marks.Max, with its header,
+// can never be granted.
 func (q *Queue) Reserve(bytes int64) Refusal {
 	bytes += encodepool.MaxHeader
 	q.mu.Lock()

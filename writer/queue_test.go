@@ -112,7 +112,7 @@ func TestReserveNamesTheStageThatIsFull(t *testing.T) {
 	cfg, pool := testConfig(), newManualPool(3)
 	cfg.MaxMessages = 4
 	a, b := New(newMemorySocket(), pool, cfg), New(newMemorySocket(), pool, cfg)
-	if got := a.Reserve(cfg.MaxReply() + 1); got != RefusedConnection {
+	if got := a.Reserve(cfg.Marks.Max - encodepool.MaxHeader + 1); got != RefusedConnection {
 		t.Errorf("more bytes than the cap: %q", got)
 	}
 	for range 2 {

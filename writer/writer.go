@@ -120,10 +120,6 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// MaxReply is the most bytes that Reserve can ever grant: what is longer does not
-// fit an empty connection.
-func (c *Config) MaxReply() int64 { return c.Marks.Max - encodepool.MaxHeader }
-
 // Refusal says which stage had no room for a reply. The values are the stages of
 // server_busy.
 type Refusal string
@@ -138,8 +134,8 @@ const (
 // ErrClosed is the cause of a queue that ended in the orderly way.
 var ErrClosed = errors.New("closed in order")
 
-// ErrCloseTimeout is the cause of a queue whose orderly close took too long.
-var ErrCloseTimeout = errors.New("the close was not finished in time")
+// errCloseTimeout is the cause of a queue whose orderly close took too long.
+var errCloseTimeout = errors.New("the close was not finished in time")
 
 // KickError is the cause of a queue that ended because its client was too slow.
 type KickError struct{ Reason backpressure.KickReason }

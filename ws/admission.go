@@ -11,8 +11,8 @@ import (
 // post-DB places for what somebody watches. All or nothing: with an error, which is server_busy with the stage or
 // draining, everything is given back and nothing happened.
 func (c *conn) admit(requests []*request, answerBytes int64) *wire.Error {
-	if code := c.lapsed.Load(); code != 0 {
-		return errLapsed(int(code))
+	if code := c.expired.Load(); code != 0 {
+		return errSessionEnded(int(code))
 	}
 	if err := c.charge(requests); err != nil {
 		return err

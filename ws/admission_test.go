@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"noncegate/internal/events"
+	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -30,7 +31,7 @@ func (h hanging) Offer([]byte, int64) bool { <-h; return true }
 func (g *gateway) hangPostDB(signer string) {
 	g.Helper()
 	h := make(hanging)
-	s, err := g.hub.Subscribe(h, events.Everywhere, []string{signer})
+	s, err := g.Hub.Subscribe(h, events.Everywhere, []string{signer})
 	must(g.TB, err)
 	g.Cleanup(func() { close(h); s.Close() })
 }
@@ -56,13 +57,13 @@ func TestAFullStageIsNamedAndNothingHappens(t *testing.T) {
 		{stage: wire.StageInflight, name: "places", fill: 2, other: true,
 			change: func(s *setup) { s.ws.MaxInflight, s.ws.MaxBatch, s.ws.MaxInflightTotal = 2, 2, 2 }},
 		{stage: wire.StageWorker, name: "queue", fill: 3, other: true,
-			change: func(s *setup) { s.nonce.Workers, s.nonce.QueueCapacity = 1, 3 }},
+			change: func(s *setup) { s.Service.Workers, s.Service.QueueCapacity = 1, 3 }},
 		{stage: wire.StageEncode, name: "share", fill: 2,
 			change: func(s *setup) { s.ws.Writer.Share = 2 }},
 		{stage: wire.StageEncode, name: "pool", fill: 2, other: true,
-			change: func(s *setup) { s.encode.Queue = 2 }},
+			change: func(s *setup) { s.Encode.Queue = 2 }},
 		{stage: wire.StagePostDB, name: "worker", fill: 1,
-			change:  func(s *setup) { s.postdb.QueueShare, s.nonce.Workers = 1, 1 },
+			change:  func(s *setup) { s.PostDB.QueueShare, s.Service.Workers = 1, 1 },
 			prepare: func(g *gateway) { g.hangPostDB("held"); g.hangPostDB("refused") }},
 	} {
 		t.Run(c.stage+" "+c.name, func(t *testing.T) {
@@ -77,14 +78,14 @@ func TestAFullStageIsNamedAndNothingHappens(t *testing.T) {
 			for i := range c.fill {
 				a.request(fmt.Sprint(i), "nonce_allocate", `["held"]`)
 			}
-			await(t, waiting, "the first commit")
+			wait.For(t, waiting, "the first commit")
 			b := a
 			if c.other {
 				g.awaitInflight(c.fill)
 				b = g.dial()
 			}
 			b.request("more", "nonce_allocate", `["refused"]`)
-			if stage := await(t, rejected, "the refusal"); stage != c.stage {
+			if stage := wait.For(t, rejected, "the refusal"); stage != c.stage {
 				t.Fatalf("refused at %s, want %s", stage, c.stage)
 			}
 			release()
@@ -109,19 +110,19 @@ func TestAFullStageIsNamedAndNothingHappens(t *testing.T) {
 }
 
 func TestAnArrayIsAdmittedAsAWhole(t *testing.T) {
-	g := startGateway(t, func(s *setup) { s.nonce.Workers, s.nonce.QueueCapacity = 1, 3 })
+	g := startGateway(t, func(s *setup) { s.Service.Workers, s.Service.QueueCapacity = 1, 3 })
 	rejected := g.rejections()
 	waiting, release := g.holdCommits()
 	c := g.dial()
 	c.request("held", "nonce_allocate", `["held"]`)
-	await(t, waiting, "the commit")
+	wait.For(t, waiting, "the commit")
 	const three = `[{"jsonrpc":"2.0","id":"1","method":"nonce_allocate","params":["a"]},
 		{"jsonrpc":"2.0","id":"2","method":"nonce_allocate","params":["b"]},
 		{"jsonrpc":"2.0","method":"nonce_allocate","params":["c"]},
 		{"jsonrpc":"2.0","id":"3","method":"nonce_nope"}]`
 	c.send(three)
 	for range 4 {
-		await(t, rejected, "each element's refusal")
+		wait.For(t, rejected, "each element's refusal")
 	}
 	refused := c.batch()
 	for i, r := range refused {
@@ -147,9 +148,9 @@ func TestRequestsOfAConnectionForOneSignerKeepTheirOrder(t *testing.T) {
 			t.Run(string(mode)+" "+string(reject), func(t *testing.T) {
 				t.Parallel()
 				g := startGateway(t, func(s *setup) {
-					s.nonce.Mode, s.nonce.Reject = mode, reject
+					s.Service.Mode, s.Service.Reject = mode, reject
 					if reject == nonce.CallerRuns {
-						s.nonce.QueueCapacity = 3
+						s.Service.QueueCapacity = 3
 					}
 				})
 				c := g.dial()
@@ -167,19 +168,4 @@ func TestRequestsOfAConnectionForOneSignerKeepTheirOrder(t *testing.T) {
 			})
 		}
 	}
-}
-
-func TestAReplyThatCouldNeverFitIsRefusedByItsParameter(t *testing.T) {
-	g := startGateway(t, func(s *setup) { m := &s.ws.Writer.Marks; m.Low, m.High, m.Max = 10, 20, 8000 })
-	c := g.dial()
-	c.request("1", "nonce_list", `{"signer":"a","limit":50}`)
-	if data := c.wantError("1", "invalid_params"); data["field"] != "limit" {
-		t.Errorf("got %v", data)
-	}
-	c.request("2", "nonce_allocate", `{"signer":"a","count":256}`)
-	if data := c.wantError("2", "invalid_params"); data["field"] != "count" {
-		t.Errorf("got %v", data)
-	}
-	c.request("3", "nonce_list", `{"signer":"a","limit":5}`)
-	c.wantResult("3")
 }

@@ -25,7 +25,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","id":"\ud83d\ude00\u0000\u2028","method":"\u0000\"\\\u2028x` + strings.Repeat("é", 300) + `"}`))
 	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"nonce_allocate","params":{"signer":"a","\u0000\u0007\"\\` + strings.Repeat("😀", 40) + `":1}}`))
 	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"nonce_markRecyclable","params":["a",0,"\ufffe\uffff\u2028"]}`))
-	g := startGateway(f, func(s *setup) { s.nonce.Rules.MaxLive = 5 })
+	g := startGateway(f, func(s *setup) { s.Service.Rules.MaxLive = 5 })
 	var c *websocket.Conn
 	f.Cleanup(func() {
 		if c != nil {

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"noncegate/internal/access/audit"
-	"noncegate/nonce"
 	"noncegate/wire"
 )
 
@@ -55,17 +54,8 @@ func (r *request) audit() {
 	if err != nil {
 		e.Outcome, e.Right = outcomeOf(err), err.Data.Right
 	}
-	switch {
-	case r.op.Kind == nonce.KindAllocate && err == nil && len(r.op.Nonces) > 0:
-		e.Nonce, e.HasNonce, e.Count = r.op.Nonces[0], true, len(r.op.Nonces)
-	case r.op.Kind == nonce.KindRepair && err == nil && len(r.op.Nonces) > 0:
-		e.Nonce, e.HasNonce = r.op.Nonces[0], true
-	case r.op.Kind == nonce.KindRepair:
-		e.Nonce, e.HasNonce = max(0, r.op.Nonce), r.op.Nonce >= 0
-	case r.op.Kind == nonce.KindMarkUsed, r.op.Kind == nonce.KindMarkRecyclable, r.op.Kind == nonce.KindMarkSigned, r.op.Kind == nonce.KindExtend:
-		e.Nonce, e.HasNonce = r.op.Nonce, true
-	case r.op.Kind == nonce.KindSetFloor:
-		e.Nonce, e.HasNonce = r.op.Floor, true
+	if audited := r.kind().audited; audited != nil {
+		audited(&r.op, err != nil, &e)
 	}
 	if refusedForRights(err) {
 		c.srv.cfg.Audit.Refused(e)
@@ -84,13 +74,10 @@ func (r *request) failure() *wire.Error {
 
 // auditLevel is the lowest level that has the request in it.
 func (r *request) auditLevel(err *wire.Error) audit.Level {
-	switch {
-	case refusedForRights(err), r.op.Kind == nonce.KindSetFloor, r.op.Kind == nonce.KindRepair:
+	if refusedForRights(err) {
 		return audit.Refusals
-	case r.writes():
-		return audit.Changes
 	}
-	return audit.All
+	return r.kind().level
 }
 
 func refusedForRights(err *wire.Error) bool {

@@ -19,7 +19,7 @@ type Call struct {
 
 	of     *dialect
 	who    visitor
-	turn   turn
+	order  callOrder
 	answer Answer
 	stream *stream // that the call has opened
 
@@ -64,9 +64,9 @@ func (c *Call) Charge(signer string) *wire.Error {
 	return nil
 }
 
-// Do runs op for the caller and waits until it has ended, however long that takes: the
-// service bounds an op, and what was begun is not left in doubt. Nothing happens if the
-// caller is gone before the commit.
+// Do runs op for the caller and waits until it has ended, so that its outcome is known.
+// How long that takes is bounded by the service. Nothing happens if the caller is gone
+// before the commit.
 func (c *Call) Do(op *nonce.Op) *wire.Error { return c.do(op, c.who.gone) }
 
 // Finish is Do for what must be done although the caller may be gone.
@@ -119,37 +119,37 @@ func (w *opWaiter) Done(op *nonce.Op) nonce.Waker {
 func (w *opWaiter) Gone() bool { return w.gone() }
 
 // Pass lets the next ordered call be begun. It may be called again.
-func (c *Call) Pass() { c.turn.pass() }
+func (c *Call) Pass() { c.order.pass() }
 
-// turn is the place of an ordered call behind the one before it. The zero turn is that of
-// a call without order.
-type turn struct {
-	before <-chan struct{} // closed when it is this call's turn; nil: at once
-	passed chan struct{}   // closed when it is the next one's
-	once   sync.Once
+// callOrder makes an ordered call wait for the one before it. The zero callOrder is that
+// of a call without order.
+type callOrder struct {
+	previous <-chan struct{} // closed when the call before has passed; nil: there is none
+	passed   chan struct{}   // closed when the next one may be begun
+	once     sync.Once
 }
 
-// queue puts the turn behind the last one, which it becomes.
-func (t *turn) queue(last *<-chan struct{}) {
-	t.before, t.passed = *last, make(chan struct{})
-	*last = t.passed
+// queue puts the call behind the last one, which it becomes.
+func (o *callOrder) queue(last *<-chan struct{}) {
+	o.previous, o.passed = *last, make(chan struct{})
+	*last = o.passed
 }
 
-func (t *turn) await(ctx context.Context) bool {
-	if t.before == nil {
+func (o *callOrder) await(ctx context.Context) bool {
+	if o.previous == nil {
 		return true
 	}
 	select {
-	case <-t.before:
+	case <-o.previous:
 		return true
 	case <-ctx.Done():
 		return false
 	}
 }
 
-func (t *turn) pass() {
-	if t.passed != nil {
-		t.once.Do(func() { close(t.passed) })
+func (o *callOrder) pass() {
+	if o.passed != nil {
+		o.once.Do(func() { close(o.passed) })
 	}
 }
 

@@ -31,7 +31,7 @@ type fakeChain struct {
 
 func withChain(f *fakeChain) func(*setup) {
 	return func(s *setup) {
-		s.nonce.Chain = f
+		s.Service.Chain = f
 		s.ws.ChainReady, s.ws.ChainStatus, s.ws.ChainStates, s.ws.ChainOffer = f.ready, f.stateOf, f.wordsOf, f.offerOf
 	}
 }
@@ -170,7 +170,7 @@ func (g *gateway) rewrite(signer, at, reason string, to nonce.Status) error {
 	if err != nil {
 		return err
 	}
-	_, err = g.store.Locked(g.Context(), nonce.SignerNeed{Signer: signer}, func(l nonce.Loaded) (nonce.Write, error) {
+	_, err = g.Store.Locked(g.Context(), nonce.SignerNeed{Signer: signer}, func(l nonce.Loaded) (nonce.Write, error) {
 		row := l.Signers[0].Signer
 		i, ok := row.Find(n)
 		if !ok {

@@ -54,8 +54,8 @@ func (s *Server) nodeClass(pool *encodepool.Pool) class {
 	c.maxInflight = max(1, min(s.cfg.Nodes.MaxInflight, s.cfg.MaxInflightTotal/4))
 	c.maxMessageBytes = max(c.maxMessageBytes, int64(nodeMessageBytes))
 	c.sendBuffer = 0 // as much as the kernel likes
-	most := max(s.cfg.Writer.Marks.Max, int64(c.maxInflight)*nodeAnswerBytes)
-	c.writer.Marks = backpressure.Marks{High: most / 4, Low: most / 16, Max: most, MaxAge: s.cfg.Writer.Marks.MaxAge, Drop: true}
+	limit := max(s.cfg.Writer.Marks.Max, int64(c.maxInflight)*nodeAnswerBytes)
+	c.writer.Marks = backpressure.Marks{High: limit / 4, Low: limit / 16, Max: limit, MaxAge: s.cfg.Writer.Marks.MaxAge, Drop: true}
 	c.writer.MaxMessages = max(c.writer.MaxMessages, nodeMessages*c.maxInflight)
 	c.writer.Share = max(c.writer.Share, min(nodeMessages*c.maxInflight, pool.Capacity()))
 	return c

@@ -50,19 +50,19 @@ type conn struct {
 	closing atomic.Bool   // an orderly close was begun
 	began   atomic.Int32  // the code it was begun with, or clientsClose; 0: none was
 	gone    atomic.Bool   // nobody reads answers any more
-	lapsed  atomic.Int32  // the close code of its session's end; 0: it has not ended
+	expired atomic.Int32  // the close code of its session's end; 0: it has not ended
 	frames  atomic.Uint32 // data frames that were read
 
-	talk *talk // a dialect's, nil: it is one of the protocol of nonces
+	dialect *dialectConn // nil: it speaks the protocol of nonces
 
 	lines *lines // made by the read goroutine with the first request that needs a lock
 
-	mu   sync.Mutex // guards subs, and the streams of talk
+	mu   sync.Mutex // guards subs, and the streams of dialect
 	subs map[string]*subscription
 
 	// The pinger's.
 	heardAt, pingAt time.Time
-	lapsedAt        time.Time
+	expiredAt       time.Time
 	watch           watch
 }
 
@@ -297,7 +297,7 @@ func (c *conn) recovered() {
 func (c *conn) end() {
 	c.gone.Store(true)
 	c.closeSubscriptions()
-	c.talk.close(c)
+	c.dialect.close(c)
 	switch {
 	case !c.closing.Load():
 		c.out.Kill(errPeerGone)

@@ -135,7 +135,7 @@ func (t *dialect) run(ctx context.Context, c *Call) (a Answer) {
 			a = Answer{Err: c.errPanicked()}
 		}
 	}()
-	if !c.turn.await(ctx) {
+	if !c.order.await(ctx) {
 		return Answer{Err: errCallEnded()}
 	}
 	return t.Answer(ctx, c)
@@ -170,7 +170,7 @@ func (a *Answer) append(dst, id []byte) []byte {
 }
 
 // errAnswerTooLarge stands in the place of an answer that is larger than any may be.
-func errAnswerTooLarge(bytes, most int64) *wire.Error {
-	return with(wire.Errorf(wire.CodeAnswerTooLarge, "answer_too_large", "the answer has %d bytes, and %d are the most; ask for less", bytes, most),
-		wire.ErrorData{Limit: most})
+func errAnswerTooLarge(bytes, limit int64) *wire.Error {
+	return with(wire.Errorf(wire.CodeAnswerTooLarge, "answer_too_large", "the answer has %d bytes, and at most %d are sent; ask for less", bytes, limit),
+		wire.ErrorData{Limit: limit})
 }

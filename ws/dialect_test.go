@@ -6,13 +6,14 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"noncegate/internal/access"
+	"noncegate/internal/testenv/inprocess"
+	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -141,8 +142,8 @@ func TestADialectIsServedAsTheProtocolIs(t *testing.T) {
 }
 
 func TestASessionThatEndsEndsItsStreams(t *testing.T) {
-	people, p := newPeople(), newParrot()
-	people.grant("ada", "*", everyRight)
+	people, p := new(inprocess.People), newParrot()
+	people.Grant("ada", "*", inprocess.EveryRight)
 	g := guardedGateway(t, people)
 	at := g.at(g.speak(p))
 	c := at.as("ada")
@@ -152,27 +153,17 @@ func TestASessionThatEndsEndsItsStreams(t *testing.T) {
 	if n := c.notification(); n["method"] != "seen" {
 		t.Errorf("got %v", n)
 	}
-	people.grant("ada", "*", access.RightRead)
+	people.Grant("ada", "*", access.RightRead)
 	c.request("2", "take", `[]`)
 	c.wantError("2", "forbidden")
-	people.end("ada", access.ErrRevoked)
+	people.End("ada", access.ErrRevoked)
 	if code, _ := c.closedWith(); code != wire.CloseRevoked {
 		t.Errorf("closed with %d", code)
 	}
 	p.notify(`"late"`)
 	must(t, c.conn.Close())
-	awaitTrue(t, "the end of the stream", func() bool { return p.ends() == 1 })
+	wait.Until(t, "the end of the stream", func() bool { return p.ends() == 1 })
 	at.wantRefused(http.Header{"Authorization": {"Bearer eve"}}, http.StatusUnauthorized)
-}
-
-// awaitTrue waits for something that must come true.
-func awaitTrue(t testing.TB, what string, so func() bool) {
-	t.Helper()
-	for began := time.Now(); !so(); runtime.Gosched() {
-		if time.Since(began) > patience {
-			t.Fatal("timed out waiting for " + what)
-		}
-	}
 }
 
 func TestAConnectionWithAStreamIsNotIdle(t *testing.T) {
@@ -198,8 +189,8 @@ func (c *client) wantReply(id string) {
 
 // What says that it is another node is a client here, and has to say who it is.
 func TestAnotherNodeHasNoPrivilegeAtADialect(t *testing.T) {
-	people := newPeople()
-	people.grant("ada", "*", everyRight)
+	people := new(inprocess.People)
+	people.Grant("ada", "*", inprocess.EveryRight)
 	g := guardedGateway(t, people, func(s *setup) { s.ws.Nodes.Secret = "secret" })
 	at := g.at(g.speak(newParrot()))
 	h := http.Header{HeaderNode: {"n2"}, HeaderNodeTo: {"n1"}, HeaderNodeSecret: {"secret"}}
@@ -243,7 +234,7 @@ func TestADrainSendsTheClientsOfADialectAway(t *testing.T) {
 	if code := waits.closed(); code != wire.CloseServiceRestart {
 		t.Errorf("closed with %d", code)
 	}
-	must(t, await(t, drained, "the end of the drain"))
+	must(t, wait.For(t, drained, "the end of the drain"))
 }
 
 func TestStopEndsCallsAndPosts(t *testing.T) {
@@ -265,7 +256,7 @@ func TestStopEndsCallsAndPosts(t *testing.T) {
 		_ = response.Body.Close()
 		posted <- string(text)
 	}()
-	awaitTrue(t, "both calls", func() bool {
+	wait.Until(t, "both calls", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.waiting == 2
@@ -273,7 +264,7 @@ func TestStopEndsCallsAndPosts(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	must(t, g.srv.Stop(ctx))
-	if got := await(t, posted, "the answer of the POST"); !strings.Contains(got, `"reason":"unavailable"`) {
+	if got := wait.For(t, posted, "the answer of the POST"); !strings.Contains(got, `"reason":"unavailable"`) {
 		t.Errorf("got %s", got)
 	}
 	if c.closed(); g.srv.Connections() != 0 {

@@ -34,6 +34,6 @@
 // of addresses are.
 //
 // Where to begin reading: server.go, conn.go (a connection), request.go and method.go
-// (a request), admission.go, batch.go; then line.go, talk.go, call.go and stream.go
+// (a request), admission.go, batch.go; then line.go, dialect_conn.go, call.go and stream.go
 // (dialects).
 package ws

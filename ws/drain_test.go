@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"noncegate/internal/testenv/wait"
 	"noncegate/wire"
 )
 
@@ -24,22 +25,12 @@ func (g *gateway) drain(ctx context.Context) <-chan error {
 	return drained
 }
 
-// awaitState returns when the condition holds.
-func (g *gateway) awaitState(what string, reached func() bool) {
-	g.Helper()
-	for began := time.Now(); !reached(); time.Sleep(time.Millisecond) {
-		if time.Since(began) > patience {
-			g.Fatal("timed out waiting for " + what)
-		}
-	}
-}
-
 func TestDrainAnswersWhatIsInFlightAndClosesInOrder(t *testing.T) {
 	g := startGateway(t, func(s *setup) { s.ws.CloseSpread = 20 * time.Millisecond })
 	waiting, release := g.holdCommits()
 	busy, idle := g.dial(), []*client{g.dial(), g.dial(), g.dial()}
 	busy.request("1", "nonce_allocate", `["a"]`)
-	await(t, waiting, "the commit")
+	wait.For(t, waiting, "the commit")
 	drained := g.drain(t.Context())
 	for _, c := range idle {
 		if code := c.closed(); code != websocket.CloseServiceRestart {
@@ -47,7 +38,7 @@ func TestDrainAnswersWhatIsInFlightAndClosesInOrder(t *testing.T) {
 		}
 	}
 	g.wantUnavailable()
-	g.awaitState("the end of the spread", g.srv.draining.Load)
+	wait.Until(g, "the end of the spread", g.srv.draining.Load)
 	busy.request("2", "nonce_allocate", `["a"]`)
 	busy.wantError("2", "draining")
 	g.srv.closeSome(0) // every connection's turn has come
@@ -61,7 +52,7 @@ func TestDrainAnswersWhatIsInFlightAndClosesInOrder(t *testing.T) {
 	if code := busy.closed(); code != websocket.CloseServiceRestart {
 		t.Errorf("the busy connection was closed with %d", code)
 	}
-	must(t, await(t, drained, "Drain"))
+	must(t, wait.For(t, drained, "Drain"))
 	if g.next("a") != 1 {
 		t.Errorf("%d nonces were taken, want 1", g.next("a"))
 	}
@@ -74,14 +65,14 @@ func TestRequestsAreServedWhileConnectionsAreBeingClosed(t *testing.T) {
 	c := g.dial()
 	c.settle()
 	drained := g.drain(ctx)
-	g.awaitState("the beginning of the drain", g.srv.leaving.Load)
+	wait.Until(g, "the beginning of the drain", g.srv.leaving.Load)
 	g.wantUnavailable()
 	for i := range 5 {
 		c.request(fmt.Sprint(i), "nonce_allocate", `["a"]`)
 		c.wantResult(fmt.Sprint(i))
 	}
 	cancel()
-	if err := await(t, drained, "Drain"); err == nil {
+	if err := wait.For(t, drained, "Drain"); err == nil {
 		t.Error("an hour has passed")
 	}
 }
@@ -107,7 +98,7 @@ func TestNothingIsDoneForARequestThatCrossesTheClose(t *testing.T) {
 			}
 		})
 	}
-	must(t, await(t, g.drain(t.Context()), "Drain"))
+	must(t, wait.For(t, g.drain(t.Context()), "Drain"))
 	asking.Wait()
 	for i, n := range answered {
 		if got := g.next(fmt.Sprintf("signer-%d", i)); got != n || n == 0 {
@@ -147,9 +138,9 @@ func TestConnectionsOfOtherNodesAreClosedLast(t *testing.T) {
 	node, last := g.dialWith(asNode("n2")), g.dial()
 	node.settle()
 	last.request("1", "nonce_allocate", `["a"]`)
-	await(t, waiting, "the commit")
+	wait.For(t, waiting, "the commit")
 	drained := g.drain(t.Context())
-	g.awaitState("the end of the spread", g.srv.draining.Load)
+	wait.Until(g, "the end of the spread", g.srv.draining.Load)
 	g.srv.closeSome(0)
 	for _, c := range g.srv.conns.all() {
 		if c.closing.Load() {
@@ -165,5 +156,5 @@ func TestConnectionsOfOtherNodesAreClosedLast(t *testing.T) {
 			t.Errorf("closed with %d", code)
 		}
 	}
-	must(t, await(t, drained, "Drain"))
+	must(t, wait.For(t, drained, "Drain"))
 }

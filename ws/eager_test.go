@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"noncegate/internal/testenv/wait"
+
 	"github.com/gorilla/websocket"
 )
 
@@ -187,7 +189,7 @@ func TestAnIdleConnectionHasOnlyTheGoroutineThatWaits(t *testing.T) {
 
 func onlyWaits(t *testing.T, what string) {
 	t.Helper()
-	awaitTrue(t, "the end "+what, func() bool {
+	wait.Until(t, "the end "+what, func() bool {
 		stacks := make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
 		return !bytes.Contains(stacks, []byte("ws.(*conn).serve(")) && bytes.Contains(stacks, []byte("ws.(*conn).read("))

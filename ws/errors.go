@@ -14,7 +14,7 @@ import (
 // They are hints: an answer may come sooner or later.
 const (
 	retryBusy        = 50 * time.Millisecond  // a queue drains in a few commits
-	retryFenced      = 50 * time.Millisecond  // the signer only has to be acquired anew
+	retryFenced      = 50 * time.Millisecond  // the signer only has to be acquired again
 	retryUnavailable = 500 * time.Millisecond // a store that reconnects
 	retryHoldLimit   = time.Second            // somebody has to mark, or a hold to end
 	retryDraining    = time.Second            // time to find another node
@@ -171,11 +171,11 @@ func with(e *wire.Error, data wire.ErrorData) *wire.Error {
 // clip bounds a text of somebody else's by the bytes it has in JSON.
 func clip(s string) string { return clipTo(s, maxErrorText) }
 
-func clipTo(s string, most int) string {
+func clipTo(s string, maxBytes int) string {
 	written := 0
 	for i, r := range s {
 		written += writtenRune(r)
-		if written > most {
+		if written > maxBytes {
 			return s[:i]
 		}
 	}

@@ -5,33 +5,23 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/gorilla/websocket"
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
-	"noncegate/backpressure"
-	"noncegate/encodepool"
-	"noncegate/internal/events"
 	"noncegate/internal/guard"
-	"noncegate/internal/metrics"
+	"noncegate/internal/testenv/inprocess"
+	"noncegate/internal/testenv/wait"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
-	"noncegate/nonce/noncetest"
-	"noncegate/nonce/rules"
-	"noncegate/nonce/service"
-	"noncegate/postdb"
 	"noncegate/wire"
-	"noncegate/writer"
 )
 
 // Ants starts a default pool when it is imported; what runs before the tests is
@@ -39,27 +29,22 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
 // patience is the safety net of every wait for something that must happen.
-const patience = 20 * time.Second
+const patience = wait.Patience
+
+var must, check = inprocess.Must, inprocess.Check
 
 // setup is what a test may change before the gateway starts.
 type setup struct {
-	ws     Config
-	nonce  service.Config
-	encode encodepool.Config
-	postdb postdb.Config
-	log    slog.Handler
-
+	inprocess.Config
+	ws      Config
 	headers time.Duration // how long those of a request may take, of startRaw
-
-	node  string          // its id
-	store *memstore.Store // nil: one of its own
-	locks guard.Locks     // nil: there is no guard
-	guard guard.Config
+	locks   guard.Locks   // nil: there is no guard
+	guard   guard.Config
 }
 
 func defaults() setup {
 	return setup{
-		log: slog.DiscardHandler,
+		Config: inprocess.Defaults(),
 		ws: Config{
 			MaxConnections: 1000, MaxInflight: 256, MaxInflightTotal: 10_000,
 			MaxMessageBytes: 64 << 10, MaxBatch: 100, MaxSubscriptions: 4,
@@ -70,35 +55,17 @@ func defaults() setup {
 				return wire.InfoResult{Node: "n1", Incarnation: 1, Version: "test", Engine: wire.EngineReliable, Store: "memory", Mode: "worker-queue",
 					Limits: wire.Limits{MaxCount: nonce.MaxCount, MaxBatch: 100}}
 			},
-			Writer: writer.Config{
-				Marks:       backpressure.Marks{High: 64 << 10, Low: 16 << 10, Max: 1 << 20, SlowAfter: time.Minute, Pause: true, Drop: true, Kick: true},
-				MaxMessages: 1024, Share: 512, WriteTimeout: patience, CloseTimeout: patience,
-				KickCode: wire.CloseSlowConsumer, KickText: "slow_consumer",
-			},
+			Writer: inprocess.Writer(),
 		},
-		nonce: service.Config{
-			Mode: nonce.WorkerQueue, Workers: 4, QueueCapacity: 4096, Reject: nonce.FailFast,
-			LeaseTTL: 10 * time.Second, WatchEvery: 10 * time.Millisecond, Rules: rules.Rules{DefaultHold: time.Minute, MaxLive: 1024},
-			MaxHold: 10 * time.Minute, SweepInterval: time.Hour,
-		},
-		encode: encodepool.Config{Workers: 2, Queue: 10_000},
-		postdb: postdb.Config{Workers: 2, Queue: 10_000, QueueShare: 5_000},
-		node:   "n1",
-		guard:  guard.Config{Places: 1000, Workers: 2, Timeout: patience},
+		guard: guard.Config{Places: 1000, Workers: 2, Timeout: patience},
 	}
 }
 
 // gateway is a server on a real socket with the real service on a store in
 // memory.
 type gateway struct {
-	testing.TB
+	*inprocess.Core
 	srv     *Server
-	hub     *events.Hub
-	service *service.Service
-	encode  *encodepool.Pool
-	store   *memstore.Store
-	holder  lease.Holder
-	metrics *prometheus.Registry
 	guard   *guard.Guard // nil: there is none
 	address string
 	leaky   bool // the test makes places leak
@@ -110,72 +77,44 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	for _, change := range changes {
 		change(&s)
 	}
-	s.postdb.Queues = s.nonce.Workers
-	log := slog.New(s.log)
-	after, err := postdb.New(s.postdb, log)
-	must(t, err)
-	encode, err := encodepool.New(s.encode, log)
-	must(t, err)
-	if s.store == nil {
-		s.store = memstore.New(4, time.Now)
-	}
-	g := &gateway{TB: t, store: s.store, hub: events.New(after, func(int) {}), encode: encode, metrics: prometheus.NewRegistry()}
-	g.holder, err = g.store.Register(t.Context(), lease.Presence{Node: s.node, Mode: "worker-queue"})
-	must(t, err)
-	g.service, err = service.New(t.Context(), g.store, g.holder, noncetest.Unmeasured{}, g.hub, log, nil, s.nonce)
-	must(t, err)
+	g := &gateway{Core: inprocess.Start(t, s.Config)}
+	var err error
 	if s.locks != nil {
-		g.guard, err = guard.New(s.locks, g.metrics, log, s.guard)
+		g.guard, err = guard.New(s.locks, g.Metrics, g.Logger, s.guard)
 		must(t, err)
 		s.ws.Guard = g.guard
 	}
-	g.srv, err = New(g.service, g.hub, encode, metrics.New(g.metrics), g.metrics, log, s.ws)
+	g.srv, err = New(g.Service, g.Hub, g.Encode, g.Set, g.Metrics, g.Logger, s.ws)
 	must(t, err)
-	stopHTTP := g.serve()
+	var stopHTTP func()
+	g.address, stopHTTP = inprocess.Serve(t, &http.Server{Handler: g.srv})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		g.store.SetHooks(memstore.Hooks{})
+		g.Store.SetHooks(memstore.Hooks{})
 		check(t, g.srv.Stop(ctx))
-		g.service.Stop()
 		if g.guard != nil {
 			check(t, g.guard.Stop(ctx))
 		}
-		check(t, after.Stop(ctx))
-		check(t, encode.Stop(ctx))
+		g.Stop(ctx)
 		stopHTTP()
-		g.wantCounted(map[string]float64{"undeclared_labels_total": 0})
-		if queued, _ := g.service.Queued(); queued != 0 {
-			t.Errorf("left behind: %d places of the worker queues", queued)
+		if g.leaky {
+			return
 		}
-		used, _ := g.srv.inflight()
+		g.WantNoPlaces()
+		ofClients, _ := g.srv.inflight()
 		ofNodes, _ := g.srv.nodeInflight()
-		if used += ofNodes; !g.leaky && (used != 0 || after.Reserved() != 0 || encode.Reserved() != 0) {
-			t.Errorf("left behind: %d in flight, %d post-DB and %d encode places", used, after.Reserved(), encode.Reserved())
+		if ofClients+ofNodes != 0 {
+			t.Errorf("left behind: %d requests of clients and %d of nodes", ofClients, ofNodes)
 		}
 	})
 	return g
 }
 
-// serve listens and returns what stops listening.
-func (g *gateway) serve() (stop func()) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(g.TB, err)
-	g.address = l.Addr().String()
-	web := &http.Server{Handler: g.srv}
-	var served sync.WaitGroup
-	served.Go(func() {
-		if err := web.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			g.Error(err)
-		}
-	})
-	return func() { check(g.TB, web.Close()); served.Wait() }
-}
-
 // next is the signer's cursor in the store: what was written.
 func (g *gateway) next(signer string) int64 {
 	g.Helper()
-	l, err := g.store.Load(g.Context(), []nonce.SignerNeed{{Signer: signer}})
+	l, err := g.Store.Load(g.Context(), []nonce.SignerNeed{{Signer: signer}})
 	must(g.TB, err)
 	return l.Signers[0].Signer.Next
 }
@@ -184,7 +123,7 @@ func (g *gateway) next(signer string) int64 {
 func (g *gateway) ownSigner(name string) string {
 	for i := 0; ; i++ {
 		signer := fmt.Sprintf("%s-%d", name, i)
-		if g.service.Owned() == 0 || g.service.Shards()[nonce.ShardOf(signer, g.store.Shards())].Mine {
+		if g.Service.Owned() == 0 || g.Service.Shards()[nonce.ShardOf(signer, g.Store.Shards())].Mine {
 			return signer
 		}
 	}
@@ -193,46 +132,37 @@ func (g *gateway) ownSigner(name string) string {
 // moves gives the shard of a signer to another node, and returns once the service knows.
 func (g *gateway) moves(signer, node string) (by lease.Holder, term lease.ShardTerm) {
 	g.Helper()
-	by, err := g.store.Register(context.Background(), lease.Presence{Node: node, URL: "ws://" + node + ".example/ws", Mode: "worker-queue"})
+	by, err := g.Store.Register(context.Background(), lease.Presence{Node: node, URL: "ws://" + node + ".example/ws", Mode: "worker-queue"})
 	must(g.TB, err)
-	_, err = g.store.Renew(context.Background(), by, time.Hour)
+	_, err = g.Store.Renew(context.Background(), by, time.Hour)
 	must(g.TB, err)
-	shard := nonce.ShardOf(signer, g.store.Shards())
+	shard := nonce.ShardOf(signer, g.Store.Shards())
 	for taken := false; !taken; {
-		owners, err := g.store.Owners(context.Background())
+		owners, err := g.Store.Owners(context.Background())
 		must(g.TB, err)
-		if row := owners.Shards[shard]; row.Owner == g.holder {
-			_, err = g.store.Release(context.Background(), g.holder, []lease.ShardTerm{row.Term()})
+		if row := owners.Shards[shard]; row.Owner == g.Holder {
+			_, err = g.Store.Release(context.Background(), g.Holder, []lease.ShardTerm{row.Term()})
 			must(g.TB, err)
 		}
-		rows, err := g.store.Acquire(context.Background(), by, []int{shard})
+		rows, err := g.Store.Acquire(context.Background(), by, []int{shard})
 		must(g.TB, err)
 		taken, term = rows[0].Taken, rows[0].Term()
 	}
-	for g.service.Shards()[shard].Owner != node {
-		runtime.Gosched()
-	}
+	wait.Until(g, "the service to know the owner", func() bool { return g.Service.Shards()[shard].Owner == node })
 	return by, term
 }
 
 // awaitInflight returns when n requests are admitted.
 func (g *gateway) awaitInflight(n int) {
 	g.Helper()
-	for began := time.Now(); ; runtime.Gosched() {
-		if used, _ := g.srv.inflight(); used == n {
-			return
-		}
-		if time.Since(began) > patience {
-			g.Fatalf("never %d requests in flight", n)
-		}
-	}
+	wait.Until(g, fmt.Sprintf("%d requests in flight", n), func() bool { used, _ := g.srv.inflight(); return used == n })
 }
 
 // holdCommits makes the store's commits wait and returns a channel with one entry for
 // each that does, and what lets all of them go on.
 func (g *gateway) holdCommits() (waiting chan struct{}, release func()) {
 	waiting, let := make(chan struct{}, 1000), make(chan struct{})
-	g.store.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
+	g.Store.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
 		if c.Op == memstore.OpCommit {
 			waiting <- struct{}{}
 			<-let
@@ -249,6 +179,7 @@ func (g *gateway) holdCommits() (waiting chan struct{}, release func()) {
 type client struct {
 	testing.TB
 	conn          *websocket.Conn
+	ended         bool // the test has read its end
 	replies       []map[string]any
 	batches       [][]any
 	notifications []map[string]any
@@ -336,16 +267,23 @@ func (c *client) notification() map[string]any { c.Helper(); return take(c, &c.n
 // closed reads until the connection ends and returns its close code, 0 for none.
 func (c *client) closed() int {
 	c.Helper()
+	code, _ := c.closedWith()
+	return code
+}
+
+// closedWith is closed, with the text of the close frame.
+func (c *client) closedWith() (code int, text string) {
+	c.Helper()
 	for {
 		err := c.read()
 		if ce, ok := errors.AsType[*websocket.CloseError](err); ok {
-			return ce.Code
+			return ce.Code, ce.Text
 		}
 		if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() {
 			c.Fatal("the connection did not end")
 		}
 		if err != nil {
-			return 0
+			return 0, ""
 		}
 	}
 }
@@ -375,30 +313,4 @@ func wantError(t testing.TB, r map[string]any, id, reason string) map[string]any
 		t.Fatalf("got %v, want %s for %s", r, reason, id)
 	}
 	return data
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-// await waits for a signal that must come.
-func await[T any](t testing.TB, c <-chan T, what string) T {
-	t.Helper()
-	select {
-	case v := <-c:
-		return v
-	case <-time.After(patience):
-		t.Fatal("timed out waiting for " + what)
-		panic("unreachable")
-	}
 }

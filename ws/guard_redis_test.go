@@ -14,6 +14,7 @@ import (
 
 	"noncegate/internal/guard"
 	"noncegate/internal/testenv/redistest"
+	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
 )
@@ -41,11 +42,11 @@ func TestOfAHundredSubmissionsToTwoNodesAtOnceOnePasses(t *testing.T) {
 			one, two := redisLocks(t)
 			store := memstore.New(4, time.Now)
 			shared := func(node string) func(*setup) {
-				return func(s *setup) { s.store, s.node, s.ws.Nodes.ID = store, node, node }
+				return func(s *setup) { s.Store, s.Node, s.ws.Nodes.ID = store, node, node }
 			}
 			nodes := []*gateway{startGateway(t, mode, shared("n1"), withLocks(one)), startGateway(t, mode, shared("n2"), withLocks(two))}
 			if name != "basic" {
-				for nodes[0].service.Owned() == 0 || nodes[1].service.Owned() == 0 {
+				for nodes[0].Service.Owned() == 0 || nodes[1].Service.Owned() == 0 {
 					runtime.Gosched()
 				}
 			}
@@ -65,16 +66,16 @@ func TestOfAHundredSubmissionsToTwoNodesAtOnceOnePasses(t *testing.T) {
 					c.request("x", "nonce_allocate", guarded(nodes[i%2].ownSigner(fmt.Sprintf("s-%d-%d", i, n)), `{"key":"payout","intervalMs":60000}`))
 				}
 			}
-			await(t, waiting, "the write of the one that passes")
+			wait.For(t, waiting, "the write of the one that passes")
 			for range connections*each - 1 {
-				r := await(t, answers, "a refusal")
+				r := wait.For(t, answers, "a refusal")
 				d := wantError(t, r, "x", "duplicate_submit")
 				if after := fmt.Sprint(d["retryAfterMs"]); len(after) != 5 || after < "40000" || after > "60000" {
 					t.Errorf("retryAfterMs is %s, want nearly a minute", after)
 				}
 			}
 			release()
-			if r := await(t, answers, "the answer of the one"); r["error"] != nil {
+			if r := wait.For(t, answers, "the answer of the one"); r["error"] != nil {
 				t.Errorf("the one that passes is told %v", r)
 			}
 			reading.Wait()
@@ -92,8 +93,8 @@ func TestTheLockOfAnAnsweredCallIsFreeOnAllNodes(t *testing.T) {
 	one, two := redisLocks(t)
 	store := memstore.New(4, time.Now)
 	basic := workModes["basic"]
-	a := startGateway(t, basic, withLocks(one), func(s *setup) { s.store = store })
-	b := startGateway(t, basic, withLocks(two), func(s *setup) { s.store, s.node, s.ws.Nodes.ID = store, "n2", "n2" })
+	a := startGateway(t, basic, withLocks(one), func(s *setup) { s.Store = store })
+	b := startGateway(t, basic, withLocks(two), func(s *setup) { s.Store, s.Node, s.ws.Nodes.ID = store, "n2", "n2" })
 	clients := []*client{a.dial(), b.dial()}
 	for i := range 100 {
 		c := clients[i%2]

@@ -232,9 +232,9 @@ func setSigner(op *nonce.Op, given string) *wire.Error {
 }
 
 func (c *conn) setHold(op *nonce.Op, ms int64) *wire.Error {
-	least, most := c.srv.cfg.MinHold.Milliseconds(), c.srv.cfg.MaxHold.Milliseconds()
-	if ms != 0 && (ms < least || ms > most) {
-		return invalidParams("holdMs", fmt.Sprintf("must be %d to %d", least, most))
+	shortest, longest := c.srv.cfg.MinHold.Milliseconds(), c.srv.cfg.MaxHold.Milliseconds()
+	if ms != 0 && (ms < shortest || ms > longest) {
+		return invalidParams("holdMs", fmt.Sprintf("must be %d to %d", shortest, longest))
 	}
 	op.Hold = time.Duration(ms) * time.Millisecond
 	return nil

@@ -12,90 +12,36 @@ import (
 	"github.com/gorilla/websocket"
 
 	"noncegate/backpressure"
+	"noncegate/internal/testenv/wait"
 	"noncegate/nonce/memstore"
 	"noncegate/wire"
 	"noncegate/writer"
 )
 
-// counted is the value of a counter or gauge; series is without the prefix and
-// written as name{label value}.
-func (g *gateway) counted(series string) float64 {
-	g.Helper()
-	families, err := g.metrics.Gather()
-	must(g.TB, err)
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			name := strings.TrimPrefix(f.GetName(), "noncegate_")
-			for _, l := range m.GetLabel() {
-				name += "{" + l.GetValue() + "}"
-			}
-			if name == series {
-				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
-			}
-		}
-	}
-	g.Fatalf("there is no series %s", series)
-	return 0
-}
-
-func (g *gateway) wantCounted(want map[string]float64) {
-	g.Helper()
-	for series, want := range want {
-		if got := g.counted(series); got != want {
-			g.Errorf("%s is %v, want %v", series, got, want)
-		}
-	}
-}
-
-func TestEachRequestIsCountedByItsMethodAndEachErrorReplyByItsReason(t *testing.T) {
-	g := startGateway(t)
-	c := g.dial()
-	c.request("1", "nonce_allocate", `["a"]`)
-	c.wantResult("1")
-	c.request("2", "nonce_allocate", `[""]`)
-	c.wantError("2", "invalid_params")
-	c.request("3", "nonce_markUsed", `["a",7,"0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060"]`)
-	c.wantError("3", "not_found")
-	c.request("4", "eth_chainId", `[]`)
-	c.wantError("4", "method_not_found")
-	c.send(`{`)
-	c.reply()
-	c.send(`[{"jsonrpc":"2.0","id":5,"method":"nonce_status","params":["a"]},{"jsonrpc":"2.0","id":6,"method":"nonce_status","params":[]},{"jsonrpc":"2.0","method":"nonce_status","params":[]}]`)
-	c.batch()
-	g.wantCounted(map[string]float64{
-		"requests_total{nonce_allocate}": 2, "requests_total{nonce_markUsed}": 1, "requests_total{nonce_status}": 3, "requests_total{unknown}": 2,
-		"requests_total{nonce_list}":      0,
-		"refused_total{invalid_params}":   2, // not the notification, which nobody was told about
-		"refused_total{not_found}":        1,
-		"refused_total{method_not_found}": 1, "refused_total{parse_error}": 1, "refused_total{server_busy}": 0,
-		"unknown_outcomes_total": 0,
-	})
-}
-
 func TestARepliedUnknownOutcomeIsCounted(t *testing.T) {
 	g := startGateway(t)
 	c := g.dial()
 	cut := func(memstore.Call) error { return errors.New("the connection broke") }
-	g.store.SetHooks(memstore.Hooks{Before: cut})
+	g.Store.SetHooks(memstore.Hooks{Before: cut})
 	c.request("1", "nonce_allocate", `["a"]`)
 	c.wantError("1", "unavailable") // the acquire: nothing was tried
-	g.wantCounted(map[string]float64{"refused_total{unavailable}": 1, "unknown_outcomes_total": 0})
-	g.store.SetHooks(memstore.Hooks{})
+	g.WantMetrics(map[string]float64{"refused_total{unavailable}": 1, "unknown_outcomes_total": 0})
+	g.Store.SetHooks(memstore.Hooks{})
 	c.request("2", "nonce_allocate", `["a"]`)
 	c.wantResult("2")
-	g.store.SetHooks(memstore.Hooks{Before: cut})
+	g.Store.SetHooks(memstore.Hooks{Before: cut})
 	c.request("3", "nonce_allocate", `["a"]`)
 	c.wantError("3", "unavailable")
-	g.wantCounted(map[string]float64{"refused_total{unavailable}": 2, "unknown_outcomes_total": 1})
+	g.WantMetrics(map[string]float64{"refused_total{unavailable}": 2, "unknown_outcomes_total": 1})
 }
 
 func TestWhatAnotherNodeIsToldIsCountedApart(t *testing.T) {
 	g := startGateway(t)
 	c := g.dialWith(asNode("n2"))
-	g.store.SetHooks(memstore.Hooks{Before: func(memstore.Call) error { return errors.New("the connection broke") }})
+	g.Store.SetHooks(memstore.Hooks{Before: func(memstore.Call) error { return errors.New("the connection broke") }})
 	c.request("1", "nonce_allocate", `["a"]`)
 	c.wantError("1", "unavailable")
-	g.wantCounted(map[string]float64{"node_refused_total{unavailable}": 1, "refused_total{unavailable}": 0})
+	g.WantMetrics(map[string]float64{"node_refused_total{unavailable}": 1, "refused_total{unavailable}": 0})
 }
 
 func TestARefusedUpgradeIsCountedByItsReason(t *testing.T) {
@@ -118,7 +64,7 @@ func TestARefusedUpgradeIsCountedByItsReason(t *testing.T) {
 	dial(nil)
 	g.srv.leaving.Store(true)
 	dial(nil)
-	g.wantCounted(map[string]float64{
+	g.WantMetrics(map[string]float64{
 		"upgrade_refused_total{origin}": 1, "upgrade_refused_total{bad_request}": 1,
 		"upgrade_refused_total{full}": 1, "upgrade_refused_total{draining}": 1, "upgrade_refused_total{broken}": 0,
 		"connections_opened_total": 1, "connections": 1,
@@ -137,8 +83,8 @@ func TestAClientThatSpeaksBeforeItsUpgradeIsAnsweredIsCounted(t *testing.T) {
 	if n, err := c.Read(make([]byte, 1)); err == nil {
 		t.Errorf("%d bytes were answered", n)
 	}
-	await(t, g.srv.conns.whenEmpty(), "the place of the failed upgrade")
-	g.wantCounted(map[string]float64{"upgrade_refused_total{broken}": 1, "connections_opened_total": 0})
+	wait.For(t, g.srv.conns.whenEmpty(), "the place of the failed upgrade")
+	g.WantMetrics(map[string]float64{"upgrade_refused_total{broken}": 1, "connections_opened_total": 0})
 }
 
 func TestAConnectionThatEndedIsCountedByWhatEndedItFirst(t *testing.T) {
@@ -181,7 +127,7 @@ func TestAConnectionThatEndedIsCountedByWhatEndedItFirst(t *testing.T) {
 		},
 		"internal": func(g *gateway, c *client) {
 			g.leaky = true
-			g.srv.service = panicking{g.service}
+			g.srv.service = panicking{g.Service}
 			c.request("1", "nonce_status", `["a"]`)
 			c.closed()
 		},
@@ -192,8 +138,8 @@ func TestAConnectionThatEndedIsCountedByWhatEndedItFirst(t *testing.T) {
 			c.settle()
 			end(g, c)
 			_ = c.conn.Close() // a client that is still there is waited for
-			await(t, g.srv.conns.whenEmpty(), "the end of the connection")
-			g.wantCounted(map[string]float64{
+			wait.For(t, g.srv.conns.whenEmpty(), "the end of the connection")
+			g.WantMetrics(map[string]float64{
 				"connections_closed_total{" + reason + "}": 1, "connections_opened_total": 1, "connections": 0,
 			})
 		})
@@ -205,7 +151,7 @@ func TestWhatWaitsForClientsIsSummedOverTheConnections(t *testing.T) {
 	waiting, release := g.holdCommits()
 	c, other := g.dial(), g.dial()
 	c.request("1", "nonce_allocate", `["a"]`)
-	await(t, waiting, "the commit")
+	wait.For(t, waiting, "the commit")
 	other.request("2", "nonce_allocate", `["b"]`)
 	g.awaitInflight(2)
 	if got := g.srv.outbound(); got.messages != 2 || got.promised == 0 || got.bytes != 0 || got.paused != 0 {

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"noncegate/nonce"
@@ -44,11 +43,11 @@ type NodeConfig struct {
 	known bool
 }
 
-// maxNodeConnections bounds the connections of other nodes, which do not count
+// MaxNodeConnections bounds the connections of other nodes, which do not count
 // against MaxConnections: a gateway that is full of clients must still serve what
 // other nodes bring, or their clients would wait for a place here. Each node keeps
 // one, and for a moment a second one where the first broke.
-const maxNodeConnections = 256
+const MaxNodeConnections = 256
 
 // peer is the other node of a node connection: who it is, and the paths of what it
 // has under way here.
@@ -70,10 +69,10 @@ type inboundStream struct {
 }
 
 const (
-	// brokenFor is how long a broken stream is remembered. The sender begins a new
-	// one when it has all answers, so it is enough if no request is on its way
-	// for longer than this: it has given those up since.
-	brokenFor = 30 * time.Second
+	// BrokenStreamTTL is how long a broken stream is remembered. The sender begins a new
+	// one when it has all answers, so it is enough if it gives up every request sooner
+	// than this (--forward-timeout): then none can still be on its way.
+	BrokenStreamTTL = 30 * time.Second
 	// maxBroken bounds the broken streams remembered for one connection. Each cost
 	// the sender a request that moved, so more come in half a minute only if
 	// signers move by the ten thousand; then the oldest are forgotten sooner.
@@ -124,11 +123,11 @@ func (p *peer) leave(w *inboundStream) {
 func (p *peer) forgetLocked(now time.Time) {
 	for len(p.broken) > 0 {
 		w := p.broken[0]
-		if now.Sub(w.emptyAt) < brokenFor && len(p.broken) <= maxBroken {
+		if now.Sub(w.emptyAt) < BrokenStreamTTL && len(p.broken) <= maxBroken {
 			return
 		}
 		p.broken = p.broken[1:]
-		if w.n == 0 && now.Sub(w.emptyAt) >= brokenFor || len(p.broken) >= maxBroken {
+		if w.n == 0 && now.Sub(w.emptyAt) >= BrokenStreamTTL || len(p.broken) >= maxBroken {
 			delete(p.streams, w.number)
 		}
 	}
@@ -221,22 +220,14 @@ func loopback(address string) bool {
 // says it once a second at most for each reason, the counter counts all.
 func (s *Server) refuseNode(w http.ResponseWriter, r *http.Request, status int, reason upgradeReason, why string) {
 	s.counters.upgradeRefused.Inc(reason)
-	said := &s.saidMisdirected
+	logged := &s.logMisdirected
 	if status == http.StatusForbidden {
-		said = &s.saidForbidden
+		logged = &s.logForbidden
 	}
-	if said.due(time.Now()) {
+	logged.Do(func() {
 		s.log.Warn("refused a node's connection", "reason", why, "remote", r.RemoteAddr,
 			"from", clip(r.Header.Get(HeaderNode)), "to", clip(r.Header.Get(HeaderNodeTo)))
-	}
+	})
 	w.Header().Set("Connection", "close") // who guesses secrets needs a socket for each
 	http.Error(w, why, status)
-}
-
-// seldom is true once a second at most.
-type seldom struct{ at atomic.Int64 } // of the last time, Unix nanoseconds
-
-func (s *seldom) due(now time.Time) bool {
-	last := s.at.Load()
-	return now.UnixNano()-last >= int64(time.Second) && s.at.CompareAndSwap(last, now.UnixNano())
 }

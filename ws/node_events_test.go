@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"noncegate/internal/testenv/wait"
 	"noncegate/wire"
 )
 
@@ -25,16 +26,16 @@ func TestANodeSubscribesToWhatIsCommittedHere(t *testing.T) {
 	if len(asked) != 0 {
 		t.Error("other nodes were asked for what another node wants")
 	}
-	if interest := g.hub.Interest(); interest.All || len(interest.Signers) != 0 {
+	if interest := g.Hub.Interest(); interest.All || len(interest.Signers) != 0 {
 		t.Errorf("%d signers interest a client of this node", len(interest.Signers))
 	}
 	signer := strings.Trim(signers[7], `"`)
 	own.request("1", "nonce_subscribe", `["events"]`)
 	own.reply()
-	await(t, asked, "the other nodes to be asked")
+	wait.For(t, asked, "the other nodes to be asked")
 	body, err := wire.AppendEvent(nil, &wire.Event{Type: wire.EventUsed, Signer: signer, Nonce: 70})
 	must(t, err)
-	g.hub.Remote(signer, body, 0)
+	g.Hub.Remote(signer, body, 0)
 	own.request("2", "nonce_setFloor", `["`+signer+`",80]`)
 	own.wantResult("2")
 	for _, want := range []struct {
@@ -55,20 +56,20 @@ func TestASubscriptionIsAnsweredWhenTheOtherNodesHaveTakenIt(t *testing.T) {
 	})
 	c, other := g.dial(), g.dial()
 	other.request("sub", "nonce_subscribe", `["events",{"signers":["a"]}]`)
-	await(t, asked, "the other nodes to be asked")
+	wait.For(t, asked, "the other nodes to be asked")
 	taken <- struct{}{}
 	if frame := other.frame(); frame["id"] != "sub" {
 		t.Fatalf("%v came before the answer", frame)
 	}
 	c.request("sub", "nonce_subscribe", `["events",{"signers":["a"]}]`)
-	await(t, asked, "the other nodes to be asked")
-	if got := g.hub.Interest().Signers; len(got) != 1 || got[0] != "a" {
+	wait.For(t, asked, "the other nodes to be asked")
+	if got := g.Hub.Interest().Signers; len(got) != 1 || got[0] != "a" {
 		t.Errorf("the other nodes are asked for %v", got)
 	}
 	other.request("1", "nonce_setFloor", `["a",1]`) // before the answer: not delivered
 	other.wantResult("1")
 	other.notification() // it has been delivered, or is about to be, to whom it is for
-	g.hub.Lost()
+	g.Hub.Lost()
 	close(taken)
 	frame := c.frame()
 	if frame["id"] != "sub" {
@@ -140,7 +141,7 @@ func TestTheEndOfTheGatewayEndsTheWaitForOtherNodes(t *testing.T) {
 	})
 	c := g.dial()
 	c.request("sub", "nonce_subscribe", `["events"]`)
-	await(t, asked, "the other nodes to be asked")
+	wait.For(t, asked, "the other nodes to be asked")
 	must(t, g.srv.Stop(t.Context()))
 	if why != context.Canceled {
 		t.Errorf("it ended with %v", why)

@@ -5,15 +5,20 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"noncegate/backpressure"
-	"noncegate/lease"
+	"noncegate/encodepool"
+	"noncegate/internal/metrics"
+	"noncegate/internal/testenv/inprocess"
+	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -23,7 +28,7 @@ func TestANodeComesInWithTheSecretWhenItMeansThisNode(t *testing.T) {
 	g := startGateway(t, func(s *setup) {
 		s.ws.Nodes.Secret = "open sesame"
 		s.ws.Nodes.Store = func() string { return "here" }
-		s.log = slog.NewJSONHandler(&log, nil)
+		s.Log = slog.NewJSONHandler(&log, nil)
 	})
 	for _, c := range []struct {
 		name     string
@@ -48,7 +53,7 @@ func TestANodeComesInWithTheSecretWhenItMeansThisNode(t *testing.T) {
 		h := http.Header{HeaderNode: {c.from}, HeaderNodeTo: {c.to}, HeaderNodeStore: {c.store}, HeaderNodeSecret: c.secret}
 		before := 0.0
 		if c.reason != "" {
-			before = g.counted("upgrade_refused_total{" + c.reason + "}")
+			before = g.Metric("upgrade_refused_total{" + c.reason + "}")
 		}
 		conn, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", h)
 		if response == nil || response.StatusCode != c.status {
@@ -58,11 +63,11 @@ func TestANodeComesInWithTheSecretWhenItMeansThisNode(t *testing.T) {
 			must(t, conn.Close())
 			continue
 		}
-		if got := g.counted("upgrade_refused_total{" + c.reason + "}"); got != before+1 {
+		if got := g.Metric("upgrade_refused_total{" + c.reason + "}"); got != before+1 {
 			t.Errorf("%s: %v are counted as %s, want %v", c.name, got, c.reason, before+1)
 		}
 	}
-	await(t, g.srv.conns.whenEmpty(), "the end of the one that came in")
+	wait.For(t, g.srv.conns.whenEmpty(), "the end of the one that came in")
 	said := log.String()
 	for _, want := range []string{"another node has connected", "the node secret is missing", "not the node that was meant"} {
 		if !strings.Contains(said, want) {
@@ -91,13 +96,13 @@ func TestWithoutASecretNodesComeInOverLoopbackOnly(t *testing.T) {
 
 // A program on the same host has no credential for being there.
 func TestWhereClientsMustSayWhoTheyAreNoNodeComesInWithoutASecret(t *testing.T) {
-	p := newPeople()
+	p := new(inprocess.People)
 	g := guardedGateway(t, p)
 	response, says := g.wantRefused(asNode("n2"), http.StatusForbidden)
 	if !strings.Contains(says, "--node-secret") || !response.Close {
 		t.Errorf("it says %q, and its socket is closed: %v", says, response.Close)
 	}
-	g.wantCounted(map[string]float64{"upgrade_refused_total{node_secret}": 1, "connections_opened_total": 0})
+	g.WantMetrics(map[string]float64{"upgrade_refused_total{node_secret}": 1, "connections_opened_total": 0})
 
 	known := guardedGateway(t, p, func(s *setup) { s.ws.Nodes.Secret = "open sesame" })
 	h := asNode("n2")
@@ -131,17 +136,23 @@ func TestAGatewayWithoutANodeIDLetsNoNodeIn(t *testing.T) {
 }
 
 func TestRefusedNodesAreLoggedOnceASecondAtMost(t *testing.T) {
-	var s seldom
-	start := time.Unix(1e9, 0)
-	said := 0
-	for ms := range 3500 {
-		if s.due(start.Add(time.Duration(ms) * time.Millisecond)) {
-			said++
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		pool, err := encodepool.New(defaults().Encode, slog.New(slog.DiscardHandler))
+		must(t, err)
+		reg := prometheus.NewRegistry()
+		s, err := New(nil, nil, pool, metrics.New(reg), reg, slog.New(slog.NewTextHandler(&log, nil)), defaults().ws)
+		must(t, err)
+		for range 35 { // 3.5 seconds
+			s.refuseNode(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/ws", nil), http.StatusForbidden, upgradeNodeSecret, "no")
+			time.Sleep(100 * time.Millisecond)
 		}
-	}
-	if said != 4 {
-		t.Errorf("said %d times in 3.5 seconds, want 4", said)
-	}
+		must(t, s.Stop(t.Context()))
+		must(t, pool.Stop(t.Context()))
+		if got := strings.Count(log.String(), "refused a node's connection"); got != 4 {
+			t.Errorf("%d lines in 3.5 seconds, want 4", got)
+		}
+	})
 }
 
 // inspected is a service whose ops are shown before they run.
@@ -155,7 +166,7 @@ func (i inspected) Submit(p nonce.Place, op *nonce.Op) { i.show(op); i.Service.S
 // paths makes the gateway tell the path of each op.
 func (g *gateway) paths() <-chan *nonce.Path {
 	paths := make(chan *nonce.Path, 10_000)
-	g.srv.service = inspected{g.service, func(op *nonce.Op) { paths <- op.Path }}
+	g.srv.service = inspected{g.Service, func(op *nonce.Op) { paths <- op.Path }}
 	return paths
 }
 
@@ -173,10 +184,10 @@ func TestWhatOneNodeHasUnderWayUnderOneNumberIsOnOnePath(t *testing.T) {
 	ask := func(c *client, path int, method, signer string) *nonce.Path {
 		t.Helper()
 		c.onPath(path, "1", method, `["`+signer+`"]`)
-		return await(t, paths, "the op")
+		return wait.For(t, paths, "the op")
 	}
 	first := ask(node, 7, "nonce_allocate", "a")
-	await(t, waiting, "the first commit")
+	wait.For(t, waiting, "the first commit")
 	second, read := ask(node, 7, "nonce_allocate", "a"), ask(node, 7, "nonce_status", "a")
 	next, others, clients := ask(node, 8, "nonce_allocate", "a"), ask(other, 7, "nonce_allocate", "a"), ask(own, 7, "nonce_allocate", "a")
 	none, noneAgain := ask(node, 0, "nonce_allocate", "a"), ask(node, 0, "nonce_allocate", "a")
@@ -200,23 +211,9 @@ func TestWhatOneNodeHasUnderWayUnderOneNumberIsOnOnePath(t *testing.T) {
 	own.reply()
 	for _, c := range g.srv.conns.all() {
 		if c.peer != nil && len(c.peer.streams) != 0 {
-			t.Errorf("%d ways are left", len(c.peer.streams))
+			t.Errorf("%d streams are left", len(c.peer.streams))
 		}
 	}
-}
-
-func TestAPathOnWhichSomethingWasSentBackStaysClosed(t *testing.T) {
-	g := startGateway(t)
-	elsewhere, term := g.moves("a", "elsewhere")
-	node := g.dialWith(asNode("n2"))
-	node.onPath(7, "1", "nonce_allocate", `["a"]`)
-	node.wantError("1", "not_owner")
-	_, err := g.store.Release(t.Context(), elsewhere, []lease.ShardTerm{term})
-	must(t, err)
-	node.onPath(7, "2", "nonce_allocate", `["a"]`) // it was sent before the answer to the first was read
-	node.wantError("2", "not_owner")
-	node.onPath(8, "3", "nonce_allocate", `["a"]`)
-	node.wantResult("3")
 }
 
 func TestBrokenPathsAreForgottenAfterAWhileAndBounded(t *testing.T) {
@@ -227,10 +224,10 @@ func TestBrokenPathsAreForgottenAfterAWhileAndBounded(t *testing.T) {
 			w.path.Break(nonce.ErrFenced)
 			p.leave(w)
 		}
-		time.Sleep(brokenFor)
+		time.Sleep(BrokenStreamTTL)
 		p.forgetLocked(time.Now())
 		if len(p.streams) != 0 || len(p.broken) != 0 {
-			t.Errorf("%d ways and %d broken ones are left", len(p.streams), len(p.broken))
+			t.Errorf("%d streams and %d broken ones are left", len(p.streams), len(p.broken))
 		}
 		for i := range uint64(maxBroken + 10) {
 			w := p.enter(i + 1)
@@ -238,7 +235,7 @@ func TestBrokenPathsAreForgottenAfterAWhileAndBounded(t *testing.T) {
 			p.leave(w)
 		}
 		if len(p.streams) != maxBroken || len(p.broken) != maxBroken {
-			t.Errorf("%d ways and %d broken ones, want %d", len(p.streams), len(p.broken), maxBroken)
+			t.Errorf("%d streams and %d broken ones, want %d", len(p.streams), len(p.broken), maxBroken)
 		}
 	})
 }
@@ -261,14 +258,14 @@ func TestWhatNodesBringHasPlacesOfItsOwn(t *testing.T) {
 	for i := range 8 {
 		own.request(fmt.Sprint(i), "nonce_allocate", `["a"]`)
 	}
-	await(t, waiting, "the commit")
+	wait.For(t, waiting, "the commit")
 	g.awaitInflight(8)
 	for i := range 2 { // a quarter
 		node.request(fmt.Sprint(i), "nonce_allocate", `["a"]`)
 	}
-	g.awaitState("the node's requests in flight", func() bool { used, _ := g.srv.nodeInflight(); return used == 2 })
+	wait.Until(g, "the node's requests in flight", func() bool { used, _ := g.srv.nodeInflight(); return used == 2 })
 	node.request("more", "nonce_allocate", `["a"]`)
-	if stage := await(t, rejected, "the refusal"); stage != wire.StageConnection {
+	if stage := wait.For(t, rejected, "the refusal"); stage != wire.StageConnection {
 		t.Errorf("a node's share is full, and the stage is %s", stage)
 	}
 	second.request("1", "nonce_allocate", `["a"]`)
@@ -285,7 +282,7 @@ func TestWhatNodesBringHasPlacesOfItsOwn(t *testing.T) {
 
 func TestTheConnectionsOfNodesAreBounded(t *testing.T) {
 	g := startGateway(t)
-	for range maxNodeConnections {
+	for range MaxNodeConnections {
 		g.dialWith(asNode("n2"))
 	}
 	_, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", asNode("n2"))
@@ -297,14 +294,14 @@ func TestTheConnectionsOfNodesAreBounded(t *testing.T) {
 
 func TestANodeMayHaveThousandsOfRequestsInFlight(t *testing.T) {
 	const n = 4096
-	g := startGateway(t, func(s *setup) { s.ws.MaxInflightTotal, s.encode.Queue = 4*n, 4*n })
+	g := startGateway(t, func(s *setup) { s.ws.MaxInflightTotal, s.Encode.Queue = 4*n, 4*n })
 	waiting, release := g.holdCommits()
 	c := g.dialWith(asNode("n2"))
 	for i := range n {
 		c.request(fmt.Sprint(i), "nonce_allocate", fmt.Sprintf(`["signer-%d"]`, i%64))
 	}
-	await(t, waiting, "a commit")
-	g.awaitState("all of them in flight", func() bool { used, _ := g.srv.nodeInflight(); return used == n })
+	wait.For(t, waiting, "a commit")
+	wait.Until(g, "all of them in flight", func() bool { used, _ := g.srv.nodeInflight(); return used == n })
 	release()
 	for range n {
 		if r := c.reply(); r["error"] != nil {
@@ -335,7 +332,7 @@ func TestANodeIsNeverASlowClient(t *testing.T) {
 func TestARefusalForWantOfAPlaceAtAnotherNodeIsCounted(t *testing.T) {
 	g := startGateway(t)
 	rejected := g.rejections()
-	g.srv.service = intercepting{g.service, func(op *nonce.Op) {
+	g.srv.service = intercepting{g.Service, func(op *nonce.Op) {
 		op.Err = nonce.ErrForwardBusy
 		op.Completion.Done(op).Wake()
 	}}
@@ -344,7 +341,7 @@ func TestARefusalForWantOfAPlaceAtAnotherNodeIsCounted(t *testing.T) {
 	if data := c.wantError("1", "server_busy"); data["stage"] != wire.StageForward {
 		t.Errorf("got %v", data)
 	}
-	if stage := await(t, rejected, "the count"); stage != wire.StageForward {
+	if stage := wait.For(t, rejected, "the count"); stage != wire.StageForward {
 		t.Errorf("counted at %s", stage)
 	}
 }
@@ -352,7 +349,7 @@ func TestARefusalForWantOfAPlaceAtAnotherNodeIsCounted(t *testing.T) {
 func TestWhoAsksIsSaidByNodesOnly(t *testing.T) {
 	g := startGateway(t)
 	ops := make(chan nonce.Op, 10)
-	g.srv.service = inspected{g.service, func(op *nonce.Op) { ops <- nonce.Op{Kind: op.Kind, Principal: op.Principal, MarkAny: op.MarkAny} }}
+	g.srv.service = inspected{g.Service, func(op *nonce.Op) { ops <- nonce.Op{Kind: op.Kind, Principal: op.Principal, MarkAny: op.MarkAny} }}
 	node, own := g.dialWith(asNode("n2")), g.dial()
 	const hash = "0x00000000000000000000000000000000000000000000000000000000000000ff"
 	for i, c := range []struct {
@@ -372,7 +369,7 @@ func TestWhoAsksIsSaidByNodesOnly(t *testing.T) {
 		id := fmt.Sprint(i)
 		node.request(id, c.method, c.params)
 		node.wantResult(id)
-		if got := await(t, ops, "the op"); got.Kind != c.want.Kind || got.Principal != c.want.Principal || got.MarkAny != c.want.MarkAny {
+		if got := wait.For(t, ops, "the op"); got.Kind != c.want.Kind || got.Principal != c.want.Principal || got.MarkAny != c.want.MarkAny {
 			t.Errorf("%s %s: the op is %v's and may mark any: %t", c.method, c.params, got.Principal, got.MarkAny)
 		}
 		if c.want.Principal == 0 && !c.want.MarkAny {

@@ -202,7 +202,7 @@ func (p *posted) run(ctx context.Context) {
 			continue
 		}
 		if p.of.Ordered(c.Method) {
-			c.turn.queue(&last)
+			c.order.queue(&last)
 		}
 		all.Go(func() { c.answered(p.of.run(ctx, c.Call)) })
 	}

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// authTime bounds the question who a client is; beyond it, it cannot be said.
-	authTime = 5 * time.Second
+	// authTimeout bounds the authentication of a client; past it the client is answered 503.
+	authTimeout = 5 * time.Second
 	// retryCrowded is the Retry-After of a client that has its connections.
 	retryCrowded = 5 * time.Second
 )
@@ -157,7 +157,7 @@ func (s *Server) admitClient(w http.ResponseWriter, r *http.Request) (g identity
 
 // authenticate returns nil for a client that was answered.
 func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) *access.Session {
-	ctx, cancel := context.WithTimeout(r.Context(), authTime)
+	ctx, cancel := context.WithTimeout(r.Context(), authTimeout)
 	defer cancel()
 	session, err := s.cfg.Auth.Authenticate(r.WithContext(ctx))
 	if err == nil {

@@ -2,12 +2,10 @@ package ws
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,132 +17,23 @@ import (
 	"noncegate/internal/access"
 	"noncegate/internal/access/quota"
 	"noncegate/internal/events"
+	"noncegate/internal/testenv/inprocess"
+	"noncegate/internal/testenv/wait"
 )
 
-// limited lets everybody in whom people knows, with a quota.
-type limited struct {
-	*people
-	quota map[string]access.Quota
-}
-
-func (l limited) Authenticate(r *http.Request) (*access.Session, error) {
-	s, err := l.people.Authenticate(r)
-	if err != nil {
-		return nil, err
+// limited are people with every right, each with a quota.
+func limited(quotas map[string]access.Quota) *inprocess.People {
+	p := new(inprocess.People)
+	for name, q := range quotas {
+		p.Grant(name, "*", inprocess.EveryRight)
+		p.Limit(name, q)
 	}
-	return s.WithQuota(func() access.Quota { return l.quota[s.Principal] }), nil
-}
-
-func newLimited(quotas map[string]access.Quota) limited {
-	p := newPeople()
-	for name := range quotas {
-		p.grant(name, "*", everyRight)
-	}
-	return limited{p, quotas}
+	return p
 }
 
 func limitedGateway(t testing.TB, quotas map[string]access.Quota, changes ...func(*setup)) *gateway {
 	t.Helper()
-	return startGateway(t, append([]func(*setup){func(s *setup) { s.ws.Auth = newLimited(quotas) }}, changes...)...)
-}
-
-func TestRequestsBeyondAQuotaAreRefusedWithTheTimeToWait(t *testing.T) {
-	g := limitedGateway(t, map[string]access.Quota{"ada": {RequestsPerSecond: 0.01, Burst: 3}, "bob": {}})
-	ada, again, bob := g.as("ada"), g.as("ada"), g.as("bob")
-	for i, c := range []*client{ada, again, ada} {
-		c.request(fmt.Sprint(i), "nonce_allocate", `["a"]`)
-		c.wantResult(fmt.Sprint(i))
-	}
-	for _, c := range []*client{ada, again} { // the quota is the principal's
-		c.request("more", "nonce_allocate", `["a"]`)
-		data := c.wantError("more", "server_busy")
-		wait, _ := data["retryAfterMs"].(json.Number).Int64()
-		if data["stage"] != "quota" || wait < 90_000 || wait > 100_000 {
-			t.Errorf("got %v, want stage quota and nearly 100 s to wait", data)
-		}
-	}
-	ada.send(`{"not a request`)
-	ada.reply() // what is no request counts, too
-	bob.request("1", "nonce_allocate", `["a"]`)
-	bob.wantResult("1")
-	if n := g.next("a"); n != 4 {
-		t.Errorf("%d nonces were taken, want 4", n)
-	}
-	g.wantCounted(map[string]float64{"rejected_total{quota}": 3})
-}
-
-func TestABatchCountsAsManyAndOneThatIsTooLongSaysSo(t *testing.T) {
-	g := limitedGateway(t, map[string]access.Quota{"ada": {RequestsPerSecond: 0.01, Burst: 3}})
-	ada := g.as("ada")
-	batch := func(n int) map[string]any {
-		one := `{"jsonrpc":"2.0","id":"x","method":"nonce_allocate","params":["a"]}`
-		ada.send("[" + strings.Repeat(one+",", n-1) + one + "]")
-		return ada.batch()[0].(map[string]any)
-	}
-	if e := batch(4)["error"].(map[string]any); !strings.Contains(e["message"].(string), "never lets through more than 3") {
-		t.Errorf("got %v", e)
-	}
-	if r := batch(2); r["error"] != nil {
-		t.Errorf("got %v", r)
-	}
-	wantError(t, batch(2), "x", "server_busy")
-	ada.request("last", "nonce_allocate", `["a"]`)
-	ada.wantResult("last") // the batch that was refused took nothing
-}
-
-func TestASignerHasAQuotaWhoeverAsks(t *testing.T) {
-	g := startGateway(t, func(s *setup) {
-		s.ws.Signers = quota.SignerConfig{Rate: quota.Rate{PerSecond: 0.01, Burst: 2}}
-	})
-	one, two := g.dial(), g.dial()
-	for _, c := range []*client{one, two} {
-		c.request("1", "nonce_allocate", `["hot"]`)
-		c.wantResult("1")
-	}
-	two.request("2", "nonce_status", `["hot"]`)
-	if data := two.wantError("2", "server_busy"); data["stage"] != "quota" {
-		t.Errorf("got %v", data)
-	}
-	two.request("3", "nonce_allocate", `["cold"]`)
-	two.wantResult("3")
-}
-
-func TestAPrincipalHasSoManyConnectionsAndSubscriptions(t *testing.T) {
-	g := limitedGateway(t, map[string]access.Quota{"ada": {Connections: 2, Subscriptions: 2}})
-	one, two := g.as("ada"), g.as("ada")
-	ada := http.Header{"Authorization": {"Bearer ada"}}
-	if response, says := g.wantRefused(ada, http.StatusTooManyRequests); response.Header.Get("Retry-After") == "" || says == "" {
-		t.Errorf("got %v, %q", response, says)
-	}
-	subscribe := func(c *client) map[string]any {
-		c.request("s", "nonce_subscribe", `["events"]`)
-		return c.reply()
-	}
-	first := subscribe(one)
-	subscribe(two)
-	if data := wantError(t, subscribe(two), "s", "server_busy"); data["stage"] != "quota" {
-		t.Errorf("got %v", data)
-	}
-	one.request("u", "nonce_unsubscribe", `["`+first["result"].(string)+`"]`)
-	one.reply()
-	if r := subscribe(two); r["error"] != nil {
-		t.Errorf("the place of a subscription that ended is not free: %v", r)
-	}
-	must(t, two.conn.Close())
-	for began := time.Now(); ; {
-		conn, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", ada)
-		if err == nil {
-			c := &client{TB: t, conn: conn}
-			defer conn.Close()
-			if r := subscribe(c); r["error"] != nil {
-				t.Errorf("the subscriptions of a connection that ended count: %v", r)
-			}
-			return
-		}
-		if response.StatusCode != http.StatusTooManyRequests || time.Since(began) > patience {
-			t.Fatalf("the place of a connection that ended is not free: %v", err)
-		}
-	}
+	return startGateway(t, append([]func(*setup){func(s *setup) { s.ws.Auth = limited(quotas) }}, changes...)...)
 }
 
 // Each signer that a subscription names is kept: without a bound one client with the
@@ -196,24 +85,13 @@ func TestTheSignersThatSubscriptionsNameAreBounded(t *testing.T) {
 		t.Errorf("the room of a subscription that ended is not free: %v", r)
 	}
 	must(t, eve.conn.Close())
-	for began := time.Now(); g.srv.names.Load() != nodeNames-events.MaxSigners; runtime.Gosched() {
-		if time.Since(began) > patience {
-			t.Fatalf("the signers of a connection that ended count: %d", g.srv.names.Load())
-		}
-	}
-}
-
-func TestAnAddressHasSoManyConnections(t *testing.T) {
-	g := limitedGateway(t, map[string]access.Quota{"ada": {}}, func(s *setup) { s.ws.Addresses.Connections = 1 })
-	g.as("ada").settle()
-	g.wantRefused(http.Header{"Authorization": {"Bearer ada"}}, http.StatusTooManyRequests)
-	g.wantCounted(map[string]float64{"upgrade_refused_total{address_full}": 1})
+	wait.Until(t, "the signers of a connection that ended to count no more", func() bool { return g.srv.names.Load() == nodeNames-events.MaxSigners })
 }
 
 // Sockets that do not authenticate have a bound of their own, and what is beyond is
 // closed unread. Nodes and clients that are in are not touched.
 func TestSocketsThatDoNotAuthenticateAreBounded(t *testing.T) {
-	p := newLimited(map[string]access.Quota{"ada": {}})
+	p := limited(map[string]access.Quota{"ada": {}})
 	h := startRaw(t, func(s *setup) {
 		s.ws.Auth = p
 		s.ws.Addresses = quota.AddressConfig{Waiting: 3, WaitingEach: 2}
@@ -228,30 +106,22 @@ func TestSocketsThatDoNotAuthenticateAreBounded(t *testing.T) {
 		r.write([]byte("GET"))
 		open = append(open, r)
 	}
-	for began := time.Now(); h.srv.Waiting() != 2; time.Sleep(time.Millisecond) {
-		if time.Since(began) > patience {
-			t.Fatalf("%d sockets wait, want 2", h.srv.Waiting())
-		}
-	}
+	wait.Until(t, "two sockets to wait", func() bool { return h.srv.Waiting() == 2 })
 	third := h.connect(t)
 	defer third.Close()
 	if _, err := third.in.ReadByte(); err == nil || errors.Is(err, io.ErrNoProgress) {
 		t.Errorf("the third is read: %v", err)
 	}
-	h.wantCounted(map[string]float64{"upgrade_refused_total{address_waiting}": 1})
+	h.WantMetrics(map[string]float64{"upgrade_refused_total{address_waiting}": 1})
 	must(t, open[0].Close())
-	for began := time.Now(); h.srv.Waiting() != 1; time.Sleep(time.Millisecond) {
-		if time.Since(began) > patience {
-			t.Fatalf("%d sockets wait, want 1", h.srv.Waiting())
-		}
-	}
+	wait.Until(t, "one socket to wait", func() bool { return h.srv.Waiting() == 1 })
 	h.as("ada").settle()
 	in.settle()
 }
 
 func TestAnAddressThatConnectsTooFastIsClosedUnread(t *testing.T) {
 	h := startRaw(t, func(s *setup) {
-		s.ws.Auth = newLimited(map[string]access.Quota{"ada": {}})
+		s.ws.Auth = limited(map[string]access.Quota{"ada": {}})
 		s.ws.Addresses.Sockets = quota.Rate{PerSecond: 0.001, Burst: 2} // the warm-up took one
 	})
 	h.as("ada").settle()
@@ -260,7 +130,7 @@ func TestAnAddressThatConnectsTooFastIsClosedUnread(t *testing.T) {
 	if _, err := r.in.ReadByte(); err == nil {
 		t.Error("a third one is answered")
 	}
-	h.wantCounted(map[string]float64{"upgrade_refused_total{address_fast}": 1})
+	h.WantMetrics(map[string]float64{"upgrade_refused_total{address_fast}": 1})
 }
 
 func TestOrigins(t *testing.T) {
@@ -300,11 +170,11 @@ func TestOrigins(t *testing.T) {
 }
 
 func TestAPageThatMayNotConnectIsRefusedBeforeItsCredentialIsLookedAt(t *testing.T) {
-	p := newPeople()
-	p.refuse = errors.New("must not be asked")
+	p := new(inprocess.People)
+	p.Refuse(errors.New("must not be asked"))
 	g := guardedGateway(t, p, func(s *setup) { s.ws.Origins.Allowed = []string{"https://app.example"} })
 	g.wantRefused(http.Header{"Origin": {"https://evil.example"}, "Authorization": {"Bearer ada"}}, http.StatusForbidden)
-	g.wantCounted(map[string]float64{"upgrade_refused_total{origin}": 1})
+	g.WantMetrics(map[string]float64{"upgrade_refused_total{origin}": 1})
 }
 
 // A principal that asks as fast as it can is held to its quota, and costs the others
@@ -357,9 +227,9 @@ func TestAGreedyPrincipalDoesNotSlowAModestOne(t *testing.T) {
 	close(stop)
 	greedy.Wait()
 	took = max(took, time.Since(began))
-	most := float64(burst) + rate*took.Seconds() + 1
-	if n := g.next("g"); float64(n) > most || n == 0 {
-		t.Errorf("the greedy one took %d nonces in %v, at most %.0f are its quota", n, took, most)
+	limit := float64(burst) + rate*took.Seconds() + 1
+	if n := g.next("g"); float64(n) > limit || n == 0 {
+		t.Errorf("the greedy one took %d nonces in %v, at most %.0f are its quota", n, took, limit)
 	}
 	// Each of its 4 connections is refused a hundred times a second at most.
 	if n := float64(refused.Load()); n > 4*(1+took.Seconds()/minRest.Seconds()) {

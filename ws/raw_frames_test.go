@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"noncegate/internal/testenv/inprocess"
 	"noncegate/wire"
 )
 
@@ -289,8 +290,8 @@ func TestRawHandshakes(t *testing.T) {
 
 // Nobody who was refused keeps a socket: what comes behind is not looked at.
 func TestWhatComesBehindARefusalIsNotServed(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "*", everyRight)
+	p := new(inprocess.People)
+	p.Grant("ada", "*", inprocess.EveryRight)
 	h := startRaw(t, func(s *setup) { s.ws.Auth = p })
 	defer h.wantNothingLeft(t)
 	r := h.connect(t)

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"noncegate/internal/testenv/wait"
+
 	"go.uber.org/goleak"
 )
 
@@ -251,7 +253,7 @@ func (h *rawGateway) connect(t testing.TB) *raw {
 // settle waits until no connection is left.
 func (h *rawGateway) settle(t testing.TB) {
 	t.Helper()
-	await(t, h.srv.conns.whenEmpty(), "the end of the connection")
+	wait.For(t, h.srv.conns.whenEmpty(), "the end of the connection")
 }
 
 // descriptors counts the open files of this process, where the system lists them:
@@ -281,11 +283,7 @@ func (h *rawGateway) wantNothingLeft(t testing.TB) {
 			t.Fatal(left)
 		}
 	}
-	for began := time.Now(); descriptors(t) > h.files; time.Sleep(time.Millisecond) {
-		if time.Since(began) > patience {
-			t.Fatalf("%d descriptors are open, %d were before", descriptors(t), h.files)
-		}
-	}
+	wait.Until(t, "all descriptors to be closed that are new", func() bool { return descriptors(t) <= h.files })
 	if h.srv.Waiting() != 0 {
 		t.Errorf("%d sockets count as waiting", h.srv.Waiting())
 	}

@@ -8,7 +8,7 @@ import (
 // registry knows the open connections, bounds the number of either kind, and can
 // wait until the last one has ended.
 type registry struct {
-	most int // of clients; of other nodes it is maxNodeConnections
+	maxClients int // of other nodes it is MaxNodeConnections
 
 	mu     sync.Mutex // guards what follows; no I/O under it
 	places int        // connections of clients, and upgrades under way
@@ -17,18 +17,18 @@ type registry struct {
 	empty  chan struct{} // closed while there is none of either
 }
 
-func newRegistry(most int) *registry {
+func newRegistry(maxClients int) *registry {
 	empty := make(chan struct{})
 	close(empty)
-	return &registry{most: most, conns: make(map[*conn]struct{}), empty: empty}
+	return &registry{maxClients: maxClients, conns: make(map[*conn]struct{}), empty: empty}
 }
 
 // reserve takes a place for an upgrade, unless all of its kind are taken.
 func (g *registry) reserve(node bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	places, most := g.placesLocked(node)
-	if *places == most {
+	places, limit := g.placesLocked(node)
+	if *places == limit {
 		return false
 	}
 	*places++
@@ -38,11 +38,11 @@ func (g *registry) reserve(node bool) bool {
 	return true
 }
 
-func (g *registry) placesLocked(node bool) (places *int, most int) {
+func (g *registry) placesLocked(node bool) (places *int, limit int) {
 	if node {
-		return &g.nodes, maxNodeConnections
+		return &g.nodes, MaxNodeConnections
 	}
-	return &g.places, g.most
+	return &g.places, g.maxClients
 }
 
 // cancel gives the place of a failed upgrade back.

@@ -42,8 +42,8 @@ type request struct {
 
 	sight *sight // for a wait for its signer's chain; kept from use to use, nil while one has it
 
-	path uint64         // its number on a connection of another node; 0: none
-	way  *inboundStream // of a request of another node that writes, while it is under way
+	path    uint64         // its number on a connection of another node; 0: none
+	inbound *inboundStream // of a request of another node that writes, while it is under way
 
 	// subscription goes live once the reply is queued.
 	subscription *subscription
@@ -81,7 +81,7 @@ func (c *conn) newRequest(call *wire.Call) *request {
 func (c *conn) parse(r *request, call *wire.Call) *wire.Error {
 	m, known := c.srv.endpoints[call.Method]
 	switch {
-	case c.talk != nil:
+	case c.dialect != nil:
 		m = c.srv.elsewhere
 	case !known:
 		m = c.srv.nowhere
@@ -95,8 +95,8 @@ func (c *conn) parse(r *request, call *wire.Call) *wire.Error {
 	if call.Err != nil {
 		return call.Err
 	}
-	if c.talk != nil {
-		r.call = c.talk.callOf(c, call)
+	if c.dialect != nil {
+		r.call = c.dialect.callOf(c, call)
 		return nil
 	}
 	if !known {
@@ -112,18 +112,6 @@ func (c *conn) parse(r *request, call *wire.Call) *wire.Error {
 func errLongID() *wire.Error {
 	return with(wire.Errorf(wire.CodeInvalidRequest, "invalid_request", "id: must be at most %d bytes", maxIDBytes),
 		wire.ErrorData{Field: "id"})
-}
-
-// tooLarge refuses what could never be admitted.
-func tooLarge(op *nonce.Op) *wire.Error {
-	field := "id"
-	switch op.Kind {
-	case nonce.KindList:
-		field = "limit"
-	case nonce.KindAllocate:
-		field = "count"
-	}
-	return invalidParams(field, "the reply could be larger than what may wait for a connection; ask for less")
 }
 
 // answerBytes is the worst case of the answer, 0 for a notification.
@@ -143,18 +131,12 @@ func (r *request) refuse(err *wire.Error) {
 // writes reports whether the request may change something, and so cause events.
 func (r *request) writes() bool { return opWrites(&r.op) }
 
-func opWrites(op *nonce.Op) bool {
-	switch op.Kind {
-	case 0, nonce.KindStatus, nonce.KindList:
-		return false
-	}
-	return true
-}
+func opWrites(op *nonce.Op) bool { return !kinds[op.Kind].reads }
 
 // start does an admitted request. The caller does not touch it afterwards.
 func (r *request) start() {
 	if r.err == nil && r.call != nil {
-		r.conn.talk.begin(r)
+		r.conn.dialect.begin(r)
 		return
 	}
 	if r.err == nil && r.act == nil {
@@ -175,8 +157,8 @@ func (r *request) start() {
 // submit hands an admitted request to the service.
 func (r *request) submit() {
 	if r.conn.peer != nil && r.writes() {
-		r.way = r.conn.peer.enter(r.path)
-		r.op.Path = &r.way.path
+		r.inbound = r.conn.peer.enter(r.path)
+		r.op.Path = &r.inbound.path
 	}
 	r.conn.srv.service.Submit(r.place, &r.op)
 }
@@ -187,8 +169,8 @@ func (r *request) Done(op *nonce.Op) nonce.Waker {
 		op.EventPlace = false
 		r.conn.srv.hub.Unreserve(r.worker)
 	}
-	if r.way != nil {
-		r.conn.peer.leave(r.way)
+	if r.inbound != nil {
+		r.conn.peer.leave(r.inbound)
 	}
 	if r.unless != nil && errors.Is(op.Err, nonce.ErrNotFound) {
 		r.fail(r.unless)
@@ -240,7 +222,7 @@ func (r *request) Append(dst []byte) ([]byte, error) {
 	if r.act != nil {
 		return wire.AppendResult(dst, r.id, r.result)
 	}
-	return wire.AppendResult(dst, r.id, r.conn.resultOf(&r.op))
+	return wire.AppendResult(dst, r.id, r.kind().result(r.conn, &r.op))
 }
 
 // appendError encodes an error reply and counts it: here it is said, and once.

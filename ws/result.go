@@ -5,29 +5,6 @@ import (
 	"noncegate/wire"
 )
 
-// resultOf is the wire form of what an op came to. Op.Err is nil.
-func (c *conn) resultOf(op *nonce.Op) any {
-	switch op.Kind {
-	case nonce.KindAllocate:
-		return allocateResult(op)
-	case nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindMarkSigned:
-		return markResult(op)
-	case nonce.KindExtend:
-		return &wire.ExtendResult{
-			Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Attempt,
-			FencingToken: op.Token, HeldUntil: wire.Time(op.HeldUntil), HoldMs: op.HoldLeft.Milliseconds(),
-		}
-	case nonce.KindRepair:
-		return c.repairResult(op)
-	case nonce.KindSetFloor:
-		return &wire.FloorResult{Signer: op.Signer, Floor: op.Floor, Next: op.Next}
-	case nonce.KindStatus:
-		return c.statusResult(op)
-	default:
-		return c.listResult(op)
-	}
-}
-
 func allocateResult(op *nonce.Op) *wire.AllocateResult {
 	r := &wire.AllocateResult{
 		Signer: op.Signer, Nonce: op.Nonces[0], Attempt: op.Attempts[0],
@@ -43,6 +20,17 @@ func allocateResult(op *nonce.Op) *wire.AllocateResult {
 		r.Reissued = &wire.Reissued{Attempt: b.Attempt, Reason: b.Reason}
 	}
 	return r
+}
+
+func extendResult(op *nonce.Op) *wire.ExtendResult {
+	return &wire.ExtendResult{
+		Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Attempt,
+		FencingToken: op.Token, HeldUntil: wire.Time(op.HeldUntil), HoldMs: op.HoldLeft.Milliseconds(),
+	}
+}
+
+func floorResult(op *nonce.Op) *wire.FloorResult {
+	return &wire.FloorResult{Signer: op.Signer, Floor: op.Floor, Next: op.Next}
 }
 
 func markResult(op *nonce.Op) *wire.MarkResult {
@@ -157,7 +145,7 @@ func (c *conn) listResult(op *nonce.Op) *wire.ListResult {
 	if ask := c.srv.cfg.ChainStates; ask != nil {
 		words = ask(op.Signer, page.Rows)
 	}
-	room := opBytes(op) - fixedBytes
+	room := listBytes(op) - fixedBytes
 	for i := range page.Rows {
 		row := &page.Rows[i]
 		a := allocationOf(row)

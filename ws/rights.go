@@ -2,7 +2,6 @@ package ws
 
 import (
 	"noncegate/internal/access"
-	"noncegate/nonce"
 	"noncegate/wire"
 )
 
@@ -17,22 +16,16 @@ func (c *conn) authorize(r *request) *wire.Error {
 		return nil
 	}
 	r.op.Principal = c.asker
-	switch signer := r.op.Signer; r.op.Kind {
-	case nonce.KindAllocate:
+	right := r.kind().right
+	switch right {
+	case access.RightAllocate:
 		r.op.MaxOpen = c.session.Quota().OpenHolds
-		return c.may(access.RightAllocate, signer)
-	case nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindMarkSigned, nonce.KindExtend:
-		if r.op.MarkAny = c.session.May(access.RightMarkAny, signer); r.op.MarkAny {
+	case access.RightMark:
+		if r.op.MarkAny = c.session.May(access.RightMarkAny, r.op.Signer); r.op.MarkAny {
 			return nil
 		}
-		return c.may(access.RightMark, signer)
-	case nonce.KindRepair:
-		return c.may(access.RightRepair, signer)
-	case nonce.KindStatus, nonce.KindList:
-		return c.may(access.RightRead, signer)
-	default:
-		return c.may(access.RightAdmin, signer)
 	}
+	return c.may(right, r.op.Signer)
 }
 
 // seesHolders reports whether the client is told who else holds nonces of the signer:

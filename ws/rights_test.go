@@ -2,10 +2,11 @@ package ws
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"noncegate/internal/access"
+	"noncegate/internal/testenv/inprocess"
+	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
 )
 
@@ -29,13 +30,13 @@ var calls = []struct {
 }
 
 func TestEachCallNeedsItsRightAndNoOther(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "other", everyRight)
+	p := new(inprocess.People)
+	p.Grant("ada", "other", inprocess.EveryRight)
 	g := guardedGateway(t, p, func(s *setup) { s.ws.MaxSubscriptions = 100 })
 	ada := g.as("ada")
 	for _, call := range calls {
 		for right := access.RightAllocate; right <= access.RightRepair; right <<= 1 {
-			p.grant("ada", "s", right)
+			p.Grant("ada", "s", right)
 			id := call.method + " with " + right.String()
 			ada.request(id, call.method, call.params)
 			r := ada.reply()
@@ -54,15 +55,15 @@ func TestEachCallNeedsItsRightAndNoOther(t *testing.T) {
 		}
 	}
 	for _, free := range []string{"gateway_info", "gateway_stats"} {
-		p.grant("ada", "other", 0)
+		p.Grant("ada", "other", 0)
 		ada.request(free, free, `[]`)
 		ada.wantResult(free)
 	}
 }
 
 func TestForbiddenRequestsAreRequests(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "mine", everyRight)
+	p := new(inprocess.People)
+	p.Grant("ada", "mine", inprocess.EveryRight)
 	g := guardedGateway(t, p)
 	ada := g.as("ada")
 	for range maxBadFrames + 1 {
@@ -73,38 +74,14 @@ func TestForbiddenRequestsAreRequests(t *testing.T) {
 	ada.wantResult("2")
 }
 
-// Who has no right learns nothing: not whether there is such a signer, nor its state.
-func TestARefusalSaysNothingOfWhatExists(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "known", everyRight)
-	p.grant("eve", "hers", everyRight)
-	g := guardedGateway(t, p)
-	ada, eve := g.as("ada"), g.as("eve")
-	ada.request("1", "nonce_allocate", `{"signer":"known","requestId":"id"}`)
-	ada.wantResult("1")
-	for _, params := range []string{`{"signer":"%s"}`, `{"signer":"%s","requestId":"id"}`} {
-		var said []string
-		for _, signer := range []string{"known", "nosuch"} {
-			eve.request("x", "nonce_allocate", fmt.Sprintf(params, signer))
-			said = append(said, strings.ReplaceAll(fmt.Sprint(eve.reply()), signer, "-"))
-		}
-		if said[0] != said[1] {
-			t.Errorf("a signer that exists: %s\none that does not: %s", said[0], said[1])
-		}
-	}
-	if g.next("known") != 1 || g.next("nosuch") != 0 {
-		t.Error("something was handed out")
-	}
-}
-
 // A refusal of rights is decided before anything is taken: with every place full it
 // is still the answer.
 func TestARightIsAskedForBeforeAdmission(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "mine", everyRight)
+	p := new(inprocess.People)
+	p.Grant("ada", "mine", inprocess.EveryRight)
 	g := guardedGateway(t, p)
 	g.leaky = true
-	g.srv.service = panicking{g.service} // whoever reserves a place fails the test
+	g.srv.service = panicking{g.Service} // whoever reserves a place fails the test
 	ada := g.as("ada")
 	ada.request("1", "nonce_allocate", `["yours"]`)
 	ada.wantError("1", "forbidden")
@@ -127,17 +104,17 @@ func (s signatures) Submit(p nonce.Place, op *nonce.Op) {
 }
 
 func TestOpsAreSignedWithWhoAsks(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "*", everyRight&^access.RightMarkAny)
-	p.grant("bob", "*", everyRight)
+	p := new(inprocess.People)
+	p.Grant("ada", "*", inprocess.EveryRight&^access.RightMarkAny)
+	p.Grant("bob", "*", inprocess.EveryRight)
 	g := guardedGateway(t, p)
-	ops := signatures{g.service, make(chan nonce.Op, 1)}
+	ops := signatures{g.Service, make(chan nonce.Op, 1)}
 	g.srv.service = ops
 	for name, any := range map[string]bool{"ada": false, "bob": true} {
 		c := g.as(name)
 		for _, call := range calls[:9] {
 			c.request("1", call.method, call.params)
-			op := await(t, ops.ops, "the op")
+			op := wait.For(t, ops.ops, "the op")
 			c.reply()
 			if want := nonce.PrincipalOf(name); op.Principal != want || want == 0 {
 				t.Errorf("%s of %s is signed %x, want %x", call.method, name, op.Principal, want)
@@ -151,65 +128,12 @@ func TestOpsAreSignedWithWhoAsks(t *testing.T) {
 
 func TestWithoutAuthenticationOpsAreEverybodys(t *testing.T) {
 	g := startGateway(t)
-	ops := signatures{g.service, make(chan nonce.Op, 1)}
+	ops := signatures{g.Service, make(chan nonce.Op, 1)}
 	g.srv.service = ops
 	c := g.dial()
 	c.request("1", "nonce_allocate", `["a"]`)
-	if op := await(t, ops.ops, "the op"); op.Principal != 0 {
+	if op := wait.For(t, ops.ops, "the op"); op.Principal != 0 {
 		t.Errorf("signed %x", op.Principal)
 	}
 	c.wantResult("1")
-}
-
-func TestASubscriptionNeedsTheRightOnEverySignerItNames(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "a", access.RightSubscribe)
-	g := guardedGateway(t, p)
-	ada := g.as("ada")
-	for _, params := range []string{`["events",{"signers":["a","b"]}]`, `["events"]`} {
-		ada.request("1", "nonce_subscribe", params)
-		if data := ada.wantError("1", "forbidden"); data["right"] != "subscribe" {
-			t.Errorf("%s: got %v", params, data)
-		}
-	}
-	p.grant("ada", "*", access.RightSubscribe)
-	ada.request("2", "nonce_subscribe", `["events"]`)
-	if r := ada.reply(); r["error"] != nil {
-		t.Errorf("got %v", r)
-	}
-}
-
-func TestEventsFollowTheRightsThatAreInForce(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "*", access.RightSubscribe)
-	p.grant("bob", "*", everyRight)
-	g := guardedGateway(t, p, func(s *setup) { s.nonce.Workers = 1 })
-	ada, bob := g.as("ada"), g.as("bob")
-	ada.request("1", "nonce_subscribe", `["events"]`)
-	ada.reply()
-	ada.settle()
-	allocate := func(signers ...string) {
-		for _, s := range signers {
-			bob.request(s, "nonce_allocate", `["`+s+`"]`)
-			bob.wantResult(s)
-		}
-	}
-	allocate("a", "b")
-	ada.notification()
-	ada.notification()
-	p.grant("ada", "*", 0)
-	p.grant("ada", "b", access.RightSubscribe)
-	allocate("a", "b", "a", "b")
-	var got []map[string]any
-	for range 2 {
-		got = append(got, ada.notification())
-	}
-	if signers := signersOf(got); len(signers) != 1 || signers[0] != "b" {
-		t.Errorf("events of %q, want those of b", signers)
-	}
-	for _, n := range got {
-		if missed := n["params"].(map[string]any)["result"].(map[string]any)["missed"]; missed != nil {
-			t.Errorf("%v events count as missed that were not hers", missed)
-		}
-	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"noncegate/backpressure"
 	"noncegate/encodepool"
@@ -60,7 +61,7 @@ type Server struct {
 	names      atomic.Int64    // signers that subscriptions of clients name
 	preAuth    *preAuthLimiter // nil: without authentication, what comes from an address is not bounded
 
-	saidForbidden, saidMisdirected seldom // nodes refused, in the log
+	logForbidden, logMisdirected rate.Sometimes // nodes that are refused
 
 	life      context.Context // ends with Stop
 	endOfLife context.CancelFunc
@@ -92,8 +93,10 @@ func New(service Service, events *events.Hub, pool *encodepool.Pool, perf *metri
 			CheckOrigin: func(*http.Request) bool { return true }, // admitClient has looked
 		},
 		principals: quota.NewPrincipals(), signers: quota.NewSigners(cfg.Signers),
-		conns:    newRegistry(cfg.MaxConnections),
-		rejected: perf.Rejected,
+		conns:          newRegistry(cfg.MaxConnections),
+		logForbidden:   rate.Sometimes{Interval: time.Second},
+		logMisdirected: rate.Sometimes{Interval: time.Second},
+		rejected:       perf.Rejected,
 	}
 	s.endpoints, s.nowhere = endpointsOf(s.counters)
 	s.elsewhere = endpoint{asked: s.counters.requests.Of(methodDialect)}
@@ -209,7 +212,7 @@ func (s *Server) newConn(ws *websocket.Conn, t *transport, node string, g identi
 		c.class, c.peer = &s.nodes, newPeer(node)
 	}
 	if d != nil {
-		c.class, c.talk = &d.class, newTalk(s.life, d)
+		c.class, c.dialect = &d.class, newDialectConn(s.life, d)
 	}
 	c.watch = newWatch(now)
 	c.asker = nonce.PrincipalOf(c.principal())

@@ -12,6 +12,8 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"noncegate/internal/testenv/inprocess"
+	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
 )
 
@@ -21,15 +23,6 @@ func (g *gateway) wantUnavailable() {
 	if err == nil || response == nil || response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" {
 		g.Errorf("got %v and %v, want 503 with Retry-After", response, err)
 	}
-}
-
-func TestAFullGatewayAnswers503BeforeTheUpgrade(t *testing.T) {
-	g := startGateway(t, func(s *setup) { s.ws.MaxConnections = 1 })
-	c := g.dial()
-	g.wantUnavailable()
-	must(t, c.conn.Close())
-	await(t, g.srv.conns.whenEmpty(), "the place of the connection that ended")
-	g.dial()
 }
 
 func TestAnOriginOfAnotherHostIsRefused(t *testing.T) {
@@ -46,8 +39,8 @@ func TestAnOriginOfAnotherHostIsRefused(t *testing.T) {
 // A page of evil.example whose name has come to lead to this host is of the host that
 // it asks, and knows the way to a gateway that asks nobody who he is.
 func TestAPageWhoseNameWasMadeToLeadHereIsRefusedWhereEverybodyMayEverything(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "*", everyRight)
+	p := new(inprocess.People)
+	p.Grant("ada", "*", inprocess.EveryRight)
 	open, asks := startGateway(t), guardedGateway(t, p)
 	listed := startGateway(t, func(s *setup) { s.ws.Origins.Allowed = []string{"http://evil.example:8080"} })
 	for _, c := range []struct {
@@ -87,7 +80,7 @@ func TestAThousandBadFramesInARowEndTheConnectionAndNobodyElses(t *testing.T) {
 		good.request("1", "nonce_allocate", `["a"]`)
 		good.wantResult("1")
 		if run < maxBadFrames {
-			bad.request("good", "nonce_status", `["a"]`) // the row starts anew
+			bad.request("good", "nonce_status", `["a"]`) // the count starts again
 			bad.wantResult("good")
 		}
 	}
@@ -103,61 +96,11 @@ func TestDrainSaysWhatIsLeftWhenItsTimeIsUp(t *testing.T) {
 	waiting, _ := g.holdCommits()
 	c := g.dial()
 	c.request("1", "nonce_allocate", `["a"]`)
-	await(t, waiting, "the commit")
+	wait.For(t, waiting, "the commit")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := g.srv.Drain(ctx); err == nil || !strings.Contains(err.Error(), "1 connections are left, 1 requests in flight") {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestWorkOfAConnectionThatEndedIsSkipped(t *testing.T) {
-	g := startGateway(t, func(s *setup) { s.nonce.Workers, s.nonce.MaxBatch = 1, 1 })
-	waiting, release := g.holdCommits()
-	c := g.dial()
-	c.request("1", "nonce_allocate", `["a"]`)
-	c.request("2", "nonce_allocate", `["b"]`)
-	await(t, waiting, "the first commit")
-	g.awaitInflight(2)
-	must(t, c.conn.Close())
-	await(t, g.srv.conns.whenEmpty(), "the end of the connection")
-	release()
-	other := g.dial()
-	other.request("3", "nonce_allocate", `["c"]`) // behind both in the only queue
-	other.wantResult("3")
-	if g.next("a") != 1 || g.next("b") != 0 {
-		t.Errorf("took %d and %d nonces, want 1 of the commit under way and none", g.next("a"), g.next("b"))
-	}
-}
-
-func TestAConnectionThatEndsLeavesNoSubscription(t *testing.T) {
-	g := startGateway(t)
-	c := g.dial()
-	c.request("1", "nonce_subscribe", `["events",{"signers":["a"]}]`)
-	c.reply()
-	c.request("2", "gateway_info", `[]`) // the subscription is live before this is read
-	c.wantResult("2")
-	if !g.hub.Watched("a") {
-		t.Error("the subscription is not live")
-	}
-	must(t, c.conn.Close())
-	await(t, g.srv.conns.whenEmpty(), "the end of the connection")
-	if g.hub.Watched("a") {
-		t.Error("the subscription outlives its connection")
-	}
-}
-
-func TestNothingIsDoneForFramesAfterTheClose(t *testing.T) {
-	g := startGateway(t)
-	c := g.dial()
-	must(t, c.conn.WriteMessage(websocket.BinaryMessage, nil))
-	c.send(`{"jsonrpc":"2.0","method":"nonce_allocate","params":["a"]}`)
-	if code := c.closed(); code != websocket.CloseUnsupportedData {
-		t.Errorf("closed with %d", code)
-	}
-	await(t, g.srv.conns.whenEmpty(), "the end of the connection")
-	if n := g.next("a"); n != 0 {
-		t.Errorf("%d nonces were taken", n)
 	}
 }
 
@@ -172,7 +115,7 @@ func TestAMistakeEndsItsConnectionOnly(t *testing.T) {
 	sound := g.dial()
 	sound.request("1", "nonce_status", `["a"]`)
 	sound.wantResult("1")
-	g.srv.service = panicking{g.service}
+	g.srv.service = panicking{g.Service}
 	c := g.dial()
 	c.request("1", "nonce_status", `["a"]`)
 	if code := c.closed(); code != websocket.CloseInternalServerErr {
@@ -188,7 +131,7 @@ func TestAMistakeEndsItsConnectionOnly(t *testing.T) {
 func TestASilentPeerIsDropped(t *testing.T) {
 	g := startGateway(t, func(s *setup) { s.ws.PingInterval = 20 * time.Millisecond })
 	g.dial() // never reads, so it never answers a ping
-	await(t, g.srv.conns.whenEmpty(), "the end of the silent connection")
+	wait.For(t, g.srv.conns.whenEmpty(), "the end of the silent connection")
 }
 
 func TestAPeerThatAnswersPingsStays(t *testing.T) {
@@ -200,7 +143,7 @@ func TestAPeerThatAnswersPingsStays(t *testing.T) {
 	var reading sync.WaitGroup
 	reading.Go(func() { _ = c.read() })
 	for range 10 {
-		await(t, pings, "a ping")
+		wait.For(t, pings, "a ping")
 	}
 	must(t, c.conn.WriteControl(websocket.PingMessage, []byte("and you?"), time.Now().Add(patience)))
 	if n := g.srv.Connections(); n != 1 {
@@ -244,7 +187,7 @@ func TestPingsAndSilenceByTheClock(t *testing.T) {
 	}
 	c.transport.reading.Store(true)
 	look(61)
-	if got := await(t, pings, "the first ping"); got != "8900" {
+	if got := wait.For(t, pings, "the first ping"); got != "8900" {
 		t.Fatalf("got % s, want an empty ping", got)
 	}
 	look(70)

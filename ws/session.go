@@ -12,9 +12,9 @@ const (
 	// sessionLook is how often at least the sessions of all connections are looked
 	// at, so how long after its end a session may go on.
 	sessionLook = time.Second
-	// lapseTime is how long a connection whose session has ended may take to answer
+	// expiryTimeout is how long a connection whose session has ended may take to answer
 	// what it has in flight.
-	lapseTime = 10 * time.Second
+	expiryTimeout = 10 * time.Second
 )
 
 // principal is the name of who a client is; without authentication all are one.
@@ -32,23 +32,23 @@ func (c *conn) expireSession(now time.Time, ended error) {
 	if errors.Is(ended, access.ErrRevoked) {
 		code = wire.CloseRevoked
 	}
-	if c.lapsed.CompareAndSwap(0, int32(code)) {
-		c.lapsedAt = now
+	if c.expired.CompareAndSwap(0, int32(code)) {
+		c.expiredAt = now
 	}
-	code = int(c.lapsed.Load())
-	if !c.closing.Load() && (c.share.Close() || now.Sub(c.lapsedAt) >= lapseTime) {
-		c.close(code, lapseSentence(code))
+	code = int(c.expired.Load())
+	if !c.closing.Load() && (c.share.Close() || now.Sub(c.expiredAt) >= expiryTimeout) {
+		c.close(code, expirySentence(code))
 	}
 }
 
-func lapseSentence(code int) string {
+func expirySentence(code int) string {
 	if code == wire.CloseRevoked {
 		return access.ErrRevoked.Error()
 	}
 	return access.ErrExpired.Error()
 }
 
-// errLapsed refuses a request of a session that has ended.
-func errLapsed(code int) *wire.Error {
-	return wire.Errorf(wire.CodeUnauthorized, "unauthorized", "%s; nothing happened", lapseSentence(code))
+// errSessionEnded refuses a request of a session that has ended.
+func errSessionEnded(code int) *wire.Error {
+	return wire.Errorf(wire.CodeUnauthorized, "unauthorized", "%s; nothing happened", expirySentence(code))
 }

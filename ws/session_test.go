@@ -2,18 +2,20 @@ package ws
 
 import (
 	"net/http"
-	"runtime"
+	"slices"
 	"testing"
 	"time"
 
 	"noncegate/internal/access"
+	"noncegate/internal/testenv/inprocess"
+	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
 
 func TestWithoutAGoodCredentialThereIsNoUpgrade(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "*", everyRight)
+	p := new(inprocess.People)
+	p.Grant("ada", "*", inprocess.EveryRight)
 	g := guardedGateway(t, p)
 	for name, c := range map[string]struct {
 		refuse error
@@ -28,9 +30,7 @@ func TestWithoutAGoodCredentialThereIsNoUpgrade(t *testing.T) {
 		"unavailable": {access.ErrUnavailable, nil, 503, "the credential cannot be checked now"},
 		"nobody's":    {http.ErrBodyNotAllowed, nil, 503, "the credential cannot be checked now"},
 	} {
-		p.mu.Lock()
-		p.refuse = c.refuse
-		p.mu.Unlock()
+		p.Refuse(c.refuse)
 		response, says := g.wantRefused(c.header, c.status)
 		if says != c.says {
 			t.Errorf("%s: it says %q, want %q", name, says, c.says)
@@ -45,7 +45,7 @@ func TestWithoutAGoodCredentialThereIsNoUpgrade(t *testing.T) {
 			t.Errorf("%s: its connection may go on", name)
 		}
 	}
-	g.wantCounted(map[string]float64{
+	g.WantMetrics(map[string]float64{
 		"upgrade_refused_total{unauthorized}": 4, "upgrade_refused_total{unchecked}": 2, "connections_opened_total": 0,
 	})
 	if g.srv.Connections() != 0 {
@@ -53,61 +53,12 @@ func TestWithoutAGoodCredentialThereIsNoUpgrade(t *testing.T) {
 	}
 }
 
-func TestASessionThatEndsClosesItsConnectionAndNoOther(t *testing.T) {
-	for _, c := range []struct {
-		ended  error
-		code   int
-		says   string
-		reason string
-	}{
-		{access.ErrExpired, wire.CloseExpired, "the credential has expired", "expired"},
-		{access.ErrRevoked, wire.CloseRevoked, "the credential was revoked", "revoked"},
-	} {
-		p := newPeople()
-		p.grant("ada", "*", everyRight)
-		p.grant("bob", "*", everyRight)
-		g := guardedGateway(t, p)
-		ada, bob := g.as("ada"), g.as("bob")
-		bob.settle()
-		p.end("ada", c.ended)
-		began := time.Now()
-		if code, text := ada.closedWith(); code != c.code || text != c.says {
-			t.Errorf("closed with %d %q, want %d %q", code, text, c.code, c.says)
-		}
-		if took := time.Since(began); took > sessionLook+patience/4 {
-			t.Errorf("it took %v", took)
-		}
-		bob.request("1", "nonce_allocate", `["a"]`)
-		bob.wantResult("1")
-		for g.srv.Connections() != 1 {
-			runtime.Gosched()
-		}
-		g.wantCounted(map[string]float64{"connections_closed_total{" + c.reason + "}": 1})
-	}
-}
-
-func TestASessionThatEndsAnswersWhatItHasInFlightAndTakesNothingNew(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "*", everyRight)
-	g := guardedGateway(t, p)
-	waiting, release := g.holdCommits()
-	ada := g.as("ada")
-	ada.request("before", "nonce_allocate", `["a"]`)
-	await(t, waiting, "the commit")
-	p.end("ada", access.ErrRevoked)
-	for lapsed := false; !lapsed; runtime.Gosched() {
-		lapsed = g.srv.conns.all()[0].lapsed.Load() != 0
-	}
-	ada.request("after", "nonce_allocate", `["b"]`)
-	ada.wantError("after", "unauthorized")
-	release()
-	ada.wantResult("before")
-	if code := ada.closed(); code != wire.CloseRevoked {
-		t.Errorf("closed with %d", code)
-	}
-	if n := g.next("b"); n != 0 {
-		t.Errorf("%d nonces were taken after the end", n)
-	}
+// awaitExpired returns when the gateway knows that somebody's session has ended.
+func (g *gateway) awaitExpired() {
+	g.Helper()
+	wait.Until(g, "the end of a session", func() bool {
+		return slices.ContainsFunc(g.srv.conns.all(), func(c *conn) bool { return c.expired.Load() != 0 })
+	})
 }
 
 // delaying is a service that does not take the ops of one signer before it is let.
@@ -131,12 +82,12 @@ func (d delaying) Submit(p nonce.Place, op *nonce.Op) {
 // Whoever has something in flight keeps its connection for a while, but is told
 // nothing more of what others do.
 func TestASessionThatHasEndedGetsNoEvents(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "*", everyRight)
-	p.grant("bob", "*", everyRight)
-	g := guardedGateway(t, p, func(s *setup) { s.nonce.Workers, s.postdb.QueueShare = 1, s.postdb.Queue })
+	p := new(inprocess.People)
+	p.Grant("ada", "*", inprocess.EveryRight)
+	p.Grant("bob", "*", inprocess.EveryRight)
+	g := guardedGateway(t, p, func(s *setup) { s.Service.Workers, s.PostDB.QueueShare = 1, s.PostDB.Queue })
 	let := make(chan struct{})
-	g.srv.service = delaying{g.service, "slow", let}
+	g.srv.service = delaying{g.Service, "slow", let}
 	ada, bob := g.as("ada"), g.as("bob")
 	for _, c := range []*client{ada, bob} {
 		c.request("sub", "nonce_subscribe", `["events"]`)
@@ -146,12 +97,8 @@ func TestASessionThatHasEndedGetsNoEvents(t *testing.T) {
 	bob.request("1", "nonce_allocate", `["seen"]`)
 	ada.notification()
 	bob.notification()
-	p.end("ada", access.ErrRevoked)
-	for lapsed := false; !lapsed; runtime.Gosched() {
-		for _, c := range g.srv.conns.all() {
-			lapsed = lapsed || c.lapsed.Load() != 0
-		}
-	}
+	p.End("ada", access.ErrRevoked)
+	g.awaitExpired()
 	for range 2 { // with the second event the first has been offered to everybody
 		bob.request("2", "nonce_allocate", `["unseen"]`)
 		bob.notification()
@@ -168,21 +115,21 @@ func TestASessionThatHasEndedGetsNoEvents(t *testing.T) {
 
 // By the clock: what does not come to an end does not keep the connection.
 func TestAnAnswerThatDoesNotComeDoesNotKeepASessionOpen(t *testing.T) {
-	p := newPeople()
-	p.grant("ada", "*", everyRight)
+	p := new(inprocess.People)
+	p.Grant("ada", "*", inprocess.EveryRight)
 	g := guardedGateway(t, p, func(s *setup) { s.ws.PingInterval = time.Hour })
 	waiting, _ := g.holdCommits()
 	ada := g.as("ada")
 	ada.request("1", "nonce_allocate", `["a"]`)
-	await(t, waiting, "the commit")
+	wait.For(t, waiting, "the commit")
 	c := g.srv.conns.all()[0]
 	now := time.Now()
 	c.expireSession(now, access.ErrExpired)
-	c.expireSession(now.Add(lapseTime-time.Second), access.ErrExpired)
+	c.expireSession(now.Add(expiryTimeout-time.Second), access.ErrExpired)
 	if c.closing.Load() {
 		t.Fatal("closed before its time was over")
 	}
-	c.expireSession(now.Add(lapseTime), access.ErrRevoked)
+	c.expireSession(now.Add(expiryTimeout), access.ErrRevoked)
 	if code := ada.closed(); code != wire.CloseExpired { // the first end counts
 		t.Errorf("closed with %d", code)
 	}

@@ -4,8 +4,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"noncegate/nonce"
 )
 
 // defaultChainWait is how long a request waits for the first word of a chain.
@@ -49,13 +47,8 @@ func (c *conn) firstSight(r *request) *sight {
 }
 
 func (r *request) needsChain() bool {
-	switch r.op.Kind {
-	case nonce.KindAllocate:
-		return !r.op.OnlyKnown
-	case nonce.KindMarkSigned, nonce.KindRepair:
-		return true
-	}
-	return false
+	needs := r.kind().needsChain
+	return needs != nil && needs(&r.op)
 }
 
 // begin waits, the request being in line. It may be over already.
@@ -89,7 +82,7 @@ type sights struct {
 }
 
 // add notes a wait and bounds it. false: nobody waits any more.
-func (s *sights) add(w *sight, most time.Duration) bool {
+func (s *sights) add(w *sight, timeout time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
@@ -99,7 +92,7 @@ func (s *sights) add(w *sight, most time.Duration) bool {
 		s.waiting = make(map[*sight]struct{})
 	}
 	s.waiting[w] = struct{}{}
-	w.timer = time.AfterFunc(most, w.over)
+	w.timer = time.AfterFunc(timeout, w.over)
 	return true
 }
 

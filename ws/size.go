@@ -17,12 +17,12 @@ const (
 	// hashBytes is a hash in a list of them.
 	hashBytes = len(`"",`) + hashText
 	hashText  = 66
-	// markBytes is the result of a mark or a repair with everything in it, but for its
-	// signer: all hashes that can be recorded, and a reason of quotes only, which double
-	// when they are written.
-	markBytes   = len(widestMark) + 2*hashText + nonce.MaxHashes*hashBytes
-	repairBytes = len(widestRepair) + nonce.MaxHashes*hashBytes + 2*nonce.MaxReasonBytes + 4*maxQuantity
-	widestMark  = `{"jsonrpc":"2.0","id":,"result":{"signer":"","nonce":9223372036854775807,"attempt":9223372036854775807,"status":"CONSUMED",` +
+	// widestMarkBytes is the result of a mark with everything in it but its signer, and
+	// widestRepairBytes that of a repair: all hashes that can be recorded, and a reason of
+	// quotes only, which double when they are written.
+	widestMarkBytes   = len(widestMark) + 2*hashText + nonce.MaxHashes*hashBytes
+	widestRepairBytes = len(widestRepair) + nonce.MaxHashes*hashBytes + 2*nonce.MaxReasonBytes + 4*maxQuantity
+	widestMark        = `{"jsonrpc":"2.0","id":,"result":{"signer":"","nonce":9223372036854775807,"attempt":9223372036854775807,"status":"CONSUMED",` +
 		`"txHash":"","txHashes":[],"replaced":"","heldUntil":"2026-11-20T18:33:56.123Z","holdMs":9223372036854775807}}`
 	widestRepair = `{"jsonrpc":"2.0","id":,"result":{"signer":"","nonce":9223372036854775807,"attempt":9223372036854775807,` +
 		`"fencingToken":9223372036854775807,"heldUntil":"2026-11-20T18:33:56.123Z","holdMs":9223372036854775807,` +
@@ -56,20 +56,22 @@ const (
 )
 
 // opBytes is the worst case of the reply to op without its id.
-func opBytes(op *nonce.Op) int64 {
-	switch op.Kind {
-	case nonce.KindAllocate:
-		return fixedBytes + int64(op.Count)*nonceBytes
-	case nonce.KindMarkUsed, nonce.KindMarkSigned, nonce.KindMarkRecyclable:
-		return max(fixedBytes, int64(markBytes+2*len(op.Signer)))
-	case nonce.KindRepair:
-		return max(fixedBytes, int64(repairBytes+2*len(op.Signer)))
-	case nonce.KindStatus:
-		return fixedBytes + chainBytes
-	case nonce.KindList:
-		return fixedBytes + int64((op.List.Limit-1)*rowBytes+widestRowBytes)
-	}
-	return fixedBytes
+func opBytes(op *nonce.Op) int64 { return kinds[op.Kind].bytes(op) }
+
+func smallBytes(*nonce.Op) int64 { return fixedBytes }
+
+func allocateBytes(op *nonce.Op) int64 { return fixedBytes + int64(op.Count)*nonceBytes }
+
+func markBytes(op *nonce.Op) int64 { return max(fixedBytes, int64(widestMarkBytes+2*len(op.Signer))) }
+
+func repairBytes(op *nonce.Op) int64 {
+	return max(fixedBytes, int64(widestRepairBytes+2*len(op.Signer)))
+}
+
+func statusBytes(*nonce.Op) int64 { return fixedBytes + chainBytes }
+
+func listBytes(op *nonce.Op) int64 {
+	return fixedBytes + int64((op.List.Limit-1)*rowBytes+widestRowBytes)
 }
 
 // bytesOf is at least what a row takes in the answer.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"noncegate/internal/events"
+	"noncegate/internal/testenv/wait"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/wire"
@@ -176,10 +176,10 @@ func TestAPageOfWideRowsEndsSoonerAndSaysWhereTheNextBegins(t *testing.T) {
 }
 
 func TestEveryRequestFitsTheDefaultCap(t *testing.T) {
-	most := defaults().ws.Writer.Marks.Max
+	limit := defaults().ws.Writer.Marks.Max
 	for _, op := range widestOps() {
-		if reserved := opBytes(op) + maxIDBytes; reserved > most {
-			t.Errorf("%s reserves %d bytes of %d", op.Kind, reserved, most)
+		if reserved := opBytes(op) + maxIDBytes; reserved > limit {
+			t.Errorf("%s reserves %d bytes of %d", op.Kind, reserved, limit)
 		}
 	}
 }
@@ -215,13 +215,8 @@ func TestNoRefusalExceedsItsReservation(t *testing.T) {
 // the client's.
 func (g *gateway) anyConn() *conn {
 	g.Helper()
-	for began := time.Now(); time.Since(began) < patience; runtime.Gosched() {
-		for _, c := range g.srv.conns.all() {
-			return c
-		}
-	}
-	g.Fatal("no connection")
-	return nil
+	wait.Until(g, "a connection", func() bool { return g.srv.Connections() > 0 })
+	return g.srv.conns.all()[0]
 }
 
 func TestStatisticsAndDescriptionFitTheirReservation(t *testing.T) {
@@ -263,8 +258,8 @@ func TestStatisticsAndDescriptionFitTheirReservation(t *testing.T) {
 		reply, err := wire.AppendResult(nil, nil, answer)
 		must(t, err)
 		wantWithin(t, "info with nodes", reply, r.bytes)
-		if most := defaults().ws.Writer.Marks.High; r.bytes > most {
-			t.Errorf("%d nodes reserve %d bytes, above the mark of slow clients, %d", nodes, r.bytes, most)
+		if limit := defaults().ws.Writer.Marks.High; r.bytes > limit {
+			t.Errorf("%d nodes reserve %d bytes, above the mark of slow clients, %d", nodes, r.bytes, limit)
 		}
 	}
 }

@@ -59,16 +59,16 @@ func (c *Call) Open(method string, end func()) (Stream, *wire.Error) {
 func (c *conn) addStream(s *stream) *wire.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch most := c.srv.cfg.MaxSubscriptions; {
-	case c.talk.ended:
+	switch limit := c.srv.cfg.MaxSubscriptions; {
+	case c.dialect.ended:
 		return errCallEnded()
-	case len(c.talk.streams) >= most:
-		return wire.Errorf(wire.CodeInvalidRequest, "invalid_request", "a connection may have at most %d subscriptions", most)
+	case len(c.dialect.streams) >= limit:
+		return wire.Errorf(wire.CodeInvalidRequest, "invalid_request", "a connection may have at most %d subscriptions", limit)
 	}
-	if c.talk.streams == nil {
-		c.talk.streams = make(map[string]*stream)
+	if c.dialect.streams == nil {
+		c.dialect.streams = make(map[string]*stream)
 	}
-	c.talk.streams[s.id] = s
+	c.dialect.streams[s.id] = s
 	return nil
 }
 
@@ -79,8 +79,8 @@ func (c *Call) Close(id string) bool {
 		return false
 	}
 	conn.mu.Lock()
-	s := conn.talk.streams[id]
-	delete(conn.talk.streams, id)
+	s := conn.dialect.streams[id]
+	delete(conn.dialect.streams, id)
 	conn.mu.Unlock()
 	if s == nil {
 		return false
@@ -99,7 +99,7 @@ func (c *Call) Drop() {
 
 // close ends all streams of a connection that has ended, and what it has under way as far
 // as that may be cut off.
-func (t *talk) close(c *conn) {
+func (t *dialectConn) close(c *conn) {
 	if t == nil {
 		return
 	}
@@ -129,7 +129,7 @@ func (s Stream) Lost(why string) { s.conn.close(wire.CloseSubscriptionLost, why)
 // not block: a client that does not read misses events, and the next that it gets says
 // how many.
 func (s Stream) Notify(event []byte) {
-	if s.conn.lapsed.Load() != 0 {
+	if s.conn.expired.Load() != 0 {
 		return
 	}
 	s.mu.Lock()

@@ -34,8 +34,8 @@ func (c *conn) addSubscription(method string, signers []string) (*subscription, 
 	_, _ = rand.Read(random[:]) // never fails
 	s := &subscription{id: "0x" + hex.EncodeToString(random[:]), conn: c, method: method, names: len(signers)}
 	subscriptions, names := c.subscribed()
-	if most := c.srv.cfg.MaxSubscriptions; subscriptions >= most {
-		return nil, wire.Errorf(wire.CodeInvalidRequest, "invalid_request", "a connection may have at most %d subscriptions", most)
+	if limit := c.srv.cfg.MaxSubscriptions; subscriptions >= limit {
+		return nil, wire.Errorf(wire.CodeInvalidRequest, "invalid_request", "a connection may have at most %d subscriptions", limit)
 	}
 	if names+s.names > connectionNames {
 		return nil, wire.Errorf(wire.CodeInvalidRequest, "invalid_request", "the subscriptions of a connection may name at most %d signers", connectionNames)
@@ -70,8 +70,8 @@ func (c *conn) subscribed() (subscriptions, names int) {
 	for _, s := range c.subs {
 		names += s.names
 	}
-	if c.talk != nil {
-		subscriptions = len(c.talk.streams)
+	if c.dialect != nil {
+		subscriptions = len(c.dialect.streams)
 	}
 	return subscriptions + len(c.subs), names
 }
@@ -150,7 +150,7 @@ func (c *conn) closeSubscriptions() {
 // May implements events.Selective, by the rights that are in force now. Whose session has
 // ended is owed answers and no events.
 func (s *subscription) May(signer string) bool {
-	return s.conn.lapsed.Load() == 0 && s.conn.session.May(access.RightSubscribe, signer)
+	return s.conn.expired.Load() == 0 && s.conn.session.May(access.RightSubscribe, signer)
 }
 
 // Offer implements events.Subscriber.

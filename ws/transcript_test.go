@@ -1,23 +1,21 @@
 package ws
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/gorilla/websocket"
+	"noncegate/internal/testenv/inprocess"
 
-	"noncegate/lease"
-	"noncegate/nonce"
-	"noncegate/nonce/memstore"
+	"github.com/gorilla/websocket"
 )
 
 // TestTranscripts plays testdata/*.txt, each on a connection and a gateway of its
@@ -25,8 +23,8 @@ import (
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	must(t, err)
-	if len(files) < 50 {
-		t.Fatalf("found %d transcripts, there were 50", len(files))
+	if len(files) < 95 {
+		t.Fatalf("found %d transcripts, there were 95", len(files))
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
@@ -40,36 +38,70 @@ func TestTranscripts(t *testing.T) {
 
 // transcript is one that is being played.
 type transcript struct {
-	*client
-	g      *gateway
-	chain  *fakeChain
-	names  map[string]string // what placeholders with a name stood for
-	closed bool
+	testing.TB
+	*world
+	clients  map[string]*client // by speaker
+	names    map[string]string  // what placeholders with a name stood for
+	lastEnds time.Time          // when the last session was ended
 }
 
+// play plays a text, once for each way of which its header says that it is played in all.
 func play(t *testing.T, text string) {
-	chain := new(fakeChain)
-	g := startGateway(t, withChain(chain), func(s *setup) { s.nonce.Rules.MaxLive = 5; s.ws.MaxBatch = 5 })
-	p := &transcript{client: g.dial(), g: g, chain: chain, names: map[string]string{}}
+	ways := variants(text)
+	if len(ways) == 1 {
+		playOnce(t, text, ways[0])
+		return
+	}
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) { playOnce(t, text, way) })
+	}
+}
+
+func playOnce(t *testing.T, text string, way variant) {
+	p := &transcript{TB: t, world: newWorld(t, way), clients: map[string]*client{}, names: map[string]string{}}
 	for n, line := range strings.Split(text, "\n") {
-		verb, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-		var err error
-		switch verb {
-		case "", "#":
-		case "-->":
-			err = p.conn.WriteMessage(websocket.TextMessage, []byte(p.fill(rest)))
-		case "<--":
-			err = p.expect(rest)
-		case "==":
-			err = p.do(strings.Fields(rest))
-		default:
-			err = errors.New("a line begins with -->, <--, == or #")
-		}
-		if err != nil {
+		if err := p.line(strings.TrimSpace(line)); err != nil {
 			t.Fatalf("line %d: %s\n%v", n+1, line, err)
 		}
 	}
 	p.finish()
+}
+
+func (p *transcript) line(line string) error {
+	verb, rest, _ := strings.Cut(line, " ")
+	speaker := ""
+	if second, after, _ := strings.Cut(rest, " "); slices.Contains(arrows, second) {
+		speaker, verb, rest = verb, second, after
+	}
+	switch verb {
+	case "", "#":
+		return nil
+	case "-->":
+		return p.client(speaker).conn.WriteMessage(websocket.TextMessage, []byte(p.fill(rest)))
+	case "<--":
+		return p.expect(p.client(speaker), rest)
+	case "<~~":
+		return p.expectAmong(p.client(speaker), rest)
+	case "==":
+		return p.do(strings.Fields(rest))
+	}
+	return errors.New("a line begins with an arrow, a name and an arrow, ==, or #")
+}
+
+// arrows are what stands before what is sent, what comes next, and what comes at some time.
+var arrows = []string{"-->", "<--", "<~~"}
+
+// client is the connection of a speaker, which is opened when he first says something.
+func (p *transcript) client(speaker string) *client {
+	if p.clients[speaker] == nil {
+		name, _, _ := strings.Cut(speaker, "/")
+		headers := inprocess.As(name)
+		if id, ok := strings.CutPrefix(name, "node:"); ok {
+			headers = asNode(id)
+		}
+		p.clients[speaker] = p.gateway().dialWith(headers)
+	}
+	return p.clients[speaker]
 }
 
 // fill puts what names stand for into a line to be sent.
@@ -81,13 +113,9 @@ func (p *transcript) fill(line string) string {
 }
 
 // expect compares the next frame of the wanted kind.
-func (p *transcript) expect(line string) error {
-	if code, ok := strings.CutPrefix(line, "close "); ok {
-		p.closed = true
-		if got := p.client.closed(); strconv.Itoa(got) != code {
-			return fmt.Errorf("closed with %d", got)
-		}
-		return nil
+func (p *transcript) expect(c *client, line string) error {
+	if closing, ok := strings.CutPrefix(line, "close "); ok {
+		return p.expectClose(c, closing)
 	}
 	want, err := decode(line)
 	if err != nil {
@@ -96,15 +124,46 @@ func (p *transcript) expect(line string) error {
 	var got any
 	switch w := want.(type) {
 	case []any:
-		got = p.batch()
+		got = c.batch()
 	case map[string]any:
 		if _, ok := w["method"]; ok {
-			got = p.notification()
+			got = c.notification()
 		} else {
-			got = p.reply()
+			got = c.reply()
 		}
 	}
 	return p.match(want, got, "")
+}
+
+// expectAmong compares the reply to the same request, however many come before it.
+func (p *transcript) expectAmong(c *client, line string) error {
+	decoded, err := decode(line)
+	want, ok := decoded.(map[string]any)
+	if err != nil || !ok {
+		return fmt.Errorf("it must be a reply: %w", err)
+	}
+	for {
+		i := slices.IndexFunc(c.replies, func(r map[string]any) bool { return r["id"] == want["id"] })
+		if i >= 0 {
+			got := c.replies[i]
+			c.replies = slices.Delete(c.replies, i, i+1)
+			return p.match(want, got, "")
+		}
+		must(p, c.read())
+	}
+}
+
+// expectClose waits for the end of a connection, with a code, or with a code and a text.
+func (p *transcript) expectClose(c *client, want string) error {
+	code, text := c.closedWith()
+	if got := strconv.Itoa(code); want != got && want != got+" "+text {
+		return fmt.Errorf("closed with %s %s", got, text)
+	}
+	if took := time.Since(p.lastEnds); !p.lastEnds.IsZero() && took > sessionLook+patience/4 {
+		return fmt.Errorf("it took %v", took)
+	}
+	c.ended = true
+	return nil
 }
 
 func decode(line string) (v any, err error) {
@@ -114,15 +173,19 @@ func decode(line string) (v any, err error) {
 }
 
 // match compares two decoded values; a string of the wanted one may be a
-// placeholder. Objects must have the same members.
+// placeholder. Objects must have the same members; one with "..." may have more.
 func (p *transcript) match(want, got any, path string) error {
 	switch w := want.(type) {
 	case map[string]any:
 		g, ok := got.(map[string]any)
-		if !ok || len(g) != len(w) {
+		_, more := w["..."]
+		if !ok || len(g) != len(w) && !more {
 			return fmt.Errorf("%s is %s", path, show(got))
 		}
 		for name := range w {
+			if name == "..." {
+				continue
+			}
 			if err := p.match(w[name], g[name], path+"."+name); err != nil {
 				return err
 			}
@@ -160,10 +223,16 @@ var placeholders = map[string]*regexp.Regexp{
 	"any":    regexp.MustCompile(``),
 }
 
-// matchPlaceholder compares with <shape> or <shape name>. A name means the same
-// everywhere in a transcript.
+// matchPlaceholder compares with <shape>, <shape name> or <least-greatest>. A name means
+// the same everywhere in a transcript.
 func (p *transcript) matchPlaceholder(placeholder, got, path string) error {
 	shape, name, named := strings.Cut(strings.Trim(placeholder, "<>"), " ")
+	if least, greatest, ok := bounds(shape); ok {
+		if n, err := strconv.ParseInt(got, 10, 64); err != nil || n < least || n > greatest {
+			return fmt.Errorf("%s is %s, want %s", path, got, placeholder)
+		}
+		return nil
+	}
 	re := placeholders[shape]
 	if re == nil {
 		return fmt.Errorf("there is no placeholder %s", placeholder)
@@ -180,75 +249,26 @@ func (p *transcript) matchPlaceholder(placeholder, got, path string) error {
 	return nil
 }
 
-// do carries out a directive about the world around the connection.
-func (p *transcript) do(words []string) error {
-	unknown := &nonce.StoreError{Outcome: nonce.Unknown, Err: errors.New("cut")}
-	away := &nonce.StoreError{Outcome: nonce.NotSent, Err: errors.New("away")}
-	switch words[0] {
-	case "store-works":
-		p.g.store.SetHooks(memstore.Hooks{})
-	case "store-away":
-		p.g.store.SetHooks(memstore.Hooks{Before: func(memstore.Call) error { return away }})
-	case "commits-unknown":
-		p.g.store.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
-			if c.Op == memstore.OpCommit {
-				return unknown
-			}
-			return away // so that the service cannot settle it
-		}})
-	case "owned-by":
-		return p.takeOver(words[1], words[2])
-	case "chain":
-		return p.chain.says(words[1:])
-	case "unknown":
-		return p.g.rewrite(words[1], words[2], nonce.ReasonUnknown, nonce.Held)
-	case "unseen":
-		return p.g.rewrite(words[1], words[2], nonce.ReasonUnseen, nonce.Released)
-	case "draining":
-		p.g.srv.draining.Store(true)
-	case "send-binary":
-		return p.conn.WriteMessage(websocket.BinaryMessage, []byte(words[1]))
-	case "send-bytes":
-		n, err := strconv.Atoi(words[1])
-		return errors.Join(err, p.conn.WriteMessage(websocket.TextMessage, make([]byte, n)))
-	default:
-		return fmt.Errorf("there is no directive %s", words[0])
-	}
-	return nil
-}
-
-// takeOver lets a node take the shard of a signer: another one, which the service gets to
-// know, or a later start of our own node id, which it does not.
-func (p *transcript) takeOver(signer, node string) error {
-	if node != p.g.holder.Node {
-		p.g.moves(signer, node)
-		return nil
-	}
-	by, err := p.g.store.Register(context.Background(), lease.Presence{Node: node, URL: "ws://" + node + ".example/ws"})
-	if err == nil {
-		_, err = p.g.store.Renew(context.Background(), by, time.Hour)
-	}
-	if err != nil {
-		return err
-	}
-	rows, err := p.g.store.Acquire(context.Background(), by, []int{nonce.ShardOf(signer, p.g.store.Shards())})
-	if err == nil && !rows[0].Taken {
-		err = errors.New("not acquired")
-	}
-	return err
+// bounds reads two numbers with a dash between them.
+func bounds(shape string) (least, greatest int64, ok bool) {
+	_, err := fmt.Sscanf(shape, "%d-%d", &least, &greatest)
+	return least, greatest, err == nil
 }
 
 // finish checks that nothing came that the transcript does not show.
 func (p *transcript) finish() {
-	if !p.closed {
-		p.request("finish", "nonce_unsubscribe", `["0x0"]`)
-		wantReason := "not_found"
-		if p.g.srv.draining.Load() {
-			wantReason = "draining"
+	for speaker, c := range p.clients {
+		if !c.ended {
+			c.request("finish", "nonce_unsubscribe", `["0x0"]`)
+			if r := c.reply(); r["id"] != "finish" {
+				c.replies = append(c.replies, r)
+			}
 		}
-		p.wantError("finish", wantReason)
+		if len(c.replies)+len(c.batches)+len(c.notifications) > 0 {
+			p.Errorf("also came, to %q: %v %v %v", speaker, c.replies, c.batches, c.notifications)
+		}
 	}
-	if len(p.replies)+len(p.batches)+len(p.notifications) > 0 {
-		p.Fatalf("also came: %v %v %v", p.replies, p.batches, p.notifications)
+	if p.auditSaid != nil {
+		p.finishAudit()
 	}
 }

@@ -110,13 +110,10 @@ func (a *app) descriptors() uint64 {
 		n += a.cfg.MaxUnauthenticated
 	}
 	if a.router != nil {
-		n += maxNodes
+		n += ws.MaxNodeConnections
 	}
 	return uint64(max(n, 0)) // #nosec G115 -- not below zero
 }
-
-// maxNodes are the connections of other nodes that are let in (package ws).
-const maxNodes = 256
 
 func (a *app) onStop(name string, run func(context.Context) error) {
 	a.cleanups = append(a.cleanups, cleanup{name, run})

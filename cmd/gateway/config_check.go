@@ -13,6 +13,7 @@ import (
 	"noncegate/internal/guard"
 	"noncegate/internal/redisdb"
 	"noncegate/nonce"
+	"noncegate/ws"
 )
 
 // settingError is a setting that cannot be used. The process ends with exit
@@ -97,8 +98,8 @@ func (c *Config) checkNode() error {
 }
 
 // maxForwardTimeout is below the time for which a node remembers that it sent a
-// request back (ws.NodeConfig), so that none behind it can come later.
-const maxForwardTimeout = 20 * time.Second
+// request back, so that none behind it can come later.
+const maxForwardTimeout = ws.BrokenStreamTTL - 10*time.Second
 
 // A secret is guessed offline by nobody, so 16 characters are enough; the header it
 // travels in bounds it above.

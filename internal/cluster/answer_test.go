@@ -259,7 +259,7 @@ func TestAnAnswerToWhatWasNotSentIsNoAnswer(t *testing.T) {
 		w.forward("a", queued)
 		p := w.table.Load().peers["a"]
 		p.mu.Lock()
-		id := p.way.slots[p.way.slots[0].prev].id
+		id := p.inflight.slots[p.inflight.slots[0].prev].id
 		p.mu.Unlock()
 		grant(f, received{ID: json.RawMessage(fmt.Sprint(id)), Params: json.RawMessage(`{"signer":"2"}`)}, 1)
 		<-w.svc.back

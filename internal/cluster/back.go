@@ -21,8 +21,8 @@ func (r *Router) returnOps(b returned, now time.Time, w *wakers) {
 	w.add(r.service.Return(b.op, b.verdict))
 }
 
-// giveAllBack gives back ops that end together, in this order.
-func (r *Router) giveAllBack(all []returned) {
+// returnAll gives back ops that end together, in this order.
+func (r *Router) returnAll(all []returned) {
 	if len(all) == 0 {
 		return
 	}

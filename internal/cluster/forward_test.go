@@ -214,7 +214,7 @@ func TestAQueueThatIsFullRefusesAtOnce(t *testing.T) {
 		grant(f, f.Next(wire.MethodAllocate), 1)
 		w.wantBack(ops[0], nonce.Answered, nil)
 		w.forward("a", allocation("4"))
-		if n := len(w.table.Load().peers["a"].way.slots); n > 4 {
+		if n := len(w.table.Load().peers["a"].inflight.slots); n > 4 {
 			t.Errorf("%d slots for 3 places", n-1)
 		}
 		if busy, answered := w.metrics.forwarded.Of(Busy).Load(), w.metrics.forwarded.Of(Answered).Load(); busy != 1 || answered != 1 {
@@ -330,18 +330,18 @@ func TestWhatIsTooOldAndWasNotSentIsBounced(t *testing.T) {
 		p := newPeer(w.Router, node("a", 1))
 		began, ops := time.Now(), []*nonce.Op{allocation("1"), allocation("2"), allocation("3")}
 		for i, op := range ops {
-			p.way.add(op, began.Add(time.Duration(i)*time.Second))
+			p.inflight.add(op, began.Add(time.Duration(i)*time.Second))
 		}
-		p.way.write().stage = sent
+		p.inflight.write().stage = sent
 		p.expire(began.Add(6 * time.Second))
 		w.wantBack(ops[0], nonce.Expired, errTooLate)
 		w.wantBack(ops[1], nonce.Bounced, nonce.ErrPeerAway)
-		if p.way.n != 1 {
-			t.Errorf("%d are under way, want the youngest", p.way.n)
+		if p.inflight.n != 1 {
+			t.Errorf("%d are under way, want the youngest", p.inflight.n)
 		}
-		p.way.write() // has it now
+		p.inflight.write() // has it now
 		p.expire(began.Add(time.Minute))
-		if p.way.n != 1 {
+		if p.inflight.n != 1 {
 			t.Error("an op was taken from the writer")
 		}
 	})

@@ -114,10 +114,10 @@ func FuzzReceive(f *testing.F) {
 			{Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 4, TxHash: nonce.TxHash{31: 0xff}, Forwarded: true, Take: true},
 			{Kind: nonce.KindExtend, Signer: "s", Nonce: 4, Attempt: 1}, {Kind: nonce.KindRepair, Signer: "s", Nonce: -1},
 		} {
-			p.way.add(op, time.Time{})
-			p.way.slots[i+1].stage = sent
+			p.inflight.add(op, time.Time{})
+			p.inflight.slots[i+1].stage = sent
 		}
-		p.way.slots[6].stage = queued
+		p.inflight.slots[6].stage = queued
 		p.subs = subscribed{id: "0x1", asking: controlBit | 1, lastID: 1, asked: r.interests.now()}
 		l := &link{peer: p}
 		for _, data := range [][]byte{first, second, third} {
@@ -128,8 +128,8 @@ func FuzzReceive(f *testing.F) {
 				break
 			}
 		}
-		if len(back.back)+p.way.n != 9 {
-			t.Errorf("%d came back and %d are under way, of 9", len(back.back), p.way.n)
+		if len(back.back)+p.inflight.n != 9 {
+			t.Errorf("%d came back and %d are under way, of 9", len(back.back), p.inflight.n)
 		}
 	})
 }

@@ -6,31 +6,22 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"noncegate/backpressure"
-	"noncegate/encodepool"
-	"noncegate/internal/events"
-	"noncegate/internal/metrics"
+	"noncegate/internal/testenv/inprocess"
+	"noncegate/internal/testenv/wait"
 	"noncegate/lease"
 	"noncegate/nonce"
-	"noncegate/nonce/memstore"
-	"noncegate/nonce/noncetest"
-	"noncegate/nonce/rules"
-	shards "noncegate/nonce/service"
-	"noncegate/postdb"
 	"noncegate/wire"
-	"noncegate/writer"
 	"noncegate/ws"
 )
 
 // patience is the safety net of every wait for something that must happen.
-const patience = 20 * time.Second
+const patience = wait.Patience
 
 // gateway is a real node on a real socket, with a store in memory.
 type gateway struct {
@@ -41,69 +32,40 @@ type gateway struct {
 
 func startGateway(t *testing.T, id, secret string) *gateway {
 	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	log, reg := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
-	after, err := postdb.New(postdb.Config{Workers: 2, Queue: 1000, Queues: 2, QueueShare: 500}, log)
-	must(err)
-	encode, err := encodepool.New(encodepool.Config{Workers: 2, Queue: 1000}, log)
-	must(err)
-	store := memstore.New(4, time.Now)
-	holder, err := store.Register(t.Context(), lease.Presence{Node: id, Mode: modeWorkerQueue})
-	must(err)
-	h := events.New(after, func(int) {})
-	svc, err := shards.New(t.Context(), store, holder, noncetest.Unmeasured{}, h, log, nil, shards.Config{
-		Mode: nonce.WorkerQueue, Workers: 2, QueueCapacity: 1000, Reject: nonce.FailFast, LeaseTTL: 10 * time.Second,
-		Rules: rules.Rules{DefaultHold: time.Minute, MaxLive: 3}, MaxHold: 10 * time.Minute, SweepInterval: time.Hour,
-	})
-	must(err)
-	g := &gateway{}
-	g.ws, err = ws.New(svc, h, encode, metrics.New(reg), reg, log, ws.Config{
+	cfg := inprocess.Defaults()
+	cfg.Node, cfg.Service.Rules.MaxLive = id, 3
+	core := inprocess.Start(t, cfg)
+	srv, err := ws.New(core.Service, core.Hub, core.Encode, core.Set, core.Metrics, core.Logger, ws.Config{
 		MaxConnections: 10, MaxInflight: 256, MaxInflightTotal: 10_000, MaxMessageBytes: 64 << 10, MaxBatch: 100, MaxSubscriptions: 4,
 		MinHold: time.Second, MaxHold: 10 * time.Minute, PingInterval: time.Minute,
-		Nodes: ws.NodeConfig{ID: id, Secret: secret, MaxInflight: 1000},
-		Info:  func() wire.InfoResult { return wire.InfoResult{} },
-		Writer: writer.Config{
-			Marks:       backpressure.Marks{High: 64 << 10, Low: 16 << 10, Max: 1 << 20, SlowAfter: time.Minute, Pause: true, Drop: true, Kick: true},
-			MaxMessages: 1024, Share: 512, WriteTimeout: patience, CloseTimeout: patience, KickCode: wire.CloseSlowConsumer, KickText: "slow_consumer",
-		},
+		Nodes:  ws.NodeConfig{ID: id, Secret: secret, MaxInflight: 1000},
+		Info:   func() wire.InfoResult { return wire.InfoResult{} },
+		Writer: inprocess.Writer(),
 	})
-	must(err)
-	g.Server = httptest.NewServer(g.ws)
-	g.node = node(id, 1)
+	inprocess.Must(t, err)
+	g := &gateway{Server: httptest.NewServer(srv), ws: srv, node: node(id, 1)}
 	g.node.URL = g.URL
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		err := g.ws.Stop(ctx)
-		svc.Stop()
-		if err = errors.Join(err, after.Stop(ctx), encode.Stop(ctx)); err != nil {
-			t.Error(err)
-		}
+		inprocess.Check(t, srv.Stop(ctx))
+		core.Stop(ctx)
 		g.Close()
 	})
 	return g
 }
 
 // router makes one that knows the gateway as node.
-func (g *gateway) router(t *testing.T, cfg Config, node lease.Node) (*Router, *service, *sink, *syncBuffer) {
+func (g *gateway) router(t *testing.T, cfg Config, node lease.Node) (*Router, *service, *sink, *inprocess.Buffer) {
 	t.Helper()
-	svc, events, log := &service{back: make(chan back, 1000)}, &sink{heard: make(chan struct{}, 1000)}, new(syncBuffer)
+	svc, events, log := &service{back: make(chan back, 1000)}, &sink{heard: make(chan struct{}, 1000)}, new(inprocess.Buffer)
 	cfg.Forward = true
 	r, err := New(cfg, "self", slog.New(slog.NewTextHandler(log, nil)), NewMetrics(prometheus.NewRegistry()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	inprocess.Must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := r.Stop(ctx); err != nil {
-			t.Error(err)
-		}
+		inprocess.Check(t, r.Stop(ctx))
 	})
 	r.Serve(svc, events)
 	r.Nodes([]lease.Node{node})
@@ -116,13 +78,8 @@ func do(t *testing.T, r *Router, svc *service, op *nonce.Op) (nonce.Verdict, err
 	if err := r.Forward("b", "", op); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case b := <-svc.back:
-		return b.verdict, b.op.Err
-	case <-time.After(patience):
-		t.Fatal("it does not come back")
-		return 0, nil
-	}
+	b := wait.For(t, svc.back, "the op to come back")
+	return b.verdict, b.op.Err
 }
 
 func TestARealGatewayServesWhatIsForwarded(t *testing.T) {
@@ -186,11 +143,7 @@ func TestARealGatewayServesWhatIsForwarded(t *testing.T) {
 		t.Errorf("hold limit: verdict %d, %v", v, err)
 	}
 	for range 7 {
-		select {
-		case <-events.heard:
-		case <-time.After(patience):
-			t.Fatalf("events: %s", events.got())
-		}
+		wait.For(t, events.heard, "an event")
 	}
 	if got := events.got(); got != "s/0 s/1 s/0 s/1 s/1 s/1 s/1" || events.losses() != 0 {
 		t.Errorf("events %s, %d losses", got, events.losses())
@@ -207,12 +160,7 @@ func TestARealGatewayThatDrainsIsSeenToLeave(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	g.ws.Drain(ctx)
-	for r.Peers()[0].State != Leaving {
-		if ctx.Err() != nil {
-			t.Fatalf("%+v", r.Peers())
-		}
-		runtime.Gosched() // nothing says when the router has seen it
-	}
+	wait.Until(t, "the router to see that the node leaves", func() bool { return r.Peers()[0].State == Leaving })
 	if err := r.Forward("b", "", allocation("s")); err != nonce.ErrPeerAway {
 		t.Errorf("forward: %v", err)
 	}
@@ -237,8 +185,8 @@ func TestARealGatewayRefusesWhoIsNotOfItsCluster(t *testing.T) {
 		} else if err != nonce.ErrPeerAway {
 			t.Errorf("%s: %v", words, err)
 		}
-		if log.count("level=ERROR") != 1 || log.count(words) == 0 {
-			t.Errorf("logged\n%s", log.buf.String())
+		if strings.Count(log.String(), "level=ERROR") != 1 || strings.Count(log.String(), words) == 0 {
+			t.Errorf("logged\n%s", log)
 		}
 	}
 }

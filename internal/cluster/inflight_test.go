@@ -11,7 +11,7 @@ import (
 )
 
 // A way against a plain list of what is under way, with the same random steps.
-func TestAWayKeepsTheOrderAndTellsIdsApart(t *testing.T) {
+func TestInflightOpsKeepTheirOrderAndTheirIds(t *testing.T) {
 	type item struct {
 		op    *nonce.Op
 		id    uint64

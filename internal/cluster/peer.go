@@ -33,20 +33,20 @@ type peer struct {
 	listed bool // the registry has named it; guarded by Router.mu
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	wake   chan struct{} // there is something to send, or to look at anew
+	wake   chan struct{} // there is something to send, or to look at again
 
 	complaint string // keep's: why the node could not be reached, as it was logged
 
-	mu      sync.Mutex // guards what follows; no I/O and no calls of others beneath it
-	node    lease.Node
-	up      bool      // there is a link
-	suspect bool      // the last link was lost, or could not be opened
-	leaving bool      // the node drains or has left
-	leftAs  int64     // the highest incarnation of which that was heard
-	asked   time.Time // when Forward last refused for want of a link
-	closed  bool      // keep has ended, or is about to
-	way     inflight
-	subs    subscribed
+	mu       sync.Mutex // guards what follows; no I/O and no calls of others beneath it
+	node     lease.Node
+	up       bool      // there is a link
+	suspect  bool      // the last link was lost, or could not be opened
+	leaving  bool      // the node drains or has left
+	leftAs   int64     // the highest incarnation of which that was heard
+	asked    time.Time // when Forward last refused for want of a link
+	closed   bool      // keep has ended, or is about to
+	inflight inflight
+	subs     subscribed
 }
 
 func newPeer(r *Router, n lease.Node) *peer {
@@ -97,11 +97,11 @@ func (p *peer) send(op *nonce.Op) error {
 		p.mu.Unlock()
 		p.nudge()
 		return nonce.ErrPeerAway
-	case !p.way.room(op.Principal, p.r.cfg.Queue):
+	case !p.inflight.room(op.Principal, p.r.cfg.Queue):
 		p.mu.Unlock()
 		return nonce.ErrForwardBusy
 	}
-	p.way.add(op, now)
+	p.inflight.add(op, now)
 	p.mu.Unlock()
 	p.nudge()
 	return nil
@@ -112,7 +112,7 @@ func (p *peer) wanted() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.way.n > 0, time.Since(p.asked) < askedTime:
+	case p.inflight.n > 0, time.Since(p.asked) < askedTime:
 		return true
 	case !p.node.Live || p.leaving:
 		return false
@@ -203,22 +203,22 @@ func (p *peer) lost(l *link, err error) {
 	if missed {
 		p.r.events.Lost()
 	}
-	p.r.giveAllBack(back)
+	p.r.returnAll(back)
 }
 
 // drainLocked takes out everything under way, in the order of Forward. restart: the
 // node closed the link in an orderly way, which it does when it has answered all it
 // took; what is not answered then was not taken.
 func (p *peer) drainLocked(err error, restart bool) []returned {
-	back := make([]returned, 0, p.way.n)
-	for s := p.way.first(); s != nil; s = p.way.first() {
+	back := make([]returned, 0, p.inflight.n)
+	for s := p.inflight.first(); s != nil; s = p.inflight.first() {
 		b := returned{op: s.op, at: s.at, verdict: nonce.Bounced}
 		b.op.Err = nonce.ErrPeerAway
 		if s.stage == sent && !restart {
 			b.verdict, b.op.Err = nonce.Doubtful, err
 		}
 		back = append(back, b)
-		p.way.remove(s)
+		p.inflight.remove(s)
 	}
 	return back
 }
@@ -229,7 +229,7 @@ func (p *peer) end() {
 	p.closed, p.up = true, false
 	back := p.drainLocked(errStopped, false)
 	p.mu.Unlock()
-	p.r.giveAllBack(back)
+	p.r.returnAll(back)
 }
 
 // leftLocked notes that an incarnation goes away. The registry may have named a later one
@@ -254,7 +254,7 @@ func (p *peer) markDraining(l *link) {
 func (p *peer) snapshot() Peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := Peer{Node: p.id, URL: p.node.URL, UnderWay: p.way.n}
+	s := Peer{Node: p.id, URL: p.node.URL, UnderWay: p.inflight.n}
 	switch {
 	case p.leaving:
 		s.State = Leaving
@@ -264,7 +264,7 @@ func (p *peer) snapshot() Peer {
 		s.State = Silent
 	case p.suspect:
 		s.State = Suspect
-	case p.way.n > 0 || p.r.cfg.Forward && p.node.Mode == modeWorkerQueue:
+	case p.inflight.n > 0 || p.r.cfg.Forward && p.node.Mode == modeWorkerQueue:
 		s.State = Dialling
 	default:
 		s.State = Unlinked

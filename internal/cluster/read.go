@@ -90,7 +90,7 @@ func (l *link) receive(data []byte) error {
 func (l *link) answered(id uint64, f *frame) error {
 	p := l.peer
 	p.mu.Lock()
-	s := p.way.find(id)
+	s := p.inflight.find(id)
 	if s == nil { // too late: it was given back as expired
 		p.mu.Unlock()
 		return nil
@@ -107,12 +107,12 @@ func (l *link) answered(id uint64, f *frame) error {
 		return err
 	}
 	p.mu.Lock()
-	if s = p.way.find(id); s == nil { // it expired meanwhile
+	if s = p.inflight.find(id); s == nil { // it expired meanwhile
 		p.mu.Unlock()
 		return nil
 	}
 	b := returned{op: s.op, at: s.at, verdict: a.verdict}
-	p.way.remove(s)
+	p.inflight.remove(s)
 	p.mu.Unlock()
 	if a.err == nonce.ErrDraining {
 		p.markDraining(l)
@@ -126,17 +126,17 @@ func (l *link) answered(id uint64, f *frame) error {
 func (p *peer) expire(now time.Time) {
 	var back []returned
 	p.mu.Lock()
-	for s := p.way.first(); s != nil && s.stage != writing && now.Sub(s.at) >= p.r.cfg.Timeout; s = p.way.first() {
+	for s := p.inflight.first(); s != nil && s.stage != writing && now.Sub(s.at) >= p.r.cfg.Timeout; s = p.inflight.first() {
 		b := returned{op: s.op, at: s.at, verdict: nonce.Expired}
 		b.op.Err = errTooLate
 		if s.stage == queued {
 			b.verdict, b.op.Err = nonce.Bounced, nonce.ErrPeerAway
 		}
 		back = append(back, b)
-		p.way.remove(s)
+		p.inflight.remove(s)
 	}
 	p.mu.Unlock()
-	p.r.giveAllBack(back)
+	p.r.returnAll(back)
 }
 
 var errTooLate = errors.New("the node that owns the signer did not answer in time")

@@ -95,7 +95,7 @@ func (l *link) writeBurst() (more bool, err error) {
 	}
 	l.settle()
 	err = l.transport.Release(time.Now().Add(l.peer.r.cfg.writeTime()))
-	l.peer.r.giveAllBack(o.back)
+	l.peer.r.returnAll(o.back)
 	clear(o.back)
 	return len(o.burst) == burstOps, err
 }
@@ -109,7 +109,7 @@ func (l *link) take() {
 	defer p.mu.Unlock()
 	o.controls = p.subs.due(p.r.interests.now(), time.Now(), o.controls[:0])
 	for len(o.burst) < burstOps {
-		s := p.way.write()
+		s := p.inflight.write()
 		if s == nil {
 			return
 		}
@@ -125,11 +125,11 @@ func (l *link) settle() {
 	defer p.mu.Unlock()
 	for i := range o.burst {
 		b := &o.burst[i]
-		s := p.way.find(b.id)
+		s := p.inflight.find(b.id)
 		s.stage = sent
 		if b.skip {
 			o.back = append(o.back, returned{op: s.op, at: s.at, verdict: nonce.Bounced})
-			p.way.remove(s)
+			p.inflight.remove(s)
 		}
 		b.op = nil
 	}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"noncegate/internal/testenv/inprocess"
+
 	"github.com/gorilla/websocket"
 )
 
@@ -28,18 +30,11 @@ func (g *gateway) dial() *client { g.Helper(); return g.dialAs("") }
 // dialAs connects in somebody's name.
 func (g *gateway) dialAs(name string) *client {
 	g.Helper()
-	conn, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+Prefix+"1", bearer(name))
+	conn, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+Prefix+"1", inprocess.As(name))
 	must(g.TB, err)
 	must(g.TB, response.Body.Close())
 	g.Cleanup(func() { _ = conn.Close() })
 	return &client{TB: g.TB, conn: conn, replies: map[string]*reply{}}
-}
-
-func bearer(name string) http.Header {
-	if name == "" {
-		return http.Header{}
-	}
-	return http.Header{"Authorization": {"Bearer " + name}}
 }
 
 func call(id, method, params string) string {
@@ -141,7 +136,7 @@ func (g *gateway) request(name, method, path, body string, header http.Header) (
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+g.address+path, strings.NewReader(body))
 	must(g.TB, err)
-	r.Header = bearer(name)
+	r.Header = inprocess.As(name)
 	for k, v := range header {
 		r.Header[k] = v
 	}

@@ -57,7 +57,7 @@ type Config struct {
 	// ReadTimeout bounds one question to the nodes; default 30s.
 	ReadTimeout time.Duration
 	// NodesWait is for how long a question is asked again while no node can be asked, which
-	// is so at the start, and while a connection is made anew; default 1s.
+	// is so at the start, and while a connection is made again; default 1s.
 	NodesWait time.Duration
 	// SendTimeout bounds the giving of one transaction to the nodes; default 20s. Past it
 	// nobody knows whether they have it.
@@ -69,9 +69,9 @@ type Config struct {
 	// those before it, which may be on their way over other connections; default 1s.
 	OrderWait time.Duration
 	// ReceiptWait is how long eth_sendRawTransactionSync waits for a receipt when it does
-	// not say, and MostReceiptWait how long at most; default 20s and 1m. The nodes are
+	// not say, and MaxReceiptWait how long at most; default 20s and 1m. The nodes are
 	// asked every ReceiptEvery, default 250ms.
-	ReceiptWait, MostReceiptWait, ReceiptEvery time.Duration
+	ReceiptWait, MaxReceiptWait, ReceiptEvery time.Duration
 }
 
 func (c *Config) complete() error {
@@ -81,15 +81,15 @@ func (c *Config) complete() error {
 	c.ReadyWait = cmp.Or(c.ReadyWait, 3*time.Second)
 	c.OrderWait = cmp.Or(c.OrderWait, time.Second)
 	c.ReceiptWait = cmp.Or(c.ReceiptWait, 20*time.Second)
-	c.MostReceiptWait = cmp.Or(c.MostReceiptWait, time.Minute)
+	c.MaxReceiptWait = cmp.Or(c.MaxReceiptWait, time.Minute)
 	c.ReceiptEvery = cmp.Or(c.ReceiptEvery, 250*time.Millisecond)
-	for _, d := range []time.Duration{c.ReadTimeout, c.NodesWait, c.SendTimeout, c.ReadyWait, c.OrderWait, c.ReceiptWait, c.MostReceiptWait, c.ReceiptEvery} {
+	for _, d := range []time.Duration{c.ReadTimeout, c.NodesWait, c.SendTimeout, c.ReadyWait, c.OrderWait, c.ReceiptWait, c.MaxReceiptWait, c.ReceiptEvery} {
 		if d < 0 {
 			return errors.New("the times of an Ethereum endpoint must be above 0")
 		}
 	}
-	if c.ReceiptWait > c.MostReceiptWait {
-		return fmt.Errorf("the usual wait for a receipt, %v, must not be longer than the longest, %v", c.ReceiptWait, c.MostReceiptWait)
+	if c.ReceiptWait > c.MaxReceiptWait {
+		return fmt.Errorf("the usual wait for a receipt, %v, must not be longer than the longest, %v", c.ReceiptWait, c.MaxReceiptWait)
 	}
 	return nil
 }

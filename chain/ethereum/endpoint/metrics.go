@@ -30,8 +30,8 @@ const otherMethod = "other"
 // What became of a transaction that was not given to a node, beside the classes of
 // chain.Class.
 const (
-	sendRefused = "refused" // nothing happened
-	sendInDoubt = "doubt"   // it may be recorded; it was not sent
+	sendRefused    = "refused"    // nothing happened
+	sendUnrecorded = "unrecorded" // it may be recorded; it was not sent
 )
 
 func newMetrics(id string, known []string, subscriptions func() float64, reg prometheus.Registerer) *counters {
@@ -41,10 +41,10 @@ func newMetrics(id string, known []string, subscriptions func() float64, reg pro
 			Name: "noncegate_eth_requests_total", Help: "Calls of the Ethereum endpoint, by method and by what they came to: ok, refused by the gateway, node for an error of a node.",
 		}, []string{"method", "result"}),
 		sends: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "noncegate_eth_sends_total", Help: "Transactions that came to the Ethereum endpoint, by what became of them: the class of the nodes' answer, refused, or doubt where the record is not known and nothing was sent.",
+			Name: "noncegate_eth_sends_total", Help: "Transactions that came to the Ethereum endpoint, by what became of them: the class of the nodes' answer, refused, or unrecorded where the record is not known and nothing was sent.",
 		}, []string{"outcome"}),
 		loose: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "noncegate_eth_loose_ends_total", Help: "Transactions whose fate could not be recorded when it was known. It is when their hold ends.",
+			Name: "noncegate_eth_loose_ends_total", Help: "Transactions that were sent and whose outcome could not be recorded at once. It is recorded when their hold ends.",
 		}),
 		known: make(map[string]bool, len(known)),
 	}
@@ -54,7 +54,7 @@ func newMetrics(id string, known []string, subscriptions func() float64, reg pro
 	for _, method := range known {
 		m.known[method] = true
 	}
-	for _, outcome := range []string{sendRefused, sendInDoubt, chain.Unknown.String(), chain.InPool.String(), chain.Taken.String(), chain.Used.String(), chain.Free.String()} {
+	for _, outcome := range []string{sendRefused, sendUnrecorded, chain.Unknown.String(), chain.InPool.String(), chain.Taken.String(), chain.Used.String(), chain.Free.String()} {
 		m.sends.WithLabelValues(outcome)
 	}
 	return m
@@ -78,7 +78,7 @@ func (m *counters) sent(c chain.Class) { m.sends.WithLabelValues(c.String()).Inc
 
 func (m *counters) notSent(err *wire.Error) {
 	if err.Data.Outcome == wire.OutcomeUnknown {
-		m.sends.WithLabelValues(sendInDoubt).Inc()
+		m.sends.WithLabelValues(sendUnrecorded).Inc()
 		return
 	}
 	m.sends.WithLabelValues(sendRefused).Inc()

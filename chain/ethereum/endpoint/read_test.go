@@ -1,9 +1,11 @@
 package endpoint
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,6 +13,9 @@ import (
 	"noncegate/chain"
 	"noncegate/chain/ethereum"
 	"noncegate/internal/access"
+	"noncegate/internal/access/audit"
+	"noncegate/internal/testenv/inprocess"
+	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -44,7 +49,7 @@ func TestAnErrorOfTheNodeIsPassedOnAsItIs(t *testing.T) {
 	if want := "{\"jsonrpc\":\"2.0\",\"id\":7,\"error\":{\"code\":3,\"message\":\"execution reverted: \\\"no\\\"\u2028\",\"data\":\"0x08c379a0\"}}"; body != want {
 		t.Errorf("got %s, want %s", body, want)
 	}
-	g.wantCounted(map[string]float64{"noncegate_eth_requests_total,eth_call,node": 2})
+	g.WantMetrics(map[string]float64{"eth_requests_total{eth_call}{node}": 2})
 }
 
 func TestNodesThatAreAwayOrBusyOrTooTalkative(t *testing.T) {
@@ -66,7 +71,7 @@ func TestNodesThatAreAwayOrBusyOrTooTalkative(t *testing.T) {
 	}
 	g.nodes.answer("eth_getLogs", big(1<<20))
 	c := g.dial()
-	c.call("eth_getLogs", `[{}]`).wantError(t, wire.CodeAnswerTooLarge, "1048576 are the most")
+	c.call("eth_getLogs", `[{}]`).wantError(t, wire.CodeAnswerTooLarge, "at most 1048576 are sent")
 	if _, body := g.post("", call("1", "eth_getLogs", "[{}]")); !strings.Contains(body, "answer_too_large") {
 		t.Errorf("by POST: %.200s", body)
 	}
@@ -92,7 +97,7 @@ func TestNodesThatAreAwayOrBusyOrTooTalkative(t *testing.T) {
 	if ok != 2 || tooLarge != 2 {
 		t.Errorf("%d answers of a batch, %d too large; want 2 and 2", ok, tooLarge)
 	}
-	g.wantCounted(map[string]float64{"noncegate_refused_total,answer_too_large": 5})
+	g.WantMetrics(map[string]float64{"refused_total{answer_too_large}": 5})
 }
 
 func TestMethodsThatAreNotPassedOn(t *testing.T) {
@@ -114,7 +119,7 @@ func TestMethodsThatAreNotPassedOn(t *testing.T) {
 	if len(g.nodes.asked) != 0 {
 		t.Errorf("the nodes were asked for %v", g.nodes.asked)
 	}
-	g.wantCounted(map[string]float64{"noncegate_eth_requests_total,other,refused": 5, "noncegate_eth_requests_total,eth_newFilter,refused": 1})
+	g.WantMetrics(map[string]float64{"eth_requests_total{other}{refused}": 5, "eth_requests_total{eth_newFilter}{refused}": 1})
 }
 
 func TestTheGatewayAnswersWhatItKnowsItself(t *testing.T) {
@@ -147,7 +152,7 @@ func TestThePendingCountIsWhatWouldBeHandedOut(t *testing.T) {
 	g.allocate(signer(ada), "")
 	g.allocate(signer(ada), "")
 	for _, n := range []int64{9, 8} {
-		must(t, g.service.Do(t.Context(), &nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: signer(ada), Nonce: n, Attempt: 1}))
+		must(t, g.Service.Do(t.Context(), &nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: signer(ada), Nonce: n, Attempt: 1}))
 		count(n) // the lowest that was given back
 	}
 	if n := g.nodes.askedFor(methodCount); n != 0 {
@@ -229,7 +234,7 @@ func TestABatchIsMixedAndInOrder(t *testing.T) {
 	c.write(strings.ReplaceAll(batch, methodSend, "eth_call"))
 	c.end("1").wantResult(t, `"eth_call"`)
 	c.end("7").wantResult(t, `"eth_gasPrice"`)
-	eventually(t, "the notifications", func() bool { return g.nodes.askedFor("eth_blockNumber") == 2 })
+	wait.Until(t, "the notifications", func() bool { return g.nodes.askedFor("eth_blockNumber") == 2 })
 	g.nodes.wantGiven(0, 1)
 	c.end("null").wantError(t, wire.CodeInvalidRequest, "a request must be an object")
 	c.write("[]")
@@ -265,11 +270,11 @@ func TestCallsInFlightAreBoundedAndEndWithTheConnection(t *testing.T) {
 		t.Errorf("by POST: %s", body)
 	}
 	must(t, a.conn.Close())
-	eventually(t, "the places of a connection that ended", func() bool {
+	wait.Until(t, "the places of a connection that ended", func() bool {
 		return b.call("eth_blockNumber", "[]").Error == nil
 	})
 	// The others end with the server, which the end of the test checks.
-	g.wantCounted(map[string]float64{"noncegate_rejected_total,connection": 1})
+	g.WantMetrics(map[string]float64{"rejected_total{connection}": 1})
 }
 
 func TestAMistakeOfOursEndsOneCall(t *testing.T) {
@@ -338,7 +343,7 @@ func TestWhatComesByPost(t *testing.T) {
 
 func TestPostsOfWhoIsNotKnownAreRefused(t *testing.T) {
 	p := who(map[string]access.Right{"alice": everyRight})
-	p.quota = access.Quota{RequestsPerSecond: 0.001, Burst: 2, Connections: 1}
+	p.Limit("alice", access.Quota{RequestsPerSecond: 0.001, Burst: 2, Connections: 1})
 	g := startGateway(t, func(s *setup) { s.ws.Auth = p })
 	if status, _ := g.post("mallory", call("1", methodChainID, "[]")); status != 401 {
 		t.Errorf("a stranger got %d", status)
@@ -350,23 +355,21 @@ func TestPostsOfWhoIsNotKnownAreRefused(t *testing.T) {
 		}
 	}
 	// A request that is being answered is a connection of its principal.
-	p.mu.Lock()
-	p.quota = access.Quota{Connections: 1}
-	p.mu.Unlock()
+	p.Limit("alice", access.Quota{Connections: 1})
 	entered, let := make(chan struct{}), make(chan struct{})
 	g.nodes.answer("eth_call", func(string) (string, *rpcError, error) { close(entered); <-let; return "1", nil, nil })
 	first := make(chan int, 1)
 	go func() { status, _ := g.post("alice", call("1", "eth_call", "[]")); first <- status }()
-	await(t, entered, "the first request")
+	wait.For(t, entered, "the first request")
 	if status, _ := g.post("alice", call("1", methodChainID, "[]")); status != 429 {
 		t.Errorf("the second request at a time got %d", status)
 	}
 	close(let)
-	if status := await(t, first, "the first answer"); status != 200 {
+	if status := wait.For(t, first, "the first answer"); status != 200 {
 		t.Errorf("the first request got %d", status)
 	}
 	if n := g.srv.Waiting(); n != 0 {
-		eventually(t, "sockets that ended", func() bool { return g.srv.Waiting() == 0 })
+		wait.Until(t, "sockets that ended", func() bool { return g.srv.Waiting() == 0 })
 	}
 }
 
@@ -381,7 +384,7 @@ func TestASocketThatIsKeptOpenIsNotOneThatWaits(t *testing.T) {
 	ask := func(c *http.Client) int {
 		r, err := http.NewRequest(http.MethodPost, "http://"+g.address+"/eth/1", strings.NewReader(call("1", methodChainID, "[]")))
 		must(t, err)
-		r.Header = bearer("alice")
+		r.Header = inprocess.As("alice")
 		response, err := c.Do(r)
 		must(t, err)
 		var answer json.RawMessage
@@ -401,17 +404,20 @@ func TestASocketThatIsKeptOpenIsNotOneThatWaits(t *testing.T) {
 		t.Errorf("a second socket of an address that may have one got %d", status)
 	}
 	kept.CloseIdleConnections()
-	eventually(t, "the place of the socket that ended", func() bool {
+	wait.Until(t, "the place of the socket that ended", func() bool {
 		status, _ := g.post("alice", call("1", methodChainID, "[]"))
 		return status == 200
 	})
 }
 
 func TestTheAuditSaysWhoSentWhat(t *testing.T) {
-	lines := &audited{}
+	var lines inprocess.Buffer
+	log, err := audit.New(slog.NewTextHandler(&lines, nil), audit.Config{Level: audit.All, Queue: 1000, LoginsRefused: 100, CallsRefused: 100})
+	must(t, err)
+	t.Cleanup(func() { check(t, log.Stop(context.Background())) })
 	g := startGateway(t, func(s *setup) {
 		s.ws.Auth = who(map[string]access.Right{"alice": everyRight, "eve": access.RightRead})
-		s.ws.Audit = auditTo(t, lines)
+		s.ws.Audit = log
 	})
 	g.dialAs("alice").send(transaction(ada, 0, "a"))
 	g.dialAs("eve").send(transaction(ada, 1, "a"))
@@ -424,10 +430,8 @@ func TestTheAuditSaysWhoSentWhat(t *testing.T) {
 		"principal=alice credential=key-of-alice remote= method=eth_blockNumber outcome=ok",
 		"principal=alice credential=key-of-alice remote= method=eth_sendRawTransaction signer=" + signer(ada) + " nonce=1 outcome=refused_elsewhere",
 	} {
-		eventually(t, want, func() bool {
-			lines.mu.Lock()
-			defer lines.mu.Unlock()
-			for _, line := range lines.lines {
+		wait.Until(t, want, func() bool {
+			for line := range strings.Lines(lines.String()) {
 				if hasWords(line, want) {
 					return true
 				}

@@ -131,15 +131,15 @@ func (s *sending) record(ctx context.Context) *wire.Error {
 			s.line.tell()
 			return nil
 		}
-		hope := s.hope(ctx, err, op.Take)
+		when := s.retryable(ctx, err, op.Take)
 		switch {
-		case hope == hopeless, hope == atOnce && tries >= recordTries, hope == later && last:
+		case when == retryNever, when == retryNow && tries >= recordTries, when == retryLater && last:
 			return s.explain(ctx, err)
-		case hope == atOnce:
+		case when == retryNow:
 			pause(ctx, fencedPause)
 		default:
 			s.call.Pass() // those that it waits for may be behind it on this connection
-			last = s.awaitTurn(ctx, changed, enough.C)
+			last = s.awaitOthers(ctx, changed, enough.C)
 			tries = 0
 		}
 		if ctx.Err() != nil {
@@ -152,8 +152,8 @@ func (s *sending) record(ctx context.Context) *wire.Error {
 // it may have come to another node of the gateway.
 const lookEvery = 100 * time.Millisecond
 
-// awaitTurn waits until it may be the transaction's turn. last: it has waited enough.
-func (s *sending) awaitTurn(ctx context.Context, changed <-chan struct{}, enough <-chan time.Time) (last bool) {
+// awaitOthers waits until it may be the transaction's turn. last: it has waited enough.
+func (s *sending) awaitOthers(ctx context.Context, changed <-chan struct{}, enough <-chan time.Time) (last bool) {
 	look := time.NewTimer(lookEvery)
 	defer look.Stop()
 	select {
@@ -166,34 +166,34 @@ func (s *sending) awaitTurn(ctx context.Context, changed <-chan struct{}, enough
 	return false
 }
 
-// hope is whether a record that was refused may succeed when it is tried again.
-type hope uint8
+// retry is whether, and when, a record that was refused may succeed when it is tried again.
+type retry uint8
 
 const (
-	hopeless hope = iota
-	atOnce        // the signer has just moved, or it is the transaction's turn by now
-	later         // when others have been recorded
+	retryNever retry = iota
+	retryNow         // the signer has just moved, or it is the transaction's turn by now
+	retryLater       // when others have been recorded
 )
 
-func (s *sending) hope(ctx context.Context, err *wire.Error, take bool) hope {
+func (s *sending) retryable(ctx context.Context, err *wire.Error, take bool) retry {
 	switch {
 	case err.Code == wire.CodeFenced:
-		return atOnce
+		return retryNow
 	case err.Code != wire.CodeConflict || !take:
-		return hopeless
+		return retryNever
 	}
 	next, failed := s.e.next(ctx, s.call, s.signer, s.tx.Account)
 	if failed != nil || s.tx.Nonce < next {
-		return hopeless
+		return retryNever
 	}
 	row, there, failed := s.row(s.signer, s.tx.Nonce)
 	switch {
 	case failed != nil || there && row.Status != nonce.Released:
-		return hopeless
+		return retryNever
 	case s.tx.Nonce == next:
-		return atOnce
+		return retryNow
 	}
-	return later
+	return retryLater
 }
 
 func (s *sending) recordOp() *nonce.Op {
@@ -365,7 +365,7 @@ func (e *Endpoint) receiptWait(param []byte) (time.Duration, *wire.Error) {
 	if !ok || ms == 0 {
 		return 0, invalid("timeout", "must be a number of milliseconds above 0")
 	}
-	return min(time.Duration(min(ms, uint64(e.cfg.MostReceiptWait.Milliseconds())))*time.Millisecond, e.cfg.MostReceiptWait), nil
+	return min(time.Duration(min(ms, uint64(e.cfg.MaxReceiptWait.Milliseconds())))*time.Millisecond, e.cfg.MaxReceiptWait), nil
 }
 
 // codeReceiptTimeout is the code of EIP-7966 for a receipt that did not come in time.

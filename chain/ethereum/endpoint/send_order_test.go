@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"noncegate/chain"
+	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -23,7 +24,7 @@ func TestTransactionsOfOneConnectionKeepTheirOrder(t *testing.T) {
 		ids = append(ids, c.begin(methodSend, `["`+transaction(ada, n, "a")+`"]`))
 	}
 	// All of them are recorded while the nodes think about the first.
-	eventually(t, "all at the nodes", func() bool { return len(g.nodes.given()) == 12 })
+	wait.Until(t, "all at the nodes", func() bool { return len(g.nodes.given()) == 12 })
 	close(let)
 	for n, id := range ids {
 		c.end(id).wantHashOf(t, transaction(ada, int64(n), "a"))
@@ -66,7 +67,7 @@ func TestATransactionWaitsForWhatIsDoneElsewhere(t *testing.T) {
 // awaitLine returns when a transaction with the nonce is on its way.
 func (g *gateway) awaitLine(signer string, n int64) {
 	g.Helper()
-	eventually(g.TB, fmt.Sprintf("nonce %d on its way", n), func() bool {
+	wait.Until(g.TB, fmt.Sprintf("nonce %d on its way", n), func() bool {
 		ls := &g.endpoint.lines
 		ls.mu.Lock()
 		defer ls.mu.Unlock()
@@ -100,7 +101,7 @@ func TestATransactionWhosePredecessorIsOnItsWayIsGivenAgain(t *testing.T) {
 		return chain.Verdict{Class: chain.InPool}
 	})
 	a, b := c.begin(methodSend, `["`+transaction(ada, 0, "a")+`"]`), c.begin(methodSend, `["`+transaction(ada, 1, "b")+`"]`)
-	await(t, refused, "the refusal of the second")
+	wait.For(t, refused, "the refusal of the second")
 	close(first)
 	c.end(a).wantHashOf(t, transaction(ada, 0, "a"))
 	c.end(b).wantHashOf(t, transaction(ada, 1, "b"))
@@ -113,12 +114,12 @@ func TestTheSameTransactionIsSentOnceAtATime(t *testing.T) {
 	g := startGateway(t)
 	raw := transaction(ada, 0, "a")
 	var mu sync.Mutex
-	under, peak := 0, 0
+	under, highest := 0, 0
 	entered, let := make(chan struct{}, 2), make(chan struct{})
 	g.nodes.saysBy(func(chain.Tx) chain.Verdict {
 		mu.Lock()
 		under++
-		peak = max(peak, under)
+		highest = max(highest, under)
 		mu.Unlock()
 		entered <- struct{}{}
 		<-let
@@ -129,9 +130,9 @@ func TestTheSameTransactionIsSentOnceAtATime(t *testing.T) {
 	})
 	a, b := g.dial(), g.dial()
 	ida := a.begin(methodSend, `["`+raw+`"]`)
-	await(t, entered, "the first")
+	wait.For(t, entered, "the first")
 	idb := b.begin(methodSend, `["`+raw+`"]`)
-	eventually(t, "the second", func() bool {
+	wait.Until(t, "the second", func() bool {
 		g.endpoint.lines.mu.Lock()
 		defer g.endpoint.lines.mu.Unlock()
 		return g.endpoint.lines.bySigner[signer(ada)].users == 2
@@ -139,8 +140,8 @@ func TestTheSameTransactionIsSentOnceAtATime(t *testing.T) {
 	close(let)
 	a.end(ida).wantHashOf(t, raw)
 	b.end(idb).wantHashOf(t, raw)
-	if peak != 1 {
-		t.Errorf("%d at once", peak)
+	if highest != 1 {
+		t.Errorf("%d at once", highest)
 	}
 	g.nodes.wantGiven(0, 0)
 }
@@ -160,7 +161,7 @@ func TestTheEventsOfATransactionThatIsSent(t *testing.T) {
 	raw := transaction(ada, 0, "a")
 	g.dial().send(raw)
 	for _, want := range []string{"allocated 0", "signed 0", "used 0", "sent 0"} {
-		if got := await(t, events, "an event"); got != want {
+		if got := wait.For(t, events, "an event"); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}

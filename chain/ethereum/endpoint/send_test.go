@@ -9,6 +9,7 @@ import (
 
 	"noncegate/chain"
 	"noncegate/internal/access"
+	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
 	"noncegate/wire"
@@ -28,7 +29,7 @@ func TestATransactionIsRecordedThenForwardedThenMarked(t *testing.T) {
 	g.dial().send(raw).wantHashOf(t, raw)
 	g.nodes.wantGiven(0)
 	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
-	g.wantCounted(map[string]float64{"noncegate_eth_sends_total,in_pool": 1, "noncegate_eth_requests_total,eth_sendRawTransaction,ok": 1})
+	g.WantMetrics(map[string]float64{"eth_sends_total{in_pool}": 1, "eth_requests_total{eth_sendRawTransaction}{ok}": 1})
 }
 
 // Each class of answers, what the wallet is told, and what becomes of the nonce.
@@ -88,7 +89,7 @@ func TestWhatTheNodesSayDecidesOverTheNonce(t *testing.T) {
 			}
 			g.nodes.wantGiven(0)
 			g.wantRow(signer(ada), 0, c.status, c.left)
-			g.wantCounted(map[string]float64{"noncegate_eth_sends_total," + c.verdict.Class.String(): 1})
+			g.WantMetrics(map[string]float64{"eth_sends_total{" + c.verdict.Class.String() + "}": 1})
 		})
 	}
 }
@@ -120,7 +121,7 @@ func TestTheSameTransactionAgainIsForwardedAgain(t *testing.T) {
 	g.nodes.says(chain.Verdict{Class: chain.Free, Code: -32000, Message: "insufficient funds"})
 	c.send(raw).wantError(t, -32000, "insufficient funds")
 	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
-	g.wantCounted(map[string]float64{"noncegate_eth_loose_ends_total": 0})
+	g.WantMetrics(map[string]float64{"eth_loose_ends_total": 0})
 }
 
 func TestWhoSubscribedIsToldThatANodeHasATransaction(t *testing.T) {
@@ -160,7 +161,7 @@ func TestNothingIsSentBeforeTheRecordIsCommitted(t *testing.T) {
 	waiting, let := make(chan struct{}, 100), make(chan struct{})
 	release := sync.OnceFunc(func() { close(let) })
 	defer release()
-	g.store.SetHooks(memstore.Hooks{Before: func(call memstore.Call) error {
+	g.Store.SetHooks(memstore.Hooks{Before: func(call memstore.Call) error {
 		if call.Op == memstore.OpCommit {
 			waiting <- struct{}{}
 			<-let
@@ -168,7 +169,7 @@ func TestNothingIsSentBeforeTheRecordIsCommitted(t *testing.T) {
 		return nil
 	}})
 	id := c.begin(methodSend, `["`+raw+`"]`)
-	await(t, waiting, "the commit of the record")
+	wait.For(t, waiting, "the commit of the record")
 	g.nodes.wantGiven()
 	release()
 	c.end(id).wantHashOf(t, raw)
@@ -193,17 +194,17 @@ func TestNothingIsSentWithoutARecord(t *testing.T) {
 		}}, "unknown", "send the same raw transaction again"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g := startGateway(t, func(s *setup) { s.nonce.LockWait = 50 * time.Millisecond })
+			g := startGateway(t, func(s *setup) { s.Service.LockWait = 50 * time.Millisecond })
 			client, raw := g.dial(), transaction(ada, 1, "a")
 			client.send(transaction(ada, 0, "before"))
-			g.store.SetHooks(c.hooks)
+			g.Store.SetHooks(c.hooks)
 			r := client.send(raw)
 			r.wantError(t, wire.CodeUnavailable, c.words)
 			if r.outcome() != c.outcome {
 				t.Errorf("outcome %q, want %q", r.outcome(), c.outcome)
 			}
 			g.nodes.wantGiven(0)
-			g.store.SetHooks(memstore.Hooks{})
+			g.Store.SetHooks(memstore.Hooks{})
 			client.send(raw).wantHashOf(t, raw)
 			g.nodes.wantGiven(0, 1)
 		})
@@ -212,19 +213,19 @@ func TestNothingIsSentWithoutARecord(t *testing.T) {
 
 // What a gateway that dies between forward and mark leaves behind: the record, by which
 // the nonce is used when its hold ends.
-func TestTheFateOfATransactionThatCouldNotBeMarkedIsInItsRecord(t *testing.T) {
+func TestTheOutcomeOfATransactionThatCouldNotBeMarkedIsInItsRecord(t *testing.T) {
 	g := startGateway(t)
 	c, raw := g.dial(), transaction(ada, 0, "a")
 	g.nodes.saysBy(func(chain.Tx) chain.Verdict {
-		g.store.SetHooks(memstore.Hooks{Before: func(memstore.Call) error {
+		g.Store.SetHooks(memstore.Hooks{Before: func(memstore.Call) error {
 			return &nonce.StoreError{Outcome: nonce.NotSent, Err: errors.New("away")}
 		}})
 		return chain.Verdict{Class: chain.InPool}
 	})
 	c.send(raw).wantHashOf(t, raw)
-	g.store.SetHooks(memstore.Hooks{})
+	g.Store.SetHooks(memstore.Hooks{})
 	g.wantRow(signer(ada), 0, nonce.Held, hashOf(raw))
-	g.wantCounted(map[string]float64{"noncegate_eth_loose_ends_total": 1})
+	g.WantMetrics(map[string]float64{"eth_loose_ends_total": 1})
 	g.nodes.says(chain.Verdict{Class: chain.InPool, Code: -32000, Message: "already known"})
 	c.send(raw).wantHashOf(t, raw)
 	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
@@ -240,19 +241,19 @@ func TestWhatWasRecordedIsSentAlthoughItsClientHasGone(t *testing.T) {
 		return chain.Verdict{Class: chain.InPool}
 	})
 	c.begin(methodSend, `["`+raw+`"]`)
-	await(t, given, "the transaction at the nodes")
-	g.store.SetHooks(memstore.Hooks{After: func(call memstore.Call) error {
+	wait.For(t, given, "the transaction at the nodes")
+	g.Store.SetHooks(memstore.Hooks{After: func(call memstore.Call) error {
 		if call.Op == memstore.OpCommit && len(call.Writes) == 1 && len(call.Writes[0].History) == 1 {
 			close(marked)
 		}
 		return nil
 	}})
 	must(t, c.conn.Close())
-	eventually(t, "the end of the connection", func() bool { return g.srv.Connections() == 0 })
+	wait.Until(t, "the end of the connection", func() bool { return g.srv.Connections() == 0 })
 	close(let)
-	await(t, marked, "the mark")
+	wait.For(t, marked, "the mark")
 	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
-	g.wantCounted(map[string]float64{"noncegate_eth_sends_total,in_pool": 1})
+	g.WantMetrics(map[string]float64{"eth_sends_total{in_pool}": 1})
 }
 
 // A gateway that goes away waits for what it has begun.
@@ -266,7 +267,7 @@ func TestADrainWaitsForTransactionsThatAreBeingSent(t *testing.T) {
 		return chain.Verdict{Class: chain.InPool}
 	})
 	id := c.begin(methodSend, `["`+raw+`"]`)
-	await(t, given, "the transaction at the nodes")
+	wait.For(t, given, "the transaction at the nodes")
 	drained := make(chan error, 1)
 	go func() { drained <- g.srv.Drain(context.Background()) }()
 	for status := 0; status != 503; status, _ = g.post("", call("1", methodChainID, "[]")) {
@@ -281,7 +282,7 @@ func TestADrainWaitsForTransactionsThatAreBeingSent(t *testing.T) {
 	if code, _ := c.closedWith(); code != wire.CloseServiceRestart {
 		t.Errorf("closed with %d", code)
 	}
-	must(t, await(t, drained, "the end of the drain"))
+	must(t, wait.For(t, drained, "the end of the drain"))
 }
 
 func TestWhoIsNotTheHolderIsRefusedAndNothingIsSent(t *testing.T) {
@@ -305,7 +306,7 @@ func TestWhoIsNotTheHolderIsRefusedAndNothingIsSent(t *testing.T) {
 	replaced := transaction(ada, 0, "boss")
 	g.dialAs("boss").send(replaced).wantHashOf(t, replaced) // it may mark any
 	g.nodes.wantGiven(0, 0)
-	g.wantCounted(map[string]float64{"noncegate_eth_sends_total,refused": 2})
+	g.WantMetrics(map[string]float64{"eth_sends_total{refused}": 2})
 }
 
 func TestRightsAreAskedForAsElsewhere(t *testing.T) {
@@ -323,7 +324,8 @@ func TestRightsAreAskedForAsElsewhere(t *testing.T) {
 
 func TestQuotasHoldAsElsewhere(t *testing.T) {
 	p := who(map[string]access.Right{"alice": everyRight, "bob": everyRight})
-	p.quota = access.Quota{OpenHolds: 2}
+	p.Limit("alice", access.Quota{OpenHolds: 2})
+	p.Limit("bob", access.Quota{OpenHolds: 2})
 	g := startGateway(t, func(s *setup) { s.ws.Auth = p })
 	// Those that are in a pool are no open holds; those of which nobody knows are.
 	g.nodes.says(chain.Verdict{Class: chain.Taken, Code: -32000, Message: "replacement transaction underpriced"})

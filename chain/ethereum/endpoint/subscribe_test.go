@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"noncegate/chain/ethereum"
+	"noncegate/internal/testenv/wait"
 	"noncegate/wire"
 )
 
@@ -36,7 +37,7 @@ func TestEventsOfANodeArePassedOn(t *testing.T) {
 		t.Errorf("got %+v", n)
 	}
 	c.call(methodUnsubscribe, `["`+id+`"]`).wantResult(t, "true")
-	await(t, g.nodes.upstreamOf(heads).left, "the end at the node")
+	wait.For(t, g.nodes.upstreamOf(heads).left, "the end at the node")
 	g.nodes.upstreamOf(heads).on(json.RawMessage(`{"number":"0x2"}`))
 	c.call(methodUnsubscribe, `["`+id+`"]`).wantError(t, wire.CodeNotFound, "this connection has no such subscription")
 	c.call(methodChainID, "[]")
@@ -67,13 +68,13 @@ func TestClientsThatWantTheSameShareOneSubscription(t *testing.T) {
 	if g.nodes.opened != 2 || idA == idB {
 		t.Errorf("%d subscriptions at the nodes, ids %s and %s", g.nodes.opened, idA, idB)
 	}
-	g.wantCounted(map[string]float64{"noncegate_eth_upstream_subscriptions": 2})
+	g.WantMetrics(map[string]float64{"eth_upstream_subscriptions": 2})
 	u := g.nodes.upstreamOf(heads)
 	u.on(json.RawMessage(`1`))
 	a.notification()
 	b.notification()
 	must(t, a.conn.Close())
-	eventually(t, "the member that has gone", func() bool {
+	wait.Until(t, "the member that has gone", func() bool {
 		g.endpoint.feeds.mu.Lock()
 		defer g.endpoint.feeds.mu.Unlock()
 		return len(g.endpoint.feeds.byParams[heads].members) == 1
@@ -83,7 +84,7 @@ func TestClientsThatWantTheSameShareOneSubscription(t *testing.T) {
 		t.Errorf("got %+v", n)
 	}
 	must(t, b.conn.Close())
-	await(t, u.left, "the end at the node with the last client")
+	wait.For(t, u.left, "the end at the node with the last client")
 }
 
 func TestLostEventsEndTheConnection(t *testing.T) {
@@ -101,18 +102,7 @@ func TestLostEventsEndTheConnection(t *testing.T) {
 	bystander.call(methodChainID, "[]").wantResult(t, `"0x1"`)
 	again := g.dial()
 	again.subscribe(`["logs",{}]`)
-	eventually(t, "the metric", func() bool {
-		families, err := g.metrics.Gather()
-		must(t, err)
-		for _, f := range families {
-			for _, m := range f.GetMetric() {
-				if f.GetName() == "noncegate_connections_closed_total" && m.GetLabel()[0].GetValue() == "events_lost" {
-					return m.GetCounter().GetValue() == 2
-				}
-			}
-		}
-		return false
-	})
+	wait.Until(t, "both ends to be counted", func() bool { return g.Metric("connections_closed_total{events_lost}") == 2 })
 }
 
 func TestSubscriptionsThatAreRefused(t *testing.T) {

@@ -28,7 +28,7 @@ func (w watcher) Offer(event []byte, _ int64) bool {
 func (g *gateway) watch(signer string) <-chan string {
 	g.Helper()
 	w := make(watcher, 100)
-	s, err := g.hub.Subscribe(w, events.Everywhere, []string{signer})
+	s, err := g.Hub.Subscribe(w, events.Everywhere, []string{signer})
 	must(g.TB, err)
 	s.Announce()
 	s.Start()

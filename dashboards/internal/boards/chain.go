@@ -129,7 +129,7 @@ func ethereumEndpoint() Row {
 		graph("Endpoint calls, by method", "reqps",
 			"Calls of the endpoint by method. other: what nobody knows.", byLabel("eth_requests_total", "method")...),
 		graph("Transactions sent, by outcome", "ops",
-			"eth_sendRawTransaction, by what became of it. in_pool: taken. taken, used: another transaction has its nonce. free: every node refused it, and the nonce comes back. unknown: it may be in a pool. refused: given to no node. doubt: not sent, and its record is not known. doubt, unknown: ask again.",
+			"eth_sendRawTransaction, by what became of it. in_pool: taken. taken, used: another transaction has its nonce. free: every node refused it, and the nonce comes back. unknown: it may be in a pool. refused: given to no node. unrecorded: not sent, and its record is not known. unrecorded, unknown: ask again.",
 			byLabel("eth_sends_total", "outcome")...),
 		graph("Transactions given to nodes, by answer", "ops",
 			"in_pool: a node took it. taken: another transaction has its nonce. used: its nonce was used before. free: every node refused it, and the nonce comes back. unknown: it may be in a pool.",

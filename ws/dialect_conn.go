@@ -7,8 +7,8 @@ import (
 	"noncegate/wire"
 )
 
-// talk is what a connection of a dialect has beside others.
-type talk struct {
+// dialectConn is what a connection of a dialect has that others do not.
+type dialectConn struct {
 	of   *dialect
 	life context.Context // ends with the connection
 	end  context.CancelCauseFunc
@@ -19,14 +19,14 @@ type talk struct {
 	ended   bool               // none is opened any more; guarded by conn.mu
 }
 
-func newTalk(life context.Context, d *dialect) *talk {
-	t := &talk{of: d}
+func newDialectConn(life context.Context, d *dialect) *dialectConn {
+	t := &dialectConn{of: d}
 	t.life, t.end = context.WithCancelCause(life)
 	return t
 }
 
 // callOf makes a call of what was decoded; nothing of that is referred to afterwards.
-func (t *talk) callOf(c *conn, call *wire.Call) *Call {
+func (t *dialectConn) callOf(c *conn, call *wire.Call) *Call {
 	return &Call{
 		Method: call.Method, Params: append([]byte(nil), call.Params...), of: t.of,
 		who: visitor{identity: c.identity, address: c.ws.RemoteAddr().String(), conn: c, gone: c.gone.Load},
@@ -34,9 +34,9 @@ func (t *talk) callOf(c *conn, call *wire.Call) *Call {
 }
 
 // begin runs an admitted call in a goroutine of its own.
-func (t *talk) begin(r *request) {
+func (t *dialectConn) begin(r *request) {
 	if t.of.Ordered(r.call.Method) {
-		r.call.turn.queue(&t.last)
+		r.call.order.queue(&t.last)
 	}
 	r.conn.srv.lined.Add(1)
 	go func() {
@@ -86,7 +86,7 @@ func (c *conn) makeRoom(r *request, bytes int64) *wire.Error {
 	if more <= 0 || len(r.id) == 0 {
 		return nil
 	}
-	t := c.talk.of
+	t := c.dialect.of
 	if bytes > t.cfg.MaxAnswerBytes {
 		return errAnswerTooLarge(bytes, t.cfg.MaxAnswerBytes)
 	}
@@ -121,7 +121,7 @@ func (c *conn) awaitGrowth(more int64) bool {
 	defer enough.Stop()
 	for wait := time.Millisecond; !c.out.Grow(more); wait = min(2*wait, longest) {
 		select {
-		case <-c.talk.life.Done():
+		case <-c.dialect.life.Done():
 			return false
 		case <-enough.C:
 			return false

@@ -1,0 +1,215 @@
+// Package inprocess starts, for tests, what is below the listeners of a gateway: the real
+// service, pools and event hub on a store in memory. It knows no server, so that the
+// tests of package ws can use it as well.
+package inprocess
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"noncegate/backpressure"
+	"noncegate/encodepool"
+	"noncegate/internal/events"
+	"noncegate/internal/metrics"
+	"noncegate/internal/testenv/wait"
+	"noncegate/lease"
+	"noncegate/nonce"
+	"noncegate/nonce/memstore"
+	"noncegate/nonce/noncetest"
+	"noncegate/nonce/rules"
+	"noncegate/nonce/service"
+	"noncegate/postdb"
+	"noncegate/wire"
+	"noncegate/writer"
+)
+
+// Config is what a test may change before the start. Begin with Defaults.
+type Config struct {
+	Node    string               // its id
+	Store   *memstore.Store      // nil: one of its own, with four shards
+	Metrics *prometheus.Registry // nil: one of its own
+	Log     slog.Handler
+	Service service.Config
+	Encode  encodepool.Config
+	PostDB  postdb.Config // its Queues follow Service.Workers
+}
+
+// Defaults are settings with which nothing is full.
+func Defaults() Config {
+	return Config{
+		Node: "n1", Log: slog.DiscardHandler,
+		Service: service.Config{
+			Mode: nonce.WorkerQueue, Workers: 4, QueueCapacity: 4096, Reject: nonce.FailFast,
+			LeaseTTL: 10 * time.Second, WatchEvery: 10 * time.Millisecond, Rules: rules.Rules{DefaultHold: time.Minute, MaxLive: 1024},
+			MaxHold: 10 * time.Minute, SweepInterval: time.Hour,
+		},
+		Encode: encodepool.Config{Workers: 2, Queue: 10_000},
+		PostDB: postdb.Config{Workers: 2, Queue: 10_000, QueueShare: 5_000},
+	}
+}
+
+// Writer is the configuration of outbound queues that fits Defaults.
+func Writer() writer.Config {
+	return writer.Config{
+		Marks:       backpressure.Marks{High: 64 << 10, Low: 16 << 10, Max: 1 << 20, SlowAfter: time.Minute, Pause: true, Drop: true, Kick: true},
+		MaxMessages: 1024, Share: 512, WriteTimeout: wait.Patience, CloseTimeout: wait.Patience,
+		KickCode: wire.CloseSlowConsumer, KickText: "slow_consumer",
+	}
+}
+
+// Core is what is below the listeners of a gateway.
+type Core struct {
+	testing.TB
+	Store   *memstore.Store
+	Holder  lease.Holder
+	Service *service.Service
+	Hub     *events.Hub
+	Encode  *encodepool.Pool
+	PostDB  *postdb.Pool
+	Metrics *prometheus.Registry
+	Set     *metrics.Set // registered with Metrics
+	Logger  *slog.Logger
+}
+
+// Start starts it. Whoever calls it calls Stop, after what stands on it has stopped.
+func Start(t testing.TB, cfg Config) *Core {
+	t.Helper()
+	cfg.PostDB.Queues = cfg.Service.Workers
+	c := &Core{TB: t, Store: cfg.Store, Metrics: cfg.Metrics, Logger: slog.New(cfg.Log)}
+	if c.Store == nil {
+		c.Store = memstore.New(4, time.Now)
+	}
+	if c.Metrics == nil {
+		c.Metrics = prometheus.NewRegistry()
+	}
+	c.Set = metrics.New(c.Metrics)
+	var err error
+	c.PostDB, err = postdb.New(cfg.PostDB, c.Logger)
+	Must(t, err)
+	c.Encode, err = encodepool.New(cfg.Encode, c.Logger)
+	Must(t, err)
+	c.Hub = events.New(c.PostDB, func(int) {})
+	c.Holder, err = c.Store.Register(t.Context(), lease.Presence{Node: cfg.Node, Mode: string(cfg.Service.Mode)})
+	Must(t, err)
+	c.Service, err = service.New(t.Context(), c.Store, c.Holder, noncetest.Unmeasured{}, c.Hub, c.Logger, nil, cfg.Service)
+	Must(t, err)
+	return c
+}
+
+// Stop stops it, and fails the test if something was left behind: a queued op, a place in
+// a pool, or a label that no metric declares.
+func (c *Core) Stop(ctx context.Context) {
+	c.Helper()
+	c.Store.SetHooks(memstore.Hooks{})
+	c.Service.Stop()
+	Check(c.TB, c.PostDB.Stop(ctx))
+	Check(c.TB, c.Encode.Stop(ctx))
+	if queued, _ := c.Service.Queued(); queued != 0 {
+		c.Errorf("left behind: %d places of the worker queues", queued)
+	}
+	c.WantMetrics(map[string]float64{"undeclared_labels_total": 0})
+}
+
+// WantNoPlaces fails unless all places of the pools were given back.
+func (c *Core) WantNoPlaces() {
+	c.Helper()
+	if after, encode := c.PostDB.Reserved(), c.Encode.Reserved(); after != 0 || encode != 0 {
+		c.Errorf("left behind: %d post-DB and %d encode places", after, encode)
+	}
+}
+
+// Metric is the value of a counter or gauge, written as name{label value}{…} without the
+// prefix. A label "chain", which each series of a chain has, is left out.
+func (c *Core) Metric(series string) float64 {
+	c.Helper()
+	families, err := c.Metrics.Gather()
+	Must(c.TB, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := strings.TrimPrefix(f.GetName(), "noncegate_")
+			for _, l := range m.GetLabel() {
+				if l.GetName() != "chain" {
+					name += "{" + l.GetValue() + "}"
+				}
+			}
+			if name == series {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	c.Fatalf("there is no series %s", series)
+	return 0
+}
+
+// WantMetrics fails unless the series have these values.
+func (c *Core) WantMetrics(want map[string]float64) {
+	c.Helper()
+	for series, want := range want {
+		if got := c.Metric(series); got != want {
+			c.Errorf("%s is %v, want %v", series, got, want)
+		}
+	}
+}
+
+// Serve serves HTTP on a free port of this host. stop ends it and waits for it.
+func Serve(t testing.TB, web *http.Server) (address string, stop func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	Must(t, err)
+	var served sync.WaitGroup
+	served.Go(func() {
+		if err := web.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String(), func() {
+		Check(t, web.Close())
+		served.Wait()
+	}
+}
+
+// Buffer keeps what is logged.
+type Buffer struct {
+	mu  sync.Mutex // guards buf
+	buf bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+// String is what was written so far.
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// Must ends the test with an error, if there is one.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Check fails the test with an error, if there is one.
+func Check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
