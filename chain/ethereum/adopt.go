@@ -180,13 +180,13 @@ func (f *follower) walk(ctx context.Context, c claim) (path []*block, ancestor i
 	if f.kept.Hash == (chain.Hash{}) {
 		return nil, 0, nil
 	}
-	limit := f.c.set.MaxBlocksBehind
-	if c.head.Number-f.kept.Number > int64(limit) {
+	maxBehind := f.c.set.MaxBlocksBehind
+	if c.head.Number-f.kept.Number > int64(maxBehind) {
 		return nil, 0, errTooFar
 	}
 	hash, number := c.head.Hash, c.head.Number
 	for !f.canon.has(number, hash) {
-		if len(path) >= 2*limit || !f.canon.reaches(number) { // new ones, and as many that are replaced
+		if len(path) >= 2*maxBehind || !f.canon.reaches(number) { // new ones, and as many that are replaced
 			return nil, 0, errTooFar
 		}
 		b, err := f.body(ctx, hash, c.n)

@@ -161,9 +161,9 @@ func TestANodeThatRefusesBatchesGetsSmallerOnes(t *testing.T) {
 		accounts[i] = fakenode.Account(i)
 	}
 	for _, test := range []struct {
-		name    string
-		refuse  func(w *world)
-		highest int
+		name     string
+		refuse   func(w *world)
+		maxCalls int
 	}{
 		{"of more than 10", func(w *world) { w.nodes[0].RefuseBatches(10) }, 10},
 		{"all", func(w *world) { w.nodes[0].RefuseBatches(1) }, 1},
@@ -194,8 +194,8 @@ func TestANodeThatRefusesBatchesGetsSmallerOnes(t *testing.T) {
 				if _, err := w.Counts(t.Context(), at, accounts); err != nil {
 					t.Fatal(err)
 				}
-				if got := w.nodes[0].Batches()[before:]; slices.Max(got) > test.highest || len(got) > 60 {
-					t.Errorf("requests of %v calls, want at most %d each and none that is refused", got, test.highest)
+				if got := w.nodes[0].Batches()[before:]; slices.Max(got) > test.maxCalls || len(got) > 60 {
+					t.Errorf("requests of %v calls, want at most %d each and none that is refused", got, test.maxCalls)
 				}
 			})
 		})
@@ -206,14 +206,14 @@ func TestAsManyRequestsAsAllowedAreUnderWayAndTheOthersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1, func(cfg *Config) { cfg.MaxInflight = 3; cfg.MaxBatch = 1 }).run()
 		var mu sync.Mutex
-		now, highest := 0, 0
+		now, peak := 0, 0
 		w.nodes[0].OnHTTP(func(_ http.ResponseWriter, _ *http.Request, body []byte) bool {
 			if !strings.Contains(string(body), methodCount) {
 				return false
 			}
 			mu.Lock()
 			now++
-			highest = max(highest, now)
+			peak = max(peak, now)
 			mu.Unlock()
 			time.Sleep(100 * time.Millisecond)
 			mu.Lock()
@@ -238,8 +238,8 @@ func TestAsManyRequestsAsAllowedAreUnderWayAndTheOthersWait(t *testing.T) {
 			t.Errorf("a call of others meanwhile: %v, want ErrBusy", err)
 		}
 		all.Wait()
-		if highest != 3 {
-			t.Errorf("%d requests were under way at a time, want 3", highest)
+		if peak != 3 {
+			t.Errorf("%d requests were under way at a time, want 3", peak)
 		}
 	})
 }

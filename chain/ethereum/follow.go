@@ -130,11 +130,11 @@ func (f *follower) interval() time.Duration {
 	if blockTime == 0 {
 		return firstInterval
 	}
-	share, limit := blockTime*13/24, maxInterval // so that there are two polls a block at most
+	share, longest := blockTime*13/24, maxInterval // so that there are two polls a block at most
 	if slices.ContainsFunc(f.c.nodes, (*node).announces) {
-		share, limit = blockTime*3/4, maxInterval*3/2 // one of the two is that of an announcement
+		share, longest = blockTime*3/4, maxInterval*3/2 // one of the two is that of an announcement
 	}
-	return min(max(share, minInterval), limit)
+	return min(max(share, minInterval), longest)
 }
 
 // announces reports whether the node tells of new blocks by itself.
@@ -321,7 +321,7 @@ func (f *follower) claims() []claim {
 // always believed.
 func (f *follower) absurd(v *view) string {
 	now := time.Now()
-	limit := f.kept.Number + int64(f.c.set.MaxBlocksBehind) + int64(max(now.Sub(f.kept.Time), 0)/f.fastest())
+	highest := f.kept.Number + int64(f.c.set.MaxBlocksBehind) + int64(max(now.Sub(f.kept.Time), 0)/f.fastest())
 	for n, other := range f.views {
 		if n == v.n {
 			continue
@@ -329,9 +329,9 @@ func (f *follower) absurd(v *view) string {
 		if ahead := v.head.Time.Sub(now); ahead > aheadOfTime && other.head.Time.Sub(now) <= aheadOfTime {
 			return fmt.Sprintf("its newest block %d is dated %v into the future, and that of %s is not", v.head.Number, ahead.Round(time.Second), n.name)
 		}
-		goesOn := other.head.Number >= f.kept.Number-int64(f.c.set.Lag) && other.head.Number <= limit
-		if f.kept.Hash != (chain.Hash{}) && v.head.Number > limit && goesOn {
-			return fmt.Sprintf("its newest block %d is above %d, which is the most that the chain can have come to, and %s is at %d", v.head.Number, limit, n.name, other.head.Number)
+		goesOn := other.head.Number >= f.kept.Number-int64(f.c.set.Lag) && other.head.Number <= highest
+		if f.kept.Hash != (chain.Hash{}) && v.head.Number > highest && goesOn {
+			return fmt.Sprintf("its newest block %d is above %d, which is the most that the chain can have come to, and %s is at %d", v.head.Number, highest, n.name, other.head.Number)
 		}
 	}
 	return ""
@@ -378,12 +378,12 @@ func (n *node) place(onBranch bool, lag int64) {
 	n.distrusted, n.onBranch, n.lag = false, onBranch, lag
 	number := n.head.Number
 	n.mu.Unlock()
-	limit := int64(n.c.set.Lag)
+	maxLag := int64(n.c.set.Lag)
 	switch {
 	case was && !onBranch:
 		n.c.m.disagreements.WithLabelValues(disagreeHead).Inc()
 		n.log.Warn("node is on another branch and is not asked", "head", number)
-	case wasLag <= limit && lag > limit:
+	case wasLag <= maxLag && lag > maxLag:
 		n.log.Warn("node is behind and is not asked", "head", number, "blocks", lag)
 	}
 }
