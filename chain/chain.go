@@ -130,7 +130,7 @@ const (
 	Free                 // every node refused it, and none had an unknown try of it
 )
 
-// String returns the word of the class, as figures and logs have it.
+// String returns the word of the class, as metrics and logs have it.
 func (c Class) String() string {
 	return [...]string{"unknown", "in_pool", "taken", "used", "free"}[c]
 }

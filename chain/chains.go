@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"noncegate/nonce"
+	"noncegate/wire"
 )
 
 // Chains are all chains of a gateway. It implements nonce.Chain. It is never changed.
@@ -187,14 +188,7 @@ func (c *Chains) Gaps(after string, limit int) (names []string) {
 	return names[:min(len(names), limit)]
 }
 
-// The words of Words.
-const (
-	wordSent, wordSeen, wordDropped = "sent", "seen", "dropped"
-	wordMined, wordFinal            = "mined", "final"
-	wordExternal                    = "external"
-)
-
-// Words says of each row how far the chain has come with it; "": nothing is known, or
+// Words says of each row how far the chain has come with it, in the words of wire.ChainSent; "": nothing is known, or
 // there is nothing to say. nil: no chain is configured for the signer.
 func (c *Chains) Words(name string, rows []nonce.Row) []string {
 	t, _ := c.find(name)
@@ -219,19 +213,19 @@ func (s *signer) wordLocked(row *nonce.Row) string {
 	sent := row.TxHash != Hash{}
 	switch {
 	case k != nil && k.tx != (Hash{}) && sent && k.tx != row.TxHash && !row.Replaced.Contains(k.tx):
-		return wordExternal
+		return wire.ChainExternal
 	case s.known && row.Nonce < s.final:
-		return wordFinal
+		return wire.ChainFinal
 	case s.known && row.Nonce < s.mined:
-		return wordMined
+		return wire.ChainMined
 	case !sent && row.Status != nonce.Consumed:
 		return ""
 	case k != nil && k.seen == Pooled:
-		return wordSeen
+		return wire.ChainSeen
 	case k != nil && !k.looked.IsZero():
-		return wordDropped
+		return wire.ChainDropped
 	case sent:
-		return wordSent
+		return wire.ChainSent
 	}
 	return ""
 }

@@ -47,8 +47,8 @@ func newMetrics(t *Tracker, reg prometheus.Registerer) *metrics {
 		defer t.mu.Unlock()
 		return float64(len(t.open))
 	})
-	gauge("noncegate_chain_gaps", "Signers of this node that a nonce blocks which no node has seen.", func() float64 { gaps, _ := t.openFigures(); return gaps })
-	gauge("noncegate_chain_unknown_holds", "Holds of this node that are over and of which nobody knows whether they were used.", func() float64 { _, n := t.openFigures(); return n })
+	gauge("noncegate_chain_gaps", "Signers of this node that a nonce blocks which no node has seen.", func() float64 { gaps, _ := t.countOpen(); return gaps })
+	gauge("noncegate_chain_unknown_holds", "Holds of this node that are over and of which nobody knows whether they were used.", func() float64 { _, n := t.countOpen(); return n })
 	gauge("noncegate_chain_waiting_signers", "New signers that wait for the first answer of a node.", func() float64 {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -65,8 +65,8 @@ func newMetrics(t *Tracker, reg prometheus.Registerer) *metrics {
 
 func (m *metrics) event(t nonce.EventType) { m.events.WithLabelValues(t.String()).Inc() }
 
-// openFigures counts gaps and unknown holds.
-func (t *Tracker) openFigures() (gaps, unknown float64) {
+// countOpen counts gaps and unknown holds.
+func (t *Tracker) countOpen() (gaps, unknown float64) {
 	t.mu.Lock()
 	open := make([]*signer, 0, len(t.open))
 	for s := range t.open {

@@ -314,8 +314,7 @@ func (t *Tracker) number() int64 {
 	return 0
 }
 
-// publishLocked makes the view what is known now. Without the lock only while nobody
-// else has s.
+// publishLocked makes the view what is known now. It may also be called while nobody else has s yet.
 func (s *signer) publishLocked() {
 	v := &nonce.ChainView{
 		Known: s.known, Mined: s.mined, Final: s.final, Start: s.start,

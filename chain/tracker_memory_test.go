@@ -149,7 +149,7 @@ func TestManySignersCostFewQuestions(t *testing.T) {
 	})
 }
 
-func TestTheFiguresFollowTheRulesOfPrometheus(t *testing.T) {
+func TestTheMetricsFollowTheRulesOfPrometheus(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		families, err := w.reg.Gather()
 		if err != nil {

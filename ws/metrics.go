@@ -163,32 +163,26 @@ func (s *Server) refuseUpgrade(w http.ResponseWriter, _ *http.Request, status in
 // clientsClose stands for the code of a close that the client began.
 const clientsClose = -1
 
+// reasonsByCode are the reasons of orderly closes, by their codes. It is never written.
+var reasonsByCode = map[int32]closeReason{
+	clientsClose:               closeClient,
+	wire.CloseServiceRestart:   closeRestart,
+	wire.CloseExpired:          closeExpired,
+	wire.CloseRevoked:          closeRevoked,
+	wire.CloseUnsupported:      closeUnsupported,
+	wire.ClosePolicy:           closePolicy,
+	wire.CloseGoingAway:        closeUnused,
+	wire.CloseTooLarge:         closeTooLarge,
+	wire.CloseInternal:         closeInternal,
+	wire.CloseProtocolError:    closeProtocol,
+	wire.CloseSubscriptionLost: closeEventsLost,
+}
+
 // ending is why a connection ended: the orderly close that was begun first, or
 // what ended its queue.
 func (c *conn) ending() closeReason {
-	switch c.began.Load() {
-	case clientsClose:
-		return closeClient
-	case wire.CloseServiceRestart:
-		return closeRestart
-	case wire.CloseExpired:
-		return closeExpired
-	case wire.CloseRevoked:
-		return closeRevoked
-	case wire.CloseUnsupported:
-		return closeUnsupported
-	case wire.ClosePolicy:
-		return closePolicy
-	case wire.CloseGoingAway:
-		return closeUnused
-	case wire.CloseTooLarge:
-		return closeTooLarge
-	case wire.CloseInternal:
-		return closeInternal
-	case wire.CloseProtocolError:
-		return closeProtocol
-	case wire.CloseSubscriptionLost:
-		return closeEventsLost
+	if reason := reasonsByCode[c.began.Load()]; reason != "" {
+		return reason
 	}
 	cause := c.out.Cause()
 	if _, kicked := errors.AsType[*writer.KickError](cause); kicked {

@@ -140,7 +140,8 @@ func TestRefusedNodesAreLoggedOnceASecondAtMost(t *testing.T) {
 		var log bytes.Buffer
 		pool, err := encodepool.New(defaults().Encode, slog.New(slog.DiscardHandler))
 		must(t, err)
-		s, err := New(nil, nil, pool, metrics.New(prometheus.NewRegistry()), prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&log, nil)), defaults().ws)
+		reg := prometheus.NewRegistry()
+		s, err := New(nil, nil, pool, metrics.New(reg), reg, slog.New(slog.NewTextHandler(&log, nil)), defaults().ws)
 		must(t, err)
 		for range 35 { // 3.5 seconds
 			s.refuseNode(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/ws", nil), http.StatusForbidden, upgradeNodeSecret, "no")

@@ -219,7 +219,7 @@ func (g *gateway) anyConn() *conn {
 	return g.srv.conns.all()[0]
 }
 
-func TestMetricsAndDescriptionFitTheirReservation(t *testing.T) {
+func TestStatisticsAndDescriptionFitTheirReservation(t *testing.T) {
 	wide := wire.Figure{Count: widest, P50: math.MaxFloat64, P95: math.MaxFloat64, P99: math.MaxFloat64, Max: -math.MaxFloat64}
 	stats := wire.StatsResult{
 		IntervalMs: widest, Connections: widest, EncodeQueueMs: wide, EncodeMs: wide, PostDBQueueMs: wide, WriteQueueMs: wide,

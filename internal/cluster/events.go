@@ -352,7 +352,7 @@ func (s *subscribed) first(subscription string, e event) (wanted, overflow bool)
 	return true, false
 }
 
-// withoutMissed writes an event anew.
+// withoutMissed writes an event again.
 func withoutMissed(result []byte) ([]byte, error) {
 	var e wire.Event
 	if err := wire.Unmarshal(result, &e); err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"noncegate/internal/testenv/inprocess"
+	"noncegate/internal/testenv/wait"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/wire"
@@ -21,7 +21,7 @@ import (
 )
 
 // patience is the safety net of every wait for something that must happen.
-const patience = 20 * time.Second
+const patience = wait.Patience
 
 // gateway is a real node on a real socket, with a store in memory.
 type gateway struct {
@@ -56,20 +56,16 @@ func startGateway(t *testing.T, id, secret string) *gateway {
 }
 
 // router makes one that knows the gateway as node.
-func (g *gateway) router(t *testing.T, cfg Config, node lease.Node) (*Router, *service, *sink, *syncBuffer) {
+func (g *gateway) router(t *testing.T, cfg Config, node lease.Node) (*Router, *service, *sink, *inprocess.Buffer) {
 	t.Helper()
-	svc, events, log := &service{back: make(chan back, 1000)}, &sink{heard: make(chan struct{}, 1000)}, new(syncBuffer)
+	svc, events, log := &service{back: make(chan back, 1000)}, &sink{heard: make(chan struct{}, 1000)}, new(inprocess.Buffer)
 	cfg.Forward = true
 	r, err := New(cfg, "self", slog.New(slog.NewTextHandler(log, nil)), NewMetrics(prometheus.NewRegistry()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	inprocess.Must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := r.Stop(ctx); err != nil {
-			t.Error(err)
-		}
+		inprocess.Check(t, r.Stop(ctx))
 	})
 	r.Serve(svc, events)
 	r.Nodes([]lease.Node{node})
@@ -82,13 +78,8 @@ func do(t *testing.T, r *Router, svc *service, op *nonce.Op) (nonce.Verdict, err
 	if err := r.Forward("b", "", op); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case b := <-svc.back:
-		return b.verdict, b.op.Err
-	case <-time.After(patience):
-		t.Fatal("it does not come back")
-		return 0, nil
-	}
+	b := wait.For(t, svc.back, "the op to come back")
+	return b.verdict, b.op.Err
 }
 
 func TestARealGatewayServesWhatIsForwarded(t *testing.T) {
@@ -152,11 +143,7 @@ func TestARealGatewayServesWhatIsForwarded(t *testing.T) {
 		t.Errorf("hold limit: verdict %d, %v", v, err)
 	}
 	for range 7 {
-		select {
-		case <-events.heard:
-		case <-time.After(patience):
-			t.Fatalf("events: %s", events.got())
-		}
+		wait.For(t, events.heard, "an event")
 	}
 	if got := events.got(); got != "s/0 s/1 s/0 s/1 s/1 s/1 s/1" || events.losses() != 0 {
 		t.Errorf("events %s, %d losses", got, events.losses())
@@ -173,12 +160,7 @@ func TestARealGatewayThatDrainsIsSeenToLeave(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	g.ws.Drain(ctx)
-	for r.Peers()[0].State != Leaving {
-		if ctx.Err() != nil {
-			t.Fatalf("%+v", r.Peers())
-		}
-		runtime.Gosched() // nothing says when the router has seen it
-	}
+	wait.Until(t, "the router to see that the node leaves", func() bool { return r.Peers()[0].State == Leaving })
 	if err := r.Forward("b", "", allocation("s")); err != nonce.ErrPeerAway {
 		t.Errorf("forward: %v", err)
 	}
@@ -203,8 +185,8 @@ func TestARealGatewayRefusesWhoIsNotOfItsCluster(t *testing.T) {
 		} else if err != nonce.ErrPeerAway {
 			t.Errorf("%s: %v", words, err)
 		}
-		if log.count("level=ERROR") != 1 || log.count(words) == 0 {
-			t.Errorf("logged\n%s", log.buf.String())
+		if strings.Count(log.String(), "level=ERROR") != 1 || strings.Count(log.String(), words) == 0 {
+			t.Errorf("logged\n%s", log)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"noncegate/internal/testenv/inprocess"
 	"noncegate/internal/wsconn/wspeer"
 	"noncegate/lease"
 	"noncegate/nonce"
@@ -36,7 +36,7 @@ type world struct {
 	hosts []string
 	svc   *service
 	sink  *sink
-	log   *syncBuffer
+	log   *inprocess.Buffer
 
 	mu sync.Mutex
 }
@@ -70,7 +70,7 @@ func linked(t *testing.T, cfg Config, story func(t *testing.T, w *world, f *far)
 func newWorld(t *testing.T, cfg Config, hosts ...string) *world {
 	w := &world{
 		t: t, net: wspeer.New(t, hosts...), hosts: hosts, svc: &service{back: make(chan back, 100_000)},
-		sink: &sink{}, log: new(syncBuffer),
+		sink: &sink{}, log: new(inprocess.Buffer),
 	}
 	cfg.Forward = true
 	if cfg.Secret == "" {
@@ -254,19 +254,5 @@ func (w *world) wantState(node string, want State) {
 	}
 }
 
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) count(word string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return strings.Count(b.buf.String(), word)
-}
+// logged is how often a word is in the log.
+func (w *world) logged(word string) int { return strings.Count(w.log.String(), word) }

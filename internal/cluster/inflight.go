@@ -48,8 +48,8 @@ type inflight struct {
 const spareRoom = 8
 
 // room reports whether one more op of a principal has a place among so many. While
-// several principals have any, each may have an equal part. What is nobody's has a
-// place as long as there is one.
+// several principals have any, each may have an equal part. Ops without a principal have
+// no share: they are taken as long as there is a place.
 func (w *inflight) room(p nonce.Principal, places int) bool {
 	has, all := w.of[p], len(w.of)
 	switch {

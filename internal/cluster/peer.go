@@ -33,7 +33,7 @@ type peer struct {
 	listed bool // the registry has named it; guarded by Router.mu
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	wake   chan struct{} // there is something to send, or to look at anew
+	wake   chan struct{} // there is something to send, or to look at again
 
 	complaint string // keep's: why the node could not be reached, as it was logged
 

@@ -115,7 +115,7 @@ func TestASuspectIsTriedAgainWithinASecondAndReachedWhenItIsBack(t *testing.T) {
 		if !w.Reaches("a") {
 			t.Error("the node that is back is not reached")
 		}
-		if n := w.log.count("503"); n != 1 {
+		if n := w.logged("503"); n != 1 {
 			t.Errorf("logged %d times, want once", n)
 		}
 	})
@@ -278,7 +278,7 @@ func TestWithoutASecretNodesAreDialledOverLoopbackOnly(t *testing.T) {
 		w.Router.cfg.Secret = ""
 		f.Cut()
 		time.Sleep(time.Minute)
-		if n := w.log.count("--node-secret"); n != 1 || w.dials() != 1 {
+		if n := w.logged("--node-secret"); n != 1 || w.dials() != 1 {
 			t.Errorf("said so %d times and dialled %d times, want once each", n, w.dials())
 		}
 		if err := w.Forward("a", "", allocation("s")); err != nonce.ErrPeerAway {
@@ -305,8 +305,8 @@ func TestARefusalOfTheUpgradeIsAnErrorSaidOnce(t *testing.T) {
 			w.refuseUpgrades("a", status)
 			w.Nodes(w.nodes())
 			time.Sleep(time.Minute)
-			if w.log.count(words) != 1 || w.log.count("level=ERROR") != 1 || w.log.count("so it is") != 1 {
-				t.Errorf("%d: logged\n%s", status, w.log.buf.String())
+			if w.logged(words) != 1 || w.logged("level=ERROR") != 1 || w.logged("so it is") != 1 {
+				t.Errorf("%d: logged\n%s", status, w.log)
 			}
 			// A URL that leads to this very node ends here, too: it says 421.
 			if err := w.Forward("a", "ws://a", allocation("s")); err != nonce.ErrPeerAway {

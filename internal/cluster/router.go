@@ -122,7 +122,7 @@ func (r *Router) Nodes(list []lease.Node) {
 // many.
 func (r *Router) meetLocked(n lease.Node) *peer {
 	if len(r.peers) >= maxPeers {
-		r.log.Error("more nodes than can be known; some are not", "most", maxPeers)
+		r.log.Error("more nodes than can be known; some are not", "max", maxPeers)
 		return nil
 	}
 	p := newPeer(r, n)

@@ -114,12 +114,12 @@ func TestTheSameTransactionIsSentOnceAtATime(t *testing.T) {
 	g := startGateway(t)
 	raw := transaction(ada, 0, "a")
 	var mu sync.Mutex
-	under, highest := 0, 0
+	under, peak := 0, 0
 	entered, let := make(chan struct{}, 2), make(chan struct{})
 	g.nodes.saysBy(func(chain.Tx) chain.Verdict {
 		mu.Lock()
 		under++
-		highest = max(highest, under)
+		peak = max(peak, under)
 		mu.Unlock()
 		entered <- struct{}{}
 		<-let
@@ -138,10 +138,10 @@ func TestTheSameTransactionIsSentOnceAtATime(t *testing.T) {
 		return g.endpoint.lines.bySigner[signer(ada)].users == 2
 	})
 	close(let)
-	a.end(ida).wantResult(t, `"`+hashOf(raw).String()+`"`)
-	b.end(idb).wantResult(t, `"`+hashOf(raw).String()+`"`)
-	if highest != 1 {
-		t.Errorf("%d at once", highest)
+	a.end(ida).wantHashOf(t, raw)
+	b.end(idb).wantHashOf(t, raw)
+	if peak != 1 {
+		t.Errorf("%d at once", peak)
 	}
 	g.nodes.wantGiven(0, 0)
 }

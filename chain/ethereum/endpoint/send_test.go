@@ -205,7 +205,7 @@ func TestNothingIsSentWithoutARecord(t *testing.T) {
 			}
 			g.nodes.wantGiven(0)
 			g.Store.SetHooks(memstore.Hooks{})
-			client.send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+			client.send(raw).wantHashOf(t, raw)
 			g.nodes.wantGiven(0, 1)
 		})
 	}
@@ -222,7 +222,7 @@ func TestTheOutcomeOfATransactionThatCouldNotBeMarkedIsInItsRecord(t *testing.T)
 		}})
 		return chain.Verdict{Class: chain.InPool}
 	})
-	c.send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	c.send(raw).wantHashOf(t, raw)
 	g.Store.SetHooks(memstore.Hooks{})
 	g.wantRow(signer(ada), 0, nonce.Held, hashOf(raw))
 	g.WantMetrics(map[string]float64{"eth_loose_ends_total": 1})
