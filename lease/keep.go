@@ -15,9 +15,12 @@ type Renewer interface {
 	Renew(ctx context.Context, h Holder, ttl time.Duration) (Renewal, error)
 }
 
-// renewalsPerLease is how often a lease is renewed before it would end: two renewals may be
-// lost.
-const renewalsPerLease = 3
+// renewalsPerLease is how often a lease is renewed before it would end. After a renewal that
+// failed the next one is tried after a quarter of that time, so that two may be lost.
+const (
+	renewalsPerLease = 3
+	triesPerRenewal  = 4
+)
 
 // firstPatience is how long the first renewal may take, whatever the length of the lease: a
 // node that starts has nothing to lose, and the store may have to be connected to.
@@ -63,7 +66,8 @@ func (k *Keeper) Stop() {
 }
 
 func (k *Keeper) run(ctx context.Context) {
-	tick := time.NewTicker(k.ttl / renewalsPerLease)
+	every := k.ttl / renewalsPerLease
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	failed := 0 // renewals since the last one that was confirmed
 	for {
@@ -80,12 +84,14 @@ func (k *Keeper) run(ctx context.Context) {
 			return
 		case err != nil:
 			failed++
+			tick.Reset(every / triesPerRenewal)
 			if failed == 1 {
 				k.log.Warn("the lease of this node was not renewed; it is tried again", "lease", k.ttl, "error", err)
 			}
 		case failed > 0:
 			k.log.Info("the lease of this node is renewed again", "failed", failed)
 			failed = 0
+			tick.Reset(every)
 		}
 	}
 }

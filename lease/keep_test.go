@@ -118,6 +118,22 @@ func TestALeaseIsKeptThroughAnOutage(t *testing.T) {
 	})
 }
 
+// TestTwoHeartbeatsMayBeLost: the third comes before the lease ends.
+func TestTwoHeartbeatsMayBeLost(t *testing.T) {
+	l := &leases{fail: func(beat int) error {
+		if beat == 2 || beat == 3 {
+			return errors.New("lost")
+		}
+		return nil
+	}}
+	kept(t, l, func(_ *Keeper, renewed *renewals, _ chan error) {
+		wait(ttl - time.Millisecond)
+		if renewed.len() < 2 {
+			t.Errorf("renewed %d times before the lease ended", renewed.len())
+		}
+	})
+}
+
 // TestAHeartbeatThatHangsIsGivenUpBeforeTheNext.
 func TestAHeartbeatThatHangsIsGivenUpBeforeTheNext(t *testing.T) {
 	hanging := &hung{}

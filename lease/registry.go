@@ -27,7 +27,7 @@ type Node struct {
 	ReachesLog bool
 	Left       bool      // it went away in an orderly way, or is about to
 	StartedAt  time.Time // when it registered
-	SeenAt     time.Time // when it last registered, renewed its lease, beat or left
+	SeenAt     time.Time // when it last registered, renewed its lease, or left
 }
 
 // Remembered is how long the registry shows a node after it was last seen. Its row
@@ -39,9 +39,8 @@ type Register interface {
 	// Register starts a new incarnation of the node id, with counter 0, that owns
 	// nothing, has no lease and has not left.
 	Register(ctx context.Context, p Presence) (Holder, error)
-	// Leave marks the holder's row as left and owning no signers, when it still carries
-	// the holder's incarnation. A beat that follows says again what it owns. It may
-	// be called again. Shards and the lease stay as they are.
+	// Leave marks the node as left, if h is its incarnation. Its shards and its lease stay;
+	// later renewals do not bring it back. It may be called again.
 	Leave(ctx context.Context, h Holder) error
 	// Nodes returns the nodes that are live or were seen within Remembered, in
 	// order of the bytes of their ids, and the store's clock by which that was

@@ -61,7 +61,7 @@ func (a *answer) fill(op *nonce.Op) {
 	case nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindMarkSigned:
 		op.Status, op.Attempt, op.Hashes, op.Replaced = a.status, a.attempt, a.hashes, a.replaced
 		op.HeldUntil, op.HoldLeft = a.heldUntil, a.holdLeft
-	default:
+	case nonce.KindSetFloor:
 		op.Floor, op.Next = a.floor, a.next
 	}
 }
@@ -89,9 +89,10 @@ func (r *results) understand(q asked, f *frame) (answer, error) {
 		return r.extended(q, f.Result)
 	case nonce.KindRepair:
 		return r.repaired(q, f.Result)
-	default:
+	case nonce.KindSetFloor:
 		return r.floored(q, f.Result)
 	}
+	return answer{}, errNonsense // nothing else was asked
 }
 
 // allocated reads the result of an allocate. holdMs is passed on as the owner said

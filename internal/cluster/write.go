@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -219,10 +220,11 @@ func (r *Router) paramsOf(op *nonce.Op, o *output) (method string, params any) {
 			o.repair.Nonce = &op.Nonce
 		}
 		return wire.MethodRepair, &o.repair
-	default: // reads are never forwarded
+	case nonce.KindSetFloor:
 		o.floor = wire.SetFloorParams{Signer: op.Signer, Floor: op.Floor, Principal: principalOf(op)}
 		return wire.MethodSetFloor, &o.floor
 	}
+	panic(fmt.Sprintf("cluster: a %v op cannot be forwarded", op.Kind)) // reads are not, and a new kind needs a line above
 }
 
 // takes is how many holds the principal may have, of a mark that takes its nonce.

@@ -268,3 +268,21 @@ func TestNothingIsToldByTheLogWhileTheWayDownIsNotAnswered(t *testing.T) {
 		}
 	})
 }
+
+// TestAShardThatIsGivenUpKeepsItsEngineInWhatANodeSees, before it looks again.
+func TestAShardThatIsGivenUpKeepsItsEngineInWhatANodeSees(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, _ := l.start("a")
+		l.on(a)
+		l.start("b") // which gets its share
+		for range 500 {
+			if got := a.Engine().State; got != service.StatePerformance {
+				t.Fatalf("the state is %s", got)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if l.owners(of("b")) == 0 {
+			t.Error("no shard has moved")
+		}
+	})
+}

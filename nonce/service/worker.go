@@ -391,7 +391,9 @@ func (s *Service) release(terms []lease.ShardTerm) {
 	}
 	if given == len(terms) {
 		for _, t := range terms {
-			s.shards[t.Shard].see(lease.Shard{Shard: t.Shard, Token: t.Token + 1})
+			row := *s.shards[t.Shard].view.Load() // which engine it has, and for whom it is pinned, stays
+			row.Owner, row.Token, row.Taken = lease.Holder{}, t.Token+1, false
+			s.shards[t.Shard].see(row)
 		}
 	}
 }
