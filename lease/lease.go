@@ -21,7 +21,7 @@ import (
 )
 
 // Holder identifies one run of one node. The incarnation is a number the store
-// gives a node id at each start; a higher one takes over the leases of its node
+// gives a node id at each start; a higher one takes over the shards of its node
 // id at once.
 type Holder struct {
 	Node        string

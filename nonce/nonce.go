@@ -16,8 +16,8 @@ type Mode string
 
 // The two modes.
 const (
-	WorkerQueue Mode = "worker-queue"
-	Basic       Mode = "basic"
+	WorkerQueue Mode = "worker-queue" // owners plan on what they remember, and commit many ops in one statement
+	Basic       Mode = "basic"        // a transaction for each request; it owns nothing and writes token 0
 )
 
 // Reject says what a full worker queue means.

@@ -48,7 +48,7 @@ const (
 	ReasonInDoubt     = "in_doubt"     // RELEASED: a loss of Redis left it in doubt
 )
 
-// Row is one allocation as a store keeps it.
+// Row is one nonce as rules and lists see it, made of an Entry or of a Past.
 type Row struct {
 	Nonce     int64
 	Status    Status
@@ -59,8 +59,8 @@ type Row struct {
 	Reason    string
 	HeldUntil time.Time // store clock; only while HELD
 	Holder    Principal // who has, or had, its last attempt; 0: nobody in particular
-	RequestID string    // only filled by Reader.List
-	UpdatedAt time.Time // only filled by Reader.List
+	RequestID string    // only filled by Database.List
+	UpdatedAt time.Time // only filled by Database.List
 }
 
 // Unknown reports whether the row is a hold whose time is over, of which nobody knows

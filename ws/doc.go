@@ -21,8 +21,9 @@
 // (package backpressure). Origin is checked as browsers need it, which
 // authenticates no program.
 //
-// The Server owns all goroutines of the package: a reader for each connection, from
-// the upgrade until its socket is closed; one that pings all of them; one for each
+// The Server owns all goroutines of the package: of each connection one that waits for
+// bytes, from the upgrade until its socket is closed, and one that reads while there
+// are any; one that pings all of them; one for each
 // call of a dialect under way, of which a connection has at most MaxInflight; one for
 // each signer of a connection whose line moves; one for each call of a POST. Drain
 // ends the connections politely and serves on meanwhile; Stop ends everything and
@@ -30,8 +31,9 @@
 // memory goes with it.
 //
 // Each lock is a field mu that says what it guards. None is held during I/O, and
-// none while another is taken, but that of the pre-auth limiter, under which those
-// of addresses are.
+// none while another is taken, with two exceptions: under that of the pre-auth
+// limiter those of addresses are taken, and under that of a stream those of the
+// connection's queue and of the encode pool, so that its events keep their order.
 //
 // Where to begin reading: server.go, conn.go (a connection), request.go and method.go
 // (a request), admission.go, batch.go; then line.go, dialect_conn.go, call.go and stream.go

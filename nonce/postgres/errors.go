@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	codeDivisionByZero  = "22012" // the assertion of a commit statement
+	codeDivisionByZero  = "22012" // broken(), the assertion of a commit statement
 	codeUniqueViolation = "23505"
 	codeDeadlock        = "40P01"
 	codeLockTimeout     = "55P03"

@@ -194,7 +194,7 @@ func (s *Store) Place() string {
 // Name implements nonce.Store.
 func (s *Store) Name() string { return "postgres" }
 
-// Ping implements nonce.Reader.
+// Ping implements nonce.Database.
 func (s *Store) Ping(ctx context.Context) error {
 	conn, err := s.conn(ctx)
 	if err != nil {

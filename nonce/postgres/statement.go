@@ -32,7 +32,7 @@ const (
 // commitShards is one commit, of any number of signers and shards. Its parts:
 //
 //	locked    the rows of the shards. Nobody takes one before the commit has ended
-//	mine      the beliefs that are true of those that are the writer's, in the order of $3
+//	mine      of each shard of $3, in its order, the belief that is true; NULL: it is not the writer's
 //	updated   the rows of the signers that were updated
 //	new       the places of those that are to be inserted, and their names, which are in order
 //	inserted  their rows. The place of one is found by its name
@@ -242,7 +242,8 @@ func (p *packed) bytes(b []byte) (from, length int64) {
 	return from, int64(len(b))
 }
 
-// belief is what a writer takes for true of a shard: its token, and which engine it has.
+// belief is what a writer takes for true of a shard: twice its token, and 1 more with the
+// performance engine, so that one number compares both.
 func belief(t lease.ShardTerm) int64 {
 	if t.Performance {
 		return 2*t.Token + 1

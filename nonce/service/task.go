@@ -18,7 +18,7 @@ type task struct {
 	where    whereabouts
 	outcome  outcome
 	placed   bool  // it holds a place of its worker's queue
-	taken    *bool // with caller-runs: set once it was taken from the queue, under its worker.s batchMu
+	taken    *bool // with caller-runs: set once it was taken from the queue, under its worker's batchMu
 
 	stream *remoteSigner // while it is forwarded
 	order  int           // among the tasks of its stream

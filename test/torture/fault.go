@@ -42,7 +42,7 @@ type Fault struct {
 	do func(ctx context.Context, b *breaker) error
 }
 
-// storeFaults are all there are, in the order in which campaigns number them.
+// storeFaults are those of the store, the network and the nodes, in the order in which campaigns number them.
 var storeFaults = []Fault{
 	{Name: "kill", do: kill},
 	{Name: "pause", do: pause},
