@@ -63,9 +63,9 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestEveryQueryHasAnAnswerOfRealGateways: and the metrics of the shards say who has
+// TestLongEveryQueryHasAnAnswerOfRealGateways: and the metrics of the shards say who has
 // them.
-func TestEveryQueryHasAnAnswerOfRealGateways(t *testing.T) {
+func TestLongEveryQueryHasAnAnswerOfRealGateways(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	prometheus := watched(t, ctx)

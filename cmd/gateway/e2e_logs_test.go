@@ -111,7 +111,7 @@ func TestLongAGatewayThatDoesNotReachRedisLeavesItsShardsToOneThatDoes(t *testin
 	await(t, "b has its share again", func() bool { return b.value("noncegate_logs_served") > 0 })
 }
 
-func TestShardsGoToThePerformanceEngineAndBack(t *testing.T) {
+func TestLongShardsGoToThePerformanceEngineAndBack(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]func(t *testing.T) string{
 		"one Redis": func(t *testing.T) string { return startRedis(t).URL() },

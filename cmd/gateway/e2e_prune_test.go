@@ -44,9 +44,9 @@ func (c *peer) left(signer string) (nonces []int64, status wire.StatusResult) {
 	return nonces, decode[wire.StatusResult](c, c.want("ok", wire.MethodStatus, fmt.Sprintf(`[%q]`, signer)))
 }
 
-// TestOldConsumedAllocationsArePrunedWhileClientsWork: rows are made old behind
+// TestLongOldConsumedAllocationsArePrunedWhileClientsWork: rows are made old behind
 // the gateway's back, because no test waits for a retention.
-func TestOldConsumedAllocationsArePrunedWhileClientsWork(t *testing.T) {
+func TestLongOldConsumedAllocationsArePrunedWhileClientsWork(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"worker-queue", "basic"} {
 		t.Run(mode, func(t *testing.T) {

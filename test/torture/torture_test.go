@@ -124,7 +124,7 @@ func TestLongHistoriesUnderFaultsKeepEveryRule(t *testing.T) {
 }
 
 // It is not parallel to any other.
-func TestAHistoryInWhichPostgreSQLCrashesKeepsEveryRule(t *testing.T) {
+func TestLongAHistoryInWhichPostgreSQLCrashesKeepsEveryRule(t *testing.T) {
 	lookAtSources(t)
 	survives(t, Plan{Seed: 5, Options: Options{Forward: "on"}}, []string{"postgres-crash"})
 }

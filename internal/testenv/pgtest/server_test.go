@@ -276,7 +276,7 @@ func victim() int {
 	select {}
 }
 
-func TestNothingOutlivesAKilledProcess(t *testing.T) {
+func TestLongNothingOutlivesAKilledProcess(t *testing.T) {
 	for _, mode := range []string{"running", "paused"} {
 		t.Run(mode, func(t *testing.T) { killVictim(t, mode) })
 	}

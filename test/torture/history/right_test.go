@@ -2,7 +2,7 @@ package history
 
 import "testing"
 
-func TestWhatAGatewayThatIsRightDoesIsNeverCalledWrong(t *testing.T) {
+func TestLongWhatAGatewayThatIsRightDoesIsNeverCalledWrong(t *testing.T) {
 	unknown := 0
 	for seed := range uint64(200) {
 		h := random(seed)
