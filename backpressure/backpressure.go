@@ -1,12 +1,12 @@
-// Package backpressure decides who is let in and what becomes of a client that
-// reads too slowly.
+// Package backpressure decides which requests are admitted and how to treat a client
+// that reads too slowly.
 //
 // It promises decisions that are pure or a few atomic operations: no I/O, no
-// goroutine, no clock (the time is passed in), no other package of ours. What it
-// does not do: it never carries a decision out. A Gate counts places and holds
+// goroutine, no clock (the time is passed in), and no import of another package of
+// this module. It does not carry out a decision: a Gate counts places and holds
 // nothing; a Level says "pause", and the queue that asked pauses.
 //
-// Whoever takes places gives them back, exactly once.
+// The caller that takes places must give them back, exactly once.
 package backpressure
 
 import (

@@ -1,16 +1,16 @@
-// Package encodepool turns messages into WebSocket frames, off the workers that
-// made them and off the connections they go to.
+// Package encodepool turns messages into WebSocket frames, in goroutines other than
+// the workers that made the messages and the connections that send them.
 //
 // A place stands for one item that waits to be encoded. A task is "encode what
 // this connection has queued" and may encode many items, so there are never more
-// tasks than places. A full pool is noticed when a place is asked for, before the
-// work whose reply it would have been: server_busy, stage encode. A Share bounds
+// tasks than places. A caller learns that the pool is full when it asks for a place,
+// before it does the work for the reply: server_busy, stage encode. A Share bounds
 // the part of one connection.
 //
 // It promises what taskpool promises, and the framing of RFC 6455 for a server:
-// unmasked, unfragmented. What it does not: it keeps no order (the queue of the
-// connection does) and no task of it may wait for a socket, because a slow client
-// would then hold up everybody's encoding.
+// unmasked, unfragmented. It does not keep an order (the queue of the connection
+// does). No task may wait for a socket, because a slow client would then delay the
+// encoding for all others.
 //
 // The pool owns its workers; Stop ends them.
 package encodepool

@@ -4,15 +4,15 @@
 // A node has one lease, which its heartbeat renews (Keeper). A shard of signers has an owner and
 // a fencing token in the store; the token grows at every acquire, also by the same node, and at
 // release. Safety rests on the token and on the version of the signer's row alone: every write
-// names both, and the store refuses a write whose token is old. Times decide only who may try to
-// take a shard. A Keeper has no trust window: a node whose lease has run out serves on until the
-// store refuses its token. (How long a shard's log may answer alone does rest on a time, see
-// Engine.)
+// names both, and the store refuses a write whose token is old. Times decide only which node may
+// try to take a shard. A Keeper has no trust window: a node whose lease has run out continues to
+// serve until the store refuses its token. (How long a shard's log may answer alone does depend on
+// a time, see Engine.)
 //
-// What this package promises: a Keeper that renews a lease and notices when the node was
-// superseded or when the store went back, and an assignment of shards that all nodes compute
-// alike. What it does not: it never decides whether a write is allowed. A Keeper has one
-// goroutine, which its Stop ends and waits for. The package has no locks.
+// It promises a Keeper that renews a lease and notices when the node was superseded or when the
+// store went back, and an assignment of shards that all nodes compute alike. It never decides
+// whether a write is allowed. A Keeper has one goroutine, which its Stop ends and waits for. The
+// package has no locks.
 package lease
 
 import (

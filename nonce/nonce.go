@@ -1,10 +1,11 @@
-// Package nonce has the words that the rest of the gateway shares: ops and their results, errors
-// and outcomes, events, what is stored of a signer, and the interfaces Store, of databases, and
-// ShardLog, of the performance engine. It knows no socket and no SQL, and starts no goroutine.
+// Package nonce defines the types that the rest of the gateway shares: ops and their results,
+// errors and outcomes, events, the stored state of a signer, and the interfaces Store, of
+// databases, and ShardLog, of the performance engine. It knows no socket and no SQL, and starts
+// no goroutine.
 //
-// The state machine is package rules, what runs it package service, the stores are postgres,
-// sqlite and, for tests, memstore. A write happened, did not happen, or is unknown; see
-// StoreError.
+// The state machine is package rules, package service runs it, and the stores are postgres,
+// sqlite and, for tests, memstore. A write has three outcomes: it happened, it did not happen, or
+// the outcome is unknown; see StoreError.
 package nonce
 
 import (

@@ -1,18 +1,18 @@
-// Package postdb runs what follows a commit: publishing and pushing events.
-// Never SQL, and never anything a reply waits for.
+// Package postdb runs the work after a commit: publishing and pushing events.
+// It never runs SQL, nor anything that a reply waits for.
 //
 // Work is queued in queues, one for each shard of signers. It promises: the work
 // of one queue runs in the order it was submitted and never two at a time, so that
 // the events of a signer keep the order of its commits; queues run beside each
 // other; Submit never blocks. A queue holds at most its share of the places, and
 // work that never returns occupies one worker, not the other queues, as long as
-// fewer queues are stuck than there are workers. What it does not promise: that
-// what was committed is published; a process may die in between.
+// fewer queues are stuck than there are workers. It does not promise that every
+// commit's events are published; a process may die in between.
 //
-// A place is one piece of work that waits or runs. A full stage is noticed when
-// the place is asked for: by the admission of a request, before its work
-// (server_busy, stage postdb), or by events nobody reserved for, which are
-// dropped and counted by their sender.
+// A place is one piece of work that waits or runs. A caller learns that the stage is
+// full when it asks for a place: the admission of a request, before its work
+// (server_busy, stage postdb), or the sender of events without a reservation, which
+// drops and counts them.
 //
 // The pool owns its workers; Stop runs what is queued and ends them.
 package postdb

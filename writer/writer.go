@@ -4,23 +4,22 @@
 // It promises: messages leave in the order they were queued, whatever order the
 // pool runs its tasks in, because at most one task of a queue encodes and at most
 // one goroutine writes. A reply whose room was reserved is never refused while
-// the connection lives. Every message is released exactly once and every place
-// given back. What a queue holds is bounded in bytes, in messages and in age,
-// however slowly the client reads. What it does not promise: that what was
-// written arrives.
+// the connection lives. Every message and every slot is released exactly once. A
+// queue is bounded in bytes, in messages and in age, however slowly the client
+// reads. It does not promise that written messages arrive.
 //
 // A message goes through these stages:
 //
 //	Reserve → Push → Wake     the order is fixed at Push (or Notify)
-//	encode task               turns all that is queued into frames, and writes what an eager
-//	                          socket takes at once; never waits for the socket
+//	encode task               turns all queued messages into frames, and writes what an eager
+//	                          socket accepts at once; never waits for the socket
 //	write goroutine           writes all ready frames with one call, a deadline before each
 //
-// An idle queue has no goroutine, no timer and no buffer; both come on demand and
-// go when there is nothing left. The queue owns them: Kill or CloseAfterFlush
-// ends them, and Done tells when they are gone. The socket is closed, and written
-// when that may wait, by the write goroutine only, so nobody else can be held up
-// by it.
+// An idle queue has no goroutine, no timer and no buffer; it creates them on demand
+// and drops them when it is empty. The queue owns them: Kill or CloseAfterFlush
+// ends them, and Done tells when they are gone. Only the write goroutine closes the
+// socket, and makes writes that may wait, so the socket can block no other
+// goroutine.
 package writer
 
 import (

@@ -1,21 +1,24 @@
-// Package events hands committed events to those who subscribed to them: the clients
-// of this node, and the other nodes, which hand them on to clients of theirs.
+// Package events delivers committed events to their subscribers: the clients of this
+// node, and the other nodes, which pass them on to their own clients.
 //
-// It promises that what a subscriber is offered of one signer comes in the order
-// in which it came here, which for what one node committed is commit order; that
-// an event is encoded once, however many want it, on other nodes too; that an event a subscriber did
-// not get is counted, and that the next one it does get says how many were missed;
-// that nothing is offered before Start was called nor after Close returned; that
-// what came from another node is offered to clients only, so that no event goes in
-// circles. It costs a commit one atomic load while nobody subscribes.
+// It promises:
+//   - A subscriber gets the events of one signer in the order in which they arrived
+//     here, which is commit order for the events of one node.
+//   - An event is encoded once, however many subscribers want it, on other nodes too.
+//   - Missed events are counted, and the next event that a subscriber gets says how
+//     many it missed.
+//   - No event is offered before Start was called or after Close returned.
+//   - Events of another node are offered to clients only, so that no event circulates.
 //
-// It does not promise that every event arrives: a subscriber that refuses one,
-// and events that find the post-DB pool full, lose them. Who needs every change
-// reads the signer's state again when something was missed.
+// It costs a commit one atomic load while there are no subscribers.
 //
-// The hub starts no goroutine. Events are handed out by tasks of the post-DB
-// pool, one queue per shard of the service; the pool's owner stops it, and with it
-// the last delivery. A subscriber that hangs holds up its queue and nothing else.
+// It does not promise that every event arrives: an event is lost if its subscriber
+// refuses it or the post-DB pool is full. A client that needs every change must read
+// the signer's state again when it missed something.
+//
+// The hub starts no goroutine. Tasks of the post-DB pool deliver the events, one queue
+// per shard of the service; the pool's owner stops it, and with it the last delivery.
+// A subscriber that hangs blocks only its queue.
 package events
 
 import (

@@ -1,24 +1,23 @@
-// Package guard keeps a submission from being made twice at a time: whoever names
-// it takes a lock of that name before the call and gives it back when the call has
+// Package guard prevents two calls with the same submission name from running at a
+// time: a call takes a lock of that name before it runs and releases it when it has
 // ended.
 //
 // It promises:
-//   - Of those who ask for one key at the same time, over all nodes that share the
-//     Locks, one gets it. The others are told how long it lasts at most.
-//   - A lock is given back by its value, which is random and known to its holder
-//     alone, so one that has expired is never taken from the next holder.
+//   - Of several concurrent calls with one key, over all nodes that share the Locks,
+//     one gets the lock. The others learn how long it lasts at most.
+//   - A lock is released by its value, which is random and known to its holder
+//     alone, so a late release never removes the next holder's lock.
 //   - Take and End never block. At most Config.Places calls are guarded at a time;
-//     Reserve refuses the next. Each is told what became of it within about two
+//     Reserve refuses the next. Each gets its result within about two
 //     Config.Timeout, also when Redis hangs.
-//   - Asked for in order, the locks of one key are taken and given back in that
-//     order by one node.
-//   - When the Locks do not answer, nobody is let through.
+//   - A node takes and releases the locks of one key in the order of the calls.
+//   - When the Locks do not answer, every guarded call is refused.
 //
 // It does not promise that a submission is made once. A lock ends by itself after
 // its interval, whether its call has ended or not, and a lost Redis has lost its
-// locks. What must not happen twice has a request id; this keeps the gateway from
-// doing the same work twice at once, and people from pressing a button twice.
+// locks. Calls that must not happen twice need a request id; this package only saves
+// the gateway from doing the same work twice at once.
 //
-// A Guard owns one goroutine a worker, which talks to the Locks, and which also tells
-// what became of it. Stop ends them and waits.
+// A Guard owns one goroutine a worker, which talks to the Locks and reports the
+// results. Stop ends them and waits.
 package guard

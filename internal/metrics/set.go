@@ -1,21 +1,20 @@
-// Package metrics has what packages of a gateway make their metrics of (NewCount,
-// NewFamily, Gauge and others, each with a registerer), and Set, the metrics that the
-// ws_perf log line and gateway_stats tell as well: how long each stage took, and what was
-// refused, dropped and kicked. All others are declared by the package that counts them;
-// those of nonce/service are here (Nonce), because it knows no Prometheus.
+// Package metrics has the functions by which packages of a gateway create their metrics
+// (NewCount, NewFamily, Gauge and others, each with a registerer), and Set, the metrics
+// that the ws_perf log line and gateway_stats report as well: how long each stage took, and
+// what was refused, dropped and kicked. All others are declared by the package that counts
+// them; those of nonce/service are here (Nonce), because it does not import Prometheus.
 //
 // Every duration of a Set is counted twice at one call. Prometheus sees a histogram in
 // seconds since the start of the process; ws_perf and gateway_stats see the last complete
 // interval in milliseconds, with percentiles exact to one per cent and an exact maximum.
 // Counters are one number read by both.
 //
-// What it promises: observing takes no allocation, waits for no I/O, and stays
-// well below 100 ns; memory is fixed when metrics are made; label values are closed sets of
-// constants, each present from the start, so that what never happened shows as
-// 0. What it does not: it judges nothing, and never
-// carries a signer, a connection or a request.
+// It promises: observing takes no allocation, waits for no I/O, and stays well below
+// 100 ns; memory is fixed when metrics are created; label values are closed sets of
+// constants, each present from the start, so that events that never happened show as 0.
+// It evaluates nothing, and no label names a signer, a connection or a request.
 //
-// The package starts no goroutine. Whoever calls Run owns the goroutine it runs
+// The package starts no goroutine. The caller of Run owns the goroutine it runs
 // in, and there is one at a time. All other methods are safe for concurrent use.
 package metrics
 

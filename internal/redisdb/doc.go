@@ -1,8 +1,8 @@
-// Package redisdb opens the Redis of a gateway and looks whether it may be used.
+// Package redisdb opens the Redis of a gateway and checks whether it may be used.
 //
-// It promises: a [DB] that Open returned has answered, let us in, and is what the
-// gateway relies on: a master of version 7.0 or later that evicts nothing; on a
-// cluster each master is, and every slot has one. What is not so is one sentence
+// It promises: a [DB] that Open returned has answered, accepted the credentials, and
+// is a master of version 7.0 or later that evicts nothing; on a cluster this holds for
+// each master, and every slot has one. Otherwise Open returns an error of one sentence
 // that never holds a password.
 //
 // The client is made for callers who must know what happened: no command is sent
@@ -12,8 +12,8 @@
 // command ran. On a cluster an answer MOVED or ASK says that it did not; the map
 // of the cluster is read again by then, and trying once more is up to the caller.
 //
-// It does not promise that the server stays what it was: who depends on it calls
-// Check again. It does not look at who else writes to this Redis.
+// It does not promise that the server stays as it was; a caller that depends on that
+// must call Check again. It does not check whether other programs write to this Redis.
 //
 // The package starts no goroutine of its own; those of go-redis end with Close.
 package redisdb

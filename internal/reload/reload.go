@@ -1,6 +1,6 @@
-// Package reload keeps what was last read from somewhere else: a file, a URL, a
-// table. A reading that fails leaves the one before it in force, is logged as an
-// error when it begins and whenever its text changes, and can be asked for.
+// Package reload keeps the last value read from a file, a URL or a table. If a reading
+// fails, the previous value stays in force; the package logs the error at its first
+// occurrence and whenever its text changes, and callers can ask for it.
 //
 // Each Value owns one goroutine, in which every reading after the first happens, one
 // at a time and each with a timeout. Stop ends and waits for it. Get may be called by

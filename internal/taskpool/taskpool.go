@@ -6,12 +6,12 @@
 // that panics is logged and counted, and its worker goes on. Stop runs what is
 // queued and waits.
 //
-// What it does not promise: that tasks *end* in order; that a place is given
-// back by itself (it belongs to whoever reserved it); that a task which never
-// returns can be stopped.
+// It does not promise that tasks *end* in order, that a place is given back by itself
+// (the caller that reserved it must do that), or that a task which never returns can be
+// stopped.
 //
 // The workers are those of an ants pool. Ants has no queue of its own, so the
-// queue is here and ants is never waited for. The pool owns the workers; they
+// queue is here and no caller waits for ants. The pool owns the workers; they
 // exist while there is work, and Stop leaves none.
 package taskpool
 

@@ -2,13 +2,13 @@
 //
 // The fence is the row of a shard: a commit is one statement that first locks the rows of its
 // shards on the condition of owner, token and engine, then updates each signer's row on the
-// condition of its version, and everything else in the statement hangs on the rows that the
+// condition of its version, and everything else in the statement depends on the rows that the
 // update returned (statement.go). Nothing here relies on comparing times, on SERIALIZABLE,
 // or on reading before writing.
 //
-// What it does not promise: with asynchronous replication a failover may lose acknowledged
-// commits. Each new connection compares the system identifier and the timeline, and Epoch tells
-// the service when they changed.
+// It does not promise that commits survive every failover: with asynchronous replication a
+// failover may lose acknowledged commits. Each new connection compares the system identifier and
+// the timeline, and Epoch tells the service when they changed.
 //
 // The Store owns a connection pool, a connection for heartbeats alone, a lock for each of its two
 // pruners, held while one deletes, and no goroutine of its own.

@@ -1,16 +1,16 @@
-// Package redislog keeps the log of each shard, what the performance engine answers from, in
+// Package redislog keeps the log of each shard, from which the performance engine answers, in
 // a Redis or a Redis Cluster.
 //
-// Of each shard there are two keys under one hash tag: its fence, a text of token, try and
-// head, and a stream of records, whose ids are their numbers. Each change is one Lua script
-// that compares the fence first, and nothing is repeated: what was not answered is unknown,
-// and settled by a higher try. After a script, on the same connection, the server is asked who
-// it is.
+// Each shard has two keys under one hash tag: its fence, a text of token, try and head, and a
+// stream of records, whose ids are their numbers. Each change is one Lua script that compares
+// the fence first. The package repeats no script: an unanswered one has an unknown outcome,
+// which a higher try settles. After a script, on the same connection, it asks the server for
+// its identity.
 //
-// What it promises: a record that was accepted was accepted by the server that the database
-// names, under the fence that the owner believed. What it does not: that the server keeps it.
-// What sets a server back without changing its identity (a snapshot of its machine, DEBUG
-// RELOAD, keys that are restored by hand, a proxy that hides the run id) it does not see.
+// It promises that an accepted record was accepted by the server that the database names,
+// under the fence that the owner believed. It does not promise that the server keeps it, and
+// does not notice a server that is set back without changing its identity (a snapshot of its
+// machine, DEBUG RELOAD, keys restored by hand, a proxy that hides the run id).
 //
 // The package starts no goroutine. A Log may be used by many.
 package redislog

@@ -1,20 +1,21 @@
-// Package rules is the state machine of a signer: what its row says and some ops in, the
-// new row, what is to be written beside it and what each op is to be told out.
+// Package rules is the state machine of a signer. Its input is the signer's row and some ops;
+// its output is the new row, the other rows to write, and the answer to each op.
 //
-// It is pure. It knows no clock, no store and no other signer, changes nothing that it is
-// given, and its result is a plan: the service commits it on the condition that the row
-// still has the version that was planned on, and only then does anything of it count.
+// It is pure. It knows no clock, no store and no other signer, and does not change its input.
+// Its result is a plan: the service commits it on the condition that the row still has the
+// version that was planned on, and nothing of the plan counts before that.
 //
-// The ops of a plan are applied one after the other, each to what the one before has left.
-// A plan ends early at an op that needs something which was not read, a row of the history
-// or a request id; it names that, and the caller reads it and plans the rest.
+// A plan applies its ops one after the other, each to the result of the one before. It ends
+// early at an op that needs something which was not read, a row of the history or a request
+// id; it names that, and the caller reads it and plans the rest.
 //
-// It does not promise that a plan is ever committed: whoever makes one gives back what it
-// claimed (Input.Claim) when it is not. It has no goroutines and no locks; Rules may be used
-// by many goroutines at a time, as long as their Inputs share nothing that changes.
+// It does not promise that a plan is ever committed: if it is not, the caller that made it
+// releases what the plan claimed (Input.Claim). The package has no goroutines and no locks;
+// Rules may be used by many goroutines at a time, as long as their Inputs share no mutable
+// data.
 //
-// Make runs in this order: holds that are over (expire), what the chain says (align), then
-// the ops. The first two come before, so that an op meets the signer as it is now.
+// Make first ends holds that are over (expire), then applies what the chain says (align), then
+// the ops, so that an op sees the signer's present state.
 package rules
 
 import (

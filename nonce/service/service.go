@@ -1,16 +1,16 @@
 // Package service runs ops on signers that a node owns shard by shard.
 //
 // A worker is a goroutine that runs some of this node's shards, one batch at a time: it
-// takes what has queued up, plans it with nonce/rules on what it remembers of the signers,
-// commits everything in one statement, and only then lets memory and answers follow. While
-// a commit is under way the next batch gathers by itself. In mode basic there is no worker
-// and no memory: each request is one transaction in the caller's goroutine.
+// takes all queued ops, plans them with nonce/rules on its memory of the signers, commits
+// everything in one statement, and only then updates its memory and answers. While a commit
+// is under way the next batch collects. In mode basic there is no worker and no memory: each
+// request is one transaction in the caller's goroutine.
 //
-// What it promises: an op ends exactly once; an answer ok leaves after its commit; a refusal
+// It promises: an op ends exactly once; an answer ok leaves after its commit; a refusal
 // means that nothing happened; ops of one caller for one signer run in the order in which
-// they were submitted, also across other nodes. What it does not: that a node may write.
-// The store says that, in the statement that writes, by the token of the shard and the
-// version of the signer. No comparison of times decides it.
+// they were submitted, also across other nodes. It does not promise that a node may write.
+// The store decides that, in the writing statement, by the token of the shard and the
+// version of the signer, and never by comparing times.
 //
 // Its goroutines are the workers, the watcher of shard ownership, the sweeper of overdue holds,
 // the pruner, the heartbeat (package lease) and, with logs, a shipper for each worker, one that
@@ -19,15 +19,15 @@
 // Locks, in the order in which they are taken: worker.batchMu, or in mode basic a stripe of
 // basic, held for a whole batch or transaction, calls of the store included; Service.looking,
 // held while the store is asked for the fleet; then worker.mu, remoteSigner.mu, clock.mu, reach.mu
-// and those of package fairness, of which nobody has two, and under which nothing waits.
-// Only releaseAll holds several batchMu, those of all workers in order. Service.gate is apart: it is
-// held for a moment, and nothing else is taken under it.
+// and those of package fairness. No goroutine holds two of these last ones, or waits while it holds
+// one. Only releaseAll holds several batchMu, those of all workers in order. Service.gate is
+// separate: it is held briefly, and no other lock is taken under it.
 //
 // Where to begin reading: worker.go and batch.go (a batch), round.go (one step of it), then its
-// steps in order: forward.go, acquire.go, load.go, commit.go, settle.go. shards.go has who owns what,
-// watch.go moves shards, sweep.go ends overdue holds, compare.go follows a store that went back.
+// steps in order: forward.go, acquire.go, load.go, commit.go, settle.go. shards.go has the ownership,
+// watch.go moves shards, sweep.go ends overdue holds, compare.go handles a store that went back.
 // log.go and its neighbours are the performance engine: a batch of a shard that has a log ends
-// there, and log_ship.go brings it to the rows.
+// there, and log_ship.go ships it to the rows.
 package service
 
 import (

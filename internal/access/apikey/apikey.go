@@ -1,13 +1,13 @@
-// Package apikey keeps and checks API keys: secrets of 256 bits, shown once to who
-// made them and kept as a SHA-256.
+// Package apikey keeps and checks API keys: secrets of 256 bits, shown once to their
+// creator and kept as a SHA-256.
 //
-// A [Cache] checks them without asking the store for each. It holds every key there
-// is, at most MaxKeys, and reads them again when the store says that they changed,
-// which it asks every Config.Refresh. A key that it does not know makes it ask at
-// once, but not more often than ten times a second, however many are tried. So a new
-// key is good at all nodes after a tenth of a second, and one that was revoked is good for
-// Refresh and the time of one reading at most; while the store is away, known keys
-// stay good for Config.Trust. Expiry is judged by the store's clock.
+// A [Cache] checks them without asking the store for each. It holds every key, at
+// most MaxKeys. Every Config.Refresh it asks the store whether the keys changed, and
+// reads them again if so. An unknown key makes it ask at once, but at most ten times
+// a second, however many are tried. So a new key is valid at all nodes after a tenth
+// of a second, and a revoked one stays valid for Refresh and the time of one reading
+// at most. While the store is away, known keys stay valid for Config.Trust. Expiry
+// follows the store's clock.
 package apikey
 
 import (

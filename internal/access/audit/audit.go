@@ -1,14 +1,14 @@
-// Package audit writes who did what to which signer, as lines of the log that are
-// told from others by component "audit".
+// Package audit records which principal did what to which signer, as log lines with
+// the component "audit".
 //
-// A line costs its caller one hand-over to a bounded queue; one goroutine writes
-// them. When the queue is full, or when more is refused than anybody would read, a
-// line is left out and counted, and the next one that is written says how many are
-// missing before it. So a line that is there is true, in its place in the order, and
-// lines that are not there are known of; what is audited never waits for the log.
+// The caller hands a line to a bounded queue; one goroutine writes the lines. When
+// the queue is full, or refusals exceed their rate limit, the package omits a line
+// and counts it, and the next written line says how many are missing before it. So
+// the written lines are in order, omitted ones are counted, and an audited action
+// never waits for the log.
 //
-// Lines are written whatever the level of the log is. They hold no secret: a
-// credential is shown by its id.
+// Lines are written at every log level. They hold no secret: a credential is shown
+// by its id.
 package audit
 
 import (

@@ -1,12 +1,11 @@
-// Package jwt checks JSON Web Tokens that somebody else has issued.
+// Package jwt checks JSON Web Tokens of an external issuer.
 //
-// The methods of signing are pinned by the settings, asymmetric ones only: a token says
-// by what method it is signed, and is not believed. Issuer, audience and expiry are
-// required, and clocks may differ by Config.Leeway: a token is good until that long
-// after its expiry, and from that long before it is. The keys come from a JSON Web Key
-// Set in a file or at a URL, which is read again and again, and when a token names a
-// key that is not there. A key set that cannot be read leaves the one before it in
-// force for Config.Trust.
+// The settings pin the signing methods, asymmetric ones only; the package ignores the
+// method that a token names. Issuer, audience and expiry are required. Clocks may
+// differ by Config.Leeway, which extends a token's validity at both ends. The keys come
+// from a JSON Web Key Set in a file or at a URL, which the package reads regularly, and
+// when a token names an unknown key. If a key set cannot be read, the previous one
+// stays in force for Config.Trust.
 //
 // A Verifier owns one goroutine, which reads the key set. Stop ends it and waits for it.
 package jwt

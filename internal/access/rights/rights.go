@@ -1,8 +1,8 @@
-// Package rights says what a principal may do, by a file that is read again when it
-// changes.
+// Package rights decides what a principal may do, from a file that is read again when
+// it changes.
 //
-// The file is YAML. Whoever is not named in it is not let in, and nobody has a right
-// that is not written there:
+// The file is YAML. A principal that is not in it cannot connect, and a principal has
+// only the rights written there:
 //
 //	principals:
 //	  relayer-1:
@@ -17,8 +17,8 @@
 //	defaultQuota: {requestsPerSecond: 50, connections: 5, subscriptions: 100, openHolds: 1000}
 //
 // A pattern is a signer, or the beginning of signers followed by *. An address in it is
-// lower-cased, as it is in signers. Unknown keys, unknown rights, a quota of nobody and
-// whatever else is wrong make the whole file unusable, with a sentence that has the
+// lower-cased, as it is in signers. Any error, such as an unknown key, an unknown right
+// or a quota of an unknown principal, makes the whole file unusable; the error names the
 // line.
 //
 // It promises: Rights are never changed, only replaced as a whole, and a file that cannot

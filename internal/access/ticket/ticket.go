@@ -1,12 +1,12 @@
-// Package ticket lets browsers in, which cannot set a header when they open a
-// WebSocket: whoever has a credential gets a ticket for it, and puts that into the URL.
+// Package ticket authenticates browsers, which cannot set a header when they open a
+// WebSocket: a client exchanges its credential for a ticket, and puts that into the URL.
 //
-// A ticket is 256 random bits, good once and for half a minute, so that one that is
-// found in a log or a history is worth nothing. It is kept in the store, as a SHA-256,
-// and so can be redeemed at any node, by the store's clock. It is for whoever asked for
-// it, and what it opens ends when the credential ends that asked.
+// A ticket is 256 random bits, valid once and for half a minute, so that one that is
+// found in a log or a history is worthless. The store keeps it as a SHA-256, so it can
+// be redeemed at any node, by the store's clock. It belongs to the principal that asked
+// for it, and its session ends when that principal's credential ends.
 //
-// An Issuer owns one goroutine, which deletes what nobody redeemed. Stop ends it and
+// An Issuer owns one goroutine, which deletes unredeemed tickets. Stop ends it and
 // waits for it.
 package ticket
 

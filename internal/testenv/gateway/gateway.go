@@ -4,8 +4,8 @@
 // and runs it for tests and tools.
 //
 // Promises: a gateway that Start returns serves, at addresses that were free; it does not
-// outlive this process, nor its room (see package guarded), and sees no setting of whoever
-// runs the tests but those of Config.Env.
+// outlive this process, nor its room (see package guarded), and gets no
+// environment variables except those of Config.Env.
 //
 // Not promised: that its store is reachable after the start; anything on a system that is
 // not Unix. The package starts no goroutines but those of the room.
