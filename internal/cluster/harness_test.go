@@ -37,8 +37,6 @@ type world struct {
 	svc   *service
 	sink  *sink
 	log   *inprocess.Buffer
-
-	mu sync.Mutex
 }
 
 type (
