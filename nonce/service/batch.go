@@ -17,7 +17,7 @@ type batch struct {
 	// signers and holds bound what is looked at for overdue holds, see pace.room
 	signers, holds int
 	waiting        bool // the store has listed more than is looked at now
-	arrived        []*shipment
+	arrived        *shipment
 }
 
 func (w *worker) take() (b batch) {

@@ -337,7 +337,7 @@ func (w *worker) waits(g *group, t *task, a *rules.Answer) bool {
 	t.move(waiting)
 	u = w.unship(g.sig)
 	u.waiting = append(u.waiting, untold{g.plan.Signer.Version, t, *a})
-	w.shipperOf(g.shard).impatient = true
+	w.shipper.impatient = true
 	return true
 }
 

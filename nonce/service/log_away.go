@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"noncegate/nonce"
@@ -40,9 +39,7 @@ func (w *worker) storeQuiet() bool {
 	if w.storeAway || time.Since(*w.svc.heard.Load()) < w.svc.cfg.LeaseTTL/2 {
 		return false
 	}
-	return slices.ContainsFunc(w.shippers[:], func(p *shipper) bool {
-		return p.underWay && time.Since(p.began) > w.svc.cfg.Log.ShipSLA
-	})
+	return w.shipper.underWay && time.Since(w.shipper.began) > w.svc.cfg.Log.ShipSLA
 }
 
 // noteStore follows whether the store is away, and why; nil: it is there. When it is away,

@@ -243,7 +243,7 @@ func (w *worker) enter(sh *shard) {
 	}
 	lg.trimmed = 0
 	sh.works()
-	w.shipperOf(sh).began = time.Time{}
+	w.shipper.began = time.Time{}
 	w.svc.log.Info("took over a log", "shard", sh.id, "records", len(records), "signers", len(folded), "fencing_token", fence.Token, "head", fence.Head)
 }
 

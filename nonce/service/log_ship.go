@@ -11,7 +11,6 @@ import (
 
 // shipment is what goes to the store at a time, and comes back with what became of it.
 type shipment struct {
-	by      *shipper
 	what    nonce.Shipment
 	logs    []*shardLog // of each of its shards
 	shards  []*shard
@@ -368,12 +367,7 @@ func (w *worker) logDue() bool {
 		return w.laterDue()
 	}
 	now := time.Now()
-	for _, p := range w.shippers {
-		if p.isDue(now) {
-			return true
-		}
-	}
-	if w.storeQuiet() {
+	if w.shipper.isDue(now) || w.storeQuiet() {
 		return true
 	}
 	for _, sh := range w.owned() {
@@ -389,12 +383,12 @@ func (w *worker) laterDue() bool {
 	return slices.ContainsFunc(w.later, func(v untold) bool { return v.answer.After <= now })
 }
 
-// tendShipping follows shipments that came back, and tells who waited for a time.
-func (w *worker) tendShipping(arrived []*shipment) {
+// tendShipping follows a shipment that came back, and tells who waited for a time.
+func (w *worker) tendShipping(arrived *shipment) {
 	w.checkStore()
-	for _, s := range arrived {
-		s.by.underWay = false
-		w.shipped(s)
+	if arrived != nil {
+		w.shipper.underWay = false
+		w.shipped(arrived)
 	}
 	later := w.later
 	w.later = nil

@@ -1,17 +1,12 @@
 package service
 
 import (
-	"slices"
 	"time"
 
 	"noncegate/nonce"
 )
 
-// shippers is how many shipments of a worker are under way at a time, at most. The shards of
-// one do not wait until the store has answered another.
-const shippers = 2
-
-// shipper sends the shipments of some of a worker's shards, one at a time.
+// shipper sends the shipments of a worker's shards, one at a time.
 type shipper struct {
 	worker    *worker
 	shipments chan *shipment // to its goroutine
@@ -26,11 +21,6 @@ type shipper struct {
 
 func newShipper(w *worker) *shipper { return &shipper{worker: w, shipments: make(chan *shipment, 1)} }
 
-// shipperOf is the one of a shard.
-func (w *worker) shipperOf(sh *shard) *shipper {
-	return w.shippers[sh.id/len(w.svc.workers)%shippers]
-}
-
 // run is the goroutine that sends the shipments.
 func (p *shipper) run(stop <-chan struct{}) {
 	w := p.worker
@@ -43,7 +33,7 @@ func (p *shipper) run(stop <-chan struct{}) {
 				w.svc.dispatch(s)
 			}
 			w.mu.Lock()
-			w.arrived = append(w.arrived, s)
+			w.arrived = s
 			w.mu.Unlock()
 			w.signal()
 			w.trim(s)
@@ -51,23 +41,13 @@ func (p *shipper) run(stop <-chan struct{}) {
 	}
 }
 
-// shipNext begins the shipments for which it is time, one a shipper.
-func (w *worker) shipNext() {
-	if w.svc.cfg.Log == nil {
+// next begins a shipment of what the logs of the worker's shards have, if it is time for one.
+func (p *shipper) next() {
+	w, cfg := p.worker, p.worker.svc.cfg.Log
+	if cfg == nil || p.underWay {
 		return
 	}
-	serving := w.serving()
-	for _, p := range w.shippers {
-		if !p.underWay {
-			p.next(slices.DeleteFunc(slices.Clone(serving), func(sh *shard) bool { return w.shipperOf(sh) != p }))
-		}
-	}
-}
-
-// next begins a shipment of what the logs of the shipper's shards have, if it is time for one.
-func (p *shipper) next(shards []*shard) {
-	w, cfg := p.worker, p.worker.svc.cfg.Log
-	now := time.Now()
+	shards, now := w.serving(), time.Now()
 	if len(shards) == 0 {
 		p.due = time.Time{}
 		return
@@ -80,7 +60,7 @@ func (p *shipper) next(shards []*shard) {
 		p.wakeAt(due)
 		return
 	}
-	s := &shipment{by: p}
+	s := &shipment{}
 	for _, sh := range shards {
 		lg := sh.log
 		if lg.shipped > lg.trimmed {

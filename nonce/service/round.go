@@ -89,7 +89,7 @@ func (w *worker) front(groups []*group) []*group {
 			continue
 		}
 		if len(g.tasks) > 0 && g.tasks[0].op.Kind == nonce.KindList { // for what the rows do not have yet
-			w.shipperOf(g.shard).impatient = true
+			w.shipper.impatient = true
 			w.park(g, errLogBehind)
 			continue
 		}

@@ -139,9 +139,7 @@ func (s *Service) begin(ctx context.Context) (err error) {
 		for _, w := range s.workers {
 			s.runs.Go(func() { w.loop(s.stop) })
 			if s.cfg.Log != nil {
-				for _, p := range w.shippers {
-					s.runs.Go(func() { p.run(s.stop) })
-				}
+				s.runs.Go(func() { w.shipper.run(s.stop) })
 			}
 		}
 	}

@@ -31,7 +31,7 @@ type worker struct {
 	orders       []order
 	due          []nonce.DueEntry // that the store has listed and that were not looked at yet
 	tick         bool             // it is time to look at deadlines
-	arrived      []*shipment      // that came back
+	arrived      *shipment        // that came back
 
 	batchMu  sync.Mutex // guards all below; held for a whole batch
 	memory   *memory
@@ -47,7 +47,7 @@ type worker struct {
 	ops      []*nonce.Op // the memory of plan
 	noReads  error       // why no more is read in this batch
 
-	shippers  [shippers]*shipper
+	shipper   *shipper
 	storeAway bool      // it does not answer, as far as logs have to do with it
 	askAgain  time.Time // while it is away it is not asked before
 	unshipped int       // changes that the rows do not have yet
@@ -71,9 +71,7 @@ func newWorker(s *Service, index int) *worker {
 		memory: newMemory(s.cfg.MaxSigners/s.cfg.Workers, s.cfg.MaxSignerBytes/int64(s.cfg.Workers)),
 		remote: make(map[string]*remoteSigner), parked: make(map[string]*group),
 	}
-	for i := range w.shippers {
-		w.shippers[i] = newShipper(w)
-	}
+	w.shipper = newShipper(w)
 	w.pace = newPace(s.cfg.Workers, w.signal)
 	return w
 }
@@ -127,7 +125,7 @@ func (w *worker) runNext() bool {
 	w.batchMu.Lock()
 	defer w.batchMu.Unlock()
 	b := w.take()
-	if len(b.tasks) == 0 && len(b.forwardsOver) == 0 && len(b.orders) == 0 && len(b.due) == 0 && !b.tick && len(b.arrived) == 0 && (!w.more || b.signers == 0) && !w.parkedDue() && !w.logDue() {
+	if len(b.tasks) == 0 && len(b.forwardsOver) == 0 && len(b.orders) == 0 && len(b.due) == 0 && !b.tick && b.arrived == nil && (!w.more || b.signers == 0) && !w.parkedDue() && !w.logDue() {
 		return false
 	}
 	w.run(b)
@@ -191,7 +189,7 @@ func (w *worker) run(b batch) {
 	}
 	w.pace.ended(w.ended, w.more || b.waiting, w.marked)
 	w.handRehearsed()
-	w.shipNext()
+	w.shipper.next()
 	w.countLogs()
 	w.wakeAll()
 	w.memory.evict()
