@@ -28,9 +28,9 @@ type Holder struct {
 	Incarnation int64
 }
 
-// Grant is what a store says of a lease: who holds it, under which token, until
+// Ownership is what a store says of a lease: who holds it, under which token, until
 // when by the store's clock.
-type Grant struct {
+type Ownership struct {
 	Holder    Holder
 	URL       string // advertised URL of the holder, empty when it is not registered
 	Token     int64
@@ -39,8 +39,8 @@ type Grant struct {
 
 // Held reports whether somebody held the lease at now, a time of the store's
 // clock.
-func (g Grant) Held(now time.Time) bool {
-	return g.Holder.Node != "" && g.ExpiresAt.After(now)
+func (o Ownership) Held(now time.Time) bool {
+	return o.Holder.Node != "" && o.ExpiresAt.After(now)
 }
 
 // Errors of ownership.

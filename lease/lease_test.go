@@ -10,15 +10,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(os.Exit)) }
 
-func TestAGrantIsHeldUntilItsExpiry(t *testing.T) {
+func TestAnOwnershipLastsUntilItsExpiry(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
-		g    Grant
+		g    Ownership
 		want bool
 	}{
-		{Grant{Holder: Holder{Node: "a"}, ExpiresAt: now.Add(1)}, true},
-		{Grant{Holder: Holder{Node: "a"}, ExpiresAt: now}, false},
-		{Grant{ExpiresAt: now.Add(time.Hour)}, false},
+		{Ownership{Holder: Holder{Node: "a"}, ExpiresAt: now.Add(1)}, true},
+		{Ownership{Holder: Holder{Node: "a"}, ExpiresAt: now}, false},
+		{Ownership{ExpiresAt: now.Add(time.Hour)}, false},
 	} {
 		if got := c.g.Held(now); got != c.want {
 			t.Errorf("Held of %+v: got %v, want %v", c.g, got, c.want)

@@ -100,9 +100,9 @@ type Write struct {
 	Name  string
 	Term  lease.ShardTerm // as its shard is believed to be; the token becomes the row's
 	Check bool            // the write only compares the version, and sets DueAt; the row stays as it is
-	// Epoch is the store's Epoch that the belief is of. Where one of a commit is another
+	// Generation is the store's Generation that the belief is of. Where one of a commit is another
 	// than the store's, nothing is sent: NotSent. Locked does not look at it.
-	Epoch uint64
+	Generation uint64
 	// Signer is the new row. Its Version is the believed one plus 1 and Rise, or, with Check,
 	// the believed one. A signer of version 0 has no row, or one with nothing but a ceiling.
 	// The row's ceiling is raised to Signer.Ceiling, if it is lower.

@@ -133,7 +133,7 @@ type Summary struct {
 	// their deadline has passed; Unknown, how many of Held have ReasonUnknown: these
 	// are HELD whatever their deadline.
 	Overdue, Unknown int64
-	Lease            lease.Grant
+	Lease            lease.Ownership
 	Performance      bool // the signer's shard has the performance engine
 	Now              time.Time
 }
@@ -167,9 +167,9 @@ type Database interface {
 	Names
 	// Name is the engine as gateway_info shows it, such as "postgres".
 	Name() string
-	// Epoch changes when the store may have become another one (a new system
+	// Generation changes when the store may have become another one (a new system
 	// identifier or timeline). Who remembers signers compares them then.
-	Epoch() uint64
+	Generation() uint64
 	// Ping reports whether the store answers.
 	Ping(ctx context.Context) error
 	// PruneRequests deletes remembered requests older than age, at most limit,

@@ -62,7 +62,7 @@ func widestOps() []*nonce.Op {
 		{Kind: nonce.KindSetFloor, Signer: widestKey, Floor: widest, Next: widest},
 		{Kind: nonce.KindStatus, Signer: widestKey, Summary: nonce.Summary{
 			Exists: true, Next: widest, Floor: widest, Version: widest, Held: widest, Released: widest, Consumed: widest, LowestHeld: widest, Unknown: widest,
-			Lease: lease.Grant{Holder: lease.Holder{Node: hostile}, URL: hostile, Token: widest, ExpiresAt: widestTime}, Now: time.Unix(0, 0),
+			Lease: lease.Ownership{Holder: lease.Holder{Node: hostile}, URL: hostile, Token: widest, ExpiresAt: widestTime}, Now: time.Unix(0, 0),
 		}},
 	}
 	for _, count := range []int{1, 2, nonce.MaxCount} {

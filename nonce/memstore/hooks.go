@@ -67,11 +67,11 @@ func (s *Store) SetHooks(h Hooks) {
 	s.hooks = h
 }
 
-// Epoch implements nonce.Database. It is 0 until RaiseEpoch.
-func (s *Store) Epoch() uint64 { return s.epoch.Load() }
+// Generation implements nonce.Database. It is 0 until RaiseGeneration.
+func (s *Store) Generation() uint64 { return s.generation.Load() }
 
-// RaiseEpoch makes the store one that may have become another one.
-func (s *Store) RaiseEpoch() { s.epoch.Add(1) }
+// RaiseGeneration makes the store one that may have become another one.
+func (s *Store) RaiseGeneration() { s.generation.Add(1) }
 
 // Backup takes a copy of all that is stored, which restore puts back, as often as it is
 // called: the database goes back.

@@ -28,7 +28,7 @@ type Store struct {
 	now    func() time.Time
 	shards int
 
-	epoch atomic.Uint64
+	generation atomic.Uint64
 
 	mu    sync.Mutex // guards all below
 	hooks Hooks
@@ -223,7 +223,7 @@ func (db *database) load(needs []nonce.SignerNeed, now time.Time) nonce.Loaded {
 	return out
 }
 
-var errEpoch = errors.New("the database may have become another one")
+var errGeneration = errors.New("the database may have become another one")
 
 // Commit implements nonce.Store.
 func (s *Store) Commit(ctx context.Context, h lease.Holder, writes []nonce.Write) (nonce.Committed, error) {
@@ -234,8 +234,8 @@ func (s *Store) Commit(ctx context.Context, h lease.Holder, writes []nonce.Write
 func (s *Store) ship(ctx context.Context, c Call, what nonce.Shipment) (out nonce.Shipped, err error) {
 	h, writes := c.Holder, what.Writes
 	err = s.call(ctx, c, func(db *database, now time.Time) error {
-		if slices.ContainsFunc(writes, func(w nonce.Write) bool { return w.Epoch != s.epoch.Load() }) {
-			return &nonce.StoreError{Outcome: nonce.NotSent, Err: errEpoch}
+		if slices.ContainsFunc(writes, func(w nonce.Write) bool { return w.Generation != s.generation.Load() }) {
+			return &nonce.StoreError{Outcome: nonce.NotSent, Err: errGeneration}
 		}
 		out.Now = now
 		for i := range writes {

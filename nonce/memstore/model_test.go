@@ -104,7 +104,7 @@ func TestAModelGoesBackToABackup(t *testing.T) {
 			t.Errorf("the signer is at version %d", got)
 		}
 	}
-	s.RaiseEpoch()
+	s.RaiseGeneration()
 	if _, err := s.Commit(t.Context(), h, []nonce.Write{w}); err == nil || nonce.OutcomeOf(err) != nonce.NotSent {
 		t.Errorf("a belief of before: %v", err)
 	}

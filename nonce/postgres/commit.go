@@ -28,9 +28,9 @@ func (s *Store) Ship(ctx context.Context, h lease.Holder, what nonce.Shipment) (
 		return nonce.Shipped{}, err
 	}
 	defer conn.Release()
-	epoch := conn.Conn().PgConn().CustomData()[epochKey]
-	if slices.ContainsFunc(what.Writes, func(w nonce.Write) bool { return w.Epoch != epoch }) {
-		return nonce.Shipped{}, notSent("commit", errEpoch)
+	generation := conn.Conn().PgConn().CustomData()[generationKey]
+	if slices.ContainsFunc(what.Writes, func(w nonce.Write) bool { return w.Generation != generation }) {
+		return nonce.Shipped{}, notSent("commit", errGeneration)
 	}
 	var form shardParts
 	if time.Now().UnixNano() < s.locksUntil.Load() {

@@ -8,7 +8,7 @@
 //
 // It does not promise that commits survive every failover: with asynchronous replication a
 // failover may lose acknowledged commits. Each new connection compares the system identifier and
-// the timeline, and Epoch tells the service when they changed.
+// the timeline, and Generation tells the service when they changed.
 //
 // The Store owns a connection pool, a connection for heartbeats alone, a lock for each of its two
 // pruners, held while one deletes, and no goroutine of its own.

@@ -56,9 +56,9 @@ var errSyncRep = &nonce.StoreError{
 	Err:     errors.New("commit: the wait for the synchronous replica was cancelled"),
 }
 
-// errEpoch: this connection may be to another database than the one the changes
+// errGeneration: this connection may be to another database than the one the changes
 // were planned against. They are compared with it first.
-var errEpoch = errors.New("the database may have become another one")
+var errGeneration = errors.New("the database may have become another one")
 
 // severity is the word that no server translates; very old ones do not send it.
 func severity(err *pgconn.PgError) string { return cmp.Or(err.SeverityUnlocalized, err.Severity) }

@@ -294,18 +294,18 @@ func TestARowThatStaysLockedHoldsUpNotEveryCommit(t *testing.T) {
 	applies(t, s, h, next(writes[0]))
 }
 
-func TestAnotherServerOfShardsBehindTheSameAddressChangesTheEpoch(t *testing.T) {
+func TestAnotherServerOfShardsBehindTheSameAddressChangesTheGeneration(t *testing.T) {
 	raw := server.NewDatabase(t)
 	other, there := twin(t, raw)
 	openShards(t, there, 2)
 	relay := newRelay(t, server.Addr())
 	s, h, writes := ownedAt(t, relay.url(t, raw))
 	applies(t, s, h, writes...)
-	was := s.Epoch()
+	was := s.Generation()
 	relay.cut()
 	await(t, "the same server again", func() bool { return s.Ping(t.Context()) == nil })
-	if s.Epoch() != was {
-		t.Error("a new connection to the same server changed the epoch")
+	if s.Generation() != was {
+		t.Error("a new connection to the same server changed the generation")
 	}
 	relay.move(other.Addr())
 	relay.cut()
@@ -314,14 +314,14 @@ func TestAnotherServerOfShardsBehindTheSameAddressChangesTheEpoch(t *testing.T) 
 		_, err := s.Renew(t.Context(), h, time.Hour)
 		return errors.Is(err, lease.ErrWentBack)
 	})
-	if s.Epoch() == was {
+	if s.Generation() == was {
 		t.Fatal("another server went unnoticed")
 	}
 	if _, err := s.Commit(t.Context(), h, []nonce.Write{next(writes[0])}); err == nil || nonce.OutcomeOf(err) != nonce.NotSent {
 		t.Errorf("a belief of the first server: got %v, want not sent", err)
 	}
 	w := next(writes[0])
-	w.Epoch = s.Epoch()
+	w.Generation = s.Generation()
 	if got, err := s.Commit(t.Context(), h, []nonce.Write{w}); err != nil || got.Results[0] != nonce.NotOwner {
 		t.Errorf("got %+v, %v", got, err)
 	}

@@ -42,11 +42,11 @@ type Store struct {
 
 	locksUntil atomic.Int64 // unix nanoseconds; until then commits leave locked rows out
 
-	epoch    atomic.Uint64
-	mu       sync.Mutex    // guards what follows
-	identity string        // system identifier and timeline of the last new connection
-	place    string        // see Place
-	beats    *pgxpool.Pool // of one connection, for heartbeats alone; nil: there are none
+	generation atomic.Uint64
+	mu         sync.Mutex    // guards what follows
+	identity   string        // system identifier and timeline of the last new connection
+	place      string        // see Place
+	beats      *pgxpool.Pool // of one connection, for heartbeats alone; nil: there are none
 }
 
 // runtimeParams are set on every connection, whatever the server's defaults.
@@ -164,7 +164,7 @@ func (s *Store) inspect(ctx context.Context, conn *pgx.Conn) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.identity != "" && s.identity != identity {
-		s.epoch.Add(1)
+		s.generation.Add(1)
 		s.pool.Reset() // connections to the old one must not be written to any more
 		if s.beats != nil {
 			s.beats.Reset()
@@ -173,12 +173,12 @@ func (s *Store) inspect(ctx context.Context, conn *pgx.Conn) error {
 	}
 	s.identity, s.place = identity, place
 	teachBigints(conn)
-	conn.PgConn().CustomData()[epochKey] = s.epoch.Load()
+	conn.PgConn().CustomData()[generationKey] = s.generation.Load()
 	return nil
 }
 
-// Epoch implements nonce.Store.
-func (s *Store) Epoch() uint64 { return s.epoch.Load() }
+// Generation implements nonce.Store.
+func (s *Store) Generation() uint64 { return s.generation.Load() }
 
 // Place tells this database from others: two gateways whose stores say the same
 // share their nonces. A standby that was promoted says the same as the server whose
@@ -222,8 +222,8 @@ func (s *Store) conn(ctx context.Context) (*pgxpool.Conn, error) {
 	return conn, nil
 }
 
-// epochKey is where a connection says of which epoch it is.
-const epochKey = "noncegate.epoch"
+// generationKey is where a connection says of which generation it is.
+const generationKey = "noncegate.generation"
 
 const syncRepKey = "noncegate.syncrep"
 

@@ -62,6 +62,21 @@ func (b *book) write(s said) {
 	b.all = append(b.all, s)
 }
 
+// oks is how many ops were told ok.
+func (b *book) oks() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.all {
+		if s.op.Err == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// enough ops that were told ok make a history that says something.
+const enough = 100
+
 var signers = []string{"s0", "s1", "s2", "s3"}
 
 func history(t *testing.T, seed uint64) {
@@ -74,16 +89,17 @@ func history(t *testing.T, seed uint64) {
 	}
 	w.nodes[0].switchTo(true)
 	b := &book{}
-	ctx, stop := context.WithTimeout(context.Background(), *lasts)
+	ctx, stop := context.WithTimeout(context.Background(), 5**lasts)
 	defer stop()
 	var clients sync.WaitGroup
 	for i := range 4 {
 		c := &client{w: w, book: b, rnd: rand.New(rand.NewPCG(seed, uint64(10+i))), name: fmt.Sprint("c", i)}
 		clients.Go(func() { c.run(ctx) })
 	}
-	for ctx.Err() == nil {
+	for began := time.Now(); ctx.Err() == nil && (time.Since(began) < *lasts || b.oks() < enough); { // a busy machine takes longer
 		w.fault(ctx, rnd)
 	}
+	stop()
 	clients.Wait()
 	for _, n := range w.nodes {
 		n.calm()
@@ -230,12 +246,7 @@ func (c *client) next() *nonce.Op {
 
 // judge looks at all that was told.
 func (b *book) judge(t *testing.T, w *world) {
-	oks := 0
-	for _, s := range b.all {
-		if s.op.Err == nil {
-			oks++
-		}
-	}
+	oks := b.oks()
 	counts := make(map[string]int)
 	for _, s := range b.all {
 		word := "ok"
@@ -245,7 +256,7 @@ func (b *book) judge(t *testing.T, w *world) {
 		counts[s.op.Kind.String()+" "+word]++
 	}
 	t.Logf("%d ops, %d ok, %d losses: %v", len(b.all), oks, w.nodes[0].Engine().Lost+w.nodes[1].Engine().Lost, counts)
-	if oks < 100 {
+	if oks < enough {
 		t.Errorf("only %d ops were told ok, which says little", oks)
 	}
 	for _, name := range signers {

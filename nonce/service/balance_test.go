@@ -282,7 +282,7 @@ func TestSignersThatAreStoppedDoNotStandBeforeOthersInTheListOfDeadlines(t *test
 		toReplica := d.Backup()
 		allocateAll()
 		toReplica()
-		d.RaiseEpoch()
+		d.RaiseGeneration()
 		n.want("allocate -> 0#1")
 		if n.StoppedSigners() < 1100 {
 			t.Fatalf("%d signers are stopped", n.StoppedSigners())

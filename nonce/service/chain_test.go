@@ -291,7 +291,7 @@ func TestARepairIsOfTheNonceThatBlocksWhenItIsPlanned(t *testing.T) {
 		b, d := &book{view: nonce.ChainView{Known: true}}, newDisk()
 		n := start(t, d, "a", func(c *service.Config) { c.Chain, c.Mode = b, mode })
 		n.want("allocate count=2 -> 0#1 1#1")
-		d.RaiseEpoch() // so that both modes read before they plan
+		d.RaiseGeneration() // so that both modes read before they plan
 		d.onBefore(func(c memstore.Call) error {
 			if touches(c, memstore.OpLocked, signer) || touches(c, memstore.OpAcquire, signer) {
 				b.says(func(v *nonce.ChainView) { v.Mined = 1 })

@@ -82,7 +82,7 @@ func (w *worker) answer(g *group, now time.Time) {
 	for i, t := range tasks {
 		a := &plan.Answers[i]
 		if a.Summary != nil {
-			a.Summary.Lease, a.Summary.Now, a.Summary.Performance = svc.grant(g.shard.view.Load()), now, g.shard.log != nil
+			a.Summary.Lease, a.Summary.Now, a.Summary.Performance = svc.ownership(g.shard.view.Load()), now, g.shard.log != nil
 		}
 		svc.open.Settle(t.op, a)
 		if w.waits(g, t, a) || w.tooSoon(t, a) {

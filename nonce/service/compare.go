@@ -12,9 +12,9 @@ import (
 // compareChunk bounds the signers that are read at a time.
 const compareChunk = 1000
 
-// noEpoch is no epoch of any store. A worker that has it commits nothing, and compares
+// noGeneration is no generation of any store. A worker that has it commits nothing, and compares
 // everything before its next batch.
-const noEpoch = math.MaxUint64
+const noGeneration = math.MaxUint64
 
 // noStay is no stay of any shard: a signer of it is read, and compared, before it is used.
 const noStay = math.MaxUint64
@@ -41,7 +41,7 @@ func (w *worker) compareThose(which func(*signer) bool) {
 	remembered := slices.DeleteFunc(slices.Collect(maps.Values(w.memory.signers)), func(sig *signer) bool { return !which(sig) })
 	for chunk := range slices.Chunk(remembered, compareChunk) {
 		if !w.compare(chunk) {
-			w.epoch = noEpoch // the next batch compares everything
+			w.generation = noGeneration // the next batch compares everything
 			return
 		}
 	}

@@ -24,7 +24,7 @@ func TestFailoverSeenByTheAcquireOfARequest(t *testing.T) {
 	back := d.storeAway(d.onBefore)
 	n.want("allocate -> unknown", "allocate -> none")
 	back()
-	d.onBefore(once(memstore.OpAcquire, signer, func(memstore.Call) error { toReplica(); d.RaiseEpoch(); return nil }))
+	d.onBefore(once(memstore.OpAcquire, signer, func(memstore.Call) error { toReplica(); d.RaiseGeneration(); return nil }))
 	n.want("allocate -> none", "allocate -> none", "floor 3 -> floor 3 next 3", "allocate -> 3#1")
 	if got := n.StoppedSigners(); got != 0 || n.fig.get(&n.fig.wentBack) != 1 {
 		t.Errorf("%d stopped, %d alarms", got, n.fig.get(&n.fig.wentBack))
@@ -40,7 +40,7 @@ func TestFailoverWithAChain(t *testing.T) {
 	n.want("allocate -> 0#1")
 	toReplica := d.Backup()
 	n.want("allocate -> 1#1", "allocate -> 2#1") // acknowledged, lost at the failover
-	d.onBefore(once(memstore.OpCommit, signer, func(memstore.Call) error { toReplica(); d.RaiseEpoch(); return errCut }))
+	d.onBefore(once(memstore.OpCommit, signer, func(memstore.Call) error { toReplica(); d.RaiseGeneration(); return errCut }))
 	n.want("allocate -> unknown", "allocate -> none", "allocate -> none", "floor 3 -> floor 3 next 3", "allocate -> 3#1")
 }
 
@@ -53,7 +53,7 @@ func TestCompareAllWithAChainAndAFailedAcquire(t *testing.T) {
 	toReplica := d.Backup()
 	n.want("allocate -> 1#1", "allocate -> 2#1")
 	toReplica()
-	d.RaiseEpoch()
+	d.RaiseGeneration()
 	d.onBefore(once(memstore.OpAcquire, signer, func(memstore.Call) error { return away }))
 	n.want("allocate -> none", "allocate -> none")
 	// What is planned behind the safe floor goes by the chain.
@@ -63,7 +63,7 @@ func TestCompareAllWithAChainAndAFailedAcquire(t *testing.T) {
 	}
 }
 
-// No epoch: the token tells, at the acquire of a request. The op of that very batch.
+// No new generation: the token tells, at the acquire of a request. The op of that very batch.
 func TestTokenWentBackSeenByAcquire(t *testing.T) {
 	d := newDisk()
 	n := start(t, d, "a")
@@ -81,7 +81,7 @@ func TestTokenWentBackSeenByAcquire(t *testing.T) {
 	n.want("allocate -> none", "allocate -> none")
 }
 
-// TestASignerThatWentBackWhileItsShardWasLostFollowsItsChainAgain: without an epoch, and without
+// TestASignerThatWentBackWhileItsShardWasLostFollowsItsChainAgain: without a new generation, and without
 // a token that fell; its row alone tells.
 func TestASignerThatWentBackWhileItsShardWasLostFollowsItsChainAgain(t *testing.T) {
 	d := newDisk()
@@ -107,7 +107,7 @@ func (d *disk) loseAWrite(n *node) {
 	toReplica := d.Backup()
 	n.want("allocate -> 1#1")
 	toReplica()
-	d.RaiseEpoch()
+	d.RaiseGeneration()
 	n.want("allocate -> none")
 }
 
@@ -165,7 +165,7 @@ func TestARowThatCannotBeReadKeepsItsHoldsWhenTheStoreMayBeAnother(t *testing.T)
 	n.want("allocate count=2 -> 0#1 1#1")
 	mended := d.Backup()
 	d.Damage(signer)
-	d.RaiseEpoch()
+	d.RaiseGeneration()
 	n.want("allocate -> none", "floor 2 -> none")
 	if n.StoppedSigners() != 0 || n.fig.get(&n.fig.wentBack) != 0 {
 		t.Error("the store is said to have gone back")

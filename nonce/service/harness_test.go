@@ -448,7 +448,7 @@ func (d *disk) summary(t *testing.T, name string) nonce.Summary {
 	loaded := d.load(t, name)
 	r := rules.Rules{MaxLive: nonce.MaxLive}
 	sum := r.Summary(&rules.Input{Signer: loaded.Signer, Now: nonce.Clock{Earliest: d.clock().UnixMilli(), Latest: d.clock().UnixMilli()}})
-	sum.Lease = lease.Grant{Holder: loaded.Shard.Owner, Token: loaded.Shard.Token}
+	sum.Lease = lease.Ownership{Holder: loaded.Shard.Owner, Token: loaded.Shard.Token}
 	return sum
 }
 

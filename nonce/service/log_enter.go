@@ -453,7 +453,7 @@ func (w *worker) mendAll(groups []*group) []*group {
 			continue
 		}
 		ill = append(ill, g)
-		writes = append(writes, nonce.Write{Name: g.name, Term: g.shard.shardTerm(), Epoch: w.epoch, Signer: mended, DueAt: firstDeadline(&mended)})
+		writes = append(writes, nonce.Write{Name: g.name, Term: g.shard.shardTerm(), Generation: w.generation, Signer: mended, DueAt: firstDeadline(&mended)})
 	}
 	if len(ill) == 0 {
 		return groups

@@ -103,7 +103,7 @@ func (w *worker) pack(s *shipment, sh *shard) {
 // folded is the write that brings the row of a signer to where memory is.
 func (w *worker) folded(sig *signer) nonce.Write {
 	u := sig.unshipped
-	write := nonce.Write{Name: sig.name, Term: sig.shard.shardTerm(), Epoch: w.epoch, Signer: sig.row}
+	write := nonce.Write{Name: sig.name, Term: sig.shard.shardTerm(), Generation: w.generation, Signer: sig.row}
 	if write.Rise = sig.row.Version - u.base.Version - 1; write.Rise < 0 {
 		write.Rise, write.Check = 0, true
 	}

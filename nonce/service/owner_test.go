@@ -196,7 +196,7 @@ func TestASignerOfWhichTheStoreShowsLessThanWasSeenStopsUntilItsFloorIsSafe(t *t
 				restore()
 			case "acquiredAnew":
 				restore()
-				d.RaiseEpoch()
+				d.RaiseGeneration()
 			case "whileACommitWasUnknown":
 				d.onAfter(once(memstore.OpCommit, signer, func(memstore.Call) error { restore(); return errCut }))
 				want = "unknown"
@@ -265,7 +265,7 @@ func TestWhenTheStoreMayBeAnotherEverySignerIsComparedBeforeItsNextUse(t *testin
 	d := newDisk()
 	n := start(t, d, "a")
 	n.want("allocate -> 0#1", "allocate signer=other -> 0#1")
-	d.RaiseEpoch()
+	d.RaiseGeneration()
 	n.want("allocate -> 1#1", "allocate -> 2#1", "allocate signer=other -> 1#1")
 	for _, name := range []string{signer, "other"} {
 		if got := d.summary(t, name).Lease.Token; got != 2 {
@@ -349,7 +349,7 @@ func TestAStoreThatBecomesAnotherOneUnderABatchRefusesIt(t *testing.T) {
 	toPrimary()
 	d.onBefore(once(memstore.OpCommit, signer, func(memstore.Call) error {
 		toFailedOver()
-		d.RaiseEpoch()
+		d.RaiseGeneration()
 		return nil
 	}))
 	n.want("allocate -> none", "allocate -> none", "floor 101 -> floor 101 next 101", "allocate -> 101#1")

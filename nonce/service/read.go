@@ -56,7 +56,7 @@ func (s *Service) summary(signer string) (nonce.Summary, error) {
 		return nonce.Summary{}, errUnreadable
 	}
 	sum := s.cfg.Rules.Summary(&rules.Input{Signer: l.Signer, Now: exactly(loaded.Now), Chain: s.chainOf(signer)})
-	sum.Lease, sum.Now, sum.Performance = s.grant(&l.Shard), loaded.Now, l.Shard.Performance
+	sum.Lease, sum.Now, sum.Performance = s.ownership(&l.Shard), loaded.Now, l.Shard.Performance
 	return sum, nil
 }
 

@@ -208,7 +208,7 @@ func (w *worker) plan(g *group) {
 	}, w.ops)
 	g.wants = g.plan.Wants
 	g.write = nonce.Write{
-		Name: g.name, Term: g.shard.shardTerm(), Epoch: w.epoch, Check: !g.plan.Writes, Signer: g.plan.Signer,
+		Name: g.name, Term: g.shard.shardTerm(), Generation: w.generation, Check: !g.plan.Writes, Signer: g.plan.Signer,
 		History: g.plan.History, Requests: g.plan.Requests, NotBefore: g.plan.NotBefore,
 	}
 	if g.plan.Writes || g.listed.Signer != "" && !g.plan.Wants.Any() {

@@ -28,7 +28,7 @@ var ways = []struct {
 		return serially(start(t, d, "a", maxHolds(noncetest.MaxHolds), func(c *service.Config) { c.MaxSigners, c.MaxSignerBytes = 1, 1 }), ops, func() {})
 	}},
 	{"workerThatForgets", func(t *testing.T, d *disk, ops []string) []string {
-		return serially(start(t, d, "a", maxHolds(noncetest.MaxHolds)), ops, d.RaiseEpoch)
+		return serially(start(t, d, "a", maxHolds(noncetest.MaxHolds)), ops, d.RaiseGeneration)
 	}},
 	{"workerThatLosesItsShards", func(t *testing.T, d *disk, ops []string) []string {
 		n := start(t, d, "a", maxHolds(noncetest.MaxHolds))

@@ -25,8 +25,8 @@ func (w *worker) settle(groups []*group, cause error) []*group {
 		needs[i] = nonce.SignerNeed{Signer: g.name}
 	}
 	loaded, err := w.svc.load(needs)
-	if err == nil && w.svc.store.Epoch() != w.epoch {
-		err = errEpoch // a version, and a token, may have come again in another history
+	if err == nil && w.svc.store.Generation() != w.generation {
+		err = errGeneration // a version, and a token, may have come again in another history
 	}
 	var next []*group
 	for i, g := range groups {
@@ -48,7 +48,7 @@ func (w *worker) settle(groups []*group, cause error) []*group {
 	return next
 }
 
-var errEpoch = errors.New("the store may have become another one meanwhile")
+var errGeneration = errors.New("the store may have become another one meanwhile")
 
 // leaveUnknown answers a group whose commit could not be settled. What wrote
 // nothing, or was not part of the commit, did not happen.

@@ -228,14 +228,14 @@ func (s *Service) checkIncarnation(owner lease.Holder) bool {
 	return true
 }
 
-// grant is what nonce_status says of the ownership of a signer.
-func (s *Service) grant(row *lease.Shard) lease.Grant {
+// ownership is what nonce_status says of the ownership of a signer.
+func (s *Service) ownership(row *lease.Shard) lease.Ownership {
 	n := s.fleet.Load().nodes[row.Owner.Node]
-	g := lease.Grant{Holder: row.Owner, URL: n.URL, Token: row.Token}
+	o := lease.Ownership{Holder: row.Owner, URL: n.URL, Token: row.Token}
 	if n.Incarnation == row.Owner.Incarnation {
-		g.ExpiresAt = n.LeaseUntil
+		o.ExpiresAt = n.LeaseUntil
 	}
-	return g
+	return o
 }
 
 // renewed follows a heartbeat. A shard that the store calls this node's under another token

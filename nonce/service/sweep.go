@@ -240,7 +240,7 @@ func (w *worker) postpone(g *group, version int64) {
 	}
 	ctx, cancel := w.svc.timeout()
 	defer cancel()
-	later := nonce.Write{Name: g.name, Term: g.shard.shardTerm(), Epoch: w.epoch, Check: true, Signer: nonce.Signer{Version: version}, DueAt: w.svc.clock.now().Earliest + unreadableAgain}
+	later := nonce.Write{Name: g.name, Term: g.shard.shardTerm(), Generation: w.generation, Check: true, Signer: nonce.Signer{Version: version}, DueAt: w.svc.clock.now().Earliest + unreadableAgain}
 	if _, err := w.svc.store.Commit(ctx, w.svc.holder, []nonce.Write{later}); err != nil {
 		w.svc.log.Debug("a signer that is stopped, or cannot be read, stays listed", "signer", g.name, "error", err)
 	}

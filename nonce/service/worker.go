@@ -33,19 +33,19 @@ type worker struct {
 	tick         bool             // it is time to look at deadlines
 	arrived      *shipment        // that came back
 
-	batchMu  sync.Mutex // guards all below; held for a whole batch
-	memory   *memory
-	pace     pace
-	ended    int  // overdue holds, by the batch under way
-	more     bool // signers that are remembered have overdue holds that the last batch had no room for
-	remote   map[string]*remoteSigner
-	parked   map[string]*group // groups that wait for a lock, or rest, by signer
-	rerouted []*group          // groups that begin the next round at its first step again
-	epoch    uint64            // of the store, as of which memory is; noEpoch: memory must be compared first
-	wakers   []nonce.Waker
-	marked   time.Time   // when the batch under way was taken
-	ops      []*nonce.Op // the memory of plan
-	noReads  error       // why no more is read in this batch
+	batchMu    sync.Mutex // guards all below; held for a whole batch
+	memory     *memory
+	pace       pace
+	ended      int  // overdue holds, by the batch under way
+	more       bool // signers that are remembered have overdue holds that the last batch had no room for
+	remote     map[string]*remoteSigner
+	parked     map[string]*group // groups that wait for a lock, or rest, by signer
+	rerouted   []*group          // groups that begin the next round at its first step again
+	generation uint64            // of the store, as of which memory is; noGeneration: memory must be compared first
+	wakers     []nonce.Waker
+	marked     time.Time   // when the batch under way was taken
+	ops        []*nonce.Op // the memory of plan
+	noReads    error       // why no more is read in this batch
 
 	shipper   *shipper
 	storeAway bool      // it does not answer, as far as logs have to do with it
@@ -67,7 +67,7 @@ type order struct {
 
 func newWorker(s *Service, index int) *worker {
 	w := &worker{
-		svc: s, index: index, places: fairness.NewPlaces(s.cfg.QueueCapacity), queue: fairness.NewQueue(func(t *task) nonce.Principal { return t.op.Principal }), wake: make(chan struct{}, 1), epoch: s.store.Epoch(),
+		svc: s, index: index, places: fairness.NewPlaces(s.cfg.QueueCapacity), queue: fairness.NewQueue(func(t *task) nonce.Principal { return t.op.Principal }), wake: make(chan struct{}, 1), generation: s.store.Generation(),
 		memory: newMemory(s.cfg.MaxSigners/s.cfg.Workers, s.cfg.MaxSignerBytes/int64(s.cfg.Workers)),
 		remote: make(map[string]*remoteSigner), parked: make(map[string]*group),
 	}
@@ -168,8 +168,8 @@ func (w *worker) run(b batch) {
 			*t.taken, t.taken = true, nil
 		}
 	}
-	if e := w.svc.store.Epoch(); e != w.epoch {
-		w.epoch = e
+	if e := w.svc.store.Generation(); e != w.generation {
+		w.generation = e
 		w.compareAll()
 	}
 	w.tendShipping(b.arrived)

@@ -128,12 +128,12 @@ func (s *Store) Load(ctx context.Context, needs []nonce.SignerNeed) (out nonce.L
 	return out, err
 }
 
-var errEpoch = &nonce.StoreError{Outcome: nonce.NotSent, Err: errors.New("the belief is of another database")}
+var errGeneration = &nonce.StoreError{Outcome: nonce.NotSent, Err: errors.New("the belief is of another database")}
 
 // Commit implements nonce.Store.
 func (s *Store) Commit(ctx context.Context, h lease.Holder, writes []nonce.Write) (nonce.Committed, error) {
-	if slices.ContainsFunc(writes, func(w nonce.Write) bool { return w.Epoch != s.Epoch() }) {
-		return nonce.Committed{}, errEpoch
+	if slices.ContainsFunc(writes, func(w nonce.Write) bool { return w.Generation != s.Generation() }) {
+		return nonce.Committed{}, errGeneration
 	}
 	var out nonce.Committed
 	err := s.write(ctx, func(ctx context.Context, c *session) error {

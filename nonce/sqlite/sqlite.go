@@ -136,9 +136,9 @@ func dsn(path string) string {
 // Name is "sqlite".
 func (s *Store) Name() string { return "sqlite" }
 
-// Epoch is always the same: a file that this process has locked does not become
+// Generation is always the same: a file that this process has locked does not become
 // another one.
-func (s *Store) Epoch() uint64 { return 1 }
+func (s *Store) Generation() uint64 { return 1 }
 
 // Ping reports whether the file can be read and writes are not refused.
 func (s *Store) Ping(ctx context.Context) error {

@@ -75,7 +75,7 @@ func (w *writer) next(ctx context.Context) (int64, error) {
 	to.Version++
 	to.Next++
 	to.Live = []nonce.Entry{{Nonce: n, Status: nonce.Held, Attempt: 1, Until: time.Now().Add(time.Hour).UnixMilli()}}
-	write := nonce.Write{Name: "s", Term: w.term, Epoch: w.store.Epoch(), Signer: to}
+	write := nonce.Write{Name: "s", Term: w.term, Generation: w.store.Generation(), Signer: to}
 	if n > 0 {
 		write.History = []nonce.Past{{Nonce: n - 1, Attempt: 1}}
 	}

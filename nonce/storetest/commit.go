@@ -83,7 +83,7 @@ var commitRules = []rule{
 	{"a comparison tells and writes nothing", func(f *fixture) {
 		term, name := f.take(f.alice, 0), f.named(0, 0)
 		check := func(version int64) nonce.Write {
-			return nonce.Write{Name: name, Term: term, Epoch: f.Epoch(), Check: true, Signer: nonce.Signer{Version: version}}
+			return nonce.Write{Name: name, Term: term, Generation: f.Generation(), Check: true, Signer: nonce.Signer{Version: version}}
 		}
 		f.results(f.alice, []nonce.Write{check(0), check(1)}, nonce.Applied, nonce.Moved)
 		f.results(f.alice, []nonce.Write{f.first(term, name)}, nonce.Applied)
@@ -111,7 +111,7 @@ var commitRules = []rule{
 		term, name := f.take(f.alice, 0), f.named(0, 0)
 		past := func(version, attempt int64, hash byte) nonce.Write {
 			p := nonce.Past{Nonce: 0, Attempt: attempt, Holder: 7, Again: hash != 5, Note: nonce.Note{TxHash: nonce.TxHash{hash}, Reason: nonce.ReasonMined}}
-			return nonce.Write{Name: name, Term: term, Epoch: f.Epoch(), Signer: nonce.Signer{Version: version, Next: 1}, History: []nonce.Past{p}}
+			return nonce.Write{Name: name, Term: term, Generation: f.Generation(), Signer: nonce.Signer{Version: version, Next: 1}, History: []nonce.Past{p}}
 		}
 		f.results(f.alice, []nonce.Write{past(1, 2, 1)}, nonce.Applied)
 		f.results(f.alice, []nonce.Write{past(2, 2, 2)}, nonce.Applied)
@@ -141,7 +141,7 @@ var commitRules = []rule{
 		w.Signer.Next, w.Signer.Floor = 5, 3
 		f.results(f.alice, []nonce.Write{w}, nonce.Applied)
 		for _, s := range []nonce.Signer{{Version: 2, Next: 4, Floor: 3}, {Version: 2, Next: 5, Floor: 2}} {
-			_, err := f.Commit(f.Context(), f.alice, []nonce.Write{{Name: name, Term: term, Epoch: f.Epoch(), Signer: s}})
+			_, err := f.Commit(f.Context(), f.alice, []nonce.Write{{Name: name, Term: term, Generation: f.Generation(), Signer: s}})
 			f.aborted(err, nonce.ErrInvariant)
 		}
 	}},
@@ -159,7 +159,7 @@ var commitRules = []rule{
 	{"a commit whose belief is of another epoch is not sent, as a whole", func(f *fixture) {
 		term := f.take(f.alice, 0)
 		w, other := f.first(term, f.named(0, 0)), f.first(term, f.named(0, 1))
-		other.Epoch++
+		other.Generation++
 		_, err := f.Commit(f.Context(), f.alice, []nonce.Write{w, other})
 		if err == nil || nonce.OutcomeOf(err) != nonce.NotSent || f.read(w.Name).Signer.Version != 0 {
 			f.Errorf("got %v", err)

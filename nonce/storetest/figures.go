@@ -13,7 +13,7 @@ import (
 func (f *fixture) put(terms []lease.ShardTerm, name string, next int64, live ...nonce.Entry) nonce.Write {
 	f.Helper()
 	s := f.read(name).Signer
-	w := nonce.Write{Name: name, Term: terms[nonce.ShardOf(name, f.Shards())], Epoch: f.Epoch(), Signer: nonce.Signer{Version: s.Version + 1, Next: next, Floor: s.Floor, Live: live}}
+	w := nonce.Write{Name: name, Term: terms[nonce.ShardOf(name, f.Shards())], Generation: f.Generation(), Signer: nonce.Signer{Version: s.Version + 1, Next: next, Floor: s.Floor, Live: live}}
 	f.results(f.alice, []nonce.Write{w}, nonce.Applied)
 	return w
 }

@@ -109,7 +109,7 @@ func (o *owner) plan(s nonce.Signer, token int64, ops []*nonce.Op) *rules.Plan {
 }
 
 func (o *owner) written(name string, term lease.ShardTerm, p *rules.Plan) nonce.Write {
-	return nonce.Write{Name: name, Term: term, Epoch: o.Epoch(), Check: !p.Writes, Signer: p.Signer, History: p.History, Requests: p.Requests, NotBefore: p.NotBefore}
+	return nonce.Write{Name: name, Term: term, Generation: o.Generation(), Check: !p.Writes, Signer: p.Signer, History: p.History, Requests: p.Requests, NotBefore: p.NotBefore}
 }
 
 func (o *owner) work(rounds int) {

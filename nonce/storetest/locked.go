@@ -160,7 +160,7 @@ var dueRules = []rule{
 		f.results(f.alice, []nonce.Write{f.first(term, name)}, nonce.Applied)
 		was := f.read(name)
 		check := func(name string, version int64) nonce.Write {
-			return nonce.Write{Name: name, Term: term, Epoch: f.Epoch(), Check: true, Signer: nonce.Signer{Version: version}, DueAt: f.now().UnixMilli()}
+			return nonce.Write{Name: name, Term: term, Generation: f.Generation(), Check: true, Signer: nonce.Signer{Version: version}, DueAt: f.now().UnixMilli()}
 		}
 		f.results(f.alice, []nonce.Write{check(name, 2), check(nobody, 0)}, nonce.Moved, nonce.Applied)
 		f.db.Advance(time.Minute)

@@ -159,7 +159,7 @@ func (f *fixture) now() time.Time {
 
 // first is the write with which a signer begins: one hold.
 func (f *fixture) first(term lease.ShardTerm, name string) nonce.Write {
-	return nonce.Write{Name: name, Term: term, Epoch: f.Epoch(), Signer: nonce.Signer{Version: 1, Next: 1, Live: []nonce.Entry{f.hold(0, 1, time.Hour)}}}
+	return nonce.Write{Name: name, Term: term, Generation: f.Generation(), Signer: nonce.Signer{Version: 1, Next: 1, Live: []nonce.Entry{f.hold(0, 1, time.Hour)}}}
 }
 
 // after is a write on what is stored: one more hold.
@@ -169,7 +169,7 @@ func (f *fixture) after(term lease.ShardTerm, name string) nonce.Write {
 	s.Version++
 	s.Live = append(slices.Clone(s.Live), f.hold(s.Next, 1, time.Hour))
 	s.Next++
-	return nonce.Write{Name: name, Term: term, Epoch: f.Epoch(), Signer: s}
+	return nonce.Write{Name: name, Term: term, Generation: f.Generation(), Signer: s}
 }
 
 // unchanged wants what is stored of a signer to be as it was.

@@ -206,14 +206,14 @@ var storePlants = []plant{
 		Name: "answer before the commit",
 		Patches: []gateway.Patch{
 			{File: shardCommitFile,
-				Old: "	defer conn.Release()\n	epoch := ",
+				Old: "	defer conn.Release()\n	generation := ",
 				New: `	release := conn.Release
 	defer func() { release() }()
 	begin := func() {
 		conn.Exec(ctx, "ROLLBACK")
 		conn.Exec(ctx, "BEGIN")
 	}
-	epoch := `},
+	generation := `},
 			{File: shardCommitFile, Old: "	out, err := s.commit(", New: "	begin()\n	out, err := s.commit("},
 			{File: shardCommitFile, Old: "		out, err = s.commit(", New: "		begin()\n		out, err = s.commit("},
 			{File: shardCommitFile,

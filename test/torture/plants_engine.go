@@ -116,7 +116,7 @@ var enginePlants = []plant{
 			u, row := w.unship(g.sig), g.plan.Signer
 			ctx, cancel := w.svc.timeout()
 			_, _ = w.svc.store.Commit(ctx, w.svc.holder, []nonce.Write{{
-				Name: g.name, Term: sh.shardTerm(), Epoch: w.epoch, Signer: row, Rise: row.Version - u.base.Version - 1, History: g.plan.History, Requests: g.plan.Requests,
+				Name: g.name, Term: sh.shardTerm(), Generation: w.generation, Signer: row, Rise: row.Version - u.base.Version - 1, History: g.plan.History, Requests: g.plan.Requests,
 			}})
 			cancel()
 		}
