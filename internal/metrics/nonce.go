@@ -26,11 +26,11 @@ var _ nonce.Figures = (*Nonce)(nil)
 // NewNonce makes the metrics and registers them with reg. What ws_perf tells is
 // observed in perf.
 func NewNonce(reg prometheus.Registerer, perf *Set) *Nonce {
-	ops := []string{"sweep", "align", "release", "prune"} // which nothing counts any more, and somebody may ask for
+	var writes []string
 	for _, k := range []nonce.Kind{
 		nonce.KindAllocate, nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindMarkSigned, nonce.KindExtend, nonce.KindRepair, nonce.KindSetFloor,
 	} {
-		ops = append(ops, k.String())
+		writes = append(writes, k.String())
 	}
 	return &Nonce{
 		perf: perf,
@@ -38,7 +38,7 @@ func NewNonce(reg prometheus.Registerer, perf *Set) *Nonce {
 			nonce.AcquireNew, nonce.AcquireTakeover, nonce.AcquireHeld, nonce.AcquireError),
 		renewed: NewFamily(reg, "lease_renew_total", "result", "Heartbeats that renewed the lease of this node; late: it had ended before.",
 			nonce.RenewInTime, nonce.RenewLate),
-		fenced:    NewFamily(reg, "fence_rejects_total", "op", "Operations refused because ownership was lost.", ops...),
+		fenced:    NewFamily(reg, "fence_rejects_total", "op", "Operations refused because ownership was lost.", writes...),
 		wentBack:  NewCount(reg, "store_went_back_total", "Times the store showed less than was seen before."),
 		invariant: NewCount(reg, "invariant_alarms_total", "Rows found not as the rules left them; any is an alarm."),
 		expired: NewCount(reg, "holds_expired_total",

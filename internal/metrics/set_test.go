@@ -73,17 +73,13 @@ noncegate_rejected_total{stage="quota"} 0
 noncegate_rejected_total{stage="worker"} 0
 # HELP noncegate_fence_rejects_total Operations refused because ownership was lost.
 # TYPE noncegate_fence_rejects_total counter
-noncegate_fence_rejects_total{op="align"} 0
 noncegate_fence_rejects_total{op="allocate"} 0
 noncegate_fence_rejects_total{op="extend"} 0
 noncegate_fence_rejects_total{op="floor"} 0
 noncegate_fence_rejects_total{op="mark_recyclable"} 0
 noncegate_fence_rejects_total{op="mark_signed"} 0
 noncegate_fence_rejects_total{op="mark_used"} 0
-noncegate_fence_rejects_total{op="prune"} 0
-noncegate_fence_rejects_total{op="release"} 0
 noncegate_fence_rejects_total{op="repair"} 0
-noncegate_fence_rejects_total{op="sweep"} 0
 `
 	err := testutil.GatherAndCompare(reg, strings.NewReader(want), "noncegate_rejected_total", "noncegate_fence_rejects_total")
 	if err != nil {
