@@ -66,7 +66,7 @@ func BenchmarkAppendAllocateResult(b *testing.B) {
 func BenchmarkAppendError(b *testing.B) {
 	b.ReportAllocs()
 	id := []byte("12345")
-	busy := Errorf(CodeServerBusy, "server_busy", "the worker is full")
+	busy := Errorf(CodeServerBusy, "the worker is full")
 	var dst []byte
 	for b.Loop() {
 		dst = AppendError(dst[:0], id, busy)

@@ -190,7 +190,7 @@ func eachMember(data []byte, yield func(name string, value []byte)) error {
 var errTrailing = errors.New("data after the array or object")
 
 func invalidParams(field, rule string) *Error {
-	return fieldError(CodeInvalidParams, reasonInvalidParams, field, rule)
+	return fieldError(CodeInvalidParams, field, rule)
 }
 
 // paramsError turns an error of the library about params into the sentence for it.

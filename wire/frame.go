@@ -68,11 +68,11 @@ func (f *Frame) decode(data []byte) *Error {
 	})
 	switch {
 	case errors.Is(err, errTooMany):
-		return Errorf(CodeInvalidRequest, reasonInvalidRequest, "the batch has more than %d requests", f.MaxBatch)
+		return Errorf(CodeInvalidRequest, "the batch has more than %d requests", f.MaxBatch)
 	case err != nil:
 		return parseError(data, err)
 	case len(f.Calls) == 0:
-		return Errorf(CodeInvalidRequest, reasonInvalidRequest, "the batch is empty")
+		return Errorf(CodeInvalidRequest, "the batch is empty")
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func (f *Frame) add(data []byte) error {
 		return errNotUTF8
 	}
 	if !isObject {
-		f.Calls = append(f.Calls, refused(nil, Errorf(CodeInvalidRequest, reasonInvalidRequest, "a request must be an object")))
+		f.Calls = append(f.Calls, refused(nil, Errorf(CodeInvalidRequest, "a request must be an object")))
 		return json.Unmarshal(data, new(Raw), lenient)
 	}
 	r.reset()
@@ -263,19 +263,13 @@ func methodName(quoted []byte) string {
 	return string(name)
 }
 
-const (
-	reasonParseError     = "parse_error"
-	reasonInvalidRequest = "invalid_request"
-	reasonInvalidParams  = "invalid_params"
-)
-
 func invalidRequest(field, rule string) *Error {
-	return fieldError(CodeInvalidRequest, reasonInvalidRequest, field, rule)
+	return fieldError(CodeInvalidRequest, field, rule)
 }
 
 // fieldError is a refusal that names the field and the rule.
-func fieldError(code int, reason, field, rule string) *Error {
-	e := Errorf(code, reason, "%s: %s", field, rule)
+func fieldError(code int, field, rule string) *Error {
+	e := Errorf(code, "%s: %s", field, rule)
 	e.Data.Field = field
 	return e
 }
@@ -286,16 +280,16 @@ func parseError(data []byte, err error) *Error {
 		return nil
 	}
 	if !utf8.Valid(data) {
-		return Errorf(CodeParseError, reasonParseError, "the frame is not valid UTF-8")
+		return Errorf(CodeParseError, "the frame is not valid UTF-8")
 	}
 	at := int64(len(data))
 	if se, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		at = se.ByteOffset
 	}
 	if nesting(data[:at]) >= maxNesting {
-		return Errorf(CodeParseError, reasonParseError, "arrays and objects must be nested at most %d deep; the frame is deeper at byte %d", maxNesting, at)
+		return Errorf(CodeParseError, "arrays and objects must be nested at most %d deep; the frame is deeper at byte %d", maxNesting, at)
 	}
-	return Errorf(CodeParseError, reasonParseError, "the frame is not valid JSON at byte %d", at)
+	return Errorf(CodeParseError, "the frame is not valid JSON at byte %d", at)
 }
 
 // maxNesting is how deep arrays and objects of a frame may be nested, the frame's own

@@ -7,10 +7,19 @@ import (
 	"github.com/goccy/go-json/jsontext"
 )
 
-// Errorf makes an error of the protocol. Its message is "reason: sentence",
-// because many clients show nothing else; the sentence is formatted as by
-// fmt.Sprintf.
-func Errorf(code int, reason, format string, args ...any) *Error {
+// Errorf makes an error of the protocol, with the code's Reason. Its message is
+// "reason: sentence", because many clients show nothing else; the sentence is
+// formatted as by fmt.Sprintf.
+func Errorf(code int, format string, args ...any) *Error {
+	return newError(code, Reason(code), format, args...)
+}
+
+// Rejectedf makes an error with CodeRejected, which has several reasons.
+func Rejectedf(reason, format string, args ...any) *Error {
+	return newError(CodeRejected, reason, format, args...)
+}
+
+func newError(code int, reason, format string, args ...any) *Error {
 	return &Error{
 		Code:    code,
 		Message: reason + ": " + fmt.Sprintf(format, args...),

@@ -55,7 +55,7 @@ func TestAResultThatJSONCannotSayLeavesTheBufferAlone(t *testing.T) {
 }
 
 func TestErrorReplies(t *testing.T) {
-	busy := Errorf(CodeServerBusy, "server_busy", "%s is full", "worker")
+	busy := Errorf(CodeServerBusy, "%s is full", "worker")
 	busy.Data.Stage, busy.Data.RetryAfterMs = StageWorker, 20
 	const want = `"error":{"code":-32005,"message":"server_busy: worker is full","data":{"reason":"server_busy","stage":"worker","retryAfterMs":20}}}`
 	if got := string(AppendError(nil, []byte("7"), busy)); got != `{"jsonrpc":"2.0","id":7,`+want {

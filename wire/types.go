@@ -1,6 +1,10 @@
 package wire
 
-import "strconv"
+import (
+	"maps"
+	"slices"
+	"strconv"
+)
 
 // The methods of the protocol. eth_subscribe and eth_unsubscribe are aliases of
 // the two subscription methods, for clients that can say nothing else.
@@ -357,6 +361,34 @@ const (
 	CodeForbidden       = -32018
 	CodeDraining        = -32019
 )
+
+// reasons are the words for the codes.
+var reasons = map[int]string{
+	CodeParseError:      "parse_error",
+	CodeInvalidRequest:  "invalid_request",
+	CodeMethodNotFound:  "method_not_found",
+	CodeInvalidParams:   "invalid_params",
+	CodeInternal:        "internal",
+	CodeServerBusy:      "server_busy",
+	CodeNotOwner:        "not_owner",
+	CodeFenced:          "fenced",
+	CodeUnavailable:     "unavailable",
+	CodeConflict:        "conflict",
+	CodeNotFound:        "not_found",
+	CodeHoldLimit:       "hold_limit",
+	CodeDuplicateSubmit: "duplicate_submit",
+	CodeUnauthorized:    "unauthorized",
+	CodeForbidden:       "forbidden",
+	CodeDraining:        "draining",
+	CodeAnswerTooLarge:  "answer_too_large",
+}
+
+// Reason is the stable word for a code, which is Data.Reason of its errors. CodeRejected
+// has none: its errors have several.
+func Reason(code int) string { return reasons[code] }
+
+// Reasons are the words for all codes, in alphabetical order.
+func Reasons() []string { return slices.Sorted(maps.Values(reasons)) }
 
 // Error is the error object of a JSON-RPC reply. Data.Reason is the stable word
 // programs branch on; Message is "reason: sentence".

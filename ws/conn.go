@@ -220,7 +220,7 @@ func (c *conn) startBatch(requests []*request) {
 	b := newBatch(c, requests)
 	if b.answerBytes() > c.class.writer.Marks.Max {
 		b.Release()
-		c.answer(wire.Errorf(wire.CodeInvalidRequest, "invalid_request",
+		c.answer(wire.Errorf(wire.CodeInvalidRequest,
 			"the answers to this batch could be larger than what may wait for a connection; send it in parts"))
 		return
 	}

@@ -143,7 +143,7 @@ func (t *dialect) run(ctx context.Context, c *Call) (a Answer) {
 
 // errCallEnded is for nobody: whoever asked is gone, or the gateway is.
 func errCallEnded() *wire.Error {
-	return with(wire.Errorf(wire.CodeUnavailable, "unavailable", "the gateway stops; nothing happened"), wire.ErrorData{Outcome: wire.OutcomeNone})
+	return with(wire.Errorf(wire.CodeUnavailable, "the gateway stops; nothing happened"), wire.ErrorData{Outcome: wire.OutcomeNone})
 }
 
 // bytes is what the answer needs without its id.
@@ -171,6 +171,6 @@ func (a *Answer) append(dst, id []byte) []byte {
 
 // errAnswerTooLarge stands in the place of an answer that is larger than any may be.
 func errAnswerTooLarge(bytes, limit int64) *wire.Error {
-	return with(wire.Errorf(wire.CodeAnswerTooLarge, "answer_too_large", "the answer has %d bytes, and at most %d are sent; ask for less", bytes, limit),
+	return with(wire.Errorf(wire.CodeAnswerTooLarge, "the answer has %d bytes, and at most %d are sent; ask for less", bytes, limit),
 		wire.ErrorData{Limit: limit})
 }

@@ -110,7 +110,7 @@ func (c *conn) makeRoom(r *request, bytes int64) *wire.Error {
 
 // errBatchTooLarge refuses the answer with which those to a batch would be too large.
 func errBatchTooLarge() *wire.Error {
-	return wire.Errorf(wire.CodeAnswerTooLarge, "answer_too_large",
+	return wire.Errorf(wire.CodeAnswerTooLarge,
 		"the answers to this batch are larger than what may wait for a connection; send it in parts")
 }
 

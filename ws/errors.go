@@ -35,7 +35,7 @@ func errorOf(err error, signer string, count int) *wire.Error {
 		return errPeerAway(err)
 	}
 	if e, ok := errors.AsType[*nonce.NotOwnerError](err); ok {
-		return with(wire.Errorf(wire.CodeNotOwner, "not_owner", "%s", clip(e.Error())),
+		return with(wire.Errorf(wire.CodeNotOwner, "%s", clip(e.Error())),
 			wire.ErrorData{OwnerNode: clip(e.Node), OwnerURL: clip(e.URL)})
 	}
 	if e, ok := errors.AsType[*nonce.UnavailableError](err); ok {
@@ -43,21 +43,21 @@ func errorOf(err error, signer string, count int) *wire.Error {
 		if e.Outcome == nonce.Unknown {
 			outcome = wire.OutcomeUnknown
 		}
-		return with(wire.Errorf(wire.CodeUnavailable, "unavailable", "%s", clip(e.Error())),
+		return with(wire.Errorf(wire.CodeUnavailable, "%s", clip(e.Error())),
 			wire.ErrorData{Outcome: outcome, RetryAfterMs: retryUnavailable.Milliseconds()})
 	}
 	if e, ok := errors.AsType[*nonce.ConflictError](err); ok {
-		return with(wire.Errorf(wire.CodeConflict, "conflict", "%s", clip(e.Error())), conflictData(e, signer, count))
+		return with(wire.Errorf(wire.CodeConflict, "%s", clip(e.Error())), conflictData(e, signer, count))
 	}
 	if e, ok := errors.AsType[*nonce.HoldLimitError](err); ok {
 		if e.Window {
-			return with(wire.Errorf(wire.CodeHoldLimit, "hold_limit", "%s", e.Error()), wire.ErrorData{
+			return with(wire.Errorf(wire.CodeHoldLimit, "%s", e.Error()), wire.ErrorData{
 				Signer: signer, Cause: wire.CauseWindow, Nonce: &e.Lowest, Limit: int64(e.Limit), RetryAfterMs: retryHoldLimit.Milliseconds()})
 		}
 		if e.OfPrincipal {
 			signer = "" // other signers have it too
 		}
-		return with(wire.Errorf(wire.CodeHoldLimit, "hold_limit", "%s", e.Error()),
+		return with(wire.Errorf(wire.CodeHoldLimit, "%s", e.Error()),
 			wire.ErrorData{Signer: signer, Limit: int64(e.Limit), RetryAfterMs: retryHoldLimit.Milliseconds()})
 	}
 	switch {
@@ -66,23 +66,23 @@ func errorOf(err error, signer string, count int) *wire.Error {
 	case errors.Is(err, nonce.ErrForwardBusy):
 		return busy(wire.StageForward)
 	case errors.Is(err, nonce.ErrFenced):
-		return with(wire.Errorf(wire.CodeFenced, "fenced", "%s", nonce.ErrFenced.Error()),
+		return with(wire.Errorf(wire.CodeFenced, "%s", nonce.ErrFenced.Error()),
 			wire.ErrorData{RetryAfterMs: retryFenced.Milliseconds()})
 	case errors.Is(err, nonce.ErrNotHolder):
-		return with(wire.Errorf(wire.CodeForbidden, "forbidden", "%s, and the right %s on this signer is missing; nothing happened", nonce.ErrNotHolder, access.RightMarkAny),
+		return with(wire.Errorf(wire.CodeForbidden, "%s, and the right %s on this signer is missing; nothing happened", nonce.ErrNotHolder, access.RightMarkAny),
 			wire.ErrorData{Right: access.RightMarkAny.String()})
 	case errors.Is(err, nonce.ErrNoChain):
 		return invalidParams("nonce", nonce.ErrNoChain.Error())
 	case errors.Is(err, nonce.ErrNewSigner):
-		return with(wire.Errorf(wire.CodeNotFound, "not_found", "%s", nonce.ErrNewSigner.Error()),
+		return with(wire.Errorf(wire.CodeNotFound, "%s", nonce.ErrNewSigner.Error()),
 			wire.ErrorData{Signer: signer, Cause: wire.CauseNewSigner})
 	case errors.Is(err, nonce.ErrNotFound):
-		return with(wire.Errorf(wire.CodeNotFound, "not_found", "%s", nonce.ErrNotFound.Error()),
+		return with(wire.Errorf(wire.CodeNotFound, "%s", nonce.ErrNotFound.Error()),
 			wire.ErrorData{Signer: signer})
 	case errors.Is(err, nonce.ErrDraining), errors.Is(err, nonce.ErrGone):
 		return errDraining()
 	case errors.Is(err, nonce.ErrInternal):
-		return wire.Errorf(wire.CodeInternal, "internal", "the gateway met an error of its own; nothing was committed")
+		return wire.Errorf(wire.CodeInternal, "the gateway met an error of its own; nothing was committed")
 	}
 	return errUnknown("the gateway met an error it does not know")
 }
@@ -116,12 +116,12 @@ func errPeerAway(err error) *wire.Error {
 	if e, ok := errors.AsType[*nonce.PeerAwayError](err); ok {
 		data.OwnerNode, data.OwnerURL = clip(e.Node), clip(e.URL)
 	}
-	return with(wire.Errorf(wire.CodeUnavailable, "unavailable", "%s; nothing happened", clip(why)), data)
+	return with(wire.Errorf(wire.CodeUnavailable, "%s; nothing happened", clip(why)), data)
 }
 
 // errUnknown says that the work may have happened.
 func errUnknown(why string) *wire.Error {
-	return with(wire.Errorf(wire.CodeUnavailable, "unavailable", "%s; ask again with the same request id", why),
+	return with(wire.Errorf(wire.CodeUnavailable, "%s; ask again with the same request id", why),
 		wire.ErrorData{Outcome: wire.OutcomeUnknown, RetryAfterMs: retryUnavailable.Milliseconds()})
 }
 
@@ -146,19 +146,19 @@ func conflictData(e *nonce.ConflictError, signer string, count int) wire.ErrorDa
 
 // busy says that a bounded stage is full and that nothing happened.
 func busy(stage string) *wire.Error {
-	return with(wire.Errorf(wire.CodeServerBusy, "server_busy", "stage %s is full, nothing happened; ask again", stage),
+	return with(wire.Errorf(wire.CodeServerBusy, "stage %s is full, nothing happened; ask again", stage),
 		wire.ErrorData{Stage: stage, RetryAfterMs: retryBusy.Milliseconds()})
 }
 
 // errDraining says that this node takes nothing new.
 func errDraining() *wire.Error {
-	return with(wire.Errorf(wire.CodeDraining, "draining", "this node is going away; reconnect"),
+	return with(wire.Errorf(wire.CodeDraining, "this node is going away; reconnect"),
 		wire.ErrorData{RetryAfterMs: retryDraining.Milliseconds()})
 }
 
 // invalidParams names the field and the rule it breaks.
 func invalidParams(field, rule string) *wire.Error {
-	return with(wire.Errorf(wire.CodeInvalidParams, "invalid_params", "%s: %s", field, rule), wire.ErrorData{Field: field})
+	return with(wire.Errorf(wire.CodeInvalidParams, "%s: %s", field, rule), wire.ErrorData{Field: field})
 }
 
 // with sets the data of an error; its reason stays.

@@ -112,7 +112,7 @@ func TestANodeThatWasNotReachedIsNamed(t *testing.T) {
 }
 
 func TestWhatAnotherNodeAnswersIsSaidInItsWords(t *testing.T) {
-	e := wire.Errorf(wire.CodeInternal, "internal", "the gateway met an error of its own; nothing was committed")
+	e := wire.Errorf(wire.CodeInternal, "the gateway met an error of its own; nothing was committed")
 	e.Data.RetryAfterMs = 7
 	got := errorOf(fmt.Errorf("wrapped: %w", e), "a", 1)
 	if got.Code != e.Code || got.Message != e.Message || got.Data.Reason != "internal" || got.Data.RetryAfterMs != 7 {

@@ -75,14 +75,14 @@ func errLock(l *guard.Lock) *wire.Error {
 	switch l.Verdict {
 	case guard.Taken:
 		left := (l.Left + time.Millisecond - 1).Milliseconds()
-		return with(wire.Errorf(wire.CodeDuplicateSubmit, "duplicate_submit", "the same submission is running or too recent; nothing happened"),
+		return with(wire.Errorf(wire.CodeDuplicateSubmit, "the same submission is running or too recent; nothing happened"),
 			wire.ErrorData{RetryAfterMs: max(left, 1)})
 	case guard.Full:
 		return busy(wire.StageGuard)
 	case guard.Gone:
 		return errDraining()
 	}
-	return with(wire.Errorf(wire.CodeUnavailable, "unavailable", "the duplicate-submit guard cannot be asked; nothing happened"),
+	return with(wire.Errorf(wire.CodeUnavailable, "the duplicate-submit guard cannot be asked; nothing happened"),
 		wire.ErrorData{Outcome: wire.OutcomeNone, RetryAfterMs: retryUnavailable.Milliseconds()})
 }
 

@@ -202,7 +202,7 @@ func (c *conn) unsubscribe(r *request, params []byte) *wire.Error {
 	}
 	r.act = func() (any, *wire.Error) {
 		if !c.removeSubscription(id) {
-			return nil, wire.Errorf(wire.CodeNotFound, "not_found", "this connection has no such subscription")
+			return nil, wire.Errorf(wire.CodeNotFound, "this connection has no such subscription")
 		}
 		return true, nil
 	}

@@ -20,11 +20,7 @@ const (
 )
 
 // refuseReasons are the stable words of error replies: data.reason.
-var refuseReasons = []string{
-	"parse_error", "invalid_request", "method_not_found", "invalid_params", "internal", "server_busy", "not_owner", "fenced",
-	"unavailable", "conflict", "not_found", "hold_limit", "duplicate_submit", "unauthorized", "forbidden", "draining",
-	"not_holder", "answer_too_large",
-}
+var refuseReasons = append(wire.Reasons(), "not_holder")
 
 // upgradeReason is why a client was not let in.
 type upgradeReason string

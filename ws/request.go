@@ -100,7 +100,7 @@ func (c *conn) parse(r *request, call *wire.Call) *wire.Error {
 		return nil
 	}
 	if !known {
-		return wire.Errorf(wire.CodeMethodNotFound, "method_not_found", "there is no method %s", clip(strconv.Quote(call.Method)))
+		return wire.Errorf(wire.CodeMethodNotFound, "there is no method %s", clip(strconv.Quote(call.Method)))
 	}
 	if err := m.run(c, r, call.Params); err != nil {
 		return err
@@ -110,7 +110,7 @@ func (c *conn) parse(r *request, call *wire.Call) *wire.Error {
 
 // errLongID refuses what has an id that is not echoed.
 func errLongID() *wire.Error {
-	return with(wire.Errorf(wire.CodeInvalidRequest, "invalid_request", "id: must be at most %d bytes", maxIDBytes),
+	return with(wire.Errorf(wire.CodeInvalidRequest, "id: must be at most %d bytes", maxIDBytes),
 		wire.ErrorData{Field: "id"})
 }
 

@@ -44,6 +44,6 @@ func (c *conn) may(right access.Right, signer string) *wire.Error {
 }
 
 func forbidden(right access.Right) *wire.Error {
-	return with(wire.Errorf(wire.CodeForbidden, "forbidden", "the right %s on this signer is missing; nothing happened", right),
+	return with(wire.Errorf(wire.CodeForbidden, "the right %s on this signer is missing; nothing happened", right),
 		wire.ErrorData{Right: right.String()})
 }

@@ -50,5 +50,5 @@ func expirySentence(code int) string {
 
 // errSessionEnded refuses a request of a session that has ended.
 func errSessionEnded(code int) *wire.Error {
-	return wire.Errorf(wire.CodeUnauthorized, "unauthorized", "%s; nothing happened", expirySentence(code))
+	return wire.Errorf(wire.CodeUnauthorized, "%s; nothing happened", expirySentence(code))
 }

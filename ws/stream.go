@@ -40,7 +40,7 @@ const earlyEvents = 64
 func (c *Call) Open(method string, end func()) (Stream, *wire.Error) {
 	conn := c.who.conn
 	if conn == nil {
-		return Stream{}, wire.Errorf(wire.CodeMethodNotFound, "method_not_found", "notifications not supported: subscriptions need a WebSocket")
+		return Stream{}, wire.Errorf(wire.CodeMethodNotFound, "notifications not supported: subscriptions need a WebSocket")
 	}
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // never fails
@@ -63,7 +63,7 @@ func (c *conn) addStream(s *stream) *wire.Error {
 	case c.dialect.ended:
 		return errCallEnded()
 	case len(c.dialect.streams) >= limit:
-		return wire.Errorf(wire.CodeInvalidRequest, "invalid_request", "a connection may have at most %d subscriptions", limit)
+		return wire.Errorf(wire.CodeInvalidRequest, "a connection may have at most %d subscriptions", limit)
 	}
 	if c.dialect.streams == nil {
 		c.dialect.streams = make(map[string]*stream)

@@ -35,10 +35,10 @@ func (c *conn) addSubscription(method string, signers []string) (*subscription, 
 	s := &subscription{id: "0x" + hex.EncodeToString(random[:]), conn: c, method: method, names: len(signers)}
 	subscriptions, names := c.subscribed()
 	if limit := c.srv.cfg.MaxSubscriptions; subscriptions >= limit {
-		return nil, wire.Errorf(wire.CodeInvalidRequest, "invalid_request", "a connection may have at most %d subscriptions", limit)
+		return nil, wire.Errorf(wire.CodeInvalidRequest, "a connection may have at most %d subscriptions", limit)
 	}
 	if names+s.names > connectionNames {
-		return nil, wire.Errorf(wire.CodeInvalidRequest, "invalid_request", "the subscriptions of a connection may name at most %d signers", connectionNames)
+		return nil, wire.Errorf(wire.CodeInvalidRequest, "the subscriptions of a connection may name at most %d signers", connectionNames)
 	}
 	if err := c.takeSubscription(s.names); err != nil {
 		return nil, err

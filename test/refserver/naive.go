@@ -93,7 +93,7 @@ func (n *naive) markUsed(ctx context.Context, p wire.MarkUsedParams) (wire.MarkR
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return wire.MarkResult{}, wire.Errorf(wire.CodeNotFound, "not_found", "nonce %d of %s was not handed out with attempt %d", p.Nonce, p.Signer, p.Attempt)
+		return wire.MarkResult{}, wire.Errorf(wire.CodeNotFound, "nonce %d of %s was not handed out with attempt %d", p.Nonce, p.Signer, p.Attempt)
 	case err != nil:
 		return wire.MarkResult{}, unavailable(err)
 	}

@@ -137,7 +137,7 @@ func (s *server) answer(ctx context.Context, f *wire.Frame, data, out []byte) []
 		return wire.AppendError(out, nil, e)
 	}
 	if f.Batch {
-		return wire.AppendError(out, nil, wire.Errorf(wire.CodeInvalidRequest, "invalid_request", "a reference server takes no batches"))
+		return wire.AppendError(out, nil, wire.Errorf(wire.CodeInvalidRequest, "a reference server takes no batches"))
 	}
 	call := f.Calls[0]
 	result, e := s.call(ctx, call)
@@ -149,7 +149,7 @@ func (s *server) answer(ctx context.Context, f *wire.Frame, data, out []byte) []
 		if err == nil {
 			return replied
 		}
-		e = wire.Errorf(wire.CodeInternal, "internal", "%v", err)
+		e = wire.Errorf(wire.CodeInternal, "%v", err)
 	}
 	return wire.AppendError(out, call.ID, e)
 }
@@ -166,7 +166,7 @@ func (s *server) call(ctx context.Context, call wire.Call) (any, *wire.Error) {
 			return nil, e
 		}
 		if p.Count > 1 {
-			return nil, wire.Errorf(wire.CodeInvalidParams, "invalid_params", "count: a reference server hands out one at a time")
+			return nil, wire.Errorf(wire.CodeInvalidParams, "count: a reference server hands out one at a time")
 		}
 		result, e := s.backend.allocate(ctx, p)
 		return &result, e
@@ -178,7 +178,7 @@ func (s *server) call(ctx context.Context, call wire.Call) (any, *wire.Error) {
 		result, e := s.backend.markUsed(ctx, p)
 		return &result, e
 	}
-	return nil, wire.Errorf(wire.CodeMethodNotFound, "method_not_found", "a reference server knows %s and %s only", wire.MethodAllocate, wire.MethodMarkUsed)
+	return nil, wire.Errorf(wire.CodeMethodNotFound, "a reference server knows %s and %s only", wire.MethodAllocate, wire.MethodMarkUsed)
 }
 
 // marked is the result of a mark that was taken.
@@ -188,7 +188,7 @@ func marked(p wire.MarkUsedParams) wire.MarkResult {
 
 // unavailable is what a backend says whose store fails.
 func unavailable(err error) *wire.Error {
-	return wire.Errorf(wire.CodeUnavailable, "unavailable", "%v", err)
+	return wire.Errorf(wire.CodeUnavailable, "%v", err)
 }
 
 // echo answers with what a gateway would send, made up.

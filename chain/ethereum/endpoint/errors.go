@@ -33,14 +33,14 @@ func clipTo(s string, maxBytes int) string {
 func (e *Endpoint) noMethod(method string) *wire.Error {
 	const plain = "the method %s does not exist/is not available"
 	if why, known := e.methods.refused[method]; known {
-		return wire.Errorf(wire.CodeMethodNotFound, "method_not_found", plain+": %s", method, why)
+		return wire.Errorf(wire.CodeMethodNotFound, plain+": %s", method, why)
 	}
-	return wire.Errorf(wire.CodeMethodNotFound, "method_not_found", plain+": it is not on the list of what the gateway passes on", clip(fmt.Sprintf("%q", method)))
+	return wire.Errorf(wire.CodeMethodNotFound, plain+": it is not on the list of what the gateway passes on", clip(fmt.Sprintf("%q", method)))
 }
 
 // invalid names what is wrong with the params.
 func invalid(field, rule string, args ...any) *wire.Error {
-	err := wire.Errorf(wire.CodeInvalidParams, "invalid_params", "%s: %s", field, fmt.Sprintf(rule, args...))
+	err := wire.Errorf(wire.CodeInvalidParams, "%s: %s", field, fmt.Sprintf(rule, args...))
 	err.Data.Field = field
 	return err
 }
@@ -48,7 +48,7 @@ func invalid(field, rule string, args ...any) *wire.Error {
 // rejected says that a transaction was given to nobody, and why. Clients know the code as
 // a transaction that was rejected.
 func rejected(reason, sentence string, args ...any) *wire.Error {
-	return wire.Errorf(wire.CodeRejected, reason, sentence, args...)
+	return wire.Rejectedf(reason, sentence, args...)
 }
 
 // errOfNodes is why nodes could not be asked.
@@ -56,12 +56,12 @@ func errOfNodes(err error) *wire.Error {
 	var e *wire.Error
 	switch {
 	case errors.Is(err, ethereum.ErrTooLarge):
-		return wire.Errorf(wire.CodeAnswerTooLarge, "answer_too_large", "the node's answer is larger than is passed on; ask for less")
+		return wire.Errorf(wire.CodeAnswerTooLarge, "the node's answer is larger than is passed on; ask for less")
 	case errors.Is(err, ethereum.ErrBusy):
-		e = wire.Errorf(wire.CodeServerBusy, "server_busy", "as many requests wait for the nodes of the chain as may, nothing happened; ask again")
+		e = wire.Errorf(wire.CodeServerBusy, "as many requests wait for the nodes of the chain as may, nothing happened; ask again")
 		e.Data.Stage, e.Data.RetryAfterMs = wire.StageForward, retryBusy
 	default:
-		e = wire.Errorf(wire.CodeUnavailable, "unavailable", "no node of the chain has answered; nothing happened")
+		e = wire.Errorf(wire.CodeUnavailable, "no node of the chain has answered; nothing happened")
 		e.Data.Outcome, e.Data.RetryAfterMs = wire.OutcomeNone, retryUnavailable
 	}
 	return e

@@ -31,7 +31,7 @@ func (s *sending) explain(ctx context.Context, err *wire.Error) *wire.Error {
 	case err.Code == wire.CodeConflict:
 		return s.about(s.conflict(ctx, err))
 	case err.Code == wire.CodeUnavailable && data.Outcome == wire.OutcomeUnknown:
-		out := wire.Errorf(wire.CodeUnavailable, "unavailable",
+		out := wire.Errorf(wire.CodeUnavailable,
 			"the gateway does not know whether it has recorded the transaction, and has given it to no node; send the same raw transaction again")
 		out.Data.Outcome, out.Data.RetryAfterMs = wire.OutcomeUnknown, retryUnavailable
 		return out

@@ -91,7 +91,7 @@ func (s *sending) failed(err *wire.Error) *wire.Error {
 
 // errGone is for nobody: whoever asked is gone.
 func errGone() *wire.Error {
-	err := wire.Errorf(wire.CodeUnavailable, "unavailable", "the connection has ended; nothing was sent")
+	err := wire.Errorf(wire.CodeUnavailable, "the connection has ended; nothing was sent")
 	err.Data.Outcome = wire.OutcomeNone
 	return err
 }
@@ -325,7 +325,7 @@ func (s *sending) tell() {
 // errOnItsWay is the answer where nobody knows whether a node has the transaction. It is
 // no internal error: clients send again what met one of these, and do not say so.
 func errOnItsWay(said string) *wire.Error {
-	err := wire.Errorf(wire.CodeUnavailable, "unavailable",
+	err := wire.Errorf(wire.CodeUnavailable,
 		"the transaction may be on its way: send the same raw transaction again, and never the same payment with another nonce (%s)", clip(cmp.Or(said, "no node has answered")))
 	err.Data.Outcome, err.Data.RetryAfterMs = wire.OutcomeUnknown, retryUnavailable
 	return err

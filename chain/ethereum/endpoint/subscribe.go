@@ -48,7 +48,7 @@ func (e *Endpoint) unsubscribe(c *ws.Call) ws.Answer {
 	}
 	id, _ := text(list[0])
 	if !c.Close(id) {
-		return ws.Answer{Err: wire.Errorf(wire.CodeNotFound, "not_found", "this connection has no such subscription")}
+		return ws.Answer{Err: wire.Errorf(wire.CodeNotFound, "this connection has no such subscription")}
 	}
 	return ws.Answer{Result: []byte("true")}
 }

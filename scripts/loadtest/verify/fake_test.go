@@ -176,7 +176,7 @@ func (g *fakeGateway) repeat(s *fakeSigner, p *params, first wire.NonceAttempt) 
 }
 
 func ended(state wire.HoldState) *wire.Error {
-	e := wire.Errorf(wire.CodeConflict, "conflict", "the hold of this requestId has ended")
+	e := wire.Errorf(wire.CodeConflict, "the hold of this requestId has ended")
 	e.Data.Nonces = []wire.HoldState{state}
 	return e
 }
@@ -184,7 +184,7 @@ func ended(state wire.HoldState) *wire.Error {
 func (g *fakeGateway) mark(s *fakeSigner, p *params, used bool) (any, *wire.Error) {
 	row := &s.rows[p.Nonce]
 	if row.Attempt != p.Attempt || row.Status == wire.StatusConsumed {
-		return nil, wire.Errorf(wire.CodeConflict, "conflict", "the attempt is not the nonce's current one")
+		return nil, wire.Errorf(wire.CodeConflict, "the attempt is not the nonce's current one")
 	}
 	s.version++
 	result := &wire.MarkResult{Signer: p.Signer, Nonce: p.Nonce, Attempt: p.Attempt, Status: wire.StatusReleased}
