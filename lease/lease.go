@@ -13,6 +13,9 @@
 // store went back, and an assignment of shards that all nodes compute alike. It never decides
 // whether a write is allowed. A Keeper has one goroutine, which its Stop ends and waits for. The
 // package has no locks.
+//
+// Where to begin reading: shard.go (an owner, its token and its engine), registry.go (what a store
+// keeps of nodes), keep.go (a node's heartbeat), assign.go (who should have which shard).
 package lease
 
 import (

@@ -6,6 +6,10 @@
 // The state machine is package rules, package service runs it, and the stores are postgres,
 // sqlite and, for tests, memstore. A write has three outcomes: it happened, it did not happen, or
 // the outcome is unknown; see StoreError.
+//
+// Where to begin reading: op.go (what is asked and answered), live.go and signer.go (a signer's
+// row), shard_store.go and store.go (what a store promises), errors.go (outcomes); then log.go
+// for the performance engine and chain.go for what a blockchain says.
 package nonce
 
 import (

@@ -12,4 +12,8 @@
 //
 // The Store owns a connection pool, a connection for heartbeats alone, a lock for each of its two
 // pruners, held while one deletes, and no goroutine of its own.
+//
+// Where to begin reading: migrations/00001_init.sql (the rows), statement.go (the statement of a
+// commit, part by part), commit.go (its outcome), load.go, nodes.go (leases and shards), log.go
+// (what the performance engine adds), open.go (connections, and how a failover is noticed).
 package postgres

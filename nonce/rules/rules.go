@@ -16,6 +16,9 @@
 //
 // Make first ends holds that are over (expire), then applies what the chain says (align), then
 // the ops, so that an op sees the signer's present state.
+//
+// Where to begin reading: Make and draft in rules.go, then allocate.go and marks.go (the ops),
+// chain.go (what a chain changes), doubt.go (after a log was lost).
 package rules
 
 import (
