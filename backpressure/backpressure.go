@@ -43,7 +43,7 @@ func (g *Gate) tryTake(s *Share, n int, limit int64) bool {
 		return true
 	}
 	if s != nil {
-		s.used.Add(-int64(n))
+		give(&s.used, int64(n))
 	}
 	return false
 }
@@ -52,12 +52,13 @@ func (g *Gate) tryTake(s *Share, n int, limit int64) bool {
 // gate: for what can be left out, so that it never takes the place of what cannot.
 func (g *Gate) TryTakeSpare(s *Share, n int) bool { return g.tryTake(s, n, (g.capacity+1)/2) }
 
-// Give returns n places that were taken with the same share.
+// Give returns n places that were taken with the same share. More than were taken is a
+// mistake of the programmer and panics: from then on the bound would be a higher one.
 func (g *Gate) Give(s *Share, n int) {
 	if s != nil {
-		s.used.Add(-int64(n))
+		give(&s.used, int64(n))
 	}
-	g.used.Add(-int64(n))
+	give(&g.used, int64(n))
 }
 
 // Capacity is the number of places there are.
@@ -100,6 +101,13 @@ func (s *Share) Close() bool { return s.used.CompareAndSwap(0, closedShare) }
 
 // Closed reports whether the share was closed.
 func (s *Share) Closed() bool { return s.used.Load() >= closedShare }
+
+// give takes n from used, which were added to it before it was closed.
+func give(used *atomic.Int64, n int64) {
+	if u := used.Add(-n); u < 0 || u < closedShare && u+n >= closedShare {
+		panic(fmt.Sprintf("backpressure: %d places given back, more than were taken", n))
+	}
+}
 
 // take adds n to used unless that exceeds limit. Compare-and-swap, not add and
 // undo: an addition that is taken back would refuse others for no reason.

@@ -129,3 +129,24 @@ func TestSparePlacesLeaveHalfOfAGateToOthers(t *testing.T) {
 		t.Error("a spare place beyond the holder's share")
 	}
 }
+
+func TestPlacesAreGivenBackOnce(t *testing.T) {
+	for what, give := range map[string]func(*Gate, *Share){
+		"a place of the gate twice":         func(g *Gate, _ *Share) { g.Give(nil, 2) },
+		"a place of the share twice":        func(g *Gate, s *Share) { g.Give(s, 1); g.TryTake(nil, 1); g.Give(s, 1) },
+		"a place of a share that is closed": func(g *Gate, s *Share) { g.Give(s, 1); s.Close(); g.TryTake(nil, 1); g.Give(s, 1) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("nobody noticed")
+				}
+			}()
+			g, s := NewGate(4), NewShare(2)
+			if !g.TryTake(s, 1) {
+				t.Fatal("an empty gate refused a place")
+			}
+			give(g, s)
+		})
+	}
+}
