@@ -175,3 +175,34 @@ func TestARowThatCannotBeReadKeepsItsHoldsWhenTheStoreMayBeAnother(t *testing.T)
 		t.Errorf("the rows are %s", got)
 	}
 }
+
+// TestAShardWhoseHandOverWasLostIsServedAgain: the copy says that a has the shard, which a gave
+// up, and b, which took it, sees a's lease run. Nobody asks for any of its signers.
+func TestAShardWhoseHandOverWasLostIsServedAgain(t *testing.T) {
+	for name, generation := range map[string]func(*disk){"noticed": func(d *disk) { d.RaiseGeneration() }, "unnoticed": func(*disk) {}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDisk()
+				often := []func(*service.Config){watchEvery(500 * time.Millisecond), sweepEvery(time.Second)}
+				a, b := start(t, d, "a", often...), start(t, d, "b", often...)
+				time.Sleep(10 * time.Second)
+				moved := a.owned()[0]
+				name := d.nameIn(moved)
+				a.want("allocate hold=5s signer=" + name + " -> 0#1")
+				toReplica := d.Backup()
+				if _, err := b.Move(t.Context(), moved, "b"); err != nil {
+					t.Fatal(err)
+				}
+				for !b.Shards()[moved].Mine {
+					time.Sleep(100 * time.Millisecond)
+				}
+				toReplica()
+				generation(d)
+				time.Sleep(time.Minute)
+				if got, want := d.rows(t, name), "0#1=RELEASED/expired"; got != want || len(a.owned())+len(b.owned()) != shards {
+					t.Errorf("rows %s, want %s; a has %v and b %v of %d shards", got, want, a.owned(), b.owned(), shards)
+				}
+			})
+		})
+	}
+}

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -54,6 +55,14 @@ func (sh *shard) see(row lease.Shard) {
 		if row.Token < old.Token || sh.view.CompareAndSwap(old, &row) {
 			return
 		}
+	}
+}
+
+// wentBack follows a row with a lower token than one that was seen before it was asked for: the
+// store lost what raised it. Whoever has the shard by this row, this node perhaps, is to know it.
+func (sh *shard) wentBack(seen *lease.Shard, row lease.Shard, log *slog.Logger) {
+	if sh.view.CompareAndSwap(seen, &row) {
+		log.Error("the store went back", "shard", sh.id, "seen_token", seen.Token, "token", row.Token)
 	}
 }
 
@@ -141,14 +150,21 @@ func (s *Service) look(ctx context.Context) error {
 	defer s.looking.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
 	defer cancel()
-	started := time.Now()
+	started, before := time.Now(), make([]*lease.Shard, len(s.shards))
+	for i, sh := range s.shards {
+		before[i] = sh.view.Load()
+	}
 	all, err := s.store.Owners(ctx)
 	if err != nil {
 		return err
 	}
 	s.clock.observe(started, time.Now(), all.Now)
 	for _, row := range all.Shards {
-		s.shards[row.Shard].see(row)
+		sh := s.shards[row.Shard]
+		if row.Token < before[row.Shard].Token && !sh.mine() {
+			sh.wentBack(before[row.Shard], row, s.log)
+		}
+		sh.see(row)
 	}
 	f := newFleet(&all, s.goal())
 	if s.retired.Load() {
