@@ -178,7 +178,11 @@ func (s *signer) View(next int64) nonce.ChainView {
 	if v.Known && next > v.Mined {
 		s.t.watch(s)
 	}
-	if next == 0 && v.Known && time.Since(time.Unix(0, s.began.Load())) > startUsable {
+	switch {
+	case next > 0 || !v.Known:
+	case s.t.stopped.Load():
+		v.StartOld = true // nobody begins by what the nodes say now, or said before
+	case time.Since(time.Unix(0, s.began.Load())) > startUsable:
 		v.StartOld = true
 		s.t.askStart(s)
 	}
@@ -314,8 +318,13 @@ func (t *Tracker) number() int64 {
 	return 0
 }
 
-// publishLocked makes the view what is known now. It may also be called while nobody else has s yet.
+// publishLocked makes the view what is known now. After the final block fell it stays as it was:
+// nothing is to follow from what the nodes say of another history. It may also be called while
+// nobody else has s yet.
 func (s *signer) publishLocked() {
+	if s.view.Load() != nil && s.t.stopped.Load() {
+		return
+	}
 	v := &nonce.ChainView{
 		Known: s.known, Mined: s.mined, Final: s.final, Start: s.start,
 		Window: s.t.cfg.window(s.name, s.delegated), UnknownFor: max(0, s.t.cfg.UnknownFor),
