@@ -214,3 +214,22 @@ func TestEndingHoldsIsPacedBesideRequests(t *testing.T) {
 		})
 	}
 }
+
+// TestWhatIsLeftOfAHoldIsByTheStoresClock: a's machine was suspended, its monotonic clock stood
+// still, and the commit is the first that tells. Its client counts from when it asked.
+func TestWhatIsLeftOfAHoldIsByTheStoresClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		a := start(t, d, "a")
+		a.want("allocate -> 0#1")
+		d.ahead.Add(int64(30 * time.Second))
+		op := &nonce.Op{Kind: nonce.KindAllocate, Signer: signer, Count: 1, Hold: time.Minute}
+		if err := a.Do(t.Context(), op); err != nil {
+			t.Fatal(err)
+		}
+		left := op.HeldUntil.Sub(time.Now().Add(time.Duration(d.ahead.Load())))
+		if op.HoldLeft > left || op.HoldLeft < left-time.Second {
+			t.Errorf("told that %v are left, and by the store's clock it is %v", op.HoldLeft, left)
+		}
+	})
+}

@@ -120,6 +120,11 @@ func (t *task) answer(a *rules.Answer, now nonce.Clock) {
 	op.Nonces, op.Attempts, op.Token, op.HoldLeft = a.Nonces, a.Attempts, a.Token, a.Left
 	if a.Until != 0 {
 		op.HeldUntil = time.UnixMilli(a.Until)
+		// Whoever counts HoldLeft by a clock of its own is to end with the store's: that may have
+		// gone further than this node's, on a machine that was suspended.
+		if left := time.Duration(a.Until-now.Latest) * time.Millisecond; left < op.HoldLeft-clockTolerance {
+			op.HoldLeft = left
+		}
 	}
 	op.Status, op.Hashes, op.Replaced, op.Before, op.Next, op.Summary = a.Status, a.Hashes, a.Replaced, a.Before, a.Next, nonce.Summary{}
 	if a.Summary != nil {
