@@ -146,7 +146,9 @@ func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool)
 		if mended && plan.Writes {
 			w.Rise = 1
 		}
-		if w.DueAt = firstDeadline(&plan.Signer); w.DueAt == 0 {
+		// With the version as it is an owner does not notice that the signer is not listed any
+		// more. Only who ends overdue holds does that, of shards without an owner.
+		if w.DueAt = firstDeadline(&plan.Signer); w.DueAt == 0 && (!w.Check || len(ops) == 0) {
 			w.DueAt = nonce.Unlisted // if what it was listed for has passed
 		}
 		return w, nil
