@@ -39,7 +39,7 @@ type Config struct {
 
 	StoreConfig
 	Redis             string        `group:"store" placeholder:"URL" help:"Redis 7 or later, for the performance engine of a Postgres store (gateway engine), and for events between its nodes: redis://HOST:PORT, rediss:// with TLS, unix://PATH, redis+cluster://HOST:PORT,HOST:PORT. All nodes of a store use the same one, or none. Best given by the environment where it holds a password. Default: none."`
-	RequestRetention  time.Duration `group:"store" default:"24h" help:"How long a request id is remembered. 0 keeps all."`
+	RequestRetention  time.Duration `group:"store" default:"24h" help:"How long a request id is remembered. 0 keeps all, and 1m is the least otherwise."`
 	ConsumedRetention time.Duration `group:"store" default:"168h" help:"How long a CONSUMED allocation is kept after its last change, at least 1m. Then only that it is consumed is known. 0 keeps all."`
 
 	TLSConfig

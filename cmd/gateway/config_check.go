@@ -40,7 +40,7 @@ func (c *Config) Validate() error {
 		c.checkProtection(),
 		c.StoreConfig.check(),
 		c.checkRedis(),
-		notNegative("request-retention", c.RequestRetention),
+		zeroOrAtLeast("request-retention", c.RequestRetention, minRequestRetention),
 		zeroOrAtLeast("consumed-retention", c.ConsumedRetention, minConsumedRetention),
 		c.checkNode(),
 		c.checkNonces(),
@@ -52,6 +52,10 @@ func (c *Config) Validate() error {
 		c.LogConfig.check(),
 	)
 }
+
+// minRequestRetention is longer than it takes the gateway to ask again by a request id: about a
+// forwarded request that was not answered, or a commit whose outcome is unknown.
+const minRequestRetention = time.Minute
 
 // minConsumedRetention is longer than anybody should repeat a mark, and than it
 // takes to settle a commit whose outcome is unknown: both look at the allocation.
