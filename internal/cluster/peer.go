@@ -123,12 +123,12 @@ func (p *peer) wanted() bool {
 // keep is the peer's goroutine: it opens a link while one is wanted, and again when
 // it was lost.
 func (p *peer) keep() {
+	defer p.end()
 	select {
 	case <-p.r.served:
 	case <-p.ctx.Done():
-		return // nothing was taken over before Serve
+		return
 	}
-	defer p.end()
 	pace := p.r.cfg.pace()
 	for p.await() {
 		began := time.Now()
