@@ -119,6 +119,14 @@ type Write struct {
 	DueAt int64
 }
 
+// Believed is the version that the row must have.
+func (w *Write) Believed() int64 {
+	if w.Check {
+		return w.Signer.Version
+	}
+	return w.Signer.Version - 1 - w.Rise
+}
+
 // Unlisted is the DueAt of a signer that has no hold to be ended.
 const Unlisted = -1
 

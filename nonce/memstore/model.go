@@ -270,10 +270,6 @@ func (s *Store) ship(ctx context.Context, c Call, what nonce.Shipment) (out nonc
 // judge says what becomes of a write to a signer whose shard is as the writer believes.
 func (db *database) judge(w *nonce.Write, now time.Time) (nonce.WriteResult, error) {
 	at := db.signer(w.Name)
-	believed := w.Signer.Version
-	if !w.Check {
-		believed -= 1 + w.Rise
-	}
 	known := slices.ContainsFunc(w.Requests, func(q nonce.Request) bool { _, ok := at.requests[q.ID]; return ok })
 	falls := w.Signer.Next < at.row.Next || w.Signer.Floor < at.row.Floor
 	older := slices.ContainsFunc(w.History, func(p nonce.Past) bool {
@@ -281,7 +277,7 @@ func (db *database) judge(w *nonce.Write, now time.Time) (nonce.WriteResult, err
 		return there && (!p.Again || was.Attempt > p.Attempt)
 	})
 	switch {
-	case at.row.Version != believed:
+	case at.row.Version != w.Believed():
 		return nonce.Moved, nil
 	case known:
 		return nonce.IDKnown, nil

@@ -116,7 +116,8 @@ func (s *Store) commit(ctx context.Context, conn *pgxpool.Conn, form shardParts,
 }
 
 const knownRequests = `
-SELECT n.ord FROM unnest($1::int[], $2::text[], $3::text[]) AS n(ord, name, request_id) JOIN signer s ON s.signer = n.name
+SELECT n.ord FROM unnest($1::int[], $2::text[], $3::text[], $4::bigint[]) AS n(ord, name, request_id, version)
+JOIN signer s ON s.signer = n.name AND s.version = n.version
 JOIN signer_request q ON q.signer_id = s.signer_id AND q.request_id = n.request_id`
 
 // findKnown tells the writes of which a request id is known from those whose version is
@@ -127,12 +128,13 @@ func findKnown(ctx context.Context, conn *pgxpool.Conn, writes []nonce.Write, as
 	}
 	var ords []int
 	var names, ids []string
+	var versions []int64
 	for _, i := range asking {
 		for j := range writes[i].Requests {
-			ords, names, ids = append(ords, i), append(names, writes[i].Name), append(ids, writes[i].Requests[j].ID)
+			ords, names, ids, versions = append(ords, i), append(names, writes[i].Name), append(ids, writes[i].Requests[j].ID), append(versions, writes[i].Believed())
 		}
 	}
-	rows, err := conn.Query(ctx, knownRequests, ords, names, ids)
+	rows, err := conn.Query(ctx, knownRequests, ords, names, ids, versions)
 	if err != nil {
 		return err
 	}

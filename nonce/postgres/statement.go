@@ -269,15 +269,15 @@ func (p *packed) add(ord, shards int, w *nonce.Write) {
 	}
 	place := p.place(shard)
 	p.places[ord] = place
-	believed, kind, rise := w.Signer.Version, int64(3), 1+w.Rise
+	believed, kind := w.Believed(), int64(3)
 	switch {
 	case w.Check:
 		p.parts |= partChecks
-	case w.Signer.Version > rise:
-		believed, kind = believed-rise, 1
+	case believed > 0:
+		kind = 1
 		p.parts |= partUpdates
 	default:
-		believed, kind = believed-rise, 2
+		kind = 2
 		p.parts |= partInserts
 	}
 	askLo := len(p.asked) / len(askNumbers)
@@ -296,7 +296,7 @@ func (p *packed) add(ord, shards int, w *nonce.Write) {
 	if !w.Check {
 		p.blob = nonce.AppendLive(p.blob, w.Signer.Live)
 	}
-	p.writes = append(p.writes, int64(ord), kind, int64(place), belief(w.Term), believed, rise, w.Signer.Next, w.Signer.Floor, w.Signer.Ceiling, w.Signer.Epoch, w.NotBefore, w.DueAt,
+	p.writes = append(p.writes, int64(ord), kind, int64(place), belief(w.Term), believed, 1+w.Rise, w.Signer.Next, w.Signer.Floor, w.Signer.Ceiling, w.Signer.Epoch, w.NotBefore, w.DueAt,
 		int64(pastLo), int64(len(p.past)/len(pastNumbers)), int64(askLo), int64(len(p.asked)/len(askNumbers)), name, nameLen, live, int64(len(p.blob))+1-live)
 }
 

@@ -197,7 +197,7 @@ func (d *draft) unrepairable(n int64, row nonce.Row, there bool) error {
 		return nonce.ErrNotFound
 	case !chain && (!there || n < d.plan.Signer.Floor):
 		return conflict(nonce.Row{Nonce: n, Status: nonce.Consumed}, longAgo)
-	case !chain && row.Status == nonce.Consumed && len(d.plan.Signer.Live) >= d.rules.MaxLive:
+	case !chain && row.Status == nonce.Consumed && d.room() <= 0:
 		return &nonce.HoldLimitError{Limit: d.rules.MaxLive} // with a chain it is one nonce, and all others wait for it
 	case there && row.Status == nonce.Held && row.Reason == nonce.ReasonInDoubt:
 		return conflict(nonce.Row{Nonce: n, Status: nonce.Held}, doubtSentence)
@@ -207,20 +207,32 @@ func (d *draft) unrepairable(n int64, row nonce.Row, there bool) error {
 	return nil
 }
 
+// attemptOfRepair is above all attempts that the nonce can have been handed out with.
+func (d *draft) attemptOfRepair(row nonce.Row) int64 {
+	epoch := d.plan.Signer.Epoch
+	// Every write of a signer raises its version, and hands a nonce out less often than a batch
+	// has ops, and each loss of a log adds at most its epoch.
+	ofVersion := repairBase + (d.plan.Signer.Version+1)*handOutsPerWrite + epoch*epoch<<attemptShift
+	switch {
+	case row.Attempt == 0: // nothing is known of it any more
+		return ofVersion
+	case row.Status != nonce.Consumed || epoch == 0:
+		return row.Attempt + 1
+	case row.Attempt >= repairBase:
+		return max(row.Attempt+1, ofVersion)
+	}
+	// It may have been marked with an early attempt while it was in doubt, after the lost log
+	// had given later ones.
+	return max(row.Attempt, epoch<<attemptShift) + 1
+}
+
 func (d *draft) handOutAgain(n int64, row nonce.Row) {
 	hashes := row.Replaced
 	if n := hashes.Len(); n >= nonce.MaxHashes-1 { // room for the one to come; the oldest is likelier in a pool than what nodes refused since
 		one := len(nonce.TxHash{})
 		hashes = hashes[:one] + hashes[(n-nonce.MaxHashes+3)*one:]
 	}
-	attempt := row.Attempt + 1
-	if row.Attempt == 0 {
-		// Every write of a signer raises its version, and hands a nonce out less often than a
-		// batch has ops, and each loss of a log adds at most its epoch, so that no hand-out of a
-		// nonce of which nothing is known any more can have had a higher attempt.
-		epoch := d.plan.Signer.Epoch
-		attempt = repairBase + (d.plan.Signer.Version+1)*handOutsPerWrite + epoch*epoch<<attemptShift
-	}
+	attempt := d.attemptOfRepair(row)
 	d.ans.Before = &nonce.Before{Status: row.Status, Attempt: row.Attempt, Reason: row.Reason}
 	row.Nonce, row.Attempt, row.Holder = n, attempt, d.op.Principal
 	d.hold(row, d.holdOf(d.op), nonce.Note{Reason: nonce.ReasonRepair, TxHash: row.TxHash, Replaced: hashes})

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -231,13 +232,28 @@ func covered(sig *signer, sh *shardLog, next int64) bool {
 // minBlock is the fewest nonces that are reserved ahead.
 const minBlock = 16
 
-// reserve sees to it that the ceilings are above what is handed out, and returns the groups of
-// which that is so. The others end.
+// ceilingReach is how far, in times of what a signer may hold, a ceiling may be above the row's cursor.
+// After a loss all nonces between the two are in doubt.
+const ceilingReach = 4
+
+// farAhead reports whether the cursor has left the row's far behind, as a floor or a chain lets
+// it. Then no ceiling is raised before a shipment has brought the row there: what is handed out
+// waits for it.
+func (w *worker) farAhead(g *group) bool {
+	base := g.sig.row.Next
+	if u := g.sig.unshipped; u != nil {
+		base = u.base.Next
+	}
+	return g.plan.Signer.Next-base > int64(ceilingReach*w.svc.cfg.Rules.MaxLive)
+}
+
+// reserve sees to it that the ceilings are above what is handed out, and returns the groups to
+// go on with, which are all of which that is so or that are far ahead. The others end.
 func (w *worker) reserve(groups []*group) []*group {
 	var short []*group
 	var up []nonce.Ceiling
 	for _, g := range groups {
-		if handsOut(g) > 0 && !covered(g.sig, g.shard.log, g.plan.Signer.Next) {
+		if handsOut(g) > 0 && !covered(g.sig, g.shard.log, g.plan.Signer.Next) && !w.farAhead(g) {
 			g.sig.block = min(max(2*g.sig.block, minBlock), int64(w.svc.cfg.Rules.MaxLive))
 			short = append(short, g)
 			up = append(up, nonce.Ceiling{Name: g.name, Term: g.shard.shardTerm(), Next: max(g.plan.Signer.Next+g.sig.block, g.sig.row.Ceiling)})
@@ -342,10 +358,23 @@ func (w *worker) waits(g *group, t *task, a *rules.Answer) bool {
 }
 
 // early reports whether a hand-out, or what refuses one, is told before the rows have it: they
-// are not too far behind, unless the store is away, and its nonces are below the ceiling.
+// are not too far behind, unless the store is away, and its nonces are such that a loss of the
+// log leaves in doubt: below the ceiling, and not consumed as the rows have it.
 func (w *worker) early(g *group, t *task, a *rules.Answer, now time.Time) bool {
+	u := g.sig.unshipped
 	return handOut(t, a) &&
-		(w.storeAway || now.Sub(g.sig.unshipped.since) < w.svc.cfg.Log.ShipSLA) && covered(g.sig, g.shard.log, g.plan.Signer.Next)
+		(w.storeAway || now.Sub(u.since) < w.svc.cfg.Log.ShipSLA) && covered(g.sig, g.shard.log, g.plan.Signer.Next) &&
+		!slices.ContainsFunc(a.Nonces, u.consumed)
+}
+
+// consumed reports whether a nonce is consumed as the rows have it, or will have it when a
+// shipment arrives: in the log a repair may have handed it out again since.
+func (u *unshipped) consumed(n int64) bool {
+	if n >= u.base.Next {
+		return false
+	}
+	_, live := slices.BinarySearchFunc(u.base.Live, n, func(e nonce.Entry, n int64) int { return cmp.Compare(e.Nonce, n) })
+	return !live || slices.ContainsFunc(u.history, func(p versioned[nonce.Past]) bool { return p.it.Nonce == n })
 }
 
 // handOut reports whether an answer hands out, or refuses to.
@@ -369,7 +398,7 @@ func (w *worker) notAccepted(sh *shard, groups []*group, wrote bool, err error) 
 		lg.unanswered = groups
 		for _, g := range groups { // what comes for its signers joins them
 			g.sig.pinned = true
-			g.retryAt = time.Now().Add(time.Hour)
+			g.retryAt = never // but when the log has said what became of it
 			for _, t := range g.tasks {
 				t.move(waiting)
 			}
@@ -391,6 +420,9 @@ func (w *worker) notAccepted(sh *shard, groups []*group, wrote bool, err error) 
 		}
 	}
 }
+
+// never is when what waits for something else than time is tried again.
+var never = time.Unix(1<<40, 0)
 
 // overlay adds what is not shipped yet to what was read for a plan.
 func (g *group) overlay() {

@@ -192,7 +192,8 @@ func (w *worker) enter(sh *shard) {
 	if !lg.retryAt.IsZero() { // a try before this one may come late, or have put the token in
 		was := *sh.view.Load()
 		rows, err := w.tryAcquire([]int{sh.id})
-		if err != nil { // the store is away, and not the log
+		if err != nil { // the store is away, and not the log, of which nothing is known meanwhile
+			lg.failing, sh.logFailing = time.Time{}, time.Time{}
 			w.retryLog(lg)
 			return
 		}
@@ -215,6 +216,7 @@ func (w *worker) enter(sh *shard) {
 	case sh.log != lg:
 		return
 	case silent: // the store is away, and not the log
+		sh.works()
 		w.retryLog(lg)
 		return
 	case err != nil:

@@ -182,7 +182,11 @@ func (w *worker) shipped(s *shipment) {
 		if sig.unshipped == nil || !slices.Contains(s.logs, sig.shard.log) {
 			continue // it was lost meanwhile
 		}
-		switch write := &s.what.Writes[i]; s.out.Results[i] {
+		write := &s.what.Writes[i]
+		if s.out.Results[i] != nonce.NotOwner && write.Believed() != sig.unshipped.base.Version {
+			continue // a shipment by hand has overtaken it: this one says nothing of what is there now
+		}
+		switch s.out.Results[i] {
 		case nonce.Applied:
 			if write.DueAt != 0 {
 				sig.listed = max(0, write.DueAt)

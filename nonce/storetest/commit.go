@@ -101,6 +101,8 @@ var commitRules = []rule{
 		again, elsewhere := f.after(term, name), f.first(term, other)
 		again.Requests, elsewhere.Requests = []nonce.Request{{ID: "b"}, {ID: "a"}}, w.Requests
 		f.results(f.alice, []nonce.Write{again, elsewhere}, nonce.IDKnown, nonce.Applied)
+		w.History = nil // what it wrote before is there, and with it its id: its version says more
+		f.results(f.alice, []nonce.Write{w}, nonce.Moved)
 		f.unchanged(name, was)
 		got := f.load(nonce.SignerNeed{Signer: name, Requests: []string{"a", "b"}})[0].Requests
 		if got["b"] != nil || got["a"] == nil || got["a"].Hash != w.Requests[0].Hash || !slices.Equal(got["a"].Nonces, []int64{0}) || !slices.Equal(got["a"].Attempts, []int64{1}) {
