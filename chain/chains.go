@@ -161,7 +161,7 @@ func (c *Chains) State(name string) (st State, ok bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st = State{Head: t.number(), Mined: s.mined, Final: s.final, FinalKnown: s.final > 0 || !s.finalOld, Window: v.Window, Stopped: t.stopped.Load()}
+	st = State{Head: t.number(), Mined: v.Mined, Final: v.Final, FinalKnown: s.final > 0 || !s.finalOld, Window: v.Window, Stopped: t.stopped.Load()}
 	if s.gap != nil {
 		gap := *s.gap
 		st.Gap = &gap

@@ -219,6 +219,9 @@ func (s *signer) Unseen(n, attempt int64) bool {
 
 // UsedBy implements nonce.ChainSigner.
 func (s *signer) UsedBy(n int64) Hash {
+	if s.t.stopped.Load() {
+		return Hash{} // a block of another history may have shown it
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k := s.notes[n]; k != nil && k.seen == Mined {

@@ -13,6 +13,10 @@ const (
 	repairBase   = 1 << 40
 )
 
+// OfUnknown reports whether an attempt comes from a repair that could not know the attempts
+// before it.
+func OfUnknown(attempt int64) bool { return attempt >= repairBase }
+
 // Mend is a signer after the log of its shard was lost, and with it what was not shipped. All
 // of its live nonces, and those up to the ceiling, which somebody may have been given, are in
 // doubt until the shard says so, a hold at least until its deadline. It reports whether there

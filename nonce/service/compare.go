@@ -95,13 +95,14 @@ func (w *worker) compared(sig *signer, l *nonce.LoadedSigner) (stopped bool) {
 // lets one that is stopped serve again.
 func (w *worker) set(sig *signer, row nonce.Signer, token int64) {
 	w.memory.set(sig, row, token)
-	if sig.stopped { // the row may be of a commit that was confirmed before the store went back
-		sig.safe = max(sig.safe, row.Next)
-	}
-	if sig.stopped && row.Floor >= sig.safe {
+	switch {
+	case !sig.stopped:
+	case row.Floor >= sig.safe:
 		w.svc.log.Warn("a new floor lets a stopped signer serve again", "signer", sig.name, "floor", row.Floor)
 		sig.stopped = false
 		sig.shard.stopped.Add(-1)
+	default: // the row may be of a commit that was confirmed before the store went back
+		sig.safe = max(sig.safe, row.Next)
 	}
 }
 

@@ -206,3 +206,52 @@ func TestAShardWhoseHandOverWasLostIsServedAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestWhatAShardWasBeforeItWasGivenUpIsComparedToo: the store is restored, without a new
+// generation, to before the last hand-outs of a and the hand-over to b, who knows none of it.
+func TestWhatAShardWasBeforeItWasGivenUpIsComparedToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		often := []func(*service.Config){watchEvery(500 * time.Millisecond), sweepEvery(time.Second)}
+		a, b := start(t, d, "a", often...), start(t, d, "b", often...)
+		time.Sleep(10 * time.Second)
+		moved := a.owned()[0]
+		name := d.nameIn(moved)
+		a.want("allocate hold=1h signer=" + name + " -> 0#1")
+		if _, err := b.Move(t.Context(), moved, "a"); err != nil {
+			t.Fatal(err)
+		}
+		restore := d.Backup()
+		a.want("allocate hold=1h signer="+name+" -> 1#1", "allocate hold=1h signer="+name+" -> 2#1")
+		if _, err := b.Move(t.Context(), moved, "b"); err != nil {
+			t.Fatal(err)
+		}
+		for !b.Shards()[moved].Mine {
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		restore()
+		time.Sleep(10 * time.Second)
+		if a.StoppedSigners() != 1 || a.fig.get(&a.fig.wentBack) == 0 {
+			t.Errorf("a knows that 1 and 2 were handed out: %d of its signers are stopped, %d alarms", a.StoppedSigners(), a.fig.get(&a.fig.wentBack))
+		}
+	})
+}
+
+func TestASafeFloorLetsASignerServeThoughItsCursorIsHigherByThen(t *testing.T) {
+	t.Run("a hand-out behind it", func(t *testing.T) {
+		n := start(t, newDisk(), "a")
+		n.disk.loseAWrite(n)
+		if got := n.batch(parse(t, "floor 2"), parse(t, "allocate")); got[1] != "2#1" {
+			t.Errorf("got %v", got)
+		}
+		n.want("allocate -> 3#1")
+	})
+	t.Run("a chain that is further", func(t *testing.T) {
+		b := &book{view: nonce.ChainView{Known: true}}
+		n := start(t, newDisk(), "a", func(c *service.Config) { c.Chain = b })
+		n.disk.loseAWrite(n)
+		b.says(func(v *nonce.ChainView) { v.Mined = 10 })
+		n.want("floor 2 -> floor 2 next 10", "allocate -> 10#1")
+	})
+}

@@ -358,23 +358,32 @@ func (w *worker) waits(g *group, t *task, a *rules.Answer) bool {
 }
 
 // early reports whether a hand-out, or what refuses one, is told before the rows have it: they
-// are not too far behind, unless the store is away, and its nonces are such that a loss of the
-// log leaves in doubt: below the ceiling, and not consumed as the rows have it.
+// are not too far behind, unless the store is away, and the log may tell it alone.
 func (w *worker) early(g *group, t *task, a *rules.Answer, now time.Time) bool {
-	u := g.sig.unshipped
-	return handOut(t, a) &&
-		(w.storeAway || now.Sub(u.since) < w.svc.cfg.Log.ShipSLA) && covered(g.sig, g.shard.log, g.plan.Signer.Next) &&
-		!slices.ContainsFunc(a.Nonces, u.consumed)
+	return handOut(t, a) && (w.storeAway || now.Sub(g.sig.unshipped.since) < w.svc.cfg.Log.ShipSLA) &&
+		alone(g.sig, g.shard.log, g.plan.Signer.Next, a)
 }
 
-// consumed reports whether a nonce is consumed as the rows have it, or will have it when a
-// shipment arrives: in the log a repair may have handed it out again since.
-func (u *unshipped) consumed(n int64) bool {
-	if n >= u.base.Next {
+// alone reports whether the log may tell a hand-out without the rows: a loss of it leaves in
+// doubt what was handed out, because that is below the ceiling and not consumed as the rows have it.
+func alone(sig *signer, lg *shardLog, next int64, a *rules.Answer) bool {
+	if !covered(sig, lg, next) {
 		return false
 	}
+	for i, n := range a.Nonces {
+		if a.Attempts[i] > 1 && sig.unshipped.consumed(n, a.Attempts[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// consumed reports whether a nonce that was handed out before may be consumed as the rows have
+// it, or will have it when a shipment arrives: in the log a repair may have handed it out again.
+func (u *unshipped) consumed(n, attempt int64) bool {
 	_, live := slices.BinarySearchFunc(u.base.Live, n, func(e nonce.Entry, n int64) int { return cmp.Compare(e.Nonce, n) })
-	return !live || slices.ContainsFunc(u.history, func(p versioned[nonce.Past]) bool { return p.it.Nonce == n })
+	return n < u.base.Next && !live || rules.OfUnknown(attempt) ||
+		slices.ContainsFunc(u.history, func(p versioned[nonce.Past]) bool { return p.it.Nonce == n })
 }
 
 // handOut reports whether an answer hands out, or refuses to.

@@ -63,7 +63,7 @@ func (w *worker) noteStore(why error) {
 			told := u.waiting
 			u.waiting = nil
 			for _, v := range told {
-				if handOut(v.task, &v.answer) && covered(sig, sh.log, sig.row.Next) && now.Before(sh.log.trust) {
+				if handOut(v.task, &v.answer) && alone(sig, sh.log, sig.row.Next, &v.answer) && now.Before(sh.log.trust) {
 					w.tellLate(v)
 				} else {
 					u.waiting = append(u.waiting, v)

@@ -192,8 +192,10 @@ func (w *worker) enter(sh *shard) {
 	if !lg.retryAt.IsZero() { // a try before this one may come late, or have put the token in
 		was := *sh.view.Load()
 		rows, err := w.tryAcquire([]int{sh.id})
-		if err != nil { // the store is away, and not the log, of which nothing is known meanwhile
-			lg.failing, sh.logFailing = time.Time{}, time.Time{}
+		if err != nil {
+			if nonce.OutcomeOf(err) != nonce.Aborted { // the store is away, and not the log, of which nothing is known meanwhile
+				lg.failing, sh.logFailing = time.Time{}, time.Time{}
+			}
 			w.retryLog(lg)
 			return
 		}

@@ -246,3 +246,77 @@ func TestATimeWithoutTheStoreDoesNotCountAgainstTheLog(t *testing.T) {
 		})
 	}
 }
+
+// TestWhatAShipmentUnderWayConsumesIsNotHandedOutByTheLogAlone: the nonce is new since the last
+// shipment that was confirmed.
+func TestWhatAShipmentUnderWayConsumesIsNotHandedOutByTheLogAlone(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, _ := l.start("a")
+		l.on(a)
+		name := l.disk.nameIn(0)
+		began, open := make(chan struct{}), make(chan struct{})
+		var held atomic.Bool
+		l.disk.onBefore(func(c memstore.Call) error {
+			if c.Op != memstore.OpShip || len(c.Writes) == 0 {
+				return nil
+			}
+			if slices.ContainsFunc(c.Writes, func(w nonce.Write) bool { return w.Name == name && len(w.History) > 0 }) && held.CompareAndSwap(false, true) {
+				close(began)
+				<-open
+				return nil
+			}
+			return away // nothing else arrives
+		})
+		a.want("allocate signer=" + name + " -> 0#1")
+		a.send(&nonce.Op{Kind: nonce.KindMarkUsed, Signer: name, Nonce: 0, Attempt: 1})
+		<-began
+		a.send(&nonce.Op{Kind: nonce.KindRepair, Signer: name, Nonce: 0, Hold: time.Minute, Principal: 7},
+			&nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: name, Nonce: 0, Attempt: 2, Principal: 7})
+		p := a.send(allocate(name))[0]
+		time.Sleep(200 * time.Millisecond)
+		if p.answered() {
+			t.Errorf("told %s", p.wait())
+		}
+		close(open)
+		l.disk.onBefore(nil)
+		a.Ship()
+		if got := p.wait(); got != "0#3" {
+			t.Errorf("once it was shipped: told %s", got)
+		}
+	})
+}
+
+// TestAStoreThatGoesAwayHasNothingToldThatTheRowsCallConsumed: what waits for the rows is told
+// then, in part.
+func TestAStoreThatGoesAwayHasNothingToldThatTheRowsCallConsumed(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, _ := l.start("a")
+		l.on(a)
+		name := l.disk.nameIn(0)
+		a.want("allocate signer="+name+" -> 0#1", "allocate signer="+name+" -> 1#1", "used 0#1 hash=0 signer="+name+" -> CONSUMED")
+		open := make(chan struct{})
+		l.disk.onBefore(func(c memstore.Call) error {
+			if c.Op == memstore.OpShip && len(c.Writes) > 0 {
+				<-open
+				return away
+			}
+			return nil
+		})
+		for _, op := range []*nonce.Op{
+			{Kind: nonce.KindRepair, Signer: name, Nonce: 0, Hold: time.Minute, Principal: 7},
+			{Kind: nonce.KindMarkRecyclable, Signer: name, Nonce: 0, Attempt: 2, Principal: 7},
+		} {
+			a.send(op)
+			time.Sleep(100 * time.Millisecond)
+		}
+		p := a.send(allocate(name))[0]
+		time.Sleep(300 * time.Millisecond)
+		close(open)
+		time.Sleep(300 * time.Millisecond)
+		if p.answered() {
+			t.Errorf("told %s", p.wait())
+		}
+		l.disk.onBefore(nil)
+		a.Ship()
+	})
+}

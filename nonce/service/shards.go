@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -60,9 +59,12 @@ func (sh *shard) see(row lease.Shard) {
 
 // wentBack follows a row with a lower token than one that was seen before it was asked for: the
 // store lost what raised it. Whoever has the shard by this row, this node perhaps, is to know it.
-func (sh *shard) wentBack(seen *lease.Shard, row lease.Shard, log *slog.Logger) {
-	if sh.view.CompareAndSwap(seen, &row) {
-		log.Error("the store went back", "shard", sh.id, "seen_token", seen.Token, "token", row.Token)
+func (s *Service) wentBack(sh *shard, seen, row *lease.Shard) {
+	if s.basic == nil {
+		sh.worker.order(order{shard: sh, seen: seen, back: row})
+	} else if sh.view.CompareAndSwap(seen, row) { // it remembers nothing that could be compared
+		s.fig.WentBack()
+		s.log.Error("the store went back", "shard", sh.id, "seen_token", seen.Token, "token", row.Token)
 	}
 }
 
@@ -161,8 +163,8 @@ func (s *Service) look(ctx context.Context) error {
 	s.clock.observe(started, time.Now(), all.Now)
 	for _, row := range all.Shards {
 		sh := s.shards[row.Shard]
-		if row.Token < before[row.Shard].Token && !sh.mine() {
-			sh.wentBack(before[row.Shard], row, s.log)
+		if seen := before[row.Shard]; row.Token < seen.Token && !sh.mine() {
+			s.wentBack(sh, seen, &row)
 		}
 		sh.see(row)
 	}

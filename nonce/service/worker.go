@@ -63,6 +63,9 @@ type order struct {
 	take      bool
 	engine    bool   // it is about the engine: take is the performance engine
 	preferred string // for whom it is given up; "": for nobody
+	// back is a row with a lower token than that of seen, which was the view before the row was
+	// asked for: the store went back. nil: the order is about something else.
+	seen, back *lease.Shard
 }
 
 func newWorker(s *Service, index int) *worker {
@@ -204,6 +207,10 @@ func (w *worker) obey(orders []order) {
 	var take, give []*shard
 	for _, o := range orders {
 		switch sh := o.shard; {
+		case o.back != nil:
+			if !sh.mine() && sh.view.Load() == o.seen {
+				w.wentBack(sh, o.back)
+			}
 		case o.engine && o.take:
 			if sh.mine() && sh.log == nil && !w.svc.retired.Load() && w.svc.haltedBy() == nil {
 				w.turnOn(sh)
