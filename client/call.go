@@ -151,7 +151,7 @@ func (h *history) add(err error) bool {
 	last := h.last
 	h.last = err
 	if n, ok := errors.AsType[*NotSentError](err); ok {
-		return n.again || h.unknown != nil && errors.Is(err, ErrQueueFull)
+		return n.again || (h.unknown != nil || h.op.patient) && errors.Is(err, ErrQueueFull)
 	}
 	r, ok := errors.AsType[*refusal](err)
 	if ok && !r.outcomeUnknown() {

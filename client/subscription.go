@@ -133,7 +133,15 @@ func (s *Subscription) goLive(at *conn, a answer) {
 		at.unsubscribe(id)
 	case !at.subscribe(id, s):
 		s.detach(at)
+	case s.over(): // it ended before the connection knew it
+		at.unsubscribe(id)
 	}
+}
+
+func (s *Subscription) over() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended
 }
 
 // detach says that at, if it is live there, sends no more events.

@@ -198,3 +198,30 @@ func TestASubscriptionIDThatIsNoneEndsTheConnection(t *testing.T) {
 		wantEvent(t, s, 0, 0, true)
 	})
 }
+
+// TestAFullQueueEndsNoSubscription: after a reconnect all of them are opened again at once.
+func TestAFullQueueEndsNoSubscription(t *testing.T) {
+	story(t, Config{MaxInflight: 1, QueueLimit: 1}, func(t *testing.T, n *network, c *Client, p *peer) {
+		all := []*Subscription{subscribed(t, c, p)}
+		for _, id := range []string{"2", "3"} {
+			wait := later(func() (*Subscription, error) { return c.Subscribe(t.Context()) })
+			p.Answer(p.Next(wire.MethodSubscribe), id)
+			s, err := wait()
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, s)
+		}
+		p.Cut()
+		p = <-n.Host("a").Peers
+		for _, id := range []string{"4", "5", "6"} {
+			p.Answer(p.Next(wire.MethodSubscribe), id)
+		}
+		synctest.Wait()
+		for i, s := range all {
+			if s.Err() != nil {
+				t.Errorf("subscription %d ended: %v", i, s.Err())
+			}
+		}
+	})
+}
