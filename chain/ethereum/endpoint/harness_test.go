@@ -47,7 +47,7 @@ func defaults() setup {
 	s := setup{
 		Config:   inprocess.Defaults(),
 		endpoint: Config{Take: true, OrderWait: patience, ReceiptEvery: time.Millisecond, NodesWait: time.Nanosecond},
-		bounds:   ws.DialectConfig{MaxInflight: 64, MaxInflightTotal: 256, MaxMessageBytes: 64 << 10, MaxAnswerBytes: 1 << 20, MaxWaitingBytes: 4 << 20},
+		bounds:   ws.DialectConfig{MaxInflight: 64, MaxInflightTotal: 256, MaxMessageBytes: 64 << 10, MaxAnswerBytes: 1 << 20, MaxWaitingBytes: 16 << 20},
 		ws: ws.Config{
 			MaxConnections: 100, MaxInflight: 64, MaxInflightTotal: 256, MaxMessageBytes: 64 << 10, MaxBatch: 10, MaxSubscriptions: 4,
 			MinHold: time.Second, MaxHold: 10 * time.Minute, PingInterval: time.Minute,

@@ -385,13 +385,11 @@ func (e *Endpoint) receipt(ctx context.Context, hash chain.Hash, wait time.Durat
 			break
 		}
 	}
-	if !errors.Is(context.Cause(ctx), errNoReceipt) {
-		return ws.Answer{Err: errGone()}
+	message := "The transaction was added to the transaction pool but wasn't processed in " + wait.String()
+	if !errors.Is(context.Cause(ctx), errNoReceipt) { // the gateway stops, or nobody listens any more
+		message = "The transaction was added to the transaction pool; the gateway does not wait for its receipt any longer"
 	}
-	return ws.Answer{Foreign: &ws.Foreign{
-		Code: codeReceiptTimeout, Data: []byte(`"` + hash.String() + `"`),
-		Message: "The transaction was added to the transaction pool but wasn't processed in " + wait.String(),
-	}}
+	return ws.Answer{Foreign: &ws.Foreign{Code: codeReceiptTimeout, Data: []byte(`"` + hash.String() + `"`), Message: message}}
 }
 
 var errNoReceipt = errors.New("there is no receipt yet")
