@@ -26,6 +26,9 @@ func (s *Server) clientClass() class {
 	}
 }
 
+// maxAnswer is the largest answer that a connection has room for, without its frame's header.
+func (k *class) maxAnswer() int64 { return k.writer.Marks.Max - encodepool.MaxHeader }
+
 const (
 	// nodeAnswerBytes is what a node connection may have queued for each request
 	// in flight: four times the answer to nearly every one, so that all of them

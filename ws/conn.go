@@ -218,7 +218,10 @@ func (c *conn) startOne(r *request) {
 // startBatch admits and starts an array as a whole.
 func (c *conn) startBatch(requests []*request) {
 	b := newBatch(c, requests)
-	if b.answerBytes() > c.class.writer.Marks.Max {
+	if b.answerBytes() > c.class.maxAnswer() {
+		if c.account != nil && c.peer == nil {
+			_ = c.chargePrincipal(len(requests)-1, time.Now()) // the answer counts one
+		}
 		b.Release()
 		c.answer(wire.Errorf(wire.CodeInvalidRequest,
 			"the answers to this batch could be larger than what may wait for a connection; send it in parts"))

@@ -83,6 +83,12 @@ type dialect struct {
 	waiting *backpressure.Gate // bytes of answers that are larger than what was reserved for them
 }
 
+// longShare is what a connection, or a POST, may have of the long answers that wait: a quarter,
+// and two answers at least.
+func (t *dialect) longShare() *backpressure.Share {
+	return backpressure.NewShare(int(max(2*t.cfg.MaxAnswerBytes, t.cfg.MaxWaitingBytes/4)))
+}
+
 // longAnswer is how many bytes a second a client should be able to read, at least, when
 // it asks for long answers: by it the patience with slow clients is measured.
 const longAnswer = 128 << 10

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"noncegate/backpressure"
 	"noncegate/wire"
 )
 
@@ -15,12 +16,14 @@ type dialectConn struct {
 
 	last <-chan struct{} // the read goroutine's: passed of the last ordered call; nil: none yet
 
+	long *backpressure.Share // of dialect.waiting
+
 	streams map[string]*stream // by id; guarded by conn.mu; nil: none
 	ended   bool               // none is opened any more; guarded by conn.mu
 }
 
 func newDialectConn(life context.Context, d *dialect) *dialectConn {
-	t := &dialectConn{of: d}
+	t := &dialectConn{of: d, long: d.longShare()}
 	t.life, t.end = context.WithCancelCause(life)
 	return t
 }
@@ -90,7 +93,7 @@ func (c *conn) makeRoom(r *request, bytes int64) *wire.Error {
 	if bytes > t.cfg.MaxAnswerBytes {
 		return errAnswerTooLarge(bytes, t.cfg.MaxAnswerBytes)
 	}
-	if !t.waiting.TryTake(nil, int(more)) {
+	if !t.waiting.TryTake(c.dialect.long, int(more)) {
 		return busy(wire.StageConnection)
 	}
 	r.held = int(more)

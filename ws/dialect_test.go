@@ -83,7 +83,7 @@ func (p *parrot) ends() int {
 }
 
 func dialectBounds() DialectConfig {
-	return DialectConfig{MaxInflight: 100, MaxInflightTotal: 100, MaxMessageBytes: 64 << 10, MaxAnswerBytes: 1 << 20, MaxWaitingBytes: 8 << 20}
+	return DialectConfig{MaxInflight: 100, MaxInflightTotal: 100, MaxMessageBytes: 64 << 10, MaxAnswerBytes: 1 << 20, MaxWaitingBytes: 32 << 20}
 }
 
 // speak serves a dialect beside the gateway's own protocol, at an address of its own.
@@ -314,4 +314,22 @@ type longWinded struct{}
 func (longWinded) Ordered(string) bool { return false }
 func (longWinded) Answer(context.Context, *Call) Answer {
 	return Answer{Result: []byte(`"` + strings.Repeat("x", 900<<10) + `"`)}
+}
+
+// TestASlowReaderLeavesRoomForTheLongAnswersOfOthers: by POST, whose answers wait in one piece.
+func TestASlowReaderLeavesRoomForTheLongAnswersOfOthers(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.ws.SendBuffer = 64 << 10 })
+	at := g.at(g.speak(longWinded{}))
+	one := `{"jsonrpc":"2.0","id":1,"method":"talk"}`
+	slow, err := http.Post("http://"+at.address, "application/json", strings.NewReader("["+strings.Repeat(one+",", 39)+one+"]"))
+	must(t, err)
+	defer func() { _ = slow.Body.Close() }()
+	other, err := http.Post("http://"+at.address, "application/json", strings.NewReader(one))
+	must(t, err)
+	text, err := io.ReadAll(other.Body)
+	must(t, err)
+	must(t, other.Body.Close())
+	if len(text) < 900<<10 {
+		t.Errorf("another client is told %.200s", text)
+	}
 }

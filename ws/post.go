@@ -46,7 +46,7 @@ func (t *dialect) post(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	p := &posted{of: t, identity: g, request: r}
+	p := &posted{of: t, identity: g, request: r, long: t.longShare()}
 	p.answer(body.Bytes())
 	p.write(w)
 }
@@ -118,12 +118,14 @@ type posted struct {
 
 	batch bool
 	calls []*postedCall
-	err   *wire.Error // of the body as a whole
+	long  *backpressure.Share // of dialect.waiting
+	err   *wire.Error         // of the body as a whole
 }
 
 // postedCall is one call of it.
 type postedCall struct {
 	*Call
+	post *posted
 	id   []byte // raw JSON; empty: a notification
 	err  *wire.Error
 	held int
@@ -154,7 +156,7 @@ func (p *posted) answer(body []byte) {
 
 func (p *posted) callOf(call *wire.Call, gone func() bool) *postedCall {
 	p.of.srv.elsewhere.asked.Inc()
-	c := &postedCall{id: append([]byte(nil), call.ID...), err: call.Err, Call: &Call{
+	c := &postedCall{post: p, id: append([]byte(nil), call.ID...), err: call.Err, Call: &Call{
 		Method: call.Method, Params: append([]byte(nil), call.Params...), of: p.of,
 		who: visitor{identity: p.identity, address: p.request.RemoteAddr, gone: gone},
 	}}
@@ -215,7 +217,7 @@ func (c *postedCall) answered(a Answer) {
 		switch {
 		case bytes > c.of.cfg.MaxAnswerBytes:
 			a.Err = errAnswerTooLarge(bytes, c.of.cfg.MaxAnswerBytes)
-		case !c.of.waiting.TryTake(nil, int(bytes)):
+		case !c.of.waiting.TryTake(c.post.long, int(bytes)):
 			a.Err = busy(wire.StageConnection)
 		default:
 			c.held = int(bytes)
@@ -256,6 +258,7 @@ func (p *posted) write(w http.ResponseWriter) {
 			out.write([]byte("["))
 		}
 		out.write(c.append(nil))
+		c.release()
 		n++
 	}
 	switch {
@@ -277,9 +280,14 @@ func (c *postedCall) append(dst []byte) []byte {
 
 func (p *posted) release() {
 	for _, c := range p.calls {
-		if c.held > 0 {
-			p.of.waiting.Give(nil, c.held)
-		}
+		c.release()
+	}
+}
+
+func (c *postedCall) release() {
+	if c.held > 0 {
+		c.of.waiting.Give(c.post.long, c.held)
+		c.held, c.Call.answer = 0, Answer{}
 	}
 }
 

@@ -49,7 +49,7 @@ func (c *conn) chargePrincipal(n int, now time.Time) *wire.Error {
 func (g *identity) charge(n int, now time.Time) (rest time.Duration, err *wire.Error) {
 	q := g.session.Quota()
 	if q.RequestsPerSecond > 0 && n > q.Burst {
-		return 0, wire.Errorf(wire.CodeInvalidRequest,
+		return maxRest, wire.Errorf(wire.CodeInvalidRequest,
 			"the batch has %d requests, and the quota of this principal never lets through more than %d at once", n, q.Burst)
 	}
 	wait, ok := g.account.Request(quota.Rate{PerSecond: q.RequestsPerSecond, Burst: q.Burst}, n, now)

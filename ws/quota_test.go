@@ -237,3 +237,20 @@ func TestAGreedyPrincipalDoesNotSlowAModestOne(t *testing.T) {
 	}
 	t.Logf("in %v: modest %d of %d, greedy %d granted and %d refused", took, asks, asks, granted.Load(), refused.Load())
 }
+
+// TestABatchThatIsTooLargeForAQuotaRests: it is refused for ever, and read and answered each time.
+func TestABatchThatIsTooLargeForAQuotaRests(t *testing.T) {
+	g := limitedGateway(t, map[string]access.Quota{"ada": {RequestsPerSecond: 1, Burst: 5}})
+	c := g.as("ada")
+	one := `{"jsonrpc":"2.0","id":1,"method":"nonce_status","params":["a"]}`
+	began := time.Now()
+	for range 3 {
+		must(t, c.conn.WriteMessage(websocket.TextMessage, []byte("["+strings.Repeat(one+",", 9)+one+"]")))
+		if _, frame, err := c.conn.ReadMessage(); err != nil || !strings.Contains(string(frame), "never lets through more than 5") {
+			t.Fatalf("%v %.300s", err, frame)
+		}
+	}
+	if took := time.Since(began); took < 2*maxRest {
+		t.Errorf("three of them were read within %v", took)
+	}
+}

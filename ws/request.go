@@ -68,7 +68,7 @@ func (c *conn) newRequest(call *wire.Call) *request {
 		r.bytes = opBytes(&r.op)
 	}
 	r.bytes += int64(len(r.id))
-	if r.err == nil && r.bytes > c.class.writer.Marks.Max {
+	if r.err == nil && r.bytes > c.class.maxAnswer() {
 		r.err = tooLarge(&r.op)
 	}
 	if r.err != nil {
@@ -240,7 +240,7 @@ func (r *request) errorReply() []byte {
 // Release implements writer.Message: the request is done with.
 func (r *request) Release() {
 	if r.held > 0 {
-		r.call.of.waiting.Give(nil, r.held)
+		r.call.of.waiting.Give(r.conn.dialect.long, r.held)
 	}
 	*r = request{id: r.id[:0], sight: r.sight}
 	requests.Put(r)
