@@ -283,7 +283,6 @@ func (a *app) openServer(context.Context) (err error) {
 	})
 	if err == nil {
 		a.onStop("connections", a.server.Stop)
-		a.onStop("drain", a.server.Drain)
 	}
 	return err
 }
@@ -325,19 +324,27 @@ func (a *app) openAdmin(context.Context) error {
 		return store.get()
 	}
 	private := adminHandler(a.registry, ready, a.cfg.Pprof == "on", a.engineHandlers, a.signerHandlers, a.shardHandlers)
-	a.serveHTTP("admin", a.admin, withKey(a.cfg.AdminKey, &a.tls.refused, a.log.With("component", "admin"), private), a.hardenAdmin)
+	a.onStop("admin", a.serveHTTP("admin", a.admin, withKey(a.cfg.AdminKey, &a.tls.refused, a.log.With("component", "admin"), private), a.hardenAdmin))
 	return nil
 }
 
 // accept comes last, so its end comes first: a draining gateway takes no new
 // connection.
 func (a *app) accept(context.Context) error {
-	a.serveHTTP("http", a.listener, a.public(), a.harden)
+	shutdown := a.serveHTTP("http", a.listener, a.public(), a.harden)
+	a.onStop("drain", func(ctx context.Context) error { // side by side: a POST may wait for long
+		ended := make(chan error, 1)
+		go func() { ended <- shutdown(ctx) }()
+		err := a.server.Drain(ctx)
+		return errors.Join(err, <-ended)
+	})
 	a.onStop("leave", a.leave)
 	return nil
 }
 
-func (a *app) serveHTTP(name string, l net.Listener, h http.Handler, more ...func(*http.Server)) {
+// serveHTTP serves until it is shut down, which takes no new connection any more and waits for
+// the requests under way, but for connections that were upgraded.
+func (a *app) serveHTTP(name string, l net.Listener, h http.Handler, more ...func(*http.Server)) (shutdown func(context.Context) error) {
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, ErrorLog: slog.NewLogLogger(a.log.With("component", name).Handler(), slog.LevelDebug)}
 	for _, set := range more {
 		set(srv)
@@ -349,11 +356,11 @@ func (a *app) serveHTTP(name string, l net.Listener, h http.Handler, more ...fun
 			a.die(fmt.Errorf("%s: %w", name, err))
 		}
 	}()
-	a.onStop(name, func(ctx context.Context) error {
-		err := srv.Shutdown(ctx) // upgraded connections are not its own
+	return func(ctx context.Context) error {
+		err := srv.Shutdown(ctx)
 		<-done
 		return err
-	})
+	}
 }
 
 // readyTimeout bounds one look at the store.
