@@ -57,7 +57,7 @@ func defaults() setup {
 			},
 			Writer: inprocess.Writer(),
 		},
-		guard: guard.Config{Places: 1000, Workers: 2, Timeout: patience},
+		guard: guard.Config{Places: 1000, Workers: 2, KeptEach: 100, Timeout: patience},
 	}
 }
 

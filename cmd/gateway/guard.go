@@ -20,6 +20,8 @@ const (
 	// guardMemory bounds the locks of a node without Redis, a few hundred bytes
 	// each: 333 kept ones a second of the longest interval.
 	guardMemory = 200_000
+	// guardKept is an eighth of them, for one principal, also where Redis has them.
+	guardKept = guardMemory / 8
 )
 
 // openGuard makes the guard against calls that are made twice at a time. It ends
@@ -29,7 +31,7 @@ func (a *app) openGuard(context.Context) (err error) {
 	if a.redis != nil {
 		locks = guard.NewRedis(a.redis.Client(), a.clusterName())
 	}
-	a.guard, err = guard.New(locks, a.registry, a.log, guard.Config{Places: guardPlaces, Workers: guardWorkers, Timeout: guardTimeout})
+	a.guard, err = guard.New(locks, a.registry, a.log, guard.Config{Places: guardPlaces, Workers: guardWorkers, KeptEach: guardKept, Timeout: guardTimeout})
 	if err == nil {
 		a.onStop("guard", a.guard.Stop)
 	}

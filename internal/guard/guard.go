@@ -14,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"noncegate/internal/metrics"
+	"noncegate/nonce"
 )
 
 // Config are the settings of a Guard. All are required.
@@ -25,14 +26,17 @@ type Config struct {
 	// Workers is how many goroutines talk to the Locks, each with as many steps at a
 	// time as have gathered. A key belongs to one of them.
 	Workers int
+	// KeptEach bounds the locks that one principal may have kept by this node, beside a few
+	// that are taken at the same moment. More let one principal fill the Locks for the others.
+	KeptEach int
 	// Timeout bounds how long a step waits until it is asked, and again the asking.
 	// Shorter refuses more calls when Redis is slow, longer keeps them waiting.
 	Timeout time.Duration
 }
 
 func (c *Config) validate() error {
-	if c.Places < 1 || c.Workers < 1 || c.Timeout < time.Millisecond {
-		return fmt.Errorf("%d places, %d workers and a timeout of %v: at least 1, 1 and 1ms are needed", c.Places, c.Workers, c.Timeout)
+	if c.Places < 1 || c.Workers < 1 || c.KeptEach < 1 || c.Timeout < time.Millisecond {
+		return fmt.Errorf("%d places, %d workers, %d kept locks of one principal and a timeout of %v: at least 1, 1, 1 and 1ms are needed", c.Places, c.Workers, c.KeptEach, c.Timeout)
 	}
 	return nil
 }
@@ -60,7 +64,7 @@ const (
 	// Unanswered: nobody knows whether it was taken, see Lock.Err. If it was, it is
 	// given back.
 	Unanswered
-	// Full: as many locks are kept as may be.
+	// Full: as many locks are kept as may be, by all or by the principal.
 	Full
 	// Gone: the caller was, before the lock was asked for.
 	Gone
@@ -82,8 +86,9 @@ type Caller interface {
 // between Take and Decided, nor between End and Ended.
 type Lock struct {
 	Key      string
-	Interval time.Duration // after which it ends by itself
-	Keep     bool          // it is left until then when the call has ended
+	By       nonce.Principal // who asks
+	Interval time.Duration   // after which it ends by itself
+	Keep     bool            // it is left until then when the call has ended
 	Caller   Caller
 
 	Verdict Verdict
@@ -110,6 +115,7 @@ type Guard struct {
 
 	mu     sync.Mutex // guards what follows
 	used   int
+	kept   map[nonce.Principal]int // locks that are kept
 	closed bool
 	idle   chan struct{} // closed when closed and used is 0
 
@@ -126,7 +132,7 @@ func New(locks Locks, reg prometheus.Registerer, log *slog.Logger, cfg Config) (
 	g := &Guard{
 		cfg: cfg, locks: locks, counters: newCounters(reg), log: log.With("component", "guard"), seed: maphash.MakeSeed(),
 		idle: make(chan struct{}), stop: make(chan struct{}),
-		away: rate.Sometimes{Interval: time.Second},
+		away: rate.Sometimes{Interval: time.Second}, kept: make(map[nonce.Principal]int),
 	}
 	metrics.Places(reg, "guard", "Guarded calls under way", g.places)
 	for range cfg.Workers {
@@ -173,6 +179,11 @@ func (g *Guard) places() (used, capacity int) {
 // Take asks for the lock of a call that has a place.
 func (g *Guard) Take(l *Lock) {
 	l.value = rand.Text() // of this call alone, so that nobody else can give the lock back
+	if l.Keep && g.keptBy(l.By) >= g.cfg.KeptEach {
+		l.Verdict = Full
+		g.decide(l)
+		return
+	}
 	if !g.workerOf(l.Key).push(l) {
 		l.Verdict, l.Err = Unanswered, errStopped
 		g.decide(l)
@@ -185,6 +196,8 @@ func (g *Guard) Take(l *Lock) {
 func (g *Guard) End(l *Lock, keep bool) (later bool) {
 	if keep && l.Keep {
 		g.counters.kept.Inc()
+		g.count(l.By, 1)
+		time.AfterFunc(l.Interval-time.Since(l.since), func() { g.count(l.By, -1) })
 		g.Cancel()
 		return false
 	}
@@ -194,6 +207,21 @@ func (g *Guard) End(l *Lock, keep bool) (later bool) {
 		return false
 	}
 	return true
+}
+
+func (g *Guard) keptBy(p nonce.Principal) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.kept[p]
+}
+
+// count counts a lock that is kept, or has ended.
+func (g *Guard) count(p nonce.Principal, n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.kept[p] += n; g.kept[p] == 0 {
+		delete(g.kept, p)
+	}
 }
 
 func (g *Guard) workerOf(key string) *worker {

@@ -95,6 +95,23 @@ func TestALockThatIsKeptEndsWithItsInterval(t *testing.T) {
 	})
 }
 
+func TestAPrincipalKeepsNoMoreLocksThanItMay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, NewMemory(10), func(c *Config) { c.KeptEach = 2 })
+		for _, key := range []string{"a", "b"} {
+			l := r.ask(key, time.Second, true)
+			r.want(l, Granted)
+			r.end(l)
+		}
+		r.want(r.ask("c", time.Second, true), Full)
+		r.end(r.take("c", time.Second, Granted)) // it is not to be kept
+		time.Sleep(time.Second)
+		l := r.ask("c", time.Second, true)
+		r.want(l, Granted)
+		r.end(l)
+	})
+}
+
 // Whatever gathers while the locks are asked goes in one piece, and in order.
 func TestLocksOfOneKeyAreTakenInTheOrderTheyAreAskedFor(t *testing.T) {
 	g := newGate(NewMemory(10))
@@ -347,7 +364,7 @@ func TestKeysOfDifferentCallsAreDifferent(t *testing.T) {
 }
 
 func TestWrongSettingsAreRefused(t *testing.T) {
-	for _, c := range []Config{{0, 1, time.Second}, {1, 0, time.Second}, {1, 1, 0}} {
+	for _, c := range []Config{{0, 1, 1, time.Second}, {1, 0, 1, time.Second}, {1, 1, 0, time.Second}, {1, 1, 1, 0}} {
 		if _, err := New(NewMemory(1), prometheus.NewRegistry(), nil, c); err == nil {
 			t.Errorf("%+v is accepted", c)
 		}

@@ -30,7 +30,7 @@ type rig struct {
 	log *bytes.Buffer
 }
 
-func settings() Config { return Config{Places: 100, Workers: 2, Timeout: time.Second} }
+func settings() Config { return Config{Places: 100, Workers: 2, KeptEach: 100, Timeout: time.Second} }
 
 func start(t *testing.T, locks Locks, change ...func(*Config)) *rig {
 	t.Helper()
