@@ -268,12 +268,12 @@ func TestWhatNodesBringHasPlacesOfItsOwn(t *testing.T) {
 	if stage := wait.For(t, rejected, "the refusal"); stage != wire.StageConnection {
 		t.Errorf("a node's share is full, and the stage is %s", stage)
 	}
-	second.request("1", "nonce_allocate", `["a"]`)
-	release()
-	second.wantResult("1")
 	if data := node.wantError("more", "server_busy"); data["stage"] != wire.StageConnection {
 		t.Errorf("got %v", data)
 	}
+	second.request("1", "nonce_allocate", `["a"]`)
+	release()
+	second.wantResult("1")
 	for i := range 8 {
 		own.wantResult(fmt.Sprint(i))
 	}
