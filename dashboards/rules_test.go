@@ -159,7 +159,7 @@ func parseAnnotation(text string) error {
 }
 
 var (
-	runbook = regexp.MustCompile(`^docs/(access|chain|engine|figures|monitoring|nodes|operations|runbooks|sizing)\.md#([a-z-]+)(?: \((.+)\))?$`)
+	runbook = regexp.MustCompile(`^docs/(access|chain|engine|metrics|monitoring|nodes|operations|runbooks|sizing)\.md#([a-z-]+)(?: \((.+)\))?$`)
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
 )
 
