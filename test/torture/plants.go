@@ -126,7 +126,8 @@ var storePlants = []plant{
 	{
 		Name: "unknown outcome answered from a plain read",
 		Patches: []gateway.Patch{
-			{File: serviceSettleFile, Old: settleAcquires, New: "	acquired := make([]had, len(shards))\n"},
+			{File: serviceSettleFile, Old: settleAcquires},
+			{File: serviceSettleFile, Old: "if err != nil || acquired[slices.Index(shards, g.shard)].row.Token == 0 {", New: "if err != nil {"},
 			{File: serviceSettleFile, Old: "case l.Err != nil || l.Shard.Token <= token:", New: "case l.Err != nil || l.Shard.Token < token:"},
 		},
 		Faults: []string{"late-commits-while-rows-are-locked"},

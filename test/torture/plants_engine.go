@@ -46,7 +46,7 @@ var enginePlants = []plant{
 	},
 	{
 		Name:    "try not raised at a timeout",
-		Patches: []gateway.Patch{{File: enterLua, Old: "tonumber(try) + 1", New: "tonumber(try) + (ARGV[2] == 'enter' and 1 or 0)"}},
+		Patches: []gateway.Patch{{File: enterLua, Old: "math.max(tonumber(try), tonumber(ARGV[3]))", New: "tonumber(try)"}},
 		Faults:  []string{"redis-late-scripts"}, Engine: true,
 	},
 	{
