@@ -100,9 +100,11 @@ func (n *Node) Nonce(account common.Address) uint64 {
 	return count
 }
 
-// PendingNonce is an account's transaction count with what its pool can mine next.
+// PendingNonce is an account's transaction count with what its pool can mine next, everything
+// that was sent before included: geth answers a transaction before its pool counts it.
 func (n *Node) PendingNonce(account common.Address) uint64 {
 	n.t.Helper()
+	n.settle()
 	count, err := n.eth.PendingNonceAt(n.t.Context(), account)
 	n.must("eth_getTransactionCount pending", err)
 	return count
