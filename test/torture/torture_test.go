@@ -244,6 +244,15 @@ func TestEveryPlantFitsTheSources(t *testing.T) {
 	}
 }
 
+func TestLongEveryPlantCompiles(t *testing.T) {
+	lookAtSources(t)
+	for _, p := range append(slices.Concat(storePlants, enginePlants), plant{Name: "wrong clock", Patches: wrongClock()}) {
+		if err := gateway.Compile(t.Context(), t.TempDir(), p.Patches); err != nil {
+			t.Errorf("%s: %v", p.Name, err)
+		}
+	}
+}
+
 func TestEverySeedBreaksSomethingAndAllPairsComeUp(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -41,6 +42,41 @@ func Build(ctx context.Context, exe string, patches []Patch, flags ...string) er
 	cmd.Dir = module
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", filepath.Base(exe), err, said)
+	}
+	return nil
+}
+
+// Compile compiles the Go packages that the patches are in, with the patches applied, into
+// nothing. It makes the folder dir for the patched copies. A patch of another file is applied
+// only.
+func Compile(ctx context.Context, dir string, patches []Patch) error {
+	module, err := Module(ctx)
+	if err != nil {
+		return err
+	}
+	overlay, err := Overlay(ctx, dir, patches)
+	if err != nil {
+		return err
+	}
+	args := []string{"build", "-o", os.DevNull, "-overlay", overlay}
+	flags := len(args)
+	for _, p := range patches {
+		if path.Ext(p.File) != ".go" {
+			continue
+		}
+		pkg, ofGo := strings.CutPrefix(path.Dir(p.File), "$GOROOT/src/")
+		if !ofGo {
+			pkg = "./" + pkg
+		}
+		args = append(args, pkg)
+	}
+	if len(args) == flags {
+		return nil
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = module
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("compile the patched packages: %w\n%s", err, said)
 	}
 	return nil
 }

@@ -78,3 +78,11 @@ func TestEveryKnownBadBuildStillDiffersFromTheProduct(t *testing.T) {
 		}
 	}
 }
+
+func TestLongEveryKnownBadBuildCompiles(t *testing.T) {
+	for _, p := range thePlanted {
+		if err := gateway.Compile(t.Context(), t.TempDir(), p.all()); err != nil {
+			t.Errorf("%s: %v", p.name, err)
+		}
+	}
+}
