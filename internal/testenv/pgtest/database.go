@@ -16,7 +16,7 @@ import (
 	"noncegate/internal/testenv/guarded"
 )
 
-// dropTimeout bounds the dropping of a test's database.
+// dropTimeout bounds the dropping of one database.
 const dropTimeout = 30 * time.Second
 
 // Main runs a package's tests beside one server, which *server points at
@@ -71,9 +71,10 @@ func (s *Server) DropDatabase(ctx context.Context, name string) error {
 }
 
 // keptDatabases is how many databases of tests that have ended are kept at most, of
-// about 10 MB each. Each drop waits for a checkpoint, so they are dropped together:
-// then only the first has something to write.
-const keptDatabases = 32
+// about 10 MB each. Each drop waits for a checkpoint, which writes what tests beside it
+// have changed, so it is done where many repetitions would fill the disk and not in a
+// run of all tests: the end of the server removes its folder.
+const keptDatabases = 128
 
 // NewDatabase makes a database for one test and returns its URL. It is dropped some
 // time after the test has ended, so a test that stops the server must have it run
@@ -85,12 +86,12 @@ func (s *Server) NewDatabase(t testing.TB) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), dropTimeout)
-		defer cancel()
 		for _, name := range s.ended(name) {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), dropTimeout)
 			if err := s.DropDatabase(ctx, name); err != nil {
 				t.Error(err)
 			}
+			cancel()
 		}
 	})
 	return s.URL(name)
