@@ -213,7 +213,7 @@ func (w *worker) enter(sh *shard) {
 		w.fails(sh, fmt.Errorf("take over the log: %w", err))
 		return
 	}
-	folded, err := w.fold(sh, records)
+	folded, err := w.fold(sh, lg.fence.Head, records)
 	switch _, silent := errors.AsType[*nonce.StoreError](err); {
 	case sh.log != lg:
 		return
@@ -241,11 +241,7 @@ func (w *worker) enter(sh *shard) {
 		lg.dirty[sig] = struct{}{}
 		w.unshipped += int(sig.row.Version - sig.unshipped.base.Version)
 	}
-	lg.fence, lg.serves, lg.shipped = fence, true, fence.Head
-	if len(folded) > 0 {
-		lg.shipped = lg.engine.Shipped
-	}
-	lg.trimmed = 0
+	lg.fence, lg.serves, lg.shipped, lg.trimmed = fence, true, lg.fence.Head, 0
 	sh.works()
 	w.shipper.began = time.Time{}
 	w.svc.log.Info("took over a log", "shard", sh.id, "records", len(records), "signers", len(folded), "fencing_token", fence.Token, "head", fence.Head)
@@ -262,8 +258,10 @@ func (w *worker) stayStopped(was, sig *signer) {
 	}
 }
 
-// fold lays the records of a log over the rows of their signers.
-func (w *worker) fold(sh *shard, records []nonce.LogRecord) ([]*signer, error) {
+// fold lays the records of a log over the rows of their signers, but those up to a head that was
+// shipped: the rows have them, or the store refused them.
+func (w *worker) fold(sh *shard, shipped int64, records []nonce.LogRecord) ([]*signer, error) {
+	records = slices.DeleteFunc(records, func(r nonce.LogRecord) bool { return r.Seq <= shipped })
 	var needs []nonce.SignerNeed
 	at := make(map[string]*signer)
 	for i := range records {

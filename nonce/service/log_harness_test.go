@@ -39,6 +39,7 @@ type logWay struct {
 	losesRaise     atomic.Bool  // the answer to the next Raise is lost
 	delaysRaise    atomic.Bool  // the next Raise comes long after nobody waits for it any more
 	losesRecord    atomic.Bool  // the answer to the next Append of a record is lost
+	keeps          atomic.Bool  // nothing is trimmed
 }
 
 func (l *logWay) call(ctx context.Context) error {
@@ -163,7 +164,7 @@ func (l *logWay) Read(ctx context.Context, shard int) (f nonce.LogFence, records
 }
 
 func (l *logWay) Trim(ctx context.Context, logs []nonce.LogFence) error {
-	if err := l.call(ctx); err != nil {
+	if err := l.call(ctx); err != nil || l.keeps.Load() {
 		return err
 	}
 	l.mu.Lock()

@@ -1,0 +1,57 @@
+package service_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"noncegate/nonce"
+	"noncegate/nonce/memstore"
+)
+
+var refusedRow = &nonce.StoreError{Outcome: nonce.Aborted, Err: nonce.ErrInvariant}
+
+// shipsOf reports whether a call ships a signer.
+func shipsOf(c memstore.Call, name string) bool {
+	return c.Op == memstore.OpShip && slices.ContainsFunc(c.Writes, func(w nonce.Write) bool { return w.Name == name })
+}
+
+// TestWhatTheStoreRefusedIsNotFoldedOnceItWasPassed: the records are in the log still when another
+// node takes it over, and the signer has gone on from a safe floor.
+func TestWhatTheStoreRefusedIsNotFoldedOnceItWasPassed(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, way := l.start("a")
+		l.on(a)
+		way.keeps.Store(true)
+		name := l.disk.nameIn(0)
+		a.want("allocate signer=" + name + " -> 0#1")
+		a.Ship()
+		l.disk.onBefore(func(c memstore.Call) error {
+			if c.Op == memstore.OpShip && len(c.Writes) > 0 {
+				if shipsOf(c, name) && c.Writes[0].Rise > 1 {
+					return refusedRow
+				}
+				return away
+			}
+			return nil
+		})
+		for _, want := range []string{"1#1", "2#1", "3#1"} {
+			a.want("allocate signer=" + name + " -> " + want)
+		}
+		a.Ship()
+		if a.StoppedSigners() != 1 {
+			t.Fatal("the signer is not stopped")
+		}
+		l.disk.onBefore(nil)
+		time.Sleep(time.Second)
+		a.want("floor 10 signer=" + name + " -> floor 10 next 10")
+		l.parts("a")
+		b, _ := l.start("b")
+		l.await(time.Minute, "b hands out", func() bool { return b.do(allocate(name)) == "10#1" })
+		if n := l.owners(lost); n > 0 {
+			t.Errorf("%d losses were declared", n)
+		}
+		l.disk.mute("a", false)
+		l.disk.onBefore(nil)
+	})
+}
