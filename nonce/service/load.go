@@ -32,6 +32,8 @@ func (w *worker) load(groups []*group) []*group {
 		case g.sig == nil || len(g.tasks) == 0 && !g.look:
 		case g.sig.stopped && (len(g.tasks) == 0 || !g.sig.safeFloor(g.tasks[0])): // it was stopped after front had looked
 			w.stoppedNow(g, g.sig.row.Version)
+		case g.sig.stopped && g.shard.log != nil && g.shard.log.shipped < g.shard.log.refused[g.name]:
+			w.park(g, errLogAway) // until whoever takes over the log leaves out what was refused
 		default:
 			left = append(left, g)
 		}
@@ -112,7 +114,7 @@ func (w *worker) follow(g *group, l *nonce.LoadedSigner) {
 		w.lose(g.shard)
 		g.sig = nil
 		w.rerouted = append(w.rerouted, g)
-	case g.sig != nil && g.shard.log != nil: // memory is ahead of the rows
+	case g.sig != nil && g.sig.inLog(): // memory is ahead of the rows
 	case g.sig == nil:
 		if g.sig = w.remember(g, l); g.sig == nil {
 			w.stoppedNow(g, l.Signer.Version)

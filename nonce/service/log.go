@@ -74,7 +74,16 @@ type shardLog struct {
 	dirty   map[*signer]struct{} // signers that have something to be shipped
 	shipped int64                // the head up to which the rows have everything
 	trimmed int64
-	trust   time.Time // until when hand-outs may rest on the log alone
+	trust   time.Time        // until when hand-outs may rest on the log alone
+	refused map[string]int64 // the head up to which what the log has of a stopped signer is not for the rows
+}
+
+// refuse leaves out what the log has of a signer, which is stopped.
+func (lg *shardLog) refuse(name string) {
+	if lg.refused == nil {
+		lg.refused = make(map[string]int64)
+	}
+	lg.refused[name] = lg.fence.Head
 }
 
 // unshipped is what the rows do not have yet of a signer.
@@ -115,13 +124,17 @@ func (s *Service) logTime() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), s.cfg.Log.Timeout)
 }
 
-// split takes the groups out whose shard has a log.
+// inLog reports whether what is planned of the signer goes into the log of its shard. The safe floor of
+// one that is stopped goes to the store: a shipment from before that comes late must not take its version.
+func (s *signer) inLog() bool { return s.shard.log != nil && (!s.stopped || s.unshipped != nil) }
+
+// split takes the groups out that go into a log.
 func split(groups []*group) (logged, rest []*group) {
-	if !slices.ContainsFunc(groups, func(g *group) bool { return g.shard.log != nil }) {
+	if !slices.ContainsFunc(groups, func(g *group) bool { return g.sig.inLog() }) {
 		return nil, groups
 	}
 	for _, g := range groups {
-		if g.shard.log != nil {
+		if g.sig.inLog() {
 			logged = append(logged, g)
 		} else {
 			rest = append(rest, g)

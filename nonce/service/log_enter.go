@@ -151,12 +151,16 @@ func (w *worker) settleLog(sh *shard) {
 	lg.fence, lg.raising = after, false
 	sh.works()
 	w.unstick(sh, func(g *group) {
-		if happened {
+		switch {
+		case !happened:
+			w.releaseHolds(g)
+			g.unread()
+		case g.plan.Writes && g.plan.Signer.Version != g.sig.row.Version+1: // the store refused what it was planned on
+			lg.refuse(g.name)
+			w.leaveUnknown(g, errStopped)
+		default:
 			w.accepted(g)
-			return
 		}
-		w.releaseHolds(g)
-		g.unread()
 	})
 }
 

@@ -16,6 +16,40 @@ func shipsOf(c memstore.Call, name string) bool {
 	return c.Op == memstore.OpShip && slices.ContainsFunc(c.Writes, func(w nonce.Write) bool { return w.Name == name })
 }
 
+// TestASafeFloorIsToldOnlyWhenTheRowsHaveIt: a shipment from before the signer was stopped brings the
+// row to the version that the floor would have.
+func TestASafeFloorIsToldOnlyWhenTheRowsHaveIt(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, _ := l.start("a")
+		l.on(a)
+		name := l.disk.nameIn(0)
+		a.want("allocate signer=" + name + " -> 0#1")
+		a.Ship()
+		began, open := l.disk.hold(memstore.OpShip, name)
+		a.want("allocate signer=" + name + " -> 1#1")
+		<-began
+		a.want("allocate signer=" + name + " -> 2#1")
+		l.disk.onBefore(func(c memstore.Call) error {
+			if shipsOf(c, name) {
+				return refusedRow
+			}
+			return nil
+		})
+		a.Ship() // by hand, while the one before it is under way
+		if a.StoppedSigners() != 1 {
+			t.Fatal("the signer is not stopped")
+		}
+		l.disk.onBefore(nil)
+		open()
+		time.Sleep(time.Second)
+		a.want("floor 3 signer=" + name + " -> floor 3 next 3")
+		if row := l.disk.load(l.T, name).Signer; row.Floor != 3 || row.Next != 3 {
+			t.Errorf("told floor 3, and the row has floor %d and next %d", row.Floor, row.Next)
+		}
+		a.want("allocate signer=" + name + " -> 3#1")
+	})
+}
+
 // TestWhatTheStoreRefusedIsNotFoldedOnceItWasPassed: the records are in the log still when another
 // node takes it over, and the signer has gone on from a safe floor.
 func TestWhatTheStoreRefusedIsNotFoldedOnceItWasPassed(t *testing.T) {
@@ -53,5 +87,46 @@ func TestWhatTheStoreRefusedIsNotFoldedOnceItWasPassed(t *testing.T) {
 		}
 		l.disk.mute("a", false)
 		l.disk.onBefore(nil)
+	})
+}
+
+// TestWhatWasPlannedOnWhatTheStoreRefusesIsUnknown: its append was not answered when the signer was stopped.
+func TestWhatWasPlannedOnWhatTheStoreRefusesIsUnknown(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, way := l.start("a")
+		l.on(a)
+		name := l.disk.nameIn(0)
+		a.want("allocate signer=" + name + " -> 0#1")
+		a.Ship()
+		l.disk.onBefore(func(c memstore.Call) error {
+			if shipsOf(c, name) {
+				return away
+			}
+			return nil
+		})
+		a.want("allocate signer=" + name + " -> 1#1")
+		way.losesRecord.Store(true)
+		way.losesRaise.Store(true)
+		p := a.send(allocate(name))[0]
+		time.Sleep(10 * time.Millisecond)
+		l.disk.onBefore(func(c memstore.Call) error {
+			if shipsOf(c, name) {
+				return refusedRow
+			}
+			return nil
+		})
+		a.Ship()
+		if p.answered() {
+			t.Fatalf("told %s before the log said what became of it", p.wait())
+		}
+		if got := p.wait(); got != "unknown" {
+			t.Errorf("told %s", got)
+		}
+		l.disk.onBefore(nil)
+		a.want("allocate signer="+name+" -> none", "floor 3 signer="+name+" -> floor 3 next 3", "allocate signer="+name+" -> 3#1")
+		a.Ship()
+		if row := l.disk.load(l.T, name).Signer; row.Floor != 3 || row.Next != 4 {
+			t.Errorf("the row has floor %d and next %d", row.Floor, row.Next)
+		}
 	})
 }

@@ -238,6 +238,7 @@ func (w *worker) stopRefused(sig *signer, cause error) {
 	w.svc.log.Error("the store refuses what the log has of this signer: it is stopped until nonce_setFloor gives it a safe floor",
 		"signer", sig.name, "seen_version", sig.row.Version, "version", u.base.Version, "seen_next", sig.row.Next, "next", u.base.Next, "error", cause)
 	sig.stop()
+	sig.shard.log.refuse(sig.name)
 	for _, v := range u.waiting {
 		w.refuse(v.task, &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errStopped})
 	}

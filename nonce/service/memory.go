@@ -24,7 +24,7 @@ type signer struct {
 	block     int64      // nonces that are reserved ahead
 
 	pinned  bool  // the log may have what was appended of it last; memory has not followed yet
-	stopped bool  // the store showed less of it than was seen
+	stopped bool  // the store showed less of it than was seen, or refused what the log has of it
 	safe    int64 // a floor at or above it lets it serve again
 
 	newer, older *signer // by when it was used last
