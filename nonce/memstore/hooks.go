@@ -86,9 +86,15 @@ func (s *Store) Backup() (restore func()) {
 	}
 }
 
-// Damage makes what lives of a signer unreadable (nonce.ErrLive). The signer has a row.
-func (s *Store) Damage(name string) {
+// Damage makes what lives of a signer unreadable (nonce.ErrLive), until mend is called. The signer has a row.
+func (s *Store) Damage(name string) (mend func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	was := s.db.signers[name].live
 	s.db.signers[name].live = []byte{0xff}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.db.signers[name].live = was
+	}
 }

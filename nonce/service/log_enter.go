@@ -217,7 +217,7 @@ func (w *worker) enter(sh *shard) {
 		w.fails(sh, fmt.Errorf("take over the log: %w", err))
 		return
 	}
-	folded, err := w.fold(sh, lg.fence.Head, records)
+	folded, unreadable, err := w.fold(sh, lg.fence.Head, records)
 	switch _, silent := errors.AsType[*nonce.StoreError](err); {
 	case sh.log != lg:
 		return
@@ -246,9 +246,27 @@ func (w *worker) enter(sh *shard) {
 		w.unshipped += int(sig.row.Version - sig.unshipped.base.Version)
 	}
 	lg.fence, lg.serves, lg.shipped, lg.trimmed = fence, true, lg.fence.Head, 0
+	for _, sig := range unreadable {
+		w.stopUnreadable(sig)
+	}
 	sh.works()
 	w.shipper.began = time.Time{}
 	w.svc.log.Info("took over a log", "shard", sh.id, "records", len(records), "signers", len(folded), "fencing_token", fence.Token, "head", fence.Head)
+}
+
+// stopUnreadable stops a signer whose row cannot be read, for when it was mended: it does not show what
+// the log had of it, which is left out.
+func (w *worker) stopUnreadable(sig *signer) {
+	if was := w.memory.signers[sig.name]; was != nil {
+		was.safe = max(was.safe, sig.safe)
+		sig = was
+	} else {
+		w.memory.add(sig)
+	}
+	sig.disown()
+	sig.stop()
+	sig.stay = noStay
+	sig.shard.log.refuse(sig.name)
 }
 
 // stayStopped has a signer that is read again be stopped as it was, unless its floor is safe by now.
@@ -263,8 +281,9 @@ func (w *worker) stayStopped(was, sig *signer) {
 }
 
 // fold lays the records of a log over the rows of their signers, but those up to a head that was
-// shipped: the rows have them, or the store refused them.
-func (w *worker) fold(sh *shard, shipped int64, records []nonce.LogRecord) ([]*signer, error) {
+// shipped: the rows have them, or the store refused them. It returns the signers that are to be
+// shipped, and those whose row cannot be read, with a floor that is above all that the log handed out.
+func (w *worker) fold(sh *shard, shipped int64, records []nonce.LogRecord) (dirty, unreadable []*signer, err error) {
 	records = slices.DeleteFunc(records, func(r nonce.LogRecord) bool { return r.Seq <= shipped })
 	var needs []nonce.SignerNeed
 	at := make(map[string]*signer)
@@ -279,21 +298,21 @@ func (w *worker) fold(sh *shard, shipped int64, records []nonce.LogRecord) ([]*s
 	for chunk := range slices.Chunk(needs, compareChunk) {
 		loaded, err := w.svc.load(chunk)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for i := range chunk {
 			l := &loaded.Signers[i]
 			if l.Shard.Token != sh.term.Load() || l.Shard.Owner != w.svc.holder {
 				w.lose(sh)
-				return nil, nonce.ErrFenced
-			}
-			if l.Err != nil { // it is refused to all who ask for it
-				w.svc.log.Error("the row of a signer cannot be read; what the log has of it is not shipped", "signer", chunk[i].Signer, "error", l.Err)
-				at[chunk[i].Signer] = nil
-				continue
+				return nil, nil, nonce.ErrFenced
 			}
 			sig := at[chunk[i].Signer]
 			sig.row, sig.token = l.Signer, l.Token
+			if l.Err != nil { // it is refused to all who ask for it
+				w.svc.log.Error("the row of a signer cannot be read; what the log has of it is not shipped", "signer", sig.name, "error", l.Err)
+				unreadable = append(unreadable, sig)
+				continue
+			}
 			sig.unshipped = &unshipped{base: l.Signer, token: l.Token, since: time.Now()}
 		}
 	}
@@ -301,12 +320,15 @@ func (w *worker) fold(sh *shard, shipped int64, records []nonce.LogRecord) ([]*s
 		for j := range records[i].Changes {
 			c := &records[i].Changes[j]
 			sig := at[c.Name]
-			if sig == nil {
+			if sig.unshipped == nil {
+				if c.Version > sig.row.Version {
+					sig.safe = max(sig.safe, c.Next)
+				}
 				continue
 			}
 			applied, err := c.Apply(&sig.row)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			if !applied {
 				continue
@@ -319,14 +341,14 @@ func (w *worker) fold(sh *shard, shipped int64, records []nonce.LogRecord) ([]*s
 			}
 		}
 	}
-	var dirty []*signer
 	for _, n := range needs {
-		if sig := at[n.Signer]; sig != nil && sig.row.Version > sig.unshipped.base.Version {
+		if sig := at[n.Signer]; sig.unshipped != nil && sig.row.Version > sig.unshipped.base.Version {
 			sig.token = sh.term.Load()
 			dirty = append(dirty, sig)
 		}
 	}
-	return dirty, nil
+	unreadable = slices.DeleteFunc(unreadable, func(sig *signer) bool { return sig.safe == 0 }) // the rows have all of it
+	return dirty, unreadable, nil
 }
 
 // declare says that a log is lost that this node could not take over.

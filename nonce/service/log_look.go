@@ -94,7 +94,7 @@ func (w *worker) reconcile(ctx context.Context, sh *shard, r *Reconciled) error 
 		return err
 	}
 	differs(fmt.Sprintf("(shard %d)", sh.id), "fence", fence, sh.log.fence)
-	folded, err := w.fold(sh, sh.log.shipped, records)
+	folded, _, err := w.fold(sh, sh.log.shipped, records)
 	if err != nil {
 		return err
 	}

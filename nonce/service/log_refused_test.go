@@ -130,3 +130,35 @@ func TestWhatWasPlannedOnWhatTheStoreRefusesIsUnknown(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatTheLogHadOfARowThatCouldNotBeReadIsNotHandedOutAgain when the row was mended by hand.
+func TestWhatTheLogHadOfARowThatCouldNotBeReadIsNotHandedOutAgain(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, _ := l.start("a")
+		l.on(a)
+		name := l.disk.nameIn(0)
+		a.want("allocate signer=" + name + " -> 0#1")
+		a.Ship()
+		l.nothingShipped()
+		a.want("allocate signer="+name+" -> 1#1", "allocate signer="+name+" -> 2#1")
+		l.parts("a")
+		mend := l.disk.Damage(name)
+		l.disk.onBefore(func(c memstore.Call) error {
+			if c.Holder.Node == "a" {
+				return away
+			}
+			return nil
+		})
+		b, _ := l.start("b")
+		l.await(time.Minute, "b has the log", func() bool { return b.LogFigures().Serving == shards })
+		b.want("allocate signer="+name+" -> none", "floor 3 signer="+name+" -> none")
+		time.Sleep(time.Second)
+		mend()
+		b.want("allocate signer="+name+" -> none", "floor 1 signer="+name+" -> none", "floor 3 signer="+name+" -> floor 3 next 3", "allocate signer="+name+" -> 3#1")
+		if n := b.StoppedSigners(); n != 0 {
+			t.Errorf("%d signers are stopped", n)
+		}
+		l.disk.mute("a", false)
+		l.disk.onBefore(nil)
+	})
+}
