@@ -131,7 +131,7 @@ func (w *worker) stopSigner(sig *signer, l *nonce.LoadedSigner) {
 	}
 	w.svc.fig.WentBack()
 	w.svc.log.Error("the store went back: this signer is stopped until nonce_setFloor gives it a safe floor",
-		"signer", sig.name, "seen_version", sig.row.Version, "version", l.Signer.Version, "seen_next", sig.row.Next, "next", l.Signer.Next)
+		"signer", sig.name, "seen_version", sig.row.Version, "version", l.Signer.Version, "seen_next", sig.safe, "next", l.Signer.Next)
 	w.memory.set(sig, l.Signer, l.Token)
 }
 

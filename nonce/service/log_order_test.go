@@ -320,3 +320,24 @@ func TestAStoreThatGoesAwayHasNothingToldThatTheRowsCallConsumed(t *testing.T) {
 		a.Ship()
 	})
 }
+
+// TestASafeFloorIsAboveWhatTheLogHandedOutToo: the store lost a shipment, and with it the ceiling.
+func TestASafeFloorIsAboveWhatTheLogHandedOutToo(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, _ := l.start("a")
+		l.on(a)
+		name := l.disk.nameIn(0)
+		toReplica := l.disk.Backup()
+		a.want("allocate signer=" + name + " -> 0#1")
+		time.Sleep(time.Second) // it is shipped, and the log trimmed
+		l.nothingShipped()
+		a.want("allocate signer="+name+" -> 1#1", "allocate signer="+name+" -> 2#1")
+		toReplica()
+		l.disk.RaiseGeneration()
+		l.disk.onBefore(nil)
+		a.run("status signer=" + name)
+		l.await(time.Minute, "the shard serves", func() bool { return l.owners(func(o owned) bool { return o.log }) == 0 })
+		time.Sleep(time.Second)
+		a.want("floor 1 signer="+name+" -> none", "floor 2 signer="+name+" -> none", "floor 3 signer="+name+" -> floor 3 next 3", "allocate signer="+name+" -> 3#1")
+	})
+}
