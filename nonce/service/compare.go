@@ -99,7 +99,7 @@ func (w *worker) set(sig *signer, row nonce.Signer, token int64) {
 	case !sig.stopped:
 	case row.Floor >= sig.safe:
 		w.svc.log.Warn("a new floor lets a stopped signer serve again", "signer", sig.name, "floor", row.Floor)
-		sig.stopped = false
+		sig.stopped, sig.logged = false, 0
 		sig.shard.stopped.Add(-1)
 	default: // the row may be of a commit that was confirmed before the store went back
 		sig.safe = max(sig.safe, row.Next)
@@ -108,8 +108,12 @@ func (w *worker) set(sig *signer, row nonce.Signer, token int64) {
 
 // wentBack reports whether a row shows less than was remembered: a lower version or cursor, or
 // the same version with another content. The last happens when the store lost commits and
-// others were made in their place.
+// others were made in their place. What the log of its shard had is in the row once the shard has
+// the reliable engine again, unless the log was declared lost.
 func wentBack(sig *signer, l *nonce.LoadedSigner) bool {
+	if l.Signer.Version < sig.logged && !l.Shard.Performance && l.Shard.Epoch <= sig.loggedIn {
+		return true
+	}
 	return l.Signer.Version < sig.row.Version || l.Signer.Next < sig.row.Next ||
 		l.Signer.Version == sig.row.Version && (l.Token != sig.token || !slices.Equal(l.Signer.Live, sig.row.Live) && !sameLive(l.Signer.Live, sig.row.Live))
 }
@@ -131,7 +135,7 @@ func (w *worker) stopSigner(sig *signer, l *nonce.LoadedSigner) {
 	}
 	w.svc.fig.WentBack()
 	w.svc.log.Error("the store went back: this signer is stopped until nonce_setFloor gives it a safe floor",
-		"signer", sig.name, "seen_version", sig.row.Version, "version", l.Signer.Version, "seen_next", sig.safe, "next", l.Signer.Next)
+		"signer", sig.name, "seen_version", max(sig.row.Version, sig.logged), "version", l.Signer.Version, "seen_next", sig.safe, "next", l.Signer.Next)
 	w.memory.set(sig, l.Signer, l.Token)
 }
 

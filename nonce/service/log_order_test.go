@@ -341,3 +341,24 @@ func TestASafeFloorIsAboveWhatTheLogHandedOutToo(t *testing.T) {
 		a.want("floor 1 signer="+name+" -> none", "floor 2 signer="+name+" -> none", "floor 3 signer="+name+" -> floor 3 next 3", "allocate signer="+name+" -> 3#1")
 	})
 }
+
+// TestAStoreThatForgetsTheLogStopsWhatTheLogHandedOut: a failover loses that the shard got the
+// performance engine, and nothing was shipped since, so that the rows are as they were confirmed.
+func TestAStoreThatForgetsTheLogStopsWhatTheLogHandedOut(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, _ := l.start("a")
+		name, other := l.disk.nameIn(0), l.disk.nameIn(1)
+		a.want("allocate signer="+name+" -> 0#1", "allocate signer="+other+" -> 0#1")
+		toReplica := l.disk.Backup()
+		l.on(a)
+		l.nothingShipped()
+		a.want("allocate signer=" + name + " -> 1#1")
+		toReplica()
+		l.disk.RaiseGeneration()
+		l.disk.onBefore(nil)
+		a.want("allocate signer="+name+" -> none", "floor 1 signer="+name+" -> none", "allocate signer="+other+" -> 1#1", "floor 2 signer="+name+" -> floor 2 next 2", "allocate signer="+name+" -> 2#1")
+		if a.fig.get(&a.fig.wentBack) != 1 {
+			t.Errorf("%d alarms", a.fig.get(&a.fig.wentBack))
+		}
+	})
+}

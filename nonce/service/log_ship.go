@@ -250,6 +250,7 @@ func (w *worker) drop(sig *signer) {
 	u := sig.unshipped
 	w.unshipped -= int(sig.row.Version - u.base.Version)
 	sig.safe = max(sig.safe, sig.row.Next) // for when the store went back
+	sig.logged, sig.loggedIn = sig.row.Version, sig.shard.log.engine.Epoch
 	sig.unshipped = nil
 	delete(sig.shard.log.dirty, sig)
 	w.memory.set(sig, u.base, u.token)

@@ -27,6 +27,10 @@ type signer struct {
 	stopped bool  // the store showed less of it than was seen, or refused what the log has of it
 	safe    int64 // a floor at or above it lets it serve again
 
+	// The version that the log had when the shard was lost, and the epoch of that log; 0: the rows
+	// had all of it.
+	logged, loggedIn int64
+
 	newer, older *signer // by when it was used last
 }
 
