@@ -48,6 +48,9 @@ func (w *worker) readAll(groups []*group, needs []nonce.SignerNeed) {
 		loaded, err = w.svc.loadBy(ctx, needs)
 		return err
 	})
+	if err == nil && w.svc.store.Generation() != w.generation {
+		err = errGeneration // a commit is refused for it, and a log would not be
+	}
 	for i, g := range groups {
 		if err != nil {
 			w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: err})

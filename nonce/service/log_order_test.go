@@ -362,3 +362,20 @@ func TestAStoreThatForgetsTheLogStopsWhatTheLogHandedOut(t *testing.T) {
 		}
 	})
 }
+
+// TestARequestIDIsNotProvedNewByAnotherStore: the read that looks for it opens the first connection
+// to a new primary, which lacks it.
+func TestARequestIDIsNotProvedNewByAnotherStore(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, _ := l.start("a")
+		l.on(a)
+		name := l.disk.nameIn(0)
+		a.want("allocate signer=" + name + " -> 0#1")
+		time.Sleep(time.Second)
+		toReplica := l.disk.Backup()
+		a.want("allocate id=r1 signer=" + name + " -> 1#1")
+		time.Sleep(time.Second) // it is shipped
+		l.disk.onBefore(once(memstore.OpLoad, name, func(memstore.Call) error { toReplica(); l.disk.RaiseGeneration(); return nil }))
+		a.want("allocate id=r1 signer=" + name + " -> none")
+	})
+}
