@@ -357,9 +357,11 @@ func (w *worker) declare(sh *shard) {
 	defer cancel()
 	reason := fmt.Sprintf("shard %d: %v", sh.id, sh.log.why)
 	done, err := w.svc.cfg.Log.Store.Declare(ctx, w.svc.holder, sh.shardTerm(), w.svc.cfg.Log.Margin)
+	if done || err != nil && nonce.OutcomeOf(err) == nonce.Unknown {
+		w.svc.degrade(reason)
+	}
 	if err == nil && done {
 		w.svc.log.Error("the log of a shard was lost with what was not shipped; what it may have handed out is in doubt", "shard", sh.id, "error", sh.log.why)
-		w.svc.degrade(reason)
 		w.svc.tally.lost.Add(1)
 	} else {
 		w.svc.log.Warn("a loss was not declared", "shard", sh.id, "done", done, "error", err)

@@ -379,3 +379,29 @@ func TestARequestIDIsNotProvedNewByAnotherStore(t *testing.T) {
 		a.want("allocate id=r1 signer=" + name + " -> none")
 	})
 }
+
+// TestALossWhoseDeclarationWasNotAnsweredDegrades: it happened, and else the engine would be switched on again at once.
+func TestALossWhoseDeclarationWasNotAnsweredDegrades(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, _ := l.start("a")
+		l.on(a)
+		l.allocateAll(a)
+		l.disk.onAfter(func(c memstore.Call) error {
+			if c.Op == memstore.OpDeclare {
+				return errCut
+			}
+			return nil
+		})
+		l.parts("a")
+		a.Stop()
+		l.server.flush()
+		l.start("b")
+		l.await(time.Minute, "the losses are declared", func() bool { return l.owners(lost) == shards })
+		time.Sleep(5 * time.Second)
+		if goal, err := l.disk.Engine(l.Context()); err != nil || goal.Performance || !goal.Degraded {
+			t.Errorf("the goal is %+v, %v", goal, err)
+		}
+		l.disk.mute("a", false)
+		l.disk.onBefore(nil)
+	})
+}
