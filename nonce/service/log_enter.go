@@ -267,6 +267,8 @@ func (w *worker) stopUnreadable(sig *signer) {
 	sig.stop()
 	sig.stay = noStay
 	sig.shard.log.refuse(sig.name)
+	w.svc.log.Error("what the log has of a signer whose row cannot be read is left out: once the row is mended, the signer is stopped until nonce_setFloor gives it a safe floor",
+		"signer", sig.name, "seen_next", sig.safe)
 }
 
 // stayStopped has a signer that is read again be stopped as it was, unless its floor is safe by now.
@@ -309,7 +311,7 @@ func (w *worker) fold(sh *shard, shipped int64, records []nonce.LogRecord) (dirt
 			sig := at[chunk[i].Signer]
 			sig.row, sig.token = l.Signer, l.Token
 			if l.Err != nil { // it is refused to all who ask for it
-				w.svc.log.Error("the row of a signer cannot be read; what the log has of it is not shipped", "signer", sig.name, "error", l.Err)
+				w.svc.log.Error("the row of a signer cannot be read", "signer", sig.name, "error", l.Err)
 				unreadable = append(unreadable, sig)
 				continue
 			}
