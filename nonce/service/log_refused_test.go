@@ -162,3 +162,30 @@ func TestWhatTheLogHadOfARowThatCouldNotBeReadIsNotHandedOutAgain(t *testing.T) 
 		l.disk.onBefore(nil)
 	})
 }
+
+// TestARowThatIsDamagedBehindALostAnswerStopsItsSignerOnly: the shipment brought it to another version
+// than is known of it.
+func TestARowThatIsDamagedBehindALostAnswerStopsItsSignerOnly(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, _ := l.start("a")
+		l.on(a)
+		name := l.disk.nameIn(0)
+		a.want("allocate signer=" + name + " -> 0#1")
+		a.Ship()
+		var mend func()
+		l.disk.onAfter(once(memstore.OpShip, name, func(memstore.Call) error {
+			mend = l.disk.Damage(name)
+			return errCut
+		}))
+		a.want("allocate signer=" + name + " -> 1#1")
+		mark := a.send(&nonce.Op{Kind: nonce.KindMarkUsed, Signer: name, Nonce: 0, Attempt: 1})[0]
+		l.await(time.Minute, "the mark is told", mark.answered)
+		if got := mark.wait(); got != "unknown" {
+			t.Errorf("the mark: %s", got)
+		}
+		l.switchTo(a, false)
+		l.await(time.Minute, "the engine is reliable", func() bool { return l.owners(func(o owned) bool { return o.log }) == 0 })
+		mend()
+		a.want("allocate signer="+name+" -> none", "floor 2 signer="+name+" -> floor 2 next 2", "allocate signer="+name+" -> 2#1")
+	})
+}

@@ -294,7 +294,7 @@ var errKnownRequest = errors.New("the store has a request id that the log took f
 
 // look reads signers whose shipment was left out: a shipment before it, whose outcome was
 // unknown, may have brought the row to where it is, or somebody has it locked. Where neither is
-// so and a request id is known, the signer is stopped.
+// so and a request id is known, or the row cannot be read, the signer is stopped.
 func (w *worker) look(signers []*signer, known map[*signer]bool) {
 	if len(signers) == 0 {
 		return
@@ -315,7 +315,7 @@ func (w *worker) look(signers []*signer, known map[*signer]bool) {
 		case l.Shard.Token != sig.shard.term.Load() || l.Shard.Owner != w.svc.holder || !l.Shard.Performance:
 			w.lose(sig.shard)
 		case l.Err != nil:
-			w.svc.log.Error("the row of a signer cannot be read, so it is not shipped", "signer", sig.name, "error", l.Err)
+			w.stopRefused(sig, l.Err)
 		case l.Signer.Version == u.base.Version && known[sig]:
 			w.stopRefused(sig, errKnownRequest)
 		case l.Signer.Version == u.base.Version: // somebody has it locked
