@@ -321,7 +321,7 @@ func TestLongASignerWhoseRowCannotBeReadIsShownAndMendedByHand(t *testing.T) {
 		t.Errorf("exit %d, stderr %q, the list is\n%s", o.code, o.stderr, o.stdout)
 	}
 
-	execute(t, db, `UPDATE signer SET live = '', next_nonce = greatest(next_nonce, 9), version = version + 1 WHERE signer = '`+account+`'`)
+	execute(t, db, `UPDATE signer SET live = '', next_nonce = greatest(next_nonce, 9), version = version + 1, fencing_token = 0 WHERE signer = '`+account+`'`)
 	if got := c.allocate(account, ""); got.Nonce != 9 || got.Attempt != 1 {
 		t.Errorf("after its row was mended it was given %+v", got)
 	}
