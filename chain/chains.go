@@ -169,6 +169,13 @@ func (c *Chains) State(name string) (st State, ok bool) {
 	return st, true
 }
 
+// Stopped reports whether the final block of a signer's chain fell, so that nothing is to follow
+// by itself from what its nodes say.
+func (c *Chains) Stopped(name string) bool {
+	t, _ := c.find(name)
+	return t != nil && t.stopped.Load()
+}
+
 // Gaps names the signers that a nonce blocks on their chain, as far as this node knows:
 // in order, those after a name, so many at most.
 func (c *Chains) Gaps(after string, limit int) (names []string) {

@@ -37,6 +37,7 @@ type Chains interface {
 	Ready(name string, wait time.Duration, done func()) bool
 	State(name string) (chain.State, bool)
 	Version(name string) int64
+	Stopped(name string) bool
 }
 
 var _ Chains = (*chain.Chains)(nil)

@@ -36,6 +36,14 @@ type fakeNodes struct {
 	subs    map[string]*upstream // by params
 	opened  int
 	refuse  *ethereum.RPCError // of subscriptions
+
+	heads chan heardHead
+}
+
+// heardHead is a head, and who waits until it was heard.
+type heardHead struct {
+	head  chain.Head
+	heard chan struct{}
 }
 
 // upstream is a subscription at the nodes.
@@ -54,6 +62,7 @@ func newNodes(t testing.TB) *fakeNodes {
 	return &fakeNodes{
 		t: t, starts: map[string]chain.Start{}, mined: map[int64]chain.Hash{}, subs: map[string]*upstream{},
 		answers: map[string]func(string) (string, *ethereum.RPCError, error){},
+		heads:   make(chan heardHead),
 	}
 }
 
@@ -92,7 +101,22 @@ func (f *fakeNodes) ID() string { return chainID }
 
 func (f *fakeNodes) Run(ctx context.Context, on func(chain.Head)) {
 	on(chain.Head{Latest: chain.Block{Number: 1, Hash: chain.Hash{1}}})
-	<-ctx.Done()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case h := <-f.heads:
+			on(h.head)
+			close(h.heard)
+		}
+	}
+}
+
+// finalFalls has the chain say that its final block fell, and waits until that was heard.
+func (f *fakeNodes) finalFalls() {
+	h := heardHead{chain.Head{Latest: chain.Block{Number: 2, Hash: chain.Hash{2}}, FinalFell: true}, make(chan struct{})}
+	f.heads <- h
+	<-h.heard
 }
 
 func (f *fakeNodes) Counts(_ context.Context, _ chain.Block, accounts []string) ([]chain.Count, error) {

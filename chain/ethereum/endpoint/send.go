@@ -254,7 +254,9 @@ func (s *sending) settle(v chain.Verdict) ws.Answer {
 			return ws.Answer{Err: errOnItsWay(v.Message)}
 		}
 	case chain.Free:
-		s.giveBack(v.Message)
+		if !s.e.chains.Stopped(s.signer) { // else the nodes may lie, and one may have it: the hold stays its holder's
+			s.giveBack(v.Message)
+		}
 	case chain.Taken:
 	}
 	return ws.Answer{Foreign: &ws.Foreign{Code: v.Code, Message: v.Message, Data: v.Data}}

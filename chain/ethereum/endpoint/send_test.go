@@ -109,6 +109,25 @@ func TestANonceThatWasGivenBackIsTakenAgain(t *testing.T) {
 	g.nodes.wantGiven(0, 0)
 }
 
+// Nodes whose final block fell may lie: that they refuse a transaction does not hand its nonce
+// out again. Who has it may send another one with it.
+func TestARefusalOfNodesWhoseFinalBlockFellGivesNoNonceBack(t *testing.T) {
+	g := startGateway(t)
+	c := g.dial()
+	first := transaction(ada, 0, "a")
+	c.send(first).wantHashOf(t, first)
+	g.nodes.finalFalls()
+	refused := transaction(ada, 1, "too much")
+	g.nodes.says(chain.Verdict{Class: chain.Free, Code: -32000, Message: "insufficient funds"})
+	c.send(refused).wantError(t, -32000, "insufficient funds")
+	g.wantRow(signer(ada), 1, nonce.Held, hashOf(refused))
+	g.nodes.says(chain.Verdict{Class: chain.InPool})
+	again := transaction(ada, 1, "less")
+	c.send(again).wantHashOf(t, again)
+	g.wantRow(signer(ada), 1, nonce.Consumed, hashOf(again))
+	g.WantMetrics(map[string]float64{"eth_loose_ends_total": 0})
+}
+
 func TestTheSameTransactionAgainIsForwardedAgain(t *testing.T) {
 	g := startGateway(t)
 	c, raw := g.dial(), transaction(ada, 0, "a")
