@@ -53,7 +53,7 @@ func (a *app) openService(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.onStop("service", func(context.Context) error { a.service.Stop(); return nil })
+	a.onStop("service", a.service.Stop)
 	return nil
 }
 

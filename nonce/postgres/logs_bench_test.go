@@ -61,7 +61,7 @@ func benchEngine(b *testing.B, redis *redistest.Server, pairs, performance bool)
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(s.Stop)
+	b.Cleanup(func() { _ = s.Stop(context.Background()) })
 	if performance {
 		if _, err := s.Switch(ctx, true, 0, "bench"); err != nil {
 			b.Fatal(err)

@@ -271,7 +271,7 @@ func (w *world) start(name string, seed uint64, change ...func(*service.Config))
 	w.nodes = append(w.nodes, n)
 	w.Cleanup(func() {
 		n.calm()
-		n.Stop()
+		_ = n.Stop(context.Background())
 		n.faults.late.Wait()
 		_ = db.Close()
 	})

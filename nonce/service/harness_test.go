@@ -226,6 +226,9 @@ type node struct {
 	fatal  chan error
 }
 
+// Stop stops it, however long that takes.
+func (n *node) Stop() { _ = n.Service.Stop(context.Background()) }
+
 // settings of a service with one worker, that looks only once who owns which shard, and
 // for overdue holds when a test waits an hour for it.
 func settings() service.Config {

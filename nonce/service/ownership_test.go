@@ -215,7 +215,7 @@ func TestAServiceStartsThoughTheFirstLooksFail(t *testing.T) {
 				t.Errorf("the looks fail for %v, and the start ended with %v", lasts, err)
 			}
 			if err == nil {
-				s.Stop()
+				_ = s.Stop(t.Context())
 			}
 		})
 	}

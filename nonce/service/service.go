@@ -33,6 +33,7 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -83,7 +84,11 @@ type Service struct {
 	inside sync.WaitGroup // callers that entered
 	stop   chan struct{}
 	runs   sync.WaitGroup
-	quiet  sync.Once // Stop
+	quiet  sync.Once     // Stop
+	ended  chan struct{} // closed when all is quiet
+	// calls is what calls of the store are bound to, beside their own time-outs; cutShort ends it.
+	calls    context.Context
+	cutShort context.CancelFunc
 }
 
 // New starts the service of one run of a node, which is registered. It returns once the
@@ -97,8 +102,9 @@ func New(ctx context.Context, store nonce.Store, h lease.Holder, fig nonce.Figur
 	}
 	s := &Service{
 		store: store, holder: h, cfg: cfg, fig: fig, sink: sink, log: log.With("component", "nonce"), fatal: fatal,
-		stop: make(chan struct{}), reach: reach{unseen: time.Now()},
+		stop: make(chan struct{}), ended: make(chan struct{}), reach: reach{unseen: time.Now()},
 	}
+	s.calls, s.cutShort = context.WithCancel(context.Background())
 	s.clock = &clock{longestHold: cfg.MaxHold, jumped: s.clockJumped}
 	if cfg.Log != nil {
 		s.rehearsal = &rehearsal{svc: s, batches: make(chan []rehearsed, maxRehearsals)}
@@ -302,26 +308,58 @@ func (s *Service) sayWhy(op *nonce.Op) {
 	}
 }
 
+// ErrCutShort is what Stop returns when its time was over before all was quiet: calls of the
+// store were given up. What was queued was refused, what was being committed was told as unknown,
+// and the shards are free when the lease of this node is over.
+var ErrCutShort = errors.New("the store did not answer in time: what was queued was refused, and what was being committed is unknown")
+
+// cutWait is for how long Stop waits for what ends when calls of the store were given up.
+const cutWait = time.Second
+
 // Stop takes no more ops, finishes those queued, gives the shards back and
-// returns when all is quiet. The Router must have returned every op that it took
+// returns when all is quiet. When ctx ends before, calls of the store are given up, and it returns
+// ErrCutShort, at most a second later: also where a call does not end by that, as of a file on
+// a disk that hangs. The Router must have returned every op that it took
 // before Stop is called: one that comes back later to be routed again has no worker
 // and never ends. It may be called twice.
-func (s *Service) Stop() {
+func (s *Service) Stop(ctx context.Context) error {
 	s.quiet.Do(func() {
-		s.gate.Lock()
-		s.closed = true
-		s.gate.Unlock()
-		s.inside.Wait()
-		close(s.stop)
-		s.runs.Wait()
-		if s.basic == nil {
-			s.releaseAll()
-			for _, w := range s.workers {
-				w.failParked()
-			}
-		}
-		s.keeper.Stop()
+		go func() {
+			defer close(s.ended)
+			s.end()
+		}()
 	})
+	select {
+	case <-s.ended:
+		return nil
+	case <-ctx.Done():
+	}
+	s.cutShort()
+	enough := time.NewTimer(cutWait)
+	defer enough.Stop()
+	select {
+	case <-s.ended:
+		return ErrCutShort
+	case <-enough.C:
+		return fmt.Errorf("%w; some calls of it have not ended", ErrCutShort)
+	}
+}
+
+// end is Stop without its bound.
+func (s *Service) end() {
+	s.gate.Lock()
+	s.closed = true
+	s.gate.Unlock()
+	s.inside.Wait()
+	close(s.stop)
+	s.runs.Wait()
+	if s.basic == nil {
+		s.releaseAll()
+		for _, w := range s.workers {
+			w.failParked()
+		}
+	}
+	s.keeper.Stop()
 }
 
 // stopping reports whether Stop waits for the workers to end.
@@ -336,5 +374,5 @@ func (s *Service) stopping() bool {
 
 // timeout bounds one call of the store.
 func (s *Service) timeout() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), s.cfg.StoreTimeout)
+	return context.WithTimeout(s.calls, s.cfg.StoreTimeout)
 }

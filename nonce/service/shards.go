@@ -230,7 +230,7 @@ func (s *Service) notOwner(row *lease.Shard) error {
 		return nonce.ErrFenced
 	}
 	if !s.held(s.fleet.Load(), row.Owner) {
-		if err := s.look(context.Background()); err != nil {
+		if err := s.look(s.calls); err != nil {
 			s.log.Debug("asking for a node that came", "node", row.Owner.Node, "error", err)
 		}
 	}

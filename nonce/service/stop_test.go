@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,9 +9,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
+	"noncegate/nonce/service"
 )
 
 func TestStopFinishesWhatIsQueuedAndGivesTheLeasesBack(t *testing.T) {
@@ -99,4 +103,61 @@ func TestSubmitsThatMeetAStopAreRunOrRefused(t *testing.T) {
 		n.Stop()
 		wg.Wait()
 	}
+}
+
+// A store that answers nothing any more holds each batch up until its calls time out. Stop then
+// ends when its own time is over: what was being committed is unknown, the rest did not happen.
+func TestStopEndsInTimeWhenTheStoreHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, newDisk(), "a", maxBatch(1))
+		n.want("allocate -> 0#1")
+		n.disk.onBefore(func(c memstore.Call) error {
+			<-c.Done
+			return errCut
+		})
+		var ps []*pending
+		for range 30 {
+			ps = append(ps, n.send(allocate(signer))...)
+		}
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		if err := n.Service.Stop(ctx); !errors.Is(err, service.ErrCutShort) {
+			t.Errorf("got %v, want %v", err, service.ErrCutShort)
+		}
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		for i, p := range ps {
+			want := "none"
+			if i == 0 { // its commit was under way
+				want = "unknown"
+			}
+			if got := p.wait(); got != want {
+				t.Errorf("op %d: got %q, want %q", i, got, want)
+			}
+		}
+	})
+}
+
+// Stop does not wait for a call that ends by no time-out, as of a file on a disk that hangs.
+func TestStopDoesNotWaitForACallThatNeverEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, newDisk(), "a")
+		goOn := make(chan struct{})
+		n.disk.onBefore(func(c memstore.Call) error {
+			if c.Op == memstore.OpCommit {
+				<-goOn
+			}
+			return nil
+		})
+		n.send(allocate(signer))
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		began := time.Now()
+		if err := n.Service.Stop(ctx); !errors.Is(err, service.ErrCutShort) || time.Since(began) > 21*time.Second {
+			t.Errorf("got %v after %v, want %v after 21s", err, time.Since(began), service.ErrCutShort)
+		}
+		close(goOn)
+	})
 }

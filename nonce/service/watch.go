@@ -1,9 +1,6 @@
 package service
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 const (
 	// freeFor is how long a shard is nobody's, or its owner's lease is over, before a node
@@ -27,9 +24,9 @@ type watch struct {
 
 // look looks once, and acts on what it saw.
 func (w *watch) look(*time.Ticker) {
-	err := w.svc.look(context.Background())
+	err := w.svc.look(w.svc.calls)
 	if err == nil {
-		err = w.svc.lookEngine(context.Background())
+		err = w.svc.lookEngine(w.svc.calls)
 	}
 	if err == nil {
 		w.balance()

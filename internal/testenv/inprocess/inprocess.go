@@ -111,7 +111,7 @@ func Start(t testing.TB, cfg Config) *Core {
 func (c *Core) Stop(ctx context.Context) {
 	c.Helper()
 	c.Store.SetHooks(memstore.Hooks{})
-	c.Service.Stop()
+	Check(c.TB, c.Service.Stop(ctx))
 	Check(c.TB, c.PostDB.Stop(ctx))
 	Check(c.TB, c.Encode.Stop(ctx))
 	if queued, _ := c.Service.Queued(); queued != 0 {
