@@ -40,6 +40,7 @@ const (
 
 	ReasonRecordFirst = "record_first" // HELD: its holder records the hash before it sends
 	ReasonForwarded   = "forwarded"    // HELD: its transaction goes through the gateway
+	ReasonResent      = "resent"       // HELD: the same, and the same transaction was sent again before it was known what became of it
 	ReasonRepair      = "repair"       // HELD: handed out by nonce_repair
 	ReasonUnknown     = "unknown"      // HELD: its time is over, and nobody knows whether it was used
 	ReasonNotRecorded = "not_recorded" // RELEASED: its holder had to record a hash first, and did not

@@ -119,7 +119,7 @@ func (d *draft) markRecyclable(row nonce.Row) {
 		d.conflict(row, "the nonce is consumed, which is final")
 	case sent && repaired && !op.Forwarded:
 		d.end(row, was) // what was sent before the repair may still be mined
-	case sent && row.Reason == nonce.ReasonForwarded && !op.Forwarded:
+	case sent && forwarded(row) && !op.Forwarded:
 		d.conflict(row, "the gateway has given its transaction to nodes; a node may still have it")
 	case sent && !op.Unsent && !op.Forwarded:
 		d.conflict(row, "a transaction is recorded for it; say unsent: true if no node has it")
@@ -128,6 +128,8 @@ func (d *draft) markRecyclable(row nonce.Row) {
 		d.conflict(row, "whoever had the nonce before its repair may have sent with it: send something in its place, or let the hold end")
 	case sent && op.Forwarded && (row.TxHash != op.TxHash || row.Replaced != "" || repaired):
 		d.end(row, was) // only the newest was refused; those that it was to replace may be in a pool
+	case sent && row.Reason == nonce.ReasonResent:
+		d.end(row, was) // a try before, of a gateway that has ended perhaps, may have left it in a pool
 	case d.mined(op.Nonce):
 		d.end(row, nonce.Note{Reason: nonce.ReasonMined, TxHash: d.in.Chain.UsedBy(op.Nonce)})
 	case op.Nonce < d.plan.Signer.Floor:
@@ -137,6 +139,11 @@ func (d *draft) markRecyclable(row nonce.Row) {
 		d.ans.Status = nonce.Released
 		d.put(release(row, op.Reason))
 	}
+}
+
+// forwarded reports whether the gateway has given the transaction of a hold to nodes, or was about to.
+func forwarded(row nonce.Row) bool {
+	return row.Reason == nonce.ReasonForwarded || row.Reason == nonce.ReasonResent
 }
 
 // release is the entry of a hold that has ended without use.
@@ -217,7 +224,7 @@ func (d *draft) recordSigned(row nonce.Row) {
 	case d.view.Known && op.Nonce < d.view.Mined && !known:
 		d.conflict(row, "the chain has used the nonce: do not send")
 		return
-	case known && (!op.Forwarded || !held || row.Reason == nonce.ReasonForwarded):
+	case known && (!op.Forwarded || !held || row.Reason == nonce.ReasonResent):
 		d.ans.Status, d.ans.Hashes = row.Status, allHashes(row.TxHash, row.Replaced)
 		if held {
 			d.ans.Until, d.ans.Left = row.HeldUntil.UnixMilli(), d.left(row.HeldUntil.UnixMilli())
@@ -234,6 +241,8 @@ func (d *draft) recordSigned(row nonce.Row) {
 		return
 	}
 	switch {
+	case known && forwarded(row): // what became of the try before is not known
+		note.Reason = nonce.ReasonResent
 	case op.Forwarded && row.Reason != nonce.ReasonRepair:
 		note.Reason = nonce.ReasonForwarded
 	case row.Unknown():

@@ -109,6 +109,23 @@ func TestANonceThatWasGivenBackIsTakenAgain(t *testing.T) {
 	g.nodes.wantGiven(0, 0)
 }
 
+// A gateway that recorded a transaction may have given it to a node before it ended, and so may
+// another one that has it on its way: that all nodes refuse it here is no proof that none has it.
+func TestARefusalOfWhatAnotherGatewayRecordedGivesNoNonceBack(t *testing.T) {
+	g := startGateway(t)
+	if n := g.allocate(signer(ada), ""); n != 0 {
+		t.Fatalf("got nonce %d", n)
+	}
+	raw := transaction(ada, 0, "a")
+	must(t, g.Service.Do(t.Context(), &nonce.Op{Kind: nonce.KindMarkSigned, Signer: signer(ada), TxHash: hashOf(raw), Forwarded: true}))
+	g.nodes.says(chain.Verdict{Class: chain.Free, Code: -32000, Message: "insufficient funds"})
+	g.dial().send(raw).wantError(t, -32000, "insufficient funds")
+	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
+	if n := g.allocate(signer(ada), ""); n != 1 {
+		t.Errorf("nonce %d was handed out, and a transaction of somebody else's with it may be in a pool", n)
+	}
+}
+
 // Nodes whose final block fell may lie: that they refuse a transaction does not hand its nonce
 // out again. Who has it may send another one with it.
 func TestARefusalOfNodesWhoseFinalBlockFellGivesNoNonceBack(t *testing.T) {
