@@ -179,6 +179,8 @@ type Shipment struct {
 	Writes []Write
 	Shards []ShippedShard // each once, those of the writes among them
 	Grant  Grant
+	// Generation is that of a Write, for the shards.
+	Generation uint64
 }
 
 // ShippedShard is a shard of a shipment.

@@ -234,7 +234,8 @@ func (s *Store) Commit(ctx context.Context, h lease.Holder, writes []nonce.Write
 func (s *Store) ship(ctx context.Context, c Call, what nonce.Shipment) (out nonce.Shipped, err error) {
 	h, writes := c.Holder, what.Writes
 	err = s.call(ctx, c, func(db *database, now time.Time) error {
-		if slices.ContainsFunc(writes, func(w nonce.Write) bool { return w.Generation != s.generation.Load() }) {
+		is := s.generation.Load()
+		if slices.ContainsFunc(writes, func(w nonce.Write) bool { return w.Generation != is }) || len(what.Shards) > 0 && what.Generation != is {
 			return &nonce.StoreError{Outcome: nonce.NotSent, Err: errGeneration}
 		}
 		out.Now = now

@@ -29,7 +29,7 @@ func (s *Store) Ship(ctx context.Context, h lease.Holder, what nonce.Shipment) (
 	}
 	defer conn.Release()
 	generation := conn.Conn().PgConn().CustomData()[generationKey]
-	if slices.ContainsFunc(what.Writes, func(w nonce.Write) bool { return w.Generation != generation }) {
+	if slices.ContainsFunc(what.Writes, func(w nonce.Write) bool { return w.Generation != generation }) || len(what.Shards) > 0 && what.Generation != generation {
 		return nonce.Shipped{}, notSent("commit", errGeneration)
 	}
 	var form shardParts

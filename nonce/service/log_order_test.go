@@ -405,3 +405,21 @@ func TestALossWhoseDeclarationWasNotAnsweredDegrades(t *testing.T) {
 		l.disk.onBefore(nil)
 	})
 }
+
+// TestAGrantSaysNothingToAnotherStore: the shipment that prolongs it opens the first connection to a
+// new primary, which lacks what was shipped and trimmed. Whoever takes over the log is to find the gap.
+func TestAGrantSaysNothingToAnotherStore(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, _ := l.start("a")
+		l.on(a)
+		name := l.disk.nameIn(0)
+		toReplica := l.disk.Backup()
+		a.want("allocate signer=" + name + " -> 0#1")
+		time.Sleep(time.Second) // it is shipped, and the log trimmed
+		l.disk.onBefore(once(memstore.OpShip, name, func(memstore.Call) error { toReplica(); l.disk.RaiseGeneration(); return nil }))
+		time.Sleep(logGrant)
+		if all, err := l.disk.Owners(l.Context()); err != nil || all.Shards[0].Shipped != 0 {
+			t.Errorf("record %d counts as shipped, %v", all.Shards[0].Shipped, err)
+		}
+	})
+}

@@ -54,7 +54,7 @@ func (s *Service) shipHalves(of *shipment, from, to int) error {
 		if to-from <= 1 || len(writes) == 0 {
 			continue // it was alone when it was refused
 		}
-		part := nonce.Shipment{Writes: writes, Grant: nonce.Grant{LongestHold: of.what.Grant.LongestHold}}
+		part := nonce.Shipment{Writes: writes, Grant: nonce.Grant{LongestHold: of.what.Grant.LongestHold}, Generation: of.what.Generation}
 		for _, sh := range of.what.Shards {
 			if slices.ContainsFunc(writes, func(w nonce.Write) bool { return w.Term == sh.Term }) {
 				part.Shards = append(part.Shards, nonce.ShippedShard{Term: sh.Term})
@@ -93,6 +93,7 @@ func (w *worker) serving() (all []*shard) {
 // pack adds what a shard's log has to a shipment.
 func (w *worker) pack(s *shipment, sh *shard) {
 	s.shards, s.logs = append(s.shards, sh), append(s.logs, sh.log)
+	s.what.Generation = w.generation
 	s.what.Shards = append(s.what.Shards, nonce.ShippedShard{Term: sh.shardTerm(), Head: sh.log.fence.Head})
 	for sig := range sh.log.dirty {
 		s.signers = append(s.signers, sig)
