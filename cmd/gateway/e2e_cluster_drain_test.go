@@ -78,10 +78,10 @@ func (th *throng) one(node string, c *peer, window int, signers []string) {
 	}
 }
 
-// TestWhileANodeDrainsNobodyIsRefusedWithinItsGrace: a plain client of the node that
+// TestLongWhileANodeDrainsNobodyIsRefusedWithinItsGrace: a plain client of the node that
 // goes away is served until its connection is closed or the grace is over, and those
 // of other nodes notice nothing at all.
-func TestWhileANodeDrainsNobodyIsRefusedWithinItsGrace(t *testing.T) {
+func TestLongWhileANodeDrainsNobodyIsRefusedWithinItsGrace(t *testing.T) {
 	t.Parallel()
 	const grace = time.Second // a twentieth of the drain timeout
 	f := serveEach(t, "a b c", "--lease-ttl=10s", "--drain-timeout=20s")

@@ -43,7 +43,7 @@ func serveAgain(c *peer, signers []string, began time.Time, reasons ...string) (
 	return time.Since(began), slowest
 }
 
-func TestTheSignersOfANodeThatWasKilledAreServedElsewhereWhenTheirLeasesEnd(t *testing.T) {
+func TestLongTheSignersOfANodeThatWasKilledAreServedElsewhereWhenTheirLeasesEnd(t *testing.T) {
 	t.Parallel()
 	ttl := 3 * time.Second
 	longest := ttl + time.Second

@@ -45,7 +45,7 @@ func (c *peer) saysEngine(engine string, state service.EngineState, signer strin
 	})
 }
 
-func TestTheWayUpIsRehearsed(t *testing.T) {
+func TestLongTheWayUpIsRehearsed(t *testing.T) {
 	t.Parallel()
 	f := startLogs(t, "a b", startRedis(t).URL(), "--engine-rehearsal=3s")
 	a, c := f.nodes["a"], f.connectEach()["a"]

@@ -236,7 +236,7 @@ func (c *crowd) stored(db string) {
 	consistent(c, db)
 }
 
-func TestBackendsThatAreEndedUnderLoadLeaveThreeOutcomesAndNoDoubt(t *testing.T) {
+func TestLongBackendsThatAreEndedUnderLoadLeaveThreeOutcomesAndNoDoubt(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"worker-queue", "basic"} {
 		t.Run(mode, func(t *testing.T) { endBackends(t, mode) })

@@ -100,10 +100,10 @@ func inOrder(t testing.TB, who string, events []client.Event, signer string, las
 	}
 }
 
-// TestWithoutRedisTheGatewaysServeAndSubscribersHearOfIt: Redis is killed, comes
+// TestLongWithoutRedisTheGatewaysServeAndSubscribersHearOfIt: Redis is killed, comes
 // back, hangs, and goes on. Answers are never late; events of the own node come
 // meanwhile; subscribers at the other are told that they missed some.
-func TestWithoutRedisTheGatewaysServeAndSubscribersHearOfIt(t *testing.T) {
+func TestLongWithoutRedisTheGatewaysServeAndSubscribersHearOfIt(t *testing.T) {
 	t.Parallel()
 	r := startRedis(t)
 	f := serveEach(t, "a b", "--redis="+r.URL())
