@@ -55,11 +55,7 @@ func (b *batch) finish() nonce.Waker {
 	}
 	c := b.conn
 	var live []*subscription
-	var streams []*stream
 	for _, r := range b.requests {
-		if st := r.stream(); st != nil {
-			streams = append(streams, st)
-		}
 		if r.subscription != nil {
 			r.subscription.announce()
 			live = append(live, r.subscription)
@@ -71,10 +67,7 @@ func (b *batch) finish() nonce.Waker {
 		b.Release()
 	}
 	for _, s := range live {
-		c.goLive(s)
-	}
-	for _, st := range streams {
-		st.goLive()
+		s.goLive()
 	}
 	return c.out
 }

@@ -21,7 +21,8 @@ type Call struct {
 	who    visitor
 	order  callOrder
 	answer Answer
-	stream *stream // that the call has opened
+
+	subscription *subscription // that the call has opened
 
 	// What the audit says of it.
 	signer   string

@@ -57,8 +57,9 @@ type conn struct {
 
 	lines *lines // made by the read goroutine with the first request that needs a lock
 
-	mu   sync.Mutex // guards subs, and the streams of dialect
-	subs map[string]*subscription
+	mu     sync.Mutex               // guards what follows
+	subs   map[string]*subscription // by id
+	noSubs bool                     // none is added any more
 
 	// The pinger's.
 	heardAt, pingAt time.Time
@@ -299,8 +300,10 @@ func (c *conn) recovered() {
 // has not closed yet is still listened to, so that it can read the close frame.
 func (c *conn) end() {
 	c.gone.Store(true)
+	if c.dialect != nil {
+		c.dialect.end(errPeerGone) // as far as what it has under way may be cut off
+	}
 	c.closeSubscriptions()
-	c.dialect.close(c)
 	switch {
 	case !c.closing.Load():
 		c.out.Kill(errPeerGone)

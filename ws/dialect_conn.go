@@ -17,9 +17,6 @@ type dialectConn struct {
 	last <-chan struct{} // the read goroutine's: passed of the last ordered call; nil: none yet
 
 	long *backpressure.Share // of dialect.waiting
-
-	streams map[string]*stream // by id; guarded by conn.mu; nil: none
-	ended   bool               // none is opened any more; guarded by conn.mu
 }
 
 func newDialectConn(life context.Context, d *dialect) *dialectConn {
@@ -51,14 +48,6 @@ func (t *dialectConn) begin(r *request) {
 	}()
 }
 
-// stream is the one that the request has opened; nil: none.
-func (r *request) stream() *stream {
-	if r.call == nil || r.err != nil {
-		return nil
-	}
-	return r.call.stream
-}
-
 // answered makes a the answer of the request, if there is room for it.
 func (r *request) answered(a Answer) {
 	if a.Err == nil {
@@ -74,7 +63,7 @@ func (r *request) answered(a Answer) {
 		r.err = a.Err
 		return
 	}
-	r.call.answer = a
+	r.call.answer, r.subscription = a, r.call.subscription
 }
 
 // roomTime bounds how long an answer waits for room behind others that the client does

@@ -183,7 +183,7 @@ func subscribeAs(notifications string) method {
 			}
 		}
 		r.act = func() (any, *wire.Error) {
-			s, err := c.addSubscription(notifications, p.Signers)
+			s, err := c.subscribe(notifications, p.Signers)
 			if err != nil {
 				return nil, err
 			}

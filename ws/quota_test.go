@@ -64,6 +64,7 @@ func TestTheSignersThatSubscriptionsNameAreBounded(t *testing.T) {
 		return c, id
 	}
 	last, id := full("ada")
+	wantError(t, subscribe(last, events.MaxSigners+1), "s", "invalid_params")
 	wantError(t, subscribe(last, 1), "s", "invalid_request")
 	for range principalNames/connectionNames - 1 {
 		full("ada")

@@ -193,15 +193,14 @@ func (r *request) finish() nonce.Waker {
 	if r.batch != nil {
 		return r.batch.finish()
 	}
-	s, st := r.subscription, r.stream()
+	s := r.subscription
 	s.announce()
 	if len(r.id) > 0 {
 		c.out.Push(r, r.bytes)
 	} else {
 		r.Release()
 	}
-	c.goLive(s)
-	st.goLive()
+	s.goLive()
 	return c.out
 }
 

@@ -268,7 +268,7 @@ func TestNoNotificationExceedsItsSize(t *testing.T) {
 	event, err := wire.AppendEvent(nil, &wire.Event{Type: wire.EventAllocated, Signer: widestKey, Reason: widestReason, At: wire.Time(widestTime)})
 	must(t, err)
 	n := &notification{
-		subscription: &subscription{id: "0x" + strings.Repeat("f", 32), method: wire.MethodSubscription},
+		subscription: &subscription{id: "0x" + strings.Repeat("f", 32), method: wire.MethodSubscription, write: wire.AppendSubscription},
 		event:        event, missed: widest,
 	}
 	got, err := n.Append(nil)

@@ -13,67 +13,83 @@ import (
 	"noncegate/writer"
 )
 
-// subscription is one subscription of a connection.
+// subscription is one subscription of a connection, to what is committed or to what a
+// dialect tells (Stream).
 type subscription struct {
 	id     string // "0x" and 32 hexadecimal digits, random
 	conn   *conn
-	method string               // of its notifications
-	names  int                  // how many signers it names
-	events *events.Subscription // noted in the hub; delivers once it is live
+	method string // of its notifications
+	names  int    // how many signers it names
+	feed   feed
+	// write is wire.AppendSubscription, or what writes the notifications of a dialect.
+	write func(dst []byte, method, id string, event []byte, missed int64) []byte
+}
+
+// feed is where the events of a subscription come from: the hub, or a dialect. It offers
+// them to the subscription.
+type feed interface {
+	Announce()             // the reply that names the subscription is about to be queued
+	Start()                // it is queued: no event can overtake it
+	Close() (missed int64) // missed are events of which the subscriber was not told
 }
 
 var (
+	_ feed              = (*events.Subscription)(nil)
+	_ feed              = (*stream)(nil)
 	_ events.Subscriber = (*subscription)(nil)
 	_ events.Selective  = (*subscription)(nil)
 )
 
-// addSubscription makes a subscription that is not live yet. The hub knows of it,
-// so that other nodes can be asked for what it wants.
-func (c *conn) addSubscription(method string, signers []string) (*subscription, *wire.Error) {
+// addSubscription gives a subscription its id, and the connection the subscription, if it
+// may have one more.
+func (c *conn) addSubscription(s *subscription) *wire.Error {
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // never fails
-	s := &subscription{id: "0x" + hex.EncodeToString(random[:]), conn: c, method: method, names: len(signers)}
-	subscriptions, names := c.subscribed()
-	if limit := c.srv.cfg.MaxSubscriptions; subscriptions >= limit {
-		return nil, wire.Errorf(wire.CodeInvalidRequest, "a connection may have at most %d subscriptions", limit)
+	s.conn, s.id = c, "0x"+hex.EncodeToString(random[:])
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	names := s.names
+	for _, other := range c.subs {
+		names += other.names
 	}
-	if names+s.names > connectionNames {
-		return nil, wire.Errorf(wire.CodeInvalidRequest, "the subscriptions of a connection may name at most %d signers", connectionNames)
+	switch limit := c.srv.cfg.MaxSubscriptions; {
+	case c.noSubs:
+		return errCallEnded()
+	case len(c.subs) >= limit:
+		return wire.Errorf(wire.CodeInvalidRequest, "a connection may have at most %d subscriptions", limit)
+	case names > connectionNames:
+		return wire.Errorf(wire.CodeInvalidRequest, "the subscriptions of a connection may name at most %d signers", connectionNames)
 	}
 	if err := c.takeSubscription(s.names); err != nil {
+		return err
+	}
+	if c.subs == nil {
+		c.subs = make(map[string]*subscription)
+	}
+	c.subs[s.id] = s
+	return nil
+}
+
+// subscribe makes a subscription to what is committed. The hub knows of it, so that other
+// nodes can be asked for what it wants, and delivers once it is live.
+func (c *conn) subscribe(method string, signers []string) (*subscription, *wire.Error) {
+	s := &subscription{method: method, names: len(signers), write: wire.AppendSubscription}
+	if err := c.addSubscription(s); err != nil {
 		return nil, err
 	}
 	scope := events.Everywhere
 	if c.peer != nil {
 		scope = events.Here
 	}
-	events, err := c.srv.hub.Subscribe(s, scope, signers)
-	if err != nil { // more signers than parsing let through: cannot be
-		c.giveSubscription(s.names)
-		return nil, invalidParams("signers", err.Error())
-	}
-	s.events = events
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.subs == nil {
-		c.subs = make(map[string]*subscription)
-	}
-	c.subs[s.id] = s
+	s.feed = c.srv.hub.Subscribe(s, scope, signers)
 	return s, nil
 }
 
-// subscribed is how many subscriptions the connection has, and how many signers they
-// name. Only its read goroutine adds any.
-func (c *conn) subscribed() (subscriptions, names int) {
+// subscribed reports whether the connection has subscriptions.
+func (c *conn) subscribed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, s := range c.subs {
-		names += s.names
-	}
-	if c.dialect != nil {
-		subscriptions = len(c.dialect.streams)
-	}
-	return subscriptions + len(c.subs), names
+	return len(c.subs) > 0
 }
 
 // awaitTime bounds how long one frame's subscriptions wait for the other nodes to
@@ -100,17 +116,21 @@ func (c *conn) awaitNodes() {
 // nil: nothing to do.
 func (s *subscription) announce() {
 	if s != nil {
-		s.events.Announce()
+		s.feed.Announce()
 	}
 }
 
-// goLive makes a subscription deliver events. Its reply is queued, so that no
-// event can overtake the id. nil: nothing to do; one that ended meanwhile stays
-// silent.
-func (c *conn) goLive(s *subscription) {
+// goLive makes a subscription deliver events: its reply is queued. nil: nothing to do; one
+// that ended meanwhile stays silent.
+func (s *subscription) goLive() {
 	if s != nil {
-		s.events.Start()
+		s.feed.Start()
 	}
+}
+
+func (s *subscription) close() (missed int64) {
+	s.conn.giveSubscription(s.names)
+	return s.feed.Close()
 }
 
 // removeSubscription ends a subscription; false: there is none of this id.
@@ -126,24 +146,22 @@ func (c *conn) removeSubscription(id string) bool {
 	if !ok {
 		return false
 	}
-	c.giveSubscription(s.names)
 	// A node replaces its one subscription by another: what it was not told of the
 	// old one it must hear by the new one.
-	if missed := s.events.Close(); missed > 0 && c.peer != nil && heir != nil {
-		heir.events.Miss(missed)
+	if missed := s.close(); missed > 0 && c.peer != nil && heir != nil {
+		heir.feed.(*events.Subscription).Miss(missed) // a node speaks no dialect
 	}
 	return true
 }
 
-// closeSubscriptions ends all of them; none goes live afterwards.
+// closeSubscriptions ends all of them; none is added, nor goes live, afterwards.
 func (c *conn) closeSubscriptions() {
 	c.mu.Lock()
 	subs := c.subs
-	c.subs = nil
+	c.subs, c.noSubs = nil, true
 	c.mu.Unlock()
 	for _, s := range subs {
-		c.giveSubscription(s.names)
-		s.events.Close()
+		s.close()
 	}
 }
 
@@ -180,7 +198,8 @@ func (n *notification) size() int64 {
 
 // Append implements writer.Message.
 func (n *notification) Append(dst []byte) ([]byte, error) {
-	return wire.AppendSubscription(dst, n.subscription.method, n.subscription.id, n.event, n.missed), nil
+	s := n.subscription
+	return s.write(dst, s.method, s.id, n.event, n.missed), nil
 }
 
 // Release implements writer.Message.

@@ -104,7 +104,7 @@ func (c *conn) oversee(now time.Time) {
 func (c *conn) closeUnused(now time.Time) {
 	w := &c.watch
 	frames := c.frames.Load()
-	if subscriptions, _ := c.subscribed(); frames != w.frames || c.share.Used() > 0 || subscriptions > 0 {
+	if frames != w.frames || c.share.Used() > 0 || c.subscribed() {
 		w.frames, w.usedAt = frames, now
 		return
 	}

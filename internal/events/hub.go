@@ -22,7 +22,6 @@
 package events
 
 import (
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -33,12 +32,9 @@ import (
 	"noncegate/wire"
 )
 
-// MaxSigners bounds the signers of one subscription. Who wants more subscribes
-// to all.
+// MaxSigners bounds the signers of one subscription: Subscribe's caller looks at it. Who
+// wants more subscribes to all.
 const MaxSigners = 1024
-
-// ErrTooManySigners refuses a subscription to more than MaxSigners signers.
-var ErrTooManySigners = errors.New("a subscription may name at most 1024 signers")
 
 // Subscriber receives events.
 type Subscriber interface {

@@ -3,7 +3,6 @@ package events
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -63,10 +62,7 @@ func (f *fixture) subscribe(t *testing.T, to Subscriber, signers ...string) *Sub
 
 func (f *fixture) subscribeTo(t *testing.T, scope Scope, to Subscriber, signers ...string) *Subscription {
 	t.Helper()
-	s, err := f.Subscribe(to, scope, signers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := f.Subscribe(to, scope, signers)
 	s.Start()
 	return s
 }
@@ -274,13 +270,6 @@ func TestNothingIsOfferedAfterClose(t *testing.T) {
 		}
 		s.Close()
 		closed.Store(true)
-	}
-}
-
-func TestASubscriptionNamesABoundedNumberOfSigners(t *testing.T) {
-	h := newHub(t, 1)
-	if _, err := h.Subscribe(new(recorder), Everywhere, make([]string, MaxSigners+1)); !errors.Is(err, ErrTooManySigners) {
-		t.Errorf("got %v", err)
 	}
 }
 

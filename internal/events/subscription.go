@@ -21,20 +21,16 @@ type Subscription struct {
 	closed    bool
 }
 
-// Subscribe notes that to is to receive the events of the signers, or of every
-// signer when none is named, from Start on. More than MaxSigners is
-// ErrTooManySigners. Signers are as nonce.ParseSigner returned them; naming one
-// twice is naming it once. The caller closes the subscription.
-func (h *Hub) Subscribe(to Subscriber, scope Scope, signers []string) (*Subscription, error) {
-	if len(signers) > MaxSigners {
-		return nil, ErrTooManySigners
-	}
+// Subscribe notes that to is to receive the events of the signers, at most MaxSigners, or
+// of every signer when none is named, from Start on. Signers are as nonce.ParseSigner
+// returned them; naming one twice is naming it once. The caller closes the subscription.
+func (h *Hub) Subscribe(to Subscriber, scope Scope, signers []string) *Subscription {
 	s := &Subscription{hub: h, to: to, scope: scope}
 	if some, ok := to.(Selective); ok {
 		s.may = some.May
 	}
 	h.change(s, 1, func(w *subscriptionIndex) { w.add(s, signers) })
-	return s, nil
+	return s
 }
 
 // Announce says that the subscriber may hear of its subscription from now on: what

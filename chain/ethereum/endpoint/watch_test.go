@@ -28,8 +28,7 @@ func (w watcher) Offer(event []byte, _ int64) bool {
 func (g *gateway) watch(signer string) <-chan string {
 	g.Helper()
 	w := make(watcher, 100)
-	s, err := g.Hub.Subscribe(w, events.Everywhere, []string{signer})
-	must(g.TB, err)
+	s := g.Hub.Subscribe(w, events.Everywhere, []string{signer})
 	s.Announce()
 	s.Start()
 	g.Cleanup(func() { s.Close() })
