@@ -255,7 +255,8 @@ func (c *conn) refuse(m reply, err *wire.Error, requests ...*request) {
 		r.audit()
 	}
 	bytes := m.answerBytes()
-	if bytes == 0 || !c.awaitRoom(bytes) {
+	reserve := func() bool { return c.out.Reserve(bytes) == writer.Granted }
+	if bytes == 0 || !c.awaitRoom(reserve, nil) {
 		m.Release()
 		return
 	}
@@ -263,16 +264,18 @@ func (c *conn) refuse(m reply, err *wire.Error, requests ...*request) {
 	c.out.Wake()
 }
 
-// awaitRoom reserves room for an answer, waiting for it if it must. false: the
-// connection is closing.
-func (c *conn) awaitRoom(bytes int64) bool {
+// awaitRoom waits until room for an answer could be taken. false: the connection is
+// closing, or there was enough waiting.
+func (c *conn) awaitRoom(take func() bool, enough <-chan time.Time) bool {
 	const longest = 50 * time.Millisecond
-	for wait := time.Millisecond; c.out.Reserve(bytes) != writer.Granted; wait = min(2*wait, longest) {
+	for wait := time.Millisecond; !take(); wait = min(2*wait, longest) {
 		if c.closing.Load() {
 			return false
 		}
 		select {
 		case <-c.out.Done():
+			return false
+		case <-enough:
 			return false
 		case <-time.After(wait):
 		}

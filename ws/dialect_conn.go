@@ -90,7 +90,9 @@ func (c *conn) makeRoom(r *request, bytes int64) *wire.Error {
 		r.batch.grown.Add(-more)
 		return errBatchTooLarge()
 	}
-	if !c.awaitGrowth(more) {
+	enough := time.NewTimer(roomTime)
+	defer enough.Stop()
+	if !c.awaitRoom(func() bool { return c.out.Grow(more) }, enough.C) {
 		if r.batch != nil {
 			r.batch.grown.Add(-more)
 		}
@@ -104,21 +106,4 @@ func (c *conn) makeRoom(r *request, bytes int64) *wire.Error {
 func errBatchTooLarge() *wire.Error {
 	return wire.Errorf(wire.CodeAnswerTooLarge,
 		"the answers to this batch are larger than what may wait for a connection; send it in parts")
-}
-
-// awaitGrowth reserves more room for an answer, waiting for it if it must.
-func (c *conn) awaitGrowth(more int64) bool {
-	const longest = 50 * time.Millisecond
-	enough := time.NewTimer(roomTime)
-	defer enough.Stop()
-	for wait := time.Millisecond; !c.out.Grow(more); wait = min(2*wait, longest) {
-		select {
-		case <-c.dialect.life.Done():
-			return false
-		case <-enough.C:
-			return false
-		case <-time.After(wait):
-		}
-	}
-	return true
 }
