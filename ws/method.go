@@ -18,29 +18,37 @@ type method func(c *conn, r *request, params []byte) *wire.Error
 
 // methods is the dispatch table. It is never written.
 var methods = map[string]method{
-	wire.MethodAllocate:       (*conn).allocate,
-	wire.MethodMarkUsed:       (*conn).markUsed,
-	wire.MethodMarkRecyclable: (*conn).markRecyclable,
-	wire.MethodMarkSigned:     (*conn).markSigned,
-	wire.MethodExtend:         (*conn).extend,
-	wire.MethodRepair:         (*conn).repair,
-	wire.MethodStatus:         (*conn).status,
-	wire.MethodList:           (*conn).list,
-	wire.MethodSetFloor:       (*conn).setFloor,
+	wire.MethodAllocate:       by(wire.DecodeAllocate, (*conn).allocate),
+	wire.MethodMarkUsed:       by(wire.DecodeMarkUsed, (*conn).markUsed),
+	wire.MethodMarkRecyclable: by(wire.DecodeMarkRecyclable, (*conn).markRecyclable),
+	wire.MethodMarkSigned:     by(wire.DecodeMarkSigned, (*conn).markSigned),
+	wire.MethodExtend:         by(wire.DecodeExtend, (*conn).extend),
+	wire.MethodRepair:         by(wire.DecodeRepair, (*conn).repair),
+	wire.MethodStatus:         by(wire.DecodeStatus, (*conn).status),
+	wire.MethodList:           by(wire.DecodeList, (*conn).list),
+	wire.MethodSetFloor:       by(wire.DecodeSetFloor, (*conn).setFloor),
 	wire.MethodSubscribe:      subscribeAs(wire.MethodSubscription),
 	wire.MethodEthSubscribe:   subscribeAs(wire.MethodEthSub),
-	wire.MethodUnsubscribe:    (*conn).unsubscribe,
-	wire.MethodEthUnsubscribe: (*conn).unsubscribe,
+	wire.MethodUnsubscribe:    by(wire.DecodeUnsubscribe, (*conn).unsubscribe),
+	wire.MethodEthUnsubscribe: by(wire.DecodeUnsubscribe, (*conn).unsubscribe),
 	wire.MethodInfo:           (*conn).info,
 	wire.MethodStats:          (*conn).stats,
 }
 
-func (c *conn) allocate(r *request, params []byte) *wire.Error {
-	p, err := wire.DecodeAllocate(params)
-	if err == nil {
-		err = cmp.Or(setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs))
+// by is a method that decodes its params first. They are handed on by value, which costs
+// no allocation.
+func by[P any](decode func(params []byte) (P, *wire.Error), prepare func(*conn, *request, P) *wire.Error) method {
+	return func(c *conn, r *request, params []byte) *wire.Error {
+		p, err := decode(params)
+		if err != nil {
+			return err
+		}
+		return prepare(c, r, p)
 	}
-	if err != nil {
+}
+
+func (c *conn) allocate(r *request, p wire.AllocateParams) *wire.Error {
+	if err := cmp.Or(setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs)); err != nil {
 		return err
 	}
 	if p.Count > nonce.MaxCount {
@@ -54,24 +62,16 @@ func (c *conn) allocate(r *request, params []byte) *wire.Error {
 	return cmp.Or(setRequestID(&r.op, p.RequestID), c.ofNodes("maxOpen", p.MaxOpen != 0), c.setPrincipal(r, p.Principal, false), c.setGuard(r, p.Guard))
 }
 
-func (c *conn) markUsed(r *request, params []byte) *wire.Error {
-	p, err := wire.DecodeMarkUsed(params)
-	if err == nil {
-		err = setSigner(&r.op, p.Signer)
-	}
-	if err != nil {
+func (c *conn) markUsed(r *request, p wire.MarkUsedParams) *wire.Error {
+	if err := setSigner(&r.op, p.Signer); err != nil {
 		return err
 	}
 	r.op.Kind, r.op.Nonce, r.op.Attempt = nonce.KindMarkUsed, p.Nonce, p.Attempt
 	return cmp.Or(setHash(&r.op, p.TxHash), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
 }
 
-func (c *conn) markSigned(r *request, params []byte) *wire.Error {
-	p, err := wire.DecodeMarkSigned(params)
-	if err == nil {
-		err = cmp.Or(setSigner(&r.op, p.Signer), c.ofNodes("forwarded", p.Forwarded))
-	}
-	if err != nil {
+func (c *conn) markSigned(r *request, p wire.MarkSignedParams) *wire.Error {
+	if err := cmp.Or(setSigner(&r.op, p.Signer), c.ofNodes("forwarded", p.Forwarded)); err != nil {
 		return err
 	}
 	r.op.Kind, r.op.Nonce, r.op.Attempt = nonce.KindMarkSigned, p.Nonce, p.Attempt
@@ -79,24 +79,16 @@ func (c *conn) markSigned(r *request, params []byte) *wire.Error {
 	return cmp.Or(setHash(&r.op, p.TxHash), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
 }
 
-func (c *conn) extend(r *request, params []byte) *wire.Error {
-	p, err := wire.DecodeExtend(params)
-	if err == nil {
-		err = cmp.Or(setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs))
-	}
-	if err != nil {
+func (c *conn) extend(r *request, p wire.ExtendParams) *wire.Error {
+	if err := cmp.Or(setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs)); err != nil {
 		return err
 	}
 	r.op.Kind, r.op.Nonce, r.op.Attempt = nonce.KindExtend, p.Nonce, p.Attempt
 	return c.setPrincipal(r, p.Principal, p.MarkAny)
 }
 
-func (c *conn) repair(r *request, params []byte) *wire.Error {
-	p, err := wire.DecodeRepair(params)
-	if err == nil {
-		err = cmp.Or(setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs))
-	}
-	if err != nil {
+func (c *conn) repair(r *request, p wire.RepairParams) *wire.Error {
+	if err := cmp.Or(setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs)); err != nil {
 		return err
 	}
 	r.op.Kind, r.op.Nonce = nonce.KindRepair, -1
@@ -106,12 +98,8 @@ func (c *conn) repair(r *request, params []byte) *wire.Error {
 	return cmp.Or(setRequestID(&r.op, p.RequestID), c.setPrincipal(r, p.Principal, false))
 }
 
-func (c *conn) markRecyclable(r *request, params []byte) *wire.Error {
-	p, err := wire.DecodeMarkRecyclable(params)
-	if err == nil {
-		err = cmp.Or(setSigner(&r.op, p.Signer), c.ofNodes("forwarded", p.Forwarded), c.ofNodes("txHash", p.TxHash != ""))
-	}
-	if err != nil {
+func (c *conn) markRecyclable(r *request, p wire.MarkRecyclableParams) *wire.Error {
+	if err := cmp.Or(setSigner(&r.op, p.Signer), c.ofNodes("forwarded", p.Forwarded), c.ofNodes("txHash", p.TxHash != "")); err != nil {
 		return err
 	}
 	reason, bad := nonce.ParseReason(p.Reason)
@@ -123,21 +111,13 @@ func (c *conn) markRecyclable(r *request, params []byte) *wire.Error {
 	return cmp.Or(setHash(&r.op, p.TxHash), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
 }
 
-func (c *conn) status(r *request, params []byte) *wire.Error {
-	p, err := wire.DecodeStatus(params)
-	if err != nil {
-		return err
-	}
+func (c *conn) status(r *request, p wire.StatusParams) *wire.Error {
 	r.op.Kind = nonce.KindStatus
 	return setSigner(&r.op, p.Signer)
 }
 
-func (c *conn) list(r *request, params []byte) *wire.Error {
-	p, err := wire.DecodeList(params)
-	if err == nil {
-		err = setSigner(&r.op, p.Signer)
-	}
-	if err != nil {
+func (c *conn) list(r *request, p wire.ListParams) *wire.Error {
+	if err := setSigner(&r.op, p.Signer); err != nil {
 		return err
 	}
 	r.op.Kind = nonce.KindList
@@ -147,11 +127,7 @@ func (c *conn) list(r *request, params []byte) *wire.Error {
 	return nil
 }
 
-func (c *conn) setFloor(r *request, params []byte) *wire.Error {
-	p, err := wire.DecodeSetFloor(params)
-	if err != nil {
-		return err
-	}
+func (c *conn) setFloor(r *request, p wire.SetFloorParams) *wire.Error {
 	r.op.Kind, r.op.Floor = nonce.KindSetFloor, p.Floor
 	return cmp.Or(setSigner(&r.op, p.Signer), c.setPrincipal(r, p.Principal, false))
 }
@@ -159,11 +135,7 @@ func (c *conn) setFloor(r *request, params []byte) *wire.Error {
 // subscribeAs makes the two names of subscribing, which differ in the method of
 // the notifications that follow.
 func subscribeAs(notifications string) method {
-	return func(c *conn, r *request, params []byte) *wire.Error {
-		p, err := wire.DecodeSubscribe(params)
-		if err != nil {
-			return err
-		}
+	return by(wire.DecodeSubscribe, func(c *conn, r *request, p wire.SubscribeParams) *wire.Error {
 		if len(p.Signers) > events.MaxSigners {
 			return invalidParams("signers", fmt.Sprintf("must be at most %d; leave signers out to get every event", events.MaxSigners))
 		}
@@ -192,14 +164,10 @@ func subscribeAs(notifications string) method {
 			return s.id, nil
 		}
 		return nil
-	}
+	})
 }
 
-func (c *conn) unsubscribe(r *request, params []byte) *wire.Error {
-	id, err := wire.DecodeUnsubscribe(params)
-	if err != nil {
-		return err
-	}
+func (c *conn) unsubscribe(r *request, id string) *wire.Error {
 	r.act = func() (any, *wire.Error) {
 		if !c.removeSubscription(id) {
 			return nil, wire.Errorf(wire.CodeNotFound, "this connection has no such subscription")
