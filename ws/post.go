@@ -20,25 +20,22 @@ func (t *dialect) post(w http.ResponseWriter, r *http.Request) {
 	if !s.cors(w, r) {
 		return
 	}
-	if s.leaving.Load() {
-		s.counters.upgradeRefused.Inc(upgradeDraining)
-		unavailable(w, retryDraining, "this node is going away")
+	if s.refuseLeaving(w) {
 		return
 	}
-	g, ok := s.admitPost(w, r)
+	g, ok := s.admitKnown(w, r, func(*identity) bool { // its socket is counted once
+		socket, known := r.Context().Value(socketKey{}).(net.Conn)
+		return !known || s.preAuth.enter(socket)
+	})
 	if !ok {
 		return
 	}
 	defer g.leave()
-	if !s.conns.reserve(false) {
-		s.counters.upgradeRefused.Inc(upgradeFull)
-		unavailable(w, retryFull, "this node has as many connections as it may have")
+	if !s.reserve(w, false) {
 		return
 	}
 	defer s.conns.cancel(false)
-	if s.cfg.Met != nil && g.session != nil {
-		s.cfg.Met(g.principal())
-	}
+	s.met(&g)
 	body, status := t.readBody(w, r)
 	if body == nil {
 		if status != 0 {
@@ -68,30 +65,6 @@ func (s *Server) cors(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	return true
-}
-
-// admitPost asks who it is, and counts the request, and its socket once. Not ok: it was
-// answered.
-func (s *Server) admitPost(w http.ResponseWriter, r *http.Request) (g identity, ok bool) {
-	if s.cfg.Auth == nil {
-		return identity{}, true
-	}
-	if g.session = s.authenticate(w, r); g.session == nil {
-		return identity{}, false
-	}
-	reason := upgradeAddress
-	socket, known := r.Context().Value(socketKey{}).(net.Conn)
-	if !known || s.preAuth.enter(socket) {
-		if g.account, ok = s.principals.Enter(g.session.Principal, g.session.Quota().Connections, time.Now()); ok {
-			return g, true
-		}
-		reason = upgradePrincipal
-	}
-	g.leave()
-	w.Header().Set("Retry-After", seconds(retryCrowded))
-	s.refuseClient(w, http.StatusTooManyRequests, reason, "there are as many connections as may be from here, or of this principal")
-	s.auditRefused(r, g.session, string(reason))
-	return identity{}, false
 }
 
 // readBody reads the body. nil: there is none to be answered, and status is what to say.

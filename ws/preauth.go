@@ -139,20 +139,33 @@ func (s *Server) admitClient(w http.ResponseWriter, r *http.Request) (g identity
 		s.refuseClient(w, http.StatusForbidden, upgradeOrigin, "pages of this origin may not connect")
 		return identity{}, false
 	}
+	return s.admitKnown(w, r, func(g *identity) bool {
+		g.place, _ = s.preAuth.addresses.Enter(r.RemoteAddr, time.Now())
+		return g.place != nil
+	})
+}
+
+// admitKnown asks who a client is, and counts its connection: of its address by enter, which
+// is false if that has as many as it may, and of its principal. Not ok: it was answered.
+func (s *Server) admitKnown(w http.ResponseWriter, r *http.Request, enter func(*identity) bool) (g identity, ok bool) {
 	if s.cfg.Auth == nil {
 		return identity{}, true
 	}
 	if g.session = s.authenticate(w, r); g.session == nil {
 		return identity{}, false
 	}
-	if reason := s.count(&g, r); reason != "" {
-		g.leave()
-		w.Header().Set("Retry-After", seconds(retryCrowded))
-		s.refuseClient(w, http.StatusTooManyRequests, reason, "there are as many connections as may be from here, or of this principal")
-		s.auditRefused(r, g.session, string(reason))
-		return identity{}, false
+	reason := upgradeAddress
+	if enter(&g) {
+		if g.account, ok = s.principals.Enter(g.session.Principal, g.session.Quota().Connections, time.Now()); ok {
+			return g, true
+		}
+		reason = upgradePrincipal
 	}
-	return g, true
+	g.leave()
+	w.Header().Set("Retry-After", seconds(retryCrowded))
+	s.refuseClient(w, http.StatusTooManyRequests, reason, "there are as many connections as may be from here, or of this principal")
+	s.auditRefused(r, g.session, string(reason))
+	return identity{}, false
 }
 
 // authenticate returns nil for a client that was answered.
@@ -174,19 +187,6 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) *access.Se
 	s.refuseClient(w, status, reason, sentence)
 	s.auditRefused(r, nil, err.Error())
 	return nil
-}
-
-// count counts a connection of a principal and of an address. refused is why not.
-func (s *Server) count(g *identity, r *http.Request) (refused upgradeReason) {
-	now, ok := time.Now(), false
-	g.place, _ = s.preAuth.addresses.Enter(r.RemoteAddr, now)
-	if g.place == nil {
-		return upgradeAddress
-	}
-	if g.account, ok = s.principals.Enter(g.session.Principal, g.session.Quota().Connections, now); !ok {
-		return upgradePrincipal
-	}
-	return ""
 }
 
 // refuseClient answers a client that is not let in. Its socket is closed, so that who

@@ -137,9 +137,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.open(w, r
 // open is ServeHTTP for connections of a dialect, or of none. Another node has no use for
 // a dialect.
 func (s *Server) open(w http.ResponseWriter, r *http.Request, t *dialect) {
-	if s.leaving.Load() {
-		s.counters.upgradeRefused.Inc(upgradeDraining)
-		unavailable(w, retryDraining, "this node is going away")
+	if s.refuseLeaving(w) {
 		return
 	}
 	node, ok := "", true
@@ -154,13 +152,38 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, t *dialect) {
 			return
 		}
 	}
-	if !s.conns.reserve(node != "") {
+	if !s.reserve(w, node != "") {
 		g.leave()
-		s.counters.upgradeRefused.Inc(upgradeFull)
-		unavailable(w, retryFull, "this node has as many connections as it may have")
 		return
 	}
 	s.upgrade(w, r, node, g, t)
+}
+
+// refuseLeaving answers a client of a node that is going away.
+func (s *Server) refuseLeaving(w http.ResponseWriter) bool {
+	if !s.leaving.Load() {
+		return false
+	}
+	s.counters.upgradeRefused.Inc(upgradeDraining)
+	unavailable(w, retryDraining, "this node is going away")
+	return true
+}
+
+// reserve takes a place for a connection. false: there is none, and that was answered.
+func (s *Server) reserve(w http.ResponseWriter, node bool) bool {
+	if s.conns.reserve(node) {
+		return true
+	}
+	s.counters.upgradeRefused.Inc(upgradeFull)
+	unavailable(w, retryFull, "this node has as many connections as it may have")
+	return false
+}
+
+// met tells whom a client was let in as.
+func (s *Server) met(g *identity) {
+	if name := g.principal(); s.cfg.Met != nil && name != "" {
+		s.cfg.Met(name)
+	}
 }
 
 // upgrade makes a connection of a request whose place is reserved.
@@ -216,9 +239,7 @@ func (s *Server) newConn(ws *websocket.Conn, t *transport, node string, g identi
 	}
 	c.watch = newWatch(now)
 	c.asker = nonce.PrincipalOf(c.principal())
-	if met := s.cfg.Met; met != nil && c.asker != 0 {
-		met(c.principal())
-	}
+	s.met(&g)
 	c.share = backpressure.NewShare(c.class.maxInflight)
 	t.boundSendBuffer(c.class.sendBuffer)
 	c.out = writer.New(t.out(), s.pool, &c.class.writer)
