@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"noncegate/nonce"
 	"noncegate/wire"
 	"noncegate/writer"
 )
@@ -69,16 +70,30 @@ func (c *conn) admitOne(r *request) *wire.Error {
 		place.Cancel()
 		return busy(wire.StageGuard)
 	}
-	if !r.writes() || !c.srv.hub.Watched(r.op.Signer) {
-		return nil
-	}
-	r.worker = c.srv.service.WorkerIndex(r.op.Signer)
-	if !c.srv.hub.Reserve(r.worker) {
+	if r.worker, ok = c.srv.reserveEvents(&r.op); !ok {
 		c.cancel(r)
 		return busy(wire.StagePostDB)
 	}
-	r.op.EventPlace = true
 	return nil
+}
+
+// reserveEvents takes a post-DB place for what an op changes that somebody watches. false:
+// there is none.
+func (s *Server) reserveEvents(op *nonce.Op) (worker int, ok bool) {
+	if !opWrites(op) || !s.hub.Watched(op.Signer) {
+		return 0, true
+	}
+	worker = s.service.WorkerIndex(op.Signer)
+	op.EventPlace = s.hub.Reserve(worker)
+	return worker, op.EventPlace
+}
+
+// cancelEvents gives it back, if it was not used.
+func (s *Server) cancelEvents(op *nonce.Op, worker int) {
+	if op.EventPlace {
+		op.EventPlace = false
+		s.hub.Unreserve(worker)
+	}
 }
 
 // cancel gives back what admitOne took.
@@ -90,8 +105,5 @@ func (c *conn) cancel(r *request) {
 	if r.lock != nil {
 		c.srv.cfg.Guard.Cancel()
 	}
-	if r.op.EventPlace {
-		r.op.EventPlace = false
-		c.srv.hub.Unreserve(r.worker)
-	}
+	c.srv.cancelEvents(&r.op, r.worker)
 }

@@ -81,13 +81,9 @@ func (c *Call) do(op *nonce.Op, gone func() bool) *wire.Error {
 		return busy(wire.StageWorker)
 	}
 	w := &opWaiter{srv: s, gone: gone, done: make(chan struct{})}
-	if opWrites(op) && s.hub.Watched(op.Signer) {
-		w.worker = s.service.WorkerIndex(op.Signer)
-		if !s.hub.Reserve(w.worker) {
-			place.Cancel()
-			return busy(wire.StagePostDB)
-		}
-		op.EventPlace = true
+	if w.worker, ok = s.reserveEvents(op); !ok {
+		place.Cancel()
+		return busy(wire.StagePostDB)
 	}
 	op.Completion = w
 	s.service.Submit(place, op)
@@ -108,10 +104,7 @@ type opWaiter struct {
 
 // Done implements nonce.Completion.
 func (w *opWaiter) Done(op *nonce.Op) nonce.Waker {
-	if op.EventPlace {
-		op.EventPlace = false
-		w.srv.hub.Unreserve(w.worker)
-	}
+	w.srv.cancelEvents(op, w.worker)
 	close(w.done)
 	return nil
 }

@@ -247,9 +247,7 @@ type reply interface {
 // while there is none this connection is not read, so that who is refused for
 // ever cannot make its queue grow.
 func (c *conn) refuse(m reply, err *wire.Error, requests ...*request) {
-	if err.Data.Stage != "" {
-		c.srv.rejected(err.Data.Stage, len(requests))
-	}
+	c.srv.countBusy(err, len(requests))
 	for _, r := range requests {
 		r.refuse(err)
 		r.audit()

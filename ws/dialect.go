@@ -131,6 +131,23 @@ func (t *dialect) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// callOf makes a call of what was decoded; nothing of that is referred to afterwards.
+func (t *dialect) callOf(call *wire.Call, who visitor) *Call {
+	return &Call{Method: call.Method, Params: append([]byte(nil), call.Params...), of: t, who: who}
+}
+
+// hold counts more bytes of an answer among those of all that wait, where it may be so large.
+func (t *dialect) hold(long *backpressure.Share, bytes, more int64) *wire.Error {
+	switch {
+	case bytes > t.cfg.MaxAnswerBytes:
+		return with(wire.Errorf(wire.CodeAnswerTooLarge, "the answer has %d bytes, and at most %d are sent; ask for less", bytes, t.cfg.MaxAnswerBytes),
+			wire.ErrorData{Limit: t.cfg.MaxAnswerBytes})
+	case !t.waiting.TryTake(long, int(more)):
+		return busy(wire.StageConnection)
+	}
+	return nil
+}
+
 // run runs an admitted call to its end.
 func (t *dialect) run(ctx context.Context, c *Call) (a Answer) {
 	defer c.Pass()
@@ -173,10 +190,4 @@ func (a *Answer) append(dst, id []byte) []byte {
 		return wire.AppendForeignError(dst, id, a.Foreign.Code, a.Foreign.Message, a.Foreign.Data)
 	}
 	return wire.AppendRaw(dst, id, a.Result)
-}
-
-// errAnswerTooLarge stands in the place of an answer that is larger than any may be.
-func errAnswerTooLarge(bytes, limit int64) *wire.Error {
-	return with(wire.Errorf(wire.CodeAnswerTooLarge, "the answer has %d bytes, and at most %d are sent; ask for less", bytes, limit),
-		wire.ErrorData{Limit: limit})
 }

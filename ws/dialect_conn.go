@@ -25,12 +25,8 @@ func newDialectConn(life context.Context, d *dialect) *dialectConn {
 	return t
 }
 
-// callOf makes a call of what was decoded; nothing of that is referred to afterwards.
 func (t *dialectConn) callOf(c *conn, call *wire.Call) *Call {
-	return &Call{
-		Method: call.Method, Params: append([]byte(nil), call.Params...), of: t.of,
-		who: visitor{identity: c.identity, address: c.ws.RemoteAddr().String(), conn: c, gone: c.gone.Load},
-	}
+	return t.of.callOf(call, visitor{identity: c.identity, address: c.ws.RemoteAddr().String(), conn: c, gone: c.gone.Load})
 }
 
 // begin runs an admitted call in a goroutine of its own.
@@ -42,9 +38,7 @@ func (t *dialectConn) begin(r *request) {
 	go func() {
 		defer t.of.srv.lined.Done()
 		r.answered(t.of.run(t.life, r.call))
-		if w := r.finish(); w != nil {
-			w.Wake()
-		}
+		r.conclude()
 	}()
 }
 
@@ -57,10 +51,7 @@ func (r *request) answered(a Answer) {
 		r.call.Drop()
 	}
 	if a.Err != nil {
-		if a.Err.Data.Stage != "" {
-			r.conn.srv.rejected(a.Err.Data.Stage, 1)
-		}
-		r.err = a.Err
+		r.fail(a.Err)
 		return
 	}
 	r.call.answer, r.subscription = a, r.call.subscription
@@ -79,11 +70,8 @@ func (c *conn) makeRoom(r *request, bytes int64) *wire.Error {
 		return nil
 	}
 	t := c.dialect.of
-	if bytes > t.cfg.MaxAnswerBytes {
-		return errAnswerTooLarge(bytes, t.cfg.MaxAnswerBytes)
-	}
-	if !t.waiting.TryTake(c.dialect.long, int(more)) {
-		return busy(wire.StageConnection)
+	if err := t.hold(c.dialect.long, bytes, more); err != nil {
+		return err
 	}
 	r.held = int(more)
 	if r.batch != nil && r.batch.reserved+r.batch.grown.Add(more) > t.class.writer.Marks.Max {

@@ -199,7 +199,7 @@ func TestAnotherNodeHasNoPrivilegeAtADialect(t *testing.T) {
 	c := at.dialWith(h)
 	c.request("1", "say", `[]`)
 	c.wantReply("1")
-	if used, _ := g.srv.nodeInflight(); used != 0 || g.srv.conns.nodes != 0 {
+	if used, _ := g.srv.nodes.used(); used != 0 || g.srv.conns.nodes != 0 {
 		t.Error("it counts as another node")
 	}
 }

@@ -102,8 +102,8 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 			return
 		}
 		g.WantNoPlaces()
-		ofClients, _ := g.srv.inflight()
-		ofNodes, _ := g.srv.nodeInflight()
+		ofClients, _ := g.srv.clients.used()
+		ofNodes, _ := g.srv.nodes.used()
 		if ofClients+ofNodes != 0 {
 			t.Errorf("left behind: %d requests of clients and %d of nodes", ofClients, ofNodes)
 		}
@@ -155,7 +155,7 @@ func (g *gateway) moves(signer, node string) (by lease.Holder, term lease.ShardT
 // awaitInflight returns when n requests are admitted.
 func (g *gateway) awaitInflight(n int) {
 	g.Helper()
-	wait.Until(g, fmt.Sprintf("%d requests in flight", n), func() bool { used, _ := g.srv.inflight(); return used == n })
+	wait.Until(g, fmt.Sprintf("%d requests in flight", n), func() bool { used, _ := g.srv.clients.used(); return used == n })
 }
 
 // holdCommits makes the store's commits wait and returns a channel with one entry for

@@ -11,8 +11,8 @@ func (s *Server) registerGauges(reg prometheus.Registerer) {
 	number := func(name, help string, n int) {
 		metrics.Gauge(reg, name, help, func() float64 { return float64(n) })
 	}
-	metrics.Places(reg, "inflight", "Requests not answered yet", s.inflight)
-	metrics.Places(reg, "node_inflight", "Requests of other nodes not answered yet", s.nodeInflight)
+	metrics.Places(reg, "inflight", "Requests not answered yet", s.clients.used)
+	metrics.Places(reg, "node_inflight", "Requests of other nodes not answered yet", s.nodes.used)
 	number("connections_max", "Most open WebSocket connections.", s.cfg.MaxConnections)
 	metrics.Gauge(reg, "sockets_waiting", "Open sockets whose clients were not let in yet. 0 without --rights.", func() float64 { return float64(s.Waiting()) })
 	number("sockets_waiting_max", "Most of them.", s.cfg.Addresses.Waiting)
@@ -22,15 +22,8 @@ func (s *Server) registerGauges(reg prometheus.Registerer) {
 	})
 }
 
-// inflight is the number of requests of clients not answered yet, and their bound.
-func (s *Server) inflight() (used, capacity int) {
-	return s.clients.inflight.Used(), s.clients.inflight.Capacity()
-}
-
-// nodeInflight is the same of the requests that other nodes brought.
-func (s *Server) nodeInflight() (used, capacity int) {
-	return s.nodes.inflight.Used(), s.nodes.inflight.Capacity()
-}
+// used is the number of requests not answered yet, and their bound.
+func (k *class) used() (used, capacity int) { return k.inflight.Used(), k.inflight.Capacity() }
 
 // outboundGauges are what waits for clients to read.
 var outboundGauges = []metrics.Named{

@@ -57,16 +57,12 @@ func (r *request) proceed() {
 	}
 	r.conn.cancel(r)
 	r.fail(refusal)
-	if w := r.finish(); w != nil {
-		w.Wake()
-	}
+	r.conclude()
 }
 
 // fail makes err the answer of a request that was admitted.
 func (r *request) fail(err *wire.Error) {
-	if err.Data.Stage != "" {
-		r.conn.srv.rejected(err.Data.Stage, 1)
-	}
+	r.conn.srv.countBusy(err, 1)
 	r.err = err
 }
 
@@ -104,8 +100,4 @@ func keepsLock(err error) bool {
 
 // Ended implements guard.Caller: the lock is free, or nobody knows, and the call is
 // answered.
-func (r *request) Ended(*guard.Lock) {
-	if w := r.finish(); w != nil {
-		w.Wake()
-	}
-}
+func (r *request) Ended(*guard.Lock) { r.conclude() }

@@ -142,6 +142,13 @@ func (s *Server) countRefusal(said *wire.ErrorData, toNode bool) {
 	}
 }
 
+// countBusy counts n requests that were refused with err, if for want of a place.
+func (s *Server) countBusy(err *wire.Error, n int) {
+	if err.Data.Stage != "" {
+		s.rejected(err.Data.Stage, n)
+	}
+}
+
 // refuseUpgrade answers a handshake that gorilla refuses, as it would itself.
 func (s *Server) refuseUpgrade(w http.ResponseWriter, _ *http.Request, status int, _ error) {
 	reason := upgradeBadRequest

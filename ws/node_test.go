@@ -263,7 +263,7 @@ func TestWhatNodesBringHasPlacesOfItsOwn(t *testing.T) {
 	for i := range 2 { // a quarter
 		node.request(fmt.Sprint(i), "nonce_allocate", `["a"]`)
 	}
-	wait.Until(g, "the node's requests in flight", func() bool { used, _ := g.srv.nodeInflight(); return used == 2 })
+	wait.Until(g, "the node's requests in flight", func() bool { used, _ := g.srv.nodes.used(); return used == 2 })
 	node.request("more", "nonce_allocate", `["a"]`)
 	if stage := wait.For(t, rejected, "the refusal"); stage != wire.StageConnection {
 		t.Errorf("a node's share is full, and the stage is %s", stage)
@@ -301,7 +301,7 @@ func TestANodeMayHaveThousandsOfRequestsInFlight(t *testing.T) {
 		c.request(fmt.Sprint(i), "nonce_allocate", fmt.Sprintf(`["signer-%d"]`, i%64))
 	}
 	wait.For(t, waiting, "a commit")
-	wait.Until(g, "all of them in flight", func() bool { used, _ := g.srv.nodeInflight(); return used == n })
+	wait.Until(g, "all of them in flight", func() bool { used, _ := g.srv.nodes.used(); return used == n })
 	release()
 	for range n {
 		if r := c.reply(); r["error"] != nil {

@@ -129,10 +129,8 @@ func (p *posted) answer(body []byte) {
 
 func (p *posted) callOf(call *wire.Call, gone func() bool) *postedCall {
 	p.of.srv.elsewhere.asked.Inc()
-	c := &postedCall{post: p, id: append([]byte(nil), call.ID...), err: call.Err, Call: &Call{
-		Method: call.Method, Params: append([]byte(nil), call.Params...), of: p.of,
-		who: visitor{identity: p.identity, address: p.request.RemoteAddr, gone: gone},
-	}}
+	who := visitor{identity: p.identity, address: p.request.RemoteAddr, gone: gone}
+	c := &postedCall{post: p, id: append([]byte(nil), call.ID...), err: call.Err, Call: p.of.callOf(call, who)}
 	if len(call.ID) > maxIDBytes {
 		c.id, c.err = []byte("null"), errLongID()
 	}
@@ -158,9 +156,7 @@ func (p *posted) admit(share *backpressure.Share) *wire.Error {
 }
 
 func (p *posted) refuse(err *wire.Error) {
-	if err.Data.Stage != "" {
-		p.of.srv.rejected(err.Data.Stage, len(p.calls))
-	}
+	p.of.srv.countBusy(err, len(p.calls))
 	for _, c := range p.calls {
 		c.err = err
 		c.audit(err)
@@ -187,20 +183,12 @@ func (p *posted) run(ctx context.Context) {
 // answered keeps an answer, if it is not too large, nor with those that wait elsewhere.
 func (c *postedCall) answered(a Answer) {
 	if bytes := a.bytes(); a.Err == nil && bytes > fixedBytes {
-		switch {
-		case bytes > c.of.cfg.MaxAnswerBytes:
-			a.Err = errAnswerTooLarge(bytes, c.of.cfg.MaxAnswerBytes)
-		case !c.of.waiting.TryTake(c.post.long, int(bytes)):
-			a.Err = busy(wire.StageConnection)
-		default:
+		if a.Err = c.of.hold(c.post.long, bytes, bytes); a.Err == nil {
 			c.held = int(bytes)
 		}
 	}
-	if a.Err != nil {
-		if a.Err.Data.Stage != "" {
-			c.of.srv.rejected(a.Err.Data.Stage, 1)
-		}
-		c.err = a.Err
+	if c.err = a.Err; a.Err != nil {
+		c.of.srv.countBusy(a.Err, 1)
 	} else {
 		c.answer = a
 	}

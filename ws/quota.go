@@ -129,7 +129,7 @@ func (c *conn) takeSubscription(names int) *wire.Error {
 		return nil
 	}
 	err := busyQuota(full, retrySubscription)
-	c.srv.rejected(err.Data.Stage, 1)
+	c.srv.countBusy(err, 1)
 	return err
 }
 

@@ -149,9 +149,7 @@ func (r *request) start() {
 	if r.err == nil {
 		r.result, r.err = r.act()
 	}
-	if w := r.finish(); w != nil {
-		w.Wake()
-	}
+	r.conclude()
 }
 
 // submit hands an admitted request to the service.
@@ -165,10 +163,7 @@ func (r *request) submit() {
 
 // Done implements nonce.Completion.
 func (r *request) Done(op *nonce.Op) nonce.Waker {
-	if op.EventPlace {
-		op.EventPlace = false
-		r.conn.srv.hub.Unreserve(r.worker)
-	}
+	r.conn.srv.cancelEvents(op, r.worker)
 	if r.inbound != nil {
 		r.conn.peer.leave(r.inbound)
 	}
@@ -202,6 +197,13 @@ func (r *request) finish() nonce.Waker {
 	}
 	s.goLive()
 	return c.out
+}
+
+// conclude is finish where nobody else wakes the queue.
+func (r *request) conclude() {
+	if w := r.finish(); w != nil {
+		w.Wake()
+	}
 }
 
 // Append implements writer.Message: it encodes the reply.
