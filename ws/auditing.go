@@ -3,6 +3,7 @@ package ws
 import (
 	"time"
 
+	"noncegate/internal/access"
 	"noncegate/internal/access/audit"
 	"noncegate/wire"
 )
@@ -27,9 +28,14 @@ func (s *Server) auditLogout(c *conn) {
 
 // entry is a line about the client of a connection.
 func (c *conn) entry(event audit.Event) audit.Entry {
-	e := audit.Entry{At: time.Now(), Event: event, Address: c.ws.RemoteAddr().String()}
-	if c.session != nil {
-		e.Principal, e.Credential = c.session.Principal, c.session.Credential
+	return entryOf(event, c.session, c.ws.RemoteAddr().String())
+}
+
+// entryOf is a line about a client; session is nil for one that is not known.
+func entryOf(event audit.Event, session *access.Session, address string) audit.Entry {
+	e := audit.Entry{At: time.Now(), Event: event, Address: address}
+	if session != nil {
+		e.Principal, e.Credential = session.Principal, session.Credential
 	}
 	return e
 }
@@ -50,18 +56,32 @@ func (r *request) audit() {
 		return
 	}
 	e := c.entry(audit.Call)
-	e.Method, e.Signer, e.Outcome = r.method, r.op.Signer, "ok"
-	if err != nil {
-		e.Outcome, e.Right = outcomeOf(err), err.Data.Right
-	}
+	e.Method, e.Signer = r.method, r.op.Signer
 	if audited := r.kind().audited; audited != nil {
 		audited(&r.op, err != nil, &e)
 	}
+	c.srv.auditCall(e, "ok", err)
+}
+
+// auditCall adds the line about a call that came to err, or to done.
+func (s *Server) auditCall(e audit.Entry, done string, err *wire.Error) {
+	e.Outcome = done
+	if err != nil {
+		e.Outcome, e.Right = outcomeOf(err), err.Data.Right
+	}
 	if refusedForRights(err) {
-		c.srv.cfg.Audit.Refused(e)
+		s.cfg.Audit.Refused(e)
 		return
 	}
-	c.srv.cfg.Audit.Add(e)
+	s.cfg.Audit.Add(e)
+}
+
+// outcomeOf is the word of the audit for an error.
+func outcomeOf(err *wire.Error) string {
+	if err.Data.Outcome == wire.OutcomeUnknown {
+		return wire.OutcomeUnknown
+	}
+	return err.Data.Reason
 }
 
 // failure is the error that the request is answered with; nil: none.

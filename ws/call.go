@@ -55,14 +55,11 @@ func (c *Call) Forbidden(right access.Right) *wire.Error { return forbidden(righ
 
 // Charge counts the call against the quota of a signer.
 func (c *Call) Charge(signer string) *wire.Error {
-	s := c.of.srv
-	if s.signers == nil {
+	if c.of.srv.signers == nil {
 		return nil
 	}
-	if wait, ok := s.signers.Request(signer, time.Now()); !ok {
-		return busyQuota("the requests a second of signer "+clip(signer)+" are used up", wait)
-	}
-	return nil
+	_, err := c.of.srv.chargeSigner(signer, time.Now())
+	return err
 }
 
 // Do runs op for the caller and waits until it has ended, so that its outcome is known.
@@ -160,7 +157,6 @@ const maxMethod = 64
 
 // audit says what was asked for and what came of it, if that is wanted.
 func (c *Call) audit(err *wire.Error) {
-	log := c.of.srv.cfg.Audit
 	level := audit.All
 	switch {
 	case refusedForRights(err):
@@ -168,31 +164,14 @@ func (c *Call) audit(err *wire.Error) {
 	case c.hasNonce:
 		level = audit.Changes
 	}
-	if !log.Wants(level) {
+	if !c.of.srv.cfg.Audit.Wants(level) {
 		return
 	}
-	e := audit.Entry{At: time.Now(), Event: audit.Call, Address: c.who.address, Method: clipTo(c.Method, maxMethod),
-		Signer: c.signer, Nonce: c.nonce, HasNonce: c.hasNonce, Outcome: "ok"}
-	if c.who.session != nil {
-		e.Principal, e.Credential = c.who.session.Principal, c.who.session.Credential
+	e := entryOf(audit.Call, c.who.session, c.who.address)
+	e.Method, e.Signer, e.Nonce, e.HasNonce = clipTo(c.Method, maxMethod), c.signer, c.nonce, c.hasNonce
+	done := "ok"
+	if c.answer.Foreign != nil {
+		done = "refused_elsewhere"
 	}
-	switch {
-	case err != nil:
-		e.Outcome, e.Right = outcomeOf(err), err.Data.Right
-	case c.answer.Foreign != nil:
-		e.Outcome = "refused_elsewhere"
-	}
-	if refusedForRights(err) {
-		log.Refused(e)
-		return
-	}
-	log.Add(e)
-}
-
-// outcomeOf is the word of the audit for an error.
-func outcomeOf(err *wire.Error) string {
-	if err.Data.Outcome == wire.OutcomeUnknown {
-		return wire.OutcomeUnknown
-	}
-	return err.Data.Reason
+	c.of.srv.auditCall(e, done, err)
 }

@@ -267,7 +267,7 @@ func TestStopEndsCallsAndPosts(t *testing.T) {
 	if got := wait.For(t, posted, "the answer of the POST"); !strings.Contains(got, `"reason":"unavailable"`) {
 		t.Errorf("got %s", got)
 	}
-	if c.closed(); g.srv.Connections() != 0 {
+	if c.closed(); g.srv.conns.len() != 0 {
 		t.Error("a connection is left")
 	}
 }

@@ -202,9 +202,7 @@ func (s *Server) auditRefused(r *http.Request, session *access.Session, why stri
 	if !s.cfg.Audit.Wants(audit.Refusals) {
 		return
 	}
-	e := audit.Entry{At: time.Now(), Event: audit.LoginRefused, Address: r.RemoteAddr, Why: clip(why)}
-	if session != nil {
-		e.Principal, e.Credential = session.Principal, session.Credential
-	}
+	e := entryOf(audit.LoginRefused, session, r.RemoteAddr)
+	e.Why = clip(why)
 	s.cfg.Audit.Refused(e)
 }

@@ -69,17 +69,21 @@ func (c *conn) chargeSigners(requests []*request, now time.Time) *wire.Error {
 		if r.err != nil || r.op.Kind == 0 {
 			continue
 		}
-		if wait, ok := c.srv.signers.Request(r.op.Signer, now); !ok {
-			return c.overQuota(fmt.Sprintf("the requests a second of signer %s are used up", clip(r.op.Signer)), wait)
+		if wait, err := c.srv.chargeSigner(r.op.Signer, now); err != nil {
+			c.rest = restOf(wait)
+			return err
 		}
 	}
 	return nil
 }
 
-// overQuota refuses a request and lets its connection rest.
-func (c *conn) overQuota(why string, wait time.Duration) *wire.Error {
-	c.rest = restOf(wait)
-	return busyQuota(why, wait)
+// chargeSigner counts a request against the quota of its signer.
+func (s *Server) chargeSigner(signer string, now time.Time) (wait time.Duration, err *wire.Error) {
+	wait, ok := s.signers.Request(signer, now)
+	if ok {
+		return 0, nil
+	}
+	return wait, busyQuota(fmt.Sprintf("the requests a second of signer %s are used up", clip(signer)), wait)
 }
 
 func busyQuota(why string, wait time.Duration) *wire.Error {

@@ -120,9 +120,6 @@ func New(service Service, events *events.Hub, pool *encodepool.Pool, perf *metri
 	return s, nil
 }
 
-// Connections is the number of open connections, those of other nodes included.
-func (s *Server) Connections() int { return s.conns.len() }
-
 // Panics is the number of connections that ended in a mistake of this program.
 func (s *Server) Panics() int64 { return s.panics.Load() }
 

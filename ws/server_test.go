@@ -31,7 +31,7 @@ func TestAnOriginOfAnotherHostIsRefused(t *testing.T) {
 	if err == nil || response.StatusCode != http.StatusForbidden {
 		t.Errorf("got %v and %v, want 403", response, err)
 	}
-	if g.srv.Connections() != 0 {
+	if g.srv.conns.len() != 0 {
 		t.Error("the failed upgrade is counted")
 	}
 }
@@ -146,7 +146,7 @@ func TestAPeerThatAnswersPingsStays(t *testing.T) {
 		wait.For(t, pings, "a ping")
 	}
 	must(t, c.conn.WriteControl(websocket.PingMessage, []byte("and you?"), time.Now().Add(patience)))
-	if n := g.srv.Connections(); n != 1 {
+	if n := g.srv.conns.len(); n != 1 {
 		t.Errorf("%d connections", n)
 	}
 	must(t, c.conn.Close())

@@ -48,7 +48,7 @@ func TestWithoutAGoodCredentialThereIsNoUpgrade(t *testing.T) {
 	g.WantMetrics(map[string]float64{
 		"upgrade_refused_total{unauthorized}": 4, "upgrade_refused_total{unchecked}": 2, "connections_opened_total": 0,
 	})
-	if g.srv.Connections() != 0 {
+	if g.srv.conns.len() != 0 {
 		t.Error("a refused client has a connection")
 	}
 }

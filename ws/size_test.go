@@ -215,7 +215,7 @@ func TestNoRefusalExceedsItsReservation(t *testing.T) {
 // the client's.
 func (g *gateway) anyConn() *conn {
 	g.Helper()
-	wait.Until(g, "a connection", func() bool { return g.srv.Connections() > 0 })
+	wait.Until(g, "a connection", func() bool { return g.srv.conns.len() > 0 })
 	return g.srv.conns.all()[0]
 }
 

@@ -231,7 +231,7 @@ func (p *transcript) awaitInflight(a []string) error {
 }
 
 func (p *transcript) awaitConnections(a []string) error {
-	wait.Until(p, a[0]+" connections", func() bool { return strconv.Itoa(p.g.srv.Connections()) == a[0] })
+	wait.Until(p, a[0]+" connections", func() bool { return strconv.Itoa(p.g.srv.conns.len()) == a[0] })
 	return nil
 }
 
@@ -247,10 +247,10 @@ func (p *transcript) closeInOrder(a []string) error {
 // cut ends the connection of a speaker without a close frame, and waits until the
 // gateway has seen it.
 func (p *transcript) cut(a []string) error {
-	c, before := p.client(a[0]), p.g.srv.Connections()
+	c, before := p.client(a[0]), p.g.srv.conns.len()
 	delete(p.clients, a[0])
 	err := c.conn.Close()
-	wait.Until(p, "the end of the connection", func() bool { return p.g.srv.Connections() < before })
+	wait.Until(p, "the end of the connection", func() bool { return p.g.srv.conns.len() < before })
 	return err
 }
 

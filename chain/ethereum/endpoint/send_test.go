@@ -285,7 +285,7 @@ func TestWhatWasRecordedIsSentAlthoughItsClientHasGone(t *testing.T) {
 		return nil
 	}})
 	must(t, c.conn.Close())
-	wait.Until(t, "the end of the connection", func() bool { return g.srv.Connections() == 0 })
+	wait.Until(t, "the end of the connection", func() bool { return g.Metric("connections") == 0 })
 	close(let)
 	wait.For(t, marked, "the mark")
 	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
