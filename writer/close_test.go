@@ -20,24 +20,43 @@ func pipeQueue(cfg *Config) (*Queue, net.Conn) {
 	return New(server, newGoPool(1000), cfg), client
 }
 
+// onPipe runs a test of such a queue in fake time. In the end everything was given back.
+func onPipe(t *testing.T, cfg *Config, test func(t *testing.T, q *Queue, client net.Conn)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		q, client := pipeQueue(cfg)
+		defer client.Close()
+		test(t, q, client)
+		checkEmpty(t, q)
+	})
+}
+
+// wantFrames reads these frames, each as its opcode and payload.
+func wantFrames(t *testing.T, client net.Conn, want ...string) {
+	t.Helper()
+	for _, want := range want {
+		if f, err := readFrame(client); err != nil || f.String() != want {
+			t.Fatalf("got %v, %v, want %s", f, err, want)
+		}
+	}
+}
+
 // fill pushes replies of 100 bytes until the client is above its high mark. The
 // first is being written, and stuck, while the others are encoded.
 func fill(t testing.TB, q *Queue) {
 	t.Helper()
 	for range 12 {
-		push(t, q, sized(100))
-		q.Wake()
+		send(t, q, sized(100))
 		synctest.Wait()
 	}
 }
 
 func TestAClientThatStopsReadingIsPausedDroppedAndKicked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg := testConfig()
+	cfg := testConfig()
+	onPipe(t, cfg, func(t *testing.T, q *Queue, _ net.Conn) {
 		var drops []string
 		kicks := make(chan backpressure.KickReason, 10)
 		cfg.OnDrop = func(r backpressure.DropReason) { drops = append(drops, string(r)) }
-		var q *Queue
 		cfg.OnKick = func(r backpressure.KickReason) {
 			time.Sleep(time.Second) // the bubble's clock: all else comes to rest meanwhile
 			select {
@@ -47,14 +66,11 @@ func TestAClientThatStopsReadingIsPausedDroppedAndKicked(t *testing.T) {
 			}
 			kicks <- r
 		}
-		server, client := net.Pipe()
-		q = New(server, newGoPool(1000), cfg)
-		defer client.Close()
-		if !q.WaitReadable() || q.Paused() {
+		if !q.WaitReadable() || q.Depth().Paused {
 			t.Fatal("paused before anything was sent")
 		}
 		fill(t, q)
-		if !q.Paused() {
+		if !q.Depth().Paused {
 			t.Fatal("reads go on above the high mark")
 		}
 		readable := make(chan bool)
@@ -80,17 +96,12 @@ func TestAClientThatStopsReadingIsPausedDroppedAndKicked(t *testing.T) {
 		if len(kicks) != 1 || <-kicks != backpressure.KickSlow {
 			t.Errorf("not kicked once for being slow")
 		}
-		if kick, ok := errors.AsType[*KickError](q.Cause()); !ok || kick.Reason != backpressure.KickSlow {
-			t.Errorf("cause %v", q.Cause())
-		}
-		checkEmpty(t, q)
+		wantKick(t, q, backpressure.KickSlow)
 	})
 }
 
 func TestReadsResumeBelowTheLowMarkAndTheAlarmIsGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q, client := pipeQueue(testConfig())
-		defer client.Close()
+	onPipe(t, testConfig(), func(t *testing.T, q *Queue, client net.Conn) {
 		fill(t, q)
 		readable := make(chan bool)
 		go func() { readable <- q.WaitReadable() }()
@@ -104,8 +115,8 @@ func TestReadsResumeBelowTheLowMarkAndTheAlarmIsGone(t *testing.T) {
 			t.Error("closed in place of resumed")
 		}
 		time.Sleep(time.Hour) // nothing may kick a client that is well
-		if err := q.Cause(); err != nil || q.Paused() {
-			t.Errorf("cause %v, paused %v", err, q.Paused())
+		if err := q.Cause(); err != nil || q.Depth().Paused {
+			t.Errorf("cause %v, paused %v", err, q.Depth().Paused)
 		}
 		checkEmpty(t, q)
 		end(t, q)
@@ -113,30 +124,26 @@ func TestReadsResumeBelowTheLowMarkAndTheAlarmIsGone(t *testing.T) {
 }
 
 func TestPolicyOffLeavesTheHardCap(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg := testConfig()
-		cfg.Marks.Off = true
-		var kicked backpressure.KickReason
-		cfg.OnKick = func(r backpressure.KickReason) { kicked = r }
-		q, client := pipeQueue(cfg)
-		defer client.Close()
+	cfg := testConfig()
+	cfg.Marks.Off = true
+	onPipe(t, cfg, func(t *testing.T, q *Queue, _ net.Conn) {
 		taken := 0
 		for q.Notify(sized(100), 100) {
 			taken++
 			synctest.Wait()
 		}
 		<-q.Done()
-		if taken != 39 || kicked != backpressure.KickHardCap { // 102 bytes each, with the header
-			t.Errorf("took %d messages of 100 bytes under a cap of 4000, then kicked with %q", taken, kicked)
+		if taken != 39 { // 102 bytes each, with the header
+			t.Errorf("took %d messages of 100 bytes under a cap of 4000", taken)
 		}
-		checkEmpty(t, q)
+		wantKick(t, q, backpressure.KickHardCap)
 	})
 }
 
 func TestAPoolThatIsBehindCostsNotificationsNotTheClient(t *testing.T) {
-	cfg, sock, pool := testConfig(), newMemorySocket(), newManualPool(1000)
+	cfg := testConfig()
 	cfg.Marks.Off = true
-	q := New(sock, pool, cfg)
+	q, _, pool := manual(cfg, 1000)
 	taken := 0
 	for q.Notify(sized(100), 100) {
 		taken++
@@ -151,86 +158,64 @@ func TestAPoolThatIsBehindCostsNotificationsNotTheClient(t *testing.T) {
 }
 
 func TestAnOldMessageKicksJustBeforeTheNextWrite(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg := testConfig()
-		cfg.Marks.MaxAge = time.Second
-		q, client := pipeQueue(cfg)
-		defer client.Close()
-		push(t, q, text("being written"))
-		q.Wake()
+	cfg := testConfig()
+	cfg.Marks.MaxAge = time.Second
+	onPipe(t, cfg, func(t *testing.T, q *Queue, client net.Conn) {
+		send(t, q, text("being written"))
 		synctest.Wait()
-		push(t, q, text("waits behind it"))
-		q.Wake()
+		send(t, q, text("waits behind it"))
 		time.Sleep(2 * time.Second)
-		if f, err := readFrame(client); err != nil || string(f.payload) != "being written" {
-			t.Fatal(f, err)
-		}
+		wantFrames(t, client, "1:being written")
 		f, err := readFrame(client)
 		if err != nil || f.op != encodepool.OpClose || binary.BigEndian.Uint16(f.payload) != 4001 || string(f.payload[2:]) != "slow_consumer" {
 			t.Errorf("got %v, %v, want a farewell at a frame's boundary", f, err)
 		}
 		<-q.Done()
-		if kick, ok := errors.AsType[*KickError](q.Cause()); !ok || kick.Reason != backpressure.KickTooOld {
-			t.Errorf("cause %v", q.Cause())
-		}
-		checkEmpty(t, q)
+		wantKick(t, q, backpressure.KickTooOld)
 	})
 }
 
 func TestAgeIsThatOfTheOldestUnwrittenMessage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg := testConfig()
-		cfg.Marks.MaxAge = time.Second
-		q, client := pipeQueue(cfg)
-		defer client.Close()
-		send := func(s string) {
-			push(t, q, text("%s", s))
-			q.Wake()
+	cfg := testConfig()
+	cfg.Marks.MaxAge = time.Second
+	onPipe(t, cfg, func(t *testing.T, q *Queue, client net.Conn) {
+		say := func(s string) {
+			send(t, q, text("%s", s))
 			synctest.Wait()
 		}
-		send("read at once")
-		if _, err := readFrame(client); err != nil {
-			t.Fatal(err)
-		}
+		say("read at once")
+		wantFrames(t, client, "1:read at once")
 		time.Sleep(time.Minute) // idle time is nobody's age
-		send("stuck")
+		say("stuck")
 		time.Sleep(600 * time.Millisecond)
-		send("behind it")
+		say("behind it")
 		if err := q.Cause(); err != nil {
 			t.Fatalf("ended too early: %v", err)
 		}
 		time.Sleep(600 * time.Millisecond)
-		send("finds the first too old")
+		say("finds the first too old")
 		<-q.Done()
-		if kick, ok := errors.AsType[*KickError](q.Cause()); !ok || kick.Reason != backpressure.KickTooOld {
-			t.Errorf("cause %v", q.Cause())
-		}
+		wantKick(t, q, backpressure.KickTooOld)
 	})
 }
 
 func TestAWriteThatTakesNothingIsAKick(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg := testConfig()
-		var kicked backpressure.KickReason
-		cfg.OnKick = func(r backpressure.KickReason) { kicked = r }
-		q, client := pipeQueue(cfg)
-		defer client.Close()
+	cfg := testConfig()
+	onPipe(t, cfg, func(t *testing.T, q *Queue, _ net.Conn) {
 		start := time.Now()
-		push(t, q, text("stuck"))
-		q.Wake()
+		send(t, q, text("stuck"))
 		<-q.Done()
-		if took := time.Since(start); took != cfg.WriteTimeout || kicked != backpressure.KickWriteTimeout {
-			t.Errorf("ended after %v with %q", took, kicked)
+		if took := time.Since(start); took != cfg.WriteTimeout {
+			t.Errorf("ended after %v", took)
 		}
-		checkEmpty(t, q)
+		wantKick(t, q, backpressure.KickWriteTimeout)
 	})
 }
 
 func TestABrokenSocketEndsTheQueueWithItsError(t *testing.T) {
 	q, client := pipeQueue(testConfig())
 	client.Close()
-	push(t, q, text("nobody reads this"))
-	q.Wake()
+	send(t, q, text("nobody reads this"))
 	<-q.Done()
 	if cause := q.Cause(); cause == nil || !strings.HasPrefix(cause.Error(), "write: ") {
 		t.Errorf("cause %v", cause)
@@ -239,16 +224,12 @@ func TestABrokenSocketEndsTheQueueWithItsError(t *testing.T) {
 }
 
 func TestCloseAfterFlushWritesEverythingThenWaitsForThePeer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q, client := pipeQueue(testConfig())
-		defer client.Close()
+	onPipe(t, testConfig(), func(t *testing.T, q *Queue, client net.Conn) {
 		push(t, q, text("one"))
 		push(t, q, text("two")) // no Wake: the close does it
 		q.Ping([]byte("dropped, for it would come late"))
 		synctest.Wait()
-		if f, err := readFrame(client); err != nil || f.op != encodepool.OpPing {
-			t.Fatal(f, err)
-		}
+		wantFrames(t, client, "9:dropped, for it would come late")
 		q.CloseAfterFlush(1012, "restart"+strings.Repeat("!", 200))
 		q.CloseAfterFlush(1000, "the first wins")
 		q.Pong(nil)
@@ -256,11 +237,7 @@ func TestCloseAfterFlushWritesEverythingThenWaitsForThePeer(t *testing.T) {
 		if q.Notify(late, 4) || q.Reserve(1) != RefusedConnection || late.released.Load() != 1 {
 			t.Error("something was accepted after the close")
 		}
-		for _, want := range []string{"1:one", "1:two"} {
-			if f, err := readFrame(client); err != nil || f.String() != want {
-				t.Fatalf("got %v, %v, want %s", f, err, want)
-			}
-		}
+		wantFrames(t, client, "1:one", "1:two")
 		f, err := readFrame(client)
 		if err != nil || f.op != encodepool.OpClose || binary.BigEndian.Uint16(f.payload) != 1012 || len(f.payload) != 125 {
 			t.Fatalf("got %v, %v, want close 1012", f, err)
@@ -279,16 +256,13 @@ func TestCloseAfterFlushWritesEverythingThenWaitsForThePeer(t *testing.T) {
 		if !errors.Is(q.Cause(), ErrClosed) {
 			t.Errorf("cause %v", q.Cause())
 		}
-		checkEmpty(t, q)
 	})
 }
 
 func TestAnOrderlyCloseIsBounded(t *testing.T) {
 	for _, reads := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			cfg := testConfig()
-			q, client := pipeQueue(cfg)
-			defer client.Close()
+		cfg := testConfig()
+		onPipe(t, cfg, func(t *testing.T, q *Queue, client net.Conn) {
 			fill(t, q) // above the high mark: the slow alarm is set, too
 			start := time.Now()
 			q.CloseAfterFlush(1001, "going away")
@@ -301,32 +275,22 @@ func TestAnOrderlyCloseIsBounded(t *testing.T) {
 			if took := time.Since(start); took != cfg.CloseTimeout || !errors.Is(q.Cause(), errCloseTimeout) {
 				t.Errorf("peer reads: %v: ended after %v with %v", reads, took, q.Cause())
 			}
-			checkEmpty(t, q)
 		})
 	}
 }
 
 func TestTheNewestPongReplacesOneThatWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q, client := pipeQueue(testConfig())
-		defer client.Close()
-		push(t, q, text("blocks the socket"))
-		q.Wake()
+	onPipe(t, testConfig(), func(t *testing.T, q *Queue, client net.Conn) {
+		send(t, q, text("blocks the socket"))
 		synctest.Wait()
 		for i := range 100 {
 			q.Pong(fmt.Append(nil, i))
 			q.Ping(fmt.Append(nil, i))
 		}
-		push(t, q, text("reply"))
-		q.Wake()
+		send(t, q, text("reply"))
 		synctest.Wait()
-		for _, want := range []string{"1:blocks the socket", "1:reply", "9:99", "a:99"} {
-			if f, err := readFrame(client); err != nil || f.String() != want {
-				t.Fatalf("got %v, %v, want %s", f, err, want)
-			}
-		}
+		wantFrames(t, client, "1:blocks the socket", "1:reply", "9:99", "a:99")
 		end(t, q)
-		checkEmpty(t, q)
 	})
 }
 
@@ -352,11 +316,7 @@ func TestKillReleasesEverythingOnceAndInterruptsTheWrite(t *testing.T) {
 	all = append(all, late)
 	q.Push(late, 10)
 	q.Wake()
-	for i, m := range all {
-		if m.released.Load() != 1 {
-			t.Errorf("message %d was released %d times", i, m.released.Load())
-		}
-	}
+	checkReleased(t, all...)
 	if q.Cause().Error() != "enough" {
 		t.Errorf("cause %v", q.Cause())
 	}

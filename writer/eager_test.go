@@ -14,8 +14,7 @@ import (
 func TestWhatASocketTakesAtOnceNeedsNoGoroutineAndNoDeadline(t *testing.T) {
 	sock, pool := &eagerMemory{memorySocket: newMemorySocket()}, newManualPool(10)
 	q := New(sock, pool, testConfig())
-	push(t, q, text("one"))
-	q.Wake()
+	send(t, q, text("one"))
 	pool.runAll()
 	// Nothing is waited for: the task itself has written.
 	if got := sock.all(); len(got) != 1 || sock.deadlines != 0 {
@@ -56,8 +55,7 @@ func TestTheRestOfWhatASocketDidNotTakeWaitsInAGoroutineOfItsOwn(t *testing.T) {
 	sock := &fullSocket{memorySocket: newMemorySocket(), n: 4, writing: make(chan []byte), ended: make(chan struct{})}
 	pool := newManualPool(10)
 	q := New(sock, pool, testConfig())
-	push(t, q, text("a message"))
-	q.Wake()
+	send(t, q, text("a message"))
 	pool.runAll() // returns although the socket is full
 	rest := <-sock.writing
 	if got, want := string(sock.all()[0])+string(rest), "\x81\x09a message"; got != want {
@@ -78,13 +76,7 @@ func TestNoDeadlineIsLeftBehindAWriteThatMayHaveWaited(t *testing.T) {
 	q := New(sock, newManualPool(10), testConfig())
 	q.Ping(nil) // by the write goroutine
 	<-sock.wrote
-	for { // until it has ended
-		q.mu.Lock()
-		writing := q.writing
-		q.mu.Unlock()
-		if !writing {
-			break
-		}
+	for q.busy() {
 		runtime.Gosched()
 	}
 	sock.mu.Lock()

@@ -247,6 +247,37 @@ func push(t testing.TB, q *Queue, m *message) {
 	q.Push(m, int64(len(m.payload)))
 }
 
+// send pushes a reply and wakes the queue.
+func send(t testing.TB, q *Queue, m *message) {
+	t.Helper()
+	push(t, q, m)
+	q.Wake()
+}
+
+// manual is a queue whose encode tasks the test runs.
+func manual(cfg *Config, places int) (*Queue, *memorySocket, *manualPool) {
+	sock, pool := newMemorySocket(), newManualPool(places)
+	return New(sock, pool, cfg), sock, pool
+}
+
+// checkReleased fails unless each message was released once.
+func checkReleased(t testing.TB, all ...*message) {
+	t.Helper()
+	for i, m := range all {
+		if m.released.Load() != 1 {
+			t.Errorf("message %d was released %d times", i, m.released.Load())
+		}
+	}
+}
+
+// wantKick fails unless the queue ended because its client was too slow in that way.
+func wantKick(t testing.TB, q *Queue, reason backpressure.KickReason) {
+	t.Helper()
+	if kick, ok := errors.AsType[*KickError](q.Cause()); !ok || kick.Reason != reason {
+		t.Errorf("cause %v, want %q", q.Cause(), reason)
+	}
+}
+
 // checkEmpty fails unless everything was given back.
 func checkEmpty(t testing.TB, q *Queue) {
 	t.Helper()

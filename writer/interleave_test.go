@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -142,11 +143,7 @@ func (s *script) finish() {
 	if n := s.pool.gate.Used(); n != 0 {
 		s.t.Errorf("%d places of the pool lost", n)
 	}
-	for i, m := range s.all {
-		if m.released.Load() != 1 {
-			s.t.Errorf("message %d was released %d times", i, m.released.Load())
-		}
-	}
+	checkReleased(s.t, s.all...)
 	checkOrder(s.t, s.sock.all())
 }
 
@@ -238,11 +235,7 @@ func oneLife(t *testing.T, pool *encodepool.Pool, rng *rand.Rand) {
 	callers.Wait()
 	client.Close()
 	checkEmpty(t, q)
-	for _, m := range append(append(lists[0], lists[1]...), lists[2]...) {
-		if m.released.Load() != 1 {
-			t.Errorf("a message was released %d times", m.released.Load())
-		}
-	}
+	checkReleased(t, slices.Concat(lists...)...)
 }
 
 // readSome reads n frames and then no more until the connection ends.

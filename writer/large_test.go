@@ -9,9 +9,9 @@ import (
 )
 
 func TestRoomOfAReplyGrowsWhileThereIsSome(t *testing.T) {
-	cfg, sock, pool := testConfig(), newMemorySocket(), newManualPool(100)
+	cfg := testConfig()
 	cfg.Marks = backpressure.Marks{Off: true, High: 1, Max: 4000}
-	q := New(sock, pool, cfg)
+	q, sock, pool := manual(cfg, 100)
 	if got := q.Reserve(1000); got != Granted {
 		t.Fatalf("refused: %s", got)
 	}
@@ -37,11 +37,10 @@ func TestRoomOfAReplyGrowsWhileThereIsSome(t *testing.T) {
 
 func TestALongWriteHasADeadlineForEachPiece(t *testing.T) {
 	const payload = 2*pieceBytes + pieceBytes/2
-	cfg, sock, pool := testConfig(), newMemorySocket(), newManualPool(100)
+	cfg := testConfig()
 	cfg.Marks, cfg.WriteTimeout = backpressure.Marks{Off: true, High: 1, Max: 1 << 30}, time.Hour
-	q := New(sock, pool, cfg)
-	push(t, q, sized(payload))
-	q.Wake()
+	q, sock, pool := manual(cfg, 100)
+	send(t, q, sized(payload))
 	pool.runAll()
 	for range 3 {
 		<-sock.wrote

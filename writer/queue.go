@@ -235,17 +235,6 @@ func (q *Queue) WaitReadable() bool {
 	return !q.closed
 }
 
-// Paused reports whether reads are paused; ping and idle deadlines of the
-// connection mean nothing meanwhile.
-func (q *Queue) Paused() bool {
-	if !q.held.Load() {
-		return false
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.paused
-}
-
 // pauseLocked pauses or resumes the reads.
 func (q *Queue) pauseLocked(on bool) {
 	if q.paused == on && !q.closed {

@@ -16,7 +16,7 @@ import (
 )
 
 func TestRepliesOfOneWakeLeaveAsValidFramesInOneWrite(t *testing.T) {
-	cfg, sock, pool := testConfig(), newMemorySocket(), newManualPool(100)
+	cfg := testConfig()
 	cfg.Marks = backpressure.Marks{Off: true, High: 1, Max: 1 << 20}
 	var stages [3]int
 	for i, f := range []*func(time.Duration){&cfg.EncodeQueue, &cfg.Encode, &cfg.WriteQueue} {
@@ -27,7 +27,7 @@ func TestRepliesOfOneWakeLeaveAsValidFramesInOneWrite(t *testing.T) {
 			}
 		}
 	}
-	q := New(sock, pool, cfg)
+	q, sock, pool := manual(cfg, 100)
 	sizes := []int{0, 125, 126, 65535, 65536, 7}
 	for _, n := range sizes {
 		push(t, q, sized(n))
@@ -65,9 +65,9 @@ func TestRepliesOfOneWakeLeaveAsValidFramesInOneWrite(t *testing.T) {
 // could be under way, this would show it.
 func TestOrderIsKeptUnderAPoolThatReordersTasks(t *testing.T) {
 	const n, workers = 2000, 4
-	cfg, sock, pool := testConfig(), newMemorySocket(), newManualPool(n)
+	cfg := testConfig()
 	cfg.Marks, cfg.MaxMessages, cfg.Share = backpressure.Marks{Off: true, High: 1, Max: 1 << 30}, n, n
-	q := New(sock, pool, cfg)
+	q, sock, pool := manual(cfg, n)
 	stop, left := make(chan struct{}), make(chan struct{}, workers)
 	for i := range workers {
 		go func() {
@@ -165,10 +165,10 @@ func TestMessagesAndShareAreBounds(t *testing.T) {
 }
 
 func TestAPromisedReplyIsSentWhateverNotificationsTry(t *testing.T) {
-	cfg, sock, pool := testConfig(), newMemorySocket(), newManualPool(1000)
+	cfg := testConfig()
 	var drops []backpressure.DropReason
 	cfg.OnDrop = func(r backpressure.DropReason) { drops = append(drops, r) }
-	q := New(sock, pool, cfg)
+	q, sock, pool := manual(cfg, 1000)
 	if q.Reserve(3000) != Granted {
 		t.Fatal("refused")
 	}
@@ -198,11 +198,7 @@ func TestAPromisedReplyIsSentWhateverNotificationsTry(t *testing.T) {
 	if len(got) != taken+2 || len(got[taken].payload) != 3000 {
 		t.Errorf("%d frames were sent, want %d notifications, the reply and a close", len(got), taken)
 	}
-	for i, m := range append(notes, reply) {
-		if m.released.Load() != 1 {
-			t.Errorf("message %d was released %d times", i, m.released.Load())
-		}
-	}
+	checkReleased(t, append(notes, reply)...)
 	checkEmpty(t, q)
 }
 
@@ -233,14 +229,14 @@ func TestDropsAreCountedByReason(t *testing.T) {
 }
 
 func TestAFailedEncodingIsAnsweredAndHarmsNoOther(t *testing.T) {
-	cfg, sock, pool := testConfig(), newMemorySocket(), newManualPool(10)
+	cfg := testConfig()
 	cfg.OnEncodeError = func(_ Message, err error) []byte {
 		if err.Error() == "nothing to say" {
 			return nil
 		}
 		return []byte("!" + err.Error())
 	}
-	q := New(sock, pool, cfg)
+	q, sock, pool := manual(cfg, 10)
 	broken, silent, panics := text("half"), text("half"), text("never")
 	broken.err, silent.err, panics.panics = errors.New("broken"), errors.New("nothing to say"), true
 	all := []*message{text("first"), broken, silent, panics, text("last")}
@@ -258,22 +254,17 @@ func TestAFailedEncodingIsAnsweredAndHarmsNoOther(t *testing.T) {
 	if want := "first|!broken|!encoding panicked: boom|last"; strings.Join(got, "|") != want {
 		t.Errorf("sent %q, want %q", got, want)
 	}
-	for i, m := range all {
-		if m.released.Load() != 1 {
-			t.Errorf("message %d was released %d times", i, m.released.Load())
-		}
-	}
+	checkReleased(t, all...)
 	checkEmpty(t, q)
 }
 
 func TestAFailedEncodingAloneLeavesNothingBehind(t *testing.T) {
-	cfg, sock, pool := testConfig(), newMemorySocket(), newManualPool(10)
+	cfg := testConfig()
 	cfg.OnEncodeError = func(Message, error) []byte { return nil }
-	q := New(sock, pool, cfg)
+	q, sock, pool := manual(cfg, 10)
 	m := text("half")
 	m.err = errors.New("broken")
-	push(t, q, m)
-	q.Wake()
+	send(t, q, m)
 	pool.runAll()
 	checkEmpty(t, q)
 	end(t, q)
@@ -285,8 +276,7 @@ func TestAFailedEncodingAloneLeavesNothingBehind(t *testing.T) {
 func TestAnIdleQueueHoldsNothing(t *testing.T) {
 	sock, pool := newMemorySocket(), newManualPool(10)
 	q := New(sock, pool, testConfig())
-	push(t, q, sized(300))
-	q.Wake()
+	send(t, q, sized(300))
 	pool.runAll()
 	<-sock.wrote
 	for q.busy() {
