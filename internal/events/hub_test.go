@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,46 +26,61 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 const queues = 2
 
 type fixture struct {
+	testing.TB
 	*Hub
 	pool    *postdb.Pool
 	dropped atomic.Int64
 }
 
-func newHub(t *testing.T, places int) *fixture {
+func newHub(t testing.TB, places int) *fixture {
 	t.Helper()
 	pool, err := postdb.New(postdb.Config{Workers: 2, Queue: places, Queues: queues, QueueShare: places}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{pool: pool}
+	f := &fixture{TB: t, pool: pool}
 	f.Hub = New(pool, func(n int) { f.dropped.Add(int64(n)) })
-	t.Cleanup(f.stop(t))
+	t.Cleanup(f.stop)
 	return f
 }
 
 // stop waits for everything published.
-func (f *fixture) stop(t *testing.T) func() {
-	return func() {
-		if err := f.pool.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
-		if f.pool.Reserved() != 0 {
-			t.Errorf("%d places are still taken", f.pool.Reserved())
-		}
+func (f *fixture) stop() {
+	if err := f.pool.Stop(context.Background()); err != nil {
+		f.Error(err)
+	}
+	if f.pool.Reserved() != 0 {
+		f.Errorf("%d places are still taken", f.pool.Reserved())
+	}
+}
+
+// settle waits until what was published was delivered.
+func (f *fixture) settle() {
+	for f.pool.Reserved() > 0 {
+		runtime.Gosched()
 	}
 }
 
 // subscribe makes a client's subscription that delivers.
-func (f *fixture) subscribe(t *testing.T, to Subscriber, signers ...string) *Subscription {
-	t.Helper()
-	return f.subscribeTo(t, Everywhere, to, signers...)
+func (f *fixture) subscribe(to Subscriber, signers ...string) *Subscription {
+	return f.subscribeTo(Everywhere, to, signers...)
 }
 
-func (f *fixture) subscribeTo(t *testing.T, scope Scope, to Subscriber, signers ...string) *Subscription {
-	t.Helper()
+func (f *fixture) subscribeTo(scope Scope, to Subscriber, signers ...string) *Subscription {
 	s := f.Subscribe(to, scope, signers)
 	s.Start()
 	return s
+}
+
+// commit publishes an event of this node.
+func (f *fixture) commit(signer string, version int64) {
+	f.Publish(0, false, event(signer, version))
+}
+
+// remote hands over an event of another node, as that encoded it.
+func (f *fixture) remote(signer string, version int64) {
+	f.Helper()
+	f.Remote(signer, remote(f, signer, version), 0)
 }
 
 // recorder is a subscriber that remembers what it is offered.
@@ -98,13 +114,13 @@ func TestEventsOfAQueueComeInOrderToThoseWhoWantThem(t *testing.T) {
 	const n = 2000
 	h := newHub(t, n)
 	all, one, other := new(recorder), new(recorder), new(recorder)
-	h.subscribe(t, all)
-	h.subscribe(t, one, "a", "a", "x")
-	h.subscribe(t, other, "nobody")
+	h.subscribe(all)
+	h.subscribe(one, "a", "a", "x")
+	h.subscribe(other, "nobody")
 	for v := int64(1); v <= n; v++ {
 		h.Publish(0, false, event([]string{"a", "b"}[v%2], v))
 	}
-	h.stop(t)()
+	h.stop()
 	if len(all.events) != n || len(one.events) != n/2 || len(other.events) != 0 {
 		t.Fatalf("got %d, %d and %d events", len(all.events), len(one.events), len(other.events))
 	}
@@ -115,15 +131,22 @@ func TestEventsOfAQueueComeInOrderToThoseWhoWantThem(t *testing.T) {
 	}
 }
 
+// One of another node is passed on as it came.
 func TestAnEventIsEncodedOnceForAll(t *testing.T) {
 	h := newHub(t, 1)
 	first, second := new(recorder), new(recorder)
-	h.subscribe(t, first)
-	h.subscribe(t, second, "a")
+	h.subscribe(first)
+	h.subscribe(second, "a")
 	h.Publish(1, false, event("a", 1))
-	h.stop(t)()
+	h.settle()
 	if &first.body[0] != &second.body[0] {
 		t.Error("two encodings of one event")
+	}
+	body := []byte(`{"type":"fromLater","signer":"a","nonce":1,"attempt":1,"version":2,"at":"2026-11-20T18:33:56.123Z","more":{"x":[1]}}`)
+	h.Remote("a", body, 0)
+	h.stop()
+	if &first.body[0] != &body[0] || &second.body[0] != &body[0] {
+		t.Error("the bytes are not those that came")
 	}
 }
 
@@ -142,7 +165,7 @@ func TestEveryTypeOfEventHasItsWordAndAGapItsMembers(t *testing.T) {
 	h := newHub(t, places)
 	r, far := new(recorder), &relay{wants: "a"}
 	h.RelayTo(far)
-	h.subscribe(t, r)
+	h.subscribe(r)
 	since := time.Date(2026, 11, 20, 18, 33, 56, 123e6, time.UTC)
 	for typ := nonce.EventAllocated; typ <= nonce.EventReorg; typ++ {
 		e := event("a", int64(typ))
@@ -152,7 +175,7 @@ func TestEveryTypeOfEventHasItsWordAndAGapItsMembers(t *testing.T) {
 		}
 		h.Publish(0, false, e)
 	}
-	h.stop(t)()
+	h.stop()
 	if len(r.events) != len(eventTypes) || len(far.events) != len(eventTypes) {
 		t.Fatalf("%d events came and %d were relayed, of %d", len(r.events), len(far.events), len(eventTypes))
 	}
@@ -178,49 +201,61 @@ func TestEveryTypeOfEventHasItsWordAndAGapItsMembers(t *testing.T) {
 func TestTheNextEventSaysHowManyWereMissed(t *testing.T) {
 	h := newHub(t, 100)
 	r := &recorder{refuse: func(v int64) bool { return v >= 3 && v <= 7 }}
-	h.subscribe(t, r)
+	h.subscribe(r)
 	for v := int64(1); v <= 9; v++ {
-		h.Publish(0, false, event("a", v))
+		h.commit("a", v)
 	}
-	h.stop(t)()
+	h.stop()
 	if got := fmt.Sprint(r.missed); got != "[0 0 5 0]" {
 		t.Errorf("missed %s, want 5 before the third", got)
 	}
 }
 
 func TestEventsWithoutAPlaceAreDroppedCountedAndMissed(t *testing.T) {
-	h := newHub(t, 1)
-	entered, let := make(chan struct{}, 1), make(chan struct{})
-	r := &recorder{refuse: func(v int64) bool {
-		if v == 1 {
-			entered <- struct{}{}
-			<-let
-		}
-		return false
-	}}
-	h.subscribe(t, r)
-	h.Publish(0, false, event("a", 1))
-	<-entered
-	h.Publish(0, false, append(event("a", 2), event("a", 2)...)) // must not wait for the hanging Offer
-	if h.dropped.Load() != 2 {
-		t.Errorf("%d dropped, want 2", h.dropped.Load())
-	}
-	if h.Reserve(0) {
-		t.Error("a place was granted")
-	}
-	close(let)
-	for !h.Reserve(0) { // free once the first task has returned
-	}
-	h.Publish(0, true, event("a", 3))
-	h.stop(t)()
-	if got := fmt.Sprint(r.missed); got != "[0 2]" {
-		t.Errorf("missed %s, want 2 before the second", got)
+	for _, c := range []struct {
+		name    string
+		publish func(f *fixture, version int64)
+		lose    func(f *fixture)
+		lost    int64
+	}{
+		{"of this node", func(f *fixture, version int64) { f.commit("a", version) },
+			func(f *fixture) { f.Publish(0, false, append(event("a", 2), event("a", 2)...)) }, 2},
+		{"of another", func(f *fixture, version int64) { f.remote("a", version) }, func(f *fixture) { f.remote("a", 2) }, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHub(t, 1)
+			entered, let := make(chan struct{}, 1), make(chan struct{})
+			r := &recorder{refuse: func(v int64) bool {
+				if v == 1 {
+					entered <- struct{}{}
+					<-let
+				}
+				return false
+			}}
+			h.subscribe(r, "a")
+			c.publish(h, 1)
+			<-entered
+			c.lose(h) // must not wait for the hanging Offer
+			if h.dropped.Load() != c.lost {
+				t.Errorf("%d dropped, want %d", h.dropped.Load(), c.lost)
+			}
+			if h.Reserve(0) {
+				t.Error("a place was granted")
+			}
+			close(let)
+			h.settle()
+			c.publish(h, 3)
+			h.stop()
+			if got, want := fmt.Sprint(r.missed), fmt.Sprint([]int64{0, c.lost}); got != want {
+				t.Errorf("missed %s, want %s", got, want)
+			}
+		})
 	}
 }
 
 func TestAPlaceForWhatNobodyWatchesComesBack(t *testing.T) {
 	h := newHub(t, 1)
-	h.subscribe(t, new(recorder), "other")
+	h.subscribe(new(recorder), "other")
 	for range 3 {
 		if !h.Reserve(0) {
 			t.Fatal("no place")
@@ -238,11 +273,11 @@ func TestWatchedFollowsSubscriptions(t *testing.T) {
 	if h.Watched("a") {
 		t.Error("watched by nobody")
 	}
-	some := h.subscribe(t, new(recorder), "a", "b")
+	some := h.subscribe(new(recorder), "a", "b")
 	if !h.Watched("a") || h.Watched("c") {
 		t.Error("watched must be a and b only")
 	}
-	all := h.subscribe(t, new(recorder))
+	all := h.subscribe(new(recorder))
 	some.Close()
 	some.Close()
 	if !h.Watched("a") || !h.Watched("c") {
@@ -259,14 +294,14 @@ func TestNothingIsOfferedAfterClose(t *testing.T) {
 	var closed atomic.Bool
 	for range 50 {
 		closed.Store(false)
-		s := h.subscribe(t, &recorder{refuse: func(int64) bool {
+		s := h.subscribe(&recorder{refuse: func(int64) bool {
 			if closed.Load() {
 				t.Error("offered after Close had returned")
 			}
 			return false
 		}})
 		for v := int64(1); v <= 10; v++ {
-			h.Publish(0, false, event("a", v))
+			h.commit("a", v)
 		}
 		s.Close()
 		closed.Store(true)
@@ -274,11 +309,7 @@ func TestNothingIsOfferedAfterClose(t *testing.T) {
 }
 
 func BenchmarkPublishWhenNobodyWatches(b *testing.B) {
-	pool, err := postdb.New(postdb.Config{Workers: 1, Queue: 1, Queues: 1, QueueShare: 1}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		b.Fatal(err)
-	}
-	h := New(pool, func(int) {})
+	h := newHub(b, 1)
 	e := event("a", 1)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -300,20 +331,14 @@ func (s *selective) May(signer string) bool { return signer == *s.may.Load() }
 func TestEventsThatASubscriberMayNotHaveAreNeitherOfferedNorMissed(t *testing.T) {
 	a, b := "a", "b"
 	for name, publish := range map[string]func(*fixture, string, int64){
-		"of this node": func(f *fixture, signer string, version int64) { f.Publish(0, false, event(signer, version)) },
-		"of another": func(f *fixture, signer string, version int64) {
-			body, err := encode(&event(signer, version)[0])
-			if err != nil {
-				t.Fatal(err)
-			}
-			f.Remote(signer, body, 0)
-		},
+		"of this node": (*fixture).commit,
+		"of another":   (*fixture).remote,
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newHub(t, 100)
 			r := new(selective)
 			r.may.Store(&a)
-			f.subscribe(t, r)
+			f.subscribe(r)
 			version := int64(0)
 			told := func(want ...string) {
 				t.Helper()
@@ -321,21 +346,15 @@ func TestEventsThatASubscriberMayNotHaveAreNeitherOfferedNorMissed(t *testing.T)
 					version++
 					publish(f, signer, version)
 				}
-				for f.pool.Reserved() != 0 { // its tasks have run
-				}
+				f.settle()
 				r.mu.Lock()
 				defer r.mu.Unlock()
 				got := make([]string, 0, len(want))
 				for _, e := range r.events {
 					got = append(got, e.Signer)
 				}
-				for _, n := range r.missed {
-					if n != 0 {
-						t.Errorf("%d events count as missed", n)
-					}
-				}
-				if fmt.Sprint(got) != fmt.Sprint(want) {
-					t.Errorf("told of %q, want %q", got, want)
+				if fmt.Sprint(got) != fmt.Sprint(want) || sum(r.missed) != 0 {
+					t.Errorf("told of %q, want %q; missed %v", got, want, r.missed)
 				}
 			}
 			told(a)

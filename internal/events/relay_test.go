@@ -26,12 +26,12 @@ func TestWhatIsCommittedHereIsRelayedInOrderAndEncodedOnce(t *testing.T) {
 	if !h.Watched("a") || h.Watched("b") {
 		t.Error("what a relay wants counts as interest, and nothing else does")
 	}
-	h.subscribe(t, here, "a")
-	h.Publish(0, false, event("a", 1))
-	h.Publish(0, false, event("b", 2))
-	h.Remote("a", remote(t, "a", 3), 0) // of another node, which relays it itself
-	h.Publish(0, false, event("a", 4))
-	h.stop(t)()
+	h.subscribe(here, "a")
+	h.commit("a", 1)
+	h.commit("b", 2)
+	h.remote("a", 3) // of another node, which relays it itself
+	h.commit("a", 4)
+	h.stop()
 	if len(r.events) != 2 || !strings.Contains(r.events[0], `"version":1`) || !strings.Contains(r.events[1], `"version":4`) {
 		t.Errorf("relayed %v", r.events)
 	}
@@ -47,11 +47,11 @@ func TestWhatFindsNoPlaceIsMissedByTheRelayToo(t *testing.T) {
 	if !h.Reserve(0) {
 		t.Fatal("no place")
 	}
-	h.Publish(0, false, event("a", 1))
-	h.Publish(0, false, event("b", 1))
+	h.commit("a", 1)
+	h.commit("b", 1)
 	h.Unreserve(0)
-	h.Publish(0, false, event("a", 2))
-	h.stop(t)()
+	h.commit("a", 2)
+	h.stop()
 	if r.missed != 1 || len(r.events) != 1 {
 		t.Errorf("missed %d, relayed %v", r.missed, r.events)
 	}
@@ -60,15 +60,15 @@ func TestWhatFindsNoPlaceIsMissedByTheRelayToo(t *testing.T) {
 func TestALossOfSomeSignersIsTheirSubscribersOnly(t *testing.T) {
 	h := newHub(t, 100)
 	all, two, other, node := new(recorder), new(recorder), new(recorder), new(recorder)
-	h.subscribe(t, all)
-	h.subscribe(t, two, "x", "a")
-	h.subscribe(t, other, "b")
-	h.subscribeTo(t, Here, node, "a")
+	h.subscribe(all)
+	h.subscribe(two, "x", "a")
+	h.subscribe(other, "b")
+	h.subscribeTo(Here, node, "a")
 	h.MissedOf(5, func(signer string) bool { return signer == "a" })
 	for _, s := range []string{"a", "b", "x"} {
-		h.Publish(0, false, event(s, 1))
+		h.commit(s, 1)
 	}
-	h.stop(t)()
+	h.stop()
 	if sum(all.missed) != 5 || sum(two.missed) != 5 || sum(other.missed) != 0 || sum(node.missed) != 0 {
 		t.Errorf("missed %v, %v, %v and %v", all.missed, two.missed, other.missed, node.missed)
 	}
