@@ -72,7 +72,7 @@ func TestAFullStageIsNamedAndNothingHappens(t *testing.T) {
 			if c.prepare != nil {
 				c.prepare(g)
 			}
-			waiting, release := g.holdCommits()
+			waiting, release := g.holdWrites()
 			a := g.dial()
 			for i := range c.fill {
 				a.request(fmt.Sprint(i), "nonce_allocate", `["held"]`)
@@ -111,7 +111,7 @@ func TestAFullStageIsNamedAndNothingHappens(t *testing.T) {
 func TestAnArrayIsAdmittedAsAWhole(t *testing.T) {
 	g := startGateway(t, func(s *setup) { s.Service.Workers, s.Service.QueueCapacity = 1, 3 })
 	rejected := g.rejections()
-	waiting, release := g.holdCommits()
+	waiting, release := g.holdWrites()
 	c := g.dial()
 	c.request("held", "nonce_allocate", `["held"]`)
 	wait.For(t, waiting, "the commit")

@@ -1,16 +1,20 @@
 package ws
 
 import (
-	"net/http"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"noncegate/internal/testenv/inprocess"
-
-	"github.com/gorilla/websocket"
 )
+
+// known are people with every right.
+func known(names ...string) *inprocess.People {
+	p := new(inprocess.People)
+	for _, name := range names {
+		p.Grant(name, "*", inprocess.EveryRight)
+	}
+	return p
+}
 
 // guardedGateway is a gateway that lets in whom people knows, and looks at its
 // sessions often.
@@ -26,30 +30,4 @@ func guardedGateway(t testing.TB, p *inprocess.People, changes ...func(*setup)) 
 func (g *gateway) as(name string) *client {
 	g.Helper()
 	return g.dialWith(inprocess.As(name))
-}
-
-// wantRefused fails unless an upgrade is answered with the status; it returns the
-// answer, whose body is what was said.
-func (g *gateway) wantRefused(h http.Header, status int) (*http.Response, string) {
-	g.Helper()
-	conn, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", h)
-	if err == nil {
-		conn.Close()
-		g.Fatal("let in")
-	}
-	if response == nil || response.StatusCode != status {
-		g.Fatalf("got %v and %v, want %d", response, err, status)
-	}
-	body := make([]byte, 1024) // gorilla keeps so much
-	n, _ := response.Body.Read(body)
-	return response, strings.TrimSpace(string(body[:n]))
-}
-
-func signersOf(events []map[string]any) []string {
-	var signers []string
-	for _, e := range events {
-		result := e["params"].(map[string]any)["result"].(map[string]any)
-		signers = append(signers, result["signer"].(string))
-	}
-	return slices.Compact(signers)
 }

@@ -16,8 +16,7 @@ func rawClient(t testing.TB, address string) net.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = io.WriteString(c, "GET /ws HTTP/1.1\r\nHost: "+address+"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
+	_, err = io.WriteString(c, handshake+"\r\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,11 +26,6 @@ func rawClient(t testing.TB, address string) net.Conn {
 		t.Fatalf("%s %v", head[:n], err)
 	}
 	return c
-}
-
-// maskedText is a client's text frame of less than 126 bytes, masked with zeros.
-func maskedText(text string) []byte {
-	return append([]byte{0x81, 0x80 | byte(len(text)), 0, 0, 0, 0}, text...)
 }
 
 // BenchmarkIdleConnection reports what a connection that was used once holds in
@@ -46,7 +40,7 @@ func BenchmarkIdleConnection(b *testing.B) {
 	for b.Loop() {
 		for i := range open {
 			open[i] = rawClient(b, g.address)
-			if _, err := open[i].Write(maskedText(`{"jsonrpc":"2.0","id":1,"method":"nonce_status","params":["a"]}`)); err != nil {
+			if _, err := open[i].Write(text(`{"jsonrpc":"2.0","id":1,"method":"nonce_status","params":["a"]}`)); err != nil {
 				b.Fatal(err)
 			}
 			if _, err := io.ReadAtLeast(open[i], make([]byte, 4096), 100); err != nil {
@@ -72,7 +66,7 @@ func BenchmarkRequest(b *testing.B) {
 	g := startGateway(b)
 	c := rawClient(b, g.address)
 	defer c.Close()
-	frame := maskedText(`{"jsonrpc":"2.0","id":1,"method":"nonce_setFloor","params":["a",5]}`)
+	frame := text(`{"jsonrpc":"2.0","id":1,"method":"nonce_setFloor","params":["a",5]}`)
 	reply := make([]byte, 4096)
 	b.ReportAllocs()
 	for b.Loop() {

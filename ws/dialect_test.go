@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,9 +23,9 @@ import (
 type parrot struct {
 	let     chan struct{}
 	mu      sync.Mutex
-	waiting int // calls of wait so far
-	streams []Stream
-	ended   int
+	streams []Stream     // guarded by mu
+	waiting atomic.Int32 // calls of wait so far
+	ended   atomic.Int32
 }
 
 func newParrot() *parrot { return &parrot{let: make(chan struct{})} }
@@ -37,9 +37,7 @@ func (p *parrot) Answer(ctx context.Context, c *Call) Answer {
 	case "say":
 		return Answer{Result: c.Params}
 	case "wait":
-		p.mu.Lock()
-		p.waiting++
-		p.mu.Unlock()
+		p.waiting.Add(1)
 		select {
 		case <-p.let:
 			return Answer{Result: []byte("true")}
@@ -47,7 +45,7 @@ func (p *parrot) Answer(ctx context.Context, c *Call) Answer {
 			return Answer{Err: errCallEnded()}
 		}
 	case "watch":
-		s, err := c.Open("seen", func() { p.mu.Lock(); p.ended++; p.mu.Unlock() })
+		s, err := c.Open("seen", func() { p.ended.Add(1) })
 		if err != nil {
 			return Answer{Err: err}
 		}
@@ -76,45 +74,37 @@ func (p *parrot) notify(event string) {
 	}
 }
 
-func (p *parrot) ends() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.ended
-}
-
 func dialectBounds() DialectConfig {
 	return DialectConfig{MaxInflight: 100, MaxInflightTotal: 100, MaxMessageBytes: 64 << 10, MaxAnswerBytes: 1 << 20, MaxWaitingBytes: 32 << 20}
 }
 
-// speak serves a dialect beside the gateway's own protocol, at an address of its own.
-func (g *gateway) speak(d Dialect) (address string) {
+// speak serves a dialect beside the gateway's own protocol, and returns the gateway as clients
+// of the dialect see it.
+func (g *gateway) speak(d Dialect) *gateway {
 	g.Helper()
 	h, err := g.srv.Dialect(d, dialectBounds())
 	must(g.TB, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(g.TB, err)
-	web := &http.Server{Handler: h, ConnState: g.srv.ConnState, ConnContext: g.srv.ConnContext}
-	var served sync.WaitGroup
-	served.Go(func() {
-		if err := web.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			g.Error(err)
-		}
-	})
-	g.Cleanup(func() { check(g.TB, web.Close()); served.Wait() })
-	return l.Addr().String()
+	other := *g
+	var stop func()
+	other.address, stop = inprocess.Serve(g.TB, &http.Server{Handler: h, ConnState: g.srv.ConnState, ConnContext: g.srv.ConnContext})
+	g.Cleanup(stop)
+	return &other
 }
 
-// at returns the gateway as clients of another address see it.
-func (g *gateway) at(address string) *gateway {
-	other := *g
-	other.address = address
-	return &other
+// post asks by POST, and returns the answer and what was said.
+func (g *gateway) post(body string) (*http.Response, string) {
+	g.Helper()
+	response, err := http.Post("http://"+g.address, "application/json", strings.NewReader(body))
+	must(g.TB, err)
+	text, err := io.ReadAll(response.Body)
+	must(g.TB, errors.Join(err, response.Body.Close()))
+	return response, string(text)
 }
 
 func TestADialectIsServedAsTheProtocolIs(t *testing.T) {
 	p := newParrot()
 	g := startGateway(t)
-	c := g.at(g.speak(p)).dial()
+	c := g.speak(p).dial()
 	c.request("1", "say", `["x"]`)
 	if r := c.reply(); r["id"] != "1" || show(r["result"]) != `["x"]` {
 		t.Errorf("got %v", r)
@@ -142,10 +132,9 @@ func TestADialectIsServedAsTheProtocolIs(t *testing.T) {
 }
 
 func TestASessionThatEndsEndsItsStreams(t *testing.T) {
-	people, p := new(inprocess.People), newParrot()
-	people.Grant("ada", "*", inprocess.EveryRight)
+	people, p := known("ada"), newParrot()
 	g := guardedGateway(t, people)
-	at := g.at(g.speak(p))
+	at := g.speak(p)
 	c := at.as("ada")
 	c.request("1", "watch", `[]`)
 	c.reply()
@@ -162,14 +151,14 @@ func TestASessionThatEndsEndsItsStreams(t *testing.T) {
 	}
 	p.notify(`"late"`)
 	must(t, c.conn.Close())
-	wait.Until(t, "the end of the stream", func() bool { return p.ends() == 1 })
+	wait.Until(t, "the end of the stream", func() bool { return p.ended.Load() == 1 })
 	at.wantRefused(http.Header{"Authorization": {"Bearer eve"}}, http.StatusUnauthorized)
 }
 
 func TestAConnectionWithAStreamIsNotIdle(t *testing.T) {
 	p := newParrot()
 	g := startGateway(t, func(s *setup) { s.ws.IdleTimeout = 200 * time.Millisecond })
-	at := g.at(g.speak(p))
+	at := g.speak(p)
 	watching, idle := at.dial(), at.dial()
 	watching.request("1", "watch", `[]`)
 	watching.reply()
@@ -177,28 +166,20 @@ func TestAConnectionWithAStreamIsNotIdle(t *testing.T) {
 		t.Errorf("closed with %d", code)
 	}
 	watching.request("2", "say", `[]`)
-	watching.wantReply("2")
-}
-
-func (c *client) wantReply(id string) {
-	c.Helper()
-	if r := c.reply(); r["id"] != id || r["error"] != nil {
-		c.Fatalf("got %v", r)
-	}
+	watching.wantResult("2")
 }
 
 // What says that it is another node is a client here, and has to say who it is.
 func TestAnotherNodeHasNoPrivilegeAtADialect(t *testing.T) {
-	people := new(inprocess.People)
-	people.Grant("ada", "*", inprocess.EveryRight)
+	people := known("ada")
 	g := guardedGateway(t, people, func(s *setup) { s.ws.Nodes.Secret = "secret" })
-	at := g.at(g.speak(newParrot()))
+	at := g.speak(newParrot())
 	h := http.Header{HeaderNode: {"n2"}, HeaderNodeTo: {"n1"}, HeaderNodeSecret: {"secret"}}
 	at.wantRefused(h, http.StatusUnauthorized)
 	h.Set("Authorization", "Bearer ada")
 	c := at.dialWith(h)
 	c.request("1", "say", `[]`)
-	c.wantReply("1")
+	c.wantResult("1")
 	if used, _ := g.srv.nodes.used(); used != 0 || g.srv.conns.nodes != 0 {
 		t.Error("it counts as another node")
 	}
@@ -207,30 +188,25 @@ func TestAnotherNodeHasNoPrivilegeAtADialect(t *testing.T) {
 func TestADrainSendsTheClientsOfADialectAway(t *testing.T) {
 	p := newParrot()
 	g := startGateway(t)
-	at := g.at(g.speak(p))
+	at := g.speak(p)
 	idle, waits := at.dial(), at.dial()
 	idle.request("1", "say", `[]`)
-	idle.wantReply("1")
+	idle.wantResult("1")
 	waits.request("1", "wait", `[]`)
 	waits.request("2", "say", `[]`)
-	waits.wantReply("2")
-	drained := make(chan error, 1)
-	go func() { drained <- g.srv.Drain(context.Background()) }()
+	waits.wantResult("2")
+	drained := g.drain(context.Background())
 	if code := idle.closed(); code != wire.CloseServiceRestart {
 		t.Errorf("closed with %d", code)
 	}
-	response, err := http.Post("http://"+at.address, "application/json", strings.NewReader(`{}`))
-	must(t, err)
-	text, err := io.ReadAll(response.Body)
-	must(t, err)
-	must(t, response.Body.Close())
+	response, text := at.post(`{}`)
 	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" {
 		t.Errorf("a POST got %d %s", response.StatusCode, text)
 	}
 	waits.request("3", "say", `[]`)
 	waits.wantError("3", "draining")
 	close(p.let)
-	waits.wantReply("1")
+	waits.wantResult("1")
 	if code := waits.closed(); code != wire.CloseServiceRestart {
 		t.Errorf("closed with %d", code)
 	}
@@ -240,27 +216,17 @@ func TestADrainSendsTheClientsOfADialectAway(t *testing.T) {
 func TestStopEndsCallsAndPosts(t *testing.T) {
 	p := newParrot()
 	g := startGateway(t)
-	at := g.at(g.speak(p))
+	at := g.speak(p)
 	c := at.dial()
 	c.request("1", "wait", `[]`)
 	c.request("2", "say", `[]`)
-	c.wantReply("2")
+	c.wantResult("2")
 	posted := make(chan string, 1)
 	go func() {
-		response, err := http.Post("http://"+at.address, "application/json", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"wait"}`))
-		if err != nil {
-			posted <- err.Error()
-			return
-		}
-		text, _ := io.ReadAll(response.Body)
-		_ = response.Body.Close()
-		posted <- string(text)
+		_, text := at.post(`{"jsonrpc":"2.0","id":1,"method":"wait"}`)
+		posted <- text
 	}()
-	wait.Until(t, "both calls", func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.waiting == 2
-	})
+	wait.Until(t, "both calls", func() bool { return p.waiting.Load() == 2 })
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	must(t, g.srv.Stop(ctx))
@@ -295,7 +261,7 @@ func TestBoundsOfADialectThatContradictEachOther(t *testing.T) {
 // A client that asks for much and reads slowly gets it all, in its time.
 func TestAnswersThatAreLongWaitForAClientThatReadsSlowly(t *testing.T) {
 	g := startGateway(t, func(s *setup) { s.ws.SendBuffer = 64 << 10 })
-	c := g.at(g.speak(longWinded{})).dial()
+	c := g.speak(longWinded{}).dial()
 	const answers = 6 // thrice what may wait for a connection
 	for range answers {
 		c.request("1", "talk", `[]`)
@@ -319,17 +285,12 @@ func (longWinded) Answer(context.Context, *Call) Answer {
 // TestASlowReaderLeavesRoomForTheLongAnswersOfOthers: by POST, whose answers wait in one piece.
 func TestASlowReaderLeavesRoomForTheLongAnswersOfOthers(t *testing.T) {
 	g := startGateway(t, func(s *setup) { s.ws.SendBuffer = 64 << 10 })
-	at := g.at(g.speak(longWinded{}))
+	at := g.speak(longWinded{})
 	one := `{"jsonrpc":"2.0","id":1,"method":"talk"}`
 	slow, err := http.Post("http://"+at.address, "application/json", strings.NewReader("["+strings.Repeat(one+",", 39)+one+"]"))
 	must(t, err)
 	defer func() { _ = slow.Body.Close() }()
-	other, err := http.Post("http://"+at.address, "application/json", strings.NewReader(one))
-	must(t, err)
-	text, err := io.ReadAll(other.Body)
-	must(t, err)
-	must(t, other.Body.Close())
-	if len(text) < 900<<10 {
+	if _, text := at.post(one); len(text) < 900<<10 {
 		t.Errorf("another client is told %.200s", text)
 	}
 }

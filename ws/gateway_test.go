@@ -152,24 +152,44 @@ func (g *gateway) moves(signer, node string) (by lease.Holder, term lease.ShardT
 	return by, term
 }
 
+// submitting is a service whose ops a test takes.
+type submitting struct {
+	Service
+	submit func(nonce.Place, *nonce.Op)
+}
+
+func (s submitting) Submit(p nonce.Place, op *nonce.Op) { s.submit(p, op) }
+
+// onSubmit has the gateway hand its ops to the test.
+func (g *gateway) onSubmit(submit func(nonce.Place, *nonce.Op)) {
+	g.srv.service = submitting{g.Service, submit}
+}
+
+// ops makes the gateway tell of each op before it runs.
+func (g *gateway) ops() <-chan nonce.Op {
+	ops := make(chan nonce.Op, 10_000)
+	g.onSubmit(func(p nonce.Place, op *nonce.Op) { ops <- *op; g.Service.Submit(p, op) })
+	return ops
+}
+
 // awaitInflight returns when n requests are admitted.
 func (g *gateway) awaitInflight(n int) {
 	g.Helper()
 	wait.Until(g, fmt.Sprintf("%d requests in flight", n), func() bool { used, _ := g.srv.clients.used(); return used == n })
 }
 
-// holdCommits makes the store's commits wait and returns a channel with one entry for
-// each that does, and what lets all of them go on.
-func (g *gateway) holdCommits() (waiting chan struct{}, release func()) {
+// holdWrites makes the store's writes wait, in either mode, and returns a channel
+// with one entry for each that does, and what lets all of them go on.
+func (g *gateway) holdWrites() (waiting chan struct{}, release func()) {
 	waiting, let := make(chan struct{}, 1000), make(chan struct{})
 	g.Store.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
-		if c.Op == memstore.OpCommit {
+		if c.Op == memstore.OpCommit || c.Op == memstore.OpLocked {
 			waiting <- struct{}{}
 			<-let
 		}
 		return nil
 	}})
-	release = sync.OnceFunc(func() { close(let) })
+	release = sync.OnceFunc(func() { g.Store.SetHooks(memstore.Hooks{}); close(let) })
 	g.Cleanup(release)
 	return waiting, release
 }
@@ -193,11 +213,42 @@ func (g *gateway) dial() *client {
 // dialWith is dial with headers.
 func (g *gateway) dialWith(h http.Header) *client {
 	g.Helper()
-	conn, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", h)
+	return g.dialBy(websocket.DefaultDialer, h)
+}
+
+// dialBy is dialWith by a dialer of the test's own.
+func (g *gateway) dialBy(d *websocket.Dialer, h http.Header) *client {
+	g.Helper()
+	conn, response, err := d.Dial("ws://"+g.address+"/ws", h)
 	must(g.TB, err)
 	must(g.TB, response.Body.Close())
 	g.Cleanup(func() { _ = conn.Close() })
 	return &client{TB: g.TB, conn: conn}
+}
+
+// knock tries to connect, and returns the answer, and what was said where that was no.
+func (g *gateway) knock(h http.Header) (response *http.Response, says string) {
+	g.Helper()
+	conn, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", h)
+	if err == nil {
+		must(g.TB, conn.Close())
+		return response, ""
+	}
+	if response == nil {
+		g.Fatal(err)
+	}
+	body := make([]byte, 1024) // gorilla keeps so much
+	n, _ := response.Body.Read(body)
+	return response, strings.TrimSpace(string(body[:n]))
+}
+
+// wantRefused fails unless an upgrade is answered with the status; it returns the answer.
+func (g *gateway) wantRefused(h http.Header, status int) (response *http.Response, says string) {
+	g.Helper()
+	if response, says = g.knock(h); response.StatusCode != status {
+		g.Fatalf("got %v, want %d", response, status)
+	}
+	return response, says
 }
 
 // settle waits until the gateway has made this a connection of its own: the answer

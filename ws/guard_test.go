@@ -8,7 +8,6 @@ import (
 	"noncegate/internal/guard"
 	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
-	"noncegate/nonce/memstore"
 )
 
 // locksmith is Locks in memory, of which a test knows each step, and which it can
@@ -70,22 +69,6 @@ var workModes = map[string]func(*setup){
 		s.Service.Reject, s.Service.QueueCapacity = nonce.CallerRuns, 1
 	},
 	"basic": func(s *setup) { s.Service.Mode = nonce.Basic },
-}
-
-// holdWrites makes the store's writes wait, in either mode, and returns a channel
-// with one entry for each that does, and what lets all of them go on.
-func (g *gateway) holdWrites() (waiting chan struct{}, release func()) {
-	waiting, let := make(chan struct{}, 1000), make(chan struct{})
-	g.Store.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
-		if c.Op == memstore.OpCommit || c.Op == memstore.OpLocked {
-			waiting <- struct{}{}
-			<-let
-		}
-		return nil
-	}})
-	release = sync.OnceFunc(func() { g.Store.SetHooks(memstore.Hooks{}); close(let) })
-	g.Cleanup(release)
-	return waiting, release
 }
 
 // guarded is an allocate of one nonce with a guard.

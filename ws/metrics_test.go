@@ -2,8 +2,6 @@ package ws
 
 import (
 	"errors"
-	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -46,13 +44,7 @@ func TestWhatAnotherNodeIsToldIsCountedApart(t *testing.T) {
 
 func TestARefusedUpgradeIsCountedByItsReason(t *testing.T) {
 	g := startGateway(t, func(s *setup) { s.ws.MaxConnections = 1 })
-	dial := func(h http.Header) {
-		if c, _, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", h); err == nil {
-			_ = c.Close()
-			t.Error("let in")
-		}
-	}
-	dial(http.Header{"Origin": {"https://evil.example"}})
+	g.wantRefused(http.Header{"Origin": {"https://evil.example"}}, http.StatusForbidden)
 	response, err := http.Get("http://" + g.address + "/ws")
 	must(t, err)
 	must(t, response.Body.Close())
@@ -61,30 +53,14 @@ func TestARefusedUpgradeIsCountedByItsReason(t *testing.T) {
 		t.Errorf("no handshake: %v, %v", response.Status, response.Header)
 	}
 	g.dial().settle()
-	dial(nil)
+	g.wantUnavailable()
 	g.srv.leaving.Store(true)
-	dial(nil)
+	g.wantUnavailable()
 	g.WantMetrics(map[string]float64{
 		"upgrade_refused_total{origin}": 1, "upgrade_refused_total{bad_request}": 1,
 		"upgrade_refused_total{full}": 1, "upgrade_refused_total{draining}": 1, "upgrade_refused_total{broken}": 0,
 		"connections_opened_total": 1, "connections": 1,
 	})
-}
-
-func TestAClientThatSpeaksBeforeItsUpgradeIsAnsweredIsCounted(t *testing.T) {
-	g := startGateway(t)
-	c, err := net.Dial("tcp", g.address)
-	must(t, err)
-	defer c.Close()
-	_, err = fmt.Fprintf(c, "GET /ws HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"+
-		"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\nand more", g.address)
-	must(t, err)
-	must(t, c.SetReadDeadline(time.Now().Add(patience)))
-	if n, err := c.Read(make([]byte, 1)); err == nil {
-		t.Errorf("%d bytes were answered", n)
-	}
-	wait.For(t, g.srv.conns.whenEmpty(), "the place of the failed upgrade")
-	g.WantMetrics(map[string]float64{"upgrade_refused_total{broken}": 1, "connections_opened_total": 0})
 }
 
 func TestAConnectionThatEndedIsCountedByWhatEndedItFirst(t *testing.T) {
@@ -111,8 +87,7 @@ func TestAConnectionThatEndedIsCountedByWhatEndedItFirst(t *testing.T) {
 			c.closed()
 		},
 		"restart": func(g *gateway, c *client) {
-			drained := make(chan error, 1)
-			go func() { drained <- g.srv.Drain(t.Context()) }()
+			drained := g.drain(t.Context())
 			c.closed() // it answers the close frame meanwhile
 			must(t, <-drained)
 		},
@@ -148,7 +123,7 @@ func TestAConnectionThatEndedIsCountedByWhatEndedItFirst(t *testing.T) {
 
 func TestWhatWaitsForClientsIsSummedOverTheConnections(t *testing.T) {
 	g := startGateway(t)
-	waiting, release := g.holdCommits()
+	waiting, release := g.holdWrites()
 	c, other := g.dial(), g.dial()
 	c.request("1", "nonce_allocate", `["a"]`)
 	wait.For(t, waiting, "the commit")

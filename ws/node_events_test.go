@@ -42,7 +42,7 @@ func TestANodeSubscribesToWhatIsCommittedHere(t *testing.T) {
 		c     *client
 		nonce string
 	}{{own, "70"}, {own, "80"}, {node, "80"}} {
-		event := want.c.notification()["params"].(map[string]any)["result"].(map[string]any)
+		event := want.c.event()
 		if fmt.Sprint(event["nonce"]) != want.nonce {
 			t.Errorf("got %v, want nonce %s", event, want.nonce)
 		}

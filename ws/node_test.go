@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"noncegate/backpressure"
@@ -30,6 +29,7 @@ func TestANodeComesInWithTheSecretWhenItMeansThisNode(t *testing.T) {
 		s.ws.Nodes.Store = func() string { return "here" }
 		s.Log = slog.NewJSONHandler(&log, nil)
 	})
+	refused := map[string]float64{}
 	for _, c := range []struct {
 		name     string
 		from, to string
@@ -51,20 +51,12 @@ func TestANodeComesInWithTheSecretWhenItMeansThisNode(t *testing.T) {
 		{"nobody", "", "n1", "here", []string{"open sesame"}, http.StatusMisdirectedRequest, "misdirected"},
 	} {
 		h := http.Header{HeaderNode: {c.from}, HeaderNodeTo: {c.to}, HeaderNodeStore: {c.store}, HeaderNodeSecret: c.secret}
-		before := 0.0
+		if response, _ := g.knock(h); response.StatusCode != c.status {
+			t.Fatalf("%s: got %v, want %d", c.name, response, c.status)
+		}
 		if c.reason != "" {
-			before = g.Metric("upgrade_refused_total{" + c.reason + "}")
-		}
-		conn, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", h)
-		if response == nil || response.StatusCode != c.status {
-			t.Fatalf("%s: got %v and %v, want %d", c.name, response, err, c.status)
-		}
-		if err == nil {
-			must(t, conn.Close())
-			continue
-		}
-		if got := g.Metric("upgrade_refused_total{" + c.reason + "}"); got != before+1 {
-			t.Errorf("%s: %v are counted as %s, want %v", c.name, got, c.reason, before+1)
+			refused["upgrade_refused_total{"+c.reason+"}"]++
+			g.WantMetrics(refused)
 		}
 	}
 	wait.For(t, g.srv.conns.whenEmpty(), "the end of the one that came in")
@@ -127,10 +119,7 @@ func TestWithoutASecretNobodyComesInAsANodeThroughAProxy(t *testing.T) {
 func TestAGatewayWithoutANodeIDLetsNoNodeIn(t *testing.T) {
 	g := startGateway(t, func(s *setup) { s.ws.Nodes = NodeConfig{} })
 	for _, to := range []string{"", "n1"} {
-		_, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", http.Header{HeaderNode: {"n2"}, HeaderNodeTo: {to}})
-		if response == nil || response.StatusCode != http.StatusMisdirectedRequest {
-			t.Errorf("to %q: got %v and %v, want 421", to, response, err)
-		}
+		g.wantRefused(http.Header{HeaderNode: {"n2"}, HeaderNodeTo: {to}}, http.StatusMisdirectedRequest)
 	}
 	g.dial().settle()
 }
@@ -155,21 +144,6 @@ func TestRefusedNodesAreLoggedOnceASecondAtMost(t *testing.T) {
 	})
 }
 
-// inspected is a service whose ops are shown before they run.
-type inspected struct {
-	Service
-	show func(*nonce.Op)
-}
-
-func (i inspected) Submit(p nonce.Place, op *nonce.Op) { i.show(op); i.Service.Submit(p, op) }
-
-// paths makes the gateway tell the path of each op.
-func (g *gateway) paths() <-chan *nonce.Path {
-	paths := make(chan *nonce.Path, 10_000)
-	g.srv.service = inspected{g.Service, func(op *nonce.Op) { paths <- op.Path }}
-	return paths
-}
-
 // onPath sends a request with the number of a path.
 func (c *client) onPath(path int, id, method, params string) {
 	c.Helper()
@@ -178,13 +152,13 @@ func (c *client) onPath(path int, id, method, params string) {
 
 func TestWhatOneNodeHasUnderWayUnderOneNumberIsOnOnePath(t *testing.T) {
 	g := startGateway(t)
-	paths := g.paths()
-	waiting, release := g.holdCommits()
+	ops := g.ops()
+	waiting, release := g.holdWrites()
 	node, other, own := g.dialWith(asNode("n2")), g.dialWith(asNode("n2")), g.dial()
 	ask := func(c *client, path int, method, signer string) *nonce.Path {
 		t.Helper()
 		c.onPath(path, "1", method, `["`+signer+`"]`)
-		return wait.For(t, paths, "the op")
+		return wait.For(t, ops, "the op").Path
 	}
 	first := ask(node, 7, "nonce_allocate", "a")
 	wait.For(t, waiting, "the first commit")
@@ -240,20 +214,12 @@ func TestBrokenPathsAreForgottenAfterAWhileAndBounded(t *testing.T) {
 	})
 }
 
-// intercepting is a service that does something else with its ops.
-type intercepting struct {
-	Service
-	instead func(*nonce.Op)
-}
-
-func (i intercepting) Submit(p nonce.Place, op *nonce.Op) { p.Cancel(); i.instead(op) }
-
 func TestWhatNodesBringHasPlacesOfItsOwn(t *testing.T) {
 	g := startGateway(t, func(s *setup) {
 		s.ws.MaxInflight, s.ws.MaxBatch, s.ws.MaxInflightTotal, s.ws.MaxConnections = 8, 8, 8, 1
 	})
 	rejected := g.rejections()
-	waiting, release := g.holdCommits()
+	waiting, release := g.holdWrites()
 	own, node, second := g.dial(), g.dialWith(asNode("n2")), g.dialWith(asNode("n3")) // beyond MaxConnections
 	for i := range 8 {
 		own.request(fmt.Sprint(i), "nonce_allocate", `["a"]`)
@@ -285,17 +251,14 @@ func TestTheConnectionsOfNodesAreBounded(t *testing.T) {
 	for range MaxNodeConnections {
 		g.dialWith(asNode("n2"))
 	}
-	_, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", asNode("n2"))
-	if response == nil || response.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("got %v and %v, want 503", response, err)
-	}
+	g.wantRefused(asNode("n2"), http.StatusServiceUnavailable)
 	g.dial().settle() // which takes no client's place
 }
 
 func TestANodeMayHaveThousandsOfRequestsInFlight(t *testing.T) {
 	const n = 4096
 	g := startGateway(t, func(s *setup) { s.ws.MaxInflightTotal, s.Encode.Queue = 4*n, 4*n })
-	waiting, release := g.holdCommits()
+	waiting, release := g.holdWrites()
 	c := g.dialWith(asNode("n2"))
 	for i := range n {
 		c.request(fmt.Sprint(i), "nonce_allocate", fmt.Sprintf(`["signer-%d"]`, i%64))
@@ -332,10 +295,11 @@ func TestANodeIsNeverASlowClient(t *testing.T) {
 func TestARefusalForWantOfAPlaceAtAnotherNodeIsCounted(t *testing.T) {
 	g := startGateway(t)
 	rejected := g.rejections()
-	g.srv.service = intercepting{g.Service, func(op *nonce.Op) {
+	g.onSubmit(func(p nonce.Place, op *nonce.Op) {
+		p.Cancel()
 		op.Err = nonce.ErrForwardBusy
 		op.Completion.Done(op).Wake()
-	}}
+	})
 	c := g.dial()
 	c.request("1", "nonce_allocate", `["a"]`)
 	if data := c.wantError("1", "server_busy"); data["stage"] != wire.StageForward {
@@ -348,8 +312,7 @@ func TestARefusalForWantOfAPlaceAtAnotherNodeIsCounted(t *testing.T) {
 
 func TestWhoAsksIsSaidByNodesOnly(t *testing.T) {
 	g := startGateway(t)
-	ops := make(chan nonce.Op, 10)
-	g.srv.service = inspected{g.Service, func(op *nonce.Op) { ops <- nonce.Op{Kind: op.Kind, Principal: op.Principal, MarkAny: op.MarkAny} }}
+	ops := g.ops()
 	node, own := g.dialWith(asNode("n2")), g.dial()
 	const hash = "0x00000000000000000000000000000000000000000000000000000000000000ff"
 	for i, c := range []struct {
@@ -372,10 +335,14 @@ func TestWhoAsksIsSaidByNodesOnly(t *testing.T) {
 		if got := wait.For(t, ops, "the op"); got.Kind != c.want.Kind || got.Principal != c.want.Principal || got.MarkAny != c.want.MarkAny {
 			t.Errorf("%s %s: the op is %v's and may mark any: %t", c.method, c.params, got.Principal, got.MarkAny)
 		}
+		own.request(id, c.method, c.params)
 		if c.want.Principal == 0 && !c.want.MarkAny {
+			own.wantResult(id)
+			if got := wait.For(t, ops, "the op"); got.Principal != 0 || got.MarkAny {
+				t.Errorf("a client's %s: the op is %v's and may mark any: %t", c.params, got.Principal, got.MarkAny)
+			}
 			continue
 		}
-		own.request(id, c.method, c.params)
 		data := own.wantError(id, "invalid_params")
 		if field := data["field"]; field != "principal" && field != "markAny" {
 			t.Errorf("a client's %s: refused for %v", c.params, field)

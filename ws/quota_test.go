@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,9 +25,8 @@ import (
 
 // limited are people with every right, each with a quota.
 func limited(quotas map[string]access.Quota) *inprocess.People {
-	p := new(inprocess.People)
+	p := known(slices.Collect(maps.Keys(quotas))...)
 	for name, q := range quotas {
-		p.Grant(name, "*", inprocess.EveryRight)
 		p.Limit(name, q)
 	}
 	return p

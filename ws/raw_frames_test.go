@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/internal/testenv/inprocess"
 	"noncegate/wire"
 )
 
@@ -230,6 +229,12 @@ func TestRawConnectionsThatAskForNothing(t *testing.T) {
 func TestRawPeersThatFallSilent(t *testing.T) {
 	h := startRaw(t, func(s *setup) { s.ws.PingInterval = 80 * time.Millisecond })
 	h.run(t, []rawCase{
+		{"pings are answered", served, func(r *raw) {
+			for range 10 {
+				r.want(opPing, "")
+				r.write(frame(fin|opPong, ""))
+			}
+		}},
 		{"half open: nothing comes any more", gone, func(r *raw) { r.write(text(status0)); r.silent() }},
 		{"half open: the sending side was ended", gone, func(r *raw) { r.write(text(status0)); r.hangUp() }},
 	}, true)
@@ -286,12 +291,12 @@ func TestRawHandshakes(t *testing.T) {
 		{"two origins", status(403), plain(handshake + line("Origin: http://gateway") + line("Origin: http://gateway") + line(""))},
 		{"the origin of a page without one", status(403), plain(handshake + line("Origin: null") + line(""))},
 	}, false)
+	h.WantMetrics(map[string]float64{"upgrade_refused_total{broken}": 5}) // who says more before the answer
 }
 
 // Nobody who was refused keeps a socket: what comes behind is not looked at.
 func TestWhatComesBehindARefusalIsNotServed(t *testing.T) {
-	p := new(inprocess.People)
-	p.Grant("ada", "*", inprocess.EveryRight)
+	p := known("ada")
 	h := startRaw(t, func(s *setup) { s.ws.Auth = p })
 	defer h.wantNothingLeft(t)
 	r := h.connect(t)

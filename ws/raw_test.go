@@ -12,10 +12,10 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"noncegate/internal/testenv/inprocess"
 	"noncegate/internal/testenv/wait"
 
 	"go.uber.org/goleak"
@@ -206,10 +206,9 @@ func (r *raw) reply() outcome {
 	return status(response.StatusCode)
 }
 
-// rawGateway is a gateway for raw cases, with what its http.Server is given.
+// rawGateway is a gateway for raw cases.
 type rawGateway struct {
 	*gateway
-	web   *http.Server
 	alive goleak.Option // what lives before a case
 	files int
 }
@@ -224,16 +223,13 @@ func startRaw(t *testing.T, changes ...func(*setup)) *rawGateway {
 	}
 	last := func(s *setup) { headers = s.headers }
 	g := startGateway(t, slices.Concat([]func(*setup){first}, changes, []func(*setup){last})...)
-	h := &rawGateway{gateway: g, web: &http.Server{
+	h := &rawGateway{gateway: g}
+	var stop func()
+	g.address, stop = inprocess.Serve(t, &http.Server{
 		Handler: g.srv, ConnState: g.srv.ConnState,
 		ReadHeaderTimeout: headers, ReadTimeout: max(headers, time.Second), IdleTimeout: headers, MaxHeaderBytes: 4096,
-	}}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	g.address = l.Addr().String()
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = h.web.Serve(l) })
-	t.Cleanup(func() { check(t, h.web.Close()); serving.Wait() })
+	})
+	t.Cleanup(stop)
 	warm := h.connect(t)                          // what the first connection brings to life stays
 	warm.upgrade("Authorization: Bearer ada\r\n") // where anybody is asked
 	warm.outcome(served)

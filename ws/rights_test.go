@@ -92,29 +92,17 @@ func TestARightIsAskedForBeforeAdmission(t *testing.T) {
 	}
 }
 
-// signatures is a service that notes who signed the ops.
-type signatures struct {
-	Service
-	ops chan nonce.Op
-}
-
-func (s signatures) Submit(p nonce.Place, op *nonce.Op) {
-	s.ops <- *op
-	s.Service.Submit(p, op)
-}
-
 func TestOpsAreSignedWithWhoAsks(t *testing.T) {
 	p := new(inprocess.People)
 	p.Grant("ada", "*", inprocess.EveryRight&^access.RightMarkAny)
 	p.Grant("bob", "*", inprocess.EveryRight)
 	g := guardedGateway(t, p)
-	ops := signatures{g.Service, make(chan nonce.Op, 1)}
-	g.srv.service = ops
+	ops := g.ops()
 	for name, any := range map[string]bool{"ada": false, "bob": true} {
 		c := g.as(name)
 		for _, call := range calls[:9] {
 			c.request("1", call.method, call.params)
-			op := wait.For(t, ops.ops, "the op")
+			op := wait.For(t, ops, "the op")
 			c.reply()
 			if want := nonce.PrincipalOf(name); op.Principal != want || want == 0 {
 				t.Errorf("%s of %s is signed %x, want %x", call.method, name, op.Principal, want)
@@ -124,16 +112,4 @@ func TestOpsAreSignedWithWhoAsks(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestWithoutAuthenticationOpsAreEverybodys(t *testing.T) {
-	g := startGateway(t)
-	ops := signatures{g.Service, make(chan nonce.Op, 1)}
-	g.srv.service = ops
-	c := g.dial()
-	c.request("1", "nonce_allocate", `["a"]`)
-	if op := wait.For(t, ops.ops, "the op"); op.Principal != 0 {
-		t.Errorf("signed %x", op.Principal)
-	}
-	c.wantResult("1")
 }

@@ -6,41 +6,26 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/gorilla/websocket"
 
-	"noncegate/internal/testenv/inprocess"
 	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
 )
 
 func (g *gateway) wantUnavailable() {
 	g.Helper()
-	_, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", nil)
-	if err == nil || response == nil || response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" {
-		g.Errorf("got %v and %v, want 503 with Retry-After", response, err)
-	}
-}
-
-func TestAnOriginOfAnotherHostIsRefused(t *testing.T) {
-	g := startGateway(t)
-	_, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/ws", http.Header{"Origin": {"https://evil.example"}})
-	if err == nil || response.StatusCode != http.StatusForbidden {
-		t.Errorf("got %v and %v, want 403", response, err)
-	}
-	if g.srv.conns.len() != 0 {
-		t.Error("the failed upgrade is counted")
+	if response, _ := g.wantRefused(nil, http.StatusServiceUnavailable); response.Header.Get("Retry-After") == "" {
+		g.Errorf("no Retry-After in %v", response)
 	}
 }
 
 // A page of evil.example whose name has come to lead to this host is of the host that
 // it asks, and knows the way to a gateway that asks nobody who he is.
 func TestAPageWhoseNameWasMadeToLeadHereIsRefusedWhereEverybodyMayEverything(t *testing.T) {
-	p := new(inprocess.People)
-	p.Grant("ada", "*", inprocess.EveryRight)
+	p := known("ada")
 	open, asks := startGateway(t), guardedGateway(t, p)
 	listed := startGateway(t, func(s *setup) { s.ws.Origins.Allowed = []string{"http://evil.example:8080"} })
 	for _, c := range []struct {
@@ -59,12 +44,8 @@ func TestAPageWhoseNameWasMadeToLeadHereIsRefusedWhereEverybodyMayEverything(t *
 		{listed, "http://evil.example:8080", http.StatusSwitchingProtocols},
 	} {
 		h := http.Header{"Origin": {c.origin}, "Host": {strings.TrimPrefix(c.origin, "http://")}, "Authorization": {"Bearer ada"}}
-		conn, response, err := websocket.DefaultDialer.Dial("ws://"+c.g.address+"/ws", h)
-		if response == nil || response.StatusCode != c.status {
-			t.Fatalf("%s: got %v and %v, want %d", c.origin, response, err, c.status)
-		}
-		if err == nil {
-			must(t, conn.Close())
+		if response, _ := c.g.knock(h); response.StatusCode != c.status {
+			t.Errorf("%s: got %v, want %d", c.origin, response, c.status)
 		}
 	}
 }
@@ -93,7 +74,7 @@ func TestAThousandBadFramesInARowEndTheConnectionAndNobodyElses(t *testing.T) {
 
 func TestDrainSaysWhatIsLeftWhenItsTimeIsUp(t *testing.T) {
 	g := startGateway(t)
-	waiting, _ := g.holdCommits()
+	waiting, _ := g.holdWrites()
 	c := g.dial()
 	c.request("1", "nonce_allocate", `["a"]`)
 	wait.For(t, waiting, "the commit")
@@ -126,31 +107,6 @@ func TestAMistakeEndsItsConnectionOnly(t *testing.T) {
 	}
 	sound.request("2", "gateway_info", `[]`)
 	sound.wantResult("2")
-}
-
-func TestASilentPeerIsDropped(t *testing.T) {
-	g := startGateway(t, func(s *setup) { s.ws.PingInterval = 20 * time.Millisecond })
-	g.dial() // never reads, so it never answers a ping
-	wait.For(t, g.srv.conns.whenEmpty(), "the end of the silent connection")
-}
-
-func TestAPeerThatAnswersPingsStays(t *testing.T) {
-	g := startGateway(t, func(s *setup) { s.ws.PingInterval = 20 * time.Millisecond })
-	c := g.dial()
-	pings := make(chan struct{}, 100)
-	answer := c.conn.PingHandler()
-	c.conn.SetPingHandler(func(data string) error { pings <- struct{}{}; return answer(data) })
-	var reading sync.WaitGroup
-	reading.Go(func() { _ = c.read() })
-	for range 10 {
-		wait.For(t, pings, "a ping")
-	}
-	must(t, c.conn.WriteControl(websocket.PingMessage, []byte("and you?"), time.Now().Add(patience)))
-	if n := g.srv.conns.len(); n != 1 {
-		t.Errorf("%d connections", n)
-	}
-	must(t, c.conn.Close())
-	reading.Wait()
 }
 
 func TestPingsAndSilenceByTheClock(t *testing.T) {

@@ -7,15 +7,13 @@ import (
 	"time"
 
 	"noncegate/internal/access"
-	"noncegate/internal/testenv/inprocess"
 	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
 
 func TestWithoutAGoodCredentialThereIsNoUpgrade(t *testing.T) {
-	p := new(inprocess.People)
-	p.Grant("ada", "*", inprocess.EveryRight)
+	p := known("ada")
 	g := guardedGateway(t, p)
 	for name, c := range map[string]struct {
 		refuse error
@@ -61,33 +59,19 @@ func (g *gateway) awaitExpired() {
 	})
 }
 
-// delaying is a service that does not take the ops of one signer before it is let.
-type delaying struct {
-	Service
-	signer string
-	let    chan struct{}
-}
-
-func (d delaying) Submit(p nonce.Place, op *nonce.Op) {
-	if op.Signer != d.signer {
-		d.Service.Submit(p, op)
-		return
-	}
-	go func() {
-		<-d.let
-		d.Service.Submit(p, op)
-	}()
-}
-
 // Whoever has something in flight keeps its connection for a while, but is told
 // nothing more of what others do.
 func TestASessionThatHasEndedGetsNoEvents(t *testing.T) {
-	p := new(inprocess.People)
-	p.Grant("ada", "*", inprocess.EveryRight)
-	p.Grant("bob", "*", inprocess.EveryRight)
+	p := known("ada", "bob")
 	g := guardedGateway(t, p, func(s *setup) { s.Service.Workers, s.PostDB.QueueShare = 1, s.PostDB.Queue })
 	let := make(chan struct{})
-	g.srv.service = delaying{g.Service, "slow", let}
+	g.onSubmit(func(p nonce.Place, op *nonce.Op) {
+		if op.Signer != "slow" {
+			g.Service.Submit(p, op)
+			return
+		}
+		go func() { <-let; g.Service.Submit(p, op) }()
+	})
 	ada, bob := g.as("ada"), g.as("bob")
 	for _, c := range []*client{ada, bob} {
 		c.request("sub", "nonce_subscribe", `["events"]`)
@@ -108,17 +92,16 @@ func TestASessionThatHasEndedGetsNoEvents(t *testing.T) {
 	if code := ada.closed(); code != wire.CloseRevoked {
 		t.Errorf("closed with %d", code)
 	}
-	if signers := signersOf(ada.notifications); len(signers) > 0 {
-		t.Errorf("it was sent events of %q", signers)
+	if len(ada.notifications) > 0 {
+		t.Errorf("it was sent %v", ada.notifications)
 	}
 }
 
 // By the clock: what does not come to an end does not keep the connection.
 func TestAnAnswerThatDoesNotComeDoesNotKeepASessionOpen(t *testing.T) {
-	p := new(inprocess.People)
-	p.Grant("ada", "*", inprocess.EveryRight)
+	p := known("ada")
 	g := guardedGateway(t, p, func(s *setup) { s.ws.PingInterval = time.Hour })
-	waiting, _ := g.holdCommits()
+	waiting, _ := g.holdWrites()
 	ada := g.as("ada")
 	ada.request("1", "nonce_allocate", `["a"]`)
 	wait.For(t, waiting, "the commit")

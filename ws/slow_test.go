@@ -15,18 +15,13 @@ import (
 // dialTight connects with a small receive buffer, so that not reading shows soon.
 func (g *gateway) dialTight() *client {
 	g.Helper()
-	d := websocket.Dialer{NetDial: func(network, address string) (net.Conn, error) {
+	return g.dialBy(&websocket.Dialer{NetDial: func(network, address string) (net.Conn, error) {
 		c, err := net.Dial(network, address)
 		if err == nil {
 			err = c.(*net.TCPConn).SetReadBuffer(4096)
 		}
 		return c, err
-	}}
-	conn, response, err := d.Dial("ws://"+g.address+"/ws", nil)
-	must(g.TB, err)
-	must(g.TB, response.Body.Close())
-	g.Cleanup(func() { _ = conn.Close() })
-	return &client{TB: g.TB, conn: conn}
+	}}, nil)
 }
 
 func TestAClientThatStopsReadingHarmsNobodyAndMissesEventsOnly(t *testing.T) {
@@ -58,7 +53,7 @@ func TestAClientThatStopsReadingHarmsNobodyAndMissesEventsOnly(t *testing.T) {
 		// Reading makes room again; each event that comes shows what was missed.
 		c.request("1", "nonce_setFloor", fmt.Sprintf(`["tick",%d]`, tick))
 		c.reply()
-		event := slow.notification()["params"].(map[string]any)["result"].(map[string]any)
+		event := slow.event()
 		if event["type"] != wire.EventFloor {
 			got++
 		}
@@ -99,7 +94,7 @@ func TestEventsOfASignerComeInCommitOrderToEverySubscriber(t *testing.T) {
 	}
 	for _, s := range subscribers {
 		for i := range n {
-			event := s.notification()["params"].(map[string]any)["result"].(map[string]any)
+			event := s.event()
 			if fmt.Sprint(event["nonce"]) != fmt.Sprint(i) {
 				t.Fatalf("event %d is %v", i, event)
 			}

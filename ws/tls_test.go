@@ -8,13 +8,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/gorilla/websocket"
 
+	"noncegate/internal/testenv/inprocess"
 	"noncegate/internal/testenv/tlstest"
 	"noncegate/internal/tlsfiles"
 	"noncegate/wire"
@@ -47,37 +47,39 @@ func (c countedConn) SetWriteBuffer(bytes int) error {
 	return c.Conn.(*net.TCPConn).SetWriteBuffer(bytes)
 }
 
-// encrypt serves the gateway over TLS as well, and returns a client's dialer, the
-// address, and what counts the writes beneath.
-func (g *gateway) encrypt() (dialer *websocket.Dialer, address string, writes *atomic.Int64) {
-	g.Helper()
-	ca := tlstest.New(g.TB, "ca")
+// certified is what a server and its clients need for TLS.
+func certified(t testing.TB) (server, client *tls.Config) {
+	t.Helper()
+	ca := tlstest.New(t, "ca")
 	cert, key := ca.Write(tlstest.Leaf{})
 	files, err := tlsfiles.Open(tlsfiles.Config{Cert: cert, Key: key}, slog.New(slog.DiscardHandler))
-	must(g.TB, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(g.TB, err)
+	must(t, err)
+	t.Cleanup(files.Stop)
+	return files.TLS(), ca.Client()
+}
+
+// dialTLS serves the gateway over TLS as well, and returns a client, and what counts the
+// writes beneath.
+func (g *gateway) dialTLS() (c *client, writes *atomic.Int64) {
+	g.Helper()
 	writes = new(atomic.Int64)
-	web := &http.Server{Handler: g.srv}
-	var served sync.WaitGroup
-	served.Go(func() {
-		if err := web.Serve(tls.NewListener(counted{l, writes}, files.TLS())); !errors.Is(err, http.ErrServerClosed) {
-			g.Error(err)
-		}
+	server, config := certified(g.TB)
+	address, stop := inprocess.ServeOver(g.TB, &http.Server{Handler: g.srv}, func(l net.Listener) net.Listener {
+		return tls.NewListener(counted{l, writes}, server)
 	})
-	g.Cleanup(func() { check(g.TB, web.Close()); served.Wait(); files.Stop() })
-	return &websocket.Dialer{TLSClientConfig: ca.Client()}, "wss://" + l.Addr().String() + "/ws", writes
+	g.Cleanup(stop)
+	conn, _, err := (&websocket.Dialer{TLSClientConfig: config}).DialContext(g.Context(), "wss://"+address+"/ws", nil)
+	must(g.TB, err)
+	g.Cleanup(func() { _ = conn.Close() })
+	c = &client{TB: g.TB, conn: conn}
+	c.settle()
+	return c, writes
 }
 
 func TestRepliesThatAreReadyTogetherLeaveInOneWriteUnderTLSToo(t *testing.T) {
 	g := startGateway(t)
-	dialer, address, writes := g.encrypt()
-	conn, _, err := dialer.DialContext(t.Context(), address, nil)
-	must(t, err)
-	c := &client{TB: t, conn: conn}
-	defer conn.Close()
-	c.settle()
-	waiting, release := g.holdCommits()
+	c, writes := g.dialTLS()
+	waiting, release := g.holdWrites()
 	const n = 200
 	before := writes.Load()
 	for i := range n {
@@ -100,19 +102,14 @@ func TestRepliesThatAreReadyTogetherLeaveInOneWriteUnderTLSToo(t *testing.T) {
 
 func TestTheEndOfAConnectionIsSaidUnderTLSToo(t *testing.T) {
 	g := startGateway(t)
-	dialer, address, _ := g.encrypt()
-	conn, _, err := dialer.DialContext(t.Context(), address, nil)
-	must(t, err)
-	c := &client{TB: t, conn: conn}
-	defer conn.Close()
-	c.settle()
-	must(t, conn.WriteMessage(websocket.BinaryMessage, []byte("x")))
+	c, _ := g.dialTLS()
+	must(t, c.conn.WriteMessage(websocket.BinaryMessage, []byte("x")))
 	if code := c.closed(); code != websocket.CloseUnsupportedData {
 		t.Errorf("close code %d", code)
 	}
 	// gorilla has answered the close frame; what follows is the end of TLS, not of
 	// TCP alone, which would be io.ErrUnexpectedEOF.
-	if n, err := conn.NetConn().Read(make([]byte, 1)); n != 0 || err != io.EOF {
+	if n, err := c.conn.NetConn().Read(make([]byte, 1)); n != 0 || err != io.EOF {
 		t.Errorf("behind the close frame: %d bytes, %v", n, err)
 	}
 }
@@ -124,23 +121,18 @@ type stuffed struct{ net.Conn }
 func (stuffed) CloseWrite() error { return nil }
 
 func TestTheEndIsNotWaitedForWhereAClientDoesNotReadUnderTLS(t *testing.T) {
-	ca := tlstest.New(t, "ca")
-	cert, key := ca.Write(tlstest.Leaf{})
-	files, err := tlsfiles.Open(tlsfiles.Config{Cert: cert, Key: key}, slog.New(slog.DiscardHandler))
-	must(t, err)
-	defer files.Stop()
+	server, config := certified(t)
 	mine, peer := net.Pipe()
 	defer mine.Close()
 	defer peer.Close()
-	conn := tls.Server(stuffed{mine}, files.TLS())
+	conn := tls.Server(stuffed{mine}, server)
 	read := make(chan error, 1)
 	go func() {
-		config := ca.Client()
 		config.ServerName = "localhost"
 		_, err := tls.Client(peer, config).Read(make([]byte, 1))
 		read <- err
 	}()
-	_, err = conn.Write([]byte("x"))
+	_, err := conn.Write([]byte("x"))
 	must(t, errors.Join(err, <-read)) // and nobody reads any more
 
 	began := time.Now()

@@ -164,11 +164,17 @@ func (c *Core) WantMetrics(want map[string]float64) {
 // Serve serves HTTP on a free port of this host. stop ends it and waits for it.
 func Serve(t testing.TB, web *http.Server) (address string, stop func()) {
 	t.Helper()
+	return ServeOver(t, web, func(l net.Listener) net.Listener { return l })
+}
+
+// ServeOver is Serve with what lies over the listener, such as TLS.
+func ServeOver(t testing.TB, web *http.Server, over func(net.Listener) net.Listener) (address string, stop func()) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	Must(t, err)
 	var served sync.WaitGroup
 	served.Go(func() {
-		if err := web.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := web.Serve(over(l)); !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}
 	})
