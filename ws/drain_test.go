@@ -3,7 +3,6 @@ package ws
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -114,8 +113,7 @@ func TestNothingIsDoneForARequestThatCrossesTheClose(t *testing.T) {
 func TestARequestGetsInOrItsConnectionIsClosedNeverBoth(t *testing.T) {
 	g := startGateway(t)
 	for range 5000 {
-		pipe, peer := net.Pipe()
-		c := g.srv.newConn(new(websocket.Conn), &transport{Conn: pipe}, "", identity{}, nil)
+		c, _, end := g.pipeConn()
 		refused, start := make(chan *wire.Error), make(chan struct{})
 		go func() { <-start; refused <- c.enterInflight(1) }()
 		close(start)
@@ -130,9 +128,7 @@ func TestARequestGetsInOrItsConnectionIsClosedNeverBoth(t *testing.T) {
 		case err.Code != wire.CodeDraining: // also when the close was only about to begin
 			t.Fatalf("refused with %v", err)
 		}
-		c.out.Kill(errStopped)
-		<-c.out.Done()
-		_ = peer.Close()
+		end()
 	}
 }
 

@@ -34,53 +34,34 @@ func pair(t *testing.T) (*transport, net.Conn) {
 	return &transport{Conn: conn, eager: newEager(conn)}, peer
 }
 
-func TestWhatIsReadAtOnceIsHandedOutInSmallPiecesAndNothingIsKept(t *testing.T) {
-	tr, peer := pair(t)
-	sent := strings.Repeat("0123456789abcdef", readBytes/16+100)
-	go func() {
-		_, _ = io.WriteString(peer, sent)
-		peer.Close()
-	}()
-	var got []byte
-	p := make([]byte, 100)
-	for {
-		n, err := tr.Read(p)
-		got = append(got, p[:n]...)
-		if err == io.EOF {
-			break
-		}
-		must(t, err)
-	}
-	if string(got) != sent {
-		t.Errorf("got %d bytes, want the %d that were sent", len(got), len(sent))
-	}
-	if tr.eager.buffered() {
-		t.Error("a buffer is kept although everything was read")
-	}
-}
-
-func TestALargeReadBehindASmallOneGetsWhatTheSmallOneLeft(t *testing.T) {
-	tr, peer := pair(t)
+func TestWhatIsReadAtOnceIsHandedOutInPiecesOfAnySizeAndNothingIsKept(t *testing.T) {
 	sent := make([]byte, 5*readBytes)
 	for i := range sent {
 		sent[i] = byte(i / 7)
 	}
-	go func() {
-		_, _ = peer.Write(sent)
-		peer.Close()
-	}()
-	var got []byte
-	for size := 100; ; size = readBytes + 100 - size%readBytes { // small and large in turn
-		p := make([]byte, size)
-		n, err := tr.Read(p)
-		got = append(got, p[:n]...)
-		if err == io.EOF {
-			break
+	for name, next := range map[string]func(size int) int{
+		"small":          func(size int) int { return size },
+		"small or large": func(size int) int { return readBytes + 100 - size%readBytes },
+	} {
+		tr, peer := pair(t)
+		go func() {
+			_, _ = peer.Write(sent)
+			peer.Close()
+		}()
+		var got []byte
+		var err error
+		for size := 100; err == nil; size = next(size) {
+			p := make([]byte, size)
+			var n int
+			n, err = tr.Read(p)
+			got = append(got, p[:n]...)
 		}
-		must(t, err)
-	}
-	if !bytes.Equal(got, sent) {
-		t.Errorf("got %d bytes in another order than the %d that were sent", len(got), len(sent))
+		if err != io.EOF || !bytes.Equal(got, sent) {
+			t.Errorf("%s pieces: got %d bytes, %v; want the %d that were sent, in order", name, len(got), err, len(sent))
+		}
+		if tr.eager.buffered() {
+			t.Errorf("%s pieces: a buffer is kept although everything was read", name)
+		}
 	}
 }
 
@@ -98,11 +79,7 @@ func TestLargeMessagesInOneFrameEachAreReadInOrder(t *testing.T) {
 			t.Fatalf("only %d bytes", len(batch))
 		}
 		// As foreign clients send it: one frame, and the next right behind it.
-		frame := func(text string) []byte {
-			out := []byte{0x81, 0x80 | 126, byte(len(text) >> 8), byte(len(text)), 0, 0, 0, 0}
-			return append(out, text...)
-		}
-		_, err := c.conn.NetConn().Write(append(frame(batch), frame(batch)...))
+		_, err := c.conn.NetConn().Write(append(text(batch), text(batch)...))
 		must(t, err)
 		for range 2 {
 			var replies []struct {
@@ -110,11 +87,11 @@ func TestLargeMessagesInOneFrameEachAreReadInOrder(t *testing.T) {
 				Result struct{ Nonce int64 }
 				Error  any
 			}
-			_, text, err := c.conn.ReadMessage()
+			_, answer, err := c.conn.ReadMessage()
 			must(t, err)
-			must(t, json.Unmarshal(text, &replies))
+			must(t, json.Unmarshal(answer, &replies))
 			if len(replies) != calls {
-				t.Fatalf("round %d: %d replies, want %d: %.200s", round, len(replies), calls, text)
+				t.Fatalf("round %d: %d replies, want %d: %.200s", round, len(replies), calls, answer)
 			}
 			for _, r := range replies {
 				if r.Error != nil {
@@ -241,10 +218,10 @@ func TestConnectionsTakePingsAndPongsBesideEachOther(t *testing.T) {
 	defer all.Wait()
 	for _, opcode := range []int{websocket.PingMessage, websocket.PongMessage, websocket.PingMessage} {
 		tr, peer := pair(t)
-		frame := append([]byte{byte(finBit | opcode), maskBit | 4, 0, 0, 0, 0}, "four"...)
+		four := frame(byte(finBit|opcode), "four")
 		all.Go(func() {
 			for range 500 {
-				_, err := peer.Write(frame)
+				_, err := peer.Write(four)
 				if err != nil || !tr.await() {
 					t.Error("nothing came:", err)
 					return

@@ -85,6 +85,17 @@ func TestDrainSaysWhatIsLeftWhenItsTimeIsUp(t *testing.T) {
 	}
 }
 
+// pipeConn is a connection of which nobody reads: the test has its peer, and ends it.
+func (g *gateway) pipeConn() (c *conn, peer net.Conn, end func()) {
+	pipe, peer := net.Pipe()
+	c = g.srv.newConn(new(websocket.Conn), &transport{Conn: pipe}, "", identity{}, nil)
+	return c, peer, func() {
+		c.out.Kill(errStopped)
+		<-c.out.Done()
+		_ = peer.Close()
+	}
+}
+
 // panicking is a service with a mistake in it.
 type panicking struct{ Service }
 
@@ -114,10 +125,8 @@ func TestPingsAndSilenceByTheClock(t *testing.T) {
 	start := time.Now()
 	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
 	g := startGateway(t)
-	pipe, peer := net.Pipe()
-	defer peer.Close()
-	c := g.srv.newConn(new(websocket.Conn), &transport{Conn: pipe}, "", identity{}, nil)
-	defer func() { c.out.Kill(errStopped); <-c.out.Done() }()
+	c, peer, end := g.pipeConn()
+	defer end()
 	c.heardAt, c.pingAt = start, start.Add(interval)
 	r := newRegistry(1)
 	r.reserve(false)

@@ -85,6 +85,24 @@ func (p *transcript) do(words []string) error {
 	return directive.do(p, words[1:])
 }
 
+// number is a directive about a number.
+func number(do func(p *transcript, n int) error) *directive {
+	return &directive{1, func(p *transcript, a []string) error {
+		n, err := strconv.Atoi(a[0])
+		return errors.Join(err, do(p, n))
+	}}
+}
+
+// is compares a word that comes last with what there is.
+func is(args int, what func(p *transcript, args []string) any) *directive {
+	return &directive{args, func(p *transcript, a []string) error {
+		if got := fmt.Sprint(what(p, a)); got != a[args-1] {
+			return fmt.Errorf("it is %s", got)
+		}
+		return nil
+	}}
+}
+
 type directive struct {
 	args int // at least
 	do   func(p *transcript, args []string) error
@@ -102,9 +120,9 @@ var directives = map[string]*directive{
 	"release-writes":  {0, func(p *transcript, _ []string) error { p.release(); return nil }},
 	"owner-releases":  {0, (*transcript).ownerReleases},
 	"owned-by":        {2, func(p *transcript, a []string) error { return p.takeOver(a[0], a[1]) }},
-	"next":            {2, (*transcript).wantNext},
+	"next":            is(2, func(p *transcript, a []string) any { return p.gateway().next(a[0]) }),
 
-	"chain-waits": {1, (*transcript).awaitChainWaits},
+	"chain-waits": number(func(p *transcript, n int) error { p.chain.awaitWaits(p, n); return nil }),
 	"chain-late":  {0, func(p *transcript, _ []string) error { p.chain.endWaits(); return nil }},
 	"chain":       {1, func(p *transcript, a []string) error { return p.chain.says(a) }},
 	"unknown": {2, func(p *transcript, a []string) error {
@@ -116,14 +134,16 @@ var directives = map[string]*directive{
 
 	"draining":    {0, func(p *transcript, _ []string) error { p.gateway().srv.draining.Store(true); return nil }},
 	"send-binary": {1, (*transcript).sendBinary},
-	"send-bytes":  {1, (*transcript).sendBytes},
-	"inflight":    {1, (*transcript).awaitInflight},
+	"send-bytes": number(func(p *transcript, n int) error {
+		return p.client("").conn.WriteMessage(websocket.TextMessage, make([]byte, n))
+	}),
+	"inflight":    number(func(p *transcript, n int) error { p.gateway().awaitInflight(n); return nil }),
 	"gone":        {1, (*transcript).cut},
 	"close":       {1, (*transcript).closeInOrder},
 	"connections": {1, (*transcript).awaitConnections},
 	"refused":     {2, (*transcript).wantRefused},
 	"lines":       {1, func(p *transcript, _ []string) error { p.g.awaitNoLines(); return nil }},
-	"watched":     {2, (*transcript).wantWatched},
+	"watched":     is(2, func(p *transcript, a []string) any { return p.gateway().Hub.Watched(a[0]) }),
 	"metrics":     {1, (*transcript).wantMetrics},
 
 	"grant":    {3, (*transcript).grant},
@@ -139,9 +159,9 @@ var directives = map[string]*directive{
 	}},
 	"locks-shut":  {0, func(p *transcript, _ []string) error { p.open = p.locks.close(); p.tb.Cleanup(p.open); return nil }},
 	"locks-open":  {0, func(p *transcript, _ []string) error { p.open(); return nil }},
-	"locks-asked": {1, (*transcript).awaitLocksAsked},
+	"locks-asked": number((*transcript).awaitLocksAsked),
 	"locks-taken": {1, (*transcript).wantLocksTaken},
-	"locks-left":  {1, (*transcript).wantLocksLeft},
+	"locks-left":  is(1, func(p *transcript, _ []string) any { return p.locks.Len() }),
 }
 
 func (p *transcript) storeAway([]string) error {
@@ -195,39 +215,8 @@ func (p *transcript) ownerReleases([]string) error {
 	return err
 }
 
-func (p *transcript) awaitChainWaits(a []string) error {
-	n, err := strconv.Atoi(a[0])
-	p.chain.awaitWaits(p, n)
-	return err
-}
-
-func (p *transcript) wantWatched(a []string) error {
-	if got := strconv.FormatBool(p.gateway().Hub.Watched(a[0])); got != a[1] {
-		return fmt.Errorf("watched: %s", got)
-	}
-	return nil
-}
-
-func (p *transcript) wantNext(a []string) error {
-	if got := strconv.FormatInt(p.gateway().next(a[0]), 10); got != a[1] {
-		return fmt.Errorf("the next nonce of %s is %s", a[0], got)
-	}
-	return nil
-}
-
 func (p *transcript) sendBinary(a []string) error {
 	return p.client("").conn.WriteMessage(websocket.BinaryMessage, []byte(a[0]))
-}
-
-func (p *transcript) sendBytes(a []string) error {
-	n, err := strconv.Atoi(a[0])
-	return errors.Join(err, p.client("").conn.WriteMessage(websocket.TextMessage, make([]byte, n)))
-}
-
-func (p *transcript) awaitInflight(a []string) error {
-	n, err := strconv.Atoi(a[0])
-	p.gateway().awaitInflight(n)
-	return err
 }
 
 func (p *transcript) awaitConnections(a []string) error {
@@ -398,13 +387,12 @@ func (p *transcript) auditLine(line string) string {
 	return said
 }
 
-func (p *transcript) awaitLocksAsked(a []string) error {
-	n, err := strconv.Atoi(a[0])
+func (p *transcript) awaitLocksAsked(n int) error {
 	wait.Until(p, "the locks to be asked", func() (so bool) {
 		p.locks.set(func() { so = p.locks.steps == n })
 		return so
 	})
-	return err
+	return nil
 }
 
 // wantLocksTaken compares how many locks were taken, each with a value of its own.
@@ -416,11 +404,4 @@ func (p *transcript) wantLocksTaken(a []string) (err error) {
 		}
 	})
 	return err
-}
-
-func (p *transcript) wantLocksLeft(a []string) error {
-	if n := strconv.Itoa(p.locks.Len()); n != a[0] {
-		return fmt.Errorf("%s locks are left", n)
-	}
-	return nil
 }
