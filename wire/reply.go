@@ -41,11 +41,16 @@ func AppendResult(dst, id []byte, result any) ([]byte, error) {
 // AppendError appends one whole reply that carries e. id is raw JSON and echoed
 // as it is; without one it is null.
 func AppendError(dst, id []byte, e *Error) []byte {
-	out, err := appendValue(append(appendHead(dst, id), `,"error":`...), e)
+	return append(mustAppend(append(appendHead(dst, id), `,"error":`...), e), '}')
+}
+
+// mustAppend is appendValue for what has nothing in it that JSON cannot say.
+func mustAppend(dst []byte, v any) []byte {
+	out, err := appendValue(dst, v)
 	if err != nil {
-		panic("wire: an Error can always be written: " + err.Error())
+		panic("wire: this can always be written: " + err.Error())
 	}
-	return append(out, '}')
+	return out
 }
 
 func appendHead(dst, id []byte) []byte {
@@ -57,7 +62,7 @@ func appendHead(dst, id []byte) []byte {
 
 // AppendEvent appends e as JSON, to be spliced into any number of notifications
 // by AppendSubscription. e.Missed must be 0: it differs by subscription.
-func AppendEvent(dst []byte, e *Event) ([]byte, error) { return appendValue(dst, e) }
+func AppendEvent(dst []byte, e *Event) []byte { return mustAppend(dst, e) }
 
 // AppendSubscription appends one whole notification of the subscription, under
 // the method that its kind of client listens to. event is what AppendEvent

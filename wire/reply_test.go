@@ -70,10 +70,7 @@ func TestErrorReplies(t *testing.T) {
 }
 
 func TestNotifications(t *testing.T) {
-	event, err := AppendEvent(nil, &Event{Type: EventUsed, Signer: "a", Nonce: 1, Attempt: 1, TxHash: "0x1", Version: 9, At: moment})
-	if err != nil {
-		t.Fatal(err)
-	}
+	event := AppendEvent(nil, &Event{Type: EventUsed, Signer: "a", Nonce: 1, Attempt: 1, TxHash: "0x1", Version: 9, At: moment})
 	const (
 		head = `{"jsonrpc":"2.0","method":"nonce_subscription","params":{"subscription":"0x\"1","result":` +
 			`{"type":"used","signer":"a","nonce":1,"attempt":1,"txHash":"0x1","version":9,"at":"2026-11-20T18:33:56.123Z"`

@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"noncegate/internal/metrics"
+	"noncegate/writer"
 )
 
 // registerGauges registers what is read when Prometheus asks.
@@ -16,10 +17,7 @@ func (s *Server) registerGauges(reg prometheus.Registerer) {
 	number("connections_max", "Most open WebSocket connections.", s.cfg.MaxConnections)
 	metrics.Gauge(reg, "sockets_waiting", "Open sockets whose clients were not let in yet. 0 without --rights.", func() float64 { return float64(s.Waiting()) })
 	number("sockets_waiting_max", "Most of them.", s.cfg.Addresses.Waiting)
-	metrics.Gauges(reg, outboundGauges, func() []float64 {
-		o := s.outbound()
-		return []float64{float64(o.bytes), float64(o.promised), float64(o.messages), float64(o.largest), float64(o.paused)}
-	})
+	metrics.Gauges(reg, outboundGauges, s.outbound)
 }
 
 // used is the number of requests not answered yet, and their bound.
@@ -34,28 +32,22 @@ var outboundGauges = []metrics.Named{
 	{Name: "connections_paused", Help: "Connections that are not read now because their clients do not read."},
 }
 
-// outbound is what waits for clients to read, over all open connections.
-type outbound struct {
-	bytes    int64 // of messages queued, encoded or being written
-	promised int64 // bytes reserved for answers whose work is under way
-	messages int   // queued, encoded, being written, or promised
-	largest  int64 // bytes of the connection that has most
-	paused   int   // connections that are not read because they do not read
-}
-
-// outbound looks at every open connection, so it is for whoever looks now and
-// then; it keeps each up for a moment only.
-func (s *Server) outbound() outbound {
-	var sum outbound
+// outbound is what waits for clients to read, over all open connections, in the order of
+// outboundGauges. It looks at every connection, so it is for whoever looks now and then; it
+// keeps each up for a moment only.
+func (s *Server) outbound() []float64 {
+	var sum writer.Depth
+	var largest int64
+	paused := 0
 	for _, c := range s.conns.all() {
 		d := c.out.Depth()
-		sum.bytes += d.Bytes
-		sum.promised += d.Promised
-		sum.messages += d.Messages
-		sum.largest = max(sum.largest, d.Bytes)
+		sum.Bytes += d.Bytes
+		sum.Promised += d.Promised
+		sum.Messages += d.Messages
+		largest = max(largest, d.Bytes)
 		if d.Paused {
-			sum.paused++
+			paused++
 		}
 	}
-	return sum
+	return []float64{float64(sum.Bytes), float64(sum.Promised), float64(sum.Messages), float64(largest), float64(paused)}
 }

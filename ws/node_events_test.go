@@ -33,9 +33,7 @@ func TestANodeSubscribesToWhatIsCommittedHere(t *testing.T) {
 	own.request("1", "nonce_subscribe", `["events"]`)
 	own.reply()
 	wait.For(t, asked, "the other nodes to be asked")
-	body, err := wire.AppendEvent(nil, &wire.Event{Type: wire.EventUsed, Signer: signer, Nonce: 70})
-	must(t, err)
-	g.Hub.Remote(signer, body, 0)
+	g.Hub.Remote(signer, wire.AppendEvent(nil, &wire.Event{Type: wire.EventUsed, Signer: signer, Nonce: 70}), 0)
 	own.request("2", "nonce_setFloor", `["`+signer+`",80]`)
 	own.wantResult("2")
 	for _, want := range []struct {

@@ -141,12 +141,7 @@ func TestRawFramesThatTakeTooLong(t *testing.T) {
 		{"a message byte by byte, for ever", closedBy(1008), func(r *raw) { r.trickle(pause, text(strings.Repeat(" ", 9))) }},
 		{"fragments without end", closedBy(1008), func(r *raw) {
 			r.write(frame(opText, "["))
-			for range 15 {
-				if _, err := r.Write(frame(opContinuation, " ")); err != nil {
-					return
-				}
-				time.Sleep(pause)
-			}
+			r.repeat(15, pause, frame(opContinuation, " "))
 		}},
 		{"empty fragments without end", closedBy(1008), func(r *raw) {
 			r.write(frame(opText, ""))
@@ -158,12 +153,7 @@ func TestRawFramesThatTakeTooLong(t *testing.T) {
 		}},
 		{"a fragment, and pings to live on", closedBy(1008), func(r *raw) {
 			r.write(frame(opText, "["))
-			for range 15 {
-				if _, err := r.Write(frame(fin|opPing, "")); err != nil {
-					return
-				}
-				time.Sleep(pause)
-			}
+			r.repeat(15, pause, frame(fin|opPing, ""))
 		}},
 		{"slow, and in time", served, func(r *raw) { r.trickle(time.Millisecond, text(status0)[:40]); r.write(text(status0)[40:]) }},
 		{"nothing at all is no message", served, func(*raw) { time.Sleep(2 * 160 * time.Millisecond) }},
@@ -204,19 +194,11 @@ func TestRawConnectionsThatAskForNothing(t *testing.T) {
 	h.run(t, []rawCase{
 		{"no request", closedBy(1001), func(r *raw) { r.silent() }},
 		{"no request, and pongs", closedBy(1001), func(r *raw) {
-			for range 20 {
-				if _, err := r.Write(frame(fin|opPong, "")); err != nil {
-					return
-				}
-				time.Sleep(20 * time.Millisecond)
-			}
+			r.repeat(20, 20*time.Millisecond, frame(fin|opPong, ""))
 		}},
 		{"no further request", closedBy(1001), func(r *raw) { r.write(text(status0)); r.silent() }},
 		{"a request now and then", served, func(r *raw) {
-			for range 6 {
-				r.write(text(status0))
-				time.Sleep(60 * time.Millisecond)
-			}
+			r.repeat(6, 60*time.Millisecond, text(status0))
 		}},
 		{"a subscription", served, func(r *raw) {
 			r.write(text(`{"jsonrpc":"2.0","id":"sub","method":"nonce_subscribe","params":["events"]}`))

@@ -101,13 +101,20 @@ func (r *raw) write(parts ...[]byte) {
 	}
 }
 
-// trickle writes byte by byte, with a pause after each.
-func (r *raw) trickle(pause time.Duration, p []byte) {
-	for i := range p {
-		if _, err := r.Write(p[i : i+1]); err != nil {
+// repeat writes p so many times, with a pause after each.
+func (r *raw) repeat(times int, pause time.Duration, p []byte) {
+	for range times {
+		if _, err := r.Write(p); err != nil {
 			return
 		}
 		time.Sleep(pause) // the slowness is what is tested
+	}
+}
+
+// trickle writes byte by byte, with a pause after each.
+func (r *raw) trickle(pause time.Duration, p []byte) {
+	for i := range p {
+		r.repeat(1, pause, p[i:i+1])
 	}
 }
 

@@ -265,8 +265,7 @@ func TestStatisticsAndDescriptionFitTheirReservation(t *testing.T) {
 }
 
 func TestNoNotificationExceedsItsSize(t *testing.T) {
-	event, err := wire.AppendEvent(nil, &wire.Event{Type: wire.EventAllocated, Signer: widestKey, Reason: widestReason, At: wire.Time(widestTime)})
-	must(t, err)
+	event := wire.AppendEvent(nil, &wire.Event{Type: wire.EventAllocated, Signer: widestKey, Reason: widestReason, At: wire.Time(widestTime)})
 	n := &notification{
 		subscription: &subscription{id: "0x" + strings.Repeat("f", 32), method: wire.MethodSubscription, write: wire.AppendSubscription},
 		event:        event, missed: widest,

@@ -359,5 +359,5 @@ func withoutMissed(result []byte) ([]byte, error) {
 		return nil, err
 	}
 	e.Missed = 0
-	return wire.AppendEvent(nil, &e)
+	return wire.AppendEvent(nil, &e), nil
 }

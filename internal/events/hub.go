@@ -124,15 +124,11 @@ func (h *Hub) deliver(events []nonce.Event) {
 	subs := h.matching(events[0].Signer, Everywhere, Here)
 	relayed := h.relayed(events[0].Signer)
 	for i := range events {
-		body, err := encode(&events[i])
+		body := encode(&events[i])
 		if relayed {
-			h.passOn(events[i].Signer, body, err)
+			h.relay.Relay(events[i].Signer, body)
 		}
 		for _, s := range subs {
-			if err != nil {
-				s.missed.Add(1)
-				continue
-			}
 			s.offer(body)
 		}
 	}
@@ -169,7 +165,7 @@ func (h *Hub) wanting(signer string, scopes []Scope) []*Subscription {
 	return subs
 }
 
-func encode(e *nonce.Event) ([]byte, error) {
+func encode(e *nonce.Event) []byte {
 	return wire.AppendEvent(nil, &wire.Event{
 		Type: e.Type.String(), Signer: e.Signer, Nonce: e.Nonce, Attempt: e.Attempt,
 		TxHash: e.TxHash.String(), Reason: e.Reason, Version: e.Version, At: wire.Time(e.At), Gap: Gap(e.Gap),

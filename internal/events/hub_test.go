@@ -79,8 +79,7 @@ func (f *fixture) commit(signer string, version int64) {
 
 // remote hands over an event of another node, as that encoded it.
 func (f *fixture) remote(signer string, version int64) {
-	f.Helper()
-	f.Remote(signer, remote(f, signer, version), 0)
+	f.Remote(signer, encode(&event(signer, version)[0]), 0)
 }
 
 // recorder is a subscriber that remembers what it is offered.

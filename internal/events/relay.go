@@ -19,12 +19,3 @@ type Relay interface {
 func (h *Hub) RelayTo(r Relay) { h.relay = r }
 
 func (h *Hub) relayed(signer string) bool { return h.relay != nil && h.relay.Wanted(signer) }
-
-// passOn relays an event, or says that it could not be encoded.
-func (h *Hub) passOn(signer string, body []byte, err error) {
-	if err != nil {
-		h.relay.Missed(signer, 1)
-		return
-	}
-	h.relay.Relay(signer, body)
-}

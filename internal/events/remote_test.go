@@ -8,19 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"noncegate/wire"
 )
-
-// remote is an event as another node encoded it.
-func remote(t testing.TB, signer string, version int64) []byte {
-	t.Helper()
-	body, err := wire.AppendEvent(nil, &wire.Event{Type: wire.EventAllocated, Signer: signer, Version: version})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return body
-}
 
 func TestWhatAnotherNodeCommittedGoesToClientsOnly(t *testing.T) {
 	h := newHub(t, 100)
@@ -103,7 +91,7 @@ func TestWhatAnotherNodeCouldNotTellIsMissedByEveryClientOnce(t *testing.T) {
 	h.subscribe(all)
 	h.subscribe(two, "b", "c")
 	h.subscribeTo(Here, node)
-	h.Remote("a", remote(t, "a", 1), 7) // of whichever signers
+	h.Remote("a", encode(&event("a", 1)[0]), 7) // of whichever signers
 	h.Lost()
 	for _, signer := range []string{"b", "c"} {
 		h.commit(signer, 2)

@@ -108,7 +108,7 @@ func (n *node) commits(signer string, from, to int64) {
 	n.Helper()
 	for v := from; v <= to; v++ {
 		if n.p.Wanted(signer) {
-			n.p.Relay(signer, encoded(n, signer, v))
+			n.p.Relay(signer, encoded(signer, v))
 		}
 	}
 }

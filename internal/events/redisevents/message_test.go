@@ -11,13 +11,8 @@ import (
 	"noncegate/wire"
 )
 
-func encoded(t testing.TB, signer string, version int64) []byte {
-	t.Helper()
-	body, err := wire.AppendEvent(nil, &wire.Event{Type: wire.EventAllocated, Signer: signer, Nonce: version, Version: version})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return body
+func encoded(signer string, version int64) []byte {
+	return wire.AppendEvent(nil, &wire.Event{Type: wire.EventAllocated, Signer: signer, Nonce: version, Version: version})
 }
 
 // TestSignersStayInTheirChannels: nodes of different versions must agree.
@@ -35,7 +30,7 @@ func TestSignersStayInTheirChannels(t *testing.T) {
 // Its events come as they were written, also those of a newer node.
 func TestAMessageIsReadAsItWasWritten(t *testing.T) {
 	later := []byte(`{"type":"fromLater","signer":"a","nonce":1,"gap":{"nonce":4,"since":"2026-11-20T18:33:56.123Z","blocked":2},"more":{"x":[1]}}`)
-	m := message{origin: "o", node: "host:8080", first: 7, events: [][]byte{encoded(t, "a", 1), later}}
+	m := message{origin: "o", node: "host:8080", first: 7, events: [][]byte{encoded("a", 1), later}}
 	got, body, err := parseHead(string(m.append(nil)))
 	if err != nil || got.origin != "o" || got.node != "host:8080" || got.first != 7 || got.bye {
 		t.Errorf("%+v, %v", got, err)
@@ -51,7 +46,7 @@ func TestAMessageIsReadAsItWasWritten(t *testing.T) {
 }
 
 func TestWhatIsNoMessageOfOursIsTold(t *testing.T) {
-	good := string(encoded(t, "a", 1))
+	good := string(encoded("a", 1))
 	for payload, want := range map[string]error{
 		"":                                   errMagic,
 		"hello":                              errMagic,
@@ -68,7 +63,7 @@ func TestWhatIsNoMessageOfOursIsTold(t *testing.T) {
 		"noncegate1 o n 1\n" + good + "\n":                                   errEvent,
 		"noncegate1 o n 1\n" + good + " ":                                    errEvent,
 		"noncegate1 o n 1\n" + strings.Replace(good, "{", `{"missed":3,`, 1): errEvent,
-		"noncegate1 o n 1\n" + string(encoded(t, "another", 1)):              errSigner,
+		"noncegate1 o n 1\n" + string(encoded("another", 1)):                 errSigner,
 	} {
 		_, body, err := parseHead(payload)
 		if err == nil {
@@ -81,7 +76,7 @@ func TestWhatIsNoMessageOfOursIsTold(t *testing.T) {
 }
 
 func FuzzWhateverComesIsReadOrRefused(f *testing.F) {
-	f.Add("noncegate1 o n 1\n" + string(encoded(f, "a", 1)))
+	f.Add("noncegate1 o n 1\n" + string(encoded("a", 1)))
 	f.Add("noncegate1 o n 1 bye")
 	f.Fuzz(func(t *testing.T, payload string) {
 		m, body, err := parseHead(payload)

@@ -182,10 +182,7 @@ func TestWhatIsNoReplyIsAnError(t *testing.T) {
 func TestNotificationsAreUnderstoodHoweverTheyAreWritten(t *testing.T) {
 	signer := verify.Signer(0x1f)
 	want := notice{event: event{account: 0x1f, nonce: 5, attempt: 2, method: MarkUsed}, missed: 3, ours: true}
-	body, err := wire.AppendEvent(nil, &wire.Event{Type: wire.EventUsed, Signer: signer, Nonce: 5, Attempt: 2, TxHash: "0x1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := wire.AppendEvent(nil, &wire.Event{Type: wire.EventUsed, Signer: signer, Nonce: 5, Attempt: 2, TxHash: "0x1"})
 	for _, text := range []string{
 		string(wire.AppendSubscription(nil, wire.MethodSubscription, "0x9", body, 3)),
 		fmt.Sprintf(`{"params":{"result":{"missed":3, "nonce" : 5, "attempt":2,"signer":%q,"type":"used"}}}`, signer),
@@ -203,10 +200,7 @@ func TestEventsThatNoLoadCausesAreNotOurs(t *testing.T) {
 		{Type: wire.EventAllocated, Signer: verify.Signer(1) + "0"},
 		{Type: wire.EventAllocated, Signer: strings.Replace(verify.Signer(1), "0x00", "0x01", 1)},
 	} {
-		body, err := wire.AppendEvent(nil, &e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		body := wire.AppendEvent(nil, &e)
 		if got, err := parseNotice(wire.AppendSubscription(nil, wire.MethodSubscription, "0x9", body, 0)); err != nil || got.ours {
 			t.Errorf("%s of %s: %+v, %v; want one that is not ours", e.Type, e.Signer, got, err)
 		}
