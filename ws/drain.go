@@ -28,7 +28,7 @@ func (s *Server) Drain(ctx context.Context) error {
 		left := max(s.cfg.CloseSpread-time.Since(began), 0)
 		if left == 0 {
 			s.draining.Store(true)
-			s.sights.end()
+			s.endSights()
 		}
 		s.closeSome(int(math.Ceil(float64(total) * float64(left) / float64(max(s.cfg.CloseSpread, 1)))))
 		select {
@@ -83,7 +83,6 @@ func (c *conn) closeIdle() {
 func (s *Server) Stop(ctx context.Context) error {
 	s.leaving.Store(true)
 	s.draining.Store(true)
-	s.sights.end()
 	s.endOfLife()
 	s.pinger.Wait()
 	for {

@@ -67,7 +67,9 @@ type Server struct {
 	endOfLife context.CancelFunc
 	pinger    sync.WaitGroup
 	lined     sync.WaitGroup // the lines of all connections, and the calls of dialects
-	sights    sights         // who waits for a chain
+
+	sights    context.Context // ends when nobody waits for a chain any more; of life
+	endSights context.CancelFunc
 }
 
 var (
@@ -116,6 +118,7 @@ func New(service Service, events *events.Hub, pool *encodepool.Pool, perf *metri
 	}
 	s.registerGauges(reg)
 	s.life, s.endOfLife = context.WithCancel(context.Background())
+	s.sights, s.endSights = context.WithCancel(s.life)
 	s.pinger.Go(func() { s.ping(s.life) })
 	return s, nil
 }

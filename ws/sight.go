@@ -1,7 +1,7 @@
 package ws
 
 import (
-	"sync"
+	"context"
 	"sync/atomic"
 	"time"
 )
@@ -17,7 +17,10 @@ type sight struct {
 	r     *request
 	state atomic.Int32 // of the states below
 	heard func()       // over, as a value that costs nothing to hand over
-	timer *time.Timer  // guarded by sights.mu
+
+	// Set before the state is sightWaiting, and used by whoever ends that.
+	timer   *time.Timer
+	unwatch func() bool // the end of the gateway does not concern it any more
 }
 
 // The states of a wait, in their order.
@@ -54,67 +57,22 @@ func (r *request) needsChain() bool {
 // begin waits, the request being in line. It may be over already.
 func (w *sight) begin() {
 	srv := w.r.conn.srv
-	open := srv.sights.add(w, srv.cfg.ChainWait)
+	w.timer = time.AfterFunc(srv.cfg.ChainWait, w.heard)
+	w.unwatch = context.AfterFunc(srv.sights, w.heard)
 	if !w.state.CompareAndSwap(sightAsked, sightWaiting) {
-		srv.sights.remove(w)
-		w.r.decided()
-		return
-	}
-	if !open {
-		w.over()
+		w.end()
 	}
 }
 
 // over ends the wait. It may be called several times, by any goroutine.
 func (w *sight) over() {
 	if w.state.Swap(sightOver) == sightWaiting {
-		w.r.conn.srv.sights.remove(w)
-		w.r.decided()
+		w.end()
 	}
 }
 
-// sights are all waits, so that they can be ended. There are never more than requests
-// in flight.
-type sights struct {
-	mu      sync.Mutex // guards what follows
-	waiting map[*sight]struct{}
-	ended   bool // nobody waits any more
-}
-
-// add notes a wait and bounds it. false: nobody waits any more.
-func (s *sights) add(w *sight, timeout time.Duration) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended {
-		return false
-	}
-	if s.waiting == nil {
-		s.waiting = make(map[*sight]struct{})
-	}
-	s.waiting[w] = struct{}{}
-	w.timer = time.AfterFunc(timeout, w.over)
-	return true
-}
-
-func (s *sights) remove(w *sight) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if w.timer != nil {
-		w.timer.Stop()
-	}
-	delete(s.waiting, w)
-}
-
-// end ends all waits, also those to come.
-func (s *sights) end() {
-	s.mu.Lock()
-	s.ended = true
-	all := make([]*sight, 0, len(s.waiting))
-	for w := range s.waiting {
-		all = append(all, w)
-	}
-	s.mu.Unlock()
-	for _, w := range all {
-		w.over()
-	}
+func (w *sight) end() {
+	w.timer.Stop()
+	w.unwatch()
+	w.r.decided()
 }
