@@ -1,6 +1,8 @@
 package ws
 
 import (
+	"sync/atomic"
+
 	"noncegate/backpressure"
 	"noncegate/encodepool"
 	"noncegate/internal/events"
@@ -64,30 +66,24 @@ func (s *Server) nodeClass(pool *encodepool.Pool) class {
 	return c
 }
 
-// enterInflight counts n requests as in flight. Draining is looked at after the
+// enter counts n requests of a share as in flight. Draining is looked at after the
 // count was raised and before anything else: Drain looks at the count after it
 // said draining, so one of the two sees the other.
-func (c *conn) enterInflight(n int) *wire.Error {
+func (k *class) enter(share *backpressure.Share, n int, draining *atomic.Bool) *wire.Error {
 	switch {
-	case !c.class.inflight.TryTake(c.share, n):
-		if c.share.Closed() {
-			return errDraining()
+	case k.inflight.TryTake(share, n):
+		if !draining.Load() {
+			return nil
 		}
-		return busy(c.fullInflight(n))
-	case c.srv.draining.Load():
-		c.leaveInflight(n)
+		k.inflight.Give(share, n)
 		return errDraining()
+	case share.Closed():
+		return errDraining()
+	case share.Used()+n > k.maxInflight:
+		return busy(wire.StageConnection)
 	}
-	return nil
+	return busy(wire.StageInflight)
 }
 
-// fullInflight says which bound refused n more requests in flight.
-func (c *conn) fullInflight(n int) string {
-	if c.share.Used()+n > c.class.maxInflight {
-		return wire.StageConnection
-	}
-	return wire.StageInflight
-}
-
-// leaveInflight gives back what enterInflight took.
+// leaveInflight gives back places that were taken by enter.
 func (c *conn) leaveInflight(n int) { c.class.inflight.Give(c.share, n) }

@@ -126,9 +126,7 @@ func TestADialectIsServedAsTheProtocolIs(t *testing.T) {
 	}
 	g.dial().request("1", "nonce_status", `["a"]`) // the protocol itself is where it was
 	c.send(strings.Repeat(" ", 64<<10+1))
-	if code := c.closed(); code != wire.CloseTooLarge {
-		t.Errorf("closed with %d", code)
-	}
+	c.wantClosed(wire.CloseTooLarge)
 }
 
 func TestASessionThatEndsEndsItsStreams(t *testing.T) {
@@ -146,9 +144,7 @@ func TestASessionThatEndsEndsItsStreams(t *testing.T) {
 	c.request("2", "take", `[]`)
 	c.wantError("2", "forbidden")
 	people.End("ada", access.ErrRevoked)
-	if code, _ := c.closedWith(); code != wire.CloseRevoked {
-		t.Errorf("closed with %d", code)
-	}
+	c.wantClosed(wire.CloseRevoked)
 	p.notify(`"late"`)
 	must(t, c.conn.Close())
 	wait.Until(t, "the end of the stream", func() bool { return p.ended.Load() == 1 })
@@ -162,11 +158,8 @@ func TestAConnectionWithAStreamIsNotIdle(t *testing.T) {
 	watching, idle := at.dial(), at.dial()
 	watching.request("1", "watch", `[]`)
 	watching.reply()
-	if code := idle.closed(); code != wire.CloseGoingAway {
-		t.Errorf("closed with %d", code)
-	}
-	watching.request("2", "say", `[]`)
-	watching.wantResult("2")
+	idle.wantClosed(wire.CloseGoingAway)
+	watching.ask("2", "say", `[]`)
 }
 
 // What says that it is another node is a client here, and has to say who it is.
@@ -178,8 +171,7 @@ func TestAnotherNodeHasNoPrivilegeAtADialect(t *testing.T) {
 	at.wantRefused(h, http.StatusUnauthorized)
 	h.Set("Authorization", "Bearer ada")
 	c := at.dialWith(h)
-	c.request("1", "say", `[]`)
-	c.wantResult("1")
+	c.ask("1", "say", `[]`)
 	if used, _ := g.srv.nodes.used(); used != 0 || g.srv.conns.nodes != 0 {
 		t.Error("it counts as another node")
 	}
@@ -190,15 +182,11 @@ func TestADrainSendsTheClientsOfADialectAway(t *testing.T) {
 	g := startGateway(t)
 	at := g.speak(p)
 	idle, waits := at.dial(), at.dial()
-	idle.request("1", "say", `[]`)
-	idle.wantResult("1")
+	idle.ask("1", "say", `[]`)
 	waits.request("1", "wait", `[]`)
-	waits.request("2", "say", `[]`)
-	waits.wantResult("2")
+	waits.ask("2", "say", `[]`)
 	drained := g.drain(context.Background())
-	if code := idle.closed(); code != wire.CloseServiceRestart {
-		t.Errorf("closed with %d", code)
-	}
+	idle.wantClosed(wire.CloseServiceRestart)
 	response, text := at.post(`{}`)
 	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" {
 		t.Errorf("a POST got %d %s", response.StatusCode, text)
@@ -207,9 +195,7 @@ func TestADrainSendsTheClientsOfADialectAway(t *testing.T) {
 	waits.wantError("3", "draining")
 	close(p.let)
 	waits.wantResult("1")
-	if code := waits.closed(); code != wire.CloseServiceRestart {
-		t.Errorf("closed with %d", code)
-	}
+	waits.wantClosed(wire.CloseServiceRestart)
 	must(t, wait.For(t, drained, "the end of the drain"))
 }
 
@@ -219,8 +205,7 @@ func TestStopEndsCallsAndPosts(t *testing.T) {
 	at := g.speak(p)
 	c := at.dial()
 	c.request("1", "wait", `[]`)
-	c.request("2", "say", `[]`)
-	c.wantResult("2")
+	c.ask("2", "say", `[]`)
 	posted := make(chan string, 1)
 	go func() {
 		_, text := at.post(`{"jsonrpc":"2.0","id":1,"method":"wait"}`)

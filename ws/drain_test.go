@@ -33,9 +33,7 @@ func TestDrainAnswersWhatIsInFlightAndClosesInOrder(t *testing.T) {
 	wait.For(t, waiting, "the commit")
 	drained := g.drain(t.Context())
 	for _, c := range idle {
-		if code := c.closed(); code != websocket.CloseServiceRestart {
-			t.Errorf("an idle connection was closed with %d", code)
-		}
+		c.wantClosed(websocket.CloseServiceRestart)
 	}
 	g.wantUnavailable()
 	wait.Until(g, "the end of the spread", g.srv.draining.Load)
@@ -49,9 +47,7 @@ func TestDrainAnswersWhatIsInFlightAndClosesInOrder(t *testing.T) {
 	}
 	release()
 	busy.wantResult("1")
-	if code := busy.closed(); code != websocket.CloseServiceRestart {
-		t.Errorf("the busy connection was closed with %d", code)
-	}
+	busy.wantClosed(websocket.CloseServiceRestart)
 	must(t, wait.For(t, drained, "Drain"))
 	if g.next("a") != 1 {
 		t.Errorf("%d nonces were taken, want 1", g.next("a"))
@@ -68,8 +64,7 @@ func TestRequestsAreServedWhileConnectionsAreBeingClosed(t *testing.T) {
 	wait.Until(g, "the beginning of the drain", g.srv.leaving.Load)
 	g.wantUnavailable()
 	for i := range 5 {
-		c.request(fmt.Sprint(i), "nonce_allocate", `["a"]`)
-		c.wantResult(fmt.Sprint(i))
+		c.ask(fmt.Sprint(i), "nonce_allocate", `["a"]`)
 	}
 	cancel()
 	if err := wait.For(t, drained, "Drain"); err == nil {
@@ -115,7 +110,7 @@ func TestARequestGetsInOrItsConnectionIsClosedNeverBoth(t *testing.T) {
 	for range 5000 {
 		c, _, end := g.pipeConn()
 		refused, start := make(chan *wire.Error), make(chan struct{})
-		go func() { <-start; refused <- c.enterInflight(1) }()
+		go func() { <-start; refused <- c.class.enter(c.share, 1, &c.srv.draining) }()
 		close(start)
 		c.closeIdle()
 		switch err := <-refused; {
@@ -152,9 +147,7 @@ func TestConnectionsOfOtherNodesAreClosedLast(t *testing.T) {
 	release()
 	last.wantResult("1")
 	for _, c := range []*client{last, node} {
-		if code := c.closed(); code != websocket.CloseServiceRestart {
-			t.Errorf("closed with %d", code)
-		}
+		c.wantClosed(websocket.CloseServiceRestart)
 	}
 	must(t, wait.For(t, drained, "Drain"))
 }

@@ -255,8 +255,7 @@ func (g *gateway) wantRefused(h http.Header, status int) (response *http.Respons
 // to the upgrade leaves before it is registered and counted, its first reply after.
 func (c *client) settle() {
 	c.Helper()
-	c.request("settle", "gateway_info", `[]`)
-	c.wantResult("settle")
+	c.ask("settle", "gateway_info", `[]`)
 }
 
 func (c *client) send(text string) {
@@ -315,15 +314,17 @@ func (c *client) batch() []any { c.Helper(); return take(c, &c.batches) }
 // notification returns the next notification.
 func (c *client) notification() map[string]any { c.Helper(); return take(c, &c.notifications) }
 
-// closed reads until the connection ends and returns its close code, 0 for none.
-func (c *client) closed() int {
+// wantClosed fails unless the connection ends with this close code.
+func (c *client) wantClosed(want int) {
 	c.Helper()
-	code, _ := c.closedWith()
-	return code
+	if code, _ := c.closed(); code != want {
+		c.Errorf("closed with %d, want %d", code, want)
+	}
 }
 
-// closedWith is closed, with the text of the close frame.
-func (c *client) closedWith() (code int, text string) {
+// closed reads until the connection ends, and returns the code and text of the close
+// frame, 0 where there was none.
+func (c *client) closed() (code int, text string) {
 	c.Helper()
 	for {
 		err := c.read()
@@ -348,6 +349,13 @@ func (c *client) wantResult(id string) map[string]any {
 	}
 	result, _ := r["result"].(map[string]any)
 	return result
+}
+
+// ask is request and wantResult.
+func (c *client) ask(id, method, params string) map[string]any {
+	c.Helper()
+	c.request(id, method, params)
+	return c.wantResult(id)
 }
 
 // wantError fails unless the reply has the id and the reason; it returns data.

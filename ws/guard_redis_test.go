@@ -83,8 +83,7 @@ func TestOfAHundredSubmissionsToTwoNodesAtOnceOnePasses(t *testing.T) {
 				t.Errorf("%d more writes than one", n)
 			}
 			c := nodes[1].dial()
-			c.request("next", "nonce_allocate", guarded("next", `{"key":"payout"}`))
-			c.wantResult("next")
+			c.ask("next", "nonce_allocate", guarded("next", `{"key":"payout"}`))
 		})
 	}
 }
@@ -98,8 +97,7 @@ func TestTheLockOfAnAnsweredCallIsFreeOnAllNodes(t *testing.T) {
 	clients := []*client{a.dial(), b.dial()}
 	for i := range 100 {
 		c := clients[i%2]
-		c.request("x", "nonce_allocate", guarded("a", `{"key":"k"}`))
-		c.wantResult("x")
+		c.ask("x", "nonce_allocate", guarded("a", `{"key":"k"}`))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -25,8 +25,7 @@ func TestARepliedUnknownOutcomeIsCounted(t *testing.T) {
 	c.wantError("1", "unavailable") // the acquire: nothing was tried
 	g.WantMetrics(map[string]float64{"refused_total{unavailable}": 1, "unknown_outcomes_total": 0})
 	g.Store.SetHooks(memstore.Hooks{})
-	c.request("2", "nonce_allocate", `["a"]`)
-	c.wantResult("2")
+	c.ask("2", "nonce_allocate", `["a"]`)
 	g.Store.SetHooks(memstore.Hooks{Before: cut})
 	c.request("3", "nonce_allocate", `["a"]`)
 	c.wantError("3", "unavailable")

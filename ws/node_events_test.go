@@ -34,8 +34,7 @@ func TestANodeSubscribesToWhatIsCommittedHere(t *testing.T) {
 	own.reply()
 	wait.For(t, asked, "the other nodes to be asked")
 	g.Hub.Remote(signer, wire.AppendEvent(nil, &wire.Event{Type: wire.EventUsed, Signer: signer, Nonce: 70}), 0)
-	own.request("2", "nonce_setFloor", `["`+signer+`",80]`)
-	own.wantResult("2")
+	own.ask("2", "nonce_setFloor", `["`+signer+`",80]`)
 	for _, want := range []struct {
 		c     *client
 		nonce string
@@ -73,8 +72,7 @@ func TestASubscriptionIsAnsweredWhenTheOtherNodesHaveTakenIt(t *testing.T) {
 	if frame["id"] != "sub" {
 		t.Fatalf("%v came before the answer", frame)
 	}
-	other.request("2", "nonce_setFloor", `["a",2]`)
-	other.wantResult("2")
+	other.ask("2", "nonce_setFloor", `["a",2]`)
 	events := []map[string]any{c.event()}
 	if fmt.Sprint(events[0]["nonce"]) == "1" { // its delivery found the subscription live
 		events = append(events, c.event())

@@ -100,8 +100,7 @@ func TestWhereClientsMustSayWhoTheyAreNoNodeComesInWithoutASecret(t *testing.T) 
 	h := asNode("n2")
 	h.Set(HeaderNodeSecret, "open sesame")
 	node := known.dialWith(h)
-	node.request("1", "nonce_allocate", `["a"]`)
-	node.wantResult("1")
+	node.ask("1", "nonce_allocate", `["a"]`)
 }
 
 func TestWithoutASecretNobodyComesInAsANodeThroughAProxy(t *testing.T) {
@@ -330,8 +329,7 @@ func TestWhoAsksIsSaidByNodesOnly(t *testing.T) {
 		{"nonce_setFloor", `{"signer":"a","floor":1,"principal":"00000000000000ab"}`, nonce.Op{Kind: nonce.KindSetFloor, Principal: 0xab}},
 	} {
 		id := fmt.Sprint(i)
-		node.request(id, c.method, c.params)
-		node.wantResult(id)
+		node.ask(id, c.method, c.params)
 		if got := wait.For(t, ops, "the op"); got.Kind != c.want.Kind || got.Principal != c.want.Principal || got.MarkAny != c.want.MarkAny {
 			t.Errorf("%s %s: the op is %v's and may mark any: %t", c.method, c.params, got.Principal, got.MarkAny)
 		}

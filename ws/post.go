@@ -139,20 +139,12 @@ func (p *posted) callOf(call *wire.Call, gone func() bool) *postedCall {
 
 // admit counts all calls against the quota of who asks, and as in flight.
 func (p *posted) admit(share *backpressure.Share) *wire.Error {
-	s := p.of.srv
 	if p.identity.account != nil {
 		if _, err := p.identity.charge(len(p.calls), time.Now()); err != nil {
 			return err
 		}
 	}
-	switch {
-	case !p.of.class.inflight.TryTake(share, len(p.calls)):
-		return busy(wire.StageInflight)
-	case s.draining.Load():
-		p.of.class.inflight.Give(share, len(p.calls))
-		return errDraining()
-	}
-	return nil
+	return p.of.class.enter(share, len(p.calls), &p.of.srv.draining)
 }
 
 func (p *posted) refuse(err *wire.Error) {

@@ -58,18 +58,14 @@ func TestAThousandBadFramesInARowEndTheConnectionAndNobodyElses(t *testing.T) {
 			bad.send([]string{`{`, `[]`, `{"jsonrpc":"2.0","id":1,"method":"no"}`, `{"jsonrpc":"2.0","id":1,"method":"nonce_status"}`}[i%4])
 			bad.reply()
 		}
-		good.request("1", "nonce_allocate", `["a"]`)
-		good.wantResult("1")
+		good.ask("1", "nonce_allocate", `["a"]`)
 		if run < maxBadFrames {
 			bad.request("good", "nonce_status", `["a"]`) // the count starts again
 			bad.wantResult("good")
 		}
 	}
-	if code := bad.closed(); code != websocket.ClosePolicyViolation {
-		t.Errorf("closed with %d", code)
-	}
-	good.request("2", "nonce_allocate", `["a"]`)
-	good.wantResult("2")
+	bad.wantClosed(websocket.ClosePolicyViolation)
+	good.ask("2", "nonce_allocate", `["a"]`)
 }
 
 func TestDrainSaysWhatIsLeftWhenItsTimeIsUp(t *testing.T) {
@@ -105,19 +101,15 @@ func TestAMistakeEndsItsConnectionOnly(t *testing.T) {
 	g := startGateway(t)
 	g.leaky = true
 	sound := g.dial()
-	sound.request("1", "nonce_status", `["a"]`)
-	sound.wantResult("1")
+	sound.ask("1", "nonce_status", `["a"]`)
 	g.srv.service = panicking{g.Service}
 	c := g.dial()
 	c.request("1", "nonce_status", `["a"]`)
-	if code := c.closed(); code != websocket.CloseInternalServerErr {
-		t.Errorf("closed with %d", code)
-	}
+	c.wantClosed(websocket.CloseInternalServerErr)
 	if g.srv.Panics() != 1 {
 		t.Errorf("%d panics counted", g.srv.Panics())
 	}
-	sound.request("2", "gateway_info", `[]`)
-	sound.wantResult("2")
+	sound.ask("2", "gateway_info", `[]`)
 }
 
 func TestPingsAndSilenceByTheClock(t *testing.T) {

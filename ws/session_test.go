@@ -89,9 +89,7 @@ func TestASessionThatHasEndedGetsNoEvents(t *testing.T) {
 	}
 	close(let)
 	ada.wantResult("slow")
-	if code := ada.closed(); code != wire.CloseRevoked {
-		t.Errorf("closed with %d", code)
-	}
+	ada.wantClosed(wire.CloseRevoked)
 	if len(ada.notifications) > 0 {
 		t.Errorf("it was sent %v", ada.notifications)
 	}
@@ -113,7 +111,5 @@ func TestAnAnswerThatDoesNotComeDoesNotKeepASessionOpen(t *testing.T) {
 		t.Fatal("closed before its time was over")
 	}
 	c.expireSession(now.Add(expiryTimeout), access.ErrRevoked)
-	if code := ada.closed(); code != wire.CloseExpired { // the first end counts
-		t.Errorf("closed with %d", code)
-	}
+	ada.wantClosed(wire.CloseExpired) // the first end counts
 }

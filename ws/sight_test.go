@@ -41,8 +41,7 @@ func TestALateWordOfTheChainDecidesNothingElse(t *testing.T) {
 	var late sync.WaitGroup
 	late.Go(chain.endWaits)
 	for range 50 {
-		c.request("2", "nonce_allocate", guarded("a", `{"key":"k"}`))
-		c.wantResult("2")
+		c.ask("2", "nonce_allocate", guarded("a", `{"key":"k"}`))
 		c.request("3", "nonce_markRecyclable", `["a",0]`)
 		c.reply()
 	}
@@ -65,9 +64,7 @@ func TestAWaitForAChainEndsWhenTheGatewayGoesAway(t *testing.T) {
 			go func() { ended <- end(g.srv, ctx) }()
 			if name == "drain" {
 				c.wantError("1", "unavailable")
-				if code := c.closed(); code != 1012 {
-					t.Errorf("closed with %d", code)
-				}
+				c.wantClosed(1012)
 			}
 			must(t, wait.For(t, ended, "the end"))
 			if took := time.Since(began); took > patience/2 {

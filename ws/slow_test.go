@@ -72,8 +72,7 @@ func TestAHangingPostDBTaskDoesNotTouchReplies(t *testing.T) {
 	g.hangPostDB("a")
 	c := g.dial()
 	for i := range 300 {
-		c.request(fmt.Sprint(i), "nonce_setFloor", fmt.Sprintf(`["a",%d]`, i))
-		c.wantResult(fmt.Sprint(i))
+		c.ask(fmt.Sprint(i), "nonce_setFloor", fmt.Sprintf(`["a",%d]`, i))
 	}
 }
 

@@ -104,9 +104,7 @@ func TestTheEndOfAConnectionIsSaidUnderTLSToo(t *testing.T) {
 	g := startGateway(t)
 	c, _ := g.dialTLS()
 	must(t, c.conn.WriteMessage(websocket.BinaryMessage, []byte("x")))
-	if code := c.closed(); code != websocket.CloseUnsupportedData {
-		t.Errorf("close code %d", code)
-	}
+	c.wantClosed(websocket.CloseUnsupportedData)
 	// gorilla has answered the close frame; what follows is the end of TLS, not of
 	// TCP alone, which would be io.ErrUnexpectedEOF.
 	if n, err := c.conn.NetConn().Read(make([]byte, 1)); n != 0 || err != io.EOF {

@@ -155,7 +155,7 @@ func (p *transcript) expectAmong(c *client, line string) error {
 
 // expectClose waits for the end of a connection, with a code, or with a code and a text.
 func (p *transcript) expectClose(c *client, want string) error {
-	code, text := c.closedWith()
+	code, text := c.closed()
 	if got := strconv.Itoa(code); want != got && want != got+" "+text {
 		return fmt.Errorf("closed with %s %s", got, text)
 	}
