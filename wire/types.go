@@ -156,9 +156,8 @@ type Offer struct {
 
 // StatusResult answers nonce_status. An overdue hold counts as released, or, where a
 // chain is asked about the signer, as held. Unknown are those of Held whose time is
-// over and of which nobody knows whether they were used. Nonces below Pruned are
-// CONSUMED, and nothing more is known of them. Owner, OwnerURL and LeaseUntil are
-// there only while a lease runs.
+// over and of which nobody knows whether they were used. Owner, OwnerURL and
+// LeaseUntil are there only while a lease runs.
 type StatusResult struct {
 	Signer       string       `json:"signer"`
 	Next         int64        `json:"next"`

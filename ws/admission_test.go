@@ -111,10 +111,8 @@ func TestAFullStageIsNamedAndNothingHappens(t *testing.T) {
 func TestAnArrayIsAdmittedAsAWhole(t *testing.T) {
 	g := startGateway(t, func(s *setup) { s.Service.Workers, s.Service.QueueCapacity = 1, 3 })
 	rejected := g.rejections()
-	waiting, release := g.holdWrites()
 	c := g.dial()
-	c.request("held", "nonce_allocate", `["held"]`)
-	wait.For(t, waiting, "the commit")
+	release := g.hang(c, "held", "nonce_allocate", `["held"]`)
 	const three = `[{"jsonrpc":"2.0","id":"1","method":"nonce_allocate","params":["a"]},
 		{"jsonrpc":"2.0","id":"2","method":"nonce_allocate","params":["b"]},
 		{"jsonrpc":"2.0","method":"nonce_allocate","params":["c"]},

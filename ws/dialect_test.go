@@ -105,16 +105,13 @@ func TestADialectIsServedAsTheProtocolIs(t *testing.T) {
 	p := newParrot()
 	g := startGateway(t)
 	c := g.speak(p).dial()
-	c.request("1", "say", `["x"]`)
-	if r := c.reply(); r["id"] != "1" || show(r["result"]) != `["x"]` {
+	if r := c.call("1", "say", `["x"]`); r["id"] != "1" || show(r["result"]) != `["x"]` {
 		t.Errorf("got %v", r)
 	}
-	c.request("2", "nonce_allocate", `["a"]`)
-	if r := c.reply(); show(r["error"]) != `{"code":7,"message":"what?"}` {
+	if r := c.call("2", "nonce_allocate", `["a"]`); show(r["error"]) != `{"code":7,"message":"what?"}` {
 		t.Errorf("got %v", r)
 	}
-	c.request("3", "take", `[]`)
-	c.reply()
+	c.call("3", "take", `[]`)
 	if n := g.next("a"); n != 1 {
 		t.Errorf("the cursor is at %d", n)
 	}
@@ -134,15 +131,13 @@ func TestASessionThatEndsEndsItsStreams(t *testing.T) {
 	g := guardedGateway(t, people)
 	at := g.speak(p)
 	c := at.as("ada")
-	c.request("1", "watch", `[]`)
-	c.reply()
+	c.call("1", "watch", `[]`)
 	p.notify(`"first"`)
 	if n := c.notification(); n["method"] != "seen" {
 		t.Errorf("got %v", n)
 	}
 	people.Grant("ada", "*", access.RightRead)
-	c.request("2", "take", `[]`)
-	c.wantError("2", "forbidden")
+	c.askRefused("2", "take", `[]`, "forbidden")
 	people.End("ada", access.ErrRevoked)
 	c.wantClosed(wire.CloseRevoked)
 	p.notify(`"late"`)
@@ -156,8 +151,7 @@ func TestAConnectionWithAStreamIsNotIdle(t *testing.T) {
 	g := startGateway(t, func(s *setup) { s.ws.IdleTimeout = 200 * time.Millisecond })
 	at := g.speak(p)
 	watching, idle := at.dial(), at.dial()
-	watching.request("1", "watch", `[]`)
-	watching.reply()
+	watching.call("1", "watch", `[]`)
 	idle.wantClosed(wire.CloseGoingAway)
 	watching.ask("2", "say", `[]`)
 }
@@ -191,8 +185,7 @@ func TestADrainSendsTheClientsOfADialectAway(t *testing.T) {
 	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" {
 		t.Errorf("a POST got %d %s", response.StatusCode, text)
 	}
-	waits.request("3", "say", `[]`)
-	waits.wantError("3", "draining")
+	waits.askRefused("3", "say", `[]`, "draining")
 	close(p.let)
 	waits.wantResult("1")
 	waits.wantClosed(wire.CloseServiceRestart)

@@ -27,18 +27,15 @@ func (g *gateway) drain(ctx context.Context) <-chan error {
 
 func TestDrainAnswersWhatIsInFlightAndClosesInOrder(t *testing.T) {
 	g := startGateway(t, func(s *setup) { s.ws.CloseSpread = 20 * time.Millisecond })
-	waiting, release := g.holdWrites()
 	busy, idle := g.dial(), []*client{g.dial(), g.dial(), g.dial()}
-	busy.request("1", "nonce_allocate", `["a"]`)
-	wait.For(t, waiting, "the commit")
+	release := g.hang(busy, "1", "nonce_allocate", `["a"]`)
 	drained := g.drain(t.Context())
 	for _, c := range idle {
 		c.wantClosed(websocket.CloseServiceRestart)
 	}
 	g.wantUnavailable()
 	wait.Until(g, "the end of the spread", g.srv.draining.Load)
-	busy.request("2", "nonce_allocate", `["a"]`)
-	busy.wantError("2", "draining")
+	busy.askRefused("2", "nonce_allocate", `["a"]`, "draining")
 	g.srv.closeSome(0) // every connection's turn has come
 	select {
 	case err := <-drained:
@@ -129,11 +126,9 @@ func TestARequestGetsInOrItsConnectionIsClosedNeverBoth(t *testing.T) {
 
 func TestConnectionsOfOtherNodesAreClosedLast(t *testing.T) {
 	g := startGateway(t)
-	waiting, release := g.holdWrites()
 	node, last := g.dialWith(asNode("n2")), g.dial()
 	node.settle()
-	last.request("1", "nonce_allocate", `["a"]`)
-	wait.For(t, waiting, "the commit")
+	release := g.hang(last, "1", "nonce_allocate", `["a"]`)
 	drained := g.drain(t.Context())
 	wait.Until(g, "the end of the spread", g.srv.draining.Load)
 	g.srv.closeSome(0)
@@ -142,8 +137,7 @@ func TestConnectionsOfOtherNodesAreClosedLast(t *testing.T) {
 			t.Errorf("the connection of node %v is being closed before the last client", c.peer)
 		}
 	}
-	node.request("2", "nonce_allocate", `["b"]`)
-	node.wantError("2", "draining")
+	node.askRefused("2", "nonce_allocate", `["b"]`, "draining")
 	release()
 	last.wantResult("1")
 	for _, c := range []*client{last, node} {

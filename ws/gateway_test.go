@@ -152,6 +152,15 @@ func (g *gateway) moves(signer, node string) (by lease.Holder, term lease.ShardT
 	return by, term
 }
 
+// hang sends a request, and returns when its write waits, with what lets it go on.
+func (g *gateway) hang(c *client, id, method, params string) (release func()) {
+	g.Helper()
+	waiting, release := g.holdWrites()
+	c.request(id, method, params)
+	wait.For(g, waiting, "the write")
+	return release
+}
+
 // submitting is a service whose ops a test takes.
 type submitting struct {
 	Service
@@ -349,6 +358,19 @@ func (c *client) wantResult(id string) map[string]any {
 	}
 	result, _ := r["result"].(map[string]any)
 	return result
+}
+
+// call is request and reply.
+func (c *client) call(id, method, params string) map[string]any {
+	c.Helper()
+	c.request(id, method, params)
+	return c.reply()
+}
+
+// askRefused is request and wantError.
+func (c *client) askRefused(id, method, params, reason string) map[string]any {
+	c.Helper()
+	return wantError(c.TB, c.call(id, method, params), id, reason)
 }
 
 // ask is request and wantResult.

@@ -80,10 +80,8 @@ func TestAStopGivesTheLocksBack(t *testing.T) {
 	locks := newLocksmith()
 	t.Run("gateway", func(t *testing.T) {
 		g := startGateway(t, withLocks(locks))
-		waiting, release := g.holdWrites()
 		c := g.dial()
-		c.request("1", "nonce_allocate", guarded("a", `{"key":"k"}`))
-		wait.For(t, waiting, "a write")
+		release := g.hang(c, "1", "nonce_allocate", guarded("a", `{"key":"k"}`))
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		check(t, g.srv.Stop(ctx))

@@ -27,8 +27,7 @@ func TestARepliedUnknownOutcomeIsCounted(t *testing.T) {
 	g.Store.SetHooks(memstore.Hooks{})
 	c.ask("2", "nonce_allocate", `["a"]`)
 	g.Store.SetHooks(memstore.Hooks{Before: cut})
-	c.request("3", "nonce_allocate", `["a"]`)
-	c.wantError("3", "unavailable")
+	c.askRefused("3", "nonce_allocate", `["a"]`, "unavailable")
 	g.WantMetrics(map[string]float64{"refused_total{unavailable}": 2, "unknown_outcomes_total": 1})
 }
 
@@ -36,8 +35,7 @@ func TestWhatAnotherNodeIsToldIsCountedApart(t *testing.T) {
 	g := startGateway(t)
 	c := g.dialWith(asNode("n2"))
 	g.Store.SetHooks(memstore.Hooks{Before: func(memstore.Call) error { return errors.New("the connection broke") }})
-	c.request("1", "nonce_allocate", `["a"]`)
-	c.wantError("1", "unavailable")
+	c.askRefused("1", "nonce_allocate", `["a"]`, "unavailable")
 	g.WantMetrics(map[string]float64{"node_refused_total{unavailable}": 1, "refused_total{unavailable}": 0})
 }
 
@@ -122,10 +120,8 @@ func TestAConnectionThatEndedIsCountedByWhatEndedItFirst(t *testing.T) {
 
 func TestWhatWaitsForClientsIsSummedOverTheConnections(t *testing.T) {
 	g := startGateway(t)
-	waiting, release := g.holdWrites()
 	c, other := g.dial(), g.dial()
-	c.request("1", "nonce_allocate", `["a"]`)
-	wait.For(t, waiting, "the commit")
+	release := g.hang(c, "1", "nonce_allocate", `["a"]`)
 	other.request("2", "nonce_allocate", `["b"]`)
 	g.awaitInflight(2)
 	g.WantMetrics(map[string]float64{"outbound_messages": 2, "outbound_bytes": 0, "outbound_largest_bytes": 0, "connections_paused": 0})

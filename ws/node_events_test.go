@@ -21,8 +21,7 @@ func TestANodeSubscribesToWhatIsCommittedHere(t *testing.T) {
 	for i := range signers {
 		signers[i] = fmt.Sprintf(`"%0128d"`, i)
 	}
-	node.request("1", "nonce_subscribe", `["events",{"signers":[`+strings.Join(signers, ",")+`]}]`)
-	node.reply()
+	node.call("1", "nonce_subscribe", `["events",{"signers":[`+strings.Join(signers, ",")+`]}]`)
 	if len(asked) != 0 {
 		t.Error("other nodes were asked for what another node wants")
 	}
@@ -30,8 +29,7 @@ func TestANodeSubscribesToWhatIsCommittedHere(t *testing.T) {
 		t.Errorf("%d signers interest a client of this node", len(interest.Signers))
 	}
 	signer := strings.Trim(signers[7], `"`)
-	own.request("1", "nonce_subscribe", `["events"]`)
-	own.reply()
+	own.call("1", "nonce_subscribe", `["events"]`)
 	wait.For(t, asked, "the other nodes to be asked")
 	g.Hub.Remote(signer, wire.AppendEvent(nil, &wire.Event{Type: wire.EventUsed, Signer: signer, Nonce: 70}), 0)
 	own.ask("2", "nonce_setFloor", `["`+signer+`",80]`)

@@ -300,8 +300,7 @@ func TestARefusalForWantOfAPlaceAtAnotherNodeIsCounted(t *testing.T) {
 		op.Completion.Done(op).Wake()
 	})
 	c := g.dial()
-	c.request("1", "nonce_allocate", `["a"]`)
-	if data := c.wantError("1", "server_busy"); data["stage"] != wire.StageForward {
+	if data := c.askRefused("1", "nonce_allocate", `["a"]`, "server_busy"); data["stage"] != wire.StageForward {
 		t.Errorf("got %v", data)
 	}
 	if stage := wait.For(t, rejected, "the count"); stage != wire.StageForward {
@@ -346,8 +345,7 @@ func TestWhoAsksIsSaidByNodesOnly(t *testing.T) {
 			t.Errorf("a client's %s: refused for %v", c.params, field)
 		}
 	}
-	node.request("bad", "nonce_allocate", `{"signer":"a","principal":"AB"}`)
-	if data := node.wantError("bad", "invalid_params"); data["field"] != "principal" {
+	if data := node.askRefused("bad", "nonce_allocate", `{"signer":"a","principal":"AB"}`, "invalid_params"); data["field"] != "principal" {
 		t.Errorf("got %v", data)
 	}
 }

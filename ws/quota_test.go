@@ -49,8 +49,7 @@ func TestTheSignersThatSubscriptionsNameAreBounded(t *testing.T) {
 			signers[i] = fmt.Sprintf(`"%d"`, next)
 			next++
 		}
-		c.request("s", "nonce_subscribe", `["events",{"signers":[`+strings.Join(signers, ",")+`]}]`)
-		return c.reply()
+		return c.call("s", "nonce_subscribe", `["events",{"signers":[`+strings.Join(signers, ",")+`]}]`)
 	}
 	full := func(name string) (c *client, id string) {
 		t.Helper()
@@ -81,8 +80,7 @@ func TestTheSignersThatSubscriptionsNameAreBounded(t *testing.T) {
 	if data := wantError(t, subscribe(eve, 1), "s", "server_busy"); data["stage"] != "quota" {
 		t.Errorf("got %v", data)
 	}
-	last.request("u", "nonce_unsubscribe", `["`+id+`"]`)
-	last.reply()
+	last.call("u", "nonce_unsubscribe", `["`+id+`"]`)
 	if r := subscribe(eve, events.MaxSigners); r["error"] != nil {
 		t.Errorf("the room of a subscription that ended is not free: %v", r)
 	}

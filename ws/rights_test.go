@@ -67,8 +67,7 @@ func TestForbiddenRequestsAreRequests(t *testing.T) {
 	g := guardedGateway(t, p)
 	ada := g.as("ada")
 	for range maxBadFrames + 1 {
-		ada.request("1", "nonce_allocate", `["yours"]`)
-		ada.wantError("1", "forbidden")
+		ada.askRefused("1", "nonce_allocate", `["yours"]`, "forbidden")
 	}
 	ada.ask("2", "nonce_allocate", `["mine"]`)
 }
@@ -82,8 +81,7 @@ func TestARightIsAskedForBeforeAdmission(t *testing.T) {
 	g.leaky = true
 	g.srv.service = panicking{g.Service} // whoever reserves a place fails the test
 	ada := g.as("ada")
-	ada.request("1", "nonce_allocate", `["yours"]`)
-	ada.wantError("1", "forbidden")
+	ada.askRefused("1", "nonce_allocate", `["yours"]`, "forbidden")
 	ada.send(`[{"jsonrpc":"2.0","id":"2","method":"nonce_status","params":["yours"]}]`)
 	wantError(t, ada.batch()[0].(map[string]any), "2", "forbidden")
 	if g.srv.Panics() != 0 {

@@ -70,10 +70,8 @@ func TestAThousandBadFramesInARowEndTheConnectionAndNobodyElses(t *testing.T) {
 
 func TestDrainSaysWhatIsLeftWhenItsTimeIsUp(t *testing.T) {
 	g := startGateway(t)
-	waiting, _ := g.holdWrites()
 	c := g.dial()
-	c.request("1", "nonce_allocate", `["a"]`)
-	wait.For(t, waiting, "the commit")
+	g.hang(c, "1", "nonce_allocate", `["a"]`)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := g.srv.Drain(ctx); err == nil || !strings.Contains(err.Error(), "1 connections are left, 1 requests in flight") {

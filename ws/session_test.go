@@ -74,8 +74,7 @@ func TestASessionThatHasEndedGetsNoEvents(t *testing.T) {
 	})
 	ada, bob := g.as("ada"), g.as("bob")
 	for _, c := range []*client{ada, bob} {
-		c.request("sub", "nonce_subscribe", `["events"]`)
-		c.reply()
+		c.call("sub", "nonce_subscribe", `["events"]`)
 	}
 	ada.request("slow", "nonce_allocate", `["slow"]`)
 	bob.request("1", "nonce_allocate", `["seen"]`)
@@ -99,10 +98,8 @@ func TestASessionThatHasEndedGetsNoEvents(t *testing.T) {
 func TestAnAnswerThatDoesNotComeDoesNotKeepASessionOpen(t *testing.T) {
 	p := known("ada")
 	g := guardedGateway(t, p, func(s *setup) { s.ws.PingInterval = time.Hour })
-	waiting, _ := g.holdWrites()
 	ada := g.as("ada")
-	ada.request("1", "nonce_allocate", `["a"]`)
-	wait.For(t, waiting, "the commit")
+	g.hang(ada, "1", "nonce_allocate", `["a"]`)
 	c := g.srv.conns.all()[0]
 	now := time.Now()
 	c.expireSession(now, access.ErrExpired)

@@ -35,15 +35,13 @@ func TestALateWordOfTheChainDecidesNothingElse(t *testing.T) {
 	g := startGateway(t, withChain(chain), withLocks(newLocksmith()), func(s *setup) { s.ws.ChainWait = time.Millisecond })
 	c := g.dial()
 	for range 50 {
-		c.request("1", "nonce_allocate", `["`+account+`"]`)
-		c.wantError("1", "unavailable")
+		c.askRefused("1", "nonce_allocate", `["`+account+`"]`, "unavailable")
 	}
 	var late sync.WaitGroup
 	late.Go(chain.endWaits)
 	for range 50 {
 		c.ask("2", "nonce_allocate", guarded("a", `{"key":"k"}`))
-		c.request("3", "nonce_markRecyclable", `["a",0]`)
-		c.reply()
+		c.call("3", "nonce_markRecyclable", `["a",0]`)
 	}
 	late.Wait()
 	g.awaitNoLines()

@@ -30,8 +30,7 @@ func TestAClientThatStopsReadingHarmsNobodyAndMissesEventsOnly(t *testing.T) {
 		s.ws.Writer.Marks.High, s.ws.Writer.Marks.Low = 2048, 1024
 	})
 	slow := g.dialTight()
-	slow.request("sub", "nonce_subscribe", `["events"]`)
-	slow.reply()
+	slow.call("sub", "nonce_subscribe", `["events"]`)
 
 	const clients, each = 100, 20
 	var others sync.WaitGroup
@@ -39,8 +38,7 @@ func TestAClientThatStopsReadingHarmsNobodyAndMissesEventsOnly(t *testing.T) {
 		c := g.dial()
 		others.Go(func() {
 			for n := range each {
-				c.request(fmt.Sprint(n), "nonce_allocate", fmt.Sprintf(`["signer-%d"]`, i))
-				if r := c.reply(); r["error"] != nil {
+				if r := c.call(fmt.Sprint(n), "nonce_allocate", fmt.Sprintf(`["signer-%d"]`, i)); r["error"] != nil {
 					t.Errorf("client %d: %v", i, r)
 				}
 			}
@@ -51,8 +49,7 @@ func TestAClientThatStopsReadingHarmsNobodyAndMissesEventsOnly(t *testing.T) {
 	c, got, missed := g.dial(), 0, 0
 	for tick := 1; got+missed < clients*each; tick++ {
 		// Reading makes room again; each event that comes shows what was missed.
-		c.request("1", "nonce_setFloor", fmt.Sprintf(`["tick",%d]`, tick))
-		c.reply()
+		c.call("1", "nonce_setFloor", fmt.Sprintf(`["tick",%d]`, tick))
 		event := slow.event()
 		if event["type"] != wire.EventFloor {
 			got++
@@ -80,8 +77,7 @@ func TestEventsOfASignerComeInCommitOrderToEverySubscriber(t *testing.T) {
 	g := startGateway(t)
 	subscribers := []*client{g.dial(), g.dial(), g.dial()}
 	for _, s := range subscribers {
-		s.request("sub", "nonce_subscribe", `["events",{"signers":["a"]}]`)
-		s.reply()
+		s.call("sub", "nonce_subscribe", `["events",{"signers":["a"]}]`)
 	}
 	const n = 200
 	c := g.dial()

@@ -259,8 +259,7 @@ func bounds(shape string) (least, greatest int64, ok bool) {
 func (p *transcript) finish() {
 	for speaker, c := range p.clients {
 		if !c.ended {
-			c.request("finish", "nonce_unsubscribe", `["0x0"]`)
-			if r := c.reply(); r["id"] != "finish" {
+			if r := c.call("finish", "nonce_unsubscribe", `["0x0"]`); r["id"] != "finish" {
 				c.replies = append(c.replies, r)
 			}
 		}
