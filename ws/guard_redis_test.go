@@ -3,7 +3,6 @@
 package ws
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 	"sync"
@@ -15,36 +14,33 @@ import (
 	"noncegate/internal/guard"
 	"noncegate/internal/testenv/redistest"
 	"noncegate/internal/testenv/wait"
-	"noncegate/nonce"
 	"noncegate/nonce/memstore"
 )
 
-// redisLocks are two clients of one Redis, as two gateways have them.
-func redisLocks(t *testing.T) (a, b guard.Locks) {
+// twoNodes are gateways on one store, with locks in one Redis by a client each.
+func twoNodes(t *testing.T, mode func(*setup)) (nodes []*gateway) {
 	t.Helper()
+	store := memstore.New(4, time.Now)
 	server, err := redistest.Start()
 	must(t, err)
 	t.Cleanup(func() { check(t, server.Close()) })
-	connect := func() guard.Locks {
+	for _, node := range []string{"n1", "n2"} {
 		options, err := redis.ParseURL(server.URL())
 		must(t, err)
 		options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled = -1, 1, true
 		client := redis.NewClient(options)
 		t.Cleanup(func() { check(t, client.Close()) })
-		return guard.NewRedis(client, "test")
+		nodes = append(nodes, startGateway(t, mode, withLocks(guard.NewRedis(client, "test")), func(s *setup) {
+			s.Store, s.Node, s.ws.Nodes.ID = store, node, node
+		}))
 	}
-	return connect(), connect()
+	return nodes
 }
 
 func TestOfAHundredSubmissionsToTwoNodesAtOnceOnePasses(t *testing.T) {
 	for name, mode := range workModes {
 		t.Run(name, func(t *testing.T) {
-			one, two := redisLocks(t)
-			store := memstore.New(4, time.Now)
-			shared := func(node string) func(*setup) {
-				return func(s *setup) { s.Store, s.Node, s.ws.Nodes.ID = store, node, node }
-			}
-			nodes := []*gateway{startGateway(t, mode, shared("n1"), withLocks(one)), startGateway(t, mode, shared("n2"), withLocks(two))}
+			nodes := twoNodes(t, mode)
 			if name != "basic" {
 				for nodes[0].Service.Owned() == 0 || nodes[1].Service.Owned() == 0 {
 					runtime.Gosched()
@@ -89,19 +85,12 @@ func TestOfAHundredSubmissionsToTwoNodesAtOnceOnePasses(t *testing.T) {
 }
 
 func TestTheLockOfAnAnsweredCallIsFreeOnAllNodes(t *testing.T) {
-	one, two := redisLocks(t)
-	store := memstore.New(4, time.Now)
-	basic := workModes["basic"]
-	a := startGateway(t, basic, withLocks(one), func(s *setup) { s.Store = store })
-	b := startGateway(t, basic, withLocks(two), func(s *setup) { s.Store, s.Node, s.ws.Nodes.ID = store, "n2", "n2" })
-	clients := []*client{a.dial(), b.dial()}
+	nodes := twoNodes(t, workModes["basic"])
+	clients := []*client{nodes[0].dial(), nodes[1].dial()}
 	for i := range 100 {
-		c := clients[i%2]
-		c.ask("x", "nonce_allocate", guarded("a", `{"key":"k"}`))
+		clients[i%2].ask("x", "nonce_allocate", guarded("a", `{"key":"k"}`))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if l, err := store.Load(ctx, []nonce.SignerNeed{{Signer: "a"}}); err != nil || l.Signers[0].Signer.Next != 100 {
-		t.Errorf("%+v, %v; want 100 nonces", l.Signers, err)
+	if n := nodes[0].next("a"); n != 100 {
+		t.Errorf("%d nonces, want 100", n)
 	}
 }
