@@ -29,6 +29,9 @@ func (e *Endpoint) count(ctx context.Context, c *ws.Call) ws.Answer {
 	if !mayKnow(c, signer) {
 		return e.pass(ctx, c)
 	}
+	if err := c.Charge(signer); err != nil {
+		return ws.Answer{Err: err}
+	}
 	n, err := e.next(ctx, c, signer, account)
 	if err != nil {
 		return ws.Answer{Err: err}

@@ -14,6 +14,7 @@ import (
 	"noncegate/chain/ethereum"
 	"noncegate/internal/access"
 	"noncegate/internal/access/audit"
+	"noncegate/internal/access/quota"
 	"noncegate/internal/testenv/inprocess"
 	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
@@ -174,6 +175,17 @@ func TestThePendingCountOfWhoHasNothingToDoWithTheSignerIsTheNodes(t *testing.T)
 	params := `["` + ada + `","pending"]`
 	g.dialAs("alice").call(methodCount, params).wantResult(t, `"0x1"`)
 	g.dialAs("stranger").call(methodCount, params).wantResult(t, `"eth_getTransactionCount"`)
+}
+
+func TestThePendingCountIsARequestForItsSigner(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.ws.Signers.Rate = quota.Rate{PerSecond: 0.001, Burst: 2} })
+	g.dial().call(methodCount, `["`+ada+`","pending"]`).wantResult(t, `"0x0"`)
+	c := g.dial()
+	c.call(methodCount, `["`+ada+`","pending"]`).wantResult(t, `"0x0"`)
+	c.call(methodCount, `["`+ada+`","pending"]`).wantError(t, wire.CodeServerBusy, "the requests a second of signer "+signer(ada)+" are used up")
+	c.call(methodCount, `["`+ada+`","latest"]`).wantResult(t, `"eth_getTransactionCount"`)
+	c.call(methodCount, `["`+account(2)+`","pending"]`).wantResult(t, `"0x0"`)
+	c.send(transaction(ada, 0, "a")).wantError(t, wire.CodeServerBusy, "are used up")
 }
 
 func TestThePendingCountWhenNoNodeAnswers(t *testing.T) {
