@@ -73,7 +73,14 @@ type Config struct {
 	// not say, and MaxReceiptWait how long at most; default 20s and 1m. The nodes are
 	// asked every ReceiptEvery, default 250ms.
 	ReceiptWait, MaxReceiptWait, ReceiptEvery time.Duration
+	// MaxFilterBytes is how long what subscriptions at the nodes were asked for with may be
+	// together; default 64 MiB. With authentication a principal may have a quarter, over all
+	// its connections.
+	MaxFilterBytes int
 }
+
+// shareOfPrincipal: one principal may have the so-manieth part of what all may.
+const shareOfPrincipal = 4
 
 func (c *Config) complete() error {
 	c.ReadTimeout = cmp.Or(c.ReadTimeout, 30*time.Second)
@@ -84,6 +91,7 @@ func (c *Config) complete() error {
 	c.ReceiptWait = cmp.Or(c.ReceiptWait, 20*time.Second)
 	c.MaxReceiptWait = cmp.Or(c.MaxReceiptWait, time.Minute)
 	c.ReceiptEvery = cmp.Or(c.ReceiptEvery, 250*time.Millisecond)
+	c.MaxFilterBytes = cmp.Or(c.MaxFilterBytes, 64<<20)
 	for _, d := range []time.Duration{c.ReadTimeout, c.NodesWait, c.SendTimeout, c.ReadyWait, c.OrderWait, c.ReceiptWait, c.MaxReceiptWait, c.ReceiptEvery} {
 		if d < 0 {
 			return errors.New("the times of an Ethereum endpoint must be above 0")

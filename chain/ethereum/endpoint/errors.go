@@ -15,6 +15,7 @@ import (
 const (
 	retryBusy        = 50  // milliseconds
 	retryUnavailable = 500 // milliseconds
+	retryFeeds       = 1e3 // milliseconds: until a subscription ends
 )
 
 // maxWord bounds what is repeated of a client's words, or of a node's, in an error.
@@ -64,6 +65,13 @@ func errOfNodes(err error) *wire.Error {
 		e = wire.Errorf(wire.CodeUnavailable, "no node of the chain has answered; nothing happened")
 		e.Data.Outcome, e.Data.RetryAfterMs = wire.OutcomeNone, retryUnavailable
 	}
+	return e
+}
+
+// errFeeds refuses a subscription beyond what there may be of them.
+func errFeeds(sentence string, args ...any) *wire.Error {
+	e := wire.Errorf(wire.CodeServerBusy, sentence+"; end one before you open another", args...)
+	e.Data.Stage, e.Data.RetryAfterMs = wire.StageQuota, retryFeeds
 	return e
 }
 

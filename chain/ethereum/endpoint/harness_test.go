@@ -126,8 +126,11 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 		stopFollowing()
 		following.Wait()
 		g.Stop(ctx)
-		if n := g.endpoint.feeds.len(); n != 0 {
-			t.Errorf("left behind: %d subscriptions at nodes", n)
+		fs := &g.endpoint.feeds
+		fs.mu.Lock()
+		defer fs.mu.Unlock()
+		if len(fs.byKey) != 0 || fs.bytes != 0 || len(fs.usages) != 0 {
+			t.Errorf("left behind: %d subscriptions at nodes, filters of %d bytes, what %d principals hold", len(fs.byKey), fs.bytes, len(fs.usages))
 		}
 		g.WantNoPlaces()
 	})

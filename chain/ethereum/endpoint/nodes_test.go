@@ -33,9 +33,9 @@ type fakeNodes struct {
 	answers map[string]func(params string) (string, *ethereum.RPCError, error)
 	asked   []string
 	mined   map[int64]chain.Hash // what a look-up of a nonce finds
-	subs    map[string]*upstream // by params
-	opened  int
+	subs    []*upstream
 	refuse  *ethereum.RPCError // of subscriptions
+	opening func()             // called at each subscription; nil: nothing
 
 	heads chan heardHead
 }
@@ -48,9 +48,10 @@ type heardHead struct {
 
 // upstream is a subscription at the nodes.
 type upstream struct {
-	on    func(json.RawMessage)
-	ended func(error)
-	left  chan struct{}
+	params json.RawMessage // which the nodes' client keeps, too
+	on     func(json.RawMessage)
+	ended  func(error)
+	left   chan struct{}
 }
 
 var (
@@ -60,7 +61,7 @@ var (
 
 func newNodes(t testing.TB) *fakeNodes {
 	return &fakeNodes{
-		t: t, starts: map[string]chain.Start{}, mined: map[int64]chain.Hash{}, subs: map[string]*upstream{},
+		t: t, starts: map[string]chain.Start{}, mined: map[int64]chain.Hash{},
 		answers: map[string]func(string) (string, *ethereum.RPCError, error){},
 		heads:   make(chan heardHead),
 	}
@@ -252,6 +253,12 @@ var errWait = errors.New("wait")
 
 func (f *fakeNodes) Subscribe(_ context.Context, params json.RawMessage, on func(json.RawMessage), ended func(error)) (func(), *ethereum.RPCError, error) {
 	f.mu.Lock()
+	opening := f.opening
+	f.mu.Unlock()
+	if opening != nil {
+		opening()
+	}
+	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.away {
 		return nil, nil, chain.ErrUnreachable
@@ -259,25 +266,26 @@ func (f *fakeNodes) Subscribe(_ context.Context, params json.RawMessage, on func
 	if f.refuse != nil {
 		return nil, f.refuse, nil
 	}
-	u := &upstream{on: on, ended: ended, left: make(chan struct{})}
-	f.subs[string(params)] = u
-	f.opened++
+	u := &upstream{params: params, on: on, ended: ended, left: make(chan struct{})}
+	f.subs = append(f.subs, u)
 	if bytes.Contains(params, []byte("early")) {
 		on(json.RawMessage(`"early"`))
 	}
 	return sync.OnceFunc(func() { close(u.left) }), nil, nil
 }
 
-// upstreamOf is the open subscription with such params.
+// upstreamOf is the last subscription with such params.
 func (f *fakeNodes) upstreamOf(params string) *upstream {
 	f.t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	u := f.subs[params]
-	if u == nil {
-		f.t.Fatalf("nobody subscribed to %s", params)
+	for _, u := range slices.Backward(f.subs) {
+		if string(u.params) == params {
+			return u
+		}
 	}
-	return u
+	f.t.Fatalf("nobody subscribed to %s", params)
+	return nil
 }
 
 func (f *fakeNodes) askedFor(method string) (n int) {

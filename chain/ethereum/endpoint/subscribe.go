@@ -3,11 +3,14 @@ package endpoint
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"slices"
 	"sync"
 
 	"noncegate/chain/ethereum"
+	"noncegate/nonce"
 	"noncegate/wire"
 	"noncegate/ws"
 )
@@ -24,18 +27,20 @@ func (e *Endpoint) subscribe(ctx context.Context, c *ws.Call) ws.Answer {
 	if kind, ok := text(list[0]); !ok || !slices.Contains(streams, kind) {
 		return ws.Answer{Err: invalid("params[0]", `must be "newHeads", "logs" or "newPendingTransactions"`)}
 	}
-	m := &member{feeds: &e.feeds}
+	m := &member{feeds: &e.feeds, principal: c.Principal()}
 	stream, bad := c.Open(notification, m.leave)
 	if bad != nil {
 		return ws.Answer{Err: bad}
 	}
 	m.stream = stream
-	refusal, err := e.feeds.join(ctx, m, c.Params)
+	f, bad := e.feeds.join(ctx, m, c.Params)
 	switch {
-	case err != nil:
-		return ws.Answer{Err: errOfNodes(err)}
-	case refusal != nil:
-		return ws.Answer{Foreign: &ws.Foreign{Code: refusal.Code, Message: refusal.Message, Data: refusal.Data}}
+	case bad != nil:
+		return ws.Answer{Err: bad}
+	case f.err != nil:
+		return ws.Answer{Err: errOfNodes(f.err)}
+	case f.refusal != nil:
+		return ws.Answer{Foreign: &ws.Foreign{Code: f.refusal.Code, Message: f.refusal.Message, Data: f.refusal.Data}}
 	}
 	return result(stream.ID())
 }
@@ -57,15 +62,26 @@ func (e *Endpoint) unsubscribe(c *ws.Call) ws.Answer {
 type feeds struct {
 	e *Endpoint
 
-	mu       sync.Mutex // guards what follows, and the feeds; no I/O under it
-	byParams map[string]*feed
+	mu     sync.Mutex // guards what follows, and the feeds; no I/O under it
+	byKey  map[feedKey]*feed
+	bytes  int                          // of the params of all feeds that somebody holds
+	usages map[nonce.Principal]feedsUse // of those who hold any
 }
+
+// feedKey is the hash of what a feed was asked for with. The params themselves, which may be
+// as long as a frame, are kept once: by the nodes' client, which may have to subscribe again.
+type feedKey [sha256.Size]byte
+
+// feedsUse is what one principal holds, however many of its connections share it.
+type feedsUse struct{ feeds, bytes int }
 
 // feed is one subscription at a node, as long as somebody wants it.
 type feed struct {
-	params  string
-	members []*member     // replaced when it changes
-	opened  chan struct{} // closed when it is known whether the node takes it
+	key     feedKey
+	bytes   int                     // of its params
+	members []*member               // replaced when it changes
+	holders map[nonce.Principal]int // whose members there are, and how many
+	opened  chan struct{}           // closed when it is known whether the node takes it
 	refusal *ethereum.RPCError
 	err     error
 	end     func() // ends it at the node; nil: it is not open
@@ -74,85 +90,148 @@ type feed struct {
 
 // member is one client's subscription to a feed.
 type member struct {
-	feeds  *feeds
-	stream ws.Stream
-	feed   *feed // guarded by feeds.mu; nil: none
-	left   bool  // guarded by feeds.mu
+	feeds     *feeds
+	principal nonce.Principal
+	stream    ws.Stream
+	feed      *feed // guarded by feeds.mu; nil: none
+	left      bool  // guarded by feeds.mu
 }
 
 func (fs *feeds) len() int {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	return len(fs.byParams)
+	return len(fs.byKey)
 }
 
-// join makes m a member of the feed with such params, and opens it if there is none.
-func (fs *feeds) join(ctx context.Context, m *member, params []byte) (*ethereum.RPCError, error) {
-	var key bytes.Buffer
-	if err := json.Compact(&key, params); err != nil { // it was read as JSON before
-		return nil, err
+// join makes m a member of the feed with such params, opens it if there is none, and returns
+// it when it is known whether the node takes it.
+func (fs *feeds) join(ctx context.Context, m *member, params []byte) (*feed, *wire.Error) {
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, params); err != nil {
+		return nil, invalid("params", "must be JSON") // it was read as JSON before
 	}
-	f, first := fs.enter(m, key.String())
+	f, first, bad := fs.enter(m, sha256.Sum256(compact.Bytes()), compact.Len())
+	if bad != nil {
+		return nil, bad
+	}
 	if first {
-		fs.open(ctx, f)
+		fs.open(ctx, f, bytes.Clone(compact.Bytes())) // without the room of what was left out
 	}
 	select {
 	case <-f.opened:
-		return f.refusal, f.err
+		return f, nil
 	case <-ctx.Done():
-		return nil, context.Cause(ctx) // the stream ends with the connection, and the member with it
+		return nil, errOfNodes(context.Cause(ctx)) // the stream ends with the connection, and the member with it
 	}
 }
 
-// enter makes m a member. first: it is the one to open the feed.
-func (fs *feeds) enter(m *member, params string) (f *feed, first bool) {
+// enter makes m a member, if its principal may have one more. first: it is the one to open
+// the feed.
+func (fs *feeds) enter(m *member, key feedKey, bytes int) (f *feed, first bool, bad *wire.Error) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	f = fs.byParams[params]
+	f = fs.byKey[key]
 	if f == nil {
-		f, first = &feed{params: params, opened: make(chan struct{})}, true
-		if fs.byParams == nil {
-			fs.byParams = make(map[string]*feed)
-		}
-		fs.byParams[params] = f
+		f, first = &feed{key: key, bytes: bytes, holders: make(map[nonce.Principal]int), opened: make(chan struct{})}, true
 	}
 	if !m.left {
+		if bad := fs.holdLocked(f, m.principal); bad != nil {
+			return nil, false, bad
+		}
 		m.feed = f
 		f.members = append(slices.Clone(f.members), m)
 	}
-	return f, first
+	if first {
+		if fs.byKey == nil {
+			fs.byKey = make(map[feedKey]*feed)
+		}
+		fs.byKey[key] = f
+	}
+	return f, first, nil
+}
+
+// holdLocked counts a feed for a principal, once for all of its members. Without
+// authentication there is but one, which has no share.
+func (fs *feeds) holdLocked(f *feed, p nonce.Principal) *wire.Error {
+	if f.holders[p] == 0 {
+		use, share := fs.usages[p], 1
+		if p != 0 {
+			share = shareOfPrincipal
+		}
+		use.feeds++
+		use.bytes += f.bytes
+		total := fs.bytes
+		if len(f.holders) == 0 {
+			total += f.bytes
+		}
+		switch cfg := &fs.e.cfg; {
+		case use.bytes > cfg.MaxFilterBytes/share:
+			return errFeeds("the filters of this principal's subscriptions would be longer than the %d bytes that they may have together", cfg.MaxFilterBytes/share)
+		case total > cfg.MaxFilterBytes:
+			return errFeeds("the filters of all clients' subscriptions would be longer than the %d bytes that they may have together", cfg.MaxFilterBytes)
+		}
+		if fs.usages == nil {
+			fs.usages = make(map[nonce.Principal]feedsUse)
+		}
+		fs.usages[p], fs.bytes = use, total
+	}
+	f.holders[p]++
+	return nil
+}
+
+// releaseLocked undoes one holdLocked.
+func (fs *feeds) releaseLocked(f *feed, p nonce.Principal) {
+	f.holders[p]--
+	if f.holders[p] > 0 {
+		return
+	}
+	delete(f.holders, p)
+	use := fs.usages[p]
+	use.feeds--
+	use.bytes -= f.bytes
+	if fs.usages[p] = use; use.feeds == 0 {
+		delete(fs.usages, p)
+	}
+	if len(f.holders) == 0 {
+		fs.bytes -= f.bytes
+	}
 }
 
 // open opens a feed at a node. It is done for all who want it meanwhile, so it does not
-// end with the one who came first.
-func (fs *feeds) open(ctx context.Context, f *feed) {
+// end with the one who came first. They do not wait for ever if a mistake of ours ends it.
+func (fs *feeds) open(ctx context.Context, f *feed, params json.RawMessage) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fs.e.cfg.ReadTimeout)
 	defer cancel()
 	var end func()
 	var refusal *ethereum.RPCError
-	err := fs.e.patiently(ctx, func() (err error) {
-		end, refusal, err = fs.e.nodes.Subscribe(ctx, json.RawMessage(f.params),
+	err := errNotOpened
+	defer func() {
+		fs.mu.Lock()
+		f.end, f.refusal, f.err = end, refusal, err
+		if end == nil || len(f.members) == 0 {
+			fs.forgetLocked(f)
+		}
+		unwanted := end != nil && len(f.members) == 0
+		fs.mu.Unlock()
+		close(f.opened)
+		if unwanted {
+			end()
+		}
+	}()
+	err = fs.e.patiently(ctx, func() (err error) {
+		end, refusal, err = fs.e.nodes.Subscribe(ctx, params,
 			func(event json.RawMessage) { fs.deliver(f, event) }, func(reason error) { fs.lost(f, reason) })
 		return err
 	})
-	fs.mu.Lock()
-	f.end, f.refusal, f.err = end, refusal, err
-	if end == nil || len(f.members) == 0 {
-		fs.forgetLocked(f)
-	}
-	unwanted := end != nil && len(f.members) == 0
-	fs.mu.Unlock()
-	close(f.opened)
-	if unwanted {
-		end()
-	}
 }
+
+var errNotOpened = errors.New("the gateway met an error of its own")
 
 // forgetLocked lets nobody join the feed any more.
 func (fs *feeds) forgetLocked(f *feed) {
 	f.over = true
-	if fs.byParams[f.params] == f {
-		delete(fs.byParams, f.params)
+	if fs.byKey[f.key] == f {
+		delete(fs.byKey, f.key)
 	}
 }
 
@@ -191,6 +270,7 @@ func (m *member) leave() {
 	var end func()
 	if f != nil {
 		m.feed = nil
+		fs.releaseLocked(f, m.principal)
 		f.members = slices.DeleteFunc(slices.Clone(f.members), func(other *member) bool { return other == m })
 		if len(f.members) == 0 && f.end != nil && !f.over {
 			fs.forgetLocked(f)

@@ -1,15 +1,18 @@
 package endpoint
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"noncegate/chain/ethereum"
+	"noncegate/internal/access"
 	"noncegate/internal/testenv/wait"
 	"noncegate/wire"
 )
@@ -65,8 +68,8 @@ func TestClientsThatWantTheSameShareOneSubscription(t *testing.T) {
 	a, b, other := g.dial(), g.dial(), g.dial()
 	idA, idB := a.subscribe(heads), b.subscribe(`[ "newHeads" ]`)
 	other.subscribe(`["newPendingTransactions", true]`)
-	if g.nodes.opened != 2 || idA == idB {
-		t.Errorf("%d subscriptions at the nodes, ids %s and %s", g.nodes.opened, idA, idB)
+	if len(g.nodes.subs) != 2 || idA == idB {
+		t.Errorf("%d subscriptions at the nodes, ids %s and %s", len(g.nodes.subs), idA, idB)
 	}
 	g.WantMetrics(map[string]float64{"eth_upstream_subscriptions": 2})
 	u := g.nodes.upstreamOf(heads)
@@ -77,7 +80,7 @@ func TestClientsThatWantTheSameShareOneSubscription(t *testing.T) {
 	wait.Until(t, "the member that has gone", func() bool {
 		g.endpoint.feeds.mu.Lock()
 		defer g.endpoint.feeds.mu.Unlock()
-		return len(g.endpoint.feeds.byParams[heads].members) == 1
+		return len(g.endpoint.feeds.byKey[sha256.Sum256([]byte(heads))].members) == 1
 	})
 	u.on(json.RawMessage(`2`))
 	if n := b.notification(); string(n.Params.Result) != "2" {
@@ -127,6 +130,107 @@ func TestSubscriptionsThatAreRefused(t *testing.T) {
 	if n := g.endpoint.feeds.len(); n != 4 {
 		t.Errorf("%d feeds, want 4", n)
 	}
+}
+
+func TestAFilterIsKeptOnce(t *testing.T) {
+	const filters, bytes = 6, 1 << 19
+	g := startGateway(t, func(s *setup) {
+		s.ws.MaxSubscriptions, s.bounds.MaxMessageBytes = filters, 2*bytes
+	})
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC() // pools keep what they have for one more
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	c := g.dial()
+	before := heap()
+	for i := range filters {
+		c.subscribe(logsOf(i, bytes))
+	}
+	if kept := heap() - before; kept > filters*bytes*3/2 {
+		t.Errorf("%d bytes are kept of filters of %d", kept, filters*bytes)
+	}
+}
+
+// logsOf are the params of a filter of so many bytes that is like no other.
+func logsOf(i, bytes int) string {
+	const around = `["logs",{"address":""}]`
+	return fmt.Sprintf(`["logs",{"address":"%0*d"}]`, bytes-len(around), i)
+}
+
+func TestAPrincipalHasAShareOfTheSubscriptionsAtTheNodes(t *testing.T) {
+	for name, change := range map[string]struct {
+		bounds func(*Config)
+		words  string
+	}{
+		"bytes of filters": {func(c *Config) { c.MaxFilterBytes = 4 * 2000 }, "the filters of this principal's subscriptions would be longer than the 2000 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := startGateway(t, func(s *setup) {
+				s.ws.Auth = who(map[string]access.Right{"alice": everyRight, "bob": everyRight})
+				change.bounds(&s.endpoint)
+			})
+			alice, more, bob := g.dialAs("alice"), g.dialAs("alice"), g.dialAs("bob")
+			first := alice.subscribe(logsOf(1, 1000))
+			alice.subscribe(logsOf(1, 1000)) // what is shared counts once
+			more.subscribe(strings.ReplaceAll(logsOf(2, 1000), ",", strings.Repeat(" ", 2000)+","))
+			more.subscribe(logsOf(1, 1000))
+			r := more.call(methodSubscribe, logsOf(3, 1000))
+			r.wantError(t, wire.CodeServerBusy, change.words)
+			if r.Error == nil || !strings.Contains(string(r.Error.Data), `"stage":"quota","retryAfterMs":1000`) {
+				t.Errorf("got %v", r)
+			}
+			bob.subscribe(logsOf(3, 1000)) // it is the others' share that is used up
+			alice.call(methodUnsubscribe, `["`+first+`"]`)
+			more.call(methodSubscribe, logsOf(3, 1000)).wantError(t, wire.CodeServerBusy, change.words)
+			must(t, alice.conn.Close())
+			must(t, more.conn.Close())
+			alice = g.dialAs("alice")
+			wait.Until(t, "the share of the connections that ended", func() bool {
+				return alice.call(methodSubscribe, logsOf(4, 1000)).Error == nil
+			})
+			alice.subscribe(logsOf(5, 1000))
+			g.nodes.refuse = &ethereum.RPCError{Code: -32602, Message: "invalid address"}
+			g.dialAs("bob").call(methodSubscribe, logsOf(6, 1000)).wantError(t, -32602, "invalid address")
+			g.nodes.refuse = nil
+			bob.subscribe(logsOf(7, 1000)) // what a node refused counts no more
+		})
+	}
+}
+
+func TestTheFiltersOfAllClientsAreBounded(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.endpoint.MaxFilterBytes = 2000 })
+	a, b := g.dial(), g.dial()
+	a.subscribe(logsOf(1, 1000))
+	id := b.subscribe(logsOf(2, 1000)) // without authentication nobody has a share
+	b.subscribe(logsOf(1, 1000))
+	b.call(methodSubscribe, heads).wantError(t, wire.CodeServerBusy, "longer than the 2000 bytes that they may have together")
+	b.call(methodUnsubscribe, `["`+id+`"]`).wantResult(t, "true")
+	b.subscribe(heads)
+}
+
+func TestAMistakeOfOursWhileASubscriptionIsOpenedIsToldToAllWhoWantIt(t *testing.T) {
+	g := startGateway(t)
+	entered, let := make(chan struct{}), make(chan struct{})
+	g.nodes.opening = func() { close(entered); <-let; panic("boom") }
+	a, b := g.dial(), g.dial()
+	idA := a.begin(methodSubscribe, heads)
+	wait.For(t, entered, "the first at the nodes")
+	idB := b.begin(methodSubscribe, heads)
+	wait.Until(t, "the second", func() bool {
+		g.endpoint.feeds.mu.Lock()
+		defer g.endpoint.feeds.mu.Unlock()
+		return len(g.endpoint.feeds.byKey[sha256.Sum256([]byte(heads))].members) == 2
+	})
+	close(let)
+	a.end(idA).wantError(t, wire.CodeInternal, "the gateway met an error of its own")
+	b.end(idB).wantError(t, wire.CodeUnavailable, "nothing happened")
+	g.nodes.mu.Lock()
+	g.nodes.opening = nil
+	g.nodes.mu.Unlock()
+	b.subscribe(heads)
 }
 
 // Who does not read misses events, is told how many, and costs no memory; a reply is not
