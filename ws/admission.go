@@ -10,7 +10,7 @@ import (
 // in flight in the gateway and of the connection, room and an encoding for the
 // answer, the queue of each signer's shard, a place of the guard for each lock, and
 // post-DB places for what somebody watches. All or nothing: with an error, which is server_busy with the stage or
-// draining, everything is given back and nothing happened.
+// draining, everything is given back and nothing happened; so it is after a panic.
 func (c *conn) admit(requests []*request, answerBytes int64) *wire.Error {
 	if code := c.expired.Load(); code != 0 {
 		return errSessionEnded(int(code))
@@ -21,19 +21,26 @@ func (c *conn) admit(requests []*request, answerBytes int64) *wire.Error {
 	if err := c.class.enter(c.share, len(requests), &c.srv.draining); err != nil {
 		return err
 	}
-	if err := c.reserveAnswer(answerBytes); err != nil {
+	admitted, reserved := 0, int64(0)
+	defer func() {
+		if admitted == len(requests) {
+			return
+		}
+		for _, r := range requests[:admitted] {
+			c.cancel(r)
+		}
+		c.unreserveAnswer(reserved)
 		c.leaveInflight(len(requests))
+	}()
+	if err := c.reserveAnswer(answerBytes); err != nil {
 		return err
 	}
-	for i, r := range requests {
+	reserved = answerBytes
+	for _, r := range requests {
 		if err := c.admitOne(r); err != nil {
-			for _, admitted := range requests[:i] {
-				c.cancel(admitted)
-			}
-			c.unreserveAnswer(answerBytes)
-			c.leaveInflight(len(requests))
 			return err
 		}
+		admitted++
 	}
 	return nil
 }

@@ -149,7 +149,7 @@ func (c *Call) errPanicked() *wire.Error {
 	if c.hasNonce {
 		return errUnknown("the gateway met an error of its own")
 	}
-	return wire.Errorf(wire.CodeInternal, "the gateway met an error of its own; nothing was committed")
+	return errOurs()
 }
 
 // maxMethod bounds the name of a method in the audit: a client may say anything.

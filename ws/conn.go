@@ -216,6 +216,22 @@ func (c *conn) startOne(r *request) {
 	r.start()
 }
 
+// startAll starts admitted requests. If a panic of one ends that, those behind it end, too.
+func (c *conn) startAll(requests []*request) {
+	started := 0
+	defer func() {
+		for _, r := range requests[started:] {
+			c.cancel(r)
+			r.err = errOurs()
+			r.conclude()
+		}
+	}()
+	for _, r := range requests {
+		started++
+		r.start()
+	}
+}
+
 // startBatch admits and starts an array as a whole.
 func (c *conn) startBatch(requests []*request) {
 	b := newBatch(c, requests)
@@ -232,9 +248,7 @@ func (c *conn) startBatch(requests []*request) {
 		c.refuse(b, err, requests...)
 		return
 	}
-	for _, r := range requests {
-		r.start()
-	}
+	c.startAll(requests)
 }
 
 // reply is a request or a batch.

@@ -151,17 +151,26 @@ func (t *dialect) hold(long *backpressure.Share, bytes, more int64) *wire.Error 
 // run runs an admitted call to its end.
 func (t *dialect) run(ctx context.Context, c *Call) (a Answer) {
 	defer c.Pass()
+	if !c.order.await(ctx) {
+		return Answer{Err: errCallEnded()}
+	}
+	if err := t.guarded(c, func() { a = t.Answer(ctx, c) }); err != nil {
+		return Answer{Err: err}
+	}
+	return a
+}
+
+// guarded does a part of a call, and makes an answer of a panic.
+func (t *dialect) guarded(c *Call, do func()) (err *wire.Error) {
 	defer func() {
 		if v := recover(); v != nil {
 			t.srv.panics.Add(1)
 			t.srv.log.Error("a call of a dialect panicked", "method", clip(c.Method), "panic", v, "stack", string(debug.Stack()))
-			a = Answer{Err: c.errPanicked()}
+			err = c.errPanicked()
 		}
 	}()
-	if !c.order.await(ctx) {
-		return Answer{Err: errCallEnded()}
-	}
-	return t.Answer(ctx, c)
+	do()
+	return nil
 }
 
 // errCallEnded is for nobody: whoever asked is gone, or the gateway is.

@@ -37,8 +37,10 @@ func (t *dialectConn) begin(r *request) {
 	r.conn.srv.lined.Add(1)
 	go func() {
 		defer t.of.srv.lined.Done()
-		r.answered(t.of.run(t.life, r.call))
-		r.conclude()
+		defer r.conclude()
+		if err := t.of.guarded(r.call, func() { r.answered(t.of.run(t.life, r.call)) }); err != nil {
+			r.err = err
+		}
 	}()
 }
 

@@ -19,7 +19,7 @@ import (
 )
 
 // parrot is a dialect: say answers its params, wait waits for let, watch opens a stream,
-// take allocates, and all else is refused in its own words.
+// slip one whose end panics, and refuses it, take allocates, and all else is refused in its own words.
 type parrot struct {
 	let     chan struct{}
 	mu      sync.Mutex
@@ -53,6 +53,8 @@ func (p *parrot) Answer(ctx context.Context, c *Call) Answer {
 		defer p.mu.Unlock()
 		p.streams = append(p.streams, s)
 		return Answer{Result: []byte(`"` + s.ID() + `"`)}
+	case "slip":
+		_, _ = c.Open("seen", func() { panic("a mistake") })
 	case "take":
 		if !c.May(access.RightAllocate, "a") {
 			return Answer{Err: c.Forbidden(access.RightAllocate)}
@@ -144,6 +146,15 @@ func TestASessionThatEndsEndsItsStreams(t *testing.T) {
 	must(t, c.conn.Close())
 	wait.Until(t, "the end of the stream", func() bool { return p.ended.Load() == 1 })
 	at.wantRefused(http.Header{"Authorization": {"Bearer eve"}}, http.StatusUnauthorized)
+}
+
+func TestAMistakeBehindTheAnswerOfACallEndsTheCall(t *testing.T) {
+	g := startGateway(t)
+	c := g.speak(newParrot()).dial()
+	for range 2 * dialectBounds().MaxInflight {
+		c.askRefused("1", "slip", `[]`, "internal")
+	}
+	c.ask("2", "say", `[]`)
 }
 
 func TestAConnectionWithAStreamIsNotIdle(t *testing.T) {

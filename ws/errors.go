@@ -82,7 +82,7 @@ func errorOf(err error, signer string, count int) *wire.Error {
 	case errors.Is(err, nonce.ErrDraining), errors.Is(err, nonce.ErrGone):
 		return errDraining()
 	case errors.Is(err, nonce.ErrInternal):
-		return wire.Errorf(wire.CodeInternal, "the gateway met an error of its own; nothing was committed")
+		return errOurs()
 	}
 	return errUnknown("the gateway met an error it does not know")
 }
@@ -117,6 +117,11 @@ func errPeerAway(err error) *wire.Error {
 		data.OwnerNode, data.OwnerURL = clip(e.Node), clip(e.URL)
 	}
 	return with(wire.Errorf(wire.CodeUnavailable, "%s; nothing happened", clip(why)), data)
+}
+
+// errOurs says that a mistake of ours has ended what may have changed nothing.
+func errOurs() *wire.Error {
+	return wire.Errorf(wire.CodeInternal, "the gateway met an error of its own; nothing was committed")
 }
 
 // errUnknown says that the work may have happened.

@@ -68,7 +68,6 @@ type gateway struct {
 	srv     *Server
 	guard   *guard.Guard // nil: there is none
 	address string
-	leaky   bool // the test makes places leak
 }
 
 func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
@@ -98,9 +97,6 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 		}
 		g.Stop(ctx)
 		stopHTTP()
-		if g.leaky {
-			return
-		}
 		g.WantNoPlaces()
 		ofClients, _ := g.srv.clients.used()
 		ofNodes, _ := g.srv.nodes.used()

@@ -98,9 +98,8 @@ func TestAConnectionThatEndedIsCountedByWhatEndedItFirst(t *testing.T) {
 			c.closed()
 		},
 		"internal": func(g *gateway, c *client) {
-			g.leaky = true
 			g.srv.service = panicking{g.Service}
-			c.request("1", "nonce_status", `["a"]`)
+			c.request("1", "nonce_status", `["b"]`)
 			c.closed()
 		},
 	} {

@@ -167,7 +167,11 @@ func (p *posted) run(ctx context.Context) {
 		if p.of.Ordered(c.Method) {
 			c.order.queue(&last)
 		}
-		all.Go(func() { c.answered(p.of.run(ctx, c.Call)) })
+		all.Go(func() {
+			if err := p.of.guarded(c.Call, func() { c.answered(p.of.run(ctx, c.Call)) }); err != nil {
+				c.err = err
+			}
+		})
 	}
 	all.Wait()
 }

@@ -146,10 +146,11 @@ func (r *request) start() {
 		}
 		return
 	}
+	defer r.conclude()
 	if r.err == nil {
+		r.err = errOurs() // what a panic leaves
 		r.result, r.err = r.act()
 	}
-	r.conclude()
 }
 
 // submit hands an admitted request to the service.

@@ -78,7 +78,6 @@ func TestARightIsAskedForBeforeAdmission(t *testing.T) {
 	p := new(inprocess.People)
 	p.Grant("ada", "mine", inprocess.EveryRight)
 	g := guardedGateway(t, p)
-	g.leaky = true
 	g.srv.service = panicking{g.Service} // whoever reserves a place fails the test
 	ada := g.as("ada")
 	ada.askRefused("1", "nonce_allocate", `["yours"]`, "forbidden")

@@ -13,6 +13,7 @@ import (
 
 	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
+	"noncegate/wire"
 )
 
 func (g *gateway) wantUnavailable() {
@@ -90,24 +91,47 @@ func (g *gateway) pipeConn() (c *conn, peer net.Conn, end func()) {
 	}
 }
 
-// panicking is a service with a mistake in it.
+// panicking is a service with a mistake in it, which all signers but a meet.
 type panicking struct{ Service }
 
-func (panicking) Reserve(string, nonce.Principal) (nonce.Place, bool) { panic("a mistake") }
+func (s panicking) Reserve(signer string, p nonce.Principal) (nonce.Place, bool) {
+	if signer != "a" {
+		panic("a mistake")
+	}
+	return s.Service.Reserve(signer, p)
+}
 
 func TestAMistakeEndsItsConnectionOnly(t *testing.T) {
 	g := startGateway(t)
-	g.leaky = true
 	sound := g.dial()
 	sound.ask("1", "nonce_status", `["a"]`)
 	g.srv.service = panicking{g.Service}
 	c := g.dial()
-	c.request("1", "nonce_status", `["a"]`)
+	c.send(`[{"jsonrpc":"2.0","id":1,"method":"nonce_status","params":["a"]},{"jsonrpc":"2.0","id":2,"method":"nonce_status","params":["b"]}]`)
 	c.wantClosed(websocket.CloseInternalServerErr)
 	if g.srv.Panics() != 1 {
 		t.Errorf("%d panics counted", g.srv.Panics())
 	}
 	sound.ask("2", "gateway_info", `[]`)
+}
+
+func TestWhatAMistakeEndsGivesItsPlacesBack(t *testing.T) {
+	const slip, status = `{"jsonrpc":"2.0","id":1,"method":"slip"}`, `{"jsonrpc":"2.0","id":2,"method":"nonce_status","params":["a"]}`
+	g := startGateway(t)
+	slips := g.srv.nowhere
+	slips.run = func(_ *conn, r *request, _ []byte) *wire.Error {
+		r.act = func() (any, *wire.Error) { panic("a mistake") }
+		return nil
+	}
+	g.srv.endpoints["slip"] = slips
+	for _, frame := range []string{slip, "[" + status + "," + slip + "," + status + "]"} {
+		c := g.dial()
+		c.send(frame)
+		c.wantClosed(websocket.CloseInternalServerErr)
+	}
+	if n := g.srv.clients.inflight.Used(); n != 0 || g.srv.Panics() != 2 {
+		t.Errorf("%d requests in flight after %d panics, want none after two", n, g.srv.Panics())
+	}
 }
 
 func TestPingsAndSilenceByTheClock(t *testing.T) {

@@ -64,7 +64,6 @@ func (n *node) request(ctx context.Context, session uint64, calls []*jsonrpc.Cal
 	err := n.enter(ctx, how)
 	if err == nil {
 		n.carry(ctx, session, calls, how)
-		n.leave(how)
 	}
 	for _, c := range calls {
 		if err != nil {
@@ -113,9 +112,11 @@ func (n *node) leave(how asking) {
 	}
 }
 
+// carry sends calls, in the place that enter has taken, and leaves it.
 func (n *node) carry(ctx context.Context, session uint64, calls []*jsonrpc.Call, how asking) {
 	ctx, cancel := context.WithTimeoutCause(ctx, n.c.set.Timeout, errTimeout)
 	defer cancel()
+	defer n.leave(how)
 	begin := time.Now()
 	n.link.Do(ctx, session, calls, how.limit)
 	if context.Cause(ctx) == errTimeout {

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"noncegate/chain/ethereum/internal/jsonrpc"
 	"noncegate/internal/testenv/fakenode"
 )
 
@@ -201,15 +202,47 @@ func TestASubscriptionThatIsRefusedOrImpossibleIsToldSo(t *testing.T) {
 		if _, refusal, err := w.Subscribe(t.Context(), json.RawMessage(`["what"]`), none, end); err != nil || refusal == nil || refusal.Message != "unknown kind" {
 			t.Errorf("%v, %v; want the refusal", refusal, err)
 		}
-		for range maxSubscriptions {
+		for range MaxSubscriptions {
 			w.subs <- struct{}{}
 		}
 		if _, _, err := w.Subscribe(t.Context(), json.RawMessage(`["logs"]`), none, end); !errors.Is(err, ErrBusy) {
 			t.Errorf("%v, want ErrBusy", err)
 		}
-		for range maxSubscriptions {
+		for range MaxSubscriptions {
 			<-w.subs
 		}
+	})
+}
+
+// mistaken is a node whose client has a mistake in it.
+type mistaken struct{ jsonrpc.Node }
+
+func (mistaken) Do(context.Context, uint64, []*jsonrpc.Call, int64) { panic("a mistake") }
+func (mistaken) Subscribe(context.Context, uint64, json.RawMessage, func(json.RawMessage), func(error)) (*jsonrpc.Subscription, *jsonrpc.Error, error) {
+	panic("a mistake")
+}
+
+func TestAMistakeGivesThePlacesOfItsCallBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, overWebSocket).run()
+		n := w.node(0)
+		sound := n.link
+		n.link = mistaken{sound}
+		slip := func(do func()) {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			do()
+		}
+		slip(func() { _, _, _ = w.Call(t.Context(), "eth_call", nil) })
+		slip(func() { _, _, _ = w.Subscribe(t.Context(), json.RawMessage(`["logs"]`), nil, nil) })
+		n.link = sound
+		if len(n.places) != 0 || len(w.subs) != 0 {
+			t.Errorf("%d places at the node and %d subscriptions are taken, want none", len(n.places), len(w.subs))
+		}
+		w.stop() // which waits for what was begun
 	})
 }
 

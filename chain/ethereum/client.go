@@ -40,8 +40,8 @@ type Client struct {
 	sticky    *node // whom Call asked last; nil: nobody yet
 }
 
-// maxSubscriptions bounds the subscriptions of others.
-const maxSubscriptions = 4096
+// MaxSubscriptions bounds the subscriptions of others.
+const MaxSubscriptions = 4096
 
 // New makes a Client, which asks nobody before Run. The error is a *SettingError, or
 // says that figures of this chain are registered already.
@@ -59,7 +59,7 @@ func New(cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Client, erro
 		views:   make(chan *view, len(set.Nodes)),
 		newHead: make(chan struct{}, 1),
 		back:    make(chan struct{}, 1),
-		subs:    make(chan struct{}, maxSubscriptions),
+		subs:    make(chan struct{}, MaxSubscriptions),
 		headAt:  time.Now(),
 		differ:  rate.Sometimes{Interval: time.Minute},
 	}

@@ -25,9 +25,10 @@ const (
 )
 
 // Subscribe opens a subscription (eth_subscribe) with params at a node over WebSocket, on
-// behalf of somebody else. on gets each event, one at a time. ended is called once with
-// the reason if the subscription ends by itself: ErrSlowConsumer when events wait that on
-// does not take, ErrSubscriptionLost, ErrClosed, or an error that wraps
+// behalf of somebody else. It keeps params, which must not be changed. on gets each event,
+// one at a time. ended is called once with the reason if the subscription ends by itself:
+// ErrSlowConsumer when events wait that on does not take, ErrSubscriptionLost, ErrClosed, or
+// an error that wraps
 // chain.ErrUnreachable. on may be called before Subscribe has returned; neither is called
 // after unsubscribe, but for a call of on that is under way.
 //
@@ -42,7 +43,7 @@ func (c *Client) Subscribe(ctx context.Context, params json.RawMessage, on func(
 	select {
 	case c.subs <- struct{}{}:
 	default:
-		return nil, nil, fmt.Errorf("%w: %d subscriptions are open", ErrBusy, maxSubscriptions)
+		return nil, nil, fmt.Errorf("%w: %d subscriptions are open", ErrBusy, MaxSubscriptions)
 	}
 	s := &subscription{
 		c: c, params: params, on: on, ended: ended,
@@ -50,20 +51,23 @@ func (c *Client) Subscribe(ctx context.Context, params json.RawMessage, on func(
 		lost:   make(chan error, 1),
 		left:   make(chan struct{}),
 	}
-	running, done, err := c.begin(context.WithoutCancel(ctx))
-	if err == nil {
-		refusal, err = s.open(ctx)
-	}
-	if err != nil || refusal != nil {
-		if done != nil {
-			done()
+	opened, leave := false, func() { <-c.subs }
+	defer func() {
+		if !opened {
+			leave()
 		}
-		<-c.subs
+	}()
+	running, done, err := c.begin(context.WithoutCancel(ctx))
+	if err != nil {
+		return nil, nil, err
+	}
+	leave = func() { <-c.subs; done() }
+	if refusal, err = s.open(ctx); err != nil || refusal != nil {
 		return nil, refusal, err
 	}
+	opened = true
 	go func() { // owned by Run, which waits for done
-		defer done()
-		defer func() { <-c.subs }()
+		defer leave()
 		s.run(running)
 	}()
 	return s.unsubscribe, nil, nil
