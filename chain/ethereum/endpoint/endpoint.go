@@ -73,10 +73,11 @@ type Config struct {
 	// not say, and MaxReceiptWait how long at most; default 20s and 1m. The nodes are
 	// asked every ReceiptEvery, default 250ms.
 	ReceiptWait, MaxReceiptWait, ReceiptEvery time.Duration
-	// MaxFilterBytes is how long what subscriptions at the nodes were asked for with may be
-	// together; default 64 MiB. With authentication a principal may have a quarter, over all
-	// its connections.
-	MaxFilterBytes int
+	// MaxFeeds is how many subscriptions there may be at the nodes, and MaxFilterBytes how
+	// long what they were asked for with may be together; default as many as an
+	// ethereum.Client may have, and 64 MiB. With authentication a principal may have a
+	// quarter of each, over all its connections.
+	MaxFeeds, MaxFilterBytes int
 }
 
 // shareOfPrincipal: one principal may have the so-manieth part of what all may.
@@ -91,6 +92,7 @@ func (c *Config) complete() error {
 	c.ReceiptWait = cmp.Or(c.ReceiptWait, 20*time.Second)
 	c.MaxReceiptWait = cmp.Or(c.MaxReceiptWait, time.Minute)
 	c.ReceiptEvery = cmp.Or(c.ReceiptEvery, 250*time.Millisecond)
+	c.MaxFeeds = cmp.Or(c.MaxFeeds, ethereum.MaxSubscriptions)
 	c.MaxFilterBytes = cmp.Or(c.MaxFilterBytes, 64<<20)
 	for _, d := range []time.Duration{c.ReadTimeout, c.NodesWait, c.SendTimeout, c.ReadyWait, c.OrderWait, c.ReceiptWait, c.MaxReceiptWait, c.ReceiptEvery} {
 		if d < 0 {

@@ -165,6 +165,8 @@ func (fs *feeds) holdLocked(f *feed, p nonce.Principal) *wire.Error {
 			total += f.bytes
 		}
 		switch cfg := &fs.e.cfg; {
+		case use.feeds > cfg.MaxFeeds/share:
+			return errFeeds("this principal has %d subscriptions at the nodes of the chain, as many as it may have", cfg.MaxFeeds/share)
 		case use.bytes > cfg.MaxFilterBytes/share:
 			return errFeeds("the filters of this principal's subscriptions would be longer than the %d bytes that they may have together", cfg.MaxFilterBytes/share)
 		case total > cfg.MaxFilterBytes:

@@ -165,6 +165,7 @@ func TestAPrincipalHasAShareOfTheSubscriptionsAtTheNodes(t *testing.T) {
 		bounds func(*Config)
 		words  string
 	}{
+		"their number":     {func(c *Config) { c.MaxFeeds = 8 }, "this principal has 2 subscriptions at the nodes of the chain, as many as it may have; end one"},
 		"bytes of filters": {func(c *Config) { c.MaxFilterBytes = 4 * 2000 }, "the filters of this principal's subscriptions would be longer than the 2000 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
