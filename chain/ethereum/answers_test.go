@@ -9,13 +9,9 @@ import (
 
 func TestEveryExampleOfTheTableIsFoundByItsOwnGroup(t *testing.T) {
 	file, err := readAnswers(answersFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	table, err := file.compile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, g := range file.Answers {
 		for client, texts := range g.Examples {
 			if file.Sources[client] == "" {
@@ -33,9 +29,7 @@ func TestEveryExampleOfTheTableIsFoundByItsOwnGroup(t *testing.T) {
 	}
 	for name, p := range map[string]plainYAML{"limited": file.Limited, "no_block": file.NoBlock, "no_method": file.NoMethod} {
 		text, err := oneOf(p.Patterns)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, example := range p.Examples {
 			if !text.MatchString(example) {
 				t.Errorf("%s does not find %q", name, example)
@@ -46,14 +40,10 @@ func TestEveryExampleOfTheTableIsFoundByItsOwnGroup(t *testing.T) {
 
 func TestEveryPatternOfTheTableFindsAnExample(t *testing.T) {
 	file, err := readAnswers(answersFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	used := func(pattern string, examples []string) bool {
 		text, err := oneOf([]string{pattern})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, e := range examples {
 			if text.MatchString(e) {
 				return true
@@ -76,9 +66,7 @@ func TestEveryPatternOfTheTableFindsAnExample(t *testing.T) {
 
 func TestATextThatNobodyKnowsHasNoGroup(t *testing.T) {
 	table, err := knownAnswers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, text := range []string{"", "internal error", "unknown", "bad gateway", "nonce", "something went wrong, transaction 0x01"} {
 		if g := table.group(text); g != nil {
 			t.Errorf("%q is found by %q, want nobody", text, g.name)
@@ -105,9 +93,7 @@ func TestATableWithAMistakeIsRefusedWithItsPlace(t *testing.T) {
 
 func TestOnlyRefusalsThatMeanAbsenceAreFree(t *testing.T) {
 	table, err := knownAnswers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for text, want := range map[string]chain.Class{
 		"already known":                               chain.InPool,
 		"unknown transaction type":                    chain.Free,

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"noncegate/chain"
 	"noncegate/internal/testenv/fakenode"
@@ -66,8 +65,7 @@ func TestABlockThatMakesNoSenseIsTheNodesFailure(t *testing.T) {
 	kinds := nonsense(fakenode.NewChain(chainStart, blockTime).First().JSON(true))
 	for name := range kinds {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, 2).run()
+			withNodes(2).run(t, func(t *testing.T, w *world) {
 				bad := w.nodes[0] // which shows blocks with their transactions
 				bad.On(methodBlockByNumber, func(params []json.RawMessage) (any, error) {
 					if string(params[0]) != `"latest"` {
@@ -78,8 +76,7 @@ func TestABlockThatMakesNoSenseIsTheNodesFailure(t *testing.T) {
 				bad.On(methodBlockByHash, func([]json.RawMessage) (any, error) { return nonsense(bad.Head().JSON(true))[name], nil })
 				for range 3 {
 					b := w.chain.Extend(w.nodes[1].Head(), transfer(2, 0))
-					w.to(b)
-					w.settle()
+					w.reach(b)
 					w.settle()
 					if h := w.last(); h.Latest != blockOf(b) || len(h.Uses) != 1 {
 						t.Errorf("head %+v, want that of the other node", h)
@@ -114,13 +111,11 @@ func TestWhatAnHTTPServerSaysInPlaceOfANodeIsTheNodesFailure(t *testing.T) {
 		"empty objects": func(w http.ResponseWriter) { fmt.Fprint(w, "["+strings.Repeat("{},", 1<<20)+"{}]") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, 2).run()
+			withNodes(2).run(t, func(t *testing.T, w *world) {
 				w.nodes[0].OnHTTP(func(rw http.ResponseWriter, _ *http.Request, _ []byte) bool { answer(rw); return true })
 				for range 3 {
 					b := w.chain.Extend(w.nodes[1].Head(), transfer(2, 0))
-					w.to(b)
-					w.settle()
+					w.reach(b)
 					w.settle()
 					if h := w.last(); h.Latest != blockOf(b) || len(h.Uses) != 1 {
 						t.Errorf("head %+v, want that of the other node", h)
@@ -138,20 +133,17 @@ func TestWhatAnHTTPServerSaysInPlaceOfANodeIsTheNodesFailure(t *testing.T) {
 }
 
 func TestABlockThatCannotBeReadIsReadFromAnotherNodeOrSkipped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2).run()
+	withNodes(2).run(t, func(t *testing.T, w *world) {
 		refuse := func([]json.RawMessage) (any, error) { return nil, &fakenode.Error{Code: -32000, Message: "no"} }
 		w.nodes[0].On(methodBlockByHash, refuse)
 		b := w.chain.Extend(w.chain.Extend(w.nodes[0].Head(), transfer(1, 0)), transfer(1, 1))
-		w.to(b)
-		w.settle()
+		w.reach(b)
 		if h := w.next(); h.Skipped || len(h.Uses) != 2 {
 			t.Errorf("head %+v, want both uses", h)
 		}
 		w.nodes[1].On(methodBlockByHash, refuse)
 		b = w.chain.Extend(w.chain.Extend(b, transfer(1, 2)), transfer(1, 3))
-		w.to(b)
-		w.settle()
+		w.reach(b)
 		w.settle()
 		w.settle()
 		if h := w.next(); !h.Skipped || h.Latest != blockOf(b) || h.Reorg != nil {
@@ -161,8 +153,7 @@ func TestABlockThatCannotBeReadIsReadFromAnotherNodeOrSkipped(t *testing.T) {
 }
 
 func TestABlockThatNobodyShowsDoesNotHoldUpOneThatIsThere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2).run()
+	withNodes(2).run(t, func(t *testing.T, w *world) {
 		liar := w.nodes[0]
 		liar.On(methodBlockByNumber, func(params []json.RawMessage) (any, error) {
 			b := liar.Head().JSON(false)
@@ -182,8 +173,7 @@ func TestABlockThatNobodyShowsDoesNotHoldUpOneThatIsThere(t *testing.T) {
 }
 
 func TestANodeThatShowsAnotherBlockThanAskedForIsNotBelieved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1).run()
+	withNodes(1).run(t, func(t *testing.T, w *world) {
 		base := w.nodes[0].Head()
 		b := w.chain.Extend(w.chain.Extend(base, transfer(1, 0)), transfer(1, 1))
 		w.nodes[0].On(methodBlockByHash, func([]json.RawMessage) (any, error) {
@@ -218,9 +208,7 @@ func FuzzBlock(f *testing.F) {
 	set.Type = 4
 	set.Extra = map[string]any{"authorizationList": []any{map[string]any{"chainId": "0x1", "address": fakenode.Account(1), "nonce": "0x1", "yParity": "0x0", "r": "0x1", "s": "0x1"}}}
 	good, err := json.Marshal(c.Extend(c.First(), transfer(1, 0), set).JSON(true))
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	f.Add(good)
 	f.Add([]byte("null"))
 	f.Add([]byte(`{"number":"0x1","transactions":[{}]}`))
@@ -242,9 +230,7 @@ func FuzzBlock(f *testing.F) {
 
 func FuzzAnswers(f *testing.F) {
 	table, err := knownAnswers()
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	c := &Client{table: table}
 	f.Add([]byte(`"0x1"`), "nonce too low")
 	f.Add([]byte(`{"hash":"0x1","nonce":"0x2","from":"0x3"}`), "already known")

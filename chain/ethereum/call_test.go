@@ -23,8 +23,7 @@ func (w *world) named() {
 }
 
 func TestCallsStickToANodeAsLongAsItIsGood(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 3).run()
+	withNodes(3).run(t, func(t *testing.T, w *world) {
 		w.named()
 		who := func() string {
 			result, refusal, err := w.Call(t.Context(), "eth_call", json.RawMessage(`[{},"latest"]`))
@@ -67,8 +66,7 @@ func TestACallThatANodeDoesNotAnswerIsGivenToAnother(t *testing.T) {
 			n.On("eth_call", func([]json.RawMessage) (any, error) { return nil, errors.New("rate limit exceeded") })
 		},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, 2).run()
+		withNodes(2).run(t, func(t *testing.T, w *world) {
 			w.named()
 			spoil(w.nodes[0])
 			if got, refusal, err := w.Call(t.Context(), "eth_call", nil); string(got) != `"b"` {
@@ -79,8 +77,7 @@ func TestACallThatANodeDoesNotAnswerIsGivenToAnother(t *testing.T) {
 }
 
 func TestARefusalIsPassedOnAndIsNoReasonToAskAnother(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2).run()
+	withNodes(2).run(t, func(t *testing.T, w *world) {
 		for _, refusal := range []*fakenode.Error{
 			{Code: 3, Message: "execution reverted"},
 			{Code: -32005, Message: "query returned more than 10000 results"},
@@ -103,8 +100,7 @@ func TestARefusalIsPassedOnAndIsNoReasonToAskAnother(t *testing.T) {
 
 func TestAnAnswerThatIsTooLargeIsToldAndBounded(t *testing.T) {
 	for _, change := range []func(*Config){func(*Config) {}, overWebSocket} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, 2, change, func(cfg *Config) { cfg.MaxAnswerBytes = 1 << 20 }).run()
+		withNodes(2, change, func(cfg *Config) { cfg.MaxAnswerBytes = 1 << 20 }).run(t, func(t *testing.T, w *world) {
 			big := json.RawMessage(`"` + strings.Repeat("x", 2<<20) + `"`)
 			for _, n := range w.nodes {
 				n.On("eth_getLogs", func([]json.RawMessage) (any, error) { return big, nil })
@@ -123,8 +119,7 @@ func TestAnAnswerThatIsTooLargeIsToldAndBounded(t *testing.T) {
 }
 
 func TestACallWithoutNodesOrTimeSaysSo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1)
+	withNodes(1).prepare(t, func(t *testing.T, w *world) {
 		if _, _, err := w.Call(t.Context(), "eth_call", nil); !isUnreachable(err) || !errors.Is(err, ErrClosed) {
 			t.Errorf("before Run: %v, want ErrUnreachable and ErrClosed", err)
 		}
@@ -167,8 +162,7 @@ func (w *world) subscribe(l *listener, params string) func() {
 }
 
 func TestASubscriptionOfOthersIsPassedThrough(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2, func(cfg *Config) { cfg.Nodes[1] = "ws://b:80" }).run() // a has none
+	withNodes(2, func(cfg *Config) { cfg.Nodes[1] = "ws://b:80" }).run(t, func(t *testing.T, w *world) { // a has none
 		l := newListener()
 		leave := w.subscribe(l, `["logs",{"address":"0x1"}]`)
 		w.nodes[1].Emit("logs", "one")
@@ -223,8 +217,7 @@ func (mistaken) Subscribe(context.Context, uint64, json.RawMessage, func(json.Ra
 }
 
 func TestAMistakeGivesThePlacesOfItsCallBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1, overWebSocket).run()
+	withNodes(1, overWebSocket).run(t, func(t *testing.T, w *world) {
 		n := w.node(0)
 		sound := n.link
 		n.link = mistaken{sound}
@@ -248,14 +241,11 @@ func TestAMistakeGivesThePlacesOfItsCallBack(t *testing.T) {
 
 func TestAConsumerThatDoesNotTakeEventsIsEndedByName(t *testing.T) {
 	for name, event := range map[string]string{"many": "x", "large": strings.Repeat("x", 400<<10)} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, 1, overWebSocket, func(cfg *Config) { cfg.MaxAnswerBytes = 1 << 20 }).run()
+		withNodes(1, overWebSocket, func(cfg *Config) { cfg.MaxAnswerBytes = 1 << 20 }).run(t, func(t *testing.T, w *world) {
 			let, ended := make(chan struct{}), make(chan error, 1)
 			_, _, err := w.Subscribe(t.Context(), json.RawMessage(`["newPendingTransactions"]`),
 				func(json.RawMessage) { <-let }, func(err error) { ended <- err })
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			synctest.Wait()
 			for range map[string]int{"many": maxWaitingEvents + 2, "large": 4}[name] {
 				w.nodes[0].Emit("newPendingTransactions", event)
@@ -274,8 +264,7 @@ func TestAConsumerThatDoesNotTakeEventsIsEndedByName(t *testing.T) {
 }
 
 func TestAfterALostConnectionHeadsGoOnAndLogsEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2, overWebSocket).run()
+	withNodes(2, overWebSocket).run(t, func(t *testing.T, w *world) {
 		heads, logs := newListener(), newListener()
 		w.subscribe(heads, `["newHeads"]`)
 		w.subscribe(logs, `["logs",{}]`)
@@ -303,8 +292,7 @@ func TestAfterALostConnectionHeadsGoOnAndLogsEnd(t *testing.T) {
 }
 
 func TestASubscriptionLeavesANodeThatFallsBehind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2, overWebSocket).run()
+	withNodes(2, overWebSocket).run(t, func(t *testing.T, w *world) {
 		heads, logs := newListener(), newListener()
 		w.subscribe(heads, `["newHeads"]`)
 		w.subscribe(logs, `["logs",{}]`)
@@ -328,16 +316,13 @@ func TestASubscriptionLeavesANodeThatFallsBehind(t *testing.T) {
 }
 
 func TestTheEndOfRunEndsSubscriptionsAndWaitsForTheirConsumers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1, overWebSocket).run()
+	withNodes(1, overWebSocket).run(t, func(t *testing.T, w *world) {
 		reasons := make(chan error, 1)
 		_, _, err := w.Subscribe(t.Context(), json.RawMessage(`["newHeads"]`), func(json.RawMessage) {}, func(err error) {
 			time.Sleep(time.Second) // of the bubble
 			reasons <- err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w.stop()
 		select {
 		case err := <-reasons:

@@ -64,9 +64,7 @@ func TestNodesAreNamedByTheirHostsAndNeverTwoAlike(t *testing.T) {
 		{[]string{"http://a:1/x", "http://a:1/y"}, []string{"a:1", "a:1#2"}},
 	} {
 		c, err := New(Config{ID: "eip155:1", Nodes: test.nodes}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if !slices.Equal(c.Nodes(), test.want) {
 			t.Errorf("%q: names %q, want %q", test.nodes, c.Nodes(), test.want)
 		}
@@ -75,9 +73,7 @@ func TestNodesAreNamedByTheirHostsAndNeverTwoAlike(t *testing.T) {
 
 func TestDefaultsAreThoseThatAreDocumented(t *testing.T) {
 	s, err := Config{ID: "eip155:1", Nodes: []string{"http://a"}}.complete()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if s.Lag != 3 || s.MaxBlocksBehind != 64 || s.MaxInflight != 64 || s.MaxBatch != 100 || s.MaxAnswerBytes != 16<<20 ||
 		s.Timeout != 5*time.Second || s.finality != finalizedTag || s.small != 1<<20 || s.chainID != 1 {
 		t.Errorf("settings %+v", s)

@@ -19,16 +19,13 @@ import (
 func isUnreachable(err error) bool { return errors.Is(err, chain.ErrUnreachable) }
 
 func TestCountsAreThoseAtTheBlockThatIsAskedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2).run()
+	withNodes(2).run(t, func(t *testing.T, w *world) {
 		first := blockOf(w.mine(transfer(1, 0)))
 		second := blockOf(w.mine(transfer(1, 1), transfer(2, 0)))
 		accounts := []string{fakenode.Account(1), fakenode.Account(2), fakenode.Account(3)}
 		for at, want := range map[chain.Block][]int64{first: {1, 0, 0}, second: {2, 1, 0}} {
 			got, err := w.Counts(t.Context(), at, accounts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for i, c := range got {
 				if c.Used != want[i] || !c.Agreed {
 					t.Errorf("block %d: %s has %+v, want %d", at.Number, accounts[i], c, want[i])
@@ -39,16 +36,13 @@ func TestCountsAreThoseAtTheBlockThatIsAskedFor(t *testing.T) {
 }
 
 func TestTheGreatestCountIsTakenAndDisagreementIsTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 3).run()
+	withNodes(3).run(t, func(t *testing.T, w *world) {
 		w.nodes[1].On(methodCount, func([]json.RawMessage) (any, error) { return "0x7", nil })
 		got, err := w.Counts(t.Context(), w.Status().Head, []string{fakenode.Account(1)})
 		if err != nil || got[0] != (chain.Count{Used: 7, Agreed: false}) {
 			t.Errorf("count %+v, %v; want 7 and no agreement", got, err)
 		}
-		if got := w.figure(`noncegate_chain_disagreements_total{about="count"}`); got != 1 {
-			t.Errorf("%v disagreements are counted, want 1", got)
-		}
+		w.wantFigure(`noncegate_chain_disagreements_total{about="count"}`, 1)
 	})
 }
 
@@ -57,8 +51,7 @@ func TestWhatIsNoCountIsTheNodesFailureAndNeverANumber(t *testing.T) {
 		nil, "", "0x", "7", 7, "0x07", "0xg", "0x-1", "-0x1", "0x1 ", "0x8000000000000000", "0xffffffffffffffff",
 		"0x10000000000000000", true, []string{"0x1"}, map[string]string{"result": "0x1"}, "0x_1", "0x+1", "0X1",
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, 2).run()
+		withNodes(2).run(t, func(t *testing.T, w *world) {
 			w.nodes[1].On(methodCount, func([]json.RawMessage) (any, error) { return answer, nil })
 			w.mine(transfer(1, 0))
 			at := w.next().Latest
@@ -78,8 +71,7 @@ func TestWhatIsNoCountIsTheNodesFailureAndNeverANumber(t *testing.T) {
 }
 
 func TestTheGreatestNonceThereIsCanBeCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1).run()
+	withNodes(1).run(t, func(t *testing.T, w *world) {
 		w.nodes[0].On(methodCount, func([]json.RawMessage) (any, error) { return "0x7fffffffffffffff", nil })
 		got, err := w.Counts(t.Context(), w.Status().Head, []string{fakenode.Account(1)})
 		if err != nil || got[0].Used != 1<<63-1 {
@@ -89,8 +81,7 @@ func TestTheGreatestNonceThereIsCanBeCounted(t *testing.T) {
 }
 
 func TestABlockThatNoNodeHasHasNoCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2).run()
+	withNodes(2).run(t, func(t *testing.T, w *world) {
 		at := w.Status().Head
 		at.Hash[0]++
 		if got, err := w.Counts(t.Context(), at, []string{fakenode.Account(1)}); !isUnreachable(err) || got != nil {
@@ -121,8 +112,7 @@ func withoutHashes(n *fakenode.Node, ignores bool) {
 
 func TestANodeWithoutBlockHashesIsAskedByNumberAndItsBlockChecked(t *testing.T) {
 	for _, ignores := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, 1)
+		withNodes(1).prepare(t, func(t *testing.T, w *world) {
 			withoutHashes(w.nodes[0], ignores)
 			w.run()
 			got, err := w.Counts(t.Context(), w.Status().Head, []string{fakenode.Account(1)})
@@ -139,8 +129,7 @@ func TestANodeWithoutBlockHashesIsAskedByNumberAndItsBlockChecked(t *testing.T) 
 }
 
 func TestANodeThatChangesItsBranchWhileItIsAskedGivesNoCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1)
+	withNodes(1).prepare(t, func(t *testing.T, w *world) {
 		n := w.nodes[0]
 		withoutHashes(n, false)
 		w.run()
@@ -156,10 +145,7 @@ func TestANodeThatChangesItsBranchWhileItIsAskedGivesNoCount(t *testing.T) {
 }
 
 func TestANodeThatRefusesBatchesGetsSmallerOnes(t *testing.T) {
-	accounts := make([]string, 60)
-	for i := range accounts {
-		accounts[i] = fakenode.Account(i)
-	}
+	accounts := fakeAccounts(60)
 	for _, test := range []struct {
 		name     string
 		refuse   func(w *world)
@@ -178,8 +164,7 @@ func TestANodeThatRefusesBatchesGetsSmallerOnes(t *testing.T) {
 		}, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, 1)
+			withNodes(1).prepare(t, func(t *testing.T, w *world) {
 				test.refuse(w)
 				w.run()
 				w.mine(transfer(59, 0))
@@ -203,8 +188,7 @@ func TestANodeThatRefusesBatchesGetsSmallerOnes(t *testing.T) {
 }
 
 func TestAsManyRequestsAsAllowedAreUnderWayAndTheOthersWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1, func(cfg *Config) { cfg.MaxInflight = 3; cfg.MaxBatch = 1 }).run()
+	withNodes(1, func(cfg *Config) { cfg.MaxInflight = 3; cfg.MaxBatch = 1 }).run(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
 		now, peak := 0, 0
 		w.nodes[0].OnHTTP(func(_ http.ResponseWriter, _ *http.Request, body []byte) bool {
@@ -221,10 +205,7 @@ func TestAsManyRequestsAsAllowedAreUnderWayAndTheOthersWait(t *testing.T) {
 			mu.Unlock()
 			return false
 		})
-		accounts := make([]string, 20)
-		for i := range accounts {
-			accounts[i] = fakenode.Account(i)
-		}
+		accounts := fakeAccounts(20)
 		var all sync.WaitGroup
 		for range 3 {
 			all.Go(func() {
@@ -245,8 +226,7 @@ func TestAsManyRequestsAsAllowedAreUnderWayAndTheOthersWait(t *testing.T) {
 }
 
 func TestAnAccountThatIsNoneIsRefusedByItsPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1).run()
+	withNodes(1).run(t, func(t *testing.T, w *world) {
 		good := fakenode.Account(1)
 		for _, bad := range []string{"", "0x1", "eip155:1:" + good, strings.ToUpper(good), "0x" + strings.Repeat("A", 40)} {
 			for name, err := range map[string]error{
@@ -265,8 +245,7 @@ func TestAnAccountThatIsNoneIsRefusedByItsPlace(t *testing.T) {
 func second[T any](_ T, err error) error { return err }
 
 func TestStartIsTheGreatestOfAllNodesAlsoOfThoseBehind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2)
+	withNodes(2).prepare(t, func(t *testing.T, w *world) {
 		a, b := w.nodes[0], w.nodes[1]
 		head := w.chain.Extend(a.Head(), transfer(1, 0), transfer(2, 0), transfer(2, 1))
 		a.SetHead(head)
@@ -286,8 +265,7 @@ func TestStartIsTheGreatestOfAllNodesAlsoOfThoseBehind(t *testing.T) {
 
 func TestStartIsUnknownUntilANodeSaysAllOfIt(t *testing.T) {
 	for _, method := range []string{methodCount, methodCode} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, 2).run()
+		withNodes(2).run(t, func(t *testing.T, w *world) {
 			for _, n := range w.nodes {
 				n.On(method, func([]json.RawMessage) (any, error) { return 5, nil })
 			}
@@ -303,8 +281,7 @@ func TestStartIsUnknownUntilANodeSaysAllOfIt(t *testing.T) {
 }
 
 func TestPendingIsNeverBelowLatest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1).run()
+	withNodes(1).run(t, func(t *testing.T, w *world) {
 		w.nodes[0].On(methodCount, func(params []json.RawMessage) (any, error) {
 			if string(params[1]) == `"pending"` {
 				return "0x1", nil // of a pool that is behind
@@ -319,8 +296,7 @@ func TestPendingIsNeverBelowLatest(t *testing.T) {
 }
 
 func TestStartDoesNotWaitForTheFirstHead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1)
+	withNodes(1).prepare(t, func(t *testing.T, w *world) {
 		if _, err := w.Start(t.Context(), []string{fakenode.Account(1)}); !isUnreachable(err) {
 			t.Errorf("before Run: %v, want ErrUnreachable", err)
 		}

@@ -19,8 +19,7 @@ func (w *world) finals(b *fakenode.Block) {
 }
 
 func TestTheFinalBlockAdvancesAlsoWithoutANewHead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2).run()
+	withNodes(2).run(t, func(t *testing.T, w *world) {
 		final := below(w.nodes[0].Head(), 32)
 		w.finals(final)
 		w.settle()
@@ -28,9 +27,7 @@ func TestTheFinalBlockAdvancesAlsoWithoutANewHead(t *testing.T) {
 			t.Errorf("head %+v, want the final block %d", h, final.Number)
 		}
 		w.none()
-		if got := w.figure("noncegate_chain_final_number"); got != float64(final.Number) {
-			t.Errorf("the figure is %v, want %d", got, final.Number)
-		}
+		w.wantFigure("noncegate_chain_final_number", float64(final.Number))
 	})
 }
 
@@ -44,8 +41,7 @@ func TestWithoutAFinalBlockThereAreHeadsAllTheSame(t *testing.T) {
 			return b.ExtendBy(b.First(), 5000).JSON(false), nil
 		},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, 1)
+		withNodes(1).prepare(t, func(t *testing.T, w *world) {
 			n := w.nodes[0]
 			n.On(methodBlockByNumber, func(params []json.RawMessage) (any, error) {
 				if string(params[0]) == `"finalized"` {
@@ -67,8 +63,7 @@ func TestWithoutAFinalBlockThereAreHeadsAllTheSame(t *testing.T) {
 }
 
 func TestWhatMostNodesCallFinalIsFinal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 3).run()
+	withNodes(3).run(t, func(t *testing.T, w *world) {
 		was := w.Status().Final
 		w.nodes[0].SetFinal(w.nodes[0].Head()) // alone
 		w.settle()
@@ -83,8 +78,7 @@ func TestWhatMostNodesCallFinalIsFinal(t *testing.T) {
 }
 
 func TestAFinalBlockThatIsLowerNowAndThenDoesNotFall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1).run()
+	withNodes(1).run(t, func(t *testing.T, w *world) {
 		was := w.Status().Final
 		high, low := below(w.nodes[0].Head(), 64), below(w.nodes[0].Head(), 96)
 		for i := range 40 {
@@ -103,8 +97,7 @@ func TestAFinalBlockThatIsLowerNowAndThenDoesNotFall(t *testing.T) {
 }
 
 func TestAFinalBlockThatStaysLowerHasFallen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2).run()
+	withNodes(2).run(t, func(t *testing.T, w *world) {
 		low := below(w.nodes[0].Head(), 96)
 		w.finals(low)
 		time.Sleep(fellRounds * maxInterval)
@@ -114,15 +107,12 @@ func TestAFinalBlockThatStaysLowerHasFallen(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		w.none() // it is told once
-		if got := w.figure("noncegate_chain_final_fell_total"); got != 1 {
-			t.Errorf("counted %v times, want once", got)
-		}
+		w.wantFigure("noncegate_chain_final_fell_total", 1)
 	})
 }
 
 func TestAnotherFinalBlockWithTheSameNumberHasFallen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1, func(cfg *Config) { cfg.MaxBlocksBehind = 5 }).run() // so that block 136 is not remembered
+	withNodes(1, func(cfg *Config) { cfg.MaxBlocksBehind = 5 }).run(t, func(t *testing.T, w *world) { // so that block 136 is not remembered
 		final := below(w.nodes[0].Head(), 64)
 		w.finals(w.chain.Extend(final.Parent))
 		w.settle()
@@ -134,8 +124,7 @@ func TestAnotherFinalBlockWithTheSameNumberHasFallen(t *testing.T) {
 
 func TestAReorganizationBelowTheFinalBlockMakesItFall(t *testing.T) {
 	for _, behind := range []int{64, 5} { // read one by one, and skipped
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, 1, func(cfg *Config) { cfg.MaxBlocksBehind = behind }).run()
+		withNodes(1, func(cfg *Config) { cfg.MaxBlocksBehind = behind }).run(t, func(t *testing.T, w *world) {
 			old := w.nodes[0].Head()
 			w.finals(below(old, 2))
 			w.settle()
@@ -153,8 +142,7 @@ func TestAReorganizationBelowTheFinalBlockMakesItFall(t *testing.T) {
 }
 
 func TestAChainThatBeganAnewIsNoticedAndFollowed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2).run()
+	withNodes(2).run(t, func(t *testing.T, w *world) {
 		w.mine(transfer(1, 0))
 		w.next()
 		fresh := w.chain.ExtendBy(w.chain.First(), 3)
@@ -183,8 +171,7 @@ func TestAChainThatBeganAnewIsNoticedAndFollowed(t *testing.T) {
 }
 
 func TestAChainWithoutAFinalBlockThatBeganAnewIsFollowed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1)
+	withNodes(1).prepare(t, func(t *testing.T, w *world) {
 		w.finals(nil)
 		w.start()
 		w.settle()
@@ -201,8 +188,7 @@ func TestAChainWithoutAFinalBlockThatBeganAnewIsFollowed(t *testing.T) {
 
 func TestFinalCanBeANumberOfBlocks(t *testing.T) {
 	for _, blocks := range []string{"0", "12", "150"} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, 2, func(cfg *Config) { cfg.Finality = blocks })
+		withNodes(2, func(cfg *Config) { cfg.Finality = blocks }).prepare(t, func(t *testing.T, w *world) {
 			w.finals(nil)
 			w.start()
 			w.settle()
@@ -225,18 +211,15 @@ func TestFinalCanBeANumberOfBlocks(t *testing.T) {
 }
 
 func TestFinalByNumberFallsWithADeepReorganization(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1, func(cfg *Config) { cfg.Finality = "3" }).run()
+	withNodes(1, func(cfg *Config) { cfg.Finality = "3" }).run(t, func(t *testing.T, w *world) {
 		old := w.nodes[0].Head()
 		b := w.chain.ExtendBy(below(old, 3), 4) // the final block itself stays
-		w.to(b)
-		w.settle()
+		w.reach(b)
 		if h := w.next(); h.FinalFell || h.Final != blockOf(below(b, 3)) {
 			t.Errorf("head %+v, want no fall", h)
 		}
 		b = w.chain.ExtendBy(below(b, 4), 5)
-		w.to(b)
-		w.settle()
+		w.reach(b)
 		if h := w.next(); !h.FinalFell || h.Final != blockOf(below(b, 3)) {
 			t.Errorf("head %+v, want the final block to fall", h)
 		}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"reflect"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"noncegate/chain"
@@ -12,8 +11,7 @@ import (
 )
 
 func TestTheFirstHeadHasTheNewestAndTheFinalBlockAndAsksForCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2)
+	withNodes(2).prepare(t, func(t *testing.T, w *world) {
 		w.start()
 		w.settle()
 		h := w.next()
@@ -27,8 +25,7 @@ func TestTheFirstHeadHasTheNewestAndTheFinalBlockAndAsksForCounts(t *testing.T) 
 }
 
 func TestEachNewBlockIsToldOnceWithTheNoncesThatItUsed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2).run()
+	withNodes(2).run(t, func(t *testing.T, w *world) {
 		legacy, blob := transfer(1, 7), transfer(2, 0)
 		legacy.Type, blob.Type = 0, 3
 		deposit := transfer(3, 5)
@@ -45,8 +42,7 @@ func TestEachNewBlockIsToldOnceWithTheNoncesThatItUsed(t *testing.T) {
 }
 
 func TestAnAuthorizationIsAUseOfTheNonceOfWhoSignedIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1).run()
+	withNodes(1).run(t, func(t *testing.T, w *world) {
 		set := transfer(1, 7)
 		set.Type = 4
 		good := signedAuthorization(t, 1, 9)
@@ -71,8 +67,7 @@ func TestAnAuthorizationIsAUseOfTheNonceOfWhoSignedIt(t *testing.T) {
 }
 
 func TestBlocksBetweenTwoPollsAreReadInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2).run()
+	withNodes(2).run(t, func(t *testing.T, w *world) {
 		b := w.nodes[0].Head()
 		var want []chain.Use
 		for i := range int64(20) {
@@ -80,8 +75,7 @@ func TestBlocksBetweenTwoPollsAreReadInOrder(t *testing.T) {
 			b = w.chain.Extend(b, tx)
 			want = append(want, useOf(tx))
 		}
-		w.to(b)
-		w.settle()
+		w.reach(b)
 		h := w.next()
 		if h.Latest != blockOf(b) || h.Skipped || h.Reorg != nil || !reflect.DeepEqual(h.Uses, want) {
 			t.Errorf("head %+v, want the uses %v", h, want)
@@ -93,12 +87,10 @@ func TestBlocksBetweenTwoPollsAreReadInOrder(t *testing.T) {
 }
 
 func TestTooManyBlocksAreSkippedAndThatIsSaid(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1, func(cfg *Config) { cfg.MaxBlocksBehind = 10 }).run()
+	withNodes(1, func(cfg *Config) { cfg.MaxBlocksBehind = 10 }).run(t, func(t *testing.T, w *world) {
 		time.Sleep(11 * blockTime)
 		b := w.chain.ExtendBy(w.nodes[0].Head(), 11)
-		w.to(b)
-		w.settle()
+		w.reach(b)
 		if h := w.next(); h.Latest != blockOf(b) || !h.Skipped || h.Reorg != nil || len(h.Uses) != 0 {
 			t.Errorf("head %+v, want one that skipped blocks and no reorganization", h)
 		}
@@ -113,8 +105,7 @@ func TestTooManyBlocksAreSkippedAndThatIsSaid(t *testing.T) {
 
 func TestAReorganizationIsToldWithItsDepth(t *testing.T) {
 	for _, depth := range []int{1, 2, 5, 20} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, 2).run()
+		withNodes(2).run(t, func(t *testing.T, w *world) {
 			for i := range int64(depth) {
 				w.mine(transfer(1, i))
 				w.next()
@@ -127,23 +118,19 @@ func TestAReorganizationIsToldWithItsDepth(t *testing.T) {
 				b = w.chain.Extend(b, tx)
 				want = append(want, useOf(tx))
 			}
-			w.to(b)
-			w.settle()
+			w.reach(b)
 			h := w.next()
 			reorg := &chain.Reorg{From: blockOf(old), To: blockOf(b), Depth: depth}
 			if !reflect.DeepEqual(h.Reorg, reorg) || !reflect.DeepEqual(h.Uses, want) || h.Skipped || h.FinalFell {
 				t.Errorf("depth %d: head %+v with %+v, want %+v and %v", depth, h, h.Reorg, reorg, want)
 			}
-			if got := w.figure("noncegate_chain_reorgs_total"); got != 1 {
-				t.Errorf("depth %d: %v reorganizations are counted, want 1", depth, got)
-			}
+			w.wantFigure("noncegate_chain_reorgs_total", 1)
 		})
 	}
 }
 
 func TestAReorganizationAmongSkippedBlocksIsFoundByTheHashes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1, func(cfg *Config) { cfg.MaxBlocksBehind = 10 }).run()
+	withNodes(1, func(cfg *Config) { cfg.MaxBlocksBehind = 10 }).run(t, func(t *testing.T, w *world) {
 		for range 8 {
 			w.mine()
 			w.next()
@@ -151,8 +138,7 @@ func TestAReorganizationAmongSkippedBlocksIsFoundByTheHashes(t *testing.T) {
 		old := w.nodes[0].Head()
 		time.Sleep(30 * blockTime)
 		b := w.chain.ExtendBy(below(old, 5), 30)
-		w.to(b)
-		w.settle()
+		w.reach(b)
 		h := w.next()
 		if want := (&chain.Reorg{From: blockOf(old), To: blockOf(b), Depth: 5}); !reflect.DeepEqual(h.Reorg, want) || !h.Skipped {
 			t.Errorf("head %+v with %+v, want %+v and Skipped", h, h.Reorg, want)
@@ -161,19 +147,16 @@ func TestAReorganizationAmongSkippedBlocksIsFoundByTheHashes(t *testing.T) {
 }
 
 func TestAShorterBranchIsNoReorganizationBeforeItIsAsLong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1).run()
+	withNodes(1).run(t, func(t *testing.T, w *world) {
 		old := w.nodes[0].Head()
 		b := w.chain.ExtendBy(below(old, 3), 2)
-		w.to(b)
-		w.settle()
+		w.reach(b)
 		w.none()
 		w.to(below(old, 5)) // a node behind an address that is not as far
 		w.settle()
 		w.none()
 		b = w.chain.Extend(b)
-		w.to(b)
-		w.settle()
+		w.reach(b)
 		if h := w.next(); h.Reorg == nil || h.Reorg.Depth != 3 {
 			t.Errorf("head %+v, want a reorganization of 3 blocks", h)
 		}
@@ -182,8 +165,7 @@ func TestAShorterBranchIsNoReorganizationBeforeItIsAsLong(t *testing.T) {
 
 func TestANodeThatIsFarBehindIsNotAskedForCounts(t *testing.T) {
 	for _, nodes := range []int{2, 3} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, nodes).run()
+		withNodes(nodes).run(t, func(t *testing.T, w *world) {
 			slow := w.nodes[nodes-1]
 			for range 20 {
 				b := w.chain.Extend(w.nodes[0].Head())
@@ -219,8 +201,7 @@ func TestANodeThatIsFarBehindIsNotAskedForCounts(t *testing.T) {
 
 func TestAStartWithANodeThatIsFarBehindFollowsTheOther(t *testing.T) {
 	for first := range 2 {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, 2)
+		withNodes(2).prepare(t, func(t *testing.T, w *world) {
 			head := w.nodes[0].Head()
 			w.nodes[first].SetHead(below(head, 20))
 			w.start()
@@ -233,8 +214,7 @@ func TestAStartWithANodeThatIsFarBehindFollowsTheOther(t *testing.T) {
 }
 
 func TestOfDifferentBranchesThatOfMostNodesIsTheChain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 3).run()
+	withNodes(3).run(t, func(t *testing.T, w *world) {
 		base := w.nodes[0].Head()
 		mine, theirs := w.chain.Extend(base), w.chain.ExtendBy(base, 1)
 		time.Sleep(time.Second)
@@ -242,18 +222,14 @@ func TestOfDifferentBranchesThatOfMostNodesIsTheChain(t *testing.T) {
 		w.nodes[1].SetHead(theirs)
 		w.nodes[2].SetHead(theirs)
 		w.settle()
-		if h := w.next(); h.Latest != blockOf(theirs) {
-			t.Errorf("head %+v, want that of two nodes", h)
-		}
+		w.wantHead(theirs)
 		w.nodes[0].SetHead(w.chain.ExtendBy(mine, 2)) // higher, and alone
 		w.settle()
 		w.none()
 		if s := w.nodeStatus(0); s.OnBranch || !s.Up {
 			t.Errorf("status %+v, want up and on another branch", s)
 		}
-		if got := w.figure(`noncegate_chain_node_off_branch{node="a"}`); got != 1 {
-			t.Errorf("off branch = %v, want 1", got)
-		}
+		w.wantFigure(`noncegate_chain_node_off_branch{node="a"}`, 1)
 		if got := w.figure(`noncegate_chain_disagreements_total{about="head"}`); got < 1 {
 			t.Errorf("%v disagreements are counted, want 1", got)
 		}
@@ -262,8 +238,7 @@ func TestOfDifferentBranchesThatOfMostNodesIsTheChain(t *testing.T) {
 
 func TestBetweenTwoNodesThatContradictEachOtherTheChainGoesOnAsItWas(t *testing.T) {
 	for kept := range 2 {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, 2).run()
+		withNodes(2).run(t, func(t *testing.T, w *world) {
 			base := w.nodes[0].Head()
 			follow := w.chain.Extend(base)
 			branches := []*fakenode.Block{w.chain.ExtendBy(base, 2), w.chain.ExtendBy(base, 2)} // the other one is higher
@@ -288,8 +263,7 @@ func TestBetweenTwoNodesThatContradictEachOtherTheChainGoesOnAsItWas(t *testing.
 }
 
 func TestANodeThatStandsStillDoesNotHoldTheChainUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2).run()
+	withNodes(2).run(t, func(t *testing.T, w *world) {
 		stuck := w.mine()
 		w.next()
 		b := w.chain.ExtendBy(stuck.Parent, 1) // the other node was reorganized, the first is stuck
@@ -319,8 +293,7 @@ func TestAnAbsurdBlockIsNotBelievedWhileAnotherNodeGoesOn(t *testing.T) {
 		"from tomorrow": dated(fakenode.Quantity(time.Now().Unix() + 86400)), "end of time": dated("0x7fffffffffffffff"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, 2).run()
+			withNodes(2).run(t, func(t *testing.T, w *world) {
 				for range 3 { // so that the time between blocks is known
 					w.mine()
 					w.next()
@@ -352,11 +325,9 @@ func TestAnAbsurdBlockIsNotBelievedWhileAnotherNodeGoesOn(t *testing.T) {
 }
 
 func TestASingleNodeIsBelieved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1).run()
+	withNodes(1).run(t, func(t *testing.T, w *world) {
 		b := w.chain.ExtendBy(w.nodes[0].Head(), 3000) // long before their time
-		w.to(b)
-		w.settle()
+		w.reach(b)
 		if h := w.next(); h.Latest != blockOf(b) || !h.Skipped {
 			t.Errorf("head %+v, want the block of the only node", h)
 		}

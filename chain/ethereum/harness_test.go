@@ -20,6 +20,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// must ends a test that cannot go on.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 const blockTime = 12 * time.Second
 
 // world is a chain, its nodes and a Client, in a bubble of synctest.
@@ -58,6 +66,26 @@ func (l *logged) count(text string) int {
 // worldStart is the number of the newest block when a world begins.
 const worldStart = 200
 
+// worldOf is what run and prepare make a world of.
+type worldOf struct {
+	nodes  int
+	change []func(*Config)
+}
+
+func withNodes(nodes int, change ...func(*Config)) worldOf { return worldOf{nodes, change} }
+
+// prepare does a test in a bubble, with a world that does not run yet.
+func (s worldOf) prepare(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t, s.nodes, s.change...)) })
+}
+
+// run does a test in a bubble, with a world that runs.
+func (s worldOf) run(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	s.prepare(t, func(t *testing.T, w *world) { test(t, w.run()) })
+}
+
 // newWorld makes a world with as many nodes over HTTP, or over WebSocket where ws is
 // named, that all have the same newest block. It does not run.
 func newWorld(t *testing.T, nodes int, change ...func(*Config)) *world {
@@ -82,9 +110,7 @@ func newWorld(t *testing.T, nodes int, change ...func(*Config)) *world {
 	}
 	var err error
 	w.Client, err = New(cfg, w.reg, slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return w
 }
 
@@ -132,6 +158,14 @@ func (w *world) next() chain.Head {
 	}
 }
 
+// wantHead fails unless b is the newest block of the next head.
+func (w *world) wantHead(b *fakenode.Block) {
+	w.t.Helper()
+	if h := w.next(); h.Latest != blockOf(b) {
+		w.t.Errorf("head %+v, want block %d", h, b.Number)
+	}
+}
+
 // none fails if there is a new head.
 func (w *world) none() {
 	w.t.Helper()
@@ -159,13 +193,19 @@ func (w *world) to(b *fakenode.Block) {
 	}
 }
 
+// reach makes b the newest block of all nodes, which are polled then.
+func (w *world) reach(b *fakenode.Block) {
+	w.t.Helper()
+	w.to(b)
+	w.settle()
+}
+
 // mine adds a block to the one that the first node has, at all nodes, when its time has
 // come, and returns it once the Client had the time to see it.
 func (w *world) mine(txs ...fakenode.Tx) *fakenode.Block {
 	b := w.chain.Extend(w.nodes[0].Head(), txs...)
 	time.Sleep(time.Second)
-	w.to(b)
-	w.settle()
+	w.reach(b)
 	return b
 }
 
@@ -183,6 +223,15 @@ func blockOf(b *fakenode.Block) chain.Block {
 		c.Parent = chain.Hash(b.Parent.Hash)
 	}
 	return c
+}
+
+// fakeAccounts are the accounts 0 to n-1.
+func fakeAccounts(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fakenode.Account(i)
+	}
+	return all
 }
 
 // transfer is a transaction of an account.
@@ -207,12 +256,17 @@ func (w *world) figure(series string) float64 {
 	return v
 }
 
+func (w *world) wantFigure(series string, want float64) {
+	w.t.Helper()
+	if got := w.figure(series); got != want {
+		w.t.Errorf("%s = %v, want %v", series, got, want)
+	}
+}
+
 func (w *world) find(series string) (float64, bool) {
 	w.t.Helper()
 	families, err := w.reg.Gather()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			name := f.GetName()

@@ -4,15 +4,13 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"noncegate/chain"
 	"noncegate/internal/testenv/fakenode"
 )
 
 func TestATransactionIsSeenByItsHashInTheBlockOrThePool(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2).run()
+	withNodes(2).run(t, func(t *testing.T, w *world) {
 		mined, pooled, unknown := transfer(1, 0), transfer(1, 1), transfer(1, 2)
 		mined.Extra = map[string]any{"gasPrice": "0x5", "maxFeePerGas": "0xA", "maxPriorityFeePerGas": "0x1", "type": "0x2"}
 		pooled.Extra = map[string]any{"gasPrice": "0x5", "maxFeePerBlobGas": "0x" + strings.Repeat("f", 65)}
@@ -24,9 +22,7 @@ func TestATransactionIsSeenByItsHashInTheBlockOrThePool(t *testing.T) {
 			return chain.Ask{Account: tx.From, Nonce: tx.Nonce, Hashes: []chain.Hash{chain.Hash(tx.Hash)}}
 		}
 		got, err := w.Lookup(t.Context(), []chain.Ask{ask(mined), ask(pooled), ask(unknown)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		want := []chain.Sighting{
 			{Seen: chain.Mined, Tx: chain.Hash(mined.Hash), Block: chain.Block{Number: b.Number, Hash: chain.Hash(b.Hash)}, Nodes: 2, Origin: "b",
 				Raw: chain.Offer{MaxFeePerGas: "0xa", MaxPriorityFeePerGas: "0x1"}},
@@ -46,8 +42,7 @@ func TestANonceIsSeenWithoutItsHashWhereANodeCanTell(t *testing.T) {
 		"by sender and nonce": func(n *fakenode.Node) { n.On(methodTxBySender, n.FindBySender) },
 		"in the pool":         func(n *fakenode.Node) { n.On(methodContentFrom, n.ContentFrom) },
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, 2).run()
+		withNodes(2).run(t, func(t *testing.T, w *world) {
 			give(w.nodes[1])
 			tx := transfer(1, 3)
 			w.nodes[1].SetPool(tx)
@@ -78,8 +73,7 @@ func TestALookupThatANodeDidNotAnswerSaysSo(t *testing.T) {
 		"in a strange block":  func([]json.RawMessage) (any, error) { return strange("blockHash", "0x1"), nil },
 		"in a block of no no": func([]json.RawMessage) (any, error) { return strange("blockHash", fakenode.TxHash(1).String()), nil },
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, 2).run()
+		withNodes(2).run(t, func(t *testing.T, w *world) {
 			w.nodes[1].On(methodTxByHash, answer)
 			tx := transfer(1, 3)
 			asks := []chain.Ask{{Account: tx.From, Nonce: 3, Hashes: []chain.Hash{chain.Hash(tx.Hash)}}}
@@ -103,8 +97,7 @@ func strange(member string, value any) any {
 }
 
 func TestALookupWithoutAnyNodeIsAnError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2)
+	withNodes(2).prepare(t, func(t *testing.T, w *world) {
 		for _, n := range w.nodes {
 			n.SetChainID(9)
 		}

@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,15 +13,12 @@ import (
 )
 
 func TestTheExpositionIsCleanByPromlint(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2).run()
+	withNodes(2).run(t, func(t *testing.T, w *world) {
 		w.answersAre("", "insufficient funds")
 		w.Send(t.Context(), rawTransfer)
 		w.mine()
 		problems, err := testutil.GatherAndLint(w.reg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, p := range problems {
 			t.Errorf("%s: %s", p.Metric, p.Text)
 		}
@@ -41,9 +37,7 @@ func TestTheExpositionIsCleanByPromlint(t *testing.T) {
 			"noncegate_chain_blocks_skipped_total":              0,
 			"noncegate_chain_final_fell_total":                  0,
 		} {
-			if got := w.figure(series); got != want {
-				t.Errorf("%s = %v, want %v", series, got, want)
-			}
+			w.wantFigure(series, want)
 		}
 		time.Sleep(time.Minute)
 		if got := w.figure("noncegate_chain_last_head_age_seconds"); got < 60 || got > 80 {
@@ -64,9 +58,7 @@ func TestSeveralChainsShareARegistererAndOneChainIsThereOnce(t *testing.T) {
 		t.Error("a chain that is there twice is no error")
 	}
 	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, f := range families {
 		if f.GetName() == "noncegate_chain_head_number" && len(f.GetMetric()) != 2 {
 			t.Errorf("%d heads, want one for each chain", len(f.GetMetric()))
@@ -82,15 +74,12 @@ func TestEachOutcomeOfACallIsCountedByItsName(t *testing.T) {
 		resultTimeout:  func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 		resultTooLarge: func(rw http.ResponseWriter, _ *http.Request) { rw.Write(make([]byte, 2<<20)) },
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, 1).run()
+		withNodes(1).run(t, func(t *testing.T, w *world) {
 			w.nodes[0].OnHTTP(func(rw http.ResponseWriter, r *http.Request, _ []byte) bool { answer(rw, r); return true })
 			if _, err := w.Counts(t.Context(), w.Status().Head, []string{fakenode.Account(1)}); err == nil {
 				t.Error("no error")
 			}
-			if got := w.figure(`noncegate_chain_requests_total{method="eth_getTransactionCount",node="a",result="` + string(want) + `"}`); got != 1 {
-				t.Errorf("%v calls are counted as %s, want 1", got, want)
-			}
+			w.wantFigure(`noncegate_chain_requests_total{method="eth_getTransactionCount",node="a",result="`+string(want)+`"}`, 1)
 		})
 	}
 }

@@ -16,8 +16,7 @@ import (
 
 func TestANodeOfAnotherChainIsNeverAskedAnythingElse(t *testing.T) {
 	for _, change := range []func(*Config){func(*Config) {}, overWebSocket} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, 2, change)
+		withNodes(2, change).prepare(t, func(t *testing.T, w *world) {
 			other := w.nodes[1]
 			other.SetChainID(5)
 			w.run()
@@ -40,9 +39,7 @@ func TestANodeOfAnotherChainIsNeverAskedAnythingElse(t *testing.T) {
 			if s := w.nodeStatus(1); s.Up || s.OtherChain != "eip155:5" || !strings.Contains(s.LastError, "eip155:5, not of eip155:1") {
 				t.Errorf("status %+v", s)
 			}
-			if got := w.figure(`noncegate_chain_node_other_chain{node="b"}`); got != 1 {
-				t.Errorf("the figure is %v, want 1", got)
-			}
+			w.wantFigure(`noncegate_chain_node_other_chain{node="b"}`, 1)
 			if !w.log.has(`node is of another chain and is not asked`) {
 				t.Error("the log does not say so")
 			}
@@ -56,8 +53,7 @@ func TestANodeOfAnotherChainIsNeverAskedAnythingElse(t *testing.T) {
 }
 
 func TestANodeBehindANewConnectionIsAskedForItsChainAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1, overWebSocket).run()
+	withNodes(1, overWebSocket).run(t, func(t *testing.T, w *world) {
 		w.nodes[0].SetChainID(5)
 		w.nodes[0].CloseSockets()
 		asked := w.nodes[0].Requests()
@@ -72,8 +68,7 @@ func TestANodeBehindANewConnectionIsAskedForItsChainAgain(t *testing.T) {
 }
 
 func TestANodeThatGoesAwayIsAskedLessAndFoundAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2).run()
+	withNodes(2).run(t, func(t *testing.T, w *world) {
 		away := w.nodes[0]
 		var tries atomic.Int64
 		away.OnHTTP(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
@@ -84,8 +79,7 @@ func TestANodeThatGoesAwayIsAskedLessAndFoundAgain(t *testing.T) {
 		for range 20 { // four minutes
 			b := w.chain.Extend(w.nodes[1].Head(), transfer(1, 0))
 			time.Sleep(time.Second)
-			w.to(b)
-			w.settle()
+			w.reach(b)
 			if h := w.next(); h.Latest != blockOf(b) || len(h.Uses) != 1 {
 				t.Errorf("head %+v, want block %d by the other node", h, b.Number)
 			}
@@ -96,9 +90,7 @@ func TestANodeThatGoesAwayIsAskedLessAndFoundAgain(t *testing.T) {
 		if s := w.nodeStatus(0); s.Up || !strings.Contains(s.LastError, "502") {
 			t.Errorf("status %+v, want down by 502", s)
 		}
-		if got := w.figure(`noncegate_chain_node_up{node="a"}`); got != 0 {
-			t.Errorf("up = %v, want 0", got)
-		}
+		w.wantFigure(`noncegate_chain_node_up{node="a"}`, 0)
 		away.OnHTTP(nil)
 		time.Sleep(2 * maxPause)
 		if s := w.nodeStatus(0); !s.Up || s.Lag != 0 {
@@ -131,8 +123,7 @@ func TestANodeThatNeverAnsweredIsToldOfOnce(t *testing.T) {
 }
 
 func TestAMinuteWithoutAnyNodeIsCaughtUpBlockByBlock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2, overWebSocket).run()
+	withNodes(2, overWebSocket).run(t, func(t *testing.T, w *world) {
 		for _, n := range w.nodes {
 			n.OnHTTP(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 				http.Error(w, "gone", http.StatusBadGateway)
@@ -162,8 +153,7 @@ func TestAMinuteWithoutAnyNodeIsCaughtUpBlockByBlock(t *testing.T) {
 }
 
 func TestASlowNodeDoesNotHoldUpTheOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2).run()
+	withNodes(2).run(t, func(t *testing.T, w *world) {
 		w.nodes[0].OnHTTP(func(_ http.ResponseWriter, r *http.Request, _ []byte) bool {
 			<-r.Context().Done()
 			return true
@@ -185,16 +175,13 @@ func TestASlowNodeDoesNotHoldUpTheOthers(t *testing.T) {
 }
 
 func TestAnAnnouncementBringsTheBlockAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2, overWebSocket).run()
+	withNodes(2, overWebSocket).run(t, func(t *testing.T, w *world) {
 		for range 5 {
 			b := w.chain.Extend(w.nodes[0].Head())
 			w.to(b)
 			time.Sleep(10 * time.Millisecond)
 			synctest.Wait()
-			if h := w.next(); h.Latest != blockOf(b) {
-				t.Errorf("head %+v, want block %d", h, b.Number)
-			}
+			w.wantHead(b)
 			time.Sleep(blockTime)
 		}
 		if s := w.nodeStatus(0); !s.Subscribed {
@@ -204,8 +191,7 @@ func TestAnAnnouncementBringsTheBlockAtOnce(t *testing.T) {
 }
 
 func TestAnnouncementsWithoutEndDoNotMakePollsWithoutEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1, overWebSocket).run()
+	withNodes(1, overWebSocket).run(t, func(t *testing.T, w *world) {
 		before := w.nodes[0].Requests()
 		b := w.nodes[0].Head().JSON(false)
 		for i := range 600 {
@@ -220,15 +206,12 @@ func TestAnnouncementsWithoutEndDoNotMakePollsWithoutEnd(t *testing.T) {
 }
 
 func TestASubscriptionThatIsSilentIsMadeAnewAndPollingGoesOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1, overWebSocket).run()
+	withNodes(1, overWebSocket).run(t, func(t *testing.T, w *world) {
 		w.nodes[0].Mute(true)
 		began := w.nodes[0].Calls("eth_subscribe")
 		for range 40 {
 			b := w.mine()
-			if h := w.next(); h.Latest != blockOf(b) {
-				t.Errorf("head %+v, want block %d", h, b.Number)
-			}
+			w.wantHead(b)
 		}
 		if n := w.nodes[0].Calls("eth_subscribe") - began; n < 2 || n > 5 {
 			t.Errorf("subscribed %d times again in eight minutes, want ever less often", n)
@@ -240,17 +223,14 @@ func TestASubscriptionThatIsSilentIsMadeAnewAndPollingGoesOn(t *testing.T) {
 }
 
 func TestANodeWithoutSubscriptionsIsPolled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1, overWebSocket)
+	withNodes(1, overWebSocket).prepare(t, func(t *testing.T, w *world) {
 		w.nodes[0].On("eth_subscribe", func([]json.RawMessage) (any, error) {
 			return nil, &fakenode.Error{Code: -32601, Message: "no subscriptions"}
 		})
 		w.run()
 		for range 10 {
 			b := w.mine()
-			if h := w.next(); h.Latest != blockOf(b) {
-				t.Errorf("head %+v, want block %d", h, b.Number)
-			}
+			w.wantHead(b)
 		}
 		if n := w.nodes[0].Calls("eth_subscribe"); n != 1 {
 			t.Errorf("tried %d times, want once", n)
@@ -267,8 +247,7 @@ func TestANodeThatWantsFewerRequestsIsLeftAlone(t *testing.T) {
 		wait   time.Duration
 	}{"as long as it says": {"90", 90 * time.Second}, "for a while": {"", 500 * time.Millisecond}} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, 1).run()
+			withNodes(1).run(t, func(t *testing.T, w *world) {
 				asked := make(chan time.Time, 1000)
 				w.nodes[0].OnHTTP(func(rw http.ResponseWriter, _ *http.Request, _ []byte) bool {
 					asked <- time.Now()
@@ -304,8 +283,7 @@ func TestANodeThatWantsFewerRequestsIsLeftAlone(t *testing.T) {
 }
 
 func TestARefusalThatSpeaksOfLimitsMakesANodeBackOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2).run()
+	withNodes(2).run(t, func(t *testing.T, w *world) {
 		for _, n := range w.nodes[1:] {
 			n.On(methodCount, func([]json.RawMessage) (any, error) {
 				return nil, &fakenode.Error{Code: -32005, Message: "daily request count exceeded, request rate limited"}
@@ -318,9 +296,7 @@ func TestARefusalThatSpeaksOfLimitsMakesANodeBackOff(t *testing.T) {
 		if s := w.nodeStatus(1); s.BackingOffUntil.IsZero() {
 			t.Errorf("status %+v, want to back off", s)
 		}
-		if got := w.figure(`noncegate_chain_node_backing_off{node="b"}`); got != 1 {
-			t.Errorf("the figure is %v, want 1", got)
-		}
+		w.wantFigure(`noncegate_chain_node_backing_off{node="b"}`, 1)
 	})
 }
 
@@ -353,12 +329,8 @@ func TestWhatANodeSaysToATransactionIsNoWishForFewerRequests(t *testing.T) {
 func TestWatchingTenThousandAccountsCostsTwoRequestsABlockAndNode(t *testing.T) {
 	for name, change := range map[string]func(*Config){"polled": func(*Config) {}, "announced": overWebSocket} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, 3, change).run()
-				accounts := make([]string, 10_000)
-				for i := range accounts {
-					accounts[i] = fakenode.Account(i)
-				}
+			withNodes(3, change).run(t, func(t *testing.T, w *world) {
+				accounts := fakeAccounts(10_000)
 				w.mine()
 				w.last()
 				var before []int
@@ -396,8 +368,7 @@ func TestWatchingTenThousandAccountsCostsTwoRequestsABlockAndNode(t *testing.T) 
 }
 
 func TestRunEndsWhateverIsUnderWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2, func(cfg *Config) { cfg.Nodes[1] = "ws://b:80"; cfg.Timeout = time.Minute }).run()
+	withNodes(2, func(cfg *Config) { cfg.Nodes[1] = "ws://b:80"; cfg.Timeout = time.Minute }).run(t, func(t *testing.T, w *world) {
 		for _, n := range w.nodes {
 			n.OnHTTP(func(_ http.ResponseWriter, r *http.Request, _ []byte) bool { <-r.Context().Done(); return true })
 		}

@@ -88,8 +88,7 @@ func TestTheVerdictIsMadeOfWhatAllNodesSay(t *testing.T) {
 		{[2]string{funds, readOnly}, chain.Free, funds, false},
 	} {
 		for _, order := range [][2]string{test.says, {test.says[1], test.says[0]}} {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, 2).run()
+			withNodes(2).run(t, func(t *testing.T, w *world) {
 				w.answersAre(order[:]...)
 				v := w.Send(t.Context(), rawTransfer)
 				synctest.Wait()
@@ -106,9 +105,7 @@ func TestTheVerdictIsMadeOfWhatAllNodesSay(t *testing.T) {
 				if (v.Code == 0) != (v.Class == chain.InPool) {
 					t.Errorf("%q: code %d with %v", order, v.Code, v.Class)
 				}
-				if got := w.figure(`noncegate_chain_answers_total{class="` + test.class.String() + `"}`); got != 1 {
-					t.Errorf("%q: %v answers are counted as %v, want 1", order, got, test.class)
-				}
+				w.wantFigure(`noncegate_chain_answers_total{class="`+test.class.String()+`"}`, 1)
 				for i, n := range w.nodes {
 					if order[i] != gone && n.Calls(methodSend) != 1 {
 						t.Errorf("%q: node %d got the transaction %d times, want once", order, i, n.Calls(methodSend))
@@ -135,8 +132,7 @@ func TestANodeThatCannotBeAskedMakesARefusalUnknown(t *testing.T) {
 			time.Sleep(blockTime)
 		},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, 2)
+		withNodes(2).prepare(t, func(t *testing.T, w *world) {
 			if name == "of another chain" {
 				w.nodes[1].SetChainID(7)
 			}
@@ -153,8 +149,7 @@ func TestANodeThatCannotBeAskedMakesARefusalUnknown(t *testing.T) {
 func TestATransactionThatAnEarlierTryMayHaveLeftSomewhereIsNotFree(t *testing.T) {
 	const funds = "insufficient funds"
 	for _, earlier := range [][]string{{gone, funds}, {"txpool is full", funds}, {"", funds}, {"already known", funds}} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, 2).run()
+		withNodes(2).run(t, func(t *testing.T, w *world) {
 			w.answersAre(earlier...)
 			w.Send(t.Context(), rawTransfer)
 			synctest.Wait()
@@ -168,8 +163,7 @@ func TestATransactionThatAnEarlierTryMayHaveLeftSomewhereIsNotFree(t *testing.T)
 			}
 		})
 	}
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2).run()
+	withNodes(2).run(t, func(t *testing.T, w *world) {
 		w.answersAre(funds, funds)
 		for range 3 {
 			if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Free {
@@ -180,8 +174,7 @@ func TestATransactionThatAnEarlierTryMayHaveLeftSomewhereIsNotFree(t *testing.T)
 }
 
 func TestATryThatIsUnderWayKeepsAnotherFromBeingFree(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1).run()
+	withNodes(1).run(t, func(t *testing.T, w *world) {
 		first, let := make(chan struct{}, 1), make(chan struct{})
 		first <- struct{}{}
 		w.nodes[0].On(methodSend, func([]json.RawMessage) (any, error) {
@@ -206,8 +199,7 @@ func TestATryThatIsUnderWayKeepsAnotherFromBeingFree(t *testing.T) {
 }
 
 func TestTheFirstThatAcceptsAnswersAndTheOthersGetItAllTheSame(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2).run()
+	withNodes(2).run(t, func(t *testing.T, w *world) {
 		w.answersAre("", "")
 		w.nodes[1].On(methodSend, func(params []json.RawMessage) (any, error) {
 			time.Sleep(3 * time.Second)
@@ -228,15 +220,12 @@ func TestTheFirstThatAcceptsAnswersAndTheOthersGetItAllTheSame(t *testing.T) {
 			t.Error("the slow node has answered already")
 		}
 		time.Sleep(4 * time.Second)
-		if got := w.figure(`noncegate_chain_requests_total{method="eth_sendRawTransaction",node="b",result="ok"}`); got != 1 {
-			t.Error("the slow node was not waited for")
-		}
+		w.wantFigure(`noncegate_chain_requests_total{method="eth_sendRawTransaction",node="b",result="ok"}`, 1)
 	})
 }
 
 func TestWhoStopsWaitingDoesNotStopTheSending(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1).run()
+	withNodes(1).run(t, func(t *testing.T, w *world) {
 		w.nodes[0].On(methodSend, func(params []json.RawMessage) (any, error) {
 			time.Sleep(time.Second)
 			return nil, &fakenode.Error{Code: -32000, Message: "insufficient funds"}
@@ -247,9 +236,7 @@ func TestWhoStopsWaitingDoesNotStopTheSending(t *testing.T) {
 			t.Errorf("%+v, want unknown", v)
 		}
 		time.Sleep(2 * time.Second)
-		if got := w.figure(`noncegate_chain_requests_total{method="eth_sendRawTransaction",node="a",result="refused"}`); got != 1 {
-			t.Error("the sending was stopped")
-		}
+		w.wantFigure(`noncegate_chain_requests_total{method="eth_sendRawTransaction",node="a",result="refused"}`, 1)
 		if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Unknown {
 			t.Errorf("%+v, want unknown: nobody heard of the first try's answer", v)
 		}
@@ -258,8 +245,7 @@ func TestWhoStopsWaitingDoesNotStopTheSending(t *testing.T) {
 
 func TestAnAnswerThatIsNotTheHashIsUnknown(t *testing.T) {
 	for _, answer := range []any{nil, 7, "", "0x", "0x" + strings.Repeat("0", 64), fakenode.TxHash(1).String(), true, map[string]any{}} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, 1).run()
+		withNodes(1).run(t, func(t *testing.T, w *world) {
 			w.nodes[0].On(methodSend, func([]json.RawMessage) (any, error) { return answer, nil })
 			if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Unknown || v.Code == 0 {
 				t.Errorf("%v: %+v, want unknown", answer, v)
@@ -272,8 +258,7 @@ func TestAUsedNonceComesWithWhoUsedIt(t *testing.T) {
 	mine := fakenode.Tx{Type: 0, From: authority, Nonce: 5, Hash: fakenode.Hash(hashOf(rawTransfer))}
 	other := fakenode.Tx{Type: 0, From: authority, Nonce: 5, Hash: fakenode.TxHash(1)}
 	for _, by := range []*fakenode.Tx{&mine, &other, nil} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, 2).run()
+		withNodes(2).run(t, func(t *testing.T, w *world) {
 			w.nodes[0].On(methodTxBySender, w.nodes[0].FindBySender)
 			b := w.nodes[0].Head()
 			if by != nil {
@@ -287,9 +272,7 @@ func TestAUsedNonceComesWithWhoUsedIt(t *testing.T) {
 			var data *usedBy
 			if v.Data != nil {
 				data = new(usedBy)
-				if err := json.Unmarshal(v.Data, data); err != nil {
-					t.Fatal(err)
-				}
+				must(t, json.Unmarshal(v.Data, data))
 			}
 			switch {
 			case by == nil && data != nil:
@@ -302,8 +285,7 @@ func TestAUsedNonceComesWithWhoUsedIt(t *testing.T) {
 }
 
 func TestATransactionThatCannotBeReadIsNotSent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1).run()
+	withNodes(1).run(t, func(t *testing.T, w *world) {
 		for name, raw := range map[string][]byte{
 			"nothing": nil, "noise": []byte("noise"), "another chain": rawLegacy(5, 0), "cut off": rawTransfer[:50],
 			"a nonce that is too high": rawLegacy(1, 1<<63-1),
@@ -321,8 +303,7 @@ func TestATransactionThatCannotBeReadIsNotSent(t *testing.T) {
 }
 
 func TestDecodeTellsSenderNonceHashAndOffer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1)
+	withNodes(1).prepare(t, func(t *testing.T, w *world) {
 		got, err := w.Decode(rawTransfer)
 		want := chain.Tx{Account: authority, Nonce: 5, Hash: hashOf(rawTransfer), Offer: chain.Offer{GasPrice: "0x3b9aca00"}}
 		if err != nil || got != want {
@@ -332,8 +313,7 @@ func TestDecodeTellsSenderNonceHashAndOffer(t *testing.T) {
 }
 
 func TestATransactionGoesAlsoToNodesThatBackOffIfThereAreNoOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1).run()
+	withNodes(1).run(t, func(t *testing.T, w *world) {
 		w.answersAre("")
 		w.node(0).backOff(time.Hour)
 		if v := w.Send(t.Context(), rawTransfer); v.Class != chain.InPool {
