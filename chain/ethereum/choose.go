@@ -1,6 +1,10 @@
 package ethereum
 
-import "noncegate/chain"
+import (
+	"maps"
+
+	"noncegate/chain"
+)
 
 // claim is a node's word on what the newest block is.
 type claim struct {
@@ -163,20 +167,12 @@ func (k *canon) reaches(number int64) bool {
 func (k *canon) add(b chain.Block) {
 	k.cut(b.Number - 1)
 	k.blocks[b.Number] = b
-	for n := range k.blocks {
-		if n < b.Number-k.room {
-			delete(k.blocks, n)
-		}
-	}
+	maps.DeleteFunc(k.blocks, func(n int64, _ chain.Block) bool { return n < b.Number-k.room })
 }
 
 // cut drops what is above a number.
 func (k *canon) cut(top int64) {
-	for n := range k.blocks {
-		if n > top {
-			delete(k.blocks, n)
-		}
-	}
+	maps.DeleteFunc(k.blocks, func(n int64, _ chain.Block) bool { return n > top })
 }
 
 // newest returns up to max blocks at and below a number, the newest first.

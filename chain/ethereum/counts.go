@@ -108,13 +108,10 @@ func (n *node) readCounts(calls []*jsonrpc.Call) ([]int64, error) {
 	counts := make([]int64, len(calls))
 	var last error
 	for i, c := range calls {
-		counts[i] = noCount
-		count, err := n.readCount(c)
-		if err == nil {
-			counts[i] = count
-			continue
+		var err error
+		if counts[i], err = n.readCount(c); err != nil {
+			counts[i], last = noCount, err
 		}
-		last = err
 	}
 	if last != nil {
 		n.note(last)

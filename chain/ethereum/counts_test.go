@@ -70,16 +70,6 @@ func TestWhatIsNoCountIsTheNodesFailureAndNeverANumber(t *testing.T) {
 	}
 }
 
-func TestTheGreatestNonceThereIsCanBeCounted(t *testing.T) {
-	withNodes(1).run(t, func(t *testing.T, w *world) {
-		w.nodes[0].On(methodCount, func([]json.RawMessage) (any, error) { return "0x7fffffffffffffff", nil })
-		got, err := w.Counts(t.Context(), w.Status().Head, []string{fakenode.Account(1)})
-		if err != nil || got[0].Used != 1<<63-1 {
-			t.Errorf("count %+v, %v", got, err)
-		}
-	})
-}
-
 func TestABlockThatNoNodeHasHasNoCounts(t *testing.T) {
 	withNodes(2).run(t, func(t *testing.T, w *world) {
 		at := w.Status().Head

@@ -52,20 +52,11 @@ func resultOf(c *jsonrpc.Call) result {
 // otherMethod is the label of methods that only others ask for, by Call.
 const otherMethod = "other"
 
-// ownMethods are those that this package asks for.
-var ownMethods = func() map[string]bool {
-	m := map[string]bool{}
-	for _, name := range []string{
-		methodChainID, methodBlockByNumber, methodBlockByHash, methodCount, methodCode, methodTxByHash,
-		methodTxBySender, methodContentFrom, methodSend,
-	} {
-		m[name] = true
-	}
-	return m
-}()
-
+// methodLabel is the method, if this package asks for it.
 func methodLabel(method string) string {
-	if ownMethods[method] {
+	switch method {
+	case methodChainID, methodBlockByNumber, methodBlockByHash, methodCount, methodCode, methodTxByHash,
+		methodTxBySender, methodContentFrom, methodSend:
 		return method
 	}
 	return otherMethod

@@ -335,7 +335,7 @@ func TestTriesAreForgottenTheOldestFirst(t *testing.T) {
 			t.Errorf("hash %d is remembered: %v", i, got)
 		}
 	}
-	if len(tries.marked) != 3 {
-		t.Errorf("%d are remembered, want 3", len(tries.marked))
+	if tries.marked.Len() != 3 {
+		t.Errorf("%d are remembered, want 3", tries.marked.Len())
 	}
 }
