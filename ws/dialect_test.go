@@ -197,6 +197,9 @@ func TestADrainSendsTheClientsOfADialectAway(t *testing.T) {
 		t.Errorf("a POST got %d %s", response.StatusCode, text)
 	}
 	waits.askRefused("3", "say", `[]`, "draining")
+	if len(drained) != 0 {
+		t.Error("drained while a call is under way")
+	}
 	close(p.let)
 	waits.wantResult("1")
 	waits.wantClosed(wire.CloseServiceRestart)

@@ -50,7 +50,7 @@ func (s *sending) authority(ctx context.Context, signer string, n int64) *wire.E
 	if row.Status == nonce.Consumed && (row.TxHash == nonce.TxHash{} || n < s.e.mined(ctx, signer, accountOf(signer))) {
 		return nil // it is used, and the chain will skip the authorization
 	}
-	refusal := rejected("not_holder", "an authorization of the transaction would use nonce %d of %s, which is held by somebody else; nothing was sent", n, signer)
+	refusal := wire.Rejectedf("not_holder", "an authorization of the transaction would use nonce %d of %s, which is held by somebody else; nothing was sent", n, signer)
 	refusal.Data.Signer, refusal.Data.Nonce = signer, &n
 	return refusal
 }

@@ -37,6 +37,13 @@ func (g *gateway) dialAs(name string) *client {
 	return &client{TB: g.TB, conn: conn, replies: map[string]*reply{}}
 }
 
+// connect starts a gateway, and a client of it.
+func connect(t testing.TB, changes ...func(*setup)) (*gateway, *client) {
+	t.Helper()
+	g := startGateway(t, changes...)
+	return g, g.dial()
+}
+
 func call(id, method, params string) string {
 	return `{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":` + params + `}`
 }

@@ -221,13 +221,18 @@ func (e *Endpoint) ask(ctx context.Context, method string, params []byte) ws.Ans
 		got, refusal, err = e.nodes.Call(ctx, method, params)
 		return err
 	})
-	switch {
-	case err != nil:
-		return ws.Answer{Err: errOfNodes(err)}
-	case refusal != nil:
-		return ws.Answer{Foreign: &ws.Foreign{Code: refusal.Code, Message: refusal.Message, Data: refusal.Data}}
+	if err != nil || refusal != nil {
+		return unanswered(refusal, err)
 	}
 	return ws.Answer{Result: got}
+}
+
+// unanswered is the answer where a node refused, or none could be asked.
+func unanswered(refusal *ethereum.RPCError, err error) ws.Answer {
+	if err != nil {
+		return ws.Answer{Err: errOfNodes(err)}
+	}
+	return ws.Answer{Foreign: &ws.Foreign{Code: refusal.Code, Message: refusal.Message, Data: refusal.Data}}
 }
 
 // nodesPause is how long nodes that could not be asked are left alone.

@@ -46,12 +46,6 @@ func invalid(field, rule string, args ...any) *wire.Error {
 	return err
 }
 
-// rejected says that a transaction was given to nobody, and why. Clients know the code as
-// a transaction that was rejected.
-func rejected(reason, sentence string, args ...any) *wire.Error {
-	return wire.Rejectedf(reason, sentence, args...)
-}
-
 // errOfNodes is why nodes could not be asked.
 func errOfNodes(err error) *wire.Error {
 	var e *wire.Error

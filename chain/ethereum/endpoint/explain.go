@@ -26,7 +26,7 @@ func (s *sending) explain(ctx context.Context, err *wire.Error) *wire.Error {
 	data := err.Data
 	switch {
 	case err.Code == wire.CodeForbidden && data.Right == access.RightMarkAny.String():
-		return s.about(rejected("not_holder",
+		return s.about(wire.Rejectedf("not_holder",
 			"nonce %d of %s is held by somebody else, nothing was sent; ask for the pending transaction count again, and sign with that nonce", s.tx.Nonce, s.signer))
 	case err.Code == wire.CodeConflict:
 		return s.about(s.conflict(ctx, err))
@@ -56,15 +56,15 @@ func (s *sending) conflict(ctx context.Context, err *wire.Error) *wire.Error {
 	taken := there && row.Status != nonce.Released
 	switch {
 	case failed != nil || unread != nil:
-		return rejected("conflict", "%s; nothing was sent", sentence)
+		return wire.Rejectedf("conflict", "%s; nothing was sent", sentence)
 	case n < s.e.mined(ctx, s.signer, s.tx.Account), taken && row.Status == nonce.Consumed && row.TxHash == nonce.TxHash{}, !taken && n < next:
-		return rejected("conflict", "nonce too low: the next nonce of %s is %d, and that of the transaction, %d, is used; nothing was sent", s.signer, next, n)
+		return wire.Rejectedf("conflict", "nonce too low: the next nonce of %s is %d, and that of the transaction, %d, is used; nothing was sent", s.signer, next, n)
 	case taken:
-		return rejected("conflict", "%s; nothing was sent", sentence)
+		return wire.Rejectedf("conflict", "%s; nothing was sent", sentence)
 	case n > next:
-		return rejected("conflict", "nonce too high: nobody holds nonce %d of %s, and the next one is %d; nothing was sent", n, s.signer, next)
+		return wire.Rejectedf("conflict", "nonce too high: nobody holds nonce %d of %s, and the next one is %d; nothing was sent", n, s.signer, next)
 	case s.e.cfg.Take && !s.call.May(access.RightAllocate, s.signer):
 		return s.call.Forbidden(access.RightAllocate)
 	}
-	return rejected("conflict", "nobody holds nonce %d of %s, nothing was sent; allocate it first, with nonce_allocate", n, s.signer)
+	return wire.Rejectedf("conflict", "nobody holds nonce %d of %s, nothing was sent; allocate it first, with nonce_allocate", n, s.signer)
 }

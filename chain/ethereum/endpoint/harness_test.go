@@ -67,23 +67,6 @@ type gateway struct {
 	srv      *ws.Server
 	endpoint *Endpoint
 	address  string
-	told     *told
-}
-
-// told is the sink of the endpoint's own events.
-type told struct {
-	nonce.EventSink
-	mu     sync.Mutex // guards events
-	events []nonce.Event
-}
-
-func (s *told) Watched(string) bool { return true }
-
-func (s *told) Publish(worker int, placed bool, events []nonce.Event) {
-	s.mu.Lock()
-	s.events = append(s.events, events...)
-	s.mu.Unlock()
-	s.EventSink.Publish(worker, placed, events)
 }
 
 func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
@@ -102,8 +85,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	chains.Serve(g.Service, g.Hub)
 	g.srv, err = ws.New(g.Service, g.Hub, g.Encode, g.Set, g.Metrics, g.Logger, s.ws)
 	must(t, err)
-	g.told = &told{EventSink: g.Hub}
-	g.endpoint, err = New(g.nodes, chains, Events{Sink: g.told, WorkerIndex: g.Service.WorkerIndex}, s.endpoint, g.Metrics, g.Logger)
+	g.endpoint, err = New(g.nodes, chains, Events{Sink: g.Hub, WorkerIndex: g.Service.WorkerIndex}, s.endpoint, g.Metrics, g.Logger)
 	must(t, err)
 	handler, err := Handler(g.srv, s.bounds, g.endpoint)
 	must(t, err)
@@ -159,8 +141,8 @@ func (g *gateway) wantRow(signer string, n int64, status nonce.Status, tx chain.
 // allocate hands out the next nonce to a principal, beside the endpoint.
 func (g *gateway) allocate(signer, principal string) int64 {
 	g.Helper()
-	op := &nonce.Op{Kind: nonce.KindAllocate, Signer: signer, Count: 1, Principal: nonce.PrincipalOf(principal)}
 	for began := time.Now(); ; {
+		op := &nonce.Op{Kind: nonce.KindAllocate, Signer: signer, Count: 1, Principal: nonce.PrincipalOf(principal)}
 		err := g.Service.Do(g.Context(), op)
 		if err == nil {
 			return op.Nonces[0]
@@ -168,7 +150,6 @@ func (g *gateway) allocate(signer, principal string) int64 {
 		if !errors.Is(err, nonce.ErrChainUnknown) || time.Since(began) > patience {
 			g.Fatal(err)
 		}
-		op = &nonce.Op{Kind: nonce.KindAllocate, Signer: signer, Count: 1, Principal: nonce.PrincipalOf(principal)}
 	}
 }
 
@@ -189,20 +170,12 @@ type reply struct {
 	} `json:"error"`
 }
 
-func (r *reply) reason() string {
-	var data struct{ Reason string }
+// said is what the data of an error says.
+func (r *reply) said() (data wire.ErrorData) {
 	if r.Error != nil {
 		_ = json.Unmarshal(r.Error.Data, &data)
 	}
-	return data.Reason
-}
-
-func (r *reply) outcome() string {
-	var data struct{ Outcome string }
-	if r.Error != nil {
-		_ = json.Unmarshal(r.Error.Data, &data)
-	}
-	return data.Outcome
+	return data
 }
 
 func (r *reply) String() string {

@@ -226,6 +226,13 @@ func (f *fakeNodes) at(account string, st chain.Start) {
 	f.starts[account] = st
 }
 
+// goAway makes the nodes unreachable.
+func (f *fakeNodes) goAway() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.away = true
+}
+
 func (f *fakeNodes) answer(method string, say func(params string) (string, *ethereum.RPCError, error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

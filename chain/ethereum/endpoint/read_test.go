@@ -102,8 +102,7 @@ func TestNodesThatAreAwayOrBusyOrTooTalkative(t *testing.T) {
 }
 
 func TestMethodsThatAreNotPassedOn(t *testing.T) {
-	g := startGateway(t)
-	c := g.dial()
+	g, c := connect(t)
 	for method, words := range map[string]string{
 		"eth_newFilter":                     "the method eth_newFilter does not exist/is not available: a filter is the state of one node",
 		"eth_fillTransaction":               "the method eth_fillTransaction does not exist/is not available",
@@ -124,8 +123,7 @@ func TestMethodsThatAreNotPassedOn(t *testing.T) {
 }
 
 func TestTheGatewayAnswersWhatItKnowsItself(t *testing.T) {
-	g := startGateway(t)
-	c := g.dial()
+	g, c := connect(t)
 	c.call(methodChainID, `[]`).wantResult(t, `"0x1"`)
 	c.call(methodVersion, `[]`).wantResult(t, `"1"`)
 	c.call(methodAccounts, `[]`).wantResult(t, `[]`)
@@ -191,17 +189,14 @@ func TestThePendingCountIsARequestForItsSigner(t *testing.T) {
 func TestThePendingCountWhenNoNodeAnswers(t *testing.T) {
 	g := startGateway(t)
 	g.allocate(signer(ada), "")
-	g.nodes.mu.Lock()
-	g.nodes.away = true
-	g.nodes.mu.Unlock()
+	g.nodes.goAway()
 	c := g.dial()
 	c.call(methodCount, `["`+ada+`","pending"]`).wantResult(t, `"0x1"`)
 	c.call(methodCount, `["`+account(2)+`","pending"]`).wantError(t, wire.CodeUnavailable, "no node of the chain has answered")
 }
 
 func TestTheLogsOfNoBlockAreNone(t *testing.T) {
-	g := startGateway(t)
-	c := g.dial()
+	_, c := connect(t)
 	c.call(methodLogs, `[{"address":"0x1","fromBlock":"0x8","toBlock":"0x7"}]`).wantResult(t, "[]")
 	for _, params := range []string{
 		`[{"fromBlock":"0x8","toBlock":"0x8"}]`, `[{"fromBlock":"0x9","toBlock":"0x7"}]`, `[{"fromBlock":"latest","toBlock":"0x7"}]`,
@@ -255,17 +250,6 @@ func TestABatchIsMixedAndInOrder(t *testing.T) {
 	c.end("null").wantError(t, wire.CodeInvalidRequest, "the batch has more than 10 requests")
 }
 
-func TestCallsOfOneConnectionDoNotWaitForEachOther(t *testing.T) {
-	g := startGateway(t)
-	let := make(chan struct{})
-	g.nodes.answer("eth_call", func(string) (string, *rpcError, error) { <-let; return `"slow"`, nil, nil })
-	c := g.dial()
-	slow := c.begin("eth_call", "[{}]")
-	c.call("eth_blockNumber", "[]").wantResult(t, `"eth_blockNumber"`)
-	close(let)
-	c.end(slow).wantResult(t, `"slow"`)
-}
-
 func TestCallsInFlightAreBoundedAndEndWithTheConnection(t *testing.T) {
 	g := startGateway(t, func(s *setup) { s.bounds.MaxInflight, s.bounds.MaxInflightTotal = 10, 12 })
 	g.nodes.answer("eth_call", func(string) (string, *rpcError, error) { return "", nil, errWait })
@@ -298,8 +282,8 @@ func TestAMistakeOfOursEndsOneCall(t *testing.T) {
 	g.nodes.saysBy(func(chain.Tx) chain.Verdict { panic("boom") })
 	r := c.send(transaction(ada, 0, "a"))
 	r.wantError(t, wire.CodeUnavailable, "the gateway met an error of its own")
-	if r.outcome() != "unknown" {
-		t.Errorf("outcome %q", r.outcome())
+	if r.said().Outcome != "unknown" {
+		t.Errorf("outcome %q", r.said().Outcome)
 	}
 	if n := g.srv.Panics(); n != 2 {
 		t.Errorf("%d panics were counted", n)

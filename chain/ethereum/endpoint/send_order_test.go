@@ -79,8 +79,7 @@ func (g *gateway) awaitLine(signer string, n int64) {
 // A node that wants transactions in order refuses one whose predecessor it gets a moment
 // later.
 func TestATransactionWhosePredecessorIsOnItsWayIsGivenAgain(t *testing.T) {
-	g := startGateway(t)
-	c := g.dial()
+	g, c := connect(t)
 	first, refused := make(chan struct{}), make(chan struct{})
 	var mu sync.Mutex
 	have := false
@@ -148,9 +147,7 @@ func TestTheSameTransactionIsSentOnceAtATime(t *testing.T) {
 
 func TestASignerThatIsNewWaitsForTheChain(t *testing.T) {
 	g := startGateway(t, func(s *setup) { s.endpoint.ReadyWait = time.Millisecond })
-	g.nodes.mu.Lock()
-	g.nodes.away = true
-	g.nodes.mu.Unlock()
+	g.nodes.goAway()
 	g.dial().send(transaction(ada, 0, "a")).wantError(t, wire.CodeUnavailable, "nothing was sent")
 	g.nodes.wantGiven()
 }
@@ -160,16 +157,19 @@ func TestTheEventsOfATransactionThatIsSent(t *testing.T) {
 	events := g.watch(signer(ada))
 	raw := transaction(ada, 0, "a")
 	g.dial().send(raw)
-	for _, want := range []string{"allocated 0", "signed 0", "used 0", "sent 0"} {
-		if got := wait.For(t, events, "an event"); got != want {
-			t.Errorf("got %s, want %s", got, want)
+	for _, want := range []nonce.EventType{nonce.EventAllocated, nonce.EventSigned, nonce.EventUsed, nonce.EventSent} {
+		e := wait.For(t, events, "an event")
+		if e.Type != want.String() || e.Signer != signer(ada) || e.Nonce != 0 || e.Attempt != 1 || e.Version < 1 {
+			t.Errorf("got %+v, want %v", e, want)
+		}
+		if want != nonce.EventAllocated && e.TxHash != hashOf(raw).String() {
+			t.Errorf("got %+v, want the hash of the transaction", e)
 		}
 	}
 }
 
 func TestTransactionsThatCannotBeReadAreRefused(t *testing.T) {
-	g := startGateway(t)
-	c := g.dial()
+	g, c := connect(t)
 	for _, bad := range []struct{ params, words string }{
 		{`[]`, "params: must have one element"},
 		{`["0x00","0x00"]`, "params: must have one element"},

@@ -1,7 +1,6 @@
 package endpoint
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"testing"
@@ -80,7 +79,7 @@ func TestWhatTheNodesSayDecidesOverTheNonce(t *testing.T) {
 				r.wantResult(t, c.result)
 			} else {
 				r.wantError(t, c.code, c.words)
-				if got := r.outcome(); got != c.outcome {
+				if got := r.said().Outcome; got != c.outcome {
 					t.Errorf("outcome %q, want %q", got, c.outcome)
 				}
 				if data := string(c.verdict.Data); data != "" && string(r.Error.Data) != data {
@@ -95,8 +94,7 @@ func TestWhatTheNodesSayDecidesOverTheNonce(t *testing.T) {
 }
 
 func TestANonceThatWasGivenBackIsTakenAgain(t *testing.T) {
-	g := startGateway(t)
-	c := g.dial()
+	g, c := connect(t)
 	g.nodes.says(chain.Verdict{Class: chain.Free, Code: -32000, Message: "insufficient funds\n for gas"})
 	c.send(transaction(ada, 0, "too much")).wantError(t, -32000, "insufficient funds")
 	if row := g.row(signer(ada), 0); row.Reason != "refused: insufficient funds  for gas" {
@@ -158,20 +156,6 @@ func TestTheSameTransactionAgainIsForwardedAgain(t *testing.T) {
 	c.send(raw).wantError(t, -32000, "insufficient funds")
 	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
 	g.WantMetrics(map[string]float64{"eth_loose_ends_total": 0})
-}
-
-func TestWhoSubscribedIsToldThatANodeHasATransaction(t *testing.T) {
-	g := startGateway(t)
-	raw := transaction(ada, 0, "a")
-	g.dial().send(raw).wantHashOf(t, raw)
-	g.told.mu.Lock()
-	defer g.told.mu.Unlock()
-	if len(g.told.events) != 1 {
-		t.Fatalf("told %+v", g.told.events)
-	}
-	if e := g.told.events[0]; e.Type != nonce.EventSent || e.Signer != signer(ada) || e.Nonce != 0 || e.Attempt != 1 || e.TxHash != hashOf(raw) || e.Version < 1 {
-		t.Errorf("told %+v, want that attempt 1 of nonce 0 was sent, with the version of the signer", e)
-	}
 }
 
 func TestAReplacementOfTheHolderIsRecorded(t *testing.T) {
@@ -236,8 +220,8 @@ func TestNothingIsSentWithoutARecord(t *testing.T) {
 			g.Store.SetHooks(c.hooks)
 			r := client.send(raw)
 			r.wantError(t, wire.CodeUnavailable, c.words)
-			if r.outcome() != c.outcome {
-				t.Errorf("outcome %q, want %q", r.outcome(), c.outcome)
+			if r.said().Outcome != c.outcome {
+				t.Errorf("outcome %q, want %q", r.said().Outcome, c.outcome)
 			}
 			g.nodes.wantGiven(0)
 			g.Store.SetHooks(memstore.Hooks{})
@@ -292,35 +276,6 @@ func TestWhatWasRecordedIsSentAlthoughItsClientHasGone(t *testing.T) {
 	g.WantMetrics(map[string]float64{"eth_sends_total{in_pool}": 1})
 }
 
-// A gateway that goes away waits for what it has begun.
-func TestADrainWaitsForTransactionsThatAreBeingSent(t *testing.T) {
-	g := startGateway(t)
-	c, raw := g.dial(), transaction(ada, 0, "a")
-	given, let := make(chan struct{}), make(chan struct{})
-	g.nodes.saysBy(func(chain.Tx) chain.Verdict {
-		close(given)
-		<-let
-		return chain.Verdict{Class: chain.InPool}
-	})
-	id := c.begin(methodSend, `["`+raw+`"]`)
-	wait.For(t, given, "the transaction at the nodes")
-	drained := make(chan error, 1)
-	go func() { drained <- g.srv.Drain(context.Background()) }()
-	for status := 0; status != 503; status, _ = g.post("", call("1", methodChainID, "[]")) {
-	}
-	select {
-	case err := <-drained:
-		t.Fatalf("drained while a transaction is being sent: %v", err)
-	default:
-	}
-	close(let)
-	c.end(id).wantHashOf(t, raw)
-	if code, _ := c.closedWith(); code != wire.CloseServiceRestart {
-		t.Errorf("closed with %d", code)
-	}
-	must(t, wait.For(t, drained, "the end of the drain"))
-}
-
 func TestWhoIsNotTheHolderIsRefusedAndNothingIsSent(t *testing.T) {
 	wallet := access.RightAllocate | access.RightMark
 	g := startGateway(t, func(s *setup) {
@@ -332,8 +287,8 @@ func TestWhoIsNotTheHolderIsRefusedAndNothingIsSent(t *testing.T) {
 	bobs, alices := transaction(ada, 0, "bob"), transaction(ada, 0, "alice")
 	r := g.dialAs("bob").send(bobs)
 	r.wantError(t, wire.CodeRejected, "is held by somebody else, nothing was sent")
-	if r.reason() != "not_holder" {
-		t.Errorf("reason %q", r.reason())
+	if r.said().Reason != "not_holder" {
+		t.Errorf("reason %q", r.said().Reason)
 	}
 	g.nodes.wantGiven()
 	g.wantRow(signer(ada), 0, nonce.Held, chain.Hash{})

@@ -37,10 +37,8 @@ func (e *Endpoint) subscribe(ctx context.Context, c *ws.Call) ws.Answer {
 	switch {
 	case bad != nil:
 		return ws.Answer{Err: bad}
-	case f.err != nil:
-		return ws.Answer{Err: errOfNodes(f.err)}
-	case f.refusal != nil:
-		return ws.Answer{Foreign: &ws.Foreign{Code: f.refusal.Code, Message: f.refusal.Message, Data: f.refusal.Data}}
+	case f.err != nil, f.refusal != nil:
+		return unanswered(f.refusal, f.err)
 	}
 	return result(stream.ID())
 }

@@ -30,9 +30,19 @@ func (c *client) subscribe(params string) string {
 	return id
 }
 
+// awaitMembers returns when so many subscriptions share one at the nodes.
+func (g *gateway) awaitMembers(params string, n int) {
+	g.Helper()
+	fs := &g.endpoint.feeds
+	wait.Until(g.TB, fmt.Sprint("members: ", n), func() bool {
+		fs.mu.Lock()
+		defer fs.mu.Unlock()
+		return len(fs.byKey[sha256.Sum256([]byte(params))].members) == n
+	})
+}
+
 func TestEventsOfANodeArePassedOn(t *testing.T) {
-	g := startGateway(t)
-	c := g.dial()
+	g, c := connect(t)
 	id := c.subscribe(heads)
 	g.nodes.upstreamOf(heads).on(json.RawMessage(`{"number":"0x1"}`))
 	n := c.notification()
@@ -50,8 +60,7 @@ func TestEventsOfANodeArePassedOn(t *testing.T) {
 }
 
 func TestTheFirstEventComesAfterTheReply(t *testing.T) {
-	g := startGateway(t)
-	c := g.dial()
+	_, c := connect(t)
 	c.write(call("1", methodSubscribe, `["logs", {"address":"early"}]`))
 	must(t, c.read())
 	if len(c.notifications) != 0 {
@@ -77,11 +86,7 @@ func TestClientsThatWantTheSameShareOneSubscription(t *testing.T) {
 	a.notification()
 	b.notification()
 	must(t, a.conn.Close())
-	wait.Until(t, "the member that has gone", func() bool {
-		g.endpoint.feeds.mu.Lock()
-		defer g.endpoint.feeds.mu.Unlock()
-		return len(g.endpoint.feeds.byKey[sha256.Sum256([]byte(heads))].members) == 1
-	})
+	g.awaitMembers(heads, 1)
 	u.on(json.RawMessage(`2`))
 	if n := b.notification(); string(n.Params.Result) != "2" {
 		t.Errorf("got %+v", n)
@@ -109,8 +114,7 @@ func TestLostEventsEndTheConnection(t *testing.T) {
 }
 
 func TestSubscriptionsThatAreRefused(t *testing.T) {
-	g := startGateway(t)
-	c := g.dial()
+	g, c := connect(t)
 	for _, params := range []string{`["syncing"]`, `["events"]`, `[1]`, `["logs",{},1]`, `[]`} {
 		if r := c.call(methodSubscribe, params); r.Error == nil || r.Error.Code != wire.CodeInvalidParams {
 			t.Errorf("%s: got %v", params, r)
@@ -123,9 +127,7 @@ func TestSubscriptionsThatAreRefused(t *testing.T) {
 		c.subscribe(fmt.Sprintf(`["logs",{"address":"%d"}]`, i))
 	}
 	c.call(methodSubscribe, heads).wantError(t, wire.CodeInvalidRequest, "a connection may have at most 4 subscriptions")
-	g.nodes.mu.Lock()
-	g.nodes.away = true
-	g.nodes.mu.Unlock()
+	g.nodes.goAway()
 	g.dial().call(methodSubscribe, heads).wantError(t, wire.CodeUnavailable, "no node of the chain has answered")
 	if n := g.endpoint.feeds.len(); n != 4 {
 		t.Errorf("%d feeds, want 4", n)
@@ -220,11 +222,7 @@ func TestAMistakeOfOursWhileASubscriptionIsOpenedIsToldToAllWhoWantIt(t *testing
 	idA := a.begin(methodSubscribe, heads)
 	wait.For(t, entered, "the first at the nodes")
 	idB := b.begin(methodSubscribe, heads)
-	wait.Until(t, "the second", func() bool {
-		g.endpoint.feeds.mu.Lock()
-		defer g.endpoint.feeds.mu.Unlock()
-		return len(g.endpoint.feeds.byKey[sha256.Sum256([]byte(heads))].members) == 2
-	})
+	g.awaitMembers(heads, 2)
 	close(let)
 	a.end(idA).wantError(t, wire.CodeInternal, "the gateway met an error of its own")
 	b.end(idB).wantError(t, wire.CodeUnavailable, "nothing happened")
