@@ -175,6 +175,8 @@ func TestASubscriptionOfOthersIsPassedThrough(t *testing.T) {
 		if n := w.nodes[1].Subscribed("logs"); n != 0 {
 			t.Errorf("%d subscriptions are open at the node, want none", n)
 		}
+		w.nodes[1].CloseSockets()
+		synctest.Wait()
 		if len(w.subs) != 0 || len(l.ended) != 0 {
 			t.Errorf("%d places are taken and %d ends told, want none", len(w.subs), len(l.ended))
 		}

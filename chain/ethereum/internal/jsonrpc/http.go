@@ -156,15 +156,19 @@ func (n *httpNode) read(ctx context.Context, body io.Reader, limit int64) ([]byt
 // refused makes a StatusError of an answer, and returns its body if that may be
 // JSON-RPC.
 func refused(resp *http.Response, e *Endpoint) ([]byte, error) {
-	status := &StatusError{Code: resp.StatusCode, RetryAfter: retryAfter(resp.Header)}
-	data, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what was read of it will do
-	line, _, _ := strings.Cut(strings.TrimSpace(string(data)), "\n")
-	status.Text = e.clean(line)
+	status, data := statusOf(resp, e)
 	mayBeAnswer := resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode >= http.StatusBadRequest
 	if trimmed := bytes.TrimLeft(data, " \t\r\n"); mayBeAnswer && len(trimmed) > 0 && (trimmed[0] == '{' || trimmed[0] == '[') {
 		return data, status
 	}
 	return nil, status
+}
+
+// statusOf reads an answer that has another status than it should.
+func statusOf(resp *http.Response, e *Endpoint) (*StatusError, []byte) {
+	data, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what was read of it will do
+	line, _, _ := strings.Cut(strings.TrimSpace(string(data)), "\n")
+	return &StatusError{Code: resp.StatusCode, RetryAfter: retryAfter(resp.Header), Text: e.clean(line)}, data
 }
 
 // retryAfter reads the header of this name, in seconds or as a date.

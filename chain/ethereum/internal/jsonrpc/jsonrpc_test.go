@@ -55,6 +55,12 @@ func newRig(t *testing.T, address string, before ...func(*fakenode.Node)) *rig {
 	return r
 }
 
+// withRig does a test in a bubble, with a rig.
+func withRig(t *testing.T, address string, test func(t *testing.T, r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newRig(t, address)) })
+}
+
 // do makes one request of the methods given, within ten seconds.
 func (r *rig) do(t *testing.T, limit int64, methods ...string) []*Call {
 	t.Helper()
@@ -84,8 +90,7 @@ const small = 64 << 10
 
 func TestARequestIsAnsweredOverHTTPAndWebSocket(t *testing.T) {
 	for _, address := range []string{"http://node:80", "ws://node:80"} {
-		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, address)
+		withRig(t, address, func(t *testing.T, r *rig) {
 			synctest.Wait()
 			got := r.do(t, small, "eth_chainId", "eth_foo", "eth_blockNumber")
 			if string(got[0].Result) != `"0x1"` || got[0].Err != nil || got[0].Fail != nil {
@@ -137,8 +142,7 @@ func TestWhatANodeAnswersOverHTTPIsAnAnswerOrAFailureWithItsKind(t *testing.T) {
 		{name: "too large", body: ok + strings.Repeat(" ", small), is: ErrTooLarge},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, "http://node:80")
+			withRig(t, "http://node:80", func(t *testing.T, r *rig) {
 				r.body(max(test.status, 200), test.body, test.header...)
 				got := r.do(t, small, "eth_chainId")[0]
 				if got.Result != nil || (got.Fail == nil) == (got.Err == nil) {
@@ -169,8 +173,7 @@ func TestABatchThatIsRefusedAsAWholeIsTold(t *testing.T) {
 		"without an id":       `{"id":null,"error":{"code":-32600,"message":"no batches"}}`,
 		"without an id, list": `[{"id":null,"error":{"code":-32600,"message":"no batches"}}]`,
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, "http://node:80")
+		withRig(t, "http://node:80", func(t *testing.T, r *rig) {
 			r.body(200, body)
 			for _, c := range r.do(t, small, "eth_chainId", "eth_blockNumber") {
 				if _, ok := errors.AsType[*BatchError](c.Fail); !ok || c.Err != nil || c.Result != nil {
@@ -182,8 +185,7 @@ func TestABatchThatIsRefusedAsAWholeIsTold(t *testing.T) {
 }
 
 func TestABatchOfWhichAnAnswerIsMissingKeepsTheOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, "http://node:80")
+	withRig(t, "http://node:80", func(t *testing.T, r *rig) {
 		r.body(200, `[{"id":2,"result":"0x2"}]`)
 		got := r.do(t, small, "eth_chainId", "eth_blockNumber")
 		if !errors.Is(got[0].Fail, ErrNonsense) || string(got[1].Result) != `"0x2"` {
@@ -207,8 +209,7 @@ func TestRetryAfterIsReadAndBounded(t *testing.T) {
 
 func TestWhatCannotHaveReachedTheNodeIsNotSent(t *testing.T) {
 	for _, address := range []string{"http://node:80", "ws://node:80"} {
-		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, address)
+		withRig(t, address, func(t *testing.T, r *rig) {
 			nobody := &rig{Node: Open(r.e, Config{Dial: fakenode.NewNet().Dial})}
 			if got := nobody.do(t, small, "eth_chainId")[0]; !errors.Is(got.Fail, ErrNotSent) {
 				t.Errorf("%s: %v, want ErrNotSent", address, got.Fail)
@@ -224,8 +225,7 @@ func TestWhatCannotHaveReachedTheNodeIsNotSent(t *testing.T) {
 
 func TestARequestThatIsNotAnsweredInTimeMayHaveBeenCarriedOut(t *testing.T) {
 	for _, address := range []string{"http://node:80", "ws://node:80"} {
-		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, address)
+		withRig(t, address, func(t *testing.T, r *rig) {
 			synctest.Wait()
 			block := make(chan struct{})
 			defer close(block)
@@ -240,8 +240,7 @@ func TestARequestThatIsNotAnsweredInTimeMayHaveBeenCarriedOut(t *testing.T) {
 }
 
 func TestManyLargeAnswersDoNotFillTheMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, "http://node:80")
+	withRig(t, "http://node:80", func(t *testing.T, r *rig) {
 		var mu sync.Mutex
 		reading, peak := 0, 0
 		chunk := []byte(strings.Repeat(" ", 64<<10))
@@ -283,8 +282,7 @@ func TestManyLargeAnswersDoNotFillTheMemory(t *testing.T) {
 func TestCredentialsAreSentAndNeverShown(t *testing.T) {
 	const password, key = "p/w%40secret", "0123456789abcdef0123"
 	for _, scheme := range []string{"http", "ws"} {
-		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, scheme+"://user:"+strings.ReplaceAll(password, "/", "%2F")+"@node:80/v3/"+key+"?apikey=topsecretvalue")
+		withRig(t, scheme+"://user:"+strings.ReplaceAll(password, "/", "%2F")+"@node:80/v3/"+key+"?apikey=topsecretvalue", func(t *testing.T, r *rig) {
 			synctest.Wait()
 			r.fake.On("eth_tell", func([]json.RawMessage) (any, error) {
 				return nil, errors.New("no access for " + key + " with topsecretvalue or user:p/w@secret, dXNlcjpwL3dAc2VjcmV0")

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -154,11 +152,6 @@ func dialError(resp *http.Response, err error, e *Endpoint) error {
 	if resp == nil || resp.StatusCode == http.StatusSwitchingProtocols {
 		return err
 	}
-	status := &StatusError{Code: resp.StatusCode, RetryAfter: retryAfter(resp.Header)}
-	if resp.Body != nil {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxText)) // gorilla keeps a part in memory
-		line, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
-		status.Text = e.clean(line)
-	}
+	status, _ := statusOf(resp, e) // of its body gorilla keeps a part in memory
 	return fmt.Errorf("no WebSocket: %w", status)
 }

@@ -11,18 +11,21 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gorilla/websocket"
+
 	"noncegate/internal/testenv/fakenode"
 )
 
-// socketRig is a rig over a WebSocket that is connected.
-func socketRig(t *testing.T) *rig {
+// withSocket does a test in a bubble, with a rig over a WebSocket that is connected.
+func withSocket(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
-	r := newRig(t, "ws://node:80")
-	if err := <-r.changes; err != nil {
-		t.Fatalf("not connected: %v", err)
-	}
-	synctest.Wait() // the fake node knows of the connection, too
-	return r
+	withRig(t, "ws://node:80", func(t *testing.T, r *rig) {
+		if err := <-r.changes; err != nil {
+			t.Fatalf("not connected: %v", err)
+		}
+		synctest.Wait() // the fake node knows of the connection, too
+		test(t, r)
+	})
 }
 
 // heard is a subscription to new heads, and what it has brought.
@@ -45,31 +48,8 @@ func (r *rig) subscribe(t *testing.T) *heard {
 	return h
 }
 
-func TestASubscriptionBringsEventsUntilItIsClosed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := socketRig(t)
-		h := r.subscribe(t)
-		r.fake.Emit("newHeads", "one")
-		if got := <-h.events; got != `"one"` {
-			t.Errorf("event %s, want one", got)
-		}
-		h.Close()
-		h.Close()
-		synctest.Wait()
-		if n := r.fake.Subscribed("newHeads"); n != 0 {
-			t.Errorf("%d subscriptions are open at the node, want none", n)
-		}
-		r.fake.CloseSockets()
-		synctest.Wait()
-		if len(h.ended) != 0 {
-			t.Error("a subscription that was closed is told of an end")
-		}
-	})
-}
-
 func TestASubscriptionThatNobodyWaitsForAnyMoreIsEndedAtTheNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := socketRig(t)
+	withSocket(t, func(t *testing.T, r *rig) {
 		let := make(chan struct{})
 		r.fake.On("eth_wait", func([]json.RawMessage) (any, error) { <-let; return 1, nil })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -90,8 +70,7 @@ func TestASubscriptionThatNobodyWaitsForAnyMoreIsEndedAtTheNode(t *testing.T) {
 }
 
 func TestALostConnectionIsMadeAnewAndEndsWhatWasOnIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := socketRig(t)
+	withSocket(t, func(t *testing.T, r *rig) {
 		h := r.subscribe(t)
 		first := r.Session()
 		block := make(chan struct{})
@@ -128,8 +107,7 @@ func TestALostConnectionIsMadeAnewAndEndsWhatWasOnIt(t *testing.T) {
 }
 
 func TestReconnectEndsOnlyTheSessionThatIsMeant(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := socketRig(t)
+	withSocket(t, func(t *testing.T, r *rig) {
 		r.Reconnect(r.Session()+1, errLate)
 		synctest.Wait()
 		if len(r.changes) != 0 {
@@ -140,6 +118,24 @@ func TestReconnectEndsOnlyTheSessionThatIsMeant(t *testing.T) {
 			t.Errorf("ended with %v, want the reason given", err)
 		}
 	})
+}
+
+// upgradeAndSleep takes a WebSocket and does not even answer pings, until the other side
+// goes.
+func upgradeAndSleep(t *testing.T, w http.ResponseWriter, q *http.Request) bool {
+	up := websocket.Upgrader{}
+	ws, err := up.Upgrade(w, q, nil)
+	if err != nil {
+		t.Error(err)
+		return true
+	}
+	defer ws.Close()
+	ws.SetPingHandler(func(string) error { return nil })
+	for {
+		if _, _, err := ws.ReadMessage(); err != nil {
+			return true
+		}
+	}
 }
 
 func TestANodeThatIsSilentForAMinuteIsConnectedAnew(t *testing.T) {
@@ -173,8 +169,7 @@ func TestWhatANodeSendsOverAWebSocketEndsTheConnectionIfItIsNonsense(t *testing.
 		{"a strange event", `{"method":"eth_subscription","params":[1]}`, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := socketRig(t)
+			withSocket(t, func(t *testing.T, r *rig) {
 				r.fake.Write(test.sent)
 				synctest.Wait()
 				if lost := len(r.changes) > 0; lost != test.lost {
@@ -187,8 +182,7 @@ func TestWhatANodeSendsOverAWebSocketEndsTheConnectionIfItIsNonsense(t *testing.
 
 func TestAnAnswerThatIsTooLargeFailsItsOwnRequestAlone(t *testing.T) {
 	for _, form := range []string{`{"jsonrpc":"2.0","id":2,"result":"%s"}`, `{"jsonrpc":"2.0","result":"%s","id":2}`, `[{"result":"%s","id":2}]`} {
-		synctest.Test(t, func(t *testing.T) {
-			r := socketRig(t)
+		withSocket(t, func(t *testing.T, r *rig) {
 			r.fake.On("eth_slow", func([]json.RawMessage) (any, error) { return nil, fakenode.ErrSilent })
 			first, second := make(chan *Call), make(chan *Call)
 			go func() { first <- r.do(t, small, "eth_slow")[0] }()
@@ -208,8 +202,7 @@ func TestAnAnswerThatIsTooLargeFailsItsOwnRequestAlone(t *testing.T) {
 }
 
 func TestAnErrorWithoutIDIsThatOfTheOnlyRequestUnderWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := socketRig(t)
+	withSocket(t, func(t *testing.T, r *rig) {
 		block := make(chan struct{})
 		defer close(block)
 		r.fake.On("eth_slow", func([]json.RawMessage) (any, error) { <-block; return nil, nil })
@@ -230,8 +223,7 @@ func TestAnErrorWithoutIDIsThatOfTheOnlyRequestUnderWay(t *testing.T) {
 
 func TestTheEndOfRunEndsEverything(t *testing.T) {
 	for _, address := range []string{"http://node:80", "ws://node:80"} {
-		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, address)
+		withRig(t, address, func(t *testing.T, r *rig) {
 			synctest.Wait()
 			var h *heard
 			if r.e.WebSocket() {
@@ -251,8 +243,7 @@ func TestTheEndOfRunEndsEverything(t *testing.T) {
 }
 
 func TestAttemptsToConnectBecomeRarerAndHonourTheNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, "ws://node:80")
+	withRig(t, "ws://node:80", func(t *testing.T, r *rig) {
 		r.fake.OnHTTP(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 			w.Header().Set("Retry-After", "120")
 			http.Error(w, "not now", http.StatusServiceUnavailable)
