@@ -2,6 +2,7 @@ package ethereum
 
 import (
 	"encoding/json"
+	"maps"
 	"reflect"
 	"testing"
 	"time"
@@ -45,13 +46,13 @@ func TestAnAuthorizationIsAUseOfTheNonceOfWhoSignedIt(t *testing.T) {
 	withNodes(1).run(t, func(t *testing.T, w *world) {
 		set := transfer(1, 7)
 		set.Type = 4
-		good := signedAuthorization(t, 1, 9)
-		every := signedAuthorization(t, 0, 10)
-		other := signedAuthorization(t, 5, 11)
+		good := signedAuthorization(1, 9)
+		every := signedAuthorization(0, 10)
+		other := signedAuthorization(5, 11)
 		broken := map[string]any{"chainId": "0x1", "address": "?", "nonce": "0x1"}
-		badParity := copyOf(good)
+		badParity := maps.Clone(good)
 		badParity["yParity"] = "0x2"
-		zero := copyOf(good)
+		zero := maps.Clone(good)
 		zero["r"] = "0x0"
 		set.Extra = map[string]any{"authorizationList": []any{good, other, broken, "no object", badParity, zero, every}}
 		w.mine(set)

@@ -1,14 +1,37 @@
 package ethereum
 
 import (
+	"bytes"
 	"encoding/binary"
+	"fmt"
 
+	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 	"github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
 
 	"noncegate/chain"
 	"noncegate/chain/ethereum/address"
 	"noncegate/chain/ethereum/rawtx"
 )
+
+// authorityKey signs authorizations; authority is its account.
+var (
+	authorityKey = secp256k1.PrivKeyFromBytes([]byte("a key of tests that has 32 bytes"))
+	authority    = func() string {
+		digest := address.Keccak256(authorityKey.PubKey().SerializeUncompressed()[1:])
+		return address.Address(digest[12:]).String()
+	}()
+)
+
+// signedAuthorization is an element of an authorizationList.
+func signedAuthorization(chainID, nonce uint64) map[string]any {
+	target := address.Address{19: 0xaa}
+	hash := address.Keccak256([]byte{0x05}, rlpList([][]byte{number(chainID), target[:], number(nonce)}))
+	sig := ecdsa.SignCompact(authorityKey, hash[:], false)
+	return map[string]any{
+		"chainId": quantity(int64(chainID)), "address": target.String(), "nonce": quantity(int64(nonce)), "yParity": quantity(int64(sig[0] - 27)),
+		"r": fmt.Sprintf("0x%x", sig[1:33]), "s": fmt.Sprintf("0x%x", sig[33:]),
+	}
+}
 
 // rawTransfer is a signed transaction of authority on chain 1 with nonce 5.
 var rawTransfer = rawLegacy(1, 5)
@@ -32,12 +55,7 @@ func hashOf(raw []byte) chain.Hash {
 
 func number(n uint64) []byte { return trimmed(binary.BigEndian.AppendUint64(nil, n)) }
 
-func trimmed(b []byte) []byte {
-	for len(b) > 0 && b[0] == 0 {
-		b = b[1:]
-	}
-	return b
-}
+func trimmed(b []byte) []byte { return bytes.TrimLeft(b, "\x00") }
 
 func rlpList(items [][]byte) []byte {
 	var body []byte

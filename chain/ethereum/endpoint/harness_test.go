@@ -17,6 +17,7 @@ import (
 
 	"noncegate/chain"
 	"noncegate/internal/access"
+	"noncegate/internal/events"
 	"noncegate/internal/testenv/inprocess"
 	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
@@ -216,4 +217,26 @@ func who(rights map[string]access.Right) *inprocess.People {
 		p.Grant(name, "*", r)
 	}
 	return p
+}
+
+// watcher is a subscriber to the gateway's own events.
+type watcher chan wire.Event
+
+// Offer implements events.Subscriber.
+func (w watcher) Offer(event []byte, _ int64) bool {
+	var e wire.Event
+	_ = json.Unmarshal(event, &e)
+	w <- e
+	return true
+}
+
+// watch returns the events of a signer.
+func (g *gateway) watch(signer string) <-chan wire.Event {
+	g.Helper()
+	w := make(watcher, 100)
+	s := g.Hub.Subscribe(w, events.Everywhere, []string{signer})
+	s.Announce()
+	s.Start()
+	g.Cleanup(func() { s.Close() })
+	return w
 }

@@ -17,6 +17,8 @@ import (
 	"noncegate/chain/ethereum/rawtx"
 )
 
+type rpcError = ethereum.RPCError
+
 // chainID is that of all tests.
 const chainID = "eip155:1"
 
@@ -30,12 +32,12 @@ type fakeNodes struct {
 	away    bool
 	send    func(tx chain.Tx) chain.Verdict // nil: they take it
 	sent    []chain.Tx                      // in the order in which they were given
-	answers map[string]func(params string) (string, *ethereum.RPCError, error)
+	answers map[string]func(params string) (string, *rpcError, error)
 	asked   []string
 	mined   map[int64]chain.Hash // what a look-up of a nonce finds
 	subs    []*upstream
-	refuse  *ethereum.RPCError // of subscriptions
-	opening func()             // called at each subscription; nil: nothing
+	refuse  *rpcError // of subscriptions
+	opening func()    // called at each subscription; nil: nothing
 
 	heads chan heardHead
 }
@@ -62,7 +64,7 @@ var (
 func newNodes(t testing.TB) *fakeNodes {
 	return &fakeNodes{
 		t: t, starts: map[string]chain.Start{}, mined: map[int64]chain.Hash{},
-		answers: map[string]func(string) (string, *ethereum.RPCError, error){},
+		answers: map[string]func(string) (string, *rpcError, error){},
 		heads:   make(chan heardHead),
 	}
 }
@@ -233,13 +235,13 @@ func (f *fakeNodes) goAway() {
 	f.away = true
 }
 
-func (f *fakeNodes) answer(method string, say func(params string) (string, *ethereum.RPCError, error)) {
+func (f *fakeNodes) answer(method string, say func(params string) (string, *rpcError, error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.answers[method] = say
 }
 
-func (f *fakeNodes) Call(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *ethereum.RPCError, error) {
+func (f *fakeNodes) Call(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *rpcError, error) {
 	f.mu.Lock()
 	f.asked = append(f.asked, method+string(params))
 	say := f.answers[method]
@@ -258,7 +260,7 @@ func (f *fakeNodes) Call(ctx context.Context, method string, params json.RawMess
 // errWait makes a question wait until nobody wants its answer.
 var errWait = errors.New("wait")
 
-func (f *fakeNodes) Subscribe(_ context.Context, params json.RawMessage, on func(json.RawMessage), ended func(error)) (func(), *ethereum.RPCError, error) {
+func (f *fakeNodes) Subscribe(_ context.Context, params json.RawMessage, on func(json.RawMessage), ended func(error)) (func(), *rpcError, error) {
 	f.mu.Lock()
 	opening := f.opening
 	f.mu.Unlock()

@@ -1,6 +1,7 @@
 package rawtx_test
 
 import (
+	"bytes"
 	"errors"
 	"math"
 	"testing"
@@ -19,7 +20,7 @@ func TestAnAuthorityIsRecoveredAsThatOfATransaction(t *testing.T) {
 				if i == 7 {
 					s = [32]byte([]byte(high))
 				}
-				auth := list{chainID, to, nonce, int(parity), trimZeros(r[:]), s[:]}
+				auth := list{chainID, to, nonce, int(parity), bytes.TrimLeft(r[:], "\x00"), s[:]}
 				tx, err := rawtx.Decode(with(4, 9, list{auth}))
 				if err != nil {
 					t.Fatal(err)
@@ -41,11 +42,4 @@ func TestAnAuthorityIsRecoveredAsThatOfATransaction(t *testing.T) {
 	if valid < 50 {
 		t.Errorf("only %d signatures were valid", valid)
 	}
-}
-
-func trimZeros(b []byte) []byte {
-	for len(b) > 0 && b[0] == 0 {
-		b = b[1:]
-	}
-	return b
 }

@@ -1,6 +1,7 @@
 package rawtx
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 )
@@ -91,9 +92,5 @@ func appendUint(to []byte, n uint64) []byte {
 
 // integer returns the bytes of n without leading zeros: none for 0.
 func integer(n uint64) []byte {
-	b := binary.BigEndian.AppendUint64(nil, n)
-	for len(b) > 0 && b[0] == 0 {
-		b = b[1:]
-	}
-	return b
+	return bytes.TrimLeft(binary.BigEndian.AppendUint64(nil, n), "\x00")
 }
