@@ -8,8 +8,9 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"noncegate/chain/ethereum/internal/jsonrpc"
 )
@@ -46,16 +47,12 @@ func (n *node) inParts(ctx context.Context, session uint64, calls []*jsonrpc.Cal
 		n.request(ctx, session, calls, how)
 		return
 	}
-	var all sync.WaitGroup
-	slots := make(chan struct{}, parallelBatches)
+	var all errgroup.Group
+	all.SetLimit(parallelBatches)
 	for part := range slices.Chunk(calls, size) {
-		slots <- struct{}{}
-		all.Go(func() {
-			n.request(ctx, session, part, how)
-			<-slots
-		})
+		all.Go(func() error { n.request(ctx, session, part, how); return nil })
 	}
-	all.Wait()
+	_ = all.Wait() // there are no errors
 }
 
 // request sends calls as one request. If the node refuses that for being a batch, or its

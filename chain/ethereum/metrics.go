@@ -111,9 +111,8 @@ func newMetrics(reg prometheus.Registerer, c *Client) (*metrics, error) {
 	m.disagreements.WithLabelValues(disagreeHead)
 	m.disagreements.WithLabelValues(disagreeCount)
 	reg = prometheus.WrapRegistererWith(prometheus.Labels{"chain": c.set.ID}, reg)
-	for _, col := range []prometheus.Collector{
-		m.requests, m.seconds, m.answers, m.disagreements, m.reorgs, m.finalFell, m.skipped, newGauges(c),
-	} {
+	all := append(c.gauges(), m.requests, m.seconds, m.answers, m.disagreements, m.reorgs, m.finalFell, m.skipped)
+	for _, col := range all {
 		if err := reg.Register(col); err != nil {
 			return nil, err
 		}
@@ -121,58 +120,38 @@ func newMetrics(reg prometheus.Registerer, c *Client) (*metrics, error) {
 	return m, nil
 }
 
-// gauges is a prometheus.Collector of what Status says.
-type gauges struct {
-	c                                       *Client
-	head, final, age                        *prometheus.Desc
-	up, lag, otherChain, offBranch, backoff *prometheus.Desc
-}
-
-func newGauges(c *Client) *gauges {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "chain", name), help, labels, nil)
+// gauges are what Status says.
+func (c *Client) gauges() (all []prometheus.Collector) {
+	gauge := func(name, help string, labels prometheus.Labels, value func() float64) {
+		opts := prometheus.GaugeOpts{Namespace: namespace, Subsystem: "chain", Name: name, Help: help, ConstLabels: labels}
+		all = append(all, prometheus.NewGaugeFunc(opts, value))
 	}
-	return &gauges{
-		c:          c,
-		head:       desc("head_number", "Number of the newest block of the chain; 0 before the first."),
-		final:      desc("final_number", "Number of the newest block that is final; 0 before the first."),
-		age:        desc("last_head_age_seconds", "How long ago a new block was seen; since the start, before the first."),
-		up:         desc("node_up", "Whether the node answered last and is of the chain (1) or not (0).", "node"),
-		lag:        desc("node_lag_blocks", "How many blocks the node is behind the newest block; 0 where it is not up.", "node"),
-		otherChain: desc("node_other_chain", "Whether the node is of another chain (1), so that it is never asked.", "node"),
-		offBranch:  desc("node_off_branch", "Whether the node is up and on another branch, or was not believed (1).", "node"),
-		backoff:    desc("node_backing_off", "Whether the node wanted fewer requests and is left alone (1).", "node"),
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (g *gauges) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.head, g.final, g.age, g.up, g.lag, g.otherChain, g.offBranch, g.backoff} {
-		to <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (g *gauges) Collect(to chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	flag := func(d *prometheus.Desc, on bool, node string) {
-		v := 0.0
-		if on {
-			v = 1
+	gauge("head_number", "Number of the newest block of the chain; 0 before the first.", nil,
+		func() float64 { return float64(c.Status().Head.Number) })
+	gauge("final_number", "Number of the newest block that is final; 0 before the first.", nil,
+		func() float64 { return float64(c.Status().Final.Number) })
+	gauge("last_head_age_seconds", "How long ago a new block was seen; since the start, before the first.", nil,
+		func() float64 { return time.Since(c.Status().HeadAt).Seconds() })
+	for _, n := range c.nodes {
+		of := prometheus.Labels{"node": n.name}
+		flag := func(name, help string, on func(NodeStatus) bool) {
+			gauge(name, help, of, func() float64 {
+				if on(n.status()) {
+					return 1
+				}
+				return 0
+			})
 		}
-		gauge(d, v, node)
+		flag("node_up", "Whether the node answered last and is of the chain (1) or not (0).",
+			func(s NodeStatus) bool { return s.Up })
+		gauge("node_lag_blocks", "How many blocks the node is behind the newest block; 0 where it is not up.", of,
+			func() float64 { return float64(n.status().Lag) })
+		flag("node_other_chain", "Whether the node is of another chain (1), so that it is never asked.",
+			func(s NodeStatus) bool { return s.OtherChain != "" })
+		flag("node_off_branch", "Whether the node is up and on another branch, or was not believed (1).",
+			func(s NodeStatus) bool { return s.Up && !s.OnBranch })
+		flag("node_backing_off", "Whether the node wanted fewer requests and is left alone (1).",
+			func(s NodeStatus) bool { return !s.BackingOffUntil.IsZero() })
 	}
-	s := g.c.Status()
-	gauge(g.head, float64(s.Head.Number))
-	gauge(g.final, float64(s.Final.Number))
-	gauge(g.age, time.Since(s.HeadAt).Seconds())
-	for _, n := range s.Nodes {
-		flag(g.up, n.Up, n.Name)
-		gauge(g.lag, float64(n.Lag), n.Name)
-		flag(g.otherChain, n.OtherChain != "", n.Name)
-		flag(g.offBranch, n.Up && !n.OnBranch, n.Name)
-		flag(g.backoff, !n.BackingOffUntil.IsZero(), n.Name)
-	}
+	return all
 }
