@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/big"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -107,8 +108,10 @@ func TestTransactionsOfGoEthereumAreReadAsItReadsThem(t *testing.T) {
 			continue
 		}
 		clear(raw) // what was read must not lie in the input
-		if got, want := described(tx), v.described(); got != want {
-			t.Errorf("%s\ngot  %s\nwant %s", v.Name, got, want)
+		got := asVector(tx)
+		got.Name, got.Raw, got.RawGzip = v.Name, v.Raw, v.RawGzip
+		if !reflect.DeepEqual(got, v) || tx.Sidecar != nil && tx.BlobHashes != tx.Sidecar.Blobs {
+			t.Errorf("%s\ngot  %+v\nwant %+v", v.Name, got, v)
 		}
 		seen[tx.Type]++
 	}
@@ -119,38 +122,26 @@ func TestTransactionsOfGoEthereumAreReadAsItReadsThem(t *testing.T) {
 	}
 }
 
-func described(t *rawtx.Tx) string {
-	id, to, side := "", "", ""
-	if t.HasChainID {
-		id = fmt.Sprint(t.ChainID)
-	} else if t.ChainID != 0 {
-		id = "a chain id that it has not"
+// asVector is what was read, as the file has it.
+func asVector(t *rawtx.Tx) vector {
+	v := vector{
+		Type: t.Type, From: t.From.String(), Nonce: t.Nonce, Hash: fmt.Sprintf("0x%x", t.Hash), Value: t.Value.String(), Gas: t.Gas,
+		GasPrice: dec(t.GasPrice), MaxFee: dec(t.MaxFee), Tip: dec(t.Tip), BlobFee: dec(t.BlobFee), DataLen: t.DataLen, BlobHashes: t.BlobHashes,
+	}
+	if t.HasChainID || t.ChainID != 0 {
+		v.ChainID = fmt.Sprint(t.ChainID)
 	}
 	if t.To != nil {
-		to = t.To.String()
+		v.To = t.To.String()
 	}
 	if t.Sidecar != nil {
-		side = fmt.Sprint(t.Sidecar.Version, " ", t.Sidecar.Blobs)
+		v.SidecarVersion, v.BlobHashes = &t.Sidecar.Version, t.Sidecar.Blobs
 	}
-	s := fmt.Sprintf("%d %s %v %d %x to %q value %v gas %d price %s fee %s tip %s blob %s input %d blobs %d sidecar %q",
-		t.Type, id, t.From, t.Nonce, t.Hash, to, t.Value, t.Gas, dec(t.GasPrice), dec(t.MaxFee), dec(t.Tip), dec(t.BlobFee), t.DataLen, t.BlobHashes, side)
-	for _, a := range t.Authorizations {
-		s += fmt.Sprintf(" [%v %v %d %v %v]", a.ChainID, a.Address, a.Nonce, a.Authority, !a.Valid())
+	for i := range t.Authorizations {
+		a := &t.Authorizations[i]
+		v.Authorizations = append(v.Authorizations, vauth{a.ChainID.String(), a.Address.String(), a.Nonce, a.Authority.String(), !a.Valid()})
 	}
-	return s
-}
-
-func (v *vector) described() string {
-	side := ""
-	if v.SidecarVersion != nil {
-		side = fmt.Sprint(*v.SidecarVersion, " ", v.BlobHashes)
-	}
-	s := fmt.Sprintf("%d %s %v %d %s to %q value %v gas %d price %s fee %s tip %s blob %s input %d blobs %d sidecar %q",
-		v.Type, v.ChainID, v.From, v.Nonce, v.Hash[2:], v.To, v.Value, v.Gas, v.GasPrice, v.MaxFee, v.Tip, v.BlobFee, v.DataLen, v.BlobHashes, side)
-	for _, a := range v.Authorizations {
-		s += fmt.Sprintf(" [%v %v %d %v %v]", a.ChainID, a.Address, a.Nonce, a.Authority, a.Invalid)
-	}
-	return s
+	return v
 }
 
 func dec(n *big.Int) string {
