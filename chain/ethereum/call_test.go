@@ -18,7 +18,7 @@ import (
 // named has each node answer eth_call with its name.
 func (w *world) named() {
 	for i, n := range w.nodes {
-		n.On("eth_call", func([]json.RawMessage) (any, error) { return w.Nodes()[i], nil })
+		n.On("eth_call", func([]json.RawMessage) (any, error) { return w.set.names[i], nil })
 	}
 }
 

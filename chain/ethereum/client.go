@@ -29,15 +29,14 @@ type Client struct {
 	back    chan struct{}  // holds one: a node is connected
 	subs    chan struct{}  // a place for each subscription of others
 
-	mu        sync.Mutex // guards what follows; no I/O beneath it
-	running   context.Context
-	ended     bool
-	calls     sync.WaitGroup // methods under way, and sends after their answer
-	head      chain.Block
-	final     chain.Block
-	headAt    time.Time
-	blockTime time.Duration
-	sticky    *node // whom Call asked last; nil: nobody yet
+	mu      sync.Mutex // guards what follows; no I/O beneath it
+	running context.Context
+	ended   bool
+	calls   sync.WaitGroup // methods under way, and sends after their answer
+	head    chain.Block
+	final   chain.Block
+	headAt  time.Time
+	sticky  *node // whom Call asked last; nil: nobody yet
 }
 
 // MaxSubscriptions bounds the subscriptions of others.
@@ -74,9 +73,6 @@ func New(cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Client, erro
 
 // ID implements chain.Chain.
 func (c *Client) ID() string { return c.set.ID }
-
-// Nodes returns the names of the nodes, in the order of Config.Nodes.
-func (c *Client) Nodes() []string { return c.set.names }
 
 // Run implements chain.Chain. It owns all goroutines of the Client: when it returns,
 // none is left, and methods that were under way have ended.

@@ -65,8 +65,8 @@ func TestNodesAreNamedByTheirHostsAndNeverTwoAlike(t *testing.T) {
 	} {
 		c, err := New(Config{ID: "eip155:1", Nodes: test.nodes}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 		must(t, err)
-		if !slices.Equal(c.Nodes(), test.want) {
-			t.Errorf("%q: names %q, want %q", test.nodes, c.Nodes(), test.want)
+		if !slices.Equal(c.set.names, test.want) {
+			t.Errorf("%q: names %q, want %q", test.nodes, c.set.names, test.want)
 		}
 	}
 }

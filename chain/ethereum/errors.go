@@ -16,7 +16,7 @@ var (
 	// Nothing was sent.
 	ErrBusy = errors.New("too many requests to the node are under way")
 	// ErrSlowConsumer ends a subscription whose consumer is too far behind.
-	ErrSlowConsumer = jsonrpc.ErrSlowConsumer
+	ErrSlowConsumer = errors.New("the consumer of a subscription is too slow")
 	// ErrSubscriptionLost ends a subscription of which events were missed that nobody
 	// can tell: the connection to its node was lost.
 	ErrSubscriptionLost = errors.New("the node's connection was lost, and events of the subscription with it")

@@ -282,7 +282,7 @@ func (f *follower) publish(head chain.Head) {
 	if c.head.Hash != f.kept.Hash {
 		c.headAt = time.Now()
 	}
-	c.head, c.final, c.blockTime = f.kept, f.final, f.blockTime()
+	c.head, c.final = f.kept, f.final
 	c.mu.Unlock()
 	if head.Reorg != nil {
 		c.m.reorgs.Inc()

@@ -42,7 +42,6 @@ type node struct {
 	lacks        map[string]bool // own methods that it said it does not have, in this session
 	byHash       support         // counts at a block hash (EIP-1898), in this session
 	lastErr      string
-	lastErrAt    time.Time
 	announcements
 }
 
@@ -123,7 +122,7 @@ func (n *node) eligible() bool {
 // and when the node has never answered, once.
 func (n *node) failed(err error) {
 	n.mu.Lock()
-	was := n.answered || n.lastErrAt.IsZero() && !errors.Is(err, errOtherChain) // which verify has logged
+	was := n.answered || n.lastErr == "" && !errors.Is(err, errOtherChain) // which verify has logged
 	n.answered, n.verified, n.onBranch = false, 0, false
 	n.noteLocked(err)
 	n.mu.Unlock()
@@ -139,7 +138,7 @@ func (n *node) note(err error) {
 	n.noteLocked(err)
 }
 
-func (n *node) noteLocked(err error) { n.lastErr, n.lastErrAt = err.Error(), time.Now() }
+func (n *node) noteLocked(err error) { n.lastErr = err.Error() }
 
 // backingOff reports whether the node wants to be left alone.
 func (n *node) backingOff() bool {

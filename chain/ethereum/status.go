@@ -8,11 +8,9 @@ import (
 
 // Status is what is known of a chain and its nodes at one moment, for people to read.
 type Status struct {
-	ID          string
-	Head, Final chain.Block   // zero Hash: none yet
-	HeadAt      time.Time     // when Head was seen; before the first, when Run or New was called
-	BlockTime   time.Duration // between blocks, as observed; 0: unknown
-	Nodes       []NodeStatus  // in the order of Config.Nodes
+	Head, Final chain.Block  // zero Hash: none yet
+	HeadAt      time.Time    // when Head was seen; before the first, when Run or New was called
+	Nodes       []NodeStatus // in the order of Config.Nodes
 }
 
 // NodeStatus is what is known of one node.
@@ -31,16 +29,15 @@ type NodeStatus struct {
 	Subscribed bool
 	// BackingOffUntil is when it is asked again after it wanted fewer requests; zero: now.
 	BackingOffUntil time.Time
-	// LastError is the last thing that went wrong, and LastErrorAt when; it may be long
-	// over. It has no credentials.
-	LastError   string
-	LastErrorAt time.Time
+	// LastError is the last thing that went wrong; it may be long over. It has no
+	// credentials.
+	LastError string
 }
 
 // Status returns what is known now. It asks nobody.
 func (c *Client) Status() Status {
 	c.mu.Lock()
-	s := Status{ID: c.set.ID, Head: c.head, Final: c.final, HeadAt: c.headAt, BlockTime: c.blockTime}
+	s := Status{Head: c.head, Final: c.final, HeadAt: c.headAt}
 	c.mu.Unlock()
 	for _, n := range c.nodes {
 		s.Nodes = append(s.Nodes, n.status())
@@ -53,7 +50,7 @@ func (n *node) status() NodeStatus {
 	defer n.mu.Unlock()
 	s := NodeStatus{
 		Name: n.name, Up: n.upLocked(), OtherChain: n.otherChain, OnBranch: n.onBranch, Head: n.head.Number, Lag: n.lag,
-		Subscribed: n.subscribed, LastError: n.lastErr, LastErrorAt: n.lastErrAt,
+		Subscribed: n.subscribed, LastError: n.lastErr,
 	}
 	if n.backoffUntil.After(time.Now()) {
 		s.BackingOffUntil = n.backoffUntil

@@ -20,8 +20,6 @@ var (
 	ErrClosed = errors.New("closed")
 	// ErrNoSubscriptions: the node is reached over HTTP, which has no subscriptions.
 	ErrNoSubscriptions = errors.New("subscriptions need a WebSocket")
-	// ErrSlowConsumer ends a subscription whose consumer is too far behind.
-	ErrSlowConsumer = errors.New("the consumer of a subscription is too slow")
 )
 
 // Error is a node's refusal of one request.
