@@ -42,7 +42,7 @@ func TestAnAuthorizationMayNotUseANonceThatSomebodyElseHolds(t *testing.T) {
 	}
 	of := signer(authority.Authority.String())
 	start := func(t *testing.T) *gateway {
-		g := startGateway(t, func(s *setup) { s.ws.Auth = who(map[string]access.Right{"alice": wallet, "bob": wallet}) })
+		g := startGateway(t, letIn(map[string]access.Right{"alice": wallet, "bob": wallet}))
 		g.nodes.at(tx.From.String(), chain.Start{Latest: int64(tx.Nonce), Pending: int64(tx.Nonce)})
 		g.nodes.at(authority.Authority.String(), chain.Start{Latest: int64(authority.Nonce), Pending: int64(authority.Nonce)})
 		return g

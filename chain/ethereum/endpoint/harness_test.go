@@ -210,6 +210,11 @@ func (r *reply) wantHashOf(t testing.TB, raw string) {
 
 const everyRight = inprocess.EveryRight &^ access.RightRepair
 
+// letIn is a gateway for such people.
+func letIn(rights map[string]access.Right) func(*setup) {
+	return func(s *setup) { s.ws.Auth = who(rights) }
+}
+
 // who knows people by their rights on all signers.
 func who(rights map[string]access.Right) *inprocess.People {
 	p := new(inprocess.People)

@@ -166,9 +166,7 @@ func TestThePendingCountIsWhatWouldBeHandedOut(t *testing.T) {
 }
 
 func TestThePendingCountOfWhoHasNothingToDoWithTheSignerIsTheNodes(t *testing.T) {
-	g := startGateway(t, func(s *setup) {
-		s.ws.Auth = who(map[string]access.Right{"alice": access.RightAllocate, "stranger": access.RightSubscribe})
-	})
+	g := startGateway(t, letIn(map[string]access.Right{"alice": access.RightAllocate, "stranger": access.RightSubscribe}))
 	g.allocate(signer(ada), "alice")
 	params := `["` + ada + `","pending"]`
 	g.dialAs("alice").call(methodCount, params).wantResult(t, `"0x1"`)

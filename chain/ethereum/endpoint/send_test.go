@@ -278,9 +278,7 @@ func TestWhatWasRecordedIsSentAlthoughItsClientHasGone(t *testing.T) {
 
 func TestWhoIsNotTheHolderIsRefusedAndNothingIsSent(t *testing.T) {
 	wallet := access.RightAllocate | access.RightMark
-	g := startGateway(t, func(s *setup) {
-		s.ws.Auth = who(map[string]access.Right{"alice": wallet, "bob": wallet, "boss": everyRight})
-	})
+	g := startGateway(t, letIn(map[string]access.Right{"alice": wallet, "bob": wallet, "boss": everyRight}))
 	if n := g.allocate(signer(ada), "alice"); n != 0 {
 		t.Fatalf("allocated %d", n)
 	}
@@ -301,9 +299,7 @@ func TestWhoIsNotTheHolderIsRefusedAndNothingIsSent(t *testing.T) {
 }
 
 func TestRightsAreAskedForAsElsewhere(t *testing.T) {
-	g := startGateway(t, func(s *setup) {
-		s.ws.Auth = who(map[string]access.Right{"reader": access.RightRead | access.RightAllocate, "marker": access.RightMark})
-	})
+	g := startGateway(t, letIn(map[string]access.Right{"reader": access.RightRead | access.RightAllocate, "marker": access.RightMark}))
 	g.dialAs("reader").send(transaction(ada, 0, "a")).wantError(t, wire.CodeForbidden, "the right mark on this signer is missing")
 	g.dialAs("marker").send(transaction(ada, 0, "a")).wantError(t, wire.CodeForbidden, "the right allocate on this signer is missing")
 	g.nodes.wantGiven()

@@ -8,11 +8,8 @@ import "noncegate/chain/ethereum/address"
 //
 // The error is an *Error: the signature is one that nodes skip.
 func RecoverAuthority(chainID, nonce uint64, target address.Address, parity byte, r, s [32]byte) (address.Address, error) {
-	if parity > 1 {
-		return address.Address{}, refuse(ErrSignature, "yParity", "must be 0 or 1, is %d", parity)
-	}
 	fields := appendUint(nil, chainID)
 	fields = append(append(fields, shortString+byte(len(target))), target[:]...)
 	fields = appendUint(fields, nonce)
-	return recoverSender(signingHash([]byte{authorizationPrefix}, fields, nil), parity, &r, &s)
+	return recoverAuthority(&authSignature{parity: parity, r: r, s: s, signed: fields})
 }

@@ -2,6 +2,8 @@ package rawtx
 
 import (
 	"math/big"
+
+	"noncegate/chain/ethereum/address"
 )
 
 // authorizationPrefix stands before what an authority signs (EIP-7702).
@@ -38,19 +40,20 @@ func (f *fields) authorizations(r *reading) {
 	}
 }
 
+// recoverAuthority returns the account that signed an authorization.
+func recoverAuthority(sig *authSignature) (address.Address, error) {
+	if sig.parity > 1 {
+		return address.Address{}, refuse(ErrSignature, "yParity", "must be 0 or 1, is %d", sig.parity)
+	}
+	return recoverSender(signingHash([]byte{authorizationPrefix}, sig.signed, nil), sig.parity, &sig.r, &sig.s)
+}
+
 // judge recovers the authority, and notes why nodes skip the authorization in a
 // transaction of a chain.
 func (a *Authorization) judge(chainID uint64, sig *authSignature) {
-	if sig.parity > 1 {
-		a.Invalid = refuse(ErrSignature, "yParity", "must be 0 or 1, is %d", sig.parity)
-		return
-	}
-	hash := signingHash([]byte{authorizationPrefix}, sig.signed, nil)
-	a.Authority, a.Invalid = recoverSender(hash, sig.parity, &sig.r, &sig.s)
-	if a.Invalid != nil {
-		return
-	}
+	a.Authority, a.Invalid = recoverAuthority(sig)
 	switch {
+	case a.Invalid != nil:
 	case a.ChainID.Sign() != 0 && a.ChainID.Cmp(new(big.Int).SetUint64(chainID)) != 0:
 		a.Invalid = refuse(ErrChainID, "chainId", "must be 0 or that of the transaction, %d; is %v", chainID, a.ChainID)
 	case a.Nonce == maxUint64:

@@ -9,7 +9,7 @@
 // that works in a bubble of testing/synctest. It answers at once, in the order of the
 // questions of a connection.
 //
-// Not promised: any check of a transaction. What was sent ([Node.Sent]) is in no pool and no
+// Not promised: any check of a transaction. What was sent is in no pool and no
 // block unless the test puts it there; there is no signature, balance or execution.
 //
 // A node owns one goroutine that accepts and one for each connection, which end with the
@@ -67,7 +67,6 @@ type Node struct {
 	requests int
 	batches  []int // the sizes of requests
 	calls    map[string]int
-	sent     []string
 	auth     []string
 	nextSub  int
 }
@@ -172,13 +171,6 @@ func (n *Node) Calls(method string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.calls[method]
-}
-
-// Sent returns the transactions that were sent, as hexadecimal text.
-func (n *Node) Sent() []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return append([]string(nil), n.sent...)
 }
 
 // Auth returns the Authorization headers that came.
