@@ -42,7 +42,7 @@ func TestTheGreatestCountIsTakenAndDisagreementIsTold(t *testing.T) {
 		if err != nil || got[0] != (chain.Count{Used: 7, Agreed: false}) {
 			t.Errorf("count %+v, %v; want 7 and no agreement", got, err)
 		}
-		w.wantFigure(`noncegate_chain_disagreements_total{about="count"}`, 1)
+		w.wantFigure(`chain_disagreements_total{count}`, 1)
 	})
 }
 

@@ -27,7 +27,7 @@ func TestTheFinalBlockAdvancesAlsoWithoutANewHead(t *testing.T) {
 			t.Errorf("head %+v, want the final block %d", h, final.Number)
 		}
 		w.none()
-		w.wantFigure("noncegate_chain_final_number", float64(final.Number))
+		w.wantFigure("chain_final_number", float64(final.Number))
 	})
 }
 
@@ -107,7 +107,7 @@ func TestAFinalBlockThatStaysLowerHasFallen(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		w.none() // it is told once
-		w.wantFigure("noncegate_chain_final_fell_total", 1)
+		w.wantFigure("chain_final_fell_total", 1)
 	})
 }
 

@@ -125,7 +125,7 @@ func TestAReorganizationIsToldWithItsDepth(t *testing.T) {
 			if !reflect.DeepEqual(h.Reorg, reorg) || !reflect.DeepEqual(h.Uses, want) || h.Skipped || h.FinalFell {
 				t.Errorf("depth %d: head %+v with %+v, want %+v and %v", depth, h, h.Reorg, reorg, want)
 			}
-			w.wantFigure("noncegate_chain_reorgs_total", 1)
+			w.wantFigure("chain_reorgs_total", 1)
 		})
 	}
 }
@@ -230,8 +230,8 @@ func TestOfDifferentBranchesThatOfMostNodesIsTheChain(t *testing.T) {
 		if s := w.nodeStatus(0); s.OnBranch || !s.Up {
 			t.Errorf("status %+v, want up and on another branch", s)
 		}
-		w.wantFigure(`noncegate_chain_node_off_branch{node="a"}`, 1)
-		if got := w.figure(`noncegate_chain_disagreements_total{about="head"}`); got < 1 {
+		w.wantFigure(`chain_node_off_branch{a}`, 1)
+		if got := w.figure(`chain_disagreements_total{head}`); got < 1 {
 			t.Errorf("%v disagreements are counted, want 1", got)
 		}
 	})
@@ -317,7 +317,7 @@ func TestAnAbsurdBlockIsNotBelievedWhileAnotherNodeGoesOn(t *testing.T) {
 				if s := w.nodeStatus(1); s.OnBranch || s.LastError == "" {
 					t.Errorf("status %+v, want not believed and why", s)
 				}
-				if got := w.figure(`noncegate_chain_node_off_branch{node="b"}`) + w.figure(`noncegate_chain_node_up{node="b"}`); got != 2 && got != 0 {
+				if got := w.figure(`chain_node_off_branch{b}`) + w.figure(`chain_node_up{b}`); got != 2 && got != 0 {
 					t.Errorf("the figures are %v, want up and off the branch, or down", got)
 				}
 			})

@@ -1,9 +1,7 @@
 package ethereum
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -15,18 +13,13 @@ import (
 	"go.uber.org/goleak"
 
 	"noncegate/chain"
+	"noncegate/internal/testenv/expect"
 	"noncegate/internal/testenv/fakenode"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// must ends a test that cannot go on.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = expect.Must
 
 const blockTime = 12 * time.Second
 
@@ -38,29 +31,9 @@ type world struct {
 	chain *fakenode.Chain
 	nodes []*fakenode.Node // at the hosts a, b, c, …
 	reg   *prometheus.Registry
-	log   *logged
+	log   *expect.Buffer
 	heads chan chain.Head
 	stop  func() // ends Run and waits for it
-}
-
-// logged is a log that a test reads.
-type logged struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logged) has(text string) bool { return l.count(text) > 0 }
-
-func (l *logged) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.buf.String(), text)
 }
 
 // worldStart is the number of the newest block when a world begins.
@@ -91,7 +64,7 @@ func (s worldOf) run(t *testing.T, test func(t *testing.T, w *world)) {
 func newWorld(t *testing.T, nodes int, change ...func(*Config)) *world {
 	t.Helper()
 	w := &world{
-		t: t, net: fakenode.NewNet(), reg: prometheus.NewPedanticRegistry(), log: new(logged),
+		t: t, net: fakenode.NewNet(), reg: prometheus.NewPedanticRegistry(), log: new(expect.Buffer),
 		chain: fakenode.NewChain(time.Now().Add(-worldStart*blockTime), blockTime),
 		heads: make(chan chain.Head, 1000),
 	}
@@ -246,43 +219,13 @@ func useOf(t fakenode.Tx) chain.Use {
 // nodeStatus returns what is known of a node.
 func (w *world) nodeStatus(i int) NodeStatus { return w.Status().Nodes[i] }
 
-// figure returns a gauge or counter, written as in the exposition, that must be there.
-func (w *world) figure(series string) float64 {
-	w.t.Helper()
-	v, ok := w.find(series)
-	if !ok {
-		w.t.Fatalf("there is no figure %s", series)
-	}
-	return v
-}
+// figure is the value of a series, as expect.Metric has it.
+func (w *world) figure(series string) float64 { w.t.Helper(); return expect.Metric(w.t, w.reg, series) }
 
 func (w *world) wantFigure(series string, want float64) {
 	w.t.Helper()
-	if got := w.figure(series); got != want {
-		w.t.Errorf("%s = %v, want %v", series, got, want)
-	}
+	expect.Metrics(w.t, w.reg, map[string]float64{series: want})
 }
 
-func (w *world) find(series string) (float64, bool) {
-	w.t.Helper()
-	families, err := w.reg.Gather()
-	must(w.t, err)
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			name := f.GetName()
-			var labels []string
-			for _, l := range m.GetLabel() {
-				if l.GetName() != "chain" {
-					labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
-				}
-			}
-			if len(labels) > 0 {
-				name += "{" + strings.Join(labels, ",") + "}"
-			}
-			if name == series {
-				return m.GetGauge().GetValue() + m.GetCounter().GetValue(), true
-			}
-		}
-	}
-	return 0, false
-}
+// logged is how often the log has a text.
+func (w *world) logged(text string) int { return strings.Count(w.log.String(), text) }

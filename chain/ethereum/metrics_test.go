@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"noncegate/internal/testenv/expect"
 	"noncegate/internal/testenv/fakenode"
 )
 
@@ -22,25 +23,23 @@ func TestTheExpositionIsCleanByPromlint(t *testing.T) {
 		for _, p := range problems {
 			t.Errorf("%s: %s", p.Metric, p.Text)
 		}
-		for series, want := range map[string]float64{
-			"noncegate_chain_head_number":                       worldStart + 1,
-			"noncegate_chain_final_number":                      worldStart - 64,
-			`noncegate_chain_node_up{node="a"}`:                 1,
-			`noncegate_chain_node_lag_blocks{node="b"}`:         0,
-			`noncegate_chain_node_other_chain{node="b"}`:        0,
-			`noncegate_chain_node_off_branch{node="b"}`:         0,
-			`noncegate_chain_node_backing_off{node="b"}`:        0,
-			`noncegate_chain_answers_total{class="in_pool"}`:    1,
-			`noncegate_chain_answers_total{class="free"}`:       0,
-			`noncegate_chain_disagreements_total{about="head"}`: 0,
-			"noncegate_chain_reorgs_total":                      0,
-			"noncegate_chain_blocks_skipped_total":              0,
-			"noncegate_chain_final_fell_total":                  0,
-		} {
-			w.wantFigure(series, want)
-		}
+		expect.Metrics(t, w.reg, map[string]float64{
+			"chain_head_number":               worldStart + 1,
+			"chain_final_number":              worldStart - 64,
+			`chain_node_up{a}`:                1,
+			`chain_node_lag_blocks{b}`:        0,
+			`chain_node_other_chain{b}`:       0,
+			`chain_node_off_branch{b}`:        0,
+			`chain_node_backing_off{b}`:       0,
+			`chain_answers_total{in_pool}`:    1,
+			`chain_answers_total{free}`:       0,
+			`chain_disagreements_total{head}`: 0,
+			"chain_reorgs_total":              0,
+			"chain_blocks_skipped_total":      0,
+			"chain_final_fell_total":          0,
+		})
 		time.Sleep(time.Minute)
-		if got := w.figure("noncegate_chain_last_head_age_seconds"); got < 60 || got > 80 {
+		if got := w.figure("chain_last_head_age_seconds"); got < 60 || got > 80 {
 			t.Errorf("the last head is %v s old, want some 70", got)
 		}
 	})
@@ -79,7 +78,7 @@ func TestEachOutcomeOfACallIsCountedByItsName(t *testing.T) {
 			if _, err := w.Counts(t.Context(), w.Status().Head, []string{fakenode.Account(1)}); err == nil {
 				t.Error("no error")
 			}
-			w.wantFigure(`noncegate_chain_requests_total{method="eth_getTransactionCount",node="a",result="`+string(want)+`"}`, 1)
+			w.wantFigure(`chain_requests_total{eth_getTransactionCount}{a}{`+string(want)+`}`, 1)
 		})
 	}
 }

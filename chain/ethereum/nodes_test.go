@@ -39,8 +39,8 @@ func TestANodeOfAnotherChainIsNeverAskedAnythingElse(t *testing.T) {
 			if s := w.nodeStatus(1); s.Up || s.OtherChain != "eip155:5" || !strings.Contains(s.LastError, "eip155:5, not of eip155:1") {
 				t.Errorf("status %+v", s)
 			}
-			w.wantFigure(`noncegate_chain_node_other_chain{node="b"}`, 1)
-			if !w.log.has(`node is of another chain and is not asked`) {
+			w.wantFigure(`chain_node_other_chain{b}`, 1)
+			if w.logged(`node is of another chain and is not asked`) == 0 {
 				t.Error("the log does not say so")
 			}
 			other.SetChainID(1)
@@ -90,7 +90,7 @@ func TestANodeThatGoesAwayIsAskedLessAndFoundAgain(t *testing.T) {
 		if s := w.nodeStatus(0); s.Up || !strings.Contains(s.LastError, "502") {
 			t.Errorf("status %+v, want down by 502", s)
 		}
-		w.wantFigure(`noncegate_chain_node_up{node="a"}`, 0)
+		w.wantFigure(`chain_node_up{a}`, 0)
 		away.OnHTTP(nil)
 		time.Sleep(2 * maxPause)
 		if s := w.nodeStatus(0); !s.Up || s.Lag != 0 {
@@ -112,10 +112,10 @@ func TestANodeThatNeverAnsweredIsToldOfOnce(t *testing.T) {
 			time.Sleep(10 * maxPause)
 			synctest.Wait()
 			const away = "node of the chain does not answer"
-			if n := w.log.count(away); n != 1 || !w.log.has("502") {
+			if n := w.logged(away); n != 1 || w.logged("502") == 0 {
 				t.Errorf("told %d times, want once, with the error", n)
 			}
-			if n := w.log.count("node is of another chain"); n != 1 {
+			if n := w.logged("node is of another chain"); n != 1 {
 				t.Errorf("told %d times that a node is of another chain, want once", n)
 			}
 		}
@@ -216,7 +216,7 @@ func TestASubscriptionThatIsSilentIsMadeAnewAndPollingGoesOn(t *testing.T) {
 		if n := w.nodes[0].Calls("eth_subscribe") - began; n < 2 || n > 5 {
 			t.Errorf("subscribed %d times again in eight minutes, want ever less often", n)
 		}
-		if !w.log.has("subscription to new heads is silent") {
+		if w.logged("subscription to new heads is silent") == 0 {
 			t.Error("the log does not say so")
 		}
 	})
@@ -296,7 +296,7 @@ func TestARefusalThatSpeaksOfLimitsMakesANodeBackOff(t *testing.T) {
 		if s := w.nodeStatus(1); s.BackingOffUntil.IsZero() {
 			t.Errorf("status %+v, want to back off", s)
 		}
-		w.wantFigure(`noncegate_chain_node_backing_off{node="b"}`, 1)
+		w.wantFigure(`chain_node_backing_off{b}`, 1)
 	})
 }
 

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"noncegate/chain"
 	"noncegate/internal/testenv/fakenode"
 )
@@ -105,7 +107,7 @@ func TestTheVerdictIsMadeOfWhatAllNodesSay(t *testing.T) {
 				if (v.Code == 0) != (v.Class == chain.InPool) {
 					t.Errorf("%q: code %d with %v", order, v.Code, v.Class)
 				}
-				w.wantFigure(`noncegate_chain_answers_total{class="`+test.class.String()+`"}`, 1)
+				w.wantFigure(`chain_answers_total{`+test.class.String()+`}`, 1)
 				for i, n := range w.nodes {
 					if order[i] != gone && n.Calls(methodSend) != 1 {
 						t.Errorf("%q: node %d got the transaction %d times, want once", order, i, n.Calls(methodSend))
@@ -216,11 +218,11 @@ func TestTheFirstThatAcceptsAnswersAndTheOthersGetItAllTheSame(t *testing.T) {
 		if n := w.nodes[1].Calls(methodSend); n != 1 {
 			t.Errorf("the slow node got it %d times, want once", n)
 		}
-		if _, answered := w.find(`noncegate_chain_requests_total{method="eth_sendRawTransaction",node="b",result="ok"}`); answered {
+		if n := testutil.ToFloat64(w.m.requests.WithLabelValues("b", methodSend, string(resultOK))); n != 0 {
 			t.Error("the slow node has answered already")
 		}
 		time.Sleep(4 * time.Second)
-		w.wantFigure(`noncegate_chain_requests_total{method="eth_sendRawTransaction",node="b",result="ok"}`, 1)
+		w.wantFigure(`chain_requests_total{eth_sendRawTransaction}{b}{ok}`, 1)
 	})
 }
 
@@ -236,7 +238,7 @@ func TestWhoStopsWaitingDoesNotStopTheSending(t *testing.T) {
 			t.Errorf("%+v, want unknown", v)
 		}
 		time.Sleep(2 * time.Second)
-		w.wantFigure(`noncegate_chain_requests_total{method="eth_sendRawTransaction",node="a",result="refused"}`, 1)
+		w.wantFigure(`chain_requests_total{eth_sendRawTransaction}{a}{refused}`, 1)
 		if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Unknown {
 			t.Errorf("%+v, want unknown: nobody heard of the first try's answer", v)
 		}

@@ -4,13 +4,11 @@
 package inprocess
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,6 +19,7 @@ import (
 	"noncegate/encodepool"
 	"noncegate/internal/events"
 	"noncegate/internal/metrics"
+	"noncegate/internal/testenv/expect"
 	"noncegate/internal/testenv/wait"
 	"noncegate/lease"
 	"noncegate/nonce"
@@ -32,6 +31,12 @@ import (
 	"noncegate/wire"
 	"noncegate/writer"
 )
+
+// What tests of servers use as well.
+var Must, Check = expect.Must, expect.Check
+
+// Buffer keeps what is logged.
+type Buffer = expect.Buffer
 
 // Config is what a test may change before the start. Begin with Defaults.
 type Config struct {
@@ -128,37 +133,16 @@ func (c *Core) WantNoPlaces() {
 	}
 }
 
-// Metric is the value of a counter or gauge, written as name{label value}{…} without the
-// prefix. A label "chain", which each series of a chain has, is left out.
+// Metric is the value of a series, as expect.Metric has it.
 func (c *Core) Metric(series string) float64 {
 	c.Helper()
-	families, err := c.Metrics.Gather()
-	Must(c.TB, err)
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			name := strings.TrimPrefix(f.GetName(), "noncegate_")
-			for _, l := range m.GetLabel() {
-				if l.GetName() != "chain" {
-					name += "{" + l.GetValue() + "}"
-				}
-			}
-			if name == series {
-				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
-			}
-		}
-	}
-	c.Fatalf("there is no series %s", series)
-	return 0
+	return expect.Metric(c.TB, c.Metrics, series)
 }
 
 // WantMetrics fails unless the series have these values.
 func (c *Core) WantMetrics(want map[string]float64) {
 	c.Helper()
-	for series, want := range want {
-		if got := c.Metric(series); got != want {
-			c.Errorf("%s is %v, want %v", series, got, want)
-		}
-	}
+	expect.Metrics(c.TB, c.Metrics, want)
 }
 
 // Serve serves HTTP on a free port of this host. stop ends it and waits for it.
@@ -181,41 +165,5 @@ func ServeOver(t testing.TB, web *http.Server, over func(net.Listener) net.Liste
 	return l.Addr().String(), func() {
 		Check(t, web.Close())
 		served.Wait()
-	}
-}
-
-// Buffer keeps what is logged.
-type Buffer struct {
-	mu  sync.Mutex // guards buf
-	buf bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (b *Buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-// String is what was written so far.
-func (b *Buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
-// Must ends the test with an error, if there is one.
-func Must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// Check fails the test with an error, if there is one.
-func Check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Error(err)
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"noncegate/chain"
 	"noncegate/chain/ethereum"
+	"noncegate/internal/testenv/expect"
 	"noncegate/test/interop/chaintest"
 )
 
@@ -36,24 +37,7 @@ type world struct {
 	accounts []chaintest.Account
 	mine     func() // one block with what is in the pool
 	heads    chan chain.Head
-	log      *logged
-}
-
-type logged struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
+	log      *expect.Buffer
 }
 
 // everywhere runs a test against each kind of node, over HTTP and over a WebSocket.
@@ -74,7 +58,7 @@ func everywhere(t *testing.T, test func(w *world)) {
 // knows the newest block.
 func follow(t *testing.T, node *chaintest.Node, carrier string, accounts []chaintest.Account, mine func(), more ...string) *world {
 	t.Helper()
-	w := &world{t: t, node: node, accounts: accounts, mine: mine, heads: make(chan chain.Head, 1000), log: new(logged)}
+	w := &world{t: t, node: node, accounts: accounts, mine: mine, heads: make(chan chain.Head, 1000), log: new(expect.Buffer)}
 	url := node.URL()
 	if carrier == "ws" {
 		url = node.WS()
