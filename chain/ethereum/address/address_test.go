@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"noncegate/chain/ethereum/address"
+	"noncegate/internal/testenv/expect"
 )
 
 // The test vectors of EIP-55.
@@ -40,9 +41,7 @@ func TestTheVectorsOfEIP55(t *testing.T) {
 func TestLettersOfOneCaseCarryNoChecksum(t *testing.T) {
 	const mixed = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"
 	want, err := address.Parse(mixed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, in := range []string{strings.ToLower(mixed), "0x" + strings.ToUpper(mixed[2:]), "0X" + mixed[2:]} {
 		if got, err := address.Parse(in); err != nil || got != want {
 			t.Errorf("%s: got %v, %v, want %v", in, got, err, want)

@@ -229,9 +229,7 @@ func TestWhoWaitsForAReceiptWhenTheGatewayStopsIsToldThatItWasSent(t *testing.T)
 	<-asked
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	if err := g.srv.Stop(ctx); err != nil {
-		t.Error(err)
-	}
+	must(t, g.srv.Stop(ctx))
 	if body := <-got; !strings.Contains(body, `"code":4,"message":"The transaction was added to the transaction pool;`) {
 		t.Errorf("told %s", body)
 	}

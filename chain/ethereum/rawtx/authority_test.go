@@ -8,6 +8,7 @@ import (
 
 	"noncegate/chain/ethereum/address"
 	"noncegate/chain/ethereum/rawtx"
+	"noncegate/internal/testenv/expect"
 )
 
 func TestAnAuthorityIsRecoveredAsThatOfATransaction(t *testing.T) {
@@ -22,9 +23,7 @@ func TestAnAuthorityIsRecoveredAsThatOfATransaction(t *testing.T) {
 				}
 				auth := list{chainID, to, nonce, int(parity), bytes.TrimLeft(r[:], "\x00"), s[:]}
 				tx, err := rawtx.Decode(with(4, 9, list{auth}))
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.Must(t, err)
 				want := tx.Authorizations[0]
 				got, err := rawtx.RecoverAuthority(chainID, nonce, address.Address([]byte(to)), parity, r, s)
 				if got != want.Authority || (err == nil) != want.Valid() {

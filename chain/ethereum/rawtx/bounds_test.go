@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"noncegate/chain/ethereum/rawtx"
+	"noncegate/internal/testenv/expect"
 )
 
 // What Decode allocates is bounded by what it was given, whatever lengths are written
@@ -43,9 +44,7 @@ func TestMemoryIsInProportionToTheInput(t *testing.T) {
 func TestManyGoroutinesDecodeTheSameBytes(t *testing.T) {
 	raw := named(t, "set code")
 	want, err := rawtx.Decode(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"noncegate/chain/ethereum/rawtx"
+	"noncegate/internal/testenv/expect"
 )
 
 // vector is a transaction of testdata/vectors.json and what go-ethereum reads in it.
@@ -51,13 +52,9 @@ type vauth struct {
 func vectors(tb testing.TB) []vector {
 	tb.Helper()
 	text, err := os.ReadFile("testdata/vectors.json")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.Must(tb, err)
 	var all []vector
-	if err := json.Unmarshal(text, &all); err != nil {
-		tb.Fatal(err)
-	}
+	expect.Must(tb, json.Unmarshal(text, &all))
 	return all
 }
 
@@ -67,13 +64,9 @@ func (v *vector) raw(tb testing.TB) []byte {
 		return unhex(tb, v.Raw)
 	}
 	r, err := gzip.NewReader(bytes.NewReader(v.RawGzip))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.Must(tb, err)
 	raw, err := io.ReadAll(io.LimitReader(r, 2*rawtx.MaxBlobSize))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.Must(tb, err)
 	return raw
 }
 
@@ -92,9 +85,7 @@ func named(tb testing.TB, name string) []byte {
 func unhex(tb testing.TB, s string) []byte {
 	tb.Helper()
 	b, err := hex.DecodeString(strings.TrimPrefix(s, "0x"))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.Must(tb, err)
 	return b
 }
 
@@ -155,9 +146,7 @@ func dec(n *big.Int) string {
 func TestTheExampleOfEIP155(t *testing.T) {
 	tx, err := rawtx.Decode(unhex(t, "f86c098504a817c800825208943535353535353535353535353535353535353535880de0b6b3a764000080"+
 		"25a028ef61340bd939bc2195fe537567866003e1a15d3c71ff63e1590620aa636276a067cbe9d8997f761aecb703304b3800ccf555c9f3dc64214b297fb1966a3b6d83"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if got := tx.From.String(); got != "0x9d8a62f656a8d1615c1294fd71e9cfb3e4855a4f" {
 		t.Errorf("from %s", got)
 	}
@@ -170,9 +159,7 @@ func TestTheExampleOfEIP155(t *testing.T) {
 // Why each authorization of the vector is skipped, in order. The last one counts.
 func TestAuthorizationsThatNodesSkipCarryTheReason(t *testing.T) {
 	tx, err := rawtx.Decode(named(t, "set code with authorizations that nodes skip"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for i, want := range []struct {
 		kind      error
 		sentence  string

@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"noncegate/internal/testenv/expect"
 )
 
 func FuzzExchange(f *testing.F) {
@@ -15,9 +17,7 @@ func FuzzExchange(f *testing.F) {
 		f.Add([]byte(seed), byte(2))
 	}
 	e, err := ParseEndpoint("http://node")
-	if err != nil {
-		f.Fatal(err)
-	}
+	expect.Must(f, err)
 	f.Fuzz(func(t *testing.T, data []byte, n byte) {
 		x := exchange{first: 7}
 		for range int(n%4) + 1 {
@@ -58,9 +58,7 @@ func FuzzParseEndpoint(f *testing.F) {
 			return
 		}
 		u, err := url.Parse(raw)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		password, _ := u.User.Password()
 		if len(password) > 8 && !strings.Contains(u.Host, password) && strings.Contains(e.String()+e.clean("no "+password+" here"), password) {
 			t.Errorf("%q shows the password %q", e, password)

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"noncegate/internal/testenv/expect"
 	"noncegate/internal/testenv/fakenode"
 )
 
@@ -35,9 +36,7 @@ func newRig(t *testing.T, address string, before ...func(*fakenode.Node)) *rig {
 	t.Helper()
 	network := fakenode.NewNet()
 	e, err := ParseEndpoint(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	r := &rig{e: e, changes: make(chan error, 100)}
 	r.fake = fakenode.New(t, network, e.Host(), fakenode.NewChain(time.Now(), time.Second), 1)
 	for _, f := range before {
