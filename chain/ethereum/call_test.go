@@ -132,7 +132,7 @@ func TestACallWithoutNodesOrTimeSaysSo(t *testing.T) {
 		if _, _, err := w.Call(ctx, "eth_call", nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v, want the deadline", err)
 		}
-		w.nodes[0].OnHTTP(func(rw http.ResponseWriter, _ *http.Request, _ []byte) bool { rw.WriteHeader(500); return true })
+		w.nodes[0].OnHTTP(status(500))
 		time.Sleep(blockTime)
 		if _, _, err := w.Call(t.Context(), "eth_call", nil); !isUnreachable(err) {
 			t.Errorf("%v, want ErrUnreachable", err)
@@ -283,7 +283,7 @@ func TestAfterALostConnectionHeadsGoOnAndLogsEnd(t *testing.T) {
 			t.Errorf("%d heads and %d ends, want one head and no end", len(heads.events), len(heads.ended))
 		}
 		for _, n := range w.nodes {
-			n.OnHTTP(func(rw http.ResponseWriter, _ *http.Request, _ []byte) bool { rw.WriteHeader(500); return true })
+			n.OnHTTP(status(500))
 			n.CloseSockets()
 		}
 		begin := time.Now()

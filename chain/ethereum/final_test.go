@@ -2,7 +2,6 @@ package ethereum
 
 import (
 	"encoding/json"
-	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -150,7 +149,7 @@ func TestAChainThatBeganAnewIsNoticedAndFollowed(t *testing.T) {
 		w.nodes[0].SetFinal(w.chain.First())
 		time.Sleep(10 * maxInterval)
 		w.none() // one of two nodes may just be far behind
-		w.nodes[1].OnHTTP(func(rw http.ResponseWriter, _ *http.Request, _ []byte) bool { rw.WriteHeader(500); return true })
+		w.nodes[1].OnHTTP(status(500))
 		time.Sleep(10 * maxInterval)
 		w.none() // also when the other one does not answer
 		w.nodes[1].OnHTTP(nil)

@@ -3,6 +3,7 @@ package ethereum
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -218,6 +219,14 @@ func useOf(t fakenode.Tx) chain.Use {
 
 // nodeStatus returns what is known of a node.
 func (w *world) nodeStatus(i int) NodeStatus { return w.Status().Nodes[i] }
+
+// status has a node answer every request with an HTTP status.
+func status(code int) func(http.ResponseWriter, *http.Request, []byte) bool {
+	return func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		http.Error(w, "gone", code)
+		return true
+	}
+}
 
 // figure is the value of a series, as expect.Metric has it.
 func (w *world) figure(series string) float64 { w.t.Helper(); return expect.Metric(w.t, w.reg, series) }

@@ -103,10 +103,7 @@ func TestANodeThatNeverAnsweredIsToldOfOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, how := range []func(*Config){func(*Config) {}, overWebSocket} {
 			w := newWorld(t, 3, how)
-			w.nodes[0].OnHTTP(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-				http.Error(w, "gone", http.StatusBadGateway)
-				return true
-			})
+			w.nodes[0].OnHTTP(status(502))
 			w.nodes[1].SetChainID(5)
 			w.run()
 			time.Sleep(10 * maxPause)
@@ -125,10 +122,7 @@ func TestANodeThatNeverAnsweredIsToldOfOnce(t *testing.T) {
 func TestAMinuteWithoutAnyNodeIsCaughtUpBlockByBlock(t *testing.T) {
 	withNodes(2, overWebSocket).run(t, func(t *testing.T, w *world) {
 		for _, n := range w.nodes {
-			n.OnHTTP(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-				http.Error(w, "gone", http.StatusBadGateway)
-				return true
-			})
+			n.OnHTTP(status(502))
 			n.CloseSockets()
 		}
 		b := w.nodes[0].Head()

@@ -122,7 +122,7 @@ func TestANodeThatCannotBeAskedMakesARefusalUnknown(t *testing.T) {
 	for name, spoil := range map[string]func(w *world){
 		"of another chain": func(w *world) { w.nodes[1].SetChainID(7); time.Sleep(2 * maxPause) },
 		"not reachable": func(w *world) {
-			w.nodes[1].OnHTTP(func(rw http.ResponseWriter, _ *http.Request, _ []byte) bool { rw.WriteHeader(502); return true })
+			w.nodes[1].OnHTTP(status(502))
 			time.Sleep(blockTime)
 		},
 		"backing off": func(w *world) {

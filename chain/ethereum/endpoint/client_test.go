@@ -139,6 +139,11 @@ func (g *gateway) post(name, body string) (int, string) {
 
 func (g *gateway) request(name, method, path, body string, header http.Header) (int, string, http.Header) {
 	g.Helper()
+	return g.requestBy(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, name, method, path, body, header)
+}
+
+func (g *gateway) requestBy(client *http.Client, name, method, path, body string, header http.Header) (int, string, http.Header) {
+	g.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+g.address+path, strings.NewReader(body))
@@ -147,8 +152,7 @@ func (g *gateway) request(name, method, path, body string, header http.Header) (
 	for k, v := range header {
 		r.Header[k] = v
 	}
-	one := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := one.Do(r)
+	response, err := client.Do(r)
 	must(g.TB, err)
 	defer response.Body.Close()
 	answer, err := io.ReadAll(response.Body)

@@ -136,8 +136,7 @@ func TestThePendingCountIsWhatWouldBeHandedOut(t *testing.T) {
 	g := startGateway(t)
 	g.nodes.at(ada, chain.Start{Latest: 5, Pending: 7})
 	c := g.dial()
-	pending := `["` + strings.ToUpper(ada[2:]) + `","pending"]`
-	pending = strings.Replace(pending, `["`, `["0x`, 1)
+	pending := `["0x` + strings.ToUpper(ada[2:]) + `","pending"]`
 	count := func(want int64) {
 		t.Helper()
 		c.call(methodCount, pending).wantResult(t, fmt.Sprintf(`"0x%x"`, want))
@@ -375,19 +374,8 @@ func TestASocketThatIsKeptOpenIsNotOneThatWaits(t *testing.T) {
 	})
 	kept := &http.Client{Transport: &http.Transport{}}
 	defer kept.CloseIdleConnections()
-	ask := func(c *http.Client) int {
-		r, err := http.NewRequest(http.MethodPost, "http://"+g.address+"/eth/1", strings.NewReader(call("1", methodChainID, "[]")))
-		must(t, err)
-		r.Header = inprocess.As("alice")
-		response, err := c.Do(r)
-		must(t, err)
-		var answer json.RawMessage
-		must(t, json.NewDecoder(response.Body).Decode(&answer))
-		must(t, response.Body.Close())
-		return response.StatusCode
-	}
 	for range 3 {
-		if status := ask(kept); status != 200 {
+		if status, _, _ := g.requestBy(kept, "alice", http.MethodPost, "/eth/1", call("1", methodChainID, "[]"), nil); status != 200 {
 			t.Fatalf("got %d", status)
 		}
 		if n := g.srv.Waiting(); n != 0 {
