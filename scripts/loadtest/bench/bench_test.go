@@ -200,12 +200,12 @@ func TestServersAreStartedAsTheReportSays(t *testing.T) {
 		redisIncr:       "/refserver redis-incr -listen L -redis S",
 		echo:            "/refserver echo -listen L",
 	} {
-		args, _ := a.command(kind, "L", "A", store{url: "S"})
+		args := a.command(kind, "L", "A", store{url: "S"})
 		if got := strings.Join(args, " "); got != dir+want {
 			t.Errorf("%s: %s, want %s", kind, got, want)
 		}
 	}
-	args, _ := a.command(gatewayEngine, "L", "A", store{url: "S", redis: "R"})
+	args := a.command(gatewayEngine, "L", "A", store{url: "S", redis: "R"})
 	if !slices.Contains(args, "--redis") {
 		t.Errorf("a gateway that Redis serves: %s", args)
 	}

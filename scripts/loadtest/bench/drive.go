@@ -6,14 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
+	"noncegate/scripts/loadtest/wait"
 )
 
 // drive loads a running server and tells what it found. A sample comes with a
@@ -92,18 +92,69 @@ func sampleOf(r *result.Run, refusable float64) Sample {
 
 // residentBytes is the resident memory of a process, 0 where /proc does not tell.
 func residentBytes(pid int) float64 {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	_, rest, _ := strings.Cut(string(status), "\nVmRSS:")
-	line, _, _ := strings.Cut(rest, "\n")
-	kib, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(line), "kB")), 64)
-	if err != nil {
-		return 0
-	}
+	kib := 0.0
+	fmt.Sscan(procField(fmt.Sprintf("/proc/%d/status", pid), "\nVmRSS:"), &kib) // 0 when it is not there
 	return kib * 1024
 }
 
 // errNoProc is why memory cannot be measured.
 var errNoProc = errors.New("resident memory is read from /proc, which only Linux has")
+
+// idle opens the load's connections, sends one request on each, leaves them alone
+// for a while, and reads what memory the server has come to have for them. It does
+// not answer pings meanwhile; see maxIdle.
+func idle(while time.Duration) drive {
+	return func(ctx context.Context, srv *server, l traffic.Load) (Sample, error) {
+		if srv.atStart == 0 {
+			return Sample{}, errNoProc
+		}
+		release, err := l.OpenIdle(ctx)
+		if err != nil {
+			return Sample{}, err
+		}
+		defer release()
+		if err := wait.For(ctx, while); err != nil {
+			return Sample{}, err
+		}
+		now := residentBytes(srv.proc.PID())
+		return Sample{
+			Acknowledged: int64(l.Connections), Resident: now,
+			PerConnection: (now - srv.atStart) / float64(l.Connections),
+		}, nil
+	}
+}
+
+// busyShare of the healthy clients' requests may be told server_busy: slow clients
+// are allowed to cost admission, which is refused at once and retried, within
+// bounds. The table notes how many were.
+const busyShare = 0.01
+
+// slow makes a share of the load's clients slow ones: they subscribe to all
+// signers, send what would have been theirs of the rate, and read nothing. Without
+// misbehave they stay connected and idle, so that the healthy clients are as many
+// and send as much in both; those alone are what the sample tells of.
+func slow(share float64, misbehave bool) drive {
+	return func(ctx context.Context, srv *server, l traffic.Load) (Sample, error) {
+		clients := int(share * float64(l.Connections))
+		bad := traffic.Slow{
+			URLs: l.URLs, Clients: clients, Behaviour: traffic.StopReading, Rate: share * l.Rate, Signers: l.Signers,
+		}
+		group, err := bad.Start(ctx)
+		if err != nil {
+			return Sample{}, err
+		}
+		defer group.Stop()
+		l.Connections -= clients
+		l.Rate -= bad.Rate
+		if misbehave {
+			l.BeginMeasure = group.Misbehave
+		}
+		sample, err := load(ctx, srv, l, busyShare)
+		if err != nil || !misbehave {
+			return sample, err
+		}
+		counts := group.Stop()
+		sample.note("slow clients kicked", float64(counts.Kicked))
+		return sample, nil
+	}
+}

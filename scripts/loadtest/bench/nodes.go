@@ -7,9 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"noncegate/scripts/loadtest/result"
+	"noncegate/scripts/loadtest/rounds"
+	"noncegate/scripts/loadtest/table"
 	"noncegate/scripts/loadtest/traffic"
 )
 
@@ -132,4 +138,147 @@ func nodesLoad(c Config, urls []string) traffic.Load {
 	l := closed(64, 16, 1000)
 	l.URLs, l.Warmup, l.Duration = urls, c.Warmup, c.Duration
 	return l
+}
+
+// noteForwarded is how many of 1,000 requests were answered by another node than
+// the one that was asked.
+const noteForwarded = "forwarded of 1,000"
+
+// randomNodes makes the load of all connections, which take the nodes in turn and
+// ask for any signer.
+func randomNodes(ctx context.Context, cl *cluster, c Config) (Sample, error) {
+	return cl.loaded(ctx, nodesLoad(c, cl.urls()))
+}
+
+// atOwners makes it in as many parts as there are nodes: a connection asks for
+// signers that its node owns.
+func atOwners(ctx context.Context, cl *cluster, c Config) (Sample, error) {
+	all := nodesLoad(c, nil)
+	owned, err := cl.owned(ctx, all.Signers)
+	if err != nil {
+		return Sample{}, err
+	}
+	parts := make([]traffic.Load, len(cl.nodes))
+	for i, n := range cl.nodes {
+		l := all
+		l.URLs = []string{n.url}
+		l.Connections = share(all.Connections, i, len(parts))
+		l.Signers = owned[i]
+		parts[i] = l
+	}
+	return cl.loaded(ctx, parts...)
+}
+
+// share is the i-th of n parts of a number, which differ by one at most.
+func share(total, i, n int) int { return (total*(i+1))/n - total*i/n }
+
+// loaded makes loads at the same time, and tells of them as of one. Of the latency
+// it tells that of the worst.
+func (cl *cluster) loaded(ctx context.Context, loads ...traffic.Load) (Sample, error) {
+	before, err := cl.metrics(ctx)
+	if err != nil {
+		return Sample{}, err
+	}
+	runs := make([]*result.Run, len(loads))
+	var g errgroup.Group
+	for i, l := range loads {
+		g.Go(func() (err error) { runs[i], err = l.Run(ctx); return err })
+	}
+	if err := g.Wait(); err != nil {
+		return Sample{}, err
+	}
+	after, err := cl.metrics(ctx)
+	if err != nil {
+		return Sample{}, err
+	}
+	var sum Sample
+	var voids []string
+	for _, r := range runs {
+		s := sampleOf(r, 0)
+		sum.Acknowledged += s.Acknowledged
+		sum.PerSecond += s.PerSecond
+		sum.P50Ms, sum.P99Ms = max(sum.P50Ms, s.P50Ms), max(sum.P99Ms, s.P99Ms)
+		if s.Void != "" {
+			voids = append(voids, s.Void)
+		}
+	}
+	if len(voids) > 0 {
+		sum.Void = voids[0]
+	}
+	for _, n := range cl.nodes {
+		sum.Resident += residentBytes(n.proc.PID())
+	}
+	grown := after.Since(before)
+	forwarded := grown["noncegate_forwarded_total{answered}"]
+	if asked := grown["noncegate_requests_total{nonce_allocate}"] + grown["noncegate_requests_total{nonce_markUsed}"] - forwarded; asked > 0 {
+		sum.Notes = map[string]float64{noteForwarded: 1000 * forwarded / asked}
+	}
+	return sum, nil
+}
+
+// callsTable has a line for each side and phase.
+func (s *Scene) callsTable() table.Table {
+	t := table.Table{Head: []string{"for 1,000 calls, median of the rounds", "calls"}}
+	for _, note := range callNotes {
+		t.Head = append(t.Head, note.name)
+	}
+	for i := range s.Sides {
+		side := &s.Sides[i]
+		for _, phase := range callPhases {
+			line := []string{side.Name + ", " + phase, side.count(noteOf(phase, "calls"), whole)}
+			for _, note := range callNotes {
+				line = append(line, side.count(noteOf(phase, note.name), rate))
+			}
+			t.Rows = append(t.Rows, line)
+		}
+	}
+	return t
+}
+
+// idleTable has a line for each side.
+func (s *Scene) idleTable() table.Table {
+	t := table.Table{Head: []string{"while nobody asks"}}
+	for _, note := range idleNotes {
+		t.Head = append(t.Head, note.name)
+	}
+	for i := range s.Sides {
+		line := []string{s.Sides[i].Name}
+		for _, note := range idleNotes {
+			line = append(line, s.Sides[i].count(note.name, whole))
+		}
+		t.Rows = append(t.Rows, line)
+	}
+	return t
+}
+
+// count is the median of what was noted, a dash when no measurement counts. Unlike
+// other figures one that is 0 was measured.
+func (s *Side) count(note string, write func(float64) string) string {
+	var values []float64
+	for _, sample := range s.Samples {
+		if v, ok := sample.Notes[note]; ok && sample.Void == "" {
+			values = append(values, v)
+		}
+	}
+	switch why := s.void(); {
+	case len(values) > 0:
+		return write(rounds.Median(values))
+	case why != "":
+		return Void
+	}
+	return "–"
+}
+
+// rate is a count for 1,000 calls: few of them with more digits, so that what is
+// rare does not look like never.
+func rate(v float64) string {
+	switch {
+	case v == 0:
+		return "0"
+	case v < 1:
+		return strconv.FormatFloat(v, 'g', 2, 64)
+	case v < 100:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return whole(v)
 }

@@ -6,13 +6,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
-	"noncegate/internal/testenv/guarded"
+	"github.com/jackc/pgx/v5"
+
+	"noncegate/nonce"
 	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/process"
+	"noncegate/scripts/loadtest/traffic"
+	"noncegate/scripts/loadtest/wait"
 )
 
 // cluster is a number of gateways over one database. It belongs to one goroutine.
@@ -24,12 +29,9 @@ type cluster struct {
 
 // clusterNode is one gateway of it.
 type clusterNode struct {
-	kind    nodeKind
-	id      string
-	url     string // of its WebSocket
-	metrics string // URL
-	ready   string // URL
-	proc    *guarded.Process
+	*server
+	kind nodeKind
+	id   string
 }
 
 // startCluster starts gateways and waits until they know and reach one another.
@@ -48,26 +50,15 @@ func (a *arena) startCluster(ctx context.Context, database string, kinds []nodeK
 
 func (cl *cluster) start(ctx context.Context, kinds []nodeKind) error {
 	for i, kind := range kinds {
-		addr, err := guarded.FreeAddr()
+		id := fmt.Sprintf("node-%d", i+1)
+		srv, err := cl.arena.launch(fmt.Sprintf("%d-%s.log", cl.arena.runs, id), func(addr, admin string) []string {
+			gateway := cl.arena.command(gatewayPostgres, addr, admin, store{url: cl.database})
+			return append(append(gateway, "--node-id", id), kind.flags()...)
+		})
 		if err != nil {
 			return err
 		}
-		admin, err := guarded.FreeAddr()
-		if err != nil {
-			return err
-		}
-		n := &clusterNode{
-			kind: kind, id: fmt.Sprintf("node-%d", i+1), url: "ws://" + addr + "/ws",
-			metrics: "http://" + admin + "/metrics", ready: "http://" + admin + "/readyz",
-		}
-		args := []string{filepath.Join(cl.arena.room.Dir(), "gateway"), "serve", "--store", cl.database,
-			"--node-id", n.id, "--listen", addr, "--admin-listen", admin}
-		args = append(append(args, gatewayFlags...), kind.flags()...)
-		n.proc, err = cl.arena.room.Start(fmt.Sprintf("%d-%s.log", cl.arena.runs, n.id), cleanEnvironment(), args...)
-		if err != nil {
-			return err
-		}
-		cl.nodes = append(cl.nodes, n)
+		cl.nodes = append(cl.nodes, &clusterNode{srv, kind, id})
 	}
 	return nil
 }
@@ -76,7 +67,7 @@ func (cl *cluster) start(ctx context.Context, kinds []nodeKind) error {
 // forward have links to all to which they may.
 func (cl *cluster) awaitFormed(ctx context.Context) error {
 	for _, n := range cl.nodes {
-		if err := waitReady(ctx, n.proc, process.AnswersOK(n.ready)); err != nil {
+		if err := n.await(ctx, process.AnswersOK(n.admin+"/readyz")); err != nil {
 			return err
 		}
 		links := 0
@@ -86,7 +77,7 @@ func (cl *cluster) awaitFormed(ctx context.Context) error {
 			}
 		}
 		formed := func(ctx context.Context) error {
-			is, err := observe.Read(ctx, n.metrics)
+			is, err := observe.Read(ctx, n.admin+"/metrics")
 			if err != nil {
 				return err
 			}
@@ -95,7 +86,7 @@ func (cl *cluster) awaitFormed(ctx context.Context) error {
 			}
 			return nil
 		}
-		if err := waitReady(ctx, n.proc, formed); err != nil {
+		if err := n.await(ctx, formed); err != nil {
 			return err
 		}
 	}
@@ -107,7 +98,7 @@ func (cl *cluster) stop() error {
 	errs := make([]error, len(cl.nodes))
 	var stopping sync.WaitGroup
 	for i, n := range cl.nodes {
-		stopping.Go(func() { errs[i] = (&server{proc: n.proc}).stop() })
+		stopping.Go(func() { errs[i] = n.stop() })
 	}
 	stopping.Wait()
 	return errors.Join(errs...)
@@ -134,7 +125,7 @@ func (cl *cluster) logTails() string {
 func (cl *cluster) metrics(ctx context.Context) (observe.Metrics, error) {
 	sum := make(observe.Metrics)
 	for _, n := range cl.nodes {
-		is, err := observe.Read(ctx, n.metrics)
+		is, err := observe.Read(ctx, n.admin+"/metrics")
 		if err != nil {
 			return nil, fmt.Errorf("figures of %s: %w", n.id, err)
 		}
@@ -143,4 +134,78 @@ func (cl *cluster) metrics(ctx context.Context) (observe.Metrics, error) {
 		}
 	}
 	return sum, nil
+}
+
+// owned are the signers in as many parts as there are nodes: those that each owns.
+func (cl *cluster) owned(ctx context.Context, all traffic.Signers) ([]traffic.Signers, error) {
+	conn, err := pgx.Connect(ctx, cl.database)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	return cl.byShard(ctx, conn, all, balanceRest)
+}
+
+// How long the nodes have to share the shards out, and how long nothing may move before
+// they are believed to have done so.
+const (
+	balanceTimeout = 30 * time.Second
+	balanceRest    = 3 * time.Second
+	balancePoll    = 100 * time.Millisecond
+)
+
+// byShard waits until every node owns shards and none moves any more, and tells whose the
+// signers are.
+func (cl *cluster) byShard(ctx context.Context, conn *pgx.Conn, all traffic.Signers, still time.Duration) ([]traffic.Signers, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, balanceTimeout, errors.New("the nodes do not share the shards out"))
+	defer cancel()
+	var owners []string
+	since := time.Now()
+	err := wait.Until(ctx, balancePoll, func() (bool, error) {
+		rows, err := conn.Query(ctx, `SELECT owner_node FROM shard ORDER BY shard_id`)
+		if err != nil {
+			return false, err
+		}
+		now, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return false, err
+		}
+		if !slices.Equal(now, owners) || !cl.shared(now) {
+			owners, since = now, time.Now()
+		}
+		return time.Since(since) > still, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: they are of %v", err, owners)
+	}
+	return cl.divide(all, owners), nil
+}
+
+// shared reports whether every shard is of one of the nodes, and every node has one.
+func (cl *cluster) shared(owners []string) bool {
+	found := make([]bool, len(cl.nodes))
+	for _, owner := range owners {
+		i := cl.index(owner)
+		if i < 0 {
+			return false
+		}
+		found[i] = true
+	}
+	return !slices.Contains(found, false)
+}
+
+// index is the place of a node, or -1.
+func (cl *cluster) index(id string) int {
+	return slices.IndexFunc(cl.nodes, func(n *clusterNode) bool { return n.id == id })
+}
+
+// divide gives each node the signers of its shards.
+func (cl *cluster) divide(all traffic.Signers, owners []string) []traffic.Signers {
+	parts := make([]traffic.Signers, len(cl.nodes))
+	for i := range all.Count {
+		part := &parts[cl.index(owners[nonce.ShardOf(all.Name(i), len(owners))])]
+		part.Accounts = append(part.Accounts, int64(i))
+		part.Base, part.Count = all.Base, len(part.Accounts)
+	}
+	return parts
 }

@@ -11,9 +11,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
+	"noncegate/internal/testenv/fakenode"
 	"noncegate/internal/testenv/guarded"
 	"noncegate/internal/testenv/pgtest"
 	"noncegate/internal/testenv/redistest"
@@ -115,6 +117,7 @@ func (a *arena) emptyDatabase(ctx context.Context) (store, error) {
 
 // server is one that runs.
 type server struct {
+	listen   string        // its address
 	url      string        // of its WebSocket
 	admin    string        // URL of its private side, where it has one
 	store    string        // URL
@@ -131,6 +134,37 @@ type server struct {
 // startServer starts a server and waits until it is ready. The caller must stop
 // it.
 func (a *arena) startServer(ctx context.Context, kind string, st store) (*server, error) {
+	in := []access.Access{{}}
+	var rights []string
+	if who := principals(kind); len(who) > 0 {
+		var err error
+		if rights, in, err = a.letIn(ctx, st, who); err != nil {
+			return nil, err
+		}
+	}
+	s, err := a.launch(fmt.Sprintf("%d.log", a.runs), func(addr, admin string) []string {
+		return append(a.command(kind, addr, admin, st), rights...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.store, s.redis, s.access, s.greedyAt, s.postgres = st.url, st.redis, in[0], st.greedyAt, st.postgres
+	if len(in) > 1 {
+		s.greedyAt = endpoint{s.url, in[1]}
+	}
+	ready := process.Listens(s.listen)
+	if isGateway(kind) {
+		ready = process.AnswersOK(s.admin + "/readyz")
+	}
+	if err := s.await(ctx, ready); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", kind, err), s.stop())
+	}
+	s.atStart = residentBytes(s.proc.PID())
+	return s, nil
+}
+
+// launch starts a program at two free addresses.
+func (a *arena) launch(log string, command func(addr, admin string) []string) (*server, error) {
 	addr, err := guarded.FreeAddr()
 	if err != nil {
 		return nil, err
@@ -139,39 +173,16 @@ func (a *arena) startServer(ctx context.Context, kind string, st store) (*server
 	if err != nil {
 		return nil, err
 	}
-	args, ready := a.command(kind, addr, admin, st)
-	in := []access.Access{{}}
-	if who := principals(kind); len(who) > 0 {
-		var rights string
-		if rights, in, err = a.letIn(ctx, st, who); err != nil {
-			return nil, err
-		}
-		args = append(args, "--rights", rights)
-	}
-	proc, err := a.room.Start(fmt.Sprintf("%d.log", a.runs), cleanEnvironment(), args...)
-	if err != nil {
-		return nil, err
-	}
-	s := &server{
-		url: "ws://" + addr + "/ws", admin: "http://" + admin, store: st.url, redis: st.redis,
-		access: in[0], greedyAt: st.greedyAt, postgres: st.postgres, proc: proc,
-	}
-	if len(in) > 1 {
-		s.greedyAt = endpoint{s.url, in[1]}
-	}
-	if err := waitReady(ctx, proc, ready); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w\n%s", kind, err, proc.LogTail(logBytes)), s.stop())
-	}
-	s.atStart = residentBytes(proc.PID())
-	return s, nil
+	proc, err := a.room.Start(log, cleanEnvironment(), command(addr, admin)...)
+	return &server{listen: addr, url: "ws://" + addr + "/ws", admin: "http://" + admin, proc: proc}, err
 }
 
-// command is how a server is started, and how one sees that it is ready.
-func (a *arena) command(kind, addr, admin string, st store) (args []string, ready func(context.Context) error) {
+// command is how a server is started.
+func (a *arena) command(kind, addr, admin string, st store) []string {
 	gateway, ref := filepath.Join(a.room.Dir(), "gateway"), filepath.Join(a.room.Dir(), "refserver")
 	switch {
 	case isGateway(kind):
-		args = []string{gateway, "serve", "--store", st.url, "--listen", addr, "--admin-listen", admin}
+		args := []string{gateway, "serve", "--store", st.url, "--listen", addr, "--admin-listen", admin}
 		if st.redis != "" {
 			args = append(args, "--redis", st.redis, "--engine-rehearsal", "0s")
 		}
@@ -181,33 +192,33 @@ func (a *arena) command(kind, addr, admin string, st store) (args []string, read
 		if len(st.nodes) > 0 {
 			args = append(append(args, "--chain", loadChain+"="+strings.Join(st.nodes, ",")), chainFlags...)
 		}
-		return append(args, gatewayFlags...), process.AnswersOK("http://" + admin + "/readyz")
+		return append(args, gatewayFlags...)
 	case kind == naive:
-		return []string{ref, naive, "-listen", addr, "-database", st.url}, process.Listens(addr)
+		return []string{ref, naive, "-listen", addr, "-database", st.url}
 	case kind == redisIncr:
-		return []string{ref, redisIncr, "-listen", addr, "-redis", st.url}, process.Listens(addr)
+		return []string{ref, redisIncr, "-listen", addr, "-redis", st.url}
 	}
-	return []string{ref, kind, "-listen", addr}, process.Listens(addr)
+	return []string{ref, kind, "-listen", addr}
 }
 
-// letIn makes an API key for each of some principals, and a file with their rights: to
-// allocate and mark whatever signer.
-func (a *arena) letIn(ctx context.Context, st store, who []string) (rights string, in []access.Access, err error) {
+// letIn makes an API key for each of some principals, and a flag that names a file with
+// their rights: to allocate and mark whatever signer.
+func (a *arena) letIn(ctx context.Context, st store, who []string) (flag []string, in []access.Access, err error) {
 	text := "principals:\n"
 	for _, name := range who {
 		key, err := a.makeKey(ctx, st, name)
 		if err != nil {
-			return "", nil, err
+			return nil, nil, err
 		}
 		one, err := access.New(key, "")
 		if err != nil {
-			return "", nil, err
+			return nil, nil, err
 		}
 		in = append(in, one)
 		text += "  " + name + ":\n    - rights: [allocate, mark]\n      signers: [\"*\"]\n"
 	}
-	rights = filepath.Join(a.room.Dir(), fmt.Sprintf("rights%d.yaml", a.runs))
-	return rights, in, os.WriteFile(rights, []byte(text), 0o644)
+	rights := filepath.Join(a.room.Dir(), fmt.Sprintf("rights%d.yaml", a.runs))
+	return []string{"--rights", rights}, in, os.WriteFile(rights, []byte(text), 0o644)
 }
 
 func (a *arena) makeKey(ctx context.Context, st store, who string) (string, error) {
@@ -232,25 +243,64 @@ func cleanEnvironment() (env []string) {
 	return env
 }
 
-func waitReady(ctx context.Context, p *guarded.Process, ready func(context.Context) error) error {
+// await waits until the server is ready.
+func (s *server) await(ctx context.Context, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	tick := time.NewTicker(readyPoll)
-	defer tick.Stop()
-	for {
-		err := ready(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-p.Exited():
-			return fmt.Errorf("ended before it was ready: %v", p.Err())
-		case <-ctx.Done():
-			return fmt.Errorf("not ready: %w: %w", ctx.Err(), err)
-		case <-tick.C:
-		}
-	}
+	return s.proc.Await(ctx, readyPoll, ready)
 }
 
 // stop ends the server, asking first, and waits.
 func (s *server) stop() error { return s.proc.End(syscall.SIGTERM, stopTimeout) }
+
+// loadChain is the chain that the load's accounts are of, and chainNumber its number.
+const (
+	loadChain   = "eip155:1"
+	chainNumber = 1
+)
+
+// chainFlags are the settings of a gateway that asks a chain, beside those of all: what is
+// measured takes more nonces than the nodes of a chain would.
+var chainFlags = []string{"--chain-window", "1000000000"}
+
+// blockEvery is the time between the blocks of the chain, which are empty. It is that of
+// several large chains; Ethereum's own is six times as long.
+const blockEvery = 2 * time.Second
+
+// chainStore adds to a store a chain with two nodes, which share the machine. When there
+// is an error, nothing is left of either.
+func chainStore(st store) (store, error) {
+	chain := fakenode.NewChain(time.Now(), blockEvery)
+	var nodes []*fakenode.Server
+	for range 2 {
+		n, err := fakenode.Serve(chain, chainNumber)
+		if err != nil {
+			return store{}, errors.Join(err, st.release())
+		}
+		n.SetFinal(n.Head())
+		nodes, st = append(nodes, n), st.and(n.Close)
+		st.nodes = append(st.nodes, n.URL())
+	}
+	stop := make(chan struct{})
+	var works sync.WaitGroup
+	works.Go(func() {
+		tick := time.NewTicker(blockEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+			}
+			head := chain.Extend(nodes[0].Head())
+			for _, n := range nodes {
+				n.SetHead(head)
+			}
+		}
+	})
+	return st.and(func() error {
+		close(stop)
+		works.Wait()
+		return nil
+	}), nil
+}

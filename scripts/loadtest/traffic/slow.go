@@ -6,8 +6,6 @@ import (
 	"math/rand/v2"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/result"
 )
@@ -90,33 +88,14 @@ func (s Slow) Start(ctx context.Context) (*SlowClients, error) {
 	g := &SlowClients{slow: s, begun: make(chan struct{})}
 	g.counts = result.Slow{Clients: s.Clients, Behaviour: string(s.Behaviour), Ended: make(map[string]int64)}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
-	sockets := make([]*socket, s.Clients)
-	opening, openCtx := errgroup.WithContext(ctx)
-	opening.SetLimit(dialers)
-	for i := range sockets {
-		opening.Go(func() (err error) {
-			sockets[i], err = g.open(openCtx, i)
-			return err
-		})
-	}
-	err := opening.Wait()
-	if err == nil {
-		err = ctx.Err()
-	}
-	for i, first := range sockets {
-		if first == nil {
-			continue
-		}
-		if err != nil {
-			first.conn.Close()
-			continue
-		}
-		c := &slowClient{group: g, number: i, rng: rand.New(rand.NewPCG(uint64(s.Signers.Base), uint64(i)))}
-		g.wg.Go(func() { c.live(first) })
-	}
+	sockets, err := openAll(ctx, s.Clients, g.open)
 	if err != nil {
 		g.cancel()
 		return nil, fmt.Errorf("open the slow clients: %w", err)
+	}
+	for i, first := range sockets {
+		c := &slowClient{group: g, number: i, rng: rand.New(rand.NewPCG(uint64(s.Signers.Base), uint64(i)))}
+		g.wg.Go(func() { c.live(first) })
 	}
 	return g, nil
 }

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	"golang.org/x/sync/errgroup"
 
 	"noncegate/scripts/loadtest/access"
 )
@@ -51,6 +53,53 @@ func dial(ctx context.Context, url string, in access.Access, burst int) (*socket
 		}
 	}
 	return &socket{conn: conn, in: make([]byte, readBytes)}, nil
+}
+
+// openAll opens n connections, or none when one cannot be opened.
+func openAll(ctx context.Context, n int, open func(ctx context.Context, i int) (*socket, error)) ([]*socket, error) {
+	sockets := make([]*socket, n)
+	opening, openCtx := errgroup.WithContext(ctx)
+	opening.SetLimit(dialers)
+	for i := range sockets {
+		opening.Go(func() (err error) {
+			sockets[i], err = open(openCtx, i)
+			return err
+		})
+	}
+	err := cmp.Or(opening.Wait(), ctx.Err())
+	if err != nil {
+		for _, s := range sockets {
+			if s != nil {
+				s.conn.Close()
+			}
+		}
+	}
+	return sockets, err
+}
+
+// OpenIdle opens the connections of a load, asks for one nonce on each, and leaves them
+// alone: nobody answers a ping. release closes them.
+func (l Load) OpenIdle(ctx context.Context) (release func(), err error) {
+	sockets, err := openAll(ctx, l.Connections, func(ctx context.Context, i int) (*socket, error) {
+		s, err := dial(ctx, l.URLs[i%len(l.URLs)], l.Access, 0)
+		if err != nil {
+			return nil, err
+		}
+		s.conn.SetDeadline(time.Now().Add(drainGrace))
+		rep, err := s.ask(allocation(l.Signers.Name(i % l.Signers.Count)))
+		if err == nil && rep.failed {
+			err = rep.refused()
+		}
+		if err != nil {
+			err = fmt.Errorf("ask for a nonce: %w", err)
+		}
+		return s, err
+	})
+	return func() {
+		for _, s := range sockets {
+			s.conn.Close()
+		}
+	}, err
 }
 
 // defaultSendBuffer is what every system takes without being asked.
