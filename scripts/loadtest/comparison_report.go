@@ -126,7 +126,7 @@ func (c *comparison) runTable() table.Table {
 		for _, ms := range []float64{l.P50, l.P95, l.P99, l.P999} {
 			row = append(row, fmt.Sprintf("%.2f", ms))
 		}
-		for _, n := range []int64{r.Refusals(), r.Failed, r.Unsent, report.Total(r.Lost)} {
+		for _, n := range []int64{r.Refusals(), r.Failed, r.Unsent, result.Sum(r.Lost)} {
 			row = append(row, fmt.Sprint(n))
 		}
 		t.Rows = append(t.Rows, append(row, fmt.Sprintf("%.0f", report.MaxMemory(r)/(1<<20))))

@@ -46,10 +46,7 @@ func TestLongOneGatewayIsRestartedAndNothingIsLost(t *testing.T) {
 	if got.Repeated["not sent"] == 0 && got.Repeated["no answer"] == 0 && got.Repeated["draining"] == 0 {
 		t.Errorf("repeated %v, want tries that the restart has cost", got.Repeated)
 	}
-	var lost int64
-	for _, n := range got.Lost {
-		lost += n
-	}
+	lost := result.Sum(got.Lost)
 	if lost != got.Noticed.Lost || got.Opened != 5+got.Noticed.Opened {
 		t.Errorf("%d lost (%v) and %d opened, and the clients noticed %+v; want one truth", lost, got.Lost, got.Opened, got.Noticed)
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"noncegate/internal/testenv/pgtest"
-	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
 )
@@ -117,7 +116,7 @@ func (s *Sample) judgeOutage(r *result.Run, o outage) {
 	handOuts := r.Methods[traffic.Allocate.String()]
 	s.P50Ms, s.P99Ms = handOuts.LatencyMs.P50, handOuts.LatencyMs.P99
 	s.note(noteLongestHandOut, handOuts.LatencyMs.Max)
-	s.note(noteRefusedHandOuts, float64(report.Total(handOuts.Refused)))
+	s.note(noteRefusedHandOuts, float64(result.Sum(handOuts.Refused)))
 	s.note(noteMarksMeanwhile, float64(meanwhile))
 	s.note(noteMarks, float64(r.Methods[traffic.MarkUsed.String()].Acknowledged))
 	s.Verdict = pass

@@ -38,7 +38,7 @@ var figures = []figure{
 	{"refused", func(r *result.Run) float64 { return float64(r.Refusals()) }, number},
 	{"failed", func(r *result.Run) float64 { return float64(r.Failed) }, number},
 	{"never sent", func(r *result.Run) float64 { return float64(r.Unsent) }, number},
-	{"connections lost", func(r *result.Run) float64 { return float64(Total(r.Lost)) }, number},
+	{"connections lost", func(r *result.Run) float64 { return float64(result.Sum(r.Lost)) }, number},
 	{"slow clients kicked", func(r *result.Run) float64 { return float64(slow(r).Kicked) }, number},
 	{"most memory of all gateways", MaxMemory, mebibytes},
 }

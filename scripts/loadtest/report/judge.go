@@ -95,7 +95,7 @@ func judgeE2E(run *result.Run, most time.Duration) result.Verdict {
 }
 
 func judgeLost(run *result.Run, most int64) result.Verdict {
-	lost := Total(run.Lost)
+	lost := result.Sum(run.Lost)
 	v := result.Verdict{
 		Name: "connections lost", Want: "at most " + count(most),
 		Got: fmt.Sprintf("%s of %s", count(lost), count(run.Opened)), Passed: lost <= most,

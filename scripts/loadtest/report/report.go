@@ -94,12 +94,3 @@ func requests(run *result.Run) int64 { return run.Acknowledged + unserved(run) }
 
 // unserved is how many of them were not acknowledged, for whatever reason.
 func unserved(run *result.Run) int64 { return run.Refusals() + run.Failed + run.Unsent }
-
-// Total adds up a count by reason.
-func Total(counts map[string]int64) int64 {
-	var n int64
-	for _, count := range counts {
-		n += count
-	}
-	return n
-}

@@ -63,7 +63,7 @@ func (p *page) counts(run *result.Run) {
 	if run.Unsent > 0 {
 		p.line("unsent       %s (%s)", count(run.Unsent), percent(share(run.Unsent, all)))
 	}
-	p.line("connections  %s opened, %s ended early%s", count(run.Opened), count(Total(run.Lost)), reasons(run.Lost))
+	p.line("connections  %s opened, %s ended early%s", count(run.Opened), count(result.Sum(run.Lost)), reasons(run.Lost))
 	if e := run.Events; e != nil {
 		p.line("events       %s received, %s missed, %s of no known request", count(e.Received), count(e.Missed), count(e.Unmatched))
 	}

@@ -83,7 +83,7 @@ func outcomes(run *result.Run) []outcomeRow {
 		{"failed, outcome unknown", run.Failed, share(run.Failed, all), nil},
 		{"due and never sent", run.Unsent, share(run.Unsent, all), nil},
 		{"connections opened", run.Opened, -1, nil},
-		{"connections lost", Total(run.Lost), -1, tallies(run.Lost)},
+		{"connections lost", result.Sum(run.Lost), -1, tallies(run.Lost)},
 	}
 	if e := run.Events; e != nil {
 		rows = append(rows, outcomeRow{"events received", e.Received, -1, nil}, outcomeRow{"events missed", e.Missed, -1, nil},

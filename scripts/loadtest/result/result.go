@@ -213,10 +213,12 @@ func (r *Run) Passed() bool {
 }
 
 // Refusals is how many requests were refused.
-func (r *Run) Refusals() int64 {
-	var n int64
-	for _, count := range r.Refused {
-		n += count
+func (r *Run) Refusals() int64 { return Sum(r.Refused) }
+
+// Sum adds up a count by reason.
+func Sum(counts map[string]int64) (sum int64) {
+	for _, n := range counts {
+		sum += n
 	}
-	return n
+	return sum
 }

@@ -68,9 +68,10 @@ type churner struct {
 	visitors sync.WaitGroup
 	seconds  seconds
 
-	mu      sync.Mutex // guards what follows
+	lost tallies
+
+	mu      sync.Mutex // guards connect
 	connect *figures
-	lost    map[string]int64
 }
 
 // Run lets visitors come and go, and returns once the last has left. When ctx
@@ -89,7 +90,7 @@ func (c Churn) Run(ctx context.Context) (*result.Run, error) {
 	started := time.Now()
 	r := &churner{
 		Churn: c, clock: clock{started}, meter: newMeter(), slots: make(chan struct{}, c.MaxOpen),
-		connect: newFigures(), lost: make(map[string]int64),
+		connect: newFigures(),
 	}
 	r.seconds = seconds{meter: r.meter, clock: r.clock, tell: c.Progress}
 	visits, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -129,9 +130,7 @@ func (r *churner) letIn(ctx context.Context, k int, due time.Duration) {
 	r.visitors.Go(func() {
 		defer func() { <-r.slots }()
 		if err := r.visit(ctx, k, due); err != nil {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.lost[reason(err)]++
+			r.lost.add(reason(err))
 		}
 	})
 }
@@ -212,11 +211,56 @@ func (r *churner) result(started time.Time, measured time.Duration) *result.Run 
 			Signers: r.Signers.Count, SignerBase: r.Signers.Base, Distribution: r.Signers.String(),
 			Duration: r.Duration.Seconds(),
 		},
-		Seconds: measured.Seconds(), Opened: r.opened.Load(), Lost: r.lost,
+		Seconds: measured.Seconds(), Opened: r.opened.Load(), Lost: r.lost.all(),
 	}
 	r.meter.report(res)
 	res.Methods[Connect] = result.Method{
 		Acknowledged: r.connect.latency.TotalCount(), Refused: r.connect.refused, LatencyMs: summary(r.connect.latency),
 	}
 	return res
+}
+
+// seconds tells of each second of a measured time. It belongs to one goroutine.
+type seconds struct {
+	meter *meter
+	clock clock
+	tell  func(result.Second) // nil: nobody is told
+	at    time.Duration       // when the one began that has not ended
+}
+
+// end ends the present second.
+func (s *seconds) end() {
+	now := s.clock.now()
+	second := s.meter.endSecond(s.at, now-s.at)
+	s.at = now
+	if s.tell != nil {
+		s.tell(second)
+	}
+}
+
+// pace calls next for each of the events that come at a rate a second, with its
+// number from 0 and the time of the clock when it is due, and second after each
+// second. It returns at the time end, or when ctx ends. An event that it comes
+// too late for is called at once, with the time when it was due.
+func (c clock) pace(ctx context.Context, rate float64, end time.Duration, second func(), next func(k int, due time.Duration)) {
+	seconds := time.NewTicker(time.Second)
+	defer seconds.Stop()
+	wake := time.NewTimer(0)
+	defer wake.Stop()
+	for k := 0; ; {
+		due := time.Duration(float64(k) / rate * float64(time.Second))
+		wake.Reset(max(0, min(due, end)-c.now()))
+		select {
+		case <-ctx.Done():
+			return
+		case <-seconds.C:
+			second()
+		case <-wake.C:
+			if due >= end {
+				return
+			}
+			next(k, due)
+			k++
+		}
+	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"noncegate/internal/testenv/wait"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/target"
 )
@@ -63,7 +64,7 @@ func TestSomeVisitorsLeaveWithACloseAndSomeWithout(t *testing.T) {
 		c.Abrupt = abrupt
 		closes.Store(0)
 		churn(t, c)
-		until(t, "the closes have come", func() bool { return closes.Load() >= want })
+		wait.Until(t, "the closes have come", func() bool { return closes.Load() >= want })
 		if got := closes.Load(); got != want {
 			t.Errorf("share %v: %d closes, want %d", abrupt, got, want)
 		}
@@ -97,10 +98,7 @@ func TestAVisitorWhoseConnectionIsLostFailsItsRequests(t *testing.T) {
 		return c.Reply(okay(t, message))
 	})
 	r := churn(t, visits(url))
-	var lost int64
-	for _, n := range r.Lost {
-		lost += n
-	}
+	lost := result.Sum(r.Lost)
 	if lost != 50 || r.Acknowledged != 50 || r.Failed != 50 {
 		t.Errorf("%+v; want one request of each answered and one failed", r)
 	}

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"maps"
 	"math"
 	"runtime"
 	"sync"
@@ -55,6 +56,27 @@ func newFigures() *figures {
 	return &figures{latency: newHistogram(), refused: make(map[string]int64)}
 }
 
+// tallies are counts by reason. Any goroutine may add to them.
+type tallies struct {
+	mu     sync.Mutex // guards counts
+	counts map[string]int64
+}
+
+func (t *tallies) add(why string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.counts == nil {
+		t.counts = make(map[string]int64)
+	}
+	t.counts[why]++
+}
+
+func (t *tallies) all() map[string]int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.counts)
+}
+
 // arrivals are what subscribers received.
 type arrivals struct {
 	latency           *hdrhistogram.Histogram // microseconds; nil until there is one
@@ -96,75 +118,51 @@ func (s *shard) figuresLocked(m Method) *figures {
 	return s.now[m]
 }
 
+// inTime calls count, which the lock guards, if what was due then belongs to the measured
+// time.
+func (s *shard) inTime(due time.Duration, count func()) {
+	if s.meter.counts(due) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		count()
+	}
+}
+
 // acknowledge counts n results that came at the time now.
 func (s *shard) acknowledge(m Method, due, now time.Duration, n int) {
-	if n == 0 || !s.meter.counts(due) {
+	if n == 0 {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	// The value is within the histogram's range, the only error there is.
-	s.figuresLocked(m).latency.RecordValues(micros(now-due), int64(n))
+	s.inTime(due, func() { s.figuresLocked(m).latency.RecordValues(micros(now-due), int64(n)) })
 }
 
 // refuse counts an error reply.
 func (s *shard) refuse(m Method, due time.Duration, reason string) {
-	if !s.meter.counts(due) {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.figuresLocked(m).refused[reason]++
+	s.inTime(due, func() { s.figuresLocked(m).refused[reason]++ })
 }
 
 // fail counts n requests that will not be answered.
-func (s *shard) fail(due time.Duration, n int) {
-	if s.meter.counts(due) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.failed += int64(n)
-	}
-}
+func (s *shard) fail(due time.Duration, n int) { s.inTime(due, func() { s.failed += int64(n) }) }
 
 // leave counts n requests that never left.
-func (s *shard) leave(due time.Duration, n int) {
-	if s.meter.counts(due) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.unsent += int64(n)
-	}
-}
+func (s *shard) leave(due time.Duration, n int) { s.inTime(due, func() { s.unsent += int64(n) }) }
 
 // arrive counts an event whose request was due then.
 func (s *shard) arrive(due, at time.Duration) {
-	if !s.meter.counts(due) {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.arrived.latency == nil {
-		s.arrived.latency = newHistogram()
-	}
-	s.arrived.latency.RecordValue(micros(at - due))
+	s.inTime(due, func() {
+		if s.arrived.latency == nil {
+			s.arrived.latency = newHistogram()
+		}
+		s.arrived.latency.RecordValue(micros(at - due))
+	})
 }
 
 // unmatch counts an event whose request is not known.
-func (s *shard) unmatch(at time.Duration) {
-	if s.meter.counts(at) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.arrived.unmatched++
-	}
-}
+func (s *shard) unmatch(at time.Duration) { s.inTime(at, func() { s.arrived.unmatched++ }) }
 
 // miss counts events that a subscriber is told it missed.
-func (s *shard) miss(at time.Duration, n int64) {
-	if s.meter.counts(at) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.arrived.missed += n
-	}
-}
+func (s *shard) miss(at time.Duration, n int64) { s.inTime(at, func() { s.arrived.missed += n }) }
 
 // endSecond takes what was counted since the last call, as the second that began
 // at and was length long.

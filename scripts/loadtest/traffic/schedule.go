@@ -137,3 +137,64 @@ func (s *scheduler) doze(d time.Duration) {
 	case <-s.quit:
 	}
 }
+
+// queue gives out its oldest first. It uses its room again.
+type queue[T any] struct {
+	items []T
+	head  int
+}
+
+func (q *queue[T]) len() int { return len(q.items) - q.head }
+
+func (q *queue[T]) push(item T) {
+	if q.head > len(q.items)/2 {
+		q.items = append(q.items[:0], q.items[q.head:]...)
+		q.head = 0
+	}
+	q.items = append(q.items, item)
+}
+
+// pop returns the oldest; false: there is none.
+func (q *queue[T]) pop() (oldest T, ok bool) {
+	if q.len() == 0 {
+		return oldest, false
+	}
+	oldest = q.items[q.head]
+	q.head++
+	return oldest, true
+}
+
+// backlog is the times of bursts that are due and wait.
+type backlog struct{ queue[time.Duration] }
+
+// push reports false, and does nothing, when there are too many.
+func (b *backlog) push(due time.Duration) bool {
+	if b.len() >= maxBacklog {
+		return false
+	}
+	b.queue.push(due)
+	return true
+}
+
+// holds are the last nonces handed out to a connection.
+type holds struct {
+	limit int // that are remembered
+	queue[hold]
+}
+
+// push forgets the oldest where there is no room.
+func (h *holds) push(held hold) {
+	if h.len() == h.limit {
+		h.queue.pop()
+	}
+	h.queue.push(held)
+}
+
+// pop returns the oldest that is still held at the time now.
+func (h *holds) pop(now time.Duration) (hold, bool) {
+	for {
+		if oldest, ok := h.queue.pop(); !ok || now < oldest.until {
+			return oldest, ok
+		}
+	}
+}

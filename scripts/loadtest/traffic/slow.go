@@ -75,7 +75,12 @@ type SlowClients struct {
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex // guards what follows
-	counts result.Slow
+	counts slowCounts
+}
+
+// slowCounts is what became of the clients.
+type slowCounts struct {
+	result.Slow
 	missed int64
 }
 
@@ -86,7 +91,7 @@ func (s Slow) Start(ctx context.Context) (*SlowClients, error) {
 		return nil, err
 	}
 	g := &SlowClients{slow: s, begun: make(chan struct{})}
-	g.counts = result.Slow{Clients: s.Clients, Behaviour: string(s.Behaviour), Ended: make(map[string]int64)}
+	g.counts.Slow = result.Slow{Clients: s.Clients, Behaviour: string(s.Behaviour), Ended: make(map[string]int64)}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	sockets, err := openAll(ctx, s.Clients, g.open)
 	if err != nil {
@@ -110,47 +115,34 @@ func (g *SlowClients) Misbehave() { g.once.Do(func() { close(g.begun) }) }
 func (g *SlowClients) Stop() result.Slow {
 	g.cancel()
 	g.wg.Wait()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.counts
+	return g.sofar().Slow
 }
 
 // Missed is how many events the gateway told them they had missed. It is
 // complete after Stop.
-func (g *SlowClients) Missed() int64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.missed
+func (g *SlowClients) Missed() int64 { return g.sofar().missed }
+
+func (g *SlowClients) sofar() (is slowCounts) {
+	g.count(func(c *slowCounts) { is = *c })
+	return is
 }
 
 // stopped reports whether Stop was called.
 func (g *SlowClients) stopped() bool { return g.ctx.Err() != nil }
 
+// count has the counts changed.
+func (g *SlowClients) count(change func(*slowCounts)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	change(&g.counts)
+}
+
 // ended counts a connection that the other side ended, by why.
 func (g *SlowClients) ended(why error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.counts.Ended[reason(why)]++
-	if kicked(why) {
-		g.counts.Kicked++
-	}
-}
-
-// refused counts an attempt to come back that failed.
-func (g *SlowClients) refused(why error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.counts.Ended["not let in again: "+reason(why)]++
-}
-
-func (g *SlowClients) reconnected() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.counts.Reconnects++
-}
-
-func (g *SlowClients) miss(n int64) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.missed += n
+	g.count(func(c *slowCounts) {
+		c.Ended[reason(why)]++
+		if kicked(why) {
+			c.Kicked++
+		}
+	})
 }

@@ -124,11 +124,11 @@ func (c *slowClient) comeBack(after time.Duration) *socket {
 	for wait.For(c.group.ctx, after) == nil {
 		s, err := c.group.open(c.group.ctx, c.number)
 		if err == nil {
-			c.group.reconnected()
+			c.group.count(func(c *slowCounts) { c.Reconnects++ })
 			return s
 		}
 		if !c.group.stopped() {
-			c.group.refused(err)
+			c.group.count(func(c *slowCounts) { c.Ended["not let in again: "+reason(err)]++ })
 		}
 		after = c.spread(comeBackAfter)
 	}
@@ -272,7 +272,7 @@ func (c *slowClient) take(s *socket, n int) error {
 			continue
 		}
 		if note, err := parseNotice(payload); err == nil && note.missed > 0 { // else a reply
-			c.group.miss(note.missed)
+			c.group.count(func(c *slowCounts) { c.missed += note.missed })
 		}
 	}
 	return nil

@@ -10,11 +10,12 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"noncegate/internal/testenv/wait"
 	"noncegate/scripts/loadtest/target"
 )
 
 // patience is the safety net of a wait.
-const patience = 30 * time.Second
+const patience = wait.Patience
 
 // slow starts clients that misbehave and lets them.
 func slow(t *testing.T, s Slow) *SlowClients {
@@ -26,18 +27,6 @@ func slow(t *testing.T, s Slow) *SlowClients {
 	t.Cleanup(func() { g.Stop() })
 	g.Misbehave()
 	return g
-}
-
-// until waits for something that the test cannot be told of.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("timed out waiting for %s", what)
-		}
-	}
 }
 
 func isSubscribe(message []byte) bool { return strings.Contains(string(message), "nonce_subscribe") }
@@ -153,7 +142,7 @@ func TestClientsThatVanishSendNoCloseAndComeBack(t *testing.T) {
 		return c.Reply(okay(t, message))
 	})
 	g := slow(t, Slow{URLs: []string{url}, Clients: 4, Behaviour: Vanish, Rate: 100, Signers: Signers{Count: 1}})
-	until(t, "each has come back", func() bool { return connections.Load() >= 12 })
+	wait.Until(t, "each has come back", func() bool { return connections.Load() >= 12 })
 	got := g.Stop()
 	if got.Reconnects < 8 || len(got.Ended) != 0 || closes.Load() != 0 {
 		t.Errorf("%+v and %d closes; want that they came back and never said goodbye", got, closes.Load())
@@ -164,7 +153,7 @@ func TestAClientThatIsNotLetInAgainKeepsTrying(t *testing.T) {
 	g := target.StartGateway(t)
 	s := slow(t, Slow{URLs: []string{g.URL}, Clients: 1, Behaviour: Trickle, Rate: 10, Signers: Signers{Count: 1}})
 	g.Kill()
-	until(t, "it has tried", func() bool {
+	wait.Until(t, "it has tried", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for why := range s.counts.Ended {

@@ -1,11 +1,16 @@
 package traffic
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	"noncegate/scripts/loadtest/verify"
 	"noncegate/wire"
 )
 
@@ -115,4 +120,261 @@ func (s *subscriber) lostFor() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lost
+}
+
+// event is what a request causes and a subscriber is told.
+type event struct {
+	account, nonce, attempt int64
+	method                  Method
+}
+
+// notice is one notification as a subscriber reads it.
+type notice struct {
+	event
+	missed int64 // before it
+	ours   bool  // of a signer and a type that a load causes
+}
+
+var errNoEvent = errors.New("a message that is no event")
+
+// eventTypes are the types that requests of a load cause.
+var eventTypes = [...]struct {
+	name   string
+	method Method
+}{
+	{wire.EventAllocated, Allocate}, {wire.EventUsed, MarkUsed}, {wire.EventReleased, MarkRecyclable},
+}
+
+// parseNotice reads a notification. What it looks for stands in the order in
+// which the gateway writes it; another spelling is decoded.
+func parseNotice(payload []byte) (notice, error) {
+	rest := payload
+	kind, rest := quoted(rest, `"type":"`)
+	signer, rest := quoted(rest, `"signer":"`)
+	nonce, ok := field(rest, `"nonce":`)
+	attempt, ok2 := field(rest, `"attempt":`)
+	if kind == nil || signer == nil || !ok || !ok2 {
+		return decodeNotice(payload)
+	}
+	n := makeNotice(string(kind), string(signer), nonce, attempt)
+	if at := bytes.LastIndex(rest, []byte(`,"missed":`)); at >= 0 {
+		n.missed, _ = field(rest[at:], `,"missed":`)
+	}
+	return n, nil
+}
+
+// quoted is the string after a name, and what follows it; nil when there is none.
+func quoted(text []byte, name string) (value, rest []byte) {
+	at := bytes.Index(text, []byte(name))
+	if at < 0 {
+		return nil, text
+	}
+	value, rest, ok := bytes.Cut(text[at+len(name):], []byte{'"'})
+	if !ok {
+		return nil, text
+	}
+	return value, rest
+}
+
+func decodeNotice(payload []byte) (notice, error) {
+	var f struct {
+		Params struct {
+			Result *wire.Event `json:"result"`
+		} `json:"params"`
+	}
+	if err := wire.Unmarshal(payload, &f); err != nil || f.Params.Result == nil {
+		return notice{}, errNoEvent
+	}
+	e := f.Params.Result
+	n := makeNotice(e.Type, e.Signer, e.Nonce, e.Attempt)
+	n.missed = e.Missed
+	return n, nil
+}
+
+func makeNotice(kind, signer string, nonce, attempt int64) notice {
+	n := notice{event: event{nonce: nonce, attempt: attempt}}
+	account, ok := accountOf(signer)
+	if !ok {
+		return n
+	}
+	n.account = account
+	for _, t := range eventTypes {
+		if t.name == kind {
+			n.method, n.ours = t.method, true
+		}
+	}
+	return n
+}
+
+// accountOf is the number of an account by its name; false: it is not one of a
+// load.
+func accountOf(signer string) (int64, bool) {
+	number, ok := strings.CutPrefix(signer, signerPrefix)
+	if !ok || len(number) != signerDigits {
+		return 0, false
+	}
+	account, err := strconv.ParseInt(number, 16, 64)
+	return account, err == nil && verify.Signer(account) == signer
+}
+
+// causes matches events with the requests that caused them. Either may come
+// first: the answer to a request and its event leave the gateway independently.
+// It remembers a bounded number of both; the oldest are forgotten, and an event
+// whose request is not found then counts as unmatched. Its methods may be called
+// by any goroutine.
+type causes struct {
+	subscribers int
+	signers     Signers
+	parts       [16]causePart
+}
+
+type causePart struct {
+	mu     sync.Mutex // guards what follows
+	known  map[event]*cause
+	order  []event // a ring of what became known, some of it forgotten since
+	oldest int     // its slot in order
+	count  int
+	early  int // arrivals that wait for their request
+}
+
+// What a part remembers: all of them together some seconds of a fast gateway.
+const (
+	maxCauses = 1 << 15
+	maxEarly  = 1 << 15
+)
+
+// cause is an event that is awaited, or whose request is.
+type cause struct {
+	due   time.Duration // of the request
+	known bool          // due is
+	seen  int           // arrivals so far
+	early []early       // arrivals before due was known
+}
+
+// early is an arrival that waits for its request.
+type early struct {
+	shard *shard
+	at    time.Duration
+}
+
+func newCauses(subscribers int, signers Signers) *causes {
+	c := &causes{subscribers: subscribers, signers: signers}
+	for i := range c.parts {
+		c.parts[i].known = make(map[event]*cause)
+	}
+	return c
+}
+
+func (c *causes) part(e event) *causePart {
+	return &c.parts[uint64(e.account*31+e.nonce)%uint64(len(c.parts))]
+}
+
+// caused says when the request that caused e was due.
+func (c *causes) caused(e event, due time.Duration) {
+	p := c.part(e)
+	p.mu.Lock()
+	entry := p.entryLocked(e)
+	entry.due, entry.known = due, true
+	arrived := entry.early
+	entry.early = nil
+	p.early -= len(arrived)
+	p.forgetSeenLocked(e, entry, c.subscribers)
+	p.mu.Unlock()
+	for _, a := range arrived {
+		a.shard.arrive(due, a.at)
+	}
+}
+
+// arrived says that a subscriber received e.
+func (c *causes) arrived(e event, s *shard, at time.Duration) {
+	p := c.part(e)
+	p.mu.Lock()
+	entry := p.entryLocked(e)
+	entry.seen++
+	due, known := entry.due, entry.known
+	if !known {
+		entry.early = append(entry.early, early{s, at})
+		p.early++
+	}
+	p.forgetSeenLocked(e, entry, c.subscribers)
+	p.mu.Unlock()
+	if known {
+		s.arrive(due, at)
+	}
+}
+
+// entryLocked finds or makes the cause of e.
+func (p *causePart) entryLocked(e event) *cause {
+	if entry := p.known[e]; entry != nil {
+		return entry
+	}
+	for p.count == maxCauses || p.early >= maxEarly && p.count > 0 {
+		p.forgetOldestLocked()
+	}
+	if at := p.oldest + p.count; at < maxCauses && at == len(p.order) {
+		p.order = append(p.order, e)
+	} else {
+		p.order[at%maxCauses] = e
+	}
+	p.count++
+	entry := new(cause)
+	p.known[e] = entry
+	return entry
+}
+
+// forgetOldestLocked makes room. There is one at least.
+func (p *causePart) forgetOldestLocked() {
+	e := p.order[p.oldest]
+	p.oldest = (p.oldest + 1) % maxCauses
+	p.count--
+	if entry := p.known[e]; entry != nil {
+		p.unmatchedLocked(entry)
+		delete(p.known, e)
+	}
+}
+
+// unmatchedLocked counts the arrivals whose request is not known.
+func (p *causePart) unmatchedLocked(c *cause) {
+	for _, a := range c.early {
+		a.shard.unmatch(a.at)
+	}
+	p.early -= len(c.early)
+	c.early = nil
+}
+
+// forgetSeenLocked forgets a cause that every subscriber has seen. Its slot in the
+// order stays until it is the oldest.
+func (p *causePart) forgetSeenLocked(e event, entry *cause, subscribers int) {
+	if entry.known && entry.seen >= subscribers {
+		delete(p.known, e)
+	}
+}
+
+// pending reports whether a request is known whose event has not come to all.
+func (c *causes) pending() bool {
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.mu.Lock()
+		for _, entry := range p.known {
+			if entry.known {
+				p.mu.Unlock()
+				return true
+			}
+		}
+		p.mu.Unlock()
+	}
+	return false
+}
+
+// end counts the events whose request was never found.
+func (c *causes) end() {
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.mu.Lock()
+		for _, entry := range p.known {
+			p.unmatchedLocked(entry)
+		}
+		clear(p.known)
+		p.mu.Unlock()
+	}
 }

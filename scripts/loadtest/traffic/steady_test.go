@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"noncegate/internal/testenv/wait"
 	"noncegate/scripts/loadtest/access"
+	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/target"
 	"noncegate/scripts/loadtest/verify"
 	"noncegate/wire"
@@ -46,10 +48,10 @@ func TestASteadyLoadOnAGatewayIsAnsweredAndKeepsToTheRules(t *testing.T) {
 	g := target.StartGateway(t)
 	s := steady(g.URL)
 	l := startSteady(t, s)
-	until(t, "it has a nonce", func() bool { return s.Verify.Result().Allocations > 0 })
+	wait.Until(t, "it has a nonce", func() bool { return s.Verify.Result().Allocations > 0 })
 	l.Enter(During)
 	at := s.Verify.Result().Allocations
-	until(t, "some more", func() bool { return s.Verify.Result().Allocations > at+leaveHeld })
+	wait.Until(t, "some more", func() bool { return s.Verify.Result().Allocations > at+leaveHeld })
 	l.Enter(After)
 	r := l.Stop(t.Context())
 	if r.Acknowledged == 0 || r.Refusals() != 0 || r.Failed != 0 || r.Unsent != 0 || l.Noticed() != (Noticed{}) {
@@ -74,17 +76,14 @@ func TestASteadyLoadNoticesAGatewayThatGoesAway(t *testing.T) {
 	s := steady(g.URL)
 	s.Patience = 300 * time.Millisecond
 	l := startSteady(t, s)
-	until(t, "it has a nonce", func() bool { return s.Verify.Result().Allocations > 0 })
+	wait.Until(t, "it has a nonce", func() bool { return s.Verify.Result().Allocations > 0 })
 	g.Kill()
-	until(t, "the clients have noticed", func() bool { return l.noticed.sum().Lost == 3 && l.noticed.failures.Load() > 3 })
+	wait.Until(t, "the clients have noticed", func() bool { return l.noticed.sum().Lost == 3 && l.noticed.failures.Load() > 3 })
 	r := l.Stop(t.Context())
 	if r.Refused["not sent: no gateway in time"] == 0 {
 		t.Errorf("%+v; want requests that found no gateway", r)
 	}
-	var lost int64
-	for _, n := range r.Lost {
-		lost += n
-	}
+	lost := result.Sum(r.Lost)
 	if lost != 3 || r.Lost["not known"] != 0 || r.Opened != 3 || l.Noticed().Lost != 3 {
 		t.Errorf("%d opened, lost %v, %+v; want the three that were opened lost, and why", r.Opened, r.Lost, l.Noticed())
 	}
@@ -106,7 +105,7 @@ func TestWhatIsUnknownIsSettledByAskingAgain(t *testing.T) {
 			s := steady(url)
 			s.Patience = 100 * time.Millisecond
 			l := startSteady(t, s)
-			until(t, "one is unknown", func() bool {
+			wait.Until(t, "one is unknown", func() bool {
 				l.mu.Lock()
 				defer l.mu.Unlock()
 				return len(l.unknown) > 0
@@ -125,7 +124,7 @@ func TestWhatStaysUnknownIsFailed(t *testing.T) {
 	s := steady(url)
 	s.Rate, s.Patience = 20, 100*time.Millisecond
 	l := startSteady(t, s)
-	until(t, "one is unknown", func() bool {
+	wait.Until(t, "one is unknown", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return len(l.unknown) > 0
@@ -162,7 +161,7 @@ func TestWhatIsDueWhileTooManyWaitIsUnsent(t *testing.T) {
 	s := steady(url)
 	s.MaxWaiting = 2
 	l := startSteady(t, s)
-	until(t, "one had no slot", func() bool {
+	wait.Until(t, "one had no slot", func() bool {
 		var unsent int64
 		for i := range l.meter.shards {
 			shard := &l.meter.shards[i]
@@ -184,7 +183,7 @@ func TestAGatewayThatHandsANonceOutTwiceIsFoundOut(t *testing.T) {
 	s := steady(url)
 	s.Signers.Count = 1
 	l := startSteady(t, s)
-	until(t, "it was handed out twice", func() bool { return s.Verify.Result().Allocations > 1 })
+	wait.Until(t, "it was handed out twice", func() bool { return s.Verify.Result().Allocations > 1 })
 	l.Stop(t.Context())
 	if v := s.Verify.Result(); v.ViolationCount == 0 {
 		t.Errorf("%+v; want a violation", v)
