@@ -62,6 +62,9 @@ func TestBenchRefusesAWrongCommandLine(t *testing.T) {
 		"--rows":   {"bench", "--rows", "fast"},
 		"--rounds": {"bench", "--rounds", "0"},
 		"--only":   {"scale", "--only", "speed"},
+		"--idle":   {"nodes", "--idle", "2m"},
+		`--only knows no "speed", only throughput`: {"nodes", "--only", "speed"},
+		"--rounds must be 1 to 1000":               {"nodes", "--rounds", "0"},
 	} {
 		code, _, stderr, _ := benchOnce(t, t.Context(), args...)
 		if code != exitUsage || !strings.Contains(stderr, flag) {
@@ -73,8 +76,10 @@ func TestBenchRefusesAWrongCommandLine(t *testing.T) {
 func TestAnInterruptedBenchSaysSo(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if code, _, stderr, _ := benchOnce(t, ctx, "bench", "--rows", "echo"); code != exitInterrupted {
-		t.Errorf("exit code %d: %s; want %d", code, stderr, exitInterrupted)
+	for _, args := range [][]string{{"bench", "--rows", "echo"}, {"nodes"}} {
+		if code, _, stderr, _ := benchOnce(t, ctx, args...); code != exitInterrupted {
+			t.Errorf("%v: exit code %d: %s; want %d", args, code, stderr, exitInterrupted)
+		}
 	}
 }
 
@@ -98,27 +103,6 @@ func TestABenchIsPrintedAndWrittenAndAVoidMeasurementFailsIt(t *testing.T) {
 		}
 		if _, err := os.Stat(filepath.Join(dir, "new", "r.json")); err != nil {
 			t.Error(err)
-		}
-	}
-}
-
-func TestInterruptedNodesSaysSo(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if code, _, stderr, _ := benchOnce(t, ctx, "nodes"); code != exitInterrupted {
-		t.Errorf("exit code %d: %s; want %d", code, stderr, exitInterrupted)
-	}
-}
-
-func TestNodesRefusesAWrongCommandLine(t *testing.T) {
-	for flag, args := range map[string][]string{
-		"--only":   {"nodes", "--only", "speed"},
-		"--rounds": {"nodes", "--rounds", "0"},
-		"--idle":   {"nodes", "--idle", "2m"},
-	} {
-		code, _, stderr, _ := benchOnce(t, t.Context(), args...)
-		if code != exitUsage || !strings.Contains(stderr, flag) {
-			t.Errorf("%v: exit code %d, %q; want %d and the flag", args, code, stderr, exitUsage)
 		}
 	}
 }

@@ -77,10 +77,7 @@ func (c *churnCmd) churn() (traffic.Churn, error) {
 		URLs: c.URL, Access: in, Rate: c.Rate, Requests: c.Requests, Abrupt: c.Abrupt, MaxOpen: c.MaxOpen,
 		Signers: traffic.Signers{Base: c.SignerBase, Count: c.Signers}, Duration: c.Duration,
 	}
-	if c.Settle < 0 {
-		return churn, &usageError{errors.New("--settle must not be negative")}
-	}
-	return churn, cmp.Or(err, asUsage(churn.Validate()))
+	return churn, cmp.Or(err, usage(rule{c.Settle < 0, "--settle must not be negative"}), asUsage(churn.Validate()))
 }
 
 // reading is what was read of a gateway, or why nothing was.

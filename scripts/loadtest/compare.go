@@ -38,10 +38,7 @@ type processFlags struct {
 }
 
 func (f *processFlags) validate() error {
-	if f.StartTimeout <= 0 || f.StopTimeout <= 0 {
-		return &usageError{errors.New("--start-timeout and --stop-timeout must be above 0")}
-	}
-	return nil
+	return usage(rule{f.StartTimeout <= 0 || f.StopTimeout <= 0, "--start-timeout and --stop-timeout must be above 0"})
 }
 
 // logs is the folder for the output of gateways, and what to call at the end.
@@ -105,15 +102,11 @@ func (c *compareCmd) Run(ctx context.Context, p *program) error {
 }
 
 func (c *compareCmd) validate() error {
-	switch {
-	case c.Rounds < 1 || c.Rounds > 1000:
-		return &usageError{errors.New("--rounds must be 1 to 1000")}
-	case c.MinRatio < 0:
-		return &usageError{errors.New("--min-ratio must not be negative")}
-	case c.MaxP99Ratio < 0:
-		return &usageError{errors.New("--max-p99-ratio must not be negative")}
-	}
-	return nil
+	return usage(
+		wrongRounds(c.Rounds),
+		rule{c.MinRatio < 0, "--min-ratio must not be negative"},
+		rule{c.MaxP99Ratio < 0, "--max-p99-ratio must not be negative"},
+	)
 }
 
 // measure starts one side, loads it, and ends it. Where somebody else serves its

@@ -5,16 +5,41 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 	"unicode"
 
+	"github.com/gorilla/websocket"
+
+	"noncegate/client"
 	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/traffic"
 )
+
+// rule is one that a command line may break.
+type rule struct {
+	broken bool
+	text   string // of the error, which names the flag
+}
+
+// usage is a *usageError of the first rule that is broken, nil when none is.
+func usage(rules ...rule) error {
+	for _, r := range rules {
+		if r.broken {
+			return &usageError{errors.New(r.text)}
+		}
+	}
+	return nil
+}
+
+// wrongRounds is broken by a number of rounds that cannot be.
+func wrongRounds(n int) rule { return rule{n < 1 || n > 1000, "--rounds must be 1 to 1000"} }
 
 // groups are the headings of the flags in --help.
 var groups = map[string]string{
@@ -137,10 +162,7 @@ func (f *reportFlags) validate() error {
 	if i >= 0 {
 		return &usageError{fmt.Errorf("--metrics must be like http://127.0.0.1:8081/metrics, and %q is not", f.Metrics[i])}
 	}
-	if f.HTML == "-" {
-		return &usageError{errors.New("--html must be a file")}
-	}
-	return nil
+	return usage(rule{f.HTML == "-", "--html must be a file"})
 }
 
 // criteriaFlags are what a run must meet.
@@ -157,15 +179,71 @@ func (f *criteriaFlags) criteria() (report.Criteria, error) {
 		MaxE2EP99: f.MaxE2EP99, MaxFailedShare: f.MaxFailedShare, MinAcknowledged: f.MinAcknowledged,
 		MaxLost: f.MaxLost, Growth: f.GrowthCheck,
 	}
-	switch {
-	case f.MaxE2EP99 < 0:
-		return c, &usageError{errors.New("--max-e2e-p99 must not be negative")}
-	case !(f.MaxFailedShare >= 0 && f.MaxFailedShare <= 1):
-		return c, &usageError{errors.New("--max-failed-share must be 0 to 1")}
-	case f.MinAcknowledged < 1:
-		return c, &usageError{errors.New("--min-acknowledged must be at least 1")}
-	case f.MaxLost < -1:
-		return c, &usageError{errors.New("--max-lost must be -1 or more")}
+	return c, usage(
+		rule{f.MaxE2EP99 < 0, "--max-e2e-p99 must not be negative"},
+		rule{!(f.MaxFailedShare >= 0 && f.MaxFailedShare <= 1), "--max-failed-share must be 0 to 1"},
+		rule{f.MinAcknowledged < 1, "--min-acknowledged must be at least 1"},
+		rule{f.MaxLost < -1, "--max-lost must be -1 or more"},
+	)
+}
+
+// negative is a number below zero as it stands on a command line.
+var negative = regexp.MustCompile(`^-[0-9.]`)
+
+// joinNegative makes --flag=-1 of --flag -1. No flag of ours is a digit, and so
+// the value is judged by the flag's own rule; kong takes it for a flag otherwise,
+// and its setting that does not would let any flag take the next one for its
+// value.
+func joinNegative(args []string) []string {
+	var joined []string
+	for _, arg := range args {
+		last := len(joined) - 1
+		if negative.MatchString(arg) && last >= 0 && strings.HasPrefix(joined[last], "--") && !strings.Contains(joined[last], "=") {
+			joined[last] += "=" + arg
+			continue
+		}
+		joined = append(joined, arg)
 	}
-	return c, nil
+	return joined
+}
+
+// AfterApply completes the addresses once kong has read them.
+func (f *targetFlags) AfterApply() error {
+	for i, text := range f.URL {
+		f.URL[i] = withPath(text)
+	}
+	return nil
+}
+
+// withPath gives an address without a path that of a gateway, as package client
+// does.
+func withPath(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.Path != "" && u.Path != "/" {
+		return address
+	}
+	u.Path = "/ws"
+	return u.String()
+}
+
+// advised adds to the error of a load on gateways that somebody else has started
+// what is wrong most often.
+func advised(err error) error {
+	dial, _ := errors.AsType[*client.DialError](err)
+	switch {
+	case err == nil:
+		return nil
+	case refused(err):
+		return fmt.Errorf("%w; is the gateway running? (make run)", err)
+	case dial != nil && dial.Status == http.StatusNotFound,
+		strings.Contains(err.Error(), websocket.ErrBadHandshake.Error()+": 404"):
+		return fmt.Errorf("%w; a gateway takes WebSockets at /ws", err)
+	}
+	return err
+}
+
+// refused reports whether nobody listens at an address. Windows has an error
+// number of its own for it.
+func refused(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) || strings.Contains(err.Error(), "actively refused it")
 }

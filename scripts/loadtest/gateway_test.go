@@ -4,13 +4,13 @@ package main
 
 import (
 	"context"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"noncegate/internal/testenv/guarded"
 	"noncegate/scripts/loadtest/process"
+	"noncegate/scripts/loadtest/target"
 )
 
 // gatewayAt is where a gateway of a test is, and how it is started.
@@ -18,18 +18,14 @@ type gatewayAt struct {
 	url, ready, metrics, command string
 }
 
-// newGateway builds a gateway and chooses its addresses. store may be empty.
+// newGateway chooses the addresses of a gateway. store may be empty.
 func newGateway(t *testing.T, store string, flags ...string) gatewayAt {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "gateway")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "noncegate/cmd/gateway").CombinedOutput(); err != nil {
-		t.Fatalf("build the gateway: %v\n%s", err, out)
-	}
 	if store == "" {
 		store = "sqlite:" + filepath.Join(t.TempDir(), "nonces.db")
 	}
 	listen, admin := freeAddress(t), freeAddress(t)
-	words := append([]string{program, "serve", "--listen=" + listen, "--admin-listen=" + admin, "--store='" + store + "'", "--max-holds=4096"}, flags...)
+	words := append([]string{target.Program, "serve", "--listen=" + listen, "--admin-listen=" + admin, "--store='" + store + "'", "--max-holds=4096"}, flags...)
 	return gatewayAt{
 		url: "ws://" + listen + "/ws", ready: "http://" + admin + "/readyz", metrics: "http://" + admin + "/metrics",
 		command: strings.Join(words, " "),

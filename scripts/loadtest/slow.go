@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,21 +74,16 @@ func (c *slowCmd) loads() (traffic.Load, traffic.Slow, error) {
 		Subscribers: c.Subscribers, Warmup: c.Warmup, Duration: c.Duration,
 	}
 	slow := traffic.Slow{URLs: c.URL, Access: in, Clients: clients, Behaviour: c.Behaviour, Rate: c.Rate * share, Signers: signers}
-	switch {
-	case err != nil:
-		return load, slow, err
-	case !(c.SlowShare > 0 && c.SlowShare < 1):
-		return load, slow, &usageError{errors.New("--slow-share must be above 0 and below 1")}
-	case clients < 1 || load.Connections < 1:
-		return load, slow, &usageError{errors.New("--connections must be enough for a slow client and a healthy one at this --slow-share")}
-	case !(c.Rate > 0):
-		return load, slow, &usageError{errors.New("--rate must be above 0, for a closed loop hides what slow clients cause")}
-	case c.Rounds < 1 || c.Rounds > 1000:
-		return load, slow, &usageError{errors.New("--rounds must be 1 to 1000")}
-	case c.MaxP99Ratio <= 0:
-		return load, slow, &usageError{errors.New("--max-p99-ratio must be above 0")}
+	if err == nil {
+		err = usage(
+			rule{!(c.SlowShare > 0 && c.SlowShare < 1), "--slow-share must be above 0 and below 1"},
+			rule{clients < 1 || load.Connections < 1, "--connections must be enough for a slow client and a healthy one at this --slow-share"},
+			rule{!(c.Rate > 0), "--rate must be above 0, for a closed loop hides what slow clients cause"},
+			wrongRounds(c.Rounds),
+			rule{c.MaxP99Ratio <= 0, "--max-p99-ratio must be above 0"},
+		)
 	}
-	return load, slow, errors.Join(asUsage(load.Validate()), asUsage(slow.Validate()))
+	return load, slow, cmp.Or(err, asUsage(load.Validate()), asUsage(slow.Validate()))
 }
 
 // measure makes the healthy load beside slow clients, which misbehave from the
@@ -114,8 +110,8 @@ func (c *slowCmd) measure(ctx context.Context, p *program, load traffic.Load, sl
 }
 
 // judge has the ratios with slow clients over without.
-func (c *slowCmd) judge(cmp *comparison) {
-	cmp.ratio("healthy p50, with slow clients over without", with, without, func(r *result.Run) float64 { return r.LatencyMs.P50 })
-	p99 := cmp.ratio("healthy p99, with slow clients over without", with, without, p99Of)
-	cmp.judge(p99, "at most", c.MaxP99Ratio)
+func (c *slowCmd) judge(both *comparison) {
+	both.ratio("healthy p50, with slow clients over without", with, without, func(r *result.Run) float64 { return r.LatencyMs.P50 })
+	p99 := both.ratio("healthy p99, with slow clients over without", with, without, p99Of)
+	both.judge(p99, "at most", c.MaxP99Ratio)
 }

@@ -112,15 +112,6 @@ func TestTheTablesShowWhatIsRareAndTellNothingFromNotMeasured(t *testing.T) {
 	}
 }
 
-func TestNodesKnowsItsScenesOnly(t *testing.T) {
-	c := short
-	c.Only = []string{nodesIdle, "speed"}
-	_, err := Nodes(t.Context(), c)
-	if wrong, ok := errors.AsType[*ConfigError](err); !ok || wrong.Flag != "--only" || !strings.Contains(wrong.Rule, "speed") {
-		t.Errorf("error %v, want one about --only", err)
-	}
-}
-
 func TestTheSharesOfALoadMakeUpTheWhole(t *testing.T) {
 	for _, total := range []int{3, 64, 1000} {
 		sum := 0

@@ -29,16 +29,16 @@ import (
 // patience is the safety net of every wait.
 const patience = 30 * time.Second
 
-// program is the gateway that Main built. It is set before any test runs.
-var program string
+// Program is the gateway that Main built. It is set before any test runs.
+var Program string
 
 // Main builds the gateway, runs the tests, and fails when they leave goroutines
 // behind. A TestMain calls it.
 func Main(m *testing.M) {
 	dir, err := os.MkdirTemp("", "loadtest")
 	if err == nil {
-		program = filepath.Join(dir, "gateway")
-		err = build(program)
+		Program = filepath.Join(dir, "gateway")
+		err = build(Program)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -79,7 +79,7 @@ func StartGateway(t testing.TB, flags ...string) *Gateway {
 		"--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0",
 		"--store=sqlite:" + filepath.Join(t.TempDir(), "nonces.db"),
 	}, flags...)
-	g := &Gateway{cmd: exec.Command(program, args...)}
+	g := &Gateway{cmd: exec.Command(Program, args...)}
 	g.cmd.Env = []string{} // no settings of whoever runs the test
 	var stderr bytes.Buffer
 	g.cmd.Stderr = &stderr
