@@ -23,7 +23,6 @@ type benchCmd struct {
 	Markdown string        `default:"bin/bench.md" type:"path" help:"File for the tables in Markdown."`
 }
 
-// quickSoak is how long a quick soak lasts.
 const quickSoak = 20 * time.Second
 
 // scaleCmd measures how the cost grows.
@@ -46,7 +45,6 @@ type nodesCmd struct {
 	Markdown string        `default:"bin/nodes.md" type:"path" help:"File for the tables in Markdown."`
 }
 
-// benchFlags is how long and how often.
 type benchFlags struct {
 	Rounds   int           `default:"5" help:"How often each side is measured; every second round goes backwards."`
 	Warmup   time.Duration `default:"1s" help:"Time before measuring."`
@@ -63,7 +61,6 @@ func (f *benchFlags) config(only []string, progress io.Writer) bench.Config {
 	return c
 }
 
-// Run implements the command.
 func (c *benchCmd) Run(ctx context.Context, p *program) error {
 	cfg := c.config(c.Rows, p.stderr)
 	cfg.Soak = c.Soak
@@ -74,13 +71,11 @@ func (c *benchCmd) Run(ctx context.Context, p *program) error {
 	return p.benched(ctx, r, err, c.JSON, c.Markdown)
 }
 
-// Run implements the command.
 func (c *scaleCmd) Run(ctx context.Context, p *program) error {
 	r, err := bench.Scale(ctx, c.config(c.Only, p.stderr))
 	return p.benched(ctx, r, err, c.JSON, c.Markdown)
 }
 
-// Run implements the command.
 func (c *nodesCmd) Run(ctx context.Context, p *program) error {
 	cfg := bench.Config{Only: c.Only, Rounds: c.Rounds, Warmup: c.Warmup, Duration: c.Duration, Idle: c.Idle, Progress: p.stderr}
 	if c.Quick {

@@ -7,7 +7,6 @@ var errUnixOnly = errors.New("this needs a Unix system, for the servers it start
 // unixOnly starts a PostgreSQL under a Unix account, which this system has not.
 type unixOnly struct{}
 
-// Run implements the command.
 func (*unixOnly) Run() error { return errUnixOnly }
 
 type (

@@ -41,7 +41,6 @@ const (
 // gauges are what a gateway says of itself at a moment.
 type gauges struct{ connections, goroutines, memory float64 }
 
-// Run implements the command.
 func (c *churnCmd) Run(ctx context.Context, p *program) error {
 	criteria, err := c.criteria()
 	if err := errors.Join(err, c.reportFlags.validate()); err != nil {

@@ -53,7 +53,6 @@ func (f *processFlags) logs() (dir string, done func(), err error) {
 	return dir, func() { os.RemoveAll(dir) }, err
 }
 
-// side is one of the two that are compared.
 type side struct {
 	name    string
 	command []string
@@ -71,7 +70,6 @@ func (c *compareCmd) sides() ([2]side, error) {
 	return sides, nil
 }
 
-// Run implements the command.
 func (c *compareCmd) Run(ctx context.Context, p *program) error {
 	load, err := c.load()
 	if err != nil {
@@ -135,7 +133,6 @@ func (c *compareCmd) measure(ctx context.Context, p *program, s side, load traff
 	return p.loaded(ctx, c.metrics(load.URLs), load)
 }
 
-// judge has the ratios of B over A.
 func (c *compareCmd) judge(cmp *comparison) {
 	throughput := cmp.ratio("acknowledged a second, B over A", "B", "A", func(r *result.Run) float64 { return r.PerSecond })
 	p99 := cmp.ratio("p99, B over A", "B", "A", p99Of)

@@ -184,7 +184,6 @@ func (p *program) compared(ctx context.Context, c *comparison, out *outputs, err
 	return nil
 }
 
-// forms are the ways to write a comparison.
 func (c *comparison) forms() forms {
 	return forms{
 		text: c.text, json: c.json,
@@ -192,7 +191,6 @@ func (c *comparison) forms() forms {
 	}
 }
 
-// summary is what the HTML report begins with.
 func (c *comparison) summary() report.Summary {
 	s := report.Summary{
 		Outcome: c.outcome(), Judged: c.judged(), Failed: c.failed(), Verdicts: c.Verdicts, Tables: []table.Table{c.ratioTable()},
@@ -203,7 +201,6 @@ func (c *comparison) summary() report.Summary {
 	return s
 }
 
-// ratioTable has the ratios, round by round.
 func (c *comparison) ratioTable() table.Table {
 	t := table.Table{Title: "The ratios", Head: []string{"", "median", "least … most", "rounds"}}
 	for _, r := range c.Ratios {
@@ -288,7 +285,6 @@ func (c *comparison) text(w io.Writer) error {
 	return err
 }
 
-// runTable has a line for each run.
 func (c *comparison) runTable() table.Table {
 	t := table.Table{Head: []string{"", "acknowledged/s", "p50 ms", "p95 ms", "p99 ms", "p99.9 ms", "refused", "failed", "unsent", "lost", "memory MiB"}}
 	for _, r := range c.Runs {

@@ -175,7 +175,6 @@ type reportFile struct {
 	begun bool
 }
 
-// Write implements io.Writer.
 func (f *reportFile) Write(p []byte) (int, error) {
 	if !f.begun {
 		if err := f.Truncate(0); err != nil {
@@ -307,7 +306,6 @@ func (l *progressLine) show(format string, args ...any) {
 	l.width = max(l.width, len(text))
 }
 
-// end clears the line.
 func (l *progressLine) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

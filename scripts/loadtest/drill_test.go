@@ -31,7 +31,6 @@ func drill(t *testing.T, ctx context.Context, args []string, code int, texts ...
 	return end
 }
 
-// decode reads the JSON that a command printed.
 func decode[T any](t *testing.T, end programEnd) T {
 	t.Helper()
 	var v T
@@ -41,7 +40,6 @@ func decode[T any](t *testing.T, end programEnd) T {
 	return v
 }
 
-// verdict finds one by a part of its name.
 func verdict(t *testing.T, all []result.Verdict, name string) result.Verdict {
 	t.Helper()
 	for _, v := range all {

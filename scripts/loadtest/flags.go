@@ -50,13 +50,11 @@ var groups = map[string]string{
 	"criteria": "Criteria (a run that misses one exits with 1):",
 }
 
-// targetFlags say who is loaded.
 type targetFlags struct {
 	URL []string `name:"url" group:"target" sep:"none" default:"ws://127.0.0.1:8080/ws" help:"Address of a gateway; repeat it for several, which take connections in turn."`
 	accessFlags
 }
 
-// accessFlags say how connections are let in.
 type accessFlags struct {
 	Token string `group:"target" env:"NONCEGATE_TOKEN" placeholder:"KEY" help:"API key, or another Bearer token, that connections show. Best given by the environment ($NONCEGATE_TOKEN): a command line is seen by every user of the host."`
 	CA    string `name:"ca" group:"target" placeholder:"FILE" help:"Certificates of the authorities that are trusted with wss addresses, in PEM. Default: those of the system."`
@@ -71,7 +69,6 @@ func (f *accessFlags) access() (access.Access, error) {
 	return a, nil
 }
 
-// signerFlags say which accounts requests are about.
 type signerFlags struct {
 	Signers    int   `group:"load" default:"1000" help:"Number of signers; 1 is one hot signer."`
 	SignerBase int64 `group:"load" default:"0" help:"Number of the first signer's account."`
@@ -127,7 +124,6 @@ func flagOf(field string) string {
 	return "--" + flag.String()
 }
 
-// reportFlags say where results go.
 type reportFlags struct {
 	Metrics []string `group:"report" sep:"none" placeholder:"URL" help:"Address of a gateway's /metrics, read while the load runs; repeat it for several. Default: http://127.0.0.1:8081/metrics for a gateway at port 8080 of this machine, else none."`
 	JSON    string   `name:"json" group:"report" placeholder:"FILE" help:"Write the result as JSON to this file; - for standard output in place of the text."`
@@ -153,7 +149,6 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// validate says which flag is wrong.
 func (f *reportFlags) validate() error {
 	i := slices.IndexFunc(f.Metrics, func(text string) bool {
 		u, err := url.Parse(text)
@@ -165,7 +160,6 @@ func (f *reportFlags) validate() error {
 	return usage(rule{f.HTML == "-", "--html must be a file"})
 }
 
-// criteriaFlags are what a run must meet.
 type criteriaFlags struct {
 	MaxE2EP99       time.Duration `name:"max-e2e-p99" group:"criteria" default:"0s" help:"Most time for 99 % of the requests, from when each was due to its answer, or with --subscribers to its event. 0s: not judged."`
 	MaxFailedShare  float64       `group:"criteria" default:"0.05" help:"Largest share, 0 to 1, of requests that were refused, failed or never sent."`

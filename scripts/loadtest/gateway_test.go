@@ -32,7 +32,6 @@ func newGateway(t *testing.T, store string, flags ...string) gatewayAt {
 	}
 }
 
-// start runs the gateway until the test ends.
 func (g gatewayAt) start(t *testing.T) {
 	t.Helper()
 	words, err := process.Split(g.command)

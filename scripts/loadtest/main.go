@@ -31,7 +31,6 @@ import (
 	"noncegate/scripts/loadtest/process"
 )
 
-// Exit codes.
 const (
 	exitOK          = 0
 	exitFailure     = 1 // a criterion was not met, or something went wrong while running
@@ -48,7 +47,6 @@ var (
 // usageError is a wrong command line, told by the flag and the rule it breaks.
 type usageError struct{ err error }
 
-// Error implements error.
 func (e *usageError) Error() string { return e.err.Error() }
 
 // Unwrap returns what is wrong.
@@ -61,13 +59,11 @@ func main() {
 	os.Exit(p.run(ctx, os.Args[1:]))
 }
 
-// program is what the commands share.
 type program struct {
 	stdout, stderr io.Writer
 	terminal       bool // somebody looks at stderr
 }
 
-// commands is the command line.
 type commands struct {
 	Run     runCmd     `cmd:"" help:"Load gateways, and report what they acknowledged, how fast, and what they refused."`
 	Verify  verifyCmd  `cmd:"" help:"Read signers, and check that every nonce is accounted for."`

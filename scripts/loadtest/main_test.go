@@ -28,7 +28,6 @@ type programEnd struct {
 	stdout, stderr string
 }
 
-// runProgram runs the program with the given arguments.
 func runProgram(ctx context.Context, args ...string) programEnd {
 	var out, errOut bytes.Buffer
 	p := &program{stdout: &out, stderr: &errOut}
@@ -36,12 +35,10 @@ func runProgram(ctx context.Context, args ...string) programEnd {
 	return programEnd{code, out.String(), errOut.String()}
 }
 
-// quick are arguments of a run that ends soon.
 func quick(url string, more ...string) []string {
 	return append([]string{"run", "--url", url, "--warmup=0s", "--duration=300ms", "--connections=4", "--min-acknowledged=10"}, more...)
 }
 
-// refusing is a server that refuses every request.
 func refusing(t *testing.T) string {
 	return target.Serve(t, func(c *target.Conn, _ int, message []byte) error {
 		var f struct{ ID json.RawMessage }

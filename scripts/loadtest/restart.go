@@ -46,7 +46,6 @@ const maxWaiting = 50_000
 // morePatience is how much longer a client tries than a restart may take.
 const morePatience = 30 * time.Second
 
-// Run implements the command.
 func (c *restartCmd) Run(ctx context.Context, p *program) error {
 	criteria, err := (&drillFlags{failedFlags: c.failedFlags, MaxLost: -1}).criteria()
 	if err := errors.Join(err, c.validate(), c.reportFlags.validate(), c.processFlags.validate()); err != nil {
@@ -130,7 +129,6 @@ func (d *restartDrill) repeats() string {
 	return fmt.Sprintf("%d tries by request id, which the figures below do not show: %s", sum, strings.Join(parts, ", "))
 }
 
-// json is the run's JSON with the restarts added.
 func (d *restartDrill) json(w io.Writer, run *result.Run) error {
 	var text bytes.Buffer
 	if err := report.JSON(&text, run); err != nil {
@@ -144,7 +142,6 @@ func (d *restartDrill) json(w io.Writer, run *result.Run) error {
 	return writeJSON(w, form)
 }
 
-// splitGateway reads a URL=COMMAND.
 func splitGateway(text string) (url string, command []string, err error) {
 	url, line, ok := strings.Cut(text, "=")
 	if !ok {
@@ -169,7 +166,6 @@ type restartDrill struct {
 	repeated map[string]int64
 }
 
-// restartNode is one of the gateways.
 type restartNode struct {
 	url     string
 	command []string
@@ -179,7 +175,6 @@ type restartNode struct {
 	running *process.Process // nil: it does not run
 }
 
-// restarted is how one restart went.
 type restarted struct {
 	Gateway string  `json:"gateway"`
 	At      float64 `json:"at"` // seconds since the load began
@@ -190,7 +185,6 @@ type restarted struct {
 	Wrong        string  `json:"wrong,omitempty"` // it had to be killed, or ended with a status other than 0
 }
 
-// parse reads the gateways.
 func (d *restartDrill) parse() error {
 	for i, text := range d.cmd.Gateway {
 		url, command, err := splitGateway(text)
@@ -330,7 +324,6 @@ func (d *restartDrill) end(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// verdicts are those that only this drill has.
 func (d *restartDrill) verdicts(run *result.Run) []result.Verdict {
 	want := d.cmd.Rounds * len(d.nodes)
 	well := 0

@@ -15,7 +15,6 @@ import (
 	"noncegate/scripts/loadtest/traffic"
 )
 
-// restartForm is the JSON of a restart drill.
 type restartForm struct {
 	result.Run
 	Restarts []restarted

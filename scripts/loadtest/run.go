@@ -19,7 +19,6 @@ type runCmd struct {
 	criteriaFlags
 }
 
-// Run implements the command.
 func (c *runCmd) Run(ctx context.Context, p *program) error {
 	load, err := c.load()
 	if err != nil {
@@ -57,7 +56,6 @@ type verifyCmd struct {
 // errNothing is the end of a verification that had nothing to look at.
 var errNothing = errors.New("none of these signers has an allocation, so nothing was verified; see --signer-base and --signers")
 
-// Run implements the command.
 func (c *verifyCmd) Run(ctx context.Context, p *program) error {
 	// The rules for addresses and signers are those of a load.
 	like := traffic.Load{URLs: c.URL, Connections: 1, Inflight: 1, Duration: 1, Signers: traffic.Signers{Base: c.SignerBase, Count: c.Signers}}

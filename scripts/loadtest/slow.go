@@ -37,7 +37,6 @@ const (
 	with    = "with slow clients"
 )
 
-// Run implements the command.
 func (c *slowCmd) Run(ctx context.Context, p *program) error {
 	load, slow, err := c.loads()
 	if err != nil {
@@ -109,7 +108,6 @@ func (c *slowCmd) measure(ctx context.Context, p *program, load traffic.Load, sl
 	return run, group.Missed(), err
 }
 
-// judge has the ratios with slow clients over without.
 func (c *slowCmd) judge(both *comparison) {
 	both.ratio("healthy p50, with slow clients over without", with, without, func(r *result.Run) float64 { return r.LatencyMs.P50 })
 	p99 := both.ratio("healthy p99, with slow clients over without", with, without, p99Of)

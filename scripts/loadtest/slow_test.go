@@ -12,7 +12,6 @@ import (
 	"noncegate/scripts/loadtest/target"
 )
 
-// comparisonForm is the JSON of a comparison.
 type comparisonForm struct {
 	Runs     []result.Run
 	Ratios   []ratio

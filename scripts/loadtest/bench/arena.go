@@ -66,7 +66,6 @@ func (a *arena) setUp(ctx context.Context) error {
 	return err
 }
 
-// uses reports whether a kind of server takes part.
 func (a *arena) uses(server string) bool { return a.servers[server] }
 
 // usesRedis reports whether a server takes part that uses Redis.
@@ -79,7 +78,6 @@ func (a *arena) usesRedis() bool {
 	return false
 }
 
-// close ends everything and deletes it.
 func (a *arena) close() error {
 	var err error
 	if a.admin != nil {

@@ -66,7 +66,6 @@ const (
 // ConfigError says which flag breaks which rule.
 type ConfigError struct{ Flag, Rule string }
 
-// Error implements error.
 func (e *ConfigError) Error() string { return e.Flag + " " + e.Rule }
 
 var errTooLong = errors.New("the bench took longer than it may")

@@ -39,7 +39,6 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// few is a load of a handful of connections.
 func few(signers int) traffic.Load { return closed(8, 4, signers) }
 
 // testScenes has every server and every way to drive it, with little of each.
@@ -142,7 +141,6 @@ func TestAnInterruptedBenchReportsWhatItHasAndLeavesNothing(t *testing.T) {
 	}
 }
 
-// leftovers lists what the bench and its servers make.
 func leftovers(t *testing.T) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(os.TempDir())

@@ -39,7 +39,6 @@ const piece = 1_000_000
 // now. The history is written in the order of time, one nonce of every signer after the other, as
 // it comes about, so that a signer's rows lie apart.
 
-// filling is what became of making a filled database.
 type filling struct {
 	name string
 	err  error // why there is none
@@ -73,7 +72,6 @@ func (a *arena) makeFilled(ctx context.Context, k stored) (string, error) {
 	return name, nil
 }
 
-// migrate has the gateway make its tables.
 func (a *arena) migrate(ctx context.Context, url string) error {
 	p, err := a.room.Start("migrate.log", cleanEnvironment(), a.room.Dir()+"/gateway", "migrate", "--store", url)
 	if err != nil {

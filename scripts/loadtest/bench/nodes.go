@@ -19,7 +19,6 @@ import (
 	"noncegate/scripts/loadtest/traffic"
 )
 
-// nodesCount is how many gateways make a cluster here.
 const nodesCount = 3
 
 // nodeKind is how one gateway of a cluster is started.
@@ -42,10 +41,8 @@ func (k nodeKind) flags() (flags []string) {
 // forwards reports whether the node sends requests to others.
 func (k nodeKind) forwards() bool { return !k.basic && !k.forwardOff }
 
-// three is a cluster of equal nodes.
 func three(k nodeKind) []nodeKind { return slices.Repeat([]nodeKind{k}, nodesCount) }
 
-// The names of the scenes of Nodes.
 const (
 	nodesThroughput = "throughput"
 	nodesIdle       = "idle"
@@ -60,7 +57,6 @@ type nodesSizes struct {
 	rest                     time.Duration
 }
 
-// nodesScenes are those of Nodes.
 func nodesScenes(c Config, size nodesSizes) []scene {
 	idleSide := func(signers int) side {
 		return side{name: whole(float64(signers)) + " idle signers", nodes: three(nodeKind{}), driveNodes: idleSigners(signers, size.rest)}
@@ -89,7 +85,6 @@ func nodesScenes(c Config, size nodesSizes) []scene {
 	}
 }
 
-// nodesRows are the ratios of Nodes.
 func nodesRows(scenes []scene) []row {
 	var rows []row
 	for _, s := range scenes {
@@ -133,7 +128,6 @@ func (a *arena) measureCluster(ctx context.Context, c Config, _ scene, side side
 	return sample, nil
 }
 
-// nodesLoad is the load of the throughput scene.
 func nodesLoad(c Config, urls []string) traffic.Load {
 	l := closed(64, 16, 1000)
 	l.URLs, l.Warmup, l.Duration = urls, c.Warmup, c.Duration

@@ -27,7 +27,6 @@ type cluster struct {
 	nodes    []*clusterNode
 }
 
-// clusterNode is one gateway of it.
 type clusterNode struct {
 	*server
 	kind nodeKind
@@ -104,7 +103,6 @@ func (cl *cluster) stop() error {
 	return errors.Join(errs...)
 }
 
-// urls are the nodes' addresses.
 func (cl *cluster) urls() (urls []string) {
 	for _, n := range cl.nodes {
 		urls = append(urls, n.url)
@@ -112,7 +110,6 @@ func (cl *cluster) urls() (urls []string) {
 	return urls
 }
 
-// logTails are the last words of the nodes.
 func (cl *cluster) logTails() string {
 	var text strings.Builder
 	for _, n := range cl.nodes {
@@ -194,7 +191,6 @@ func (cl *cluster) shared(owners []string) bool {
 	return !slices.Contains(found, false)
 }
 
-// index is the place of a node, or -1.
 func (cl *cluster) index(id string) int {
 	return slices.IndexFunc(cl.nodes, func(n *clusterNode) bool { return n.id == id })
 }

@@ -60,7 +60,6 @@ func (r *Report) write(w io.Writer, heading string, put func(io.Writer, table.Ta
 	return err
 }
 
-// rowTable is the table of ratios.
 func (r *Report) rowTable() table.Table {
 	t := table.Table{Head: []string{"what", "target", "median", "of the rounds", "verdict", "figures"}}
 	for _, row := range r.Rows {

@@ -25,7 +25,6 @@ type scene struct {
 	layout func(*Scene) table.Table // of its table; nil: that of most
 }
 
-// rounds is how often its sides are measured.
 func (s *scene) rounds(c Config) int {
 	if s.once {
 		return 1
@@ -146,7 +145,6 @@ func scenes(c Config) []scene {
 
 var farAbout = "every reply of PostgreSQL " + farAway.String() + " later"
 
-// scaleScenes are those of Scale.
 func scaleScenes() []scene {
 	connections := scene{name: "connections", about: "gateway on PostgreSQL, 1 in flight, 1,000 signers"}
 	for _, n := range []int{100, 1000, 5000, 9000} {

@@ -23,7 +23,6 @@ import (
 	"noncegate/scripts/loadtest/process"
 )
 
-// The kinds of servers.
 const (
 	gatewayPostgres = "gateway-postgres"
 	gatewayKeys     = "gateway-keys"
@@ -115,7 +114,6 @@ func (a *arena) emptyDatabase(ctx context.Context) (store, error) {
 	return store{url: a.pg.URL(name), release: drop}, nil
 }
 
-// server is one that runs.
 type server struct {
 	listen   string        // its address
 	url      string        // of its WebSocket
@@ -177,7 +175,6 @@ func (a *arena) launch(log string, command func(addr, admin string) []string) (*
 	return &server{listen: addr, url: "ws://" + addr + "/ws", admin: "http://" + admin, proc: proc}, err
 }
 
-// command is how a server is started.
 func (a *arena) command(kind, addr, admin string, st store) []string {
 	gateway, ref := filepath.Join(a.room.Dir(), "gateway"), filepath.Join(a.room.Dir(), "refserver")
 	switch {
@@ -233,7 +230,6 @@ func (a *arena) makeKey(ctx context.Context, st store, who string) (string, erro
 	return strings.TrimSpace(string(out)), nil
 }
 
-// cleanEnvironment is ours without settings of a gateway.
 func cleanEnvironment() (env []string) {
 	for _, setting := range os.Environ() {
 		if !strings.HasPrefix(setting, "NONCEGATE_") {
@@ -243,7 +239,6 @@ func cleanEnvironment() (env []string) {
 	return env
 }
 
-// await waits until the server is ready.
 func (s *server) await(ctx context.Context, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()

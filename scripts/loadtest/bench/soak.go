@@ -101,7 +101,6 @@ func soak(peak *float64, d time.Duration) drive {
 	}
 }
 
-// databaseLook is what PostgreSQL says at one moment.
 type databaseLook struct {
 	at   time.Time
 	dead float64 // rows
@@ -198,7 +197,6 @@ const (
 	noteGrown       = "memory of Redis, last third ÷ first"
 )
 
-// soakLook is what one look found.
 type soakLook struct{ lagMs, memoryMiB float64 }
 
 // engineSoak loads a gateway that Redis serves for a long time, and watches how far

@@ -77,7 +77,6 @@ func (c cumulative) and(next cumulative) cumulative {
 	return sum
 }
 
-// count is the number of observations.
 func (c cumulative) count() int64 {
 	if len(c.counts) == 0 {
 		return 0

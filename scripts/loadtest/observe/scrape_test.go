@@ -19,7 +19,6 @@ import (
 	"noncegate/wire"
 )
 
-// readOnce reads what handler answers.
 func readOnce(t *testing.T, timeout time.Duration, handler http.HandlerFunc) (*reading, error) {
 	t.Helper()
 	server := httptest.NewServer(handler)

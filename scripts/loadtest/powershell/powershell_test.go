@@ -158,7 +158,6 @@ func TestEveryScriptPassesTheExitStatusOn(t *testing.T) {
 	}
 }
 
-// scripts lists every PowerShell script of the repository.
 func scripts(t *testing.T) []string {
 	t.Helper()
 	var files []string
@@ -194,7 +193,6 @@ func parse(t *testing.T, files ...string) []script {
 //go:embed package.json package-lock.json .npmrc
 var packages embed.FS
 
-// grammar is a folder with what package-lock.json names.
 func grammar(t *testing.T) string {
 	t.Helper()
 	dir, err := npmtest.Folder(t.Context(), "powershell", packages)

@@ -88,7 +88,6 @@ func (p *Process) WaitReady(ctx context.Context, ready func(context.Context) err
 	}
 }
 
-// lives is nil while the child has not ended.
 func (p *Process) lives() error {
 	select {
 	case <-p.exited:

@@ -13,7 +13,6 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// tryTimeout bounds one look whether a server is ready.
 const tryTimeout = 5 * time.Second
 
 // ErrTaken says that somebody else answers where a server was to.
@@ -37,7 +36,6 @@ func Vacant(ctx context.Context, urls ...string) error {
 	return nil
 }
 
-// address is the host and port of a URL.
 func address(u *url.URL) string {
 	port := u.Port()
 	switch {

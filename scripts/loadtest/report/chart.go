@@ -27,7 +27,6 @@ const (
 	lineStyles = 8
 )
 
-// line is one series of a plot.
 type line struct {
 	Name   string
 	points []result.Point
@@ -36,7 +35,6 @@ type line struct {
 // Style is the number of the line's style in the page's style sheet.
 func (plotView) Style(i int) int { return i % lineStyles }
 
-// plot is what one drawing shows.
 type plot struct {
 	title, note string
 	lines       []line
@@ -45,7 +43,6 @@ type plot struct {
 	worst       bool     // of points that share a place the largest is shown, else their mean
 }
 
-// plotView is a plot as the page shows it.
 type plotView struct {
 	Title, Note string
 	Lines       []line
@@ -125,7 +122,6 @@ func gridLines(x, y []chart.Tick) []chart.Series {
 	return out
 }
 
-// series is a line on the left axis.
 func series(class string, xs, ys []float64) chart.Series {
 	return chart.ContinuousSeries{
 		YAxis: chart.YAxisSecondary, XValues: xs, YValues: ys,
@@ -135,7 +131,6 @@ func series(class string, xs, ys []float64) chart.Series {
 	}
 }
 
-// height is where a value is drawn.
 func (p plot) height(v float64) float64 {
 	if p.log {
 		return math.Log10(v) // -Inf for 0, which the caller lifts to the floor

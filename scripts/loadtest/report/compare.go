@@ -7,7 +7,6 @@ import (
 	"noncegate/scripts/loadtest/result"
 )
 
-// comparisonView is several runs side by side.
 type comparisonView struct {
 	Names []string
 	Rows  []comparisonRow
@@ -117,7 +116,6 @@ func runName(run *result.Run, i int) string {
 	return fmt.Sprintf("run %d", i+1)
 }
 
-// comparisonPlots have a line for each run.
 func comparisonPlots(runs []*result.Run, names []string) []plot {
 	var all []spread
 	throughput := plot{title: "Throughput, acknowledged a second"}

@@ -59,10 +59,8 @@ func percent(v float64) string {
 	return strconv.FormatFloat(math.Round(v*10_000)/100, 'f', -1, 64) + " %"
 }
 
-// mebibytes writes bytes as MiB.
 func mebibytes(v float64) string { return strconv.FormatFloat(v/(1<<20), 'f', 1, 64) + " MiB" }
 
-// seconds writes a length of time.
 func seconds(v float64) string { return number(math.Round(v*10)/10) + " s" }
 
 // plain is s with everything that a terminal could take for an order replaced.
@@ -108,7 +106,6 @@ func outcomeWord(run *result.Run) string {
 	return "FAIL"
 }
 
-// failed names the criteria that were not met.
 func failed(run *result.Run) []string {
 	var names []string
 	for _, v := range run.Verdicts {
@@ -119,7 +116,6 @@ func failed(run *result.Run) []string {
 	return names
 }
 
-// heading names the run.
 func heading(run *result.Run) string {
 	name := "loadtest"
 	if run.Command != "" {
@@ -140,7 +136,6 @@ func when(run *result.Run) string {
 	return run.Started.UTC().Format(time.DateTime) + " UTC, " + s
 }
 
-// setting is one of the load's settings.
 type setting struct{ Name, Value string }
 
 // settings are those of the load that say something.
@@ -194,7 +189,6 @@ func mixText(mix map[string]float64) string {
 	return strings.Join(parts, ", ")
 }
 
-// tally is a count under a name.
 type tally struct {
 	Name  string
 	Count int64
@@ -221,7 +215,6 @@ func Tally(counts map[string]int64) string {
 	return strings.Join(parts, ", ")
 }
 
-// spread is a latency under a name.
 type spread struct {
 	Name string
 	result.Latency
@@ -263,7 +256,6 @@ func ofGrowth(g result.Growth, v float64) string {
 	return milli(v)
 }
 
-// direction is a growth in a word.
 func direction(g result.Growth) string {
 	switch {
 	case g.Grows:

@@ -21,7 +21,6 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"direction": direction, "ofGrowth": ofGrowth, "mark": verdictClass, "sign": verdictSign,
 }).Parse(pageSource))
 
-// pageView is what the page shows.
 type pageView struct {
 	Title    string
 	Summary  *Summary        // nil for one run
@@ -85,7 +84,6 @@ func writePage(w io.Writer, page pageView) error {
 	return nil
 }
 
-// verdictClass is the style of a verdict.
 func verdictClass(v result.Verdict) string { return strings.ToLower(Mark(v)) }
 
 // verdictSign says by sign and word how a verdict ended, for those who do not

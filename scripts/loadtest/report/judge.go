@@ -145,7 +145,6 @@ func judgeGrowth(nodes []result.Node) []result.Verdict {
 	return verdicts
 }
 
-// growth is that of one stage at one gateway.
 type growth struct {
 	metrics string
 	result.Growth

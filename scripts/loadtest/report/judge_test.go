@@ -9,7 +9,6 @@ import (
 	"noncegate/scripts/loadtest/result"
 )
 
-// good is a run that meets everything.
 func good() *result.Run {
 	return &result.Run{
 		Acknowledged: 1000, PerSecond: 100, Seconds: 10, Opened: 10,

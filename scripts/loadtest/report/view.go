@@ -8,7 +8,6 @@ import (
 	"noncegate/scripts/loadtest/result"
 )
 
-// runView is a run as the page shows it.
 type runView struct {
 	*result.Run
 	Heading, When, Outcome string
@@ -19,7 +18,6 @@ type runView struct {
 	NodeViews              []nodeView
 }
 
-// outcomeRow is what became of a part of the requests, or of the connections.
 type outcomeRow struct {
 	What  string
 	Count int64
@@ -27,7 +25,6 @@ type outcomeRow struct {
 	Why   []tally
 }
 
-// nodeView is a gateway as the page shows it.
 type nodeView struct {
 	result.Node
 	First, Last, Most float64 // memory, bytes
@@ -40,7 +37,6 @@ type counter struct {
 	By   float64
 }
 
-// viewRun prepares a finite run.
 func viewRun(run *result.Run) (runView, error) {
 	v := runView{
 		Run: run, Heading: heading(run), When: when(run), Outcome: outcome(run),

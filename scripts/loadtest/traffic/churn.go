@@ -58,7 +58,6 @@ func (c *Churn) Validate() error {
 	})
 }
 
-// churner is a churn that runs.
 type churner struct {
 	Churn
 	clock    clock
@@ -162,7 +161,6 @@ func (r *churner) visit(ctx context.Context, k int, due time.Duration) error {
 	return nil
 }
 
-// connected counts an attempt to open a connection.
 func (r *churner) connected(due time.Duration, err error) {
 	took := r.clock.now() - due
 	r.mu.Lock()
@@ -186,7 +184,6 @@ func refusedUpgrade(err error) string {
 	return reason(err)
 }
 
-// request allocates and waits for the answer.
 func (r *churner) request(s *socket, shard *shard, signer string) error {
 	due := r.clock.now()
 	s.conn.SetDeadline(time.Now().Add(drainGrace))
@@ -202,7 +199,6 @@ func (r *churner) request(s *socket, shard *shard, signer string) error {
 	return nil
 }
 
-// result sums up once all have left.
 func (r *churner) result(started time.Time, measured time.Duration) *result.Run {
 	res := &result.Run{
 		Command: "churn", Started: started.UTC(), Targets: r.URLs,
@@ -228,7 +224,6 @@ type seconds struct {
 	at    time.Duration       // when the one began that has not ended
 }
 
-// end ends the present second.
 func (s *seconds) end() {
 	now := s.clock.now()
 	second := s.meter.endSecond(s.at, now-s.at)

@@ -17,7 +17,6 @@ import (
 	"noncegate/scripts/loadtest/target"
 )
 
-// visits is a churn that ends soon.
 func visits(urls ...string) Churn {
 	return Churn{
 		URLs: urls, Rate: 100, Requests: 2, Abrupt: 0.5, MaxOpen: 50,

@@ -94,7 +94,6 @@ type FieldError struct {
 	Rule  string // such as "must be at least 1"
 }
 
-// Error implements error.
 func (e *FieldError) Error() string { return e.Field + " " + e.Rule }
 
 // Validate returns a *FieldError for the first field that breaks its rule.
@@ -115,7 +114,6 @@ func (l *Load) Validate() error {
 	})
 }
 
-// rule is one of a field.
 type rule struct {
 	field  string
 	broken bool
@@ -144,7 +142,6 @@ func validate(urls []string, rules []rule) error {
 
 func outside(n, low, high int) bool { return n < low || n > high }
 
-// describe is the load as results repeat it.
 func (l *Load) describe() result.Load {
 	return result.Load{
 		Connections: l.Connections, Inflight: l.Inflight, Rate: l.Rate, Mix: l.Mix.shares(),
@@ -210,7 +207,6 @@ func ParseMix(text string) (Mix, error) {
 	return m, nil
 }
 
-// UnmarshalText implements encoding.TextUnmarshaler by ParseMix.
 func (m *Mix) UnmarshalText(text []byte) (err error) {
 	*m, err = ParseMix(string(text))
 	return err
@@ -241,7 +237,6 @@ func (m Mix) valid() bool {
 	return !m.Pairs && m.Allocate > 0 && m.MarkUsed >= 0 && m.MarkRecyclable >= 0 && m.Status >= 0 && !math.IsInf(m.sum(), 0)
 }
 
-// allocatesOnly reports whether nothing else is sent.
 func (m Mix) allocatesOnly() bool { return !m.Pairs && m.sum() == m.Allocate }
 
 // shares is the mix as results show it, in parts of one.
@@ -295,7 +290,6 @@ type Signers struct {
 // Name is the i-th signer on the wire, i from 0.
 func (s Signers) Name(i int) string { return verify.Signer(s.number(int64(i))) }
 
-// number is that of the i-th account.
 func (s *Signers) number(i int64) int64 {
 	if s.Accounts != nil {
 		i = s.Accounts[i]
@@ -303,7 +297,6 @@ func (s *Signers) number(i int64) int64 {
 	return s.Base + i
 }
 
-// has reports whether an account is one of them.
 func (s Signers) has(account int64) bool {
 	if s.Accounts != nil {
 		_, found := slices.BinarySearch(s.Accounts, account-s.Base)

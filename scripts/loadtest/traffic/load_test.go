@@ -17,7 +17,6 @@ import (
 	"noncegate/wire"
 )
 
-// nowhere is an address at which nobody is.
 const nowhere = "ws://127.0.0.1:1/ws"
 
 // refusedByField changes what is right in one field at a time, which the error must name.

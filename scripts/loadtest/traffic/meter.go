@@ -110,7 +110,6 @@ func micros(d time.Duration) int64 {
 	return min(max(d, time.Microsecond), maxLatency).Microseconds()
 }
 
-// figuresLocked are those of a method.
 func (s *shard) figuresLocked(m Method) *figures {
 	if s.now[m] == nil {
 		s.now[m] = newFigures()
@@ -137,15 +136,12 @@ func (s *shard) acknowledge(m Method, due, now time.Duration, n int) {
 	s.inTime(due, func() { s.figuresLocked(m).latency.RecordValues(micros(now-due), int64(n)) })
 }
 
-// refuse counts an error reply.
 func (s *shard) refuse(m Method, due time.Duration, reason string) {
 	s.inTime(due, func() { s.figuresLocked(m).refused[reason]++ })
 }
 
-// fail counts n requests that will not be answered.
 func (s *shard) fail(due time.Duration, n int) { s.inTime(due, func() { s.failed += int64(n) }) }
 
-// leave counts n requests that never left.
 func (s *shard) leave(due time.Duration, n int) { s.inTime(due, func() { s.unsent += int64(n) }) }
 
 // arrive counts an event whose request was due then.
@@ -254,7 +250,6 @@ func (m *meter) report(r *result.Run) {
 	}
 }
 
-// events is what the subscribers got.
 func (m *meter) events() *result.Events {
 	all := newHistogram()
 	e := new(result.Events)

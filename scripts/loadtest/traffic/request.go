@@ -102,14 +102,12 @@ func allocation(signer string) string {
 // accountAt is where the digits of the account begin in the frame of an allocate.
 var accountAt = headBytes + len(textID) + len("100000") + len(heads[Allocate])
 
-// appendHex appends the 16 hexadecimal digits of n.
 func appendHex(dst []byte, n int64) []byte {
 	dst = append(dst, "0000000000000000"...)
 	putHex(dst[len(dst)-signerDigits:], n)
 	return dst
 }
 
-// putHex writes the 16 hexadecimal digits of n.
 func putHex(dst []byte, n int64) {
 	_ = dst[signerDigits-1]
 	for i := signerDigits - 1; i >= 0; i-- {
@@ -197,10 +195,8 @@ func field(object []byte, name string) (int64, bool) {
 	return int64(value), n > 0
 }
 
-// handed is what the result of an allocate says.
 type handed struct{ nonce, attempt, holdMs int64 }
 
-// handedOut reads the result of an allocate.
 func (r *reply) handedOut() (handed, error) {
 	nonce, ok1 := field(r.body, `"nonce":`)
 	attempt, ok2 := field(r.body, `"attempt":`)
@@ -219,7 +215,6 @@ func (r *reply) decodeHandedOut() (handed, error) {
 	return handed{a.Nonce, a.Attempt, a.HoldMs}, nil
 }
 
-// refusal is the reason of an error reply.
 func (r *reply) refusal() string {
 	_, after, found := bytes.Cut(r.body, []byte(`"reason":"`))
 	word, _, closed := bytes.Cut(after, []byte{'"'})
@@ -229,7 +224,6 @@ func (r *reply) refusal() string {
 	return string(word)
 }
 
-// refused decodes an error reply.
 func (r *reply) refused() *wire.Error {
 	var e wire.Error
 	if wire.Unmarshal(r.value(), &e) != nil {

@@ -32,7 +32,6 @@ var (
 	errNoAnswer    = errors.New("no answer when the load was over")
 )
 
-// runner is one load that runs.
 type runner struct {
 	load   Load
 	clock  clock
@@ -127,7 +126,6 @@ func (r *runner) openSubscribers(ctx context.Context) error {
 	return nil
 }
 
-// url is the target of the i-th connection.
 func (r *runner) url(i int) string { return r.load.URLs[i%len(r.load.URLs)] }
 
 // open opens all connections and starts what sends. With a ramp-up each begins
@@ -175,7 +173,6 @@ func (r *runner) openOne(ctx context.Context, i int) error {
 	return nil
 }
 
-// start begins the goroutine of a connection.
 func (r *runner) start(c *client) {
 	r.reading.Go(func() {
 		c.loop()
@@ -214,7 +211,6 @@ func (r *runner) wait(ctx context.Context, at time.Duration) error {
 	}
 }
 
-// measure lets the measured time pass.
 func (r *runner) measure(ctx context.Context) (err error) {
 	begin := r.clock.now()
 	r.meter.begin.Store(int64(begin))
@@ -278,7 +274,6 @@ func (r *runner) stop(why error) {
 	}
 }
 
-// each calls f for every connection that was opened.
 func (r *runner) each(f func(*client)) {
 	for i := range r.clients {
 		if c := r.clients[i].Load(); c != nil {
@@ -323,7 +318,6 @@ func (r *runner) result(started time.Time) *result.Run {
 	return res
 }
 
-// maxOften is the reason that was counted most.
 func maxOften(reasons map[string]int64) (most string) {
 	for reason, n := range reasons {
 		if n > reasons[most] {

@@ -22,7 +22,6 @@ import (
 
 func TestMain(m *testing.M) { target.Main(m) }
 
-// short is a load that ends soon.
 func short(urls ...string) Load {
 	return Load{
 		URLs: urls, Connections: 3, Inflight: 4, Duration: 200 * time.Millisecond, Signers: Signers{Count: 5},
@@ -49,12 +48,10 @@ func id(t testing.TB, message []byte) string {
 	return string(f.ID)
 }
 
-// okay is a result for a request.
 func okay(t testing.TB, message []byte) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"signer":"s","nonce":1,"attempt":1,"holdMs":60000}}`, id(t, message))
 }
 
-// refused is an error for a request.
 func refused(t testing.TB, message []byte, reason string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32005,"message":"m","data":{"reason":%q}}}`, id(t, message), reason)
 }

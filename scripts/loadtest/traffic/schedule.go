@@ -59,7 +59,6 @@ func (r *runner) schedulers(begin time.Duration) []*scheduler {
 	return all
 }
 
-// loop sends until quit is closed.
 func (s *scheduler) loop() {
 	if s.pause == nil {
 		p := newPauser()
@@ -154,7 +153,6 @@ func (q *queue[T]) push(item T) {
 	q.items = append(q.items, item)
 }
 
-// pop returns the oldest; false: there is none.
 func (q *queue[T]) pop() (oldest T, ok bool) {
 	if q.len() == 0 {
 		return oldest, false

@@ -10,7 +10,6 @@ import (
 	"time"
 )
 
-// idleClients are connections that nobody answers.
 func idleClients(l *Load, n int, m *meter) []atomic.Pointer[client] {
 	clients := make([]atomic.Pointer[client], n)
 	for i := range clients {

@@ -13,7 +13,6 @@ import (
 // Behaviour is how clients misbehave.
 type Behaviour string
 
-// The ways to misbehave.
 const (
 	// StopReading reads nothing any more, neither events nor replies.
 	StopReading Behaviour = "stop"
@@ -24,7 +23,6 @@ const (
 	Vanish Behaviour = "vanish"
 )
 
-// UnmarshalText implements encoding.TextUnmarshaler.
 func (b *Behaviour) UnmarshalText(text []byte) error {
 	*b = Behaviour(text)
 	if !b.valid() {
@@ -78,7 +76,6 @@ type SlowClients struct {
 	counts slowCounts
 }
 
-// slowCounts is what became of the clients.
 type slowCounts struct {
 	result.Slow
 	missed int64
@@ -127,10 +124,8 @@ func (g *SlowClients) sofar() (is slowCounts) {
 	return is
 }
 
-// stopped reports whether Stop was called.
 func (g *SlowClients) stopped() bool { return g.ctx.Err() != nil }
 
-// count has the counts changed.
 func (g *SlowClients) count(change func(*slowCounts)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -17,7 +17,6 @@ import (
 // patience is the safety net of a wait.
 const patience = wait.Patience
 
-// slow starts clients that misbehave and lets them.
 func slow(t *testing.T, s Slow) *SlowClients {
 	t.Helper()
 	g, err := s.Start(t.Context())

@@ -108,7 +108,6 @@ const defaultSendBuffer = 16 << 10
 // read makes one read call. What next returned before is gone.
 func (s *socket) read() error { return s.readAtMost(maxReadBytes) }
 
-// readAtMost is read with a bound.
 func (s *socket) readAtMost(n int) error {
 	s.end = copy(s.in, s.in[s.used:s.end])
 	s.used = 0
@@ -179,13 +178,11 @@ func (s *socket) control(op byte, payload []byte) error {
 	return fmt.Errorf("a frame of type %#x, which no gateway sends", op)
 }
 
-// closedError is a close frame of the other side.
 type closedError struct {
 	code int // 0: it had none
 	text string
 }
 
-// Error implements error.
 func (e *closedError) Error() string {
 	if e.code == 0 {
 		return "closed by the server without a code"

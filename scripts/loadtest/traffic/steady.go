@@ -125,7 +125,6 @@ func (s Steady) Start(ctx context.Context) (*SteadyLoad, error) {
 	return l, nil
 }
 
-// dial opens the clients' first connections.
 func (l *SteadyLoad) dial(ctx context.Context) error {
 	dialing, ctx := errgroup.WithContext(ctx)
 	dialing.SetLimit(dialers)
@@ -153,7 +152,6 @@ const comeBackMost = 2 * time.Second
 // Enter says that submissions due from now on belong to a phase.
 func (l *SteadyLoad) Enter(p Phase) { l.phase.Store(int32(p)) }
 
-// submit begins the k-th submission.
 func (l *SteadyLoad) submit(k int, due time.Duration) {
 	select {
 	case l.slots <- struct{}{}:
@@ -354,19 +352,16 @@ func (l *SteadyLoad) Noticed() Noticed { return l.summary }
 // are in no other figure.
 func (l *SteadyLoad) Repeated() map[string]int64 { return l.noticed.repeated.all() }
 
-// sum is the present state of the counters.
 func (n *noticed) sum() Noticed {
 	return Noticed{Lost: result.Sum(n.lost.all()), Closed: n.closed.Load(), Drained: n.drained.Load(), Opened: n.opened.Load(), Failures: n.failures.Load()}
 }
 
-// noticed counts what clients log.
 type noticed struct {
 	closed, drained, opened, failures atomic.Int64
 
 	lost, repeated tallies
 }
 
-// repeat counts a try that was not the last.
 func (n *noticed) repeat(r *slog.Record) {
 	why := "not known"
 	r.Attrs(func(a slog.Attr) bool {
@@ -378,7 +373,6 @@ func (n *noticed) repeat(r *slog.Record) {
 	n.repeated.add(why)
 }
 
-// lose counts a connection that was lost.
 func (n *noticed) lose(r *slog.Record) {
 	why := "not known"
 	r.Attrs(func(a slog.Attr) bool {
@@ -398,16 +392,12 @@ func (n *noticed) logger() *slog.Logger { return slog.New(counter{n}) }
 // counter is a log that counts.
 type counter struct{ *noticed }
 
-// Enabled implements slog.Handler.
 func (counter) Enabled(context.Context, slog.Level) bool { return true }
 
-// WithAttrs implements slog.Handler.
 func (c counter) WithAttrs([]slog.Attr) slog.Handler { return c }
 
-// WithGroup implements slog.Handler.
 func (c counter) WithGroup(string) slog.Handler { return c }
 
-// Handle implements slog.Handler.
 func (c counter) Handle(_ context.Context, r slog.Record) error {
 	switch r.Message {
 	case "connection lost":

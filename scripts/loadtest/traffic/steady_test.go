@@ -16,7 +16,6 @@ import (
 	"noncegate/wire"
 )
 
-// steady is a load that a test ends.
 func steady(urls ...string) Steady {
 	return Steady{
 		URLs: urls, Clients: 3, Rate: 100, Patience: patience, MaxWaiting: 1000,

@@ -26,7 +26,6 @@ type subscriber struct {
 	lost  error
 }
 
-// subscribe opens a connection and subscribes to all events.
 func subscribe(ctx context.Context, r *runner, url string, i int) (*subscriber, error) {
 	s, err := dial(ctx, url, r.load.Access, 0)
 	if err != nil {
@@ -55,7 +54,6 @@ func (s *socket) subscribe() error {
 	return err
 }
 
-// loop reads until the connection ends.
 func (s *subscriber) loop() {
 	defer s.conn.Close()
 	err := s.receive() // what came with the answer
@@ -128,7 +126,6 @@ type event struct {
 	method                  Method
 }
 
-// notice is one notification as a subscriber reads it.
 type notice struct {
 	event
 	missed int64 // before it
@@ -303,7 +300,6 @@ func (c *causes) arrived(e event, s *shard, at time.Duration) {
 	}
 }
 
-// entryLocked finds or makes the cause of e.
 func (p *causePart) entryLocked(e event) *cause {
 	if entry := p.known[e]; entry != nil {
 		return entry

@@ -59,7 +59,6 @@ func Accounting(ctx context.Context, urls []string, in access.Access, base int64
 	return v, err
 }
 
-// checker reads and judges accounts.
 type checker struct {
 	rec        *Recorder
 	in         access.Access
@@ -101,7 +100,6 @@ func (c *checker) run(ctx context.Context, urls []string) error {
 	return group.Wait()
 }
 
-// ask repeats the request of a sample.
 func (r *Recorder) ask(ctx context.Context, conn *client.Client, s *Sample) error {
 	ended := s.HasEnded()
 	a, err := conn.Allocate(ctx, client.AllocateRequest{Signer: Signer(s.Account), RequestID: s.ID})
@@ -117,7 +115,6 @@ func (r *Recorder) ask(ctx context.Context, conn *client.Client, s *Sample) erro
 	return nil
 }
 
-// account reads one signer and judges it.
 func (c *checker) account(ctx context.Context, conn *client.Client, account int64) error {
 	signer := Signer(account)
 	before, err := conn.Status(ctx, signer)

@@ -58,7 +58,6 @@ func startFake(t testing.TB, f fault) (g *fakeGateway, url string) {
 	return g, target.Serve(t, func(c *target.Conn, _ int, message []byte) error { return c.Reply(string(g.answer(message))) })
 }
 
-// params are those of all methods together.
 type params struct {
 	Signer    string
 	Nonce     int64
@@ -109,7 +108,6 @@ func (g *fakeGateway) do(method string, s *fakeSigner, p *params) (any, *wire.Er
 	return g.list(s, p), nil
 }
 
-// strikes reports whether the fault happens now.
 func (g *fakeGateway) strikes(f fault) bool {
 	if g.fault != f {
 		return false

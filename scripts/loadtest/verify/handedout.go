@@ -31,10 +31,8 @@ func (r *Recorder) handedOut(account int64) handedOut {
 	return h
 }
 
-// peek is the present nonce.
 func (h *handedOut) peek() int64 { return h.at }
 
-// skip goes to the next one.
 func (h *handedOut) skip() {
 	if h.at != nobody {
 		h.seek(h.at%pageNonces + 1)

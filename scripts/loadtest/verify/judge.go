@@ -29,7 +29,6 @@ func (j *judge) wrong(format string, args ...any) {
 	j.rec.violations.add(j.signer + ": " + fmt.Sprintf(format, args...))
 }
 
-// row judges the next row.
 func (j *judge) row(a *wire.Allocation) {
 	if a.Nonce <= j.last {
 		j.wrong("nonce %d is listed after %d", a.Nonce, j.last)
@@ -123,7 +122,6 @@ func (j *judge) end(after *wire.StatusResult) {
 	}
 }
 
-// sums judges a status by itself.
 func (j *judge) sums(s *wire.StatusResult) {
 	if s.Held+s.Released+s.Consumed != s.Next || min(s.Held, s.Released, s.Consumed) < 0 {
 		j.wrong("held %d, released %d and consumed %d are together not next, %d", s.Held, s.Released, s.Consumed, s.Next)
