@@ -25,6 +25,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"noncegate/scripts/loadtest/rounds"
@@ -67,6 +69,16 @@ const (
 type ConfigError struct{ Flag, Rule string }
 
 func (e *ConfigError) Error() string { return e.Flag + " " + e.Rule }
+
+// known returns a *ConfigError when one of the names is none of the words.
+func known(flag string, names, words []string) error {
+	for _, name := range names {
+		if !slices.Contains(words, name) {
+			return &ConfigError{flag, fmt.Sprintf("knows no %q, only %s", name, strings.Join(words, ", "))}
+		}
+	}
+	return nil
+}
 
 var errTooLong = errors.New("the bench took longer than it may")
 

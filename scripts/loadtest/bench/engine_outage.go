@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"noncegate/internal/testenv/pgtest"
@@ -45,14 +44,13 @@ type outage struct{ before, away, after int }
 var usualOutage = outage{before: 5, away: 20, after: 10}
 
 // outageScene measures hand-outs and marks while PostgreSQL is out of reach.
-func outageScene(o outage) scene {
-	l := open(500, 3000)
+func outageScene(o outage, l traffic.Load) scene {
 	on := func(name string, take func(*pgtest.Proxy)) side {
 		return side{name: name, server: engineOutage, load: l, drive: duringOutage(o, take)}
 	}
 	return scene{name: "engine-outage", once: true,
-		about: fmt.Sprintf("performance engine, open loop, 500 connections, 3,000 requests/s, 1,000 signers; "+
-			"PostgreSQL is out of reach for %d s of %d; latencies are those of hand-outs", o.away, o.before+o.away+o.after),
+		about: fmt.Sprintf("performance engine, open loop, %d connections, %s requests/s, 1,000 signers; "+
+			"PostgreSQL is out of reach for %d s of %d; latencies are those of hand-outs", l.Connections, whole(l.Rate), o.away, o.before+o.away+o.after),
 		sides: []side{on(refusing, (*pgtest.Proxy).Refuse), on(silent, (*pgtest.Proxy).BlackHole)}}
 }
 
@@ -89,10 +87,7 @@ func (s *Sample) judgeOutage(r *result.Run, o outage) {
 		s.Void = "it ended before its time"
 		return
 	}
-	var failed []string
-	if s.Void != "" {
-		failed, s.Void = append(failed, s.Void), ""
-	}
+	failed := s.failures()
 	for _, method := range []traffic.Method{traffic.Allocate, traffic.MarkUsed} {
 		for reason, n := range r.Methods[method.String()].Refused {
 			failed = append(failed, fmt.Sprintf("%s refused: %s %s", whole(float64(n)), method, reason))
@@ -119,8 +114,5 @@ func (s *Sample) judgeOutage(r *result.Run, o outage) {
 	s.note(noteRefusedHandOuts, float64(result.Sum(handOuts.Refused)))
 	s.note(noteMarksMeanwhile, float64(meanwhile))
 	s.note(noteMarks, float64(r.Methods[traffic.MarkUsed.String()].Acknowledged))
-	s.Verdict = pass
-	if len(failed) > 0 {
-		s.Verdict = "FAIL: " + strings.Join(failed, "; ")
-	}
+	s.pass(failed)
 }

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/internal/testenv/pgtest"
 	"noncegate/scripts/loadtest/result"
 )
 
@@ -98,11 +97,7 @@ func TestALoadCountsOnlyIfTheEngineWasNotLeftAndOnceAllIsShipped(t *testing.T) {
 }
 
 func TestASoakComparesItsLastThirdWithItsFirst(t *testing.T) {
-	var looks []soakLook
-	for i := range 9 {
-		looks = append(looks, soakLook{lagMs: float64(10 * i), memoryMiB: float64(i + 1)})
-	}
-	looks[4] = soakLook{lagMs: 999, memoryMiB: 77}
+	looks := soakLooks{[]float64{0, 10, 20, 30, 999, 50, 60, 70, 80}, []float64{1, 2, 3, 4, 77, 6, 7, 8, 9}}
 	var s Sample
 	s.noteLooks(looks)
 	want := map[string]float64{
@@ -113,7 +108,7 @@ func TestASoakComparesItsLastThirdWithItsFirst(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, s.Notes[name], v)
 		}
 	}
-	if s.noteLooks(looks[:2]); s.Void == "" {
+	if s.noteLooks(soakLooks{looks.lagMs[:2], looks.memoryMiB[:2]}); s.Void == "" {
 		t.Error("a soak of two looks counts")
 	}
 }
@@ -129,12 +124,7 @@ func TestTheEnginesRowsAreAskedForTogether(t *testing.T) {
 func TestLongHandOutsGoOnWhilePostgresIsOutOfReachAndMarksWait(t *testing.T) {
 	c := short
 	c.Rounds = 1
-	o := outage{before: 1, away: 3, after: 2}
-	l := open(10, 100)
-	on := func(name string, take func(*pgtest.Proxy)) side {
-		return side{name: name, server: engineOutage, load: l, drive: duringOutage(o, take)}
-	}
-	s := scene{name: "outage", once: true, sides: []side{on(refusing, (*pgtest.Proxy).Refuse), on(silent, (*pgtest.Proxy).BlackHole)}}
+	s := outageScene(outage{before: 1, away: 3, after: 2}, open(10, 100))
 	rows := []row{
 		{name: "refusing", scene: s.name, over: refusing, figure: passed, target: atLeast(1)},
 		{name: "silent", scene: s.name, over: silent, figure: notedIn(noteLongestHandOut, "ms")},

@@ -111,10 +111,8 @@ func chooseRows(names []string) ([]row, error) {
 			words = append(words, r.group)
 		}
 	}
-	for _, name := range names {
-		if !slices.Contains(words, name) {
-			return nil, &ConfigError{"--rows", fmt.Sprintf("knows no %q, only %s", name, strings.Join(words, ", "))}
-		}
+	if err := known("--rows", names, words); err != nil {
+		return nil, err
 	}
 	var chosen []row
 	for _, r := range rows {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"noncegate/scripts/loadtest/table"
@@ -139,7 +138,7 @@ func scenes(c Config) []scene {
 			sides: sides(allocations(open(5000, 10_000)), gatewayFar, engineFar)},
 		{name: "engine soak", about: "64 connections, bursts of 16, 1,000 signers, for " + c.Soak.String(), once: true,
 			sides: []side{{name: gatewayEngine, server: gatewayEngine, load: closed(64, 16, 1000), drive: engineSoak(c.Soak)}}},
-		outageScene(usualOutage),
+		outageScene(usualOutage, open(500, 3000)),
 	}
 }
 
@@ -161,14 +160,12 @@ func scaleScenes() []scene {
 
 // chooseScenes finds scenes by name; no name means all.
 func chooseScenes(names []string, scenes []scene) ([]scene, error) {
-	var known []string
+	var words []string
 	for _, s := range scenes {
-		known = append(known, s.name)
+		words = append(words, s.name)
 	}
-	for _, name := range names {
-		if !slices.Contains(known, name) {
-			return nil, &ConfigError{"--only", fmt.Sprintf("knows no %q, only %s", name, strings.Join(known, ", "))}
-		}
+	if err := known("--only", names, words); err != nil {
+		return nil, err
 	}
 	return slices.DeleteFunc(scenes, func(s scene) bool {
 		return len(names) > 0 && !slices.Contains(names, s.name)

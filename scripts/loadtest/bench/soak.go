@@ -133,10 +133,7 @@ SELECT coalesce(sum(n_dead_tup), 0)::float8, pg_wal_lsn_diff(pg_current_wal_lsn(
 // judgeSoak sets the verdict and the notes of a sample. What makes another sample void is
 // what a soak fails by; one that is too short to tell is void.
 func (s *Sample) judgeSoak(r *result.Run, looks []databaseLook) {
-	var failed []string
-	if s.Void != "" {
-		failed, s.Void = append(failed, s.Void), ""
-	}
+	failed := s.failures()
 	if len(looks) < 2 {
 		s.Void = "the database was not looked at"
 		return
@@ -164,12 +161,25 @@ func (s *Sample) judgeSoak(r *result.Run, looks []databaseLook) {
 		failed = append(failed, fmt.Sprintf("dead rows grow: median %s in the first third, %s in the last",
 			whole(s.Notes[noteDeadFirst]), whole(s.Notes[noteDeadLast])))
 	}
+	s.pass(failed)
+	if grown.Unknown || !growthKnown(r.Nodes) {
+		s.Void = "too short to tell what grows, or no figures of the gateway"
+	}
+}
+
+// failures are what makes another sample void: this one fails by it.
+func (s *Sample) failures() (why []string) {
+	if s.Void != "" {
+		why, s.Void = []string{s.Void}, ""
+	}
+	return why
+}
+
+// pass sets the verdict: PASS, unless something has failed.
+func (s *Sample) pass(failed []string) {
 	s.Verdict = pass
 	if len(failed) > 0 {
 		s.Verdict = "FAIL: " + strings.Join(failed, "; ")
-	}
-	if grown.Unknown || !growthKnown(r.Nodes) {
-		s.Void = "too short to tell what grows, or no figures of the gateway"
 	}
 }
 
@@ -197,7 +207,8 @@ const (
 	noteGrown       = "memory of Redis, last third ÷ first"
 )
 
-type soakLook struct{ lagMs, memoryMiB float64 }
+// soakLooks are what was found, look by look.
+type soakLooks struct{ lagMs, memoryMiB []float64 }
 
 // engineSoak loads a gateway that Redis serves for a long time, and watches how far
 // PostgreSQL is behind and how much Redis has in memory.
@@ -210,7 +221,7 @@ func engineSoak(d time.Duration) drive {
 		client := redis.NewClient(options)
 		defer client.Close()
 		l.Duration = d
-		var looks []soakLook
+		var looks soakLooks
 		watched := beside(ctx, &l, func(ctx context.Context) (err error) {
 			looks, err = srv.watch(ctx, client)
 			return err
@@ -225,7 +236,7 @@ func engineSoak(d time.Duration) drive {
 }
 
 // watch looks until ctx ends, which is no error.
-func (s *server) watch(ctx context.Context, client *redis.Client) (looks []soakLook, err error) {
+func (s *server) watch(ctx context.Context, client *redis.Client) (looks soakLooks, err error) {
 	for wait.For(ctx, soakPoll) == nil {
 		is, err := observe.Read(ctx, s.admin+"/metrics")
 		if ctx.Err() != nil {
@@ -241,7 +252,8 @@ func (s *server) watch(ctx context.Context, client *redis.Client) (looks []soakL
 		if err != nil {
 			return looks, fmt.Errorf("memory of Redis: %w", err)
 		}
-		looks = append(looks, soakLook{lagMs: 1000 * is["noncegate_log_behind_seconds"], memoryMiB: memory / (1 << 20)})
+		looks.lagMs = append(looks.lagMs, 1000*is["noncegate_log_behind_seconds"])
+		looks.memoryMiB = append(looks.memoryMiB, memory/(1<<20))
 	}
 	return looks, nil
 }
@@ -258,37 +270,20 @@ func usedMemory(ctx context.Context, client *redis.Client) (float64, error) {
 }
 
 // noteLooks notes the medians of the first and of the last third, and the most of all.
-func (s *Sample) noteLooks(looks []soakLook) {
-	lag := func(l soakLook) float64 { return l.lagMs }
-	memory := func(l soakLook) float64 { return l.memoryMiB }
-	third := len(looks) / 3
+func (s *Sample) noteLooks(looks soakLooks) {
+	third := len(looks.lagMs) / 3
 	if third == 0 {
 		s.Void = "too short: it was looked at less than three times"
 		return
 	}
-	first, last := looks[:third], looks[len(looks)-third:]
-	s.note(noteLagFirst, medianLook(first, lag))
-	s.note(noteLagLast, medianLook(last, lag))
-	s.note(noteLagMost, maxLook(looks, lag))
-	s.note(noteMemoryFirst, medianLook(first, memory))
-	s.note(noteMemoryLast, medianLook(last, memory))
-	s.note(noteMemoryMost, maxLook(looks, memory))
+	note := func(values []float64, first, last, most string) {
+		s.note(first, rounds.Median(values[:third]))
+		s.note(last, rounds.Median(values[len(values)-third:]))
+		s.note(most, slices.Max(values))
+	}
+	note(looks.lagMs, noteLagFirst, noteLagLast, noteLagMost)
+	note(looks.memoryMiB, noteMemoryFirst, noteMemoryLast, noteMemoryMost)
 	if s.Notes[noteMemoryFirst] > 0 {
 		s.note(noteGrown, s.Notes[noteMemoryLast]/s.Notes[noteMemoryFirst])
 	}
-}
-
-func medianLook(looks []soakLook, of func(soakLook) float64) float64 {
-	values := make([]float64, len(looks))
-	for i, l := range looks {
-		values[i] = of(l)
-	}
-	return rounds.Median(values)
-}
-
-func maxLook(looks []soakLook, of func(soakLook) float64) (most float64) {
-	for _, l := range looks {
-		most = max(most, of(l))
-	}
-	return most
 }

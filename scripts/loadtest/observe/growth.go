@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"noncegate/scripts/loadtest/result"
+	"noncegate/scripts/loadtest/rounds"
 )
 
 // A stage grows when both its slope over the whole run and its last third
@@ -114,7 +115,7 @@ func slope(points []result.Point) float64 {
 			}
 		}
 	}
-	return median(slopes)
+	return rounds.Median(slopes)
 }
 
 func medianOf(points []result.Point) float64 {
@@ -122,20 +123,7 @@ func medianOf(points []result.Point) float64 {
 	for i, p := range points {
 		values[i] = p.Value
 	}
-	return median(values)
-}
-
-// median sorts its argument. Of nothing it is 0.
-func median(values []float64) float64 {
-	if len(values) == 0 {
-		return 0
-	}
-	slices.Sort(values)
-	mid := len(values) / 2
-	if len(values)%2 == 1 {
-		return values[mid]
-	}
-	return (values[mid-1] + values[mid]) / 2
+	return rounds.Median(values)
 }
 
 func ms(v float64) string { return fmt.Sprintf("%.3g ms", v) }
