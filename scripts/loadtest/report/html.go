@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"noncegate/scripts/loadtest/result"
@@ -96,4 +98,193 @@ func verdictSign(v result.Verdict) string {
 		return "? unknown"
 	}
 	return "✓ pass"
+}
+
+type runView struct {
+	*result.Run
+	Heading, When, Outcome string
+	Settings               []setting
+	Outcomes               []outcomeRow
+	Latencies              []spread
+	Plots                  []*plotView
+	NodeViews              []nodeView
+}
+
+type outcomeRow struct {
+	What  string
+	Count int64
+	Share float64 // below 0: none
+	Why   []tally
+}
+
+type nodeView struct {
+	result.Node
+	First, Last, Most float64 // memory, bytes
+	Moved             []counter
+	MovedToo          []counter // those of the runtime and the process
+}
+
+type counter struct {
+	Name string
+	By   float64
+}
+
+func viewRun(run *result.Run) (runView, error) {
+	v := runView{
+		Run: run, Heading: heading(run), When: when(run), Outcome: outcome(run),
+		Settings: settings(run), Outcomes: outcomes(run), Latencies: latencies(run),
+	}
+	for _, p := range plots(run) {
+		drawn, err := p.draw()
+		if err != nil {
+			return runView{}, err
+		}
+		if drawn != nil {
+			v.Plots = append(v.Plots, drawn)
+		}
+	}
+	for _, n := range run.Nodes {
+		v.NodeViews = append(v.NodeViews, viewNode(n))
+	}
+	return v, nil
+}
+
+func viewNode(n result.Node) nodeView {
+	v := nodeView{Node: n}
+	v.First, v.Last, v.Most = memory(n)
+	for _, name := range slices.Sorted(maps.Keys(n.Counters)) {
+		c := counter{name, n.Counters[name]}
+		if strings.HasPrefix(name, "noncegate_") {
+			v.Moved = append(v.Moved, c)
+		} else {
+			v.MovedToo = append(v.MovedToo, c)
+		}
+	}
+	return v
+}
+
+func outcomes(run *result.Run) []outcomeRow {
+	all := requests(run)
+	rows := []outcomeRow{
+		{"acknowledged", run.Acknowledged, share(run.Acknowledged, all), nil},
+		{"refused", run.Refusals(), share(run.Refusals(), all), tallies(run.Refused)},
+		{"failed, outcome unknown", run.Failed, share(run.Failed, all), nil},
+		{"due and never sent", run.Unsent, share(run.Unsent, all), nil},
+		{"connections opened", run.Opened, -1, nil},
+		{"connections lost", result.Sum(run.Lost), -1, tallies(run.Lost)},
+	}
+	if e := run.Events; e != nil {
+		rows = append(rows, outcomeRow{"events received", e.Received, -1, nil}, outcomeRow{"events missed", e.Missed, -1, nil},
+			outcomeRow{"events of no known request", e.Unmatched, -1, nil})
+	}
+	if s := run.Slow; s != nil {
+		rows = append(rows, outcomeRow{"slow clients (" + s.Behaviour + ")", int64(s.Clients), -1, tallies(s.Ended)},
+			outcomeRow{"slow clients kicked", s.Kicked, -1, nil})
+	}
+	return rows
+}
+
+// plots are the drawings of a run, in the order they are read.
+func plots(run *result.Run) []plot {
+	out := []plot{
+		percentilePlot(latencies(run)),
+		{title: "Throughput, requests a second", lines: []line{
+			timeline("acknowledged", run.Timeline, acknowledged),
+			unlessZero(timeline("refused", run.Timeline, func(s result.Second) float64 { return perSecond(s.Refused, s) })),
+			unlessZero(timeline("failed", run.Timeline, func(s result.Second) float64 { return perSecond(s.Failed, s) })),
+		}},
+		latencyPlot(run.Timeline),
+	}
+	out = append(out, stagePlots(run.Nodes)...)
+	mem := plot{title: "Resident memory, MiB", worst: true}
+	for _, n := range run.Nodes {
+		mem.lines = append(mem.lines, line{n.Metrics, scaled(n.Memory, 1.0/(1<<20))})
+	}
+	return append(out, mem)
+}
+
+func percentilePlot(all []spread) plot {
+	p := plot{
+		title: "Latency by percentile, ms", log: true,
+		labels: []string{"p50", "p90", "p95", "p99", "p99.9", "max"},
+	}
+	for _, l := range all {
+		if l.Count == 0 {
+			continue
+		}
+		values := []float64{l.P50, l.P90, l.P95, l.P99, l.P999, l.Max}
+		one := line{Name: l.Name}
+		for i, v := range values {
+			one.points = append(one.points, result.Point{At: float64(i), Value: v})
+		}
+		p.lines = append(p.lines, one)
+	}
+	return p
+}
+
+func latencyPlot(seconds []result.Second) plot {
+	seconds = answered(seconds)
+	return plot{title: "Latency over time, ms", log: true, worst: true, lines: []line{
+		timeline("p50", seconds, func(s result.Second) float64 { return s.P50 }),
+		timeline("p95", seconds, func(s result.Second) float64 { return s.P95 }),
+		timeline("p99", seconds, func(s result.Second) float64 { return s.P99 }),
+		timeline("max", seconds, func(s result.Second) float64 { return s.Max }),
+	}}
+}
+
+func acknowledged(s result.Second) float64 { return perSecond(s.Acknowledged, s) }
+
+// perSecond is n a second; the last one of a run may be shorter than others.
+func perSecond(n int64, s result.Second) float64 {
+	if s.Seconds <= 0 {
+		return float64(n)
+	}
+	return float64(n) / s.Seconds
+}
+
+// answered are the seconds that have a latency.
+func answered(seconds []result.Second) []result.Second {
+	return slices.DeleteFunc(slices.Clone(seconds), func(s result.Second) bool { return s.Acknowledged == 0 })
+}
+
+// stagePlots has one drawing for each stage, with a line for each gateway.
+func stagePlots(nodes []result.Node) []plot {
+	var out []plot
+	for _, n := range nodes {
+		for _, s := range n.Stages {
+			i := slices.IndexFunc(out, func(p plot) bool { return p.title == stageTitle(s.Name) })
+			if i < 0 {
+				i = len(out)
+				out = append(out, plot{title: stageTitle(s.Name), log: true, worst: true})
+			}
+			out[i].lines = append(out[i].lines, line{n.Metrics, s.Second})
+		}
+	}
+	return out
+}
+
+func stageTitle(name string) string { return name + ", p95 of each second" }
+
+func timeline(name string, seconds []result.Second, value func(result.Second) float64) line {
+	l := line{Name: name}
+	for _, s := range seconds {
+		l.points = append(l.points, result.Point{At: s.At, Value: value(s)})
+	}
+	return l
+}
+
+// unlessZero is the line, or nothing where it is 0 throughout.
+func unlessZero(l line) line {
+	if !slices.ContainsFunc(l.points, func(p result.Point) bool { return p.Value != 0 }) {
+		l.points = nil
+	}
+	return l
+}
+
+func scaled(points []result.Point, by float64) []result.Point {
+	out := slices.Clone(points)
+	for i := range out {
+		out[i].Value *= by
+	}
+	return out
 }
