@@ -140,6 +140,7 @@ func (c *checker) account(ctx context.Context, conn *client.Client, account int6
 		return fmt.Errorf("verify: status of %s: %w", signer, err)
 	}
 	j := newJudge(c.rec, account, &before)
+	defer j.stop()
 	from := int64(0)
 	for more := true; more; {
 		page, err := conn.List(ctx, wire.ListParams{Signer: signer, From: from, Limit: wire.MaxListLimit})

@@ -2,8 +2,8 @@ package verify
 
 import (
 	"fmt"
+	"iter"
 	"math"
-	"math/bits"
 	"slices"
 
 	"noncegate/wire"
@@ -15,8 +15,10 @@ type judge struct {
 	rec     *Recorder
 	account int64
 	signer  string
-	before  *wire.StatusResult // read before the rows
-	known   handedOut          // what the load was handed, that was not met yet
+	before  *wire.StatusResult              // read before the rows
+	next    func() (nonce int64, more bool) // of what the load was handed
+	stop    func()                          // next is not called any more
+	handed  int64                           // the first of those that was not met yet; nobody: there is none
 
 	first, last          int64 // nonces of the rows, -1 before there is one
 	held, released, used int64 // rows
@@ -24,7 +26,24 @@ type judge struct {
 }
 
 func newJudge(r *Recorder, account int64, before *wire.StatusResult) *judge {
-	return &judge{rec: r, account: account, signer: Signer(account), before: before, known: r.handedOut(account), first: -1, last: -1}
+	j := &judge{rec: r, account: account, signer: Signer(account), before: before, first: -1, last: -1}
+	j.next, j.stop = iter.Pull(r.handedOut(account))
+	j.skip()
+	return j
+}
+
+func (j *judge) skip() {
+	var more bool
+	if j.handed, more = j.next(); !more {
+		j.handed = nobody
+	}
+}
+
+// missingBelow judges what was handed out below a nonce and was not met.
+func (j *judge) missingBelow(nonce int64) {
+	for ; j.handed < nonce; j.skip() {
+		j.missing(j.handed)
+	}
 }
 
 func (j *judge) wrong(format string, args ...any) {
@@ -55,13 +74,10 @@ func (j *judge) row(a *wire.Allocation) {
 	default:
 		j.wrong("nonce %d is %q, which is no state", a.Nonce, a.Status)
 	}
-	for n := j.known.peek(); n < a.Nonce; n = j.known.peek() {
-		j.missing(n)
-		j.known.skip()
-	}
-	if j.known.peek() == a.Nonce {
+	j.missingBelow(a.Nonce)
+	if j.handed == a.Nonce {
 		j.compare(a)
-		j.known.skip()
+		j.skip()
 	}
 }
 
@@ -104,10 +120,7 @@ func (j *judge) compare(a *wire.Allocation) {
 // end judges what is left once all rows were given. after is the status read
 // after them.
 func (j *judge) end(after *wire.StatusResult) {
-	for n := j.known.peek(); n != nobody; n = j.known.peek() {
-		j.missing(n)
-		j.known.skip()
-	}
+	j.missingBelow(nobody)
 	if j.last >= 0 {
 		j.gap(j.last+1, j.before.Next)
 	}
@@ -146,53 +159,26 @@ func (j *judge) compareSums(s *wire.StatusResult) {
 // nobody is above every nonce there is.
 const nobody = int64(math.MaxInt64)
 
-// handedOut walks the nonces that a load was handed of one account, ascending.
-// The load must be over.
-type handedOut struct {
-	pages []numbered
-	at    int64 // the present one; nobody at the end
-}
-
-// numbered is a page with the number of its first nonce.
-type numbered struct {
-	*page
-	first int64
-}
-
-func (r *Recorder) handedOut(account int64) handedOut {
+// handedOut are the nonces that a load was handed of one account, ascending. The load must
+// be over.
+func (r *Recorder) handedOut(account int64) iter.Seq[int64] {
 	s := r.shard(account)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := handedOut{at: nobody}
-	for _, number := range s.byAccount[account] {
-		h.pages = append(h.pages, numbered{s.pages[pageKey{account, number}], number * pageNonces})
+	numbers := slices.Sorted(slices.Values(s.byAccount[account]))
+	pages := make([]*page, len(numbers))
+	for i, number := range numbers {
+		pages[i] = s.pages[pageKey{account, number}]
 	}
-	slices.SortFunc(h.pages, func(a, b numbered) int { return int(min(max(a.first-b.first, -1), 1)) })
-	h.seek(0)
-	return h
-}
-
-func (h *handedOut) peek() int64 { return h.at }
-
-func (h *handedOut) skip() {
-	if h.at != nobody {
-		h.seek(h.at%pageNonces + 1)
-	}
-}
-
-// seek finds the first nonce at or after a place of the first page.
-func (h *handedOut) seek(place int64) {
-	for ; len(h.pages) > 0; h.pages, place = h.pages[1:], 0 {
-		for place < pageNonces {
-			word := h.pages[0].any[place/64] >> (place % 64)
-			if word != 0 {
-				h.at = h.pages[0].first + place + int64(bits.TrailingZeros64(word))
-				return
+	return func(yield func(int64) bool) {
+		for i, p := range pages {
+			for place := range int64(pageNonces) {
+				if p.any.has(place) && !yield(numbers[i]*pageNonces+place) {
+					return
+				}
 			}
-			place = place/64*64 + 64
 		}
 	}
-	h.at = nobody
 }
 
 // usedAs is the attempt with which a nonce was acknowledged as used.

@@ -59,11 +59,11 @@ func TestARecorderIsToldByManyAtOnce(t *testing.T) {
 	var walked []int64
 	for account := range int64(3) {
 		last := int64(-1)
-		for h := r.handedOut(account); h.peek() != nobody; h.skip() {
-			if h.peek() <= last {
-				t.Fatalf("nonce %d after %d", h.peek(), last)
+		for nonce := range r.handedOut(account) {
+			if nonce <= last {
+				t.Fatalf("nonce %d after %d", nonce, last)
 			}
-			last = h.peek()
+			last = nonce
 			walked = append(walked, last)
 		}
 	}
