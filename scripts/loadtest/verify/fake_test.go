@@ -25,7 +25,7 @@ type fakeGateway struct {
 	repeats int // of request ids
 }
 
-// fault is what a fake gateway does wrong, at the hundredth chance.
+// fault is what a fake gateway does wrong, at every twentieth chance.
 type fault string
 
 const (
@@ -113,7 +113,7 @@ func (g *fakeGateway) strikes(f fault) bool {
 		return false
 	}
 	g.struck++
-	return g.struck%100 == 0
+	return g.struck%20 == 0
 }
 
 // strikesRepeat is strikes for a repeated request id, at every third chance.
