@@ -41,6 +41,24 @@ func (f *processFlags) validate() error {
 	return usage(rule{f.StartTimeout <= 0 || f.StopTimeout <= 0, "--start-timeout and --stop-timeout must be above 0"})
 }
 
+// start starts a gateway and waits until it is ready. A gateway that runs and is not comes
+// with the error.
+func (f *processFlags) start(ctx context.Context, p *program, name string, command []string, log string, ready ...func(context.Context) error) (*process.Process, error) {
+	gateway, err := process.Start(command, log)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	p.say("%s runs as process %d", name, gateway.Pid())
+	ctx, cancel := context.WithTimeout(ctx, f.StartTimeout)
+	defer cancel()
+	for _, is := range ready {
+		if err := gateway.WaitReady(ctx, is); err != nil {
+			return gateway, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return gateway, nil
+}
+
 // logs is the folder for the output of gateways, and what to call at the end.
 func (f *processFlags) logs() (dir string, done func(), err error) {
 	if f.LogDir != "" {
@@ -113,22 +131,20 @@ func (c *compareCmd) measure(ctx context.Context, p *program, s side, load traff
 	if err := process.Vacant(ctx, load.URLs...); err != nil {
 		return nil, fmt.Errorf("--url: %w", err)
 	}
-	gateway, err := process.Start(s.command, log)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.name, err)
-	}
-	defer func() {
-		if stopped := gateway.Stop(c.StopTimeout); stopped != nil && ctx.Err() == nil {
-			err = errors.Join(err, fmt.Errorf("%s: %w", s.name, stopped))
-		}
-	}()
-	p.say("%s runs as process %d", s.name, gateway.Pid())
-	ready, cancel := context.WithTimeout(ctx, c.StartTimeout)
-	defer cancel()
+	var ready []func(context.Context) error
 	for _, url := range load.URLs {
-		if err := gateway.WaitReady(ready, process.Handshakes(url)); err != nil {
-			return nil, fmt.Errorf("%s: %w", s.name, err)
-		}
+		ready = append(ready, process.Handshakes(url))
+	}
+	gateway, err := c.start(ctx, p, s.name, s.command, log, ready...)
+	if gateway != nil {
+		defer func() {
+			if stopped := gateway.Stop(c.StopTimeout); stopped != nil && ctx.Err() == nil {
+				err = errors.Join(err, fmt.Errorf("%s: %w", s.name, stopped))
+			}
+		}()
+	}
+	if err != nil {
+		return nil, err
 	}
 	return p.loaded(ctx, c.metrics(load.URLs), load)
 }

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -83,16 +81,6 @@ func TestARunThatMissesACriterionReportsAndExitsWithOne(t *testing.T) {
 	o := runProgram(t.Context(), quick(refusing(t))...)
 	if o.code != exitFailure || !strings.Contains(o.stdout, "unavailable") {
 		t.Errorf("nothing but refusals: exit %d, stdout %s", o.code, o.stdout)
-	}
-}
-
-func TestAGatewayWithoutMetricsIsSaidToBeOneAndTheRunGoesOn(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=4096")
-	none := httptest.NewServer(http.NotFoundHandler())
-	defer none.Close()
-	o := runProgram(t.Context(), quick(g.URL, "--metrics", none.URL+"/metrics")...)
-	if o.code != exitOK || !strings.Contains(o.stdout, "404") {
-		t.Errorf("exit %d, stderr %q, stdout %s", o.code, o.stderr, o.stdout)
 	}
 }
 

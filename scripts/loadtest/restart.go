@@ -51,7 +51,7 @@ func (c *restartCmd) Run(ctx context.Context, p *program) error {
 	if err := errors.Join(err, c.validate(), c.reportFlags.validate(), c.processFlags.validate()); err != nil {
 		return err
 	}
-	rolling := &restartDrill{cmd: c, say: p.say}
+	rolling := &restartDrill{cmd: c, program: p}
 	if err := rolling.parse(); err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (c *restartCmd) Run(ctx context.Context, p *program) error {
 	defer done()
 	return p.single(ctx, single{
 		files: &c.reportFlags, criteria: criteria, verdicts: rolling.verdicts, forms: rolling.forms,
-		measure: func() (*result.Run, error) { return rolling.run(ctx, p, steady, logs) },
+		measure: func() (*result.Run, error) { return rolling.run(ctx, steady, logs) },
 	})
 }
 
@@ -157,9 +157,9 @@ const errorGrace = 2 * time.Second
 
 // restartDrill is a rolling restart that runs. It belongs to one goroutine.
 type restartDrill struct {
-	cmd   *restartCmd
-	say   func(format string, args ...any)
-	nodes []*restartNode
+	cmd     *restartCmd
+	program *program
+	nodes   []*restartNode
 
 	restarts []restarted
 	noticed  traffic.Noticed
@@ -210,7 +210,7 @@ func (d *restartDrill) urls() []string {
 }
 
 // run starts all gateways, makes the load, restarts them, and ends them.
-func (d *restartDrill) run(ctx context.Context, p *program, steady traffic.Steady, logs string) (run *result.Run, err error) {
+func (d *restartDrill) run(ctx context.Context, steady traffic.Steady, logs string) (run *result.Run, err error) {
 	defer func() { err = errors.Join(err, d.end(ctx)) }()
 	for i, n := range d.nodes {
 		n.log = filepath.Join(logs, fmt.Sprintf("gateway-%d.log", i+1))
@@ -223,7 +223,7 @@ func (d *restartDrill) run(ctx context.Context, p *program, steady traffic.Stead
 			return nil, err
 		}
 	}
-	run, err = p.observed(ctx, d.cmd.metrics(steady.URLs), func(h hooks) (*result.Run, error) {
+	run, err = d.program.observed(ctx, d.cmd.metrics(steady.URLs), func(h hooks) (*result.Run, error) {
 		steady.Progress = h.second
 		load, err := steady.Start(ctx)
 		if err != nil {
@@ -247,7 +247,7 @@ func (d *restartDrill) run(ctx context.Context, p *program, steady traffic.Stead
 	if run == nil || err != nil || run.Interrupted {
 		return run, err
 	}
-	run.Verify, err = p.check(ctx, steady.Verify, run, steady.URLs, steady.Access)
+	run.Verify, err = d.program.check(ctx, steady.Verify, run, steady.URLs, steady.Access)
 	return run, err
 }
 
@@ -295,18 +295,9 @@ func (d *restartDrill) restart(ctx context.Context, n *restartNode, began time.T
 
 // start starts a gateway and waits until it is ready.
 func (d *restartDrill) start(ctx context.Context, n *restartNode) error {
-	running, err := process.Start(n.command, n.log)
-	if err != nil {
-		return fmt.Errorf("%s: %w", n.url, err)
-	}
+	running, err := d.cmd.start(ctx, d.program, n.url, n.command, n.log, n.ready)
 	n.running = running
-	d.say("%s runs as process %d", n.url, running.Pid())
-	ctx, cancel := context.WithTimeout(ctx, d.cmd.StartTimeout)
-	defer cancel()
-	if err := running.WaitReady(ctx, n.ready); err != nil {
-		return fmt.Errorf("%s: %w", n.url, err)
-	}
-	return nil
+	return err
 }
 
 // end ends all gateways that run. That one had to be killed is an error, but not

@@ -57,16 +57,16 @@ func outageScene(o outage, l traffic.Load) scene {
 // duringOutage measures the load while take puts PostgreSQL out of reach.
 func duringOutage(o outage, take func(*pgtest.Proxy)) drive {
 	return func(ctx context.Context, srv *server, l traffic.Load) (Sample, error) {
-		defer srv.postgres.Forward()
+		defer srv.on.postgres.Forward()
 		l.Duration = time.Duration(o.before+o.away+o.after) * time.Second
 		passed := 0
 		l.Progress = func(result.Second) {
 			passed++
 			switch passed {
 			case o.before:
-				take(srv.postgres)
+				take(srv.on.postgres)
 			case o.before + o.away:
-				srv.postgres.Forward()
+				srv.on.postgres.Forward()
 			}
 		}
 		r, err := l.Run(ctx)

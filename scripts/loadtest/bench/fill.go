@@ -113,18 +113,6 @@ func (a *arena) fill(ctx context.Context, url string, k stored) error {
 	return nil
 }
 
-// copySigners writes the signers in an order without order, the same each time: the accounts
-// of a load, which have numbers in a row, lie all over the table. row makes the columns of a
-// signer by its name and its id, which are given in a row from 1 on.
-func copySigners(ctx context.Context, conn *pgx.Conn, st stored, table string, columns []string, row func(id int, name string) []any) error {
-	accounts := traffic.Signers{Count: st.signers}
-	order := rand.New(rand.NewPCG(1, 1)).Perm(st.signers)
-	_, err := conn.CopyFrom(ctx, pgx.Identifier{table}, columns, pgx.CopyFromSlice(st.signers, func(i int) ([]any, error) {
-		return row(i+1, accounts.Name(order[i])), nil
-	}))
-	return err
-}
-
 // forgetFilled drops the filled databases: each belongs to one scene.
 func (a *arena) forgetFilled(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
@@ -155,7 +143,8 @@ WHERE NOT (s.signer_id % 10 = 0 AND n = s.next_nonce - 1 OR s.signer_id % 10 = 5
 ORDER BY n, s.signer_id`
 )
 
-// fillRows writes the signers, each with its live state.
+// fillRows writes the signers, each with its live state, in an order without order, the same
+// each time: the accounts of a load, which have numbers in a row, lie all over the table.
 func fillRows(ctx context.Context, conn *pgx.Conn, st stored) error {
 	var shards int
 	if err := conn.QueryRow(ctx, `SELECT count(*) FROM shard`).Scan(&shards); err != nil {
@@ -170,7 +159,9 @@ func fillRows(ctx context.Context, conn *pgx.Conn, st stored) error {
 	held := nonce.AppendLive(nil, []nonce.Entry{{Nonce: next - 1, Status: nonce.Held, Attempt: 1, Until: due}})
 	released := nonce.AppendLive(nil, []nonce.Entry{{Nonce: next - 2, Status: nonce.Released, Attempt: 1}})
 	columns := []string{"signer", "shard_id", "version", "fencing_token", "next_nonce", "floor", "live", "updated_at"}
-	err := copySigners(ctx, conn, st, "signer", columns, func(id int, name string) []any {
+	accounts, order := traffic.Signers{Count: st.signers}, rand.New(rand.NewPCG(1, 1)).Perm(st.signers)
+	_, err := conn.CopyFrom(ctx, pgx.Identifier{"signer"}, columns, pgx.CopyFromSlice(st.signers, func(i int) ([]any, error) {
+		id, name := i+1, accounts.Name(order[i])
 		live := []byte{}
 		switch id % 10 {
 		case 0:
@@ -178,8 +169,8 @@ func fillRows(ctx context.Context, conn *pgx.Conn, st stored) error {
 		case 5:
 			live = released
 		}
-		return []any{name, nonce.ShardOf(name, shards), 2 * next, int64(1), next, int64(0), live, now.UnixMilli()}
-	})
+		return []any{name, nonce.ShardOf(name, shards), 2 * next, int64(1), next, int64(0), live, now.UnixMilli()}, nil
+	}))
 	if err != nil {
 		return err
 	}

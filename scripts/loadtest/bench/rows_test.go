@@ -90,32 +90,26 @@ func TestRowsThatTakeLongAreMeasuredOnlyWhenAskedFor(t *testing.T) {
 	}
 }
 
-func TestTheHalfOfAPeakIsMeasuredAfterThePeak(t *testing.T) {
-	chosen, err := chooseRows([]string{"soak-wal"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	needed := scenesOf(chosen, scenes(usual))
-	if len(needed) != 1 || len(needed[0].sides) != 2 || needed[0].sides[1].name != halfOfPeak {
-		t.Errorf("scenes are %+v, want the soak with its peak", needed)
-	}
-}
-
 func TestOnlyWhatARowNeedsIsMeasured(t *testing.T) {
-	chosen, err := chooseRows([]string{"naive", "echo"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	needed := scenesOf(chosen, scenes(usual))
-	if len(needed) != 1 {
-		t.Fatalf("scenes are %+v, want one", needed)
-	}
-	var got []string
-	for _, s := range needed[0].sides {
-		got = append(got, s.name)
-	}
-	if want := []string{echo, gatewayPostgres, naive}; !slices.Equal(got, want) {
-		t.Errorf("sides are %v, want %v: the gateway once for both", got, want)
+	for names, want := range map[string][]string{
+		"naive echo": {echo, gatewayPostgres, naive}, // the gateway once for both
+		"soak-wal":   {"lasting peak", halfOfPeak},   // the half after its peak
+	} {
+		chosen, err := chooseRows(strings.Fields(names))
+		if err != nil {
+			t.Fatal(err)
+		}
+		needed := scenesOf(chosen, scenes(usual))
+		if len(needed) != 1 {
+			t.Fatalf("%s: scenes are %+v, want one", names, needed)
+		}
+		var got []string
+		for _, s := range needed[0].sides {
+			got = append(got, s.name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: sides are %v, want %v", names, got, want)
+		}
 	}
 }
 
@@ -132,14 +126,10 @@ func TestWrongSettingsNameTheFlag(t *testing.T) {
 		"--soak":     change(func(c *Config) { c.Soak = 2 * time.Hour }),
 		"--duration": change(func(c *Config) { c.Duration = 0 }),
 		"no hold":    change(func(c *Config) { c.Duration = 10 * time.Second }), // the slow row takes five times that
-		"--rows":     change(func(c *Config) { c.Only = []string{"fast"} }),
 	} {
 		if _, err := Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), flag) {
 			t.Errorf("%+v: %v, want an error about %s", c, err, flag)
 		}
-	}
-	if _, err := Scale(t.Context(), change(func(c *Config) { c.Only = []string{"speed"} })); err == nil || !strings.Contains(err.Error(), "--only") {
-		t.Errorf("Scale: %v, want an error about --only", err)
 	}
 }
 

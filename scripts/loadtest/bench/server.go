@@ -115,14 +115,12 @@ func (a *arena) emptyDatabase(ctx context.Context) (store, error) {
 }
 
 type server struct {
-	listen   string        // its address
-	url      string        // of its WebSocket
-	admin    string        // URL of its private side, where it has one
-	store    string        // URL
-	redis    string        // URL of the Redis it uses beside its store; "": none
+	listen   string // its address
+	url      string // of its WebSocket
+	admin    string // URL of its private side, where it has one
+	on       store
 	access   access.Access // how its clients are let in
 	greedyAt endpoint      // of the greedy client, where there is one
-	postgres *pgtest.Proxy // before its PostgreSQL; nil: none
 	proc     *guarded.Process
 	// atStart is its resident memory before any connection, in bytes; 0 where
 	// there is no /proc.
@@ -146,7 +144,7 @@ func (a *arena) startServer(ctx context.Context, kind string, st store) (*server
 	if err != nil {
 		return nil, err
 	}
-	s.store, s.redis, s.access, s.greedyAt, s.postgres = st.url, st.redis, in[0], st.greedyAt, st.postgres
+	s.on, s.access, s.greedyAt = st, in[0], st.greedyAt
 	if len(in) > 1 {
 		s.greedyAt = endpoint{s.url, in[1]}
 	}

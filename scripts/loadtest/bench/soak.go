@@ -77,7 +77,7 @@ func soak(peak *float64, d time.Duration) drive {
 		l.Rate, l.Duration = *peak/2, d
 		queues := observe.Start(ctx, []string{srv.admin + "/metrics"})
 		defer queues.End()
-		conn, err := pgx.Connect(ctx, srv.store)
+		conn, err := pgx.Connect(ctx, srv.on.url)
 		if err != nil {
 			return Sample{}, err
 		}
@@ -214,7 +214,7 @@ type soakLooks struct{ lagMs, memoryMiB []float64 }
 // PostgreSQL is behind and how much Redis has in memory.
 func engineSoak(d time.Duration) drive {
 	return func(ctx context.Context, srv *server, l traffic.Load) (Sample, error) {
-		options, err := redis.ParseURL(srv.redis)
+		options, err := redis.ParseURL(srv.on.redis)
 		if err != nil {
 			return Sample{}, err
 		}

@@ -91,13 +91,7 @@ func (l *Load) burstBytes() int { return l.window() * l.Inflight * maxRequestByt
 func (c *client) loop() {
 	defer c.conn.Close()
 	c.first()
-	var err error
-	for err == nil {
-		if err = c.read(); err == nil {
-			err = c.receive()
-		}
-	}
-	c.end(err)
+	c.end(c.follow(c.receive))
 }
 
 // first begins a closed loop.

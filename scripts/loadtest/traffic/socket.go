@@ -125,6 +125,18 @@ func (s *socket) readAtMost(n int) error {
 	return err
 }
 
+// follow looks at what each read brings until one of the two fails.
+func (s *socket) follow(receive func() error) error {
+	for {
+		if err := s.read(); err != nil {
+			return err
+		}
+		if err := receive(); err != nil {
+			return err
+		}
+	}
+}
+
 // ask sends a request by itself and waits for the answer, which is valid until
 // read. Nothing but control frames may come before.
 func (s *socket) ask(request string) (reply, error) {

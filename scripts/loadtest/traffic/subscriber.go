@@ -57,10 +57,8 @@ func (s *socket) subscribe() error {
 func (s *subscriber) loop() {
 	defer s.conn.Close()
 	err := s.receive() // what came with the answer
-	for err == nil {
-		if err = s.read(); err == nil {
-			err = s.receive()
-		}
+	if err == nil {
+		err = s.follow(s.receive)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
