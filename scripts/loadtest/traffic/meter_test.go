@@ -114,8 +114,8 @@ func TestWhatIsRememberedOfEventsIsBounded(t *testing.T) {
 		c.arrived(e, m.shard(0), 0)
 	}
 	p := c.part(event{})
-	if len(p.known) > maxCauses || len(p.order) > maxCauses || p.early > maxEarly {
-		t.Errorf("%d known, %d in order, %d arrivals; want at most %d", len(p.known), len(p.order), p.early, maxCauses)
+	if p.known.Len() > maxCauses || p.early > maxEarly {
+		t.Errorf("%d known, %d arrivals; want at most %d", p.known.Len(), p.early, maxCauses)
 	}
 	if c.end(); m.events().Unmatched != n {
 		t.Errorf("%d of no known request, want all %d", m.events().Unmatched, n)

@@ -362,29 +362,24 @@ type noticed struct {
 	lost, repeated tallies
 }
 
-func (n *noticed) repeat(r *slog.Record) {
-	why := "not known"
-	r.Attrs(func(a slog.Attr) bool {
+// repeat counts a try that was not the last.
+func (n *noticed) repeat(r slog.Record) {
+	for a := range r.Attrs {
 		if a.Key == "reason" {
-			why = a.Value.String()
+			n.repeated.add(a.Value.String())
 		}
-		return true
-	})
-	n.repeated.add(why)
+	}
 }
 
-func (n *noticed) lose(r *slog.Record) {
-	why := "not known"
-	r.Attrs(func(a slog.Attr) bool {
+func (n *noticed) lose(r slog.Record) {
+	for a := range r.Attrs {
 		if err, ok := a.Value.Any().(error); ok {
-			why = reason(err)
+			n.lost.add(reason(err))
 			if closed, ok := errors.AsType[*goclient.CloseError](err); ok && closed.Code == wire.CloseServiceRestart {
 				n.closed.Add(1)
 			}
 		}
-		return true
-	})
-	n.lost.add(why)
+	}
 }
 
 func (n *noticed) logger() *slog.Logger { return slog.New(counter{n}) }
@@ -401,7 +396,7 @@ func (c counter) WithGroup(string) slog.Handler { return c }
 func (c counter) Handle(_ context.Context, r slog.Record) error {
 	switch r.Message {
 	case "connection lost":
-		c.lose(&r)
+		c.lose(r)
 	case "gateway is draining":
 		c.drained.Add(1)
 	case "connected":
@@ -409,7 +404,7 @@ func (c counter) Handle(_ context.Context, r slog.Record) error {
 	case "not connected":
 		c.failures.Add(1)
 	case "trying again":
-		c.repeat(&r)
+		c.repeat(r)
 	}
 	return nil
 }

@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"noncegate/scripts/loadtest/verify"
 	"noncegate/wire"
@@ -224,12 +227,9 @@ type causes struct {
 }
 
 type causePart struct {
-	mu     sync.Mutex // guards what follows
-	known  map[event]*cause
-	order  []event // a ring of what became known, some of it forgotten since
-	oldest int     // its slot in order
-	count  int
-	early  int // arrivals that wait for their request
+	mu    sync.Mutex                    // guards what follows
+	known *simplelru.LRU[event, *cause] // is only peeked at, so that it forgets the oldest
+	early int                           // arrivals that wait for their request
 }
 
 // What a part remembers: all of them together some seconds of a fast gateway.
@@ -255,7 +255,14 @@ type early struct {
 func newCauses(subscribers int, signers Signers) *causes {
 	c := &causes{subscribers: subscribers, signers: signers}
 	for i := range c.parts {
-		c.parts[i].known = make(map[event]*cause)
+		p := &c.parts[i]
+		// What is forgotten with arrivals has them counted: their request is not known.
+		p.known, _ = simplelru.NewLRU(maxCauses, func(_ event, entry *cause) { // fails for a size below 1
+			for _, a := range entry.early {
+				a.shard.unmatch(a.at)
+			}
+			p.early -= len(entry.early)
+		})
 	}
 	return c
 }
@@ -299,48 +306,21 @@ func (c *causes) arrived(e event, s *shard, at time.Duration) {
 }
 
 func (p *causePart) entryLocked(e event) *cause {
-	if entry := p.known[e]; entry != nil {
+	if entry, ok := p.known.Peek(e); ok {
 		return entry
 	}
-	for p.count == maxCauses || p.early >= maxEarly && p.count > 0 {
-		p.forgetOldestLocked()
+	for p.early >= maxEarly {
+		p.known.RemoveOldest()
 	}
-	if at := p.oldest + p.count; at < maxCauses && at == len(p.order) {
-		p.order = append(p.order, e)
-	} else {
-		p.order[at%maxCauses] = e
-	}
-	p.count++
 	entry := new(cause)
-	p.known[e] = entry
+	p.known.Add(e, entry)
 	return entry
 }
 
-// forgetOldestLocked makes room. There is one at least.
-func (p *causePart) forgetOldestLocked() {
-	e := p.order[p.oldest]
-	p.oldest = (p.oldest + 1) % maxCauses
-	p.count--
-	if entry := p.known[e]; entry != nil {
-		p.unmatchedLocked(entry)
-		delete(p.known, e)
-	}
-}
-
-// unmatchedLocked counts the arrivals whose request is not known.
-func (p *causePart) unmatchedLocked(c *cause) {
-	for _, a := range c.early {
-		a.shard.unmatch(a.at)
-	}
-	p.early -= len(c.early)
-	c.early = nil
-}
-
-// forgetSeenLocked forgets a cause that every subscriber has seen. Its slot in the
-// order stays until it is the oldest.
+// forgetSeenLocked forgets a cause that every subscriber has seen.
 func (p *causePart) forgetSeenLocked(e event, entry *cause, subscribers int) {
 	if entry.known && entry.seen >= subscribers {
-		delete(p.known, e)
+		p.known.Remove(e)
 	}
 }
 
@@ -349,13 +329,11 @@ func (c *causes) pending() bool {
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.mu.Lock()
-		for _, entry := range p.known {
-			if entry.known {
-				p.mu.Unlock()
-				return true
-			}
-		}
+		waited := slices.ContainsFunc(p.known.Values(), func(entry *cause) bool { return entry.known })
 		p.mu.Unlock()
+		if waited {
+			return true
+		}
 	}
 	return false
 }
@@ -365,10 +343,7 @@ func (c *causes) end() {
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.mu.Lock()
-		for _, entry := range p.known {
-			p.unmatchedLocked(entry)
-		}
-		clear(p.known)
+		p.known.Purge()
 		p.mu.Unlock()
 	}
 }
