@@ -140,7 +140,7 @@ func Nodes(ctx context.Context, c Config) (*Report, error) {
 }
 
 // run sets everything up, measures, and leaves nothing behind.
-func run(ctx context.Context, c Config, scenes []scene, rows []row) (r *Report, err error) {
+func run(ctx context.Context, c Config, scenes []scene, rows []Row) (r *Report, err error) {
 	if err := c.validate(scenes); err != nil {
 		return nil, err
 	}

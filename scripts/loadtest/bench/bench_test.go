@@ -68,10 +68,10 @@ func TestLongEveryServerAndEveryDriveIsMeasuredInAlternation(t *testing.T) {
 	progress := new(lines)
 	c := short
 	c.Progress = progress
-	table := []row{
-		{name: "r", scene: "servers", over: gatewayPostgres, under: echo, figure: perSecond, target: atLeast(1e-6)},
-		{name: "i", scene: "drives", over: "idle", figure: perConnection, target: atMost(1 << 30)},
-		{name: "v", scene: "void", over: "refuses", under: "does not start", figure: perSecond},
+	table := []Row{
+		{Name: "r", Scene: "servers", Over: gatewayPostgres, Under: echo, figure: perSecond, Target: atLeast(1e-6)},
+		{Name: "i", Scene: "drives", Over: "idle", figure: perConnection, Target: atMost(1 << 30)},
+		{Name: "v", Scene: "void", Over: "refuses", Under: "does not start", figure: perSecond},
 	}
 	r, err := run(t.Context(), c, testScenes(), table)
 	if err != nil {
@@ -129,7 +129,7 @@ func TestAnInterruptedBenchReportsWhatItHasAndLeavesNothing(t *testing.T) {
 	c := short
 	c.Rounds, c.Progress = 100, &lines{seen: cancel}
 	only := []scene{{name: "s", sides: sides(few(10), gatewaySQLite, echo)}}
-	r, err := run(ctx, c, only, []row{{name: "r", scene: "s", over: gatewaySQLite, under: echo, figure: perSecond}})
+	r, err := run(ctx, c, only, []Row{{Name: "r", Scene: "s", Over: gatewaySQLite, Under: echo, figure: perSecond}})
 	if err != nil {
 		t.Fatal(err)
 	}

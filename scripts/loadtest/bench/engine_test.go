@@ -22,10 +22,10 @@ func TestLongThePerformanceEngineIsMeasuredWithAllSignersInIt(t *testing.T) {
 		{name: "engines", sides: sides(few(10), gatewayFar, gatewayEngine, engineFar)},
 		{name: "soak", once: true, sides: []side{{name: gatewayEngine, server: gatewayEngine, load: few(10), drive: engineSoak(c.Soak)}}},
 	}
-	table := []row{
-		{name: "far", scene: "engines", over: engineFar, under: gatewayFar, figure: p99},
-		{name: "lag", scene: "soak", over: gatewayEngine, figure: noted(noteLagMost)},
-		{name: "memory", scene: "soak", over: gatewayEngine, figure: noted(noteGrown), target: atLeast(0.01)},
+	table := []Row{
+		{Name: "far", Scene: "engines", Over: engineFar, Under: gatewayFar, figure: p99},
+		{Name: "lag", Scene: "soak", Over: gatewayEngine, figure: noted(noteLagMost)},
+		{Name: "memory", Scene: "soak", Over: gatewayEngine, figure: noted(noteGrown), Target: atLeast(0.01)},
 	}
 	r, err := run(t.Context(), c, engines, table)
 	why, void := r.IsVoid()
@@ -125,9 +125,9 @@ func TestLongHandOutsGoOnWhilePostgresIsOutOfReachAndMarksWait(t *testing.T) {
 	c := short
 	c.Rounds = 1
 	s := outageScene(outage{before: 1, away: 3, after: 2}, open(10, 100))
-	rows := []row{
-		{name: "refusing", scene: s.name, over: refusing, figure: passed, target: atLeast(1)},
-		{name: "silent", scene: s.name, over: silent, figure: notedIn(noteLongestHandOut, "ms")},
+	rows := []Row{
+		{Name: "refusing", Scene: s.name, Over: refusing, figure: passed, Target: atLeast(1)},
+		{Name: "silent", Scene: s.name, Over: silent, figure: notedIn(noteLongestHandOut, "ms")},
 	}
 	r, err := run(t.Context(), c, []scene{s}, rows)
 	if err != nil {

@@ -18,7 +18,7 @@ func TestLongALoadIsMeasuredUntilAllHoldsThatSomebodyElseLeftHaveEnded(t *testin
 		{name: holdsLeft, server: gatewayPostgres, load: l, drive: ending(left)},
 		{name: "too short", server: gatewayPostgres, load: l, drive: ending(abandoned{signers: 20, each: 5, lasting: 100 * time.Millisecond})},
 	}}}
-	r, err := run(t.Context(), c, scenes, []row{{name: "expiry", scene: "expiry", over: holdsLeft, under: nothingLeft, figure: p99, target: atMost(1000)}})
+	r, err := run(t.Context(), c, scenes, []Row{{Name: "expiry", Scene: "expiry", Over: holdsLeft, Under: nothingLeft, figure: p99, Target: atMost(1000)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func TestLongAModestClientIsMeasuredBesideAGreedyOneAtItsGatewayOrAtAnother(t *t
 	scenes := []scene{{name: "greed", sides: []side{
 		at(sameGateway, gatewayShared, &same), at(anotherGateway, gatewayApart, &apart),
 	}}}
-	r, err := run(t.Context(), c, scenes, []row{{name: "greed", scene: "greed", over: sameGateway, under: anotherGateway, figure: p99, target: atMost(1000)}})
+	r, err := run(t.Context(), c, scenes, []Row{{Name: "greed", Scene: "greed", Over: sameGateway, Under: anotherGateway, figure: p99, Target: atMost(1000)}})
 	if err != nil {
 		t.Fatal(err)
 	}

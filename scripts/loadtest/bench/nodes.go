@@ -85,18 +85,18 @@ func nodesScenes(c Config, size nodesSizes) []scene {
 	}
 }
 
-func nodesRows(scenes []scene) []row {
-	var rows []row
+func nodesRows(scenes []scene) []Row {
+	var rows []Row
 	for _, s := range scenes {
 		last := len(s.sides) - 1
 		switch s.name {
 		case nodesThroughput:
 			rows = append(rows,
-				row{name: "owners", what: "three nodes ÷ one, clients at the owners", scene: s.name, over: s.sides[1].name, under: s.sides[0].name, figure: perSecond, target: atLeast(0.9)},
-				row{name: "anywhere", what: "three nodes ÷ one, clients anywhere", scene: s.name, over: s.sides[2].name, under: s.sides[0].name, figure: perSecond, target: atLeast(0.55)})
+				Row{Name: "owners", What: "three nodes ÷ one, clients at the owners", Scene: s.name, Over: s.sides[1].name, Under: s.sides[0].name, figure: perSecond, Target: atLeast(0.9)},
+				Row{Name: "anywhere", What: "three nodes ÷ one, clients anywhere", Scene: s.name, Over: s.sides[2].name, Under: s.sides[0].name, figure: perSecond, Target: atLeast(0.55)})
 		case nodesIdle:
-			rows = append(rows, row{name: "idle", what: "rows that three nodes write with " + s.sides[last].name + " ÷ with " + strings.TrimSuffix(s.sides[0].name, " idle signers"),
-				scene: s.name, over: s.sides[last].name, under: s.sides[0].name, figure: noted(noteWritten), target: atMost(1.2)})
+			rows = append(rows, Row{Name: "idle", What: "rows that three nodes write with " + s.sides[last].name + " ÷ with " + strings.TrimSuffix(s.sides[0].name, " idle signers"),
+				Scene: s.name, Over: s.sides[last].name, Under: s.sides[0].name, figure: noted(noteWritten), Target: atMost(1.2)})
 		}
 	}
 	return rows

@@ -41,6 +41,10 @@ type Row struct {
 	// Verdict is met, missed, void, or empty without a target.
 	Verdict string `json:"verdict,omitempty"`
 	Why     string `json:"why,omitempty"` // it is void
+
+	figure figure
+	long   bool   // measured only when it is asked for
+	group  string // a name by which it is asked for with others
 }
 
 // The verdicts of a Row.
@@ -157,38 +161,35 @@ func (s *Side) void() string {
 
 // judge fills in the rows from what was measured. A row that was not reached is
 // void.
-func judge(rows []row, scenes []Scene) []Row {
-	var out []Row
-	for _, row := range rows {
-		r := Row{
-			Name: row.name, What: row.what, Scene: row.scene, Over: row.over, Under: row.under,
-			Figure: row.figure.name, Target: row.target,
+func judge(rows []Row, scenes []Scene) []Row {
+	out := slices.Clone(rows)
+	for i := range out {
+		r := &out[i]
+		r.Figure = r.figure.name
+		if r.Under == "" {
+			r.Unit = r.figure.unit
 		}
-		if row.under == "" {
-			r.Unit = row.figure.unit
-		}
-		i := slices.IndexFunc(scenes, func(s Scene) bool { return s.Name == row.scene })
-		if i < 0 {
+		at := slices.IndexFunc(scenes, func(s Scene) bool { return s.Name == r.Scene })
+		if at < 0 {
 			r.Verdict, r.Why = Void, "not measured"
 		} else {
-			r.judge(row, scenes[i])
+			r.judge(scenes[at])
 		}
-		out = append(out, r)
 	}
 	return out
 }
 
 // judge computes values, median and verdict. A round in which a side was void
 // gives no value.
-func (r *Row) judge(row row, s Scene) {
-	over, under := s.side(row.over), s.side(row.under)
+func (r *Row) judge(s Scene) {
+	over, under := s.side(r.Over), s.side(r.Under)
 	for i, sample := range over.Samples {
-		value, err := row.figure.of(sample), sample.Void
-		if row.under != "" {
+		value, err := r.figure.of(sample), sample.Void
+		if r.Under != "" {
 			if i == len(under.Samples) {
 				break // interrupted amid a round
 			}
-			divisor := row.figure.of(under.Samples[i])
+			divisor := r.figure.of(under.Samples[i])
 			err = cmp.Or(err, under.Samples[i].Void)
 			if divisor == 0 {
 				err = cmp.Or(err, "nothing to divide by")

@@ -24,7 +24,7 @@ func rates(values ...float64) (samples []Sample) {
 // judged is a row about two sides of a scene.
 func judged(t *testing.T, target *Target, over, under []Sample) Row {
 	t.Helper()
-	rows := judge([]row{{name: "r", scene: "s", over: "a", under: "b", figure: perSecond, target: target}},
+	rows := judge([]Row{{Name: "r", Scene: "s", Over: "a", Under: "b", figure: perSecond, Target: target}},
 		[]Scene{{Name: "s", Sides: []Side{{"a", over}, {"b", under}}}})
 	for _, v := range append(rows[0].Values, rows[0].Median) {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
@@ -82,7 +82,7 @@ func TestARowWithoutAFigureIsVoidAndDividesByNothing(t *testing.T) {
 	if r.Verdict != Void || !slices.Equal(r.Values, []float64{2}) {
 		t.Errorf("row is %+v, want void with the ratio of the other round", r)
 	}
-	missing := judge([]row{{name: "r", scene: "elsewhere", figure: perSecond}}, nil)[0]
+	missing := judge([]Row{{Name: "r", Scene: "elsewhere", figure: perSecond}}, nil)[0]
 	if missing.Verdict != Void || missing.Why != "not measured" {
 		t.Errorf("a row whose scene was not reached is %+v", missing)
 	}
@@ -128,10 +128,10 @@ func sampleReport() Report {
 		{Name: "slow", About: "some do not read", Sides: []Side{
 			{"all", rates(10)}, {"some", []Sample{{Void: "exit|status 1\nits words", Notes: map[string]float64{"kicked": 7}}}}}},
 	}
-	rows := []row{
-		{name: "echo", what: "÷ echo", scene: "64x16", over: "gateway", under: "echo", figure: perSecond, target: atLeast(1)},
-		{name: "idle", what: "memory", scene: "idle", over: "gateway", figure: perConnection, target: atMost(8 << 10)},
-		{name: "slow", what: "p99 ÷ p99", scene: "slow", over: "some", under: "all", figure: p99, target: atMost(1.2)},
+	rows := []Row{
+		{Name: "echo", What: "÷ echo", Scene: "64x16", Over: "gateway", Under: "echo", figure: perSecond, Target: atLeast(1)},
+		{Name: "idle", What: "memory", Scene: "idle", Over: "gateway", figure: perConnection, Target: atMost(8 << 10)},
+		{Name: "slow", What: "p99 ÷ p99", Scene: "slow", Over: "some", Under: "all", figure: p99, Target: atMost(1.2)},
 	}
 	return Report{
 		Host:     Host{Date: "2026-01-02", System: "linux/amd64", Cores: 2, Go: "go1.26", PostgreSQL: "15", Redis: "7", Commit: "abc+", FsyncMs: 0.25},
@@ -219,7 +219,7 @@ func TestASoakIsToldAsPassOrFailAndItsLogInBytes(t *testing.T) {
 	for want, s := range map[string]Sample{pass: good, "FAIL": bad} {
 		scene := Scene{Name: "soak", Sides: []Side{{Name: halfOfPeak, Samples: []Sample{s}}}}
 		r := Report{Scenes: []Scene{scene}}
-		r.Rows = judge([]row{{scene: "soak", over: halfOfPeak, figure: passed, target: atLeast(1)}}, r.Scenes)
+		r.Rows = judge([]Row{{Scene: "soak", Over: halfOfPeak, figure: passed, Target: atLeast(1)}}, r.Scenes)
 		line := r.rowTable().Rows[0]
 		if line[1] != pass || line[2] != want || line[4] != map[string]string{pass: Met, "FAIL": Missed}[want] {
 			t.Errorf("row %q, want %s", line, want)
@@ -228,7 +228,7 @@ func TestASoakIsToldAsPassOrFailAndItsLogInBytes(t *testing.T) {
 			t.Errorf("notes %q, want the verdict in them", notes)
 		}
 	}
-	r := judge([]row{{scene: "soak", over: halfOfPeak, figure: notedIn(noteWAL, "bytes a pair")}},
+	r := judge([]Row{{Scene: "soak", Over: halfOfPeak, figure: notedIn(noteWAL, "bytes a pair")}},
 		[]Scene{{Name: "soak", Sides: []Side{{Name: halfOfPeak, Samples: []Sample{good}}}}})[0]
 	if got := r.amount(r.Median); got != "812 bytes a pair" {
 		t.Errorf("WAL is %q", got)

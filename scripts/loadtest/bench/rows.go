@@ -29,17 +29,6 @@ var (
 	}}
 )
 
-// row is one line of the table: a figure of a side over that of another, or alone.
-type row struct {
-	name, what  string
-	scene       string
-	over, under string // names of sides
-	figure      figure
-	target      *Target
-	long        bool   // measured only when it is asked for
-	group       string // a name by which it is asked for with others
-}
-
 func atLeast(v float64) *Target { return &Target{AtLeast: v} }
 func atMost(v float64) *Target  { return &Target{AtMost: v} }
 
@@ -47,48 +36,48 @@ func atMost(v float64) *Target  { return &Target{AtMost: v} }
 const engineRows = "engine"
 
 // rows is the table of the design, and a few lines beside it.
-var rows = []row{
-	{name: "echo", what: "durable ÷ echo, 64 × 16", scene: "64x16", over: gatewayPostgres, under: echo, figure: perSecond, target: atLeast(0.8)},
-	{name: "echo-coalesce", what: "durable ÷ echo that coalesces, 64 × 16", scene: "64x16", over: gatewayPostgres, under: echoCoalesce, figure: perSecond},
-	{name: "echo-sqlite", what: "SQLite ÷ echo, 64 × 16", scene: "64x16", over: gatewaySQLite, under: echo, figure: perSecond, target: atLeast(0.45)},
-	{name: "echo-allocate", what: "durable ÷ echo, 64 × 16, allocations only", scene: "64x16 allocations", over: gatewayPostgres, under: echo, figure: perSecond, target: atLeast(0.8)},
-	{name: "echo-1000", what: "durable ÷ echo, 1,000 × 1", scene: "1000x1", over: gatewayPostgres, under: echo, figure: perSecond, target: atLeast(0.7)},
-	{name: "echo-5000", what: "durable ÷ echo, 5,000 × 1", scene: "5000x1", over: gatewayPostgres, under: echo, figure: perSecond, target: atLeast(0.7)},
-	{name: "naive", what: "durable ÷ naive, 64 × 16, 1,000 signers", scene: "64x16", over: gatewayPostgres, under: naive, figure: perSecond, target: atLeast(20)},
-	{name: "naive-hot", what: "durable ÷ naive, 64 × 16, one hot signer", scene: "hot 64x16", over: gatewayPostgres, under: naive, figure: perSecond, target: atLeast(100)},
-	{name: "redis-incr", what: "durable ÷ one command of a Redis a request, 64 × 16", scene: "64x16", over: gatewayPostgres, under: redisIncr, figure: perSecond},
-	{name: "hot", what: "one hot signer ÷ many, 256 × 4", scene: "256x4", over: "one hot signer", under: "1,000 signers", figure: perSecond, target: atLeast(1)},
-	{name: "million", what: "a million signers at random, 20 M rows of history ÷ a thousand signers, 64 × 16", scene: "million", over: aMillion, under: "1,000 signers", figure: perSecond, target: atLeast(0.5), long: true},
-	{name: "open", what: "p99 ÷ echo's p99, open loop, 5,000 connections, 10,000/s", scene: "open 5000", over: gatewayPostgres, under: echo, figure: p99, target: atMost(3)},
-	{name: "idle", what: "resident memory per idle connection", scene: "idle", over: gatewayPostgres, figure: perConnection, target: atMost(8 << 10)},
-	{name: "slow", what: "healthy clients' p99 with 20 % that do not read ÷ without", scene: "slow", over: "20 % do not read", under: "all read", figure: p99, target: atMost(1.2)},
-	{name: "soak", what: "soak at half of the lasting peak: all is answered, no queue grows, no dead rows pile up", scene: "soak", over: halfOfPeak, figure: passed, target: atLeast(1), long: true},
-	{name: "soak-wal", what: "WAL of the soak", scene: "soak", over: halfOfPeak, figure: notedIn(noteWAL, "bytes a pair"), long: true},
-	{name: "expiry", what: "p99 while 300,000 holds of others end ÷ with nothing left behind, open loop, 2,000/s", scene: "expiry", over: holdsLeft, under: nothingLeft, figure: p99, target: atMost(1.5), long: true},
-	{name: "greed", what: "a modest client's p99 beside a greedy one at its gateway ÷ beside the same at another gateway of the machine", scene: "greed", over: sameGateway, under: anotherGateway, figure: p99, target: atMost(1), long: true},
-	{name: "greed-p50", what: "p50, the same load", scene: "greed", over: sameGateway, under: anotherGateway, figure: p50, long: true},
+var rows = []Row{
+	{Name: "echo", What: "durable ÷ echo, 64 × 16", Scene: "64x16", Over: gatewayPostgres, Under: echo, figure: perSecond, Target: atLeast(0.8)},
+	{Name: "echo-coalesce", What: "durable ÷ echo that coalesces, 64 × 16", Scene: "64x16", Over: gatewayPostgres, Under: echoCoalesce, figure: perSecond},
+	{Name: "echo-sqlite", What: "SQLite ÷ echo, 64 × 16", Scene: "64x16", Over: gatewaySQLite, Under: echo, figure: perSecond, Target: atLeast(0.45)},
+	{Name: "echo-allocate", What: "durable ÷ echo, 64 × 16, allocations only", Scene: "64x16 allocations", Over: gatewayPostgres, Under: echo, figure: perSecond, Target: atLeast(0.8)},
+	{Name: "echo-1000", What: "durable ÷ echo, 1,000 × 1", Scene: "1000x1", Over: gatewayPostgres, Under: echo, figure: perSecond, Target: atLeast(0.7)},
+	{Name: "echo-5000", What: "durable ÷ echo, 5,000 × 1", Scene: "5000x1", Over: gatewayPostgres, Under: echo, figure: perSecond, Target: atLeast(0.7)},
+	{Name: "naive", What: "durable ÷ naive, 64 × 16, 1,000 signers", Scene: "64x16", Over: gatewayPostgres, Under: naive, figure: perSecond, Target: atLeast(20)},
+	{Name: "naive-hot", What: "durable ÷ naive, 64 × 16, one hot signer", Scene: "hot 64x16", Over: gatewayPostgres, Under: naive, figure: perSecond, Target: atLeast(100)},
+	{Name: "redis-incr", What: "durable ÷ one command of a Redis a request, 64 × 16", Scene: "64x16", Over: gatewayPostgres, Under: redisIncr, figure: perSecond},
+	{Name: "hot", What: "one hot signer ÷ many, 256 × 4", Scene: "256x4", Over: "one hot signer", Under: "1,000 signers", figure: perSecond, Target: atLeast(1)},
+	{Name: "million", What: "a million signers at random, 20 M rows of history ÷ a thousand signers, 64 × 16", Scene: "million", Over: aMillion, Under: "1,000 signers", figure: perSecond, Target: atLeast(0.5), long: true},
+	{Name: "open", What: "p99 ÷ echo's p99, open loop, 5,000 connections, 10,000/s", Scene: "open 5000", Over: gatewayPostgres, Under: echo, figure: p99, Target: atMost(3)},
+	{Name: "idle", What: "resident memory per idle connection", Scene: "idle", Over: gatewayPostgres, figure: perConnection, Target: atMost(8 << 10)},
+	{Name: "slow", What: "healthy clients' p99 with 20 % that do not read ÷ without", Scene: "slow", Over: "20 % do not read", Under: "all read", figure: p99, Target: atMost(1.2)},
+	{Name: "soak", What: "soak at half of the lasting peak: all is answered, no queue grows, no dead rows pile up", Scene: "soak", Over: halfOfPeak, figure: passed, Target: atLeast(1), long: true},
+	{Name: "soak-wal", What: "WAL of the soak", Scene: "soak", Over: halfOfPeak, figure: notedIn(noteWAL, "bytes a pair"), long: true},
+	{Name: "expiry", What: "p99 while 300,000 holds of others end ÷ with nothing left behind, open loop, 2,000/s", Scene: "expiry", Over: holdsLeft, Under: nothingLeft, figure: p99, Target: atMost(1.5), long: true},
+	{Name: "greed", What: "a modest client's p99 beside a greedy one at its gateway ÷ beside the same at another gateway of the machine", Scene: "greed", Over: sameGateway, Under: anotherGateway, figure: p99, Target: atMost(1), long: true},
+	{Name: "greed-p50", What: "p50, the same load", Scene: "greed", Over: sameGateway, Under: anotherGateway, figure: p50, long: true},
 
-	{name: "keys", what: "clients with API keys, rights and who holds what ÷ without, 64 × 16", scene: "64x16", over: gatewayKeys, under: gatewayPostgres, figure: perSecond, target: atLeast(0.97)},
-	{name: "chain", what: "signers whose chain is asked ÷ without a chain, 64 × 16", scene: "64x16", over: gatewayChain, under: gatewayPostgres, figure: perSecond, target: atLeast(0.95)},
+	{Name: "keys", What: "clients with API keys, rights and who holds what ÷ without, 64 × 16", Scene: "64x16", Over: gatewayKeys, Under: gatewayPostgres, figure: perSecond, Target: atLeast(0.97)},
+	{Name: "chain", What: "signers whose chain is asked ÷ without a chain, 64 × 16", Scene: "64x16", Over: gatewayChain, Under: gatewayPostgres, figure: perSecond, Target: atLeast(0.95)},
 
-	{name: "engine-peak", what: "performance engine ÷ reliable, 64 × 16", scene: "64x16", over: gatewayEngine, under: gatewayPostgres, figure: perSecond, target: atLeast(1.2), group: engineRows},
-	{name: "engine-allocate", what: "the same, allocations only", scene: "64x16 allocations", over: gatewayEngine, under: gatewayPostgres, figure: perSecond, target: atLeast(1.2), group: engineRows},
-	{name: "engine-incr", what: "performance engine ÷ one command of a Redis a request, 64 × 16", scene: "64x16", over: gatewayEngine, under: redisIncr, figure: perSecond, target: atLeast(2.5), group: engineRows},
-	{name: "engine-incr-allocate", what: "the same, allocations only", scene: "64x16 allocations", over: gatewayEngine, under: redisIncr, figure: perSecond, target: atLeast(2.5), group: engineRows},
-	{name: "engine-far-peak", what: "with PostgreSQL 5 ms away: performance engine ÷ reliable, 64 × 16", scene: "far 64x16", over: engineFar, under: gatewayFar, figure: perSecond, target: atLeast(2), group: engineRows},
-	{name: "engine-far-allocate", what: "the same, allocations only", scene: "far 64x16 allocations", over: engineFar, under: gatewayFar, figure: perSecond, target: atLeast(2), group: engineRows},
-	{name: "engine-far-p50", what: "with PostgreSQL 5 ms away: p50 of hand-outs of the performance engine ÷ reliable's, open loop, 10,000/s", scene: "far open 5000", over: engineFar, under: gatewayFar, figure: p50, target: atMost(0.15), group: engineRows},
-	{name: "engine-far-p99", what: "with PostgreSQL 5 ms away: p99, the same load", scene: "far open 5000", over: engineFar, under: gatewayFar, figure: p99, target: atMost(0.3), group: engineRows},
-	{name: "engine-lag", what: "how far PostgreSQL was behind at most, at peak", scene: "engine soak", over: gatewayEngine, figure: notedIn(noteLagMost, "ms"), target: atMost(soakLag), long: true, group: engineRows},
-	{name: "engine-memory", what: "memory of Redis, median of the last third ÷ of the first, at peak", scene: "engine soak", over: gatewayEngine, figure: noted(noteGrown), target: atMost(1.1), long: true, group: engineRows},
-	{name: "engine-outage", what: "PostgreSQL refuses connections for 20 s: hand-outs go on, marks wait and are all answered afterwards", scene: "engine-outage",
-		over: refusing, figure: passed, target: atLeast(1), long: true, group: engineRows},
-	{name: "engine-outage-longest", what: "the longest that a hand-out took", scene: "engine-outage",
-		over: refusing, figure: notedIn(noteLongestHandOut, "ms"), long: true, group: engineRows},
-	{name: "engine-silence", what: "PostgreSQL is a black hole for 20 s: the same", scene: "engine-outage",
-		over: silent, figure: passed, target: atLeast(1), long: true, group: engineRows},
-	{name: "engine-silence-longest", what: "the longest that a hand-out took", scene: "engine-outage",
-		over: silent, figure: notedIn(noteLongestHandOut, "ms"), long: true, group: engineRows},
+	{Name: "engine-peak", What: "performance engine ÷ reliable, 64 × 16", Scene: "64x16", Over: gatewayEngine, Under: gatewayPostgres, figure: perSecond, Target: atLeast(1.2), group: engineRows},
+	{Name: "engine-allocate", What: "the same, allocations only", Scene: "64x16 allocations", Over: gatewayEngine, Under: gatewayPostgres, figure: perSecond, Target: atLeast(1.2), group: engineRows},
+	{Name: "engine-incr", What: "performance engine ÷ one command of a Redis a request, 64 × 16", Scene: "64x16", Over: gatewayEngine, Under: redisIncr, figure: perSecond, Target: atLeast(2.5), group: engineRows},
+	{Name: "engine-incr-allocate", What: "the same, allocations only", Scene: "64x16 allocations", Over: gatewayEngine, Under: redisIncr, figure: perSecond, Target: atLeast(2.5), group: engineRows},
+	{Name: "engine-far-peak", What: "with PostgreSQL 5 ms away: performance engine ÷ reliable, 64 × 16", Scene: "far 64x16", Over: engineFar, Under: gatewayFar, figure: perSecond, Target: atLeast(2), group: engineRows},
+	{Name: "engine-far-allocate", What: "the same, allocations only", Scene: "far 64x16 allocations", Over: engineFar, Under: gatewayFar, figure: perSecond, Target: atLeast(2), group: engineRows},
+	{Name: "engine-far-p50", What: "with PostgreSQL 5 ms away: p50 of hand-outs of the performance engine ÷ reliable's, open loop, 10,000/s", Scene: "far open 5000", Over: engineFar, Under: gatewayFar, figure: p50, Target: atMost(0.15), group: engineRows},
+	{Name: "engine-far-p99", What: "with PostgreSQL 5 ms away: p99, the same load", Scene: "far open 5000", Over: engineFar, Under: gatewayFar, figure: p99, Target: atMost(0.3), group: engineRows},
+	{Name: "engine-lag", What: "how far PostgreSQL was behind at most, at peak", Scene: "engine soak", Over: gatewayEngine, figure: notedIn(noteLagMost, "ms"), Target: atMost(soakLag), long: true, group: engineRows},
+	{Name: "engine-memory", What: "memory of Redis, median of the last third ÷ of the first, at peak", Scene: "engine soak", Over: gatewayEngine, figure: noted(noteGrown), Target: atMost(1.1), long: true, group: engineRows},
+	{Name: "engine-outage", What: "PostgreSQL refuses connections for 20 s: hand-outs go on, marks wait and are all answered afterwards", Scene: "engine-outage",
+		Over: refusing, figure: passed, Target: atLeast(1), long: true, group: engineRows},
+	{Name: "engine-outage-longest", What: "the longest that a hand-out took", Scene: "engine-outage",
+		Over: refusing, figure: notedIn(noteLongestHandOut, "ms"), long: true, group: engineRows},
+	{Name: "engine-silence", What: "PostgreSQL is a black hole for 20 s: the same", Scene: "engine-outage",
+		Over: silent, figure: passed, Target: atLeast(1), long: true, group: engineRows},
+	{Name: "engine-silence-longest", What: "the longest that a hand-out took", Scene: "engine-outage",
+		Over: silent, figure: notedIn(noteLongestHandOut, "ms"), long: true, group: engineRows},
 }
 
 // soakLag bounds how far the rows are behind in a soak, in milliseconds: the gateway's --ship-sla.
@@ -103,10 +92,10 @@ func notedIn(name, unit string) figure {
 
 // chooseRows finds rows by name, in the table's order. "all" names every one, the name
 // of a group those of it that are not long.
-func chooseRows(names []string) ([]row, error) {
+func chooseRows(names []string) ([]Row, error) {
 	words := []string{"all"}
 	for _, r := range rows {
-		words = append(words, r.name)
+		words = append(words, r.Name)
 		if r.group != "" && !slices.Contains(words, r.group) {
 			words = append(words, r.group)
 		}
@@ -114,10 +103,10 @@ func chooseRows(names []string) ([]row, error) {
 	if err := known("--rows", names, words); err != nil {
 		return nil, err
 	}
-	var chosen []row
+	var chosen []Row
 	for _, r := range rows {
 		grouped := r.group != "" && slices.Contains(names, r.group)
-		if slices.Contains(names, r.name) || slices.Contains(names, "all") || (len(names) == 0 || grouped) && !r.long {
+		if slices.Contains(names, r.Name) || slices.Contains(names, "all") || (len(names) == 0 || grouped) && !r.long {
 			chosen = append(chosen, r)
 		}
 	}

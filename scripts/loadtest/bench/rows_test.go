@@ -15,14 +15,14 @@ var usual = Config{Rounds: 5, Warmup: time.Second, Duration: 4 * time.Second, Id
 func TestEveryRowIsAboutSidesThatAreMeasured(t *testing.T) {
 	all := scenes(usual)
 	for _, r := range rows {
-		i := slices.IndexFunc(all, func(s scene) bool { return s.name == r.scene })
+		i := slices.IndexFunc(all, func(s scene) bool { return s.name == r.Scene })
 		if i < 0 {
-			t.Errorf("%s: there is no scene %q", r.name, r.scene)
+			t.Errorf("%s: there is no scene %q", r.Name, r.Scene)
 			continue
 		}
-		for _, name := range []string{r.over, r.under} {
+		for _, name := range []string{r.Over, r.Under} {
 			if name != "" && !slices.ContainsFunc(all[i].sides, func(s side) bool { return s.name == name }) {
-				t.Errorf("%s: scene %s has no side %q", r.name, r.scene, name)
+				t.Errorf("%s: scene %s has no side %q", r.Name, r.Scene, name)
 			}
 		}
 	}
@@ -51,8 +51,8 @@ func TestTheDesignsTargetsAreInTheTable(t *testing.T) {
 	}
 	got := make(map[string]Target)
 	for _, r := range rows {
-		if r.target != nil {
-			got[r.name] = *r.target
+		if r.Target != nil {
+			got[r.Name] = *r.Target
 		}
 	}
 	for name, target := range want {
@@ -73,7 +73,7 @@ func chosenNames(t *testing.T, only ...string) (names []string) {
 		t.Fatal(err)
 	}
 	for _, r := range chosen {
-		names = append(names, r.name)
+		names = append(names, r.Name)
 	}
 	return names
 }

@@ -48,13 +48,13 @@ type side struct {
 }
 
 // scenesOf picks the scenes that rows need, with only the sides they need.
-func scenesOf(rows []row, scenes []scene) []scene {
+func scenesOf(rows []Row, scenes []scene) []scene {
 	var needed []scene
 	for _, s := range scenes {
 		var sides []side
 		for _, side := range s.sides {
-			if slices.ContainsFunc(rows, func(r row) bool {
-				return r.scene == s.name && (s.once || r.over == side.name || r.under == side.name)
+			if slices.ContainsFunc(rows, func(r Row) bool {
+				return r.Scene == s.name && (s.once || r.Over == side.name || r.Under == side.name)
 			}) {
 				sides = append(sides, side)
 			}

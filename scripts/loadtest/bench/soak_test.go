@@ -79,7 +79,7 @@ func TestLongASoakFindsItsPeakAndMakesHalfOfIt(t *testing.T) {
 	for i := range few.sides {
 		few.sides[i].load.Connections = 8
 	}
-	r, err := run(t.Context(), c, []scene{few}, []row{{name: "soak", scene: "soak", over: halfOfPeak, figure: passed, target: atLeast(1)}})
+	r, err := run(t.Context(), c, []scene{few}, []Row{{Name: "soak", Scene: "soak", Over: halfOfPeak, figure: passed, Target: atLeast(1)}})
 	if err != nil {
 		t.Fatal(err)
 	}
