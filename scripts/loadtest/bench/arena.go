@@ -36,14 +36,14 @@ type arena struct {
 
 // openArena builds the programs and starts the PostgreSQL that scenes need. The
 // caller must close it.
-func openArena(ctx context.Context, progress io.Writer, scenes []scene) (*arena, error) {
+func openArena(ctx context.Context, progress io.Writer, scenes []Scene) (*arena, error) {
 	room, err := guarded.Open("bench", nil)
 	if err != nil {
 		return nil, err
 	}
 	a := &arena{room: room, progress: progress, servers: make(map[string]bool), filled: make(map[stored]filling)}
 	for _, s := range scenes {
-		for _, side := range s.sides {
+		for _, side := range s.Sides {
 			a.servers[side.server] = true
 		}
 	}
@@ -102,7 +102,7 @@ func (a *arena) settle(ctx context.Context) error {
 
 // measure starts a side's server or cluster, loads it, and stops it. What goes
 // wrong makes the sample void.
-func (a *arena) measure(ctx context.Context, c Config, s scene, side side) Sample {
+func (a *arena) measure(ctx context.Context, c Config, s Scene, side Side) Sample {
 	a.runs++
 	on := a.measureServer
 	if len(side.nodes) > 0 {
@@ -115,7 +115,7 @@ func (a *arena) measure(ctx context.Context, c Config, s scene, side side) Sampl
 	return sample
 }
 
-func (a *arena) measureServer(ctx context.Context, c Config, s scene, side side) (sample Sample, err error) {
+func (a *arena) measureServer(ctx context.Context, c Config, s Scene, side Side) (sample Sample, err error) {
 	st, err := a.openStore(ctx, side)
 	if err != nil {
 		return Sample{}, err

@@ -83,7 +83,7 @@ func known(flag string, names, words []string) error {
 var errTooLong = errors.New("the bench took longer than it may")
 
 // validate returns a *ConfigError for the first flag that breaks its rule.
-func (c *Config) validate(scenes []scene) error {
+func (c *Config) validate(scenes []Scene) error {
 	longest := 1
 	for _, s := range scenes {
 		longest = max(longest, s.times())
@@ -140,7 +140,7 @@ func Nodes(ctx context.Context, c Config) (*Report, error) {
 }
 
 // run sets everything up, measures, and leaves nothing behind.
-func run(ctx context.Context, c Config, scenes []scene, rows []Row) (r *Report, err error) {
+func run(ctx context.Context, c Config, scenes []Scene, rows []Row) (r *Report, err error) {
 	if err := c.validate(scenes); err != nil {
 		return nil, err
 	}
@@ -176,13 +176,13 @@ func run(ctx context.Context, c Config, scenes []scene, rows []Row) (r *Report, 
 }
 
 // limit bounds the whole run.
-func (c *Config) limit(scenes []scene) time.Duration {
+func (c *Config) limit(scenes []Scene) time.Duration {
 	total := setUpTimeout
 	for _, s := range scenes {
 		if s.once {
-			total += time.Duration(len(s.sides)) * c.Soak
+			total += time.Duration(len(s.Sides)) * c.Soak
 		}
-		for _, side := range s.sides {
+		for _, side := range s.Sides {
 			servers := time.Duration(max(1, len(side.nodes)))
 			one := servers*sideTimeout + c.Warmup + time.Duration(s.times())*c.Duration + c.Idle
 			total += time.Duration(s.rounds(*c)) * one
@@ -199,20 +199,17 @@ func (c *Config) limit(scenes []scene) time.Duration {
 
 // measureScene measures every side once a round. What is void is noted, and the
 // other sides go on: the rows they belong to may be of use.
-func (a *arena) measureScene(ctx context.Context, c Config, s scene) Scene {
-	out := Scene{Name: s.name, About: s.about, layout: s.layout}
-	for _, side := range s.sides {
-		out.Sides = append(out.Sides, Side{Name: side.name})
-	}
+func (a *arena) measureScene(ctx context.Context, c Config, s Scene) Scene {
+	s.Sides = slices.Clone(s.Sides)
 	all := s.rounds(c)
-	for round, i := range rounds.Alternate(all, len(s.sides), rounds.BackAndForth) {
-		sample := a.measure(ctx, c, s, s.sides[i])
+	for round, i := range rounds.Alternate(all, len(s.Sides), rounds.BackAndForth) {
+		sample := a.measure(ctx, c, s, s.Sides[i])
 		if ctx.Err() != nil {
-			return out
+			return s
 		}
-		out.Sides[i].Samples = append(out.Sides[i].Samples, sample)
-		fmt.Fprintf(c.Progress, "%s, round %d/%d, %s: %s\n", s.name, round+1, all, s.sides[i].name, sample)
+		s.Sides[i].Samples = append(s.Sides[i].Samples, sample)
+		fmt.Fprintf(c.Progress, "%s, round %d/%d, %s: %s\n", s.Name, round+1, all, s.Sides[i].Name, sample)
 	}
 	a.forgetFilled(ctx)
-	return out
+	return s
 }

@@ -42,24 +42,24 @@ func (l *lines) Write(p []byte) (int, error) {
 func few(signers int) traffic.Load { return closed(8, 4, signers) }
 
 // testScenes has every server and every way to drive it, with little of each.
-func testScenes() []scene {
+func testScenes() []Scene {
 	small := stored{signers: 100, each: 20}
 	status := few(10)
 	status.Mix = traffic.Mix{Allocate: 1, Status: 1}
-	return []scene{
-		{name: "servers", sides: sides(few(10), echoCoalesce, echo, gatewayPostgres, gatewayChain, naive, redisIncr, gatewaySQLite)},
-		{name: "drives", factor: 2, sides: []side{
-			{name: "open", server: echo, load: open(20, 1000)},
-			{name: "idle", server: gatewaySQLite, load: closed(50, 1, 10), drive: idle(short.Idle)},
-			{name: "slow", server: gatewaySQLite, load: open(20, 500), drive: slow(0.2, true)},
-			{name: "not slow", server: gatewaySQLite, load: open(20, 500), drive: slow(0.2, false)},
-			{name: "overload", server: echo, load: status, drive: overload},
-			{name: "allocations", server: echo, load: allocations(few(10))},
-			{name: "filled", server: gatewayPostgres, load: few(small.signers), stored: small},
+	return []Scene{
+		{Name: "servers", Sides: sides(few(10), echoCoalesce, echo, gatewayPostgres, gatewayChain, naive, redisIncr, gatewaySQLite)},
+		{Name: "drives", factor: 2, Sides: []Side{
+			{Name: "open", server: echo, load: open(20, 1000)},
+			{Name: "idle", server: gatewaySQLite, load: closed(50, 1, 10), drive: idle(short.Idle)},
+			{Name: "slow", server: gatewaySQLite, load: open(20, 500), drive: slow(0.2, true)},
+			{Name: "not slow", server: gatewaySQLite, load: open(20, 500), drive: slow(0.2, false)},
+			{Name: "overload", server: echo, load: status, drive: overload},
+			{Name: "allocations", server: echo, load: allocations(few(10))},
+			{Name: "filled", server: gatewayPostgres, load: few(small.signers), stored: small},
 		}},
-		{name: "void", sides: []side{
-			{name: "refuses", server: echo, load: status},
-			{name: "does not start", server: "fast", load: few(1)},
+		{Name: "void", Sides: []Side{
+			{Name: "refuses", server: echo, load: status},
+			{Name: "does not start", server: "fast", load: few(1)},
 		}},
 	}
 }
@@ -128,7 +128,7 @@ func TestAnInterruptedBenchReportsWhatItHasAndLeavesNothing(t *testing.T) {
 	defer cancel()
 	c := short
 	c.Rounds, c.Progress = 100, &lines{seen: cancel}
-	only := []scene{{name: "s", sides: sides(few(10), gatewaySQLite, echo)}}
+	only := []Scene{{Name: "s", Sides: sides(few(10), gatewaySQLite, echo)}}
 	r, err := run(ctx, c, only, []Row{{Name: "r", Scene: "s", Over: gatewaySQLite, Under: echo, figure: perSecond}})
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func leftovers(t *testing.T) (names []string) {
 
 func TestAFilledDatabaseIsMadeOnce(t *testing.T) {
 	k := stored{signers: 100, each: 5}
-	a, err := openArena(t.Context(), new(lines), []scene{{sides: []side{{server: gatewayPostgres}}}})
+	a, err := openArena(t.Context(), new(lines), []Scene{{Sides: []Side{{server: gatewayPostgres}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

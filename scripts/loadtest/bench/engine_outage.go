@@ -44,14 +44,14 @@ type outage struct{ before, away, after int }
 var usualOutage = outage{before: 5, away: 20, after: 10}
 
 // outageScene measures hand-outs and marks while PostgreSQL is out of reach.
-func outageScene(o outage, l traffic.Load) scene {
-	on := func(name string, take func(*pgtest.Proxy)) side {
-		return side{name: name, server: engineOutage, load: l, drive: duringOutage(o, take)}
+func outageScene(o outage, l traffic.Load) Scene {
+	on := func(name string, take func(*pgtest.Proxy)) Side {
+		return Side{Name: name, server: engineOutage, load: l, drive: duringOutage(o, take)}
 	}
-	return scene{name: "engine-outage", once: true,
-		about: fmt.Sprintf("performance engine, open loop, %d connections, %s requests/s, 1,000 signers; "+
+	return Scene{Name: "engine-outage", once: true,
+		About: fmt.Sprintf("performance engine, open loop, %d connections, %s requests/s, 1,000 signers; "+
 			"PostgreSQL is out of reach for %d s of %d; latencies are those of hand-outs", l.Connections, whole(l.Rate), o.away, o.before+o.away+o.after),
-		sides: []side{on(refusing, (*pgtest.Proxy).Refuse), on(silent, (*pgtest.Proxy).BlackHole)}}
+		Sides: []Side{on(refusing, (*pgtest.Proxy).Refuse), on(silent, (*pgtest.Proxy).BlackHole)}}
 }
 
 // duringOutage measures the load while take puts PostgreSQL out of reach.

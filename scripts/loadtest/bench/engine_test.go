@@ -18,9 +18,9 @@ import (
 func TestLongThePerformanceEngineIsMeasuredWithAllSignersInIt(t *testing.T) {
 	c := short
 	c.Rounds, c.Soak = 1, 4*time.Second
-	engines := []scene{
-		{name: "engines", sides: sides(few(10), gatewayFar, gatewayEngine, engineFar)},
-		{name: "soak", once: true, sides: []side{{name: gatewayEngine, server: gatewayEngine, load: few(10), drive: engineSoak(c.Soak)}}},
+	engines := []Scene{
+		{Name: "engines", Sides: sides(few(10), gatewayFar, gatewayEngine, engineFar)},
+		{Name: "soak", once: true, Sides: []Side{{Name: gatewayEngine, server: gatewayEngine, load: few(10), drive: engineSoak(c.Soak)}}},
 	}
 	table := []Row{
 		{Name: "far", Scene: "engines", Over: engineFar, Under: gatewayFar, figure: p99},
@@ -126,10 +126,10 @@ func TestLongHandOutsGoOnWhilePostgresIsOutOfReachAndMarksWait(t *testing.T) {
 	c.Rounds = 1
 	s := outageScene(outage{before: 1, away: 3, after: 2}, open(10, 100))
 	rows := []Row{
-		{Name: "refusing", Scene: s.name, Over: refusing, figure: passed, Target: atLeast(1)},
-		{Name: "silent", Scene: s.name, Over: silent, figure: notedIn(noteLongestHandOut, "ms")},
+		{Name: "refusing", Scene: s.Name, Over: refusing, figure: passed, Target: atLeast(1)},
+		{Name: "silent", Scene: s.Name, Over: silent, figure: notedIn(noteLongestHandOut, "ms")},
 	}
-	r, err := run(t.Context(), c, []scene{s}, rows)
+	r, err := run(t.Context(), c, []Scene{s}, rows)
 	if err != nil {
 		t.Fatal(err)
 	}

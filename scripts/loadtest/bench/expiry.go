@@ -49,15 +49,15 @@ type abandoned struct {
 func (o abandoned) holds() int { return o.signers * o.each }
 
 // expiryScene measures a load while the holds of somebody else end.
-func expiryScene() scene {
+func expiryScene() Scene {
 	left := abandoned{signers: 10_000, each: 30, lasting: 10 * time.Second}
 	l := open(100, 2000)
-	return scene{name: "expiry", factor: 5,
-		about: fmt.Sprintf("open loop, 100 connections, 2,000 requests/s, 1,000 signers; %v before, somebody else left holds of %s other signers behind, %d of each, which end while it is measured, or nothing",
+	return Scene{Name: "expiry", factor: 5,
+		About: fmt.Sprintf("open loop, 100 connections, 2,000 requests/s, 1,000 signers; %v before, somebody else left holds of %s other signers behind, %d of each, which end while it is measured, or nothing",
 			left.lasting, whole(float64(left.signers)), left.each),
-		sides: []side{
-			{name: nothingLeft, server: gatewayPostgres, load: l, drive: ending(abandoned{lasting: left.lasting})},
-			{name: holdsLeft, server: gatewayPostgres, load: l, drive: ending(left)}}}
+		Sides: []Side{
+			{Name: nothingLeft, server: gatewayPostgres, load: l, drive: ending(abandoned{lasting: left.lasting})},
+			{Name: holdsLeft, server: gatewayPostgres, load: l, drive: ending(left)}}}
 }
 
 // ending leaves holds behind, and measures the load while they end: from before the first

@@ -13,10 +13,10 @@ func TestLongALoadIsMeasuredUntilAllHoldsThatSomebodyElseLeftHaveEnded(t *testin
 	c.Rounds, c.Duration = 1, 5*time.Second
 	left := abandoned{signers: 20, each: 5, lasting: 1500 * time.Millisecond}
 	l := open(8, 200)
-	scenes := []scene{{name: "expiry", sides: []side{
-		{name: nothingLeft, server: gatewayPostgres, load: l, drive: ending(abandoned{lasting: 300 * time.Millisecond})},
-		{name: holdsLeft, server: gatewayPostgres, load: l, drive: ending(left)},
-		{name: "too short", server: gatewayPostgres, load: l, drive: ending(abandoned{signers: 20, each: 5, lasting: 100 * time.Millisecond})},
+	scenes := []Scene{{Name: "expiry", Sides: []Side{
+		{Name: nothingLeft, server: gatewayPostgres, load: l, drive: ending(abandoned{lasting: 300 * time.Millisecond})},
+		{Name: holdsLeft, server: gatewayPostgres, load: l, drive: ending(left)},
+		{Name: "too short", server: gatewayPostgres, load: l, drive: ending(abandoned{signers: 20, each: 5, lasting: 100 * time.Millisecond})},
 	}}}
 	r, err := run(t.Context(), c, scenes, []Row{{Name: "expiry", Scene: "expiry", Over: holdsLeft, Under: nothingLeft, figure: p99, Target: atMost(1000)}})
 	if err != nil {

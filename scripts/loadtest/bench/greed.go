@@ -73,15 +73,15 @@ func (a *arena) neighbour(ctx context.Context, st store) (store, error) {
 
 // greedScene measures a modest client beside a greedy one, with other signers each, so that
 // what differs is where the greedy one is.
-func greedScene() scene {
+func greedScene() Scene {
 	greedy := closed(64, 64, 1000)
 	greedy.Signers.Base = othersBase
 	modest := open(16, 500)
-	return scene{name: "greed", factor: 5,
-		about: "open loop, 16 connections, 500 requests/s, 1,000 signers, with an API key, beside a client with another key that keeps 64 × 64 requests under way on 1,000 other signers: at the same gateway, or at another one with another database of the same PostgreSQL server",
-		sides: []side{
-			{name: sameGateway, server: gatewayShared, load: modest, drive: besideGreed(greedy)},
-			{name: anotherGateway, server: gatewayApart, load: modest, drive: besideGreed(greedy)}}}
+	return Scene{Name: "greed", factor: 5,
+		About: "open loop, 16 connections, 500 requests/s, 1,000 signers, with an API key, beside a client with another key that keeps 64 × 64 requests under way on 1,000 other signers: at the same gateway, or at another one with another database of the same PostgreSQL server",
+		Sides: []Side{
+			{Name: sameGateway, server: gatewayShared, load: modest, drive: besideGreed(greedy)},
+			{Name: anotherGateway, server: gatewayApart, load: modest, drive: besideGreed(greedy)}}}
 }
 
 // besideGreed measures the load while another client makes one that never pauses. What that

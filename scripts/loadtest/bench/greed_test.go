@@ -41,10 +41,10 @@ func TestLongAModestClientIsMeasuredBesideAGreedyOneAtItsGatewayOrAtAnother(t *t
 	greedy := closed(8, 8, 50)
 	greedy.Signers.Base = othersBase
 	var same, apart gatewaySaw
-	at := func(name, server string, saw *gatewaySaw) side {
-		return side{name: name, server: server, load: open(4, 200), drive: seen(besideGreed(greedy), saw)}
+	at := func(name, server string, saw *gatewaySaw) Side {
+		return Side{Name: name, server: server, load: open(4, 200), drive: seen(besideGreed(greedy), saw)}
 	}
-	scenes := []scene{{name: "greed", sides: []side{
+	scenes := []Scene{{Name: "greed", Sides: []Side{
 		at(sameGateway, gatewayShared, &same), at(anotherGateway, gatewayApart, &apart),
 	}}}
 	r, err := run(t.Context(), c, scenes, []Row{{Name: "greed", Scene: "greed", Over: sameGateway, Under: anotherGateway, figure: p99, Target: atMost(1000)}})

@@ -57,27 +57,27 @@ type nodesSizes struct {
 	rest                     time.Duration
 }
 
-func nodesScenes(c Config, size nodesSizes) []scene {
-	idleSide := func(signers int) side {
-		return side{name: whole(float64(signers)) + " idle signers", nodes: three(nodeKind{}), driveNodes: idleSigners(signers, size.rest)}
+func nodesScenes(c Config, size nodesSizes) []Scene {
+	idleSide := func(signers int) Side {
+		return Side{Name: whole(float64(signers)) + " idle signers", nodes: three(nodeKind{}), driveNodes: idleSigners(signers, size.rest)}
 	}
-	calls := func(name string, nodes ...nodeKind) side {
-		return side{name: name, nodes: nodes, driveNodes: randomCalls(traffic.Signers{Count: size.calls})}
+	calls := func(name string, nodes ...nodeKind) Side {
+		return Side{Name: name, nodes: nodes, driveNodes: randomCalls(traffic.Signers{Count: size.calls})}
 	}
 	queue, basic, off := nodeKind{}, nodeKind{basic: true}, nodeKind{forwardOff: true}
-	return []scene{
-		{name: nodesThroughput, about: "64 connections, bursts of 16, 1,000 signers",
-			sides: []side{
-				{name: "one node", nodes: []nodeKind{queue}, driveNodes: randomNodes},
-				{name: "three nodes, clients at the owners", nodes: three(queue), driveNodes: atOwners},
-				{name: "three nodes, clients anywhere", nodes: three(queue), driveNodes: randomNodes}}},
-		{name: nodesIdle, layout: (*Scene).idleTable,
-			about: fmt.Sprintf("three nodes, each signer handed out one nonce for %v, and then %v in which nobody asks", idleHold, c.Idle), once: true,
-			sides: []side{idleSide(size.fewIdle), idleSide(size.manyIdle)}},
-		{name: nodesCalls, layout: (*Scene).callsTable,
-			about: fmt.Sprintf("three nodes, %d Go clients at random nodes with %d calls under way each, %s signers; at first each client asks for each signer once, then at random for %v",
+	return []Scene{
+		{Name: nodesThroughput, About: "64 connections, bursts of 16, 1,000 signers",
+			Sides: []Side{
+				{Name: "one node", nodes: []nodeKind{queue}, driveNodes: randomNodes},
+				{Name: "three nodes, clients at the owners", nodes: three(queue), driveNodes: atOwners},
+				{Name: "three nodes, clients anywhere", nodes: three(queue), driveNodes: randomNodes}}},
+		{Name: nodesIdle, layout: (*Scene).idleTable,
+			About: fmt.Sprintf("three nodes, each signer handed out one nonce for %v, and then %v in which nobody asks", idleHold, c.Idle), once: true,
+			Sides: []Side{idleSide(size.fewIdle), idleSide(size.manyIdle)}},
+		{Name: nodesCalls, layout: (*Scene).callsTable,
+			About: fmt.Sprintf("three nodes, %d Go clients at random nodes with %d calls under way each, %s signers; at first each client asks for each signer once, then at random for %v",
 				callClients, callsInflight, whole(float64(size.calls)), c.Duration),
-			sides: []side{
+			Sides: []Side{
 				calls("basic", three(basic)...),
 				calls("worker-queue, forwarding", three(queue)...),
 				calls("worker-queue, clients follow not_owner", three(off)...),
@@ -85,18 +85,18 @@ func nodesScenes(c Config, size nodesSizes) []scene {
 	}
 }
 
-func nodesRows(scenes []scene) []Row {
+func nodesRows(scenes []Scene) []Row {
 	var rows []Row
 	for _, s := range scenes {
-		last := len(s.sides) - 1
-		switch s.name {
+		last := len(s.Sides) - 1
+		switch s.Name {
 		case nodesThroughput:
 			rows = append(rows,
-				Row{Name: "owners", What: "three nodes ÷ one, clients at the owners", Scene: s.name, Over: s.sides[1].name, Under: s.sides[0].name, figure: perSecond, Target: atLeast(0.9)},
-				Row{Name: "anywhere", What: "three nodes ÷ one, clients anywhere", Scene: s.name, Over: s.sides[2].name, Under: s.sides[0].name, figure: perSecond, Target: atLeast(0.55)})
+				Row{Name: "owners", What: "three nodes ÷ one, clients at the owners", Scene: s.Name, Over: s.Sides[1].Name, Under: s.Sides[0].Name, figure: perSecond, Target: atLeast(0.9)},
+				Row{Name: "anywhere", What: "three nodes ÷ one, clients anywhere", Scene: s.Name, Over: s.Sides[2].Name, Under: s.Sides[0].Name, figure: perSecond, Target: atLeast(0.55)})
 		case nodesIdle:
-			rows = append(rows, Row{Name: "idle", What: "rows that three nodes write with " + s.sides[last].name + " ÷ with " + strings.TrimSuffix(s.sides[0].name, " idle signers"),
-				Scene: s.name, Over: s.sides[last].name, Under: s.sides[0].name, figure: noted(noteWritten), Target: atMost(1.2)})
+			rows = append(rows, Row{Name: "idle", What: "rows that three nodes write with " + s.Sides[last].Name + " ÷ with " + strings.TrimSuffix(s.Sides[0].Name, " idle signers"),
+				Scene: s.Name, Over: s.Sides[last].Name, Under: s.Sides[0].Name, figure: noted(noteWritten), Target: atMost(1.2)})
 		}
 	}
 	return rows
@@ -108,7 +108,7 @@ func noted(name string) figure {
 }
 
 // measureCluster starts a cluster on a fresh database, drives it, and stops it.
-func (a *arena) measureCluster(ctx context.Context, c Config, _ scene, side side) (sample Sample, err error) {
+func (a *arena) measureCluster(ctx context.Context, c Config, _ Scene, side Side) (sample Sample, err error) {
 	st, err := a.emptyDatabase(ctx)
 	if err != nil {
 		return Sample{}, err

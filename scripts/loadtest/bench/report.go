@@ -4,6 +4,7 @@ package bench
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"noncegate/scripts/loadtest/rounds"
 	"noncegate/scripts/loadtest/table"
+	"noncegate/scripts/loadtest/traffic"
 )
 
 // Report is everything a bench found out. Its JSON form is what machines read, so
@@ -74,13 +76,27 @@ type Scene struct {
 	About string `json:"about"`
 	Sides []Side `json:"sides"`
 
-	layout func(*Scene) table.Table // nil: that of most
+	// factor times the bench's duration is measured; 0 is 1. More where what is
+	// measured takes time to show.
+	factor int
+	once   bool                     // one round is enough, and its sides are measured together or not at all
+	layout func(*Scene) table.Table // of its table; nil: that of most
 }
 
 // Side is one server under one load.
 type Side struct {
 	Name    string   `json:"name"`
 	Samples []Sample `json:"samples"` // one a round
+
+	server string // one of the kinds of servers
+	load   traffic.Load
+	stored stored // what the store holds before; only gateway-postgres has any
+	drive  drive  // nil: plain
+
+	// nodes are the gateways of a cluster over one fresh PostgreSQL, which is measured
+	// in place of one server: then of the above there is only the name.
+	nodes      []nodeKind
+	driveNodes func(ctx context.Context, cl *cluster, c Config) (Sample, error)
 }
 
 // Sample is what one measurement found. A figure that was not measured is 0.

@@ -25,7 +25,7 @@ func rates(values ...float64) (samples []Sample) {
 func judged(t *testing.T, target *Target, over, under []Sample) Row {
 	t.Helper()
 	rows := judge([]Row{{Name: "r", Scene: "s", Over: "a", Under: "b", figure: perSecond, Target: target}},
-		[]Scene{{Name: "s", Sides: []Side{{"a", over}, {"b", under}}}})
+		[]Scene{{Name: "s", Sides: []Side{{Name: "a", Samples: over}, {Name: "b", Samples: under}}}})
 	for _, v := range append(rows[0].Values, rows[0].Median) {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			t.Errorf("the row has %v", rows[0])
@@ -89,11 +89,11 @@ func TestARowWithoutAFigureIsVoidAndDividesByNothing(t *testing.T) {
 }
 
 func TestAVoidMeasurementIsFound(t *testing.T) {
-	fine := Report{Scenes: []Scene{{Name: "s", Sides: []Side{{"a", rates(1)}}}}}
+	fine := Report{Scenes: []Scene{{Name: "s", Sides: []Side{{Name: "a", Samples: rates(1)}}}}}
 	if why, void := fine.IsVoid(); void {
 		t.Errorf("a report without a void one is void: %s", why)
 	}
-	bad := Report{Scenes: []Scene{{Name: "s", Sides: []Side{{"a", append(rates(1), Sample{Void: "no disk"})}}}}}
+	bad := Report{Scenes: []Scene{{Name: "s", Sides: []Side{{Name: "a", Samples: append(rates(1), Sample{Void: "no disk"})}}}}}
 	if why, void := bad.IsVoid(); !void || why != "s, a: no disk" {
 		t.Errorf("IsVoid: %q, %v; want the scene, the side and the reason", why, void)
 	}
@@ -123,10 +123,10 @@ func TestWhatMakesARunVoid(t *testing.T) {
 // sampleReport has one of everything that a report can show.
 func sampleReport() Report {
 	scenes := []Scene{
-		{Name: "64x16", About: "64 connections", Sides: []Side{{"gateway", rates(50_000, 60_000)}, {"echo", rates(100_000, 100_000)}}},
-		{Name: "idle", About: "left alone", Sides: []Side{{"gateway", []Sample{{Acknowledged: 1, PerConnection: 9216, Resident: 3 << 20}}}}},
+		{Name: "64x16", About: "64 connections", Sides: []Side{{Name: "gateway", Samples: rates(50_000, 60_000)}, {Name: "echo", Samples: rates(100_000, 100_000)}}},
+		{Name: "idle", About: "left alone", Sides: []Side{{Name: "gateway", Samples: []Sample{{Acknowledged: 1, PerConnection: 9216, Resident: 3 << 20}}}}},
 		{Name: "slow", About: "some do not read", Sides: []Side{
-			{"all", rates(10)}, {"some", []Sample{{Void: "exit|status 1\nits words", Notes: map[string]float64{"kicked": 7}}}}}},
+			{Name: "all", Samples: rates(10)}, {Name: "some", Samples: []Sample{{Void: "exit|status 1\nits words", Notes: map[string]float64{"kicked": 7}}}}}},
 	}
 	rows := []Row{
 		{Name: "echo", What: "÷ echo", Scene: "64x16", Over: "gateway", Under: "echo", figure: perSecond, Target: atLeast(1)},

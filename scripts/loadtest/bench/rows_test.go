@@ -15,22 +15,22 @@ var usual = Config{Rounds: 5, Warmup: time.Second, Duration: 4 * time.Second, Id
 func TestEveryRowIsAboutSidesThatAreMeasured(t *testing.T) {
 	all := scenes(usual)
 	for _, r := range rows {
-		i := slices.IndexFunc(all, func(s scene) bool { return s.name == r.Scene })
+		i := slices.IndexFunc(all, func(s Scene) bool { return s.Name == r.Scene })
 		if i < 0 {
 			t.Errorf("%s: there is no scene %q", r.Name, r.Scene)
 			continue
 		}
 		for _, name := range []string{r.Over, r.Under} {
-			if name != "" && !slices.ContainsFunc(all[i].sides, func(s side) bool { return s.name == name }) {
+			if name != "" && !slices.ContainsFunc(all[i].Sides, func(s Side) bool { return s.Name == name }) {
 				t.Errorf("%s: scene %s has no side %q", r.Name, r.Scene, name)
 			}
 		}
 	}
 	for _, s := range append(all, scaleScenes()...) {
-		for _, side := range s.sides {
+		for _, side := range s.Sides {
 			l := side.loadFor(usual, s.times(), "ws://127.0.0.1:1/ws")
 			if err := l.Validate(); err != nil {
-				t.Errorf("%s, %s: %v", s.name, side.name, err)
+				t.Errorf("%s, %s: %v", s.Name, side.Name, err)
 			}
 		}
 	}
@@ -104,8 +104,8 @@ func TestOnlyWhatARowNeedsIsMeasured(t *testing.T) {
 			t.Fatalf("%s: scenes are %+v, want one", names, needed)
 		}
 		var got []string
-		for _, s := range needed[0].sides {
-			got = append(got, s.name)
+		for _, s := range needed[0].Sides {
+			got = append(got, s.Name)
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: sides are %v, want %v", names, got, want)

@@ -63,7 +63,7 @@ type store struct {
 
 // openStore makes an empty store of the kind that the side's server has, or finds
 // the filled one that it asks for.
-func (a *arena) openStore(ctx context.Context, s side) (store, error) {
+func (a *arena) openStore(ctx context.Context, s Side) (store, error) {
 	switch {
 	case s.stored != stored{}:
 		name, err := a.filledDatabase(ctx, s.stored)

@@ -42,17 +42,17 @@ const (
 
 // soakScene finds the throughput that lasts, over three tenths of the time, and then makes
 // half of it for all of the time, each on a database of its own.
-func soakScene(d time.Duration) scene {
+func soakScene(d time.Duration) Scene {
 	peak, peakTime := new(float64), 3*d/10
 	l := closed(200, 4, 1000)
 	l.Subscribers = 2
 	half := l
 	half.Inflight = 1
-	return scene{name: "soak", once: true,
-		about: fmt.Sprintf("200 connections, 1,000 signers, 2 subscribers to everything; the lasting peak is a closed loop of bursts of 4 for %v, and half of it an open loop for %v", peakTime, d),
-		sides: []side{
-			{name: "lasting peak", server: gatewayPostgres, load: l, drive: lastingPeak(peak, peakTime)},
-			{name: halfOfPeak, server: gatewayPostgres, load: half, drive: soak(peak, d)}}}
+	return Scene{Name: "soak", once: true,
+		About: fmt.Sprintf("200 connections, 1,000 signers, 2 subscribers to everything; the lasting peak is a closed loop of bursts of 4 for %v, and half of it an open loop for %v", peakTime, d),
+		Sides: []Side{
+			{Name: "lasting peak", server: gatewayPostgres, load: l, drive: lastingPeak(peak, peakTime)},
+			{Name: halfOfPeak, server: gatewayPostgres, load: half, drive: soak(peak, d)}}}
 }
 
 // lastingPeak is the load for a time, whose throughput it tells.

@@ -76,10 +76,10 @@ func TestLongASoakFindsItsPeakAndMakesHalfOfIt(t *testing.T) {
 	c := short
 	c.Soak = 2 * time.Second // too short to pass judgement, which others test
 	few := soakScene(c.Soak)
-	for i := range few.sides {
-		few.sides[i].load.Connections = 8
+	for i := range few.Sides {
+		few.Sides[i].load.Connections = 8
 	}
-	r, err := run(t.Context(), c, []scene{few}, []Row{{Name: "soak", Scene: "soak", Over: halfOfPeak, figure: passed, Target: atLeast(1)}})
+	r, err := run(t.Context(), c, []Scene{few}, []Row{{Name: "soak", Scene: "soak", Over: halfOfPeak, figure: passed, Target: atLeast(1)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,8 +91,8 @@ func TestLongASoakFindsItsPeakAndMakesHalfOfIt(t *testing.T) {
 		t.Errorf("after a peak of %.0f/s the soak is %+v, want half of it, notes, and that it was too short", peak.PerSecond, half)
 	}
 	unknown := soakScene(c.Soak)
-	unknown.sides = unknown.sides[1:]
-	r, err = run(t.Context(), c, []scene{unknown}, nil)
+	unknown.Sides = unknown.Sides[1:]
+	r, err = run(t.Context(), c, []Scene{unknown}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
