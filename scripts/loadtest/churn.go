@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -42,12 +41,8 @@ const (
 type gauges struct{ connections, goroutines, memory float64 }
 
 func (c *churnCmd) Run(ctx context.Context, p *program) error {
-	criteria, err := c.criteria()
-	if err := errors.Join(err, c.reportFlags.validate()); err != nil {
-		return err
-	}
 	churn, err := c.churn()
-	if err != nil {
+	if err := cmp.Or(err, c.all().validate(), c.reportFlags.validate()); err != nil {
 		return err
 	}
 	metrics := c.metrics(c.URL)
@@ -66,7 +61,7 @@ func (c *churnCmd) Run(ctx context.Context, p *program) error {
 		}
 		return verdicts
 	}
-	return p.single(ctx, single{files: &c.reportFlags, criteria: criteria, measure: measure, verdicts: judge})
+	return p.single(ctx, single{files: &c.reportFlags, criteria: c.all().criteria(), measure: measure, verdicts: judge})
 }
 
 // churn is the load the flags ask for. An error is a *usageError.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,15 +91,8 @@ func (c *compareCmd) sides() ([2]side, error) {
 
 func (c *compareCmd) Run(ctx context.Context, p *program) error {
 	load, err := c.load()
-	if err != nil {
-		return err
-	}
-	sides, err := c.sides()
-	if err != nil {
-		return err
-	}
-	criteria, err := c.criteria()
-	if err := errors.Join(err, c.reportFlags.validate(), c.processFlags.validate(), c.validate()); err != nil {
+	sides, wrong := c.sides()
+	if err := cmp.Or(err, wrong, c.all().validate(), c.reportFlags.validate(), c.processFlags.validate(), c.validate()); err != nil {
 		return err
 	}
 	logs, done, err := c.logs()
@@ -107,7 +101,7 @@ func (c *compareCmd) Run(ctx context.Context, p *program) error {
 	}
 	defer done()
 	return p.contest(ctx, contest{
-		title: "A: " + c.A + "; B: " + c.B, files: &c.reportFlags, criteria: criteria,
+		title: "A: " + c.A + "; B: " + c.B, files: &c.reportFlags, criteria: c.all().criteria(),
 		sides: [2]string{"A", "B"}, rounds: c.Rounds, order: rounds.BackAndForth, signers: load.Signers,
 		measure: func(side int, _ string, signers traffic.Signers) (*result.Run, error) {
 			load.Signers = signers

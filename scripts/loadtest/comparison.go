@@ -29,9 +29,9 @@ type failedFlags struct {
 	MinAcknowledged int64   `group:"criteria" default:"1000" help:"Fewest acknowledged requests with which a run says anything."`
 }
 
-func (f *drillFlags) criteria() (report.Criteria, error) {
-	all := criteriaFlags{MaxFailedShare: f.MaxFailedShare, MinAcknowledged: f.MinAcknowledged, MaxLost: f.MaxLost}
-	return all.criteria()
+// all are they among the criteria of a run.
+func (f *drillFlags) all() *criteriaFlags {
+	return &criteriaFlags{MaxFailedShare: f.MaxFailedShare, MinAcknowledged: f.MinAcknowledged, MaxLost: f.MaxLost}
 }
 
 // comparison is runs of two sides in alternation.

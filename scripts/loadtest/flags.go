@@ -168,12 +168,15 @@ type criteriaFlags struct {
 	GrowthCheck     bool          `group:"criteria" default:"true" negatable:"" help:"No stage of a gateway may grow steadily over the run."`
 }
 
-func (f *criteriaFlags) criteria() (report.Criteria, error) {
-	c := report.Criteria{
+func (f *criteriaFlags) criteria() report.Criteria {
+	return report.Criteria{
 		MaxE2EP99: f.MaxE2EP99, MaxFailedShare: f.MaxFailedShare, MinAcknowledged: f.MinAcknowledged,
 		MaxLost: f.MaxLost, Growth: f.GrowthCheck,
 	}
-	return c, usage(
+}
+
+func (f *criteriaFlags) validate() error {
+	return usage(
 		rule{f.MaxE2EP99 < 0, "--max-e2e-p99 must not be negative"},
 		rule{!(f.MaxFailedShare >= 0 && f.MaxFailedShare <= 1), "--max-failed-share must be 0 to 1"},
 		rule{f.MinAcknowledged < 1, "--min-acknowledged must be at least 1"},

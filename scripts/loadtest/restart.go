@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -47,16 +48,13 @@ const maxWaiting = 50_000
 const morePatience = 30 * time.Second
 
 func (c *restartCmd) Run(ctx context.Context, p *program) error {
-	criteria, err := (&drillFlags{failedFlags: c.failedFlags, MaxLost: -1}).criteria()
-	if err := errors.Join(err, c.validate(), c.reportFlags.validate(), c.processFlags.validate()); err != nil {
-		return err
-	}
+	criteria := (&drillFlags{failedFlags: c.failedFlags, MaxLost: -1}).all()
 	rolling := &restartDrill{cmd: c, program: p}
-	if err := rolling.parse(); err != nil {
+	in, err := c.access()
+	if err := cmp.Or(err, criteria.validate(), c.validate(), c.reportFlags.validate(), c.processFlags.validate()); err != nil {
 		return err
 	}
-	in, err := c.access()
-	if err != nil {
+	if err := rolling.parse(); err != nil {
 		return err
 	}
 	steady := c.steady(rolling.urls(), in, verify.NewRecorder())
@@ -69,7 +67,7 @@ func (c *restartCmd) Run(ctx context.Context, p *program) error {
 	}
 	defer done()
 	return p.single(ctx, single{
-		files: &c.reportFlags, criteria: criteria, verdicts: rolling.verdicts, forms: rolling.forms,
+		files: &c.reportFlags, criteria: criteria.criteria(), verdicts: rolling.verdicts, forms: rolling.forms,
 		measure: func() (*result.Run, error) { return rolling.run(ctx, steady, logs) },
 	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,20 +22,13 @@ type runCmd struct {
 
 func (c *runCmd) Run(ctx context.Context, p *program) error {
 	load, err := c.load()
-	if err != nil {
-		return err
-	}
-	criteria, err := c.criteria()
-	if err != nil {
-		return err
-	}
-	if err := c.reportFlags.validate(); err != nil {
+	if err := cmp.Or(err, c.criteriaFlags.validate(), c.reportFlags.validate()); err != nil {
 		return err
 	}
 	if c.Verify {
 		load.Verify = verify.NewRecorder()
 	}
-	return p.single(ctx, single{files: &c.reportFlags, criteria: criteria, measure: func() (*result.Run, error) {
+	return p.single(ctx, single{files: &c.reportFlags, criteria: c.criteria(), measure: func() (*result.Run, error) {
 		run, err := p.loaded(ctx, c.metrics(c.URL), load)
 		if run == nil {
 			return nil, advised(err)

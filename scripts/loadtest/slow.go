@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -18,7 +17,7 @@ type slowCmd struct {
 	targetFlags
 	Connections int               `group:"load" default:"1000" help:"Clients, the slow ones among them."`
 	SlowShare   float64           `group:"load" default:"0.2" help:"Share of the clients that misbehaves, above 0 and below 1."`
-	Behaviour   traffic.Behaviour `group:"load" default:"stop" help:"What they do once the measured time begins, subscribed to all events and sending: stop (they read nothing any more), trickle (a few bytes a second) or vanish (they disconnect without a close, by a reset or in silence, and come back)."`
+	Behaviour   traffic.Behaviour `group:"load" default:"stop" enum:"stop,trickle,vanish" help:"What they do once the measured time begins, subscribed to all events and sending: stop (they read nothing any more), trickle (a few bytes a second) or vanish (they disconnect without a close, by a reset or in silence, and come back)."`
 	Rate        float64           `group:"load" default:"1000" help:"Requests a second over all clients, latency counted from when each was due. The share of the slow ones is sent only when they misbehave."`
 	Subscribers int               `group:"load" default:"0" help:"Further healthy connections that receive the events of all signers, and must not miss any for the slow ones."`
 	signerFlags
@@ -39,17 +38,13 @@ const (
 
 func (c *slowCmd) Run(ctx context.Context, p *program) error {
 	load, slow, err := c.loads()
-	if err != nil {
-		return err
-	}
-	criteria, err := c.criteria()
-	if err := errors.Join(err, c.reportFlags.validate()); err != nil {
+	if err := cmp.Or(err, c.all().validate(), c.reportFlags.validate()); err != nil {
 		return err
 	}
 	missed := map[string]int64{}
 	return p.contest(ctx, contest{
 		title: fmt.Sprintf("%d healthy clients without and with %d slow ones (%s)", load.Connections, slow.Clients, c.Behaviour),
-		files: &c.reportFlags, criteria: criteria, sides: [2]string{without, with}, rounds: c.Rounds, order: rounds.Same, signers: load.Signers,
+		files: &c.reportFlags, criteria: c.all().criteria(), sides: [2]string{without, with}, rounds: c.Rounds, order: rounds.Same, signers: load.Signers,
 		measure: func(side int, name string, signers traffic.Signers) (*result.Run, error) {
 			load.Signers, slow.Signers = signers, signers
 			run, told, err := c.measure(ctx, p, load, slow, side == 1)

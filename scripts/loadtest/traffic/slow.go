@@ -23,14 +23,6 @@ const (
 	Vanish Behaviour = "vanish"
 )
 
-func (b *Behaviour) UnmarshalText(text []byte) error {
-	*b = Behaviour(text)
-	if !b.valid() {
-		return fmt.Errorf("%q is none of stop, trickle, vanish", text)
-	}
-	return nil
-}
-
 func (b Behaviour) valid() bool { return b == StopReading || b == Trickle || b == Vanish }
 
 // Slow are clients that misbehave on purpose beside a Load: subscribed to the
