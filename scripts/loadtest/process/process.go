@@ -63,9 +63,6 @@ func Start(args []string, logPath string) (*Process, error) {
 // Pid is the child's process id.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// Exited is closed once the child has ended.
-func (p *Process) Exited() <-chan struct{} { return p.exited }
-
 // WaitReady returns once ready does not complain and the child lives. It fails
 // when the child ends first, and when ctx does: with what ready said last, and
 // the end of the child's output. The error is ErrTaken when ready does not

@@ -120,7 +120,7 @@ func TestTheOutputOfASuccessorIsAppended(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		<-p.Exited()
+		<-p.exited
 	}
 	if got, err := os.ReadFile(log); err != nil || string(got) != "one\none\n" {
 		t.Errorf("log %q, %v; want both", got, err)
@@ -204,7 +204,7 @@ func TestWhatIsReadyAlthoughTheProcessHasEndedIsSomebodyElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-p.Exited()
+	<-p.exited
 	err = p.WaitReady(t.Context(), func(context.Context) error { return nil })
 	if !errors.Is(err, ErrTaken) || !strings.Contains(err.Error(), "exit status 1") || !strings.Contains(err.Error(), "already in use") {
 		t.Errorf("ready: %v, want that somebody else is, its status and its words", err)
