@@ -97,8 +97,10 @@ func (p *program) benched(ctx context.Context, r *bench.Report, err error, jsonP
 	if r == nil {
 		return err
 	}
-	err = errors.Join(err, r.WriteText(p.stdout),
-		writeTo(jsonPath, r.WriteJSON), writeTo(markdownPath, r.WriteMarkdown))
+	err = errors.Join(err, r.WriteText(p.stdout))
+	for path, write := range map[string]func(io.Writer) error{jsonPath: r.WriteJSON, markdownPath: r.WriteMarkdown} {
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755), writeTo(path, write))
+	}
 	why, void := r.IsVoid()
 	switch {
 	case err != nil:
@@ -109,16 +111,4 @@ func (p *program) benched(ctx context.Context, r *bench.Report, err error, jsonP
 		return fmt.Errorf("a measurement is void: %s", why)
 	}
 	return nil
-}
-
-// writeTo writes a file, and the folder it is in when that is missing.
-func writeTo(path string, write func(io.Writer) error) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(f), f.Close())
 }

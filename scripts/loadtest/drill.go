@@ -34,7 +34,6 @@ func (p *program) single(ctx context.Context, d single) error {
 	if err != nil {
 		return err
 	}
-	defer out.close()
 	run, err := d.measure()
 	if run == nil {
 		if ctx.Err() != nil {
@@ -89,7 +88,6 @@ func (p *program) contest(ctx context.Context, c contest) error {
 	if err != nil {
 		return err
 	}
-	defer out.close()
 	both := &comparison{Title: c.title, Missed: c.missed}
 	for round, side := range rounds.Alternate(c.rounds, len(c.sides), c.order) {
 		signers := c.signers
@@ -159,56 +157,29 @@ func (p *program) check(ctx context.Context, recorder *verify.Recorder, run *res
 	return v, err
 }
 
-// outputs are where a result goes. Files are opened before the load begins, so
-// that a wrong path is told at once and not after an hour; what they had stays
+// outputs are where a result goes. That its files can be written is known before the load
+// begins, so that a wrong path is told at once and not after an hour; what they had stays
 // until there is a result.
 type outputs struct {
-	stdout     io.Writer
-	text       bool // to stdout
-	json, html *reportFile
-	jsonOut    io.Writer // nil: nowhere
+	stdout     io.Writer // for the text
+	json, html string    // files; "": none, and - standard output in place of the text
 }
 
-// reportFile is a file that keeps what it had until something is written.
-type reportFile struct {
-	*os.File
-	begun bool
-}
-
-func (f *reportFile) Write(p []byte) (int, error) {
-	if !f.begun {
-		if err := f.Truncate(0); err != nil {
-			return 0, err
-		}
-		f.begun = true
-	}
-	return f.File.Write(p)
-}
-
-// open opens the files that the flags name. The caller must close them.
+// open looks whether the files that the flags name can be written.
 func (f *reportFlags) open(p *program) (*outputs, error) {
-	o := &outputs{stdout: p.stdout, text: f.JSON != "-"}
-	for _, file := range []struct {
-		flag, path string
-		to         **reportFile
-	}{{"--json", f.JSON, &o.json}, {"--html", f.HTML, &o.html}} {
+	for _, file := range []struct{ flag, path string }{{"--json", f.JSON}, {"--html", f.HTML}} {
 		if file.path == "" || file.path == "-" {
 			continue
 		}
 		opened, err := os.OpenFile(file.path, os.O_CREATE|os.O_WRONLY, 0o644)
+		if err == nil {
+			err = opened.Close()
+		}
 		if err != nil {
-			o.close()
 			return nil, &usageError{fmt.Errorf("%s cannot be written: %w", file.flag, err)}
 		}
-		*file.to = &reportFile{File: opened}
 	}
-	switch {
-	case f.JSON == "-":
-		o.jsonOut = p.stdout
-	case o.json != nil:
-		o.jsonOut = o.json
-	}
-	return o, nil
+	return &outputs{stdout: p.stdout, json: f.JSON, html: f.HTML}, nil
 }
 
 // forms are the ways to write a result.
@@ -223,22 +194,33 @@ func formsOf(run *result.Run) forms {
 	}
 }
 
-// write writes a result in all forms that were asked for, and closes the files.
+// write writes a result in all forms that were asked for.
 func (o *outputs) write(f forms) error {
 	var errs []error
-	if o.text {
+	switch o.json {
+	case "-":
+		errs = append(errs, f.json(o.stdout))
+	case "":
 		errs = append(errs, f.text(o.stdout))
+	default:
+		errs = append(errs, f.text(o.stdout), writeTo(o.json, f.json))
 	}
-	if o.jsonOut != nil {
-		errs = append(errs, f.json(o.jsonOut))
+	if o.html != "" {
+		errs = append(errs, writeTo(o.html, f.html))
 	}
-	if o.html != nil {
-		errs = append(errs, f.html(o.html))
-	}
-	if err := errors.Join(append(errs, o.close())...); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	return nil
+}
+
+// writeTo writes a file.
+func writeTo(path string, write func(io.Writer) error) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
 }
 
 // writeJSON writes a value as JSON for machines and people.
@@ -246,18 +228,6 @@ func writeJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
-}
-
-// close closes the files; it may be called twice.
-func (o *outputs) close() error {
-	var errs []error
-	for _, file := range []**reportFile{&o.json, &o.html} {
-		if *file != nil {
-			errs = append(errs, (*file).Close())
-			*file = nil
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // progressLine is one line on a terminal that is written over and over. Its

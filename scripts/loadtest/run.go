@@ -64,7 +64,6 @@ func (c *verifyCmd) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	defer out.close()
 	line := p.progress()
 	v, err := verify.Accounting(ctx, c.URL, in, c.SignerBase, c.Signers, line.signers)
 	line.end()
