@@ -121,17 +121,9 @@ func (r ratio) String() string {
 // failed reports whether a criterion was missed, by a run or by a ratio, or a run
 // could not be made.
 func (c *comparison) failed() bool {
-	for _, v := range c.Verdicts {
-		if !v.Passed {
-			return true
-		}
-	}
-	for _, run := range c.Runs {
-		if !run.Passed() {
-			return true
-		}
-	}
-	return len(c.Runs) == 0
+	return len(c.Runs) == 0 ||
+		slices.ContainsFunc(c.Verdicts, func(v result.Verdict) bool { return !v.Passed }) ||
+		slices.ContainsFunc(c.Runs, func(r *result.Run) bool { return !r.Passed() })
 }
 
 // judged reports whether there was a criterion for the two sides together that

@@ -3,7 +3,6 @@ package observe
 import (
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"noncegate/scripts/loadtest/result"
@@ -48,7 +47,7 @@ func GrowthOf(series []result.Point, bounds []float64, elapsed time.Duration) re
 		return result.Growth{Unknown: true, Why: fmt.Sprintf("too short to tell: %d points in %.0f s, %d are needed",
 			len(series), elapsed.Seconds(), fewestPoints)}
 	}
-	points := thin(series, maxPoints)
+	points, _ := result.Fold(series, maxPoints, false)
 	third := len(points) / 3
 	g := result.Growth{
 		SlopePerMinute: 60 * slope(points),
@@ -84,25 +83,6 @@ func bucketWidth(bounds []float64, v float64) (width float64, last bool) {
 		lower = bound
 	}
 	return 0, len(bounds) > 0
-}
-
-// thin averages neighbours until there are at most most points.
-func thin(points []result.Point, most int) []result.Point {
-	group := (len(points) + most - 1) / most
-	if group <= 1 {
-		return points
-	}
-	var out []result.Point
-	for part := range slices.Chunk(points, group) {
-		var sum result.Point
-		for _, p := range part {
-			sum.At += p.At
-			sum.Value += p.Value
-		}
-		n := float64(len(part))
-		out = append(out, result.Point{At: sum.At / n, Value: sum.Value / n})
-	}
-	return out
 }
 
 // slope is the Theil–Sen slope, in units of value a second.

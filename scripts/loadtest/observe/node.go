@@ -3,6 +3,7 @@ package observe
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"noncegate/scripts/loadtest/result"
@@ -18,12 +19,7 @@ var stages = []struct{ metric, name string }{
 }
 
 func isStage(metric string) bool {
-	for _, s := range stages {
-		if s.metric == metric {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(stages, func(s struct{ metric, name string }) bool { return s.metric == metric })
 }
 
 // node is one gateway and what it said so far. It belongs to the goroutine that

@@ -11,6 +11,7 @@ import (
 	"github.com/wcharczuk/go-chart/v2"
 
 	"noncegate/scripts/loadtest/result"
+	"noncegate/scripts/loadtest/rounds"
 )
 
 // The drawing's own units. The page scales it to the width there is; twice the
@@ -60,7 +61,7 @@ func (p plot) draw() (*plotView, error) {
 	folded := 1
 	for i, l := range p.lines {
 		var group int
-		p.lines[i].points, group = fold(l.points, maxPoints, p.worst)
+		p.lines[i].points, group = result.Fold(l.points, maxPoints, p.worst)
 		folded = max(folded, group)
 	}
 	var svg bytes.Buffer
@@ -148,8 +149,7 @@ func pieces(points []result.Point, categories bool) [][]result.Point {
 	}
 	gap := math.Inf(1)
 	if len(usual) > 0 && !categories {
-		slices.Sort(usual)
-		gap = max(2.5, 2.5*usual[len(usual)/2])
+		gap = max(2.5, 2.5*rounds.Median(usual))
 	}
 	var out [][]result.Point
 	begin := 0
@@ -167,29 +167,6 @@ func pieces(points []result.Point, categories bool) [][]result.Point {
 		}
 	}
 	return out
-}
-
-// fold joins neighbours until there are at most most, and says how many it
-// joined to one.
-func fold(points []result.Point, most int, worst bool) ([]result.Point, int) {
-	group := (len(points) + most - 1) / most
-	if group <= 1 {
-		return points, 1
-	}
-	var out []result.Point
-	for part := range slices.Chunk(points, group) {
-		joined := result.Point{At: part[0].At, Value: part[0].Value}
-		var sum float64
-		for _, p := range part {
-			sum += p.Value
-			joined.Value = max(joined.Value, p.Value)
-		}
-		if !worst {
-			joined.Value = sum / float64(len(part))
-		}
-		out = append(out, joined)
-	}
-	return out, group
 }
 
 // axes are the ticks of both axes, which are also their ranges: two or more

@@ -93,12 +93,12 @@ func TestPointsThatShareAPlaceShowTheirWorstOrTheirMean(t *testing.T) {
 		worst bool
 		want  float64
 	}{{true, 4}, {false, 2}} {
-		got, group := fold(points, 2, c.worst)
+		got, group := result.Fold(points, 2, c.worst)
 		if len(got) != 2 || group != 5 || got[0].Value != c.want || got[1].At != 5 {
 			t.Errorf("worst %v: %v in groups of %d, want two of five, the first %v", c.worst, got, group, c.want)
 		}
 	}
-	if got, group := fold(points, 10, true); len(got) != 10 || group != 1 {
+	if got, group := result.Fold(points, 10, true); len(got) != 10 || group != 1 {
 		t.Errorf("what fits was joined: %v", got)
 	}
 }

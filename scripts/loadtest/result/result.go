@@ -3,7 +3,10 @@
 // Its JSON form is what machines read, so a field keeps its name.
 package result
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Run is one load on one set of targets.
 type Run struct {
@@ -204,12 +207,7 @@ type Verdict struct {
 // Passed reports whether no verdict failed. A run without verdicts has not
 // passed: nobody has looked at it.
 func (r *Run) Passed() bool {
-	for _, v := range r.Verdicts {
-		if !v.Passed {
-			return false
-		}
-	}
-	return len(r.Verdicts) > 0
+	return len(r.Verdicts) > 0 && !slices.ContainsFunc(r.Verdicts, func(v Verdict) bool { return !v.Passed })
 }
 
 // Refusals is how many requests were refused.
@@ -221,4 +219,27 @@ func Sum(counts map[string]int64) (sum int64) {
 		sum += n
 	}
 	return sum
+}
+
+// Fold joins neighbours until there are at most most, and says how many it
+// joined to one: their largest, where the worst is wanted, or their mean.
+func Fold(points []Point, most int, worst bool) ([]Point, int) {
+	group := (len(points) + most - 1) / most
+	if group <= 1 {
+		return points, 1
+	}
+	var out []Point
+	for part := range slices.Chunk(points, group) {
+		joined := Point{At: part[0].At, Value: part[0].Value}
+		var sum float64
+		for _, p := range part {
+			sum += p.Value
+			joined.Value = max(joined.Value, p.Value)
+		}
+		if !worst {
+			joined.Value = sum / float64(len(part))
+		}
+		out = append(out, joined)
+	}
+	return out, group
 }

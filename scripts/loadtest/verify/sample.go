@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -94,57 +95,39 @@ func (s *Sample) heldInConflict(data *wire.ErrorData) bool {
 	return false
 }
 
-// Samples are kept in parts, so that connections do not wait for each other, and
-// there are enough of them for each part of a run to be among them.
-const (
-	sampleParts   = 16
-	samplesAPart  = 256
-	samplesAtMost = sampleParts * samplesAPart
-)
+// maxSamples is how many are kept: enough for each part of a run to be among them.
+const maxSamples = 4096
 
 // samples is a random choice of all samples that were answered.
 type samples struct {
-	next  atomic.Uint64
-	parts [sampleParts]samplePart
-}
-
-type samplePart struct {
 	mu   sync.Mutex // guards what follows
 	kept []*Sample
 	seen int
 }
 
-// add keeps s with the same chance as every other sample of its part.
+// add keeps a sample with the same chance as every other.
 func (s *samples) add(sample *Sample) {
-	p := &s.parts[s.next.Add(1)%sampleParts]
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.seen++
-	if len(p.kept) < samplesAPart {
-		p.kept = append(p.kept, sample)
-	} else if i := rand.IntN(p.seen); i < samplesAPart {
-		p.kept[i] = sample
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen++
+	if len(s.kept) < maxSamples {
+		s.kept = append(s.kept, sample)
+	} else if i := rand.IntN(s.seen); i < maxSamples {
+		s.kept[i] = sample
 	}
 }
 
 func (s *samples) pick(rng *rand.Rand) *Sample {
-	p := &s.parts[rng.IntN(sampleParts)]
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.kept) == 0 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.kept) == 0 {
 		return nil
 	}
-	return p.kept[rng.IntN(len(p.kept))]
+	return s.kept[rng.IntN(len(s.kept))]
 }
 
-// all returns the samples that were kept.
 func (s *samples) all() []*Sample {
-	all := make([]*Sample, 0, samplesAtMost)
-	for i := range s.parts {
-		p := &s.parts[i]
-		p.mu.Lock()
-		all = append(all, p.kept...)
-		p.mu.Unlock()
-	}
-	return all
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.kept)
 }
