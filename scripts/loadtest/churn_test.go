@@ -31,6 +31,18 @@ func TestAGatewayIsAfterTheChurnWhatItWasBefore(t *testing.T) {
 	}
 }
 
+// gaugesPage is a /metrics page with what a churn looks at.
+func gaugesPage(t *testing.T, value func(name string) int64) (url string) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+		for _, name := range []string{"noncegate_connections", "go_goroutines", "process_resident_memory_bytes"} {
+			fmt.Fprintf(w, "# TYPE %s gauge\n%s %d\n", name, name, value(name))
+		}
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
 func TestLongAGatewayThatKeepsSomethingFailsTheChurn(t *testing.T) {
 	g := target.StartGateway(t, "--max-holds=4096")
 	for kept, verdictOn := range map[string]string{
@@ -39,19 +51,13 @@ func TestLongAGatewayThatKeepsSomethingFailsTheChurn(t *testing.T) {
 	} {
 		t.Run(kept, func(t *testing.T) {
 			var reads atomic.Int64
-			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				n := reads.Add(1)
-				w.Header().Set("Content-Type", "text/plain; version=0.0.4")
-				for _, name := range []string{"noncegate_connections", "go_goroutines", "process_resident_memory_bytes"} {
-					value := int64(100 << 20)
-					if name == kept {
-						value *= n // one reading after the other
-					}
-					fmt.Fprintf(w, "# TYPE %s gauge\n%s %d\n", name, name, value)
+			url := gaugesPage(t, func(name string) int64 {
+				if name == kept {
+					return (100 << 20) * reads.Add(1) // one reading after the other
 				}
-			}))
-			defer srv.Close()
-			drill(t, t.Context(), quickChurn(g, "--metrics="+srv.URL, "--settle=200ms"), exitFailure, "FAIL    "+verdictOn)
+				return 100 << 20
+			})
+			drill(t, t.Context(), quickChurn(g, "--metrics="+url, "--settle=200ms"), exitFailure, "FAIL    "+verdictOn)
 		})
 	}
 }
@@ -63,21 +69,19 @@ func TestWhatAnEarlierDrillLeftBehindIsNotWhatThereWasBefore(t *testing.T) {
 		return c.Reply(`{"jsonrpc":"2.0","id":1,"result":{"nonce":1,"attempt":1,"holdMs":60000}}`)
 	})
 	var reads atomic.Int64
-	metrics := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		goroutines := 100
-		switch n := reads.Add(1); {
+	metrics := gaugesPage(t, func(name string) int64 {
+		switch {
+		case name != "go_goroutines":
+			return 1
 		case visited.Load():
-			goroutines = 500 // it keeps something, though less than it has still had at first
-		case n < 3:
-			goroutines = 1000
+			return 500 // it keeps something, though less than it has still had at first
+		case reads.Add(1) < 3:
+			return 1000
 		}
-		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
-		fmt.Fprintf(w, "# TYPE noncegate_connections gauge\nnoncegate_connections 0\n# TYPE go_goroutines gauge\ngo_goroutines %d\n"+
-			"# TYPE process_resident_memory_bytes gauge\nprocess_resident_memory_bytes 1\n", goroutines)
-	}))
-	defer metrics.Close()
+		return 100
+	})
 	drill(t, t.Context(), []string{
-		"churn", "--url=" + url, "--metrics=" + metrics.URL, "--rate=100", "--requests=1", "--duration=500ms", "--min-acknowledged=1", "--settle=1500ms",
+		"churn", "--url=" + url, "--metrics=" + metrics, "--rate=100", "--requests=1", "--duration=500ms", "--min-acknowledged=1", "--settle=1500ms",
 	}, exitFailure, "FAIL    goroutines of the gateway afterwards: 500 (want: at most 120, as before)", "at most 1,000 at a time (--max-open)")
 }
 

@@ -51,14 +51,6 @@ func TestLongASideThatDoesNotStartSaysWhy(t *testing.T) {
 		"FAIL     B, round 1: B: ", "\nfailed\n")
 }
 
-func TestLongWithoutACriterionAComparisonIsNotJudged(t *testing.T) {
-	g := newGateway(t, "")
-	d := drill(t, t.Context(), quickCompare(g, g.command, "--rounds=1"), exitOK, "\nnot judged: ")
-	if strings.Contains(d.stdout, "passed") {
-		t.Errorf("it says that something has passed:\n%s", d.stdout)
-	}
-}
-
 func TestLongAGatewayThatIsThereAlreadyIsNotTakenForTheOneToStart(t *testing.T) {
 	g := newGateway(t, "")
 	g.start(t)

@@ -256,14 +256,6 @@ func TestTheLastReadingIsMadeAlsoAfterTheContextHasEnded(t *testing.T) {
 	})
 }
 
-func TestWithoutGatewaysThereIsNothingToObserve(t *testing.T) {
-	o := Start(t.Context(), nil)
-	o.Begin()
-	if got := o.End(); len(got) != 0 {
-		t.Errorf("%+v, want no node", got)
-	}
-}
-
 func TestStartReadsARealPageAndLeavesNothingBehind(t *testing.T) {
 	var read atomic.Int64
 	twice := make(chan struct{})
