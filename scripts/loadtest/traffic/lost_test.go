@@ -121,13 +121,6 @@ func TestAnUnreachableTargetIsNamedAtOnce(t *testing.T) {
 	}
 }
 
-func TestATargetThatRefusesTheUpgradeSaysItsStatus(t *testing.T) {
-	g := target.StartGateway(t, "--max-connections=2")
-	if _, err := short(g.URL).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "503") {
-		t.Errorf("run: %v, want the status of the third connection", err)
-	}
-}
-
 func TestReasonsOfLostConnectionsHaveNoAddresses(t *testing.T) {
 	for want, err := range map[string]error{
 		"read: connection reset by peer":                   &net.OpError{Op: "read", Net: "tcp", Addr: &net.TCPAddr{Port: 5}, Err: os.NewSyscallError("read", syscall.ECONNRESET)},

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"noncegate/scripts/loadtest/result"
+	"noncegate/scripts/loadtest/wait"
 )
 
 const (
@@ -288,11 +289,9 @@ func (r *runner) awaitEvents() {
 	if r.causes == nil {
 		return
 	}
-	tick := time.NewTicker(eventPoll)
-	defer tick.Stop()
-	for end := r.clock.now() + eventGrace; r.listening.Load() > 0 && r.causes.pending() && r.clock.now() < end; {
-		<-tick.C
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), eventGrace)
+	defer cancel()
+	_ = wait.Until(ctx, eventPoll, func() (bool, error) { return r.listening.Load() == 0 || !r.causes.pending(), nil })
 }
 
 // result sums up after stop.
