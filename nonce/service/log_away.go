@@ -86,7 +86,7 @@ func (w *worker) askStore(ask func(context.Context) error) error {
 	default:
 		patience = min(patience, w.svc.cfg.Log.ShipSLA)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(w.svc.calls, patience)
 	defer cancel()
 	err := ask(ctx)
 	if logs && (err == nil || nonce.OutcomeOf(err) != nonce.Aborted) {

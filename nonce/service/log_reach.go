@@ -1,7 +1,6 @@
 package service
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -124,7 +123,7 @@ func (s *Service) ask(shard int, identity string) error {
 
 // sayReach tells the other nodes whether this one reaches the logs.
 func (s *Service) sayReach(reaches bool) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StoreTimeout)
+	ctx, cancel := s.timeout()
 	defer cancel()
 	if err := s.cfg.Log.Store.NoteReach(ctx, s.holder, reaches); err != nil {
 		s.log.Debug("whether this node reaches the logs was not noted", "error", err)

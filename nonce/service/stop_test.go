@@ -140,6 +140,33 @@ func TestStopEndsInTimeWhenTheStoreHangs(t *testing.T) {
 	})
 }
 
+// A read, too, is given up when Stop's time is over: each signer that is new would wait for its own.
+func TestStopGivesUpReadsWhenTheStoreHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, newDisk(), "a", maxBatch(1))
+		n.want("allocate -> 0#1")
+		n.disk.onBefore(func(c memstore.Call) error {
+			<-c.Done
+			return errCut
+		})
+		var ps []*pending
+		for i := range 30 {
+			ps = append(ps, n.send(allocate(fmt.Sprint("new-", i)))...)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		defer cancel()
+		began := time.Now()
+		if err := n.Service.Stop(ctx); err != service.ErrCutShort || time.Since(began) > 15*time.Second {
+			t.Errorf("got %v after %v, want %v after 15s", err, time.Since(began), service.ErrCutShort)
+		}
+		for i, p := range ps {
+			if got := p.wait(); got != "none" {
+				t.Errorf("op %d: got %q, want none", i, got)
+			}
+		}
+	})
+}
+
 // Stop does not wait for a call that ends by no time-out, as of a file on a disk that hangs.
 func TestStopDoesNotWaitForACallThatNeverEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

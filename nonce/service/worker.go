@@ -1,7 +1,6 @@
 package service
 
 import (
-	"context"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -415,7 +414,7 @@ func (s *Service) StepDown() {
 	s.fleet.Store(s.fleet.Load().without(s.holder.Node)) // before any worker looks for another node
 	s.retired.Store(true)
 	s.looking.Unlock()
-	if err := s.look(context.Background()); err != nil {
+	if err := s.look(s.calls); err != nil {
 		s.log.Warn("it is not known who else is there to serve this node's shards", "error", err)
 	}
 	if s.StoppedSigners() > 0 {
