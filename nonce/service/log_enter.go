@@ -155,13 +155,21 @@ func (w *worker) settleLog(sh *shard) {
 		case !happened:
 			w.releaseHolds(g)
 			g.unread()
-		case g.plan.Writes && g.plan.Signer.Version != g.sig.row.Version+1: // the store refused what it was planned on
+		case !g.follows(): // the store refused what it was planned on
 			lg.refuse(g.name)
 			w.leaveUnknown(g, errStopped)
 		default:
 			w.accepted(g)
 		}
 	})
+}
+
+// follows reports whether the group's plan is of the row that is remembered.
+func (g *group) follows() bool {
+	if g.plan.Writes {
+		return g.plan.Signer.Version == g.sig.row.Version+1
+	}
+	return g.plan.Signer.Version == g.sig.row.Version
 }
 
 // unstick lets the groups go on whose append had an unknown outcome, once each has been told

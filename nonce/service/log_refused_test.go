@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -187,5 +188,58 @@ func TestARowThatIsDamagedBehindALostAnswerStopsItsSignerOnly(t *testing.T) {
 		l.await(time.Minute, "the engine is reliable", func() bool { return l.owners(func(o owned) bool { return o.log }) == 0 })
 		mend()
 		a.want("allocate signer="+name+" -> none", "floor 2 signer="+name+" -> floor 2 next 2", "allocate signer="+name+" -> 2#1")
+	})
+}
+
+// TestWhatIsToldOfWhatTheStoreRefusesIsNotToldBehindAnUnknownAppend: a repeat of a mark writes nothing, and
+// rests on the mark, which the store refused while it was not known whether the log had the batch.
+func TestWhatIsToldOfWhatTheStoreRefusesIsNotToldBehindAnUnknownAppend(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, way := l.start("a")
+		l.on(a)
+		var names []string // of one shard
+		for i := 0; len(names) < 3; i++ {
+			if name := fmt.Sprint("in-", i); nonce.ShardOf(name, shards) == 0 {
+				names = append(names, name)
+			}
+		}
+		name, other, fresh := names[0], names[1], names[2]
+		a.want("allocate signer="+name+" -> 0#1", "allocate signer="+other+" -> 0#1")
+		a.Ship()
+		began, open := l.disk.hold(memstore.OpLoad, fresh)
+		before := l.disk.before
+		l.disk.onBefore(func(c memstore.Call) error {
+			if shipsOf(c, name) {
+				return away
+			}
+			return before(c)
+		})
+		mark := func() *pending {
+			return a.send(&nonce.Op{Kind: nonce.KindMarkUsed, Signer: name, Nonce: 0, Attempt: 1})[0]
+		}
+		first := mark()
+		time.Sleep(10 * time.Millisecond)
+		a.send(&nonce.Op{Kind: nonce.KindStatus, Signer: fresh})
+		<-began // the next two are one batch
+		again := mark()
+		a.send(allocate(other))
+		way.losesRecord.Store(true)
+		way.losesRaise.Store(true)
+		open()
+		time.Sleep(10 * time.Millisecond)
+		l.disk.onBefore(func(c memstore.Call) error {
+			if shipsOf(c, name) {
+				return refusedRow
+			}
+			return nil
+		})
+		a.Ship()
+		if got := first.wait(); got != "unknown" {
+			l.Errorf("the mark: told %s", got)
+		}
+		if got := again.wait(); got != "none" {
+			l.Errorf("its repeat: told %s, and the row has %s", got, l.disk.rows(t, name))
+		}
+		l.disk.onBefore(nil)
 	})
 }
