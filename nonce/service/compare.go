@@ -109,9 +109,10 @@ func (w *worker) set(sig *signer, row nonce.Signer, token int64) {
 // wentBack reports whether a row shows less than was remembered: a lower version or cursor, or
 // the same version with another content. The last happens when the store lost commits and
 // others were made in their place. What the log of its shard had is in the row once the shard has
-// the reliable engine again, unless the log was declared lost.
+// the reliable engine again, unless the log was declared lost, or another owner stopped the signer
+// because the store refused it, and its floor is safe by now.
 func wentBack(sig *signer, l *nonce.LoadedSigner) bool {
-	if l.Signer.Version < sig.logged && !l.Shard.Performance && l.Shard.Epoch <= sig.loggedIn {
+	if l.Signer.Version < sig.logged && l.Signer.Floor < sig.safe && !l.Shard.Performance && l.Shard.Epoch <= sig.loggedIn {
 		return true
 	}
 	return l.Signer.Version < sig.row.Version || l.Signer.Next < sig.row.Next ||

@@ -243,3 +243,43 @@ func TestWhatIsToldOfWhatTheStoreRefusesIsNotToldBehindAnUnknownAppend(t *testin
 		l.disk.onBefore(nil)
 	})
 }
+
+// TestWhatAnotherOwnerGaveASafeFloorIsNotStoppedAgain: the store refused it what the log had, so that
+// the rows never get the versions that the owner before saw in the log.
+func TestWhatAnotherOwnerGaveASafeFloorIsNotStoppedAgain(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, _ := l.start("a")
+		l.on(a)
+		name := l.disk.nameIn(0)
+		a.want("allocate signer=" + name + " -> 0#1")
+		a.Ship()
+		l.nothingShipped()
+		for _, want := range []string{"1#1", "2#1", "3#1"} {
+			a.want("allocate signer=" + name + " -> " + want)
+		}
+		l.parts("a")
+		l.disk.onBefore(func(c memstore.Call) error {
+			switch {
+			case c.Holder.Node == "a":
+				return away
+			case shipsOf(c, name):
+				return refusedRow
+			}
+			return nil
+		})
+		b, _ := l.start("b")
+		l.await(time.Minute, "b has stopped the signer", func() bool { return b.StoppedSigners() == 1 })
+		l.disk.onBefore(nil)
+		l.disk.mute("a", false)
+		time.Sleep(time.Second)
+		b.want("floor 4 signer="+name+" -> floor 4 next 4", "allocate signer="+name+" -> 4#1")
+		l.switchTo(b, false)
+		l.await(time.Minute, "the engine is reliable", func() bool { return l.owners(func(o owned) bool { return o.log }) == 0 })
+		b.StepDown()
+		b.Stop()
+		a.want("allocate signer=" + name + " -> 5#1")
+		if n := a.fig.get(&a.fig.wentBack); n != 0 {
+			t.Errorf("%d alarms", n)
+		}
+	})
+}
