@@ -58,6 +58,8 @@ func (w *worker) applied(g *group, now time.Time) {
 	if plan.Writes {
 		w.rehearse(g)
 		w.set(sig, plan.Signer, g.write.Term.Token)
+	} else if sig.stopped { // the floor that is safe is the one that the row has
+		w.set(sig, sig.row, sig.token)
 	}
 	if g.write.DueAt != 0 {
 		sig.listed, g.listed = max(0, g.write.DueAt), nonce.DueEntry{}

@@ -283,3 +283,27 @@ func TestWhatAnotherOwnerGaveASafeFloorIsNotStoppedAgain(t *testing.T) {
 		}
 	})
 }
+
+// TestAFloorThatIsSafeAlreadyLetsTheSignerServe: what the store refused handed nothing out, so the floor
+// that is safe is the one that the row has.
+func TestAFloorThatIsSafeAlreadyLetsTheSignerServe(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, _ := l.start("a")
+		l.on(a)
+		name := l.disk.nameIn(0)
+		a.want("allocate signer="+name+" -> 0#1", "floor 10 signer="+name+" -> floor 10 next 10")
+		l.disk.onBefore(func(c memstore.Call) error {
+			if shipsOf(c, name) {
+				return refusedRow
+			}
+			return nil
+		})
+		a.want("used 0#1 signer=" + name + " -> unknown")
+		l.disk.onBefore(nil)
+		time.Sleep(time.Second)
+		a.want("floor 10 signer="+name+" -> floor 10 next 10", "allocate signer="+name+" -> 10#1")
+		if n := a.StoppedSigners(); n != 0 {
+			t.Errorf("%d signers are stopped", n)
+		}
+	})
+}
