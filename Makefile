@@ -33,6 +33,9 @@ run: build ## build and start the gateway on its embedded store
 build: ## build bin/gateway
 	$(GO) build -o bin/gateway ./cmd/gateway
 
+# PACKAGES are tested at a time: more than there are processors, because most tests wait for
+# something for most of their time.
+PACKAGES    ?= $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
 # GOTESTSUM prints a line a package, what failed, and at the end which tests were slow.
 gotestsum = $(GO) run $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --hide-summary=skipped,output --jsonfile $(1)
 slowest   = @$(GO) run $(GOTESTSUM) tool slowest --threshold 5s --num 15 --jsonfile $(1)
@@ -42,10 +45,10 @@ test: export GOGC ?= 400
 test: ## the tests with the race detector, but for the long ones (installs what they need where it may)
 	@scripts/setup-test.sh
 	@mkdir -p bin
-	$(call gotestsum,bin/test.json) -- -race $(TESTFLAGS) -skip '^TestLong' ./...
+	$(call gotestsum,bin/test.json) -- -race -p $(PACKAGES) $(TESTFLAGS) -skip '^TestLong' ./...
 	$(call slowest,bin/test.json)
 	@# The gateway is built by a process of the tests' own, which Go's test cache does not see.
-	cd test/interop && $(GO) test -race -count=1 $(TESTFLAGS) -skip '^TestLong' ./...
+	cd test/interop && $(GO) test -race -count=1 -p $(PACKAGES) $(TESTFLAGS) -skip '^TestLong' ./...
 	@echo "Left out: the long tests, which make test-long runs."
 
 # The packages of this module that have long tests, but for the one that measures.

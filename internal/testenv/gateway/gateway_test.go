@@ -60,7 +60,7 @@ func TestAlarmsAreFoundWithWhatFollowsThem(t *testing.T) {
 	}
 }
 
-func TestAGatewayServesEndsInOrderAndSaysWhyItDoesNotStart(t *testing.T) {
+func TestLongAGatewayServesEndsInOrderAndSaysWhyItDoesNotStart(t *testing.T) {
 	room, err := guarded.Open("gatewaytest", nil)
 	if err != nil {
 		t.Fatal(err)

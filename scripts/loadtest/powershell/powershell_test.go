@@ -64,7 +64,7 @@ func TestEveryScriptIsSyntacticallyRight(t *testing.T) {
 
 func TestPlantedMistakesAreFoundWhereTheyAre(t *testing.T) {
 	const head = "param([int]$A = 1)\n$x = $A\n"
-	for name, planted := range map[string]string{
+	planted := map[string]string{
 		"an open brace":         "if ($A) { 1\n",
 		"a brace too many":      "foreach ($y in 1..3) { $y }}\n",
 		"an open string":        "$b = \"abc\n",
@@ -74,14 +74,19 @@ func TestPlantedMistakesAreFoundWhereTheyAre(t *testing.T) {
 		"a ternary":             "$b = $A ? 1 : 2\n",
 		"a chain of two":        "go build && go vet\n",
 		"a null-coalescing sum": "$b = $A ?? 2\n",
-	} {
-		file := filepath.Join(t.TempDir(), "planted.ps1")
-		if err := os.WriteFile(file, []byte(head+planted), 0o600); err != nil {
+	}
+	dir, files := t.TempDir(), []string(nil)
+	for name, text := range planted {
+		file := filepath.Join(dir, name+".ps1")
+		if err := os.WriteFile(file, []byte(head+text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got := parse(t, file)[0].Problems
+		files = append(files, file)
+	}
+	for i, s := range parse(t, files...) {
+		got := s.Problems
 		if len(got) == 0 || got[0].Line != 3 || got[0].Column < 1 || got[0].What == "" {
-			t.Errorf("%s: %+v, want where it is, in line 3, and what", name, got)
+			t.Errorf("%s: %+v, want where it is, in line 3, and what", files[i], got)
 		}
 	}
 }
