@@ -118,6 +118,7 @@ func (p *Process) Stop(grace time.Duration) error {
 	}
 	killGroup(p.cmd.Process)
 	<-p.exited
+	awaitGroup(p.cmd.Process)
 	if asked != nil {
 		return p.ended(fmt.Errorf("could not be asked to end: %w", asked))
 	}

@@ -3,8 +3,10 @@
 package process
 
 import (
+	"errors"
 	"os"
 	"syscall"
+	"time"
 )
 
 // ownGroup keeps the terminal's ^C from the child: it is ended by Stop, in
@@ -18,4 +20,14 @@ func askToEnd(p *os.Process) error { return p.Signal(syscall.SIGTERM) }
 func killGroup(p *os.Process) {
 	syscall.Kill(-p.Pid, syscall.SIGKILL)
 	p.Kill()
+}
+
+// awaitGroup waits until what the child has started is gone, too, with its ports: it ends a
+// little after it was killed. A zombie that nobody reaps is not waited for longer than a second.
+func awaitGroup(p *os.Process) {
+	for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if errors.Is(syscall.Kill(-p.Pid, 0), syscall.ESRCH) {
+			return
+		}
+	}
 }
