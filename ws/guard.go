@@ -27,10 +27,10 @@ func (c *conn) setGuard(r *request, g *wire.Guard) *wire.Error {
 			return invalidParams("guard.key", bad.Error())
 		}
 		r.lock = &guard.Lock{
-			Key: guard.NamedKey(c.principal(), name), By: r.op.Principal, Interval: time.Duration(g.IntervalMs) * time.Millisecond, Keep: g.Keep, Caller: r,
+			Key: guard.NamedKey(c.principal(), name), By: c.asker, Interval: time.Duration(g.IntervalMs) * time.Millisecond, Keep: g.Keep, Caller: r,
 		}
 	case cfg.GuardCalls > 0:
-		r.lock = &guard.Lock{Key: guard.CallKey(c.principal(), r.op.Kind.String(), paramsOf(&r.op)), By: r.op.Principal, Interval: cfg.GuardCalls, Caller: r}
+		r.lock = &guard.Lock{Key: guard.CallKey(c.principal(), r.op.Kind.String(), paramsOf(&r.op)), By: c.asker, Interval: cfg.GuardCalls, Caller: r}
 	}
 	return nil
 }
