@@ -152,6 +152,16 @@ func (c *Call) errPanicked() *wire.Error {
 	return errOurs()
 }
 
+// errNoRoom is the answer of a call for whose own answer there was no room, which err says.
+// It may have changed something all the same: then it is no refusal.
+func (c *Call) errNoRoom(err *wire.Error) *wire.Error {
+	if !c.hasNonce {
+		return err
+	}
+	return with(wire.Errorf(wire.CodeUnavailable, "there is no room for the answer, and it may have happened; send the very same again"),
+		wire.ErrorData{Outcome: wire.OutcomeUnknown, RetryAfterMs: retryUnavailable.Milliseconds()})
+}
+
 // maxMethod bounds the name of a method in the audit: a client may say anything.
 const maxMethod = 64
 

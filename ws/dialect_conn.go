@@ -47,7 +47,9 @@ func (t *dialectConn) begin(r *request) {
 // answered makes a the answer of the request, if there is room for it.
 func (r *request) answered(a Answer) {
 	if a.Err == nil {
-		a.Err = r.conn.makeRoom(r, a.bytes()+int64(len(r.id)))
+		if full := r.conn.makeRoom(r, a.bytes()+int64(len(r.id))); full != nil {
+			a.Err = r.call.errNoRoom(full)
+		}
 	}
 	if a.Err != nil || a.Foreign != nil {
 		r.call.Drop()

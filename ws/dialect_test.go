@@ -286,3 +286,30 @@ func TestASlowReaderLeavesRoomForTheLongAnswersOfOthers(t *testing.T) {
 		t.Errorf("another client is told %.200s", text)
 	}
 }
+
+// windedChange changes something, and tells of it at length.
+type windedChange struct{ longWinded }
+
+func (d windedChange) Answer(ctx context.Context, c *Call) Answer {
+	c.About("a", 0)
+	return d.longWinded.Answer(ctx, c)
+}
+
+// A change whose answer has no room has happened: it is not told that nothing has.
+func TestAChangeWhoseAnswerHasNoRoomIsUnknown(t *testing.T) {
+	at := startGateway(t).speak(windedChange{})
+	const calls = 12 // of which two or nine have room
+	one := `{"jsonrpc":"2.0","id":1,"method":"change"}`
+	batch := "[" + strings.Repeat(one+",", calls-1) + one + "]"
+	_, posted := at.post(batch)
+	c := at.dial()
+	c.send(batch)
+	_, sent, err := c.conn.ReadMessage()
+	must(t, err)
+	for by, text := range map[string]string{"POST": posted, "WebSocket": string(sent)} {
+		told, unknown := strings.Count(text, `"result"`), strings.Count(text, `"outcome":"unknown"`)
+		if told == 0 || unknown == 0 || told+unknown != calls {
+			t.Errorf("by %s %d were told of, and %d as unknown, want %d together", by, told, unknown, calls)
+		}
+	}
+}

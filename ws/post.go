@@ -179,7 +179,9 @@ func (p *posted) run(ctx context.Context) {
 // answered keeps an answer, if it is not too large, nor with those that wait elsewhere.
 func (c *postedCall) answered(a Answer) {
 	if bytes := a.bytes(); a.Err == nil && bytes > fixedBytes {
-		if a.Err = c.of.hold(c.post.long, bytes, bytes); a.Err == nil {
+		if full := c.of.hold(c.post.long, bytes, bytes); full != nil {
+			a.Err = c.errNoRoom(full)
+		} else {
 			c.held = int(bytes)
 		}
 	}
