@@ -42,6 +42,23 @@ func TestWhatANodeCommitsComesToTheOthersOnceAndInOrderAndNotToItself(t *testing
 	}
 }
 
+// TestWhatIsLeftOutRightAfterASubscriptionIsTold: of a node whose channel others have
+// needed before, which so has no reason to ask whether somebody does.
+func TestWhatIsLeftOutRightAfterASubscriptionIsTold(t *testing.T) {
+	a, b, late := begin(t, server.URL(), "late", "a"), begin(t, server.URL(), "late", "b"), begin(t, server.URL(), "late", "c")
+	b.asks("x")
+	a.commits("x", 1, 1)
+	b.has("x", 1)
+	late.asks("x")
+	a.p.Missed("x", 3)
+	a.commits("x", 5, 5)
+	late.has("x", 5)
+	b.has("x", 5)
+	if late.missedOf("x") != 3 || b.missedOf("x") != 3 {
+		t.Errorf("3 were left out, of which the late one was told %d and the other %d", late.missedOf("x"), b.missedOf("x"))
+	}
+}
+
 func TestAnotherPlaceHearsNothing(t *testing.T) {
 	a, b, other := begin(t, server.URL(), "here", "a"), begin(t, server.URL(), "here", "b"), begin(t, server.URL(), "there", "b")
 	b.asks("x")

@@ -154,3 +154,23 @@ func TestAMessageHoldsWhatFollowsWithoutAGap(t *testing.T) {
 		t.Errorf("cut into %v", got)
 	}
 }
+
+func TestWhoIsHeardLateMayHaveBeenMissed(t *testing.T) {
+	now := time.Now()
+	settled := heard{since: now.Add(-sure)}
+	for name, want := range map[string]struct {
+		of     *heard
+		first  uint64
+		missed uint64
+	}{
+		"it was there before":          {&settled, 7, 1},
+		"it begins":                    {&settled, 0, 0},
+		"the channel is not sure":      {&heard{since: now}, 7, 0},
+		"its events were left out too": {&settled, 1, 1},
+	} {
+		m := &message{origin: name, first: want.first, events: [][]byte{nil}}
+		if skip, missed, ok := want.of.follow(m, now); skip != 0 || missed != want.missed || !ok {
+			t.Errorf("%s: %d skipped, %d missed, %v", name, skip, missed, ok)
+		}
+	}
+}

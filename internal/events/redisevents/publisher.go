@@ -24,8 +24,10 @@ const (
 	// linger is how long a channel is served that nobody needs any more.
 	linger = 30 * time.Second
 	// beatEvery is how often a node says that it is there in a channel that is
-	// needed; silence is after how long it counts as gone.
-	beatEvery = time.Second
+	// needed: often enough for who subscribes to hear it before sure is over, since what
+	// is left out before it was heard cannot be noticed. silence is after how long it
+	// counts as gone.
+	beatEvery = 200 * time.Millisecond
 	silence   = 5 * time.Second
 	// flushTimeout bounds what one flush waits for Redis.
 	flushTimeout = time.Second

@@ -46,7 +46,8 @@ func (h *heard) drop(now time.Time) (silent bool) {
 	return silent
 }
 
-// follow notes a message in its channel. ok: it is to be taken.
+// follow notes a message in its channel. ok: it is to be taken. Of who is not heard until
+// the channel is settled, and has published before, something may have been missed.
 func (h *heard) follow(m *message, now time.Time) (skip int, missed uint64, ok bool) {
 	o := h.origins[m.origin]
 	if o == nil {
@@ -57,6 +58,9 @@ func (h *heard) follow(m *message, now time.Time) (skip int, missed uint64, ok b
 			h.origins = make(map[string]*sequence)
 		}
 		o = &sequence{next: m.first}
+		if m.first > 0 && h.settled(now) {
+			o.next-- // nobody knows how many
+		}
 		h.origins[m.origin] = o
 	}
 	skip, missed = o.advance(m.first, len(m.events), now)
