@@ -31,6 +31,9 @@ func (f *follower) settleFinal(ctx context.Context, claims []claim, head *chain.
 		return head.FinalFell
 	case final.Number == was.Number, beside:
 		head.FinalFell = true
+	case !f.allLower(claims, was):
+		f.lower = 0
+		return head.FinalFell
 	default:
 		f.lower++
 		if f.lower < fellRounds {
@@ -40,6 +43,14 @@ func (f *follower) settleFinal(ctx context.Context, claims []claim, head *chain.
 	}
 	f.lower, f.final = 0, final
 	return true
+}
+
+// allLower reports whether every node has answered, and none calls a block final that is
+// as high as one that was. A node that calls none final has no say; of one that does not
+// answer nobody knows what it would say.
+func (f *follower) allLower(claims []claim, was chain.Block) bool {
+	return len(claims) == len(f.c.nodes) &&
+		!slices.ContainsFunc(claims, func(c claim) bool { return f.views[c.n].final.Number >= was.Number })
 }
 
 // finalOf returns the final block by the rule of the settings: the newest block that most

@@ -224,3 +224,21 @@ func TestFinalByNumberFallsWithADeepReorganization(t *testing.T) {
 		}
 	})
 }
+
+func TestTheFinalBlockStandsWhileANodeStillCallsItFinal(t *testing.T) {
+	withNodes(3).run(t, func(t *testing.T, w *world) {
+		was := w.Status().Final
+		w.nodes[2].SetFinal(below(w.nodes[2].Head(), 96)) // it has its new heads from elsewhere than its final blocks
+		w.nodes[0].OnHTTP(status(500))                    // for maintenance
+		time.Sleep(10 * maxInterval)
+		synctest.Wait()
+		w.none()
+		w.nodes[1].OnHTTP(status(500))
+		time.Sleep(10 * maxInterval)
+		synctest.Wait()
+		w.none() // who does not answer does not say that it fell
+		if w.Status().Final != was {
+			t.Errorf("final %+v, want still %+v", w.Status().Final, was)
+		}
+	})
+}
