@@ -229,10 +229,16 @@ func (f *follower) skip(ctx context.Context, c claim, head *chain.Head) {
 	ancestor := f.kept.Number
 	if len(theirs) > 0 { // otherwise nothing is known, and the counts tell
 		ancestor = last[len(last)-1].Number - 1
+		finalStands := true // of a block that was not shown nobody knows that it was replaced
 		for _, b := range theirs {
 			if f.canon.has(b.Number, b.Hash) {
 				ancestor = max(ancestor, b.Number)
+			} else if b.Number <= f.final.Number {
+				finalStands = false
 			}
+		}
+		if f.final.Hash != (chain.Hash{}) && finalStands {
+			ancestor = max(ancestor, min(f.final.Number, f.kept.Number))
 		}
 	}
 	f.replace(ancestor, c.head.Block, head)

@@ -147,6 +147,38 @@ func TestAReorganizationAmongSkippedBlocksIsFoundByTheHashes(t *testing.T) {
 	})
 }
 
+func TestHeadersThatANodeDoesNotShowAreNotReplaced(t *testing.T) {
+	withNodes(1).run(t, func(t *testing.T, w *world) {
+		n := w.nodes[0]
+		old := n.Head()
+		w.finals(below(old, 10))
+		w.settle()
+		w.next()
+		b := w.chain.ExtendBy(old, 100)
+		n.On(methodBlockByNumber, func(params []json.RawMessage) (any, error) {
+			var tag string
+			must(t, json.Unmarshal(params[0], &tag))
+			switch tag {
+			case "latest":
+				return n.Head().JSON(string(params[1]) == "true"), nil
+			case "finalized":
+				return below(old, 10).JSON(false), nil
+			case fakenode.Quantity(old.Number - 30):
+				return below(old, 30).JSON(false), nil
+			}
+			return nil, &fakenode.Error{Code: -32603, Message: "database closed"}
+		})
+		w.reach(b)
+		h := w.next()
+		if h.Latest != blockOf(b) || !h.Skipped || h.FinalFell || h.Final != blockOf(below(old, 10)) {
+			t.Errorf("head %+v, want block %d, and the final block to stand", h, b.Number)
+		}
+		if h.Reorg == nil || h.Reorg.Depth != 10 { // nobody knows, and lower counts are to be believed
+			t.Errorf("reorganization %+v, want one of all that is not final", h.Reorg)
+		}
+	})
+}
+
 func TestAShorterBranchIsNoReorganizationBeforeItIsAsLong(t *testing.T) {
 	withNodes(1).run(t, func(t *testing.T, w *world) {
 		old := w.nodes[0].Head()
