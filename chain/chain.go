@@ -109,7 +109,7 @@ type Sighting struct {
 	Tx     Hash   // which transaction; zero if a node says that there is one and not which
 	Block  Block  // only with Mined
 	Raw    Offer  // what replacing it would have to beat, as far as known
-	Failed bool   // at least one node could not be asked: Absent then says even less
+	Failed bool   // at least one node could not be asked, or cannot tell: Absent then says even less
 	Nodes  int    // how many nodes answered
 	Origin string // the name of the node that saw it
 }

@@ -62,6 +62,7 @@ func (c *Client) look(ctx context.Context, asks []chain.Ask) (found []chain.Sigh
 				}
 			default:
 				s.Nodes++
+				s.Failed = s.Failed || of[i].maybe
 			}
 			of[i].onto(s, c.nodes[j].name)
 		}
@@ -75,6 +76,7 @@ type glimpse struct {
 	tx    chain.Hash
 	block chain.Block
 	offer chain.Offer
+	maybe bool  // it may have a transaction that it cannot show
 	err   error // it did not answer all of the question
 }
 
@@ -111,6 +113,7 @@ func (n *node) look(ctx context.Context, asks []chain.Ask) ([]glimpse, error) {
 		n.glimpseOf(c, asks[of[i]], &found[of[i]])
 	}
 	n.lookIntoPool(ctx, session, asks, found)
+	n.lookAtPending(ctx, session, asks, found)
 	for i := range found {
 		if found[i].err != nil {
 			n.note(found[i].err)
@@ -210,6 +213,30 @@ func (n *node) lookIntoPool(ctx context.Context, session uint64, asks []chain.As
 		for i, c := range calls {
 			n.readPool(c, part[i], asks, found)
 		}
+	}
+}
+
+// lookAtPending asks a node that has no method to look for a transaction without its hash
+// for the pending counts. A count above the nonce does not show a transaction with it, since
+// some nodes count over gaps, but then the node has not said that there is none.
+func (n *node) lookAtPending(ctx context.Context, session uint64, asks []chain.Ask, found []glimpse) {
+	if !n.lacksMethod(methodTxBySender) || !n.lacksMethod(methodContentFrom) {
+		return
+	}
+	var calls []*jsonrpc.Call
+	var of []int // the ask of each call
+	for i, a := range asks {
+		if len(a.Hashes) == 0 && found[i].seen == chain.Absent && found[i].err == nil {
+			calls, of = append(calls, countCall(a.Account, "pending")), append(of, i)
+		}
+	}
+	if len(calls) == 0 {
+		return
+	}
+	n.ask(ctx, session, calls, asking{limit: n.c.set.small, queue: true})
+	for i, c := range calls {
+		count, err := n.readCount(c)
+		found[of[i]].maybe, found[of[i]].err = count > asks[of[i]].Nonce, err
 	}
 }
 

@@ -61,6 +61,27 @@ func TestANonceIsSeenWithoutItsHashWhereANodeCanTell(t *testing.T) {
 	}
 }
 
+func TestANodeThatCannotLookIntoItsPoolDoesNotDenyWhatItsPendingCountShows(t *testing.T) {
+	withNodes(2).run(t, func(t *testing.T, w *world) {
+		w.mine(transfer(1, 0))
+		w.nodes[1].SetPool(transfer(1, 1), transfer(1, 2))
+		asks := []chain.Ask{{Account: fakenode.Account(1), Nonce: 1}, {Account: fakenode.Account(1), Nonce: 2}, {Account: fakenode.Account(1), Nonce: 3}}
+		got, err := w.Lookup(t.Context(), asks)
+		must(t, err)
+		for i, denied := range []bool{false, false, true} {
+			if s := got[i]; s.Seen != chain.Absent || s.Failed == denied || s.Nodes != 2 {
+				t.Errorf("nonce %d: %+v, want absent by 2 nodes, and denied: %v", asks[i].Nonce, s, denied)
+			}
+		}
+		w.nodes[1].On(methodCount, func([]json.RawMessage) (any, error) {
+			return nil, &fakenode.Error{Code: -32603, Message: "database closed"}
+		})
+		if got, err = w.Lookup(t.Context(), asks); err != nil || !got[2].Failed || got[2].Nodes != 1 {
+			t.Errorf("%+v, %v; want one of a node that failed", got[2], err)
+		}
+	})
+}
+
 func TestALookupThatANodeDidNotAnswerSaysSo(t *testing.T) {
 	for name, answer := range map[string]fakenode.Handler{
 		"refused": func([]json.RawMessage) (any, error) {
