@@ -37,6 +37,7 @@ type signer struct {
 	final     int64
 	finalOld  bool // mined passed final since it was asked for
 	start     int64
+	startAt   time.Time // when an answer said so last
 	delegated bool
 	notes     map[int64]*note // of nonces from final on; nil: none
 	given     []given         // nonces of which nothing is known but that they were handed out, ascending; none has a note
@@ -343,7 +344,10 @@ func (s *signer) begin(st Start) {
 	if !s.known {
 		s.known, s.mined, s.guessed, s.stale, s.finalOld = true, st.Latest, true, true, true
 	}
-	s.start = max(s.start, st.Latest, st.Pending)
+	// A lower answer may be of a node that is behind, or of a pool that has lost something.
+	if start := max(st.Latest, st.Pending); start >= s.start || time.Since(s.startAt) > startUsable {
+		s.start, s.startAt = start, time.Now()
+	}
 	s.delegated = st.Delegated
 	s.publishLocked()
 	s.began.Store(time.Now().UnixNano())

@@ -81,6 +81,30 @@ func TestANewSignerDoesNotBeginWithAnOldAnswer(t *testing.T) {
 	})
 }
 
+func TestANewSignerDoesNotBeginBehindWhatAPoolHasLostSince(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		ask := func() nonce.ChainView {
+			done := make(chan struct{})
+			if w.chains.Ready(alice, time.Hour, func() { close(done) }) {
+				t.Fatal("ready with an old answer")
+			}
+			<-done
+			return w.chains.Signer(alice).View(0)
+		}
+		w.chain.set(func() { w.chain.pending[account(alice)] = 7 })
+		if v := ask(); v.Start != 7 {
+			t.Fatalf("start %d, want 7", v.Start)
+		}
+		w.chain.set(func() { w.chain.pending[account(alice)] = 5 })
+		for i, want := range []int64{7, 7, 7, 5} { // at first, a node that is behind may have answered alone
+			w.after(startFresh)
+			if v := ask(); v.Start != want {
+				t.Errorf("start %d after %v, want %d", v.Start, time.Duration(i+1)*startFresh, want)
+			}
+		}
+	})
+}
+
 func TestAKnownSignerDoesNotWaitForNodesThatAreAway(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.chain.set(func() { w.chain.away = true })
