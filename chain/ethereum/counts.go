@@ -144,7 +144,8 @@ const delegation = "0xef0100"
 const codesPerRequest = 16
 
 // Start implements chain.Chain. It asks all nodes that answer, also those that are
-// behind: the greatest counts are taken.
+// behind: the greatest counts are taken. Nodes on another branch, or that are not believed,
+// are not asked while others are on that of the chain.
 func (c *Client) Start(ctx context.Context, accounts []string) ([]chain.Start, error) {
 	if err := checkAccounts(accounts); err != nil {
 		return nil, err
@@ -154,8 +155,12 @@ func (c *Client) Start(ctx context.Context, accounts []string) ([]chain.Start, e
 		return nil, err
 	}
 	defer done()
-	replies, errs := make([][]*chain.Start, len(c.nodes)), make([]error, len(c.nodes))
-	inParallel(c.nodes, func(i int, n *node) { replies[i], errs[i] = n.start(ctx, accounts) })
+	nodes := c.nodes
+	if len(c.eligible()) > 0 {
+		nodes = slices.DeleteFunc(slices.Clone(nodes), (*node).beside)
+	}
+	replies, errs := make([][]*chain.Start, len(nodes)), make([]error, len(nodes))
+	inParallel(nodes, func(i int, n *node) { replies[i], errs[i] = n.start(ctx, accounts) })
 	starts := make([]chain.Start, len(accounts))
 	for i := range accounts {
 		known := false

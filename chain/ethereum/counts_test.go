@@ -253,6 +253,35 @@ func TestStartIsTheGreatestOfAllNodesAlsoOfThoseBehind(t *testing.T) {
 	})
 }
 
+func TestStartIsNotThatOfANodeOnAnotherBranchOrNotBelieved(t *testing.T) {
+	for name, at := range map[string]func(w *world, top *fakenode.Block) *fakenode.Block{
+		"on another branch": func(w *world, top *fakenode.Block) *fakenode.Block {
+			return w.chain.Extend(w.chain.Extend(below(top, 2), transfer(1, 0), transfer(1, 1)))
+		},
+		"not believed": func(w *world, top *fakenode.Block) *fakenode.Block {
+			return w.chain.ExtendBy(w.chain.Extend(top, transfer(1, 0), transfer(1, 1)), 5000)
+		},
+	} {
+		withNodes(3).prepare(t, func(t *testing.T, w *world) {
+			liar := w.nodes[2]
+			liar.SetHead(at(w, liar.Head()))
+			w.start()
+			w.settle()
+			w.settle()
+			start := func() (chain.Start, error) {
+				got, err := w.Start(t.Context(), []string{fakenode.Account(1)})
+				if err != nil {
+					return chain.Start{}, err
+				}
+				return got[0], nil
+			}
+			if got, err := start(); err != nil || got != (chain.Start{}) {
+				t.Errorf("%s: start %+v, %v; want that of the others", name, got, err)
+			}
+		})
+	}
+}
+
 func TestStartIsUnknownUntilANodeSaysAllOfIt(t *testing.T) {
 	for _, method := range []string{methodCount, methodCode} {
 		withNodes(2).run(t, func(t *testing.T, w *world) {

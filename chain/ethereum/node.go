@@ -118,6 +118,13 @@ func (n *node) eligible() bool {
 	return n.upLocked() && n.onBranch && n.lag <= int64(n.c.set.Lag) && !n.backoffUntil.After(time.Now())
 }
 
+// beside reports whether the node is not on the branch that counts, as far as is known.
+func (n *node) beside() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.onBranch
+}
+
 // failed notes what went wrong, and that the node is not up. It logs when that changes,
 // and when the node has never answered, once.
 func (n *node) failed(err error) {
