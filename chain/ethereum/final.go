@@ -127,7 +127,11 @@ func (f *follower) reset(claims []claim, head *chain.Head) bool {
 		return false
 	}
 	to := slices.MaxFunc(claims, func(a, b claim) int { return cmp.Compare(a.head.Number, b.head.Number) }).head.Block
-	head.Reorg = &chain.Reorg{From: f.kept, To: to, Depth: int(f.kept.Number - to.Number)}
+	ancestor := int64(-1) // of a chain that was begun anew no block need be what it was
+	if f.canon.has(to.Number, to.Hash) {
+		ancestor = to.Number
+	}
+	head.Reorg = &chain.Reorg{From: f.kept, To: to, Depth: int(f.kept.Number - ancestor)}
 	head.FinalFell = f.final.Hash != (chain.Hash{})
 	f.kept, f.final, f.below, f.lower = chain.Block{}, chain.Block{}, 0, 0
 	clear(f.canon.blocks)

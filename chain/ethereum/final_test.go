@@ -179,8 +179,12 @@ func TestAChainWithoutAFinalBlockThatBeganAnewIsFollowed(t *testing.T) {
 		w.to(fresh)
 		time.Sleep((fellRounds + 1) * maxInterval)
 		synctest.Wait()
-		if h := w.next(); h.Latest != blockOf(fresh) || !h.Skipped || h.FinalFell || h.Reorg == nil {
-			t.Errorf("head %+v, want the chain that began anew", h)
+		h := w.next()
+		if h.Latest != blockOf(fresh) || !h.Skipped || h.FinalFell || h.Reorg == nil {
+			t.Fatalf("head %+v, want the chain that began anew", h)
+		}
+		if fork := h.Reorg.From.Number - int64(h.Reorg.Depth); fork > 0 {
+			t.Errorf("reorganization %+v leaves the blocks up to %d in place, which are other ones now", h.Reorg, fork)
 		}
 	})
 }
