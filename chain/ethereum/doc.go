@@ -11,7 +11,8 @@
 // newest block of its branch, if its own is not more than Config.Lag below it. Between
 // equals nodes that move are before nodes that stand still, then the branch that was
 // followed so far, then the higher number. A block below the newest so far is never
-// chosen: a node that is behind is no reorganization. A node whose block is dated into
+// chosen: a node that is behind is no reorganization. Only if all nodes are far below it for
+// ten minutes it is given up. A node whose block is dated into
 // the future, or is higher than the chain can have come to, is not believed while another
 // one goes on as before. Two nodes that contradict each other cannot be told apart; with
 // three the majority decides.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"noncegate/chain"
 )
@@ -109,21 +110,32 @@ func (f *follower) finalByDepth(ctx context.Context, claims []claim) (chain.Bloc
 	return chain.Block{}, false
 }
 
+// standstill is for how long all nodes must be far below the newest block, and not below
+// what is final, before that block is given up.
+const standstill = 10 * time.Minute
+
 // reset notices that all nodes are below what was final, or far below what was the newest
-// block where nothing is final: the chain was begun anew. Then everything is forgotten.
+// block where nothing is final: the chain was begun anew. Then everything is forgotten. If
+// they are far below the newest block for long, they do not come to it again: then all is
+// forgotten that is not final.
 func (f *follower) reset(claims []claim, head *chain.Head) bool {
-	bottom := f.kept.Number - int64(f.c.set.MaxBlocksBehind)
+	far := f.kept.Number - int64(f.c.set.MaxBlocksBehind)
+	bottom := far
 	if f.final.Hash != (chain.Hash{}) {
 		bottom = f.final.Number
 	}
-	allBelow := len(claims) == len(f.c.nodes) &&
-		!slices.ContainsFunc(claims, func(c claim) bool { return c.head.Number >= bottom })
-	if f.kept.Hash == (chain.Hash{}) || !allBelow {
-		f.below = 0
-		return false
+	allBelow := func(number int64) bool {
+		return f.kept.Hash != (chain.Hash{}) && len(claims) == len(f.c.nodes) &&
+			!slices.ContainsFunc(claims, func(c claim) bool { return c.head.Number >= number })
 	}
 	f.below++
-	if f.below < fellRounds {
+	if !allBelow(bottom) {
+		f.below = 0
+	}
+	if !allBelow(far) {
+		f.farAt = time.Now()
+	}
+	if f.below < fellRounds && time.Since(f.farAt) < standstill {
 		return false
 	}
 	to := slices.MaxFunc(claims, func(a, b claim) int { return cmp.Compare(a.head.Number, b.head.Number) }).head.Block
@@ -131,9 +143,15 @@ func (f *follower) reset(claims []claim, head *chain.Head) bool {
 	if f.canon.has(to.Number, to.Hash) {
 		ancestor = to.Number
 	}
+	switch {
+	case f.final.Hash == chain.Hash{}:
+	case to.Number < f.final.Number:
+		head.FinalFell, f.final = true, chain.Block{}
+	default:
+		ancestor = max(ancestor, f.final.Number)
+	}
 	head.Reorg = &chain.Reorg{From: f.kept, To: to, Depth: int(f.kept.Number - ancestor)}
-	head.FinalFell = f.final.Hash != (chain.Hash{})
-	f.kept, f.final, f.below, f.lower = chain.Block{}, chain.Block{}, 0, 0
+	f.kept, f.below, f.lower = chain.Block{}, 0, 0
 	clear(f.canon.blocks)
 	f.branch = newBranches()
 	return true

@@ -189,6 +189,34 @@ func TestAChainWithoutAFinalBlockThatBeganAnewIsFollowed(t *testing.T) {
 	})
 }
 
+func TestABlockFarAheadThatNoNodeKnowsAnyMoreDoesNotStopTheChain(t *testing.T) {
+	withNodes(1).run(t, func(t *testing.T, w *world) {
+		n := w.nodes[0]
+		old, final := n.Head(), w.Status().Final
+		ahead := w.chain.ExtendBy(old, 5000) // of a balancer that asked another one, for once
+		w.reach(ahead)
+		w.wantHead(ahead)
+		b := w.chain.Extend(old)
+		for w.reach(b); b.Number < old.Number+20; w.reach(b) {
+			b = w.chain.Extend(b)
+			time.Sleep(time.Second)
+		}
+		w.none() // it may be just far behind
+		for range 40 {
+			b = w.chain.Extend(b)
+			time.Sleep(time.Second)
+			w.reach(b)
+		}
+		h := w.next()
+		if h.Reorg == nil || h.Reorg.From != blockOf(ahead) || h.Reorg.From.Number-int64(h.Reorg.Depth) > old.Number || h.FinalFell || h.Final != final || !h.Skipped {
+			t.Errorf("head %+v with %+v, want the chain below to be followed, and the final block to stand", h, h.Reorg)
+		}
+		if h = w.last(); h.Latest != blockOf(b) || h.Reorg != nil || h.FinalFell {
+			t.Errorf("head %+v, want block %d", h, b.Number)
+		}
+	})
+}
+
 func TestFinalCanBeANumberOfBlocks(t *testing.T) {
 	for _, blocks := range []string{"0", "12", "150"} {
 		withNodes(2, func(cfg *Config) { cfg.Finality = blocks }).prepare(t, func(t *testing.T, w *world) {

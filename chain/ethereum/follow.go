@@ -50,6 +50,8 @@ type follower struct {
 	failed int // decisions in a row in which blocks of the new head could not be read
 	lower  int // in which the final block was below what it was
 	below  int // in which all nodes were below what was final
+
+	farAt time.Time // when a node was last not far below the newest block
 }
 
 // rest is how long a node that failed is left alone.
@@ -64,6 +66,7 @@ func newFollower(c *Client, on func(chain.Head)) *follower {
 		c: c, on: on,
 		views: map[*node]*view{}, asked: map[*node]bool{}, rests: map[*node]*rest{},
 		reader:   c.nodes[0],
+		farAt:    time.Now(),
 		pollRate: rate.NewLimiter(rate.Inf, pollBurst),
 		branch:   newBranches(),
 		canon:    newCanon(remembered + max(c.set.finality, 0) + int64(c.set.MaxBlocksBehind)),
