@@ -102,7 +102,7 @@ func (s *Store) changes(ctx context.Context, doing, text string, args ...any) (c
 		return nil
 	})
 	err = roundTrip(ctx, s.pool, doing, b)
-	return changed, err
+	return changed && err == nil, err
 }
 
 // TurnOn implements nonce.LogStore.

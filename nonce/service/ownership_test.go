@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -243,4 +244,25 @@ func TestAnAnswerThatIsOlderThanWhatWasReadMeanwhileIsNoAlarm(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 	})
+}
+
+// toldEarly is a store whose server crashes between what a release did and its commit: it says
+// how many shards there were, and then nothing more.
+type toldEarly struct{ *disk }
+
+func (s toldEarly) Release(_ context.Context, _ lease.Holder, terms []lease.ShardTerm) (int, error) {
+	return len(terms), &nonce.StoreError{Outcome: nonce.Unknown, Err: errCut}
+}
+
+func TestAReleaseOfUnknownOutcomeIsNotTakenForDone(t *testing.T) {
+	d := newDisk()
+	a := startAs(t, d, toldEarly{d}, d.register(t, "a"))
+	a.want("allocate -> 0#1")
+	before := a.Shards()
+	a.StepDown()
+	for i, now := range a.Shards() {
+		if now.Token > before[i].Token {
+			t.Errorf("shard %d is told to be of %q under token %d; the store has it of %q under %d", i, now.Owner, now.Token, before[i].Owner, before[i].Token)
+		}
+	}
 }

@@ -390,10 +390,10 @@ func (s *Service) release(terms []lease.ShardTerm) {
 	ctx, cancel := s.timeout()
 	defer cancel()
 	given, err := s.store.Release(ctx, s.holder, terms)
-	if err != nil {
+	switch {
+	case err != nil:
 		s.log.Warn("shards were not given back; they are free when the lease of this node is over", "shards", len(terms), "error", err)
-	}
-	if given == len(terms) {
+	case given == len(terms):
 		for _, t := range terms {
 			row := *s.shards[t.Shard].view.Load() // which engine it has, and for whom it is pinned, stays
 			row.Owner, row.Token, row.Taken = lease.Holder{}, t.Token+1, false
