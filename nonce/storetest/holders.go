@@ -112,6 +112,10 @@ func (o *owner) written(name string, term lease.ShardTerm, p *rules.Plan) nonce.
 	return nonce.Write{Name: name, Term: term, Generation: o.Generation(), Check: !p.Writes, Signer: p.Signer, History: p.History, Requests: p.Requests, NotBefore: p.NotBefore}
 }
 
+// lockedLong reports whether nothing happened because somebody else had the row locked for longer
+// than the store waits, as on a busy machine.
+func lockedLong(err error) bool { return err != nil && nonce.OutcomeOf(err) == nonce.Aborted }
+
 func (o *owner) work(rounds int) {
 	name := o.named(0, 0)
 	for range rounds {
@@ -120,8 +124,14 @@ func (o *owner) work(rounds int) {
 		}
 		if o.term == (lease.ShardTerm{}) {
 			o.renew(o.holder, ttl)
-			if got := o.acquire(o.holder, 0)[0]; got.Taken {
-				o.term, o.known = lease.ShardTerm{Shard: 0, Token: got.Token}, nil
+			got, err := o.Acquire(o.Context(), o.holder, []int{0})
+			switch {
+			case lockedLong(err):
+			case err != nil:
+				o.Errorf("%v: %v", o.holder, err)
+				return
+			case got[0].Taken:
+				o.term, o.known = lease.ShardTerm{Shard: 0, Token: got[0].Token}, nil
 			}
 			continue
 		}
@@ -133,6 +143,8 @@ func (o *owner) work(rounds int) {
 		p := o.plan(*o.known, o.term.Token, ops)
 		got, err := o.Commit(o.Context(), o.holder, []nonce.Write{o.written(name, o.term, p)})
 		switch {
+		case lockedLong(err):
+			o.known = nil
 		case err != nil:
 			o.Errorf("%v: %v", o.holder, err)
 			return
@@ -160,11 +172,12 @@ func (o *owner) workLocked(rounds int) {
 			p = bounds.Make(&rules.Input{Signer: l.Signers[0].Signer, Now: nonce.Clock{Earliest: now, Latest: now}}, ops)
 			return o.written(name, lease.ShardTerm{}, p), nil
 		})
-		if err != nil {
+		switch {
+		case lockedLong(err):
+		case err != nil:
 			o.Errorf("basic: %v", err)
 			return
-		}
-		if got.Results[0] == nonce.Applied {
+		case got.Results[0] == nonce.Applied:
 			for i := range p.Answers {
 				o.told("basic", ops[i], &p.Answers[i])
 				o.keep(&p.Answers[i])
