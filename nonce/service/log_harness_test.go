@@ -248,6 +248,15 @@ func (l *logged) on(n *node) {
 	time.Sleep(time.Second) // the nodes look, and what was reserved for the switch is over
 }
 
+// startOn starts the node and switches all shards to the performance engine; name is a signer of
+// shard 0.
+func (l *logged) startOn(id string) (n *node, way *logWay, name string) {
+	l.Helper()
+	n, way = l.start(id)
+	l.on(n)
+	return n, way, l.disk.nameIn(0)
+}
+
 func (l *logged) switchTo(n *node, performance bool) {
 	l.Helper()
 	if _, err := n.Switch(l.Context(), performance, 0, "test"); err != nil {

@@ -94,9 +94,7 @@ func TestAShipmentThatWasOvertakenStopsNothing(t *testing.T) {
 // nonces that were jumped over.
 func TestAJumpOfTheCursorIsShippedBeforeItIsHandedOutBehind(t *testing.T) {
 	inLogs(t, func(l *logged) {
-		a, _ := l.start("a")
-		l.on(a)
-		name := l.disk.nameIn(0)
+		a, _, name := l.startOn("a")
 		l.nothingShipped()
 		hand := a.send(&nonce.Op{Kind: nonce.KindSetFloor, Signer: name, Floor: 300_000}, allocate(name))[1]
 		time.Sleep(time.Second)
@@ -119,9 +117,7 @@ func TestAJumpOfTheCursorIsShippedBeforeItIsHandedOutBehind(t *testing.T) {
 
 func TestAJumpIsHandedOutBehindOnceItIsShipped(t *testing.T) {
 	inLogs(t, func(l *logged) {
-		a, _ := l.start("a")
-		l.on(a)
-		name := l.disk.nameIn(0)
+		a, _, name := l.startOn("a")
 		ps := a.send(&nonce.Op{Kind: nonce.KindSetFloor, Signer: name, Floor: 300_000}, allocate(name))
 		if got := ps[1].wait(); got != "300000#1" {
 			t.Errorf("told %s", got)
@@ -168,9 +164,7 @@ func TestWhatTheRowsCallConsumedIsNotHandedOutByTheLogAlone(t *testing.T) {
 // nonce while it was in doubt.
 func TestARepairAfterALossIsAboveWhatTheLogGave(t *testing.T) {
 	inLogs(t, func(l *logged) {
-		a, _ := l.start("a")
-		l.on(a)
-		name := l.disk.nameIn(0)
+		a, _, name := l.startOn("a")
 		a.want("allocate hold=1s signer=" + name + " -> 0#1")
 		a.Ship()
 		l.parts("a")
@@ -187,9 +181,7 @@ func TestARepairAfterALossIsAboveWhatTheLogGave(t *testing.T) {
 
 func TestWhatIsUnknownStaysSoForAsLongAsNobodyAnswers(t *testing.T) {
 	inLogs(t, func(l *logged) {
-		a, way := l.start("a")
-		l.on(a)
-		name := l.disk.nameIn(0)
+		a, way, name := l.startOn("a")
 		a.want("allocate signer=" + name + " -> 0#1")
 		a.Ship()
 		way.losesRecord.Store(true)
@@ -251,9 +243,7 @@ func TestATimeWithoutTheStoreDoesNotCountAgainstTheLog(t *testing.T) {
 // shipment that was confirmed.
 func TestWhatAShipmentUnderWayConsumesIsNotHandedOutByTheLogAlone(t *testing.T) {
 	inLogs(t, func(l *logged) {
-		a, _ := l.start("a")
-		l.on(a)
-		name := l.disk.nameIn(0)
+		a, _, name := l.startOn("a")
 		began, open := make(chan struct{}), make(chan struct{})
 		var held atomic.Bool
 		l.disk.onBefore(func(c memstore.Call) error {
@@ -290,9 +280,7 @@ func TestWhatAShipmentUnderWayConsumesIsNotHandedOutByTheLogAlone(t *testing.T) 
 // then, in part.
 func TestAStoreThatGoesAwayHasNothingToldThatTheRowsCallConsumed(t *testing.T) {
 	inLogs(t, func(l *logged) {
-		a, _ := l.start("a")
-		l.on(a)
-		name := l.disk.nameIn(0)
+		a, _, name := l.startOn("a")
 		a.want("allocate signer="+name+" -> 0#1", "allocate signer="+name+" -> 1#1", "used 0#1 hash=0 signer="+name+" -> CONSUMED")
 		open := make(chan struct{})
 		l.disk.onBefore(func(c memstore.Call) error {
@@ -324,9 +312,7 @@ func TestAStoreThatGoesAwayHasNothingToldThatTheRowsCallConsumed(t *testing.T) {
 // TestASafeFloorIsAboveWhatTheLogHandedOutToo: the store lost a shipment, and with it the ceiling.
 func TestASafeFloorIsAboveWhatTheLogHandedOutToo(t *testing.T) {
 	inLogs(t, func(l *logged) {
-		a, _ := l.start("a")
-		l.on(a)
-		name := l.disk.nameIn(0)
+		a, _, name := l.startOn("a")
 		toReplica := l.disk.Backup()
 		a.want("allocate signer=" + name + " -> 0#1")
 		time.Sleep(time.Second) // it is shipped, and the log trimmed
@@ -367,9 +353,7 @@ func TestAStoreThatForgetsTheLogStopsWhatTheLogHandedOut(t *testing.T) {
 // to a new primary, which lacks it.
 func TestARequestIDIsNotProvedNewByAnotherStore(t *testing.T) {
 	inLogs(t, func(l *logged) {
-		a, _ := l.start("a")
-		l.on(a)
-		name := l.disk.nameIn(0)
+		a, _, name := l.startOn("a")
 		a.want("allocate signer=" + name + " -> 0#1")
 		time.Sleep(time.Second)
 		toReplica := l.disk.Backup()
@@ -410,9 +394,7 @@ func TestALossWhoseDeclarationWasNotAnsweredDegrades(t *testing.T) {
 // new primary, which lacks what was shipped and trimmed. Whoever takes over the log is to find the gap.
 func TestAGrantSaysNothingToAnotherStore(t *testing.T) {
 	inLogs(t, func(l *logged) {
-		a, _ := l.start("a")
-		l.on(a)
-		name := l.disk.nameIn(0)
+		a, _, name := l.startOn("a")
 		toReplica := l.disk.Backup()
 		a.want("allocate signer=" + name + " -> 0#1")
 		time.Sleep(time.Second) // it is shipped, and the log trimmed

@@ -21,9 +21,7 @@ func shipsOf(c memstore.Call, name string) bool {
 // row to the version that the floor would have.
 func TestASafeFloorIsToldOnlyWhenTheRowsHaveIt(t *testing.T) {
 	inLogs(t, func(l *logged) {
-		a, _ := l.start("a")
-		l.on(a)
-		name := l.disk.nameIn(0)
+		a, _, name := l.startOn("a")
 		a.want("allocate signer=" + name + " -> 0#1")
 		a.Ship()
 		began, open := l.disk.hold(memstore.OpShip, name)
@@ -94,9 +92,7 @@ func TestWhatTheStoreRefusedIsNotFoldedOnceItWasPassed(t *testing.T) {
 // TestWhatWasPlannedOnWhatTheStoreRefusesIsUnknown: its append was not answered when the signer was stopped.
 func TestWhatWasPlannedOnWhatTheStoreRefusesIsUnknown(t *testing.T) {
 	inLogs(t, func(l *logged) {
-		a, way := l.start("a")
-		l.on(a)
-		name := l.disk.nameIn(0)
+		a, way, name := l.startOn("a")
 		a.want("allocate signer=" + name + " -> 0#1")
 		a.Ship()
 		l.disk.onBefore(func(c memstore.Call) error {
@@ -135,9 +131,7 @@ func TestWhatWasPlannedOnWhatTheStoreRefusesIsUnknown(t *testing.T) {
 // TestWhatTheLogHadOfARowThatCouldNotBeReadIsNotHandedOutAgain when the row was mended by hand.
 func TestWhatTheLogHadOfARowThatCouldNotBeReadIsNotHandedOutAgain(t *testing.T) {
 	inLogs(t, func(l *logged) {
-		a, _ := l.start("a")
-		l.on(a)
-		name := l.disk.nameIn(0)
+		a, _, name := l.startOn("a")
 		a.want("allocate signer=" + name + " -> 0#1")
 		a.Ship()
 		l.nothingShipped()
@@ -168,9 +162,7 @@ func TestWhatTheLogHadOfARowThatCouldNotBeReadIsNotHandedOutAgain(t *testing.T) 
 // than is known of it.
 func TestARowThatIsDamagedBehindALostAnswerStopsItsSignerOnly(t *testing.T) {
 	inLogs(t, func(l *logged) {
-		a, _ := l.start("a")
-		l.on(a)
-		name := l.disk.nameIn(0)
+		a, _, name := l.startOn("a")
 		a.want("allocate signer=" + name + " -> 0#1")
 		a.Ship()
 		var mend func()
@@ -248,9 +240,7 @@ func TestWhatIsToldOfWhatTheStoreRefusesIsNotToldBehindAnUnknownAppend(t *testin
 // the rows never get the versions that the owner before saw in the log.
 func TestWhatAnotherOwnerGaveASafeFloorIsNotStoppedAgain(t *testing.T) {
 	inLogs(t, func(l *logged) {
-		a, _ := l.start("a")
-		l.on(a)
-		name := l.disk.nameIn(0)
+		a, _, name := l.startOn("a")
 		a.want("allocate signer=" + name + " -> 0#1")
 		a.Ship()
 		l.nothingShipped()
@@ -288,9 +278,7 @@ func TestWhatAnotherOwnerGaveASafeFloorIsNotStoppedAgain(t *testing.T) {
 // that is safe is the one that the row has.
 func TestAFloorThatIsSafeAlreadyLetsTheSignerServe(t *testing.T) {
 	inLogs(t, func(l *logged) {
-		a, _ := l.start("a")
-		l.on(a)
-		name := l.disk.nameIn(0)
+		a, _, name := l.startOn("a")
 		a.want("allocate signer="+name+" -> 0#1", "floor 10 signer="+name+" -> floor 10 next 10")
 		l.disk.onBefore(func(c memstore.Call) error {
 			if shipsOf(c, name) {

@@ -141,9 +141,7 @@ func TestALogIsTakenOverBesideARowThatCannotBeRead(t *testing.T) {
 // came behind it was not tried.
 func TestAStopDoesNotRefuseWhatTheLogMayHave(t *testing.T) {
 	inLogs(t, func(l *logged) {
-		n, way := l.start("a")
-		l.on(n)
-		name := l.disk.nameIn(0)
+		n, way, name := l.startOn("a")
 		n.run("allocate " + name)
 		way.hangs.Store(true)
 		first := n.send(allocate(name))[0]
@@ -163,9 +161,7 @@ func TestAStopDoesNotRefuseWhatTheLogMayHave(t *testing.T) {
 // row of the history.
 func TestARequestIDThatComesWhileAnAppendIsNotAnsweredIsLookedUp(t *testing.T) {
 	inLogs(t, func(l *logged) {
-		n, way := l.start("a")
-		l.on(n)
-		name := l.disk.nameIn(0)
+		n, way, name := l.startOn("a")
 		asking := allocate(name)
 		asking.RequestID = "r"
 		first := n.do(asking)
