@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ const (
 	HeaderNode       = "Noncegate-Node"        // the sender's node id
 	HeaderNodeTo     = "Noncegate-Node-To"     // the node id it means to reach
 	HeaderNodeStore  = "Noncegate-Node-Store"  // which store the sender's nonces are in
+	HeaderNodeLink   = "Noncegate-Node-Link"   // a number that grows with each connection that the sender opens to that node
 	HeaderNodeSecret = "Noncegate-Node-Secret" // #nosec G101 -- the name of a header: what --node-secret says, if it says anything
 )
 
@@ -52,7 +54,10 @@ const MaxNodeConnections = 256
 // peer is the other node of a node connection: who it is, and the paths of what it
 // has under way here.
 type peer struct {
-	id string
+	id   string
+	link int64 // of its connections the one with the highest is in use; 0: it did not say
+	// entered is when the connection came in.
+	entered time.Time
 
 	mu      sync.Mutex // guards what follows
 	streams map[uint64]*inboundStream
@@ -80,6 +85,35 @@ const (
 )
 
 func newPeer(id string) *peer { return &peer{id: id, streams: make(map[uint64]*inboundStream)} }
+
+// number takes in which of the node's connections this is.
+func (p *peer) number(r *http.Request) {
+	p.link, _ = strconv.ParseInt(r.Header.Get(HeaderNodeLink), 10, 64) // else it stays 0
+	p.entered = time.Now()
+}
+
+// endOlder ends the connections that the node has given up for a later one, before anything of this
+// one is read, whose upgrade began at a time. What the network brings late of them would be done
+// behind what the node has sent again, and what its clients sent after that. This one is itself
+// given up if a later one has come in meanwhile; one that was there before, with a higher number, is
+// of a run of the node whose clock was ahead.
+func (s *Server) endOlder(c *conn, began time.Time) {
+	for _, o := range s.conns.all() {
+		switch {
+		case o.peer == nil || o.peer.id != c.peer.id:
+		case o.peer.link < c.peer.link:
+			o.giveUp()
+		case o.peer.link > c.peer.link && o.peer.entered.After(began):
+			c.giveUp()
+		}
+	}
+}
+
+// giveUp ends the connection. What was read of it and has not begun is not done.
+func (c *conn) giveUp() {
+	c.gone.Store(true)
+	c.out.Kill(errPeerGone)
+}
 
 // enter counts a request as under way on the sender's stream of that number.
 func (p *peer) enter(number uint64) *inboundStream {

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"noncegate/backpressure"
@@ -348,4 +349,48 @@ func TestWhoAsksIsSaidByNodesOnly(t *testing.T) {
 	if data := node.askRefused("bad", "nonce_allocate", `{"signer":"a","principal":"AB"}`, "invalid_params"); data["field"] != "principal" {
 		t.Errorf("got %v", data)
 	}
+}
+
+// TestWhatComesOverALinkThatWasGivenUpIsNotDone: a node that lost a connection sends again over the
+// next one, and the network may bring late what it had sent over the first.
+func TestWhatComesOverALinkThatWasGivenUpIsNotDone(t *testing.T) {
+	g := startGateway(t)
+	link := func(number string) *client {
+		h := asNode("n2")
+		h.Set(HeaderNodeLink, number)
+		c := g.dialWith(h)
+		c.settle()
+		return c
+	}
+	first := link("1")
+	first.ask("1", "nonce_allocate", `["a"]`)
+	release := g.hang(first, "2", "nonce_extend", `["a",0,600000]`)
+	queued := g.ops()
+	first.request("3", "nonce_extend", `["a",0,5000]`)
+	<-queued
+	second, other := link("2"), g.dialWith(asNode("n3"))
+	release()
+	first.wantClosed(websocket.CloseAbnormalClosure)
+	if held := time.Until(second.heldUntil("4")); held < 500*time.Second {
+		t.Errorf("what was sent over the link that was given up was done: the hold ends in %v", held)
+	}
+	late := link("1") // a lower number ends nothing
+	second.settle()
+	other.settle()
+	for _, c := range g.srv.conns.all() {
+		if c.peer.id == "n2" && c.peer.link == 1 { // its upgrade began first and ends last
+			g.srv.endOlder(c, time.Time{})
+		}
+	}
+	late.wantClosed(websocket.CloseAbnormalClosure)
+	second.settle()
+}
+
+// heldUntil asks when the hold of nonce 0 of a ends.
+func (c *client) heldUntil(id string) time.Time {
+	c.Helper()
+	rows := c.ask(id, "nonce_list", `["a"]`)["allocations"].([]any)
+	at, err := time.Parse(time.RFC3339Nano, rows[0].(map[string]any)["heldUntil"].(string))
+	must(c.TB, err)
+	return at
 }

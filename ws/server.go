@@ -188,7 +188,7 @@ func (s *Server) met(g *identity) {
 
 // upgrade makes a connection of a request whose place is reserved.
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g identity, t *dialect) {
-	h := &hijacker{ResponseWriter: w}
+	h, began := &hijacker{ResponseWriter: w}, time.Now()
 	ws, err := s.upgrader.Upgrade(h, r, nil)
 	if err != nil {
 		if _, answered := errors.AsType[websocket.HandshakeError](err); !answered {
@@ -200,7 +200,13 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g 
 		return
 	}
 	c := s.newConn(ws, h.transport, node, g, t)
+	if c.peer != nil {
+		c.peer.number(r)
+	}
 	s.conns.enter(c)
+	if c.peer != nil {
+		s.endOlder(c, began)
+	}
 	s.perf.Connections.Add(1)
 	s.counters.opened.Inc()
 	if node != "" {

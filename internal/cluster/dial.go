@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,6 +24,7 @@ const (
 	headerNode   = "Noncegate-Node"        // id of the node that dials
 	headerTo     = "Noncegate-Node-To"     // id of the node it means to reach
 	headerStore  = "Noncegate-Node-Store"  // which store this node works on, when that is known
+	headerLink   = "Noncegate-Node-Link"   // grows with each link, so that what comes late over an earlier one is not done
 	headerSecret = "Noncegate-Node-Secret" // #nosec G101 -- the name of a header: what --node-secret says, when it is set
 )
 
@@ -89,7 +91,8 @@ func (p *peer) open(raw string) (*link, error) {
 }
 
 func (p *peer) header() http.Header {
-	h := http.Header{headerNode: {p.r.self}, headerTo: {p.id}}
+	p.links = max(p.links+1, time.Now().UnixNano()) // above those of earlier runs of this node, too
+	h := http.Header{headerNode: {p.r.self}, headerTo: {p.id}, headerLink: {strconv.FormatInt(p.links, 10)}}
 	if p.r.cfg.Store != nil {
 		h.Set(headerStore, p.r.cfg.Store())
 	}

@@ -3,6 +3,8 @@ package cluster
 import (
 	"fmt"
 	"log/slog"
+	"math"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -259,7 +261,21 @@ func TestAnUpgradeSaysWhoDialsWhomTheStoreAndTheSecret(t *testing.T) {
 		if store := f.Header.Get("Noncegate-Node-Store"); store != "here" {
 			t.Errorf("of the store %q", store)
 		}
+		if link, err := strconv.ParseInt(f.Header.Get("Noncegate-Node-Link"), 10, 64); err != nil || link <= 0 {
+			t.Errorf("link %d, %v", link, err)
+		}
 	})
+}
+
+// TestLinksAreNumberedInTheirOrder, whatever the clock does.
+func TestLinksAreNumberedInTheirOrder(t *testing.T) {
+	p := newPeer(&Router{self: "self", ctx: t.Context()}, node("a", 1))
+	defer p.cancel(nil)
+	p.links = math.MaxInt64 - 2 // of a clock that has gone back since
+	first, second := p.header(), p.header()
+	if got := []string{first.Get(headerLink), second.Get(headerLink)}; got[0] != "9223372036854775806" || got[1] != "9223372036854775807" {
+		t.Errorf("got %q", got)
+	}
 }
 
 func TestWithoutASecretNodesAreDialledOverLoopbackOnly(t *testing.T) {
