@@ -28,8 +28,8 @@ type Store interface {
 	// Shards is the number of shards, which is fixed when the database is created.
 	Shards() int
 
-	// Renew gives a node a lease from now on for ttl, by the store's clock, and says which
-	// shards are the node's. A lease is never shortened. Another incarnation is
+	// Renew gives a node a lease from now on for ttl, by the store's clock, however long the
+	// one before was, and says which shards are the node's. Another incarnation is
 	// lease.ErrSuperseded; a node that is not registered is lease.ErrWentBack. It raises
 	// the counter of the node's row by one. A node that has left stays so.
 	Renew(ctx context.Context, h lease.Holder, ttl time.Duration) (lease.Renewal, error)

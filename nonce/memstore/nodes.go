@@ -48,10 +48,7 @@ func (s *Store) Renew(ctx context.Context, h lease.Holder, ttl time.Duration) (r
 		case n.incarnation > h.Incarnation:
 			return aborted(lease.ErrSuperseded)
 		}
-		if until := now.Add(ttl); until.After(n.until) {
-			n.until = until
-		}
-		n.counter, n.seenAt = n.counter+1, now
+		n.until, n.counter, n.seenAt = now.Add(ttl), n.counter+1, now
 		r = lease.Renewal{Now: now, Until: n.until, Counter: n.counter}
 		for _, o := range db.owners {
 			if o.Owner.Node == h.Node {

@@ -18,10 +18,13 @@ func ShardCommits() (texts []string) {
 func ShardStatements() []string {
 	return []string{
 		startNode, leaveNode, renewLease, nodeIncarnation, showNodes, allShards, nodesShards, acquireShards, releaseShards,
-		loadShardSigners, loadShardHistory, loadShardRequests, lockShard, lockShardSigner, dueSigners, knownRequests,
+		loadShardSigners, loadShardHistory, loadShardRequests, setLockWait, lockShardShared, lockShardsExclusive, lockShard, lockShardSigner, dueSigners, knownRequests,
 		listSigner, listHistory, listAsked, allSigners, theseSigners, openSigners, lastSigner, pruneHistory, pruneRequests,
 	}
 }
+
+// ShardLockClass is the first key of the advisory locks of shards.
+const ShardLockClass = shardLockClass
 
 // Among them are one that looks for the highest key, and one that reads ids of one signer.
 const (

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"noncegate/internal/access/ticket"
 	"noncegate/internal/testenv/pgtest"
 	"noncegate/lease"
 	"noncegate/nonce"
@@ -102,6 +104,7 @@ func TestABatchOnShardsIsOneRoundTripWhateverTheNumberOfSigners(t *testing.T) {
 }
 
 func TestAReplyOnShardsThatIsLostLeavesTheOutcomeUnknown(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	for name, tt := range map[string]struct {
 		cut     string // what the client sends last
@@ -324,5 +327,56 @@ func TestAnotherServerOfShardsBehindTheSameAddressChangesTheGeneration(t *testin
 	w.Generation = s.Generation()
 	if got, err := s.Commit(t.Context(), h, []nonce.Write{w}); err != nil || got.Results[0] != nonce.NotOwner {
 		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// TestAWaitForTheReplicaThatWasCancelledIsUnknown: the change is on this server's disk, and perhaps
+// nowhere else. What comes next over the same connection is told by itself.
+func TestAWaitForTheReplicaThatWasCancelledIsUnknown(t *testing.T) {
+	alone, err := pgtest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = alone.Close() })
+	url := alone.NewDatabase(t)
+	s, h, writes := ownedAt(t, url+"&pool_max_conns=1")
+	operator := dial(t, url)
+	replica := func(name string) {
+		execute(t, operator, `ALTER SYSTEM SET synchronous_standby_names = '`+name+`'`)
+		execute(t, operator, `SELECT pg_reload_conf()`)
+	}
+	w := writes[0]
+	for _, what := range []string{"a commit", "an acquire", "a ticket"} {
+		replica("away") // the server hears of it a moment later
+		var met atomic.Bool
+		ended := make(chan error, 1)
+		go func() {
+			var err error
+			for n := 0; err == nil && !met.Load(); n++ {
+				switch what {
+				case "an acquire":
+					_, err = s.Acquire(t.Context(), h, []int{0})
+				case "a ticket": // of which nobody asks whether it is safe
+					_, err = s.PutTicket(t.Context(), ticket.Hash{byte(n), byte(n >> 8)}, ticket.Grant{Principal: "p", Credential: "c"}, time.Minute, 1000)
+				default:
+					_, err = s.Commit(t.Context(), h, []nonce.Write{w})
+					w = next(w)
+				}
+			}
+			ended <- err
+		}()
+		await(t, "the wait for the replica", func() (cancelled bool) {
+			err := operator.QueryRow(t.Context(), `SELECT coalesce(bool_or(pg_cancel_backend(pid)), false) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`).Scan(&cancelled)
+			return err == nil && cancelled
+		})
+		met.Store(true)
+		replica("")
+		err := <-ended
+		if what == "a ticket" && err != nil || what != "a ticket" && nonce.OutcomeOf(err) != nonce.Unknown {
+			t.Errorf("%s: got %v", what, err)
+		}
+		if _, err := s.Commit(t.Context(), h, nil); err != nil {
+			t.Errorf("after %s: got %v", what, err)
+		}
 	}
 }

@@ -30,7 +30,8 @@ SELECT n.ord, q.request_id, q.request_hash, q.nonces
 FROM unnest($1::int[], $2::text[], $3::text[]) AS n(ord, name, request_id) JOIN signer s ON s.signer = n.name
 JOIN signer_request q ON q.signer_id = s.signer_id AND q.request_id = n.request_id`
 
-	lockShard       = `SELECT 1 FROM shard WHERE shard_id = $1 FOR SHARE`
+	// A shard with the performance engine is refused, and not kept from its owner's shipments.
+	lockShard       = `SELECT 1 FROM shard WHERE shard_id = $1 AND NOT performance FOR SHARE`
 	lockShardSigner = `SELECT 1 FROM signer WHERE signer = $1 FOR NO KEY UPDATE`
 
 	// Of each shard no more than the limit is read, however much is due.
@@ -157,6 +158,7 @@ func (s *Store) lockedWrite(ctx context.Context, conn *pgxpool.Conn, need nonce.
 	shard := nonce.ShardOf(need.Signer, s.shards)
 	b := &pgx.Batch{}
 	b.Queue(`BEGIN`)
+	b.Queue(lockShardShared, shard) // nobody who waits to change the shard's row is passed
 	b.Queue(lockShard, shard)
 	b.Queue(lockShardSigner, need.Signer)
 	loaded := s.queueLoad(b, []nonce.SignerNeed{need}) // later statements see what the locks waited for

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"noncegate/lease"
 	"noncegate/nonce"
@@ -94,25 +93,20 @@ func (s *Store) Reserve(ctx context.Context, h lease.Holder, ceilings []nonce.Ce
 	return out, roundTrip(ctx, s.pool, "reserve nonces", b)
 }
 
-// changes runs a statement that changes a shard, and reports whether it did.
-func (s *Store) changes(ctx context.Context, doing, text string, args ...any) (changed bool, err error) {
-	b := &pgx.Batch{}
-	b.Queue(text, args...).Exec(func(done pgconn.CommandTag) error {
-		changed = done.RowsAffected() > 0
-		return nil
-	})
-	err = roundTrip(ctx, s.pool, doing, b)
-	return changed && err == nil, err
+// changesShard changes the row of a shard, and reports whether it was as it was believed to be.
+func (s *Store) changesShard(ctx context.Context, doing string, shard int, text string, args ...any) (changed bool, err error) {
+	rows, err := s.changeShards(ctx, doing, []int{shard}, text, args...)
+	return rows > 0, err
 }
 
 // TurnOn implements nonce.LogStore.
 func (s *Store) TurnOn(ctx context.Context, h lease.Holder, t lease.ShardTerm, identity string, g nonce.Grant) (bool, error) {
-	return s.changes(ctx, "turn on the log", turnOn, t.Shard, h.Node, h.Incarnation, t.Token, identity, g.For.Milliseconds(), g.LongestHold.Milliseconds())
+	return s.changesShard(ctx, "turn on the log", t.Shard, turnOn, t.Shard, h.Node, h.Incarnation, t.Token, identity, g.For.Milliseconds(), g.LongestHold.Milliseconds())
 }
 
 // Declare implements nonce.LogStore.
 func (s *Store) Declare(ctx context.Context, h lease.Holder, t lease.ShardTerm, margin time.Duration) (bool, error) {
-	return s.changes(ctx, "declare the log lost", declareLost, t.Shard, h.Node, h.Incarnation, t.Token, margin.Milliseconds())
+	return s.changesShard(ctx, "declare the log lost", t.Shard, declareLost, t.Shard, h.Node, h.Incarnation, t.Token, margin.Milliseconds())
 }
 
 // Rehearsed implements nonce.LogStore.
@@ -121,13 +115,13 @@ func (s *Store) Rehearsed(ctx context.Context, h lease.Holder, terms []lease.Sha
 	for i, t := range terms {
 		shards[i], tokens[i] = t.Shard, t.Token
 	}
-	_, err := s.changes(ctx, "note a rehearsal", rehearsed, h.Node, h.Incarnation, shards, tokens, change)
+	_, err := s.changeShards(ctx, "note a rehearsal", shards, rehearsed, h.Node, h.Incarnation, shards, tokens, change)
 	return err
 }
 
 // NoteReach implements nonce.LogStore.
 func (s *Store) NoteReach(ctx context.Context, h lease.Holder, reaches bool) error {
-	_, err := s.changes(ctx, "note whether the log is reached", noteReach, h.Node, h.Incarnation, reaches)
+	_, err := s.change(ctx, "note whether the log is reached", noteReach, h.Node, h.Incarnation, reaches)
 	return err
 }
 

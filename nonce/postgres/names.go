@@ -24,13 +24,8 @@ func (s *Store) RememberNames(ctx context.Context, names []string) error {
 	for i, name := range names {
 		keys[i] = int64(nonce.PrincipalOf(name))
 	}
-	conn, err := s.conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	_, err = conn.Exec(ctx, rememberNames, keys, names)
-	return storeError("remember names of principals", err)
+	_, err := s.change(ctx, "remember names of principals", rememberNames, keys, names)
+	return err
 }
 
 // NamesOf implements nonce.Names.
@@ -39,24 +34,16 @@ func (s *Store) NamesOf(ctx context.Context, of []nonce.Principal) (map[nonce.Pr
 	for i, p := range of {
 		keys[i] = int64(p)
 	}
-	conn, err := s.conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Release()
-	rows, err := conn.Query(ctx, namesOf, keys)
-	if err != nil {
-		return nil, storeError("read names of principals", err)
-	}
 	names := make(map[nonce.Principal]string, len(of))
-	var key int64
-	var name string
-	_, err = pgx.ForEachRow(rows, []any{&key, &name}, func() error {
-		names[nonce.Principal(key)] = name
-		return nil
+	return names, s.moment(ctx, "read names of principals", func(b *pgx.Batch) {
+		b.Queue(namesOf, keys).Query(func(rows pgx.Rows) error {
+			var key int64
+			var name string
+			_, err := pgx.ForEachRow(rows, []any{&key, &name}, func() error {
+				names[nonce.Principal(key)] = name
+				return nil
+			})
+			return err
+		})
 	})
-	if err != nil {
-		return nil, storeError("read names of principals", err)
-	}
-	return names, nil
 }

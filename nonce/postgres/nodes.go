@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"noncegate/lease"
 	"noncegate/nonce"
@@ -24,7 +23,7 @@ RETURNING incarnation`
 	leaveNode = `UPDATE gateway_node SET gone = true, seen_at = store_millis() WHERE node = $1 AND incarnation = $2`
 
 	renewLease = `
-UPDATE gateway_node SET counter = counter + 1, lease_until = greatest(lease_until, c.now + $3), seen_at = c.now
+UPDATE gateway_node SET counter = counter + 1, lease_until = c.now + $3, seen_at = c.now
 FROM (SELECT store_millis() AS now) c
 WHERE node = $1 AND incarnation = $2 RETURNING c.now, lease_until, counter`
 
@@ -76,9 +75,8 @@ func (s *Store) Register(ctx context.Context, p lease.Presence) (lease.Holder, e
 
 // Leave implements lease.Register.
 func (s *Store) Leave(ctx context.Context, h lease.Holder) error {
-	b := &pgx.Batch{}
-	b.Queue(leaveNode, h.Node, h.Incarnation)
-	return roundTrip(ctx, s.pool, "leave", b)
+	_, err := s.change(ctx, "leave", leaveNode, h.Node, h.Incarnation)
+	return err
 }
 
 func aborted(err error) error { return &nonce.StoreError{Outcome: nonce.Aborted, Err: err} }
@@ -125,14 +123,12 @@ func scanShards(rows pgx.Rows) ([]lease.Shard, error) {
 	})
 }
 
-// pinPatience is how long a pin waits for each of the commits that have locked the shard's
-// row before it. They do not wait for it.
-const pinPatience = `SELECT set_config('lock_timeout', '2000', true)`
-
-// Pin implements nonce.Store.
+// Pin implements nonce.Store. It waits with patience for the commits, too, that have locked
+// the shard's row before it. They do not wait for it.
 func (s *Store) Pin(ctx context.Context, shard int, node string) error {
 	b := &pgx.Batch{}
-	b.Queue(pinPatience)
+	queueShardLocks(b, []int{shard})
+	queueLockWait(b, pinPatience)
 	b.Queue(`UPDATE shard SET pinned_node = $2 WHERE shard_id = $1`, shard, node)
 	return roundTrip(ctx, s.pool, "pin a shard", b)
 }
@@ -175,12 +171,13 @@ func (s *Store) Nodes(ctx context.Context) ([]lease.Node, time.Time, error) {
 	return o.Nodes, o.Now, err
 }
 
-// Acquire implements nonce.Store. The second statement of its transaction sees what
-// other nodes had committed before the first one had the locks.
+// Acquire implements nonce.Store. What reads the shards at the end of its transaction sees
+// what other nodes had committed before the locks were taken.
 func (s *Store) Acquire(ctx context.Context, h lease.Holder, shards []int) ([]lease.Shard, error) {
 	var taken []int
 	var all []lease.Shard
 	b := &pgx.Batch{}
+	queueShardLocks(b, shards)
 	b.Queue(acquireShards, shards, h.Node, h.Incarnation).Query(func(rows pgx.Rows) (err error) {
 		taken, err = pgx.CollectRows(rows, pgx.RowTo[int])
 		return err
@@ -206,13 +203,5 @@ func (s *Store) Release(ctx context.Context, h lease.Holder, terms []lease.Shard
 	for i, t := range terms {
 		shards[i], tokens[i] = t.Shard, t.Token
 	}
-	b, given := &pgx.Batch{}, 0
-	b.Queue(releaseShards, h.Node, h.Incarnation, shards, tokens).Exec(func(done pgconn.CommandTag) error {
-		given = int(done.RowsAffected())
-		return nil
-	})
-	if err := roundTrip(ctx, s.pool, "release", b); err != nil {
-		return 0, err // a server that crashes sends what it did before the commit, too
-	}
-	return given, nil
+	return s.changeShards(ctx, "release", shards, releaseShards, h.Node, h.Incarnation, shards, tokens)
 }

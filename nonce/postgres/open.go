@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"noncegate/nonce"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,7 +61,7 @@ func runtimeParams() map[string]string {
 		"application_name":                    "noncegate",
 		"default_transaction_isolation":       "read committed",
 		"synchronous_commit":                  "on",
-		"lock_timeout":                        "100",
+		"lock_timeout":                        strconv.Itoa(lockWait),
 		"idle_in_transaction_session_timeout": "10000",
 		"statement_timeout":                   "30000",
 		"plan_cache_mode":                     "force_generic_plan",
@@ -102,6 +103,10 @@ func Open(ctx context.Context, url string, shards int, cfg Config) (*Store, erro
 func (s *Store) connect(ctx context.Context, pc *pgxpool.Config) (*pgxpool.Pool, error) {
 	pc.AfterConnect = s.inspect
 	pc.ConnConfig.OnNotice = noteSyncRep
+	pc.PrepareConn = func(_ context.Context, conn *pgx.Conn) (bool, error) {
+		syncRepCancelled(conn.PgConn()) // of whoever had the connection before
+		return true, nil
+	}
 	pc.ConnConfig.OnPgError = func(_ *pgconn.PgConn, err *pgconn.PgError) bool {
 		return severity(err) != "FATAL" && err.Code != codeReadOnly // a demoted server keeps its connections
 	}
@@ -196,12 +201,7 @@ func (s *Store) Name() string { return "postgres" }
 
 // Ping implements nonce.Database.
 func (s *Store) Ping(ctx context.Context) error {
-	conn, err := s.conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	return storeError("ping", conn.Ping(ctx))
+	return s.moment(ctx, "ping", func(*pgx.Batch) {})
 }
 
 // Close implements nonce.Store.

@@ -53,6 +53,7 @@ func fillShards(t *testing.T, conn *pgx.Conn) {
 // TestEveryStatementOnShardsReadsBigTablesByIndex: the plans are made while the tables are
 // empty, and again when they are big, before and after ANALYZE.
 func TestEveryStatementOnShardsReadsBigTablesByIndex(t *testing.T) {
+	t.Parallel()
 	url := server.NewDatabase(t)
 	openShards(t, url, 2)
 	config, err := pgx.ParseConfig(url)

@@ -38,6 +38,8 @@ const (
 //	inserted  their rows. The place of one is found by its name
 //	written   both. All else depends on them
 //	checked   what is only compared, and is as it is believed
+//	unlisted  the entries of signers without holds that end. The entry of a checked signer stays
+//	          while another transaction changes the signer: its new hold may rely on the entry
 //	counted   of a shipment: how many writes of each place of a shard are in the two before
 //	shipped   its shards: whole, if all of their writes were counted
 //
@@ -95,12 +97,14 @@ func shardText(p shardParts) string {
     INSERT INTO signer_history AS h (signer_id, nonce, attempt, holder, tx_hashes, reason, at)
     SELECT x.signer_id, ` + past("nonce") + `, ` + past("attempt") + `, ` + past("holder") + `, ` + slice(past("hashes_at"), past("hashes_len")) + `, ` + text(past("reason_at"), past("reason_len")) + `, (SELECT now FROM c)
     FROM written x, generate_series(` + wx("past_lo") + `, ` + wx("past_hi") + ` - 1) p WHERE p + 0 = p`
-	var settled []string // what a list of deadlines may depend on
+	var settled, quiet []string // what a list of deadlines may depend on, and of it what nobody else changes
 	if p&(partUpdates|partInserts) != 0 {
 		settled = append(settled, "SELECT * FROM written")
+		quiet = append(quiet, "SELECT o, signer_id FROM written")
 	}
 	if p&partChecks != 0 {
 		settled = append(settled, "SELECT * FROM checked")
+		quiet = append(quiet, "SELECT k.o, k.signer_id FROM checked k, LATERAL (SELECT 1 FROM signer f WHERE f.signer_id = k.signer_id AND f.version = "+number("$5", "k.o", writeNumbers, "version")+" FOR SHARE SKIP LOCKED) free WHERE "+number("$5", "k.o", writeNumbers, "due_at")+" < 0")
 	}
 	counts, counted := "", "0"
 	if len(settled) > 0 {
@@ -154,7 +158,7 @@ checked AS MATERIALIZED (
     WHERE o + 0 = o AND `+w("kind")+` = 3 AND coalesce(s.version, 0) = `+w("version")+mine+`)`) +
 		has(partDues, `,
 unlisted AS (
-    DELETE FROM signer_due d USING (`+strings.Join(settled, " UNION ALL ")+`) x
+    DELETE FROM signer_due d USING (`+strings.Join(quiet, " UNION ALL ")+`) x
     WHERE d.signer_id = x.signer_id AND `+wx("due_at")+` < 0 AND d.due_at <= (SELECT now FROM c)),
 due AS (
     INSERT INTO signer_due AS d (signer_id, shard_id, due_at)

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -110,7 +111,29 @@ func roundTrip(ctx context.Context, pool *pgxpool.Pool, doing string, b *pgx.Bat
 		return notSent(doing, err)
 	}
 	defer conn.Release()
-	return storeError(doing, conn.SendBatch(ctx, b).Close())
+	err = conn.SendBatch(ctx, b).Close()
+	if syncRepCancelled(conn.Conn().PgConn()) && err == nil {
+		return errSyncRep
+	}
+	return storeError(doing, err)
+}
+
+// change runs one statement that writes, and returns how many rows it changed; with an error none,
+// because a server that crashes sends what it did before the commit, too.
+func (s *Store) change(ctx context.Context, doing, text string, args ...any) (rows int, err error) {
+	return s.changeLast(ctx, doing, &pgx.Batch{}, text, args...)
+}
+
+// changeLast is change at the end of a batch.
+func (s *Store) changeLast(ctx context.Context, doing string, b *pgx.Batch, text string, args ...any) (rows int, err error) {
+	b.Queue(text, args...).Exec(func(done pgconn.CommandTag) error {
+		rows = int(done.RowsAffected())
+		return nil
+	})
+	if err := roundTrip(ctx, s.pool, doing, b); err != nil {
+		return 0, err
+	}
+	return rows, nil
 }
 
 // moment sends a batch that only reads, in one round trip and so that all is of one moment.

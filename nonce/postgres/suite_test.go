@@ -1,10 +1,13 @@
 package postgres_test
 
 import (
+	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,15 +46,55 @@ func advance(t *testing.T, url string, by int64) {
 	}
 }
 
+const (
+	// rememberNew keeps the clock and the rows of a new database; makeNew brings them back, and no
+	// other rows. A table without pages was never written; no rule writes the migrations.
+	rememberNew = `CREATE SCHEMA new; CREATE TABLE new.clock AS SELECT pg_get_functiondef('store_millis'::regproc) AS text; DO $$ DECLARE t name; BEGIN
+		FOR t IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
+			EXECUTE format('CREATE TABLE new.%1$I AS TABLE public.%1$I', t);
+		END LOOP; END $$`
+	makeNew = `DO $$ DECLARE t name; BEGIN
+		EXECUTE (SELECT text FROM new.clock);
+		FOR t IN SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'noncegate_migration' AND pg_relation_size(oid) > 0 LOOP
+			EXECUTE format('TRUNCATE %1$I RESTART IDENTITY; INSERT INTO %1$I OVERRIDING SYSTEM VALUE TABLE new.%1$I', t);
+		END LOOP; END $$`
+	// wholeState is of all rows, sequences, functions, and relations with their sizes and columns.
+	wholeState = `SELECT concat_ws(E'\n', schema_to_xml('public', true, false, ''), (SELECT string_agg(s::text, ' ' ORDER BY s::text) FROM pg_sequences s),
+		(SELECT string_agg(pg_get_functiondef(oid), E'\n' ORDER BY oid) FROM pg_proc WHERE pronamespace = 'public'::regnamespace),
+		(SELECT string_agg(concat_ws(' ', relname, relkind, reloptions, pg_relation_size(c.oid), attname, atttypid, attnotnull, attidentity), E'\n' ORDER BY relname, attnum)
+			FROM pg_class c JOIN pg_attribute a ON attrelid = c.oid WHERE relnamespace = 'public'::regnamespace))`
+)
+
+// renewable makes a database of two shards, and a function that makes it new again, in a tenth of
+// the time that a migration takes.
+func renewable(t *testing.T) (url string, renew func(t *testing.T)) {
+	t.Helper()
+	url = server.NewDatabase(t)
+	openShards(t, url, 2)
+	conn := dial(t, url)
+	state := func(t *testing.T) (all string) {
+		t.Helper()
+		if err := conn.QueryRow(t.Context(), wholeState).Scan(&all); err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	want := state(t)
+	execute(t, conn, rememberNew)
+	return url, func(t *testing.T) {
+		t.Helper()
+		execute(t, conn, makeNew)
+		if got := state(t); got != want {
+			t.Fatalf("the database is %s\nand was %s", got, want)
+		}
+	}
+}
+
 func TestAStoreInShardsKeepsTheRules(t *testing.T) {
-	// One database for all rules, one after the other: another schema costs a tenth of another
-	// database.
-	url := server.NewDatabase(t)
+	t.Parallel()
+	url, renew := renewable(t)
 	open := func(t *testing.T) storetest.Database {
-		conn := dial(t, url)
-		execute(t, conn, `DROP SCHEMA public CASCADE`)
-		execute(t, conn, `CREATE SCHEMA public`)
-		openShards(t, url, 2)
+		renew(t)
 		ahead := make(chan int64, 1)
 		ahead <- 0
 		return storetest.Database{
@@ -71,7 +114,11 @@ func TestAStoreInShardsKeepsTheRules(t *testing.T) {
 }
 
 func TestAStoreInShardsKeepsCredentials(t *testing.T) {
-	accesstest.Run(t, func(t *testing.T) access.Store { return openShards(t, server.NewDatabase(t), 0) })
+	url, renew := renewable(t)
+	accesstest.Run(t, func(t *testing.T) access.Store {
+		renew(t)
+		return openShards(t, url, 0)
+	})
 }
 
 func TestTheNumberOfShardsIsThatOfTheDatabase(t *testing.T) {
@@ -103,23 +150,7 @@ func TestAPinWaitsForTheCommitsBeforeIt(t *testing.T) {
 	pinned := make(chan error, 1)
 	besides(t, url, `SELECT 1 FROM shard WHERE shard_id = 0 FOR SHARE`, func() {
 		go func() { pinned <- s.Pin(t.Context(), 0, "b") }()
-		conn, err := pgx.Connect(t.Context(), url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close(t.Context())
-		// By the database's clock: it has waited for longer than lock_timeout is else.
-		const waits = `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'UPDATE shard SET pinned_node%' AND clock_timestamp() - query_start > interval '300 ms'`
-		for n := 0; n == 0; {
-			if err := conn.QueryRow(t.Context(), waits).Scan(&n); err != nil {
-				t.Fatal(err)
-			}
-			select {
-			case err := <-pinned:
-				t.Fatalf("it did not wait: %v", err)
-			default:
-			}
-		}
+		waitsLong(t, url, "UPDATE shard SET pinned_node%", pinned)
 	})
 	if err := <-pinned; err != nil {
 		t.Fatal(err)
@@ -128,6 +159,61 @@ func TestAPinWaitsForTheCommitsBeforeIt(t *testing.T) {
 	if err != nil || all.Shards[0].Pinned != "b" || all.Shards[1].Pinned != "" {
 		t.Errorf("got %+v, %v", all.Shards, err)
 	}
+}
+
+// waitsLong returns when a statement has waited for a lock for longer than lock_timeout is else, by
+// the database's clock. It may not have ended.
+func waitsLong(t *testing.T, url, statement string, ended <-chan error) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	const waits = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE $1 AND clock_timestamp() - query_start > interval '300 ms'`
+	for n := 0; n == 0; {
+		if err := conn.QueryRow(t.Context(), waits, statement).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("it did not wait: %v", err)
+		default:
+		}
+	}
+}
+
+// TestAnAcquireOfOneShardHasPatienceWithModeBasic: one of several has none, because it would keep
+// the others meanwhile, and none has any with who has locked the row.
+func TestAnAcquireOfOneShardHasPatienceWithModeBasic(t *testing.T) {
+	url, s, h, _ := owned(t)
+	acquire := func(shards ...int) error {
+		got, err := s.Acquire(t.Context(), h, shards)
+		if err == nil && !got[0].Taken {
+			err = errors.New("it is not taken")
+		}
+		return err
+	}
+	givesUp := func(what string, shards ...int) {
+		t.Helper()
+		began := time.Now()
+		err := acquire(shards...)
+		if took := time.Since(began); nonce.OutcomeOf(err) != nonce.Aborted || took > 1500*time.Millisecond {
+			t.Errorf("%s: %v after %v, want that nothing happened, soon", what, err, took)
+		}
+	}
+	one := make(chan error, 1)
+	besides(t, url, `SELECT pg_advisory_xact_lock_shared(`+postgres.ShardLockClass+`, 1)`, func() {
+		givesUp("both", 0, 1)
+		go func() { one <- acquire(1) }()
+		waitsLong(t, url, "SELECT pg_advisory_xact_lock(%", one)
+	})
+	if err := <-one; err != nil {
+		t.Error(err)
+	}
+	besides(t, url, `SELECT 1 FROM shard WHERE shard_id = 1 FOR SHARE`, func() {
+		givesUp("a row that is locked", 1)
+	})
 }
 
 // besides runs statements in a transaction of somebody else's, and test while it is open.
@@ -245,6 +331,134 @@ func TestAStoreInShardsNeedsNoMoreRightsThanThoseOnItsTables(t *testing.T) {
 	} {
 		if err := do(); err != nil {
 			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestASignerThatSomebodyWritesStaysListed: what he writes may have a hold that the entry is to
+// show, and is not seen yet.
+func TestASignerThatSomebodyWritesStaysListed(t *testing.T) {
+	url, s, h, writes := owned(t)
+	w := writes[0]
+	w.DueAt = 1
+	applies(t, s, h, w)
+	check := w
+	check.Check, check.DueAt = true, nonce.Unlisted
+	for what, statement := range map[string]string{
+		"writes": `UPDATE signer SET version = version + 1 WHERE signer = '` + w.Name + `'`,
+		"locks":  `SELECT 1 FROM signer WHERE signer = '` + w.Name + `' FOR NO KEY UPDATE`,
+	} {
+		besides(t, url, statement, func() {
+			applies(t, s, h, check)
+			if n := count(t, url, `SELECT count(*) FROM signer_due`); n != 1 {
+				t.Errorf("it is listed %d times while somebody %s it", n, what)
+			}
+		})
+	}
+	applies(t, s, h, check)
+	if n := count(t, url, `SELECT count(*) FROM signer_due`); n != 0 {
+		t.Errorf("it is listed %d times when nobody writes it", n)
+	}
+}
+
+// TestModeBasicDoesNotKeepAShardFromItsShipments, which change its row in the owner's commit. A
+// shard with the reliable engine it keeps.
+func TestModeBasicDoesNotKeepAShardFromItsShipments(t *testing.T) {
+	url, s, h, writes := owned(t)
+	other := dial(t, url)
+	for _, performance := range []bool{false, true} {
+		if performance {
+			if on, err := s.TurnOn(t.Context(), h, writes[0].Term, "id", nonce.Grant{For: time.Second, LongestHold: time.Second}); err != nil || !on {
+				t.Fatal(on, err)
+			}
+		}
+		errRefused, free := errors.New("refused"), false
+		_, err := s.Locked(t.Context(), nonce.SignerNeed{Signer: writes[0].Name}, func(l nonce.Loaded) (nonce.Write, error) {
+			if l.Signers[0].Shard.Performance != performance {
+				t.Errorf("the shard is shown as %+v", l.Signers[0].Shard)
+			}
+			_, err := other.Exec(t.Context(), `SELECT 1 FROM shard WHERE shard_id = 0 FOR NO KEY UPDATE NOWAIT`)
+			free = err == nil
+			return nonce.Write{}, errRefused
+		})
+		if !errors.Is(err, errRefused) || free != performance {
+			t.Errorf("performance %v: the row is free: %v; %v", performance, free, err)
+		}
+	}
+}
+
+// TestSteadyTrafficOfModeBasicOnASignerDoesNotKeepItsShard: whoever wants to change the shard's row
+// has his turn.
+func TestSteadyTrafficOfModeBasicOnASignerDoesNotKeepItsShard(t *testing.T) {
+	const clients, tries = 16, 5
+	url, s, h, writes := owned(t)
+	busy := openShards(t, url+"&pool_max_conns=16", 2)
+	ctx, stop := context.WithCancel(t.Context())
+	var around, ended sync.WaitGroup
+	defer ended.Wait()
+	defer stop()
+	around.Add(clients)
+	for range clients {
+		ended.Go(func() {
+			once := sync.OnceFunc(around.Done)
+			defer once()
+			for ctx.Err() == nil {
+				_, err := busy.Locked(context.WithoutCancel(ctx), nonce.SignerNeed{Signer: writes[0].Name}, func(l nonce.Loaded) (nonce.Write, error) {
+					return next(nonce.Write{Name: writes[0].Name, Signer: l.Signers[0].Signer}), nil
+				})
+				if err != nil && nonce.OutcomeOf(err) != nonce.Aborted {
+					t.Error(err)
+					return
+				}
+				once()
+			}
+		})
+	}
+	around.Wait()
+	var term lease.ShardTerm
+	for _, step := range []struct {
+		what string
+		run  func(context.Context) (bool, error)
+	}{
+		{"acquire", func(ctx context.Context) (bool, error) {
+			got, err := s.Acquire(ctx, h, []int{0})
+			if err != nil {
+				return false, err
+			}
+			term = got[0].Term()
+			return got[0].Taken, nil
+		}},
+		{"pin", func(ctx context.Context) (bool, error) { return true, s.Pin(ctx, 0, "b") }},
+		{"rehearsed", func(ctx context.Context) (bool, error) {
+			return true, s.Rehearsed(ctx, h, []lease.ShardTerm{term}, 1)
+		}},
+		{"release", func(ctx context.Context) (bool, error) {
+			n, err := s.Release(ctx, h, []lease.ShardTerm{term})
+			return n == 1, err
+		}},
+		{"acquire both", func(ctx context.Context) (bool, error) {
+			got, err := s.Acquire(ctx, h, []int{0, 1})
+			if nonce.OutcomeOf(err) == nonce.Aborted { // then its caller tries each alone
+				got, err = s.Acquire(ctx, h, []int{0})
+			}
+			if err != nil {
+				return false, err
+			}
+			term = got[0].Term()
+			return got[0].Taken, nil
+		}},
+		{"turn on", func(ctx context.Context) (bool, error) {
+			return s.TurnOn(ctx, h, term, "id", nonce.Grant{For: time.Second, LongestHold: time.Second})
+		}},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		done, err := step.run(ctx)
+		for n := 1; n < tries && nonce.OutcomeOf(err) == nonce.Aborted; n++ {
+			done, err = step.run(ctx)
+		}
+		cancel()
+		if err != nil || !done {
+			t.Fatalf("%s: %v, %v", step.what, done, err)
 		}
 	}
 }

@@ -105,10 +105,10 @@ func (s *Store) Keys(ctx context.Context, known int64) (list apikey.Listing, err
 		if err != nil || list.Generation == known {
 			return err
 		}
-		return c.each(ctx, func(scan func(...any) error) (bool, error) {
+		return c.each(ctx, func(scan func(...any) error) error {
 			k, err := scanKey(scan)
 			list.Keys = append(list.Keys, k)
-			return err == nil, err
+			return err
 		}, sqlKeys)
 	})
 	if err != nil {
@@ -119,9 +119,9 @@ func (s *Store) Keys(ctx context.Context, known int64) (list apikey.Listing, err
 
 // key reads the key of an id, which is there.
 func (c *session) key(ctx context.Context, id string) (k apikey.Key, err error) {
-	err = c.each(ctx, func(scan func(...any) error) (bool, error) {
+	err = c.each(ctx, func(scan func(...any) error) error {
 		k, err = scanKey(scan)
-		return false, err
+		return err
 	}, sqlKey, id)
 	return k, err
 }
@@ -143,4 +143,12 @@ func orNever(micro sql.NullInt64) time.Time {
 		return time.Time{}
 	}
 	return timeOf(micro.Int64)
+}
+
+// timeOf is the time of a column, where 0 is none.
+func timeOf(micros int64) time.Time {
+	if micros == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(micros).UTC()
 }

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -88,7 +87,7 @@ func (c *session) loadSigner(ctx context.Context, shards int, need *nonce.Signer
 
 // pasts reads rows of the history.
 func (c *session) pasts(ctx context.Context, query string, args ...any) (past []nonce.Past, err error) {
-	err = c.each(ctx, func(scan func(...any) error) (bool, error) {
+	err = c.each(ctx, func(scan func(...any) error) error {
 		var p nonce.Past
 		var holder, at int64
 		var hashes []byte
@@ -96,7 +95,7 @@ func (c *session) pasts(ctx context.Context, query string, args ...any) (past []
 		p.Holder, p.At = nonce.Principal(holder), time.UnixMilli(at)
 		p.TxHash, p.Replaced = nonce.SplitHashes(hashes)
 		past = append(past, p)
-		return true, err
+		return err
 	}, query, args...)
 	return past, err
 }
@@ -292,18 +291,14 @@ func (s *Store) Locked(ctx context.Context, need nonce.SignerNeed, plan func(non
 
 // Due implements nonce.Store.
 func (s *Store) Due(ctx context.Context, shards []int, limit int) (due []nonce.DueEntry, err error) {
-	list, err := json.Marshal(slices.Concat([]int{}, shards))
-	if err != nil {
-		return nil, err
-	}
 	err = s.look(ctx, func(ctx context.Context, c *session) error {
 		due = nil
-		return c.each(ctx, func(scan func(...any) error) (bool, error) {
+		return c.each(ctx, func(scan func(...any) error) error {
 			var e nonce.DueEntry
 			err := scan(&e.Shard, &e.Signer, &e.At)
 			due = append(due, e)
-			return true, err
-		}, sqlDueSigners, s.millis(), string(list), limit)
+			return err
+		}, sqlDueSigners, s.millis(), listOf(shards), limit)
 	})
 	return due, err
 }

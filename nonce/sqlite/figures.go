@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"noncegate/nonce"
@@ -50,7 +49,7 @@ func (s *Store) List(ctx context.Context, q nonce.ListQuery) (page nonce.ListPag
 		if len(page.Rows) == 0 {
 			return nil
 		}
-		return c.each(ctx, func(scan func(...any) error) (bool, error) {
+		return c.each(ctx, func(scan func(...any) error) error {
 			var asked nonce.Request
 			var text []byte
 			err := scan(&asked.ID, &text)
@@ -58,7 +57,7 @@ func (s *Store) List(ctx context.Context, q nonce.ListQuery) (page nonce.ListPag
 				err = asked.UnpackNonces(text)
 			}
 			page.Named(&asked)
-			return true, err
+			return err
 		}, sqlListAsked, row.id, nonce.ListedRequests)
 	})
 	return page, err
@@ -72,11 +71,7 @@ func (s *Store) Signers(ctx context.Context, q nonce.SignersQuery) ([]nonce.Sign
 	}
 	query, names := sqlAllSigners, []any(nil)
 	if q.Names != nil {
-		list, err := json.Marshal(q.Names)
-		if err != nil {
-			return nil, err
-		}
-		query, names = sqlTheSigners, []any{string(list)}
+		query, names = sqlTheSigners, []any{listOf(q.Names)}
 	}
 	return q.Collect(o.Now.UnixMilli(), o.Serving(), func(after string, limit int) (rows []nonce.StoredSigner, err error) {
 		err = s.eachSigner(ctx, func(at *nonce.StoredSigner) { rows = append(rows, *at) }, query, append([]any{after, limit}, names...)...)
@@ -102,15 +97,15 @@ func (s *Store) Totals(ctx context.Context) (nonce.Totals, error) {
 
 func (s *Store) eachSigner(ctx context.Context, fn func(*nonce.StoredSigner), query string, args ...any) error {
 	return s.look(ctx, func(ctx context.Context, c *session) error {
-		return c.each(ctx, func(scan func(...any) error) (bool, error) {
+		return c.each(ctx, func(scan func(...any) error) error {
 			var at nonce.StoredSigner
 			var live []byte
 			if err := scan(&at.Name, &at.Shard, &at.Version, &at.Next, &at.Floor, &live); err != nil {
-				return false, err
+				return err
 			}
 			at.Live, at.Err = nonce.ParseLive(live, at.Next)
 			fn(&at)
-			return true, nil
+			return nil
 		}, query, args...)
 	})
 }

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"encoding/json"
 
 	"noncegate/nonce"
 )
@@ -35,22 +34,14 @@ func (s *Store) NamesOf(ctx context.Context, of []nonce.Principal) (map[nonce.Pr
 	for i, p := range of {
 		keys[i] = int64(p)
 	}
-	list, err := json.Marshal(keys)
-	if err != nil {
-		return nil, err
-	}
 	names := make(map[nonce.Principal]string, len(of))
-	err = s.read(ctx, func(ctx context.Context, c *session) error {
-		return c.each(ctx, func(scan func(...any) error) (bool, error) {
+	return names, s.look(ctx, func(ctx context.Context, c *session) error {
+		return c.each(ctx, func(scan func(...any) error) error {
 			var key int64
 			var name string
 			err := scan(&key, &name)
 			names[nonce.Principal(key)] = name
-			return true, err
-		}, sqlNamesOf, string(list))
+			return err
+		}, sqlNamesOf, listOf(keys))
 	})
-	if err != nil {
-		return nil, err
-	}
-	return names, nil
 }

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	sqlNodeLease = `SELECT incarnation, lease_until, counter FROM gateway_node WHERE node = ?`
+	sqlNodeLease = `SELECT incarnation, counter FROM gateway_node WHERE node = ?`
 	sqlRenewNode = `UPDATE gateway_node SET counter = ?, lease_until = ?, seen_at = ? WHERE node = ?`
 	sqlStartNode = `
 INSERT INTO gateway_node (node, url, mode, incarnation, counter, lease_until, gone, started_at, seen_at) VALUES (?1, ?2, ?3, 1, 0, 0, 0, ?4, ?4)
@@ -44,8 +44,8 @@ func (s *Store) Leave(ctx context.Context, h lease.Holder) error {
 func (s *Store) Renew(ctx context.Context, h lease.Holder, ttl time.Duration) (lease.Renewal, error) {
 	var r lease.Renewal
 	err := s.write(ctx, func(ctx context.Context, c *session) error {
-		var incarnation, until int64
-		found, err := c.one(ctx, []any{&incarnation, &until, &r.Counter}, sqlNodeLease, h.Node)
+		var incarnation int64
+		found, err := c.one(ctx, []any{&incarnation, &r.Counter}, sqlNodeLease, h.Node)
 		switch {
 		case err != nil:
 			return err
@@ -55,7 +55,7 @@ func (s *Store) Renew(ctx context.Context, h lease.Holder, ttl time.Duration) (l
 			return lease.ErrSuperseded
 		}
 		now := s.millis()
-		until = max(until, now+ttl.Milliseconds())
+		until := now + ttl.Milliseconds()
 		r.Counter++
 		if _, err := c.exec(ctx, sqlRenewNode, r.Counter, until, now, h.Node); err != nil {
 			return err
@@ -76,11 +76,11 @@ func (s *Store) Renew(ctx context.Context, h lease.Holder, ttl time.Duration) (l
 }
 
 func (c *session) owners(ctx context.Context) (all []lease.Shard, err error) {
-	err = c.each(ctx, func(scan func(...any) error) (bool, error) {
+	err = c.each(ctx, func(scan func(...any) error) error {
 		var o lease.Shard
 		err := scan(&o.Shard, &o.Owner.Node, &o.Owner.Incarnation, &o.Token, &o.Pinned)
 		all = append(all, o)
-		return true, err
+		return err
 	}, sqlShards+" ORDER BY shard_id")
 	return all, err
 }
@@ -106,7 +106,7 @@ func (s *Store) Owners(ctx context.Context) (o lease.Owners, err error) {
 		if o.Shards, err = c.owners(ctx); err != nil {
 			return err
 		}
-		return c.each(ctx, func(scan func(...any) error) (bool, error) {
+		return c.each(ctx, func(scan func(...any) error) error {
 			var n lease.Node
 			var until, started, seen int64
 			err := scan(&n.Node, &n.Incarnation, &n.URL, &n.Mode, &until, &n.Live, &n.Left, &started, &seen)
@@ -115,7 +115,7 @@ func (s *Store) Owners(ctx context.Context) (o lease.Owners, err error) {
 			}
 			n.StartedAt, n.SeenAt = time.UnixMilli(started), time.UnixMilli(seen)
 			o.Nodes = append(o.Nodes, n)
-			return true, err
+			return err
 		}, sqlShowNodes, now, now-lease.Remembered.Milliseconds())
 	})
 	o.Count()

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -62,8 +63,8 @@ func (c *session) exec(ctx context.Context, query string, args ...any) (int64, e
 	return res.RowsAffected()
 }
 
-// each runs a query and calls fn for each row. fn returns false to end early.
-func (c *session) each(ctx context.Context, fn func(scan func(...any) error) (bool, error), query string, args ...any) error {
+// each runs a query and calls fn for each row, until one of them ends in an error.
+func (c *session) each(ctx context.Context, fn func(scan func(...any) error) error, query string, args ...any) error {
 	stmt, err := c.stmt(ctx, query)
 	if err != nil {
 		return err
@@ -74,7 +75,7 @@ func (c *session) each(ctx context.Context, fn func(scan func(...any) error) (bo
 	}
 	defer rows.Close()
 	for rows.Next() {
-		if more, err := fn(rows.Scan); err != nil || !more {
+		if err := fn(rows.Scan); err != nil {
 			return err
 		}
 	}
@@ -92,6 +93,15 @@ func (c *session) one(ctx context.Context, dest []any, query string, args ...any
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// listOf is a parameter for json_each.
+func listOf[T int | int64 | string](values []T) string {
+	list, err := json.Marshal(append([]T{}, values...)) // without any it is [], not null
+	if err != nil {
+		panic(err) // neither numbers nor texts have one
+	}
+	return string(list)
 }
 
 // count scans one number.

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"fmt"
@@ -36,10 +37,7 @@ func (s *Store) count(ctx context.Context, path string, want int) error {
 			}
 			return nil
 		}
-		s.shards = want
-		if want == 0 {
-			s.shards = DefaultShards
-		}
+		s.shards = cmp.Or(want, DefaultShards)
 		for i := range s.shards {
 			if _, err := c.exec(ctx, sqlAddShard, i); err != nil {
 				return err

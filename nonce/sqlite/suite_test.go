@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"database/sql"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -48,12 +49,30 @@ func TestAStoreInShardsKeepsCredentials(t *testing.T) {
 	})
 }
 
+// newFile copies a new file of two shards: to migrate one takes longer than most rules.
+func newFile(t *testing.T, template string) (path string) {
+	t.Helper()
+	text, err := os.ReadFile(template)
+	path = filepath.Join(t.TempDir(), "db")
+	if err == nil {
+		err = os.WriteFile(path, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func TestAStoreInShardsKeepsTheRules(t *testing.T) {
+	template := filepath.Join(t.TempDir(), "template")
+	if err := openShards(t, template, 2, sqlite.Config{}).Close(); err != nil {
+		t.Fatal(err)
+	}
 	storetest.Run(t, func(t *testing.T) storetest.Database {
 		var ahead atomic.Int64 // milliseconds
 		began := time.UnixMilli(1_790_000_000_000)
 		now := func() time.Time { return began.Add(time.Duration(ahead.Load()) * time.Millisecond) }
-		path := filepath.Join(t.TempDir(), "db")
+		path := newFile(t, template)
 		s := openShards(t, path, 2, sqlite.Config{Now: now})
 		return storetest.Database{
 			Open: func(*testing.T) nonce.Store { return s },

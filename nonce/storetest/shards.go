@@ -30,19 +30,35 @@ var shardRules = []rule{
 		f.db.Advance(ttl / 2)
 		f.take(f.bob, 0)
 	}},
-	{"a renewed lease keeps all shards, and is never shortened", func(f *fixture) {
+	{"a renewed lease keeps all shards, and ends ttl after the store's time, also when that was set back", func(f *fixture) {
 		f.take(f.alice, 0)
 		f.take(f.alice, 1)
-		long := f.renew(f.alice, 10*ttl)
-		if short := f.renew(f.alice, time.Second); !short.Until.Equal(long.Until) {
-			f.Errorf("the lease ended at %v and ends at %v now", long.Until, short.Until)
-		}
-		f.db.Advance(9 * ttl)
-		f.renew(f.bob, ttl)
-		for _, got := range f.acquire(f.bob, 0, 1) {
-			if got.Taken {
-				f.Errorf("%+v", got)
+		taken := func(by lease.Holder) (n int) {
+			f.Helper()
+			f.renew(by, ttl)
+			for _, got := range f.acquire(by, 0, 1) {
+				if got.Taken {
+					n++
+				}
 			}
+			return n
+		}
+		ends := func(in time.Duration) {
+			f.Helper()
+			if r := f.renew(f.alice, in); !r.Until.Equal(r.Now.Add(in)) || !f.shown("alice").LeaseUntil.Equal(r.Until) {
+				f.Errorf("renewed for %v at %v, the lease ends at %v, and is shown to end at %v", in, r.Now, r.Until, f.shown("alice").LeaseUntil)
+			}
+		}
+		ends(10 * ttl)
+		f.db.Advance(9 * ttl)
+		if n := taken(f.bob); n != 0 {
+			f.Errorf("%d are taken while the lease runs", n)
+		}
+		f.db.Advance(-time.Hour)
+		ends(ttl)
+		f.db.Advance(ttl)
+		if n := taken(f.bob); n != 2 {
+			f.Errorf("%d are taken when the lease is over", n)
 		}
 	}},
 	{"nobody takes a shard without a lease that runs", func(f *fixture) {

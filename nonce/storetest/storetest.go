@@ -21,7 +21,7 @@ type Database struct {
 	// Open returns a handle to the database, as one more node would have it. Who made the
 	// Database closes the handles, by t.Cleanup.
 	Open func(t *testing.T) nonce.Store
-	// Advance moves the store's clock on.
+	// Advance moves the store's clock on, or back.
 	Advance func(d time.Duration)
 	// Damage makes what lives of a signer, which has a row, unreadable.
 	Damage func(t *testing.T, signer string)
