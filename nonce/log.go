@@ -16,8 +16,9 @@ import (
 // A fence is a token, a try and a head, the number of the last record. Whatever changes a log
 // compares the fence, and the identity of the server, which shows one that was set back.
 //
-// Errors are ErrLogFenced, ErrLogLost or *StoreError, whose Outcome says whether anything
-// happened. An unknown append is settled by Raise: what comes late meets a higher try.
+// Errors are ErrLogFenced, ErrLogLost or *StoreError. The Outcome of a *StoreError says whether
+// anything happened, and it wraps ErrLogFull if the server refused a record for want of memory.
+// An unknown append is settled by Raise: what comes late meets a higher try.
 type ShardLog interface {
 	// Begin makes the log of a shard empty, under a token that is above the one found, and
 	// returns the fence. It is for a shard that has the reliable engine.
@@ -64,6 +65,9 @@ var ErrLogLost = errors.New("the log of the shard is lost")
 
 // ErrLogFenced is in the error of a log that has the token of another owner.
 var ErrLogFenced = errors.New("the log of the shard has another owner")
+
+// ErrLogFull is in the *StoreError of a record that the server refused for want of memory.
+var ErrLogFull = errors.New("the server of the log has no memory left")
 
 // LogRecord is what one batch changes of one shard.
 type LogRecord struct {

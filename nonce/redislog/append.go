@@ -11,9 +11,9 @@ import (
 	"noncegate/nonce"
 )
 
-// Append implements nonce.ShardLog. It is one round trip a server: one script for all shards,
-// or on a cluster, where a script has one slot, one a shard, and then the question who the
-// server is. The servers of a cluster are asked side by side.
+// Append implements nonce.ShardLog. It is one round trip a server: one script for all shards
+// with a record and one for those that are only compared, or on a cluster, where a script has
+// one slot, one a shard, and then the question who the server is. The servers of a cluster are asked side by side.
 func (l *Log) Append(ctx context.Context, items []nonce.LogAppend) []error {
 	errs := make([]error, len(items))
 	servers := l.byServer(ctx, len(items), func(i int) int { return items[i].Fence.Shard }, func(i int, err error) { errs[i] = err })
@@ -29,8 +29,9 @@ func (l *Log) Append(ctx context.Context, items []nonce.LogAppend) []error {
 	return errs
 }
 
-// call is one run of the script, for some of the items.
+// call is one run of a script, for some of the items.
 type call struct {
+	script *script
 	places []int
 	keys   []string
 	args   []any
@@ -40,22 +41,22 @@ type call struct {
 }
 
 func (l *Log) calls(items []nonce.LogAppend, places []int) (out []*call) {
-	most := len(places)
-	if l.db.Facts().Cluster {
-		most = 1
-	}
-	for ; len(places) > 0; places = places[most:] {
-		c := &call{places: places[:most], keys: make([]string, 0, 2*most), args: make([]any, 0, 4*most)}
-		for _, at := range c.places {
-			f := &items[at].Fence
-			var record []byte
-			if r := items[at].Record; r != nil {
-				record = appendRecord(make([]byte, 0, 64+96*len(r.Changes)), r)
-			}
-			c.keys = append(c.keys, l.keys(f.Shard)...)
-			c.args = append(c.args, fenceText(f, f.Head), fenceText(f, f.Head+1), strconv.FormatInt(f.Head+1, 10), record)
+	last := make(map[*script]*call, 2)
+	for _, at := range places {
+		f, r := &items[at].Fence, items[at].Record
+		script := appendScript
+		if r == nil {
+			script = compareScript
 		}
-		out = append(out, c)
+		c := last[script]
+		if c == nil || l.db.Facts().Cluster {
+			c = &call{script: script, keys: make([]string, 0, 2*len(places)), args: make([]any, 0, 4*len(places))}
+			last[script], out = c, append(out, c)
+		}
+		c.places, c.keys, c.args = append(c.places, at), append(c.keys, l.keys(f.Shard)...), append(c.args, fenceText(f, f.Head))
+		if r != nil {
+			c.args = append(c.args, fenceText(f, f.Head+1), strconv.FormatInt(f.Head+1, 10), appendRecord(make([]byte, 0, 64+96*len(r.Changes)), r))
+		}
 	}
 	return out
 }
@@ -64,12 +65,12 @@ func (l *Log) calls(items []nonce.LogAppend, places []int) (out []*call) {
 func (l *Log) appendTo(ctx context.Context, server *redis.Client, items []nonce.LogAppend, places []int, errs []error) {
 	calls := l.calls(items, places)
 	appendOnce(ctx, server, calls, func(p redis.Pipeliner, c *call) *redis.Cmd {
-		return p.EvalSha(ctx, appendScript.sha, c.keys, c.args...)
+		return p.EvalSha(ctx, c.script.sha, c.keys, c.args...)
 	})
 	again := slices.DeleteFunc(slices.Clone(calls), func(c *call) bool { return !unknownScript(c.cmd.Err()) })
 	if len(again) > 0 {
 		appendOnce(ctx, server, again, func(p redis.Pipeliner, c *call) *redis.Cmd {
-			return p.Eval(ctx, appendScript.text, c.keys, c.args...)
+			return p.Eval(ctx, c.script.text, c.keys, c.args...)
 		})
 	}
 	for _, c := range calls {

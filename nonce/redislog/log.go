@@ -72,6 +72,9 @@ func newScript(text string) *script {
 //go:embed lua/append.lua
 var appendText string
 
+//go:embed lua/compare.lua
+var compareText string
+
 //go:embed lua/begin.lua
 var beginText string
 
@@ -82,10 +85,11 @@ var enterText string
 var trimText string
 
 var (
-	appendScript = newScript(appendText)
-	beginScript  = newScript(beginText)
-	enterScript  = newScript(enterText)
-	trimScript   = newScript(trimText)
+	appendScript  = newScript(appendText)
+	compareScript = newScript(compareText)
+	beginScript   = newScript(beginText)
+	enterScript   = newScript(enterText)
+	trimScript    = newScript(trimText)
 )
 
 // keys are the fence and the log of a shard.
@@ -137,8 +141,16 @@ func wrap(err error) error {
 	if slices.ContainsFunc(refusals, func(word string) bool { return redis.HasErrorPrefix(err, word) }) {
 		outcome = nonce.NotSent
 	}
+	if redis.HasErrorPrefix(err, "OOM") {
+		err = fullError{err}
+	}
 	return &nonce.StoreError{Outcome: outcome, Err: fmt.Errorf("ask Redis: %w", err)}
 }
+
+// fullError is nonce.ErrLogFull in the words of the server.
+type fullError struct{ error }
+
+func (e fullError) Unwrap() []error { return []error{nonce.ErrLogFull, e.error} }
 
 // who asks a server who it is: its run id, which a restart changes, and the id of its data,
 // which the promotion of a replica changes.

@@ -235,7 +235,9 @@ func TestALogIsBegunUnderAHigherTokenOnly(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsFullTakesNothing(t *testing.T) {
+// TestAServerThatIsFullTakesNoRecord: and all else goes on, so that it can be taken over, and
+// what was shipped be taken out.
+func TestAServerThatIsFullTakesNoRecord(t *testing.T) {
 	full, err := redistest.Start("maxmemory 3mb")
 	if err != nil {
 		t.Fatal(err)
@@ -251,12 +253,25 @@ func TestAServerThatIsFullTakesNothing(t *testing.T) {
 		f.Head++
 		fill = record(f, strings.Repeat("x", 100_000))
 	}
-	if err == nil || nonce.OutcomeOf(err) != nonce.NotSent {
+	if err == nil || nonce.OutcomeOf(err) != nonce.NotSent || !errors.Is(err, nonce.ErrLogFull) {
 		t.Fatalf("got %v", err)
 	}
-	if after, err := l.Raise(t.Context(), f); err == nil && after.Head != f.Head {
-		t.Errorf("got %+v", after)
+	if err := l.Append(t.Context(), []nonce.LogAppend{{Fence: f}})[0]; err != nil {
+		t.Errorf("comparing: %v", err)
 	}
+	after, err := l.Raise(t.Context(), f)
+	if err != nil || after.Head != f.Head {
+		t.Errorf("got %+v, %v", after, err)
+	}
+	after, records, err := entered(t, l, f, 6, 0)
+	if err != nil || len(records) != int(f.Head) {
+		t.Fatalf("got %d records, %v; want %d", len(records), err, f.Head)
+	}
+	begun(t, l, 1, 5) // of another shard
+	if err := l.Trim(t.Context(), []nonce.LogFence{after}); err != nil {
+		t.Fatal(err)
+	}
+	added(t, l, &after)
 }
 
 func TestAPausedServerLeavesItUnknown(t *testing.T) {

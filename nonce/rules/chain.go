@@ -199,8 +199,8 @@ func (d *draft) unrepairable(n int64, row nonce.Row, there bool) error {
 		return conflict(nonce.Row{Nonce: n, Status: nonce.Consumed}, longAgo)
 	case !chain && row.Status == nonce.Consumed && d.room() <= 0:
 		return &nonce.HoldLimitError{Limit: d.rules.MaxLive} // with a chain it is one nonce, and all others wait for it
-	case there && row.Status == nonce.Held && row.Reason == nonce.ReasonInDoubt:
-		return conflict(nonce.Row{Nonce: n, Status: nonce.Held}, doubtSentence)
+	case there && row.Status == nonce.Held && row.Reason == nonce.ReasonInDoubt, (!there || row.Status == nonce.Consumed) && d.grantRuns() != 0:
+		return conflict(nonce.Row{Nonce: n, Status: nonce.Held}, doubtSentence) // or it was, when it was marked
 	case there && row.Status == nonce.Held && row.Reason == nonce.ReasonRepair && row.Holder != d.op.Principal:
 		return conflict(nonce.Row{Nonce: n, Status: nonce.Held}, "somebody else is repairing the nonce")
 	}

@@ -274,6 +274,11 @@ var stories = []struct{ name, script string }{
 		signed 0#1 hash=1          -> conflict 0#0=HELD
 		repair 3                   -> conflict 3#0=HELD
 		used 0#1                   -> CONSUMED in 30s
+		used 0#1                   -> CONSUMED in 30s
+		used 0#1 hash=3            -> CONSUMED in 30s
+		signed 0#1 hash=3          -> CONSUMED #1 3 1 in 30s
+		send 0 hash=3 take         -> CONSUMED #1 3 1 in 30s
+		repair 0                   -> conflict 0#0=HELD
 		used 2#5                   -> CONSUMED in 30s
 		used 3#1048576             -> conflict
 		floor 1                    -> floor 1 next 5 in 30s

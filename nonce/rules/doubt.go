@@ -78,6 +78,22 @@ func (d *draft) afterLoss(attempt int64) int64 {
 	return max(attempt, first)
 }
 
+// grantRuns is until when a log that was lost may still give nonces of the signer; 0: it gives none.
+func (d *draft) grantRuns() int64 {
+	if d.plan.Signer.Epoch == 0 || d.in.GrantUntil <= d.in.Now.Earliest {
+		return 0
+	}
+	return d.in.GrantUntil
+}
+
+// waitIfUsed has the op that met a consumed nonce answered as the mark was that consumed it, perhaps
+// while the nonce was in doubt.
+func (d *draft) waitIfUsed(row nonce.Row) {
+	if row.Status == nonce.Consumed {
+		d.ans.After = d.grantRuns()
+	}
+}
+
 // markDoubtful does what a mark of use asks for with a nonce in doubt, for whatever attempt the
 // log may have given; it is told when the log gives no more. All other marks are refused.
 func (d *draft) markDoubtful(row nonce.Row, do func(nonce.Row)) {
@@ -89,7 +105,7 @@ func (d *draft) markDoubtful(row nonce.Row, do func(nonce.Row)) {
 	case op.Attempt >= d.afterLoss(row.Attempt):
 		d.conflict(nonce.Row{Nonce: -1}, doubtAttempt)
 	default:
-		row.Attempt, d.ans.After = op.Attempt, d.in.GrantUntil
+		row.Attempt, d.ans.After = op.Attempt, d.grantRuns()
 		do(row)
 	}
 }

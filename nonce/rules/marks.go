@@ -34,6 +34,7 @@ func (d *draft) mark(do func(nonce.Row)) (read bool) {
 		d.ans.Err = nonce.ErrNotHolder
 	default:
 		do(row)
+		d.waitIfUsed(row)
 	}
 	return read
 }
@@ -194,6 +195,7 @@ func (d *draft) takeInPassing() bool {
 	case there && row.Status != nonce.Released:
 		d.recordSigned(row)
 		d.ans.Attempt = row.Attempt
+		d.waitIfUsed(row)
 	case d.refusesNew():
 		d.ans.Err = nonce.ErrNewSigner
 	case d.silent():

@@ -317,12 +317,7 @@ func (d *draft) setFloor() {
 		d.raise(floor)
 		d.ans.Wrote = true
 	}
-	d.ans.Floor, d.ans.Next = s.Floor, s.Next
-	for i := range s.Live {
-		if doubtful(&s.Live[i]) {
-			d.ans.After = d.in.GrantUntil
-		}
-	}
+	d.ans.Floor, d.ans.Next, d.ans.After = s.Floor, s.Next, d.grantRuns()
 }
 
 // raise brings the floor up. What is RELEASED below it is CONSUMED.

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -37,33 +38,6 @@ func (w *worker) ensureOwned(groups []*group) []*group {
 		}
 	}
 	return w.inLog(left)
-}
-
-// yield sets groups aside whose shard is for a node that reaches its log, and comes back to
-// them to see whether that node has it.
-func (w *worker) yield(groups []*group) []*group {
-	return slices.DeleteFunc(groups, func(g *group) bool {
-		sh := g.shard
-		if sh.mine() || sh.unsure || len(g.tasks) == 0 || w.svc.cfg.Log == nil || !sh.view.Load().Performance || !w.svc.yields() {
-			return false
-		}
-		w.park(g, errLogAway)
-		return true
-	})
-}
-
-// inLog returns the groups whose shard has no log, or one that serves. The others wait for it.
-func (w *worker) inLog(groups []*group) []*group {
-	return slices.DeleteFunc(groups, func(g *group) bool {
-		lg := g.shard.log
-		switch {
-		case lg == nil, lg.settled():
-			return false
-		case len(g.tasks) > 0:
-			w.park(g, errLogAway)
-		}
-		return true
-	})
 }
 
 const (
@@ -124,10 +98,12 @@ func (w *worker) acquire(shards []*shard) []acquisition {
 	return out
 }
 
-func (w *worker) tryAcquire(ids []int) ([]lease.Shard, error) {
-	ctx, cancel := w.svc.timeout()
-	defer cancel()
-	return w.svc.store.Acquire(ctx, w.svc.holder, ids)
+func (w *worker) tryAcquire(ids []int) (rows []lease.Shard, err error) {
+	err = w.askStore(func(ctx context.Context) error {
+		rows, err = w.svc.store.Acquire(ctx, w.svc.holder, ids)
+		return err
+	})
+	return rows, err
 }
 
 // acquired follows one result of an acquire. What is remembered of the shard's signers stays

@@ -40,7 +40,9 @@ func (b *basic) run(t *task) {
 	case t.gone():
 		t.refuse(nonce.ErrGone)
 	case t.reads():
-		b.svc.read(t)
+		ctx, cancel := b.svc.timeout()
+		t.endRead(b.svc.read(ctx, t.op))
+		cancel()
 	default:
 		mu := b.stripe(t.op.Signer)
 		mu.Lock()
@@ -136,7 +138,7 @@ func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool)
 		}
 		row, mended := rules.Mend(l.Signer, &l.Shard)
 		plan = svc.cfg.Rules.Make(&rules.Input{
-			Signer: row, GrantUntil: l.Shard.GrantUntil, Now: exactly(loaded.Now), History: l.History, Requests: l.Requests, Chain: chain,
+			Signer: row, GrantUntil: l.Shard.LostGrant(loaded.Now.UnixMilli()), Now: exactly(loaded.Now), History: l.History, Requests: l.Requests, Chain: chain,
 			Claim: svc.open.Reserve, NoExpiry: noExpiry || svc.clock.paused(),
 		}, ops)
 		w := nonce.Write{
@@ -164,7 +166,7 @@ func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool)
 		}
 	}
 	if err != nil {
-		if nonce.OutcomeOf(err) == nonce.Unknown {
+		if !sentBack(err) && nonce.OutcomeOf(err) == nonce.Unknown {
 			svc.tally.unknown.Add(1)
 			if plan == nil || len(plan.Answers) == 0 || !plan.Answers[0].Wrote {
 				err = &nonce.StoreError{Outcome: nonce.NotSent, Err: err} // nothing of the op was in it
@@ -199,8 +201,8 @@ func (b *basic) committed(signer string, tasks []*task, plan *rules.Plan, chain 
 const errAfterGrant nonce.Told = "it is recorded, and Redis, which was lost, may still have given the nonce to somebody else for a while; ask again"
 
 // sweep ends overdue holds where no node of the other mode lives that would.
-func (b *basic) sweep() {
-	if len(b.svc.fleet.Load().live) > 0 {
+func (b *basic) sweep(paused bool) {
+	if paused || len(b.svc.fleet.Load().live) > 0 {
 		return
 	}
 	due, err := b.svc.due(b.svc.shards)

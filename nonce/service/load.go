@@ -53,12 +53,35 @@ func (w *worker) readAll(groups []*group, needs []nonce.SignerNeed) {
 	}
 	for i, g := range groups {
 		if err != nil {
-			w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: err})
-			g.look = false
+			w.failUnread(g, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: err})
 			continue
 		}
 		w.follow(g, &loaded.Signers[i])
 	}
+}
+
+// failUnread ends the tasks of a group that need what could not be read. Of a signer in a log, which
+// is remembered whole, the others go on.
+func (w *worker) failUnread(g *group, err error) {
+	if g.sig == nil || !g.sig.inLog() {
+		w.failGroup(g, err)
+		g.look = false
+		return
+	}
+	g.tasks = slices.DeleteFunc(g.tasks, func(t *task) bool {
+		needs := slices.Contains(g.wants.Requests, t.op.RequestID)
+		switch t.op.Kind {
+		case nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindExtend, nonce.KindMarkSigned:
+			needs = needs || slices.Contains(g.wants.History, t.op.Nonce)
+		case nonce.KindRepair: // it may be of any
+			needs = needs || len(g.wants.History) > 0
+		}
+		if needs {
+			w.refuse(t, err)
+		}
+		return needs
+	})
+	g.wants = rules.Wants{}
 }
 
 // safeFloor reports whether a task lets a stopped signer serve again.
@@ -164,7 +187,7 @@ func (w *worker) remember(g *group, l *nonce.LoadedSigner) *signer {
 // meetAgain takes a signer into the present stay of its shard. Its chain was left when the shard
 // was lost, and a safe floor, with what is planned behind it, goes by what the chain says.
 func (w *worker) meetAgain(sig *signer) {
-	sig.stay = sig.shard.stay
+	sig.stay, sig.listed = sig.shard.stay, 0 // another owner may have listed it otherwise
 	w.followChain(sig)
 }
 

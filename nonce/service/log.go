@@ -70,6 +70,8 @@ type shardLog struct {
 	retryAt    time.Time // the next try while it fails
 	why        error     // of the last one
 	seen       time.Time // when it was last seen to do what it should
+	full       bool      // a record was refused for want of room, and none was taken since
+	fullAt     time.Time // when the last one was
 
 	dirty   map[*signer]struct{} // signers that have something to be shipped
 	shipped int64                // the head up to which the rows have everything
@@ -178,10 +180,11 @@ func (w *worker) append(groups, next []*group) []*group {
 		mine := slices.DeleteFunc(slices.Clone(groups), func(g *group) bool { return g.shard != sh })
 		switch err := errs[i]; {
 		case err == nil:
-			sh.works()
 			if items[i].Record != nil {
 				sh.log.fence.Head++
+				sh.log.full = false
 			}
+			w.works(sh)
 			for _, g := range mine {
 				ops += len(g.plan.Answers)
 				w.accepted(g)
@@ -416,7 +419,7 @@ func (w *worker) notAccepted(sh *shard, groups []*group, wrote bool, err error) 
 	lg := sh.log
 	if _, is := errors.AsType[*nonce.StoreError](err); is && nonce.OutcomeOf(err) == nonce.Unknown && wrote {
 		w.svc.tally.unknown.Add(1)
-		w.fails(sh, err)
+		w.fails(sh, false, err)
 		lg.unanswered = groups
 		for _, g := range groups { // what comes for its signers joins them
 			g.sig.pinned = true
@@ -432,6 +435,9 @@ func (w *worker) notAccepted(sh *shard, groups []*group, wrote bool, err error) 
 	for _, g := range groups {
 		w.releaseHolds(g)
 		g.unread()
+	}
+	if errors.Is(err, nonce.ErrLogFull) {
+		lg.full, lg.fullAt = true, time.Now()
 	}
 	w.broken(sh, err)
 	for _, g := range groups {

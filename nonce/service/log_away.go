@@ -17,6 +17,10 @@ const (
 	// two tries: hand-outs wait for a tenth of the time at most.
 	awayPatience = 100 * time.Millisecond
 	awayAgain    = time.Second
+
+	// askPatience is what a batch waits for a store that is not away, at least: an acquire may wait
+	// for others.
+	askPatience = time.Second
 )
 
 const errStoreAway nonce.Told = "the database does not answer just now; try again"
@@ -26,17 +30,24 @@ var errSilent = errors.New("neither a shipment nor a heartbeat was answered in t
 // hears notes that the store answered.
 func (s *Service) hears(at time.Time) { s.heard.Store(&at) }
 
+// heardLately reports whether the store has answered a heartbeat, or a shipment, within half of a lease.
+func (s *Service) heardLately() bool { return time.Since(*s.heard.Load()) < s.cfg.LeaseTTL/2 }
+
 // checkStore finds out that the store is away before a shipment has waited for as long as it may:
-// it has answered neither that for the ship SLA nor a heartbeat for half of a lease.
+// it has answered neither that for the ship SLA nor a heartbeat for half of a lease. And it finds
+// out that the store is there again where nothing is to be shipped.
 func (w *worker) checkStore() {
-	if w.storeQuiet() {
+	switch {
+	case w.storeQuiet():
 		w.noteStore(errSilent)
+	case w.storeAway && !w.shipper.underWay && w.svc.heard.Load().After(w.awaySince):
+		w.noteStore(nil)
 	}
 }
 
 // storeQuiet reports whether it is time for checkStore. The probe of the logs wakes the worker for it.
 func (w *worker) storeQuiet() bool {
-	if w.storeAway || time.Since(*w.svc.heard.Load()) < w.svc.cfg.LeaseTTL/2 {
+	if w.storeAway || w.svc.heardLately() {
 		return false
 	}
 	return w.shipper.underWay && time.Since(w.shipper.began) > w.svc.cfg.Log.ShipSLA
@@ -55,6 +66,7 @@ func (w *worker) noteStore(why error) {
 	case was || why == nil:
 		return
 	}
+	w.awaySince = time.Now()
 	w.svc.log.Warn("the store does not answer; hand-outs go on by the log until the grant ends", "worker", w.index, "error", why)
 	now := time.Now()
 	for _, sh := range w.serving() {
@@ -73,8 +85,9 @@ func (w *worker) noteStore(why error) {
 	}
 }
 
-// askStore reads or reserves something that groups wait for. With logs the store is waited for as
-// long as the ship SLA, and while it is away shortly and now and then; else for StoreTimeout.
+// askStore reads, acquires or reserves something that groups wait for. With logs the store is waited for as
+// long as the ship SLA, and while it is away shortly and now and then; else for StoreTimeout. One that
+// is slow is not away as long as it answers heartbeats.
 func (w *worker) askStore(ask func(context.Context) error) error {
 	patience, logs := w.svc.cfg.StoreTimeout, len(w.serving()) > 0
 	switch {
@@ -84,14 +97,16 @@ func (w *worker) askStore(ask func(context.Context) error) error {
 	case w.storeAway:
 		patience = awayPatience
 	default:
-		patience = min(patience, w.svc.cfg.Log.ShipSLA)
+		patience = min(patience, max(w.svc.cfg.Log.ShipSLA, askPatience))
 	}
 	ctx, cancel := context.WithTimeout(w.svc.calls, patience)
 	defer cancel()
 	err := ask(ctx)
-	if logs && (err == nil || nonce.OutcomeOf(err) != nonce.Aborted) {
+	if logs && !errors.Is(err, errUnreadable) && (err == nil || nonce.OutcomeOf(err) != nonce.Aborted) {
 		w.askAgain = time.Now().Add(awayAgain)
-		w.noteStore(err)
+		if w.storeAway || !errors.Is(err, context.DeadlineExceeded) || !w.svc.heardLately() {
+			w.noteStore(err)
+		}
 	}
 	return err
 }

@@ -18,21 +18,46 @@ func silent(c memstore.Call) error {
 }
 
 // TestAStoreThatDoesNotAnswerHoldsUpNoHandOut for longer than it takes to find that out, also
-// where others ask for signers that must be read.
+// where others ask for what must be read, or for signers of other nodes.
 func TestAStoreThatDoesNotAnswerHoldsUpNoHandOut(t *testing.T) {
-	for name, others := range map[string]bool{"alone": false, "beside others": true} {
+	for name, others := range map[string]func(i int, name, elsewhere string) *nonce.Op{
+		"alone":         func(int, string, string) *nonce.Op { return nil },
+		"beside others": func(i int, _, _ string) *nonce.Op { return allocate(fmt.Sprint("unknown-", i)) },
+		"beside a status": func(i int, _, _ string) *nonce.Op {
+			return &nonce.Op{Kind: nonce.KindStatus, Signer: fmt.Sprint("unknown-", i)}
+		},
+		"beside a list": func(i int, _, _ string) *nonce.Op {
+			return &nonce.Op{Kind: nonce.KindList, Signer: fmt.Sprint("unknown-", i), List: nonce.ListQuery{Limit: 1}}
+		},
+		"beside a shard of another node": func(_ int, _, elsewhere string) *nonce.Op { return allocate(elsewhere) },
+		"beside a request id": func(i int, name, _ string) *nonce.Op {
+			op := allocate(name)
+			op.RequestID = fmt.Sprint("r", i)
+			return op
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
 			inLogs(t, func(l *logged) { l.handOutWithoutStore(others) })
 		})
 	}
 }
 
-func (l *logged) handOutWithoutStore(others bool) {
-	n, _ := l.start("a", func(c *service.Config) { c.Workers, c.LeaseTTL, c.Log.ShipSLA = 1, 3*time.Second, time.Second })
+func (l *logged) handOutWithoutStore(others func(i int, name, elsewhere string) *nonce.Op) {
+	times := func(c *service.Config) { c.Workers, c.LeaseTTL, c.Log.ShipSLA = 1, 3*time.Second, time.Second }
+	n, _ := l.start("a", times)
 	l.on(n)
-	name := l.disk.nameIn(0)
+	l.start("b", times)
+	l.await(time.Minute, "b has its part", func() bool { return l.owners(of("b")) == shards/2 })
+	var name, elsewhere string
+	for i := range shards {
+		if l.disk.summary(l.T, l.disk.nameIn(i)).Lease.Holder.Node == "a" {
+			name = l.disk.nameIn(i)
+		} else {
+			elsewhere = l.disk.nameIn(i)
+		}
+	}
 	for range 20 { // so many are reserved ahead that they last
-		l.allocateAll(n)
+		n.do(allocate(name))
 		time.Sleep(100 * time.Millisecond)
 	}
 	l.disk.onBefore(silent)
@@ -42,10 +67,10 @@ func (l *logged) handOutWithoutStore(others bool) {
 	var slowest time.Duration
 	slow := 0 // hand-outs, once the store is known to be away
 	for i := 0; time.Since(gone) < 20*time.Second; i++ {
-		if others {
-			n.send(allocate(fmt.Sprint("unknown-", i)))
-		}
 		sent := time.Now()
+		if op := others(i, name, elsewhere); op != nil {
+			n.send(op)
+		}
 		if got, want := n.do(allocate(name)), fmt.Sprintf("%d#1", 20+i); got != want {
 			l.Fatalf("after %v: %s, want %s", time.Since(gone), got, want)
 		}
@@ -62,7 +87,12 @@ func (l *logged) handOutWithoutStore(others bool) {
 	if mark.answered() {
 		l.Errorf("a mark was answered that no row has: %s", result(mark.op))
 	}
-	l.disk.onBefore(nil)
+	l.disk.onBefore(func(c memstore.Call) error { // both leases are over, and b shall not take the shard
+		if c.Op == memstore.OpAcquire && c.Holder.Node == "b" {
+			return silent(c)
+		}
+		return nil
+	})
 	if got := mark.wait(); got != "CONSUMED" {
 		l.Errorf("the mark: %s", got)
 	}
@@ -126,5 +156,39 @@ func TestReconcileNamesWhatDiffers(t *testing.T) {
 		if got, err := n.Reconcile(l.Context()); err != nil || got.Equal != shards-1 || len(got.Differences) != 1 || got.Differences[0] != want {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}
+	})
+}
+
+// TestASlowStoreIsNotAwayAndOneThatIsBackIsThere: its heartbeats are answered.
+func TestASlowStoreIsNotAwayAndOneThatIsBackIsThere(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		n, _ := l.start("a")
+		l.on(n)
+		l.allocateAll(n)
+		n.Ship()
+		during := func(op memstore.Op, fail func(memstore.Call) error) {
+			l.disk.onBefore(func(c memstore.Call) error {
+				if c.Op == op {
+					return fail(c)
+				}
+				return nil
+			})
+		}
+		during(memstore.OpLoad, silent)
+		if got := n.do(&nonce.Op{Kind: nonce.KindStatus, Signer: "unknown"}); got != "none" {
+			t.Errorf("a status that could not be read: %s", got)
+		}
+		if n.StoreAway() {
+			t.Error("the store is taken for away because a read was slow")
+		}
+		during(memstore.OpLoad, storeAway)
+		time.Sleep(time.Second) // it is asked again
+		n.do(&nonce.Op{Kind: nonce.KindStatus, Signer: "unknown"})
+		if !n.StoreAway() {
+			t.Error("the store refuses connections, and is not taken for away")
+		}
+		during(memstore.OpShip, func(memstore.Call) error { t.Error("something is shipped"); return nil })
+		l.await(n.cfg.LeaseTTL, "the store is there", func() bool { return !n.StoreAway() })
+		l.disk.onBefore(nil)
 	})
 }

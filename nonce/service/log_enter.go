@@ -25,12 +25,17 @@ func (w *worker) beginLog(sh *shard, row *lease.Shard) {
 }
 
 // fails notes that a log does not do what it should. After a call that was not answered, which
-// took its time, no other shard makes one for a while.
-func (w *worker) fails(sh *shard, err error) {
-	if _, silent := errors.AsType[*nonce.StoreError](err); silent {
-		w.svc.reach.failed(err)
-	}
+// took its time, no other shard makes one to that server for a while. tried reports whether it
+// was a take-over that had its time.
+func (w *worker) fails(sh *shard, tried bool, err error) {
 	lg, now := sh.log, time.Now()
+	if tried {
+		sh.logTried = now
+	}
+	lg.full = lg.full && errors.Is(err, nonce.ErrLogFull)
+	if _, is := errors.AsType[*nonce.StoreError](err); is && !errors.Is(err, nonce.ErrLogFull) {
+		w.svc.reach.failed(lg.fence.Identity, tried, err)
+	}
 	if lg.failing.IsZero() {
 		lg.failing = now
 		w.svc.log.Warn("the log of a shard does not do what it should", "shard", sh.id, "serves", lg.serves, "error", err)
@@ -39,14 +44,31 @@ func (w *worker) fails(sh *shard, err error) {
 	w.retryLog(lg)
 }
 
+// retryLog sets the time of the next try, but not later than it was: a log of which record after
+// record is refused is tried, too.
 func (w *worker) retryLog(lg *shardLog) {
-	lg.retryAt = time.Now().Add(logRetry)
-	time.AfterFunc(logRetry, w.signal)
+	if now := time.Now(); !lg.retryAt.After(now) {
+		lg.retryAt = now.Add(logRetry)
+		time.AfterFunc(logRetry, w.signal)
+	}
 }
 
-// works notes that a log does what it should.
-func (sh *shard) works() {
-	sh.log.failing, sh.logFailing, sh.log.seen = time.Time{}, time.Time{}, time.Now()
+// works notes that a log does what it should. After a record was refused for want of memory that
+// takes a record, or LostAfter without another refusal.
+func (w *worker) works(sh *shard) {
+	lg := sh.log
+	w.svc.reach.answered(lg.fence.Identity)
+	lg.seen = time.Now()
+	if lg.full = lg.full && lg.seen.Sub(lg.fullAt) < w.svc.cfg.Log.LostAfter; !lg.full {
+		lg.failing, sh.logFailing = time.Time{}, time.Time{}
+	}
+}
+
+// mustLeave reports whether the shard of a log that serves gets the reliable engine: the log has
+// failed for LostAfter. A server without memory counts only if it refused records at both ends of
+// that time, and while records can be shipped, which frees memory.
+func (w *worker) mustLeave(lg *shardLog) bool {
+	return w.logLost(lg) && (!lg.full || !w.storeAway && lg.fullAt.Sub(lg.failing) >= w.svc.cfg.Log.LostAfter)
 }
 
 // logLost reports whether a log has failed for so long that it counts as lost.
@@ -54,13 +76,27 @@ func (w *worker) logLost(lg *shardLog) bool {
 	return !lg.failing.IsZero() && time.Since(lg.failing) >= w.svc.cfg.Log.LostAfter
 }
 
+// takeoverFailed reports whether the take-over of a log may be given up: when it had failed for so
+// long, it was tried once more, for this shard or for another at a server that did not answer.
+// Time alone proves nothing: this process may have stood still, or have waited for another server.
+func (w *worker) takeoverFailed(sh *shard, of silence) bool {
+	last := sh.logTried
+	if of.tried.After(last) {
+		last = of.tried
+	}
+	return w.logLost(sh.log) && last.Sub(sh.log.failing) >= w.svc.cfg.Log.LostAfter
+}
+
 // tendLogs tries again what has failed, of all shards of the worker.
 func (w *worker) tendLogs() {
 	if w.svc.cfg.Log == nil {
 		return
 	}
-	now := time.Now()
-	for _, sh := range w.owned() {
+	now, owned := time.Now(), w.owned()
+	// It starts behind the shard that was tried last, so that no shard always follows one that
+	// the server does not answer, after which none is tried for a while.
+	at := max(0, slices.IndexFunc(owned, func(sh *shard) bool { return sh.id > w.lastTried }))
+	for _, sh := range slices.Concat(owned[at:], owned[:at]) {
 		if lg := sh.log; lg != nil && lg.due(now) {
 			w.tryLog(sh)
 		}
@@ -99,20 +135,21 @@ func (w *worker) checkIdle(now time.Time) {
 // tryLog takes a log up, or settles what has an unknown outcome, or, once it has failed for
 // long enough, ends it.
 func (w *worker) tryLog(sh *shard) {
-	lg, resting := sh.log, w.svc.reach.resting() // read once: it may end meanwhile
+	lg, server := sh.log, w.svc.reach.silence(sh.log.fence.Identity)
 	switch {
 	case !lg.serves && w.svc.yields():
 		sh.leftTo, sh.leftUntil = w.svc.fleet.Load().preferred(sh.id), time.Now().Add(freeFor)
 		w.releaseShards([]*shard{sh})
-	case !lg.serves && w.logLost(lg):
+	case !lg.serves && w.takeoverFailed(sh, server):
 		w.declare(sh)
 	case lg.leaving:
 		w.turnOff(sh, lg.leavingFor)
-	case lg.serves && w.logLost(lg):
+	case lg.serves && w.mustLeave(lg):
 		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, lg.why))
-	case resting != nil:
-		w.fails(sh, errors.New(resting.Error())) // it was not tried
+	case time.Now().Before(server.rests):
+		w.fails(sh, false, errors.New(server.why.Error())) // it was not tried
 	case !lg.serves:
+		w.lastTried = sh.id
 		w.enter(sh)
 	default:
 		w.settleLog(sh)
@@ -127,7 +164,7 @@ func (w *worker) broken(sh *shard, err error) {
 		sh.unsure = true
 		return
 	}
-	if w.fails(sh, err); errors.Is(err, nonce.ErrLogLost) {
+	if w.fails(sh, false, err); errors.Is(err, nonce.ErrLogLost) {
 		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, err))
 	}
 }
@@ -149,7 +186,10 @@ func (w *worker) settleLog(sh *shard) {
 		return
 	}
 	lg.fence, lg.raising = after, false
-	sh.works()
+	lg.full = lg.full && !happened
+	if w.works(sh); !lg.failing.IsZero() { // it has no room still
+		w.retryLog(lg)
+	}
 	w.unstick(sh, func(g *group) {
 		switch {
 		case !happened:
@@ -194,9 +234,12 @@ func (w *worker) unstick(sh *shard, each func(*group)) {
 	w.signal()
 }
 
-// enterTimes is how many calls of the log the take-over of one may take: it reads all that was
-// not shipped.
-const enterTimes = 5
+// inTime reports whether a call has ended about when its time was over, or before. If not, this
+// process has stood still meanwhile, and the server may have answered.
+func inTime(began time.Time, most time.Duration) bool { return time.Since(began) <= most+logRetry }
+
+// enterTime bounds the take-over of a log, which reads all that was not shipped.
+func (w *worker) enterTime() time.Duration { return 5 * w.svc.cfg.Log.Timeout }
 
 // enter takes over the log of a shard that was just acquired: (b) and (c) of the design.
 func (w *worker) enter(sh *shard) {
@@ -217,12 +260,12 @@ func (w *worker) enter(sh *shard) {
 		}
 		lg = sh.log
 	}
-	log := w.svc.cfg.Log.Log
-	ctx, cancel := context.WithTimeout(context.Background(), enterTimes*w.svc.cfg.Log.Timeout)
+	log, began := w.svc.cfg.Log.Log, time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), w.enterTime())
 	fence, records, err := log.Enter(ctx, lg.fence)
 	cancel()
 	if err != nil {
-		w.fails(sh, fmt.Errorf("take over the log: %w", err))
+		w.fails(sh, inTime(began, w.enterTime()), fmt.Errorf("take over the log: %w", err))
 		return
 	}
 	folded, unreadable, err := w.fold(sh, lg.fence.Head, records)
@@ -230,17 +273,18 @@ func (w *worker) enter(sh *shard) {
 	case sh.log != lg:
 		return
 	case silent: // the store is away, and not the log
-		sh.works()
+		w.works(sh)
 		w.retryLog(lg)
 		return
 	case err != nil:
-		w.fails(sh, fmt.Errorf("fold the log: %w", err))
+		w.fails(sh, true, fmt.Errorf("fold the log: %w", err))
 		return
 	}
 	again, cancel := w.svc.logTime()
 	defer cancel()
+	began = time.Now()
 	if err := log.Append(again, []nonce.LogAppend{{Fence: fence}})[0]; err != nil {
-		w.fails(sh, fmt.Errorf("compare the log: %w", err))
+		w.fails(sh, inTime(began, w.svc.cfg.Log.Timeout), fmt.Errorf("compare the log: %w", err))
 		return
 	}
 	for _, sig := range folded {
@@ -257,7 +301,7 @@ func (w *worker) enter(sh *shard) {
 	for _, sig := range unreadable {
 		w.stopUnreadable(sig)
 	}
-	sh.works()
+	w.works(sh)
 	w.shipper.began = time.Time{}
 	w.svc.log.Info("took over a log", "shard", sh.id, "records", len(records), "signers", len(folded), "fencing_token", fence.Token, "head", fence.Head)
 }
@@ -380,81 +424,6 @@ func (w *worker) declare(sh *shard) {
 	w.lose(sh)
 	sh.unsure = true
 	w.order(order{shard: sh, take: true})
-}
-
-// turnOff gives a shard the reliable engine, in the statement that ships the last of its log
-// from memory, which is whole. What is under way to the log without an answer is not in it, so
-// it did not happen. It reports whether it is done.
-func (w *worker) turnOff(sh *shard, reason string) bool {
-	lg := sh.log
-	if reason != "" {
-		w.svc.degrade(reason)
-	}
-	lg.leavingFor = reason
-	if !w.flush(sh, true) {
-		if sh.log == lg {
-			w.retryLog(lg)
-		}
-		return false
-	}
-	w.svc.log.Info("a shard has the reliable engine", "shard", sh.id, "because", reason)
-	w.unstick(sh, func(g *group) { w.releaseHolds(g); g.unread() })
-	trim := lg.fence
-	sh.log, sh.logFailing = nil, time.Time{}
-	view := *sh.view.Load()
-	view.Performance = false
-	sh.see(view)
-	if reason == "" && w.svc.reach.missed() == 0 {
-		ctx, cancel := w.svc.logTime()
-		defer cancel()
-		if err := w.svc.cfg.Log.Log.Trim(ctx, []nonce.LogFence{trim}); err != nil {
-			w.svc.log.Debug("a log was not trimmed", "shard", sh.id, "error", err)
-		}
-	}
-	return true
-}
-
-// turnOn gives a shard the performance engine: it is acquired again, so that what is left of an
-// earlier stay is refused, and its signers are forgotten.
-func (w *worker) turnOn(sh *shard) {
-	cfg := w.svc.cfg.Log
-	was := *sh.view.Load()
-	rows, err := w.tryAcquire([]int{sh.id})
-	if err != nil || !rows[0].Taken {
-		w.svc.log.Warn("a shard could not be acquired for the performance engine", "shard", sh.id, "error", err)
-		if err == nil {
-			_ = w.acquired(sh, &rows[0], &was) // somebody else has it
-		}
-		return
-	}
-	w.lose(sh)
-	if err := w.acquired(sh, &rows[0], &was); err != nil || sh.log != nil {
-		return
-	}
-	ctx, cancel := w.svc.logTime()
-	defer cancel()
-	fence, err := cfg.Log.Begin(ctx, sh.id, rows[0].Token)
-	if err != nil {
-		w.svc.log.Warn("a log was not begun", "shard", sh.id, "error", err)
-		return
-	}
-	sent := time.Now()
-	storeCtx, done := w.svc.timeout()
-	defer done()
-	on, err := cfg.Store.TurnOn(storeCtx, w.svc.holder, sh.shardTerm(), fence.Identity, nonce.Grant{For: cfg.Grant, LongestHold: w.svc.cfg.MaxHold})
-	if err != nil || !on {
-		w.svc.log.Warn("a shard was not given the performance engine", "shard", sh.id, "error", err)
-		w.lose(sh) // it may have it: to acquire it again shows
-		sh.unsure = true
-		w.order(order{shard: sh, take: true})
-		return
-	}
-	row := rows[0]
-	row.Performance, row.Identity, row.Shipped = true, fence.Identity, 0
-	w.beginLog(sh, &row)
-	sh.log.fence, sh.log.serves, sh.log.trust = fence, true, sent.Add(cfg.Grant)
-	sh.see(row)
-	w.svc.log.Info("a shard has the performance engine", "shard", sh.id, "fencing_token", row.Token)
 }
 
 // dropLog forgets the log of a shard that is lost. What nobody was told yet is unknown: the log

@@ -19,6 +19,7 @@ import (
 type logServer struct {
 	mu     sync.Mutex // guards all below
 	name   string     // its identity
+	two    bool       // shards with an odd number are at another server
 	shards map[int]*loggedShard
 }
 
@@ -40,11 +41,22 @@ type logWay struct {
 	delaysRaise    atomic.Bool  // the next Raise comes long after nobody waits for it any more
 	losesRecord    atomic.Bool  // the answer to the next Append of a record is lost
 	keeps          atomic.Bool  // nothing is trimmed
+	full           atomic.Bool  // no record is taken, and all else goes on
+	hangsAtFirst   atomic.Bool  // calls for shard 0 are not answered
+	firstHangs     atomic.Bool  // the server of shards with an even number does not answer
 }
 
-func (l *logWay) call(ctx context.Context) error {
+// identity is that of the server of a shard. The caller holds mu.
+func (l *logServer) identity(shard int) string {
+	if l.two && shard%2 == 1 {
+		return l.name + " 2"
+	}
+	return l.name
+}
+
+func (l *logWay) call(ctx context.Context, shard int) error {
 	switch {
-	case l.hangs.Load():
+	case l.hangs.Load(), l.firstHangs.Load() && shard%2 == 0, l.hangsAtFirst.Load() && shard == 0:
 		l.calls.Add(1)
 		<-ctx.Done()
 		return &nonce.StoreError{Outcome: nonce.Unknown, Err: ctx.Err()}
@@ -57,12 +69,12 @@ func (l *logWay) call(ctx context.Context) error {
 
 // fenced runs what a script does with the fence of a shard.
 func (l *logWay) fenced(ctx context.Context, of nonce.LogFence, do func(sh *loggedShard) error) (nonce.LogFence, error) {
-	if err := l.call(ctx); err != nil {
+	if err := l.call(ctx, of.Shard); err != nil {
 		return of, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	sh := l.shards[of.Shard]
+	sh, name := l.shards[of.Shard], l.identity(of.Shard)
 	if sh == nil {
 		return of, fmt.Errorf("%w: its keys are gone", nonce.ErrLogLost)
 	}
@@ -72,17 +84,17 @@ func (l *logWay) fenced(ctx context.Context, of nonce.LogFence, do func(sh *logg
 	if err := do(sh); err != nil {
 		return of, err
 	}
-	if of.Identity != l.name {
+	if of.Identity != name {
 		return of, fmt.Errorf("%w: another server", nonce.ErrLogLost)
 	}
 	of = sh.fence
-	of.Identity = l.name
+	of.Identity = name
 	return of, nil
 }
 
 func (l *logWay) Begin(ctx context.Context, shard int, token int64) (nonce.LogFence, error) {
 	f := nonce.LogFence{Shard: shard, Token: token}
-	if err := l.call(ctx); err != nil {
+	if err := l.call(ctx, shard); err != nil {
 		return f, err
 	}
 	l.mu.Lock()
@@ -91,7 +103,7 @@ func (l *logWay) Begin(ctx context.Context, shard int, token int64) (nonce.LogFe
 		return f, nonce.ErrLogFenced
 	}
 	l.shards[shard] = &loggedShard{fence: f}
-	f.Identity = l.name
+	f.Identity = l.identity(shard)
 	return f, nil
 }
 
@@ -130,14 +142,13 @@ func (l *logWay) Raise(ctx context.Context, of nonce.LogFence) (nonce.LogFence, 
 
 func (l *logWay) Append(ctx context.Context, items []nonce.LogAppend) []error {
 	out := make([]error, len(items))
-	err := l.call(ctx)
 	for i, item := range items {
-		if out[i] = err; err != nil {
-			continue
-		}
 		_, out[i] = l.fenced(ctx, item.Fence, func(sh *loggedShard) error {
 			if of := item.Fence; sh.fence.Token != of.Token || sh.fence.Try != of.Try || sh.fence.Head != of.Head {
 				return nonce.ErrLogLost
+			}
+			if item.Record != nil && l.full.Load() {
+				return &nonce.StoreError{Outcome: nonce.NotSent, Err: nonce.ErrLogFull}
 			}
 			if item.Record != nil {
 				sh.fence.Head++
@@ -157,15 +168,20 @@ func (l *logWay) Read(ctx context.Context, shard int) (f nonce.LogFence, records
 	defer l.mu.Unlock()
 	if sh := l.shards[shard]; sh != nil {
 		f, records = sh.fence, append(records, sh.records...)
-		f.Identity = l.name
-		return f, records, l.call(ctx)
+		f.Identity = l.identity(shard)
+		return f, records, l.call(ctx, shard)
 	}
 	return f, nil, nonce.ErrLogLost
 }
 
 func (l *logWay) Trim(ctx context.Context, logs []nonce.LogFence) error {
-	if err := l.call(ctx); err != nil || l.keeps.Load() {
-		return err
+	if l.keeps.Load() {
+		return nil
+	}
+	for _, f := range logs {
+		if err := l.call(ctx, f.Shard); err != nil {
+			return err
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,13 +194,13 @@ func (l *logWay) Trim(ctx context.Context, logs []nonce.LogFence) error {
 	return nil
 }
 
-func (l *logWay) Reach(ctx context.Context, _ int, identity string) error {
-	if err := l.call(ctx); err != nil {
+func (l *logWay) Reach(ctx context.Context, shard int, identity string) error {
+	if err := l.call(ctx, shard); err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if identity != l.name {
+	if identity != l.identity(shard) {
 		return nonce.ErrLogLost
 	}
 	return nil

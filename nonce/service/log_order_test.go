@@ -2,7 +2,10 @@ package service_test
 
 import (
 	"context"
+	"fmt"
+	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -181,7 +184,9 @@ func TestARepairAfterALossIsAboveWhatTheLogGave(t *testing.T) {
 
 func TestWhatIsUnknownStaysSoForAsLongAsNobodyAnswers(t *testing.T) {
 	inLogs(t, func(l *logged) {
-		a, way, name := l.startOn("a")
+		a, way := l.start("a", func(c *service.Config) { c.Log.ShipEvery, c.Log.ShipSoon = 10*time.Second, 10*time.Second })
+		l.on(a)
+		name := l.disk.nameIn(0)
 		a.want("allocate signer=" + name + " -> 0#1")
 		a.Ship()
 		way.losesRecord.Store(true)
@@ -404,4 +409,59 @@ func TestAGrantSaysNothingToAnotherStore(t *testing.T) {
 			t.Errorf("record %d counts as shipped, %v", all.Shards[0].Shipped, err)
 		}
 	})
+}
+
+// TestAMarkOfADoubtfulNonceThatIsRepeatedWaitsAsTheFirstDoes: until the lost log gives no more. While
+// they wait, and batches come, the worker has one timer.
+func TestAMarkOfADoubtfulNonceThatIsRepeatedWaitsAsTheFirstDoes(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		const waiting, batches = 20, 2000
+		a, _ := l.start("a", func(c *service.Config) { c.Log.Grant = 2 * time.Minute })
+		l.on(a)
+		name := l.disk.nameIn(0)
+		for i := range waiting {
+			a.want(fmt.Sprintf("allocate hold=8m signer=%s -> %d#1", name, i))
+		}
+		a.Ship()
+		l.parts("a")
+		began := time.Now()
+		b := l.afterTheLoss()
+		var marks []*pending
+		for range 2 {
+			for i := range waiting {
+				marks = append(marks, b.send(&nonce.Op{Kind: nonce.KindMarkUsed, Signer: name, Nonce: int64(i), Attempt: 1})...)
+			}
+			time.Sleep(time.Second)
+		}
+		marks = append(marks, b.send(&nonce.Op{Kind: nonce.KindSetFloor, Signer: name, Floor: waiting})...) // nothing is in doubt any more
+		before := heap()
+		for range batches {
+			b.run("status signer=" + name)
+		}
+		if grown := heap() - before; grown > 2<<20 {
+			l.Errorf("%d batches beside %d answers that wait left %d bytes", batches, waiting, grown)
+		}
+		time.Sleep(90*time.Second - time.Since(began))
+		for i, m := range marks {
+			if m.answered() {
+				l.Fatalf("answer %d came before the grant had ended: %s", i, m.wait())
+			}
+		}
+		for _, m := range marks {
+			if got := m.wait(); got != "CONSUMED" && !strings.HasPrefix(got, "floor ") {
+				l.Errorf("told %s", got)
+			}
+		}
+		if took := time.Since(began); took > 2*time.Minute+5*time.Second {
+			l.Errorf("told after %v", took)
+		}
+	})
+}
+
+// heap is how many bytes are in use.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

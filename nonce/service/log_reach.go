@@ -13,30 +13,48 @@ import (
 // nodes leave shards to this one again.
 const steadyProbes = 4
 
-// reach is what this node knows of its way to the server of the logs. It is one for all shards,
-// so that an outage is waited out once and not by each shard.
+// reach is what this node knows of its way to the servers of the logs.
 type reach struct {
-	mu     sync.Mutex // guards all below
-	why    error      // of the last call that was not answered
-	rests  time.Time  // until then no other shard is tried
-	unseen time.Time  // since when no probe found the server that was accepted; zero: the last one did
+	mu     sync.Mutex         // guards all below
+	silent map[string]silence // servers that did not answer, by identity
+	unseen time.Time          // since when no probe found the server that was accepted; zero: the last one did
 }
 
-// failed notes a call that no server answered.
-func (r *reach) failed(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.why, r.rests = err, time.Now().Add(logRetry)
+// silence is what is known of a server that did not answer: it is the same for all shards that
+// have their log there, so that an outage is waited out once and not by each shard.
+type silence struct {
+	why   error
+	tried time.Time // when a take-over was given up that was not answered in time; zero: none was
+	rests time.Time // until then no other shard is tried
 }
 
-// resting is why a log was out of reach just now; nil: it may be tried.
-func (r *reach) resting() error {
+// failed notes a call that was not answered. tried reports whether it was a take-over that had its
+// time.
+func (r *reach) failed(identity string, tried bool, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if time.Now().Before(r.rests) {
-		return r.why
+	if r.silent == nil {
+		r.silent = make(map[string]silence)
 	}
-	return nil
+	s, now := r.silent[identity], time.Now()
+	if s.why, s.rests = why, now.Add(logRetry); tried {
+		s.tried = now
+	}
+	r.silent[identity] = s
+}
+
+// answered notes that a server does what it should.
+func (r *reach) answered(identity string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.silent, identity)
+}
+
+// silence is what is known of a server; the zero value: it answered last.
+func (r *reach) silence(identity string) silence {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.silent[identity]
 }
 
 // see notes what a probe found.
@@ -148,4 +166,31 @@ func (s *Service) yields() bool {
 func (s *Service) keepsLog() bool {
 	missed, heard := s.reach.missed(), 2*s.cfg.WatchEvery+s.cfg.Log.Timeout
 	return missed > 0 && (!s.yields() || missed < max(s.cfg.Log.LostAfter/2, heard))
+}
+
+// yield sets groups aside whose shard is for a node that reaches its log, and comes back to
+// them to see whether that node has it.
+func (w *worker) yield(groups []*group) []*group {
+	return slices.DeleteFunc(groups, func(g *group) bool {
+		sh := g.shard
+		if sh.mine() || sh.unsure || len(g.tasks) == 0 || w.svc.cfg.Log == nil || !sh.view.Load().Performance || !w.svc.yields() {
+			return false
+		}
+		w.park(g, errLogAway)
+		return true
+	})
+}
+
+// inLog returns the groups whose shard has no log, or one that serves. The others wait for it.
+func (w *worker) inLog(groups []*group) []*group {
+	return slices.DeleteFunc(groups, func(g *group) bool {
+		lg := g.shard.log
+		switch {
+		case lg == nil, lg.settled():
+			return false
+		case len(g.tasks) > 0:
+			w.park(g, errLogAway)
+		}
+		return true
+	})
 }

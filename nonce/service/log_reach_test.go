@@ -1,11 +1,15 @@
 package service_test
 
 import (
-	"noncegate/nonce/memstore"
-	"noncegate/nonce/service"
+	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"noncegate/nonce"
+	"noncegate/nonce/memstore"
+	"noncegate/nonce/service"
 )
 
 func of(name string) func(owned) bool { return func(o owned) bool { return o.node == name } }
@@ -45,7 +49,14 @@ func TestAShardWithALogGoesToANodeThatReachesIt(t *testing.T) {
 				l.on(a)
 				l.allocateAny()
 				cut(way)
-				after := l.await(2*logLostAfter, "b has all", func() bool { return l.owners(logOf("b")) == shards })
+				off := 0
+				after := l.await(2*logLostAfter, "b has all", func() bool {
+					off = max(off, l.owners(func(o owned) bool { return !o.log }))
+					return l.owners(logOf("b")) == shards
+				})
+				if off > 0 {
+					t.Errorf("%d shards had the reliable engine on the way, and b reaches their logs", off)
+				}
 				if after < logLostAfter/2 {
 					t.Errorf("what is whole was given up after %v", after)
 				}
@@ -284,5 +295,185 @@ func TestAShardThatIsGivenUpKeepsItsEngineInWhatANodeSees(t *testing.T) {
 		if l.owners(of("b")) == 0 {
 			t.Error("no shard has moved")
 		}
+	})
+}
+
+// unshippedBy has shards with records that the rows do not have, of a node that is gone.
+func (l *logged) unshippedBy(a *node) {
+	l.Helper()
+	l.allocateAll(a)
+	a.Ship()
+	l.disk.onBefore(func(c memstore.Call) error {
+		if c.Op == memstore.OpShip && c.Holder.Node == "a" {
+			return away
+		}
+		return nil
+	})
+	l.allocateAll(a)
+	l.disk.mute("a", true)
+}
+
+// TestALogIsNotDeclaredLostWithoutATry: its new owner stands still for longer than a log may be out
+// of reach, which it is only at first.
+func TestALogIsNotDeclaredLostWithoutATry(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, _ := l.start("a")
+		l.on(a)
+		l.unshippedBy(a)
+		b, way := l.start("b", func(c *service.Config) { c.Workers = 1 })
+		way.refuses.Store(true)
+		l.await(time.Minute, "b tries", func() bool { return l.owners(of("b")) == shards && way.calls.Load() > 20 })
+		stands := make(chan struct{})
+		var stood atomic.Bool
+		l.disk.onBefore(func(c memstore.Call) error {
+			if c.Op == memstore.OpShip && c.Holder.Node == "a" {
+				return away
+			}
+			if c.Op == memstore.OpAcquire && c.Holder.Node == "b" && stood.CompareAndSwap(false, true) {
+				close(stands)
+				time.Sleep(2 * logLostAfter)
+			}
+			return nil
+		})
+		<-stands
+		way.refuses.Store(false)
+		time.Sleep(4 * logLostAfter) // its worker can be asked again
+		if n := l.owners(lost); n > 0 {
+			t.Fatalf("%d logs were declared lost that were well", n)
+		}
+		l.await(time.Minute, "b hands out", func() bool { return b.do(allocate(l.disk.nameIn(0))) == "2#1" })
+		l.disk.mute("a", false)
+		l.disk.onBefore(nil)
+	})
+}
+
+// TestAServerThatDoesNotAnswerCostsNoLogOfAnother, as in a cluster.
+func TestAServerThatDoesNotAnswerCostsNoLogOfAnother(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		l.server.two = true
+		a, _ := l.start("a")
+		l.on(a)
+		l.unshippedBy(a)
+		b, way := l.start("b", func(c *service.Config) { c.Workers = 1 })
+		way.firstHangs.Store(true)
+		l.await(time.Minute, "b has all", func() bool { return l.owners(of("b")) == shards })
+		l.await(time.Minute, "what was at the first server is lost", func() bool { return l.owners(lost) >= shards/2 })
+		time.Sleep(2 * logLostAfter)
+		if n := l.owners(lost); n != shards/2 {
+			t.Errorf("%d logs were declared lost, and %d were", n, shards/2)
+		}
+		if got := b.do(allocate(l.disk.nameIn(1))); got != "2#1" {
+			t.Errorf("of the second server b hands out %s", got)
+		}
+		l.disk.mute("a", false)
+		l.disk.onBefore(nil)
+	})
+}
+
+// TestADrainWhileTheLogIsAwayLeavesTheReliableEngine: the next owner does not get into the log.
+func TestADrainWhileTheLogIsAwayLeavesTheReliableEngine(t *testing.T) {
+	for name, loses := range map[string]bool{"refused": false, "an append is not answered": true} {
+		t.Run(name, func(t *testing.T) {
+			inLogs(t, func(l *logged) {
+				a, way := l.start("a")
+				l.on(a)
+				l.allocateAll(a)
+				if way.losesRecord.Store(loses); loses {
+					way.losesRaise.Store(true)
+					a.send(allocate(l.disk.nameIn(0)))
+					time.Sleep(time.Millisecond)
+				}
+				way.refuses.Store(true)
+				var all sync.WaitGroup
+				for i := range shards {
+					all.Go(func() { _ = a.Do(l.Context(), allocate(l.disk.nameIn(i))) })
+				}
+				time.Sleep(2 * logTimeout)
+				a.Stop()
+				l.server.flush()
+				all.Wait()
+				b, other := l.start("b")
+				other.refuses.Store(true)
+				l.await(time.Minute, "b has all", func() bool { return l.owners(of("b")) == shards })
+				time.Sleep(2 * logLostAfter)
+				if n := l.owners(lost); n > 0 {
+					t.Errorf("%d logs were declared lost, whose owner gave them up whole", n)
+				}
+				for i := range shards {
+					if got := b.do(allocate(l.disk.nameIn(i))); got != "1#1" {
+						t.Errorf("shard %d: b hands out %s", i, got)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestAFullLogIsLeft: it takes no record, and answers whatever else it is asked. One that has
+// room again in time is kept.
+func TestAFullLogIsLeft(t *testing.T) {
+	logs := func(o owned) bool { return o.log }
+	for name, asked := range map[string]bool{"it stays full": true, "it has room again": true, "it was full once, and nobody asks": false} {
+		t.Run(name, func(t *testing.T) {
+			lasts := name == "it stays full"
+			inLogs(t, func(l *logged) {
+				a, way := l.start("a")
+				l.on(a)
+				l.allocateAll(a)
+				way.full.Store(true)
+				busy := func(until func() bool) {
+					for began := time.Now(); !until() && time.Since(began) < 2*logLostAfter; {
+						for i := range shards {
+							for _, op := range []*nonce.Op{allocate(l.disk.nameIn(i)), {Kind: nonce.KindStatus, Signer: l.disk.nameIn(i)}} {
+								ctx, cancel := context.WithTimeout(l.Context(), 10*time.Millisecond)
+								_ = a.Do(ctx, op)
+								cancel()
+							}
+						}
+						time.Sleep(150 * time.Millisecond)
+					}
+				}
+				switch {
+				case lasts:
+					busy(func() bool { return l.owners(logs) == 0 })
+				case !asked:
+					began := time.Now()
+					busy(func() bool { return time.Since(began) > time.Second })
+					way.full.Store(false)
+					time.Sleep(3 * logLostAfter)
+				default:
+					time.AfterFunc(logLostAfter/2, func() { way.full.Store(false) })
+					busy(func() bool { return false })
+				}
+				if n := l.owners(logs); n > 0 == lasts || l.owners(lost) > 0 {
+					t.Errorf("%d shards have a log; %d are lost", n, l.owners(lost))
+				}
+				l.allocateAll(a)
+			})
+		})
+	}
+}
+
+// TestALogThatCannotBeReadCostsNoOther of the same server: it is too long, say.
+func TestALogThatCannotBeReadCostsNoOther(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		a, _ := l.start("a")
+		l.on(a)
+		l.unshippedBy(a)
+		b, way := l.start("b", func(c *service.Config) { c.Workers = 1 })
+		way.hangsAtFirst.Store(true)
+		l.await(time.Minute, "b has all", func() bool { return l.owners(of("b")) == shards })
+		l.await(time.Minute, "the first is lost", func() bool { return l.owners(lost) > 0 })
+		time.Sleep(2 * logLostAfter)
+		if n := l.owners(lost); n != 1 {
+			t.Errorf("%d logs were declared lost, and one was", n)
+		}
+		for i := 1; i < shards; i++ {
+			if got := b.do(allocate(l.disk.nameIn(i))); got != "2#1" {
+				t.Errorf("shard %d: b hands out %s", i, got)
+			}
+		}
+		l.disk.mute("a", false)
+		l.disk.onBefore(nil)
 	})
 }

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -365,8 +366,17 @@ func (w *worker) tooSoon(t *task, a *rules.Answer) bool {
 		t.move(waiting)
 	}
 	w.later = append(w.later, untold{task: t, answer: *a})
-	time.AfterFunc(time.Duration(a.After-now)*time.Millisecond, w.signal)
 	return true
+}
+
+// wakeLater has the worker woken when the first of the answers that wait may be told, about: the
+// store's clock, as it is known, is slower than the timer, which is then set again.
+func (w *worker) wakeLater() {
+	if len(w.later) == 0 {
+		return
+	}
+	first := slices.MinFunc(w.later, func(a, b untold) int { return cmp.Compare(a.answer.After, b.answer.After) }).answer.After
+	w.lateTimer.Reset(time.Duration(max(1, first-w.svc.clock.now().Earliest)) * time.Millisecond)
 }
 
 // logDue reports whether there is something to do for logs.

@@ -69,6 +69,16 @@ func (s *Service) switchShards() {
 	}
 }
 
+// switchLog gives a shard the engine that it was ordered to, unless that is not to be done any more.
+func (w *worker) switchLog(sh *shard, on bool) {
+	switch {
+	case on && sh.mine() && sh.log == nil && !w.svc.retired.Load() && w.svc.haltedBy() == nil:
+		w.turnOn(sh)
+	case !on && sh.log != nil && sh.log.settled():
+		w.turnOff(sh, "")
+	}
+}
+
 // rehearsed reports whether every shard has kept up with its rehearsal, or has the performance
 // engine already.
 func (s *Service) rehearsed(goal *nonce.EngineGoal) bool {
@@ -218,8 +228,84 @@ func (s *Service) Ship() (whole, shards int) {
 				whole++
 			}
 		}
+		w.wakeLater()
 		w.wakeAll()
 		w.batchMu.Unlock()
 	}
 	return whole, shards
+}
+
+// turnOff gives a shard the reliable engine, in the statement that ships the last of its log
+// from memory, which is whole. What is under way to the log without an answer is not in it, so
+// it did not happen. It reports whether it is done.
+func (w *worker) turnOff(sh *shard, reason string) bool {
+	lg := sh.log
+	if reason != "" {
+		w.svc.degrade(reason)
+	}
+	lg.leavingFor = reason
+	if !w.flush(sh, true) {
+		if sh.log == lg {
+			w.retryLog(lg)
+		}
+		return false
+	}
+	w.svc.log.Info("a shard has the reliable engine", "shard", sh.id, "because", reason)
+	w.unstick(sh, func(g *group) { w.releaseHolds(g); g.unread() })
+	trim := lg.fence
+	sh.log, sh.logFailing = nil, time.Time{}
+	view := *sh.view.Load()
+	view.Performance = false
+	sh.see(view)
+	if reason == "" && w.svc.reach.missed() == 0 {
+		ctx, cancel := w.svc.logTime()
+		defer cancel()
+		if err := w.svc.cfg.Log.Log.Trim(ctx, []nonce.LogFence{trim}); err != nil {
+			w.svc.log.Debug("a log was not trimmed", "shard", sh.id, "error", err)
+		}
+	}
+	return true
+}
+
+// turnOn gives a shard the performance engine: it is acquired again, so that what is left of an
+// earlier stay is refused, and its signers are forgotten.
+func (w *worker) turnOn(sh *shard) {
+	cfg := w.svc.cfg.Log
+	was := *sh.view.Load()
+	rows, err := w.tryAcquire([]int{sh.id})
+	if err != nil || !rows[0].Taken {
+		w.svc.log.Warn("a shard could not be acquired for the performance engine", "shard", sh.id, "error", err)
+		if err == nil {
+			_ = w.acquired(sh, &rows[0], &was) // somebody else has it
+		}
+		return
+	}
+	w.lose(sh)
+	if err := w.acquired(sh, &rows[0], &was); err != nil || sh.log != nil {
+		return
+	}
+	ctx, cancel := w.svc.logTime()
+	defer cancel()
+	fence, err := cfg.Log.Begin(ctx, sh.id, rows[0].Token)
+	if err != nil {
+		w.svc.log.Warn("a log was not begun", "shard", sh.id, "error", err)
+		return
+	}
+	sent := time.Now()
+	storeCtx, done := w.svc.timeout()
+	defer done()
+	on, err := cfg.Store.TurnOn(storeCtx, w.svc.holder, sh.shardTerm(), fence.Identity, nonce.Grant{For: cfg.Grant, LongestHold: w.svc.cfg.MaxHold})
+	if err != nil || !on {
+		w.svc.log.Warn("a shard was not given the performance engine", "shard", sh.id, "error", err)
+		w.lose(sh) // it may have it: to acquire it again shows
+		sh.unsure = true
+		w.order(order{shard: sh, take: true})
+		return
+	}
+	row := rows[0]
+	row.Performance, row.Identity, row.Shipped = true, fence.Identity, 0
+	w.beginLog(sh, &row)
+	sh.log.fence, sh.log.serves, sh.log.trust = fence, true, sent.Add(cfg.Grant)
+	sh.see(row)
+	w.svc.log.Info("a shard has the performance engine", "shard", sh.id, "fencing_token", row.Token)
 }

@@ -143,6 +143,12 @@ func TestAStopDoesNotRefuseWhatTheLogMayHave(t *testing.T) {
 	inLogs(t, func(l *logged) {
 		n, way, name := l.startOn("a")
 		n.run("allocate " + name)
+		l.disk.onBefore(func(c memstore.Call) error { // the shard cannot be given the reliable engine
+			if c.Op == memstore.OpShip {
+				return away
+			}
+			return nil
+		})
 		way.hangs.Store(true)
 		first := n.send(allocate(name))[0]
 		time.Sleep(logTimeout + 100*time.Millisecond)

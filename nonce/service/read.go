@@ -10,14 +10,17 @@ import (
 )
 
 // read answers status and list from the store, without ownership.
-func (s *Service) read(t *task) {
-	ctx, cancel := s.timeout()
-	defer cancel()
-	clearResult(t.op)
-	err := s.readList(ctx, t.op)
-	if t.op.Kind == nonce.KindStatus {
-		t.op.Summary, err = s.summary(t.op.Signer)
+func (s *Service) read(ctx context.Context, op *nonce.Op) (err error) {
+	clearResult(op)
+	if op.Kind == nonce.KindStatus {
+		op.Summary, err = s.summary(ctx, op.Signer)
+		return err
 	}
+	return s.readList(ctx, op)
+}
+
+// endRead ends a task that was read, or could not be.
+func (t *task) endRead(err error) {
 	if err != nil {
 		t.refuse(&nonce.UnavailableError{Outcome: nonce.NotSent, Err: err})
 		return
@@ -26,9 +29,6 @@ func (s *Service) read(t *task) {
 }
 
 func (s *Service) readList(ctx context.Context, op *nonce.Op) (err error) {
-	if op.Kind != nonce.KindList {
-		return nil
-	}
 	op.List.Signer = op.Signer
 	if op.Page, err = s.store.List(ctx, op.List); err != nil || !op.WithHolders {
 		return err
@@ -46,8 +46,8 @@ func (s *Service) readList(ctx context.Context, op *nonce.Op) (err error) {
 }
 
 // summary reads one signer.
-func (s *Service) summary(signer string) (nonce.Summary, error) {
-	loaded, err := s.load([]nonce.SignerNeed{{Signer: signer}})
+func (s *Service) summary(ctx context.Context, signer string) (nonce.Summary, error) {
+	loaded, err := s.loadBy(ctx, []nonce.SignerNeed{{Signer: signer}})
 	if err != nil {
 		return nonce.Summary{}, err
 	}

@@ -146,3 +146,25 @@ func TestAShardThatWasNotGivenBackIsGivenBackByTheHeartbeat(t *testing.T) {
 		})
 	}
 }
+
+// TestARowThatIsLockedKeepsItsShardOnly: the other shards are given back at once.
+func TestARowThatIsLockedKeepsItsShardOnly(t *testing.T) {
+	d := newDisk()
+	n := start(t, d, "a")
+	for i := range shards {
+		n.do(allocate(d.nameIn(i)))
+	}
+	d.onBefore(func(c memstore.Call) error {
+		if c.Op == memstore.OpRelease && slices.ContainsFunc(c.Terms, func(t lease.ShardTerm) bool { return t.Shard == 1 }) {
+			return &nonce.StoreError{Outcome: nonce.Aborted, Err: errCut}
+		}
+		return nil
+	})
+	n.StepDown()
+	for i := range shards {
+		if kept := d.load(t, d.nameIn(i)).Shard.Owner.Node == "a"; kept != (i == 1) {
+			t.Errorf("shard %d is still this node's: %v", i, kept)
+		}
+	}
+	d.onBefore(nil)
+}

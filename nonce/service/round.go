@@ -167,7 +167,7 @@ func (w *worker) read(t *task) {
 		w.refuse(t, w.noReads)
 		return
 	}
-	w.svc.read(t)
+	t.endRead(w.askStore(func(ctx context.Context) error { return w.svc.read(ctx, t.op) }))
 	if errors.Is(t.op.Err, context.DeadlineExceeded) {
 		w.noReads = t.op.Err
 	}
@@ -199,11 +199,11 @@ func (w *worker) plan(g *group) {
 		}
 		w.ops = append(w.ops, t.op)
 	}
-	sig := g.sig
+	sig, now := g.sig, w.svc.clock.now()
 	g.overlay()
 	g.plan = w.svc.cfg.Rules.Make(&rules.Input{
-		GrantUntil: g.shard.doubt.GrantUntil,
-		Signer:     sig.row, Token: g.shard.term.Load(), Now: w.svc.clock.now(), History: g.history, Requests: g.requests,
+		GrantUntil: g.shard.doubt.LostGrant(now.Earliest),
+		Signer:     sig.row, Token: g.shard.term.Load(), Now: now, History: g.history, Requests: g.requests,
 		Chain: sig.chain, Claim: w.svc.open.Reserve, NoExpiry: g.noExpiry || w.svc.clock.paused(),
 	}, w.ops)
 	g.wants = g.plan.Wants

@@ -86,26 +86,23 @@ func (s *Service) sweep(*time.Ticker) {
 	s.open.Sweep()
 	paused := s.clock.paused()
 	s.fig.SweepsPaused(paused)
-	if paused {
-		return
-	}
 	if s.basic != nil {
-		s.basic.sweep()
+		s.basic.sweep(paused)
 		return
 	}
 	for _, w := range s.workers {
-		w.sweep()
+		w.sweep(paused)
 	}
 }
 
-// sweep fills the worker's list of signers to be looked at, unless it has not come to the
-// end of it, and wakes the worker.
-func (w *worker) sweep() {
+// sweep fills the worker's list of signers to be looked at, unless sweeps pause or it has not come
+// to the end of it, and wakes the worker.
+func (w *worker) sweep(paused bool) {
 	w.mu.Lock()
 	busy := len(w.due) > 0
 	w.tick = true
 	w.mu.Unlock()
-	if !busy {
+	if !busy && !paused {
 		due, err := w.svc.due(w.owned())
 		if err != nil {
 			w.svc.log.Debug("looking for overdue holds", "error", err)
@@ -141,9 +138,14 @@ type pace struct {
 }
 
 func newPace(workers int, wake func()) pace {
-	again := time.AfterFunc(time.Hour, wake)
-	again.Stop()
-	return pace{every: time.Second * time.Duration(workers) / sweepPace, again: again}
+	return pace{every: time.Second * time.Duration(workers) / sweepPace, again: stoppedTimer(wake)}
+}
+
+// stoppedTimer is a timer that is to be set.
+func stoppedTimer(wake func()) *time.Timer {
+	t := time.AfterFunc(time.Hour, wake)
+	t.Stop()
+	return t
 }
 
 // room is how many signers may be looked at in a batch of so many tasks, and after how many

@@ -137,6 +137,28 @@ func TestAJumpOfTheStoresClockPausesSweepsForTheLongestHold(t *testing.T) {
 	}
 }
 
+// TestWhoseOpsWereSentElsewhereIsForgottenAlsoWhileSweepsPause: the memory of it has no other bound.
+func TestWhoseOpsWereSentElsewhereIsForgottenAlsoWhileSweepsPause(t *testing.T) {
+	inCluster(t, two, func(t *testing.T, c *cluster) {
+		b := c.nodes["b"]
+		c.disk.ahead.Store(int64(time.Hour))
+		pass(3 * time.Second)
+		if !b.fig.sweepsPaused() {
+			t.Fatal("sweeps do not pause")
+		}
+		for i := range 50 {
+			b.run(fmt.Sprintf("allocate signer=s%d", i))
+		}
+		if b.Forwarding() == 0 {
+			t.Fatal("nothing was sent to the other node")
+		}
+		pass(3 * time.Second)
+		if n := b.Forwarding(); n > 0 {
+			t.Errorf("%d signers of which nothing is under way are remembered", n)
+		}
+	}, sweepEvery(time.Second))
+}
+
 // TestTheReadThatNoticesAJumpEndsNoHold: no heartbeat and no tick of the sweeper came before it.
 func TestTheReadThatNoticesAJumpEndsNoHold(t *testing.T) {
 	inBothModes(t, func(t *testing.T, n *node) {

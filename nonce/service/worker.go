@@ -29,7 +29,7 @@ type worker struct {
 	forwardsOver []*remoteSigner // signers with nothing under way at another node any more
 	orders       []order
 	due          []nonce.DueEntry // that the store has listed and that were not looked at yet
-	tick         bool             // it is time to look at deadlines
+	tick         bool             // it is time to look at deadlines, and to forget who is idle
 	arrived      *shipment        // that came back
 
 	batchMu    sync.Mutex // guards all below; held for a whole batch
@@ -47,12 +47,15 @@ type worker struct {
 	noReads    error       // why no more is read in this batch
 
 	shipper   *shipper
-	storeAway bool      // it does not answer, as far as logs have to do with it
+	storeAway bool // it does not answer, as far as logs have to do with it
+	awaySince time.Time
 	askAgain  time.Time // while it is away it is not asked before
+	lastTried int       // the shard whose log was to be taken over last
 	unshipped int       // changes that the rows do not have yet
 	logs      atomic.Pointer[LogFigures]
-	counted   time.Time // when they were
-	later     []untold  // answers that wait for a time
+	counted   time.Time   // when they were
+	later     []untold    // answers that wait for a time
+	lateTimer *time.Timer // wakes the worker for the first of them
 	rehearsed []rehearsed
 }
 
@@ -74,6 +77,7 @@ func newWorker(s *Service, index int) *worker {
 		remote: make(map[string]*remoteSigner), parked: make(map[string]*group),
 	}
 	w.shipper = newShipper(w)
+	w.lateTimer = stoppedTimer(w.signal)
 	w.pace = newPace(s.cfg.Workers, w.signal)
 	return w
 }
@@ -112,6 +116,7 @@ func (w *worker) order(o order) {
 // loop is the worker. It ends when stop is closed and the queue is empty.
 func (w *worker) loop(stop <-chan struct{}) {
 	defer w.pace.again.Stop()
+	defer w.lateTimer.Stop()
 	for stopped := false; !stopped; {
 		select {
 		case <-w.wake:
@@ -128,6 +133,7 @@ func (w *worker) runNext() bool {
 	defer w.batchMu.Unlock()
 	b := w.take()
 	if len(b.tasks) == 0 && len(b.forwardsOver) == 0 && len(b.orders) == 0 && len(b.due) == 0 && !b.tick && b.arrived == nil && (!w.more || b.signers == 0) && !w.parkedDue() && !w.logDue() {
+		w.wakeLater()
 		return false
 	}
 	w.run(b)
@@ -193,6 +199,7 @@ func (w *worker) run(b batch) {
 	w.handRehearsed()
 	w.shipper.next()
 	w.countLogs()
+	w.wakeLater()
 	w.wakeAll()
 	w.memory.evict()
 	w.remembered.Store(int64(len(w.memory.signers)))
@@ -210,14 +217,8 @@ func (w *worker) obey(orders []order) {
 			if !sh.mine() && sh.view.Load() == o.seen {
 				w.wentBack(sh, o.back)
 			}
-		case o.engine && o.take:
-			if sh.mine() && sh.log == nil && !w.svc.retired.Load() && w.svc.haltedBy() == nil {
-				w.turnOn(sh)
-			}
 		case o.engine:
-			if sh.log != nil && sh.log.settled() {
-				w.turnOff(sh, "")
-			}
+			w.switchLog(sh, o.take)
 		case !o.take && o.preferred != "" && sh.log != nil && len(sh.log.dirty) > 0 && !w.flush(sh, false):
 			// It is kept: memory has what another owner may not find.
 		case !o.take || w.svc.retired.Load():
@@ -314,6 +315,10 @@ func (w *worker) failParked() {
 		w.failGroup(g, nonce.ErrDraining)
 	}
 	for _, st := range w.remote {
+		back, _, _ := st.takeDone() // all that is under way has come back before Stop
+		for _, t := range back {
+			w.refuse(t, nonce.ErrDraining)
+		}
 		if g := st.waiting; g != nil {
 			st.waiting = nil
 			w.failGroup(g, nonce.ErrDraining)
@@ -367,7 +372,11 @@ func (w *worker) releaseShards(shards []*shard) {
 
 // leave forgets a shard and adds what is to be given back.
 func (w *worker) leave(sh *shard, terms []lease.ShardTerm) []lease.ShardTerm {
-	if sh.log != nil && len(sh.log.dirty) > 0 && !w.storeAway { // else the next owner finds it in the log
+	switch lg := sh.log; {
+	case lg == nil || w.storeAway: // what is not shipped the next owner finds in the log
+	case lg.serves && (!lg.failing.IsZero() || len(lg.unanswered) > 0) && !w.svc.yields():
+		w.turnOff(sh, "") // no other node is known to get into the log: one that does not would declare it lost
+	case len(lg.dirty) > 0:
 		w.flush(sh, false)
 	}
 	token, view := sh.term.Load(), sh.view.Load()
@@ -381,8 +390,9 @@ func (w *worker) leave(sh *shard, terms []lease.ShardTerm) []lease.ShardTerm {
 	return append(terms, lease.ShardTerm{Shard: sh.id, Token: token})
 }
 
-// release gives shards back. It is best effort: what the store calls this node's still, the
-// next heartbeat takes up again, or gives back; or it is free when the node's lease is over.
+// release gives shards back in one statement, or, when that is aborted, each by itself: the row of
+// one may be locked. It is best effort: what the store calls this node's still, the next heartbeat
+// takes up again, or gives back; or it is free when the node's lease is over.
 func (s *Service) release(terms []lease.ShardTerm) {
 	if len(terms) == 0 {
 		return
@@ -391,6 +401,10 @@ func (s *Service) release(terms []lease.ShardTerm) {
 	defer cancel()
 	given, err := s.store.Release(ctx, s.holder, terms)
 	switch {
+	case err != nil && len(terms) > 1 && nonce.OutcomeOf(err) == nonce.Aborted:
+		for i := range terms {
+			s.release(terms[i : i+1])
+		}
 	case err != nil:
 		s.log.Warn("shards were not given back; they are free when the lease of this node is over", "shards", len(terms), "error", err)
 	case given == len(terms):
@@ -438,6 +452,7 @@ func (s *Service) releaseAll() {
 	}
 	s.release(terms)
 	for _, w := range s.workers {
+		w.wakeLater()
 		w.wakeAll()
 	}
 }

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Makes a log empty. KEYS: fence and log. ARGV: a token above the one found.
 -- Returns 'ok', or the fence found.
 local found = redis.call('GET', KEYS[1])

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Puts a token and a higher try into a fence. KEYS: fence and log. ARGV: the token; 'enter',
 -- where the one found must be lower, or 'raise', where it must be the same; and for 'raise'
 -- the try that there is to be at least, so that one which comes late changes nothing.

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Takes out what was shipped. KEYS: fence and log. ARGV: the owner's token, and the id of
 -- the first record that stays.
 local found = redis.call('GET', KEYS[1])

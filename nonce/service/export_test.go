@@ -1,0 +1,21 @@
+package service
+
+// Forwarding is of how many signers the service remembers that something was sent elsewhere.
+func (s *Service) Forwarding() (n int) {
+	for _, w := range s.workers {
+		w.batchMu.Lock()
+		n += len(w.remote)
+		w.batchMu.Unlock()
+	}
+	return n
+}
+
+// StoreAway reports whether a worker takes the store for away.
+func (s *Service) StoreAway() (away bool) {
+	for _, w := range s.workers {
+		w.batchMu.Lock()
+		away = away || w.storeAway
+		w.batchMu.Unlock()
+	}
+	return away
+}
