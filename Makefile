@@ -6,7 +6,8 @@ GOSEC       := github.com/securego/gosec/v2/cmd/gosec@v2.22.11
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 FUZZTIME    ?= 10s
 GOTESTSUM   := gotest.tools/gotestsum@v1.13.0
-TESTFLAGS   ?= -timeout 15m
+# Vet, which go test would run over all packages that are imported, is a step of its own.
+TESTFLAGS   ?= -timeout 15m -vet=off
 # A program with the race detector sleeps for a second before it ends, unless it is told not to.
 export GORACE ?= atexit_sleep_ms=10
 BENCHFLAGS  ?=

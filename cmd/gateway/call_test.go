@@ -125,6 +125,7 @@ func TestAGatewayThatIsAwayIsOneSentence(t *testing.T) {
 }
 
 func TestWrongArgumentsOfTheToolsAreOneSentence(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		args []string
 		want string // the beginning
@@ -210,6 +211,27 @@ func TestWatchPrintsEventsComesBackAndSaysWhatIsMissing(t *testing.T) {
 	for _, said := range []string{"any number of events may be missing", "missed=3"} {
 		if !strings.Contains(stderr.String(), said) {
 			t.Errorf("stderr does not say %q:\n%s", said, stderr.String())
+		}
+	}
+}
+
+func TestACredentialInTheURLOfACommandIsOneAndIsNotShown(t *testing.T) {
+	t.Parallel()
+	const key = "nck_hidden"
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"call", "m", "--url=ws://any:" + key + "@h/ws", "--token=x"}, "--token and a user in --url are two credentials; give one of them"},
+		{[]string{"watch", "--url=ws://" + key + "@h/ws"}, "--url has a user that is not NAME:KEY, with an API key; the name may be any"},
+		{[]string{"nodes", "--url=ftp://any:" + key + "@h"}, `--url "…@h" must be a URL that starts with ws://`},
+		{[]string{"nodes", "--url=any:" + key + "@h"}, `--url "…@h" must be a URL that starts with ws://`},
+		{[]string{"nodes", "--url=ws://any:" + key + "@h:x"}, `--url "…@h:x" must be a URL that starts with ws://`},
+		{[]string{"serve", "--advertise-url=ws://any:" + key + "@h/ws"}, "--advertise-url must have no user: clients and other nodes are told it"},
+	} {
+		o := runArgs(t, c.args...)
+		if o.code != exitUsage || !strings.HasPrefix(o.stderr, "gateway: "+c.want) || strings.Contains(o.stderr, key) {
+			t.Errorf("%q: exit %d, stderr %q", c.args, o.code, o.stderr)
 		}
 	}
 }

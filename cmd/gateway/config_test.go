@@ -91,6 +91,7 @@ node-id: "007"
 }
 
 func TestAWrongSettingOnTheCommandLineIsOneSentence(t *testing.T) {
+	t.Parallel()
 	for args, want := range map[string]string{
 		"--hold-ttl=10":            `--hold-ttl: "10" is not a duration such as 10s or 1m30s`,
 		"--hold-ttl":               `--hold-ttl: needs a value`,
@@ -259,6 +260,7 @@ func TestAWrongSettingOfTheEnvironmentNamesItsVariable(t *testing.T) {
 }
 
 func TestAWrongFileIsOneSentenceWithItsLine(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"hold-ttl: 5s\nhold-tll: 5s\n":         `--config FILE: line 2: "hold-tll" is not a setting`,
 		"config: other.yaml\n":                 `--config FILE: line 1: "config" is not a setting`,
@@ -413,6 +415,7 @@ func TestLongANumberBelowZeroIsToldTheRule(t *testing.T) {
 }
 
 func TestEveryCommandHasHelp(t *testing.T) {
+	t.Parallel()
 	for _, command := range []string{"serve", "call", "watch", "nodes", "signer show", "signer list", "signer floor", "signer release", "signer consume", "engine switch", "key create", "migrate", "version", "help"} {
 		o := runArgs(t, append(strings.Fields(command), "--help")...)
 		if o.code != exitOK || !strings.HasPrefix(o.stdout, "Usage: gateway "+command) {

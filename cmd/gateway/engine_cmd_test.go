@@ -8,12 +8,6 @@ import (
 	"testing"
 )
 
-// lastLine is the last line of what a command said.
-func lastLine(out string) string {
-	lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
-	return lines[len(lines)-1]
-}
-
 // fakeEngine is a private side whose engine takes a step with each look at it.
 func fakeEngine(t *testing.T, states ...string) (url string) {
 	t.Helper()

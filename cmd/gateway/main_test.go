@@ -10,7 +10,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"go.uber.org/goleak"
+
+	"noncegate/internal/testenv/pgtest"
 )
+
+// pg is where tests have databases.
+var pg *pgtest.Server
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m, &pg, goleak.IgnoreCurrent())) }
 
 // outcome is what one run of the program showed.
 type outcome struct {

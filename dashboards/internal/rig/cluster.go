@@ -47,7 +47,7 @@ func StartCluster(ctx context.Context, room *guarded.Room, cfg ClusterConfig) (c
 	ctx, cancel := context.WithTimeout(ctx, clusterTime)
 	defer cancel()
 	program := filepath.Join(room.Dir(), "gateway")
-	if err := gateway.Build(ctx, program, nil); err != nil {
+	if err := gateway.Build(ctx, program, nil, gateway.FlagsOfThis()...); err != nil {
 		return nil, err
 	}
 	c = new(Cluster)

@@ -51,15 +51,32 @@ var greeting = regexp.MustCompile(`Noncegate listens on (wss?://\S+)\s+\(metrics
 // Start starts a gateway in a room and returns once it says where it listens. When it ends
 // instead, that is guarded.ErrEnded and the gateway is returned nevertheless.
 func Start(ctx context.Context, room *guarded.Room, c Config) (*Gateway, error) {
+	g, err := Begin(room, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.Serves(ctx); err != nil {
+		return g, errors.Join(err, g.Kill())
+	}
+	return g, nil
+}
+
+// Begin starts a gateway in a room and does not wait for it.
+func Begin(room *guarded.Room, c Config) (*Gateway, error) {
 	args := append([]string{c.Program, "serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"}, c.Args...)
 	env := append([]string{}, c.Env...) // nil would be ours
 	p, err := room.Start(c.Log, env, args...)
 	if err != nil {
 		return nil, err
 	}
-	g := &Gateway{Process: p}
-	err = p.Await(ctx, poll, func(context.Context) error {
-		found := greeting.FindStringSubmatch(p.Log())
+	return &Gateway{Process: p}, nil
+}
+
+// Serves waits until the gateway says where it listens, and so sets URL and Admin. When it
+// ends instead, that is guarded.ErrEnded.
+func (g *Gateway) Serves(ctx context.Context) error {
+	err := g.Await(ctx, poll, func(context.Context) error {
+		found := greeting.FindStringSubmatch(g.Log())
 		if found == nil {
 			return errors.New("it does not say where it listens")
 		}
@@ -67,9 +84,9 @@ func Start(ctx context.Context, room *guarded.Room, c Config) (*Gateway, error) 
 		return nil
 	})
 	if err != nil {
-		return g, errors.Join(fmt.Errorf("start a gateway: %w", err), g.Kill())
+		return fmt.Errorf("start a gateway: %w", err)
 	}
-	return g, nil
+	return nil
 }
 
 // Kill ends the gateway as a crash would. It may have ended already.

@@ -1,0 +1,350 @@
+//go:build unix
+
+package clients
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"noncegate/internal/testenv/fakenode"
+	"noncegate/test/e2e"
+	"noncegate/wire"
+)
+
+// ethereumNode is a node of the chain eip155:1 that gateways reach by its address.
+type ethereumNode struct {
+	*fakenode.Server
+	chain *fakenode.Chain
+}
+
+func startEthereumNode(t *testing.T) *ethereumNode {
+	t.Helper()
+	c := fakenode.NewChain(time.Now().Add(-time.Hour), 100*time.Millisecond)
+	server, err := fakenode.Serve(c, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e2e.CloseLater(t, server)
+	n := &ethereumNode{server, c}
+	n.SetFinal(n.Head())
+	return n
+}
+
+// mine makes a block with the transactions.
+func (n *ethereumNode) mine(txs ...fakenode.Tx) { n.SetHead(n.chain.Extend(n.Head(), txs...)) }
+
+// flag is the setting that has a gateway ask the node.
+func (n *ethereumNode) flag() string { return "--chain=eip155:1=" + n.URL() }
+
+// sent are transactions of an account with nonces from and below to.
+func sent(number int, from, to int64) (txs []fakenode.Tx) {
+	for i := from; i < to; i++ {
+		txs = append(txs, fakenode.Tx{From: fakenode.Account(number), Nonce: i, Hash: fakenode.TxHash(1000*number + int(i))})
+	}
+	return txs
+}
+
+// signerOf is the name of an account of the chain.
+func signerOf(number int) string { return "eip155:1:" + fakenode.Account(number) }
+
+func sqliteStore(t *testing.T) string {
+	t.Helper()
+	return "--store=sqlite:" + filepath.Join(t.TempDir(), "nonces.db")
+}
+
+// signerList is what the tests look at of a list of signers.
+type signerList struct {
+	Next    string
+	Signers []struct {
+		Signer, Owner              string
+		Next, Held, Unknown        int64
+		Released, MaxAttempt       int64
+		LowestReleased, Mined, Gap *int64
+		OldestHold                 time.Time
+		Stopped                    bool
+	}
+}
+
+// listed is what signer list says.
+func listed(p *e2e.Process, args ...string) (list signerList) {
+	p.Helper()
+	o := e2e.Run(p, append([]string{"signer", "list", "--json", "--admin", p.Admin}, args...)...)
+	if o.Code != e2e.ExitOK {
+		p.Fatalf("signer list %q: exit %d, stderr %s", args, o.Code, o.Stderr)
+	}
+	if err := json.Unmarshal([]byte(o.Stdout), &list); err != nil {
+		p.Fatal(err)
+	}
+	return list
+}
+
+// names are the signers of a list.
+func (l *signerList) names() (names []string) {
+	for _, s := range l.Signers {
+		names = append(names, s.Signer)
+	}
+	return names
+}
+
+// signer runs a command about a signer and returns what it says.
+func signer(p *e2e.Process, code int, args ...string) string {
+	p.Helper()
+	o := e2e.Run(p, append(append([]string{"signer"}, args...), "--url", p.URL)...)
+	if o.Code != code {
+		p.Fatalf("signer %q: exit %d, want %d: %s%s", args, o.Code, code, o.Stdout, o.Stderr)
+	}
+	return o.Stdout + o.Stderr
+}
+
+// gives has a nonce given back that is held.
+func gives(c *e2e.Peer, back wire.AllocateResult, reason string) {
+	c.Helper()
+	c.Want("ok", wire.MethodMarkRecyclable, fmt.Sprintf(`{"signer":%q,"nonce":%d,"attempt":%d,"reason":%q}`, back.Signer, back.Nonce, back.Attempt, reason))
+}
+
+const someHash = "0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060"
+
+func TestAGapOfReleasedNoncesIsListedAndEndedByHand(t *testing.T) {
+	t.Parallel()
+	p := e2e.Launch(t, sqliteStore(t))
+	c := p.Connect()
+	var held []wire.AllocateResult
+	for range 4 {
+		held = append(held, c.Allocate("treasury", ""))
+	}
+	c.Allocate("payouts", "")
+	gives(c, held[0], "gas too low")
+	gives(c, held[1], "gas too low")
+	c.Want("ok", wire.MethodMarkUsed, `{"signer":"treasury","nonce":3,"txHash":"`+someHash+`"}`)
+
+	gap := listed(p, "--filter=gap")
+	if len(gap.Signers) != 1 {
+		t.Fatalf("listed %+v", gap.Signers)
+	}
+	if s := gap.Signers[0]; s.Signer != "treasury" || s.Next != 4 || s.Held != 1 || s.Released != 2 || s.LowestReleased == nil || *s.LowestReleased != 0 ||
+		s.MaxAttempt != 1 || s.OldestHold.IsZero() || s.Owner == "" || s.Mined != nil || s.Gap != nil || s.Stopped {
+		t.Errorf("listed %+v", s)
+	}
+	if said := signer(p, e2e.ExitFailure, "release", "treasury", "2", "--attempt=2"); !strings.Contains(said, `"reason":"conflict"`) {
+		t.Errorf("another attempt: said %s", said)
+	}
+	for args, want := range map[string]string{
+		"release treasury 2 --reason=lost":         "treasury: nonce 2, attempt 1, is RELEASED\n",
+		"consume treasury 0 --tx-hash=" + someHash: "treasury: nonce 0, attempt 1, is CONSUMED\n",
+		"consume treasury 1":                       "treasury: nonce 1, attempt 1, is CONSUMED\n",
+		"floor payouts 7":                          "payouts: floor 7, next 7\n",
+	} {
+		if said := signer(p, e2e.ExitOK, strings.Fields(args)...); said != want {
+			t.Errorf("%s: said %s", args, said)
+		}
+	}
+	if s := listed(p, "--filter=gap").Signers; len(s) != 1 || s[0].Released != 1 || *s[0].LowestReleased != 2 {
+		t.Errorf("with nonce 2 released: listed %+v", s)
+	}
+	if said := signer(p, e2e.ExitOK, "consume", "treasury", "2"); said != "treasury: nonce 2, attempt 1, is CONSUMED\n" {
+		t.Errorf("said %s", said)
+	}
+	if s := listed(p, "--filter=gap").Signers; len(s) != 0 {
+		t.Errorf("at the end: listed %+v", s)
+	}
+	if got := c.Allocate("treasury", ""); got.Nonce != 4 {
+		t.Errorf("the next nonce of treasury is %d", got.Nonce)
+	}
+	if got := c.Allocate("payouts", ""); got.Nonce != 7 {
+		t.Errorf("the next nonce of payouts is %d", got.Nonce)
+	}
+}
+
+func TestSignersAreListedByWhatStandsOutAPageAtATime(t *testing.T) {
+	t.Parallel()
+	p := e2e.Launch(t, sqliteStore(t))
+	c := p.Connect()
+	for _, signer := range []string{"d", "b", "a", "c"} {
+		c.Allocate(signer, "")
+	}
+	for range 2 {
+		gives(c, c.Allocate("again", ""), "not sent")
+	}
+	c.Allocate("again", "")
+	if got := listed(p, "--filter=repeated"); !slices.Equal(got.names(), []string{"again"}) || got.Signers[0].MaxAttempt != 3 {
+		t.Errorf("repeated: %+v", got.Signers)
+	}
+	for _, filter := range []string{"unknown", "stopped", "gap"} {
+		if got := listed(p, "--filter="+filter); len(got.Signers) != 0 {
+			t.Errorf("%s: %+v", filter, got.Signers)
+		}
+	}
+	first := listed(p, "--limit=3")
+	if want := []string{"a", "again", "b"}; !slices.Equal(first.names(), want) || first.Next != "b" {
+		t.Errorf("the first page is %q, next %q; want %q", first.names(), first.Next, want)
+	}
+	if rest := listed(p, "--limit=3", "--after="+first.Next); !slices.Equal(rest.names(), []string{"c", "d"}) || rest.Next != "" {
+		t.Errorf("the last page is %q, next %q", rest.names(), rest.Next)
+	}
+	if code, body := p.Get("/signers?filter=gaps"); code != http.StatusBadRequest || !strings.Contains(body, "filter: ") {
+		t.Errorf("a filter that does not exist: %d %s", code, body)
+	}
+}
+
+func TestTheMetricsSayWhatIsOpenInTheWholeStore(t *testing.T) {
+	t.Parallel()
+	store := sqliteStore(t)
+	first := e2e.Launch(t, store)
+	c := first.Connect()
+	for range 2 {
+		gives(c, c.Allocate("again", ""), "not sent")
+	}
+	c.Allocate("again", "")
+	c.Allocate("s", "")
+	gives(c, c.Allocate("s", ""), "not sent")
+	_ = c.WS.Close()
+	first.Signal(syscall.SIGKILL)
+	first.Exit()
+
+	second := e2e.Launch(t, store) // counts at its start, and every 15 s
+	for _, line := range []string{"noncegate_open_holds 2", "noncegate_unknown_holds 0", "noncegate_released_nonces 1", "noncegate_repeated_nonces 1", "noncegate_oldest_overdue_hold_seconds 0"} {
+		second.Await(line, func() bool { return second.Metric(line) })
+	}
+}
+
+func TestANewSignerBeginsWhereItsAccountStandsWithWhatIsInThePool(t *testing.T) {
+	t.Parallel()
+	node := startEthereumNode(t)
+	node.mine(sent(1, 0, 5)...)
+	node.SetPool(sent(1, 5, 7)...)
+	p := e2e.Launch(t, sqliteStore(t), node.flag(), "--chain-poll=20ms")
+	c := p.Connect()
+	if got := c.Allocate(signerOf(1), ""); got.Nonce != 7 || got.Attempt != 1 {
+		t.Errorf("got nonce %d, attempt %d; want 7, 1", got.Nonce, got.Attempt)
+	}
+	if got := c.Allocate(signerOf(2), ""); got.Nonce != 0 {
+		t.Errorf("an account that was never used: got nonce %d", got.Nonce)
+	}
+	if got := c.Allocate("eip155:10:"+fakenode.Account(1), ""); got.Nonce != 0 {
+		t.Errorf("a signer of another chain: got nonce %d", got.Nonce)
+	}
+	if said := signer(p, e2e.ExitOK, "show", signerOf(1)); !strings.Contains(said, "mined   5") || !strings.Contains(said, "at block  1") {
+		t.Errorf("signer show says\n%s", said)
+	}
+	if s := listed(p).Signers; len(s) != 3 || s[1].Signer != signerOf(1) || s[1].Mined == nil || *s[1].Mined != 5 || s[2].Mined == nil || s[0].Mined != nil {
+		t.Errorf("listed %+v", s)
+	}
+	node.SetPool()
+	node.mine(sent(1, 5, 8)...)
+	p.Await("the count of the next block", func() bool {
+		status := e2e.Decode[wire.StatusResult](t, c.Want("ok", wire.MethodStatus, fmt.Sprintf(`{"signer":%q}`, signerOf(1))))
+		return status.Chain != nil && status.Chain.Mined == 8 && status.Chain.Head == 2
+	})
+	for _, line := range []string{`noncegate_chain_head_number{chain="eip155:1"} 2`, `noncegate_chain_node_up{chain="eip155:1",node="127.0.0.1"} 1`, `noncegate_chain_stopped{chain="eip155:1"} 0`} {
+		if !p.Metric(line) {
+			t.Errorf("/metrics has no line %s", line)
+		}
+	}
+}
+
+func TestWithoutANodeNewSignersAreUnavailableAndKnownOnesGoOn(t *testing.T) {
+	t.Parallel()
+	node, store := startEthereumNode(t), sqliteStore(t)
+	node.mine(sent(1, 0, 3)...)
+	p := e2e.Launch(t, store, node.flag(), "--node-id=n")
+	if got := p.Connect().Allocate(signerOf(1), ""); got.Nonce != 3 {
+		t.Fatalf("got nonce %d", got.Nonce)
+	}
+	p.Signal(syscall.SIGKILL)
+	p.Exit()
+
+	node.OnHTTP(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	})
+	const wait = 300 * time.Millisecond
+	p = e2e.Launch(t, store, node.flag(), "--node-id=n", "--chain-wait="+wait.String(), "--chain-poll=20ms")
+	c := p.Connect()
+	if got := c.Allocate(signerOf(1), ""); got.Nonce != 4 {
+		t.Errorf("a signer that was used before: got nonce %d", got.Nonce)
+	}
+	began := time.Now()
+	c.Want("unavailable none", wire.MethodAllocate, e2e.Allocation(signerOf(2), "payout-1"))
+	if took := time.Since(began); took < wait || took > e2e.Patience/2 {
+		t.Errorf("it was told after %v, want %v and little more", took, wait)
+	}
+	if got := c.Allocate("treasury", ""); got.Nonce != 0 {
+		t.Errorf("a signer of no chain: got nonce %d", got.Nonce)
+	}
+	if line := `noncegate_chain_node_up{chain="eip155:1",node="127.0.0.1"} 0`; !p.Metric(line) {
+		t.Errorf("/metrics has no line %s", line)
+	}
+	node.OnHTTP(nil)
+	node.mine(sent(2, 0, 6)...)
+	p.Await("a node that answers again", func() bool {
+		return c.Call(wire.MethodAllocate, e2e.Allocation(signerOf(2), "payout-1")).Reason() == "ok"
+	})
+	if again := e2e.Decode[wire.AllocateResult](t, c.Want("ok", wire.MethodAllocate, e2e.Allocation(signerOf(2), "payout-1"))); again.Nonce != 6 {
+		t.Errorf("once the node answers: got nonce %d", again.Nonce)
+	}
+}
+
+func TestAHoldOfWhichNobodyKnowsIsShownAsUnknownAndEndedByHand(t *testing.T) {
+	t.Parallel()
+	node := startEthereumNode(t)
+	p := e2e.Launch(t, sqliteStore(t), node.flag(), "--chain-poll=20ms", "--hold-ttl=1s", "--sweep-interval=10ms")
+	c := p.Connect()
+	for nonce := range 2 {
+		if got := c.Allocate(signerOf(1), ""); got.Nonce != int64(nonce) {
+			t.Fatalf("got nonce %d, want %d", got.Nonce, nonce)
+		}
+	}
+	p.Await("both holds to be unknown", func() bool {
+		s := listed(p, "--filter=unknown").Signers
+		return len(s) == 1 && s[0].Unknown == 2
+	})
+	if said := signer(p, e2e.ExitOK, "show", signerOf(1)); strings.Count(said, "UNKNOWN") != 4 || !strings.Contains(said, "unknown   2") {
+		t.Errorf("signer show says\n%s", said)
+	}
+	p.Await("the chain's own metric", func() bool { return p.Metric(`noncegate_chain_unknown_holds{chain="eip155:1"} 2`) })
+	if got := c.Allocate(signerOf(1), ""); got.Nonce != 2 {
+		t.Errorf("beside unknown holds: got nonce %d", got.Nonce)
+	}
+	if said := signer(p, e2e.ExitOK, "consume", signerOf(1), "1", "--tx-hash="+someHash); !strings.HasSuffix(said, "nonce 1, attempt 1, is CONSUMED\n") {
+		t.Errorf("said %s", said)
+	}
+	if said := signer(p, e2e.ExitOK, "release", signerOf(1), "0"); !strings.HasSuffix(said, "nonce 0, attempt 1, is RELEASED\n") {
+		t.Errorf("said %s", said)
+	}
+	if got := c.Allocate(signerOf(1), ""); got.Nonce != 0 || got.Attempt != 2 {
+		t.Errorf("after its release: got nonce %d, attempt %d", got.Nonce, got.Attempt)
+	}
+}
+
+func TestWhatBlocksASignerOnItsChainIsListedAsAGapUntilItIsMined(t *testing.T) {
+	t.Parallel()
+	node := startEthereumNode(t)
+	p := e2e.Launch(t, sqliteStore(t), node.flag(), "--chain-poll=20ms", "--chain-gap-after=1s", "--hold-ttl=10m")
+	c := p.Connect()
+	for range 2 {
+		c.Allocate(signerOf(1), "")
+	}
+	c.Want("ok", wire.MethodMarkUsed, fmt.Sprintf(`{"signer":%q,"nonce":1,"txHash":%q}`, signerOf(1), someHash))
+	c.Allocate(signerOf(2), "")
+	p.Await("the gap", func() bool { return len(listed(p, "--filter=gap").Signers) > 0 })
+	s := listed(p, "--filter=gap").Signers
+	if len(s) != 1 || s[0].Signer != signerOf(1) || s[0].Gap == nil || *s[0].Gap != 0 || s[0].Released != 0 {
+		t.Errorf("listed %+v", s)
+	}
+	if said := signer(p, e2e.ExitOK, "show", signerOf(1)); !strings.Contains(said, "gap     nonce 0") {
+		t.Errorf("signer show says\n%s", said)
+	}
+	if !p.Metric(`noncegate_chain_gaps{chain="eip155:1"} 1`) || !p.Metric(`noncegate_chain_events_total{chain="eip155:1",type="gap"} 1`) {
+		t.Error("/metrics does not tell of the gap")
+	}
+	node.mine(sent(1, 0, 1)...)
+	p.Await("the end of the gap", func() bool { return len(listed(p, "--filter=gap").Signers) == 0 })
+	p.Await("its event", func() bool { return p.Metric(`noncegate_chain_events_total{chain="eip155:1",type="gapClosed"} 1`) })
+}

@@ -1,0 +1,235 @@
+//go:build unix
+
+package clients
+
+import (
+	"crypto/tls"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"noncegate/client"
+	"noncegate/internal/testenv/tlstest"
+	"noncegate/test/e2e"
+)
+
+// adminKey is the key of the private side in these tests.
+const adminKey = "the key of the private side"
+
+func TestAStartBeyondLoopbackNeedsWhatProtectsIt(t *testing.T) {
+	t.Parallel()
+	ca := tlstest.New(t, "ca")
+	cert, key := ca.Write(tlstest.Leaf{})
+	_, other := ca.Write(tlstest.Leaf{})
+	store := "--store=sqlite:" + filepath.Join(t.TempDir(), "n.db")
+	pair := []string{"--tls-cert=" + cert, "--tls-key=" + key}
+	everywhere := []string{"--listen=0.0.0.0:0", "--admin-listen=127.0.0.1:0"}
+	private := []string{"--listen=127.0.0.1:0", "--admin-listen=0.0.0.0:0"}
+	const needs, without = "--listen 0.0.0.0:0 is beyond loopback and needs ", "to do without"
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{everywhere, needs + "TLS (--tls-cert and --tls-key) and authentication (--rights), or --insecure-listen=no-tls,no-auth " + without},
+		{append([]string{"--insecure-listen=no-tls"}, everywhere...), needs + "authentication (--rights), or --insecure-listen=no-auth " + without},
+		{append([]string{"--insecure-listen=no-auth"}, everywhere...), needs + "TLS (--tls-cert and --tls-key), or --insecure-listen=no-tls " + without},
+		{append(pair, everywhere...), needs + "authentication (--rights), or --insecure-listen=no-auth " + without},
+		{private, "--admin-listen 0.0.0.0:0 is beyond loopback and needs --admin-key"},
+		{append(pair, private...), "--admin-listen 0.0.0.0:0 is beyond loopback and needs --admin-key"},
+		{append([]string{"--insecure-listen=no-tls,no-auth"}, private...), "--admin-listen 0.0.0.0:0 is beyond loopback and needs --admin-key"},
+		{append([]string{"--admin-key=" + adminKey[:16]}, private...), "--admin-key must be"}, // blanks
+		{append([]string{"--admin-key=" + strings.ReplaceAll(adminKey, " ", "-")}, private...),
+			"--admin-listen 0.0.0.0:0 is beyond loopback and needs TLS (--tls-cert and --tls-key), or --insecure-listen=no-tls to do without"},
+		{[]string{"--tls-cert=" + cert, "--tls-key=" + other}, "--tls-cert cannot be used: " + cert + " and " + other + ": private key does not match public key"},
+		{[]string{"--tls-cert=nowhere.pem", "--tls-key=" + other}, "--tls-cert cannot be used: nowhere.pem: no such file or directory"},
+		{append(pair, "--tls-client-ca="+key, "--tls-client-auth=require"), "--tls-cert cannot be used: " + key + ": has no CERTIFICATE in PEM"},
+		{[]string{"--node-ca=" + key}, "--node-ca cannot be used: " + key + ": has no CERTIFICATE in PEM"},
+	} {
+		if said := e2e.Refused(t, e2e.ExitUsage, append(c.args, store)...); !strings.HasPrefix(said, "gateway: "+c.want) {
+			t.Errorf("%q: said %s", c.args, said)
+		}
+	}
+}
+
+func TestAGatewayBeyondLoopbackServesBothAddressesOverTLS(t *testing.T) {
+	t.Parallel()
+	ca := tlstest.New(t, "ca")
+	cert, key := ca.Write(tlstest.Leaf{})
+	caFile, adminKey := ca.WriteCA(), strings.ReplaceAll(adminKey, " ", "-")
+	p := e2e.Begin(t, "--store=sqlite:"+filepath.Join(t.TempDir(), "n.db"), "--listen=0.0.0.0:0", "--admin-listen=0.0.0.0:0",
+		"--tls-cert="+cert, "--tls-key="+key, "--insecure-listen=no-auth", "--admin-key="+adminKey)
+	p.Serves()
+	here := func(url string) string { return strings.Replace(url, "[::]", "127.0.0.1", 1) }
+	url, admin := here(p.URL), here(p.Admin)
+	if !strings.HasPrefix(url, "wss://") || !strings.HasPrefix(admin, "https://") {
+		t.Fatalf("it says %s and %s", url, admin)
+	}
+
+	call := []string{"call", "--url", url, "nonce_allocate", `{"signer":"s"}`}
+	if o := e2e.Run(t, append(call, "--ca", caFile)...); o.Code != e2e.ExitOK || !strings.Contains(o.Stdout, `"nonce":0`) {
+		t.Errorf("with its authority: exit %d, %s %s", o.Code, o.Stdout, o.Stderr)
+	}
+	if o := e2e.Run(t, append(call, "--timeout=2s")...); o.Code != e2e.ExitFailure || !strings.Contains(o.Stderr, "certificate") {
+		t.Errorf("without its authority: exit %d, %s %s", o.Code, o.Stdout, o.Stderr)
+	}
+	if o := e2e.Run(t, append(call, "--ca=none.pem")...); o.Code != e2e.ExitUsage || o.Stderr != "gateway: --ca cannot be used: none.pem: no such file or directory\n" {
+		t.Errorf("with a file that is not there: exit %d, %s", o.Code, o.Stderr)
+	}
+	c, err := client.Dial(t.Context(), url, client.Config{TLS: ca.Client()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err := c.Allocate(t.Context(), client.AllocateRequest{Signer: "s"}); err != nil || a.Nonce != 1 {
+		t.Errorf("the Go client: %+v, %v", a, err)
+	}
+	c.Close()
+
+	if o := e2e.Run(t, "engine", "status", "--admin", admin, "--ca", caFile, "--admin-key", adminKey); o.Code != e2e.ExitOK || !strings.Contains(o.Stdout, "RELIABLE") {
+		t.Errorf("engine status: exit %d, %s %s", o.Code, o.Stdout, o.Stderr)
+	}
+	if o := e2e.Run(t, "engine", "status", "--admin", admin, "--ca", caFile); o.Code != e2e.ExitFailure || !strings.Contains(o.Stderr, "the admin key is needed") {
+		t.Errorf("engine status without the key: exit %d, %s %s", o.Code, o.Stdout, o.Stderr)
+	}
+	web := &http.Client{Transport: &http.Transport{TLSClientConfig: ca.Client(), DisableKeepAlives: true}}
+	for path, want := range map[string]string{"/healthz": "ok\n", "/readyz": "ok\n", "/metrics": "the admin key is needed\n"} {
+		res, err := web.Get(admin + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if err != nil || string(body) != want {
+			t.Errorf("%s: %q, %v", path, body, err)
+		}
+	}
+	p.Says("beyond loopback without authentication")
+	p.Stop()
+}
+
+// TestClientsComeInByKeyOrCertificateOverTLS is the way a gateway is meant to be open
+// to others: with TLS and authentication, and without --insecure-listen.
+func TestClientsComeInByKeyOrCertificateOverTLS(t *testing.T) {
+	t.Parallel()
+	ca, dir := tlstest.New(t, "ca"), t.TempDir()
+	cert, key := ca.Write(tlstest.Leaf{})
+	caFile, rights, store := ca.WriteCA(), filepath.Join(dir, "rights.yaml"), "--store=sqlite:"+filepath.Join(dir, "n.db")
+	err := os.WriteFile(rights, []byte("principals:\n  wallet:\n    - {rights: [allocate, read], signers: [\"eip155:1:*\"]}\n"), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := e2e.Run(t, "key", "create", "wallet", store)
+	if made.Code != e2e.ExitOK {
+		t.Fatalf("key create: %s", made.Stderr)
+	}
+	token := regexp.MustCompile(`nck_\S+`).FindString(made.Stdout)
+	p := e2e.Begin(t, store, "--listen=0.0.0.0:0", "--tls-cert="+cert, "--tls-key="+key, "--tls-client-ca="+caFile, "--rights="+rights)
+	p.Serves()
+	url := strings.Replace(p.URL, "[::]", "127.0.0.1", 1)
+
+	ask := func(signer string, more ...string) e2e.Outcome {
+		return e2e.Run(t, append([]string{"call", "--url", url, "--ca", caFile, "--timeout=5s", "nonce_allocate", `{"signer":"` + signer + `"}`}, more...)...)
+	}
+	if o := ask("eip155:1:0x52908400098527886e0f7030069857d2e4169ee7", "--token", token); o.Code != e2e.ExitOK || !strings.Contains(o.Stdout, `"nonce":0`) {
+		t.Errorf("with a key: exit %d, %s %s", o.Code, o.Stdout, o.Stderr)
+	}
+	if o := ask("eip155:2:0x52908400098527886e0f7030069857d2e4169ee7", "--token", token); o.Code != e2e.ExitFailure || !strings.Contains(o.Stderr, "forbidden") {
+		t.Errorf("for a signer without rights: exit %d, %s %s", o.Code, o.Stdout, o.Stderr)
+	}
+	if o := ask("eip155:1:0x52908400098527886e0f7030069857d2e4169ee7"); o.Code != e2e.ExitFailure || !strings.Contains(o.Stderr, "401") {
+		t.Errorf("without a key: exit %d, %s %s", o.Code, o.Stdout, o.Stderr)
+	}
+	mine, myKey := ca.Write(tlstest.Leaf{Name: "wallet", Client: true})
+	if o := ask("eip155:1:0x52908400098527886e0f7030069857d2e4169ee7", "--cert", mine, "--cert-key", myKey); o.Code != e2e.ExitOK || !strings.Contains(o.Stdout, `"nonce":1`) {
+		t.Errorf("with a certificate: exit %d, %s %s", o.Code, o.Stdout, o.Stderr)
+	}
+	stranger, strangersKey := ca.Write(tlstest.Leaf{Name: "somebody", Client: true})
+	if o := ask("eip155:1:0x52908400098527886e0f7030069857d2e4169ee7", "--cert", stranger, "--cert-key", strangersKey); o.Code != e2e.ExitFailure || strings.Contains(o.Stdout, `"nonce"`) {
+		t.Errorf("with a certificate of somebody without rights: exit %d, %s %s", o.Code, o.Stdout, o.Stderr)
+	}
+	if o := ask("eip155:1:0x52908400098527886e0f7030069857d2e4169ee7", "--cert", mine); o.Code != e2e.ExitUsage || o.Stderr != "gateway: --cert and --cert-key belong together\n" {
+		t.Errorf("without its key: exit %d, %s", o.Code, o.Stderr)
+	}
+}
+
+func TestLongACertificateIsRenewedWhileTheGatewayRuns(t *testing.T) {
+	old, renewed := tlstest.New(t, "old"), tlstest.New(t, "renewed")
+	cert, key := old.Write(tlstest.Leaf{})
+	newCert, newKey := renewed.Issue(tlstest.Leaf{})
+	p := e2e.Begin(t, "--store=sqlite:"+filepath.Join(t.TempDir(), "n.db"), "--tls-cert="+cert, "--tls-key="+key)
+	p.Serves()
+	shakes := func(ca *tlstest.Authority) bool {
+		conn, err := tls.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(p.URL, "wss://"), "/ws"), ca.Client())
+		if err != nil {
+			return false
+		}
+		_ = conn.Close()
+		return true
+	}
+	keep, err := client.Dial(t.Context(), p.URL, client.Config{TLS: old.Client()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keep.Close()
+	write := func(file string, data []byte) {
+		t.Helper()
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(cert, newCert)
+	p.Await("the metrics to say that the pair does not match", func() bool {
+		return p.Metric("noncegate_tls_files_stale 1") && p.Metric("noncegate_tls_reload_failures_total 1")
+	})
+	if !shakes(old) {
+		t.Error("the old pair is not in force any more")
+	}
+	p.Says("private key does not match public key")
+	write(key, newKey)
+	p.Await("the new pair", func() bool { return shakes(renewed) && p.Metric("noncegate_tls_files_stale 0") })
+	if shakes(old) {
+		t.Error("the old pair is still in force")
+	}
+	if a, err := keep.Allocate(t.Context(), client.AllocateRequest{Signer: "s"}); err != nil || a.Nonce != 0 {
+		t.Errorf("a connection from before: %+v, %v", a, err)
+	}
+}
+
+func TestNodesReachEachOtherOverTLS(t *testing.T) {
+	t.Parallel()
+	ca := tlstest.New(t, "ca")
+	cert, key := ca.Write(tlstest.Leaf{Client: true})
+	caFile := ca.WriteCA()
+	f := e2e.ServeEach(t, "a b", "--tls-cert="+cert, "--tls-key="+key, "--node-ca="+caFile, "--node-secret=0123456789abcdef",
+		"--tls-client-ca="+caFile, "--tls-client-auth=require")
+	reached := make(map[string]*client.Client)
+	for name, p := range f.Nodes {
+		c, err := client.Dial(t.Context(), p.URL, client.Config{TLS: ca.Client(tlstest.Leaf{Client: true})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		reached[name] = c
+		if _, err := client.Dial(t.Context(), p.URL, client.Config{TLS: ca.Client(), MaxElapsed: 1}); err == nil {
+			t.Error("a client without a certificate was let in")
+		}
+	}
+	for _, s := range e2e.Signers("s", 20) {
+		if first, err := reached["a"].Allocate(t.Context(), client.AllocateRequest{Signer: s}); err != nil || first.Nonce != 0 {
+			t.Fatalf("%s by a: %+v, %v", s, first, err)
+		}
+		if second, err := reached["b"].Allocate(t.Context(), client.AllocateRequest{Signer: s}); err != nil || second.Nonce != 1 {
+			t.Fatalf("%s by b: %+v, %v", s, second, err)
+		}
+	}
+	if f.Sum(`noncegate_forwarded_total{result="answered"}`) == 0 {
+		t.Error("nothing was forwarded")
+	}
+	// A node that does not trust the others' authority reaches nobody.
+	lost := f.Begin("c", "--node-ca="+tlstest.New(t, "another").WriteCA())
+	lost.Serves()
+	lost.Await("it to say why", func() bool { return strings.Contains(lost.Printed(), "certificate signed by unknown authority") })
+}

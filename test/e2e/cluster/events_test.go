@@ -1,0 +1,204 @@
+//go:build unix
+
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"noncegate/client"
+	"noncegate/internal/testenv/guarded"
+	"noncegate/internal/testenv/pgtest"
+	"noncegate/test/e2e"
+	"noncegate/wire"
+)
+
+// watcher keeps what one subscriber is told.
+type watcher struct {
+	testing.TB
+	sub  *client.Subscription
+	done chan struct{}
+
+	mu   sync.Mutex // guards told
+	told []client.Event
+}
+
+// watch subscribes at a node to the signers given, or to all.
+func watch(f *e2e.Fleet, node string, signers ...string) *watcher {
+	f.Helper()
+	sub, err := dial(f, node, false).Subscribe(f.Context(), signers...)
+	if err != nil {
+		f.Fatal(err)
+	}
+	w := &watcher{TB: f.TB, sub: sub, done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		for e := range sub.Events() {
+			w.mu.Lock()
+			w.told = append(w.told, e)
+			w.mu.Unlock()
+		}
+	}()
+	f.Cleanup(func() {
+		sub.Close()
+		<-w.done
+	})
+	return w
+}
+
+func (w *watcher) events() []client.Event {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.told)
+}
+
+// lines is what was told of one signer, a line each event.
+func lines(events []client.Event, signer string) string {
+	var b strings.Builder
+	for _, e := range events {
+		if e.Signer == signer {
+			fmt.Fprintf(&b, "%s %d#%d version %d missed %d gap %t\n", e.Type, e.Nonce, e.Attempt, e.Version, e.Missed, e.Gap)
+		}
+	}
+	return b.String()
+}
+
+// TestEventsReachSubscribersOnEveryNodeOnceAndInOrder: half of the signers are asked
+// for at the nodes that own, whichever, and half at the basic one. What two nodes
+// commit for one signer comes over two links, in an order that only its versions
+// tell.
+func TestEventsReachSubscribersOnEveryNodeOnceAndInOrder(t *testing.T) {
+	t.Parallel()
+	f := e2e.ServeEach(t, "a b c=basic", "--lease-ttl=1m")
+	signers := e2e.Signers("account", 6)
+	watchers := map[string]*watcher{}
+	for _, name := range f.Names {
+		watchers[name] = watch(f, name)
+	}
+	few := watch(f, "b", signers[1], signers[4])
+
+	const rounds = 10
+	conns := f.ConnectEach()
+	want := make(map[string]string) // by signer: what happens, in order
+	for i := range rounds {
+		for j, s := range signers {
+			asked := [][]string{{"a", "b"}, {"c", "c"}}[j%2]
+			c := conns[asked[i%2]]
+			got := c.Allocate(s, "")
+			c.Want("ok", wire.MethodMarkRecyclable, fmt.Sprintf(`{"signer":%q,"nonce":%d,"attempt":%d}`, s, got.Nonce, got.Attempt))
+			c = conns[asked[(i+1)%2]]
+			again := c.Allocate(s, "")
+			c.Want("ok", wire.MethodMarkUsed, fmt.Sprintf(`{"signer":%q,"nonce":%d,"attempt":%d,"txHash":%q}`, s, again.Nonce, again.Attempt, e2e.Hash))
+			version := 4 * i
+			for k, what := range []string{"allocated %d#1", "released %d#1", "allocated %d#2", "used %d#2"} {
+				want[s] += fmt.Sprintf(what+" version %d missed 0 gap false\n", i, version+k+1)
+			}
+		}
+	}
+	for name, w := range watchers {
+		f.Nodes[name].Await("all events", func() bool { return len(w.events()) >= 4*rounds*len(signers) })
+		for _, s := range signers {
+			if got := lines(w.events(), s); got != want[s] {
+				t.Errorf("a subscriber at %s was told of %s\n%s\nwant\n%s", name, s, got, want[s])
+			}
+		}
+	}
+	e2e.Await(t, "the events of two signers", func() bool { return len(few.events()) >= 8*rounds })
+	for _, s := range signers {
+		if asked := s == signers[1] || s == signers[4]; asked && lines(few.events(), s) != want[s] || !asked && lines(few.events(), s) != "" {
+			t.Errorf("a subscriber to two signers was told of %s\n%s", s, lines(few.events(), s))
+		}
+	}
+}
+
+// freeAddr is an address on which nobody listens just now.
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	addr, err := guarded.FreeAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr
+}
+
+// between makes a proxy to an address on which a node is going to listen.
+func between(t testing.TB) (p *pgtest.Proxy, listen, advertise string) {
+	t.Helper()
+	addr := freeAddr(t)
+	p, err := pgtest.NewProxy(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e2e.CloseLater(t, p)
+	return p, "--listen=" + addr, "--advertise-url=ws://" + p.Addr() + "/ws"
+}
+
+// TestALinkThatBreaksIsSaidToSubscribersAndIsNoLossToTheOwnersClients cuts b off from
+// the other node, but not from the database nor from its own clients.
+func TestALinkThatBreaksIsSaidToSubscribersAndIsNoLossToTheOwnersClients(t *testing.T) {
+	t.Parallel()
+	f := e2e.ServeEach(t, "a")
+	proxy, listen, advertise := between(t)
+	f.Launch("b", listen, advertise)
+	f.Linked()
+	toA, toB := f.Nodes["a"].Connect(), f.Nodes["b"].Connect()
+	s := e2e.OwnedBy(e2e.Owners(toA, e2e.Signers("account", 20)), "b")[0]
+	far, near := watch(f, "a", s), watch(f, "b", s)
+	far.await("an event over the link", func() bool {
+		toB.Allocate(s, "")
+		return len(far.events()) > 0
+	})
+
+	proxy.Refuse()
+	f.Nodes["a"].Await("the link to end", func() bool { return f.Nodes["a"].Value("noncegate_peers_linked") == 0 })
+	before := len(far.events())
+	lost := toB.Allocate(s, "")
+	// b lives and owns it, so nobody else may; it is said at once, and again.
+	for range 3 {
+		asked := time.Now()
+		toB.Allocate(s, "")
+		toA.Want("unavailable none", wire.MethodAllocate, e2e.Allocation(s, ""))
+		if took := time.Since(asked); took > e2e.AtOnce {
+			t.Errorf("a refusal took %v", took)
+		}
+	}
+	proxy.Forward()
+	var next client.Event
+	far.await("an event after the link broke", func() bool {
+		toB.Allocate(s, "")
+		events := far.events()
+		if len(events) > before {
+			next = events[before]
+		}
+		return len(events) > before
+	})
+	if next.Missed < 1 || next.Nonce <= lost.Nonce {
+		t.Errorf("nonce %d was handed out while the link was broken, and the next event at a is %+v", lost.Nonce, next)
+	}
+	f.Nodes["a"].Await("a to serve the signers of b again", func() bool {
+		return toA.Call(wire.MethodAllocate, e2e.Allocation(s, "")).Error == nil
+	})
+	last := e2e.StatusOf(toA, s).Next - 1
+	for _, w := range []*watcher{far, near} {
+		w.await("the last event", func() bool { e := w.events(); return len(e) > 0 && e[len(e)-1].Nonce == last })
+		missed := int64(0)
+		for i, e := range w.events() {
+			if missed += e.Missed; i > 0 && e.Version <= w.events()[i-1].Version {
+				t.Errorf("event %d is of version %d, after %d", i, e.Version, w.events()[i-1].Version)
+			}
+		}
+		if w == near && missed != 0 {
+			t.Errorf("a subscriber at the owner missed %d", missed)
+		}
+	}
+	e2e.Consistent(t, f.DB)
+}
+
+func (w *watcher) await(what string, done func() bool) {
+	w.Helper()
+	e2e.Await(w.TB, what, done)
+}

@@ -1,0 +1,109 @@
+//go:build unix
+
+package cluster
+
+import (
+	"testing"
+	"time"
+
+	"noncegate/nonce/postgres"
+	"noncegate/test/e2e"
+	"noncegate/wire"
+)
+
+// stayed fails the test unless the node has had the shards that it has now and had before
+// all the time, under one token, and returns how many.
+func stayed(f *e2e.Fleet, node string, before map[int]int64) (n int) {
+	f.Helper()
+	for shard, token := range f.ShardsOf(node) {
+		if was, had := before[shard]; had {
+			if n++; was != token {
+				f.Errorf("shard %d of %s was acquired again: token %d, and %d before", shard, node, token, was)
+			}
+		}
+	}
+	return n
+}
+
+// TestLongNodesThatJoinHaveTheirShardsUnderLoadAndNobodyIsRefused: with as many shards as a
+// database has if nobody says how many, and clients that do not ask twice.
+func TestLongNodesThatJoinHaveTheirShardsUnderLoadAndNobodyIsRefused(t *testing.T) {
+	const longest = 10 * time.Second // until they have them
+	f := &e2e.Fleet{TB: t, DB: e2e.PG.NewDatabase(t), Args: []string{"--lease-ttl=5s"}, Nodes: make(map[string]*e2e.Process)}
+	f.Launch("a")
+	f.Settled()
+	atFirst := f.ShardsOf("a")
+	if len(atFirst) != postgres.DefaultShards {
+		t.Errorf("a has %d shards while it is alone", len(atFirst))
+	}
+	signers := e2e.Signers("account", 1000)
+	crowds := []*e2e.Throng{f.Throng(10, 4, signers)}
+	a := f.Nodes["a"]
+	a.Await("the signers to be in use", func() bool { return a.Value("noncegate_signers_remembered") > 500 })
+
+	f.Begin("b")
+	f.Begin("c")
+	f.Nodes["b"].Serves()
+	f.Nodes["c"].Serves()
+	joined := time.Now()
+	others := &e2e.Fleet{TB: t, Nodes: map[string]*e2e.Process{"b": f.Nodes["b"], "c": f.Nodes["c"]}}
+	crowds = append(crowds, others.Throng(5, 4, signers))
+	f.Settled()
+	took := time.Since(joined)
+	t.Logf("two nodes had their %d shards %v after they served", len(f.ShardsOf("b"))+len(f.ShardsOf("c")), took)
+	if took > longest {
+		t.Errorf("it took %v", took)
+	}
+	if n := stayed(f, "a", atFirst); n != len(f.ShardsOf("a")) || n < postgres.DefaultShards/3 {
+		t.Errorf("a has kept %d of its shards and has %d", n, len(f.ShardsOf("a")))
+	}
+	ofA, ofB := f.ShardsOf("a"), f.ShardsOf("b")
+	f.Linked()
+	for _, c := range crowds {
+		c.Stop.Store(true)
+		c.All.Wait()
+		t.Logf("%v", c.Said)
+		for _, r := range c.Told {
+			t.Errorf("%v after they joined a client of %s was told %s", r.At.Sub(joined), r.Node, r.What)
+		}
+	}
+
+	f.Nodes["c"].Stop()
+	f.Drop("c")
+	f.Settled()
+	if n := stayed(f, "a", ofA) + stayed(f, "b", ofB); n != len(ofA)+len(ofB) {
+		t.Errorf("%d shards stayed when c left, want all %d of the others", n, len(ofA)+len(ofB))
+	}
+	e2e.Consistent(t, f.DB)
+}
+
+// TestLongABasicNodeServesBesideNodesThatOwn: it takes no lease and forwards nothing, and
+// all it does is in order with what the others do.
+func TestLongABasicNodeServesBesideNodesThatOwn(t *testing.T) {
+	t.Parallel()
+	f := e2e.ServeEach(t, "a b c=basic")
+	stop := make(chan struct{})
+	c := f.Crowd(stop, 6)
+	c.Reach(1500)
+	close(stop)
+	c.All.Wait()
+	c.Only("ok")
+	c.Stored(f.DB)
+	basic := f.Nodes["c"]
+	if basic.Value(`noncegate_lease_acquire_total{result="acquired"}`) != 0 ||
+		f.Sum(`noncegate_forwarded_total{result="answered"}`) == 0 {
+		t.Error("the basic node owns something, or the others forwarded nothing")
+	}
+	if nodes := e2e.Query(t, f.DB, `SELECT DISTINCT owner FROM signers WHERE owner NOT IN ('a', 'b')`); nodes != "" {
+		t.Errorf("owners: %s", nodes)
+	}
+	for name, c := range f.ConnectEach() {
+		// What is handed out at an owner carries its token, and at the basic node none.
+		if got := e2e.Decode[wire.AllocateResult](t, c.Want("ok", wire.MethodAllocate, e2e.Allocation(e2e.Account, ""))); (got.FencingToken == 0) != (name == "c") {
+			t.Errorf("%s handed out %+v", name, got)
+		}
+		if f.Nodes[name].Value("noncegate_commit_seconds_count") == 0 {
+			t.Errorf("%s committed nothing", name)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+//go:build unix
+
+// Package e2e runs gateways as processes, on a real PostgreSQL or on a file, and speaks the
+// protocol to them as any client would. The packages below it have the tests, which wait
+// for answers, never for a time to pass; Patience only bounds them.
+//
+// Its functions fail the test that they are given. What they start ends with that test.
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"noncegate/internal/testenv/gateway"
+	"noncegate/internal/testenv/guarded"
+	"noncegate/internal/testenv/pgtest"
+)
+
+// Patience is how long a test waits for what must come.
+const Patience = 30 * time.Second
+
+// eager is how often a test asks again for what must come.
+const eager = 5 * time.Millisecond
+
+// Exit codes of the gateway.
+const (
+	ExitOK      = 0
+	ExitFailure = 1
+	ExitUsage   = 2
+)
+
+// What Main started and built for the tests of a package.
+var (
+	PG      *pgtest.Server
+	room    *guarded.Room
+	program string // path of the gateway
+)
+
+// Main is the TestMain of a package: it builds a gateway, with the race detector if the
+// tests have it, and starts a PostgreSQL.
+func Main(m *testing.M) {
+	var err error
+	if room, err = guarded.Open("e2e", nil); err == nil {
+		program = filepath.Join(room.Dir(), "gateway")
+		err = gateway.Build(context.Background(), program, nil, gateway.FlagsOfThis()...)
+	}
+	code := 1
+	if err == nil {
+		code = pgtest.Main(m, &PG, goleak.IgnoreCurrent())
+	}
+	if room != nil {
+		err = errors.Join(err, room.Close())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// CloseLater closes at the end of the test.
+func CloseLater(t testing.TB, c io.Closer) {
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// ofGateway lists the files of this module that the gateway is built from.
+const ofGateway = `{{if .Module}}{{if .Module.Main}}{{$dir := .Dir}}{{range .GoFiles}}{{$dir}}/{{.}}
+{{end}}{{range .EmbedFiles}}{{$dir}}/{{.}}
+{{end}}{{end}}{{end}}`
+
+// lookAtSources has Go's test cache run the tests again when a source of the gateway has
+// changed: it knows of the files that a test itself looks at, and of no others.
+var lookAtSources = sync.OnceValue(func() error {
+	list, err := exec.Command("go", "list", "-deps", "-f", ofGateway, "noncegate/cmd/gateway").Output()
+	for file := range strings.FieldsSeq(string(list)) {
+		_, _ = os.Stat(file) // what it says goes into the cache
+	}
+	return err
+})

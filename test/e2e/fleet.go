@@ -1,0 +1,416 @@
+//go:build unix
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"noncegate/wire"
+)
+
+// Fleet is gateways over one database, by node id. Its methods are of the test's
+// goroutine.
+type Fleet struct {
+	testing.TB
+	DB    string
+	Args  []string // of every node
+	Nodes map[string]*Process
+	Names []string // in order of their start
+}
+
+// ServeEach starts a gateway for each of names, with --node-id and args, and
+// returns once they are linked. A name that ends in "=basic" is of that mode.
+func ServeEach(t testing.TB, names string, args ...string) *Fleet {
+	t.Helper()
+	f := &Fleet{TB: t, DB: Database(t), Args: args, Nodes: make(map[string]*Process)}
+	for name := range strings.FieldsSeq(names) {
+		name, mode, _ := strings.Cut(name, "=")
+		f.Begin(name, modeArgs(mode)...)
+	}
+	for _, p := range f.Nodes {
+		p.Serves()
+	}
+	f.Linked()
+	return f
+}
+
+func modeArgs(mode string) []string {
+	if mode == "" {
+		return nil
+	}
+	return []string{"--mode=" + mode}
+}
+
+// Begin starts a node, or one of the same name again. args come after those of all.
+func (f *Fleet) Begin(name string, args ...string) *Process {
+	f.Helper()
+	all := slices.Concat([]string{"--store=" + f.DB, "--node-id=" + name, "--lease-ttl=1s", "--max-holds=4096"}, f.Args, args)
+	p := Begin(f.TB, all...)
+	if f.Nodes[name] == nil {
+		f.Names = append(f.Names, name)
+	}
+	f.Nodes[name] = p
+	return p
+}
+
+// Launch starts a node and returns once it serves.
+func (f *Fleet) Launch(name string, args ...string) *Process {
+	f.Helper()
+	p := f.Begin(name, args...)
+	p.Serves()
+	return p
+}
+
+// Drop forgets a node that has ended, or that is not to be counted on.
+func (f *Fleet) Drop(name string) {
+	delete(f.Nodes, name)
+	f.Names = slices.DeleteFunc(f.Names, func(n string) bool { return n == name })
+}
+
+// Linked waits until every node knows all others, and has a link to each that owns
+// signers if it forwards; and until each has its shards.
+func (f *Fleet) Linked() {
+	f.Helper()
+	owners := len(f.owning())
+	for name, p := range f.Nodes {
+		p.Await(name+" to know all nodes", func() bool { return p.Value("noncegate_nodes_live") == float64(len(f.Nodes)) })
+		if !p.basic() {
+			p.Await(name+" to have its links", func() bool { return p.Value("noncegate_peers_linked") >= float64(owners-1) })
+		}
+	}
+	f.Settled()
+}
+
+// owning are the nodes that own signers, or shards of them.
+func (f *Fleet) owning() (names []string) {
+	for name, p := range f.Nodes {
+		if !p.basic() {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (p *Process) basic() bool { return slices.Contains(p.args, "--mode=basic") }
+
+// Settled waits until each node has the shards that it should have.
+func (f *Fleet) Settled() {
+	f.Helper()
+	Settled(f.TB, f.DB, f.owning()...)
+}
+
+// Sum adds up a metric of all nodes.
+func (f *Fleet) Sum(name string) (total float64) {
+	f.Helper()
+	for _, p := range f.Nodes {
+		total += p.Value(name)
+	}
+	return total
+}
+
+// ConnectEach opens a connection to every node.
+func (f *Fleet) ConnectEach() map[string]*Peer {
+	f.Helper()
+	conns := make(map[string]*Peer)
+	for name, p := range f.Nodes {
+		conns[name] = p.Connect()
+	}
+	return conns
+}
+
+// ShardsOf are the tokens of the shards that a node owns.
+func (f *Fleet) ShardsOf(node string) map[int]int64 {
+	f.Helper()
+	conn := Dial(f, f.DB)
+	defer conn.Close(f.Context())
+	rows, err := conn.Query(f.Context(), `SELECT shard_id, fencing_token FROM shard WHERE owner_node = $1`, node)
+	if err != nil {
+		f.Fatal(err)
+	}
+	tokens := make(map[int]int64)
+	var shard int
+	var token int64
+	if _, err := pgx.ForEachRow(rows, []any{&shard, &token}, func() error { tokens[shard] = token; return nil }); err != nil {
+		f.Fatal(err)
+	}
+	return tokens
+}
+
+// Signers is n signers: name-0 and so on.
+func Signers(name string, n int) []string {
+	signers := make([]string, n)
+	for i := range signers {
+		signers[i] = fmt.Sprintf("%s-%d", name, i)
+	}
+	return signers
+}
+
+// Owners allocates once for each signer over c, and returns which node owns each
+// right afterwards.
+func Owners(c *Peer, signers []string) map[string]string {
+	c.Helper()
+	owner := make(map[string]string)
+	for _, s := range signers {
+		c.Allocate(s, "")
+		if owner[s] = StatusOf(c, s).Owner; owner[s] == "" {
+			c.Fatalf("nobody owns %s", s)
+		}
+	}
+	return owner
+}
+
+// OwnedBy is the signers that a node owns, sorted.
+func OwnedBy(owner map[string]string, node string) []string {
+	var signers []string
+	for _, s := range slices.Sorted(maps.Keys(owner)) {
+		if owner[s] == node {
+			signers = append(signers, s)
+		}
+	}
+	return signers
+}
+
+// Touch asks for every signer.
+func Touch(c *Peer, signers []string) {
+	c.Helper()
+	for _, s := range signers {
+		c.Allocate(s, "")
+	}
+}
+
+// AtOnce is the longest that a refusal may take which nobody has to wait for.
+const AtOnce = 1500 * time.Millisecond
+
+// ServeAgain asks for one signer after the other until each was given a nonce, and
+// returns how long after began the last was, and the longest time of an answer. A
+// refusal must be one of reasons.
+func ServeAgain(c *Peer, signers []string, began time.Time, reasons ...string) (last, slowest time.Duration) {
+	c.Helper()
+	left := slices.Clone(signers)
+	Await(c, "signers to be served again", func() bool {
+		left = slices.DeleteFunc(left, func(s string) bool {
+			asked := time.Now()
+			r := c.Call(wire.MethodAllocate, Allocation(s, ""))
+			slowest = max(slowest, time.Since(asked))
+			if r.Error != nil && !slices.Contains(reasons, r.Reason()) {
+				c.Fatalf("%s: %v", s, r.Error)
+			}
+			return r.Error == nil
+		})
+		return len(left) == 0
+	})
+	return time.Since(began), slowest
+}
+
+const CrowdSigners = 12
+
+// Throng is plain clients that keep requests under way, do not repeat what was
+// refused, and go only when their connection ends.
+type Throng struct {
+	Stop atomic.Bool
+	All  sync.WaitGroup
+
+	mu   sync.Mutex // guards what follows
+	Said map[string]int
+	Told []told
+}
+
+// told is a refusal.
+type told struct {
+	Node, What string
+	At         time.Time
+}
+
+// Throng lets n connections to each node keep window requests under way, each for
+// one of the signers.
+func (f *Fleet) Throng(n, window int, signers []string) *Throng {
+	f.Helper()
+	th := &Throng{Said: make(map[string]int)}
+	for name, p := range f.Nodes {
+		for range n {
+			c := p.Connect()
+			th.All.Go(func() { th.one(name, c, window, signers) })
+		}
+	}
+	return th
+}
+
+func (th *Throng) one(node string, c *Peer, window int, signers []string) {
+	said := make(map[string]int)
+	defer func() {
+		th.mu.Lock()
+		defer th.mu.Unlock()
+		for what, n := range said {
+			th.Said[what] += n
+		}
+	}()
+	for open, id := 0, int64(0); ; open-- {
+		for ; open < window && !th.Stop.Load(); open++ {
+			id++
+			if c.TrySend(id, wire.MethodAllocate, Allocation(signers[rand.IntN(len(signers))], "")) != nil {
+				break // what was answered is still to be read
+			}
+		}
+		if open == 0 {
+			return
+		}
+		r, err := c.Read()
+		if err != nil {
+			return
+		}
+		said[r.Reason()]++
+		if r.Error != nil {
+			th.mu.Lock()
+			th.Told = append(th.Told, told{node, fmt.Sprint(r.Reason(), ": ", r.Error.Message), time.Now()})
+			th.mu.Unlock()
+		}
+	}
+}
+
+// Crowd is clients that allocate one after the other, each with a request id of
+// its own, and repeat what they were not told.
+type Crowd struct {
+	*Process
+	told atomic.Int64 // allocations answered
+
+	Mu    sync.Mutex // guards what follows
+	Given map[string]string
+	Said  map[string]int // answers by reason
+	Ended []error        // how connections ended
+	All   sync.WaitGroup
+}
+
+// Crowd starts n clients that stop when ctx ends, or at the first connection
+// that ends.
+func (p *Process) Crowd(ctx context.Context, n int) *Crowd {
+	p.Helper()
+	return newCrowd(ctx.Done(), n, p)
+}
+
+// Crowd starts n clients, spread over the nodes, that stop as those of
+// [Process.Crowd] do.
+func (f *Fleet) Crowd(stop <-chan struct{}, n int) *Crowd {
+	f.Helper()
+	var all []*Process
+	for _, name := range f.Names {
+		all = append(all, f.Nodes[name])
+	}
+	return newCrowd(stop, n, all...)
+}
+
+func newCrowd(stop <-chan struct{}, n int, at ...*Process) *Crowd {
+	c := &Crowd{Process: at[0], Given: make(map[string]string), Said: make(map[string]int)}
+	for i := range n {
+		conn := at[i%len(at)].Connect()
+		c.All.Go(func() {
+			for j := 0; ; j++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if !c.one(conn, fmt.Sprintf("signer-%d", (i+j)%CrowdSigners), fmt.Sprintf("r-%d-%d", i, j)) {
+					return
+				}
+			}
+		})
+	}
+	return c
+}
+
+// one allocates until it is told a nonce. false: the connection has ended.
+func (c *Crowd) one(conn *Peer, signer, id string) bool {
+	for {
+		conn.Last++
+		// A connection that was closed says why to whoever reads it.
+		_ = conn.TrySend(conn.Last, wire.MethodAllocate, Allocation(signer, id))
+		r, err := conn.Read()
+		c.Mu.Lock()
+		if err != nil {
+			c.Ended = append(c.Ended, err)
+			c.Mu.Unlock()
+			return false
+		}
+		c.Said[r.Reason()]++
+		var a wire.AllocateResult
+		if r.Error == nil && wire.Unmarshal(r.Result, &a) == nil {
+			c.Give(fmt.Sprintf("%s %d %d", signer, a.Nonce, a.Attempt), id)
+		}
+		c.Mu.Unlock()
+		if r.Error == nil {
+			c.told.Add(1)
+			return true
+		}
+	}
+}
+
+func (c *Crowd) Give(what, id string) {
+	if was, twice := c.Given[what]; twice {
+		c.Errorf("%s was given to %s and to %s", what, was, id)
+	}
+	c.Given[what] = id
+}
+
+// Reach waits until so many allocations more were answered.
+func (c *Crowd) Reach(more int64) {
+	c.Helper()
+	want := c.told.Load() + more
+	c.Await("answers", func() bool { return c.told.Load() >= want })
+}
+
+// Only fails the test when something was said that may not be.
+func (c *Crowd) Only(reasons ...string) {
+	c.Helper()
+	for reason, times := range c.Said {
+		if !strings.Contains(" "+strings.Join(reasons, "; ")+";", " "+reason+";") {
+			c.Errorf("%s was said %d times", reason, times)
+		}
+	}
+}
+
+// Stored fails the test unless exactly what was answered is in the database.
+func (c *Crowd) Stored(db string) {
+	c.Helper()
+	c.inStore(db, "true", 0)
+}
+
+// Kept fails the test unless all that was answered is in the database, and beyond that at
+// most the last request of each connection that ended. Nodes give request ids of their own
+// to what they forward; those are left out.
+func (c *Crowd) Kept(db string) {
+	c.Helper()
+	c.inStore(db, `g.request_id LIKE 'r-%'`, len(c.Ended))
+}
+
+// inStore fails the test unless what was answered is in the database, and of the rows that
+// condition takes at most so many more.
+func (c *Crowd) inStore(db, condition string, more int) {
+	c.Helper()
+	text := Query(c, db, `
+		SELECT format('%s %s %s', s.signer, g.nonce, g.attempt) AS what, g.request_id FROM given g JOIN signers s USING (signer_id)
+		WHERE `+condition)
+	stored := make(map[string]bool)
+	for line := range strings.Lines(text) {
+		stored[strings.TrimSpace(line)] = true
+	}
+	for what, id := range c.Given {
+		if line := fmt.Sprintf("(%q,%s)", what, id); !stored[line] {
+			c.Errorf("%s was answered and is not in the store", line)
+		}
+	}
+	if n := len(stored) - len(c.Given); n < 0 || n > more {
+		c.Errorf("%d are in the store, %d were answered, %d connections ended", len(stored), len(c.Given), len(c.Ended))
+	}
+	Consistent(c, db)
+}

@@ -1,0 +1,249 @@
+//go:build unix
+
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"noncegate/internal/testenv/gateway"
+)
+
+// Process is a gateway in a process of its own. It is killed when the test ends.
+type Process struct {
+	testing.TB
+	URL, Admin string
+	process    *gateway.Gateway
+	args       []string
+}
+
+// Launch starts a gateway on free ports and returns once it serves.
+func Launch(t testing.TB, args ...string) *Process {
+	t.Helper()
+	p := Begin(t, args...)
+	p.Serves()
+	return p
+}
+
+// begun counts the gateways that were begun.
+var begun atomic.Int64
+
+// Begin starts a gateway on free ports.
+func Begin(t testing.TB, args ...string) *Process {
+	t.Helper()
+	if err := lookAtSources(); err != nil {
+		t.Fatal(err)
+	}
+	log := fmt.Sprintf("gateway-%d.log", begun.Add(1))
+	g, err := gateway.Begin(room, gateway.Config{Program: program, Log: log, Env: os.Environ(), Args: append([]string{"--workers=2"}, args...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Process{TB: t, process: g, args: args}
+	t.Cleanup(p.bury)
+	return p
+}
+
+// Serves waits until the gateway serves.
+func (p *Process) Serves() {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.Context(), Patience)
+	defer cancel()
+	if err := p.process.Serves(ctx); err != nil {
+		p.Fatal(err)
+	}
+	p.URL, p.Admin = p.process.URL, p.process.Admin
+}
+
+// bury ends the process and looks at what it said.
+func (p *Process) bury() {
+	if err := p.process.Kill(); err != nil {
+		p.Error(err)
+	}
+	if log := p.Printed(); strings.Contains(log, "DATA RACE") || strings.Contains(log, "panic") {
+		p.Errorf("the gateway's log:\n%s", log)
+	} else if p.Failed() {
+		p.Logf("the gateway's log:\n%s", log)
+	}
+}
+
+// Printed is all that the gateway has said.
+func (p *Process) Printed() string { return p.process.Log() }
+
+func (p *Process) Signal(sig syscall.Signal) {
+	p.Helper()
+	if err := p.process.Signal(sig); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// Pause stops the process where it stands and returns once it does.
+func (p *Process) Pause() {
+	p.Helper()
+	p.Signal(syscall.SIGSTOP)
+	p.Await("the process to stop", func() bool {
+		pid := fmt.Sprint(p.process.PID())
+		if stat, err := os.ReadFile("/proc/" + pid + "/stat"); err == nil {
+			_, state, _ := strings.Cut(string(stat), ") ")
+			return strings.HasPrefix(state, "T")
+		}
+		out, err := exec.Command("ps", "-o", "stat=", "-p", pid).Output() // not Linux
+		if err != nil {
+			p.Fatal(err)
+		}
+		return strings.HasPrefix(string(out), "T")
+	})
+}
+
+// Exit waits for the end of the process and returns its exit code.
+func (p *Process) Exit() int {
+	p.Helper()
+	select {
+	case <-p.process.Exited():
+	case <-time.After(Patience):
+		p.Fatalf("the gateway did not end")
+	}
+	if ended, ok := errors.AsType[*exec.ExitError](p.process.Err()); ok {
+		return ended.ExitCode()
+	}
+	return ExitOK
+}
+
+// Stop has the gateway drain and end, in order.
+func (p *Process) Stop() {
+	p.Helper()
+	p.Signal(syscall.SIGTERM)
+	p.Ends()
+}
+
+// Ends waits for the end of the process, which must be in order.
+func (p *Process) Ends() {
+	p.Helper()
+	if code := p.Exit(); code != ExitOK {
+		p.Errorf("the gateway ended with %d", code)
+	}
+}
+
+// Says waits for a text in the log, which may come later than what a client is told.
+func (p *Process) Says(text string) {
+	p.Helper()
+	p.Await("the log to say "+text, func() bool { return strings.Contains(p.Printed(), text) })
+}
+
+// Logged reports whether a line of the gateway's log has all these words.
+func (p *Process) Logged(words ...string) bool {
+	for line := range strings.Lines(p.Printed()) {
+		all := true
+		for _, w := range words {
+			all = all && strings.Contains(line, w)
+		}
+		if all {
+			return true
+		}
+	}
+	return false
+}
+
+// Await asks done until it says yes.
+func (p *Process) Await(what string, done func() bool) {
+	p.Helper()
+	Await(p, what, done)
+}
+
+func Await(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(Patience)
+	tick := time.NewTicker(eager)
+	defer tick.Stop()
+	for !done() {
+		if time.Now().After(deadline) {
+			t.Fatalf("timed out waiting for %s", what)
+		}
+		<-tick.C
+	}
+}
+
+// Get asks the admin side.
+func (p *Process) Get(path string) (code int, body string) {
+	p.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: Patience}
+	res, err := client.Get(p.Admin + path)
+	if err != nil {
+		p.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		p.Fatal(err)
+	}
+	return res.StatusCode, string(text)
+}
+
+// Metric reports whether /metrics has this line.
+func (p *Process) Metric(line string) bool {
+	p.Helper()
+	_, text := p.Get("/metrics")
+	return strings.Contains(text, "\n"+line+"\n")
+}
+
+// Value is that of a line of /metrics; 0 when it is not there.
+func (p *Process) Value(name string) float64 {
+	p.Helper()
+	_, text := p.Get("/metrics")
+	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
+		if number, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			v, err := strconv.ParseFloat(number, 64)
+			if err != nil {
+				p.Fatal(err)
+			}
+			return v
+		}
+	}
+	return 0
+}
+
+// Outcome is what a command showed.
+type Outcome struct {
+	Code           int
+	Stdout, Stderr string
+}
+
+// Run runs the gateway's program until it ends.
+func Run(t testing.TB, args ...string) Outcome {
+	t.Helper()
+	if err := lookAtSources(); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); cmd.ProcessState == nil || !cmd.ProcessState.Exited() || strings.Contains(stderr.String(), "DATA RACE") {
+		t.Errorf("%q: %v, stderr %s", args, err, stderr.String())
+	}
+	return Outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// Refused runs a gateway that must not start, and returns its one sentence.
+func Refused(t testing.TB, code int, args ...string) string {
+	t.Helper()
+	o := Run(t, append(args, "--log-level=error")...)
+	if o.Code != code || o.Stdout != "" || !strings.HasPrefix(o.Stderr, "gateway: ") || strings.Count(o.Stderr, "\n") != 1 {
+		t.Errorf("%q: exit %d, want %d, stdout %q, stderr %q", args, o.Code, code, o.Stdout, o.Stderr)
+	}
+	return o.Stderr
+}

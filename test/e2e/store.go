@@ -1,0 +1,254 @@
+//go:build unix
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"noncegate/internal/testenv/guarded"
+	"noncegate/internal/testenv/pgtest"
+	"noncegate/internal/testenv/redistest"
+	"noncegate/internal/testenv/tlstest"
+	"noncegate/lease"
+	"noncegate/nonce/postgres"
+)
+
+// FewShards is how many shards the databases of most tests have. They are where they should
+// be sooner than the 32 that a database gets else.
+const FewShards = 8
+
+// Database makes a migrated database and returns its URL.
+func Database(t testing.TB) string {
+	t.Helper()
+	url := PG.NewDatabase(t)
+	MigrateFor(t, url)
+	return url
+}
+
+// MigrateFor brings a database to the schema of the test's gateways.
+func MigrateFor(t testing.TB, url string) {
+	t.Helper()
+	store, err := postgres.Open(t.Context(), url, FewShards, postgres.Config{})
+	if err == nil {
+		err = store.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// BehindProxy makes a database and a proxy to it.
+func BehindProxy(t *testing.T) (direct, through string, p *pgtest.Proxy) {
+	t.Helper()
+	p, err := pgtest.NewProxy(PG.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	CloseLater(t, p)
+	direct = Database(t)
+	if through, err = p.URL(direct); err != nil {
+		t.Fatal(err)
+	}
+	return direct, through, p
+}
+
+// Dial opens a session of the test's own to a database.
+func Dial(t testing.TB, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	return conn
+}
+
+// Execute runs statements over a session of its own.
+func Execute(t testing.TB, url string, statements ...string) {
+	t.Helper()
+	conn := Dial(t, url)
+	defer conn.Close(t.Context())
+	for _, sql := range statements {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+}
+
+// Rows is the result of a query as text, a line each row.
+func Rows(t testing.TB, url, sql string) string {
+	t.Helper()
+	return rowsWith(t, url, "", sql)
+}
+
+// rowsWith is rows of a query that uses what its WITH clause defines.
+func rowsWith(t testing.TB, url, with, sql string) string {
+	t.Helper()
+	conn := Dial(t, url)
+	defer conn.Close(t.Context())
+	var text string
+	err := conn.QueryRow(t.Context(), with+`SELECT coalesce(string_agg(x::text, E'\n'), '') FROM (`+sql+`) x`).Scan(&text)
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return text
+}
+
+// The tables of a database under names of the tests: signers(signer_id, signer, version,
+// next, floor, owner, token), nonces(signer_id, nonce, status, attempt, token) and
+// given(signer_id, request_id, nonce, attempt), which has a row for each nonce of an
+// allocation with a request id, and nodes(node, live, incarnation). token is that under which the row was written, 0 by a
+// node in mode basic.
+const tables = `WITH signers AS (
+	SELECT signer_id, signer, version, next_nonce AS next, floor, nullif(owner_node, '') AS owner, s.fencing_token AS token FROM signer s JOIN shard USING (shard_id)
+), nonces AS (
+	SELECT signer_id, e.nonce, e.status, e.attempt, s.fencing_token AS token FROM signer s, live_entries(s.live) e
+	UNION ALL SELECT h.signer_id, h.nonce, 'CONSUMED', h.attempt, s.fencing_token FROM signer_history h JOIN signer s USING (signer_id)
+	WHERE NOT EXISTS (SELECT 1 FROM live_entries(s.live) e WHERE e.nonce = h.nonce)
+), given AS (
+	SELECT q.signer_id, q.request_id, (n->>0)::bigint AS nonce, (n->>1)::bigint AS attempt FROM signer_request q, jsonb_array_elements(q.nonces::jsonb) n
+), nodes AS (
+	SELECT node, NOT gone AND lease_until > store_millis() AS live, incarnation FROM gateway_node
+) `
+
+// Query is the result of a query of signers, nonces and given as text, a line each row.
+func Query(t testing.TB, url, sql string) string {
+	t.Helper()
+	return rowsWith(t, url, tables, sql)
+}
+
+// Settled waits until each shard is at the node that should have it, of those given.
+func Settled(t testing.TB, url string, nodes ...string) {
+	t.Helper()
+	slices.Sort(nodes)
+	conn := Dial(t, url)
+	defer conn.Close(t.Context())
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	var owners, pinned []string
+	Await(t, "each shard to be at its node", func() bool {
+		<-tick.C
+		err := conn.QueryRow(t.Context(), `SELECT array_agg(owner_node ORDER BY shard_id), array_agg(pinned_node ORDER BY shard_id) FROM shard`).Scan(&owners, &pinned)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for shard, preferred := range lease.Assign(nodes, pinned) {
+			if owners[shard] != nodes[preferred] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// Everything is all there is of the signers, the times of the store included.
+func Everything(t testing.TB, url string) string {
+	t.Helper()
+	return Rows(t, url, `SELECT * FROM signer ORDER BY signer_id`) + "\n" +
+		Rows(t, url, `SELECT * FROM signer_history ORDER BY signer_id, nonce`) + "\n" +
+		Rows(t, url, `SELECT * FROM signer_request ORDER BY signer_id, request_id`)
+}
+
+// Consistent fails the test unless each signer's rows are as they say of each other: no
+// hole, nothing beyond, and no nonce that two requests were given.
+func Consistent(t testing.TB, url string) {
+	t.Helper()
+	consistentRows(t, url, true)
+}
+
+// ConsistentButPruned is consistent where old rows of what is consumed were deleted.
+func ConsistentButPruned(t testing.TB, url string) {
+	t.Helper()
+	consistentRows(t, url, false)
+}
+
+// consistentRows is consistent. Where rows of the history may have been
+// deleted, it is not kept whole.
+func consistentRows(t testing.TB, url string, whole bool) {
+	t.Helper()
+	for what, sql := range map[string]string{
+		"signer, next, nonces with rows, highest": `
+			SELECT s.signer, s.next, count(n), max(n.nonce) FROM signers s LEFT JOIN nonces n USING (signer_id)
+			GROUP BY s.signer_id, s.signer, s.next, s.floor
+			HAVING max(n.nonce) >= s.next OR count(n) > count(DISTINCT n.nonce) OR bool_or(n.status = 'UNREADABLE')
+			    OR ` + map[bool]string{true: "true", false: "false"}[whole] + ` AND s.next > s.floor AND count(n) FILTER (WHERE n.nonce >= s.floor) <> s.next - s.floor`,
+		// A consumed nonce that is repaired lives again, at a higher attempt.
+		"nonces that are used and live": `
+			SELECT s.signer, h.nonce FROM signer s JOIN signer_history h USING (signer_id), live_entries(s.live) e WHERE e.nonce = h.nonce AND e.attempt <= h.attempt`,
+		"nonces that two requests were given": `
+			SELECT signer_id, nonce, attempt, array_agg(request_id) FROM given GROUP BY 1, 2, 3 HAVING count(*) > 1`,
+		"nonces of requests that were never handed out": `
+			SELECT s.signer, g.* FROM given g JOIN signers s USING (signer_id) WHERE g.nonce >= s.next`,
+		"holds that nobody would end": `
+			SELECT s.signer, min(e.held_until), d.due_at FROM signer s CROSS JOIN LATERAL live_entries(s.live) e LEFT JOIN signer_due d USING (signer_id)
+			WHERE e.status = 'HELD' GROUP BY s.signer_id, d.due_at HAVING d.due_at IS NULL OR d.due_at > min(e.held_until)`,
+		"signers in the wrong shard": `
+			SELECT s.signer, s.shard_id, d.shard_id FROM signer s LEFT JOIN signer_due d USING (signer_id) WHERE d.shard_id <> s.shard_id OR s.shard_id NOT IN (SELECT shard_id FROM shard)`,
+	} {
+		if wrong := Query(t, url, sql); wrong != "" {
+			t.Errorf("%s:\n%s", what, wrong)
+		}
+	}
+}
+
+// StartRedis starts a Redis that ends with the test.
+func StartRedis(t testing.TB, settings ...string) *redistest.Server {
+	t.Helper()
+	s, err := redistest.Start(settings...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	CloseLater(t, s)
+	return s
+}
+
+func Do(t testing.TB, what string, f func() error) {
+	t.Helper()
+	if err := f(); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// EncryptedRedis listens with TLS beside its plain port.
+func EncryptedRedis(t *testing.T, ca *tlstest.Authority, settings ...string) string {
+	t.Helper()
+	addr, err := guarded.FreeAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(addr)
+	dir, err := os.MkdirTemp("", "redis-tls") // the server runs under another account
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	file := func(name string, data []byte) string {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.WriteFile(path, data, 0o600), os.Chmod(path, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cert, key := ca.Issue(tlstest.Leaf{})
+	s := StartRedis(t, append(settings, "tls-port "+port, "tls-cert-file "+file("cert.pem", cert), "tls-key-file "+file("key.pem", key),
+		"tls-auth-clients no", "tls-ca-cert-file "+file("ca.pem", ca.PEM))...)
+	u, err := url.Parse(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Scheme, u.Host = "rediss", addr
+	return u.String()
+}
