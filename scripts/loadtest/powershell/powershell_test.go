@@ -18,6 +18,7 @@ import (
 	"strings"
 	"testing"
 
+	"noncegate/internal/testenv/gateway"
 	"noncegate/internal/testenv/npmtest"
 )
 
@@ -119,7 +120,7 @@ func TestEveryFlagThatIsPassedIsOneOfTheProgram(t *testing.T) {
 	for _, source := range sources {
 		read(t, source) // so that Go's cache of test results knows that they count
 	}
-	run(t, "go", "build", "-o", program, "noncegate/scripts/loadtest")
+	run(t, "go", append(append([]string{"build"}, gateway.FlagsOfThis()...), "-o", program, "noncegate/scripts/loadtest")...)
 	flag := regexp.MustCompile(`^--[a-z0-9-]+`)
 	checked := 0
 	all := parse(t, scripts(t)...)

@@ -9,6 +9,7 @@ package target
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -24,6 +25,8 @@ import (
 
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
+
+	"noncegate/internal/testenv/gateway"
 )
 
 // patience is the safety net of every wait.
@@ -38,7 +41,10 @@ func Main(m *testing.M) {
 	dir, err := os.MkdirTemp("", "loadtest")
 	if err == nil {
 		Program = filepath.Join(dir, "gateway")
-		err = build(Program)
+		if runtime.GOOS == "windows" {
+			Program += ".exe"
+		}
+		err = gateway.Build(context.Background(), Program, nil, gateway.FlagsOfThis()...)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -48,17 +54,6 @@ func Main(m *testing.M) {
 		os.RemoveAll(dir)
 		os.Exit(code)
 	}))
-}
-
-func build(path string) error {
-	if runtime.GOOS == "windows" {
-		path += ".exe"
-	}
-	out, err := exec.Command("go", "build", "-o", path, "noncegate/cmd/gateway").CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("build the gateway: %w\n%s", err, out)
-	}
-	return nil
 }
 
 // Gateway is a gateway that serves.

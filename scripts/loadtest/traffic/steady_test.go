@@ -88,6 +88,22 @@ func TestASteadyLoadNoticesAGatewayThatGoesAway(t *testing.T) {
 	}
 }
 
+func TestTriesThatAreNotTheLastAreCountedByReason(t *testing.T) {
+	var asked atomic.Int64
+	url := target.Serve(t, func(c *target.Conn, _ int, message []byte) error {
+		if n := asked.Add(1); n > 2 {
+			return c.Reply(handOut(t, message, n))
+		}
+		return c.Reply(refused(t, message, "worker queue full"))
+	})
+	l := startSteady(t, steady(url))
+	wait.Until(t, "calls are answered", func() bool { return asked.Load() > 10 })
+	r := l.Stop(t.Context())
+	if got := l.Repeated(); result.Sum(got) != 2 || len(got) != 1 || r.Failed != 0 || r.Refusals() != 0 {
+		t.Errorf("repeated %v, %+v; want the two refused tries, by one reason, and nothing refused", got, r)
+	}
+}
+
 func TestWhatIsUnknownIsSettledByAskingAgain(t *testing.T) {
 	for _, method := range []Method{Allocate, MarkUsed} {
 		t.Run(method.String(), func(t *testing.T) {
