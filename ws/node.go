@@ -19,7 +19,7 @@ const (
 	HeaderNode       = "Noncegate-Node"        // the sender's node id
 	HeaderNodeTo     = "Noncegate-Node-To"     // the node id it means to reach
 	HeaderNodeStore  = "Noncegate-Node-Store"  // which store the sender's nonces are in
-	HeaderNodeLink   = "Noncegate-Node-Link"   // a number that grows with each connection that the sender opens to that node
+	HeaderNodeLink   = "Noncegate-Node-Link"   // a number that grows with each connection that the sender opens, and with each of its starts
 	HeaderNodeSecret = "Noncegate-Node-Secret" // #nosec G101 -- the name of a header: what --node-secret says, if it says anything
 )
 
@@ -95,8 +95,9 @@ func (p *peer) number(r *http.Request) {
 // endOlder ends the connections that the node has given up for a later one, before anything of this
 // one is read, whose upgrade began at a time. What the network brings late of them would be done
 // behind what the node has sent again, and what its clients sent after that. This one is itself
-// given up if a later one has come in meanwhile; one that was there before, with a higher number, is
-// of a run of the node whose clock was ahead.
+// given up if a later one has come in meanwhile. One that was there before, with a higher number, is
+// of a later start of the node, which this process does not know of yet, or of a start that the
+// registry has lost: it went back.
 func (s *Server) endOlder(c *conn, began time.Time) {
 	for _, o := range s.conns.all() {
 		switch {

@@ -54,7 +54,7 @@ func (a *app) openLinks(context.Context) error {
 	if a.router == nil {
 		return nil
 	}
-	a.router.Serve(a.service, a.hub)
+	a.router.Serve(a.holder.Incarnation, a.service, a.hub)
 	if a.publisher != nil {
 		a.openListener()
 	} else {

@@ -59,7 +59,7 @@ func BenchmarkForward(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer r.Stop(b.Context())
-	r.Serve(svc, new(sink))
+	r.Serve(1, svc, new(sink))
 	n := node("a", 1)
 	n.URL = srv.URL
 	r.Nodes([]lease.Node{n})

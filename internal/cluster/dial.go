@@ -91,8 +91,7 @@ func (p *peer) open(raw string) (*link, error) {
 }
 
 func (p *peer) header() http.Header {
-	p.links = max(p.links+1, time.Now().UnixNano()) // above those of earlier runs of this node, too
-	h := http.Header{headerNode: {p.r.self}, headerTo: {p.id}, headerLink: {strconv.FormatInt(p.links, 10)}}
+	h := http.Header{headerNode: {p.r.self}, headerTo: {p.id}, headerLink: {strconv.FormatInt(p.r.links.Add(1), 10)}}
 	if p.r.cfg.Store != nil {
 		h.Set(headerStore, p.r.cfg.Store())
 	}

@@ -67,7 +67,7 @@ func (g *gateway) router(t *testing.T, cfg Config, node lease.Node) (*Router, *s
 		defer cancel()
 		inprocess.Check(t, r.Stop(ctx))
 	})
-	r.Serve(svc, events)
+	r.Serve(1, svc, events)
 	r.Nodes([]lease.Node{node})
 	return r, svc, events, log
 }

@@ -88,7 +88,7 @@ func (w *world) serve(cfg Config) {
 		w.t.Fatal(err)
 	}
 	w.Router = r
-	r.Serve(w.svc, w.sink)
+	r.Serve(1, w.svc, w.sink)
 	w.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()

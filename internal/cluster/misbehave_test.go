@@ -113,7 +113,7 @@ func TestEveryOpComesBackOnceWhateverTheOtherNodeDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Serve(svc, new(sink))
+	r.Serve(1, svc, new(sink))
 	n := node("a", 1)
 	n.URL = srv.URL
 	r.Nodes([]lease.Node{n})

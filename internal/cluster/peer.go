@@ -36,7 +36,6 @@ type peer struct {
 	wake   chan struct{} // there is something to send, or to look at again
 
 	complaint string // keep's: why the node could not be reached, as it was logged
-	links     int64  // keep's: the number of the last link
 
 	mu       sync.Mutex // guards what follows; no I/O and no calls of others beneath it
 	node     lease.Node

@@ -40,6 +40,7 @@ type Router struct {
 
 	idPrefix string // of the request ids that are given to ops without one
 	idCount  atomic.Uint64
+	links    atomic.Int64 // the number of the last link to any node
 
 	table atomic.Pointer[table]
 
@@ -47,7 +48,7 @@ type Router struct {
 	cancel  context.CancelCauseFunc
 	keepers sync.WaitGroup
 
-	served  chan struct{} // closed by Serve, after which service and events are set
+	served  chan struct{} // closed by Serve, after which service and events are set, and links begin
 	service Service
 	events  EventSink
 
@@ -80,9 +81,11 @@ func New(cfg Config, self string, log *slog.Logger, m *Metrics) (*Router, error)
 }
 
 // Serve gives the router whom it works for, and lets it open links. It is called
-// once, before the service is given an op.
-func (r *Router) Serve(svc Service, events EventSink) {
+// once, before the service is given an op. incarnation is this start of the node by
+// the registry.
+func (r *Router) Serve(incarnation int64, svc Service, events EventSink) {
 	r.service, r.events = svc, events
+	r.links.Store(incarnation << 32) // links of a later start have higher numbers
 	close(r.served)
 }
 
