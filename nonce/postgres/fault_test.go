@@ -298,6 +298,7 @@ func TestARowThatStaysLockedHoldsUpNotEveryCommit(t *testing.T) {
 }
 
 func TestAnotherServerOfShardsBehindTheSameAddressChangesTheGeneration(t *testing.T) {
+	t.Parallel()
 	raw := server.NewDatabase(t)
 	other, there := twin(t, raw)
 	openShards(t, there, 2)

@@ -94,6 +94,7 @@ func sameEntry(a, b nonce.Entry) bool {
 }
 
 func TestTheDatabaseReadsALiveStateAsTheGatewayDoes(t *testing.T) {
+	t.Parallel()
 	url := server.NewDatabase(t)
 	openShards(t, url, 1)
 	conn := dial(t, url)
@@ -122,6 +123,7 @@ func TestTheDatabaseReadsALiveStateAsTheGatewayDoes(t *testing.T) {
 }
 
 func TestPeopleSeeWhatLivesOfASigner(t *testing.T) {
+	t.Parallel()
 	url, s, h, writes := owned(t)
 	if err := s.RememberNames(t.Context(), []string{"payouts"}); err != nil {
 		t.Fatal(err)

@@ -29,6 +29,7 @@ func TestThePoolIsAsLargeAsTheURLSaysOrElseTheSettings(t *testing.T) {
 }
 
 func TestAServerThatMayLoseCommitsIsRefused(t *testing.T) {
+	t.Parallel()
 	unsafe, err := pgtest.Start("fsync = off")
 	if err != nil {
 		t.Fatal(err)
@@ -107,6 +108,7 @@ func TestWhatIsAwayAndWhatIsWrong(t *testing.T) {
 }
 
 func TestNodesThatStartTogetherMigrateOnce(t *testing.T) {
+	t.Parallel()
 	url := server.NewDatabase(t)
 	var all sync.WaitGroup
 	for range 3 {
@@ -128,6 +130,7 @@ func TestNodesThatStartTogetherMigrateOnce(t *testing.T) {
 }
 
 func TestASchemaThatBreaksOlderProgramsIsRefused(t *testing.T) {
+	t.Parallel()
 	url := server.NewDatabase(t)
 	openShards(t, url, 0)
 	for change, want := range map[string]string{
@@ -148,6 +151,7 @@ func TestASchemaThatBreaksOlderProgramsIsRefused(t *testing.T) {
 }
 
 func TestAURLThatAsksForLessThanADurableCommitIsRefused(t *testing.T) {
+	t.Parallel()
 	raw := server.NewDatabase(t)
 	for _, spelling := range []string{"off", "OFF", "false", "no", "0", "local", "Local"} {
 		u, err := url.Parse(raw)
@@ -165,6 +169,7 @@ func TestAURLThatAsksForLessThanADurableCommitIsRefused(t *testing.T) {
 }
 
 func TestStoresOfOneDatabaseAreTheSamePlaceAndOthersAreNot(t *testing.T) {
+	t.Parallel()
 	one, other := server.NewDatabase(t), server.NewDatabase(t)
 	place := func(url string) string {
 		t.Helper()

@@ -152,6 +152,7 @@ func TestAHandOutAMarkAndAnExpiryChangeTheRowWhereItIs(t *testing.T) {
 }
 
 func TestOldHistoryIsDeletedPieceByPieceThroughATableOfAnySize(t *testing.T) {
+	t.Parallel()
 	for _, limit := range []int{10_000, 150} { // a call ends at the end of its piece, and before
 		url := server.NewDatabase(t)
 		s := openShards(t, url, 2)

@@ -114,6 +114,7 @@ func TestAStoreInShardsKeepsTheRules(t *testing.T) {
 }
 
 func TestAStoreInShardsKeepsCredentials(t *testing.T) {
+	t.Parallel()
 	url, renew := renewable(t)
 	accesstest.Run(t, func(t *testing.T) access.Store {
 		renew(t)
@@ -136,6 +137,7 @@ func TestTheNumberOfShardsIsThatOfTheDatabase(t *testing.T) {
 }
 
 func TestADatabaseOfAnotherSchemaIsRefused(t *testing.T) {
+	t.Parallel()
 	url := server.NewDatabase(t)
 	execute(t, dial(t, url), `CREATE TABLE gateway_node (node_id text)`)
 	_, err := postgres.Open(t.Context(), url, 0, postgres.Config{})
