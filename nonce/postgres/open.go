@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"noncegate/nonce"
 	"slices"
 	"strconv"
 	"sync"
@@ -18,6 +17,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"noncegate/nonce"
 )
 
 var _ nonce.Store = (*Store)(nil)
@@ -83,10 +84,7 @@ func Open(ctx context.Context, url string, shards int, cfg Config) (*Store, erro
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{log: cfg.Log}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
+	s := &Store{log: cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))}
 	if s.pool, err = s.connect(ctx, pc); err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -32,17 +31,10 @@ func (e *SchemaError) Error() string { return e.err.Error() }
 func (e *SchemaError) Unwrap() error { return e.err }
 
 func (s *Store) prepare(ctx context.Context, url string, shards int, cfg Config) error {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return err
-	}
 	if err := s.refuseForeign(ctx); err != nil {
 		return err
 	}
-	if _, err := s.migrateWith(ctx, files, "noncegate_migration"); err != nil {
-		return &SchemaError{err}
-	}
-	if err := s.checkLevel(ctx, shardLevel); err != nil {
+	if err := s.migrate(ctx); err != nil {
 		return &SchemaError{err}
 	}
 	if err := s.count(ctx, shards); err != nil {

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -64,24 +65,17 @@ type Router interface {
 }
 
 func (c *Config) defaults() {
-	setDefault(&c.MaxBatch, 1024)
-	setDefault(&c.WatchEvery, 500*time.Millisecond)
-	setDefault(&c.StoreTimeout, 5*time.Second)
-	setDefault(&c.LockWait, 2*time.Second)
-	setDefault(&c.LockRetry, 5*time.Millisecond)
-	setDefault(&c.MaxSigners, 1_000_000)
-	setDefault(&c.MaxSignerBytes, 512<<20)
+	c.MaxBatch = cmp.Or(c.MaxBatch, 1024)
+	c.WatchEvery = cmp.Or(c.WatchEvery, 500*time.Millisecond)
+	c.StoreTimeout = cmp.Or(c.StoreTimeout, 5*time.Second)
+	c.LockWait = cmp.Or(c.LockWait, 2*time.Second)
+	c.LockRetry = cmp.Or(c.LockRetry, 5*time.Millisecond)
+	c.MaxSigners = cmp.Or(c.MaxSigners, 1_000_000)
+	c.MaxSignerBytes = cmp.Or(c.MaxSignerBytes, 512<<20)
 	if c.Log != nil {
 		own := *c.Log
 		own.defaults()
 		c.Log = &own
-	}
-}
-
-func setDefault[T comparable](v *T, to T) {
-	var zero T
-	if *v == zero {
-		*v = to
 	}
 }
 

@@ -36,14 +36,14 @@ type LogConfig struct {
 }
 
 func (c *LogConfig) defaults() {
-	setDefault(&c.Grant, 45*time.Second)
-	setDefault(&c.ShipEvery, 100*time.Millisecond)
-	setDefault(&c.ShipSoon, 5*time.Millisecond)
-	setDefault(&c.ShipSLA, 2*time.Second)
-	setDefault(&c.LostAfter, 10*time.Second)
-	setDefault(&c.Timeout, time.Second)
-	setDefault(&c.MaxUnshipped, 200_000)
-	setDefault(&c.Margin, 2*time.Second)
+	c.Grant = cmp.Or(c.Grant, 45*time.Second)
+	c.ShipEvery = cmp.Or(c.ShipEvery, 100*time.Millisecond)
+	c.ShipSoon = cmp.Or(c.ShipSoon, 5*time.Millisecond)
+	c.ShipSLA = cmp.Or(c.ShipSLA, 2*time.Second)
+	c.LostAfter = cmp.Or(c.LostAfter, 10*time.Second)
+	c.Timeout = cmp.Or(c.Timeout, time.Second)
+	c.MaxUnshipped = cmp.Or(c.MaxUnshipped, 200_000)
+	c.Margin = cmp.Or(c.Margin, 2*time.Second)
 }
 
 // settled reports whether batches may go into the log.

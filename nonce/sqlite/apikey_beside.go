@@ -38,12 +38,8 @@ func (s *Store) connectBeside(ctx context.Context, path, real string) (err error
 	if s.db, err = sql.Open("sqlite", dsn(real)+"&mode=rw"); err != nil {
 		return fmt.Errorf("sqlite store %q: %w", path, err)
 	}
-	for _, free := range []chan *session{s.reader, s.writer} {
-		c, err := newSession(ctx, s.db)
-		if err != nil {
-			return fmt.Errorf("sqlite store %q: %w", path, err)
-		}
-		free <- c
+	if err := s.openSessions(ctx, 1); err != nil {
+		return fmt.Errorf("sqlite store %q: %w", path, err)
 	}
 	var tables int
 	if err := s.db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema WHERE name = 'auth_key_generation'").Scan(&tables); err != nil {

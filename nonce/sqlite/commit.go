@@ -113,7 +113,7 @@ func (c *session) knownRequest(ctx context.Context, signer int64, id string) (*n
 
 // Load implements nonce.Store.
 func (s *Store) Load(ctx context.Context, needs []nonce.SignerNeed) (out nonce.Loaded, err error) {
-	err = s.look(ctx, func(ctx context.Context, c *session) error {
+	err = s.read(ctx, func(ctx context.Context, c *session) error {
 		out = nonce.Loaded{Now: time.UnixMilli(s.millis())}
 		for i := range needs {
 			l, err := c.loadSigner(ctx, s.shards, &needs[i])
@@ -160,10 +160,7 @@ func (s *Store) Commit(ctx context.Context, h lease.Holder, writes []nonce.Write
 		}
 		return nil
 	})
-	if err != nil {
-		return nonce.Committed{}, err
-	}
-	return out, nil
+	return out, err
 }
 
 // isRead reports whether a write changes nothing in the database: it compares, and lists
@@ -275,23 +272,17 @@ func (s *Store) Locked(ctx context.Context, need nonce.SignerNeed, plan func(non
 		w.Term.Shard = l.Shard.Shard
 		result, err := c.writeSigner(ctx, &w, 0, now)
 		out = nonce.Committed{Now: time.UnixMilli(now), Results: []nonce.WriteResult{result}}
-		if err != nil {
-			return err
-		}
-		if isRead(&w) || result != nonce.Applied {
+		if err == nil && (isRead(&w) || result != nonce.Applied) {
 			return errNothing
 		}
-		return nil
+		return err
 	})
-	if err != nil {
-		return nonce.Committed{}, err
-	}
-	return out, nil
+	return out, err
 }
 
 // Due implements nonce.Store.
 func (s *Store) Due(ctx context.Context, shards []int, limit int) (due []nonce.DueEntry, err error) {
-	err = s.look(ctx, func(ctx context.Context, c *session) error {
+	err = s.read(ctx, func(ctx context.Context, c *session) error {
 		due = nil
 		return c.each(ctx, func(scan func(...any) error) error {
 			var e nonce.DueEntry

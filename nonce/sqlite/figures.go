@@ -26,7 +26,7 @@ DELETE FROM signer_request WHERE (signer_id, request_id) IN (SELECT signer_id, r
 // List implements nonce.Database. Of the signer's remembered request ids it looks at the
 // first nonce.ListedRequests.
 func (s *Store) List(ctx context.Context, q nonce.ListQuery) (page nonce.ListPage, err error) {
-	err = s.look(ctx, func(ctx context.Context, c *session) error {
+	err = s.read(ctx, func(ctx context.Context, c *session) error {
 		page = nonce.ListPage{NextFrom: -1}
 		row, err := c.signerRow(ctx, q.Signer)
 		if err != nil || row.id == 0 {
@@ -86,7 +86,7 @@ func (s *Store) Totals(ctx context.Context) (nonce.Totals, error) {
 		if err := s.eachSigner(ctx, each, sqlOpenSigners, after, to); err != nil {
 			return false, err
 		}
-		err = s.look(ctx, func(ctx context.Context, c *session) error {
+		err = s.read(ctx, func(ctx context.Context, c *session) error {
 			last, err := c.count(ctx, sqlLastSigner)
 			more = last > to
 			return err
@@ -96,7 +96,7 @@ func (s *Store) Totals(ctx context.Context) (nonce.Totals, error) {
 }
 
 func (s *Store) eachSigner(ctx context.Context, fn func(*nonce.StoredSigner), query string, args ...any) error {
-	return s.look(ctx, func(ctx context.Context, c *session) error {
+	return s.read(ctx, func(ctx context.Context, c *session) error {
 		return c.each(ctx, func(scan func(...any) error) error {
 			var at nonce.StoredSigner
 			var live []byte

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -63,20 +64,11 @@ func writeAgain(path string) error {
 }
 
 func rewrite(f *os.File) error {
-	buf := make([]byte, 1<<20)
-	for at := int64(0); ; {
-		n, err := f.ReadAt(buf, at)
-		if err != nil && !errors.Is(err, io.EOF) {
-			return err
-		}
-		if n == 0 {
-			return f.Sync()
-		}
-		if _, err := f.WriteAt(buf[:n], at); err != nil {
-			return err
-		}
-		at += int64(n)
+	_, err := io.CopyBuffer(io.NewOffsetWriter(f, 0), io.NewSectionReader(f, 0, math.MaxInt64), make([]byte, 1<<20))
+	if err != nil {
+		return err
 	}
+	return f.Sync()
 }
 
 // resolve makes the path absolute and follows links; the file itself need not
@@ -113,9 +105,6 @@ func migrate(ctx context.Context, db *sql.DB, path string, files fs.FS) error {
 	if err != nil {
 		return fmt.Errorf("sqlite store %q: read migrations: %w", path, err)
 	}
-	if err := refuseForeign(ctx, db, path); err != nil {
-		return err
-	}
 	sources := provider.ListSources()
 	if err := checkSchema(ctx, db, path, sources[len(sources)-1].Version); err != nil {
 		return err
@@ -126,40 +115,26 @@ func migrate(ctx context.Context, db *sql.DB, path string, files fs.FS) error {
 	return nil
 }
 
-// refuseForeign refuses a file in which another program, or one before the first release, has
-// made tables of the same names.
-func refuseForeign(ctx context.Context, db *sql.DB, path string) error {
-	var foreign bool
-	err := db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'gateway_node') AND NOT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'shard')`).Scan(&foreign)
-	if err == nil && foreign {
-		err = errors.New("it has a table gateway_node and no table shard: its schema is none of this program's; name another file, and raise the floors of its signers to where they are")
-	}
-	if err != nil {
-		return fmt.Errorf("sqlite store %q: %w", path, err)
-	}
-	return nil
-}
-
-// checkSchema refuses a schema that a later version marked as breaking. known is
-// the last version that this program knows.
+// checkSchema refuses a file in which another program, or one before the first release, has made
+// tables of the same names, and one that a later version marked as breaking. known is the last
+// version that this program knows.
 func checkSchema(ctx context.Context, db *sql.DB, path string, known int64) error {
-	var tables int
-	err := db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema WHERE name = 'schema_breaking'").Scan(&tables)
-	if err != nil {
-		return fmt.Errorf("sqlite store %q: read schema: %w", path, err)
-	}
-	if tables == 0 {
-		return nil
-	}
+	var foreign, marked bool
 	var version int64
 	var reason string
-	switch err := db.QueryRowContext(ctx,
-		"SELECT version, reason FROM schema_breaking WHERE version > ? ORDER BY version DESC LIMIT 1", known).Scan(&version, &reason); {
-	case errors.Is(err, sql.ErrNoRows):
-		return nil
+	err := db.QueryRowContext(ctx, `
+SELECT count(*) FILTER (WHERE name = 'gateway_node') > count(*) FILTER (WHERE name = 'shard'), count(*) FILTER (WHERE name = 'schema_breaking') > 0
+FROM sqlite_schema WHERE type = 'table'`).Scan(&foreign, &marked)
+	if err == nil && marked { // the reason is of the row with the highest version
+		err = db.QueryRowContext(ctx, "SELECT coalesce(max(version), 0), coalesce(reason, '') FROM schema_breaking").Scan(&version, &reason)
+	}
+	switch {
 	case err != nil:
 		return fmt.Errorf("sqlite store %q: read schema: %w", path, err)
+	case foreign:
+		return fmt.Errorf("sqlite store %q: it has a table gateway_node and no table shard: its schema is none of this program's; name another file, and raise the floors of its signers to where they are", path)
+	case version > known:
+		return fmt.Errorf("sqlite store %q has schema %d and this program knows %d, which no longer works: %s; use a later version", path, version, known, reason)
 	}
-	return fmt.Errorf("sqlite store %q has schema %d and this program knows %d, which no longer works: %s; use a later version",
-		path, version, known, reason)
+	return nil
 }

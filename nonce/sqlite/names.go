@@ -35,7 +35,7 @@ func (s *Store) NamesOf(ctx context.Context, of []nonce.Principal) (map[nonce.Pr
 		keys[i] = int64(p)
 	}
 	names := make(map[nonce.Principal]string, len(of))
-	return names, s.look(ctx, func(ctx context.Context, c *session) error {
+	return names, s.read(ctx, func(ctx context.Context, c *session) error {
 		return c.each(ctx, func(scan func(...any) error) error {
 			var key int64
 			var name string

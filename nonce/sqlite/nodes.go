@@ -69,10 +69,7 @@ func (s *Store) Renew(ctx context.Context, h lease.Holder, ttl time.Duration) (l
 		}
 		return err
 	})
-	if err != nil {
-		return lease.Renewal{}, err
-	}
-	return r, nil
+	return r, err
 }
 
 func (c *session) owners(ctx context.Context) (all []lease.Shard, err error) {
@@ -100,7 +97,7 @@ func (s *Store) Pin(ctx context.Context, shard int, node string) error {
 
 // Owners implements nonce.Store.
 func (s *Store) Owners(ctx context.Context) (o lease.Owners, err error) {
-	err = s.look(ctx, func(ctx context.Context, c *session) error {
+	err = s.read(ctx, func(ctx context.Context, c *session) error {
 		now := s.millis()
 		o = lease.Owners{Now: time.UnixMilli(now)}
 		if o.Shards, err = c.owners(ctx); err != nil {

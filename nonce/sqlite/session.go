@@ -20,14 +20,6 @@ type session struct {
 	prepared map[string]*sql.Stmt
 }
 
-func newSession(ctx context.Context, db *sql.DB) (*session, error) {
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &session{conn: conn, prepared: map[string]*sql.Stmt{}}, nil
-}
-
 func (c *session) close() error {
 	var errs []error
 	for _, stmt := range c.prepared {
@@ -97,10 +89,7 @@ func (c *session) one(ctx context.Context, dest []any, query string, args ...any
 
 // listOf is a parameter for json_each.
 func listOf[T int | int64 | string](values []T) string {
-	list, err := json.Marshal(append([]T{}, values...)) // without any it is [], not null
-	if err != nil {
-		panic(err) // neither numbers nor texts have one
-	}
+	list, _ := json.Marshal(append([]T{}, values...)) // numbers and texts have no error; without any it is [], not null
 	return string(list)
 }
 
@@ -110,20 +99,25 @@ func (c *session) count(ctx context.Context, query string, args ...any) (n int64
 	return n, err
 }
 
-// read runs fn in one read transaction: everything it reads is of one moment.
+// read runs fn in one read transaction: everything it reads is of one moment. Its error is a
+// *nonce.StoreError; whatever that says, nothing happened.
 func (s *Store) read(ctx context.Context, fn func(context.Context, *session) error) error {
 	var c *session
 	select {
 	case c = <-s.reader:
 	case <-ctx.Done():
-		return ctx.Err()
+		return &nonce.StoreError{Outcome: nonce.NotSent, Err: ctx.Err()}
 	}
 	defer func() { s.reader <- c }()
-	if _, err := c.exec(context.WithoutCancel(ctx), "BEGIN"); err != nil {
-		return fmt.Errorf("begin: %w", err)
+	_, err := c.exec(context.WithoutCancel(ctx), "BEGIN")
+	if err == nil {
+		defer c.rollback(ctx)
+		err = fn(ctx, c)
 	}
-	defer c.rollback(ctx)
-	return fn(ctx, c)
+	if err != nil {
+		return &nonce.StoreError{Outcome: nonce.Aborted, Err: err}
+	}
+	return nil
 }
 
 // rollback ends a transaction. Its error says nothing: SQLite has often rolled
@@ -200,13 +194,13 @@ func (s *Store) fail(err error) {
 
 // refusal is what write returns for an error before COMMIT: nothing happened.
 func refusal(err error) error {
-	if err == errNothing {
+	plan, ofPlan := err.(errPlan)
+	switch {
+	case err == errNothing:
 		return nil
-	}
-	if plan, ok := err.(errPlan); ok {
+	case ofPlan:
 		return plan.error
-	}
-	if primaryCode(err) == sqlite3.SQLITE_CONSTRAINT {
+	case primaryCode(err) == sqlite3.SQLITE_CONSTRAINT:
 		err = fmt.Errorf("%w: %w", nonce.ErrInvariant, err)
 	}
 	return &nonce.StoreError{Outcome: nonce.Aborted, Err: err}

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -99,21 +100,28 @@ func (s *Store) connect(ctx context.Context, path string, files fs.FS) (err erro
 	if err := migrate(ctx, s.db, path, files); err != nil {
 		return err
 	}
-	for range readers {
-		c, err := newSession(ctx, s.db)
+	if err := s.openSessions(ctx, readers); err != nil {
+		return fmt.Errorf("sqlite store %q: %w", path, err)
+	}
+	return nil
+}
+
+// openSessions opens the writing session and so many that read.
+func (s *Store) openSessions(ctx context.Context, readers int) error {
+	for _, free := range append(slices.Repeat([]chan *session{s.reader}, readers), s.writer) {
+		conn, err := s.db.Conn(ctx)
 		if err != nil {
-			return fmt.Errorf("sqlite store %q: %w", path, err)
+			return err
 		}
-		s.reader <- c
+		c := &session{conn: conn, prepared: make(map[string]*sql.Stmt)}
+		free <- c
+		if free == s.writer {
+			_, err = c.exec(ctx, fmt.Sprintf("PRAGMA cache_size = -%d", writerCacheKiB))
+		}
+		if err != nil {
+			return err
+		}
 	}
-	c, err := newSession(ctx, s.db)
-	if err != nil {
-		return fmt.Errorf("sqlite store %q: %w", path, err)
-	}
-	if _, err := c.exec(ctx, fmt.Sprintf("PRAGMA cache_size = -%d", writerCacheKiB)); err != nil {
-		return fmt.Errorf("sqlite store %q: %w", path, err)
-	}
-	s.writer <- c
 	return nil
 }
 
@@ -154,11 +162,10 @@ func (s *Store) Ping(ctx context.Context) error {
 // Close closes the file and gives its lock back.
 func (s *Store) Close() error {
 	var errs []error
-	for range len(s.reader) {
-		errs = append(errs, (<-s.reader).close())
-	}
-	for range len(s.writer) {
-		errs = append(errs, (<-s.writer).close())
+	for _, free := range []chan *session{s.reader, s.writer} {
+		for range len(free) {
+			errs = append(errs, (<-free).close())
+		}
 	}
 	if s.db != nil {
 		errs = append(errs, s.db.Close())

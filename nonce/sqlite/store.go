@@ -70,19 +70,6 @@ WHERE shard_id = ? AND owner_node = ? AND owner_incarnation = ? AND fencing_toke
 
 func (s *Store) millis() int64 { return s.now().UnixMilli() }
 
-// look reads in one transaction, so that all is of one moment. Whatever its error says,
-// nothing happened.
-func (s *Store) look(ctx context.Context, fn func(context.Context, *session) error) error {
-	err := s.read(ctx, fn)
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return &nonce.StoreError{Outcome: nonce.NotSent, Err: err}
-	}
-	return &nonce.StoreError{Outcome: nonce.Aborted, Err: err}
-}
-
 // Acquire implements nonce.Store.
 func (s *Store) Acquire(ctx context.Context, h lease.Holder, shards []int) (out []lease.Shard, err error) {
 	err = s.write(ctx, func(ctx context.Context, c *session) error {
