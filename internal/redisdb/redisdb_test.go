@@ -338,7 +338,7 @@ func TestAMovedSlotIsSaidAndFoundAtTheNextTry(t *testing.T) {
 	}
 	defer c.Close()
 	ctx := testContext(t)
-	db := open(t, c.URL())
+	db := open(t, c.URL()+"?dial_timeout=20s&read_timeout=20s&write_timeout=20s") // the servers may be busy with the move
 	const key = "moving"
 	if err := db.Client().Get(ctx, key).Err(); !errors.Is(err, redis.Nil) {
 		t.Fatal(err)

@@ -25,6 +25,8 @@ func TestTheEngineIsUsedOverTLSByAUserWithItsRightsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	address.User = url.UserPassword("gateway", "secret")
+	// On a busy machine a handshake may take longer than a second.
+	address.RawQuery = "dial_timeout=5s&read_timeout=5s&write_timeout=5s"
 	t.Setenv("SSL_CERT_FILE", ca.WriteCA())
 	f := startLogs(t, "a b", address.String())
 	a, conns := f.Nodes["a"], f.ConnectEach()
