@@ -67,7 +67,7 @@ func Lines(script string) (ops, want []string) {
 func Parse(t testing.TB, line string) *nonce.Op {
 	t.Helper()
 	words := strings.Fields(line)
-	op := &nonce.Op{Signer: Signer}
+	op, bare := &nonce.Op{Signer: Signer}, true // the first word after the verb may be a number
 	scan := func(s, format string, args ...any) {
 		if _, err := fmt.Sscanf(s, format, args...); err != nil {
 			t.Fatalf("%q: %v", line, err)
@@ -75,7 +75,7 @@ func Parse(t testing.TB, line string) *nonce.Op {
 	}
 	switch words[0] {
 	case "allocate":
-		op.Kind, op.Count = nonce.KindAllocate, 1
+		op.Kind, op.Count, bare = nonce.KindAllocate, 1, false
 	case "used":
 		op.Kind, op.TxHash[31] = nonce.KindMarkUsed, 1
 		scan(words[1], "%d#%d", &op.Nonce, &op.Attempt)
@@ -100,13 +100,13 @@ func Parse(t testing.TB, line string) *nonce.Op {
 		op.Kind = nonce.KindSetFloor
 		scan(words[1], "%d", &op.Floor)
 	case "status":
-		op.Kind = nonce.KindStatus
+		op.Kind, bare = nonce.KindStatus, false
 	case "list":
-		op.Kind, op.List.Limit = nonce.KindList, 1000
+		op.Kind, op.List.Limit, bare = nonce.KindList, 1000, false
 	default:
 		t.Fatalf("what is %q?", line)
 	}
-	for _, w := range words[1:] {
+	for i, w := range words[1:] {
 		switch key, value, _ := strings.Cut(w, "="); key {
 		case "count":
 			scan(value, "%d", &op.Count)
@@ -136,6 +136,10 @@ func Parse(t testing.TB, line string) *nonce.Op {
 			op.Reason = value
 		case "signer":
 			op.Signer = value
+		default:
+			if i > 0 || !bare {
+				t.Fatalf("%q: what is %q?", line, w)
+			}
 		}
 	}
 	return op

@@ -142,7 +142,7 @@ func TestALogIsTakenOverBesideARowThatCannotBeRead(t *testing.T) {
 func TestAStopDoesNotRefuseWhatTheLogMayHave(t *testing.T) {
 	inLogs(t, func(l *logged) {
 		n, way, name := l.startOn("a")
-		n.run("allocate " + name)
+		n.run("allocate signer=" + name)
 		l.disk.onBefore(func(c memstore.Call) error { // the shard cannot be given the reliable engine
 			if c.Op == memstore.OpShip {
 				return away
