@@ -123,14 +123,10 @@ func scanShards(rows pgx.Rows) ([]lease.Shard, error) {
 	})
 }
 
-// Pin implements nonce.Store. It waits with patience for the commits, too, that have locked
-// the shard's row before it. They do not wait for it.
+// Pin implements nonce.Store.
 func (s *Store) Pin(ctx context.Context, shard int, node string) error {
-	b := &pgx.Batch{}
-	queueShardLocks(b, []int{shard})
-	queueLockWait(b, pinPatience)
-	b.Queue(`UPDATE shard SET pinned_node = $2 WHERE shard_id = $1`, shard, node)
-	return roundTrip(ctx, s.pool, "pin a shard", b)
+	_, err := s.changeShards(ctx, "pin a shard", []int{shard}, `UPDATE shard SET pinned_node = $2 WHERE shard_id = $1`, shard, node)
+	return err
 }
 
 // Owners implements nonce.Store.

@@ -22,9 +22,7 @@ import (
 const (
 	lockShardShared     = `SELECT pg_advisory_xact_lock_shared(` + shardLockClass + `, $1)`
 	lockShardsExclusive = `SELECT pg_advisory_xact_lock(` + shardLockClass + `, shard) FROM unnest($1::int[]) shard ORDER BY shard`
-)
 
-const (
 	shardLockClass = "1852796515" // "nonc"
 
 	lockWait = 100 // milliseconds, for each lock
@@ -33,8 +31,9 @@ const (
 	// before it, which take some milliseconds each. Its worker waits as long.
 	shardPatience = 400 // milliseconds
 
-	// pinPatience is how long a pin waits for the row. No worker waits for a pin.
-	pinPatience = 2000 // milliseconds
+	// basicIdle is how long a transaction of mode basic may stand still between two round trips. Then
+	// PostgreSQL ends it, because whoever wants the shard, or waits behind him, waits for it.
+	basicIdle = "1000" // milliseconds
 
 	setLockWait = `SELECT set_config('lock_timeout', $1, true)`
 )

@@ -146,20 +146,49 @@ func TestADatabaseOfAnotherSchemaIsRefused(t *testing.T) {
 	}
 }
 
-// TestAPinWaitsForTheCommitsBeforeIt: for longer than other statements wait for a lock.
-func TestAPinWaitsForTheCommitsBeforeIt(t *testing.T) {
+// TestAPinDoesNotKeepOthersWaiting: while it waits for the row it has the lock that transactions of
+// mode basic want.
+func TestAPinDoesNotKeepOthersWaiting(t *testing.T) {
 	url, s, _, _ := owned(t)
-	pinned := make(chan error, 1)
 	besides(t, url, `SELECT 1 FROM shard WHERE shard_id = 0 FOR SHARE`, func() {
-		go func() { pinned <- s.Pin(t.Context(), 0, "b") }()
-		waitsLong(t, url, "UPDATE shard SET pinned_node%", pinned)
+		began := time.Now()
+		err := s.Pin(t.Context(), 0, "b")
+		if took := time.Since(began); nonce.OutcomeOf(err) != nonce.Aborted || took > time.Second {
+			t.Errorf("%v after %v, want that nothing happened, soon", err, took)
+		}
 	})
-	if err := <-pinned; err != nil {
+	if err := s.Pin(t.Context(), 0, "b"); err != nil {
 		t.Fatal(err)
 	}
 	all, err := s.Owners(t.Context())
 	if err != nil || all.Shards[0].Pinned != "b" || all.Shards[1].Pinned != "" {
 		t.Errorf("got %+v, %v", all.Shards, err)
+	}
+}
+
+// TestATransactionOfModeBasicThatStandsStillIsEnded: others wait for its shard.
+func TestATransactionOfModeBasicThatStandsStillIsEnded(t *testing.T) {
+	t.Parallel()
+	url, s, h, writes := owned(t)
+	other := openShards(t, url, 0)
+	_, err := s.Locked(t.Context(), nonce.SignerNeed{Signer: writes[0].Name}, func(nonce.Loaded) (nonce.Write, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second) // else connections stand still for 10s
+		defer cancel()
+		_, err := other.Acquire(ctx, h, []int{0})
+		for ; nonce.OutcomeOf(err) == nonce.Aborted && ctx.Err() == nil; _, err = other.Acquire(ctx, h, []int{0}) {
+		}
+		if err != nil {
+			t.Errorf("who wants the shard: %v", err)
+		}
+		return nonce.Write{Name: writes[0].Name, Signer: nonce.Signer{Version: 1, Next: 1}}, nil
+	})
+	if err == nil || nonce.OutcomeOf(err) == nonce.Unknown {
+		t.Errorf("got %v, want that nothing happened", err)
+	}
+	if got, err := s.Locked(t.Context(), nonce.SignerNeed{Signer: writes[0].Name}, func(nonce.Loaded) (nonce.Write, error) {
+		return nonce.Write{Name: writes[0].Name, Signer: nonce.Signer{Version: 1, Next: 1}}, nil
+	}); err != nil || got.Results[0] != nonce.Applied {
+		t.Errorf("afterwards: %+v, %v", got, err)
 	}
 }
 

@@ -104,6 +104,9 @@ func (s *Service) Move(ctx context.Context, shard int, node string) (Ownership, 
 	pinning, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
 	defer cancel()
 	err := s.store.Pin(pinning, shard, node)
+	for ; passes(err) && pinning.Err() == nil; err = s.store.Pin(pinning, shard, node) { // commits have the row locked
+		time.Sleep(s.cfg.LockRetry)
+	}
 	if err != nil {
 		return Ownership{}, err
 	}

@@ -145,6 +145,17 @@ func TestAMoveThatCannotBeIsRefusedAndChangesNothing(t *testing.T) {
 		if _, err := a.Move(t.Context(), 0, "a"); nonce.OutcomeOf(err) != nonce.Unknown {
 			t.Errorf("cut: %v", err)
 		}
+		refused := 0
+		d.onBefore(func(c memstore.Call) error {
+			if c.Op != memstore.OpPin {
+				return nil
+			}
+			refused++
+			return &nonce.StoreError{Outcome: nonce.Aborted, Err: errors.New("the row is locked")}
+		})
+		if _, err := a.Move(t.Context(), 0, "a"); nonce.OutcomeOf(err) != nonce.Aborted || refused < 10 {
+			t.Errorf("the row stays locked: %v after %d tries", err, refused)
+		}
 		d.onBefore(nil)
 		a.Halt(errors.New("the store went back"))
 		if _, err := a.Move(t.Context(), 0, "a"); err == nil {
