@@ -37,8 +37,6 @@ func (b *basic) run(t *task) {
 	switch {
 	case b.svc.haltedBy() != nil && !t.reads():
 		t.refuse(&nonce.UnavailableError{Outcome: nonce.NotSent, Err: b.svc.haltedBy()})
-	case t.gone():
-		t.refuse(nonce.ErrGone)
 	case t.reads():
 		ctx, cancel := b.svc.timeout()
 		t.endRead(b.svc.read(ctx, t.op))
@@ -58,6 +56,10 @@ func (b *basic) run(t *task) {
 
 // write executes a task that changes something. The caller has the stripe.
 func (b *basic) write(t *task) {
+	if t.gone() { // perhaps while it waited for the stripe
+		t.refuse(nonce.ErrGone)
+		return
+	}
 	err := b.commit(t.op.Signer, []*task{t})
 	switch {
 	case err == nil:

@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -260,6 +261,30 @@ func TestTheWorkOfACallerThatIsGoneIsSkipped(t *testing.T) {
 				t.Errorf("got %q, want %q", got, want)
 			}
 		})
+	}
+}
+
+// TestInModeBasicACallerThatIsGoneMeanwhileIsSkipped: while others of its signer were served.
+func TestInModeBasicACallerThatIsGoneMeanwhileIsSkipped(t *testing.T) {
+	n := start(t, newDisk(), "a", basicMode)
+	second := newPending(allocate(signer))
+	n.disk.onAfter(once(memstore.OpLocked, signer, func(memstore.Call) error {
+		second.gone.Store(true)
+		return nil
+	}))
+	began, open := n.disk.hold(memstore.OpLocked, signer)
+	place, _ := n.Reserve(signer, 0)
+	var submitted sync.WaitGroup
+	submitted.Go(func() { n.do(allocate(signer)) })
+	<-began
+	submitted.Go(func() { n.Submit(place, second.op) })
+	for range 1000 { // it waits for the first
+		runtime.Gosched()
+	}
+	open()
+	submitted.Wait()
+	if got := second.wait(); got != "gone" {
+		t.Error(got)
 	}
 }
 
