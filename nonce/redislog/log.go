@@ -50,10 +50,14 @@ func Open(ctx context.Context, db *redisdb.DB, place string) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.SetNX(ctx, placeKey, place, 0).Result(); err != nil {
-		return nil, fmt.Errorf("name the database in Redis: %w", err)
+	found, err := c.Get(ctx, placeKey).Result()
+	if errors.Is(err, redis.Nil) { // a Redis without memory takes no write, and opens if it has the key
+		if err := c.SetNX(ctx, placeKey, place, 0).Err(); err != nil {
+			return nil, fmt.Errorf("name the database in Redis: %w", err)
+		}
+		found, err = c.Get(ctx, placeKey).Result() // another node may have been faster
 	}
-	switch found, err := c.Get(ctx, placeKey).Result(); {
+	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read which database Redis serves: %w", err)
 	case found != place:

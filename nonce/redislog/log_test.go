@@ -259,6 +259,7 @@ func TestAServerThatIsFullTakesNoRecord(t *testing.T) {
 	if err := l.Append(t.Context(), []nonce.LogAppend{{Fence: f}})[0]; err != nil {
 		t.Errorf("comparing: %v", err)
 	}
+	l = open(t, full.URL(), "db") // a gateway that starts now
 	after, err := l.Raise(t.Context(), f)
 	if err != nil || after.Head != f.Head {
 		t.Errorf("got %+v, %v", after, err)
