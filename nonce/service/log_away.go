@@ -62,6 +62,12 @@ func (w *worker) noteStore(why error) {
 	switch {
 	case was && why == nil:
 		w.svc.log.Info("the store answers again", "worker", w.index)
+		for _, sh := range w.serving() {
+			if sh.log.full { // no shipment could make room meanwhile
+				sh.log.failing = time.Now()
+				sh.logFailing = sh.log.failing
+			}
+		}
 		return
 	case was || why == nil:
 		return

@@ -26,7 +26,7 @@ func (w *worker) beginLog(sh *shard, row *lease.Shard) {
 
 // fails notes that a log does not do what it should. After a call that was not answered, which
 // took its time, no other shard makes one to that server for a while. tried reports whether it
-// was a take-over that had its time.
+// was a try to take the log up, or to settle it, that had its time.
 func (w *worker) fails(sh *shard, tried bool, err error) {
 	lg, now := sh.log, time.Now()
 	if tried {
@@ -62,29 +62,6 @@ func (w *worker) works(sh *shard) {
 	if lg.full = lg.full && lg.seen.Sub(lg.fullAt) < w.svc.cfg.Log.LostAfter; !lg.full {
 		lg.failing, sh.logFailing = time.Time{}, time.Time{}
 	}
-}
-
-// mustLeave reports whether the shard of a log that serves gets the reliable engine: the log has
-// failed for LostAfter. A server without memory counts only if it refused records at both ends of
-// that time, and while records can be shipped, which frees memory.
-func (w *worker) mustLeave(lg *shardLog) bool {
-	return w.logLost(lg) && (!lg.full || !w.storeAway && lg.fullAt.Sub(lg.failing) >= w.svc.cfg.Log.LostAfter)
-}
-
-// logLost reports whether a log has failed for so long that it counts as lost.
-func (w *worker) logLost(lg *shardLog) bool {
-	return !lg.failing.IsZero() && time.Since(lg.failing) >= w.svc.cfg.Log.LostAfter
-}
-
-// takeoverFailed reports whether the take-over of a log may be given up: when it had failed for so
-// long, it was tried once more, for this shard or for another at a server that did not answer.
-// Time alone proves nothing: this process may have stood still, or have waited for another server.
-func (w *worker) takeoverFailed(sh *shard, of silence) bool {
-	last := sh.logTried
-	if of.tried.After(last) {
-		last = of.tried
-	}
-	return w.logLost(sh.log) && last.Sub(sh.log.failing) >= w.svc.cfg.Log.LostAfter
 }
 
 // tendLogs tries again what has failed, of all shards of the worker.
@@ -140,11 +117,13 @@ func (w *worker) tryLog(sh *shard) {
 	case !lg.serves && w.svc.yields():
 		sh.leftTo, sh.leftUntil = w.svc.fleet.Load().preferred(sh.id), time.Now().Add(freeFor)
 		w.releaseShards([]*shard{sh})
-	case !lg.serves && w.takeoverFailed(sh, server):
+	case !lg.serves && w.failedLong(sh, server):
 		w.declare(sh)
+	case lg.leaving && w.storeAway: // it could take StoreTimeout, and there are other shards
+		w.retryLog(lg)
 	case lg.leaving:
 		w.turnOff(sh, lg.leavingFor)
-	case lg.serves && w.mustLeave(lg):
+	case lg.serves && !w.storeAway && w.mustLeave(sh, server):
 		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, lg.why))
 	case time.Now().Before(server.rests):
 		w.fails(sh, false, errors.New(server.why.Error())) // it was not tried
@@ -156,15 +135,15 @@ func (w *worker) tryLog(sh *shard) {
 	}
 }
 
-// broken follows an error of a log that serves, which says that nothing happened.
-func (w *worker) broken(sh *shard, err error) {
+// broken follows an error of a log that serves, which says that nothing happened; tried as of fails.
+func (w *worker) broken(sh *shard, tried bool, err error) {
 	if errors.Is(err, nonce.ErrLogFenced) {
 		w.svc.log.Warn("the log has another owner", "shard", sh.id, "error", err)
 		w.lose(sh)
 		sh.unsure = true
 		return
 	}
-	if w.fails(sh, false, err); errors.Is(err, nonce.ErrLogLost) {
+	if w.fails(sh, tried, err); errors.Is(err, nonce.ErrLogLost) {
 		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, err))
 	}
 }
@@ -172,7 +151,7 @@ func (w *worker) broken(sh *shard, err error) {
 // settleLog finds out whether the log has what was appended last: the higher try refuses
 // whatever comes late.
 func (w *worker) settleLog(sh *shard) {
-	lg := sh.log
+	lg, began := sh.log, time.Now()
 	ctx, cancel := w.svc.logTime()
 	defer cancel()
 	after, err := w.svc.cfg.Log.Log.Raise(ctx, lg.fence)
@@ -182,7 +161,7 @@ func (w *worker) settleLog(sh *shard) {
 	}
 	if err != nil {
 		lg.raising = lg.raising || nonce.OutcomeOf(err) == nonce.Unknown
-		w.broken(sh, err)
+		w.broken(sh, inTime(began, w.svc.cfg.Log.Timeout), err)
 		return
 	}
 	lg.fence, lg.raising = after, false
@@ -420,8 +399,11 @@ func (w *worker) declare(sh *shard) {
 	} else {
 		w.svc.log.Warn("a loss was not declared", "shard", sh.id, "done", done, "error", err)
 	}
-	// Whatever became of it, to acquire the shard again shows the engine.
-	w.lose(sh)
+	if err != nil && nonce.OutcomeOf(err) != nonce.Unknown { // nothing happened: it is tried again
+		w.retryLog(sh.log)
+		return
+	}
+	w.lose(sh) // to acquire it again shows the engine
 	sh.unsure = true
 	w.order(order{shard: sh, take: true})
 }

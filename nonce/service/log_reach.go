@@ -24,12 +24,11 @@ type reach struct {
 // have their log there, so that an outage is waited out once and not by each shard.
 type silence struct {
 	why   error
-	tried time.Time // when a take-over was given up that was not answered in time; zero: none was
+	tried time.Time // when a try at a log was given up that was not answered in time; zero: none was
 	rests time.Time // until then no other shard is tried
 }
 
-// failed notes a call that was not answered. tried reports whether it was a take-over that had its
-// time.
+// failed notes a call that was not answered; tried as of worker.fails.
 func (r *reach) failed(identity string, tried bool, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,6 +54,31 @@ func (r *reach) silence(identity string) silence {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.silent[identity]
+}
+
+// mustLeave reports whether the shard of a log that serves gets the reliable engine: the log has
+// failed for LostAfter. A server without memory counts only if it refused records at both ends of
+// that time; while records can be shipped that frees memory.
+func (w *worker) mustLeave(sh *shard, of silence) bool {
+	if sh.log.full {
+		return w.failedUntil(sh.log, sh.log.fullAt)
+	}
+	return w.failedLong(sh, of)
+}
+
+// failedLong reports whether a log has failed for LostAfter: after that time it was tried once more,
+// for this shard or for another at a server that did not answer. Time alone proves nothing: this
+// process may have stood still, or have waited for another server.
+func (w *worker) failedLong(sh *shard, of silence) bool {
+	last := sh.logTried
+	if of.tried.After(last) {
+		last = of.tried
+	}
+	return w.failedUntil(sh.log, last)
+}
+
+func (w *worker) failedUntil(lg *shardLog, at time.Time) bool {
+	return !lg.failing.IsZero() && at.Sub(lg.failing) >= w.svc.cfg.Log.LostAfter
 }
 
 // see notes what a probe found.

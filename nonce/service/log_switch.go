@@ -69,12 +69,13 @@ func (s *Service) switchShards() {
 	}
 }
 
-// switchLog gives a shard the engine that it was ordered to, unless that is not to be done any more.
+// switchLog gives a shard the engine that it was ordered to, unless that is not to be done any more, or
+// cannot be done now.
 func (w *worker) switchLog(sh *shard, on bool) {
 	switch {
 	case on && sh.mine() && sh.log == nil && !w.svc.retired.Load() && w.svc.haltedBy() == nil:
 		w.turnOn(sh)
-	case !on && sh.log != nil && sh.log.settled():
+	case !on && sh.log != nil && sh.log.settled() && !w.storeAway:
 		w.turnOff(sh, "")
 	}
 }
@@ -257,7 +258,7 @@ func (w *worker) turnOff(sh *shard, reason string) bool {
 	view := *sh.view.Load()
 	view.Performance = false
 	sh.see(view)
-	if reason == "" && w.svc.reach.missed() == 0 {
+	if (lg.full || reason == "" && lg.failing.IsZero()) && w.svc.reach.missed() == 0 {
 		ctx, cancel := w.svc.logTime()
 		defer cancel()
 		if err := w.svc.cfg.Log.Log.Trim(ctx, []nonce.LogFence{trim}); err != nil {

@@ -374,8 +374,8 @@ func (w *worker) releaseShards(shards []*shard) {
 func (w *worker) leave(sh *shard, terms []lease.ShardTerm) []lease.ShardTerm {
 	switch lg := sh.log; {
 	case lg == nil || w.storeAway: // what is not shipped the next owner finds in the log
-	case lg.serves && (!lg.failing.IsZero() || len(lg.unanswered) > 0) && !w.svc.yields():
-		w.turnOff(sh, "") // no other node is known to get into the log: one that does not would declare it lost
+	case lg.serves && (w.svc.keepsLog() || !w.svc.yields() && (!lg.failing.IsZero() || len(lg.unanswered) > 0)):
+		w.turnOff(sh, "") // no other node is known for sure to get into the log: one that does not would declare it lost
 	case len(lg.dirty) > 0:
 		w.flush(sh, false)
 	}
