@@ -38,7 +38,7 @@ build: ## build bin/gateway
 # something for most of their time.
 PACKAGES    ?= $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
 # GOTESTSUM prints a line a package, what failed, and at the end which tests were slow.
-gotestsum = $(GO) run $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --hide-summary=skipped,output --jsonfile $(1)
+gotestsum = $(GO) run $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --hide-summary=skipped --jsonfile $(1)
 slowest   = @$(GO) run $(GOTESTSUM) tool slowest --threshold 5s --num 15 --jsonfile $(1)
 
 # Programs of tests have small heaps: with Go's default a tenth of their time is collecting garbage.
