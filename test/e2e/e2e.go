@@ -14,7 +14,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -52,8 +51,7 @@ var (
 func Main(m *testing.M) {
 	var err error
 	if room, err = guarded.Open("e2e", nil); err == nil {
-		program = filepath.Join(room.Dir(), "gateway")
-		err = gateway.Build(context.Background(), program, nil, gateway.FlagsOfThis()...)
+		program, err = gateway.Program(context.Background())
 	}
 	code := 1
 	if err == nil {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -46,8 +45,8 @@ const clusterTime = 60 * time.Second
 func StartCluster(ctx context.Context, room *guarded.Room, cfg ClusterConfig) (c *Cluster, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clusterTime)
 	defer cancel()
-	program := filepath.Join(room.Dir(), "gateway")
-	if err := gateway.Build(ctx, program, nil, gateway.FlagsOfThis()...); err != nil {
+	program, err := gateway.Program(ctx)
+	if err != nil {
 		return nil, err
 	}
 	c = new(Cluster)

@@ -3,14 +3,18 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
+
+	"github.com/gofrs/flock"
 )
 
 // Patch is a replacement in a copy of a source file: Old, which must occur exactly once, so
@@ -42,6 +46,29 @@ func Build(ctx context.Context, exe string, patches []Patch, flags ...string) er
 		return fmt.Errorf("build %s: %w\n%s", filepath.Base(exe), err, said)
 	}
 	return nil
+}
+
+// Program builds the gateway of this repository as this program was built, in the module's
+// bin/test, and returns its path. It is not built again while it is up to date, so tests of many
+// packages link it once.
+func Program(ctx context.Context) (exe string, err error) {
+	module, err := Module(ctx)
+	if err != nil {
+		return "", err
+	}
+	flags := FlagsOfThis()
+	exe = filepath.Join(module, "bin", "test", "gateway"+strings.Join(flags, ""))
+	if runtime.GOOS == "windows" {
+		exe += ".exe"
+	}
+	if err := os.MkdirAll(filepath.Dir(exe), 0o755); err != nil {
+		return "", err
+	}
+	alone := flock.New(exe + ".lock") // packages are tested at a time
+	if err := alone.Lock(); err != nil {
+		return "", fmt.Errorf("build the gateway: %w", err)
+	}
+	return exe, errors.Join(Build(ctx, exe, nil, flags...), alone.Close())
 }
 
 // Compile compiles the Go packages that the patches are in, with the patches applied, into

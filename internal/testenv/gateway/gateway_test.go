@@ -45,6 +45,24 @@ func TestPatchesMayChangeAFileTwiceAndAddOne(t *testing.T) {
 	}
 }
 
+func TestTheGatewayIsBuiltOnceForAll(t *testing.T) {
+	built := func() (string, os.FileInfo) {
+		exe, err := Program(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(exe)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return exe, info
+	}
+	exe, first := built()
+	if again, second := built(); again != exe || !os.SameFile(first, second) || first.ModTime() != second.ModTime() {
+		t.Errorf("%s of %v, and %s of %v", exe, first.ModTime(), again, second.ModTime())
+	}
+}
+
 func TestAlarmsAreFoundWithWhatFollowsThem(t *testing.T) {
 	log := "ready\nthe store went back\nWARNING: DATA RACE\nat\n"
 	got := Alarms(log, func(line string) bool { return strings.Contains(line, "went back") })

@@ -122,7 +122,7 @@ func inOrder(t *testing.T, progress string) {
 	}
 }
 
-func TestAnInterruptedBenchReportsWhatItHasAndLeavesNothing(t *testing.T) {
+func TestLongAnInterruptedBenchReportsWhatItHasAndLeavesNothing(t *testing.T) {
 	before := leftovers(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

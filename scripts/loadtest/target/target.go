@@ -17,7 +17,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -38,22 +37,12 @@ var Program string
 // Main builds the gateway, runs the tests, and fails when they leave goroutines
 // behind. A TestMain calls it.
 func Main(m *testing.M) {
-	dir, err := os.MkdirTemp("", "loadtest")
-	if err == nil {
-		Program = filepath.Join(dir, "gateway")
-		if runtime.GOOS == "windows" {
-			Program += ".exe"
-		}
-		err = gateway.Build(context.Background(), Program, nil, gateway.FlagsOfThis()...)
-	}
-	if err != nil {
+	var err error
+	if Program, err = gateway.Program(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		os.RemoveAll(dir)
-		os.Exit(code)
-	}))
+	goleak.VerifyTestMain(m)
 }
 
 // Gateway is a gateway that serves.
