@@ -119,14 +119,19 @@ func Campaign(ctx context.Context, cfg CampaignConfig) (failed int, err error) {
 	return report(cfg.Out, runs), nil
 }
 
+// forwardOf is off for a third of the seeds: in three passes over the combinations each has been without
+// forwarding once, and a part of a pass has both.
+func forwardOf(seed, combinations uint64) string {
+	if pass, at := seed/combinations, seed%combinations; (pass+at)%3 == 2 {
+		return "off"
+	}
+	return "on"
+}
+
 func (cfg *CampaignConfig) one(ctx context.Context, seed uint64) (done, error) {
 	o := cfg.Options
 	if o.Forward == "both" {
-		// Every third pass over the faults is without forwarding.
-		o.Forward = "on"
-		if seed/uint64(len(combinations(o)))%3 == 2 {
-			o.Forward = "off"
-		}
+		o.Forward = forwardOf(seed, uint64(len(combinations(o))))
 	}
 	faults := ForSeed(seed, o)
 	if !o.Clock {

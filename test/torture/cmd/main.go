@@ -76,7 +76,7 @@ type campaignCmd struct {
 	Engine  bool          `help:"With a Redis, and the performance engine, and its faults too."`
 	Chain   bool          `help:"With a chain, clients who pay on it, and the faults of its nodes too."`
 	Gateway string        `help:"A gateway that was built already, in place of a new one; its clock is never wrong."`
-	Forward string        `default:"" help:"Given to the gateways' --forward; both: two passes of three with on, one with off."`
+	Forward string        `default:"" help:"Given to the gateways' --forward; both: two runs of three with on, one with off, of each combination in three passes."`
 }
 
 func (c *campaignCmd) Run(ctx context.Context) error {
