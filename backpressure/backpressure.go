@@ -6,7 +6,7 @@
 // this module. It does not carry out a decision: a Gate counts places and holds
 // nothing; a Level says "pause", and the queue that asked pauses.
 //
-// The caller that takes places must give them back, exactly once.
+// Whoever takes places gives each of them back exactly once.
 package backpressure
 
 import (

@@ -41,7 +41,7 @@ type Allocation struct {
 	Deadline time.Time
 }
 
-// Hold names one nonce in one generation, which is what marks are about.
+// Hold names one nonce in one attempt, which is what marks are about.
 type Hold struct {
 	Signer  string
 	Nonce   int64

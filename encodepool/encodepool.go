@@ -1,5 +1,5 @@
-// Package encodepool turns messages into WebSocket frames, in goroutines other than
-// the workers that made the messages and the connections that send them.
+// Package encodepool is the pool in which the queues of connections encode their messages, apart
+// from the workers that made them and the connections that send them, and the framing they use.
 //
 // A place stands for one item that waits to be encoded. A task is "encode what
 // this connection has queued" and may encode many items, so there are never more
@@ -7,7 +7,8 @@
 // before it does the work for the reply: server_busy, stage encode. A Share bounds
 // the part of one connection.
 //
-// It promises what taskpool promises, and the framing of RFC 6455 for a server:
+// It promises that every task with a place runs once, in the order of Submit, and that a panic
+// ends its task only; and the framing of RFC 6455 for a server:
 // unmasked, unfragmented. It does not keep an order (the queue of the connection
 // does). No task may wait for a socket, because a slow client would then delay the
 // encoding for all others.

@@ -8,7 +8,8 @@
 // the outcome is unknown; see StoreError.
 //
 // Where to begin reading: op.go (what is asked and answered), live.go and signer.go (a signer's
-// row), shard_store.go and store.go (what a store promises), errors.go (outcomes); then log.go
+// row), shard_store.go and store.go (what a store promises, and the outcomes of its
+// writes), errors.go (what an op ends with); then log.go
 // for the performance engine and chain.go for what a blockchain says.
 package nonce
 

@@ -73,7 +73,7 @@ type Request struct {
 	ID       string
 	Hash     [16]byte // of the parameters; equal means the same call
 	Nonces   []int64
-	Attempts []int64 // Attempts[i] is the generation of Nonces[i]
+	Attempts []int64 // Attempts[i] is the attempt of Nonces[i]
 }
 
 // SignerFilter says which signers are wanted.

@@ -1,10 +1,10 @@
 // Package postdb runs the work after a commit: publishing and pushing events.
 // It never runs SQL, nor anything that a reply waits for.
 //
-// Work is queued in queues, one for each shard of signers. It promises: the work
-// of one queue runs in the order it was submitted and never two at a time, so that
-// the events of a signer keep the order of its commits; queues run beside each
-// other; Submit never blocks. A queue holds at most its share of the places, and
+// Work is queued in queues, one for each worker of the service; a signer always uses
+// the same one. It promises: the work of one queue runs in the order it was submitted
+// and never two at a time, so that the events of a signer keep the order of its
+// commits; queues run beside each other; Submit never blocks. A queue holds at most its share of the places, and
 // work that never returns occupies one worker, not the other queues, as long as
 // fewer queues are stuck than there are workers. It does not promise that every
 // commit's events are published; a process may die in between.
@@ -32,7 +32,7 @@ import (
 type Config struct {
 	Workers int // queues that run at the same time; with one, a stuck queue stops all
 	Queue   int // places over all queues
-	Queues  int // as many as there are shards
+	Queues  int // as many as the service has workers
 	// QueueShare is the most places one queue may hold. Below Queue, so that a
 	// stuck queue leaves room for the others.
 	QueueShare int

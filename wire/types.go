@@ -460,8 +460,8 @@ const (
 // it says: all that was taken is answered.
 const CloseTextRestart = "restart"
 
-// Close codes of the gateway beyond RFC 6455's. 4500 and above mean: do not
-// reconnect.
+// Close codes that the gateway sends: those of RFC 6455 and of its registry, and from 4000 on its
+// own; CloseSubscriptionLost is one more. 4500 and above mean: do not reconnect.
 const (
 	CloseGoingAway      = 1001
 	CloseProtocolError  = 1002

@@ -20,7 +20,7 @@ type Queue struct {
 	done  chan struct{}
 	held  atomic.Bool // reads are paused or the queue is closed; written under mu
 
-	mu sync.Mutex // guards what follows; never held while encoding, writing or calling out
+	mu sync.Mutex // guards what follows; never held while encoding or writing; only calls that do not wait are made under it
 
 	// What is waiting, and what it counts. A message is in msgs from Reserve or
 	// Notify until it was written or thrown away; its bytes move from reserved
@@ -59,7 +59,7 @@ type Queue struct {
 }
 
 // New returns the queue of a connection. cfg is shared and was validated. From
-// now on nobody but the queue may write to sock or close it.
+// now on nobody but the queue may write to sock, or close it before Done.
 func New(sock Socket, pool Pool, cfg *Config) *Queue {
 	eager, _ := sock.(EagerSocket)
 	return &Queue{sock: sock, eager: eager, pool: pool, cfg: cfg, share: backpressure.NewShare(cfg.Share), done: make(chan struct{})}

@@ -3,9 +3,9 @@
 //
 // It promises: messages leave in the order they were queued, whatever order the
 // pool runs its tasks in, because at most one task of a queue encodes and at most
-// one goroutine writes. A reply whose room was reserved is never refused while
-// the connection lives. Every message and every slot is released exactly once. A
-// queue is bounded in bytes, in messages and in age, however slowly the client
+// one goroutine writes. A reply whose room was reserved is never refused until
+// the close of the connection has begun. Every message and every slot is released exactly once. A
+// queue is bounded in bytes, in messages and, with Marks.MaxAge, in age, however slowly the client
 // reads. It does not promise that written messages arrive.
 //
 // A message goes through these stages:

@@ -21,8 +21,8 @@ import (
 const maxBadFrames = 1000
 
 // conn is one connection. Its read goroutine decodes frames, admits and starts requests,
-// and at the end waits for the writer's queue and closes the socket; it is the only one to
-// do any of these. It is two goroutines, of which one runs at a time: read waits for bytes
+// and at the end waits for the writer's queue, which closes the socket, and lets go of both; it is
+// the only one to do any of these. It is two goroutines, of which one runs at a time: read waits for bytes
 // and keeps the smallest stack there is, and serve takes what came, until nothing is left.
 // An idle connection holds this struct, gorilla's read buffer and read's stack.
 type conn struct {

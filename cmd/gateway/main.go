@@ -6,7 +6,7 @@
 //	gateway nodes                show the nodes of a store
 //	gateway signer show SIGNER   show a signer: cursor, owner, holds; also list, floor, release, consume
 //	gateway shard list           show who owns each shard; also move SHARD NODE
-//	gateway engine status        show the engine's state; also switch, reconcile, replay, rebuild
+//	gateway engine status        show the engine's state; also switch, reconcile, replay
 //	gateway key create PRINCIPAL make an API key; also list, revoke KEYID
 //	gateway migrate              bring the store's schema up to date
 //	gateway version              print the version, as gateway --version does

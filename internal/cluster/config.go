@@ -19,8 +19,8 @@ const maxQueue = 1<<slotBits - 1
 // Config holds the settings of a Router. The zero value of a field means its
 // default.
 type Config struct {
-	// Forward says whether ops are forwarded at all. Without it Prefer names no
-	// node, Forward refuses, and links are opened for events only.
+	// Forward says whether ops are forwarded at all. Without it Reaches is false for
+	// every node, Forward refuses, and links are opened for events only.
 	Forward bool
 	// TLS is how nodes are reached whose URL is wss, and asked for at each attempt.
 	// nil: with the authorities of the system.

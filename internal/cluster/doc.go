@@ -2,14 +2,15 @@
 // them. It is the service.Router of a gateway.
 //
 // It promises:
-//   - It returns each op that it took over exactly once, with one of three verdicts:
-//     the other node has answered; nothing was sent or done there; it was sent and
-//     the outcome is unknown. An op counts as sent from the moment before its bytes
+//   - It returns each op that it took over exactly once, with one of four verdicts:
+//     the other node has answered; nothing was sent or done there; it was sent, the
+//     outcome is unknown, and it is to be asked again; the same with its time over. An op counts as sent from the moment before its bytes
 //     go to the network.
 //   - Ops for one node leave in the order of Forward, and when a link is lost the ops
 //     under way come back in that order.
 //   - Forward never blocks. At most Config.Queue ops are under way at one node;
-//     the next is refused with nonce.ErrForwardBusy. Each is returned within
+//     beyond that, or beyond the part of its principal, an op is refused with
+//     nonce.ErrForwardBusy. Each is returned within
 //     about Config.Timeout, also when the other node hangs or the network drops
 //     everything.
 //   - Events of other nodes reach the EventSink once each, in the order in which

@@ -191,7 +191,7 @@ func (p *peer) lost(l *link, err error) {
 	missed := p.subs.lostLink(restart, p.node.Live && !p.r.interests.now().empty())
 	back := p.drainLocked(err, restart)
 	p.mu.Unlock()
-	p.r.rebuild() // first: from here on nobody prefers the node
+	p.r.rebuild() // first: from here on nobody forwards to the node
 	switch {
 	case p.ctx.Err() != nil: // asked for
 	case wasUp && leaving:

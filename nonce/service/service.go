@@ -1,20 +1,20 @@
 // Package service runs ops on signers that a node owns shard by shard.
 //
 // A worker is a goroutine that runs some of this node's shards, one batch at a time: it
-// takes all queued ops, plans them with nonce/rules on its memory of the signers, commits
+// takes the queued ops, at most Config.MaxBatch, plans them with nonce/rules on its memory of the signers, commits
 // everything in one statement, and only then updates its memory and answers. While a commit
-// is under way the next batch collects. In mode basic there is no worker and no memory: each
+// is under way the next batch collects. In mode basic no worker runs, and there is no memory: each
 // request is one transaction in the caller's goroutine.
 //
 // It promises: an op ends exactly once; an answer ok leaves after its commit; a refusal
 // means that nothing happened; ops of one caller for one signer run in the order in which
 // they were submitted, also across other nodes. It does not promise that a node may write.
 // The store decides that, in the writing statement, by the token of the shard and the
-// version of the signer, and never by comparing times.
+// version of the signer, and never by comparing the times of leases.
 //
 // Its goroutines are the workers, the watcher of shard ownership, the sweeper of overdue holds,
 // the pruner, the heartbeat (package lease) and, with logs, a shipper for each worker, one that
-// probes the logs' server and one for rehearsals. Stop ends them all and waits.
+// probes the logs' server and one for rehearsals. Stop ends them all and waits, or returns ErrCutShort when its time is over.
 //
 // Locks, in the order in which they are taken: worker.batchMu, or in mode basic a stripe of
 // basic, held for a whole batch or transaction, calls of the store included; Service.looking,

@@ -5,7 +5,7 @@ package boards
 func connections() Board {
 	return Board{
 		File: "connections.json", UID: "noncegate-connections", Title: "Noncegate: connections and backpressure",
-		Description: "Who is connected, do they read, what happened to those who do not, and what it costs. Slow clients harm themselves only: the rows say whether that holds.",
+		Description: "Who is connected, do they read, what happened to those who do not, and what it costs. Slow clients cost others no reply, no order and no memory: the rows say whether that holds.",
 		Rows:        []Row{connected(), logins(), outbound(), slowClients(), pools(), resources()},
 	}
 }
