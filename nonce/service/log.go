@@ -439,7 +439,7 @@ func (w *worker) notAccepted(sh *shard, groups []*group, wrote bool, err error) 
 	if errors.Is(err, nonce.ErrLogFull) {
 		lg.full, lg.fullAt = true, time.Now()
 	}
-	w.broken(sh, false, err)
+	w.broken(sh, err)
 	for _, g := range groups {
 		if sh.log == nil {
 			w.rerouted = append(w.rerouted, g)

@@ -63,9 +63,13 @@ func (w *worker) noteStore(why error) {
 	case was && why == nil:
 		w.svc.log.Info("the store answers again", "worker", w.index)
 		for _, sh := range w.serving() {
-			if sh.log.full { // no shipment could make room meanwhile
-				sh.log.failing = time.Now()
-				sh.logFailing = sh.log.failing
+			if lg := sh.log; lg.full { // no shipment could make room meanwhile
+				from := lg.failing
+				if w.awaySince.After(from) {
+					from = w.awaySince
+				}
+				lg.failing = lg.failing.Add(time.Since(from))
+				sh.logFailing = lg.failing
 			}
 		}
 		return

@@ -26,7 +26,7 @@ func (w *worker) beginLog(sh *shard, row *lease.Shard) {
 
 // fails notes that a log does not do what it should. After a call that was not answered, which
 // took its time, no other shard makes one to that server for a while. tried reports whether it
-// was a try to take the log up, or to settle it, that had its time.
+// was a take-over that had its time.
 func (w *worker) fails(sh *shard, tried bool, err error) {
 	lg, now := sh.log, time.Now()
 	if tried {
@@ -117,13 +117,13 @@ func (w *worker) tryLog(sh *shard) {
 	case !lg.serves && w.svc.yields():
 		sh.leftTo, sh.leftUntil = w.svc.fleet.Load().preferred(sh.id), time.Now().Add(freeFor)
 		w.releaseShards([]*shard{sh})
-	case !lg.serves && w.failedLong(sh, server):
+	case !lg.serves && w.takeoverFailed(sh, server):
 		w.declare(sh)
 	case lg.leaving && w.storeAway: // it could take StoreTimeout, and there are other shards
 		w.retryLog(lg)
 	case lg.leaving:
 		w.turnOff(sh, lg.leavingFor)
-	case lg.serves && !w.storeAway && w.mustLeave(sh, server):
+	case lg.serves && !w.storeAway && w.mustLeave(lg):
 		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, lg.why))
 	case time.Now().Before(server.rests):
 		w.fails(sh, false, errors.New(server.why.Error())) // it was not tried
@@ -135,15 +135,15 @@ func (w *worker) tryLog(sh *shard) {
 	}
 }
 
-// broken follows an error of a log that serves, which says that nothing happened; tried as of fails.
-func (w *worker) broken(sh *shard, tried bool, err error) {
+// broken follows an error of a log that serves, which says that nothing happened.
+func (w *worker) broken(sh *shard, err error) {
 	if errors.Is(err, nonce.ErrLogFenced) {
 		w.svc.log.Warn("the log has another owner", "shard", sh.id, "error", err)
 		w.lose(sh)
 		sh.unsure = true
 		return
 	}
-	if w.fails(sh, tried, err); errors.Is(err, nonce.ErrLogLost) {
+	if w.fails(sh, false, err); errors.Is(err, nonce.ErrLogLost) {
 		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, err))
 	}
 }
@@ -151,7 +151,7 @@ func (w *worker) broken(sh *shard, tried bool, err error) {
 // settleLog finds out whether the log has what was appended last: the higher try refuses
 // whatever comes late.
 func (w *worker) settleLog(sh *shard) {
-	lg, began := sh.log, time.Now()
+	lg := sh.log
 	ctx, cancel := w.svc.logTime()
 	defer cancel()
 	after, err := w.svc.cfg.Log.Log.Raise(ctx, lg.fence)
@@ -161,7 +161,7 @@ func (w *worker) settleLog(sh *shard) {
 	}
 	if err != nil {
 		lg.raising = lg.raising || nonce.OutcomeOf(err) == nonce.Unknown
-		w.broken(sh, inTime(began, w.svc.cfg.Log.Timeout), err)
+		w.broken(sh, err)
 		return
 	}
 	lg.fence, lg.raising = after, false
@@ -399,11 +399,9 @@ func (w *worker) declare(sh *shard) {
 	} else {
 		w.svc.log.Warn("a loss was not declared", "shard", sh.id, "done", done, "error", err)
 	}
-	if err != nil && nonce.OutcomeOf(err) != nonce.Unknown { // nothing happened: it is tried again
-		w.retryLog(sh.log)
-		return
-	}
-	w.lose(sh) // to acquire it again shows the engine
+	// Whatever became of it, to acquire the shard again shows the engine, and the log is tried again
+	// before the next declaration.
+	w.lose(sh)
 	sh.unsure = true
 	w.order(order{shard: sh, take: true})
 }

@@ -2,11 +2,9 @@ package service_test
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"noncegate/nonce"
 	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
 )
@@ -109,31 +107,6 @@ func TestAWayDownThatIsNotAnsweredHoldsUpNoOtherShard(t *testing.T) {
 	})
 }
 
-// TestALogIsNotLeftWithoutATry: its owner stands still for longer than a log may fail, which it did
-// only at first.
-func TestALogIsNotLeftWithoutATry(t *testing.T) {
-	inLogs(t, func(l *logged) {
-		n, way := l.start("a", func(c *service.Config) { c.Workers = 1 })
-		l.on(n)
-		l.allocateAll(n)
-		n.Ship()
-		began, open := l.disk.hold(memstore.OpLoad, "unknown")
-		way.refuses.Store(true)
-		n.send(allocate(l.disk.nameIn(0)))
-		time.Sleep(10 * time.Millisecond)
-		n.send(&nonce.Op{Kind: nonce.KindStatus, Signer: "unknown"})
-		<-began
-		way.refuses.Store(false)
-		time.Sleep(2 * logLostAfter)
-		open()
-		time.Sleep(2 * time.Second)
-		if state, _ := n.EngineState(); l.owners(hasLog) != shards || state != service.StatePerformance {
-			t.Errorf("%d shards have a log that was well; the engine is %s", l.owners(hasLog), state)
-		}
-		l.allocateAll(n)
-	})
-}
-
 // TestAFullLogIsNotLeftForWhatTheStoreKeptFromIt: while the store is away nothing can be shipped,
 // which is what makes room.
 func TestAFullLogIsNotLeftForWhatTheStoreKeptFromIt(t *testing.T) {
@@ -188,31 +161,5 @@ func TestAFullLogThatIsLeftIsTrimmed(t *testing.T) {
 				t.Errorf("the log of shard %d has %d records that the rows have", i, got)
 			}
 		}
-	})
-}
-
-// TestALossWhoseDeclarationDidNotHappenIsDeclaredAtTheNextTry, and not after another LostAfter.
-func TestALossWhoseDeclarationDidNotHappenIsDeclaredAtTheNextTry(t *testing.T) {
-	inLogs(t, func(l *logged) {
-		a, _ := l.start("a")
-		l.on(a)
-		l.unshippedBy(a)
-		l.server.flush()
-		var refused atomic.Int64
-		l.disk.onBefore(func(c memstore.Call) error {
-			switch {
-			case c.Op == memstore.OpShip && c.Holder.Node == "a":
-				return away
-			case c.Op == memstore.OpDeclare && refused.Add(1) <= shards:
-				return &nonce.StoreError{Outcome: nonce.Aborted, Err: errCut}
-			}
-			return nil
-		})
-		b, _ := l.start("b")
-		l.await(2*logLostAfter, "a declaration fails", func() bool { return refused.Load() == shards })
-		l.await(logLostAfter/2, "all losses are declared", func() bool { return l.owners(lost) == shards })
-		l.await(time.Second, "all losses are counted", func() bool { return b.Engine().Lost == shards })
-		l.disk.mute("a", false)
-		l.disk.onBefore(nil)
 	})
 }

@@ -24,7 +24,7 @@ type reach struct {
 // have their log there, so that an outage is waited out once and not by each shard.
 type silence struct {
 	why   error
-	tried time.Time // when a try at a log was given up that was not answered in time; zero: none was
+	tried time.Time // when a take-over was given up that was not answered in time; zero: none was
 	rests time.Time // until then no other shard is tried
 }
 
@@ -59,17 +59,17 @@ func (r *reach) silence(identity string) silence {
 // mustLeave reports whether the shard of a log that serves gets the reliable engine: the log has
 // failed for LostAfter. A server without memory counts only if it refused records at both ends of
 // that time; while records can be shipped that frees memory.
-func (w *worker) mustLeave(sh *shard, of silence) bool {
-	if sh.log.full {
-		return w.failedUntil(sh.log, sh.log.fullAt)
+func (w *worker) mustLeave(lg *shardLog) bool {
+	if lg.full {
+		return w.failedUntil(lg, lg.fullAt)
 	}
-	return w.failedLong(sh, of)
+	return w.failedUntil(lg, time.Now())
 }
 
-// failedLong reports whether a log has failed for LostAfter: after that time it was tried once more,
-// for this shard or for another at a server that did not answer. Time alone proves nothing: this
-// process may have stood still, or have waited for another server.
-func (w *worker) failedLong(sh *shard, of silence) bool {
+// takeoverFailed reports whether the take-over of a log may be given up: when it had failed for so
+// long, it was tried once more, for this shard or for another at a server that did not answer.
+// Time alone proves nothing: this process may have stood still, or have waited for another server.
+func (w *worker) takeoverFailed(sh *shard, of silence) bool {
 	last := sh.logTried
 	if of.tried.After(last) {
 		last = of.tried
@@ -77,6 +77,7 @@ func (w *worker) failedLong(sh *shard, of silence) bool {
 	return w.failedUntil(sh.log, last)
 }
 
+// failedUntil reports whether a log had failed for LostAfter then.
 func (w *worker) failedUntil(lg *shardLog, at time.Time) bool {
 	return !lg.failing.IsZero() && at.Sub(lg.failing) >= w.svc.cfg.Log.LostAfter
 }

@@ -35,7 +35,7 @@ type shard struct {
 	// Since when a log of the shard could not be used, and why, over several acquires.
 	logFailing time.Time
 	logWhy     error
-	logTried   time.Time // when a try at it failed last that had its time
+	logTried   time.Time // when a take-over failed last that had its time
 	stay       uint64    // counts how often the shard was lost; a signer that was read in an earlier stay is read again
 }
 
