@@ -4,7 +4,8 @@
 // Work is queued in queues, one for each worker of the service; a signer always uses
 // the same one. It promises: the work of one queue runs in the order it was submitted
 // and never two at a time, so that the events of a signer keep the order of its
-// commits; queues run beside each other; Submit never blocks. A queue holds at most its share of the places, and
+// commits; queues run beside each other; Submit never blocks. A queue holds at most
+// its share of the places, and
 // work that never returns occupies one worker, not the other queues, as long as
 // fewer queues are stuck than there are workers. It does not promise that every
 // commit's events are published; a process may die in between.

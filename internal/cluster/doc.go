@@ -4,7 +4,8 @@
 // It promises:
 //   - It returns each op that it took over exactly once, with one of four verdicts:
 //     the other node has answered; nothing was sent or done there; it was sent, the
-//     outcome is unknown, and it is to be asked again; the same with its time over. An op counts as sent from the moment before its bytes
+//     outcome is unknown, and it is to be asked again; the same with its time over.
+//     An op counts as sent from the moment before its bytes
 //     go to the network.
 //   - Ops for one node leave in the order of Forward, and when a link is lost the ops
 //     under way come back in that order.

@@ -158,7 +158,8 @@ func (s *Store) lockedWrite(ctx context.Context, conn *pgxpool.Conn, need nonce.
 	shard := nonce.ShardOf(need.Signer, s.shards)
 	b := &pgx.Batch{}
 	b.Queue(`BEGIN`)
-	b.Queue(lockShardShared+`, set_config('idle_in_transaction_session_timeout', $2, true)`, shard, basicIdle) // nobody who waits to change the shard's row is passed
+	// Nobody who waits to change the shard's row is passed.
+	b.Queue(lockShardShared+`, set_config('idle_in_transaction_session_timeout', $2, true)`, shard, basicIdle)
 	b.Queue(lockShard, shard)
 	b.Queue(lockShardSigner, need.Signer)
 	loaded := s.queueLoad(b, []nonce.SignerNeed{need}) // later statements see what the locks waited for

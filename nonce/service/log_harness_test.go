@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"noncegate/nonce"
+	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
 )
 
@@ -254,6 +255,17 @@ func (l *logged) start(name string, change ...func(*service.Config)) (*node, *lo
 	}}, change...)...)
 	l.nodes = append(l.nodes, n)
 	return n, way
+}
+
+// losesShipped loses the answers to shipments, and calls then at each.
+func (l *logged) losesShipped(then func()) {
+	l.disk.onAfter(func(c memstore.Call) error {
+		if c.Op != memstore.OpShip {
+			return nil
+		}
+		then()
+		return cut(c)
+	})
 }
 
 // on switches to the performance engine, and waits until all shards have it.

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
 )
 
@@ -80,13 +79,7 @@ func TestAWayDownThatIsNotAnsweredHoldsUpNoOtherShard(t *testing.T) {
 			l.allocateAll(n)
 			time.Sleep(100 * time.Millisecond)
 		}
-		l.disk.onAfter(func(c memstore.Call) error {
-			if c.Op == memstore.OpShip {
-				l.disk.onBefore(silent)
-				return cut(c)
-			}
-			return nil
-		})
+		l.losesShipped(func() { l.disk.onBefore(silent) })
 		l.switchTo(n, false)
 		if after := l.await(time.Minute, "the store is seen to be away", n.StoreAway); after > time.Second {
 			t.Errorf("the worker was busy for %v", after)

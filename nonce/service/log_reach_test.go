@@ -158,12 +158,7 @@ func TestAShardWhoseWayDownWasNotAnsweredIsSeenToBeThere(t *testing.T) {
 		l.on(a)
 		l.allocateAll(a)
 		time.Sleep(2 * time.Second) // all is shipped
-		l.disk.onAfter(func(c memstore.Call) error {
-			if c.Op == memstore.OpShip {
-				return cut(c)
-			}
-			return nil
-		})
+		l.losesShipped(func() {})
 		l.switchTo(a, false)
 		time.Sleep(3 * time.Second)
 		l.disk.onAfter(nil)
@@ -254,13 +249,7 @@ func TestNothingIsToldByTheLogWhileTheWayDownIsNotAnswered(t *testing.T) {
 		l.on(a)
 		l.allocateAll(a)
 		time.Sleep(2 * time.Second) // all is shipped
-		l.disk.onAfter(func(c memstore.Call) error {
-			if c.Op == memstore.OpShip {
-				l.disk.onBefore(storeAway)
-				return cut(c)
-			}
-			return nil
-		})
+		l.losesShipped(func() { l.disk.onBefore(storeAway) })
 		l.switchTo(a, false)
 		time.Sleep(2 * time.Second)
 		var meanwhile []*pending

@@ -1,7 +1,8 @@
 // Package service runs ops on signers that a node owns shard by shard.
 //
 // A worker is a goroutine that runs some of this node's shards, one batch at a time: it
-// takes the queued ops, at most Config.MaxBatch, plans them with nonce/rules on its memory of the signers, commits
+// takes the queued ops, at most Config.MaxBatch, plans them with nonce/rules on its memory of the
+// signers, commits
 // everything in one statement, and only then updates its memory and answers. While a commit
 // is under way the next batch collects. In mode basic no worker runs, and there is no memory: each
 // request is one transaction in the caller's goroutine.
@@ -14,7 +15,8 @@
 //
 // Its goroutines are the workers, the watcher of shard ownership, the sweeper of overdue holds,
 // the pruner, the heartbeat (package lease) and, with logs, a shipper for each worker, one that
-// probes the logs' server and one for rehearsals. Stop ends them all and waits, or returns ErrCutShort when its time is over.
+// probes the logs' server and one for rehearsals. Stop ends them all and waits, or returns
+// ErrCutShort when its time is over.
 //
 // Locks, in the order in which they are taken: worker.batchMu, or in mode basic a stripe of
 // basic, held for a whole batch or transaction, calls of the store included; Service.looking,
