@@ -60,7 +60,7 @@ func (w *worker) goesOn(g *group, got *acquisition) bool {
 		// It could be taken, so the store refused because this node has no lease that runs.
 		w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.Aborted, Err: errNoLease})
 	default:
-		w.toOwner(g, &got.row, w.svc.notOwner(&got.row))
+		w.toOwner(g, &got.row, w.notOwner(&got.row))
 	}
 	return false
 }

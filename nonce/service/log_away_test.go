@@ -3,6 +3,8 @@ package service_test
 import (
 	"context"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -190,5 +192,102 @@ func TestASlowStoreIsNotAwayAndOneThatIsBackIsThere(t *testing.T) {
 		during(memstore.OpShip, func(memstore.Call) error { t.Error("something is shipped"); return nil })
 		l.await(n.cfg.LeaseTTL, "the store is there", func() bool { return !n.StoreAway() })
 		l.disk.onBefore(nil)
+	})
+}
+
+// TestALogWhoseKeysAreGoneHoldsUpNoOtherWhileTheStoreIsAway: to leave it takes the store.
+func TestALogWhoseKeysAreGoneHoldsUpNoOtherWhileTheStoreIsAway(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		n, _ := l.startBusy()
+		l.disk.onBefore(silent)
+		l.allocateAll(n)
+		l.await(time.Minute, "the store is seen to be away", n.StoreAway)
+		l.server.mu.Lock()
+		delete(l.server.shards, 0)
+		l.server.mu.Unlock()
+		gone := n.send(allocate(l.disk.nameIn(0)))[0]
+		l.wantPrompt(n, 1)
+		if got := gone.wait(); got != "none" {
+			t.Errorf("of the log that is gone: %s", got)
+		}
+		l.disk.onBefore(nil)
+		l.await(time.Minute, "the engine is reliable", func() bool { return l.owners(hasLog) == 0 })
+		if got := n.do(allocate(l.disk.nameIn(0))); got != "31#1" {
+			t.Errorf("then: %s", got)
+		}
+	})
+}
+
+// TestNoLossIsDeclaredWhileTheStoreIsAway: it would not be heard, and each try would take StoreTimeout.
+func TestNoLossIsDeclaredWhileTheStoreIsAway(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		n, way := l.startBusy(func(c *service.Config) { c.LeaseTTL = 3 * time.Second })
+		l.disk.onBefore(func(c memstore.Call) error {
+			if c.Op == memstore.OpAcquire {
+				way.hangsAtFirst.Store(true)
+			}
+			return nil
+		})
+		l.server.mu.Lock()
+		l.server.shards[0].fence.Token++ // a token that nobody has refuses the next record, so the shard is acquired again
+		l.server.mu.Unlock()
+		waits := n.send(allocate(l.disk.nameIn(0)))[0]
+		time.Sleep(9 * time.Second) // the second try is under way; a third will be the last before the loss
+		var declared atomic.Int64
+		silentFor := func(all bool) {
+			l.disk.onBefore(func(c memstore.Call) error {
+				if c.Op == memstore.OpDeclare {
+					declared.Add(1)
+				}
+				if all || c.Op == memstore.OpShip {
+					return silent(c)
+				}
+				return nil
+			})
+		}
+		silentFor(false)
+		n.send(&nonce.Op{Kind: nonce.KindMarkUsed, Signer: l.disk.nameIn(1), Nonce: 0, Attempt: 1})
+		time.Sleep(2 * time.Second) // its shipment, and the third try
+		silentFor(true)
+		time.Sleep(10 * time.Second)
+		if got := waits.wait(); got != "none" || declared.Load() > 0 {
+			t.Errorf("the hand-out: %s; %d declarations", got, declared.Load())
+		}
+		l.disk.onBefore(nil)
+		l.await(time.Minute, "the loss is declared", func() bool { return n.LogFigures().Lost == 1 })
+	})
+}
+
+// TestAskingForANodeThatCameHoldsUpNoHandOut while the store does not tell the nodes.
+func TestAskingForANodeThatCameHoldsUpNoHandOut(t *testing.T) {
+	inLogs(t, func(l *logged) {
+		n, _ := l.startBusy(func(c *service.Config) { c.Log.ShipSLA = time.Second })
+		name := l.disk.nameIn(0)
+		l.disk.takeAway(name)
+		came := l.disk.register(l.T, "came")
+		if _, err := l.disk.Renew(l.Context(), came, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if rows, err := l.disk.Acquire(l.Context(), came, []int{0}); err != nil || !rows[0].Taken {
+			t.Fatal(rows, err)
+		}
+		l.server.mu.Lock()
+		l.server.shards[0].fence.Token += 2 // it has entered the log
+		l.server.mu.Unlock()
+		l.disk.onBefore(func(c memstore.Call) error {
+			if c.Op == memstore.OpOwners {
+				return silent(c)
+			}
+			return nil
+		})
+		time.Sleep(n.cfg.WatchEvery) // the watch asks, too
+		asks, began := n.send(allocate(name))[0], time.Now()
+		if got := n.do(allocate(l.disk.nameIn(1))); got != "30#1" || time.Since(began) > n.cfg.Log.ShipSLA+50*time.Millisecond {
+			t.Errorf("%s after %v", got, time.Since(began))
+		}
+		l.disk.onBefore(nil)
+		if got := asks.wait(); !strings.HasPrefix(got, "not_owner came") {
+			t.Errorf("it was told %s", got)
+		}
 	})
 }

@@ -117,7 +117,7 @@ func (w *worker) tryLog(sh *shard) {
 	case !lg.serves && w.svc.yields():
 		sh.leftTo, sh.leftUntil = w.svc.fleet.Load().preferred(sh.id), time.Now().Add(freeFor)
 		w.releaseShards([]*shard{sh})
-	case !lg.serves && w.takeoverFailed(sh, server):
+	case !lg.serves && !w.storeAway && w.takeoverFailed(sh, server):
 		w.declare(sh)
 	case lg.leaving && w.storeAway: // it could take StoreTimeout, and there are other shards
 		w.retryLog(lg)
@@ -143,7 +143,7 @@ func (w *worker) broken(sh *shard, err error) {
 		sh.unsure = true
 		return
 	}
-	if w.fails(sh, false, err); errors.Is(err, nonce.ErrLogLost) {
+	if w.fails(sh, false, err); errors.Is(err, nonce.ErrLogLost) && !w.storeAway { // else it is tried again
 		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, err))
 	}
 }

@@ -364,3 +364,30 @@ func (l *logged) allocateAll(n *node) {
 		}
 	}
 }
+
+// startBusy starts a node of one worker that has handed out so much that it does so for a while
+// without the store.
+func (l *logged) startBusy(change ...func(*service.Config)) (*node, *logWay) {
+	l.Helper()
+	n, way := l.start("a", append(change, workers(1))...)
+	l.on(n)
+	for range 30 {
+		l.allocateAll(n)
+		time.Sleep(100 * time.Millisecond)
+	}
+	return n, way
+}
+
+// wantPrompt hands out of every shard from the first one on, for a while, and wants that quick.
+func (l *logged) wantPrompt(n *node, first int) {
+	l.Helper()
+	for range 10 {
+		for i := first; i < shards; i++ {
+			began := time.Now()
+			if got := n.do(allocate(l.disk.nameIn(i))); got == "none" || time.Since(began) > 50*time.Millisecond {
+				l.Errorf("shard %d: %s after %v", i, got, time.Since(began))
+			}
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+}

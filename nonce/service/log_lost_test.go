@@ -4,8 +4,6 @@ import (
 	"context"
 	"testing"
 	"time"
-
-	"noncegate/nonce/service"
 )
 
 func hasLog(o owned) bool { return o.log }
@@ -35,12 +33,7 @@ func TestADrainGoesByNoHintThatMayBeOld(t *testing.T) {
 // reliable engine cannot be had then, and to ask for it would take the time of the log.
 func TestALogThatIsBackWhileTheStoreIsAwayHandsOut(t *testing.T) {
 	inLogs(t, func(l *logged) {
-		n, way := l.start("a", func(c *service.Config) { c.Workers = 1 })
-		l.on(n)
-		for range 30 { // so many are reserved ahead that they last
-			l.allocateAll(n)
-			time.Sleep(100 * time.Millisecond)
-		}
+		n, way := l.startBusy()
 		l.disk.onBefore(silent)
 		l.allocateAll(n)
 		l.await(time.Minute, "the store is seen to be away", n.StoreAway)
@@ -73,27 +66,14 @@ func TestALogThatIsBackWhileTheStoreIsAwayHandsOut(t *testing.T) {
 // TestAWayDownThatIsNotAnsweredHoldsUpNoOtherShard: each try could take as long as the store may.
 func TestAWayDownThatIsNotAnsweredHoldsUpNoOtherShard(t *testing.T) {
 	inLogs(t, func(l *logged) {
-		n, _ := l.start("a", func(c *service.Config) { c.Workers = 1 })
-		l.on(n)
-		for range 30 {
-			l.allocateAll(n)
-			time.Sleep(100 * time.Millisecond)
-		}
+		n, _ := l.startBusy()
 		l.losesShipped(func() { l.disk.onBefore(silent) })
 		l.switchTo(n, false)
 		if after := l.await(time.Minute, "the store is seen to be away", n.StoreAway); after > time.Second {
 			t.Errorf("the worker was busy for %v", after)
 		}
 		time.Sleep(time.Second)
-		for range 10 {
-			for i := 1; i < shards; i++ { // the first one waits for the answer
-				began := time.Now()
-				if got := n.do(allocate(l.disk.nameIn(i))); got == "none" || time.Since(began) > 50*time.Millisecond {
-					t.Errorf("shard %d: %s after %v", i, got, time.Since(began))
-				}
-			}
-			time.Sleep(500 * time.Millisecond)
-		}
+		l.wantPrompt(n, 1) // the first one waits for the answer
 		l.disk.onAfter(nil)
 		l.disk.onBefore(nil)
 		l.await(time.Minute, "the engine is reliable", func() bool { return l.owners(hasLog) == 0 })
@@ -104,12 +84,7 @@ func TestAWayDownThatIsNotAnsweredHoldsUpNoOtherShard(t *testing.T) {
 // which is what makes room.
 func TestAFullLogIsNotLeftForWhatTheStoreKeptFromIt(t *testing.T) {
 	inLogs(t, func(l *logged) {
-		n, way := l.start("a")
-		l.on(n)
-		for range 30 {
-			l.allocateAll(n)
-			time.Sleep(100 * time.Millisecond)
-		}
+		n, way := l.startBusy()
 		way.full.Store(true)
 		l.disk.onBefore(storeAway)
 		for began := time.Now(); time.Since(began) < 2*logLostAfter; time.Sleep(150 * time.Millisecond) {

@@ -63,7 +63,7 @@ type Service struct {
 	basic   *basic // nil: mode worker-queue
 	clock   *clock
 	open    *fairness.Holds
-	looking sync.Mutex // held while the store is asked for the fleet
+	looking chan struct{} // capacity 1: full while the store is asked for the fleet
 	fleet   atomic.Pointer[fleet]
 	keeper  *lease.Keeper
 	heard   atomic.Pointer[time.Time] // when the store answered last
@@ -104,7 +104,7 @@ func New(ctx context.Context, store nonce.Store, h lease.Holder, fig nonce.Figur
 	}
 	s := &Service{
 		store: store, holder: h, cfg: cfg, fig: fig, sink: sink, log: log.With("component", "nonce"), fatal: fatal,
-		stop: make(chan struct{}), ended: make(chan struct{}), reach: reach{unseen: time.Now()},
+		stop: make(chan struct{}), ended: make(chan struct{}), looking: make(chan struct{}, 1), reach: reach{unseen: time.Now()},
 	}
 	s.calls, s.cutShort = context.WithCancel(context.Background())
 	s.clock = &clock{longestHold: cfg.MaxHold, jumped: s.clockJumped}

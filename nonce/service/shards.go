@@ -147,12 +147,16 @@ func (f *fleet) preferred(shard int) string {
 	return ""
 }
 
-// look reads the shards and the nodes.
+// look reads the shards and the nodes, for one caller at a time.
 func (s *Service) look(ctx context.Context) error {
-	s.looking.Lock()
-	defer s.looking.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
 	defer cancel()
+	select {
+	case s.looking <- struct{}{}:
+		defer func() { <-s.looking }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	started, before := time.Now(), make([]*lease.Shard, len(s.shards))
 	for i, sh := range s.shards {
 		before[i] = sh.view.Load()
@@ -226,12 +230,13 @@ func (s *Service) reaches(node string) bool { return s.cfg.Router == nil || s.cf
 
 // notOwner is the error of ops of a shard that another node owns, by a lease that runs. Of a
 // node that came only now more is asked.
-func (s *Service) notOwner(row *lease.Shard) error {
+func (w *worker) notOwner(row *lease.Shard) error {
+	s := w.svc
 	if s.checkIncarnation(row.Owner) {
 		return nonce.ErrFenced
 	}
 	if !s.held(s.fleet.Load(), row.Owner) {
-		if err := s.look(s.calls); err != nil {
+		if err := w.askStore(s.look); err != nil {
 			s.log.Debug("asking for a node that came", "node", row.Owner.Node, "error", err)
 		}
 	}

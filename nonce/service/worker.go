@@ -424,10 +424,10 @@ func (s *Service) StepDown() {
 	if s.basic != nil {
 		return
 	}
-	s.looking.Lock()
+	s.looking <- struct{}{}
 	s.fleet.Store(s.fleet.Load().without(s.holder.Node)) // before any worker looks for another node
 	s.retired.Store(true)
-	s.looking.Unlock()
+	<-s.looking
 	if err := s.look(s.calls); err != nil {
 		s.log.Warn("it is not known who else is there to serve this node's shards", "error", err)
 	}
