@@ -130,7 +130,7 @@ func (w *worker) acquired(sh *shard, row, was *lease.Shard) error {
 	}
 	sh.term.Store(row.Token)
 	if before == 0 {
-		sh.logFailing = time.Time{} // what failed did so in a stay before this one
+		sh.logFailed.since = time.Time{} // what failed did so in a stay before this one
 	}
 	sh.doubt = *row
 	if row.Performance {

@@ -11,7 +11,7 @@ import (
 type batch struct {
 	tasks        []*task
 	forwardsOver []*remoteSigner
-	orders       []order
+	commands     []command
 	due          []nonce.DueEntry // signers to be looked at for overdue holds
 	tick         bool
 	// signers and holds bound what is looked at for overdue holds, see pace.room
@@ -24,7 +24,7 @@ func (w *worker) take() (b batch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b.forwardsOver, w.forwardsOver = w.forwardsOver, nil
-	b.orders, w.orders = w.orders, nil
+	b.commands, w.commands = w.commands, nil
 	now := time.Now()
 	b.tasks = w.queue.Take(w.svc.cfg.MaxBatch, now)
 	b.signers, b.holds = w.pace.room(len(b.tasks), now)

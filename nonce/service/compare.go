@@ -132,7 +132,7 @@ func sameLive(a, b []nonce.Entry) bool {
 func (w *worker) stopSigner(sig *signer, l *nonce.LoadedSigner) {
 	sig.stop()
 	if sig.unshipped != nil { // the rest is taken off when its shard is lost
-		w.unshipped -= int(sig.row.Version - l.Signer.Version)
+		w.logs.unshipped -= int(sig.row.Version - l.Signer.Version)
 	}
 	w.svc.fig.WentBack()
 	w.svc.log.Error("the store went back: this signer is stopped until nonce_setFloor gives it a safe floor",

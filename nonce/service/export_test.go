@@ -14,7 +14,7 @@ func (s *Service) Forwarding() (n int) {
 func (s *Service) StoreAway() (away bool) {
 	for _, w := range s.workers {
 		w.batchMu.Lock()
-		away = away || w.storeAway
+		away = away || w.logs.storeAway
 		w.batchMu.Unlock()
 	}
 	return away

@@ -186,7 +186,7 @@ func (w *worker) depart(g *group) (here bool) {
 		}
 		node, url := "", ""
 		if !g.shard.mine() && w.svc.haltedBy() == nil {
-			node, url = w.svc.elsewhere(g.shard)
+			node, url = w.svc.destination(g.shard)
 		}
 		if node == "" && st == nil {
 			return true
@@ -372,7 +372,7 @@ func (w *worker) toOwner(g *group, row *lease.Shard, why error) {
 // it is retired: what its clients asked for goes to another node, if there is one.
 func (w *worker) releaseGroup(g *group) {
 	g.shard.unsure, g.shard.hint = false, nil
-	if node, _ := w.svc.elsewhere(g.shard); node != "" && w.svc.cfg.Router != nil {
+	if node, _ := w.svc.destination(g.shard); node != "" && w.svc.cfg.Router != nil {
 		w.toOwner(g, g.shard.view.Load(), nonce.ErrDraining)
 		return
 	}

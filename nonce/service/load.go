@@ -32,7 +32,7 @@ func (w *worker) load(groups []*group) []*group {
 		case g.sig == nil || len(g.tasks) == 0 && !g.look:
 		case g.sig.stopped && (len(g.tasks) == 0 || !g.sig.safeFloor(g.tasks[0])): // it was stopped after front had looked
 			w.stoppedNow(g, g.sig.row.Version)
-		case g.sig.stopped && g.shard.log != nil && (w.storeAway || g.shard.log.shipped < g.shard.log.refused[g.name]):
+		case g.sig.stopped && g.shard.log != nil && (w.logs.storeAway || g.shard.log.shipped < g.shard.log.refused[g.name]):
 			w.park(g, errLogAway) // its floor goes to the store, and only when whoever takes over the log leaves out what was refused
 		default:
 			left = append(left, g)

@@ -158,7 +158,7 @@ func handsOut(g *group) (n int) {
 // append writes what was planned into the logs of its shards, in one call, and returns the
 // groups that go on.
 func (w *worker) append(groups, next []*group) []*group {
-	if w.unshipped > w.svc.cfg.Log.MaxUnshipped {
+	if w.logs.unshipped > w.svc.cfg.Log.MaxUnshipped {
 		for _, g := range groups {
 			w.releaseHolds(g)
 			w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: errLogBehind})
@@ -333,7 +333,7 @@ func (w *worker) accepted(g *group) {
 				u.requests = append(u.requests, versioned[nonce.Request]{version, q})
 			}
 			u.handed += handsOut(g)
-			w.unshipped++
+			w.logs.unshipped++
 			w.set(sig, plan.Signer, lg.fence.Token)
 		}
 	}
@@ -369,14 +369,14 @@ func (w *worker) waits(g *group, t *task, a *rules.Answer) bool {
 	t.move(waiting)
 	u = w.unship(g.sig)
 	u.waiting = append(u.waiting, untold{g.plan.Signer.Version, t, *a})
-	w.shipper.impatient = true
+	w.logs.shipper.impatient = true
 	return true
 }
 
 // early reports whether a hand-out, or what refuses one, is told before the rows have it: they
 // are not too far behind, unless the store is away, and the log may tell it alone.
 func (w *worker) early(g *group, t *task, a *rules.Answer, now time.Time) bool {
-	return handOut(t, a) && (w.storeAway || now.Sub(g.sig.unshipped.since) < w.svc.cfg.Log.ShipSLA) &&
+	return handOut(t, a) && (w.logs.storeAway || now.Sub(g.sig.unshipped.since) < w.svc.cfg.Log.ShipSLA) &&
 		alone(g.sig, g.shard.log, g.plan.Signer.Next, a)
 }
 

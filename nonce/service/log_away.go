@@ -40,43 +40,43 @@ func (w *worker) checkStore() {
 	switch {
 	case w.storeQuiet():
 		w.noteStore(errSilent)
-	case w.storeAway && !w.shipper.underWay && w.svc.heard.Load().After(w.awaySince):
+	case w.logs.storeAway && !w.logs.shipper.underWay && w.svc.heard.Load().After(w.logs.awaySince):
 		w.noteStore(nil)
 	}
 }
 
 // storeQuiet reports whether it is time for checkStore. The probe of the logs wakes the worker for it.
 func (w *worker) storeQuiet() bool {
-	if w.storeAway || w.svc.heardLately() {
+	if w.logs.storeAway || w.svc.heardLately() {
 		return false
 	}
-	return w.shipper.underWay && time.Since(w.shipper.began) > w.svc.cfg.Log.ShipSLA
+	return w.logs.shipper.underWay && time.Since(w.logs.shipper.began) > w.svc.cfg.Log.ShipSLA
 }
 
 // noteStore follows whether the store is away, and why; nil: it is there. When it is away,
 // hand-outs that wait for a shipment, because the rows were far behind, are told: from then on
 // the grant says how long they may be.
 func (w *worker) noteStore(why error) {
-	was := w.storeAway
-	w.storeAway = why != nil
+	was := w.logs.storeAway
+	w.logs.storeAway = why != nil
 	switch {
 	case was && why == nil:
 		w.svc.log.Info("the store answers again", "worker", w.index)
 		for _, sh := range w.serving() {
 			if lg := sh.log; lg.full { // no shipment could make room meanwhile
 				from := lg.failing
-				if w.awaySince.After(from) {
-					from = w.awaySince
+				if w.logs.awaySince.After(from) {
+					from = w.logs.awaySince
 				}
 				lg.failing = lg.failing.Add(time.Since(from))
-				sh.logFailing = lg.failing
+				sh.logFailed.since = lg.failing
 			}
 		}
 		return
 	case was || why == nil:
 		return
 	}
-	w.awaySince = time.Now()
+	w.logs.awaySince = time.Now()
 	w.svc.log.Warn("the store does not answer; hand-outs go on by the log until the grant ends", "worker", w.index, "error", why)
 	now := time.Now()
 	for _, sh := range w.serving() {
@@ -102,9 +102,9 @@ func (w *worker) askStore(ask func(context.Context) error) error {
 	patience, logs := w.svc.cfg.StoreTimeout, len(w.serving()) > 0
 	switch {
 	case !logs:
-	case w.storeAway && time.Now().Before(w.askAgain):
+	case w.logs.storeAway && time.Now().Before(w.logs.askAgain):
 		return &nonce.StoreError{Outcome: nonce.NotSent, Err: errStoreAway}
-	case w.storeAway:
+	case w.logs.storeAway:
 		patience = awayPatience
 	default:
 		patience = min(patience, max(w.svc.cfg.Log.ShipSLA, askPatience))
@@ -113,8 +113,8 @@ func (w *worker) askStore(ask func(context.Context) error) error {
 	defer cancel()
 	err := ask(ctx)
 	if logs && !errors.Is(err, errUnreadable) && (err == nil || nonce.OutcomeOf(err) != nonce.Aborted) {
-		w.askAgain = time.Now().Add(awayAgain)
-		if w.storeAway || !errors.Is(err, context.DeadlineExceeded) || !w.svc.heardLately() {
+		w.logs.askAgain = time.Now().Add(awayAgain)
+		if w.logs.storeAway || !errors.Is(err, context.DeadlineExceeded) || !w.svc.heardLately() {
 			w.noteStore(err)
 		}
 	}

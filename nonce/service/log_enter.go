@@ -20,7 +20,7 @@ const logRetry = 100 * time.Millisecond
 func (w *worker) beginLog(sh *shard, row *lease.Shard) {
 	sh.log = &shardLog{
 		fence:  nonce.LogFence{Shard: sh.id, Token: row.Token, Identity: row.Identity, Head: row.Shipped},
-		engine: row.Engine, dirty: make(map[*signer]struct{}), failing: sh.logFailing, why: sh.logWhy,
+		engine: row.Engine, dirty: make(map[*signer]struct{}), failing: sh.logFailed.since, why: sh.logFailed.why,
 	}
 }
 
@@ -30,17 +30,17 @@ func (w *worker) beginLog(sh *shard, row *lease.Shard) {
 func (w *worker) fails(sh *shard, tried bool, err error) {
 	lg, now := sh.log, time.Now()
 	if tried {
-		sh.logTried = now
+		sh.logFailed.tried = now
 	}
 	lg.full = lg.full && errors.Is(err, nonce.ErrLogFull)
 	if _, is := errors.AsType[*nonce.StoreError](err); is && !errors.Is(err, nonce.ErrLogFull) {
-		w.svc.reach.failed(lg.fence.Identity, tried, err)
+		w.svc.engine.reach.failed(lg.fence.Identity, tried, err)
 	}
 	if lg.failing.IsZero() {
 		lg.failing = now
 		w.svc.log.Warn("the log of a shard does not do what it should", "shard", sh.id, "serves", lg.serves, "error", err)
 	}
-	sh.logFailing, sh.logWhy, lg.why = lg.failing, err, err
+	sh.logFailed.since, sh.logFailed.why, lg.why = lg.failing, err, err
 	w.retryLog(lg)
 }
 
@@ -57,10 +57,10 @@ func (w *worker) retryLog(lg *shardLog) {
 // takes a record, or LostAfter without another refusal.
 func (w *worker) works(sh *shard) {
 	lg := sh.log
-	w.svc.reach.answered(lg.fence.Identity)
+	w.svc.engine.reach.answered(lg.fence.Identity)
 	lg.seen = time.Now()
 	if lg.full = lg.full && lg.seen.Sub(lg.fullAt) < w.svc.cfg.Log.LostAfter; !lg.full {
-		lg.failing, sh.logFailing = time.Time{}, time.Time{}
+		lg.failing, sh.logFailed.since = time.Time{}, time.Time{}
 	}
 }
 
@@ -72,7 +72,7 @@ func (w *worker) tendLogs() {
 	now, owned := time.Now(), w.owned()
 	// It starts behind the shard that was tried last, so that no shard always follows one that
 	// the server does not answer, after which none is tried for a while.
-	at := max(0, slices.IndexFunc(owned, func(sh *shard) bool { return sh.id > w.lastTried }))
+	at := max(0, slices.IndexFunc(owned, func(sh *shard) bool { return sh.id > w.logs.lastTried }))
 	for _, sh := range slices.Concat(owned[at:], owned[:at]) {
 		if lg := sh.log; lg != nil && lg.due(now) {
 			w.tryLog(sh)
@@ -112,23 +112,23 @@ func (w *worker) checkIdle(now time.Time) {
 // tryLog takes a log up, or settles what has an unknown outcome, or, once it has failed for
 // long enough, ends it.
 func (w *worker) tryLog(sh *shard) {
-	lg, server := sh.log, w.svc.reach.silence(sh.log.fence.Identity)
+	lg, server := sh.log, w.svc.engine.reach.silence(sh.log.fence.Identity)
 	switch {
 	case !lg.serves && w.svc.yields():
 		sh.leftTo, sh.leftUntil = w.svc.fleet.Load().preferred(sh.id), time.Now().Add(freeFor)
 		w.releaseShards([]*shard{sh})
-	case !lg.serves && !w.storeAway && w.takeoverFailed(sh, server):
+	case !lg.serves && !w.logs.storeAway && w.takeoverFailed(sh, server):
 		w.declare(sh)
-	case lg.leaving && w.storeAway: // it could take StoreTimeout, and there are other shards
+	case lg.leaving && w.logs.storeAway: // it could take StoreTimeout, and there are other shards
 		w.retryLog(lg)
 	case lg.leaving:
 		w.turnOff(sh, lg.leavingFor)
-	case lg.serves && !w.storeAway && w.mustLeave(lg):
+	case lg.serves && !w.logs.storeAway && w.mustLeave(lg):
 		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, lg.why))
 	case time.Now().Before(server.rests):
 		w.fails(sh, false, errors.New(server.why.Error())) // it was not tried
 	case !lg.serves:
-		w.lastTried = sh.id
+		w.logs.lastTried = sh.id
 		w.enter(sh)
 	default:
 		w.settleLog(sh)
@@ -143,7 +143,7 @@ func (w *worker) broken(sh *shard, err error) {
 		sh.unsure = true
 		return
 	}
-	if w.fails(sh, false, err); errors.Is(err, nonce.ErrLogLost) && !w.storeAway { // else it is tried again
+	if w.fails(sh, false, err); errors.Is(err, nonce.ErrLogLost) && !w.logs.storeAway { // else it is tried again
 		w.turnOff(sh, fmt.Sprintf("shard %d: %v", sh.id, err))
 	}
 }
@@ -228,7 +228,7 @@ func (w *worker) enter(sh *shard) {
 		rows, err := w.tryAcquire([]int{sh.id})
 		if err != nil {
 			if nonce.OutcomeOf(err) != nonce.Aborted { // the store is away, and not the log, of which nothing is known meanwhile
-				lg.failing, sh.logFailing = time.Time{}, time.Time{}
+				lg.failing, sh.logFailed.since = time.Time{}, time.Time{}
 			}
 			w.retryLog(lg)
 			return
@@ -274,14 +274,14 @@ func (w *worker) enter(sh *shard) {
 		w.followChain(sig)
 		w.memory.add(sig)
 		lg.dirty[sig] = struct{}{}
-		w.unshipped += int(sig.row.Version - sig.unshipped.base.Version)
+		w.logs.unshipped += int(sig.row.Version - sig.unshipped.base.Version)
 	}
 	lg.fence, lg.serves, lg.shipped, lg.trimmed = fence, true, lg.fence.Head, 0
 	for _, sig := range unreadable {
 		w.stopUnreadable(sig)
 	}
 	w.works(sh)
-	w.shipper.began = time.Time{}
+	w.logs.shipper.began = time.Time{}
 	w.svc.log.Info("took over a log", "shard", sh.id, "records", len(records), "signers", len(folded), "fencing_token", fence.Token, "head", fence.Head)
 }
 
@@ -403,7 +403,7 @@ func (w *worker) declare(sh *shard) {
 	// before the next declaration.
 	w.lose(sh)
 	sh.unsure = true
-	w.order(order{shard: sh, take: true})
+	w.command(command{shard: sh, take: true})
 }
 
 // dropLog forgets the log of a shard that is lost. What nobody was told yet is unknown: the log

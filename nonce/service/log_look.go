@@ -23,10 +23,10 @@ type LogFigures struct {
 func (s *Service) LogFigures() LogFigures {
 	out := LogFigures{
 		Logged: s.loggedShards(), Lost: s.tally.lost.Load(), Rehearsed: s.rehearsedShards(), Degraded: s.goal().Degraded,
-		Reached: s.cfg.Log != nil && s.reach.missed() == 0,
+		Reached: s.cfg.Log != nil && s.engine.reach.missed() == 0,
 	}
 	for _, w := range s.workers {
-		if f := w.logs.Load(); f != nil {
+		if f := w.logs.figures.Load(); f != nil {
 			out.Serving, out.Failing, out.Unshipped = out.Serving+f.Serving, out.Failing+f.Failing, out.Unshipped+f.Unshipped
 			out.Behind = max(out.Behind, f.Behind)
 		}
@@ -39,11 +39,11 @@ const countEvery = 100 * time.Millisecond
 
 // countLogs is what LogFigures reads.
 func (w *worker) countLogs() {
-	if w.svc.cfg.Log == nil || w.marked.Sub(w.counted) < countEvery {
+	if w.svc.cfg.Log == nil || w.marked.Sub(w.logs.counted) < countEvery {
 		return
 	}
-	w.counted = w.marked
-	f := LogFigures{Unshipped: w.unshipped}
+	w.logs.counted = w.marked
+	f := LogFigures{Unshipped: w.logs.unshipped}
 	for _, sh := range w.owned() {
 		if sh.log == nil {
 			continue
@@ -56,7 +56,7 @@ func (w *worker) countLogs() {
 			f.Serving++
 		}
 	}
-	w.logs.Store(&f)
+	w.logs.figures.Store(&f)
 }
 
 // Difference is what a log says of a signer that memory does not.

@@ -70,7 +70,7 @@ func (w *worker) mustLeave(lg *shardLog) bool {
 // long, it was tried once more, for this shard or for another at a server that did not answer.
 // Time alone proves nothing: this process may have stood still, or have waited for another server.
 func (w *worker) takeoverFailed(sh *shard, of silence) bool {
-	last := sh.logTried
+	last := sh.logFailed.tried
 	if of.tried.After(last) {
 		last = of.tried
 	}
@@ -112,7 +112,7 @@ func (s *Service) probe() {
 	said, steady := false, steadyProbes
 	for {
 		err := s.probeOnce()
-		if s.reach.see(err == nil); err == nil {
+		if s.engine.reach.see(err == nil); err == nil {
 			steady++
 		} else {
 			steady = 0
@@ -122,7 +122,7 @@ func (s *Service) probe() {
 				said = say
 			}
 		}
-		if err != nil && s.reach.missed() >= s.cfg.Log.LostAfter && !s.yields() && slices.ContainsFunc(s.shards, (*shard).logged) {
+		if err != nil && s.engine.reach.missed() >= s.cfg.Log.LostAfter && !s.yields() && slices.ContainsFunc(s.shards, (*shard).logged) {
 			s.degrade(err.Error()) // no request may have found it out
 		}
 		select {
@@ -181,7 +181,7 @@ func (s *Service) sayReach(reaches bool) bool {
 // yields reports whether this node leaves shards that have a log to others: it has none, or
 // does not reach its server, and another node does.
 func (s *Service) yields() bool {
-	return s.cfg.Log == nil || s.reach.missed() > 0 && slices.ContainsFunc(s.fleet.Load().logged, func(n string) bool { return n != s.holder.Node })
+	return s.cfg.Log == nil || s.engine.reach.missed() > 0 && slices.ContainsFunc(s.fleet.Load().logged, func(n string) bool { return n != s.holder.Node })
 }
 
 // keepsLog reports whether a shard that has a log stays here although another node should have
@@ -189,7 +189,7 @@ func (s *Service) yields() bool {
 // while it does not find the server, the shard goes only to a node that goes on saying that it
 // does, for longer than it takes to find out and to be heard.
 func (s *Service) keepsLog() bool {
-	missed, heard := s.reach.missed(), 2*s.cfg.WatchEvery+s.cfg.Log.Timeout
+	missed, heard := s.engine.reach.missed(), 2*s.cfg.WatchEvery+s.cfg.Log.Timeout
 	return missed > 0 && (!s.yields() || missed < max(s.cfg.Log.LostAfter/2, heard))
 }
 

@@ -58,25 +58,25 @@ type Rehearsing struct {
 
 // rehearse keeps what a group is about to change for the rehearsal, if one runs.
 func (w *worker) rehearse(g *group) {
-	if r := w.svc.rehearsal; r == nil || !r.runs.Load() {
+	if r := w.svc.engine.rehearsal; r == nil || !r.runs.Load() {
 		return
 	}
 	c := nonce.ChangeOf(g.name, &g.sig.row, &g.plan.Signer)
 	c.History, c.Requests = g.plan.History, g.plan.Requests
-	w.rehearsed = append(w.rehearsed, rehearsed{g.write.Term, time.Now(), c})
+	w.logs.rehearsed = append(w.logs.rehearsed, rehearsed{g.write.Term, time.Now(), c})
 }
 
 // handRehearsed hands on what was kept in a batch.
 func (w *worker) handRehearsed() {
-	if len(w.rehearsed) == 0 {
+	if len(w.logs.rehearsed) == 0 {
 		return
 	}
 	select {
-	case w.svc.rehearsal.batches <- w.rehearsed:
+	case w.svc.engine.rehearsal.batches <- w.logs.rehearsed:
 	default:
-		w.svc.rehearsal.missed.Add(1)
+		w.svc.engine.rehearsal.missed.Add(1)
 	}
-	w.rehearsed = nil
+	w.logs.rehearsed = nil
 }
 
 func (r *rehearsal) run() {

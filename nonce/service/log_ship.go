@@ -250,7 +250,7 @@ func (w *worker) stopRefused(sig *signer, cause error) {
 // drop forgets what the log has of a signer and the rows do not.
 func (w *worker) drop(sig *signer) {
 	u := sig.unshipped
-	w.unshipped -= int(sig.row.Version - u.base.Version)
+	w.logs.unshipped -= int(sig.row.Version - u.base.Version)
 	sig.safe = max(sig.safe, sig.row.Next) // for when the store went back
 	sig.logged, sig.loggedIn = sig.row.Version, sig.shard.log.engine.Epoch
 	sig.unshipped = nil
@@ -265,7 +265,7 @@ func (w *worker) inRow(sig *signer, row nonce.Signer, token int64) {
 	version := row.Version
 	u.history = slices.DeleteFunc(u.history, func(v versioned[nonce.Past]) bool { return v.version <= version })
 	u.requests = slices.DeleteFunc(u.requests, func(v versioned[nonce.Request]) bool { return v.version <= version })
-	w.unshipped -= int(version - u.base.Version)
+	w.logs.unshipped -= int(version - u.base.Version)
 	u.base, u.token, u.since, u.relist, u.handed = row, token, time.Now(), false, 0
 	told := u.waiting
 	u.waiting = nil
@@ -365,18 +365,18 @@ func (w *worker) tooSoon(t *task, a *rules.Answer) bool {
 	if t.where != waiting {
 		t.move(waiting)
 	}
-	w.later = append(w.later, untold{task: t, answer: *a})
+	w.logs.later = append(w.logs.later, untold{task: t, answer: *a})
 	return true
 }
 
 // wakeLater has the worker woken when the first of the answers that wait may be told, about: the
 // store's clock, as it is known, is slower than the timer, which is then set again.
 func (w *worker) wakeLater() {
-	if len(w.later) == 0 {
+	if len(w.logs.later) == 0 {
 		return
 	}
-	first := slices.MinFunc(w.later, func(a, b untold) int { return cmp.Compare(a.answer.After, b.answer.After) }).answer.After
-	w.lateTimer.Reset(time.Duration(max(1, first-w.svc.clock.now().Earliest)) * time.Millisecond)
+	first := slices.MinFunc(w.logs.later, func(a, b untold) int { return cmp.Compare(a.answer.After, b.answer.After) }).answer.After
+	w.logs.lateTimer.Reset(time.Duration(max(1, first-w.svc.clock.now().Earliest)) * time.Millisecond)
 }
 
 // logDue reports whether there is something to do for logs.
@@ -385,7 +385,7 @@ func (w *worker) logDue() bool {
 		return w.laterDue()
 	}
 	now := time.Now()
-	if w.shipper.isDue(now) || w.storeQuiet() {
+	if w.logs.shipper.isDue(now) || w.storeQuiet() {
 		return true
 	}
 	for _, sh := range w.owned() {
@@ -398,18 +398,18 @@ func (w *worker) logDue() bool {
 
 func (w *worker) laterDue() bool {
 	now := w.svc.clock.now().Earliest
-	return slices.ContainsFunc(w.later, func(v untold) bool { return v.answer.After <= now })
+	return slices.ContainsFunc(w.logs.later, func(v untold) bool { return v.answer.After <= now })
 }
 
 // tendShipping follows a shipment that came back, and tells who waited for a time.
 func (w *worker) tendShipping(arrived *shipment) {
 	w.checkStore()
 	if arrived != nil {
-		w.shipper.underWay = false
+		w.logs.shipper.underWay = false
 		w.shipped(arrived)
 	}
-	later := w.later
-	w.later = nil
+	later := w.logs.later
+	w.logs.later = nil
 	for _, v := range later {
 		w.tellLate(v)
 	}

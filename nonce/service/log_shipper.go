@@ -53,7 +53,7 @@ func (p *shipper) next() {
 		return
 	}
 	wait := cfg.ShipEvery
-	if p.impatient && !w.storeAway {
+	if p.impatient && !w.logs.storeAway {
 		wait = cfg.ShipSoon
 	}
 	if due := p.began.Add(wait); now.Before(due) {

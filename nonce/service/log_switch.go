@@ -10,7 +10,7 @@ import (
 
 // goal is which engine is wanted, as this node saw last.
 func (s *Service) goal() nonce.EngineGoal {
-	if g := s.engine.Load(); g != nil {
+	if g := s.engine.goal.Load(); g != nil {
 		return *g
 	}
 	return nonce.EngineGoal{}
@@ -26,7 +26,7 @@ type trouble struct {
 // degrade says that the performance engine is to be left, for a reason. It is written when the
 // watch looks next, unless the goal has changed meanwhile.
 func (s *Service) degrade(reason string) {
-	s.trouble.Store(&trouble{reason, s.goal().Change})
+	s.engine.trouble.Store(&trouble{reason, s.goal().Change})
 }
 
 // lookEngine reads which engine is wanted, and says that there was trouble.
@@ -40,31 +40,31 @@ func (s *Service) lookEngine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if met := s.trouble.Load(); met != nil {
+	if met := s.engine.trouble.Load(); met != nil {
 		if g.Performance && g.Change == met.change {
 			if g, err = s.cfg.Log.Store.SetEngine(ctx, g.Change, nonce.EngineGoal{Degraded: true, Reason: met.reason}); err != nil {
 				return err
 			}
 			s.log.Error("the performance engine is left", "because", met.reason)
 		}
-		s.trouble.CompareAndSwap(met, nil)
+		s.engine.trouble.CompareAndSwap(met, nil)
 	}
-	s.engine.Store(&g)
+	s.engine.goal.Store(&g)
 	return nil
 }
 
 // switchShards orders the shards of this node to the engine that is wanted, a few at a time.
 func (s *Service) switchShards() {
-	if s.cfg.Log == nil || s.basic != nil || s.retired.Load() || s.haltedBy() != nil || s.engine.Load() == nil {
+	if s.cfg.Log == nil || s.basic != nil || s.retired.Load() || s.haltedBy() != nil || s.engine.goal.Load() == nil {
 		return
 	}
 	goal := s.goal()
-	if goal.Performance && (s.reach.missed() > 0 || !s.rehearsed(&goal)) {
+	if goal.Performance && (s.engine.reach.missed() > 0 || !s.rehearsed(&goal)) {
 		return
 	}
 	for _, sh := range s.shards {
 		if sh.mine() && sh.view.Load().Performance != goal.Performance {
-			sh.worker.order(order{shard: sh, engine: true, take: goal.Performance})
+			sh.worker.command(command{shard: sh, engine: true, take: goal.Performance})
 		}
 	}
 }
@@ -75,7 +75,7 @@ func (w *worker) switchLog(sh *shard, on bool) {
 	switch {
 	case on && sh.mine() && sh.log == nil && !w.svc.retired.Load() && w.svc.haltedBy() == nil:
 		w.turnOn(sh)
-	case !on && sh.log != nil && sh.log.settled() && !w.storeAway:
+	case !on && sh.log != nil && sh.log.settled() && !w.logs.storeAway:
 		w.turnOff(sh, "")
 	}
 }
@@ -140,8 +140,8 @@ func (s *Service) Engine() EngineStatus {
 	st.Performance = s.loggedShards()
 	st.State, _ = s.EngineState()
 	st.Rehearsed = s.rehearsedShards()
-	if s.rehearsal != nil && s.rehearsal.progress.Load() != nil {
-		st.Rehearsing = *s.rehearsal.progress.Load()
+	if s.engine.rehearsal != nil && s.engine.rehearsal.progress.Load() != nil {
+		st.Rehearsing = *s.engine.rehearsal.progress.Load()
 	}
 	for _, w := range s.workers {
 		w.batchMu.Lock()
@@ -214,7 +214,7 @@ func (s *Service) Switch(ctx context.Context, performance bool, rehearse time.Du
 	}
 	goal, err := s.cfg.Log.Store.SetEngine(ctx, was.Change, nonce.EngineGoal{Performance: performance, Rehearse: rehearse, Reason: reason})
 	if err == nil {
-		s.engine.Store(&goal)
+		s.engine.goal.Store(&goal)
 	}
 	return goal, err
 }
@@ -254,11 +254,11 @@ func (w *worker) turnOff(sh *shard, reason string) bool {
 	w.svc.log.Info("a shard has the reliable engine", "shard", sh.id, "because", reason)
 	w.unstick(sh, func(g *group) { w.releaseHolds(g); g.unread() })
 	trim := lg.fence
-	sh.log, sh.logFailing = nil, time.Time{}
+	sh.log, sh.logFailed.since = nil, time.Time{}
 	view := *sh.view.Load()
 	view.Performance = false
 	sh.see(view)
-	if (lg.full || reason == "" && lg.failing.IsZero()) && w.svc.reach.missed() == 0 {
+	if (lg.full || reason == "" && lg.failing.IsZero()) && w.svc.engine.reach.missed() == 0 {
 		ctx, cancel := w.svc.logTime()
 		defer cancel()
 		if err := w.svc.cfg.Log.Log.Trim(ctx, []nonce.LogFence{trim}); err != nil {
@@ -300,7 +300,7 @@ func (w *worker) turnOn(sh *shard) {
 		w.svc.log.Warn("a shard was not given the performance engine", "shard", sh.id, "error", err)
 		w.lose(sh) // it may have it: to acquire it again shows
 		sh.unsure = true
-		w.order(order{shard: sh, take: true})
+		w.command(command{shard: sh, take: true})
 		return
 	}
 	row := rows[0]

@@ -89,7 +89,7 @@ func (w *worker) front(groups []*group) []*group {
 			continue
 		}
 		if len(g.tasks) > 0 && g.tasks[0].op.Kind == nonce.KindList { // for what the rows do not have yet
-			w.shipper.impatient = true
+			w.logs.shipper.impatient = true
 			w.park(g, errLogBehind)
 			continue
 		}
@@ -107,7 +107,7 @@ func (w *worker) front(groups []*group) []*group {
 // those that would make this node take a shard again right after it gave it up for another
 // node, which they are told. What can be forwarded is not refused; depart sends it.
 func (w *worker) dismiss(g *group) {
-	to := w.svc.left(g.shard)
+	to := w.svc.yieldedTo(g.shard)
 	for _, t := range g.tasks {
 		switch {
 		case t.gone():

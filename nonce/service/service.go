@@ -71,15 +71,11 @@ type Service struct {
 	leasedUntil time.Time
 
 	halt    atomic.Pointer[error]
-	retired atomic.Bool                      // no shard is acquired any more
-	streams atomic.Uint64                    // the id of the latest remoteSigner
-	engine  atomic.Pointer[nonce.EngineGoal] // nil: not read yet
-	trouble atomic.Pointer[trouble]          // why the performance engine is to be left; nil: nothing
-	reach   reach
-	// rehearsal is nil where there is no log.
-	rehearsal *rehearsal
-	tally     tally
-	saidWhy   atomic.Int64 // when sayWhy said something last, Unix nanoseconds
+	retired atomic.Bool   // no shard is acquired any more
+	streams atomic.Uint64 // the id of the latest remoteSigner
+	engine  engine
+	tally   tally
+	saidWhy atomic.Int64 // when sayWhy said something last, Unix nanoseconds
 
 	gate   sync.RWMutex // guards closed; nobody enters once Stop has set it
 	closed bool
@@ -104,12 +100,12 @@ func New(ctx context.Context, store nonce.Store, h lease.Holder, fig nonce.Figur
 	}
 	s := &Service{
 		store: store, holder: h, cfg: cfg, fig: fig, sink: sink, log: log.With("component", "nonce"), fatal: fatal,
-		stop: make(chan struct{}), ended: make(chan struct{}), looking: make(chan struct{}, 1), reach: reach{unseen: time.Now()},
+		stop: make(chan struct{}), ended: make(chan struct{}), looking: make(chan struct{}, 1), engine: engine{reach: reach{unseen: time.Now()}},
 	}
 	s.calls, s.cutShort = context.WithCancel(context.Background())
 	s.clock = &clock{longestHold: cfg.MaxHold, jumped: s.clockJumped}
 	if cfg.Log != nil {
-		s.rehearsal = &rehearsal{svc: s, batches: make(chan []rehearsed, maxRehearsals)}
+		s.engine.rehearsal = &rehearsal{svc: s, batches: make(chan []rehearsed, maxRehearsals)}
 	}
 	s.open = fairness.NewHolds(func() int64 { return s.clock.now().Earliest })
 	if cfg.Mode == nonce.Basic {
@@ -147,13 +143,13 @@ func (s *Service) begin(ctx context.Context) (err error) {
 		for _, w := range s.workers {
 			s.runs.Go(func() { w.loop(s.stop) })
 			if s.cfg.Log != nil {
-				s.runs.Go(func() { w.shipper.run(s.stop) })
+				s.runs.Go(func() { w.logs.shipper.run(s.stop) })
 			}
 		}
 	}
 	if s.basic == nil && s.cfg.Log != nil {
 		s.runs.Go(s.probe)
-		s.runs.Go(s.rehearsal.run)
+		s.runs.Go(s.engine.rehearsal.run)
 	}
 	watch := &watch{svc: s, freeSince: make([]time.Time, len(s.shards)), keptUntil: make([]time.Time, len(s.shards))}
 	watch.balance()

@@ -32,11 +32,8 @@ type shard struct {
 	leftUntil time.Time            // until when it is left to that node
 	log       *shardLog            // nil: the shard has the reliable engine
 	doubt     lease.Shard          // its row when it was acquired, for what a loss left in doubt
-	// Since when a log of the shard could not be used, and why, over several acquires.
-	logFailing time.Time
-	logWhy     error
-	logTried   time.Time // when a take-over failed last that had its time
-	stay       uint64    // counts how often the shard was lost; a signer that was read in an earlier stay is read again
+	logFailed logFailure           // over several acquires
+	stay      uint64               // counts how often the shard was lost; a signer that was read in an earlier stay is read again
 }
 
 func (sh *shard) mine() bool { return sh.term.Load() != 0 }
@@ -62,7 +59,7 @@ func (sh *shard) see(row lease.Shard) {
 // store lost what raised it. Whoever has the shard by this row, this node perhaps, is to know it.
 func (s *Service) wentBack(sh *shard, seen, row *lease.Shard) {
 	if s.basic == nil {
-		sh.worker.order(order{shard: sh, seen: seen, back: row})
+		sh.worker.command(command{shard: sh, seen: seen, back: row})
 	} else if sh.view.CompareAndSwap(seen, row) { // it remembers nothing that could be compared
 		s.fig.WentBack()
 		s.log.Error("the store went back", "shard", sh.id, "seen_token", seen.Token, "token", row.Token)
@@ -185,22 +182,22 @@ func (s *Service) look(ctx context.Context) error {
 	return nil
 }
 
-// held reports whether the owner of a shard may hold it still, as far as a fleet shows: its
+// leaseRuns reports whether the owner of a shard may hold it still, as far as a fleet shows: its
 // lease, of that incarnation, runs.
-func (s *Service) held(f *fleet, owner lease.Holder) bool {
+func (s *Service) leaseRuns(f *fleet, owner lease.Holder) bool {
 	n, known := f.nodes[owner.Node]
 	return known && n.Incarnation == owner.Incarnation && n.LeaseUntil.UnixMilli() > s.clock.now().Earliest
 }
 
-// elsewhere is where the ops of a shard go that is not this node's: a node that owns it, or
+// destination is where the ops of a shard go that is not this node's: a node that owns it, or
 // should, and is reached from here. "" is nowhere: this node asks for the shard itself.
-func (s *Service) elsewhere(sh *shard) (node, url string) {
+func (s *Service) destination(sh *shard) (node, url string) {
 	f := s.fleet.Load()
 	view := sh.view.Load()
 	if sh.hint != nil && sh.hintToken == view.Token && !sh.unsure {
 		return sh.hint.Node, sh.hint.URL
 	}
-	if owner := view.Owner; owner.Node != "" && owner.Node != s.holder.Node && !sh.unsure && s.held(f, owner) {
+	if owner := view.Owner; owner.Node != "" && owner.Node != s.holder.Node && !sh.unsure && s.leaseRuns(f, owner) {
 		return owner.Node, f.nodes[owner.Node].URL
 	}
 	free := view.Owner.Node == "" || view.Performance && s.yields()
@@ -210,14 +207,14 @@ func (s *Service) elsewhere(sh *shard) (node, url string) {
 	return "", ""
 }
 
-// left is the node for which this one gave the shard up, while that node may still be about
+// yieldedTo is the node for which this one gave the shard up, while that node may still be about
 // to take it, or, of a shard that this node yields, the one that should have it; nil: there is
 // none. It runs in worker.batchMu.
-func (s *Service) left(sh *shard) *nonce.NotOwnerError {
+func (s *Service) yieldedTo(sh *shard) *nonce.NotOwnerError {
 	f, view := s.fleet.Load(), sh.view.Load()
 	to, free := sh.leftTo, view.Owner.Node == "" && time.Now().Before(sh.leftUntil)
 	if view.Performance && s.yields() && s.cfg.Log != nil && !sh.unsure {
-		to, free = f.preferred(sh.id), !s.held(f, view.Owner)
+		to, free = f.preferred(sh.id), !s.leaseRuns(f, view.Owner)
 	}
 	if sh.mine() || to == "" || to == s.holder.Node || !free || !s.reaches(to) {
 		return nil
@@ -235,7 +232,7 @@ func (w *worker) notOwner(row *lease.Shard) error {
 	if s.checkIncarnation(row.Owner) {
 		return nonce.ErrFenced
 	}
-	if !s.held(s.fleet.Load(), row.Owner) {
+	if !s.leaseRuns(s.fleet.Load(), row.Owner) {
 		if err := w.askStore(s.look); err != nil {
 			s.log.Debug("asking for a node that came", "node", row.Owner.Node, "error", err)
 		}
@@ -278,7 +275,7 @@ func (s *Service) renewed(r lease.Renewal, started, ended time.Time) {
 		sh := s.shards[row.Shard]
 		sh.see(row)
 		if s.basic == nil && sh.term.Load() < row.Token && sh.view.Load().Token == row.Token {
-			sh.worker.order(order{shard: sh, take: !s.retired.Load()})
+			sh.worker.command(command{shard: sh, take: !s.retired.Load()})
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (w *watch) balance() {
 	f := s.fleet.Load()
 	for i, sh := range s.shards {
 		row, preferred := sh.view.Load(), f.preferred(i)
-		free := row.Owner.Node == "" || row.Owner.Node == s.holder.Node || !s.held(f, row.Owner)
+		free := row.Owner.Node == "" || row.Owner.Node == s.holder.Node || !s.leaseRuns(f, row.Owner)
 		if sh.mine() || !free {
 			w.freeSince[i] = time.Time{}
 		} else if w.freeSince[i].IsZero() {
@@ -61,18 +61,18 @@ func (w *watch) balance() {
 		case row.Performance && !sh.mine() && s.yields(): // it is for nodes that reach Redis
 		case sh.mine() && row.Owner != s.holder && row.Token > sh.term.Load():
 			// It was taken from this node, which was paused perhaps. To ask for it tells.
-			sh.worker.order(order{shard: sh, take: true})
+			sh.worker.command(command{shard: sh, take: true})
 		case sh.mine():
 			if moves > 0 && w.mayMove(sh, preferred) {
 				moves--
-				sh.worker.order(order{shard: sh, preferred: preferred})
+				sh.worker.command(command{shard: sh, preferred: preferred})
 			}
 		case !free:
 		case preferred == s.holder.Node:
-			sh.worker.order(order{shard: sh, take: true})
+			sh.worker.command(command{shard: sh, take: true})
 		case time.Since(w.freeSince[i]) >= freeFor:
 			w.keptUntil[i] = time.Now().Add(keepFor)
-			sh.worker.order(order{shard: sh, take: true})
+			sh.worker.command(command{shard: sh, take: true})
 		}
 	}
 }

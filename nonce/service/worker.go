@@ -27,7 +27,7 @@ type worker struct {
 	mu           sync.Mutex // guards what follows; no I/O under it
 	queue        *fairness.Queue[*task]
 	forwardsOver []*remoteSigner // signers with nothing under way at another node any more
-	orders       []order
+	commands     []command
 	due          []nonce.DueEntry // that the store has listed and that were not looked at yet
 	tick         bool             // it is time to look at deadlines, and to forget who is idle
 	arrived      *shipment        // that came back
@@ -45,28 +45,17 @@ type worker struct {
 	marked     time.Time   // when the batch under way was taken
 	ops        []*nonce.Op // the memory of plan
 	noReads    error       // why no more is read in this batch
-
-	shipper   *shipper
-	storeAway bool // it does not answer, as far as logs have to do with it
-	awaySince time.Time
-	askAgain  time.Time // while it is away it is not asked before
-	lastTried int       // the shard whose log was to be taken over last
-	unshipped int       // changes that the rows do not have yet
-	logs      atomic.Pointer[LogFigures]
-	counted   time.Time   // when they were
-	later     []untold    // answers that wait for a time
-	lateTimer *time.Timer // wakes the worker for the first of them
-	rehearsed []rehearsed
+	logs       workerLogs
 }
 
-// order asks a worker to take a shard, or to give it up.
-type order struct {
+// command asks a worker to take a shard, or to give it up.
+type command struct {
 	shard     *shard
 	take      bool
 	engine    bool   // it is about the engine: take is the performance engine
 	preferred string // for whom it is given up; "": for nobody
 	// back is a row with a lower token than that of seen, which was the view before the row was
-	// asked for: the store went back. nil: the order is about something else.
+	// asked for: the store went back. nil: the command is about something else.
 	seen, back *lease.Shard
 }
 
@@ -76,8 +65,8 @@ func newWorker(s *Service, index int) *worker {
 		memory: newMemory(s.cfg.MaxSigners/s.cfg.Workers, s.cfg.MaxSignerBytes/int64(s.cfg.Workers)),
 		remote: make(map[string]*remoteSigner), parked: make(map[string]*group),
 	}
-	w.shipper = newShipper(w)
-	w.lateTimer = stoppedTimer(w.signal)
+	w.logs.shipper = newShipper(w)
+	w.logs.lateTimer = stoppedTimer(w.signal)
 	w.pace = newPace(s.cfg.Workers, w.signal)
 	return w
 }
@@ -103,11 +92,11 @@ func (w *worker) signal() {
 	}
 }
 
-// order hands in an order, unless the same is waiting already.
-func (w *worker) order(o order) {
+// command queues a command, unless the same is waiting already.
+func (w *worker) command(c command) {
 	w.mu.Lock()
-	if !slices.Contains(w.orders, o) {
-		w.orders = append(w.orders, o)
+	if !slices.Contains(w.commands, c) {
+		w.commands = append(w.commands, c)
 	}
 	w.mu.Unlock()
 	w.signal()
@@ -116,7 +105,7 @@ func (w *worker) order(o order) {
 // loop is the worker. It ends when stop is closed and the queue is empty.
 func (w *worker) loop(stop <-chan struct{}) {
 	defer w.pace.again.Stop()
-	defer w.lateTimer.Stop()
+	defer w.logs.lateTimer.Stop()
 	for stopped := false; !stopped; {
 		select {
 		case <-w.wake:
@@ -132,7 +121,7 @@ func (w *worker) runNext() bool {
 	w.batchMu.Lock()
 	defer w.batchMu.Unlock()
 	b := w.take()
-	if len(b.tasks) == 0 && len(b.forwardsOver) == 0 && len(b.orders) == 0 && len(b.due) == 0 && !b.tick && b.arrived == nil && (!w.more || b.signers == 0) && !w.parkedDue() && !w.logDue() {
+	if len(b.tasks) == 0 && len(b.forwardsOver) == 0 && len(b.commands) == 0 && len(b.due) == 0 && !b.tick && b.arrived == nil && (!w.more || b.signers == 0) && !w.parkedDue() && !w.logDue() {
 		w.wakeLater()
 		return false
 	}
@@ -181,7 +170,7 @@ func (w *worker) run(b batch) {
 		w.compareAll()
 	}
 	w.tendShipping(b.arrived)
-	w.obey(b.orders)
+	w.runCommands(b.commands)
 	w.tendLogs()
 	if b.tick {
 		w.dropIdle()
@@ -197,7 +186,7 @@ func (w *worker) run(b batch) {
 	}
 	w.pace.ended(w.ended, w.more || b.waiting, w.marked)
 	w.handRehearsed()
-	w.shipper.next()
+	w.logs.shipper.next()
 	w.countLogs()
 	w.wakeLater()
 	w.wakeAll()
@@ -206,24 +195,24 @@ func (w *worker) run(b batch) {
 	w.rememberedBytes.Store(w.memory.bytes)
 }
 
-// obey takes and gives up shards, in one statement for each of the two. A failure is counted
-// or logged and not retried here: the watch and the heartbeat order again, and a request
-// acquires by itself.
-func (w *worker) obey(orders []order) {
+// runCommands takes and gives up shards, in one statement for each of the two. A failure is
+// counted or logged and not retried here: the watch and the heartbeat command again, and a
+// request acquires by itself.
+func (w *worker) runCommands(commands []command) {
 	var take, give []*shard
-	for _, o := range orders {
-		switch sh := o.shard; {
-		case o.back != nil:
-			if !sh.mine() && sh.view.Load() == o.seen {
-				w.wentBack(sh, o.back)
+	for _, c := range commands {
+		switch sh := c.shard; {
+		case c.back != nil:
+			if !sh.mine() && sh.view.Load() == c.seen {
+				w.wentBack(sh, c.back)
 			}
-		case o.engine:
-			w.switchLog(sh, o.take)
-		case !o.take && o.preferred != "" && sh.log != nil && len(sh.log.dirty) > 0 && !w.flush(sh, false):
+		case c.engine:
+			w.switchLog(sh, c.take)
+		case !c.take && c.preferred != "" && sh.log != nil && len(sh.log.dirty) > 0 && !w.flush(sh, false):
 			// It is kept: memory has what another owner may not find.
-		case !o.take || w.svc.retired.Load():
+		case !c.take || w.svc.retired.Load():
 			give = append(give, sh)
-			sh.leftTo, sh.leftUntil = o.preferred, w.marked.Add(freeFor)
+			sh.leftTo, sh.leftUntil = c.preferred, w.marked.Add(freeFor)
 		case w.svc.haltedBy() == nil && (!sh.mine() || sh.view.Load().Token > sh.term.Load()):
 			take = append(take, sh)
 		}
@@ -324,10 +313,10 @@ func (w *worker) failParked() {
 			w.failGroup(g, nonce.ErrDraining)
 		}
 	}
-	for _, v := range w.later {
+	for _, v := range w.logs.later {
 		w.refuse(v.task, &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errAfterGrant})
 	}
-	w.later = nil
+	w.logs.later = nil
 	w.wakeAll()
 }
 
@@ -373,7 +362,7 @@ func (w *worker) releaseShards(shards []*shard) {
 // leave forgets a shard and adds what is to be given back.
 func (w *worker) leave(sh *shard, terms []lease.ShardTerm) []lease.ShardTerm {
 	switch lg := sh.log; {
-	case lg == nil || w.storeAway: // what is not shipped the next owner finds in the log
+	case lg == nil || w.logs.storeAway: // what is not shipped the next owner finds in the log
 	case lg.serves && (w.svc.keepsLog() || !w.svc.yields() && (!lg.failing.IsZero() || len(lg.unanswered) > 0)):
 		w.turnOff(sh, "") // no other node is known for sure to get into the log: one that does not would declare it lost
 	case len(lg.dirty) > 0:
