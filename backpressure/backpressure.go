@@ -3,10 +3,10 @@
 //
 // It promises decisions that are pure or a few atomic operations: no I/O, no
 // goroutine, no clock (the time is passed in), and no import of another package of
-// this module. It does not carry out a decision: a Gate counts places and holds
+// this module. It does not carry out a decision: a Gate counts slots and holds
 // nothing; a Level says "pause", and the queue that asked pauses.
 //
-// Whoever takes places gives each of them back exactly once.
+// Whoever takes slots gives each of them back exactly once.
 package backpressure
 
 import (
@@ -15,23 +15,23 @@ import (
 	"sync/atomic"
 )
 
-// Gate is a bounded number of places, taken without waiting. Safe for
+// Gate is a bounded number of slots, taken without waiting. Safe for
 // concurrent use.
 type Gate struct {
 	capacity int64
 	used     atomic.Int64
 }
 
-// NewGate returns a gate of capacity places. A capacity below one is a mistake
+// NewGate returns a gate of capacity slots. A capacity below one is a mistake
 // of the programmer and panics; settings are validated before they get here.
 func NewGate(capacity int) *Gate {
 	if capacity < 1 {
-		panic(fmt.Sprintf("backpressure: a gate of %d places", capacity))
+		panic(fmt.Sprintf("backpressure: a gate of %d slots", capacity))
 	}
 	return &Gate{capacity: int64(capacity)}
 }
 
-// TryTake takes n places, all or nothing, when both the gate and the holder's
+// TryTake takes n slots, all or nothing, when both the gate and the holder's
 // share have them. A nil share bounds nothing.
 func (g *Gate) TryTake(s *Share, n int) bool { return g.tryTake(s, n, g.capacity) }
 
@@ -48,11 +48,11 @@ func (g *Gate) tryTake(s *Share, n int, limit int64) bool {
 	return false
 }
 
-// TryTakeSpare takes n places like TryTake, but only from the first half of the
+// TryTakeSpare takes n slots like TryTake, but only from the first half of the
 // gate: for what can be left out, so that it never takes the place of what cannot.
 func (g *Gate) TryTakeSpare(s *Share, n int) bool { return g.tryTake(s, n, (g.capacity+1)/2) }
 
-// Give returns n places that were taken with the same share. More than were taken is a
+// Give returns n slots that were taken with the same share. More than were taken is a
 // mistake of the programmer and panics: from then on the bound would be a higher one.
 func (g *Gate) Give(s *Share, n int) {
 	if s != nil {
@@ -61,10 +61,10 @@ func (g *Gate) Give(s *Share, n int) {
 	give(&g.used, int64(n))
 }
 
-// Capacity is the number of places there are.
+// Capacity is the number of slots there are.
 func (g *Gate) Capacity() int { return int(g.capacity) }
 
-// Used is the number of places that are taken.
+// Used is the number of slots that are taken.
 func (g *Gate) Used() int { return int(g.used.Load()) }
 
 // Share is the part of a gate that one holder may have, so that a single shard
@@ -74,15 +74,15 @@ type Share struct {
 	used  atomic.Int64
 }
 
-// NewShare returns a share of at most limit places. Below one it panics.
+// NewShare returns a share of at most limit slots. Below one it panics.
 func NewShare(limit int) *Share {
 	if limit < 1 {
-		panic(fmt.Sprintf("backpressure: a share of %d places", limit))
+		panic(fmt.Sprintf("backpressure: a share of %d slots", limit))
 	}
 	return &Share{limit: int64(limit)}
 }
 
-// Used is the number of places the holder has.
+// Used is the number of slots the holder has.
 func (s *Share) Used() int {
 	if u := s.used.Load(); u < closedShare {
 		return int(u)
@@ -94,8 +94,8 @@ func (s *Share) Used() int {
 // overflowing.
 const closedShare = math.MaxInt64 / 2
 
-// Close ends a share that has no places, for good: its holder gets none any more.
-// false: it has some, or was closed before. Whoever is refused a place because of it
+// Close ends a share that has no slots, for good: its holder gets none any more.
+// false: it has some, or was closed before. Whoever is refused a slot because of it
 // finds it Closed already.
 func (s *Share) Close() bool { return s.used.CompareAndSwap(0, closedShare) }
 
@@ -105,7 +105,7 @@ func (s *Share) Closed() bool { return s.used.Load() >= closedShare }
 // give takes n from used, which were added to it before it was closed.
 func give(used *atomic.Int64, n int64) {
 	if u := used.Add(-n); u < 0 || u < closedShare && u+n >= closedShare {
-		panic(fmt.Sprintf("backpressure: %d places given back, more than were taken", n))
+		panic(fmt.Sprintf("backpressure: %d slots given back, more than were taken", n))
 	}
 }
 

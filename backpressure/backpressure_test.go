@@ -9,10 +9,10 @@ import (
 func TestTakeIsAllOrNothing(t *testing.T) {
 	g := NewGate(4)
 	if !g.TryTake(nil, 3) {
-		t.Fatal("3 of 4 places refused")
+		t.Fatal("3 of 4 slots refused")
 	}
 	if g.TryTake(nil, 2) {
-		t.Fatal("2 places granted where one was left")
+		t.Fatal("2 slots granted where one was left")
 	}
 	if got := g.Used(); got != 3 {
 		t.Fatalf("used %d after a refusal, want 3", got)
@@ -29,7 +29,7 @@ func TestShareBoundsOneHolderOnly(t *testing.T) {
 		t.Fatal("a share of 6 must grant exactly 6")
 	}
 	if !g.TryTake(other, 4) {
-		t.Fatal("places outside the greedy holder's share refused")
+		t.Fatal("slots outside the greedy holder's share refused")
 	}
 	if g.TryTake(other, 1) {
 		t.Fatal("granted beyond the capacity")
@@ -57,7 +57,7 @@ func TestGateNeverExceedsItsCapacity(t *testing.T) {
 					continue
 				}
 				if got := inside.Add(int64(n)); got > capacity {
-					t.Errorf("%d places taken of %d", got, capacity)
+					t.Errorf("%d slots taken of %d", got, capacity)
 				}
 				inside.Add(-int64(n))
 				g.Give(s, n)
@@ -66,24 +66,24 @@ func TestGateNeverExceedsItsCapacity(t *testing.T) {
 	}
 	wg.Wait()
 	if g.Used() != 0 {
-		t.Fatalf("%d places lost", g.Used())
+		t.Fatalf("%d slots lost", g.Used())
 	}
 }
 
 func TestAClosedShareGetsNoMoreAndKeepsNothingOfTheGate(t *testing.T) {
 	g, s := NewGate(10), NewShare(6)
 	if !g.TryTake(s, 1) || s.Close() || s.Closed() {
-		t.Fatal("a share with a place was closed")
+		t.Fatal("a share with a slot was closed")
 	}
 	g.Give(s, 1)
 	if !s.Close() || s.Close() || !s.Closed() {
 		t.Fatal("an empty share is closed, once")
 	}
 	if g.TryTake(s, 1) || g.TryTakeSpare(s, 1) || s.Used() != 0 {
-		t.Errorf("a closed share has %d places", s.Used())
+		t.Errorf("a closed share has %d slots", s.Used())
 	}
 	if !g.TryTake(nil, 10) {
-		t.Error("a closed share keeps places from others")
+		t.Error("a closed share keeps slots from others")
 	}
 }
 
@@ -115,26 +115,26 @@ func TestSparePlacesLeaveHalfOfAGateToOthers(t *testing.T) {
 		g := NewGate(capacity)
 		for i := range spare {
 			if !g.TryTakeSpare(nil, 1) {
-				t.Fatalf("capacity %d: spare place %d refused", capacity, i)
+				t.Fatalf("capacity %d: spare slot %d refused", capacity, i)
 			}
 		}
 		if g.TryTakeSpare(nil, 1) {
-			t.Errorf("capacity %d: more than %d spare places", capacity, spare)
+			t.Errorf("capacity %d: more than %d spare slots", capacity, spare)
 		}
 		if !g.TryTake(nil, capacity-spare) {
-			t.Errorf("capacity %d: the other %d places are not there", capacity, capacity-spare)
+			t.Errorf("capacity %d: the other %d slots are not there", capacity, capacity-spare)
 		}
 	}
 	if g, s := NewGate(10), NewShare(1); !g.TryTakeSpare(s, 1) || g.TryTakeSpare(s, 1) {
-		t.Error("a spare place beyond the holder's share")
+		t.Error("a spare slot beyond the holder's share")
 	}
 }
 
 func TestPlacesAreGivenBackOnce(t *testing.T) {
 	for what, give := range map[string]func(*Gate, *Share){
-		"a place of the gate twice":         func(g *Gate, _ *Share) { g.Give(nil, 2) },
-		"a place of the share twice":        func(g *Gate, s *Share) { g.Give(s, 1); g.TryTake(nil, 1); g.Give(s, 1) },
-		"a place of a share that is closed": func(g *Gate, s *Share) { g.Give(s, 1); s.Close(); g.TryTake(nil, 1); g.Give(s, 1) },
+		"a slot of the gate twice":         func(g *Gate, _ *Share) { g.Give(nil, 2) },
+		"a slot of the share twice":        func(g *Gate, s *Share) { g.Give(s, 1); g.TryTake(nil, 1); g.Give(s, 1) },
+		"a slot of a share that is closed": func(g *Gate, s *Share) { g.Give(s, 1); s.Close(); g.TryTake(nil, 1); g.Give(s, 1) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			defer func() {
@@ -144,7 +144,7 @@ func TestPlacesAreGivenBackOnce(t *testing.T) {
 			}()
 			g, s := NewGate(4), NewShare(2)
 			if !g.TryTake(s, 1) {
-				t.Fatal("an empty gate refused a place")
+				t.Fatal("an empty gate refused a slot")
 			}
 			give(g, s)
 		})

@@ -16,7 +16,7 @@ const (
 	DropSlow     DropReason = "slow"        // the client is above its high mark
 	DropNoRoom   DropReason = "no_room"     // the rest of the cap is promised to replies or waits to be encoded
 	DropMessages DropReason = "messages"    // too many messages are waiting
-	DropEncode   DropReason = "encode_full" // no place in the encode pool
+	DropEncode   DropReason = "encode_full" // no slot in the encode pool
 )
 
 // KickReason says why a client was disconnected. The values are the labels of

@@ -25,7 +25,7 @@ type Config struct {
 	Header http.Header
 	// TLS is for wss addresses.
 	TLS *tls.Config
-	// NetDial opens the connections beneath, in place of a net.Dialer.
+	// NetDial opens the connections beneath, instead of a net.Dialer.
 	NetDial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Logger is told of connections lost and opened, and on level debug of each
 	// try that is not the last. Default: silent.

@@ -14,7 +14,7 @@ import (
 
 const (
 	maxReplyBytes    = 16 << 20 // a page of 1,000 allocations is below 1 MiB
-	unsubscribeRoom  = 64       // queue places for requests that wait for no answer
+	unsubscribeRoom  = 64       // queue slots for requests that wait for no answer
 	byeTimeout       = 100 * time.Millisecond
 	unsubscribeEvery = time.Second // between two attempts to end subscriptions that nobody has
 )
@@ -28,8 +28,8 @@ type conn struct {
 	ws   *websocket.Conn
 	cork *wsconn.Cork // beneath ws
 
-	places         chan struct{}  // one for each call under way
-	waiting        atomic.Int64   // calls that wait for a place
+	slots          chan struct{}  // one for each call under way
+	waiting        atomic.Int64   // calls that wait for a slot
 	queue          chan *exchange // to the writer
 	pongs          wsconn.Pongs   // to the writer
 	unsubscribedAt time.Time      // the reader's: when it last ended a subscription that nobody has
@@ -51,7 +51,7 @@ type conn struct {
 func newConn(url string, ws *websocket.Conn, cork *wsconn.Cork, cfg *Config) *conn {
 	c := &conn{
 		url: url, born: time.Now(), cfg: cfg, ws: ws, cork: cork,
-		places:  make(chan struct{}, cfg.MaxInflight),
+		slots:   make(chan struct{}, cfg.MaxInflight),
 		queue:   make(chan *exchange, cfg.MaxInflight+unsubscribeRoom),
 		pongs:   wsconn.NewPongs(),
 		dead:    make(chan struct{}),
@@ -100,7 +100,7 @@ func (c *conn) roundTrip(ctx context.Context, o *op) (answer, error) {
 	if err := c.enter(ctx); err != nil {
 		return answer{}, err
 	}
-	defer func() { <-c.places }()
+	defer func() { <-c.slots }()
 	id, t, err := c.enqueue(o)
 	if err != nil {
 		return answer{}, err
@@ -113,14 +113,14 @@ func (c *conn) roundTrip(ctx context.Context, o *op) (answer, error) {
 	}
 }
 
-// enter takes a place among the calls under way, waiting for one behind at most
+// enter takes a slot among the calls under way, waiting for one behind at most
 // QueueLimit others.
 func (c *conn) enter(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return &NotSentError{Err: ctxError(ctx)}
 	}
 	select {
-	case c.places <- struct{}{}:
+	case c.slots <- struct{}{}:
 		return nil
 	default:
 	}
@@ -129,7 +129,7 @@ func (c *conn) enter(ctx context.Context) error {
 		return &NotSentError{Err: ErrQueueFull}
 	}
 	select {
-	case c.places <- struct{}{}:
+	case c.slots <- struct{}{}:
 		return nil
 	case <-c.dead:
 		return &NotSentError{Err: c.cause(), again: true}
@@ -253,7 +253,7 @@ func (c *conn) retire() {
 }
 
 // idle reports whether no call is under way.
-func (c *conn) idle() bool { return len(c.places) == 0 && c.waiting.Load() == 0 }
+func (c *conn) idle() bool { return len(c.slots) == 0 && c.waiting.Load() == 0 }
 
 func (c *conn) alive() bool {
 	select {

@@ -49,7 +49,7 @@ func TestConcurrentCallsAreToldApartByID(t *testing.T) {
 func TestACallCancelledBeforeItWasSentSaysSo(t *testing.T) {
 	story(t, Config{MaxInflight: 1}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		allocate(t, c, AllocateRequest{})
-		p.Next(wire.MethodAllocate) // has the only place
+		p.Next(wire.MethodAllocate) // has the only slot
 		ctx, cancel := context.WithCancelCause(t.Context())
 		wait := later(func() (Allocation, error) { return c.Allocate(ctx, AllocateRequest{Signer: "s"}) })
 		synctest.Wait()

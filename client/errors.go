@@ -42,7 +42,7 @@ var (
 	// ErrConnectionLost: the connection ended. A *CloseError matches it too.
 	ErrConnectionLost = errors.New("connection lost")
 	// ErrQueueFull: Config.MaxInflight calls are under way and
-	// Config.QueueLimit wait for their place.
+	// Config.QueueLimit wait for their slot.
 	ErrQueueFull = errors.New("client queue full")
 	// ErrTooLarge: the request exceeds Config.MaxMessageBytes.
 	ErrTooLarge = errors.New("request too large")
@@ -151,7 +151,7 @@ func (e *CloseError) Final() bool { return e.Code >= 4500 }
 // DialError says why a connection could not be opened.
 type DialError struct {
 	URL string
-	// Status is the HTTP status that came in place of an upgrade, 0 for none.
+	// Status is the HTTP status that came instead of an upgrade, 0 for none.
 	Status int
 	// Reason is the sentence that came with the status, such as why the credential was
 	// not taken.

@@ -1,13 +1,13 @@
 // Package encodepool is the pool in which the queues of connections encode their messages, apart
 // from the workers that made them and the connections that send them, and the framing they use.
 //
-// A place stands for one item that waits to be encoded. A task is "encode what
+// A slot stands for one item that waits to be encoded. A task is "encode what
 // this connection has queued" and may encode many items, so there are never more
-// tasks than places. A caller learns that the pool is full when it asks for a place,
+// tasks than slots. A caller learns that the pool is full when it asks for a slot,
 // before it does the work for the reply: server_busy, stage encode. A Share bounds
 // the part of one connection.
 //
-// It promises that every task with a place runs once, in the order of Submit, and that a panic
+// It promises that every task with a slot runs once, in the order of Submit, and that a panic
 // ends its task only; and the framing of RFC 6455 for a server:
 // unmasked, unfragmented. It does not keep an order (the queue of the connection
 // does). No task may wait for a socket, because a slow client would then delay the
@@ -27,7 +27,7 @@ type Config struct {
 	// Workers encode at the same time. Encoding is pure computation: more than
 	// the processors gains nothing.
 	Workers int
-	// Queue is the number of items that may wait, or be promised a place, over
+	// Queue is the number of items that may wait, or be promised a slot, over
 	// all connections. More allows larger bursts, at the price of memory and of
 	// waiting that the clients do not see as busy.
 	Queue int

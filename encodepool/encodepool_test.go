@@ -30,14 +30,14 @@ func TestOneConnectionCannotTakeThePool(t *testing.T) {
 	greedy := backpressure.NewShare(3)
 	for range 3 {
 		if !p.TryReserve(greedy, 1) {
-			t.Fatal("a place within the share refused")
+			t.Fatal("a slot within the share refused")
 		}
 	}
 	if p.TryReserve(greedy, 1) {
 		t.Error("granted beyond the share")
 	}
 	if !p.TryReserve(backpressure.NewShare(3), 1) {
-		t.Error("another connection was refused the last place")
+		t.Error("another connection was refused the last slot")
 	}
 	ran := false
 	p.Submit(task(func() { ran = true }))

@@ -49,7 +49,7 @@ type Past struct {
 	At time.Time // when it was written; only filled when it is read
 }
 
-// Find returns the place of a nonce in Live, or where it would be.
+// Find returns the index of a nonce in Live, or where it would be.
 func (s *Signer) Find(n int64) (int, bool) {
 	if k := len(s.Live); k == 0 || s.Live[k-1].Nonce < n {
 		return k, false

@@ -16,7 +16,7 @@ import (
 //	uvarint   nonce, less that of the entry before and 1; of the first, the nonce
 //	byte      flags: 1 RELEASED, else HELD; 2 the attempt is 1; 4 the holder is that of
 //	          the entry before, or of the first entry nobody; 8 there are hashes;
-//	          the upper four bits are the reason, by its place in liveReasons, or 15
+//	          the upper four bits are the reason, by its index in liveReasons, or 15
 //	uvarint   attempt, unless it is 1
 //	varint    of a HELD one, its deadline in Unix milliseconds, less that of the last
 //	          HELD one before, or 0

@@ -8,9 +8,9 @@
 // the outcome is unknown; see StoreError.
 //
 // Where to begin reading: op.go (what is asked and answered), live.go and signer.go (a signer's
-// row), shard_store.go and store.go (what a store promises, and the outcomes of its
-// writes), errors.go (what an op ends with); then log.go
-// for the performance engine and chain.go for what a blockchain says.
+// row), store.go (what a service needs of a store, and the outcomes of its writes), database.go
+// (what else a gateway needs of one), errors.go (what an op ends with); then log.go for the
+// performance engine and chain.go for what a blockchain says.
 package nonce
 
 import (

@@ -90,10 +90,10 @@ type Op struct {
 	// nor due. Each node counts its own, from the first op on that has a bound. 0: none.
 	MaxOpen int
 
-	// EventPlace says that a post-DB place was reserved for this op. It is false
-	// again once the place was handed to the EventSink; when it is still true at
-	// Done, the place is the caller's to give back.
-	EventPlace bool
+	// EventSlot says that a post-DB slot was reserved for this op. It is false
+	// again once the slot was handed to the EventSink; when it is still true at
+	// Done, the slot is the caller's to give back.
+	EventSlot bool
 	// Path is set on what came from another node and changes something; see Path.
 	Path *Path
 	// PathID is set by the service on what it gives to Router.Forward: the number of the
@@ -249,8 +249,8 @@ type EventSink interface {
 	// for every op and must be cheap.
 	Watched(signer string) bool
 	// Publish hands over the events of one op, in commit order per worker. It must
-	// not block. placed says that a place was reserved for them at admission;
+	// not block. placed says that a slot was reserved for them at admission;
 	// the sink gives it back when its task has run. Without one the sink takes a
-	// place that is free, or drops the events and counts them.
+	// slot that is free, or drops the events and counts them.
 	Publish(worker int, placed bool, events []Event)
 }

@@ -3,192 +3,168 @@ package nonce
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"noncegate/lease"
 )
 
-// Status is the state of an allocation. The numbers are what stores write.
-type Status uint8
+// Store is what a service needs of a store in which all that lives of a signer is one
+// row, a shard of signers has one owner and one fencing token, and a node one lease.
+//
+// A signer is of one shard for ever: ShardOf. Every change of a signer raises its version
+// by one, a shipment by several, and compares it; the owner's changes compare the shard's
+// owner, token and engine as well. Safety rests on these alone. Times decide who may take a shard, and when a hold may be
+// ended.
+//
+// A row whose live state cannot be read stops its signer and no other: Load says so of it,
+// List of it is an ErrLive, Signers and Totals show it as Unreadable.
+//
+// Errors are *StoreError, whose Outcome says whether anything happened.
+type Store interface {
+	Database
+	lease.Register
 
-// The three states. CONSUMED is final.
-const (
-	Held     Status = 1
-	Released Status = 2
-	Consumed Status = 3
-)
+	// Shards is the number of shards, which is fixed when the database is created.
+	Shards() int
 
-// String returns the word of the wire protocol.
-func (s Status) String() string {
-	switch s {
-	case Held:
-		return "HELD"
-	case Released:
-		return "RELEASED"
-	case Consumed:
-		return "CONSUMED"
+	// Renew gives a node a lease from now on for ttl, by the store's clock, however long the
+	// one before was, and says which shards are the node's. Another incarnation is
+	// lease.ErrSuperseded; a node that is not registered is lease.ErrWentBack. It raises
+	// the counter of the node's row by one. A node that has left stays so.
+	Renew(ctx context.Context, h lease.Holder, ttl time.Duration) (lease.Renewal, error)
+	// Acquire takes those of the shards that it may, and returns all of them as they are
+	// then. It takes one that is free, that is of the same node by an equal or lower
+	// incarnation, or whose owner's lease, of the incarnation that owns it, is over by the
+	// store's clock, or is there no more. The token of what it takes is raised by one,
+	// always. Nobody takes anything without a lease that runs.
+	Acquire(ctx context.Context, h lease.Holder, shards []int) ([]lease.Shard, error)
+	// Release gives back those of the shards that are still the holder's under the tokens
+	// given: no owner, and the token raised by one. It returns how many.
+	Release(ctx context.Context, h lease.Holder, terms []lease.ShardTerm) (int, error)
+	// Pin says at which node a shard should be while that node lives, whatever the balance
+	// says; "" unpins it. The owner and the token stay as they are.
+	Pin(ctx context.Context, shard int, node string) error
+	// Owners returns all shards in order, the nodes as Nodes does, and the store's clock,
+	// all as they were at one moment.
+	Owners(ctx context.Context) (lease.Owners, error)
+
+	// Load reads signers, the shards that they are of, and what else is needed of them,
+	// all as they were at one moment. It changes nothing.
+	Load(ctx context.Context, needs []SignerNeed) (Loaded, error)
+	// Commit applies writes of signers in one transaction and one round trip. Before
+	// anything else it locks the rows of their shards, so that none of them changes hands
+	// until the commit has ended. A write whose condition does not hold is left out and
+	// leaves no trace; the others are applied. What is not as the rules leave it aborts
+	// everything: Aborted, with ErrInvariant.
+	Commit(ctx context.Context, h lease.Holder, writes []Write) (Committed, error)
+	// Locked is for a node that owns nothing: in one transaction it locks the signer's
+	// shard and row, has plan decide on what it reads, and commits what plan returns, under
+	// token 0 whatever the plan says of it. An error of plan rolls back and is returned. Of a
+	// shard with the performance engine it is NotOwner.
+	Locked(ctx context.Context, need SignerNeed, plan func(Loaded) (Write, error)) (Committed, error)
+
+	// Due returns signers of the shards that were listed for now or before, at most limit,
+	// the earliest first.
+	Due(ctx context.Context, shards []int, limit int) ([]DueEntry, error)
+	// Prune deletes rows of the history, at most limit, that were written before a time.
+	// Nothing of any signer's state changes by it.
+	Prune(ctx context.Context, before time.Time, limit int) (int, error)
+}
+
+// SignerNeed says what to read of one signer, beyond its row.
+type SignerNeed struct {
+	Signer   string
+	History  []int64  // nonces
+	Requests []string // request ids
+}
+
+// Loaded is what Load read.
+type Loaded struct {
+	Now     time.Time // store clock
+	Signers []LoadedSigner
+}
+
+// LoadedSigner is one signer.
+type LoadedSigner struct {
+	Signer   Signer
+	Err      error // an ErrLive: the row cannot be read; Signer has no Live then
+	Token    int64 // under which the row was written last; 0: by nobody's, or there is no row
+	Shard    lease.Shard
+	History  map[int64]*Past     // of all nonces that were needed; nil: no row is kept
+	Requests map[string]*Request // of all ids that were needed; nil: not known
+}
+
+// Write is the change of one signer.
+type Write struct {
+	Name  string
+	Term  lease.ShardTerm // as its shard is believed to be; the token becomes the row's
+	Check bool            // the write only compares the version, and sets DueAt; the row stays as it is
+	// Generation is the store's Generation that the belief is of. Where one of a commit is another
+	// than the store's, nothing is sent: NotSent. Locked does not look at it.
+	Generation uint64
+	// Signer is the new row. Its Version is the believed one plus 1 and Rise, or, with Check,
+	// the believed one. A signer of version 0 has no row, or one with nothing but a ceiling.
+	// The row's ceiling is raised to Signer.Ceiling, if it is lower.
+	Signer   Signer
+	Rise     int64     // how many versions more than one a shipment takes in; see LogStore
+	History  []Past    // inserted; those that are Again also in the place of rows of no higher attempt
+	Requests []Request // inserted; where one is known, the write is left out
+	// NotBefore is the time, in Unix milliseconds by the store's clock, before which the
+	// write is left out; 0: none.
+	NotBefore int64
+	// DueAt lists the signer for a time, in Unix milliseconds, unless it is listed for an
+	// earlier one that has not come yet; 0: it stays as it is listed; Unlisted: it is listed
+	// no more, if that time has come. Of a signer without a row nothing is listed.
+	DueAt int64
+}
+
+// Believed is the version that the row must have.
+func (w *Write) Believed() int64 {
+	if w.Check {
+		return w.Signer.Version
 	}
-	return fmt.Sprintf("Status(%d)", uint8(s))
+	return w.Signer.Version - 1 - w.Rise
 }
 
-// Reasons the gateway itself writes on an allocation. Those of a HELD one say what is
-// known of the hold beyond its deadline; an ordinary hold has none.
-const (
-	ReasonExpired    = "expired"     // RELEASED: a hold whose deadline passed
-	ReasonBelowFloor = "below_floor" // CONSUMED by raising the floor
+// Unlisted is the DueAt of a signer that has no hold to be ended.
+const Unlisted = -1
 
-	ReasonRecordFirst = "record_first" // HELD: its holder records the hash before it sends
-	ReasonForwarded   = "forwarded"    // HELD: its transaction goes through the gateway
-	ReasonResent      = "resent"       // HELD: the same, and the same transaction was sent again before it was known what became of it
-	ReasonRepair      = "repair"       // HELD: handed out by nonce_repair
-	ReasonUnknown     = "unknown"      // HELD: its time is over, and nobody knows whether it was used
-	ReasonNotRecorded = "not_recorded" // RELEASED: its holder had to record a hash first, and did not
-	ReasonUnseen      = "unseen"       // RELEASED: it was unknown for long, and no node saw a transaction
-	ReasonMined       = "mined"        // CONSUMED: the chain's count has passed it
-	ReasonInDoubt     = "in_doubt"     // RELEASED: a loss of Redis left it in doubt
+// WriteResult says what became of a write. Only of Applied is there a trace.
+type WriteResult uint8
+
+// The results of a write.
+const (
+	Applied  WriteResult = iota + 1
+	NotOwner             // the shard's owner or token is another
+	Moved                // the signer's version is another, or another session has its row locked
+	IDKnown              // one of the request ids is known
+	TooEarly             // NotBefore has not come
 )
 
-// Row is one nonce as rules and lists see it, made of an Entry or of a Past.
-type Row struct {
-	Nonce     int64
-	Status    Status
-	Attempt   int64
-	Token     int64    // fencing token it was last written under; 0 from mode basic
-	TxHash    TxHash   // the newest one recorded
-	Replaced  TxHashes // those that it replaced, oldest first; empty without TxHash
-	Reason    string
-	HeldUntil time.Time // store clock; only while HELD
-	Holder    Principal // who has, or had, its last attempt; 0: nobody in particular
-	RequestID string    // only filled by Database.List
-	UpdatedAt time.Time // only filled by Database.List
+// String names the result for logs.
+func (v WriteResult) String() string {
+	return [...]string{"nothing", "applied", "not the owner", "moved", "request id known", "too early"}[v]
 }
 
-// Unknown reports whether the row is a hold whose time is over, of which nobody knows
-// whether it was used.
-func (r *Row) Unknown() bool { return r.Status == Held && r.Reason == ReasonUnknown }
-
-// Request is one remembered request id: what it asked for and what it got.
-type Request struct {
-	ID       string
-	Hash     [16]byte // of the parameters; equal means the same call
-	Nonces   []int64
-	Attempts []int64 // Attempts[i] is the attempt of Nonces[i]
+// Committed is what became of writes.
+type Committed struct {
+	Now     time.Time     // store clock
+	Results []WriteResult // of each write
 }
 
-// SignerFilter says which signers are wanted.
-type SignerFilter uint8
-
-// The filters.
-const (
-	AllSigners     SignerFilter = iota
-	GapSigners                  // a RELEASED nonce at or above the floor lies below a HELD or CONSUMED one
-	UnknownSigners              // a hold with ReasonUnknown
-	OverdueSigners              // a hold whose deadline passed, without ReasonUnknown
-	RepeatSigners               // a HELD or RELEASED nonce of attempt 3 or higher
-)
-
-// SignersQuery asks for a page of signers.
-type SignersQuery struct {
-	Filter SignerFilter
-	After  string   // only signers whose name is greater, byte by byte
-	Names  []string // only these; nil: all
-	Limit  int      // at most 1000
-}
-
-// SignerFigures is one signer in a list. HELD rows are counted as they stand, overdue ones
-// included, RELEASED ones at or above the floor.
-type SignerFigures struct {
-	Signer                  string
-	Next, Floor, Version    int64
-	Held, Unknown, Released int64
-	LowestReleased          int64     // -1: none
-	OldestHold              time.Time // the earliest deadline of a HELD row; zero: none
-	MaxAttempt              int64     // of those HELD and RELEASED; after a loss of Redis it begins at FirstAttempt
-	Owner                   string    // node id of a lease that runs; "": nobody
-	// Unreadable: what is open of the signer cannot be read (ErrLive). Nothing is said of
-	// it here, and no filter but AllSigners finds it.
-	Unreadable bool
-}
-
-// Totals counts what is open in the whole store. Each count stops at TotalsBound.
-type Totals struct {
-	Held, Unknown, Released int64
-	Repeated                int64         // HELD or RELEASED rows of attempt 3 or higher
-	OldestOverdue           time.Duration // how long ago the first hold without ReasonUnknown ended; 0: none is overdue
-	Unreadable              int64         // signers that are not counted, because what is open of them cannot be read (ErrLive)
-}
-
-// TotalsBound is where Totals stops to count: what it costs is bounded by it.
-const TotalsBound = 100_000
-
-// Summary is the state of one signer in figures. Consumed is Next less Held
-// less Released: what lies below the floor counts as consumed, and what lies below
-// Pruned too, of which there are no rows any more.
-type Summary struct {
-	Exists                   bool
-	Next, Floor, Version     int64
-	Held, Released, Consumed int64
-	LowestHeld               int64 // -1: none
-	// Overdue is how many holds at or above the floor are counted in Released because
-	// their deadline has passed; Unknown, how many of Held have ReasonUnknown: these
-	// are HELD whatever their deadline.
-	Overdue, Unknown int64
-	Lease            lease.Ownership
-	Performance      bool // the signer's shard has the performance engine
-	Now              time.Time
-}
-
-// ListQuery asks for a page of a signer's allocations.
-type ListQuery struct {
+// DueEntry is a signer that may have a hold to be ended.
+type DueEntry struct {
+	Shard  int
 	Signer string
-	Status Status // 0: all. An overdue hold is listed as it stands, HELD
-	// Unknown lists the HELD rows with ReasonUnknown only; Status is then Held.
-	Unknown bool
-	From    int64
-	Limit   int
+	At     int64 // for when it was listed, Unix milliseconds
 }
 
-// ListPage is one page. NextFrom is -1 on the last one.
-type ListPage struct {
-	Rows     []Row
-	NextFrom int64
-}
-
-// Names keeps what principals are called, for people: a Principal is eight bytes.
-type Names interface {
-	// RememberNames stores the names of principals that are not known yet.
-	RememberNames(ctx context.Context, names []string) error
-	// NamesOf returns the names of those principals that are known.
-	NamesOf(ctx context.Context, of []Principal) (map[Principal]string, error)
-}
-
-// Database is what a gateway needs of a store beside the fence.
-type Database interface {
-	Names
-	// Name is the engine as gateway_info shows it, such as "postgres".
-	Name() string
-	// Generation changes when the store may have become another one (a new system
-	// identifier or timeline). Who remembers signers compares them then.
-	Generation() uint64
-	// Ping reports whether the store answers.
-	Ping(ctx context.Context) error
-	// PruneRequests deletes remembered requests older than age, at most limit,
-	// and returns how many it deleted.
-	PruneRequests(ctx context.Context, age time.Duration, limit int) (int, error)
-	// List reads allocations in order of nonce.
-	List(ctx context.Context, q ListQuery) (ListPage, error)
-	// Signers lists signers with what stands out about them, in order of name. Without
-	// names a filter looks at no more than the first TotalsBound allocations that may
-	// be what it wants, so where more of them stand out it may leave signers out. Of
-	// signers that the performance engine serves the figures are those of the store's
-	// rows, which follow Redis.
-	Signers(ctx context.Context, q SignersQuery) ([]SignerFigures, error)
-	// Totals counts what is open in the whole store, by its rows: those of signers that
-	// the performance engine serves follow Redis.
-	Totals(ctx context.Context) (Totals, error)
-	// Close ends all connections. No call may be under way.
-	Close() error
+// ShardOf is the shard of a signer, of so many. It is the same in every process and for
+// ever: stores keep what it says.
+func ShardOf(signer string, shards int) int {
+	return int(xxhash.Sum64String(signer) % uint64(shards))
 }
 
 // Outcome says whether a write happened.

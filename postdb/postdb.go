@@ -5,13 +5,13 @@
 // the same one. It promises: the work of one queue runs in the order it was submitted
 // and never two at a time, so that the events of a signer keep the order of its
 // commits; queues run beside each other; Submit never blocks. A queue holds at most
-// its share of the places, and
+// its share of the slots, and
 // work that never returns occupies one worker, not the other queues, as long as
 // fewer queues are stuck than there are workers. It does not promise that every
 // commit's events are published; a process may die in between.
 //
-// A place is one piece of work that waits or runs. A caller learns that the stage is
-// full when it asks for a place: the admission of a request, before its work
+// A slot is one piece of work that waits or runs. A caller learns that the stage is
+// full when it asks for a slot: the admission of a request, before its work
 // (server_busy, stage postdb), or the sender of events without a reservation, which
 // drops and counts them.
 //
@@ -32,9 +32,9 @@ import (
 // Config is the size of the pool.
 type Config struct {
 	Workers int // queues that run at the same time; with one, a stuck queue stops all
-	Queue   int // places over all queues
+	Queue   int // slots over all queues
 	Queues  int // as many as the service has workers
-	// QueueShare is the most places one queue may hold. Below Queue, so that a
+	// QueueShare is the most slots one queue may hold. Below Queue, so that a
 	// stuck queue leaves room for the others.
 	QueueShare int
 	// Queued observes how long each piece of work waited from its queuedAt until
@@ -83,14 +83,14 @@ func New(cfg Config, log *slog.Logger) (*Pool, error) {
 // Queue returns queue i, from 0. It lives as long as the pool.
 func (p *Pool) Queue(i int) *SerialQueue { return &p.queues[i] }
 
-// Stop refuses new places, runs what is queued and ends the workers. When ctx
+// Stop refuses new slots, runs what is queued and ends the workers. When ctx
 // ends first it says how much was left. It may be called again.
 func (p *Pool) Stop(ctx context.Context) error { return p.tasks.Stop(ctx) }
 
-// Capacity is the number of places.
+// Capacity is the number of slots.
 func (p *Pool) Capacity() int { return p.tasks.Capacity() }
 
-// Reserved is the number of places taken by promised, waiting and running work.
+// Reserved is the number of slots taken by promised, waiting and running work.
 func (p *Pool) Reserved() int { return p.tasks.Reserved() }
 
 // Running is the number of workers that have a queue.
@@ -119,13 +119,13 @@ type job struct {
 	queuedAt time.Time
 }
 
-// TryReserve takes a place for one Submit, if queue and pool have one.
+// TryReserve takes a slot for one Submit, if queue and pool have one.
 func (l *SerialQueue) TryReserve() bool { return l.pool.tasks.TryReserve(l.share, 1) }
 
-// Unreserve gives back a place that was not used.
+// Unreserve gives back a slot that was not used.
 func (l *SerialQueue) Unreserve() { l.pool.tasks.Unreserve(l.share, 1) }
 
-// Submit queues fn behind the queue's other work. The caller holds a place, which
+// Submit queues fn behind the queue's other work. The caller holds a slot, which
 // is given back when fn has returned or panicked. It does not block.
 func (l *SerialQueue) Submit(fn func(), queuedAt time.Time) {
 	l.mu.Lock()
@@ -138,7 +138,7 @@ func (l *SerialQueue) Submit(fn func(), queuedAt time.Time) {
 	}
 }
 
-// queueTask is a queue as the pool sees it. Its place is that of any of its jobs.
+// queueTask is a queue as the pool sees it. Its slot is that of any of its jobs.
 type queueTask SerialQueue
 
 // Run runs some of the queue's work. Also after a panic the queue goes on.
@@ -167,7 +167,7 @@ func (l *SerialQueue) next() (job, bool) {
 	return j, true
 }
 
-// runJob runs one job and gives its place back.
+// runJob runs one job and gives its slot back.
 func (l *SerialQueue) runJob(j job) {
 	defer l.Unreserve()
 	l.pool.queued(time.Since(j.queuedAt))

@@ -33,14 +33,14 @@ func stop(t testing.TB, p *Pool) {
 		t.Error(err)
 	}
 	if p.Reserved() != 0 {
-		t.Errorf("%d places are still taken", p.Reserved())
+		t.Errorf("%d slots are still taken", p.Reserved())
 	}
 }
 
 func submit(t testing.TB, l *SerialQueue, fn func()) {
 	t.Helper()
 	if !l.TryReserve() {
-		t.Fatal("no place")
+		t.Fatal("no slot")
 	}
 	l.Submit(fn, time.Now())
 }
@@ -79,7 +79,7 @@ func TestAHangingQueueLeavesTheOthersRunningAndIsRefusedWhenFull(t *testing.T) {
 		submit(t, stuck, func() { <-hang })
 	}
 	if stuck.TryReserve() {
-		t.Error("a full queue granted a place")
+		t.Error("a full queue granted a slot")
 	}
 	for n := range 100 {
 		ran := make(chan struct{})
@@ -111,7 +111,7 @@ func TestTheWaitIsObserved(t *testing.T) {
 	p := newPool(t, Config{Workers: 1, Queue: 2, Queues: 1, QueueShare: 2, Queued: func(d time.Duration) { observed.Store(int64(d)) }})
 	l := p.Queue(0)
 	if !l.TryReserve() {
-		t.Fatal("no place")
+		t.Fatal("no slot")
 	}
 	l.Submit(func() {}, time.Now().Add(-time.Hour))
 	stop(t, p)
@@ -123,11 +123,11 @@ func TestTheWaitIsObserved(t *testing.T) {
 func TestUnusedPlacesGoBack(t *testing.T) {
 	p := newPool(t, Config{Workers: 1, Queue: 1, Queues: 2, QueueShare: 1})
 	if !p.Queue(0).TryReserve() || p.Queue(1).TryReserve() {
-		t.Fatal("one place must be granted once")
+		t.Fatal("one slot must be granted once")
 	}
 	p.Queue(0).Unreserve()
 	if !p.Queue(1).TryReserve() {
-		t.Fatal("the place did not come back")
+		t.Fatal("the slot did not come back")
 	}
 	p.Queue(1).Unreserve()
 }

@@ -24,7 +24,7 @@ func (q *Queue) CloseAfterFlush(code int, reason string) {
 }
 
 // sealLocked begins the orderly close. From here on the close alarm bounds how
-// long the client may take, in place of the marks.
+// long the client may take, instead of the marks.
 func (q *Queue) sealLocked(frame []byte) todo {
 	q.sealed, q.closeFrame = true, frame
 	q.ping, q.pong = nil, nil

@@ -112,7 +112,7 @@ func TestReadsResumeBelowTheLowMarkAndTheAlarmIsGone(t *testing.T) {
 			}
 		}
 		if !<-readable {
-			t.Error("closed in place of resumed")
+			t.Error("closed instead of resumed")
 		}
 		time.Sleep(time.Hour) // nothing may kick a client that is well
 		if err := q.Cause(); err != nil || q.Depth().Paused {

@@ -77,7 +77,7 @@ func (q *Queue) encodeList(b *batch, l *list, now time.Duration) time.Duration {
 }
 
 // appendFrame appends the frame of one message, or of what is to be sent in its
-// place. It is false when there is nothing to send.
+// slot. It is false when there is nothing to send.
 func (q *Queue) appendFrame(b *batch, m Message) bool {
 	start := len(b.buf)
 	b.buf = encodepool.BeginText(b.buf)

@@ -255,8 +255,8 @@ func send(t testing.TB, q *Queue, m *message) {
 }
 
 // manual is a queue whose encode tasks the test runs.
-func manual(cfg *Config, places int) (*Queue, *memorySocket, *manualPool) {
-	sock, pool := newMemorySocket(), newManualPool(places)
+func manual(cfg *Config, slots int) (*Queue, *memorySocket, *manualPool) {
+	sock, pool := newMemorySocket(), newManualPool(slots)
 	return New(sock, pool, cfg), sock, pool
 }
 
@@ -284,7 +284,7 @@ func checkEmpty(t testing.TB, q *Queue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.msgs != 0 || q.reserved != 0 || q.queued != 0 || q.unwritten != 0 || q.share.Used() != 0 {
-		t.Errorf("left over: %d messages, %d reserved, %d queued, %d unwritten bytes, %d places",
+		t.Errorf("left over: %d messages, %d reserved, %d queued, %d unwritten bytes, %d slots",
 			q.msgs, q.reserved, q.queued, q.unwritten, q.share.Used())
 	}
 	if q.pending != nil || q.ready != nil || q.alarm != nil || q.alarms != 0 {

@@ -141,7 +141,7 @@ func (s *script) finish() {
 	}
 	checkEmpty(s.t, s.q)
 	if n := s.pool.gate.Used(); n != 0 {
-		s.t.Errorf("%d places of the pool lost", n)
+		s.t.Errorf("%d slots of the pool lost", n)
 	}
 	checkReleased(s.t, s.all...)
 	checkOrder(s.t, s.sock.all())
@@ -193,7 +193,7 @@ func TestConcurrentCallersLoseNothing(t *testing.T) {
 		t.Error(err)
 	}
 	if pool.Reserved() != 0 || pool.Panics() != 0 {
-		t.Errorf("%d places lost, %d panics", pool.Reserved(), pool.Panics())
+		t.Errorf("%d slots lost, %d panics", pool.Reserved(), pool.Panics())
 	}
 }
 

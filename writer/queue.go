@@ -16,7 +16,7 @@ type Queue struct {
 	eager EagerSocket // sock, if it is one
 	pool  Pool
 	cfg   *Config
-	share *backpressure.Share // of the places of the encode pool
+	share *backpressure.Share // of the slots of the encode pool
 	done  chan struct{}
 	held  atomic.Bool // reads are paused or the queue is closed; written under mu
 
@@ -66,7 +66,7 @@ func New(sock Socket, pool Pool, cfg *Config) *Queue {
 }
 
 // Reserve promises room for one reply of at most bytes (its payload; the frame's
-// header is added here): the connection's bytes and messages and a place for the
+// header is added here): the connection's bytes and messages and a slot for the
 // encoding, all or nothing. Each Granted is followed by exactly one Push or
 // Unreserve with the same number. What does not fit below Marks.Max, with its header,
 // can never be granted.
@@ -160,7 +160,7 @@ func (q *Queue) Notify(m Message, bytes int64) bool {
 	return taken
 }
 
-// admitLocked decides about a notification and takes its place in the encode
+// admitLocked decides about a notification and takes its slot in the encode
 // pool. A client that is over the hard cap is kicked.
 func (q *Queue) admitLocked(bytes int64) (backpressure.DropReason, todo) {
 	drop, kick := q.cfg.Marks.Notification(q.drop, q.unwritten, q.queued+q.reserved, bytes)

@@ -133,7 +133,7 @@ func TestReserveNamesTheStageThatIsFull(t *testing.T) {
 	a.Unreserve(1990)
 	b.Unreserve(1)
 	if pool.gate.Used() != 0 {
-		t.Errorf("%d places lost", pool.gate.Used())
+		t.Errorf("%d slots lost", pool.gate.Used())
 	}
 	end(t, a)
 	if got := a.Reserve(1); got != RefusedConnection {
@@ -155,7 +155,7 @@ func TestMessagesAndShareAreBounds(t *testing.T) {
 		t.Errorf("beyond the share: %q", got)
 	}
 	q.Wake()
-	pool.runAll() // encoded, perhaps not written: the places are back
+	pool.runAll() // encoded, perhaps not written: the slots are back
 	for q.Reserve(1) == Granted {
 		if q.msgs > cfg.MaxMessages {
 			t.Fatalf("%d messages of %d", q.msgs, cfg.MaxMessages)
@@ -204,9 +204,9 @@ func TestAPromisedReplyIsSentWhateverNotificationsTry(t *testing.T) {
 
 func TestDropsAreCountedByReason(t *testing.T) {
 	for _, c := range []struct {
-		want   backpressure.DropReason
-		places int
-		msgs   int
+		want  backpressure.DropReason
+		slots int
+		msgs  int
 	}{
 		{backpressure.DropEncode, 1, 10},
 		{backpressure.DropMessages, 10, 1},
@@ -215,7 +215,7 @@ func TestDropsAreCountedByReason(t *testing.T) {
 		cfg.MaxMessages = c.msgs
 		var got backpressure.DropReason
 		cfg.OnDrop = func(r backpressure.DropReason) { got = r }
-		q := New(newMemorySocket(), newGoPool(c.places), cfg)
+		q := New(newMemorySocket(), newGoPool(c.slots), cfg)
 		if q.Reserve(1) != Granted {
 			t.Fatal("refused")
 		}

@@ -58,7 +58,7 @@ type EagerSocket interface {
 }
 
 // Pool runs encode tasks. Submit must not block as long as there are no more
-// tasks than reserved places, and must run every task once, in any order.
+// tasks than reserved slots, and must run every task once, in any order.
 type Pool interface {
 	TryReserve(share *backpressure.Share, n int) bool      // for replies
 	TryReserveSpare(share *backpressure.Share, n int) bool // for notifications, which leave room for replies
@@ -77,7 +77,7 @@ type Config struct {
 	// and unwritten together. At least its requests in flight, or it refuses
 	// before they do.
 	MaxMessages int
-	// Share is the most places of the encode pool one connection may hold.
+	// Share is the most slots of the encode pool one connection may hold.
 	Share int
 	// WriteTimeout bounds one write; a client whose connection takes nothing for
 	// so long is kicked.
@@ -107,7 +107,7 @@ func (c *Config) Validate() error {
 	case c.MaxMessages < 1:
 		return fmt.Errorf("writer: %d messages a connection, at least 1 is needed", c.MaxMessages)
 	case c.Share < 1:
-		return fmt.Errorf("writer: a share of %d encode places a connection, at least 1 is needed", c.Share)
+		return fmt.Errorf("writer: a share of %d encode slots a connection, at least 1 is needed", c.Share)
 	case c.WriteTimeout <= 0 || c.CloseTimeout <= 0:
 		return fmt.Errorf("writer: write timeout %v and close timeout %v must be positive", c.WriteTimeout, c.CloseTimeout)
 	case c.OnEncodeError == nil:
@@ -127,7 +127,7 @@ type Refusal string
 const (
 	Granted           Refusal = ""
 	RefusedConnection Refusal = "connection" // the connection's bytes or messages, or it is closing
-	RefusedEncode     Refusal = "encode"     // no place in the encode pool, or in the connection's share of it
+	RefusedEncode     Refusal = "encode"     // no slot in the encode pool, or in the connection's share of it
 )
 
 // ErrClosed is the cause of a queue that ended in the orderly way.

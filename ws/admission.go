@@ -6,10 +6,10 @@ import (
 	"noncegate/writer"
 )
 
-// admit takes, without waiting, every place the requests of one frame will need:
+// admit takes, without waiting, every slot the requests of one frame will need:
 // in flight in the gateway and of the connection, room and an encoding for the
-// answer, the queue of each signer's shard, a place of the guard for each lock, and
-// post-DB places for what somebody watches. All or nothing: with an error, which is server_busy with the stage or
+// answer, the queue of each signer's shard, a slot of the guard for each lock, and
+// post-DB slots for what somebody watches. All or nothing: with an error, which is server_busy with the stage or
 // draining, everything is given back and nothing happened; so it is after a panic.
 func (c *conn) admit(requests []*request, answerBytes int64) *wire.Error {
 	if code := c.expired.Load(); code != 0 {
@@ -68,13 +68,13 @@ func (c *conn) admitOne(r *request) *wire.Error {
 	if r.err != nil || r.op.Kind == 0 {
 		return nil
 	}
-	place, ok := c.srv.service.Reserve(r.op.Signer, r.op.Principal)
+	slot, ok := c.srv.service.Reserve(r.op.Signer, r.op.Principal)
 	if !ok {
 		return busy(wire.StageWorker)
 	}
-	r.place = place
+	r.slot = slot
 	if r.lock != nil && !c.srv.cfg.Guard.Reserve() {
-		place.Cancel()
+		slot.Cancel()
 		return busy(wire.StageGuard)
 	}
 	if r.worker, ok = c.srv.reserveEvents(&r.op); !ok {
@@ -84,21 +84,21 @@ func (c *conn) admitOne(r *request) *wire.Error {
 	return nil
 }
 
-// reserveEvents takes a post-DB place for what an op changes that somebody watches. false:
+// reserveEvents takes a post-DB slot for what an op changes that somebody watches. false:
 // there is none.
 func (s *Server) reserveEvents(op *nonce.Op) (worker int, ok bool) {
 	if !opWrites(op) || !s.hub.Watched(op.Signer) {
 		return 0, true
 	}
 	worker = s.service.WorkerIndex(op.Signer)
-	op.EventPlace = s.hub.Reserve(worker)
-	return worker, op.EventPlace
+	op.EventSlot = s.hub.Reserve(worker)
+	return worker, op.EventSlot
 }
 
 // cancelEvents gives it back, if it was not used.
 func (s *Server) cancelEvents(op *nonce.Op, worker int) {
-	if op.EventPlace {
-		op.EventPlace = false
+	if op.EventSlot {
+		op.EventSlot = false
 		s.hub.Unreserve(worker)
 	}
 }
@@ -108,7 +108,7 @@ func (c *conn) cancel(r *request) {
 	if r.err != nil || r.op.Kind == 0 {
 		return
 	}
-	r.place.Cancel()
+	r.slot.Cancel()
 	if r.lock != nil {
 		c.srv.cfg.Guard.Cancel()
 	}

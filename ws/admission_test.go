@@ -47,13 +47,13 @@ func TestAFullStageIsNamedAndNothingHappens(t *testing.T) {
 		prepare func(*gateway)
 		other   bool // the refused request comes from another connection
 	}{
-		{stage: wire.StageConnection, name: "in-flight places", fill: 2,
+		{stage: wire.StageConnection, name: "in-flight slots", fill: 2,
 			change: func(s *setup) { s.ws.MaxInflight, s.ws.MaxBatch = 2, 2 }},
 		{stage: wire.StageConnection, name: "bytes", fill: 5,
 			change: func(s *setup) { m := &s.ws.Writer.Marks; m.Low, m.High, m.Max = 10, 20, 6000 }},
 		{stage: wire.StageConnection, name: "messages", fill: 2,
 			change: func(s *setup) { s.ws.Writer.MaxMessages = 2 }},
-		{stage: wire.StageInflight, name: "places", fill: 2, other: true,
+		{stage: wire.StageInflight, name: "slots", fill: 2, other: true,
 			change: func(s *setup) { s.ws.MaxInflight, s.ws.MaxBatch, s.ws.MaxInflightTotal = 2, 2, 2 }},
 		{stage: wire.StageWorker, name: "queue", fill: 3, other: true,
 			change: func(s *setup) { s.Service.Workers, s.Service.QueueCapacity = 1, 3 }},
@@ -133,7 +133,7 @@ func TestAnArrayIsAdmittedAsAWhole(t *testing.T) {
 	if len(refused) != 3 || g.next("a")+g.next("b")+g.next("c") != 0 {
 		t.Fatalf("got %v, and %d nonces were taken", refused, g.next("a")+g.next("b")+g.next("c"))
 	}
-	c.send(three) // all places are free again
+	c.send(three) // all slots are free again
 	if r := c.batch(); len(r) != 3 || r[0].(map[string]any)["error"] != nil {
 		t.Errorf("after the queue was empty: %v", r)
 	}

@@ -73,17 +73,17 @@ func (c *Call) Finish(op *nonce.Op) *wire.Error { return c.do(op, func() bool { 
 func (c *Call) do(op *nonce.Op, gone func() bool) *wire.Error {
 	s := c.of.srv
 	op.Principal = c.Principal()
-	place, ok := s.service.Reserve(op.Signer, op.Principal)
+	slot, ok := s.service.Reserve(op.Signer, op.Principal)
 	if !ok {
 		return busy(wire.StageWorker)
 	}
 	w := &opWaiter{srv: s, gone: gone, done: make(chan struct{})}
 	if w.worker, ok = s.reserveEvents(op); !ok {
-		place.Cancel()
+		slot.Cancel()
 		return busy(wire.StagePostDB)
 	}
 	op.Completion = w
-	s.service.Submit(place, op)
+	s.service.Submit(slot, op)
 	<-w.done
 	if op.Err != nil {
 		return errorOf(op.Err, op.Signer, 1)

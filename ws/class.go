@@ -44,11 +44,11 @@ const (
 	nodeMessageBytes = events.MaxSigners * (2*nonce.MaxKeyBytes + len(`"",`)) * 5 / 4
 )
 
-// nodeClass is that of other nodes. Their requests have places of their own, as
+// nodeClass is that of other nodes. Their requests have slots of their own, as
 // many as those of all clients: were they the same, two nodes full of requests for
 // each other's signers would refuse each other everything, each waiting for the
 // other. One node may have a quarter, so that two that send more than this one can
-// do leave places to others.
+// do leave slots to others.
 //
 // A node is not a slow client: its connection is never paused, nor ended for being
 // slow, since the clients of a whole node hang on it; only the hard bounds end it.
@@ -85,5 +85,5 @@ func (k *class) enter(share *backpressure.Share, n int, draining *atomic.Bool) *
 	return busy(wire.StageInflight)
 }
 
-// leaveInflight gives back places that were taken by enter.
+// leaveInflight gives back slots that were taken by enter.
 func (c *conn) leaveInflight(n int) { c.class.inflight.Give(c.share, n) }

@@ -37,7 +37,7 @@ type Config struct {
 	MaxInflight int
 	// MaxInflightTotal bounds them over all connections. More keeps more memory
 	// in use under overload; fewer refuses bursts that would have been served.
-	// Below the encode pool's queue a refusal finds a place there at once; above,
+	// Below the encode pool's queue a refusal finds a slot there at once; above,
 	// it waits for one, and its connection is not read meanwhile.
 	MaxInflightTotal int
 	// MaxMessageBytes bounds one frame's payload; a larger one closes the

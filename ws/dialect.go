@@ -46,7 +46,7 @@ type Foreign struct {
 // DialectConfig are the bounds of a dialect. All are required.
 type DialectConfig struct {
 	// MaxInflight bounds the calls of one connection, or of one request by POST, that
-	// are not answered yet; MaxInflightTotal those of all. They are places of the
+	// are not answered yet; MaxInflightTotal those of all. They are slots of the
 	// dialect's own: calls that wait for somebody else take none of those that answer
 	// at once.
 	MaxInflight, MaxInflightTotal int

@@ -57,7 +57,7 @@ func defaults() setup {
 			},
 			Writer: inprocess.Writer(),
 		},
-		guard: guard.Config{Places: 1000, Workers: 2, KeptEach: 100, Timeout: patience},
+		guard: guard.Config{Slots: 1000, Workers: 2, KeptEach: 100, Timeout: patience},
 	}
 }
 
@@ -97,7 +97,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 		}
 		g.Stop(ctx)
 		stopHTTP()
-		g.WantNoPlaces()
+		g.WantNoSlots()
 		ofClients, _ := g.srv.clients.used()
 		ofNodes, _ := g.srv.nodes.used()
 		if ofClients+ofNodes != 0 {
@@ -160,20 +160,20 @@ func (g *gateway) hang(c *client, id, method, params string) (release func()) {
 // submitting is a service whose ops a test takes.
 type submitting struct {
 	Service
-	submit func(nonce.Place, *nonce.Op)
+	submit func(nonce.Slot, *nonce.Op)
 }
 
-func (s submitting) Submit(p nonce.Place, op *nonce.Op) { s.submit(p, op) }
+func (s submitting) Submit(p nonce.Slot, op *nonce.Op) { s.submit(p, op) }
 
 // onSubmit has the gateway hand its ops to the test.
-func (g *gateway) onSubmit(submit func(nonce.Place, *nonce.Op)) {
+func (g *gateway) onSubmit(submit func(nonce.Slot, *nonce.Op)) {
 	g.srv.service = submitting{g.Service, submit}
 }
 
 // ops makes the gateway tell of each op before it runs.
 func (g *gateway) ops() <-chan nonce.Op {
 	ops := make(chan nonce.Op, 10_000)
-	g.onSubmit(func(p nonce.Place, op *nonce.Op) { ops <- *op; g.Service.Submit(p, op) })
+	g.onSubmit(func(p nonce.Slot, op *nonce.Op) { ops <- *op; g.Service.Submit(p, op) })
 	return ops
 }
 

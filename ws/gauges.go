@@ -12,8 +12,8 @@ func (s *Server) registerGauges(reg prometheus.Registerer) {
 	number := func(name, help string, n int) {
 		metrics.Gauge(reg, name, help, func() float64 { return float64(n) })
 	}
-	metrics.Places(reg, "inflight", "Requests not answered yet", s.clients.used)
-	metrics.Places(reg, "node_inflight", "Requests of other nodes not answered yet", s.nodes.used)
+	metrics.Slots(reg, "inflight", "Requests not answered yet", s.clients.used)
+	metrics.Slots(reg, "node_inflight", "Requests of other nodes not answered yet", s.nodes.used)
 	number("connections_max", "Most open WebSocket connections.", s.cfg.MaxConnections)
 	metrics.Gauge(reg, "sockets_waiting", "Open sockets whose clients were not let in yet. 0 without --rights.", func() float64 { return float64(s.Waiting()) })
 	number("sockets_waiting_max", "Most of them.", s.cfg.Addresses.Waiting)

@@ -10,7 +10,7 @@ import (
 // kind is what this package has to know of a kind of op, beside how its params are read
 // (method.go).
 type kind struct {
-	// right is what a client needs on the signer. RightMarkAny does in place of RightMark.
+	// right is what a client needs on the signer. RightMarkAny does instead of RightMark.
 	right access.Right
 	// level is the lowest level of the audit that has it, unless a right is missing.
 	level audit.Level

@@ -142,7 +142,7 @@ func (s *Server) countRefusal(said *wire.ErrorData, toNode bool) {
 	}
 }
 
-// countBusy counts n requests that were refused with err, if for want of a place.
+// countBusy counts n requests that were refused with err, if for want of a slot.
 func (s *Server) countBusy(err *wire.Error, n int) {
 	if err.Data.Stage != "" {
 		s.rejected(err.Data.Stage, n)

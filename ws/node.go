@@ -47,7 +47,7 @@ type NodeConfig struct {
 
 // MaxNodeConnections bounds the connections of other nodes, which do not count
 // against MaxConnections: a gateway that is full of clients must still serve what
-// other nodes bring, or their clients would wait for a place here. Each node keeps
+// other nodes bring, or their clients would wait for a slot here. Each node keeps
 // one, and for a moment a second one where the first broke.
 const MaxNodeConnections = 256
 

@@ -252,7 +252,7 @@ func TestTheConnectionsOfNodesAreBounded(t *testing.T) {
 		g.dialWith(asNode("n2"))
 	}
 	g.wantRefused(asNode("n2"), http.StatusServiceUnavailable)
-	g.dial().settle() // which takes no client's place
+	g.dial().settle() // which takes no client's slot
 }
 
 func TestANodeMayHaveThousandsOfRequestsInFlight(t *testing.T) {
@@ -295,7 +295,7 @@ func TestANodeIsNeverASlowClient(t *testing.T) {
 func TestARefusalForWantOfAPlaceAtAnotherNodeIsCounted(t *testing.T) {
 	g := startGateway(t)
 	rejected := g.rejections()
-	g.onSubmit(func(p nonce.Place, op *nonce.Op) {
+	g.onSubmit(func(p nonce.Slot, op *nonce.Op) {
 		p.Cancel()
 		op.Err = nonce.ErrForwardBusy
 		op.Completion.Done(op).Wake()

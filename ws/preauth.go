@@ -23,12 +23,12 @@ const (
 type preAuthLimiter struct {
 	addresses *quota.Addresses
 
-	mu     sync.Mutex // guards places; the locks of addresses are taken under it
-	places map[net.Conn]*quota.Slot
+	mu    sync.Mutex // guards slots; the locks of addresses are taken under it
+	slots map[net.Conn]*quota.Slot
 }
 
 func newPreAuthLimiter(cfg quota.AddressConfig) *preAuthLimiter {
-	return &preAuthLimiter{addresses: quota.NewAddresses(cfg), places: make(map[net.Conn]*quota.Slot)}
+	return &preAuthLimiter{addresses: quota.NewAddresses(cfg), slots: make(map[net.Conn]*quota.Slot)}
 }
 
 // ConnState is for the http.Server that serves this handler: with authentication,
@@ -50,7 +50,7 @@ func (s *Server) ConnState(c net.Conn, state http.ConnState) {
 }
 
 func (d *preAuthLimiter) arrive(c net.Conn) (refused upgradeReason) {
-	place, why := d.addresses.Arrive(c.RemoteAddr().String(), time.Now())
+	slot, why := d.addresses.Arrive(c.RemoteAddr().String(), time.Now())
 	switch why {
 	case quota.TooFast:
 		return upgradeAddressFast
@@ -61,7 +61,7 @@ func (d *preAuthLimiter) arrive(c net.Conn) (refused upgradeReason) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.places[c] = place
+	d.slots[c] = slot
 	return ""
 }
 
@@ -71,8 +71,8 @@ func (d *preAuthLimiter) arrive(c net.Conn) (refused upgradeReason) {
 func (d *preAuthLimiter) enter(c net.Conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	place := d.places[c]
-	if place == nil || place.Entered() {
+	slot := d.slots[c]
+	if slot == nil || slot.Entered() {
 		return true
 	}
 	now := time.Now()
@@ -80,19 +80,19 @@ func (d *preAuthLimiter) enter(c net.Conn) bool {
 	if in == nil {
 		return false
 	}
-	place.Leave(now)
-	d.places[c] = in
+	slot.Leave(now)
+	d.slots[c] = in
 	return true
 }
 
 // depart does nothing for a socket that was refused.
 func (d *preAuthLimiter) depart(c net.Conn) {
 	d.mu.Lock()
-	place := d.places[c]
-	delete(d.places, c)
+	slot := d.slots[c]
+	delete(d.slots, c)
 	d.mu.Unlock()
-	if place != nil {
-		place.Leave(time.Now())
+	if slot != nil {
+		slot.Leave(time.Now())
 	}
 }
 
@@ -118,7 +118,7 @@ func (s *Server) Waiting() int {
 type identity struct {
 	session *access.Session // nil: nobody asked
 	account *quota.Usage
-	place   *quota.Slot
+	slot    *quota.Slot
 }
 
 // leave gives back what the connection counts for. It is called once.
@@ -127,8 +127,8 @@ func (g *identity) leave() {
 	if g.account != nil {
 		g.account.Leave(now)
 	}
-	if g.place != nil {
-		g.place.Leave(now)
+	if g.slot != nil {
+		g.slot.Leave(now)
 	}
 }
 
@@ -140,8 +140,8 @@ func (s *Server) admitClient(w http.ResponseWriter, r *http.Request) (g identity
 		return identity{}, false
 	}
 	return s.admitKnown(w, r, func(g *identity) bool {
-		g.place, _ = s.preAuth.addresses.Enter(r.RemoteAddr, time.Now())
-		return g.place != nil
+		g.slot, _ = s.preAuth.addresses.Enter(r.RemoteAddr, time.Now())
+		return g.slot != nil
 	})
 }
 

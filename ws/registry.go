@@ -10,11 +10,11 @@ import (
 type registry struct {
 	maxClients int // of other nodes it is MaxNodeConnections
 
-	mu     sync.Mutex // guards what follows; no I/O under it
-	places int        // connections of clients, and upgrades under way
-	nodes  int        // the same of other nodes
-	conns  map[*conn]struct{}
-	empty  chan struct{} // closed while there is none of either
+	mu    sync.Mutex // guards what follows; no I/O under it
+	slots int        // connections of clients, and upgrades under way
+	nodes int        // the same of other nodes
+	conns map[*conn]struct{}
+	empty chan struct{} // closed while there is none of either
 }
 
 func newRegistry(maxClients int) *registry {
@@ -23,29 +23,29 @@ func newRegistry(maxClients int) *registry {
 	return &registry{maxClients: maxClients, conns: make(map[*conn]struct{}), empty: empty}
 }
 
-// reserve takes a place for an upgrade, unless all of its kind are taken.
+// reserve takes a slot for an upgrade, unless all of its kind are taken.
 func (g *registry) reserve(node bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	places, limit := g.placesLocked(node)
-	if *places == limit {
+	slots, limit := g.slotsLocked(node)
+	if *slots == limit {
 		return false
 	}
-	*places++
-	if g.places+g.nodes == 1 {
+	*slots++
+	if g.slots+g.nodes == 1 {
 		g.empty = make(chan struct{})
 	}
 	return true
 }
 
-func (g *registry) placesLocked(node bool) (places *int, limit int) {
+func (g *registry) slotsLocked(node bool) (slots *int, limit int) {
 	if node {
 		return &g.nodes, MaxNodeConnections
 	}
-	return &g.places, g.maxClients
+	return &g.slots, g.maxClients
 }
 
-// cancel gives the place of a failed upgrade back.
+// cancel gives the slot of a failed upgrade back.
 func (g *registry) cancel(node bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -53,14 +53,14 @@ func (g *registry) cancel(node bool) {
 }
 
 func (g *registry) releaseLocked(node bool) {
-	places, _ := g.placesLocked(node)
-	*places--
-	if g.places+g.nodes == 0 {
+	slots, _ := g.slotsLocked(node)
+	*slots--
+	if g.slots+g.nodes == 0 {
 		close(g.empty)
 	}
 }
 
-// enter adds a connection, whose place is reserved.
+// enter adds a connection, whose slot is reserved.
 func (g *registry) enter(c *conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

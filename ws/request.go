@@ -37,7 +37,7 @@ type request struct {
 	unless    *wire.Error // the answer unless its request id is known, once the lock was refused
 
 	// What admission took for it.
-	place  nonce.Place
+	slot   nonce.Slot
 	worker int
 
 	sight *sight // for a wait for its signer's chain; kept from use to use, nil while one has it
@@ -159,7 +159,7 @@ func (r *request) submit() {
 		r.inbound = r.conn.peer.enter(r.path)
 		r.op.Path = &r.inbound.path
 	}
-	r.conn.srv.service.Submit(r.place, &r.op)
+	r.conn.srv.service.Submit(r.slot, &r.op)
 }
 
 // Done implements nonce.Completion.
@@ -180,7 +180,7 @@ func (r *request) Done(op *nonce.Op) nonce.Waker {
 // Gone implements nonce.Completion.
 func (r *request) Gone() bool { return r.conn.gone.Load() }
 
-// finish queues the answer and gives the in-flight place back, in this order, so
+// finish queues the answer and gives the in-flight slot back, in this order, so
 // that a connection without requests in flight has all answers in its queue.
 func (r *request) finish() nonce.Waker {
 	c := r.conn

@@ -72,19 +72,19 @@ func TestForbiddenRequestsAreRequests(t *testing.T) {
 	ada.ask("2", "nonce_allocate", `["mine"]`)
 }
 
-// A refusal of rights is decided before anything is taken: with every place full it
+// A refusal of rights is decided before anything is taken: with every slot full it
 // is still the answer.
 func TestARightIsAskedForBeforeAdmission(t *testing.T) {
 	p := new(inprocess.People)
 	p.Grant("ada", "mine", inprocess.EveryRight)
 	g := guardedGateway(t, p)
-	g.srv.service = panicking{g.Service} // whoever reserves a place fails the test
+	g.srv.service = panicking{g.Service} // whoever reserves a slot fails the test
 	ada := g.as("ada")
 	ada.askRefused("1", "nonce_allocate", `["yours"]`, "forbidden")
 	ada.send(`[{"jsonrpc":"2.0","id":"2","method":"nonce_status","params":["yours"]}]`)
 	wantError(t, ada.batch()[0].(map[string]any), "2", "forbidden")
 	if g.srv.Panics() != 0 {
-		t.Error("the service was asked for a place")
+		t.Error("the service was asked for a slot")
 	}
 }
 

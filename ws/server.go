@@ -27,8 +27,8 @@ import (
 
 // Service runs requests; see service.Service.
 type Service interface {
-	Reserve(signer string, p nonce.Principal) (nonce.Place, bool)
-	Submit(p nonce.Place, op *nonce.Op)
+	Reserve(signer string, p nonce.Principal) (nonce.Slot, bool)
+	Submit(p nonce.Slot, op *nonce.Op)
 	WorkerIndex(signer string) int
 }
 
@@ -169,7 +169,7 @@ func (s *Server) refuseLeaving(w http.ResponseWriter) bool {
 	return true
 }
 
-// reserve takes a place for a connection. false: there is none, and that was answered.
+// reserve takes a slot for a connection. false: there is none, and that was answered.
 func (s *Server) reserve(w http.ResponseWriter, node bool) bool {
 	if s.conns.reserve(node) {
 		return true
@@ -186,7 +186,7 @@ func (s *Server) met(g *identity) {
 	}
 }
 
-// upgrade makes a connection of a request whose place is reserved.
+// upgrade makes a connection of a request whose slot is reserved.
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g identity, t *dialect) {
 	h, began := &hijacker{ResponseWriter: w}, time.Now()
 	ws, err := s.upgrader.Upgrade(h, r, nil)
@@ -219,7 +219,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g 
 // handshakeTime bounds the write of the answer to an upgrade.
 const handshakeTime = 5 * time.Second
 
-// retryFull is the Retry-After of a gateway that has no place for a connection.
+// retryFull is the Retry-After of a gateway that has no slot for a connection.
 const retryFull = 5 * time.Second
 
 func unavailable(w http.ResponseWriter, after time.Duration, why string) {

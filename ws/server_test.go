@@ -94,7 +94,7 @@ func (g *gateway) pipeConn() (c *conn, peer net.Conn, end func()) {
 // panicking is a service with a mistake in it, which all signers but a meet.
 type panicking struct{ Service }
 
-func (s panicking) Reserve(signer string, p nonce.Principal) (nonce.Place, bool) {
+func (s panicking) Reserve(signer string, p nonce.Principal) (nonce.Slot, bool) {
 	if signer != "a" {
 		panic("a mistake")
 	}
@@ -129,7 +129,7 @@ func TestWhatAMistakeEndsGivesItsPlacesBack(t *testing.T) {
 		c.send(frame)
 		c.wantClosed(websocket.CloseInternalServerErr)
 	}
-	wait.Until(t, "every place", func() bool { return g.srv.clients.inflight.Used() == 0 })
+	wait.Until(t, "every slot", func() bool { return g.srv.clients.inflight.Used() == 0 })
 	if n := g.srv.Panics(); n != 2 {
 		t.Errorf("%d panics counted, want 2", n)
 	}

@@ -65,7 +65,7 @@ func TestASessionThatHasEndedGetsNoEvents(t *testing.T) {
 	p := known("ada", "bob")
 	g := guardedGateway(t, p, func(s *setup) { s.Service.Workers, s.PostDB.QueueShare = 1, s.PostDB.Queue })
 	let := make(chan struct{})
-	g.onSubmit(func(p nonce.Place, op *nonce.Op) {
+	g.onSubmit(func(p nonce.Slot, op *nonce.Op) {
 		if op.Signer != "slow" {
 			g.Service.Submit(p, op)
 			return

@@ -52,7 +52,7 @@ func withEach(all []variant, word string) (more []variant) {
 var numbers = map[string]func(s *setup) []*int{
 	"workers":             func(s *setup) []*int { return []*int{&s.Service.Workers} },
 	"commit-ops":          func(s *setup) []*int { return []*int{&s.Service.MaxBatch} },
-	"guard-places":        func(s *setup) []*int { return []*int{&s.guard.Places} },
+	"guard-slots":         func(s *setup) []*int { return []*int{&s.guard.Slots} },
 	"max-connections":     func(s *setup) []*int { return []*int{&s.ws.MaxConnections} },
 	"max-inflight":        func(s *setup) []*int { return []*int{&s.ws.MaxInflight, &s.ws.MaxBatch} },
 	"address-connections": func(s *setup) []*int { return []*int{&s.ws.Addresses.Connections} },

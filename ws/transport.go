@@ -229,7 +229,7 @@ func lastWords(conn *tls.Conn) {
 	enough.Stop()
 }
 
-// hijacker gives gorilla our transport in place of net/http's connection.
+// hijacker gives gorilla our transport instead of net/http's connection.
 type hijacker struct {
 	http.ResponseWriter
 	transport *transport

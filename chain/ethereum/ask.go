@@ -31,8 +31,8 @@ const (
 // asking is how a node is asked.
 type asking struct {
 	limit   int64 // bytes of each answer
-	poll    bool  // needs no place: there is one of these at a time
-	queue   bool  // waits for a place; otherwise ErrBusy
+	poll    bool  // needs no slot: there is one of these at a time
+	queue   bool  // waits for a slot; otherwise ErrBusy
 	foreign bool  // calls of others, whose errors may be about anything
 }
 
@@ -76,13 +76,13 @@ func (n *node) request(ctx context.Context, session uint64, calls []*jsonrpc.Cal
 	}
 }
 
-// enter takes a place among the requests under way.
+// enter takes a slot among the requests under way.
 func (n *node) enter(ctx context.Context, how asking) error {
 	if how.poll {
 		return nil
 	}
 	select {
-	case n.places <- struct{}{}:
+	case n.slots <- struct{}{}:
 		return nil
 	default:
 	}
@@ -96,7 +96,7 @@ func (n *node) enter(ctx context.Context, how asking) error {
 		return fmt.Errorf("%w: %w", jsonrpc.ErrNotSent, ErrBusy)
 	}
 	select {
-	case n.places <- struct{}{}:
+	case n.slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w: %w", jsonrpc.ErrNotSent, ErrBusy, context.Cause(ctx))
@@ -105,11 +105,11 @@ func (n *node) enter(ctx context.Context, how asking) error {
 
 func (n *node) leave(how asking) {
 	if !how.poll {
-		<-n.places
+		<-n.slots
 	}
 }
 
-// carry sends calls, in the place that enter has taken, and leaves it.
+// carry sends calls, in the slot that enter has taken, and leaves it.
 func (n *node) carry(ctx context.Context, session uint64, calls []*jsonrpc.Call, how asking) {
 	ctx, cancel := context.WithTimeoutCause(ctx, n.c.set.Timeout, errTimeout)
 	defer cancel()

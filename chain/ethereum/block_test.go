@@ -30,7 +30,7 @@ func TestQuantitiesAreReadStrictly(t *testing.T) {
 	}
 }
 
-// nonsense is what a node may answer in place of a block.
+// nonsense is what a node may answer instead of a block.
 func nonsense(good map[string]any) map[string]any {
 	with := func(member string, value any) map[string]any {
 		b := maps.Clone(good)

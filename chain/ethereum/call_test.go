@@ -178,7 +178,7 @@ func TestASubscriptionOfOthersIsPassedThrough(t *testing.T) {
 		w.nodes[1].CloseSockets()
 		synctest.Wait()
 		if len(w.subs) != 0 || len(l.ended) != 0 {
-			t.Errorf("%d places are taken and %d ends told, want none", len(w.subs), len(l.ended))
+			t.Errorf("%d slots are taken and %d ends told, want none", len(w.subs), len(l.ended))
 		}
 	})
 }
@@ -234,8 +234,8 @@ func TestAMistakeGivesThePlacesOfItsCallBack(t *testing.T) {
 		slip(func() { _, _, _ = w.Call(t.Context(), "eth_call", nil) })
 		slip(func() { _, _, _ = w.Subscribe(t.Context(), json.RawMessage(`["logs"]`), nil, nil) })
 		n.link = sound
-		if len(n.places) != 0 || len(w.subs) != 0 {
-			t.Errorf("%d places at the node and %d subscriptions are taken, want none", len(n.places), len(w.subs))
+		if len(n.slots) != 0 || len(w.subs) != 0 {
+			t.Errorf("%d slots at the node and %d subscriptions are taken, want none", len(n.slots), len(w.subs))
 		}
 		w.stop() // which waits for what was begun
 	})

@@ -27,7 +27,7 @@ type Client struct {
 	views   chan *view     // from the pollers to the follower
 	newHead chan struct{}  // holds one: a node told of a block
 	back    chan struct{}  // holds one: a node is connected
-	subs    chan struct{}  // a place for each subscription of others
+	subs    chan struct{}  // a slot for each subscription of others
 
 	mu      sync.Mutex // guards what follows; no I/O beneath it
 	running context.Context

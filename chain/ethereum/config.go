@@ -54,7 +54,7 @@ type Config struct {
 
 	// TLS is for https and wss addresses. Default: the authorities of the system.
 	TLS *tls.Config
-	// Dial opens the connections beneath, in place of a net.Dialer.
+	// Dial opens the connections beneath, instead of a net.Dialer.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
@@ -76,7 +76,7 @@ const (
 	maxAnswer   = 1 << 30
 	maxNodes    = 16
 	maxFinal    = 10_000
-	// finalizedTag stands in the field finality for the tag, in place of a number.
+	// finalizedTag stands in the field finality for the tag, instead of a number.
 	finalizedTag = -1
 	maxPause     = 30 * time.Second // between two attempts to reach a node
 )

@@ -36,7 +36,7 @@
 // # Bounds
 //
 // Requests under way, calls in a request, bytes of an answer and time are bounded by
-// Config. A request that finds no place is ErrBusy, or waits if it is the gateway's own. A
+// Config. A request that finds no slot is ErrBusy, or waits if it is the gateway's own. A
 // node that wants fewer requests is left alone for as long as it says. Memory for answers
 // does not grow with what a node sends.
 //

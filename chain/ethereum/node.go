@@ -22,13 +22,13 @@ type node struct {
 	socket  bool // reached over a WebSocket
 	link    jsonrpc.Node
 	log     *slog.Logger
-	places  chan struct{}  // one for each request under way, but for polls
-	waiting chan struct{}  // one for each request that waits for a place
+	slots   chan struct{}  // one for each request under way, but for polls
+	waiting chan struct{}  // one for each request that waits for a slot
 	polls   chan pollOrder // to the poller: one at a time
 
 	mu           sync.Mutex // guards what follows; no I/O beneath it
 	verified     uint64     // the session in which the node said that it is of the chain; 0: none
-	otherChain   string     // what it said in place of that; "": nothing
+	otherChain   string     // what it said instead of that; "": nothing
 	answered     bool       // the last poll was answered
 	onBranch     bool       // its head is on the branch that counts
 	distrusted   bool       // its head is not believed
@@ -55,8 +55,8 @@ const (
 )
 
 const (
-	// waitingPerPlace bounds how many requests may wait for each place.
-	waitingPerPlace = 16
+	// waitingPerSlot bounds how many requests may wait for each slot.
+	waitingPerSlot = 16
 	// parallelBatches is how many requests one question may have under way at a node.
 	parallelBatches = 4
 	// growBatch is how long a node that refused a batch gets smaller ones.
@@ -67,8 +67,8 @@ func newNode(c *Client, i int) *node {
 	n := &node{
 		c: c, name: c.set.names[i], socket: c.set.endpoints[i].WebSocket(),
 		log:      c.log.With("node", c.set.names[i]),
-		places:   make(chan struct{}, c.set.MaxInflight),
-		waiting:  make(chan struct{}, waitingPerPlace*c.set.MaxInflight),
+		slots:    make(chan struct{}, c.set.MaxInflight),
+		waiting:  make(chan struct{}, waitingPerSlot*c.set.MaxInflight),
 		polls:    make(chan pollOrder, 1),
 		maxBatch: c.set.MaxBatch,
 		lacks:    map[string]bool{},

@@ -54,7 +54,7 @@ func withKey(key string, refused *refusedAdmins, log *slog.Logger, private http.
 	})
 }
 
-// wordless passes the status of an answer on, and a word for it in place of its
+// wordless passes the status of an answer on, and a word for it instead of its
 // body.
 type wordless struct {
 	http.ResponseWriter

@@ -225,7 +225,7 @@ func (a *app) openMetrics(ctx context.Context) error {
 }
 
 func (a *app) openPools(context.Context) (err error) {
-	if a.encode, err = encodepool.New(encodepool.Config{Workers: a.cfg.EncodeWorkers, Queue: a.encodePlaces()}, a.log); err != nil {
+	if a.encode, err = encodepool.New(encodepool.Config{Workers: a.cfg.EncodeWorkers, Queue: a.encodeSlots()}, a.log); err != nil {
 		return err
 	}
 	a.onStop("encode pool", a.encode.Stop)
@@ -244,7 +244,7 @@ func (a *app) openPools(context.Context) (err error) {
 	return nil
 }
 
-// queueShare is the most places of the post-DB pool one queue may hold: half, so
+// queueShare is the most slots of the post-DB pool one queue may hold: half, so
 // that one stuck queue leaves room, or all of them where there is no other queue.
 func queueShare(queue, queues int) int {
 	if queues == 1 {

@@ -18,7 +18,7 @@ func (a *app) openRouter(context.Context) (err error) {
 		return nil
 	}
 	a.router, err = cluster.New(cluster.Config{
-		Forward: a.forwards(), Secret: a.cfg.NodeSecret, TLS: a.nodeTLS, Queue: a.forwardQueue(), Timeout: a.cfg.ForwardTimeout, Store: a.place(),
+		Forward: a.forwards(), Secret: a.cfg.NodeSecret, TLS: a.nodeTLS, Queue: a.forwardQueue(), Timeout: a.cfg.ForwardTimeout, Store: a.databaseID(),
 	}, a.node, a.log, counted)
 	if err == nil {
 		a.onStop("router", a.router.Stop) // in case the start ends before openLinks
@@ -32,10 +32,10 @@ func (a *app) forwardQueue() int {
 	return max(1, min(a.cfg.ForwardQueue, a.cfg.MaxInflightTotal/4))
 }
 
-// place is what tells the store from others; nil where it cannot be told.
-func (a *app) place() func() string {
-	if s, ok := a.store.(interface{ Place() string }); ok {
-		return s.Place
+// databaseID tells the store from others; nil where a store has one node only.
+func (a *app) databaseID() func() string {
+	if s, ok := a.store.(interface{ DatabaseID() string }); ok {
+		return s.DatabaseID
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func (a *app) nodeConfig() ws.NodeConfig {
 	if a.router == nil {
 		return ws.NodeConfig{}
 	}
-	return ws.NodeConfig{ID: a.node, Secret: a.cfg.NodeSecret, Store: a.place(), MaxInflight: a.forwardQueue()}
+	return ws.NodeConfig{ID: a.node, Secret: a.cfg.NodeSecret, Store: a.databaseID(), MaxInflight: a.forwardQueue()}
 }
 
 // awaitInterest is what ws waits for before it answers a subscription; nil: nothing.
@@ -89,10 +89,10 @@ func (a *app) awaitInterest() func(context.Context) {
 	return nil
 }
 
-// encodePlaces is the bound of the encode pool: what clients may have there, and as
+// encodeSlots is the bound of the encode pool: what clients may have there, and as
 // much again for other nodes where there can be any, and places for the calls of chains,
 // which wait for their nodes, so that none takes the places of another's answers.
-func (a *app) encodePlaces() int {
+func (a *app) encodeSlots() int {
 	places := a.cfg.EncodeQueue + len(a.cfg.Chain)*endpoint.Bounds(a.cfg.MaxInflight).MaxInflightTotal
 	if _, embedded := a.cfg.SQLitePath(); embedded {
 		return places

@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// guardPlaces bounds the guarded calls under way: half of one worker's queue
+	// guardSlots bounds the guarded calls under way: half of one worker's queue
 	// with the default, so that a Redis which hangs leaves room for others.
-	guardPlaces = 2048
+	guardSlots = 2048
 	// guardWorkers talk to Redis, each with all that has gathered: more use more of
 	// its connections and share fewer round trips.
 	guardWorkers = 4
@@ -31,7 +31,7 @@ func (a *app) openGuard(context.Context) (err error) {
 	if a.redis != nil {
 		locks = guard.NewRedis(a.redis.Client(), a.clusterName())
 	}
-	a.guard, err = guard.New(locks, a.registry, a.log, guard.Config{Places: guardPlaces, Workers: guardWorkers, KeptEach: guardKept, Timeout: guardTimeout})
+	a.guard, err = guard.New(locks, a.registry, a.log, guard.Config{Slots: guardSlots, Workers: guardWorkers, KeptEach: guardKept, Timeout: guardTimeout})
 	if err == nil {
 		a.onStop("guard", a.guard.Stop)
 	}

@@ -39,12 +39,13 @@ func (a *app) errNoEngine() error {
 // A Redis that has the logs of another database stops the start.
 func (a *app) logConfig(ctx context.Context) (*service.LogConfig, error) {
 	store, ok := a.store.(nonce.LogStore)
-	if !ok || a.errNoEngine() != nil {
+	id := a.databaseID()
+	if !ok || id == nil || a.errNoEngine() != nil {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, engineOpenTime)
 	defer cancel()
-	log, err := redislog.Open(ctx, a.redis, a.place()())
+	log, err := redislog.Open(ctx, a.redis, id())
 	if err != nil {
 		return nil, settingErrorf("redis", "cannot be used: %s", sentenceOf(err))
 	}

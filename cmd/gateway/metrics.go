@@ -9,9 +9,9 @@ import (
 // openGauges registers what is read of packages that know no Prometheus, or of several.
 func (a *app) openGauges(context.Context) error {
 	service, server := a.service, a.server
-	metrics.Places(a.registry, "worker", "Worker queues, all shards", service.Queued)
-	metrics.Places(a.registry, "encode", "Encode pool", func() (int, int) { return a.encode.Reserved(), a.encode.Capacity() })
-	metrics.Places(a.registry, "postdb", "Post-DB pool", func() (int, int) { return a.postdb.Reserved(), a.postdb.Capacity() })
+	metrics.Slots(a.registry, "worker", "Worker queues, all shards", service.Queued)
+	metrics.Slots(a.registry, "encode", "Encode pool", func() (int, int) { return a.encode.Reserved(), a.encode.Capacity() })
+	metrics.Slots(a.registry, "postdb", "Post-DB pool", func() (int, int) { return a.postdb.Reserved(), a.postdb.Capacity() })
 	metrics.Gauge(a.registry, "encode_running", "Encoders at work.", func() float64 { return float64(a.encode.Running()) })
 	metrics.Gauge(a.registry, "postdb_running", "Post-DB workers at work.", func() float64 { return float64(a.postdb.Running()) })
 	metrics.Gauge(a.registry, "signers_remembered", "Signers whose state is kept between requests: those this node served lately.", func() float64 { n, _ := service.Remembered(); return float64(n) })

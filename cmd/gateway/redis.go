@@ -37,8 +37,8 @@ func (a *app) openRedis(ctx context.Context) (err error) {
 // clusterName tells the nodes over one store from others that use the same Redis. A
 // file has one node.
 func (a *app) clusterName() string {
-	if place := a.place(); place != nil {
-		return place()
+	if id := a.databaseID(); id != nil {
+		return id()
 	}
 	return a.node
 }
@@ -52,19 +52,20 @@ func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
 }
 
 // openPublisher begins to publish events by Redis. It comes before the pools, so
-// that what the post-DB pool runs last is still sent. A SQLite store has no other
-// nodes.
+// that what the post-DB pool runs last is still sent. A store without an id has no
+// other nodes.
 func (a *app) openPublisher(context.Context) error {
 	counted := redisevents.NewMetrics(a.registry)
-	if _, embedded := a.cfg.SQLitePath(); embedded || a.redis == nil {
+	id := a.databaseID()
+	if id == nil || a.redis == nil {
 		return nil
 	}
-	a.publisher = redisevents.NewPublisher(a.redis.Client(), redisevents.Config{Place: a.place()(), Node: a.node}, counted, a.log)
+	a.publisher = redisevents.NewPublisher(a.redis.Client(), redisevents.Config{Database: id(), Node: a.node}, counted, a.log)
 	a.onStop("publisher of events", a.publisher.Stop)
 	return nil
 }
 
-// openListener makes events of other nodes come by Redis in place of the links.
+// openListener makes events of other nodes come by Redis instead of the links.
 func (a *app) openListener() {
 	l := redisevents.Listen(a.redis, a.publisher, a.hub, a.log)
 	a.remote = l

@@ -37,7 +37,7 @@ func printShards(w io.Writer, shards []listedShard) error {
 type shardMoveCmd struct {
 	Shard int    `arg:"" help:"Number of the shard, from 0."`
 	Node  string `arg:"" optional:"" help:"Id of a live node of mode worker-queue."`
-	Unpin bool   `help:"In place of NODE: let the balance say again who should have it."`
+	Unpin bool   `help:"Instead of NODE: let the balance say again who should have it."`
 	adminCmd
 }
 

@@ -14,9 +14,9 @@ type returned struct {
 	verdict nonce.Verdict
 }
 
-// returnOps ends the op's time with the router. The caller holds no lock, and wakes
+// returnOp ends the op's time with the router. The caller holds no lock, and wakes
 // w after the last of its batch.
-func (r *Router) returnOps(b returned, now time.Time, w *wakers) {
+func (r *Router) returnOp(b returned, now time.Time, w *wakers) {
 	r.metrics.returned(resultOf(b.verdict), now.Sub(b.at))
 	w.add(r.service.Return(b.op, b.verdict))
 }
@@ -29,7 +29,7 @@ func (r *Router) returnAll(all []returned) {
 	var w wakers
 	now := time.Now()
 	for _, b := range all {
-		r.returnOps(b, now, &w)
+		r.returnOp(b, now, &w)
 	}
 	w.wake()
 }

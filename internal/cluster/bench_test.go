@@ -42,18 +42,18 @@ func quick(w http.ResponseWriter, r *http.Request) {
 }
 
 // counter keeps a number of ops under way.
-type counter struct{ places chan *nonce.Op }
+type counter struct{ free chan *nonce.Op }
 
 func (c *counter) Return(op *nonce.Op, _ nonce.Verdict) nonce.Waker {
 	op.Err = nil
-	c.places <- op
+	c.free <- op
 	return nil
 }
 
 func BenchmarkForward(b *testing.B) {
 	srv := httptest.NewServer(http.HandlerFunc(quick))
 	defer srv.Close()
-	svc := &counter{places: make(chan *nonce.Op, 1024)}
+	svc := &counter{free: make(chan *nonce.Op, 1024)}
 	r, err := New(Config{Forward: true}, "self", slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry()))
 	if err != nil {
 		b.Fatal(err)
@@ -63,14 +63,14 @@ func BenchmarkForward(b *testing.B) {
 	n := node("a", 1)
 	n.URL = srv.URL
 	r.Nodes([]lease.Node{n})
-	for range cap(svc.places) {
+	for range cap(svc.free) {
 		op := allocation("eip155:1:0x00000000000000000000000000000000000000ab")
 		op.RequestID = "0123456789abcdef"
-		svc.places <- op
+		svc.free <- op
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if op := <-svc.places; r.Forward("a", "", op) != nil {
+		if op := <-svc.free; r.Forward("a", "", op) != nil {
 			b.Fatal("refused")
 		}
 	}

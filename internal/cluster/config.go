@@ -13,7 +13,7 @@ import (
 )
 
 // maxQueue is the most that Config.Queue may be: an id of the protocol has this
-// many places in its low bits.
+// many slots in its low bits.
 const maxQueue = 1<<slotBits - 1
 
 // Config holds the settings of a Router. The zero value of a field means its
@@ -44,7 +44,7 @@ type Config struct {
 	// node. It doubles each time and is spread by half of itself to both sides.
 	// Defaults 50 ms and 700 ms, which keeps it below about a second.
 	BackoffMin, BackoffMax time.Duration
-	// NetDial opens the connections beneath, in place of a net.Dialer.
+	// NetDial opens the connections beneath, instead of a net.Dialer.
 	NetDial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 

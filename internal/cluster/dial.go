@@ -33,7 +33,7 @@ var (
 	errNoSecret    = errors.New("without --node-secret nodes reach each other over loopback only, and this address is not loopback")
 )
 
-// refusal is an answer of HTTP in place of the upgrade.
+// refusal is an answer of HTTP instead of the upgrade.
 type refusal struct {
 	status   int
 	sentence string

@@ -157,11 +157,11 @@ func (c counting) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// One principal must not take every place at a node from the others: what it has under
+// One principal must not take every slot at a node from the others: what it has under
 // way there may wait for long.
 func TestAGreedyPrincipalLeavesOthersAPlaceAtAnotherNode(t *testing.T) {
-	const places = 16
-	linked(t, Config{Queue: places}, func(t *testing.T, w *world, f *far) {
+	const slots = 16
+	linked(t, Config{Queue: slots}, func(t *testing.T, w *world, f *far) {
 		try := func(p nonce.Principal) (op *nonce.Op, err error) {
 			op = allocation("s")
 			op.Principal = p
@@ -185,13 +185,13 @@ func TestAGreedyPrincipalLeavesOthersAPlaceAtAnotherNode(t *testing.T) {
 				has[p]++
 			}
 			if has[p] != want {
-				t.Errorf("principal %d has %d places, want %d", p, has[p], want)
+				t.Errorf("principal %d has %d slots, want %d", p, has[p], want)
 			}
 		}
-		fill(1, places-places/spareRoom) // alone
-		fill(2, places/spareRoom)        // what was left to it
+		fill(1, slots-slots/spareRoom) // alone
+		fill(2, slots/spareRoom)       // what was left to it
 		if _, err := try(0); err != nonce.ErrForwardBusy {
-			t.Errorf("beyond the places: %v", err)
+			t.Errorf("beyond the slots: %v", err)
 		}
 		grant(f, f.Next(wire.MethodAllocate), 1)
 		w.wantBack(first, nonce.Answered, nil)
@@ -215,7 +215,7 @@ func TestAQueueThatIsFullRefusesAtOnce(t *testing.T) {
 		w.wantBack(ops[0], nonce.Answered, nil)
 		w.forward("a", allocation("4"))
 		if n := len(w.table.Load().peers["a"].inflight.slots); n > 4 {
-			t.Errorf("%d slots for 3 places", n-1)
+			t.Errorf("%d slots for 3 slots", n-1)
 		}
 		if busy, answered := w.metrics.forwarded.Of(Busy).Load(), w.metrics.forwarded.Of(Answered).Load(); busy != 1 || answered != 1 {
 			t.Errorf("counted %d busy and %d answered, want 1 each", busy, answered)
@@ -332,14 +332,14 @@ func TestWhatIsTooOldAndWasNotSentIsBounced(t *testing.T) {
 		for i, op := range ops {
 			p.inflight.add(op, began.Add(time.Duration(i)*time.Second))
 		}
-		p.inflight.write().stage = sent
+		p.inflight.takeQueued().stage = sent
 		p.expire(began.Add(6 * time.Second))
 		w.wantBack(ops[0], nonce.Expired, errTooLate)
 		w.wantBack(ops[1], nonce.Bounced, nonce.ErrPeerAway)
 		if p.inflight.n != 1 {
 			t.Errorf("%d are under way, want the youngest", p.inflight.n)
 		}
-		p.inflight.write() // has it now
+		p.inflight.takeQueued() // has it now
 		p.expire(began.Add(time.Minute))
 		if p.inflight.n != 1 {
 			t.Error("an op was taken from the writer")

@@ -43,17 +43,17 @@ type inflight struct {
 	of    map[nonce.Principal]int // those of each principal; nobody's are not counted
 }
 
-// spareRoom is the part of the places that a principal who is alone leaves to those
+// spareRoom is the part of the slots that a principal who is alone leaves to those
 // who come.
 const spareRoom = 8
 
-// room reports whether one more op of a principal has a place among so many. While
+// room reports whether one more op of a principal has a slot among so many. While
 // several principals have any, each may have an equal part. Ops without a principal have
-// no share: they are taken as long as there is a place.
-func (w *inflight) room(p nonce.Principal, places int) bool {
+// no share: they are taken as long as there is a slot.
+func (w *inflight) room(p nonce.Principal, slots int) bool {
 	has, all := w.of[p], len(w.of)
 	switch {
-	case w.n >= places:
+	case w.n >= slots:
 		return false
 	case p == 0:
 		return true
@@ -61,9 +61,9 @@ func (w *inflight) room(p nonce.Principal, places int) bool {
 		all++
 	}
 	if all == 1 {
-		return has < places-places/spareRoom
+		return has < slots-slots/spareRoom
 	}
-	return has < max(1, places/all)
+	return has < max(1, slots/all)
 }
 
 // add puts op at the end. The caller has looked that there is room for it.
@@ -112,8 +112,8 @@ func (w *inflight) first() *slot {
 	return &w.slots[w.slots[0].next]
 }
 
-// write gives the next queued op to the writer; nil: none is queued.
-func (w *inflight) write() *slot {
+// takeQueued gives the next queued op to the writer; nil: none is queued.
+func (w *inflight) takeQueued() *slot {
 	if w.next == 0 {
 		return nil
 	}

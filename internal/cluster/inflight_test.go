@@ -37,7 +37,7 @@ func TestInflightOpsKeepTheirOrderAndTheirIds(t *testing.T) {
 			model = append(model, item{op: op, id: w.slots[w.slots[0].prev].id, stage: queued})
 		case n == 2:
 			i := slices.IndexFunc(model, func(m item) bool { return m.stage == queued })
-			s := w.write()
+			s := w.takeQueued()
 			if (i < 0) != (s == nil) || s != nil && s.op != model[i].op {
 				t.Fatal("write gave another op")
 			}

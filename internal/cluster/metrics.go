@@ -38,7 +38,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return &Metrics{
 		forwarded: metrics.NewFamily(reg, "forwarded_total", "result",
 			"Requests sent to the node that owns their signer: answered there; bounced, to be routed again; doubtful, sent and not answered, asked again; "+
-				"expired, told unknown; busy, refused for want of a place; away, that node does not answer.",
+				"expired, told unknown; busy, refused for want of a slot; away, that node does not answer.",
 			Answered, Bounced, Doubtful, Expired, Busy, Away),
 		took: metrics.Seconds(reg, "forward_seconds", "Time from sending a request to the node that owns its signer to the answer."),
 	}

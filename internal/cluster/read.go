@@ -118,7 +118,7 @@ func (l *link) answered(id uint64, f *frame) error {
 		p.markDraining(l)
 	}
 	a.fill(b.op)
-	p.r.returnOps(b, time.Now(), &l.in.wakers)
+	p.r.returnOp(b, time.Now(), &l.in.wakers)
 	return nil
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // maxErrorBytes bounds an error of another node that is passed on as it is. It is
-// below the place that a reply has in the client's queue.
+// below the slot that a reply has in the client's queue.
 const maxErrorBytes = 900
 
 // refused reads an error. It is the counterpart of the table of errors in ws.

@@ -110,7 +110,7 @@ func (l *link) take() {
 	defer p.mu.Unlock()
 	o.controls = p.subs.due(p.r.interests.now(), time.Now(), o.controls[:0])
 	for len(o.burst) < burstOps {
-		s := p.inflight.write()
+		s := p.inflight.takeQueued()
 		if s == nil {
 			return
 		}

@@ -97,11 +97,11 @@ func (h *Hub) watchedHere(signer string) bool {
 // Subscriptions is how many are open, those of other nodes included.
 func (h *Hub) Subscriptions() int { return int(h.open.Load()) }
 
-// Reserve takes a post-DB place for the events of one op, at its admission.
+// Reserve takes a post-DB slot for the events of one op, at its admission.
 // false: the queue has its share, or the pool is full.
 func (h *Hub) Reserve(queue int) bool { return h.pool.Queue(queue).TryReserve() }
 
-// Unreserve gives a place back that was not handed to Publish.
+// Unreserve gives a slot back that was not handed to Publish.
 func (h *Hub) Unreserve(queue int) { h.pool.Queue(queue).Unreserve() }
 
 // Publish implements nonce.EventSink. It keeps events.
@@ -134,7 +134,7 @@ func (h *Hub) deliver(events []nonce.Event) {
 	}
 }
 
-// miss drops events for want of a place.
+// miss drops events for want of a slot.
 func (h *Hub) miss(events []nonce.Event) {
 	h.drop(len(events))
 	if h.relayed(events[0].Signer) {

@@ -32,9 +32,9 @@ type fixture struct {
 	dropped atomic.Int64
 }
 
-func newHub(t testing.TB, places int) *fixture {
+func newHub(t testing.TB, slots int) *fixture {
 	t.Helper()
-	pool, err := postdb.New(postdb.Config{Workers: 2, Queue: places, Queues: queues, QueueShare: places}, slog.New(slog.DiscardHandler))
+	pool, err := postdb.New(postdb.Config{Workers: 2, Queue: slots, Queues: queues, QueueShare: slots}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func (f *fixture) stop() {
 		f.Error(err)
 	}
 	if f.pool.Reserved() != 0 {
-		f.Errorf("%d places are still taken", f.pool.Reserved())
+		f.Errorf("%d slots are still taken", f.pool.Reserved())
 	}
 }
 
@@ -160,8 +160,8 @@ var eventTypes = map[nonce.EventType]string{
 }
 
 func TestEveryTypeOfEventHasItsWordAndAGapItsMembers(t *testing.T) {
-	const places = 100
-	h := newHub(t, places)
+	const slots = 100
+	h := newHub(t, slots)
 	r, far := new(recorder), &relay{wants: "a"}
 	h.RelayTo(far)
 	h.subscribe(r)
@@ -239,7 +239,7 @@ func TestEventsWithoutAPlaceAreDroppedCountedAndMissed(t *testing.T) {
 				t.Errorf("%d dropped, want %d", h.dropped.Load(), c.lost)
 			}
 			if h.Reserve(0) {
-				t.Error("a place was granted")
+				t.Error("a slot was granted")
 			}
 			close(let)
 			h.settle()
@@ -257,12 +257,12 @@ func TestAPlaceForWhatNobodyWatchesComesBack(t *testing.T) {
 	h.subscribe(new(recorder), "other")
 	for range 3 {
 		if !h.Reserve(0) {
-			t.Fatal("no place")
+			t.Fatal("no slot")
 		}
 		h.Publish(0, true, event("a", 1))
 	}
 	if !h.Reserve(0) {
-		t.Fatal("no place")
+		t.Fatal("no slot")
 	}
 	h.Unreserve(0)
 }

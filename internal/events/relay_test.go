@@ -45,7 +45,7 @@ func TestWhatFindsNoPlaceIsMissedByTheRelayToo(t *testing.T) {
 	r := &relay{wants: "a"}
 	h.RelayTo(r)
 	if !h.Reserve(0) {
-		t.Fatal("no place")
+		t.Fatal("no slot")
 	}
 	h.commit("a", 1)
 	h.commit("b", 1)

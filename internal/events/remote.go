@@ -36,7 +36,7 @@ func (h *Hub) OnInterest(changed func()) { h.changed = changed }
 // Remote hands an event over that another node committed, as it encoded it, to the
 // clients who want it. missed is how many events that node could not tell us of
 // before this one, whatever their signers. The event is kept and must not be
-// changed afterwards. It does not block: without a place in the post-DB pool the
+// changed afterwards. It does not block: without a slot in the post-DB pool the
 // event is dropped, and counted as missed.
 func (h *Hub) Remote(signer string, event []byte, missed int64) {
 	if h.clients.Load() == 0 {

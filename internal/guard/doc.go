@@ -7,7 +7,7 @@
 //     one gets the lock. The others learn how long it lasts at most.
 //   - A lock is released by its value, which is random and known to its holder
 //     alone, so a late release never removes the next holder's lock.
-//   - Take and End never block. At most Config.Places calls are guarded at a time;
+//   - Take and End never block. At most Config.Slots calls are guarded at a time;
 //     Reserve refuses the next. Each gets its result within about two
 //     Config.Timeout, also when Redis hangs.
 //   - A node takes and releases the locks of one key in the order of the calls.

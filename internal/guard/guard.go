@@ -19,10 +19,10 @@ import (
 
 // Config are the settings of a Guard. All are required.
 type Config struct {
-	// Places bounds the calls that are guarded at a time, from Reserve until the
+	// Slots bounds the calls that are guarded at a time, from Reserve until the
 	// lock was given back. It bounds every queue of the Guard: a call waits in one
 	// of them at most. More let more calls wait for a Redis that hangs.
-	Places int
+	Slots int
 	// Workers is how many goroutines talk to the Locks, each with as many steps at a
 	// time as have gathered. A key belongs to one of them.
 	Workers int
@@ -35,8 +35,8 @@ type Config struct {
 }
 
 func (c *Config) validate() error {
-	if c.Places < 1 || c.Workers < 1 || c.KeptEach < 1 || c.Timeout < time.Millisecond {
-		return fmt.Errorf("%d places, %d workers, %d kept locks of one principal and a timeout of %v: at least 1, 1, 1 and 1ms are needed", c.Places, c.Workers, c.KeptEach, c.Timeout)
+	if c.Slots < 1 || c.Workers < 1 || c.KeptEach < 1 || c.Timeout < time.Millisecond {
+		return fmt.Errorf("%d slots, %d workers, %d kept locks of one principal and a timeout of %v: at least 1, 1, 1 and 1ms are needed", c.Slots, c.Workers, c.KeptEach, c.Timeout)
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func New(locks Locks, reg prometheus.Registerer, log *slog.Logger, cfg Config) (
 		idle: make(chan struct{}), stop: make(chan struct{}),
 		away: rate.Sometimes{Interval: time.Second}, kept: make(map[nonce.Principal]int),
 	}
-	metrics.Places(reg, "guard", "Guarded calls under way", g.places)
+	metrics.Slots(reg, "guard", "Guarded calls under way", g.slots)
 	for range cfg.Workers {
 		w := &worker{g: g, wake: make(chan struct{}, 1)}
 		g.workers = append(g.workers, w)
@@ -143,19 +143,19 @@ func New(locks Locks, reg prometheus.Registerer, log *slog.Logger, cfg Config) (
 	return g, nil
 }
 
-// Reserve takes the place of one call, without blocking. False: all are taken, or
-// Stop was called. The place is used by Take, or given back by Cancel.
+// Reserve takes the slot of one call, without blocking. False: all are taken, or
+// Stop was called. The slot is used by Take, or given back by Cancel.
 func (g *Guard) Reserve() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closed || g.used == g.cfg.Places {
+	if g.closed || g.used == g.cfg.Slots {
 		return false
 	}
 	g.used++
 	return true
 }
 
-// Cancel gives an unused place back.
+// Cancel gives an unused slot back.
 func (g *Guard) Cancel() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -169,14 +169,14 @@ func (g *Guard) closeIdleLocked() {
 	}
 }
 
-// places is the number of places taken, and of those there are.
-func (g *Guard) places() (used, capacity int) {
+// slots is the number of slots taken, and of those there are.
+func (g *Guard) slots() (used, capacity int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.used, g.cfg.Places
+	return g.used, g.cfg.Slots
 }
 
-// Take asks for the lock of a call that has a place.
+// Take asks for the lock of a call that has a slot.
 func (g *Guard) Take(l *Lock) {
 	l.value = rand.Text() // of this call alone, so that nobody else can give the lock back
 	if l.Keep && g.keptBy(l.By) >= g.cfg.KeptEach {
@@ -243,7 +243,7 @@ func (g *Guard) Stop(ctx context.Context) (err error) {
 	select {
 	case <-g.idle:
 	case <-ctx.Done():
-		used, _ := g.places()
+		used, _ := g.slots()
 		err = fmt.Errorf("guard: %d calls have not ended: %w", used, context.Cause(ctx))
 	}
 	g.once.Do(func() { close(g.stop) })
@@ -251,7 +251,7 @@ func (g *Guard) Stop(ctx context.Context) (err error) {
 	return err
 }
 
-// decide tells a caller what became of its take. Without a lock its place is free.
+// decide tells a caller what became of its take. Without a lock its slot is free.
 func (g *Guard) decide(l *Lock) {
 	if l.Verdict != Granted {
 		g.Cancel()

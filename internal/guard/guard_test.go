@@ -140,15 +140,15 @@ func TestLocksOfOneKeyAreTakenInTheOrderTheyAreAskedFor(t *testing.T) {
 }
 
 func TestPlacesBoundTheCallsAndComeBack(t *testing.T) {
-	r := start(t, NewMemory(10), func(c *Config) { c.Places = 2 })
+	r := start(t, NewMemory(10), func(c *Config) { c.Slots = 2 })
 	first, second := r.take("a", time.Minute, Granted), r.take("b", time.Minute, Granted)
 	if r.Reserve() {
-		t.Fatal("a third place of two")
+		t.Fatal("a third slot of two")
 	}
 	r.end(first)
-	r.take("b", time.Minute, Taken) // and its place is free again
+	r.take("b", time.Minute, Taken) // and its slot is free again
 	if !r.Reserve() {
-		t.Fatal("no place after one was given back")
+		t.Fatal("no slot after one was given back")
 	}
 	r.Cancel()
 	r.end(second)

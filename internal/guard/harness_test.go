@@ -30,7 +30,7 @@ type rig struct {
 	log *bytes.Buffer
 }
 
-func settings() Config { return Config{Places: 100, Workers: 2, KeptEach: 100, Timeout: time.Second} }
+func settings() Config { return Config{Slots: 100, Workers: 2, KeptEach: 100, Timeout: time.Second} }
 
 func start(t *testing.T, locks Locks, change ...func(*Config)) *rig {
 	t.Helper()
@@ -50,8 +50,8 @@ func start(t *testing.T, locks Locks, change ...func(*Config)) *rig {
 		if err := r.Stop(ctx); err != nil {
 			t.Error(err)
 		}
-		if used, _ := r.places(); used != 0 {
-			t.Errorf("%d places are lost", used)
+		if used, _ := r.slots(); used != 0 {
+			t.Errorf("%d slots are lost", used)
 		}
 	})
 	return r
@@ -106,7 +106,7 @@ func (r *rig) ask(key string, interval time.Duration, keep bool) *call {
 func (r *rig) begin(c *call) {
 	r.Helper()
 	if !r.Reserve() {
-		r.Fatal("no place")
+		r.Fatal("no slot")
 	}
 	r.Take(&c.lock)
 }

@@ -26,7 +26,7 @@ var _ Locks = (*Memory)(nil)
 type memoryLock struct {
 	key, value string
 	ends       time.Time // monotonic
-	place      int       // in the heap
+	index      int       // in the heap
 }
 
 // NewMemory keeps up to maxLocks, each a few hundred bytes. Beyond it a take is
@@ -85,7 +85,7 @@ func (m *Memory) releaseLocked(s *Step) {
 }
 
 func (m *Memory) dropLocked(l *memoryLock) {
-	heap.Remove(&m.ends, l.place)
+	heap.Remove(&m.ends, l.index)
 	delete(m.locks, l.key)
 }
 
@@ -96,13 +96,13 @@ func (e expiry) Len() int           { return len(e) }
 func (e expiry) Less(i, j int) bool { return e[i].ends.Before(e[j].ends) }
 func (e expiry) Swap(i, j int) {
 	e[i], e[j] = e[j], e[i]
-	e[i].place, e[j].place = i, j
+	e[i].index, e[j].index = i, j
 }
 
 // Push implements heap.Interface.
 func (e *expiry) Push(l any) {
 	lock := l.(*memoryLock)
-	lock.place = len(*e)
+	lock.index = len(*e)
 	*e = append(*e, lock)
 }
 

@@ -17,7 +17,7 @@ type worker struct {
 	wake chan struct{} // capacity 1: the queue is not empty
 
 	mu     sync.Mutex // guards queue and closed; no I/O under it
-	queue  []*Lock    // no more than there are places
+	queue  []*Lock    // no more than there are slots
 	closed bool
 
 	// The worker's goroutine's.
@@ -131,7 +131,7 @@ func (w *worker) taken(l *Lock, s *Step, now time.Time) {
 }
 
 // unanswered refuses a call that may have taken its lock, and gives that back, if
-// it is there: the place goes with it.
+// it is there: the slot goes with it.
 func (w *worker) unanswered(l *Lock, err error) {
 	g := w.g
 	g.counters.unanswered.Inc()

@@ -17,14 +17,14 @@ func Counter(reg prometheus.Registerer, name, help string, f func() float64) {
 		prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, f))
 }
 
-// Places registers how full a bounded stage is, beside its bound: the gauges NAME_places_used
-// and NAME_places.
-func Places(reg prometheus.Registerer, name, what string, f func() (used, capacity int)) {
-	Gauge(reg, name+"_places_used", what+": places taken.", func() float64 {
+// Slots registers how full a bounded stage is, beside its bound: the gauges NAME_slots_used
+// and NAME_slots.
+func Slots(reg prometheus.Registerer, name, what string, f func() (used, capacity int)) {
+	Gauge(reg, name+"_slots_used", what+": slots taken.", func() float64 {
 		used, _ := f()
 		return float64(used)
 	})
-	Gauge(reg, name+"_places", what+": places there are.", func() float64 {
+	Gauge(reg, name+"_slots", what+": slots there are.", func() float64 {
 		_, capacity := f()
 		return float64(capacity)
 	})

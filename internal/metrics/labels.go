@@ -12,7 +12,7 @@ var stages = []string{
 
 // Reasons beside those of package backpressure.
 const (
-	DropPostDBFull backpressure.DropReason = "postdb_full" // no unreserved place in the post-DB pool
+	DropPostDBFull backpressure.DropReason = "postdb_full" // no unreserved slot in the post-DB pool
 	KickIdle       backpressure.KickReason = "idle"        // nothing was heard from the client
 )
 

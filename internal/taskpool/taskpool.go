@@ -1,12 +1,12 @@
 // Package taskpool is a bounded queue before a bounded number of workers.
 //
-// It promises: places are reserved without waiting, and a task whose submitter
-// holds a place is never refused and never blocks the submitter, however long
+// It promises: slots are reserved without waiting, and a task whose submitter
+// holds a slot is never refused and never blocks the submitter, however long
 // the tasks before it take. Tasks start in the order they were submitted. A task
 // that panics is logged and counted, and its worker goes on. Stop runs what is
 // queued and waits.
 //
-// It does not promise that tasks *end* in order, that a place is given back by itself
+// It does not promise that tasks *end* in order, that a slot is given back by itself
 // (the caller that reserved it must do that), or that a task which never returns can be
 // stopped.
 //
@@ -36,7 +36,7 @@ type Task interface{ Run() }
 type Config struct {
 	Name     string // in logs and errors
 	Workers  int    // tasks that run at the same time, at least 1
-	Capacity int    // places, at least 1; also bounds the waiting tasks
+	Capacity int    // slots, at least 1; also bounds the waiting tasks
 }
 
 // validate also keeps ants from taking a size below one for "unlimited".
@@ -45,7 +45,7 @@ func (c Config) validate() error {
 		return fmt.Errorf("%s pool: %d workers, at least 1 is needed", c.Name, c.Workers)
 	}
 	if c.Capacity < 1 {
-		return fmt.Errorf("%s pool: %d places, at least 1 is needed", c.Name, c.Capacity)
+		return fmt.Errorf("%s pool: %d slots, at least 1 is needed", c.Name, c.Capacity)
 	}
 	return nil
 }
@@ -92,7 +92,7 @@ func New(cfg Config, log *slog.Logger) (*Pool, error) {
 	return p, nil
 }
 
-// TryReserve takes n places, all or nothing, within the holder's share (nil: no
+// TryReserve takes n slots, all or nothing, within the holder's share (nil: no
 // bound but the pool's). It is false when there is no room, and after Stop.
 func (p *Pool) TryReserve(share *backpressure.Share, n int) bool {
 	return !p.closed.Load() && p.gate.TryTake(share, n)
@@ -104,11 +104,11 @@ func (p *Pool) TryReserveSpare(share *backpressure.Share, n int) bool {
 	return !p.closed.Load() && p.gate.TryTakeSpare(share, n)
 }
 
-// Unreserve gives back n places that were reserved with the same share.
+// Unreserve gives back n slots that were reserved with the same share.
 func (p *Pool) Unreserve(share *backpressure.Share, n int) { p.gate.Give(share, n) }
 
-// Submit queues a task. The caller must hold a place that is no other waiting
-// task's, and keep it until the task runs; more tasks than places is a mistake
+// Submit queues a task. The caller must hold a slot that is no other waiting
+// task's, and keep it until the task runs; more tasks than slots is a mistake
 // of the program and panics. Submit does not block. After Stop has returned, the
 // task runs in the caller's goroutine, so that nothing is lost.
 func (p *Pool) Submit(t Task) {
@@ -120,7 +120,7 @@ func (p *Pool) Submit(t Task) {
 	}
 	if p.queue.n == p.cfg.Capacity {
 		p.mu.Unlock()
-		panic("taskpool: " + p.cfg.Name + ": more tasks than places")
+		panic("taskpool: " + p.cfg.Name + ": more tasks than slots")
 	}
 	p.queue.push(t, p.cfg.Capacity)
 	start := p.running < p.cfg.Workers
@@ -179,7 +179,7 @@ func (p *Pool) settleLocked() {
 }
 
 // Stop refuses new reservations, waits until every queued task has run and ends
-// the workers. Producers are stopped before it: it does not wait for places that
+// the workers. Producers are stopped before it: it does not wait for slots that
 // are reserved and not used. When ctx ends first, the tasks left go on, and the
 // error says how many. It may be called again.
 func (p *Pool) Stop(ctx context.Context) error {
@@ -199,10 +199,10 @@ func (p *Pool) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Capacity is the number of places.
+// Capacity is the number of slots.
 func (p *Pool) Capacity() int { return p.gate.Capacity() }
 
-// Reserved is the number of places taken, those of waiting and running tasks
+// Reserved is the number of slots taken, those of waiting and running tasks
 // included.
 func (p *Pool) Reserved() int { return p.gate.Used() }
 

@@ -35,11 +35,11 @@ func newPool(t testing.TB, workers, capacity int) *Pool {
 	return p
 }
 
-// submit runs f with a place of its own, given back when f returned or panicked.
+// submit runs f with a slot of its own, given back when f returned or panicked.
 func submit(t testing.TB, p *Pool, f func()) {
 	t.Helper()
 	if !p.TryReserve(nil, 1) {
-		t.Fatal("no place")
+		t.Fatal("no slot")
 	}
 	p.Submit(taskFunc(func() {
 		defer p.Unreserve(nil, 1)
@@ -65,7 +65,7 @@ func TestOneWorkerKeepsTheOrder(t *testing.T) {
 	close(gate)
 	for want := range n {
 		if i := <-got; i != want {
-			t.Fatalf("task %d ran in place of %d", i, want)
+			t.Fatalf("task %d ran instead of %d", i, want)
 		}
 	}
 }
@@ -102,7 +102,7 @@ func TestStuckTasksNeitherBlockSubmitNorExceedTheWorkers(t *testing.T) {
 		<-started
 	}
 	if p.TryReserve(nil, 1) {
-		t.Error("a place beyond the capacity was granted")
+		t.Error("a slot beyond the capacity was granted")
 	}
 	if p.Running() != workers || p.Waiting() != capacity-workers || p.Reserved() != capacity || p.Capacity() != capacity {
 		t.Errorf("running %d, waiting %d, reserved %d", p.Running(), p.Waiting(), p.Reserved())
@@ -144,7 +144,7 @@ func TestStopRunsWhatIsQueuedAndThenTasksRunInTheCaller(t *testing.T) {
 		t.Errorf("Stop with stuck tasks and no time: %v", err)
 	}
 	if p.TryReserve(nil, 1) {
-		t.Error("a place was granted after Stop")
+		t.Error("a slot was granted after Stop")
 	}
 	close(gate)
 	for range 2 {
@@ -170,7 +170,7 @@ func TestMoreTasksThanPlacesPanics(t *testing.T) {
 	defer close(gate)
 	defer func() {
 		if recover() == nil {
-			t.Error("the second waiting task of a pool of one place was accepted")
+			t.Error("the second waiting task of a pool of one slot was accepted")
 		}
 	}()
 	p.Submit(taskFunc(func() {}))

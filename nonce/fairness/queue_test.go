@@ -169,12 +169,12 @@ func TestBatchesHaveEveryOpOnceAndEachPrincipalsInOrder(t *testing.T) {
 	}
 }
 
-// BenchmarkQueue is what a queue costs an op: a place, the way through, and the place
+// BenchmarkQueue is what a queue costs an op: a slot, the way through, and the slot
 // back; batches of 256 out of a queue of 1,024.
 func BenchmarkQueue(b *testing.B) {
 	for name, principals := range map[string]int{"nobody": 0, "one": 1, "hundred": 100} {
 		b.Run(name, func(b *testing.B) {
-			s, q := NewPlaces(4096), NewQueue(principalOf)
+			s, q := NewSlots(4096), NewQueue(principalOf)
 			ops := make([]op, 1024)
 			for i := range ops {
 				if principals > 0 {
@@ -185,7 +185,7 @@ func BenchmarkQueue(b *testing.B) {
 			for b.Loop() {
 				for _, o := range free {
 					if !s.Reserve(o.of) {
-						b.Fatal("no place")
+						b.Fatal("no slot")
 					}
 					q.Push(o)
 				}

@@ -95,7 +95,7 @@ func scanSigners(rows pgx.Rows, out *nonce.Loaded) error {
 	return err
 }
 
-// scanHistory reads rows of the history, each with the place of its signer.
+// scanHistory reads rows of the history, each with the position of its signer.
 func scanHistory(rows pgx.Rows, each func(ord int, p *nonce.Past)) error {
 	var ord int
 	var p nonce.Past

@@ -47,7 +47,7 @@ type Store struct {
 	generation atomic.Uint64
 	mu         sync.Mutex    // guards what follows
 	identity   string        // system identifier and timeline of the last new connection
-	place      string        // see Place
+	databaseID string        // see DatabaseID
 	beats      *pgxpool.Pool // of one connection, for heartbeats alone; nil: there are none
 }
 
@@ -148,13 +148,13 @@ var ErrFsyncOff = errors.New("this PostgreSQL runs with fsync=off and may lose c
 
 // inspect looks at every new connection: the server may have become another one.
 func (s *Store) inspect(ctx context.Context, conn *pgx.Conn) error {
-	var fsync, syncCommit, identity, place string
+	var fsync, syncCommit, identity, databaseID string
 	err := conn.QueryRow(ctx, `
 		SELECT current_setting('fsync'), current_setting('synchronous_commit'),
 		       (SELECT system_identifier::text FROM pg_control_system()) || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8),
 		       (SELECT system_identifier::text FROM pg_control_system()) || '/' ||
 		       (SELECT oid::text FROM pg_database WHERE datname = current_database()) || '/' || coalesce(current_schema(), '')`).
-		Scan(&fsync, &syncCommit, &identity, &place)
+		Scan(&fsync, &syncCommit, &identity, &databaseID)
 	if err != nil {
 		return fmt.Errorf("read the server's identity: %w", err)
 	}
@@ -174,7 +174,7 @@ func (s *Store) inspect(ctx context.Context, conn *pgx.Conn) error {
 		}
 		s.log.Error("the database is another one, or on another timeline; every remembered signer is compared", "was", s.identity, "is", identity)
 	}
-	s.identity, s.place = identity, place
+	s.identity, s.databaseID = identity, databaseID
 	teachBigints(conn)
 	conn.PgConn().CustomData()[generationKey] = s.generation.Load()
 	return nil
@@ -183,14 +183,14 @@ func (s *Store) inspect(ctx context.Context, conn *pgx.Conn) error {
 // Generation implements nonce.Store.
 func (s *Store) Generation() uint64 { return s.generation.Load() }
 
-// Place tells this database from others: two gateways whose stores say the same
+// DatabaseID tells this database from others: two gateways whose stores say the same
 // share their nonces. A standby that was promoted says the same as the server whose
 // copy it is; so does any other copy of all its files, until it is dumped and
 // restored. It is a word of ASCII that tells nothing else.
-func (s *Store) Place() string {
+func (s *Store) DatabaseID() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sum := sha256.Sum256([]byte(s.place))
+	sum := sha256.Sum256([]byte(s.databaseID))
 	return hex.EncodeToString(sum[:16])
 }
 

@@ -171,23 +171,23 @@ func TestAURLThatAsksForLessThanADurableCommitIsRefused(t *testing.T) {
 func TestStoresOfOneDatabaseAreTheSamePlaceAndOthersAreNot(t *testing.T) {
 	t.Parallel()
 	one, other := server.NewDatabase(t), server.NewDatabase(t)
-	place := func(url string) string {
+	id := func(url string) string {
 		t.Helper()
 		s, err := postgres.Open(t.Context(), url, 0, postgres.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		return s.Place()
+		return s.DatabaseID()
 	}
-	here := place(one)
-	if place(one) != here || len(here) != 32 {
-		t.Errorf("one database is %q, and then %q", here, place(one))
+	here := id(one)
+	if id(one) != here || len(here) != 32 {
+		t.Errorf("one database is %q, and then %q", here, id(one))
 	}
 	execute(t, dial(t, one), `CREATE SCHEMA apart`)
 	for what, url := range map[string]string{"another database": other, "another schema": one + "&search_path=apart"} {
-		if place(url) == here {
-			t.Errorf("%s is the same place", what)
+		if id(url) == here {
+			t.Errorf("%s has the same id", what)
 		}
 	}
 }

@@ -40,30 +40,30 @@ type Log struct {
 	prefix string
 }
 
-// placeKey has the database whose logs a Redis keeps.
-const placeKey = "noncegate:logs-of"
+// databaseKey has the database whose logs a Redis keeps.
+const databaseKey = "noncegate:logs-of"
 
-// Open uses a Redis for the logs of a database, which place names. The Redis is the caller's
+// Open uses a Redis for the logs of a database, which database names. The Redis is the caller's
 // to close. A Redis that has the logs of another database is refused.
-func Open(ctx context.Context, db *redisdb.DB, place string) (*Log, error) {
-	c, err := db.Master(ctx, placeKey)
+func Open(ctx context.Context, db *redisdb.DB, database string) (*Log, error) {
+	c, err := db.Master(ctx, databaseKey)
 	if err != nil {
 		return nil, err
 	}
-	found, err := c.Get(ctx, placeKey).Result()
+	found, err := c.Get(ctx, databaseKey).Result()
 	if errors.Is(err, redis.Nil) { // a Redis without memory takes no write, and opens if it has the key
-		if err := c.SetNX(ctx, placeKey, place, 0).Err(); err != nil {
+		if err := c.SetNX(ctx, databaseKey, database, 0).Err(); err != nil {
 			return nil, fmt.Errorf("name the database in Redis: %w", err)
 		}
-		found, err = c.Get(ctx, placeKey).Result() // another node may have been faster
+		found, err = c.Get(ctx, databaseKey).Result() // another node may have been faster
 	}
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read which database Redis serves: %w", err)
-	case found != place:
-		return nil, fmt.Errorf("it keeps the logs of another database (%.100q, and this one is %q): use a Redis of its own, or, if that database is no more, delete the key %s", found, place, placeKey)
+	case found != database:
+		return nil, fmt.Errorf("it keeps the logs of another database (%.100q, and this one is %q): use a Redis of its own, or, if that database is no more, delete the key %s", found, database, databaseKey)
 	}
-	return &Log{db: db, prefix: "noncegate:{" + strings.NewReplacer("{", "(", "}", ")").Replace(place) + "/"}, nil
+	return &Log{db: db, prefix: "noncegate:{" + strings.NewReplacer("{", "(", "}", ")").Replace(database) + "/"}, nil
 }
 
 type script struct{ text, sha string }

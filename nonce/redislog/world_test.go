@@ -43,7 +43,7 @@ func newWorld(t *testing.T) *world {
 	return &world{T: t, store: memstore.New(2, time.Now), server: server, url: server.URL() + "?", shards: 2, logs: slog.LevelError}
 }
 
-// newClusterWorld has a cluster in place of the one server.
+// newClusterWorld has a cluster instead of the one server.
 func newClusterWorld(t *testing.T) (*world, *redistest.Cluster) {
 	t.Helper()
 	cluster, err := redistest.StartCluster(3)

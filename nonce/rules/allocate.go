@@ -30,7 +30,7 @@ func (d *draft) allocate() bool {
 	return true
 }
 
-// released are the places of the lowest RELEASED entries, as many as are wanted.
+// released are the indexes of the lowest RELEASED entries, as many as are wanted.
 func (d *draft) released(want int) []int {
 	var at []int
 	for i := range d.plan.Signer.Live {

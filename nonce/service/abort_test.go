@@ -259,10 +259,10 @@ func TestAConnectionIsWokenOnceForAllItsAnswersOfACommit(t *testing.T) {
 	w := &waking{}
 	w.done.Add(3)
 	for _, name := range []string{"x", "y", "x"} {
-		place, _ := n.Reserve(name, 0)
+		slot, _ := n.Reserve(name, 0)
 		op := allocate(name)
 		op.Completion = w
-		n.Submit(place, op)
+		n.Submit(slot, op)
 	}
 	open()
 	plug[0].wait()

@@ -199,7 +199,7 @@ func (b *basic) committed(signer string, tasks []*task, plan *rules.Plan, chain 
 	}
 }
 
-// errAfterGrant is told in place of an answer that must wait, where nobody waits.
+// errAfterGrant is told instead of an answer that must wait, where nobody waits.
 const errAfterGrant nonce.Told = "it is recorded, and Redis, which was lost, may still have given the nonce to somebody else for a while; ask again"
 
 // sweep ends overdue holds where no node of the other mode lives that would.

@@ -26,13 +26,13 @@ func (w *waiter) Gone() bool { return w.ctx.Err() != nil }
 // that embed the service. When ctx ends first the error is an nonce.UnavailableError
 // with outcome nonce.Unknown, and op must not be touched again.
 func (s *Service) Do(ctx context.Context, op *nonce.Op) error {
-	place, ok := s.Reserve(op.Signer, op.Principal)
+	slot, ok := s.Reserve(op.Signer, op.Principal)
 	if !ok {
 		return nonce.ErrBusy
 	}
 	w := &waiter{ctx: ctx, done: make(chan struct{})}
 	op.Completion = w
-	s.Submit(place, op)
+	s.Submit(slot, op)
 	select {
 	case <-w.done:
 		return op.Err

@@ -127,7 +127,7 @@ func TestWithNonceFindsItsHoldAgainByTheRequestID(t *testing.T) {
 
 func TestWithNonceMayCallTheServiceAgainFromInside(t *testing.T) {
 	for name, change := range map[string][]func(*service.Config){
-		"worker": {places(1)}, "callerRuns": {places(1), callerRuns}, "basic": {basicMode},
+		"worker": {slots(1)}, "callerRuns": {slots(1), callerRuns}, "basic": {basicMode},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := start(t, newDisk(), "a", change...)

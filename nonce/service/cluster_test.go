@@ -155,13 +155,13 @@ func (r *links) carry(to string, queue <-chan *nonce.Op) {
 			defer answers.Done()
 			r.back(op, there, lose != nil && lose(op))
 		}
-		place, ok := r.nodes[to].Reserve(op.Signer, op.Principal)
+		slot, ok := r.nodes[to].Reserve(op.Signer, op.Principal)
 		if !ok {
 			there.Err = nonce.ErrBusy
 			p.Done(there)
 			continue
 		}
-		r.nodes[to].Submit(place, there)
+		r.nodes[to].Submit(slot, there)
 	}
 }
 

@@ -15,10 +15,10 @@ import (
 type Config struct {
 	Mode    nonce.Mode
 	Workers int // in mode basic only workers for events
-	// QueueCapacity is the places of one worker's queue, in ops. While several
-	// principals have places there, none has more than an equal share: the capacity
+	// QueueCapacity is the slots of one worker's queue, in ops. While several
+	// principals have slots there, none has more than an equal share: the capacity
 	// divided by how many they are. So that who comes to a queue that others have filled
-	// finds a place at once, an eighth of the capacity is kept beside it for those below
+	// finds a slot at once, an eighth of the capacity is kept beside it for those below
 	// their share. A batch takes an op of each principal in turn.
 	QueueCapacity int
 	Reject        nonce.Reject // what a full queue means

@@ -162,7 +162,7 @@ func TestEndingHoldsIsPacedBesideRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDisk()
-				n := start(t, d, "a", sweepEvery(time.Second), maxBatch(16), places(10_000), func(c *service.Config) { c.MaxSigners = memory })
+				n := start(t, d, "a", sweepEvery(time.Second), maxBatch(16), slots(10_000), func(c *service.Config) { c.MaxSigners = memory })
 				for i := range 1000 {
 					n.run(fmt.Sprintf("allocate hold=5s signer=over%d", i%100))
 				}

@@ -35,7 +35,7 @@ func (s *Service) publish(worker int, t *task, a *rules.Answer, chain nonce.Chai
 	if a.Err != nil || !a.Wrote {
 		return
 	}
-	wanted := s.sink != nil && (op.EventPlace || s.sink.Watched(op.Signer))
+	wanted := s.sink != nil && (op.EventSlot || s.sink.Watched(op.Signer))
 	if !wanted && chain == nil {
 		return
 	}
@@ -51,8 +51,8 @@ func (s *Service) publish(worker int, t *task, a *rules.Answer, chain nonce.Chai
 		chain.Committed(all)
 	}
 	if len(all) > 0 {
-		s.sink.Publish(worker, op.EventPlace, all)
-		op.EventPlace = false
+		s.sink.Publish(worker, op.EventSlot, all)
+		op.EventSlot = false
 	}
 }
 

@@ -230,7 +230,7 @@ func (w *worker) send(g *group, node, url string) bool {
 	err := w.svc.cfg.Router.Forward(node, url, op)
 	if err == nil {
 		if placed {
-			w.places.Leave(principal)
+			w.slots.Leave(principal)
 		}
 		g.pop(1)
 		return true

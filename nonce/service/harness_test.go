@@ -241,7 +241,7 @@ func settings() service.Config {
 
 func basicMode(c *service.Config)          { c.Mode = nonce.Basic }
 func callerRuns(c *service.Config)         { c.Reject = nonce.CallerRuns }
-func places(n int) func(*service.Config)   { return func(c *service.Config) { c.QueueCapacity = n } }
+func slots(n int) func(*service.Config)    { return func(c *service.Config) { c.QueueCapacity = n } }
 func workers(n int) func(*service.Config)  { return func(c *service.Config) { c.Workers = n } }
 func maxBatch(n int) func(*service.Config) { return func(c *service.Config) { c.MaxBatch = n } }
 func maxHolds(n int) func(*service.Config) { return func(c *service.Config) { c.Rules.MaxLive = n } }
@@ -250,7 +250,7 @@ func sweepEvery(d time.Duration) func(*service.Config) {
 }
 
 // start starts a service of node name, which ends with the test: quiet, and with
-// every place given back.
+// every slot given back.
 func start(t *testing.T, d *disk, name string, change ...func(*service.Config)) *node {
 	t.Helper()
 	return startAs(t, d, d, d.register(t, name, change...), change...)
@@ -286,7 +286,7 @@ func startAs(t *testing.T, d *disk, store nonce.Store, h lease.Holder, change ..
 	t.Cleanup(func() {
 		n.Stop()
 		if used, _ := n.Queued(); used != 0 {
-			t.Errorf("%s: %d places are lost", h.Node, used)
+			t.Errorf("%s: %d slots are lost", h.Node, used)
 		}
 	})
 	return n
@@ -351,12 +351,12 @@ func (n *node) send(ops ...*nonce.Op) []*pending {
 	n.t.Helper()
 	ps := make([]*pending, len(ops))
 	for i, op := range ops {
-		place, ok := n.Reserve(op.Signer, op.Principal)
+		slot, ok := n.Reserve(op.Signer, op.Principal)
 		if !ok {
-			n.t.Fatalf("no place for op %d", i)
+			n.t.Fatalf("no slot for op %d", i)
 		}
 		ps[i] = newPending(op)
-		n.Submit(place, op)
+		n.Submit(slot, op)
 	}
 	return ps
 }

@@ -18,7 +18,7 @@ type signer struct {
 
 	size      int64      // of memory, as it was counted last
 	dueAt     int64      // for when it is in the list of deadlines; 0: it is not
-	place     int        // in that list
+	index     int        // in that list
 	listed    int64      // for when the store has it listed, as far as is known; 0: it is not
 	unshipped *unshipped // what the store does not have yet; nil: nothing
 	block     int64      // nonces that are reserved ahead
@@ -36,7 +36,7 @@ type signer struct {
 
 // bytes is what the signer takes of memory, about.
 func (s *signer) bytes() int64 {
-	const fixed = int64(unsafe.Sizeof(signer{})) + 64 // and its place in the map
+	const fixed = int64(unsafe.Sizeof(signer{})) + 64 // and its entry in the map
 	n := fixed + int64(len(s.name)) + int64(cap(s.row.Live))*int64(unsafe.Sizeof(nonce.Entry{}))
 	for i := range s.row.Live {
 		if note := s.row.Live[i].Note; note != nil {

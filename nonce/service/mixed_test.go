@@ -201,7 +201,7 @@ func TestNoNonceHasTwoHoldersInMixedModes(t *testing.T) {
 				c.WatchEvery = 20 * time.Millisecond
 			}
 			nodes := []*node{
-				start(t, d, "a", long, workers(2)), start(t, d, "b", long, callerRuns, places(2)), start(t, d, "c", long, basicMode),
+				start(t, d, "a", long, workers(2)), start(t, d, "b", long, callerRuns, slots(2)), start(t, d, "c", long, basicMode),
 			}
 			d.faults(seed)
 			h := &history{given: map[handOut]string{}, kept: map[handOut]string{}, pruned: seed%2 == 1}

@@ -129,7 +129,7 @@ func TestWhatIsBeingCommittedCountsAtOtherWorkers(t *testing.T) {
 }
 
 func TestHandOutsOfSeveralWorkersAtOnceDoNotPassThePrincipalsLimit(t *testing.T) {
-	n := start(t, newDisk(), "a", workers(4), places(1000))
+	n := start(t, newDisk(), "a", workers(4), slots(1000))
 	var got atomic.Int64
 	var wg sync.WaitGroup
 	for i := range 40 {

@@ -22,7 +22,7 @@ var ways = []struct {
 		return serially(start(t, d, "a", maxHolds(noncetest.MaxHolds)), ops, func() {})
 	}},
 	{"callerRuns", func(t *testing.T, d *disk, ops []string) []string {
-		return serially(start(t, d, "a", callerRuns, places(1), maxHolds(noncetest.MaxHolds)), ops, func() {})
+		return serially(start(t, d, "a", callerRuns, slots(1), maxHolds(noncetest.MaxHolds)), ops, func() {})
 	}},
 	{"workerWithoutMemory", func(t *testing.T, d *disk, ops []string) []string {
 		return serially(start(t, d, "a", maxHolds(noncetest.MaxHolds), func(c *service.Config) { c.MaxSigners, c.MaxSignerBytes = 1, 1 }), ops, func() {})

@@ -238,37 +238,37 @@ func (s *Service) WorkerIndex(signer string) int { return s.shardOf(signer).work
 // WorkerCount is the number of workers.
 func (s *Service) WorkerCount() int { return len(s.workers) }
 
-// Queued is the number of places taken in all worker queues, and their capacity. It
+// Queued is the number of slots taken in all worker queues, and their capacity. It
 // may be exceeded by an eighth; see Config.QueueCapacity.
 func (s *Service) Queued() (used, capacity int) {
 	if s.basic != nil {
 		return 0, 0
 	}
 	for _, w := range s.workers {
-		used += w.places.Taken()
+		used += w.slots.Taken()
 	}
 	return used, len(s.workers) * s.cfg.QueueCapacity
 }
 
-// Reserve takes a place for one request of signer and principal, which must be the
+// Reserve takes a slot for one request of signer and principal, which must be the
 // op's, without blocking. False means that the queue is full, or the principal's share
 // of it: nonce.ErrBusy. With caller-runs, and in mode basic, it always succeeds.
-func (s *Service) Reserve(signer string, p nonce.Principal) (nonce.Place, bool) {
+func (s *Service) Reserve(signer string, p nonce.Principal) (nonce.Slot, bool) {
 	if s.basic != nil {
-		return nonce.Place{}, true
+		return nonce.Slot{}, true
 	}
 	w := s.shardOf(signer).worker
-	if w.places.Reserve(p) {
-		return nonce.Place{Queue: w, Of: p, Held: true}, true
+	if w.slots.Reserve(p) {
+		return nonce.Slot{Queue: w, Of: p, Held: true}, true
 	}
-	return nonce.Place{Queue: w}, s.cfg.Reject == nonce.CallerRuns
+	return nonce.Slot{Queue: w}, s.cfg.Reject == nonce.CallerRuns
 }
 
-// Submit runs op in its place and tells op.Completion when it has ended. Ops of
+// Submit runs op in its slot and tells op.Completion when it has ended. Ops of
 // one caller for one signer run in the order in which it submits them. It may do
 // work in the caller's goroutine: all of it in mode basic, and with caller-runs
 // when the queue was full.
-func (s *Service) Submit(p nonce.Place, op *nonce.Op) {
+func (s *Service) Submit(p nonce.Slot, op *nonce.Op) {
 	t := &task{op: op, queuedAt: time.Now(), placed: p.Held}
 	op.Task = t
 	if !s.enter() {

@@ -88,7 +88,7 @@ func TestEachStopReturnsOnlyWhenAllIsQuiet(t *testing.T) {
 
 func TestSubmitsThatMeetAStopAreRunOrRefused(t *testing.T) {
 	for range 50 {
-		n := start(t, newDisk(), "a", workers(2), places(1000))
+		n := start(t, newDisk(), "a", workers(2), slots(1000))
 		var wg sync.WaitGroup
 		for i := range 8 {
 			wg.Go(func() {

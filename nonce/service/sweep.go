@@ -40,10 +40,10 @@ func (d dates) Len() int           { return len(d) }
 func (d dates) Less(i, j int) bool { return d[i].dueAt < d[j].dueAt }
 func (d dates) Swap(i, j int) {
 	d[i], d[j] = d[j], d[i]
-	d[i].place, d[j].place = i, j
+	d[i].index, d[j].index = i, j
 }
 func (d *dates) Push(x any) {
-	x.(*signer).place = len(*d)
+	x.(*signer).index = len(*d)
 	*d = append(*d, x.(*signer))
 }
 func (d *dates) Pop() any {
@@ -63,14 +63,14 @@ func (d *dates) expect(sig *signer) {
 		heap.Push(d, sig)
 	case at < sig.dueAt:
 		sig.dueAt = at
-		heap.Fix(d, sig.place)
+		heap.Fix(d, sig.index)
 	}
 }
 
 // drop forgets a signer.
 func (d *dates) drop(sig *signer) {
 	if sig.dueAt != 0 {
-		heap.Remove(d, sig.place)
+		heap.Remove(d, sig.index)
 	}
 }
 

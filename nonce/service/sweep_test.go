@@ -58,7 +58,7 @@ func TestTheHoldsOfAShardNobodyOwnsAreSweptByWhoeverTakesItUp(t *testing.T) {
 	}
 }
 
-func TestAStopDuringASweepLosesNoPlace(t *testing.T) {
+func TestAStopDuringASweepLosesNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, newDisk(), "a", sweepEvery(time.Second))
 		n.want("allocate hold=1s -> 0#1")
@@ -76,7 +76,7 @@ func TestAStopDuringASweepLosesNoPlace(t *testing.T) {
 		go func() { n.Stop(); close(stopped) }()
 		synctest.Wait()
 		close(goOn)
-		<-stopped // and start looks for places that are lost
+		<-stopped // and start looks for slots that are lost
 	})
 }
 

@@ -17,7 +17,7 @@ type task struct {
 	queuedAt time.Time
 	where    whereabouts
 	outcome  outcome
-	placed   bool  // it holds a place of its worker's queue
+	placed   bool  // it holds a slot of its worker's queue
 	taken    *bool // with caller-runs: set once it was taken from the queue, under its worker's batchMu
 
 	stream *remoteSigner // while it is forwarded
@@ -41,7 +41,7 @@ func (w whereabouts) String() string {
 	return [...]string{"queued", "in a batch", "waiting", "forwarded", "ended"}[w]
 }
 
-// ways are the allowed moves: from each place to which others.
+// ways are the allowed moves: from each state to which others.
 var ways = [...][]whereabouts{
 	queued:    {inBatch, waiting, ended},
 	inBatch:   {waiting, forwarded, ended},
@@ -50,7 +50,7 @@ var ways = [...][]whereabouts{
 	ended:     nil,
 }
 
-// move takes the task to another place.
+// move takes the task to another state.
 func (t *task) move(to whereabouts) {
 	if !slices.Contains(ways[t.where], to) && (t.where != to || to == ended) {
 		panic(fmt.Sprintf("nonce/service: a %s op that is %s is made %s", t.op.Kind, t.where, to))

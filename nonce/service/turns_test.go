@@ -20,7 +20,7 @@ func asked(by nonce.Principal, name string) *nonce.Op {
 func TestAGreedyPrincipalHoldsUpAModestOneForOneBatch(t *testing.T) {
 	for name, policy := range map[string]func(*service.Config){"fail-fast": func(*service.Config) {}, "caller-runs": callerRuns} {
 		t.Run(name, func(t *testing.T) {
-			n := start(t, newDisk(), "a", places(1024), maxBatch(16), policy)
+			n := start(t, newDisk(), "a", slots(1024), maxBatch(16), policy)
 			began, open := n.disk.holdCommit("plug")
 			defer open()
 			plug := n.send(asked(1, "plug"))
@@ -34,13 +34,13 @@ func TestAGreedyPrincipalHoldsUpAModestOneForOneBatch(t *testing.T) {
 			var modest []*pending
 			for i := range waited {
 				op := asked(2, "modest")
-				place, ok := n.Reserve(op.Signer, op.Principal)
+				slot, ok := n.Reserve(op.Signer, op.Principal)
 				if !ok {
-					t.Fatal("no place for the modest one")
+					t.Fatal("no slot for the modest one")
 				}
 				p := newPending(op)
 				p.then = func() { waited[i] = n.fig.numCommits() }
-				n.Submit(place, op)
+				n.Submit(slot, op)
 				modest = append(modest, p)
 			}
 			open()
@@ -62,7 +62,7 @@ func TestAGreedyPrincipalHoldsUpAModestOneForOneBatch(t *testing.T) {
 }
 
 func TestAPrincipalThatFillsAQueueIsRefusedWhileOthersAreServed(t *testing.T) {
-	n := start(t, newDisk(), "a", places(8))
+	n := start(t, newDisk(), "a", slots(8))
 	began, open := n.disk.holdCommit("plug")
 	defer open()
 	ps := n.send(asked(1, "plug"))
@@ -71,7 +71,7 @@ func TestAPrincipalThatFillsAQueueIsRefusedWhileOthersAreServed(t *testing.T) {
 		ps = append(ps, n.send(asked(1, signer))...)
 	}
 	if got := n.do(asked(1, signer)); got != "busy" {
-		t.Errorf("alone, with as many as there are places: got %q", got)
+		t.Errorf("alone, with as many as there are slots: got %q", got)
 	}
 	modest := n.send(asked(2, signer))
 	if got := n.do(asked(1, signer)); got != "busy" {
@@ -90,19 +90,19 @@ func TestAPrincipalThatFillsAQueueIsRefusedWhileOthersAreServed(t *testing.T) {
 // TestWithCallerRunsWhoIsAboveItsShareRunsItsOwn, and what is before it, and waits for
 // its turn meanwhile.
 func TestWithCallerRunsWhoIsAboveItsShareRunsItsOwn(t *testing.T) {
-	n := start(t, newDisk(), "a", places(4), maxBatch(2), callerRuns)
+	n := start(t, newDisk(), "a", slots(4), maxBatch(2), callerRuns)
 	began, open := n.disk.holdCommit("plug")
 	defer open()
 	ps := n.send(asked(1, "plug"))
 	<-began
 	ps = append(ps, n.send(asked(1, signer), asked(1, signer), asked(1, signer), asked(2, "modest"))...)
 	own := newPending(asked(1, signer))
-	place, ok := n.Reserve(signer, 1)
+	slot, ok := n.Reserve(signer, 1)
 	if !ok {
 		t.Fatal("refused with caller-runs")
 	}
 	done := make(chan struct{})
-	go func() { defer close(done); n.Submit(place, own.op) }()
+	go func() { defer close(done); n.Submit(slot, own.op) }()
 	open()
 	<-done
 	if !own.answered() || own.wait() != "3#1" {

@@ -17,10 +17,10 @@ import (
 // it, the worker's goroutine or with caller-runs a connection's, runs one batch, so the ops
 // of a signer never interleave inside a node.
 type worker struct {
-	svc    *Service
-	index  int
-	places *fairness.Places // reserved, queued, running or parked ops have one
-	wake   chan struct{}    // capacity 1: there is something to do
+	svc   *Service
+	index int
+	slots *fairness.Slots // reserved, queued, running or parked ops have one
+	wake  chan struct{}   // capacity 1: there is something to do
 
 	remembered, rememberedBytes atomic.Int64 // of memory at the end of the last batch, for readers without batchMu
 
@@ -61,7 +61,7 @@ type command struct {
 
 func newWorker(s *Service, index int) *worker {
 	w := &worker{
-		svc: s, index: index, places: fairness.NewPlaces(s.cfg.QueueCapacity), queue: fairness.NewQueue(func(t *task) nonce.Principal { return t.op.Principal }), wake: make(chan struct{}, 1), generation: s.store.Generation(),
+		svc: s, index: index, slots: fairness.NewSlots(s.cfg.QueueCapacity), queue: fairness.NewQueue(func(t *task) nonce.Principal { return t.op.Principal }), wake: make(chan struct{}, 1), generation: s.store.Generation(),
 		memory: newMemory(s.cfg.MaxSigners/s.cfg.Workers, s.cfg.MaxSignerBytes/int64(s.cfg.Workers)),
 		remote: make(map[string]*remoteSigner), parked: make(map[string]*group),
 	}
@@ -72,7 +72,7 @@ func newWorker(s *Service, index int) *worker {
 }
 
 // Leave implements nonce.Queue.
-func (w *worker) Leave(of nonce.Principal) { w.places.Leave(of) }
+func (w *worker) Leave(of nonce.Principal) { w.slots.Leave(of) }
 
 // push queues a task.
 func (w *worker) push(t *task) {
@@ -221,10 +221,10 @@ func (w *worker) runCommands(commands []command) {
 	w.releaseShards(give)
 }
 
-// finish ends a task that has its outcome. Its place is free before the caller hears of it.
+// finish ends a task that has its outcome. Its slot is free before the caller hears of it.
 func (w *worker) finish(t *task) {
 	if t.placed {
-		w.places.Leave(t.op.Principal)
+		w.slots.Leave(t.op.Principal)
 		t.placed = false
 	}
 	op := t.op

@@ -45,7 +45,7 @@ func TestDifferentSignersRunOnSeveralWorkersAtOnce(t *testing.T) {
 
 func TestOneSignersOperationsNeverInterleave(t *testing.T) {
 	d := newDisk()
-	n := start(t, d, "a", workers(4), places(1000))
+	n := start(t, d, "a", workers(4), slots(1000))
 	var under sync.Map
 	d.onBefore(func(c memstore.Call) error {
 		for _, ch := range c.Writes {
@@ -111,13 +111,13 @@ func TestABatchIsBounded(t *testing.T) {
 }
 
 func TestAFullQueueRefusesAndNothingIsWritten(t *testing.T) {
-	n := start(t, newDisk(), "a", places(2))
+	n := start(t, newDisk(), "a", slots(2))
 	began, open := n.disk.holdCommit(signer)
 	ps := n.send(allocate(signer))
 	<-began
 	ps = append(ps, n.send(allocate(signer))...)
 	if _, ok := n.Reserve(signer, 0); ok {
-		t.Error("a third place of two")
+		t.Error("a third slot of two")
 	}
 	if got := n.do(allocate(signer)); got != "busy" {
 		t.Errorf("got %q, want busy", got)
@@ -131,7 +131,7 @@ func TestAFullQueueRefusesAndNothingIsWritten(t *testing.T) {
 }
 
 func TestAPlaceIsFreeBeforeItsCallerHearsOfTheEnd(t *testing.T) {
-	n := start(t, newDisk(), "a", places(1))
+	n := start(t, newDisk(), "a", slots(1))
 	for i := range 50 {
 		if got, want := n.do(allocate(signer)), fmt.Sprintf("%d#1", i); got != want {
 			t.Fatalf("got %q, want %q", got, want)
@@ -140,17 +140,17 @@ func TestAPlaceIsFreeBeforeItsCallerHearsOfTheEnd(t *testing.T) {
 }
 
 func TestACancelledPlaceIsGivenBack(t *testing.T) {
-	n := start(t, newDisk(), "a", places(1))
-	place, _ := n.Reserve(signer, 0)
-	place.Cancel()
+	n := start(t, newDisk(), "a", slots(1))
+	slot, _ := n.Reserve(signer, 0)
+	slot.Cancel()
 	if used, capacity := n.Queued(); used != 0 || capacity != 1 {
-		t.Errorf("got %d places of %d taken", used, capacity)
+		t.Errorf("got %d slots of %d taken", used, capacity)
 	}
 	n.want("allocate -> 0#1")
 }
 
 func TestWithCallerRunsAFullQueueIsRunByItsCallerInOrder(t *testing.T) {
-	n := start(t, newDisk(), "a", places(2), callerRuns)
+	n := start(t, newDisk(), "a", slots(2), callerRuns)
 	began, open := n.disk.holdCommit("plug")
 	plug := n.send(allocate("plug"))
 	<-began
@@ -158,23 +158,23 @@ func TestWithCallerRunsAFullQueueIsRunByItsCallerInOrder(t *testing.T) {
 	var ps []*pending
 	submitted := make(chan struct{})
 	own := []*nonce.Op{parse(t, "release 0#1"), allocate(signer), parse(t, "used 0#2")}
-	place, ok := n.Reserve(signer, 0)
+	slot, ok := n.Reserve(signer, 0)
 	if !ok {
-		t.Fatal("caller-runs refused a place")
+		t.Fatal("caller-runs refused a slot")
 	}
 	go func() { // the read goroutine of a connection: its second op follows its first
 		defer close(submitted)
 		for i, op := range own {
 			if i > 0 {
-				place, _ = n.Reserve(op.Signer, 0)
+				slot, _ = n.Reserve(op.Signer, 0)
 			}
 			p := newPending(op)
 			ps = append(ps, p)
-			n.Submit(place, op)
+			n.Submit(slot, op)
 			select {
 			case <-p.done:
 			default:
-				if i == 0 { // later ones may find a place
+				if i == 0 { // later ones may find a slot
 					t.Error("its caller went on before its op was run")
 				}
 			}
@@ -212,24 +212,24 @@ func (a *again) Done(op *nonce.Op) nonce.Waker {
 }
 
 func (a *again) submit(name string) {
-	place, _ := a.n.Reserve(name, 0)
+	slot, _ := a.n.Reserve(name, 0)
 	op := allocate(name)
 	op.Completion = a
-	a.n.Submit(place, op)
+	a.n.Submit(slot, op)
 }
 
 func TestWithCallerRunsACallerReturnsThoughTheQueueIsNeverEmpty(t *testing.T) {
-	n := start(t, newDisk(), "a", places(2), callerRuns, maxBatch(1))
+	n := start(t, newDisk(), "a", slots(2), callerRuns, maxBatch(1))
 	began, open := n.disk.holdCommit("one")
 	busy := &again{n: n}
 	busy.wg.Add(2)
 	busy.submit("one")
 	<-began
 	busy.submit("two")
-	place, _ := n.Reserve(signer, 0)
+	slot, _ := n.Reserve(signer, 0)
 	open()
 	p := newPending(allocate(signer))
-	n.Submit(place, p.op)
+	n.Submit(slot, p.op)
 	if got := p.wait(); got != "0#1" {
 		t.Errorf("got %q", got)
 	}
@@ -250,11 +250,11 @@ func TestTheWorkOfACallerThatIsGoneIsSkipped(t *testing.T) {
 			}
 			var ps []*pending
 			for i := range 3 {
-				place, _ := n.Reserve(signer, 0)
+				slot, _ := n.Reserve(signer, 0)
 				p := newPending(allocate(signer))
 				p.gone.Store(i == 1)
 				ps = append(ps, p)
-				n.Submit(place, p.op)
+				n.Submit(slot, p.op)
 			}
 			open()
 			if got, want := results(ps), []string{"0#1", "gone", "1#1"}; !slices.Equal(got, want) {
@@ -273,11 +273,11 @@ func TestInModeBasicACallerThatIsGoneMeanwhileIsSkipped(t *testing.T) {
 		return nil
 	}))
 	began, open := n.disk.hold(memstore.OpLocked, signer)
-	place, _ := n.Reserve(signer, 0)
+	slot, _ := n.Reserve(signer, 0)
 	var submitted sync.WaitGroup
 	submitted.Go(func() { n.do(allocate(signer)) })
 	<-began
-	submitted.Go(func() { n.Submit(place, second.op) })
+	submitted.Go(func() { n.Submit(slot, second.op) })
 	for range 1000 { // it waits for the first
 		runtime.Gosched()
 	}

@@ -18,7 +18,7 @@ type churnCmd struct {
 	targetFlags
 	Rate     float64 `group:"load" default:"100" help:"Connections a second that are opened, latency counted from when each was due."`
 	Requests int     `group:"load" default:"5" help:"Allocations each makes, one after the other, before it leaves."`
-	Abrupt   float64 `group:"load" default:"0.3" help:"Share, 0 to 1, that leaves by a reset in place of a close."`
+	Abrupt   float64 `group:"load" default:"0.3" help:"Share, 0 to 1, that leaves by a reset instead of a close."`
 	MaxOpen  int     `group:"load" default:"1000" help:"Most connections at a time; a client that is due while there are as many is counted as never sent."`
 	signerFlags
 	Duration time.Duration `group:"time" default:"30s" help:"Time over which clients come."`

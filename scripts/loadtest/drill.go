@@ -162,7 +162,7 @@ func (p *program) check(ctx context.Context, recorder *verify.Recorder, run *res
 // until there is a result.
 type outputs struct {
 	stdout     io.Writer // for the text
-	json, html string    // files; "": none, and - standard output in place of the text
+	json, html string    // files; "": none, and - standard output instead of the text
 }
 
 // open looks whether the files that the flags name can be written.

@@ -126,7 +126,7 @@ func flagOf(field string) string {
 
 type reportFlags struct {
 	Metrics []string `group:"report" sep:"none" placeholder:"URL" help:"Address of a gateway's /metrics, read while the load runs; repeat it for several. Default: http://127.0.0.1:8081/metrics for a gateway at port 8080 of this machine, else none."`
-	JSON    string   `name:"json" group:"report" placeholder:"FILE" help:"Write the result as JSON to this file; - for standard output in place of the text."`
+	JSON    string   `name:"json" group:"report" placeholder:"FILE" help:"Write the result as JSON to this file; - for standard output instead of the text."`
 	HTML    string   `name:"html" group:"report" placeholder:"FILE" help:"Write the report as one HTML file, which needs no network to be looked at."`
 }
 

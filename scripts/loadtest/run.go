@@ -44,7 +44,7 @@ func (c *runCmd) Run(ctx context.Context, p *program) error {
 type verifyCmd struct {
 	targetFlags
 	signerFlags
-	JSON string `name:"json" group:"report" placeholder:"FILE" help:"Write the result as JSON to this file; - for standard output in place of the text."`
+	JSON string `name:"json" group:"report" placeholder:"FILE" help:"Write the result as JSON to this file; - for standard output instead of the text."`
 }
 
 // errNothing is the end of a verification that had nothing to look at.

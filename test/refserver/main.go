@@ -13,7 +13,7 @@
 // They know nonce_allocate and nonce_markUsed only, keep no promise of the gateway,
 // and listen on the loopback address unless told otherwise. echo is a plain gorilla
 // server as its users write it; naive is what a competent programmer writes first;
-// redis-incr is what is proposed in place of a database.
+// redis-incr is what is proposed instead of a database.
 package main
 
 import (

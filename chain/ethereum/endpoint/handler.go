@@ -15,7 +15,7 @@ const Prefix = "/eth/"
 
 // Bounds are those of connections and requests, for a ws.Server whose connections may have
 // so many requests in flight: a frame may hold the largest transaction that is decoded, an
-// answer is as large as a node's may be, and the calls that wait for nodes have places of
+// answer is as large as a node's may be, and the calls that wait for nodes have slots of
 // their own.
 func Bounds(inflight int) ws.DialectConfig {
 	const maxInflight = 1024

@@ -115,7 +115,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 		if len(fs.byKey) != 0 || fs.bytes != 0 || len(fs.usages) != 0 {
 			t.Errorf("left behind: %d subscriptions at nodes, filters of %d bytes, what %d principals hold", len(fs.byKey), fs.bytes, len(fs.usages))
 		}
-		g.WantNoPlaces()
+		g.WantNoSlots()
 	})
 	return g
 }

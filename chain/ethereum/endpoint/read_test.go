@@ -263,7 +263,7 @@ func TestCallsInFlightAreBoundedAndEndWithTheConnection(t *testing.T) {
 		t.Errorf("by POST: %s", body)
 	}
 	must(t, a.conn.Close())
-	wait.Until(t, "the places of a connection that ended", func() bool {
+	wait.Until(t, "the slots of a connection that ended", func() bool {
 		return b.call("eth_blockNumber", "[]").Error == nil
 	})
 	// The others end with the server, which the end of the test checks.
@@ -386,7 +386,7 @@ func TestASocketThatIsKeptOpenIsNotOneThatWaits(t *testing.T) {
 		t.Errorf("a second socket of an address that may have one got %d", status)
 	}
 	kept.CloseIdleConnections()
-	wait.Until(t, "the place of the socket that ended", func() bool {
+	wait.Until(t, "the slot of the socket that ended", func() bool {
 		status, _ := g.post("alice", call("1", methodChainID, "[]"))
 		return status == 200
 	})

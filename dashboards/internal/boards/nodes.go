@@ -11,8 +11,8 @@ func otherNodes() Row {
 			share(sum(each(with("forwarded_total", "result", "answered"))), sum(each(of("requests_total")))),
 			"Requests that another node answered, of all requests. A request that is forwarded is read by two nodes and counts twice there, so it is a half at most. Each costs one more way between nodes; package client finds the owner by itself only with --forward=off. Many: clients are at the wrong node."),
 		stat("Slots for other nodes (fullest node)", "percentunit", 0.5, 0.9,
-			highest(of("node_inflight_places_used")+" / "+of("node_inflight_places")),
-			"Requests of other nodes that are not answered yet, on the node that has most of its places taken. There are as many as --max-inflight-total, beside those of clients; one other node may have a quarter. At 100 %: server_busy."),
+			highest(of("node_inflight_slots_used")+" / "+of("node_inflight_slots")),
+			"Requests of other nodes that are not answered yet, on the node that has most of its slots taken. There are as many as --max-inflight-total, beside those of clients; one other node may have a quarter. At 100 %: server_busy."),
 		graph("Live nodes, as each node sees them", "short",
 			"Nodes that are live by the registry, as each node read it last. One that cannot read it goes by its last list. Lines apart: nodes disagree about who is there.",
 			byInstance(of("nodes_live"))...),
@@ -31,8 +31,8 @@ func otherNodes() Row {
 			"Requests sent, or about to be, and not answered, over all other nodes together. --forward-queue bounds those at one of them. At --forward-queue further ones are refused as busy.",
 			byInstance(of("forward_under_way"))...),
 		graph("Slots for other nodes used, by node", "percentunit",
-			"Requests of other nodes that are not answered yet, of the places for them on each node. At 100 % their requests are refused, stage inflight.",
-			Query{sum(of("node_inflight_places_used"), instanceVariable) + " / " + sum(of("node_inflight_places"), instanceVariable), "{{instance}}"}),
+			"Requests of other nodes that are not answered yet, of the slots for them on each node. At 100 % their requests are refused, stage inflight.",
+			Query{sum(of("node_inflight_slots_used"), instanceVariable) + " / " + sum(of("node_inflight_slots"), instanceVariable), "{{instance}}"}),
 	}}
 }
 

@@ -63,14 +63,14 @@ func stageTimes() Row {
 func queues() Row {
 	var used, growth []Query
 	for _, stage := range []string{"inflight", "node_inflight", "worker", "encode", "postdb", "guard"} {
-		taken := of(stage + "_places_used")
-		used = append(used, Query{highest(taken + " / " + of(stage+"_places")), stage})
+		taken := of(stage + "_slots_used")
+		used = append(used, Query{highest(taken + " / " + of(stage+"_slots")), stage})
 		growth = append(growth, Query{highest("deriv(" + taken + "[$__rate_interval])"), stage})
 	}
 	return Row{Title: "Queues and batches", Panels: []Panel{
 		graph("Slots used of the bound, by stage", "percentunit",
 			"Slots taken, of those there are, on the fullest node. The bounds are --max-inflight-total (once for clients, once for other nodes: node_inflight), --worker-queue-capacity × workers, --encode-queue and --postdb-queue; of the guard 2048. At 100 % the stage refuses.", used...),
-		graph("Growth of used slots, by stage (places/s)", "short",
+		graph("Growth of used slots, by stage (slots/s)", "short",
 			"How many slots a second a stage fills up by, on the node where it does most. It is about 0 at any steady load. Above 0 for minutes: give it less load, or more of what it needs.", growth...),
 		graph("Batch size (mean, p95)", "short",
 			"Requests in one commit. It grows with the load: what arrives during a commit shares the next one. 1 under load: mode basic, or single signers.",

@@ -130,7 +130,7 @@ func TestALogThatHangsKeepsNobodyUpAndTheNextLineSaysWhatIsMissing(t *testing.T)
 		t.Errorf("%d dropped, want 3", l.Dropped())
 	}
 	out.let <- struct{}{}
-	<-out.entered // there is a place again
+	<-out.entered // there is room again
 	l.Add(entry)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(errors.New("no time"))

@@ -101,7 +101,7 @@ func TestAPrincipalHasSoManyConnectionsAndNoMore(t *testing.T) {
 	}
 	first.Leave(at(1))
 	if _, ok := p.Enter("ada", 2, at(1)); !ok {
-		t.Error("the place of one that left is not free")
+		t.Error("the slot of one that left is not free")
 	}
 	if _, ok := p.Enter("ada", 0, at(1)); !ok {
 		t.Error("refused without a limit")
@@ -128,7 +128,7 @@ func TestConnectionsOfAPrincipalShareItsQuota(t *testing.T) {
 	}
 	two.Unsubscribe(1)
 	if !one.Subscribe(2) {
-		t.Error("the place of a subscription that ended is not free")
+		t.Error("the slot of a subscription that ended is not free")
 	}
 }
 
@@ -253,7 +253,7 @@ func TestConnectionsOfAnAddressAreBounded(t *testing.T) {
 	}
 	p.Leave(at(0))
 	if _, why := a.Enter(tcp("192.0.2.1"), at(0)); why != Granted {
-		t.Error("the place of one that left is not free")
+		t.Error("the slot of one that left is not free")
 	}
 }
 

@@ -88,7 +88,7 @@ type Config struct {
 type Issuer struct {
 	store   Store
 	cfg     Config
-	places  chan struct{} // taken by who asks or waits for it
+	slots   chan struct{} // taken by who asks or waits for it
 	running chan struct{} // taken by who asks
 	stop    context.CancelFunc
 	done    chan struct{} // closed when the goroutine has ended
@@ -105,7 +105,7 @@ func Open(ctx context.Context, store Store, cfg Config) (*Issuer, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	o := &Issuer{
 		store: store, cfg: cfg, done: make(chan struct{}),
-		places: make(chan struct{}, cfg.MaxConcurrent+cfg.Waiting), running: make(chan struct{}, cfg.MaxConcurrent),
+		slots: make(chan struct{}, cfg.MaxConcurrent+cfg.Waiting), running: make(chan struct{}, cfg.MaxConcurrent),
 	}
 	ctx, o.stop = context.WithCancel(context.WithoutCancel(ctx))
 	go o.prune(ctx)
@@ -156,14 +156,14 @@ func Parse(text string) (Hash, error) {
 	return sha256.Sum256([]byte(text)), nil
 }
 
-// ask asks the store something, when there is a place for it. What is not an error of
+// ask asks the store something, when there is a slot for it. What is not an error of
 // this package is ErrUnavailable.
 func (o *Issuer) ask(ctx context.Context, fn func(context.Context) error) error {
 	select {
-	case o.places <- struct{}{}:
-		defer func() { <-o.places }()
+	case o.slots <- struct{}{}:
+		defer func() { <-o.slots }()
 	default:
-		return fmt.Errorf("%w: %d others are being asked for", ErrUnavailable, cap(o.places))
+		return fmt.Errorf("%w: %d others are being asked for", ErrUnavailable, cap(o.slots))
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()

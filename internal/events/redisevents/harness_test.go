@@ -38,8 +38,8 @@ type node struct {
 	want   []string
 }
 
-// begin starts a node of that place at the Redis of that URL.
-func begin(t testing.TB, url, place, name string) *node {
+// begin starts a node of that database at the Redis of that URL.
+func begin(t testing.TB, url, database, name string) *node {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -49,7 +49,7 @@ func begin(t testing.TB, url, place, name string) *node {
 		t.Fatal(err)
 	}
 	n := &node{TB: t, db: db, told: make(map[string][]int64), missed: make(map[string]int64)}
-	n.p = NewPublisher(db.Client(), Config{Place: place, Node: name}, NewMetrics(prometheus.NewRegistry()), log)
+	n.p = NewPublisher(db.Client(), Config{Database: database, Node: name}, NewMetrics(prometheus.NewRegistry()), log)
 	n.l = Listen(db, n.p, n, log)
 	t.Cleanup(n.end)
 	return n

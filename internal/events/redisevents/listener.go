@@ -86,7 +86,7 @@ type heard struct {
 // settled reports whether nothing can be left out any more.
 func (h *heard) settled(now time.Time) bool { return !h.since.IsZero() && now.Sub(h.since) >= sure }
 
-// Listen starts a listener to what the nodes of the publisher's place publish; what
+// Listen starts a listener to what the nodes of the publisher's database publish; what
 // p itself publishes is left out.
 func Listen(servers Servers, p *Publisher, sink Sink, log *slog.Logger) *Listener {
 	ctx, cancel := context.WithCancel(context.Background())

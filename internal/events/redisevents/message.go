@@ -21,9 +21,9 @@ func channelOf(signer string) int { return int(xxhash.Sum64String(signer) % chan
 
 // names are what Redis knows the channels by. On a cluster each may lie in another
 // slot.
-func names(place string) (all [channels]string) {
+func names(database string) (all [channels]string) {
 	for i := range all {
-		all[i] = fmt.Sprintf("noncegate:{%s:%d}:events", place, i)
+		all[i] = fmt.Sprintf("noncegate:{%s:%d}:events", database, i)
 	}
 	return all
 }

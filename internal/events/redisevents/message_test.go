@@ -22,7 +22,7 @@ func TestSignersStayInTheirChannels(t *testing.T) {
 			t.Errorf("%s is in channel %d, want %d", signer, got, want)
 		}
 	}
-	if got := names("place")[7]; got != "noncegate:{place:7}:events" {
+	if got := names("db")[7]; got != "noncegate:{db:7}:events" {
 		t.Errorf("channel 7 is called %s", got)
 	}
 }

@@ -43,9 +43,9 @@ const (
 
 // Config says who publishes.
 type Config struct {
-	// Place tells the database of the nonces from others: a word. Nodes of one
-	// place get each other's events.
-	Place string
+	// Database tells the database of the nonces from others: a word. Nodes of one
+	// database get each other's events.
+	Database string
 	// Node is the id of this node: visible ASCII without spaces.
 	Node string
 }
@@ -94,7 +94,7 @@ func NewPublisher(client redis.UniversalClient, cfg Config, m *Metrics, log *slo
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
 	p := &Publisher{
-		client: client, metrics: m, log: log.With("component", "redis_events"), names: names(cfg.Place),
+		client: client, metrics: m, log: log.With("component", "redis_events"), names: names(cfg.Database),
 		node: cfg.Node, origin: hex.EncodeToString(random[:]), began: time.Now(),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}

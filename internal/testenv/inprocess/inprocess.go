@@ -111,7 +111,7 @@ func Start(t testing.TB, cfg Config) *Core {
 	return c
 }
 
-// Stop stops it, and fails the test if something was left behind: a queued op, a place in
+// Stop stops it, and fails the test if something was left behind: a queued op, a slot in
 // a pool, or a label that no metric declares.
 func (c *Core) Stop(ctx context.Context) {
 	c.Helper()
@@ -120,16 +120,16 @@ func (c *Core) Stop(ctx context.Context) {
 	Check(c.TB, c.PostDB.Stop(ctx))
 	Check(c.TB, c.Encode.Stop(ctx))
 	if queued, _ := c.Service.Queued(); queued != 0 {
-		c.Errorf("left behind: %d places of the worker queues", queued)
+		c.Errorf("left behind: %d slots of the worker queues", queued)
 	}
 	c.WantMetrics(map[string]float64{"undeclared_labels_total": 0})
 }
 
-// WantNoPlaces fails unless all places of the pools were given back.
-func (c *Core) WantNoPlaces() {
+// WantNoSlots fails unless all slots of the pools were given back.
+func (c *Core) WantNoSlots() {
 	c.Helper()
 	if after, encode := c.PostDB.Reserved(), c.Encode.Reserved(); after != 0 || encode != 0 {
-		c.Errorf("left behind: %d post-DB and %d encode places", after, encode)
+		c.Errorf("left behind: %d post-DB and %d encode slots", after, encode)
 	}
 }
 

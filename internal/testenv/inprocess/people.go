@@ -24,7 +24,7 @@ type People struct {
 	refuse error                              // what everybody is told; nil: who is known comes in
 }
 
-// Grant gives a name rights on a signer, or on all ("*"), in place of those it had there.
+// Grant gives a name rights on a signer, or on all ("*"), instead of those it had there.
 func (p *People) Grant(name, signer string, rights access.Right) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -48,7 +48,7 @@ type link struct {
 // cut is one order of CutReplies or DelayRequest.
 type cut struct {
 	match     []byte
-	statement string        // in place of match: in the text of a prepared statement
+	statement string        // instead of match: in the text of a prepared statement
 	late      time.Duration // DelayRequest: how long the request is held back
 	anyReply  bool          // the first bytes of the answer end it
 	answered  chan struct{}
@@ -70,7 +70,7 @@ func NewProxy(target string) (*Proxy, error) {
 // Addr is where the proxy listens, host:port.
 func (p *Proxy) Addr() string { return p.ln.Addr().String() }
 
-// URL is rawURL with the proxy's address in place of the server's.
+// URL is rawURL with the proxy's address instead of the server's.
 func (p *Proxy) URL(rawURL string) (string, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {

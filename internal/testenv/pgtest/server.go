@@ -103,7 +103,7 @@ func (s *Server) setUp(settings []string) error {
 	return s.startNew(settings)
 }
 
-// scramVerifier is what PostgreSQL keeps of a password, with 1 round of hashing in place of 4096:
+// scramVerifier is what PostgreSQL keeps of a password, with 1 round of hashing instead of 4096:
 // with the race detector those take a client longer than all else of a new connection.
 func scramVerifier(password string) (string, error) {
 	salt := []byte("0123456789abcdef")

@@ -55,7 +55,7 @@ func New(tb testing.TB, name string) *Authority {
 // ::1 and localhost, for the next hour.
 type Leaf struct {
 	Name     string   // common name
-	Hosts    []string // in place of those above
+	Hosts    []string // instead of those above
 	URIs     []string
 	Client   bool // for clients and servers, not for servers only
 	NotAfter time.Time

@@ -32,13 +32,13 @@ type Network struct {
 // Host is where connections arrive.
 type Host struct {
 	Peers  chan *Peer                      // upgraded connections, for the test
-	Refuse atomic.Pointer[Refusal]         // in place of upgrades; nil: none
+	Refuse atomic.Pointer[Refusal]         // instead of upgrades; nil: none
 	Hung   atomic.Bool                     // dials stay without an answer
 	Wrap   func(dialled net.Conn) net.Conn // nil: as it is
 	conns  chan net.Conn
 }
 
-// Refusal is an answer of HTTP in place of an upgrade.
+// Refusal is an answer of HTTP instead of an upgrade.
 type Refusal struct {
 	Status     int
 	RetryAfter string

@@ -94,7 +94,7 @@ type Side struct {
 	drive  drive  // nil: plain
 
 	// nodes are the gateways of a cluster over one fresh PostgreSQL, which is measured
-	// in place of one server: then of the above there is only the name.
+	// instead of one server: then of the above there is only the name.
 	nodes      []nodeKind
 	driveNodes func(ctx context.Context, cl *cluster, c Config) (Sample, error)
 }

@@ -174,7 +174,7 @@ func (r *churner) connected(due time.Duration, err error) {
 	r.connect.latency.RecordValue(micros(took))
 }
 
-// refusedUpgrade is the HTTP status that came in place of an upgrade, or why
+// refusedUpgrade is the HTTP status that came instead of an upgrade, or why
 // nothing came.
 func refusedUpgrade(err error) string {
 	_, status, ok := strings.Cut(err.Error(), websocket.ErrBadHandshake.Error()+": ")

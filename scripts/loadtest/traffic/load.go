@@ -173,7 +173,7 @@ func (m Method) String() string {
 // allocate is sent in its place, so that the shares of a run may differ.
 type Mix struct {
 	Allocate, MarkUsed, MarkRecyclable, Status float64
-	// Pairs is in place of shares: a connection marks as used everything that it was
+	// Pairs is instead of shares: a connection marks as used everything that it was
 	// handed out before it allocates more. In a closed loop each burst of allocations is
 	// followed by the burst of their marks; nothing is marked for an allocation that
 	// failed.
@@ -193,7 +193,7 @@ func ParseMix(text string) (Mix, error) {
 		name, share, ok := strings.Cut(part, "=")
 		f := m.share(strings.TrimSpace(name))
 		if !ok || f == nil {
-			return Mix{}, fmt.Errorf("%q is not a share of allocate, markUsed, markRecyclable or status, such as allocate=6; in place of shares there may be the word pairs", part)
+			return Mix{}, fmt.Errorf("%q is not a share of allocate, markUsed, markRecyclable or status, such as allocate=6; instead of shares there may be the word pairs", part)
 		}
 		value, err := strconv.ParseFloat(strings.TrimSpace(share), 64)
 		if err != nil {

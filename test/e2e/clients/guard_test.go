@@ -50,7 +50,7 @@ func TestAGuardedSubmissionIsMadeOnceByAGatewayOfEachKind(t *testing.T) {
 			}
 			for metric, want := range map[string]float64{
 				"noncegate_guard_acquired_total": 4, "noncegate_guard_refused_total": 2, "noncegate_guard_released_total": 3,
-				"noncegate_guard_kept_total": 1, "noncegate_guard_hold_seconds_count": 3, "noncegate_guard_places_used": 0,
+				"noncegate_guard_kept_total": 1, "noncegate_guard_hold_seconds_count": 3, "noncegate_guard_slots_used": 0,
 				`noncegate_guard_release_failed_total{reason="value_mismatch"}`: 0, `noncegate_refused_total{reason="duplicate_submit"}`: 1,
 			} {
 				if got := p.Value(metric); got != want {

@@ -149,7 +149,7 @@ func TestWhatAnotherNodeSentIsNotSentOnByAProcess(t *testing.T) {
 	toA := f.Nodes["a"].Connect()
 	far := e2e.OwnedBy(e2e.Owners(toA, e2e.Signers("account", 12)), "b")
 	before := f.Nodes["a"].Value(`noncegate_forwarded_total{result="answered"}`)
-	header := http.Header{ws.HeaderNode: {"ghost"}, ws.HeaderNodeTo: {"a"}, ws.HeaderNodeStore: {storePlace(t, f.DB)}}
+	header := http.Header{ws.HeaderNode: {"ghost"}, ws.HeaderNodeTo: {"a"}, ws.HeaderNodeStore: {databaseID(t, f.DB)}}
 	conn, res, err := websocket.DefaultDialer.DialContext(t.Context(), f.Nodes["a"].URL, header)
 	if err != nil {
 		t.Fatal(err)
@@ -171,15 +171,15 @@ func TestWhatAnotherNodeSentIsNotSentOnByAProcess(t *testing.T) {
 	}
 }
 
-// storePlace is what the nodes of a database show each other of it.
-func storePlace(t testing.TB, url string) string {
+// databaseID is what the nodes of a database show each other of it.
+func databaseID(t testing.TB, url string) string {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), url, 0, postgres.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	return s.Place()
+	return s.DatabaseID()
 }
 
 // TestLongNodesWithoutTheSameSecretDoNotTalk: a and b have different secrets and c none.

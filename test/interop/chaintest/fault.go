@@ -22,8 +22,8 @@ type Fault struct {
 	name    string
 	local   bool // not forwarded
 	delay   time.Duration
-	whole   *outcome             // in place of the whole message's answer
-	replace func(j *job) *answer // in place of forwarding this call
+	whole   *outcome             // instead of the whole message's answer
+	replace func(j *job) *answer // instead of forwarding this call
 }
 
 // String is the fault's name.
@@ -89,7 +89,7 @@ func Result(v any) Fault {
 	return Fault{name: "result", replace: func(j *job) *answer { return &answer{ID: j.id, Result: text} }}
 }
 
-// kind is what a client gets in place of the node's answer.
+// kind is what a client gets instead of the node's answer.
 type kind int
 
 const (

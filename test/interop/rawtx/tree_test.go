@@ -112,7 +112,7 @@ func (n node) with(i int, encoded []byte) []byte {
 	return header(body, 0xc0)
 }
 
-// changes are other encodings in place of a node: other values, and other spellings of
+// changes are other encodings instead of a node: other values, and other spellings of
 // its own.
 func changes(n node) map[string][]byte {
 	own := n.encode()

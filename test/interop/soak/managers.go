@@ -36,7 +36,7 @@ type managers struct {
 	url  string // of the process of Node.js
 	http *http.Client
 
-	redis *redis.Client // in place of it
+	redis *redis.Client // instead of it
 }
 
 func startManagers(h *host, cfg Config, sim *chaintest.Sim, proxies []*chaintest.Proxy) *managers {

@@ -75,7 +75,7 @@ type campaignCmd struct {
 	Limit   time.Duration `default:"0" help:"Stop after this time; 0: never."`
 	Engine  bool          `help:"With a Redis, and the performance engine, and its faults too."`
 	Chain   bool          `help:"With a chain, clients who pay on it, and the faults of its nodes too."`
-	Gateway string        `help:"A gateway that was built already, in place of a new one; its clock is never wrong."`
+	Gateway string        `help:"A gateway that was built already, instead of a new one; its clock is never wrong."`
 	Forward string        `default:"" help:"Given to the gateways' --forward; both: two runs of three with on, one with off, of each combination in three passes."`
 }
 
@@ -98,7 +98,7 @@ type runCmd struct {
 	Seed    uint64   `arg:"" help:"Seed; without --faults it also says which."`
 	Engine  bool     `help:"With a Redis, and the performance engine."`
 	Chain   bool     `help:"With a chain, and clients who pay on it."`
-	Gateway string   `help:"A gateway that was built already, in place of a new one."`
+	Gateway string   `help:"A gateway that was built already, instead of a new one."`
 	Faults  []string `help:"Names of the faults."`
 	Dir     string   `default:"torture-out" help:"Where everything of the run is kept."`
 	Forward string   `default:"" help:"Given to the gateways' --forward."`

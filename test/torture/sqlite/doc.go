@@ -11,7 +11,7 @@
 // change of a file and every sync. From this trace a [disk] knows, at each point,
 // what a loss of power would certainly leave and what was only in a cache; it makes
 // crash images in which any part of the latter survives, sector by sector, in any
-// order, torn within a sector, with rubbish in place of the rest. The next gateway
+// order, torn within a sector, with rubbish instead of the rest. The next gateway
 // starts on such an image. Since the trace has a state for every moment, one run
 // also yields many further images of moments at which nobody killed it.
 //

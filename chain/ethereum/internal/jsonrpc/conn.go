@@ -35,7 +35,7 @@ type conn struct {
 	cfg       *Config
 	ws        *websocket.Conn
 	session   uint64        // set before anybody else has the conn
-	writing   chan struct{} // one place: gorilla allows one writer
+	writing   chan struct{} // one slot: gorilla allows one writer
 	dead      chan struct{} // closed by fail
 	unclaimed chan string   // to the pinger: a subscription that nobody has, to be ended
 

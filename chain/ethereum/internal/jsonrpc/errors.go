@@ -32,7 +32,7 @@ type Error struct {
 // Error returns the node's sentence with its code.
 func (e *Error) Error() string { return fmt.Sprintf("%s (%d)", e.Message, e.Code) }
 
-// StatusError is an HTTP status in place of an answer, also that of a refused upgrade.
+// StatusError is an HTTP status instead of an answer, also that of a refused upgrade.
 type StatusError struct {
 	Code       int
 	RetryAfter time.Duration // 0: the node did not say

@@ -32,7 +32,7 @@ type httpNode struct {
 	e      *Endpoint
 	client *http.Client
 	lastID atomic.Uint64
-	large  chan struct{} // a place for each answer above smallAnswer
+	large  chan struct{} // a slot for each answer above smallAnswer
 }
 
 func newHTTP(e *Endpoint, cfg Config) *httpNode {
@@ -124,7 +124,7 @@ func (n *httpNode) post(ctx context.Context, body []byte, limit int64) ([]byte, 
 	return n.read(ctx, resp.Body, limit)
 }
 
-// read reads an answer of at most limit bytes. Beyond smallAnswer it waits for a place,
+// read reads an answer of at most limit bytes. Beyond smallAnswer it waits for a slot,
 // so that a node that sends large answers to all requests does not fill the memory.
 func (n *httpNode) read(ctx context.Context, body io.Reader, limit int64) ([]byte, error) {
 	var buf bytes.Buffer

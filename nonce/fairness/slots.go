@@ -7,29 +7,29 @@ import (
 	"noncegate/nonce"
 )
 
-// sparePlaces is the part of a queue's capacity that is kept beside it for principals
+// spareSlots is the part of a queue's capacity that is kept beside it for principals
 // who come to a queue that others have filled.
-const sparePlaces = 8
+const spareSlots = 8
 
-// Places counts the places of a queue, and how many of them each principal
+// Slots counts the slots of a queue, and how many of them each principal
 // has. While several have any, each may have an equal share, and who has less finds a
-// place beyond the capacity when the others have filled it. What is nobody's has no
-// share; it finds a place as long as there is one.
-type Places struct {
+// slot beyond the capacity when the others have filled it. What is nobody's has no
+// share; it finds a slot as long as there is one.
+type Slots struct {
 	taken    atomic.Int64
 	capacity int64
 
 	mu     sync.Mutex // guards all below
 	of     map[nonce.Principal]*share
-	active int64  // how many of them have places; the others are forgotten now and then
+	active int64  // how many of them have slots; the others are forgotten now and then
 	last   *share // of the last call
 }
 
-// NewPlaces returns so many places, all free.
-func NewPlaces(capacity int) *Places { return &Places{capacity: int64(capacity)} }
+// NewSlots returns so many slots, all free.
+func NewSlots(capacity int) *Slots { return &Slots{capacity: int64(capacity)} }
 
-// Taken is the number of places that are taken. It may be above the capacity by an eighth.
-func (s *Places) Taken() int { return int(s.taken.Load()) }
+// Taken is the number of slots that are taken. It may be above the capacity by an eighth.
+func (s *Slots) Taken() int { return int(s.taken.Load()) }
 
 // share is what one principal has.
 type share struct {
@@ -37,8 +37,8 @@ type share struct {
 	has int64
 }
 
-// Reserve takes a place, or reports that there is none for this principal.
-func (s *Places) Reserve(p nonce.Principal) bool {
+// Reserve takes a slot, or reports that there is none for this principal.
+func (s *Slots) Reserve(p nonce.Principal) bool {
 	if p == 0 {
 		return s.add(s.capacity)
 	}
@@ -52,7 +52,7 @@ func (s *Places) Reserve(p nonce.Principal) bool {
 		if sh.has >= max(1, s.capacity/all) {
 			return false
 		}
-		room += max(1, s.capacity/sparePlaces)
+		room += max(1, s.capacity/spareSlots)
 	}
 	if !s.add(room) {
 		return false
@@ -64,7 +64,7 @@ func (s *Places) Reserve(p nonce.Principal) bool {
 	return true
 }
 
-func (s *Places) add(limit int64) bool {
+func (s *Slots) add(limit int64) bool {
 	if s.taken.Add(1) > limit {
 		s.taken.Add(-1)
 		return false
@@ -72,8 +72,8 @@ func (s *Places) add(limit int64) bool {
 	return true
 }
 
-// Leave gives a place back.
-func (s *Places) Leave(p nonce.Principal) {
+// Leave gives a slot back.
+func (s *Slots) Leave(p nonce.Principal) {
 	s.taken.Add(-1)
 	if p == 0 {
 		return
@@ -87,11 +87,11 @@ func (s *Places) Leave(p nonce.Principal) {
 	}
 }
 
-// keptShares is how many principals without places are remembered, beside as many as
+// keptShares is how many principals without slots are remembered, beside as many as
 // have some.
 const keptShares = 64
 
-func (s *Places) share(p nonce.Principal) *share {
+func (s *Slots) share(p nonce.Principal) *share {
 	if s.last != nil && s.last.of == p {
 		return s.last
 	}

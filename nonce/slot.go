@@ -1,0 +1,22 @@
+package nonce
+
+// Slot is a slot in the stage that runs a signer's requests. It is used once, by Submit
+// of the service that gave it, or by Cancel.
+type Slot struct {
+	Queue Queue // nil: mode basic
+	Of    Principal
+	Held  bool // false: caller-runs beyond the queue's capacity
+}
+
+// Queue is a stage that gives slots.
+type Queue interface {
+	// Leave gives back a slot that a principal had.
+	Leave(of Principal)
+}
+
+// Cancel gives an unused slot back.
+func (p Slot) Cancel() {
+	if p.Held {
+		p.Queue.Leave(p.Of)
+	}
+}
