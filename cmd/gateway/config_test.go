@@ -416,21 +416,21 @@ func TestLongANumberBelowZeroIsToldTheRule(t *testing.T) {
 
 func TestEveryCommandHasHelp(t *testing.T) {
 	t.Parallel()
+	all, same := runArgs(t, "--help"), runArgs(t, "help")
+	if same.code != exitOK || same.stdout != all.stdout || same.stderr != "" || same.cfg != nil {
+		t.Errorf("gateway help: exit %d, stdout %q, stderr %q", same.code, same.stdout, same.stderr)
+	}
 	for _, command := range []string{"serve", "call", "watch", "nodes", "signer show", "signer list", "signer floor", "signer release", "signer consume", "engine switch", "key create", "migrate", "version", "help"} {
 		o := runArgs(t, append(strings.Fields(command), "--help")...)
 		if o.code != exitOK || !strings.HasPrefix(o.stdout, "Usage: gateway "+command) {
 			t.Errorf("%s --help: exit %d, stdout %q", command, o.code, o.stdout)
 		}
-		if same := runArgs(t, append([]string{"help"}, strings.Fields(command)...)...); same.code != exitOK || same.stdout != o.stdout || same.stderr != "" {
+		if same = runArgs(t, append([]string{"help"}, strings.Fields(command)...)...); same.code != exitOK || same.stdout != o.stdout || same.stderr != "" {
 			t.Errorf("help %s: exit %d, stdout %q, stderr %q", command, same.code, same.stdout, same.stderr)
 		}
-		if o := runArgs(t, "--help"); !strings.Contains(o.stdout, "\n  "+command+" ") {
+		if !strings.Contains(all.stdout, "\n  "+command+" ") {
 			t.Errorf("gateway --help does not list %s", command)
 		}
-	}
-	all, same := runArgs(t, "--help"), runArgs(t, "help")
-	if same.code != exitOK || same.stdout != all.stdout || same.stderr != "" || same.cfg != nil {
-		t.Errorf("gateway help: exit %d, stdout %q, stderr %q", same.code, same.stdout, same.stderr)
 	}
 	group, same := runArgs(t, "key", "--help"), runArgs(t, "help", "key")
 	if same.code != exitOK || same.stdout != group.stdout || !strings.Contains(same.stdout, "key create") {

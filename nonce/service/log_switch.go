@@ -195,13 +195,13 @@ func (lg *shardLog) status(id int) LoggedShard {
 	return out
 }
 
-// ErrNoLog refuses a switch on a node without Redis.
-var ErrNoLog = errors.New("this node has no Redis, or its store is not PostgreSQL: it has only the reliable engine")
+// errNoRedis refuses a switch on a node without Redis.
+var errNoRedis = errors.New("this node has no Redis, or its store is not PostgreSQL: it has only the reliable engine")
 
 // Switch says which engine is wanted of all shards. Their owners follow when they look next.
 func (s *Service) Switch(ctx context.Context, performance bool, rehearse time.Duration, reason string) (nonce.EngineGoal, error) {
 	if s.cfg.Log == nil {
-		return nonce.EngineGoal{}, ErrNoLog
+		return nonce.EngineGoal{}, errNoRedis
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
 	defer cancel()

@@ -49,8 +49,8 @@ var (
 	ErrUnavailable = errors.New("the API key cannot be checked now")
 	// ErrTooManyLive refuses a third live key of a principal.
 	ErrTooManyLive = errors.New("the principal has two live API keys already; revoke one of them first")
-	// ErrTooMany refuses a key beyond MaxKeys.
-	ErrTooMany = errors.New("there are 100000 API keys already; ended ones are forgotten after 30 days")
+	// errTooMany refuses a key beyond MaxKeys.
+	errTooMany = errors.New("there are 100000 API keys already; ended ones are forgotten after 30 days")
 )
 
 // Hash is the SHA-256 of a key's text.
@@ -65,9 +65,6 @@ type Key struct {
 	Expires   time.Time // zero: never
 	Revoked   time.Time // zero: it was not
 }
-
-// Live reports whether the key is good at now, a time of the store's clock.
-func (k *Key) Live(now time.Time) bool { return k.Ended(now) == nil }
 
 // Ended returns ErrRevoked, ErrExpired, or nil while the key is good at now, a time
 // of the store's clock.
@@ -102,7 +99,7 @@ type Listing struct {
 // Store keeps keys. Its implementations are the stores of nonces.
 type Store interface {
 	// CreateKey adds a key and forgets those that ended Remembered ago. It fails
-	// with ErrTooManyLive or ErrTooMany, and then has added nothing.
+	// with ErrTooManyLive or errTooMany, and then has added nothing.
 	CreateKey(ctx context.Context, r Request) (Key, error)
 	// RevokeKey ends a key, once: the time of the first call stays. It fails with
 	// ErrUnknown.
@@ -155,7 +152,7 @@ func Room(all, live int) error {
 	case live >= MaxLive:
 		return ErrTooManyLive
 	case all >= MaxKeys:
-		return ErrTooMany
+		return errTooMany
 	}
 	return nil
 }

@@ -115,9 +115,6 @@ func (s *Slot) Leave(now time.Time) {
 // Waiting is how many sockets wait to be let in.
 func (a *Addresses) Waiting() int { return int(a.waiting.Load()) }
 
-// Len is how many addresses are remembered.
-func (a *Addresses) Len() int { return a.hosts.len() }
-
 // NetworkOf is what an address with its port counts as: an IPv4 address, or the 64 bits
 // of an IPv6 address that are given out together. The zero Prefix stands for all that
 // have none, such as Unix sockets.

@@ -40,9 +40,6 @@ func (p *Principals) Enter(principal string, limit int, now time.Time) (*Usage, 
 	return &Usage{of: p, entry: e}, true
 }
 
-// Len is how many principals are remembered.
-func (p *Principals) Len() int { return p.usages.len() }
-
 // Leave ends a connection. It is called once for each Enter.
 func (u *Usage) Leave(now time.Time) { u.of.usages.leave(u.entry, now) }
 

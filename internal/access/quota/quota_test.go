@@ -143,15 +143,15 @@ func TestComingBackDoesNotFillABucket(t *testing.T) {
 		t.Error("a new connection has a full bucket")
 	}
 	a.Leave(at(1))
-	if p.Len() != 1 {
+	if p.usages.len() != 1 {
 		t.Error("forgotten too soon")
 	}
 	b, _ := p.Enter("bob", 0, at(60)) // whoever comes pays for the tidying
-	if p.Len() != 1 {
-		t.Errorf("%d principals are remembered, one of them for nothing", p.Len())
+	if p.usages.len() != 1 {
+		t.Errorf("%d principals are remembered, one of them for nothing", p.usages.len())
 	}
 	b.Leave(at(60))
-	if p.Len() != 0 {
+	if p.usages.len() != 0 {
 		t.Error("who asked for nothing is remembered")
 	}
 }
@@ -164,8 +164,8 @@ func TestWhoHasLeftIsRememberedUpToABound(t *testing.T) {
 		a.Request(r, 10, at(0))
 		a.Leave(at(0))
 	}
-	if p.Len() != maxIdle {
-		t.Errorf("%d are remembered, want %d", p.Len(), maxIdle)
+	if p.usages.len() != maxIdle {
+		t.Errorf("%d are remembered, want %d", p.usages.len(), maxIdle)
 	}
 }
 
@@ -185,8 +185,8 @@ func TestSignersHaveAQuotaEachUpToABound(t *testing.T) {
 	for i := range 10_000 {
 		s.Request(fmt.Sprint(i), at(0))
 	}
-	if s.Len() > 160 {
-		t.Errorf("%d signers are remembered, at most 160 may be", s.Len())
+	if s.len() > 160 {
+		t.Errorf("%d signers are remembered, at most 160 may be", s.len())
 	}
 }
 
@@ -218,8 +218,8 @@ func TestSocketsThatWaitToBeLetInAreBounded(t *testing.T) {
 	for _, p := range slots {
 		p.Leave(at(0))
 	}
-	if a.Waiting() != 0 || a.Len() != 0 {
-		t.Errorf("%d wait, %d addresses are remembered", a.Waiting(), a.Len())
+	if a.Waiting() != 0 || a.hosts.len() != 0 {
+		t.Errorf("%d wait, %d addresses are remembered", a.Waiting(), a.hosts.len())
 	}
 }
 
@@ -282,8 +282,8 @@ func TestCountsComeOutEvenWhenManyComeAndGo(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if a.Waiting() != 0 || a.Len() != 0 || p.Len() != 0 {
-		t.Errorf("left behind: %d waiting, %d addresses, %d principals", a.Waiting(), a.Len(), p.Len())
+	if a.Waiting() != 0 || a.hosts.len() != 0 || p.usages.len() != 0 {
+		t.Errorf("left behind: %d waiting, %d addresses, %d principals", a.Waiting(), a.hosts.len(), p.usages.len())
 	}
 }
 

@@ -58,8 +58,8 @@ func (s *Signers) bucketOf(name string) *bucket {
 	return added
 }
 
-// Len is how many signers are remembered.
-func (s *Signers) Len() (n int) {
+// len is how many signers are remembered.
+func (s *Signers) len() (n int) {
 	for _, shard := range s.shards {
 		n += shard.Len()
 	}

@@ -62,7 +62,7 @@ func (f *File) parse(contents [][]byte) (*Rights, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.path, err)
 	}
-	principals, patterns := r.Size()
+	principals, patterns := r.size()
 	f.log.Info("rights are in force", "file", f.path, "sha256", r.hash, "principals", principals, "patterns", patterns)
 	return r, nil
 }

@@ -85,8 +85,8 @@ type Rights struct {
 // Hash returns the SHA-256 of the file in hexadecimal.
 func (r *Rights) Hash() string { return r.hash }
 
-// Size returns how many principals and patterns the file has.
-func (r *Rights) Size() (principals, patterns int) { return len(r.principals), r.patterns }
+// size returns how many principals and patterns the file has.
+func (r *Rights) size() (principals, patterns int) { return len(r.principals), r.patterns }
 
 // Knows reports whether a principal is in the file.
 func (r *Rights) Knows(principal string) bool { return r.principals[principal] != nil }
