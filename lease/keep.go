@@ -48,7 +48,7 @@ type Keeper struct {
 // ErrWentBack; the heartbeat is over then. Keep returns an error only if
 // the first renewal fails. Neither function may call Stop, which waits for them; renewed is first
 // called before Keep returns.
-func Keep(ctx context.Context, store Renewer, h Holder, ttl time.Duration, log *slog.Logger, renewed func(r Renewal, started, ended time.Time), lost func(error)) (*Keeper, error) {
+func Keep(ctx context.Context, store Renewer, h Holder, ttl time.Duration, renewed func(r Renewal, started, ended time.Time), lost func(error), log *slog.Logger) (*Keeper, error) {
 	k := &Keeper{store: store, holder: h, ttl: ttl, log: log.With("component", "lease"), renewed: renewed, lost: lost}
 	if err := k.once(ctx, max(firstPatience, k.patience())); err != nil {
 		return nil, fmt.Errorf("take the lease of node %q: %w", h.Node, err)

@@ -27,7 +27,7 @@ func (s *slow) Renew(ctx context.Context, _ Holder, ttl time.Duration) (Renewal,
 func TestANodeThatStartsWaitsLongerForItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, renewed := &slow{takes: 2 * time.Second}, 0
-		k, err := Keep(t.Context(), store, Holder{"a", 1}, time.Second, slog.New(slog.DiscardHandler), func(Renewal, time.Time, time.Time) { renewed++ }, nil)
+		k, err := Keep(t.Context(), store, Holder{"a", 1}, time.Second, func(Renewal, time.Time, time.Time) { renewed++ }, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

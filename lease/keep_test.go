@@ -58,12 +58,12 @@ func kept(t *testing.T, l *leases, test func(k *Keeper, renewed *renewals, lost 
 	synctest.Test(t, func(t *testing.T) {
 		var renewed renewals
 		lost := make(chan error, 9)
-		k, err := Keep(t.Context(), l, Holder{"a", 1}, ttl, slog.New(slog.DiscardHandler), func(r Renewal, started, ended time.Time) {
+		k, err := Keep(t.Context(), l, Holder{"a", 1}, ttl, func(r Renewal, started, ended time.Time) {
 			if ended.Before(started) || !r.Until.Equal(ended.Add(ttl)) {
 				t.Errorf("renewed until %v, between %v and %v", r.Until, started, ended)
 			}
 			renewed.add(r.Counter)
-		}, func(err error) { lost <- err })
+		}, func(err error) { lost <- err }, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestALeaseIsRenewedAtEachThirdOfIt(t *testing.T) {
 
 func TestThatTheFirstHeartbeatFailsIsTheError(t *testing.T) {
 	l := &leases{fail: func(int) error { return errors.New("away") }}
-	if _, err := Keep(t.Context(), l, Holder{"a", 1}, ttl, slog.New(slog.DiscardHandler), func(Renewal, time.Time, time.Time) { t.Error("renewed") }, nil); err == nil {
+	if _, err := Keep(t.Context(), l, Holder{"a", 1}, ttl, func(Renewal, time.Time, time.Time) { t.Error("renewed") }, nil, slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("no error")
 	}
 }
@@ -138,7 +138,7 @@ func TestTwoHeartbeatsMayBeLost(t *testing.T) {
 func TestAHeartbeatThatHangsIsGivenUpBeforeTheNext(t *testing.T) {
 	hanging := &hung{}
 	synctest.Test(t, func(t *testing.T) {
-		k, err := Keep(t.Context(), hanging, Holder{"a", 1}, ttl, slog.New(slog.DiscardHandler), func(Renewal, time.Time, time.Time) {}, func(err error) { t.Error(err) })
+		k, err := Keep(t.Context(), hanging, Holder{"a", 1}, ttl, func(Renewal, time.Time, time.Time) {}, func(err error) { t.Error(err) }, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +256,7 @@ func TestAnOutageIsSaidOnceAndSoIsItsEnd(t *testing.T) {
 			}
 			return nil
 		}}
-		k, err := Keep(t.Context(), l, Holder{"a", 1}, ttl, log, func(Renewal, time.Time, time.Time) {}, func(err error) { t.Error(err) })
+		k, err := Keep(t.Context(), l, Holder{"a", 1}, ttl, func(Renewal, time.Time, time.Time) {}, func(err error) { t.Error(err) }, log)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -79,11 +79,11 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	g := &gateway{Core: inprocess.Start(t, s.Config)}
 	var err error
 	if s.locks != nil {
-		g.guard, err = guard.New(s.locks, g.Metrics, g.Logger, s.guard)
+		g.guard, err = guard.New(s.locks, s.guard, g.Metrics, g.Logger)
 		must(t, err)
 		s.ws.Guard = g.guard
 	}
-	g.srv, err = New(g.Service, g.Hub, g.Encode, g.Set, g.Metrics, g.Logger, s.ws)
+	g.srv, err = New(g.Service, g.Hub, g.Encode, s.ws, g.Set, g.Metrics, g.Logger)
 	must(t, err)
 	var stopHTTP func()
 	g.address, stopHTTP = inprocess.Serve(t, &http.Server{Handler: g.srv})

@@ -130,7 +130,7 @@ func TestRefusedNodesAreLoggedOnceASecondAtMost(t *testing.T) {
 		pool, err := encodepool.New(defaults().Encode, slog.New(slog.DiscardHandler))
 		must(t, err)
 		reg := prometheus.NewRegistry()
-		s, err := New(nil, nil, pool, metrics.New(reg), reg, slog.New(slog.NewTextHandler(&log, nil)), defaults().ws)
+		s, err := New(nil, nil, pool, defaults().ws, metrics.New(reg), reg, slog.New(slog.NewTextHandler(&log, nil)))
 		must(t, err)
 		for range 35 { // 3.5 seconds
 			s.refuseNode(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/ws", nil), http.StatusForbidden, upgradeNodeSecret, "no")

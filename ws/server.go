@@ -86,7 +86,7 @@ const readBufferBytes = 128
 // New makes a server, registers its metrics with reg, and starts its pinger. The encode pool and the hub's pool
 // must live until Stop has returned; so must the service, to answer what is in
 // flight. An error names the setting that is wrong.
-func New(service Service, events *events.Hub, pool *encodepool.Pool, perf *metrics.Set, reg prometheus.Registerer, log *slog.Logger, cfg Config) (*Server, error) {
+func New(service Service, events *events.Hub, pool *encodepool.Pool, cfg Config, perf *metrics.Set, reg prometheus.Registerer, log *slog.Logger) (*Server, error) {
 	s := &Server{
 		service: service, hub: events, pool: pool, perf: perf, counters: newCounters(reg), log: log.With("component", "ws"), cfg: cfg,
 		// EnableCompression stays false: an extension that a client offers is not taken.

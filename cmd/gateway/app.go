@@ -260,7 +260,7 @@ const messageFactor = 4
 func (a *app) openServer(context.Context) (err error) {
 	c := a.cfg
 	pause, drop, kick := c.SlowActions()
-	a.server, err = ws.New(a.service, a.hub, a.encode, a.perf, a.registry, a.log, ws.Config{
+	a.server, err = ws.New(a.service, a.hub, a.encode, ws.Config{
 		MaxConnections: c.MaxConnections, MaxInflight: c.MaxInflight, MaxInflightTotal: c.MaxInflightTotal,
 		SendBuffer: int(c.WriteHighBytes), MaxMessageBytes: c.MaxMessageBytes, MaxBatch: c.MaxBatch, MaxSubscriptions: maxSubscriptions,
 		MinHold: minHold, MaxHold: c.MaxHold, PingInterval: c.PingInterval, CloseSpread: c.DrainTimeout / 20,
@@ -280,7 +280,7 @@ func (a *app) openServer(context.Context) (err error) {
 			EncodeQueue: a.perf.EncodeQueue.Observe, Encode: a.perf.Encode.Observe, WriteQueue: a.perf.WriteQueue.Observe,
 			OnDrop: func(r backpressure.DropReason) { a.perf.Dropped(r, 1) }, OnKick: a.perf.Kicked,
 		},
-	})
+	}, a.perf, a.registry, a.log)
 	if err == nil {
 		a.onStop("connections", a.server.Stop)
 	}

@@ -17,9 +17,9 @@ func (a *app) openRouter(context.Context) (err error) {
 	if _, embedded := a.cfg.SQLitePath(); embedded {
 		return nil
 	}
-	a.router, err = cluster.New(cluster.Config{
+	a.router, err = cluster.New(a.node, cluster.Config{
 		Forward: a.forwards(), Secret: a.cfg.NodeSecret, TLS: a.nodeTLS, Queue: a.forwardQueue(), Timeout: a.cfg.ForwardTimeout, Store: a.databaseID(),
-	}, a.node, a.log, counted)
+	}, counted, a.log)
 	if err == nil {
 		a.onStop("router", a.router.Stop) // in case the start ends before openLinks
 	}

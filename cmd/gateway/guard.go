@@ -31,7 +31,7 @@ func (a *app) openGuard(context.Context) (err error) {
 	if a.redis != nil {
 		locks = guard.NewRedis(a.redis.Client(), a.clusterName())
 	}
-	a.guard, err = guard.New(locks, a.registry, a.log, guard.Config{Slots: guardSlots, Workers: guardWorkers, KeptEach: guardKept, Timeout: guardTimeout})
+	a.guard, err = guard.New(locks, guard.Config{Slots: guardSlots, Workers: guardWorkers, KeptEach: guardKept, Timeout: guardTimeout}, a.registry, a.log)
 	if err == nil {
 		a.onStop("guard", a.guard.Stop)
 	}

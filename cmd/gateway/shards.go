@@ -43,13 +43,13 @@ func (a *app) openService(ctx context.Context) error {
 	halted := metrics.NewLevel(a.registry, "halted",
 		"1 once the node has stopped serving: the store went back as a whole, or a later start of its node id exists.")
 	store, counted := countRenewals(a.store, a.registry), metrics.NewNonce(a.registry, a.perf)
-	a.service, err = service.New(ctx, store, a.holder, counted, a.hub, a.log, a.die, service.Config{
+	a.service, err = service.New(ctx, store, a.holder, service.Config{
 		Mode: nonce.Mode(c.Mode), Workers: c.Workers, QueueCapacity: c.WorkerQueueCapacity, Reject: nonce.Reject(c.WorkerRejectPolicy),
 		LeaseTTL: c.LeaseTTL, MaxSigners: c.MaxSigners, MaxSignerBytes: c.MaxSignerBytes,
 		Rules: rules.Rules{DefaultHold: c.HoldTTL, MaxLive: c.MaxHolds, NewSigners: nonce.NewSigners(c.NewSigners)},
 		Log:   log, Chain: a.chainOfService(), Router: a.routerOfService(), OnNodes: a.onNodes, OnHalt: func(error) { halted.Set(true) },
 		MaxHold: c.MaxHold, SweepInterval: c.SweepInterval, RequestRetention: c.RequestRetention, HistoryRetention: c.ConsumedRetention,
-	})
+	}, counted, a.hub, a.die, a.log)
 	if err != nil {
 		return err
 	}

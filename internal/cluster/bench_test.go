@@ -54,7 +54,7 @@ func BenchmarkForward(b *testing.B) {
 	srv := httptest.NewServer(http.HandlerFunc(quick))
 	defer srv.Close()
 	svc := &counter{free: make(chan *nonce.Op, 1024)}
-	r, err := New(Config{Forward: true}, "self", slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry()))
+	r, err := New("self", Config{Forward: true}, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -101,7 +101,7 @@ func FuzzReceive(f *testing.F) {
 	f.Add(refusal(allocate, wire.CodeNotOwner, `{"reason":"not_owner","ownerNode":"b","ownerUrl":"ws://b"}`), refusal(allocate, wire.CodeDraining, `{}`), []byte(`{"method":"later"}`))
 	f.Fuzz(func(t *testing.T, first, second, third []byte) {
 		back := &returns{t: t}
-		r, err := New(Config{}, "here", slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry()))
+		r, err := New("here", Config{}, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

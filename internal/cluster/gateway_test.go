@@ -35,13 +35,13 @@ func startGateway(t *testing.T, id, secret string) *gateway {
 	cfg := inprocess.Defaults()
 	cfg.Node, cfg.Service.Rules.MaxLive = id, 3
 	core := inprocess.Start(t, cfg)
-	srv, err := ws.New(core.Service, core.Hub, core.Encode, core.Set, core.Metrics, core.Logger, ws.Config{
+	srv, err := ws.New(core.Service, core.Hub, core.Encode, ws.Config{
 		MaxConnections: 10, MaxInflight: 256, MaxInflightTotal: 10_000, MaxMessageBytes: 64 << 10, MaxBatch: 100, MaxSubscriptions: 4,
 		MinHold: time.Second, MaxHold: 10 * time.Minute, PingInterval: time.Minute,
 		Nodes:  ws.NodeConfig{ID: id, Secret: secret, MaxInflight: 1000},
 		Info:   func() wire.InfoResult { return wire.InfoResult{} },
 		Writer: inprocess.Writer(),
-	})
+	}, core.Set, core.Metrics, core.Logger)
 	inprocess.Must(t, err)
 	g := &gateway{Server: httptest.NewServer(srv), ws: srv, node: node(id, 1)}
 	g.node.URL = g.URL
@@ -60,7 +60,7 @@ func (g *gateway) router(t *testing.T, cfg Config, node lease.Node) (*Router, *s
 	t.Helper()
 	svc, events, log := &service{back: make(chan back, 1000)}, &sink{heard: make(chan struct{}, 1000)}, new(inprocess.Buffer)
 	cfg.Forward = true
-	r, err := New(cfg, "self", slog.New(slog.NewTextHandler(log, nil)), NewMetrics(prometheus.NewRegistry()))
+	r, err := New("self", cfg, NewMetrics(prometheus.NewRegistry()), slog.New(slog.NewTextHandler(log, nil)))
 	inprocess.Must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)

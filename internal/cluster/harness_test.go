@@ -83,7 +83,7 @@ func (w *world) serve(cfg Config) {
 	w.t.Helper()
 	cfg.NetDial = w.net.Dial
 	log := slog.New(slog.NewTextHandler(w.log, nil))
-	r, err := New(cfg, "self", log, NewMetrics(prometheus.NewRegistry()))
+	r, err := New("self", cfg, NewMetrics(prometheus.NewRegistry()), log)
 	if err != nil {
 		w.t.Fatal(err)
 	}

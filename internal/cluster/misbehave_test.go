@@ -109,7 +109,7 @@ func TestEveryOpComesBackOnceWhateverTheOtherNodeDoes(t *testing.T) {
 	defer srv.Close()
 	svc := &tally{back: make(map[*nonce.Op]int), all: make(chan struct{}, 1)}
 	cfg := Config{Forward: true, Queue: 64, Timeout: 100 * time.Millisecond, BackoffMin: time.Millisecond, BackoffMax: 2 * time.Millisecond}
-	r, err := New(cfg, "self", slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry()))
+	r, err := New("self", cfg, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

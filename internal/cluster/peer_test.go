@@ -18,7 +18,7 @@ import (
 // ring is a router that knows n nodes beside itself and has lost none.
 func ring(t *testing.T, n int) *Router {
 	t.Helper()
-	r, err := New(Config{Forward: true}, "self", slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry()))
+	r, err := New("self", Config{Forward: true}, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +344,7 @@ func TestSettingsThatContradictEachOtherAreRefused(t *testing.T) {
 	for _, cfg := range []Config{
 		{Queue: -1}, {Queue: maxQueue + 1}, {Timeout: time.Millisecond}, {BackoffMin: time.Second, BackoffMax: time.Millisecond},
 	} {
-		if _, err := New(cfg, "self", slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry())); err == nil {
+		if _, err := New("self", cfg, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler)); err == nil {
 			t.Errorf("%+v was taken", cfg)
 		}
 	}

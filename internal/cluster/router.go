@@ -61,7 +61,7 @@ type Router struct {
 
 // New makes the router of the node whose id is self. It knows no other node until
 // Nodes is called, and reaches none until Serve.
-func New(cfg Config, self string, log *slog.Logger, m *Metrics) (*Router, error) {
+func New(self string, cfg Config, m *Metrics, log *slog.Logger) (*Router, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
 		return nil, err

@@ -125,7 +125,7 @@ type Guard struct {
 }
 
 // New makes a guard, registers its metrics with reg, and starts its workers.
-func New(locks Locks, reg prometheus.Registerer, log *slog.Logger, cfg Config) (*Guard, error) {
+func New(locks Locks, cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Guard, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("guard: %w", err)
 	}

@@ -366,7 +366,7 @@ func TestKeysOfDifferentCallsAreDifferent(t *testing.T) {
 
 func TestWrongSettingsAreRefused(t *testing.T) {
 	for _, c := range []Config{{0, 1, 1, time.Second}, {1, 0, 1, time.Second}, {1, 1, 0, time.Second}, {1, 1, 1, 0}} {
-		if _, err := New(NewMemory(1), prometheus.NewRegistry(), nil, c); err == nil {
+		if _, err := New(NewMemory(1), c, prometheus.NewRegistry(), nil); err == nil {
 			t.Errorf("%+v is accepted", c)
 		}
 	}

@@ -40,7 +40,7 @@ func start(t *testing.T, locks Locks, change ...func(*Config)) *rig {
 	}
 	r := &rig{T: t, reg: prometheus.NewRegistry(), log: &bytes.Buffer{}}
 	var err error
-	r.Guard, err = New(locks, r.reg, slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})), cfg)
+	r.Guard, err = New(locks, cfg, r.reg, slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		t.Fatal(err)
 	}

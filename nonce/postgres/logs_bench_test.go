@@ -53,11 +53,11 @@ func benchEngine(b *testing.B, redis *redistest.Server, pairs, performance bool)
 	if err != nil {
 		b.Fatal(err)
 	}
-	s, err := service.New(ctx, store, h, noncetest.Unmeasured{}, nil, slog.New(slog.DiscardHandler), func(error) {}, service.Config{
+	s, err := service.New(ctx, store, h, service.Config{
 		Mode: nonce.WorkerQueue, Workers: 2, QueueCapacity: 4096, Reject: nonce.FailFast, LeaseTTL: 5 * time.Second, WatchEvery: 100 * time.Millisecond,
 		Rules: rules.Rules{DefaultHold: time.Minute, MaxLive: 256}, MaxHold: time.Minute, SweepInterval: time.Second,
 		Log: &service.LogConfig{Log: log, Store: store},
-	})
+	}, noncetest.Unmeasured{}, nil, func(error) {}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		b.Fatal(err)
 	}

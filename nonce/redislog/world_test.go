@@ -264,7 +264,7 @@ func (w *world) start(name string, seed uint64, change ...func(*service.Config))
 	for _, c := range change {
 		c(&cfg)
 	}
-	n.Service, err = service.New(ctx, store, n.holder, noncetest.Unmeasured{}, nil, slog.New(slog.NewTextHandler(w.Output(), &slog.HandlerOptions{Level: w.logs})), func(error) {}, cfg)
+	n.Service, err = service.New(ctx, store, n.holder, cfg, noncetest.Unmeasured{}, nil, func(error) {}, slog.New(slog.NewTextHandler(w.Output(), &slog.HandlerOptions{Level: w.logs})))
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func TestAServiceRefusesSettingsThatContradictEachOther(t *testing.T) {
 	} {
 		cfg := settings()
 		change(&cfg)
-		_, err := service.New(t.Context(), newDisk(), lease.Holder{Node: "a"}, &figures{}, nil, slog.New(slog.DiscardHandler), nil, cfg)
+		_, err := service.New(t.Context(), newDisk(), lease.Holder{Node: "a"}, cfg, &figures{}, nil, nil, slog.New(slog.DiscardHandler))
 		if err == nil || !strings.Contains(err.Error(), sentence) {
 			t.Errorf("%s: got %v", sentence, err)
 		}

@@ -276,7 +276,7 @@ func startAs(t *testing.T, d *disk, store nonce.Store, h lease.Holder, change ..
 		c(&n.cfg)
 	}
 	var err error
-	n.Service, err = service.New(t.Context(), store, h, n.fig, n.events, quiet(t), func(err error) { n.fatal <- err }, n.cfg)
+	n.Service, err = service.New(t.Context(), store, h, n.cfg, n.fig, n.events, func(err error) { n.fatal <- err }, quiet(t))
 	if err != nil {
 		t.Fatal(err)
 	}

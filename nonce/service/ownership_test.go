@@ -222,7 +222,7 @@ func TestAServiceStartsThoughTheFirstLooksFail(t *testing.T) {
 				return nil
 			})
 			h := d.register(t, "a")
-			s, err := service.New(t.Context(), d, h, &figures{}, &events{}, quiet(t), func(error) {}, settings())
+			s, err := service.New(t.Context(), d, h, settings(), &figures{}, &events{}, func(error) {}, quiet(t))
 			if (err == nil) != starts {
 				t.Errorf("the looks fail for %v, and the start ended with %v", lasts, err)
 			}

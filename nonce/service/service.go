@@ -93,7 +93,7 @@ type Service struct {
 // node has its lease and knows the others. fatal is called, once at most and from any
 // goroutine, when the process must end because a later start of the same node id exists.
 // sink may be nil. The error is a sentence that names the setting or what the store said.
-func New(ctx context.Context, store nonce.Store, h lease.Holder, fig nonce.Figures, sink nonce.EventSink, log *slog.Logger, fatal func(error), cfg Config) (*Service, error) {
+func New(ctx context.Context, store nonce.Store, h lease.Holder, cfg Config, fig nonce.Figures, sink nonce.EventSink, fatal func(error), log *slog.Logger) (*Service, error) {
 	cfg.defaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ const firstLook = 10 * time.Second
 
 // begin takes the lease, looks who owns what, and starts the goroutines.
 func (s *Service) begin(ctx context.Context) (err error) {
-	if s.keeper, err = lease.Keep(ctx, s.store, s.holder, s.cfg.LeaseTTL, s.log, s.renewed, s.Halt); err != nil {
+	if s.keeper, err = lease.Keep(ctx, s.store, s.holder, s.cfg.LeaseTTL, s.renewed, s.Halt, s.log); err != nil {
 		return err
 	}
 	_, err = backoff.Retry(ctx, func() (struct{}, error) { return struct{}{}, s.look(ctx) }, backoff.WithMaxElapsedTime(firstLook))

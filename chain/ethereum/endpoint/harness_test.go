@@ -84,7 +84,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	s.Service.Chain = chains
 	g.Core = inprocess.Start(t, s.Config)
 	chains.Serve(g.Service, g.Hub)
-	g.srv, err = ws.New(g.Service, g.Hub, g.Encode, g.Set, g.Metrics, g.Logger, s.ws)
+	g.srv, err = ws.New(g.Service, g.Hub, g.Encode, s.ws, g.Set, g.Metrics, g.Logger)
 	must(t, err)
 	g.endpoint, err = New(g.nodes, chains, Events{Sink: g.Hub, WorkerIndex: g.Service.WorkerIndex}, s.endpoint, g.Metrics, g.Logger)
 	must(t, err)

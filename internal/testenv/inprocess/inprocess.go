@@ -106,7 +106,7 @@ func Start(t testing.TB, cfg Config) *Core {
 	c.Hub = events.New(c.PostDB, func(int) {})
 	c.Holder, err = c.Store.Register(t.Context(), lease.Presence{Node: cfg.Node, Mode: string(cfg.Service.Mode)})
 	Must(t, err)
-	c.Service, err = service.New(t.Context(), c.Store, c.Holder, noncetest.Unmeasured{}, c.Hub, c.Logger, nil, cfg.Service)
+	c.Service, err = service.New(t.Context(), c.Store, c.Holder, cfg.Service, noncetest.Unmeasured{}, c.Hub, nil, c.Logger)
 	Must(t, err)
 	return c
 }
