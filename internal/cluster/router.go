@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -152,9 +153,9 @@ func (r *Router) Reaches(node string) bool {
 // A node that the registry did not name yet is reached under url.
 func (r *Router) Forward(node, url string, op *nonce.Op) error {
 	err := r.forward(node, url, op)
-	switch err {
-	case nil:
-	case nonce.ErrForwardBusy:
+	switch {
+	case err == nil:
+	case errors.Is(err, nonce.ErrForwardBusy):
 		r.metrics.forwarded.Inc(Busy)
 	default:
 		r.metrics.forwarded.Inc(Away)

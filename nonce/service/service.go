@@ -120,6 +120,7 @@ func New(ctx context.Context, store nonce.Store, h lease.Holder, cfg Config, fig
 		s.shards = append(s.shards, sh)
 	}
 	if err := s.begin(ctx); err != nil {
+		s.cutShort()
 		return nil, err
 	}
 	return s, nil
