@@ -23,10 +23,10 @@ type AccessConfig struct {
 	JWTAudience string        `name:"jwt-audience" group:"access" placeholder:"NAME" help:"What aud of a token must be, or have among others."`
 	JWTMethods  string        `name:"jwt-methods" group:"access" default:"ES256,EdDSA,RS256" help:"By which methods tokens may be signed."`
 	JWTClaim    string        `name:"jwt-claim" group:"access" default:"sub" help:"Which claim of a token is the principal."`
-	JWTPrefix   string        `name:"jwt-prefix" group:"access" placeholder:"TEXT" help:"What is put before it, so that whoever issues tokens cannot make one for the principal of an API key."`
-	JWTLeeway   time.Duration `name:"jwt-leeway" group:"access" default:"1m" help:"How far the clock of who issues tokens may differ, at most 10m. 0: not at all."`
+	JWTPrefix   string        `name:"jwt-prefix" group:"access" placeholder:"TEXT" help:"Text put before it, so that the token issuer cannot name the principal of an API key."`
+	JWTLeeway   time.Duration `name:"jwt-leeway" group:"access" default:"1m" help:"How far the token issuer's clock may differ, at most 10m. 0: not at all."`
 
-	Origins       string `group:"access" placeholder:"ORIGINS" help:"Origins of pages whose browsers may connect, such as https://app.example,https://ops.example:8443. Default: that of the host they ask; without --rights over plain HTTP only where that is an address or localhost, since anybody can have a name lead here."`
+	Origins       string `group:"access" placeholder:"ORIGINS" help:"Origins of pages whose browsers may connect, such as https://app.example,https://ops.example:8443. Default: that of the host they ask; without --rights over plain HTTP only where that is an address or localhost, because anyone can point a DNS name at this host."`
 	MissingOrigin string `group:"access" default:"allow" help:"allow or refuse clients that name no origin, as programs do."`
 	Audit         string `group:"access" default:"refusals" help:"Which lines say who did what. off; refusals: logins, what was refused for want of a right, raised floors; changes: every call that changes something, too; all: every call."`
 

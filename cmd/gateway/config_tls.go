@@ -13,7 +13,7 @@ type TLSConfig struct {
 	TLSClientCA    string `name:"tls-client-ca" group:"tls" placeholder:"FILE" help:"Authorities, in PEM, whose client certificates are accepted. Without it nobody is asked for one."`
 	TLSClientAuth  string `name:"tls-client-auth" group:"tls" default:"request" help:"With --tls-client-ca. request: clients may show a certificate. require: they must, and so must other nodes, which show their --tls-cert."`
 	NodeCA         string `name:"node-ca" group:"tls" placeholder:"FILE" help:"Authorities, in PEM, that other nodes are trusted by when they are reached over wss. Default: those of the system."`
-	InsecureListen string `group:"tls" placeholder:"WHAT" help:"What an address beyond loopback may do without, though all who reach it can then do harm: no-tls, no-auth or no-tls,no-auth. Default: nothing, and the start is refused."`
+	InsecureListen string `group:"tls" placeholder:"WHAT" help:"Protections that an address beyond loopback may lack: no-tls, no-auth or no-tls,no-auth. Everyone who can reach it can then do harm. Default: none, and the start is refused."`
 
 	AdminKey string `group:"tls" placeholder:"KEY" help:"What /metrics, /debug/pprof/, /engine, /signers and /shards ask for as Authorization: Bearer, 16 to 512 characters; a must for --admin-listen beyond loopback. /healthz and /readyz never ask, and then give no reasons. Give it by the environment or the file."`
 	Pprof    string `group:"tls" default:"off" help:"on: profiles of the process under /debug/pprof/ of --admin-listen."`

@@ -10,7 +10,7 @@ const (
 func chains() Board {
 	return Board{
 		File: "chain.json", UID: "noncegate-chain", Title: "Noncegate: chains",
-		Description: "Do the nodes of the chains answer, which signers are blocked, of which holds does nobody know, what did the chains say, and what comes to the Ethereum endpoint. Its rows are closed, because without --chain there is nothing to show. docs/chain.md, \"Runbooks\", says what to do.",
+		Description: "Do the nodes of the chains answer, which signers are blocked, of which holds does nobody know, what did the chains say, and what comes to the Ethereum endpoint. Its rows are collapsed, because without --chain there is nothing to show. docs/chain.md, \"Runbooks\", says what to do.",
 		Rows:        []Row{chainState(), chainNodes(), chainGaps(), chainEvents(), ethereumEndpoint()},
 	}
 }
@@ -39,10 +39,10 @@ func chainState() Row {
 	return Row{Title: "State of the chains", Needs: "--chain", Panels: []Panel{
 		stat("Chains without a node", "short", 0, 1,
 			chainsWithoutNode(),
-			"Pairs of an instance and a chain of which no node answers it. Known signers are served within the window of the last count, new ones are unavailable, and no unknown hold is released. docs/chain.md, \"Nodes that disagree, lag or are away\"."),
+			"Instance and chain pairs in which no node of the chain answers the instance. Known signers are served within the window of the last count, new ones are unavailable, and no unknown hold is released. docs/chain.md, \"Nodes that disagree, lag or are away\"."),
 		stat("Stopped chains", "short", 0, 1, sum(of("chain_stopped")),
-			"Pairs of an instance and a chain whose final block fell. Nothing is done by itself for its signers until the gateway is started again. docs/chain.md, \"The final block fell\"."),
-		stat("Oldest newest block", "s", 60, 180, highest(of("chain_last_head_age_seconds")),
+			"Instance and chain pairs in which the final block fell. The gateway takes no action of its own for the chain's signers until it is restarted. docs/chain.md, \"The final block fell\"."),
+		stat("Longest time without a new block", "s", 60, 180, highest(of("chain_last_head_age_seconds")),
 			"How long ago the last new block was seen, of the chain and instance where that is longest. Compare with the time between blocks of that chain. Minutes: nodes hang."),
 		stat("Gaps", "short", 0, 1, sum(of("chain_gaps")),
 			"Signers of which a nonce blocks others: no node has a transaction of it. gateway signer list --filter gap, and docs/chain.md, \"A gap\". Not 0: transactions wait."),
@@ -61,7 +61,7 @@ func chainState() Row {
 
 func chainNodes() Row {
 	return Row{Title: "Nodes of the chains", Needs: "--chain", Panels: []Panel{
-		graph("Nodes that answer: 1, or do not: 0", "short",
+		graph("Nodes that answer (1 yes, 0 no)", "short",
 			"1: the node answered last, and is of the chain. The instance counts that sees it worst. 0: the node does not answer some instance.",
 			byNode("min", "chain_node_up")...),
 		graph("Blocks behind, by node", "short",
@@ -127,7 +127,7 @@ func ethereumEndpoint() Row {
 			"Calls of clients that take the gateway for a node. ok: answered. refused: by the gateway, which says why. node: a node answered with an error.",
 			byLabel("eth_requests_total", "result")...),
 		graph("Endpoint calls, by method", "reqps",
-			"Calls of the endpoint by method. other: what nobody knows.", byLabel("eth_requests_total", "method")...),
+			"Calls of the endpoint by method. other: a method that the gateway does not know.", byLabel("eth_requests_total", "method")...),
 		graph("Transactions sent, by outcome", "ops",
 			"eth_sendRawTransaction, by what became of it. in_pool: taken. taken, used: another transaction has its nonce. free: every node refused it, and the nonce comes back. unknown: it may be in a pool. refused: given to no node. unrecorded: not sent, and its record is not known. unrecorded, unknown: ask again.",
 			byLabel("eth_sends_total", "outcome")...),

@@ -5,7 +5,7 @@ package boards
 func engine() Board {
 	return Board{
 		File: "engine.json", UID: "noncegate-engine", Title: "Noncegate: the performance engine",
-		Description: "Which engine serves, does Redis take records, do the rows of PostgreSQL follow, and what would a loss of Redis cost. Its rows are closed, because without --redis everything is 0. docs/engine.md says what the states are and what to do.",
+		Description: "Which engine serves, does Redis take records, do the rows of PostgreSQL follow, and what would a loss of Redis cost. Its rows are collapsed, because without --redis everything is 0. docs/engine.md says what the states are and what to do.",
 		Rows:        []Row{engineState(), engineLogs(), shipping()},
 	}
 }
@@ -16,7 +16,7 @@ func orZero(expr string) string { return "(" + expr + " >= 0) or vector(0)" }
 func engineState() Row {
 	return Row{Title: "State of the engine", Needs: "--redis", Panels: []Panel{
 		stat("Engine degraded", "short", 0, 1, highest(of("engine_degraded")),
-			"1 from when a node left the performance engine because of a trouble until somebody switches. Not 0: gateway engine status has the reason."),
+			"1 from when a node left the performance engine because of a fault until somebody switches. Not 0: gateway engine status has the reason."),
 		stat("Shards with the performance engine", "short", 0, 0, highest(of("shards_logged")),
 			"Shards that have the performance engine, as the node saw last that sees most of them. The others are answered by PostgreSQL."),
 		stat("Logs lost", "short", 0, 1, sum(of("logs_lost")),
@@ -27,7 +27,7 @@ func engineState() Row {
 			"Shards that have the performance engine, those that have kept up with the rehearsal that runs, and all. Below all for long: one does not go up, or down.",
 			Query{highest(of("shards_logged")), "performance"}, Query{highest(of("shards_rehearsed")), "rehearsed"}, Query{highest(of("shards")), "all"}),
 		graph("Engine degraded, by node", "short",
-			"1 while the state is DEGRADED, as each node knows it: the performance engine was left because of a trouble. 1: the log and gateway engine status say why.", byInstance(of("engine_degraded"))...),
+			"1 while the state is DEGRADED, as each node knows it: the performance engine was left because of a fault. 1: the log and gateway engine status say why.", byInstance(of("engine_degraded"))...),
 	}}
 }
 

@@ -82,7 +82,7 @@ func queues() Row {
 func refusals() Row {
 	return Row{Title: "Refusals, dropped events and closed clients", Panels: []Panel{
 		graph("Error replies, by reason", "reqps",
-			"Replies that are errors, by data.reason; docs/protocol.md has the list. invalid_params and method_not_found are a client's mistakes; conflict and not_found mean that client and gateway disagree about a nonce. unavailable: the store, or a node that is away.",
+			"Replies that are errors, by data.reason; docs/errors.md has the list. invalid_params and method_not_found are a client's mistakes; conflict and not_found mean that client and gateway disagree about a nonce. unavailable: the store, or a node that is away.",
 			byLabel("refused_total", "reason")...),
 		graph("server_busy, by stage", "reqps",
 			"Requests told server_busy. connection: one client has too much under way. inflight: all together have. worker, encode, postdb, guard: that stage is too slow for the load. forward: another node is. A burst is what the bounds are for.",
