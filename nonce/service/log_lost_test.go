@@ -85,8 +85,9 @@ func TestAWayDownThatIsNotAnsweredHoldsUpNoOtherShard(t *testing.T) {
 func TestAFullLogIsNotLeftForWhatTheStoreKeptFromIt(t *testing.T) {
 	inLogs(t, func(l *logged) {
 		n, way := l.startBusy()
-		way.full.Store(true)
 		l.disk.onBefore(storeAway)
+		l.allocateAll(n) // what is to be shipped shows that the store is away
+		way.full.Store(true)
 		for began := time.Now(); time.Since(began) < 2*logLostAfter; time.Sleep(150 * time.Millisecond) {
 			for i := range shards {
 				ctx, cancel := context.WithTimeout(l.Context(), 10*time.Millisecond)
