@@ -11,12 +11,15 @@ import (
 
 // Renewer is the part of a store that renews the lease of a node.
 type Renewer interface {
-	// Renew gives a node a lease from now on for ttl; see nonce.Store.
+	// Renew gives a node a lease from now on for ttl, by the store's clock, and says which
+	// shards are the node's. It raises the counter of the node's row by one. Another
+	// incarnation of the node is ErrSuperseded, a node that is not registered ErrWentBack.
 	Renew(ctx context.Context, h Holder, ttl time.Duration) (Renewal, error)
 }
 
 // renewalsPerLease is how often a lease is renewed before it would end. After a renewal that
-// failed the next one is tried after a quarter of that time, so that two may be lost.
+// failed the next one is tried after a quarter of that time, and may take half of a third of the
+// lease only: two may be lost, also if they hang, and a third comes before the lease ends.
 const (
 	renewalsPerLease = 3
 	triesPerRenewal  = 4
@@ -36,9 +39,10 @@ type Keeper struct {
 	renewed func(r Renewal, started, ended time.Time)
 	lost    func(error)
 
-	counter int64 // of the last heartbeat that was confirmed
-	cancel  context.CancelFunc
-	done    sync.WaitGroup
+	counter   int64     // of the last heartbeat that was confirmed
+	confirmed time.Time // when that began
+	cancel    context.CancelFunc
+	done      sync.WaitGroup
 }
 
 // Keep takes the lease of a node that is registered, and keeps it. The end of ctx ends the
@@ -49,7 +53,7 @@ type Keeper struct {
 // the first renewal fails. Neither function may call Stop, which waits for them; renewed is first
 // called before Keep returns.
 func Keep(ctx context.Context, store Renewer, h Holder, ttl time.Duration, renewed func(r Renewal, started, ended time.Time), lost func(error), log *slog.Logger) (*Keeper, error) {
-	k := &Keeper{store: store, holder: h, ttl: ttl, log: log.With("component", "lease"), renewed: renewed, lost: lost}
+	k := &Keeper{store: store, holder: h, ttl: ttl, log: log.With("component", "lease", "node", h.Node), renewed: renewed, lost: lost}
 	if err := k.once(ctx, max(firstPatience, k.patience())); err != nil {
 		return nil, fmt.Errorf("take the lease of node %q: %w", h.Node, err)
 	}
@@ -69,14 +73,18 @@ func (k *Keeper) run(ctx context.Context) {
 	every := k.ttl / renewalsPerLease
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	failed := 0 // renewals since the last one that was confirmed
+	failed, over := 0, false // renewals since the last one that was confirmed; the lease is, and that was said
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		switch err := k.once(ctx, k.patience()); {
+		patience := k.patience()
+		if failed > 0 {
+			patience = k.ttl / renewalsPerLease / 2
+		}
+		switch err := k.once(ctx, patience); {
 		case ctx.Err() != nil: // the end of the heartbeat is no outage
 			return
 		case errors.Is(err, ErrSuperseded), errors.Is(err, ErrWentBack):
@@ -88,9 +96,13 @@ func (k *Keeper) run(ctx context.Context) {
 			if failed == 1 {
 				k.log.Warn("the lease of this node was not renewed; it is tried again", "lease", k.ttl, "error", err)
 			}
+			if !over && time.Since(k.confirmed) >= k.ttl {
+				over = true
+				k.log.Warn("the lease of this node is over; other nodes may take its shards", "failed", failed, "error", err)
+			}
 		case failed > 0:
 			k.log.Info("the lease of this node is renewed again", "failed", failed)
-			failed = 0
+			failed, over = 0, false
 			tick.Reset(every)
 		}
 	}
@@ -108,12 +120,12 @@ func (k *Keeper) once(ctx context.Context, patience time.Duration) error {
 	started := time.Now()
 	r, err := k.store.Renew(ctx, k.holder, k.ttl)
 	if err != nil {
-		return err
+		return fmt.Errorf("renew, for %v at most: %w", patience, err)
 	}
 	if r.Counter <= k.counter {
 		return fmt.Errorf("%w: heartbeat %d of node %q was confirmed, it shows %d", ErrWentBack, k.counter, k.holder.Node, r.Counter)
 	}
-	k.counter = r.Counter
+	k.counter, k.confirmed = r.Counter, started
 	k.renewed(r, started, time.Now())
 	return nil
 }

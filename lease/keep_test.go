@@ -102,10 +102,10 @@ func TestThatTheFirstHeartbeatFailsIsTheError(t *testing.T) {
 	}
 }
 
-// TestALeaseIsKeptThroughAnOutage: also through one that is longer than it.
+// TestALeaseIsKeptThroughAnOutage that is longer than it.
 func TestALeaseIsKeptThroughAnOutage(t *testing.T) {
 	l := &leases{fail: func(beat int) error {
-		if beat > 2 && beat < 9 {
+		if beat > 2 && beat < 20 {
 			return errors.New("away")
 		}
 		return nil
@@ -114,6 +114,9 @@ func TestALeaseIsKeptThroughAnOutage(t *testing.T) {
 		wait(12 * time.Second)
 		if got := renewed.len(); got < 5 || len(lost) > 0 {
 			t.Errorf("renewed %d times, lost %d", got, len(lost))
+		}
+		if away := l.at[20].Sub(l.at[2]); away <= ttl {
+			t.Errorf("the outage was %v, no longer than the lease", away)
 		}
 	})
 }
@@ -134,7 +137,6 @@ func TestTwoHeartbeatsMayBeLost(t *testing.T) {
 	})
 }
 
-// TestAHeartbeatThatHangsIsGivenUpBeforeTheNext.
 func TestAHeartbeatThatHangsIsGivenUpBeforeTheNext(t *testing.T) {
 	hanging := &hung{}
 	synctest.Test(t, func(t *testing.T) {
@@ -150,14 +152,32 @@ func TestAHeartbeatThatHangsIsGivenUpBeforeTheNext(t *testing.T) {
 	})
 }
 
-// hung answers the first heartbeat only.
+// TestTwoHeartbeatsThatHangMayBeLost, too.
+func TestTwoHeartbeatsThatHangMayBeLost(t *testing.T) {
+	store := &hung{answersFrom: 4}
+	synctest.Test(t, func(t *testing.T) {
+		k, err := Keep(t.Context(), store, Holder{"a", 1}, ttl, func(Renewal, time.Time, time.Time) {}, func(err error) { t.Error(err) }, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wait(ttl - time.Millisecond)
+		k.Stop()
+		if len(store.at) < 2 {
+			t.Errorf("%d of %d heartbeats were confirmed before the lease ended, want the first and another one", len(store.at), store.beats)
+		}
+	})
+}
+
+// hung answers the first heartbeat, and those from one on; 0: no other.
 type hung struct {
 	leases
-	took time.Duration
+	beats, answersFrom int
+	took               time.Duration // of the first that hung
 }
 
 func (h *hung) Renew(ctx context.Context, of Holder, ttl time.Duration) (Renewal, error) {
-	if len(h.at) == 0 {
+	h.beats++
+	if h.beats == 1 || h.answersFrom > 0 && h.beats >= h.answersFrom {
 		return h.leases.Renew(ctx, of, ttl)
 	}
 	began := time.Now()

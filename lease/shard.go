@@ -37,12 +37,13 @@ func (e *Engine) LostGrant(now int64) int64 {
 	return e.GrantUntil
 }
 
-// Term is the shard as its owner believes it to be.
+// Term is what its owner believes.
 func (s *Shard) Term() ShardTerm {
 	return ShardTerm{Shard: s.Shard, Token: s.Token, Performance: s.Performance}
 }
 
-// ShardTerm is a shard as its owner believes it to be.
+// ShardTerm is a shard as its owner believes it to be. The store compares the token, so that a
+// release or a commit of an old term cannot touch a newer one.
 type ShardTerm struct {
 	Shard       int
 	Token       int64

@@ -1,8 +1,8 @@
 // Package taskpool is a bounded queue before a bounded number of workers.
 //
 // It promises: slots are reserved without waiting, and a task whose submitter
-// holds a slot is never refused and never blocks the submitter, however long
-// the tasks before it take. Tasks start in the order they were submitted. A task
+// holds a slot is never refused and, until the pool has stopped, never blocks the
+// submitter, however long the tasks before it take. Tasks start in the order they were submitted. A task
 // that panics is logged and counted, and its worker goes on. Stop runs what is
 // queued and waits.
 //
@@ -109,7 +109,7 @@ func (p *Pool) Unreserve(share *backpressure.Share, n int) { p.gate.Give(share, 
 
 // Submit queues a task. The caller must hold a slot that is no other waiting
 // task's, and keep it until the task runs; more tasks than slots is a mistake
-// of the program and panics. Submit does not block. After Stop has returned, the
+// of the program and panics. Submit does not block; once a Stop found the pool quiet, the
 // task runs in the caller's goroutine, so that nothing is lost.
 func (p *Pool) Submit(t Task) {
 	p.mu.Lock()
@@ -142,12 +142,20 @@ func (p *Pool) startWorker() {
 	}
 }
 
-// drainQueue is the life of a worker: it runs tasks until none waits.
+// drainQueue is the life of a worker: it runs tasks until none waits. A task that ends its
+// goroutine ends the worker, and another one takes its place.
 func (p *Pool) drainQueue() {
+	ended := false
+	defer func() {
+		if !ended {
+			p.startWorker()
+		}
+	}()
 	for {
 		p.mu.Lock()
 		t, ok := p.queue.pop()
 		if !ok {
+			ended = true
 			p.running--
 			p.settleLocked()
 			p.mu.Unlock()
@@ -191,12 +199,21 @@ func (p *Pool) Stop(ctx context.Context) error {
 	select {
 	case <-p.quiet:
 	case <-ctx.Done():
-		return fmt.Errorf("stop %s pool: %d tasks run, %d wait: %w", p.cfg.Name, p.Running(), p.Waiting(), context.Cause(ctx))
+		if running, waiting, quiet := p.left(); !quiet {
+			return fmt.Errorf("stop %s pool: %d tasks run, %d wait: %w", p.cfg.Name, running, waiting, context.Cause(ctx))
+		}
 	}
 	if err := p.release(); err != nil { // no worker has a task, so it ends at once
 		return fmt.Errorf("stop %s pool: %w", p.cfg.Name, err)
 	}
 	return nil
+}
+
+// left is what a Stop whose time is over finds.
+func (p *Pool) left() (running, waiting int, quiet bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.running, p.queue.n, p.stopped
 }
 
 // Capacity is the number of slots.
@@ -213,7 +230,7 @@ func (p *Pool) Waiting() int {
 	return p.queue.n
 }
 
-// Running is the number of workers that have a task.
+// Running is the number of workers that have a task, or are about to look for one.
 func (p *Pool) Running() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

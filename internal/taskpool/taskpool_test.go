@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -158,6 +159,27 @@ func TestStopRunsWhatIsQueuedAndThenTasksRunInTheCaller(t *testing.T) {
 	p.Submit(taskFunc(func() { ran.Add(1) }))
 	if ran.Load() != 101 {
 		t.Error("a task submitted after Stop was lost")
+	}
+}
+
+func TestAStopWhoseTimeIsOverKnowsAPoolThatIsQuiet(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for range 100 { // a select would choose either
+		if err := newPool(t, 1, 1).Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestATaskThatEndsItsGoroutineCostsNoWorker(t *testing.T) {
+	p := newPool(t, 1, 2)
+	ran := make(chan struct{})
+	submit(t, p, runtime.Goexit)
+	submit(t, p, func() { close(ran) })
+	<-ran
+	if err := p.Stop(context.Background()); err != nil {
+		t.Fatal(err)
 	}
 }
 
