@@ -89,7 +89,10 @@ func (w *worker) acquire(shards []*shard) []acquisition {
 		case err == nil:
 			out = append(out, acquisition{rows[i], w.acquired(sh, &rows[i], &seen[i])})
 		case len(shards) > 1 && nonce.OutcomeOf(err) == nonce.Aborted:
-			out = append(out, w.acquire([]*shard{sh})...)
+			one := w.acquire([]*shard{sh})[0]
+			if out = append(out, one); one.err != nil && nonce.OutcomeOf(one.err) != nonce.Aborted {
+				err = one.err // the store does not answer: it is not asked for the others
+			}
 		default:
 			w.svc.fig.LeaseAcquire(nonce.AcquireError)
 			out = append(out, acquisition{err: err})

@@ -234,8 +234,7 @@ func TestWhatIsRememberedIsBoundedByCountAndBytes(t *testing.T) {
 				}
 			}
 			n.run("used 99#99 signer=s199") // the batch after the last eviction
-			count, _ := n.Remembered()
-			bytes, maxBytes := n.RememberedBytes()
+			count, _, bytes, maxBytes := n.Remembered()
 			if count > test.most || count < test.most/4 || bytes > test.bytes || maxBytes != test.bytes {
 				t.Errorf("%d signers in %d bytes of %d are remembered, want at most %d", count, bytes, maxBytes, test.most)
 			}

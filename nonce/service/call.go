@@ -35,15 +35,12 @@ func (s *Service) Do(ctx context.Context, op *nonce.Op) error {
 	s.Submit(slot, op)
 	select {
 	case <-w.done:
-		return op.Err
 	case <-ctx.Done():
 	}
-	select {
-	case <-w.done: // both: what is known is said
+	if isClosed(w.done) { // both: what is known is said
 		return op.Err
-	default:
-		return &nonce.UnavailableError{Outcome: nonce.Unknown, Err: context.Cause(ctx)}
 	}
+	return &nonce.UnavailableError{Outcome: nonce.Unknown, Err: context.Cause(ctx)}
 }
 
 // Hold is an allocation of one nonce, as its holder has it.

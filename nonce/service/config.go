@@ -86,10 +86,8 @@ func (c *Config) validate() error {
 		return fmt.Errorf("mode %q is neither %q nor %q", c.Mode, nonce.WorkerQueue, nonce.Basic)
 	case c.Reject != nonce.FailFast && c.Reject != nonce.CallerRuns:
 		return fmt.Errorf("reject policy %q is neither %q nor %q", c.Reject, nonce.FailFast, nonce.CallerRuns)
-	case c.Workers < 1:
-		return errors.New("workers must be at least 1")
-	case c.QueueCapacity < 1:
-		return errors.New("the worker queue's capacity must be at least 1")
+	case c.Workers < 1 || c.QueueCapacity < 1:
+		return errors.New("workers, and the capacity of a worker's queue, must be at least 1")
 	case c.LeaseTTL < time.Second:
 		return errors.New("the lease ttl must be at least 1s")
 	case r.DefaultHold <= 0 || r.DefaultHold > c.MaxHold:

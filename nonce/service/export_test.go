@@ -10,6 +10,9 @@ func (s *Service) Forwarding() (n int) {
 	return n
 }
 
+// Halt refuses everything from now on.
+func (s *Service) Halt(reason error) { s.halt(reason) }
+
 // StoreAway reports whether a worker takes the store for away.
 func (s *Service) StoreAway() (away bool) {
 	for _, w := range s.workers {

@@ -214,7 +214,7 @@ func TestASignerOfWhichTheStoreShowsLessThanWasSeenStopsUntilItsFloorIsSafe(t *t
 			if got := n.StoppedSigners(); got != 0 {
 				t.Errorf("%d signers are stopped behind a safe floor, want none", got)
 			}
-			if got, _ := n.Remembered(); got != 2 {
+			if got, _, _, _ := n.Remembered(); got != 2 {
 				t.Errorf("%d signers are remembered, want 2", got)
 			}
 			if got := n.UnknownCommits(); (got == 1) != (want == "unknown") {

@@ -92,20 +92,27 @@ func (s *Service) Move(ctx context.Context, shard int, node string) (Ownership, 
 	if shard < 0 || shard >= len(s.shards) {
 		return Ownership{}, &NoShardError{shard, len(s.shards)}
 	}
-	if err := s.haltedBy(); err != nil {
-		return Ownership{}, &nonce.StoreError{Outcome: nonce.NotSent, Err: err}
+	if !s.enter() {
+		return Ownership{}, &nonce.StoreError{Outcome: nonce.NotSent, Err: nonce.ErrDraining}
 	}
-	if err := s.look(ctx); err != nil {
-		return Ownership{}, err
+	defer s.inside.Done()
+	err := s.haltedBy()
+	if err == nil {
+		err = s.look(ctx)
+	}
+	if err != nil {
+		return Ownership{}, &nonce.StoreError{Outcome: nonce.NotSent, Err: err}
 	}
 	if live := s.fleet.Load().live; node != "" && !slices.Contains(live, node) {
 		return Ownership{}, &NoNodeError{node, live}
 	}
 	pinning, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
 	defer cancel()
-	err := s.store.Pin(pinning, shard, node)
-	for ; passes(err) && pinning.Err() == nil; err = s.store.Pin(pinning, shard, node) { // commits have the row locked
-		time.Sleep(s.cfg.LockRetry)
+	for err = s.store.Pin(pinning, shard, node); passes(err) && pinning.Err() == nil; err = s.store.Pin(pinning, shard, node) { // commits have the row locked
+		select {
+		case <-time.After(s.cfg.LockRetry):
+		case <-pinning.Done():
+		}
 	}
 	if err != nil {
 		return Ownership{}, err

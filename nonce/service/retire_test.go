@@ -1,6 +1,8 @@
 package service_test
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
+	"noncegate/nonce/service"
 )
 
 func TestARetiringNodeGivesItsShardsUpInOneStatementAndServesOn(t *testing.T) {
@@ -167,4 +170,89 @@ func TestARowThatIsLockedKeepsItsShardOnly(t *testing.T) {
 		}
 	}
 	d.onBefore(nil)
+}
+
+// fallsSilent aborts calls of an op about several shards, as for a row that is locked, and answers
+// none about a single one.
+func (d *disk) fallsSilent(op memstore.Op) {
+	d.onBefore(func(c memstore.Call) error {
+		switch {
+		case c.Op != op:
+			return nil
+		case len(c.Shards)+len(c.Terms) > 1:
+			return &nonce.StoreError{Outcome: nonce.Aborted, Err: errCut}
+		}
+		return silent(c)
+	})
+}
+
+func storeTimeout(c *service.Config) { c.StoreTimeout = time.Second }
+
+// TestAStoreThatFallsSilentHoldsUpAStepDownOnce, and not once for each shard.
+func TestAStoreThatFallsSilentHoldsUpAStepDownOnce(t *testing.T) {
+	d := newDisk()
+	n := start(t, d, "a", storeTimeout)
+	d.fallsSilent(memstore.OpRelease)
+	defer d.onBefore(nil)
+	began := time.Now()
+	n.StepDown()
+	if took := time.Since(began); took > 2*n.cfg.StoreTimeout {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// TestAStoreThatFallsSilentHoldsUpAnAcquireOnce, too.
+func TestAStoreThatFallsSilentHoldsUpAnAcquireOnce(t *testing.T) {
+	d := newDisk()
+	n := start(t, d, "a", storeTimeout)
+	var all []*nonce.Op
+	for i := range shards {
+		d.takeAway(d.nameIn(i))
+		n.do(&nonce.Op{Kind: nonce.KindMarkUsed, Signer: d.nameIn(i), Nonce: 99, Attempt: 99, Path: new(nonce.Path)}) // it learns of that
+		d.takeAway(d.nameIn(i))
+		all = append(all, allocate(d.nameIn(i)))
+	}
+	d.fallsSilent(memstore.OpAcquire)
+	defer d.onBefore(nil)
+	began := time.Now()
+	for _, p := range n.send(all...) {
+		if got := p.wait(); got != "none" {
+			t.Errorf("got %s", got)
+		}
+	}
+	if took := time.Since(began); took > 2*n.cfg.StoreTimeout {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestAStopWhoseTimeIsOverKnowsThatAllIsQuiet(t *testing.T) {
+	n := start(t, newDisk(), "a")
+	n.Stop()
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 { // a select would choose either
+		if err := n.Service.Stop(over); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestAMoveThatWasNotSentSaysSo: the nodes could not be read, or the service has stopped.
+func TestAMoveThatWasNotSentSaysSo(t *testing.T) {
+	d := newDisk()
+	n := start(t, d, "a")
+	d.onBefore(func(c memstore.Call) error {
+		if c.Op == memstore.OpOwners {
+			return errCut
+		}
+		return nil
+	})
+	if _, err := n.Move(t.Context(), 0, "a"); nonce.OutcomeOf(err) != nonce.NotSent {
+		t.Errorf("without the nodes: %v", err)
+	}
+	d.onBefore(nil)
+	n.Stop()
+	if _, err := n.Move(t.Context(), 0, "a"); nonce.OutcomeOf(err) != nonce.NotSent || !errors.Is(err, nonce.ErrDraining) {
+		t.Errorf("after Stop: %v", err)
+	}
 }

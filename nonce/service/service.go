@@ -42,6 +42,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"golang.org/x/time/rate"
 
 	"noncegate/lease"
 	"noncegate/nonce"
@@ -70,12 +71,12 @@ type Service struct {
 	// leasedUntil is the end of the lease, by the last heartbeat, whose goroutine has it.
 	leasedUntil time.Time
 
-	halt    atomic.Pointer[error]
+	halted  atomic.Pointer[error]
 	retired atomic.Bool   // no shard is acquired any more
 	streams atomic.Uint64 // the id of the latest remoteSigner
 	engine  engine
 	tally   tally
-	saidWhy atomic.Int64 // when sayWhy said something last, Unix nanoseconds
+	saidWhy rate.Sometimes
 
 	gate   sync.RWMutex // guards closed; nobody enters once Stop has set it
 	closed bool
@@ -100,7 +101,7 @@ func New(ctx context.Context, store nonce.Store, h lease.Holder, cfg Config, fig
 	}
 	s := &Service{
 		store: store, holder: h, cfg: cfg, fig: fig, sink: sink, log: log.With("component", "nonce"), fatal: fatal,
-		stop: make(chan struct{}), ended: make(chan struct{}), looking: make(chan struct{}, 1), engine: engine{reach: reach{unseen: time.Now()}},
+		stop: make(chan struct{}), ended: make(chan struct{}), looking: make(chan struct{}, 1), saidWhy: rate.Sometimes{Interval: sayEvery}, engine: engine{reach: reach{unseen: time.Now()}},
 	}
 	s.calls, s.cutShort = context.WithCancel(context.Background())
 	s.clock = &clock{longestHold: cfg.MaxHold, jumped: s.clockJumped}
@@ -132,7 +133,7 @@ const firstLook = 10 * time.Second
 
 // begin takes the lease, looks who owns what, and starts the goroutines.
 func (s *Service) begin(ctx context.Context) (err error) {
-	if s.keeper, err = lease.Keep(ctx, s.store, s.holder, s.cfg.LeaseTTL, s.renewed, s.Halt, s.log); err != nil {
+	if s.keeper, err = lease.Keep(ctx, s.store, s.holder, s.cfg.LeaseTTL, s.renewed, s.halt, s.log); err != nil {
 		return err
 	}
 	_, err = backoff.Retry(ctx, func() (struct{}, error) { return struct{}{}, s.look(ctx) }, backoff.WithMaxElapsedTime(firstLook))
@@ -179,10 +180,10 @@ func (s *Service) clockJumped(by time.Duration) {
 	s.log.Warn("the store's clock jumped; sweeps pause for the longest hold", "by", by, "pause", s.cfg.MaxHold)
 }
 
-// Halt refuses everything from now on: the node was superseded or the store went
+// halt refuses everything from now on: the node was superseded or the store went
 // back as a whole. Only a new start of the process helps.
-func (s *Service) Halt(reason error) {
-	if !s.halt.CompareAndSwap(nil, &reason) {
+func (s *Service) halt(reason error) {
+	if !s.halted.CompareAndSwap(nil, &reason) {
 		return
 	}
 	s.log.Error("this node stopped serving", "error", reason)
@@ -198,7 +199,7 @@ func (s *Service) Halt(reason error) {
 }
 
 func (s *Service) haltedBy() error {
-	if p := s.halt.Load(); p != nil {
+	if p := s.halted.Load(); p != nil {
 		return *p
 	}
 	return nil
@@ -209,12 +210,10 @@ func (s *Service) Ready(ctx context.Context) error {
 	if err := s.haltedBy(); err != nil {
 		return err
 	}
-	s.gate.RLock()
-	closed := s.closed
-	s.gate.RUnlock()
-	if closed {
+	if !s.enter() {
 		return nonce.ErrDraining
 	}
+	defer s.inside.Done()
 	return s.store.Ping(ctx)
 }
 
@@ -301,10 +300,9 @@ func (s *Service) sayWhy(op *nonce.Op) {
 	if !ok || e.Outcome == nonce.Unknown || e.Told() {
 		return
 	}
-	last, now := s.saidWhy.Load(), time.Now().UnixNano()
-	if (last == 0 || now-last >= int64(sayEvery)) && s.saidWhy.CompareAndSwap(last, now) {
+	s.saidWhy.Do(func() {
 		s.log.Warn("the store does not do what requests need; they are told unavailable", "op", op.Kind.String(), "signer", op.Signer, "error", e.Err)
-	}
+	})
 }
 
 // ErrCutShort is what Stop returns when its time was over before all was quiet: calls of the
@@ -330,8 +328,10 @@ func (s *Service) Stop(ctx context.Context) error {
 	})
 	select {
 	case <-s.ended:
-		return nil
 	case <-ctx.Done():
+	}
+	if isClosed(s.ended) { // both: what is known is said
+		return nil
 	}
 	s.cutShort()
 	enough := time.NewTimer(cutWait)
@@ -362,9 +362,11 @@ func (s *Service) end() {
 }
 
 // stopping reports whether Stop waits for the workers to end.
-func (s *Service) stopping() bool {
+func (s *Service) stopping() bool { return isClosed(s.stop) }
+
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-s.stop:
+	case <-c:
 		return true
 	default:
 		return false

@@ -245,7 +245,7 @@ func (s *Service) checkIncarnation(owner lease.Holder) bool {
 	if owner.Node != s.holder.Node || owner.Incarnation <= s.holder.Incarnation {
 		return false
 	}
-	s.Halt(lease.ErrSuperseded)
+	s.halt(lease.ErrSuperseded)
 	return true
 }
 

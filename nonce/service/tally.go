@@ -32,28 +32,18 @@ func (s *Service) VersionConflicts() int64 { return s.tally.moved.Load() }
 // Pruned is how many rows of the history this service deleted.
 func (s *Service) Pruned() int64 { return s.tally.pruned.Load() }
 
-// Remembered is the number of signers whose rows are kept between requests, as of
-// the end of the last batch of each worker, and their bound. In mode basic both
+// Remembered is how many signers' rows are kept between requests, and about how many bytes they
+// take, as of the end of the last batch of each worker, each with its bound. In mode basic all
 // are 0.
-func (s *Service) Remembered() (signers, maxSigners int) {
+func (s *Service) Remembered() (signers, maxSigners int, bytes, maxBytes int64) {
 	if s.basic != nil {
-		return 0, 0
+		return 0, 0, 0, 0
 	}
 	for _, w := range s.workers {
-		signers += int(w.remembered.Load())
+		signers, maxSigners = signers+int(w.remembered.Load()), maxSigners+w.memory.maxCount
+		bytes, maxBytes = bytes+w.rememberedBytes.Load(), maxBytes+w.memory.maxBytes
 	}
-	return signers, len(s.workers) * s.workers[0].memory.maxCount
-}
-
-// RememberedBytes is what those signers take of memory, about, and its bound.
-func (s *Service) RememberedBytes() (bytes, maxBytes int64) {
-	if s.basic != nil {
-		return 0, 0
-	}
-	for _, w := range s.workers {
-		bytes += w.rememberedBytes.Load()
-	}
-	return bytes, int64(len(s.workers)) * s.workers[0].memory.maxBytes
+	return signers, maxSigners, bytes, maxBytes
 }
 
 // Owned is the number of shards that this node owns, as far as it knows.

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -356,7 +357,9 @@ func (w *worker) releaseShards(shards []*shard) {
 	for _, sh := range shards {
 		terms = w.leave(sh, terms)
 	}
-	w.svc.release(terms)
+	ctx, cancel := w.svc.timeout() // for all of it
+	defer cancel()
+	w.svc.release(ctx, terms)
 }
 
 // leave forgets a shard and adds what is to be given back.
@@ -380,19 +383,18 @@ func (w *worker) leave(sh *shard, terms []lease.ShardTerm) []lease.ShardTerm {
 }
 
 // release gives shards back in one statement, or, when that is aborted, each by itself: the row of
-// one may be locked. It is best effort: what the store calls this node's still, the next heartbeat
-// takes up again, or gives back; or it is free when the node's lease is over.
-func (s *Service) release(terms []lease.ShardTerm) {
+// one may be locked. It is best effort: what the store calls this
+// node's still, the next heartbeat takes up again, or gives back; or it is free when the node's
+// lease is over.
+func (s *Service) release(ctx context.Context, terms []lease.ShardTerm) {
 	if len(terms) == 0 {
 		return
 	}
-	ctx, cancel := s.timeout()
-	defer cancel()
 	given, err := s.store.Release(ctx, s.holder, terms)
 	switch {
 	case err != nil && len(terms) > 1 && nonce.OutcomeOf(err) == nonce.Aborted:
 		for i := range terms {
-			s.release(terms[i : i+1])
+			s.release(ctx, terms[i:i+1])
 		}
 	case err != nil:
 		s.log.Warn("shards were not given back; they are free when the lease of this node is over", "shards", len(terms), "error", err)
@@ -439,7 +441,9 @@ func (s *Service) releaseAll() {
 	for _, sh := range s.shards {
 		terms = sh.worker.leave(sh, terms)
 	}
-	s.release(terms)
+	ctx, cancel := s.timeout()
+	defer cancel()
+	s.release(ctx, terms)
 	for _, w := range s.workers {
 		w.wakeLater()
 		w.wakeAll()
