@@ -117,7 +117,7 @@ func (w *worker) acquired(sh *shard, row, was *lease.Shard) error {
 	before := sh.term.Load()
 	sh.unsure, sh.hint, sh.askedAt = false, nil, time.Now()
 	if row.Token < was.Token {
-		w.wentBack(sh, row)
+		w.shardWentBack(sh, row)
 	}
 	sh.see(*row)
 	if !row.Taken || row.Token < sh.view.Load().Token {

@@ -67,7 +67,7 @@ func (w *worker) compare(signers []*signer) bool {
 			}
 		case sig.stopped:
 			w.set(sig, l.Signer, l.Token)
-		case wentBack(sig, l):
+		case rowWentBack(sig, l):
 			w.stopSigner(sig, l)
 		default:
 			w.memory.forget(sig)
@@ -81,7 +81,7 @@ func (w *worker) compare(signers []*signer) bool {
 func (w *worker) compared(sig *signer, l *nonce.LoadedSigner) (stopped bool) {
 	switch {
 	case sig.row.Version == l.Signer.Version && sig.token == l.Token:
-	case !sig.stopped && wentBack(sig, l):
+	case !sig.stopped && rowWentBack(sig, l):
 		w.stopSigner(sig, l)
 		return true
 	default:
@@ -106,12 +106,12 @@ func (w *worker) set(sig *signer, row nonce.Signer, token int64) {
 	}
 }
 
-// wentBack reports whether a row shows less than was remembered: a lower version or cursor, or
+// rowWentBack reports whether a row shows less than was remembered: a lower version or cursor, or
 // the same version with another content. The last happens when the store lost commits and
 // others were made in their place. What the log of its shard had is in the row once the shard has
 // the reliable engine again, unless the log was declared lost, or another owner stopped the signer
 // because the store refused it, and its floor is safe by now.
-func wentBack(sig *signer, l *nonce.LoadedSigner) bool {
+func rowWentBack(sig *signer, l *nonce.LoadedSigner) bool {
 	if l.Signer.Version < sig.logged && l.Signer.Floor < sig.safe && !l.Shard.Performance && l.Shard.Epoch <= sig.loggedIn {
 		return true
 	}
@@ -148,9 +148,9 @@ func (s *signer) stop() {
 	s.stopped, s.safe = true, max(s.safe, s.row.Next)
 }
 
-// wentBack follows a shard's row with a lower token than was seen, which a store only shows
+// shardWentBack follows a shard's row with a lower token than was seen, which a store only shows
 // after it lost commits: what is remembered of the shard's signers is compared with the store.
-func (w *worker) wentBack(sh *shard, row *lease.Shard) {
+func (w *worker) shardWentBack(sh *shard, row *lease.Shard) {
 	w.svc.fig.WentBack()
 	w.svc.log.Error("the store went back", "shard", sh.id, "seen_token", sh.view.Load().Token, "token", row.Token)
 	sh.view.Store(row)

@@ -128,7 +128,7 @@ func (w *worker) follow(g *group, l *nonce.LoadedSigner) {
 	case l.Shard.Token != term || l.Shard.Owner != w.svc.holder:
 		g.sig = nil
 		if l.Shard.Token < term {
-			w.wentBack(g.shard, &l.Shard)
+			w.shardWentBack(g.shard, &l.Shard)
 		}
 		w.fenced(g, &l.Shard)
 	case l.Err != nil:
@@ -171,7 +171,7 @@ func (w *worker) remember(g *group, l *nonce.LoadedSigner) *signer {
 			return nil
 		}
 		return was
-	case wentBack(was, l):
+	case rowWentBack(was, l):
 		w.meetAgain(was)
 		w.stopSigner(was, l)
 		return nil

@@ -10,7 +10,8 @@ import (
 	"noncegate/nonce"
 )
 
-// shard is what this node knows of a shard.
+// shard is what this node knows of a shard. docs/architecture.md draws its states: acquired, lose,
+// leave and see move it.
 type shard struct {
 	id     int
 	worker *worker
@@ -55,9 +56,9 @@ func (sh *shard) see(row lease.Shard) {
 	}
 }
 
-// wentBack follows a row with a lower token than one that was seen before it was asked for: the
+// shardWentBack follows a row with a lower token than one that was seen before it was asked for: the
 // store lost what raised it. Whoever has the shard by this row, this node perhaps, is to know it.
-func (s *Service) wentBack(sh *shard, seen, row *lease.Shard) {
+func (s *Service) shardWentBack(sh *shard, seen, row *lease.Shard) {
 	if s.basic == nil {
 		sh.worker.command(command{shard: sh, seen: seen, back: row})
 	} else if sh.view.CompareAndSwap(seen, row) { // it remembers nothing that could be compared
@@ -166,7 +167,7 @@ func (s *Service) look(ctx context.Context) error {
 	for _, row := range all.Shards {
 		sh := s.shards[row.Shard]
 		if seen := before[row.Shard]; row.Token < seen.Token && !sh.mine() {
-			s.wentBack(sh, seen, &row)
+			s.shardWentBack(sh, seen, &row)
 		}
 		sh.see(row)
 	}

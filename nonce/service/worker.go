@@ -205,7 +205,7 @@ func (w *worker) runCommands(commands []command) {
 		switch sh := c.shard; {
 		case c.back != nil:
 			if !sh.mine() && sh.view.Load() == c.seen {
-				w.wentBack(sh, c.back)
+				w.shardWentBack(sh, c.back)
 			}
 		case c.engine:
 			w.switchLog(sh, c.take)
