@@ -67,7 +67,7 @@ func (g *Gate) Capacity() int { return int(g.capacity) }
 // Used is the number of slots that are taken.
 func (g *Gate) Used() int { return int(g.used.Load()) }
 
-// Share is the part of a gate that one holder may have, so that a single shard
+// Share is the part of a gate that one holder may have, so that a single queue
 // or connection cannot take all of a stage. Safe for concurrent use.
 type Share struct {
 	limit int64

@@ -1,8 +1,8 @@
 // Package chain is what a blockchain says of signers: how far their accounts have
 // come, which transactions its nodes have seen, and what became of one that was sent.
 //
-// chain.go is the seam. A Chain knows nothing of holds; package chain/ethereum is
-// one. A chain whose accounts count their transactions can be another package. A Tracker
+// chain.go has the interface. A Chain knows nothing of holds; package chain/ethereum is
+// one; another chain with nonces of accounts would be a sibling package. A Tracker
 // holds what one Chain says against what this node handed out.
 //
 // What a Chain says is evidence of a moment. A higher count than before is proof
@@ -13,7 +13,7 @@
 // Config.MaxSigners. It does not promise that what it tells is complete: other nodes of
 // this gateway may have seen more, and nothing is kept over a restart.
 //
-// Goroutines and locks are those of Tracker, which says so. Read chain.go, tracker.go,
+// Goroutines and locks are those of Tracker, which says so; Chains.Run has one goroutine a chain. Read chain.go, tracker.go,
 // signer.go, follow.go (heads and counts), watch.go (what is open), chains.go (several).
 package chain
 

@@ -14,7 +14,7 @@ import (
 )
 
 // Service is what a Tracker asks of the nonce service: it reads, and ends holds of
-// which the chain has decided. nonce.Service is one.
+// which the chain has decided. service.Service is one.
 type Service interface {
 	Do(ctx context.Context, op *nonce.Op) error
 	WorkerIndex(signer string) int
@@ -27,7 +27,7 @@ type Service interface {
 //
 // It promises that a count only falls with a reorganization, that nothing is called
 // external or unseen while a node could not be asked, and that the memory is bounded.
-// It does not promise that two nodes never tell of one gap both, after a take-over.
+// It does not promise that a gap is reported once: after a take-over two nodes may both report it.
 //
 // Goroutines: Run starts four and waits for them. starter asks where new signers
 // stand, follower follows heads and asks for counts, watcher looks at what is open;

@@ -172,8 +172,13 @@ func everyMetricIsShown(t *testing.T, ctx context.Context, prometheus *rig.Prome
 		t.Errorf("only %d metrics are exported", len(exported))
 	}
 	left := maps.Clone(unshown)
+	page, err := os.ReadFile("../docs/metrics.md")
+	must(t, err)
 	for _, s := range exported {
 		name := histogramOf.ReplaceAllString(s.Labels["__name__"], "")
+		if !regexp.MustCompile("`" + strings.TrimPrefix(name, "noncegate_") + "[`{]").Match(page) {
+			t.Errorf("%s has no line in docs/metrics.md", name)
+		}
 		shown := regexp.MustCompile(`\b` + name + `(_bucket|_sum|_count)?\b`).MatchString(queries.String())
 		_, excused := unshown[name]
 		if delete(left, name); shown == excused {

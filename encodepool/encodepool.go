@@ -13,7 +13,7 @@
 // does). No task may wait for a socket, because a slow client would then delay the
 // encoding for all others.
 //
-// The pool owns its workers; Stop ends them.
+// The pool owns its workers; Stop ends them. Its lock is that of package taskpool.
 package encodepool
 
 import (

@@ -34,8 +34,8 @@ type Node struct {
 // stays for ever, because it carries the incarnation.
 const Remembered = 24 * time.Hour
 
-// Register is the part of a store that remembers nodes.
-type Register interface {
+// Registry is the part of a store that remembers nodes.
+type Registry interface {
 	// Register starts a new incarnation of the node id, with counter 0, that owns
 	// nothing, has no lease and has not left.
 	Register(ctx context.Context, p Presence) (Holder, error)

@@ -62,7 +62,7 @@ type Renewal struct {
 type Owners struct {
 	Now    time.Time // store clock
 	Shards []Shard   // in order
-	Nodes  []Node    // as Register.Nodes has them
+	Nodes  []Node    // as Registry.Nodes has them
 }
 
 // Count fills in how many shards each of the nodes owns.

@@ -7,10 +7,10 @@
 // sqlite and, for tests, memstore. A write has three outcomes: it happened, it did not happen, or
 // the outcome is unknown; see StoreError.
 //
-// Where to begin reading: op.go (what is asked and answered), live.go and signer.go (a signer's
-// row), store.go (what a service needs of a store, and the outcomes of its writes), database.go
-// (what else a gateway needs of one), errors.go (what an op ends with); then log.go for the
-// performance engine and chain.go for what a blockchain says.
+// Where to begin reading: op.go (what is asked and answered), signer.go and row.go (a signer's
+// row, and one nonce of it), store.go (what a service needs of a store, and the outcomes of its
+// writes), database.go (what else a gateway needs of one), errors.go (what an op ends with); then
+// log.go for the performance engine and chain.go for what a blockchain says.
 package nonce
 
 import (
@@ -30,7 +30,7 @@ const (
 type Reject string
 
 // The two policies: refuse at once, or let the caller's goroutine take its turn
-// at the shard.
+// at the worker.
 const (
 	FailFast   Reject = "fail-fast"
 	CallerRuns Reject = "caller-runs"

@@ -107,12 +107,12 @@ type Op struct {
 
 	// Err is nil, or one of the errors of this package; all below is then zero.
 	Err error
-	// Nonces and Attempts are what allocate handed out, ascending.
+	// Nonces and Attempts are what allocate or repair handed out, ascending.
 	Nonces, Attempts []int64
-	Token            int64         // allocate: the fencing token of the hand-out
-	HeldUntil        time.Time     // allocate: the deadline by the store's clock
-	HoldLeft         time.Duration // allocate: what was left of the hold at the commit
-	Status           Status        // marks: the state the nonce is in now
+	Token            int64         // allocate, extend, repair: the fencing token of the hand-out
+	HeldUntil        time.Time     // allocate, extend, repair, markSigned: the deadline by the store's clock
+	HoldLeft         time.Duration // the same: what was left of the hold at the commit
+	Status           Status        // marks, extend: the state the nonce is in now
 	Hashes           TxHashes      // marks, repair: all that are recorded for the nonce now, newest first
 	Replaced         TxHash        // markUsed, markSigned: the newest before this one
 	Before           *Before       // repair, and an allocate of one nonce that was unknown: what it was; nil if its request id was known

@@ -12,7 +12,7 @@ type Verdict uint8
 const (
 	// Answered: the other node has answered; the result part of the op, Err
 	// included, is its answer.
-	Answered Verdict = iota
+	Answered Verdict = iota + 1
 	// Bounced: the other node did not do it, or never got it, and says in Op.Err
 	// why: *NotOwnerError, ErrFenced, ErrDraining or ErrPeerAway. It is routed again.
 	Bounced

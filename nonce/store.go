@@ -10,8 +10,8 @@ import (
 	"noncegate/lease"
 )
 
-// Store is what a service needs of a store in which all that lives of a signer is one
-// row, a shard of signers has one owner and one fencing token, and a node one lease.
+// Store is what a service needs of a store. It keeps each signer's open state in one row; a
+// shard of signers has one owner and one fencing token, a node one lease.
 //
 // A signer is of one shard for ever: ShardOf. Every change of a signer raises its version
 // by one, a shipment by several, and compares it; the owner's changes compare the shard's
@@ -24,7 +24,7 @@ import (
 // Errors are *StoreError, whose Outcome says whether anything happened.
 type Store interface {
 	Database
-	lease.Register
+	lease.Registry
 
 	// Shards is the number of shards, which is fixed when the database is created.
 	Shards() int
@@ -172,19 +172,19 @@ type Outcome uint8
 
 // The outcomes of a write that ended in an error. They are never merged.
 const (
+	// Unknown: the connection broke, or time ran out, while the store may have
+	// been committing. It is the zero value: nobody says by mistake that nothing happened.
+	Unknown Outcome = iota
 	// NotSent: the store was out of reach before anything was sent. Nothing
 	// happened.
-	NotSent Outcome = iota
+	NotSent
 	// Aborted: the store refused the transaction as a whole (a violated key, a
 	// deadlock, a lock timeout). Nothing happened; smaller pieces may succeed.
 	Aborted
-	// Unknown: the connection broke, or time ran out, while the store may have
-	// been committing.
-	Unknown
 )
 
 // String names the outcome for logs.
-func (o Outcome) String() string { return [...]string{"not sent", "aborted", "unknown"}[o] }
+func (o Outcome) String() string { return [...]string{"unknown", "not sent", "aborted"}[o] }
 
 // StoreError is an error of a store with its outcome.
 type StoreError struct {

@@ -1,4 +1,4 @@
-// Package postdb runs the work after a commit: publishing and pushing events.
+// Package postdb is the post-commit pool: it publishes and pushes events.
 // It never runs SQL, nor anything that a reply waits for.
 //
 // Work is queued in queues, one for each worker of the service; a signer always uses
@@ -15,7 +15,8 @@
 // (server_busy, stage postdb), or the sender of events without a reservation, which
 // drops and counts them.
 //
-// The pool owns its workers; Stop runs what is queued and ends them.
+// The pool owns its workers; Stop runs what is queued and ends them. A queue has a lock, which is
+// not held while its work runs.
 package postdb
 
 import (

@@ -11,10 +11,6 @@ const (
 	CodeAnswerTooLarge = -32020
 )
 
-// CloseSubscriptionLost closes a connection of which events of a subscription are lost
-// for good. Connect and subscribe again.
-const CloseSubscriptionLost = 4002
-
 // AppendRaw appends one whole reply whose result is JSON already; none is null.
 func AppendRaw(dst, id, result []byte) []byte {
 	if len(result) == 0 {

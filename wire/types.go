@@ -461,7 +461,7 @@ const (
 const CloseTextRestart = "restart"
 
 // Close codes that the gateway sends: those of RFC 6455 and of its registry, and from 4000 on its
-// own; CloseSubscriptionLost is one more. 4500 and above mean: do not reconnect.
+// own. 4500 and above mean: do not reconnect.
 const (
 	CloseGoingAway      = 1001
 	CloseProtocolError  = 1002
@@ -471,6 +471,9 @@ const (
 	CloseInternal       = 1011
 	CloseServiceRestart = 1012
 	CloseSlowConsumer   = 4001
-	CloseExpired        = 4501 // the credential has expired
-	CloseRevoked        = 4502 // the credential was revoked
+	// CloseSubscriptionLost closes a connection of which events of a subscription are lost
+	// for good. Connect and subscribe again.
+	CloseSubscriptionLost = 4002
+	CloseExpired          = 4501 // the credential has expired
+	CloseRevoked          = 4502 // the credential was revoked
 )

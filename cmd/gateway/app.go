@@ -46,7 +46,7 @@ type app struct {
 	listener, admin net.Listener
 	tls             encryption
 	node, url       string
-	store           storage
+	store           nonce.Store
 	redis           *redisdb.DB            // nil: without
 	publisher       *redisevents.Publisher // nil: events do not go by Redis
 	remote          *redisevents.Listener  // nil: nor do they come by it

@@ -9,7 +9,7 @@ import (
 // openGauges registers what is read of packages that know no Prometheus, or of several.
 func (a *app) openGauges(context.Context) error {
 	service, server := a.service, a.server
-	metrics.Slots(a.registry, "worker", "Worker queues, all shards", service.Queued)
+	metrics.Slots(a.registry, "worker", "Worker queues, all workers", service.Queued)
 	metrics.Slots(a.registry, "encode", "Encode pool", func() (int, int) { return a.encode.Reserved(), a.encode.Capacity() })
 	metrics.Slots(a.registry, "postdb", "Post-DB pool", func() (int, int) { return a.postdb.Reserved(), a.postdb.Capacity() })
 	metrics.Gauge(a.registry, "encode_running", "Encoders at work.", func() float64 { return float64(a.encode.Running()) })

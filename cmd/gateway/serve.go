@@ -17,6 +17,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"noncegate/nonce"
 	"noncegate/nonce/postgres"
 	"noncegate/nonce/sqlite"
 )
@@ -58,18 +59,18 @@ func (a *app) untilTheEnd(ctx context.Context, again <-chan os.Signal) error {
 
 // openStore opens the store that cfg names and migrates its schema. A Postgres
 // that is away is waited for; what is wrong about it is not.
-func openStore(ctx context.Context, cfg *StoreConfig, log *slog.Logger) (storage, error) {
+func openStore(ctx context.Context, cfg *StoreConfig, log *slog.Logger) (nonce.Store, error) {
 	return openStoreFor(ctx, cfg, log, 0, nil)
 }
 
 // openStoreFor sizes the connection pool for so many requests at a time, and
 // tells fatal of an error after which the process must end.
-func openStoreFor(ctx context.Context, cfg *StoreConfig, log *slog.Logger, conns int, fatal func(error)) (storage, error) {
+func openStoreFor(ctx context.Context, cfg *StoreConfig, log *slog.Logger, conns int, fatal func(error)) (nonce.Store, error) {
 	if path, ok := cfg.SQLitePath(); ok {
 		return sqlite.Open(ctx, path, cfg.Shards, sqlite.Config{Fatal: fatal})
 	}
 	waiting, began := false, time.Now()
-	s, err := backoff.Retry(ctx, func() (storage, error) {
+	s, err := backoff.Retry(ctx, func() (nonce.Store, error) {
 		s, err := postgres.Open(ctx, cfg.Store, cfg.Shards, postgres.Config{MaxConns: conns, Log: log.With("component", "postgres")})
 		switch {
 		case err == nil:

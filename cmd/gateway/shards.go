@@ -14,13 +14,6 @@ import (
 	"noncegate/nonce/service"
 )
 
-// storage is a store.
-type storage interface {
-	nonce.Database
-	nonce.Store
-	lease.Register
-}
-
 // register makes this start of the node known. The service takes the lease.
 func (a *app) register(ctx context.Context) (err error) {
 	a.holder, err = a.store.Register(ctx, lease.Presence{Node: a.node, URL: a.url, Mode: a.cfg.Mode})

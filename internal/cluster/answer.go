@@ -26,7 +26,7 @@ func askedBy(op *nonce.Op) asked {
 
 // answer is an answer that was understood.
 type answer struct {
-	verdict nonce.Verdict
+	bounced bool // that node did not do it
 	err     error
 
 	nonces, attempts []int64

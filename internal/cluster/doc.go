@@ -25,5 +25,8 @@
 // A link is one WebSocket connection to another node, in the gateway's own
 // protocol. Each known node has three goroutines: keep, which dials, checks
 // time-outs, and returns the ops of a lost link; and, while there is a link, one that
-// reads and one that writes. The Router owns them all; Stop ends them and waits.
+// reads and one that writes. The Router owns them all; Stop ends them and waits. Locks: Router.mu
+// is taken before a peer.mu; interests.changing is held while the interest is read and set.
+//
+// Where to begin reading: router.go, peer.go, link.go, write.go, read.go, answer.go, back.go.
 package cluster

@@ -111,7 +111,10 @@ func (l *link) answered(id uint64, f *frame) error {
 		p.mu.Unlock()
 		return nil
 	}
-	b := returned{op: s.op, at: s.at, verdict: a.verdict}
+	b := returned{op: s.op, at: s.at, verdict: nonce.Answered}
+	if a.bounced {
+		b.verdict = nonce.Bounced
+	}
 	p.inflight.remove(s)
 	p.mu.Unlock()
 	if a.err == nonce.ErrDraining {

@@ -45,7 +45,7 @@ func refused(q asked, e *wire.Error) (answer, error) {
 	return answer{err: e}, nil
 }
 
-func bounced(err error) (answer, error) { return answer{verdict: nonce.Bounced, err: err}, nil }
+func bounced(err error) (answer, error) { return answer{bounced: true, err: err}, nil }
 
 func holdLimit(d *wire.ErrorData) (answer, error) {
 	e := &nonce.HoldLimitError{Limit: int(d.Limit), OfPrincipal: d.Signer == ""}

@@ -7,7 +7,7 @@
 //   - An event is encoded once, however many subscribers want it, on other nodes too.
 //   - Missed events are counted, and the next event that a subscriber gets says how
 //     many it missed.
-//   - No event is offered before Start was called or after Close returned.
+//   - No event is offered before Subscription.Start was called or after Subscription.Close returned.
 //   - Events of another node are offered to clients only, so that no event circulates.
 //
 // It costs a commit one atomic load while there are no subscribers.
@@ -17,8 +17,11 @@
 // the signer's state again when it missed something.
 //
 // The hub starts no goroutine. Tasks of the post-DB pool deliver the events, one queue
-// per shard of the service; the pool's owner stops it, and with it the last delivery.
-// A subscriber that hangs blocks only its queue.
+// per worker of the service; the pool's owner stops it, and with it the last delivery.
+// A subscriber that hangs blocks only its queue. Locks: nothing is called under Hub.mu;
+// Subscription.mu is held during Offer, so Offer must not close the subscription.
+//
+// Where to begin reading: hub.go, subscription.go, subscription_index.go, remote.go.
 package events
 
 import (

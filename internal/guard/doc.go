@@ -1,5 +1,5 @@
-// Package guard prevents two calls with the same submission name from running at a
-// time: a call takes a lock of that name before it runs and releases it when it has
+// Package guard prevents two calls with the same submission name from running at the
+// same time: a call takes a lock of that name before it runs and releases it when it has
 // ended.
 //
 // It promises:
@@ -19,5 +19,7 @@
 // the gateway from doing the same work twice at once.
 //
 // A Guard owns one goroutine a worker, which talks to the Locks and reports the
-// results. Stop ends them and waits.
+// results. Stop ends them and waits. Locks: Guard.mu, worker.mu and Memory.mu; no I/O is under any.
+//
+// Where to begin reading: guard.go, worker.go, locks.go, redis.go.
 package guard

@@ -2,7 +2,8 @@
 // (NewCount, NewFamily, Gauge and others, each with a registerer), and Set, the metrics
 // that the ws_perf log line and gateway_stats report as well: how long each stage took, and
 // what was refused, dropped and kicked. All others are declared by the package that counts
-// them; those of nonce/service are here (Nonce), because it does not import Prometheus.
+// them; what nonce/service measures at the moment is here (Nonce), because it does not import
+// Prometheus, and what can be read of it is a gauge or counter of cmd/gateway.
 //
 // Every duration of a Set is counted twice at one call. Prometheus sees a histogram in
 // seconds since the start of the process; ws_perf and gateway_stats see the last complete
@@ -38,7 +39,7 @@ type Set struct {
 	Encode      *Stage // encoding one message
 	PostDBQueue *Stage // queued after a commit until the task runs
 	WriteQueue  *Stage // encoded until its write starts
-	WorkerQueue *Stage // queued at its shard until its batch is taken
+	WorkerQueue *Stage // queued at its worker until its batch is taken
 	Commit      *Stage // one transaction of the store, commit included
 	BatchSize   *Sizes // requests in one commit
 
@@ -63,7 +64,7 @@ func New(reg prometheus.Registerer) *Set {
 		Encode:      newStage(reg, "encode_seconds", "Time to encode one message (encodeMs in ws_perf)."),
 		PostDBQueue: newStage(reg, "postdb_queue_seconds", "Time a task waited after its commit until it ran (postDbQueueMs in ws_perf)."),
 		WriteQueue:  newStage(reg, "write_queue_seconds", "Time an encoded frame waited until its write started (writeQueueMs in ws_perf)."),
-		WorkerQueue: newStage(reg, "worker_queue_seconds", "Time a request waited at its shard until its batch was taken (workerQueueMs in ws_perf)."),
+		WorkerQueue: newStage(reg, "worker_queue_seconds", "Time a request waited at its worker until its batch was taken (workerQueueMs in ws_perf)."),
 		Commit:      newStage(reg, "commit_seconds", "Time of one transaction of the store, commit included (commitMs in ws_perf)."),
 		BatchSize:   newSizes(reg, "commit_batch_size", "Requests in one commit (commitBatchSize in ws_perf)."),
 

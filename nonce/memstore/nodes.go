@@ -10,7 +10,7 @@ import (
 	"noncegate/nonce"
 )
 
-// Register implements lease.Register.
+// Register implements lease.Registry.
 func (s *Store) Register(ctx context.Context, p lease.Presence) (h lease.Holder, err error) {
 	h.Node = p.Node
 	err = s.call(ctx, Call{Op: OpRegister, Holder: h}, func(db *database, now time.Time) error {
@@ -26,7 +26,7 @@ func (s *Store) Register(ctx context.Context, p lease.Presence) (h lease.Holder,
 	return h, err
 }
 
-// Leave implements lease.Register.
+// Leave implements lease.Registry.
 func (s *Store) Leave(ctx context.Context, h lease.Holder) error {
 	return s.call(ctx, Call{Op: OpLeave, Holder: h}, func(db *database, now time.Time) error {
 		if n := db.nodes[h.Node]; n != nil && n.incarnation == h.Incarnation {
@@ -69,7 +69,7 @@ func (s *Store) Owners(ctx context.Context) (o lease.Owners, err error) {
 	return o, err
 }
 
-// Nodes implements lease.Register.
+// Nodes implements lease.Registry.
 func (s *Store) Nodes(ctx context.Context) ([]lease.Node, time.Time, error) {
 	o, err := s.Owners(ctx)
 	return o.Nodes, o.Now, err

@@ -10,8 +10,9 @@
 // failover may lose acknowledged commits. Each new connection compares the system identifier and
 // the timeline, and Generation tells the service when they changed.
 //
-// The Store owns a connection pool, a connection for heartbeats alone, a lock for each of its two
-// pruners, held while one deletes, and no goroutine of its own.
+// The Store owns a connection pool and a connection for heartbeats alone, and has no goroutine
+// beside those of the pools. Locks: Store.mu, briefly; one for each of its two pruners, held while
+// one deletes; and that of the count of totals, held while the store is read.
 //
 // Where to begin reading: migrations/00001_init.sql (the rows), statement.go (the statement of a
 // commit, part by part), commit.go (its outcome), load.go, nodes.go (leases and shards), log.go

@@ -65,7 +65,7 @@ mine AS MATERIALIZED (
 UPDATE shard s SET owner_node = '', owner_incarnation = 0, fencing_token = s.fencing_token + 1 FROM mine m WHERE s.shard_id = m.shard_id`
 )
 
-// Register implements lease.Register.
+// Register implements lease.Registry.
 func (s *Store) Register(ctx context.Context, p lease.Presence) (lease.Holder, error) {
 	h := lease.Holder{Node: p.Node}
 	b := &pgx.Batch{}
@@ -73,7 +73,7 @@ func (s *Store) Register(ctx context.Context, p lease.Presence) (lease.Holder, e
 	return h, roundTrip(ctx, s.pool, "register the node", b)
 }
 
-// Leave implements lease.Register.
+// Leave implements lease.Registry.
 func (s *Store) Leave(ctx context.Context, h lease.Holder) error {
 	_, err := s.change(ctx, "leave", leaveNode, h.Node, h.Incarnation)
 	return err
@@ -161,7 +161,7 @@ func scanNodes(rows pgx.Rows, o *lease.Owners) error {
 	return err
 }
 
-// Nodes implements lease.Register.
+// Nodes implements lease.Registry.
 func (s *Store) Nodes(ctx context.Context) ([]lease.Node, time.Time, error) {
 	o, err := s.Owners(ctx)
 	return o.Nodes, o.Now, err

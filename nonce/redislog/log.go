@@ -12,7 +12,10 @@
 // does not notice a server that is set back without changing its identity (a snapshot of its
 // machine, DEBUG RELOAD, keys restored by hand, a proxy that hides the run id).
 //
-// The package starts no goroutine. A Log may be used by many.
+// Append on a cluster uses one goroutine a server and waits for them; nothing else starts one.
+// There are no locks. A Log may be used by many.
+//
+// Where to begin reading: log.go (the calls), append.go, lua/ (the scripts).
 package redislog
 
 import (

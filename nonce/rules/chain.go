@@ -62,10 +62,10 @@ func (d *draft) expire() {
 		return
 	}
 	for _, e := range d.plan.Signer.Live {
-		if e.Status != nonce.Held || e.Until+second > d.in.Now.Earliest {
+		if e.Status != nonce.Held || e.Until+graceMs > d.in.Now.Earliest {
 			continue
 		}
-		d.plan.NotBefore = max(d.plan.NotBefore, e.Until+second)
+		d.plan.NotBefore = max(d.plan.NotBefore, e.Until+graceMs)
 		if doubtful(&e) {
 			e.Attempt = d.afterLoss(e.Attempt)
 		}

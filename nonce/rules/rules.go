@@ -124,9 +124,9 @@ type Answer struct {
 	Claimed int
 }
 
-// second is how long a hold lasts beyond its deadline at least before anybody ends it. A
+// graceMs is how long a hold lasts beyond its deadline at least before anybody ends it. A
 // holder who sends at the last moment by his own clock, which may be behind, is covered.
-const second = 1000 // ms
+const graceMs = 1000
 
 // Make plans ops, which are all of one signer.
 func (r *Rules) Make(in *Input, ops []*nonce.Op) *Plan {

@@ -20,7 +20,7 @@
 //
 // Locks, in the order in which they are taken: worker.batchMu, or in mode basic a stripe of
 // basic, held for a whole batch or transaction, calls of the store included; Service.looking,
-// held while the store is asked for the fleet; then worker.mu, remoteSigner.mu, clock.mu, reach.mu
+// a channel used as a lock, held while the store is asked for the fleet; then worker.mu, remoteSigner.mu, clock.mu, reach.mu
 // and those of package fairness. No goroutine holds two of these last ones, or waits while it holds
 // one. Only releaseAll holds several batchMu, those of all workers in order. Service.gate is
 // separate: it is held briefly, and no other lock is taken under it.

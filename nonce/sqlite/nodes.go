@@ -22,7 +22,7 @@ SELECT node, incarnation, url, mode, lease_until, NOT gone AND lease_until > ?1,
 WHERE NOT gone AND lease_until > ?1 OR seen_at > ?2 ORDER BY node`
 )
 
-// Register implements lease.Register.
+// Register implements lease.Registry.
 func (s *Store) Register(ctx context.Context, p lease.Presence) (lease.Holder, error) {
 	h := lease.Holder{Node: p.Node}
 	err := s.write(ctx, func(ctx context.Context, c *session) error {
@@ -32,7 +32,7 @@ func (s *Store) Register(ctx context.Context, p lease.Presence) (lease.Holder, e
 	return h, err
 }
 
-// Leave implements lease.Register.
+// Leave implements lease.Registry.
 func (s *Store) Leave(ctx context.Context, h lease.Holder) error {
 	return s.write(ctx, func(ctx context.Context, c *session) error {
 		_, err := c.exec(ctx, sqlLeaveNode, s.millis(), h.Node, h.Incarnation)
@@ -119,7 +119,7 @@ func (s *Store) Owners(ctx context.Context) (o lease.Owners, err error) {
 	return o, err
 }
 
-// Nodes implements lease.Register.
+// Nodes implements lease.Registry.
 func (s *Store) Nodes(ctx context.Context) ([]lease.Node, time.Time, error) {
 	o, err := s.Owners(ctx)
 	return o.Nodes, o.Now, err

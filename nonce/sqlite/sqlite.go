@@ -9,7 +9,11 @@
 // It does not promise to survive an I/O error. When a COMMIT fails so that nobody
 // can know whether it will be there after a restart, the caller is told Unknown,
 // every later write is refused, and Config.Fatal is called so that the process
-// can end. It starts no goroutine.
+// can end. It starts no goroutine, and has no lock but that of the count of totals: the writing
+// session and the readers are taken from channels.
+//
+// Where to begin reading: store.go, session.go, commit.go, file.go (what is done before SQLite
+// opens the file).
 package sqlite
 
 import (

@@ -156,15 +156,15 @@ var storePlants = []plant{
 	{
 		Name: "expiry before the deadline",
 		Patches: []gateway.Patch{
-			{File: expiryFile, Old: "e.Until+second > d.in.Now.Earliest", New: "e.Until-300 > d.in.Now.Earliest"},
-			{File: expiryFile, Old: "max(d.plan.NotBefore, e.Until+second)", New: "max(d.plan.NotBefore, e.Until-300)"},
+			{File: expiryFile, Old: "e.Until+graceMs > d.in.Now.Earliest", New: "e.Until-300 > d.in.Now.Earliest"},
+			{File: expiryFile, Old: "max(d.plan.NotBefore, e.Until+graceMs)", New: "max(d.plan.NotBefore, e.Until-300)"},
 		},
 	},
 	{
 		Name: "expiry within the second behind the deadline",
 		Patches: []gateway.Patch{
-			{File: expiryFile, Old: "e.Until+second > d.in.Now.Earliest", New: "e.Until+second-300 > d.in.Now.Earliest"},
-			{File: expiryFile, Old: "max(d.plan.NotBefore, e.Until+second)", New: "max(d.plan.NotBefore, e.Until+second-300)"},
+			{File: expiryFile, Old: "e.Until+graceMs > d.in.Now.Earliest", New: "e.Until+graceMs-300 > d.in.Now.Earliest"},
+			{File: expiryFile, Old: "max(d.plan.NotBefore, e.Until+graceMs)", New: "max(d.plan.NotBefore, e.Until+graceMs-300)"},
 		},
 	},
 	{

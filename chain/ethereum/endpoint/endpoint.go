@@ -43,7 +43,7 @@ type Chains interface {
 var _ Chains = (*chain.Chains)(nil)
 
 // Events is who is told that a transaction was sent: the nonce.EventSink of the gateway,
-// and nonce.Service.WorkerIndex.
+// and service.Service.WorkerIndex.
 type Events struct {
 	Sink        nonce.EventSink
 	WorkerIndex func(signer string) int

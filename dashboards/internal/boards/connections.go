@@ -27,7 +27,7 @@ func connected() Row {
 			"WebSocket connections that were accepted, and that ended. Both are high: clients reconnect.",
 			Query{sum(each(of("connections_opened_total"))), "opened"}, Query{sum(each(of("connections_closed_total"))), "closed"}),
 		graph("Closed connections, by reason", "ops",
-			"client: closed in order by the client. lost: broken. slow: kicked. idle: silent. restart, stopped: this node's end. unused: it asked for nothing. expired, revoked: its credential. unsupported, protocol, policy, too_large: a client that speaks wrongly. internal: a mistake of ours, report it.",
+			"client: closed in order by the client. lost: broken. slow: kicked. idle: silent. restart, stopped: this node's end. unused: it asked for nothing. expired, revoked: its credential. events_lost: its subscription lost events for good. unsupported, protocol, policy, too_large: a client that speaks wrongly. internal: a mistake of ours, report it.",
 			byLabel("connections_closed_total", "reason")...),
 		graph("Refused upgrades, by reason", "ops",
 			"Clients refused at the WebSocket handshake. draining: the node is going away. origin: pages of other hosts. bad_request: no WebSocket client. broken: gone before the answer. unauthorized, throttled: no good credential. unchecked: it could not be checked. principal_full, address_full: as many connections as they may have. address_fast, address_waiting, waiting_full: sockets closed unread. node_secret, misdirected: other nodes that show another secret, or meant another node. full: more nodes, or a higher --max-connections.",
