@@ -2,6 +2,7 @@ package writer
 
 import (
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"noncegate/encodepool"
@@ -99,11 +100,19 @@ func (q *Queue) appendFrame(b *batch, m Message) bool {
 func appendPayload(dst []byte, m Message) (buf []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("encoding panicked: %v", v)
+			err = &PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
 	return m.Append(dst)
 }
+
+// PanicError says that Append panicked, and where.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("encoding panicked: %v", e.Value) }
 
 // deposit hands the frames over to be written and accounts for the list. It
 // schedules the next task if more was queued.

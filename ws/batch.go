@@ -111,6 +111,9 @@ func (b *batch) answered() iter.Seq2[int, *request] {
 	}
 }
 
+// about implements addressed.
+func (b *batch) about() (method string, to *conn) { return "", b.conn }
+
 // Release implements writer.Message.
 func (b *batch) Release() {
 	for _, r := range b.requests {

@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,37 +16,39 @@ import (
 	"noncegate/writer"
 )
 
-// Config are the settings of a Server. All but the first group, SendBuffer, the
-// timeouts, Nodes, Guard, GuardCalls, those of chains and AwaitInterest are required.
+// Config are the settings of a Server.
 type Config struct {
 	// Auth lets clients in. It must live until Stop has returned. nil: everybody is
 	// let in, and may everything.
 	Auth access.Authenticator
-	// Origins says which pages of browsers may connect.
+	// Origins says which pages of browsers may connect. The zero Origins: those of the host
+	// that is asked. New sets its Addresses.
 	Origins Origins
-	// Addresses bounds what comes from one address. It applies only with Auth.
+	// Addresses bounds what comes from one address. It applies only with Auth. 0 in any of
+	// its fields: no limit.
 	Addresses quota.AddressConfig
-	// Signers bounds what is asked of one signer by the clients of this node.
+	// Signers bounds what is asked of one signer by the clients of this node. The zero
+	// SignerConfig: no limit.
 	Signers quota.SignerConfig
 	// Audit is told who did what. nil: nobody is.
 	Audit *audit.Log
 
-	// MaxConnections bounds the open connections; more are told 503.
+	// MaxConnections bounds the open connections; more are told 503. Required.
 	MaxConnections int
 	// MaxInflight bounds the requests of one connection that are not answered
-	// yet. It is the connection's share of MaxInflightTotal.
+	// yet. It is the connection's share of MaxInflightTotal. Required.
 	MaxInflight int
 	// MaxInflightTotal bounds them over all connections. More keeps more memory
 	// in use under overload; fewer refuses bursts that would have been served.
 	// Below the encode pool's queue a refusal finds a slot there at once; above,
-	// it waits for one, and its connection is not read meanwhile.
+	// it waits for one, and its connection is not read meanwhile. Required.
 	MaxInflightTotal int
 	// MaxMessageBytes bounds one frame's payload; a larger one closes the
-	// connection with 1009.
+	// connection with 1009. Required.
 	MaxMessageBytes int64
-	// MaxBatch bounds the elements of a JSON-RPC array.
+	// MaxBatch bounds the elements of a JSON-RPC array. Required.
 	MaxBatch int
-	// MaxSubscriptions bounds the subscriptions of one connection.
+	// MaxSubscriptions bounds the subscriptions of one connection. Required.
 	MaxSubscriptions int
 
 	// SendBuffer bounds what the kernel holds for a client that does not read, in
@@ -54,12 +57,12 @@ type Config struct {
 	// most one buffer a round trip.
 	SendBuffer int
 
-	// MinHold and MaxHold bound holdMs.
+	// MinHold and MaxHold bound holdMs. Both are required.
 	MinHold, MaxHold time.Duration
 
 	// PingInterval is the time between two pings; a peer silent for 2.5 of them
 	// is dropped. Shorter notices dead peers sooner and costs each live one a
-	// wake-up.
+	// wake-up. Required.
 	PingInterval time.Duration
 	// FirstTimeout is how long the first bytes after the upgrade may take; those of
 	// a pong will do, and there is a ping after half of it. 0: no limit.
@@ -71,17 +74,19 @@ type Config struct {
 	// for answers or subscribes is not idle. 0: no limit.
 	IdleTimeout time.Duration
 	// CloseSpread is the time over which Drain closes connections, so that their
-	// clients do not all reconnect at once. Requests are served meanwhile.
+	// clients do not all reconnect at once. Requests are served meanwhile. 0: those that are
+	// idle are closed at once.
 	CloseSpread time.Duration
 
-	// Info describes the gateway, for gateway_info. It must not block.
+	// Info describes the gateway, for gateway_info. It must not block. Required.
 	Info func() wire.InfoResult
 
 	// Writer configures the queues to the clients, and where Nodes does not say
-	// otherwise those to other nodes. New sets its OnEncodeError.
+	// otherwise those to other nodes. Required, but for its OnEncodeError, which New sets.
 	Writer writer.Config
 
-	// Nodes is how other nodes of the same store connect to this one.
+	// Nodes is how other nodes of the same store connect to this one. The zero NodeConfig:
+	// none may.
 	Nodes NodeConfig
 	// Guard has the locks of calls that are guarded against being made twice at a
 	// time. It must live until the service has stopped. nil: a call with a guard is
@@ -99,10 +104,9 @@ type Config struct {
 	// whose nodes are slow, and refuses later when they are away.
 	ChainWait time.Duration
 	// ChainStatus is what a chain says of a signer, nil for nothing; next is its cursor.
-	// ChainStates are the
-	// words for what it says of each of some rows, in their order; ChainOffer is what a
-	// nonce's transaction pays, nil if that is not known. They are soft state, and must
-	// not block. nil: no chain is asked.
+	// ChainStates are the words for what it says of each of some rows, in their order;
+	// ChainOffer is what a nonce's transaction pays, nil if that is not known. They are soft
+	// state, and must not block. nil, for each of them: no chain is asked.
 	ChainStatus func(ctx context.Context, signer string, next int64) *wire.ChainStatus
 	ChainStates func(signer string, rows []nonce.Row) []string
 	ChainOffer  func(signer string, n int64) *nonce.Offer
@@ -115,6 +119,13 @@ type Config struct {
 	// Interest is, or when ctx ends. It is called in a connection's read
 	// goroutine before a subscription is answered. nil: there is nobody to ask.
 	AwaitInterest func(ctx context.Context)
+}
+
+// setDefaults sets what follows from other settings.
+func (c *Config) setDefaults() {
+	c.ChainWait = cmp.Or(c.ChainWait, defaultChainWait)
+	c.Origins.Addresses = c.Auth == nil
+	c.Nodes.known = c.Auth != nil
 }
 
 // validate names the settings that are wrong or contradict each other.

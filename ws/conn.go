@@ -3,7 +3,6 @@ package ws
 import (
 	"bytes"
 	"errors"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,8 +46,7 @@ type conn struct {
 	rest       time.Duration // how long nothing is read, because a quota is used up
 	controls   controls
 
-	closing atomic.Bool   // an orderly close was begun
-	began   atomic.Int32  // the code it was begun with, or clientsClose; 0: none was
+	began   atomic.Int32  // the code an orderly close was begun with, or clientsClose; 0: none was
 	gone    atomic.Bool   // nobody reads answers any more
 	expired atomic.Int32  // the close code of its session's end; 0: it has not ended
 	frames  atomic.Uint32 // data frames that were read
@@ -93,7 +91,7 @@ func (s *scratch) release() {
 func (c *conn) read() {
 	defer c.srv.left(c)
 	defer c.end()
-	defer c.recovered()
+	defer c.recovered("a connection's read loop")
 	for !c.over && c.out.WaitReadable() {
 		switch {
 		case c.transport.eager == nil:
@@ -126,7 +124,7 @@ func (c *conn) takeControls() bool {
 // or there will be no more.
 func (c *conn) serve() {
 	c.over = true
-	defer c.recovered()
+	defer c.recovered("a connection's read loop")
 	for c.next() {
 		c.pause()
 		if !c.out.WaitReadable() {
@@ -146,7 +144,7 @@ func (c *conn) next() bool {
 	switch {
 	case err != nil:
 		return c.broken(err)
-	case c.closing.Load():
+	case c.isClosing():
 		return true
 	case kind != websocket.TextMessage:
 		c.close(wire.CloseUnsupported, "text frames only")
@@ -173,7 +171,7 @@ func (c *conn) next() bool {
 // broken is the end of what can be read. A length that no message may have, such as a
 // negative one, is not answered by gorilla.
 func (c *conn) broken(err error) bool {
-	if errors.Is(err, websocket.ErrReadLimit) && !c.closing.Load() {
+	if errors.Is(err, websocket.ErrReadLimit) && !c.isClosing() {
 		c.close(wire.CloseTooLarge, "")
 	}
 	return false
@@ -281,7 +279,7 @@ func (c *conn) refuse(m reply, err *wire.Error, requests ...*request) {
 func (c *conn) awaitRoom(take func() bool, enough <-chan time.Time) bool {
 	const longest = 50 * time.Millisecond
 	for wait := time.Millisecond; !take(); wait = min(2*wait, longest) {
-		if c.closing.Load() {
+		if c.isClosing() {
 			return false
 		}
 		select {
@@ -295,21 +293,31 @@ func (c *conn) awaitRoom(take func() bool, enough <-chan time.Time) bool {
 	return true
 }
 
-// close begins the orderly end: what is queued is sent, then a close frame.
-func (c *conn) close(code int, reason string) {
-	c.began.CompareAndSwap(0, int32(code))
-	c.closing.Store(true)
-	c.out.CloseAfterFlush(code, reason)
+// close begins the orderly end: what is queued is sent, then a close frame. It does nothing
+// where one was begun before.
+func (c *conn) close(code int, reason string) { c.closeAs(int32(code), code, reason) }
+
+// closeAs is close, begun with a code or clientsClose. Whoever begins it sends the frame, so
+// that what is counted is what was sent.
+func (c *conn) closeAs(began int32, code int, reason string) {
+	if c.began.CompareAndSwap(0, began) {
+		c.out.CloseAfterFlush(code, reason)
+	}
 }
 
-// recovered keeps a mistake of ours from ending the process.
-func (c *conn) recovered() {
+// isClosing reports whether an orderly close was begun.
+func (c *conn) isClosing() bool { return c.began.Load() != 0 }
+
+// recovered keeps a mistake of ours from ending the process. what is where it was made.
+func (c *conn) recovered(what string) {
 	if v := recover(); v != nil {
-		c.srv.panics.Add(1)
-		c.srv.log.Error("a connection's read loop panicked", "remote", c.ws.RemoteAddr().String(), "panic", v, "stack", string(debug.Stack()))
+		c.srv.panicked(what, c.remote(), v)
 		c.close(wire.CloseInternal, "internal error")
 	}
 }
+
+// remote is the address of the peer.
+func (c *conn) remote() string { return c.transport.RemoteAddr().String() }
 
 // end waits until the queue has said its last, and closes the socket. A peer that
 // has not closed yet is still listened to, so that it can read the close frame.
@@ -320,7 +328,7 @@ func (c *conn) end() {
 	}
 	c.closeSubscriptions()
 	switch {
-	case !c.closing.Load():
+	case !c.isClosing():
 		c.out.Kill(errPeerGone)
 	case !c.peerClosed:
 		c.transport.discard()
@@ -356,7 +364,6 @@ func (c *conn) onClose(code int, _ string) error {
 	if code == websocket.CloseNoStatusReceived {
 		code = websocket.CloseNormalClosure
 	}
-	c.began.CompareAndSwap(0, clientsClose)
-	c.close(code, "")
+	c.closeAs(clientsClose, code, "")
 	return nil
 }

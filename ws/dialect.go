@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"runtime/debug"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -164,8 +163,7 @@ func (t *dialect) run(ctx context.Context, c *Call) (a Answer) {
 func (t *dialect) guarded(c *Call, do func()) (err *wire.Error) {
 	defer func() {
 		if v := recover(); v != nil {
-			t.srv.panics.Add(1)
-			t.srv.log.Error("a call of a dialect panicked", "method", clip(c.Method), "panic", v, "stack", string(debug.Stack()))
+			t.srv.panicked("a call of a dialect", c.who.address, v, "method", clip(c.Method))
 			err = c.errPanicked()
 		}
 	}()

@@ -37,6 +37,7 @@ func (t *dialectConn) begin(r *request) {
 	r.conn.srv.lined.Add(1)
 	go func() {
 		defer t.of.srv.lined.Done()
+		defer r.conn.recovered("the end of a call of a dialect")
 		defer r.conclude()
 		if err := t.of.guarded(r.call, func() { r.answered(t.of.run(t.life, r.call)) }); err != nil {
 			r.err = err
@@ -78,7 +79,18 @@ func (c *conn) makeRoom(r *request, bytes int64) *wire.Error {
 		return err
 	}
 	r.held = int(more)
-	if r.batch != nil && r.batch.reserved+r.batch.grown.Add(more) > t.class.writer.Marks.Max {
+	if err := c.grow(r, more); err != nil { // an error needs no more than was reserved
+		t.waiting.Give(c.dialect.long, r.held)
+		r.held = 0
+		return err
+	}
+	r.bytes = bytes
+	return nil
+}
+
+// grow reserves so many bytes more for the answer of a request in the connection's queue.
+func (c *conn) grow(r *request, more int64) *wire.Error {
+	if r.batch != nil && r.batch.reserved+r.batch.grown.Add(more) > c.class.writer.Marks.Max {
 		r.batch.grown.Add(-more)
 		return errBatchTooLarge()
 	}
@@ -90,7 +102,6 @@ func (c *conn) makeRoom(r *request, bytes int64) *wire.Error {
 		}
 		return busy(wire.StageConnection)
 	}
-	r.bytes = bytes
 	return nil
 }
 

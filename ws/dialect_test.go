@@ -19,7 +19,8 @@ import (
 )
 
 // parrot is a dialect: say answers its params, wait waits for let, watch opens a stream,
-// slip one whose end panics, and refuses it, take allocates, and all else is refused in its own words.
+// trip one whose end panics, slip the same and refuses it, twice opens two, blunder one whose
+// answer cannot be audited, take allocates, and all else is refused in its own words.
 type parrot struct {
 	let     chan struct{}
 	mu      sync.Mutex
@@ -55,6 +56,15 @@ func (p *parrot) Answer(ctx context.Context, c *Call) Answer {
 		return Answer{Result: []byte(`"` + s.ID() + `"`)}
 	case "slip":
 		_, _ = c.Open("seen", func() { panic("a mistake") })
+	case "trip":
+		s, _ := c.Open("seen", func() { panic("a mistake") })
+		return Answer{Result: []byte(`"` + s.ID() + `"`)}
+	case "twice":
+		_, _ = c.Open("seen", func() { p.ended.Add(1) })
+		_, _ = c.Open("seen", func() { p.ended.Add(1) })
+	case "blunder":
+		c.of = nil
+		return Answer{Result: []byte(`true`)}
 	case "take":
 		if !c.May(access.RightAllocate, "a") {
 			return Answer{Err: c.Forbidden(access.RightAllocate)}
@@ -84,8 +94,19 @@ func dialectBounds() DialectConfig {
 // of the dialect see it.
 func (g *gateway) speak(d Dialect) *gateway {
 	g.Helper()
+	return g.speakOf(g.dialect(d))
+}
+
+// dialect makes a dialect beside the gateway's own protocol.
+func (g *gateway) dialect(d Dialect) *dialect {
+	g.Helper()
 	h, err := g.srv.Dialect(d, dialectBounds())
 	must(g.TB, err)
+	return h.(*dialect)
+}
+
+func (g *gateway) speakOf(h *dialect) *gateway {
+	g.Helper()
 	other := *g
 	var stop func()
 	other.address, stop = inprocess.Serve(g.TB, &http.Server{Handler: h, ConnState: g.srv.ConnState, ConnContext: g.srv.ConnContext})
@@ -148,13 +169,19 @@ func TestASessionThatEndsEndsItsStreams(t *testing.T) {
 	at.wantRefused(http.Header{"Authorization": {"Bearer eve"}}, http.StatusUnauthorized)
 }
 
-func TestAMistakeBehindTheAnswerOfACallEndsTheCall(t *testing.T) {
+func TestAMistakeAtTheEndOfAStreamDoesNotChangeTheAnswerOfItsCall(t *testing.T) {
 	g := startGateway(t)
 	c := g.speak(newParrot()).dial()
-	for range 2 * dialectBounds().MaxInflight {
-		c.askRefused("1", "slip", `[]`, "internal")
+	const slips = 200 // twice what may be in flight
+	for range slips {
+		if r := c.call("1", "slip", `[]`); show(r["error"]) != `{"code":7,"message":"what?"}` {
+			t.Fatalf("got %v", r)
+		}
 	}
 	c.ask("2", "say", `[]`)
+	if n := g.srv.Panics(); n != slips {
+		t.Errorf("%d panics counted, want %d", n, slips)
+	}
 }
 
 func TestAConnectionWithAStreamIsNotIdle(t *testing.T) {

@@ -35,6 +35,21 @@
 // connection's queue and of the encode pool, so that its events keep their order.
 //
 // Where to begin reading: server.go, conn.go (a connection), request.go and method.go
-// (a request), admission.go, batch.go; then line.go, dialect_conn.go, call.go and stream.go
-// (dialects).
+// (a request), admission.go, batch.go. Then, group by group:
+//
+//   - bytes: transport.go (what gorilla reads from and the writer writes to), eager_unix.go
+//     (sockets beneath net.Conn), follower.go (which frames have come)
+//   - who it is: preauth.go (who is let in, and as whom), node.go (other nodes), session.go
+//     (how a session ends), rights.go (what it may), origin.go (pages of browsers), auditing.go
+//   - bounds: quota.go (a second, and of subscriptions), class.go (in flight), size.go (bytes
+//     of replies)
+//   - methods: kind.go (a row for each op), result.go and errors.go (what is answered),
+//     subscription.go (events)
+//   - waiting: line.go (the order of a signer's requests), sight.go (for a chain), guard.go
+//     (for a lock)
+//   - dialects: dialect.go, dialect_conn.go (on a WebSocket), post.go (by POST), call.go,
+//     stream.go
+//   - the end: registry.go (the open connections, their pings and silence), watch.go (timeouts
+//     and floods), drain.go (Drain and Stop)
+//   - numbers: metrics.go (counters), gauges.go
 package ws

@@ -20,7 +20,7 @@ const drainStep = 10 * time.Millisecond
 // clients of theirs may still be served over them. It returns when all are gone,
 // or with an error that says how many are not when ctx ends.
 func (s *Server) Drain(ctx context.Context) error {
-	s.leaving.Store(true)
+	s.conns.setLeaving()
 	began, total := time.Now(), s.conns.len()
 	tick := time.NewTicker(drainStep)
 	defer tick.Stop()
@@ -54,7 +54,7 @@ func (s *Server) closeSome(keep int) {
 			continue
 		}
 		clients++
-		if keep > 0 && !c.closing.Load() {
+		if keep > 0 && !c.isClosing() {
 			keep--
 			continue
 		}
@@ -72,7 +72,7 @@ func (s *Server) closeSome(keep int) {
 // in just now is either in flight before, and the connection stays, or it is not
 // taken: never is one done whose answer has no way out.
 func (c *conn) closeIdle() {
-	if !c.closing.Load() && c.share.Close() {
+	if !c.isClosing() && c.share.Close() {
 		c.close(wire.CloseServiceRestart, wire.CloseTextRestart)
 	}
 }
@@ -81,7 +81,7 @@ func (c *conn) closeIdle() {
 // goroutines are gone, or with an error when ctx ends first. After a Drain that
 // succeeded there is nothing left to end. It may be called again.
 func (s *Server) Stop(ctx context.Context) error {
-	s.leaving.Store(true)
+	s.conns.setLeaving()
 	s.draining.Store(true)
 	s.endOfLife()
 	s.pinger.Wait()

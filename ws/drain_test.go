@@ -58,7 +58,7 @@ func TestRequestsAreServedWhileConnectionsAreBeingClosed(t *testing.T) {
 	c := g.dial()
 	c.settle()
 	drained := g.drain(ctx)
-	wait.Until(g, "the beginning of the drain", g.srv.leaving.Load)
+	wait.Until(g, "the beginning of the drain", g.srv.conns.isLeaving)
 	g.wantUnavailable()
 	for i := range 5 {
 		c.ask(fmt.Sprint(i), "nonce_allocate", `["a"]`)
@@ -111,11 +111,11 @@ func TestARequestGetsInOrItsConnectionIsClosedNeverBoth(t *testing.T) {
 		close(start)
 		c.closeIdle()
 		switch err := <-refused; {
-		case err == nil && c.closing.Load():
+		case err == nil && c.isClosing():
 			t.Fatal("both")
 		case err == nil:
 			c.leaveInflight(1)
-		case !c.closing.Load():
+		case !c.isClosing():
 			t.Fatal("neither")
 		case err.Code != wire.CodeDraining: // also when the close was only about to begin
 			t.Fatalf("refused with %v", err)
@@ -133,7 +133,7 @@ func TestConnectionsOfOtherNodesAreClosedLast(t *testing.T) {
 	wait.Until(g, "the end of the spread", g.srv.draining.Load)
 	g.srv.closeSome(0)
 	for _, c := range g.srv.conns.all() {
-		if c.closing.Load() {
+		if c.isClosing() {
 			t.Errorf("the connection of node %v is being closed before the last client", c.peer)
 		}
 	}

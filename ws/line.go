@@ -92,21 +92,23 @@ func (r *request) decided() {
 
 // move submits those at the head of a line that need not wait any more.
 func (c *conn) move(l *line) {
-	over := true // after a panic too: nobody moves the line any more
-	defer func() {
-		if over {
-			c.srv.lined.Done()
-		}
-	}()
-	defer c.recovered()
 	for {
 		r, empty := c.lines.next(l)
 		if r == nil {
-			over = empty
+			if empty {
+				c.srv.lined.Done()
+			}
 			return
 		}
-		r.proceed()
+		c.proceedOne(r)
 	}
+}
+
+// proceedOne submits one of a line. A mistake there ends the connection, and the line moves
+// on: those behind hold their slots until they have ended.
+func (c *conn) proceedOne(r *request) {
+	defer c.recovered("a submission from a line")
+	r.proceed()
 }
 
 // next takes out the first of a line unless it has to wait. empty: there was nobody,

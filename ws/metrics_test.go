@@ -51,7 +51,7 @@ func TestARefusedUpgradeIsCountedByItsReason(t *testing.T) {
 	}
 	g.dial().settle()
 	g.wantUnavailable()
-	g.srv.leaving.Store(true)
+	g.srv.conns.setLeaving()
 	g.wantUnavailable()
 	g.WantMetrics(map[string]float64{
 		"upgrade_refused_total{origin}": 1, "upgrade_refused_total{bad_request}": 1,

@@ -126,8 +126,8 @@ func (c *conn) takeSubscription(names int) *wire.Error {
 	case c.account != nil && !c.account.Name(names, principalNames):
 		c.account.Unsubscribe(1)
 		full = "the subscriptions of this principal name as many signers as they may"
-	case c.srv.names.Add(int64(names)) > nodeNames:
-		c.giveSubscription(names)
+	case !c.srv.names.TryTake(nil, names):
+		c.giveOfPrincipal(names)
 		full = "the subscriptions of all clients name as many signers as they may"
 	default:
 		return nil
@@ -142,7 +142,12 @@ func (c *conn) giveSubscription(names int) {
 	if c.peer != nil {
 		return
 	}
-	c.srv.names.Add(int64(-names))
+	c.srv.names.Give(nil, names)
+	c.giveOfPrincipal(names)
+}
+
+// giveOfPrincipal gives back what a subscription counts for with its principal.
+func (c *conn) giveOfPrincipal(names int) {
 	if c.account != nil {
 		c.account.Unsubscribe(1)
 		c.account.Unname(names)

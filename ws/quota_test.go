@@ -85,7 +85,7 @@ func TestTheSignersThatSubscriptionsNameAreBounded(t *testing.T) {
 		t.Errorf("the room of a subscription that ended is not free: %v", r)
 	}
 	must(t, eve.conn.Close())
-	wait.Until(t, "the signers of a connection that ended to count no more", func() bool { return g.srv.names.Load() == nodeNames-events.MaxSigners })
+	wait.Until(t, "the signers of a connection that ended to count no more", func() bool { return g.srv.names.Used() == nodeNames-events.MaxSigners })
 }
 
 // Sockets that do not authenticate have a bound of their own, and what is beyond is

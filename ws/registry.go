@@ -10,12 +10,22 @@ import (
 type registry struct {
 	maxClients int // of other nodes it is MaxNodeConnections
 
-	mu    sync.Mutex // guards what follows; no I/O under it
-	slots int        // connections of clients, and upgrades under way
-	nodes int        // the same of other nodes
-	conns map[*conn]struct{}
-	empty chan struct{} // closed while there is none of either
+	mu      sync.Mutex // guards what follows; no I/O under it
+	leaving bool       // nobody is let in any more
+	clients int        // connections of clients, and upgrades under way
+	nodes   int        // the same of other nodes
+	conns   map[*conn]struct{}
+	empty   chan struct{} // closed while there is none of either
 }
+
+// place is what came of asking the registry for a slot.
+type place uint8
+
+const (
+	placeTaken   place = iota // there is a slot, and it is taken
+	placeFull                 // all slots of the kind are taken
+	placeLeaving              // nobody is let in any more
+)
 
 func newRegistry(maxClients int) *registry {
 	empty := make(chan struct{})
@@ -23,26 +33,42 @@ func newRegistry(maxClients int) *registry {
 	return &registry{maxClients: maxClients, conns: make(map[*conn]struct{}), empty: empty}
 }
 
-// reserve takes a slot for an upgrade, unless all of its kind are taken.
-func (g *registry) reserve(node bool) bool {
+// reserve takes a slot for an upgrade, unless all of its kind are taken or nobody is let in.
+func (g *registry) reserve(node bool) place {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	slots, limit := g.slotsLocked(node)
-	if *slots == limit {
-		return false
+	switch {
+	case g.leaving:
+		return placeLeaving
+	case *slots == limit:
+		return placeFull
 	}
 	*slots++
-	if g.slots+g.nodes == 1 {
+	if g.clients+g.nodes == 1 {
 		g.empty = make(chan struct{})
 	}
-	return true
+	return placeTaken
+}
+
+// setLeaving lets nobody in from now on: whoever has no slot yet gets none.
+func (g *registry) setLeaving() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.leaving = true
+}
+
+func (g *registry) isLeaving() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.leaving
 }
 
 func (g *registry) slotsLocked(node bool) (slots *int, limit int) {
 	if node {
 		return &g.nodes, MaxNodeConnections
 	}
-	return &g.slots, g.maxClients
+	return &g.clients, g.maxClients
 }
 
 // cancel gives the slot of a failed upgrade back.
@@ -55,20 +81,20 @@ func (g *registry) cancel(node bool) {
 func (g *registry) releaseLocked(node bool) {
 	slots, _ := g.slotsLocked(node)
 	*slots--
-	if g.slots+g.nodes == 0 {
+	if g.clients+g.nodes == 0 {
 		close(g.empty)
 	}
 }
 
-// enter adds a connection, whose slot is reserved.
-func (g *registry) enter(c *conn) {
+// add adds a connection, whose slot is reserved.
+func (g *registry) add(c *conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.conns[c] = struct{}{}
 }
 
-// leave removes a connection that has ended.
-func (g *registry) leave(c *conn) {
+// remove removes a connection that has ended.
+func (g *registry) remove(c *conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.conns, c)
@@ -104,10 +130,10 @@ func (g *registry) len() int {
 // unanswered pings, and the time for an answer to the second.
 const idleFactor = 2.5
 
-// look pings the connections whose time has come and ends those whose peer was
+// pingAll pings the connections whose time has come and ends those whose peer was
 // silent for too long. Nobody is blamed for silence while not being read. The
 // others are then looked at by oversee.
-func (g *registry) look(now time.Time, interval time.Duration, silent, oversee func(*conn)) {
+func (g *registry) pingAll(now time.Time, interval time.Duration, silent, oversee func(*conn)) {
 	limit := time.Duration(idleFactor * float64(interval))
 	for _, c := range g.all() {
 		switch {

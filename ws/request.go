@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"noncegate/internal/guard"
 	"noncegate/nonce"
@@ -47,6 +48,8 @@ type request struct {
 
 	// subscription goes live once the reply is queued.
 	subscription *subscription
+
+	done *atomic.Uint32 // how often Done was called, in all uses; kept from use to use
 }
 
 var (
@@ -54,7 +57,7 @@ var (
 	_ writer.Message   = (*request)(nil)
 )
 
-var requests = sync.Pool{New: func() any { return new(request) }}
+var requests = sync.Pool{New: func() any { return &request{done: new(atomic.Uint32)} }}
 
 // newRequest takes over a decoded call; nothing of it is referred to afterwards.
 func (c *conn) newRequest(call *wire.Call) *request {
@@ -153,17 +156,43 @@ func (r *request) start() {
 	}
 }
 
-// submit hands an admitted request to the service.
+// submit hands an admitted request to the service. If that panics the request ends here,
+// unless it has ended already: then it may be somebody else's by now.
 func (r *request) submit() {
 	if r.conn.peer != nil && r.writes() {
 		r.inbound = r.conn.peer.enter(r.path)
 		r.op.Path = &r.inbound.path
 	}
+	done, submitted := r.done, false
+	before := done.Load()
+	defer func() {
+		if !submitted && done.Load() == before {
+			r.abandon()
+		}
+	}()
 	r.conn.srv.service.Submit(r.slot, &r.op)
+	submitted = true
+}
+
+// errAbandoned is what a panic of the service leaves of a request.
+var errAbandoned = errors.New("the gateway met an error of its own")
+
+// abandon ends a request of which the service lost hold, and gives back what it has. What it
+// was to change may have been changed.
+func (r *request) abandon() {
+	r.slot.Cancel()
+	r.op.Err = nonce.ErrInternal
+	if r.writes() {
+		r.op.Err = &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errAbandoned}
+	}
+	if w := r.Done(&r.op); w != nil {
+		w.Wake()
+	}
 }
 
 // Done implements nonce.Completion.
 func (r *request) Done(op *nonce.Op) nonce.Waker {
+	r.done.Add(1)
 	r.conn.srv.cancelEvents(op, r.worker)
 	if r.inbound != nil {
 		r.conn.peer.leave(r.inbound)
@@ -181,11 +210,18 @@ func (r *request) Done(op *nonce.Op) nonce.Waker {
 func (r *request) Gone() bool { return r.conn.gone.Load() }
 
 // finish queues the answer and gives the in-flight slot back, in this order, so
-// that a connection without requests in flight has all answers in its queue.
-func (r *request) finish() nonce.Waker {
-	c := r.conn
-	defer c.leaveInflight(1)
+// that a connection without requests in flight has all answers in its queue. It does so
+// also after a mistake in the audit.
+func (r *request) finish() (w nonce.Waker) {
+	defer r.conn.leaveInflight(1)
+	defer func() { w = r.queue() }()
 	r.audit()
+	return nil
+}
+
+// queue queues the answer, or ends an element of a batch. The request is not touched afterwards.
+func (r *request) queue() nonce.Waker {
+	c := r.conn
 	if r.batch != nil {
 		return r.batch.finish()
 	}
@@ -239,11 +275,19 @@ func (r *request) errorReply() []byte {
 	return wire.AppendError(nil, r.id, errNotEncoded())
 }
 
+// about implements addressed.
+func (r *request) about() (method string, to *conn) {
+	if r.call != nil {
+		return r.call.Method, r.conn
+	}
+	return r.method, r.conn
+}
+
 // Release implements writer.Message: the request is done with.
 func (r *request) Release() {
 	if r.held > 0 {
 		r.call.of.waiting.Give(r.conn.dialect.long, r.held)
 	}
-	*r = request{id: r.id[:0], sight: r.sight}
+	*r = request{id: r.id[:0], sight: r.sight, done: r.done}
 	requests.Put(r)
 }

@@ -1,12 +1,12 @@
 package ws
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -53,13 +53,12 @@ type Server struct {
 	panics    atomic.Int64
 	rejected  func(stage string, n int) // counts requests refused as server_busy
 
-	leaving  atomic.Bool // nobody is let in any more
-	draining atomic.Bool // and no request
+	draining atomic.Bool // no request is taken any more
 
 	principals *quota.Principals
-	signers    *quota.Signers  // nil: no limit for one signer
-	names      atomic.Int64    // signers that subscriptions of clients name
-	preAuth    *preAuthLimiter // nil: without authentication, what comes from an address is not bounded
+	signers    *quota.Signers     // nil: no limit for one signer
+	names      *backpressure.Gate // signers that subscriptions of clients name
+	preAuth    *preAuthLimiter    // nil: without authentication, what comes from an address is not bounded
 
 	logForbidden, logMisdirected rate.Sometimes // nodes that are refused
 
@@ -85,30 +84,24 @@ const readBufferBytes = 128
 
 // New makes a server, registers its metrics with reg, and starts its pinger. The encode pool and the hub's pool
 // must live until Stop has returned; so must the service, to answer what is in
-// flight. An error names the setting that is wrong.
-func New(service Service, events *events.Hub, pool *encodepool.Pool, cfg Config, perf *metrics.Set, reg prometheus.Registerer, log *slog.Logger) (*Server, error) {
+// flight. An error names the setting that is wrong; then nothing was registered.
+func New(service Service, hub *events.Hub, pool *encodepool.Pool, cfg Config, perf *metrics.Set, reg prometheus.Registerer, log *slog.Logger) (*Server, error) {
+	cfg.setDefaults()
 	s := &Server{
-		service: service, hub: events, pool: pool, perf: perf, counters: newCounters(reg), log: log.With("component", "ws"), cfg: cfg,
+		service: service, hub: hub, pool: pool, perf: perf, log: log.With("component", "ws"), cfg: cfg,
 		// EnableCompression stays false: an extension that a client offers is not taken.
 		upgrader: websocket.Upgrader{
 			ReadBufferSize: readBufferBytes, WriteBufferPool: new(sync.Pool), HandshakeTimeout: handshakeTime,
 			CheckOrigin: func(*http.Request) bool { return true }, // admitClient has looked
 		},
-		principals: quota.NewPrincipals(), signers: quota.NewSigners(cfg.Signers),
+		principals: quota.NewPrincipals(), signers: quota.NewSigners(cfg.Signers), names: backpressure.NewGate(nodeNames),
 		conns:          newRegistry(cfg.MaxConnections),
 		logForbidden:   rate.Sometimes{Interval: time.Second},
 		logMisdirected: rate.Sometimes{Interval: time.Second},
 		rejected:       perf.Rejected,
 	}
-	s.endpoints, s.nowhere = endpointsOf(s.counters)
-	s.elsewhere = endpoint{asked: s.counters.requests.Of(methodDialect)}
-	s.cfg.Origins.Addresses = cfg.Auth == nil
-	if s.cfg.Nodes.known = cfg.Auth != nil; s.cfg.Nodes.known {
-		s.preAuth = newPreAuthLimiter(cfg.Addresses)
-	}
 	s.upgrader.Error = s.refuseUpgrade
 	s.cfg.Writer.OnEncodeError = s.encodeFailed
-	s.cfg.ChainWait = cmp.Or(s.cfg.ChainWait, defaultChainWait)
 	if err := s.cfg.validate(); err != nil {
 		return nil, err
 	}
@@ -116,15 +109,34 @@ func New(service Service, events *events.Hub, pool *encodepool.Pool, cfg Config,
 	if err := s.nodes.writer.Validate(); err != nil {
 		return nil, fmt.Errorf("connections of other nodes: %w", err)
 	}
-	s.registerGauges(reg)
+	if s.cfg.Auth != nil {
+		s.preAuth = newPreAuthLimiter(s.cfg.Addresses)
+	}
+	s.register(reg)
 	s.life, s.endOfLife = context.WithCancel(context.Background())
 	s.sights, s.endSights = context.WithCancel(s.life)
 	s.pinger.Go(func() { s.ping(s.life) })
 	return s, nil
 }
 
-// Panics is the number of connections that ended in a mistake of this program.
+// register registers all metrics. It is the last that New does which can go wrong.
+func (s *Server) register(reg prometheus.Registerer) {
+	s.counters = newCounters(reg)
+	s.endpoints, s.nowhere = endpointsOf(s.counters)
+	s.elsewhere = endpoint{asked: s.counters.requests.Of(methodDialect)}
+	s.registerGauges(reg)
+}
+
+// Panics is the number of mistakes of this program that a connection, a call or a message
+// has ended in.
 func (s *Server) Panics() int64 { return s.panics.Load() }
+
+// panicked counts a mistake of ours, and logs it with the stack. Whoever has recovered from
+// it calls this in the same deferred function.
+func (s *Server) panicked(what, remote string, v any, more ...any) {
+	s.panics.Add(1)
+	s.log.Error(what+" panicked", append([]any{"remote", remote, "panic", v, "stack", string(debug.Stack())}, more...)...)
+}
 
 // ServeHTTP upgrades a request to a connection and returns; the connection's own
 // goroutine reads on. A gateway that is full or draining answers 503 with
@@ -161,21 +173,30 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, t *dialect) {
 
 // refuseLeaving answers a client of a node that is going away.
 func (s *Server) refuseLeaving(w http.ResponseWriter) bool {
-	if !s.leaving.Load() {
+	if !s.conns.isLeaving() {
 		return false
 	}
-	s.counters.upgradeRefused.Inc(upgradeDraining)
-	unavailable(w, retryDraining, "this node is going away")
+	s.answerLeaving(w)
 	return true
 }
 
-// reserve takes a slot for a connection. false: there is none, and that was answered.
+func (s *Server) answerLeaving(w http.ResponseWriter) {
+	s.counters.upgradeRefused.Inc(upgradeDraining)
+	unavailable(w, retryDraining, "this node is going away")
+}
+
+// reserve takes a slot for a connection. false: there is none, and that was answered. The
+// node may have begun to go away while the client was asked who it is.
 func (s *Server) reserve(w http.ResponseWriter, node bool) bool {
-	if s.conns.reserve(node) {
+	switch s.conns.reserve(node) {
+	case placeTaken:
 		return true
+	case placeLeaving:
+		s.answerLeaving(w)
+	default:
+		s.counters.upgradeRefused.Inc(upgradeFull)
+		unavailable(w, retryFull, "this node has as many connections as it may have")
 	}
-	s.counters.upgradeRefused.Inc(upgradeFull)
-	unavailable(w, retryFull, "this node has as many connections as it may have")
 	return false
 }
 
@@ -203,7 +224,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g 
 	if c.peer != nil {
 		c.peer.number(r)
 	}
-	s.conns.enter(c)
+	s.conns.add(c)
 	if c.peer != nil {
 		s.endOlder(c, began)
 	}
@@ -270,7 +291,7 @@ func (s *Server) ping(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			s.conns.look(now, s.cfg.PingInterval, s.dropSilent, func(c *conn) { c.oversee(now) })
+			s.conns.pingAll(now, s.cfg.PingInterval, s.dropSilent, func(c *conn) { c.oversee(now) })
 		}
 	}
 }
@@ -290,7 +311,7 @@ func (s *Server) left(c *conn) {
 	}
 	s.auditLogout(c)
 	c.identity.leave()
-	s.conns.leave(c)
+	s.conns.remove(c)
 }
 
 // errorReplier is a message whose client waits for it.
@@ -299,16 +320,33 @@ type errorReplier interface {
 	errorReply() []byte
 }
 
+// addressed is a message that knows what it is about: every message of this package.
+type addressed interface {
+	// about is the method, "" for an array of several, and the connection it is for.
+	about() (method string, to *conn)
+}
+
 var (
 	_ errorReplier = (*request)(nil)
 	_ errorReplier = (*batch)(nil)
+	_ addressed    = (*request)(nil)
+	_ addressed    = (*batch)(nil)
+	_ addressed    = (*notification)(nil)
 )
 
 // encodeFailed says what to send in the place of a message that could not be
 // encoded: a mistake of this program.
 func (s *Server) encodeFailed(m writer.Message, err error) []byte {
 	s.panics.Add(1)
-	s.log.Error("a message could not be encoded", "error", err)
+	details := []any{"error", err}
+	if a, ok := m.(addressed); ok {
+		method, to := a.about()
+		details = append(details, "method", clip(method), "remote", to.remote())
+	}
+	if p, ok := errors.AsType[*writer.PanicError](err); ok {
+		details = append(details, "stack", string(p.Stack))
+	}
+	s.log.Error("a message could not be encoded", details...)
 	if a, ok := m.(errorReplier); ok {
 		s.countRefusal(errNotEncoded().Data, false) // once, for a batch too: the panic counts more
 		return a.errorReply()

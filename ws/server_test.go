@@ -145,7 +145,7 @@ func TestPingsAndSilenceByTheClock(t *testing.T) {
 	c.heardAt, c.pingAt = start, start.Add(interval)
 	r := newRegistry(1)
 	r.reserve(false)
-	r.enter(c)
+	r.add(c)
 	pings := make(chan string, 100)
 	go func() {
 		frame := make([]byte, 16)
@@ -158,7 +158,7 @@ func TestPingsAndSilenceByTheClock(t *testing.T) {
 		}
 	}()
 	dropped := false
-	look := func(seconds int) { r.look(at(seconds), interval, func(*conn) { dropped = true }, func(*conn) {}) }
+	look := func(seconds int) { r.pingAll(at(seconds), interval, func(*conn) { dropped = true }, func(*conn) {}) }
 
 	look(9) // not being read: neither pinged nor blamed
 	look(60)

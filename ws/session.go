@@ -36,7 +36,7 @@ func (c *conn) expireSession(now time.Time, ended error) {
 		c.expiredAt = now
 	}
 	code = int(c.expired.Load())
-	if !c.closing.Load() && (c.share.Close() || now.Sub(c.expiredAt) >= expiryTimeout) {
+	if !c.isClosing() && (c.share.Close() || now.Sub(c.expiredAt) >= expiryTimeout) {
 		c.close(code, expirySentence(code))
 	}
 }

@@ -104,7 +104,7 @@ func TestAnAnswerThatDoesNotComeDoesNotKeepASessionOpen(t *testing.T) {
 	now := time.Now()
 	c.expireSession(now, access.ErrExpired)
 	c.expireSession(now.Add(expiryTimeout-time.Second), access.ErrExpired)
-	if c.closing.Load() {
+	if c.isClosing() {
 		t.Fatal("closed before its time was over")
 	}
 	c.expireSession(now.Add(expiryTimeout), access.ErrRevoked)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -107,13 +108,20 @@ func wantWithin(t *testing.T, what string, reply []byte, reserved int64) {
 }
 
 func TestAMessageThatCannotBeEncodedIsAnsweredWithAnUnknownOutcome(t *testing.T) {
-	s := &Server{counters: newCounters(prometheus.NewRegistry()), rejected: func(string, int) {}, log: slog.New(slog.DiscardHandler)}
-	c := &conn{srv: s}
-	one, other := &request{id: []byte("1"), conn: c}, &request{id: []byte("2"), conn: c}
-	for _, m := range []writer.Message{one, &batch{requests: []*request{one, other}, answers: 2}} {
-		said := string(s.encodeFailed(m, errors.New("no encoding")))
+	var logged strings.Builder
+	s := &Server{counters: newCounters(prometheus.NewRegistry()), rejected: func(string, int) {}, log: slog.New(slog.NewTextHandler(&logged, nil))}
+	pipe, _ := net.Pipe()
+	c := &conn{srv: s, transport: &transport{Conn: pipe}}
+	one, other := &request{id: []byte("1"), conn: c, method: "nonce_status"}, &request{id: []byte("2"), conn: c}
+	for _, m := range []writer.Message{one, &batch{conn: c, requests: []*request{one, other}, answers: 2}} {
+		said := string(s.encodeFailed(m, &writer.PanicError{Value: "a mistake", Stack: []byte("where")}))
 		if !strings.Contains(said, `"id":1`) || !strings.Contains(said, `"outcome":"unknown"`) {
 			t.Errorf("%T: %s", m, said)
+		}
+	}
+	for _, words := range []string{"a mistake", "stack=where", "method=nonce_status", "remote=pipe"} {
+		if !strings.Contains(logged.String(), words) {
+			t.Errorf("the log does not have %q: %s", words, logged.String())
 		}
 	}
 }

@@ -32,7 +32,12 @@ const earlyEvents = 64
 // Open opens a stream of notifications with the given method. end is called once, when
 // the stream was closed or its connection has ended; it must not block. By POST there are
 // none. The first event comes after the answer of this call, and none if that is an error.
+// Where Open fails, end is not called. A call may have one stream, because its answer names
+// one: to open another before Drop is a mistake of the programmer and panics.
 func (c *Call) Open(method string, end func()) (Stream, *wire.Error) {
+	if c.subscription != nil {
+		panic("ws: one stream a call")
+	}
 	if c.who.conn == nil {
 		return Stream{}, wire.Errorf(wire.CodeMethodNotFound, "notifications not supported: subscriptions need a WebSocket")
 	}
@@ -111,6 +116,18 @@ func (s *stream) Close() (missed int64) {
 	s.mu.Lock()
 	s.over, s.early = true, nil
 	s.mu.Unlock()
-	s.end()
+	s.tellEnd()
 	return 0
+}
+
+// tellEnd tells the dialect. A mistake of its own there ends nothing else: the connection may
+// be ending, and the streams behind this one are to end as well.
+func (s *stream) tellEnd() {
+	defer func() {
+		if v := recover(); v != nil {
+			c := s.of.conn
+			c.srv.panicked("the end of a stream of a dialect", c.remote(), v, "method", clip(s.of.method))
+		}
+	}()
+	s.end()
 }

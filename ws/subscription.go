@@ -202,6 +202,11 @@ func (n *notification) Append(dst []byte) ([]byte, error) {
 	return s.write(dst, s.method, s.id, n.event, n.missed), nil
 }
 
+// about implements addressed.
+func (n *notification) about() (method string, to *conn) {
+	return n.subscription.method, n.subscription.conn
+}
+
 // Release implements writer.Message.
 func (n *notification) Release() {
 	*n = notification{}

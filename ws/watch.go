@@ -35,7 +35,7 @@ func (c *conn) control() {
 		return
 	}
 	c.controls.n = 0
-	if now.Sub(c.controls.since) < floodTime && !c.closing.Load() {
+	if now.Sub(c.controls.since) < floodTime && !c.isClosing() {
 		c.close(wire.ClosePolicy, "too many control frames")
 	}
 }
@@ -77,7 +77,7 @@ func (s *Server) firstPing() time.Duration {
 
 // oversee is the pinger's look at a connection beside pings and silence.
 func (c *conn) oversee(now time.Time) {
-	if c.closing.Load() {
+	if c.isClosing() {
 		return
 	}
 	if ended := c.session.Ended(now); ended != nil {
