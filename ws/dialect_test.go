@@ -199,7 +199,7 @@ func TestAnotherNodeHasNoPrivilegeAtADialect(t *testing.T) {
 	people := known("ada")
 	g := guardedGateway(t, people, func(s *setup) { s.ws.Nodes.Secret = "secret" })
 	at := g.speak(newParrot())
-	h := http.Header{HeaderNode: {"n2"}, HeaderNodeTo: {"n1"}, HeaderNodeSecret: {"secret"}}
+	h := http.Header{wire.HeaderNode: {"n2"}, wire.HeaderNodeTo: {"n1"}, wire.HeaderNodeSecret: {"secret"}}
 	at.wantRefused(h, http.StatusUnauthorized)
 	h.Set("Authorization", "Bearer ada")
 	c := at.dialWith(h)

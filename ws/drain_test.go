@@ -16,7 +16,9 @@ import (
 )
 
 // asNode are the headers of a node that means this gateway.
-func asNode(id string) http.Header { return http.Header{HeaderNode: {id}, HeaderNodeTo: {"n1"}} }
+func asNode(id string) http.Header {
+	return http.Header{wire.HeaderNode: {id}, wire.HeaderNodeTo: {"n1"}}
+}
 
 // drain starts a Drain and returns what it will come to.
 func (g *gateway) drain(ctx context.Context) <-chan error {

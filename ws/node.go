@@ -13,16 +13,6 @@ import (
 	"noncegate/wire"
 )
 
-// The headers with which a node opens a connection to another. All are the
-// sender's; the first makes the connection one of a node.
-const (
-	HeaderNode       = "Noncegate-Node"        // the sender's node id
-	HeaderNodeTo     = "Noncegate-Node-To"     // the node id it means to reach
-	HeaderNodeStore  = "Noncegate-Node-Store"  // which store the sender's nonces are in
-	HeaderNodeLink   = "Noncegate-Node-Link"   // a number that grows with each connection that the sender opens, and with each of its starts
-	HeaderNodeSecret = "Noncegate-Node-Secret" // #nosec G101 -- the name of a header: what --node-secret says, if it says anything
-)
-
 // NodeConfig says how connections of other nodes are let in and bounded. The zero
 // NodeConfig lets none in.
 type NodeConfig struct {
@@ -88,7 +78,7 @@ func newPeer(id string) *peer { return &peer{id: id, streams: make(map[uint64]*i
 
 // number takes in which of the node's connections this is.
 func (p *peer) number(r *http.Request) {
-	p.link, _ = strconv.ParseInt(r.Header.Get(HeaderNodeLink), 10, 64) // else it stays 0
+	p.link, _ = strconv.ParseInt(r.Header.Get(wire.HeaderNodeLink), 10, 64) // else it stays 0
 	p.entered = time.Now()
 }
 
@@ -171,7 +161,7 @@ func (p *peer) forgetLocked(now time.Time) {
 // admitNode looks whether an upgrade is another node's, and if it may come in.
 // node is its id, "" for a client. Not ok: it was answered.
 func (s *Server) admitNode(w http.ResponseWriter, r *http.Request) (node string, ok bool) {
-	from, isNode := r.Header[HeaderNode]
+	from, isNode := r.Header[wire.HeaderNode]
 	if !isNode {
 		return "", true
 	}
@@ -182,7 +172,7 @@ func (s *Server) admitNode(w http.ResponseWriter, r *http.Request) (node string,
 	case s.cfg.Nodes.strange(r):
 		s.refuseNode(w, r, http.StatusMisdirectedRequest, upgradeMisdirected,
 			"this gateway keeps its nonces in another database: the --advertise-url of the node that was meant leads out of its cluster")
-	case node == "" || s.cfg.Nodes.ID == "" || node == s.cfg.Nodes.ID || r.Header.Get(HeaderNodeTo) != s.cfg.Nodes.ID:
+	case node == "" || s.cfg.Nodes.ID == "" || node == s.cfg.Nodes.ID || r.Header.Get(wire.HeaderNodeTo) != s.cfg.Nodes.ID:
 		s.refuseNode(w, r, http.StatusMisdirectedRequest, upgradeMisdirected,
 			"this is not the node that was meant: its --advertise-url leads to another one, or its id has changed")
 	default:
@@ -225,7 +215,7 @@ func (n *NodeConfig) refusal(r *http.Request) string {
 		}
 		return ""
 	}
-	given, want := sha256.Sum256([]byte(r.Header.Get(HeaderNodeSecret))), sha256.Sum256([]byte(n.Secret))
+	given, want := sha256.Sum256([]byte(r.Header.Get(wire.HeaderNodeSecret))), sha256.Sum256([]byte(n.Secret))
 	if subtle.ConstantTimeCompare(given[:], want[:]) == 1 {
 		return ""
 	}
@@ -241,7 +231,7 @@ func proxied(h http.Header) bool {
 // strange reports whether whoever sent r works on another store. Served here, its
 // clients would be given nonces that have nothing to do with theirs.
 func (n *NodeConfig) strange(r *http.Request) bool {
-	return n.Store != nil && r.Header.Get(HeaderNodeStore) != n.Store()
+	return n.Store != nil && r.Header.Get(wire.HeaderNodeStore) != n.Store()
 }
 
 // loopback reports whether the address of a connection's peer is on this host.
@@ -261,7 +251,7 @@ func (s *Server) refuseNode(w http.ResponseWriter, r *http.Request, status int, 
 	}
 	logged.Do(func() {
 		s.log.Warn("refused a node's connection", "reason", why, "remote", r.RemoteAddr,
-			"from", clip(r.Header.Get(HeaderNode)), "to", clip(r.Header.Get(HeaderNodeTo)))
+			"from", clip(r.Header.Get(wire.HeaderNode)), "to", clip(r.Header.Get(wire.HeaderNodeTo)))
 	})
 	w.Header().Set("Connection", "close") // who guesses secrets needs a socket for each
 	http.Error(w, why, status)

@@ -51,7 +51,7 @@ func TestANodeComesInWithTheSecretWhenItMeansThisNode(t *testing.T) {
 		{"any store", "n2", "n1", "", []string{"open sesame"}, http.StatusMisdirectedRequest, "misdirected"},
 		{"nobody", "", "n1", "here", []string{"open sesame"}, http.StatusMisdirectedRequest, "misdirected"},
 	} {
-		h := http.Header{HeaderNode: {c.from}, HeaderNodeTo: {c.to}, HeaderNodeStore: {c.store}, HeaderNodeSecret: c.secret}
+		h := http.Header{wire.HeaderNode: {c.from}, wire.HeaderNodeTo: {c.to}, wire.HeaderNodeStore: {c.store}, wire.HeaderNodeSecret: c.secret}
 		if response, _ := g.knock(h); response.StatusCode != c.status {
 			t.Fatalf("%s: got %v, want %d", c.name, response, c.status)
 		}
@@ -99,14 +99,14 @@ func TestWhereClientsMustSayWhoTheyAreNoNodeComesInWithoutASecret(t *testing.T) 
 
 	known := guardedGateway(t, p, func(s *setup) { s.ws.Nodes.Secret = "open sesame" })
 	h := asNode("n2")
-	h.Set(HeaderNodeSecret, "open sesame")
+	h.Set(wire.HeaderNodeSecret, "open sesame")
 	node := known.dialWith(h)
 	node.ask("1", "nonce_allocate", `["a"]`)
 }
 
 func TestWithoutASecretNobodyComesInAsANodeThroughAProxy(t *testing.T) {
 	for _, header := range []string{"X-Forwarded-For", "Forwarded", "Via"} {
-		r := &http.Request{RemoteAddr: "127.0.0.1:7", Header: http.Header{header: {"127.0.0.1"}, HeaderNodeSecret: {"s"}}}
+		r := &http.Request{RemoteAddr: "127.0.0.1:7", Header: http.Header{header: {"127.0.0.1"}, wire.HeaderNodeSecret: {"s"}}}
 		if why := (&NodeConfig{ID: "n1"}).refusal(r); why == "" {
 			t.Errorf("let in with %s", header)
 		}
@@ -119,7 +119,7 @@ func TestWithoutASecretNobodyComesInAsANodeThroughAProxy(t *testing.T) {
 func TestAGatewayWithoutANodeIDLetsNoNodeIn(t *testing.T) {
 	g := startGateway(t, func(s *setup) { s.ws.Nodes = NodeConfig{} })
 	for _, to := range []string{"", "n1"} {
-		g.wantRefused(http.Header{HeaderNode: {"n2"}, HeaderNodeTo: {to}}, http.StatusMisdirectedRequest)
+		g.wantRefused(http.Header{wire.HeaderNode: {"n2"}, wire.HeaderNodeTo: {to}}, http.StatusMisdirectedRequest)
 	}
 	g.dial().settle()
 }
@@ -357,7 +357,7 @@ func TestWhatComesOverALinkThatWasGivenUpIsNotDone(t *testing.T) {
 	g := startGateway(t)
 	link := func(number string) *client {
 		h := asNode("n2")
-		h.Set(HeaderNodeLink, number)
+		h.Set(wire.HeaderNodeLink, number)
 		c := g.dialWith(h)
 		c.settle()
 		return c

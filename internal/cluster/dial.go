@@ -17,15 +17,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"noncegate/internal/wsconn"
-)
-
-// The headers of an upgrade between nodes.
-const (
-	headerNode   = "Noncegate-Node"        // id of the node that dials
-	headerTo     = "Noncegate-Node-To"     // id of the node it means to reach
-	headerStore  = "Noncegate-Node-Store"  // which store this node works on, when that is known
-	headerLink   = "Noncegate-Node-Link"   // grows with each link, so that what comes late over an earlier one is not done
-	headerSecret = "Noncegate-Node-Secret" // #nosec G101 -- the name of a header: what --node-secret says, when it is set
+	"noncegate/wire"
 )
 
 var (
@@ -91,12 +83,12 @@ func (p *peer) open(raw string) (*link, error) {
 }
 
 func (p *peer) header() http.Header {
-	h := http.Header{headerNode: {p.r.self}, headerTo: {p.id}, headerLink: {strconv.FormatInt(p.r.links.Add(1), 10)}}
+	h := http.Header{wire.HeaderNode: {p.r.self}, wire.HeaderNodeTo: {p.id}, wire.HeaderNodeLink: {strconv.FormatInt(p.r.links.Add(1), 10)}}
 	if p.r.cfg.Store != nil {
-		h.Set(headerStore, p.r.cfg.Store())
+		h.Set(wire.HeaderNodeStore, p.r.cfg.Store())
 	}
 	if p.r.cfg.Secret != "" {
-		h.Set(headerSecret, p.r.cfg.Secret)
+		h.Set(wire.HeaderNodeSecret, p.r.cfg.Secret)
 	}
 	return h
 }

@@ -276,7 +276,7 @@ func TestLinksOfALaterStartHaveHigherNumbers(t *testing.T) {
 		for _, to := range []string{"a", "b", "a"} { // the registry may name a node, not name it, and name it again
 			p := newPeer(r, node(to, 1))
 			defer p.cancel(nil)
-			link, err := strconv.ParseInt(p.header().Get(headerLink), 10, 64)
+			link, err := strconv.ParseInt(p.header().Get(wire.HeaderNodeLink), 10, 64)
 			if err != nil || link <= last {
 				t.Errorf("start %d: link %d after %d, %v", start+1, link, last, err)
 			}

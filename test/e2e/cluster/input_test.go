@@ -20,7 +20,6 @@ import (
 	"noncegate/nonce/postgres"
 	"noncegate/test/e2e"
 	"noncegate/wire"
-	"noncegate/ws"
 )
 
 // blackHole is an address that takes connections and says nothing.
@@ -149,7 +148,7 @@ func TestWhatAnotherNodeSentIsNotSentOnByAProcess(t *testing.T) {
 	toA := f.Nodes["a"].Connect()
 	far := e2e.OwnedBy(e2e.Owners(toA, e2e.Signers("account", 12)), "b")
 	before := f.Nodes["a"].Value(`noncegate_forwarded_total{result="answered"}`)
-	header := http.Header{ws.HeaderNode: {"ghost"}, ws.HeaderNodeTo: {"a"}, ws.HeaderNodeStore: {databaseID(t, f.DB)}}
+	header := http.Header{wire.HeaderNode: {"ghost"}, wire.HeaderNodeTo: {"a"}, wire.HeaderNodeStore: {databaseID(t, f.DB)}}
 	conn, res, err := websocket.DefaultDialer.DialContext(t.Context(), f.Nodes["a"].URL, header)
 	if err != nil {
 		t.Fatal(err)
