@@ -184,7 +184,7 @@ func (g *Gate) authenticate(r *http.Request, check check) (*Session, *Refusal) {
 // admit counts a credential against its address when it is wrong. Of an address from
 // which too many were, API keys that are known here are let in all the same: they cost
 // next to nothing to check and cannot be guessed, and many clients may have one address.
-func (g *Gate) admit(r *http.Request, check check) (*Session, Login, *Refusal) {
+func (g *Gate) admit(r *http.Request, check check) (*Session, login, *Refusal) {
 	if check == nil {
 		return nil, "", refuse(LoginMissing, ErrMissing, nil)
 	}
@@ -194,7 +194,7 @@ func (g *Gate) admit(r *http.Request, check check) (*Session, Login, *Refusal) {
 		return nil, "", refuse(LoginUnavailable, ErrUnavailable, "many credentials of this address are being looked at")
 	case tooWrong:
 		if s := g.byKnownKey(r); s != nil && g.rights.Rights().Knows(s.Principal) {
-			return s, LoginKey, nil
+			return s, loginKey, nil
 		}
 		return nil, "", refuse(LoginThrottled, ErrThrottled, nil)
 	}
@@ -207,7 +207,7 @@ func (g *Gate) admit(r *http.Request, check check) (*Session, Login, *Refusal) {
 }
 
 // check looks at one kind of credential of a request.
-type check func(*http.Request) (*Session, Login, *Refusal)
+type check func(*http.Request) (*Session, login, *Refusal)
 
 // credential returns the check of the first kind of credential that a request has.
 func (g *Gate) credential(r *http.Request) check {
@@ -222,25 +222,25 @@ func (g *Gate) credential(r *http.Request) check {
 	return nil
 }
 
-func (g *Gate) byKey(ctx context.Context, text string) (*Session, Login, *Refusal) {
+func (g *Gate) byKey(ctx context.Context, text string) (*Session, login, *Refusal) {
 	k, err := g.keys.Check(ctx, text)
 	if err != nil {
 		return nil, "", refusalOf(err)
 	}
-	return g.keySession(k), LoginKey, nil
+	return g.keySession(k), loginKey, nil
 }
 
-func (g *Gate) byToken(ctx context.Context, text string) (*Session, Login, *Refusal) {
+func (g *Gate) byToken(ctx context.Context, text string) (*Session, login, *Refusal) {
 	id, err := g.tokens.Check(ctx, text)
 	if err != nil {
 		return nil, "", refusalOf(err)
 	}
-	return g.timedSession(id.Principal, tokenCredential+id.ID, id.Expires), LoginToken, nil
+	return g.timedSession(id.Principal, tokenCredential+id.ID, id.Expires), loginToken, nil
 }
 
 // byCertificate lets in whom a client certificate names. It ends with the certificate;
 // TLS has checked that it has begun.
-func (g *Gate) byCertificate(r *http.Request) (*Session, Login, *Refusal) {
+func (g *Gate) byCertificate(r *http.Request) (*Session, login, *Refusal) {
 	leaf := r.TLS.VerifiedChains[0][0]
 	principal, err := certificatePrincipal(leaf)
 	if err != nil {
@@ -249,7 +249,7 @@ func (g *Gate) byCertificate(r *http.Request) (*Session, Login, *Refusal) {
 	if ended(leaf.NotAfter, time.Now()) != nil { // a TLS connection may be older than the request
 		return nil, "", refuse(LoginExpired, ErrExpired, "the client certificate")
 	}
-	return g.timedSession(principal, certificateCredential+leaf.SerialNumber.Text(16), leaf.NotAfter), LoginCertificate, nil
+	return g.timedSession(principal, certificateCredential+leaf.SerialNumber.Text(16), leaf.NotAfter), loginCertificate, nil
 }
 
 // certificatePrincipal returns the one URI among the certificate's subject alternative

@@ -16,7 +16,7 @@ const maxCredential = 8 << 10
 
 // byHeader checks the Authorization header: an API key by Bearer or Basic, or, where
 // tokens are accepted, a token by Bearer.
-func (g *Gate) byHeader(r *http.Request) (*Session, Login, *Refusal) {
+func (g *Gate) byHeader(r *http.Request) (*Session, login, *Refusal) {
 	values := r.Header.Values("Authorization")
 	if len(values) > 1 {
 		return nil, "", refuse(LoginMalformed, ErrAmbiguous, nil)

@@ -8,18 +8,18 @@ import (
 	"noncegate/internal/metrics"
 )
 
-// Login is the kind of credential by which somebody was let in.
-type Login string
+// login is the kind of credential by which somebody was let in.
+type login string
 
 // The kinds.
 const (
-	LoginKey         Login = "api_key"
-	LoginToken       Login = "token"
-	LoginTicket      Login = "ticket"
-	LoginCertificate Login = "certificate"
+	loginKey         login = "api_key"
+	loginToken       login = "token"
+	loginTicket      login = "ticket"
+	loginCertificate login = "certificate"
 )
 
-var logins = []Login{LoginKey, LoginToken, LoginTicket, LoginCertificate}
+var logins = []login{loginKey, loginToken, loginTicket, loginCertificate}
 
 // LoginRefusal is why a credential was not accepted.
 type LoginRefusal string
@@ -51,7 +51,7 @@ var loginRefusals = []LoginRefusal{
 
 // counters are what a Gate counts.
 type counters struct {
-	loggedIn metrics.Family[Login]
+	loggedIn metrics.Family[login]
 	refused  metrics.Family[LoginRefusal]
 }
 

@@ -17,7 +17,7 @@ const ticketParameter = "ticket"
 
 // byTicket redeems the ticket of a URL. The session is that of the credential that
 // asked for the ticket, and ends with it.
-func (g *Gate) byTicket(r *http.Request) (*Session, Login, *Refusal) {
+func (g *Gate) byTicket(r *http.Request) (*Session, login, *Refusal) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil || len(query[ticketParameter]) != 1 {
 		return nil, "", refuse(LoginMalformed, ErrInvalid, "the URL does not have one ticket")
@@ -27,7 +27,7 @@ func (g *Gate) byTicket(r *http.Request) (*Session, Login, *Refusal) {
 		return nil, "", refusalOf(err)
 	}
 	s, refused := g.resume(r.Context(), grant)
-	return s, LoginTicket, refused
+	return s, loginTicket, refused
 }
 
 // resume makes the session of a credential that was checked when its ticket was issued.

@@ -217,7 +217,7 @@ func TestAQueueThatIsFullRefusesAtOnce(t *testing.T) {
 		if n := len(w.table.Load().peers["a"].inflight.slots); n > 4 {
 			t.Errorf("%d slots for 3 slots", n-1)
 		}
-		if busy, answered := w.metrics.forwarded.Of(Busy).Load(), w.metrics.forwarded.Of(Answered).Load(); busy != 1 || answered != 1 {
+		if busy, answered := w.metrics.forwarded.Of(resultBusy).Load(), w.metrics.forwarded.Of(resultAnswered).Load(); busy != 1 || answered != 1 {
 			t.Errorf("counted %d busy and %d answered, want 1 each", busy, answered)
 		}
 	})

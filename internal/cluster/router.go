@@ -156,9 +156,9 @@ func (r *Router) Forward(node, url string, op *nonce.Op) error {
 	switch {
 	case err == nil:
 	case errors.Is(err, nonce.ErrForwardBusy):
-		r.metrics.forwarded.Inc(Busy)
+		r.metrics.forwarded.Inc(resultBusy)
 	default:
-		r.metrics.forwarded.Inc(Away)
+		r.metrics.forwarded.Inc(resultAway)
 	}
 	return err
 }

@@ -30,6 +30,6 @@ type Step struct {
 	// Others says that the lock is somebody else's by now, for a release that is
 	// not OK; else nobody has it.
 	Others bool
-	// Err says why nobody knows whether it was done. ErrFull: it was not.
+	// Err says why nobody knows whether it was done. errFull: it was not.
 	Err error
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// ErrFull says that as many locks are kept as may be. Nothing was taken.
-var ErrFull = errors.New("as many locks are kept as may be")
+// errFull says that as many locks are kept as may be. Nothing was taken.
+var errFull = errors.New("as many locks are kept as may be")
 
 // Memory keeps the locks of one node. They are gone when its process is.
 type Memory struct {
@@ -30,7 +30,7 @@ type memoryLock struct {
 }
 
 // NewMemory keeps up to maxLocks, each a few hundred bytes. Beyond it a take is
-// ErrFull until one ends or is given back.
+// errFull until one ends or is given back.
 func NewMemory(maxLocks int) *Memory {
 	return &Memory{maxLocks: maxLocks, locks: make(map[string]*memoryLock)}
 }
@@ -65,7 +65,7 @@ func (m *Memory) takeLocked(s *Step, now time.Time) {
 		return
 	}
 	if len(m.locks) >= m.maxLocks {
-		s.Err = ErrFull
+		s.Err = errFull
 		return
 	}
 	l := &memoryLock{key: s.Key, value: s.Value, ends: now.Add(s.TTL)}

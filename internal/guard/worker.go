@@ -114,7 +114,7 @@ func (w *worker) run(batch []*Lock) {
 func (w *worker) taken(l *Lock, s *Step, now time.Time) {
 	g := w.g
 	switch {
-	case s.Err == ErrFull:
+	case s.Err == errFull:
 		l.Verdict = Full
 	case s.Err != nil:
 		w.unanswered(l, s.Err)

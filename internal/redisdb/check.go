@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrAway is in the error of a Redis that did not answer, or cannot serve yet.
-var ErrAway = errors.New("it is away")
+// errAway is in the error of a Redis that did not answer, or cannot serve yet.
+var errAway = errors.New("it is away")
 
 // Check asks every master what it is. An error is a sentence about the first thing
 // that is not as it must be.
@@ -43,7 +43,7 @@ func checkCluster(ctx context.Context, c *redis.ClusterClient) (Facts, error) {
 		}
 	}
 	if covered != allSlots {
-		return Facts{}, fmt.Errorf("its cluster has servers for %d of %d slots: %w", covered, allSlots, ErrAway)
+		return Facts{}, fmt.Errorf("its cluster has servers for %d of %d slots: %w", covered, allSlots, errAway)
 	}
 	c.ReloadState(ctx)
 	var mu sync.Mutex
@@ -57,7 +57,7 @@ func checkCluster(ctx context.Context, c *redis.ClusterClient) (Facts, error) {
 	})
 	slices.SortFunc(f.Servers, func(a, b Server) int { return cmp.Compare(a.Addr, b.Addr) })
 	if err == nil && len(f.Servers) == 0 {
-		err = fmt.Errorf("its cluster has no server: %w", ErrAway)
+		err = fmt.Errorf("its cluster has no server: %w", errAway)
 	}
 	return f, err
 }
@@ -89,7 +89,7 @@ func (s *Server) judge() error {
 	case s.Mode == "sentinel":
 		return fmt.Errorf("%s is a sentinel, which keeps no data: the address must be that of the server", s.Addr)
 	case s.loading:
-		return fmt.Errorf("%s still loads its data: %w", s.Addr, ErrAway)
+		return fmt.Errorf("%s still loads its data: %w", s.Addr, errAway)
 	case s.Role != "master":
 		return fmt.Errorf("%s is a read-only replica: the address must be that of the master", s.Addr)
 	case s.Policy != "noeviction":
@@ -103,7 +103,7 @@ func (s *Server) judge() error {
 func answer(addr string, err error) error {
 	var said redis.Error
 	if !errors.As(err, &said) {
-		return fmt.Errorf("%s does not answer (%w): %w", addr, err, ErrAway)
+		return fmt.Errorf("%s does not answer (%w): %w", addr, err, errAway)
 	}
 	word, _, _ := strings.Cut(said.Error(), " ")
 	switch {
@@ -114,7 +114,7 @@ func answer(addr string, err error) error {
 	case word == "NOPERM":
 		return fmt.Errorf("%s does not let this user run what is needed (%w)", addr, err)
 	case word == "LOADING", word == "BUSY", word == "MASTERDOWN", word == "CLUSTERDOWN":
-		return fmt.Errorf("%s cannot serve now (%w): %w", addr, err, ErrAway)
+		return fmt.Errorf("%s cannot serve now (%w): %w", addr, err, errAway)
 	case strings.Contains(said.Error(), "cluster support disabled"):
 		return fmt.Errorf("%s belongs to no cluster: the address of one server starts with redis://", addr)
 	}

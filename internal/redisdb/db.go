@@ -17,7 +17,7 @@ type DB struct {
 }
 
 // Open connects to the Redis of that address (see CheckURL) and checks it. An error
-// is a sentence about what is not as it must be; ErrAway is in it when the Redis
+// is a sentence about what is not as it must be; errAway is in it when the Redis
 // could not be asked. The caller must Close.
 func Open(ctx context.Context, address string, log *slog.Logger) (*DB, error) {
 	single, cluster, err := parse(address)

@@ -152,7 +152,7 @@ func TestARedisThatDoesNotAnswerIsAway(t *testing.T) {
 		gone.URL(), "redis://:secret@" + l.Addr().String() + "?read_timeout=50ms", "redis+cluster://:secret@" + gone.Addr() + ",127.0.0.1:1", "unix:///nowhere",
 	} {
 		began := time.Now()
-		if err := refusal(t, address); !errors.Is(err, ErrAway) || strings.Contains(err.Error(), "secret") {
+		if err := refusal(t, address); !errors.Is(err, errAway) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%v, want that it is away", err)
 		}
 		if took := time.Since(began); took > 5*time.Second {
@@ -169,7 +169,7 @@ func TestAWrongPasswordIsSaidAndNotShown(t *testing.T) {
 		"redis+cluster://:x@" + server.Addr():  "refuses the user or password",
 		"redis://:secret@" + old(t, "no auth"): "refuses the user or password",
 	} {
-		if err := refusal(t, address); !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") || errors.Is(err, ErrAway) {
+		if err := refusal(t, address); !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") || errors.Is(err, errAway) {
 			t.Errorf("%s: %v, want %q", address, err, want)
 		}
 	}
