@@ -18,8 +18,9 @@ type Renewer interface {
 }
 
 // renewalsPerLease is how often a lease is renewed before it would end. After a renewal that
-// failed the next one is tried after a quarter of that time, and may take half of a third of the
-// lease only: two may be lost, also if they hang, and a third comes before the lease ends.
+// failed the next one is tried after a quarter of that time, and the first of these may take half
+// of a third of the lease only: two may be lost, even if they hang, and a third one begins before
+// the lease ends.
 const (
 	renewalsPerLease = 3
 	triesPerRenewal  = 4
@@ -81,7 +82,7 @@ func (k *Keeper) run(ctx context.Context) {
 		case <-tick.C:
 		}
 		patience := k.patience()
-		if failed > 0 {
+		if failed == 1 { // not again: a store that is always slower would never be waited for
 			patience = k.ttl / renewalsPerLease / 2
 		}
 		switch err := k.once(ctx, patience); {
