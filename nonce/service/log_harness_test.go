@@ -378,6 +378,14 @@ func (l *logged) startBusy(change ...func(*service.Config)) (*node, *logWay) {
 	return n, way
 }
 
+// silence has the store answer nothing any more, and waits until the node has seen that.
+func (l *logged) silence(n *node) {
+	l.Helper()
+	l.disk.onBefore(silent)
+	l.allocateAll(n)
+	l.await(time.Minute, "the store is seen to be away", n.StoreAway)
+}
+
 // wantPrompt hands out of every shard from the first one on, for a while, and wants that quick.
 func (l *logged) wantPrompt(n *node, first int) {
 	l.Helper()

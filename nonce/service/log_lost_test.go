@@ -34,9 +34,7 @@ func TestADrainGoesByNoHintThatMayBeOld(t *testing.T) {
 func TestALogThatIsBackWhileTheStoreIsAwayHandsOut(t *testing.T) {
 	inLogs(t, func(l *logged) {
 		n, way := l.startBusy()
-		l.disk.onBefore(silent)
-		l.allocateAll(n)
-		l.await(time.Minute, "the store is seen to be away", n.StoreAway)
+		l.silence(n)
 		way.refuses.Store(true)
 		var refused []*pending
 		for i := range shards {
