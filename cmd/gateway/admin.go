@@ -53,7 +53,7 @@ func adminHandler(metrics prometheus.Gatherer, ready func() error, profiles bool
 	})
 	if profiles {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
-		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.Handle("/debug/pprof/cmdline", http.NotFoundHandler()) // the command line may hold a password
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)

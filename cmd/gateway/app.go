@@ -324,8 +324,12 @@ func (a *app) openAdmin(context.Context) error {
 		return store.get()
 	}
 	private := adminHandler(a.registry, ready, a.cfg.Pprof == "on", a.engineHandlers, a.signerHandlers, a.shardHandlers)
-	a.onStop("admin", a.serveHTTP("admin", a.admin, withKey(a.cfg.AdminKey, &a.tls.refused, a.log.With("component", "admin"), private), a.hardenAdmin))
+	a.onStop("admin", a.serveHTTP("admin", a.admin, a.adminGuard().guard(private), a.hardenAdmin))
 	return nil
+}
+
+func (a *app) adminGuard() adminGuard {
+	return adminGuard{key: a.cfg.AdminKey, hosts: a.cfg.adminHosts(), refused: &a.tls.refused, log: a.log.With("component", "admin")}
 }
 
 // accept comes last, so its end comes first: a draining gateway takes no new

@@ -15,8 +15,9 @@ type TLSConfig struct {
 	NodeCA         string `name:"node-ca" group:"tls" placeholder:"FILE" help:"Authorities, in PEM, that other nodes are trusted by when they are reached over wss. Default: those of the system."`
 	InsecureListen string `group:"tls" placeholder:"WHAT" help:"Protections that an address beyond loopback may lack: no-tls, no-auth or no-tls,no-auth. Everyone who can reach it can then do harm. Default: none, and the start is refused."`
 
-	AdminKey string `group:"tls" placeholder:"KEY" help:"What /metrics, /debug/pprof/, /engine, /signers and /shards ask for as Authorization: Bearer, 16 to 512 characters; a must for --admin-listen beyond loopback. /healthz and /readyz never ask, and then give no reasons. Give it by the environment or the file."`
-	Pprof    string `group:"tls" default:"off" help:"on: profiles of the process under /debug/pprof/ of --admin-listen."`
+	AdminKey   string `group:"tls" placeholder:"KEY" help:"What /metrics, /debug/pprof/, /engine, /signers and /shards ask for as Authorization: Bearer, 16 to 512 characters; a must for --admin-listen beyond loopback. /healthz and /readyz never ask, and then give no reasons. Give it by the environment or the file."`
+	AdminHosts string `group:"tls" placeholder:"NAMES" help:"Names by which requests may ask --admin-listen without the key, such as gateway-1.internal,gateway-2.internal. Addresses and localhost always may: no web page can make those lead elsewhere."`
+	Pprof      string `group:"tls" default:"off" help:"on: profiles of the process under /debug/pprof/ of --admin-listen."`
 }
 
 // What InsecureListen may name.
@@ -40,8 +41,25 @@ func (c *TLSConfig) check() error {
 		oneOf("tls-client-auth", c.TLSClientAuth, "request", "require"),
 		insecureWords(c.InsecureListen),
 		secret("admin-key", c.AdminKey),
+		c.checkAdminHosts(),
 		oneOf("pprof", c.Pprof, "on", "off"),
 	)
+}
+
+func (c *TLSConfig) checkAdminHosts() error {
+	for _, host := range c.adminHosts() {
+		if host == "" || strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(":/*[]", r) }) {
+			return settingErrorf("admin-hosts", "%q must be a name without a port, such as gateway-1.internal", host)
+		}
+	}
+	return nil
+}
+
+func (c *TLSConfig) adminHosts() []string {
+	if c.AdminHosts == "" {
+		return nil
+	}
+	return strings.Split(strings.ToLower(c.AdminHosts), ",")
 }
 
 // checkProtection refuses what says two things about who may come in. An exception that

@@ -54,9 +54,6 @@ func (a *app) shardHandlers(mux *http.ServeMux) {
 }
 
 func (a *app) answerShards(w http.ResponseWriter, r *http.Request) {
-	if a.refusedName(w, r) {
-		return
-	}
 	if r.URL.RawQuery != "" {
 		answerJSON(w, http.StatusBadRequest, engineRefusal{Error: "the URL must have no parameters"})
 		return

@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"noncegate/nonce"
@@ -59,9 +57,6 @@ type listedSigner struct {
 // signerHandlers adds the list of signers to the private side.
 func (a *app) signerHandlers(mux *http.ServeMux) {
 	mux.HandleFunc("GET /signers", func(w http.ResponseWriter, r *http.Request) {
-		if a.refusedName(w, r) {
-			return
-		}
 		q, err := signersQuestion(r)
 		if err != nil {
 			answerJSON(w, http.StatusBadRequest, engineRefusal{Error: err.Error()})
@@ -74,24 +69,6 @@ func (a *app) signerHandlers(mux *http.ServeMux) {
 		}
 		answerJSON(w, http.StatusOK, got)
 	})
-}
-
-// refusedName answers, and reports, a request for what a page must not read, by a name that
-// could lead a browser here.
-func (a *app) refusedName(w http.ResponseWriter, r *http.Request) bool {
-	if a.cfg.AdminKey != "" || fixedHost(r.Host) {
-		return false
-	}
-	answerJSON(w, http.StatusForbidden, engineRefusal{Error: "ask by address or localhost, or set --admin-key: any page of a browser can make a name lead here"})
-	return true
-}
-
-// fixedHost reports whether nobody can have the host of a request lead elsewhere.
-func fixedHost(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	return host == "localhost" || net.ParseIP(strings.Trim(host, "[]")) != nil
 }
 
 func signersQuestion(r *http.Request) (q nonce.SignersQuery, err error) {

@@ -189,7 +189,8 @@ func CheckPrincipal(name string) error {
 
 // ParsePattern reads a pattern of signers: a signer, or with * at its end the
 // beginning of some, which is returned without the *. Addresses are lower-cased as
-// nonce.ParseSigner does. The error goes behind the pattern.
+// nonce.ParseSigner does. A beginning that ends inside a chain id is refused. The error
+// goes behind the pattern.
 func ParsePattern(s string) (text string, isPrefix bool, err error) {
 	text, isPrefix = strings.CutSuffix(s, "*")
 	if strings.Contains(text, "*") {
@@ -205,10 +206,20 @@ func ParsePattern(s string) (text string, isPrefix bool, err error) {
 	if text, err = parse(text); err != nil {
 		return "", false, err
 	}
+	if id, inside := insideChainID(text); isPrefix && inside {
+		return "", false, fmt.Errorf("ends inside a chain id, so that signers of other chains fit it too; for chain %s alone it is eip155:%s:*", id, id)
+	}
 	if half := halfAddress.FindString(text); isPrefix && strings.ContainsFunc(half[min(1, len(half)):], unicode.IsUpper) {
 		return "", false, errHalf
 	}
 	return text, isPrefix, nil
+}
+
+// insideChainID reports whether a text that begins signers ends with a chain id, or with
+// the beginning of one: eip155:1 begins signers of the chains 1, 10 and 137.
+func insideChainID(text string) (id string, inside bool) {
+	id, account := strings.CutPrefix(text, "eip155:")
+	return id, account && id != "" && !strings.Contains(id, ":")
 }
 
 // halfAddress is the beginning of an address at the end of a text. When it has capitals,

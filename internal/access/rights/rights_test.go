@@ -112,6 +112,7 @@ func TestAnErrorIsASentenceWithItsLine(t *testing.T) {
 		{"no signer begins so", "principals:\n  a:\n    - {rights: [read], signers: [\"eip155:01:*\"]}\n", `signer pattern "eip155:01:*" must have a chain id`},
 		{"a bare address", "principals:\n  a:\n    - {rights: [read], signers: [\"0xab5801a7d398351b8be11c439e05c5b3259aec9b\"]}\n", "did you mean eip155:1:0xab5801a7d398351b8be11c439e05c5b3259aec9b?"},
 		{"a mistyped account", "principals:\n  a:\n    - {rights: [read], signers: [\"eip155:1:0xAb5801a7D398351b8bE11C439e05C5B3259aeC9b\"]}\n", "not its checksum (EIP-55)"},
+		{"half a chain id", "principals:\n  a:\n    - {rights: [read], signers: [\"eip155:1*\"]}\n", `line 3: signer pattern "eip155:1*" ends inside a chain id, so that signers of other chains fit it too; for chain 1 alone it is eip155:1:*`},
 		{"half an address", "principals:\n  a:\n    - {rights: [read], signers: [\"eip155:1:0xAB*\"]}\n", "must have the beginning of an address in lower case"},
 		{"a number as signer", "principals:\n  a:\n    - {rights: [read], signers: [1]}\n", "line 3: a name is needed here, in quotes where it looks like something else"},
 		{"a number as principal", "principals:\n  1: []\n", "line 2: a name is needed here"},
