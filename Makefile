@@ -7,7 +7,7 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 FUZZTIME    ?= 10s
 GOTESTSUM   := gotest.tools/gotestsum@v1.13.0
 # Vet, which go test would run over all packages that are imported, is a step of its own.
-TESTFLAGS   ?= -timeout 15m -vet=off
+TESTFLAGS   ?= -timeout 20m -vet=off
 # A program with the race detector sleeps for a second before it ends, unless it is told not to.
 export GORACE ?= atexit_sleep_ms=10
 BENCHFLAGS  ?=
@@ -23,7 +23,7 @@ each = for dir in $(MODULES); do (cd $$dir && $(1)) || exit 1; done
 .DEFAULT_GOAL := help
 .PHONY: release release-check deploy-check gosec vulncheck
 .PHONY: diagrams
-.PHONY: help run build test fmt fmt-check vet lint fuzz bench scale nodes torture chain-soak test-long tidy-check clean
+.PHONY: help run build test test-race fmt fmt-check vet lint fuzz bench scale nodes torture chain-soak test-long tidy-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,27 +42,38 @@ gotestsum = $(GO) run $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --hi
 slowest   = @$(GO) run $(GOTESTSUM) tool slowest --threshold 5s --num 15 --jsonfile $(1)
 
 # Programs of tests have small heaps: with Go's default a tenth of their time is collecting garbage.
-test: export GOGC ?= 400
-test: ## the tests with the race detector, but for the long ones (installs what they need where it may)
-	@scripts/setup-test.sh
+test test-race test-long: export GOGC ?= 400
+
+# tests runs those of the root module and then of test/interop, with flags. A test that is named
+# TestLong… is in test-long only.
+define tests
 	@mkdir -p bin
-	$(call gotestsum,bin/test.json) -- -race -p $(PACKAGES) $(TESTFLAGS) -skip '^TestLong' ./...
-	$(call slowest,bin/test.json)
+	$(call gotestsum,bin/$@.json) -- $(1) -p $(PACKAGES) $(TESTFLAGS) -skip '^TestLong' ./...
+	$(call slowest,bin/$@.json)
 	@# Compiled before: nodes of a chain that the tests run beside a compiler are too slow for them.
-	cd test/interop && $(GO) build -race ./...
+	cd test/interop && $(GO) build $(1) ./...
 	@# The gateway is built by a process of the tests' own, which Go's test cache does not see.
-	cd test/interop && $(GO) test -race -count=1 $(TESTFLAGS) -skip '^TestLong' ./...
-	@echo "Left out: the long tests, which make test-long runs."
+	cd test/interop && $(GO) test $(1) -count=1 $(TESTFLAGS) -skip '^TestLong' ./...
+endef
+
+test: ## the tests (installs what they need where it may); the long ones are left out
+	@scripts/setup-test.sh
+	$(call tests,)
+	@echo "Left out: the race detector (make test-race) and the long tests (make test-long)."
+
+test-race: ## the same tests with the race detector, which needs a C compiler
+	@scripts/setup-test.sh race
+	$(call tests,-race)
 
 # The packages of this module that have long tests, but for the one that measures.
 long = $$(grep -rl '^func TestLong' --include='*_test.go' . | xargs -n1 dirname | sort -u | grep -v -e '^./test/interop' -e '^./scripts/loadtest/bench$$')
 
-test-long: ## the long tests, which .ci/run runs too
-	@scripts/setup-test.sh
+test-long: ## the long tests, with the race detector
+	@scripts/setup-test.sh race
 	@mkdir -p bin
 	$(call gotestsum,bin/test-long.json) -- -race $(TESTFLAGS) -run '^TestLong' $(long)
 	$(call slowest,bin/test-long.json)
-	@# What measures has the machine to itself.
+	@# Tests that measure have the machine to themselves.
 	$(GO) test -race $(TESTFLAGS) -run '^TestLong' ./scripts/loadtest/bench
 	cd test/interop && $(GO) test -race -count=1 $(TESTFLAGS) -run '^TestLong' ./...
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes sure that the tests and `make bench` find what they start beside Go, and
-# does nothing when all of it is there. As root on Debian and Ubuntu it installs the
+# setup-test.sh [race]: makes sure that the tests and `make bench` find what they start
+# beside Go, with "race" also a C compiler, and does nothing when all of it is there. As root on Debian and Ubuntu it installs the
 # distribution's packages, and no service of theirs is started or enabled; elsewhere
 # it says what to install.
 set -eu
@@ -124,6 +124,7 @@ has "$go" || { echo "no $go in PATH: Go is needed first, see https://go.dev/dl" 
 
 missing=
 for name in $(printf '%s' "$needs" | cut -d '|' -f 1); do
+	[ "$name" != compiler ] || [ "${1-}" = race ] || continue
 	"has_$name" || missing="$missing $name"
 done
 [ -n "$missing" ] || exit 0

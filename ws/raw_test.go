@@ -226,7 +226,7 @@ func startRaw(t *testing.T, changes ...func(*setup)) *rawGateway {
 	first := func(s *setup) {
 		s.ws.PingInterval = time.Hour
 		s.ws.Writer.CloseTimeout = 200 * time.Millisecond
-		s.headers = 200 * time.Millisecond
+		s.headers = patience
 	}
 	last := func(s *setup) { headers = s.headers }
 	g := startGateway(t, slices.Concat([]func(*setup){first}, changes, []func(*setup){last})...)
@@ -301,25 +301,44 @@ type rawCase struct {
 	send func(r *raw) // after the upgrade, or in handshake cases instead of it
 }
 
+// run plays cases one after the other; none may leave anything behind.
 func (h *rawGateway) run(t *testing.T, cases []rawCase, upgraded bool) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			r := h.connect(t)
 			defer h.wantNothingLeft(t)
-			defer func() { _ = r.Close() }()
-			if !upgraded {
-				c.send(r)
-				if got := r.reply(); got != c.want {
-					t.Errorf("got %s, want %s", got, c.want)
-				}
-				return
-			}
-			r.upgrade()
-			c.send(r)
-			if got := r.outcome(c.want); got != c.want {
-				t.Errorf("got %s, want %s", got, c.want)
-			}
+			h.play(t, c, upgraded)
 		})
+	}
+}
+
+// runTogether plays cases that wait for time-outs beside each other.
+func (h *rawGateway) runTogether(t *testing.T, cases []rawCase) {
+	defer h.wantNothingLeft(t)
+	t.Run("together", func(t *testing.T) {
+		for _, c := range cases {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				h.play(t, c, true)
+			})
+		}
+	})
+}
+
+func (h *rawGateway) play(t *testing.T, c rawCase, upgraded bool) {
+	r := h.connect(t)
+	defer func() { _ = r.Close() }()
+	if upgraded {
+		r.upgrade()
+	}
+	c.send(r)
+	got := outcome("")
+	if upgraded {
+		got = r.outcome(c.want)
+	} else {
+		got = r.reply()
+	}
+	if got != c.want {
+		t.Errorf("got %s, want %s", got, c.want)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"noncegate/internal/testenv/inprocess"
 
@@ -40,9 +39,8 @@ func TestTranscripts(t *testing.T) {
 type transcript struct {
 	testing.TB
 	*world
-	clients  map[string]*client // by speaker
-	names    map[string]string  // what placeholders with a name stood for
-	lastEnds time.Time          // when the last session was ended
+	clients map[string]*client // by speaker
+	names   map[string]string  // what placeholders with a name stood for
 }
 
 // play plays a text, once for each way of which its header says that it is played in all.
@@ -158,9 +156,6 @@ func (p *transcript) expectClose(c *client, want string) error {
 	code, text := c.closed()
 	if got := strconv.Itoa(code); want != got && want != got+" "+text {
 		return fmt.Errorf("closed with %s %s", got, text)
-	}
-	if took := time.Since(p.lastEnds); !p.lastEnds.IsZero() && took > sessionLook+patience/4 {
-		return fmt.Errorf("it took %v", took)
 	}
 	c.ended = true
 	return nil

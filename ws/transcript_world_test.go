@@ -334,7 +334,6 @@ func (p *transcript) endSession(a []string) error {
 	if why == nil {
 		return errors.New("a session ends expired or revoked")
 	}
-	p.lastEnds = time.Now()
 	p.people.End(a[0], why)
 	return nil
 }

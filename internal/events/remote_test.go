@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"noncegate/internal/testenv/wait"
 )
 
 func TestWhatAnotherNodeCommittedGoesToClientsOnly(t *testing.T) {
@@ -73,7 +75,7 @@ func TestEventsOfAnotherNodeTravelOnTheQueueOfTheirSigner(t *testing.T) {
 		}
 	}
 	for began := time.Now(); h.pool.Reserved() > 1; runtime.Gosched() { // all but the one that hangs run
-		if time.Since(began) > 10*time.Second {
+		if time.Since(began) > wait.Patience {
 			close(stuck)
 			t.Fatal("they are held up by another queue")
 		}

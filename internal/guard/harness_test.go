@@ -20,7 +20,7 @@ var server *redistest.Server
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m, &server)) }
 
 // patience is the safety net of every wait for something that must happen.
-const patience = 20 * time.Second
+const patience = 45 * time.Second
 
 // rig is a guard with its metrics and its log.
 type rig struct {

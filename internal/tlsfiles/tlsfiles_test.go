@@ -34,7 +34,7 @@ func put(t *testing.T, file string, data []byte) {
 // greet makes one handshake between the two sides.
 func greet(t *testing.T, server, client *tls.Config) (seen tls.ConnectionState, err error) {
 	t.Helper()
-	const patience = 10 * time.Second
+	const patience = 45 * time.Second
 	here, there := net.Pipe()
 	_ = here.SetDeadline(time.Now().Add(patience))
 	_ = there.SetDeadline(time.Now().Add(patience))

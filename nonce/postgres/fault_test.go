@@ -277,7 +277,8 @@ func TestATakeOverOfAShardWaitsForTheOldOwnersCommitAndThenSeesIt(t *testing.T) 
 	t.Fatal("the acquire never waited")
 }
 
-func TestARowThatStaysLockedHoldsUpNotEveryCommit(t *testing.T) {
+// TestLongARowThatStaysLockedHoldsUpNotEveryCommit measures: a commit that waits for the row gives the same answer, later.
+func TestLongARowThatStaysLockedHoldsUpNotEveryCommit(t *testing.T) {
 	url, s, h, writes := owned(t)
 	applies(t, s, h, writes...)
 	const rounds = 20

@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+const patience = 45 * time.Second
 
 func dial(t testing.TB, url string) *pgx.Conn {
 	t.Helper()

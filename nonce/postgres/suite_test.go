@@ -151,10 +151,8 @@ func TestADatabaseOfAnotherSchemaIsRefused(t *testing.T) {
 func TestAPinDoesNotKeepOthersWaiting(t *testing.T) {
 	url, s, _, _ := owned(t)
 	besides(t, url, `SELECT 1 FROM shard WHERE shard_id = 0 FOR SHARE`, func() {
-		began := time.Now()
-		err := s.Pin(t.Context(), 0, "b")
-		if took := time.Since(began); nonce.OutcomeOf(err) != nonce.Aborted || took > time.Second {
-			t.Errorf("%v after %v, want that nothing happened, soon", err, took)
+		if err := s.Pin(t.Context(), 0, "b"); nonce.OutcomeOf(err) != nonce.Aborted {
+			t.Errorf("%v, want that nothing happened, and not for ever", err)
 		}
 	})
 	if err := s.Pin(t.Context(), 0, "b"); err != nil {
@@ -166,19 +164,20 @@ func TestAPinDoesNotKeepOthersWaiting(t *testing.T) {
 	}
 }
 
-// TestATransactionOfModeBasicThatStandsStillIsEnded: others wait for its shard.
-func TestATransactionOfModeBasicThatStandsStillIsEnded(t *testing.T) {
+// TestLongATransactionOfModeBasicThatStandsStillIsEnded after a second, which it measures: others wait
+// for its shard. Other connections may stand still for ten.
+func TestLongATransactionOfModeBasicThatStandsStillIsEnded(t *testing.T) {
 	t.Parallel()
 	url, s, h, writes := owned(t)
 	other := openShards(t, url, 0)
 	_, err := s.Locked(t.Context(), nonce.SignerNeed{Signer: writes[0].Name}, func(nonce.Loaded) (nonce.Write, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second) // else connections stand still for 10s
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 		defer cancel()
 		_, err := other.Acquire(ctx, h, []int{0})
 		for ; nonce.OutcomeOf(err) == nonce.Aborted && ctx.Err() == nil; _, err = other.Acquire(ctx, h, []int{0}) {
 		}
 		if err != nil {
-			t.Errorf("who wants the shard: %v", err)
+			t.Errorf("the node that wants the shard: %v", err)
 		}
 		return nonce.Write{Name: writes[0].Name, Signer: nonce.Signer{Version: 1, Next: 1}}, nil
 	})
@@ -227,10 +226,8 @@ func TestAnAcquireOfOneShardHasPatienceWithModeBasic(t *testing.T) {
 	}
 	givesUp := func(what string, shards ...int) {
 		t.Helper()
-		began := time.Now()
-		err := acquire(shards...)
-		if took := time.Since(began); nonce.OutcomeOf(err) != nonce.Aborted || took > 1500*time.Millisecond {
-			t.Errorf("%s: %v after %v, want that nothing happened, soon", what, err, took)
+		if err := acquire(shards...); nonce.OutcomeOf(err) != nonce.Aborted {
+			t.Errorf("%s: %v, want that nothing happened, and not for ever", what, err)
 		}
 	}
 	one := make(chan error, 1)

@@ -286,7 +286,7 @@ func TestAPausedServerLeavesItUnknown(t *testing.T) {
 	if err := own.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	err = l.Append(ctx, []nonce.LogAppend{{Fence: f, Record: record(f, "s")}})[0]
 	if err == nil || nonce.OutcomeOf(err) != nonce.Unknown {

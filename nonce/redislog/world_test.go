@@ -13,6 +13,7 @@ import (
 
 	"noncegate/internal/redisdb"
 	"noncegate/internal/testenv/redistest"
+	"noncegate/internal/testenv/wait"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
@@ -289,9 +290,9 @@ func (n *node) calm() {
 // eventually waits until something is so.
 func (w *world) eventually(what string, is func() bool) {
 	w.Helper()
-	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(wait.Patience); !is(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			w.Fatalf("after 20 s it is not so: %s; %s", what, w.state())
+			w.Fatalf("it is still not so: %s; %s", what, w.state())
 		}
 	}
 }

@@ -190,6 +190,10 @@ func storeTimeout(c *service.Config) { c.StoreTimeout = time.Second }
 
 // TestAStoreThatFallsSilentHoldsUpAStepDownOnce, and not once for each shard.
 func TestAStoreThatFallsSilentHoldsUpAStepDownOnce(t *testing.T) {
+	synctest.Test(t, stepsDownWithASilentStore)
+}
+
+func stepsDownWithASilentStore(t *testing.T) {
 	d := newDisk()
 	n := start(t, d, "a", storeTimeout)
 	d.fallsSilent(memstore.OpRelease)
@@ -203,6 +207,10 @@ func TestAStoreThatFallsSilentHoldsUpAStepDownOnce(t *testing.T) {
 
 // TestAStoreThatFallsSilentHoldsUpAnAcquireOnce, too.
 func TestAStoreThatFallsSilentHoldsUpAnAcquireOnce(t *testing.T) {
+	synctest.Test(t, acquiresWithASilentStore)
+}
+
+func acquiresWithASilentStore(t *testing.T) {
 	d := newDisk()
 	n := start(t, d, "a", storeTimeout)
 	var all []*nonce.Op

@@ -23,7 +23,7 @@ var server *redistest.Server
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m, &server)) }
 
-const patience = 30 * time.Second // a net; nothing waits for it when things work
+const patience = 45 * time.Second // a net; nothing waits for it when things work
 
 // node is a publisher and a listener, with a sink of its own.
 type node struct {

@@ -7,7 +7,7 @@ import (
 )
 
 // Patience is the safety net of every wait: nothing waits for it when things work.
-const Patience = 20 * time.Second
+const Patience = 45 * time.Second
 
 // For returns what comes from a channel, or its zero value when that is closed.
 func For[T any](t testing.TB, c <-chan T, what string) T {
