@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -32,7 +32,6 @@ const (
 type asking struct {
 	limit   int64 // bytes of each answer
 	poll    bool  // needs no slot: there is one of these at a time
-	queue   bool  // waits for a slot; otherwise ErrBusy
 	foreign bool  // calls of others, whose errors may be about anything
 }
 
@@ -58,9 +57,9 @@ func (n *node) inParts(ctx context.Context, session uint64, calls []*jsonrpc.Cal
 // request sends calls as one request. If the node refuses that for being a batch, or its
 // answer would be too large, it gets halves.
 func (n *node) request(ctx context.Context, session uint64, calls []*jsonrpc.Call, how asking) {
-	err := n.enter(ctx, how)
+	leave, err := n.enter(ctx, calls, how)
 	if err == nil {
-		n.carry(ctx, session, calls, how)
+		n.carry(ctx, session, calls, how, leave)
 	}
 	for _, c := range calls {
 		if err != nil {
@@ -76,44 +75,14 @@ func (n *node) request(ctx context.Context, session uint64, calls []*jsonrpc.Cal
 	}
 }
 
-// enter takes a slot among the requests under way.
-func (n *node) enter(ctx context.Context, how asking) error {
-	if how.poll {
-		return nil
-	}
-	select {
-	case n.slots <- struct{}{}:
-		return nil
-	default:
-	}
-	if !how.queue {
-		return fmt.Errorf("%w: %w", jsonrpc.ErrNotSent, ErrBusy)
-	}
-	select {
-	case n.waiting <- struct{}{}:
-		defer func() { <-n.waiting }()
-	default:
-		return fmt.Errorf("%w: %w", jsonrpc.ErrNotSent, ErrBusy)
-	}
-	select {
-	case n.slots <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w: %w", jsonrpc.ErrNotSent, ErrBusy, context.Cause(ctx))
-	}
-}
-
-func (n *node) leave(how asking) {
-	if !how.poll {
-		<-n.slots
-	}
-}
-
 // carry sends calls, in the slot that enter has taken, and leaves it.
-func (n *node) carry(ctx context.Context, session uint64, calls []*jsonrpc.Call, how asking) {
+func (n *node) carry(ctx context.Context, session uint64, calls []*jsonrpc.Call, how asking, leave func()) {
 	ctx, cancel := context.WithTimeoutCause(ctx, n.c.set.Timeout, errTimeout)
 	defer cancel()
-	defer n.leave(how)
+	defer leave()
+	if how.foreign {
+		ctx = jsonrpc.ForOthers(ctx)
+	}
 	begin := time.Now()
 	n.link.Do(ctx, session, calls, how.limit)
 	if context.Cause(ctx) == errTimeout {
@@ -145,7 +114,7 @@ func (n *node) heed(calls []*jsonrpc.Call, how asking) (smaller bool) {
 	}
 	switch {
 	case limited || wait > 0:
-		n.backOff(wait)
+		n.backOff(n.pauseOf(how), wait)
 		return false
 	case len(calls) > 1 && refusedAsBatch(calls[0].Fail):
 		n.shrinkBatch(len(calls))
@@ -154,15 +123,17 @@ func (n *node) heed(calls []*jsonrpc.Call, how asking) (smaller bool) {
 		return true
 	}
 	if calls[0].Fail == nil {
-		n.relax()
+		n.relax(n.pauseOf(how))
 	}
 	return false
 }
 
 // wantsFewer reports whether a refusal is about the number of requests. What a node says
-// to a transaction is told by the table first, and to calls of others by its words
-// alone: their limits are about what they asked for.
+// to a transaction is told by the table first.
 func (n *node) wantsFewer(e *jsonrpc.Error, method string, how asking) bool {
+	if how.foreign {
+		return n.limitsCallsOfOthers(e)
+	}
 	if method == methodSend && n.c.table.group(e.Message) != nil {
 		return false
 	}
@@ -170,8 +141,25 @@ func (n *node) wantsFewer(e *jsonrpc.Error, method string, how asking) bool {
 		return true
 	}
 	text := strings.ToLower(e.Message)
-	return !how.foreign && method != methodSend && !strings.Contains(text, "batch") &&
+	return method != methodSend && !strings.Contains(text, "batch") &&
 		(e.Code == -32005 || e.Code == http.StatusTooManyRequests || strings.Contains(text, "limit exceeded"))
+}
+
+// limitCodes are the codes with which nodes and providers refuse a request because there were
+// too many: of Infura and many others, QuickNode, BlockVision, and those that put the status
+// of HTTP there.
+var limitCodes = []int{-32005, -32007, -32605, http.StatusTooManyRequests}
+
+// aboutExecution finds the words around the reason that a contract gave.
+var aboutExecution = regexp.MustCompile(`(?i)revert|execution|vm |evm|opcode|invalid argument`)
+
+// limitsCallsOfOthers reports whether the node refused a call of others because there were
+// too many. Such a refusal may repeat words that the caller has chosen: the reason of a revert,
+// or a parameter. So the words alone prove nothing: the code must be one of limits, which no
+// contract can choose, and nothing may show that the call was run.
+func (n *node) limitsCallsOfOthers(e *jsonrpc.Error) bool {
+	return slices.Contains(limitCodes, e.Code) && len(e.Data) == 0 &&
+		!aboutExecution.MatchString(e.Message) && n.c.table.limited.MatchString(e.Message)
 }
 
 // refusedAsBatch reports whether a request failed in a way in which nodes refuse batches.
@@ -189,38 +177,6 @@ func refusedAsBatch(fail error) bool {
 		return true
 	}
 	return false
-}
-
-// backOff leaves the node alone for as long as it asked for, or for a pause that grows.
-func (n *node) backOff(wait time.Duration) {
-	n.mu.Lock()
-	now := time.Now()
-	was := n.backoffUntil.After(now)
-	if !was { // one growth for all that were under way
-		pause := n.pace.NextBackOff()
-		if wait > 0 {
-			pause = wait + time.Duration(rand.Int64N(int64(wait)/10+1)) // #nosec G404 -- so that not all ask at once; nothing secret
-		}
-		n.backoffUntil = now.Add(pause)
-	} else if at := now.Add(wait); at.After(n.backoffUntil) {
-		n.backoffUntil = at
-	}
-	until := n.backoffUntil
-	n.noteLocked(errBackingOff)
-	n.mu.Unlock()
-	if !was {
-		n.log.Info("node wants fewer requests", "pause", until.Sub(now).Round(time.Millisecond))
-	}
-}
-
-// relax ends the growth of pauses once a request was answered after one.
-func (n *node) relax() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if now := time.Now(); !n.backoffUntil.IsZero() && !n.backoffUntil.After(now) {
-		n.backoffUntil = time.Time{}
-		n.pace.Reset()
-	}
 }
 
 // batchSize is how many calls a request to the node may have.

@@ -17,7 +17,8 @@ const callTries = 2
 // Call asks a node on behalf of somebody else, for a method that only reads: where a node
 // does not answer, another one is asked the same. Calls go to one node as long as that is
 // up, on the chain's branch and not behind, so that one caller does not see the chain go
-// back and forth. Which methods may be called is the caller's to say.
+// back and forth. Which methods may be called is the caller's to say. The call waits for a
+// slot among those of the principal of ctx.
 //
 // The answer is the node's result or its refusal. The error is ErrBusy, ErrTooLarge, that
 // of ctx, or wraps chain.ErrUnreachable.
@@ -28,6 +29,7 @@ func (c *Client) Call(ctx context.Context, method string, params json.RawMessage
 	}
 	defer done()
 	var last error
+	limited := true // every node that there is wants fewer calls
 	for _, n := range c.choice(nil, callTries) {
 		call := &jsonrpc.Call{Method: method, Params: params}
 		session, err := n.ready(ctx, false)
@@ -44,22 +46,30 @@ func (c *Client) Call(ctx context.Context, method string, params json.RawMessage
 			return nil, nil, err
 		}
 		last = fmt.Errorf("%s: %w", n.name, err)
+		limited = limited && !n.takesOthers()
 	}
-	if last == nil {
+	switch {
+	case last == nil && !c.othersPaused():
 		return nil, nil, chain.ErrUnreachable
-	}
-	if errors.Is(last, ErrBusy) {
+	case last == nil, limited && !errors.Is(last, ErrBusy):
+		return nil, nil, fmt.Errorf("%w: %w", ErrBusy, errBackingOff)
+	case errors.Is(last, ErrBusy):
 		return nil, nil, last
 	}
 	return nil, nil, fmt.Errorf("%w: %w", chain.ErrUnreachable, last)
 }
 
-// choice returns up to max nodes that may be asked and that fit, the one that calls stick
+// othersPaused reports whether there is a node that could be asked, and wants fewer calls.
+func (c *Client) othersPaused() bool {
+	return slices.ContainsFunc(c.eligible(), func(n *node) bool { return !n.takesOthers() })
+}
+
+// choice returns up to max nodes that others may ask and that fit, the one that calls stick
 // to first. If that cannot be asked any more, calls stick to the next one.
 func (c *Client) choice(fits func(*node) bool, max int) []*node {
 	var all []*node
 	for _, n := range c.eligible() {
-		if fits == nil || fits(n) {
+		if n.takesOthers() && (fits == nil || fits(n)) {
 			all = append(all, n)
 		}
 	}

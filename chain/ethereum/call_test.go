@@ -63,7 +63,9 @@ func TestACallThatANodeDoesNotAnswerIsGivenToAnother(t *testing.T) {
 			n.OnHTTP(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool { fmt.Fprint(w, "<html>"); return true })
 		},
 		"limited": func(n *fakenode.Node) {
-			n.On("eth_call", func([]json.RawMessage) (any, error) { return nil, errors.New("rate limit exceeded") })
+			n.On("eth_call", func([]json.RawMessage) (any, error) {
+				return nil, &fakenode.Error{Code: -32005, Message: "rate limit exceeded"}
+			})
 		},
 	} {
 		withNodes(2).run(t, func(t *testing.T, w *world) {
@@ -234,8 +236,8 @@ func TestAMistakeGivesThePlacesOfItsCallBack(t *testing.T) {
 		slip(func() { _, _, _ = w.Call(t.Context(), "eth_call", nil) })
 		slip(func() { _, _, _ = w.Subscribe(t.Context(), json.RawMessage(`["logs"]`), nil, nil) })
 		n.link = sound
-		if len(n.slots) != 0 || len(w.subs) != 0 {
-			t.Errorf("%d slots at the node and %d subscriptions are taken, want none", len(n.slots), len(w.subs))
+		if n.slots.foreign.Taken() != 0 || len(w.subs) != 0 {
+			t.Errorf("%d slots at the node and %d subscriptions are taken, want none", n.slots.foreign.Taken(), len(w.subs))
 		}
 		w.stop() // which waits for what was begun
 	})

@@ -41,8 +41,14 @@ type Config struct {
 	// reorganization. Beyond that they are skipped, and Head.Skipped says so. Default 64.
 	MaxBlocksBehind int
 
-	// MaxInflight is how many requests may be under way at a node. Default 64.
+	// MaxInflight is how many requests may be under way at a node. Default 64. An eighth of
+	// them is for transactions, an eighth for the gateway's own questions, and the rest, at least
+	// one, for calls of others. Principals share each part.
 	MaxInflight int
+	// MaxWaiting is how many requests may wait for each part of these slots, and SlotWait how
+	// long calls of others do. Default 1024 and 15 s.
+	MaxWaiting int
+	SlotWait   time.Duration
 	// MaxBatch is how many calls one request may have. Default 100. It becomes smaller
 	// for a node that refuses batches.
 	MaxBatch int
@@ -97,6 +103,8 @@ func (cfg Config) complete() (*settings, error) {
 	cfg.Lag = cmp.Or(cfg.Lag, 3)
 	cfg.MaxBlocksBehind = cmp.Or(cfg.MaxBlocksBehind, 64)
 	cfg.MaxInflight = cmp.Or(cfg.MaxInflight, 64)
+	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, 1024)
+	cfg.SlotWait = cmp.Or(cfg.SlotWait, 15*time.Second)
 	cfg.MaxBatch = cmp.Or(cfg.MaxBatch, 100)
 	cfg.MaxAnswerBytes = cmp.Or(cfg.MaxAnswerBytes, 16<<20)
 	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
@@ -135,6 +143,7 @@ func (s *settings) validate() error {
 		{"Lag", int64(s.Lag), 1, 1000},
 		{"MaxBlocksBehind", int64(s.MaxBlocksBehind), 1, 10_000},
 		{"MaxInflight", int64(s.MaxInflight), 1, 10_000},
+		{"MaxWaiting", int64(s.MaxWaiting), 1, 1 << 20},
 		{"MaxBatch", int64(s.MaxBatch), 1, 1000},
 		{"MaxAnswerBytes", s.MaxAnswerBytes, minAnswer, maxAnswer},
 	} {
@@ -145,6 +154,8 @@ func (s *settings) validate() error {
 	switch {
 	case s.Timeout < time.Millisecond || s.Timeout > time.Minute:
 		return s.wrong("Timeout", "must be 1ms to 1m, is %v", s.Timeout)
+	case s.SlotWait < time.Millisecond:
+		return s.wrong("SlotWait", "must be at least 1ms, is %v", s.SlotWait)
 	case s.PollInterval != 0 && (s.PollInterval < 10*time.Millisecond || s.PollInterval > time.Hour):
 		return s.wrong("PollInterval", "must be 10ms to 1h, is %v", s.PollInterval)
 	case s.Lag >= s.MaxBlocksBehind:

@@ -84,7 +84,7 @@ func (n *node) counts(ctx context.Context, at chain.Block, accounts []string) ([
 	for i, a := range accounts {
 		calls[i] = countCall(a, block)
 	}
-	n.ask(ctx, session, calls, asking{limit: n.c.set.small, queue: true})
+	n.ask(ctx, session, calls, asking{limit: n.c.set.small})
 	counts, err := n.readCounts(calls)
 	if n.hashSupport() == unsupported { // it may have changed its branch meanwhile
 		if moved := n.holds(ctx, at); moved != nil {
@@ -193,9 +193,9 @@ func (n *node) start(ctx context.Context, accounts []string) ([]*chain.Start, er
 		counts = append(counts, countCall(a, "latest"), countCall(a, "pending"))
 		codes = append(codes, jsonrpc.NewCall(methodCode, a, "latest"))
 	}
-	n.ask(ctx, session, counts, asking{limit: n.c.set.small, queue: true})
+	n.ask(ctx, session, counts, asking{limit: n.c.set.small})
 	for part := range slices.Chunk(codes, codesPerRequest) {
-		n.ask(ctx, session, part, asking{limit: n.c.set.MaxAnswerBytes, queue: true})
+		n.ask(ctx, session, part, asking{limit: n.c.set.MaxAnswerBytes})
 	}
 	starts := make([]*chain.Start, len(accounts))
 	for i := range accounts {

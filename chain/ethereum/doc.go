@@ -36,9 +36,11 @@
 // # Bounds
 //
 // Requests under way, calls in a request, bytes of an answer and time are bounded by
-// Config. A request that finds no slot is ErrBusy, or waits if it is the gateway's own. A
-// node that wants fewer requests is left alone for as long as it says. Memory for answers
-// does not grow with what a node sends.
+// Config. Requests wait for a slot, and principals share these: calls of others, transactions
+// and the gateway's own questions have slots of their own. A node that wants fewer requests is
+// left alone for as long as it says; if it said so to a call of others, only those pause. What
+// a contract says is never taken for such a wish. Memory for answers does not grow with what a
+// node sends.
 //
 // Run owns all goroutines.
 package ethereum

@@ -12,9 +12,9 @@ type RPCError = jsonrpc.Error
 
 // What a caller may branch on.
 var (
-	// ErrBusy: as many requests are under way at the node as Config.MaxInflight allows.
-	// Nothing was sent.
-	ErrBusy = errors.New("too many requests to the node are under way")
+	// ErrBusy: no slot for the request became free in time, too many wait for one, or the
+	// nodes want fewer requests. Nothing was done.
+	ErrBusy = errors.New("too many requests to the node")
 	// ErrSlowConsumer ends a subscription whose consumer is too far behind.
 	ErrSlowConsumer = errors.New("the consumer of a subscription is too slow")
 	// ErrSubscriptionLost ends a subscription of which events were missed that nobody

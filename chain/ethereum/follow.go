@@ -233,8 +233,8 @@ func (f *follower) take(v *view) {
 	r.session, r.until = v.n.link.Session(), time.Now().Add(r.pace.NextBackOff())
 	v.n.mu.Lock()
 	defer v.n.mu.Unlock()
-	if v.n.backoffUntil.After(time.Now()) { // it has said for how long
-		r.until = v.n.backoffUntil
+	if v.n.pause.until.After(time.Now()) { // it has said for how long
+		r.until = v.n.pause.until
 	}
 }
 

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
-
 	"noncegate/chain"
 	"noncegate/chain/ethereum/internal/jsonrpc"
 )
@@ -22,8 +20,7 @@ type node struct {
 	socket  bool // reached over a WebSocket
 	link    jsonrpc.Node
 	log     *slog.Logger
-	slots   chan struct{}  // one for each request under way, but for polls
-	waiting chan struct{}  // one for each request that waits for a slot
+	slots   *slots         // of the requests under way, but for polls
 	polls   chan pollOrder // to the poller: one at a time
 
 	mu           sync.Mutex // guards what follows; no I/O beneath it
@@ -35,8 +32,8 @@ type node struct {
 	head         chain.Block
 	movedAt      time.Time // when head was another one before
 	lag          int64
-	backoffUntil time.Time
-	pace         *backoff.ExponentialBackOff // of backing off
+	pause        *pause // of everything
+	foreignPause *pause // of what others ask for
 	maxBatch     int
 	batchAt      time.Time       // when maxBatch became smaller
 	lacks        map[string]bool // own methods that it said it does not have, in this session
@@ -55,8 +52,6 @@ const (
 )
 
 const (
-	// waitingPerSlot bounds how many requests may wait for each slot.
-	waitingPerSlot = 16
 	// parallelBatches is how many requests one question may have under way at a node.
 	parallelBatches = 4
 	// growBatch is how long a node that refused a batch gets smaller ones.
@@ -67,17 +62,13 @@ func newNode(c *Client, i int) *node {
 	n := &node{
 		c: c, name: c.set.names[i], socket: c.set.endpoints[i].WebSocket(),
 		log:      c.log.With("node", c.set.names[i]),
-		slots:    make(chan struct{}, c.set.MaxInflight),
-		waiting:  make(chan struct{}, waitingPerSlot*c.set.MaxInflight),
+		slots:    newSlots(c.set.MaxInflight, c.set.MaxWaiting),
 		polls:    make(chan pollOrder, 1),
 		maxBatch: c.set.MaxBatch,
 		lacks:    map[string]bool{},
 		movedAt:  time.Now(),
-		pace: &backoff.ExponentialBackOff{
-			InitialInterval: time.Second, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: time.Minute,
-		},
+		pause:    newPause("anything"), foreignPause: newPause("calls of others"),
 	}
-	n.pace.Reset()
 	n.link = jsonrpc.Open(c.set.endpoints[i], jsonrpc.Config{
 		Dial: c.set.Dial, TLS: c.set.TLS, MaxInflight: c.set.MaxInflight, MaxAnswer: c.set.MaxAnswerBytes,
 		Timeout: c.set.Timeout, MaxPause: maxPause, Changed: n.changed,
@@ -115,7 +106,7 @@ func (n *node) upLocked() bool {
 func (n *node) eligible() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.upLocked() && n.onBranch && n.lag <= int64(n.c.set.Lag) && !n.backoffUntil.After(time.Now())
+	return n.upLocked() && n.onBranch && n.lag <= int64(n.c.set.Lag) && !n.pause.lasts()
 }
 
 // beside reports whether the node is not on the branch that counts, as far as is known.
@@ -146,13 +137,6 @@ func (n *node) note(err error) {
 }
 
 func (n *node) noteLocked(err error) { n.lastErr = err.Error() }
-
-// backingOff reports whether the node wants to be left alone.
-func (n *node) backingOff() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.backoffUntil.After(time.Now())
-}
 
 // ready returns the session in which the node may be asked. If it is not known to be of
 // the chain, it is asked that first. again asks also a node that was of another chain.

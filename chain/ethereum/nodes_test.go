@@ -311,7 +311,15 @@ func TestWhatANodeSaysToATransactionIsNoWishForFewerRequests(t *testing.T) {
 			{methodCount, "no", 429, false, true},
 			{methodCount, "Number of requests exceeds max batch size", -32005, false, false},
 			{"eth_getLogs", "limit exceeded", -32005, true, false},
-			{"eth_getLogs", "rate limit reached", -32000, true, true},
+			{"eth_getLogs", "rate limit exceeded", -32005, true, true},
+			{"eth_call", "Your app has exceeded its compute units per second capacity.", 429, true, true},
+			// Words that a caller can choose.
+			{"eth_call", "rate limit reached", -32000, true, false},
+			{"eth_call", "execution reverted: monthly quota used up", 3, true, false},
+			{"eth_call", "execution reverted: too many requests", -32000, true, false},
+			{"eth_estimateGas", "VM Exception while processing transaction: reverted with reason string 'rate limit'", -32603, true, false},
+			{"eth_call", "message execution failed (exit=[33], revert reason=[Error(quota)])", -32005, true, false},
+			{"eth_getLogs", `invalid argument 0: "too many requests" is no address`, -32602, true, false},
 		} {
 			if got := n.wantsFewer(&RPCError{Code: test.code, Message: test.text}, test.method, asking{foreign: test.foreign}); got != test.want {
 				t.Errorf("%s: %q (%d) wants fewer requests: %v, want %v", test.method, test.text, test.code, got, test.want)

@@ -146,7 +146,7 @@ func (n *node) send(ctx context.Context, tx chain.Tx, raw string, anyway bool) r
 		return a
 	}
 	call := jsonrpc.NewCall(methodSend, raw)
-	n.ask(ctx, session, []*jsonrpc.Call{call}, asking{limit: n.c.set.small, queue: true})
+	n.ask(ctx, session, []*jsonrpc.Call{call}, asking{limit: n.c.set.small})
 	switch {
 	case call.Fail != nil:
 		a.err = call.Fail

@@ -52,8 +52,8 @@ func (n *node) status() NodeStatus {
 		Name: n.name, Up: n.upLocked(), OtherChain: n.otherChain, OnBranch: n.onBranch, Head: n.head.Number, Lag: n.lag,
 		Subscribed: n.subscribed, LastError: n.lastErr,
 	}
-	if n.backoffUntil.After(time.Now()) {
-		s.BackingOffUntil = n.backoffUntil
+	if n.pause.lasts() {
+		s.BackingOffUntil = n.pause.until
 	}
 	if !s.Up {
 		s.Lag = 0

@@ -12,6 +12,7 @@ import (
 
 	"noncegate/chain"
 	"noncegate/chain/ethereum/internal/jsonrpc"
+	"noncegate/nonce"
 	"noncegate/wire"
 )
 
@@ -46,7 +47,7 @@ func (c *Client) Subscribe(ctx context.Context, params json.RawMessage, on func(
 		return nil, nil, fmt.Errorf("%w: %d subscriptions are open", ErrBusy, MaxSubscriptions)
 	}
 	s := &subscription{
-		c: c, params: params, on: on, ended: ended,
+		c: c, params: params, on: on, ended: ended, principal: principalOf(ctx),
 		events: make(chan json.RawMessage, maxWaitingEvents),
 		lost:   make(chan error, 1),
 		left:   make(chan struct{}),
@@ -80,6 +81,8 @@ type subscription struct {
 	on     func(json.RawMessage)
 	ended  func(error)
 
+	principal nonce.Principal
+
 	events chan json.RawMessage
 	lost   chan error    // why the subscription at the node ended; holds the first reason
 	left   chan struct{} // closed by unsubscribe
@@ -112,6 +115,11 @@ func (s *subscription) openAt(ctx context.Context, n *node) (*RPCError, error) {
 	if err != nil {
 		return nil, err
 	}
+	leave, err := n.enter(ForPrincipal(ctx, s.principal), nil, asking{foreign: true})
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	ctx, cancel := context.WithTimeoutCause(ctx, s.c.set.Timeout, errTimeout)
 	defer cancel()
 	sub, refusal, err := n.link.Subscribe(ctx, session, s.params, s.push, s.drop)

@@ -58,6 +58,7 @@ func (a *app) openChain(l ChainNodes) (*ethereum.Client, error) {
 	}
 	client, err := ethereum.New(ethereum.Config{
 		ID: l.ID, Nodes: l.Nodes, Finality: finality, Lag: a.cfg.ChainLag, PollInterval: a.cfg.ChainPoll, Timeout: a.cfg.ChainTimeout,
+		MaxWaiting: endpoint.Bounds(a.cfg.MaxInflight).MaxInflightTotal,
 	}, a.registry, a.log)
 	if wrong, ok := errors.AsType[*ethereum.SettingError](err); ok {
 		return nil, settingErrorf("chain", "cannot be used: %s", wrong.Error())

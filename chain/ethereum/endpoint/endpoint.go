@@ -156,7 +156,7 @@ func (e *Endpoint) Ordered(method string) bool {
 
 // Answer implements ws.Dialect.
 func (e *Endpoint) Answer(ctx context.Context, c *ws.Call) ws.Answer {
-	a := e.answer(ctx, c)
+	a := e.answer(ethereum.ForPrincipal(ctx, c.Principal()), c)
 	e.metrics.answered(c.Method, &a)
 	return a
 }

@@ -53,7 +53,7 @@ func errOfNodes(err error) *wire.Error {
 	case errors.Is(err, ethereum.ErrTooLarge):
 		return wire.Errorf(wire.CodeAnswerTooLarge, "the node's answer is larger than is passed on; ask for less")
 	case errors.Is(err, ethereum.ErrBusy):
-		e = wire.Errorf(wire.CodeServerBusy, "as many requests wait for the nodes of the chain as may, nothing happened; ask again")
+		e = wire.Errorf(wire.CodeServerBusy, "no slot at the nodes of the chain became free in time, or they want fewer requests; nothing happened; ask again")
 		e.Data.Stage, e.Data.RetryAfterMs = wire.StageForward, retryBusy
 	default:
 		e = wire.Errorf(wire.CodeUnavailable, "no node of the chain has answered; nothing happened")

@@ -61,7 +61,7 @@ func TestNodesThatAreAwayOrBusyOrTooTalkative(t *testing.T) {
 		words string
 	}{
 		{fmt.Errorf("%w: x", chain.ErrUnreachable), wire.CodeUnavailable, "no node of the chain has answered"},
-		{fmt.Errorf("%w: x", ethereum.ErrBusy), wire.CodeServerBusy, "as many requests wait for the nodes of the chain as may"},
+		{fmt.Errorf("%w: x", ethereum.ErrBusy), wire.CodeServerBusy, "no slot at the nodes of the chain became free in time"},
 		{fmt.Errorf("%w: x", ethereum.ErrTooLarge), wire.CodeAnswerTooLarge, "the node's answer is larger than is passed on"},
 	} {
 		g.nodes.answer("eth_getLogs", func(string) (string, *rpcError, error) { return "", nil, c.err })

@@ -41,11 +41,11 @@ func (n *Node) usual(method string, params []json.RawMessage, s *socket) (any, e
 		return nil, errors.New("fakenode: On says what is answered to transactions")
 	case "eth_subscribe", "eth_unsubscribe":
 		if s == nil {
-			return nil, &Error{-32000, "notifications not supported"}
+			return nil, &Error{Code: -32000, Message: "notifications not supported"}
 		}
 		return n.subscriptionLocked(method, params, s)
 	}
-	return nil, &Error{-32601, "the method " + method + " does not exist/is not available"}
+	return nil, &Error{Code: -32601, Message: "the method " + method + " does not exist/is not available"}
 }
 
 // hasLocked reports whether the node knows of a block: it is not above its own.
@@ -58,13 +58,13 @@ func (n *Node) taggedLocked(tag string) (*Block, error) {
 		return n.head, nil
 	case "finalized":
 		if n.final == nil {
-			return nil, &Error{-39001, "finalized block not found"}
+			return nil, &Error{Code: -39001, Message: "finalized block not found"}
 		}
 		return n.final, nil
 	}
 	number, err := strconv.ParseInt(strings.TrimPrefix(tag, "0x"), 16, 64)
 	if err != nil {
-		return nil, &Error{-32602, "invalid argument 0: hex string expected"}
+		return nil, &Error{Code: -32602, Message: "invalid argument 0: hex string expected"}
 	}
 	return n.head.at(number), nil
 }
@@ -77,7 +77,7 @@ func (n *Node) countLocked(params []json.RawMessage) (any, error) {
 	if json.Unmarshal(params[1], &at) == nil && at.BlockHash != "" {
 		b := n.chain.byHash(at.BlockHash)
 		if b == nil || !n.hasLocked(b) {
-			return nil, &Error{-32000, "header for hash not found"}
+			return nil, &Error{Code: -32000, Message: "header for hash not found"}
 		}
 		return Quantity(b.used(account)), nil
 	}
@@ -87,7 +87,7 @@ func (n *Node) countLocked(params []json.RawMessage) (any, error) {
 		return nil, err
 	}
 	if b == nil {
-		return nil, &Error{-32000, "header not found"}
+		return nil, &Error{Code: -32000, Message: "header not found"}
 	}
 	count := b.used(account)
 	if tag == "pending" {

@@ -34,8 +34,9 @@ import (
 
 // Error is a refusal.
 type Error struct {
-	Code    int    `json:"code"`
-	Message string `json:"message"`
+	Code    int             `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data,omitempty"`
 }
 
 // Error returns the message.
@@ -220,7 +221,7 @@ func (n *Node) answer(body []byte, s *socket) []byte {
 	if !bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) {
 		var q request
 		if json.Unmarshal(body, &q) != nil {
-			return encode(reply{Version: "2.0", ID: json.RawMessage("null"), Error: &Error{-32700, "parse error"}})
+			return encode(reply{Version: "2.0", ID: json.RawMessage("null"), Error: &Error{Code: -32700, Message: "parse error"}})
 		}
 		n.note(q)
 		r := n.one(q, s)
@@ -231,14 +232,14 @@ func (n *Node) answer(body []byte, s *socket) []byte {
 	}
 	var all []request
 	if json.Unmarshal(body, &all) != nil || len(all) == 0 {
-		return encode(reply{Version: "2.0", ID: json.RawMessage("null"), Error: &Error{-32700, "parse error"}})
+		return encode(reply{Version: "2.0", ID: json.RawMessage("null"), Error: &Error{Code: -32700, Message: "parse error"}})
 	}
 	n.note(all...)
 	n.mu.Lock()
 	maxCalls := n.maxBatch
 	n.mu.Unlock()
 	if maxCalls > 0 && len(all) > maxCalls { // as go-ethereum says it
-		return encode([]reply{{Version: "2.0", ID: all[0].ID, Error: &Error{-32600, "batch too large"}}})
+		return encode([]reply{{Version: "2.0", ID: all[0].ID, Error: &Error{Code: -32600, Message: "batch too large"}}})
 	}
 	replies := make([]reply, len(all))
 	for i, q := range all {
@@ -287,7 +288,7 @@ func (n *Node) one(q request, s *socket) reply {
 		r.Error = e
 	default:
 		r.silent = errors.Is(err, ErrSilent)
-		r.Error = &Error{-32000, err.Error()}
+		r.Error = &Error{Code: -32000, Message: err.Error()}
 	}
 	return r
 }

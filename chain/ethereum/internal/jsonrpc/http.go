@@ -18,7 +18,8 @@ import (
 const (
 	// smallAnswer is what each request under way may read at once, in bytes.
 	smallAnswer = 1 << 20
-	// largeAnswers is how many requests of a node may read more than that at a time.
+	// largeAnswers is how many requests of a node may read more than that at a time, and as
+	// many again of those that are ForOthers.
 	largeAnswers = 2
 	// maxRefusal bounds what is read of an answer that has another status than 200.
 	maxRefusal = 64 << 10
@@ -33,12 +34,14 @@ type httpNode struct {
 	client *http.Client
 	lastID atomic.Uint64
 	large  chan struct{} // a slot for each answer above smallAnswer
+	others chan struct{} // the same, of calls of others
 }
 
 func newHTTP(e *Endpoint, cfg Config) *httpNode {
 	return &httpNode{
-		e:     e,
-		large: make(chan struct{}, largeAnswers),
+		e:      e,
+		large:  make(chan struct{}, largeAnswers),
+		others: make(chan struct{}, largeAnswers),
 		client: &http.Client{
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 			Transport: &http.Transport{
@@ -137,9 +140,13 @@ func (n *httpNode) read(ctx context.Context, body io.Reader, limit int64) ([]byt
 	if limit <= smallAnswer {
 		return nil, ErrTooLarge
 	}
+	large := n.large
+	if ctx.Value(forOthers{}) != nil {
+		large = n.others
+	}
 	select {
-	case n.large <- struct{}{}:
-		defer func() { <-n.large }()
+	case large <- struct{}{}:
+		defer func() { <-large }()
 	case <-ctx.Done():
 		return nil, fmt.Errorf("other large answers are read first: %w", ctx.Err())
 	}
@@ -152,6 +159,13 @@ func (n *httpNode) read(ctx context.Context, body io.Reader, limit int64) ([]byt
 		return nil, err
 	}
 }
+
+// forOthers is the key of ForOthers.
+type forOthers struct{}
+
+// ForOthers returns a context for calls of others: while their large answers are read, those
+// to the gateway's own questions are read, too.
+func ForOthers(ctx context.Context) context.Context { return context.WithValue(ctx, forOthers{}, true) }
 
 // refused makes a StatusError of an answer, and returns its body if that may be
 // JSON-RPC.
