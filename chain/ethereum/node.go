@@ -15,13 +15,13 @@ import (
 // node is one node of the chain: what is known of it, and the way to ask it. Its
 // methods may be called by many goroutines.
 type node struct {
-	c       *Client
-	name    string
-	socket  bool // reached over a WebSocket
-	link    jsonrpc.Node
-	log     *slog.Logger
-	slots   *slots         // of the requests under way, but for polls
-	polls   chan pollOrder // to the poller: one at a time
+	c      *Client
+	name   string
+	socket bool // reached over a WebSocket
+	link   jsonrpc.Node
+	log    *slog.Logger
+	slots  *slots         // of the requests under way, but for polls
+	polls  chan pollOrder // to the poller: one at a time
 
 	mu           sync.Mutex // guards what follows; no I/O beneath it
 	verified     uint64     // the session in which the node said that it is of the chain; 0: none
