@@ -1,9 +1,7 @@
 // Package dashboards holds what Grafana and Prometheus need to watch gateways:
-// overview.json, connections.json, store.json, chain.json and engine.json, made from the Go
-// values of internal/boards, and rules.yml with rules_test.yml.
+// overview.json, connections.json, store.json, chain.json and engine.json, which are edited as
+// they are, and rules.yml with rules_test.yml.
 //
-// There is nothing to import. Its tests show that the files are current and that
-// each of their questions has an answer of a real gateway, by a real Prometheus.
+// There is nothing to import. Its tests hold these files against the metrics of a real gateway,
+// against promtool, and against the pages of docs/ that explain them.
 package dashboards
-
-//go:generate go run ./internal/generate

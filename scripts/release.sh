@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the gateway for every platform into a folder, with checksums and a bill of
-# materials:
+# Builds the gateway for every platform into a folder, with checksums, and a bill of
+# materials (CycloneDX) of each program:
 #
 #   scripts/release.sh [FOLDER]
 #
@@ -13,6 +13,7 @@ cd "$(dirname "$0")/.."
 out=${1:-dist}
 go=${GO:-go}
 version=${VERSION:-$(git describe --tags --always --dirty --abbrev=12)}
+sbom=github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 platforms=${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64}
 
 case $version in
@@ -38,8 +39,11 @@ for platform in $platforms; do
 	GOOS=$os GOARCH=$arch "$go" build -mod=readonly -trimpath -buildvcs=false \
 		-ldflags "-s -w -buildid= -X main.version=$version" -o "$out/$file" ./cmd/gateway
 done
-# The bill of materials is read from the programs.
-"$go" run ./scripts/sbom -name gateway -version "$version" "$out"/gateway-* >"$out/.bom"
-mv "$out/.bom" "$out/gateway-$version.cdx.json"
+# A bill is read from what the linker wrote down in the program. It has no time and no
+# serial number, and the checksums of the tool, which are the same for the same Go.
+for program in "$out"/gateway-*; do
+	GOFLAGS=-trimpath "$go" run "$sbom" bin -json -std -noserial -notimestamp -version "$version" \
+		-output "$program.cdx.json" "$program"
+done
 cd "$out"
 if command -v sha256sum >/dev/null; then sha256sum gateway-*; else shasum -a 256 gateway-*; fi >SHA256SUMS

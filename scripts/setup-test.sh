@@ -15,13 +15,13 @@ needs='
 compiler|a C compiler, for the race detector|gcc libc6-dev|gcc|gcc musl-dev|xcode-select --install
 postgresql|a PostgreSQL server to start|postgresql|postgresql-server|postgresql|brew install postgresql
 redis|a Redis server to start|redis-server|redis|redis|brew install redis
-prometheus|prometheus and promtool, for rules and dashboards|prometheus|golang-github-prometheus|prometheus|brew install prometheus
-node|node and npm, for the PowerShell grammar and for the chain that test/interop starts (anvil)|nodejs npm|nodejs npm|nodejs npm|brew install node
+prometheus|promtool, for rules and dashboards|prometheus|golang-github-prometheus|prometheus|brew install prometheus
+node|node and npm, for the chain (anvil) and the wallets of test/interop|nodejs npm|nodejs npm|nodejs npm|brew install node
 '
 
 has_compiler() { has "$("$go" env CC)"; }
 has_redis() { has redis-server; }
-has_prometheus() { has prometheus && has promtool; }
+has_prometheus() { has promtool; }
 has_node() { has node && has npm; }
 
 # Debian keeps the server's programs out of PATH.

@@ -1,0 +1,240 @@
+//go:build unix
+
+package dashboards
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"noncegate/internal/testenv/expect"
+	"noncegate/internal/testenv/gateway"
+	"noncegate/internal/testenv/guarded"
+)
+
+// dashboard is the part of Grafana's classic model that is looked at.
+type dashboard struct {
+	UID, Title string
+	Panels     []panel
+}
+
+type panel struct {
+	ID                       int
+	Type, Title, Description string
+	Panels                   []panel // of a row that is collapsed
+	GridPos                  struct{ W, H, X, Y int }
+	FieldConfig              struct{ Defaults struct{ Unit string } }
+	Targets                  []struct {
+		Expr       string
+		Datasource struct{ Type, UID string }
+	}
+}
+
+// boards are the dashboards, by file, and what each query asks Prometheus for, by panel.
+func boards(t *testing.T) (all map[string]dashboard, queries map[string]string) {
+	t.Helper()
+	files, err := filepath.Glob("*.json")
+	expect.Must(t, err)
+	if len(files) < 5 {
+		t.Fatalf("only %v", files)
+	}
+	all, queries = make(map[string]dashboard), make(map[string]string)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		expect.Must(t, err)
+		var d dashboard
+		if err := json.Unmarshal(text, &d); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		all[file] = d
+		for _, p := range d.all() {
+			for i, q := range p.Targets {
+				queries[fmt.Sprintf("%s, %s, %d", file, p.Title, i)] = q.Expr
+			}
+		}
+	}
+	return all, queries
+}
+
+// all are the rows and the panels, also those within rows.
+func (d dashboard) all() (all []panel) {
+	for _, p := range d.Panels {
+		all = append(append(all, p), p.Panels...)
+	}
+	return all
+}
+
+func TestEachPanelSaysWhatItShowsAndCoversNoOther(t *testing.T) {
+	all, _ := boards(t)
+	uids := make(map[string]bool)
+	for file, d := range all {
+		if d.UID == "" || uids[d.UID] || d.Title == "" {
+			t.Errorf("%s: uid %q, title %q", file, d.UID, d.Title)
+		}
+		uids[d.UID] = true
+		ids := make(map[int]bool)
+		for _, p := range d.all() {
+			if ids[p.ID] || p.ID == 0 || p.Title == "" {
+				t.Errorf("%s: %q has the id %d", file, p.Title, p.ID)
+			}
+			ids[p.ID] = true
+			if p.Type != "row" && (p.Description == "" || p.FieldConfig.Defaults.Unit == "" || len(p.Targets) == 0) {
+				t.Errorf("%s: %q has description %q, unit %q and %d queries", file, p.Title, p.Description, p.FieldConfig.Defaults.Unit, len(p.Targets))
+			}
+			for _, q := range p.Targets {
+				if q.Datasource.Type != "prometheus" || q.Datasource.UID != "${datasource}" {
+					t.Errorf("%s: %q asks %v", file, p.Title, q.Datasource)
+				}
+			}
+		}
+		doNotCover(t, file, d.Panels)
+		for _, row := range d.Panels {
+			doNotCover(t, file+", "+row.Title, row.Panels)
+		}
+	}
+}
+
+func doNotCover(t *testing.T, where string, panels []panel) {
+	t.Helper()
+	taken := make(map[[2]int]string)
+	for _, p := range panels {
+		g := p.GridPos
+		if g.W < 4 || g.H < 1 || g.X+g.W > 24 {
+			t.Errorf("%s: %q is at %+v", where, p.Title, g)
+		}
+		for x := g.X; x < g.X+g.W; x++ {
+			for y := g.Y; y < g.Y+g.H; y++ {
+				if other, twice := taken[[2]int{x, y}]; twice {
+					t.Fatalf("%s: %q covers %q", where, p.Title, other)
+				}
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+	}
+}
+
+// unshown are the metrics on no dashboard, and why.
+var unshown = map[string]string{
+	"noncegate_redis_configured":        "a setting, which gateway_info says too",
+	"noncegate_redis_queued_events_max": "8192, which the panel of the events that wait says",
+}
+
+var (
+	metric   = regexp.MustCompile(`\b(?:noncegate|go|process)_[a-z0-9_]+\b`)
+	recorded = regexp.MustCompile(`\b\w+:[\w:]+\b`) // the name of a recording rule has colons
+	ofSeries = regexp.MustCompile(`_(bucket|sum|count)$`)
+)
+
+func TestEveryQueryNamesAnExportedMetric(t *testing.T) {
+	exported := exportedMetrics(t)
+	if len(exported) < 100 {
+		t.Fatalf("only %d metrics are exported", len(exported))
+	}
+	_, queries := boards(t)
+	shown := make(map[string]bool)
+	named := func(where, expr string, known []string) {
+		names := metric.FindAllString(recorded.ReplaceAllStringFunc(expr, func(name string) string {
+			if !slices.Contains(known, name) {
+				t.Errorf("%s asks for %s, which no rule before it records", where, name)
+			}
+			return ""
+		}), -1)
+		for _, name := range names {
+			if family := ofSeries.ReplaceAllString(name, ""); exported[family] {
+				name = family
+			} else if !exported[name] {
+				t.Errorf("%s asks for %s, which no gateway exports", where, name)
+			}
+			shown[name] = shown[name] || strings.Contains(where, ".json")
+		}
+		if len(names) == 0 && !recorded.MatchString(expr) && !strings.Contains(expr, "up{") {
+			t.Errorf("%s names no metric: %s", where, expr)
+		}
+	}
+	for where, expr := range queries {
+		named(where, expr, nil)
+	}
+	var records []string
+	for _, r := range rules(t) {
+		named(r.Record+r.Alert, r.Expr, records)
+		records = append(records, r.Record)
+	}
+	page := page(t, "metrics")
+	for name := range exported {
+		short, ours := strings.CutPrefix(name, "noncegate_")
+		if !ours {
+			continue
+		}
+		if !strings.Contains(page, "`"+short+"`") && !strings.Contains(page, "`"+short+"{") {
+			t.Errorf("%s has no line in docs/metrics.md", name)
+		}
+		if _, excused := unshown[name]; shown[name] == excused {
+			t.Errorf("%s: on a dashboard %v, and in the list of those that need not be %v", name, shown[name], excused)
+		}
+	}
+}
+
+// exportedMetrics are the names of what a gateway with a chain says at /metrics, once its Ethereum
+// endpoint was asked and it has asked a node. Everything else it counts is there from the start, at 0.
+func exportedMetrics(t *testing.T) map[string]bool {
+	t.Helper()
+	ctx := t.Context()
+	room, err := guarded.Open("dashboards-", nil)
+	expect.Must(t, err)
+	t.Cleanup(func() { expect.Check(t, room.Close()) })
+	program, err := gateway.Program(ctx)
+	expect.Must(t, err)
+	g, err := gateway.Start(ctx, room, gateway.Config{
+		Program: program, Log: "gateway.log",
+		Args: []string{"--store=sqlite:" + filepath.Join(t.TempDir(), "db"), "--chain=eip155:1337=http://127.0.0.1:1"}, // nothing listens there
+	})
+	expect.Must(t, err)
+	t.Cleanup(func() { expect.Check(t, g.Kill()) })
+	question := `{"jsonrpc":"2.0","id":1,"method":"eth_sign","params":[]}`
+	endpoint := "http" + strings.TrimSuffix(strings.TrimPrefix(g.URL, "ws"), "/ws") + "/eth/1337"
+	asked, err := http.Post(endpoint, "application/json", strings.NewReader(question))
+	expect.Must(t, err)
+	expect.Check(t, asked.Body.Close())
+	names := make(map[string]bool)
+	expect.Must(t, g.Await(ctx, 50*time.Millisecond, func(ctx context.Context) error {
+		answer, err := http.Get(g.Admin + "/metrics")
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		parser := expfmt.NewTextParser(model.UTF8Validation)
+		families, err := parser.TextToMetricFamilies(answer.Body)
+		for name := range families {
+			names[name] = true
+		}
+		if err == nil && !names["noncegate_chain_requests_total"] {
+			err = errors.New("no node of the chain was asked yet")
+		}
+		return err
+	}))
+	return names
+}
+
+// asRules are the queries of the panels as a file of recording rules, so that promtool reads them:
+// of all instances, over a minute.
+func asRules(queries map[string]string) (text []byte) {
+	plain := strings.NewReplacer("$instance", ".*", "$__rate_interval", "1m")
+	text = []byte("groups:\n- name: panels\n  rules:\n")
+	for i, where := range slices.Sorted(maps.Keys(queries)) {
+		text = fmt.Appendf(text, "  # %s\n  - {record: 'panel:%d', expr: %q}\n", where, i, plain.Replace(queries[where]))
+	}
+	return text
+}

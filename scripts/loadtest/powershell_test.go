@@ -1,0 +1,88 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+)
+
+var (
+	invoked = regexp.MustCompile(`(?m)^Invoke-LoadTest -Command '(\w+)' `)
+	passed  = regexp.MustCompile(`['"]--([a-z0-9-]+)`)
+	// A parameter with the line before it, which Get-Help shows when it is a comment.
+	parameter = regexp.MustCompile(`(?m)^(.*)\n    \[.*\]\$(\w+)(?: = .*)?,?$`)
+)
+
+// TestEachFlagThatAScriptPassesIsOneOfTheProgram: the scripts are not run here.
+func TestEachFlagThatAScriptPassesIsOneOfTheProgram(t *testing.T) {
+	parser, err := kong.New(new(commands), kong.Vars{"command_rule": commandRule})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("*.ps1")
+	if err != nil || len(files) != 5 {
+		t.Fatalf("scripts %v: %v", files, err)
+	}
+	shared := flagsIn(read(t, "common.ps1"))
+	if len(shared) == 0 {
+		t.Error("common.ps1 passes no flag")
+	}
+	for _, file := range files {
+		text := read(t, file)
+		if i := strings.IndexFunc(text, func(r rune) bool { return r > 126 }); i >= 0 {
+			t.Errorf("%s: %q is another character to Windows PowerShell 5.1", file, text[i:i+4])
+		}
+		if file == "common.ps1" {
+			continue
+		}
+		found := invoked.FindStringSubmatch(text)
+		if found == nil || !strings.HasSuffix(text, "\nexit $LASTEXITCODE\n") || !strings.Contains(text, "\n.EXAMPLE\n") {
+			t.Errorf("%s calls no command, does not pass its exit status on, or has no example", file)
+			continue
+		}
+		known := map[string]bool{}
+		for _, command := range parser.Model.Children {
+			for _, flag := range command.Flags {
+				known[flag.Name] = known[flag.Name] || command.Name == found[1]
+			}
+		}
+		flags := append(flagsIn(text), shared...)
+		for _, flag := range flags {
+			if !known[flag] {
+				t.Errorf("%s passes --%s, which loadtest %s does not have", file, flag, found[1])
+			}
+		}
+		if len(flags) < 8 {
+			t.Errorf("%s: only %v", file, flags)
+		}
+		parameters := parameter.FindAllStringSubmatch(text, -1)
+		for _, p := range parameters {
+			if !strings.HasPrefix(p[1], "    # ") {
+				t.Errorf("%s: no comment says what %s is", file, p[2])
+			}
+		}
+		if len(parameters) < 10 {
+			t.Errorf("%s: only %d parameters", file, len(parameters))
+		}
+	}
+}
+
+func flagsIn(text string) (names []string) {
+	for _, found := range passed.FindAllStringSubmatch(text, -1) {
+		names = append(names, found[1])
+	}
+	return names
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
