@@ -45,19 +45,22 @@ func (c *churnCmd) Run(ctx context.Context, p *program) error {
 	if err := cmp.Or(err, c.all().validate(), c.reportFlags.validate()); err != nil {
 		return err
 	}
-	metrics := c.metrics(c.URL)
+	pages := c.pages(c.URL, churn.Access)
 	var before []reading
 	measure := func() (*result.Run, error) {
-		before = c.quiet(ctx, metrics)
-		run, err := p.observed(ctx, metrics, func(h hooks) (*result.Run, error) {
+		before = c.quiet(ctx, pages)
+		run, err := p.observed(ctx, pages, func(h hooks) (*result.Run, error) {
 			churn.BeginMeasure, churn.EndMeasure, churn.Progress = h.begin, h.end, h.second
 			return churn.Run(ctx)
 		})
 		return run, advised(err)
 	}
 	judge := func(run *result.Run) (verdicts []result.Verdict) {
-		for i, url := range metrics {
-			verdicts = append(verdicts, c.judge(ctx, url, before[i], run.Nodes)...)
+		if len(pages.URLs) == 0 {
+			return []result.Verdict{leftUnknown("no /metrics was asked (--metrics)")}
+		}
+		for i, url := range pages.URLs {
+			verdicts = append(verdicts, c.judge(ctx, pages, url, before[i], run.Nodes)...)
 		}
 		return verdicts
 	}
@@ -82,11 +85,11 @@ type reading struct {
 
 // quiet reads what each gateway is before the drill, once what an earlier load
 // has left behind is gone: else that would be what it may have afterwards.
-func (c *churnCmd) quiet(ctx context.Context, urls []string) []reading {
-	all := make([]reading, len(urls))
+func (c *churnCmd) quiet(ctx context.Context, pages observe.Pages) []reading {
+	all := make([]reading, len(pages.URLs))
 	var reading sync.WaitGroup
-	for i, url := range urls {
-		reading.Go(func() { all[i].gauges, all[i].err = quietest(ctx, url, c.Settle) })
+	for i, url := range pages.URLs {
+		reading.Go(func() { all[i].gauges, all[i].err = quietest(ctx, pages, url, c.Settle) })
 	}
 	reading.Wait()
 	return all
@@ -97,8 +100,8 @@ const quietFor = time.Second
 
 // quietest is the least that a gateway has until it becomes no smaller, or the
 // limit has passed.
-func quietest(ctx context.Context, url string, limit time.Duration) (gauges, error) {
-	least, err := readGauges(ctx, url)
+func quietest(ctx context.Context, pages observe.Pages, url string, limit time.Duration) (gauges, error) {
+	least, err := readGauges(ctx, pages, url)
 	if err != nil {
 		return least, err
 	}
@@ -107,7 +110,7 @@ func quietest(ctx context.Context, url string, limit time.Duration) (gauges, err
 		if wait.For(ctx, gaugePoll) != nil {
 			return least, nil
 		}
-		now, err := readGauges(ctx, url)
+		now, err := readGauges(ctx, pages, url)
 		if err != nil {
 			return now, err
 		}
@@ -120,15 +123,13 @@ func quietest(ctx context.Context, url string, limit time.Duration) (gauges, err
 }
 
 // judge waits until a gateway is what it was before, or is not in time.
-func (c *churnCmd) judge(ctx context.Context, url string, before reading, nodes []result.Node) []result.Verdict {
+func (c *churnCmd) judge(ctx context.Context, pages observe.Pages, url string, before reading, nodes []result.Node) []result.Verdict {
 	after, err := before.gauges, before.err
 	if err == nil {
-		after, err = c.settle(ctx, url, before.gauges)
+		after, err = c.settle(ctx, pages, url, before.gauges)
 	}
 	if err != nil {
-		return []result.Verdict{{
-			Name: "what the clients left behind", Want: "nothing", Got: "not known: " + err.Error(), Passed: true, Unknown: true,
-		}}
+		return []result.Verdict{leftUnknown(err.Error())}
 	}
 	verdicts := []result.Verdict{
 		cameBack("connections", before.connections, after.connections, 0),
@@ -147,13 +148,18 @@ func (c *churnCmd) judge(ctx context.Context, url string, before reading, nodes 
 	return verdicts
 }
 
+// leftUnknown fails a drill that could not see what it is for.
+func leftUnknown(why string) result.Verdict {
+	return result.Verdict{Name: "what the clients left behind", Want: "nothing", Got: "not known: " + why}
+}
+
 // settle reads a gateway until it has no more than before, or time is over.
-func (c *churnCmd) settle(ctx context.Context, url string, before gauges) (gauges, error) {
+func (c *churnCmd) settle(ctx context.Context, pages observe.Pages, url string, before gauges) (gauges, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Settle)
 	defer cancel()
 	margin := max(goroutineMargin, goroutineMarginShare*before.goroutines)
 	for {
-		now, err := readGauges(context.WithoutCancel(ctx), url)
+		now, err := readGauges(context.WithoutCancel(ctx), pages, url)
 		settled := now.connections <= before.connections && now.goroutines <= before.goroutines+margin
 		if err != nil || settled || wait.For(ctx, gaugePoll) != nil {
 			return now, err
@@ -187,8 +193,8 @@ func halfway(points []result.Point) float64 {
 // gaugePoll is how often a gateway is read while something of it is waited for.
 const gaugePoll = 100 * time.Millisecond
 
-func readGauges(ctx context.Context, url string) (g gauges, err error) {
-	is, err := observe.Read(ctx, url)
+func readGauges(ctx context.Context, pages observe.Pages, url string) (g gauges, err error) {
+	is, err := pages.Read(ctx, url)
 	if err != nil {
 		return g, err
 	}

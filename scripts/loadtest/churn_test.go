@@ -85,8 +85,8 @@ func TestWhatAnEarlierDrillLeftBehindIsNotWhatThereWasBefore(t *testing.T) {
 	}, exitFailure, "FAIL    goroutines of the gateway afterwards: 500 (want: at most 120, as before)", "at most 1,000 at a time (--max-open)")
 }
 
-func TestAGatewayWithoutMetricsIsSaidToBeSo(t *testing.T) {
+func TestAChurnWithoutFiguresOfTheGatewayFails(t *testing.T) {
 	g := target.StartGateway(t, "--max-holds=4096")
-	drill(t, t.Context(), quickChurn(g), exitOK, "PASS")
-	drill(t, t.Context(), quickChurn(g, "--metrics=http://127.0.0.1:1/metrics"), exitOK, "unknown what the clients left behind")
+	drill(t, t.Context(), quickChurn(g), exitFailure, "FAIL    what the clients left behind: not known: no /metrics was asked")
+	drill(t, t.Context(), quickChurn(g, "--metrics=http://127.0.0.1:1/metrics"), exitFailure, "FAIL    what the clients left behind: not known: read")
 }

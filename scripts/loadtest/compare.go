@@ -140,7 +140,7 @@ func (c *compareCmd) measure(ctx context.Context, p *program, s side, load traff
 	if err != nil {
 		return nil, err
 	}
-	return p.loaded(ctx, c.metrics(load.URLs), load)
+	return p.loaded(ctx, c.pages(load.URLs, load.Access), load)
 }
 
 func (c *compareCmd) judge(cmp *comparison) {

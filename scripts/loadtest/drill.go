@@ -108,10 +108,10 @@ type hooks struct {
 	second     func(result.Second)
 }
 
-// observed makes a load while the gateways at metrics are observed, with a line
+// observed makes a load while the pages of its gateways are read, with a line
 // of progress where somebody looks. A result may come with an error.
-func (p *program) observed(ctx context.Context, metrics []string, measure func(hooks) (*result.Run, error)) (*result.Run, error) {
-	observer := observe.Start(ctx, metrics)
+func (p *program) observed(ctx context.Context, pages observe.Pages, measure func(hooks) (*result.Run, error)) (*result.Run, error) {
+	observer := pages.Start(ctx)
 	line := p.progress()
 	run, err := measure(hooks{begin: observer.Begin, end: func() { observer.End() }, second: line.second})
 	line.end()
@@ -124,9 +124,9 @@ func (p *program) observed(ctx context.Context, metrics []string, measure func(h
 
 // loaded makes a load observed. What it is to call itself when the measured time
 // begins is called, too.
-func (p *program) loaded(ctx context.Context, metrics []string, load traffic.Load) (*result.Run, error) {
+func (p *program) loaded(ctx context.Context, pages observe.Pages, load traffic.Load) (*result.Run, error) {
 	begin := load.BeginMeasure
-	return p.observed(ctx, metrics, func(h hooks) (*result.Run, error) {
+	return p.observed(ctx, pages, func(h hooks) (*result.Run, error) {
 		load.BeginMeasure, load.EndMeasure, load.Progress = h.begin, h.end, h.second
 		if begin != nil {
 			load.BeginMeasure = func() {

@@ -18,6 +18,7 @@ import (
 
 	"noncegate/client"
 	"noncegate/scripts/loadtest/access"
+	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/traffic"
 )
@@ -125,9 +126,10 @@ func flagOf(field string) string {
 }
 
 type reportFlags struct {
-	Metrics []string `group:"report" sep:"none" placeholder:"URL" help:"Address of a gateway's /metrics, read while the load runs; repeat it for several. Default: http://127.0.0.1:8081/metrics for a gateway at port 8080 of this machine, else none."`
-	JSON    string   `name:"json" group:"report" placeholder:"FILE" help:"Write the result as JSON to this file; - for standard output instead of the text."`
-	HTML    string   `name:"html" group:"report" placeholder:"FILE" help:"Write the report as one HTML file, which needs no network to be looked at."`
+	Metrics  []string `group:"report" sep:"none" placeholder:"URL" help:"Address of a gateway's /metrics, read while the load runs; repeat it for several. Default: http://127.0.0.1:8081/metrics for a gateway at port 8080 of this machine, else none."`
+	AdminKey string   `name:"admin-key" group:"report" env:"NONCEGATE_ADMIN_KEY" placeholder:"KEY" help:"What the gateways' /metrics ask for (--admin-key of the gateway). Best given by the environment ($NONCEGATE_ADMIN_KEY)."`
+	JSON     string   `name:"json" group:"report" placeholder:"FILE" help:"Write the result as JSON to this file; - for standard output instead of the text."`
+	HTML     string   `name:"html" group:"report" placeholder:"FILE" help:"Write the report as one HTML file, which needs no network to be looked at."`
 }
 
 // metrics are the addresses to read: those given, or what is likely.
@@ -142,6 +144,16 @@ func (f *reportFlags) metrics(targets []string) []string {
 		}
 	}
 	return nil
+}
+
+// pages are the addresses to read, with the key for them. They trust the certificates that
+// the connections of the load trust.
+func (f *reportFlags) pages(targets []string, in access.Access) observe.Pages {
+	p := observe.Pages{URLs: f.metrics(targets), Access: access.Access{TLS: in.TLS}}
+	if f.AdminKey != "" {
+		p.Access.Header = http.Header{"Authorization": {"Bearer " + f.AdminKey}}
+	}
+	return p
 }
 
 func loopback(host string) bool {
@@ -165,7 +177,7 @@ type criteriaFlags struct {
 	MaxFailedShare  float64       `group:"criteria" default:"0.05" help:"Largest share, 0 to 1, of requests that were refused, failed or never sent."`
 	MinAcknowledged int64         `group:"criteria" default:"1000" help:"Fewest acknowledged requests with which a run says anything."`
 	MaxLost         int64         `group:"criteria" default:"0" help:"Most connections that may end by themselves. -1: not judged."`
-	GrowthCheck     bool          `group:"criteria" default:"true" negatable:"" help:"No stage of a gateway may grow steadily over the run."`
+	GrowthCheck     bool          `group:"criteria" default:"true" negatable:"" help:"No stage of a gateway may grow steadily over the run, which takes the figures of its /metrics."`
 }
 
 func (f *criteriaFlags) criteria() report.Criteria {

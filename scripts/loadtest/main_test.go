@@ -48,7 +48,9 @@ func refusing(t *testing.T) string {
 }
 
 func TestARunThatMeetsItsCriteriaReportsAndExitsWithZero(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=4096")
+	const key = "0123456789abcdef"
+	g := target.StartGateway(t, "--max-holds=4096", "--admin-key="+key)
+	t.Setenv("NONCEGATE_ADMIN_KEY", key)
 	page := filepath.Join(t.TempDir(), "report.html")
 	o := runProgram(t.Context(), quick(g.URL, "--metrics", g.Metrics, "--verify", "--subscribers=1", "--html", page,
 		"--mix=allocate=6,markUsed=3,markRecyclable=1,status=1", "--max-e2e-p99=10s", "--json=-")...)
@@ -298,7 +300,7 @@ func TestAnAddressWithoutAPathGetsThatOfAGateway(t *testing.T) {
 	}
 	g := target.StartGateway(t, "--max-holds=4096")
 	address := strings.TrimSuffix(g.URL, "/ws")
-	if o := runProgram(t.Context(), quick(address)...); o.code != exitOK {
+	if o := runProgram(t.Context(), quick(address, "--no-growth-check")...); o.code != exitOK {
 		t.Errorf("exit %d: %s", o.code, o.stderr)
 	}
 	if url, _, err := splitGateway("ws://h:1=gateway serve"); url != "ws://h:1/ws" || err != nil {

@@ -221,7 +221,7 @@ func (d *restartDrill) run(ctx context.Context, steady traffic.Steady, logs stri
 			return nil, err
 		}
 	}
-	run, err = d.program.observed(ctx, d.cmd.metrics(steady.URLs), func(h hooks) (*result.Run, error) {
+	run, err = d.program.observed(ctx, d.cmd.pages(steady.URLs, steady.Access), func(h hooks) (*result.Run, error) {
 		steady.Progress = h.second
 		load, err := steady.Start(ctx)
 		if err != nil {

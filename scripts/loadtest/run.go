@@ -29,7 +29,7 @@ func (c *runCmd) Run(ctx context.Context, p *program) error {
 		load.Verify = verify.NewRecorder()
 	}
 	return p.single(ctx, single{files: &c.reportFlags, criteria: c.criteria(), measure: func() (*result.Run, error) {
-		run, err := p.loaded(ctx, c.metrics(c.URL), load)
+		run, err := p.loaded(ctx, c.pages(c.URL, load.Access), load)
 		if run == nil {
 			return nil, advised(err)
 		}

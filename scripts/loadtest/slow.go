@@ -91,7 +91,7 @@ func (c *slowCmd) measure(ctx context.Context, p *program, load traffic.Load, sl
 	if misbehave {
 		load.BeginMeasure = group.Misbehave
 	}
-	run, err := p.loaded(ctx, c.metrics(c.URL), load)
+	run, err := p.loaded(ctx, c.pages(c.URL, load.Access), load)
 	counts := group.Stop()
 	if run == nil {
 		return nil, 0, advised(err)

@@ -21,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/result"
 )
 
@@ -45,11 +46,21 @@ type Observer struct {
 	release func()        // what start was given, called once
 }
 
-// Start begins to read the given /metrics URLs. Readings stop when ctx ends; End
-// must be called in any case. Without URLs it does nothing, at no cost.
-func Start(ctx context.Context, urls []string) *Observer {
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1}
-	return start(ctx, urls, overHTTP(&http.Client{Transport: transport}, readTimeout), transport.CloseIdleConnections)
+// Pages are the /metrics of gateways, and what is shown there.
+type Pages struct {
+	URLs   []string
+	Access access.Access
+}
+
+// Start is Pages.Start of pages that ask for no key.
+func Start(ctx context.Context, urls []string) *Observer { return Pages{URLs: urls}.Start(ctx) }
+
+// Start begins to read the pages. Readings stop when ctx ends; End must be called in
+// any case. Without URLs it does nothing, at no cost.
+func (p Pages) Start(ctx context.Context) *Observer {
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, TLSClientConfig: p.Access.TLS}
+	read := overHTTP(&http.Client{Transport: transport}, p.Access.Header, readTimeout)
+	return start(ctx, p.URLs, read, transport.CloseIdleConnections)
 }
 
 // start is Start with what it reads with, and what is to be called at the end.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"strings"
@@ -35,13 +36,13 @@ type reading struct {
 // reader reads a /metrics page once, and gives up when ctx ends.
 type reader func(ctx context.Context, url string) (*reading, error)
 
-// overHTTP reads with client and waits no longer than timeout. The whole body is read before any of it counts, so
+// overHTTP reads with client, shows header, and waits no longer than timeout. The whole body is read before any of it counts, so
 // that one that was cut off counts for nothing.
-func overHTTP(client *http.Client, timeout time.Duration) reader {
+func overHTTP(client *http.Client, header http.Header, timeout time.Duration) reader {
 	return func(ctx context.Context, url string) (*reading, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v", timeout))
 		defer cancel()
-		page, format, err := fetch(ctx, client, url)
+		page, format, err := fetch(ctx, client, header, url)
 		if err != nil {
 			if cause := context.Cause(ctx); cause != nil {
 				return nil, cause
@@ -52,17 +53,21 @@ func overHTTP(client *http.Client, timeout time.Duration) reader {
 	}
 }
 
-func fetch(ctx context.Context, client *http.Client, url string) (page []byte, format expfmt.Format, err error) {
+func fetch(ctx context.Context, client *http.Client, header http.Header, url string) (page []byte, format expfmt.Format, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, "", err
 	}
+	maps.Copy(req.Header, header)
 	req.Header.Set("Accept", string(expfmt.NewFormat(expfmt.TypeTextPlain)))
 	res, err := client.Do(req)
 	if err != nil {
 		return nil, "", err
 	}
 	defer res.Body.Close()
+	if res.StatusCode == http.StatusUnauthorized {
+		return nil, "", fmt.Errorf("answered %s; --admin-key must be that of the gateway", res.Status)
+	}
 	if res.StatusCode != http.StatusOK {
 		return nil, "", fmt.Errorf("answered %s", res.Status)
 	}
@@ -177,13 +182,16 @@ const metricsTimeout = 5 * time.Second
 // has counted under its name.
 type Metrics map[string]float64
 
-// Read reads a gateway's /metrics once. It keeps no connection, which would be a
-// further goroutine of the gateway.
-func Read(ctx context.Context, url string) (Metrics, error) {
+// Read is Pages.Read of a page that asks for no key.
+func Read(ctx context.Context, url string) (Metrics, error) { return Pages{}.Read(ctx, url) }
+
+// Read reads one page once. It keeps no connection, which would be a further goroutine
+// of the gateway.
+func (p Pages) Read(ctx context.Context, url string) (Metrics, error) {
 	ctx, cancel := context.WithTimeout(ctx, metricsTimeout)
 	defer cancel()
-	client := &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}}
-	page, format, err := fetch(ctx, client, url)
+	client := &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSClientConfig: p.Access.TLS}}
+	page, format, err := fetch(ctx, client, p.Access.Header, url)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", url, err)
 	}

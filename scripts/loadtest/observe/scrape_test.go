@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"noncegate/internal/metrics"
+	"noncegate/scripts/loadtest/access"
 	"noncegate/wire"
 )
 
@@ -23,7 +24,7 @@ func readOnce(t *testing.T, timeout time.Duration, handler http.HandlerFunc) (*r
 	t.Helper()
 	server := httptest.NewServer(handler)
 	defer server.Close()
-	return overHTTP(server.Client(), timeout)(t.Context(), server.URL)
+	return overHTTP(server.Client(), nil, timeout)(t.Context(), server.URL)
 }
 
 func text(page string) http.HandlerFunc {
@@ -140,7 +141,7 @@ func TestAReadingEndsWithItsContext(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer server.Close()
-	if _, err := overHTTP(server.Client(), time.Minute)(ctx, server.URL); err == nil {
+	if _, err := overHTTP(server.Client(), nil, time.Minute)(ctx, server.URL); err == nil {
 		t.Error("a cancelled reading succeeded")
 	}
 }
@@ -170,5 +171,29 @@ func TestMetricsAreReadByTheirFirstLabel(t *testing.T) {
 	defer nothing.Close()
 	if _, err := Read(t.Context(), nothing.URL); !errors.Is(err, errNoFigures) || !strings.Contains(err.Error(), nothing.URL) {
 		t.Errorf("an empty page: %v, want its address and that it is empty", err)
+	}
+}
+
+func TestAPageBehindAKeyIsReadWithIt(t *testing.T) {
+	const key = "Bearer 0123456789abcdef"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != key {
+			http.Error(w, "no key was given", http.StatusUnauthorized)
+			return
+		}
+		text("# TYPE a_total counter\na_total 1\n")(w, r)
+	}))
+	defer server.Close()
+	page := Pages{URLs: []string{server.URL}, Access: access.Access{Header: http.Header{"Authorization": {key}}}}
+	if is, err := page.Read(t.Context(), server.URL); err != nil || is["a_total"] != 1 {
+		t.Errorf("%v, %v; want the figure", is, err)
+	}
+	o := page.Start(t.Context())
+	o.Begin()
+	if n := o.End()[0]; n.Missing != "" && strings.Contains(n.Missing, "401") {
+		t.Errorf("missing: %s", n.Missing)
+	}
+	if _, err := Read(t.Context(), server.URL); err == nil || !strings.Contains(err.Error(), "--admin-key") {
+		t.Errorf("without the key: %v, want a sentence with --admin-key", err)
 	}
 }

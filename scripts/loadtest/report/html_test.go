@@ -148,9 +148,9 @@ func TestThePageShowsEveryPartOfTheRun(t *testing.T) {
 
 func TestACriterionThatCouldNotBeJudgedIsNotShownAsPassed(t *testing.T) {
 	run := good()
-	run.Nodes = nil
+	run.Nodes = []result.Node{{Stages: []result.Stage{{Name: "commitMs", Growth: result.Growth{Unknown: true, Why: "too short"}}}}}
 	Judge(run, strict)
-	if page := string(pageOf(t, run)); !strings.Contains(page, "? unknown") || !strings.Contains(textOf(t, run), "\nunknown growth of the queues") {
+	if page := string(pageOf(t, run)); !strings.Contains(page, "? unknown") || !strings.Contains(textOf(t, run), "\nunknown growth of commitMs") {
 		t.Error("the unknown growth is not shown as unknown")
 	}
 }

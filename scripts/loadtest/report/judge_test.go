@@ -119,25 +119,38 @@ func TestWhatIsToleratedIsTolerated(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeKnownOfGrowthIsSaidAndDoesNotFail(t *testing.T) {
+func TestARunWithoutFiguresOfAGatewayFailsWhereGrowthIsJudged(t *testing.T) {
 	for _, c := range []struct {
-		name, verdict, got string
-		nodes              []result.Node
+		name, got string
+		nodes     []result.Node
 	}{
-		{"nobody asked", "growth of the queues", "not known: no /metrics was asked", nil},
-		{"no answer", "growth of the queues", "not known: a could not be read", []result.Node{{Metrics: "a", Missing: "could not be read"}}},
-		{"one of two is silent", "growth of the queues", "not known: b could not be read", []result.Node{
+		{"nobody asked", "no /metrics was asked (--metrics)", nil},
+		{"no answer", "a could not be read", []result.Node{{Metrics: "a", Missing: "could not be read"}}},
+		{"one of two is silent", "b could not be read", []result.Node{
 			{Metrics: "a", Stages: []result.Stage{{Name: "commitMs"}}}, {Metrics: "b", Missing: "could not be read"}}},
-		{"another program", "growth of the queues", "not known: a says nothing of its stages", []result.Node{{Metrics: "a"}}},
-		{"a short run", "growth of commitMs", "too short", []result.Node{{Metrics: "a", Stages: []result.Stage{
-			{Name: "commitMs", Growth: result.Growth{Unknown: true, Why: "too short"}}}}}},
+		{"another program", "a says nothing of its stages", []result.Node{{Metrics: "a"}}},
 	} {
 		run := good()
 		run.Nodes = c.nodes
 		Judge(run, strict)
-		if v := verdict(t, run, c.verdict); !v.Passed || !v.Unknown || v.Got != c.got {
-			t.Errorf("%s: %+v, want unknown because %q", c.name, v, c.got)
+		want := "not known: " + c.got + "; --no-growth-check leaves this out"
+		if v := verdict(t, run, "growth of the queues"); run.Passed() || v.Passed || v.Got != want {
+			t.Errorf("%s: %+v, want failed because %q", c.name, v, want)
 		}
+		lenient := strict
+		lenient.Growth = false
+		if Judge(run, lenient); !run.Passed() {
+			t.Errorf("%s: %+v, want passed without the criterion", c.name, run.Verdicts)
+		}
+	}
+}
+
+func TestAShortRunDoesNotFailForGrowthThatItCannotShow(t *testing.T) {
+	run := good()
+	run.Nodes = []result.Node{{Metrics: "a", Stages: []result.Stage{{Name: "commitMs", Growth: result.Growth{Unknown: true, Why: "too short"}}}}}
+	Judge(run, strict)
+	if v := verdict(t, run, "growth of commitMs"); !v.Passed || !v.Unknown || v.Got != "too short" {
+		t.Errorf("%+v, want unknown because it was too short", v)
 	}
 }
 
