@@ -62,6 +62,19 @@ func (c *Call) Charge(signer string) *wire.Error {
 	return err
 }
 
+// ChargeMore counts n requests more against the quota of the caller, for a call that costs as
+// much as these: all that there may be at once, where that is fewer.
+func (c *Call) ChargeMore(n int) *wire.Error {
+	if c.who.account == nil {
+		return nil
+	}
+	if q := c.who.session.Quota(); q.RequestsPerSecond > 0 {
+		n = min(n, q.Burst)
+	}
+	_, err := c.who.charge(n, time.Now())
+	return err
+}
+
 // Do runs op for the caller and waits until it has ended, so that its outcome is known.
 // How long that takes is bounded by the service. Nothing happens if the caller is gone
 // before the commit.

@@ -22,7 +22,7 @@ const (
 
 // Decode implements chain.Chain. The error names the field and the rule.
 func (c *Client) Decode(raw []byte) (chain.Tx, error) {
-	t, err := rawtx.Decode(raw)
+	t, err := rawtx.DecodeSender(raw)
 	if err != nil {
 		return chain.Tx{}, err
 	}

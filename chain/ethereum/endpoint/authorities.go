@@ -8,7 +8,8 @@ import (
 	"noncegate/wire"
 )
 
-// maxAuthorities bounds the authorizations of one transaction that are looked up.
+// maxAuthorities bounds the authorizations of one transaction that are looked up. Each costs the
+// recovery of a public key and a question to the store, which is what a request costs.
 const maxAuthorities = 100
 
 // authorized refuses a transaction with an EIP-7702 authorization that would use a nonce
@@ -19,13 +20,17 @@ func (s *sending) authorized(ctx context.Context) *wire.Error {
 	if len(s.raw) == 0 || s.raw[0] != rawtx.SetCode {
 		return nil
 	}
-	tx, err := rawtx.Decode(s.raw)
+	tx, err := rawtx.DecodeSender(s.raw)
 	if err != nil {
 		return invalid("transaction", "%s; nothing was sent", clip(err.Error()))
 	}
 	if len(tx.Authorizations) > maxAuthorities {
 		return invalid("authorizationList", "has %d elements, %d at most are looked up; nothing was sent", len(tx.Authorizations), maxAuthorities)
 	}
+	if err := s.call.ChargeMore(len(tx.Authorizations)); err != nil {
+		return err
+	}
+	tx.RecoverAuthorities()
 	for i := range tx.Authorizations {
 		if a := &tx.Authorizations[i]; a.Valid() && a.Nonce < 1<<63 {
 			if err := s.authority(ctx, s.e.nodes.ID()+":"+a.Authority.String(), int64(a.Nonce)); err != nil {

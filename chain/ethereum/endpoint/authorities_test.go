@@ -81,3 +81,23 @@ func TestAnAuthorizationMayNotUseANonceThatSomebodyElseHolds(t *testing.T) {
 		})
 	}
 }
+
+func TestAuthorizationsAreChargedByNumberOnceTheSenderMaySend(t *testing.T) {
+	raw, tx := setCode(t)
+	n := len(tx.Authorizations)
+	p := who(map[string]access.Right{"alice": access.RightAllocate | access.RightMark, "poor": access.RightAllocate | access.RightMark, "eve": 0})
+	for name, burst := range map[string]int{"alice": 2 + n, "poor": n, "eve": 2} {
+		p.Limit(name, access.Quota{RequestsPerSecond: 0.001, Burst: burst})
+	}
+	g := startGateway(t, func(s *setup) { s.ws.Auth = p })
+	g.nodes.at(tx.From.String(), chain.Start{Latest: int64(tx.Nonce), Pending: int64(tx.Nonce)})
+	eve := g.dialAs("eve")
+	eve.send(raw).wantError(t, wire.CodeForbidden, "the right mark on this signer is missing")
+	eve.call(methodChainID, "[]").wantResult(t, `"0x1"`) // the authorizations of what is forbidden cost nothing
+	g.dialAs("poor").send(raw).wantError(t, wire.CodeServerBusy, "the requests a second of this principal are used up")
+	g.nodes.wantGiven()
+	alice := g.dialAs("alice")
+	alice.send(raw).wantResult(t, `"`+chain.Hash(tx.Hash).String()+`"`)
+	alice.call(methodChainID, "[]").wantResult(t, `"0x1"`)
+	alice.call(methodChainID, "[]").wantError(t, wire.CodeServerBusy, "the requests a second of this principal are used up")
+}

@@ -27,6 +27,17 @@ var names = [...][]string{
 // It costs one recovery of a public key, and when that has succeeded one more for each
 // authorization.
 func Decode(raw []byte) (*Tx, error) {
+	t, err := DecodeSender(raw)
+	if err == nil {
+		t.RecoverAuthorities()
+	}
+	return t, err
+}
+
+// DecodeSender is Decode without the authorities: it costs one recovery, whatever the
+// transaction has. None of its authorizations is valid before RecoverAuthorities, until when
+// raw is kept and must not be changed.
+func DecodeSender(raw []byte) (*Tx, error) {
 	if len(raw) == 0 {
 		return nil, refuse(ErrEmpty, whole, "is empty")
 	}
@@ -99,17 +110,14 @@ func readFields(list item, kind byte) (*reading, error) {
 	return r, f.err
 }
 
-// finish recovers who signed the transaction and its authorizations.
+// finish recovers who signed the transaction.
 func (r *reading) finish() (*Tx, error) {
 	t := r.tx // a copy, so that the caller does not keep what r refers to
 	from, err := r.sig.sender(&t, r.signed)
 	if err != nil {
 		return nil, err
 	}
-	t.From = from
-	for i := range t.Authorizations {
-		t.Authorizations[i].judge(t.ChainID, &r.auths[i])
-	}
+	t.From, t.auths = from, r.auths
 	return &t, nil
 }
 

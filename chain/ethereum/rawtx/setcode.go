@@ -1,6 +1,7 @@
 package rawtx
 
 import (
+	"errors"
 	"math/big"
 
 	"noncegate/chain/ethereum/address"
@@ -25,7 +26,7 @@ func (f *fields) authorizations(r *reading) {
 		if len(r.auths) == MaxAuthorizations {
 			return refuse(ErrTooLarge, f.name(), "must have %d authorizations at most: more need more gas than a transaction can have (EIP-7825)", MaxAuthorizations)
 		}
-		a := Authorization{ChainID: e.amount(), Address: e.address(""), Nonce: e.uint64()}
+		a := Authorization{ChainID: e.amount(), Address: e.address(""), Nonce: e.uint64(), Invalid: errUnrecovered}
 		sig := authSignature{signed: e.read()}
 		if parity := e.number(1); len(parity) == 1 {
 			sig.parity = parity[0]
@@ -38,6 +39,17 @@ func (f *fields) authorizations(r *reading) {
 	if len(r.tx.Authorizations) == 0 {
 		f.fail(ErrContent, "must have at least one authorization (EIP-7702)")
 	}
+}
+
+var errUnrecovered = errors.New("the authority was not recovered")
+
+// RecoverAuthorities recovers who signed the authorizations of a transaction of DecodeSender,
+// at one recovery each, and notes which of them nodes skip. It does so once.
+func (t *Tx) RecoverAuthorities() {
+	for i := range t.auths {
+		t.Authorizations[i].judge(t.ChainID, &t.auths[i])
+	}
+	t.auths = nil
 }
 
 // recoverAuthority returns the account that signed an authorization.

@@ -62,6 +62,8 @@ type Tx struct {
 	Sidecar    *Sidecar // type 3 with its blobs, as it is sent to a node; else nil
 
 	Authorizations []Authorization // type 4; 1 or more
+
+	auths []authSignature // of Authorizations, until RecoverAuthorities
 }
 
 // Sidecar is what came along with a blob transaction. Its lengths and numbers fit, and
