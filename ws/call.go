@@ -41,6 +41,9 @@ type visitor struct {
 // May reports whether the caller has a right on a signer.
 func (c *Call) May(right access.Right, signer string) bool { return c.who.session.May(right, signer) }
 
+// MayLater is May for when the call has ended: it keeps nothing of the call.
+func (c *Call) MayLater() func(right access.Right, signer string) bool { return c.who.session.May }
+
 // Principal is the caller, as holds know it; 0: without authentication all are one.
 func (c *Call) Principal() nonce.Principal { return nonce.PrincipalOf(c.who.principal()) }
 

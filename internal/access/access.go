@@ -21,7 +21,12 @@ const (
 	RightSubscribe = rights.Subscribe // nonce_subscribe
 	RightAdmin     = rights.Admin     // nonce_setFloor
 	RightRepair    = rights.Repair    // nonce_repair
+	RightChain     = rights.Chain     // reading through the nodes of a chain, by /eth/CHAIN; it is asked for with ChainOf
 )
+
+// ChainOf is what to ask for the right chain with: the beginning of all signers of a chain,
+// such as eip155:1.
+func ChainOf(chain string) string { return rights.ChainOf(chain) }
 
 // Quota is how much a principal may have. 0 is no limit.
 type Quota = rights.Quota

@@ -15,7 +15,9 @@ import (
 
 	"noncegate/chain"
 	"noncegate/chain/ethereum"
+	"noncegate/internal/access"
 	"noncegate/nonce"
+	"noncegate/wire"
 	"noncegate/ws"
 )
 
@@ -186,10 +188,24 @@ func (e *Endpoint) answer(ctx context.Context, c *ws.Call) ws.Answer {
 	return ws.Answer{Err: e.noMethod(c.Method)}
 }
 
+// mayRead refuses who may not read through the nodes of the chain.
+func (e *Endpoint) mayRead(c *ws.Call) *wire.Error {
+	if c.May(access.RightChain, access.ChainOf(e.nodes.ID())) {
+		return nil
+	}
+	err := wire.Errorf(wire.CodeForbidden, "the right %s on %s:* is missing, without which nothing is read through the nodes of this chain; nothing happened",
+		access.RightChain, e.nodes.ID())
+	err.Data.Right = access.RightChain.String()
+	return err
+}
+
 // pass asks a node what the client asks.
 func (e *Endpoint) pass(ctx context.Context, c *ws.Call) ws.Answer {
 	params, err := array(c.Params)
 	if err != nil {
+		return ws.Answer{Err: err}
+	}
+	if err := e.mayRead(c); err != nil {
 		return ws.Answer{Err: err}
 	}
 	if c.Method == methodLogs && noBlocks(params) {

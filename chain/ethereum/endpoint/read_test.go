@@ -165,11 +165,47 @@ func TestThePendingCountIsWhatWouldBeHandedOut(t *testing.T) {
 }
 
 func TestThePendingCountOfWhoHasNothingToDoWithTheSignerIsTheNodes(t *testing.T) {
-	g := startGateway(t, letIn(map[string]access.Right{"alice": access.RightAllocate, "stranger": access.RightSubscribe}))
+	g := startGateway(t, letIn(map[string]access.Right{"alice": access.RightAllocate, "stranger": access.RightChain, "nobody": 0}))
 	g.allocate(signer(ada), "alice")
 	params := `["` + ada + `","pending"]`
 	g.dialAs("alice").call(methodCount, params).wantResult(t, `"0x1"`)
 	g.dialAs("stranger").call(methodCount, params).wantResult(t, `"eth_getTransactionCount"`)
+	g.dialAs("nobody").call(methodCount, params).wantError(t, wire.CodeForbidden, "the right chain on eip155:1:* is missing")
+}
+
+func TestWithoutTheRightChainNothingIsReadThroughTheNodes(t *testing.T) {
+	p := who(map[string]access.Right{"sender": access.RightAllocate | access.RightMark, "elsewhere": 0, "reader": 0})
+	p.Grant("elsewhere", "eip155:10:", access.RightChain)
+	p.Grant("reader", "eip155:1:", access.RightChain)
+	g := startGateway(t, func(s *setup) { s.ws.Auth = p })
+	for _, name := range []string{"sender", "elsewhere"} {
+		c := g.dialAs(name)
+		for _, call := range [][2]string{{"eth_call", "[{}]"}, {methodLogs, "[{}]"}, {methodCount, `["` + ada + `","latest"]`}, {methodSubscribe, heads}} {
+			r := c.call(call[0], call[1])
+			r.wantError(t, wire.CodeForbidden, "the right chain on eip155:1:* is missing")
+			if !strings.Contains(string(r.Error.Data), `"right":"chain"`) {
+				t.Errorf("%s: %s names no right", call[0], r.Error.Data)
+			}
+		}
+		c.call(methodChainID, "[]").wantResult(t, `"0x1"`)
+	}
+	if n := g.nodes.askedFor("eth_call") + g.nodes.askedFor(methodLogs) + g.nodes.askedFor(methodCount); n != 0 {
+		t.Errorf("the nodes were asked %d times", n)
+	}
+	sender := g.dialAs("sender")
+	sender.call(methodCount, `["`+ada+`","pending"]`).wantResult(t, `"0x0"`)
+	raw := transaction(ada, 0, "x")
+	sender.send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
+	reader := g.dialAs("reader")
+	reader.call("eth_call", "[{}]").wantResult(t, `"eth_call"`)
+	id := reader.subscribe(heads)
+	p.Grant("reader", "eip155:1:", 0)
+	g.nodes.upstreamOf(heads).on(json.RawMessage(`"unseen"`))
+	p.Grant("reader", "eip155:1:", access.RightChain)
+	g.nodes.upstreamOf(heads).on(json.RawMessage(`"seen"`))
+	if n := reader.notification(); n.Params.Subscription != id || string(n.Params.Result) != `"seen"` {
+		t.Errorf("got %+v, want the event of when it had the right", n)
+	}
 }
 
 func TestThePendingCountIsARequestForItsSigner(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"noncegate/chain/ethereum"
+	"noncegate/internal/access"
 	"noncegate/nonce"
 	"noncegate/wire"
 	"noncegate/ws"
@@ -27,7 +28,10 @@ func (e *Endpoint) subscribe(ctx context.Context, c *ws.Call) ws.Answer {
 	if kind, ok := text(list[0]); !ok || !slices.Contains(streams, kind) {
 		return ws.Answer{Err: invalid("params[0]", `must be "newHeads", "logs" or "newPendingTransactions"`)}
 	}
-	m := &member{feeds: &e.feeds, principal: c.Principal()}
+	if bad := e.mayRead(c); bad != nil {
+		return ws.Answer{Err: bad}
+	}
+	m := &member{feeds: &e.feeds, principal: c.Principal(), may: c.MayLater()}
 	stream, bad := c.Open(notification, m.leave)
 	if bad != nil {
 		return ws.Answer{Err: bad}
@@ -90,6 +94,7 @@ type feed struct {
 type member struct {
 	feeds     *feeds
 	principal nonce.Principal
+	may       func(right access.Right, signer string) bool
 	stream    ws.Stream
 	feed      *feed // guarded by feeds.mu; nil: none
 	left      bool  // guarded by feeds.mu
@@ -235,13 +240,15 @@ func (fs *feeds) forgetLocked(f *feed) {
 	}
 }
 
-// deliver hands an event of a node to all who want it.
+// deliver hands an event of a node to all who want it and may still read.
 func (fs *feeds) deliver(f *feed, event []byte) {
 	fs.mu.Lock()
 	members := f.members
 	fs.mu.Unlock()
 	for _, m := range members {
-		m.stream.Notify(event)
+		if m.may(access.RightChain, access.ChainOf(fs.e.nodes.ID())) {
+			m.stream.Notify(event)
+		}
 	}
 }
 

@@ -64,5 +64,10 @@ func (f *File) parse(contents [][]byte) (*Rights, error) {
 	}
 	principals, patterns := r.size()
 	f.log.Info("rights are in force", "file", f.path, "sha256", r.hash, "principals", principals, "patterns", patterns)
+	if free := r.unlimited(); len(free) > 0 {
+		const shown = 10
+		f.log.Warn("principals without a limit of requests a second or of connections; set requestsPerSecond and connections, for all in defaultQuota",
+			"file", f.path, "number", len(free), "principals", free[:min(len(free), shown)])
+	}
 	return r, nil
 }

@@ -152,6 +152,9 @@ func (r *Rights) addPrincipal(who located, list []grant) error {
 			if err != nil {
 				return pattern.errorf("signer pattern %q %w", pattern.text, err)
 			}
+			if has&Chain != 0 && !(isPrefix && wholeChain.MatchString(text)) {
+				return pattern.errorf("signer pattern %q %w", pattern.text, errWholeChain)
+			}
 			if isPrefix {
 				prefixes[text] |= has
 			} else {
@@ -177,6 +180,15 @@ var (
 	errStar      = errors.New("must have its * at the end only")
 	errHalf      = errors.New("must have the beginning of an address in lower case, as addresses are in signers")
 )
+
+// wholeChain are the beginnings of signers, or of all of them, that leave no part of a chain out.
+var wholeChain = regexp.MustCompile(`^(eip155:([0-9]+:)?)?$`)
+
+var errWholeChain = errors.New("cannot have the right chain, which is for whole chains (eip155:1:*, or eip155:* or * for all): give it in an entry of its own")
+
+// ChainOf is what to ask May for instead of a signer, for the right Chain on a chain, such as
+// eip155:1.
+func ChainOf(chain string) string { return chain + ":" }
 
 // CheckPrincipal reports whether name can be that of a principal: the error goes
 // behind the name.

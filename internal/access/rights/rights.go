@@ -6,8 +6,8 @@
 //
 //	principals:
 //	  relayer-1:
-//	    - rights: [allocate, mark, read]
-//	      signers: ["eip155:1:*", "treasury"]
+//	    - rights: [allocate, mark, read, chain]
+//	      signers: ["eip155:1:*"]
 //	    - rights: [subscribe]
 //	      signers: ["*"]
 //	  auditor:
@@ -47,10 +47,11 @@ const (
 	Subscribe
 	Admin
 	Repair
+	Chain // read through the nodes of a chain; see ChainOf
 )
 
 // names are the rights as they are written, in the order of their bits.
-var names = [...]string{"allocate", "mark", "mark-any", "read", "subscribe", "admin", "repair"}
+var names = [...]string{"allocate", "mark", "mark-any", "read", "subscribe", "admin", "repair", "chain"}
 
 // String returns the right as it is written in the file; several with commas between.
 func (r Right) String() string {
@@ -105,6 +106,18 @@ func (r *Rights) Quota(principal string) Quota {
 		return g.quota
 	}
 	return Quota{}
+}
+
+// unlimited returns the principals that may ask or connect as often as they like, sorted.
+func (r *Rights) unlimited() []string {
+	var names []string
+	for name, g := range r.principals {
+		if g.quota.RequestsPerSecond == 0 || g.quota.Connections == 0 {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // grants is what one principal has.

@@ -2,11 +2,15 @@ package rights_test
 
 import (
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"noncegate/internal/access/rights"
+	"noncegate/internal/testenv/expect"
 )
 
 const example = `
@@ -73,6 +77,41 @@ func TestARightIsThereOnlyWhereItIsWritten(t *testing.T) {
 	}
 }
 
+func TestTheRightChainIsForWholeChains(t *testing.T) {
+	r := parse(t, `
+principals:
+  one: [{rights: [chain, mark], signers: ["eip155:1:*"]}]
+  every: [{rights: [chain], signers: ["eip155:*"]}]
+  all: [{rights: [chain], signers: ["*"]}]
+  none: [{rights: [allocate, mark, read], signers: ["*"]}]
+`)
+	for principal, want := range map[string][3]bool{"one": {true, false, false}, "every": {true, true, true}, "all": {true, true, true}, "none": {}} {
+		for i, chain := range []string{"eip155:1", "eip155:10", "eip155:137"} {
+			if got := r.May(principal, rights.Chain, rights.ChainOf(chain)); got != want[i] {
+				t.Errorf("%s on %s: %v, want %v", principal, chain, got, want[i])
+			}
+		}
+	}
+}
+
+func TestPrincipalsWithoutLimitsAreWarnedOf(t *testing.T) {
+	for quotas, want := range map[string]string{
+		"":                               "principals=\"[a b]\"",
+		"defaultQuota: {connections: 2}": "principals=\"[a b]\"",
+		"quotas: {a: {requestsPerSecond: 5, connections: 2}}":  "principals=[b]",
+		"defaultQuota: {requestsPerSecond: 5, connections: 2}": "",
+	} {
+		path, log := filepath.Join(t.TempDir(), "rights.yaml"), new(expect.Buffer)
+		expect.Must(t, os.WriteFile(path, []byte("principals: {b: [], a: []}\n"+quotas), 0o600))
+		f, err := rights.Open(t.Context(), path, rights.Config{Log: slog.New(slog.NewTextHandler(log, nil))})
+		expect.Must(t, err)
+		f.Stop()
+		if said := log.String(); strings.Contains(said, "level=WARN") != (want != "") || !strings.Contains(said, want) {
+			t.Errorf("%q: the log is %s, want %q in a warning", quotas, said, want)
+		}
+	}
+}
+
 func TestQuotasAreTheDefaultButForWhatIsGiven(t *testing.T) {
 	r := parse(t, example)
 	if got, want := r.Quota("relayer-1"), (rights.Quota{RequestsPerSecond: 2.5, Burst: 3, Subscriptions: 7, OpenHolds: 9}); got != want {
@@ -99,7 +138,7 @@ func TestAnErrorIsASentenceWithItsLine(t *testing.T) {
 		{"twice", "principals:\n  a: []\n  a: []\n", `line 3: mapping key "a" already defined at line 2`},
 		{"two documents", "principals: {a: []}\n---\nprincipals: {b: []}\n", "more than one YAML document"},
 		{"no list", "principals:\n  a: read\n", "line 2: cannot unmarshal !!str `read`"},
-		{"unknown right", "principals:\n  a:\n    - {rights: [write], signers: [x]}\n", `line 3: there is no right "write"; the rights are allocate, mark, mark-any, read, subscribe, admin, repair`},
+		{"unknown right", "principals:\n  a:\n    - {rights: [write], signers: [x]}\n", `line 3: there is no right "write"; the rights are allocate, mark, mark-any, read, subscribe, admin, repair, chain`},
 		{"capital right", "principals:\n  a:\n    - {rights: [Read], signers: [x]}\n", `there is no right "Read"`},
 		{"null right", "principals:\n  a:\n    - {rights: [~], signers: [x]}\n", `line 2: entry 1 of principal "a" needs rights and signers`},
 		{"no rights", "principals:\n  a:\n    - {signers: [x]}\n", `line 2: entry 1 of principal "a" needs rights and signers`},
@@ -113,6 +152,8 @@ func TestAnErrorIsASentenceWithItsLine(t *testing.T) {
 		{"a bare address", "principals:\n  a:\n    - {rights: [read], signers: [\"0xab5801a7d398351b8be11c439e05c5b3259aec9b\"]}\n", "did you mean eip155:1:0xab5801a7d398351b8be11c439e05c5b3259aec9b?"},
 		{"a mistyped account", "principals:\n  a:\n    - {rights: [read], signers: [\"eip155:1:0xAb5801a7D398351b8bE11C439e05C5B3259aeC9b\"]}\n", "not its checksum (EIP-55)"},
 		{"half a chain id", "principals:\n  a:\n    - {rights: [read], signers: [\"eip155:1*\"]}\n", `line 3: signer pattern "eip155:1*" ends inside a chain id, so that signers of other chains fit it too; for chain 1 alone it is eip155:1:*`},
+		{"part of a chain", "principals:\n  a:\n    - {rights: [chain], signers: [\"eip155:1:0xab*\"]}\n", `line 3: signer pattern "eip155:1:0xab*" cannot have the right chain, which is for whole chains (eip155:1:*`},
+		{"no chain", "principals:\n  a:\n    - {rights: [allocate, chain], signers: [treasury]}\n", `signer pattern "treasury" cannot have the right chain`},
 		{"half an address", "principals:\n  a:\n    - {rights: [read], signers: [\"eip155:1:0xAB*\"]}\n", "must have the beginning of an address in lower case"},
 		{"a number as signer", "principals:\n  a:\n    - {rights: [read], signers: [1]}\n", "line 3: a name is needed here, in quotes where it looks like something else"},
 		{"a number as principal", "principals:\n  1: []\n", "line 2: a name is needed here"},

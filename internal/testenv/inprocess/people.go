@@ -12,7 +12,8 @@ import (
 )
 
 // EveryRight is all of them.
-const EveryRight = access.RightAllocate | access.RightMark | access.RightMarkAny | access.RightRead | access.RightSubscribe | access.RightAdmin | access.RightRepair
+const EveryRight = access.RightAllocate | access.RightMark | access.RightMarkAny | access.RightRead | access.RightSubscribe | access.RightAdmin | access.RightRepair |
+	access.RightChain
 
 // People is an access.Authenticator whose credentials are names, and whose rights a test
 // may change at any time.
