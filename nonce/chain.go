@@ -45,6 +45,9 @@ type ChainView struct {
 	// UnknownFor is how long a hold stays unknown before it may be released; 0: until
 	// somebody knows.
 	UnknownFor time.Duration
+	// Trouble is what keeps the signer's transactions from being mined, or WatchClear; the zero
+	// Watch: that is not found out yet.
+	Trouble Watch
 }
 
 // ErrChainUnknown: the signer is new here, and no node of its chain has said yet how

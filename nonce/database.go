@@ -12,11 +12,12 @@ type SignerFilter uint8
 
 // The filters.
 const (
-	AllSigners     SignerFilter = iota
-	GapSigners                  // a RELEASED nonce at or above the floor lies below a HELD or CONSUMED one
-	UnknownSigners              // a hold with ReasonUnknown
-	OverdueSigners              // a hold whose deadline passed, without ReasonUnknown
-	RepeatSigners               // a HELD or RELEASED nonce of attempt 3 or higher
+	AllSigners      SignerFilter = iota
+	GapSigners                   // a RELEASED nonce at or above the floor lies below a HELD or CONSUMED one, and no chain is watched
+	TroubledSigners              // whoever watches their chain has found that they do not move
+	UnknownSigners               // a hold with ReasonUnknown
+	OverdueSigners               // a hold whose deadline passed, without ReasonUnknown
+	RepeatSigners                // a HELD or RELEASED nonce of attempt 3 or higher
 )
 
 // SignersQuery asks for a page of signers.
@@ -37,6 +38,7 @@ type SignerFigures struct {
 	OldestHold              time.Time // the earliest deadline of a HELD row; zero: none
 	MaxAttempt              int64     // of those HELD and RELEASED; after a loss of Redis it begins at FirstAttempt
 	Owner                   string    // node id of a lease that runs; "": nobody
+	Watch                   Watch     // what is found out by whoever watches the signer's chain; zero: it is not watched
 	// Unreadable: what is open of the signer cannot be read (ErrLive). Nothing is said of
 	// it here, and no filter but AllSigners finds it.
 	Unreadable bool

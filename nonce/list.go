@@ -49,11 +49,13 @@ func (s *Signer) Figures() SignerFigures {
 
 // Wants reports whether the filter wants a signer, at a time of the store's clock in Unix
 // milliseconds.
-func (f SignerFilter) Wants(s *Signer, now int64) bool {
+func (f SignerFilter) Wants(s *Signer, watch *Watch, now int64) bool {
 	switch f {
+	case TroubledSigners:
+		return watch.Kind.Trouble()
 	case GapSigners:
 		of := s.Figures()
-		return of.Released > 0 && of.Released < of.Next-of.LowestReleased // not all above it are RELEASED
+		return watch.Kind == 0 && of.Released > 0 && of.Released < of.Next-of.LowestReleased // not all above it are RELEASED
 	case UnknownSigners:
 		return slices.ContainsFunc(s.Live, func(e Entry) bool { return e.Unknown() })
 	case OverdueSigners:

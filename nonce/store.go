@@ -68,6 +68,9 @@ type Store interface {
 	// Due returns signers of the shards that were listed for now or before, at most limit,
 	// the earliest first.
 	Due(ctx context.Context, shards []int, limit int) ([]DueEntry, error)
+	// Watched returns signers of the shards that are watched, at most limit, in order of ID and
+	// above after.
+	Watched(ctx context.Context, shards []int, after int64, limit int) ([]WatchEntry, error)
 	// Prune deletes rows of the history, at most limit, that were written before a time.
 	// Nothing of any signer's state changes by it.
 	Prune(ctx context.Context, before time.Time, limit int) (int, error)
@@ -100,7 +103,7 @@ type LoadedSigner struct {
 type Write struct {
 	Name  string
 	Term  lease.ShardTerm // as its shard is believed to be; the token becomes the row's
-	Check bool            // the write only compares the version, and sets DueAt; the row stays as it is
+	Check bool            // the write only compares the version, and sets DueAt and Watch; the row stays as it is
 	// Generation is the store's Generation that the belief is of. Where one of a commit is another
 	// than the store's, nothing is sent: NotSent. Locked does not look at it.
 	Generation uint64
@@ -118,6 +121,9 @@ type Write struct {
 	// earlier one that has not come yet; 0: it stays as it is listed; Unlisted: it is listed
 	// no more, if that time has come. Of a signer without a row nothing is listed.
 	DueAt int64
+	// Watch lists the signer as one whose chain is watched, or no more. Of a signer without a row
+	// nothing is listed.
+	Watch Watch
 }
 
 // Believed is the version that the row must have.

@@ -14,7 +14,8 @@ type StoredSigner struct {
 	Name  string
 	Shard int
 	Signer
-	Err error // an ErrLive; it has no Live then
+	Watch Watch
+	Err   error // an ErrLive; it has no Live then
 }
 
 // listPiece is how many signers a list looks at before it asks for more.
@@ -38,11 +39,11 @@ func (q *SignersQuery) Collect(now int64, serving []string, piece func(after str
 		for i := range rows {
 			r := &rows[i]
 			after = r.Name
-			if q.Filter != AllSigners && (r.Err != nil || !q.Filter.Wants(&r.Signer, now)) {
+			if q.Filter != AllSigners && (r.Err != nil || !q.Filter.Wants(&r.Signer, &r.Watch, now)) {
 				continue
 			}
 			f := r.Figures()
-			f.Signer, f.Owner, f.Unreadable = r.Name, serving[r.Shard], r.Err != nil
+			f.Signer, f.Owner, f.Watch, f.Unreadable = r.Name, serving[r.Shard], r.Watch, r.Err != nil
 			out = append(out, f)
 			if len(out) == q.Limit {
 				return out, nil

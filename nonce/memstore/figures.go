@@ -43,12 +43,13 @@ func (s *Store) Signers(ctx context.Context, q nonce.SignersQuery) (out []nonce.
 			if name <= q.After || q.Names != nil && !slices.Contains(q.Names, name) || len(out) == q.Limit {
 				continue
 			}
-			row, err := db.signers[name].read()
-			if err == nil && !q.Filter.Wants(&row, now.UnixMilli()) || err != nil && q.Filter != nonce.AllSigners {
+			at := db.signers[name]
+			row, err := at.read()
+			if err == nil && !q.Filter.Wants(&row, &at.watch, now.UnixMilli()) || err != nil && q.Filter != nonce.AllSigners {
 				continue
 			}
 			f := row.Figures()
-			f.Signer, f.Owner, f.Unreadable = name, serving[nonce.ShardOf(name, s.shards)], err != nil
+			f.Signer, f.Owner, f.Watch, f.Unreadable = name, serving[nonce.ShardOf(name, s.shards)], at.watch, err != nil
 			out = append(out, f)
 		}
 		return nil

@@ -21,6 +21,7 @@ const (
 	OpCommit   Op = "commit"
 	OpLocked   Op = "locked"
 	OpDue      Op = "due"
+	OpWatched  Op = "watched"
 	OpPin      Op = "pin"
 	OpPrune    Op = "prune"
 	OpFigures  Op = "figures"

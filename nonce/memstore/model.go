@@ -60,7 +60,9 @@ type signer struct {
 	written  time.Time
 	history  map[int64]nonce.Past
 	requests map[string]request
-	due      int64 // 0: not listed
+	due      int64       // 0: not listed
+	watch    nonce.Watch // zero: not listed
+	id       int64       // in the order in which signers began
 }
 
 type request struct {
@@ -294,8 +296,12 @@ func (db *database) judge(w *nonce.Write, now time.Time) (nonce.WriteResult, err
 func (db *database) apply(w *nonce.Write, token int64, now time.Time) {
 	at := db.signer(w.Name)
 	at.list(w.DueAt, now)
+	at.watched(w.Watch)
 	if w.Check {
 		return
+	}
+	if at.id == 0 {
+		at.id = int64(len(db.signers)) + 1
 	}
 	for _, p := range w.History {
 		p.At, p.Again = now, false
@@ -318,6 +324,16 @@ func (at *signer) list(due int64, now time.Time) {
 		at.due = 0
 	case due > 0 && (come || due < at.due):
 		at.due = due
+	}
+}
+
+// watched lists the signer as one that is watched, or no more.
+func (at *signer) watched(as nonce.Watch) {
+	switch {
+	case as.Kind == nonce.WatchOff:
+		at.watch = nonce.Watch{}
+	case as.Kind > nonce.WatchOn || as.Kind == nonce.WatchOn && at.watch.Kind == 0:
+		at.watch = as
 	}
 }
 
@@ -388,6 +404,21 @@ func (s *Store) Due(ctx context.Context, shards []int, limit int) (due []nonce.D
 		return nil
 	})
 	return due, err
+}
+
+// Watched implements nonce.Store.
+func (s *Store) Watched(ctx context.Context, shards []int, after int64, limit int) (list []nonce.WatchEntry, err error) {
+	err = s.call(ctx, Call{Op: OpWatched, Shards: shards}, func(db *database, _ time.Time) error {
+		for name, at := range db.signers {
+			if at.watch.Kind != 0 && at.id > after && slices.Contains(shards, nonce.ShardOf(name, s.shards)) {
+				list = append(list, nonce.WatchEntry{ID: at.id, Signer: name, Watch: at.watch})
+			}
+		}
+		slices.SortFunc(list, func(a, b nonce.WatchEntry) int { return cmp.Compare(a.ID, b.ID) })
+		list = list[:min(len(list), limit)]
+		return nil
+	})
+	return list, err
 }
 
 // Pin implements nonce.Store.

@@ -8,6 +8,9 @@ func ShardCommits() (texts []string) {
 		for _, form := range []shardParts{0, partBasic} {
 			if p&(partUpdates|partInserts|partChecks) != 0 && (p&(partUpdates|partInserts) != 0 || p&(partHistory|partRequests) == 0) {
 				texts = append(texts, commitShards(p|form))
+				if p&partDues != 0 {
+					texts = append(texts, commitShards(p|form|partWatch))
+				}
 			}
 		}
 	}
@@ -18,16 +21,18 @@ func ShardCommits() (texts []string) {
 func ShardStatements() []string {
 	return []string{
 		startNode, leaveNode, renewLease, nodeIncarnation, showNodes, allShards, nodesShards, acquireShards, releaseShards,
-		loadShardSigners, loadShardHistory, loadShardRequests, setLockWait, lockShardShared, lockShardsExclusive, lockShard, lockShardSigner, dueSigners, knownRequests,
-		listSigner, listHistory, listAsked, allSigners, theseSigners, openSigners, lastSigner, pruneHistory, pruneRequests,
+		loadShardSigners, loadShardHistory, loadShardRequests, setLockWait, lockShardShared, lockShardsExclusive, lockShard, lockShardSigner, dueSigners, watchedSigners, knownRequests,
+		listSigner, listHistory, listAsked, allSigners, theseSigners, troubled, openSigners, lastSigner, pruneHistory, pruneRequests,
 	}
 }
 
 // ShardLockClass is the first key of the advisory locks of shards.
 const ShardLockClass = shardLockClass
 
-// Among them are one that looks for the highest key, and one that reads ids of one signer.
+// Among them are one that looks for the highest key, one that reads ids of one signer, and one that
+// reads a small index whole.
 const (
+	Troubled   = troubled
 	LastSigner = lastSigner
 	ListAsked  = listAsked
 )

@@ -14,11 +14,14 @@ const (
 	listHistory = `SELECT 0, nonce, attempt, holder, tx_hashes, reason, at FROM signer_history WHERE signer_id = $1 AND nonce >= $2 ORDER BY nonce LIMIT $3`
 	listAsked   = `SELECT 0, request_id, request_hash, nonces FROM signer_request WHERE signer_id = $1 LIMIT $2`
 
-	figureColumns = `SELECT signer, shard_id, version, next_nonce, floor, live FROM signer`
-	allSigners    = figureColumns + ` WHERE signer > $1 AND version > 0 ORDER BY signer LIMIT $2`
-	theseSigners  = figureColumns + ` WHERE signer > $1 AND version > 0 AND signer = ANY ($3::text[]) ORDER BY signer LIMIT $2`
-	openSigners   = figureColumns + ` WHERE signer_id > $1 AND signer_id <= $2 AND octet_length(live) > 0`
-	lastSigner    = `SELECT coalesce((SELECT signer_id FROM signer ORDER BY signer_id DESC LIMIT 1), 0)`
+	figureColumns = `SELECT signer, s.shard_id, version, next_nonce, floor, live, coalesce(w.kind, 0), coalesce(w.nonce, 0), coalesce(w.since, 0) FROM `
+	signerFigures = figureColumns + `signer s LEFT JOIN signer_watch w ON w.signer_id = s.signer_id`
+	allSigners    = signerFigures + ` WHERE signer > $1 AND version > 0 ORDER BY signer LIMIT $2`
+	theseSigners  = signerFigures + ` WHERE signer > $1 AND version > 0 AND signer = ANY ($3::text[]) ORDER BY signer LIMIT $2`
+	troubled      = `WITH t AS MATERIALIZED (SELECT * FROM signer_watch WHERE kind > 2) ` + figureColumns + `t w JOIN signer s ON s.signer_id = w.signer_id
+WHERE signer > $1 AND ($3::text[] IS NULL OR signer = ANY ($3)) ORDER BY signer LIMIT $2`
+	openSigners = signerFigures + ` WHERE s.signer_id > $1 AND s.signer_id <= $2 AND octet_length(live) > 0`
+	lastSigner  = `SELECT coalesce((SELECT signer_id FROM signer ORDER BY signer_id DESC LIMIT 1), 0)`
 )
 
 // List implements nonce.Database. The history is read after the signer: a nonce that was
@@ -72,6 +75,9 @@ func (s *Store) Signers(ctx context.Context, q nonce.SignersQuery) ([]nonce.Sign
 	if q.Names != nil {
 		text, names = theseSigners, []any{q.Names}
 	}
+	if q.Filter == nonce.TroubledSigners { // they are few, wherever they are
+		text, names = troubled, []any{q.Names}
+	}
 	return q.Collect(o.Now.UnixMilli(), o.Serving(), func(after string, limit int) (rows []nonce.StoredSigner, err error) {
 		err = s.moment(ctx, "list signers", func(b *pgx.Batch) {
 			queueSigners(b, func(at *nonce.StoredSigner) { rows = append(rows, *at) }, text, append([]any{after, limit}, names...)...)
@@ -84,7 +90,7 @@ func queueSigners(b *pgx.Batch, fn func(*nonce.StoredSigner), text string, args 
 	b.Queue(text, args...).Query(func(rows pgx.Rows) error {
 		var at nonce.StoredSigner
 		var live []byte
-		_, err := pgx.ForEachRow(rows, []any{&at.Name, &at.Shard, &at.Version, &at.Next, &at.Floor, &live}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&at.Name, &at.Shard, &at.Version, &at.Next, &at.Floor, &live, &at.Watch.Kind, &at.Watch.Nonce, &at.Watch.Since}, func() error {
 			at.Live, at.Err = nonce.ParseLive(live, at.Next)
 			fn(&at)
 			return nil

@@ -41,6 +41,13 @@ WITH due AS MATERIALIZED (
         SELECT * FROM signer_due d WHERE d.shard_id = w.shard_id AND d.due_at <= (SELECT store_millis()) ORDER BY d.shard_id, d.due_at LIMIT $2) d
     ORDER BY d.due_at LIMIT $2)
 SELECT d.shard_id, s.signer, d.due_at FROM due d JOIN signer s ON s.signer_id = d.signer_id ORDER BY d.due_at, s.signer`
+
+	watchedSigners = `
+WITH listed AS MATERIALIZED (
+    SELECT w.* FROM unnest($1::int[]) AS of(shard_id), LATERAL (
+        SELECT * FROM signer_watch w WHERE w.shard_id = of.shard_id AND w.signer_id > $2 ORDER BY w.shard_id, w.signer_id LIMIT $3) w
+    ORDER BY w.signer_id LIMIT $3)
+SELECT w.signer_id, s.signer, w.kind, w.nonce, w.since FROM listed w JOIN signer s ON s.signer_id = w.signer_id ORDER BY w.signer_id`
 )
 
 // queueLoad queues what reads signers, and fills what is returned when it is sent.
@@ -192,4 +199,17 @@ func (s *Store) Due(ctx context.Context, shards []int, limit int) (due []nonce.D
 		})
 	})
 	return due, err
+}
+
+// Watched implements nonce.Store.
+func (s *Store) Watched(ctx context.Context, shards []int, after int64, limit int) (list []nonce.WatchEntry, err error) {
+	err = s.moment(ctx, "read the signers that are watched", func(b *pgx.Batch) {
+		b.Queue(watchedSigners, shards, after, limit).Query(func(rows pgx.Rows) (err error) {
+			list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e nonce.WatchEntry, err error) {
+				return e, row.Scan(&e.ID, &e.Signer, &e.Kind, &e.Nonce, &e.Since)
+			})
+			return err
+		})
+	})
+	return list, err
 }

@@ -27,6 +27,7 @@ const (
 	partBasic                           // mode basic: whoever owns the shard, and the row gets token 0
 	partAgain                           // of some of what was consumed there may be a row, of no higher attempt
 	partShips                           // shards are shipped
+	partWatch                           // signers are watched, or no more
 )
 
 // commitShards is one commit, of any number of signers and shards. Its parts:
@@ -40,6 +41,7 @@ const (
 //	checked   what is only compared, and is as it is believed
 //	unlisted  the entries of signers without holds that end. The entry of a checked signer stays
 //	          while another transaction changes the signer: its new hold may rely on the entry
+//	watched, unwatched  the list of signers whose chain is watched; an entry ends as those of unlisted do
 //	counted   of a shipment: how many writes of each place of a shard are in the two before
 //	shipped   its shards: whole, if all of their writes were counted
 //
@@ -104,7 +106,7 @@ func shardText(p shardParts) string {
 	}
 	if p&partChecks != 0 {
 		settled = append(settled, "SELECT * FROM checked")
-		quiet = append(quiet, "SELECT k.o, k.signer_id FROM checked k, LATERAL (SELECT 1 FROM signer f WHERE f.signer_id = k.signer_id AND f.version = "+number("$5", "k.o", writeNumbers, "version")+" FOR SHARE SKIP LOCKED) free WHERE "+number("$5", "k.o", writeNumbers, "due_at")+" < 0")
+		quiet = append(quiet, "SELECT k.o, k.signer_id FROM checked k, LATERAL (SELECT 1 FROM signer f WHERE f.signer_id = k.signer_id AND f.version = "+number("$5", "k.o", writeNumbers, "version")+" FOR SHARE SKIP LOCKED) free WHERE "+number("$5", "k.o", writeNumbers, "due_at")+" < 0 OR "+number("$5", "k.o", writeNumbers, "watch")+" < 0")
 	}
 	counts, counted := "", "0"
 	if len(settled) > 0 {
@@ -165,6 +167,15 @@ due AS (
     SELECT x.signer_id, x.shard_id, `+wx("due_at")+` FROM (`+strings.Join(settled, " UNION ALL ")+`) x WHERE `+wx("due_at")+` > 0 AND x.signer_id IS NOT NULL
     ON CONFLICT (signer_id) DO UPDATE SET due_at = excluded.due_at
     WHERE excluded.due_at < d.due_at OR d.due_at <= (SELECT now FROM c))`) +
+		has(partWatch, `,
+unwatched AS (
+    DELETE FROM signer_watch d USING (`+strings.Join(quiet, " UNION ALL ")+`) x WHERE d.signer_id = x.signer_id AND `+wx("watch")+` < 0),
+watched AS (
+    INSERT INTO signer_watch AS d (signer_id, shard_id, kind, nonce, since)
+    SELECT x.signer_id, x.shard_id, `+wx("watch")+`, `+wx("watch_nonce")+`, `+wx("watch_since")+` FROM (`+strings.Join(settled, " UNION ALL ")+`) x
+    WHERE `+wx("watch")+` > 0 AND x.signer_id IS NOT NULL AND (`+wx("watch")+` > 1 OR NOT EXISTS (SELECT 1 FROM signer_watch e WHERE e.signer_id = x.signer_id))
+    ON CONFLICT (signer_id) DO UPDATE SET kind = excluded.kind, nonce = excluded.nonce, since = excluded.since
+    WHERE excluded.kind > 1 AND (d.kind, d.nonce, d.since) IS DISTINCT FROM (excluded.kind, excluded.nonce, excluded.since))`) +
 		has(partShips, counts+`,
 shipped AS (
     UPDATE shard s SET log_shipped = CASE WHEN w.whole THEN greatest(s.log_shipped, w.head) ELSE s.log_shipped END,
@@ -222,7 +233,7 @@ func knownText(signer, lo, hi string) string {
 var (
 	writeNumbers = []string{
 		"ord", "kind", "place", "belief", "version", "rise", "next", "floor", "ceiling", "epoch", "not_before", "due_at",
-		"past_lo", "past_hi", "ask_lo", "ask_hi", "name_at", "name_len", "live_at", "live_len",
+		"past_lo", "past_hi", "ask_lo", "ask_hi", "name_at", "name_len", "live_at", "live_len", "watch", "watch_nonce", "watch_since",
 	}
 	pastNumbers = []string{"nonce", "attempt", "holder", "hashes_at", "hashes_len", "reason_at", "reason_len", "again"}
 	askNumbers  = []string{"id_at", "id_len", "hash_at", "hash_len", "nonces_at", "nonces_len"}
@@ -295,13 +306,16 @@ func (p *packed) add(ord, shards int, w *nonce.Write) {
 	if w.DueAt != 0 {
 		p.parts |= partDues
 	}
+	if w.Watch.Kind != nonce.WatchAsIs {
+		p.parts |= partWatch
+	}
 	name, nameLen := p.bytes([]byte(w.Name))
 	live := int64(len(p.blob)) + 1
 	if !w.Check {
 		p.blob = nonce.AppendLive(p.blob, w.Signer.Live)
 	}
 	p.writes = append(p.writes, int64(ord), kind, int64(place), belief(w.Term), believed, 1+w.Rise, w.Signer.Next, w.Signer.Floor, w.Signer.Ceiling, w.Signer.Epoch, w.NotBefore, w.DueAt,
-		int64(pastLo), int64(len(p.past)/len(pastNumbers)), int64(askLo), int64(len(p.asked)/len(askNumbers)), name, nameLen, live, int64(len(p.blob))+1-live)
+		int64(pastLo), int64(len(p.past)/len(pastNumbers)), int64(askLo), int64(len(p.asked)/len(askNumbers)), name, nameLen, live, int64(len(p.blob))+1-live, int64(w.Watch.Kind), w.Watch.Nonce, w.Watch.Since)
 }
 
 func (p *packed) consumed(h *nonce.Past) {

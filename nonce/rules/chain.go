@@ -239,3 +239,18 @@ func (d *draft) handOutAgain(n int64, row nonce.Row) {
 	d.ans.Nonces, d.ans.Attempts = []int64{n}, []int64{attempt}
 	d.remember()
 }
+
+// watch is how the signer stands in the list of those whose chain is watched: it is there for as
+// long as a nonce of it is open, or is used and not final yet.
+func (d *draft) watch() nonce.Watch {
+	v, s := &d.view, &d.plan.Signer
+	switch {
+	case d.in.Chain == nil || s.Version == 0:
+		return nonce.Watch{}
+	case len(s.Live) == 0 && v.Known && s.Next <= v.Final:
+		return nonce.Watch{Kind: nonce.WatchOff}
+	case v.Trouble.Kind != nonce.WatchAsIs:
+		return v.Trouble
+	}
+	return nonce.Watch{Kind: nonce.WatchOn}
+}

@@ -32,6 +32,7 @@ func (b *book) Signer(string) nonce.ChainSigner { return b }
 //	holds 3                              as many nonces may be open from now on
 //	lose ceiling=4 doubt=10m grant=30s   a log is lost that may have handed out below the ceiling
 //	rows                                 everything that is kept of the signer
+//	watch                                how the signer is watched after that, by the last plan
 //	told                                 the events of what ended by itself, since the last
 var stories = []struct{ name, script string }{
 	{"AHoldEndsASecondAfterItsDeadline", `
@@ -300,6 +301,27 @@ var stories = []struct{ name, script string }{
 		wait 10m1s
 		repair by=2                -> 0#1099512684545 was #1099512684544 1/unknown
 		used 0#1099512684545 by=2  -> CONSUMED`},
+	{"ASignerOfAChainIsWatchedUntilNothingOfItIsOpenAndAllIsFinal", `
+		watch                     -> as it is
+		chain known
+		watch                     -> as it is
+		allocate count=2          -> 0#1 1#1
+		watch                     -> on
+		used 0#1 hash=1           -> CONSUMED
+		used 1#1 hash=2           -> CONSUMED
+		watch                     -> on
+		chain known gap=1
+		watch                     -> gap 1
+		chain known mined=2 final=1
+		watch                     -> on
+		chain known mined=2 final=2
+		watch                     -> off
+		chain final=2
+		watch                     -> on
+		chain known mined=2 final=2
+		allocate                  -> 2#1
+		release 2#1               -> RELEASED
+		watch                     -> on`},
 	{"RecordingAHashNeverShortensAHold", `
 		allocate hold=9m          -> 0#1
 		signed 0#1 hash=4 hold=5s -> HELD #1 4
@@ -343,6 +365,9 @@ func (r *room) line(line string) string {
 		fmt.Sscan(rest, &r.rules.MaxLive)
 	case "rows":
 		return noncetest.Result(&nonce.Op{Kind: nonce.KindList, Page: nonce.ListPage{Rows: r.rows()}})
+	case "watch":
+		r.run(&nonce.Op{Kind: nonce.KindStatus})
+		return map[nonce.WatchKind]string{0: "as it is", nonce.WatchOff: "off", nonce.WatchOn: "on", nonce.WatchGap: fmt.Sprint("gap ", r.watch.Nonce)}[r.watch.Kind]
 	case "told":
 		var words []string
 		for _, e := range r.events {
@@ -393,6 +418,9 @@ func (r *room) says(words []string) *book {
 			b.view.Known = true
 		case key == "old":
 			b.view.StartOld = true
+		case key == "gap":
+			b.view.Trouble.Kind = nonce.WatchGap
+			fmt.Sscan(value, &b.view.Trouble.Nonce)
 		case key == "unseen":
 			b.unseen = true
 		case key == "unknown":

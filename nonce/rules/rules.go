@@ -83,6 +83,8 @@ type Plan struct {
 	// NotBefore is the store's time, in Unix milliseconds, before which the store must not
 	// write the plan, because a hold that it ends may last until then. 0: at once.
 	NotBefore int64
+	// Watch is how the signer is to stand in the list of those whose chain is watched.
+	Watch nonce.Watch
 }
 
 // Wants are what must be read before the rest of the ops can be planned, after this plan is
@@ -150,6 +152,7 @@ func (r *Rules) Make(in *Input, ops []*nonce.Op) *Plan {
 	if d.plan.Writes {
 		d.plan.Signer.Version++
 	}
+	d.plan.Watch = d.watch()
 	return d.plan
 }
 

@@ -25,6 +25,7 @@ type room struct {
 	shard    lease.Shard // what a loss of its log left
 	after    int64       // when the last answer may be told; 0: at once
 	plans    int
+	watch    nonce.Watch // as the last plan has it
 }
 
 func newRoom(t testing.TB) *room {
@@ -44,6 +45,7 @@ func (r *room) run(ops ...*nonce.Op) {
 		in.Signer, in.Now = r.signer, nonce.Clock{Earliest: r.now.Milliseconds(), Latest: r.now.Milliseconds()}
 		plan := r.rules.Make(&in, ops)
 		r.plans++
+		r.watch = plan.Watch
 		if !slices.Equal(before.Live, r.signer.Live) {
 			r.Fatal("a plan changed the signer it was given")
 		}

@@ -155,6 +155,15 @@ func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool)
 		if w.DueAt = firstDeadline(&plan.Signer); w.DueAt == 0 && (!w.Check || len(ops) == 0) {
 			w.DueAt = nonce.Unlisted // if what it was listed for has passed
 		}
+		w.Watch = plan.Watch
+		if len(svc.fleet.Load().live) > 0 { // an owner knows more, and does not notice a comparison
+			switch {
+			case w.Check:
+				w.Watch = nonce.Watch{}
+			case w.Watch.Kind > nonce.WatchOn:
+				w.Watch = nonce.Watch{Kind: nonce.WatchOn}
+			}
+		}
 		return w, nil
 	})
 	if err == nil && res.Results[0] == nonce.Applied {

@@ -352,3 +352,66 @@ func TestRecordingAHashNeverShortensAHold(t *testing.T) {
 		}
 	})
 }
+
+// watched is what the store has of the signer among those that are watched.
+func watched(t *testing.T, d *disk) string {
+	t.Helper()
+	list, err := d.Watched(t.Context(), []int{0, 1, 2, 3}, 0, 9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var words []string
+	for _, e := range list {
+		words = append(words, strings.TrimSpace(fmt.Sprint(e.Signer == signer, " ", e.Kind.String())))
+	}
+	return strings.Join(words, ", ")
+}
+
+// TestTheStoreHasWhichSignersOfAChainAreToBeWatched: also what was found out of them, for whoever
+// takes over their shards, who is told which of them are there.
+func TestTheStoreHasWhichSignersOfAChainAreToBeWatched(t *testing.T) {
+	for name, mode := range modes {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, b := newDisk(), &book{view: nonce.ChainView{Known: true}}
+				chained := func(c *service.Config) { c.Chain, c.WatchEvery = b, time.Second }
+				n := start(t, d, "a", mode, chained)
+				want := func(want string) {
+					t.Helper()
+					if got := watched(t, d); got != want {
+						t.Errorf("the store has %q, want %q", got, want)
+					}
+				}
+				tend := func(n *node) {
+					t.Helper()
+					if err := n.Tend(t.Context(), signer); err != nil {
+						t.Fatal(err)
+					}
+				}
+				n.want("status -> next 0 floor 0 held 0 released 0 consumed 0")
+				want("")
+				n.want("allocate -> 0#1")
+				want("true")
+				b.says(func(v *nonce.ChainView) { v.Trouble = nonce.Watch{Kind: nonce.WatchGap} })
+				tend(n)
+				want("true gap")
+				n.want("used 0#1 hash=1 -> CONSUMED")
+				next := start(t, d, "b", mode, chained)
+				n.Stop()
+				pass(5 * time.Second)
+				b.says(func(v *nonce.ChainView) { v.Trouble = nonce.Watch{} })
+				list, err := next.Watched(t.Context(), 0, 9)
+				if err != nil || len(list) != 1 || list[0].Signer != signer || list[0].Kind != nonce.WatchGap {
+					t.Fatalf("the next owner is told %+v, %v", list, err)
+				}
+				tend(next)
+				want("true gap") // the next owner has found out nothing yet
+				b.says(func(v *nonce.ChainView) { v.Mined, v.Final, v.Trouble = 1, 1, nonce.Watch{Kind: nonce.WatchClear} })
+				tend(next)
+				want("")
+				next.want("allocate -> 1#1")
+				want("true")
+			})
+		})
+	}
+}

@@ -64,6 +64,9 @@ func (w *worker) applied(g *group, now time.Time) {
 	if g.write.DueAt != 0 {
 		sig.listed, g.listed = max(0, g.write.DueAt), nonce.DueEntry{}
 	}
+	if g.write.Watch.Kind != nonce.WatchAsIs {
+		sig.watch = g.write.Watch
+	}
 	w.answer(g, now)
 	if g.look && len(g.tasks) == 0 {
 		w.lookedAt(g)

@@ -86,7 +86,7 @@ func (w *worker) compared(sig *signer, l *nonce.LoadedSigner) (stopped bool) {
 		return true
 	default:
 		w.set(sig, l.Signer, l.Token)
-		sig.listed = 0 // who wrote it may have listed it otherwise
+		sig.listed, sig.watch = 0, nonce.Watch{} // who wrote it may have listed it otherwise
 	}
 	return false
 }

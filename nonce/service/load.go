@@ -187,7 +187,7 @@ func (w *worker) remember(g *group, l *nonce.LoadedSigner) *signer {
 // meetAgain takes a signer into the present stay of its shard. Its chain was left when the shard
 // was lost, and a safe floor, with what is planned behind it, goes by what the chain says.
 func (w *worker) meetAgain(sig *signer) {
-	sig.stay, sig.listed = sig.shard.stay, 0 // another owner may have listed it otherwise
+	sig.stay, sig.listed, sig.watch = sig.shard.stay, 0, nonce.Watch{} // another owner may have listed it otherwise
 	w.followChain(sig)
 }
 

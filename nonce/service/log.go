@@ -96,8 +96,9 @@ type unshipped struct {
 	history  []versioned[nonce.Past]
 	requests []versioned[nonce.Request]
 	waiting  []untold
-	relist   bool // what it was listed for has passed
-	handed   int  // nonces, since the last shipment
+	relist   bool        // what it was listed for has passed
+	watch    nonce.Watch // as which it is to be watched
+	handed   int         // nonces, since the last shipment
 }
 
 // versioned is a thing that a version of a signer brought.
@@ -320,8 +321,9 @@ func (w *worker) reserve(groups []*group) []*group {
 // accepted follows a record that the log has: memory, what is to be shipped, and answers.
 func (w *worker) accepted(g *group) {
 	sig, plan, lg := g.sig, g.plan, g.shard.log
-	if plan.Writes || g.listed.Signer != "" {
+	if plan.Writes || g.listed.Signer != "" || g.write.Watch.Kind != nonce.WatchAsIs {
 		u := w.unship(sig)
+		u.watch = plan.Watch
 		u.relist = u.relist || g.listed.Signer != ""
 		g.listed = nonce.DueEntry{}
 		if plan.Writes {

@@ -129,6 +129,9 @@ func (w *worker) folded(sig *signer) nonce.Write {
 	case first == 0 && passed:
 		write.DueAt = nonce.Unlisted
 	}
+	if u.watch != sig.watch {
+		write.Watch = u.watch
+	}
 	w.ahead(sig, &write)
 	return write
 }
@@ -192,6 +195,9 @@ func (w *worker) shipped(s *shipment) {
 		case nonce.Applied:
 			if write.DueAt != 0 {
 				sig.listed = max(0, write.DueAt)
+			}
+			if write.Watch.Kind != nonce.WatchAsIs {
+				sig.watch = write.Watch
 			}
 			sig.row.Ceiling, sig.row.Epoch = max(sig.row.Ceiling, write.Signer.Ceiling), max(sig.row.Epoch, write.Signer.Epoch)
 			w.inRow(sig, write.Signer, write.Term.Token)

@@ -16,12 +16,13 @@ type signer struct {
 
 	chain nonce.ChainSigner // nil: no chain is configured for it
 
-	size      int64      // of memory, as it was counted last
-	dueAt     int64      // for when it is in the list of deadlines; 0: it is not
-	index     int        // in that list
-	listed    int64      // for when the store has it listed, as far as is known; 0: it is not
-	unshipped *unshipped // what the store does not have yet; nil: nothing
-	block     int64      // nonces that are reserved ahead
+	size      int64       // of memory, as it was counted last
+	dueAt     int64       // for when it is in the list of deadlines; 0: it is not
+	index     int         // in that list
+	listed    int64       // for when the store has it listed, as far as is known; 0: it is not
+	watch     nonce.Watch // as which the store has it among those that are watched, as far as is known
+	unshipped *unshipped  // what the store does not have yet; nil: nothing
+	block     int64       // nonces that are reserved ahead
 
 	pinned  bool  // the log may have what was appended of it last; memory has not followed yet
 	stopped bool  // the store showed less of it than was seen, or refused what the log has of it

@@ -214,6 +214,9 @@ func (w *worker) plan(g *group) {
 	if g.plan.Writes || g.listed.Signer != "" && !g.plan.Wants.Any() {
 		g.write.DueAt = w.dueAt(g)
 	}
+	if g.plan.Watch != sig.watch {
+		g.write.Watch = g.plan.Watch
+	}
 }
 
 // dueAt is for when a commit lists the signer, 0 where it is listed as it should be: a

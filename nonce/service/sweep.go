@@ -2,6 +2,7 @@ package service
 
 import (
 	"container/heap"
+	"context"
 	"math"
 	"time"
 
@@ -126,6 +127,41 @@ func (s *Service) due(shards []*shard) ([]nonce.DueEntry, error) {
 	ctx, cancel := s.timeout()
 	defer cancel()
 	return s.store.Due(ctx, ids, sweepLook)
+}
+
+// Watched are signers that the store lists as those whose chain is watched, of the shards that
+// this node looks after: its own, and in mode basic all, while no node of the other mode lives. They
+// are at most limit, in order of ID and above after.
+func (s *Service) Watched(ctx context.Context, after int64, limit int) ([]nonce.WatchEntry, error) {
+	var ids []int
+	for _, sh := range s.shards {
+		if sh.mine() || s.basic != nil && len(s.fleet.Load().live) == 0 {
+			ids = append(ids, sh.id)
+		}
+	}
+	if len(ids) == 0 || !s.enter() {
+		return nil, nil
+	}
+	defer s.inside.Done()
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+	defer cancel()
+	return s.store.Watched(ctx, ids, after, limit)
+}
+
+// Tend has this node look after a signer that it owns: read it, where it is not remembered, end
+// what is over, and list it among those that are watched as its chain says now.
+func (s *Service) Tend(ctx context.Context, signer string) error {
+	if s.basic == nil {
+		return s.Do(ctx, &nonce.Op{Kind: nonce.KindStatus, Signer: signer})
+	}
+	if !s.enter() {
+		return nonce.ErrDraining
+	}
+	defer s.inside.Done()
+	mu := s.basic.stripe(signer)
+	mu.Lock()
+	defer mu.Unlock()
+	return s.basic.commit(signer, nil)
 }
 
 // pace keeps the ending of overdue holds from harming requests. Its methods are called with

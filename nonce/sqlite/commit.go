@@ -38,6 +38,17 @@ ON CONFLICT (signer_id) DO UPDATE SET due_at = excluded.due_at WHERE excluded.du
 
 	sqlNotDue = `DELETE FROM signer_due WHERE signer_id = ? AND due_at <= ?`
 
+	// What the list says already stays with kind 1 (nonce.WatchOn).
+	sqlPutWatch = `
+INSERT INTO signer_watch (signer_id, shard_id, kind, nonce, since) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (signer_id) DO UPDATE SET kind = excluded.kind, nonce = excluded.nonce, since = excluded.since WHERE excluded.kind > 1`
+
+	sqlNotWatched = `DELETE FROM signer_watch WHERE signer_id = ?`
+
+	sqlWatched = `
+SELECT w.signer_id, s.signer, w.kind, w.nonce, w.since FROM signer_watch w JOIN signer s USING (signer_id)
+WHERE w.signer_id > ?1 AND w.shard_id IN (SELECT value FROM json_each(?2)) ORDER BY w.signer_id LIMIT ?3`
+
 	sqlDueSigners = `
 SELECT d.shard_id, s.signer, d.due_at FROM signer_due d JOIN signer s USING (signer_id)
 WHERE d.due_at <= ?1 AND d.shard_id IN (SELECT value FROM json_each(?2)) ORDER BY d.due_at, d.signer_id LIMIT ?3`
@@ -165,7 +176,7 @@ func (s *Store) Commit(ctx context.Context, h lease.Holder, writes []nonce.Write
 
 // isRead reports whether a write changes nothing in the database: it compares, and lists
 // nothing.
-func isRead(w *nonce.Write) bool { return w.Check && w.DueAt == 0 }
+func isRead(w *nonce.Write) bool { return w.Check && w.DueAt == 0 && w.Watch.Kind == nonce.WatchAsIs }
 
 // writeSigner applies one write to a signer whose shard is as the writer believes.
 func (c *session) writeSigner(ctx context.Context, w *nonce.Write, token, now int64) (nonce.WriteResult, error) {
@@ -247,6 +258,15 @@ func (c *session) list(ctx context.Context, w *nonce.Write, id, now int64) (err 
 	case w.DueAt != 0 && id != 0:
 		_, err = c.exec(ctx, sqlPutDue, id, w.Term.Shard, w.DueAt, now)
 	}
+	if err != nil || id == 0 {
+		return err
+	}
+	switch as := &w.Watch; {
+	case as.Kind == nonce.WatchOff:
+		_, err = c.exec(ctx, sqlNotWatched, id)
+	case as.Kind != nonce.WatchAsIs:
+		_, err = c.exec(ctx, sqlPutWatch, id, w.Term.Shard, as.Kind, as.Nonce, as.Since)
+	}
 	return err
 }
 
@@ -292,4 +312,18 @@ func (s *Store) Due(ctx context.Context, shards []int, limit int) (due []nonce.D
 		}, sqlDueSigners, s.millis(), listOf(shards), limit)
 	})
 	return due, err
+}
+
+// Watched implements nonce.Store.
+func (s *Store) Watched(ctx context.Context, shards []int, after int64, limit int) (list []nonce.WatchEntry, err error) {
+	err = s.read(ctx, func(ctx context.Context, c *session) error {
+		list = nil
+		return c.each(ctx, func(scan func(...any) error) error {
+			var e nonce.WatchEntry
+			err := scan(&e.ID, &e.Signer, &e.Kind, &e.Nonce, &e.Since)
+			list = append(list, e)
+			return err
+		}, sqlWatched, after, listOf(shards), limit)
+	})
+	return list, err
 }

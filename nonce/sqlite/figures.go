@@ -10,11 +10,15 @@ import (
 const (
 	sqlListed     = `SELECT updated_at FROM signer WHERE signer_id = ?`
 	sqlListAsked  = `SELECT request_id, nonces FROM signer_request WHERE signer_id = ? LIMIT ?`
-	sqlAllSigners = `SELECT signer, shard_id, version, next_nonce, floor, live FROM signer WHERE signer > ?1 ORDER BY signer LIMIT ?2`
-	sqlTheSigners = `
-SELECT signer, shard_id, version, next_nonce, floor, live FROM signer
+	sqlFigures    = `SELECT signer, s.shard_id, version, next_nonce, floor, live, coalesce(w.kind, 0), coalesce(w.nonce, 0), coalesce(w.since, 0) FROM `
+	sqlAllSigners = sqlFigures + `signer s LEFT JOIN signer_watch w USING (signer_id) WHERE signer > ?1 ORDER BY signer LIMIT ?2`
+	sqlTheSigners = sqlFigures + `
+signer s LEFT JOIN signer_watch w USING (signer_id)
 WHERE signer > ?1 AND signer IN (SELECT value FROM json_each(?3)) ORDER BY signer LIMIT ?2`
-	sqlOpenSigners = `SELECT signer, shard_id, version, next_nonce, floor, live FROM signer WHERE signer_id > ? AND signer_id <= ? AND length(live) > 0`
+	sqlTroubled = sqlFigures + `
+signer_watch w JOIN signer s USING (signer_id)
+WHERE signer > ?1 AND w.kind > 2 AND (?3 IS NULL OR signer IN (SELECT value FROM json_each(?3))) ORDER BY signer LIMIT ?2`
+	sqlOpenSigners = sqlFigures + `signer s LEFT JOIN signer_watch w USING (signer_id) WHERE s.signer_id > ? AND s.signer_id <= ? AND length(live) > 0`
 	sqlLastSigner  = `SELECT coalesce(max(signer_id), 0) FROM signer`
 
 	sqlPruneHistory = `
@@ -73,6 +77,12 @@ func (s *Store) Signers(ctx context.Context, q nonce.SignersQuery) ([]nonce.Sign
 	if q.Names != nil {
 		query, names = sqlTheSigners, []any{listOf(q.Names)}
 	}
+	if q.Filter == nonce.TroubledSigners { // they are few, wherever they are
+		query = sqlTroubled
+		if q.Names == nil {
+			names = []any{nil}
+		}
+	}
 	return q.Collect(o.Now.UnixMilli(), o.Serving(), func(after string, limit int) (rows []nonce.StoredSigner, err error) {
 		err = s.eachSigner(ctx, func(at *nonce.StoredSigner) { rows = append(rows, *at) }, query, append([]any{after, limit}, names...)...)
 		return rows, err
@@ -100,7 +110,7 @@ func (s *Store) eachSigner(ctx context.Context, fn func(*nonce.StoredSigner), qu
 		return c.each(ctx, func(scan func(...any) error) error {
 			var at nonce.StoredSigner
 			var live []byte
-			if err := scan(&at.Name, &at.Shard, &at.Version, &at.Next, &at.Floor, &live); err != nil {
+			if err := scan(&at.Name, &at.Shard, &at.Version, &at.Next, &at.Floor, &live, &at.Watch.Kind, &at.Watch.Nonce, &at.Watch.Since); err != nil {
 				return err
 			}
 			at.Live, at.Err = nonce.ParseLive(live, at.Next)

@@ -213,4 +213,4 @@ func dump(ctx context.Context, b *breaker) error {
 }
 
 // tables are those that change.
-var tables = []string{"shard", "signer", "signer_history", "signer_request", "signer_due", "gateway_node"}
+var tables = []string{"shard", "signer", "signer_history", "signer_request", "signer_due", "signer_watch", "gateway_node"}

@@ -88,6 +88,18 @@ CREATE TABLE signer_due (
 );
 CREATE INDEX signer_due_at ON signer_due (shard_id, due_at, signer_id);
 
+-- Signers of chains with nonces that are open, or not final yet, each once. kind: nonce.WatchKind;
+-- above 2 something keeps the signer's transactions from being mined: from when on, and which nonce.
+CREATE TABLE signer_watch (
+    signer_id bigint   PRIMARY KEY,
+    shard_id  int      NOT NULL,
+    kind      smallint NOT NULL,
+    nonce     bigint   NOT NULL,
+    since     bigint   NOT NULL
+);
+CREATE INDEX signer_watch_shard ON signer_watch (shard_id, signer_id);
+CREATE INDEX signer_watch_trouble ON signer_watch (signer_id) WHERE kind > 2;
+
 -- The lease: one a node. A row stays when its node leaves: it carries the incarnation.
 CREATE TABLE gateway_node (
     node        text    PRIMARY KEY COLLATE "C",

@@ -66,6 +66,15 @@ CREATE TABLE signer_due (
 
 CREATE INDEX signer_due_at ON signer_due (due_at, signer_id);
 
+-- Signers of chains with nonces that are open, or not final yet, each once. kind: nonce.WatchKind.
+CREATE TABLE signer_watch (
+    signer_id INTEGER PRIMARY KEY,
+    shard_id  INTEGER NOT NULL,
+    kind      INTEGER NOT NULL,
+    nonce     INTEGER NOT NULL,
+    since     INTEGER NOT NULL
+) STRICT;
+
 -- The lease: one a node. A row stays when its node leaves: it carries the incarnation.
 CREATE TABLE gateway_node (
     node        TEXT    PRIMARY KEY,

@@ -65,7 +65,7 @@ func TestAHeartbeatThatWentBackStopsTheNode(t *testing.T) {
 	t.Parallel()
 	for name, loss := range map[string]string{
 		"the heartbeat was lost": `UPDATE gateway_node SET counter = 0`,
-		"everything is gone":     `TRUNCATE gateway_node, signer, signer_history, signer_request, signer_due; UPDATE shard SET owner_node = '', owner_incarnation = 0, fencing_token = 0`,
+		"everything is gone":     `TRUNCATE gateway_node, signer, signer_history, signer_request, signer_due, signer_watch; UPDATE shard SET owner_node = '', owner_incarnation = 0, fencing_token = 0`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := e2e.Database(t)
