@@ -20,9 +20,9 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"noncegate/internal/testenv/expect"
-	"noncegate/internal/testenv/gateway"
-	"noncegate/internal/testenv/guarded"
+	"noncegate/test/lab/expect"
+	"noncegate/test/lab/gateway"
+	"noncegate/test/lab/guarded"
 )
 
 // dashboard is the part of Grafana's classic model that is looked at.

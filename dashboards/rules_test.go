@@ -15,7 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"noncegate/internal/testenv/expect"
+	"noncegate/test/lab/expect"
 )
 
 type rule struct {

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"noncegate/internal/events"
-	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
+	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
 

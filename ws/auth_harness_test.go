@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/internal/testenv/inprocess"
+	"noncegate/test/lab/inprocess"
 )
 
 // known are people with every right.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"noncegate/internal/testenv/wait"
+	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
 

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/internal/testenv/wait"
+	"noncegate/test/lab/wait"
 
 	"github.com/gorilla/websocket"
 )

@@ -16,11 +16,11 @@ import (
 	"go.uber.org/goleak"
 
 	"noncegate/internal/guard"
-	"noncegate/internal/testenv/inprocess"
-	"noncegate/internal/testenv/wait"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
+	"noncegate/test/lab/inprocess"
+	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
 

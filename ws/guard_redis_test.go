@@ -12,9 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"noncegate/internal/guard"
-	"noncegate/internal/testenv/redistest"
-	"noncegate/internal/testenv/wait"
 	"noncegate/nonce/memstore"
+	"noncegate/test/lab/redistest"
+	"noncegate/test/lab/wait"
 )
 
 // twoNodes are gateways on one store, with locks in one Redis by a client each.

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"noncegate/internal/guard"
-	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
+	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/gorilla/websocket"
 
 	"noncegate/backpressure"
-	"noncegate/internal/testenv/wait"
 	"noncegate/nonce/memstore"
+	"noncegate/test/lab/wait"
 	"noncegate/wire"
 	"noncegate/writer"
 )

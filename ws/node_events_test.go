@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/internal/testenv/wait"
+	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
 

@@ -17,9 +17,9 @@ import (
 	"noncegate/backpressure"
 	"noncegate/encodepool"
 	"noncegate/internal/metrics"
-	"noncegate/internal/testenv/inprocess"
-	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
+	"noncegate/test/lab/inprocess"
+	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
 

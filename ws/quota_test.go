@@ -19,8 +19,8 @@ import (
 	"noncegate/internal/access"
 	"noncegate/internal/access/quota"
 	"noncegate/internal/events"
-	"noncegate/internal/testenv/inprocess"
-	"noncegate/internal/testenv/wait"
+	"noncegate/test/lab/inprocess"
+	"noncegate/test/lab/wait"
 )
 
 // limited are people with every right, each with a quota.

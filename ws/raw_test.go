@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/internal/testenv/inprocess"
-	"noncegate/internal/testenv/wait"
+	"noncegate/test/lab/inprocess"
+	"noncegate/test/lab/wait"
 
 	"go.uber.org/goleak"
 )

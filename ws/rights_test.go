@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"noncegate/internal/access"
-	"noncegate/internal/testenv/inprocess"
-	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
+	"noncegate/test/lab/inprocess"
+	"noncegate/test/lab/wait"
 )
 
 // calls are one call of each kind that touches a signer, with what may do it.

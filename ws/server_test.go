@@ -11,8 +11,8 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
+	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
 

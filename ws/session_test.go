@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"noncegate/internal/access"
-	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
+	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
 

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
+	"noncegate/test/lab/wait"
 )
 
 const (

@@ -14,9 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"noncegate/internal/events"
-	"noncegate/internal/testenv/wait"
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/test/lab/wait"
 	"noncegate/wire"
 	"noncegate/writer"
 )

@@ -15,9 +15,9 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"noncegate/internal/testenv/inprocess"
-	"noncegate/internal/testenv/tlstest"
 	"noncegate/internal/tlsfiles"
+	"noncegate/test/lab/inprocess"
+	"noncegate/test/lab/tlstest"
 	"noncegate/wire"
 )
 

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"noncegate/internal/testenv/inprocess"
+	"noncegate/test/lab/inprocess"
 
 	"github.com/gorilla/websocket"
 )

@@ -16,11 +16,11 @@ import (
 
 	"noncegate/internal/access"
 	"noncegate/internal/access/audit"
-	"noncegate/internal/testenv/inprocess"
-	"noncegate/internal/testenv/wait"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
+	"noncegate/test/lab/inprocess"
+	"noncegate/test/lab/wait"
 )
 
 // world is what a transcript is played in: a gateway, which starts with the first line

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"noncegate/chain"
-	"noncegate/internal/testenv/fakenode"
+	"noncegate/test/lab/fakenode"
 )
 
 func TestQuantitiesAreReadStrictly(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"noncegate/chain/ethereum/internal/jsonrpc"
-	"noncegate/internal/testenv/fakenode"
+	"noncegate/test/lab/fakenode"
 )
 
 // named has each node answer eth_call with its name.

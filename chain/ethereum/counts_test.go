@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"noncegate/chain"
-	"noncegate/internal/testenv/fakenode"
+	"noncegate/test/lab/fakenode"
 )
 
 func isUnreachable(err error) bool { return errors.Is(err, chain.ErrUnreachable) }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"noncegate/chain"
-	"noncegate/internal/testenv/fakenode"
+	"noncegate/test/lab/fakenode"
 )
 
 // finals sets the final block of all nodes.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"noncegate/chain"
-	"noncegate/internal/testenv/fakenode"
+	"noncegate/test/lab/fakenode"
 )
 
 func TestTheFirstHeadHasTheNewestAndTheFinalBlockAndAsksForCounts(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"noncegate/chain"
-	"noncegate/internal/testenv/fakenode"
+	"noncegate/test/lab/fakenode"
 )
 
 func TestATransactionIsSeenByItsHashInTheBlockOrThePool(t *testing.T) {

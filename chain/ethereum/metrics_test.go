@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"noncegate/internal/testenv/expect"
-	"noncegate/internal/testenv/fakenode"
+	"noncegate/test/lab/expect"
+	"noncegate/test/lab/fakenode"
 )
 
 func TestTheExpositionIsCleanByPromlint(t *testing.T) {

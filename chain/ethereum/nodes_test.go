@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"noncegate/chain"
-	"noncegate/internal/testenv/fakenode"
+	"noncegate/test/lab/fakenode"
 )
 
 func TestANodeOfAnotherChainIsNeverAskedAnythingElse(t *testing.T) {

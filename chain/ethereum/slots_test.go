@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"noncegate/chain"
-	"noncegate/internal/testenv/fakenode"
 	"noncegate/nonce"
+	"noncegate/test/lab/fakenode"
 )
 
 const hostile, worker = nonce.Principal(1), nonce.Principal(2)

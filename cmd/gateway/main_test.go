@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"noncegate/internal/testenv/pgtest"
+	"noncegate/test/lab/pgtest"
 )
 
 // pg is where tests have databases.

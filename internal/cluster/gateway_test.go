@@ -12,10 +12,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"noncegate/internal/testenv/inprocess"
-	"noncegate/internal/testenv/wait"
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/test/lab/inprocess"
+	"noncegate/test/lab/wait"
 	"noncegate/wire"
 	"noncegate/ws"
 )

@@ -16,10 +16,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
-	"noncegate/internal/testenv/inprocess"
 	"noncegate/internal/wsconn/wspeer"
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/test/lab/inprocess"
 	"noncegate/wire"
 )
 

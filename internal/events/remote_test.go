@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/internal/testenv/wait"
+	"noncegate/test/lab/wait"
 )
 
 func TestWhatAnotherNodeCommittedGoesToClientsOnly(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"noncegate/internal/testenv/redistest"
+	"noncegate/test/lab/redistest"
 )
 
 var server *redistest.Server

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"noncegate/internal/testenv/redistest"
+	"noncegate/test/lab/redistest"
 )
 
 // run does one step with the locks.

@@ -17,7 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"noncegate/internal/testenv/tlstest"
+	"noncegate/test/lab/tlstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -14,8 +14,8 @@ import (
 
 	"noncegate/internal/access"
 	"noncegate/internal/access/apikey"
-	"noncegate/internal/testenv/pgtest"
 	"noncegate/nonce/postgres"
+	"noncegate/test/lab/pgtest"
 )
 
 // newGate is the gate of a node, whose store is at url.

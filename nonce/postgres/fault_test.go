@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"noncegate/internal/access/ticket"
-	"noncegate/internal/testenv/pgtest"
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/test/lab/pgtest"
 )
 
 // version reads the version of a signer, past the store.

@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"noncegate/internal/redisdb"
-	"noncegate/internal/testenv/redistest"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/noncetest"
 	"noncegate/nonce/redislog"
 	"noncegate/nonce/rules"
 	"noncegate/nonce/service"
+	"noncegate/test/lab/redistest"
 )
 
 // BenchmarkEngines compares the engines below the WebSocket: 1024 ops in flight, 1,000 signers,

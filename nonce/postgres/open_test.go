@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
-	"noncegate/internal/testenv/pgtest"
 	"noncegate/nonce/postgres"
+	"noncegate/test/lab/pgtest"
 )
 
 func TestThePoolIsAsLargeAsTheURLSaysOrElseTheSettings(t *testing.T) {

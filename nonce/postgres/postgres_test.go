@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"noncegate/internal/testenv/pgtest"
+	"noncegate/test/lab/pgtest"
 )
 
 var server *pgtest.Server

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"noncegate/internal/redisdb"
-	"noncegate/internal/testenv/redistest"
 	"noncegate/nonce"
+	"noncegate/test/lab/redistest"
 )
 
 func open(t testing.TB, url, place string) *Log {

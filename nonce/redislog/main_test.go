@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"noncegate/internal/testenv/redistest"
+	"noncegate/test/lab/redistest"
 )
 
 var server *redistest.Server

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"noncegate/internal/testenv/redistest"
 	"noncegate/nonce"
+	"noncegate/test/lab/redistest"
 )
 
 // rights are the commands that the logs need. docs/engine.md names them, with those for events

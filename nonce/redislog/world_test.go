@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"noncegate/internal/redisdb"
-	"noncegate/internal/testenv/redistest"
-	"noncegate/internal/testenv/wait"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
@@ -21,6 +19,8 @@ import (
 	"noncegate/nonce/redislog"
 	"noncegate/nonce/rules"
 	"noncegate/nonce/service"
+	"noncegate/test/lab/redistest"
+	"noncegate/test/lab/wait"
 )
 
 // world is a database and a Redis that several nodes use.

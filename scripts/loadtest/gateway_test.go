@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"noncegate/internal/testenv/guarded"
 	"noncegate/scripts/loadtest/process"
 	"noncegate/scripts/loadtest/target"
+	"noncegate/test/lab/guarded"
 )
 
 // gatewayAt is where a gateway of a test is, and how it is started.

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/internal/testenv/pgtest"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
+	"noncegate/test/lab/pgtest"
 )
 
 type restartForm struct {

@@ -21,9 +21,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"noncegate/internal/testenv/gateway"
-	"noncegate/internal/testenv/guarded"
-	"noncegate/internal/testenv/pgtest"
+	"noncegate/test/lab/gateway"
+	"noncegate/test/lab/guarded"
+	"noncegate/test/lab/pgtest"
 )
 
 // Patience is how long a test waits for what must come.

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/internal/testenv/gateway"
+	"noncegate/test/lab/gateway"
 )
 
 // Process is a gateway in a process of its own. It is killed when the test ends.

@@ -15,12 +15,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"noncegate/internal/testenv/guarded"
-	"noncegate/internal/testenv/pgtest"
-	"noncegate/internal/testenv/redistest"
-	"noncegate/internal/testenv/tlstest"
 	"noncegate/lease"
 	"noncegate/nonce/postgres"
+	"noncegate/test/lab/guarded"
+	"noncegate/test/lab/pgtest"
+	"noncegate/test/lab/redistest"
+	"noncegate/test/lab/tlstest"
 )
 
 // FewShards is how many shards the databases of most tests have. They are where they should

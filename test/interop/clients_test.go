@@ -27,9 +27,9 @@ import (
 	"github.com/ethereum/go-ethereum/rpc"
 
 	"noncegate/client"
-	"noncegate/internal/testenv/npmtest"
 	"noncegate/test/interop/chaintest"
 	"noncegate/test/interop/clients"
+	"noncegate/test/lab/npmtest"
 )
 
 // clientFiles are the clients that docs/clients.md shows, and the language it says they are in.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/ethereum/go-ethereum/rpc"
 
-	"noncegate/internal/testenv/pgtest"
+	"noncegate/test/lab/pgtest"
 )
 
 // TestAProgramMayTalkToAnyNode: two gateways over one PostgreSQL look like one to

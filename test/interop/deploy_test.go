@@ -17,7 +17,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"noncegate/client"
-	"noncegate/internal/testenv/tlstest"
+	"noncegate/test/lab/tlstest"
 )
 
 // installed is a gateway that deploy/install.sh has put below a folder.

@@ -18,8 +18,8 @@ import (
 	"github.com/ethereum/go-ethereum/ethclient"
 	"github.com/ethereum/go-ethereum/rpc"
 
-	"noncegate/internal/testenv/pgtest"
 	"noncegate/test/interop/chaintest"
+	"noncegate/test/lab/pgtest"
 )
 
 // answerer is a contract that logs each call and answers 42.

@@ -14,9 +14,9 @@ import (
 	"github.com/ethereum/go-ethereum/rpc"
 	"go.uber.org/goleak"
 
-	testenv "noncegate/internal/testenv/gateway"
-	"noncegate/internal/testenv/guarded"
 	"noncegate/test/interop/chaintest"
+	testenv "noncegate/test/lab/gateway"
+	"noncegate/test/lab/guarded"
 )
 
 // What the tests share: the gateway that TestMain built, and the room of all that they start.

@@ -17,8 +17,8 @@ import (
 
 	"github.com/ethereum/go-ethereum/crypto"
 
-	"noncegate/internal/testenv/npmtest"
 	"noncegate/test/interop/chaintest"
+	"noncegate/test/lab/npmtest"
 )
 
 //go:embed npm/package.json npm/package-lock.json npm/.npmrc

@@ -18,8 +18,8 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"noncegate/internal/testenv/pgtest"
-	"noncegate/internal/testenv/redistest"
+	"noncegate/test/lab/pgtest"
+	"noncegate/test/lab/redistest"
 	"noncegate/wire"
 )
 

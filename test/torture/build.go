@@ -5,7 +5,7 @@ package torture
 import (
 	"context"
 
-	"noncegate/internal/testenv/gateway"
+	"noncegate/test/lab/gateway"
 )
 
 // clockEnv names the environment variable by which a gateway built with

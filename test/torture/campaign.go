@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"noncegate/test/torture/history"
+	"noncegate/test/lab/history"
 )
 
 // CampaignConfig says how many runs, and where what they leave goes.

@@ -15,8 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"noncegate/internal/testenv/fakenode"
-	"noncegate/test/torture/history"
+	"noncegate/test/lab/fakenode"
+	"noncegate/test/lab/history"
 )
 
 // The chain of a run: what it is called, its accounts, and its times, as short as those

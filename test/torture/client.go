@@ -9,7 +9,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"noncegate/test/torture/history"
+	"noncegate/test/lab/history"
 	"noncegate/test/torture/peer"
 	"noncegate/wire"
 )

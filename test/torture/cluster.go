@@ -14,9 +14,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
-	"noncegate/internal/testenv/guarded"
-	"noncegate/internal/testenv/pgtest"
 	"noncegate/nonce/postgres"
+	"noncegate/test/lab/guarded"
+	"noncegate/test/lab/pgtest"
 )
 
 // The times of the gateways of a run, as short as they may be, so that leases end,

@@ -18,10 +18,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 
-	"noncegate/internal/testenv/pgtest"
-	"noncegate/internal/testenv/redistest"
 	"noncegate/nonce"
-	"noncegate/test/torture/history"
+	"noncegate/test/lab/history"
+	"noncegate/test/lab/pgtest"
+	"noncegate/test/lab/redistest"
 )
 
 // The times of the performance engine in a run. The grant is longer than a lease and the time

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"noncegate/test/torture/history"
+	"noncegate/test/lab/history"
 )
 
 // failSigners is how many signers a measurement asks for, one client each.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"noncegate/test/torture/history"
+	"noncegate/test/lab/history"
 )
 
 // Fault is something that goes wrong in a run and is healed again within it.

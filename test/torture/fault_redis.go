@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"noncegate/internal/testenv/pgtest"
-	"noncegate/internal/testenv/redistest"
+	"noncegate/test/lab/pgtest"
+	"noncegate/test/lab/redistest"
 )
 
 // engineFaults are those of the performance engine, in the order in which campaigns

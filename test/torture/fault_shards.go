@@ -12,7 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"noncegate/test/torture/history"
+	"noncegate/test/lab/history"
 )
 
 // maxStep is how far the store's clock is set from the wall clock at most.

@@ -14,9 +14,9 @@ import (
 	"syscall"
 	"time"
 
-	"noncegate/internal/testenv/gateway"
-	"noncegate/internal/testenv/guarded"
-	"noncegate/internal/testenv/pgtest"
+	"noncegate/test/lab/gateway"
+	"noncegate/test/lab/guarded"
+	"noncegate/test/lab/pgtest"
 )
 
 // endTimeout bounds the end of a gateway that was told to end.

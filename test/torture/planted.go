@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"noncegate/test/torture/history"
+	"noncegate/test/lab/history"
 )
 
 // caught says how often the checker noticed one plant, and by which rules.

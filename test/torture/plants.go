@@ -2,7 +2,7 @@
 
 package torture
 
-import "noncegate/internal/testenv/gateway"
+import "noncegate/test/lab/gateway"
 
 // plant is a gateway that is known to be wrong. Runs with it are to notice.
 type plant struct {

@@ -2,7 +2,7 @@
 
 package torture
 
-import "noncegate/internal/testenv/gateway"
+import "noncegate/test/lab/gateway"
 
 // The files that plants of the performance engine are in.
 const (

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"noncegate/test/torture/history"
+	"noncegate/test/lab/history"
 )
 
 // readSamples looks at all signers; owner and token are of the shard.

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"noncegate/test/torture/history"
+	"noncegate/test/lab/history"
 )
 
 // Plan is one run.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"noncegate/test/torture/history"
+	"noncegate/test/lab/history"
 )
 
 // sampleEvery is how often the signers' rows are looked at while clients work.

@@ -16,9 +16,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"noncegate/internal/testenv/gateway"
-	"noncegate/internal/testenv/pgtest"
-	"noncegate/test/torture/history"
+	"noncegate/test/lab/gateway"
+	"noncegate/test/lab/history"
+	"noncegate/test/lab/pgtest"
 )
 
 // What the tests share.

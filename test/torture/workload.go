@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"noncegate/test/torture/history"
+	"noncegate/test/lab/history"
 	"noncegate/wire"
 )
 

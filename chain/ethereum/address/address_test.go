@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"noncegate/chain/ethereum/address"
-	"noncegate/internal/testenv/expect"
+	"noncegate/test/lab/expect"
 )
 
 // The test vectors of EIP-55.

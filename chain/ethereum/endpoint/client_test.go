@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/internal/testenv/inprocess"
+	"noncegate/test/lab/inprocess"
 
 	"github.com/gorilla/websocket"
 )

@@ -18,10 +18,10 @@ import (
 	"noncegate/chain"
 	"noncegate/internal/access"
 	"noncegate/internal/events"
-	"noncegate/internal/testenv/inprocess"
-	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
+	"noncegate/test/lab/inprocess"
+	"noncegate/test/lab/wait"
 	"noncegate/wire"
 	"noncegate/ws"
 )

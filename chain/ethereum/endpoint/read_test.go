@@ -15,9 +15,9 @@ import (
 	"noncegate/internal/access"
 	"noncegate/internal/access/audit"
 	"noncegate/internal/access/quota"
-	"noncegate/internal/testenv/inprocess"
-	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
+	"noncegate/test/lab/inprocess"
+	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
 

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"noncegate/chain"
-	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
+	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
 

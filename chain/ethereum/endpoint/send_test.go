@@ -8,9 +8,9 @@ import (
 
 	"noncegate/chain"
 	"noncegate/internal/access"
-	"noncegate/internal/testenv/wait"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
+	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
 

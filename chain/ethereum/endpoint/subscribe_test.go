@@ -13,7 +13,7 @@ import (
 
 	"noncegate/chain/ethereum"
 	"noncegate/internal/access"
-	"noncegate/internal/testenv/wait"
+	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
 

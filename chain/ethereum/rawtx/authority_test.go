@@ -9,7 +9,7 @@ import (
 
 	"noncegate/chain/ethereum/address"
 	"noncegate/chain/ethereum/rawtx"
-	"noncegate/internal/testenv/expect"
+	"noncegate/test/lab/expect"
 )
 
 func TestAnAuthorityIsRecoveredAsThatOfATransaction(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"noncegate/chain/ethereum/rawtx"
-	"noncegate/internal/testenv/expect"
+	"noncegate/test/lab/expect"
 )
 
 // What Decode allocates is bounded by what it was given, whatever lengths are written

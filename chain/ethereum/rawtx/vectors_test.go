@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"noncegate/chain/ethereum/rawtx"
-	"noncegate/internal/testenv/expect"
+	"noncegate/test/lab/expect"
 )
 
 // vector is a transaction of testdata/vectors.json and what go-ethereum reads in it.

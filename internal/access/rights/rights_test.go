@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"noncegate/internal/access/rights"
-	"noncegate/internal/testenv/expect"
+	"noncegate/test/lab/expect"
 )
 
 const example = `

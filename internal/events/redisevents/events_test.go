@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/internal/testenv/redistest"
+	"noncegate/test/lab/redistest"
 )
 
 func do(t testing.TB, what string, f func() error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"noncegate/internal/redisdb"
-	"noncegate/internal/testenv/redistest"
+	"noncegate/test/lab/redistest"
 	"noncegate/wire"
 )
 

@@ -12,8 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"noncegate/internal/testenv/guarded"
-	"noncegate/internal/testenv/pgtest"
+	"noncegate/test/lab/guarded"
+	"noncegate/test/lab/pgtest"
 )
 
 // postgresSettings are what the private server has beside the defaults of pgtest.

@@ -14,8 +14,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"noncegate/internal/testenv/guarded"
 	"noncegate/scripts/loadtest/traffic"
+	"noncegate/test/lab/guarded"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

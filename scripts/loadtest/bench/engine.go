@@ -12,11 +12,11 @@ import (
 	"slices"
 	"time"
 
-	"noncegate/internal/testenv/pgtest"
-	"noncegate/internal/testenv/redistest"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
 	"noncegate/scripts/loadtest/wait"
+	"noncegate/test/lab/pgtest"
+	"noncegate/test/lab/redistest"
 )
 
 // The kinds of gateways of the performance engine's rows. A far one has a PostgreSQL

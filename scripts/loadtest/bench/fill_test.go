@@ -11,10 +11,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"noncegate/internal/testenv/pgtest"
 	"noncegate/nonce"
 	"noncegate/nonce/postgres"
 	"noncegate/scripts/loadtest/traffic"
+	"noncegate/test/lab/pgtest"
 )
 
 // rowsDatabase is a database with a store and a connection.

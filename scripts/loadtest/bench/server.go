@@ -15,12 +15,12 @@ import (
 	"syscall"
 	"time"
 
-	"noncegate/internal/testenv/fakenode"
-	"noncegate/internal/testenv/guarded"
-	"noncegate/internal/testenv/pgtest"
-	"noncegate/internal/testenv/redistest"
 	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/process"
+	"noncegate/test/lab/fakenode"
+	"noncegate/test/lab/guarded"
+	"noncegate/test/lab/pgtest"
+	"noncegate/test/lab/redistest"
 )
 
 const (

@@ -25,7 +25,7 @@ import (
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
 
-	"noncegate/internal/testenv/gateway"
+	"noncegate/test/lab/gateway"
 )
 
 // patience is the safety net of every wait.

@@ -12,9 +12,9 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"noncegate/internal/testenv/wait"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/target"
+	"noncegate/test/lab/wait"
 )
 
 func visits(urls ...string) Churn {

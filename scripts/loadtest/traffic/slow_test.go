@@ -10,8 +10,8 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"noncegate/internal/testenv/wait"
 	"noncegate/scripts/loadtest/target"
+	"noncegate/test/lab/wait"
 )
 
 // patience is the safety net of a wait.

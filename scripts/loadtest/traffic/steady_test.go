@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/internal/testenv/wait"
 	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/target"
 	"noncegate/scripts/loadtest/verify"
+	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
 

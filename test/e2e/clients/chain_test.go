@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/internal/testenv/fakenode"
 	"noncegate/test/e2e"
+	"noncegate/test/lab/fakenode"
 	"noncegate/wire"
 )
 

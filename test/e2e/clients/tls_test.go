@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"noncegate/client"
-	"noncegate/internal/testenv/tlstest"
 	"noncegate/test/e2e"
+	"noncegate/test/lab/tlstest"
 )
 
 // adminKey is the key of the private side in these tests.

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"noncegate/client"
-	"noncegate/internal/testenv/guarded"
-	"noncegate/internal/testenv/pgtest"
 	"noncegate/test/e2e"
+	"noncegate/test/lab/guarded"
+	"noncegate/test/lab/pgtest"
 	"noncegate/wire"
 )
 

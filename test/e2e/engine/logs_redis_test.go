@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"noncegate/internal/testenv/tlstest"
 	"noncegate/nonce/service"
 	"noncegate/test/e2e"
+	"noncegate/test/lab/tlstest"
 	"noncegate/wire"
 )
 

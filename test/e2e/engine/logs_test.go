@@ -9,10 +9,10 @@ import (
 	"syscall"
 	"testing"
 
-	"noncegate/internal/testenv/pgtest"
-	"noncegate/internal/testenv/redistest"
 	"noncegate/nonce/service"
 	"noncegate/test/e2e"
+	"noncegate/test/lab/pgtest"
+	"noncegate/test/lab/redistest"
 	"noncegate/wire"
 )
 

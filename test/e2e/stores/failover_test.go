@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"testing"
 
-	"noncegate/internal/testenv/pgtest"
 	"noncegate/test/e2e"
+	"noncegate/test/lab/pgtest"
 	"noncegate/wire"
 )
 

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/internal/testenv/pgtest"
 	"noncegate/test/e2e"
+	"noncegate/test/lab/pgtest"
 	"noncegate/wire"
 )
 

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/internal/testenv/pgtest"
 	"noncegate/test/e2e"
+	"noncegate/test/lab/pgtest"
 )
 
 func TestMain(m *testing.M) { e2e.Main(m) }

@@ -10,9 +10,9 @@ import (
 	"syscall"
 	"testing"
 
-	"noncegate/internal/testenv/pgtest"
-	"noncegate/internal/testenv/tlstest"
 	"noncegate/test/e2e"
+	"noncegate/test/lab/pgtest"
+	"noncegate/test/lab/tlstest"
 )
 
 // TestLongTheStoreAndRedisAreReachedOverTLS has servers with certificates of an authority

@@ -17,8 +17,8 @@ import (
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/ethereum/go-ethereum/rpc"
 
-	"noncegate/internal/testenv/guarded"
-	"noncegate/internal/testenv/npmtest"
+	"noncegate/test/lab/guarded"
+	"noncegate/test/lab/npmtest"
 )
 
 //go:embed npm/package.json npm/package-lock.json npm/.npmrc

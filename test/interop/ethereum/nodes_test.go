@@ -20,8 +20,8 @@ import (
 
 	"noncegate/chain"
 	"noncegate/chain/ethereum"
-	"noncegate/internal/testenv/expect"
 	"noncegate/test/interop/chaintest"
+	"noncegate/test/lab/expect"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, chaintest.Leftovers()...) }

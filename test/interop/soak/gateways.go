@@ -8,9 +8,9 @@ import (
 	"syscall"
 	"time"
 
-	testenv "noncegate/internal/testenv/gateway"
-	"noncegate/internal/testenv/guarded"
-	"noncegate/internal/testenv/pgtest"
+	testenv "noncegate/test/lab/gateway"
+	"noncegate/test/lab/guarded"
+	"noncegate/test/lab/pgtest"
 )
 
 // gateways are the processes of the gateway over one PostgreSQL.

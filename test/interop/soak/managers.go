@@ -18,10 +18,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"noncegate/internal/testenv/guarded"
-	"noncegate/internal/testenv/npmtest"
-	"noncegate/internal/testenv/redistest"
 	"noncegate/test/interop/chaintest"
+	"noncegate/test/lab/guarded"
+	"noncegate/test/lab/npmtest"
+	"noncegate/test/lab/redistest"
 )
 
 //go:embed npm/package.json npm/package-lock.json npm/.npmrc

@@ -15,9 +15,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"noncegate/internal/testenv/gateway"
+	"noncegate/test/lab/gateway"
+	"noncegate/test/lab/history"
 	"noncegate/test/torture"
-	"noncegate/test/torture/history"
 	"noncegate/test/torture/sqlite"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"noncegate/test/torture/history"
+	"noncegate/test/lab/history"
 	"noncegate/wire"
 )
 

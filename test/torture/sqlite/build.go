@@ -7,7 +7,7 @@ import (
 	_ "embed"
 	"path/filepath"
 
-	"noncegate/internal/testenv/gateway"
+	"noncegate/test/lab/gateway"
 )
 
 //go:embed testdata/tracingvfs.go

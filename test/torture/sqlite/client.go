@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"noncegate/test/torture/history"
+	"noncegate/test/lab/history"
 )
 
 // client works on a few signers and records what it is told. It lives through all

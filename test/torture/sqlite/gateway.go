@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"noncegate/internal/testenv/gateway"
-	"noncegate/internal/testenv/guarded"
+	"noncegate/test/lab/gateway"
+	"noncegate/test/lab/guarded"
 )
 
 // launcher starts gateways on one file, one at a time.

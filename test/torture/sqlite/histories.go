@@ -15,7 +15,7 @@ import (
 	"slices"
 	"strings"
 
-	"noncegate/test/torture/history"
+	"noncegate/test/lab/history"
 )
 
 // config is how histories are run. The zero value but for Dir is good for a

@@ -15,7 +15,7 @@ import (
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
-	"noncegate/test/torture/history"
+	"noncegate/test/lab/history"
 )
 
 // stored is what a database file holds.

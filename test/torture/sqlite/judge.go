@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"noncegate/test/torture/history"
+	"noncegate/test/lab/history"
 )
 
 // moment is a point in the traces of a history: what a crash may fall on.

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"noncegate/internal/testenv/gateway"
-	"noncegate/test/torture/history"
+	"noncegate/test/lab/gateway"
+	"noncegate/test/lab/history"
 )
 
 // planted is a gateway that is known to be wrong, and the faults that must show it.

@@ -15,9 +15,9 @@ import (
 	"syscall"
 	"time"
 
-	"noncegate/internal/testenv/gateway"
-	"noncegate/internal/testenv/guarded"
-	"noncegate/test/torture/history"
+	"noncegate/test/lab/gateway"
+	"noncegate/test/lab/guarded"
+	"noncegate/test/lab/history"
 	"noncegate/test/torture/peer"
 )
 

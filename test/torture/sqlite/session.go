@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"noncegate/test/torture/history"
+	"noncegate/test/lab/history"
 	"noncegate/test/torture/peer"
 )
 

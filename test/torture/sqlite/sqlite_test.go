@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"noncegate/internal/testenv/gateway"
+	"noncegate/test/lab/gateway"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"noncegate/internal/testenv/expect"
+	"noncegate/test/lab/expect"
 )
 
 func FuzzExchange(f *testing.F) {

@@ -14,8 +14,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"noncegate/internal/testenv/expect"
-	"noncegate/internal/testenv/fakenode"
+	"noncegate/test/lab/expect"
+	"noncegate/test/lab/fakenode"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"noncegate/internal/testenv/fakenode"
+	"noncegate/test/lab/fakenode"
 )
 
 // withSocket does a test in a bubble, with a rig over a WebSocket that is connected.

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
-	"noncegate/internal/testenv/guarded"
+	"noncegate/test/lab/guarded"
 )
 
 // dropTimeout bounds the dropping of one database.

@@ -21,7 +21,7 @@ import (
 	"syscall"
 	"time"
 
-	"noncegate/internal/testenv/guarded"
+	"noncegate/test/lab/guarded"
 )
 
 // Config says how a gateway is started.

@@ -19,8 +19,6 @@ import (
 	"noncegate/encodepool"
 	"noncegate/internal/events"
 	"noncegate/internal/metrics"
-	"noncegate/internal/testenv/expect"
-	"noncegate/internal/testenv/wait"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
@@ -28,6 +26,8 @@ import (
 	"noncegate/nonce/rules"
 	"noncegate/nonce/service"
 	"noncegate/postdb"
+	"noncegate/test/lab/expect"
+	"noncegate/test/lab/wait"
 	"noncegate/wire"
 	"noncegate/writer"
 )

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"noncegate/internal/testenv/guarded"
+	"noncegate/test/lab/guarded"
 )
 
 func TestAPatchMustFitOnce(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"noncegate/internal/testenv/guarded"
+	"noncegate/test/lab/guarded"
 )
 
 const (

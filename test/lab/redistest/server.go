@@ -19,7 +19,7 @@ import (
 	"syscall"
 	"time"
 
-	"noncegate/internal/testenv/guarded"
+	"noncegate/test/lab/guarded"
 )
 
 const (

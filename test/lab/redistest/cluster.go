@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"noncegate/internal/testenv/guarded"
+	"noncegate/test/lab/guarded"
 )
 
 // Cluster is several servers that are a Redis Cluster of masters without replicas,
