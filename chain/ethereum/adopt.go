@@ -56,7 +56,7 @@ func (n *node) headers(ctx context.Context, numbers []int64) []chain.Block {
 	if len(numbers) == 0 {
 		return nil
 	}
-	session, err := n.ready(ctx, false)
+	session, err := n.ready(ctx, usePolls, false)
 	if err != nil {
 		return nil
 	}
@@ -64,7 +64,7 @@ func (n *node) headers(ctx context.Context, numbers []int64) []chain.Block {
 	for i, number := range numbers {
 		calls[i] = jsonrpc.NewCall(methodBlockByNumber, quantity(number), false)
 	}
-	n.ask(ctx, session, calls, asking{limit: n.c.set.MaxAnswerBytes, poll: true})
+	n.ask(ctx, session, calls, asking{limit: n.c.set.MaxAnswerBytes, use: usePolls})
 	var all []chain.Block
 	for i, c := range calls {
 		if c.Result == nil {
@@ -107,12 +107,12 @@ func (f *follower) body(ctx context.Context, hash chain.Hash, from *node) (*bloc
 }
 
 func (n *node) blockByHash(ctx context.Context, hash chain.Hash) (*block, error) {
-	session, err := n.ready(ctx, false)
+	session, err := n.ready(ctx, usePolls, false)
 	if err != nil {
 		return nil, err
 	}
 	call := jsonrpc.NewCall(methodBlockByHash, hash.String(), true)
-	n.ask(ctx, session, []*jsonrpc.Call{call}, asking{limit: n.c.set.MaxAnswerBytes, poll: true})
+	n.ask(ctx, session, []*jsonrpc.Call{call}, asking{limit: n.c.set.MaxAnswerBytes, use: usePolls})
 	if err := failure(call); err != nil {
 		return nil, err
 	}

@@ -30,9 +30,8 @@ const (
 
 // asking is how a node is asked.
 type asking struct {
-	limit   int64 // bytes of each answer
-	poll    bool  // needs no slot: there is one of these at a time
-	foreign bool  // calls of others, whose errors may be about anything
+	use   use
+	limit int64 // bytes of each answer
 }
 
 // ask sends calls, in as many requests as the node needs, and settles each.
@@ -80,7 +79,7 @@ func (n *node) carry(ctx context.Context, session uint64, calls []*jsonrpc.Call,
 	ctx, cancel := context.WithTimeoutCause(ctx, n.c.set.Timeout, errTimeout)
 	defer cancel()
 	defer leave()
-	if how.foreign {
+	if how.use == useCalls {
 		ctx = jsonrpc.ForOthers(ctx)
 	}
 	begin := time.Now()
@@ -114,7 +113,7 @@ func (n *node) heed(calls []*jsonrpc.Call, how asking) (smaller bool) {
 	}
 	switch {
 	case limited || wait > 0:
-		n.backOff(n.pauseOf(how), wait)
+		n.backOff(how.use, wait)
 		return false
 	case len(calls) > 1 && refusedAsBatch(calls[0].Fail):
 		n.shrinkBatch(len(calls))
@@ -123,7 +122,7 @@ func (n *node) heed(calls []*jsonrpc.Call, how asking) (smaller bool) {
 		return true
 	}
 	if calls[0].Fail == nil {
-		n.relax(n.pauseOf(how))
+		n.relax(how.use)
 	}
 	return false
 }
@@ -131,7 +130,7 @@ func (n *node) heed(calls []*jsonrpc.Call, how asking) (smaller bool) {
 // wantsFewer reports whether a refusal is about the number of requests. What a node says
 // to a transaction is told by the table first.
 func (n *node) wantsFewer(e *jsonrpc.Error, method string, how asking) bool {
-	if how.foreign {
+	if how.use == useCalls {
 		return n.limitsCallsOfOthers(e)
 	}
 	if method == methodSend && n.c.table.group(e.Message) != nil {

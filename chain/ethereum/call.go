@@ -32,9 +32,9 @@ func (c *Client) Call(ctx context.Context, method string, params json.RawMessage
 	limited := true // every node that there is wants fewer calls
 	for _, n := range c.choice(nil, callTries) {
 		call := &jsonrpc.Call{Method: method, Params: params}
-		session, err := n.ready(ctx, false)
+		session, err := n.ready(ctx, useCalls, false)
 		if err == nil {
-			n.ask(ctx, session, []*jsonrpc.Call{call}, asking{limit: c.set.MaxAnswerBytes, foreign: true})
+			n.ask(ctx, session, []*jsonrpc.Call{call}, asking{limit: c.set.MaxAnswerBytes, use: useCalls})
 			err = call.Fail
 		}
 		switch {

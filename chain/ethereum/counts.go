@@ -69,7 +69,7 @@ func (c *Client) merge(at chain.Block, accounts []string, replies [][]int64, err
 // counts asks the node for counts at a block. noCount stands where it gave none; the
 // error says why one of them is missing.
 func (n *node) counts(ctx context.Context, at chain.Block, accounts []string) ([]int64, error) {
-	session, err := n.ready(ctx, false)
+	session, err := n.ready(ctx, useCounts, false)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (n *node) counts(ctx context.Context, at chain.Block, accounts []string) ([
 	for i, a := range accounts {
 		calls[i] = countCall(a, block)
 	}
-	n.ask(ctx, session, calls, asking{limit: n.c.set.small})
+	n.ask(ctx, session, calls, asking{use: useCounts, limit: n.c.set.small})
 	counts, err := n.readCounts(calls)
 	if n.hashSupport() == unsupported { // it may have changed its branch meanwhile
 		if moved := n.holds(ctx, at); moved != nil {
@@ -184,7 +184,7 @@ func (c *Client) Start(ctx context.Context, accounts []string) ([]chain.Start, e
 // start asks the node where accounts stand. nil stands for an account of which it did
 // not say all.
 func (n *node) start(ctx context.Context, accounts []string) ([]*chain.Start, error) {
-	session, err := n.ready(ctx, false)
+	session, err := n.ready(ctx, useCounts, false)
 	if err != nil {
 		return nil, err
 	}
@@ -193,9 +193,9 @@ func (n *node) start(ctx context.Context, accounts []string) ([]*chain.Start, er
 		counts = append(counts, countCall(a, "latest"), countCall(a, "pending"))
 		codes = append(codes, jsonrpc.NewCall(methodCode, a, "latest"))
 	}
-	n.ask(ctx, session, counts, asking{limit: n.c.set.small})
+	n.ask(ctx, session, counts, asking{use: useCounts, limit: n.c.set.small})
 	for part := range slices.Chunk(codes, codesPerRequest) {
-		n.ask(ctx, session, part, asking{limit: n.c.set.MaxAnswerBytes})
+		n.ask(ctx, session, part, asking{use: useCounts, limit: n.c.set.MaxAnswerBytes})
 	}
 	starts := make([]*chain.Start, len(accounts))
 	for i := range accounts {

@@ -231,10 +231,8 @@ func (f *follower) take(v *view) {
 		f.rests[v.n] = r
 	}
 	r.session, r.until = v.n.link.Session(), time.Now().Add(r.pace.NextBackOff())
-	v.n.mu.Lock()
-	defer v.n.mu.Unlock()
-	if v.n.pause.until.After(time.Now()) { // it has said for how long
-		r.until = v.n.pause.until
+	if until := v.n.pausedUntil(usePolls); !until.IsZero() { // it has said for how long
+		r.until = until
 	}
 }
 

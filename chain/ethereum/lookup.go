@@ -91,7 +91,7 @@ func (g *glimpse) onto(s *chain.Sighting, name string) {
 // look asks the node for the transactions by their hashes, by sender and nonce, and in
 // its pool, as far as it has the methods for that.
 func (n *node) look(ctx context.Context, asks []chain.Ask) ([]glimpse, error) {
-	session, err := n.ready(ctx, false)
+	session, err := n.ready(ctx, useCounts, false)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (n *node) look(ctx context.Context, asks []chain.Ask) ([]glimpse, error) {
 		}
 	}
 	for part := range slices.Chunk(calls, transactionsPerRequest) {
-		n.ask(ctx, session, part, asking{limit: n.c.set.MaxAnswerBytes})
+		n.ask(ctx, session, part, asking{use: useCounts, limit: n.c.set.MaxAnswerBytes})
 	}
 	for i, c := range calls {
 		n.glimpseOf(c, asks[of[i]], &found[of[i]])
@@ -209,7 +209,7 @@ func (n *node) lookIntoPool(ctx context.Context, session uint64, asks []chain.As
 		for i, account := range part {
 			calls[i] = jsonrpc.NewCall(methodContentFrom, account)
 		}
-		n.ask(ctx, session, calls, asking{limit: n.c.set.small})
+		n.ask(ctx, session, calls, asking{use: useCounts, limit: n.c.set.small})
 		for i, c := range calls {
 			n.readPool(c, part[i], asks, found)
 		}
@@ -233,7 +233,7 @@ func (n *node) lookAtPending(ctx context.Context, session uint64, asks []chain.A
 	if len(calls) == 0 {
 		return
 	}
-	n.ask(ctx, session, calls, asking{limit: n.c.set.small})
+	n.ask(ctx, session, calls, asking{use: useCounts, limit: n.c.set.small})
 	for i, c := range calls {
 		count, err := n.readCount(c)
 		found[of[i]].maybe, found[of[i]].err = count > asks[of[i]].Nonce, err

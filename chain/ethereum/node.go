@@ -23,22 +23,21 @@ type node struct {
 	slots  *slots         // of the requests under way, but for polls
 	polls  chan pollOrder // to the poller: one at a time
 
-	mu           sync.Mutex // guards what follows; no I/O beneath it
-	verified     uint64     // the session in which the node said that it is of the chain; 0: none
-	otherChain   string     // what it said instead of that; "": nothing
-	answered     bool       // the last poll was answered
-	onBranch     bool       // its head is on the branch that counts
-	distrusted   bool       // its head is not believed
-	head         chain.Block
-	movedAt      time.Time // when head was another one before
-	lag          int64
-	pause        *pause // of everything
-	foreignPause *pause // of what others ask for
-	maxBatch     int
-	batchAt      time.Time       // when maxBatch became smaller
-	lacks        map[string]bool // own methods that it said it does not have, in this session
-	byHash       support         // counts at a block hash (EIP-1898), in this session
-	lastErr      string
+	mu         sync.Mutex // guards what follows; no I/O beneath it
+	verified   uint64     // the session in which the node said that it is of the chain; 0: none
+	otherChain string     // what it said instead of that; "": nothing
+	answered   bool       // the last poll was answered
+	onBranch   bool       // its head is on the branch that counts
+	distrusted bool       // its head is not believed
+	head       chain.Block
+	movedAt    time.Time // when head was another one before
+	lag        int64
+	pauses     [uses]pause
+	maxBatch   int
+	batchAt    time.Time       // when maxBatch became smaller
+	lacks      map[string]bool // own methods that it said it does not have, in this session
+	byHash     support         // counts at a block hash (EIP-1898), in this session
+	lastErr    string
 	announcements
 }
 
@@ -67,7 +66,7 @@ func newNode(c *Client, i int) *node {
 		maxBatch: c.set.MaxBatch,
 		lacks:    map[string]bool{},
 		movedAt:  time.Now(),
-		pause:    newPause("anything"), foreignPause: newPause("calls of others"),
+		pauses:   newPauses(),
 	}
 	n.link = jsonrpc.Open(c.set.endpoints[i], jsonrpc.Config{
 		Dial: c.set.Dial, TLS: c.set.TLS, MaxInflight: c.set.MaxInflight, MaxAnswer: c.set.MaxAnswerBytes,
@@ -102,11 +101,11 @@ func (n *node) upLocked() bool {
 }
 
 // eligible reports whether the node may be asked for counts and reads: it is up, on the
-// branch that counts, not far behind, and does not want to be left alone.
+// branch that counts, and not far behind. It may want to be left alone with a use.
 func (n *node) eligible() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.upLocked() && n.onBranch && n.lag <= int64(n.c.set.Lag) && !n.pause.lasts()
+	return n.upLocked() && n.onBranch && n.lag <= int64(n.c.set.Lag)
 }
 
 // beside reports whether the node is not on the branch that counts, as far as is known.
@@ -138,16 +137,16 @@ func (n *node) note(err error) {
 
 func (n *node) noteLocked(err error) { n.lastErr = err.Error() }
 
-// ready returns the session in which the node may be asked. If it is not known to be of
-// the chain, it is asked that first. again asks also a node that was of another chain.
-func (n *node) ready(ctx context.Context, again bool) (session uint64, err error) {
-	if n.backingOff() {
+// ready returns the session in which the node may be asked for a use. If it is not known to
+// be of the chain, it is asked that first. again asks also a node that was of another chain.
+func (n *node) ready(ctx context.Context, u use, again bool) (session uint64, err error) {
+	if n.paused(u) {
 		return 0, errBackingOff
 	}
 	return n.session(ctx, again)
 }
 
-// session is ready for a node that may be backing off.
+// session is ready for a node that may want to be left alone.
 func (n *node) session(ctx context.Context, again bool) (session uint64, err error) {
 	session = n.link.Session()
 	n.mu.Lock()
@@ -167,7 +166,7 @@ func (n *node) session(ctx context.Context, again bool) (session uint64, err err
 // verify asks the node which chain it is of.
 func (n *node) verify(ctx context.Context, session uint64) error {
 	call := jsonrpc.NewCall(methodChainID)
-	n.ask(ctx, session, []*jsonrpc.Call{call}, asking{limit: n.c.set.small, poll: true})
+	n.ask(ctx, session, []*jsonrpc.Call{call}, asking{limit: n.c.set.small, use: usePolls})
 	if err := failure(call); err != nil {
 		return err
 	}

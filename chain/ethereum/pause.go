@@ -7,36 +7,62 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// pause is how a node is left alone that wanted fewer requests. It is guarded by node.mu.
+// use is what a request to a node is for. A node that wants fewer requests of one use is
+// still asked for the others: a client's calls must not hold up heads, counts and sends.
+type use uint8
+
+const (
+	usePolls  use = iota // heads, final blocks, and the blocks between
+	useCounts            // what the gateway asks about accounts and transactions
+	useSends             // transactions
+	useCalls             // calls and subscriptions of others
+	uses
+)
+
+// String returns the word for logs.
+func (u use) String() string {
+	return [...]string{"polls", "counts", "sends", "calls"}[u]
+}
+
+// pause is for how long a node is left alone with one use.
 type pause struct {
 	until time.Time
-	pace  *backoff.ExponentialBackOff // of pauses for which the node named no time
-	of    string                      // what is not asked meanwhile
+	pace  *backoff.ExponentialBackOff // of pauses in a row
 }
 
-func newPause(of string) *pause {
-	p := &pause{of: of, pace: &backoff.ExponentialBackOff{
-		InitialInterval: time.Second, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: time.Minute,
-	}}
-	p.pace.Reset()
-	return p
-}
-
-func (p *pause) lasts() bool { return p.until.After(time.Now()) }
-
-// pauseOf is the pause that a refusal begins: one to a call of others stops calls of others
-// alone, not the polls, the counts and the transactions.
-func (n *node) pauseOf(how asking) *pause {
-	if how.foreign {
-		return n.foreignPause
+func newPauses() (all [uses]pause) {
+	for u := range all {
+		all[u].pace = &backoff.ExponentialBackOff{
+			InitialInterval: time.Second, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: time.Minute,
+		}
+		all[u].pace.Reset()
 	}
-	return n.pause
+	return all
 }
 
-// backOff leaves the node alone for as long as it asked for, or for a pause that grows.
-func (n *node) backOff(p *pause, wait time.Duration) {
+// pausedUntil returns when the node is asked again for a use; zero: now.
+func (n *node) pausedUntil(u use) time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.pausedUntilLocked(u)
+}
+
+func (n *node) pausedUntilLocked(u use) time.Time {
+	if until := n.pauses[u].until; until.After(time.Now()) {
+		return until
+	}
+	return time.Time{}
+}
+
+// paused reports whether the node is left alone with a use.
+func (n *node) paused(u use) bool { return !n.pausedUntil(u).IsZero() }
+
+// backOff leaves the node alone with a use for as long as it asked for, or for a pause that
+// grows.
+func (n *node) backOff(u use, wait time.Duration) {
 	n.mu.Lock()
 	now := time.Now()
+	p := &n.pauses[u]
 	was := p.until.After(now)
 	if !was { // one growth for all that were under way
 		pause := p.pace.NextBackOff()
@@ -51,30 +77,19 @@ func (n *node) backOff(p *pause, wait time.Duration) {
 	n.noteLocked(errBackingOff)
 	n.mu.Unlock()
 	if !was {
-		n.log.Info("node wants fewer requests", "not_asked", p.of, "pause", until.Sub(now).Round(time.Millisecond))
+		n.log.Info("node wants fewer requests", "not_asked", u.String(), "pause", until.Sub(now).Round(time.Millisecond))
 	}
 }
 
-// relax ends the growth of pauses once a request was answered after one.
-func (n *node) relax(p *pause) {
+// relax ends the growth of pauses once a request of the use was answered after one.
+func (n *node) relax(u use) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !p.until.IsZero() && !p.lasts() {
+	if p := &n.pauses[u]; !p.until.IsZero() && !p.until.After(time.Now()) {
 		p.until = time.Time{}
 		p.pace.Reset()
 	}
 }
 
-// backingOff reports whether the node wants to be left alone.
-func (n *node) backingOff() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.pause.lasts()
-}
-
 // takesOthers reports whether the node may be asked for what others want.
-func (n *node) takesOthers() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return !n.foreignPause.lasts()
-}
+func (n *node) takesOthers() bool { return !n.paused(useCalls) }

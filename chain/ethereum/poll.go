@@ -41,7 +41,7 @@ func (n *node) pollLoop(ctx context.Context) {
 
 // poll asks the node for its newest and its final block, in one request.
 func (n *node) poll(ctx context.Context, full bool) *view {
-	session, err := n.ready(ctx, true)
+	session, err := n.ready(ctx, usePolls, true)
 	if err != nil {
 		return n.unseen(ctx, err)
 	}
@@ -56,11 +56,11 @@ func (n *node) poll(ctx context.Context, full bool) *view {
 		probe = probeCall()
 		calls = append(calls, probe)
 	}
-	n.ask(ctx, session, calls, asking{limit: n.c.set.MaxAnswerBytes, poll: true})
+	n.ask(ctx, session, calls, asking{limit: n.c.set.MaxAnswerBytes, use: usePolls})
 	v := &view{n: n}
 	if full && errors.Is(head.Fail, ErrTooLarge) { // then the block is read like one that cannot be
 		head, full = jsonrpc.NewCall(methodBlockByNumber, "latest", false), false
-		n.ask(ctx, session, []*jsonrpc.Call{head}, asking{limit: n.c.set.MaxAnswerBytes, poll: true})
+		n.ask(ctx, session, []*jsonrpc.Call{head}, asking{limit: n.c.set.MaxAnswerBytes, use: usePolls})
 	}
 	if err := failure(head); err != nil {
 		return n.unseen(ctx, err)
@@ -81,7 +81,7 @@ func (n *node) poll(ctx context.Context, full bool) *view {
 
 // unseen is the view of a node that did not answer.
 func (n *node) unseen(ctx context.Context, err error) *view {
-	known := errors.Is(err, errBackingOff) || errors.Is(err, errNotConnected) // and noted with its cause
+	known := n.paused(usePolls) || errors.Is(err, errNotConnected) // and noted with its cause
 	if ctx.Err() == nil && !known {
 		n.failed(err)
 	}

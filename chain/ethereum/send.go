@@ -126,7 +126,7 @@ func (c *Client) toAll(ctx context.Context, tx chain.Tx, raw []byte, have chan s
 // get a transaction anyway.
 func (c *Client) allBackOff() bool {
 	for _, n := range c.nodes {
-		if !n.backingOff() {
+		if !n.paused(useSends) {
 			return false
 		}
 	}
@@ -137,7 +137,7 @@ func (c *Client) allBackOff() bool {
 func (n *node) send(ctx context.Context, tx chain.Tx, raw string, anyway bool) reply {
 	a := reply{n: n}
 	var session uint64
-	if !anyway && n.backingOff() {
+	if !anyway && n.paused(useSends) {
 		a.err = fmt.Errorf("%w: %w", jsonrpc.ErrNotSent, errBackingOff)
 		return a
 	}
@@ -146,7 +146,7 @@ func (n *node) send(ctx context.Context, tx chain.Tx, raw string, anyway bool) r
 		return a
 	}
 	call := jsonrpc.NewCall(methodSend, raw)
-	n.ask(ctx, session, []*jsonrpc.Call{call}, asking{limit: n.c.set.small})
+	n.ask(ctx, session, []*jsonrpc.Call{call}, asking{use: useSends, limit: n.c.set.small})
 	switch {
 	case call.Fail != nil:
 		a.err = call.Fail

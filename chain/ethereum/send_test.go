@@ -317,7 +317,7 @@ func TestDecodeTellsSenderNonceHashAndOffer(t *testing.T) {
 func TestATransactionGoesAlsoToNodesThatBackOffIfThereAreNoOthers(t *testing.T) {
 	withNodes(1).run(t, func(t *testing.T, w *world) {
 		w.answersAre("")
-		w.node(0).backOff(w.node(0).pause, time.Hour)
+		w.node(0).backOff(useSends, time.Hour)
 		if v := w.Send(t.Context(), rawTransfer); v.Class != chain.InPool {
 			t.Errorf("%+v, want in_pool", v)
 		}

@@ -45,7 +45,7 @@ func newSlots(inflight, waiting int) *slots {
 // of returns the slots for calls.
 func (s *slots) of(calls []*jsonrpc.Call, how asking) *fairness.Shares {
 	switch {
-	case how.foreign:
+	case how.use == useCalls:
 		return s.foreign
 	case calls[0].Method == methodSend:
 		return s.sends
@@ -58,10 +58,10 @@ var errNoSlot = errors.New("no slot became free in time")
 // enter waits for a slot among the requests under way. leave, where there is no error, gives
 // it back. Calls of others wait for Config.SlotWait, the gateway's own as long as ctx lasts.
 func (n *node) enter(ctx context.Context, calls []*jsonrpc.Call, how asking) (leave func(), err error) {
-	if how.poll {
+	if how.use == usePolls {
 		return func() {}, nil
 	}
-	if how.foreign {
+	if how.use == useCalls {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, n.c.set.SlotWait, errNoSlot)
 		defer cancel()

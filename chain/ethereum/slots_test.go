@@ -117,7 +117,7 @@ func TestTheReasonOfARevertIsNoWishForFewerRequests(t *testing.T) {
 			}
 		}
 		for i := range w.nodes {
-			if !w.node(i).takesOthers() || w.node(i).backingOff() {
+			if !w.node(i).takesOthers() || w.node(i).paused(useCounts) {
 				t.Errorf("node %d is left alone", i)
 			}
 		}
@@ -150,7 +150,7 @@ func TestALimitForCallsOfOthersStopsThoseAloneAtThatNodeAlone(t *testing.T) {
 				if got, refusal, err := w.Call(t.Context(), "eth_call", nil); string(got) != `"b"` {
 					t.Errorf("%s, %v, %v; want the answer of the other node", got, refusal, err)
 				}
-				if w.node(0).takesOthers() || w.node(0).backingOff() || !w.node(1).takesOthers() {
+				if w.node(0).takesOthers() || w.node(0).paused(useCounts) || !w.node(1).takesOthers() {
 					t.Error("the limit of calls of others is not what it is for")
 				}
 				counted := w.nodes[0].Calls(methodCount)

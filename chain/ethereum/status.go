@@ -27,7 +27,8 @@ type NodeStatus struct {
 	Lag      int64 // how many blocks it is behind
 	// Subscribed says that it tells of new blocks by itself.
 	Subscribed bool
-	// BackingOffUntil is when it is asked again after it wanted fewer requests; zero: now.
+	// BackingOffUntil is when it is asked again for everything after it wanted fewer requests
+	// of some use; zero: now.
 	BackingOffUntil time.Time
 	// LastError is the last thing that went wrong; it may be long over. It has no
 	// credentials.
@@ -52,8 +53,10 @@ func (n *node) status() NodeStatus {
 		Name: n.name, Up: n.upLocked(), OtherChain: n.otherChain, OnBranch: n.onBranch, Head: n.head.Number, Lag: n.lag,
 		Subscribed: n.subscribed, LastError: n.lastErr,
 	}
-	if n.pause.lasts() {
-		s.BackingOffUntil = n.pause.until
+	for u := range uses {
+		if until := n.pausedUntilLocked(u); until.After(s.BackingOffUntil) {
+			s.BackingOffUntil = until
+		}
 	}
 	if !s.Up {
 		s.Lag = 0

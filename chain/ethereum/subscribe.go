@@ -111,11 +111,11 @@ func (s *subscription) open(ctx context.Context) (*RPCError, error) {
 }
 
 func (s *subscription) openAt(ctx context.Context, n *node) (*RPCError, error) {
-	session, err := n.ready(ctx, false)
+	session, err := n.ready(ctx, useCalls, false)
 	if err != nil {
 		return nil, err
 	}
-	leave, err := n.enter(ForPrincipal(ctx, s.principal), nil, asking{foreign: true})
+	leave, err := n.enter(ForPrincipal(ctx, s.principal), nil, asking{use: useCalls})
 	if err != nil {
 		return nil, err
 	}
