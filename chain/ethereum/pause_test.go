@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"noncegate/chain"
-	"noncegate/internal/testenv/fakenode"
+	"noncegate/test/lab/fakenode"
 )
 
 func TestANodeThatWantsFewerRequestsOfOneUseIsAskedForTheOthers(t *testing.T) {
