@@ -69,6 +69,13 @@ func (p *Proxy) parse(message []byte) (*exchange, error) {
 		if j.rule != nil && j.rule.fault.replace != nil {
 			j.local = j.rule.fault.replace(j)
 		}
+		if j.rule != nil && j.rule.fault.edit != nil {
+			j.edits = append(j.edits, func(j *job, a *answer) {
+				if a.Error == nil {
+					a.Result = j.rule.fault.edit(a.Result)
+				}
+			})
+		}
 		ex.jobs = append(ex.jobs, j)
 	}
 	p.mu.Lock()

@@ -24,6 +24,8 @@ type Fault struct {
 	delay   time.Duration
 	whole   *outcome             // instead of the whole message's answer
 	replace func(j *job) *answer // instead of forwarding this call
+
+	edit func(result json.RawMessage) json.RawMessage // of the node's result
 }
 
 // String is the fault's name.
@@ -87,6 +89,12 @@ func Result(v any) Fault {
 		panic(fmt.Sprintf("a result that is not JSON: %v", err))
 	}
 	return Fault{name: "result", replace: func(j *job) *answer { return &answer{ID: j.id, Result: text} }}
+}
+
+// Falsify forwards a call and gives the client what change makes of the node's result. An error of
+// the node stays as it is.
+func Falsify(name string, change func(result json.RawMessage) json.RawMessage) Fault {
+	return Fault{name: name, edit: change}
 }
 
 // kind is what a client gets instead of the node's answer.

@@ -101,23 +101,23 @@ func (s *soak) block(r *rand.Rand, n int) {
 		s.counts.reorgs.Add(1)
 		depth, keep := 1+r.IntN(3), r.IntN(3) > 0
 		s.detail("a reorg of %d blocks, transactions kept: %t", depth, keep)
-		s.chain.sim.Reorg(depth, keep)
+		s.chain.reorg(depth, keep)
 	case 1, 2, 3, 4, 5:
 		if hash, ok := s.anyPending(r); ok {
 			s.counts.drops.Add(1)
 			s.detail("the pool loses %v", hash)
-			s.chain.sim.Drop(hash)
+			s.chain.drop(hash)
 		}
-		s.chain.sim.Commit()
+		s.chain.commit()
 	case 6:
 		if r.IntN(4) == 0 {
 			s.counts.drops.Add(1)
 			s.detail("the pool loses everything")
-			s.chain.sim.Rollback()
+			s.chain.rollback()
 		}
-		s.chain.sim.Commit()
+		s.chain.commit()
 	default:
-		s.chain.sim.Commit()
+		s.chain.commit()
 	}
 }
 

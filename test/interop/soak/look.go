@@ -64,7 +64,7 @@ type pool map[common.Address]map[string]struct{ Hash common.Hash }
 
 func (s *soak) pool() (pending, queued pool) {
 	var content struct{ Pending, Queued pool }
-	if err := s.chain.sim.Call(&content, "txpool_content"); err != nil {
+	if err := s.chain.Call(&content, "txpool_content"); err != nil {
 		s.Fatalf("txpool_content: %v", err)
 	}
 	return content.Pending, content.Queued
@@ -73,13 +73,13 @@ func (s *soak) pool() (pending, queued pool) {
 // look reads the whole chain again and says what is there.
 func (s *soak) look(drained bool) *Report {
 	r := s.report()
-	fresh := newView(s.chain.sim, s.chain.sim.Accounts)
+	fresh := newView(s.chain.ground, s.chain.all)
 	if err := fresh.update(); err != nil {
 		s.Fatalf("%v", err)
 	}
 	s.countPayments(r, fresh)
 	pending, queued := s.pool()
-	for account, a := range s.chain.sim.Accounts {
+	for account, a := range s.chain.all {
 		s.lookAt(r, account, fresh.uses[account], len(pending[a.Address])+len(queued[a.Address]))
 		r.Gaps += missing(fresh.uses[account], queued[a.Address])
 	}
@@ -136,7 +136,7 @@ func (s *soak) countPayments(r *Report, chain *view) {
 
 // lookAt judges one account by the chain: it is stuck when a transaction waits in the pool.
 func (s *soak) lookAt(r *Report, account int, uses map[uint64]use, waiting int) {
-	count := s.chain.sim.Nonce(s.chain.sim.Accounts[account].Address)
+	count := s.chain.Nonce(s.chain.all[account].Address)
 	for n := range count {
 		if _, ok := uses[n]; !ok {
 			r.violate("account %d: nonce %d is used by no transaction", account, n)
@@ -173,7 +173,7 @@ func (s *soak) lookAtGateway(r *Report) {
 		return
 	}
 	defer c.Close()
-	for account, a := range s.chain.sim.Accounts {
+	for account, a := range s.chain.all {
 		status, err := c.Status(ctx, s.signer(account))
 		for err == nil && status.Chain == nil && sleep(ctx, 100*time.Millisecond) {
 			status, err = c.Status(ctx, s.signer(account)) // it has not asked the chain for this one yet
@@ -182,7 +182,7 @@ func (s *soak) lookAtGateway(r *Report) {
 			r.violate("status of account %d: %v", account, err)
 			continue
 		}
-		count := s.chain.sim.Nonce(a.Address)
+		count := s.chain.Nonce(a.Address)
 		if uint64(status.Next) != count || status.Held+status.Unknown+status.Released > 0 {
 			r.violate("account %d: the chain's count is %d, the gateway has next %d, held %d, unknown %d, released %d", account, count,
 				status.Next, status.Held, status.Unknown, status.Released)

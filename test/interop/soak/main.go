@@ -24,6 +24,9 @@ func command(ctx context.Context) int {
 	cfg := defaultConfig()
 	who := flag.String("who", "gateway", "where nonces come from, with commas between: gateway, viem, ethers, redis; NAME+fresh sends again with a new nonce")
 	file := flag.String("report", "", "write the reports to this file as JSON")
+	flag.StringVar(&cfg.Chain, "chain", cfg.Chain, "the chain: geth or anvil")
+	flag.BoolVar(&cfg.Liar, "liar", false, "the gateway has a third node, which lies at times")
+	runs := flag.Int("runs", 1, "runs with seeds that follow one another")
 	flag.DurationVar(&cfg.Duration, "duration", cfg.Duration, "how long payments come")
 	flag.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "decides what goes wrong")
 	flag.IntVar(&cfg.Accounts, "accounts", cfg.Accounts, "accounts that pay")
@@ -43,17 +46,21 @@ func command(ctx context.Context) int {
 
 	var reports []*Report
 	code := 0
+	first := cfg.Seed
 	for name := range strings.SplitSeq(*who, ",") {
 		cfg.Who, cfg.Fresh = strings.CutSuffix(name, "+fresh")
-		report, err := run(ctx, cfg, os.Stderr)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, name+":", err)
-			return 2
-		}
-		report.WriteText(os.Stdout)
-		reports = append(reports, report)
-		if cfg.Who == "gateway" && len(report.Violations) > 0 {
-			code = 1
+		for i := range *runs {
+			cfg.Seed = first + uint64(i)
+			report, err := run(ctx, cfg, os.Stderr)
+			if err != nil {
+				fmt.Fprintln(os.Stderr, name+":", err)
+				return 2
+			}
+			report.WriteText(os.Stdout)
+			reports = append(reports, report)
+			if cfg.Who == "gateway" && len(report.Violations) > 0 {
+				code = 1
+			}
 		}
 	}
 	fmt.Printf("\n%s", Table(reports))

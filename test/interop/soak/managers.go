@@ -39,12 +39,12 @@ type managers struct {
 	redis *redis.Client // instead of it
 }
 
-func startManagers(h *host, cfg Config, sim *chaintest.Sim, proxies []*chaintest.Proxy) *managers {
+func startManagers(h *host, cfg Config, chain ground, proxies []*chaintest.Proxy) *managers {
 	switch cfg.Who {
 	case "redis":
 		return startRedis(h)
 	case "viem", "ethers":
-		return startNode(h, cfg.Who, sim.ChainID().String(), proxies[0].URL(), proxies[1].URL())
+		return startNode(h, cfg.Who, chain.ChainID().String(), proxies[0].URL(), proxies[1].URL())
 	}
 	h.Fatalf("--who %s: want gateway, viem, ethers or redis, and +fresh behind the last three", cfg.Who)
 	return nil
@@ -169,7 +169,7 @@ func (s *managedSource) reset(ctx context.Context, address string, nonce *uint64
 }
 
 func (s *managedSource) address(account int) string {
-	return strings.ToLower(s.chain.sim.Accounts[account].Address.Hex())
+	return strings.ToLower(s.chain.all[account].Address.Hex())
 }
 
 func (s *managedSource) ask(ctx context.Context, path, address string, nonce *uint64, answer any) error {

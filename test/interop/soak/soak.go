@@ -18,6 +18,8 @@ import (
 // Config says what a run is like.
 type Config struct {
 	Who      string // gateway, viem, ethers or redis
+	Chain    string // geth or anvil
+	Liar     bool   // the gateway has a third node, which lies at times
 	Duration time.Duration
 	Seed     uint64
 	Accounts int
@@ -40,7 +42,7 @@ type Config struct {
 // defaultConfig is the settings of a full run.
 func defaultConfig() Config {
 	return Config{
-		Who: "gateway", Duration: 10 * time.Minute, Seed: 1, Accounts: 50, Workers: 8, Rate: 20,
+		Who: "gateway", Chain: "geth", Duration: 10 * time.Minute, Seed: 1, Accounts: 50, Workers: 8, Rate: 20,
 		UnknownTTL: 15 * time.Second, HoldTTL: 5 * time.Second, GapAfter: 4 * time.Second, LeaseTTL: 2 * time.Second,
 		KillEvery: 20 * time.Second, BlockTime: time.Second, Sweep: 10 * time.Second,
 	}
@@ -104,14 +106,20 @@ func run(ctx context.Context, cfg Config, out io.Writer) (report *Report, err er
 func start(h *host, cfg Config) *soak {
 	s := &soak{host: h, cfg: cfg, queue: newQueue(), journal: newJournal()}
 	s.chaos, s.toCalm = context.WithCancel(h.ctx)
-	sim := chaintest.StartSim(h, chaintest.SimConfig{Accounts: cfg.Accounts, FinalLag: finalDepth})
-	s.chain = newView(sim, sim.Accounts)
-	proxies := []*chaintest.Proxy{chaintest.StartProxy(h, sim), chaintest.StartProxy(h, sim)}
+	chain, accounts := startGround(h, cfg)
+	s.chain = newView(chain, accounts)
+	proxies := []*chaintest.Proxy{chaintest.StartProxy(h, chain), chaintest.StartProxy(h, chain)}
 	s.nodes = dialNodes(h, proxies[0].URL(), proxies[1].URL())
 	if cfg.Who == "gateway" {
-		s.gateways = startGateways(h, cfg, fmt.Sprintf("--chain=eip155:%v=%s,%s", sim.ChainID(), proxies[0].WS(), proxies[1].URL()))
+		urls := proxies[0].WS() + "," + proxies[1].URL()
+		if cfg.Liar {
+			liar := chaintest.StartProxy(h, chain)
+			urls += "," + liar.URL()
+			h.spawn(func() { s.lie(liar) })
+		}
+		s.gateways = startGateways(h, cfg, fmt.Sprintf("--chain=eip155:%v=%s", chain.ChainID(), urls))
 	} else {
-		s.managers = startManagers(h, cfg, sim, proxies)
+		s.managers = startManagers(h, cfg, chain, proxies)
 	}
 	s.Logf("%s: seed %d, %d accounts, %d workers, %v", cfg.name(), cfg.Seed, cfg.Accounts, cfg.Workers, cfg.Duration)
 	h.spawn(s.mine)
@@ -244,7 +252,7 @@ func (s *soak) closeAtGateway(last []*payment) bool {
 				last[account] = s.queue.add(account)
 				s.counts.closing.Add(1)
 				ready = false
-			case status.Held > 0 || status.Unknown > 0 || uint64(status.Next) != s.chain.sim.Nonce(s.chain.sim.Accounts[account].Address):
+			case status.Held > 0 || status.Unknown > 0 || uint64(status.Next) != s.chain.Nonce(s.chain.all[account].Address):
 				ready = false
 			}
 		}
@@ -257,7 +265,7 @@ func (s *soak) closeAtGateway(last []*payment) bool {
 
 // signer is the name of an account at a gateway.
 func (s *soak) signer(account int) string {
-	return fmt.Sprintf("eip155:%v:%s", s.chain.sim.ChainID(), strings.ToLower(s.chain.sim.Accounts[account].Address.Hex()))
+	return fmt.Sprintf("eip155:%v:%s", s.chain.ChainID(), strings.ToLower(s.chain.all[account].Address.Hex()))
 }
 
 func (s *soak) accountOf(signer string) (int, bool) {

@@ -22,7 +22,7 @@ func gapAfterTakeOver(t *testing.T, h *host) {
 	cfg := defaultConfig()
 	cfg.GapAfter, cfg.LeaseTTL = 2*time.Second, time.Second
 	sim := chaintest.StartSim(h, chaintest.SimConfig{Accounts: 1, FinalLag: finalDepth})
-	s := &soak{host: h, cfg: cfg, chain: newView(sim, sim.Accounts)}
+	s := &soak{host: h, cfg: cfg, chain: newView(geth{sim}, sim.Accounts)}
 	s.gateways = startGateways(h, cfg, "--chain=eip155:1337="+sim.WS())
 	h.spawn(func() {
 		for sleep(h.ctx, 250*time.Millisecond) {

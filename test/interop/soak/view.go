@@ -38,7 +38,8 @@ type use struct {
 // which account, and how often each payment is there. It asks the node itself, past the
 // proxies. Its methods may be called from any goroutine.
 type view struct {
-	sim      *chaintest.Sim
+	ground
+	all      []chaintest.Account
 	accounts map[common.Address]int
 
 	mu     sync.Mutex // guards what follows
@@ -48,8 +49,8 @@ type view struct {
 	first  map[uint64]time.Time // when each payment was seen first
 }
 
-func newView(sim *chaintest.Sim, accounts []chaintest.Account) *view {
-	v := &view{sim: sim, accounts: make(map[common.Address]int), paid: make(map[uint64]int), first: make(map[uint64]time.Time)}
+func newView(on ground, accounts []chaintest.Account) *view {
+	v := &view{ground: on, all: accounts, accounts: make(map[common.Address]int), paid: make(map[uint64]int), first: make(map[uint64]time.Time)}
 	for i, a := range accounts {
 		v.accounts[a.Address] = i
 		v.uses = append(v.uses, make(map[uint64]use))
@@ -59,7 +60,7 @@ func newView(sim *chaintest.Sim, accounts []chaintest.Account) *view {
 
 // update follows the chain to its head, over a reorg too.
 func (v *view) update() error {
-	number, _ := v.sim.Head()
+	number, _ := v.Head()
 	var fresh []*block // newest first
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -90,7 +91,7 @@ func (v *view) update() error {
 
 func (v *view) fetch(number uint64) (*block, error) {
 	var b *block
-	if err := v.sim.Call(&b, "eth_getBlockByNumber", hexutil.EncodeUint64(number), true); err != nil {
+	if err := v.Call(&b, "eth_getBlockByNumber", hexutil.EncodeUint64(number), true); err != nil {
 		return nil, fmt.Errorf("read block %d: %w", number, err)
 	}
 	if b == nil {

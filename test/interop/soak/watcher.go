@@ -134,8 +134,8 @@ func (s *watcher) repair(ctx context.Context, g *gatewaySource, account int) {
 	t := ticket{nonce: uint64(got.Nonce), hold: got.Hold()}
 	e, tx := s.journal.toRepair(place{account, t.nonce}, got.TxHashes)
 	if e == nil {
-		tx = s.chain.sim.Sign(s.chain.sim.Accounts[account], chaintest.Payment{
-			Nonce: t.nonce, To: s.chain.sim.Accounts[account].Address, Value: new(big.Int), Bump: 40,
+		tx = s.chain.Sign(s.chain.all[account], chaintest.Payment{
+			Nonce: t.nonce, To: s.chain.all[account].Address, Value: new(big.Int), Bump: 40,
 		})
 		e = s.journal.write(&entry{owner: watcherID, account: account, ticket: t}, tx)
 		s.counts.repairsCancelled.Add(1)

@@ -222,7 +222,7 @@ func (w *incarnation) dawdle(ctx context.Context, plan plan, t ticket) bool {
 var sink = chaintest.NewAccount(1 << 20).Address
 
 func (w *worker) sign(p *payment, nonce uint64, bump int) *types.Transaction {
-	return w.chain.sim.Sign(w.chain.sim.Accounts[p.account], chaintest.Payment{
+	return w.chain.Sign(w.chain.all[p.account], chaintest.Payment{
 		Nonce: nonce, To: sink, Value: new(big.Int).SetUint64(p.id), Data: payload(p.id), Bump: bump,
 	})
 }
