@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"noncegate/test/lab/history"
-	"noncegate/test/torture/peer"
+	"noncegate/test/lab/peer"
 	"noncegate/wire"
 )
 

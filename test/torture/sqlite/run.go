@@ -18,7 +18,7 @@ import (
 	"noncegate/test/lab/gateway"
 	"noncegate/test/lab/guarded"
 	"noncegate/test/lab/history"
-	"noncegate/test/torture/peer"
+	"noncegate/test/lab/peer"
 )
 
 // The faults of one round. A round may have one of each row.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"noncegate/test/lab/history"
-	"noncegate/test/torture/peer"
+	"noncegate/test/lab/peer"
 )
 
 // call is a call of a client and where it lies in the trace of its round.
