@@ -45,6 +45,16 @@ const (
 	ReasonInDoubt     = "in_doubt"     // RELEASED: a loss of Redis left it in doubt
 )
 
+// IsOwnReason reports whether a reason is one that the gateway itself writes.
+func IsOwnReason(reason string) bool {
+	switch reason {
+	case ReasonExpired, ReasonBelowFloor, ReasonRecordFirst, ReasonForwarded, ReasonResent, ReasonRepair, ReasonUnknown,
+		ReasonNotRecorded, ReasonUnseen, ReasonMined, ReasonInDoubt:
+		return true
+	}
+	return false
+}
+
 // Row is one nonce as rules and lists see it, made of an Entry or of a Past.
 type Row struct {
 	Nonce     int64

@@ -149,6 +149,12 @@ func (c *conn) listResult(op *nonce.Op) *wire.ListResult {
 	for i := range page.Rows {
 		row := &page.Rows[i]
 		a := allocationOf(row)
+		if !op.WithHolders && row.Holder != c.asker {
+			a.RequestID = "" // words of another principal, as is a reason that is none of ours
+			if !nonce.IsOwnReason(a.Reason) {
+				a.Reason = ""
+			}
+		}
 		switch {
 		case row.Holder == 0:
 		case row.Holder == c.asker:
