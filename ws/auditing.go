@@ -1,6 +1,8 @@
 package ws
 
 import (
+	"net"
+	"net/http"
 	"time"
 
 	"noncegate/internal/access"
@@ -14,6 +16,20 @@ func (s *Server) auditLogin(c *conn) {
 		return
 	}
 	s.cfg.Audit.Add(c.entry(audit.Login))
+}
+
+// auditPost says that a client was let in by POST: once for each credential that a socket
+// shows in turn, as one is let in once for each WebSocket.
+func (s *Server) auditPost(r *http.Request, g *identity) {
+	if g.session == nil || !s.cfg.Audit.Wants(audit.Refusals) {
+		return
+	}
+	if socket, known := r.Context().Value(socketKey{}).(net.Conn); known && !s.preAuth.newcomer(socket, g.session.Credential) {
+		return
+	}
+	e := entryOf(audit.Login, g.session, r.RemoteAddr)
+	e.Method = clip("POST " + r.URL.Path)
+	s.cfg.Audit.Add(e)
 }
 
 // auditLogout says how the connection of a client that was let in has ended.

@@ -36,6 +36,7 @@ func (t *dialect) post(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.conns.cancel(false)
 	s.met(&g)
+	s.auditPost(r, &g)
 	body, status := t.readBody(w, r)
 	if body == nil {
 		if status != 0 {
@@ -109,6 +110,10 @@ func (p *posted) answer(body []byte) {
 	frame := wire.Frame{MaxBatch: p.of.srv.cfg.MaxBatch}
 	if p.err = frame.Decode(body); p.err != nil {
 		p.of.srv.elsewhere.asked.Inc()
+		if err := p.charge(1); err != nil {
+			p.of.srv.countBusy(err, 1)
+			p.err = err
+		}
 		return
 	}
 	p.batch = frame.Batch
@@ -139,12 +144,19 @@ func (p *posted) callOf(call *wire.Call, gone func() bool) *postedCall {
 
 // admit counts all calls against the quota of who asks, and as in flight.
 func (p *posted) admit(share *backpressure.Share) *wire.Error {
-	if p.identity.account != nil {
-		if _, err := p.identity.charge(len(p.calls), time.Now()); err != nil {
-			return err
-		}
+	if err := p.charge(len(p.calls)); err != nil {
+		return err
 	}
 	return p.of.class.enter(share, len(p.calls), &p.of.srv.draining)
+}
+
+// charge counts n requests against the quota of who asks.
+func (p *posted) charge(n int) *wire.Error {
+	if p.identity.account == nil {
+		return nil
+	}
+	_, err := p.identity.charge(n, time.Now())
+	return err
 }
 
 func (p *posted) refuse(err *wire.Error) {

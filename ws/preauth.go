@@ -23,12 +23,13 @@ const (
 type preAuthLimiter struct {
 	addresses *quota.Addresses
 
-	mu    sync.Mutex // guards slots; the locks of addresses are taken under it
+	mu    sync.Mutex // guards what follows; the locks of addresses are taken under it
 	slots map[net.Conn]*quota.Slot
+	known map[net.Conn]string // the credential that was shown last on a socket of slots, by POST
 }
 
 func newPreAuthLimiter(cfg quota.AddressConfig) *preAuthLimiter {
-	return &preAuthLimiter{addresses: quota.NewAddresses(cfg), slots: make(map[net.Conn]*quota.Slot)}
+	return &preAuthLimiter{addresses: quota.NewAddresses(cfg), slots: make(map[net.Conn]*quota.Slot), known: make(map[net.Conn]string)}
 }
 
 // ConnState is for the http.Server that serves this handler: with authentication,
@@ -85,11 +86,24 @@ func (d *preAuthLimiter) enter(c net.Conn) bool {
 	return true
 }
 
+// newcomer reports whether a credential is another one than the socket showed last.
+func (d *preAuthLimiter) newcomer(c net.Conn, credential string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.slots[c] == nil {
+		return true // nobody counts it, and nothing would forget it
+	}
+	was := d.known[c]
+	d.known[c] = credential
+	return was != credential
+}
+
 // depart does nothing for a socket that was refused.
 func (d *preAuthLimiter) depart(c net.Conn) {
 	d.mu.Lock()
 	slot := d.slots[c]
 	delete(d.slots, c)
+	delete(d.known, c)
 	d.mu.Unlock()
 	if slot != nil {
 		slot.Leave(time.Now())

@@ -46,6 +46,7 @@ func (a *app) openGate(ctx context.Context) (err error) {
 	}
 	cfg := a.cfg.gate()
 	cfg.Certificates = a.cfg.TLSClientCA != ""
+	cfg.Audit = a.audit
 	cfg.Metrics, cfg.Log = a.registry, a.log.With("component", "auth")
 	a.gate, err = access.New(ctx, store, cfg)
 	if wrong, ok := errors.AsType[*jwt.KeysError](err); ok {

@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"noncegate/internal/access/apikey"
+	"noncegate/internal/access/audit"
 	"noncegate/internal/access/jwt"
 	"noncegate/internal/access/quota"
 	"noncegate/internal/access/rights"
@@ -45,6 +47,8 @@ type Config struct {
 	// AllowOrigin reports whether a page of a request's Origin, which is not empty, may
 	// ask for tickets. nil: none may; a program, which sends no Origin, may.
 	AllowOrigin func(*http.Request) bool
+	// Audit is told of tickets. nil: nothing is written.
+	Audit *audit.Log
 	// Metrics is where who is let in and who is not is counted. nil: nowhere.
 	Metrics prometheus.Registerer
 	// Log is told of rights that come into force, and of what cannot be read. nil:
@@ -66,8 +70,10 @@ type Gate struct {
 	tokens   *jwt.Verifier // nil: tokens are not accepted
 	tickets  *ticket.Issuer
 	failures *failures
-	counters *counters // nil: nothing is counted
-	stops    []func()  // in the order in which they were started
+	// logTickets throttles a warning that each request for a ticket may cause.
+	logTickets rate.Sometimes
+	counters   *counters // nil: nothing is counted
+	stops      []func()  // in the order in which they were started
 }
 
 var _ Authenticator = (*Gate)(nil)
@@ -76,7 +82,7 @@ var _ Authenticator = (*Gate)(nil)
 // is a sentence that names what cannot be used. Stop ends what New started.
 func New(ctx context.Context, store Store, cfg Config) (*Gate, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	g := &Gate{cfg: cfg, failures: newFailures()}
+	g := &Gate{cfg: cfg, failures: newFailures(), logTickets: rate.Sometimes{Interval: 10 * time.Second}}
 	for _, step := range []func(context.Context, Store) error{g.openRights, g.openKeys, g.openTokens, g.openTickets} {
 		if err := step(ctx, store); err != nil {
 			g.Stop()

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"noncegate/internal/access/audit"
 	"noncegate/internal/access/ticket"
 )
 
@@ -103,6 +104,7 @@ func (g *Gate) issue(w http.ResponseWriter, r *http.Request) {
 	}
 	s, refused := g.authenticate(r, check)
 	if refused != nil {
+		g.auditTicket(r, audit.TicketRefused, nil, refused.Error())
 		status, said := Answer(w, r, refused)
 		answer(w, status, refusedTicket{said})
 		return
@@ -110,16 +112,40 @@ func (g *Gate) issue(w http.ResponseWriter, r *http.Request) {
 	text, expires, err := g.tickets.Issue(r.Context(), ticket.Grant{Principal: s.Principal, Credential: s.Credential, Ends: s.Expires})
 	switch {
 	case errors.Is(err, ticket.ErrTooMany):
+		g.auditTicket(r, audit.TicketRefused, s, err.Error())
 		w.Header().Set("Retry-After", "30")
 		answer(w, http.StatusTooManyRequests, refusedTicket{ticket.ErrTooMany.Error()})
 	case err != nil:
-		g.cfg.Log.Warn("a ticket could not be issued", "principal", s.Principal, "credential", s.Credential, "error", err)
+		g.auditTicket(r, audit.TicketRefused, s, err.Error())
+		g.logTickets.Do(func() {
+			g.cfg.Log.Warn("a ticket could not be issued", "principal", s.Principal, "credential", s.Credential, "error", err)
+		})
 		w.Header().Set("Retry-After", "1")
 		answer(w, http.StatusServiceUnavailable, refusedTicket{ticket.ErrUnavailable.Error()})
 	default:
+		g.auditTicket(r, audit.TicketIssued, s, "")
 		answer(w, http.StatusOK, issued{text, expires.UTC().Format("2006-01-02T15:04:05.000Z")})
 	}
 }
+
+// auditTicket says who asked for a ticket, as far as that is known, and why there is none.
+func (g *Gate) auditTicket(r *http.Request, event audit.Event, s *Session, why string) {
+	if !g.cfg.Audit.Wants(audit.Refusals) {
+		return
+	}
+	e := audit.Entry{At: time.Now(), Event: event, Address: r.RemoteAddr, Why: why[:min(len(why), maxWhy)]}
+	if s != nil {
+		e.Principal, e.Credential = s.Principal, s.Credential
+	}
+	if event == audit.TicketRefused {
+		g.cfg.Audit.Refused(e)
+		return
+	}
+	g.cfg.Audit.Add(e)
+}
+
+// maxWhy bounds, in bytes, the reason of a line of the audit: it may quote what a client sent.
+const maxWhy = 256
 
 // answer writes a JSON body. An error of writing means that nobody reads it.
 func answer(w http.ResponseWriter, status int, body any) {

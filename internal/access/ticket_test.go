@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"noncegate/internal/access"
+	"noncegate/internal/access/audit"
 	"noncegate/internal/access/ticket"
 )
 
@@ -195,5 +197,37 @@ func TestManyTicketsOfOneAddressAreRedeemedAtTheSameTime(t *testing.T) {
 		if err := <-answers; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestEachTicketThatIsIssuedOrRefusedIsAudited(t *testing.T) {
+	var out strings.Builder
+	log, err := audit.New(slog.NewTextHandler(&out, nil), audit.Config{Level: audit.Refusals, Queue: 10, LoginsRefused: 10, CallsRefused: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, func(c *access.Config) {
+		c.Audit, c.Tickets = log, ticket.Config{PerPrincipal: 1}
+	})
+	text, k := w.key(t, "alice", 0)
+	for _, authorization := range []string{"Bearer " + text, "Bearer " + text, "", "Bearer nck_x"} {
+		w.post(t, http.MethodPost, authorization, "")
+	}
+	if err := log.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	for i, want := range []string{
+		"msg=ticket_issued component=audit principal=alice credential=key:" + k.ID + " remote=10.",
+		"msg=ticket_refused component=audit principal=alice credential=key:" + k.ID + " remote=10.",
+		"msg=ticket_refused component=audit remote=10.",
+		"msg=ticket_refused component=audit remote=10.",
+	} {
+		if len(lines) != 4 || !strings.Contains(lines[i], want) {
+			t.Fatalf("line %d of\n%s\nwant %s", i+1, out.String(), want)
+		}
+	}
+	if strings.Contains(out.String(), text) || strings.Contains(out.String(), "nct_") {
+		t.Errorf("a secret is in\n%s", out.String())
 	}
 }

@@ -58,7 +58,11 @@ const (
 	Login        Event = "login"
 	LoginRefused Event = "login_refused"
 	Logout       Event = "logout"
-	Call         Event = "call"
+	TicketIssued Event = "ticket_issued"
+	// TicketRefused is a ticket that was asked for in vain, for want of a good credential
+	// or for another reason.
+	TicketRefused Event = "ticket_refused"
+	Call          Event = "call"
 )
 
 // Entry is one line. What is empty is left out of it.
@@ -68,7 +72,7 @@ type Entry struct {
 	Principal  string
 	Credential string // its id
 	Address    string
-	Method     string
+	Method     string // of a call; of a login by HTTP, that and the path
 	Signer     string
 	Nonce      int64 // with HasNonce
 	HasNonce   bool
@@ -136,7 +140,7 @@ func (l *Log) Add(e Entry) { l.add(e, true) }
 // Refused hands over a line that somebody without any right can cause at will.
 func (l *Log) Refused(e Entry) {
 	limit := 1
-	if e.Event == LoginRefused {
+	if e.Event == LoginRefused || e.Event == TicketRefused {
 		limit = 0
 	}
 	l.add(e, l.refused[limit].Allow())

@@ -1,0 +1,68 @@
+package ws
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"noncegate/internal/access"
+	"noncegate/internal/access/audit"
+)
+
+// postAs posts as somebody, and returns the status and what was said.
+func (g *gateway) postAs(who, body string) (status int, said string) {
+	g.Helper()
+	r, err := http.NewRequest(http.MethodPost, "http://"+g.address+"/eth/1", strings.NewReader(body))
+	must(g.TB, err)
+	r.Header.Set("Authorization", "Bearer "+who)
+	response, err := http.DefaultClient.Do(r)
+	must(g.TB, err)
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	must(g.TB, err)
+	return response.StatusCode, string(text)
+}
+
+func TestEachLoginByPostIsAuditedOnceASocket(t *testing.T) {
+	var out bytes.Buffer
+	log, err := audit.New(slog.NewJSONHandler(&out, nil), audit.Config{Level: audit.Refusals, Queue: 100, LoginsRefused: 100, CallsRefused: 100})
+	must(t, err)
+	g := guardedGateway(t, known("ada", "bob"), func(s *setup) { s.ws.Audit = log })
+	at := g.speak(newParrot())
+	for _, who := range []string{"ada", "ada", "bob", "bob", "eve"} {
+		want := http.StatusOK
+		if who == "eve" {
+			want = http.StatusUnauthorized
+		}
+		if status, said := at.postAs(who, `{"jsonrpc":"2.0","id":1,"method":"say"}`); status != want {
+			t.Fatalf("%s: %d %s", who, status, said)
+		}
+	}
+	must(t, log.Stop(context.Background()))
+	var got []string
+	for line := range strings.Lines(out.String()) {
+		var e map[string]any
+		must(t, json.Unmarshal([]byte(line), &e))
+		got = append(got, fmt.Sprint(e["msg"], " ", e["principal"], " ", e["method"]))
+	}
+	want := "login ada POST /eth/1, login bob POST /eth/1, login_refused <nil> <nil>"
+	if strings.Join(got, ", ") != want {
+		t.Errorf("the audit says %s, want %s", strings.Join(got, ", "), want)
+	}
+}
+
+func TestABodyThatCannotBeReadIsChargedToWhoSentIt(t *testing.T) {
+	g := limitedGateway(t, map[string]access.Quota{"ada": {RequestsPerSecond: 0.001, Burst: 2}})
+	at := g.speak(newParrot())
+	for i, want := range []string{"parse_error", "parse_error", "server_busy"} {
+		if _, said := at.postAs("ada", `{"jsonrpc`); !strings.Contains(said, want) {
+			t.Errorf("body %d is answered %s, want %s", i+1, said, want)
+		}
+	}
+}
