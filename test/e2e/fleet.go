@@ -189,9 +189,6 @@ func Touch(c *Peer, signers []string) {
 	}
 }
 
-// AtOnce is the longest that a refusal may take which nobody has to wait for.
-const AtOnce = 1500 * time.Millisecond
-
 // ServeAgain asks for one signer after the other until each was given a nonce, and
 // returns how long after began the last was, and the longest time of an answer. A
 // refusal must be one of reasons.

@@ -238,7 +238,7 @@ func folder(t *testing.T) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for _, file := range []string{"viem.mjs", "ethers.mjs", "testdata/drive.mjs", "testdata/manager.mjs"} {
+	for _, file := range []string{"viem.mjs", "ethers.mjs", "testdata/drive.mjs"} {
 		text, err := os.ReadFile(filepath.Join("clients", file))
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, filepath.Base(file)), text, 0o600)
@@ -353,41 +353,4 @@ func TestTheClientForGoEthereum(t *testing.T) {
 		}
 		return tx.Hash().Hex(), nil
 	})
-}
-
-// Why docs/clients.md says that viem's nonce manager alone is wrong.
-func TestTheNonceManagerOfViemLosesPayments(t *testing.T) {
-	t.Parallel()
-	sim := chaintest.StartSim(t, chaintest.SimConfig{Accounts: 3})
-	cmd := exec.CommandContext(t.Context(), "node", "manager.mjs")
-	cmd.Dir = folder(t)
-	cmd.Env = environment(sim, sim)
-	out, err := cmd.Output()
-	if err != nil {
-		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-			t.Fatalf("%v\n%s", err, exit.Stderr)
-		}
-		t.Fatal(err)
-	}
-	var told struct {
-		Nonces, Before, After               [2]int
-		First, Second, Later, Last, Refused string
-	}
-	if err := json.Unmarshal(out, &told); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if told.Nonces != [2]int{0, 0} || told.Before != [2]int{1, 2} || told.After != [2]int{1, 2} || !strings.Contains(told.Refused, "insufficient funds") {
-		t.Fatalf("the managers gave other nonces than the page says: %s", out)
-	}
-	sim.Commit()
-	for name, hash := range map[string]string{"the first process's": told.First, "the later": told.Later} {
-		if sim.Receipt(common.HexToHash(hash)) != nil {
-			t.Errorf("%s payment was not lost, and the page says it is", name)
-		}
-	}
-	for _, hash := range []string{told.Second, told.Last} {
-		if sim.Receipt(common.HexToHash(hash)) == nil {
-			t.Errorf("%s, which replaced another payment, is not mined", hash)
-		}
-	}
 }

@@ -405,3 +405,21 @@ func TestEveryNodeOfAClusterSends(t *testing.T) {
 		t.Errorf("the pool of the chain says %d", n)
 	}
 }
+
+// awaitNodes asks until the node knows so many live ones.
+func awaitNodes(t *testing.T, client *rpc.Client, n int) {
+	t.Helper()
+	live := 0
+	known := eventually(func() bool {
+		live = 0
+		for _, node := range call[struct{ Nodes []struct{ State string } }](t, client, "gateway_info").Nodes {
+			if node.State == "live" {
+				live++
+			}
+		}
+		return live == n
+	})
+	if !known {
+		t.Fatalf("%d nodes are live, want %d", live, n)
+	}
+}

@@ -5,9 +5,7 @@ package clients
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -85,14 +83,6 @@ func listed(p *e2e.Process, args ...string) (list signerList) {
 	return list
 }
 
-// names are the signers of a list.
-func (l *signerList) names() (names []string) {
-	for _, s := range l.Signers {
-		names = append(names, s.Signer)
-	}
-	return names
-}
-
 // signer runs a command about a signer and returns what it says.
 func signer(p *e2e.Process, code int, args ...string) string {
 	p.Helper()
@@ -162,37 +152,6 @@ func TestAGapOfReleasedNoncesIsListedAndEndedByHand(t *testing.T) {
 	}
 }
 
-func TestSignersAreListedByWhatStandsOutAPageAtATime(t *testing.T) {
-	t.Parallel()
-	p := e2e.Launch(t, sqliteStore(t))
-	c := p.Connect()
-	for _, signer := range []string{"d", "b", "a", "c"} {
-		c.Allocate(signer, "")
-	}
-	for range 2 {
-		gives(c, c.Allocate("again", ""), "not sent")
-	}
-	c.Allocate("again", "")
-	if got := listed(p, "--filter=repeated"); !slices.Equal(got.names(), []string{"again"}) || got.Signers[0].MaxAttempt != 3 {
-		t.Errorf("repeated: %+v", got.Signers)
-	}
-	for _, filter := range []string{"unknown", "stopped", "gap"} {
-		if got := listed(p, "--filter="+filter); len(got.Signers) != 0 {
-			t.Errorf("%s: %+v", filter, got.Signers)
-		}
-	}
-	first := listed(p, "--limit=3")
-	if want := []string{"a", "again", "b"}; !slices.Equal(first.names(), want) || first.Next != "b" {
-		t.Errorf("the first page is %q, next %q; want %q", first.names(), first.Next, want)
-	}
-	if rest := listed(p, "--limit=3", "--after="+first.Next); !slices.Equal(rest.names(), []string{"c", "d"}) || rest.Next != "" {
-		t.Errorf("the last page is %q, next %q", rest.names(), rest.Next)
-	}
-	if code, body := p.Get("/signers?filter=gaps"); code != http.StatusBadRequest || !strings.Contains(body, "filter: ") {
-		t.Errorf("a filter that does not exist: %d %s", code, body)
-	}
-}
-
 func TestTheMetricsSayWhatIsOpenInTheWholeStore(t *testing.T) {
 	t.Parallel()
 	store := sqliteStore(t)
@@ -246,80 +205,6 @@ func TestANewSignerBeginsWhereItsAccountStandsWithWhatIsInThePool(t *testing.T) 
 		if !p.Metric(line) {
 			t.Errorf("/metrics has no line %s", line)
 		}
-	}
-}
-
-func TestWithoutANodeNewSignersAreUnavailableAndKnownOnesGoOn(t *testing.T) {
-	t.Parallel()
-	node, store := startEthereumNode(t), sqliteStore(t)
-	node.mine(sent(1, 0, 3)...)
-	p := e2e.Launch(t, store, node.flag(), "--node-id=n")
-	if got := p.Connect().Allocate(signerOf(1), ""); got.Nonce != 3 {
-		t.Fatalf("got nonce %d", got.Nonce)
-	}
-	p.Signal(syscall.SIGKILL)
-	p.Exit()
-
-	node.OnHTTP(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		return true
-	})
-	const wait = 300 * time.Millisecond
-	p = e2e.Launch(t, store, node.flag(), "--node-id=n", "--chain-wait="+wait.String(), "--chain-poll=20ms")
-	c := p.Connect()
-	if got := c.Allocate(signerOf(1), ""); got.Nonce != 4 {
-		t.Errorf("a signer that was used before: got nonce %d", got.Nonce)
-	}
-	began := time.Now()
-	c.Want("unavailable none", wire.MethodAllocate, e2e.Allocation(signerOf(2), "payout-1"))
-	if took := time.Since(began); took < wait || took > e2e.Patience/2 {
-		t.Errorf("it was told after %v, want %v and little more", took, wait)
-	}
-	if got := c.Allocate("treasury", ""); got.Nonce != 0 {
-		t.Errorf("a signer of no chain: got nonce %d", got.Nonce)
-	}
-	if line := `noncegate_chain_node_up{chain="eip155:1",node="127.0.0.1"} 0`; !p.Metric(line) {
-		t.Errorf("/metrics has no line %s", line)
-	}
-	node.OnHTTP(nil)
-	node.mine(sent(2, 0, 6)...)
-	p.Await("a node that answers again", func() bool {
-		return c.Call(wire.MethodAllocate, e2e.Allocation(signerOf(2), "payout-1")).Reason() == "ok"
-	})
-	if again := e2e.Decode[wire.AllocateResult](t, c.Want("ok", wire.MethodAllocate, e2e.Allocation(signerOf(2), "payout-1"))); again.Nonce != 6 {
-		t.Errorf("once the node answers: got nonce %d", again.Nonce)
-	}
-}
-
-func TestAHoldOfWhichNobodyKnowsIsShownAsUnknownAndEndedByHand(t *testing.T) {
-	t.Parallel()
-	node := startEthereumNode(t)
-	p := e2e.Launch(t, sqliteStore(t), node.flag(), "--chain-poll=20ms", "--hold-ttl=1s", "--sweep-interval=10ms")
-	c := p.Connect()
-	for nonce := range 2 {
-		if got := c.Allocate(signerOf(1), ""); got.Nonce != int64(nonce) {
-			t.Fatalf("got nonce %d, want %d", got.Nonce, nonce)
-		}
-	}
-	p.Await("both holds to be unknown", func() bool {
-		s := listed(p, "--filter=unknown").Signers
-		return len(s) == 1 && s[0].Unknown == 2
-	})
-	if said := signer(p, e2e.ExitOK, "show", signerOf(1)); strings.Count(said, "UNKNOWN") != 4 || !strings.Contains(said, "unknown   2") {
-		t.Errorf("signer show says\n%s", said)
-	}
-	p.Await("the chain's own metric", func() bool { return p.Metric(`noncegate_chain_unknown_holds{chain="eip155:1"} 2`) })
-	if got := c.Allocate(signerOf(1), ""); got.Nonce != 2 {
-		t.Errorf("beside unknown holds: got nonce %d", got.Nonce)
-	}
-	if said := signer(p, e2e.ExitOK, "consume", signerOf(1), "1", "--tx-hash="+someHash); !strings.HasSuffix(said, "nonce 1, attempt 1, is CONSUMED\n") {
-		t.Errorf("said %s", said)
-	}
-	if said := signer(p, e2e.ExitOK, "release", signerOf(1), "0"); !strings.HasSuffix(said, "nonce 0, attempt 1, is RELEASED\n") {
-		t.Errorf("said %s", said)
-	}
-	if got := c.Allocate(signerOf(1), ""); got.Nonce != 0 || got.Attempt != 2 {
-		t.Errorf("after its release: got nonce %d, attempt %d", got.Nonce, got.Attempt)
 	}
 }
 

@@ -3,7 +3,6 @@
 package clients
 
 import (
-	"crypto/tls"
 	"io"
 	"net/http"
 	"os"
@@ -25,9 +24,12 @@ func TestAStartBeyondLoopbackNeedsWhatProtectsIt(t *testing.T) {
 	ca := tlstest.New(t, "ca")
 	cert, key := ca.Write(tlstest.Leaf{})
 	_, other := ca.Write(tlstest.Leaf{})
-	store := "--store=sqlite:" + filepath.Join(t.TempDir(), "n.db")
+	dir := t.TempDir()
+	store, rights := "--store=sqlite:"+filepath.Join(dir, "n.db"), filepath.Join(dir, "rights.yaml")
+	write(t, rights, accessRights)
 	pair := []string{"--tls-cert=" + cert, "--tls-key=" + key}
 	everywhere := []string{"--listen=0.0.0.0:0", "--admin-listen=127.0.0.1:0"}
+	free := []string{"--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"}
 	private := []string{"--listen=127.0.0.1:0", "--admin-listen=0.0.0.0:0"}
 	const needs, without = "--listen 0.0.0.0:0 is beyond loopback and needs ", "to do without"
 	for _, c := range []struct {
@@ -47,6 +49,8 @@ func TestAStartBeyondLoopbackNeedsWhatProtectsIt(t *testing.T) {
 		{[]string{"--tls-cert=" + cert, "--tls-key=" + other}, "--tls-cert cannot be used: " + cert + " and " + other + ": private key does not match public key"},
 		{[]string{"--tls-cert=nowhere.pem", "--tls-key=" + other}, "--tls-cert cannot be used: nowhere.pem: no such file or directory"},
 		{append(pair, "--tls-client-ca="+key, "--tls-client-auth=require"), "--tls-cert cannot be used: " + key + ": has no CERTIFICATE in PEM"},
+		{append([]string{"--rights=nowhere.yaml"}, free...), "--rights cannot be used: rights file"},
+		{[]string{"--rights=" + rights, "--jwt-keys=http://id.example/keys", "--jwt-issuer=i", "--jwt-audience=a", free[0], free[1]}, "--jwt-keys cannot be used: token keys "},
 		{[]string{"--node-ca=" + key}, "--node-ca cannot be used: " + key + ": has no CERTIFICATE in PEM"},
 	} {
 		if said := e2e.Refused(t, e2e.ExitUsage, append(c.args, store)...); !strings.HasPrefix(said, "gateway: "+c.want) {
@@ -152,49 +156,6 @@ func TestClientsComeInByKeyOrCertificateOverTLS(t *testing.T) {
 	}
 	if o := ask("eip155:1:0x52908400098527886e0f7030069857d2e4169ee7", "--cert", mine); o.Code != e2e.ExitUsage || o.Stderr != "gateway: --cert and --cert-key belong together\n" {
 		t.Errorf("without its key: exit %d, %s", o.Code, o.Stderr)
-	}
-}
-
-func TestLongACertificateIsRenewedWhileTheGatewayRuns(t *testing.T) {
-	old, renewed := tlstest.New(t, "old"), tlstest.New(t, "renewed")
-	cert, key := old.Write(tlstest.Leaf{})
-	newCert, newKey := renewed.Issue(tlstest.Leaf{})
-	p := e2e.Begin(t, "--store=sqlite:"+filepath.Join(t.TempDir(), "n.db"), "--tls-cert="+cert, "--tls-key="+key)
-	p.Serves()
-	shakes := func(ca *tlstest.Authority) bool {
-		conn, err := tls.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(p.URL, "wss://"), "/ws"), ca.Client())
-		if err != nil {
-			return false
-		}
-		_ = conn.Close()
-		return true
-	}
-	keep, err := client.Dial(t.Context(), p.URL, client.Config{TLS: old.Client()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer keep.Close()
-	write := func(file string, data []byte) {
-		t.Helper()
-		if err := os.WriteFile(file, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(cert, newCert)
-	p.Await("the metrics to say that the pair does not match", func() bool {
-		return p.Metric("noncegate_tls_files_stale 1") && p.Metric("noncegate_tls_reload_failures_total 1")
-	})
-	if !shakes(old) {
-		t.Error("the old pair is not in force any more")
-	}
-	p.Says("private key does not match public key")
-	write(key, newKey)
-	p.Await("the new pair", func() bool { return shakes(renewed) && p.Metric("noncegate_tls_files_stale 0") })
-	if shakes(old) {
-		t.Error("the old pair is still in force")
-	}
-	if a, err := keep.Allocate(t.Context(), client.AllocateRequest{Signer: "s"}); err != nil || a.Nonce != 0 {
-		t.Errorf("a connection from before: %+v, %v", a, err)
 	}
 }
 

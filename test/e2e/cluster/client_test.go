@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -15,7 +14,6 @@ import (
 
 	"noncegate/client"
 	"noncegate/test/e2e"
-	"noncegate/wire"
 )
 
 // dial makes a Go client whose main connection goes to first, and that knows all
@@ -105,77 +103,4 @@ func TestLongARollingRestartUnderLoadFailsNoCall(t *testing.T) {
 		t.Errorf("allocations, and used at the first attempt: %s, want %s", got, want)
 	}
 	e2e.Consistent(t, f.DB)
-}
-
-// TestWithoutForwardingTheClientGoesToTheOwnerAndRemembersIt counts requests where
-// they arrive.
-func TestWithoutForwardingTheClientGoesToTheOwnerAndRemembersIt(t *testing.T) {
-	t.Parallel()
-	f := serveEachUnlinked(t, "a b", "--forward=off", "--lease-ttl=10m")
-	toA, toB := f.Nodes["a"].Connect(), f.Nodes["b"].Connect()
-	mine, others := signersOfEach(f, toA, 3)
-	e2e.Touch(toA, mine)
-	e2e.Touch(toB, others)
-	for _, s := range others {
-		r := toA.Want("not_owner", wire.MethodAllocate, e2e.Allocation(s, ""))
-		if d := r.Error.Data; d.OwnerNode != "b" || d.OwnerURL != f.Nodes["b"].URL {
-			t.Errorf("%s: the owner is said to be %+v", s, d)
-		}
-	}
-	allocated := func(name string) float64 {
-		return f.Nodes[name].Value(`noncegate_requests_total{method="nonce_allocate"}`)
-	}
-	atA, atB := allocated("a"), allocated("b")
-	const each = 10
-	c := dial(f, "a", false) // it knows of b only what it is told
-	for i := range each {
-		for _, s := range append(mine, others...) {
-			if a, err := c.Allocate(t.Context(), client.AllocateRequest{Signer: s}); err != nil || a.Nonce != int64(i+1) {
-				t.Fatalf("%s: nonce %d, %v", s, a.Nonce, err)
-			}
-		}
-	}
-	// a was asked for its own each time, and for each of the others once.
-	gotA, gotB := allocated("a")-atA, allocated("b")-atB
-	if wantA, wantB := float64(each*len(mine)+len(others)), float64(each*len(others)); gotA != wantA || gotB != wantB {
-		t.Errorf("a was asked %v times and b %v, want %v and %v", gotA, gotB, wantA, wantB)
-	}
-	if f.Sum(`noncegate_forwarded_total{result="answered"}`) != 0 {
-		t.Error("something was forwarded")
-	}
-	if n := f.Nodes["b"].Value(`noncegate_connections_opened_total`); n != 2 { // one is toB
-		t.Errorf("b took %v connections", n)
-	}
-
-	// The owner goes: its signers are a's, and the client finds out.
-	f.Nodes["b"].Signal(syscall.SIGTERM)
-	for _, s := range others {
-		if a, err := c.Allocate(t.Context(), client.AllocateRequest{Signer: s}); err != nil || a.Nonce != each+1 {
-			t.Errorf("%s after b left: nonce %d, %v", s, a.Nonce, err)
-		}
-	}
-	_ = toB.WS.Close()
-	f.Nodes["b"].Exit()
-	e2e.Consistent(t, f.DB)
-}
-
-// signersOfEach are n signers of node a and n of b.
-func signersOfEach(f *e2e.Fleet, c *e2e.Peer, n int) (ofA, ofB []string) {
-	f.Helper()
-	f.Settled()
-	owner := make(map[string]string)
-	for _, s := range e2e.Signers("account", 10*n) {
-		owner[s] = e2e.StatusOf(c, s).Owner
-	}
-	return e2e.OwnedBy(owner, "a")[:n], e2e.OwnedBy(owner, "b")[:n]
-}
-
-// serveEachUnlinked is serveEach for nodes that need no links.
-func serveEachUnlinked(t testing.TB, names string, args ...string) *e2e.Fleet {
-	t.Helper()
-	f := &e2e.Fleet{TB: t, DB: e2e.Database(t), Args: args, Nodes: make(map[string]*e2e.Process)}
-	for name := range strings.FieldsSeq(names) {
-		f.Launch(name)
-	}
-	return f
 }

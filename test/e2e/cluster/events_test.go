@@ -8,12 +8,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"noncegate/client"
 	"noncegate/test/e2e"
-	"noncegate/test/lab/guarded"
-	"noncegate/test/lab/pgtest"
 	"noncegate/wire"
 )
 
@@ -113,92 +110,4 @@ func TestEventsReachSubscribersOnEveryNodeOnceAndInOrder(t *testing.T) {
 			t.Errorf("a subscriber to two signers was told of %s\n%s", s, lines(few.events(), s))
 		}
 	}
-}
-
-// freeAddr is an address on which nobody listens just now.
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	addr, err := guarded.FreeAddr()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return addr
-}
-
-// between makes a proxy to an address on which a node is going to listen.
-func between(t testing.TB) (p *pgtest.Proxy, listen, advertise string) {
-	t.Helper()
-	addr := freeAddr(t)
-	p, err := pgtest.NewProxy(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e2e.CloseLater(t, p)
-	return p, "--listen=" + addr, "--advertise-url=ws://" + p.Addr() + "/ws"
-}
-
-// TestALinkThatBreaksIsSaidToSubscribersAndIsNoLossToTheOwnersClients cuts b off from
-// the other node, but not from the database nor from its own clients.
-func TestALinkThatBreaksIsSaidToSubscribersAndIsNoLossToTheOwnersClients(t *testing.T) {
-	t.Parallel()
-	f := e2e.ServeEach(t, "a")
-	proxy, listen, advertise := between(t)
-	f.Launch("b", listen, advertise)
-	f.Linked()
-	toA, toB := f.Nodes["a"].Connect(), f.Nodes["b"].Connect()
-	s := e2e.OwnedBy(e2e.Owners(toA, e2e.Signers("account", 20)), "b")[0]
-	far, near := watch(f, "a", s), watch(f, "b", s)
-	far.await("an event over the link", func() bool {
-		toB.Allocate(s, "")
-		return len(far.events()) > 0
-	})
-
-	proxy.Refuse()
-	f.Nodes["a"].Await("the link to end", func() bool { return f.Nodes["a"].Value("noncegate_peers_linked") == 0 })
-	before := len(far.events())
-	lost := toB.Allocate(s, "")
-	// b lives and owns it, so nobody else may; it is said at once, and again.
-	for range 3 {
-		asked := time.Now()
-		toB.Allocate(s, "")
-		toA.Want("unavailable none", wire.MethodAllocate, e2e.Allocation(s, ""))
-		if took := time.Since(asked); took > e2e.AtOnce {
-			t.Errorf("a refusal took %v", took)
-		}
-	}
-	proxy.Forward()
-	var next client.Event
-	far.await("an event after the link broke", func() bool {
-		toB.Allocate(s, "")
-		events := far.events()
-		if len(events) > before {
-			next = events[before]
-		}
-		return len(events) > before
-	})
-	if next.Missed < 1 || next.Nonce <= lost.Nonce {
-		t.Errorf("nonce %d was handed out while the link was broken, and the next event at a is %+v", lost.Nonce, next)
-	}
-	f.Nodes["a"].Await("a to serve the signers of b again", func() bool {
-		return toA.Call(wire.MethodAllocate, e2e.Allocation(s, "")).Error == nil
-	})
-	last := e2e.StatusOf(toA, s).Next - 1
-	for _, w := range []*watcher{far, near} {
-		w.await("the last event", func() bool { e := w.events(); return len(e) > 0 && e[len(e)-1].Nonce == last })
-		missed := int64(0)
-		for i, e := range w.events() {
-			if missed += e.Missed; i > 0 && e.Version <= w.events()[i-1].Version {
-				t.Errorf("event %d is of version %d, after %d", i, e.Version, w.events()[i-1].Version)
-			}
-		}
-		if w == near && missed != 0 {
-			t.Errorf("a subscriber at the owner missed %d", missed)
-		}
-	}
-	e2e.Consistent(t, f.DB)
-}
-
-func (w *watcher) await(what string, done func() bool) {
-	w.Helper()
-	e2e.Await(w.TB, what, done)
 }

@@ -6,12 +6,9 @@ package cluster
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"noncegate/test/e2e"
 	"noncegate/wire"
@@ -66,45 +63,6 @@ func TestLongARequestAtAnyNodeIsServedByTheOneThatOwnsItsSigner(t *testing.T) {
 	}
 	if f.Sum(`noncegate_forwarded_total{result="answered"}`) == 0 || f.Sum(`noncegate_forwarded_total{result="doubtful"}`) != 0 {
 		t.Error("nothing was forwarded, or in doubt")
-	}
-	e2e.Consistent(t, f.DB)
-}
-
-func TestABatchForManySignersIsAnsweredAtAnyNode(t *testing.T) {
-	t.Parallel()
-	f := e2e.ServeEach(t, "a b")
-	signers := e2e.Signers("signer", 8)
-	for name, c := range f.ConnectEach() {
-		var batch []string
-		for i, s := range signers {
-			batch = append(batch, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"nonce_allocate","params":{"signer":%q}}`, 2*i, s),
-				fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"nonce_status","params":{"signer":%q}}`, 2*i+1, s))
-		}
-		if err := c.WS.WriteMessage(1, []byte("["+strings.Join(batch, ",")+"]")); err != nil {
-			t.Fatal(err)
-		}
-		_ = c.WS.SetReadDeadline(time.Now().Add(e2e.Patience))
-		_, data, err := c.WS.ReadMessage()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var replies []e2e.Reply
-		if err := wire.Unmarshal(data, &replies); err != nil || len(replies) != len(batch) {
-			t.Fatalf("%s: %d replies, %v: %s", name, len(replies), err, data)
-		}
-		for _, r := range replies {
-			if r.Error != nil {
-				t.Errorf("%s: %d: %v", name, r.ID, r.Error)
-				continue
-			}
-			// A status sees what came before it in the same batch.
-			if r.ID%2 == 1 {
-				got := e2e.Decode[wire.StatusResult](t, &r)
-				if want := e2e.Decode[wire.AllocateResult](t, &replies[slices.IndexFunc(replies, func(o e2e.Reply) bool { return o.ID == r.ID-1 })]); got.Next != want.Nonce+1 {
-					t.Errorf("%s: next %d after nonce %d", got.Signer, got.Next, want.Nonce)
-				}
-			}
-		}
 	}
 	e2e.Consistent(t, f.DB)
 }

@@ -8,7 +8,6 @@ import (
 
 	"noncegate/nonce/postgres"
 	"noncegate/test/e2e"
-	"noncegate/wire"
 )
 
 // stayed fails the test unless the node has had the shards that it has now and had before
@@ -28,7 +27,6 @@ func stayed(f *e2e.Fleet, node string, before map[int]int64) (n int) {
 // TestLongNodesThatJoinHaveTheirShardsUnderLoadAndNobodyIsRefused: with as many shards as a
 // database has if nobody says how many, and clients that do not ask twice.
 func TestLongNodesThatJoinHaveTheirShardsUnderLoadAndNobodyIsRefused(t *testing.T) {
-	const longest = 10 * time.Second // until they have them
 	f := &e2e.Fleet{TB: t, DB: e2e.PG.NewDatabase(t), Args: []string{"--lease-ttl=5s"}, Nodes: make(map[string]*e2e.Process)}
 	f.Launch("a")
 	f.Settled()
@@ -51,9 +49,6 @@ func TestLongNodesThatJoinHaveTheirShardsUnderLoadAndNobodyIsRefused(t *testing.
 	f.Settled()
 	took := time.Since(joined)
 	t.Logf("two nodes had their %d shards %v after they served", len(f.ShardsOf("b"))+len(f.ShardsOf("c")), took)
-	if took > longest {
-		t.Errorf("it took %v", took)
-	}
 	if n := stayed(f, "a", atFirst); n != len(f.ShardsOf("a")) || n < postgres.DefaultShards/3 {
 		t.Errorf("a has kept %d of its shards and has %d", n, len(f.ShardsOf("a")))
 	}
@@ -75,35 +70,4 @@ func TestLongNodesThatJoinHaveTheirShardsUnderLoadAndNobodyIsRefused(t *testing.
 		t.Errorf("%d shards stayed when c left, want all %d of the others", n, len(ofA)+len(ofB))
 	}
 	e2e.Consistent(t, f.DB)
-}
-
-// TestLongABasicNodeServesBesideNodesThatOwn: it takes no lease and forwards nothing, and
-// all it does is in order with what the others do.
-func TestLongABasicNodeServesBesideNodesThatOwn(t *testing.T) {
-	t.Parallel()
-	f := e2e.ServeEach(t, "a b c=basic")
-	stop := make(chan struct{})
-	c := f.Crowd(stop, 6)
-	c.Reach(1500)
-	close(stop)
-	c.All.Wait()
-	c.Only("ok")
-	c.Stored(f.DB)
-	basic := f.Nodes["c"]
-	if basic.Value(`noncegate_lease_acquire_total{result="acquired"}`) != 0 ||
-		f.Sum(`noncegate_forwarded_total{result="answered"}`) == 0 {
-		t.Error("the basic node owns something, or the others forwarded nothing")
-	}
-	if nodes := e2e.Query(t, f.DB, `SELECT DISTINCT owner FROM signers WHERE owner NOT IN ('a', 'b')`); nodes != "" {
-		t.Errorf("owners: %s", nodes)
-	}
-	for name, c := range f.ConnectEach() {
-		// What is handed out at an owner carries its token, and at the basic node none.
-		if got := e2e.Decode[wire.AllocateResult](t, c.Want("ok", wire.MethodAllocate, e2e.Allocation(e2e.Account, ""))); (got.FencingToken == 0) != (name == "c") {
-			t.Errorf("%s handed out %+v", name, got)
-		}
-		if f.Nodes[name].Value("noncegate_commit_seconds_count") == 0 {
-			t.Errorf("%s committed nothing", name)
-		}
-	}
 }

@@ -7,11 +7,9 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"noncegate/nonce/service"
 	"noncegate/test/e2e"
-	"noncegate/wire"
 )
 
 func TestMain(m *testing.M) { e2e.Main(m) }
@@ -50,53 +48,6 @@ func engine(p *e2e.Process) (s engineStatus) {
 		p.Fatal(err)
 	}
 	return s
-}
-
-// TestLongWhilePostgresIsAwayNoncesAreHandedOut: nothing is late because of it, and marks wait.
-func TestLongWhilePostgresIsAwayNoncesAreHandedOut(t *testing.T) {
-	t.Parallel()
-	r := e2e.StartRedis(t)
-	direct, through, proxy := e2e.BehindProxy(t)
-	f := &e2e.Fleet{TB: t, DB: direct, Args: []string{"--redis=" + r.URL()}, Nodes: map[string]*e2e.Process{}}
-	a := f.Launch("a", "--store="+through, "--lease-ttl=30s")
-	mustRun(a, "engine", "switch", "performance", "--wait")
-	signers := e2e.Signers("account", 4)
-	c := f.ConnectEach()["a"]
-	next := map[string]int64{}
-	for _, s := range signers {
-		next[s] = c.Allocate(s, "").Nonce + 1
-	}
-	proxy.Refuse()
-	for range 10 {
-		for _, s := range signers {
-			asked := time.Now()
-			if n := c.Allocate(s, "").Nonce; n != next[s] {
-				t.Fatalf("%s: nonce %d, want %d", s, n, next[s])
-			}
-			if took := time.Since(asked); took > time.Second {
-				t.Errorf("%s: it took %v", s, took)
-			}
-			next[s]++
-		}
-	}
-	toMark, answered := a.Connect(), make(chan *e2e.Reply, 1)
-	go func() { answered <- toMark.Call(wire.MethodMarkUsed, e2e.Mark(signers[0], next[signers[0]]-1)) }()
-	a.Await("the mark to be among what the rows do not have", func() bool { return a.Value("noncegate_log_unshipped_changes") >= 41 })
-	select {
-	case r := <-answered:
-		t.Errorf("a mark was answered %+v before the rows had it", r)
-	default:
-	}
-	proxy.Forward()
-	if r := <-answered; r.Error != nil {
-		t.Errorf("the mark was answered %s", r.Reason())
-	}
-	a.Await("the rows to have everything", func() bool { return a.Value("noncegate_log_unshipped_changes") == 0 })
-	if s := engine(a); s.State != service.StatePerformance {
-		t.Errorf("the engine is %s because PostgreSQL was away: %s", s.State, s.Reason)
-	}
-	mustRun(a, "engine", "switch", "reliable", "--wait")
-	e2e.Consistent(t, f.DB)
 }
 
 func TestASwitchThatIsNotPossibleSaysStateAndReason(t *testing.T) {

@@ -3,7 +3,6 @@
 package engine
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"syscall"
@@ -11,7 +10,6 @@ import (
 
 	"noncegate/nonce/service"
 	"noncegate/test/e2e"
-	"noncegate/test/lab/pgtest"
 	"noncegate/test/lab/redistest"
 	"noncegate/wire"
 )
@@ -22,14 +20,6 @@ const logLimits = "--engine-grant=3s --engine-timeout=500ms --redis-lost-after=1
 func startLogs(t *testing.T, names, redis string, args ...string) *e2e.Fleet {
 	t.Helper()
 	return e2e.ServeEach(t, names, slices.Concat([]string{"--redis=" + redis, "--perf-interval=200ms"}, strings.Fields(logLimits), args)...)
-}
-
-func awaitEngine(p *e2e.Process, state service.EngineState) {
-	p.Helper()
-	e2e.Await(p.TB, "the state is "+string(state), func() bool {
-		_, text := p.Get("/engine")
-		return strings.Contains(text, `"state":"`+string(state)+`"`)
-	})
 }
 
 // saysEngine compares what clients are told of the engines.
@@ -46,72 +36,6 @@ func saysEngine(c *e2e.Peer, engine string, state service.EngineState, signer st
 		e := e2e.Decode[wire.StatsResult](c, c.Want("ok", wire.MethodStats, "{}")).Engine
 		return e != nil && e.State == string(state) && (e.Shards > 0) == (engine == wire.EnginePerformance)
 	})
-}
-
-func TestLongTheWayUpIsRehearsed(t *testing.T) {
-	t.Parallel()
-	f := startLogs(t, "a b", e2e.StartRedis(t).URL(), "--engine-rehearsal=3s")
-	a, c := f.Nodes["a"], f.ConnectEach()["a"]
-	mustRun(a, "engine", "switch", "performance")
-	awaitEngine(a, service.StateDualWrite)
-	e2e.Await(t, "the status shows how far the shards are", func() bool {
-		s := engine(a)
-		return len(s.Rehearsing) > 0 && s.Rehearse == "3s" && s.Logs == 0
-	})
-	out := mustRun(a, "engine", "status")
-	if !strings.Contains(out, "shards have kept up for 3s") || !strings.Contains(out, "kept up for ") {
-		t.Errorf("the status is %s", out)
-	}
-	c.Allocate("one", "")
-	awaitEngine(a, service.StatePerformance)
-	if n := c.Allocate("one", ""); n.Nonce != 1 {
-		t.Errorf("after the rehearsal: %+v", n)
-	}
-}
-
-// TestLongAGatewayThatDoesNotReachRedisLeavesItsShardsToOneThatDoes: and nothing is lost by it.
-func TestLongAGatewayThatDoesNotReachRedisLeavesItsShardsToOneThatDoes(t *testing.T) {
-	redis := e2e.StartRedis(t)
-	proxy, err := pgtest.NewProxy(redis.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { e2e.Do(t, "close", proxy.Close) })
-	f := startLogs(t, "a", redis.URL(), "--redis-lost-after=4s")
-	f.Launch("b", "--redis="+strings.Replace(redis.URL(), redis.Addr(), proxy.Addr(), 1))
-	f.Linked()
-	a, b, conns := f.Nodes["a"], f.Nodes["b"], f.ConnectEach()
-	mustRun(a, "engine", "switch", "performance", "--wait")
-	e2e.Await(t, "both serve logs", func() bool { return a.Value("noncegate_logs_served") > 0 && b.Value("noncegate_logs_served") > 0 })
-	signers := e2e.Signers("account", 16)
-	for i := range int64(3) {
-		for _, s := range signers {
-			if n := conns["b"].Allocate(s, ""); n.Nonce != i {
-				t.Fatalf("%s: %+v", s, n)
-			}
-		}
-	}
-	proxy.Refuse()
-	e2e.Await(t, "a serves all logs", func() bool {
-		return a.Value("noncegate_logs_served") == a.Value("noncegate_shards_logged") && b.Value("noncegate_logs_served") == 0
-	})
-	for _, s := range signers {
-		e2e.Await(t, s+" is handed out of by b", func() bool {
-			reply := conns["b"].Call(wire.MethodAllocate, `{"signer":"`+s+`"}`)
-			if reply.Error != nil {
-				return false
-			}
-			if n := e2e.Decode[wire.AllocateResult](t, reply); n.Nonce < 3 && n.Attempt == 1 {
-				t.Fatalf("%s: got %+v again", s, n)
-			}
-			return true
-		})
-	}
-	if s := engine(a); s.State != service.StatePerformance || s.Lost+engine(b).Lost > 0 {
-		t.Errorf("the status is %+v", s)
-	}
-	proxy.Forward()
-	e2e.Await(t, "b has its share again", func() bool { return b.Value("noncegate_logs_served") > 0 })
 }
 
 func TestLongShardsGoToThePerformanceEngineAndBack(t *testing.T) {
@@ -193,56 +117,5 @@ func TestAnOwnerWithALogIsKilledAndNothingItSaidIsLost(t *testing.T) {
 			}
 			return true
 		})
-	}
-}
-
-func TestALostRedisLeavesWhatWasHandedOut(t *testing.T) {
-	t.Parallel()
-	redis := e2e.StartRedis(t)
-	f := startLogs(t, "a", redis.URL())
-	a := f.Nodes["a"]
-	mustRun(a, "engine", "switch", "performance", "--wait")
-	c := f.ConnectEach()["a"]
-	signers := e2e.Signers("account", 8)
-	for range 5 {
-		for _, s := range signers {
-			c.Allocate(s, "")
-		}
-	}
-	e2e.Do(t, "kill", redis.Kill)
-	for _, s := range signers {
-		e2e.Await(t, s+" is handed out of", func() bool {
-			reply := c.Call(wire.MethodAllocate, `{"signer":"`+s+`"}`)
-			if reply.Error != nil {
-				return false
-			}
-			if n := e2e.Decode[wire.AllocateResult](t, reply); n.Attempt == 1 && n.Nonce < 5 {
-				t.Fatalf("%s: got %+v again", s, n)
-			}
-			return true
-		})
-	}
-	awaitEngine(a, service.StateDegraded)
-	if s := engine(a); s.Lost != 0 || s.Logs != 0 {
-		t.Errorf("the status is %+v", s)
-	}
-	e2e.Do(t, "restart", redis.Restart)
-	e2e.Await(t, "Redis answers", func() bool { return engine(a).Redis == "ok" })
-	mustRun(a, "engine", "switch", "performance", "--wait")
-}
-
-func TestARedisWithTheLogsOfAnotherDatabaseStopsTheStart(t *testing.T) {
-	t.Parallel()
-	redis := e2e.StartRedis(t)
-	startLogs(t, "a", redis.URL())
-	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
-	defer cancel()
-	c := redis.Client(t)
-	if err := c.Set(ctx, "noncegate:logs-of", "another", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	o := e2e.Run(t, "serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store="+e2e.PG.NewDatabase(t), "--redis="+redis.URL())
-	if o.Code == e2e.ExitOK || !strings.Contains(o.Stderr, "--redis cannot be used: it keeps the logs of another database") {
-		t.Errorf("got %d, %s", o.Code, o.Stderr)
 	}
 }

@@ -5,9 +5,7 @@
 package nodes
 
 import (
-	"fmt"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -81,75 +79,4 @@ func TestAGatewayOnAFileShowsItself(t *testing.T) {
 	if n := nodes["only"]; len(nodes) != 1 || n.State != "live" || n.URL != p.URL || n.Mode != "worker-queue" {
 		t.Errorf("got %+v", nodes)
 	}
-}
-
-func TestASignerIsShownByANodeThatDoesNotOwnIt(t *testing.T) {
-	t.Parallel()
-	db := e2e.Database(t)
-	a := e2e.Launch(t, "--store="+db, "--node-id=a")
-	toA := a.Connect()
-	for i := range 4 {
-		toA.Allocate(e2e.Account, fmt.Sprint("request-", i))
-	}
-	toA.Want("ok", wire.MethodMarkUsed, fmt.Sprintf(`{"signer":%q,"nonce":3,"txHash":"0x%064d"}`, e2e.Account, 7))
-	b := e2e.Launch(t, "--store="+db, "--node-id=b", "--mode=basic")
-	o := e2e.Run(t, "signer", "show", e2e.Account, "--limit=2", "--url", b.URL)
-	for _, said := range []string{
-		"next    4  floor     0", "held    3  released  0  consumed  1", "owner   a  token     1  until", a.URL,
-		"\nopen holds\n", "  request-0  -\n", "  request-1  -\n", "and 1 more\n",
-		"\nlast nonces\n", "\n3      CONSUMED  -      1 ", fmt.Sprintf("request-3  0x%064d\n", 7), "\n2      HELD      -      1 ",
-	} {
-		if !strings.Contains(o.Stdout, said) {
-			t.Errorf("it does not say %q", said)
-		}
-	}
-	if o.Code != e2e.ExitOK || t.Failed() {
-		t.Errorf("exit %d, stderr %q, stdout\n%s", o.Code, o.Stderr, o.Stdout)
-	}
-}
-
-func TestANodeThatWasSupersededWhilePausedChangesNothingAndEndsWhenItWakes(t *testing.T) {
-	t.Parallel()
-	db := e2e.Database(t)
-	first := e2e.Launch(t, "--store="+db, "--node-id=same", "--lease-ttl=1s")
-	toFirst := first.Connect()
-	held := toFirst.Allocate(e2e.Account, "")
-	first.Pause()
-	late := toFirst.Send(wire.MethodAllocate, e2e.Allocation(e2e.Account, "late"))
-
-	second := e2e.Launch(t, "--store="+db, "--node-id=same", "--lease-ttl=1s")
-	taken := second.Connect().Allocate(e2e.Account, "")
-	if taken.Nonce != held.Nonce+1 || taken.FencingToken <= held.FencingToken {
-		t.Fatalf("the first had %+v, the second %+v", held, taken)
-	}
-	before := e2e.Everything(t, db)
-
-	first.Signal(syscall.SIGCONT)
-	// It may have learned that it is over before it comes to this request, and be
-	// gone before it answers.
-	for {
-		r, err := toFirst.Read()
-		if err != nil {
-			break
-		}
-		if r.ID == late && r.Reason() != "fenced" && r.Reason() != "unavailable none" {
-			t.Errorf("the superseded node answered %s %v", r.Reason(), r.Error)
-		}
-		_ = toFirst.WS.Close()
-	}
-	if code := first.Exit(); code != e2e.ExitFailure {
-		t.Errorf("the first ended with %d", code)
-	}
-	lines := strings.Split(strings.TrimSpace(first.Printed()), "\n")
-	if last := lines[len(lines)-1]; !strings.HasPrefix(last, "gateway: ") || !strings.Contains(last, "later start of the same node id") {
-		t.Errorf("the first ended with the words %q", last)
-	}
-	if after := e2e.Everything(t, db); after != before {
-		t.Errorf("the first changed something\nbefore\n%s\nafter\n%s", before, after)
-	}
-	second.Await("the second to be shown as live", func() bool {
-		n := shown(second)["same"]
-		return n.State == "live" && n.Incarnation == 2 && n.URL == second.URL
-	})
-	e2e.Consistent(t, db)
 }

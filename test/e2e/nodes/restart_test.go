@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/gorilla/websocket"
 
@@ -87,7 +86,6 @@ func TestAGatewayThatIsToldToEndDrains(t *testing.T) {
 	idle := p.Connect()
 	c := p.Crowd(t.Context(), 8)
 	c.Reach(200)
-	told := time.Now()
 	p.Signal(syscall.SIGTERM)
 	p.Await("/readyz to say so", func() bool { code, _ := p.Get("/readyz"); return code == 503 })
 
@@ -103,9 +101,6 @@ func TestAGatewayThatIsToldToEndDrains(t *testing.T) {
 		}
 	}
 	p.Ends()
-	if took := time.Since(told); took > 10*time.Second {
-		t.Errorf("it took %v", took)
-	}
 	c.Only("ok", "draining")
 	c.Stored(db)
 	got := e2e.Rows(t, db, `SELECT count(*), bool_and(owner_node = '' AND owner_incarnation = 0 AND fencing_token = 2) FROM shard`)

@@ -46,49 +46,6 @@ func left(c *e2e.Peer, signer string) (nonces []int64, status wire.StatusResult)
 	return nonces, e2e.Decode[wire.StatusResult](c, c.Want("ok", wire.MethodStatus, fmt.Sprintf(`[%q]`, signer)))
 }
 
-// TestLongOldConsumedAllocationsArePrunedWhileClientsWork: rows are made old behind
-// the gateway's back, because no test waits for a retention.
-func TestLongOldConsumedAllocationsArePrunedWhileClientsWork(t *testing.T) {
-	t.Parallel()
-	for _, mode := range []string{"worker-queue", "basic"} {
-		t.Run(mode, func(t *testing.T) {
-			db := e2e.Database(t)
-			args := []string{"--store=" + db, "--node-id=n", "--mode=" + mode, "--consumed-retention=1m", "--max-holds=4096", "--hold-ttl=10m", "--lease-ttl=10m"}
-			p := e2e.Launch(t, args...)
-			c := p.Connect()
-			used(c, e2e.Account, 300, 290)
-			used(c, "idle", 2, 2)
-			crowd := p.Crowd(t.Context(), 4)
-			crowd.Reach(100)
-			e2e.Execute(t, db, `UPDATE signer_history SET at = at - 120000`)
-			p.Await("the pruning", func() bool { return p.Metric("noncegate_pruned_total 292") })
-			crowd.Reach(200)
-			p.Signal(syscall.SIGKILL)
-			crowd.All.Wait()
-			p.Exit()
-			crowd.Only("ok")
-			e2e.ConsistentButPruned(t, db)
-
-			c = e2e.Launch(t, args...).Connect()
-			nonces, status := left(c, e2e.Account)
-			if len(nonces) != 10 || nonces[0] != 290 || status.Next != 300 || status.Held != 10 || status.Consumed != 290 {
-				t.Errorf("after the restart: rows %v, %+v", nonces, status)
-			}
-			c.Want("conflict", wire.MethodMarkUsed, fmt.Sprintf(`{"signer":%q,"nonce":5,"txHash":%q}`, e2e.Account, e2e.Hash))
-			c.Want("conflict", wire.MethodAllocate, e2e.Allocation(e2e.Account, "id-5"))
-			if got := c.Allocate(e2e.Account, "id-295"); got.Nonce != 295 {
-				t.Errorf("a hold that still runs is answered with %d", got.Nonce)
-			}
-			if got := c.Allocate(e2e.Account, ""); got.Nonce != 300 {
-				t.Errorf("the next one is %d", got.Nonce)
-			}
-			if got := c.Allocate("idle", ""); got.Nonce != 2 {
-				t.Errorf("the next one of an idle signer is %d", got.Nonce)
-			}
-		})
-	}
-}
-
 func TestLongASignerOfAStoppedGatewayIsPrunedByTheNextStart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "n.db")
 	args := []string{"--store=sqlite:" + path, "--node-id=n", "--consumed-retention=1m"}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -64,53 +63,6 @@ func TestWhatAFaultAnswers(t *testing.T) {
 			}
 			asked.ResetCounts()
 		})
-	}
-}
-
-func TestANodeOfAnotherChain(t *testing.T) {
-	_, p := behind(t)
-	p.On("eth_chainId", Result("0x2"))
-	for _, url := range []string{p.URL(), p.WS()} {
-		if id, err := dial(t, url).ChainID(t.Context()); err != nil || id.Uint64() != 2 {
-			t.Errorf("%s: chain %v, %v; want 2", url, id, err)
-		}
-	}
-}
-
-func TestAnswersWithoutMeasure(t *testing.T) {
-	_, p := behind(t)
-	const size = 100 << 20
-	p.On("eth_blockNumber", Big(size))
-	resp, err := http.Post(p.URL(), "application/json", strings.NewReader(blockNumber))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := io.Copy(io.Discard, resp.Body)
-	resp.Body.Close()
-	http.DefaultClient.CloseIdleConnections()
-	if n != size || err != nil {
-		t.Errorf("%d bytes, %v; want %d", n, err, size)
-	}
-	p.Clear()
-
-	p.On("eth_blockNumber", Endless)
-	resp, err = http.Post(p.URL(), "application/json", strings.NewReader(blockNumber))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n, err := io.CopyN(io.Discard, resp.Body, 32<<20); err != nil {
-		t.Errorf("it ended after %d bytes: %v", n, err)
-	}
-	resp.Body.Close()
-
-	ws := dialRaw(t, p.WS())
-	ws.send(blockNumber)
-	_, r, err := ws.conn.NextReader()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n, err := io.CopyN(io.Discard, r, 32<<20); err != nil {
-		t.Errorf("over a WebSocket it ended after %d bytes: %v", n, err)
 	}
 }
 

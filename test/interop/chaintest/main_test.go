@@ -3,15 +3,9 @@
 package chaintest
 
 import (
-	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) {
-	if os.Getenv(victimEnv) != "" {
-		victim()
-	}
-	goleak.VerifyTestMain(m, Leftovers()...)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, Leftovers()...) }

@@ -238,64 +238,11 @@ func TestSentAndNeverAnswered(t *testing.T) {
 	}
 }
 
-func TestADelayPassesAndTheCallGoesOn(t *testing.T) {
-	eachTransport(t, func(t *testing.T, s *Sim, p *Proxy, client *ethclient.Client) {
-		const delay = 30 * time.Millisecond
-		p.On("eth_chainId", Delay(delay))
-		start := time.Now()
-		if _, err := client.ChainID(t.Context()); err != nil || time.Since(start) < delay {
-			t.Errorf("answered after %v, %v", time.Since(start), err)
-		}
-	})
-}
-
-func TestTheUpgradeCanFail(t *testing.T) {
-	_, p := behind(t)
-	for _, c := range []struct {
-		fault  Fault
-		status int
-	}{{Status(429), 429}, {Status(503), 503}, {Redirect("ws://127.0.0.1:1"), 302}, {NotJSON, 200}, {Cut, 0}} {
-		rule := p.On(Upgrade, c.fault)
-		conn, resp, err := websocket.DefaultDialer.DialContext(t.Context(), p.WS(), nil)
-		if err == nil {
-			conn.Close()
-			t.Fatalf("%v: there is a WebSocket", c.fault)
-		}
-		if got := status0(resp); got != c.status {
-			t.Errorf("%v: %d, %v; want %d", c.fault, got, err, c.status)
-		}
-		rule.End()
-	}
-}
-
 func status0(resp *http.Response) int {
 	if resp == nil {
 		return 0
 	}
 	return resp.StatusCode
-}
-
-func TestSubscriptionsThatFallSilent(t *testing.T) {
-	s, p := behind(t)
-	client := dial(t, p.WS())
-	heads := make(chan *types.Header, 8)
-	p.Mute(true)
-	sub, err := client.SubscribeNewHead(t.Context(), heads)
-	if err != nil {
-		t.Fatalf("a subscription that is muted: %v", err)
-	}
-	defer sub.Unsubscribe()
-	s.CommitN(3)
-	p.AwaitNotifications(3)
-	// Its connection answers on.
-	if number, err := client.BlockNumber(t.Context()); err != nil || number != 4 {
-		t.Errorf("block %d, %v", number, err)
-	}
-	p.Mute(false)
-	want := s.CommitEmpty()
-	if got := (<-heads).Hash(); got != want {
-		t.Errorf("told of %v first, want %v", got, want)
-	}
 }
 
 func TestANodeThatIsAway(t *testing.T) {
@@ -330,30 +277,19 @@ func TestANodeThatIsAway(t *testing.T) {
 	}
 }
 
-func TestWhatIsUnansweredAtTheEndIsLetGo(t *testing.T) {
-	_, p := behind(t)
-	rules := []*Rule{p.On("eth_chainId", Lost), p.On("net_version", NoAnswer)}
-	ws := dialRaw(t, p.WS())
-	ended := make(chan error, len(rules))
-	for _, method := range []string{"eth_chainId", "net_version"} {
-		text := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q}`, method)
-		ws.send(text)
-		go func() {
-			_, _, err := post(t, p.URL(), text)
-			ended <- err
-		}()
+// send sends a payment of the account's nonce, which the node must take.
+func send(t *testing.T, n *Node, from Account, p Payment) *types.Transaction {
+	t.Helper()
+	tx := n.Sign(from, p)
+	if err := n.Send(tx); err != nil {
+		t.Fatalf("send nonce %d: %v", p.Nonce, err)
 	}
-	for _, r := range rules {
-		r.Await(2)
+	return tx
+}
+
+func wantWhere(t *testing.T, n *Node, tx *types.Transaction, want string) {
+	t.Helper()
+	if got := n.Where(tx.Hash()); got != want {
+		t.Errorf("transaction of nonce %d is %s, want %s", tx.Nonce(), got, want)
 	}
-	p.Close()
-	for range rules {
-		if err := <-ended; err == nil {
-			t.Error("a call that was not answered was")
-		}
-	}
-	if got := ws.next(); got != "closed" {
-		t.Errorf("the WebSocket got %q", got)
-	}
-	p.Close()
 }

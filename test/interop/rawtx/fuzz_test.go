@@ -3,7 +3,6 @@ package rawtx_test
 import (
 	"crypto/ecdsa"
 	"math/big"
-	"slices"
 	"testing"
 
 	"github.com/ethereum/go-ethereum/common"
@@ -14,8 +13,8 @@ import (
 	"noncegate/chain/ethereum/rawtx"
 )
 
-// FuzzAgainstCoreTypes gives both decoders bytes of any kind. Blobs are left to
-// FuzzSidecarAgainstCoreTypes: a change that hits one of 131072 zeros shows nothing.
+// FuzzAgainstCoreTypes gives both decoders bytes of any kind. Blobs are left
+// out: a change that hits one of 131072 zeros shows nothing.
 func FuzzAgainstCoreTypes(f *testing.F) {
 	for _, s := range samples(f) {
 		if len(s.raw) < 10000 {
@@ -25,34 +24,6 @@ func FuzzAgainstCoreTypes(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{3, 0xc1, 0xc0})
 	f.Fuzz(func(t *testing.T, raw []byte) { agree(t, raw, "fuzzed") })
-}
-
-// FuzzSidecarAgainstCoreTypes puts a sidecar behind the fields of a blob transaction
-// and changes, leaves out or adds a byte outside of the blobs, counted from either end.
-func FuzzSidecarAgainstCoreTypes(f *testing.F) {
-	inner := binaryOf(f, "blob without sidecar")[1:]
-	f.Add(inner, []byte(nil), false, byte(2), byte(2), uint16(2), int16(0), byte(0), byte(0))
-	f.Add(inner, []byte{1}, true, byte(2), byte(2), uint16(256), int16(0), byte(0), byte(0))
-	f.Add(inner, []byte{1}, true, byte(2), byte(2), uint16(256), int16(-20), byte(1), byte(0))
-	f.Add(inner, []byte{0}, true, byte(3), byte(1), uint16(0), int16(9), byte(2), byte(7))
-	f.Fuzz(func(t *testing.T, inner, version []byte, versioned bool, blobs, commitments byte, proofs uint16, at int16, how, value byte) {
-		if versioned && version == nil {
-			version = []byte{}
-		} else if !versioned {
-			version = nil
-		}
-		raw := wrap(inner, version, int(blobs%4), int(commitments%4), int(proofs%400))
-		place := (int(at)%len(raw) + len(raw)) % len(raw)
-		switch how % 4 {
-		case 1:
-			raw[place] ^= value
-		case 2:
-			raw = slices.Delete(raw, place, place+1)
-		case 3:
-			raw = slices.Insert(raw, place, value)
-		}
-		agree(t, raw, "fuzzed")
-	})
 }
 
 // FuzzSignedAgainstCoreTypes makes a transaction of any fields, signed by go-ethereum:

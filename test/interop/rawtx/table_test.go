@@ -65,30 +65,6 @@ func mutated(tb testing.TB) []sample {
 	return slices.DeleteFunc(samples(tb), func(s sample) bool { return !slices.Contains(names, s.name) })
 }
 
-// Every change of an item, and of how an item is encoded, must be judged alike. A few
-// of the changed ones must be taken, or the test would show nothing of the fields.
-func TestChangedItemsAreJudgedAsGoEthereumJudgesThem(t *testing.T) {
-	for _, s := range mutated(t) {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			prefix, tree := parse(t, s.raw)
-			taken, all := 0, 0
-			for i := range tree.count() {
-				for what, changed := range changes(tree.at(i)) {
-					raw := append(slices.Clone(prefix), tree.with(i, changed)...)
-					all++
-					if agree(t, raw, fmt.Sprintf("item %d %s", i, what)) {
-						taken++
-					}
-				}
-			}
-			if all < 100 || taken < 5 || taken == all {
-				t.Errorf("%d of %d changed transactions were taken", taken, all)
-			}
-		})
-	}
-}
-
 func TestChangedBytesAreJudgedAsGoEthereumJudgesThem(t *testing.T) {
 	for _, s := range mutated(t) {
 		t.Run(s.name, func(t *testing.T) {
@@ -144,17 +120,6 @@ func TestSidecarsOfEveryShapeAreJudgedAsGoEthereumJudgesThem(t *testing.T) {
 	if taken != 2 { // 1, 1 and 1 of version 0; 1, 1 and 128 of version 1
 		t.Errorf("%d sidecars were taken, want 2", taken)
 	}
-}
-
-func binaryOf(tb testing.TB, name string) []byte {
-	tb.Helper()
-	for _, s := range samples(tb) {
-		if s.name == name {
-			return s.raw
-		}
-	}
-	tb.Fatalf("no sample %s", name)
-	return nil
 }
 
 // wrap puts a sidecar of so many parts behind the encoded fields of a blob transaction.

@@ -2,7 +2,6 @@ package rawtx_test
 
 import (
 	"bytes"
-	"fmt"
 	"slices"
 	"testing"
 
@@ -67,103 +66,6 @@ func header(body []byte, base byte) []byte {
 		length := bytes.TrimLeft([]byte{byte(size >> 24), byte(size >> 16), byte(size >> 8), byte(size)}, "\x00")
 		return slices.Concat([]byte{base + 55 + byte(len(length))}, length, body)
 	}
-}
-
-// count is the number of nodes of the tree, at the one with a number, with the tree's
-// encoding with other bytes in its place. The root is 0.
-func (n node) count() int {
-	c := 1
-	for _, k := range n.kids {
-		c += k.count()
-	}
-	return c
-}
-
-func (n node) at(i int) node {
-	if i == 0 {
-		return n
-	}
-	i--
-	for _, k := range n.kids {
-		if c := k.count(); i >= c {
-			i -= c
-			continue
-		}
-		return k.at(i)
-	}
-	panic("no such node")
-}
-
-func (n node) with(i int, encoded []byte) []byte {
-	if i == 0 {
-		return encoded
-	}
-	i--
-	var body []byte
-	for _, k := range n.kids {
-		if c := k.count(); i < 0 || i >= c {
-			body = append(body, k.encode()...)
-			i -= c
-			continue
-		}
-		body = append(body, k.with(i, encoded)...)
-		i = -1
-	}
-	return header(body, 0xc0)
-}
-
-// changes are other encodings instead of a node: other values, and other spellings of
-// its own.
-func changes(n node) map[string][]byte {
-	own := n.encode()
-	all := map[string][]byte{
-		"left out":          {},
-		"doubled":           slices.Concat(own, own),
-		"empty string":      {0x80},
-		"empty list":        {0xc0},
-		"within a list":     header(own, 0xc0),
-		"within a string":   header(own, 0x80),
-		"cut off":           own[:len(own)-1],
-		"of a huge length":  slices.Concat([]byte{0xbf}, bytes.Repeat([]byte{0xff}, 8), own),
-		"of a huge length2": slices.Concat([]byte{0xff}, bytes.Repeat([]byte{0xff}, 8), own),
-	}
-	body := n.str
-	base := byte(0x80)
-	if n.list {
-		base, body = 0xc0, nil
-		for _, k := range n.kids {
-			body = append(body, k.encode()...)
-		}
-	}
-	if len(body) < 256 {
-		all["with a long length"] = slices.Concat([]byte{base + 56, byte(len(body))}, body)
-		all["with a length of zeros"] = slices.Concat([]byte{base + 57, 0, byte(len(body))}, body)
-	}
-	if len(body) == 1 {
-		all["with a length"] = append([]byte{0x81}, body...)
-	}
-	if n.list {
-		for i := range n.kids {
-			less := node{list: true, kids: slices.Delete(slices.Clone(n.kids), i, i+1)}
-			all[fmt.Sprintf("without kid %d", i)] = less.encode()
-		}
-		more := node{list: true, kids: append(slices.Clone(n.kids), node{})}
-		all["with an empty kid more"] = more.encode()
-		return all
-	}
-	for name, str := range map[string][]byte{
-		"leading zero": append([]byte{0}, n.str...), "a byte more": append(slices.Clone(n.str), 7),
-		"zero byte": {0}, "one": {1}, "27": {27}, "28": {28}, "29": {29}, "34": {34}, "35": {35}, "36": {36}, "37": {37}, "38": {38},
-		"0x7f": {0x7f}, "0x80": {0x80}, "0xff": {0xff},
-		"8 bytes": bytes.Repeat([]byte{0xff}, 8), "8 bytes less 1": append(bytes.Repeat([]byte{0xff}, 7), 0xfe),
-		"8 bytes, 2^63": append([]byte{0x80}, make([]byte, 7)...), "8 bytes, small": append([]byte{1}, make([]byte, 7)...),
-		"9 bytes": bytes.Repeat([]byte{0xff}, 9), "20 bytes": bytes.Repeat([]byte{0x11}, 20), "21 bytes": bytes.Repeat([]byte{0x11}, 21),
-		"31 bytes": bytes.Repeat([]byte{0x22}, 31), "32 bytes": bytes.Repeat([]byte{0x22}, 32), "32 bytes of ff": bytes.Repeat([]byte{0xff}, 32),
-		"33 bytes": bytes.Repeat([]byte{0x22}, 33), "48 bytes": bytes.Repeat([]byte{0x22}, 48), "100 bytes": bytes.Repeat([]byte{0x22}, 100),
-	} {
-		all["with "+name] = header(str, 0x80)
-	}
-	return all
 }
 
 // changed puts other bytes into a field of a transaction.

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -84,25 +83,6 @@ func TestServerIsDurableAndListensTwice(t *testing.T) {
 	}
 }
 
-func TestConnectionNeedsThePassword(t *testing.T) {
-	wrong := strings.Replace(server.URL("postgres"), server.password, "wrong", 1)
-	if conn, err := pgx.Connect(testContext(t), wrong); err == nil {
-		conn.Close(t.Context())
-		t.Error("connected with a wrong password")
-	}
-}
-
-func TestSettingsOverrideTheDefaults(t *testing.T) {
-	s, err := Start("fsync = off")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if got := queryString(t, connect(t, s.URL("postgres")), "SHOW fsync"); got != "off" {
-		t.Errorf("fsync = %s, want off", got)
-	}
-}
-
 func TestDatabasesAreCopiedFromTheTemplateAndDropped(t *testing.T) {
 	s, err := Start()
 	if err != nil {
@@ -160,69 +140,10 @@ func TestCommittedRowsSurviveAKillAndUncommittedDoNot(t *testing.T) {
 	}
 }
 
-func TestStopRefusesConnectionsUntilRestart(t *testing.T) {
-	url := server.NewDatabase(t)
-	do(t, "stop", server.Stop)
-	do(t, "second stop", server.Stop)
-	if conn, err := pgx.Connect(testContext(t), url); err == nil {
-		conn.Close(t.Context())
-		t.Error("connected to a stopped server")
-	}
-	if err := server.Pause(); err == nil {
-		t.Error("paused a stopped server")
-	}
-	do(t, "restart", server.Restart)
-	do(t, "restart of a running server", server.Restart)
-	connect(t, url)
-}
-
-func TestPausedServerAnswersOnlyAfterResume(t *testing.T) {
-	conn := connect(t, server.NewDatabase(t))
-	do(t, "pause", server.Pause)
-	// A process stops when it runs next, which on a busy machine may take a while.
-	got := states(t, server.PID())
-	for ctx := testContext(t); strings.Trim(got, "T") != "" && ctx.Err() == nil; got = states(t, server.PID()) {
-		runtime.Gosched()
-	}
-	if strings.Trim(got, "T") != "" {
-		t.Errorf("states of the server's processes while paused: %s, want all T", got)
-	}
-	answer := make(chan error, 1)
-	go func() { answer <- conn.Ping(testContext(t)) }()
-	select {
-	case err := <-answer:
-		t.Errorf("answered while paused: %v", err)
-	default:
-	}
-	do(t, "resume", server.Resume)
-	if err := <-answer; err != nil {
-		t.Errorf("after resume: %v", err)
-	}
-}
-
 func TestPausedServerCanBeKilled(t *testing.T) {
 	do(t, "pause", server.Pause)
 	do(t, "kill", server.Kill)
 	do(t, "restart", server.Restart)
-}
-
-// states is one letter a process: the postmaster and its children.
-func states(t *testing.T, pid int) string {
-	t.Helper()
-	pids, err := guarded.Children(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(pids) < 3 {
-		t.Fatalf("the postmaster has children %v, want at least a checkpointer, a writer and a backend", pids)
-	}
-	var letters strings.Builder
-	for _, p := range append(pids, pid) {
-		if s := state(p); s != "Z" { // it has ended, and the postmaster stands too still to notice
-			letters.WriteString(s)
-		}
-	}
-	return letters.String()
 }
 
 // state is a process's state as ps shows it, such as T for stopped; empty when
@@ -248,14 +169,6 @@ func TestPostgresWithoutInitdbIsNoFind(t *testing.T) {
 	install("initdb")
 	if got, err := binDir([]string{"/nonexistent", dir}); got != dir || err != nil {
 		t.Errorf("with both: %q, %v; want %q", got, err, dir)
-	}
-}
-
-func TestNewerVersionsComeFirst(t *testing.T) {
-	for path, want := range map[string]int{"/usr/lib/postgresql/16/bin": 16, "/usr/pgsql-9.6/bin": 9, "/usr/bin": 0} {
-		if got := majorVersion(path); got != want {
-			t.Errorf("majorVersion(%q) = %d, want %d", path, got, want)
-		}
 	}
 }
 

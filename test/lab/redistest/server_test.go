@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -47,46 +46,6 @@ func connect(t *testing.T, url string) *redis.Client {
 	return client
 }
 
-func TestServerListensTwiceAndEvictsNothing(t *testing.T) {
-	for name, url := range map[string]string{"tcp": server.URL(), "socket": server.SocketURL()} {
-		t.Run(name, func(t *testing.T) {
-			client := connect(t, url)
-			got, err := client.ConfigGet(testContext(t), "maxmemory-policy").Result()
-			if err != nil || got["maxmemory-policy"] != "noeviction" {
-				t.Errorf("maxmemory-policy is %v, %v", got, err)
-			}
-		})
-	}
-}
-
-func TestConnectionNeedsThePassword(t *testing.T) {
-	client := connect(t, "redis://"+server.Addr()+"/0")
-	if err := client.Ping(testContext(t)).Err(); err == nil || !strings.Contains(err.Error(), "NOAUTH") {
-		t.Errorf("without a password: %v, want NOAUTH", err)
-	}
-}
-
-func TestAsRootTheServerRunsUnderAnotherAccount(t *testing.T) {
-	info, err := os.Stat(server.socket())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if uid := info.Sys().(*syscall.Stat_t).Uid; uid == 0 {
-		t.Error("the server's socket belongs to root")
-	}
-}
-
-func TestAClientLeavesAnEmptyServer(t *testing.T) {
-	t.Run("writes", func(t *testing.T) {
-		if err := server.Client(t).Set(testContext(t), "key", "value", 0).Err(); err != nil {
-			t.Fatal(err)
-		}
-	})
-	if n, err := server.Client(t).DBSize(testContext(t)).Result(); n != 0 || err != nil {
-		t.Errorf("%d keys are left, %v", n, err)
-	}
-}
-
 func TestWhatWasWrittenSurvivesStopAndKill(t *testing.T) {
 	client := server.Client(t)
 	for name, end := range map[string]func() error{"stop": server.Stop, "kill": server.Kill} {
@@ -108,20 +67,6 @@ func TestWhatWasWrittenSurvivesStopAndKill(t *testing.T) {
 		if got, err := client.Get(testContext(t), name).Result(); got != "kept" || err != nil {
 			t.Errorf("after %s: %q, %v; want what was written", name, got, err)
 		}
-	}
-}
-
-func TestAPausedServerAnswersOnceItIsResumed(t *testing.T) {
-	client := server.Client(t)
-	do(t, "pause", server.Pause)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if err := client.Ping(ctx).Err(); !errors.Is(err, context.DeadlineExceeded) && !os.IsTimeout(err) {
-		t.Errorf("a paused server answered %v, want silence", err)
-	}
-	do(t, "resume", server.Resume)
-	if err := client.Ping(testContext(t)).Err(); err != nil {
-		t.Errorf("after Resume: %v", err)
 	}
 }
 
@@ -199,51 +144,5 @@ func TestASetBackServerHasForgottenItsLastWrites(t *testing.T) {
 	do(t, "set back to nothing", func() error { return s.SetBack(1 << 30) })
 	if n, err := client.DBSize(ctx).Result(); n != 0 || err != nil {
 		t.Errorf("%d keys, %v; want none", n, err)
-	}
-}
-
-func TestAServerThatWritesNothingCannotBeSetBack(t *testing.T) {
-	s, err := Start("appendonly no")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if err := s.SetBack(1); err == nil || !strings.Contains(err.Error(), "no append-only file") {
-		t.Errorf("SetBack: %v, want that there is no file", err)
-	}
-	do(t, "restart", s.Restart)
-	if err := connect(t, s.URL()).Ping(testContext(t)).Err(); err != nil {
-		t.Errorf("after it: %v", err)
-	}
-}
-
-func TestAnotherServerTakesThePasswordAndMayFollowTheFirst(t *testing.T) {
-	host, port, password := server.Master()
-	other, err := server.Another("replicaof "+host+" "+port, "masterauth "+password)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	if other.Addr() == server.Addr() {
-		t.Fatal("it is at the address of the first")
-	}
-	// A client of the first is led to it by nothing but the address.
-	url := strings.Replace(server.URL(), server.Addr(), other.Addr(), 1)
-	client, ctx := connect(t, url), testContext(t)
-	if err := server.Client(t).Set(ctx, "key", "value", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	tick := time.NewTicker(readyPoll)
-	defer tick.Stop()
-	for {
-		got, err := client.Get(ctx, "key").Result()
-		if got == "value" {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("the replica has %q, %v; want what the first was written", got, err)
-		case <-tick.C:
-		}
 	}
 }
