@@ -89,6 +89,7 @@ type Config struct {
 // StoreConfig is where the nonces are kept; serve and migrate share it.
 type StoreConfig struct {
 	Store     string        `group:"store" default:"sqlite:noncegate.db" help:"sqlite:FILE for one process, or postgres://USER@HOST/DATABASE for many nodes."`
+	StoreFile string        `group:"store" placeholder:"FILE" help:"File with the URL of PostgreSQL, instead of --store. It is read anew for each connection, so that a password may be rotated, as is a passfile that the URL names."`
 	StoreWait time.Duration `group:"store" default:"30s" help:"How long a Postgres that is away at the start is waited for."`
 	Shards    int           `group:"store" default:"0" help:"Shards of a new database, which are fixed from then on. 0: 32, and 4 of a SQLite file."`
 }
@@ -129,9 +130,20 @@ func (c *Config) SlowActions() (pause, drop, kick bool) {
 	return pause, drop, kick
 }
 
+// setting is the flag that names the store.
+func (c *StoreConfig) setting() string {
+	if c.StoreFile != "" {
+		return "store-file"
+	}
+	return "store"
+}
+
 // SQLitePath returns the file of a sqlite store, and whether it is one. What is
 // not is a Postgres URL.
 func (c *StoreConfig) SQLitePath() (path string, ok bool) {
+	if c.StoreFile != "" {
+		return "", false
+	}
 	return strings.CutPrefix(c.Store, "sqlite:")
 }
 

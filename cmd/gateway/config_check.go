@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -173,7 +174,11 @@ func (c *StoreConfig) check() error {
 		if path == "" {
 			return settingErrorf("store", "sqlite: needs the name of a file, such as sqlite:noncegate.db")
 		}
-	} else if u, err := url.Parse(c.Store); err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
+	} else if c.StoreFile != "" {
+		if err := c.checkStoreFile(); err != nil {
+			return err
+		}
+	} else if !isPostgresURL(c.Store) {
 		return settingErrorf("store", "must be sqlite:FILE or a URL that starts with postgres:// or postgresql://")
 	}
 	if c.Shards < 0 || c.Shards > maxShards {
@@ -181,6 +186,39 @@ func (c *StoreConfig) check() error {
 	}
 	return notNegative("store-wait", c.StoreWait)
 }
+
+func (c *StoreConfig) checkStoreFile() error {
+	if c.Store != "" && c.Store != defaultStore {
+		return settingErrorf("store-file", "names the store, and so does --store: take one of them away")
+	}
+	if _, err := c.storeURL(); err != nil {
+		return settingErrorf("store-file", "%v", err)
+	}
+	return nil
+}
+
+// storeURL reads the URL of PostgreSQL. The error goes behind the setting, and does not show it.
+func (c *StoreConfig) storeURL() (string, error) {
+	if c.StoreFile == "" {
+		return c.Store, nil
+	}
+	text, err := os.ReadFile(c.StoreFile)
+	if err != nil {
+		return "", fmt.Errorf("cannot be read: %w", err)
+	}
+	if u := strings.TrimSpace(string(text)); isPostgresURL(u) {
+		return u, nil
+	}
+	return "", fmt.Errorf("%s must hold a URL that starts with postgres:// or postgresql://, and nothing else", c.StoreFile)
+}
+
+func isPostgresURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "postgres" || u.Scheme == "postgresql")
+}
+
+// defaultStore is where nonces are kept if no setting says otherwise.
+const defaultStore = "sqlite:noncegate.db"
 
 // maxShards bounds the shards of a database: each costs every node a little at each look.
 const maxShards = 1024

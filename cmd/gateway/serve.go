@@ -71,7 +71,7 @@ func openStoreFor(ctx context.Context, cfg *StoreConfig, log *slog.Logger, conns
 	}
 	waiting, began := false, time.Now()
 	s, err := backoff.Retry(ctx, func() (nonce.Store, error) {
-		s, err := postgres.Open(ctx, cfg.Store, cfg.Shards, postgres.Config{MaxConns: conns, Log: log.With("component", "postgres")})
+		s, err := postgres.Open(ctx, "", cfg.Shards, postgres.Config{URL: cfg.storeURL, MaxConns: conns, Log: log.With("component", "postgres")})
 		switch {
 		case err == nil:
 			return s, nil
@@ -93,7 +93,7 @@ func openStoreFor(ctx context.Context, cfg *StoreConfig, log *slog.Logger, conns
 	case schemaAtFault(err):
 		return nil, migrateError(err)
 	case err != nil:
-		return nil, settingErrorf("store", "cannot be used: %s", connectSentence(err))
+		return nil, settingErrorf(cfg.setting(), "cannot be used: %s", connectSentence(err))
 	}
 	return s, nil
 }

@@ -16,6 +16,9 @@ const (
 	codeUniqueViolation = "23505"
 	codeDeadlock        = "40P01"
 	codeLockTimeout     = "55P03"
+	codeNotSupported    = "0A000"
+	codeNoFunction      = "42883"
+	codeNoPrivilege     = "42501"
 	codeReadOnly        = "25006" // a demoted server that kept our connection
 )
 

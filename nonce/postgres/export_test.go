@@ -42,7 +42,8 @@ func RuntimeParams() map[string]string { return maps.Clone(runtimeParams()) }
 
 // MaxConns is the size of the pool for a URL.
 func MaxConns(url string, cfg Config) (int32, error) {
-	pc, err := poolConfig(url, cfg)
+	cfg.URL = func() (string, error) { return url, nil }
+	pc, err := poolConfig(cfg)
 	if err != nil {
 		return 0, err
 	}

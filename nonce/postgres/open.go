@@ -29,7 +29,10 @@ type Config struct {
 	// commits and a few for reads; mode basic one for each request under way.
 	// 0: 16. pool_max_conns in the URL wins.
 	MaxConns int
-	Log      *slog.Logger // nil: discarded
+	// URL gives the URL anew for each connection, so that a password may change; nil: it is
+	// that of Open, whose files, such as passfile, are read anew.
+	URL func() (string, error)
+	Log *slog.Logger // nil: discarded
 }
 
 // Store is a database in which all that lives of a signer is one row, and a shard of signers has
@@ -49,6 +52,9 @@ type Store struct {
 	identity   string        // system identifier and timeline of the last new connection
 	databaseID string        // see DatabaseID
 	beats      *pgxpool.Pool // of one connection, for heartbeats alone; nil: there are none
+
+	backends   map[int32]bool // process ids of the servers that our connections to a pooler have
+	noTimeline sync.Once      // logs that the timeline is not told
 }
 
 // runtimeParams are set on every connection, whatever the server's defaults.
@@ -80,40 +86,62 @@ func runtimeParams() map[string]string {
 // many as there are, or DefaultShards. The error names what is wrong in a sentence; it is a
 // *SchemaError when the schema is at fault and not the connection.
 func Open(ctx context.Context, url string, shards int, cfg Config) (*Store, error) {
-	pc, err := poolConfig(url, cfg)
+	if cfg.URL == nil {
+		cfg.URL = func() (string, error) { return url, nil }
+	}
+	pc, err := poolConfig(cfg)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{log: cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))}
-	if s.pool, err = s.connect(ctx, pc); err != nil {
+	s := &Store{log: cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)), backends: make(map[int32]bool)}
+	if s.pool, err = s.connect(ctx, pc, cfg); err != nil {
 		return nil, err
 	}
 	if err = s.Ping(ctx); err == nil {
-		err = s.prepare(ctx, url, shards, cfg)
+		err = s.prepare(ctx, shards, cfg)
 	}
 	if err != nil {
-		return nil, errors.Join(err, s.Close())
+		return nil, errors.Join(poolerOr(err), s.Close())
 	}
 	return s, nil
 }
 
-// connect makes a pool, whose connections are looked at when they are made.
-func (s *Store) connect(ctx context.Context, pc *pgxpool.Config) (*pgxpool.Pool, error) {
-	pc.AfterConnect = s.inspect
-	pc.ConnConfig.OnNotice = noteSyncRep
+// connect makes a pool, whose connections are looked at when they are made. Each is made by
+// the settings as they are then: a password may have changed.
+func (s *Store) connect(ctx context.Context, pc *pgxpool.Config, cfg Config) (*pgxpool.Pool, error) {
+	pc.AfterConnect, pc.BeforeClose = s.inspect, s.forget
+	watch(pc.ConnConfig)
+	pc.BeforeConnect = func(_ context.Context, to *pgx.ConnConfig) error {
+		now, err := poolConfig(cfg)
+		if err != nil {
+			return err
+		}
+		*to = *now.ConnConfig
+		watch(to)
+		return nil
+	}
 	pc.PrepareConn = func(_ context.Context, conn *pgx.Conn) (bool, error) {
 		syncRepCancelled(conn.PgConn()) // of whoever had the connection before
 		return true, nil
 	}
-	pc.ConnConfig.OnPgError = func(_ *pgconn.PgConn, err *pgconn.PgError) bool {
+	return pgxpool.NewWithConfig(ctx, pc)
+}
+
+// watch has a connection hear what its server says beside its answers.
+func watch(cc *pgx.ConnConfig) {
+	cc.OnNotice = noteSyncRep
+	cc.OnPgError = func(_ *pgconn.PgConn, err *pgconn.PgError) bool {
 		return severity(err) != "FATAL" && err.Code != codeReadOnly // a demoted server keeps its connections
 	}
-	return pgxpool.NewWithConfig(ctx, pc)
 }
 
 const defaultMaxConns = 16
 
-func poolConfig(url string, cfg Config) (*pgxpool.Config, error) {
+func poolConfig(cfg Config) (*pgxpool.Config, error) {
+	url, err := cfg.URL()
+	if err != nil {
+		return nil, err
+	}
 	pc, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
@@ -145,40 +173,6 @@ func poolConfig(url string, cfg Config) (*pgxpool.Config, error) {
 
 // ErrFsyncOff refuses a server that acknowledges commits it may lose.
 var ErrFsyncOff = errors.New("this PostgreSQL runs with fsync=off and may lose commits it has acknowledged; set fsync=on")
-
-// inspect looks at every new connection: the server may have become another one.
-func (s *Store) inspect(ctx context.Context, conn *pgx.Conn) error {
-	var fsync, syncCommit, identity, databaseID string
-	err := conn.QueryRow(ctx, `
-		SELECT current_setting('fsync'), current_setting('synchronous_commit'),
-		       (SELECT system_identifier::text FROM pg_control_system()) || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8),
-		       (SELECT system_identifier::text FROM pg_control_system()) || '/' ||
-		       (SELECT oid::text FROM pg_database WHERE datname = current_database()) || '/' || coalesce(current_schema(), '')`).
-		Scan(&fsync, &syncCommit, &identity, &databaseID)
-	if err != nil {
-		return fmt.Errorf("read the server's identity: %w", err)
-	}
-	if fsync != "on" {
-		return ErrFsyncOff
-	}
-	if syncCommit == "off" || syncCommit == "local" {
-		return fmt.Errorf("synchronous_commit is %s on a new connection, although on was asked for", syncCommit)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.identity != "" && s.identity != identity {
-		s.generation.Add(1)
-		s.pool.Reset() // connections to the old one must not be written to any more
-		if s.beats != nil {
-			s.beats.Reset()
-		}
-		s.log.Error("the database is another one, or on another timeline; every remembered signer is compared", "was", s.identity, "is", identity)
-	}
-	s.identity, s.databaseID = identity, databaseID
-	teachBigints(conn)
-	conn.PgConn().CustomData()[generationKey] = s.generation.Load()
-	return nil
-}
 
 // Generation implements nonce.Store.
 func (s *Store) Generation() uint64 { return s.generation.Load() }

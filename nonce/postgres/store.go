@@ -30,7 +30,7 @@ func (e *SchemaError) Error() string { return e.err.Error() }
 // Unwrap returns what the database, or the migration, said.
 func (e *SchemaError) Unwrap() error { return e.err }
 
-func (s *Store) prepare(ctx context.Context, url string, shards int, cfg Config) error {
+func (s *Store) prepare(ctx context.Context, shards int, cfg Config) error {
 	if err := s.refuseForeign(ctx); err != nil {
 		return err
 	}
@@ -40,12 +40,12 @@ func (s *Store) prepare(ctx context.Context, url string, shards int, cfg Config)
 	if err := s.count(ctx, shards); err != nil {
 		return err
 	}
-	pc, err := poolConfig(url, cfg)
+	pc, err := poolConfig(cfg)
 	if err != nil {
 		return err
 	}
 	pc.MaxConns, pc.MinConns = 1, 0
-	beats, err := s.connect(ctx, pc)
+	beats, err := s.connect(ctx, pc, cfg)
 	if err != nil {
 		return err
 	}
