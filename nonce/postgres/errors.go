@@ -16,6 +16,8 @@ const (
 	codeUniqueViolation = "23505"
 	codeDeadlock        = "40P01"
 	codeLockTimeout     = "55P03"
+	codePrepared        = "42P05"
+	codeNotPrepared     = "26000"
 	codeNotSupported    = "0A000"
 	codeNoFunction      = "42883"
 	codeNoPrivilege     = "42501"

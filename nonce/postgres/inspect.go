@@ -87,13 +87,18 @@ func (e *PoolerError) Error() string {
 		". Name PostgreSQL itself, host and port, in the URL: the gateway pools its connections (pool_max_conns bounds them)"
 }
 
-// poolerOr recognizes the words with which PgBouncer refuses the settings of a session.
+// poolerOr recognizes what a start comes to behind PgBouncer.
 func poolerOr(err error) error {
-	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && strings.Contains(refused.Message, "unsupported startup parameter") {
-		return &PoolerError{"it refuses the settings of a session (" + refused.Message + ")"}
-	}
 	if pooler, ok := errors.AsType[*PoolerError](err); ok {
 		return pooler
+	}
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case !ok:
+	case strings.Contains(refused.Message, "unsupported startup parameter"):
+		return &PoolerError{"it refuses the settings of a session (" + refused.Message + ")"}
+	case refused.Code == codePrepared || refused.Code == codeNotPrepared:
+		return &PoolerError{"what one connection prepares another one finds (pool_mode transaction or statement: " + refused.Message + ")"}
 	}
 	return err
 }

@@ -49,6 +49,10 @@ func (s *Store) prepare(ctx context.Context, shards int, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	if err := beats.Ping(ctx); err != nil { // beside a connection of the other pool: see remember
+		beats.Close()
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.beats = beats
