@@ -120,19 +120,21 @@ type Offer = nonce.Offer
 // Class is what the answer to a send means for the nonce.
 type Class uint8
 
-// The classes of answers. Only Free says that the transaction is in no pool and
-// that no node of those asked will include it.
+// The classes of answers. A node that was not reached has not taken the transaction, so the
+// others decide; NotReached is the class where there are no others.
 const (
-	Unknown Class = iota // it may be in a pool: a time-out, a busy node, a text nobody knows
-	InPool               // a node has accepted it, or had it already
-	Taken                // another transaction has its nonce in a pool, and ours was not accepted
-	Used                 // its nonce was used before: a receipt says by whom
-	Free                 // every node refused it, and none had an unknown try of it
+	Unknown    Class = iota // it may be in a pool: a time-out, a text that is not known
+	InPool                  // a node has accepted it, or had it already
+	Taken                   // another transaction has its nonce in a pool, and ours was not accepted
+	Used                    // its nonce was used before: a receipt says by whom
+	Free                    // it was refused, no node has it, and the nonce is free for any other transaction
+	Refused                 // it was refused and no node has it; another transaction of the nonce may meet the same
+	NotReached              // it came to no node: no connection, a key or a rate that was refused
 )
 
 // String returns the word of the class, as metrics and logs have it.
 func (c Class) String() string {
-	return [...]string{"unknown", "in_pool", "taken", "used", "free"}[c]
+	return [...]string{"unknown", "in_pool", "taken", "used", "free", "refused", "not_reached"}[c]
 }
 
 // Verdict is what became of a send.
@@ -143,8 +145,17 @@ type Verdict struct {
 	Code    int
 	Message string
 	Data    []byte // JSON, nil for none
-	// Missing: the transaction is free because a lower nonce is missing.
+	// Missing: the transaction was refused because a lower nonce is missing.
 	Missing bool
+	// Later: the same transaction may be taken later, after RetryAfter where a node said so.
+	Later      bool
+	RetryAfter time.Duration
+	// Unanswered: of Free, Refused and Taken, some nodes were not reached, and may have the
+	// transaction from an earlier try.
+	Unanswered bool
+	// Before: of Free and Refused, an earlier try of this process may have left the
+	// transaction with a node that refuses it now.
+	Before bool
 }
 
 // Tx is a decoded transaction that somebody wants to send.
@@ -153,6 +164,10 @@ type Tx struct {
 	Nonce   int64
 	Hash    Hash
 	Offer   Offer
+	// Payment is the same for transactions that do the same, whatever they pay for it. Cancels:
+	// it does nothing but use its nonce.
+	Payment [16]byte
+	Cancels bool
 }
 
 // ErrUnreachable says that no node could be asked. Nothing is known.

@@ -110,6 +110,10 @@ func (e *UnavailableError) words() (text string, general bool) {
 // Unwrap returns the store's error.
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
+// CauseReplacement is the Cause of a conflict: another transaction is recorded for the nonce, and
+// TxHash is the newest one.
+const CauseReplacement = "replacement"
+
 // HoldState is the present state of one nonce of a repeated request.
 type HoldState struct {
 	Nonce, Attempt int64
@@ -123,6 +127,7 @@ type HoldState struct {
 // happened.
 type ConflictError struct {
 	Sentence  string
+	Cause     string // which rule it was, where programs need it: CauseReplacement
 	Nonce     int64
 	Status    Status
 	Attempt   int64

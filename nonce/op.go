@@ -78,6 +78,14 @@ type Op struct {
 	// Forwarded says that the gateway itself gives the transaction to the nodes: of a
 	// markSigned that it is about to, of a markRecyclable that every node refused it.
 	Forwarded bool
+	// Keep, of a markRecyclable that is Forwarded, leaves the hold with its holder: the nodes
+	// refused the transaction TxHash, which is taken out of the record, and the holder may send
+	// another one. Reason is then ReasonRefused or "".
+	Keep bool
+	// Over, of a markSigned that is Forwarded, is the newest transaction that the caller knows
+	// to be recorded for the nonce, and that this one may replace. Where another one is
+	// recorded, or one and Over is zero, the op is a conflict with CauseReplacement.
+	Over TxHash
 	// Take lets a markSigned that is Forwarded take the nonce which would be handed out
 	// next, if nobody holds it.
 	Take bool

@@ -37,6 +37,7 @@ const (
 	ReasonRecordFirst = "record_first" // HELD: its holder records the hash before it sends
 	ReasonForwarded   = "forwarded"    // HELD: its transaction goes through the gateway
 	ReasonResent      = "resent"       // HELD: the same, and the same transaction was sent again before it was known what became of it
+	ReasonRefused     = "refused"      // HELD: nodes refused its transaction, and none has it; its holder may send another one
 	ReasonRepair      = "repair"       // HELD: handed out by nonce_repair
 	ReasonUnknown     = "unknown"      // HELD: its time is over, and nobody knows whether it was used
 	ReasonNotRecorded = "not_recorded" // RELEASED: its holder had to record a hash first, and did not

@@ -24,6 +24,7 @@ import (
 // Errors are *StoreError, whose Outcome says whether anything happened.
 type Store interface {
 	Database
+	SentStore
 	lease.Registry
 
 	// Shards is the number of shards, which is fixed when the database is created.

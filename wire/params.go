@@ -47,7 +47,9 @@ type MarkRecyclableParams struct {
 	Unsent bool `json:"unsent,omitempty"`
 	// Forwarded is said between nodes, with TxHash: the gateway gave that transaction to
 	// the nodes of its chain, and all refused it.
+	// Keep, with Forwarded, leaves the hold with its holder.
 	Forwarded bool   `json:"forwarded,omitempty"`
+	Keep      bool   `json:"keep,omitempty"`
 	TxHash    string `json:"txHash,omitempty"`
 	// As in MarkUsedParams.
 	Principal string `json:"principal,omitempty"`
@@ -63,10 +65,12 @@ type MarkSignedParams struct {
 	Guard   *Guard `json:"guard,omitempty"`
 	// Forwarded is said between nodes: the gateway itself is about to give the
 	// transaction to the nodes of its chain. Take, with it, hands the nonce out if it is
-	// the next one and nobody holds it; MaxOpen, with that, is as in AllocateParams.
-	Forwarded bool  `json:"forwarded,omitempty"`
-	Take      bool  `json:"take,omitempty"`
-	MaxOpen   int64 `json:"maxOpen,omitempty"`
+	// the next one and nobody holds it; MaxOpen, with that, is as in AllocateParams. Over is
+	// the transaction that this one may replace.
+	Forwarded bool   `json:"forwarded,omitempty"`
+	Take      bool   `json:"take,omitempty"`
+	Over      string `json:"over,omitempty"`
+	MaxOpen   int64  `json:"maxOpen,omitempty"`
 	// As in MarkUsedParams.
 	Principal string `json:"principal,omitempty"`
 	MarkAny   bool   `json:"markAny,omitempty"`
@@ -210,6 +214,7 @@ func DecodeMarkRecyclable(params []byte) (MarkRecyclableParams, *Error) {
 		Unsent  bool        `json:"unsent"`
 		// By name only.
 		Forwarded bool `json:"forwarded"`
+		Keep      bool `json:"keep"`
 		TxHash    text `json:"txHash"`
 		Principal text `json:"principal"`
 		MarkAny   bool `json:"markAny"`
@@ -223,8 +228,11 @@ func DecodeMarkRecyclable(params []byte) (MarkRecyclableParams, *Error) {
 		Guard:   c.guard(given.Guard),
 		Unsent:  given.Unsent,
 
-		Forwarded: given.Forwarded, TxHash: c.notEmpty("txHash", given.TxHash),
+		Forwarded: given.Forwarded, Keep: given.Keep, TxHash: c.notEmpty("txHash", given.TxHash),
 		Principal: c.notEmpty("principal", given.Principal), MarkAny: given.MarkAny,
+	}
+	if p.Keep && !p.Forwarded {
+		c.refuse("keep", "is for transactions that were forwarded")
 	}
 	return p, c.err
 }
@@ -240,6 +248,7 @@ func DecodeMarkSigned(params []byte) (MarkSignedParams, *Error) {
 		// By name only.
 		Forwarded bool   `json:"forwarded"`
 		Take      bool   `json:"take"`
+		Over      text   `json:"over"`
 		MaxOpen   number `json:"maxOpen"`
 		Principal text   `json:"principal"`
 		MarkAny   bool   `json:"markAny"`
@@ -256,12 +265,14 @@ func DecodeMarkSigned(params []byte) (MarkSignedParams, *Error) {
 		Attempt: c.between("attempt", given.Attempt, first, first, math.MaxInt64),
 		Guard:   c.guard(given.Guard),
 
-		Forwarded: given.Forwarded, Take: given.Take, MaxOpen: c.between("maxOpen", given.MaxOpen, 0, 1, math.MaxInt32),
+		Forwarded: given.Forwarded, Take: given.Take, Over: c.notEmpty("over", given.Over), MaxOpen: c.between("maxOpen", given.MaxOpen, 0, 1, math.MaxInt32),
 		Principal: c.notEmpty("principal", given.Principal), MarkAny: given.MarkAny,
 	}
 	switch {
 	case p.Take && !p.Forwarded:
 		c.refuse("take", "is for transactions that are forwarded")
+	case p.Over != "" && !p.Forwarded:
+		c.refuse("over", "is for transactions that are forwarded")
 	case p.MaxOpen != 0 && !p.Take:
 		c.refuse("maxOpen", "is for nonces that are taken")
 	}

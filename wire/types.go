@@ -110,6 +110,8 @@ type MarkResult struct {
 	// AllocateResult.
 	HeldUntil *Time `json:"heldUntil,omitempty"`
 	HoldMs    int64 `json:"holdMs,omitempty"`
+	// Reissued is said between nodes, as in AllocateResult: the nonce was taken in passing.
+	Reissued *Reissued `json:"reissued,omitempty"`
 }
 
 // ExtendResult answers nonce_extend: the hold with its new deadline. HoldMs is counted
@@ -426,6 +428,8 @@ const (
 	// CauseWindow, with hold_limit: a new nonce would be too far ahead of the chain.
 	// Nonce is the lowest that it has not used, and Limit how far new ones may be.
 	CauseWindow = "window"
+	// CauseReplacement, with conflict: another transaction is recorded for the nonce.
+	CauseReplacement = "replacement"
 	// CauseNewSigner, with not_found: the gateway takes no new signers by itself.
 	CauseNewSigner = "newSigner"
 )

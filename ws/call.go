@@ -50,6 +50,10 @@ func (c *Call) Principal() nonce.Principal { return nonce.PrincipalOf(c.who.prin
 // MaxOpen is how many holds the caller may have open; 0: no limit. See nonce.Op.
 func (c *Call) MaxOpen() int { return c.who.session.Quota().OpenHolds }
 
+// Replaces reports whether the caller says that its transactions may replace others of their
+// nonces, whatever these pay.
+func (c *Call) Replaces() bool { return c.who.replaces }
+
 // About records, for the audit, the signer and the nonce that the call changes.
 func (c *Call) About(signer string, n int64) { c.signer, c.nonce, c.hasNonce = signer, n, true }
 

@@ -135,7 +135,7 @@ func errNotEncoded() *wire.Error { return errUnknown("the answer could not be en
 
 // conflictData is the present state a conflict is about.
 func conflictData(e *nonce.ConflictError, signer string, count int) wire.ErrorData {
-	data := wire.ErrorData{Signer: signer, TxHash: e.TxHash.String(), Attempt: e.Attempt}
+	data := wire.ErrorData{Signer: signer, Cause: e.Cause, TxHash: e.TxHash.String(), Attempt: e.Attempt}
 	if e.Nonce >= 0 {
 		data.Nonce, data.Status = &e.Nonce, wordOf(e.Status, e.Unknown)
 	}

@@ -76,7 +76,7 @@ func (c *conn) markSigned(r *request, p wire.MarkSignedParams) *wire.Error {
 	}
 	r.op.Kind, r.op.Nonce, r.op.Attempt = nonce.KindMarkSigned, p.Nonce, p.Attempt
 	r.op.Forwarded, r.op.Take, r.op.MaxOpen = p.Forwarded, p.Take, int(p.MaxOpen)
-	return cmp.Or(setHash(&r.op, p.TxHash), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
+	return cmp.Or(setHash(&r.op, p.TxHash), setOver(&r.op, p.Over), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
 }
 
 func (c *conn) extend(r *request, p wire.ExtendParams) *wire.Error {
@@ -107,7 +107,7 @@ func (c *conn) markRecyclable(r *request, p wire.MarkRecyclableParams) *wire.Err
 		return invalidParams("reason", bad.Error())
 	}
 	r.op.Kind, r.op.Nonce, r.op.Attempt, r.op.Reason = nonce.KindMarkRecyclable, p.Nonce, p.Attempt, reason
-	r.op.Unsent, r.op.Forwarded = p.Unsent, p.Forwarded
+	r.op.Unsent, r.op.Forwarded, r.op.Keep = p.Unsent, p.Forwarded, p.Keep
 	return cmp.Or(setHash(&r.op, p.TxHash), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
 }
 
@@ -230,6 +230,19 @@ func setHash(op *nonce.Op, given string) *wire.Error {
 		return invalidParams("txHash", bad.Error())
 	}
 	op.TxHash = hash
+	return nil
+}
+
+// setOver reads which transaction may be replaced.
+func setOver(op *nonce.Op, given string) *wire.Error {
+	if given == "" {
+		return nil
+	}
+	hash, bad := nonce.ParseTxHash(given)
+	if bad != nil {
+		return invalidParams("over", bad.Error())
+	}
+	op.Over = hash
 	return nil
 }
 

@@ -31,6 +31,7 @@ func (t *dialect) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer g.leave()
+	g.replaces = asksReplace(r)
 	if !s.reserve(w, false) {
 		return
 	}
@@ -59,7 +60,7 @@ func (s *Server) cors(w http.ResponseWriter, r *http.Request) bool {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		w.Header().Set("Access-Control-Allow-Origin", origin)
 		w.Header().Set("Access-Control-Allow-Methods", http.MethodPost)
-		w.Header().Set("Access-Control-Allow-Headers", "Authorization, Content-Type")
+		w.Header().Set("Access-Control-Allow-Headers", "Authorization, Content-Type, "+ReplaceHeader)
 	}
 	if r.Method == http.MethodOptions { // what a browser asks first
 		w.WriteHeader(http.StatusNoContent)

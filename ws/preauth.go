@@ -133,6 +133,21 @@ type identity struct {
 	session *access.Session // nil: nobody asked
 	account *quota.Usage
 	slot    *quota.Slot
+
+	replaces bool // the request that opened it says that replacements are meant
+}
+
+// ReplaceHeader and ReplaceParam, of a URL's query, say with ReplaceAny that each transaction of a
+// connection, or of a POST, may replace another one of its nonce, whatever that pays.
+const (
+	ReplaceHeader = "Noncegate-Replace"
+	ReplaceParam  = "replace"
+	ReplaceAny    = "any"
+)
+
+// asksReplace reports whether a request says so.
+func asksReplace(r *http.Request) bool {
+	return r.Header.Get(ReplaceHeader) == ReplaceAny || r.URL.Query().Get(ReplaceParam) == ReplaceAny
 }
 
 // leave gives back what the connection counts for. It is called once.

@@ -43,6 +43,9 @@ func markResult(op *nonce.Op) *wire.MarkResult {
 		until := wire.Time(op.HeldUntil)
 		r.HeldUntil, r.HoldMs = &until, op.HoldLeft.Milliseconds()
 	}
+	if b := op.Before; b != nil {
+		r.Reissued = &wire.Reissued{Attempt: b.Attempt, Reason: b.Reason}
+	}
 	return r
 }
 

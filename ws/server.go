@@ -163,6 +163,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, t *dialect) {
 		if g, ok = s.admitClient(w, r); !ok {
 			return
 		}
+		g.replaces = t != nil && asksReplace(r)
 	}
 	if !s.reserve(w, node != "") {
 		g.leave()

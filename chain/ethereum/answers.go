@@ -4,14 +4,17 @@ import (
 	"bytes"
 	_ "embed"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
 	"go.yaml.in/yaml/v3"
 
 	"noncegate/chain"
+	"noncegate/wire"
 )
 
 //go:embed answers.yaml
@@ -29,7 +32,9 @@ type answerGroup struct {
 	name    string
 	class   chain.Class
 	missing bool
+	later   bool
 	text    *regexp.Regexp
+	numbers bool // text has the nonce of the transaction and the next one, which decide
 }
 
 // The file, as it is written.
@@ -45,6 +50,7 @@ type (
 		Group    string              `yaml:"group"`
 		Class    string              `yaml:"class"`
 		Missing  bool                `yaml:"missing"`
+		Later    bool                `yaml:"later"`
 		Patterns []string            `yaml:"patterns"`
 		Examples map[string][]string `yaml:"examples"`
 	}
@@ -76,7 +82,10 @@ func readAnswers(data []byte) (*answersYAML, error) {
 func (f *answersYAML) compile() (*answers, error) {
 	a := new(answers)
 	for _, g := range f.Answers {
-		class, err := parseClass(g.Class)
+		class, err := chain.Unknown, error(nil)
+		if g.Class != byNumbers {
+			class, err = parseClass(g.Class)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("answers.yaml: group %q: %w", g.Group, err)
 		}
@@ -84,7 +93,9 @@ func (f *answersYAML) compile() (*answers, error) {
 		if err != nil {
 			return nil, fmt.Errorf("answers.yaml: group %q: %w", g.Group, err)
 		}
-		a.groups = append(a.groups, answerGroup{name: g.Group, class: class, missing: g.Missing, text: text})
+		a.groups = append(a.groups, answerGroup{
+			name: g.Group, class: class, missing: g.Missing, later: g.Later, text: text, numbers: g.Class == byNumbers,
+		})
 	}
 	for _, p := range []struct {
 		to   **regexp.Regexp
@@ -106,7 +117,7 @@ func (f *answersYAML) compile() (*answers, error) {
 
 // classes has the classes by their words.
 func parseClass(word string) (chain.Class, error) {
-	all := []chain.Class{chain.Unknown, chain.InPool, chain.Taken, chain.Used, chain.Free}
+	all := []chain.Class{chain.Unknown, chain.InPool, chain.Taken, chain.Used, chain.Free, chain.Refused, chain.NotReached}
 	i := slices.IndexFunc(all, func(c chain.Class) bool { return c.String() == word })
 	if i < 0 {
 		return 0, fmt.Errorf("class must be one of %v, is %q", all, word)
@@ -122,8 +133,11 @@ func oneOf(patterns []string) (*regexp.Regexp, error) {
 	return regexp.Compile("(?i)(?:" + strings.Join(patterns, ")|(?:") + ")")
 }
 
-// group returns the group of a refusal of eth_sendRawTransaction; nil: nobody knows what
-// it means.
+// byNumbers is the class of a group whose texts have two numbers: the nonce of the transaction
+// (a group of the pattern whose name begins with tx) and the one that is next (with next).
+const byNumbers = "numbers"
+
+// group returns the group of a text; nil: no group has it.
 func (a *answers) group(text string) *answerGroup {
 	for i := range a.groups {
 		if a.groups[i].text.MatchString(text) {
@@ -131,4 +145,98 @@ func (a *answers) group(text string) *answerGroup {
 		}
 	}
 	return nil
+}
+
+// grade is what a refusal of eth_sendRawTransaction means.
+type grade struct {
+	class          chain.Class
+	missing, later bool
+	known          bool // the table has the text
+}
+
+// caution orders classes by what is believed when a refusal says two things.
+var caution = []chain.Class{chain.InPool, chain.Used, chain.Taken, chain.Unknown, chain.Refused, chain.NotReached, chain.Free}
+
+// grade returns what a refusal means. Its message and the texts of its data are looked up, since
+// some nodes put the reason there. Of several the most cautious one counts.
+func (a *answers) grade(e *RPCError) grade {
+	best := grade{}
+	for _, text := range append([]string{e.Message}, textsOf(e.Data)...) {
+		g := a.gradeText(text)
+		if g.known && (!best.known || slices.Index(caution, g.class) < slices.Index(caution, best.class)) {
+			best = g
+		}
+	}
+	return best
+}
+
+func (a *answers) gradeText(text string) grade {
+	switch g := a.group(text); {
+	case g == nil && a.limited.MatchString(text):
+		return grade{class: chain.NotReached, later: true, known: true}
+	case g == nil:
+		return grade{}
+	case g.numbers:
+		return compareNonces(g.text, text)
+	default:
+		return grade{class: g.class, missing: g.missing, later: g.later, known: true}
+	}
+}
+
+// compareNonces reads the two nonces of a text: one below the next is used, one above it has to
+// wait for a lower one.
+func compareNonces(pattern *regexp.Regexp, text string) grade {
+	var tx, next uint64
+	found := pattern.FindStringSubmatch(text)
+	for i, name := range pattern.SubexpNames() {
+		n, err := strconv.ParseUint(found[i], 10, 64)
+		switch {
+		case err != nil:
+		case strings.HasPrefix(name, "tx"):
+			tx = n
+		case strings.HasPrefix(name, "next"):
+			next = n
+		}
+	}
+	switch {
+	case tx < next:
+		return grade{class: chain.Used, known: true}
+	case tx > next:
+		return grade{class: chain.Refused, missing: true, later: true, known: true}
+	}
+	return grade{known: true} // it should have been taken: unknown
+}
+
+// Bounds of what is looked at of the data of a refusal.
+const (
+	maxDataTexts = 16
+	maxDataDepth = 4
+)
+
+// textsOf are the texts in the data of a refusal: itself, or those in it.
+func textsOf(data []byte) (texts []string) {
+	var value any
+	if len(data) == 0 || wire.Unmarshal(data, &value) != nil {
+		return nil
+	}
+	var walk func(v any, depth int)
+	walk = func(v any, depth int) {
+		if depth > maxDataDepth || len(texts) >= maxDataTexts {
+			return
+		}
+		switch v := v.(type) {
+		case string:
+			texts = append(texts, v)
+		case []any:
+			for _, e := range v {
+				walk(e, depth+1)
+			}
+		case map[string]any:
+			for _, key := range slices.Sorted(maps.Keys(v)) {
+				walk(v[key], depth+1)
+			}
+		}
+	}
+	walk(value, 0)
+	return texts
 }

@@ -1,6 +1,7 @@
 package ethereum
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -84,7 +85,7 @@ func TestATableWithAMistakeIsRefusedWithItsPlace(t *testing.T) {
 func TestOnlyRefusalsThatMeanAbsenceAreFreeAndWhatNobodyKnowsHasNoGroup(t *testing.T) {
 	table, err := knownAnswers()
 	must(t, err)
-	for _, text := range []string{"", "internal error", "unknown", "bad gateway", "nonce", "something went wrong, transaction 0x01"} {
+	for _, text := range []string{"", "Invalid parameters: tx", "internal error", "unknown", "bad gateway", "nonce", "something went wrong, transaction 0x01"} {
 		if g := table.group(text); g != nil {
 			t.Errorf("%q is found by %q, want nobody", text, g.name)
 		}
@@ -92,14 +93,46 @@ func TestOnlyRefusalsThatMeanAbsenceAreFreeAndWhatNobodyKnowsHasNoGroup(t *testi
 	for text, want := range map[string]chain.Class{
 		"already known":                               chain.InPool,
 		"unknown transaction type":                    chain.Free,
-		"txpool is full":                              chain.Unknown,
+		"txpool is full":                              chain.Refused,
 		"nonce too low: next nonce 5, tx nonce 4":     chain.Used,
 		"replacement transaction underpriced":         chain.Taken,
 		"transaction underpriced":                     chain.Free,
-		"future transaction tries to replace pending": chain.Unknown,
+		"future transaction tries to replace pending": chain.Refused,
 	} {
 		if g := table.group(text); g == nil || g.class != want {
 			t.Errorf("%q: group %v, want class %v", text, g, want)
 		}
+	}
+}
+
+// grades are texts of dialects and what they mean: class, missing, later, then the text or the
+// whole error in JSON.
+func TestDialectsOfChainsAndProvidersAreGraded(t *testing.T) {
+	table, err := knownAnswers()
+	must(t, err)
+	data, err := os.ReadFile("testdata/dialects.tsv")
+	must(t, err)
+	rows := 0
+	for line := range strings.Lines(string(data)) {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		rows++
+		want, said, _ := strings.Cut(line, "\t")
+		refusal := &RPCError{Message: said}
+		if message, data, both := strings.Cut(said, "\tdata\t"); both {
+			refusal.Message, refusal.Data = message, []byte(data)
+		}
+		g := table.grade(refusal)
+		got := g.class.String()
+		if g.missing {
+			got = "missing"
+		}
+		if got != want {
+			t.Errorf("%s is %s, want %s", said, got, want)
+		}
+	}
+	if rows < 20 {
+		t.Errorf("only %d rows", rows)
 	}
 }

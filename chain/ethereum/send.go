@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"net/http"
+	"time"
 
 	"noncegate/chain"
 	"noncegate/chain/ethereum/internal/jsonrpc"
@@ -33,7 +35,7 @@ func (c *Client) Decode(raw []byte) (chain.Tx, error) {
 		return chain.Tx{}, fmt.Errorf("nonce must be below 2^63-1, is %d", t.Nonce)
 	}
 	return chain.Tx{
-		Account: t.From.String(), Nonce: int64(t.Nonce), Hash: t.Hash,
+		Account: t.From.String(), Nonce: int64(t.Nonce), Hash: t.Hash, Payment: t.Payment, Cancels: t.Cancels(),
 		Offer: chain.Offer{GasPrice: bigQuantity(t.GasPrice), MaxFeePerGas: bigQuantity(t.MaxFee),
 			MaxPriorityFeePerGas: bigQuantity(t.Tip), MaxFeePerBlobGas: bigQuantity(t.BlobFee)},
 	}, nil
@@ -48,11 +50,11 @@ func bigQuantity(n *big.Int) string {
 
 // reply is what one node said to a transaction.
 type reply struct {
+	grade
 	n       *node
-	class   chain.Class
-	missing bool      // free, because a lower nonce is missing
 	refusal *RPCError // nil: accepted, or no answer
 	err     error     // no answer
+	wait    time.Duration
 }
 
 // Send implements chain.Chain. The first node that has the transaction settles the
@@ -119,7 +121,7 @@ func (c *Client) toAll(ctx context.Context, tx chain.Tx, raw []byte, have chan s
 			close(have)
 		}
 	}
-	return combine(all, c.tried.elsewhere(tx.Hash))
+	return combine(all, c.tried.before(tx.Hash), c.tried.underWay(tx.Hash))
 }
 
 // allBackOff reports whether there is no node that may be asked right away: then they
@@ -138,12 +140,10 @@ func (n *node) send(ctx context.Context, tx chain.Tx, raw string, anyway bool) r
 	a := reply{n: n}
 	var session uint64
 	if !anyway && n.paused(useSends) {
-		a.err = fmt.Errorf("%w: %w", jsonrpc.ErrNotSent, errBackingOff)
-		return a
+		return a.notReached(errBackingOff)
 	}
 	if session, a.err = n.session(ctx, false); a.err != nil {
-		a.err = fmt.Errorf("%w: %w", jsonrpc.ErrNotSent, a.err)
-		return a
+		return a.notReached(a.err)
 	}
 	call := jsonrpc.NewCall(methodSend, raw)
 	n.ask(ctx, session, []*jsonrpc.Call{call}, asking{use: useSends, limit: n.c.set.small})
@@ -152,19 +152,54 @@ func (n *node) send(ctx context.Context, tx chain.Tx, raw string, anyway bool) r
 		a.err = call.Fail
 	case call.Err != nil:
 		a.refusal = call.Err
-		if g := n.c.table.group(call.Err.Message); g != nil {
-			a.class, a.missing = g.class, g.missing
-		} else {
-			n.log.Warn("answer to a transaction that nobody knows; its outcome is unknown", "code", call.Err.Code, "message", call.Err.Message)
+		if a.grade = n.c.table.grade(call.Err); !a.known {
+			n.log.Warn("a node's answer to a transaction is not in the table; its outcome is unknown", "code", call.Err.Code, "message", call.Err.Message)
 		}
 	default:
 		a.class, a.err = readSent(call.Result, tx)
 	}
-	if a.err != nil {
-		n.note(a.err)
+	if a.err == nil {
+		return a
+	}
+	n.note(a.err)
+	if standsBefore(a.err) {
+		return a.notReached(a.err)
 	}
 	return a
 }
+
+// notReached says that the node did not get the transaction, and why.
+func (a reply) notReached(err error) reply {
+	a.err, a.class = err, chain.NotReached
+	if status, ok := errors.AsType[*jsonrpc.StatusError](err); ok {
+		a.later, a.wait = status.Code == http.StatusTooManyRequests, status.RetryAfter
+	}
+	a.later = a.later || errors.Is(err, errBackingOff)
+	return a
+}
+
+// standsBefore reports whether an error comes from before the node: the request did not leave, or
+// a proxy refused the key, the rate or the request as such. A status of 500 and above proves
+// nothing, since the proxy may have passed the request on; neither do those of 400 and above that
+// speak of time or order.
+func standsBefore(err error) bool {
+	if errors.Is(err, jsonrpc.ErrNotSent) || errors.Is(err, errBackingOff) {
+		return true
+	}
+	status, ok := errors.AsType[*jsonrpc.StatusError](err)
+	if !ok {
+		return false
+	}
+	switch status.Code {
+	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly, statusClientGone:
+		return false
+	}
+	return status.Code >= 300 && status.Code < 500
+}
+
+// statusClientGone is what nginx logs, and some proxies say, when they gave up a request that they
+// had passed on.
+const statusClientGone = 499
 
 // readSent reads the result of a transaction that was accepted: its hash.
 func readSent(result []byte, tx chain.Tx) (chain.Class, error) {
@@ -190,37 +225,53 @@ func unknown(err error) chain.Verdict {
 // combine makes one verdict of what all nodes said.
 //
 // A nonce that one node knows to be used is used. Otherwise one node that may have the
-// transaction makes it unknown. Taken and free need the word of every node, and free
-// also that no other try may have left the transaction anywhere.
-func combine(all []reply, elsewhere bool) chain.Verdict {
+// transaction makes it unknown. A node that was not reached has not taken it, so the others
+// decide; it may have it from an earlier try, though. before says that there was one which may have
+// left it somewhere, underWay that there is one now.
+func combine(all []reply, before, underWay bool) chain.Verdict {
 	by := map[chain.Class]*reply{}
-	missing := false
 	for i := range all {
 		if a := &all[i]; by[a.class] == nil {
 			by[a.class] = a
 		}
-		missing = missing || all[i].missing
 	}
-	switch {
-	case by[chain.InPool] != nil:
-		return chain.Verdict{Class: chain.InPool}
-	case by[chain.Used] != nil:
-		return by[chain.Used].verdict(chain.Used)
-	case by[chain.Unknown] != nil:
-		return by[chain.Unknown].verdict(chain.Unknown)
-	case by[chain.Taken] != nil:
-		return by[chain.Taken].verdict(chain.Taken)
-	case elsewhere:
-		return by[chain.Free].verdict(chain.Unknown)
+	for _, class := range []chain.Class{chain.InPool, chain.Used, chain.Unknown} {
+		if by[class] != nil {
+			return by[class].verdict(class)
+		}
 	}
-	v := by[chain.Free].verdict(chain.Free)
-	v.Missing = missing
+	v := chain.Verdict{}
+	for _, class := range []chain.Class{chain.Taken, chain.Refused, chain.Free, chain.NotReached} {
+		if by[class] != nil {
+			v = by[class].verdict(class)
+			break
+		}
+	}
+	v.Unanswered = by[chain.NotReached] != nil
+	v.Before = before
+	if underWay || before && v.Unanswered {
+		v.Class = chain.Unknown
+	}
+	for i := range all {
+		v.Missing = v.Missing || all[i].missing
+		v.Later = v.Later || all[i].later
+		v.RetryAfter = max(v.RetryAfter, all[i].wait)
+	}
 	return v
 }
 
 // verdict returns what the node said as an answer of a class.
 func (a *reply) verdict(class chain.Class) chain.Verdict {
-	if a.refusal == nil {
+	switch {
+	case class == chain.InPool:
+		return chain.Verdict{Class: class}
+	case class == chain.NotReached:
+		said := a.err
+		if said == nil {
+			said = a.refusal
+		}
+		return chain.Verdict{Class: class, Code: codeUnknown, Message: fmt.Sprintf("%s: %v", a.n.name, said)}
+	case a.refusal == nil:
 		return unknown(fmt.Errorf("%s: %w", a.n.name, a.err))
 	}
 	return chain.Verdict{Class: class, Code: a.refusal.Code, Message: a.refusal.Message, Data: a.refusal.Data}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -60,6 +63,7 @@ func TestTheVerdictIsMadeOfWhatAllNodesSay(t *testing.T) {
 		funds, gap      = "insufficient funds for gas * price + value", "nonce too high"
 		full, low       = "txpool is full", "nonce too low: next nonce 6, tx nonce 5"
 		replace, what   = "replacement transaction underpriced", "the moon is in the wrong place"
+		limit           = "daily request count exceeded, request rate limited"
 		readOnly        = "the method eth_sendRawTransaction does not exist/is not available"
 	)
 	for _, test := range []struct {
@@ -80,13 +84,22 @@ func TestTheVerdictIsMadeOfWhatAllNodesSay(t *testing.T) {
 		{[2]string{gone, gone}, chain.Unknown, "nobody knows", false},
 		{[2]string{funds, gone}, chain.Unknown, "nobody knows", false},
 		{[2]string{funds, what}, chain.Unknown, what, false},
-		{[2]string{full, funds}, chain.Unknown, full, false},
+		{[2]string{full, funds}, chain.Refused, full, false},
+		{[2]string{full, full}, chain.Refused, full, false},
+		{[2]string{full, gone}, chain.Unknown, "nobody knows", false},
+		{[2]string{full, replace}, chain.Taken, replace, false},
+		{[2]string{limit, low}, chain.Used, low, false},
+		{[2]string{limit, funds}, chain.Free, funds, false},
+		{[2]string{limit, full}, chain.Refused, full, false},
+		{[2]string{limit, gone}, chain.Unknown, "nobody knows", false},
+		{[2]string{limit, limit}, chain.NotReached, limit, false},
+		{[2]string{readOnly, readOnly}, chain.NotReached, readOnly, false},
 		{[2]string{replace, gone}, chain.Unknown, "nobody knows", false},
 		{[2]string{replace, replace}, chain.Taken, replace, false},
 		{[2]string{funds, replace}, chain.Taken, replace, false},
 		{[2]string{funds, funds}, chain.Free, funds, false},
-		{[2]string{gap, gap}, chain.Free, gap, true},
-		{[2]string{funds, gap}, chain.Free, funds, true},
+		{[2]string{gap, gap}, chain.Refused, gap, true},
+		{[2]string{funds, gap}, chain.Refused, gap, true},
 		{[2]string{funds, readOnly}, chain.Free, funds, false},
 	} {
 		for _, order := range [][2]string{test.says, {test.says[1], test.says[0]}} {
@@ -98,9 +111,6 @@ func TestTheVerdictIsMadeOfWhatAllNodesSay(t *testing.T) {
 					t.Errorf("%q: %+v, want %v", order, v, test.class)
 				}
 				want := test.message
-				if test.class == chain.Free {
-					want = order[0] // both decide, so the first node speaks
-				}
 				if !strings.Contains(v.Message, want) {
 					t.Errorf("%q: message %q, want %q", order, v.Message, want)
 				}
@@ -118,13 +128,11 @@ func TestTheVerdictIsMadeOfWhatAllNodesSay(t *testing.T) {
 	}
 }
 
-func TestANodeThatCannotBeAskedMakesARefusalUnknown(t *testing.T) {
+// A node that is not reached has not taken the transaction: the others decide.
+func TestANodeThatIsNotReachedLeavesTheAnswerToTheOthers(t *testing.T) {
 	for name, spoil := range map[string]func(w *world){
 		"of another chain": func(w *world) { w.nodes[1].SetChainID(7); time.Sleep(2 * maxPause) },
-		"not reachable": func(w *world) {
-			w.nodes[1].OnHTTP(status(502))
-			time.Sleep(blockTime)
-		},
+		"without the key":  func(w *world) { w.nodes[1].OnHTTP(status(401)) },
 		"backing off": func(w *world) {
 			w.nodes[1].OnHTTP(func(rw http.ResponseWriter, _ *http.Request, _ []byte) bool {
 				rw.Header().Set("Retry-After", "600")
@@ -141,26 +149,31 @@ func TestANodeThatCannotBeAskedMakesARefusalUnknown(t *testing.T) {
 			w.run()
 			w.answersAre("insufficient funds", "insufficient funds")
 			spoil(w)
-			if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Unknown {
-				t.Errorf("%s: %+v, want unknown", name, v)
+			if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Free || !v.Unanswered {
+				t.Errorf("%s: %+v, want free by the node that was reached", name, v)
 			}
 		})
 	}
 }
 
-func TestATransactionThatAnEarlierTryMayHaveLeftSomewhereIsNotFree(t *testing.T) {
+func TestATransactionThatAnEarlierTryMayHaveLeftSomewhereIsToldSo(t *testing.T) {
 	const funds = "insufficient funds"
-	for _, earlier := range [][]string{{gone, funds}, {"txpool is full", funds}, {"", funds}, {"already known", funds}} {
+	for _, earlier := range [][]string{{gone, funds}, {"the moon", funds}, {"", funds}, {"already known", funds}} {
 		withNodes(2).run(t, func(t *testing.T, w *world) {
 			w.answersAre(earlier...)
 			w.Send(t.Context(), rawTransfer)
 			synctest.Wait()
 			w.nodes[0].OnHTTP(nil)
 			w.answersAre(funds, funds)
-			if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Unknown || v.Message != funds {
-				t.Errorf("after %q: %+v, want unknown", earlier, v)
+			if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Free || !v.Before || v.Message != funds {
+				t.Errorf("after %q: %+v, want a refusal that tells of the earlier try", earlier, v)
 			}
-			if v := w.Send(t.Context(), rawLegacy(1, 6)); v.Class != chain.Free {
+			w.nodes[0].OnHTTP(status(401))
+			if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Unknown {
+				t.Errorf("after %q: %+v, want unknown: the node that may have it was not reached", earlier, v)
+			}
+			w.nodes[0].OnHTTP(nil)
+			if v := w.Send(t.Context(), rawLegacy(1, 6)); v.Class != chain.Free || v.Before {
 				t.Errorf("another transaction: %+v, want free", v)
 			}
 		})
@@ -168,11 +181,80 @@ func TestATransactionThatAnEarlierTryMayHaveLeftSomewhereIsNotFree(t *testing.T)
 	withNodes(2).run(t, func(t *testing.T, w *world) {
 		w.answersAre(funds, funds)
 		for range 3 {
-			if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Free {
+			if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Free || v.Before {
 				t.Errorf("%+v, want free each time", v)
 			}
 		}
 	})
+}
+
+// decline is one way in which a node, or what stands before it, declines a transaction.
+type decline struct {
+	What    string
+	HTTP    int
+	Body    string
+	Headers map[string]string
+	Error   *fakenode.Error
+	Break   string
+	Class   string
+	Later   bool
+	Nonce   string // its state after that, through the endpoint
+}
+
+func TestWaysOfDecliningAreGraded(t *testing.T) {
+	data, err := os.ReadFile("testdata/declined.json")
+	must(t, err)
+	var all []decline
+	must(t, json.Unmarshal(data, &all))
+	for _, d := range all {
+		t.Run(d.What, func(t *testing.T) {
+			var broken error // of new connections
+			dial := func(cfg *Config) {
+				through := cfg.Dial
+				cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+					if broken != nil {
+						return nil, broken
+					}
+					return through(ctx, network, address)
+				}
+			}
+			withNodes(1, dial).run(t, func(t *testing.T, w *world) {
+				if d.Break == "refused" || d.Break == "unresolved" {
+					w.node(0).link.Reconnect(1, nil) // no connection is kept
+					broken = &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+				}
+				w.nodes[0].OnHTTP(func(rw http.ResponseWriter, r *http.Request, body []byte) bool {
+					if !strings.Contains(string(body), methodSend) {
+						return false
+					}
+					switch {
+					case d.Break == "cut":
+						panic(http.ErrAbortHandler)
+					case d.Break == "silent":
+						<-r.Context().Done()
+						return true
+					}
+					for k, v := range d.Headers {
+						rw.Header().Set(k, v)
+					}
+					rw.WriteHeader(d.HTTP)
+					answer := []byte(d.Body)
+					if d.Error != nil {
+						answer, _ = json.Marshal(map[string]any{"jsonrpc": "2.0", "id": nil, "error": d.Error})
+					}
+					_, _ = rw.Write(answer)
+					return true
+				})
+				v := w.Send(t.Context(), rawTransfer)
+				if v.Class.String() != d.Class || v.Later != d.Later {
+					t.Errorf("%+v, want %s, later %v", v, d.Class, d.Later)
+				}
+				if want := d.Headers["Retry-After"]; want != "" && v.RetryAfter != 2*time.Second {
+					t.Errorf("retry after %v, want %s s", v.RetryAfter, want)
+				}
+			})
+		})
+	}
 }
 
 func TestATryThatIsUnderWayKeepsAnotherFromBeingFree(t *testing.T) {
@@ -239,8 +321,8 @@ func TestWhoStopsWaitingDoesNotStopTheSending(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		w.wantFigure(`chain_requests_total{eth_sendRawTransaction}{a}{refused}`, 1)
-		if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Unknown {
-			t.Errorf("%+v, want unknown: nobody heard of the first try's answer", v)
+		if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Free || !v.Before {
+			t.Errorf("%+v, want that an earlier try is told: its answer came to nobody", v)
 		}
 	})
 }
@@ -307,6 +389,7 @@ func TestATransactionThatCannotBeReadIsNotSent(t *testing.T) {
 func TestDecodeTellsSenderNonceHashAndOffer(t *testing.T) {
 	withNodes(1).prepare(t, func(t *testing.T, w *world) {
 		got, err := w.Decode(rawTransfer)
+		got.Payment = [16]byte{} // package rawtx tells what it is of
 		want := chain.Tx{Account: authority, Nonce: 5, Hash: hashOf(rawTransfer), Offer: chain.Offer{GasPrice: "0x3b9aca00"}}
 		if err != nil || got != want {
 			t.Errorf("%+v, %v; want %+v", got, err, want)
@@ -333,7 +416,7 @@ func TestTriesAreForgottenTheOldestFirst(t *testing.T) {
 		tries.mark(chain.Hash{i}) // which changes nothing
 	}
 	for i := range byte(5) {
-		if got := tries.elsewhere(chain.Hash{i}); got != (i >= 2) {
+		if got := tries.before(chain.Hash{i}); got != (i >= 2) {
 			t.Errorf("hash %d is remembered: %v", i, got)
 		}
 	}

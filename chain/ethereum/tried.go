@@ -50,10 +50,12 @@ func (t *tried) end(h chain.Hash) {
 // mark notes that a node may have the transaction.
 func (t *tried) mark(h chain.Hash) { t.marked.Add(h, struct{}{}) }
 
-// elsewhere reports whether another try than the one that asks may have left the
-// transaction with a node.
-func (t *tried) elsewhere(h chain.Hash) bool {
+// before reports whether an earlier try may have left the transaction with a node.
+func (t *tried) before(h chain.Hash) bool { return t.marked.Contains(h) }
+
+// underWay reports whether there is another try than the one that asks.
+func (t *tried) underWay(h chain.Hash) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.marked.Contains(h) || t.open[h] > 1
+	return t.open[h] > 1
 }

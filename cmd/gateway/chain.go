@@ -34,8 +34,12 @@ func (a *app) openChains(context.Context) error {
 		if err != nil {
 			return err
 		}
+		delegated, err := a.cfg.delegatedWindow(l.ID)
+		if err != nil {
+			return err
+		}
 		t, err := chain.New(client, chain.Config{
-			Window: all, Windows: windows, UnknownFor: unknownFor, GapAfter: a.cfg.ChainGapAfter, Timeout: a.cfg.ChainTimeout,
+			Window: all, Windows: windows, DelegatedWindow: delegated, UnknownFor: unknownFor, GapAfter: a.cfg.ChainGapAfter, Timeout: a.cfg.ChainTimeout,
 			MaxSigners: a.cfg.MaxSigners + a.cfg.MaxSigners/4, // those that are only read, too
 		}, a.registry, a.log)
 		if err != nil {
@@ -95,16 +99,32 @@ func (a *app) openEndpoints(context.Context) error {
 	}
 	var all []*endpoint.Endpoint
 	for _, l := range list {
-		e, err := endpoint.New(a.ethereum[l.ID], a.chains, endpoint.Events{Sink: a.hub, WorkerIndex: a.service.WorkerIndex}, endpoint.Config{
-			Take: a.cfg.EthTake == "on", ReadyWait: a.cfg.ChainWait,
+		e, err := endpoint.New(a.ethereum[l.ID], a.chains, endpoint.Events{Sink: a.hub, WorkerIndex: a.service.WorkerIndex}, a.store, endpoint.Config{
+			Take: a.cfg.EthTake == "on", ReadyWait: a.cfg.ChainWait, Replaces: a.cfg.replaces(),
 		}, a.registry, a.log)
 		if err != nil {
 			return err
 		}
 		all = append(all, e)
 	}
+	a.startOffering(endpoint.NewOfferer(a.service, a.store, a.log, all...))
 	a.endpoints, err = endpoint.Handler(a.server, endpoint.Bounds(a.cfg.MaxInflight), all...)
 	return err
+}
+
+// startOffering offers transactions to the nodes again, until the gateway stops.
+func (a *app) startOffering(o *endpoint.Offerer) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		o.Run(ctx)
+	}()
+	a.onStop("offering of transactions", func(context.Context) error {
+		cancel()
+		<-done
+		return nil
+	})
 }
 
 // chainOfService is nil without chains: a nil *chain.Chains in the interface would not

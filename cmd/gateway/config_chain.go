@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"noncegate/chain"
+	"noncegate/nonce"
+	"noncegate/ws"
 )
 
 // ChainConfig is which chains are asked about signers. All nodes of a store are to have
@@ -18,16 +20,18 @@ import (
 type ChainConfig struct {
 	Chain []string `type:"list" group:"chain" placeholder:"CHAIN=URL,URL" help:"Chains to ask about signers whose names begin with them, each with the nodes to ask: eip155:1=ws://HOST:PORT,https://HOST. May be given several times. Best given by the environment where a URL holds a key. Default: none, and then no hold is ever ended by what a chain says."`
 
-	ChainFinality []string      `type:"list" group:"chain" default:"finalized" placeholder:"RULE" help:"Which block is final: finalized, as the chain says, or so many blocks behind the head, such as 64; for one chain eip155:10=64. Only a final block raises floors."`
-	ChainWindow   []string      `type:"list" group:"chain" default:"16" placeholder:"N" help:"How far new nonces of a signer may be ahead of the chain's count; for the signers of a pattern eip155:1:0x5290*=64. Beyond it: hold_limit. Nodes drop what is too far ahead."`
-	UnknownTTL    time.Duration `name:"unknown-ttl" group:"chain" default:"10m" help:"How long a hold whose time is over, and of which nobody knows whether it was used, is looked for before its nonce is handed out again. 0: until somebody knows."`
-	ChainGapAfter time.Duration `group:"chain" default:"30s" help:"How long transactions must wait behind a nonce that no node has seen, and not less than three blocks, until that is called a gap."`
-	ChainPoll     time.Duration `group:"chain" default:"0s" help:"How often nodes are asked for their head. 0: twice a block."`
-	ChainTimeout  time.Duration `group:"chain" default:"5s" help:"Longest wait for one answer of a node."`
-	ChainLag      int           `group:"chain" default:"3" help:"Blocks that a node may be behind the others; one further behind is not asked."`
-	ChainWait     time.Duration `group:"chain" default:"2s" help:"How long a request for a signer that is new here waits for the chain to say where the account stands. Then it is unavailable, and nothing happened."`
-	EthTake       string        `group:"chain" default:"on" help:"on: a transaction sent through /eth/CHAIN takes the next nonce in passing if nobody holds it. off: its nonce must be held."`
-	NewSigners    string        `group:"chain" default:"allow" help:"allow, or refuse nonces of a signer that was never used, so that a mistyped name is no new sequence; nonce_setFloor makes one known."`
+	ChainFinality        []string      `type:"list" group:"chain" default:"finalized" placeholder:"RULE" help:"Which block is final: finalized, as the chain says, or so many blocks behind the head, such as 64; for one chain eip155:10=64. Only a final block raises floors."`
+	ChainWindow          []string      `type:"list" group:"chain" default:"16" placeholder:"N" help:"How far new nonces of a signer may be ahead of the chain's count; for the signers of a pattern eip155:1:0x5290*=64. Beyond it: hold_limit. Nodes drop what is too far ahead."`
+	ChainDelegatedWindow []string      `type:"list" group:"chain" default:"1,eip155:8453=4" placeholder:"N" help:"The same for accounts with delegated code (EIP-7702), of which nodes keep one transaction at a time; for one chain eip155:8453=4, which is what nodes of Base keep."`
+	UnknownTTL           time.Duration `name:"unknown-ttl" group:"chain" default:"10m" help:"How long a hold whose time is over, and of which nobody knows whether it was used, is looked for before its nonce is handed out again. 0: until somebody knows."`
+	ChainGapAfter        time.Duration `group:"chain" default:"30s" help:"How long transactions must wait behind a nonce that no node has seen, and not less than three blocks, until that is called a gap."`
+	ChainPoll            time.Duration `group:"chain" default:"0s" help:"How often nodes are asked for their head. 0: twice a block."`
+	ChainTimeout         time.Duration `group:"chain" default:"5s" help:"Longest wait for one answer of a node."`
+	ChainLag             int           `group:"chain" default:"3" help:"Blocks that a node may be behind the others; one further behind is not asked."`
+	ChainWait            time.Duration `group:"chain" default:"2s" help:"How long a request for a signer that is new here waits for the chain to say where the account stands. Then it is unavailable, and nothing happened."`
+	EthTake              string        `group:"chain" default:"on" help:"on: a transaction sent through /eth/CHAIN takes the next nonce in passing if nobody holds it. off: its nonce must be held."`
+	EthReplace           []string      `type:"list" group:"chain" default:"same" placeholder:"RULE" help:"Which transaction sent through /eth/CHAIN may replace another one of its nonce: same, one that pays the same to the same recipient with the same data, or nothing to its own account; any. For one principal NAME=any. A client may say any itself, by ?replace=any in the URL or the header Noncegate-Replace: any."`
+	NewSigners           string        `group:"chain" default:"allow" help:"allow, or refuse nonces of a signer that was never used, so that a mistyped name is no new sequence; nonce_setFloor makes one known."`
 }
 
 // ChainNodes are the nodes of one chain.
@@ -115,6 +119,52 @@ func (c *ChainConfig) windows() (all int64, of []chain.WindowOf, err error) {
 	return all, of, nil
 }
 
+// delegatedWindow is that of delegated accounts of a chain.
+func (c *ChainConfig) delegatedWindow(id string) (window int64, err error) {
+	for _, item := range c.ChainDelegatedWindow {
+		of, rule, one := cutLast(item)
+		if !one {
+			of = id
+		} else if !goodChain(of) {
+			return 0, settingErrorf("chain-delegated-window", "%q: must be eip155: and a chain id without leading zeros", of)
+		}
+		n, bad := strconv.ParseInt(rule, 10, 64)
+		if bad != nil || n < 1 {
+			return 0, settingErrorf("chain-delegated-window", "%q must be a number, at least 1", rule)
+		}
+		if of == id {
+			window = n
+		}
+	}
+	return window, nil
+}
+
+// replaces reports, by --eth-replace, of which principals a transaction may replace any other.
+func (c *ChainConfig) replaces() func(nonce.Principal) bool {
+	named, all := map[nonce.Principal]bool{}, false
+	for _, item := range c.EthReplace {
+		name, rule, one := cutLast(item)
+		if one {
+			named[nonce.PrincipalOf(name)] = rule == ws.ReplaceAny
+		} else {
+			all = rule == ws.ReplaceAny
+		}
+	}
+	return func(p nonce.Principal) bool {
+		may, said := named[p]
+		return may || all && !said
+	}
+}
+
+// cutLast cuts an item NAME=RULE; one: it has a name, which is of one principal.
+func cutLast(item string) (name, rule string, one bool) {
+	i := strings.LastIndexByte(item, '=')
+	if i < 0 {
+		return "", item, false
+	}
+	return item[:i], item[i+1:], true
+}
+
 // The bounds of package ethereum.
 const (
 	maxChainNodes   = 16
@@ -138,9 +188,18 @@ func (c *ChainConfig) check() error {
 		if _, err := c.finality(l.ID); err != nil {
 			return err
 		}
+		if _, err := c.delegatedWindow(l.ID); err != nil {
+			return err
+		}
 	}
 	if _, _, err := c.windows(); err != nil {
 		return err
+	}
+	for _, item := range c.EthReplace {
+		name, rule, one := cutLast(item)
+		if rule != "same" && rule != ws.ReplaceAny || one && name == "" {
+			return settingErrorf("eth-replace", "%q must be same, any, or PRINCIPAL=same or PRINCIPAL=any", item)
+		}
 	}
 	return cmp.Or(
 		zeroOrAtLeast("unknown-ttl", c.UnknownTTL, time.Second),

@@ -17,11 +17,12 @@ type asked struct {
 	count   int
 	nonce   int64 // of a repair: -1 for any
 	attempt int64 // of marks; 0: any
+	keep    bool  // of a markRecyclable: the hold may go on
 	hash    nonce.TxHash
 }
 
 func askedBy(op *nonce.Op) asked {
-	return asked{kind: op.Kind, signer: op.Signer, count: op.Count, nonce: op.Nonce, attempt: op.Attempt, hash: op.TxHash}
+	return asked{kind: op.Kind, signer: op.Signer, count: op.Count, nonce: op.Nonce, attempt: op.Attempt, keep: op.Keep, hash: op.TxHash}
 }
 
 // answer is an answer that was understood.
@@ -60,7 +61,7 @@ func (a *answer) fill(op *nonce.Op) {
 		op.Token, op.HeldUntil, op.HoldLeft, op.Status = a.token, a.heldUntil, a.holdLeft, nonce.Held
 	case nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindMarkSigned:
 		op.Status, op.Attempt, op.Hashes, op.Replaced = a.status, a.attempt, a.hashes, a.replaced
-		op.HeldUntil, op.HoldLeft = a.heldUntil, a.holdLeft
+		op.HeldUntil, op.HoldLeft, op.Before = a.heldUntil, a.holdLeft, a.before
 	case nonce.KindSetFloor:
 		op.Floor, op.Next = a.floor, a.next
 	}
@@ -152,7 +153,7 @@ func (r *results) marked(q asked, result []byte) (answer, error) {
 	a := answer{attempt: got.Attempt}
 	var unknown bool
 	a.status, unknown = statusOf(got.Status)
-	if got.Signer != q.signer || got.Nonce != q.nonce || got.Attempt < 1 || q.attempt != 0 && got.Attempt != q.attempt || unknown || !fits(q.kind, a.status) {
+	if got.Signer != q.signer || got.Nonce != q.nonce || got.Attempt < 1 || q.attempt != 0 && got.Attempt != q.attempt || unknown || !q.fits(a.status) {
 		return a, nonsense("a mark of nonce %d of %.140q, attempt %d, as %.40q, which was not asked for", got.Nonce, got.Signer, got.Attempt, got.Status)
 	}
 	var err error
@@ -173,18 +174,24 @@ func (r *results) marked(q asked, result []byte) (answer, error) {
 		}
 		a.heldUntil, a.holdLeft = time.Time(*got.HeldUntil), time.Duration(got.HoldMs)*time.Millisecond
 	}
+	if w := got.Reissued; w != nil {
+		if w.Attempt < 1 || w.Attempt >= got.Attempt || !sensible(w.Reason) {
+			return a, nonsense("a mark of attempt %d that says it follows attempt %d", got.Attempt, w.Attempt)
+		}
+		a.before = &nonce.Before{Status: nonce.Released, Attempt: w.Attempt, Reason: w.Reason}
+	}
 	return a, nil
 }
 
 // fits reports whether a mark can end in a state.
-func fits(k nonce.Kind, s nonce.Status) bool {
-	switch k {
+func (q *asked) fits(s nonce.Status) bool {
+	switch q.kind {
 	case nonce.KindMarkUsed:
 		return s == nonce.Consumed
 	case nonce.KindMarkSigned:
 		return s == nonce.Held || s == nonce.Consumed
 	}
-	return s == nonce.Released || s == nonce.Consumed
+	return s == nonce.Released || s == nonce.Consumed || s == nonce.Held && q.keep
 }
 
 // hashes reads the newest hash of a nonce, and all of them where there are several.

@@ -72,7 +72,7 @@ func conflict(q asked, e *wire.Error) (answer, error) {
 	d := e.Data
 	c := &nonce.ConflictError{
 		Sentence: strings.TrimPrefix(e.Message, d.Reason+": "),
-		Nonce:    -1, Attempt: d.Attempt,
+		Nonce:    -1, Attempt: d.Attempt, Cause: d.Cause,
 	}
 	c.Status, c.Unknown = statusOf(d.Status)
 	if d.Nonce != nil {

@@ -195,14 +195,14 @@ func (r *Router) paramsOf(op *nonce.Op, o *output) (method string, params any) {
 	case nonce.KindMarkRecyclable:
 		o.recyclable = wire.MarkRecyclableParams{
 			Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Attempt, Reason: op.Reason,
-			Unsent: op.Unsent, Forwarded: op.Forwarded, TxHash: op.TxHash.String(),
+			Unsent: op.Unsent, Forwarded: op.Forwarded, Keep: op.Keep, TxHash: op.TxHash.String(),
 			Principal: principalOf(op), MarkAny: markAny(op),
 		}
 		return wire.MethodMarkRecyclable, &o.recyclable
 	case nonce.KindMarkSigned:
 		o.signed = wire.MarkSignedParams{
 			Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Attempt, TxHash: op.TxHash.String(),
-			Forwarded: op.Forwarded, Take: op.Take, MaxOpen: takes(op), Principal: principalOf(op), MarkAny: markAny(op),
+			Forwarded: op.Forwarded, Take: op.Take, Over: op.Over.String(), MaxOpen: takes(op), Principal: principalOf(op), MarkAny: markAny(op),
 		}
 		return wire.MethodMarkSigned, &o.signed
 	case nonce.KindExtend:

@@ -27,6 +27,7 @@ const (
 	OpFigures  Op = "figures"
 	OpNames    Op = "names"
 	OpPing     Op = "ping"
+	OpSent     Op = "sent" // of nonce.SentStore, all
 	OpShip     Op = "ship"
 	OpReserve  Op = "reserve"
 	OpTurnOn   Op = "turn on"

@@ -43,6 +43,7 @@ type database struct {
 	nodes   map[string]*node
 	signers map[string]*signer
 	names   map[nonce.Principal]string
+	sent    []sent
 }
 
 type node struct {
@@ -346,6 +347,7 @@ func (at *signer) clone() *signer {
 func (db *database) clone() *database {
 	c := &database{
 		owners: slices.Clone(db.owners), longest: slices.Clone(db.longest), goal: db.goal, nodes: make(map[string]*node), signers: make(map[string]*signer), names: maps.Clone(db.names),
+		sent: slices.Clone(db.sent),
 	}
 	for name, at := range db.signers {
 		c.signers[name] = at.clone()

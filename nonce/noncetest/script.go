@@ -55,12 +55,14 @@ func Lines(script string) (ops, want []string) {
 //	used 3#1 hash=0
 //	signed 3#1 hash=7
 //	send 3 hash=7 take
+//	send 3 hash=8 over=7
 //	extend 3#1 hold=5s
 //	repair
 //	repair 3
 //	release 3#1 reason=why
 //	release 3#1 unsent
 //	release 3#1 refused hash=7
+//	release 3#1 keep hash=7
 //	floor 10
 //	status
 //	list
@@ -128,6 +130,10 @@ func Parse(t testing.TB, line string) *nonce.Op {
 			op.Unsent = true
 		case "refused":
 			op.Forwarded = true
+		case "keep":
+			op.Forwarded, op.Keep, op.Reason = true, true, nonce.ReasonRefused
+		case "over":
+			scan(value, "%d", &op.Over[31])
 		case "take":
 			op.Take = true
 		case "most":
@@ -171,6 +177,9 @@ func Result(op *nonce.Op) string {
 		words = append(words, fmt.Sprintf("%v #%d", op.Status, op.Attempt))
 		for i := range op.Hashes.Len() {
 			words = append(words, fmt.Sprint(op.Hashes.At(i)[31]))
+		}
+		if op.Before != nil {
+			words = append(words, fmt.Sprintf("was #%d %v/%s", op.Before.Attempt, op.Before.Status, op.Before.Reason))
 		}
 	case nonce.KindSetFloor:
 		return fmt.Sprintf("floor %d next %d", op.Floor, op.Next)

@@ -211,7 +211,11 @@ func (d *draft) takeNext() {
 	row := nonce.Row{Nonce: s.Next, Attempt: 1, Holder: op.Principal}
 	free := d.released(1)
 	if len(free) > 0 {
-		row.Nonce, row.Attempt = s.Live[free[0]].Nonce, s.Live[free[0]].Attempt+1
+		e := &s.Live[free[0]]
+		row.Nonce, row.Attempt = e.Nonce, e.Attempt+1
+		if e.Note != nil && e.Note.Reason == nonce.ReasonUnseen {
+			d.ans.Before = &nonce.Before{Status: nonce.Released, Attempt: e.Attempt, Reason: nonce.ReasonUnseen}
+		}
 	}
 	if op.Nonce != row.Nonce {
 		d.conflict(nonce.Row{Nonce: -1}, fmt.Sprintf("nobody holds the nonce, and the next one is %d", row.Nonce))

@@ -42,6 +42,8 @@ func (d *draft) judge(e *nonce.Entry) (to nonce.Status, note nonce.Note) {
 	case d.mined(e.Nonce):
 		row.TxHash = d.in.Chain.UsedBy(e.Nonce)
 		return because(nonce.Consumed, nonce.ReasonMined)
+	case row.Reason == nonce.ReasonRefused:
+		return because(nonce.Released, nonce.ReasonRefused)
 	case row.Reason == nonce.ReasonRecordFirst:
 		return because(nonce.Released, nonce.ReasonNotRecorded)
 	case d.in.Chain == nil:

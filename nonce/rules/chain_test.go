@@ -64,6 +64,22 @@ var stories = []struct{ name, script string }{
 		allocate         -> 3#1
 		rows             -> 0#1=CONSUMED/below_floor 3#1=HELD
 		told             -> expired 0#1 below_floor`},
+	{"ARefusedTransactionLeavesAHoldThatIsHandedOutAgainWhenItIsOver", `
+		chain known mined=0 unknown=10m
+		send 0 hash=1 take by=7 hold=5s -> HELD #1 1
+		release 0#1 keep hash=1 by=7 hold=5s -> HELD
+		wait 7s
+		allocate by=8                   -> 0#2
+		told                            -> expired 0#1 refused`},
+	{"ANonceThatWasUnknownIsTakenInPassingAndThatIsSaid", `
+		chain known unknown=10m
+		allocate hold=5s       -> 0#1
+		wait 8s
+		allocate               -> 1#1
+		wait 11m
+		chain known unknown=10m unseen
+		send 0 hash=1 take     -> HELD #2 1 was #1 RELEASED/unseen
+		send 0 hash=1          -> HELD #2 1`},
 	{"ARequestIdWhoseHoldIsOverIsAConflict", `
 		allocate hold=5s id=a -> 0#1
 		wait 5s

@@ -112,6 +112,8 @@ func (d *draft) markRecyclable(row nonce.Row) {
 	repaired := row.Reason == nonce.ReasonRepair // others may have sent with the nonce before
 	was := nonce.Note{TxHash: row.TxHash, Replaced: row.Replaced}
 	switch {
+	case op.Keep:
+		d.keepHold(row)
 	case row.Status == nonce.Released:
 		d.ans.Status = nonce.Released
 	case row.Status == nonce.Consumed && row.Reason == nonce.ReasonBelowFloor && !sent:
@@ -139,6 +141,29 @@ func (d *draft) markRecyclable(row nonce.Row) {
 		d.ends(row)
 		d.ans.Status = nonce.Released
 		d.put(release(row, op.Reason))
+	}
+}
+
+// keepHold takes a transaction out of the record that nodes refused, and leaves the hold with its
+// holder. Of a nonce that is CONSUMED it stays recorded, unless another one is. Nothing happens to
+// one that is not the newest.
+func (d *draft) keepHold(row nonce.Row) {
+	note := nonce.Note{Reason: row.Reason, Replaced: row.Replaced}
+	if k := row.Replaced.Len(); k > 0 {
+		note.TxHash, note.Replaced = row.Replaced.At(k-1), row.Replaced[:(k-1)*len(nonce.TxHash{})]
+	}
+	switch refused := row.TxHash == d.op.TxHash && row.TxHash != (nonce.TxHash{}) && row.Reason != nonce.ReasonResent; {
+	case !refused || row.Status == nonce.Released:
+		d.ans.Status, d.ans.Hashes = row.Status, allHashes(row.TxHash, row.Replaced)
+	case row.Status == nonce.Consumed && note.TxHash == (nonce.TxHash{}):
+		d.conflict(row, "the nonce is consumed, which is final")
+	case row.Status == nonce.Consumed:
+		d.end(row, note)
+	default:
+		if note.TxHash == (nonce.TxHash{}) && row.Reason != nonce.ReasonRepair {
+			note.Reason = d.op.Reason
+		}
+		d.hold(row, max(d.holdOf(d.op), d.left(row.HeldUntil.UnixMilli())), note)
 	}
 }
 
@@ -231,6 +256,11 @@ func (d *draft) recordSigned(row nonce.Row) {
 		if held {
 			d.ans.Until, d.ans.Left = row.HeldUntil.UnixMilli(), d.left(row.HeldUntil.UnixMilli())
 		}
+		return
+	}
+	if op.Forwarded && !known && row.TxHash != (nonce.TxHash{}) && row.TxHash != op.Over {
+		d.conflict(row, "another transaction is recorded for the nonce")
+		d.ans.Err.(*nonce.ConflictError).Cause = nonce.CauseReplacement
 		return
 	}
 	note, ok := d.record(row)

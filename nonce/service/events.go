@@ -82,6 +82,8 @@ func events(to []nonce.Event, op *nonce.Op, a *rules.Answer, version int64, at t
 		e.Type, e.Nonce, e.Attempt, e.Reason = nonce.EventAllocated, a.Nonces[0], a.Attempts[0], nonce.ReasonRepair
 	case nonce.KindMarkRecyclable:
 		switch e.Type = nonce.EventReleased; {
+		case op.Keep && a.Status == nonce.Held:
+			e.Type, e.TxHash, e.Reason = nonce.EventExtended, op.TxHash, op.Reason
 		case a.Status == nonce.Consumed && a.Hashes == "":
 			e.Reason = nonce.ReasonBelowFloor
 		case a.Status == nonce.Consumed:

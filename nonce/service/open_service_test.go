@@ -46,7 +46,7 @@ func TestAHoldThatIsRepairedCountsForWhoRepairsIt(t *testing.T) {
 func TestWhatIsTakenInPassingAndExtendedCountsForItsPrincipal(t *testing.T) {
 	inBothModes(t, func(t *testing.T, n *node) {
 		n.want("send 0 hash=1 take by=7 most=2 hold=5s -> HELD #1 1", "allocate hold=5s by=7 most=2 -> 1#1",
-			"send 2 hash=1 take by=7 most=2 -> hold_limit 2 of principal", "send 0 hash=2 by=7 most=2 hold=5s -> HELD #1 2 1",
+			"send 2 hash=1 take by=7 most=2 -> hold_limit 2 of principal", "send 0 hash=2 over=1 by=7 most=2 hold=5s -> HELD #1 2 1",
 			"extend 1#1 by=7 hold=1m -> HELD", "allocate by=7 most=2 -> hold_limit 2 of principal")
 		time.Sleep(7 * time.Second) // the extended one is not due
 		n.want("allocate by=7 most=2 -> 2#1", "allocate by=7 most=2 -> hold_limit 2 of principal")

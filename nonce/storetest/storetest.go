@@ -29,7 +29,7 @@ type Database struct {
 
 // Run runs the suite. open makes an empty database with at least two shards.
 func Run(t *testing.T, open func(t *testing.T) Database) {
-	for _, rule := range slices.Concat(nodeRules, shardRules, commitRules, loadRules, lockedRules, dueRules, watchRules, listRules, figureRules, holderRules) {
+	for _, rule := range slices.Concat(nodeRules, shardRules, commitRules, loadRules, lockedRules, dueRules, watchRules, listRules, figureRules, holderRules, sentRules) {
 		t.Run(rule.name, func(t *testing.T) {
 			db := open(t)
 			f := &fixture{T: t, Store: db.Open(t), db: db}

@@ -16,7 +16,11 @@ import (
 
 // count answers eth_getTransactionCount. The pending count of who may know it is the
 // nonce that the gateway would hand out next; every other count is a node's.
+//
+// It is an ordered call, so that a count right behind a transaction knows of it; nothing waits
+// for a count.
 func (e *Endpoint) count(ctx context.Context, c *ws.Call) ws.Answer {
+	c.Pass()
 	list, err := elements(c.Params, 0, 8)
 	if err != nil {
 		return ws.Answer{Err: err}
@@ -63,10 +67,61 @@ func pendingOf(list []json.RawMessage) (account string, ok bool) {
 	return a.String(), err == nil
 }
 
-// next is what the gateway would hand out now: the lowest nonce that was given back and
+// next is what a wallet is to sign with now: what the gateway would hand out, or a lower nonce
+// that the wallet has and whose transaction the nodes refused, so that no other fills it.
+func (e *Endpoint) next(ctx context.Context, c *ws.Call, signer, account string) (int64, *wire.Error) {
+	free, err := e.free(ctx, c, signer, account)
+	if err != nil {
+		return 0, err
+	}
+	sent, failed := e.sentOf(ctx, signer, e.mined(ctx, signer, account))
+	if failed != nil {
+		return 0, errStore()
+	}
+	for _, n := range refusedBelow(sent, free) {
+		row, there, err := e.row(c, signer, n)
+		if err != nil {
+			return 0, err
+		}
+		if there && isHole(c, sent, &row) {
+			return n, nil
+		}
+	}
+	return free, nil
+}
+
+// refusedBelow are the nonces below a number of which all transactions were refused, ascending.
+func refusedBelow(sent []nonce.Sent, below int64) (list []int64) {
+	for i := 0; i < len(sent) && sent[i].Nonce < below; {
+		n, refused := sent[i].Nonce, true
+		for ; i < len(sent) && sent[i].Nonce == n; i++ {
+			refused = refused && sent[i].State == nonce.SentRefused
+		}
+		if refused {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// isHole reports whether the caller has the nonce of a row, and nodes refused what is recorded
+// for it.
+func isHole(c *ws.Call, sent []nonce.Sent, row *nonce.Row) bool {
+	op := nonce.Op{Principal: c.Principal()}
+	if row.Status == nonce.Released || !op.MayMark(*row) {
+		return false
+	}
+	if row.TxHash == (nonce.TxHash{}) {
+		return row.Status == nonce.Held && row.Reason == nonce.ReasonRefused
+	}
+	t := find(sent, row.Nonce, row.TxHash)
+	return t != nil && t.State == nonce.SentRefused
+}
+
+// free is what the gateway would hand out now: the lowest nonce that was given back and
 // that the chain has not used, or the one after all. It is read from the store, whoever
 // owns the signer. One that nobody has used here yet begins at what the nodes say.
-func (e *Endpoint) next(ctx context.Context, c *ws.Call, signer, account string) (int64, *wire.Error) {
+func (e *Endpoint) free(ctx context.Context, c *ws.Call, signer, account string) (int64, *wire.Error) {
 	status := &nonce.Op{Kind: nonce.KindStatus, Signer: signer}
 	if err := c.Do(status); err != nil {
 		return 0, err

@@ -40,6 +40,7 @@ type Chains interface {
 	State(name string) (chain.State, bool)
 	Version(name string) int64
 	Stopped(name string) bool
+	Words(name string, rows []nonce.Row) []string
 }
 
 var _ Chains = (*chain.Chains)(nil)
@@ -71,6 +72,15 @@ type Config struct {
 	// OrderWait is how long a transaction whose nonce is ahead of the next one waits for
 	// those before it, which may be on their way over other connections; default 1s.
 	OrderWait time.Duration
+	// CountWait is how long a transaction beyond the window waits for the gateway to count a
+	// block that a node already has; default 8s.
+	CountWait time.Duration
+	// OfferAgain is after how long a transaction is offered to the nodes again whose outcome is
+	// not known; default 3s.
+	OfferAgain time.Duration
+	// Replaces reports whether the transactions of a principal may replace others of their
+	// nonces, whatever these pay; nil: of none.
+	Replaces func(nonce.Principal) bool
 	// ReceiptWait is how long eth_sendRawTransactionSync waits for a receipt when it does
 	// not say, and MaxReceiptWait how long at most; default 20s and 1m. The nodes are
 	// asked every ReceiptEvery, default 250ms.
@@ -91,12 +101,14 @@ func (c *Config) complete() error {
 	c.SendTimeout = cmp.Or(c.SendTimeout, 20*time.Second)
 	c.ReadyWait = cmp.Or(c.ReadyWait, 3*time.Second)
 	c.OrderWait = cmp.Or(c.OrderWait, time.Second)
+	c.CountWait = cmp.Or(c.CountWait, 8*time.Second)
+	c.OfferAgain = cmp.Or(c.OfferAgain, 3*time.Second)
 	c.ReceiptWait = cmp.Or(c.ReceiptWait, 20*time.Second)
 	c.MaxReceiptWait = cmp.Or(c.MaxReceiptWait, time.Minute)
 	c.ReceiptEvery = cmp.Or(c.ReceiptEvery, 250*time.Millisecond)
 	c.MaxFeeds = cmp.Or(c.MaxFeeds, ethereum.MaxSubscriptions)
 	c.MaxFilterBytes = cmp.Or(c.MaxFilterBytes, 64<<20)
-	for _, d := range []time.Duration{c.ReadTimeout, c.NodesWait, c.SendTimeout, c.ReadyWait, c.OrderWait, c.ReceiptWait, c.MaxReceiptWait, c.ReceiptEvery} {
+	for _, d := range []time.Duration{c.ReadTimeout, c.NodesWait, c.SendTimeout, c.ReadyWait, c.OrderWait, c.CountWait, c.OfferAgain, c.ReceiptWait, c.MaxReceiptWait, c.ReceiptEvery} {
 		if d < 0 {
 			return errors.New("the times of an Ethereum endpoint must be above 0")
 		}
@@ -112,6 +124,7 @@ type Endpoint struct {
 	nodes   Nodes
 	chains  Chains
 	events  Events
+	sent    nonce.SentStore
 	cfg     Config
 	log     *slog.Logger
 	metrics *counters
@@ -120,13 +133,14 @@ type Endpoint struct {
 	chainID uint64
 	lines   lines
 	feeds   feeds
+	offering
 }
 
 var _ ws.Dialect = (*Endpoint)(nil)
 
 // New makes the endpoint of a chain. It ends with the ws.Server that serves it, and must
 // not outlive nodes.
-func New(nodes Nodes, chains Chains, events Events, cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Endpoint, error) {
+func New(nodes Nodes, chains Chains, events Events, sent nonce.SentStore, cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Endpoint, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
@@ -140,7 +154,7 @@ func New(nodes Nodes, chains Chains, events Events, cfg Config, reg prometheus.R
 		return nil, fmt.Errorf("chain %s is none of Ethereum's", nodes.ID())
 	}
 	e := &Endpoint{
-		nodes: nodes, chains: chains, events: events, cfg: cfg, chainID: id, methods: list,
+		nodes: nodes, chains: chains, events: events, sent: sent, cfg: cfg, chainID: id, methods: list,
 		log: log.With("component", "endpoint", "chain", nodes.ID()),
 	}
 	e.feeds.e = e
@@ -153,7 +167,7 @@ func (e *Endpoint) Path() string { return Prefix + strconv.FormatUint(e.chainID,
 
 // Ordered implements ws.Dialect.
 func (e *Endpoint) Ordered(method string) bool {
-	return method == methodSend || method == methodSendSync
+	return method == methodSend || method == methodSendSync || method == methodCount
 }
 
 // Answer implements ws.Dialect.

@@ -7,18 +7,60 @@ import (
 	"noncegate/internal/access"
 	"noncegate/nonce"
 	"noncegate/wire"
+	"noncegate/ws"
 )
 
 // row reads what is known of one nonce.
 func (s *sending) row(signer string, n int64) (row nonce.Row, there bool, err *wire.Error) {
+	return s.e.row(s.call, signer, n)
+}
+
+func (e *Endpoint) row(c *ws.Call, signer string, n int64) (row nonce.Row, there bool, err *wire.Error) {
 	op := &nonce.Op{Kind: nonce.KindList, Signer: signer, List: nonce.ListQuery{Signer: signer, From: n, Limit: 1}}
-	if err := s.call.Do(op); err != nil {
+	if err := c.Do(op); err != nil {
 		return nonce.Row{}, false, err
 	}
 	if rows := op.Page.Rows; len(rows) > 0 && rows[0].Nonce == n {
 		return rows[0], true, nil
 	}
 	return nonce.Row{}, false, nil
+}
+
+// refused is the answer of a transaction that was not recorded, and so given to nobody.
+func (s *sending) refused(ctx context.Context, err *wire.Error) ws.Answer {
+	decided := err.Code == wire.CodeConflict || err.Code == wire.CodeForbidden
+	if a, tried := s.triedBefore(); decided && tried {
+		return a
+	}
+	return ws.Answer{Err: s.failed(s.explain(ctx, err))}
+}
+
+// triedBefore is the answer of a transaction that is refused now and may be on its way since an
+// earlier try: whoever is told to sign another one would pay twice. tried: it was.
+func (s *sending) triedBefore() (a ws.Answer, tried bool) {
+	row, there, err := s.row(s.signer, s.tx.Nonce)
+	recorded := err == nil && there && (row.TxHash == s.tx.Hash || row.Replaced.Contains(s.tx.Hash))
+	if s.was != nonce.SentOpen && s.was != nonce.SentTaken && !recorded {
+		return ws.Answer{}, false
+	}
+	switch s.whoUsed() {
+	case usedByThis:
+		return s.taken(), true
+	case usedByOther:
+		return ws.Answer{}, false // it can never be executed
+	}
+	if s.was == nonce.SentTaken {
+		return s.taken(), true
+	}
+	return ws.Answer{Err: s.failed(s.about(errTriedBefore(s.tx.Hash.String())))}, true
+}
+
+// errTriedBefore refuses to offer a transaction again that may be on its way.
+func errTriedBefore(hash string) *wire.Error {
+	err := wire.Errorf(wire.CodeUnavailable,
+		"the same transaction was sent before and may be on its way, and its nonce is not yours any more, so it is not offered again: ask what became of it (eth_getTransactionReceipt of %s), and sign nothing else for this payment before you know", hash)
+	err.Data.Outcome = wire.OutcomeUnknown
+	return err
 }
 
 // explain says to a wallet why its transaction was not recorded, and so given to nobody.
@@ -28,8 +70,11 @@ func (s *sending) explain(ctx context.Context, err *wire.Error) *wire.Error {
 	case err.Code == wire.CodeForbidden && data.Right == access.RightMarkAny.String():
 		return s.about(wire.Rejectedf("not_holder",
 			"nonce %d of %s is held by somebody else, nothing was sent; ask for the pending transaction count again, and sign with that nonce", s.tx.Nonce, s.signer))
+	case err.Code == wire.CodeConflict && data.Cause == wire.CauseReplacement:
+		return s.about(wire.Rejectedf("conflict",
+			"another transaction is recorded for nonce %d of %s, nothing was sent: one replaces it only if recipient, value and data are the same, or if it sends nothing to its own account; ask for the pending transaction count again, and sign with that nonce, or say that you mean it with ?replace=any in the URL or the header Noncegate-Replace: any", s.tx.Nonce, s.signer))
 	case err.Code == wire.CodeConflict:
-		return s.about(s.conflict(ctx, err))
+		return s.conflict(ctx, err)
 	case err.Code == wire.CodeUnavailable && data.Outcome == wire.OutcomeUnknown:
 		out := wire.Errorf(wire.CodeUnavailable,
 			"the gateway does not know whether it has recorded the transaction, and has given it to no node; send the same raw transaction again")
@@ -50,8 +95,16 @@ func (s *sending) about(err *wire.Error) *wire.Error {
 // conflict explains why the state of a nonce does not allow a transaction. Wallets know
 // nonces that are too low or too high by these words.
 func (s *sending) conflict(ctx context.Context, err *wire.Error) *wire.Error {
+	out := s.whyNot(ctx, err)
+	if out.Code == wire.CodeHoldLimit {
+		return out // about the lowest nonce
+	}
+	return s.about(out)
+}
+
+func (s *sending) whyNot(ctx context.Context, err *wire.Error) *wire.Error {
 	n, sentence := s.tx.Nonce, clip(strings.TrimPrefix(err.Message, "conflict: "))
-	next, failed := s.e.next(ctx, s.call, s.signer, s.tx.Account)
+	next, failed := s.e.free(ctx, s.call, s.signer, s.tx.Account)
 	row, there, unread := s.row(s.signer, n)
 	taken := there && row.Status != nonce.Released
 	switch {
@@ -61,10 +114,28 @@ func (s *sending) conflict(ctx context.Context, err *wire.Error) *wire.Error {
 		return wire.Rejectedf("conflict", "nonce too low: the next nonce of %s is %d, and that of the transaction, %d, is used; nothing was sent", s.signer, next, n)
 	case taken:
 		return wire.Rejectedf("conflict", "%s; nothing was sent", sentence)
+	case n > next && s.beyondWindow():
+		return s.errWindow()
 	case n > next:
 		return wire.Rejectedf("conflict", "nonce too high: nobody holds nonce %d of %s, and the next one is %d; nothing was sent", n, s.signer, next)
 	case s.e.cfg.Take && !s.call.May(access.RightAllocate, s.signer):
 		return s.call.Forbidden(access.RightAllocate)
 	}
 	return wire.Rejectedf("conflict", "nobody holds nonce %d of %s, nothing was sent; allocate it first, with nonce_allocate", n, s.signer)
+}
+
+// beyondWindow reports whether the nonce is further ahead of the chain than new ones may be.
+func (s *sending) beyondWindow() bool {
+	st, ok := s.e.chains.State(s.signer)
+	return ok && st.Window > 0 && s.tx.Nonce >= st.Mined+st.Window
+}
+
+// errWindow refuses a nonce beyond the window, as if those before it had been recorded.
+func (s *sending) errWindow() *wire.Error {
+	st, _ := s.e.chains.State(s.signer)
+	limit := &nonce.HoldLimitError{Limit: int(st.Window), Window: true, Lowest: st.Mined}
+	err := wire.Errorf(wire.CodeHoldLimit, "%s; nothing was sent, send it again when that is mined", limit.Error())
+	err.Data.Cause, err.Data.Limit, err.Data.RetryAfterMs = wire.CauseWindow, st.Window, laterFor.Milliseconds()
+	err.Data.Signer, err.Data.Nonce = s.signer, &limit.Lowest
+	return err
 }

@@ -47,7 +47,7 @@ type setup struct {
 func defaults() setup {
 	s := setup{
 		Config:   inprocess.Defaults(),
-		endpoint: Config{Take: true, OrderWait: patience, ReceiptEvery: time.Millisecond, NodesWait: time.Nanosecond},
+		endpoint: Config{Take: true, OrderWait: patience, OfferAgain: time.Millisecond, ReceiptEvery: time.Millisecond, NodesWait: time.Nanosecond},
 		bounds:   ws.DialectConfig{MaxInflight: 64, MaxInflightTotal: 256, MaxMessageBytes: 64 << 10, MaxAnswerBytes: 1 << 20, MaxWaitingBytes: 16 << 20},
 		ws: ws.Config{
 			MaxConnections: 100, MaxInflight: 64, MaxInflightTotal: 256, MaxMessageBytes: 64 << 10, MaxBatch: 10, MaxSubscriptions: 4,
@@ -67,6 +67,7 @@ type gateway struct {
 	nodes    *fakeNodes
 	srv      *ws.Server
 	endpoint *Endpoint
+	offerer  *Offerer
 	address  string
 }
 
@@ -86,13 +87,15 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	chains.Serve(g.Service, g.Hub)
 	g.srv, err = ws.New(g.Service, g.Hub, g.Encode, s.ws, g.Set, g.Metrics, g.Logger)
 	must(t, err)
-	g.endpoint, err = New(g.nodes, chains, Events{Sink: g.Hub, WorkerIndex: g.Service.WorkerIndex}, s.endpoint, g.Metrics, g.Logger)
+	g.endpoint, err = New(g.nodes, chains, Events{Sink: g.Hub, WorkerIndex: g.Service.WorkerIndex}, g.Store, s.endpoint, g.Metrics, g.Logger)
 	must(t, err)
 	handler, err := Handler(g.srv, s.bounds, g.endpoint)
 	must(t, err)
 	follow, stopFollowing := context.WithCancel(context.Background())
 	var following sync.WaitGroup
 	following.Go(func() { chains.Run(follow) })
+	g.offerer = NewOfferer(g.Service, g.Store, g.Logger, g.endpoint)
+	following.Go(func() { g.offerer.Run(follow) })
 	mux := http.NewServeMux()
 	mux.Handle("/ws", g.srv)
 	mux.Handle(Prefix, handler)

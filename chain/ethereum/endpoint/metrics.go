@@ -14,6 +14,7 @@ type counters struct {
 	requests *prometheus.CounterVec
 	sends    *prometheus.CounterVec
 	loose    prometheus.Counter
+	offered  *prometheus.CounterVec // by outcome
 	known    map[string]bool
 }
 
@@ -34,6 +35,12 @@ const (
 	sendUnrecorded = "unrecorded" // it may be recorded; it was not sent
 )
 
+// sendWords are the outcomes of those that were given to nodes.
+var sendWords = map[chain.Class]string{
+	chain.Unknown: "unknown", chain.InPool: "in_pool", chain.Taken: "taken", chain.Used: "used", chain.Free: "free",
+	chain.Refused: "refused_by_nodes", chain.NotReached: "not_reached",
+}
+
 func newMetrics(id string, known []string, subscriptions func() float64, reg prometheus.Registerer) *counters {
 	reg = prometheus.WrapRegistererWith(prometheus.Labels{"chain": id}, reg)
 	m := &counters{
@@ -41,21 +48,28 @@ func newMetrics(id string, known []string, subscriptions func() float64, reg pro
 			Name: "noncegate_eth_requests_total", Help: "Calls of the Ethereum endpoint, by method and by what they came to: ok, refused by the gateway, node for an error of a node.",
 		}, []string{"method", "result"}),
 		sends: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "noncegate_eth_sends_total", Help: "Transactions that came to the Ethereum endpoint, by what became of them: the class of the nodes' answer, refused, or unrecorded where the record is not known and nothing was sent.",
+			Name: "noncegate_eth_sends_total", Help: "Transactions that came to the Ethereum endpoint, by what became of them: the class of the nodes' answer, refused where the gateway refused it, or unrecorded where the record is not known and nothing was sent.",
 		}, []string{"outcome"}),
 		loose: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "noncegate_eth_loose_ends_total", Help: "Transactions that were sent and whose outcome could not be recorded at once. It is recorded when their hold ends.",
 		}),
+		offered: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "noncegate_eth_offered_again_total", Help: "Transactions whose outcome was not known and that the gateway gave to the nodes again, by what became of them.",
+		}, []string{"outcome"}),
 		known: make(map[string]bool, len(known)),
 	}
-	reg.MustRegister(m.requests, m.sends, m.loose, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	reg.MustRegister(m.requests, m.sends, m.loose, m.offered, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "noncegate_eth_upstream_subscriptions", Help: "Subscriptions that are open at nodes for clients of the Ethereum endpoint.",
 	}, subscriptions))
 	for _, method := range known {
 		m.known[method] = true
 	}
-	for _, outcome := range []string{sendRefused, sendUnrecorded, chain.Unknown.String(), chain.InPool.String(), chain.Taken.String(), chain.Used.String(), chain.Free.String()} {
+	for _, outcome := range []string{sendRefused, sendUnrecorded} {
 		m.sends.WithLabelValues(outcome)
+	}
+	for _, word := range sendWords {
+		m.sends.WithLabelValues(word)
+		m.offered.WithLabelValues(word)
 	}
 	return m
 }
@@ -74,7 +88,7 @@ func (m *counters) answered(method string, a *ws.Answer) {
 	m.requests.WithLabelValues(method, result).Inc()
 }
 
-func (m *counters) sent(c chain.Class) { m.sends.WithLabelValues(c.String()).Inc() }
+func (m *counters) sent(c chain.Class) { m.sends.WithLabelValues(sendWords[c]).Inc() }
 
 func (m *counters) notSent(err *wire.Error) {
 	if err.Data.Outcome == wire.OutcomeUnknown {

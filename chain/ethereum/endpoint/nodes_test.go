@@ -85,7 +85,7 @@ type fakeTx struct {
 }
 
 // transaction is a raw transaction: transactions that pay something else have another
-// hash.
+// hash. What stands before a comma is what it does; "cancel" is a cancellation.
 func transaction(account string, n int64, pays string) string {
 	body, _ := json.Marshal(fakeTx{account, n, pays})
 	return fmt.Sprintf("0x%02x%x", ours, body)
@@ -164,7 +164,11 @@ func (f *fakeNodes) Decode(raw []byte) (chain.Tx, error) {
 		if err := json.Unmarshal(raw[1:], &tx); err != nil {
 			return chain.Tx{}, err
 		}
-		return chain.Tx{Account: tx.Account, Nonce: tx.Nonce, Hash: address.Keccak256(raw)}, nil
+		does, _, _ := strings.Cut(tx.Pays, ",")
+		payment := address.Keccak256([]byte(does))
+		return chain.Tx{
+			Account: tx.Account, Nonce: tx.Nonce, Hash: address.Keccak256(raw), Payment: [16]byte(payment[:16]), Cancels: does == "cancel",
+		}, nil
 	}
 	tx, err := rawtx.Decode(raw)
 	if err != nil {

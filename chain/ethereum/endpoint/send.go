@@ -1,7 +1,6 @@
 package endpoint
 
 import (
-	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -37,7 +36,11 @@ type sending struct {
 	signer string
 	line   *line
 
-	attempt int64 // of the nonce, once it is recorded
+	was     nonce.SentState // of the same transaction, before
+	attempt int64           // of the nonce, once it is recorded
+	over    nonce.TxHash    // the transaction that it replaces
+	old     bool            // the same was recorded before, and its nonce is CONSUMED
+	before  *nonce.Before   // what the nonce was that it took in passing
 }
 
 // sending decodes a transaction and looks whether who sends it may.
@@ -63,8 +66,8 @@ func (e *Endpoint) sending(c *ws.Call, param []byte) (*sending, *wire.Error) {
 	return s, c.Charge(s.signer)
 }
 
-// run records the transaction, gives it to the nodes, and follows what they say. Once it
-// is recorded all is done, whether somebody waits for it or not.
+// run keeps the transaction, records it, gives it to the nodes, and follows what they say. Once
+// it is recorded all is done, whether somebody waits for it or not.
 func (s *sending) run(ctx context.Context) ws.Answer {
 	s.line = s.e.lines.enter(s.signer)
 	defer s.e.lines.leave(s.line)
@@ -76,8 +79,14 @@ func (s *sending) run(ctx context.Context) ws.Answer {
 	if err := s.authorized(ctx); err != nil {
 		return ws.Answer{Err: s.failed(err)}
 	}
-	if err := s.record(ctx); err != nil {
+	if err := s.keep(ctx); err != nil {
 		return ws.Answer{Err: s.failed(err)}
+	}
+	if err := s.record(ctx); err != nil {
+		if err.Data.Outcome != wire.OutcomeUnknown { // else it is dropped when that is known
+			s.unkeep()
+		}
+		return s.refused(ctx, err)
 	}
 	s.call.Pass()
 	return s.settle(s.forward(context.WithoutCancel(ctx)))
@@ -108,99 +117,101 @@ func (s *sending) awaitChain(ctx context.Context) {
 	}
 }
 
-const (
-	// recordTries is how often a record is tried that is refused although nothing speaks
-	// against it.
-	recordTries = 4
-	fencedPause = 50 * time.Millisecond
-)
+// storeTime bounds one call of the store of transactions.
+const storeTime = 5 * time.Second
 
-// record puts the hash of the transaction into the record of its nonce. nil: it is
-// committed, and the transaction may be sent. Nonces ahead of the next one wait for those
-// before them.
-func (s *sending) record(ctx context.Context) *wire.Error {
-	enough := time.NewTimer(s.e.cfg.OrderWait)
-	defer enough.Stop()
-	last := false
-	for tries := 1; ; tries++ {
-		changed := s.line.changed()
-		op := s.recordOp()
-		err := s.call.Do(op)
-		if err == nil {
-			s.attempt = op.Attempt
-			s.line.tell()
-			return nil
-		}
-		when := s.retryable(ctx, err, op.Take)
+// keep stores the transaction before it is recorded: a gateway that ends between the two leaves
+// one that is not recorded, which is dropped; one that ends later, one that is offered again.
+func (s *sending) keep(ctx context.Context) *wire.Error {
+	if s.e.full() {
+		return errFull(wire.StageForward, "as many transactions are under way as may be")
+	}
+	below := int64(0)
+	if st, ok := s.e.chains.State(s.signer); ok {
+		below = min(st.Mined, s.tx.Nonce)
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	var err error
+	s.was, err = s.e.sent.KeepSent(ctx, nonce.Sent{
+		Signer: s.signer, Nonce: s.tx.Nonce, Hash: s.tx.Hash, Payment: s.tx.Payment, Raw: s.raw,
+	}, below, firstLook)
+	switch {
+	case errors.Is(err, nonce.ErrSentFull):
+		return errFull(wire.StageQuota, nonce.ErrSentFull.Error())
+	case err != nil:
+		s.e.log.Warn("a transaction could not be stored, and was not sent", "signer", s.signer, "nonce", s.tx.Nonce, "error", err)
+		return errStore()
+	}
+	return nil
+}
+
+// errStore says that the store could not be asked.
+func errStore() *wire.Error {
+	err := wire.Errorf(wire.CodeUnavailable, "the store is out of reach; nothing was sent")
+	err.Data.Outcome, err.Data.RetryAfterMs = wire.OutcomeNone, retryUnavailable
+	return err
+}
+
+// errFull refuses a transaction for which there is no room in the store.
+func errFull(stage, sentence string) *wire.Error {
+	err := wire.Errorf(wire.CodeServerBusy, "%s; nothing was sent, wait until some are mined", sentence)
+	err.Data.Stage, err.Data.RetryAfterMs = stage, laterFor.Milliseconds()
+	return err
+}
+
+// unkeep forgets a transaction that was not recorded, unless an earlier try of it is kept.
+func (s *sending) unkeep() {
+	switch s.was {
+	case 0:
+		s.e.store("drop", s.signer, func(ctx context.Context) error {
+			return s.e.sent.DropSent(ctx, s.signer, s.tx.Nonce, s.tx.Hash)
+		})
+	case nonce.SentRefused:
+		s.set(nonce.SentRefused, lookSettled)
+	}
+}
+
+// set says what became of the transaction.
+func (s *sending) set(state nonce.SentState, wait time.Duration) {
+	s.e.setSent(s.signer, s.tx.Nonce, s.tx.Hash, state, wait)
+}
+
+func (e *Endpoint) setSent(signer string, n int64, hash chain.Hash, state nonce.SentState, wait time.Duration) {
+	e.store("settle", signer, func(ctx context.Context) error { return e.sent.SettleSent(ctx, signer, n, hash, state, wait) })
+}
+
+// store changes what is kept of a transaction. Where that fails, the transaction is looked at
+// again when its time comes, as it was.
+func (e *Endpoint) store(doing, signer string, do func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), storeTime)
+	defer cancel()
+	if err := do(ctx); err != nil {
+		e.log.Warn("what became of a transaction was not stored; it is looked at again", "signer", signer, "doing", doing, "error", err)
+	}
+}
+
+// forward gives the transaction to the nodes. One that they refuse because a lower nonce
+// is missing is given to them again while such a one is on its way; one that reached no node,
+// for a short while.
+func (s *sending) forward(ctx context.Context) chain.Verdict {
+	ctx, cancel := context.WithTimeout(ctx, s.e.cfg.SendTimeout)
+	defer cancel()
+	for began := time.Now(); ; {
+		changed, lower := s.line.changed(), s.line.lower(s.tx)
+		v := s.e.nodes.Send(ctx, s.raw)
 		switch {
-		case when == retryNever, when == retryNow && tries >= recordTries, when == retryLater && last:
-			return s.explain(ctx, err)
-		case when == retryNow:
-			pause(ctx, fencedPause)
+		case v.Missing && v.Class == chain.Refused && (lower || s.line.lower(s.tx)):
+			// One before it was on its way, and may have arrived by now.
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return v
+			}
+		case v.Class == chain.NotReached && !v.Later && time.Since(began)+nodesPause <= s.e.cfg.NodesWait && pause(ctx, nodesPause):
 		default:
-			s.call.Pass() // those that it waits for may be behind it on this connection
-			last = s.awaitOthers(ctx, changed, enough.C)
-			tries = 0
+			return v
 		}
-		if ctx.Err() != nil {
-			return errGone()
-		}
-	}
-}
-
-// lookEvery is how often it is looked whether a transaction's turn has come: those before
-// it may have come to another node of the gateway.
-const lookEvery = 100 * time.Millisecond
-
-// awaitOthers waits until it may be the transaction's turn. last: it has waited enough.
-func (s *sending) awaitOthers(ctx context.Context, changed <-chan struct{}, enough <-chan time.Time) (last bool) {
-	look := time.NewTimer(lookEvery)
-	defer look.Stop()
-	select {
-	case <-changed:
-	case <-look.C:
-	case <-ctx.Done():
-	case <-enough:
-		return true
-	}
-	return false
-}
-
-// retry is whether, and when, a record that was refused may succeed when it is tried again.
-type retry uint8
-
-const (
-	retryNever retry = iota
-	retryNow         // the signer has just moved, or it is the transaction's turn by now
-	retryLater       // when others have been recorded
-)
-
-func (s *sending) retryable(ctx context.Context, err *wire.Error, take bool) retry {
-	switch {
-	case err.Code == wire.CodeFenced:
-		return retryNow
-	case err.Code != wire.CodeConflict || !take:
-		return retryNever
-	}
-	next, failed := s.e.next(ctx, s.call, s.signer, s.tx.Account)
-	if failed != nil || s.tx.Nonce < next {
-		return retryNever
-	}
-	row, there, failed := s.row(s.signer, s.tx.Nonce)
-	switch {
-	case failed != nil || there && row.Status != nonce.Released:
-		return retryNever
-	case s.tx.Nonce == next:
-		return retryNow
-	}
-	return retryLater
-}
-
-func (s *sending) recordOp() *nonce.Op {
-	return &nonce.Op{
-		Kind: nonce.KindMarkSigned, Signer: s.signer, Nonce: s.tx.Nonce, TxHash: s.tx.Hash, Forwarded: true,
-		Take:    s.e.cfg.Take && s.call.May(access.RightAllocate, s.signer),
-		MarkAny: s.call.May(access.RightMarkAny, s.signer), MaxOpen: s.call.MaxOpen(),
 	}
 }
 
@@ -213,124 +224,6 @@ func pause(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// forward gives the transaction to the nodes. One that they refuse because a lower nonce
-// is missing is given to them again while such a one is on its way.
-func (s *sending) forward(ctx context.Context) chain.Verdict {
-	ctx, cancel := context.WithTimeout(ctx, s.e.cfg.SendTimeout)
-	defer cancel()
-	for {
-		changed, lower := s.line.changed(), s.line.lower(s.tx)
-		v := s.e.nodes.Send(ctx, s.raw)
-		if v.Class != chain.Free || !v.Missing || !lower && !s.line.lower(s.tx) {
-			return v
-		}
-		// One before it was on its way, and may have arrived by now.
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return v
-		}
-	}
-}
-
-// settle does what follows from the nodes' answer, and makes it the client's.
-func (s *sending) settle(v chain.Verdict) ws.Answer {
-	s.e.metrics.sent(v.Class)
-	switch v.Class {
-	case chain.InPool:
-		s.used()
-		s.tell()
-		return result(s.tx.Hash.String())
-	case chain.Used:
-		if s.mined() {
-			s.used()
-			return result(s.tx.Hash.String())
-		}
-	case chain.Unknown:
-		s.used()
-		if v.Code == 0 || v.Code == wire.CodeInternal {
-			return ws.Answer{Err: errOnItsWay(v.Message)}
-		}
-	case chain.Free:
-		if !s.e.chains.Stopped(s.signer) { // else the nodes may lie, and one may have it: the hold stays its holder's
-			s.giveBack(v.Message)
-		}
-	case chain.Taken:
-	}
-	return ws.Answer{Foreign: &ws.Foreign{Code: v.Code, Message: v.Message, Data: v.Data}}
-}
-
-// used says that the nonce is used: a node has the transaction, or may have it. Where
-// that cannot be said now, the record stands, and the hash in it says so when the hold
-// ends.
-func (s *sending) used() {
-	s.follow(&nonce.Op{Kind: nonce.KindMarkUsed, Attempt: s.attempt, TxHash: s.tx.Hash})
-}
-
-// giveBack gives the nonce back: no node has taken the transaction, nor will.
-func (s *sending) giveBack(why string) {
-	s.follow(&nonce.Op{Kind: nonce.KindMarkRecyclable, Attempt: s.attempt, TxHash: s.tx.Hash, Reason: reason(why)})
-	s.line.tell()
-}
-
-func (s *sending) follow(op *nonce.Op) {
-	op.Signer, op.Nonce, op.Forwarded, op.MarkAny = s.signer, s.tx.Nonce, op.Kind == nonce.KindMarkRecyclable, s.call.May(access.RightMarkAny, s.signer)
-	err := s.call.Finish(op)
-	if err != nil && err.Code == wire.CodeConflict && op.Kind == nonce.KindMarkRecyclable {
-		return // a try before may have left it somewhere, so that it is used
-	}
-	if err != nil {
-		s.e.metrics.loose.Inc()
-		s.e.log.Warn("a transaction was sent, and what became of it was not recorded; it is when its hold ends",
-			"signer", s.signer, "nonce", s.tx.Nonce, "tx", s.tx.Hash.String(), "op", op.Kind.String(), "error", err)
-	}
-}
-
-// reason is what a node said, as the reason of a nonce that was given back.
-func reason(why string) string {
-	const before = "refused: "
-	clean := strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(why, ""))
-	text := before + clean
-	if len(text) > nonce.MaxReasonBytes {
-		text = strings.ToValidUTF8(text[:nonce.MaxReasonBytes], "")
-	}
-	return text
-}
-
-// mined reports whether this very transaction has used its nonce.
-func (s *sending) mined() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), s.e.cfg.ReadTimeout)
-	defer cancel()
-	found, err := s.e.nodes.Lookup(ctx, []chain.Ask{{Account: s.tx.Account, Nonce: s.tx.Nonce, Hashes: []chain.Hash{s.tx.Hash}}})
-	return err == nil && len(found) == 1 && found[0].Seen == chain.Mined && found[0].Tx == s.tx.Hash
-}
-
-// tell says to who subscribed that a node has the transaction.
-func (s *sending) tell() {
-	sink := s.e.events.Sink
-	if sink == nil || !sink.Watched(s.signer) {
-		return
-	}
-	sink.Publish(s.e.events.WorkerIndex(s.signer), false, []nonce.Event{{
-		Type: nonce.EventSent, Signer: s.signer, Nonce: s.tx.Nonce, Attempt: s.attempt, TxHash: s.tx.Hash, At: time.Now(),
-		Version: s.e.chains.Version(s.signer),
-	}})
-}
-
-// errOnItsWay is the answer where nobody knows whether a node has the transaction. It is
-// no internal error: clients send again what met one of these, and do not say so.
-func errOnItsWay(said string) *wire.Error {
-	err := wire.Errorf(wire.CodeUnavailable,
-		"the transaction may be on its way: send the same raw transaction again, and never the same payment with another nonce (%s)", clip(cmp.Or(said, "no node has answered")))
-	err.Data.Outcome, err.Data.RetryAfterMs = wire.OutcomeUnknown, retryUnavailable
-	return err
 }
 
 // sendSync answers eth_sendRawTransactionSync (EIP-7966): it sends, and waits for the

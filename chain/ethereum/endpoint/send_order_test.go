@@ -97,7 +97,7 @@ func TestATransactionWhosePredecessorIsOnItsWayIsGivenAgain(t *testing.T) {
 		defer mu.Unlock()
 		if !have {
 			close(refused)
-			return chain.Verdict{Class: chain.Free, Missing: true, Code: -32000, Message: "nonce too high"}
+			return chain.Verdict{Class: chain.Refused, Missing: true, Code: -32000, Message: "nonce too high"}
 		}
 		return chain.Verdict{Class: chain.InPool}
 	})
@@ -140,7 +140,7 @@ func TestTheSameTransactionIsSentOnceAtATime(t *testing.T) {
 	})
 	close(let)
 	a.end(ida).wantHashOf(t, raw)
-	b.end(idb).wantHashOf(t, raw)
+	b.end(idb).wantError(t, -32000, "already known") // two workers that pay the same once are told so
 	if peak != 1 {
 		t.Errorf("%d at once", peak)
 	}

@@ -44,33 +44,50 @@ func TestWhatTheNodesSayDecidesOverTheNonce(t *testing.T) {
 		code    int
 		words   string
 		outcome string
+		retry   int64
+		pending int64 // the pending count of the nodes
 		status  nonce.Status
 		left    chain.Hash
+		reason  string
 	}{
 		{name: "in a pool", verdict: chain.Verdict{Class: chain.InPool}, result: ours, status: nonce.Consumed, left: hash},
 		{name: "known already", verdict: chain.Verdict{Class: chain.InPool, Code: -32000, Message: "already known"}, result: ours, status: nonce.Consumed, left: hash},
 		{name: "used by another", verdict: chain.Verdict{Class: chain.Used, Code: -32000, Message: "nonce too low: next nonce 1, tx nonce 0", Data: []byte(`{"by":1}`)},
-			mined: chain.Hash{9}, code: -32000, words: "nonce too low: next nonce 1", status: nonce.Held, left: hash},
+			mined: chain.Hash{9}, code: -32000, words: "nonce too low: next nonce 1", status: nonce.Held},
 		{name: "used, and nobody knows by whom", verdict: chain.Verdict{Class: chain.Used, Code: -32000, Message: "nonce too low"},
 			code: -32000, words: "nonce too low", status: nonce.Held, left: hash},
 		{name: "used by this very transaction", verdict: chain.Verdict{Class: chain.Used, Code: -32000, Message: "nonce too low"},
 			mined: hash, result: ours, status: nonce.Consumed, left: hash},
-		{name: "taken", verdict: chain.Verdict{Class: chain.Taken, Code: -32000, Message: "replacement transaction underpriced"},
-			code: -32000, words: "replacement transaction underpriced", status: nonce.Held, left: hash},
-		{name: "unknown, in a node's words", verdict: chain.Verdict{Class: chain.Unknown, Code: -32010, Message: "txpool is full"},
-			code: -32010, words: "txpool is full", status: nonce.Consumed, left: hash},
+		{name: "taken, and a node counts another transaction", verdict: chain.Verdict{Class: chain.Taken, Code: -32000, Message: "replacement transaction underpriced"},
+			pending: 1, code: -32000, words: "replacement transaction underpriced", status: nonce.Held},
+		{name: "taken, and no node counts another transaction", verdict: chain.Verdict{Class: chain.Taken, Code: -32000, Message: "replacement transaction underpriced"},
+			code: -32000, words: "replacement transaction underpriced", status: nonce.Held, reason: nonce.ReasonRefused},
+		{name: "unknown, in a node's words", verdict: chain.Verdict{Class: chain.Unknown, Code: -32010, Message: "the moon is in the wrong place"},
+			code: wire.CodeUnavailable, words: "(the moon is in the wrong place)", outcome: "unknown", status: nonce.Held, left: hash, reason: nonce.ReasonForwarded},
 		{name: "unknown, without an answer", verdict: chain.Verdict{Class: chain.Unknown},
-			code: wire.CodeUnavailable, words: "may be on its way: send the same raw transaction again", outcome: "unknown", status: nonce.Consumed, left: hash},
-		{name: "unknown, as an internal error", verdict: chain.Verdict{Class: chain.Unknown, Code: -32603, Message: "no answer in time"},
-			code: wire.CodeUnavailable, words: "(no answer in time)", outcome: "unknown", status: nonce.Consumed, left: hash},
+			code: wire.CodeUnavailable, words: "may be on its way: the gateway offers it to the nodes again", outcome: "unknown", status: nonce.Held, left: hash, reason: nonce.ReasonForwarded},
 		{name: "free", verdict: chain.Verdict{Class: chain.Free, Code: -32000, Message: "insufficient funds", Data: []byte(`["x",{"y":1}]`)},
-			code: -32000, words: "insufficient funds", status: nonce.Released},
-		{name: "free, for a lower one is missing", verdict: chain.Verdict{Class: chain.Free, Code: -32000, Message: "nonce too high", Missing: true},
-			code: -32000, words: "nonce too high", status: nonce.Released},
+			code: -32000, words: "insufficient funds", status: nonce.Released, reason: "refused: insufficient funds"},
+		{name: "free, and a node that may have it was not reached", verdict: chain.Verdict{Class: chain.Free, Code: -32000, Message: "insufficient funds", Before: true, Unanswered: true},
+			code: wire.CodeUnavailable, words: "insufficient funds", outcome: "unknown", status: nonce.Held, left: hash, reason: nonce.ReasonForwarded},
+		{name: "free, and an earlier try may have left it somewhere", verdict: chain.Verdict{Class: chain.Free, Code: -32000, Message: "insufficient funds", Before: true},
+			code: -32000, words: "insufficient funds", status: nonce.Held, left: hash, reason: nonce.ReasonForwarded},
+		{name: "refused, for a lower one is missing", verdict: chain.Verdict{Class: chain.Refused, Code: -32000, Message: "nonce too high", Missing: true},
+			code: -32000, words: "nonce too high", status: nonce.Held, reason: nonce.ReasonRefused},
+		{name: "refused for now", verdict: chain.Verdict{Class: chain.Refused, Code: -32000, Message: "txpool is full", Later: true},
+			code: -32000, words: "txpool is full", retry: 2000, status: nonce.Held, reason: nonce.ReasonRefused},
+		{name: "not reached", verdict: chain.Verdict{Class: chain.NotReached, Unanswered: true, Message: "a: connection refused"},
+			code: wire.CodeServerBusy, words: "unavailable: no node of the chain was reached, and nothing was sent (a: connection refused)", outcome: "none",
+			retry: 500, status: nonce.Released, reason: "refused: a: connection refused"},
+		{name: "not reached for its rate", verdict: chain.Verdict{Class: chain.NotReached, Unanswered: true, Later: true, RetryAfter: 7 * time.Second, Message: "a: HTTP status 429"},
+			code: wire.CodeServerBusy, words: "HTTP status 429", outcome: "none", retry: 7000, status: nonce.Released, reason: "refused: a: HTTP status 429"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g := startGateway(t)
-			g.nodes.says(c.verdict)
+			g := startGateway(t, func(s *setup) { s.endpoint.OfferAgain = time.Hour })
+			g.nodes.saysBy(func(chain.Tx) chain.Verdict {
+				g.nodes.at(ada, chain.Start{Pending: c.pending})
+				return c.verdict
+			})
 			if c.mined != (chain.Hash{}) {
 				g.nodes.mined[0] = c.mined
 			}
@@ -82,13 +99,18 @@ func TestWhatTheNodesSayDecidesOverTheNonce(t *testing.T) {
 				if got := r.said().Outcome; got != c.outcome {
 					t.Errorf("outcome %q, want %q", got, c.outcome)
 				}
+				if got := r.said().RetryAfterMs; c.retry != 0 && got != c.retry {
+					t.Errorf("retry after %d ms, want %d", got, c.retry)
+				}
 				if data := string(c.verdict.Data); data != "" && string(r.Error.Data) != data {
 					t.Errorf("data %s, want %s", r.Error.Data, data)
 				}
 			}
 			g.nodes.wantGiven(0)
 			g.wantRow(signer(ada), 0, c.status, c.left)
-			g.WantMetrics(map[string]float64{"eth_sends_total{" + c.verdict.Class.String() + "}": 1})
+			if row := g.row(signer(ada), 0); row.Reason != c.reason && (c.reason != "" || row.Status == nonce.Held && row.TxHash == chain.Hash{}) {
+				t.Errorf("the reason is %q, want %q", row.Reason, c.reason)
+			}
 		})
 	}
 }
@@ -143,13 +165,18 @@ func TestARefusalOfNodesWhoseFinalBlockFellGivesNoNonceBack(t *testing.T) {
 	g.WantMetrics(map[string]float64{"eth_loose_ends_total": 0})
 }
 
-func TestTheSameTransactionAgainIsForwardedAgain(t *testing.T) {
+// Bytes that were answered with their hash are answered as a node does, and forwarded: a node may
+// have lost them.
+func TestTheSameTransactionAgainIsForwardedAgainAndKnown(t *testing.T) {
 	g := startGateway(t)
 	c, raw := g.dial(), transaction(ada, 0, "a")
-	for range 3 {
-		c.send(raw).wantHashOf(t, raw)
+	c.send(raw).wantHashOf(t, raw)
+	for range 2 {
+		c.send(raw).wantError(t, -32000, "already known")
 	}
 	g.nodes.wantGiven(0, 0, 0)
+	g.nodes.says(chain.Verdict{Class: chain.Unknown})
+	c.send(raw).wantError(t, -32000, "already known")
 	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
 	// What a node had once is not free because no node takes it again.
 	g.nodes.says(chain.Verdict{Class: chain.Free, Code: -32000, Message: "insufficient funds"})
@@ -160,7 +187,7 @@ func TestTheSameTransactionAgainIsForwardedAgain(t *testing.T) {
 
 func TestAReplacementOfTheHolderIsRecorded(t *testing.T) {
 	g := startGateway(t)
-	c, first, second := g.dial(), transaction(ada, 0, "a"), transaction(ada, 0, "more")
+	c, first, second := g.dial(), transaction(ada, 0, "a"), transaction(ada, 0, "a, more")
 	c.send(first).wantHashOf(t, first)
 	c.send(second).wantHashOf(t, second)
 	row := g.row(signer(ada), 0)
@@ -169,9 +196,9 @@ func TestAReplacementOfTheHolderIsRecorded(t *testing.T) {
 	}
 	// That every node refuses it says nothing of the first.
 	g.nodes.says(chain.Verdict{Class: chain.Free, Code: -32000, Message: "insufficient funds"})
-	c.send(transaction(ada, 0, "most")).wantError(t, -32000, "insufficient funds")
-	if row := g.row(signer(ada), 0); row.Status != nonce.Consumed {
-		t.Errorf("the nonce of a transaction that was sent is %v", row.Status)
+	c.send(transaction(ada, 0, "a, most")).wantError(t, -32000, "insufficient funds")
+	if row := g.row(signer(ada), 0); row.Status != nonce.Consumed || row.TxHash != hashOf(second) {
+		t.Errorf("the nonce of a transaction that was sent is %v with %v, want that of the second", row.Status, row.TxHash)
 	}
 }
 
@@ -207,8 +234,11 @@ func TestNothingIsSentWithoutARecord(t *testing.T) {
 	}{
 		{"the store is away", memstore.Hooks{Before: func(memstore.Call) error { return away }}, "none", "nothing was sent"},
 		{"the commit is not answered", memstore.Hooks{Before: func(call memstore.Call) error {
-			if call.Op == memstore.OpCommit {
+			switch call.Op {
+			case memstore.OpCommit:
 				return cut
+			case memstore.OpSent:
+				return nil
 			}
 			return away // so that it cannot be settled
 		}}, "unknown", "send the same raw transaction again"},
@@ -292,7 +322,7 @@ func TestWhoIsNotTheHolderIsRefusedAndNothingIsSent(t *testing.T) {
 	g.wantRow(signer(ada), 0, nonce.Held, chain.Hash{})
 	g.dialAs("alice").send(alices).wantHashOf(t, alices)
 	g.dialAs("bob").send(transaction(ada, 0, "after")).wantError(t, wire.CodeRejected, "somebody else")
-	replaced := transaction(ada, 0, "boss")
+	replaced := transaction(ada, 0, "alice, more")
 	g.dialAs("boss").send(replaced).wantHashOf(t, replaced) // it may mark any
 	g.nodes.wantGiven(0, 0)
 	g.WantMetrics(map[string]float64{"eth_sends_total{refused}": 2})
@@ -337,7 +367,7 @@ func TestWithoutTakeOnlyWhatWasAllocatedIsSent(t *testing.T) {
 }
 
 func TestWalletsUnderstandNoncesThatAreTooLowOrTooHigh(t *testing.T) {
-	g := startGateway(t, func(s *setup) { s.endpoint.OrderWait = time.Millisecond; s.chain.Window = 3 })
+	g := startGateway(t, func(s *setup) { s.endpoint.OrderWait = time.Millisecond; s.chain.Window = 5 })
 	g.nodes.at(ada, chain.Start{Latest: 5, Pending: 7})
 	c := g.dial()
 	raw := transaction(ada, 7, "a")
@@ -345,6 +375,11 @@ func TestWalletsUnderstandNoncesThatAreTooLowOrTooHigh(t *testing.T) {
 	c.send(transaction(ada, 4, "mined")).wantError(t, wire.CodeRejected, "nonce too low: the next nonce of "+signer(ada)+" is 8")
 	c.send(transaction(ada, 6, "pending, from elsewhere")).wantError(t, wire.CodeRejected, "nonce too low")
 	c.send(transaction(ada, 9, "ahead")).wantError(t, wire.CodeRejected, "nonce too high: nobody holds nonce 9 of "+signer(ada)+", and the next one is 8")
-	c.send(transaction(ada, 8, "beyond the window")).wantError(t, wire.CodeHoldLimit, "nothing was sent")
-	g.nodes.wantGiven(7)
+	c.send(transaction(ada, 10, "far ahead")).wantError(t, wire.CodeHoldLimit, "new nonces may be 5 ahead of the chain, and nonce 5 is the lowest")
+	for n := range int64(2) {
+		raw = transaction(ada, 8+n, "a")
+		c.send(raw).wantHashOf(t, raw)
+	}
+	c.send(transaction(ada, 10, "beyond the window")).wantError(t, wire.CodeHoldLimit, "nothing was sent")
+	g.nodes.wantGiven(7, 8, 9)
 }

@@ -2,6 +2,7 @@ package rawtx
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 
 	"noncegate/chain/ethereum/address"
 )
@@ -158,10 +159,14 @@ var readers = [...]func(*fields, *reading){
 		r.tx.BlobFee = f.amount()
 		r.hashes = f.blobHashes()
 		r.tx.BlobHashes = len(r.hashes) / sha256.Size
+		r.tx.Payment = digest(r.tx.Payment[:], r.hashes)
 	},
 	SetCode: func(f *fields, r *reading) {
 		readDynamicFee(f, r)
 		f.authorizations(r)
+		for i := range r.auths {
+			r.tx.Payment = digest(r.tx.Payment[:], r.auths[i].signed)
+		}
 	},
 }
 
@@ -188,5 +193,26 @@ func (f *fields) call(t *Tx) {
 		t.To = f.target()
 	}
 	t.Value = f.amount()
-	t.DataLen = len(f.bytes())
+	input := f.bytes()
+	t.DataLen = len(input)
+	var to []byte
+	if t.To != nil {
+		to = t.To[:]
+	}
+	var value [32]byte
+	if f.err == nil {
+		t.Value.FillBytes(value[:])
+	}
+	t.Payment = digest(to, value[:], input)
+}
+
+// digest is a short hash of parts; their lengths count.
+func digest(parts ...[]byte) (d [16]byte) {
+	h := sha256.New()
+	for _, p := range parts {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(p))))
+		h.Write(p)
+	}
+	copy(d[:], h.Sum(nil))
+	return d
 }

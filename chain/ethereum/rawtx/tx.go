@@ -51,6 +51,9 @@ type Tx struct {
 	Value   *big.Int         // wei, below 2^256
 	Gas     uint64
 	DataLen int // bytes of input
+	// Payment is the same for transactions that pay the same to the same, with the same input,
+	// blobs and authorizations, whatever their sender, nonce and fees.
+	Payment [16]byte
 
 	// Prices in wei, each below 2^256; nil where the type has no such field.
 	GasPrice *big.Int // types 0 and 1
@@ -64,6 +67,12 @@ type Tx struct {
 	Authorizations []Authorization // type 4; 1 or more
 
 	auths []authSignature // of Authorizations, until RecoverAuthorities
+}
+
+// Cancels reports whether the transaction only uses its nonce: it pays nothing to its own sender,
+// and carries nothing else.
+func (t *Tx) Cancels() bool {
+	return t.To != nil && *t.To == t.From && t.Value.Sign() == 0 && t.DataLen == 0 && t.BlobHashes == 0 && len(t.Authorizations) == 0
 }
 
 // Sidecar is what came along with a blob transaction. Its lengths and numbers fit, and

@@ -100,6 +100,22 @@ CREATE TABLE signer_watch (
 CREATE INDEX signer_watch_shard ON signer_watch (shard_id, signer_id);
 CREATE INDEX signer_watch_trouble ON signer_watch (signer_id) WHERE kind > 2;
 
+-- Transactions that gateways give to nodes of chains, until a block has used their nonces.
+-- state: nonce/sent.go. raw: of an open one, else empty.
+CREATE TABLE signer_sent (
+    signer   text     NOT NULL COLLATE "C",
+    nonce    bigint   NOT NULL,
+    tx_hash  bytea    NOT NULL,
+    shard_id int      NOT NULL,
+    payment  bytea    NOT NULL, -- the same for transactions that pay the same to the same
+    raw      bytea    NOT NULL,
+    state    smallint NOT NULL,
+    look_at  bigint   NOT NULL,
+    PRIMARY KEY (signer, nonce, tx_hash)
+);
+ALTER TABLE signer_sent ALTER COLUMN raw SET STORAGE EXTERNAL;
+CREATE INDEX signer_sent_look ON signer_sent (shard_id, look_at);
+
 -- The lease: one a node. A row stays when its node leaves: it carries the incarnation.
 CREATE TABLE gateway_node (
     node        text    PRIMARY KEY COLLATE "C",

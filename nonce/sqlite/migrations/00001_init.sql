@@ -75,6 +75,22 @@ CREATE TABLE signer_watch (
     since     INTEGER NOT NULL
 ) STRICT;
 
+-- Transactions that gateways give to nodes of chains, until a block has used their nonces.
+-- state: nonce/sent.go. raw: of an open one, else empty.
+CREATE TABLE signer_sent (
+    signer   TEXT    NOT NULL,
+    nonce    INTEGER NOT NULL,
+    tx_hash  BLOB    NOT NULL,
+    shard_id INTEGER NOT NULL,
+    payment  BLOB    NOT NULL, -- the same for transactions that pay the same to the same
+    raw      BLOB    NOT NULL,
+    state    INTEGER NOT NULL,
+    look_at  INTEGER NOT NULL,
+    PRIMARY KEY (signer, nonce, tx_hash)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX signer_sent_look ON signer_sent (look_at);
+
 -- The lease: one a node. A row stays when its node leaves: it carries the incarnation.
 CREATE TABLE gateway_node (
     node        TEXT    PRIMARY KEY,
