@@ -45,7 +45,7 @@ func (a *app) openGate(ctx context.Context) (err error) {
 		return err
 	}
 	cfg := a.cfg.gate()
-	cfg.Certificates = a.cfg.TLSClientCA != ""
+	cfg.Certificates, cfg.CertificatePrefix = a.cfg.TLSClientCA != "", a.cfg.TLSClientPrefix
 	cfg.Audit = a.audit
 	cfg.Metrics, cfg.Log = a.registry, a.log.With("component", "auth")
 	a.gate, err = access.New(ctx, store, cfg)

@@ -42,6 +42,9 @@ type Config struct {
 	// Certificates accepts client certificates, which the TLS listener has to ask for and
 	// to verify.
 	Certificates bool
+	// CertificatePrefix is put before the name of a certificate, so that who issues them
+	// cannot name the principal of an API key or a token.
+	CertificatePrefix string
 	// Tickets are the settings of tickets.
 	Tickets ticket.Config
 	// AllowOrigin reports whether a page of a request's Origin, which is not empty, may
@@ -248,7 +251,7 @@ func (g *Gate) byToken(ctx context.Context, text string) (*Session, login, *Refu
 // TLS has checked that it has begun.
 func (g *Gate) byCertificate(r *http.Request) (*Session, login, *Refusal) {
 	leaf := r.TLS.VerifiedChains[0][0]
-	principal, err := certificatePrincipal(leaf)
+	principal, err := certificatePrincipal(leaf, g.cfg.CertificatePrefix)
 	if err != nil {
 		return nil, "", refuse(LoginCertificateName, ErrInvalid, err)
 	}
@@ -259,22 +262,22 @@ func (g *Gate) byCertificate(r *http.Request) (*Session, login, *Refusal) {
 }
 
 // certificatePrincipal returns the one URI among the certificate's subject alternative
-// names, as SPIFFE has it, and where there is none the common name.
-func certificatePrincipal(leaf *x509.Certificate) (string, error) {
-	switch len(leaf.URIs) {
-	case 0:
-		if err := rights.CheckPrincipal(leaf.Subject.CommonName); err != nil {
-			return "", fmt.Errorf("the common name %q of the client certificate %w", leaf.Subject.CommonName, err)
-		}
-		return leaf.Subject.CommonName, nil
-	case 1:
-		principal := leaf.URIs[0].String()
-		if err := rights.CheckPrincipal(principal); err != nil {
-			return "", fmt.Errorf("the URI %q of the client certificate %w", principal, err)
-		}
-		return principal, nil
+// names, as SPIFFE has it, and where there is none the common name, behind the prefix.
+func certificatePrincipal(leaf *x509.Certificate, prefix string) (string, error) {
+	what, name := "common name", leaf.Subject.CommonName
+	if len(leaf.URIs) == 1 {
+		what, name = "URI", leaf.URIs[0].String()
 	}
-	return "", fmt.Errorf("the client certificate has %d URIs, and so does not say who it is", len(leaf.URIs))
+	switch {
+	case len(leaf.URIs) > 1:
+		return "", fmt.Errorf("the client certificate has %d URIs, and so does not say who it is", len(leaf.URIs))
+	case name == "": // a prefix alone names nobody
+		return "", errors.New("the client certificate has neither a URI nor a common name")
+	}
+	if err := rights.CheckPrincipal(prefix + name); err != nil {
+		return "", fmt.Errorf("the %s %q of the client certificate, behind the prefix %q, %w", what, name, prefix, err)
+	}
+	return prefix + name, nil
 }
 
 func (g *Gate) keySession(k apikey.Key) *Session {

@@ -220,6 +220,24 @@ func TestACertificateCountsOnlyWhereItWasVerifiedAndAccepted(t *testing.T) {
 	wantRefused(t, err, access.LoginExpired, access.ErrExpired)
 }
 
+func TestTheNameOfACertificateIsBehindItsPrefix(t *testing.T) {
+	authority := newCertificates(t)
+	w := newWorld(t, func(c *access.Config) { c.Certificates, c.CertificatePrefix = true, "cert:" })
+	write(t, w.file, "principals: {alice: [], 'cert:alice': []}")
+	as := func(name string) (*access.Session, error) {
+		r := request()
+		leaf := authority.issue(t, &x509.Certificate{SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour)}).Leaf
+		r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{leaf, authority.cert}}}
+		return w.Authenticate(r)
+	}
+	eventually(t, "the rights change", func() bool { _, err := as("alice"); return err == nil })
+	if s, err := as("alice"); err != nil || s.Principal != "cert:alice" { // and not the alice of an API key
+		t.Errorf("got %+v, %v", s, err)
+	}
+	_, err := as("")
+	wantRefused(t, err, access.LoginCertificateName, access.ErrInvalid)
+}
+
 func TestAWrongHeaderIsNotMadeGoodByACertificate(t *testing.T) {
 	authority := newCertificates(t)
 	leaf := authority.issue(t, &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "alice"}, NotAfter: time.Now().Add(time.Hour)}).Leaf
