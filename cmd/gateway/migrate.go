@@ -31,6 +31,10 @@ func migrate(ctx context.Context, cfg *StoreConfig, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	log.Info("the schema is up to date", "engine", store.Name())
+	said := []any{"engine", store.Name()}
+	if s, ok := store.(interface{ DatabaseID() string }); ok {
+		said = append(said, "database", s.DatabaseID()) // part of the keys in Redis
+	}
+	log.Info("the schema is up to date", said...)
 	return store.Close()
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	yamlv3 "go.yaml.in/yaml/v3"
@@ -74,6 +75,9 @@ func TestTheKubernetesManifestsAreOfTheAPI(t *testing.T) {
 			case *appsv1.StatefulSet:
 				kinds["StatefulSet"] = true
 				statefulSet(t, v)
+			case *networkingv1.NetworkPolicy:
+				kinds["NetworkPolicy"] = true
+				egress(t, v)
 			case *policyv1.PodDisruptionBudget:
 				kinds["PodDisruptionBudget"] = true
 				if v.Spec.MinAvailable == nil && v.Spec.MaxUnavailable == nil {
@@ -82,8 +86,29 @@ func TestTheKubernetesManifestsAreOfTheAPI(t *testing.T) {
 			}
 		}
 	}
-	if !kinds["StatefulSet"] || !kinds["PodDisruptionBudget"] {
+	if !kinds["StatefulSet"] || !kinds["PodDisruptionBudget"] || !kinds["NetworkPolicy"] {
 		t.Errorf("found only %v", kinds)
+	}
+}
+
+// egress looks at what the pods may reach: each port is named, and those that they need are there.
+func egress(t *testing.T, p *networkingv1.NetworkPolicy) {
+	if !slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress) {
+		t.Error("the pods may reach anything")
+	}
+	open := map[int]bool{}
+	for _, rule := range p.Spec.Egress {
+		if len(rule.Ports) == 0 {
+			t.Error("a rule opens all ports")
+		}
+		for _, port := range rule.Ports {
+			open[port.Port.IntValue()] = true
+		}
+	}
+	for _, need := range []int{53, 8080, 5432, 6379, 443} {
+		if !open[need] {
+			t.Errorf("port %d cannot be reached", need)
+		}
 	}
 }
 

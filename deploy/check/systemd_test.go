@@ -38,6 +38,9 @@ func TestTheUnitIsUnderstoodAndHardened(t *testing.T) {
 			t.Errorf("the unit says %s", harmful)
 		}
 	}
+	if !strings.Contains(string(text), "\nLimitCORE=0\n") {
+		t.Error("a dump of the memory, which has credentials, may be written")
+	}
 	out, err := exec.Command("systemd-analyze", "security", "--offline=true", here).CombinedOutput()
 	found := regexp.MustCompile(`Overall exposure level for \S+: ([0-9.]+)`).FindSubmatch(out)
 	if found == nil {
