@@ -18,7 +18,7 @@ func (c *conn) admit(requests []*request, answerBytes int64) *wire.Error {
 	if err := c.charge(requests); err != nil {
 		return err
 	}
-	if err := c.class.enter(c.share, len(requests), &c.srv.draining); err != nil {
+	if err := c.class.enter(c.share, c.asker, len(requests), &c.srv.draining); err != nil {
 		return err
 	}
 	admitted, reserved := 0, int64(0)

@@ -21,6 +21,7 @@ type Call struct {
 	who    visitor
 	order  callOrder
 	answer Answer
+	bytes  *receipt // of its frame; nil: by POST
 
 	subscription *subscription // that the call has opened
 
@@ -45,7 +46,7 @@ func (c *Call) May(right access.Right, signer string) bool { return c.who.sessio
 func (c *Call) MayLater() func(right access.Right, signer string) bool { return c.who.session.May }
 
 // Principal is the caller, as holds know it; 0: without authentication all are one.
-func (c *Call) Principal() nonce.Principal { return nonce.PrincipalOf(c.who.principal()) }
+func (c *Call) Principal() nonce.Principal { return c.who.asker() }
 
 // MaxOpen is how many holds the caller may have open; 0: no limit. See nonce.Op.
 func (c *Call) MaxOpen() int { return c.who.session.Quota().OpenHolds }

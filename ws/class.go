@@ -7,6 +7,7 @@ import (
 	"noncegate/encodepool"
 	"noncegate/internal/events"
 	"noncegate/nonce"
+	"noncegate/nonce/fairness"
 	"noncegate/wire"
 	"noncegate/writer"
 )
@@ -15,6 +16,7 @@ import (
 // those of other nodes.
 type class struct {
 	inflight        *backpressure.Gate // the requests of all of them
+	fair            *fairness.Shares   // of inflight, by principal; nil: they are not shared
 	maxInflight     int                // of one: its share of inflight
 	maxMessageBytes int64
 	sendBuffer      int
@@ -69,14 +71,18 @@ func (s *Server) nodeClass(pool *encodepool.Pool) class {
 // enter counts n requests of a share as in flight. Draining is looked at after the
 // count was raised and before anything else: Drain looks at the count after it
 // said draining, so one of the two sees the other.
-func (k *class) enter(share *backpressure.Share, n int, draining *atomic.Bool) *wire.Error {
+func (k *class) enter(share *backpressure.Share, p nonce.Principal, n int, draining *atomic.Bool) *wire.Error {
 	switch {
 	case k.inflight.TryTake(share, n):
-		if !draining.Load() {
-			return nil
+		err := k.enterFair(p, n)
+		switch {
+		case err == nil && draining.Load():
+			k.leave(share, p, n)
+			return errDraining()
+		case err != nil:
+			k.inflight.Give(share, n)
 		}
-		k.inflight.Give(share, n)
-		return errDraining()
+		return err
 	case share.Closed():
 		return errDraining()
 	case share.Used()+n > k.maxInflight:
@@ -85,5 +91,27 @@ func (k *class) enter(share *backpressure.Share, n int, draining *atomic.Bool) *
 	return busy(wire.StageInflight)
 }
 
-// leaveInflight gives back slots that were taken by enter.
-func (c *conn) leaveInflight(n int) { c.class.inflight.Give(c.share, n) }
+// enterFair counts n requests of a principal.
+func (k *class) enterFair(p nonce.Principal, n int) *wire.Error {
+	if k.fair == nil {
+		return nil
+	}
+	switch ok, crowded := k.fair.Try(p, int64(n)); {
+	case ok:
+		return nil
+	case crowded:
+		return busyQuota("this principal has as many calls in flight as its share", retryBusy)
+	}
+	return busy(wire.StageInflight)
+}
+
+// leave gives back slots that were taken by enter.
+func (k *class) leave(share *backpressure.Share, p nonce.Principal, n int) {
+	if k.fair != nil {
+		k.fair.Release(p, int64(n))
+	}
+	k.inflight.Give(share, n)
+}
+
+// leaveInflight gives back slots of the connection.
+func (c *conn) leaveInflight(n int) { c.class.leave(c.share, c.asker, n) }

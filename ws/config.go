@@ -46,6 +46,11 @@ type Config struct {
 	// MaxMessageBytes bounds one frame's payload; a larger one closes the
 	// connection with 1009. Required.
 	MaxMessageBytes int64
+	// MaxReceiveBytes bounds the messages above 8 KiB of all clients that are being received,
+	// or, of dialects, are not answered yet. With authentication principals have equal parts of
+	// three quarters of it. More messages wait unread, also those of a principal that has its
+	// part. 0: 64 MiB. At least the longest message.
+	MaxReceiveBytes int64
 	// MaxBatch bounds the elements of a JSON-RPC array. Required.
 	MaxBatch int
 	// MaxSubscriptions bounds the subscriptions of one connection. Required.
@@ -124,6 +129,7 @@ type Config struct {
 // setDefaults sets what follows from other settings.
 func (c *Config) setDefaults() {
 	c.ChainWait = cmp.Or(c.ChainWait, defaultChainWait)
+	c.MaxReceiveBytes = cmp.Or(c.MaxReceiveBytes, 64<<20)
 	c.Origins.Addresses = c.Auth == nil
 	c.Nodes.known = c.Auth != nil
 }
@@ -139,6 +145,8 @@ func (c *Config) validate() error {
 		return fmt.Errorf("a batch of %d could never be admitted with %d requests in flight on a connection", c.MaxBatch, c.MaxInflight)
 	case c.MaxMessageBytes < 1024:
 		return fmt.Errorf("max message bytes of %d are too few for a request, at least 1024 are needed", c.MaxMessageBytes)
+	case c.MaxReceiveBytes < c.MaxMessageBytes:
+		return fmt.Errorf("%d bytes being received are fewer than the %d of one message", c.MaxReceiveBytes, c.MaxMessageBytes)
 	case c.MinHold <= 0 || c.MaxHold < c.MinHold:
 		return fmt.Errorf("the longest hold of %v must not be below the shortest of %v", c.MaxHold, c.MinHold)
 	case c.PingInterval <= 0 || c.CloseSpread < 0:

@@ -1,7 +1,6 @@
 package ws
 
 import (
-	"bytes"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -43,6 +42,7 @@ type conn struct {
 	peerClosed bool          // its close frame came
 	awaitBy    time.Time     // see awaitNodes; zero: this frame has not begun to wait
 	inMessage  bool          // a data frame was begun and is not finished
+	receipt    *receipt      // of the frame that is being handled
 	rest       time.Duration // how long nothing is read, because a quota is used up
 	controls   controls
 
@@ -50,6 +50,8 @@ type conn struct {
 	gone    atomic.Bool   // nobody reads answers any more
 	expired atomic.Int32  // the close code of its session's end; 0: it has not ended
 	frames  atomic.Uint32 // data frames that were read
+
+	claiming atomic.Pointer[chan struct{}] // closed when a close is begun, while the read goroutine waits to receive; nil: it does not
 
 	dialect *dialectConn // nil: it speaks the protocol of nonces
 
@@ -68,21 +70,18 @@ type conn struct {
 // scratch is the memory one frame needs while it is decoded and started. It is
 // lent for a frame, so that idle connections have none.
 type scratch struct {
-	payload  bytes.Buffer
+	payload  []byte
 	frame    wire.Frame
 	requests []*request
 }
-
-// keepPayload bounds the buffer that goes back to the pool.
-const keepPayload = 64 << 10
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 func (s *scratch) release() {
 	clear(s.requests)
 	s.requests = s.requests[:0]
-	if s.payload.Cap() <= keepPayload {
-		s.payload.Reset()
+	if cap(s.payload) <= freeBytes {
+		s.payload = s.payload[:0]
 		scratches.Put(s)
 	}
 }
@@ -153,7 +152,12 @@ func (c *conn) next() bool {
 	s := scratches.Get().(*scratch)
 	defer s.release()
 	c.inMessage = true
-	if _, err := s.payload.ReadFrom(payload); err != nil {
+	s.payload, c.receipt, err = c.message(s.payload, payload)
+	defer func() { c.receipt.drop(); c.receipt = nil }()
+	if errors.Is(err, errReceiving) {
+		return true // it is closing
+	}
+	if err != nil {
 		return c.broken(err)
 	}
 	c.inMessage = false
@@ -182,7 +186,7 @@ func (c *conn) broken(err error) bool {
 func (c *conn) handle(s *scratch) bool {
 	s.frame.MaxBatch = c.srv.cfg.MaxBatch
 	c.awaitBy = time.Time{}
-	if err := s.frame.Decode(s.payload.Bytes()); err != nil {
+	if err := s.frame.Decode(s.payload); err != nil {
 		c.answer(err)
 		return false
 	}
@@ -302,6 +306,9 @@ func (c *conn) close(code int, reason string) { c.closeAs(int32(code), code, rea
 func (c *conn) closeAs(began int32, code int, reason string) {
 	if c.began.CompareAndSwap(0, began) {
 		c.out.CloseAfterFlush(code, reason)
+		if wake := c.claiming.Load(); wake != nil {
+			close(*wake)
+		}
 	}
 }
 

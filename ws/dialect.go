@@ -10,6 +10,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"noncegate/backpressure"
+	"noncegate/nonce/fairness"
 	"noncegate/wire"
 )
 
@@ -47,7 +48,8 @@ type DialectConfig struct {
 	// MaxInflight bounds the calls of one connection, or of one request by POST, that
 	// are not answered yet; MaxInflightTotal those of all. They are slots of the
 	// dialect's own: calls that wait for somebody else take none of those that answer
-	// at once.
+	// at once. With authentication principals have equal parts of three quarters of
+	// MaxInflightTotal, and an array at least.
 	MaxInflight, MaxInflightTotal int
 	// MaxMessageBytes bounds a frame, and the body of a POST.
 	MaxMessageBytes int64
@@ -98,10 +100,14 @@ func (s *Server) Dialect(d Dialect, cfg DialectConfig) (http.Handler, error) {
 	if err := cfg.validate(s.cfg.MaxBatch); err != nil {
 		return nil, err
 	}
+	if s.cfg.MaxReceiveBytes < cfg.MaxMessageBytes {
+		return nil, fmt.Errorf("%d bytes being received are fewer than the %d of one message", s.cfg.MaxReceiveBytes, cfg.MaxMessageBytes)
+	}
 	t := &dialect{
 		Dialect: d, srv: s, cfg: cfg, class: s.clientClass(), waiting: backpressure.NewGate(int(cfg.MaxWaitingBytes)),
 	}
 	t.class.inflight, t.class.maxInflight = backpressure.NewGate(cfg.MaxInflightTotal), cfg.MaxInflight
+	t.class.fair = fairness.NewShares(int64(cfg.MaxInflightTotal), int64(s.cfg.MaxBatch), 0)
 	t.class.maxMessageBytes = cfg.MaxMessageBytes
 	marks := &t.class.writer.Marks
 	// A client that reads one long answer is not slow. What is promised comes on top.

@@ -26,7 +26,9 @@ func newDialectConn(life context.Context, d *dialect) *dialectConn {
 }
 
 func (t *dialectConn) callOf(c *conn, call *wire.Call) *Call {
-	return t.of.callOf(call, visitor{identity: c.identity, address: c.ws.RemoteAddr().String(), conn: c, gone: c.gone.Load})
+	made := t.of.callOf(call, visitor{identity: c.identity, address: c.ws.RemoteAddr().String(), conn: c, gone: c.gone.Load})
+	made.bytes = c.receipt.keep()
+	return made
 }
 
 // begin runs an admitted call in a goroutine of its own.

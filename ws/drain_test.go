@@ -109,7 +109,7 @@ func TestARequestGetsInOrItsConnectionIsClosedNeverBoth(t *testing.T) {
 	for range 5000 {
 		c, _, end := g.pipeConn()
 		refused, start := make(chan *wire.Error), make(chan struct{})
-		go func() { <-start; refused <- c.class.enter(c.share, 1, &c.srv.draining) }()
+		go func() { <-start; refused <- c.class.enter(c.share, c.asker, 1, &c.srv.draining) }()
 		close(start)
 		c.closeIdle()
 		switch err := <-refused; {

@@ -13,7 +13,8 @@ type follower struct {
 	skip   uint64   // bytes of the present frame behind head that are still to come
 	head   [10]byte // of the present frame, without its mask
 	have   int      // bytes of head that came
-	open   bool     // the present frame is not the last of its message
+	open   bool     // more frames of the present message are to come
+	aside  bool     // the present frame is a control frame, maybe between those of a message
 	ended  uint64   // messages and control frames that have come whole
 	closed bool     // a close frame came; nothing behind it counts
 	half   bool     // its payload has one byte
@@ -76,7 +77,10 @@ func (f *follower) begin() {
 		f.closed, f.half = true, length == 1
 		return
 	}
-	f.skip, f.open = length, f.head[0]&finBit == 0
+	f.skip, f.aside = length, f.head[0]&opClose != 0
+	if !f.aside {
+		f.open = f.head[0]&finBit == 0
+	}
 	if f.head[1]&maskBit != 0 {
 		f.skip += 4
 	}
@@ -85,12 +89,12 @@ func (f *follower) begin() {
 
 // end counts the present frame, if all of it has come.
 func (f *follower) end() {
-	if f.skip == 0 && !f.open {
+	if f.skip == 0 && (f.aside || !f.open) {
 		f.ended++
 	}
 }
 
 const (
-	opClose = 0x8  // the opcode of a close frame
+	opClose = 0x8  // the opcode of a close frame; all control frames have this bit
 	finBit  = 0x80 // beside the opcode of the last frame of a message
 )

@@ -103,6 +103,9 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 		if ofClients+ofNodes != 0 {
 			t.Errorf("left behind: %d requests of clients and %d of nodes", ofClients, ofNodes)
 		}
+		if s := g.srv.receiving.shares; s.Taken() != 0 || s.Waits() != 0 {
+			t.Errorf("left behind: %d bytes that are received, %d messages that wait for that", s.Taken(), s.Waits())
+		}
 	})
 	return g
 }

@@ -14,6 +14,11 @@ func (s *Server) registerGauges(reg prometheus.Registerer) {
 	}
 	metrics.Slots(reg, "inflight", "Requests not answered yet", s.clients.used)
 	metrics.Slots(reg, "node_inflight", "Requests of other nodes not answered yet", s.nodes.used)
+	metrics.Gauge(reg, "receive_bytes", "Bytes of messages above 8 KiB that are being received, or by /eth/CHAIN are not answered yet.",
+		func() float64 { return float64(s.receiving.shares.Taken()) })
+	number("receive_bytes_max", "Most of them.", int(s.cfg.MaxReceiveBytes))
+	metrics.Gauge(reg, "receive_waiting", "Messages that wait unread because as many bytes are being received as may, or as their principal may.",
+		func() float64 { return float64(s.receiving.shares.Waits()) })
 	number("connections_max", "Most open WebSocket connections.", s.cfg.MaxConnections)
 	metrics.Gauge(reg, "sockets_waiting", "Open sockets whose clients were not let in yet. 0 without --rights.", func() float64 { return float64(s.Waiting()) })
 	number("sockets_waiting_max", "Most of them.", s.cfg.Addresses.Waiting)

@@ -1,7 +1,6 @@
 package ws
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -38,15 +37,20 @@ func (t *dialect) post(w http.ResponseWriter, r *http.Request) {
 	defer s.conns.cancel(false)
 	s.met(&g)
 	s.auditPost(r, &g)
-	body, status := t.readBody(w, r)
-	if body == nil {
-		if status != 0 {
-			http.Error(w, http.StatusText(status), status)
-		}
+	body, received, status := t.readBody(w, r, &g)
+	defer received.drop()
+	switch {
+	case status == http.StatusServiceUnavailable:
+		unavailable(w, retryFull, errReceiving.Error())
+		return
+	case status != 0:
+		http.Error(w, http.StatusText(status), status)
+		return
+	case body == nil:
 		return
 	}
 	p := &posted{of: t, identity: g, request: r, long: t.longShare()}
-	p.answer(body.Bytes())
+	p.answer(body)
 	p.write(w)
 }
 
@@ -71,18 +75,20 @@ func (s *Server) cors(w http.ResponseWriter, r *http.Request) bool {
 
 // readBody reads the body. nil: there is none to be answered, and status is what to say.
 // What is read took its time from the server's; the answer has a time of its own.
-func (t *dialect) readBody(w http.ResponseWriter, r *http.Request) (body *bytes.Buffer, status int) {
-	body = new(bytes.Buffer)
-	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, t.cfg.MaxMessageBytes))
+func (t *dialect) readBody(w http.ResponseWriter, r *http.Request, g *identity) (body []byte, received *receipt, status int) {
+	body, received, err := t.srv.receiving.body(w, r, g.asker(), t.cfg.MaxMessageBytes)
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		return nil, http.StatusRequestEntityTooLarge
+		return nil, received, http.StatusRequestEntityTooLarge
+	}
+	if errors.Is(err, errReceiving) {
+		return nil, received, http.StatusServiceUnavailable
 	}
 	if err != nil {
-		return nil, 0 // whoever sent it is gone, or too slow
+		return nil, received, 0 // whoever sent it is gone, or too slow
 	}
 	// Not every ResponseWriter has deadlines; those of tests have no times either.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	return body, 0
+	return body, received, 0
 }
 
 // posted is what one POST asks for.
@@ -129,7 +135,7 @@ func (p *posted) answer(body []byte) {
 		p.refuse(err)
 		return
 	}
-	defer p.of.class.inflight.Give(share, len(p.calls))
+	defer p.of.class.leave(share, p.identity.asker(), len(p.calls))
 	p.run(ctx)
 }
 
@@ -148,7 +154,7 @@ func (p *posted) admit(share *backpressure.Share) *wire.Error {
 	if err := p.charge(len(p.calls)); err != nil {
 		return err
 	}
-	return p.of.class.enter(share, len(p.calls), &p.of.srv.draining)
+	return p.of.class.enter(share, p.identity.asker(), len(p.calls), &p.of.srv.draining)
 }
 
 // charge counts n requests against the quota of who asks.

@@ -288,6 +288,9 @@ func (r *request) Release() {
 	if r.held > 0 {
 		r.call.of.waiting.Give(r.conn.dialect.long, r.held)
 	}
+	if r.call != nil {
+		r.call.bytes.drop()
+	}
 	*r = request{id: r.id[:0], sight: r.sight, done: r.done}
 	requests.Put(r)
 }

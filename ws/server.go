@@ -58,7 +58,8 @@ type Server struct {
 	principals *quota.Principals
 	signers    *quota.Signers     // nil: no limit for one signer
 	names      *backpressure.Gate // signers that subscriptions of clients name
-	preAuth    *preAuthLimiter    // nil: without authentication, what comes from an address is not bounded
+	receiving  *receiving
+	preAuth    *preAuthLimiter // nil: without authentication, what comes from an address is not bounded
 
 	logForbidden, logMisdirected rate.Sometimes // nodes that are refused
 
@@ -106,6 +107,7 @@ func New(service Service, hub *events.Hub, pool *encodepool.Pool, cfg Config, pe
 		return nil, err
 	}
 	s.clients, s.nodes = s.clientClass(), s.nodeClass(pool)
+	s.receiving = newReceiving(s.cfg.MaxReceiveBytes, s.cfg.MaxConnections)
 	if err := s.nodes.writer.Validate(); err != nil {
 		return nil, fmt.Errorf("connections of other nodes: %w", err)
 	}
@@ -266,7 +268,7 @@ func (s *Server) newConn(ws *websocket.Conn, t *transport, node string, g identi
 		c.class, c.dialect = &d.class, newDialectConn(s.life, d)
 	}
 	c.watch = newWatch(now)
-	c.asker = nonce.PrincipalOf(c.principal())
+	c.asker = c.identity.asker()
 	s.met(&g)
 	c.share = backpressure.NewShare(c.class.maxInflight)
 	t.boundSendBuffer(c.class.sendBuffer)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"noncegate/internal/access"
+	"noncegate/nonce"
 	"noncegate/wire"
 )
 
@@ -24,6 +25,9 @@ func (g *identity) principal() string {
 	}
 	return g.session.Principal
 }
+
+// asker is who a client is, as holds know it; 0: without authentication.
+func (g *identity) asker() nonce.Principal { return nonce.PrincipalOf(g.principal()) }
 
 // expireSession ends a connection whose session has ended: nothing new is taken, and it is
 // closed once what it has in flight is answered, or when that takes too long.

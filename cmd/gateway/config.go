@@ -29,6 +29,7 @@ type Config struct {
 	AdminListen      string        `group:"net" default:"127.0.0.1:8081" help:"Private address, for /metrics, /healthz, /readyz, /engine, /signers, /shards and with --pprof /debug/pprof/. Beyond loopback it needs --admin-key."`
 	MaxConnections   int           `group:"net" default:"10000" help:"Most open connections. Beyond it a client is answered HTTP 503."`
 	MaxMessageBytes  int64         `group:"net" default:"65536" help:"Longest frame a client may send, in bytes. A longer one closes its connection with 1009."`
+	MaxReceiveBytes  int64         `group:"net" default:"67108864" help:"Most bytes of messages above 8 KiB that are being received, or by /eth/CHAIN are not answered yet. With --rights principals have equal parts of three quarters of it. More waits unread, until --message-timeout."`
 	MaxBatch         int           `group:"net" default:"100" help:"Most requests in one JSON array."`
 	MaxInflight      int           `group:"net" default:"256" help:"Most requests of one connection at a time. Beyond it: server_busy, stage connection."`
 	MaxInflightTotal int           `group:"net" default:"16384" help:"Most requests of all connections at a time. Beyond it: server_busy, stage inflight."`

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"noncegate/chain/ethereum/endpoint"
 	"noncegate/internal/guard"
 	"noncegate/internal/redisdb"
 	"noncegate/nonce"
@@ -69,6 +70,7 @@ func (c *Config) checkConnections() error {
 		apart(c.Listen, c.AdminListen),
 		atLeast("max-connections", c.MaxConnections, 1),
 		atLeast("max-message-bytes", c.MaxMessageBytes, 1024),
+		atLeast("max-receive-bytes", c.MaxReceiveBytes, c.leastReceiveBytes()),
 		atLeast("max-batch", c.MaxBatch, 1),
 		atLeast("max-inflight", c.MaxInflight, 1),
 		notAbove("max-batch", c.MaxBatch, "max-inflight", c.MaxInflight),
@@ -77,6 +79,15 @@ func (c *Config) checkConnections() error {
 		atLeast("ping-interval", c.PingInterval, time.Second),
 		atLeast("drain-timeout", c.DrainTimeout, time.Second),
 	)
+}
+
+// leastReceiveBytes is what two principals need for the longest message each.
+func (c *Config) leastReceiveBytes() int64 {
+	longest := c.MaxMessageBytes
+	if len(c.Chain) > 0 {
+		longest = max(longest, endpoint.Bounds(c.MaxInflight).MaxMessageBytes)
+	}
+	return 4 * longest
 }
 
 func (c *Config) checkNode() error {

@@ -23,7 +23,7 @@ func TestDefaultsAreThePromisedOnes(t *testing.T) {
 	got := runArgs(t).cfg
 	want := &Config{
 		Listen: "127.0.0.1:8080", AdminListen: "127.0.0.1:8081",
-		MaxConnections: 10_000, MaxMessageBytes: 65_536, MaxBatch: 100, MaxInflight: 256, MaxInflightTotal: 16_384,
+		MaxConnections: 10_000, MaxMessageBytes: 65_536, MaxReceiveBytes: 64 << 20, MaxBatch: 100, MaxInflight: 256, MaxInflightTotal: 16_384,
 		PingInterval: 30 * time.Second, DrainTimeout: 20 * time.Second,
 		AccessConfig: AccessConfig{
 			JWTMethods: "ES256,EdDSA,RS256", JWTClaim: "sub", JWTLeeway: time.Minute, MissingOrigin: "allow", Audit: "refusals",

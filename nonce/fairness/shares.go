@@ -110,6 +110,16 @@ func (s *Shares) Acquire(ctx context.Context, p nonce.Principal, n int64) error 
 	return nil // it was granted just now
 }
 
+// Claim is Acquire for who waits for more than its turn: granted is nil if n was taken at
+// once, and otherwise closed when it is. withdraw ends the wait; it is false if it was granted.
+func (s *Shares) Claim(p nonce.Principal, n int64) (granted <-chan struct{}, withdraw func() bool, err error) {
+	c, err := s.enter(p, n)
+	if c == nil {
+		return nil, nil, err
+	}
+	return c.granted, func() bool { return s.withdraw(p, c) }, nil
+}
+
 // enter takes n, or returns the claim that waits for it.
 func (s *Shares) enter(p nonce.Principal, n int64) (*claim, error) {
 	s.mu.Lock()

@@ -20,7 +20,7 @@ const Prefix = "/eth/"
 func Bounds(inflight int) ws.DialectConfig {
 	const maxInflight = 1024
 	return ws.DialectConfig{
-		MaxInflight: inflight, MaxInflightTotal: max(maxInflight, 2*inflight),
+		MaxInflight: inflight, MaxInflightTotal: max(maxInflight, 4*inflight),
 		MaxMessageBytes: 2*rawtx.MaxBlobSize + 64<<10,
 		MaxAnswerBytes:  16<<20 + 64<<10, MaxWaitingBytes: 256 << 20,
 	}

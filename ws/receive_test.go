@@ -1,0 +1,228 @@
+package ws
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"noncegate/test/lab/inprocess"
+	"noncegate/test/lab/wait"
+	"noncegate/wire"
+)
+
+// socketAs is a WebSocket of a principal on which a test writes bytes.
+func (g *gateway) socketAs(name string) *raw {
+	g.Helper()
+	conn, err := net.Dial("tcp", g.address)
+	must(g.TB, err)
+	g.Cleanup(func() { conn.Close() })
+	r := &raw{TB: g.TB, Conn: conn, in: bufio.NewReader(conn)}
+	r.upgrade("Authorization: Bearer " + name + "\r\n")
+	return r
+}
+
+// padded is a request of so many bytes.
+func padded(id string, bytes int) []byte {
+	q := `{"jsonrpc":"2.0","id":"` + id + `","method":"nonce_status","params":["s"]}`
+	return text(q + strings.Repeat(" ", bytes-len(q)))
+}
+
+// awaitReceiving waits until some messages of so many bytes are received, of each of which the
+// gateway may count a few bytes more or less, and so many more wait for that.
+func (g *gateway) awaitReceiving(messages, bytes int64, waits int) {
+	g.Helper()
+	s := g.srv.receiving.shares
+	wait.Until(g.TB, fmt.Sprintf("%d messages and %d waits", messages, waits), func() bool {
+		taken := s.Taken()
+		return taken >= messages*(bytes-buffered) && taken <= messages*(bytes+buffered) && s.Waits() == waits
+	})
+}
+
+func receiveBytes(s *setup) { s.ws.MaxMessageBytes, s.ws.MaxReceiveBytes = 64<<10, 512<<10 }
+
+func TestHalfMessagesOfOnePrincipalLeaveRoomForOthers(t *testing.T) {
+	g := limitedGateway(t, nil, receiveBytes, func(s *setup) { s.ws.Auth = known("hostile", "worker") })
+	whole := padded("1", 60<<10)
+	const most = 6 // of 60 KiB, in three quarters of 512
+	var half []*raw
+	for range 40 {
+		r := g.socketAs("hostile")
+		r.write(whole[:30<<10])
+		half = append(half, r)
+	}
+	g.awaitReceiving(most, 60<<10, 40-most)
+	worker := g.socketAs("worker")
+	for range 10 {
+		worker.write(whole)
+		worker.want(opText, `"id":"1"`)
+	}
+	g.awaitReceiving(most, 60<<10, 40-most)
+	for i, r := range half { // all are served in the end
+		if i%2 == 0 {
+			must(t, r.Close())
+			continue
+		}
+		r.write(whole[30<<10:])
+	}
+	for i, r := range half {
+		if i%2 == 1 {
+			r.want(opText, `"id":"1"`)
+		}
+	}
+	g.awaitReceiving(0, 0, 0)
+}
+
+// A message whose length is not known by its first frame counts as the longest there may be,
+// whatever comes between its frames.
+func TestAMessageInFramesCountsAsTheLongest(t *testing.T) {
+	g := limitedGateway(t, nil, receiveBytes, func(s *setup) { s.ws.Auth = known("ada") })
+	long := strings.Repeat(" ", freeBytes)
+	for name, first := range map[string][]byte{
+		"two frames":          slices.Concat(frame(opText, "["), frame(opContinuation, long)),
+		"a ping between them": slices.Concat(frame(opText, "["), frame(fin|opPing, "x"), frame(opContinuation, long)),
+		"an empty frame":      slices.Concat(frame(opText, ""), frame(opContinuation, long)),
+		"a long frame, begun": frame(fin|opText, strings.Repeat(" ", 64<<10))[:freeBytes+100],
+	} {
+		r := g.socketAs("ada")
+		r.write(first)
+		g.awaitReceiving(1, 64<<10, 0)
+		must(t, r.Close())
+		wait.Until(t, "the end of "+name, func() bool { return g.srv.receiving.shares.Taken() == 0 })
+	}
+}
+
+// Half a short message, or less of a long one, costs what the process has for a connection anyway.
+func TestAShortMessageIsNotCounted(t *testing.T) {
+	g := limitedGateway(t, nil, receiveBytes, func(s *setup) { s.ws.Auth = known("ada") })
+	r := g.socketAs("ada")
+	r.write(frame(opText, `{"jsonrpc":"2.0","id":"1",`), frame(opContinuation, strings.Repeat(" ", 7000)))
+	r.write(frame(fin|opPing, "x"))
+	r.want(opPong, "x") // all that came was taken
+	if n := g.srv.receiving.shares.Taken(); n != 0 {
+		t.Errorf("%d bytes are counted", n)
+	}
+	r.write(frame(fin|opContinuation, `"method":"nonce_status","params":["s"]}`))
+	r.want(opText, `"id":"1"`)
+}
+
+func TestAMessageThatWaitsUnreadTooLongEndsItsConnection(t *testing.T) {
+	g := limitedGateway(t, nil, receiveBytes, func(s *setup) {
+		s.ws.Auth, s.ws.MessageTimeout = known("hostile"), 500*time.Millisecond
+	})
+	whole := padded("1", 60<<10)
+	var all []*raw
+	for range 12 {
+		r := g.socketAs("hostile")
+		r.write(whole[:30<<10])
+		all = append(all, r)
+	}
+	for _, r := range all {
+		if got := r.outcome(closedBy(wire.ClosePolicy)); got != closedBy(wire.ClosePolicy) && got != gone {
+			t.Errorf("got %v", got)
+		}
+		must(t, r.Close())
+	}
+	g.awaitReceiving(0, 0, 0)
+}
+
+// What a dialect is asked keeps its bytes until it is answered.
+func TestTheBytesOfACallAreCountedUntilItsAnswer(t *testing.T) {
+	p := newParrot()
+	g := limitedGateway(t, nil, receiveBytes, func(s *setup) { s.ws.Auth = known("ada") })
+	at := g.speak(p)
+	c := at.as("ada")
+	params := `["` + strings.Repeat("x", 30<<10) + `"]`
+	c.send(`[{"jsonrpc":"2.0","id":"1","method":"wait","params":` + params + `},{"jsonrpc":"2.0","id":"2","method":"say","params":["x"]}]`)
+	wait.Until(t, "the call", func() bool { return p.waiting.Load() == 1 })
+	if taken := g.srv.receiving.shares.Taken(); taken < 30<<10 || taken > 31<<10 {
+		t.Errorf("%d bytes are counted for a call of 30 KiB that waits", taken)
+	}
+	close(p.let)
+	if n := len(c.batch()); n != 2 {
+		t.Errorf("%d answers", n)
+	}
+	g.awaitReceiving(0, 0, 0)
+}
+
+func TestHalfBodiesOfOnePrincipalLeaveRoomForOthers(t *testing.T) {
+	p := newParrot()
+	g := limitedGateway(t, nil, receiveBytes, func(s *setup) { s.ws.Auth = known("hostile", "worker") })
+	at := g.speak(p)
+	body := `{"jsonrpc":"2.0","id":"1","method":"say","params":["` + strings.Repeat("x", 60<<10) + `"]}`
+	post := func(name string) *http.Request {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+at.address, strings.NewReader(body))
+		must(t, err)
+		r.Header = inprocess.As(name)
+		return r
+	}
+	var wire bytes.Buffer
+	must(t, post("hostile").Write(&wire))
+	for range 12 {
+		conn, err := net.Dial("tcp", at.address)
+		must(t, err)
+		defer conn.Close()
+		_, err = conn.Write(wire.Bytes()[:wire.Len()/2])
+		must(t, err)
+	}
+	most := (384 << 10) / int64(len(body))
+	g.awaitReceiving(most, int64(len(body)), 12-int(most))
+	for range 3 {
+		response, err := http.DefaultClient.Do(post("worker"))
+		must(t, err)
+		must(t, response.Body.Close())
+		if response.StatusCode != http.StatusOK {
+			t.Errorf("the other principal is answered %s", response.Status)
+		}
+	}
+}
+
+func TestReceiveTakesLittleMoreMemoryThanCame(t *testing.T) {
+	const size = 2 << 20
+	claims := 0
+	read := func(have int, size int64) ([]byte, error) {
+		got, _, err := receive(nil, bytes.NewReader(make([]byte, have)), size, func() (*receipt, error) { claims++; return free, nil })
+		return got, err
+	}
+	for _, have := range []int{0, 1, freeBytes - 1, freeBytes, freeBytes + 1, 300 << 10, size} {
+		claims = 0
+		got, err := read(have, size)
+		if err != nil || len(got) != have || cap(got) > max(4*have, 512) || cap(got) > size+512 || (claims > 0) != (have > freeBytes-1) {
+			t.Errorf("%d bytes: %d in %d, claimed %d times, %v", have, len(got), cap(got), claims, err)
+		}
+	}
+	if _, err := read(300<<10, 200<<10); err == nil {
+		t.Error("more than was claimed was taken")
+	}
+}
+
+func TestCallsOfOnePrincipalLeaveSlotsToOthers(t *testing.T) {
+	p := newParrot()
+	g := limitedGateway(t, nil, func(s *setup) { s.ws.Auth, s.ws.MaxBatch = known("hostile", "worker"), 10 })
+	at := g.speak(p) // with 100 slots
+	hostile := at.as("hostile")
+	for i := range 75 {
+		hostile.request(fmt.Sprint(i), "wait", "[]")
+	}
+	wait.Until(t, "the slow calls", func() bool { return p.waiting.Load() == 75 })
+	second := at.as("hostile")
+	if r := second.askRefused("x", "say", `["x"]`, "server_busy"); !strings.Contains(show(r), `"stage":"quota"`) {
+		t.Errorf("beyond its share: %v", r)
+	}
+	worker := at.as("worker")
+	worker.ask("1", "say", `["x"]`)
+	array := strings.Repeat(`,{"jsonrpc":"2.0","id":"1","method":"say","params":["x"]}`, g.srv.cfg.MaxBatch)[1:]
+	worker.send("[" + array + "]")
+	if n := len(worker.batch()); n != g.srv.cfg.MaxBatch {
+		t.Errorf("%d answers to an array of %d", n, g.srv.cfg.MaxBatch)
+	}
+	close(p.let)
+	for range 75 {
+		hostile.reply()
+	}
+}
