@@ -130,8 +130,10 @@ func (t *dialect) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		t.srv.open(w, r, t)
 	case r.Method == http.MethodPost, r.Method == http.MethodOptions:
 		t.post(w, r)
+	case r.Method == http.MethodGet, r.Method == http.MethodHead:
+		t.srv.refusePlain(w)
 	default:
-		w.Header().Set("Allow", "POST, OPTIONS")
+		w.Header().Set("Allow", "GET, POST, OPTIONS")
 		http.Error(w, "POST a JSON-RPC request, or open a WebSocket", http.StatusMethodNotAllowed)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -63,6 +64,21 @@ func TestABodyThatCannotBeReadIsChargedToWhoSentIt(t *testing.T) {
 	for i, want := range []string{"parse_error", "parse_error", "server_busy"} {
 		if _, said := at.postAs("ada", `{"jsonrpc`); !strings.Contains(said, want) {
 			t.Errorf("body %d is answered %s, want %s", i+1, said, want)
+		}
+	}
+}
+
+func TestAGetWithoutTheHeadersOfAWebSocketIsToldWhichAreMissing(t *testing.T) {
+	p := known("ada")
+	p.Refuse(errors.New("must not be asked"))
+	g := guardedGateway(t, p)
+	for name, at := range map[string]*gateway{"/ws": g, "/eth/1": g.speak(newParrot())} {
+		answer, err := http.Get("http://" + at.address + "/ws")
+		must(t, err)
+		said, err := io.ReadAll(answer.Body)
+		must(t, errors.Join(err, answer.Body.Close()))
+		if answer.StatusCode != http.StatusBadRequest || !strings.Contains(string(said), "Upgrade: websocket and Connection: Upgrade") {
+			t.Errorf("%s: %d %s", name, answer.StatusCode, said)
 		}
 	}
 }

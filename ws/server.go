@@ -151,6 +151,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.open(w, r
 // open is ServeHTTP for connections of a dialect, or of none. Another node has no use for
 // a dialect.
 func (s *Server) open(w http.ResponseWriter, r *http.Request, t *dialect) {
+	if !websocket.IsWebSocketUpgrade(r) {
+		s.refusePlain(w)
+		return
+	}
 	if s.refuseLeaving(w) {
 		return
 	}
@@ -172,6 +176,14 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, t *dialect) {
 		return
 	}
 	s.upgrade(w, r, node, g, t)
+}
+
+// refusePlain answers a GET that opens no WebSocket, before its credential is looked at: a
+// proxy has most likely left out the headers that it is told.
+func (s *Server) refusePlain(w http.ResponseWriter) {
+	w.Header().Set("Sec-Websocket-Version", "13")
+	s.refuseClient(w, http.StatusBadRequest, upgradeBadRequest,
+		"a WebSocket is opened with the headers Upgrade: websocket and Connection: Upgrade, and this request came without; a proxy in between has to pass both on (nginx: proxy_http_version 1.1, proxy_set_header Upgrade and Connection)")
 }
 
 // refuseLeaving answers a client of a node that is going away.

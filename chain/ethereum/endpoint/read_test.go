@@ -346,7 +346,7 @@ func TestWhatComesByPost(t *testing.T) {
 		{"a long id", "POST", "/eth/1", call(`"`+strings.Repeat("x", 600)+`"`, methodChainID, "[]"), nil, 200, `"id":null,"error":{"code":-32600,"message":"invalid_request: id: must be at most 512 bytes"`},
 		{"a subscription", "POST", "/eth/1", call("1", methodSubscribe, `["newHeads"]`), nil, 200, "notifications not supported"},
 		{"the end of one", "POST", "/eth/1", call("1", methodUnsubscribe, `["0x1"]`), nil, 200, "this connection has no such subscription"},
-		{"by GET", "GET", "/eth/1", "", nil, 405, "POST a JSON-RPC request, or open a WebSocket"},
+		{"by GET", "GET", "/eth/1", "", nil, 400, "Upgrade: websocket and Connection: Upgrade"},
 		{"of another chain", "POST", "/eth/5", call("1", methodChainID, "[]"), nil, 404, "this gateway has no such chain (--chain); it has /eth/1"},
 		{"of no chain", "POST", "/eth/", "", nil, 404, "no such chain"},
 		{"a page from elsewhere", "POST", "/eth/1", call("1", methodChainID, "[]"), http.Header{"Origin": {"https://evil.example"}}, 403, "pages of this origin may not connect"},
