@@ -130,9 +130,10 @@ type Endpoint struct {
 	metrics *counters
 	methods *methods
 
-	chainID uint64
-	lines   lines
-	feeds   feeds
+	chainID  uint64
+	lines    lines
+	feeds    feeds
+	receipts receipts
 	offering
 }
 

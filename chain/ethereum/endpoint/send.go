@@ -271,14 +271,12 @@ const codeReceiptTimeout = 4
 func (e *Endpoint) receipt(ctx context.Context, hash chain.Hash, wait time.Duration) ws.Answer {
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, errNoReceipt)
 	defer cancel()
-	for {
+	ask := func() (ws.Answer, bool) {
 		a := e.ask(ctx, methodReceipt, []byte(`["`+hash.String()+`"]`))
-		if a.Err == nil && a.Foreign == nil && len(a.Result) > 0 && string(a.Result) != "null" {
-			return a
-		}
-		if !pause(ctx, e.cfg.ReceiptEvery) {
-			break
-		}
+		return a, a.Err == nil && a.Foreign == nil && len(a.Result) > 0 && string(a.Result) != "null"
+	}
+	if a, ok := e.receipts.await(ctx, hash, ask, func() bool { return pause(ctx, e.cfg.ReceiptEvery) }); ok {
+		return a
 	}
 	message := "The transaction was added to the transaction pool but wasn't processed in " + wait.String()
 	if !errors.Is(context.Cause(ctx), errNoReceipt) { // the gateway stops, or nobody listens any more

@@ -1,0 +1,55 @@
+package endpoint
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"noncegate/chain"
+	"noncegate/ws"
+)
+
+func TestThoseWhoWaitForOneReceiptShareItsQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var rs receipts
+		var all sync.WaitGroup
+		asked, answered, late := 0, 0, 0
+		hash, mined := chain.Hash{1}, time.Now().Add(10*time.Second)
+		var mu sync.Mutex
+		for i := range 300 {
+			wait := time.Minute
+			if i < 100 {
+				wait = 5 * time.Second // whoever asks among them goes before there is a receipt
+			}
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), wait)
+				defer cancel()
+				a, ok := rs.await(ctx, hash, func() (ws.Answer, bool) {
+					mu.Lock()
+					asked++
+					mu.Unlock()
+					return ws.Answer{Result: []byte("{}")}, !time.Now().Before(mined)
+				}, func() bool { return pause(ctx, 250*time.Millisecond) })
+				mu.Lock()
+				defer mu.Unlock()
+				if ok && string(a.Result) == "{}" {
+					answered++
+				} else {
+					late++
+				}
+			})
+		}
+		all.Wait()
+		if answered != 200 || late != 100 {
+			t.Errorf("%d have the receipt, %d went before, want 200 and 100", answered, late)
+		}
+		if asked > 10*4+2 {
+			t.Errorf("the nodes were asked %d times in 10 s, want 4 times a second for all together", asked)
+		}
+		if len(rs.byHash) != 0 {
+			t.Error("left behind: a wait")
+		}
+	})
+}
